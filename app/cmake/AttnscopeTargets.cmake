@@ -1,0 +1,29 @@
+# What every target of ours shares: warnings, sanitizers, include root.
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+add_library(attnscope_options INTERFACE)
+target_include_directories(attnscope_options INTERFACE ${CMAKE_SOURCE_DIR})
+# -ffp-contract=off: a fused multiply-add appears only where the code asks for one, so that the same
+# SIMD level gives the same bytes with every compiler.
+target_compile_options(attnscope_options INTERFACE -Wall -Wextra -Wshadow -ffp-contract=off
+  $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Woverloaded-virtual>)
+if(ATTNSCOPE_WERROR)
+  target_compile_options(attnscope_options INTERFACE -Werror)
+endif()
+if(ATTNSCOPE_SANITIZE)
+  target_compile_options(attnscope_options INTERFACE -fsanitize=${ATTNSCOPE_SANITIZE}
+    -fno-omit-frame-pointer)
+  target_link_options(attnscope_options INTERFACE -fsanitize=${ATTNSCOPE_SANITIZE})
+endif()
+
+# A library of one layer: all sources below the current folder unless listed.
+function(attnscope_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  add_library(attnscope::${name} ALIAS ${name})
+  target_link_libraries(${name} PUBLIC attnscope_options ${ARG_LINK})
+endfunction()

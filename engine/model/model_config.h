@@ -1,0 +1,86 @@
+// What a model is: dimensions, layer types, constants and the profile switches. Pure data.
+//
+//   Result<ModelConfig> c = preset("v4-flash", {0, 2, 3, 4});
+//
+// Presets: v4-flash, v4-pro (published dimensions, any subset of layers), tiny (design: small
+// hidden size, every byte layout as in V4). HF config.json files give the same struct
+// (hf_config.h).
+//
+// The model around attention is only what closes the loop: h += attention(RMSNorm(h)) per layer,
+// final norm, tied head, greedy sampling over 256 byte tokens. No hyper-connections, no MoE.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/params/result.h"
+#include "kernels/params/tensor.h"
+
+namespace attnscope {
+
+// Layer types by compress ratio.
+enum class LayerType { kSwa, kC4A, kC128A };
+inline constexpr int kVocabulary = 256;  // byte-level tokens
+
+const char* layer_type_name(LayerType type);  // "SWA", "C4A", "C128A"
+
+// Places where published implementations disagree; each is one named switch.
+struct ProfileSwitches {
+  std::string profile = "vllm";                     // name of the set these came from
+  std::int32_t index_format = AS_RECORD_INDEX_FP8;  // or AS_RECORD_INDEX_MXFP4
+  bool hadamard = false;      // rotate index queries and keys before quantisation
+  bool ratio0_yarn = false;   // YaRN also in SWA-only layers (a known bug of old releases)
+  bool round_pooled = false;  // pooled entry rounded to bf16 before its norm
+};
+
+// "vllm" (default) or "deepseek" (Hadamard, MXFP4 index rows, pooled values rounded to bf16).
+Result<ProfileSwitches> profile_switches(std::string_view name);
+
+struct ModelConfig {
+  std::string name;      // preset or file it came from
+  int hidden = 0;        // hidden_size
+  int heads = 0;         // H, num_attention_heads
+  int head_dim = 512;    // D; 448 no-RoPE + 64 RoPE
+  int q_lora = 0;        // q_lora_rank
+  int o_lora = 0;        // o_lora_rank
+  int o_groups = 0;      // output groups of heads/o_groups heads
+  int window = 128;      // W, sliding_window
+  int index_heads = 64;  // J
+  int index_dim = 128;
+  int index_topk = 512;  // K
+  double rms_eps = 1e-6;
+  double rope_theta = 10000.0;            // SWA-only layers
+  double compress_rope_theta = 160000.0;  // layers with ratio > 0
+  double yarn_factor = 16.0;
+  double yarn_original_max = 65536.0;
+  double yarn_beta_fast = 32.0;
+  double yarn_beta_slow = 1.0;
+  std::int64_t max_position = 1048576;  // max_position_embeddings
+  std::vector<int> compress_ratios;     // of every published layer: 0, 4 or 128
+  std::vector<int> layers;  // the layers that run, ascending indices into compress_ratios
+  ProfileSwitches switches;
+
+  int ratio(int i) const {
+    return compress_ratios[static_cast<std::size_t>(layers[static_cast<std::size_t>(i)])];
+  }  // of the i-th layer that runs
+  LayerType type(int i) const;
+  int num_layers() const { return static_cast<int>(layers.size()); }
+  int heads_per_group() const { return heads / o_groups; }
+  // Parameters of the layers that run, embedding included.
+  std::int64_t parameter_count() const;
+  // Rotary embedding of a layer, table not set.
+  as_rope rope(int i) const;
+};
+
+// layers empty = all. Unknown name, layer out of range or listed twice: AS_BAD_INPUT with the
+// allowed values.
+Result<ModelConfig> preset(std::string_view name, const std::vector<int>& layers = {});
+std::vector<std::string> preset_names();
+
+// Every rule the byte layouts impose (head_dim 512, index_dim 128, ratios in {0, 4, 128}, window
+// and top-k positive, heads divisible by o_groups, ..). Names the key and the allowed values.
+Result<void> validate(const ModelConfig& config);
+
+}  // namespace attnscope

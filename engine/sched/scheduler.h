@@ -1,0 +1,76 @@
+// Requests and the scheduler: first come first served, chunked prefill under a token budget,
+// several requests at once; a request is admitted only when its whole demand fits beside what
+// admitted requests have reserved, so a running request never runs out of blocks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/cache/block_manager.h"
+#include "engine/cache/cache_layout.h"
+
+namespace attnscope {
+
+enum class RequestState { kWaiting, kRunning, kFinished };
+
+struct Request {
+  std::int32_t id = 0;  // dense, in order of arrival
+  std::string name;
+  std::vector<std::int32_t> tokens;  // prompt, then sampled
+  std::int64_t prompt_tokens = 0;
+  std::int64_t max_new_tokens = 0;
+  std::int64_t computed = 0;  // tokens whose rows are in the caches
+  RequestState state = RequestState::kWaiting;
+
+  std::int64_t max_len() const { return prompt_tokens + max_new_tokens; }
+  std::int64_t num_tokens() const { return static_cast<std::int64_t>(tokens.size()); }
+  bool in_prefill() const { return computed < prompt_tokens; }
+};
+
+struct SchedulerLimits {
+  std::int64_t token_budget = 512;  // tokens per step
+  std::int64_t max_requests = 8;    // running at once
+};
+
+// The requests that take part in a step: running first, then waiting, both in order of arrival, and
+// the tokens each one gets. A plain value: copying it is a checkpoint.
+class Scheduler {
+ public:
+  Scheduler() = default;
+  Scheduler(const CacheLayout& layout, SchedulerLimits limits, std::int64_t usable_blocks);
+
+  void add(Request request);
+  const std::vector<Request>& requests() const { return requests_; }  // by id
+  Request& request(std::int32_t id) { return requests_[static_cast<std::size_t>(id)]; }
+
+  // Ids of the live requests: running in order of admission, then waiting in order of arrival.
+  std::vector<std::int32_t> live() const;
+  bool done() const;  // nothing left to compute
+
+  // Blocks a request may need at most.
+  std::int64_t demand(const Request& request) const;
+
+  // Tokens for each live request, in live() order; admits waiting ones (their state changes).
+  std::vector<std::int32_t> schedule();
+
+  // After the step: advances computed; appends the sampled token of each request that reached its
+  // last known token; finishes those that have all their new tokens. Returns the finished ids.
+  // scheduled, sampled: in the order live() had when schedule() was called; sampled -1 = none.
+  std::vector<std::int32_t> advance(const std::vector<std::int32_t>& live,
+                                    const std::vector<std::int32_t>& scheduled,
+                                    const std::vector<std::int32_t>& sampled);
+
+  const SchedulerLimits& limits() const { return limits_; }
+  std::int64_t usable_blocks() const { return usable_blocks_; }
+
+ private:
+  CacheLayout layout_;
+  SchedulerLimits limits_;
+  std::int64_t usable_blocks_ = 0;
+  std::vector<Request> requests_;
+  std::vector<std::int32_t> running_;  // ids in order of admission
+  std::vector<std::int32_t> waiting_;  // ids in order of arrival
+};
+
+}  // namespace attnscope

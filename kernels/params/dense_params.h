@@ -1,0 +1,65 @@
+/* Params of the dense ops around attention: norms, projections, residual.
+ *
+ * Contract of every projection: bf16 inputs and weights (stored [out, in]), products summed in fp32
+ * or better, one rounding to the output dtype. Norms: fp32 or better inside, one rounding to bf16;
+ * every weighted norm multiplies by w (not 1 + w). */
+#ifndef ATTNSCOPE_KERNELS_PARAMS_DENSE_PARAMS_H
+#define ATTNSCOPE_KERNELS_PARAMS_DENSE_PARAMS_H
+
+#include "kernels/params/head.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* attn_norm, final_norm: y = x * rsqrt(mean(x^2) + eps) * w.  final_norm has T = N sampled rows. */
+typedef struct as_rms_norm_params {
+  as_params_head head;
+  as_tensor x;      /* in  bf16 [T,hidden] */
+  as_tensor weight; /* in  bf16 [hidden] */
+  as_tensor y;      /* out bf16 [T,hidden] */
+  double eps;
+} as_rms_norm_params;
+
+/* q_kv_a_proj, q_b_proj, compressor_proj, indexer_compressor_proj, indexer_q_proj,
+ * indexer_weights_proj, wo_b, lm_head: y[t,o] = sum_i x[t,i] * weight[o,i].
+ * y is bf16, or f32 for the compressor projections and lm_head. */
+typedef struct as_linear_params {
+  as_params_head head;
+  as_tensor x;      /* in  bf16 [T,in] */
+  as_tensor weight; /* in  bf16 [out,in] */
+  as_tensor y;      /* out bf16 or f32 [T,out] */
+} as_linear_params;
+
+/* q_kv_norm: splits [q_lora | 512] and normalises both halves with their own weight. */
+typedef struct as_q_kv_norm_params {
+  as_params_head head;
+  as_tensor qkv;       /* in  bf16 [T,q_lora+D] */
+  as_tensor q_weight;  /* in  bf16 [q_lora] */
+  as_tensor kv_weight; /* in  bf16 [D] */
+  as_tensor qr;        /* out bf16 [T,q_lora] */
+  as_tensor kv;        /* out bf16 [T,D] */
+  double eps;
+} as_q_kv_norm_params;
+
+/* wo_a: z[t,g,:] = o[t, heads of g, :] * weight[g]^T; group g = H/groups consecutive heads. */
+typedef struct as_grouped_linear_params {
+  as_params_head head;
+  as_tensor x;      /* in  bf16 [T,groups,in]   (in = H/groups * D) */
+  as_tensor weight; /* in  bf16 [groups,out,in] */
+  as_tensor y;      /* out bf16 [T,groups,out] */
+} as_grouped_linear_params;
+
+/* residual: out = bf16(h + y). out may alias h. */
+typedef struct as_residual_params {
+  as_params_head head;
+  as_tensor h;   /* in  bf16 [T,hidden] */
+  as_tensor y;   /* in  bf16 [T,hidden] */
+  as_tensor out; /* out bf16 [T,hidden] */
+} as_residual_params;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,288 @@
+#include "kernels/params/op_table.h"
+
+#include <string.h>
+
+#include "kernels/params/attention_params.h"
+#include "kernels/params/compressor_params.h"
+#include "kernels/params/dense_params.h"
+#include "kernels/params/indexer_params.h"
+#include "kernels/params/step_params.h"
+
+/* One tap each: field of the struct S, axes, dtype, tolerance class. */
+#define IN(S, field, axes, dtype) \
+  {#field, axes, dtype, "", AS_TAP_IN, AS_TAP_TENSOR, AS_MASK_ALL, 0, offsetof(S, field), 0}
+#define IN_CACHE(S, field, axes) \
+  {#field, axes, "record", "", AS_TAP_IN, AS_TAP_CACHE, AS_MASK_ALL, 0, offsetof(S, field), 0}
+#define OUT(S, field, axes, dtype, rule) \
+  {#field, axes, dtype, rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_ALL, 0, offsetof(S, field), 0}
+#define OUT_OPTIONAL(S, field, axes, dtype, rule) \
+  {#field, axes, dtype, rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_ALL, 1, offsetof(S, field), 0}
+#define OUT_LENS(S, field, axes, dtype, rule, lens)                                  \
+  {#field, axes, dtype, rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_LENS, 0,            \
+   offsetof(S, field), offsetof(S, lens)}
+#define OUT_ROW(S, field, axes, rule, slots)                                         \
+  {#field, axes, "bf16", rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_SLOTS, 1,          \
+   offsetof(S, field), offsetof(S, slots)}
+#define OUT_CACHE(S, field, axes, rule, slots)                                       \
+  {#field, axes, "record", rule, AS_TAP_OUT, AS_TAP_CACHE, AS_MASK_SLOTS, 0,         \
+   offsetof(S, field), offsetof(S, slots)}
+
+static const as_tap_info kSchedule[] = {
+    IN(as_schedule_params, groups, "G,2", "i32"),
+    IN(as_schedule_params, num_tokens, "R", "i32"),
+    IN(as_schedule_params, num_computed, "R", "i32"),
+    IN(as_schedule_params, max_len, "R", "i32"),
+    IN(as_schedule_params, running, "R", "i32"),
+    OUT(as_schedule_params, demand, "R", "i32", "exact"),
+    OUT(as_schedule_params, scheduled, "R", "i32", "exact"),
+};
+
+static const as_tap_info kBlockTables[] = {
+    IN(as_block_tables_params, groups, "G,2", "i32"),
+    IN(as_block_tables_params, num_computed, "R", "i32"),
+    IN(as_block_tables_params, scheduled, "R", "i32"),
+    IN(as_block_tables_params, free_before, "F", "i32"),
+    IN(as_block_tables_params, tables_before, "G,R,C", "i32"),
+    IN(as_block_tables_params, counts_before, "G,R", "i32"),
+    OUT(as_block_tables_params, tables, "G,R,C", "i32", "exact"),
+    OUT(as_block_tables_params, counts, "G,R", "i32", "exact"),
+    OUT(as_block_tables_params, free_after, "F", "i32", "exact"),
+};
+
+static const as_tap_info kSlotMapping[] = {
+    IN(as_slot_mapping_params, groups, "G,2", "i32"),
+    IN(as_slot_mapping_params, tables, "G,R,C", "i32"),
+    IN(as_slot_mapping_params, positions, "T", "i64"),
+    IN(as_slot_mapping_params, request_of, "T", "i32"),
+    OUT(as_slot_mapping_params, slots, "G,T", "i64", "exact"),
+    OUT(as_slot_mapping_params, c4_slots, "T", "i64", "exact"),
+    OUT(as_slot_mapping_params, c128_slots, "T", "i64", "exact"),
+    OUT(as_slot_mapping_params, c4_lens, "T", "i32", "exact"),
+};
+
+static const as_tap_info kSwaIndex[] = {
+    IN(as_swa_index_params, tables, "S,R,C", "i32"),
+    IN(as_swa_index_params, query_start, "R", "i32"),
+    IN(as_swa_index_params, seq_lens, "R", "i32"),
+    IN(as_swa_index_params, request_of, "T", "i32"),
+    OUT(as_swa_index_params, indices, "S,T,W", "i32", "exact"),
+    OUT(as_swa_index_params, lens, "T", "i32", "exact"),
+};
+
+static const as_tap_info kC128Index[] = {
+    IN(as_c128_index_params, table, "R,C", "i32"),
+    IN(as_c128_index_params, positions, "T", "i64"),
+    IN(as_c128_index_params, request_of, "T", "i32"),
+    OUT(as_c128_index_params, indices, "T,A", "i32", "exact"),
+    OUT(as_c128_index_params, lens, "T", "i32", "exact"),
+};
+
+static const as_tap_info kRmsNorm[] = {
+    IN(as_rms_norm_params, x, "T,hidden", "bf16"),
+    IN(as_rms_norm_params, weight, "hidden", "bf16"),
+    OUT(as_rms_norm_params, y, "T,hidden", "bf16", "dense"),
+};
+
+static const as_tap_info kLinear[] = {
+    IN(as_linear_params, x, "T,in", "bf16"),
+    IN(as_linear_params, weight, "out,in", "bf16"),
+    OUT(as_linear_params, y, "T,out", "bf16|f32", "dense"),
+};
+
+static const as_tap_info kQKvNorm[] = {
+    IN(as_q_kv_norm_params, qkv, "T,q_lora+D", "bf16"),
+    IN(as_q_kv_norm_params, q_weight, "q_lora", "bf16"),
+    IN(as_q_kv_norm_params, kv_weight, "D", "bf16"),
+    OUT(as_q_kv_norm_params, qr, "T,q_lora", "bf16", "dense"),
+    OUT(as_q_kv_norm_params, kv, "T,D", "bf16", "dense"),
+};
+
+static const as_tap_info kQRopeKvInsert[] = {
+    IN(as_q_rope_kv_insert_params, q_raw, "T,H,D", "bf16"),
+    IN(as_q_rope_kv_insert_params, kv, "T,D", "bf16"),
+    IN(as_q_rope_kv_insert_params, positions, "T", "i64"),
+    IN(as_q_rope_kv_insert_params, slots, "T", "i64"),
+    OUT(as_q_rope_kv_insert_params, q, "T,H,D", "bf16", "row"),
+    OUT_ROW(as_q_rope_kv_insert_params, kv_row, "T,D", "row", slots),
+    OUT_CACHE(as_q_rope_kv_insert_params, cache, "T,bytes", "bytes", slots),
+};
+
+static const as_tap_info kCompressorState[] = {
+    IN(as_compressor_state_params, proj, "T,2cd", "f32"),
+    IN(as_compressor_state_params, ape, "ratio,cd", "f32"),
+    IN(as_compressor_state_params, positions, "T", "i64"),
+    IN(as_compressor_state_params, slots, "T", "i64"),
+    OUT_CACHE(as_compressor_state_params, state, "T,2cd", "dense", slots),
+};
+
+static const as_tap_info kCompressInsert[] = {
+    IN_CACHE(as_compress_insert_params, state, "rows,2cd"),
+    IN(as_compress_insert_params, table, "R,C", "i32"),
+    IN(as_compress_insert_params, request_of, "T", "i32"),
+    IN(as_compress_insert_params, positions, "T", "i64"),
+    IN(as_compress_insert_params, slots, "T", "i64"),
+    IN(as_compress_insert_params, weight, "d", "bf16"),
+    OUT_ROW(as_compress_insert_params, row, "T,d", "row", slots),
+    OUT_CACHE(as_compress_insert_params, cache, "T,bytes", "bytes", slots),
+};
+
+static const as_tap_info kIndexerQ[] = {
+    IN(as_indexer_q_params, q_raw, "T,J,d", "bf16"),
+    IN(as_indexer_q_params, weights_raw, "T,J", "bf16"),
+    IN(as_indexer_q_params, positions, "T", "i64"),
+    OUT_OPTIONAL(as_indexer_q_params, q_row, "T,J,d", "bf16", "row"),
+    OUT(as_indexer_q_params, q, "T,J,bytes", "u8", "bytes"),
+    OUT(as_indexer_q_params, q_scale, "T,J,4", "u8", "bytes"),
+    OUT(as_indexer_q_params, weights, "T,J", "f32", "weights"),
+};
+
+static const as_tap_info kIndexerLogits[] = {
+    IN(as_indexer_logits_params, q, "T,J,bytes", "u8"),
+    IN(as_indexer_logits_params, q_scale, "T,J,4", "u8"),
+    IN(as_indexer_logits_params, weights, "T,J", "f32"),
+    IN_CACHE(as_indexer_logits_params, cache, "rows,bytes"),
+    IN(as_indexer_logits_params, table, "R,C", "i32"),
+    IN(as_indexer_logits_params, request_of, "T", "i32"),
+    IN(as_indexer_logits_params, lens, "T", "i32"),
+    OUT_LENS(as_indexer_logits_params, logits, "T,N", "f32", "scores", lens),
+};
+
+static const as_tap_info kIndexerTopk[] = {
+    IN(as_indexer_topk_params, logits, "T,N", "f32"),
+    IN(as_indexer_topk_params, lens, "T", "i32"),
+    OUT(as_indexer_topk_params, indices, "T,K", "i32", "topk"),
+};
+
+static const as_tap_info kTopkToSlots[] = {
+    IN(as_topk_to_slots_params, indices, "T,K", "i32"),
+    IN(as_topk_to_slots_params, table, "R,C", "i32"),
+    IN(as_topk_to_slots_params, request_of, "T", "i32"),
+    OUT(as_topk_to_slots_params, slots, "T,K", "i32", "exact"),
+    OUT(as_topk_to_slots_params, lens, "T", "i32", "exact"),
+};
+
+static const as_tap_info kSparseAttention[] = {
+    IN(as_sparse_attention_params, q, "T,H,D", "bf16"),
+    IN_CACHE(as_sparse_attention_params, cache, "rows,bytes"),
+    IN(as_sparse_attention_params, indices, "T,W", "i32"),
+    IN(as_sparse_attention_params, lens, "T", "i32"),
+    IN_CACHE(as_sparse_attention_params, extra_cache, "rows,bytes"),
+    IN(as_sparse_attention_params, extra_indices, "T,K", "i32"),
+    IN(as_sparse_attention_params, extra_lens, "T", "i32"),
+    IN(as_sparse_attention_params, sinks, "H", "f32"),
+    OUT(as_sparse_attention_params, o, "T,H,D", "bf16", "attention"),
+    OUT(as_sparse_attention_params, lse, "T,H", "f32", "lse"),
+};
+
+static const as_tap_info kInverseRope[] = {
+    IN(as_inverse_rope_params, o, "T,H,D", "bf16"),
+    IN(as_inverse_rope_params, positions, "T", "i64"),
+    OUT(as_inverse_rope_params, out, "T,H,D", "bf16", "row"),
+};
+
+static const as_tap_info kGroupedLinear[] = {
+    IN(as_grouped_linear_params, x, "T,groups,in", "bf16"),
+    IN(as_grouped_linear_params, weight, "groups,out,in", "bf16"),
+    OUT(as_grouped_linear_params, y, "T,groups,out", "bf16", "dense"),
+};
+
+static const as_tap_info kResidual[] = {
+    IN(as_residual_params, h, "T,hidden", "bf16"),
+    IN(as_residual_params, y, "T,hidden", "bf16"),
+    OUT(as_residual_params, out, "T,hidden", "bf16", "row"),
+};
+
+static const as_tap_info kSample[] = {
+    IN(as_sample_params, logits, "N,V", "f32"),
+    OUT(as_sample_params, tokens, "N", "i32", "exact"),
+};
+
+/* OP expands its arguments (EVERY and the like are two of them) before OP_ENTRY takes them. */
+#define OP(...) OP_ENTRY(__VA_ARGS__)
+#define OP_ENTRY(id, name, summary, phase, layers, S, taps) \
+  {name, summary, id, phase, layers, sizeof(S), (uint32_t)(sizeof(taps) / sizeof(taps[0])), taps}
+
+#define BEFORE AS_PHASE_BEFORE, AS_LAYER_ALL
+#define AFTER AS_PHASE_AFTER, AS_LAYER_ALL
+#define EVERY AS_PHASE_LAYER, AS_LAYER_ALL
+#define COMPRESSED AS_PHASE_LAYER, (AS_LAYER_C4A | AS_LAYER_C128A)
+#define C4A AS_PHASE_LAYER, AS_LAYER_C4A
+
+/* Indexed by id. */
+static const as_op_info kOps[AS_OP_COUNT] = {
+    OP(AS_OP_SCHEDULE, "schedule", "Which request advances by how many tokens.", BEFORE,
+       as_schedule_params, kSchedule),
+    OP(AS_OP_BLOCK_TABLES, "block_tables", "Blocks that left a window are freed, tables grow.",
+       BEFORE, as_block_tables_params, kBlockTables),
+    OP(AS_OP_SLOT_MAPPING, "slot_mapping", "The slot each new row goes to, per group.", BEFORE,
+       as_slot_mapping_params, kSlotMapping),
+    OP(AS_OP_SWA_INDEX, "swa_index", "Slots of each token's sliding window.", BEFORE,
+       as_swa_index_params, kSwaIndex),
+    OP(AS_OP_C128_INDEX, "c128_index", "Slots of all C128A entries a token sees.",
+       AS_PHASE_BEFORE, AS_LAYER_C128A, as_c128_index_params, kC128Index),
+    OP(AS_OP_ATTN_NORM, "attn_norm", "RMS norm of the hidden state.", EVERY, as_rms_norm_params,
+       kRmsNorm),
+    OP(AS_OP_Q_KV_A_PROJ, "q_kv_a_proj", "Low-rank query and the latent KV row.", EVERY,
+       as_linear_params, kLinear),
+    OP(AS_OP_Q_KV_NORM, "q_kv_norm", "RMS norms of the low-rank query and the KV row.", EVERY,
+       as_q_kv_norm_params, kQKvNorm),
+    OP(AS_OP_Q_B_PROJ, "q_b_proj", "Queries of all heads.", EVERY, as_linear_params, kLinear),
+    OP(AS_OP_Q_ROPE_KV_INSERT, "q_rope_kv_insert",
+       "Per-head q norm and RoPE; KV RoPE, FP8 quantisation, insertion into the SWA cache.", EVERY,
+       as_q_rope_kv_insert_params, kQRopeKvInsert),
+    OP(AS_OP_COMPRESSOR_PROJ, "compressor_proj", "Values and gates of the compressor.", COMPRESSED,
+       as_linear_params, kLinear),
+    OP(AS_OP_COMPRESSOR_STATE, "compressor_state", "Saves the compressor's state row.", COMPRESSED,
+       as_compressor_state_params, kCompressorState),
+    OP(AS_OP_COMPRESS_INSERT, "compress_insert",
+       "Pools a window of state rows into one entry, norm, RoPE, FP8, insertion.", COMPRESSED,
+       as_compress_insert_params, kCompressInsert),
+    OP(AS_OP_INDEXER_COMPRESSOR_PROJ, "indexer_compressor_proj",
+       "Values and gates of the indexer's compressor.", C4A, as_linear_params, kLinear),
+    OP(AS_OP_INDEXER_COMPRESSOR_STATE, "indexer_compressor_state",
+       "Saves the indexer compressor's state row.", C4A, as_compressor_state_params,
+       kCompressorState),
+    OP(AS_OP_INDEXER_COMPRESS_INSERT, "indexer_compress_insert",
+       "Pools state rows into one index key, quantises and inserts it.", C4A,
+       as_compress_insert_params, kCompressInsert),
+    OP(AS_OP_INDEXER_Q_PROJ, "indexer_q_proj", "Index queries of all index heads.", C4A,
+       as_linear_params, kLinear),
+    OP(AS_OP_INDEXER_Q, "indexer_q", "RoPE and quantisation of index queries, head weights.", C4A,
+       as_indexer_q_params, kIndexerQ),
+    OP(AS_OP_INDEXER_WEIGHTS_PROJ, "indexer_weights_proj", "Raw weights of the index heads.", C4A,
+       as_linear_params, kLinear),
+    OP(AS_OP_INDEXER_LOGITS, "indexer_logits", "Score of every visible entry.", C4A,
+       as_indexer_logits_params, kIndexerLogits),
+    OP(AS_OP_INDEXER_TOPK, "indexer_topk", "The k best entries.", C4A, as_indexer_topk_params,
+       kIndexerTopk),
+    OP(AS_OP_TOPK_TO_SLOTS, "topk_to_slots", "Selected entries as slots.", C4A,
+       as_topk_to_slots_params, kTopkToSlots),
+    OP(AS_OP_SPARSE_ATTENTION, "sparse_attention",
+       "Attention over the window and the selected entries, with sink.", EVERY,
+       as_sparse_attention_params, kSparseAttention),
+    OP(AS_OP_INVERSE_ROPE, "inverse_rope", "Undoes the rotation of the values.", EVERY,
+       as_inverse_rope_params, kInverseRope),
+    OP(AS_OP_WO_A, "wo_a", "Grouped low-rank output projection.", EVERY,
+       as_grouped_linear_params, kGroupedLinear),
+    OP(AS_OP_WO_B, "wo_b", "Output projection to the hidden size.", EVERY, as_linear_params,
+       kLinear),
+    OP(AS_OP_RESIDUAL, "residual", "Adds the attention output to the hidden state.", EVERY,
+       as_residual_params, kResidual),
+    OP(AS_OP_FINAL_NORM, "final_norm", "RMS norm of the rows to sample from.", AFTER,
+       as_rms_norm_params, kRmsNorm),
+    OP(AS_OP_LM_HEAD, "lm_head", "Logits over the vocabulary, tied to the embedding.", AFTER,
+       as_linear_params, kLinear),
+    OP(AS_OP_SAMPLE, "sample", "Greedy choice of the next token.", AFTER, as_sample_params,
+       kSample),
+};
+
+const as_op_info* as_op_find(int32_t id) {
+  return id >= 0 && id < AS_OP_COUNT ? &kOps[id] : NULL;
+}
+
+int32_t as_op_by_name(const char* name) {
+  for (int32_t i = 0; i < AS_OP_COUNT; ++i) {
+    if (strcmp(kOps[i].name, name) == 0) return i;
+  }
+  return -1;
+}
