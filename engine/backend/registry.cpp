@@ -1,0 +1,117 @@
+#include "engine/backend/registry.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "engine/backend/host_ops.h"
+#include "kernels/params/op_table.h"
+
+namespace attnscope {
+namespace {
+
+bool is_mutant(std::string_view name) { return name.starts_with("mutant:"); }
+
+// A reference works on logical histories and float64; it cannot stand in for a kernel.
+bool is_reference(std::string_view name) { return name.starts_with("ref."); }
+
+std::vector<std::string> op_names() {
+  std::vector<std::string> names;
+  for (int i = 0; i < AS_OP_COUNT; ++i) names.emplace_back(as_op_find(i)->name);
+  return names;
+}
+
+}  // namespace
+
+void LaneRegistry::add(const as_lane& lane) {
+  as_lane copy = lane;
+  if (std::string_view(lane.name) == "cpu") {
+    copy.ops[AS_OP_SCHEDULE] = host_schedule;
+    copy.ops[AS_OP_BLOCK_TABLES] = host_block_tables;
+  }
+  lanes_.push_back(copy);
+}
+
+const as_lane* LaneRegistry::find(std::string_view name) const {
+  auto it = std::find_if(lanes_.begin(), lanes_.end(),
+                         [&](const as_lane& lane) { return name == lane.name; });
+  return it == lanes_.end() ? nullptr : &*it;
+}
+
+std::vector<std::string> LaneRegistry::names() const {
+  std::vector<std::string> names;
+  for (const as_lane& lane : lanes_) names.emplace_back(lane.name);
+  return names;
+}
+
+std::vector<std::string> LaneRegistry::lanes_of(as_op_id op) const {
+  std::vector<std::string> names;
+  for (const as_lane& lane : lanes_) {
+    if (lane.ops[op] != nullptr) names.emplace_back(lane.name);
+  }
+  return names;
+}
+
+Result<LaneSelector> LaneSelector::make(const LaneRegistry& registry,
+                                        std::span<const std::string> choices) {
+  LaneSelector selector;
+  const as_lane* cpu = registry.find("cpu");
+  if (cpu == nullptr) return internal_error("no lane named cpu is registered");
+  for (int op = 0; op < AS_OP_COUNT; ++op) {
+    selector.functions_[static_cast<std::size_t>(op)] = cpu->ops[op];
+    selector.names_[static_cast<std::size_t>(op)] = cpu->name;
+  }
+  for (const std::string& choice : choices) {
+    const std::size_t equals = choice.find('=');
+    const bool single = equals != std::string::npos;
+    const std::string name = single ? choice.substr(equals + 1) : choice;
+    const as_lane* lane = registry.find(name);
+    if (lane == nullptr || is_reference(name)) {
+      std::vector<std::string> allowed = registry.names();
+      std::erase_if(allowed, is_reference);
+      return usage_error(
+          fmt::format("--lane {}: {} lane \"{}\"", choice, lane ? "not a kernel" : "unknown", name),
+          fmt::format("lanes: {}", fmt::join(allowed, ", ")));
+    }
+    int only = -1;
+    if (single) {
+      only = as_op_by_name(choice.substr(0, equals).c_str());
+      if (only < 0) {
+        return usage_error(
+            fmt::format("--lane {}: unknown op \"{}\"", choice, choice.substr(0, equals)),
+            fmt::format("ops: {}", fmt::join(op_names(), ", ")));
+      }
+    }
+    for (int op = 0; op < AS_OP_COUNT; ++op) {
+      if (only >= 0 && op != only) continue;
+      const auto i = static_cast<std::size_t>(op);
+      if (lane->ops[op] != nullptr) {
+        selector.functions_[i] = lane->ops[op];
+        selector.names_[i] = lane->name;
+      } else if (single || !is_mutant(name)) {
+        return usage_error(
+            fmt::format("--lane {}: lane {} has no op {}", choice, name, as_op_find(op)->name),
+            fmt::format("lanes with it: {}",
+                        fmt::join(registry.lanes_of(static_cast<as_op_id>(op)), ", ")));
+      }
+    }
+  }
+  return selector;
+}
+
+std::string LaneSelector::description() const {
+  std::map<std::string, int> counts;
+  for (const std::string& name : names_) ++counts[name];
+  auto most = std::max_element(counts.begin(), counts.end(),
+                               [](const auto& a, const auto& b) { return a.second < b.second; });
+  std::string text = most->first;
+  for (int op = 0; op < AS_OP_COUNT; ++op) {
+    const std::string& name = names_[static_cast<std::size_t>(op)];
+    if (name != most->first) text += fmt::format(", {}={}", as_op_find(op)->name, name);
+  }
+  return text;
+}
+
+}  // namespace attnscope

@@ -1,0 +1,52 @@
+// The lanes a session can choose from, by name, and the choice per op.
+//
+//   LaneRegistry lanes;                       // knows the engine's host ops
+//   lanes.add(*cpu::lane());
+//   Result<LaneSelector> s = LaneSelector::make(lanes, {"cpu",
+//   "indexer_topk=mutant:topk_one_short"});
+#pragma once
+
+#include <array>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/params/lane.h"
+#include "kernels/params/result.h"
+
+namespace attnscope {
+
+class LaneRegistry {
+ public:
+  // Copies the table. The host ops (schedule, block_tables) of lane "cpu" are the engine's.
+  void add(const as_lane& lane);
+  const as_lane* find(std::string_view name) const;  // nullptr when unknown
+  std::vector<std::string> names() const;
+  // Names of the lanes that implement an op, in order of registration.
+  std::vector<std::string> lanes_of(as_op_id op) const;
+
+ private:
+  std::vector<as_lane> lanes_;
+};
+
+// Which lane runs each op.
+class LaneSelector {
+ public:
+  // choices: "LANE" sets the lane of every op, "OP=LANE" of one; later ones win. A mutant lane
+  // holds one op, all others stay with cpu. Unknown lane, unknown op, a lane without the op:
+  // AS_USAGE with the allowed values.
+  static Result<LaneSelector> make(const LaneRegistry& registry,
+                                   std::span<const std::string> choices);
+
+  as_op_fn function(as_op_id op) const { return functions_[op]; }
+  const std::string& lane(as_op_id op) const { return names_[op]; }
+  // "cpu", or "cpu, indexer_topk=mutant:topk_one_short".
+  std::string description() const;
+
+ private:
+  std::array<as_op_fn, AS_OP_COUNT> functions_{};
+  std::array<std::string, AS_OP_COUNT> names_;
+};
+
+}  // namespace attnscope

@@ -1,0 +1,97 @@
+#include "engine/metadata/step_metadata.h"
+
+#include <algorithm>
+
+#include "kernels/layout/records.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
+
+}  // namespace
+
+as_tensor StepMetadata::group_table(int group) const {
+  return make_tensor(tables.data() + group * num_live() * columns, {num_live(), columns});
+}
+
+StepMetadata begin_step(const CacheLayout& layout, const Scheduler& scheduler,
+                        const BlockManager& blocks) {
+  StepMetadata step;
+  step.live = scheduler.live();
+  std::int64_t longest = 1;
+  for (std::int32_t id : step.live) {
+    const Request& request = scheduler.requests()[to_size(id)];
+    step.num_tokens.push_back(static_cast<std::int32_t>(request.num_tokens()));
+    step.num_computed.push_back(static_cast<std::int32_t>(request.computed));
+    step.max_len.push_back(static_cast<std::int32_t>(request.max_len()));
+    step.running.push_back(request.state == RequestState::kRunning ? 1 : 0);
+    longest = std::max(longest, request.max_len());
+  }
+  const auto rows = step.num_live();
+  const auto groups = static_cast<std::int64_t>(layout.groups.size());
+  for (const CacheGroup& group : layout.groups) {
+    step.groups.push_back(group.block_tokens);
+    step.groups.push_back(group.window);
+    const std::int64_t needed = (longest + group.block_tokens - 1) / group.block_tokens;
+    step.columns = std::max(step.columns, needed);
+  }
+  step.demand.assign(to_size(rows), 0);
+  step.scheduled.assign(to_size(rows), 0);
+  step.tables_before.assign(to_size(groups * rows * step.columns), AS_NULL_BLOCK);
+  step.counts_before.assign(to_size(groups * rows), 0);
+  for (std::int64_t g = 0; g < groups; ++g) {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      auto table = blocks.table(step.live[to_size(r)], static_cast<int>(g));
+      std::copy(table.begin(), table.end(),
+                step.tables_before.begin() + (g * rows + r) * step.columns);
+      step.counts_before[to_size(g * rows + r)] = static_cast<std::int32_t>(table.size());
+    }
+  }
+  step.tables = step.tables_before;
+  step.counts = step.counts_before;
+  step.free_before = blocks.free_list();
+  step.free_after.assign(to_size(blocks.num_blocks()), -1);
+  return step;
+}
+
+void plan_tokens(StepMetadata& step, const Scheduler& scheduler, const CacheLayout& layout,
+                 int window, std::int64_t max_model_len, bool has_c4, bool has_c128) {
+  step.query_start.push_back(0);
+  std::int64_t longest = 1;
+  for (std::int64_t r = 0; r < step.num_live(); ++r) {
+    const Request& request = scheduler.requests()[to_size(step.live[to_size(r)])];
+    const std::int32_t first = step.num_computed[to_size(r)];
+    const std::int32_t n = step.scheduled[to_size(r)];
+    for (std::int32_t i = 0; i < n; ++i) {
+      step.tokens.push_back(request.tokens[to_size(first + i)]);
+      step.positions.push_back(first + i);
+      step.request_of.push_back(static_cast<std::int32_t>(r));
+    }
+    step.query_start.push_back(step.query_start.back() + n);
+    step.seq_lens.push_back(first + n);
+    if (n > 0) longest = std::max<std::int64_t>(longest, first + n);
+    if (n > 0 && first + n == step.num_tokens[to_size(r)]) {
+      step.sample_rows.push_back(step.query_start.back() - 1);
+      step.sample_request.push_back(static_cast<std::int32_t>(r));
+    }
+  }
+  const std::int64_t tokens = step.num_tokens_in_step();
+  step.slots.assign(to_size(static_cast<std::int64_t>(layout.groups.size()) * tokens), -1);
+  if (has_c4) {
+    step.c4_slots.assign(to_size(tokens), -1);
+    step.c4_lens.assign(to_size(tokens), 0);
+  }
+  if (has_c128) {
+    step.c128_slots.assign(to_size(tokens), -1);
+    step.c128_width = as_c128_index_width(longest, max_model_len);
+    step.c128_indices.assign(to_size(tokens * step.c128_width), -1);
+    step.c128_lens.assign(to_size(tokens), 0);
+  }
+  step.swa_indices.assign(
+      to_size(static_cast<std::int64_t>(layout.swa_groups.size()) * tokens * window), -1);
+  step.swa_lens.assign(to_size(tokens), 0);
+}
+
+}  // namespace attnscope
