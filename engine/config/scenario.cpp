@@ -1,0 +1,278 @@
+#include "engine/config/scenario.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "engine/cache/cache_layout.h"
+#include "engine/config/json_file.h"
+#include "engine/config/json_object.h"
+#include "engine/model/hf_config.h"
+
+namespace attnscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kDefaultDecodeSteps = 20;
+constexpr std::int64_t kMostSteps = 1000000;
+constexpr std::int64_t kLargestBudget = 65536;  // activations of a step stay in memory
+constexpr std::int64_t kMostRequests = 4096;
+// Slots of index lists are 32 bits, and an SWA or C4A block has 64 rows.
+constexpr std::int64_t kMostBlocks = (std::int64_t{1} << 31) / 64;
+constexpr std::size_t kLargestText = std::size_t{1} << 30;
+
+// A file named in the scenario: beside it, else in the assets folder. `where` names the key.
+Result<std::string> find_file(const Scenario& scenario, const std::string& name) {
+  std::error_code code;
+  const fs::path given(name);
+  if (given.is_absolute()) return name;
+  const fs::path beside = fs::path(scenario.path).parent_path() / given;
+  if (fs::exists(beside, code)) return beside.string();
+  Result<std::string> assets = assets_folder();
+  if (assets) {
+    const fs::path in_assets = fs::path(*assets) / given;
+    if (fs::exists(in_assets, code)) return in_assets.string();
+  }
+  return bad_input(fmt::format("there is no file \"{}\"", name),
+                   fmt::format("looked for {} and {}", beside.string(),
+                               assets ? (fs::path(*assets) / given).string()
+                                      : "an assets folder, which was not found"));
+}
+
+std::vector<int> read_layers(JsonObject& model) {
+  std::vector<int> layers;
+  if (!model.has("layers")) return layers;
+  const auto list = model.integers("layers", 0, std::numeric_limits<int>::max());
+  if (list.empty())
+    model.fail("layers", "is an empty list",
+               "name at least one layer, or leave the key out for all");
+  for (std::int64_t n : list) layers.push_back(static_cast<int>(n));
+  return layers;
+}
+
+void read_model(JsonObject& root, Scenario& scenario) {
+  JsonObject model = root.object("model");
+  const bool has_preset = model.has("preset");
+  const bool has_config = model.has("config");
+  const std::string preset_name = model.text("preset", "");
+  const std::string config_name = model.text("config", "");
+  const std::vector<int> layers = read_layers(model);
+  scenario.seed = model.unsigned_integer("seed", scenario.seed);
+  model.finish();
+  if (has_preset == has_config) {
+    model.fail("preset",
+               has_preset ? "\"preset\" and \"config\" exclude each other" : "no model is named",
+               fmt::format("give \"preset\" (one of {}) or \"config\" (a config.json)",
+                           join(preset_names())));
+    return;
+  }
+  Result<ModelConfig> config = Error{};
+  if (has_preset) {
+    config = preset(preset_name, layers);
+  } else {
+    Result<std::string> path = find_file(scenario, config_name);
+    if (path) {
+      config = read_hf_config(*path, layers);
+    } else {
+      config = path.error();
+    }
+  }
+  if (!config) {
+    model.fail(has_preset ? "preset" : "config", config.error().message, config.error().hint);
+    return;
+  }
+  const std::string profile = root.choice("profile", {"vllm", "deepseek"}, "vllm");
+  Result<ProfileSwitches> switches = profile_switches(profile);
+  scenario.model = std::move(*config);
+  if (switches) scenario.model.switches = *switches;
+}
+
+// The prompt's bytes, one token each.
+void read_prompt(JsonObject& item, const Scenario& scenario, ScenarioRequest& request) {
+  const bool is_file = item.has("text_file");
+  if (is_file == item.has("text")) {
+    item.fail("text",
+              is_file ? "\"text\" and \"text_file\" exclude each other" : "no prompt is given",
+              "give \"text\" (the prompt itself) or \"text_file\" (a file to read it from)");
+    return;
+  }
+  std::string text = item.text("text", "");
+  const std::string file = item.text("text_file", "");
+  if (is_file) {
+    Result<std::string> path = find_file(scenario, file);
+    if (!path) {
+      item.fail("text_file", path.error().message, path.error().hint);
+      return;
+    }
+    Result<std::string> read = read_text_file(*path, kLargestText);
+    if (!read) {
+      item.fail("text_file", read.error().message, read.error().hint);
+      return;
+    }
+    text = std::move(*read);
+  }
+  const auto size = static_cast<std::int64_t>(text.size());
+  const std::string source = is_file ? "\"" + file + "\"" : "the text";
+  if (size == 0) {
+    item.fail(is_file ? "text_file" : "text", source + " is empty",
+              "a prompt has at least one byte");
+    return;
+  }
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const std::int64_t offset = item.integer("offset", 0, kMost, 0);
+  if (offset >= size) {
+    item.fail("offset", fmt::format("{} is beyond the end of {} of {} bytes", offset, source, size),
+              fmt::format("allowed: 0 to {}", size - 1));
+    return;
+  }
+  const std::int64_t count = item.integer("tokens", 1, kMost, size - offset);
+  if (count > size - offset) {
+    item.fail("tokens",
+              fmt::format("{} is more than the {} bytes of {} after offset {}", count,
+                          size - offset, source, offset),
+              fmt::format("allowed: 1 to {}", size - offset));
+    return;
+  }
+  request.tokens.reserve(static_cast<std::size_t>(count));
+  for (std::int64_t i = offset; i < offset + count; ++i) {
+    request.tokens.push_back(static_cast<unsigned char>(text[static_cast<std::size_t>(i)]));
+  }
+}
+
+void read_requests(JsonObject& root, const JsonReader& reader, Scenario& scenario) {
+  std::vector<JsonObject> items = root.objects("requests");
+  if (items.empty()) root.fail("requests", "there is no request", "list at least one");
+  if (static_cast<std::int64_t>(items.size()) > kMostRequests) {
+    root.fail("requests", fmt::format("{} requests", items.size()),
+              fmt::format("allowed: 1 to {}", kMostRequests));
+  }
+  const CacheLayout layout = build_cache_layout(scenario.model);
+  const std::int64_t usable = scenario.pool_blocks - 1;
+  std::set<std::string> names;
+  for (JsonObject& item : items) {
+    if (!reader.ok()) return;  // the first error is the one that is told
+    ScenarioRequest request;
+    request.name = item.text("name", fmt::format("request{}", names.size()));
+    if (request.name.empty()) item.fail("name", "is empty", "give the request a name");
+    if (!names.insert(request.name).second) {
+      item.fail("name", fmt::format("\"{}\" is already the name of another request", request.name),
+                "names of requests differ");
+    }
+    request.max_new_tokens = item.integer("max_new_tokens", 1, scenario.model.max_position);
+    read_prompt(item, scenario, request);
+    item.finish();
+    if (!reader.ok()) return;
+
+    const auto prompt = static_cast<std::int64_t>(request.tokens.size());
+    const std::int64_t max_len = prompt + request.max_new_tokens;
+    if (max_len > scenario.model.max_position) {
+      item.fail("max_new_tokens",
+                fmt::format("request \"{}\" would reach {} tokens, {} of prompt and {} new, but {} "
+                            "has positions for {}",
+                            request.name, max_len, prompt, request.max_new_tokens,
+                            scenario.model.name, scenario.model.max_position),
+                "lower tokens or max_new_tokens");
+      return;
+    }
+    const std::int64_t demand = layout.demand(max_len, scenario.limits.token_budget);
+    if (demand > usable) {
+      item.fail(
+          "tokens",
+          fmt::format("request \"{}\" ({} tokens of prompt and {} new) may need {} blocks, but "
+                      "the pool has {} without the null block",
+                      request.name, prompt, request.max_new_tokens, demand, usable),
+          fmt::format("raise pool_blocks to at least {}, or lower tokens, max_new_tokens or "
+                      "token_budget",
+                      demand + 1));
+      return;
+    }
+    scenario.requests.push_back(std::move(request));
+  }
+}
+
+void read_scenario(JsonObject& root, const JsonReader& reader, Scenario& scenario) {
+  const std::int64_t version = root.integer("version", 1, std::numeric_limits<std::int64_t>::max());
+  if (version > kVersion) {
+    root.fail("version", fmt::format("{} is newer than this program", version),
+              fmt::format("allowed: {}", kVersion));
+  }
+  scenario.name = root.text("name", fs::path(scenario.path).stem().string());
+  scenario.pool_blocks = root.integer("pool_blocks", 2, kMostBlocks);
+  scenario.limits.token_budget =
+      root.integer("token_budget", 1, kLargestBudget, scenario.limits.token_budget);
+  scenario.limits.max_requests =
+      root.integer("max_requests", 1, kMostRequests, scenario.limits.max_requests);
+  scenario.decode_steps = root.integer("decode_steps", 0, kMostSteps, kDefaultDecodeSteps);
+  read_model(root, scenario);
+  if (!reader.ok()) return;  // requests are checked against the model
+  read_requests(root, reader, scenario);
+}
+
+// A name from the assets, or a path.
+Result<std::string> resolve(std::string_view name_or_path) {
+  const std::string given(name_or_path);
+  std::error_code code;
+  const bool is_path = given.find('/') != std::string::npos || given.ends_with(".json");
+  if (is_path) return given;
+  Result<std::string> assets = assets_folder();
+  if (!assets) return assets.error();
+  const fs::path named = fs::path(*assets) / "scenarios" / (given + ".json");
+  if (!given.empty() && fs::is_regular_file(named, code)) return named.string();
+  if (fs::is_regular_file(given, code)) return given;
+  return bad_input(
+      fmt::format("unknown scenario \"{}\"", given),
+      fmt::format("allowed: {}, or the path of a scenario file", join(scenario_names())));
+}
+
+}  // namespace
+
+Result<std::string> assets_folder() {
+  std::error_code code;
+  const char* chosen = std::getenv("ATTNSCOPE_ASSETS");
+  const std::string folder =
+      chosen != nullptr && *chosen != '\0' ? chosen : ATTNSCOPE_SOURCE_ASSETS;
+  if (fs::is_directory(folder, code)) return folder;
+  return Error{AS_NO_ENVIRONMENT, fmt::format("assets folder {}: not found", folder),
+               "set ATTNSCOPE_ASSETS to the folder that holds scenarios/ and manual.md"};
+}
+
+std::vector<std::string> scenario_names() {
+  std::vector<std::string> names;
+  Result<std::string> assets = assets_folder();
+  if (!assets) return names;
+  std::error_code code;
+  for (const auto& entry : fs::directory_iterator(fs::path(*assets) / "scenarios", code)) {
+    if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Result<Scenario> load_scenario(std::string_view name_or_path) {
+  Result<std::string> path = resolve(name_or_path);
+  if (!path) return path.error();
+  Scenario scenario;
+  scenario.path = *path;
+  Result<std::string> text = read_text_file(*path);
+  if (!text) return text.error();
+  scenario.text = std::move(*text);
+  Result<nlohmann::json> json = parse_json(scenario.text, *path);
+  if (!json) return json.error();
+
+  JsonReader reader(*path);
+  JsonObject root(reader, *json);
+  read_scenario(root, reader, scenario);
+  // Every key has been asked for by now, unless an error came first.
+  if (reader.ok()) root.finish();
+  if (!reader.ok()) return reader.error();
+  return scenario;
+}
+
+}  // namespace attnscope

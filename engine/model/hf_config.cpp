@@ -1,0 +1,190 @@
+#include "engine/model/hf_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "engine/config/json_file.h"
+#include "engine/config/json_object.h"
+#include "engine/model/config_keys.h"
+#include "kernels/layout/records.h"
+
+namespace attnscope {
+namespace {
+
+constexpr const char* kArchitecture = "DeepseekV4ForCausalLM";
+constexpr const char* kModelType = "deepseek_v4";
+constexpr const char* kV41Hint =
+    "ratio 2 belongs to V4.1, whose attention and cache rows differ and which is not supported; "
+    "use a V4 configuration (ratios 0, 4, 128)";
+constexpr std::int64_t kMostLayers = 4096;
+constexpr std::int64_t kWidest = 1 << 20;  // validate() is stricter; this keeps ints in range
+
+int narrow(std::int64_t n) { return static_cast<int>(n); }
+
+// True when the file says it is another model.
+void check_architecture(JsonObject& root) {
+  if (root.has("architectures")) {
+    const auto names = root.texts("architectures");
+    if (std::find(names.begin(), names.end(), kArchitecture) == names.end()) {
+      root.fail("architectures", fmt::format("[{}] is not supported", join(names)),
+                fmt::format("allowed: {}", kArchitecture));
+    }
+  }
+  if (root.has("model_type")) {
+    const std::string type = root.text("model_type");
+    if (type != kModelType) {
+      root.fail("model_type", fmt::format("\"{}\" is not supported", type),
+                fmt::format("allowed: {}", kModelType));
+    }
+  }
+}
+
+// Ratios by the names of layer_types, where compress_ratios is absent.
+std::vector<int> ratios_from_types(JsonObject& root, std::size_t num_layers) {
+  std::int64_t c4 = 4;
+  std::int64_t c128 = 128;
+  if (root.has("compress_rates")) {
+    JsonObject rates = root.object("compress_rates");
+    c4 = rates.integer("compressed_sparse_attention", 4, 4, 4);
+    c128 = rates.integer("heavily_compressed_attention", 128, 128, 128);
+  }
+  const auto types = root.texts("layer_types");
+  if (types.size() < num_layers) {
+    root.fail("layer_types", fmt::format("has {} entries for {} layers", types.size(), num_layers),
+              "one entry a layer");
+    return {};
+  }
+  std::vector<int> ratios;
+  for (std::size_t i = 0; i < num_layers; ++i) {
+    if (types[i] == "sliding_attention") {
+      ratios.push_back(0);
+    } else if (types[i] == "compressed_sparse_attention") {
+      ratios.push_back(narrow(c4));
+    } else if (types[i] == "heavily_compressed_attention") {
+      ratios.push_back(narrow(c128));
+    } else {
+      root.fail(fmt::format("layer_types[{}]", i), fmt::format("\"{}\" is not supported", types[i]),
+                "allowed: sliding_attention, compressed_sparse_attention, "
+                "heavily_compressed_attention");
+      return {};
+    }
+  }
+  return ratios;
+}
+
+// Entries beyond num_layers belong to MTP or draft layers and are not used; 1 is another spelling
+// of 0 (window only).
+std::vector<int> ratios_from_list(JsonObject& root, std::size_t num_layers) {
+  const auto list = root.integers("compress_ratios", 0, kWidest);
+  if (list.size() < num_layers) {
+    root.fail("compress_ratios",
+              fmt::format("has {} entries for {} layers", list.size(), num_layers),
+              "one entry a layer; further ones (MTP, draft) are ignored");
+    return {};
+  }
+  std::vector<int> ratios;
+  for (std::size_t i = 0; i < num_layers; ++i) {
+    const int r = narrow(list[i]);
+    if (r == 2) root.fail(fmt::format("compress_ratios[{}]", i), "2 is not supported", kV41Hint);
+    ratios.push_back(r == 1 ? 0 : r);
+  }
+  return ratios;
+}
+
+void read_yarn(JsonObject& yarn, ModelConfig& c, const char* factor, const char* original_max) {
+  constexpr double kHuge = 1e12;
+  c.yarn_factor = yarn.number(factor, 1.0, kHuge);
+  c.yarn_original_max = yarn.number(original_max, 1.0, kHuge);
+  c.yarn_beta_fast = yarn.number("beta_fast", 0.0, kHuge, c.yarn_beta_fast);
+  c.yarn_beta_slow = yarn.number("beta_slow", 0.0, kHuge, c.yarn_beta_slow);
+}
+
+void check_yarn_type(JsonObject& scaling) {
+  const char* key = scaling.has("rope_type") ? "rope_type" : "type";
+  const std::string type = scaling.text(key);
+  if (type != "yarn" && type != "deepseek_yarn") {
+    scaling.fail(key, fmt::format("\"{}\" is not supported", type), "allowed: yarn");
+  }
+}
+
+// Rotary embedding: rope_theta and rope_scaling at the top, or rope_parameters {main, compress}.
+void read_hf_rope(JsonObject& root, ModelConfig& c) {
+  constexpr double kHuge = 1e12;
+  if (root.has("rope_parameters")) {
+    JsonObject parameters = root.object("rope_parameters");
+    JsonObject main = parameters.object("main");
+    c.rope_theta = main.number("rope_theta", 1.0, kHuge);
+    JsonObject compress = parameters.object("compress");
+    c.compress_rope_theta = compress.number("rope_theta", 1.0, kHuge);
+    check_yarn_type(compress);
+    read_yarn(compress, c, "factor", "original_max_position_embeddings");
+    return;
+  }
+  c.rope_theta = root.number("rope_theta", 1.0, kHuge);
+  c.compress_rope_theta = root.number("compress_rope_theta", 1.0, kHuge);
+  JsonObject scaling = root.object("rope_scaling");
+  check_yarn_type(scaling);
+  read_yarn(scaling, c, "factor", "original_max_position_embeddings");
+}
+
+ModelConfig read_config(JsonObject& root, const ConfigKeys& keys, bool hugging_face) {
+  ModelConfig c;
+  c.hidden = narrow(root.integer(keys.hidden, 1, kWidest));
+  c.heads = narrow(root.integer(keys.heads, 1, kWidest));
+  root.integer("num_key_value_heads", 1, 1, 1);
+  c.head_dim = narrow(root.integer(keys.head_dim, AS_HEAD_DIM, AS_HEAD_DIM));
+  root.integer(keys.rope_dim, AS_ROPE_DIM, AS_ROPE_DIM);
+  c.q_lora = narrow(root.integer(keys.q_lora, 1, kWidest));
+  c.o_lora = narrow(root.integer(keys.o_lora, 1, kWidest));
+  c.o_groups = narrow(root.integer(keys.o_groups, 1, kWidest));
+  c.window = narrow(root.integer(keys.window, 1, kWidest));
+  c.index_heads = narrow(root.integer(keys.index_heads, 1, kWidest));
+  c.index_dim = narrow(root.integer(keys.index_dim, AS_INDEX_DIM, AS_INDEX_DIM));
+  c.index_topk = narrow(root.integer(keys.index_topk, 1, kWidest));
+  c.rms_eps = root.number(keys.rms_eps, 0.0, 1.0, c.rms_eps);
+  c.max_position = root.integer(keys.max_position, 1, std::int64_t{1} << 40, c.max_position);
+  if (hugging_face) {
+    read_hf_rope(root, c);
+  } else {
+    constexpr double kHuge = 1e12;
+    c.rope_theta = root.number(keys.rope_theta, 1.0, kHuge);
+    c.compress_rope_theta = root.number(keys.compress_rope_theta, 1.0, kHuge);
+    read_yarn(root, c, keys.yarn_factor, keys.yarn_original_max);
+  }
+  const auto num_layers = static_cast<std::size_t>(root.integer(keys.num_layers, 1, kMostLayers));
+  c.compress_ratios = hugging_face && !root.has("compress_ratios") && root.has("layer_types")
+                          ? ratios_from_types(root, num_layers)
+                          : ratios_from_list(root, num_layers);
+  return c;
+}
+
+}  // namespace
+
+Result<ModelConfig> read_hf_config(const std::string& path, const std::vector<int>& layers) {
+  Result<std::string> text = read_text_file(path);
+  if (!text) return text.error();
+  Result<nlohmann::json> json = parse_json(*text, path);
+  if (!json) return json.error();
+
+  JsonReader reader(path);
+  JsonObject root(reader, *json);
+  const bool deepseek = root.has("dim") && !root.has("hidden_size");
+  const ConfigKeys keys = deepseek ? deepseek_keys() : ConfigKeys{};
+  check_architecture(root);
+  ModelConfig config = read_config(root, keys, !deepseek);
+  config.name = path;
+  if (!reader.ok()) return reader.error();
+
+  Result<void> checked = select_layers(config, layers);
+  if (checked) checked = validate_with_keys(config, keys);
+  if (!checked) {
+    Error error = checked.error();
+    error.message = path + ": " + error.message;
+    return error;
+  }
+  return config;
+}
+
+}  // namespace attnscope
