@@ -2,16 +2,23 @@
 // where the contract says, accumulates in float64).
 //
 // They take the params structs of kernels/params with these conventions:
-//   * inputs of any dtype; outputs F64, or the kernel dtype (then rounded to it). Integer outputs as
+//   * inputs of any dtype; outputs F64, or the kernel dtype (then rounded to it). Integer outputs
+//   as
 //     in the struct. Caches are AS_LOGICAL only: U8 records, or F32/F64 plain values.
-//   * ref.sim writes U8 records where the output cache is U8, fp32-rounded values into F32 or F64
-//     state rows; ref.exact writes unquantised F64 values.
-//   * as_rope: the numbers are used, not the table (ref.sim rebuilds the fp32 table, ref.exact works
+//   * output caches: U8 takes quantised records, F32/F64 state rows take values that ref.sim rounds
+//     to fp32. Other rows in F64: ref.exact writes the values unquantised, ref.sim writes what
+//     reading back its quantised record gives.
+//   * block tables: where an op takes rows_per_block (block size), 0 means logical rows,
+//     table[r][0] + position, as in a logical cache.
+//   * indexer_q with F64 q: q holds the row's values and weights carry no scale.
+//   * as_rope: the numbers are used, not the table (ref.sim rebuilds the fp32 table, ref.exact
+//   works
 //     in float64).
-// No exception leaves a lane.
+//   * rows that an op masks (slot -1, columns beyond lens) are left untouched; index rows are
+//     written in full, -1 included.
+// No exception leaves a lane. Matrix products go to the BLAS of libtorch: another number of threads
+// may change the last bits of a float64 sum.
 #pragma once
-
-#include <vector>
 
 #include "kernels/params/lane.h"
 
@@ -20,7 +27,11 @@ namespace attnscope::reference {
 const as_lane* exact_lane();
 const as_lane* sim_lane();
 
-// Threads libtorch may use; 0 = its default.
+// Threads libtorch and its BLAS may use; 0 = its default.
 void set_threads(int n);
+
+// Frees the float64 copies of small weights (weights.h). They are found by content, so freeing them
+// is never needed for correct results, only for memory.
+void clear_caches();
 
 }  // namespace attnscope::reference

@@ -1,0 +1,40 @@
+// Number formats of the caches, element by element, and the scale exponents of the quantisers.
+// Arithmetic in float64, where every value of these formats and every scaled value is exact.
+#pragma once
+
+#include <cstdint>
+
+namespace attnscope::reference {
+
+// bf16: upper half of a binary32.
+std::uint16_t bf16_bits(double x);  // to nearest even
+double bf16_value(std::uint16_t bits);
+
+// e4m3fn: bias 7, largest 448, no infinities, NaN 0x7F and 0xFF. Encoding is to nearest even and
+// saturates at +-448; NaN gives 0x7F.
+std::uint8_t e4m3_code(double x);
+double e4m3_value(std::uint8_t code);
+
+// e2m1: 0, .5, 1, 1.5, 2, 3, 4, 6, sign in bit 3. Encoding is to nearest even and saturates at +-6;
+// NaN gives 7 (+6).
+std::uint8_t e2m1_code(double x);
+double e2m1_value(std::uint8_t code);  // low four bits
+
+// UE8M0: byte b is 2^(b-127), 255 is NaN.
+double ue8m0_value(std::uint8_t byte);
+std::uint8_t ue8m0_byte(int exponent);  // clamped to 0..255
+
+// Largest |x|; NaN elements are passed over.
+double abs_max(const double* x, std::int64_t n);
+
+// Exponent that an infinite maximum gives; its scale is infinite, its inverse scale zero.
+inline constexpr int kInfiniteExponent = 4096;
+
+// ceil(log2(max(amax, 1e-4) / 448)): smallest e with amax <= 448 * 2^e.
+int fp8_scale_exponent(double amax);
+// ceil(log2(max(amax, 6 * 2^-126) / 6)): smallest e with amax <= 6 * 2^e.
+int fp4_scale_exponent(double amax);
+// x * 2^-exponent; NaN for an infinite x under an infinite scale.
+double scaled_down(double x, int exponent);
+
+}  // namespace attnscope::reference

@@ -1,0 +1,124 @@
+// Norms, projections and the residual.
+#include <algorithm>
+#include <vector>
+
+#include "reference/matmul.h"
+#include "reference/norm.h"
+#include "reference/ops.h"
+#include "reference/tensors.h"
+
+namespace attnscope::reference {
+
+namespace {
+
+void linear(const as_linear_params& p, const Precision& precision, bool bf16) {
+  const FloatRows x(p.x, "x", {kAny, kAny});
+  const std::int64_t tokens = x.rows();
+  const std::int64_t in = x.cols();
+  const FloatRows y(p.y, "y", {tokens, kAny});
+  check(p.weight, "weight", Kind::kFloat, {y.cols(), in});
+  if (tokens == 0) return;
+
+  const DenseInput input(x);
+  const Weight weight(p.weight);
+  std::vector<double> block(static_cast<std::size_t>(tokens * weight.block()));
+  for (std::int64_t begin = 0; begin < y.cols(); begin += weight.block()) {
+    const std::int64_t end = std::min(begin + weight.block(), y.cols());
+    weight.multiply(input.data(), tokens, begin, end, block.data());
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      double* values = block.data() + t * (end - begin);
+      if (bf16) {
+        precision.bf16(values, end - begin);
+      } else {
+        precision.fp32(values, end - begin);
+      }
+      y.store(t, begin, end - begin, values);
+    }
+  }
+}
+
+}  // namespace
+
+void linear_bf16(const as_linear_params& p, const Precision& precision) {
+  linear(p, precision, true);
+}
+
+void linear_fp32(const as_linear_params& p, const Precision& precision) {
+  linear(p, precision, false);
+}
+
+void grouped_linear(const as_grouped_linear_params& p, const Precision& precision) {
+  const FloatRows x(p.x, "x", {kAny, kAny, kAny});
+  const std::int64_t groups = x.size(1);
+  check(p.weight, "weight", Kind::kFloat, {groups, kAny, x.cols()});
+  check(p.y, "y", Kind::kFloat, {x.size(0), groups, p.weight.shape[1]});
+
+  // One group is a projection of its own: the same tensors without their group dimension.
+  const auto group_of = [](const as_tensor& t, int dim, std::int64_t g) {
+    as_tensor slice{};
+    slice.data = static_cast<char*>(t.data) + g * t.stride[dim] * as_dtype_size(t.dtype);
+    slice.dtype = t.dtype;
+    slice.rank = 2;
+    for (int from = 0, to = 0; from < 3; ++from) {
+      if (from == dim) continue;
+      slice.shape[to] = t.shape[from];
+      slice.stride[to++] = t.stride[from];
+    }
+    return slice;
+  };
+  for (std::int64_t g = 0; g < groups; ++g) {
+    as_linear_params one{};
+    one.x = group_of(p.x, 1, g);
+    one.weight = group_of(p.weight, 0, g);
+    one.y = group_of(p.y, 1, g);
+    linear(one, precision, true);
+  }
+}
+
+void rms_norm(const as_rms_norm_params& p, const Precision& precision) {
+  const FloatRows x(p.x, "x", {kAny, kAny});
+  const FloatRows y(p.y, "y", {x.rows(), x.cols()});
+  const std::vector<double> weight = FloatRows(p.weight, "weight", {x.cols()}).load_all();
+  std::vector<double> values(static_cast<std::size_t>(x.cols()));
+  for (std::int64_t t = 0; t < x.rows(); ++t) {
+    x.load(t, values.data());
+    normalise(values.data(), x.cols(), p.eps, weight.data());
+    precision.bf16(values.data(), x.cols());
+    y.store(t, values.data());
+  }
+}
+
+void q_kv_norm(const as_q_kv_norm_params& p, const Precision& precision) {
+  const FloatRows qr(p.qr, "qr", {kAny, kAny});
+  const FloatRows kv(p.kv, "kv", {qr.rows(), kAny});
+  const std::int64_t q_lora = qr.cols();
+  const FloatRows qkv(p.qkv, "qkv", {qr.rows(), q_lora + kv.cols()});
+  const std::vector<double> q_weight = FloatRows(p.q_weight, "q_weight", {q_lora}).load_all();
+  const std::vector<double> kv_weight = FloatRows(p.kv_weight, "kv_weight", {kv.cols()}).load_all();
+  std::vector<double> values(static_cast<std::size_t>(qkv.cols()));
+  for (std::int64_t t = 0; t < qkv.rows(); ++t) {
+    qkv.load(t, values.data());
+    normalise(values.data(), q_lora, p.eps, q_weight.data());
+    normalise(values.data() + q_lora, kv.cols(), p.eps, kv_weight.data());
+    precision.bf16(values.data(), qkv.cols());
+    qr.store(t, values.data());
+    kv.store(t, values.data() + q_lora);
+  }
+}
+
+void residual(const as_residual_params& p, const Precision& precision) {
+  const FloatRows h(p.h, "h", {kAny, kAny});
+  const FloatRows y(p.y, "y", {h.rows(), h.cols()});
+  const FloatRows out(p.out, "out", {h.rows(), h.cols()});
+  std::vector<double> sum(static_cast<std::size_t>(h.cols()));
+  std::vector<double> addend(sum.size());
+  for (std::int64_t t = 0; t < h.rows(); ++t) {
+    h.load(t, sum.data());
+    y.load(t, addend.data());
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += addend[i];
+    precision.bf16(sum.data(), h.cols());
+    out.store(t, sum.data());
+  }
+}
+
+}  // namespace attnscope::reference

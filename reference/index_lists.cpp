@@ -1,0 +1,147 @@
+// Slots of new rows, and the slot lists that attention reads.
+#include <algorithm>
+#include <optional>
+
+#include "reference/ops.h"
+#include "reference/slots.h"
+#include "reference/tensors.h"
+
+namespace attnscope::reference {
+
+namespace {
+
+// Slots of the entries that the tokens of one ratio emit, -1 where a token emits none.
+void entry_slots(const as_slot_mapping_params& p, const Integers& groups, const Integers& tables,
+                 const as_tensor& out, const char* name, std::int64_t ratio) {
+  const Integers positions(p.positions, "positions", {kAny});
+  const std::int64_t tokens = positions.size(0);
+  const Integers request_of(p.request_of, "request_of", {tokens});
+  const Integers slots(out, name, {tokens});
+  if (p.mla_group < 0 || p.mla_group >= groups.size(0)) {
+    throw BadInput(std::string(name) + " is asked for, but mla_group is " +
+                   std::to_string(p.mla_group) + "; allowed: 0 to " +
+                   std::to_string(groups.size(0) - 1));
+  }
+  const std::int64_t block_size = groups.get(p.mla_group, 0);
+  if (block_size % ratio != 0) {
+    throw BadInput("block size " + std::to_string(block_size) + " of group " +
+                   std::to_string(p.mla_group) + " is not a multiple of " + std::to_string(ratio));
+  }
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const std::int64_t position = positions.get(t);
+    const bool emits = request_of.get(t) >= 0 && (position + 1) % ratio == 0;
+    slots.set(emits ? slot_of(tables, p.mla_group, request_of.get(t), position / ratio,
+                              block_size / ratio, t)
+                    : -1,
+              t);
+  }
+}
+
+}  // namespace
+
+void slot_mapping(const as_slot_mapping_params& p, const Precision&) {
+  const Integers groups(p.groups, "groups", {kAny, 2});
+  const Integers tables(p.tables, "tables", {groups.size(0), kAny, kAny});
+  const Integers positions(p.positions, "positions", {kAny});
+  const std::int64_t tokens = positions.size(0);
+  const Integers request_of(p.request_of, "request_of", {tokens});
+  const Integers slots(p.slots, "slots", {groups.size(0), tokens});
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const std::int64_t request = request_of.get(t);
+    if (request >= 0) check_index(request, tables.size(1), "request", t);
+    for (std::int64_t g = 0; g < groups.size(0); ++g) {
+      slots.set(
+          request < 0 ? -1 : slot_of(tables, g, request, positions.get(t), groups.get(g, 0), t), g,
+          t);
+    }
+  }
+  if (present(p.c4_slots)) entry_slots(p, groups, tables, p.c4_slots, "c4_slots", 4);
+  if (present(p.c128_slots)) entry_slots(p, groups, tables, p.c128_slots, "c128_slots", 128);
+  if (present(p.c4_lens)) {
+    const Integers lens(p.c4_lens, "c4_lens", {tokens});
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      lens.set(request_of.get(t) < 0 ? 0 : (positions.get(t) + 1) / 4, t);
+    }
+  }
+}
+
+void swa_index(const as_swa_index_params& p, const Precision&) {
+  const Integers tables(p.tables, "tables", {kAny, kAny, kAny});
+  const Integers seq_lens(p.seq_lens, "seq_lens", {tables.size(1)});
+  const Integers query_start(p.query_start, "query_start", {tables.size(1) + 1});
+  const Integers request_of(p.request_of, "request_of", {kAny});
+  const std::int64_t tokens = request_of.size(0);
+  const Integers indices(p.indices, "indices", {tables.size(0), tokens, p.window});
+  const Integers lens(p.lens, "lens", {tokens});
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const std::int64_t r = request_of.get(t);
+    std::int64_t start = 0;
+    std::int64_t len = 0;
+    if (r >= 0) {
+      check_index(r, seq_lens.size(0), "request", t);
+      const std::int64_t query_len = query_start.get(r + 1) - query_start.get(r);
+      const std::int64_t position = seq_lens.get(r) - query_len + (t - query_start.get(r));
+      if (position < 0) {
+        throw BadInput("token " + std::to_string(t) + " of request " + std::to_string(r) +
+                       " comes out at position " + std::to_string(position) +
+                       "; query_start and seq_lens do not fit together");
+      }
+      start = std::max<std::int64_t>(position - p.window + 1, 0);
+      len = position + 1 - start;
+    }
+    lens.set(len, t);
+    for (std::int64_t s = 0; s < tables.size(0); ++s) {
+      for (std::int64_t k = 0; k < p.window; ++k) {
+        indices.set(k < len ? slot_of(tables, s, r, start + k, p.block_size, t) : -1, s, t, k);
+      }
+    }
+  }
+}
+
+void c128_index(const as_c128_index_params& p, const Precision&) {
+  const Integers table(as_one_group(p.table), "table", {1, kAny, kAny});
+  const Integers positions(p.positions, "positions", {kAny});
+  const std::int64_t tokens = positions.size(0);
+  const Integers request_of(p.request_of, "request_of", {tokens});
+  const Integers indices(p.indices, "indices", {tokens, kAny});
+  const Integers lens(p.lens, "lens", {tokens});
+  if (p.ratio <= 0) throw BadInput("ratio is " + std::to_string(p.ratio) + "; allowed: 128");
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const std::int64_t r = request_of.get(t);
+    if (r >= 0) check_index(r, table.size(1), "request", t);
+    const std::int64_t n = r < 0 ? 0 : (positions.get(t) + 1) / p.ratio;
+    if (n > indices.size(1)) {
+      throw BadInput("token " + std::to_string(t) + " sees " + std::to_string(n) +
+                     " entries but indices has " + std::to_string(indices.size(1)) +
+                     " columns; make it as wide as as_c128_index_width() says");
+    }
+    lens.set(n, t);
+    for (std::int64_t c = 0; c < indices.size(1); ++c) {
+      indices.set(c < n ? slot_of(table, 0, r, c, p.rows_per_block, t) : -1, t, c);
+    }
+  }
+}
+
+void topk_to_slots(const as_topk_to_slots_params& p, const Precision&) {
+  const Integers indices(p.indices, "indices", {kAny, kAny});
+  const std::int64_t tokens = indices.size(0);
+  const std::int64_t k = indices.size(1);
+  const Integers table(as_one_group(p.table), "table", {1, kAny, kAny});
+  const Integers request_of(p.request_of, "request_of", {tokens});
+  const Integers slots(p.slots, "slots", {tokens, k});
+  const Integers lens(p.lens, "lens", {tokens});
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const std::int64_t r = request_of.get(t);
+    if (r >= 0) check_index(r, table.size(1), "request", t);
+    std::int64_t n = 0;
+    for (std::int64_t i = 0; i < k; ++i) {
+      const std::int64_t entry = indices.get(t, i);
+      const bool valid = r >= 0 && entry >= 0;
+      slots.set(valid ? slot_of(table, 0, r, entry, p.rows_per_block, t) : -1, t, i);
+      n += valid;
+    }
+    lens.set(n, t);
+  }
+}
+
+}  // namespace attnscope::reference

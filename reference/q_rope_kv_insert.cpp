@@ -1,0 +1,82 @@
+// Per-head query norm and RoPE, KV RoPE and insertion into the window cache; inverse RoPE.
+#include <optional>
+#include <vector>
+
+#include "kernels/layout/records.h"
+#include "reference/norm.h"
+#include "reference/ops.h"
+#include "reference/rope.h"
+#include "reference/rows.h"
+#include "reference/tensors.h"
+
+namespace attnscope::reference {
+
+namespace {
+
+void insert_rows(const as_q_rope_kv_insert_params& p, const Integers& slots, const CacheRows& cache,
+                 const Precision& precision) {
+  const FloatRows kv_row(p.kv_row, "kv_row", {slots.size(0), AS_HEAD_DIM});
+  std::vector<double> row(AS_HEAD_DIM);
+  for (std::int64_t t = 0; t < slots.size(0); ++t) {
+    if (slots.get(t) < 0) continue;
+    kv_row.load(t, row.data());
+    cache.store(slots.get(t), t, row.data(), precision);
+  }
+}
+
+}  // namespace
+
+void q_rope_kv_insert(const as_q_rope_kv_insert_params& p, const Precision& precision) {
+  const Integers slots(p.slots, "slots", {kAny});
+  const std::int64_t tokens = slots.size(0);
+  const CacheRows cache(p.cache, "cache", AS_RECORD_LATENT, AS_HEAD_DIM);
+  if (p.rows_given != 0) return insert_rows(p, slots, cache, precision);
+
+  const Integers positions(p.positions, "positions", {tokens});
+  const FloatRows q_raw(p.q_raw, "q_raw", {tokens, kAny, AS_HEAD_DIM});
+  const std::int64_t heads = q_raw.size(1);
+  const FloatRows q(p.q, "q", {tokens, heads, AS_HEAD_DIM});
+  const FloatRows kv(p.kv, "kv", {tokens, AS_HEAD_DIM});
+  const Rope rope(p.rope, precision.exact);
+  std::optional<FloatRows> kv_row;
+  if (present(p.kv_row)) kv_row.emplace(p.kv_row, "kv_row", Shape{tokens, AS_HEAD_DIM});
+
+  std::vector<double> row(AS_HEAD_DIM);
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const RopeRow rotation = rope.row(positions.get(t));
+    for (std::int64_t h = 0; h < heads; ++h) {
+      q_raw.load(t * heads + h, row.data());
+      normalise(row.data(), AS_HEAD_DIM, p.eps, nullptr);
+      rotate(row.data() + AS_NOPE_DIM, rotation, false);
+      precision.bf16(row.data(), AS_HEAD_DIM);
+      q.store(t * heads + h, row.data());
+    }
+    if (slots.get(t) < 0) continue;
+    kv.load(t, row.data());
+    rotate(row.data() + AS_NOPE_DIM, rotation, false);
+    precision.bf16(row.data(), AS_HEAD_DIM);
+    if (kv_row) kv_row->store(t, row.data());
+    cache.store(slots.get(t), t, row.data(), precision);
+  }
+}
+
+void inverse_rope(const as_inverse_rope_params& p, const Precision& precision) {
+  const FloatRows o(p.o, "o", {kAny, kAny, AS_HEAD_DIM});
+  const std::int64_t tokens = o.size(0);
+  const std::int64_t heads = o.size(1);
+  const FloatRows out(p.out, "out", {tokens, heads, AS_HEAD_DIM});
+  const Integers positions(p.positions, "positions", {tokens});
+  const Rope rope(p.rope, precision.exact);
+  std::vector<double> row(AS_HEAD_DIM);
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const RopeRow rotation = rope.row(positions.get(t));
+    for (std::int64_t h = 0; h < heads; ++h) {
+      o.load(t * heads + h, row.data());
+      rotate(row.data() + AS_NOPE_DIM, rotation, true);
+      precision.bf16(row.data(), AS_HEAD_DIM);
+      out.store(t * heads + h, row.data());
+    }
+  }
+}
+
+}  // namespace attnscope::reference

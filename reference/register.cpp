@@ -1,0 +1,129 @@
+#include "reference/register.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string>
+
+#include "kernels/params/op_table.h"
+#include "reference/matmul.h"
+#include "reference/ops.h"
+#include "reference/tensors.h"
+
+namespace attnscope::reference {
+
+namespace {
+
+std::int32_t fail(as_error* err, std::int32_t code, as_op_id id, bool exact,
+                  const std::string& what) {
+  if (err != nullptr) {
+    const std::string text =
+        std::string(exact ? "ref.exact " : "ref.sim ") + as_op_find(id)->name + ": " + what;
+    const std::size_t n = std::min(text.size(), sizeof(err->message) - 1);
+    err->code = code;
+    std::memcpy(err->message, text.data(), n);
+    err->message[n] = '\0';
+  }
+  return code;
+}
+
+template <class Params>
+void check_head(const Params* params) {
+  if (params == nullptr) throw BadInput("params is NULL");
+  if (params->head.struct_size != sizeof(Params) || params->head.version != AS_PARAMS_VERSION) {
+    throw BadInput("params struct of " + std::to_string(params->head.struct_size) +
+                   " bytes, version " + std::to_string(params->head.version) + "; expected " +
+                   std::to_string(sizeof(Params)) + " bytes, version " +
+                   std::to_string(AS_PARAMS_VERSION) + ": rebuild the caller with these headers");
+  }
+}
+
+// The border of the lanes: one C function for each op and precision, out of which no exception
+// comes.
+template <as_op_id kId, auto kOp, bool kExact>
+struct Border;
+
+template <as_op_id kId, class Params, void (*kOp)(const Params&, const Precision&), bool kExact>
+struct Border<kId, kOp, kExact> {
+  static std::int32_t call(const void* params, const as_call*, as_error* err) {
+    try {
+      const auto* p = static_cast<const Params*>(params);
+      check_head(p);
+      kOp(*p, Precision{kExact});
+      return AS_OK;
+    } catch (const BadInput& e) {
+      return fail(err, AS_BAD_INPUT, kId, kExact, e.what());
+    } catch (const std::bad_alloc&) {
+      return fail(err, AS_NO_ENVIRONMENT, kId, kExact,
+                  "out of memory; use fewer tokens a step or a smaller model");
+    } catch (const std::exception& e) {
+      return fail(err, AS_INTERNAL, kId, kExact, e.what());
+    } catch (...) {
+      return fail(err, AS_INTERNAL, kId, kExact, "unknown exception");
+    }
+  }
+};
+
+template <bool kExact>
+as_lane make_lane() {
+  as_lane lane{};
+  lane.struct_size = sizeof(as_lane);
+  lane.version = AS_LANE_VERSION;
+  lane.name = kExact ? "ref.exact" : "ref.sim";
+  lane.description = kExact ? "Reference in float64 without any quantisation."
+                            : "Reference that rounds where the contract says, sums in float64.";
+  as_op_fn* op = lane.ops;
+  op[AS_OP_SCHEDULE] = Border<AS_OP_SCHEDULE, schedule, kExact>::call;
+  op[AS_OP_BLOCK_TABLES] = Border<AS_OP_BLOCK_TABLES, block_tables, kExact>::call;
+  op[AS_OP_SLOT_MAPPING] = Border<AS_OP_SLOT_MAPPING, slot_mapping, kExact>::call;
+  op[AS_OP_SWA_INDEX] = Border<AS_OP_SWA_INDEX, swa_index, kExact>::call;
+  op[AS_OP_C128_INDEX] = Border<AS_OP_C128_INDEX, c128_index, kExact>::call;
+  op[AS_OP_ATTN_NORM] = Border<AS_OP_ATTN_NORM, rms_norm, kExact>::call;
+  op[AS_OP_Q_KV_A_PROJ] = Border<AS_OP_Q_KV_A_PROJ, linear_bf16, kExact>::call;
+  op[AS_OP_Q_KV_NORM] = Border<AS_OP_Q_KV_NORM, q_kv_norm, kExact>::call;
+  op[AS_OP_Q_B_PROJ] = Border<AS_OP_Q_B_PROJ, linear_bf16, kExact>::call;
+  op[AS_OP_Q_ROPE_KV_INSERT] = Border<AS_OP_Q_ROPE_KV_INSERT, q_rope_kv_insert, kExact>::call;
+  op[AS_OP_COMPRESSOR_PROJ] = Border<AS_OP_COMPRESSOR_PROJ, linear_fp32, kExact>::call;
+  op[AS_OP_COMPRESSOR_STATE] = Border<AS_OP_COMPRESSOR_STATE, compressor_state, kExact>::call;
+  op[AS_OP_COMPRESS_INSERT] = Border<AS_OP_COMPRESS_INSERT, compress_insert, kExact>::call;
+  op[AS_OP_INDEXER_COMPRESSOR_PROJ] =
+      Border<AS_OP_INDEXER_COMPRESSOR_PROJ, linear_fp32, kExact>::call;
+  op[AS_OP_INDEXER_COMPRESSOR_STATE] =
+      Border<AS_OP_INDEXER_COMPRESSOR_STATE, compressor_state, kExact>::call;
+  op[AS_OP_INDEXER_COMPRESS_INSERT] =
+      Border<AS_OP_INDEXER_COMPRESS_INSERT, compress_insert, kExact>::call;
+  op[AS_OP_INDEXER_Q_PROJ] = Border<AS_OP_INDEXER_Q_PROJ, linear_bf16, kExact>::call;
+  op[AS_OP_INDEXER_Q] = Border<AS_OP_INDEXER_Q, indexer_q, kExact>::call;
+  op[AS_OP_INDEXER_WEIGHTS_PROJ] = Border<AS_OP_INDEXER_WEIGHTS_PROJ, linear_bf16, kExact>::call;
+  op[AS_OP_INDEXER_LOGITS] = Border<AS_OP_INDEXER_LOGITS, indexer_logits, kExact>::call;
+  op[AS_OP_INDEXER_TOPK] = Border<AS_OP_INDEXER_TOPK, indexer_topk, kExact>::call;
+  op[AS_OP_TOPK_TO_SLOTS] = Border<AS_OP_TOPK_TO_SLOTS, topk_to_slots, kExact>::call;
+  op[AS_OP_SPARSE_ATTENTION] = Border<AS_OP_SPARSE_ATTENTION, sparse_attention, kExact>::call;
+  op[AS_OP_INVERSE_ROPE] = Border<AS_OP_INVERSE_ROPE, inverse_rope, kExact>::call;
+  op[AS_OP_WO_A] = Border<AS_OP_WO_A, grouped_linear, kExact>::call;
+  op[AS_OP_WO_B] = Border<AS_OP_WO_B, linear_bf16, kExact>::call;
+  op[AS_OP_RESIDUAL] = Border<AS_OP_RESIDUAL, residual, kExact>::call;
+  op[AS_OP_FINAL_NORM] = Border<AS_OP_FINAL_NORM, rms_norm, kExact>::call;
+  op[AS_OP_LM_HEAD] = Border<AS_OP_LM_HEAD, linear_fp32, kExact>::call;
+  op[AS_OP_SAMPLE] = Border<AS_OP_SAMPLE, sample, kExact>::call;
+  return lane;
+}
+
+}  // namespace
+
+const as_lane* exact_lane() {
+  static const as_lane lane = make_lane<true>();
+  return &lane;
+}
+
+const as_lane* sim_lane() {
+  static const as_lane lane = make_lane<false>();
+  return &lane;
+}
+
+void set_threads(int n) { set_matmul_threads(n); }
+
+void clear_caches() { clear_weight_cache(); }
+
+}  // namespace attnscope::reference

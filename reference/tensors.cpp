@@ -1,0 +1,198 @@
+#include "reference/tensors.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "reference/codec.h"
+
+namespace attnscope::reference {
+
+namespace {
+
+std::string shape_text(const std::int64_t* shape, std::int64_t rank) {
+  std::string text = "[";
+  for (std::int64_t i = 0; i < rank; ++i) {
+    if (i > 0) text += ",";
+    text += shape[i] == kAny ? "*" : std::to_string(shape[i]);
+  }
+  return text + "]";
+}
+
+const char* allowed_dtypes(Kind kind) {
+  switch (kind) {
+    case Kind::kFloat:
+      return "f64, f32 or bf16";
+    case Kind::kInteger:
+      return "i32 or i64";
+    default:
+      return "u8";
+  }
+}
+
+bool has_kind(std::int32_t dtype, Kind kind) {
+  switch (kind) {
+    case Kind::kFloat:
+      return dtype == AS_F64 || dtype == AS_F32 || dtype == AS_BF16;
+    case Kind::kInteger:
+      return dtype == AS_I32 || dtype == AS_I64;
+    default:
+      return dtype == AS_U8;
+  }
+}
+
+template <class T>
+T element(const void* data, std::int64_t index) {
+  T value;
+  std::memcpy(&value, static_cast<const T*>(data) + index, sizeof(T));
+  return value;
+}
+
+template <class T>
+void set_element(void* data, std::int64_t index, T value) {
+  std::memcpy(static_cast<T*>(data) + index, &value, sizeof(T));
+}
+
+}  // namespace
+
+void check(const as_tensor& tensor, const char* name, Kind kind, Shape shape) {
+  const auto rank = static_cast<std::int64_t>(shape.size());
+  const auto expected = [&] { return shape_text(shape.begin(), rank); };
+  if (tensor.device != 0) {
+    throw BadInput(std::string(name) + " lies on device " + std::to_string(tensor.device) +
+                   "; the references run on the host: copy it there (device 0) first");
+  }
+  if (!has_kind(tensor.dtype, kind)) {
+    throw BadInput(std::string(name) + " has dtype " + as_dtype_name(tensor.dtype) +
+                   "; allowed: " + allowed_dtypes(kind));
+  }
+  if (tensor.rank != rank || tensor.rank > AS_MAX_RANK) {
+    throw BadInput(std::string(name) + " has rank " + std::to_string(tensor.rank) +
+                   "; expected shape " + expected() + " (* = any size)");
+  }
+  const bool fits = std::equal(shape.begin(), shape.end(), tensor.shape,
+                               [](std::int64_t want, std::int64_t have) {
+                                 return have >= 0 && (want == kAny || want == have);
+                               });
+  if (!fits) {
+    throw BadInput(std::string(name) + " has shape " + shape_text(tensor.shape, rank) +
+                   "; expected " + expected() + " (* = any size)");
+  }
+  if (tensor.data == nullptr && as_tensor_numel(&tensor) > 0) {
+    throw BadInput(std::string(name) + " has no data; expected shape " + expected());
+  }
+}
+
+FloatRows::FloatRows(const as_tensor& tensor, const char* name, Shape shape) : tensor_(tensor) {
+  check(tensor, name, Kind::kFloat, shape);
+  cols_ = tensor.shape[tensor.rank - 1];
+  for (int d = 0; d + 1 < tensor.rank; ++d) rows_ *= tensor.shape[d];
+}
+
+std::int64_t FloatRows::offset(std::int64_t row) const {
+  std::int64_t result = 0;
+  for (int d = tensor_.rank - 2; d >= 0; --d) {
+    result += row % tensor_.shape[d] * tensor_.stride[d];
+    row /= tensor_.shape[d];
+  }
+  return result;
+}
+
+void FloatRows::load(std::int64_t row, std::int64_t begin, std::int64_t n, double* values) const {
+  const std::int64_t step = tensor_.stride[tensor_.rank - 1];
+  const std::int64_t first = offset(row) + begin * step;
+  switch (tensor_.dtype) {
+    case AS_F64:
+      for (std::int64_t i = 0; i < n; ++i) {
+        values[i] = element<double>(tensor_.data, first + i * step);
+      }
+      break;
+    case AS_F32:
+      for (std::int64_t i = 0; i < n; ++i) {
+        values[i] = element<float>(tensor_.data, first + i * step);
+      }
+      break;
+    default:
+      for (std::int64_t i = 0; i < n; ++i) {
+        values[i] = bf16_value(element<std::uint16_t>(tensor_.data, first + i * step));
+      }
+  }
+}
+
+void FloatRows::store(std::int64_t row, std::int64_t begin, std::int64_t n,
+                      const double* values) const {
+  const std::int64_t step = tensor_.stride[tensor_.rank - 1];
+  const std::int64_t first = offset(row) + begin * step;
+  switch (tensor_.dtype) {
+    case AS_F64:
+      for (std::int64_t i = 0; i < n; ++i) set_element(tensor_.data, first + i * step, values[i]);
+      break;
+    case AS_F32:
+      for (std::int64_t i = 0; i < n; ++i) {
+        set_element(tensor_.data, first + i * step, static_cast<float>(values[i]));
+      }
+      break;
+    default:
+      for (std::int64_t i = 0; i < n; ++i) {
+        set_element(tensor_.data, first + i * step, bf16_bits(values[i]));
+      }
+  }
+}
+
+std::vector<double> FloatRows::load_all() const {
+  std::vector<double> values(static_cast<std::size_t>(rows_ * cols_));
+  for (std::int64_t row = 0; row < rows_; ++row) load(row, values.data() + row * cols_);
+  return values;
+}
+
+const double* FloatRows::dense() const {
+  if (tensor_.dtype != AS_F64) return nullptr;
+  std::int64_t expected = 1;
+  for (int d = tensor_.rank - 1; d >= 0; --d) {
+    if (tensor_.shape[d] != 1 && tensor_.stride[d] != expected) return nullptr;
+    expected *= tensor_.shape[d];
+  }
+  return static_cast<const double*>(tensor_.data);
+}
+
+DenseInput::DenseInput(const FloatRows& rows) : data_(rows.dense()) {
+  if (data_ == nullptr) {
+    copy_ = rows.load_all();
+    data_ = copy_.data();
+  }
+}
+
+Integers::Integers(const as_tensor& tensor, const char* name, Shape shape) : tensor_(tensor) {
+  check(tensor, name, Kind::kInteger, shape);
+  for (int d = tensor_.rank; d < AS_MAX_RANK; ++d) tensor_.stride[d] = 0;
+}
+
+std::int64_t Integers::get(std::int64_t i, std::int64_t j, std::int64_t k) const {
+  const std::int64_t index = offset(i, j, k);
+  return tensor_.dtype == AS_I32 ? element<std::int32_t>(tensor_.data, index)
+                                 : element<std::int64_t>(tensor_.data, index);
+}
+
+void Integers::set(std::int64_t value, std::int64_t i, std::int64_t j, std::int64_t k) const {
+  const std::int64_t index = offset(i, j, k);
+  if (tensor_.dtype == AS_I32) {
+    set_element(tensor_.data, index, static_cast<std::int32_t>(value));
+  } else {
+    set_element(tensor_.data, index, value);
+  }
+}
+
+Bytes::Bytes(const as_tensor& tensor, const char* name, Shape shape) : tensor_(tensor) {
+  check(tensor, name, Kind::kBytes, shape);
+  if (tensor.shape[tensor.rank - 1] > 1 && tensor.stride[tensor.rank - 1] != 1) {
+    throw BadInput(std::string(name) + " has gaps between the bytes of a row; stride 1 is needed");
+  }
+}
+
+void check_index(std::int64_t index, std::int64_t size, const char* what, std::int64_t token) {
+  if (index >= 0 && index < size) return;
+  throw BadInput(std::string(what) + " " + std::to_string(index) + " of token " +
+                 std::to_string(token) + " is out of range; allowed: 0 to " +
+                 std::to_string(size - 1));
+}
+
+}  // namespace attnscope::reference
