@@ -16,6 +16,12 @@ as_tensor StepMetadata::group_table(int group) const {
   return make_tensor(tables.data() + group * num_live() * columns, {num_live(), columns});
 }
 
+std::int64_t StepMetadata::logits_width() const {
+  std::int64_t width = 1;
+  for (std::int32_t n : seq_lens) width = std::max<std::int64_t>(width, n / 4);
+  return width;
+}
+
 StepMetadata begin_step(const CacheLayout& layout, const Scheduler& scheduler,
                         const BlockManager& blocks) {
   StepMetadata step;

@@ -49,6 +49,8 @@ struct StepMetadata {
 
   std::int64_t num_live() const { return static_cast<std::int64_t>(live.size()); }
   std::int64_t num_tokens_in_step() const { return static_cast<std::int64_t>(positions.size()); }
+  // Columns of the indexer logits: the most entries any token sees, at least 1.
+  std::int64_t logits_width() const;
   // Tables of one group: i32 [R,C].
   as_tensor group_table(int group) const;
 };

@@ -1,0 +1,130 @@
+// Going back: checkpoints at step boundaries, restore, replay, and the digest that proves it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/session/session_checkpoint.h"
+
+namespace attnscope {
+namespace {
+
+std::vector<std::int32_t> blocks_in_use(const BlockManager& blocks) {
+  std::vector<std::int32_t> ids;
+  const auto& owners = blocks.owners();
+  for (std::size_t id = 0; id < owners.size(); ++id) {
+    if (owners[id].request >= 0) ids.push_back(static_cast<std::int32_t>(id));
+  }
+  return ids;
+}
+
+}  // namespace
+
+void Session::save_checkpoint() {
+  const bool known = std::any_of(checkpoints_.begin(), checkpoints_.end(),
+                                 [&](const auto& c) { return c->step == cursor_.step; });
+  if (known) return;
+  auto c = std::make_unique<Checkpoint>();
+  c->step = cursor_.step;
+  c->scheduler = scheduler_;
+  c->blocks = blocks_->clone();
+  c->ids = blocks_in_use(*blocks_);
+  const auto stride = static_cast<std::size_t>(slab_->block_stride());
+  c->content.resize(c->ids.size() * stride);
+  for (std::size_t i = 0; i < c->ids.size(); ++i) {
+    std::memcpy(c->content.data() + i * stride, slab_->block(c->ids[i]), stride);
+  }
+  checkpoints_.push_back(std::move(c));
+}
+
+void Session::restore(const Checkpoint& c) {
+  scheduler_ = c.scheduler;
+  blocks_ = c.blocks->clone();
+  const auto stride = static_cast<std::size_t>(slab_->block_stride());
+  for (std::size_t i = 0; i < c.ids.size(); ++i) {
+    std::memcpy(slab_->block(c.ids[i]), c.content.data() + i * stride, stride);
+  }
+  verifier_->rebuild_slots(*blocks_, scheduler_.requests());
+  cursor_ = {c.step, -1, 0, false};
+  in_step_ = false;
+  current_ = {};
+  history_.resize(static_cast<std::size_t>(c.step));
+}
+
+Result<void> Session::seek(const Cursor& target) {
+  const Checkpoint* nearest = nullptr;
+  for (const auto& c : checkpoints_) {
+    if (c->step <= target.step && (nearest == nullptr || c->step > nearest->step)) {
+      nearest = c.get();
+    }
+  }
+  // Going forward needs no checkpoint unless one lies between here and there.
+  const bool ahead = target.step > cursor_.step || (target.step == cursor_.step && !in_step_);
+  if (!ahead || nearest->step > cursor_.step) restore(*nearest);
+  while (cursor_.step < target.step && !finished() && !cancelled_) {
+    if (auto ok = step(); !ok) return ok;
+  }
+  while (cursor_ != target && cursor_.step == target.step && !finished() && !cancelled_) {
+    if (auto ok = op(); !ok) return ok;
+  }
+  if (cancelled_) {
+    cancelled_ = false;
+    return {};
+  }
+  if (cursor_ != target) {
+    return bad_input(fmt::format("no op at step {}, layer index {}, op index {}", target.step,
+                                 target.layer, target.op));
+  }
+  return {};
+}
+
+Result<void> Session::step_back() {
+  const std::int64_t step = in_step_ ? cursor_.step : std::max<std::int64_t>(0, cursor_.step - 1);
+  return seek({step, -1, 0, false});
+}
+
+Result<void> Session::op_back() {
+  if (!in_step_) {
+    if (cursor_.step == 0) return {};
+    // The last op of the step before: walk it, remembering where it was before it ended.
+    const std::int64_t step = cursor_.step - 1;
+    if (auto ok = seek({step, -1, 0, false}); !ok) return ok;
+    Cursor last = cursor_;
+    while (cursor_.step == step) {
+      last = cursor_;
+      if (auto ok = op(); !ok) return ok;
+    }
+    return seek(last);
+  }
+  const Cursor here = cursor_;
+  if (auto ok = seek({here.step, -1, 0, false}); !ok) return ok;
+  Cursor last = cursor_;
+  while (cursor_ != here) {
+    last = cursor_;
+    if (auto ok = op(); !ok) return ok;
+  }
+  return seek(last);
+}
+
+std::uint64_t Session::digest() const {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  const auto add = [&](const void* data, std::size_t bytes) {
+    const auto* p = static_cast<const std::uint8_t*>(data);
+    for (std::size_t i = 0; i < bytes; ++i) hash = (hash ^ p[i]) * 0x100000001b3u;
+  };
+  for (const Request& request : scheduler_.requests()) {
+    add(request.tokens.data(), request.tokens.size() * sizeof(request.tokens[0]));
+    add(&request.computed, sizeof(request.computed));
+  }
+  // Bytes that the owner's layers hold; padding between pages is nobody's.
+  const auto& owners = blocks_->owners();
+  for (std::size_t id = 0; id < owners.size(); ++id) {
+    if (owners[id].request < 0) continue;
+    add(&owners[id], sizeof(BlockOwner));
+    const CacheGroup& group = parts_.layout.groups[static_cast<std::size_t>(owners[id].group)];
+    add(slab_->block(static_cast<std::int64_t>(id)), static_cast<std::size_t>(group.bytes));
+  }
+  return hash;
+}
+
+}  // namespace attnscope

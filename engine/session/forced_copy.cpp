@@ -1,0 +1,194 @@
+#include "engine/session/forced_copy.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/layout/records.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+bool is_float(std::int32_t dtype) { return dtype == AS_BF16 || dtype == AS_F32 || dtype == AS_F64; }
+
+as_tensor logical_table(const std::vector<std::int32_t>& table) {
+  return make_tensor(table.data(), {static_cast<std::int64_t>(table.size()), 1});
+}
+
+}  // namespace
+
+CacheKind cache_kind(as_op_id op, std::size_t offset) {
+  switch (op) {
+    case AS_OP_COMPRESSOR_STATE:
+      return CacheKind::kMainState;
+    case AS_OP_INDEXER_COMPRESSOR_STATE:
+      return CacheKind::kIndexState;
+    case AS_OP_COMPRESS_INSERT:
+      return offset == offsetof(as_compress_insert_params, state) ? CacheKind::kMainState
+                                                                  : CacheKind::kMain;
+    case AS_OP_INDEXER_COMPRESS_INSERT:
+      return offset == offsetof(as_compress_insert_params, state) ? CacheKind::kIndexState
+                                                                  : CacheKind::kIndex;
+    case AS_OP_INDEXER_LOGITS:
+      return CacheKind::kIndex;
+    case AS_OP_SPARSE_ATTENTION:
+      return offset == offsetof(as_sparse_attention_params, cache) ? CacheKind::kSwa
+                                                                   : CacheKind::kMain;
+    default:
+      return CacheKind::kSwa;
+  }
+}
+
+as_tensor gather_rows(const as_cache& cache, const as_tensor& slots, Scratch& scratch) {
+  const std::int64_t rows = slots.shape[0];
+  const std::int64_t payload = as_payload_bytes(cache.record, cache.width);
+  const std::int64_t scales = as_scale_bytes(cache.record);
+  const bool state = cache.record == AS_RECORD_STATE;
+  as_tensor out =
+      scratch.make(state ? AS_F32 : AS_U8,
+                   {rows, state ? static_cast<std::int64_t>(cache.width) : payload + scales});
+  auto* bytes = static_cast<std::uint8_t*>(out.data);
+  for (std::int64_t t = 0; t < rows; ++t, bytes += payload + scales) {
+    const std::int64_t slot = *at<std::int64_t>(slots, t);
+    if (slot < 0) {
+      std::memset(bytes, 0, static_cast<std::size_t>(payload + scales));
+      continue;
+    }
+    const as_row_address row = as_cache_row(&cache, slot);
+    std::memcpy(bytes, row.payload, static_cast<std::size_t>(payload));
+    if (scales > 0) std::memcpy(bytes + payload, row.scales, static_cast<std::size_t>(scales));
+  }
+  return out;
+}
+
+as_cache ForcedCopy::output_cache(const as_cache& engine, std::int64_t rows, bool exact,
+                                  Scratch& scratch) {
+  as_cache c = engine;
+  c.addressing = AS_LOGICAL;
+  c.rows_per_block = 0;
+  if (exact || engine.record == AS_RECORD_STATE) {
+    c.data = scratch.make(AS_F64, {rows, engine.width});
+  } else {
+    c.data = scratch.make(AS_U8, {rows, as_row_bytes(engine.record, engine.width)});
+  }
+  return c;
+}
+
+as_tensor ForcedCopy::translate(const as_tensor& slots, const as_tensor& lens,
+                                const CacheSpec& spec, std::vector<std::int32_t>& memory) const {
+  if (!present(slots)) return slots;
+  const std::int64_t rows = slots.shape[0], width = slots.shape[1];
+  memory.assign(static_cast<std::size_t>(rows * width), -1);
+  for (std::int64_t t = 0; t < rows; ++t) {
+    const std::int64_t len = std::min<std::int64_t>(width, *at<std::int32_t>(lens, t));
+    for (std::int64_t k = 0; k < len; ++k) {
+      const std::int32_t slot = *at<std::int32_t>(slots, t, k);
+      memory[static_cast<std::size_t>(t * width + k)] =
+          static_cast<std::int32_t>(shadow_.row_of(spec, slot));
+    }
+  }
+  return make_tensor(memory.data(), {rows, width});
+}
+
+OpParams& ForcedCopy::make(const OpParams& engine, int layer, const LogicalMetadata& logical,
+                           bool exact) {
+  params_ = engine;
+  const as_op_info& info = engine.info();
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.direction != AS_TAP_OUT) continue;
+    if (tap.kind == AS_TAP_CACHE) {
+      const as_tensor& slots = engine.tensor(tap.mask_offset);
+      const std::int64_t rows = slots.shape[0];
+      // Row t of the copy is what token t writes.
+      slots_.resize(static_cast<std::size_t>(rows));
+      for (std::int64_t t = 0; t < rows; ++t) {
+        slots_[static_cast<std::size_t>(t)] = *at<std::int64_t>(slots, t) >= 0 ? t : -1;
+      }
+      params_.tensor(tap.mask_offset) = make_tensor(slots_.data(), {rows});
+      params_.cache(tap.offset) = output_cache(engine.cache(tap.offset), rows, exact, outputs_[i]);
+      continue;
+    }
+    const as_tensor& tensor = engine.tensor(tap.offset);
+    if (!present(tensor)) continue;
+    params_.tensor(tap.offset) =
+        outputs_[i].make_like(is_float(tensor.dtype) ? AS_F64 : tensor.dtype, tensor);
+  }
+  switch (engine.op()) {
+    case AS_OP_COMPRESS_INSERT:
+    case AS_OP_INDEXER_COMPRESS_INSERT: {
+      auto& p = params_.get<as_compress_insert_params>();
+      const CacheKind kind = cache_kind(engine.op(), offsetof(as_compress_insert_params, state));
+      p.state = shadow_.cache(*layout_.find(layer, kind));
+      p.table = logical_table(logical.table1);
+      break;
+    }
+    case AS_OP_INDEXER_Q:
+      if (exact) {
+        auto& p = params_.get<as_indexer_q_params>();
+        p.q = outputs_[14].make_like(AS_F64, p.q_raw);
+        p.q_scale = no_tensor();
+      }
+      break;
+    case AS_OP_INDEXER_LOGITS: {
+      auto& p = params_.get<as_indexer_logits_params>();
+      p.cache = shadow_.cache(*layout_.find(layer, CacheKind::kIndex));
+      p.table = logical_table(logical.table4);
+      break;
+    }
+    case AS_OP_SPARSE_ATTENTION: {
+      auto& p = params_.get<as_sparse_attention_params>();
+      const CacheSpec& window = *layout_.find(layer, CacheKind::kSwa);
+      p.indices = translate(p.indices, p.lens, window, indices_);
+      p.cache = shadow_.cache(window);
+      if (present(p.extra_indices)) {
+        const CacheSpec& main = *layout_.find(layer, CacheKind::kMain);
+        p.extra_indices = translate(p.extra_indices, p.extra_lens, main, extra_indices_);
+        p.extra_cache = shadow_.cache(main);
+      }
+      break;
+    }
+    default:
+      break;
+  }
+  return params_;
+}
+
+bool ForcedCopy::requantise(const OpParams& engine, OpParams* out) {
+  *out = engine;
+  switch (engine.op()) {
+    case AS_OP_Q_ROPE_KV_INSERT: {
+      auto& p = out->get<as_q_rope_kv_insert_params>();
+      if (!present(p.kv_row)) return false;
+      p.rows_given = 1;
+      p.slots = make_tensor(slots_.data(), {static_cast<std::int64_t>(slots_.size())});
+      p.cache = output_cache(p.cache, p.slots.shape[0], false, requantised_);
+      return true;
+    }
+    case AS_OP_COMPRESS_INSERT:
+    case AS_OP_INDEXER_COMPRESS_INSERT: {
+      auto& p = out->get<as_compress_insert_params>();
+      if (!present(p.row)) return false;
+      p.rows_given = 1;
+      const auto& copy = params_.get<as_compress_insert_params>();
+      p.state = copy.state;
+      p.table = copy.table;
+      p.slots = copy.slots;
+      p.cache = output_cache(p.cache, p.slots.shape[0], false, requantised_);
+      return true;
+    }
+    case AS_OP_INDEXER_Q: {
+      auto& p = out->get<as_indexer_q_params>();
+      if (!present(p.q_row)) return false;
+      p.rows_given = 1;
+      p.q = requantised_.make_like(AS_U8, p.q);
+      if (present(p.q_scale)) p.q_scale = requantised_scale_.make_like(AS_U8, p.q_scale);
+      p.weights = requantised_weights_.make_like(AS_F64, p.weights);
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
+}  // namespace attnscope

@@ -1,0 +1,51 @@
+// A params struct as a forced reference needs it: the engine's own inputs, its caches replaced by
+// the shadow's logical histories, its slot lists translated to logical rows, and outputs of its
+// own.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "engine/session/frame.h"
+#include "engine/session/history.h"
+#include "engine/session/op_params.h"
+
+namespace attnscope {
+
+class ForcedCopy {
+ public:
+  ForcedCopy(const CacheLayout& layout, const Shadow& shadow) : layout_(layout), shadow_(shadow) {}
+
+  // exact: float64 rows instead of records. The result is valid until the next make() or
+  // requantise().
+  OpParams& make(const OpParams& engine, int layer, const LogicalMetadata& logical, bool exact);
+
+  // For quantising ops: the same op with rows_given, on the engine's own row before quantisation.
+  // False when the lane withheld the row or the op does not quantise.
+  bool requantise(const OpParams& engine, OpParams* out);
+
+  OpParams& params() { return params_; }
+
+ private:
+  as_cache output_cache(const as_cache& engine, std::int64_t rows, bool exact, Scratch& scratch);
+  as_tensor translate(const as_tensor& slots, const as_tensor& lens, const CacheSpec& spec,
+                      std::vector<std::int32_t>& memory) const;
+
+  const CacheLayout& layout_;
+  const Shadow& shadow_;
+  OpParams params_;
+  std::array<Scratch, 16> outputs_;
+  Scratch requantised_, requantised_scale_, requantised_weights_;
+  std::vector<std::int64_t> slots_;
+  std::vector<std::int32_t> indices_, extra_indices_;
+};
+
+// Rows of a cache as a U8 (records) or F32 (state) tensor [T, bytes or width], gathered through
+// slots; rows with slot -1 are zero.
+as_tensor gather_rows(const as_cache& cache, const as_tensor& slots, Scratch& scratch);
+
+// Kind of cache an op's cache tap belongs to. offset: of the as_cache in the params struct.
+CacheKind cache_kind(as_op_id op, std::size_t offset);
+
+}  // namespace attnscope

@@ -1,0 +1,349 @@
+#include "engine/session/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+
+#include "engine/session/session_checkpoint.h"
+#include "kernels/cpu/rope_table.h"
+#include "kernels/layout/records.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+constexpr std::array kStepOps = {AS_OP_SCHEDULE, AS_OP_BLOCK_TABLES, AS_OP_SLOT_MAPPING,
+                                 AS_OP_SWA_INDEX, AS_OP_C128_INDEX};
+
+bool has_type(const ModelConfig& config, LayerType type) {
+  for (int i = 0; i < config.num_layers(); ++i) {
+    if (config.type(i) == type) return true;
+  }
+  return false;
+}
+
+template <class T>
+as_tensor tensor1(std::vector<T>& v) {
+  return make_tensor(v.data(), {static_cast<std::int64_t>(v.size())});
+}
+
+}  // namespace
+
+Session::Session() = default;
+Session::~Session() = default;
+
+Result<std::unique_ptr<Session>> Session::create(const Scenario& scenario,
+                                                 const LaneRegistry& registry,
+                                                 const SessionOptions& options) {
+  std::unique_ptr<Session> s(new Session());
+  auto lanes = LaneSelector::make(registry, options.lanes);
+  if (!lanes) return lanes.error();
+  s->lanes_ = std::move(*lanes);
+  auto tolerances = Tolerances::load(options.tolerance_file);
+  if (!tolerances) return tolerances.error();
+
+  SessionParts& parts = s->parts_;
+  parts.tolerances = std::move(*tolerances);
+  parts.config = scenario.model;
+  parts.sim = registry.find("ref.sim");
+  parts.exact = registry.find("ref.exact");
+  if (options.references != References::kNone && (parts.sim == nullptr || parts.exact == nullptr)) {
+    return Error{AS_NO_ENVIRONMENT, "this build has no references",
+                 "build with libtorch, or use --references none"};
+  }
+  s->threads_ = std::make_unique<Threads>(options.threads);
+  parts.threads = s->threads_->pool.handle();
+  parts.weights = synthetic_weights(parts.config, scenario.seed, parts.threads);
+  parts.layout = build_cache_layout(parts.config);
+
+  s->scheduler_ = Scheduler(parts.layout, scenario.limits, scenario.pool_blocks - 1);
+  std::int64_t longest = 1;
+  for (std::size_t i = 0; i < scenario.requests.size(); ++i) {
+    const ScenarioRequest& from = scenario.requests[i];
+    Request request;
+    request.id = static_cast<std::int32_t>(i);
+    request.name = from.name;
+    request.tokens = from.tokens;
+    request.prompt_tokens = static_cast<std::int64_t>(from.tokens.size());
+    request.max_new_tokens = from.max_new_tokens;
+    longest = std::max(longest, request.max_len());
+    s->scheduler_.add(std::move(request));
+  }
+  for (int i = 0; i < parts.config.num_layers(); ++i) {
+    as_rope rope = parts.config.rope(i);
+    s->rope_tables_.emplace_back(static_cast<std::size_t>(longest) * AS_ROPE_DIM);
+    cpu::build_rope_table(rope, longest, s->rope_tables_.back().data(), parts.threads);
+    rope.table = make_tensor(s->rope_tables_.back().data(), {longest, AS_ROPE_DIM});
+    parts.ropes.push_back(rope);
+  }
+  s->blocks_ = make_block_manager(parts.layout, scenario.pool_blocks);
+  s->slab_ = std::make_unique<Slab>(parts.layout, scenario.pool_blocks);
+  s->space_ = std::make_unique<AddressSpace>(s->scheduler_.requests());
+  s->verifier_ =
+      std::make_unique<Verifier>(parts, options.references, *s->space_, scenario.pool_blocks);
+  s->checkpoint_every_ = options.checkpoint_every;
+  s->save_checkpoint();
+  return s;
+}
+
+bool Session::finished() const { return !in_step_ && scheduler_.done(); }
+
+bool Session::decoding() const {
+  return std::all_of(scheduler_.requests().begin(), scheduler_.requests().end(),
+                     [](const Request& r) { return !r.in_prefill(); });
+}
+
+as_op_id Session::next_op() const {
+  if (finished()) return AS_OP_COUNT;
+  const auto i = static_cast<std::size_t>(cursor_.op);
+  if (cursor_.after_layers) return head_ops()[i];
+  if (cursor_.layer >= 0) return layer_ops(parts_.config.type(cursor_.layer))[i];
+  return kStepOps[i];
+}
+
+Result<void> Session::begin() {
+  metadata_ = begin_step(parts_.layout, scheduler_, *blocks_);
+  host_ = {&scheduler_, blocks_.get(), &metadata_.live, 0};
+  current_ = {};
+  current_.step = cursor_.step;
+  current_.decode_only = decoding();
+  verifier_->begin_step(cursor_.step);
+  in_step_ = true;
+  return {};
+}
+
+Result<void> Session::op() {
+  if (finished()) return {};
+  if (!in_step_) {
+    if (auto ok = begin(); !ok) return ok;
+  }
+  const as_op_id id = next_op();
+  if (cursor_.layer < 0 && !cursor_.after_layers) {
+    if (auto ok = run_before_op(id); !ok) return ok;
+  } else {
+    const PagedSource source(parts_.layout, *slab_, metadata_, parts_.config.window);
+    OpContext context;
+    context.config = &parts_.config;
+    context.weights = &parts_.weights;
+    context.ropes = &parts_.ropes;
+    context.positions = tensor1(metadata_.positions);
+    context.request_of = tensor1(metadata_.request_of);
+    context.logits_width = metadata_.logits_width();
+    if (id == AS_OP_FINAL_NORM) gather_last(frame_, metadata_);
+    OpParams params = layer_op_params(id, cursor_.layer, context, frame_, source);
+    if (auto ok = run_op(id, cursor_.layer, params); !ok) return ok;
+    if (id == AS_OP_RESIDUAL) frame_.swap(Act::kHidden, Act::kHiddenOut);
+  }
+  advance_cursor();
+  return {};
+}
+
+Result<void> Session::run_before_op(as_op_id id) {
+  StepMetadata& m = metadata_;
+  const std::int64_t groups = static_cast<std::int64_t>(parts_.layout.groups.size());
+  const std::int64_t rows = m.num_live();
+  const std::int64_t tokens = m.num_tokens_in_step();
+  const as_tensor group_table = make_tensor(m.groups.data(), {groups, 2});
+  OpParams params;
+  switch (id) {
+    case AS_OP_SCHEDULE: {
+      auto& p = params.init<as_schedule_params>(id);
+      p.groups = group_table;
+      p.num_tokens = tensor1(m.num_tokens);
+      p.num_computed = tensor1(m.num_computed);
+      p.max_len = tensor1(m.max_len);
+      p.running = tensor1(m.running);
+      p.demand = tensor1(m.demand);
+      p.scheduled = tensor1(m.scheduled);
+      p.token_budget = static_cast<std::int32_t>(scheduler_.limits().token_budget);
+      p.max_requests = static_cast<std::int32_t>(scheduler_.limits().max_requests);
+      p.usable_blocks = static_cast<std::int32_t>(scheduler_.usable_blocks());
+      break;
+    }
+    case AS_OP_BLOCK_TABLES: {
+      auto& p = params.init<as_block_tables_params>(id);
+      p.groups = group_table;
+      p.num_computed = tensor1(m.num_computed);
+      p.scheduled = tensor1(m.scheduled);
+      p.free_before = tensor1(m.free_before);
+      p.tables_before = make_tensor(m.tables_before.data(), {groups, rows, m.columns});
+      p.counts_before = make_tensor(m.counts_before.data(), {groups, rows});
+      p.tables = make_tensor(m.tables.data(), {groups, rows, m.columns});
+      p.counts = make_tensor(m.counts.data(), {groups, rows});
+      p.free_after = tensor1(m.free_after);
+      break;
+    }
+    case AS_OP_SLOT_MAPPING: {
+      auto& p = params.init<as_slot_mapping_params>(id);
+      p.groups = group_table;
+      p.tables = make_tensor(m.tables.data(), {groups, rows, m.columns});
+      p.positions = tensor1(m.positions);
+      p.request_of = tensor1(m.request_of);
+      p.slots = make_tensor(m.slots.data(), {groups, tokens});
+      if (!m.c4_slots.empty()) p.c4_slots = tensor1(m.c4_slots);
+      if (!m.c128_slots.empty()) p.c128_slots = tensor1(m.c128_slots);
+      if (!m.c4_lens.empty()) p.c4_lens = tensor1(m.c4_lens);
+      p.mla_group = parts_.layout.mla_group;
+      break;
+    }
+    case AS_OP_SWA_INDEX: {
+      auto& p = params.init<as_swa_index_params>(id);
+      const auto swa = static_cast<std::int64_t>(parts_.layout.swa_groups.size());
+      const int first = parts_.layout.swa_groups.front();
+      const int window = parts_.config.window;
+      // SWA groups follow one another in the order of groups.
+      p.tables = make_tensor(m.tables.data() + first * rows * m.columns, {swa, rows, m.columns});
+      p.query_start = tensor1(m.query_start);
+      p.seq_lens = tensor1(m.seq_lens);
+      p.request_of = tensor1(m.request_of);
+      p.indices = make_tensor(m.swa_indices.data(), {swa, tokens, window});
+      p.lens = tensor1(m.swa_lens);
+      p.block_size = parts_.layout.groups[static_cast<std::size_t>(first)].block_tokens;
+      p.window = window;
+      break;
+    }
+    default: {
+      auto& p = params.init<as_c128_index_params>(id);
+      const CacheLayout& layout = parts_.layout;
+      p.table = m.group_table(layout.mla_group);
+      p.positions = tensor1(m.positions);
+      p.request_of = tensor1(m.request_of);
+      p.indices = make_tensor(m.c128_indices.data(), {tokens, m.c128_width});
+      p.lens = tensor1(m.c128_lens);
+      p.ratio = 128;
+      p.rows_per_block =
+          layout.groups[static_cast<std::size_t>(layout.mla_group)].block_tokens / 128;
+      break;
+    }
+  }
+  if (auto ok = run_op(id, -1, params); !ok) return ok;
+  if (id == AS_OP_SCHEDULE) {
+    plan_tokens(metadata_, scheduler_, parts_.layout, parts_.config.window,
+                parts_.config.max_position, has_type(parts_.config, LayerType::kC4A),
+                has_type(parts_.config, LayerType::kC128A));
+    if (metadata_.num_tokens_in_step() == 0) {
+      return internal_error(
+          fmt::format("step {}: no request could be scheduled although {} are live", cursor_.step,
+                      metadata_.num_live()));
+    }
+    current_.tokens = metadata_.num_tokens_in_step();
+    verifier_->begin_tokens(metadata_);
+    embed();
+  }
+  return {};
+}
+
+void Session::embed() {
+  const std::int64_t hidden = parts_.config.hidden;
+  as_tensor h = frame_.make(Act::kHidden, AS_BF16, {metadata_.num_tokens_in_step(), hidden});
+  for (std::int64_t t = 0; t < h.shape[0]; ++t) {
+    std::memcpy(
+        at<bf16_t>(h, t),
+        parts_.weights.embedding.data() + metadata_.tokens[static_cast<std::size_t>(t)] * hidden,
+        static_cast<std::size_t>(hidden) * sizeof(bf16_t));
+  }
+}
+
+Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
+  const std::string& lane = lanes_.lane(id);
+  if (auto ok = verifier_->before(layer, params, lane); !ok) return ok;
+  as_error error{};
+  as_call call{};
+  call.struct_size = sizeof(call);
+  call.threads = parts_.threads;
+  call.host = &host_;
+  const auto start = std::chrono::steady_clock::now();
+  const std::int32_t status = lanes_.function(id)(params.data(), &call, &error);
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  const int published = layer < 0 ? -1 : parts_.config.layers[static_cast<std::size_t>(layer)];
+  if (status != AS_OK) {
+    return Error{
+        static_cast<as_status>(status),
+        fmt::format("step {}, layer {}, lane {}: {}", cursor_.step, published, lane, error.message),
+        {}};
+  }
+  if (id == AS_OP_BLOCK_TABLES) {
+    metadata_.free_after.resize(static_cast<std::size_t>(host_.free_count));
+    params.get<as_block_tables_params>().free_after = tensor1(metadata_.free_after);
+  }
+  current_.seconds += elapsed.count();
+  current_.timings.push_back({id, published, elapsed.count() * 1e6});
+  auto ok = verifier_->after(layer, params, lane);
+  last_params_ = params;
+  return ok;
+}
+
+void Session::advance_cursor() {
+  ++cursor_.op;
+  if (cursor_.layer < 0 && !cursor_.after_layers) {
+    const bool skip_c128 = cursor_.op == 4 && metadata_.c128_slots.empty();
+    if (cursor_.op < static_cast<int>(kStepOps.size()) && !skip_c128) return;
+    cursor_.op = 0;
+    cursor_.layer = 0;
+    return;
+  }
+  if (!cursor_.after_layers) {
+    const auto ops = layer_ops(parts_.config.type(cursor_.layer));
+    if (cursor_.op < static_cast<int>(ops.size())) return;
+    cursor_.op = 0;
+    if (++cursor_.layer < parts_.config.num_layers()) return;
+    cursor_.layer = -1;
+    cursor_.after_layers = true;
+    if (!metadata_.sample_rows.empty()) return;
+  } else if (cursor_.op < static_cast<int>(head_ops().size())) {
+    return;
+  }
+  finish_step();
+}
+
+void Session::finish_step() {
+  current_.sampled.assign(static_cast<std::size_t>(metadata_.num_live()), -1);
+  for (std::size_t i = 0; i < metadata_.sample_rows.size(); ++i) {
+    const as_tensor& tokens = frame_.get(Act::kSampled);
+    const std::int32_t token = *at<std::int32_t>(tokens, static_cast<std::int64_t>(i));
+    current_.sampled[static_cast<std::size_t>(metadata_.sample_request[i])] = token;
+  }
+  for (std::int32_t id :
+       scheduler_.advance(metadata_.live, metadata_.scheduled, current_.sampled)) {
+    blocks_->free(id);
+  }
+  current_.results = verifier_->results();
+  history_.push_back(std::move(current_));
+  current_ = {};
+  in_step_ = false;
+  cursor_ = {cursor_.step + 1, -1, 0, false};
+  if (checkpoint_every_ > 0 && cursor_.step % checkpoint_every_ == 0) save_checkpoint();
+}
+
+Result<void> Session::layer() {
+  const Cursor start = cursor_;
+  do {
+    if (auto ok = op(); !ok) return ok;
+  } while (!finished() && !cancelled_ && in_step_ && cursor_.layer == start.layer &&
+           cursor_.after_layers == start.after_layers);
+  cancelled_ = false;
+  return {};
+}
+
+Result<void> Session::step() {
+  if (finished()) return {};
+  do {
+    if (auto ok = op(); !ok) return ok;
+  } while (in_step_ && !cancelled_);
+  cancelled_ = false;
+  return {};
+}
+
+Result<bool> Session::run_until(const std::function<bool(const Session&)>& predicate) {
+  while (!finished() && !cancelled_) {
+    if (auto ok = op(); !ok) return ok.error();
+    if (predicate(*this)) return true;
+  }
+  cancelled_ = false;
+  return false;
+}
+
+}  // namespace attnscope

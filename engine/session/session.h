@@ -1,0 +1,140 @@
+// The engine as a machine that stops anywhere: it advances by op, layer, step or until a predicate
+// holds, and goes back by checkpoint and replay. Same seed, scenario, lanes and SIMD level give the
+// same bytes for any number of threads.
+//
+//   auto session = Session::create(scenario, lanes, options);
+//   while (!(*session)->finished()) if (auto ok = (*session)->step(); !ok) report(ok.error());
+//
+// One thread at a time; worker.h puts a session on a thread of its own and hands out snapshots.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/backend/registry.h"
+#include "engine/config/scenario.h"
+#include "engine/session/verifier.h"
+
+namespace attnscope {
+
+struct SessionOptions {
+  References references = References::kBoth;
+  std::vector<std::string> lanes = {"cpu"};  // as LaneSelector::make
+  int threads = 0;                           // 0 = all
+  std::string tolerance_file;                // empty = assets/tolerances.json
+  std::int64_t checkpoint_every = 8;         // steps; 0 = none
+};
+
+// Where the session stands: the op that runs next.
+struct Cursor {
+  std::int64_t step = 0;
+  int layer = -1;  // index among the running layers; -1 before or after them
+  int op = 0;      // index into the ops of this place
+  bool after_layers = false;
+  friend bool operator==(const Cursor&, const Cursor&) = default;
+};
+
+// One op that ran: who, where, how long.
+struct OpTiming {
+  as_op_id op = AS_OP_SCHEDULE;
+  int layer = -1;  // published layer number
+  double microseconds = 0;
+};
+
+struct StepRecord {
+  std::int64_t step = 0;
+  std::int64_t tokens = 0;   // computed in this step
+  bool decode_only = false;  // every live request had finished its prefill
+  double seconds = 0;        // ops alone, without references
+  std::vector<OpTiming> timings;
+  std::vector<TapResult> results;
+  std::vector<std::int32_t> sampled;  // by request row, -1 = none
+};
+
+class Session {
+ public:
+  // Registers the host ops, generates weights, sizes the caches. `registry` must hold "cpu" and,
+  // for references, "ref.sim" and "ref.exact".
+  static Result<std::unique_ptr<Session>> create(const Scenario& scenario,
+                                                 const LaneRegistry& registry,
+                                                 const SessionOptions& options);
+  ~Session();
+
+  // Nothing left to compute (at a step boundary).
+  bool finished() const;
+  // Runs one op, the rest of the layer, the rest of the step.
+  Result<void> op();
+  Result<void> layer();
+  Result<void> step();
+  // Runs ops until the predicate holds after one, or everything is finished. True when it held.
+  Result<bool> run_until(const std::function<bool(const Session&)>& predicate);
+  // Goes back (or forward) to a cursor: restores the nearest checkpoint at or before it, replays.
+  Result<void> seek(const Cursor& cursor);
+  Result<void> step_back();  // to the start of the previous step, or of this one when inside it
+  Result<void> op_back();
+  // Makes a running call return soon, between two ops. From any thread.
+  void cancel() { cancelled_ = true; }
+
+  const Cursor& cursor() const { return cursor_; }
+  // The op that runs next; AS_OP_COUNT when finished.
+  as_op_id next_op() const;
+  // Steps that are complete, oldest first.
+  const std::vector<StepRecord>& history() const { return history_; }
+  // The step in progress (empty at a boundary); its results are current_results().
+  const StepRecord& current() const { return current_; }
+  // Results of the step in progress so far.
+  const std::vector<TapResult>& current_results() const { return verifier_->results(); }
+  const OpParams& last_params() const { return last_params_; }
+  const OpParams& last_forced() const { return verifier_->forced(); }
+
+  const SessionParts& parts() const { return parts_; }
+  const Scheduler& scheduler() const { return scheduler_; }
+  const BlockManager& blocks() const { return *blocks_; }
+  const StepMetadata& metadata() const { return metadata_; }
+  const Slab& slab() const { return *slab_; }
+  const LaneSelector& lanes() const { return lanes_; }
+  // True once every request has finished its prefill.
+  bool decoding() const;
+  // FNV-1a over the blocks in use, the tokens and the tables: equal sessions have equal digests.
+  std::uint64_t digest() const;
+
+ private:
+  struct Checkpoint;
+  struct Threads;
+  Session();
+
+  Result<void> begin();
+  Result<void> run_before_op(as_op_id op);
+  Result<void> run_op(as_op_id op, int layer, OpParams& params);
+  void finish_step();
+  void embed();
+  void advance_cursor();
+  void save_checkpoint();
+  void restore(const Checkpoint& checkpoint);
+
+  SessionParts parts_;
+  std::vector<std::vector<float>> rope_tables_;
+  std::unique_ptr<Threads> threads_;
+  LaneSelector lanes_;
+  Scheduler scheduler_;
+  std::unique_ptr<BlockManager> blocks_;
+  std::unique_ptr<Slab> slab_;
+  std::unique_ptr<AddressSpace> space_;
+  std::unique_ptr<Verifier> verifier_;
+  Frame frame_{Frame::Kind::kEngine};
+  StepMetadata metadata_;
+  StepHost host_;
+  bool in_step_ = false;  // begin() ran and finish_step() did not
+  Cursor cursor_;
+  StepRecord current_;
+  std::vector<StepRecord> history_;
+  std::vector<std::unique_ptr<Checkpoint>> checkpoints_;
+  std::int64_t checkpoint_every_ = 0;
+  OpParams last_params_;
+  std::atomic<bool> cancelled_{false};
+};
+
+}  // namespace attnscope

@@ -1,0 +1,78 @@
+#include "engine/session/slab.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "kernels/layout/records.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+
+void Slab::Free::operator()(std::uint8_t* p) const { std::free(p); }
+
+Slab::Slab(const CacheLayout& layout, std::int64_t num_blocks)
+    : num_blocks_(num_blocks), stride_(layout.block_stride) {
+  const auto bytes = static_cast<std::size_t>(as_round_up(num_blocks_ * stride_, 64));
+  memory_.reset(static_cast<std::uint8_t*>(std::aligned_alloc(64, bytes)));
+  if (!memory_) throw std::bad_alloc();
+  // 0xFF is NaN in every format stored here (e4m3fn, bf16, fp32, UE8M0): a row that is read without
+  // having been written shows.
+  std::memset(memory_.get(), 0xFF, bytes);
+}
+
+as_cache Slab::cache(const CacheSpec& spec) const {
+  as_cache c{};
+  c.data = make_tensor(memory_.get() + spec.offset, {num_blocks_, spec.page_bytes});
+  c.data.stride[0] = stride_;
+  c.record = spec.record;
+  c.addressing = AS_PAGED;
+  c.rows_per_block = spec.rows_per_block;
+  c.width = spec.width;
+  return c;
+}
+
+as_cache PagedSource::cache(int layer, CacheKind kind) const {
+  return slab_.cache(*layout_.find(layer, kind));
+}
+
+as_tensor PagedSource::slots(int layer, CacheKind kind) const {
+  const std::int64_t tokens = step_.num_tokens_in_step();
+  if (kind == CacheKind::kMain || kind == CacheKind::kIndex) {
+    const bool c4 = layout_.find(layer, CacheKind::kMain)->rows_per_block * 4 ==
+                    layout_.find(layer, CacheKind::kMain)->block_tokens;
+    return make_tensor(c4 ? step_.c4_slots.data() : step_.c128_slots.data(), {tokens});
+  }
+  return make_tensor(step_.slots.data() + layout_.find(layer, kind)->group * tokens, {tokens});
+}
+
+as_tensor PagedSource::table(int layer, CacheKind kind) const {
+  return step_.group_table(layout_.find(layer, kind)->group);
+}
+
+as_tensor PagedSource::swa_indices(int layer) const {
+  const std::int64_t tokens = step_.num_tokens_in_step();
+  const int group = layout_.find(layer, CacheKind::kSwa)->group;
+  const auto which = std::find(layout_.swa_groups.begin(), layout_.swa_groups.end(), group) -
+                     layout_.swa_groups.begin();
+  return make_tensor(step_.swa_indices.data() + which * tokens * window_, {tokens, window_});
+}
+
+as_tensor PagedSource::swa_lens() const {
+  return make_tensor(step_.swa_lens.data(), {step_.num_tokens_in_step()});
+}
+
+as_tensor PagedSource::c128_indices() const {
+  return make_tensor(step_.c128_indices.data(), {step_.num_tokens_in_step(), step_.c128_width});
+}
+
+as_tensor PagedSource::c128_lens() const {
+  return make_tensor(step_.c128_lens.data(), {step_.num_tokens_in_step()});
+}
+
+as_tensor PagedSource::c4_lens() const {
+  return make_tensor(step_.c4_lens.data(), {step_.num_tokens_in_step()});
+}
+
+}  // namespace attnscope

@@ -1,0 +1,51 @@
+// The packed slab that holds every cache page, and the paged CacheSource over it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/metadata/step_metadata.h"
+#include "engine/session/cache_source.h"
+
+namespace attnscope {
+
+class Slab {
+ public:
+  Slab(const CacheLayout& layout, std::int64_t num_blocks);
+
+  as_cache cache(const CacheSpec& spec) const;
+  std::int64_t num_blocks() const { return num_blocks_; }
+  std::int64_t block_stride() const { return stride_; }
+  std::uint8_t* block(std::int64_t id) const { return memory_.get() + id * stride_; }
+
+ private:
+  struct Free {
+    void operator()(std::uint8_t* p) const;
+  };
+  std::int64_t num_blocks_, stride_;
+  std::unique_ptr<std::uint8_t, Free> memory_;
+};
+
+class PagedSource : public CacheSource {
+ public:
+  PagedSource(const CacheLayout& layout, const Slab& slab, const StepMetadata& step, int window)
+      : layout_(layout), slab_(slab), step_(step), window_(window) {}
+
+  as_cache cache(int layer, CacheKind kind) const override;
+  as_tensor slots(int layer, CacheKind kind) const override;
+  as_tensor table(int layer, CacheKind kind) const override;
+  as_tensor swa_indices(int layer) const override;
+  as_tensor swa_lens() const override;
+  as_tensor c128_indices() const override;
+  as_tensor c128_lens() const override;
+  as_tensor c4_lens() const override;
+
+ private:
+  const CacheLayout& layout_;
+  const Slab& slab_;
+  const StepMetadata& step_;
+  int window_;
+};
+
+}  // namespace attnscope

@@ -1,0 +1,355 @@
+#include "engine/session/verifier.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include "engine/session/row_checks.h"
+#include "kernels/cpu/codec.h"
+#include "kernels/layout/records.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+bool is_float(std::int32_t dtype) { return dtype == AS_BF16 || dtype == AS_F32 || dtype == AS_F64; }
+
+bool quantises(as_op_id op) {
+  return op == AS_OP_Q_ROPE_KV_INSERT || op == AS_OP_COMPRESS_INSERT ||
+         op == AS_OP_INDEXER_COMPRESS_INSERT || op == AS_OP_INDEXER_Q;
+}
+
+double widen(bf16_t v) { return std::bit_cast<float>(static_cast<std::uint32_t>(v.bits) << 16); }
+
+Result<void> call(const as_lane* lane, const OpParams& params, const as_threads* threads) {
+  as_error error{};
+  as_call context{};
+  context.struct_size = sizeof(context);
+  context.threads = threads;
+  const std::int32_t status = lane->ops[params.op()](params.data(), &context, &error);
+  if (status == AS_OK) return {};
+  return Error{static_cast<as_status>(status),
+               fmt::format("{}: {}: {}", lane->name, params.info().name, error.message),
+               {}};
+}
+
+TapMask mask_of(const OpParams& params, const as_tap_info& tap) {
+  TapMask mask;
+  if (tap.mask == AS_MASK_SLOTS) mask.slots = at<std::int64_t>(params.tensor(tap.mask_offset));
+  if (tap.mask == AS_MASK_LENS) mask.lens = at<std::int32_t>(params.tensor(tap.mask_offset));
+  return mask;
+}
+
+// Records of one cache tap as values [T, width].
+as_tensor decode(const as_tensor& rows, const as_cache& cache, const std::int64_t* slots,
+                 Scratch& scratch) {
+  as_tensor out = scratch.make(AS_F32, {rows.shape[0], cache.width});
+  for (std::int64_t t = 0; t < rows.shape[0]; ++t) {
+    if (slots[t] < 0) continue;
+    const auto* row = at<std::uint8_t>(rows, t);
+    cpu::decode_row(cache.record, cache.width, row,
+                    row + as_payload_bytes(cache.record, cache.width), at<float>(out, t));
+  }
+  return out;
+}
+
+}  // namespace
+
+struct Verifier::FreeRun {
+  FreeRun(const as_lane* reference, const SessionParts& parts, const AddressSpace& space,
+          bool exact)
+      : lane(reference),
+        frame(exact ? Frame::Kind::kExact : Frame::Kind::kSim),
+        history(parts.layout, space, exact) {}
+
+  const as_lane* lane;
+  Frame frame;
+  History history;
+  OpParams last;  // of the op just run
+};
+
+Verifier::Verifier(const SessionParts& parts, References references, const AddressSpace& space,
+                   std::int64_t num_blocks)
+    : parts_(parts),
+      references_(references),
+      space_(space),
+      shadow_(parts.layout, space, num_blocks),
+      forced_(std::make_unique<ForcedCopy>(parts.layout, shadow_)),
+      forced_exact_(std::make_unique<ForcedCopy>(parts.layout, shadow_)) {
+  if (references_ != References::kNone) {
+    free_sim_ = std::make_unique<FreeRun>(parts.sim, parts, space, false);
+  }
+  if (references_ == References::kBoth) {
+    free_exact_ = std::make_unique<FreeRun>(parts.exact, parts, space, true);
+  }
+}
+
+Verifier::~Verifier() = default;
+
+void Verifier::begin_step(std::int64_t step_number) {
+  step_number_ = step_number;
+  step_ = nullptr;
+  results_.clear();
+}
+
+void Verifier::begin_tokens(const StepMetadata& step) {
+  step_ = &step;
+  logical_ = logical_metadata(step, space_, parts_.config.window);
+  for (FreeRun* run : {free_sim_.get(), free_exact_.get()}) {
+    if (run == nullptr) continue;
+    const std::int64_t hidden = parts_.config.hidden;
+    as_tensor h = run->frame.make(Act::kHidden, AS_BF16, {step.num_tokens_in_step(), hidden});
+    for (std::int64_t t = 0; t < h.shape[0]; ++t) {
+      const bf16_t* row =
+          parts_.weights.embedding.data() + step.tokens[static_cast<std::size_t>(t)] * hidden;
+      std::transform(row, row + hidden, at<double>(h, t), widen);
+    }
+  }
+}
+
+TapResult Verifier::blank(int layer, const OpParams& params, const char* tap,
+                          const as_tensor& tensor, const std::string& lane) const {
+  TapResult result;
+  result.step = step_number_;
+  result.layer = layer < 0 ? -1 : parts_.config.layers[static_cast<std::size_t>(layer)];
+  result.op = params.op();
+  result.tap = tap;
+  result.lane = lane;
+  result.shape.assign(tensor.shape, tensor.shape + tensor.rank);
+  result.dtype = as_dtype_name(tensor.dtype);
+  return result;
+}
+
+Result<void> Verifier::before(int layer, const OpParams& params, const std::string& lane) {
+  if (references_ == References::kNone || step_ == nullptr) return {};
+  const as_op_info& info = params.info();
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.direction != AS_TAP_IN || tap.kind != AS_TAP_CACHE) continue;
+    const as_cache& cache = params.cache(tap.offset);
+    if (cache.record == AS_RECORD_NONE) continue;
+    const CacheSpec& spec = *parts_.layout.find(layer, cache_kind(params.op(), tap.offset));
+    const RowCheck check =
+        check_rows_read(params, tap.offset, spec, cache, shadow_, space_, *step_);
+    const as_tensor shape =
+        make_tensor(cache.data.data, AS_U8, {check.rows, as_row_bytes(cache.record, cache.width)});
+    const std::string name = std::string(tap.name) + ".read";
+    TapResult result = blank(layer, params, name.c_str(), shape, lane);
+    result.elements = check.rows;
+    result.tolerance = "bytes";
+    result.introduced = ErrorFigures{0, 0, 0, check.bad};
+    result.verdict = check.bad == 0 ? Verdict::kEqual : Verdict::kWrong;
+    result.budget_used = check.bad == 0 ? 0 : std::numeric_limits<double>::infinity();
+    result.note = check.note;
+    results_.push_back(std::move(result));
+  }
+  return {};
+}
+
+Result<void> Verifier::after(int layer, const OpParams& params, const std::string& lane) {
+  const as_op_info& info = params.info();
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.direction == AS_TAP_OUT && tap.kind == AS_TAP_CACHE) record_rows(layer, params, tap);
+  }
+  if (references_ != References::kNone) {
+    if (auto ok = run_forced(layer, params); !ok) return ok;
+    for (FreeRun* run : {free_sim_.get(), free_exact_.get()}) {
+      if (run == nullptr) continue;
+      if (auto ok = run_free(layer, params.op(), *run); !ok) return ok;
+    }
+  }
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.direction != AS_TAP_OUT) continue;
+    if (tap.kind == AS_TAP_TENSOR && !present(params.tensor(tap.offset))) continue;
+    if (auto ok = compare_tap(layer, params, i, lane); !ok) return ok;
+  }
+  return {};
+}
+
+void Verifier::record_rows(int layer, const OpParams& params, const as_tap_info& tap) {
+  const CacheSpec& spec = *parts_.layout.find(layer, cache_kind(params.op(), tap.offset));
+  const int ratio = row_ratio(spec);
+  const auto& rows = ratio == 1   ? logical_.rows
+                     : ratio == 4 ? logical_.c4_rows
+                                  : logical_.c128_rows;
+  const as_tensor& slots = params.tensor(tap.mask_offset);
+  for (std::int64_t t = 0; t < slots.shape[0]; ++t) {
+    const std::int64_t slot = *at<std::int64_t>(slots, t);
+    const std::int64_t row = rows[static_cast<std::size_t>(t)];
+    if (slot >= 0 && row >= 0) {
+      shadow_.record(spec, params.cache(tap.offset), slot, row, step_number_);
+    }
+  }
+}
+
+Result<void> Verifier::run_forced(int layer, const OpParams& params) {
+  requantised_ = false;
+  if (auto ok = call(parts_.sim, forced_->make(params, layer, logical_, false), parts_.threads);
+      !ok) {
+    return ok;
+  }
+  if (!quantises(params.op())) return {};
+  OpParams again;
+  if (forced_->requantise(params, &again)) {
+    requantised_ = true;
+    requantised_params_ = again;
+    if (auto ok = call(parts_.sim, again, parts_.threads); !ok) return ok;
+  }
+  if (references_ != References::kBoth) return {};
+  return call(parts_.exact, forced_exact_->make(params, layer, logical_, true), parts_.threads);
+}
+
+Result<void> Verifier::run_free(int layer, as_op_id op, FreeRun& run) {
+  if (as_op_find(op)->phase == AS_PHASE_BEFORE || op == AS_OP_SAMPLE) return {};
+  const LogicalSource source(parts_.layout, run.history, logical_, parts_.config.window,
+                             step_->c128_width);
+  OpContext context;
+  context.config = &parts_.config;
+  context.weights = &parts_.weights;
+  context.ropes = &parts_.ropes;
+  context.positions = make_tensor(step_->positions.data(), {step_->num_tokens_in_step()});
+  context.request_of = make_tensor(step_->request_of.data(), {step_->num_tokens_in_step()});
+  context.logits_width = step_->logits_width();
+  if (op == AS_OP_FINAL_NORM) gather_last(run.frame, *step_);
+  run.last = layer_op_params(op, layer, context, run.frame, source);
+  if (op == AS_OP_TOPK_TO_SLOTS) {
+    logical_top_k_slots(run.last.get<as_topk_to_slots_params>(), logical_);
+    return {};
+  }
+  if (auto ok = call(run.lane, run.last, parts_.threads); !ok) return ok;
+  if (op == AS_OP_RESIDUAL) run.frame.swap(Act::kHidden, Act::kHiddenOut);
+  return {};
+}
+
+Result<void> Verifier::compare_tap(int layer, const OpParams& params, std::uint32_t index,
+                                   const std::string& lane) {
+  const as_tap_info& tap = params.info().taps[index];
+  const bool is_cache = tap.kind == AS_TAP_CACHE;
+  const as_tensor value =
+      is_cache ? gather_rows(params.cache(tap.offset), params.tensor(tap.mask_offset), gathered_)
+               : params.tensor(tap.offset);
+  TapResult result = blank(layer, params, tap.name, value, lane);
+  auto rule = parts_.tolerances.find(params.op(), tap.name, lane, tap.rule);
+  if (!rule) return rule.error();
+  result.tolerance = rule->name;
+  if (references_ == References::kNone) {
+    results_.push_back(std::move(result));
+    return {};
+  }
+  const TapMask mask = mask_of(params, tap);
+  const OpParams& sim = forced_->params();
+  const auto reference_of = [&](const OpParams& p) {
+    return is_cache ? p.cache(tap.offset).data : p.tensor(tap.offset);
+  };
+  // What a quantising op wrote is judged on its own row before quantisation.
+  const bool on_own_row =
+      requantised_ && (is_cache || value.dtype == AS_U8 || rule->name == "weights");
+  Comparison comparison;
+  if (rule->top_k) {
+    const auto& p = params.get<as_indexer_topk_params>();
+    comparison = compare_top_k(value, reference_of(sim), p.logits, at<std::int32_t>(p.lens), *rule);
+  } else {
+    comparison = compare(value, reference_of(on_own_row ? requantised_params_ : sim), mask, *rule);
+  }
+  result.elements = comparison.elements;
+  result.introduced = comparison.figures;
+  result.budget_used = comparison.budget_used;
+  result.note = comparison.note;
+  bool equal = comparison.equal;
+  if (on_own_row && comparison.within) {
+    const ErrorFigures own = measure(value, reference_of(sim), mask);
+    if (own.differing > 0) {
+      equal = false;
+      result.note = fmt::format(
+          "{} elements differ from ref.sim's own row and follow from 1-ulp differences before "
+          "quantisation",
+          own.differing);
+    }
+  }
+  bool beyond_exact = false;
+  if (quantises(params.op()) && references_ == References::kBoth) {
+    beyond_exact = quantisation_error(params, tap, value, mask, *rule, result);
+  }
+  if (!comparison.within) {
+    result.verdict = Verdict::kWrong;
+  } else if (comparison.near_tie) {
+    result.verdict = Verdict::kNearTie;
+  } else if (equal) {
+    result.verdict = Verdict::kEqual;
+  } else {
+    result.verdict = beyond_exact ? Verdict::kQuantisation : Verdict::kRounding;
+  }
+  if (!comparison.worst.index.empty() && comparison.budget_used > 0) {
+    result.worst = comparison.worst;
+  }
+  measure_free(params, tap, result);
+  results_.push_back(std::move(result));
+  return {};
+}
+
+bool Verifier::quantisation_error(const OpParams& params, const as_tap_info& tap,
+                                  const as_tensor& value, const TapMask& mask,
+                                  const Tolerance& rule, TapResult& result) {
+  const OpParams& exact = forced_exact_->params();
+  if (tap.kind == AS_TAP_CACHE) {
+    const as_cache& cache = params.cache(tap.offset);
+    if (cache.record == AS_RECORD_STATE) return false;
+    const as_tensor decoded = decode(value, cache, mask.slots, decoded_);
+    result.quantisation = measure(decoded, exact.cache(tap.offset).data, mask);
+    return result.quantisation->max_abs > 0;
+  }
+  if (!is_float(value.dtype)) return false;
+  const as_tensor& reference = exact.tensor(tap.offset);
+  // Weights carry the query scale in the engine and not in ref.exact.
+  if (rule.name == "weights") return false;
+  const Comparison comparison = compare(value, reference, mask, rule);
+  result.quantisation = comparison.figures;
+  return !comparison.within;
+}
+
+void Verifier::measure_free(const OpParams& params, const as_tap_info& tap,
+                            TapResult& result) const {
+  if (free_sim_ == nullptr || tap.kind == AS_TAP_CACHE) return;
+  const as_op_id op = params.op();
+  if (params.info().phase == AS_PHASE_BEFORE || op == AS_OP_SAMPLE) return;
+  const as_tensor& value = params.tensor(tap.offset);
+  const as_tensor& sim = free_sim_->last.tensor(tap.offset);
+  if (op == AS_OP_INDEXER_TOPK) {
+    const auto* lens = at<std::int32_t>(params.get<as_indexer_topk_params>().lens);
+    Tolerance sets;
+    sets.score_rel = 1;
+    const Comparison c =
+        compare_top_k(value, sim, params.get<as_indexer_topk_params>().logits, lens, sets);
+    result.inherited = c.figures;
+    return;
+  }
+  if (!is_float(value.dtype) || !is_float(sim.dtype)) return;
+  const TapMask mask = mask_of(params, tap);
+  result.inherited = measure(value, sim, mask);
+  if (free_exact_ == nullptr || result.quantisation) return;
+  const as_tensor& exact = free_exact_->last.tensor(tap.offset);
+  // ref.exact's index weights carry no query scale.
+  if (is_float(exact.dtype) && result.tolerance != "weights") {
+    result.quantisation = measure(sim, exact, mask);
+  }
+}
+
+void gather_last(Frame& frame, const StepMetadata& step) {
+  const as_tensor hidden = frame.get(Act::kHidden);
+  const auto rows = static_cast<std::int64_t>(step.sample_rows.size());
+  const std::int64_t columns = hidden.shape[1];
+  as_tensor last = frame.make(Act::kLast, AS_BF16, {rows, columns});
+  const auto bytes = static_cast<std::size_t>(columns * as_dtype_size(hidden.dtype));
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const auto from = static_cast<std::size_t>(step.sample_rows[static_cast<std::size_t>(i)]);
+    std::memcpy(static_cast<char*>(last.data) + static_cast<std::size_t>(i) * bytes,
+                static_cast<const char*>(hidden.data) + from * bytes, bytes);
+  }
+}
+
+}  // namespace attnscope

@@ -1,0 +1,97 @@
+// Compares every op with the references, forced and free-running, and keeps the shadow.
+//
+//   forced        each reference op is fed the engine's own inputs and the shadow's histories
+//   free-running  ref.sim and ref.exact run on their own histories, fed the engine's tokens
+//
+// Around an op: before() checks that the rows a reader will gather through tables are the rows that
+// were written (else the cache is to blame, not the reader); after() records what writers wrote,
+// runs the references and appends one TapResult per output tap.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/session/forced_copy.h"
+#include "engine/session/frame.h"
+#include "engine/session/history.h"
+#include "engine/session/layer_ops.h"
+#include "engine/trace/compare.h"
+
+namespace attnscope {
+
+enum class References { kNone, kSim, kBoth };
+
+// What a session is built on; shared by its parts, outlives them.
+struct SessionParts {
+  ModelConfig config;
+  Weights weights;
+  std::vector<as_rope> ropes;  // by running layer, tables set
+  CacheLayout layout;
+  Tolerances tolerances;
+  const as_lane* sim = nullptr;  // references; nullptr = none
+  const as_lane* exact = nullptr;
+  const as_threads* threads = nullptr;
+};
+
+class Verifier {
+ public:
+  Verifier(const SessionParts& parts, References references, const AddressSpace& space,
+           std::int64_t num_blocks);
+  ~Verifier();
+
+  // At the start of a step; then once its tokens are planned (step must outlive the step).
+  void begin_step(std::int64_t step_number);
+  void begin_tokens(const StepMetadata& step);
+
+  // layer: index among the running layers, -1 outside. lane: who runs the op.
+  Result<void> before(int layer, const OpParams& params, const std::string& lane);
+  Result<void> after(int layer, const OpParams& params, const std::string& lane);
+
+  // After going back: which row every slot in use holds, from the tables and lengths of that time.
+  void rebuild_slots(const BlockManager& blocks, const std::vector<Request>& requests) {
+    shadow_.rebuild_slots(blocks, requests, space_);
+  }
+
+  // Results of this step so far, in causal order.
+  const std::vector<TapResult>& results() const { return results_; }
+  const Shadow& shadow() const { return shadow_; }
+  References references() const { return references_; }
+  // Forced ref.sim outputs of the last op (same taps as the engine's params).
+  const OpParams& forced() const { return forced_->params(); }
+
+ private:
+  struct FreeRun;  // one free-running reference
+
+  TapResult blank(int layer, const OpParams& params, const char* tap, const as_tensor& tensor,
+                  const std::string& lane) const;
+  void record_rows(int layer, const OpParams& params, const as_tap_info& tap);
+  Result<void> run_forced(int layer, const OpParams& params);
+  Result<void> run_free(int layer, as_op_id op, FreeRun& run);
+  Result<void> compare_tap(int layer, const OpParams& params, std::uint32_t index,
+                           const std::string& lane);
+  // Fills result.quantisation of a quantising op's tap; true when the engine's value lies beyond
+  // the tolerance from ref.exact.
+  bool quantisation_error(const OpParams& params, const as_tap_info& tap, const as_tensor& value,
+                          const TapMask& mask, const Tolerance& rule, TapResult& result);
+  void measure_free(const OpParams& params, const as_tap_info& tap, TapResult& result) const;
+
+  const SessionParts& parts_;
+  References references_;
+  AddressSpace space_;
+  Shadow shadow_;
+  std::int64_t step_number_ = 0;
+  const StepMetadata* step_ = nullptr;
+  LogicalMetadata logical_;
+  std::unique_ptr<FreeRun> free_sim_, free_exact_;
+  std::unique_ptr<ForcedCopy> forced_, forced_exact_;
+  bool requantised_ = false;
+  OpParams requantised_params_;
+  Scratch gathered_, decoded_;
+  std::vector<TapResult> results_;
+};
+
+// Copies the rows to sample from: kHidden -> kLast.
+void gather_last(Frame& frame, const StepMetadata& step);
+
+}  // namespace attnscope

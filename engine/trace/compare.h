@@ -1,0 +1,47 @@
+// Comparing one tap with a reference: element rule, cosine-type difference, NaN and infinity
+// positions; lists of selected entries as sets.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "engine/trace/tap_result.h"
+#include "engine/trace/tolerances.h"
+#include "kernels/params/tensor.h"
+
+namespace attnscope {
+
+// Which elements of a tap hold values. Row = first axis.
+struct TapMask {
+  const std::int64_t* slots = nullptr;  // row valid iff slots[row] >= 0
+  const std::int32_t* lens = nullptr;   // columns (last axis) < lens[row] are valid
+};
+
+struct Comparison {
+  ErrorFigures figures;
+  std::int64_t elements = 0;
+  double budget_used = 0;  // worst element or cosine difference in units of its bound
+  bool within = true;      // budget_used <= 1 and anomalies at the same positions
+  bool equal = true;       // every element is the reference rounded to the tap's dtype
+  bool near_tie = false;   // top_k: sets differ within the score tolerance
+  WorstElement worst;
+  std::string note;
+};
+
+// value: the engine's tap, any dtype. reference: same shape, F64 or the same dtype.
+Comparison compare(const as_tensor& value, const as_tensor& reference, const TapMask& mask,
+                   const Tolerance& tolerance);
+
+// Selected entries [T,K] as sets. logits [T,N] are the scores the engine selected by; lens [T].
+// Also checks the engine's own list: unique, in range, min(K, len) long, -1 only as a suffix.
+Comparison compare_top_k(const as_tensor& indices, const as_tensor& reference,
+                         const as_tensor& logits, const std::int32_t* lens,
+                         const Tolerance& tolerance);
+
+// Figures only, no rule: float taps.
+ErrorFigures measure(const as_tensor& a, const as_tensor& b, const TapMask& mask);
+
+// Element of a tensor at flat row `row` (all axes but the last) as a double. U8, I32 and I64 too.
+double element(const as_tensor& t, std::int64_t row, std::int64_t column);
+
+}  // namespace attnscope

@@ -1,0 +1,81 @@
+// What is known about one tap after it was compared, and the summary over many.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/params/op_ids.h"
+
+namespace attnscope {
+
+// equal        same bits as ref.sim
+// rounding     within tolerance of ref.sim (and of ref.exact, where it was asked)
+// quantisation within tolerance of ref.sim; beyond it from ref.exact: the format's own error
+// near_tie     selected sets differ, every swapped pair's scores within the score tolerance
+// wrong        beyond tolerance
+// not_compared no reference ran
+enum class Verdict { kEqual, kRounding, kQuantisation, kNearTie, kWrong, kNotCompared };
+inline constexpr int kVerdicts = 6;
+const char* verdict_name(Verdict verdict);
+
+// Figures of one comparison.
+struct ErrorFigures {
+  double max_abs = 0;
+  double max_rel = 0;          // |a - b| / (|b| + 1e-6)
+  double cosine = 0;           // 1 - 2 sum(ab) / sum(a^2 + b^2)
+  std::int64_t differing = 0;  // elements (or list members) that are not bit equal
+};
+
+struct WorstElement {
+  std::vector<std::int64_t> index;  // along the tap's axes
+  double value = 0;
+  double reference = 0;
+};
+
+struct TapResult {
+  std::int64_t step = 0;
+  int layer = -1;  // published layer number, -1 = outside the layers
+  as_op_id op = AS_OP_SCHEDULE;
+  std::string tap;
+  std::string lane;
+  std::vector<std::int64_t> shape;
+  std::string dtype;
+  std::int64_t elements = 0;                 // compared
+  std::optional<ErrorFigures> introduced;    // forced: engine vs ref.sim on the engine's inputs
+  std::optional<ErrorFigures> inherited;     // free-running: engine vs ref.sim on its own history
+  std::optional<ErrorFigures> quantisation;  // ref.sim vs ref.exact
+  std::string tolerance;                     // class in the tolerance file
+  double budget_used = 0;                    // worst / tolerance; above 1 = wrong
+  Verdict verdict = Verdict::kNotCompared;
+  std::optional<WorstElement> worst;
+  std::string note;  // evidence in one sentence, when there is something to say
+};
+
+// Free-running drift of one layer: worst cosine-type difference of its output over the run.
+struct LayerDrift {
+  int layer = 0;
+  double cosine = 0;
+  std::int64_t step = 0;  // where it was worst
+};
+
+struct Summary {
+  std::int64_t taps = 0;
+  std::array<std::int64_t, kVerdicts> counts{};
+  std::optional<TapResult> first_wrong;
+  std::vector<TapResult> near_ties;
+  std::vector<LayerDrift> drift;
+  double drift_limit = 0;
+  bool diverged = false;  // a layer's drift is beyond the limit
+
+  std::int64_t count(Verdict v) const { return counts[static_cast<std::size_t>(v)]; }
+  // "ok", "wrong", "diverged" or "not_compared".
+  std::string verdict() const;
+};
+
+// Results in causal order.
+Summary summarise(const std::vector<TapResult>& results, double drift_limit);
+
+}  // namespace attnscope

@@ -1,0 +1,107 @@
+#include "engine/trace/tolerances.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "engine/config/json_file.h"
+#include "engine/config/json_object.h"
+#include "engine/config/scenario.h"
+#include "kernels/params/op_table.h"
+
+namespace attnscope {
+namespace {
+
+Tolerance read_bounds(JsonObject& object, const std::string& name) {
+  Tolerance t;
+  t.name = name;
+  const std::string kind = object.choice("kind", {"elements", "exact", "top_k"}, "elements");
+  t.exact = kind == "exact";
+  t.top_k = kind == "top_k";
+  t.abs = object.number("abs", 0, 1e30, 0);
+  t.rel = object.number("rel", 0, 1e30, 0);
+  t.bf16_ulp = object.number("bf16_ulp", 0, 1e6, 0);
+  t.row_max = object.number("row_max", 0, 1e30, 0);
+  t.score_rel = object.number("score_rel", 0, 1, 0);
+  if (object.has("cosine")) t.cosine = object.number("cosine", 0, 2);
+  t.reason = object.text("reason");
+  const bool bounded = t.abs > 0 || t.rel > 0 || t.bf16_ulp > 0 || t.row_max > 0;
+  if (kind == "elements" && !bounded) {
+    object.fail("kind", "no bound for the elements",
+                "give at least one of abs, rel, bf16_ulp, row_max");
+  }
+  if (t.top_k && t.score_rel == 0) {
+    object.fail("score_rel", "missing for kind top_k", "give the relative score tolerance");
+  }
+  return t;
+}
+
+}  // namespace
+
+Result<Tolerances> Tolerances::load(const std::string& path) {
+  std::string file = path;
+  if (file.empty()) {
+    auto assets = assets_folder();
+    if (!assets) return assets.error();
+    file = *assets + "/tolerances.json";
+  }
+  auto text = read_text_file(file);
+  if (!text) return text.error();
+  return parse(*text, file);
+}
+
+Result<Tolerances> Tolerances::parse(const std::string& text, const std::string& name) {
+  auto json = parse_json(text, name);
+  if (!json) return json.error();
+  Tolerances out;
+  JsonReader reader(name);
+  JsonObject root(reader, *json);
+  root.integer("version", 1, 1);
+  JsonObject classes = root.object("classes");
+  if (reader.ok()) {
+    for (const auto& [key, value] : (*json)["classes"].items()) {
+      JsonObject object(reader, value, "classes." + key);
+      out.classes_[key] = read_bounds(object, key);
+      object.finish();
+    }
+  }
+  for (JsonObject& object : root.objects("exceptions")) {
+    Exception e;
+    e.op = object.text("op", "");
+    e.tap = object.text("tap", "");
+    e.lane = object.text("lane", "");
+    if (!e.op.empty() && as_op_by_name(e.op.c_str()) < 0) {
+      object.fail("op", fmt::format("unknown op \"{}\"", e.op), "`attnscope ops` lists them");
+    }
+    e.tolerance = read_bounds(object, "exception for " + e.op);
+    object.finish();
+    out.exceptions_.push_back(std::move(e));
+  }
+  JsonObject drift = root.object("free_running");
+  out.drift_limit_ = drift.number("cosine", 0, 2);
+  out.drift_reason_ = drift.text("reason");
+  drift.finish();
+  root.finish();
+  if (!reader.ok()) return reader.error();
+  return out;
+}
+
+Result<Tolerance> Tolerances::find(as_op_id op, std::string_view tap, std::string_view lane,
+                                   std::string_view rule) const {
+  const std::string_view name = as_op_find(op)->name;
+  for (const Exception& e : exceptions_) {
+    if ((e.op.empty() || e.op == name) && (e.tap.empty() || e.tap == tap) &&
+        (e.lane.empty() || e.lane == lane)) {
+      return e.tolerance;
+    }
+  }
+  auto it = classes_.find(std::string(rule));
+  if (it == classes_.end()) {
+    return bad_input(
+        fmt::format("tolerances: no class \"{}\" for tap {} of op {}", rule, tap, name),
+        "add the class to tolerances.json, or an exception for this tap");
+  }
+  return it->second;
+}
+
+}  // namespace attnscope
