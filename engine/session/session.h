@@ -14,8 +14,10 @@
 #include <string>
 #include <vector>
 
+#include "engine/backend/host_ops.h"
 #include "engine/backend/registry.h"
 #include "engine/config/scenario.h"
+#include "engine/session/slab.h"
 #include "engine/session/verifier.h"
 
 namespace attnscope {
