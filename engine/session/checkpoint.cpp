@@ -47,6 +47,7 @@ void Session::restore(const Checkpoint& c) {
   verifier_->rebuild_slots(*blocks_, scheduler_.requests());
   cursor_ = {c.step, -1, 0, false};
   in_step_ = false;
+  ran_any_ = false;
   current_ = {};
   history_.resize(static_cast<std::size_t>(c.step));
 }

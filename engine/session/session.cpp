@@ -112,6 +112,7 @@ Result<void> Session::begin() {
   current_.decode_only = decoding();
   verifier_->begin_step(cursor_.step);
   in_step_ = true;
+  ran_any_ = false;  // the last op's tensors belong to the step before
   return {};
 }
 
@@ -273,6 +274,7 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
   current_.timings.push_back({id, published, elapsed.count() * 1e6});
   auto ok = verifier_->after(layer, params, lane);
   last_params_ = params;
+  ran_any_ = true;
   return ok;
 }
 

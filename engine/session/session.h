@@ -79,6 +79,7 @@ class Session {
   Result<void> op_back();
   // Makes a running call return soon, between two ops. From any thread.
   void cancel() { cancelled_ = true; }
+  void resume() { cancelled_ = false; }
 
   const Cursor& cursor() const { return cursor_; }
   // The op that runs next; AS_OP_COUNT when finished.
@@ -89,6 +90,8 @@ class Session {
   const StepRecord& current() const { return current_; }
   // Results of the step in progress so far.
   const std::vector<TapResult>& current_results() const { return verifier_->results(); }
+  // The params of the op that ran last; meaningful once ran_any().
+  bool ran_any() const { return ran_any_; }
   const OpParams& last_params() const { return last_params_; }
   const OpParams& last_forced() const { return verifier_->forced(); }
 
@@ -98,6 +101,7 @@ class Session {
   const StepMetadata& metadata() const { return metadata_; }
   const Slab& slab() const { return *slab_; }
   const LaneSelector& lanes() const { return lanes_; }
+  References references() const { return verifier_->references(); }
   // True once every request has finished its prefill.
   bool decoding() const;
   // FNV-1a over the blocks in use, the tokens and the tables: equal sessions have equal digests.
@@ -136,6 +140,7 @@ class Session {
   std::vector<std::unique_ptr<Checkpoint>> checkpoints_;
   std::int64_t checkpoint_every_ = 0;
   OpParams last_params_;
+  bool ran_any_ = false;
   std::atomic<bool> cancelled_{false};
 };
 

@@ -1,0 +1,126 @@
+#include "app/common/run.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+
+#include "kernels/params/op_table.h"
+
+namespace attnscope {
+namespace {
+
+std::int64_t peak_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss * 1024;
+}
+
+// How far a run is, in tokens: prompts plus wanted decode steps, or steps.
+class Meter {
+ public:
+  Meter(const Scenario& scenario, const RunOptions& options) : options_(options) {
+    for (const ScenarioRequest& request : scenario.requests) {
+      total_ += static_cast<double>(request.tokens.size());
+    }
+    if (options.steps) total_ = static_cast<double>(*options.steps);
+    decode_ = static_cast<double>(options.decode_steps.value_or(scenario.decode_steps));
+  }
+
+  // position: share of the running step that is done.
+  double share(std::int64_t steps, double tokens, double decode_steps, double position) const {
+    if (options_.steps) {
+      return std::min(1.0, (static_cast<double>(steps) + position) / std::max(1.0, total_));
+    }
+    // A decode step weighs as much as a prompt token's share of attention, roughly 16 tokens.
+    const double weight = 16;
+    return std::min(
+        1.0, (tokens + weight * (decode_steps + position)) / (total_ + weight * (decode_ + 1)));
+  }
+
+ private:
+  const RunOptions& options_;
+  double total_ = 0, decode_ = 0;
+};
+
+void collect(Distributions& distributions, const Session& session) {
+  const OpParams& params = session.last_params();
+  const int layer = session.current().timings.empty() ? -1 : session.current().timings.back().layer;
+  if (params.op() == AS_OP_SPARSE_ATTENTION) {
+    distributions.add(layer, params.get<as_sparse_attention_params>());
+  } else if (params.op() == AS_OP_INDEXER_LOGITS) {
+    distributions.add(layer, params.get<as_indexer_logits_params>(),
+                      session.parts().config.index_topk);
+  }
+}
+
+}  // namespace
+
+Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lanes,
+                               const RunOptions& options,
+                               const std::function<void(const RunProgress&)>& progress) {
+  const auto start = std::chrono::steady_clock::now();
+  RunResult result;
+  try {
+    SessionOptions session_options = options.session;
+    session_options.checkpoint_every = 0;  // a headless run never goes back
+    auto created = Session::create(scenario, lanes, session_options);
+    if (!created) return created.error();
+    Session& session = **created;
+    result.lanes = session.lanes().description();
+    const Meter meter(scenario, options);
+    const std::int64_t wanted_decode = options.decode_steps.value_or(scenario.decode_steps);
+    std::int64_t tokens = 0;
+    const auto more = [&] {
+      if (session.finished()) return false;
+      if (options.steps)
+        return static_cast<std::int64_t>(session.history().size()) < *options.steps;
+      return result.decode_steps < wanted_decode;
+    };
+    while (more()) {
+      const std::size_t step = session.history().size();
+      const bool decoding = session.decoding();
+      double done = 0;
+      while (session.history().size() == step) {
+        const Cursor cursor = session.cursor();
+        const as_op_id op = session.next_op();
+        if (progress) {
+          const double layers = std::max(1, session.parts().config.num_layers());
+          done = cursor.after_layers ? 1 : std::max(0, cursor.layer) / layers;
+          const double in_step = decoding ? done : 0;
+          progress({cursor.step,
+                    meter.share(
+                        cursor.step,
+                        static_cast<double>(tokens) +
+                            (decoding ? 0 : done * static_cast<double>(session.current().tokens)),
+                        static_cast<double>(result.decode_steps), in_step),
+                    as_op_find(op)->name, cursor.layer});
+        }
+        if (auto ok = session.op(); !ok) return ok.error();
+        if (session.ran_any()) collect(result.distributions, session);
+      }
+      if (decoding) {
+        ++result.decode_steps;
+      } else {
+        tokens += session.history().back().tokens;
+      }
+    }
+    result.steps = session.history();
+    std::vector<TapResult> all;
+    for (const StepRecord& step : result.steps) {
+      result.engine_seconds += step.seconds;
+      all.insert(all.end(), step.results.begin(), step.results.end());
+    }
+    result.summary = summarise(all, session.parts().tolerances.drift_limit());
+  } catch (const std::bad_alloc&) {
+    return Error{AS_NO_ENVIRONMENT, "out of memory",
+                 "use fewer layers, a shorter prompt, a smaller pool or --references none"};
+  }
+  result.wall_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  result.peak_bytes = peak_bytes();
+  return result;
+}
+
+}  // namespace attnscope

@@ -1,0 +1,43 @@
+// One headless run of a scenario: steps the session, collects results and distributions.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "engine/session/session.h"
+#include "engine/trace/distributions.h"
+
+namespace attnscope {
+
+struct RunOptions {
+  SessionOptions session;
+  std::optional<std::int64_t> steps;         // scheduler iterations
+  std::optional<std::int64_t> decode_steps;  // steps after every request has finished prefill
+};
+
+struct RunResult {
+  std::vector<StepRecord> steps;
+  Distributions distributions;
+  Summary summary;
+  std::string lanes;
+  std::int64_t decode_steps = 0;  // decode-only steps among `steps`
+  double engine_seconds = 0;      // inside ops
+  double wall_seconds = 0;        // with references and comparison
+  std::int64_t peak_bytes = 0;    // resident set of the process
+};
+
+// Progress of a run: tokens computed and expected, decode steps done and wanted.
+struct RunProgress {
+  std::int64_t step = 0;
+  double share = 0;  // 0..1
+  const char* op = "";
+  int layer = -1;
+};
+
+Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lanes,
+                               const RunOptions& options,
+                               const std::function<void(const RunProgress&)>& progress);
+
+}  // namespace attnscope

@@ -1,0 +1,18 @@
+#include "app/common/wiring.h"
+
+#include "kernels/cpu/cpu_lane.h"
+#include "kernels/mutants/mutants.h"
+#include "reference/register.h"
+
+namespace attnscope {
+
+LaneRegistry all_lanes() {
+  LaneRegistry registry;
+  registry.add(*cpu::lane());
+  for (const as_lane& lane : mutants::lanes()) registry.add(lane);
+  registry.add(*reference::exact_lane());
+  registry.add(*reference::sim_lane());
+  return registry;
+}
+
+}  // namespace attnscope
