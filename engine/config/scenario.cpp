@@ -12,6 +12,7 @@
 #include "engine/cache/cache_layout.h"
 #include "engine/config/json_file.h"
 #include "engine/config/json_object.h"
+#include "engine/model/config_keys.h"
 #include "engine/model/hf_config.h"
 
 namespace attnscope {
@@ -75,17 +76,17 @@ void read_model(JsonObject& root, Scenario& scenario) {
   }
   Result<ModelConfig> config = Error{};
   if (has_preset) {
-    config = preset(preset_name, layers);
+    config = preset(preset_name);
   } else {
     Result<std::string> path = find_file(scenario, config_name);
-    if (path) {
-      config = read_hf_config(*path, layers);
-    } else {
-      config = path.error();
-    }
+    config = path ? read_hf_config(*path) : Result<ModelConfig>(path.error());
   }
   if (!config) {
     model.fail(has_preset ? "preset" : "config", config.error().message, config.error().hint);
+    return;
+  }
+  if (Result<void> chosen = select_layers(*config, layers); !chosen) {
+    model.fail("layers", chosen.error().message, chosen.error().hint);
     return;
   }
   const std::string profile = root.choice("profile", {"vllm", "deepseek"}, "vllm");

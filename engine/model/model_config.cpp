@@ -142,12 +142,12 @@ Result<void> select_layers(ModelConfig& config, const std::vector<int>& layers) 
   std::sort(chosen.begin(), chosen.end());
   for (std::size_t k = 0; k < chosen.size(); ++k) {
     if (chosen[k] < 0 || chosen[k] >= count) {
-      return bad_input(fmt::format("layers: {} has no layer {}", config.name, chosen[k]),
+      return bad_input(fmt::format("{} has no layer {}", config.name, chosen[k]),
                        fmt::format("allowed: 0 to {}", count - 1));
     }
     if (k > 0 && chosen[k] == chosen[k - 1]) {
       return bad_input(
-          fmt::format("layers: layer {} is listed twice", chosen[k]),
+          fmt::format("layer {} is listed twice", chosen[k]),
           fmt::format("list each layer of {} once, from 0 to {}", config.name, count - 1));
     }
   }
