@@ -17,8 +17,8 @@ set(attnscope_missing "")
 # Notes a missing dependency: what, the Debian and Ubuntu package, what else helps.
 function(attnscope_need found what package)
   if(NOT ${found})
-    set(attnscope_missing "${attnscope_missing}\n  attnscope: missing ${what}: install ${package}${ARGN}"
-        PARENT_SCOPE)
+    set(line "attnscope: missing ${what}: install ${package}${ARGN}")
+    set(attnscope_missing "${attnscope_missing}\n  ${line}" PARENT_SCOPE)
   endif()
 endfunction()
 

@@ -1,0 +1,202 @@
+#!/usr/bin/env bash
+# Checks that hold for the tree as a whole. Each prints one line per finding and fails if there is
+# any.
+#
+# Usage: check_tree.sh CHECK ROOT     CHECK: layers c99 headers top_level size hygiene manual
+set -uo pipefail
+export LC_ALL=C.UTF-8
+
+check=$1
+root=$2
+cd "$root" || exit 2
+found=0
+finding() {
+  printf '%s\n' "$*"
+  found=1
+}
+
+# All files of the project: what is tracked or could be, or, without git, whatever is there.
+files() {
+  if [ -e .git ]; then
+    git ls-files --cached --others --exclude-standard | while read -r file; do
+      if [ -e "$file" ]; then printf '%s\n' "$file"; fi
+    done
+  else
+    find . -name build -prune -o -type f -print | sed 's|^\./||'
+  fi | sort
+}
+sources() { files | grep -E '\.(h|c|cpp|cu|cuh)$'; }
+
+# ---- layers: includes go down only, are quoted from the root, and libraries stay where they belong
+
+# Sets `allowed` to the prefixes that a file may include.
+set_allowed() {
+  case $1 in
+    kernels/*) allowed='kernels/' ;;
+    engine/*) allowed='engine/ kernels/' ;;
+    reference/*) allowed='reference/ kernels/params/ kernels/layout/ engine/model/' ;;
+    app/common/*) allowed='app/common/ engine/ reference/ kernels/' ;;
+    app/cli/*) allowed='app/common/ app/cli/ engine/ reference/ kernels/' ;;
+    app/panels/*) allowed="app/common/ app/gui/ engine/ reference/ kernels/ ${1%.*}.h" ;;
+    app/* | tests/*) allowed='app/ engine/ reference/ kernels/ tests/' ;;
+    *) allowed='' ;;
+  esac
+}
+
+check_quoted_include() { # FILE INCLUDED
+  local prefix
+  [ -e "$2" ] || finding "$1: \"$2\" is not a path from the root"
+  set_allowed "$1"
+  for prefix in $allowed; do
+    case $2 in "$prefix"*) return ;; esac
+  done
+  finding "$1: may not include \"$2\" (allowed: $allowed)"
+}
+
+check_system_include() { # FILE INCLUDED
+  case $2 in
+    torch/* | ATen/* | c10/*)
+      case $1 in reference/*) ;; *) finding "$1: <$2> belongs to reference/ alone" ;; esac
+      ;;
+    GL/* | GLES*/* | EGL/* | GLFW/* | SDL* | imgui* | implot* | epoxy/* | glad/*)
+      case $1 in
+        app/gui/* | app/panels/*) ;;
+        *) finding "$1: <$2> belongs to app/gui/ and app/panels/ alone" ;;
+      esac
+      ;;
+    cuda* | nvrtc* | cublas*)
+      case $1 in kernels/cuda/*) ;; *) finding "$1: <$2> belongs to kernels/cuda/ alone" ;; esac
+      ;;
+    app/* | engine/* | kernels/* | reference/* | tests/*)
+      finding "$1: write \"$2\" in quotes"
+      ;;
+  esac
+}
+
+check_layers() {
+  local file included count=0
+  while IFS=: read -r file included; do
+    count=$((count + 1))
+    case $included in
+      \"*) check_quoted_include "$file" "${included//\"/}" ;;
+      *) check_system_include "$file" "${included//[<>]/}" ;;
+    esac
+  done < <(sources | tr '\n' '\0' | xargs -0 grep -HE '^ *# *include *["<]' |
+    sed -E 's/^([^:]*):[^"<]*("[^"]*"|<[^>]*>).*/\1:\2/')
+  [ "$count" -gt 0 ] || finding "no include seen: nothing was checked"
+}
+
+# ---- c99: the headers that plugins include are plain C99, one by one
+
+# The only C++ headers among them.
+cpp_headers='kernels/params/result.h kernels/params/tensor_view.h'
+
+check_c99() {
+  local file count=0
+  while read -r file; do
+    case " $cpp_headers " in *" $file "*) continue ;; esac
+    count=$((count + 1))
+    if ! "${CC:-cc}" -std=c99 -pedantic -Wall -Wextra -Werror -I. -fsyntax-only -x c "$file"; then
+      finding "$file: does not compile as C99"
+    fi
+  done < <(sources | grep -E '^kernels/(params|layout)/.*\.[hc]$')
+  [ "$count" -gt 0 ] || finding "no header seen: nothing was checked"
+}
+
+# ---- headers: every header compiles on its own
+
+# Headers that need libtorch are left to the compilation of reference/ itself.
+own_headers() {
+  local file
+  sources | grep -E '^(kernels|engine|reference|app/(cli|common))/.*\.h$' | while read -r file; do
+    grep -qE '#include <(torch|ATen|c10)/' "$file" || printf '%s\n' "$file"
+  done
+}
+
+check_headers() {
+  local lines compile
+  # shellcheck disable=SC2016
+  compile='printf "#include \"%s\"\n" "$1" |
+    "${CXX:-c++}" -std=c++20 -Wall -Wextra -Werror -I. -fsyntax-only -x c++ - ||
+    echo "$1: does not compile on its own"'
+  lines=$(own_headers | xargs -P "$(nproc)" -I{} bash -c "$compile" bash {} 2>&1)
+  [ -z "$lines" ] || finding "$lines"
+  [ -n "$(own_headers)" ] || finding "no header seen: nothing was checked"
+}
+
+# ---- top_level: nothing lies at the root that does not belong there
+
+check_top_level() {
+  local allowed=' .ci .clang-format .clang-tidy .gitignore CMakeLists.txt CMakePresets.json '
+  allowed+='LICENSE README.md app assets attnscope engine kernels reference tests '
+  local entry
+  while read -r entry; do
+    case $allowed in *" $entry "*) ;; *) finding "$entry: not allowed here" ;; esac
+  done < <(files | cut -d/ -f1 | sort -u)
+  for entry in $allowed; do
+    [ -e "$entry" ] || finding "$entry: missing"
+  done
+}
+
+# ---- size: files of at most 800 lines, source lines of at most 100 columns
+
+check_size() {
+  local line
+  while read -r line; do
+    finding "$line"
+  done < <(
+    files | tr '\n' '\0' | xargs -0 wc -l | awk '$2 != "total" && $1 > 800 {
+      print $2 ": " $1 " lines, at most 800" }'
+    files | grep -E '(\.(h|c|cpp|cu|cuh|cmake|sh)|CMakeLists\.txt|^attnscope|^\.ci/run)$' |
+      matches '^.{101,}$' 'over 100 columns'
+  )
+}
+
+# ---- hygiene: text files are clean
+
+check_hygiene() {
+  local line file
+  while read -r line; do
+    finding "$line"
+  done < <(
+    files | matches '[[:space:]]$' 'space at the end of the line'
+    files | matches '^(<<<<<<<|>>>>>>>) ' 'conflict marker'
+    sources | matches $'\t' 'tab'
+    files | while read -r file; do
+      [ -z "$(tail -c 1 "$file")" ] || echo "$file: no newline at the end"
+    done
+  )
+}
+
+# matches PATTERN WHAT: the places in the text files named on standard input that match.
+matches() {
+  tr '\n' '\0' | xargs -0 grep -nIHE -e "$1" | sed -E "s/^([^:]*:[0-9]+):.*/\1: $2/"
+}
+
+# ---- manual: it explains every op
+
+check_manual() {
+  local op count=0
+  while read -r op; do
+    count=$((count + 1))
+    grep -qF "\`$op\`" assets/manual.md || finding "assets/manual.md: does not mention \`$op\`"
+  done < <(sed -nE 's/^ *AS_OP_([A-Z0-9_]+) = .*/\1/p' kernels/params/op_ids.h | grep -vx COUNT |
+    tr '[:upper:]' '[:lower:]')
+  [ "$count" -gt 0 ] || finding "no op seen: nothing was checked"
+}
+
+case $check in
+  layers) check_layers ;;
+  c99) check_c99 ;;
+  headers) check_headers ;;
+  top_level) check_top_level ;;
+  size) check_size ;;
+  hygiene) check_hygiene ;;
+  manual) check_manual ;;
+  *)
+    echo "unknown check: $check"
+    exit 2
+    ;;
+esac
+[ "$found" -eq 0 ] && echo "ok"
+exit "$found"

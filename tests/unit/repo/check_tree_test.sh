@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Shows that every check of check_tree.sh can fail: on a copy of the tree the check passes, with one
+# planted fault it fails and names the file.
+#
+# Usage: check_tree_test.sh ROOT
+set -uo pipefail
+
+root=$1
+check=$root/tests/unit/repo/check_tree.sh
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+copy_tree() {
+  rm -rf "$work/tree"
+  mkdir "$work/tree"
+  (cd "$root" && tar cf - --exclude=./build --exclude=./.git --exclude=./.deps --exclude=./out .) |
+    tar xf - -C "$work/tree"
+}
+
+# plant CHECK FILE LINE: adds the line to the file; the check must then fail and name the file.
+plant() {
+  local file=$work/tree/$2 before=none
+  mkdir -p "$(dirname "$file")"
+  if [ -e "$file" ]; then
+    before=$(mktemp "$work/before-XXXXXX")
+    cp -p "$file" "$before"
+  fi
+  printf '%b\n' "$3" >>"$file"
+  expect_failure "$1" "$2" "$3"
+  if [ "$before" = none ]; then rm "$file"; else mv "$before" "$file"; fi
+}
+
+expect_failure() { # CHECK NAME WHAT
+  local output
+  if output=$("$check" "$1" "$work/tree" 2>&1); then
+    echo "FAILED: $1 does not see '$3' in $2"
+    failures=$((failures + 1))
+  elif ! grep -qF -- "$2" <<<"$output"; then
+    echo "FAILED: $1 does not name $2: $output"
+    failures=$((failures + 1))
+  fi
+}
+
+copy_tree
+for name in layers c99 size hygiene manual; do
+  if ! output=$("$check" "$name" "$work/tree" 2>&1); then
+    printf 'FAILED: %s on the tree as it is:\n%s\n' "$name" "$output"
+    failures=$((failures + 1))
+  fi
+done
+
+plant layers kernels/cpu/planted.cpp '#include "engine/model/model_config.h"'
+plant layers kernels/cpu/planted.cpp '#include "kernels/cpu/not_there.h"'
+plant layers engine/model/planted.cpp '#include "reference/register.h"'
+plant layers engine/model/planted.cpp '  #  include "app/cli/planted.h"'
+plant layers reference/planted.cpp '#include "kernels/cpu/cpu_lane.h"'
+plant layers reference/planted.cpp '#include "engine/cache/cache_layout.h"'
+plant layers reference/planted.h '#include "register.h"'
+plant layers engine/model/planted.cpp '#include <torch/torch.h>'
+plant layers tests/unit/engine/planted.cpp '#include <ATen/ATen.h>'
+plant layers app/common/planted.cpp '#include <imgui.h>'
+plant layers app/common/planted.cpp '#include "app/cli/planted.h"'
+plant layers engine/model/planted.cpp '#include <GL/gl.h>'
+plant layers engine/model/planted.cpp '#include <cuda_runtime.h>'
+plant layers engine/model/planted.cpp '#include <kernels/params/lane.h>'
+plant c99 kernels/params/op_ids.h '#include <vector>'
+plant c99 kernels/layout/planted.h 'static const int planted = true;'
+plant c99 kernels/params/planted.h 'namespace attnscope {}'
+plant headers kernels/layout/planted.h 'static inline uint32_t planted(void) { return 0; }'
+plant top_level notes.txt 'planted'
+mkdir "$work/tree/third_party"
+echo 'int planted;' >"$work/tree/third_party/planted.c"
+expect_failure top_level third_party 'a folder that does not belong here'
+rm -r "$work/tree/third_party"
+plant size engine/model/planted.cpp "$(printf '//\\n%.0s' {1..801})"
+plant size engine/model/planted.cpp "// $(printf 'x%.0s' {1..98})"
+plant size tests/launcher/planted.sh "# $(printf 'x%.0s' {1..99})"
+plant hygiene engine/model/planted.cpp 'int planted; '
+plant hygiene assets/manual.md 'planted\t'
+plant hygiene engine/model/planted.cpp '\tint planted;'
+plant hygiene engine/model/planted.cpp 'int planted;\r'
+plant hygiene engine/model/planted.cpp '<<<<<<< planted'
+rm "$work/tree/LICENSE"
+expect_failure top_level LICENSE 'a missing file'
+sed -i 's/.indexer_topk./the top-k op/g' "$work/tree/assets/manual.md"
+expect_failure manual indexer_topk 'an op that is not explained'
+
+if [ "$failures" -gt 0 ]; then
+  echo "$failures failed"
+  exit 1
+fi
+echo "ok: all planted faults were seen"
