@@ -96,7 +96,10 @@ Result<void> validate_with_keys(const ModelConfig& c, const ConfigKeys& keys) {
   }
   if (c.layers.empty()) rules.fail("layers", "an empty list", "at least one layer");
   for (std::size_t k = 0; k < c.layers.size(); ++k) {
-    rules.range("layers", c.layers[k], k > 0 ? c.layers[k - 1] + 1 : 0, count - 1);
+    if (c.layers[k] < (k > 0 ? c.layers[k - 1] + 1 : 0) || c.layers[k] >= count) {
+      rules.fail("layers", fmt::format("{} at place {}", c.layers[k], k),
+                 fmt::format("ascending layers from 0 to {}, each once", count - 1));
+    }
   }
   const std::int32_t format = c.switches.index_format;
   if (format != AS_RECORD_INDEX_FP8 && format != AS_RECORD_INDEX_MXFP4) {
