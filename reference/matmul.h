@@ -15,10 +15,9 @@ void matmul_transposed(const double* a, const double* b, double* c, std::int64_t
 void matmul(const double* a, const double* b, double* c, std::int64_t m, std::int64_t n,
             std::int64_t k);
 
-// y[m, end - begin] = x[m,in] weight[begin..end, in]^T. weight is a dense [out,in] float tensor.
-//
-// Small weights are kept as float64 between calls, found by their content (a hash over all bytes),
-// so that a weight that changed in place is converted anew; large ones are converted each time.
+// y[m, end - begin] = x[m,in] weight[begin..end, in]^T, weight a [out,in] float tensor. Its rows
+// are converted to float64 a block at a time, on each call: nothing is kept that could become
+// stale, and memory stays small for weights of any size.
 class Weight {
  public:
   explicit Weight(const as_tensor& weight);
@@ -26,7 +25,7 @@ class Weight {
   Weight(const Weight&) = delete;
   Weight& operator=(const Weight&) = delete;
 
-  // Output rows to ask for at once, so that the float64 copy stays small.
+  // Output rows to ask for at once at most.
   std::int64_t block() const { return block_; }
   void multiply(const double* x, std::int64_t m, std::int64_t begin, std::int64_t end,
                 double* y) const;
@@ -37,7 +36,6 @@ class Weight {
   std::int64_t block_ = 0;
 };
 
-void clear_weight_cache();
 void set_matmul_threads(int n);  // 0 = libtorch's default
 
 }  // namespace attnscope::reference

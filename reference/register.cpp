@@ -124,6 +124,4 @@ const as_lane* sim_lane() {
 
 void set_threads(int n) { set_matmul_threads(n); }
 
-void clear_caches() { clear_weight_cache(); }
-
 }  // namespace attnscope::reference

@@ -30,8 +30,4 @@ const as_lane* sim_lane();
 // Threads libtorch and its BLAS may use; 0 = its default.
 void set_threads(int n);
 
-// Frees the float64 copies of small weights (weights.h). They are found by content, so freeing them
-// is never needed for correct results, only for memory.
-void clear_caches();
-
 }  // namespace attnscope::reference

@@ -1,0 +1,88 @@
+#include "reference/rope.h"
+
+#include <cmath>
+
+#include "reference/norm.h"
+#include "tests/unit/reference/lane_test.h"
+
+namespace attnscope::reference {
+namespace {
+
+// Equal to the eight digits printed.
+void expect_digits(double value, double printed) {
+  EXPECT_NEAR(value / printed, 1, 5.1e-8) << value << " " << printed;
+}
+
+TEST(RopeFrequencies, CompressedLayers) {
+  const double expected[32] = {
+      1.0000000e+00, 6.8765602e-01, 4.7287080e-01, 3.2517246e-01, 2.2360680e-01, 1.5376456e-01,
+      1.0573713e-01, 7.2710772e-02, 5.0000000e-02, 3.4382801e-02, 2.3643540e-02, 1.6258623e-02,
+      1.1180340e-02, 7.6882281e-03, 5.2868563e-03, 3.6355386e-03, 2.2656250e-03, 1.3968013e-03,
+      8.4968973e-04, 5.0808196e-04, 2.9697778e-04, 1.6817999e-04, 9.0867843e-05, 4.5444232e-05,
+      1.9531250e-05, 5.3723127e-06, 3.6943032e-06, 2.5404098e-06, 1.7469281e-06, 1.2012856e-06,
+      8.2607130e-07, 5.6805290e-07};
+  const auto f = rope_frequencies(compress_rope());
+  for (std::size_t i = 0; i < 32; ++i) expect_digits(f[i], expected[i]);
+}
+
+TEST(RopeFrequencies, SwaLayers) {
+  const double octave[8] = {1.0000000e+00, 7.4989421e-01, 5.6234133e-01, 4.2169650e-01,
+                            3.1622777e-01, 2.3713737e-01, 1.7782794e-01, 1.3335214e-01};
+  const auto f = rope_frequencies(plain_rope());
+  for (std::size_t i = 0; i < 32; ++i) {
+    expect_digits(f[i], octave[i % 8] * std::pow(10.0, -static_cast<double>(i / 8)));
+  }
+}
+
+TEST(RopeFrequencies, SwaLayersWithYarn) {
+  as_rope rope = plain_rope();
+  rope.factor = 16;
+  const auto plain = rope_frequencies(plain_rope());
+  const auto f = rope_frequencies(rope);
+  for (std::size_t i = 0; i <= 20; ++i) EXPECT_EQ(f[i], plain[i]);
+  expect_digits(f[21], 2.2003612e-03);
+  expect_digits(f[24], 7.1153846e-04);
+  expect_digits(f[31], 2.7567991e-05);
+}
+
+TEST(RopeRow, Fp32TableRowHoldsBinary32Values) {
+  const auto f = rope_frequencies(compress_rope());
+  for (std::int64_t t : {0, 1, 700, 65536, 1048575}) {
+    const RopeRow row = rope_row_fp32(f, t);
+    const RopeRow exact = rope_row_exact(f, t);
+    const double bound = 1e-7 + static_cast<double>(t) * 1e-7;
+    for (std::size_t i = 0; i < 32; ++i) {
+      EXPECT_EQ(row.cos[i], static_cast<float>(row.cos[i]));
+      EXPECT_NEAR(row.cos[i], exact.cos[i], bound);
+      EXPECT_NEAR(row.sin[i], exact.sin[i], bound);
+    }
+  }
+}
+
+TEST(RopeRow, PairsTurnByTheirAngleAndBack) {
+  const auto f = rope_frequencies(plain_rope());
+  Doubles x = normal(64, 1);
+  const Doubles before = x;
+  const RopeRow row = rope_row_exact(f, 5);
+  rotate(x.data(), row, false);
+  const double angle = 5 * f[3];
+  EXPECT_NEAR(x[6], before[6] * std::cos(angle) - before[7] * std::sin(angle), 1e-14);
+  EXPECT_NEAR(x[7], before[6] * std::sin(angle) + before[7] * std::cos(angle), 1e-14);
+  rotate(x.data(), row, true);
+  for (std::size_t i = 0; i < 64; ++i) EXPECT_NEAR(x[i], before[i], 1e-14);
+}
+
+TEST(Hadamard, IsTheNormalisedSylvesterMatrix) {
+  for (std::size_t column : {0U, 1U, 5U, 127U}) {
+    Doubles x(128, 0.0);
+    x[column] = 1;
+    hadamard_transform(x.data(), 128);
+    for (std::size_t i = 0; i < 128; ++i) {
+      const int sign = __builtin_popcountll(i & column) % 2 == 0 ? 1 : -1;
+      EXPECT_NEAR(x[i], sign / std::sqrt(128.0), 1e-15);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace attnscope::reference
