@@ -50,6 +50,7 @@ END
 #!/bin/sh
 if [ -e "$work/no-candidate" ] && grep -qx "\$2" "$work/no-candidate"; then exit 0; fi
 echo "  Candidate: 1.0"
+seq 20000
 END
   stand_in apt-get <<END
 #!/bin/sh
@@ -246,6 +247,7 @@ a_gpu_turns_cuda_on() {
   stand_in nvidia-smi <<'END'
 #!/bin/sh
 echo "GPU 0: something"
+seq 20000
 END
   run ops
   check "passed to CMake" called "-DATTNSCOPE_CUDA=ON"
