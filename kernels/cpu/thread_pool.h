@@ -1,6 +1,8 @@
-// Threads for parallel_for. One call at a time; the caller takes part.
+// Threads for parallel_for. One call at a time; the caller takes part. A call from inside a body,
+// or while another thread's call runs, is carried out by its caller alone.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -33,16 +35,18 @@ class ThreadPool {
   };
   void work();  // of a worker thread
   void run_chunks();
+  bool join_job(std::uint64_t* seen);
 
   as_threads handle_{};
   std::vector<std::thread> workers_;
-  std::mutex mutex_;
-  std::condition_variable wake_, idle_;
-  Job job_;
-  std::int64_t next_ = 0;  // first index not yet taken
-  int active_ = 0;         // workers inside the job
-  std::uint64_t generation_ = 0;
-  bool stop_ = false;
+  Job job_;                             // written only while the gate is closed and empty
+  std::atomic<std::int64_t> next_{0};   // first index not yet taken
+  std::atomic<std::uint64_t> gate_{0};  // bit 0 open, bits 1-15 workers inside, then the job number
+  std::atomic<int> sleepers_{0};
+  std::atomic<bool> stop_{false};
+  std::mutex call_mutex_;   // one parallel_for at a time
+  std::mutex sleep_mutex_;  // with wake_
+  std::condition_variable wake_;
 };
 
 }  // namespace attnscope::cpu

@@ -1,0 +1,209 @@
+#include "kernels/cpu/codec.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/layout/records.h"
+
+namespace attnscope::cpu {
+namespace {
+
+std::uint32_t bits_of(float value) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+float float_of(std::uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+constexpr float kE2m1[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+
+// ceil(log2(amax / (mantissa * 2^shift))) for 1 <= mantissa < 2: amax = m * 2^e exceeds
+// mantissa * 2^e exactly when m > mantissa.
+int ceil_log2_ratio(float amax, float mantissa, int shift) {
+  if (std::isinf(amax)) return kInfiniteExponent;
+  int exponent;
+  const float half = std::frexp(amax, &exponent);  // [0.5, 1)
+  return exponent - 1 - shift + (half * 2.0f > mantissa ? 1 : 0);
+}
+
+float scale_down(float value, int exponent) {
+  if (exponent >= kInfiniteExponent) return value * 0.0f;
+  return value * exp2i(-exponent);
+}
+
+void quantise_mxfp4(const float* row, unsigned char* payload, unsigned char* scales) {
+  for (int block = 0; block < AS_INDEX_DIM / AS_MXFP4_BLOCK; ++block) {
+    const float* x = row + block * AS_MXFP4_BLOCK;
+    const int exponent = mxfp4_exponent(abs_max(x, AS_MXFP4_BLOCK));
+    scales[block] = exponent_to_ue8m0(exponent);
+    for (int i = 0; i < AS_MXFP4_BLOCK; i += 2) {
+      const unsigned low = float_to_e2m1(scale_down(x[i], exponent));
+      const unsigned high = float_to_e2m1(scale_down(x[i + 1], exponent));
+      payload[(block * AS_MXFP4_BLOCK + i) / 2] = static_cast<unsigned char>(low | high << 4);
+    }
+  }
+}
+
+}  // namespace
+
+float exp2i(int exponent) {
+  if (exponent > 127) return std::numeric_limits<float>::infinity();
+  if (exponent >= -126) return float_of(static_cast<std::uint32_t>(exponent + 127) << 23);
+  if (exponent >= -149) return float_of(1u << (exponent + 149));
+  return 0.0f;
+}
+
+float e4m3_to_float(std::uint8_t code) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(code & 0x80u) << 24;
+  const std::uint32_t magnitude = code & 0x7fu;
+  if (magnitude == 0x7fu) return float_of(sign | 0x7fc00000u);
+  if (magnitude < 8) {
+    const float value = static_cast<float>(magnitude) * 0x1p-9f;
+    return sign != 0 ? -value : value;
+  }
+  return float_of(sign | ((magnitude << 20) + (120u << 23)));
+}
+
+std::uint8_t float_to_e4m3(float value) {
+  const std::uint32_t bits = bits_of(value);
+  const std::uint32_t sign = bits >> 24 & 0x80u;
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return static_cast<std::uint8_t>(sign | 0x7fu);
+  if (magnitude >= bits_of(448.0f)) return static_cast<std::uint8_t>(sign | 0x7eu);
+  if (magnitude < bits_of(0x1p-6f)) {
+    // Adding 2^14 leaves the multiple of 2^-9 nearest to |value| in the low bits.
+    const std::uint32_t steps = bits_of(float_of(magnitude) + 16384.0f) - bits_of(16384.0f);
+    return static_cast<std::uint8_t>(sign | steps);
+  }
+  const std::uint32_t rounded = magnitude + 0x7ffffu + (magnitude >> 20 & 1u);
+  return static_cast<std::uint8_t>(sign | ((rounded - (120u << 23)) >> 20));
+}
+
+float e2m1_to_float(std::uint8_t code) {
+  const float value = kE2m1[code & 7u];
+  return (code & 8u) != 0 ? -value : value;
+}
+
+std::uint8_t float_to_e2m1(float value) {
+  const unsigned sign = std::signbit(value) ? 8u : 0u;
+  const float a = std::fabs(value);
+  unsigned code = 7;  // also of NaN
+  if (a <= 0.25f) {
+    code = 0;
+  } else if (a < 0.75f) {
+    code = 1;
+  } else if (a <= 1.25f) {
+    code = 2;
+  } else if (a < 1.75f) {
+    code = 3;
+  } else if (a <= 2.5f) {
+    code = 4;
+  } else if (a < 3.5f) {
+    code = 5;
+  } else if (a <= 5.0f) {
+    code = 6;
+  }
+  return static_cast<std::uint8_t>(sign | code);
+}
+
+float ue8m0_to_float(std::uint8_t code) {
+  if (code == 255) return std::numeric_limits<float>::quiet_NaN();
+  return exp2i(static_cast<int>(code) - 127);
+}
+
+std::uint8_t exponent_to_ue8m0(int exponent) {
+  return static_cast<std::uint8_t>(std::clamp(exponent + 127, 0, 255));
+}
+
+int fp8_exponent(float amax) { return ceil_log2_ratio(std::max(amax, kFp8AmaxFloor), 1.75f, 8); }
+
+int mxfp4_exponent(float amax) { return ceil_log2_ratio(std::max(amax, kMxfp4AmaxFloor), 1.5f, 2); }
+
+float abs_max(const float* x, int n) {
+  float amax = 0.0f;
+  for (int i = 0; i < n; ++i) {
+    const float a = std::fabs(x[i]);
+    if (a > amax) amax = a;
+  }
+  return amax;
+}
+
+void encode_e4m3(const float* x, int n, int exponent, unsigned char* codes) {
+  for (int i = 0; i < n; ++i) codes[i] = float_to_e4m3(scale_down(x[i], exponent));
+}
+
+void quantise_row(std::int32_t record, int width, const float* row, unsigned char* payload,
+                  unsigned char* scales) {
+  switch (record) {
+    case AS_RECORD_LATENT:
+      for (int block = 0; block < AS_QUANT_BLOCKS; ++block) {
+        const float* x = row + block * AS_QUANT_BLOCK;
+        const int exponent = fp8_exponent(abs_max(x, AS_QUANT_BLOCK));
+        scales[block] = exponent_to_ue8m0(exponent);
+        encode_e4m3(x, AS_QUANT_BLOCK, exponent, payload + block * AS_QUANT_BLOCK);
+      }
+      scales[AS_QUANT_BLOCKS] = 0;
+      for (int i = 0; i < AS_ROPE_DIM; ++i) {
+        const std::uint16_t bits = float_to_bf16(row[AS_NOPE_DIM + i]);
+        std::memcpy(payload + AS_NOPE_DIM + 2 * i, &bits, sizeof(bits));
+      }
+      break;
+    case AS_RECORD_INDEX_FP8: {
+      const int exponent = fp8_exponent(abs_max(row, AS_INDEX_DIM));
+      const float scale = exp2i(exponent);
+      encode_e4m3(row, AS_INDEX_DIM, exponent, payload);
+      std::memcpy(scales, &scale, sizeof(scale));
+      break;
+    }
+    case AS_RECORD_INDEX_MXFP4:
+      quantise_mxfp4(row, payload, scales);
+      break;
+    case AS_RECORD_STATE:
+      std::memcpy(payload, row, sizeof(float) * static_cast<std::size_t>(width));
+      break;
+    default:
+      break;
+  }
+}
+
+void decode_row(std::int32_t record, int width, const unsigned char* payload,
+                const unsigned char* scales, float* out) {
+  switch (record) {
+    case AS_RECORD_LATENT:
+      for (int i = 0; i < AS_NOPE_DIM; ++i) {
+        out[i] = e4m3_to_float(payload[i]) * ue8m0_to_float(scales[i / AS_QUANT_BLOCK]);
+      }
+      for (int i = 0; i < AS_ROPE_DIM; ++i) {
+        std::uint16_t bits;
+        std::memcpy(&bits, payload + AS_NOPE_DIM + 2 * i, sizeof(bits));
+        out[AS_NOPE_DIM + i] = bf16_to_float(bits);
+      }
+      break;
+    case AS_RECORD_INDEX_FP8: {
+      float scale;
+      std::memcpy(&scale, scales, sizeof(scale));
+      for (int i = 0; i < AS_INDEX_DIM; ++i) out[i] = e4m3_to_float(payload[i]) * scale;
+      break;
+    }
+    case AS_RECORD_INDEX_MXFP4:
+      for (int i = 0; i < AS_INDEX_DIM; ++i) {
+        const unsigned char pair = payload[i / 2];
+        const auto code = static_cast<std::uint8_t>(i % 2 == 0 ? pair & 15 : pair >> 4);
+        out[i] = e2m1_to_float(code) * ue8m0_to_float(scales[i / AS_MXFP4_BLOCK]);
+      }
+      break;
+    case AS_RECORD_STATE:
+      std::memcpy(out, payload, sizeof(float) * static_cast<std::size_t>(width));
+      break;
+    default:
+      break;
+  }
+}
+
+}  // namespace attnscope::cpu

@@ -1,0 +1,67 @@
+// Number formats of the caches: bf16, e4m3fn, e2m1 and UE8M0, and whole rows of every record.
+// Scalar and plain; the bulk forms used by hot loops lie in kernels/cpu/simd/.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/params/tensor.h"
+
+namespace attnscope::cpu {
+
+inline float bf16_to_float(std::uint16_t bits) {
+  const std::uint32_t wide = static_cast<std::uint32_t>(bits) << 16;
+  float value;
+  std::memcpy(&value, &wide, sizeof(value));
+  return value;
+}
+
+// Round to nearest even; NaN stays a (quiet) NaN.
+inline std::uint16_t float_to_bf16(float value) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>(bits >> 16 | 0x40u);
+  return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+inline float round_bf16(float value) { return bf16_to_float(float_to_bf16(value)); }
+
+// e4m3fn: bias 7, largest 448, no infinities, NaN is 0x7f and 0xff.
+float e4m3_to_float(std::uint8_t code);
+// Round to nearest even, beyond 448 saturating; NaN gives 0x7f with the sign kept.
+std::uint8_t float_to_e4m3(float value);
+
+// e2m1: 0, .5, 1, 1.5, 2, 3, 4, 6 with the sign in bit 3.
+float e2m1_to_float(std::uint8_t code);
+// Round to nearest even, beyond 6 saturating; NaN gives 6.
+std::uint8_t float_to_e2m1(float value);
+
+// UE8M0 byte b means 2^(b-127); 255 is NaN.
+float ue8m0_to_float(std::uint8_t code);
+std::uint8_t exponent_to_ue8m0(int exponent);
+
+// 2^exponent, exact down to the denormals.
+float exp2i(int exponent);
+
+constexpr float kFp8AmaxFloor = 1e-4f;
+constexpr float kMxfp4AmaxFloor = 0x1.8p-124f;  // 6 * 2^-126
+constexpr int kInfiniteExponent = 1024;         // of an infinite amax
+
+// ceil(log2(amax / 448)) and ceil(log2(amax / 6)) without rounding error, floors applied.
+int fp8_exponent(float amax);
+int mxfp4_exponent(float amax);
+
+// Largest |x|; NaN does not count.
+float abs_max(const float* x, int n);
+
+// Codes of x * 2^-exponent.
+void encode_e4m3(const float* x, int n, int exponent, unsigned char* codes);
+
+// One cache row of a record from the values before quantisation (bf16-valued fp32), and back.
+// width: 512 for LATENT, 128 for the index records; STATE is copied.
+void quantise_row(std::int32_t record, int width, const float* row, unsigned char* payload,
+                  unsigned char* scales);
+void decode_row(std::int32_t record, int width, const unsigned char* payload,
+                const unsigned char* scales, float* out);
+
+}  // namespace attnscope::cpu

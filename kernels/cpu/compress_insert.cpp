@@ -1,0 +1,159 @@
+// compress_insert, indexer_compress_insert: pools a window of state rows into one entry, norm,
+// RoPE, quantisation, insertion.
+#include <array>
+#include <vector>
+
+#include "kernels/cpu/hadamard.h"
+#include "kernels/cpu/norm.h"
+#include "kernels/cpu/ops.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/quantise.h"
+#include "kernels/cpu/rope.h"
+#include "kernels/cpu/simd/simd.h"
+
+namespace attnscope::cpu {
+namespace {
+
+using Bits = std::uint16_t;
+using Params = as_compress_insert_params;
+
+constexpr int kMaxRows = 128;
+
+std::int64_t overlap(const Params& p) { return p.ratio == 4 ? 2 : 1; }  // coff
+
+// Column and row of a position in the state's table; logical states have one column.
+struct Place {
+  std::int64_t column;
+  std::int64_t row;
+};
+Place place_of(const as_cache& state, std::int64_t position) {
+  if (state.addressing == AS_LOGICAL) return {0, position};
+  return {position / state.rows_per_block, position % state.rows_per_block};
+}
+
+std::int64_t state_slot(const Params& p, std::int64_t request, std::int64_t position) {
+  const Place place = place_of(p.state, position);
+  const std::int64_t id = *at<std::int32_t>(p.table, request, place.column);
+  const std::int64_t rows = p.state.addressing == AS_LOGICAL ? 1 : p.state.rows_per_block;
+  return id * rows + place.row;
+}
+
+bool check_window(const Params& p, std::int64_t t, Check& check) {
+  const std::int64_t request = *at<std::int32_t>(p.request_of, t);
+  const std::int64_t position = *at<std::int64_t>(p.positions, t);
+  if (request < 0 || position < 0 || (position + 1) % p.ratio != 0) {
+    return check.fail(
+        "token %lld has slot %lld but request %lld, position %lld; a token emits an "
+        "entry when position + 1 is divisible by %d",
+        static_cast<long long>(t), static_cast<long long>(*at<std::int64_t>(p.slots, t)),
+        static_cast<long long>(request), static_cast<long long>(position), p.ratio);
+  }
+  if (!check.rope_position(p.rope, t, position + 1 - p.ratio)) return false;
+  const std::int64_t oldest = position + 1 - overlap(p) * p.ratio;
+  for (std::int64_t q = oldest < 0 ? 0 : oldest; q <= position; ++q) {
+    if (!check.block("table", p.table, t, request, place_of(p.state, q).column)) return false;
+    const std::int64_t slot = state_slot(p, request, q);
+    if (slot >= cache_rows(p.state)) {
+      return check.fail(
+          "token %lld: position %lld lies in state slot %lld; the cache has rows 0 to "
+          "%lld",
+          static_cast<long long>(t), static_cast<long long>(q), static_cast<long long>(slot),
+          static_cast<long long>(cache_rows(p.state) - 1));
+    }
+  }
+  return true;
+}
+
+bool check_params(const Params& p, Check& check) {
+  if (p.ratio != 4 && p.ratio != 128) return check.fail("ratio is %d; allowed: 4, 128", p.ratio);
+  const bool latent = p.cache.record == AS_RECORD_LATENT;
+  const std::int64_t dim = latent ? AS_HEAD_DIM : AS_INDEX_DIM;
+  const std::int32_t record = p.cache.record == AS_RECORD_INDEX_MXFP4 ? AS_RECORD_INDEX_MXFP4
+                              : latent                                ? AS_RECORD_LATENT
+                                                                      : AS_RECORD_INDEX_FP8;
+  if (latent && p.hadamard != 0) {
+    return check.fail("hadamard is set for LATENT rows; it belongs to index keys only");
+  }
+  if (!check.cache("cache", p.cache, record, dim) ||
+      !check.tensor("slots", p.slots, AS_I64, {kAny}) || !check.slots("slots", p.slots, p.cache)) {
+    return false;
+  }
+  const std::int64_t tokens = p.slots.shape[0];
+  if (p.rows_given != 0) return check.tensor("row", p.row, AS_BF16, {tokens, dim});
+  if (!check.cache("state", p.state, AS_RECORD_STATE, 2 * overlap(p) * dim) ||
+      !check.tensor("table", p.table, AS_I32, {kAny, kAny}) ||
+      !check.tensor("request_of", p.request_of, AS_I32, {tokens}) ||
+      !check.tensor("positions", p.positions, AS_I64, {tokens}) ||
+      !check.tensor("weight", p.weight, AS_BF16, {dim}) || !check.rope(p.rope) ||
+      !check.optional("row", p.row, AS_BF16, {tokens, dim}) ||
+      !check.requests(p.request_of, p.table.shape[0])) {
+    return false;
+  }
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    if (*at<std::int64_t>(p.slots, t) >= 0 && !check_window(p, t, check)) return false;
+  }
+  return true;
+}
+
+// Softmax over the window's rows per channel, weighted sum of the values.
+void pool_window(const Params& p, std::int64_t t, std::int64_t dim, float* pooled) {
+  const std::int64_t request = *at<std::int32_t>(p.request_of, t);
+  const std::int64_t rows = overlap(p) * p.ratio;
+  const std::int64_t oldest = *at<std::int64_t>(p.positions, t) + 1 - rows;
+  std::array<const float*, kMaxRows> values;
+  std::array<const float*, kMaxRows> scores;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    values[i] = scores[i] = nullptr;
+    if (oldest + i < 0) continue;
+    const as_row_address row = as_cache_row(&p.state, state_slot(p, request, oldest + i));
+    // With overlap the older half of the rows uses the first channels, the newer the second.
+    const std::int64_t channel = i >= p.ratio ? dim : 0;
+    values[i] = reinterpret_cast<const float*>(row.payload) + channel;
+    scores[i] = values[i] + overlap(p) * dim;
+  }
+  simd::kernels().pool(values.data(), scores.data(), static_cast<int>(rows), dim, pooled);
+}
+
+void round_row(float* x, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) x[i] = round_bf16(x[i]);
+}
+
+// The row of token t before quantisation, as bf16-valued fp32.
+void make_row(const Params& p, std::int64_t t, std::int64_t dim, float* y) {
+  const simd::Kernels& simd = simd::kernels();
+  if (p.rows_given != 0) {
+    simd.from_bf16(at<Bits>(p.row, t), dim, y);
+    return;
+  }
+  pool_window(p, t, dim, y);
+  if (p.round_pooled != 0) round_row(y, dim);
+  const float factor = inverse_rms(simd.sum_squares(y, dim), dim, p.eps);
+  const Bits* weight = at<Bits>(p.weight);
+  for (std::int64_t i = 0; i < dim; ++i) y[i] = y[i] * factor * bf16_to_float(weight[i]);
+  if (p.round_pooled != 0) round_row(y, dim);
+  rotate(y + dim - AS_ROPE_DIM, rope_row(p.rope, *at<std::int64_t>(p.positions, t) + 1 - p.ratio));
+  if (p.hadamard != 0) hadamard(y);
+  round_row(y, dim);
+  if (present(p.row)) simd.to_bf16(y, 1.0f, dim, at<Bits>(p.row, t));
+}
+
+}  // namespace
+
+void compress_insert(const Params& p, const as_call* call, Check& check) {
+  if (!check_params(p, check)) return;
+  std::vector<std::int64_t> emitting;
+  for (std::int64_t t = 0; t < p.slots.shape[0]; ++t) {
+    if (*at<std::int64_t>(p.slots, t) >= 0) emitting.push_back(t);
+  }
+  parallel_for(call, static_cast<std::int64_t>(emitting.size()), 2,
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t i = begin; i < end; ++i) {
+                   const std::int64_t t = emitting[static_cast<std::size_t>(i)];
+                   float row[AS_HEAD_DIM];
+                   make_row(p, t, p.cache.width, row);
+                   insert_row(p.cache, *at<std::int64_t>(p.slots, t), row);
+                 }
+               });
+}
+
+}  // namespace attnscope::cpu

@@ -1,0 +1,19 @@
+// Rotary frequencies and the cos/sin table that as_rope of kernels/params/tensor.h defines.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/params/lane.h"
+#include "kernels/params/tensor.h"
+
+namespace attnscope::cpu {
+
+// f_0..f_31 in float64 from rope's numbers (its table is not read).
+std::vector<double> rope_frequencies(const as_rope& rope);
+
+// Rows 0..max_pos-1 of the table, 32 cos then 32 sin each, into out [max_pos,64].
+void build_rope_table(const as_rope& rope, std::int64_t max_pos, float* out,
+                      const as_threads* threads);
+
+}  // namespace attnscope::cpu

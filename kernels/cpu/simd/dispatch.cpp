@@ -1,0 +1,46 @@
+// Choice of the SIMD level, once per process.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "kernels/cpu/simd/simd.h"
+
+namespace attnscope::cpu::simd {
+namespace {
+
+const Kernels& choose() {
+  const Levels levels = runnable_levels();
+  const Kernels& best = *levels.items[levels.count - 1];
+  const char* wanted = std::getenv("ATTNSCOPE_SIMD");
+  if (wanted == nullptr || *wanted == '\0') return best;
+  for (int i = 0; i < levels.count; ++i) {
+    if (std::strcmp(levels.items[i]->name, wanted) == 0) return *levels.items[i];
+  }
+  std::fprintf(stderr, "ATTNSCOPE_SIMD=%s is not a level of this machine; allowed:", wanted);
+  for (int i = 0; i < levels.count; ++i) std::fprintf(stderr, " %s", levels.items[i]->name);
+  std::fprintf(stderr, "; using %s\n", best.name);
+  return best;
+}
+
+}  // namespace
+
+Levels runnable_levels() {
+  Levels levels = {{&generic::table()}, 1};
+#if defined(ATTNSCOPE_SIMD_X86)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    levels.items[levels.count++] = &avx2::table();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
+      levels.items[levels.count++] = &avx512::table();
+    }
+  }
+#endif
+  return levels;
+}
+
+const Kernels& kernels() {
+  static const Kernels& chosen = choose();
+  return chosen;
+}
+
+}  // namespace attnscope::cpu::simd

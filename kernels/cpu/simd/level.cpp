@@ -1,0 +1,36 @@
+// One SIMD level. Compiled once per level with that level's flags and ATTNSCOPE_SIMD_LEVEL set to
+// its name; nothing with external linkage but the table may be defined here.
+#include "kernels/cpu/simd/gemm.h"
+#include "kernels/cpu/simd/rows.h"
+#include "kernels/cpu/simd/simd.h"
+
+#define AS_TEXT_OF(x) #x
+#define AS_TEXT(x) AS_TEXT_OF(x)
+
+namespace attnscope::cpu::simd::ATTNSCOPE_SIMD_LEVEL {
+
+const Kernels& table() {
+  static constexpr Kernels kTable = {
+      .name = AS_TEXT(ATTNSCOPE_SIMD_LEVEL),
+      .gemm_bf16 = dot_gemm<Bf16>,
+      .gemm_f32 = dot_gemm<Float>,
+      .gemm_add = gemm_add,
+      .scale_max = scale_max,
+      .exp_sum = exp_sum,
+      .scale = scale,
+      .sum_squares_bf16 = sum_squares_bf16,
+      .sum_squares = sum_squares,
+      .scale_bf16 = scale_bf16,
+      .add_bf16 = add_bf16,
+      .from_bf16 = from_bf16,
+      .to_bf16 = to_bf16,
+      .decode_e4m3 = decode_e4m3_row,
+      .encode_e4m3 = encode_e4m3_row,
+      .abs_max = abs_max,
+      .pool = pool,
+      .relu_weighted_sum = relu_weighted_sum,
+  };
+  return kTable;
+}
+
+}  // namespace attnscope::cpu::simd::ATTNSCOPE_SIMD_LEVEL

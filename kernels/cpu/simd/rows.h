@@ -1,0 +1,162 @@
+// Loops over one row of the level being compiled: norms, conversions, softmax parts, pooling.
+// Included by level.cpp only.
+#pragma once
+
+#include "kernels/cpu/simd/vec.h"
+
+namespace {
+
+constexpr float kMinusInf = -__builtin_huge_valf();
+
+// Calls body(index, count) for whole vectors, then once for the rest.
+#define AS_FOR_VECTORS(i, part, n) \
+  for (std::int64_t i = 0, part = 0; part = (n)-i < kLanes ? (n)-i : kLanes, i < (n); i += kLanes)
+
+template <class V, class T>
+AS_INLINE V get(const T* p, std::int64_t part) {
+  return part == kLanes ? load<V>(p) : load_part<V>(p, part);
+}
+template <class V, class T>
+AS_INLINE void put(T* p, V v, std::int64_t part) {
+  if (part == kLanes) {
+    store(p, v);
+  } else {
+    store_part(p, v, part);
+  }
+}
+
+float scale_max(float* x, std::int64_t n, float factor) {
+  F32 best = splat(kMinusInf);
+  float rest = kMinusInf;
+  AS_FOR_VECTORS(i, part, n) {
+    const F32 v = get<F32>(x + i, part) * factor;
+    put(x + i, v, part);
+    if (part == kLanes) {
+      best = max(best, v);
+    } else {
+      for (std::int64_t lane = 0; lane < part; ++lane)
+        rest = x[i + lane] > rest ? x[i + lane] : rest;
+    }
+  }
+  const float whole = max_lane(best);
+  return rest > whole ? rest : whole;
+}
+
+float exp_sum(float* x, std::int64_t n, float shift) {
+  F32 total{};
+  float rest = 0.0f;
+  AS_FOR_VECTORS(i, part, n) {
+    const F32 v = exp(get<F32>(x + i, part) - shift);
+    put(x + i, v, part);
+    if (part == kLanes) {
+      total += v;
+    } else {
+      for (std::int64_t lane = 0; lane < part; ++lane) rest += x[i + lane];
+    }
+  }
+  return sum(total) + rest;
+}
+
+void scale(float* x, std::int64_t n, float factor) {
+  AS_FOR_VECTORS(i, part, n) { put(x + i, get<F32>(x + i, part) * factor, part); }
+}
+
+float sum_squares_bf16(const std::uint16_t* x, std::int64_t n) {
+  F32 total{};
+  AS_FOR_VECTORS(i, part, n) {
+    const F32 v = widen_bf16(get<U16>(x + i, part));
+    total = fma(v, v, total);
+  }
+  return sum(total);
+}
+
+float sum_squares(const float* x, std::int64_t n) {
+  F32 total{};
+  AS_FOR_VECTORS(i, part, n) {
+    const F32 v = get<F32>(x + i, part);
+    total = fma(v, v, total);
+  }
+  return sum(total);
+}
+
+void scale_bf16(const std::uint16_t* x, float factor, const std::uint16_t* weight, std::int64_t n,
+                std::uint16_t* y) {
+  AS_FOR_VECTORS(i, part, n) {
+    F32 v = widen_bf16(get<U16>(x + i, part)) * factor;
+    if (weight != nullptr) v *= widen_bf16(get<U16>(weight + i, part));
+    put(y + i, narrow_bf16(v), part);
+  }
+}
+
+void add_bf16(const std::uint16_t* a, const std::uint16_t* b, std::int64_t n, std::uint16_t* y) {
+  AS_FOR_VECTORS(i, part, n) {
+    const F32 v = widen_bf16(get<U16>(a + i, part)) + widen_bf16(get<U16>(b + i, part));
+    put(y + i, narrow_bf16(v), part);
+  }
+}
+
+void from_bf16(const std::uint16_t* x, std::int64_t n, float* y) {
+  AS_FOR_VECTORS(i, part, n) { put(y + i, widen_bf16(get<U16>(x + i, part)), part); }
+}
+
+void to_bf16(const float* x, float factor, std::int64_t n, std::uint16_t* y) {
+  AS_FOR_VECTORS(i, part, n) { put(y + i, narrow_bf16(get<F32>(x + i, part) * factor), part); }
+}
+
+void decode_e4m3_row(const unsigned char* codes, float factor, std::int64_t n, float* y) {
+  AS_FOR_VECTORS(i, part, n) { put(y + i, decode_e4m3(get<U8>(codes + i, part)) * factor, part); }
+}
+
+void encode_e4m3_row(const float* x, float factor, std::int64_t n, unsigned char* codes) {
+  AS_FOR_VECTORS(i, part, n) { put(codes + i, encode_e4m3(get<F32>(x + i, part) * factor), part); }
+}
+
+float abs_max(const float* x, std::int64_t n) {
+  F32 best{};
+  AS_FOR_VECTORS(i, part, n) {
+    best = max(best, as_float(as_bits(get<F32>(x + i, part)) & 0x7fffffffu));
+  }
+  return max_lane(best);
+}
+
+void pool(const float* const* values, const float* const* scores, int rows, std::int64_t n,
+          float* y) {
+  AS_FOR_VECTORS(i, part, n) {
+    F32 best = splat(kMinusInf);
+    for (int r = 0; r < rows; ++r) {
+      if (scores[r] != nullptr) best = max(best, get<F32>(scores[r] + i, part));
+    }
+    F32 weight{};
+    F32 total{};
+    for (int r = 0; r < rows; ++r) {
+      if (scores[r] == nullptr) continue;
+      const F32 e = exp(get<F32>(scores[r] + i, part) - best);
+      weight += e;
+      total = fma(e, get<F32>(values[r] + i, part), total);
+    }
+    put(y + i, total / weight, part);
+  }
+}
+
+void relu_weighted_sum(const float* dots, std::int64_t stride, const float* weights, int heads,
+                       const float* factors, std::int64_t n, float* y) {
+  AS_FOR_VECTORS(i, part, n) {
+    F64 sums[2] = {};
+    for (int j = 0; j < heads; ++j) {
+      const F32 dot = get<F32>(dots + j * stride + i, part);
+      const F32 positive = select(dot < 0.0f, F32{}, dot);  // NaN stays
+      F32Half halves[2];
+      __builtin_memcpy(halves, &positive, sizeof(positive));
+      const double w = static_cast<double>(weights[j]);
+      sums[0] += __builtin_convertvector(halves[0], F64) * w;
+      sums[1] += __builtin_convertvector(halves[1], F64) * w;
+    }
+    const F32 factor = get<F32>(factors + i, part);
+    for (std::int64_t lane = 0; lane < part; ++lane) {
+      y[i + lane] =
+          static_cast<float>(sums[lane / kHalf][lane % kHalf] * static_cast<double>(factor[lane]));
+    }
+  }
+}
+
+}  // namespace

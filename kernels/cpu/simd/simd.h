@@ -1,0 +1,80 @@
+// Primitives of the hot loops, one set per SIMD level, reached through a table of functions.
+//
+// Sums run in an order that depends on the level and the length of the row only, never on how many
+// rows a call has: a row gives the same bytes alone and in a batch.
+#pragma once
+
+#include <cstdint>
+
+namespace attnscope::cpu::simd {
+
+struct Kernels {
+  const char* name;
+
+  // y[i,j] = sum_k x[i,k] * w[j,k], bf16 in, f32 out. Strides in elements.
+  void (*gemm_bf16)(const std::uint16_t* x, std::int64_t x_stride, std::int64_t rows,
+                    const std::uint16_t* w, std::int64_t w_stride, std::int64_t outs,
+                    std::int64_t k, float* y, std::int64_t y_stride);
+  // The same on f32.
+  void (*gemm_f32)(const float* x, std::int64_t x_stride, std::int64_t rows, const float* w,
+                   std::int64_t w_stride, std::int64_t outs, std::int64_t k, float* y,
+                   std::int64_t y_stride);
+  // c[i,n] += sum_k a[i,k] * b[k,n]; n is a multiple of 16.
+  void (*gemm_add)(const float* a, std::int64_t a_stride, std::int64_t rows, const float* b,
+                   std::int64_t b_stride, std::int64_t k, float* c, std::int64_t c_stride,
+                   std::int64_t n);
+
+  // x *= scale; returns the largest product (NaN counts as nothing).
+  float (*scale_max)(float* x, std::int64_t n, float scale);
+  // x = exp(x - shift); returns the sum.
+  float (*exp_sum)(float* x, std::int64_t n, float shift);
+  void (*scale)(float* x, std::int64_t n, float scale);
+
+  float (*sum_squares_bf16)(const std::uint16_t* x, std::int64_t n);
+  float (*sum_squares)(const float* x, std::int64_t n);
+  // y = bf16(x * scale * weight); weight may be null (1).
+  void (*scale_bf16)(const std::uint16_t* x, float scale, const std::uint16_t* weight,
+                     std::int64_t n, std::uint16_t* y);
+  void (*add_bf16)(const std::uint16_t* a, const std::uint16_t* b, std::int64_t n,
+                   std::uint16_t* y);
+  void (*from_bf16)(const std::uint16_t* x, std::int64_t n, float* y);
+  // y = bf16(x * scale).
+  void (*to_bf16)(const float* x, float scale, std::int64_t n, std::uint16_t* y);
+
+  // y = e4m3fn(code) * scale, and its inverse y = code(x * scale), saturating.
+  void (*decode_e4m3)(const unsigned char* codes, float scale, std::int64_t n, float* y);
+  void (*encode_e4m3)(const float* x, float scale, std::int64_t n, unsigned char* codes);
+  // Largest |x|; NaN counts as nothing.
+  float (*abs_max)(const float* x, std::int64_t n);
+
+  // Per channel: softmax of the scores over the rows, weighted sum of the values. Rows without a
+  // pointer are masked out.
+  void (*pool)(const float* const* values, const float* const* scores, int rows, std::int64_t n,
+               float* y);
+
+  // y[c] = scale[c] * sum_j max(dots[j,c], 0) * weights[j], summed in float64. n <= stride.
+  void (*relu_weighted_sum)(const float* dots, std::int64_t stride, const float* weights, int heads,
+                            const float* scale, std::int64_t n, float* y);
+};
+
+// The best level of this machine, or the one that ATTNSCOPE_SIMD names.
+const Kernels& kernels();
+
+// Every level that this machine can run, lowest first.
+struct Levels {
+  const Kernels* items[3];
+  int count;
+};
+Levels runnable_levels();
+
+namespace generic {
+const Kernels& table();
+}
+namespace avx2 {
+const Kernels& table();
+}
+namespace avx512 {
+const Kernels& table();
+}
+
+}  // namespace attnscope::cpu::simd

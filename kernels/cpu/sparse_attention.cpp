@@ -1,0 +1,219 @@
+// sparse_attention: every head of a token over its window rows and its compressed rows, with sink.
+//
+// Rows are read in place and decoded in tiles, once for all heads of a work item; scores and values
+// are small matrix products; the softmax runs online over the tiles, window rows first.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/codec.h"
+#include "kernels/cpu/ops.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/simd/simd.h"
+#include "kernels/layout/records.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope::cpu {
+namespace {
+
+using Bits = std::uint16_t;
+using Params = as_sparse_attention_params;
+
+constexpr std::int64_t kTile = 64;   // rows decoded at once
+constexpr std::int64_t kHeads = 64;  // heads of a work item at most
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+bool check_list(const char* name, const as_tensor& indices, const as_tensor& lens,
+                const as_cache& cache, Check& check) {
+  const std::int64_t rows = cache_rows(cache);
+  for (std::int64_t t = 0; t < indices.shape[0]; ++t) {
+    const std::int64_t len = *at<std::int32_t>(lens, t);
+    if (len > indices.shape[1]) {
+      return check.fail("token %lld has %lld entries in %s, whose rows hold 0 to %lld",
+                        static_cast<long long>(t), static_cast<long long>(len), name,
+                        static_cast<long long>(indices.shape[1]));
+    }
+    const std::int32_t* list = at<std::int32_t>(indices, t);
+    for (std::int64_t k = 0; k < len; ++k) {
+      if (list[k] >= rows) {
+        return check.fail(
+            "%s[%lld,%lld] of token %lld is slot %d; the cache has rows 0 to %lld "
+            "(negative = none)",
+            name, static_cast<long long>(t), static_cast<long long>(k), static_cast<long long>(t),
+            list[k], static_cast<long long>(rows - 1));
+      }
+    }
+  }
+  return true;
+}
+
+bool check_params(const Params& p, Check& check) {
+  if (!check.tensor("q", p.q, AS_BF16, {kAny, kAny, AS_HEAD_DIM})) return false;
+  const std::int64_t tokens = p.q.shape[0];
+  const std::int64_t heads = p.q.shape[1];
+  if (!check.cache("cache", p.cache, AS_RECORD_LATENT, AS_HEAD_DIM) ||
+      !check.tensor("indices", p.indices, AS_I32, {tokens, kAny}) ||
+      !check.tensor("lens", p.lens, AS_I32, {tokens}) ||
+      !check.tensor("sinks", p.sinks, AS_F32, {heads}) ||
+      !check.tensor("o", p.o, AS_BF16, {tokens, heads, AS_HEAD_DIM}) ||
+      !check.tensor("lse", p.lse, AS_F32, {tokens, heads}) ||
+      !check_list("indices", p.indices, p.lens, p.cache, check)) {
+    return false;
+  }
+  if (p.extra_cache.record == AS_RECORD_NONE) return true;
+  return check.cache("extra_cache", p.extra_cache, AS_RECORD_LATENT, AS_HEAD_DIM) &&
+         check.tensor("extra_indices", p.extra_indices, AS_I32, {tokens, kAny}) &&
+         check.tensor("extra_lens", p.extra_lens, AS_I32, {tokens}) &&
+         check_list("extra_indices", p.extra_indices, p.extra_lens, p.extra_cache, check);
+}
+
+// The valid entries of a token in the order of its lists.
+class Entries {
+ public:
+  Entries(const Params& p, std::int64_t t) {
+    lists_[0] = {&p.cache, at<std::int32_t>(p.indices, t), *at<std::int32_t>(p.lens, t)};
+    if (p.extra_cache.record == AS_RECORD_NONE) return;
+    lists_[1] = {&p.extra_cache, at<std::int32_t>(p.extra_indices, t),
+                 *at<std::int32_t>(p.extra_lens, t)};
+  }
+
+  bool next(as_row_address* row) {
+    for (; list_ < 2; ++list_, k_ = 0) {
+      const List& list = lists_[list_];
+      while (k_ < list.len) {
+        const std::int64_t slot = list.slots[k_++];
+        if (slot < 0) continue;
+        *row = as_cache_row(list.cache, slot);
+        return true;
+      }
+    }
+    return false;
+  }
+
+ private:
+  struct List {
+    const as_cache* cache = nullptr;
+    const std::int32_t* slots = nullptr;
+    std::int64_t len = 0;
+  };
+  List lists_[2];
+  int list_ = 0;
+  std::int64_t k_ = 0;
+};
+
+void decode_latent(const as_row_address& row, float* out) {
+  const simd::Kernels& simd = simd::kernels();
+  for (int block = 0; block < AS_QUANT_BLOCKS; ++block) {
+    const int first = block * AS_QUANT_BLOCK;
+    simd.decode_e4m3(row.payload + first, ue8m0_to_float(row.scales[block]), AS_QUANT_BLOCK,
+                     out + first);
+  }
+  Bits rope[AS_ROPE_DIM];
+  std::memcpy(rope, row.payload + AS_NOPE_DIM, sizeof(rope));
+  simd.from_bf16(rope, AS_ROPE_DIM, out + AS_NOPE_DIM);
+}
+
+// Some heads of one token: running maximum, sum and weighted values of each.
+class Heads {
+ public:
+  Heads(const Params& p, std::int64_t t, std::int64_t first, std::int64_t count)
+      : p_(p), t_(t), first_(first), count_(count) {
+    for (std::int64_t h = 0; h < count_; ++h) {
+      simd_.from_bf16(at<Bits>(p_.q, t_, first_ + h), AS_HEAD_DIM, queries_ + h * AS_HEAD_DIM);
+      max_[h] = -kInfinity;
+      sum_[h] = 0.0;
+    }
+    std::fill(values_, values_ + count_ * AS_HEAD_DIM, 0.0f);
+  }
+
+  void run() {
+    Entries entries(p_, t_);
+    std::int64_t total = 0;
+    for (std::int64_t n = kTile; n == kTile; total += n) {
+      as_row_address row;
+      for (n = 0; n < kTile && entries.next(&row); ++n) decode_latent(row, rows_ + n * AS_HEAD_DIM);
+      if (n > 0) add_tile(n);
+    }
+    finish(total > 0);
+  }
+
+ private:
+  void add_tile(std::int64_t n) {
+    simd_.gemm_f32(queries_, AS_HEAD_DIM, count_, rows_, AS_HEAD_DIM, n, AS_HEAD_DIM, scores_,
+                   kTile);
+    for (std::int64_t h = 0; h < count_; ++h) {
+      float* scores = scores_ + h * kTile;
+      const float best =
+          std::max(max_[h], simd_.scale_max(scores, n, static_cast<float>(p_.scale)));
+      const float shift = best == -kInfinity ? 0.0f : best;
+      if (best > max_[h]) {
+        const double old = std::exp(static_cast<double>(max_[h]) - best);
+        sum_[h] *= old;
+        if (old > 0.0) {
+          simd_.scale(values_ + h * AS_HEAD_DIM, AS_HEAD_DIM, static_cast<float>(old));
+        }
+        max_[h] = best;
+      }
+      sum_[h] += static_cast<double>(simd_.exp_sum(scores, n, shift));
+    }
+    simd_.gemm_add(scores_, kTile, count_, rows_, AS_HEAD_DIM, n, values_, AS_HEAD_DIM,
+                   AS_HEAD_DIM);
+  }
+
+  void finish(bool any) {
+    for (std::int64_t h = 0; h < count_; ++h) {
+      Bits* o = at<Bits>(p_.o, t_, first_ + h);
+      float* lse = at<float>(p_.lse, t_, first_ + h);
+      if (!any) {
+        std::fill(o, o + AS_HEAD_DIM, Bits{0});
+        *lse = kInfinity;
+        continue;
+      }
+      const double shift = max_[h] == -kInfinity ? 0.0 : static_cast<double>(max_[h]);
+      const double sink = std::exp(static_cast<double>(*at<float>(p_.sinks, first_ + h)) - shift);
+      simd_.to_bf16(values_ + h * AS_HEAD_DIM, static_cast<float>(1.0 / (sum_[h] + sink)),
+                    AS_HEAD_DIM, o);
+      *lse = static_cast<float>(shift + std::log(sum_[h]));
+    }
+  }
+
+  const Params& p_;
+  const simd::Kernels& simd_ = simd::kernels();
+  std::int64_t t_;
+  std::int64_t first_;
+  std::int64_t count_;
+  float max_[kHeads];
+  double sum_[kHeads];
+  alignas(64) float queries_[kHeads * AS_HEAD_DIM];
+  alignas(64) float values_[kHeads * AS_HEAD_DIM];
+  alignas(64) float rows_[kTile * AS_HEAD_DIM];
+  alignas(64) float scores_[kHeads * kTile];
+};
+
+// Heads of a work item: all of a token's when there are tokens enough for every thread. A head's
+// result does not depend on it.
+std::int64_t heads_per_item(std::int64_t tokens, std::int64_t heads, const as_call* call) {
+  const std::int64_t threads =
+      call != nullptr && call->threads != nullptr ? call->threads->num_threads : 1;
+  const std::int64_t parts = std::max<std::int64_t>(1, (2 * threads + tokens - 1) / tokens / 2);
+  return std::clamp<std::int64_t>((heads + parts - 1) / parts, 1, kHeads);
+}
+
+}  // namespace
+
+void sparse_attention(const Params& p, const as_call* call, Check& check) {
+  if (!check_params(p, check)) return;
+  const std::int64_t tokens = p.q.shape[0];
+  const std::int64_t heads = p.q.shape[1];
+  if (tokens == 0 || heads == 0) return;
+  const std::int64_t width = heads_per_item(tokens, heads, call);
+  const std::int64_t parts = (heads + width - 1) / width;
+  parallel_for(call, tokens * parts, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t item = begin; item < end; ++item) {
+      const std::int64_t first = item % parts * width;
+      Heads(p, item / parts, first, std::min(width, heads - first)).run();
+    }
+  });
+}
+
+}  // namespace attnscope::cpu
