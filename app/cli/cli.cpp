@@ -1,0 +1,127 @@
+#include "app/cli/cli.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <functional>
+#include <memory>
+
+#include "app/cli/commands.h"
+
+namespace attnscope {
+namespace {
+
+using Action = std::function<Result<as_status>()>;
+
+void add_run(CLI::App& app, Action& action) {
+  auto* run =
+      app.add_subcommand("run", "Run a scenario beside the references and print the errors");
+  auto command = std::make_shared<RunCommand>();
+  auto steps = std::make_shared<std::int64_t>(0);
+  auto decode_steps = std::make_shared<std::int64_t>(0);
+  auto references = std::make_shared<std::string>("both");
+  auto lanes = std::make_shared<std::vector<std::string>>();
+  run->add_option("scenario", command->scenario, "File, or a name from assets/scenarios")
+      ->required();
+  auto* steps_option = run->add_option("--steps", *steps, "Scheduler iterations")
+                           ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
+  auto* decode_option =
+      run->add_option(
+             "--decode-steps", *decode_steps,
+             "Iterations after every request has finished prefill (default: the scenario's)")
+          ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
+          ->excludes(steps_option);
+  run->add_option("--lane", *lanes, "LANE for all ops, or OP=LANE for one; may be repeated")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  run->add_option("--references", *references, "none, sim or both")
+      ->check(CLI::IsMember({"none", "sim", "both"}));
+  run->add_option("--profile", command->profile, "vllm or deepseek (default: the scenario's)")
+      ->check(CLI::IsMember({"vllm", "deepseek"}));
+  run->add_option("--report", command->report, "Write the full report, JSON");
+  run->add_option("--tolerances", command->options.session.tolerance_file,
+                  "Tolerance file (default: assets/tolerances.json)");
+  run->add_option("--threads", command->options.session.threads, "Threads, 0 = all")
+      ->check(CLI::Range(0, 4096));
+  run->add_flag("--reuse", command->reuse,
+                "Show the kept --report when binary, scenario and options are unchanged");
+  run->add_flag("--json", command->json, "Print the report as JSON instead of the table");
+  run->callback([=, &action] {
+    action = [=] {
+      RunCommand c = *command;
+      if (steps_option->count() > 0) c.options.steps = *steps;
+      if (decode_option->count() > 0) c.options.decode_steps = *decode_steps;
+      if (!lanes->empty()) c.options.session.lanes = *lanes;
+      c.options.session.references = *references == "none"  ? References::kNone
+                                     : *references == "sim" ? References::kSim
+                                                            : References::kBoth;
+      return run_command(c);
+    };
+  });
+}
+
+void add_ops(CLI::App& app, Action& action) {
+  auto* ops = app.add_subcommand("ops", "List the op table: id, taps, lanes, reference, tests");
+  auto json = std::make_shared<bool>(false);
+  ops->add_flag("--json", *json, "Print as JSON");
+  ops->callback([=, &action] { action = [=] { return ops_command(*json); }; });
+}
+
+void add_model(CLI::App& app, Action& action) {
+  auto* model = app.add_subcommand("model", "Models: presets and configuration files");
+  model->require_subcommand(1);
+  auto* describe = model->add_subcommand(
+      "describe", "Dimensions, layers, cache groups, parameter and cache bytes");
+  auto command = std::make_shared<DescribeCommand>();
+  describe->add_option("preset", command->model, "v4-flash, v4-pro, tiny, or a config.json")
+      ->required();
+  describe->add_option("--layers", command->layers, "Layers that run, such as 0,2,3,4")
+      ->delimiter(',');
+  describe->add_option("--profile", command->profile, "vllm or deepseek")
+      ->check(CLI::IsMember({"vllm", "deepseek"}));
+  describe->add_flag("--json", command->json, "Print as JSON");
+  describe->callback([=, &action] { action = [=] { return describe_command(*command); }; });
+}
+
+void add_doctor(CLI::App& app, Action& action) {
+  auto* doctor =
+      app.add_subcommand("doctor", "What this machine and build have, what a missing piece costs");
+  auto json = std::make_shared<bool>(false);
+  doctor->add_flag("--json", *json, "Print as JSON");
+  doctor->callback([=, &action] { action = [=] { return doctor_command(*json); }; });
+}
+
+}  // namespace
+
+int run_cli(const std::vector<std::string>& arguments) {
+  CLI::App app("attnscope: a workbench for paged sparse attention", "attnscope");
+  app.set_version_flag("--version", ATTNSCOPE_VERSION);
+  app.require_subcommand(1);
+  app.footer(
+      "Exit codes: 0 ok, 1 mismatch, 2 usage, 3 bad input, 4 missing environment, 5 internal");
+  Action action;
+  add_run(app, action);
+  add_ops(app, action);
+  add_model(app, action);
+  add_doctor(app, action);
+  try {
+    std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+    if (!reversed.empty()) reversed.pop_back();
+    try {
+      app.parse(reversed);
+    } catch (const CLI::ParseError& e) {
+      const int code = app.exit(e);
+      return code == 0 ? AS_OK : AS_USAGE;
+    }
+    const Result<as_status> result = action();
+    if (result) return *result;
+    fmt::print(stderr, "attnscope: {}\n", result.error().text());
+    return result.error().code;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "attnscope: internal error: {}; please report this\n", e.what());
+    return AS_INTERNAL;
+  }
+}
+
+}  // namespace attnscope

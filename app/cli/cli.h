@@ -1,0 +1,12 @@
+// The command line: attnscope run | ops | model describe | doctor. Exit codes are as_status values.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace attnscope {
+
+// argv[0] is the program. Writes to stdout and stderr; never throws.
+int run_cli(const std::vector<std::string>& arguments);
+
+}  // namespace attnscope

@@ -1,0 +1,33 @@
+// The commands behind the command line; each prints and returns an exit code or an error.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "app/common/run.h"
+
+namespace attnscope {
+
+struct RunCommand {
+  std::string scenario;
+  RunOptions options;
+  std::string profile;  // empty = the scenario's
+  std::string report;   // empty = no file
+  bool reuse = false;   // show the kept report when nothing it depends on has changed
+  bool json = false;
+};
+Result<as_status> run_command(const RunCommand& command);
+
+Result<as_status> ops_command(bool json);
+
+struct DescribeCommand {
+  std::string model;  // preset or config.json
+  std::vector<int> layers;
+  std::string profile;
+  bool json = false;
+};
+Result<as_status> describe_command(const DescribeCommand& command);
+
+Result<as_status> doctor_command(bool json);
+
+}  // namespace attnscope

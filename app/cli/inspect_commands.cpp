@@ -1,0 +1,192 @@
+// Commands that describe: ops, model describe, doctor.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "app/cli/commands.h"
+#include "app/common/doctor.h"
+#include "app/common/report.h"
+#include "app/common/wiring.h"
+#include "engine/model/hf_config.h"
+#include "kernels/params/op_table.h"
+
+namespace attnscope {
+namespace {
+
+using nlohmann::json;
+
+struct OpTest {
+  as_op_id op;
+  const char* file;
+};
+constexpr OpTest kOpTests[] = {
+#include "op_tests.inc"
+    {AS_OP_COUNT, nullptr}};
+
+std::vector<std::string> tests_of(as_op_id op) {
+  std::vector<std::string> files;
+  for (const OpTest& test : kOpTests) {
+    if (test.op == op && test.file != nullptr) files.emplace_back(test.file);
+  }
+  return files;
+}
+
+std::string where(const as_op_info& op) {
+  if (op.phase == AS_PHASE_BEFORE) return "step, before the layers";
+  if (op.phase == AS_PHASE_AFTER) return "step, after the layers";
+  if (op.layers == AS_LAYER_ALL) return "every layer";
+  return op.layers == AS_LAYER_C4A ? "C4A layers" : "C4A and C128A layers";
+}
+
+json op_json(const as_op_info& op, const LaneRegistry& lanes) {
+  json taps = json::array();
+  for (std::uint32_t i = 0; i < op.num_taps; ++i) {
+    const as_tap_info& tap = op.taps[i];
+    json t = {{"name", tap.name},
+              {"direction", tap.direction == AS_TAP_OUT ? "out" : "in"},
+              {"axes", tap.axes},
+              {"dtype", tap.dtype},
+              {"optional", tap.optional != 0}};
+    if (tap.direction == AS_TAP_OUT) t["tolerance"] = tap.rule;
+    taps.push_back(std::move(t));
+  }
+  std::vector<std::string> names = lanes.lanes_of(op.id);
+  std::vector<std::string> references;
+  for (const std::string& name : names) {
+    if (name.starts_with("ref.")) references.push_back(name);
+  }
+  std::erase_if(names, [](const std::string& name) { return name.starts_with("ref."); });
+  return {{"id", op.name},
+          {"number", static_cast<int>(op.id)},
+          {"summary", op.summary},
+          {"where", where(op)},
+          {"taps", taps},
+          {"lanes", names},
+          {"references", references},
+          {"tests", tests_of(op.id)}};
+}
+
+std::string bytes_text(std::int64_t bytes) {
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  if (bytes < 10 * 1024 * 1024) return fmt::format("{:.1f} KiB", static_cast<double>(bytes) / 1024);
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1024 * 1024));
+}
+
+Result<ModelConfig> find_model(const DescribeCommand& command) {
+  Result<ModelConfig> config = internal_error("unreachable");
+  std::error_code error;
+  const bool file = command.model.find('/') != std::string::npos ||
+                    command.model.ends_with(".json") ||
+                    std::filesystem::exists(command.model, error);
+  config =
+      file ? read_hf_config(command.model, command.layers) : preset(command.model, command.layers);
+  if (!config || command.profile.empty()) return config;
+  auto switches = profile_switches(command.profile);
+  if (!switches) return switches.error();
+  config->switches = *switches;
+  return config;
+}
+
+void print_model(const json& m) {
+  fmt::print("{}: {} of {} published layers, {} parameters, vocabulary {}\n",
+             m.at("name").get<std::string>(), m.at("layers").size(),
+             m.at("published_layers").get<int>(), m.at("parameters").get<std::int64_t>(),
+             m.at("vocabulary").get<int>());
+  fmt::print("  ({})\n\n", m.at("scope").get<std::string>());
+  for (const char* key : {"hidden", "heads", "head_dim", "q_lora", "o_lora", "o_groups", "window",
+                          "index_heads", "index_dim", "index_topk"}) {
+    fmt::print("  {:<12} {:>7}\n", key, m.at(key).get<int>());
+  }
+  fmt::print("  {:<12} {:>7}\n\nlayers:", "index_rows", m.at("index_rows").get<std::string>());
+  for (const json& layer : m.at("layers")) {
+    fmt::print(" {}:{}", layer.at("layer").get<int>(), layer.at("type").get<std::string>());
+  }
+  fmt::print("\n\n{:<12}{:>8}{:>8}{:>16}  caches (rows per block, page bytes)\n", "group", "tokens",
+             "window", "bytes a block");
+  for (const json& g : m.at("groups")) {
+    fmt::print("{:<12}{:>8}{:>8}{:>16}  ", g.at("name").get<std::string>(),
+               g.at("block_tokens").get<int>(),
+               g.at("window").is_null() ? "-" : g.at("window").dump(),
+               g.at("bytes_per_block").get<std::int64_t>());
+    std::size_t shown = 0;
+    for (const json& c : g.at("caches")) {
+      if (++shown > 6) {
+        fmt::print("… {} more", g.at("caches").size() - 6);
+        break;
+      }
+      fmt::print("{}/{} ({}, {})  ", c.at("layer").get<int>(), c.at("cache").get<std::string>(),
+                 c.at("rows_per_block").get<int>(), c.at("page_bytes").get<std::int64_t>());
+    }
+    fmt::print("\n");
+  }
+  const std::int64_t stride = m.at("block_stride_bytes");
+  fmt::print("\nevery block id costs {} bytes ({}), the largest group\n", stride,
+             bytes_text(stride));
+}
+
+}  // namespace
+
+Result<as_status> ops_command(bool as_json) {
+  const LaneRegistry lanes = all_lanes();
+  json table = json::array();
+  for (int i = 0; i < AS_OP_COUNT; ++i) table.push_back(op_json(*as_op_find(i), lanes));
+  if (as_json) {
+    fmt::print("{}\n", json{{"format", "attnscope-ops"}, {"version", 1}, {"ops", table}}.dump(1));
+    return AS_OK;
+  }
+  for (const json& op : table) {
+    fmt::print("{}  ({})\n  {}\n", op.at("id").get<std::string>(),
+               op.at("where").get<std::string>(), op.at("summary").get<std::string>());
+    for (const char* direction : {"in", "out"}) {
+      std::vector<std::string> taps;
+      for (const json& tap : op.at("taps")) {
+        if (tap.at("direction") != direction) continue;
+        taps.push_back(fmt::format("{}[{}] {}{}", tap.at("name").get<std::string>(),
+                                   tap.at("axes").get<std::string>(),
+                                   tap.at("dtype").get<std::string>(),
+                                   tap.at("optional").get<bool>() ? " (optional)" : ""));
+      }
+      fmt::print("  {:<6} {}\n", direction, fmt::join(taps, "; "));
+    }
+    fmt::print("  lanes  {}\n  refs   {}\n  tests  {}\n\n",
+               fmt::join(op.at("lanes").get<std::vector<std::string>>(), ", "),
+               fmt::join(op.at("references").get<std::vector<std::string>>(), ", "),
+               fmt::join(op.at("tests").get<std::vector<std::string>>(), ", "));
+  }
+  return AS_OK;
+}
+
+Result<as_status> describe_command(const DescribeCommand& command) {
+  auto config = find_model(command);
+  if (!config) return config.error();
+  const json model = describe_model(*config);
+  if (command.json) {
+    fmt::print("{}\n", model.dump(1));
+  } else {
+    print_model(model);
+  }
+  return AS_OK;
+}
+
+Result<as_status> doctor_command(bool as_json) {
+  const std::vector<DoctorLine> lines = examine();
+  if (as_json) {
+    json out = json::array();
+    for (const DoctorLine& line : lines) {
+      out.push_back(
+          {{"what", line.what}, {"found", line.found}, {"ok", line.ok}, {"note", line.note}});
+    }
+    fmt::print("{}\n", out.dump(1));
+    return AS_OK;
+  }
+  for (const DoctorLine& line : lines) {
+    fmt::print("{} {:<14} {}\n", line.ok ? "ok" : "--", line.what, line.found);
+    if (!line.note.empty()) fmt::print("                  {}\n", line.note);
+  }
+  return AS_OK;
+}
+
+}  // namespace attnscope

@@ -1,0 +1,135 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "app/cli/commands.h"
+#include "app/common/report.h"
+#include "app/common/wiring.h"
+#include "engine/config/json_file.h"
+
+namespace attnscope {
+namespace {
+
+bool is_terminal(int descriptor) {
+  const char* no_colour = std::getenv("NO_COLOR");
+  return isatty(descriptor) == 1 && (no_colour == nullptr || *no_colour == '\0');
+}
+
+// A bar on stderr, on a terminal and only when the run takes a while.
+class ProgressBar {
+ public:
+  ProgressBar() : visible_(is_terminal(STDERR_FILENO)), start_(Clock::now()), drawn_(start_) {}
+  ~ProgressBar() {
+    if (shown_) fmt::print(stderr, "\r\033[K");
+  }
+
+  void operator()(const RunProgress& p) {
+    const auto now = Clock::now();
+    if (!visible_ || now - start_ < std::chrono::milliseconds(500) ||
+        now - drawn_ < std::chrono::milliseconds(100)) {
+      return;
+    }
+    drawn_ = now;
+    shown_ = true;
+    constexpr int kWidth = 30;
+    const int filled = static_cast<int>(p.share * kWidth);
+    const double elapsed = std::chrono::duration<double>(now - start_).count();
+    fmt::print(stderr, "\r\033[K[{:#<{}}{:.<{}}] {:3.0f} %  {:.0f} s  step {}  {}", "", filled, "",
+               kWidth - filled, p.share * 100, elapsed, p.step, p.op);
+    std::fflush(stderr);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool visible_, shown_ = false;
+  Clock::time_point start_, drawn_;
+};
+
+// Says at once, before any work, that a report could not be written.
+Result<void> check_writable(const std::string& path) {
+  const std::filesystem::path file(path);
+  std::error_code error;
+  if (std::filesystem::is_directory(file, error)) {
+    return bad_input(fmt::format("--report {}: is a folder", path), "name a file");
+  }
+  std::filesystem::path folder = file.parent_path();
+  if (folder.empty()) folder = ".";
+  if (!std::filesystem::is_directory(folder, error)) {
+    return bad_input(fmt::format("--report {}: folder {} does not exist", path, folder.string()),
+                     "create it, or name another file");
+  }
+  if (access(folder.c_str(), W_OK) != 0) {
+    return bad_input(fmt::format("--report {}: folder {} is not writable", path, folder.string()),
+                     "name a file in a writable folder");
+  }
+  return {};
+}
+
+// The report kept at `path` when it belongs to the same run; null otherwise.
+nlohmann::json kept_report(const std::string& path, const std::string& key) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return nullptr;
+  auto text = read_text_file(path, std::size_t{1} << 30);
+  if (!text) return nullptr;
+  nlohmann::json report = nlohmann::json::parse(*text, nullptr, false);
+  const bool same = report.is_object() && report.value("format", "") == "attnscope-report" &&
+                    report.value("version", 0) == kReportVersion && report.value("key", "") == key;
+  return same ? report : nlohmann::json(nullptr);
+}
+
+void print(const nlohmann::json& report, bool json) {
+  if (json) {
+    fmt::print("{}\n", report.dump(1));
+  } else {
+    fmt::print("{}", format_report(report, is_terminal(STDOUT_FILENO)));
+  }
+}
+
+}  // namespace
+
+Result<as_status> run_command(const RunCommand& command) {
+  auto scenario = load_scenario(command.scenario);
+  if (!scenario) return scenario.error();
+  if (!command.profile.empty()) {
+    auto switches = profile_switches(command.profile);
+    if (!switches) return switches.error();
+    scenario->model.switches = *switches;
+  }
+  if (!command.report.empty()) {
+    if (auto ok = check_writable(command.report); !ok) return ok.error();
+  }
+  const std::string key = run_key(*scenario, command.options);
+  if (command.reuse && !command.report.empty()) {
+    const nlohmann::json kept = kept_report(command.report, key);
+    if (!kept.is_null()) {
+      print(kept, command.json);
+      if (!command.json) {
+        fmt::print("kept result of an unchanged run; without --reuse it runs again\nreport: {}\n",
+                   std::filesystem::absolute(command.report).string());
+      }
+      return report_status(kept);
+    }
+  }
+  const LaneRegistry lanes = all_lanes();
+  auto result = [&] {
+    ProgressBar bar;
+    return run_scenario(*scenario, lanes, command.options, [&](const RunProgress& p) { bar(p); });
+  }();
+  if (!result) return result.error();
+  const nlohmann::json report = make_report(*scenario, command.options, *result, key);
+  print(report, command.json);
+  if (!command.report.empty()) {
+    if (auto ok = write_text_file(command.report, report.dump(1) + "\n"); !ok) return ok.error();
+    if (!command.json) {
+      fmt::print("report: {}\n", std::filesystem::absolute(command.report).string());
+    }
+  }
+  return report_status(report);
+}
+
+}  // namespace attnscope

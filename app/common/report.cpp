@@ -1,0 +1,249 @@
+#include "app/common/report.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "app/common/doctor.h"
+#include "engine/cache/cache_layout.h"
+#include "engine/config/json_file.h"
+#include "kernels/params/op_table.h"
+
+namespace attnscope {
+namespace {
+
+using nlohmann::json;
+
+// JSON has no infinity: null says "beyond any bound".
+json number(double v) { return std::isfinite(v) ? json(v) : json(nullptr); }
+
+json figures(const std::optional<ErrorFigures>& f) {
+  if (!f) return nullptr;
+  return {{"max_abs", number(f->max_abs)},
+          {"max_rel", number(f->max_rel)},
+          {"cosine", number(f->cosine)},
+          {"differing", f->differing}};
+}
+
+json layer_number(int layer) { return layer < 0 ? json(nullptr) : json(layer); }
+
+json result_json(const TapResult& r) {
+  json j = {{"layer", layer_number(r.layer)},
+            {"op", as_op_find(r.op)->name},
+            {"tap", r.tap},
+            {"lane", r.lane},
+            {"shape", r.shape},
+            {"dtype", r.dtype},
+            {"elements", r.elements},
+            {"introduced", figures(r.introduced)},
+            {"inherited", figures(r.inherited)},
+            {"quantisation", figures(r.quantisation)},
+            {"tolerance", r.tolerance},
+            {"budget_used", number(r.budget_used)},
+            {"verdict", verdict_name(r.verdict)}};
+  if (r.worst) {
+    j["worst"] = {{"index", r.worst->index},
+                  {"value", number(r.worst->value)},
+                  {"reference", number(r.worst->reference)}};
+  }
+  if (!r.note.empty()) j["note"] = r.note;
+  return j;
+}
+
+json located(const TapResult& r) {
+  json j = result_json(r);
+  j["step"] = r.step;
+  return j;
+}
+
+json step_json(const StepRecord& step) {
+  json j = {{"step", step.step},       {"tokens", step.tokens},   {"decode_only", step.decode_only},
+            {"seconds", step.seconds}, {"sampled", step.sampled}, {"timings", json::array()},
+            {"taps", json::array()}};
+  for (const OpTiming& t : step.timings) {
+    j["timings"].push_back({{"op", as_op_find(t.op)->name},
+                            {"layer", layer_number(t.layer)},
+                            {"microseconds", t.microseconds}});
+  }
+  for (const TapResult& r : step.results) j["taps"].push_back(result_json(r));
+  return j;
+}
+
+json quantiles_json(const std::vector<double>& values) {
+  const Quantiles q = quantiles(values);
+  if (q.count == 0) return nullptr;
+  return {{"count", q.count},   {"min", q.min}, {"p10", q.p10},
+          {"median", q.median}, {"p90", q.p90}, {"max", q.max}};
+}
+
+json distributions_json(const Distributions& distributions) {
+  json out = json::array();
+  for (const LayerDistributions& d : distributions.layers()) {
+    out.push_back({{"layer", d.layer},
+                   {"sink_mass", quantiles_json(d.sink_mass)},
+                   {"lse", quantiles_json(d.lse)},
+                   {"score_deviation", quantiles_json(d.score_deviation)},
+                   {"score_distinct", quantiles_json(d.score_distinct)},
+                   {"margin", quantiles_json(d.margin)},
+                   {"selective_tokens", d.selective_tokens},
+                   {"indexer_tokens", d.tokens}});
+  }
+  return out;
+}
+
+json summary_json(const Summary& s) {
+  json j = {{"taps", s.taps}};
+  for (int v = 0; v < kVerdicts; ++v) {
+    j[verdict_name(static_cast<Verdict>(v))] = s.counts[static_cast<std::size_t>(v)];
+  }
+  j["verdict"] = s.verdict();
+  j["first_wrong"] = s.first_wrong ? located(*s.first_wrong) : json(nullptr);
+  return j;
+}
+
+json scenario_json(const Scenario& scenario) {
+  json requests = json::array();
+  for (const ScenarioRequest& r : scenario.requests) {
+    requests.push_back({{"name", r.name},
+                        {"prompt_tokens", r.tokens.size()},
+                        {"max_new_tokens", r.max_new_tokens}});
+  }
+  return {{"name", scenario.name},
+          {"path", scenario.path},
+          {"seed", scenario.seed},
+          {"profile", scenario.model.switches.profile},
+          {"pool_blocks", scenario.pool_blocks},
+          {"token_budget", scenario.limits.token_budget},
+          {"max_requests", scenario.limits.max_requests},
+          {"requests", requests}};
+}
+
+const char* references_name(References r) {
+  return r == References::kNone ? "none" : r == References::kSim ? "sim" : "both";
+}
+
+class Fnv {
+ public:
+  void add(const std::string& text) {
+    for (char c : text) hash_ = (hash_ ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+    hash_ = (hash_ ^ 0xFFu) * 0x100000001b3u;
+  }
+  std::string hex() const { return fmt::format("{:016x}", hash_); }
+
+ private:
+  std::uint64_t hash_ = 0xcbf29ce484222325u;
+};
+
+}  // namespace
+
+json describe_model(const ModelConfig& config) {
+  const CacheLayout layout = build_cache_layout(config);
+  json layers = json::array();
+  for (int i = 0; i < config.num_layers(); ++i) {
+    layers.push_back({{"layer", config.layers[static_cast<std::size_t>(i)]},
+                      {"type", layer_type_name(config.type(i))},
+                      {"ratio", config.ratio(i)}});
+  }
+  json groups = json::array();
+  for (const CacheGroup& g : layout.groups) {
+    json caches = json::array();
+    for (int index : g.specs) {
+      const CacheSpec& s = layout.specs[static_cast<std::size_t>(index)];
+      caches.push_back({{"layer", config.layers[static_cast<std::size_t>(s.layer)]},
+                        {"cache", cache_kind_name(s.kind)},
+                        {"rows_per_block", s.rows_per_block},
+                        {"width", s.width},
+                        {"page_bytes", s.page_bytes},
+                        {"offset", s.offset}});
+    }
+    groups.push_back({{"name", g.name},
+                      {"block_tokens", g.block_tokens},
+                      {"window", g.window == 0 ? json(nullptr) : json(g.window)},
+                      {"bytes_per_block", g.bytes},
+                      {"caches", caches}});
+  }
+  return {{"name", config.name},
+          {"hidden", config.hidden},
+          {"heads", config.heads},
+          {"head_dim", config.head_dim},
+          {"q_lora", config.q_lora},
+          {"o_lora", config.o_lora},
+          {"o_groups", config.o_groups},
+          {"window", config.window},
+          {"index_heads", config.index_heads},
+          {"index_dim", config.index_dim},
+          {"index_topk", config.index_topk},
+          {"index_rows", config.switches.index_format == AS_RECORD_INDEX_MXFP4 ? "mxfp4" : "fp8"},
+          {"published_layers", config.compress_ratios.size()},
+          {"vocabulary", kVocabulary},
+          {"parameters", config.parameter_count()},
+          {"layers", layers},
+          {"groups", groups},
+          {"block_stride_bytes", layout.block_stride},
+          {"scope",
+           "attention layers with residual, final norm and tied head over 256 byte tokens; no "
+           "mixture of experts, no hyper-connections"}};
+}
+
+json make_report(const Scenario& scenario, const RunOptions& options, const RunResult& result,
+                 const std::string& key) {
+  json steps = json::array();
+  for (const StepRecord& step : result.steps) steps.push_back(step_json(step));
+  json near_ties = json::array();
+  for (const TapResult& r : result.summary.near_ties) near_ties.push_back(located(r));
+  json drift = json::array();
+  for (const LayerDrift& d : result.summary.drift) {
+    drift.push_back({{"layer", d.layer}, {"cosine", number(d.cosine)}, {"step", d.step}});
+  }
+  return {{"format", "attnscope-report"},
+          {"version", kReportVersion},
+          {"key", key},
+          {"scenario", scenario_json(scenario)},
+          {"model", describe_model(scenario.model)},
+          {"machine", describe_machine()},
+          {"lanes", result.lanes},
+          {"references", references_name(options.session.references)},
+          {"run",
+           {{"steps", result.steps.size()},
+            {"decode_steps", result.decode_steps},
+            {"engine_seconds", result.engine_seconds},
+            {"wall_seconds", result.wall_seconds},
+            {"peak_bytes", result.peak_bytes}}},
+          {"distributions", distributions_json(result.distributions)},
+          {"free_running", {{"limit", result.summary.drift_limit}, {"layers", drift}}},
+          {"near_ties", near_ties},
+          {"steps", steps},
+          {"summary", summary_json(result.summary)}};
+}
+
+as_status report_status(const json& report) {
+  const std::string verdict = report.at("summary").at("verdict");
+  return verdict == "wrong" || verdict == "diverged" ? AS_MISMATCH : AS_OK;
+}
+
+std::string run_key(const Scenario& scenario, const RunOptions& options) {
+  Fnv fnv;
+  std::ifstream self("/proc/self/exe", std::ios::binary);
+  fnv.add(std::string(std::istreambuf_iterator<char>(self), {}));
+  fnv.add(scenario.text);
+  fnv.add(scenario.model.switches.profile);
+  for (const ScenarioRequest& r : scenario.requests) {
+    fnv.add(r.name);
+    for (std::int32_t token : r.tokens) fnv.add(std::to_string(token));
+  }
+  fnv.add(references_name(options.session.references));
+  for (const std::string& lane : options.session.lanes) fnv.add(lane);
+  fnv.add(fmt::format("{} {}", options.steps.value_or(-1), options.decode_steps.value_or(-1)));
+  std::string tolerances = options.session.tolerance_file;
+  if (tolerances.empty()) {
+    if (auto assets = assets_folder()) tolerances = *assets + "/tolerances.json";
+  }
+  if (auto text = read_text_file(tolerances)) fnv.add(*text);
+  fnv.add(describe_machine().dump());
+  return fnv.hex();
+}
+
+}  // namespace attnscope

@@ -1,0 +1,220 @@
+// The terminal form of a report.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "app/common/report.h"
+
+namespace attnscope {
+namespace {
+
+using nlohmann::json;
+
+class Paint {
+ public:
+  explicit Paint(bool on) : on_(on) {}
+  std::string operator()(const char* code, const std::string& text) const {
+    return on_ ? fmt::format("\033[{}m{}\033[0m", code, text) : text;
+  }
+
+ private:
+  bool on_;
+};
+
+const char* colour_of(const std::string& verdict) {
+  if (verdict == "wrong" || verdict == "diverged") return "31;1";
+  if (verdict == "near_tie") return "35";
+  if (verdict == "quantisation") return "33";
+  if (verdict == "not_compared") return "90";
+  return "32";
+}
+
+// Order of severity, best first.
+int severity(const std::string& verdict) {
+  static const std::vector<std::string> kOrder = {"equal",    "rounding", "quantisation",
+                                                  "near_tie", "wrong",    "not_compared"};
+  return static_cast<int>(std::find(kOrder.begin(), kOrder.end(), verdict) - kOrder.begin());
+}
+
+// One line of the table: a tap over all steps and layers.
+struct Row {
+  std::string op, tap;
+  std::int64_t count = 0;
+  double introduced = -1, inherited = -1, quantisation = -1, budget = 0;
+  bool beyond = false;  // budget without a number
+  std::string verdict = "equal";
+};
+
+double cosine_of(const json& figures) {
+  if (figures.is_null()) return -1;
+  const json& v = figures.at("cosine");
+  return v.is_null() ? INFINITY : v.get<double>();
+}
+
+double abs_of(const json& figures) {
+  if (figures.is_null()) return -1;
+  const json& v = figures.at("max_abs");
+  return v.is_null() ? INFINITY : v.get<double>();
+}
+
+std::string cell(double v) { return v < 0 ? "-" : v == 0 ? "0" : fmt::format("{:.1e}", v); }
+
+std::vector<Row> rows_of(const json& report) {
+  std::vector<Row> rows;
+  std::map<std::pair<std::string, std::string>, std::size_t> index;
+  for (const json& step : report.at("steps")) {
+    for (const json& tap : step.at("taps")) {
+      const std::pair key{tap.at("op").get<std::string>(), tap.at("tap").get<std::string>()};
+      auto [it, fresh] = index.try_emplace(key, rows.size());
+      if (fresh) rows.push_back({key.first, key.second});
+      Row& row = rows[it->second];
+      ++row.count;
+      row.introduced = std::max(row.introduced, abs_of(tap.at("introduced")));
+      row.inherited = std::max(row.inherited, cosine_of(tap.at("inherited")));
+      row.quantisation = std::max(row.quantisation, cosine_of(tap.at("quantisation")));
+      if (tap.at("budget_used").is_null()) {
+        row.beyond = true;
+      } else {
+        row.budget = std::max(row.budget, tap.at("budget_used").get<double>());
+      }
+      const std::string verdict = tap.at("verdict");
+      if (severity(verdict) > severity(row.verdict)) row.verdict = verdict;
+    }
+  }
+  return rows;
+}
+
+std::string budget_text(const Row& row) {
+  if (row.beyond || row.budget > 9.99) return ">999 %";
+  return fmt::format("{:.0f} %", row.budget * 100);
+}
+
+std::string place(const json& tap) {
+  const std::string layer =
+      tap.at("layer").is_null() ? "" : fmt::format(", layer {}", tap.at("layer").get<int>());
+  return fmt::format("step {}{}, op {}, tap {}", tap.at("step").get<std::int64_t>(), layer,
+                     tap.at("op").get<std::string>(), tap.at("tap").get<std::string>());
+}
+
+std::string range(const json& q) {
+  if (q.is_null()) return "-";
+  return fmt::format("{:.3g} .. {:.3g} .. {:.3g}", q.at("min").get<double>(),
+                     q.at("median").get<double>(), q.at("max").get<double>());
+}
+
+std::string table(const json& report, const Paint& paint) {
+  std::string out =
+      paint("1", fmt::format("{:<26}{:<20}{:>6} {:>11} {:>11} {:>11} {:>8}  {}\n", "op", "tap",
+                             "taps", "introduced", "inherited", "quantis.", "budget", "verdict"));
+  out += fmt::format("{:<26}{:<20}{:>6} {:>11} {:>11} {:>11} {:>8}\n", "", "", "", "max |diff|",
+                     "1-cos", "1-cos", "used");
+  std::string last;
+  for (const Row& row : rows_of(report)) {
+    out += fmt::format("{:<26}{:<20}{:>6} {:>11} {:>11} {:>11} {:>8}  {}\n",
+                       row.op == last ? "" : row.op, row.tap, row.count, cell(row.introduced),
+                       cell(row.inherited), cell(row.quantisation), budget_text(row),
+                       paint(colour_of(row.verdict), row.verdict));
+    last = row.op;
+  }
+  return out;
+}
+
+std::string drift(const json& report, const Paint& paint) {
+  const json& free = report.at("free_running");
+  if (free.at("layers").empty()) return "";
+  std::string out = fmt::format("\nfree-running, 1-cos of each layer's output (limit {:.1e}):\n",
+                                free.at("limit").get<double>());
+  for (const json& layer : free.at("layers")) {
+    const bool bad = layer.at("cosine").is_null() ||
+                     layer.at("cosine").get<double>() > free.at("limit").get<double>();
+    const std::string value = layer.at("cosine").is_null()
+                                  ? "NaN"
+                                  : fmt::format("{:.1e}", layer.at("cosine").get<double>());
+    out += fmt::format("  layer {:<3} {}  worst in step {}\n", layer.at("layer").get<int>(),
+                       paint(bad ? "31;1" : "32", value), layer.at("step").get<std::int64_t>());
+  }
+  return out;
+}
+
+std::string near_ties(const json& report, const Paint& paint) {
+  const json& ties = report.at("near_ties");
+  if (ties.empty()) return "";
+  std::string out = fmt::format("\n{} near-ties:\n", ties.size());
+  std::size_t shown = 0;
+  for (const json& tap : ties) {
+    if (++shown > 10) {
+      out += fmt::format("  and {} more in the report\n", ties.size() - 10);
+      break;
+    }
+    out += fmt::format("  {}: {}\n", paint("35", place(tap)), tap.value("note", ""));
+  }
+  return out;
+}
+
+std::string distributions(const json& report) {
+  std::string out = "\ndistributions, min .. median .. max:\n";
+  for (const json& d : report.at("distributions")) {
+    out += fmt::format("  layer {:<3} sink mass {}   LSE {}\n", d.at("layer").get<int>(),
+                       range(d.at("sink_mass")), range(d.at("lse")));
+    if (d.at("indexer_tokens").get<std::int64_t>() == 0) continue;
+    out += fmt::format(
+        "            indexer: deviation of scores {}, distinct {}, margin {}; {} of {} tokens "
+        "selective\n",
+        range(d.at("score_deviation")), range(d.at("score_distinct")), range(d.at("margin")),
+        d.at("selective_tokens").get<std::int64_t>(), d.at("indexer_tokens").get<std::int64_t>());
+  }
+  return out;
+}
+
+std::string summary(const json& report, const Paint& paint) {
+  const json& s = report.at("summary");
+  const json& run = report.at("run");
+  const std::string verdict = s.at("verdict");
+  std::string counts;
+  for (const char* name :
+       {"equal", "rounding", "quantisation", "near_tie", "wrong", "not_compared"}) {
+    counts +=
+        fmt::format("{}{} {}", counts.empty() ? "" : " + ", s.at(name).get<std::int64_t>(), name);
+  }
+  std::string out = fmt::format(
+      "\n{} steps ({} decode), {:.2f} s in the engine, {:.2f} s with references, {} MiB peak\n",
+      run.at("steps").get<std::int64_t>(), run.at("decode_steps").get<std::int64_t>(),
+      run.at("engine_seconds").get<double>(), run.at("wall_seconds").get<double>(),
+      run.at("peak_bytes").get<std::int64_t>() >> 20);
+  out += fmt::format("taps {} = {}\n", s.at("taps").get<std::int64_t>(), counts);
+  out +=
+      fmt::format("verdict: {}\n", paint(colour_of(verdict == "ok" ? "equal" : verdict), verdict));
+  const json& wrong = s.at("first_wrong");
+  if (!wrong.is_null()) {
+    out += fmt::format("first wrong: {} (lane {})\n", paint("31;1", place(wrong)),
+                       wrong.at("lane").get<std::string>());
+    if (wrong.contains("note")) out += fmt::format("  {}\n", wrong.at("note").get<std::string>());
+    if (wrong.contains("worst")) {
+      const json& worst = wrong.at("worst");
+      out += fmt::format("  worst at {}: value {}, reference {}\n", worst.at("index").dump(),
+                         worst.at("value").dump(), worst.at("reference").dump());
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string format_report(const json& report, bool colour) {
+  const Paint paint(colour);
+  const json& scenario = report.at("scenario");
+  std::string out = fmt::format(
+      "scenario {} · model {} · {} layers · {} requests · profile {} · lanes {} · references "
+      "{}\n\n",
+      scenario.at("name").get<std::string>(), report.at("model").at("name").get<std::string>(),
+      report.at("model").at("layers").size(), scenario.at("requests").size(),
+      scenario.at("profile").get<std::string>(), report.at("lanes").get<std::string>(),
+      report.at("references").get<std::string>());
+  return out + table(report, paint) + drift(report, paint) + near_ties(report, paint) +
+         distributions(report) + summary(report, paint);
+}
+
+}  // namespace attnscope
