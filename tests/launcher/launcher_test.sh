@@ -167,6 +167,17 @@ exit_code_of_the_program_is_kept() {
   check "other commands" status_is 3
 }
 
+a_failed_run_keeps_the_old_table() {
+  run
+  EXTRA=PROGRAM_STATUS=5 run
+  check "exit code" status_is 5
+  check "the old table" test -s "$work/home/.local/state/attnscope/default.txt"
+  check "does not point to it" not says "Table:"
+  EXTRA=PROGRAM_STATUS=139 run
+  check "a crash is an internal error" status_is 5
+  check "names the signal" says "signal 11"
+}
+
 missing_packages_are_installed() {
   printf 'libfmt-dev\nccache\n' >"$work/not-installed"
   run
