@@ -102,16 +102,16 @@ void pool_window(const Params& p, std::int64_t t, std::int64_t dim, float* poole
   const std::int64_t oldest = *at<std::int64_t>(p.positions, t) + 1 - rows;
   std::array<const float*, kMaxRows> values;
   std::array<const float*, kMaxRows> scores;
-  for (std::int64_t i = 0; i < rows; ++i) {
-    values[i] = scores[i] = nullptr;
-    if (oldest + i < 0) continue;
+  const std::int64_t masked = oldest < 0 ? -oldest : 0;  // positions before the request
+  for (std::int64_t i = masked; i < rows; ++i) {
     const as_row_address row = as_cache_row(&p.state, state_slot(p, request, oldest + i));
     // With overlap the older half of the rows uses the first channels, the newer the second.
     const std::int64_t channel = i >= p.ratio ? dim : 0;
     values[i] = reinterpret_cast<const float*>(row.payload) + channel;
     scores[i] = values[i] + overlap(p) * dim;
   }
-  simd::kernels().pool(values.data(), scores.data(), static_cast<int>(rows), dim, pooled);
+  simd::kernels().pool(values.data() + masked, scores.data() + masked,
+                       static_cast<int>(rows - masked), dim, pooled);
 }
 
 void round_row(float* x, std::int64_t n) {
