@@ -1,4 +1,4 @@
-# libtorch for reference/: sets TORCH_LIBRARIES to what reference/ links. The search runs inside a
+# libtorch for reference/: sets TORCH_LIBRARIES to what reference/ links, and Torch_VERSION. The search runs inside a
 # function so that the flags and variables that Torch's package sets stay out of other targets.
 #
 # Works with Debian's 1.13 and with PyTorch 2.x. A CUDA build of PyTorch is used for its CPU half
@@ -59,8 +59,8 @@ function(attnscope_find_torch found_out problem_out)
     set(TORCH_LIBRARIES attnscope_torch_cpu)
     file(STRINGS "${root}/include/torch/csrc/api/include/torch/version.h" version
          REGEX "define TORCH_VERSION ")
-    string(REGEX REPLACE ".*\"(.*)\".*" "\\1" version "${version}")
-    message(STATUS "libtorch ${version} (CPU half of a CUDA build): ${root}")
+    string(REGEX REPLACE ".*\"(.*)\".*" "\\1" Torch_VERSION "${version}")
+    message(STATUS "libtorch ${Torch_VERSION} (CPU half of a CUDA build): ${root}")
   else()
     get_filename_component(Torch_DIR "${config}" DIRECTORY)
     find_package(Torch QUIET PATHS "${Torch_DIR}" NO_DEFAULT_PATH)
@@ -71,5 +71,6 @@ function(attnscope_find_torch found_out problem_out)
     message(STATUS "libtorch ${Torch_VERSION}: ${Torch_DIR}")
   endif()
   set(TORCH_LIBRARIES "${TORCH_LIBRARIES}" PARENT_SCOPE)
+  set(Torch_VERSION "${Torch_VERSION}" PARENT_SCOPE)
   set(${found_out} TRUE PARENT_SCOPE)
 endfunction()

@@ -22,7 +22,7 @@ stand_in() {
 fresh_world() {
   rm -rf "${work:?}"/*
   mkdir -p "$work/tree/app" "$work/tree/engine" "$work/tree/kernels" "$work/tree/reference" \
-    "$work/bin" "$work/home"
+    "$work/tree/tests" "$work/bin" "$work/home"
   cp "$source_folder/attnscope" "$work/tree/"
   touch "$work/tree/CMakeLists.txt" "$work/tree/CMakePresets.json" "$work/tree/app/main.cpp"
   : >"$work/calls"
