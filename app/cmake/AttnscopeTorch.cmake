@@ -1,5 +1,6 @@
-# libtorch for reference/: sets TORCH_LIBRARIES to what reference/ links, and Torch_VERSION. The search runs inside a
-# function so that the flags and variables that Torch's package sets stay out of other targets.
+# libtorch for reference/: sets TORCH_LIBRARIES to what reference/ links, and Torch_VERSION. The
+# search runs inside a function so that the flags and variables that Torch's package sets stay out
+# of other targets.
 #
 # Works with Debian's 1.13 and with PyTorch 2.x. A CUDA build of PyTorch is used for its CPU half
 # without asking for a CUDA toolkit: its own package file insists on one, so the two libraries are
@@ -57,9 +58,15 @@ function(attnscope_find_torch found_out problem_out)
   if(EXISTS "${root}/lib/libtorch_cuda.so")
     attnscope_import_torch_cpu("${root}")
     set(TORCH_LIBRARIES attnscope_torch_cpu)
-    file(STRINGS "${root}/include/torch/csrc/api/include/torch/version.h" version
-         REGEX "define TORCH_VERSION ")
-    string(REGEX REPLACE ".*\"(.*)\".*" "\\1" Torch_VERSION "${version}")
+    set(Torch_VERSION "")
+    foreach(header IN ITEMS csrc/api/include/torch/version.h headeronly/version.h)
+      if(EXISTS "${root}/include/torch/${header}")
+        file(STRINGS "${root}/include/torch/${header}" line REGEX "define TORCH_VERSION \"")
+        if(line MATCHES "\"(.*)\"")
+          set(Torch_VERSION "${CMAKE_MATCH_1}")
+        endif()
+      endif()
+    endforeach()
     message(STATUS "libtorch ${Torch_VERSION} (CPU half of a CUDA build): ${root}")
   else()
     get_filename_component(Torch_DIR "${config}" DIRECTORY)
