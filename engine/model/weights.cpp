@@ -2,28 +2,33 @@
 //
 //   matrices        N(0, 1/fan_in): a unit-rms input gives a unit-rms output.
 //   norms           gain * (1 + 0.1 N): near 1, but a kernel that forgets the weight shows.
-//   kv_norm, compressor norm: gain 2. q has unit rms per head, so l = 512^-1/2 q . kv has a
-//   standard
-//                   deviation of 2: a softmax that prefers some rows and still mixes (about
-//                   n e^-4 effective rows of n).
+//   kv_norm, compressor norm: gain 2.5. q has unit rms per head, so l = 512^-1/2 q . kv would have
+//                   a standard deviation of 2.5 for unrelated rows. Rows of one text share a part,
+//                   20 % of their energy after the first layer and half after the fourth, which
+//                   leaves a deviation of 2.3 to 1.8: a softmax that prefers some rows and still
+//                   mixes. Much less, and all positions drift towards one mean.
 //   gates           standard deviation 1 over the 8 rows of a C4A window, ape +- 0.5: pooling is
 //                   neither uniform nor one-hot. Over the 128 rows of C128A 1.5, as a flatter
 //                   softmax would give nearly the same mean for every window.
 //   indexer         unit keys and queries, head weights of both signs: scores are spread by about
-//                   0.7 around 0, far above the spacing of fp32 and fp8 ties.
-//   sinks           for logits N(0, s^2) over n rows, lse is about ln n + s^2 / 2. Sinks lie at
-//                   lse - 4.6 .. lse + 2.2, one stratum a head, shuffled: the sink takes 1 % to 90
-//                   % of the mass across the heads of every layer, whatever the seed.
+//                   0.5 around 0, far above the spacing of fp32 and fp8 ties.
+//   sinks           For logits N(0, s^2) over many rows lse is ln n + s^2 / 2; finite rows and the
+//                   shared part take half of the second term. Sinks lie at lse - 4.6 .. lse + 2.2,
+//                   one stratum a head, shuffled: the sink takes 1 % to 90 % of the mass across the
+//                   heads of every layer, whatever the seed.
 //   embedding, wo_b The head is the embedding. A token's own row adds hidden * e^2 to its own logit
 //                   while the other 255 logits are spread by sqrt(hidden) * e * rms(h). With
-//                   e = 1/sqrt(hidden) and layer outputs of rms near 1 the hidden state is
-//                   attention output by far, and the last byte is not just repeated.
+//                   e = 0.5/sqrt(hidden) and layer outputs of rms 1 to 2 that is a sixth of the
+//                   spread: the hidden state is attention output by far, and greedy decoding does
+//                   not just repeat the last byte (with e four times as large it does).
 #include "engine/model/weights.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "engine/model/synthetic_fill.h"
 #include "engine/model/weight_scales.h"
@@ -97,8 +102,8 @@ class Builder {
 
   Buffer<float> sinks(int i, const std::string& name) {
     const std::int64_t heads = config_.heads;
-    const double lse =
-        std::log(typical_entries(i)) + scales_.latent_gain * scales_.latent_gain / 2.0;
+    const double lse = std::log(typical_entries(i)) +
+                       scales_.lse_share * scales_.latent_gain * scales_.latent_gain;
     const double step = (scales_.sink_high - scales_.sink_low) /
                         static_cast<double>(std::max<std::int64_t>(heads - 1, 1));
     Buffer<float> b({heads});

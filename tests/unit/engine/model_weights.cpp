@@ -196,11 +196,12 @@ TEST(SyntheticWeights, SinksSpreadOverTheHeadsOfEveryLayer) {
     const Weights w = synthetic_weights(c, 1, nullptr);
     for (int i = 0; i < c.num_layers(); ++i) {
       const auto& sinks = w.layers[static_cast<std::size_t>(i)].sinks;
-      // ln n + 2 over a full window, the top-k of a long request, 16 entries of C128A.
+      // Over a full window, the top-k of a long request, 16 entries of C128A.
       const double entries = c.type(i) == LayerType::kC4A     ? 640.0
                              : c.type(i) == LayerType::kC128A ? 144.0
                                                               : 128.0;
-      const double lse = std::log(entries) + 2.0;
+      const WeightScales s;
+      const double lse = std::log(entries) + s.lse_share * s.latent_gain * s.latent_gain;
       std::vector<double> mass;
       for (std::int64_t h = 0; h < sinks.size(); ++h) {
         mass.push_back(1.0 / (1.0 + std::exp(lse - static_cast<double>(sinks.data()[h]))));
