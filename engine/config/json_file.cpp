@@ -147,8 +147,10 @@ Result<void> write_text_file(const std::string& path, const std::string& text) {
   std::error_code code;
   if (fs::is_directory(path, code)) return bad_input(path + ": is a folder, not a file");
   std::string target = path;
-  if (fs::exists(path, code)) {
-    if (!fs::is_regular_file(path, code)) return write_in_place(path, text);
+  struct stat old {};
+  const bool replaces = ::stat(path.c_str(), &old) == 0;
+  if (replaces) {
+    if (!S_ISREG(old.st_mode)) return write_in_place(path, text);
     // A link stays a link: the file it points to is replaced.
     const fs::path real = fs::canonical(path, code);
     if (!code) target = real.string();
@@ -169,6 +171,7 @@ Result<void> write_text_file(const std::string& path, const std::string& text) {
     ::unlink(temporary.c_str());
     return io_error(path, "cannot write", why);
   };
+  if (replaces && ::fchmod(file.get(), old.st_mode & 07777) != 0) return give_up(errno);
   if (!write_all(file.get(), text)) return give_up(errno);
   if (::fsync(file.get()) != 0) return give_up(errno);
   if (!file.close()) return give_up(errno);

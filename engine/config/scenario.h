@@ -3,19 +3,24 @@
 //
 //   {
 //     "version": 1,
-//     "name": "default",
-//     "model": {"preset": "tiny", "layers": [0, 1, 2, 3], "seed": 1},   // or {"config":
-//     "config.json"} "profile": "vllm", "pool_blocks": 1200, "token_budget": 512, "max_requests":
-//     8, "decode_steps": 20,              // default of `run` when neither --steps nor
-//     --decode-steps "requests": [
-//       {"name": "manual", "text_file": "manual/manual.md", "offset": 0, "tokens": 2100,
-//       "max_new_tokens": 24},
+//     "name": "default",              // optional: the file's name
+//     "model": {"preset": "tiny",     // or "config": "config.json"
+//               "layers": [0, 1],     // optional: all
+//               "seed": 1},           // optional: 1
+//     "profile": "vllm",              // optional: "vllm"; or "deepseek"
+//     "pool_blocks": 640,             // null block included
+//     "token_budget": 512,            // optional: 512
+//     "max_requests": 8,              // optional: 8
+//     "decode_steps": 20,             // optional: 20; of `run` without --steps and --decode-steps
+//     "requests": [
+//       {"name": "manual", "text_file": "manual.md", "offset": 0, "tokens": 2104,
+//        "max_new_tokens": 24},
 //       {"name": "inline", "text": "Why does the window move?", "max_new_tokens": 24}
 //     ]
 //   }
 //
-// text_file is looked up relative to the scenario file, then to the assets folder; offset and
-// tokens are in bytes (one token a byte).
+// Files are looked up beside the scenario file, then in the assets folder; offset and tokens are in
+// bytes (one token a byte) and default to 0 and all that follows.
 #pragma once
 
 #include <cstdint>

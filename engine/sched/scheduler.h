@@ -40,6 +40,7 @@ class Scheduler {
   Scheduler() = default;
   Scheduler(const CacheLayout& layout, SchedulerLimits limits, std::int64_t usable_blocks);
 
+  // Gives the request its id; prompt_tokens 0 means all of its tokens.
   void add(Request request);
   const std::vector<Request>& requests() const { return requests_; }  // by id
   Request& request(std::int32_t id) { return requests_[static_cast<std::size_t>(id)]; }
@@ -55,7 +56,8 @@ class Scheduler {
   std::vector<std::int32_t> schedule();
 
   // After the step: advances computed; appends the sampled token of each request that reached its
-  // last known token; finishes those that have all their new tokens. Returns the finished ids.
+  // last known token; finishes those that have all their new tokens, or got none to go on with.
+  // Returns the finished ids.
   // scheduled, sampled: in the order live() had when schedule() was called; sampled -1 = none.
   std::vector<std::int32_t> advance(const std::vector<std::int32_t>& live,
                                     const std::vector<std::int32_t>& scheduled,

@@ -82,7 +82,9 @@ TEST(ParseJson, DeepNestingIsHandled) {
 TEST_F(Folder, WriteReplacesWholeFilesAndLeavesNothingBehind) {
   const std::string path = file("a.json");
   ASSERT_TRUE(write_text_file(path, "one"));
+  ASSERT_EQ(::chmod(path.c_str(), 0640), 0);
   ASSERT_TRUE(write_text_file(path, "two, longer"));
+  EXPECT_EQ(fs::status(path).permissions(), fs::perms(0640));
   EXPECT_EQ(*read_text_file(path), "two, longer");
   EXPECT_EQ(entries(), 1u);
   ASSERT_TRUE(write_text_file(path, ""));
