@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <optional>
+#include <memory>
 #include <vector>
 
 #include "kernels/layout/records.h"
@@ -97,11 +97,11 @@ class Attention {
         heads_(q_.size(1)),
         sinks_(FloatRows(p.sinks, "sinks", {heads_}).load_all()),
         o_(p.o, "o", {tokens(), heads_, AS_HEAD_DIM}),
-        lse_(p.lse, "lse", {tokens(), heads_}) {
-    window_.emplace(p.cache, p.indices, p.lens, tokens(), "cache", "indices", "lens");
+        lse_(p.lse, "lse", {tokens(), heads_}),
+        window_(p.cache, p.indices, p.lens, tokens(), "cache", "indices", "lens") {
     if (p.extra_cache.record != AS_RECORD_NONE && present(p.extra_indices)) {
-      extra_.emplace(p.extra_cache, p.extra_indices, p.extra_lens, tokens(), "extra_cache",
-                     "extra_indices", "extra_lens");
+      extra_ = std::make_unique<Source>(p.extra_cache, p.extra_indices, p.extra_lens, tokens(),
+                                        "extra_cache", "extra_indices", "extra_lens");
     }
   }
 
@@ -127,9 +127,9 @@ class Attention {
     std::vector<std::int64_t> window_rows;
     std::vector<std::int64_t> extra_rows;
     for (std::int64_t t = first; t < std::min(first + max_tokens, tokens()); ++t) {
-      window_->list(t, &window_rows);
+      window_.list(t, &window_rows);
       std::int64_t held = static_cast<std::int64_t>(rows_.size()) / AS_HEAD_DIM;
-      held += window_->count_new(window_rows);
+      held += window_.count_new(window_rows);
       if (extra_) {
         extra_->list(t, &extra_rows);
         held += extra_->count_new(extra_rows);
@@ -139,10 +139,10 @@ class Attention {
       const bool too_wide = static_cast<double>(held) > kMaxUnion * static_cast<double>(longest);
       if (t > first && (too_wide || (t - first + 1) * heads_ * held > kMaxLogits)) break;
       std::vector<std::int64_t>& columns = columns_.emplace_back();
-      for (std::int64_t row : window_rows) columns.push_back(window_->column(row, t, &rows_));
+      for (std::int64_t row : window_rows) columns.push_back(window_.column(row, t, &rows_));
       for (std::int64_t row : extra_rows) columns.push_back(extra_->column(row, t, &rows_));
     }
-    window_->release();
+    window_.release();
     if (extra_) extra_->release();
   }
 
@@ -207,8 +207,8 @@ class Attention {
   std::vector<double> sinks_;
   FloatRows o_;
   FloatRows lse_;
-  std::optional<Source> window_;
-  std::optional<Source> extra_;
+  Source window_;
+  std::unique_ptr<Source> extra_;  // none in SWA-only layers
 
   std::vector<std::vector<std::int64_t>> columns_;
   std::vector<double> rows_;  // [width,512] distinct rows of the block
