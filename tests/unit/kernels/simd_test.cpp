@@ -1,0 +1,218 @@
+// Every SIMD level that this machine runs, against float64 and against the scalar codec.
+#include "kernels/cpu/simd/simd.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "tests/unit/kernels/support.h"
+
+namespace attnscope::kernel_tests {
+namespace {
+
+using cpu::simd::Kernels;
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+class SimdLevel : public ::testing::TestWithParam<int> {
+ protected:
+  const Kernels& simd() const { return *cpu::simd::runnable_levels().items[GetParam()]; }
+  Random random_{51};
+};
+
+TEST_P(SimdLevel, GemmOverShapes) {
+  const std::int64_t shapes[][3] = {{1, 1, 1},  {1, 8, 16},  {1, 19, 100}, {2, 5, 31},
+                                    {3, 3, 32}, {6, 4, 512}, {13, 9, 77},  {7, 64, 128}};
+  for (const auto& [m, n, k] : shapes) {
+    std::vector<float> a(static_cast<std::size_t>(m * k)), b(static_cast<std::size_t>(n * k));
+    std::vector<std::uint16_t> a16(a.size()), b16(b.size());
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      a[i] = cpu::round_bf16(normal(random_));
+      a16[i] = cpu::float_to_bf16(a[i]);
+    }
+    for (std::size_t i = 0; i < b.size(); ++i) {
+      b[i] = cpu::round_bf16(normal(random_));
+      b16[i] = cpu::float_to_bf16(b[i]);
+    }
+    std::vector<float> y(static_cast<std::size_t>(m * n)), y16(y.size());
+    simd().gemm_f32(a.data(), k, m, b.data(), k, n, k, y.data(), n);
+    simd().gemm_bf16(a16.data(), k, m, b16.data(), k, n, k, y16.data(), n);
+    for (std::int64_t i = 0; i < m; ++i) {
+      for (std::int64_t j = 0; j < n; ++j) {
+        double sum = 0.0, magnitude = 0.0;
+        for (std::int64_t x = 0; x < k; ++x) {
+          const double term = static_cast<double>(a[static_cast<std::size_t>(i * k + x)]) *
+                              static_cast<double>(b[static_cast<std::size_t>(j * k + x)]);
+          sum += term;
+          magnitude += std::fabs(term);
+        }
+        const auto at_ij = static_cast<std::size_t>(i * n + j);
+        ASSERT_NEAR(static_cast<double>(y[at_ij]), sum, 1e-6 * magnitude);
+        ASSERT_NEAR(static_cast<double>(y16[at_ij]), sum, 1e-6 * magnitude);
+      }
+    }
+  }
+}
+
+TEST_P(SimdLevel, GemmAddAccumulates) {
+  for (std::int64_t m : {1, 2, 5, 6, 13}) {
+    for (std::int64_t n : {16, 48, 64, 512}) {
+      const std::int64_t k = 37;
+      std::vector<float> a(static_cast<std::size_t>(m * k)), b(static_cast<std::size_t>(k * n));
+      std::vector<float> c(static_cast<std::size_t>(m * n), 2.0f);
+      for (float& v : a) v = normal(random_);
+      for (float& v : b) v = normal(random_);
+      simd().gemm_add(a.data(), k, m, b.data(), n, k, c.data(), n, n);
+      for (std::int64_t i = 0; i < m; ++i) {
+        for (std::int64_t j = 0; j < n; ++j) {
+          double sum = 2.0;
+          for (std::int64_t x = 0; x < k; ++x) {
+            sum += static_cast<double>(a[static_cast<std::size_t>(i * k + x)]) *
+                   static_cast<double>(b[static_cast<std::size_t>(x * n + j)]);
+          }
+          ASSERT_NEAR(static_cast<double>(c[static_cast<std::size_t>(i * n + j)]), sum, 2e-5);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(SimdLevel, ExpIsAccurate) {
+  std::vector<float> x;
+  for (float v = -103.0f; v < 88.0f; v += 0.0173f) x.push_back(v);
+  std::vector<float> y = x;
+  simd().exp_sum(y.data(), static_cast<std::int64_t>(y.size()), 0.0f);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double exact = std::exp(static_cast<double>(x[i]));
+    const float nearest = static_cast<float>(exact);
+    const double ulp = static_cast<double>(std::nextafter(nearest, kInf) - nearest);
+    ASSERT_LE(std::fabs(static_cast<double>(y[i]) - exact), 2.0 * ulp) << x[i];
+  }
+  std::vector<float> special = {-kInf, kInf, 0.0f, -200.0f, 100.0f, kNan, -kInf};
+  const float sum = simd().exp_sum(special.data(), 3, 0.0f);
+  EXPECT_TRUE(std::isinf(sum));
+  EXPECT_EQ(special[0], 0.0f);
+  EXPECT_EQ(special[1], kInf);
+  EXPECT_EQ(special[2], 1.0f);
+  EXPECT_EQ(special[3], -200.0f);  // beyond the length
+  simd().exp_sum(special.data() + 3, 4, 0.0f);
+  EXPECT_EQ(special[3], 0.0f);
+  EXPECT_EQ(special[4], kInf);
+  EXPECT_TRUE(std::isnan(special[5]));
+  EXPECT_EQ(special[6], 0.0f);
+}
+
+TEST_P(SimdLevel, SoftmaxPartsOverLengths) {
+  for (std::int64_t n : {1, 3, 4, 8, 15, 16, 17, 63, 64}) {
+    std::vector<float> x(static_cast<std::size_t>(n));
+    for (float& v : x) v = normal(random_);
+    std::vector<float> y = x;
+    const float best = simd().scale_max(y.data(), n, 0.5f);
+    EXPECT_EQ(best, *std::max_element(y.begin(), y.end()));
+    for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(y[i], x[i] * 0.5f);
+    const float sum = simd().exp_sum(y.data(), n, best);
+    double exact = 0.0;
+    for (float v : x) exact += std::exp(static_cast<double>(v * 0.5f) - static_cast<double>(best));
+    EXPECT_NEAR(static_cast<double>(sum) / exact, 1.0, 1e-6);
+  }
+}
+
+TEST_P(SimdLevel, CodecsMatchTheScalarOnes) {
+  std::vector<unsigned char> codes(256), again(256);
+  for (int i = 0; i < 256; ++i) codes[static_cast<std::size_t>(i)] = static_cast<unsigned char>(i);
+  std::vector<float> values(256);
+  simd().decode_e4m3(codes.data(), 1.0f, 256, values.data());
+  for (int i = 0; i < 256; ++i) {
+    const float expected = cpu::e4m3_to_float(static_cast<std::uint8_t>(i));
+    const float got = values[static_cast<std::size_t>(i)];
+    EXPECT_TRUE(got == expected || (std::isnan(got) && std::isnan(expected))) << i;
+    EXPECT_EQ(std::signbit(got), std::signbit(expected)) << i;
+  }
+  simd().encode_e4m3(values.data(), 1.0f, 256, again.data());
+  EXPECT_EQ(codes, again);
+  // A sweep over all magnitudes, ties included: every bf16, and points between.
+  std::vector<float> sweep;
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const float v = cpu::bf16_to_float(static_cast<std::uint16_t>(bits));
+    sweep.push_back(v);
+    sweep.push_back(std::nextafter(v, kInf));
+  }
+  std::vector<unsigned char> bulk(sweep.size());
+  simd().encode_e4m3(sweep.data(), 1.0f, static_cast<std::int64_t>(sweep.size()), bulk.data());
+  for (std::size_t i = 0; i < sweep.size(); ++i) {
+    ASSERT_EQ(bulk[i], cpu::float_to_e4m3(sweep[i])) << sweep[i];
+  }
+  std::vector<std::uint16_t> narrow(sweep.size());
+  simd().to_bf16(sweep.data(), 1.0f, static_cast<std::int64_t>(sweep.size()), narrow.data());
+  for (std::size_t i = 0; i < sweep.size(); ++i) {
+    ASSERT_EQ(narrow[i], cpu::float_to_bf16(sweep[i])) << sweep[i];
+  }
+}
+
+TEST_P(SimdLevel, AbsMaxIgnoresNan) {
+  std::vector<float> x = {1.0f, kNan, -3.0f, 2.0f, kNan};
+  EXPECT_EQ(simd().abs_max(x.data(), 5), 3.0f);
+  x.assign(40, 0.5f);
+  x[37] = -7.0f;
+  x[3] = kNan;
+  EXPECT_EQ(simd().abs_max(x.data(), 40), 7.0f);
+  x[20] = -kInf;
+  EXPECT_EQ(simd().abs_max(x.data(), 40), kInf);
+}
+
+TEST_P(SimdLevel, ReluWeightedSumKeepsNanAndLength) {
+  std::vector<float> dots(3 * 64);
+  for (float& v : dots) v = normal(random_);
+  dots[5] = kNan;
+  const std::vector<float> weights = {0.5f, -2.0f, 1.0f}, scales(64, 0.25f);
+  for (std::int64_t n : {1, 7, 16, 33, 64}) {
+    std::vector<float> y(64, 9.0f);
+    simd().relu_weighted_sum(dots.data(), 64, weights.data(), 3, scales.data(), n, y.data());
+    for (std::size_t c = 0; c < 64; ++c) {
+      if (static_cast<std::int64_t>(c) >= n) {
+        EXPECT_EQ(y[c], 9.0f);
+      } else if (c == 5) {
+        EXPECT_TRUE(std::isnan(y[c]));
+      } else {
+        double sum = 0.0;
+        for (std::size_t j = 0; j < 3; ++j) {
+          sum += std::max(static_cast<double>(dots[j * 64 + c]), 0.0) *
+                 static_cast<double>(weights[j]);
+        }
+        EXPECT_FLOAT_EQ(y[c], static_cast<float>(0.25 * sum));
+      }
+    }
+  }
+}
+
+TEST_P(SimdLevel, PoolMasksRowsWithoutPointers) {
+  const std::int64_t n = 21;
+  std::vector<float> rows(4 * 2 * n);
+  for (float& v : rows) v = normal(random_);
+  const float* values[4];
+  const float* scores[4];
+  for (int r = 0; r < 4; ++r) {
+    values[r] = rows.data() + r * 2 * n;
+    scores[r] = values[r] + n;
+  }
+  values[1] = scores[1] = nullptr;
+  std::vector<float> y(n);
+  simd().pool(values, scores, 4, n, y.data());
+  for (std::size_t c = 0; c < static_cast<std::size_t>(n); ++c) {
+    double sum = 0.0, weight = 0.0;
+    for (int r : {0, 2, 3}) {
+      const double e = std::exp(static_cast<double>(scores[r][c]));
+      weight += e;
+      sum += e * static_cast<double>(values[r][c]);
+    }
+    EXPECT_NEAR(static_cast<double>(y[c]), sum / weight, 1e-6);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, SimdLevel, ::testing::Range(0, cpu::simd::runnable_levels().count),
+                         [](const ::testing::TestParamInfo<int>& level) {
+                           return cpu::simd::runnable_levels().items[level.param]->name;
+                         });
+
+}  // namespace
+}  // namespace attnscope::kernel_tests
