@@ -21,9 +21,10 @@ std::uint8_t magnitude_code(double magnitude, int mantissa_bits, int bias, int l
   if (magnitude == 0) return 0;
   const int lowest = 1 - bias;
   const int exponent = std::max(std::ilogb(magnitude), lowest);
-  const double steps = std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent));
-  const double code = std::ldexp(exponent - lowest, mantissa_bits) + steps;
-  return static_cast<std::uint8_t>(std::min(code, static_cast<double>(largest)));
+  const auto steps =
+      static_cast<int>(std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent)));
+  return static_cast<std::uint8_t>(
+      std::min(((exponent - lowest) << mantissa_bits) + steps, largest));
 }
 
 std::array<double, 256> e4m3_table() {
@@ -106,8 +107,8 @@ int fp4_scale_exponent(double amax) {
   return scale_exponent(std::max(amax, 0x1.8p-124), 0.75, 3);  // floor 6 * 2^-126; 6 = 0.75 * 2^3
 }
 
-double scaled_down(double x, int exponent) {
-  return exponent == kInfiniteExponent ? x * 0.0 : std::ldexp(x, -exponent);
+double inverse_scale(int exponent) {
+  return exponent == kInfiniteExponent ? 0.0 : std::ldexp(1.0, -exponent);
 }
 
 }  // namespace attnscope::reference

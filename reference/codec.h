@@ -34,7 +34,7 @@ inline constexpr int kInfiniteExponent = 4096;
 int fp8_scale_exponent(double amax);
 // ceil(log2(max(amax, 6 * 2^-126) / 6)): smallest e with amax <= 6 * 2^e.
 int fp4_scale_exponent(double amax);
-// x * 2^-exponent; NaN for an infinite x under an infinite scale.
-double scaled_down(double x, int exponent);
+// 2^-exponent; 0 under an infinite scale, so that finite values become 0 and infinite ones NaN.
+double inverse_scale(int exponent);
 
 }  // namespace attnscope::reference

@@ -1,6 +1,6 @@
 // Slots of new rows, and the slot lists that attention reads.
 #include <algorithm>
-#include <optional>
+#include <string>
 
 #include "reference/ops.h"
 #include "reference/slots.h"
@@ -66,6 +66,9 @@ void slot_mapping(const as_slot_mapping_params& p, const Precision&) {
 }
 
 void swa_index(const as_swa_index_params& p, const Precision&) {
+  if (p.window <= 0) {
+    throw BadInput("window is " + std::to_string(p.window) + "; it must be positive");
+  }
   const Integers tables(p.tables, "tables", {kAny, kAny, kAny});
   const Integers seq_lens(p.seq_lens, "seq_lens", {tables.size(1)});
   const Integers query_start(p.query_start, "query_start", {tables.size(1) + 1});

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "kernels/layout/records.h"
-#include "reference/codec.h"
 #include "reference/norm.h"
 #include "reference/ops.h"
 #include "reference/rope.h"
@@ -48,10 +47,7 @@ class QueryOutput {
       encode_mxfp4(values, AS_INDEX_DIM, bytes_->row(t, j), scales_->row(t, j));
       return 1;
     }
-    const int exponent = fp8_scale_exponent(abs_max(values, AS_INDEX_DIM));
-    std::uint8_t* codes = bytes_->row(t, j);
-    for (int i = 0; i < AS_INDEX_DIM; ++i) codes[i] = e4m3_code(scaled_down(values[i], exponent));
-    return std::ldexp(1.0, exponent);
+    return std::ldexp(1.0, encode_fp8(values, AS_INDEX_DIM, bytes_->row(t, j)));
   }
 
  private:

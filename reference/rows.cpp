@@ -13,16 +13,10 @@ namespace attnscope::reference {
 
 namespace {
 
-void encode_fp8(const double* values, std::int64_t n, int exponent, std::uint8_t* codes) {
-  for (std::int64_t i = 0; i < n; ++i) codes[i] = e4m3_code(scaled_down(values[i], exponent));
-}
-
 void encode_latent(const double* values, std::uint8_t* payload, std::uint8_t* scales) {
   for (int block = 0; block < AS_QUANT_BLOCKS; ++block) {
     const double* x = values + block * AS_QUANT_BLOCK;
-    const int exponent = fp8_scale_exponent(abs_max(x, AS_QUANT_BLOCK));
-    scales[block] = ue8m0_byte(exponent);
-    encode_fp8(x, AS_QUANT_BLOCK, exponent, payload + block * AS_QUANT_BLOCK);
+    scales[block] = ue8m0_byte(encode_fp8(x, AS_QUANT_BLOCK, payload + block * AS_QUANT_BLOCK));
   }
   scales[AS_QUANT_BLOCKS] = 0;  // pad byte
   for (int i = 0; i < AS_ROPE_DIM; ++i) {
@@ -46,10 +40,9 @@ void decode_latent(const std::uint8_t* payload, const std::uint8_t* scales, doub
 }
 
 void encode_index_fp8(const double* values, std::uint8_t* payload, std::uint8_t* scales) {
-  const int exponent = fp8_scale_exponent(abs_max(values, AS_INDEX_DIM));
+  const int exponent = encode_fp8(values, AS_INDEX_DIM, payload);
   const auto scale = static_cast<float>(std::ldexp(1.0, exponent));
   std::memcpy(scales, &scale, sizeof(scale));
-  encode_fp8(values, AS_INDEX_DIM, exponent, payload);
 }
 
 void decode_index_fp8(const std::uint8_t* payload, const std::uint8_t* scales, double* values) {
@@ -90,16 +83,24 @@ std::string allowed_records(std::int32_t expected) {
 
 }  // namespace
 
+int encode_fp8(const double* values, std::int64_t n, std::uint8_t* codes) {
+  const int exponent = fp8_scale_exponent(abs_max(values, n));
+  const double inverse = inverse_scale(exponent);
+  for (std::int64_t i = 0; i < n; ++i) codes[i] = e4m3_code(values[i] * inverse);
+  return exponent;
+}
+
 void encode_mxfp4(const double* values, std::int64_t n, std::uint8_t* packed,
                   std::uint8_t* scales) {
   for (std::int64_t block = 0; block < n / AS_MXFP4_BLOCK; ++block) {
     const double* x = values + block * AS_MXFP4_BLOCK;
     const int exponent = fp4_scale_exponent(abs_max(x, AS_MXFP4_BLOCK));
     scales[block] = ue8m0_byte(exponent);
+    const double inverse = inverse_scale(exponent);
     std::uint8_t* bytes = packed + block * AS_MXFP4_BLOCK / 2;
     for (int i = 0; i < AS_MXFP4_BLOCK; i += 2) {
-      const std::uint8_t even = e2m1_code(scaled_down(x[i], exponent));
-      const std::uint8_t odd = e2m1_code(scaled_down(x[i + 1], exponent));
+      const std::uint8_t even = e2m1_code(x[i] * inverse);
+      const std::uint8_t odd = e2m1_code(x[i + 1] * inverse);
       bytes[i / 2] = static_cast<std::uint8_t>(even | odd << 4);
     }
   }

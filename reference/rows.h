@@ -17,6 +17,9 @@ void encode_record(std::int32_t record, std::int64_t width, const double* values
 void decode_record(std::int32_t record, std::int64_t width, const std::uint8_t* payload,
                    const std::uint8_t* scales, double* values);
 
+// e4m3 codes of one block under a common scale 2^e; returns e.
+int encode_fp8(const double* values, std::int64_t n, std::uint8_t* codes);
+
 // The 32-dim blocks of an index query or key: packed codes and one UE8M0 byte a block.
 void encode_mxfp4(const double* values, std::int64_t n, std::uint8_t* packed, std::uint8_t* scales);
 void decode_mxfp4(const std::uint8_t* packed, const std::uint8_t* scales, std::int64_t n,

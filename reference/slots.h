@@ -12,6 +12,11 @@ namespace attnscope::reference {
 // Tables of rank 2 are [R,C], of rank 3 [G,R,C].
 inline std::int64_t slot_of(const Integers& tables, std::int64_t g, std::int64_t r,
                             std::int64_t position, std::int64_t rows, std::int64_t token) {
+  if (position < 0 || rows < 0) {
+    throw BadInput("token " + std::to_string(token) + " asks for position " +
+                   std::to_string(position) + " in pages of " + std::to_string(rows) +
+                   " rows; neither may be negative");
+  }
   if (rows == 0) return tables.get(g, r, 0) + position;
   const std::int64_t column = position / rows;
   check_index(column, tables.size(2), "block table column", token);

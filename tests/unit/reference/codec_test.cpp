@@ -114,9 +114,9 @@ TEST(Ue8m0, ScalesOfFp8Blocks) {
   for (const auto& [amax, byte] : points) {
     EXPECT_EQ(ue8m0_byte(fp8_scale_exponent(round_to_bf16(amax))), byte) << amax;
   }
-  EXPECT_EQ(e4m3_value(e4m3_code(scaled_down(1.0, fp8_scale_exponent(1.0)))), 256);
-  EXPECT_EQ(e4m3_value(e4m3_code(scaled_down(1.75, fp8_scale_exponent(1.75)))), 448);
-  EXPECT_EQ(e4m3_value(e4m3_code(scaled_down(1.7578125, fp8_scale_exponent(1.7578125)))), 224);
+  EXPECT_EQ(e4m3_value(e4m3_code(1.0 * inverse_scale(fp8_scale_exponent(1.0)))), 256);
+  EXPECT_EQ(e4m3_value(e4m3_code(1.75 * inverse_scale(fp8_scale_exponent(1.75)))), 448);
+  EXPECT_EQ(e4m3_value(e4m3_code(1.7578125 * inverse_scale(fp8_scale_exponent(1.7578125)))), 224);
   EXPECT_EQ(ue8m0_byte(fp8_scale_exponent(kInf)), 255);
   EXPECT_TRUE(std::isnan(ue8m0_value(255)));
   EXPECT_EQ(ue8m0_value(127), 1);

@@ -170,6 +170,8 @@ TEST(SlotMapping, SlotsAre64Bit) {
 
   positions[0] = 256;
   expect_refused(AS_OP_SLOT_MAPPING, p, {"block table column 1", "token 0"});
+  positions[0] = -3;
+  expect_refused(AS_OP_SLOT_MAPPING, p, {"token 0", "position -3"});
 }
 
 TEST(TopkToSlots, PagedAndLogical) {

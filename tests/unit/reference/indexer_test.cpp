@@ -147,6 +147,43 @@ TEST(IndexerQ, Fp8CodesAndFoldedScale) {
   }
 }
 
+TEST(IndexerQ, Mxfp4WeightsCarryNoScale) {
+  Indexer x;
+  x.p.format = AS_RECORD_INDEX_MXFP4;
+  x.use_codes();
+  run(sim_lane(), AS_OP_INDEXER_Q, x.p);
+  for (std::size_t i = 0; i < x.weights.size(); ++i) {
+    const float step =
+        static_cast<float>(x.weights_raw[i]) * static_cast<float>(1 / std::sqrt(128.0));
+    EXPECT_EQ(x.weights[i], step * static_cast<float>(1 / std::sqrt(3.0)));
+    Byte codes[64];
+    Byte scales[4];
+    encode_mxfp4(x.q_row.data() + i * 128, 128, codes, scales);
+    EXPECT_EQ(std::memcmp(codes, x.codes.data() + i * 64, 64), 0);
+    EXPECT_EQ(std::memcmp(scales, x.scales.data() + i * 4, 4), 0);
+  }
+}
+
+// The transform is orthogonal: it keeps every product of a query with itself and its neighbours.
+TEST(IndexerQ, HadamardKeepsProducts) {
+  Indexer plain, turned;
+  turned.p.hadamard = 1;
+  for (Indexer* x : {&plain, &turned}) {
+    x->use_values();
+    run(exact_lane(), AS_OP_INDEXER_Q, x->p);
+  }
+  const auto product = [](const Doubles& q, std::size_t a, std::size_t b) {
+    double sum = 0;
+    for (std::size_t k = 0; k < 128; ++k) sum += q[a * 128 + k] * q[b * 128 + k];
+    return sum;
+  };
+  EXPECT_NE(plain.q_values, turned.q_values);
+  for (std::size_t i = 0; i + 1 < Indexer::kTokens * Indexer::kHeads; ++i) {
+    EXPECT_NEAR(product(plain.q_values, i, i), product(turned.q_values, i, i), 1e-11);
+    EXPECT_NEAR(product(plain.q_values, i, i + 1), product(turned.q_values, i, i + 1), 1e-11);
+  }
+}
+
 TEST(IndexerQ, GivenRowsAreQuantisedAsTheyAre) {
   Indexer x;
   x.use_codes();
