@@ -178,6 +178,8 @@ TEST(CacheLayout, AdmissionCaps) {
   EXPECT_EQ(l.demand(kLong, 8192) - full, 3354);
   EXPECT_EQ(l.demand(kLong, 8192), 7450);
   EXPECT_EQ(l.demand(kLong, 32768) - full, 13338);
+  // One token a step: 128 positions in 2 + 1 blocks, 8 in 2 + 1, 128 in 16 + 1.
+  EXPECT_EQ(l.demand(kLong, 1) - full, 3 + 3 + 3 + 17);
   // A short request never needs more than its own tokens: 1 + 1 + 1 + 3 + 2.
   EXPECT_EQ(l.demand(10, 512), 8);
   EXPECT_EQ(l.demand(1, 512), 5);

@@ -234,6 +234,26 @@ TEST(SyntheticFill, ApproximatelyNormal) {
   EXPECT_NEAR(lag / kCount, 0.0, 0.005);
 }
 
+// Every element is the formula of its own index, rounded to the nearest bf16 or stored as it is.
+TEST(SyntheticFill, EveryElementIsAFunctionOfItsIndex) {
+  constexpr std::int64_t kCount = 300001;  // three chunks, the last one short
+  Buffer<bf16_t> a({kCount});
+  Buffer<float> b({kCount});
+  FillQueue queue(9);
+  queue.normal(a.data(), kCount, "a", 0.25, 1.0);
+  queue.uniform(b.data(), kCount, "b", 0.5);
+  Pool pool(2);
+  queue.run(&pool.threads);
+  const std::uint64_t key_a = tensor_key(9, "a");
+  const std::uint64_t key_b = tensor_key(9, "b");
+  for (std::int64_t i = 0; i < kCount; ++i) {
+    const auto index = static_cast<std::uint64_t>(i);
+    const float value = 1.0f + 0.25f * approx_normal(element_hash(key_a, index));
+    ASSERT_LE(std::abs(to_float(a.data()[i]) - value), std::abs(value) / 512.0f) << i;
+    ASSERT_EQ(b.data()[i], 0.5f * uniform(element_hash(key_b, index))) << i;
+  }
+}
+
 TEST(Buffer, OwnsZeroedMemoryAndMoves) {
   for (const std::int64_t n : {std::int64_t{3}, std::int64_t{3} << 20}) {  // heap and mapped
     Buffer<float> a({n, 2});

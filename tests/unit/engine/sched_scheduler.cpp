@@ -73,6 +73,18 @@ TEST(Scheduler, SamplesAppendAndFinish) {
   EXPECT_TRUE(s.schedule().empty());
 }
 
+TEST(Scheduler, IdsAndPromptLengthAreSetOnArrival) {
+  Scheduler s(full16(), {64, 8}, 100);
+  Request r = request(10, 3);
+  r.prompt_tokens = 0;
+  r.id = 77;
+  s.add(r);
+  s.add(r);
+  EXPECT_EQ(s.live(), (Ids{0, 1}));
+  EXPECT_EQ(s.requests()[1].id, 1);
+  EXPECT_EQ(s.requests()[1].max_len(), 13);
+}
+
 TEST(Scheduler, NoTokenSampledEndsTheRequest) {
   Scheduler s(full16(), {64, 8}, 100);
   s.add(request(10, 3));
