@@ -57,6 +57,9 @@ plant layers engine/model/planted.cpp '  #  include "app/cli/planted.h"'
 plant layers reference/planted.cpp '#include "kernels/cpu/cpu_lane.h"'
 plant layers reference/planted.cpp '#include "engine/cache/cache_layout.h"'
 plant layers reference/planted.h '#include "register.h"'
+echo '// planted' >"$work/tree/engine/model/local.inc"
+plant layers engine/model/planted.cpp '#include "local.inc"'
+rm "$work/tree/engine/model/local.inc"
 plant layers engine/model/planted.cpp '#include <torch/torch.h>'
 plant layers tests/unit/engine/planted.cpp '#include <ATen/ATen.h>'
 plant layers app/common/planted.cpp '#include <imgui.h>'
