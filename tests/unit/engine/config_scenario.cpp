@@ -29,7 +29,8 @@ class Scenarios : public ::testing::Test {
       "profile": "deepseek", "pool_blocks": 600, "token_budget": 64, "max_requests": 3,
       "decode_steps": 5,
       "requests": [
-        {"name": "file", "text_file": "prompt.txt", "offset": 10, "tokens": 300, "max_new_tokens": 9},
+        {"name": "file", "text_file": "prompt.txt", "offset": 10, "tokens": 300,
+         "max_new_tokens": 9},
         {"name": "inline", "text": "Hello", "max_new_tokens": 2}
       ]})");
   }
