@@ -44,6 +44,13 @@ json result_json(const TapResult& r) {
             {"tolerance", r.tolerance},
             {"budget_used", number(r.budget_used)},
             {"verdict", verdict_name(r.verdict)}};
+  if (r.selection) {
+    j["selection"] = {{"tokens", r.selection->tokens},
+                      {"entries", r.selection->entries},
+                      {"margin", number(r.selection->margin)},
+                      {"score_difference", number(r.selection->score_difference)},
+                      {"unexplained", r.selection->unexplained}};
+  }
   if (r.worst) {
     j["worst"] = {{"index", r.worst->index},
                   {"value", number(r.worst->value)},
@@ -60,8 +67,13 @@ json located(const TapResult& r) {
 }
 
 json step_json(const StepRecord& step) {
-  json j = {{"step", step.step},       {"tokens", step.tokens},   {"decode_only", step.decode_only},
-            {"seconds", step.seconds}, {"sampled", step.sampled}, {"timings", json::array()},
+  json j = {{"step", step.step},
+            {"tokens", step.tokens},
+            {"decode_only", step.decode_only},
+            {"seconds", step.seconds},
+            {"wall_seconds", step.wall_seconds},
+            {"sampled", step.sampled},
+            {"timings", json::array()},
             {"taps", json::array()}};
   for (const OpTiming& t : step.timings) {
     j["timings"].push_back({{"op", as_op_find(t.op)->name},
@@ -194,6 +206,13 @@ json make_report(const Scenario& scenario, const RunOptions& options, const RunR
   for (const StepRecord& step : result.steps) steps.push_back(step_json(step));
   json near_ties = json::array();
   for (const TapResult& r : result.summary.near_ties) near_ties.push_back(located(r));
+  json selections = json::array();
+  for (const TapResult& r : result.summary.selections) {
+    json j = result_json(r)["selection"];
+    j["step"] = r.step;
+    j["layer"] = layer_number(r.layer);
+    selections.push_back(std::move(j));
+  }
   json drift = json::array();
   for (const LayerDrift& d : result.summary.drift) {
     drift.push_back({{"layer", d.layer}, {"cosine", number(d.cosine)}, {"step", d.step}});
@@ -213,7 +232,8 @@ json make_report(const Scenario& scenario, const RunOptions& options, const RunR
             {"wall_seconds", result.wall_seconds},
             {"peak_bytes", result.peak_bytes}}},
           {"distributions", distributions_json(result.distributions)},
-          {"free_running", {{"limit", result.summary.drift_limit}, {"layers", drift}}},
+          {"free_running",
+           {{"limit", result.summary.drift_limit}, {"layers", drift}, {"selections", selections}}},
           {"near_ties", near_ties},
           {"steps", steps},
           {"summary", summary_json(result.summary)}};

@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "app/common/report.h"
+#include "engine/session/layer_ops.h"
 
 namespace attnscope {
 namespace {
@@ -62,6 +64,18 @@ double abs_of(const json& figures) {
 
 std::string cell(double v) { return v < 0 ? "-" : v == 0 ? "0" : fmt::format("{:.1e}", v); }
 
+// Place of an op in causal order: before the layers, the ops of a layer that has all, after them.
+int causal_rank(const std::string& op) {
+  static const std::vector<std::string> kOrder = [] {
+    std::vector<std::string> order;
+    for (int id = 0; id <= AS_OP_C128_INDEX; ++id) order.emplace_back(as_op_find(id)->name);
+    for (as_op_id id : layer_ops(LayerType::kC4A)) order.emplace_back(as_op_find(id)->name);
+    for (as_op_id id : head_ops()) order.emplace_back(as_op_find(id)->name);
+    return order;
+  }();
+  return static_cast<int>(std::find(kOrder.begin(), kOrder.end(), op) - kOrder.begin());
+}
+
 std::vector<Row> rows_of(const json& report) {
   std::vector<Row> rows;
   std::map<std::pair<std::string, std::string>, std::size_t> index;
@@ -84,6 +98,13 @@ std::vector<Row> rows_of(const json& report) {
       if (severity(verdict) > severity(row.verdict)) row.verdict = verdict;
     }
   }
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
+    return causal_rank(a.op) < causal_rank(b.op);
+  });
+  // Rows read come before rows written.
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
+    return a.op == b.op && a.tap.ends_with(".read") && !b.tap.ends_with(".read");
+  });
   return rows;
 }
 
@@ -135,6 +156,34 @@ std::string drift(const json& report, const Paint& paint) {
                                   : fmt::format("{:.1e}", layer.at("cosine").get<double>());
     out += fmt::format("  layer {:<3} {}  worst in step {}\n", layer.at("layer").get<int>(),
                        paint(bad ? "31;1" : "32", value), layer.at("step").get<std::int64_t>());
+  }
+  return out;
+}
+
+std::string selections(const json& report, const Paint& paint) {
+  const json& all = report.at("free_running").at("selections");
+  if (all.empty()) return "";
+  std::int64_t tokens = 0, entries = 0, unexplained = 0;
+  for (const json& s : all) {
+    tokens += s.at("tokens").get<std::int64_t>();
+    entries += s.at("entries").get<std::int64_t>();
+    unexplained += s.at("unexplained").get<std::int64_t>();
+  }
+  std::string out = fmt::format(
+      "free-running selection: {} entries of {} tokens differ from ref.sim's; {}\n", entries,
+      tokens,
+      unexplained == 0 ? paint("35", "near-ties, all within the inherited score differences")
+                       : paint("31;1", fmt::format("{} tokens beyond them", unexplained)));
+  std::size_t shown = 0;
+  for (const json& s : all) {
+    if (++shown > 6) return out + fmt::format("  and {} more in the report\n", all.size() - 6);
+    out += fmt::format(
+        "  step {:<4} layer {:<3} {:>3} entries, {} tokens, margin up to {:.1e}, scores differ "
+        "by "
+        "up to {:.1e}\n",
+        s.at("step").get<std::int64_t>(), s.at("layer").get<int>(),
+        s.at("entries").get<std::int64_t>(), s.at("tokens").get<std::int64_t>(),
+        s.at("margin").get<double>(), s.at("score_difference").get<double>());
   }
   return out;
 }
@@ -213,8 +262,8 @@ std::string format_report(const json& report, bool colour) {
       report.at("model").at("layers").size(), scenario.at("requests").size(),
       scenario.at("profile").get<std::string>(), report.at("lanes").get<std::string>(),
       report.at("references").get<std::string>());
-  return out + table(report, paint) + drift(report, paint) + near_ties(report, paint) +
-         distributions(report) + summary(report, paint);
+  return out + table(report, paint) + drift(report, paint) + selections(report, paint) +
+         near_ties(report, paint) + distributions(report) + summary(report, paint);
 }
 
 }  // namespace attnscope

@@ -25,6 +25,10 @@ bool has_type(const ModelConfig& config, LayerType type) {
   return false;
 }
 
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 template <class T>
 as_tensor tensor1(std::vector<T>& v) {
   return make_tensor(v.data(), {static_cast<std::int64_t>(v.size())});
@@ -118,6 +122,15 @@ Result<void> Session::begin() {
 
 Result<void> Session::op() {
   if (finished()) return {};
+  const auto start = std::chrono::steady_clock::now();
+  const std::size_t complete = history_.size();
+  auto ok = run_next();
+  const double elapsed = seconds_since(start);
+  (history_.size() > complete ? history_.back() : current_).wall_seconds += elapsed;
+  return ok;
+}
+
+Result<void> Session::run_next() {
   if (!in_step_) {
     if (auto ok = begin(); !ok) return ok;
   }
@@ -258,7 +271,7 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
   call.host = &host_;
   const auto start = std::chrono::steady_clock::now();
   const std::int32_t status = lanes_.function(id)(params.data(), &call, &error);
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  const double elapsed = seconds_since(start);
   const int published = layer < 0 ? -1 : parts_.config.layers[static_cast<std::size_t>(layer)];
   if (status != AS_OK) {
     return Error{
@@ -270,8 +283,8 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
     metadata_.free_after.resize(static_cast<std::size_t>(host_.free_count));
     params.get<as_block_tables_params>().free_after = tensor1(metadata_.free_after);
   }
-  current_.seconds += elapsed.count();
-  current_.timings.push_back({id, published, elapsed.count() * 1e6});
+  current_.seconds += elapsed;
+  current_.timings.push_back({id, published, elapsed * 1e6});
   auto ok = verifier_->after(layer, params, lane);
   last_params_ = params;
   ran_any_ = true;

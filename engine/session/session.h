@@ -51,6 +51,7 @@ struct StepRecord {
   std::int64_t tokens = 0;   // computed in this step
   bool decode_only = false;  // every live request had finished its prefill
   double seconds = 0;        // ops alone, without references
+  double wall_seconds = 0;   // with references and comparison
   std::vector<OpTiming> timings;
   std::vector<TapResult> results;
   std::vector<std::int32_t> sampled;  // by request row, -1 = none
@@ -113,6 +114,7 @@ class Session {
   Session();
 
   Result<void> begin();
+  Result<void> run_next();
   Result<void> run_before_op(as_op_id op);
   Result<void> run_op(as_op_id op, int layer, OpParams& params);
   void finish_step();

@@ -320,12 +320,10 @@ void Verifier::measure_free(const OpParams& params, const as_tap_info& tap,
   const as_tensor& value = params.tensor(tap.offset);
   const as_tensor& sim = free_sim_->last.tensor(tap.offset);
   if (op == AS_OP_INDEXER_TOPK) {
-    const auto* lens = at<std::int32_t>(params.get<as_indexer_topk_params>().lens);
-    Tolerance sets;
-    sets.score_rel = 1;
-    const Comparison c =
-        compare_top_k(value, sim, params.get<as_indexer_topk_params>().logits, lens, sets);
-    result.inherited = c.figures;
+    const auto& p = params.get<as_indexer_topk_params>();
+    const auto& q = free_sim_->last.get<as_indexer_topk_params>();
+    result.selection =
+        selection_drift(p.indices, p.logits, q.indices, q.logits, at<std::int32_t>(p.lens));
     return;
   }
   if (!is_float(value.dtype) || !is_float(sim.dtype)) return;

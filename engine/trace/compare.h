@@ -38,6 +38,13 @@ Comparison compare_top_k(const as_tensor& indices, const as_tensor& reference,
                          const as_tensor& logits, const std::int32_t* lens,
                          const Tolerance& tolerance);
 
+// Free-running selections [T,K] of the engine and ref.sim, with the scores each one selected by.
+// A swap is explained when its margin is at most twice the largest difference of the token's
+// scores.
+SelectionDrift selection_drift(const as_tensor& indices, const as_tensor& logits,
+                               const as_tensor& sim_indices, const as_tensor& sim_logits,
+                               const std::int32_t* lens);
+
 // Figures only, no rule: float taps.
 ErrorFigures measure(const as_tensor& a, const as_tensor& b, const TapMask& mask);
 

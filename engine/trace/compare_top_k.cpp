@@ -44,6 +44,25 @@ double score(const as_tensor& logits, std::int64_t token, std::int32_t entry) {
   return entry >= 0 && entry < logits.shape[1] ? element(logits, token, entry) : kInfinity;
 }
 
+// Members of one sorted set only.
+struct Swap {
+  std::vector<std::int32_t> ours, theirs;
+
+  Swap(const std::vector<std::int32_t>& a, const std::vector<std::int32_t>& b) {
+    std::set_difference(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(ours));
+    std::set_difference(b.begin(), b.end(), a.begin(), a.end(), std::back_inserter(theirs));
+  }
+  std::size_t size() const { return std::max(ours.size(), theirs.size()); }
+
+  // The best entry left out against the worst one taken in its place, never below 0.
+  double margin(const as_tensor& logits, std::int64_t token) const {
+    double best_lost = -kInfinity, worst_taken = kInfinity;
+    for (std::int32_t e : theirs) best_lost = std::max(best_lost, score(logits, token, e));
+    for (std::int32_t e : ours) worst_taken = std::min(worst_taken, score(logits, token, e));
+    return std::max(0.0, best_lost - worst_taken);
+  }
+};
+
 }  // namespace
 
 Comparison compare_top_k(const as_tensor& indices, const as_tensor& reference,
@@ -57,27 +76,19 @@ Comparison compare_top_k(const as_tensor& indices, const as_tensor& reference,
     std::vector<std::int32_t> ours = members(indices, token, lens[token], &complaint);
     std::vector<std::int32_t> theirs = members(reference, token, lens[token], &reference_complaint);
     out.elements += indices.shape[1];
-    std::vector<std::int32_t> only_ours, only_theirs;
-    std::set_difference(ours.begin(), ours.end(), theirs.begin(), theirs.end(),
-                        std::back_inserter(only_ours));
-    std::set_difference(theirs.begin(), theirs.end(), ours.begin(), ours.end(),
-                        std::back_inserter(only_theirs));
-    const auto swapped = std::max(only_ours.size(), only_theirs.size());
+    const Swap swap(ours, theirs);
+    const auto swapped = swap.size();
     out.figures.differing += static_cast<std::int64_t>(swapped);
     if (complaint.empty() && swapped == 0) continue;
     out.equal = false;
     double used = kInfinity;
-    if (complaint.empty() && only_ours.size() == only_theirs.size()) {
+    if (complaint.empty() && swap.ours.size() == swap.theirs.size()) {
       double scale = 0;
       for (std::int32_t c = 0; c < lens[token]; ++c) {
         const double s = std::fabs(score(logits, token, c));
         if (std::isfinite(s)) scale = std::max(scale, s);
       }
-      // The best entry left out against the worst one taken in its place.
-      double best_lost = -kInfinity, worst_taken = kInfinity;
-      for (std::int32_t e : only_theirs) best_lost = std::max(best_lost, score(logits, token, e));
-      for (std::int32_t e : only_ours) worst_taken = std::min(worst_taken, score(logits, token, e));
-      const double margin = std::max(0.0, best_lost - worst_taken);
+      const double margin = swap.margin(logits, token);
       out.figures.max_abs = std::max(out.figures.max_abs, margin);
       used = margin == 0 ? 0 : margin / (tolerance.score_rel * scale);
       complaint = fmt::format("token {}: {} of {} entries differ, margin {:.3g}", token, swapped,
@@ -87,14 +98,40 @@ Comparison compare_top_k(const as_tensor& indices, const as_tensor& reference,
       worst = used;
       out.note = complaint;
       out.worst = {{token, 0},
-                   only_ours.empty() ? -1.0 : only_ours.front(),
-                   only_theirs.empty() ? -1.0 : only_theirs.front()};
+                   swap.ours.empty() ? -1.0 : swap.ours.front(),
+                   swap.theirs.empty() ? -1.0 : swap.theirs.front()};
     }
   }
   out.budget_used = worst;
   out.within = worst <= 1;
   out.near_tie = !out.equal && out.within;
   return out;
+}
+
+SelectionDrift selection_drift(const as_tensor& indices, const as_tensor& logits,
+                               const as_tensor& sim_indices, const as_tensor& sim_logits,
+                               const std::int32_t* lens) {
+  SelectionDrift drift;
+  std::string ignored;
+  for (std::int64_t token = 0; token < indices.shape[0]; ++token) {
+    const Swap swap(members(indices, token, lens[token], &ignored),
+                    members(sim_indices, token, lens[token], &ignored));
+    if (swap.size() == 0) continue;
+    ++drift.tokens;
+    drift.entries += static_cast<std::int64_t>(swap.size());
+    double difference = 0;
+    for (std::int32_t c = 0; c < lens[token]; ++c) {
+      difference =
+          std::max(difference, std::fabs(score(logits, token, c) - score(sim_logits, token, c)));
+    }
+    const double margin = swap.margin(sim_logits, token);
+    if (margin >= drift.margin) {
+      drift.margin = margin;
+      drift.score_difference = difference;
+    }
+    if (margin > 2 * difference) ++drift.unexplained;
+  }
+  return drift;
 }
 
 }  // namespace attnscope

@@ -37,6 +37,7 @@ Summary summarise(const std::vector<TapResult>& results, double drift_limit) {
     ++summary.counts[static_cast<std::size_t>(result.verdict)];
     if (result.verdict == Verdict::kWrong && !summary.first_wrong) summary.first_wrong = result;
     if (result.verdict == Verdict::kNearTie) summary.near_ties.push_back(result);
+    if (result.selection && result.selection->tokens > 0) summary.selections.push_back(result);
     if (result.op != AS_OP_RESIDUAL || !result.inherited) continue;
     auto drift = std::find_if(summary.drift.begin(), summary.drift.end(),
                               [&](const LayerDrift& d) { return d.layer == result.layer; });

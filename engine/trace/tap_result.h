@@ -29,6 +29,15 @@ struct ErrorFigures {
   std::int64_t differing = 0;  // elements (or list members) that are not bit equal
 };
 
+// Free-running selection: where the engine and ref.sim, each on its own history, chose differently.
+struct SelectionDrift {
+  std::int64_t tokens = 0;       // tokens with any difference
+  std::int64_t entries = 0;      // swapped entries in all
+  double margin = 0;             // widest score gap of a swap, ref.sim's scores
+  double score_difference = 0;   // inherited difference of the scores of that token, largest
+  std::int64_t unexplained = 0;  // tokens whose margin exceeds twice that difference
+};
+
 struct WorstElement {
   std::vector<std::int64_t> index;  // along the tap's axes
   double value = 0;
@@ -47,6 +56,7 @@ struct TapResult {
   std::optional<ErrorFigures> introduced;    // forced: engine vs ref.sim on the engine's inputs
   std::optional<ErrorFigures> inherited;     // free-running: engine vs ref.sim on its own history
   std::optional<ErrorFigures> quantisation;  // ref.sim vs ref.exact
+  std::optional<SelectionDrift> selection;   // top-k taps, free-running
   std::string tolerance;                     // class in the tolerance file
   double budget_used = 0;                    // worst / tolerance; above 1 = wrong
   Verdict verdict = Verdict::kNotCompared;
@@ -66,6 +76,7 @@ struct Summary {
   std::array<std::int64_t, kVerdicts> counts{};
   std::optional<TapResult> first_wrong;
   std::vector<TapResult> near_ties;
+  std::vector<TapResult> selections;  // free-running selections that differ
   std::vector<LayerDrift> drift;
   double drift_limit = 0;
   bool diverged = false;  // a layer's drift is beyond the limit
