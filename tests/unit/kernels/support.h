@@ -92,6 +92,7 @@ class PagedCache {
   const as_cache& view() const { return view_; }
   as_row_address row(std::int64_t slot) const { return as_cache_row(&view_, slot); }
   std::vector<unsigned char>& bytes() { return bytes_; }
+  const std::vector<unsigned char>& bytes() const { return bytes_; }
 
   void put(std::int64_t slot, const float* values) {
     const as_row_address to = row(slot);
