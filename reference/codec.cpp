@@ -56,10 +56,6 @@ std::uint16_t bf16_bits(double x) {
   return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16);
 }
 
-double bf16_value(std::uint16_t bits) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
-}
-
 std::uint8_t e4m3_code(double x) {
   if (std::isnan(x)) return 0x7F;
   const double magnitude = std::min(std::fabs(x), 448.0);

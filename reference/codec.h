@@ -2,13 +2,16 @@
 // Arithmetic in float64, where every value of these formats and every scaled value is exact.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 namespace attnscope::reference {
 
 // bf16: upper half of a binary32.
 std::uint16_t bf16_bits(double x);  // to nearest even
-double bf16_value(std::uint16_t bits);
+inline double bf16_value(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
 
 // e4m3fn: bias 7, largest 448, no infinities, NaN 0x7F and 0xFF. Encoding is to nearest even and
 // saturates at +-448; NaN gives 0x7F.

@@ -20,7 +20,7 @@ void linear(const as_linear_params& p, const Precision& precision, bool bf16) {
   if (tokens == 0) return;
 
   const DenseInput input(x);
-  const Weight weight(p.weight);
+  Weight weight(p.weight);
   std::vector<double> block(static_cast<std::size_t>(tokens * weight.block()));
   for (std::int64_t begin = 0; begin < y.cols(); begin += weight.block()) {
     const std::int64_t end = std::min(begin + weight.block(), y.cols());

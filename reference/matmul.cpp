@@ -2,15 +2,12 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
 #include <c10/core/InferenceMode.h>
 #include <dlfcn.h>
 
 #include <algorithm>
-
-#include "reference/tensors.h"
 
 namespace attnscope::reference {
 
@@ -22,17 +19,6 @@ constexpr std::int64_t kConvertedBytes = std::int64_t{2} << 20;
 
 at::Tensor view(const double* data, std::int64_t rows, std::int64_t cols) {
   return at::from_blob(const_cast<double*>(data), {rows, cols}, at::kDouble);
-}
-
-at::ScalarType scalar_type(std::int32_t dtype) {
-  switch (dtype) {
-    case AS_F64:
-      return at::kDouble;
-    case AS_F32:
-      return at::kFloat;
-    default:
-      return at::kBFloat16;
-  }
 }
 
 }  // namespace
@@ -51,34 +37,20 @@ void matmul(const double* a, const double* b, double* c, std::int64_t m, std::in
   at::mm_out(out, view(a, m, k), view(b, k, n));
 }
 
-struct Weight::Impl {
-  at::Tensor stored;     // [out,in] as given
-  at::Tensor converted;  // [block,in] float64: the rows in use; undefined when stored as float64
-};
-
-Weight::Weight(const as_tensor& weight) : impl_(std::make_unique<Impl>()) {
-  check(weight, "weight", Kind::kFloat, {kAny, kAny});
-  const std::int64_t out = weight.shape[0];
-  const std::int64_t in = weight.shape[1];
-  const c10::InferenceMode inference;
-  impl_->stored = at::from_blob(weight.data, {out, in}, {weight.stride[0], weight.stride[1]},
-                                scalar_type(weight.dtype));
-  block_ = std::clamp<std::int64_t>(kConvertedBytes / (8 * std::max<std::int64_t>(in, 1)), 1,
-                                    std::max<std::int64_t>(out, 1));
-  if (weight.dtype != AS_F64) impl_->converted = at::empty({block_, in}, at::kDouble);
-}
-
-Weight::~Weight() = default;
+Weight::Weight(const as_tensor& weight)
+    : stored_(weight, "weight", {kAny, kAny}),
+      block_(std::clamp<std::int64_t>(
+          kConvertedBytes / (8 * std::max<std::int64_t>(stored_.cols(), 1)), 1,
+          std::max<std::int64_t>(stored_.rows(), 1))),
+      converted_(static_cast<std::size_t>(block_ * stored_.cols())) {}
 
 void Weight::multiply(const double* x, std::int64_t m, std::int64_t begin, std::int64_t end,
-                      double* y) const {
-  const c10::InferenceMode inference;
-  at::Tensor rows = impl_->stored.slice(0, begin, end);
-  if (impl_->converted.defined()) {
-    rows = impl_->converted.slice(0, 0, end - begin).copy_(rows);
+                      double* y) {
+  const std::int64_t in = stored_.cols();
+  for (std::int64_t row = begin; row < end; ++row) {
+    stored_.load(row, converted_.data() + (row - begin) * in);
   }
-  at::Tensor out = view(y, m, end - begin);
-  at::mm_out(out, view(x, m, rows.size(1)), rows.t());
+  matmul_transposed(x, converted_.data(), y, m, end - begin, in);
 }
 
 void set_matmul_threads(int n) {

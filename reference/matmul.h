@@ -2,9 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <vector>
 
 #include "kernels/params/tensor.h"
+#include "reference/tensors.h"
 
 namespace attnscope::reference {
 
@@ -21,19 +22,15 @@ void matmul(const double* a, const double* b, double* c, std::int64_t m, std::in
 class Weight {
  public:
   explicit Weight(const as_tensor& weight);
-  ~Weight();
-  Weight(const Weight&) = delete;
-  Weight& operator=(const Weight&) = delete;
 
   // Output rows to ask for at once at most.
   std::int64_t block() const { return block_; }
-  void multiply(const double* x, std::int64_t m, std::int64_t begin, std::int64_t end,
-                double* y) const;
+  void multiply(const double* x, std::int64_t m, std::int64_t begin, std::int64_t end, double* y);
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
-  std::int64_t block_ = 0;
+  FloatRows stored_;
+  std::int64_t block_;
+  std::vector<double> converted_;  // [block,in]
 };
 
 void set_matmul_threads(int n);  // 0 = libtorch's default

@@ -2,18 +2,16 @@
 // where the contract says, accumulates in float64).
 //
 // They take the params structs of kernels/params with these conventions:
-//   * inputs of any dtype; outputs F64, or the kernel dtype (then rounded to it). Integer outputs
-//   as
-//     in the struct. Caches are AS_LOGICAL only: U8 records, or F32/F64 plain values.
+//   * inputs of any dtype; outputs F64, or the kernel dtype (then rounded to it); integer outputs
+//     as in the struct. Caches are AS_LOGICAL only: U8 records, or F32/F64 plain values.
 //   * output caches: U8 takes quantised records, F32/F64 state rows take values that ref.sim rounds
 //     to fp32. Other rows in F64: ref.exact writes the values unquantised, ref.sim writes what
 //     reading back its quantised record gives.
 //   * block tables: where an op takes rows_per_block (block size), 0 means logical rows,
 //     table[r][0] + position, as in a logical cache.
 //   * indexer_q with F64 q: q holds the row's values and weights carry no scale.
-//   * as_rope: the numbers are used, not the table (ref.sim rebuilds the fp32 table, ref.exact
-//   works
-//     in float64).
+//   * as_rope: the numbers are used, not the table (ref.sim rebuilds the fp32 table row by row,
+//     ref.exact works in float64).
 //   * rows that an op masks (slot -1, columns beyond lens) are left untouched; index rows are
 //     written in full, -1 included.
 // No exception leaves a lane. Matrix products go to the BLAS of libtorch: another number of threads
