@@ -4,8 +4,6 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/cpu/simd/simd.h"
-
 namespace attnscope::cpu {
 
 inline float inverse_rms(float sum_squares, std::int64_t n, double eps) {

@@ -1,5 +1,5 @@
-// The ops of the CPU lane. Each checks its params completely before it writes anything; the params
-// head has been checked by the caller.
+// The ops of the CPU lane. Each checks its params completely before it writes a row of a cache; the
+// params head has been checked by the caller.
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,7 @@
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/simd/simd.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope::cpu {
