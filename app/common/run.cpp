@@ -76,7 +76,7 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
       if (session.finished()) return false;
       if (options.steps)
         return static_cast<std::int64_t>(session.history().size()) < *options.steps;
-      return result.decode_steps < wanted_decode;
+      return !session.decoding() || result.decode_steps < wanted_decode;
     };
     while (more()) {
       const std::size_t step = session.history().size();

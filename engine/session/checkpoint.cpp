@@ -59,6 +59,9 @@ Result<void> Session::seek(const Cursor& target) {
       nearest = c.get();
     }
   }
+  if (nearest == nullptr) {
+    return bad_input(fmt::format("no step {} to go to", target.step), "steps count from 0");
+  }
   // Going forward needs no checkpoint unless one lies between here and there.
   const bool ahead = target.step > cursor_.step || (target.step == cursor_.step && !in_step_);
   if (!ahead || nearest->step > cursor_.step) restore(*nearest);

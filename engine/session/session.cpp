@@ -52,8 +52,14 @@ Result<std::unique_ptr<Session>> Session::create(const Scenario& scenario,
   SessionParts& parts = s->parts_;
   parts.tolerances = std::move(*tolerances);
   parts.config = scenario.model;
-  parts.sim = registry.find("ref.sim");
-  parts.exact = registry.find("ref.exact");
+  // Copies: the registry need not outlive the session.
+  const auto own = [&](const char* name, as_lane& copy) -> const as_lane* {
+    const as_lane* lane = registry.find(name);
+    if (lane != nullptr) copy = *lane;
+    return lane != nullptr ? &copy : nullptr;
+  };
+  parts.sim = own("ref.sim", s->sim_lane_);
+  parts.exact = own("ref.exact", s->exact_lane_);
   if (options.references != References::kNone && (parts.sim == nullptr || parts.exact == nullptr)) {
     return Error{AS_NO_ENVIRONMENT, "this build has no references",
                  "build with libtorch, or use --references none"};
@@ -282,6 +288,7 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
   if (id == AS_OP_BLOCK_TABLES) {
     metadata_.free_after.resize(static_cast<std::size_t>(host_.free_count));
     params.get<as_block_tables_params>().free_after = tensor1(metadata_.free_after);
+    poison_new_blocks();
   }
   current_.seconds += elapsed;
   current_.timings.push_back({id, published, elapsed * 1e6});
@@ -289,6 +296,16 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
   last_params_ = params;
   ran_any_ = true;
   return ok;
+}
+
+void Session::poison_new_blocks() {
+  const StepMetadata& m = metadata_;
+  for (std::size_t table = 0; table < m.counts.size(); ++table) {
+    for (std::int32_t i = m.counts_before[table]; i < m.counts[table]; ++i) {
+      slab_->poison(
+          m.tables[table * static_cast<std::size_t>(m.columns) + static_cast<std::size_t>(i)]);
+    }
+  }
 }
 
 void Session::advance_cursor() {

@@ -117,6 +117,9 @@ class Session {
   Result<void> run_next();
   Result<void> run_before_op(as_op_id op);
   Result<void> run_op(as_op_id op, int layer, OpParams& params);
+  // A block starts as NaN for its new owner: a read of a row nobody wrote shows, and a replay meets
+  // the same bytes as the first run.
+  void poison_new_blocks();
   void finish_step();
   void embed();
   void advance_cursor();
@@ -124,6 +127,7 @@ class Session {
   void restore(const Checkpoint& checkpoint);
 
   SessionParts parts_;
+  as_lane sim_lane_{}, exact_lane_{};
   std::vector<std::vector<float>> rope_tables_;
   std::unique_ptr<Threads> threads_;
   LaneSelector lanes_;

@@ -17,9 +17,11 @@ Slab::Slab(const CacheLayout& layout, std::int64_t num_blocks)
   const auto bytes = static_cast<std::size_t>(as_round_up(num_blocks_ * stride_, 64));
   memory_.reset(static_cast<std::uint8_t*>(std::aligned_alloc(64, bytes)));
   if (!memory_) throw std::bad_alloc();
-  // 0xFF is NaN in every format stored here (e4m3fn, bf16, fp32, UE8M0): a row that is read without
-  // having been written shows.
-  std::memset(memory_.get(), 0xFF, bytes);
+  for (std::int64_t id = 0; id < num_blocks_; ++id) poison(id);
+}
+
+void Slab::poison(std::int64_t id) {
+  std::memset(block(id), 0xFF, static_cast<std::size_t>(stride_));
 }
 
 as_cache Slab::cache(const CacheSpec& spec) const {

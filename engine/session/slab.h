@@ -17,6 +17,8 @@ class Slab {
   as_cache cache(const CacheSpec& spec) const;
   std::int64_t num_blocks() const { return num_blocks_; }
   std::int64_t block_stride() const { return stride_; }
+  // Fills a block with 0xFF: NaN in every format stored here (e4m3fn, bf16, fp32, UE8M0).
+  void poison(std::int64_t id);
   std::uint8_t* block(std::int64_t id) const { return memory_.get() + id * stride_; }
 
  private:

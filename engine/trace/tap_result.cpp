@@ -1,6 +1,7 @@
 #include "engine/trace/tap_result.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace attnscope {
 
@@ -45,7 +46,7 @@ Summary summarise(const std::vector<TapResult>& results, double drift_limit) {
       drift = summary.drift.insert(drift, {result.layer, -1.0, 0});
     }
     // A NaN difference is the worst there is.
-    if (!(result.inherited->cosine <= drift->cosine)) {
+    if (!std::isnan(drift->cosine) && !(result.inherited->cosine <= drift->cosine)) {
       drift->cosine = result.inherited->cosine;
       drift->step = result.step;
     }

@@ -1,0 +1,287 @@
+// The command line as a user meets it: output, files, exit codes, bad input.
+#include "app/cli/cli.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace attnscope {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+struct Outcome {
+  int code;
+  std::string out, err;
+};
+
+class Cli : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("attnscope-cli-" + std::to_string(getpid()));
+    fs::create_directories(folder_);
+    setenv("ATTNSCOPE_ASSETS", ATTNSCOPE_SOURCE_DIR "/assets", 1);
+  }
+  void TearDown() override {
+    fs::permissions(folder_, fs::perms::owner_all);
+    fs::remove_all(folder_);
+  }
+
+  static Outcome run(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "attnscope");
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    const int code = run_cli(arguments);
+    std::fflush(stdout);
+    return {code, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr()};
+  }
+
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name) << text;
+    return (folder_ / name).string();
+  }
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  static std::string read(const std::string& file) {
+    std::ostringstream text;
+    text << std::ifstream(file).rdbuf();
+    return text.str();
+  }
+
+  // A scenario that runs in a fraction of a second.
+  std::string small(const std::string& extra_request = "", const std::string& extra = "") const {
+    return write("small.json",
+                 R"({"version": 1, "name": "small", "model": {"preset": "tiny"}, "pool_blocks": 200,
+                     "token_budget": 32, "max_requests": 4, "decode_steps": 2, )" +
+                     extra + R"("requests": [{"name": "a", "text": "some words to read",
+                     "max_new_tokens": 4})" +
+                     extra_request + "]}");
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(Cli, RunPrintsTheTableAndWritesAReportWhoseCountsAddUp) {
+  const Outcome o = run({"run", small(), "--report", path("r.json")});
+  EXPECT_EQ(o.code, 0) << o.err;
+  for (const char* text : {"sparse_attention", "verdict: ok", "free-running", "sink mass"}) {
+    EXPECT_NE(o.out.find(text), std::string::npos) << text;
+  }
+  const json report = json::parse(read(path("r.json")));
+  EXPECT_EQ(report.at("format"), "attnscope-report");
+  EXPECT_EQ(report.at("version"), 1);
+  const json& s = report.at("summary");
+  std::int64_t sum = 0;
+  for (const char* verdict :
+       {"equal", "rounding", "quantisation", "near_tie", "wrong", "not_compared"}) {
+    sum += s.at(verdict).get<std::int64_t>();
+  }
+  EXPECT_EQ(sum, s.at("taps").get<std::int64_t>());
+  EXPECT_EQ(s.at("wrong"), 0);
+  EXPECT_EQ(s.at("not_compared"), 0);
+  EXPECT_EQ(s.at("verdict"), "ok");
+  EXPECT_TRUE(s.at("first_wrong").is_null());
+  std::int64_t taps = 0;
+  for (const json& step : report.at("steps"))
+    taps += static_cast<std::int64_t>(step.at("taps").size());
+  EXPECT_EQ(taps, s.at("taps").get<std::int64_t>());
+  EXPECT_EQ(report.at("run").at("decode_steps"), 2);
+  const json& tap = report.at("steps")[0].at("taps")[0];
+  for (const char* key : {"layer", "op", "tap", "shape", "dtype", "introduced", "inherited",
+                          "quantisation", "tolerance", "budget_used", "verdict"}) {
+    EXPECT_TRUE(tap.contains(key)) << key;
+  }
+}
+
+TEST_F(Cli, StepsCountIterationsAndDecodeStepsCountDecode) {
+  const std::string file = small();
+  const auto steps = [&](std::vector<std::string> flags) {
+    std::vector<std::string> arguments = {"run", file, "--references", "none", "--json"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    const Outcome o = run(arguments);
+    EXPECT_EQ(o.code, 0) << o.err;
+    return json::parse(o.out).at("run");
+  };
+  EXPECT_EQ(steps({"--steps", "1"}).at("steps"), 1);
+  EXPECT_EQ(steps({"--steps", "0"}).at("steps"), 0);
+  EXPECT_EQ(steps({"--decode-steps", "1"}).at("decode_steps"), 1);
+  EXPECT_EQ(steps({"--decode-steps", "0"}).at("steps"), 1);  // the prefill alone
+  EXPECT_EQ(steps({}).at("decode_steps"), 2);                // the scenario's own
+}
+
+TEST_F(Cli, WithoutReferencesEverythingIsNotCompared) {
+  const Outcome o = run({"run", small(), "--references", "none", "--json"});
+  EXPECT_EQ(o.code, 0);
+  const json s = json::parse(o.out).at("summary");
+  EXPECT_EQ(s.at("taps"), s.at("not_compared"));
+  EXPECT_EQ(s.at("verdict"), "not_compared");
+}
+
+TEST_F(Cli, AMutantEndsWithOneAndNamesTheOp) {
+  const std::string file =
+      small(R"(, {"name": "b", "max_new_tokens": 2, "text": ")" + std::string(180, 'w') + "\"}");
+  const Outcome o = run({"run", file, "--lane", "mutant:window_off_by_one"});
+  EXPECT_EQ(o.code, 1);
+  EXPECT_NE(o.out.find("first wrong: step"), std::string::npos) << o.out;
+  EXPECT_NE(o.out.find("op swa_index"), std::string::npos);
+}
+
+TEST_F(Cli, ReuseShowsTheKeptReportUntilSomethingChanges) {
+  const std::string file = small();
+  const std::vector<std::string> again = {"run", file, "--report", path("r.json"), "--reuse"};
+  const Outcome first = run(again);
+  EXPECT_EQ(first.out.find("kept result"), std::string::npos);
+  const Outcome second = run(again);
+  EXPECT_EQ(second.code, 0);
+  EXPECT_NE(second.out.find("kept result"), std::string::npos);
+  EXPECT_EQ(second.out.substr(0, first.out.find("report: ")),
+            first.out.substr(0, first.out.find("report: ")));
+  small(R"(, {"name": "b", "text": "x", "max_new_tokens": 1})");
+  EXPECT_EQ(run(again).out.find("kept result"), std::string::npos);
+  write("r.json", "{broken");
+  EXPECT_EQ(run(again).out.find("kept result"), std::string::npos);
+}
+
+TEST_F(Cli, OpsListsEveryOpWithLanesReferencesAndTests) {
+  const Outcome o = run({"ops", "--json"});
+  EXPECT_EQ(o.code, 0);
+  const json ops = json::parse(o.out).at("ops");
+  EXPECT_EQ(ops.size(), 30u);
+  for (const json& op : ops) {
+    EXPECT_FALSE(op.at("taps").empty());
+    EXPECT_EQ(op.at("references"), (json{"ref.exact", "ref.sim"})) << op.at("id");
+    EXPECT_EQ(op.at("lanes")[0], "cpu") << op.at("id");
+    EXPECT_FALSE(op.at("tests").empty()) << op.at("id") << " has no test";
+  }
+  EXPECT_NE(run({"ops"}).out.find("q_rope_kv_insert"), std::string::npos);
+}
+
+TEST_F(Cli, ModelDescribeTellsDimensionsGroupsAndBytes) {
+  const Outcome o = run({"model", "describe", "v4-flash", "--layers", "0,2,3,4", "--json"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  const json m = json::parse(o.out);
+  EXPECT_EQ(m.at("hidden"), 4096);
+  EXPECT_EQ(m.at("groups").size(), 5u);
+  EXPECT_EQ(m.at("block_stride_bytes"), 93888);
+  EXPECT_EQ(
+      json::parse(run({"model", "describe", "v4-flash", "--json"}).out).at("block_stride_bytes"),
+      1002240);
+  EXPECT_NE(run({"model", "describe", "tiny"}).out.find("C128A"), std::string::npos);
+}
+
+TEST_F(Cli, DoctorNamesWhatItFound) {
+  const Outcome o = run({"doctor"});
+  EXPECT_EQ(o.code, 0);
+  for (const char* what : {"compiler", "libtorch", "SIMD", "GPU", "display", "BLAS"}) {
+    EXPECT_NE(o.out.find(what), std::string::npos) << what;
+  }
+  EXPECT_TRUE(json::parse(run({"doctor", "--json"}).out).is_array());
+}
+
+TEST_F(Cli, HelpIsNoError) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"--help"},
+                                             {"run", "--help"},
+                                             {"ops", "--help"},
+                                             {"model", "describe", "--help"},
+                                             {"doctor", "--help"},
+                                             {"--version"}}) {
+    const Outcome o = run(arguments);
+    EXPECT_EQ(o.code, 0);
+    EXPECT_FALSE(o.out.empty());
+  }
+}
+
+TEST_F(Cli, WrongUsageEndsWithTwo) {
+  const std::string file = small();
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{},
+                                             {"walk"},
+                                             {"run"},
+                                             {"run", file, "--steps", "-1"},
+                                             {"run", file, "--decode-steps", "-3"},
+                                             {"run", file, "--steps", "many"},
+                                             {"run", file, "--steps", "1", "--decode-steps", "1"},
+                                             {"run", file, "--references", "all"},
+                                             {"run", file, "--profile", "sglang"},
+                                             {"run", file, "--lane", "gpu"},
+                                             {"run", file, "--lane", "topk=cpu"},
+                                             {"run", file, "--threads", "-1"},
+                                             {"run", file, "--unknown"},
+                                             {"model"}}) {
+    const Outcome o = run(arguments);
+    EXPECT_EQ(o.code, 2) << (arguments.empty() ? "nothing" : arguments.back());
+    EXPECT_FALSE(o.err.empty());
+  }
+}
+
+TEST_F(Cli, BadInputEndsWithThreeAndSaysWhatWhereAndWhatIsAllowed) {
+  struct Case {
+    std::string file;
+    std::vector<std::string> expected;
+  };
+  const auto scenario = [&](const std::string& name, const std::string& text) {
+    return write(name, text);
+  };
+  const std::string head = R"({"version": 1, "name": "x", "pool_blocks": 40, "token_budget": 32,
+                               "max_requests": 4, )";
+  const std::string requests = R"("requests": [{"name": "a", "text": "abc", "max_new_tokens": 2}])";
+  for (const Case& c : std::vector<Case>{
+           {path("absent.json"), {"absent.json"}},
+           {"no-such-scenario", {"no-such-scenario", "default"}},
+           {scenario("m1.json", "{\n  \"version\": 1,\n  oops\n}"), {"m1.json", "line 3"}},
+           {scenario("m2.json", head + R"("model": {"preset": "v5"}, )" + requests + "}"),
+            {"v5", "tiny", "v4-flash"}},
+           {scenario("m3.json",
+                     head + R"("model": {"preset": "tiny", "layers": [9]}, )" + requests + "}"),
+            {"9", "layer"}},
+           {scenario("m4.json",
+                     head + R"("model": {"preset": "tiny"}, "colour": "red", )" + requests + "}"),
+            {"m4.json", "colour"}},
+           {scenario("m5.json", head + R"("model": {"preset": "tiny"}, "requests": [{"name": "a",
+                     "text": ")" + std::string(9000, 'q') +
+                                    R"(", "max_new_tokens": 2}]})"),
+            {"a", "pool"}},
+           {scenario("m6.json", head + R"("model": {"preset": "tiny"}, "requests": [{"name": "a",
+                     "text": "abc", "max_new_tokens": -2}]})"),
+            {"max_new_tokens"}},
+           {scenario("m7.json", head + R"("model": {"config": "nowhere.json"}, )" + requests + "}"),
+            {"nowhere.json"}}}) {
+    const Outcome o = run({"run", c.file});
+    EXPECT_EQ(o.code, 3) << c.file << o.err;
+    for (const std::string& text : c.expected) {
+      EXPECT_NE(o.err.find(text), std::string::npos) << c.file << ": " << o.err;
+    }
+    EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << "one message: " << o.err;
+  }
+  EXPECT_EQ(run({"model", "describe", "v5"}).code, 3);
+  EXPECT_EQ(run({"model", "describe", "tiny", "--layers", "0,7"}).code, 3);
+}
+
+TEST_F(Cli, AnUnwritableReportIsSaidBeforeTheRunAndNothingIsLost) {
+  const std::string file = small();
+  const Outcome no_folder = run({"run", file, "--report", path("none/r.json")});
+  EXPECT_EQ(no_folder.code, 3);
+  EXPECT_NE(no_folder.err.find("does not exist"), std::string::npos);
+  EXPECT_TRUE(no_folder.out.empty());
+  EXPECT_EQ(run({"run", file, "--report", folder_.string()}).code, 3);
+  // A run that fails leaves the report that was there.
+  write("r.json", "precious");
+  EXPECT_EQ(run({"run", path("absent.json"), "--report", path("r.json")}).code, 3);
+  EXPECT_EQ(run({"run", file, "--lane", "gpu", "--report", path("r.json")}).code, 2);
+  EXPECT_EQ(read(path("r.json")), "precious");
+}
+
+TEST_F(Cli, ToleranceFilesAreChecked) {
+  const std::string file = small();
+  const Outcome o = run({"run", file, "--tolerances", write("t.json", "{\"version\": 1}")});
+  EXPECT_EQ(o.code, 3);
+  EXPECT_NE(o.err.find("classes"), std::string::npos) << o.err;
+}
+
+}  // namespace
+}  // namespace attnscope

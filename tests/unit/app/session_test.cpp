@@ -1,0 +1,293 @@
+// The session: stepping, going back, determinism, blame.
+#include "engine/session/session.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "app/common/wiring.h"
+#include "kernels/layout/records.h"
+#include "tests/unit/app/small_scenario.h"
+
+namespace attnscope {
+namespace {
+
+std::unique_ptr<Session> make(const Scenario& scenario, References references = References::kNone,
+                              std::vector<std::string> lanes = {"cpu"}, int threads = 2,
+                              std::int64_t checkpoint_every = 3) {
+  SessionOptions options;
+  options.references = references;
+  options.lanes = std::move(lanes);
+  options.threads = threads;
+  options.checkpoint_every = checkpoint_every;
+  auto session = Session::create(scenario, all_lanes(), options);
+  EXPECT_TRUE(session) << session.error().text();
+  return std::move(*session);
+}
+
+void finish(Session& session) {
+  while (!session.finished()) {
+    const auto ok = session.step();
+    ASSERT_TRUE(ok) << ok.error().text();
+  }
+}
+
+TEST(Session, EveryRequestGetsItsTokensAndAllBlocksComeBack) {
+  auto session = make(small_scenario());
+  finish(*session);
+  for (const Request& request : session->scheduler().requests()) {
+    EXPECT_EQ(request.state, RequestState::kFinished);
+    EXPECT_EQ(request.num_tokens(), request.max_len());
+  }
+  EXPECT_EQ(session->blocks().num_free(), session->blocks().num_blocks() - 1);
+  EXPECT_EQ(session->next_op(), AS_OP_COUNT);
+  EXPECT_TRUE(session->op());  // nothing to do is no error
+}
+
+TEST(Session, BytesDoNotDependOnThreads) {
+  std::map<int, std::uint64_t> digests;
+  for (int threads : {1, 2, 3, 5}) {
+    auto session = make(small_scenario(), References::kNone, {"cpu"}, threads);
+    std::uint64_t digest = 0;
+    while (!session->finished()) {
+      ASSERT_TRUE(session->step());
+      digest = digest * 31 + session->digest();
+    }
+    digests[threads] = digest;
+  }
+  for (const auto& [threads, digest] : digests) EXPECT_EQ(digest, digests[1]) << threads;
+}
+
+TEST(Session, DifferentSeedsGiveDifferentBytes) {
+  Scenario other = small_scenario();
+  other.seed = 4;
+  auto a = make(small_scenario()), b = make(other);
+  ASSERT_TRUE(a->step());
+  ASSERT_TRUE(b->step());
+  EXPECT_NE(a->digest(), b->digest());
+}
+
+TEST(Session, OpsLayersAndStepsArriveAtTheSamePlace) {
+  auto by_op = make(small_scenario()), by_layer = make(small_scenario()),
+       by_step = make(small_scenario());
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(by_step->step());
+    while (by_op->cursor().step < by_step->cursor().step) ASSERT_TRUE(by_op->op());
+    while (by_layer->cursor().step < by_step->cursor().step) ASSERT_TRUE(by_layer->layer());
+    EXPECT_EQ(by_op->digest(), by_step->digest());
+    EXPECT_EQ(by_layer->digest(), by_step->digest());
+    EXPECT_EQ(by_op->cursor(), by_step->cursor());
+    EXPECT_EQ(by_layer->cursor(), by_step->cursor());
+  }
+}
+
+TEST(Session, LayerStopsAtEveryLayerOnce) {
+  auto session = make(small_scenario());
+  std::vector<int> layers;
+  while (session->cursor().step == 0) {
+    layers.push_back(session->cursor().layer);
+    ASSERT_TRUE(session->layer());
+  }
+  // Step ops, four layers; this step samples nothing or has its head: at most one more stop.
+  ASSERT_GE(layers.size(), 5u);
+  EXPECT_EQ((std::vector<int>(layers.begin(), layers.begin() + 5)),
+            (std::vector<int>{-1, 0, 1, 2, 3}));
+  EXPECT_LE(layers.size(), 6u);
+}
+
+TEST(Session, GoingBackAndReplayingGivesTheSameBytes) {
+  auto session = make(small_scenario(), References::kSim);
+  std::vector<std::uint64_t> digests;
+  std::vector<std::vector<TapResult>> results;
+  for (int i = 0; i < 8; ++i) {
+    digests.push_back(session->digest());
+    ASSERT_TRUE(session->step());
+    results.push_back(session->history().back().results);
+  }
+  for (std::int64_t target : {7, 5, 6, 1, 0, 4}) {
+    ASSERT_TRUE(session->seek({target, -1, 0, false}));
+    EXPECT_EQ(session->cursor().step, target);
+    EXPECT_EQ(session->digest(), digests[static_cast<std::size_t>(target)]) << target;
+    EXPECT_EQ(session->history().size(), static_cast<std::size_t>(target));
+    ASSERT_TRUE(session->step());
+    const auto& again = session->history().back().results;
+    const auto& before = results[static_cast<std::size_t>(target)];
+    ASSERT_EQ(again.size(), before.size());
+    for (std::size_t i = 0; i < again.size(); ++i) {
+      EXPECT_EQ(again[i].verdict, before[i].verdict) << again[i].tap << ": " << again[i].note;
+      EXPECT_EQ(again[i].budget_used, before[i].budget_used);
+    }
+  }
+}
+
+TEST(Session, StepBackAndOpBackUndoExactlyOne) {
+  auto session = make(small_scenario());
+  ASSERT_TRUE(session->step());
+  const Cursor boundary = session->cursor();
+  ASSERT_TRUE(session->step());
+  ASSERT_TRUE(session->step_back());
+  EXPECT_EQ(session->cursor(), boundary);
+  std::vector<Cursor> path;
+  for (int i = 0; i < 12; ++i) {
+    path.push_back(session->cursor());
+    ASSERT_TRUE(session->op());
+  }
+  for (int i = 11; i >= 0; --i) {
+    ASSERT_TRUE(session->op_back());
+    EXPECT_EQ(session->cursor(), path[static_cast<std::size_t>(i)]);
+  }
+  ASSERT_TRUE(session->op_back());  // across the boundary into the step before
+  EXPECT_EQ(session->cursor().step, boundary.step - 1);
+  ASSERT_TRUE(session->op());
+  EXPECT_EQ(session->cursor(), boundary);
+}
+
+TEST(Session, SeekToAPlaceThatDoesNotExistIsAnError) {
+  auto session = make(small_scenario());
+  EXPECT_FALSE(session->seek({0, 17, 0, false}));
+  EXPECT_FALSE(session->seek({100000, -1, 0, false}));
+  EXPECT_FALSE(session->seek({-1, -1, 0, false}));
+}
+
+TEST(Session, RunUntilStopsRightAfterThePredicateHolds) {
+  auto session = make(small_scenario());
+  const auto stopped = session->run_until([](const Session& s) {
+    return s.last_params().op() == AS_OP_INDEXER_TOPK && s.cursor().step == 2;
+  });
+  ASSERT_TRUE(stopped);
+  EXPECT_TRUE(*stopped);
+  EXPECT_EQ(session->cursor().step, 2);
+  EXPECT_EQ(session->next_op(), AS_OP_TOPK_TO_SLOTS);
+  const auto never = session->run_until([](const Session&) { return false; });
+  ASSERT_TRUE(never);
+  EXPECT_FALSE(*never);
+  EXPECT_TRUE(session->finished());
+}
+
+TEST(Session, BothReferencesAgreeAndNothingIsLeftUncompared) {
+  auto session = make(small_scenario(), References::kBoth);
+  finish(*session);
+  std::vector<TapResult> all;
+  for (const StepRecord& step : session->history()) {
+    all.insert(all.end(), step.results.begin(), step.results.end());
+  }
+  const Summary summary = summarise(all, session->parts().tolerances.drift_limit());
+  EXPECT_EQ(summary.verdict(), "ok");
+  EXPECT_EQ(summary.count(Verdict::kNotCompared), 0);
+  EXPECT_GT(summary.count(Verdict::kEqual), 0);
+  EXPECT_GT(summary.taps, 500);
+  EXPECT_EQ(summary.drift.size(), 4u);
+}
+
+TEST(Session, MxFp4AndHadamardProfileAgreesWithTheReferencesToo) {
+  Scenario scenario = small_scenario(70, 3);
+  scenario.model.switches = *profile_switches("deepseek");
+  auto session = make(scenario, References::kBoth);
+  finish(*session);
+  for (const StepRecord& step : session->history()) {
+    for (const TapResult& r : step.results) {
+      EXPECT_NE(r.verdict, Verdict::kWrong) << as_op_find(r.op)->name << "." << r.tap << r.note;
+    }
+  }
+}
+
+// A flipped bit in a page blames the cache at the read, names slot and step, and not the reader.
+TEST(Session, AChangedCacheByteBlamesTheCache) {
+  auto session = make(small_scenario(), References::kSim);
+  ASSERT_TRUE(session->step());
+  ASSERT_TRUE(session->step());
+  const auto at_attention = session->run_until([](const Session& s) {
+    return s.next_op() == AS_OP_SPARSE_ATTENTION && s.cursor().layer == 0;
+  });
+  ASSERT_TRUE(at_attention && *at_attention);
+  const as_cache cache = session->slab().cache(*session->parts().layout.find(0, CacheKind::kSwa));
+  const std::int32_t slot = session->metadata().swa_indices[0];
+  ASSERT_GE(slot, 0);
+  as_cache_row(&cache, slot).payload[5] ^= 0x40;
+  ASSERT_TRUE(session->op());
+  const TapResult* read = nullptr;
+  for (const TapResult& r : session->current_results()) {
+    if (r.op == AS_OP_SPARSE_ATTENTION && r.tap == "cache.read") read = &r;
+  }
+  ASSERT_NE(read, nullptr);
+  EXPECT_EQ(read->verdict, Verdict::kWrong);
+  EXPECT_NE(read->note.find("slot " + std::to_string(slot)), std::string::npos) << read->note;
+  EXPECT_NE(read->note.find("holds other bytes"), std::string::npos) << read->note;
+  const Summary summary = summarise(session->current_results(), 1);
+  ASSERT_TRUE(summary.first_wrong);
+  EXPECT_EQ(summary.first_wrong->tap, "cache.read");
+}
+
+struct Mutant {
+  const char* lane;
+  as_op_id op;
+  const char* tap;
+};
+
+class Mutants : public testing::TestWithParam<Mutant> {};
+
+TEST_P(Mutants, AreNamedByTheFirstWrongTap) {
+  // Long enough for a full window, entries of both ratios and an overlap.
+  auto session = make(small_scenario(200, 2), References::kSim, {GetParam().lane});
+  finish(*session);
+  std::vector<TapResult> all;
+  for (const StepRecord& step : session->history()) {
+    all.insert(all.end(), step.results.begin(), step.results.end());
+  }
+  const Summary summary = summarise(all, 1);
+  ASSERT_TRUE(summary.first_wrong) << "nothing noticed";
+  EXPECT_EQ(as_op_find(summary.first_wrong->op)->name,
+            std::string(as_op_find(GetParam().op)->name));
+  EXPECT_EQ(summary.first_wrong->tap, GetParam().tap);
+  // No other op is accused.
+  for (const TapResult& r : all) {
+    if (r.verdict == Verdict::kWrong) {
+      EXPECT_EQ(r.op, GetParam().op) << as_op_find(r.op)->name << "." << r.tap << ": " << r.note;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Mutants,
+    testing::Values(Mutant{"mutant:window_off_by_one", AS_OP_SWA_INDEX, "indices"},
+                    Mutant{"mutant:topk_one_short", AS_OP_INDEXER_TOPK, "indices"},
+                    Mutant{"mutant:scale_rounded_down", AS_OP_Q_ROPE_KV_INSERT, "cache"},
+                    Mutant{"mutant:relu_missing", AS_OP_INDEXER_LOGITS, "logits"},
+                    Mutant{"mutant:sink_scaled", AS_OP_SPARSE_ATTENTION, "o"},
+                    Mutant{"mutant:lse_with_sink", AS_OP_SPARSE_ATTENTION, "lse"},
+                    Mutant{"mutant:overlap_half_lost", AS_OP_COMPRESS_INSERT, "row"},
+                    Mutant{"mutant:entry_rope_position", AS_OP_COMPRESS_INSERT, "row"}),
+    [](const auto& mutant) {
+      const std::string lane = mutant.param.lane;
+      return lane.substr(lane.find(':') + 1);
+    });
+
+TEST(Session, UnknownLanesAndOpsAreUsageErrorsWithTheAllowedValues) {
+  SessionOptions options;
+  const LaneRegistry registry = all_lanes();
+  struct Case {
+    const char* choice;
+    const char* expected;
+  };
+  for (const Case& c :
+       {Case{"gpu", "mutant:window_off_by_one"}, Case{"indexer_topk=gpu", "unknown lane \"gpu\""},
+        Case{"indexer_top=cpu", "indexer_topk"}, Case{"ref.sim", "not a kernel"},
+        Case{"wo_a=mutant:topk_one_short", "has no op wo_a"}}) {
+    options.lanes = {"cpu", c.choice};
+    const auto session = Session::create(small_scenario(), registry, options);
+    ASSERT_FALSE(session) << c.choice;
+    EXPECT_EQ(session.error().code, AS_USAGE);
+    EXPECT_NE(session.error().text().find(c.expected), std::string::npos) << session.error().text();
+  }
+}
+
+TEST(Session, OneOpCanRunOnAnotherLane) {
+  auto session =
+      make(small_scenario(), References::kNone, {"cpu", "indexer_topk=mutant:topk_one_short"});
+  EXPECT_EQ(session->lanes().lane(AS_OP_INDEXER_TOPK), "mutant:topk_one_short");
+  EXPECT_EQ(session->lanes().lane(AS_OP_WO_A), "cpu");
+  EXPECT_EQ(session->lanes().description(), "cpu, indexer_topk=mutant:topk_one_short");
+}
+
+}  // namespace
+}  // namespace attnscope

@@ -1,0 +1,228 @@
+// The comparator: element rule, anomalies, masks, sets.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "engine/trace/compare.h"
+#include "kernels/cpu/codec.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+Tolerance elements(double abs, double rel) {
+  Tolerance t;
+  t.abs = abs;
+  t.rel = rel;
+  return t;
+}
+
+Comparison compare_f64(std::vector<double> a, std::vector<double> b, const Tolerance& tolerance) {
+  const auto n = static_cast<std::int64_t>(a.size());
+  return compare(make_tensor(a.data(), {1, n}), make_tensor(b.data(), {1, n}), {}, tolerance);
+}
+
+TEST(Compare, AnElementPassesByAbsOrRel) {
+  // 0.001 off: abs 0.002 passes near zero, rel 1e-3 passes at 100.
+  EXPECT_TRUE(compare_f64({0.001}, {0.0}, elements(0.002, 1e-3)).within);
+  EXPECT_TRUE(compare_f64({100.05}, {100.0}, elements(0.002, 1e-3)).within);
+  EXPECT_FALSE(compare_f64({1.05}, {1.0}, elements(0.002, 1e-3)).within);
+}
+
+TEST(Compare, EveryElementMustPassAndTheWorstIsNamed) {
+  const Comparison c = compare_f64({1, 2, 3.5, 4}, {1, 2, 3, 4.001}, elements(0.01, 0));
+  EXPECT_FALSE(c.within);
+  EXPECT_EQ(c.worst.index, (std::vector<std::int64_t>{0, 2}));
+  EXPECT_DOUBLE_EQ(c.worst.value, 3.5);
+  EXPECT_DOUBLE_EQ(c.worst.reference, 3);
+  EXPECT_DOUBLE_EQ(c.budget_used, 50);
+  EXPECT_EQ(c.figures.differing, 2);
+  EXPECT_DOUBLE_EQ(c.figures.max_abs, 0.5);
+  EXPECT_EQ(c.elements, 4);
+}
+
+TEST(Compare, CosineBoundsTheWholeTap) {
+  Tolerance t = elements(1, 0);  // every element passes
+  t.cosine = 1e-6;
+  EXPECT_FALSE(compare_f64({1, 1.5}, {1, 1}, t).within);
+  t.cosine = 0.5;
+  EXPECT_TRUE(compare_f64({1, 1.5}, {1, 1}, t).within);
+  // 1 - 2 sum(ab) / sum(a^2 + b^2) sees scale errors, unlike a plain cosine.
+  EXPECT_NEAR(compare_f64({2, 2}, {1, 1}, t).figures.cosine, 0.2, 1e-15);
+  EXPECT_EQ(compare_f64({0, 0}, {0, 0}, t).figures.cosine, 0);
+}
+
+TEST(Compare, NanAndInfinityMustSitAtTheSamePlaces) {
+  const Tolerance loose = elements(1e30, 1);
+  EXPECT_TRUE(compare_f64({kNaN, kInf, -kInf}, {kNaN, kInf, -kInf}, loose).within);
+  for (const auto& [a, b] : std::vector<std::pair<double, double>>{
+           {kNaN, 1}, {1, kNaN}, {kInf, 1}, {1, kInf}, {kInf, -kInf}, {kNaN, kInf}}) {
+    const Comparison c = compare_f64({a}, {b}, loose);
+    EXPECT_FALSE(c.within) << a << " vs " << b;
+    EXPECT_FALSE(c.equal);
+    EXPECT_NE(c.note.find("NaN or infinite"), std::string::npos);
+  }
+}
+
+TEST(Compare, OneBf16StepIsTheFullBudget) {
+  Tolerance t;
+  t.bf16_ulp = 1;
+  const auto one_step = [&](float value, int steps) {
+    std::vector<bf16_t> a = {{static_cast<std::uint16_t>(cpu::float_to_bf16(value) + steps)}};
+    std::vector<double> b = {static_cast<double>(cpu::round_bf16(value))};
+    return compare(make_tensor(a.data(), {1, 1}), make_tensor(b.data(), {1, 1}), {}, t);
+  };
+  for (float value : {1.0f, 1.5f, 255.0f, 0.0078125f, 3e-39f}) {
+    EXPECT_TRUE(one_step(value, 0).equal);
+    EXPECT_TRUE(one_step(value, 1).within) << value;
+    EXPECT_FALSE(one_step(value, 1).equal) << value;
+    EXPECT_FALSE(one_step(value, 2).within) << value;
+  }
+  EXPECT_TRUE(one_step(1.0f, -1).within);  // half a step of 1.0: the binade below
+}
+
+TEST(Compare, EqualMeansTheReferenceRoundedToTheTapsType) {
+  std::vector<bf16_t> a = {{0x3F80}};                      // 1.0
+  std::vector<double> near = {1.0 + 1e-3}, far = {1.005};  // rounds to 1.0; rounds to 1.0078125
+  Tolerance t;
+  t.bf16_ulp = 1;
+  EXPECT_TRUE(
+      compare(make_tensor(a.data(), {1, 1}), make_tensor(near.data(), {1, 1}), {}, t).equal);
+  EXPECT_FALSE(
+      compare(make_tensor(a.data(), {1, 1}), make_tensor(far.data(), {1, 1}), {}, t).equal);
+}
+
+TEST(Compare, RowMaximumScalesTheBoundOfCancellingElements) {
+  Tolerance t;
+  t.rel = 1e-6;
+  t.row_max = 1e-3;
+  EXPECT_TRUE(compare_f64({1000, 0.5}, {1000, 0.0}, t).within);
+  EXPECT_FALSE(compare_f64({1, 0.5}, {1, 0.0}, t).within);
+}
+
+TEST(Compare, ExactClassAcceptsNothingElse) {
+  Tolerance t;
+  t.exact = true;
+  std::vector<std::int32_t> a = {1, 2, -1}, b = {1, 3, -1};
+  const Comparison c = compare(make_tensor(a.data(), {1, 3}), make_tensor(b.data(), {1, 3}), {}, t);
+  EXPECT_FALSE(c.within);
+  EXPECT_EQ(c.note, "1 of 3 elements differ");
+  EXPECT_TRUE(compare(make_tensor(a.data(), {1, 3}), make_tensor(a.data(), {1, 3}), {}, t).equal);
+}
+
+TEST(Compare, MasksLeaveOutWhatHoldsNoValue) {
+  std::vector<double> a = {1, 2, kNaN, kNaN, 5, kNaN}, b = {1, 2, 7, 8, 5, 9};
+  const std::vector<std::int64_t> slots = {3, -1, 4};
+  const std::vector<std::int32_t> lens = {2, 0, 1};
+  const as_tensor ta = make_tensor(a.data(), {3, 2}), tb = make_tensor(b.data(), {3, 2});
+  TapMask by_lens;
+  by_lens.lens = lens.data();
+  EXPECT_TRUE(compare(ta, tb, by_lens, elements(1e-9, 0)).equal);
+  EXPECT_EQ(compare(ta, tb, by_lens, elements(1e-9, 0)).elements, 3);
+  TapMask by_slots;
+  by_slots.slots = slots.data();
+  const Comparison c = compare(ta, tb, by_slots, elements(1e-9, 0));
+  EXPECT_FALSE(c.within);  // the NaN of row 2
+  EXPECT_EQ(c.elements, 4);
+}
+
+TEST(Compare, StridedTensorsAreReadByTheirStrides) {
+  std::vector<float> a = {1, 9, 2, 9, 3, 9};
+  std::vector<double> b = {1, 2, 3};
+  as_tensor strided = make_tensor(a.data(), {1, 3});
+  strided.stride[1] = 2;
+  EXPECT_TRUE(compare(strided, make_tensor(b.data(), {1, 3}), {}, elements(1e-9, 0)).equal);
+}
+
+// ---- selections
+// ----------------------------------------------------------------------------------
+
+struct TopK {
+  std::vector<std::int32_t> ours, reference;
+  std::vector<float> logits;
+  std::int32_t len;
+
+  Comparison run(double score_rel = 1e-5) {
+    Tolerance t;
+    t.top_k = true;
+    t.score_rel = score_rel;
+    const auto k = static_cast<std::int64_t>(ours.size());
+    const auto n = static_cast<std::int64_t>(logits.size());
+    return compare_top_k(make_tensor(ours.data(), {1, k}), make_tensor(reference.data(), {1, k}),
+                         make_tensor(logits.data(), {1, n}), &len, t);
+  }
+};
+
+TEST(CompareTopK, OrderDoesNotMatter) {
+  TopK t{{4, 1}, {1, 4}, {0, 9, 0, 0, 8}, 5};
+  EXPECT_TRUE(t.run().equal);
+}
+
+TEST(CompareTopK, SwappedTiesAreNearTies) {
+  TopK t{{1, 2}, {1, 4}, {0, 9, 5, 0, 5}, 5};
+  const Comparison c = t.run();
+  EXPECT_TRUE(c.within);
+  EXPECT_TRUE(c.near_tie);
+  EXPECT_FALSE(c.equal);
+  EXPECT_EQ(c.figures.differing, 1);
+}
+
+TEST(CompareTopK, ASwapBeyondTheScoreToleranceIsWrong) {
+  TopK t{{1, 2}, {1, 4}, {0, 9, 5, 0, 5.1f}, 5};
+  const Comparison c = t.run();
+  EXPECT_FALSE(c.within);
+  EXPECT_NE(c.note.find("1 of 2 entries differ, margin 0.1"), std::string::npos) << c.note;
+  EXPECT_TRUE(t.run(0.1).near_tie);
+}
+
+TEST(CompareTopK, MalformedListsAreWrongEvenWithTheRightSet) {
+  const std::vector<float> logits = {0, 9, 0, 0, 8};
+  struct Case {
+    std::vector<std::int32_t> ours, reference;
+    std::int32_t len;
+    const char* complaint;
+  };
+  for (const Case& c :
+       std::vector<Case>{{{1, 1}, {1, 4}, 5, "selected twice"},
+                         {{1, 5}, {1, 4}, 5, "outside 0..4"},
+                         {{-1, 1, 4}, {1, 4, 2}, 5, "comes after a -1"},
+                         {{1, -1}, {1, 4}, 5, "1 entries selected, 2 visible and wanted"},
+                         {{1, -7}, {1, 4}, 5, "outside"}}) {
+    TopK t{c.ours, c.reference, logits, c.len};
+    const Comparison result = t.run(1);
+    EXPECT_FALSE(result.within) << c.complaint;
+    EXPECT_NE(result.note.find(c.complaint), std::string::npos) << result.note;
+  }
+}
+
+TEST(CompareTopK, ShortRowsTakeAllEntries) {
+  TopK t{{0, 1, -1}, {0, 1, -1}, {3, 4, 99}, 2};
+  EXPECT_TRUE(t.run().equal);
+}
+
+TEST(SelectionDrift, SwapsAreExplainedByInheritedScoreDifferences) {
+  std::vector<std::int32_t> ours = {0, 2}, theirs = {0, 1};
+  std::vector<float> scores = {9, 5, 5.1f};
+  std::vector<double> sim = {9, 5.2, 5.1};
+  const std::int32_t len = 3;
+  const auto run = [&] {
+    return selection_drift(make_tensor(ours.data(), {1, 2}), make_tensor(scores.data(), {1, 3}),
+                           make_tensor(theirs.data(), {1, 2}), make_tensor(sim.data(), {1, 3}),
+                           &len);
+  };
+  SelectionDrift drift = run();
+  EXPECT_EQ(drift.tokens, 1);
+  EXPECT_EQ(drift.entries, 1);
+  EXPECT_NEAR(drift.margin, 0.1, 1e-12);
+  EXPECT_EQ(drift.unexplained, 0);
+  scores = {9, 5.2f, 5.1f};  // same scores, yet another choice
+  EXPECT_EQ(run().unexplained, 1);
+}
+
+}  // namespace
+}  // namespace attnscope

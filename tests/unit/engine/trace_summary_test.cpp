@@ -1,0 +1,75 @@
+// Summaries: counts that add up, the first wrong tap, drift.
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <numeric>
+
+#include "engine/trace/tap_result.h"
+
+namespace attnscope {
+namespace {
+
+TapResult tap(Verdict verdict, std::int64_t step = 0, as_op_id op = AS_OP_WO_B) {
+  TapResult r;
+  r.verdict = verdict;
+  r.step = step;
+  r.op = op;
+  return r;
+}
+
+TapResult output(int layer, std::int64_t step, double cosine) {
+  TapResult r = tap(Verdict::kRounding, step, AS_OP_RESIDUAL);
+  r.layer = layer;
+  r.inherited = ErrorFigures{0, 0, cosine, 0};
+  return r;
+}
+
+TEST(Summary, CountsAddUp) {
+  std::vector<TapResult> results;
+  for (int v = 0; v < kVerdicts; ++v) {
+    for (int n = 0; n <= v; ++n) results.push_back(tap(static_cast<Verdict>(v)));
+  }
+  const Summary s = summarise(results, 1e-3);
+  EXPECT_EQ(s.taps, 21);
+  EXPECT_EQ(std::accumulate(s.counts.begin(), s.counts.end(), std::int64_t{0}), s.taps);
+  EXPECT_EQ(s.count(Verdict::kWrong), 5);
+  EXPECT_EQ(s.near_ties.size(), 4u);
+}
+
+TEST(Summary, TheFirstWrongTapIsTheCausallyFirst) {
+  const Summary s = summarise({tap(Verdict::kEqual, 0), tap(Verdict::kWrong, 3, AS_OP_LM_HEAD),
+                               tap(Verdict::kWrong, 4, AS_OP_SAMPLE)},
+                              1e-3);
+  ASSERT_TRUE(s.first_wrong);
+  EXPECT_EQ(s.first_wrong->step, 3);
+  EXPECT_EQ(s.first_wrong->op, AS_OP_LM_HEAD);
+  EXPECT_EQ(s.verdict(), "wrong");
+}
+
+TEST(Summary, VerdictsInOrderOfSeverity) {
+  EXPECT_EQ(summarise({}, 1e-3).verdict(), "ok");
+  EXPECT_EQ(summarise({tap(Verdict::kNearTie)}, 1e-3).verdict(), "ok");
+  EXPECT_EQ(summarise({tap(Verdict::kNotCompared)}, 1e-3).verdict(), "not_compared");
+  EXPECT_EQ(summarise({output(0, 0, 2e-3)}, 1e-3).verdict(), "diverged");
+  EXPECT_EQ(summarise({output(0, 0, 2e-3), tap(Verdict::kWrong)}, 1e-3).verdict(), "wrong");
+}
+
+TEST(Summary, DriftIsTheWorstOverTheRunPerLayer) {
+  const Summary s = summarise(
+      {output(2, 0, 1e-5), output(3, 0, 2e-5), output(2, 1, 4e-5), output(2, 2, 3e-5)}, 1e-3);
+  ASSERT_EQ(s.drift.size(), 2u);
+  EXPECT_EQ(s.drift[0].layer, 2);
+  EXPECT_EQ(s.drift[0].step, 1);
+  EXPECT_DOUBLE_EQ(s.drift[0].cosine, 4e-5);
+  EXPECT_FALSE(s.diverged);
+}
+
+TEST(Summary, NotANumberIsTheWorstDrift) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const Summary s = summarise({output(0, 0, 1e-5), output(0, 1, nan), output(0, 2, 1e-5)}, 1e-3);
+  EXPECT_TRUE(s.diverged);
+  EXPECT_EQ(s.drift[0].step, 1);
+}
+
+}  // namespace
+}  // namespace attnscope

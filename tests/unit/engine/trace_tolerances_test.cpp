@@ -1,0 +1,78 @@
+// The tolerance file: what is read, what is refused, that every tap of the op table has a rule.
+#include <gtest/gtest.h>
+
+#include "engine/trace/tolerances.h"
+#include "kernels/params/op_table.h"
+
+namespace attnscope {
+namespace {
+
+std::string file(const std::string& classes, const std::string& rest = "") {
+  return R"({"version": 1, "classes": {)" + classes + R"(}, "exceptions": [)" + rest +
+         R"(], "free_running": {"cosine": 1e-3, "reason": "measured"}})";
+}
+
+std::string error_of(const std::string& text) {
+  const auto result = Tolerances::parse(text, "t.json");
+  return result ? "accepted" : result.error().text();
+}
+
+TEST(Tolerances, TheShippedFileCoversEveryOutputTap) {
+  const auto tolerances =
+      Tolerances::load(std::string(ATTNSCOPE_SOURCE_DIR) + "/assets/tolerances.json");
+  ASSERT_TRUE(tolerances) << tolerances.error().text();
+  int taps = 0;
+  for (int id = 0; id < AS_OP_COUNT; ++id) {
+    const as_op_info& op = *as_op_find(id);
+    for (std::uint32_t i = 0; i < op.num_taps; ++i) {
+      if (op.taps[i].direction != AS_TAP_OUT) continue;
+      ++taps;
+      const auto rule = tolerances->find(op.id, op.taps[i].name, "cpu", op.taps[i].rule);
+      ASSERT_TRUE(rule) << rule.error().text();
+      EXPECT_FALSE(rule->reason.empty()) << rule->name;
+    }
+  }
+  EXPECT_GT(taps, 40);
+  EXPECT_GT(tolerances->drift_limit(), 0);
+  EXPECT_GT(tolerances->drift_reason().size(), 40u);
+}
+
+TEST(Tolerances, ATapWithoutARuleIsAnError) {
+  const auto tolerances = Tolerances::parse(file(R"("a": {"abs": 1, "reason": "r"})"), "t.json");
+  ASSERT_TRUE(tolerances);
+  EXPECT_TRUE(tolerances->find(AS_OP_WO_B, "y", "cpu", "a"));
+  const auto missing = tolerances->find(AS_OP_WO_B, "y", "cpu", "dense");
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().code, AS_BAD_INPUT);
+  EXPECT_NE(missing.error().text().find("no class \"dense\" for tap y of op wo_b"),
+            std::string::npos);
+}
+
+TEST(Tolerances, ExceptionsMatchOpTapAndLane) {
+  const auto tolerances =
+      Tolerances::parse(file(R"("a": {"abs": 1, "reason": "r"})",
+                             R"({"op": "wo_b", "lane": "cuda", "abs": 2, "reason": "split sums"})"),
+                        "t.json");
+  ASSERT_TRUE(tolerances) << tolerances.error().text();
+  EXPECT_EQ(tolerances->find(AS_OP_WO_B, "y", "cuda", "a")->abs, 2);
+  EXPECT_EQ(tolerances->find(AS_OP_WO_B, "y", "cpu", "a")->abs, 1);
+  EXPECT_EQ(tolerances->find(AS_OP_WO_A, "y", "cuda", "a")->abs, 1);
+}
+
+TEST(Tolerances, BadFilesNamePlaceAndExpectation) {
+  EXPECT_NE(error_of("{").find("t.json"), std::string::npos);
+  EXPECT_NE(error_of(file(R"("a": {"abs": 1})")).find("classes.a.reason"), std::string::npos);
+  EXPECT_NE(error_of(file(R"("a": {"reason": "r"})")).find("no bound"), std::string::npos);
+  EXPECT_NE(error_of(file(R"("a": {"abs": -1, "reason": "r"})")).find("classes.a.abs"),
+            std::string::npos);
+  EXPECT_NE(error_of(file(R"("a": {"abs": 1, "absolute": 1, "reason": "r"})")).find("absolute"),
+            std::string::npos);
+  EXPECT_NE(error_of(file(R"("a": {"kind": "top_k", "reason": "r"})")).find("score_rel"),
+            std::string::npos);
+  EXPECT_NE(error_of(file("", R"({"op": "wo_c", "abs": 1, "reason": "r"})")).find("wo_c"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"({"version": 2})").find("version"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace attnscope
