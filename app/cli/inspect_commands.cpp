@@ -123,8 +123,14 @@ void print_model(const json& m) {
     fmt::print("\n");
   }
   const std::int64_t stride = m.at("block_stride_bytes");
-  fmt::print("\nevery block id costs {} bytes ({}), the largest group\n", stride,
-             bytes_text(stride));
+  fmt::print(
+      "\nevery block id costs {} bytes ({}), the largest group\n"
+      "full group: {:.1f} bytes a token for good; a decoding request holds up to {} windowed "
+      "blocks "
+      "besides\nparameters: {} in bf16\n",
+      stride, bytes_text(stride), m.at("full_group_bytes_per_token").get<double>(),
+      m.at("decode_blocks_per_request").get<std::int64_t>(),
+      bytes_text(m.at("parameter_bytes").get<std::int64_t>()));
 }
 
 }  // namespace

@@ -137,6 +137,22 @@ const char* references_name(References r) {
   return r == References::kNone ? "none" : r == References::kSim ? "sim" : "both";
 }
 
+// What a token costs for good: rows of the full group; windowed groups do not grow with length.
+double full_bytes_per_token(const CacheLayout& layout) {
+  if (layout.mla_group < 0) return 0;
+  const CacheGroup& g = layout.groups[static_cast<std::size_t>(layout.mla_group)];
+  return static_cast<double>(g.bytes) / g.block_tokens;
+}
+
+// Blocks of the windowed groups that one decoding request holds at most, window not aligned.
+std::int64_t decode_blocks(const CacheLayout& layout) {
+  std::int64_t blocks = 0;
+  for (const CacheGroup& g : layout.groups) {
+    if (g.window > 0) blocks += (g.window - 1 + g.block_tokens - 1) / g.block_tokens + 1;
+  }
+  return blocks;
+}
+
 class Fnv {
  public:
   void add(const std::string& text) {
@@ -192,9 +208,12 @@ json describe_model(const ModelConfig& config) {
           {"published_layers", config.compress_ratios.size()},
           {"vocabulary", kVocabulary},
           {"parameters", config.parameter_count()},
+          {"parameter_bytes", 2 * config.parameter_count()},
           {"layers", layers},
           {"groups", groups},
           {"block_stride_bytes", layout.block_stride},
+          {"full_group_bytes_per_token", full_bytes_per_token(layout)},
+          {"decode_blocks_per_request", decode_blocks(layout)},
           {"scope",
            "attention layers with residual, final norm and tied head over 256 byte tokens; no "
            "mixture of experts, no hyper-connections"}};

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "engine/model/memory.h"
 #include "engine/session/session_checkpoint.h"
 #include "kernels/cpu/rope_table.h"
 #include "kernels/layout/records.h"
@@ -27,6 +28,31 @@ bool has_type(const ModelConfig& config, LayerType type) {
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Bytes that a session is sure to touch: weights, logical histories, the widest tensors of a step.
+std::int64_t memory_estimate(const Scenario& scenario, References references) {
+  const ModelConfig& config = scenario.model;
+  const CacheLayout layout = build_cache_layout(config);
+  std::int64_t rows = 0, prompt = 0;
+  for (const ScenarioRequest& r : scenario.requests) {
+    rows += static_cast<std::int64_t>(r.tokens.size()) + r.max_new_tokens;
+    prompt += static_cast<std::int64_t>(r.tokens.size());
+  }
+  std::int64_t history = 0;  // per row: the shadow's records, ref.sim's, ref.exact's values
+  for (const CacheSpec& spec : layout.specs) {
+    const std::int64_t record = as_row_bytes(spec.record, spec.width);
+    const std::int64_t copies = references == References::kNone  ? record
+                                : references == References::kSim ? 2 * record
+                                                                 : 2 * record + 8 * spec.width;
+    history += copies / row_ratio(spec);
+  }
+  const std::int64_t tokens = std::min(scenario.limits.token_budget, prompt);
+  // q before and after its norm, o before and after its rotation: bf16 here, float64 in references.
+  const std::int64_t references_count = static_cast<std::int64_t>(references);
+  const std::int64_t step =
+      tokens * config.heads * config.head_dim * 4 * (2 + 8 * references_count);
+  return 2 * config.parameter_count() + rows * history + step;
 }
 
 template <class T>
@@ -64,6 +90,7 @@ Result<std::unique_ptr<Session>> Session::create(const Scenario& scenario,
     return Error{AS_NO_ENVIRONMENT, "this build has no references",
                  "build with libtorch, or use --references none"};
   }
+  if (auto ok = check_memory(memory_estimate(scenario, options.references)); !ok) return ok.error();
   s->threads_ = std::make_unique<Threads>(options.threads);
   parts.threads = s->threads_->pool.handle();
   parts.weights = synthetic_weights(parts.config, scenario.seed, parts.threads);

@@ -17,7 +17,8 @@ Slab::Slab(const CacheLayout& layout, std::int64_t num_blocks)
   const auto bytes = static_cast<std::size_t>(as_round_up(num_blocks_ * stride_, 64));
   memory_.reset(static_cast<std::uint8_t*>(std::aligned_alloc(64, bytes)));
   if (!memory_) throw std::bad_alloc();
-  for (std::int64_t id = 0; id < num_blocks_; ++id) poison(id);
+  // Other blocks are filled when somebody gets them, so that a large pool costs only what is used.
+  poison(AS_NULL_BLOCK);
 }
 
 void Slab::poison(std::int64_t id) {
