@@ -25,6 +25,8 @@ inline std::uint16_t float_to_bf16(float value) {
 }
 
 inline float round_bf16(float value) { return bf16_to_float(float_to_bf16(value)); }
+// One rounding: not by way of the nearest float, which may lie on a tie that the value is beside.
+float round_bf16(double value);
 
 // e4m3fn: bias 7, largest 448, no infinities, NaN is 0x7f and 0xff.
 float e4m3_to_float(std::uint8_t code);

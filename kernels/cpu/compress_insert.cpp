@@ -1,6 +1,9 @@
 // compress_insert, indexer_compress_insert: pools a window of state rows into one entry, norm,
 // RoPE, quantisation, insertion.
+#include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 #include <vector>
 
 #include "kernels/cpu/hadamard.h"
@@ -95,27 +98,65 @@ bool check_params(const Params& p, Check& check) {
   return true;
 }
 
-// Softmax over the window's rows per channel, weighted sum of the values.
-void pool_window(const Params& p, std::int64_t t, std::int64_t dim, float* pooled) {
+// The rows that a token's entry pools; positions before 0 have no pointers.
+struct Window {
+  int rows = 0;
+  std::array<const float*, kMaxRows> values{};
+  std::array<const float*, kMaxRows> scores{};
+};
+
+Window window_of(const Params& p, std::int64_t t, std::int64_t dim) {
   const std::int64_t request = *at<std::int32_t>(p.request_of, t);
-  const std::int64_t rows = overlap(p) * p.ratio;
-  const std::int64_t oldest = *at<std::int64_t>(p.positions, t) + 1 - rows;
-  std::array<const float*, kMaxRows> values;
-  std::array<const float*, kMaxRows> scores;
-  const std::int64_t masked = oldest < 0 ? -oldest : 0;  // positions before the request
-  for (std::int64_t i = masked; i < rows; ++i) {
+  Window w;
+  w.rows = static_cast<int>(overlap(p) * p.ratio);
+  const std::int64_t oldest = *at<std::int64_t>(p.positions, t) + 1 - w.rows;
+  for (int i = 0; i < w.rows; ++i) {
+    if (oldest + i < 0) continue;
     const as_row_address row = as_cache_row(&p.state, state_slot(p, request, oldest + i));
     // With overlap the older half of the rows uses the first channels, the newer the second.
     const std::int64_t channel = i >= p.ratio ? dim : 0;
-    values[i] = reinterpret_cast<const float*>(row.payload) + channel;
-    scores[i] = values[i] + overlap(p) * dim;
+    w.values[i] = reinterpret_cast<const float*>(row.payload) + channel;
+    w.scores[i] = w.values[i] + overlap(p) * dim;
   }
-  simd::kernels().pool(values.data() + masked, scores.data() + masked,
-                       static_cast<int>(rows - masked), dim, pooled);
+  return w;
 }
 
-void round_row(float* x, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) x[i] = round_bf16(x[i]);
+// Softmax over the rows per channel, weighted sum of the values, norm.
+void pool_and_norm(const Params& p, const Window& w, std::int64_t dim, float* y) {
+  const simd::Kernels& simd = simd::kernels();
+  simd.pool(w.values.data(), w.scores.data(), w.rows, dim, y);
+  const float factor = inverse_rms(simd.sum_squares(y, dim), dim, p.eps);
+  const Bits* weight = at<Bits>(p.weight);
+  for (std::int64_t i = 0; i < dim; ++i) y[i] = y[i] * factor * bf16_to_float(weight[i]);
+}
+
+// The same with pooled and normed values rounded to bf16. In float64: a value that fp32 puts on the
+// wrong side of a rounding boundary would move a whole bf16 step, and the Hadamard transform would
+// spread that step over all dims.
+void pool_and_norm_rounded(const Params& p, const Window& w, std::int64_t dim, float* y) {
+  double squares = 0.0;
+  for (std::int64_t k = 0; k < dim; ++k) {
+    float best = -std::numeric_limits<float>::infinity();
+    for (int i = 0; i < w.rows; ++i) {
+      if (w.scores[i] != nullptr) best = std::max(best, w.scores[i][k]);
+    }
+    double weights = 0.0;
+    double sum = 0.0;
+    for (int i = 0; i < w.rows; ++i) {
+      if (w.scores[i] == nullptr) continue;
+      const double e = std::exp(static_cast<double>(w.scores[i][k]) - static_cast<double>(best));
+      weights += e;
+      sum += e * static_cast<double>(w.values[i][k]);
+    }
+    y[k] = round_bf16(sum / weights);
+    squares += static_cast<double>(y[k]) * static_cast<double>(y[k]);
+  }
+  const double factor = 1.0 / std::sqrt(squares / static_cast<double>(dim) + p.eps);
+  const Bits* weight = at<Bits>(p.weight);
+  for (std::int64_t k = 0; k < dim; ++k) {
+    const double scaled = static_cast<double>(y[k]) * factor;
+    y[k] = round_bf16(scaled * static_cast<double>(bf16_to_float(weight[k])));
+  }
 }
 
 // The row of token t before quantisation, as bf16-valued fp32.
@@ -125,15 +166,15 @@ void make_row(const Params& p, std::int64_t t, std::int64_t dim, float* y) {
     simd.from_bf16(at<Bits>(p.row, t), dim, y);
     return;
   }
-  pool_window(p, t, dim, y);
-  if (p.round_pooled != 0) round_row(y, dim);
-  const float factor = inverse_rms(simd.sum_squares(y, dim), dim, p.eps);
-  const Bits* weight = at<Bits>(p.weight);
-  for (std::int64_t i = 0; i < dim; ++i) y[i] = y[i] * factor * bf16_to_float(weight[i]);
-  if (p.round_pooled != 0) round_row(y, dim);
+  const Window window = window_of(p, t, dim);
+  if (p.round_pooled != 0) {
+    pool_and_norm_rounded(p, window, dim, y);
+  } else {
+    pool_and_norm(p, window, dim, y);
+  }
   rotate(y + dim - AS_ROPE_DIM, rope_row(p.rope, *at<std::int64_t>(p.positions, t) + 1 - p.ratio));
   if (p.hadamard != 0) hadamard(y);
-  round_row(y, dim);
+  for (std::int64_t i = 0; i < dim; ++i) y[i] = round_bf16(y[i]);
   if (present(p.row)) simd.to_bf16(y, 1.0f, dim, at<Bits>(p.row, t));
 }
 

@@ -181,6 +181,10 @@ TEST(Codec, Bf16RoundsToNearestEvenAndKeepsNan) {
   EXPECT_EQ(cpu::float_to_bf16(1.0f + 0x1p-8f + 0x1p-20f), 0x3f81);
   EXPECT_TRUE(std::isnan(cpu::round_bf16(std::numeric_limits<float>::quiet_NaN())));
   EXPECT_TRUE(std::isinf(cpu::round_bf16(3.4e38f)));
+  EXPECT_EQ(cpu::round_bf16(1.0 + 0x1p-8), 1.0f);
+  EXPECT_EQ(cpu::round_bf16(1.0 + 0x1p-8 + 0x1p-40), 1.0f + 0x1p-7f);  // beside the tie
+  EXPECT_EQ(cpu::round_bf16(1.0 + 0x3p-8 - 0x1p-40), 1.0f + 0x1p-7f);
+  EXPECT_EQ(cpu::round_bf16(-1.0 - 0x1p-8 - 0x1p-40), -1.0f - 0x1p-7f);
 }
 
 }  // namespace
