@@ -20,6 +20,10 @@ if(ATTNSCOPE_SANITIZE)
   target_link_options(attnscope_options INTERFACE -fsanitize=${ATTNSCOPE_SANITIZE})
 endif()
 
+if(ATTNSCOPE_FUZZ)
+  target_compile_options(attnscope_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
 # A library of one layer: all sources below the current folder unless listed.
 function(attnscope_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})

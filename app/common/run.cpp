@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <new>
 
 #include "kernels/params/op_table.h"
 
@@ -62,61 +61,55 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
                                const std::function<void(const RunProgress&)>& progress) {
   const auto start = std::chrono::steady_clock::now();
   RunResult result;
-  try {
-    SessionOptions session_options = options.session;
-    session_options.checkpoint_every = 0;  // a headless run never goes back
-    auto created = Session::create(scenario, lanes, session_options);
-    if (!created) return created.error();
-    Session& session = **created;
-    result.lanes = session.lanes().description();
-    const Meter meter(scenario, options);
-    const std::int64_t wanted_decode = options.decode_steps.value_or(scenario.decode_steps);
-    std::int64_t tokens = 0;
-    const auto more = [&] {
-      if (session.finished()) return false;
-      if (options.steps)
-        return static_cast<std::int64_t>(session.history().size()) < *options.steps;
-      return !session.decoding() || result.decode_steps < wanted_decode;
-    };
-    while (more()) {
-      const std::size_t step = session.history().size();
-      const bool decoding = session.decoding();
-      double done = 0;
-      while (session.history().size() == step) {
-        const Cursor cursor = session.cursor();
-        const as_op_id op = session.next_op();
-        if (progress) {
-          const double layers = std::max(1, session.parts().config.num_layers());
-          done = cursor.after_layers ? 1 : std::max(0, cursor.layer) / layers;
-          const double in_step = decoding ? done : 0;
-          progress({cursor.step,
-                    meter.share(
-                        cursor.step,
-                        static_cast<double>(tokens) +
-                            (decoding ? 0 : done * static_cast<double>(session.current().tokens)),
-                        static_cast<double>(result.decode_steps), in_step),
-                    as_op_find(op)->name, cursor.layer});
-        }
-        if (auto ok = session.op(); !ok) return ok.error();
-        if (session.ran_any()) collect(result.distributions, session);
+  SessionOptions session_options = options.session;
+  session_options.checkpoint_every = 0;  // a headless run never goes back
+  auto created = Session::create(scenario, lanes, session_options);
+  if (!created) return created.error();
+  Session& session = **created;
+  result.lanes = session.lanes().description();
+  const Meter meter(scenario, options);
+  const std::int64_t wanted_decode = options.decode_steps.value_or(scenario.decode_steps);
+  std::int64_t tokens = 0;
+  const auto more = [&] {
+    if (session.finished()) return false;
+    if (options.steps) return static_cast<std::int64_t>(session.history().size()) < *options.steps;
+    return !session.decoding() || result.decode_steps < wanted_decode;
+  };
+  while (more()) {
+    const std::size_t step = session.history().size();
+    const bool decoding = session.decoding();
+    double done = 0;
+    while (session.history().size() == step) {
+      const Cursor cursor = session.cursor();
+      const as_op_id op = session.next_op();
+      if (progress) {
+        const double layers = std::max(1, session.parts().config.num_layers());
+        done = cursor.after_layers ? 1 : std::max(0, cursor.layer) / layers;
+        const double in_step = decoding ? done : 0;
+        progress(
+            {cursor.step,
+             meter.share(cursor.step,
+                         static_cast<double>(tokens) +
+                             (decoding ? 0 : done * static_cast<double>(session.current().tokens)),
+                         static_cast<double>(result.decode_steps), in_step),
+             as_op_find(op)->name, cursor.layer});
       }
-      if (decoding) {
-        ++result.decode_steps;
-      } else {
-        tokens += session.history().back().tokens;
-      }
+      if (auto ok = session.op(); !ok) return ok.error();
+      if (session.ran_any()) collect(result.distributions, session);
     }
-    result.steps = session.history();
-    std::vector<TapResult> all;
-    for (const StepRecord& step : result.steps) {
-      result.engine_seconds += step.seconds;
-      all.insert(all.end(), step.results.begin(), step.results.end());
+    if (decoding) {
+      ++result.decode_steps;
+    } else {
+      tokens += session.history().back().tokens;
     }
-    result.summary = summarise(all, session.parts().tolerances.drift_limit());
-  } catch (const std::bad_alloc&) {
-    return Error{AS_NO_ENVIRONMENT, "out of memory",
-                 "use fewer layers, a shorter prompt, a smaller pool or --references none"};
   }
+  result.steps = session.history();
+  std::vector<TapResult> all;
+  for (const StepRecord& step : result.steps) {
+    result.engine_seconds += step.seconds;
+    all.insert(all.end(), step.results.begin(), step.results.end());
+  }
+  result.summary = summarise(all, session.parts().tolerances.drift_limit());
   result.wall_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   result.peak_bytes = peak_bytes();

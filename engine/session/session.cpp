@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <new>
 
 #include "engine/model/memory.h"
 #include "engine/session/session_checkpoint.h"
@@ -28,6 +29,12 @@ bool has_type(const ModelConfig& config, LayerType type) {
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+Error out_of_memory() {
+  return {
+      AS_NO_ENVIRONMENT, "out of memory",
+      "use fewer layers, shorter prompts, a smaller pool or token_budget, or --references none"};
 }
 
 // Bytes that a session is sure to touch: weights, logical histories, the widest tensors of a step.
@@ -68,6 +75,16 @@ Session::~Session() = default;
 Result<std::unique_ptr<Session>> Session::create(const Scenario& scenario,
                                                  const LaneRegistry& registry,
                                                  const SessionOptions& options) {
+  try {
+    return build(scenario, registry, options);
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  }
+}
+
+Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
+                                                const LaneRegistry& registry,
+                                                const SessionOptions& options) {
   std::unique_ptr<Session> s(new Session());
   auto lanes = LaneSelector::make(registry, options.lanes);
   if (!lanes) return lanes.error();
@@ -157,7 +174,12 @@ Result<void> Session::op() {
   if (finished()) return {};
   const auto start = std::chrono::steady_clock::now();
   const std::size_t complete = history_.size();
-  auto ok = run_next();
+  Result<void> ok;
+  try {
+    ok = run_next();
+  } catch (const std::bad_alloc&) {
+    ok = out_of_memory();
+  }
   const double elapsed = seconds_since(start);
   (history_.size() > complete ? history_.back() : current_).wall_seconds += elapsed;
   return ok;

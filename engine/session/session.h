@@ -5,7 +5,8 @@
 //   auto session = Session::create(scenario, lanes, options);
 //   while (!(*session)->finished()) if (auto ok = (*session)->step(); !ok) report(ok.error());
 //
-// One thread at a time; worker.h puts a session on a thread of its own and hands out snapshots.
+// No exception leaves a session; out of memory is an error like others. One thread at a time;
+// worker.h puts a session on a thread of its own and hands out snapshots.
 #pragma once
 
 #include <atomic>
@@ -113,6 +114,9 @@ class Session {
   struct Threads;
   Session();
 
+  static Result<std::unique_ptr<Session>> build(const Scenario& scenario,
+                                                const LaneRegistry& registry,
+                                                const SessionOptions& options);
   Result<void> begin();
   Result<void> run_next();
   Result<void> run_before_op(as_op_id op);
