@@ -1,10 +1,10 @@
-# Finds what the headless half needs: libtorch, fmt, CLI11, nlohmann-json, zstd; GoogleTest and
-# Google Benchmark where tests are built. Each is looked for as a CMake package first, then as bare
-# headers and libraries, so that ATTNSCOPE_DEPS may be a folder with nothing but include/ and lib/.
-# All that is missing is reported at once, one line each.
+# Finds what the headless half needs: libtorch, fmt, CLI11, nlohmann-json, zstd if there is one;
+# GoogleTest and Google Benchmark where tests are built. Each is looked for as a CMake package first,
+# then as bare headers and libraries, so that ATTNSCOPE_DEPS may be a folder with nothing but
+# include/ and lib/. All that is missing is reported at once, one line each.
 #
-# Targets: fmt::fmt, CLI11::CLI11, nlohmann_json::nlohmann_json, attnscope::zstd, GTest::gtest_main,
-# benchmark::benchmark. libtorch is in TORCH_LIBRARIES, for reference/ alone.
+# Targets: fmt::fmt, CLI11::CLI11, nlohmann_json::nlohmann_json, attnscope::zstd (maybe),
+# GTest::gtest_main, benchmark::benchmark. libtorch is in TORCH_LIBRARIES, for reference/ alone.
 set(ATTNSCOPE_CUDA AUTO CACHE STRING "CUDA lane: AUTO, ON or OFF")
 set_property(CACHE ATTNSCOPE_CUDA PROPERTY STRINGS AUTO ON OFF)
 
@@ -63,8 +63,7 @@ attnscope_find(CLI11 CLI11::CLI11 CLI/CLI.hpp)
 attnscope_need(attnscope_has_CLI11 CLI11 libcli11-dev)
 attnscope_find(nlohmann_json nlohmann_json::nlohmann_json nlohmann/json.hpp)
 attnscope_need(attnscope_has_nlohmann_json nlohmann-json nlohmann-json3-dev)
-attnscope_import(attnscope::zstd zstd.h zstd)
-attnscope_need("TARGET;attnscope::zstd" zstd libzstd-dev)
+attnscope_import(attnscope::zstd zstd.h zstd) # for captures; nothing fails without it
 attnscope_find_torch(attnscope_has_torch attnscope_torch_problem)
 attnscope_need(attnscope_has_torch libtorch libtorch-dev
   " or set CMAKE_PREFIX_PATH to a CPU build of libtorch${attnscope_torch_problem}")

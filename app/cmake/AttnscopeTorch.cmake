@@ -55,7 +55,9 @@ function(attnscope_find_torch found_out problem_out)
   endif()
   get_filename_component(root "${config}" DIRECTORY)
   get_filename_component(root "${root}/../../.." ABSOLUTE)
-  if(EXISTS "${root}/lib/libtorch_cuda.so")
+  # A CUDA build, or what the launcher keeps of one.
+  if(EXISTS "${root}/lib/libtorch_cuda.so" OR
+     (EXISTS "${root}/lib/libtorch_cpu.so" AND NOT EXISTS "${root}/lib/libtorch.so"))
     attnscope_import_torch_cpu("${root}")
     set(TORCH_LIBRARIES attnscope_torch_cpu)
     set(numbers "")
