@@ -1,5 +1,6 @@
 #include "app/common/doctor.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -40,7 +41,7 @@ std::string on_path(const char* program) {
   folders += ":/usr/local/cuda/bin";
   for (std::size_t begin = 0; begin <= folders.size();) {
     const std::size_t end = std::min(folders.find(':', begin), folders.size());
-    const std::string file = folders.substr(begin, end - begin) + "/" + program;
+    std::string file = folders.substr(begin, end - begin) + "/" + program;
     if (access(file.c_str(), X_OK) == 0) return file;
     begin = end + 1;
   }
@@ -62,7 +63,10 @@ std::string loaded_blas() {
       if (found.find("openblas") != std::string::npos) return "OpenBLAS (" + found + ")";
     }
   }
-  return found.empty() ? "none loaded" : found;
+  if (!found.empty()) return found;
+  // PyTorch's own builds hold MKL inside libtorch_cpu.
+  return dlsym(RTLD_DEFAULT, "MKL_Get_Max_Threads") != nullptr ? "mkl inside libtorch"
+                                                               : "none loaded";
 }
 
 DoctorLine gpu() {

@@ -19,6 +19,7 @@ bool is_reference(std::string_view name) { return name.starts_with("ref."); }
 
 std::vector<std::string> op_names() {
   std::vector<std::string> names;
+  names.reserve(AS_OP_COUNT);
   for (int i = 0; i < AS_OP_COUNT; ++i) names.emplace_back(as_op_find(i)->name);
   return names;
 }
@@ -42,6 +43,7 @@ const as_lane* LaneRegistry::find(std::string_view name) const {
 
 std::vector<std::string> LaneRegistry::names() const {
   std::vector<std::string> names;
+  names.reserve(lanes_.size());
   for (const as_lane& lane : lanes_) names.emplace_back(lane.name);
   return names;
 }

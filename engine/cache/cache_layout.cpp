@@ -176,6 +176,7 @@ CacheLayout build_cache_layout(const ModelConfig& config) {
   if (buckets.empty()) return layout;
 
   std::vector<std::int64_t> t;
+  t.reserve(buckets.size());
   for (const Bucket& b : buckets) t.push_back(tuples(b, layout.specs));
   const std::int64_t d = group_width(t, buckets[0].window == 0 ? t[0] : 1);
 

@@ -140,7 +140,7 @@ std::string JsonObject::choice(const std::string& key, const std::vector<std::st
   const json* value = find(key, false);
   if (value == nullptr) return fallback;
   if (value->is_string()) {
-    const auto text = value->get<std::string>();
+    auto text = value->get<std::string>();
     if (std::find(allowed.begin(), allowed.end(), text) != allowed.end()) return text;
   }
   wrong(place(key), "one of " + join(allowed), *value);

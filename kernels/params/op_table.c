@@ -10,22 +10,28 @@
 
 /* One tap each: field of the struct S, axes, dtype, tolerance class. */
 #define IN(S, field, axes, dtype) \
-  {#field, axes, dtype, "", AS_TAP_IN, AS_TAP_TENSOR, AS_MASK_ALL, 0, offsetof(S, field), 0}
+  { #field, axes, dtype, "", AS_TAP_IN, AS_TAP_TENSOR, AS_MASK_ALL, 0, offsetof(S, field), 0 }
 #define IN_CACHE(S, field, axes) \
-  {#field, axes, "record", "", AS_TAP_IN, AS_TAP_CACHE, AS_MASK_ALL, 0, offsetof(S, field), 0}
+  { #field, axes, "record", "", AS_TAP_IN, AS_TAP_CACHE, AS_MASK_ALL, 0, offsetof(S, field), 0 }
 #define OUT(S, field, axes, dtype, rule) \
-  {#field, axes, dtype, rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_ALL, 0, offsetof(S, field), 0}
+  { #field, axes, dtype, rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_ALL, 0, offsetof(S, field), 0 }
 #define OUT_OPTIONAL(S, field, axes, dtype, rule) \
-  {#field, axes, dtype, rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_ALL, 1, offsetof(S, field), 0}
-#define OUT_LENS(S, field, axes, dtype, rule, lens)                                  \
-  {#field, axes, dtype, rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_LENS, 0,            \
-   offsetof(S, field), offsetof(S, lens)}
-#define OUT_ROW(S, field, axes, rule, slots)                                         \
-  {#field, axes, "bf16", rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_SLOTS, 1,          \
-   offsetof(S, field), offsetof(S, slots)}
-#define OUT_CACHE(S, field, axes, rule, slots)                                       \
-  {#field, axes, "record", rule, AS_TAP_OUT, AS_TAP_CACHE, AS_MASK_SLOTS, 0,         \
-   offsetof(S, field), offsetof(S, slots)}
+  { #field, axes, dtype, rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_ALL, 1, offsetof(S, field), 0 }
+#define OUT_LENS(S, field, axes, dtype, rule, lens)                                            \
+  {                                                                                            \
+    #field, axes, dtype, rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_LENS, 0, offsetof(S, field), \
+        offsetof(S, lens)                                                                      \
+  }
+#define OUT_ROW(S, field, axes, rule, slots)                                                     \
+  {                                                                                              \
+    #field, axes, "bf16", rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_SLOTS, 1, offsetof(S, field), \
+        offsetof(S, slots)                                                                       \
+  }
+#define OUT_CACHE(S, field, axes, rule, slots)                                                    \
+  {                                                                                               \
+    #field, axes, "record", rule, AS_TAP_OUT, AS_TAP_CACHE, AS_MASK_SLOTS, 0, offsetof(S, field), \
+        offsetof(S, slots)                                                                        \
+  }
 
 static const as_tap_info kSchedule[] = {
     IN(as_schedule_params, groups, "G,2", "i32"),
@@ -200,7 +206,7 @@ static const as_tap_info kSample[] = {
 /* OP expands its arguments (EVERY and the like are two of them) before OP_ENTRY takes them. */
 #define OP(...) OP_ENTRY(__VA_ARGS__)
 #define OP_ENTRY(id, name, summary, phase, layers, S, taps) \
-  {name, summary, id, phase, layers, sizeof(S), (uint32_t)(sizeof(taps) / sizeof(taps[0])), taps}
+  { name, summary, id, phase, layers, sizeof(S), (uint32_t)(sizeof(taps) / sizeof(taps[0])), taps }
 
 #define BEFORE AS_PHASE_BEFORE, AS_LAYER_ALL
 #define AFTER AS_PHASE_AFTER, AS_LAYER_ALL
@@ -218,8 +224,8 @@ static const as_op_info kOps[AS_OP_COUNT] = {
        as_slot_mapping_params, kSlotMapping),
     OP(AS_OP_SWA_INDEX, "swa_index", "Slots of each token's sliding window.", BEFORE,
        as_swa_index_params, kSwaIndex),
-    OP(AS_OP_C128_INDEX, "c128_index", "Slots of all C128A entries a token sees.",
-       AS_PHASE_BEFORE, AS_LAYER_C128A, as_c128_index_params, kC128Index),
+    OP(AS_OP_C128_INDEX, "c128_index", "Slots of all C128A entries a token sees.", AS_PHASE_BEFORE,
+       AS_LAYER_C128A, as_c128_index_params, kC128Index),
     OP(AS_OP_ATTN_NORM, "attn_norm", "RMS norm of the hidden state.", EVERY, as_rms_norm_params,
        kRmsNorm),
     OP(AS_OP_Q_KV_A_PROJ, "q_kv_a_proj", "Low-rank query and the latent KV row.", EVERY,
@@ -262,8 +268,8 @@ static const as_op_info kOps[AS_OP_COUNT] = {
        as_sparse_attention_params, kSparseAttention),
     OP(AS_OP_INVERSE_ROPE, "inverse_rope", "Undoes the rotation of the values.", EVERY,
        as_inverse_rope_params, kInverseRope),
-    OP(AS_OP_WO_A, "wo_a", "Grouped low-rank output projection.", EVERY,
-       as_grouped_linear_params, kGroupedLinear),
+    OP(AS_OP_WO_A, "wo_a", "Grouped low-rank output projection.", EVERY, as_grouped_linear_params,
+       kGroupedLinear),
     OP(AS_OP_WO_B, "wo_b", "Output projection to the hidden size.", EVERY, as_linear_params,
        kLinear),
     OP(AS_OP_RESIDUAL, "residual", "Adds the attention output to the hidden state.", EVERY,
@@ -276,9 +282,7 @@ static const as_op_info kOps[AS_OP_COUNT] = {
        kSample),
 };
 
-const as_op_info* as_op_find(int32_t id) {
-  return id >= 0 && id < AS_OP_COUNT ? &kOps[id] : NULL;
-}
+const as_op_info* as_op_find(int32_t id) { return id >= 0 && id < AS_OP_COUNT ? &kOps[id] : NULL; }
 
 int32_t as_op_by_name(const char* name) {
   for (int32_t i = 0; i < AS_OP_COUNT; ++i) {
