@@ -190,7 +190,8 @@ void register_benchmarks() {
 int run(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return AS_USAGE;
-  for (const auto& [key, value] : describe_machine().items()) {
+  const nlohmann::json machine = describe_machine();
+  for (const auto& [key, value] : machine.items()) {
     benchmark::AddCustomContext(key, value.is_string() ? value.get<std::string>() : value.dump());
   }
   register_benchmarks();
