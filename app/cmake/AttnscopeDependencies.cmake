@@ -1,7 +1,7 @@
 # Finds what the headless half needs: libtorch, fmt, CLI11, nlohmann-json, zstd if there is one;
-# GoogleTest and Google Benchmark where tests are built. Each is looked for as a CMake package first,
-# then as bare headers and libraries, so that ATTNSCOPE_DEPS may be a folder with nothing but
-# include/ and lib/. All that is missing is reported at once, one line each.
+# GoogleTest and Google Benchmark where tests are built. Each is looked for as a CMake package, then
+# as bare headers and libraries, so that ATTNSCOPE_DEPS may be a folder with nothing but include/
+# and lib/. All that is missing is reported at once, one line each.
 #
 # Targets: fmt::fmt, CLI11::CLI11, nlohmann_json::nlohmann_json, attnscope::zstd (maybe),
 # GTest::gtest_main, benchmark::benchmark. libtorch is in TORCH_LIBRARIES, for reference/ alone.

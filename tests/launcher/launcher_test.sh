@@ -48,6 +48,8 @@ done
 END
   stand_in apt-cache <<END
 #!/bin/sh
+if [ -z "\$2" ]; then [ -e "$work/no-lists" ] || echo " release a=stable,c=main"; exit 0; fi
+if [ -e "$work/no-lists" ]; then exit 0; fi
 if [ -e "$work/no-candidate" ] && grep -qx "\$2" "$work/no-candidate"; then exit 0; fi
 echo "  Candidate: 1.0"
 seq 20000
@@ -55,11 +57,46 @@ END
   stand_in apt-get <<END
 #!/bin/sh
 echo "apt-get \$*" >>"$work/calls"
-case "\$*" in *install*) : >"$work/not-installed" ;; esac
+case "\$*" in
+  *install*) : >"$work/not-installed" ;;
+  *update*) rm -f "$work/no-lists" ;;
+esac
+END
+  stand_in uname <<END
+#!/bin/sh
+cat "$work/machine" 2>/dev/null || echo x86_64
+END
+  stand_in python3 <<END
+#!/bin/bash
+# pip download, its check of what came, and the unpacking.
+case "\$1 \$2 \$3" in
+  "-m pip --version")
+    [ ! -e "$work/no-pip" ] || grep -q 'install.*python3-pip' "$work/calls"
+    exit
+    ;;
+  "-m pip download")
+    requirement=\$(cat "\${!#}")
+    echo "pip \$requirement" >>"$work/calls"
+    while [ "\$1" != --dest ]; do shift; done
+    case \$requirement in
+      torch==*)
+        if [ -e "$work/pip-fails" ]; then cat "$work/pip-fails"; exit 1; fi
+        ;;
+    esac
+    touch "\$2/\${requirement%%=*}.whl"
+    ;;
+  "-c "*)
+    echo "unpack \$(cd "\$3" && echo *.whl)" >>"$work/calls"
+    [ ! -e "$work/unpack-fails" ] || exit 1
+    mkdir -p "\$4/torch/lib" "\$4/torch/share/cmake/Torch"
+    touch "\$4/torch/lib/libtorch_cpu.so" "\$4/torch/share/cmake/Torch/TorchConfig.cmake"
+    ;;
+esac
 END
   stand_in cmake <<END
 #!/bin/bash
 echo "cmake \$*" >>"$work/calls"
+echo "prefix \$CMAKE_PREFIX_PATH" >>"$work/calls"
 if [ -e "$work/cmake-fails" ]; then cat "$work/cmake-fails"; exit 1; fi
 while [ "\$1" != -B ]; do shift; done
 mkdir -p "\$2"; echo ok >"\$2/build.ninja"
@@ -217,16 +254,128 @@ END
   check "installs" called "install -y"
 }
 
-no_libtorch_tells_what_to_do() {
-  printf 'libtorch-dev\n' >"$work/not-installed"
+no_package_of_libtorch() {
+  printf 'libtorch-dev\nlibopenblas-dev\n' >"$work/not-installed"
   printf 'libtorch-dev\n' >"$work/no-candidate"
+}
+
+libtorch_is_fetched_where_there_is_no_package() {
+  no_package_of_libtorch
+  run
+  check "exit code" status_is 0
+  check "looks again first" called "update"
+  check "says what, how much and why" says "PyTorch's libtorch (545 MB, once)"
+  check "fetches three wheels" count_is "pip " 3
+  check "pinned" called "pip torch==2.11.0 --hash=sha256:0f68f4ac"
+  check "unpacks once, all of them" count_is "unpack " 1
+  check "the libtorch among them" called " torch.whl"
+  check "passed to CMake" called "prefix $work/tree/build/deps/libtorch/torch"
+  check "installs nothing" not called "install -y"
+  check "keeps no wheel" test ! -e "$work/tree/build/deps/wheels"
+  : >"$work/calls"
+  run ops
+  check "a second start calls nothing" test ! -s "$work/calls"
+  rm -rf "$work/tree/build/release"
+  run ops
+  check "builds again with it" called "prefix $work/tree/build/deps/libtorch/torch"
+  check "without fetching again" not called "pip "
+  rm "$work/tree/build/deps/libtorch/torch/lib/libtorch_cpu.so"
+  run ops
+  check "a damaged one is fetched again" count_is "pip " 3
+}
+
+other_packages_and_pip_are_installed_first() {
+  no_package_of_libtorch
+  echo libfmt-dev >>"$work/not-installed"
+  touch "$work/no-pip"
+  run
+  check "exit code" status_is 0
+  check "installs" called "install -y --no-install-recommends libfmt-dev python3-pip"
+  check "then fetches" count_is "pip " 3
+}
+
+a_package_of_libtorch_is_preferred() {
+  printf 'libtorch-dev\n' >"$work/not-installed"
+  touch "$work/no-lists"
+  run
+  check "exit code" status_is 0
+  check "reads the lists" called update
+  check "installs it" called "install -y --no-install-recommends libtorch-dev"
+  check "fetches nothing" not called "pip "
+}
+
+fetching_needs_no_root() {
+  no_package_of_libtorch
+  echo 1000 >"$work/uid"
+  run
+  check "exit code" status_is 0
+  check "fetches" count_is "pip " 3
+  check "no apt-get" not called apt-get
+}
+
+without_root_the_command_leaves_libtorch_out() {
+  no_package_of_libtorch
+  echo libfmt-dev >>"$work/not-installed"
+  echo 1000 >"$work/uid"
+  touch "$work/no-pip"
   run
   check "exit code" status_is 4
-  check "names the variable" says CMAKE_PREFIX_PATH
+  check "the command" says "apt-get install -y --no-install-recommends libfmt-dev python3-pip'"
+  check "fetches nothing yet" not called "pip "
+  touch "$work/no-lists"
+  run
+  check "without lists all is asked of apt" says "libtorch-dev"
+}
+
+an_interrupted_fetch_goes_on() {
+  no_package_of_libtorch
+  echo "ERROR: connection lost" >"$work/pip-fails"
+  run
+  check "exit code" status_is 4
+  check "the error" says "connection lost"
+  check "what to do" says "CMAKE_PREFIX_PATH"
+  check "complete wheels stay" test -e "$work/tree/build/deps/wheels/nvidia-cuda-cupti.whl"
+  check "nothing is unpacked" not called "unpack "
+  rm "$work/pip-fails"
+  run
+  check "the next start" status_is 0
+  check "unpacks all" called "unpack nvidia-cuda-cupti.whl nvidia-cuda-runtime.whl torch.whl"
+  touch "$work/unpack-fails"
+  rm -rf "$work/tree/build/deps/libtorch" "$work/tree/build/release"
+  no_package_of_libtorch
+  run
+  check "unpacking that fails" status_is 4
+  rm "$work/unpack-fails"
+  run
+  check "heals" status_is 0
+}
+
+a_wrong_hash_is_an_error() {
+  no_package_of_libtorch
+  echo "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE." \
+    >"$work/pip-fails"
+  run
+  check "exit code" status_is 4
+  check "says so" says "not the file that was asked for"
+  check "does not build" not called "cmake"
+}
+
+a_given_libtorch_is_used() {
+  no_package_of_libtorch
   mkdir -p "$work/torch/share/cmake/Torch"
   touch "$work/torch/share/cmake/Torch/TorchConfig.cmake"
   EXTRA=CMAKE_PREFIX_PATH=$work/torch run
-  check "a given libtorch will do" status_is 0
+  check "exit code" status_is 0
+  check "fetches nothing" not called "pip "
+}
+
+other_machines_are_told_what_to_do() {
+  no_package_of_libtorch
+  echo aarch64 >"$work/machine"
+  run
+  check "exit code" status_is 4
+  check "names the variable" says CMAKE_PREFIX_PATH
+  check "fetches nothing" not called "pip "
 }
 
 offline_folder_needs_no_apt() {
@@ -330,6 +479,31 @@ tests_go_through_ctest() {
   check "failed tests" status_is 1
 }
 
+benchmarks_are_built_on_demand() {
+  run
+  check "not by a plain start" not called bench_engine
+  stand_in bench_engine <<END
+#!/bin/sh
+echo "bench \$*"
+END
+  mkdir -p "$work/tree/build/release/tests"
+  mv "$work/bin/bench_engine" "$work/tree/build/release/tests/"
+  : >"$work/calls"
+  run bench flash
+  check "exit code" status_is 0
+  check "configures them" called "-DATTNSCOPE_TESTS=ON"
+  check "in the release folder" called "--preset release"
+  check "builds them alone" called "-j 2 bench_engine"
+  check "runs those that match" says "bench --benchmark_filter=flash"
+  check "keeps the program" test -x "$work/tree/build/release/app/attnscope"
+  : >"$work/calls"
+  run ops
+  check "the program is still fresh" test ! -s "$work/calls"
+  echo "ATTNSCOPE_TESTS:BOOL=ON" >"$work/tree/build/release/CMakeCache.txt"
+  run bench
+  check "does not configure twice" not called "cmake -S"
+}
+
 usage_errors() {
   run test --level best
   check "unknown level" status_is 2
@@ -355,7 +529,7 @@ standard_output_is_the_programs_alone() {
   check "only the program writes to it" test "$(cat "$work/out")" = "program ops --json"
 }
 
-helpers='stand_in|fresh_world|run|check|status_is|says|called|not|count_is'
+helpers='stand_in|fresh_world|run|check|status_is|says|called|not|count_is|no_package_of_libtorch'
 cases=${*:-$(declare -F | awk '{print $3}' | grep -vxE "$helpers")}
 for case in $cases; do
   fresh_world

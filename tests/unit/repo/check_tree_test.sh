@@ -84,6 +84,10 @@ plant hygiene assets/manual.md 'planted\t'
 plant hygiene engine/model/planted.cpp '\tint planted;'
 plant hygiene engine/model/planted.cpp 'int planted;\r'
 plant hygiene engine/model/planted.cpp '<<<<<<< planted'
+if command -v clang-format-16 >/dev/null; then
+  plant format engine/model/planted.cpp 'int  planted;'
+  plant format kernels/params/op_ids.h 'int planted ;'
+fi
 rm "$work/tree/LICENSE"
 expect_failure top_level LICENSE 'a missing file'
 sed -i 's/.indexer_topk./the top-k op/g' "$work/tree/assets/manual.md"
