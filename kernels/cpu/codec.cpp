@@ -85,7 +85,7 @@ std::uint8_t float_to_e4m3(float value) {
   const std::uint32_t bits = bits_of(value);
   const std::uint32_t sign = bits >> 24 & 0x80u;
   const std::uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return static_cast<std::uint8_t>(sign | 0x7fu);
+  if (magnitude > 0x7f800000u) return 0x7f;
   if (magnitude >= bits_of(448.0f)) return static_cast<std::uint8_t>(sign | 0x7eu);
   if (magnitude < bits_of(0x1p-6f)) {
     // Adding 2^14 leaves the multiple of 2^-9 nearest to |value| in the low bits.
@@ -102,9 +102,10 @@ float e2m1_to_float(std::uint8_t code) {
 }
 
 std::uint8_t float_to_e2m1(float value) {
+  if (value != value) return 7;
   const unsigned sign = std::signbit(value) ? 8u : 0u;
   const float a = std::fabs(value);
-  unsigned code = 7;  // also of NaN
+  unsigned code = 7;
   if (a <= 0.25f) {
     code = 0;
   } else if (a < 0.75f) {

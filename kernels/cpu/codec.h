@@ -30,12 +30,12 @@ float round_bf16(double value);
 
 // e4m3fn: bias 7, largest 448, no infinities, NaN is 0x7f and 0xff.
 float e4m3_to_float(std::uint8_t code);
-// Round to nearest even, beyond 448 saturating; NaN gives 0x7f with the sign kept.
+// Round to nearest even, beyond 448 saturating; NaN of either sign gives 0x7f.
 std::uint8_t float_to_e4m3(float value);
 
 // e2m1: 0, .5, 1, 1.5, 2, 3, 4, 6 with the sign in bit 3.
 float e2m1_to_float(std::uint8_t code);
-// Round to nearest even, beyond 6 saturating; NaN gives 6.
+// Round to nearest even, beyond 6 saturating; NaN of either sign gives +6.
 std::uint8_t float_to_e2m1(float value);
 
 // UE8M0 byte b means 2^(b-127); 255 is NaN.

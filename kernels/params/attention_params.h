@@ -18,7 +18,7 @@ extern "C" {
  *   cache row slots[t] = quantise(kv_row[t])                            nothing for slot -1
  * Quantise (latent record): per 64 of the 448 no-RoPE dims: a = max(max|x|, 1e-4),
  * e = ceil(log2(a / 448)), byte clamp(e + 127, 0, 255), code e4m3fn_rne_sat(x * 2^-e); pad byte 0;
- * dims 448.. bf16 as they are.
+ * dims 448.. bf16 as they are. NaN counts nothing in max|x| and has code 0x7f, whatever its sign.
  * rows_given: kv_row is an input, only the quantise-and-insert part runs (q, q_raw, kv unused). */
 typedef struct as_q_rope_kv_insert_params {
   as_params_head head;

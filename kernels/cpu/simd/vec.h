@@ -145,9 +145,9 @@ AS_INLINE U8 encode_e4m3(F32 x) {
   const U32 is_large = (U32)(magnitude >= 0x43e00000u);  // 448
   const U32 is_nan = (U32)(magnitude > 0x7f800000u);
   U32 code = (is_small & small) | (~is_small & normal);
-  code = (is_large & 0x7eu) | (~is_large & code);
-  code = (is_nan & 0x7fu) | (~is_nan & code);
-  return __builtin_convertvector(code | sign, U8);
+  code = sign | (is_large & 0x7eu) | (~is_large & code);
+  code = (is_nan & 0x7fu) | (~is_nan & code);  // without sign
+  return __builtin_convertvector(code, U8);
 }
 
 }  // namespace

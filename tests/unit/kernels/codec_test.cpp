@@ -23,7 +23,8 @@ TEST(Codec, E4m3CodesDecodeByDefinitionAndEncodeBack) {
     } else {
       EXPECT_EQ(static_cast<double>(value), e4m3_by_definition(code)) << code;
     }
-    EXPECT_EQ(cpu::float_to_e4m3(value), code);
+    // NaN has one code: the sign of inf * 0 differs between machines.
+    EXPECT_EQ(cpu::float_to_e4m3(value), code == 0xff ? 0x7f : code);
   }
 }
 
