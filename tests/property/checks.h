@@ -1,0 +1,99 @@
+// The property checks by op: each runs an op of a lane on random inputs of an odd shape and judges
+// it against both references. Used by the tests of the op and by the proof that planted bugs fail.
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "tests/property/harness.h"
+
+namespace attnscope::properties {
+
+enum class Lists { kPlain, kHoles, kDuplicates, kSomeEmpty };
+
+struct AttentionCase {
+  std::string name;
+  std::vector<std::int64_t> lengths;  // tokens known, by request
+  std::int64_t queries = 1;           // last tokens of each request
+  std::int64_t heads = 1;
+  Pages pages{};
+  std::int64_t extra = 0;  // columns of the second list, 0 = an SWA-only layer
+  Pages extra_pages{};
+  Lists lists = Lists::kPlain;
+  float q_scale = 1.0f;
+  std::size_t first_sink = 0;  // of kSinks, for head 0
+};
+Report check_attention(const as_lane& lane, const AttentionCase& c);
+
+struct InsertCase {
+  std::string name;
+  std::vector<std::int64_t> lengths;
+  std::int64_t queries = 1;
+  std::int64_t heads = 1;
+  Pages pages{};
+  float scale = 1.0f;
+  bool compressed_rope = false;
+  std::int64_t pad = 0;  // elements between rows
+};
+Report check_insert(const as_lane& lane, const InsertCase& c);
+
+struct CompressCase {
+  std::string name;
+  std::int32_t ratio = 4;
+  std::int32_t record = AS_RECORD_LATENT;
+  std::vector<std::int64_t> lengths;
+  std::int64_t split = 0;  // positions below are computed by a first call
+  Pages state_pages{4, 0};
+  Pages pages{};
+  bool hadamard = false;
+  bool round_pooled = false;
+  float score_scale = 1.0f;
+};
+Report check_compress(const as_lane& lane, const CompressCase& c);
+
+struct LogitsCase {
+  std::string name;
+  std::int32_t record = AS_RECORD_INDEX_FP8;
+  std::vector<std::int64_t> entries;  // keys, by request
+  std::int64_t queries = 1;           // the last one sees all keys, each before one less
+  std::int64_t heads = 1;
+  Pages pages{};
+  std::int64_t spare_columns = 3;
+};
+Report check_logits(const as_lane& lane, const LogitsCase& c);
+
+enum class Scores { kNormal, kFewValues, kAllEqual, kNaN, kAllNaN, kInfinities, kZeros, kFalling };
+
+struct TopkCase {
+  std::string name;
+  Scores scores = Scores::kNormal;
+  std::vector<std::int32_t> lens;
+  std::int64_t k = 1;
+  std::int64_t spare_columns = 0;
+};
+Report check_topk(const as_lane& lane, const TopkCase& c);
+
+struct WindowCase {
+  std::string name;
+  std::vector<std::int64_t> lengths;
+  std::int64_t queries = 1;
+  std::int32_t block_size = 64;
+  std::int32_t window = 128;
+  std::int64_t groups = 1;
+};
+Report check_window(const as_lane& lane, const WindowCase& c);
+
+// GoogleTest prints a case by its name.
+template <class Case>
+std::string name_of(const testing::TestParamInfo<Case>& info) {
+  return info.param.name;
+}
+inline void PrintTo(const AttentionCase& c, std::ostream* out) { *out << c.name; }
+inline void PrintTo(const InsertCase& c, std::ostream* out) { *out << c.name; }
+inline void PrintTo(const CompressCase& c, std::ostream* out) { *out << c.name; }
+inline void PrintTo(const LogitsCase& c, std::ostream* out) { *out << c.name; }
+inline void PrintTo(const TopkCase& c, std::ostream* out) { *out << c.name; }
+inline void PrintTo(const WindowCase& c, std::ostream* out) { *out << c.name; }
+
+}  // namespace attnscope::properties

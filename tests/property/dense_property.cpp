@@ -1,0 +1,230 @@
+// Dense ops: AS_OP_ATTN_NORM, AS_OP_FINAL_NORM, AS_OP_Q_KV_NORM, the projections (AS_OP_Q_KV_A_PROJ,
+// AS_OP_Q_B_PROJ, AS_OP_COMPRESSOR_PROJ, AS_OP_INDEXER_COMPRESSOR_PROJ, AS_OP_INDEXER_Q_PROJ,
+// AS_OP_INDEXER_WEIGHTS_PROJ, AS_OP_WO_B, AS_OP_LM_HEAD), AS_OP_WO_A, AS_OP_RESIDUAL.
+#include <cmath>
+
+#include "tests/property/harness.h"
+
+namespace attnscope::properties {
+namespace {
+
+// Half a step of bf16 (8 significant bits) is at most 2^-8 of the value; 2^-8 more of that for an
+// fp32 result beside a boundary.
+constexpr double kBf16 = 0x1.01p-8;
+constexpr double kF32 = 0x1p-24;
+constexpr double kTiny = 0x1p-133;  // half a step of the smallest bf16
+
+// Runs a lane and ref.sim, judges all taps by their class; gives back the params of ref.exact.
+bool run_all(const as_lane& lane, const OpParams& engine, Memory* memory, OpParams* exact,
+             Report* report) {
+  if (!run(lane, engine, report)) return false;
+  memory->check_guards(report);
+  const OpParams sim = with_own_outputs(engine, memory);
+  if (!run(*reference::sim_lane(), sim, report)) return false;
+  judge_all(engine, sim, report);
+  *exact = with_own_outputs(engine, memory);
+  return run(*reference::exact_lane(), *exact, report);
+}
+
+struct NormCase {
+  std::string name;
+  std::int64_t tokens, hidden;
+  float scale = 1.0f;
+  std::int64_t pad = 0;
+};
+template <class Case>
+std::string name_of(const testing::TestParamInfo<Case>& i) {
+  return i.param.name;
+}
+
+void PrintTo(const NormCase& c, std::ostream* out) { *out << c.name; }
+
+// An fp32 norm: the mean and its root move the result by far less than hidden * 2^-24 of it.
+Bound norm_bound(std::int64_t hidden) {
+  const double inside = static_cast<double>(hidden + 8) * kF32;
+  return [inside](std::int64_t, std::int64_t, double y) {
+    return (kBf16 + inside) * std::fabs(y) + kTiny;
+  };
+}
+
+class NormProperty : public testing::TestWithParam<NormCase> {};
+
+TEST_P(NormProperty, RmsNormMatchesBothReferences) {
+  const NormCase& c = GetParam();
+  for (const as_op_id op : {AS_OP_ATTN_NORM, AS_OP_FINAL_NORM}) {
+    Report report(case_seed("norm " + c.name + std::to_string(op)));
+    SCOPED_TRACE(testing::Message() << "seed " << report.seed());
+    Random random(report.seed());
+    Memory memory;
+    OpParams engine, exact;
+    auto& p = engine.init<as_rms_norm_params>(op);
+    p.x = memory.normals(AS_BF16, {c.tokens, c.hidden}, random, c.scale, c.pad);
+    p.weight = memory.normals(AS_BF16, {c.hidden}, random);
+    p.y = memory.make(AS_BF16, {c.tokens, c.hidden}, c.pad);
+    p.eps = op == AS_OP_ATTN_NORM ? 1e-6 : 1e-5;
+    ASSERT_TRUE(run_all(*cpu::lane(), engine, &memory, &exact, &report)) << report;
+    judge_bound("y against ref.exact", p.y, exact.get<as_rms_norm_params>().y, nullptr,
+                norm_bound(c.hidden), &report);
+    EXPECT_TRUE(report.ok()) << report;
+  }
+}
+
+TEST_P(NormProperty, QKvNormMatchesBothReferences) {
+  const NormCase& c = GetParam();
+  Report report(case_seed("q_kv_norm " + c.name));
+  SCOPED_TRACE(testing::Message() << "seed " << report.seed());
+  Random random(report.seed());
+  Memory memory;
+  OpParams engine, exact;
+  auto& p = engine.init<as_q_kv_norm_params>(AS_OP_Q_KV_NORM);
+  p.qkv = memory.normals(AS_BF16, {c.tokens, c.hidden + AS_HEAD_DIM}, random, c.scale, c.pad);
+  // The halves differ in size, so that one norm over both would show.
+  for (std::int64_t t = 0; t < c.tokens; ++t) {
+    for (std::int64_t i = 0; i < c.hidden; ++i) {
+      bf16_t& x = *at<bf16_t>(p.qkv, t, i);
+      x = to_bf16(8 * to_float(x));
+    }
+  }
+  p.q_weight = memory.normals(AS_BF16, {c.hidden}, random);
+  p.kv_weight = memory.normals(AS_BF16, {AS_HEAD_DIM}, random);
+  p.qr = memory.make(AS_BF16, {c.tokens, c.hidden}, c.pad);
+  p.kv = memory.make(AS_BF16, {c.tokens, AS_HEAD_DIM}, c.pad);
+  p.eps = 1e-6;
+  ASSERT_TRUE(run_all(*cpu::lane(), engine, &memory, &exact, &report)) << report;
+  const auto& e = exact.get<as_q_kv_norm_params>();
+  judge_bound("qr against ref.exact", p.qr, e.qr, nullptr, norm_bound(c.hidden), &report);
+  judge_bound("kv against ref.exact", p.kv, e.kv, nullptr, norm_bound(AS_HEAD_DIM), &report);
+  EXPECT_TRUE(report.ok()) << report;
+}
+
+TEST_P(NormProperty, ResidualMatchesBothReferences) {
+  const NormCase& c = GetParam();
+  for (const bool in_place : {false, true}) {
+    Report report(case_seed("residual " + c.name));
+    SCOPED_TRACE(testing::Message() << "seed " << report.seed() << ", in place " << in_place);
+    Random random(report.seed());
+    Memory memory;
+    OpParams engine, exact;
+    auto& p = engine.init<as_residual_params>(AS_OP_RESIDUAL);
+    p.h = memory.normals(AS_BF16, {c.tokens, c.hidden}, random, c.scale, c.pad);
+    p.y = memory.normals(AS_BF16, {c.tokens, c.hidden}, random, 0.3f * c.scale, c.pad);
+    // The references read what was there before.
+    const as_tensor before = memory.make(AS_BF16, {c.tokens, c.hidden});
+    for (std::int64_t t = 0; t < c.tokens; ++t) {
+      for (std::int64_t i = 0; i < c.hidden; ++i) *at<bf16_t>(before, t, i) = *at<bf16_t>(p.h, t, i);
+    }
+    p.out = in_place ? p.h : memory.make(AS_BF16, {c.tokens, c.hidden}, c.pad);
+    ASSERT_TRUE(run(*cpu::lane(), engine, &report)) << report;
+    memory.check_guards(&report);
+    OpParams own = with_own_outputs(engine, &memory);
+    own.get<as_residual_params>().h = before;
+    ASSERT_TRUE(run(*reference::sim_lane(), own, &report)) << report;
+    judge_all(engine, own, &report);
+    ASSERT_TRUE(run(*reference::exact_lane(), own, &report)) << report;
+    judge_bound(
+        "out against ref.exact", p.out, own.get<as_residual_params>().out, nullptr,
+        [](std::int64_t, std::int64_t, double v) { return kBf16 * std::fabs(v) + kTiny; },
+        &report);
+    EXPECT_TRUE(report.ok()) << report;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, NormProperty,
+    testing::Values(NormCase{"no_tokens", 0, 64}, NormCase{"one_token", 1, 1024, 1.0f, 3},
+                    NormCase{"odd_hidden", 5, 100, 1.0f, 1}, NormCase{"one_column", 3, 1},
+                    NormCase{"wide", 4, 4096, 1.0f, 8}, NormCase{"many", 129, 192},
+                    NormCase{"block", 128, 33, 2.0f, 7}, NormCase{"small_values", 5, 512, 1e-6f},
+                    NormCase{"large_values", 3, 1536, 1e6f}, NormCase{"zeros", 2, 256, 0.0f},
+                    NormCase{"long", 2051, 16}),
+    name_of<NormCase>);
+
+// ---- projections
+
+struct LinearCase {
+  std::string name;
+  std::int64_t tokens, in, out;
+  std::int64_t groups = 1;
+  float scale = 1.0f;
+  std::int64_t pad = 0;
+};
+void PrintTo(const LinearCase& c, std::ostream* out) { *out << c.name; }
+
+// An fp32 sum of n products in any order is off by at most n * 2^-24 times the sum of |x w|; then
+// one rounding. x, w: row of x, row of the weight.
+double sum_bound(const bf16_t* x, const bf16_t* w, std::int64_t n, double y, bool bf16) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) sum += std::fabs(double{to_float(x[i])} * to_float(w[i]));
+  const double rounding = bf16 ? kBf16 * std::fabs(y) + kTiny : kF32 * std::fabs(y);
+  return static_cast<double>(n + 1) * kF32 * sum + rounding;
+}
+
+class LinearProperty : public testing::TestWithParam<LinearCase> {};
+
+TEST_P(LinearProperty, MatchesBothReferences) {
+  const LinearCase& c = GetParam();
+  constexpr as_op_id kOps[] = {AS_OP_Q_KV_A_PROJ,         AS_OP_Q_B_PROJ,
+                               AS_OP_COMPRESSOR_PROJ,     AS_OP_INDEXER_COMPRESSOR_PROJ,
+                               AS_OP_INDEXER_Q_PROJ,      AS_OP_INDEXER_WEIGHTS_PROJ,
+                               AS_OP_WO_B,                AS_OP_LM_HEAD};
+  for (const as_op_id op : kOps) {
+    const bool bf16 = op != AS_OP_COMPRESSOR_PROJ && op != AS_OP_INDEXER_COMPRESSOR_PROJ &&
+                      op != AS_OP_LM_HEAD;
+    Report report(case_seed("linear " + c.name + std::to_string(op)));
+    SCOPED_TRACE(testing::Message() << as_op_find(op)->name << ", seed " << report.seed());
+    Random random(report.seed());
+    Memory memory;
+    OpParams engine, exact;
+    auto& p = engine.init<as_linear_params>(op);
+    p.x = memory.normals(AS_BF16, {c.tokens, c.in}, random, c.scale, c.pad);
+    p.weight = memory.normals(AS_BF16, {c.out, c.in}, random, 0.02f, c.pad);
+    p.y = memory.make(bf16 ? AS_BF16 : AS_F32, {c.tokens, c.out}, c.pad);
+    ASSERT_TRUE(run_all(*cpu::lane(), engine, &memory, &exact, &report)) << report;
+    judge_bound(
+        "y against ref.exact", p.y, exact.get<as_linear_params>().y, nullptr,
+        [&](std::int64_t t, std::int64_t o, double y) {
+          return sum_bound(at<bf16_t>(p.x, t), at<bf16_t>(p.weight, o), c.in, y, bf16);
+        },
+        &report);
+    EXPECT_TRUE(report.ok()) << report;
+  }
+}
+
+TEST_P(LinearProperty, GroupedMatchesBothReferences) {
+  const LinearCase& c = GetParam();
+  Report report(case_seed("grouped " + c.name));
+  SCOPED_TRACE(testing::Message() << "seed " << report.seed());
+  Random random(report.seed());
+  Memory memory;
+  OpParams engine, exact;
+  auto& p = engine.init<as_grouped_linear_params>(AS_OP_WO_A);
+  p.x = memory.normals(AS_BF16, {c.tokens, c.groups, c.in}, random, c.scale, c.pad);
+  p.weight = memory.normals(AS_BF16, {c.groups, c.out, c.in}, random, 0.02f, c.pad);
+  p.y = memory.make(AS_BF16, {c.tokens, c.groups, c.out}, c.pad);
+  ASSERT_TRUE(run_all(*cpu::lane(), engine, &memory, &exact, &report)) << report;
+  judge_bound(
+      "y against ref.exact", p.y, exact.get<as_grouped_linear_params>().y, nullptr,
+      [&](std::int64_t row, std::int64_t o, double y) {
+        const std::int64_t g = row % c.groups;
+        return sum_bound(at<bf16_t>(p.x, row / c.groups, g), at<bf16_t>(p.weight, g, o), c.in, y,
+                         true);
+      },
+      &report);
+  EXPECT_TRUE(report.ok()) << report;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, LinearProperty,
+    testing::Values(LinearCase{"no_tokens", 0, 64, 64, 2}, LinearCase{"one_token", 1, 512, 96, 8},
+                    LinearCase{"two_tokens_odd", 2, 77, 13, 3, 1.0f, 3},
+                    LinearCase{"five_tokens", 5, 256, 65, 2, 1.0f, 8},
+                    LinearCase{"three_by_one", 3, 1, 1, 4}, LinearCase{"block", 64, 128, 64},
+                    LinearCase{"many", 129, 63, 33, 2, 1.0f, 1},
+                    LinearCase{"long_sum", 2, 8192, 7, 1, 4.0f},
+                    LinearCase{"small_values", 4, 192, 31, 2, 1e-8f},
+                    LinearCase{"large_values", 4, 192, 31, 1, 1e12f},
+                    LinearCase{"zeros", 3, 64, 5, 2, 0.0f}),
+    name_of<LinearCase>);
+
+}  // namespace
+}  // namespace attnscope::properties
