@@ -291,6 +291,19 @@ void judge_equal(const std::string& tap, const as_tensor& value, const as_tensor
                        fmt::join(result.worst.index, ","), result.worst.reference, result.note));
 }
 
+void judge_integers(const OpParams& engine, Memory* memory, Report* report) {
+  for (const as_lane* lane : {reference::sim_lane(), reference::exact_lane()}) {
+    const OpParams own = with_own_outputs(engine, memory);
+    if (!run(*lane, own, report)) return;
+    const as_op_info& info = engine.info();
+    for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+      const as_tap_info& tap = info.taps[i];
+      if (tap.direction != AS_TAP_OUT || !present(engine.tensor(tap.offset))) continue;
+      judge_equal(tap.name, engine.tensor(tap.offset), own.tensor(tap.offset), report);
+    }
+  }
+}
+
 void judge_bound(const std::string& tap, const as_tensor& value, const as_tensor& exact,
                  const std::int64_t* slots, const Bound& bound, Report* report) {
   const std::int64_t columns = value.shape[value.rank - 1];

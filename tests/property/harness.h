@@ -156,6 +156,8 @@ void judge_all(const OpParams& value, const OpParams& sim, Report* report);
 // Same elements, bit by bit (integers and bytes).
 void judge_equal(const std::string& tap, const as_tensor& value, const as_tensor& expected,
                  Report* report);
+// Every output tensor equal to that of ref.sim and of ref.exact: ops of integers.
+void judge_integers(const OpParams& engine, Memory* memory, Report* report);
 // Every element within bound(flat row, column, exact value) of ref.exact. slots: rows with -1 hold
 // nothing; nullptr = all rows. An infinite bound: nothing is said about the element.
 using Bound = std::function<double(std::int64_t, std::int64_t, double)>;

@@ -36,20 +36,6 @@ float score(Scores kind, std::int64_t column, Random& random) {
   }
 }
 
-// Integer outputs of the lane, each equal to those of both references.
-void judge_integers(const OpParams& engine, Memory* memory, Report* report) {
-  for (const as_lane* lane : {reference::sim_lane(), reference::exact_lane()}) {
-    const OpParams own = with_own_outputs(engine, memory);
-    if (!run(*lane, own, report)) return;
-    const as_op_info& info = engine.info();
-    for (std::uint32_t i = 0; i < info.num_taps; ++i) {
-      const as_tap_info& tap = info.taps[i];
-      if (tap.direction != AS_TAP_OUT) continue;
-      judge_equal(tap.name, engine.tensor(tap.offset), own.tensor(tap.offset), report);
-    }
-  }
-}
-
 }  // namespace
 
 Report check_topk(const as_lane& lane, const TopkCase& c) {
@@ -165,7 +151,7 @@ TEST_P(TopkToSlotsProperty, EqualsBothReferencesAndItsLogicalTwin) {
 INSTANTIATE_TEST_SUITE_P(PageRows, TopkToSlotsProperty,
                          testing::Values(Pages{1}, Pages{2}, Pages{3}, Pages{53}, Pages{61},
                                          Pages{64}),
-                         [](const auto& info) { return std::to_string(info.param.rows); });
+                         [](const auto& test) { return std::to_string(test.param.rows); });
 
 TEST(SampleProperty, EqualsBothReferences) {
   Report report(case_seed("sample"));

@@ -1,0 +1,93 @@
+// The property checks bite: every lane with a planted bug fails the check of its op, and in the
+// output that the bug spoils. The CPU lane passes the very same cases.
+#include <functional>
+#include <map>
+
+#include "kernels/mutants/mutants.h"
+#include "tests/property/checks.h"
+
+namespace attnscope::properties {
+namespace {
+
+// A check, the output that the bug must be seen in against ref.sim, and outputs that follow from
+// it. All others must be right.
+struct Trap {
+  std::function<Report(const as_lane&)> check;
+  std::string spoiled;
+  std::set<std::string> follow;
+};
+
+Report long_selection(const as_lane& lane) {
+  AttentionCase c{"mutants", {129, 300}, 2, 8, {53, 7}};
+  c.extra = 40;
+  c.extra_pages = {61, 1};
+  return check_attention(lane, c);
+}
+
+Report compress(const as_lane& lane) {
+  CompressCase c{"mutants", 4, AS_RECORD_LATENT, {129, 40}, 18};
+  c.pages = {53, 3};
+  return check_compress(lane, c);
+}
+
+// By the name of the mutant.
+const std::map<std::string, Trap>& traps() {
+  static const std::map<std::string, Trap> kTraps = {
+      {"mutant:window_off_by_one",
+       {[](const as_lane& lane) {
+          return check_window(lane, {"mutants", {127, 128, 129, 3}, 2, 64, 128, 2});
+        },
+        "indices",
+        {"lens"}}},
+      {"mutant:topk_one_short",
+       {[](const as_lane& lane) {
+          return check_topk(lane, {"mutants", Scores::kNormal, {1, 127, 128, 129}, 64, 1});
+        },
+        "indices",
+        {}}},
+      {"mutant:scale_rounded_down",
+       {[](const as_lane& lane) {
+          return check_insert(lane, {"mutants", {127, 129}, 5, 2, {53, 7}});
+        },
+        "cache",
+        {}}},
+      {"mutant:relu_missing",
+       {[](const as_lane& lane) {
+          return check_logits(lane, {"mutants", AS_RECORD_INDEX_FP8, {127, 129}, 2, 8, {53, 7}});
+        },
+        "logits",
+        {}}},
+      {"mutant:sink_scaled", {long_selection, "o", {}}},
+      {"mutant:lse_with_sink", {long_selection, "lse", {}}},
+      {"mutant:overlap_half_lost", {compress, "row", {"cache"}}},
+      {"mutant:entry_rope_position", {compress, "row", {"cache"}}},
+  };
+  return kTraps;
+}
+
+class MutantProperty : public testing::TestWithParam<as_lane> {};
+
+TEST_P(MutantProperty, FailsWhereItsBugIs) {
+  const auto found = traps().find(GetParam().name);
+  ASSERT_NE(found, traps().end()) << "no property check is known to catch " << GetParam().name;
+  const Trap& trap = found->second;
+  const Report right = trap.check(*cpu::lane());
+  EXPECT_TRUE(right.ok()) << right;
+  const Report wrong = trap.check(GetParam());
+  EXPECT_FALSE(wrong.ok()) << GetParam().description;
+  for (const std::string& tap : wrong.taps()) {
+    const std::string output = tap.substr(0, tap.find(" against"));
+    EXPECT_TRUE(output == trap.spoiled || trap.follow.count(output) > 0)
+        << tap << " should be right. " << wrong;
+  }
+  EXPECT_EQ(wrong.taps().count(trap.spoiled), 1u) << wrong;
+}
+
+INSTANTIATE_TEST_SUITE_P(Lanes, MutantProperty, testing::ValuesIn(mutants::lanes()),
+                         [](const testing::TestParamInfo<as_lane>& test) {
+                           const std::string name = test.param.name;
+                           return name.substr(name.find(':') + 1);
+                         });
+
+}  // namespace
+}  // namespace attnscope::properties
