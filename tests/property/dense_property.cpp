@@ -1,9 +1,10 @@
-// Dense ops: AS_OP_ATTN_NORM, AS_OP_FINAL_NORM, AS_OP_Q_KV_NORM, the projections (AS_OP_Q_KV_A_PROJ,
-// AS_OP_Q_B_PROJ, AS_OP_COMPRESSOR_PROJ, AS_OP_INDEXER_COMPRESSOR_PROJ, AS_OP_INDEXER_Q_PROJ,
-// AS_OP_INDEXER_WEIGHTS_PROJ, AS_OP_WO_B, AS_OP_LM_HEAD), AS_OP_WO_A, AS_OP_RESIDUAL.
+// Dense ops: AS_OP_ATTN_NORM, AS_OP_FINAL_NORM, AS_OP_Q_KV_NORM, the projections
+// (AS_OP_Q_KV_A_PROJ, AS_OP_Q_B_PROJ, AS_OP_COMPRESSOR_PROJ, AS_OP_INDEXER_COMPRESSOR_PROJ,
+// AS_OP_INDEXER_Q_PROJ, AS_OP_INDEXER_WEIGHTS_PROJ, AS_OP_WO_B, AS_OP_LM_HEAD), AS_OP_WO_A,
+// AS_OP_RESIDUAL.
 #include <cmath>
 
-#include "tests/property/harness.h"
+#include "tests/property/checks.h"
 
 namespace attnscope::properties {
 namespace {
@@ -32,10 +33,6 @@ struct NormCase {
   float scale = 1.0f;
   std::int64_t pad = 0;
 };
-template <class Case>
-std::string name_of(const testing::TestParamInfo<Case>& i) {
-  return i.param.name;
-}
 
 void PrintTo(const NormCase& c, std::ostream* out) { *out << c.name; }
 
@@ -111,7 +108,8 @@ TEST_P(NormProperty, ResidualMatchesBothReferences) {
     // The references read what was there before.
     const as_tensor before = memory.make(AS_BF16, {c.tokens, c.hidden});
     for (std::int64_t t = 0; t < c.tokens; ++t) {
-      for (std::int64_t i = 0; i < c.hidden; ++i) *at<bf16_t>(before, t, i) = *at<bf16_t>(p.h, t, i);
+      for (std::int64_t i = 0; i < c.hidden; ++i)
+        *at<bf16_t>(before, t, i) = *at<bf16_t>(p.h, t, i);
     }
     p.out = in_place ? p.h : memory.make(AS_BF16, {c.tokens, c.hidden}, c.pad);
     ASSERT_TRUE(run(*cpu::lane(), engine, &report)) << report;
@@ -123,8 +121,7 @@ TEST_P(NormProperty, ResidualMatchesBothReferences) {
     ASSERT_TRUE(run(*reference::exact_lane(), own, &report)) << report;
     judge_bound(
         "out against ref.exact", p.out, own.get<as_residual_params>().out, nullptr,
-        [](std::int64_t, std::int64_t, double v) { return kBf16 * std::fabs(v) + kTiny; },
-        &report);
+        [](std::int64_t, std::int64_t, double v) { return kBf16 * std::fabs(v) + kTiny; }, &report);
     EXPECT_TRUE(report.ok()) << report;
   }
 }
@@ -163,13 +160,17 @@ class LinearProperty : public testing::TestWithParam<LinearCase> {};
 
 TEST_P(LinearProperty, MatchesBothReferences) {
   const LinearCase& c = GetParam();
-  constexpr as_op_id kOps[] = {AS_OP_Q_KV_A_PROJ,         AS_OP_Q_B_PROJ,
-                               AS_OP_COMPRESSOR_PROJ,     AS_OP_INDEXER_COMPRESSOR_PROJ,
-                               AS_OP_INDEXER_Q_PROJ,      AS_OP_INDEXER_WEIGHTS_PROJ,
-                               AS_OP_WO_B,                AS_OP_LM_HEAD};
+  constexpr as_op_id kOps[] = {AS_OP_Q_KV_A_PROJ,
+                               AS_OP_Q_B_PROJ,
+                               AS_OP_COMPRESSOR_PROJ,
+                               AS_OP_INDEXER_COMPRESSOR_PROJ,
+                               AS_OP_INDEXER_Q_PROJ,
+                               AS_OP_INDEXER_WEIGHTS_PROJ,
+                               AS_OP_WO_B,
+                               AS_OP_LM_HEAD};
   for (const as_op_id op : kOps) {
-    const bool bf16 = op != AS_OP_COMPRESSOR_PROJ && op != AS_OP_INDEXER_COMPRESSOR_PROJ &&
-                      op != AS_OP_LM_HEAD;
+    const bool bf16 =
+        op != AS_OP_COMPRESSOR_PROJ && op != AS_OP_INDEXER_COMPRESSOR_PROJ && op != AS_OP_LM_HEAD;
     Report report(case_seed("linear " + c.name + std::to_string(op)));
     SCOPED_TRACE(testing::Message() << as_op_find(op)->name << ", seed " << report.seed());
     Random random(report.seed());
@@ -213,18 +214,19 @@ TEST_P(LinearProperty, GroupedMatchesBothReferences) {
   EXPECT_TRUE(report.ok()) << report;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Shapes, LinearProperty,
-    testing::Values(LinearCase{"no_tokens", 0, 64, 64, 2}, LinearCase{"one_token", 1, 512, 96, 8},
-                    LinearCase{"two_tokens_odd", 2, 77, 13, 3, 1.0f, 3},
-                    LinearCase{"five_tokens", 5, 256, 65, 2, 1.0f, 8},
-                    LinearCase{"three_by_one", 3, 1, 1, 4}, LinearCase{"block", 64, 128, 64},
-                    LinearCase{"many", 129, 63, 33, 2, 1.0f, 1},
-                    LinearCase{"long_sum", 2, 8192, 7, 1, 4.0f},
-                    LinearCase{"small_values", 4, 192, 31, 2, 1e-8f},
-                    LinearCase{"large_values", 4, 192, 31, 1, 1e12f},
-                    LinearCase{"zeros", 3, 64, 5, 2, 0.0f}),
-    name_of<LinearCase>);
+INSTANTIATE_TEST_SUITE_P(Shapes, LinearProperty,
+                         testing::Values(LinearCase{"no_tokens", 0, 64, 64, 2},
+                                         LinearCase{"one_token", 1, 512, 96, 8},
+                                         LinearCase{"two_tokens_odd", 2, 77, 13, 3, 1.0f, 3},
+                                         LinearCase{"five_tokens", 5, 256, 65, 2, 1.0f, 8},
+                                         LinearCase{"three_by_one", 3, 1, 1, 4},
+                                         LinearCase{"block", 64, 128, 64},
+                                         LinearCase{"many", 129, 63, 33, 2, 1.0f, 1},
+                                         LinearCase{"long_sum", 2, 8192, 7, 1, 4.0f},
+                                         LinearCase{"small_values", 4, 192, 31, 2, 1e-8f},
+                                         LinearCase{"large_values", 4, 192, 31, 1, 1e12f},
+                                         LinearCase{"zeros", 3, 64, 5, 2, 0.0f}),
+                         name_of<LinearCase>);
 
 }  // namespace
 }  // namespace attnscope::properties

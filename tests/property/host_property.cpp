@@ -11,7 +11,7 @@
 #include "engine/cache/cache_layout.h"
 #include "engine/metadata/step_metadata.h"
 #include "engine/model/model_config.h"
-#include "tests/property/harness.h"
+#include "tests/property/checks.h"
 
 namespace attnscope::properties {
 namespace {
@@ -31,15 +31,14 @@ struct StreamCase {
 };
 
 void PrintTo(const StreamCase& c, std::ostream* out) { *out << c.name; }
-std::string name_of(const testing::TestParamInfo<StreamCase>& i) { return i.param.name; }
 
 // What a stream must have met, so that the comparison was worth something.
 struct Met {
-  int full_pool = 0;      // the head had to wait for blocks
-  int full_house = 0;     // the head had to wait for a place
-  int cut_prefill = 0;    // the budget ended a chunk
-  int several = 0;        // requests in one step
-  int left_window = 0;    // blocks given back while the request runs
+  int full_pool = 0;    // the head had to wait for blocks
+  int full_house = 0;   // the head had to wait for a place
+  int cut_prefill = 0;  // the budget ended a chunk
+  int several = 0;      // requests in one step
+  int left_window = 0;  // blocks given back while the request runs
   int finished = 0;
 };
 
@@ -143,7 +142,8 @@ class Stream {
       break;
     }
     for (std::size_t r = 0; r < m.live.size(); ++r) {
-      met_.cut_prefill += m.scheduled[r] > 0 && m.num_computed[r] + m.scheduled[r] < m.num_tokens[r];
+      met_.cut_prefill +=
+          m.scheduled[r] > 0 && m.num_computed[r] + m.scheduled[r] < m.num_tokens[r];
     }
     met_.several += with_tokens > 1;
     if (total == 0) report_.fail("scheduled", "nobody advances although requests are live");
@@ -234,7 +234,7 @@ INSTANTIATE_TEST_SUITE_P(
                     StreamCase{"one_token", "v4-flash", {0, 2, 3}, 1, 8, 300, 800, 256},
                     StreamCase{"tiny", "tiny", {}, 37, 3, 0, 600},
                     StreamCase{"tiny_wide", "tiny", {}, 2051, 16, 500}),
-    name_of);
+    name_of<StreamCase>);
 
 }  // namespace
 }  // namespace attnscope::properties
