@@ -15,10 +15,10 @@ constexpr std::int32_t kGarbage[] = {INT_MAX, -5, 0, INT_MIN};
 class Tables {
  public:
   Tables(std::int64_t groups, std::int64_t requests, std::int64_t columns, Random& random,
-         Memory* memory)
+         Memory* memory, std::int32_t first_id = 1)
       : tensor_(memory->make(AS_I32, {groups, requests, columns}, 4)),
         ids_(static_cast<std::size_t>(groups * requests * columns)) {
-    std::iota(ids_.begin(), ids_.end(), 1);
+    std::iota(ids_.begin(), ids_.end(), first_id);
     std::shuffle(ids_.begin(), ids_.end(), random);
     for (std::int64_t i = 0; i < groups * requests * columns; ++i) {
       *at<std::int32_t>(tensor_, i / (requests * columns), i / columns % requests, i % columns) =
@@ -54,7 +54,7 @@ class Tables {
 
 // Two padding tokens after the others; their position means nothing.
 void pad(Tokens* tokens) {
-  for (const std::int64_t position : {std::int64_t{0}, std::int64_t{1} << 40}) {
+  for (const std::int64_t position : {std::int64_t{3}, std::int64_t{1000003}}) {
     tokens->request_of.push_back(-1);
     tokens->positions.push_back(position);
   }
@@ -154,7 +154,9 @@ TEST_P(SlotMappingProperty, EqualsBothReferences) {
     for (const std::vector<std::int64_t>& lengths : kLengthSets) {
       Tokens tokens = last_tokens(lengths, GetParam());
       const auto requests = static_cast<std::int64_t>(lengths.size());
-      Tables tables(num_groups, requests, longest(lengths) / smallest + 1, random, &memory);
+      // The full group of 256 tokens with ids whose slots need more than 32 bits.
+      Tables tables(num_groups, requests, longest(lengths) / smallest + 1, random, &memory,
+                    full == 0 ? 1 << 30 : 1);
       for (std::size_t t = 0; t < tokens.positions.size(); ++t) {
         for (std::int64_t g = 0; g < num_groups; ++g) {
           const std::int64_t column = tokens.positions[t] / groups[static_cast<std::size_t>(2 * g)];
