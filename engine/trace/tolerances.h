@@ -23,7 +23,7 @@ struct Tolerance {
   bool top_k = false;    // sets; swapped pairs within score_rel of the row's largest |score|
   double abs = 0;        // |a - b|
   double rel = 0;        // |a - b| / |b|
-  double bf16_ulp = 0;   // |a - b| in bf16 steps of the larger magnitude
+  double bf16_ulp = 0;   // bf16 taps only: |a - b| in bf16 steps of the larger magnitude
   double row_max = 0;    // |a - b| / largest |b| of the row (last axis)
   double score_rel = 0;  // top_k only
   std::optional<double> cosine;  // of the whole tap

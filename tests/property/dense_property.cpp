@@ -2,7 +2,9 @@
 // (AS_OP_Q_KV_A_PROJ, AS_OP_Q_B_PROJ, AS_OP_COMPRESSOR_PROJ, AS_OP_INDEXER_COMPRESSOR_PROJ,
 // AS_OP_INDEXER_Q_PROJ, AS_OP_INDEXER_WEIGHTS_PROJ, AS_OP_WO_B, AS_OP_LM_HEAD), AS_OP_WO_A,
 // AS_OP_RESIDUAL.
+#include <algorithm>
 #include <cmath>
+#include <string>
 
 #include "tests/property/checks.h"
 
@@ -27,6 +29,78 @@ bool run_all(const as_lane& lane, const OpParams& engine, Memory* memory, OpPara
   return run(*reference::exact_lane(), *exact, report);
 }
 
+void expect_right(const Report& report) { EXPECT_TRUE(report.ok()) << report; }
+void expect_wrong(const Report& report, const std::string& tap) {
+  EXPECT_EQ(report.taps().count(tap), 1u) << "a wrong element of " << tap << " passed. " << report;
+}
+
+// An element that is off by three steps of bf16, or by 2^-10 in fp32: the largest of the last row.
+void spoil(const as_tensor& t) {
+  if (as_tensor_numel(&t) == 0) return;
+  char* last = nullptr;
+  for_each_row(t, [&](std::int64_t, char* row) { last = row; });
+  const auto magnitude = [&](std::int64_t c) {
+    return t.dtype == AS_BF16 ? std::fabs(to_float(reinterpret_cast<bf16_t*>(last)[c]))
+                              : std::fabs(reinterpret_cast<float*>(last)[c]);
+  };
+  std::int64_t largest = 0;
+  for (std::int64_t c = 1; c < t.shape[t.rank - 1]; ++c) {
+    if (magnitude(c) > magnitude(largest)) largest = c;
+  }
+  if (t.dtype == AS_BF16) {
+    bf16_t& value = reinterpret_cast<bf16_t*>(last)[largest];
+    value.bits = static_cast<std::uint16_t>(value.bits + 3);
+  } else {
+    reinterpret_cast<float*>(last)[largest] *= 1 + 0x1p-10f;
+  }
+}
+
+// The CPU lane's op with one wrong element in one output.
+template <as_op_id op, class Params, as_tensor Params::*output>
+std::int32_t spoiled_op(const void* params, const as_call* call, as_error* error) {
+  const std::int32_t status = cpu::lane()->ops[op](params, call, error);
+  if (status == AS_OK) spoil(static_cast<const Params*>(params)->*output);
+  return status;
+}
+
+constexpr as_op_id kProjections[] = {AS_OP_Q_KV_A_PROJ,
+                                     AS_OP_Q_B_PROJ,
+                                     AS_OP_COMPRESSOR_PROJ,
+                                     AS_OP_INDEXER_COMPRESSOR_PROJ,
+                                     AS_OP_INDEXER_Q_PROJ,
+                                     AS_OP_INDEXER_WEIGHTS_PROJ,
+                                     AS_OP_WO_B,
+                                     AS_OP_LM_HEAD};
+
+const as_lane& spoiled() {
+  static const as_lane kLane = [] {
+    as_lane lane = *cpu::lane();
+    lane.name = "spoiled";
+    lane.ops[AS_OP_ATTN_NORM] =
+        spoiled_op<AS_OP_ATTN_NORM, as_rms_norm_params, &as_rms_norm_params::y>;
+    lane.ops[AS_OP_FINAL_NORM] =
+        spoiled_op<AS_OP_FINAL_NORM, as_rms_norm_params, &as_rms_norm_params::y>;
+    lane.ops[AS_OP_Q_KV_NORM] =
+        spoiled_op<AS_OP_Q_KV_NORM, as_q_kv_norm_params, &as_q_kv_norm_params::kv>;
+    lane.ops[AS_OP_RESIDUAL] =
+        spoiled_op<AS_OP_RESIDUAL, as_residual_params, &as_residual_params::out>;
+    lane.ops[AS_OP_WO_A] =
+        spoiled_op<AS_OP_WO_A, as_grouped_linear_params, &as_grouped_linear_params::y>;
+    // The same function does all projections.
+    for (const as_op_id op : kProjections) {
+      lane.ops[op] = spoiled_op<AS_OP_WO_B, as_linear_params, &as_linear_params::y>;
+    }
+    return lane;
+  }();
+  return kLane;
+}
+
+// Whether a case has an element that can be wrong by steps of its own size.
+template <class Case>
+bool visible(const Case& c) {
+  return c.tokens > 0 && c.scale > 0;
+}
+
 struct NormCase {
   std::string name;
   std::int64_t tokens, hidden;
@@ -44,32 +118,24 @@ Bound norm_bound(std::int64_t hidden) {
   };
 }
 
-class NormProperty : public testing::TestWithParam<NormCase> {};
-
-TEST_P(NormProperty, RmsNormMatchesBothReferences) {
-  const NormCase& c = GetParam();
-  for (const as_op_id op : {AS_OP_ATTN_NORM, AS_OP_FINAL_NORM}) {
-    Report report(case_seed("norm " + c.name + std::to_string(op)));
-    SCOPED_TRACE(testing::Message() << "seed " << report.seed());
-    Random random(report.seed());
-    Memory memory;
-    OpParams engine, exact;
-    auto& p = engine.init<as_rms_norm_params>(op);
-    p.x = memory.normals(AS_BF16, {c.tokens, c.hidden}, random, c.scale, c.pad);
-    p.weight = memory.normals(AS_BF16, {c.hidden}, random);
-    p.y = memory.make(AS_BF16, {c.tokens, c.hidden}, c.pad);
-    p.eps = op == AS_OP_ATTN_NORM ? 1e-6 : 1e-5;
-    ASSERT_TRUE(run_all(*cpu::lane(), engine, &memory, &exact, &report)) << report;
-    judge_bound("y against ref.exact", p.y, exact.get<as_rms_norm_params>().y, nullptr,
-                norm_bound(c.hidden), &report);
-    EXPECT_TRUE(report.ok()) << report;
-  }
+Report check_rms_norm(const as_lane& lane, const NormCase& c, as_op_id op) {
+  Report report(case_seed("norm " + c.name + std::to_string(op)));
+  Random random(report.seed());
+  Memory memory;
+  OpParams engine, exact;
+  auto& p = engine.init<as_rms_norm_params>(op);
+  p.x = memory.normals(AS_BF16, {c.tokens, c.hidden}, random, c.scale, c.pad);
+  p.weight = memory.normals(AS_BF16, {c.hidden}, random);
+  p.y = memory.make(AS_BF16, {c.tokens, c.hidden}, c.pad);
+  p.eps = op == AS_OP_ATTN_NORM ? 1e-6 : 1e-5;
+  if (!run_all(lane, engine, &memory, &exact, &report)) return report;
+  judge_bound("y against ref.exact", p.y, exact.get<as_rms_norm_params>().y, nullptr,
+              norm_bound(c.hidden), &report);
+  return report;
 }
 
-TEST_P(NormProperty, QKvNormMatchesBothReferences) {
-  const NormCase& c = GetParam();
+Report check_q_kv_norm(const as_lane& lane, const NormCase& c) {
   Report report(case_seed("q_kv_norm " + c.name));
-  SCOPED_TRACE(testing::Message() << "seed " << report.seed());
   Random random(report.seed());
   Memory memory;
   OpParams engine, exact;
@@ -87,42 +153,58 @@ TEST_P(NormProperty, QKvNormMatchesBothReferences) {
   p.qr = memory.make(AS_BF16, {c.tokens, c.hidden}, c.pad);
   p.kv = memory.make(AS_BF16, {c.tokens, AS_HEAD_DIM}, c.pad);
   p.eps = 1e-6;
-  ASSERT_TRUE(run_all(*cpu::lane(), engine, &memory, &exact, &report)) << report;
+  if (!run_all(lane, engine, &memory, &exact, &report)) return report;
   const auto& e = exact.get<as_q_kv_norm_params>();
   judge_bound("qr against ref.exact", p.qr, e.qr, nullptr, norm_bound(c.hidden), &report);
   judge_bound("kv against ref.exact", p.kv, e.kv, nullptr, norm_bound(AS_HEAD_DIM), &report);
-  EXPECT_TRUE(report.ok()) << report;
+  return report;
+}
+
+Report check_residual(const as_lane& lane, const NormCase& c, bool in_place) {
+  Report report(case_seed("residual " + c.name));
+  Random random(report.seed());
+  Memory memory;
+  OpParams engine;
+  auto& p = engine.init<as_residual_params>(AS_OP_RESIDUAL);
+  p.h = memory.normals(AS_BF16, {c.tokens, c.hidden}, random, c.scale, c.pad);
+  p.y = memory.normals(AS_BF16, {c.tokens, c.hidden}, random, 0.3f * c.scale, c.pad);
+  // The references read what was there before.
+  const as_tensor before = memory.make(AS_BF16, {c.tokens, c.hidden});
+  for (std::int64_t t = 0; t < c.tokens; ++t) {
+    std::copy_n(at<bf16_t>(p.h, t), c.hidden, at<bf16_t>(before, t));
+  }
+  p.out = in_place ? p.h : memory.make(AS_BF16, {c.tokens, c.hidden}, c.pad);
+  if (!run(lane, engine, &report)) return report;
+  memory.check_guards(&report);
+  OpParams own = with_own_outputs(engine, &memory);
+  own.get<as_residual_params>().h = before;
+  if (!run(*reference::sim_lane(), own, &report)) return report;
+  judge_all(engine, own, &report);
+  if (!run(*reference::exact_lane(), own, &report)) return report;
+  judge_bound(
+      "out against ref.exact", p.out, own.get<as_residual_params>().out, nullptr,
+      [](std::int64_t, std::int64_t, double v) { return kBf16 * std::fabs(v) + kTiny; }, &report);
+  return report;
+}
+
+class NormProperty : public testing::TestWithParam<NormCase> {};
+
+TEST_P(NormProperty, RmsNormMatchesBothReferences) {
+  for (const as_op_id op : {AS_OP_ATTN_NORM, AS_OP_FINAL_NORM}) {
+    expect_right(check_rms_norm(*cpu::lane(), GetParam(), op));
+    if (visible(GetParam())) expect_wrong(check_rms_norm(spoiled(), GetParam(), op), "y");
+  }
+}
+
+TEST_P(NormProperty, QKvNormMatchesBothReferences) {
+  expect_right(check_q_kv_norm(*cpu::lane(), GetParam()));
+  if (visible(GetParam())) expect_wrong(check_q_kv_norm(spoiled(), GetParam()), "kv");
 }
 
 TEST_P(NormProperty, ResidualMatchesBothReferences) {
-  const NormCase& c = GetParam();
   for (const bool in_place : {false, true}) {
-    Report report(case_seed("residual " + c.name));
-    SCOPED_TRACE(testing::Message() << "seed " << report.seed() << ", in place " << in_place);
-    Random random(report.seed());
-    Memory memory;
-    OpParams engine, exact;
-    auto& p = engine.init<as_residual_params>(AS_OP_RESIDUAL);
-    p.h = memory.normals(AS_BF16, {c.tokens, c.hidden}, random, c.scale, c.pad);
-    p.y = memory.normals(AS_BF16, {c.tokens, c.hidden}, random, 0.3f * c.scale, c.pad);
-    // The references read what was there before.
-    const as_tensor before = memory.make(AS_BF16, {c.tokens, c.hidden});
-    for (std::int64_t t = 0; t < c.tokens; ++t) {
-      for (std::int64_t i = 0; i < c.hidden; ++i)
-        *at<bf16_t>(before, t, i) = *at<bf16_t>(p.h, t, i);
-    }
-    p.out = in_place ? p.h : memory.make(AS_BF16, {c.tokens, c.hidden}, c.pad);
-    ASSERT_TRUE(run(*cpu::lane(), engine, &report)) << report;
-    memory.check_guards(&report);
-    OpParams own = with_own_outputs(engine, &memory);
-    own.get<as_residual_params>().h = before;
-    ASSERT_TRUE(run(*reference::sim_lane(), own, &report)) << report;
-    judge_all(engine, own, &report);
-    ASSERT_TRUE(run(*reference::exact_lane(), own, &report)) << report;
-    judge_bound(
-        "out against ref.exact", p.out, own.get<as_residual_params>().out, nullptr,
-        [](std::int64_t, std::int64_t, double v) { return kBf16 * std::fabs(v) + kTiny; }, &report);
-    EXPECT_TRUE(report.ok()) << report;
+    expect_right(check_residual(*cpu::lane(), GetParam(), in_place));
+    if (visible(GetParam())) expect_wrong(check_residual(spoiled(), GetParam(), in_place), "out");
   }
 }
 
@@ -156,45 +238,29 @@ double sum_bound(const bf16_t* x, const bf16_t* w, std::int64_t n, double y, boo
   return static_cast<double>(n + 1) * kF32 * sum + rounding;
 }
 
-class LinearProperty : public testing::TestWithParam<LinearCase> {};
-
-TEST_P(LinearProperty, MatchesBothReferences) {
-  const LinearCase& c = GetParam();
-  constexpr as_op_id kOps[] = {AS_OP_Q_KV_A_PROJ,
-                               AS_OP_Q_B_PROJ,
-                               AS_OP_COMPRESSOR_PROJ,
-                               AS_OP_INDEXER_COMPRESSOR_PROJ,
-                               AS_OP_INDEXER_Q_PROJ,
-                               AS_OP_INDEXER_WEIGHTS_PROJ,
-                               AS_OP_WO_B,
-                               AS_OP_LM_HEAD};
-  for (const as_op_id op : kOps) {
-    const bool bf16 =
-        op != AS_OP_COMPRESSOR_PROJ && op != AS_OP_INDEXER_COMPRESSOR_PROJ && op != AS_OP_LM_HEAD;
-    Report report(case_seed("linear " + c.name + std::to_string(op)));
-    SCOPED_TRACE(testing::Message() << as_op_find(op)->name << ", seed " << report.seed());
-    Random random(report.seed());
-    Memory memory;
-    OpParams engine, exact;
-    auto& p = engine.init<as_linear_params>(op);
-    p.x = memory.normals(AS_BF16, {c.tokens, c.in}, random, c.scale, c.pad);
-    p.weight = memory.normals(AS_BF16, {c.out, c.in}, random, 0.02f, c.pad);
-    p.y = memory.make(bf16 ? AS_BF16 : AS_F32, {c.tokens, c.out}, c.pad);
-    ASSERT_TRUE(run_all(*cpu::lane(), engine, &memory, &exact, &report)) << report;
-    judge_bound(
-        "y against ref.exact", p.y, exact.get<as_linear_params>().y, nullptr,
-        [&](std::int64_t t, std::int64_t o, double y) {
-          return sum_bound(at<bf16_t>(p.x, t), at<bf16_t>(p.weight, o), c.in, y, bf16);
-        },
-        &report);
-    EXPECT_TRUE(report.ok()) << report;
-  }
+Report check_linear(const as_lane& lane, const LinearCase& c, as_op_id op) {
+  const bool bf16 =
+      op != AS_OP_COMPRESSOR_PROJ && op != AS_OP_INDEXER_COMPRESSOR_PROJ && op != AS_OP_LM_HEAD;
+  Report report(case_seed("linear " + c.name + std::to_string(op)));
+  Random random(report.seed());
+  Memory memory;
+  OpParams engine, exact;
+  auto& p = engine.init<as_linear_params>(op);
+  p.x = memory.normals(AS_BF16, {c.tokens, c.in}, random, c.scale, c.pad);
+  p.weight = memory.normals(AS_BF16, {c.out, c.in}, random, 0.02f, c.pad);
+  p.y = memory.make(bf16 ? AS_BF16 : AS_F32, {c.tokens, c.out}, c.pad);
+  if (!run_all(lane, engine, &memory, &exact, &report)) return report;
+  judge_bound(
+      "y against ref.exact", p.y, exact.get<as_linear_params>().y, nullptr,
+      [&](std::int64_t t, std::int64_t o, double y) {
+        return sum_bound(at<bf16_t>(p.x, t), at<bf16_t>(p.weight, o), c.in, y, bf16);
+      },
+      &report);
+  return report;
 }
 
-TEST_P(LinearProperty, GroupedMatchesBothReferences) {
-  const LinearCase& c = GetParam();
+Report check_grouped(const as_lane& lane, const LinearCase& c) {
   Report report(case_seed("grouped " + c.name));
-  SCOPED_TRACE(testing::Message() << "seed " << report.seed());
   Random random(report.seed());
   Memory memory;
   OpParams engine, exact;
@@ -202,7 +268,7 @@ TEST_P(LinearProperty, GroupedMatchesBothReferences) {
   p.x = memory.normals(AS_BF16, {c.tokens, c.groups, c.in}, random, c.scale, c.pad);
   p.weight = memory.normals(AS_BF16, {c.groups, c.out, c.in}, random, 0.02f, c.pad);
   p.y = memory.make(AS_BF16, {c.tokens, c.groups, c.out}, c.pad);
-  ASSERT_TRUE(run_all(*cpu::lane(), engine, &memory, &exact, &report)) << report;
+  if (!run_all(lane, engine, &memory, &exact, &report)) return report;
   judge_bound(
       "y against ref.exact", p.y, exact.get<as_grouped_linear_params>().y, nullptr,
       [&](std::int64_t row, std::int64_t o, double y) {
@@ -211,7 +277,22 @@ TEST_P(LinearProperty, GroupedMatchesBothReferences) {
                          true);
       },
       &report);
-  EXPECT_TRUE(report.ok()) << report;
+  return report;
+}
+
+class LinearProperty : public testing::TestWithParam<LinearCase> {};
+
+TEST_P(LinearProperty, MatchesBothReferences) {
+  for (const as_op_id op : kProjections) {
+    SCOPED_TRACE(as_op_find(op)->name);
+    expect_right(check_linear(*cpu::lane(), GetParam(), op));
+    if (visible(GetParam())) expect_wrong(check_linear(spoiled(), GetParam(), op), "y");
+  }
+}
+
+TEST_P(LinearProperty, GroupedMatchesBothReferences) {
+  expect_right(check_grouped(*cpu::lane(), GetParam()));
+  if (visible(GetParam())) expect_wrong(check_grouped(spoiled(), GetParam()), "y");
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, LinearProperty,

@@ -86,6 +86,17 @@ TEST(Compare, OneBf16StepIsTheFullBudget) {
   EXPECT_TRUE(one_step(1.0f, -1).within);  // half a step of 1.0: the binade below
 }
 
+TEST(Compare, Bf16StepsDoNotCountForWiderTaps) {
+  Tolerance t;
+  t.bf16_ulp = 1;
+  t.rel = 1e-5;
+  std::vector<float> a = {1.0f + 0x1p-10f}, near = {1.0f + 0x1p-17f};
+  std::vector<double> b = {1.0};
+  const as_tensor reference = make_tensor(b.data(), {1, 1});
+  EXPECT_FALSE(compare(make_tensor(a.data(), {1, 1}), reference, {}, t).within);
+  EXPECT_TRUE(compare(make_tensor(near.data(), {1, 1}), reference, {}, t).within);
+}
+
 TEST(Compare, EqualMeansTheReferenceRoundedToTheTapsType) {
   std::vector<bf16_t> a = {{0x3F80}};                      // 1.0
   std::vector<double> near = {1.0 + 1e-3}, far = {1.005};  // rounds to 1.0; rounds to 1.0078125
