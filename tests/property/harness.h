@@ -31,7 +31,8 @@ namespace attnscope::properties {
 using Random = std::mt19937_64;
 
 inline constexpr std::int64_t kWindow = 128;
-// Half a unit in the last place of bf16, relative to the value.
+// Half a step of bf16 (8 significant bits) relative to the largest value of a binade; relative to
+// the smallest it is twice that, so that 2 * kBf16Half bounds one rounding of any value.
 inline constexpr double kBf16Half = 0x1p-9;
 
 // The seed of a case: its name and ATTNSCOPE_PROPERTY_SEED.
