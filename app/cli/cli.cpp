@@ -14,6 +14,11 @@ namespace {
 
 using Action = std::function<Result<as_status>()>;
 
+// An empty path is a mistake (an unset variable), not a wish for no file.
+const CLI::Validator kNotEmpty(
+    [](std::string& text) { return text.empty() ? std::string("names no file") : std::string(); },
+    "FILE");
+
 void add_run(CLI::App& app, Action& action) {
   auto* run =
       app.add_subcommand("run", "Run a scenario beside the references and print the errors");
@@ -39,9 +44,10 @@ void add_run(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"none", "sim", "both"}));
   run->add_option("--profile", command->profile, "vllm or deepseek (default: the scenario's)")
       ->check(CLI::IsMember({"vllm", "deepseek"}));
-  run->add_option("--report", command->report, "Write the full report, JSON");
+  run->add_option("--report", command->report, "Write the full report, JSON")->check(kNotEmpty);
   run->add_option("--tolerances", command->options.session.tolerance_file,
-                  "Tolerance file (default: assets/tolerances.json)");
+                  "Tolerance file (default: assets/tolerances.json)")
+      ->check(kNotEmpty);
   run->add_option("--threads", command->options.session.threads, "Threads, 0 = all")
       ->check(CLI::Range(0, 4096));
   run->add_flag("--reuse", command->reuse,

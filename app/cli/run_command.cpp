@@ -57,6 +57,10 @@ Result<void> check_writable(const std::string& path) {
   if (std::filesystem::is_directory(file, error)) {
     return bad_input(fmt::format("--report {}: is a folder", path), "name a file");
   }
+  if (std::filesystem::exists(file, error) && access(path.c_str(), W_OK) != 0) {
+    return bad_input(fmt::format("--report {}: the file is not writable", path),
+                     "name another file, or make it writable");
+  }
   std::filesystem::path folder = file.parent_path();
   if (folder.empty()) folder = ".";
   if (!std::filesystem::is_directory(folder, error)) {

@@ -48,8 +48,7 @@ json result_json(const TapResult& r) {
     j["selection"] = {{"tokens", r.selection->tokens},
                       {"entries", r.selection->entries},
                       {"margin", number(r.selection->margin)},
-                      {"score_difference", number(r.selection->score_difference)},
-                      {"unexplained", r.selection->unexplained}};
+                      {"score_difference", number(r.selection->score_difference)}};
   }
   if (r.worst) {
     j["worst"] = {{"index", r.worst->index},
@@ -242,6 +241,9 @@ json make_report(const Scenario& scenario, const RunOptions& options, const RunR
           {"scenario", scenario_json(scenario)},
           {"model", describe_model(scenario.model)},
           {"machine", describe_machine()},
+          {"error", result.error ? json{{"code", static_cast<int>(result.error->code)},
+                                        {"message", result.error->text()}}
+                                 : json(nullptr)},
           {"lanes", result.lanes},
           {"references", references_name(options.session.references)},
           {"run",
@@ -260,7 +262,9 @@ json make_report(const Scenario& scenario, const RunOptions& options, const RunR
 
 as_status report_status(const json& report) {
   const std::string verdict = report.at("summary").at("verdict");
-  return verdict == "wrong" || verdict == "diverged" ? AS_MISMATCH : AS_OK;
+  if (verdict == "wrong" || verdict == "diverged") return AS_MISMATCH;
+  const json& error = report.at("error");
+  return error.is_null() ? AS_OK : static_cast<as_status>(error.at("code").get<int>());
 }
 
 std::string run_key(const Scenario& scenario, const RunOptions& options) {
@@ -268,7 +272,12 @@ std::string run_key(const Scenario& scenario, const RunOptions& options) {
   std::ifstream self("/proc/self/exe", std::ios::binary);
   fnv.add(std::string(std::istreambuf_iterator<char>(self), {}));
   fnv.add(scenario.text);
-  fnv.add(scenario.model.switches.profile);
+  const ModelConfig& m = scenario.model;
+  fnv.add(describe_model(m).dump());
+  fnv.add(fmt::format("{} {} {} {} {} {} {} {} {}", m.rms_eps, m.rope_theta, m.compress_rope_theta,
+                      m.yarn_factor, m.yarn_original_max, m.yarn_beta_fast, m.yarn_beta_slow,
+                      m.max_position, scenario.seed));
+  fnv.add(m.switches.profile);
   for (const ScenarioRequest& r : scenario.requests) {
     fnv.add(r.name);
     for (std::int32_t token : r.tokens) fnv.add(std::to_string(token));

@@ -23,7 +23,7 @@ nlohmann::json describe_machine();
 // The error table, drift, near ties, distributions and summary. colour: ANSI.
 std::string format_report(const nlohmann::json& report, bool colour);
 
-// AS_MISMATCH when the report's summary says wrong or diverged.
+// AS_MISMATCH when the report's summary says wrong or diverged, else the code of the run's error.
 as_status report_status(const nlohmann::json& report);
 
 // Hash of everything the run depends on, 16 hex digits.

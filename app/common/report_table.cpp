@@ -36,8 +36,8 @@ const char* colour_of(const std::string& verdict) {
 
 // Order of severity, best first.
 int severity(const std::string& verdict) {
-  static const std::vector<std::string> kOrder = {"equal",    "rounding", "quantisation",
-                                                  "near_tie", "wrong",    "not_compared"};
+  static const std::vector<std::string> kOrder = {"equal",    "rounding",     "quantisation",
+                                                  "near_tie", "not_compared", "wrong"};
   return static_cast<int>(std::find(kOrder.begin(), kOrder.end(), verdict) - kOrder.begin());
 }
 
@@ -98,13 +98,12 @@ std::vector<Row> rows_of(const json& report) {
       if (severity(verdict) > severity(row.verdict)) row.verdict = verdict;
     }
   }
-  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
-    return causal_rank(a.op) < causal_rank(b.op);
-  });
-  // Rows read come before rows written.
-  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
-    return a.op == b.op && a.tap.ends_with(".read") && !b.tap.ends_with(".read");
-  });
+  // Causal order; rows read come before rows written.
+  const auto key = [](const Row& row) {
+    return std::pair(causal_rank(row.op), row.tap.ends_with(".read") ? 0 : 1);
+  };
+  std::stable_sort(rows.begin(), rows.end(),
+                   [&](const Row& a, const Row& b) { return key(a) < key(b); });
   return rows;
 }
 
@@ -163,17 +162,15 @@ std::string drift(const json& report, const Paint& paint) {
 std::string selections(const json& report, const Paint& paint) {
   const json& all = report.at("free_running").at("selections");
   if (all.empty()) return "";
-  std::int64_t tokens = 0, entries = 0, unexplained = 0;
+  std::int64_t tokens = 0, entries = 0;
   for (const json& s : all) {
     tokens += s.at("tokens").get<std::int64_t>();
     entries += s.at("entries").get<std::int64_t>();
-    unexplained += s.at("unexplained").get<std::int64_t>();
   }
   std::string out = fmt::format(
-      "free-running selection: {} entries of {} tokens differ from ref.sim's; {}\n", entries,
-      tokens,
-      unexplained == 0 ? paint("35", "near-ties, all within the inherited score differences")
-                       : paint("31;1", fmt::format("{} tokens beyond them", unexplained)));
+      "free-running selection: {} entries of {} tokens differ from ref.sim's, whose scores differ "
+      "too:\n",
+      paint("35", std::to_string(entries)), tokens);
   std::size_t shown = 0;
   for (const json& s : all) {
     if (++shown > 6) return out + fmt::format("  and {} more in the report\n", all.size() - 6);
@@ -236,6 +233,10 @@ std::string summary(const json& report, const Paint& paint) {
   out += fmt::format("taps {} = {}\n", s.at("taps").get<std::int64_t>(), counts);
   out +=
       fmt::format("verdict: {}\n", paint(colour_of(verdict == "ok" ? "equal" : verdict), verdict));
+  if (!report.at("error").is_null()) {
+    out += fmt::format("the run ended early: {}\n",
+                       paint("31;1", report.at("error").at("message").get<std::string>()));
+  }
   const json& wrong = s.at("first_wrong");
   if (!wrong.is_null()) {
     out += fmt::format("first wrong: {} (lane {})\n", paint("31;1", place(wrong)),

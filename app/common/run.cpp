@@ -75,7 +75,7 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
     if (options.steps) return static_cast<std::int64_t>(session.history().size()) < *options.steps;
     return !session.decoding() || result.decode_steps < wanted_decode;
   };
-  while (more()) {
+  while (more() && !result.error) {
     const std::size_t step = session.history().size();
     const bool decoding = session.decoding();
     double done = 0;
@@ -94,9 +94,13 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
                          static_cast<double>(result.decode_steps), in_step),
              as_op_find(op)->name, cursor.layer});
       }
-      if (auto ok = session.op(); !ok) return ok.error();
+      if (auto ok = session.op(); !ok) {
+        result.error = ok.error();
+        break;
+      }
       if (session.ran_any()) collect(result.distributions, session);
     }
+    if (result.error) break;
     if (decoding) {
       ++result.decode_steps;
     } else {
@@ -104,6 +108,10 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
     }
   }
   result.steps = session.history();
+  if (result.error) {  // the step that did not end
+    result.steps.push_back(session.current());
+    result.steps.back().results = session.current_results();
+  }
   std::vector<TapResult> all;
   for (const StepRecord& step : result.steps) {
     result.engine_seconds += step.seconds;

@@ -27,7 +27,7 @@ Result<void> check_memory(std::int64_t needed) {
       fmt::format("the model, its histories and one step need about {:.1f} GiB and {:.1f} "
                   "GiB are available",
                   static_cast<double>(needed) / kGiB, static_cast<double>(available) / kGiB),
-      "run fewer layers (model.layers), shorter prompts, a smaller token_budget, or "
+      "run fewer layers (model.layers), shorter prompts, smaller token_budget or pool_blocks, or "
       "--references none"};
 }
 

@@ -43,6 +43,7 @@ as_tensor gather_rows(const as_cache& cache, const as_tensor& slots, Scratch& sc
   const std::int64_t rows = slots.shape[0];
   const std::int64_t payload = as_payload_bytes(cache.record, cache.width);
   const std::int64_t scales = as_scale_bytes(cache.record);
+  const std::int64_t total = cache.data.shape[0] * cache.rows_per_block;
   const bool state = cache.record == AS_RECORD_STATE;
   as_tensor out =
       scratch.make(state ? AS_F32 : AS_U8,
@@ -50,7 +51,7 @@ as_tensor gather_rows(const as_cache& cache, const as_tensor& slots, Scratch& sc
   auto* bytes = static_cast<std::uint8_t*>(out.data);
   for (std::int64_t t = 0; t < rows; ++t, bytes += payload + scales) {
     const std::int64_t slot = *at<std::int64_t>(slots, t);
-    if (slot < 0) {
+    if (slot < 0 || slot >= total) {
       std::memset(bytes, 0, static_cast<std::size_t>(payload + scales));
       continue;
     }

@@ -44,6 +44,9 @@ class Shadow {
                      const AddressSpace& space);
   // Logical row a slot was last written for, -1 = never written.
   std::int64_t row_of(const CacheSpec& spec, std::int64_t slot) const;
+  std::int64_t slots(const CacheSpec& spec) const {
+    return static_cast<std::int64_t>(slot_rows_[index(spec)].size());
+  }
   // Step of the last write of a logical row, -1 = never.
   std::int64_t written(const CacheSpec& spec, std::int64_t row) const;
   // Whether the paged row holds exactly the recorded bytes.

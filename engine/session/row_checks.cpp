@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <unordered_set>
+#include <set>
+#include <utility>
 
 #include "kernels/params/tensor_view.h"
 
@@ -20,9 +21,9 @@ class Checker {
 
   // expected: logical row that must be in the slot; -1 = any row of the same request.
   void look(std::int64_t token, std::int64_t slot, std::int64_t expected) {
-    if (!seen_.insert(slot).second) return;
-    ++check_.rows;
     const std::int32_t request = request_of(token);
+    if (!seen_.insert({slot, expected >= 0 ? expected : -1 - request}).second) return;
+    ++check_.rows;
     if (slot < 0 || slot >= total_slots_) {
       return complain(token, slot, fmt::format("is outside the cache of {} slots", total_slots_));
     }
@@ -68,7 +69,7 @@ class Checker {
   const AddressSpace& space_;
   const StepMetadata& step_;
   std::int64_t total_slots_ = 0;
-  std::unordered_set<std::int64_t> seen_;
+  std::set<std::pair<std::int64_t, std::int64_t>> seen_;  // slot, what it must hold
   RowCheck check_;
 };
 
@@ -87,7 +88,10 @@ void look_through_table(Checker& checker, const as_tensor& table, std::int64_t t
                         std::int64_t rows_per_block, std::int64_t token, std::int64_t first,
                         std::int64_t begin, std::int64_t end) {
   for (std::int64_t p = begin; p < end; ++p) {
-    const std::int64_t block = *at<std::int32_t>(table, table_row, p / rows_per_block);
+    const std::int64_t column = p / rows_per_block;
+    // Beyond the table: no slot, which is a bad one.
+    if (column >= table.shape[1]) return checker.look(token, -1, first + p);
+    const std::int64_t block = *at<std::int32_t>(table, table_row, column);
     checker.look(token, block * rows_per_block + p % rows_per_block, first + p);
   }
 }

@@ -54,12 +54,14 @@ std::int64_t memory_estimate(const Scenario& scenario, References references) {
                                                                  : 2 * record + 8 * spec.width;
     history += copies / row_ratio(spec);
   }
+  std::int64_t slot_maps = 0;  // row held by every slot
+  for (const CacheSpec& spec : layout.specs) slot_maps += 8 * spec.rows_per_block;
   const std::int64_t tokens = std::min(scenario.limits.token_budget, prompt);
   // q before and after its norm, o before and after its rotation: bf16 here, float64 in references.
   const std::int64_t references_count = static_cast<std::int64_t>(references);
   const std::int64_t step =
       tokens * config.heads * config.head_dim * 4 * (2 + 8 * references_count);
-  return 2 * config.parameter_count() + rows * history + step;
+  return 2 * config.parameter_count() + rows * history + scenario.pool_blocks * slot_maps + step;
 }
 
 template <class T>

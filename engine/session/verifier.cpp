@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <functional>
 #include <limits>
+#include <string_view>
 
 #include "engine/session/row_checks.h"
 #include "kernels/cpu/codec.h"
@@ -36,6 +38,10 @@ Result<void> call(const as_lane* lane, const OpParams& params, const as_threads*
                {}};
 }
 
+bool is_index_weights(const OpParams& params, const as_tap_info& tap) {
+  return params.op() == AS_OP_INDEXER_Q && tap.offset == offsetof(as_indexer_q_params, weights);
+}
+
 TapMask mask_of(const OpParams& params, const as_tap_info& tap) {
   TapMask mask;
   if (tap.mask == AS_MASK_SLOTS) mask.slots = at<std::int64_t>(params.tensor(tap.mask_offset));
@@ -54,6 +60,36 @@ as_tensor decode(const as_tensor& rows, const as_cache& cache, const std::int64_
                     row + as_payload_bytes(cache.record, cache.width), at<float>(out, t));
   }
   return out;
+}
+
+// One hash per tap: bytes of the input tensors, weights left out for their size; 0 for other taps.
+std::vector<std::uint64_t> hash_inputs(const OpParams& params) {
+  const as_op_info& info = params.info();
+  std::vector<std::uint64_t> hashes(info.num_taps, 0);
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.direction != AS_TAP_IN || tap.kind != AS_TAP_TENSOR) continue;
+    if (std::string_view(tap.name) == "weight" || !present(params.tensor(tap.offset))) continue;
+    const as_tensor& t = params.tensor(tap.offset);
+    const auto bytes = static_cast<std::size_t>(as_tensor_numel(&t) * as_dtype_size(t.dtype));
+    hashes[i] =
+        std::hash<std::string_view>{}(std::string_view(static_cast<const char*>(t.data), bytes));
+  }
+  return hashes;
+}
+
+// Outputs start as NaN (integers as -1), so that an op that writes nothing does not inherit the
+// right answer of the layer before.
+void poison_outputs(const OpParams& params) {
+  const as_op_info& info = params.info();
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.direction != AS_TAP_OUT || tap.kind != AS_TAP_TENSOR) continue;
+    const as_tensor& t = params.tensor(tap.offset);
+    if (!present(t)) continue;
+    std::memset(t.data, 0xFF,
+                static_cast<std::size_t>(as_tensor_numel(&t) * as_dtype_size(t.dtype)));
+  }
 }
 
 }  // namespace
@@ -124,7 +160,10 @@ TapResult Verifier::blank(int layer, const OpParams& params, const char* tap,
 }
 
 Result<void> Verifier::before(int layer, const OpParams& params, const std::string& lane) {
-  if (references_ == References::kNone || step_ == nullptr) return {};
+  if (references_ == References::kNone) return {};
+  input_hashes_ = hash_inputs(params);
+  poison_outputs(params);
+  if (step_ == nullptr) return {};
   const as_op_info& info = params.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
@@ -151,6 +190,7 @@ Result<void> Verifier::before(int layer, const OpParams& params, const std::stri
 
 Result<void> Verifier::after(int layer, const OpParams& params, const std::string& lane) {
   const as_op_info& info = params.info();
+  if (references_ != References::kNone) check_inputs(layer, params, lane);
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
     if (tap.direction == AS_TAP_OUT && tap.kind == AS_TAP_CACHE) record_rows(layer, params, tap);
@@ -171,6 +211,21 @@ Result<void> Verifier::after(int layer, const OpParams& params, const std::strin
   return {};
 }
 
+void Verifier::check_inputs(int layer, const OpParams& params, const std::string& lane) {
+  const std::vector<std::uint64_t> now = hash_inputs(params);
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    if (now[i] == input_hashes_[i]) continue;
+    const as_tap_info& tap = params.info().taps[i];
+    const std::string name = std::string(tap.name) + ".input";
+    TapResult result = blank(layer, params, name.c_str(), params.tensor(tap.offset), lane);
+    result.tolerance = "bytes";
+    result.verdict = Verdict::kWrong;
+    result.budget_used = std::numeric_limits<double>::infinity();
+    result.note = fmt::format("the lane wrote to its input {}", tap.name);
+    results_.push_back(std::move(result));
+  }
+}
+
 void Verifier::record_rows(int layer, const OpParams& params, const as_tap_info& tap) {
   const CacheSpec& spec = *parts_.layout.find(layer, cache_kind(params.op(), tap.offset));
   const int ratio = row_ratio(spec);
@@ -181,7 +236,7 @@ void Verifier::record_rows(int layer, const OpParams& params, const as_tap_info&
   for (std::int64_t t = 0; t < slots.shape[0]; ++t) {
     const std::int64_t slot = *at<std::int64_t>(slots, t);
     const std::int64_t row = rows[static_cast<std::size_t>(t)];
-    if (slot >= 0 && row >= 0) {
+    if (slot >= 0 && slot < shadow_.slots(spec) && row >= 0) {
       shadow_.record(spec, params.cache(tap.offset), slot, row, step_number_);
     }
   }
@@ -248,8 +303,13 @@ Result<void> Verifier::compare_tap(int layer, const OpParams& params, std::uint3
   };
   // What a quantising op wrote is judged on its own row before quantisation.
   const bool on_own_row =
-      requantised_ && (is_cache || value.dtype == AS_U8 || rule->name == "weights");
+      requantised_ && (is_cache || value.dtype == AS_U8 || is_index_weights(params, tap));
   Comparison comparison;
+  if (rule->top_k && params.op() != AS_OP_INDEXER_TOPK) {
+    return bad_input(
+        fmt::format("tolerances: kind top_k for tap {} of op {}", tap.name, params.info().name),
+        "top_k is for indexer_topk alone");
+  }
   if (rule->top_k) {
     const auto& p = params.get<as_indexer_topk_params>();
     comparison = compare_top_k(value, reference_of(sim), p.logits, at<std::int32_t>(p.lens), *rule);
@@ -306,7 +366,7 @@ bool Verifier::quantisation_error(const OpParams& params, const as_tap_info& tap
   if (!is_float(value.dtype)) return false;
   const as_tensor& reference = exact.tensor(tap.offset);
   // Weights carry the query scale in the engine and not in ref.exact.
-  if (rule.name == "weights") return false;
+  if (is_index_weights(params, tap)) return false;
   const Comparison comparison = compare(value, reference, mask, rule);
   result.quantisation = comparison.figures;
   return !comparison.within;
@@ -332,7 +392,7 @@ void Verifier::measure_free(const OpParams& params, const as_tap_info& tap,
   if (free_exact_ == nullptr || result.quantisation) return;
   const as_tensor& exact = free_exact_->last.tensor(tap.offset);
   // ref.exact's index weights carry no query scale.
-  if (is_float(exact.dtype) && result.tolerance != "weights") {
+  if (is_float(exact.dtype) && !is_index_weights(params, tap)) {
     result.quantisation = measure(sim, exact, mask);
   }
 }

@@ -65,6 +65,8 @@ class Verifier {
 
   TapResult blank(int layer, const OpParams& params, const char* tap, const as_tensor& tensor,
                   const std::string& lane) const;
+  // A lane that writes to its inputs would be judged on what it wrote there.
+  void check_inputs(int layer, const OpParams& params, const std::string& lane);
   void record_rows(int layer, const OpParams& params, const as_tap_info& tap);
   Result<void> run_forced(int layer, const OpParams& params);
   Result<void> run_free(int layer, as_op_id op, FreeRun& run);
@@ -88,6 +90,7 @@ class Verifier {
   bool requantised_ = false;
   OpParams requantised_params_;
   Scratch gathered_, decoded_;
+  std::vector<std::uint64_t> input_hashes_;
   std::vector<TapResult> results_;
 };
 

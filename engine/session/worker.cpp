@@ -71,11 +71,16 @@ void SessionWorker::run() {
       // Out of memory and the like: the session stays where it is.
       failed = Error{AS_INTERNAL, e.what(), "the session is unchanged since the last op"};
     }
-    auto next = take_snapshot(*session_, true);
+    std::shared_ptr<const Snapshot> next;
+    try {
+      next = take_snapshot(*session_, true);
+    } catch (const std::exception& e) {
+      failed = Error{AS_NO_ENVIRONMENT, e.what(), "the picture shown is the one before"};
+    }
     lock.lock();
     busy_ = false;
     if (failed) error_ = std::move(failed);
-    snapshot_ = std::move(next);
+    if (next) snapshot_ = std::move(next);
     if (commands_.empty()) idle_.notify_all();
   }
 }

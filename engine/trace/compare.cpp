@@ -146,6 +146,13 @@ double element(const as_tensor& t, std::int64_t row, std::int64_t column) {
 Comparison compare(const as_tensor& value, const as_tensor& reference, const TapMask& mask,
                    const Tolerance& tolerance) {
   Comparison out;
+  if (value.rank != reference.rank ||
+      !std::equal(value.shape, value.shape + value.rank, reference.shape)) {
+    out.within = out.equal = false;
+    out.budget_used = kInfinity;
+    out.note = "the reference has another shape";
+    return out;
+  }
   if (value.rank == 0 || as_tensor_numel(&value) == 0) return out;
   // A step of bf16 is no measure for fp32 logits, gates or state rows.
   Tolerance rule = tolerance;
@@ -193,7 +200,7 @@ Comparison compare(const as_tensor& value, const as_tensor& reference, const Tap
     }
     out.elements += count;
   });
-  out.figures.cosine = sums.difference();
+  out.figures.cosine = anomalies > 0 ? std::numeric_limits<double>::quiet_NaN() : sums.difference();
   out.budget_used = std::max(worst, 0.0);
   if (tolerance.cosine) {
     out.budget_used = std::max(out.budget_used, out.figures.cosine / *tolerance.cosine);

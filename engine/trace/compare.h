@@ -39,8 +39,7 @@ Comparison compare_top_k(const as_tensor& indices, const as_tensor& reference,
                          const Tolerance& tolerance);
 
 // Free-running selections [T,K] of the engine and ref.sim, with the scores each one selected by.
-// A swap is explained when its margin is at most twice the largest difference of the token's
-// scores.
+// The two follow from different scores, so a swap's margin is at most twice their difference.
 SelectionDrift selection_drift(const as_tensor& indices, const as_tensor& logits,
                                const as_tensor& sim_indices, const as_tensor& sim_logits,
                                const std::int32_t* lens);

@@ -54,12 +54,17 @@ struct Swap {
   }
   std::size_t size() const { return std::max(ours.size(), theirs.size()); }
 
-  // The best entry left out against the worst one taken in its place, never below 0.
+  // The best entry left out against the worst one taken in its place, never below 0. NaN ranks
+  // below every number; an infinite gap stays infinite.
   double margin(const as_tensor& logits, std::int64_t token) const {
+    const auto ranked = [&](std::int32_t e) {
+      const double v = score(logits, token, e);
+      return std::isnan(v) ? -kInfinity : v;
+    };
     double best_lost = -kInfinity, worst_taken = kInfinity;
-    for (std::int32_t e : theirs) best_lost = std::max(best_lost, score(logits, token, e));
-    for (std::int32_t e : ours) worst_taken = std::min(worst_taken, score(logits, token, e));
-    return std::max(0.0, best_lost - worst_taken);
+    for (std::int32_t e : theirs) best_lost = std::max(best_lost, ranked(e));
+    for (std::int32_t e : ours) worst_taken = std::min(worst_taken, ranked(e));
+    return best_lost == worst_taken ? 0 : std::max(0.0, best_lost - worst_taken);
   }
 };
 
@@ -129,7 +134,6 @@ SelectionDrift selection_drift(const as_tensor& indices, const as_tensor& logits
       drift.margin = margin;
       drift.score_difference = difference;
     }
-    if (margin > 2 * difference) ++drift.unexplained;
   }
   return drift;
 }

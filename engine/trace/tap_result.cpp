@@ -26,7 +26,7 @@ const char* verdict_name(Verdict verdict) {
 std::string Summary::verdict() const {
   if (count(Verdict::kWrong) > 0) return "wrong";
   if (diverged) return "diverged";
-  if (count(Verdict::kNotCompared) > 0) return "not_compared";
+  if (taps == 0 || count(Verdict::kNotCompared) > 0) return "not_compared";
   return "ok";
 }
 

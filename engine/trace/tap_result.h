@@ -31,11 +31,10 @@ struct ErrorFigures {
 
 // Free-running selection: where the engine and ref.sim, each on its own history, chose differently.
 struct SelectionDrift {
-  std::int64_t tokens = 0;       // tokens with any difference
-  std::int64_t entries = 0;      // swapped entries in all
-  double margin = 0;             // widest score gap of a swap, ref.sim's scores
-  double score_difference = 0;   // inherited difference of the scores of that token, largest
-  std::int64_t unexplained = 0;  // tokens whose margin exceeds twice that difference
+  std::int64_t tokens = 0;      // tokens with any difference
+  std::int64_t entries = 0;     // swapped entries in all
+  double margin = 0;            // widest score gap of a swap, ref.sim's scores
+  double score_difference = 0;  // inherited difference of the scores of that token, largest
 };
 
 struct WorstElement {

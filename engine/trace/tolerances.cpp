@@ -23,7 +23,7 @@ Tolerance read_bounds(JsonObject& object, const std::string& name) {
   t.bf16_ulp = object.number("bf16_ulp", 0, 1e6, 0);
   t.row_max = object.number("row_max", 0, 1e30, 0);
   t.score_rel = object.number("score_rel", 0, 1, 0);
-  if (object.has("cosine")) t.cosine = object.number("cosine", 0, 2);
+  if (object.has("cosine")) t.cosine = object.number("cosine", 1e-300, 2);
   t.reason = object.text("reason");
   const bool bounded = t.abs > 0 || t.rel > 0 || t.bf16_ulp > 0 || t.row_max > 0;
   if (kind == "elements" && !bounded) {

@@ -28,9 +28,9 @@ std::vector<double> rope_frequencies(const as_rope& rope) {
   constexpr double kLast = AS_ROPE_DIM - 1;
   double low = std::floor(correction_dim(rope, rope.beta_fast));
   double high = std::ceil(correction_dim(rope, rope.beta_slow));
-  if (low == high) high += 0.001;
   low = std::clamp(low, 0.0, kLast);
   high = std::clamp(high, 0.0, kLast);
+  if (low == high) high += 0.001;
   for (int i = 0; i < kPairs; ++i) {
     const double ramp = std::clamp((i - low) / (high - low), 0.0, 1.0);
     f[i] = f[i] / rope.factor * ramp + f[i] * (1.0 - ramp);

@@ -57,8 +57,8 @@ typedef struct as_cache {
 } as_cache;
 
 /* A layer's rotary embedding. Frequencies f_i = base^(-2i/64), i < 32, in float64; with factor > 1
- * (YaRN): low = floor(cd(beta_fast)), high = ceil(cd(beta_slow)), high += 0.001 if equal, both
- * clamped to [0, 63], cd(n) = 64 ln(original_max_pos / (2 pi n)) / (2 ln base);
+ * (YaRN): low = floor(cd(beta_fast)), high = ceil(cd(beta_slow)), both clamped to [0, 63],
+ * high += 0.001 if equal, cd(n) = 64 ln(original_max_pos / (2 pi n)) / (2 ln base);
  * ramp_i = clamp((i - low) / (high - low), 0, 1); f_i <- f_i / factor * ramp_i + f_i * (1 -
  * ramp_i). table: f32 [max_pos,64], row t = cos then sin (32 each) of the fp32 product fp32(t) *
  * fp32(f_i), evaluated in float64 and rounded once. Kernel lanes read the table; references build

@@ -27,9 +27,6 @@ inline RunResult run_and_check(const Scenario& scenario) {
   }
   EXPECT_EQ(s.drift.size(), scenario.model.layers.size());
   for (const LayerDrift& d : s.drift) EXPECT_LT(d.cosine, s.drift_limit) << "layer " << d.layer;
-  for (const TapResult& selection : s.selections) {
-    EXPECT_EQ(selection.selection->unexplained, 0) << "step " << selection.step;
-  }
   return std::move(*result);
 }
 

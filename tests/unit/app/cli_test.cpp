@@ -269,6 +269,8 @@ TEST_F(Cli, AnUnwritableReportIsSaidBeforeTheRunAndNothingIsLost) {
   EXPECT_NE(no_folder.err.find("does not exist"), std::string::npos);
   EXPECT_TRUE(no_folder.out.empty());
   EXPECT_EQ(run({"run", file, "--report", folder_.string()}).code, 3);
+  EXPECT_EQ(run({"run", file, "--report", ""}).code, 2);
+  EXPECT_EQ(run({"run", file, "--tolerances", ""}).code, 2);
   // A run that fails leaves the report that was there.
   write("r.json", "precious");
   EXPECT_EQ(run({"run", path("absent.json"), "--report", path("r.json")}).code, 3);

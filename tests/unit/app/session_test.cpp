@@ -6,7 +6,9 @@
 #include <map>
 
 #include "app/common/wiring.h"
+#include "kernels/cpu/cpu_lane.h"
 #include "kernels/layout/records.h"
+#include "kernels/params/tensor_view.h"
 #include "tests/unit/app/small_scenario.h"
 
 namespace attnscope {
@@ -279,6 +281,58 @@ TEST(Session, UnknownLanesAndOpsAreUsageErrorsWithTheAllowedValues) {
     EXPECT_EQ(session.error().code, AS_USAGE);
     EXPECT_NE(session.error().text().find(c.expected), std::string::npos) << session.error().text();
   }
+}
+
+// Lanes that break the contract without computing anything wrong.
+std::int32_t writes_nothing(const void*, const as_call*, as_error*) { return AS_OK; }
+
+std::int32_t clobbers_input(const void* params, const as_call* call, as_error* error) {
+  const std::int32_t status = cpu::lane()->ops[AS_OP_ATTN_NORM](params, call, error);
+  const auto& p = *static_cast<const as_rms_norm_params*>(params);
+  at<bf16_t>(p.x)->bits ^= 0x4000;
+  return status;
+}
+
+const TapResult* first_wrong_of(as_op_id op, as_op_fn function, Summary* summary) {
+  as_lane lane{};
+  lane.struct_size = sizeof(lane);
+  lane.version = AS_LANE_VERSION;
+  lane.name = "mutant:contract";
+  lane.description = "breaks the lane contract";
+  lane.ops[op] = function;
+  LaneRegistry registry = all_lanes();
+  registry.add(lane);
+  SessionOptions options;
+  options.references = References::kSim;
+  options.lanes = {"mutant:contract"};
+  auto session = Session::create(small_scenario(60, 2), registry, options);
+  EXPECT_TRUE(session);
+  std::vector<TapResult> all;
+  for (int i = 0; i < 3 && !(*session)->finished(); ++i) {
+    if (!(*session)->step()) break;  // a later op may refuse what it is given
+  }
+  for (const StepRecord& step : (*session)->history()) {
+    all.insert(all.end(), step.results.begin(), step.results.end());
+  }
+  const auto& rest = (*session)->current_results();
+  if (all.empty()) all = rest;
+  *summary = summarise(all, 1);
+  return summary->first_wrong ? &*summary->first_wrong : nullptr;
+}
+
+TEST(Session, ALaneThatWritesNothingIsNamedInEveryLayer) {
+  Summary summary;
+  const TapResult* wrong = first_wrong_of(AS_OP_TOPK_TO_SLOTS, writes_nothing, &summary);
+  ASSERT_NE(wrong, nullptr);
+  EXPECT_EQ(wrong->op, AS_OP_TOPK_TO_SLOTS);
+}
+
+TEST(Session, ALaneThatWritesToItsInputIsNamed) {
+  Summary summary;
+  const TapResult* wrong = first_wrong_of(AS_OP_ATTN_NORM, clobbers_input, &summary);
+  ASSERT_NE(wrong, nullptr);
+  EXPECT_EQ(wrong->op, AS_OP_ATTN_NORM);
+  EXPECT_EQ(wrong->tap, "x.input");
 }
 
 TEST(Session, OneOpCanRunOnAnotherLane) {

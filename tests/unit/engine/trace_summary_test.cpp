@@ -47,7 +47,8 @@ TEST(Summary, TheFirstWrongTapIsTheCausallyFirst) {
 }
 
 TEST(Summary, VerdictsInOrderOfSeverity) {
-  EXPECT_EQ(summarise({}, 1e-3).verdict(), "ok");
+  EXPECT_EQ(summarise({}, 1e-3).verdict(), "not_compared");
+  EXPECT_EQ(summarise({tap(Verdict::kEqual)}, 1e-3).verdict(), "ok");
   EXPECT_EQ(summarise({tap(Verdict::kNearTie)}, 1e-3).verdict(), "ok");
   EXPECT_EQ(summarise({tap(Verdict::kNotCompared)}, 1e-3).verdict(), "not_compared");
   EXPECT_EQ(summarise({output(0, 0, 2e-3)}, 1e-3).verdict(), "diverged");
