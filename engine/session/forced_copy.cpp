@@ -9,13 +9,13 @@
 namespace attnscope {
 namespace {
 
-bool is_float(std::int32_t dtype) { return dtype == AS_BF16 || dtype == AS_F32 || dtype == AS_F64; }
-
 as_tensor logical_table(const std::vector<std::int32_t>& table) {
   return make_tensor(table.data(), {static_cast<std::int64_t>(table.size()), 1});
 }
 
 }  // namespace
+
+bool is_float(std::int32_t dtype) { return dtype == AS_BF16 || dtype == AS_F32 || dtype == AS_F64; }
 
 CacheKind cache_kind(as_op_id op, std::size_t offset) {
   switch (op) {
@@ -127,7 +127,7 @@ OpParams& ForcedCopy::make(const OpParams& engine, int layer, const LogicalMetad
     case AS_OP_INDEXER_Q:
       if (exact) {
         auto& p = params_.get<as_indexer_q_params>();
-        p.q = outputs_[14].make_like(AS_F64, p.q_raw);
+        p.q = exact_query_.make_like(AS_F64, p.q_raw);
         p.q_scale = no_tensor();
       }
       break;

@@ -36,6 +36,7 @@ class ForcedCopy {
   const Shadow& shadow_;
   OpParams params_;
   std::array<Scratch, 16> outputs_;
+  Scratch exact_query_;  // index queries as values, where the kernel has codes
   Scratch requantised_, requantised_scale_, requantised_weights_;
   std::vector<std::int64_t> slots_;
   std::vector<std::int32_t> indices_, extra_indices_;
@@ -44,6 +45,9 @@ class ForcedCopy {
 // Rows of a cache as a U8 (records) or F32 (state) tensor [T, bytes or width], gathered through
 // slots; rows with slot -1 are zero.
 as_tensor gather_rows(const as_cache& cache, const as_tensor& slots, Scratch& scratch);
+
+// Whether a tensor of this dtype holds float values (not codes or integers).
+bool is_float(std::int32_t dtype);
 
 // Kind of cache an op's cache tap belongs to. offset: of the as_cache in the params struct.
 CacheKind cache_kind(as_op_id op, std::size_t offset);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -17,14 +16,10 @@
 namespace attnscope {
 namespace {
 
-bool is_float(std::int32_t dtype) { return dtype == AS_BF16 || dtype == AS_F32 || dtype == AS_F64; }
-
 bool quantises(as_op_id op) {
   return op == AS_OP_Q_ROPE_KV_INSERT || op == AS_OP_COMPRESS_INSERT ||
          op == AS_OP_INDEXER_COMPRESS_INSERT || op == AS_OP_INDEXER_Q;
 }
-
-double widen(bf16_t v) { return std::bit_cast<float>(static_cast<std::uint32_t>(v.bits) << 16); }
 
 Result<void> call(const as_lane* lane, const OpParams& params, const as_threads* threads) {
   as_error error{};
@@ -141,7 +136,8 @@ void Verifier::begin_tokens(const StepMetadata& step) {
     for (std::int64_t t = 0; t < h.shape[0]; ++t) {
       const bf16_t* row =
           parts_.weights.embedding.data() + step.tokens[static_cast<std::size_t>(t)] * hidden;
-      std::transform(row, row + hidden, at<double>(h, t), widen);
+      std::transform(row, row + hidden, at<double>(h, t),
+                     [](bf16_t v) { return cpu::bf16_to_float(v.bits); });
     }
   }
 }
