@@ -7,39 +7,52 @@
 #include <vector>
 
 #include "engine/session/session.h"
+#include "engine/session/step_trace.h"
+#include "engine/session/trace_recorder.h"
 
 namespace attnscope {
 
-// A copy of one tap of the op that ran last: engine's value and, where it was compared, ref.sim's.
-struct TapCopy {
-  std::string name;
-  std::string axes;
-  as_tensor value{};      // into bytes
-  as_tensor reference{};  // absent when not compared
-  std::vector<std::uint8_t> value_bytes, reference_bytes;
-};
-
-struct RequestView {
-  Request request;
-  std::vector<std::vector<std::int32_t>> tables;  // by group
+// What does not change while a session lives.
+struct SessionInfo {
+  ModelConfig config;
+  CacheLayout layout;
+  std::int64_t num_blocks = 0;  // null block included
+  std::int64_t block_stride = 0;
+  SchedulerLimits limits;
+  std::string lanes;                 // description
+  std::vector<std::string> lane_of;  // by op id
+  References references = References::kNone;
+  std::vector<std::string> request_names;       // by id
+  std::vector<std::int64_t> prompt_tokens;      // by id
+  std::vector<std::vector<as_op_id>> ops;       // by running layer, causal order
+  std::vector<as_op_id> ops_before, ops_after;  // once per step
+  double drift_limit = 0;
 };
 
 struct Snapshot {
-  Cursor cursor;
+  std::uint64_t version = 0;  // grows with every picture of a worker
+  std::shared_ptr<const SessionInfo> info;
+  Cursor cursor;  // the op that runs next
   as_op_id next_op = AS_OP_COUNT;
+  int next_layer = -1;  // published
+  Place last;           // the op that ran last; step -1 = none yet
   bool finished = false;
-  std::string lanes;
-  std::vector<RequestView> requests;
-  std::vector<BlockOwner> owners;  // by block id
+  bool decoding = false;
+  std::vector<RequestView> requests;  // now
+  std::vector<BlockOwner> owners;     // by block id, now
   std::int64_t free_blocks = 0;
-  StepMetadata metadata;  // of the step in progress or the last one
-  as_op_id last_op = AS_OP_COUNT;
-  std::vector<TapCopy> taps;                               // of last_op
-  std::vector<TapResult> results;                          // of the step in progress
-  std::shared_ptr<const std::vector<StepRecord>> history;  // complete steps
+  std::vector<std::shared_ptr<const StepSummary>> steps;
+  std::vector<std::shared_ptr<const StepTrace>> traces;
+  std::int64_t trace_bytes = 0;
+
+  // nullptr when the step ran too long ago, or never.
+  const StepTrace* trace(std::int64_t step) const;
+  const StepSummary* summary(std::int64_t step) const;
 };
 
-// copy_taps: whether to copy the last op's tensors (large in prefill).
-std::shared_ptr<const Snapshot> take_snapshot(const Session& session, bool copy_taps);
+std::shared_ptr<const SessionInfo> session_info(const Session& session);
+std::shared_ptr<const Snapshot> take_snapshot(const Session& session, const TraceRecorder& recorder,
+                                              std::shared_ptr<const SessionInfo> info,
+                                              std::uint64_t version);
 
 }  // namespace attnscope

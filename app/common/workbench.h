@@ -1,0 +1,128 @@
+// The app without its looks: the session on its thread, the cursor all panels follow, the
+// selection, the scenario being edited, messages. No drawing, no waiting: everything long is posted
+// to the session's thread, and poll() picks up what it published.
+//
+// The cursor names an op that ran. It moves freely among steps whose traces are kept; going to an
+// op that is not kept asks the session to replay or run to it, and the cursor follows when the
+// picture arrives.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/common/selection.h"
+#include "engine/session/place.h"
+#include "engine/session/worker.h"
+
+namespace attnscope {
+
+struct Message {
+  enum class Kind { kInfo, kWarning, kError } kind = Kind::kInfo;
+  std::string text;
+  double seconds = 0;  // since the workbench was made
+};
+
+// How a scenario is run; edits are applied as a whole.
+struct RunSetup {
+  Scenario scenario;
+  std::vector<std::string> lanes = {"cpu"};  // as LaneSelector::make
+  References references = References::kBoth;
+};
+
+class Workbench {
+ public:
+  struct Options {
+    std::string cache_folder;  // kept sessions; empty = none are kept
+    std::int64_t trace_budget_mb = 256;
+    int threads = 0;
+    std::function<void()> on_change;  // from any thread: something new to show
+  };
+  explicit Workbench(Options options);
+  ~Workbench();
+
+  // ---- session
+  // Replaces the session. Returns at once; the old picture stays until the new one arrives.
+  // When warm_up, runs on to the scenario's first decode steps (from a kept session if there is
+  // one) so that there is something to see.
+  void open(RunSetup setup, bool warm_up);
+  // A name from assets/scenarios or a file; errors leave everything as it was.
+  Result<void> open_scenario(const std::string& name_or_path);
+  const RunSetup& setup() const { return setup_; }
+  // Picks up new pictures and errors. True when anything changed since the last call.
+  bool poll();
+  // Null until a session's first picture.
+  const Snapshot* snapshot() const { return snapshot_.get(); }
+  std::shared_ptr<const Snapshot> shared_snapshot() const { return snapshot_; }
+  bool busy() const;
+  std::string running() const;  // title of the running command, "" when idle
+  double running_seconds() const;
+  void cancel();
+  void wait_idle();  // for tests and off-screen use; polls afterwards
+  // Grows with every change of picture, cursor, selection or setup: panels cache by it.
+  std::uint64_t version() const { return version_; }
+
+  // ---- cursor
+  const Place& cursor() const { return cursor_; }
+  // Moves there now if the op's trace is kept, else runs or replays to it.
+  void go_to(const Place& place);
+  void next_op(), previous_op(), next_layer(), previous_layer(), next_step(), previous_step();
+  void first_step(), last_step();
+  // Runs until it holds at the end of a step, or to the end.
+  void run_until(std::string title, std::function<bool(const Session&)> predicate);
+  // Earliest wrong tap of all steps known; false when none is.
+  bool go_to_first_failure();
+  // A pending move (its picture has not arrived yet).
+  bool moving() const { return target_.has_value(); }
+
+  // Trace of the cursor's step, of the step before it, of the cursor's op; null when not kept.
+  const StepTrace* step() const;
+  const StepTrace* step_before() const;
+  const OpTrace* op() const;
+  const StepSummary* summary() const;
+
+  // ---- selection
+  const Selection& selection() const { return selection_; }
+  void select(const Selection& selection);
+  void select_token(std::int32_t request, std::int64_t position);
+  // Token row of the selection in the cursor's step: the selected position if it is computed there,
+  // else the request's last row, else the last row of the step; -1 without a trace.
+  std::int64_t selected_row() const;
+  // Request and position of that row; request -1 without a trace.
+  std::int32_t selected_request() const;
+  std::int64_t selected_position() const;
+  // The selected tap of the op under the cursor (by name, else the first output); null if none.
+  const TapCopy* selected_tap() const;
+
+  // ---- blocks as they are now
+  // Asks the session's thread for a block's bytes; block_bytes() is null until they come.
+  void request_block(std::int32_t block);
+  std::shared_ptr<const BlockBytes> block_bytes() const;
+
+  // ---- messages and planted bugs
+  void say(Message::Kind kind, std::string text);
+  const std::deque<Message>& messages() const { return messages_; }
+  // Name of the planted mutant ("topk_one_short"), empty when none.
+  const std::string& planted() const { return planted_; }
+  // Reopens the scenario with the mutant in place of its op and goes to the first wrong tap.
+  void plant(const std::string& mutant);
+  void remove_planted();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+  RunSetup setup_;
+  std::shared_ptr<const Snapshot> snapshot_;
+  Place cursor_{-1, -1, AS_OP_SCHEDULE};
+  std::optional<Place> target_;
+  Selection selection_;
+  std::deque<Message> messages_;
+  std::string planted_;
+  std::uint64_t version_ = 0;
+};
+
+}  // namespace attnscope

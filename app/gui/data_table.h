@@ -1,0 +1,64 @@
+// The table behind a picture: sortable, filterable, copied as CSV with Ctrl+C.
+//
+//   table_.begin(version);                       // rebuilds only when the version changed
+//   if (table_.stale()) { table_.columns({{"block", true}, {"owner"}}); table_.row({"41",
+//   "manual"}, key); } if (auto key = table_.draw("##blocks", size, selected_key)) select(*key);
+#pragma once
+
+#include <imgui.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace attnscope::gui {
+
+struct TableColumn {
+  std::string title;      // with unit: "time (µs)"
+  bool numeric = false;   // right-aligned, monospaced, sorted by number
+  float weight = 1;       // share of the width
+  std::string help = {};  // tooltip of the header
+};
+
+struct TableCell {
+  std::string text;
+  ImU32 colour = 0;   // 0 = the text colour
+  double number = 0;  // sort key of numeric columns; when has_number
+  bool has_number = false;
+  std::string exact = {};  // full precision for hover and copy; empty = text
+};
+
+class DataTable {
+ public:
+  void begin(std::uint64_t version);
+  bool stale() const { return stale_; }
+  void columns(std::vector<TableColumn> columns);
+  void row(std::vector<TableCell> cells, std::int64_t key);
+  // Draws the rows that are visible (a clipper: fine with 100,000). Returns the key of a row that
+  // was clicked. filter: shows a filter field above (words: all must occur; -word excludes).
+  std::optional<std::int64_t> draw(const char* id, ImVec2 size, std::int64_t selected_key,
+                                   bool filter = true);
+  // Visible rows in their order, header first.
+  std::string csv() const;
+  std::int64_t visible_rows() const { return static_cast<std::int64_t>(order_.size()); }
+
+ private:
+  void refilter();
+  void sort(int column, bool ascending);
+
+  std::uint64_t version_ = ~std::uint64_t{0};
+  bool stale_ = true, order_stale_ = true;
+  std::vector<TableColumn> columns_;
+  std::vector<std::vector<TableCell>> rows_;
+  std::vector<std::int64_t> keys_;
+  std::vector<std::size_t> order_;
+  std::string filter_;
+  int sort_column_ = -1;
+  bool ascending_ = true;
+};
+
+// CSV field: quoted when it holds a comma, quote or line break.
+std::string csv_field(const std::string& text);
+
+}  // namespace attnscope::gui

@@ -1,0 +1,53 @@
+// The app's own widgets: what every panel is made of, so that they look and behave alike.
+#pragma once
+
+#include <imgui.h>
+
+#include <string>
+#include <string_view>
+
+#include "app/gui/panel.h"
+#include "app/gui/theme.h"
+
+namespace attnscope::gui {
+
+// First line of a panel: wraps, never cut. Verdict colours the mark before it (kNotCompared: none).
+void sentence(std::string_view text, Verdict verdict = Verdict::kNotCompared);
+
+// In place of contents: why there are none, and a button that runs the command that would help.
+void empty_state(Ui& ui, std::string_view why, std::string_view command = {});
+
+// Glyph and word in the verdict's colour; the colour is never alone.
+void verdict_chip(Verdict verdict);
+
+// A button that runs a command: icon or title, shortcut and help in the tooltip, greyed when
+// disabled (the tooltip then says why).
+bool command_button(Ui& ui, std::string_view id, const char* label = nullptr);
+// A menu entry for a command, with shortcut, check mark and enabled state.
+void command_menu_item(Ui& ui, std::string_view id);
+
+// Small text in the monospaced face, right-aligned in the current column or `width`.
+void number_text(std::string_view text, float width = 0, ImU32 colour = 0);
+// Dimmed label, then value, on one line.
+void field(const char* label, std::string_view value);
+
+// ---- cells, for ImDrawList
+void draw_hatch(ImDrawList* list, ImVec2 min, ImVec2 max);     // null entry
+void draw_free(ImDrawList* list, ImVec2 min, ImVec2 max);      // free: outline only
+void draw_selected(ImDrawList* list, ImVec2 min, ImVec2 max);  // the selection's frame
+void draw_hovered(ImDrawList* list, ImVec2 min, ImVec2 max);
+// Text inside a cell, centred; nothing when it does not fit.
+void draw_cell_text(ImDrawList* list, ImVec2 min, ImVec2 max, ImU32 colour, std::string_view text);
+// Black or white, whichever reads better on `background`.
+ImU32 text_on(ImU32 background);
+
+// A tooltip with lines of text, numbers in the monospaced face; hidden while dragging.
+void tooltip(std::string_view text);
+
+// A legend swatch with a word, on the current line.
+void legend(ImU32 colour, const char* text, bool hatched = false, bool outline = false);
+
+// Segmented switch; true when the choice changed. Each segment is an item named by its label.
+bool segmented(const char* id, int* current, const char* const* labels, int count);
+
+}  // namespace attnscope::gui

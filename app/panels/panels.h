@@ -1,0 +1,26 @@
+// All panels, in the order of the View menu.
+#pragma once
+
+#include "app/gui/panel.h"
+
+namespace attnscope::gui {
+
+std::vector<std::unique_ptr<Panel>> make_panels();
+
+// One factory a panel; each lives in a file of its own name.
+std::unique_ptr<Panel> make_timeline_panel();      // id "timeline"
+std::unique_ptr<Panel> make_pipeline_panel();      // id "pipeline"
+std::unique_ptr<Panel> make_block_tables_panel();  // id "block_tables"
+std::unique_ptr<Panel> make_pool_panel();          // id "pool"
+std::unique_ptr<Panel> make_window_panel();        // id "window"
+std::unique_ptr<Panel> make_top_k_panel();         // id "top_k"
+std::unique_ptr<Panel> make_sink_panel();          // id "sink"
+std::unique_ptr<Panel> make_error_panel();         // id "error"
+std::unique_ptr<Panel> make_tensor_panel();        // id "tensor"
+std::unique_ptr<Panel> make_bytes_panel();         // id "bytes"
+std::unique_ptr<Panel> make_events_panel();        // id "events"
+std::unique_ptr<Panel> make_scenario_panel();      // id "scenario"
+std::unique_ptr<Panel>
+make_selection_panel();  // id "selection": what is picked, and where it lives
+
+}  // namespace attnscope::gui

@@ -1,0 +1,19 @@
+// Who watches a session: called on the session's own thread, between two ops.
+#pragma once
+
+namespace attnscope {
+
+class Session;
+
+class SessionObserver {
+ public:
+  virtual ~SessionObserver() = default;
+  // An op ran and was compared: its params, results and the step's metadata are still in place.
+  virtual void op_done(const Session& session) = 0;
+  // The step's last op ran; lengths have advanced, sampled tokens are appended.
+  virtual void step_done(const Session& session) = 0;
+  // The session went back to a checkpoint.
+  virtual void went_back(const Session& session) = 0;
+};
+
+}  // namespace attnscope

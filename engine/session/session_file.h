@@ -1,0 +1,23 @@
+// A session kept on disk at a step boundary, so that the next start goes on where it was in a
+// fraction of a second: lengths, tokens, tables, blocks in use, the rows of the references' own
+// histories that can still be read, and the results of all steps.
+//
+// The file is a cache, not a document: it is only read by the program that wrote it, and `key` must
+// hold all that the bytes depend on (program, scenario, lanes, references, SIMD level). Written to
+// a temporary name and renamed, with a checksum: a torn file is recognised.
+#pragma once
+
+#include <string>
+
+#include "engine/session/session.h"
+
+namespace attnscope {
+
+// At a step boundary only (AS_USAGE otherwise).
+Result<void> save_session(const Session& session, const std::string& path, const std::string& key);
+
+// Into a fresh session of the same scenario. AS_BAD_INPUT, with the session as it was, when the
+// file is missing, damaged or of another key.
+Result<void> load_session(Session& session, const std::string& path, const std::string& key);
+
+}  // namespace attnscope

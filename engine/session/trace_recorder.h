@@ -1,0 +1,42 @@
+// Records StepTraces and StepSummaries while a session runs. Traces of the newest steps are kept
+// within a memory budget; summaries of all steps are. Belongs to the session's thread; what it
+// hands out is immutable.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "engine/session/observer.h"
+#include "engine/session/step_trace.h"
+
+namespace attnscope {
+
+struct TraceOptions {
+  std::int64_t budget_bytes = std::int64_t{256} << 20;  // of all traces; the newest two always stay
+  std::int64_t max_rows = 64;                           // token rows a trace keeps at most
+};
+
+class TraceRecorder : public SessionObserver {
+ public:
+  explicit TraceRecorder(TraceOptions options = {});
+  ~TraceRecorder() override;
+
+  void op_done(const Session& session) override;
+  void step_done(const Session& session) override;
+  void went_back(const Session& session) override;
+  // Steps that ran before this recorder watched (a resumed session): summaries without traces.
+  void adopt_history(const Session& session);
+
+  // By step, ascending; the step in progress last. Steps after the session's own position stay.
+  std::vector<std::shared_ptr<const StepSummary>> summaries() const;
+  std::vector<std::shared_ptr<const StepTrace>> traces() const;
+  std::int64_t bytes() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace attnscope
