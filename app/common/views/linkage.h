@@ -1,0 +1,62 @@
+// The same thing under its different names: token <-> slots, block <-> tokens, entry <-> tokens.
+// Pure functions over a step's tables; every panel that links to another uses these.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/session/snapshot.h"
+
+namespace attnscope {
+
+// Half-open range of token positions.
+struct TokenRange {
+  std::int64_t begin = 0, end = 0;
+  bool contains(std::int64_t position) const { return position >= begin && position < end; }
+  friend bool operator==(const TokenRange&, const TokenRange&) = default;
+};
+
+// Where a token's row (or the entry that pools it) lives in one group.
+struct TokenSlot {
+  int group = -1;
+  int ratio = 1;            // 1: the token's own row; 4, 128: the entry its position falls into
+  std::int64_t entry = -1;  // of ratio > 1
+  std::int32_t index = -1;  // entry of the block table
+  std::int32_t block = -1;  // physical id; 0 = null (left the window), -1 = not allocated yet
+  std::int32_t row = -1;    // inside the block
+  std::int64_t slot = -1;   // block * rows per block + row; -1 when null or not allocated
+};
+
+// One record per group and ratio that holds rows for this position, groups in order.
+std::vector<TokenSlot> slots_of_token(const SessionInfo& info, const RequestView& request,
+                                      std::int64_t position);
+
+// What a block holds: owner and the positions its rows stand for; nullopt when free or null.
+struct BlockContents {
+  std::int32_t request = -1;
+  std::int32_t group = -1;
+  std::int32_t index = -1;  // entry of the owner's table
+  TokenRange tokens;        // positions whose rows (or entries) lie here, cut at the known length
+  bool fresh = false;       // taken in this step
+};
+std::optional<BlockContents> contents_of_block(const SessionInfo& info, const StepTrace& step,
+                                               std::int32_t block);
+
+// Tokens whose kept rows read the block through some list of this step (window or compressed):
+// token rows of the step.
+std::vector<std::int32_t> readers_of_block(const SessionInfo& info, const StepTrace& step,
+                                           std::int32_t block);
+
+// Tokens pooled into an entry: ratio 4 pools [4e-4, 4e+4) (overlapping, cut at 0), ratio 128 pools
+// [128e, 128e+128).
+TokenRange tokens_of_entry(int ratio, std::int64_t entry);
+// Slot of an entry in the request's full group; row per block follows from the group's block size.
+TokenSlot slot_of_entry(const SessionInfo& info, const RequestView& request, int ratio,
+                        std::int64_t entry);
+
+// Text of a range of tokens, escaped, cut to `limit` characters with an ellipsis.
+std::string text_of(const Request& request, TokenRange range, std::size_t limit);
+
+}  // namespace attnscope
