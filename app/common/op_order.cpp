@@ -1,0 +1,103 @@
+#include "app/common/op_order.h"
+
+#include <algorithm>
+
+namespace attnscope {
+
+std::vector<Place> places_of_step(const SessionInfo& info, std::int64_t step) {
+  std::vector<Place> places;
+  for (const as_op_id op : info.ops_before) places.push_back({step, -1, op});
+  for (std::size_t i = 0; i < info.ops.size(); ++i) {
+    for (const as_op_id op : info.ops[i]) places.push_back({step, info.config.layers[i], op});
+  }
+  for (const as_op_id op : info.ops_after) places.push_back({step, -1, op});
+  return places;
+}
+
+std::optional<Place> place_after(const SessionInfo& info, const Place& place) {
+  const std::vector<Place> places = places_of_step(info, place.step);
+  const auto here = std::find(places.begin(), places.end(), place);
+  if (here == places.end()) return std::nullopt;
+  if (here + 1 != places.end()) return *(here + 1);
+  Place next = places.front();
+  next.step = place.step + 1;
+  return next;
+}
+
+std::optional<Place> place_before(const SessionInfo& info, const Place& place) {
+  const std::vector<Place> places = places_of_step(info, place.step);
+  const auto here = std::find(places.begin(), places.end(), place);
+  if (here == places.end()) return std::nullopt;
+  if (here != places.begin()) return *(here - 1);
+  if (place.step == 0) return std::nullopt;
+  Place last = places.back();
+  last.step = place.step - 1;
+  return last;
+}
+
+bool has_place(const SessionInfo& info, const Place& place) {
+  const auto in = [&](const std::vector<as_op_id>& ops) {
+    return std::find(ops.begin(), ops.end(), place.op) != ops.end();
+  };
+  if (place.step < 0) return false;
+  if (place.layer < 0) return in(info.ops_before) || in(info.ops_after);
+  const int index = layer_index(info, place.layer);
+  return index >= 0 && in(info.ops[static_cast<std::size_t>(index)]);
+}
+
+int layer_index(const SessionInfo& info, int layer) {
+  const auto& layers = info.config.layers;
+  const auto found = std::find(layers.begin(), layers.end(), layer);
+  return found == layers.end() ? -1 : static_cast<int>(found - layers.begin());
+}
+
+namespace {
+
+// The op, or what stands for it, in the i-th running layer.
+Place in_layer(const SessionInfo& info, const Place& place, std::size_t i) {
+  Place there{place.step, info.config.layers[i], place.op};
+  if (!has_place(info, there)) there.op = AS_OP_SPARSE_ATTENTION;
+  return there;
+}
+
+bool is_after(const SessionInfo& info, as_op_id op) {
+  return std::find(info.ops_after.begin(), info.ops_after.end(), op) != info.ops_after.end();
+}
+
+}  // namespace
+
+std::optional<Place> place_in_next_layer(const SessionInfo& info, const Place& place) {
+  if (info.ops.empty()) return std::nullopt;
+  if (place.layer < 0) {
+    if (!is_after(info, place.op)) return in_layer(info, place, 0);
+    return Place{place.step + 1, -1, info.ops_before.front()};
+  }
+  const auto next = static_cast<std::size_t>(layer_index(info, place.layer) + 1);
+  if (next < info.ops.size()) return in_layer(info, place, next);
+  return Place{place.step, -1, info.ops_after.back()};
+}
+
+std::optional<Place> place_in_previous_layer(const SessionInfo& info, const Place& place) {
+  if (info.ops.empty()) return std::nullopt;
+  if (place.layer < 0) {
+    if (is_after(info, place.op)) return in_layer(info, place, info.ops.size() - 1);
+    if (place.step == 0) return std::nullopt;
+    return Place{place.step - 1, -1, info.ops_after.back()};
+  }
+  const int index = layer_index(info, place.layer);
+  if (index > 0) return in_layer(info, place, static_cast<std::size_t>(index - 1));
+  return Place{place.step, -1, info.ops_before.front()};
+}
+
+Place first_view(const SessionInfo& info, std::int64_t step) {
+  Place place{step, info.config.layers.back(), AS_OP_SPARSE_ATTENTION};
+  int seen = 0;
+  for (int i = 0; i < info.config.num_layers() && seen < 2; ++i) {
+    if (info.config.type(i) != LayerType::kC4A) continue;
+    place.layer = info.config.layers[static_cast<std::size_t>(i)];
+    ++seen;
+  }
+  return place;
+}
+
+}  // namespace attnscope

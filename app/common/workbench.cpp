@@ -1,0 +1,454 @@
+#include "app/common/workbench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+
+#include "app/common/format.h"
+#include "app/common/op_order.h"
+#include "app/common/report.h"
+#include "app/common/wiring.h"
+#include "engine/session/session_file.h"
+
+namespace attnscope {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A kept session stands this many decode steps in; two more run live, so that the first picture has
+// a step and the one before it.
+constexpr std::int64_t kKeptDecodeSteps = 6;
+constexpr std::int64_t kLiveSteps = 2;
+constexpr std::size_t kKeptSessions = 4;
+constexpr std::size_t kMaxMessages = 2000;
+
+std::int64_t decode_steps(const Session& session) {
+  const auto& history = session.history();
+  return std::count_if(history.begin(), history.end(),
+                       [](const StepRecord& r) { return r.decode_only; });
+}
+
+// Oldest kept sessions go when there are too many.
+void prune(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::vector<std::filesystem::directory_entry> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    if (entry.path().extension() == ".session") files.push_back(entry);
+  }
+  std::sort(files.begin(), files.end(), [&](const auto& a, const auto& b) {
+    return a.last_write_time(error) > b.last_write_time(error);
+  });
+  for (std::size_t i = kKeptSessions; i < files.size(); ++i) {
+    std::filesystem::remove(files[i].path(), error);
+  }
+}
+
+Result<void> warm_up(Session& session, const std::string& file, const std::string& key,
+                     bool resumed) {
+  if (!resumed) {
+    auto ran = session.run_until([](const Session& s) {
+      return s.cursor().layer < 0 && s.cursor().op == 0 && !s.cursor().after_layers &&
+             decode_steps(s) >= kKeptDecodeSteps;
+    });
+    if (!ran) return ran.error();
+    if (*ran && !file.empty()) {
+      // Keeping it is a service: without it the next start is slower and nothing else.
+      if (save_session(session, file, key)) prune(std::filesystem::path(file).parent_path());
+    }
+    if (!*ran) return {};  // finished or cancelled before
+  }
+  for (std::int64_t i = 0; i < kLiveSteps && !session.finished(); ++i) {
+    if (auto ok = session.step(); !ok) return ok;
+  }
+  return {};
+}
+
+}  // namespace
+
+struct Workbench::Impl {
+  explicit Impl(Options o) : options(std::move(o)), registry(all_lanes()) {}
+
+  struct Mailbox {
+    std::mutex mutex;
+    std::shared_ptr<const BlockBytes> bytes;
+    std::optional<Error> error;
+  };
+
+  void start(const RunSetup& setup, bool warm);
+  void retire() {
+    if (!worker) return;
+    worker->cancel();
+    // Joining may take as long as one op: not on the caller's thread.
+    retired.emplace_back(
+        [old = std::shared_ptr<SessionWorker>(std::move(worker))]() mutable { old.reset(); });
+  }
+
+  Options options;
+  LaneRegistry registry;
+  std::unique_ptr<SessionWorker> worker;
+  std::vector<std::jthread> retired;
+  std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>();
+  std::int32_t asked_block = -1;
+  Place asked_at;  // where the session stood: a block is read again when it has moved
+  const Snapshot* seen = nullptr;
+  bool was_busy = false;
+  bool follow = true;  // the cursor goes with the session
+  bool first_picture = true;
+  Clock::time_point start_time = Clock::now();
+};
+
+void Workbench::Impl::start(const RunSetup& setup, bool warm) {
+  retire();
+  SessionOptions session_options;
+  session_options.lanes = setup.lanes;
+  session_options.references = setup.references;
+  session_options.threads = options.threads;
+  std::string file, key;
+  if (warm && !options.cache_folder.empty()) {
+    RunOptions run;
+    run.session = session_options;
+    key = run_key(setup.scenario, run);
+    file = options.cache_folder + "/" + key + ".session";
+  }
+  auto resumed = std::make_shared<bool>(false);
+  WorkerOptions worker_options;
+  worker_options.trace.budget_bytes = options.trace_budget_mb << 20;
+  worker_options.on_change = options.on_change;
+  const auto factory = [=, this, scenario = setup.scenario]() {
+    auto session = Session::create(scenario, registry, session_options);
+    if (session && !file.empty()) *resumed = static_cast<bool>(load_session(**session, file, key));
+    return session;
+  };
+  worker = std::make_unique<SessionWorker>(factory, worker_options);
+  if (warm) {
+    worker->post("first steps", [=](Session& s) { return warm_up(s, file, key, *resumed); });
+  }
+  seen = nullptr;
+  follow = true;
+  first_picture = true;
+  asked_block = -1;
+  mailbox = std::make_shared<Mailbox>();
+}
+
+Workbench::Workbench(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+
+Workbench::~Workbench() {
+  if (impl_->worker) impl_->worker->cancel();
+}
+
+void Workbench::open(RunSetup setup, bool warm) {
+  setup_ = std::move(setup);
+  target_.reset();
+  impl_->start(setup_, warm);
+  ++version_;
+}
+
+Result<void> Workbench::open_scenario(const std::string& name_or_path) {
+  auto scenario = load_scenario(name_or_path);
+  if (!scenario) return scenario.error();
+  RunSetup setup;
+  setup.scenario = std::move(*scenario);
+  setup.references = setup_.references;
+  planted_.clear();
+  open(std::move(setup), true);
+  return {};
+}
+
+bool Workbench::busy() const { return impl_->worker && !impl_->worker->idle(); }
+std::string Workbench::running() const {
+  return impl_->worker ? impl_->worker->running() : std::string();
+}
+double Workbench::running_seconds() const {
+  return impl_->worker ? impl_->worker->running_seconds() : 0;
+}
+
+void Workbench::cancel() {
+  if (!busy()) return;
+  impl_->worker->cancel();
+  target_.reset();
+  say(Message::Kind::kInfo, "Stopped between two ops.");
+}
+
+void Workbench::wait_idle() {
+  if (impl_->worker) impl_->worker->wait_idle();
+  poll();
+}
+
+bool Workbench::poll() {
+  const std::uint64_t before = version_;
+  Impl& impl = *impl_;
+  if (!impl.worker) return false;
+  // In this order: what is idle now has published everything that this picture shows.
+  const bool idle = impl.worker->idle();
+  auto now = impl.worker->snapshot();
+  if (auto error = impl.worker->take_error()) {
+    say(Message::Kind::kError, error->text());
+    target_.reset();
+  }
+  if (now && now.get() != impl.seen) {
+    const bool fresh = impl.first_picture;
+    snapshot_ = std::move(now);
+    impl.seen = snapshot_.get();
+    impl.first_picture = false;
+    ++version_;
+    if (fresh) {
+      cursor_ = {-1, -1, AS_OP_SCHEDULE};
+      const auto requests = static_cast<std::int32_t>(snapshot_->info->request_names.size());
+      if (selection_.request >= requests) selection_ = {};
+      selection_.head = std::min(selection_.head, snapshot_->info->config.heads - 1);
+    }
+  }
+  if (idle == impl.was_busy) {  // one of them has just changed
+    impl.was_busy = !idle;
+    ++version_;
+  }
+  if (snapshot_ && impl.seen == snapshot_.get()) {
+    const auto kept = [&](const Place& place) {
+      const StepTrace* trace = snapshot_->trace(place.step);
+      return trace != nullptr && trace->find(place.layer, place.op) != nullptr;
+    };
+    if (target_ && kept(*target_)) {
+      cursor_ = *target_;
+      target_.reset();
+      ++version_;
+    } else if (target_ && idle) {
+      target_.reset();  // cancelled, or there was an error and it was said
+      ++version_;
+    } else if (!target_ && impl.follow && snapshot_->last.step >= 0) {
+      const Place& last = snapshot_->last;
+      const Place view = cursor_.step < 0 ? first_view(*snapshot_->info, last.step) : cursor_;
+      Place wanted{last.step, view.layer, view.op};
+      if (!kept(wanted)) --wanted.step;
+      if (!kept(wanted)) wanted = last;
+      if (kept(wanted) && wanted != cursor_) {
+        // The view that a newcomer gets is only taken once there is a whole step to show.
+        cursor_ = wanted;
+        ++version_;
+      }
+    }
+  }
+  {
+    std::lock_guard lock(impl.mailbox->mutex);
+    if (impl.mailbox->error) {
+      say(Message::Kind::kError, impl.mailbox->error->text());
+      impl.mailbox->error.reset();
+    }
+  }
+  return version_ != before;
+}
+
+void Workbench::go_to(const Place& place) {
+  if (!snapshot_ || !impl_->worker) return;
+  const SessionInfo& info = *snapshot_->info;
+  if (!has_place(info, place)) {
+    say(Message::Kind::kError, fmt::format("There is no {} in this model.", format_place(place)));
+    return;
+  }
+  impl_->follow = false;
+  ++version_;
+  const StepTrace* trace = snapshot_->trace(place.step);
+  if (trace != nullptr && trace->find(place.layer, place.op) != nullptr) {
+    cursor_ = place;
+    target_.reset();
+    return;
+  }
+  target_ = place;
+  const StepSummary* known = snapshot_->summary(place.step);
+  const bool whole = known != nullptr && known->complete;
+  impl_->worker->post("going to " + format_place(place), [place, whole](Session& s) {
+    return whole ? go_to_step_end(s, place.step) : attnscope::go_to(s, place);
+  });
+}
+
+void Workbench::next_op() {
+  if (!snapshot_) return;
+  const Place from = target_.value_or(cursor_);
+  if (from.step < 0) {
+    go_to(places_of_step(*snapshot_->info, 0).front());
+  } else if (auto place = place_after(*snapshot_->info, from)) {
+    if (snapshot_->finished && place->step > snapshot_->last.step && !target_) return;
+    go_to(*place);
+  }
+}
+
+void Workbench::previous_op() {
+  if (!snapshot_ || cursor_.step < 0) return;
+  if (auto place = place_before(*snapshot_->info, target_.value_or(cursor_))) go_to(*place);
+}
+
+void Workbench::next_layer() {
+  if (!snapshot_ || cursor_.step < 0) return;
+  if (auto p = place_in_next_layer(*snapshot_->info, target_.value_or(cursor_))) go_to(*p);
+}
+
+void Workbench::previous_layer() {
+  if (!snapshot_ || cursor_.step < 0) return;
+  if (auto p = place_in_previous_layer(*snapshot_->info, target_.value_or(cursor_))) go_to(*p);
+}
+
+void Workbench::next_step() {
+  if (!snapshot_ || !impl_->worker) return;
+  Place place = target_.value_or(cursor_);
+  if (place.step < 0) place = first_view(*snapshot_->info, -1);
+  ++place.step;
+  const StepTrace* trace = snapshot_->trace(place.step);
+  if (trace != nullptr && trace->complete) {
+    go_to(place);
+    return;
+  }
+  if (snapshot_->finished && place.step > snapshot_->last.step) {
+    say(Message::Kind::kInfo, "All requests are finished; there is no further step.");
+    return;
+  }
+  impl_->follow = false;
+  target_ = place;
+  ++version_;
+  impl_->worker->post(fmt::format("running step {}", place.step),
+                      [place](Session& s) { return go_to_step_end(s, place.step); });
+}
+
+void Workbench::previous_step() {
+  if (!snapshot_ || cursor_.step < 0) return;
+  Place place = target_.value_or(cursor_);
+  if (place.step == 0) return;
+  --place.step;
+  go_to(place);
+}
+
+void Workbench::first_step() {
+  if (!snapshot_ || cursor_.step < 0) return;
+  go_to({0, cursor_.layer, cursor_.op});
+}
+
+void Workbench::last_step() {
+  if (!snapshot_ || snapshot_->steps.empty()) return;
+  Place place = cursor_.step < 0 ? first_view(*snapshot_->info, 0) : cursor_;
+  place.step = snapshot_->steps.back()->step;
+  go_to(place);
+}
+
+void Workbench::run_until(std::string title, std::function<bool(const Session&)> predicate) {
+  if (!impl_->worker) return;
+  impl_->follow = true;
+  target_.reset();
+  ++version_;
+  impl_->worker->post(std::move(title), [predicate = std::move(predicate)](Session& s) {
+    auto ran = s.run_until([&](const Session& at) {
+      const Cursor& c = at.cursor();
+      return c.layer < 0 && c.op == 0 && !c.after_layers && predicate(at);
+    });
+    return ran ? Result<void>() : Result<void>(ran.error());
+  });
+}
+
+bool Workbench::go_to_first_failure() {
+  if (!snapshot_) return false;
+  for (const auto& step : snapshot_->steps) {
+    for (const TapResult& result : step->results) {
+      if (result.verdict != Verdict::kWrong) continue;
+      go_to({step->step, result.layer, result.op});
+      Selection selection = selection_;
+      selection.tap = result.tap;
+      if (result.worst) selection.element = result.worst->index;
+      select(selection);
+      return true;
+    }
+  }
+  return false;
+}
+
+const StepTrace* Workbench::step() const {
+  return snapshot_ && cursor_.step >= 0 ? snapshot_->trace(cursor_.step) : nullptr;
+}
+const StepTrace* Workbench::step_before() const {
+  return snapshot_ && cursor_.step > 0 ? snapshot_->trace(cursor_.step - 1) : nullptr;
+}
+const OpTrace* Workbench::op() const {
+  const StepTrace* trace = step();
+  return trace != nullptr ? trace->find(cursor_.layer, cursor_.op) : nullptr;
+}
+const StepSummary* Workbench::summary() const {
+  return snapshot_ && cursor_.step >= 0 ? snapshot_->summary(cursor_.step) : nullptr;
+}
+
+void Workbench::select(const Selection& selection) {
+  if (selection == selection_) return;
+  selection_ = selection;
+  ++version_;
+}
+
+void Workbench::select_token(std::int32_t request, std::int64_t position) {
+  Selection selection = selection_;
+  selection.request = request;
+  selection.position = position;
+  select(selection);
+}
+
+std::int64_t Workbench::selected_row() const {
+  const StepTrace* trace = step();
+  if (trace == nullptr || trace->metadata.positions.empty()) return -1;
+  const std::int64_t exact = trace->token_row(selection_.request, selection_.position);
+  if (exact >= 0) return exact;
+  const auto tokens = static_cast<std::int64_t>(trace->metadata.positions.size());
+  for (std::int64_t row = tokens - 1; row >= 0; --row) {
+    if (trace->request_of(row) == selection_.request) return row;
+  }
+  return tokens - 1;
+}
+
+std::int32_t Workbench::selected_request() const {
+  const std::int64_t row = selected_row();
+  return row < 0 ? -1 : step()->request_of(row);
+}
+
+std::int64_t Workbench::selected_position() const {
+  const std::int64_t row = selected_row();
+  return row < 0 ? -1 : step()->metadata.positions[static_cast<std::size_t>(row)];
+}
+
+const TapCopy* Workbench::selected_tap() const {
+  const OpTrace* trace = op();
+  if (trace == nullptr) return nullptr;
+  if (const TapCopy* tap = trace->tap(selection_.tap)) return tap;
+  for (const TapCopy& tap : trace->taps) {
+    if (tap.output) return &tap;
+  }
+  return trace->taps.empty() ? nullptr : &trace->taps.front();
+}
+
+void Workbench::request_block(std::int32_t block) {
+  Impl& impl = *impl_;
+  if (!impl.worker || !snapshot_ || block < 0) return;
+  if (impl.asked_block == block && impl.asked_at == snapshot_->last) return;
+  impl.asked_block = block;
+  impl.asked_at = snapshot_->last;
+  impl.worker->post("reading a block", [box = impl.mailbox, block](Session& s) -> Result<void> {
+    auto bytes = read_block(s, block);
+    std::lock_guard lock(box->mutex);
+    if (bytes) {
+      box->bytes = std::make_shared<const BlockBytes>(std::move(*bytes));
+    } else {
+      box->error = bytes.error();
+    }
+    return {};
+  });
+}
+
+std::shared_ptr<const BlockBytes> Workbench::block_bytes() const {
+  std::lock_guard lock(impl_->mailbox->mutex);
+  const auto& bytes = impl_->mailbox->bytes;
+  return bytes && bytes->block == impl_->asked_block ? bytes : nullptr;
+}
+
+void Workbench::say(Message::Kind kind, std::string text) {
+  const double seconds = std::chrono::duration<double>(Clock::now() - impl_->start_time).count();
+  messages_.push_back({kind, std::move(text), seconds});
+  if (messages_.size() > kMaxMessages) messages_.pop_front();
+  ++version_;
+}
+
+}  // namespace attnscope
