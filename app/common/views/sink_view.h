@@ -1,0 +1,70 @@
+// How one token's attention weight is shared out in a layer: window, compressed entries and sink,
+// per head; and the sink's part per head and layer.
+//
+//   SinkView view = sink_view({info, *step, layer, row, tolerance});
+//   sentence(sink_sentence(view, head), view.verdict);
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "engine/session/snapshot.h"
+#include "engine/trace/tolerances.h"
+
+namespace attnscope {
+
+// Layer whose attention is shown for a cursor.
+struct SinkLayer {
+  int layer = -1;    // published number; -1: no layer's attention ran in this step
+  std::string note;  // why it is not the cursor's own; empty when it is
+};
+SinkLayer sink_layer(const SessionInfo& info, const StepTrace& step, const Place& cursor);
+
+struct SinkHead {
+  double sink_logit = 0;
+  double lse = 0;                                                   // the op's, without the sink
+  double lse_again = std::numeric_limits<double>::quiet_NaN();      // from the logits
+  double lse_reference = std::numeric_limits<double>::quiet_NaN();  // ref.sim's; NaN: not compared
+  double window = 0, compressed = 0, sink = 0;                      // shares
+  double sum() const { return window + compressed + sink; }
+};
+
+struct SinkView {
+  std::string why_empty;  // not empty: nothing to show, for this reason
+  int layer = -1;
+  LayerType type = LayerType::kSwa;
+  std::int32_t request = -1;
+  std::int64_t position = -1;
+  std::int64_t window_slots = 0, entries = 0;  // read by this token
+  std::vector<SinkHead> heads;
+  double worst_sum = 0;         // largest |sum - 1|
+  double lse_error = 0;         // worst |recomputed - op's| of this token
+  bool lse_error_small = true;  // within the LSE tolerance
+  Verdict verdict = Verdict::kNotCompared;
+
+  bool nothing_read() const { return window_slots == 0 && entries == 0; }
+  static constexpr double kSumTolerance = 1e-6;
+};
+
+struct SinkInput {
+  const SessionInfo& info;
+  const StepTrace& step;
+  int layer = -1;         // published number
+  std::int64_t row = -1;  // token row of the step
+  Tolerance tolerance{};  // of sparse_attention's lse
+};
+SinkView sink_view(const SinkInput& input);
+// The panel's first line.
+std::string sink_sentence(const SinkView& view, int head);
+
+// Sink mass of a token in every layer whose attention ran in this step.
+struct SinkMap {
+  std::vector<int> layers;  // published numbers
+  std::int64_t heads = 0;
+  std::vector<float> mass;  // [layers, heads]
+};
+SinkMap sink_map(const SessionInfo& info, const StepTrace& step, std::int64_t row);
+
+}  // namespace attnscope
