@@ -158,6 +158,13 @@ Result<void> Workbench::open_scenario(const std::string& name_or_path) {
   return {};
 }
 
+Result<void> Workbench::check_lanes(const std::vector<std::string>& lanes) const {
+  auto selector = LaneSelector::make(impl_->registry, lanes);
+  return selector ? Result<void>() : Result<void>(selector.error());
+}
+std::vector<std::string> Workbench::lane_names() const { return impl_->registry.names(); }
+void Workbench::set_trace_budget(std::int64_t mb) { impl_->options.trace_budget_mb = mb; }
+
 bool Workbench::busy() const { return impl_->worker && !impl_->worker->idle(); }
 std::string Workbench::running() const {
   return impl_->worker ? impl_->worker->running() : std::string();

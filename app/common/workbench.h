@@ -53,6 +53,11 @@ class Workbench {
   // A name from assets/scenarios or a file; errors leave everything as it was.
   Result<void> open_scenario(const std::string& name_or_path);
   const RunSetup& setup() const { return setup_; }
+  // Whether these lanes exist and hold the ops they are chosen for (as LaneSelector::make).
+  Result<void> check_lanes(const std::vector<std::string>& lanes) const;
+  std::vector<std::string> lane_names() const;
+  // Of sessions opened from now on.
+  void set_trace_budget(std::int64_t mb);
   // Picks up new pictures and errors. True when anything changed since the last call.
   bool poll();
   // Null until a session's first picture.

@@ -1,0 +1,175 @@
+#include "app/gui/layouts.h"
+
+#include <fmt/format.h>
+#include <imgui_internal.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <initializer_list>
+
+#include "engine/config/json_file.h"
+
+namespace attnscope::gui {
+namespace {
+
+constexpr const char* kHeader = "; attnscope layout 1\n";
+constexpr const char* kPanelLine = "; panel ";
+
+// Docking by panel id, and the tab that is in front.
+class Builder {
+ public:
+  explicit Builder(const std::vector<std::unique_ptr<Panel>>& panels) : panels_(panels) {
+    for (const auto& panel : panels) panel->open = false;
+  }
+
+  // Tabs of one place, the first one in front.
+  void dock(ImGuiID node, std::initializer_list<const char*> ids) {
+    bool front = true;
+    for (const char* id : ids) {
+      for (const auto& panel : panels_) {
+        if (std::strcmp(panel->id(), id) != 0) continue;
+        const std::string name = window_name(*panel);
+        ImGui::DockBuilderDockWindow(name.c_str(), node);
+        panel->open = true;
+        if (front) {
+          if (ImGuiDockNode* at = ImGui::DockBuilderGetNode(node)) {
+            at->SelectedTabId = ImHashStr("#TAB", 0, ImHashStr(name.c_str()));
+          }
+          front = false;
+        }
+      }
+    }
+  }
+
+ private:
+  const std::vector<std::unique_ptr<Panel>>& panels_;
+};
+
+ImGuiID split(ImGuiID& node, ImGuiDir direction, float ratio) {
+  ImGuiID part = 0;
+  ImGui::DockBuilderSplitNode(node, direction, std::clamp(ratio, 0.08f, 0.9f), &part, &node);
+  return part;
+}
+
+void build_step(Builder& b, ImGuiID rest, ImVec2 size) {
+  const float timeline = px(150), pipeline = px(206);
+  b.dock(split(rest, ImGuiDir_Up, timeline / size.y), {"timeline"});
+  b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline"});
+  ImGuiID left = split(rest, ImGuiDir_Left, 0.26f);
+  ImGuiID right = split(rest, ImGuiDir_Right, 0.36f);
+  b.dock(split(left, ImGuiDir_Down, 0.5f), {"pool"});
+  b.dock(left, {"block_tables", "scenario"});
+  b.dock(split(right, ImGuiDir_Down, 0.36f), {"selection", "events"});
+  b.dock(right, {"error"});
+  ImGuiID below = split(rest, ImGuiDir_Down, 0.5f);
+  b.dock(split(below, ImGuiDir_Right, 0.42f), {"sink"});
+  b.dock(below, {"top_k", "window"});
+  b.dock(rest, {"tensor", "bytes"});
+}
+
+void build_cache(Builder& b, ImGuiID rest, ImVec2 size) {
+  b.dock(split(rest, ImGuiDir_Up, px(150) / size.y), {"timeline"});
+  ImGuiID right = split(rest, ImGuiDir_Right, 0.46f);
+  b.dock(split(rest, ImGuiDir_Down, 0.42f), {"window", "events"});
+  b.dock(rest, {"block_tables"});
+  ImGuiID below = split(right, ImGuiDir_Down, 0.5f);
+  b.dock(split(below, ImGuiDir_Right, 0.5f), {"selection"});
+  b.dock(below, {"bytes", "scenario"});
+  b.dock(right, {"pool"});
+}
+
+void build_selection(Builder& b, ImGuiID rest, ImVec2 size) {
+  b.dock(split(rest, ImGuiDir_Up, px(150) / size.y), {"timeline"});
+  ImGuiID right = split(rest, ImGuiDir_Right, 0.4f);
+  b.dock(split(right, ImGuiDir_Down, 0.36f), {"selection", "block_tables"});
+  b.dock(right, {"sink"});
+  b.dock(split(rest, ImGuiDir_Down, 0.42f), {"window"});
+  b.dock(rest, {"top_k"});
+}
+
+void build_error(Builder& b, ImGuiID rest, ImVec2 size) {
+  const float timeline = px(170), pipeline = px(206);
+  b.dock(split(rest, ImGuiDir_Up, timeline / size.y), {"timeline"});
+  b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline"});
+  ImGuiID left = split(rest, ImGuiDir_Left, 0.42f);
+  b.dock(left, {"error"});
+  b.dock(split(rest, ImGuiDir_Down, 0.38f), {"bytes", "events", "selection"});
+  b.dock(rest, {"tensor"});
+}
+
+}  // namespace
+
+const std::vector<Layout>& layouts() {
+  static const std::vector<Layout> all = {
+      {"step", "Step", "F1", "One step, whole: tables, tensors, selection, errors."},
+      {"cache", "Cache", "F2", "Pool, block tables, windows and bytes."},
+      {"selection", "Selection", "F3", "Top-k, margins, sinks, from step to step."},
+      {"error", "Error", "F4", "Errors of all ops, differences, bytes."},
+  };
+  return all;
+}
+
+const Layout* find_layout(std::string_view id) {
+  for (const Layout& layout : layouts()) {
+    if (id == layout.id) return &layout;
+  }
+  return nullptr;
+}
+
+std::string window_name(const Panel& panel) {
+  return fmt::format("{}###{}", panel.title(), panel.id());
+}
+
+void build_layout(std::string_view id, ImGuiID dockspace, ImVec2 size,
+                  const std::vector<std::unique_ptr<Panel>>& panels) {
+  ImGui::DockBuilderRemoveNode(dockspace);
+  ImGui::DockBuilderAddNode(dockspace, ImGuiDockNodeFlags_DockSpace);
+  ImGui::DockBuilderSetNodeSize(dockspace, size);
+  Builder builder(panels);
+  size.y = std::max(size.y, 1.0f);
+  if (id == "cache") {
+    build_cache(builder, dockspace, size);
+  } else if (id == "selection") {
+    build_selection(builder, dockspace, size);
+  } else if (id == "error") {
+    build_error(builder, dockspace, size);
+  } else {
+    build_step(builder, dockspace, size);
+  }
+  ImGui::DockBuilderFinish(dockspace);
+}
+
+bool load_layout(const std::string& path, const std::vector<std::unique_ptr<Panel>>& panels,
+                 std::string& problem) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return false;
+  auto text = read_text_file(path, std::size_t{1} << 20);
+  if (!text) {
+    problem = text.error().text();
+    return false;
+  }
+  if (text->rfind(kHeader, 0) != 0 || text->find("[Docking][Data]") == std::string::npos) {
+    problem = fmt::format("{} is no layout of this program; the built-in one is shown", path);
+    return false;
+  }
+  for (const auto& panel : panels) {
+    panel->open = text->find(fmt::format("{}{}\n", kPanelLine, panel->id())) != std::string::npos;
+  }
+  ImGui::LoadIniSettingsFromMemory(text->data(), text->size());
+  return true;
+}
+
+Result<void> save_layout(const std::string& path,
+                         const std::vector<std::unique_ptr<Panel>>& panels) {
+  std::string text = kHeader;
+  for (const auto& panel : panels) {
+    if (panel->open) text += fmt::format("{}{}\n", kPanelLine, panel->id());
+  }
+  text += ImGui::SaveIniSettingsToMemory();
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  return write_text_file(path, text);
+}
+
+}  // namespace attnscope::gui

@@ -1,0 +1,213 @@
+#include "app/gui/shell.h"
+
+#include <fmt/format.h>
+#include <imgui.h>
+#include <imgui_internal.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "app/common/format.h"
+#include "app/gui/key_chord.h"
+#include "app/gui/layouts.h"
+#include "app/gui/theme.h"
+#include "app/gui/widgets.h"
+
+namespace attnscope::gui {
+namespace {
+
+constexpr double kToastSeconds = 7;
+constexpr double kSaveEvery = 2;  // seconds between writes of changed settings
+
+}  // namespace
+
+Shell::Shell(Ui ui, std::vector<std::unique_ptr<Panel>> panels,
+             std::vector<std::unique_ptr<Overlay>> overlays, ShellOptions options)
+    : ui_(ui),
+      panels_(std::move(panels)),
+      overlays_(std::move(overlays)),
+      options_(std::move(options)) {
+  register_shell_commands(*this);
+  for (const auto& panel : panels_) panel->register_commands(ui_);
+  for (const auto& overlay : overlays_) overlay->register_commands(ui_);
+  ui_.commands.set_user_shortcuts(ui_.settings.shortcuts);
+  if (find_layout(ui_.settings.layout) == nullptr) ui_.settings.layout = "step";
+  switch_layout(ui_.settings.layout, false);
+  messages_seen_ = ui_.bench.messages().size();
+}
+
+Shell::~Shell() = default;
+
+std::string Shell::layout_path(const std::string& id) const {
+  return options_.state_folder.empty() ? std::string()
+                                       : options_.state_folder + "/layouts/" + id + ".ini";
+}
+
+void Shell::switch_layout(const std::string& id, bool fresh) {
+  const std::string path = layout_path(id);
+  std::error_code error;
+  if (fresh && !path.empty()) std::filesystem::remove(path, error);
+  layout_ = id;
+  ui_.settings.layout = id;
+  build_layout_ = fresh || path.empty() || !std::filesystem::exists(path, error);
+  load_layout_ = build_layout_ ? std::string() : path;
+}
+
+void Shell::change_settings(const std::function<void(Settings&)>& change) {
+  Settings next = ui_.settings;
+  change(next);
+  if (next == ui_.settings) return;
+  undo_.push(ui_.settings);
+  ui_.settings = std::move(next);
+  dirty_ = true;
+}
+
+void Shell::before_frame() {
+  if (!theme_applied_ || applied_.theme != ui_.settings.theme ||
+      applied_.scale != ui_.settings.scale || applied_.colour_map != ui_.settings.colour_map) {
+    auto wanted = load_theme(ui_.settings.theme);
+    if (!wanted) {
+      ui_.bench.say(Message::Kind::kError, wanted.error().text());
+      ui_.settings.theme = "dark";
+      wanted = load_theme("dark");
+    }
+    use_grey_magnitude(ui_.settings.colour_map == "grey");
+    if (wanted) apply_theme(*wanted, ui_.settings.scale * options_.content_scale);
+    theme_applied_ = true;
+  }
+  if (applied_.shortcuts != ui_.settings.shortcuts) {
+    ui_.commands.set_user_shortcuts(ui_.settings.shortcuts);
+  }
+  applied_ = ui_.settings;
+  if (!load_layout_.empty()) {
+    std::string problem;
+    if (!load_layout(load_layout_, panels_, problem)) {
+      build_layout_ = true;
+      if (!problem.empty()) ui_.bench.say(Message::Kind::kWarning, problem);
+    }
+    load_layout_.clear();
+  }
+}
+
+void Shell::frame() {
+  frame_times_[frame_count_++ % frame_times_.size()] = ImGui::GetIO().DeltaTime;
+  handle_shortcuts();
+  draw_menu_bar();
+  draw_cursor_line();
+  draw_status_bar();
+  const ImGuiViewport* viewport = ImGui::GetMainViewport();
+  const ImGuiID dockspace = ImGui::GetID("dock space");
+  if (build_layout_ && viewport->WorkSize.x > 0 && viewport->WorkSize.y > 0) {
+    build_layout(layout_, dockspace, viewport->WorkSize, panels_);
+    build_layout_ = false;
+  }
+  ImGui::PushStyleColor(ImGuiCol_DockingEmptyBg, 0);
+  ImGui::DockSpaceOverViewport(dockspace, viewport, ImGuiDockNodeFlags_PassthruCentralNode);
+  ImGui::PopStyleColor();
+  draw_panels();
+  for (const auto& overlay : overlays_) overlay->draw(ui_);
+  draw_messages();
+  const double now = ImGui::GetTime();
+  if ((dirty_ || ImGui::GetIO().WantSaveIniSettings) && now - last_save_ > kSaveEvery) save();
+}
+
+void Shell::save() {
+  last_save_ = ImGui::GetTime();
+  ImGui::GetIO().WantSaveIniSettings = false;
+  if (options_.state_folder.empty()) return;
+  Result<void> ok = save_settings(ui_.settings, options_.state_folder + "/settings.json");
+  // A layout that was never drawn is not worth keeping.
+  if (ok && !build_layout_ && load_layout_.empty() && frame_count_ > 2) {
+    ok = save_layout(layout_path(layout_), panels_);
+  }
+  if (!ok && dirty_) ui_.bench.say(Message::Kind::kWarning, ok.error().text());
+  dirty_ = false;
+}
+
+bool Shell::animating() const {
+  const auto moves = [](const auto& item) { return item->animating(); };
+  return std::any_of(overlays_.begin(), overlays_.end(), moves) ||
+         std::any_of(panels_.begin(), panels_.end(),
+                     [&](const auto& panel) { return panel->open && panel->animating(); });
+}
+
+Panel* Shell::panel(std::string_view id) {
+  for (const auto& panel : panels_) {
+    if (id == panel->id()) return panel.get();
+  }
+  return nullptr;
+}
+
+void Shell::handle_shortcuts() {
+  if (ImGui::IsPopupOpen("", ImGuiPopupFlags_AnyPopupId | ImGuiPopupFlags_AnyPopupLevel)) return;
+  for (const Command& command : ui_.commands.all()) {
+    const std::string keys = ui_.commands.shortcut(command.id);
+    if (keys.empty()) continue;
+    const ImGuiKeyChord chord = key_chord(keys);
+    if (chord == 0) continue;
+    if (ImGui::Shortcut(chord, ImGuiInputFlags_RouteGlobal | ImGuiInputFlags_Repeat)) {
+      ui_.run(command.id);
+      return;  // the command may have changed the registry's shortcuts
+    }
+  }
+}
+
+void Shell::draw_panels() {
+  for (const auto& panel : panels_) {
+    if (!panel->open) continue;
+    ImGui::SetNextWindowSize(ImVec2(px(520), px(360)), ImGuiCond_FirstUseEver);
+    ImGui::SetNextWindowSizeConstraints(ImVec2(px(120), px(60)), ImVec2(FLT_MAX, FLT_MAX));
+    if (focus_panel_ == panel->id()) {
+      ImGui::SetNextWindowFocus();
+      focus_panel_.clear();
+    }
+    ImGuiWindowFlags flags = ImGuiWindowFlags_NoCollapse;
+    if (!panel->scrolls())
+      flags |= ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse;
+    const bool was_open = panel->open;
+    if (ImGui::Begin(window_name(*panel).c_str(), &panel->open, flags)) panel->draw(ui_);
+    ImGui::End();
+    if (was_open != panel->open) dirty_ = true;
+  }
+}
+
+// Errors come forward for a while; all messages stay in the log.
+void Shell::draw_messages() {
+  const double now = ImGui::GetTime();
+  const auto& messages = ui_.bench.messages();
+  for (std::size_t i = std::min(messages_seen_, messages.size()); i < messages.size(); ++i) {
+    toasts_.push_back({messages[i], now + kToastSeconds});
+  }
+  messages_seen_ = messages.size();
+  std::erase_if(toasts_, [&](const Toast& toast) { return toast.until < now; });
+  if (toasts_.size() > 4) toasts_.erase(toasts_.begin(), toasts_.end() - 4);
+  const ImGuiViewport* viewport = ImGui::GetMainViewport();
+  float y = viewport->WorkPos.y + viewport->WorkSize.y - px(12);
+  for (std::size_t i = toasts_.size(); i-- > 0;) {
+    const Message& message = toasts_[i].message;
+    const float width = std::min(px(460), viewport->WorkSize.x - px(24));
+    ImGui::SetNextWindowPos(ImVec2(viewport->WorkPos.x + viewport->WorkSize.x - px(12), y),
+                            ImGuiCond_Always, ImVec2(1, 1));
+    ImGui::SetNextWindowSizeConstraints(ImVec2(width, 0), ImVec2(width, FLT_MAX));
+    ImGui::PushStyleColor(ImGuiCol_WindowBg, theme().raised);
+    const ImGuiWindowFlags flags =
+        ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_NoSavedSettings |
+        ImGuiWindowFlags_NoFocusOnAppearing | ImGuiWindowFlags_NoNav | ImGuiWindowFlags_NoDocking |
+        ImGuiWindowFlags_NoMove | ImGuiWindowFlags_AlwaysAutoResize;
+    if (ImGui::Begin(fmt::format("##message{}", i).c_str(), nullptr, flags)) {
+      const Verdict mark = message.kind == Message::Kind::kError     ? Verdict::kWrong
+                           : message.kind == Message::Kind::kWarning ? Verdict::kQuantisation
+                                                                     : Verdict::kNotCompared;
+      sentence(message.text, mark);
+      ImGui::BringWindowToDisplayFront(ImGui::GetCurrentWindow());
+      if (ImGui::IsWindowHovered() && ImGui::IsMouseClicked(ImGuiMouseButton_Left)) {
+        toasts_[i].until = now;
+      }
+      y -= ImGui::GetWindowHeight() + px(6);
+    }
+    ImGui::End();
+    ImGui::PopStyleColor();
+  }
+}
+
+}  // namespace attnscope::gui

@@ -1,0 +1,93 @@
+// The screen around the panels: menu, tool bar, cursor line, dock space, status bar, shortcuts,
+// layouts, settings. Draws with ImGui alone, so that it runs in a window, off screen and in tests.
+//
+//   Shell shell(ui, make_panels(), make_overlays(), options);
+//   loop: shell.before_frame(); platform->begin_frame(..); shell.frame(); ImGui::Render(); ..
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "app/gui/overlay.h"
+#include "app/gui/panel.h"
+
+namespace attnscope::gui {
+
+struct ShellOptions {
+  std::string state_folder;  // settings and layouts are kept there; empty = nothing is kept
+  float content_scale = 1;   // of the monitor
+  std::string graphics;      // description of the renderer, for the status bar
+};
+
+class Shell {
+ public:
+  Shell(Ui ui, std::vector<std::unique_ptr<Panel>> panels,
+        std::vector<std::unique_ptr<Overlay>> overlays, ShellOptions options);
+  ~Shell();
+  Shell(const Shell&) = delete;
+  Shell& operator=(const Shell&) = delete;
+
+  // Before ImGui's frame: applies a changed layout, theme or scale.
+  void before_frame();
+  // The whole screen.
+  void frame();
+  // Something moves by itself and wants the next frame soon.
+  bool animating() const;
+  bool wants_close() const { return wants_close_; }
+  // The graphics context is to be made anew ("app.reset_graphics").
+  bool take_reset_graphics() { return std::exchange(reset_graphics_, false); }
+  // A picture of the next frame is to be written ("app.screenshot=FILE").
+  std::string take_screenshot() { return std::exchange(screenshot_, {}); }
+  // Writes settings and layout, once they have changed.
+  void save();
+
+  Ui& ui() { return ui_; }
+  const std::string& layout() const { return layout_; }
+  Panel* panel(std::string_view id);
+  void set_content_scale(float scale) { options_.content_scale = scale; }
+  void set_graphics(std::string description) { options_.graphics = std::move(description); }
+
+ private:
+  friend void register_shell_commands(Shell& shell);
+  void change_settings(const std::function<void(Settings&)>& change);
+  void switch_layout(const std::string& id, bool fresh);
+  std::string layout_path(const std::string& id) const;
+  void handle_shortcuts();
+  void draw_menu_bar();
+  void draw_tool_bar();
+  void draw_cursor_line();
+  void draw_status_bar();
+  void draw_panels();
+  void draw_messages();
+
+  Ui ui_;
+  std::vector<std::unique_ptr<Panel>> panels_;
+  std::vector<std::unique_ptr<Overlay>> overlays_;
+  ShellOptions options_;
+  Settings applied_;
+  UndoStack<Settings> undo_;
+  std::string layout_ = "step";
+  bool build_layout_ = true;  // in the next frame, from the built-in arrangement
+  std::string load_layout_;   // before the next frame, from this file
+  std::string focus_panel_;
+  bool wants_close_ = false, reset_graphics_ = false;
+  std::string screenshot_;
+  bool theme_applied_ = false;
+  bool dirty_ = false;
+  std::array<float, 60> frame_times_{};
+  std::size_t frame_count_ = 0;
+  std::size_t messages_seen_ = 0;
+  struct Toast {
+    Message message;
+    double until = 0;
+  };
+  std::vector<Toast> toasts_;
+  double last_save_ = 0;
+};
+
+// The commands of session, cursor, selection, view, layout and settings.
+void register_shell_commands(Shell& shell);
+
+}  // namespace attnscope::gui

@@ -1,0 +1,274 @@
+// The shell's bars: menu with tool bar, cursor line, status bar.
+#include <fmt/format.h>
+#include <imgui.h>
+#include <imgui_internal.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "app/common/format.h"
+#include "app/common/op_order.h"
+#include "app/gui/icons.h"
+#include "app/gui/shell.h"
+#include "app/gui/widgets.h"
+#include "kernels/cpu/cpu_lane.h"
+
+namespace attnscope::gui {
+namespace {
+
+constexpr std::array kMenus = {"File", "Session", "Selection", "View", "Layout", "Help"};
+
+// First part of an id: entries of another family stand below a line.
+std::string_view family(std::string_view id) { return id.substr(0, id.find('.')); }
+
+void separator() {
+  ImGui::SameLine(0, px(10));
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  ImGui::GetWindowDrawList()->AddLine(ImVec2(at.x, at.y + px(3)),
+                                      ImVec2(at.x, at.y + ImGui::GetFrameHeight() - px(3)),
+                                      theme().border);
+  ImGui::Dummy(ImVec2(1, 1));
+  ImGui::SameLine(0, px(10));
+}
+
+// A choice shown as a word; opens a list that runs commands.
+template <class Entries>
+void choice(const char* id, const std::string& shown, const char* help, Entries entries) {
+  const float width = ImGui::CalcTextSize(shown.c_str()).x + px(28);
+  ImGui::SetNextItemWidth(std::min(width, px(220)));
+  if (ImGui::BeginCombo(id, shown.c_str(), ImGuiComboFlags_HeightLarge)) {
+    entries();
+    ImGui::EndCombo();
+  }
+  if (ImGui::IsItemHovered(ImGuiHoveredFlags_DelayShort)) tooltip(help);
+}
+
+const char* references_word(References references) {
+  switch (references) {
+    case References::kNone:
+      return "none";
+    case References::kSim:
+      return "ref.sim";
+    default:
+      return "ref.sim + ref.exact";
+  }
+}
+
+void lane_entries(Ui& ui) {
+  if (ImGui::Selectable("cpu", ui.bench.planted().empty())) ui.run("lane.set=cpu");
+  ImGui::SeparatorText("per op");
+  if (ImGui::Selectable("Choose in the scenario panel ..")) ui.run("panel.scenario");
+}
+
+void scenario_entries(Ui& ui) {
+  ImGui::SeparatorText("shipped");
+  for (const std::string& name : scenario_names()) {
+    if (ImGui::Selectable(name.c_str(), name == ui.bench.setup().scenario.name)) {
+      ui.run("scenario.open=" + name);
+    }
+  }
+  if (!ui.settings.recent.empty()) {
+    ImGui::SeparatorText("recent");
+    for (const std::string& path : std::vector<std::string>(ui.settings.recent)) {
+      if (ImGui::Selectable(path.c_str())) ui.run("scenario.open=" + path);
+    }
+  }
+  ImGui::Separator();
+  if (ImGui::Selectable("Open a file ..")) ui.run("scenario.open");
+}
+
+}  // namespace
+
+void Shell::draw_menu_bar() {
+  if (!ImGui::BeginMainMenuBar()) return;
+  for (const char* menu : kMenus) {
+    if (!ImGui::BeginMenu(menu)) continue;
+    std::string_view last;
+    for (const Command& command : ui_.commands.all()) {
+      if (command.group != menu || !command.in_menu) continue;
+      if (!last.empty() && family(command.id) != last) ImGui::Separator();
+      last = family(command.id);
+      command_menu_item(ui_, command.id);
+    }
+    ImGui::EndMenu();
+  }
+  draw_tool_bar();
+  ImGui::EndMainMenuBar();
+}
+
+void Shell::draw_tool_bar() {
+  const float room = ImGui::GetContentRegionAvail().x;
+  if (room < px(260)) return;  // the menus hold all of it
+  separator();
+  const bool wide = room > px(760);
+  if (wide) {
+    const RunSetup& setup = ui_.bench.setup();
+    choice("##scenario", setup.scenario.name.empty() ? "no scenario" : setup.scenario.name,
+           "Scenario: model, prompts and pool. Click to open another.",
+           [&] { scenario_entries(ui_); });
+    choice("##lane",
+           ui_.bench.planted().empty() ? "lane " + fmt::format("{}", fmt::join(setup.lanes, ", "))
+                                       : "lane cpu, " + ui_.bench.planted(),
+           "Who computes the ops.", [&] { lane_entries(ui_); });
+    choice("##references", references_word(setup.references),
+           "What every op is compared with. Without references steps run many times faster.", [&] {
+             for (const char* name : {"none", "sim", "both"}) {
+               const auto value = name[0] == 'n'   ? References::kNone
+                                  : name[0] == 's' ? References::kSim
+                                                   : References::kBoth;
+               if (ImGui::Selectable(references_word(value), setup.references == value)) {
+                 ui_.run(fmt::format("references.set={}", name));
+               }
+             }
+           });
+    separator();
+  }
+  ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(px(2), 0));
+  command_button(ui_, "cursor.first", icon::kFastBackward);
+  command_button(ui_, "step.back", icon::kBackwardStep);
+  command_button(ui_, "op.back", icon::kAngleLeft);
+  command_button(ui_, "op.forward", icon::kAngleRight);
+  command_button(ui_, "layer.forward", icon::kLayers);
+  command_button(ui_, "step.forward", icon::kForwardStep);
+  command_button(ui_, "run.until", icon::kFastForward);
+  ImGui::PopStyleVar();
+  if (ui_.bench.busy()) command_button(ui_, "run.cancel", icon::kStop);
+  const std::string palette =
+      fmt::format("{}  {}", icon::kSearch, ui_.commands.shortcut("palette.open"));
+  const float width = ImGui::CalcTextSize(palette.c_str()).x + 2 * ImGui::GetStyle().FramePadding.x;
+  const float right = ImGui::GetWindowWidth() - width - px(10);
+  if (right > ImGui::GetCursorPosX()) {
+    ImGui::SetCursorPosX(right);
+    command_button(ui_, "palette.open", palette.c_str());
+  }
+}
+
+void Shell::draw_cursor_line() {
+  const float height = ImGui::GetFrameHeight() + px(6);
+  ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, ImVec2(px(10), px(3)));
+  const ImGuiWindowFlags flags = ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoSavedSettings |
+                                 ImGuiWindowFlags_NoScrollWithMouse;
+  const bool visible =
+      ImGui::BeginViewportSideBar("##cursor line", nullptr, ImGuiDir_Up, height, flags);
+  ImGui::PopStyleVar();
+  if (visible) {
+    const Workbench& bench = ui_.bench;
+    const Snapshot* now = bench.snapshot();
+    ImGui::AlignTextToFramePadding();
+    if (now == nullptr) {
+      ImGui::TextUnformatted(bench.busy() ? "Making the model and its caches .." : "No session.");
+    } else if (bench.cursor().step < 0) {
+      ImGui::TextUnformatted(bench.busy() ? "Computing the first step .."
+                                          : "Nothing ran yet: press Right for the first op.");
+    } else {
+      const Place& at = bench.cursor();
+      const int index = layer_index(*now->info, at.layer);
+      std::string text = fmt::format("step {}", at.step);
+      if (index >= 0) {
+        text += fmt::format("  ·  layer {} ({})", at.layer,
+                            layer_type_name(now->info->config.type(index)));
+      }
+      text += fmt::format("  ·  {}", as_op_find(at.op)->name);
+      if (const std::int32_t request = bench.selected_request(); request >= 0) {
+        const auto& names = now->info->request_names;
+        const auto i = static_cast<std::size_t>(request);
+        text += fmt::format("  ·  request {} \"{}\"  ·  token {}", request,
+                            i < names.size() ? names[i] : "", bench.selected_position());
+      }
+      text += fmt::format("  ·  head {}", bench.selection().head);
+      ImGui::TextUnformatted(text.c_str());
+      if (bench.moving()) {
+        ImGui::SameLine();
+        ImGui::TextColored(ImGui::ColorConvertU32ToFloat4(theme().text_dim), "%s  computing",
+                           icon::kSpinner);
+      }
+      if (const StepSummary* step = bench.summary()) {
+        std::int64_t taps = 0, wrong = 0, open = 0;
+        Verdict worst = Verdict::kNotCompared;
+        for (const LayerCell& cell : step->layers) {
+          for (const std::int64_t count : cell.counts) taps += count;
+          wrong += cell.counts[static_cast<std::size_t>(Verdict::kWrong)];
+          open += cell.counts[static_cast<std::size_t>(Verdict::kNotCompared)];
+        }
+        std::string verdict;
+        if (wrong > 0) {
+          worst = Verdict::kWrong;
+          verdict = fmt::format("{}  {} of {} taps wrong", verdict_glyph(worst), wrong, taps);
+        } else if (taps == open) {
+          verdict = fmt::format("{}  not compared", verdict_glyph(worst));
+        } else {
+          worst = Verdict::kRounding;
+          verdict = fmt::format("{}  {} of {} taps as the reference",
+                                verdict_glyph(Verdict::kEqual), taps - open, taps);
+        }
+        const float width = ImGui::CalcTextSize(verdict.c_str()).x;
+        const float x = ImGui::GetWindowWidth() - width - px(12);
+        ImGui::SameLine();
+        if (x > ImGui::GetCursorPosX()) {
+          ImGui::SetCursorPosX(x);
+          ImGui::PushStyleColor(ImGuiCol_Text, verdict_colour(worst));
+          ImGui::TextUnformatted(verdict.c_str());
+          ImGui::PopStyleColor();
+        }
+      }
+    }
+  }
+  ImGui::End();
+}
+
+void Shell::draw_status_bar() {
+  const float height = ImGui::GetFrameHeight() + px(2);
+  ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, ImVec2(px(10), px(1)));
+  const ImGuiWindowFlags flags = ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoSavedSettings |
+                                 ImGuiWindowFlags_NoScrollWithMouse;
+  const bool visible =
+      ImGui::BeginViewportSideBar("##status bar", nullptr, ImGuiDir_Down, height, flags);
+  ImGui::PopStyleVar();
+  if (visible) {
+    const Workbench& bench = ui_.bench;
+    const Snapshot* now = bench.snapshot();
+    std::string text;
+    if (const std::string running = bench.running(); !running.empty()) {
+      text = fmt::format("{}  {}  {:.1f} s", icon::kSpinner, running, bench.running_seconds());
+    } else if (bench.busy()) {
+      text = fmt::format("{}  starting", icon::kSpinner);
+    } else {
+      text = now != nullptr && now->finished ? "engine idle, all requests finished" : "engine idle";
+    }
+    if (now != nullptr) {
+      double seconds = 0, wall = 0;
+      int steps = 0;
+      for (std::size_t i = now->steps.size(); i-- > 0 && steps < 8;) {
+        if (!now->steps[i]->complete) continue;
+        seconds += now->steps[i]->seconds;
+        wall += now->steps[i]->wall_seconds;
+        ++steps;
+      }
+      if (steps > 0) {
+        text += fmt::format("  ·  {} a step", format_us(seconds / steps * 1e6));
+        if (now->info->references != References::kNone) {
+          text += fmt::format(" ({} with references)", format_us(wall / steps * 1e6));
+        }
+      }
+      text += fmt::format("  ·  pool {}/{}", now->info->num_blocks - 1 - now->free_blocks,
+                          now->info->num_blocks - 1);
+      text += fmt::format("  ·  tracing: full, {} of {} MiB", now->trace_bytes >> 20,
+                          ui_.settings.trace_budget_mb);
+    }
+    double sum = 0;
+    const std::size_t frames = std::min(frame_count_, frame_times_.size());
+    for (std::size_t i = 0; i < frames; ++i) sum += frame_times_[i];
+    if (sum > 0) text += fmt::format("  ·  {:.0f} fps", static_cast<double>(frames) / sum);
+    text += fmt::format("  ·  {} lane {}", now != nullptr ? now->info->lanes : "cpu",
+                        cpu::simd_level());
+    if (!options_.graphics.empty()) text += "  ·  " + options_.graphics;
+    ImGui::PushStyleColor(ImGuiCol_Text, theme().text_dim);
+    ImGui::AlignTextToFramePadding();
+    ImGui::TextUnformatted(text.c_str());
+    ImGui::PopStyleColor();
+  }
+  ImGui::End();
+}
+
+}  // namespace attnscope::gui

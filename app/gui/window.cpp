@@ -1,0 +1,161 @@
+// A window on the desktop, through GLFW.
+#include <GLFW/glfw3.h>
+#include <fmt/format.h>
+#include <imgui.h>
+#include <imgui_impl_glfw.h>
+#include <imgui_impl_opengl3.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "app/gui/gl_frame.h"
+#include "app/gui/platform.h"
+
+namespace attnscope::gui {
+namespace {
+
+std::string glfw_problem() {
+  const char* text = nullptr;
+  glfwGetError(&text);
+  return text != nullptr ? text : "no reason given";
+}
+
+class Window final : public Platform {
+ public:
+  ~Window() override {
+    close();
+    glfwTerminate();
+  }
+
+  Result<void> open(const std::string& title, int width, int height) {
+    if (glfwInit() != GLFW_TRUE) {
+      return Error{AS_NO_ENVIRONMENT, "cannot reach a display: " + glfw_problem(),
+                   "set DISPLAY, or use --screenshot FILE, which needs no display"};
+    }
+    title_ = title;
+    width_ = width;
+    height_ = height;
+    return create();
+  }
+
+  bool begin_frame(double wait) override {
+    const double start = glfwGetTime();
+    if (wait < 0) {
+      glfwWaitEvents();
+      had_event_ = true;
+    } else if (wait > 0) {
+      glfwWaitEventsTimeout(wait);
+      had_event_ = glfwGetTime() - start < wait * 0.98;
+    } else {
+      glfwPollEvents();
+      had_event_ = false;
+    }
+    if (glfwWindowShouldClose(window_) != 0) return false;
+    ImGui_ImplOpenGL3_NewFrame();
+    ImGui_ImplGlfw_NewFrame();
+    return true;
+  }
+  bool had_event() const override { return had_event_; }
+
+  Result<void> render() override {
+    int width = 0, height = 0;
+    glfwGetFramebufferSize(window_, &width, &height);
+    if (gl_lost()) return Error{AS_NO_ENVIRONMENT, "the graphics driver lost its context", ""};
+    draw_imgui(width, height);
+    glfwSwapBuffers(window_);
+    return {};
+  }
+
+  Image read_pixels() override {
+    // The back buffer is undefined after a swap: draw the same data again.
+    int width = 0, height = 0;
+    glfwGetFramebufferSize(window_, &width, &height);
+    draw_imgui(width, height);
+    return read_frame(width, height);
+  }
+
+  void wake() override { glfwPostEmptyEvent(); }
+
+  Result<void> recreate() override {
+    glfwGetWindowSize(window_, &width_, &height_);
+    close();
+    return create();
+  }
+
+  float content_scale() const override {
+    float x = 1, y = 1;
+    glfwGetWindowContentScale(window_, &x, &y);
+    return std::max(x, y);
+  }
+  std::string description() const override { return description_; }
+  void set_title(const std::string& title) override {
+    if (title == title_) return;
+    title_ = title;
+    glfwSetWindowTitle(window_, title.c_str());
+  }
+
+ private:
+  Result<void> create() {
+    glfwWindowHint(GLFW_CONTEXT_VERSION_MAJOR, 3);
+    glfwWindowHint(GLFW_CONTEXT_VERSION_MINOR, 3);
+    glfwWindowHint(GLFW_OPENGL_PROFILE, GLFW_OPENGL_CORE_PROFILE);
+    glfwWindowHint(GLFW_OPENGL_FORWARD_COMPAT, GLFW_TRUE);
+    glfwWindowHint(GLFW_CONTEXT_ROBUSTNESS, GLFW_LOSE_CONTEXT_ON_RESET);
+    window_ = glfwCreateWindow(width_, height_, title_.c_str(), nullptr, nullptr);
+    if (window_ == nullptr) {
+      // Some drivers know no robustness.
+      glfwWindowHint(GLFW_CONTEXT_ROBUSTNESS, GLFW_NO_ROBUSTNESS);
+      window_ = glfwCreateWindow(width_, height_, title_.c_str(), nullptr, nullptr);
+    }
+    if (window_ == nullptr) {
+      return Error{AS_NO_ENVIRONMENT, "no window with OpenGL 3.3 core: " + glfw_problem(),
+                   "update the graphics driver, or set LIBGL_ALWAYS_SOFTWARE=1 to draw on the CPU"};
+    }
+    glfwMakeContextCurrent(window_);
+    glfwSwapInterval(1);
+    glfwSetWindowSizeLimits(window_, 300, 200, GLFW_DONT_CARE, GLFW_DONT_CARE);
+    glfwSetWindowUserPointer(window_, this);
+    glfwSetDropCallback(window_, [](GLFWwindow* window, int count, const char** paths) {
+      auto* self = static_cast<Window*>(glfwGetWindowUserPointer(window));
+      if (self->on_drop) self->on_drop(std::vector<std::string>(paths, paths + count));
+    });
+    ImGui_ImplGlfw_InitForOpenGL(window_, true);
+    if (!ImGui_ImplOpenGL3_Init("#version 330 core")) {
+      return Error{AS_NO_ENVIRONMENT, "the renderer does not start on this OpenGL",
+                   "set LIBGL_ALWAYS_SOFTWARE=1 to draw on the CPU"};
+    }
+    description_ = gl_description();
+    return {};
+  }
+
+  void close() {
+    if (window_ == nullptr) return;
+    ImGui_ImplOpenGL3_Shutdown();
+    ImGui_ImplGlfw_Shutdown();
+    glfwDestroyWindow(window_);
+    window_ = nullptr;
+  }
+
+  GLFWwindow* window_ = nullptr;
+  std::string title_, description_;
+  int width_ = 0, height_ = 0;
+  bool had_event_ = false;
+};
+
+}  // namespace
+
+bool has_display() {
+  const auto set = [](const char* name) {
+    const char* value = std::getenv(name);
+    return value != nullptr && *value != '\0';
+  };
+  return set("DISPLAY") || set("WAYLAND_DISPLAY");
+}
+
+Result<std::unique_ptr<Platform>> make_window(const std::string& title, int width, int height) {
+  auto window = std::make_unique<Window>();
+  if (auto ok = window->open(title, width, height); !ok) return ok.error();
+  return std::unique_ptr<Platform>(std::move(window));
+}
+
+}  // namespace attnscope::gui
