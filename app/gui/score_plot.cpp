@@ -1,0 +1,295 @@
+#include "app/gui/score_plot.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "app/common/format.h"
+#include "app/gui/theme.h"
+#include "app/gui/widgets.h"
+
+namespace attnscope::gui {
+namespace {
+
+constexpr int kAroundThreshold = 24;  // ranks on either side
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+ImU32 swap_colour(const TopKSwap& swap) { return swap.near_tie ? theme().tie : theme().bad; }
+
+}  // namespace
+
+struct ScorePlot::Frame {
+  bool by_rank = false;
+  ImPlotRect limits;
+  ImVec2 min, max;  // of the plot, in pixels
+  float zero = 0;   // where bars start
+  float lane = 0;   // height of the lane of changes at the bottom
+  ImDrawList* list = nullptr;
+
+  float x(double place) const {
+    return min.x + static_cast<float>((place - limits.X.Min) / limits.X.Size()) * (max.x - min.x);
+  }
+  float y(double score) const {
+    const double t = (score - limits.Y.Min) / limits.Y.Size();
+    return max.y - static_cast<float>(std::clamp(t, -1.0, 2.0)) * (max.y - min.y);
+  }
+  std::int64_t place(const TopKView& view, std::int64_t entry) const {
+    return by_rank ? view.rank[index(entry)] : entry;
+  }
+  std::int64_t entry(const TopKView& view, std::int64_t place) const {
+    return by_rank ? view.order[index(place)] : place;
+  }
+  float pixels_per_place() const { return (max.x - min.x) / static_cast<float>(limits.X.Size()); }
+};
+
+void ScorePlot::fit(const TopKView& view, ScoreOrder order) {
+  const auto count = static_cast<double>(view.visible);
+  double begin = -0.5, end = count - 0.5;
+  if (order == ScoreOrder::kThreshold && view.choosing()) {
+    const auto k = static_cast<double>(view.selected);
+    begin = std::max(begin, k - kAroundThreshold - 0.5);
+    end = std::min(end, k + kAroundThreshold - 0.5);
+  }
+  double low = std::numeric_limits<double>::infinity(), high = -low;
+  const auto first = static_cast<std::int64_t>(std::ceil(begin));
+  const auto last = static_cast<std::int64_t>(std::floor(end));
+  for (std::int64_t place = first; place <= last; ++place) {
+    const std::int64_t entry = order == ScoreOrder::kEntry ? place : view.order[index(place)];
+    const float score = view.scores[index(entry)];
+    if (!std::isfinite(score)) continue;
+    low = std::min(low, static_cast<double>(score));
+    high = std::max(high, static_cast<double>(score));
+  }
+  if (low > high) low = 0, high = 1;
+  // Bars start at zero unless all of them lie far from it.
+  if (order != ScoreOrder::kThreshold) {
+    if (low > 0 && low < high * 0.7) low = 0;
+    if (high < 0 && high > low * 0.7) high = 0;
+  }
+  const double pad = std::max((high - low) * 0.08, std::max(std::fabs(high), 1e-30) * 1e-4);
+  // Room below for the lane of changes.
+  fitted_ = ImPlotRect(begin, end, low - pad * 1.6, high + pad);
+}
+
+void ScorePlot::reduce(const TopKView& view, Frame& frame) {
+  const int width = std::max(1, static_cast<int>(frame.max.x - frame.min.x));
+  if (frame.limits.X.Size() <= width) {
+    columns_.clear();
+    return;
+  }
+  if (columns_version_ == version_ && columns_by_rank_ == frame.by_rank &&
+      columns_begin_ == frame.limits.X.Min && columns_end_ == frame.limits.X.Max &&
+      columns_.size() == static_cast<std::size_t>(width)) {
+    return;
+  }
+  columns_version_ = version_;
+  columns_by_rank_ = frame.by_rank;
+  columns_begin_ = frame.limits.X.Min;
+  columns_end_ = frame.limits.X.Max;
+  columns_ = reduce_scores(view, frame.by_rank, columns_begin_, columns_end_, width);
+}
+
+void ScorePlot::draw_bars(const TopKView& view, const Frame& frame) const {
+  const Theme& t = theme();
+  const ImU32 colours[2] = {with_alpha(t.text_faint, 0.75f), t.compressed_part};
+  const auto bar = [&](float x0, float x1, double low, double high, ImU32 colour) {
+    float top = std::min(frame.zero, frame.y(high)), bottom = std::max(frame.zero, frame.y(low));
+    if (bottom - top < 1) bottom = top + 1;  // a score of nothing is still an entry
+    frame.list->AddRectFilled({x0, top}, {x1, bottom}, colour);
+  };
+  if (!columns_.empty()) {
+    for (std::size_t c = 0; c < columns_.size(); ++c) {
+      const ScoreColumn& column = columns_[c];
+      const float x = frame.min.x + static_cast<float>(c);
+      if (column.nan) {
+        frame.list->AddRectFilled({x, frame.min.y}, {x + 1, frame.max.y}, t.nan_cell);
+      }
+      // The taller one behind.
+      const int back = column.high[0] > column.high[1] ? 0 : 1;
+      for (int set : {back, 1 - back}) {
+        if (column.low[set] > column.high[set]) continue;
+        bar(x, x + 1, column.low[set], column.high[set], colours[set]);
+      }
+    }
+    return;
+  }
+  const float width = frame.pixels_per_place();
+  const float gap = width >= 4 ? std::min(px(2), width * 0.2f) * 0.5f : 0;
+  const auto first = std::max<std::int64_t>(0, std::llround(std::floor(frame.limits.X.Min)));
+  const auto last =
+      std::min<std::int64_t>(view.visible - 1, std::llround(std::ceil(frame.limits.X.Max)));
+  for (std::int64_t place = first; place <= last; ++place) {
+    const std::int64_t entry = frame.entry(view, place);
+    const float score = view.scores[index(entry)];
+    const float x0 = frame.x(static_cast<double>(place) - 0.5) + gap;
+    const float x1 = frame.x(static_cast<double>(place) + 0.5) - gap;
+    if (std::isnan(score)) {
+      frame.list->AddRectFilled({x0, frame.min.y}, {x1, frame.max.y}, t.nan_cell);
+      continue;
+    }
+    bar(x0, x1, score, score, colours[view.flags[index(entry)] & kInOurs ? 1 : 0]);
+  }
+}
+
+// A lane along the bottom: entries that entered the set since the step before, and that left it.
+void ScorePlot::draw_changes(const TopKView& view, const Frame& frame) const {
+  if (!view.has_before || frame.lane <= 0) return;
+  const Theme& t = theme();
+  const float top = frame.max.y - frame.lane, bottom = frame.max.y;
+  frame.list->AddRectFilled({frame.min.x, top}, {frame.max.x, bottom}, t.raised);
+  const float half = std::max(px(1), frame.pixels_per_place() * 0.5f - 1);
+  const auto tick = [&](std::int64_t entry, bool entered) {
+    const float x = frame.x(static_cast<double>(frame.place(view, entry)));
+    if (x < frame.min.x || x > frame.max.x) return;
+    if (entered) {
+      frame.list->AddRectFilled({x - half, top + 1}, {x + half, bottom - 1}, t.text);
+    } else {
+      frame.list->AddRect({x - half, top + 1}, {x + half, bottom - 1}, t.text_dim);
+    }
+  };
+  for (std::int64_t e = 0; e < view.visible; ++e) {
+    const std::uint8_t flags = view.flags[index(e)];
+    if ((flags & kInOurs) && !(flags & kInBefore)) tick(e, true);
+  }
+  for (std::int32_t e : view.left) {
+    if (e < view.visible) tick(e, false);
+  }
+}
+
+void ScorePlot::draw_threshold(const TopKView& view, const Frame& frame) const {
+  if (!view.choosing() || !std::isfinite(view.threshold)) return;
+  const Theme& t = theme();
+  const float y = frame.y(view.threshold);
+  if (frame.by_rank && std::isfinite(view.margin) && view.margin > 0) {
+    const float below = frame.y(view.best_unselected);
+    frame.list->AddRectFilled({frame.min.x, y}, {frame.max.x, below}, with_alpha(t.text, 0.10f));
+    const float x = frame.x(static_cast<double>(view.selected) - 0.5);
+    frame.list->AddLine({x, frame.min.y}, {x, frame.max.y}, with_alpha(t.text, 0.35f));
+  }
+  frame.list->AddLine({frame.min.x, y}, {frame.max.x, y}, t.text, px(1.2f));
+  const std::string text = "threshold " + format_number(view.threshold) +
+                           (frame.by_rank ? ", margin " + format_error(view.margin) : "");
+  const ImVec2 extent = ImGui::CalcTextSize(text.c_str());
+  const ImVec2 pad{px(4), px(1)};
+  ImVec2 at{frame.max.x - extent.x - 2 * pad.x - px(4), y - extent.y - 2 * pad.y - px(2)};
+  if (at.y < frame.min.y) at.y = y + px(2);
+  frame.list->AddRectFilled(at, {at.x + extent.x + 2 * pad.x, at.y + extent.y + 2 * pad.y},
+                            with_alpha(t.panel, 0.85f), px(3));
+  frame.list->AddText({at.x + pad.x, at.y + pad.y}, t.text, text.c_str());
+}
+
+// Full bars and a mark at the top: pointing up = ours alone, down = the reference's alone.
+void ScorePlot::draw_swaps(const TopKView& view, const Frame& frame) const {
+  const float half = std::clamp(frame.pixels_per_place() * 0.4f, 1.0f, px(6));
+  for (bool ours : {true, false}) {
+    for (const TopKSwap& swap : ours ? view.only_ours : view.only_reference) {
+      const float x = frame.x(static_cast<double>(frame.place(view, swap.entry)));
+      if (x < frame.min.x || x > frame.max.x) continue;
+      const ImU32 colour = swap_colour(swap);
+      const float y = std::isfinite(swap.score) ? frame.y(swap.score) : frame.min.y;
+      frame.list->AddRectFilled({x - half, std::min(y, frame.zero)},
+                                {x + half, std::max(y, frame.zero)}, colour);
+      const float s = px(5), top = frame.min.y + px(2);
+      if (ours) {
+        frame.list->AddTriangleFilled({x - s, top + 2 * s}, {x + s, top + 2 * s}, {x, top}, colour);
+      } else {
+        frame.list->AddTriangleFilled({x - s, top}, {x + s, top}, {x, top + 2 * s}, colour);
+      }
+      frame.list->AddLine({x, top + 2 * s}, {x, y}, with_alpha(colour, 0.5f));
+    }
+  }
+}
+
+std::int32_t ScorePlot::entry_under_mouse(const TopKView& view, const Frame& frame) const {
+  const ImVec2 mouse = ImGui::GetMousePos();
+  const double per_pixel = frame.limits.X.Size() / static_cast<double>(frame.max.x - frame.min.x);
+  const double at = frame.limits.X.Min + static_cast<double>(mouse.x - frame.min.x) * per_pixel;
+  if (columns_.empty()) {
+    const std::int64_t place = std::llround(at);
+    return place < 0 || place >= view.visible ? -1
+                                              : static_cast<std::int32_t>(frame.entry(view, place));
+  }
+  const auto column =
+      index(std::clamp<std::int64_t>(static_cast<std::int64_t>(mouse.x - frame.min.x), 0,
+                                     static_cast<std::int64_t>(columns_.size()) - 1));
+  if (columns_[column].swap >= 0) return columns_[column].swap;
+  // The best of the entries that share this pixel.
+  std::int64_t best = -1;
+  const auto first = std::max<std::int64_t>(0, std::llround(std::ceil(at - per_pixel * 0.5)));
+  const auto last =
+      std::min<std::int64_t>(view.visible - 1, std::llround(std::floor(at + per_pixel * 0.5)));
+  for (std::int64_t place = first; place <= last; ++place) {
+    const std::int64_t entry = frame.entry(view, place);
+    if (best < 0 || view.rank[index(entry)] < view.rank[index(best)]) best = entry;
+  }
+  return static_cast<std::int32_t>(best);
+}
+
+ScorePlotEvents ScorePlot::draw(const char* id, const TopKView& view, std::uint64_t version,
+                                ScoreOrder order, std::int64_t selected, ImVec2 size) {
+  ScorePlotEvents events;
+  if (version != version_ || order != order_) {
+    if (order != order_) zoomed_ = false;
+    version_ = version;
+    order_ = order;
+    fit(view, order);
+    refit_ = refit_ || !zoomed_;
+  }
+  constexpr ImPlotFlags kFlags = ImPlotFlags_CanvasOnly;
+  if (!ImPlot::BeginPlot(id, size, kFlags)) return events;
+  const bool by_rank = order != ScoreOrder::kEntry;
+  ImPlot::SetupAxes(by_rank ? "rank" : "entry", "score", ImPlotAxisFlags_NoHighlight,
+                    ImPlotAxisFlags_NoHighlight);
+  ImPlot::SetupAxesLimits(fitted_.X.Min, fitted_.X.Max, fitted_.Y.Min, fitted_.Y.Max,
+                          refit_ ? ImPlotCond_Always : ImPlotCond_Once);
+  ImPlot::SetupAxisZoomConstraints(ImAxis_X1, 4, static_cast<double>(view.visible) * 4 + 16);
+  ImPlot::SetupFinish();
+
+  Frame frame;
+  frame.by_rank = by_rank;
+  frame.limits = ImPlot::GetPlotLimits();
+  frame.min = ImPlot::GetPlotPos();
+  const ImVec2 extent = ImPlot::GetPlotSize();
+  frame.max = {frame.min.x + extent.x, frame.min.y + extent.y};
+  frame.zero = std::clamp(frame.y(0), frame.min.y, frame.max.y);
+  frame.lane = view.has_before ? px(6) : 0;
+  frame.list = ImPlot::GetPlotDrawList();
+  if (!refit_) {
+    const auto moved = [](const ImPlotRange& a, const ImPlotRange& b) {
+      return std::fabs(a.Min - b.Min) + std::fabs(a.Max - b.Max) > 1e-6 * b.Size();
+    };
+    zoomed_ = moved(frame.limits.X, fitted_.X) || moved(frame.limits.Y, fitted_.Y);
+  }
+  refit_ = false;
+  reduce(view, frame);
+
+  ImPlot::PushPlotClipRect();
+  const auto whole_column = [&](std::int64_t entry, ImU32 colour) {
+    const auto place = static_cast<double>(frame.place(view, entry));
+    const float middle = frame.x(place);
+    const float half = std::max(px(1.5f), frame.pixels_per_place() * 0.5f);
+    frame.list->AddRectFilled({middle - half, frame.min.y}, {middle + half, frame.max.y}, colour);
+  };
+  if (ImPlot::IsPlotHovered()) {
+    events.hovered = entry_under_mouse(view, frame);
+    if (events.hovered >= 0) whole_column(events.hovered, with_alpha(theme().accent_soft, 0.5f));
+    const bool dragged = ImGui::GetIO().MouseDragMaxDistanceSqr[0] > px(3) * px(3);
+    if (ImGui::IsMouseReleased(ImGuiMouseButton_Left) && !dragged) events.clicked = events.hovered;
+    if (ImGui::IsMouseDoubleClicked(ImGuiMouseButton_Left)) refit_ = true;
+  }
+  draw_bars(view, frame);
+  draw_changes(view, frame);
+  draw_threshold(view, frame);
+  draw_swaps(view, frame);
+  if (selected >= 0 && selected < view.visible) {
+    const float x = frame.x(static_cast<double>(frame.place(view, selected)));
+    const float half = std::max(px(1.5f), frame.pixels_per_place() * 0.5f);
+    draw_selected(frame.list, {x - half, frame.min.y}, {x + half, frame.max.y});
+  }
+  ImPlot::PopPlotClipRect();
+  ImPlot::EndPlot();
+  return events;
+}
+
+}  // namespace attnscope::gui

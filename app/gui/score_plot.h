@@ -1,0 +1,50 @@
+// Scores of the entries one token sees: bars by entry or by rank, the selected set coloured, the
+// threshold as a line, entries that differ from the reference marked. Up to a million entries:
+// where several share a pixel, their extremes are shown.
+#pragma once
+
+#include <imgui.h>
+#include <implot.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "app/common/views/top_k_view.h"
+
+namespace attnscope::gui {
+
+enum class ScoreOrder { kEntry, kRank, kThreshold };
+
+struct ScorePlotEvents {
+  std::int32_t hovered = -1, clicked = -1;  // entries; -1 = none
+};
+
+class ScorePlot {
+ public:
+  // version: of the view. The view must have entries. Wheel zooms, drag pans, double click resets.
+  ScorePlotEvents draw(const char* id, const TopKView& view, std::uint64_t version,
+                       ScoreOrder order, std::int64_t selected, ImVec2 size);
+
+ private:
+  struct Frame;  // one frame's geometry
+  void fit(const TopKView& view, ScoreOrder order);
+  void reduce(const TopKView& view, Frame& frame);
+  void draw_bars(const TopKView& view, const Frame& frame) const;
+  void draw_changes(const TopKView& view, const Frame& frame) const;
+  void draw_threshold(const TopKView& view, const Frame& frame) const;
+  void draw_swaps(const TopKView& view, const Frame& frame) const;
+  std::int32_t entry_under_mouse(const TopKView& view, const Frame& frame) const;
+
+  ImPlotRect fitted_{0, 1, 0, 1};
+  bool refit_ = true;  // put the fitted range in force
+  bool zoomed_ = false;
+  std::uint64_t version_ = ~std::uint64_t{0};
+  ScoreOrder order_ = ScoreOrder::kEntry;
+  // Reduced columns and what they were made for.
+  std::vector<ScoreColumn> columns_;
+  std::uint64_t columns_version_ = ~std::uint64_t{0};
+  double columns_begin_ = 0, columns_end_ = 0;
+  bool columns_by_rank_ = false;
+};
+
+}  // namespace attnscope::gui

@@ -1,0 +1,391 @@
+// Top-k: what the indexer chose for the selected token, why, and what it changed since the step
+// before.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "app/common/format.h"
+#include "app/common/views/linkage.h"
+#include "app/common/views/top_k_view.h"
+#include "app/gui/data_table.h"
+#include "app/gui/score_plot.h"
+#include "app/gui/theme.h"
+#include "app/gui/top_k_steps.h"
+#include "app/gui/widgets.h"
+#include "app/panels/panels.h"
+#include "engine/trace/tolerances.h"
+
+namespace attnscope::gui {
+namespace {
+
+constexpr int kRatio = 4;                     // tokens an entry stands for
+constexpr std::int64_t kTableEntries = 4096;  // the table shows the best ones beyond it
+constexpr const char* kOrders[] = {"By entry", "By rank", "Threshold"};
+constexpr const char* kOrderNames[] = {"entry", "rank", "threshold"};
+constexpr const char* kTabs[] = {"This step", "Steps"};
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+TableCell count_cell(std::int64_t value) {
+  return {format_count(value), 0, static_cast<double>(value), true, std::to_string(value)};
+}
+
+TableCell value_cell(double value) {
+  if (std::isnan(value)) return {};
+  return {format_number(value), 0, value, true, format_exact(value)};
+}
+
+class TopKPanel : public Panel {
+ public:
+  TopKPanel() : Panel("top_k", "Top-k") {}
+
+  void register_commands(Ui& ui) override;
+  void draw(Ui& ui) override;
+
+ private:
+  // What the view was made from. The snapshot keeps the ops alive, so that equal pointers mean
+  // equal data.
+  struct Key {
+    const OpTrace *logits = nullptr, *topk = nullptr, *attention = nullptr, *before = nullptr;
+    int layer = -1, head = 0;
+    std::int64_t row = -1, step = -1;
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+
+  void refresh(const Ui& ui, const StepTrace& step);
+  void draw_switches();
+  void draw_step(Ui& ui, const StepTrace& step);
+  void draw_entry(Ui& ui, const StepTrace& step);
+  void fill_table(const Ui& ui, const StepTrace& step);
+  void draw_steps(Ui& ui);
+  void select_entry(Workbench& bench, const StepTrace& step, std::int64_t entry) const;
+  void move_entry(Workbench& bench, int by);
+  std::string describe(const Ui& ui, const StepTrace& step, std::int64_t entry) const;
+  const RequestView* request_of(const StepTrace& step) const;
+
+  Tolerance tolerance_;
+  bool tolerance_known_ = false;
+  int tab_ = 0, order_ = 0;
+  Key key_;
+  std::shared_ptr<const Snapshot> held_;
+  std::uint64_t version_ = 0;  // of view_
+  TopKLayer layer_;
+  TopKView view_;
+  ScorePlot plot_;
+  DataTable table_;
+  TopKSteps steps_;
+};
+
+void TopKPanel::register_commands(Ui& ui) {
+  ui.commands.add({.id = "top_k.order",
+                   .title = "Order of scores ..",
+                   .group = "Selection",
+                   .help = "Shows the indexer's scores by entry, by rank, or around the threshold.",
+                   .shortcut = {},
+                   .argument = "entry, rank or threshold",
+                   .run = [this](std::string_view value) -> Result<void> {
+                     for (int i = 0; i < 3; ++i) {
+                       if (value == kOrderNames[i]) {
+                         order_ = i;
+                         tab_ = 0;
+                         return {};
+                       }
+                     }
+                     return usage_error(fmt::format("top_k.order: '{}' is no order", value),
+                                        "allowed: entry, rank, threshold");
+                   }});
+  ui.commands.add({.id = "top_k.steps",
+                   .title = "Selection from step to step",
+                   .group = "Selection",
+                   .help = "Switches the top-k panel between this step and all kept steps.",
+                   .shortcut = {},
+                   .argument = {},
+                   .run = [this](std::string_view) -> Result<void> {
+                     tab_ = 1 - tab_;
+                     return {};
+                   },
+                   .checked = [this] { return tab_ == 1; }});
+  const auto add_move = [&](const char* id, const char* title, const char* help,
+                            const char* shortcut, int by) {
+    ui.commands.add({.id = id,
+                     .title = title,
+                     .group = "Selection",
+                     .help = help,
+                     .shortcut = shortcut,
+                     .argument = {},
+                     .run = [this, &bench = ui.bench, by](std::string_view) -> Result<void> {
+                       move_entry(bench, by);
+                       return {};
+                     },
+                     .enabled = [this] { return view_.visible > 0; },
+                     .why_disabled = "the selected token sees no entry of a C4A layer here"});
+  };
+  add_move("top_k.next_entry", "Next entry", "Selects the next entry, in the order shown.", "E", 1);
+  add_move("top_k.previous_entry", "Previous entry",
+           "Selects the previous entry, in the order shown.", "Shift+E", -1);
+}
+
+void TopKPanel::refresh(const Ui& ui, const StepTrace& step) {
+  if (!tolerance_known_) {
+    tolerance_known_ = true;
+    if (auto all = Tolerances::load()) {
+      if (auto found = all->find(AS_OP_INDEXER_TOPK, "indices", "cpu", "topk")) tolerance_ = *found;
+    } else {
+      ui.bench.say(Message::Kind::kError, all.error().text());
+    }
+  }
+  const SessionInfo& info = *ui.bench.snapshot()->info;
+  const StepTrace* before = ui.bench.step_before();
+  const std::int64_t row = ui.bench.selected_row();
+  layer_ = top_k_layer(info, ui.bench.cursor(), ui.bench.selected_position());
+  Key key;
+  key.layer = layer_.layer;
+  key.head = ui.bench.selection().head;
+  key.row = row;
+  key.step = step.step;
+  key.logits = step.find(key.layer, AS_OP_INDEXER_LOGITS);
+  key.topk = step.find(key.layer, AS_OP_INDEXER_TOPK);
+  key.attention = step.find(key.layer, AS_OP_SPARSE_ATTENTION);
+  key.before = before ? before->find(key.layer, AS_OP_INDEXER_TOPK) : nullptr;
+  held_ = ui.bench.shared_snapshot();
+  if (key == key_ && version_ > 0) return;
+  key_ = key;
+  view_ = top_k_view({info, step, before, key.layer, row, key.head, tolerance_});
+  ++version_;
+}
+
+const RequestView* TopKPanel::request_of(const StepTrace& step) const {
+  for (const RequestView& r : step.requests) {
+    if (r.request.id == view_.request) return &r;
+  }
+  return nullptr;
+}
+
+void TopKPanel::select_entry(Workbench& bench, const StepTrace& step, std::int64_t entry) const {
+  Selection selection = bench.selection();
+  selection.entry = entry;
+  if (const RequestView* request = request_of(step)) {
+    const TokenSlot slot = slot_of_entry(*bench.snapshot()->info, *request, kRatio, entry);
+    if (slot.block > 0) {
+      selection.block = slot.block;
+      selection.row = slot.row;
+      selection.group = slot.group;
+    }
+  }
+  bench.select(selection);
+}
+
+void TopKPanel::move_entry(Workbench& bench, int by) {
+  const StepTrace* step = bench.step();
+  if (!step || view_.visible == 0) return;
+  const bool by_rank = order_ != 0;
+  const std::int64_t now = bench.selection().entry;
+  std::int64_t place = by > 0 ? -1 : view_.visible;
+  if (now >= 0 && now < view_.visible) place = by_rank ? view_.rank[index(now)] : now;
+  place = std::clamp<std::int64_t>(place + by, 0, view_.visible - 1);
+  select_entry(bench, *step, by_rank ? view_.order[index(place)] : place);
+}
+
+// All that is known of an entry, a line a fact.
+std::string TopKPanel::describe(const Ui& ui, const StepTrace& step, std::int64_t entry) const {
+  const std::size_t e = index(entry);
+  const TokenRange tokens = tokens_of_entry(kRatio, entry);
+  const RequestView* request = request_of(step);
+  std::string text = fmt::format("entry {}: tokens {}-{}", format_count(entry),
+                                 format_count(tokens.begin), format_count(tokens.end - 1));
+  if (request) text += fmt::format("  \"{}\"", text_of(request->request, tokens, 24));
+  text += fmt::format("\nscore {}", format_number(view_.scores[e]));
+  if (!view_.reference_scores.empty()) {
+    text += fmt::format("  (reference {})", format_number(view_.reference_scores[e]));
+  }
+  text +=
+      fmt::format("\nrank {} of {}", format_count(view_.rank[e] + 1), format_count(view_.visible));
+  const std::uint8_t flags = view_.flags[e];
+  if (view_.chosen) {
+    text += flags & kInOurs ? ", selected" : ", not selected";
+    if (view_.verdict != Verdict::kNotCompared && !(flags & kInOurs) != !(flags & kInReference)) {
+      text += flags & kInOurs ? " (the reference leaves it out)" : " (the reference selects it)";
+    }
+    if (view_.has_before) {
+      text += flags & kInBefore ? "; selected one step ago" : "; not selected one step ago";
+    }
+  }
+  if (request) {
+    const TokenSlot slot = slot_of_entry(*ui.bench.snapshot()->info, *request, kRatio, entry);
+    if (slot.block > 0) text += fmt::format("\nblock {} row {}", slot.block, slot.row);
+  }
+  if (!view_.weights.empty() && !std::isnan(view_.weights[e])) {
+    text +=
+        fmt::format("\nattention weight {} of head {}", format_number(view_.weights[e]), key_.head);
+  }
+  return text;
+}
+
+void TopKPanel::draw_switches() {
+  segmented("##tab", &tab_, kTabs, 2);
+  if (tab_ == 0 && view_.why_empty.empty()) {
+    ImGui::SameLine(0, px(16));
+    segmented("##order", &order_, kOrders, 3);
+  }
+}
+
+void TopKPanel::draw(Ui& ui) {
+  const Snapshot* snapshot = ui.bench.snapshot();
+  if (!snapshot) {
+    empty_state(ui, "No session yet: its first picture has not arrived.");
+    return;
+  }
+  const StepTrace* step = ui.bench.step();
+  if (!step) {
+    empty_state(ui, "No step has run yet, so nothing has been selected.", "step.forward");
+    return;
+  }
+  refresh(ui, *step);
+  if (tab_ == 1) {
+    draw_steps(ui);
+    return;
+  }
+  if (!view_.why_empty.empty()) {
+    empty_state(ui, view_.why_empty, layer_.layer < 0 ? "" : "op.forward");
+    return;
+  }
+  sentence(top_k_sentence(view_), view_.verdict);
+  if (!layer_.note.empty()) {
+    ImGui::PushStyleColor(ImGuiCol_Text, theme().text_dim);
+    ImGui::TextWrapped("%s", layer_.note.c_str());
+    ImGui::PopStyleColor();
+  }
+  draw_switches();
+  draw_step(ui, *step);
+}
+
+void TopKPanel::draw_step(Ui& ui, const StepTrace& step) {
+  if (view_.visible == 0) return;
+  legend(theme().compressed_part, "selected");
+  ImGui::SameLine();
+  legend(theme().text_faint, "not selected");
+  if (view_.has_before && view_.entered + static_cast<std::int64_t>(view_.left.size()) > 0) {
+    ImGui::SameLine();
+    legend(theme().text, fmt::format("{} entered", format_count(view_.entered)).c_str());
+    ImGui::SameLine();
+    legend(
+        theme().text_dim,
+        fmt::format("{} left", format_count(static_cast<std::int64_t>(view_.left.size()))).c_str(),
+        false, true);
+  }
+  if (view_.swapped() > 0) {
+    ImGui::SameLine();
+    legend(view_.verdict == Verdict::kNearTie ? theme().tie : theme().bad,
+           "ours / reference's alone");
+  }
+  const ImVec2 space = ImGui::GetContentRegionAvail();
+  const float line = ImGui::GetTextLineHeightWithSpacing();
+  const std::int64_t selected = ui.bench.selection().entry;
+  const bool details = selected >= 0 && selected < view_.visible;
+  const float plot_height =
+      std::max(px(110), (space.y - (details ? line : 0)) * (space.y > px(420) ? 0.5f : 0.62f));
+  const ScorePlotEvents events = plot_.draw(
+      "##scores", view_, version_, static_cast<ScoreOrder>(order_), selected, {-1, plot_height});
+  if (events.hovered >= 0) tooltip(describe(ui, step, events.hovered));
+  if (events.clicked >= 0) select_entry(ui.bench, step, events.clicked);
+  if (details) draw_entry(ui, step);
+  fill_table(ui, step);
+  if (const auto key = table_.draw(
+          "##entries", {-1, std::max(px(90), ImGui::GetContentRegionAvail().y)}, selected)) {
+    select_entry(ui.bench, step, *key);
+  }
+}
+
+// One line on the selected entry.
+void TopKPanel::draw_entry(Ui& ui, const StepTrace& step) {
+  std::string text = describe(ui, step, ui.bench.selection().entry);
+  for (std::size_t at; (at = text.find('\n')) != std::string::npos;) text.replace(at, 1, " · ");
+  ImGui::PushStyleColor(ImGuiCol_Text, theme().accent);
+  ImGui::TextUnformatted(text.c_str());
+  ImGui::PopStyleColor();
+  if (ImGui::IsItemHovered()) tooltip(describe(ui, step, ui.bench.selection().entry));
+}
+
+void TopKPanel::fill_table(const Ui& ui, const StepTrace& step) {
+  table_.begin(version_);
+  if (!table_.stale()) return;
+  const bool compared = !view_.reference_scores.empty();
+  std::vector<TableColumn> columns = {
+      {"entry", true, 0.8f, "Compressed entry of the request, 0-based."},
+      {"tokens", true, 1.1f, "Positions pooled into the entry (they overlap with the one before)."},
+      {"text", false, 1.2f, "Their text."},
+      {"score", true, 1, "The indexer's score."}};
+  if (compared) columns.push_back({"reference", true, 1, "The reference's score."});
+  columns.push_back({"rank", true, 0.7f, "Place by score, 1 = best."});
+  columns.push_back({"set", false, 0.9f, "Whether the entry is selected, and by whom."});
+  if (view_.has_before) columns.push_back({"change", false, 0.9f, "Against one step ago."});
+  columns.push_back({"slot", true, 0.9f, "block:row of the entry."});
+  columns.push_back({fmt::format("weight h{}", key_.head), true, 0.9f,
+                     "Attention weight that the selected head gave to it."});
+  table_.columns(std::move(columns));
+
+  const SessionInfo& info = *ui.bench.snapshot()->info;
+  const RequestView* request = request_of(step);
+  const auto add = [&](std::int64_t entry) {
+    const std::size_t e = index(entry);
+    const TokenRange tokens = tokens_of_entry(kRatio, entry);
+    std::vector<TableCell> cells;
+    cells.push_back(count_cell(entry));
+    cells.push_back({fmt::format("{}-{}", tokens.begin, tokens.end - 1), 0,
+                     static_cast<double>(tokens.begin), true});
+    cells.push_back({request ? text_of(request->request, tokens, 16) : std::string()});
+    cells.push_back(value_cell(view_.scores[e]));
+    if (compared) cells.push_back(value_cell(view_.reference_scores[e]));
+    cells.push_back(count_cell(view_.rank[e] + 1));
+    const std::uint8_t flags = view_.flags[e];
+    TableCell set{flags & kInOurs ? "selected" : ""};
+    for (const auto* swaps : {&view_.only_ours, &view_.only_reference}) {
+      for (const TopKSwap& swap : *swaps) {
+        if (swap.entry != entry) continue;
+        set.text = swaps == &view_.only_ours ? "only ours" : "only reference";
+        set.colour = swap.near_tie ? theme().tie : theme().bad;
+        set.exact = fmt::format("{}, margin {}", set.text, format_exact(swap.margin));
+      }
+    }
+    cells.push_back(std::move(set));
+    if (view_.has_before) {
+      const bool now = flags & kInOurs, then = flags & kInBefore;
+      cells.push_back({now == then ? "" : now ? "entered" : "left"});
+    }
+    const TokenSlot slot = request ? slot_of_entry(info, *request, kRatio, entry) : TokenSlot{};
+    cells.push_back(slot.block > 0 ? TableCell{fmt::format("{}:{}", slot.block, slot.row), 0,
+                                               static_cast<double>(slot.slot), true}
+                                   : TableCell{});
+    cells.push_back(view_.weights.empty() ? TableCell{} : value_cell(view_.weights[e]));
+    table_.row(std::move(cells), entry);
+  };
+  if (view_.visible <= kTableEntries) {
+    for (std::int64_t e = 0; e < view_.visible; ++e) add(e);
+    return;
+  }
+  for (std::int64_t r = 0; r < kTableEntries; ++r) add(view_.order[index(r)]);
+  for (const auto* swaps : {&view_.only_ours, &view_.only_reference}) {
+    for (const TopKSwap& swap : *swaps) {
+      if (view_.rank[index(swap.entry)] >= kTableEntries) add(swap.entry);
+    }
+  }
+}
+
+void TopKPanel::draw_steps(Ui& ui) {
+  steps_.refresh(ui.bench.shared_snapshot(), layer_.layer, ui.bench.selected_request(), tolerance_);
+  sentence(layer_.layer < 0 ? view_.why_empty : top_k_steps_sentence(steps_.steps()));
+  draw_switches();
+  if (steps_.steps().empty()) return;
+  if (const auto step = steps_.draw(ui.bench.cursor().step)) {
+    ui.bench.go_to({*step, layer_.layer, AS_OP_INDEXER_TOPK});
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Panel> make_top_k_panel() { return std::make_unique<TopKPanel>(); }
+
+}  // namespace attnscope::gui
