@@ -43,6 +43,8 @@ class HeatMap {
   double range_min() const;
   double range_max() const;
   void reset_range();
+  // A large matrix is still being read: more frames are needed to finish the picture.
+  bool busy() const;
 
  private:
   struct Impl;
