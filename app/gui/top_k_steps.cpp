@@ -205,20 +205,23 @@ void TopKSteps::fill_table() {
   }
 }
 
-std::optional<std::int64_t> TopKSteps::draw(std::int64_t cursor_step) {
-  legend(theme().compressed_part, "margin / entered");
+std::optional<std::int64_t> TopKSteps::draw(std::int64_t cursor_step, bool table) {
+  legend(theme().compressed_part, "margin, entered");
   ImGui::SameLine();
   legend(theme().text_faint, "left");
   ImGui::SameLine();
-  legend(theme().tie, "score tolerance: below it, near-ties");
+  legend(theme().tie, "score tolerance");
+  if (ImGui::IsItemHovered()) tooltip("Margins below it: sets may differ as near-ties.");
   const ImVec2 space = ImGui::GetContentRegionAvail();
-  const float gap = ImGui::GetStyle().ItemSpacing.x;
+  const ImVec2 gap = ImGui::GetStyle().ItemSpacing;
   const bool beside = space.x > px(520);
-  const float height = std::max(px(100), space.y * (beside ? 0.5f : 0.33f));
-  const ImVec2 size{beside ? (space.x - gap) * 0.5f : space.x, height};
+  const float all = table ? space.y * (beside ? 0.5f : 0.66f) : space.y;
+  const float height = std::max(px(100), beside ? all : (all - gap.y) * 0.5f);
+  const ImVec2 size{beside ? (space.x - gap.x) * 0.5f : space.x, height};
   std::optional<std::int64_t> clicked = draw_margins(cursor_step, size);
   if (beside) ImGui::SameLine();
   if (const auto other = draw_changes(cursor_step, size)) clicked = other;
+  if (!table) return clicked;
   fill_table();
   const float rest = std::max(px(90), ImGui::GetContentRegionAvail().y);
   if (const auto key = table_.draw("##steps", {-1, rest}, cursor_step, false)) clicked = key;

@@ -20,8 +20,9 @@ class TopKSteps {
   void refresh(std::shared_ptr<const Snapshot> snapshot, int layer, std::int32_t request,
                const Tolerance& tolerance);
   const std::vector<TopKStep>& steps() const { return steps_; }
-  // Fills the space left. Returns a step that was clicked.
-  std::optional<std::int64_t> draw(std::int64_t cursor_step);
+  // Fills the space left, with or without the table. Returns a step that was clicked. There must be
+  // steps.
+  std::optional<std::int64_t> draw(std::int64_t cursor_step, bool table);
 
  private:
   std::optional<std::int64_t> draw_margins(std::int64_t cursor_step, ImVec2 size) const;

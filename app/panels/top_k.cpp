@@ -23,6 +23,7 @@ namespace {
 
 constexpr int kRatio = 4;                     // tokens an entry stands for
 constexpr std::int64_t kTableEntries = 4096;  // the table shows the best ones beyond it
+constexpr float kBesideWidth = 820;           // from here on the steps stand beside this step
 constexpr const char* kOrders[] = {"By entry", "By rank", "Threshold"};
 constexpr const char* kOrderNames[] = {"entry", "rank", "threshold"};
 constexpr const char* kTabs[] = {"This step", "Steps"};
@@ -60,7 +61,7 @@ class TopKPanel : public Panel {
   void draw_step(Ui& ui, const StepTrace& step);
   void draw_entry(Ui& ui, const StepTrace& step);
   void fill_table(const Ui& ui, const StepTrace& step);
-  void draw_steps(Ui& ui);
+  void draw_steps(Ui& ui, bool alone);
   void select_entry(Workbench& bench, const StepTrace& step, std::int64_t entry) const;
   void move_entry(Workbench& bench, int by);
   std::string describe(const Ui& ui, const StepTrace& step, std::int64_t entry) const;
@@ -245,7 +246,7 @@ void TopKPanel::draw(Ui& ui) {
   }
   refresh(ui, *step);
   if (tab_ == 1) {
-    draw_steps(ui);
+    draw_steps(ui, true);
     return;
   }
   if (!view_.why_empty.empty()) {
@@ -259,7 +260,21 @@ void TopKPanel::draw(Ui& ui) {
     ImGui::PopStyleColor();
   }
   draw_switches();
-  draw_step(ui, *step);
+  if (view_.chosen && !view_.choosing()) {
+    command_button(ui, "run.until_selective");
+  }
+  const ImVec2 space = ImGui::GetContentRegionAvail();
+  if (space.x < px(kBesideWidth) || space.y < px(260)) {
+    draw_step(ui, *step);
+    return;
+  }
+  // Room for both: this step at the left, all kept steps beside it.
+  const float left = space.x * 0.6f;
+  if (ImGui::BeginChild("##this", {left, 0})) draw_step(ui, *step);
+  ImGui::EndChild();
+  ImGui::SameLine();
+  if (ImGui::BeginChild("##all")) draw_steps(ui, false);
+  ImGui::EndChild();
 }
 
 void TopKPanel::draw_step(Ui& ui, const StepTrace& step) {
@@ -292,6 +307,10 @@ void TopKPanel::draw_step(Ui& ui, const StepTrace& step) {
   if (events.hovered >= 0) tooltip(describe(ui, step, events.hovered));
   if (events.clicked >= 0) select_entry(ui.bench, step, events.clicked);
   if (details) draw_entry(ui, step);
+  if (view_.visible > kTableEntries) {
+    ImGui::TextDisabled("Table: the %s best of %s entries.", format_count(kTableEntries).c_str(),
+                        format_count(view_.visible).c_str());
+  }
   fill_table(ui, step);
   if (const auto key = table_.draw(
           "##entries", {-1, std::max(px(90), ImGui::GetContentRegionAvail().y)}, selected)) {
@@ -374,12 +393,13 @@ void TopKPanel::fill_table(const Ui& ui, const StepTrace& step) {
   }
 }
 
-void TopKPanel::draw_steps(Ui& ui) {
+// alone: the whole panel, else a part of it without switches and table.
+void TopKPanel::draw_steps(Ui& ui, bool alone) {
   steps_.refresh(ui.bench.shared_snapshot(), layer_.layer, ui.bench.selected_request(), tolerance_);
   sentence(layer_.layer < 0 ? view_.why_empty : top_k_steps_sentence(steps_.steps()));
-  draw_switches();
+  if (alone) draw_switches();
   if (steps_.steps().empty()) return;
-  if (const auto step = steps_.draw(ui.bench.cursor().step)) {
+  if (const auto step = steps_.draw(ui.bench.cursor().step, alone)) {
     ui.bench.go_to({*step, layer_.layer, AS_OP_INDEXER_TOPK});
   }
 }
