@@ -35,6 +35,22 @@ void draw_stripes(ImDrawList* list, ImVec2 min, ImVec2 max, ImU32 colour) {
 
 }  // namespace
 
+std::string cell_text(const HeatMapData& data, std::int64_t row, std::int64_t column) {
+  std::string text =
+      fmt::format("{} {} \xc2\xb7 {} {}\n", data.row_axis, name_of(data.row_name, row),
+                  data.column_axis, name_of(data.column_name, column));
+  if (data.absent && data.absent(row, column)) {
+    text += "holds no value";
+  } else {
+    text += fmt::format("{} {}", data.value_name, format_exact(data.value(row, column)));
+  }
+  if (data.note) {
+    const std::string note = data.note(row, column);
+    if (!note.empty()) text += "\n" + note;
+  }
+  return text;
+}
+
 struct HeatMap::Impl {
   MatrixScan scan;
   HeatMapPicture picture;
@@ -412,16 +428,9 @@ void HeatMap::Impl::frame(const HeatMapData& data, ImDrawList* list, ImVec2 min,
 }
 
 void HeatMap::Impl::tip(const HeatMapData& data, std::int64_t row, std::int64_t column) const {
-  std::string text =
-      fmt::format("{} {} \xc2\xb7 {} {}\n", data.row_axis, name_of(data.row_name, row),
-                  data.column_axis, name_of(data.column_name, column));
-  if (data.absent && data.absent(row, column)) {
-    text += "holds no value";
-  } else {
-    const double value = data.value(row, column);
-    text += fmt::format("{} {}", data.value_name, format_exact(value));
-    if (std::isfinite(value) && range.outside(value)) text += "  (outside the colours)";
-  }
+  std::string text = cell_text(data, row, column);
+  const float cell = scan.cell(data.value, data.absent, row, column);
+  if (std::isfinite(cell) && range.outside(cell)) text += "\noutside the range of the colours";
   const ReducedMatrix* shown = picture.shown();
   if (shown != nullptr && shown->row_step * shown->column_step > 1) {
     text += fmt::format("\nlargest of the {} cells in this pixel; zoom in to see each",
@@ -473,7 +482,6 @@ HeatMapEvents HeatMap::draw(const char* id, const HeatMapData& data, ImVec2 size
   const bool over = ImGui::IsItemHovered();
   m.navigate(data, min, cells, over);
   const bool released = ImGui::IsItemDeactivated() && !m.panned;
-  const bool focused = ImGui::IsItemFocused();
 
   const bool coarse = std::min(m.cell_w, m.cell_h) < px(kMarkCell);
   m.ready = m.scan.done() && m.picture.advance(m.scan, data.value, data.absent, m.view, cells,
@@ -503,9 +511,10 @@ HeatMapEvents HeatMap::draw(const char* id, const HeatMapData& data, ImVec2 size
       events.clicked = released;
     }
   }
-  if (focused) {
+  {
     const auto key = [](ImGuiKey k) {
-      return ImGui::Shortcut(k, ImGuiInputFlags_Repeat | ImGuiInputFlags_RouteFocused);
+      return ImGui::Shortcut(ImGuiMod_Alt | k,
+                             ImGuiInputFlags_Repeat | ImGuiInputFlags_RouteFocused);
     };
     const std::int64_t dr = (key(ImGuiKey_DownArrow) ? 1 : 0) - (key(ImGuiKey_UpArrow) ? 1 : 0);
     const std::int64_t dc = (key(ImGuiKey_RightArrow) ? 1 : 0) - (key(ImGuiKey_LeftArrow) ? 1 : 0);

@@ -21,8 +21,12 @@ struct HeatMapData {
   std::string row_axis = "row", column_axis = "column";
   std::function<std::string(std::int64_t)> row_name, column_name;  // labels; empty = numbers
   std::string value_name = "value";                                // with unit: for the tooltip
+  std::function<std::string(std::int64_t row, std::int64_t column)> note;  // one more line of it
   std::uint64_t version = 0;  // the picture is made again when it changes
 };
+
+// Names of row and column, value in full precision, note: what a tooltip says.
+std::string cell_text(const HeatMapData& data, std::int64_t row, std::int64_t column);
 
 struct HeatMapEvents {
   bool hovered = false, clicked = false;
@@ -36,7 +40,8 @@ class HeatMap {
   // Draws into the space given (x, y > 0), with range control above when `controls`. selected: cell
   // framed in the accent colour, -1 = none (row or column alone frames that line). Larger matrices
   // than the screen are reduced by the largest magnitude per pixel; zooming shows single cells.
-  // Wheel zooms, drag pans, double click resets. Keyboard: arrows move the selection.
+  // Wheel zooms (Shift: rows alone, Ctrl: columns alone), drag pans, double click resets. Keyboard:
+  // Alt with an arrow moves the selection (arrows alone are the app's).
   HeatMapEvents draw(const char* id, const HeatMapData& data, ImVec2 size,
                      std::int64_t selected_row, std::int64_t selected_column, bool controls = true);
   // Range in force (autofit unless the user set one).

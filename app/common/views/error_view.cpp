@@ -1,0 +1,319 @@
+#include "app/common/views/error_view.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "app/common/format.h"
+#include "app/common/views/bytes_view.h"
+#include "app/common/views/tensor_view.h"
+#include "kernels/layout/records.h"
+
+namespace attnscope {
+namespace {
+
+// Wrong before not compared before the rest, in the order of the enum.
+int severity(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kWrong:
+      return 5;
+    case Verdict::kNearTie:
+      return 4;
+    case Verdict::kQuantisation:
+      return 3;
+    case Verdict::kRounding:
+      return 2;
+    case Verdict::kEqual:
+      return 1;
+    case Verdict::kNotCompared:
+      return 0;
+  }
+  return 0;
+}
+
+void take(OpError& row, const TapResult& result) {
+  const bool worse = row.taps == 0 || severity(result.verdict) > severity(row.worst) ||
+                     (result.verdict == row.worst && result.budget_used > row.budget_used);
+  if (worse) {
+    row.place = {result.step, result.layer, result.op};
+    row.tap = result.tap;
+  }
+  if (row.taps == 0 || severity(result.verdict) > severity(row.worst)) row.worst = result.verdict;
+  row.budget_used = std::max(row.budget_used, result.budget_used);
+  ++row.taps;
+  const std::optional<ErrorFigures>* kinds[] = {&result.introduced, &result.inherited,
+                                                &result.quantisation};
+  for (int kind = 0; kind < kErrorKinds; ++kind) {
+    if (!kinds[kind]->has_value()) continue;
+    for (int which = 0; which < kErrorFigures; ++which) {
+      const double value = std::max(figure(**kinds[kind], static_cast<ErrorFigure>(which)), 0.0);
+      auto& slot = row.errors[static_cast<std::size_t>(kind)][static_cast<std::size_t>(which)];
+      if (!slot || value > *slot || std::isnan(value)) slot = value;
+    }
+  }
+}
+
+OpError& row_of(std::vector<OpError>& rows, const TapResult& result, bool by_layer) {
+  const auto found = std::find_if(rows.begin(), rows.end(), [&](const OpError& row) {
+    return row.place.op == result.op && (!by_layer || row.place.layer == result.layer);
+  });
+  if (found != rows.end()) return *found;
+  // Ops of a run stand in causal order whichever layer came first.
+  const auto before = by_layer ? rows.end() : std::find_if(rows.begin(), rows.end(), [&](auto& r) {
+    return r.place.op > result.op;
+  });
+  OpError row;
+  row.place = {result.step, result.layer, result.op};
+  return *rows.insert(before, row);
+}
+
+const char* op_name(as_op_id op) { return as_op_find(op)->name; }
+
+std::string layer_words(int layer) { return layer < 0 ? "" : fmt::format(" in layer {}", layer); }
+
+// "30 equal, 9 by rounding"
+std::string counts_words(const std::vector<TapResult>& results) {
+  std::array<std::int64_t, kVerdicts> counts{};
+  for (const TapResult& result : results) ++counts[static_cast<std::size_t>(result.verdict)];
+  static constexpr const char* kWords[kVerdicts] = {"equal",     "by rounding", "by their format",
+                                                    "near-tied", "wrong",       "not compared"};
+  std::string text;
+  for (int v = 0; v < kVerdicts; ++v) {
+    const std::int64_t n = counts[static_cast<std::size_t>(v)];
+    if (n == 0) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", format_count(n), kWords[v]);
+  }
+  return text;
+}
+
+}  // namespace
+
+const char* const kBudgetHelp =
+    "Budget used: the worst element's difference to ref.sim in units of what its tolerance class "
+    "allows. Above 100 % the tap is wrong.";
+
+double figure(const ErrorFigures& figures, ErrorFigure which) {
+  switch (which) {
+    case ErrorFigure::kMaxAbs:
+      return figures.max_abs;
+    case ErrorFigure::kMaxRel:
+      return figures.max_rel;
+    case ErrorFigure::kCosine:
+      return figures.cosine;
+  }
+  return 0;
+}
+
+const char* error_kind_name(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::kIntroduced:
+      return "introduced";
+    case ErrorKind::kInherited:
+      return "inherited";
+    case ErrorKind::kQuantisation:
+      return "quantisation";
+  }
+  return "?";
+}
+
+const char* error_kind_help(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::kIntroduced:
+      return "Introduced: what this op did wrong by itself. ref.sim computes the op from the very "
+             "inputs the engine had; the difference of the two outputs. The verdict rests on it.";
+    case ErrorKind::kInherited:
+      return "Inherited: how far the engine has drifted up to here. ref.sim runs the whole model "
+             "on "
+             "its own history; the difference of the two outputs, earlier ops included.";
+    case ErrorKind::kQuantisation:
+      return "Quantisation: what the number formats cost. ref.sim, which rounds as the engine "
+             "does, against ref.exact, which computes in float64 and rounds nothing.";
+  }
+  return "";
+}
+
+std::vector<OpError> op_errors(const std::vector<TapResult>& results, int layer) {
+  std::vector<OpError> rows;
+  for (const TapResult& result : results) {
+    if (layer == kAllLayers || result.layer == layer) take(row_of(rows, result, true), result);
+  }
+  return rows;
+}
+
+void RunErrors::update(const Snapshot& snapshot) {
+  std::size_t same = 0;
+  while (same < seen_.size() && same < snapshot.steps.size() &&
+         seen_[same] == snapshot.steps[same]) {
+    ++same;
+  }
+  if (same < seen_.size()) {
+    seen_.clear();
+    complete_.clear();
+  }
+  const auto add = [](std::vector<OpError>& rows, const StepSummary& step) {
+    for (const TapResult& result : step.results) take(row_of(rows, result, false), result);
+  };
+  std::size_t next = seen_.size();
+  for (; next < snapshot.steps.size() && snapshot.steps[next]->complete; ++next) {
+    add(complete_, *snapshot.steps[next]);
+    seen_.push_back(snapshot.steps[next]);
+  }
+  rows_ = complete_;
+  for (; next < snapshot.steps.size(); ++next) add(rows_, *snapshot.steps[next]);
+}
+
+std::string budget_words(double budget_used) {
+  if (std::isinf(budget_used)) return "where nothing but the exact value is allowed";
+  if (std::isnan(budget_used)) return "not a number";
+  if (budget_used > 1) return fmt::format("{} times the tolerance", format_number(budget_used));
+  return format_share(budget_used) + " of the tolerance";
+}
+
+std::string worst_text(const StepTrace& step, const TapResult& result) {
+  if (!result.worst) return {};
+  std::vector<std::string> letters;
+  std::int32_t record = AS_RECORD_NONE, width = 0;
+  const as_op_info& info = *as_op_find(result.op);
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    if (result.tap == info.taps[i].name) letters = axis_letters(info.taps[i].axes);
+  }
+  const OpTrace* op = step.find(result.layer, result.op);
+  const RowsCopy* rows = op == nullptr ? nullptr : op->cache_rows(result.tap);
+  if (rows != nullptr) {
+    record = rows->record;
+    width = rows->width;
+  }
+  std::string text;
+  for (std::size_t i = 0; i < result.worst->index.size(); ++i) {
+    const std::int64_t at = result.worst->index[i];
+    const std::string letter = i < letters.size() ? letters[i] : "";
+    if (i > 0) text += ", ";
+    if (letter == "T" || (info.phase == AS_PHASE_AFTER && i == 0)) {
+      const auto& sampled = step.metadata.sample_rows;
+      const bool is_sampled = info.phase == AS_PHASE_AFTER;
+      const auto n = static_cast<std::size_t>(at);
+      text += "token " + token_label(step, !is_sampled ? at : n < sampled.size() ? sampled[n] : -1);
+    } else if (letter == "bytes" && record != AS_RECORD_NONE) {
+      const ByteField field = field_of_byte(record, width, at);
+      text += fmt::format("byte {} ({}{})", at, byte_format_name(field.format),
+                          field.dim < 0 ? std::string()
+                          : field.dims > 2
+                              ? fmt::format(" of dims {}-{}", field.dim, field.dim + field.dims - 1)
+                              : fmt::format(" of dim {}", field.dim));
+    } else {
+      text += fmt::format("{} {}", letter.empty() ? "index" : axis_name(letter), at);
+    }
+  }
+  return text;
+}
+
+std::string result_sentence(const StepTrace* step, const TapResult& result) {
+  const std::string name = fmt::format("{}.{}", op_name(result.op), result.tap);
+  std::string text;
+  switch (result.verdict) {
+    case Verdict::kWrong:
+      text = name + " is wrong";
+      break;
+    case Verdict::kNearTie:
+      text = name + " differs in near-ties alone";
+      break;
+    case Verdict::kQuantisation:
+      text = name + " agrees with ref.sim; its format moves it away from ref.exact";
+      break;
+    case Verdict::kRounding:
+      text = name + " agrees with ref.sim but for rounding";
+      break;
+    case Verdict::kEqual:
+      return name + " equals ref.sim bit for bit.";
+    case Verdict::kNotCompared:
+      return name + " was not compared.";
+  }
+  if (result.worst) {
+    const std::string where = step != nullptr ? worst_text(*step, result) : std::string();
+    text += fmt::format("{}{}: {} where ref.sim has {}",
+                        result.verdict == Verdict::kWrong ? " at " : "; worst at ",
+                        where.empty() ? "one element" : where, format_number(result.worst->value),
+                        format_number(result.worst->reference));
+    text += fmt::format(", {}", budget_words(result.budget_used));
+  }
+  if (result.verdict == Verdict::kWrong && !result.note.empty()) text += "; " + result.note;
+  return text + ".";
+}
+
+Verdict error_verdict(const StepSummary& summary, const OpTrace* op) {
+  if (op != nullptr && op->worst == Verdict::kWrong) return Verdict::kWrong;
+  Verdict worst = Verdict::kNotCompared;
+  for (const TapResult& result : summary.results) {
+    if (severity(result.verdict) > severity(worst)) worst = result.verdict;
+  }
+  return worst;
+}
+
+std::string error_sentence(const StepTrace* step, const StepSummary& summary, const OpTrace* op,
+                           const Place& cursor) {
+  const auto wrong = [](const TapResult& r) { return r.verdict == Verdict::kWrong; };
+  const std::vector<TapResult>& all = summary.results;
+  const auto count = std::count_if(all.begin(), all.end(), wrong);
+  if (op != nullptr) {
+    const auto first = std::find_if(op->results.begin(), op->results.end(), wrong);
+    if (first != op->results.end()) {
+      std::string text = result_sentence(step, *first);
+      if (count > 1) {
+        const auto top = std::find_if(all.begin(), all.end(), wrong);
+        const bool is_first = top->layer == first->layer && top->op == first->op;
+        text += is_first ? fmt::format(" It is the first of {} wrong taps of this step.",
+                                       format_count(count))
+                         : fmt::format(" The first wrong tap of this step is {}.{}{}.",
+                                       op_name(top->op), top->tap, layer_words(top->layer));
+      }
+      return text;
+    }
+  }
+  if (count > 0) {
+    const auto top = std::find_if(all.begin(), all.end(), wrong);
+    return fmt::format("{} agrees; the first of {} wrong taps of step {} is {}.{}{}.",
+                       op_name(cursor.op), format_count(count), summary.step, op_name(top->op),
+                       top->tap, layer_words(top->layer));
+  }
+  const auto compared = std::count_if(all.begin(), all.end(), [](const TapResult& r) {
+    return r.verdict != Verdict::kNotCompared;
+  });
+  if (compared == 0) {
+    return all.empty() ? fmt::format("Nothing of step {} was compared yet.", summary.step)
+                       : "No reference ran: nothing is compared.";
+  }
+  std::string text = fmt::format("All {} taps of step {} agree with ref.sim: {}",
+                                 format_count(compared), summary.step, counts_words(all));
+  const auto tight = std::max_element(
+      all.begin(), all.end(), [](auto& a, auto& b) { return a.budget_used < b.budget_used; });
+  if (tight->budget_used > 0) {
+    text += fmt::format("; closest to its limit is {}.{}{}, {}", op_name(tight->op), tight->tap,
+                        layer_words(tight->layer), budget_words(tight->budget_used));
+  }
+  return text + ".";
+}
+
+std::optional<CachedElement> cached_element(const OpTrace& op, const TapResult& result) {
+  if (!result.worst || result.worst->index.size() != 2) return std::nullopt;
+  const RowsCopy* rows = op.cache_rows(result.tap);
+  const bool is_cache = rows != nullptr;
+  if (!is_cache) {
+    // The row before quantisation goes into the one cache that its op writes.
+    if ((result.tap != "kv_row" && result.tap != "row") || op.rows.size() != 1) return std::nullopt;
+    rows = &op.rows.front();
+  }
+  CachedElement out;
+  out.rows = rows;
+  out.token_row = result.worst->index[0];
+  const auto found = std::find(rows->tokens.begin(), rows->tokens.end(), out.token_row);
+  if (found == rows->tokens.end()) return std::nullopt;
+  out.row = found - rows->tokens.begin();
+  out.slot = rows->slots[static_cast<std::size_t>(out.row)];
+  const std::int64_t at = result.worst->index[1];
+  const bool values = !is_cache || rows->record == AS_RECORD_STATE;
+  out.dim = values ? at : field_of_byte(rows->record, rows->width, at).dim;
+  return out;
+}
+
+}  // namespace attnscope
