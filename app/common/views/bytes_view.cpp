@@ -7,8 +7,10 @@
 #include <cstring>
 
 #include "app/common/format.h"
+#include "app/common/views/tensor_view.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/layout/records.h"
+#include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace {
@@ -246,6 +248,21 @@ std::vector<ScaleGroup> scale_groups(const RecordBytes& row) {
     groups.push_back(group);
   }
   return groups;
+}
+
+std::vector<double> values_before(const StepTrace& step, const OpTrace& op, const RowsCopy& rows,
+                                  std::int64_t row) {
+  const TapCopy* tap = op.tap(op.place.op == AS_OP_Q_ROPE_KV_INSERT ? "kv_row" : "row");
+  if (tap == nullptr || tap->value.rank != 2 || tap->value.shape[1] != rows.width) return {};
+  const std::int64_t kept = step.kept_index(rows.tokens[static_cast<std::size_t>(row)]);
+  if (kept < 0 || kept >= tap->value.shape[0]) return {};
+  const as_tensor& source = present(tap->reference) ? tap->reference : tap->value;
+  std::vector<double> values(static_cast<std::size_t>(rows.width));
+  TapIndex index({kept, 0});
+  for (; index[1] < rows.width; ++index[1]) {
+    values[static_cast<std::size_t>(index[1])] = element_at(source, index);
+  }
+  return values;
 }
 
 std::vector<std::uint8_t> row_of_page(const CacheSpec& spec, const std::vector<std::uint8_t>& block,

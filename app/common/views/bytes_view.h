@@ -83,6 +83,10 @@ struct ScaleGroup {
 };
 std::vector<ScaleGroup> scale_groups(const RecordBytes& row);
 
+// Values that row `row` of `rows` was quantised from (ref.sim's where it ran); empty = not kept.
+std::vector<double> values_before(const StepTrace& step, const OpTrace& op, const RowsCopy& rows,
+                                  std::int64_t row);
+
 // A row of one layer's page inside a block, in logical form; empty outside the bytes given.
 std::vector<std::uint8_t> row_of_page(const CacheSpec& spec, const std::vector<std::uint8_t>& block,
                                       std::int32_t row);

@@ -1,0 +1,503 @@
+// Bytes: one cache row decoded, written by the op under the cursor or lying in the selected block.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <span>
+
+#include "app/common/format.h"
+#include "app/common/views/bytes_view.h"
+#include "app/common/views/tensor_view.h"
+#include "app/gui/data_table.h"
+#include "app/gui/theme.h"
+#include "app/gui/widgets.h"
+#include "app/panels/panels.h"
+#include "kernels/layout/records.h"
+
+namespace attnscope::gui {
+namespace {
+
+constexpr const char* kSources[] = {"rows of this op", "selected block"};
+constexpr const char* kForms[] = {"hex", "codes", "values"};
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+class BytesPanel : public Panel {
+ public:
+  BytesPanel() : Panel("bytes", "Bytes") {}
+  void register_commands(Ui& ui) override;
+  void draw(Ui& ui) override;
+  bool scrolls() const override { return false; }
+
+ private:
+  // One row with all that is known about it.
+  struct Row {
+    std::vector<std::uint8_t> bytes, reference;
+    std::vector<double> before;
+    std::int32_t record = AS_RECORD_NONE, width = 0;
+    std::string place;
+    RecordBytes view() const { return {record, width, bytes}; }
+    RecordBytes reference_view() const { return {record, width, reference}; }
+  };
+
+  void follow(const Ui& ui, const OpTrace* op);
+  void find_in_op(const Ui& ui, const StepTrace* step, const OpTrace* op);
+  void find_in_block(const Ui& ui);
+  void say_why(std::string why, const char* command = "") {
+    why_ = std::move(why);
+    help_ = command;
+  }
+  std::string page_name(const SessionInfo& info, int page) const;
+  void choose_token(Ui& ui, const StepTrace& step);
+  void choose_page(Ui& ui);
+  void set(Row row);
+  void element_line(Ui& ui);
+  void draw_cells(Ui& ui, ImVec2 size);
+  void draw_cell(std::int64_t dim_or_byte, ImVec2 min, ImVec2 max, double largest) const;
+  bool differs(std::int64_t first, std::int64_t length) const;
+  void draw_scales(Ui& ui, ImVec2 size);
+  static void select_dim(Ui& ui, std::int64_t dim);
+
+  int source_ = 0, form_ = 0;
+  int page_ = 0;  // of the block's group
+  std::shared_ptr<const Snapshot> held_;
+  std::string why_;                    // nothing can be shown
+  const char* help_ = "";              // command that would change that
+  const RowsCopy* rows_ = nullptr;     // source 0, of held_
+  const CacheGroup* group_ = nullptr;  // source 1, of held_
+  std::int64_t index_ = 0;             // row of rows_ or of the block
+  std::int32_t seen_block_ = -1;
+  std::string seen_tap_;
+  Row row_;
+  RecordStats stats_;
+  double largest_ = 0;  // |value|
+  std::vector<ScaleGroup> groups_;
+  std::uint64_t version_ = 0;
+  std::int64_t shown_dim_ = -1;
+  DataTable scales_;
+};
+
+void BytesPanel::register_commands(Ui& ui) {
+  const auto add = [&](const char* id, const char* title, const char* help, int* target,
+                       std::vector<std::string> names, const char* argument) {
+    ui.commands.add({.id = id,
+                     .title = title,
+                     .group = "View",
+                     .help = help,
+                     .shortcut = "",
+                     .argument = argument,
+                     .run = [target, names, id](std::string_view value) -> Result<void> {
+                       std::string allowed;
+                       for (std::size_t i = 0; i < names.size(); ++i) {
+                         if (value == names[i]) {
+                           *target = static_cast<int>(i);
+                           return {};
+                         }
+                         allowed += (i == 0 ? "" : ", ") + names[i];
+                       }
+                       return usage_error(fmt::format("{}: unknown value '{}'", id, value),
+                                          "allowed: " + allowed);
+                     },
+                     .in_menu = false});
+  };
+  add("bytes.source", "Bytes: of ..", "Whose cache rows the bytes panel decodes.", &source_,
+      {"op", "block"}, "op|block");
+  add("bytes.form", "Bytes: as ..", "How the bytes panel shows a row.", &form_,
+      {"hex", "codes", "values"}, "hex|codes|values");
+}
+
+void BytesPanel::select_dim(Ui& ui, std::int64_t dim) {
+  Selection selection = ui.bench.selection();
+  selection.dim = dim;
+  ui.bench.select(selection);
+}
+
+// A newly picked block or cache tap is what the user wants to see.
+void BytesPanel::follow(const Ui& ui, const OpTrace* op) {
+  const Selection& selection = ui.bench.selection();
+  if (selection.block != seen_block_ && selection.block >= 0) source_ = 1;
+  if (selection.tap != seen_tap_ && op != nullptr && op->cache_rows(selection.tap)) source_ = 0;
+  seen_block_ = selection.block;
+  seen_tap_ = selection.tap;
+}
+
+void BytesPanel::set(Row row) {
+  if (row.bytes == row_.bytes && row.reference == row_.reference && row.place == row_.place &&
+      row.record == row_.record && row.before.size() == row_.before.size() && version_ > 0) {
+    return;
+  }
+  row_ = std::move(row);
+  ++version_;
+  stats_ = record_stats(row_.view(), row_.reference, row_.before);
+  groups_ = scale_groups(row_.view());
+  largest_ = 0;
+  for (std::int64_t d = 0; d < row_.width; ++d) {
+    const double value = decode_element(row_.view(), d).value;
+    if (std::isfinite(value)) largest_ = std::max(largest_, std::fabs(value));
+  }
+}
+
+// The row of the selected token, else the last one written before it.
+void BytesPanel::find_in_op(const Ui& ui, const StepTrace* step, const OpTrace* op) {
+  if (step == nullptr || op == nullptr)
+    return say_why("The rows of this op are not kept.", "op.forward");
+  const char* name = as_op_find(op->place.op)->name;
+  if (op->rows.empty()) {
+    return say_why(fmt::format("{} writes no cache rows. Those that do: q_rope_kv_insert, "
+                               "compressor_state, compress_insert and the indexer's own. Or pick a "
+                               "block in the pool map.",
+                               name),
+                   "op.forward");
+  }
+  rows_ = op->cache_rows(ui.bench.selection().tap);
+  if (rows_ == nullptr) rows_ = &op->rows.front();
+  if (rows_->tokens.empty()) {
+    return say_why(
+        fmt::format("{} wrote no row in this step: its tokens completed no entry.", name),
+        "step.forward");
+  }
+  const auto after = std::upper_bound(rows_->tokens.begin(), rows_->tokens.end(),
+                                      static_cast<std::int32_t>(ui.bench.selected_row()));
+  index_ = std::max<std::int64_t>(0, after - rows_->tokens.begin() - 1);
+  const std::int64_t n = rows_->row_bytes, i = index_;
+  Row row;
+  row.record = rows_->record;
+  row.width = rows_->width;
+  row.bytes.assign(rows_->bytes.begin() + i * n, rows_->bytes.begin() + (i + 1) * n);
+  if (!rows_->reference.empty()) {
+    row.reference.assign(rows_->reference.begin() + i * n, rows_->reference.begin() + (i + 1) * n);
+  }
+  row.before = values_before(*step, *op, *rows_, i);
+  row.place = fmt::format("Row of token {}, {}", token_label(*step, rows_->tokens[at(i)]),
+                          slot_text(rows_->slots[at(i)], rows_->rows_per_block));
+  set(std::move(row));
+}
+
+void BytesPanel::find_in_block(const Ui& ui) {
+  const Selection& selection = ui.bench.selection();
+  const SessionInfo& info = *ui.bench.snapshot()->info;
+  if (selection.block < 0) {
+    return say_why("No block is picked: click one in the pool map or in a block table.",
+                   "panel.pool");
+  }
+  if (selection.block == AS_NULL_BLOCK) {
+    return say_why("Block 0 is the null block: unmapped, nobody writes or reads it.");
+  }
+  ui.bench.request_block(selection.block);
+  const std::shared_ptr<const BlockBytes> block = ui.bench.block_bytes();
+  if (block == nullptr || block->block != selection.block) {
+    return say_why(fmt::format("Reading block {} ..", selection.block));
+  }
+  const bool is_free = block->owner.request < 0;
+  const std::int32_t group = is_free ? selection.group : block->owner.group;
+  if (group < 0 || at(group) >= info.layout.groups.size()) {
+    return say_why(
+        fmt::format("Block {} is free: it belongs to no group, so its bytes stand for "
+                    "nothing.",
+                    selection.block));
+  }
+  group_ = &info.layout.groups[at(group)];
+  page_ = std::clamp(page_, 0, static_cast<int>(group_->specs.size()) - 1);
+  const CacheSpec& spec = info.layout.specs[at(group_->specs[at(page_)])];
+  index_ = std::clamp(selection.row, 0, spec.rows_per_block - 1);
+  Row row;
+  row.record = spec.record;
+  row.width = spec.width;
+  row.bytes = row_of_page(spec, block->bytes, static_cast<std::int32_t>(index_));
+  row.place = fmt::format("Block {} ({}{}), {}, row {}", selection.block, group_->name,
+                          is_free ? std::string(", free: left by its last owner")
+                                  : fmt::format(" of request {}", block->owner.request),
+                          page_name(info, page_), index_);
+  if (row.bytes.empty()) {
+    return say_why(fmt::format("Block {} is shorter than this page.", selection.block));
+  }
+  set(std::move(row));
+}
+
+std::string BytesPanel::page_name(const SessionInfo& info, int page) const {
+  const CacheSpec& spec = info.layout.specs[at(group_->specs[at(page)])];
+  return fmt::format("layer {} \xc2\xb7 {}", info.config.layers[at(spec.layer)],
+                     cache_kind_name(spec.kind));
+}
+
+void BytesPanel::choose_token(Ui& ui, const StepTrace& step) {
+  const std::int64_t zero = 0, last = static_cast<std::int64_t>(rows_->tokens.size()) - 1;
+  const std::string label = token_label(step, rows_->tokens[at(index_)]);
+  ImGui::SameLine(0, px(14));
+  ImGui::AlignTextToFramePadding();
+  ImGui::TextDisabled("token");
+  ImGui::SameLine();
+  if (last == 0) return ImGui::TextUnformatted(label.c_str());
+  std::int64_t i = index_;
+  ImGui::SetNextItemWidth(px(110));
+  if (ImGui::SliderScalar("##token", ImGuiDataType_S64, &i, &zero, &last, label.c_str(),
+                          ImGuiSliderFlags_AlwaysClamp)) {
+    const std::int64_t row = rows_->tokens[at(i)];
+    ui.bench.select_token(step.request_of(row), step.metadata.positions[at(row)]);
+  }
+}
+
+void BytesPanel::choose_page(Ui& ui) {
+  const SessionInfo& info = *ui.bench.snapshot()->info;
+  const CacheSpec& spec = info.layout.specs[at(group_->specs[at(page_)])];
+  ImGui::SameLine(0, px(14));
+  ImGui::SetNextItemWidth(px(140));
+  if (ImGui::BeginCombo("##page", page_name(info, page_).c_str())) {
+    for (int i = 0; i < static_cast<int>(group_->specs.size()); ++i) {
+      if (ImGui::Selectable(page_name(info, i).c_str(), i == page_)) page_ = i;
+    }
+    ImGui::EndCombo();
+  }
+  if (ImGui::IsItemHovered()) {
+    tooltip(fmt::format("whose page: {} bytes from offset {} of the block", spec.page_bytes,
+                        spec.offset));
+  }
+  const std::int64_t zero = 0, last = spec.rows_per_block - 1;
+  std::int64_t row = index_;
+  ImGui::SameLine();
+  ImGui::SetNextItemWidth(px(110));
+  if (ImGui::SliderScalar("##row", ImGuiDataType_S64, &row, &zero, &last, "row %lld",
+                          ImGuiSliderFlags_AlwaysClamp)) {
+    Selection changed = ui.bench.selection();
+    changed.row = static_cast<std::int32_t>(row);
+    ui.bench.select(changed);
+  }
+}
+
+void BytesPanel::element_line(Ui& ui) {
+  const std::int64_t last = row_.width - 1, zero = 0;
+  std::int64_t dim = std::clamp<std::int64_t>(ui.bench.selection().dim, 0, last);
+  ImGui::SetNextItemWidth(px(120));
+  if (ImGui::SliderScalar("##dim", ImGuiDataType_S64, &dim, &zero, &last, "dim %lld",
+                          ImGuiSliderFlags_AlwaysClamp)) {
+    select_dim(ui, dim);
+  }
+  std::string text = element_words(decode_element(row_.view(), dim));
+  if (!row_.before.empty()) {
+    text += fmt::format("; before quantisation {}", format_number(row_.before[at(dim)]));
+  }
+  if (!row_.reference.empty()) {
+    const std::string reference = element_words(decode_element(row_.reference_view(), dim));
+    const ElementBytes e = bytes_of_dim(row_.record, row_.width, dim);
+    const std::int64_t length = field_of_byte(row_.record, row_.width, e.payload).length;
+    const bool other = differs(e.payload, length) || (e.scale >= 0 && differs(e.scale, 1));
+    text += other ? "; ref.sim " + reference : std::string("; ref.sim the same");
+  }
+  ImGui::SameLine();
+  ImGui::PushFont(numbers(), 0);
+  ImGui::PushTextWrapPos(0);
+  ImGui::TextUnformatted(text.c_str());
+  ImGui::PopTextWrapPos();
+  ImGui::PopFont();
+}
+
+bool BytesPanel::differs(std::int64_t first, std::int64_t length) const {
+  if (row_.reference.empty()) return false;
+  return !std::equal(row_.bytes.begin() + first, row_.bytes.begin() + first + length,
+                     row_.reference.begin() + first);
+}
+
+// A byte in hex, an element otherwise.
+void BytesPanel::draw_cell(std::int64_t i, ImVec2 min, ImVec2 max, double largest) const {
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const Theme& t = theme();
+  const RecordBytes view = row_.view();
+  const std::int64_t byte = form_ == 0 ? i : bytes_of_dim(view.record, view.width, i).payload;
+  const ByteField field = field_of_byte(view.record, view.width, byte);
+  std::string text;
+  ImU32 back = t.surface, colour = t.text;
+  if (form_ == 0) text = fmt::format("{:02x}", view.bytes[at(i)]);
+  if (field.format == ByteFormat::kPadding) {
+    colour = t.text_faint;
+  } else if (field.format == ByteFormat::kUe8m0 || field.format == ByteFormat::kFloatScale) {
+    back = t.raised;
+  } else {
+    const DecodedElement e = decode_element(view, form_ == 0 ? field.dim : i);
+    if (form_ == 1) text = format_number(e.code_value);
+    if (form_ == 2) text = format_number(e.value);
+    if (std::isnan(e.value)) {
+      back = t.nan_cell;
+    } else if (e.zero && form_ != 0) {
+      colour = t.text_faint;
+    } else if (largest > 0 && std::isfinite(e.value)) {
+      back = signed_colour(static_cast<float>(e.value / largest));
+    }
+    if (back != t.surface) colour = text_on(back);
+    if (e.saturated) list->AddRect(min, max, t.warn, 0, 0, px(1.5f));
+  }
+  const ImVec2 low{min.x + 1, min.y + 1}, high{max.x - 1, max.y - 1};
+  list->AddRectFilled(low, high, back);
+  draw_cell_text(list, low, high, colour, text);
+  const std::int64_t length = form_ == 0 ? 1 : field.length;
+  if (differs(byte, length)) list->AddRect(low, high, t.bad, 0, 0, px(2));
+}
+
+void BytesPanel::draw_cells(Ui& ui, ImVec2 size) {
+  if (!ImGui::BeginChild("##cells", size)) {
+    ImGui::EndChild();
+    return;
+  }
+  ImGui::PushFont(numbers(), 0);
+  const Theme& t = theme();
+  const std::int64_t count =
+      form_ == 0 ? static_cast<std::int64_t>(row_.bytes.size()) : std::int64_t{row_.width};
+  const float wide = ImGui::CalcTextSize(form_ == 0 ? "00" : "-1.234e-05").x + px(8);
+  const float high = ImGui::GetTextLineHeight() + px(4);
+  const float gutter = ImGui::CalcTextSize("00000").x + px(6);
+  std::int64_t line = 64;
+  while (line > 4 && gutter + wide * static_cast<float>(line) > ImGui::GetContentRegionAvail().x) {
+    line /= 2;
+  }
+  const std::int64_t dim = std::clamp<std::int64_t>(ui.bench.selection().dim, 0, row_.width - 1);
+  const ElementBytes chosen = bytes_of_dim(row_.record, row_.width, dim);
+  const std::int64_t chosen_cell = form_ == 0 ? chosen.payload : dim;
+  if (dim != shown_dim_) {
+    const float y = static_cast<float>(chosen_cell / line) * high;
+    if (y < ImGui::GetScrollY() || y + high > ImGui::GetScrollY() + ImGui::GetWindowHeight()) {
+      ImGui::SetScrollY(std::max(0.0f, y - ImGui::GetWindowHeight() / 2));
+    }
+    shown_dim_ = dim;
+  }
+  const ImVec2 origin = ImGui::GetCursorScreenPos();
+  const std::int64_t lines = (count + line - 1) / line;
+  const auto first = static_cast<std::int64_t>(std::max(0.0f, ImGui::GetScrollY() / high));
+  const auto end = std::min<std::int64_t>(
+      lines, first + static_cast<std::int64_t>(ImGui::GetWindowHeight() / high) + 2);
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const auto corner = [&](std::int64_t i) {
+    return ImVec2{origin.x + gutter + static_cast<float>(i % line) * wide,
+                  origin.y + static_cast<float>(i / line) * high};
+  };
+  for (std::int64_t y = first; y < end; ++y) {
+    const std::string offset =
+        form_ == 0 ? fmt::format("{:04x}", y * line) : std::to_string(y * line);
+    const float width = ImGui::CalcTextSize(offset.c_str()).x;
+    list->AddText({origin.x + gutter - px(6) - width, corner(y * line).y + px(2)}, t.text_faint,
+                  offset.c_str());
+    for (std::int64_t i = y * line; i < std::min(count, (y + 1) * line); ++i) {
+      const ImVec2 a = corner(i);
+      draw_cell(i, a, {a.x + wide, a.y + high}, largest_);
+    }
+  }
+  const auto mark = [&](std::int64_t i) {
+    const ImVec2 a = corner(i);
+    draw_selected(list, a, {a.x + wide, a.y + high});
+  };
+  mark(chosen_cell);
+  if (form_ == 0 && chosen.scale >= 0) mark(chosen.scale);
+  ImGui::InvisibleButton(
+      "##bytes", {gutter + wide * static_cast<float>(line), high * static_cast<float>(lines)});
+  if (ImGui::IsItemHovered()) {
+    const ImVec2 mouse = ImGui::GetMousePos();
+    const auto x = static_cast<std::int64_t>(std::floor((mouse.x - origin.x - gutter) / wide));
+    const auto y = static_cast<std::int64_t>((mouse.y - origin.y) / high);
+    const std::int64_t i = y * line + x;
+    if (x >= 0 && x < line && i >= 0 && i < count) {
+      const ImVec2 a = corner(i);
+      draw_hovered(list, a, {a.x + wide, a.y + high});
+      const std::int64_t byte = form_ == 0 ? i : bytes_of_dim(row_.record, row_.width, i).payload;
+      std::string text = field_words(row_.view(), byte);
+      if (!row_.reference.empty()) {
+        const ByteField f = field_of_byte(row_.record, row_.width, byte);
+        text += differs(f.first, f.length)
+                    ? "\nref.sim: " + field_words(row_.reference_view(), byte)
+                    : "\nref.sim has the same";
+      }
+      tooltip(text);
+      const ByteField field = field_of_byte(row_.record, row_.width, byte);
+      if (ImGui::IsItemClicked() && field.dim >= 0) {
+        shown_dim_ = form_ == 0 ? field.dim : i;
+        select_dim(ui, shown_dim_);
+      }
+    }
+  }
+  ImGui::PopFont();
+  ImGui::EndChild();
+}
+
+void BytesPanel::draw_scales(Ui& ui, ImVec2 size) {
+  scales_.begin(version_);
+  if (scales_.stale()) {
+    scales_.columns({{"dims", true, 1, "The elements that share this scale."},
+                     {"byte", true, 0.7f, "Where the scale lies in the row."},
+                     {"scale", true, 0.8f, "A power of two."},
+                     {"exact", true, 1.2f},
+                     {"largest |value|", true, 1.1f},
+                     {"saturated", true, 0.9f, "Codes at the largest magnitude there is."},
+                     {"zeros", true, 0.8f, "Elements whose code is 0."}});
+    for (const ScaleGroup& g : groups_) {
+      const auto number = [](std::int64_t n) {
+        return TableCell{format_count(n), 0, static_cast<double>(n), true};
+      };
+      TableCell saturated = number(g.saturated);
+      if (g.saturated > 0) saturated.colour = theme().warn;
+      const double scale = std::ldexp(1.0, g.exponent);
+      scales_.row({{fmt::format("{}-{}", g.first_dim, g.first_dim + g.dims - 1), 0,
+                    static_cast<double>(g.first_dim), true},
+                   number(g.byte),
+                   {fmt::format("2^{}", g.exponent), 0, static_cast<double>(g.exponent), true},
+                   {format_number(scale), 0, scale, true, format_exact(scale)},
+                   {format_number(g.largest), 0, g.largest, true, format_exact(g.largest)},
+                   saturated,
+                   number(g.zeros)},
+                  g.first_dim);
+    }
+  }
+  const std::int64_t dim = ui.bench.selection().dim;
+  std::int64_t selected = -1;
+  for (const ScaleGroup& g : groups_) {
+    if (dim >= g.first_dim && dim < g.first_dim + g.dims) selected = g.first_dim;
+  }
+  if (const auto key = scales_.draw("##scales", size, selected, false)) select_dim(ui, *key);
+}
+
+void BytesPanel::draw(Ui& ui) {
+  if (ui.bench.snapshot() == nullptr) {
+    empty_state(ui, "No session yet: its first picture has not arrived.");
+    return;
+  }
+  const StepTrace* step = ui.bench.step();
+  const OpTrace* op = ui.bench.op();
+  follow(ui, op);
+  held_ = ui.bench.shared_snapshot();
+  why_.clear();
+  const bool no_rows = op == nullptr || op->rows.empty();
+  const int source = no_rows && ui.bench.selection().block >= 0 ? 1 : source_;
+  source == 0 ? find_in_op(ui, step, op) : find_in_block(ui);
+  if (why_.empty()) {
+    const Verdict verdict = stats_.differing < 0    ? Verdict::kNotCompared
+                            : stats_.differing == 0 ? Verdict::kEqual
+                                                    : Verdict::kRounding;
+    sentence(bytes_sentence(row_.view(), stats_, row_.place), verdict);
+  }
+  int chosen = source;
+  if (segmented("##source", &chosen, kSources, 2)) {
+    ui.run(chosen == 0 ? "bytes.source=op" : "bytes.source=block");
+  }
+  if (why_.empty()) source == 0 ? choose_token(ui, *step) : choose_page(ui);
+  if (!why_.empty()) {
+    empty_state(ui, why_, help_);
+    return;
+  }
+  int form = form_;
+  if (segmented("##form", &form, kForms, 3)) {
+    ui.run(fmt::format("bytes.form={}", kForms[at(form)]));
+  }
+  ImGui::SameLine(0, px(14));
+  element_line(ui);
+  const ImVec2 space = ImGui::GetContentRegionAvail();
+  const float row = ImGui::GetTextLineHeightWithSpacing() + px(2);
+  const float table =
+      groups_.empty()
+          ? 0
+          : std::min(row * static_cast<float>(groups_.size() + 1) + px(8), space.y * 0.45f);
+  draw_cells(ui, {space.x, std::max(px(60), space.y - table - ImGui::GetStyle().ItemSpacing.y)});
+  if (table > 0) draw_scales(ui, {space.x, table});
+}
+
+}  // namespace
+
+std::unique_ptr<Panel> make_bytes_panel() { return std::make_unique<BytesPanel>(); }
+
+}  // namespace attnscope::gui

@@ -1,0 +1,499 @@
+// Error: per op what it introduced, inherited and lost to its formats, and the budget it used; the
+// results of the op under the cursor, and its worst element down to the bytes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "app/common/format.h"
+#include "app/common/views/bytes_view.h"
+#include "app/common/views/error_view.h"
+#include "app/common/views/tensor_view.h"
+#include "app/gui/data_table.h"
+#include "app/gui/theme.h"
+#include "app/gui/widgets.h"
+#include "app/panels/panels.h"
+
+namespace attnscope::gui {
+namespace {
+
+constexpr const char* kScopes[] = {"this layer", "all layers", "all steps"};
+constexpr std::array<const char*, 3> kScopeNames = {"layer", "step", "run"};
+constexpr std::array<const char*, 3> kFigureNames = {"abs", "rel", "cosine"};
+constexpr double kSmallest = 1e-12;  // left end of the log axis at most
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+ImU32 kind_colour(ErrorKind kind, Verdict verdict) {
+  switch (kind) {
+    case ErrorKind::kIntroduced:
+      return verdict_colour(verdict);
+    case ErrorKind::kInherited:
+      return theme().text_dim;
+    case ErrorKind::kQuantisation:
+      return theme().text_faint;
+  }
+  return theme().text_dim;
+}
+
+class ErrorPanel : public Panel {
+ public:
+  ErrorPanel() : Panel("error", "Error") {}
+  void register_commands(Ui& ui) override;
+  void draw(Ui& ui) override;
+
+ private:
+  // Log axis of the bars.
+  struct Axis {
+    int low = -6, high = 0;  // powers of ten
+    float unit(double value) const {
+      const double decades = std::max(1, high - low);
+      return static_cast<float>(
+          std::clamp((std::log10(std::max(value, kSmallest)) - low) / decades, 0.02, 1.0));
+    }
+  };
+
+  void refresh(const Ui& ui, const StepSummary& summary);
+  static const TapResult* shown_result(const Selection& selection, const OpTrace& op);
+  void draw_legend() const;
+  void draw_bars(Ui& ui, ImVec2 size);
+  void draw_axis(ImVec2 min, ImVec2 max) const;
+  void draw_row(const OpError& row, ImVec2 bars_min, ImVec2 bars_max, ImVec2 budget_min,
+                ImVec2 budget_max) const;
+  std::string row_name(const OpError& row) const;
+  std::string row_tip(const OpError& row) const;
+  void draw_results(Ui& ui, const OpTrace& op);
+  void draw_worst(Ui& ui, const StepTrace& step, const OpTrace& op, const TapResult& result);
+  void draw_cached(const Ui& ui, const OpTrace& op, const TapResult& result) const;
+  Result<void> show_difference(Workbench& bench, CommandRegistry& commands) const;
+
+  int scope_ = 0, figure_ = 0;
+  std::shared_ptr<const Snapshot> held_;
+  const StepSummary* summary_ = nullptr;  // rows_ are of it
+  int layer_ = -1, shown_scope_ = -1;
+  RunErrors run_;
+  std::vector<OpError> rows_;
+  Axis axis_;
+  int axis_figure_ = -1;
+  DataTable results_;
+  const OpTrace* results_op_ = nullptr;
+  Place results_place_;
+  std::uint64_t results_version_ = 0;
+};
+
+void ErrorPanel::register_commands(Ui& ui) {
+  const auto add = [&](const char* id, const char* title, const char* help, int* target,
+                       const std::array<const char*, 3>& names, const char* argument) {
+    ui.commands.add({.id = id,
+                     .title = title,
+                     .group = "View",
+                     .help = help,
+                     .shortcut = "",
+                     .argument = argument,
+                     .run = [target, names, id](std::string_view value) -> Result<void> {
+                       for (std::size_t i = 0; i < names.size(); ++i) {
+                         if (value != names[i]) continue;
+                         *target = static_cast<int>(i);
+                         return {};
+                       }
+                       return usage_error(
+                           fmt::format("{}: unknown value '{}'", id, value),
+                           fmt::format("allowed: {}, {}, {}", names[0], names[1], names[2]));
+                     },
+                     .in_menu = false});
+  };
+  add("error.scope", "Error: of ..", "Which ops the error panel shows.", &scope_, kScopeNames,
+      "layer|step|run");
+  add("error.figure", "Error: measured as ..", "Which figure its bars show.", &figure_,
+      kFigureNames, "abs|rel|cosine");
+  ui.commands.add(
+      {.id = "error.show_difference",
+       .title = "Show the difference",
+       .group = "Selection",
+       .help = "Opens the tensor panel at the worst element of the op under the cursor.",
+       .shortcut = "",
+       .argument = "",
+       .run = [this, &ui](std::string_view) { return show_difference(ui); },
+       .enabled = [&ui] { return ui.bench.op() && !ui.bench.op()->results.empty(); },
+       .why_disabled = "no tap of the op under the cursor was compared"});
+}
+
+// The selected tap's result, else the one that used most of its budget.
+const TapResult* ErrorPanel::shown_result(const Selection& selection, const OpTrace& op) {
+  if (const TapResult* chosen = op.result(selection.tap)) return chosen;
+  const TapResult* worst = nullptr;
+  for (const TapResult& result : op.results) {
+    const bool wrong = result.verdict == Verdict::kWrong;
+    if (worst == nullptr || (wrong && worst->verdict != Verdict::kWrong) ||
+        (wrong == (worst->verdict == Verdict::kWrong) && result.budget_used > worst->budget_used)) {
+      worst = &result;
+    }
+  }
+  return worst;
+}
+
+Result<void> ErrorPanel::show_difference(Workbench& bench, CommandRegistry& commands) const {
+  const OpTrace& op = *bench.op();
+  const StepTrace& step = *bench.step();
+  const TapResult* result = shown_result(bench.selection(), op);
+  Selection selection = bench.selection();
+  if (result != nullptr) {
+    selection.tap = result->tap;
+    selection.element.clear();
+  }
+  const bool is_tensor = result != nullptr && op.tap(result->tap) != nullptr;
+  if (result != nullptr && result->worst) {
+    if (is_tensor) selection.element = result->worst->index;
+    const auto axes = is_tensor ? axes_of(step, op, *op.tap(result->tap)) : std::vector<TapAxis>();
+    for (std::size_t i = 0; i < axes.size() && i < result->worst->index.size(); ++i) {
+      const std::int64_t place = result->worst->index[i];
+      if (axes[i].link == AxisLink::kHead) selection.head = static_cast<int>(place);
+      if (axes[i].link == AxisLink::kDim) selection.dim = place;
+      if (axes[i].link != AxisLink::kToken) continue;
+      const bool sampled = axes[i].name == "sampled row";
+      const std::int64_t row = sampled ? token_row_at(step, op, place) : place;
+      selection.element[i] = row;
+      if (row < 0) continue;
+      selection.request = step.request_of(row);
+      selection.position = step.metadata.positions[at(row)];
+    }
+    if (const auto cached = cached_element(op, *result)) {
+      selection.request = step.request_of(cached->token_row);
+      selection.position = step.metadata.positions[at(cached->token_row)];
+      if (cached->dim >= 0) selection.dim = cached->dim;
+    }
+  }
+  bench.select(selection);
+  const bool is_rows = result != nullptr && op.cache_rows(result->tap) != nullptr;
+  if (is_rows) return commands.run("panel.bytes");
+  if (auto ok = commands.run("tensor.view=difference"); !ok) return ok;
+  if (auto ok = commands.run("tensor.as=heat"); !ok) return ok;
+  return commands.run("panel.tensor");
+}
+
+void ErrorPanel::refresh(const Ui& ui, const StepSummary& summary) {
+  const int layer = ui.bench.cursor().layer;
+  const bool same_picture = held_ == ui.bench.shared_snapshot();
+  const bool same =
+      same_picture && summary_ == &summary && layer == layer_ && scope_ == shown_scope_;
+  if (same && figure_ == axis_figure_) return;
+  if (!same) {
+    held_ = ui.bench.shared_snapshot();
+    summary_ = &summary;
+    layer_ = layer;
+    shown_scope_ = scope_;
+    if (scope_ == 2) {
+      run_.update(*held_);
+      rows_ = run_.rows();
+    } else {
+      rows_ = op_errors(summary.results, scope_ == 0 ? layer : kAllLayers);
+    }
+  }
+  axis_figure_ = figure_;
+  double low = 1, high = kSmallest;
+  for (const OpError& row : rows_) {
+    for (const auto& kind : row.errors) {
+      const auto& value = kind[at(figure_)];
+      if (!value || !std::isfinite(*value) || *value <= kSmallest) continue;
+      low = std::min(low, *value);
+      high = std::max(high, *value);
+    }
+  }
+  axis_ = {};
+  if (high > kSmallest) {
+    axis_.low = static_cast<int>(std::floor(std::log10(low)));
+    axis_.high = std::max(axis_.low + 1, static_cast<int>(std::ceil(std::log10(high))));
+  }
+}
+
+void ErrorPanel::draw_legend() const {
+  for (int i = 0; i < kErrorKinds; ++i) {
+    const auto kind = static_cast<ErrorKind>(i);
+    if (i > 0) ImGui::SameLine(0, px(12));
+    ImGui::BeginGroup();
+    legend(kind_colour(kind, Verdict::kRounding), error_kind_name(kind));
+    ImGui::EndGroup();
+    if (ImGui::IsItemHovered()) tooltip(error_kind_help(kind));
+  }
+  ImGui::SameLine(0, px(12));
+  ImGui::TextDisabled("budget used");
+  if (ImGui::IsItemHovered()) tooltip(kBudgetHelp);
+}
+
+std::string ErrorPanel::row_name(const OpError& row) const {
+  const char* name = as_op_find(row.place.op)->name;
+  return scope_ == 1 && row.place.layer >= 0 ? fmt::format("{} {}", row.place.layer, name) : name;
+}
+
+std::string ErrorPanel::row_tip(const OpError& row) const {
+  std::string text = fmt::format("{}\n{} of {} taps: {}", format_place(row.place), row.tap,
+                                 row.taps, verdict_name(row.worst));
+  for (int i = 0; i < kErrorKinds; ++i) {
+    const auto& value = row.errors[at(i)][at(figure_)];
+    text +=
+        fmt::format("\n{} {}: {}", error_kind_name(static_cast<ErrorKind>(i)),
+                    kErrorFigureNames[at(figure_)], value ? format_error(*value) : "not measured");
+  }
+  return text + "\n" + budget_words(row.budget_used) + (scope_ == 2 ? "; worst of all steps" : "");
+}
+
+void ErrorPanel::draw_axis(ImVec2 min, ImVec2 max) const {
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const int decades = axis_.high - axis_.low;
+  const float wide = ImGui::CalcTextSize("1e-12").x + px(6);
+  const int step = std::max(
+      1, static_cast<int>(std::ceil(wide * static_cast<float>(decades) / (max.x - min.x))));
+  for (int power = axis_.low; power <= axis_.high; ++power) {
+    const float unit = static_cast<float>(power - axis_.low) / static_cast<float>(decades);
+    const float x = min.x + unit * (max.x - min.x);
+    list->AddLine({x, min.y + ImGui::GetTextLineHeight()}, {x, max.y}, theme().grid);
+    if ((power - axis_.low) % step != 0) continue;
+    const std::string label = fmt::format("1e{}", power);
+    const float width = ImGui::CalcTextSize(label.c_str()).x;
+    list->AddText({std::clamp(x - width / 2, min.x, max.x - width), min.y}, theme().text_faint,
+                  label.c_str());
+  }
+}
+
+void ErrorPanel::draw_row(const OpError& row, ImVec2 bars_min, ImVec2 bars_max, ImVec2 budget_min,
+                          ImVec2 budget_max) const {
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const Theme& t = theme();
+  const float height = (bars_max.y - bars_min.y) / kErrorKinds;
+  for (int i = 0; i < kErrorKinds; ++i) {
+    const auto& value = row.errors[at(i)][at(figure_)];
+    if (!value || *value == 0) continue;
+    const bool finite = std::isfinite(*value);
+    const float y = bars_min.y + height * static_cast<float>(i);
+    const float x = bars_min.x + (finite ? axis_.unit(*value) : 1.0f) * (bars_max.x - bars_min.x);
+    list->AddRectFilled({bars_min.x, y}, {x, y + height - px(1)},
+                        finite ? kind_colour(static_cast<ErrorKind>(i), row.worst) : t.nan_cell);
+  }
+  const ImU32 colour = verdict_colour(row.worst);
+  const auto used = static_cast<float>(std::min(row.budget_used, 1.0));
+  list->AddRectFilled(budget_min, budget_max, t.surface);
+  list->AddRectFilled(budget_min,
+                      {budget_min.x + used * (budget_max.x - budget_min.x), budget_max.y},
+                      with_alpha(colour, 0.6f));
+  const std::string text = row.worst == Verdict::kNotCompared ? "-"
+                           : row.budget_used > 9.99           ? "> 10x"
+                           : row.budget_used > 1 ? fmt::format("{:.1f}x", row.budget_used)
+                                                 : format_share(row.budget_used);
+  draw_cell_text(list, budget_min, budget_max, t.text, text);
+}
+
+void ErrorPanel::draw_bars(Ui& ui, ImVec2 size) {
+  if (!ImGui::BeginChild("##bars", size)) {
+    ImGui::EndChild();
+    return;
+  }
+  ImGui::PushFont(numbers(), 0);
+  const Theme& t = theme();
+  const float line = std::max(px(17), ImGui::GetTextLineHeight() + px(2));
+  const float width = ImGui::GetContentRegionAvail().x;
+  float name = 0;
+  for (const OpError& row : rows_) {
+    name = std::max(name, ImGui::CalcTextSize(row_name(row).c_str()).x);
+  }
+  name = std::min(name + px(24), width * 0.55f);
+  const float budget = px(58);
+  const float bars = std::max(px(40), width - name - budget - px(12));
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const ImVec2 top = ImGui::GetCursorScreenPos();
+  const float header = ImGui::GetTextLineHeight() + px(3);
+  draw_axis({top.x + name, top.y},
+            {top.x + name + bars, top.y + header + line * static_cast<float>(rows_.size())});
+  const char* word = "budget";
+  list->AddText({top.x + width - ImGui::CalcTextSize(word).x, top.y}, t.text_faint, word);
+  ImGui::Dummy({width, header});
+  ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(0, 0));
+  const Place& cursor = ui.bench.cursor();
+  ImGuiListClipper clipper;
+  clipper.Begin(static_cast<int>(rows_.size()), line);
+  while (clipper.Step()) {
+    for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i) {
+      const OpError& row = rows_[at(i)];
+      const ImVec2 a = ImGui::GetCursorScreenPos();
+      const std::string label = row_name(row);
+      const bool clicked =
+          ImGui::InvisibleButton(fmt::format("{}##{}", label, i).c_str(), {width, line});
+      const bool hovered = ImGui::IsItemHovered();
+      const bool chosen =
+          row.place.op == cursor.op && (scope_ == 2 || row.place.layer == cursor.layer);
+      if (hovered || chosen) {
+        list->AddRectFilled(a, {a.x + width, a.y + line},
+                            with_alpha(hovered ? t.accent_soft : t.accent, 0.15f));
+      }
+      list->AddText({a.x + px(2), a.y + px(1)}, verdict_colour(row.worst),
+                    verdict_glyph(row.worst));
+      list->PushClipRect(a, {a.x + name - px(4), a.y + line}, true);
+      list->AddText({a.x + px(20), a.y + px(1)}, chosen ? t.accent : t.text, label.c_str());
+      list->PopClipRect();
+      draw_row(row, {a.x + name, a.y + px(2)}, {a.x + name + bars, a.y + line - px(1)},
+               {a.x + width - budget, a.y + px(1)}, {a.x + width, a.y + line - px(1)});
+      if (hovered) tooltip(row_tip(row));
+      if (clicked) ui.bench.go_to(row.place);
+    }
+  }
+  ImGui::PopStyleVar();
+  ImGui::PopFont();
+  ImGui::EndChild();
+}
+
+void ErrorPanel::draw_results(Ui& ui, const OpTrace& op) {
+  if (results_op_ != &op || results_place_ != op.place) {
+    results_op_ = &op;
+    results_place_ = op.place;
+    ++results_version_;
+  }
+  results_.begin(results_version_);
+  if (results_.stale()) {
+    results_.columns({{"tap", false, 1.2f},
+                      {"verdict", false, 1.3f},
+                      {"max abs", true, 1, "Largest |engine - ref.sim|, introduced."},
+                      {"max rel", true, 1, "Largest |engine - ref.sim| / (|ref.sim| + 1e-6)."},
+                      {"cosine", true, 1, "1 - 2 sum(ab) / sum(a^2 + b^2) over the whole tap."},
+                      {"differ", true, 1, "Elements that are not bit equal."},
+                      {"budget", true, 0.9f, kBudgetHelp},
+                      {"class", false, 1, "Tolerance class of assets/tolerances.json."}});
+    for (std::size_t i = 0; i < op.results.size(); ++i) {
+      const TapResult& r = op.results[i];
+      const auto error = [](double v) {
+        return TableCell{format_error(v), 0, v, true, format_exact(v)};
+      };
+      const ErrorFigures f = r.introduced.value_or(ErrorFigures{});
+      const TableCell none{"-", theme().text_faint};
+      const bool has = r.introduced.has_value();
+      TableCell budget = error(r.budget_used);
+      budget.text = std::isinf(r.budget_used) ? "exact" : format_share(r.budget_used);
+      if (r.budget_used > 1) budget.colour = theme().bad;
+      results_.row(
+          {{r.tap},
+           {fmt::format("{} {}", verdict_glyph(r.verdict), verdict_name(r.verdict)),
+            verdict_colour(r.verdict)},
+           has ? error(f.max_abs) : none,
+           has ? error(f.max_rel) : none,
+           has ? error(f.cosine) : none,
+           has ? TableCell{format_count(f.differing), 0, static_cast<double>(f.differing), true}
+               : none,
+           has ? budget : none,
+           {r.tolerance}},
+          static_cast<std::int64_t>(i));
+    }
+  }
+  const TapResult* shown = shown_result(ui.bench.selection(), op);
+  const std::int64_t selected = shown == nullptr ? -1 : shown - op.results.data();
+  const float row = ImGui::GetTextLineHeightWithSpacing() + px(4);
+  const float height = row * static_cast<float>(std::min<std::size_t>(op.results.size(), 6) + 1);
+  if (const auto key = results_.draw("##results", {-1, height + px(6)}, selected, false)) {
+    const std::string& tap = op.results[at(*key)].tap;
+    if (op.tap(tap) != nullptr || op.cache_rows(tap) != nullptr) {
+      ui.run("tensor.tap=" + tap);
+    }
+  }
+}
+
+// Bytes of the worst element where it lies in a cache: the engine's and ref.sim's.
+void ErrorPanel::draw_cached(const Ui& ui, const OpTrace& op, const TapResult& result) const {
+  const auto cached = cached_element(op, result);
+  if (!cached || cached->dim < 0) return;
+  const RowsCopy& rows = *cached->rows;
+  const auto& groups = ui.bench.snapshot()->info->layout.groups;
+  const std::string group =
+      rows.group >= 0 && at(rows.group) < groups.size() ? " of " + groups[at(rows.group)].name : "";
+  field("lives in",
+        fmt::format("{}{}, dim {} of its {}", slot_text(cached->slot, rows.rows_per_block), group,
+                    cached->dim, record_name(rows.record)));
+  const auto words_of = [&](const std::vector<std::uint8_t>& bytes) {
+    const auto n = static_cast<std::size_t>(rows.row_bytes);
+    const std::span<const std::uint8_t> row(bytes.data() + at(cached->row) * n, n);
+    return element_words(decode_element({rows.record, rows.width, row}, cached->dim));
+  };
+  field("bytes", words_of(rows.bytes));
+  if (!rows.reference.empty()) field("ref.sim's", words_of(rows.reference));
+}
+
+void ErrorPanel::draw_worst(Ui& ui, const StepTrace& step, const OpTrace& op,
+                            const TapResult& result) {
+  ImGui::SeparatorText(fmt::format("{}.{}", as_op_find(op.place.op)->name, result.tap).c_str());
+  verdict_chip(result.verdict);
+  ImGui::SameLine();
+  ImGui::TextDisabled(
+      "%s", fmt::format("{} of class \"{}\"", budget_words(result.budget_used), result.tolerance)
+                .c_str());
+  if (result.worst) {
+    field("worst at", worst_text(step, result));
+    field("engine", format_exact(result.worst->value));
+    field("ref.sim", format_exact(result.worst->reference));
+    field("difference", format_error(std::fabs(result.worst->value - result.worst->reference)));
+    draw_cached(ui, op, result);
+  } else if (result.verdict == Verdict::kEqual) {
+    ImGui::TextDisabled(
+        "%s", fmt::format("all {} elements are the reference's bits", format_count(result.elements))
+                  .c_str());
+  }
+  if (result.selection && result.selection->tokens > 0) {
+    field("free run",
+          fmt::format("{} tokens selected {} other entries than ref.sim on its own history",
+                      format_count(result.selection->tokens),
+                      format_count(result.selection->entries)));
+  }
+  if (!result.note.empty()) {
+    ImGui::PushStyleColor(ImGuiCol_Text,
+                          result.verdict == Verdict::kWrong ? theme().text : theme().text_dim);
+    ImGui::TextWrapped("%s", result.note.c_str());
+    ImGui::PopStyleColor();
+  }
+  command_button(ui, "error.show_difference", "Show the difference");
+}
+
+void ErrorPanel::draw(Ui& ui) {
+  if (ui.bench.snapshot() == nullptr) {
+    empty_state(ui, "No session yet: its first picture has not arrived.");
+    return;
+  }
+  const StepSummary* summary = ui.bench.summary();
+  if (summary == nullptr) {
+    empty_state(ui, "No step has run yet, so there is nothing to compare.", "step.forward");
+    return;
+  }
+  const StepTrace* step = ui.bench.step();
+  const OpTrace* op = ui.bench.op();
+  refresh(ui, *summary);
+  sentence(error_sentence(step, *summary, op, ui.bench.cursor()), error_verdict(*summary, op));
+  int scope = scope_;
+  if (segmented("##scope", &scope, kScopes, 3)) {
+    ui.run(fmt::format("error.scope={}", kScopeNames[at(scope)]));
+  }
+  ImGui::SameLine(0, px(14));
+  int which = figure_;
+  if (segmented("##figure", &which, kErrorFigureNames.data(), kErrorFigures)) {
+    ui.run(fmt::format("error.figure={}", kFigureNames[at(which)]));
+  }
+  draw_legend();
+  if (rows_.empty()) {
+    ImGui::TextDisabled("No op of this layer has run yet in this step.");
+  } else {
+    const float line = std::max(px(17), ImGui::GetTextLineHeight() + px(2));
+    const float all = line * static_cast<float>(rows_.size() + 1) + px(8);
+    draw_bars(ui, {-1, std::min(all, std::max(px(120), ImGui::GetWindowHeight() * 0.45f))});
+  }
+  if (op == nullptr || step == nullptr) {
+    ImGui::TextDisabled("The trace of the op under the cursor is not kept.");
+    return;
+  }
+  if (op->results.empty()) {
+    ImGui::TextDisabled("%s has no compared taps.", as_op_find(op->place.op)->name);
+    return;
+  }
+  draw_results(ui, *op);
+  if (const TapResult* result = shown_result(ui.bench.selection(), *op))
+    draw_worst(ui, *step, *op, *result);
+}
+
+}  // namespace
+
+std::unique_ptr<Panel> make_error_panel() { return std::make_unique<ErrorPanel>(); }
+
+}  // namespace attnscope::gui
