@@ -107,16 +107,18 @@ void ErrorPanel::register_commands(Ui& ui) {
       "layer|step|run");
   add("error.figure", "Error: measured as ..", "Which figure its bars show.", &figure_,
       kFigureNames, "abs|rel|cosine");
-  ui.commands.add(
-      {.id = "error.show_difference",
-       .title = "Show the difference",
-       .group = "Selection",
-       .help = "Opens the tensor panel at the worst element of the op under the cursor.",
-       .shortcut = "",
-       .argument = "",
-       .run = [this, &ui](std::string_view) { return show_difference(ui); },
-       .enabled = [&ui] { return ui.bench.op() && !ui.bench.op()->results.empty(); },
-       .why_disabled = "no tap of the op under the cursor was compared"});
+  Workbench& bench = ui.bench;
+  CommandRegistry& commands = ui.commands;
+  commands.add({.id = "error.show_difference",
+                .title = "Show the difference",
+                .group = "Selection",
+                .help = "Opens the tensor panel at the worst element of the op under the cursor.",
+                .shortcut = "",
+                .argument = "",
+                .run = [this, &bench,
+                        &commands](std::string_view) { return show_difference(bench, commands); },
+                .enabled = [&bench] { return bench.op() && !bench.op()->results.empty(); },
+                .why_disabled = "no tap of the op under the cursor was compared"});
 }
 
 // The selected tap's result, else the one that used most of its budget.
