@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 
 #include "engine/session/session_checkpoint.h"
 
@@ -16,6 +17,14 @@ std::vector<std::int32_t> blocks_in_use(const BlockManager& blocks) {
     if (owners[id].request >= 0) ids.push_back(static_cast<std::int32_t>(id));
   }
   return ids;
+}
+
+// Order of cursors inside one step.
+bool before(const Cursor& a, const Cursor& b) {
+  const auto rank = [](const Cursor& c) {
+    return std::tuple(c.after_layers ? 2 : c.layer >= 0 ? 1 : 0, c.layer, c.op);
+  };
+  return rank(a) < rank(b);
 }
 
 }  // namespace
@@ -50,6 +59,7 @@ void Session::restore(const Checkpoint& c) {
   ran_any_ = false;
   current_ = {};
   history_.resize(static_cast<std::size_t>(c.step));
+  if (observer_ != nullptr) observer_->went_back(*this);
 }
 
 Result<void> Session::seek(const Cursor& target) {
@@ -63,7 +73,8 @@ Result<void> Session::seek(const Cursor& target) {
     return bad_input(fmt::format("no step {} to go to", target.step), "steps count from 0");
   }
   // Going forward needs no checkpoint unless one lies between here and there.
-  const bool ahead = target.step > cursor_.step || (target.step == cursor_.step && !in_step_);
+  const bool ahead = target.step > cursor_.step ||
+                     (target.step == cursor_.step && (!in_step_ || !before(target, cursor_)));
   if (!ahead || nearest->step > cursor_.step) restore(*nearest);
   while (cursor_.step < target.step && !finished() && !cancelled_) {
     if (auto ok = step(); !ok) return ok;
@@ -71,10 +82,7 @@ Result<void> Session::seek(const Cursor& target) {
   while (cursor_ != target && cursor_.step == target.step && !finished() && !cancelled_) {
     if (auto ok = op(); !ok) return ok;
   }
-  if (cancelled_) {
-    cancelled_ = false;
-    return {};
-  }
+  if (cancelled_) return {};
   if (cursor_ != target) {
     return bad_input(fmt::format("no op at step {}, layer index {}, op index {}", target.step,
                                  target.layer, target.op));
@@ -87,27 +95,33 @@ Result<void> Session::step_back() {
   return seek({step, -1, 0, false});
 }
 
-Result<void> Session::op_back() {
+Cursor Session::cursor_before() const {
+  Cursor c = cursor_;
+  const auto last_of = [](std::span<const as_op_id> ops) {
+    return static_cast<int>(ops.size()) - 1;
+  };
   if (!in_step_) {
-    if (cursor_.step == 0) return {};
-    // The last op of the step before: walk it, remembering where it was before it ended.
-    const std::int64_t step = cursor_.step - 1;
-    if (auto ok = seek({step, -1, 0, false}); !ok) return ok;
-    Cursor last = cursor_;
-    while (cursor_.step == step) {
-      last = cursor_;
-      if (auto ok = op(); !ok) return ok;
-    }
-    return seek(last);
+    const bool had_head = history_.back().timings.back().op == head_ops().back();
+    --c.step;
+    c.after_layers = true;
+    c.op = had_head ? static_cast<int>(head_ops().size()) : 0;
   }
-  const Cursor here = cursor_;
-  if (auto ok = seek({here.step, -1, 0, false}); !ok) return ok;
-  Cursor last = cursor_;
-  while (cursor_ != here) {
-    last = cursor_;
-    if (auto ok = op(); !ok) return ok;
+  if (c.op > 0) {
+    --c.op;
+    return c;
   }
-  return seek(last);
+  c.layer = c.after_layers ? parts_.config.num_layers() - 1 : c.layer - 1;
+  c.after_layers = false;
+  c.op = c.layer >= 0 ? last_of(layer_ops(parts_.config.type(c.layer)))
+                      : last_of(step_ops(parts_.config));
+  return c;
+}
+
+Result<void> Session::op_back() {
+  const bool at_start = cursor_ == Cursor{cursor_.step, -1, 0, false};
+  // Nothing ran yet, or the first op of this step failed.
+  if (at_start && (in_step_ || cursor_.step == 0)) return {};
+  return seek(cursor_before());
 }
 
 std::uint64_t Session::digest() const {

@@ -8,6 +8,9 @@
 namespace attnscope {
 namespace {
 
+constexpr std::array kStepOps = {AS_OP_SCHEDULE, AS_OP_BLOCK_TABLES, AS_OP_SLOT_MAPPING,
+                                 AS_OP_SWA_INDEX, AS_OP_C128_INDEX};
+
 constexpr std::array kSwaOps = {AS_OP_ATTN_NORM,
                                 AS_OP_Q_KV_A_PROJ,
                                 AS_OP_Q_KV_NORM,
@@ -370,6 +373,18 @@ class Builder {
 };
 
 }  // namespace
+
+std::span<const as_op_id> step_ops(const ModelConfig& config) {
+  const std::span<const as_op_id> all = kStepOps;
+  return has_type(config, LayerType::kC128A) ? all : all.first(all.size() - 1);
+}
+
+bool has_type(const ModelConfig& config, LayerType type) {
+  for (int i = 0; i < config.num_layers(); ++i) {
+    if (config.type(i) == type) return true;
+  }
+  return false;
+}
 
 std::span<const as_op_id> layer_ops(LayerType type) {
   switch (type) {

@@ -12,6 +12,10 @@
 
 namespace attnscope {
 
+// Ops before the layers: c128_index only where the model has C128A layers.
+std::span<const as_op_id> step_ops(const ModelConfig& config);
+bool has_type(const ModelConfig& config, LayerType type);
+
 // Ops of one layer in causal order.
 std::span<const as_op_id> layer_ops(LayerType type);
 

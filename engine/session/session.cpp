@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstring>
 #include <new>
@@ -16,16 +15,6 @@
 
 namespace attnscope {
 namespace {
-
-constexpr std::array kStepOps = {AS_OP_SCHEDULE, AS_OP_BLOCK_TABLES, AS_OP_SLOT_MAPPING,
-                                 AS_OP_SWA_INDEX, AS_OP_C128_INDEX};
-
-bool has_type(const ModelConfig& config, LayerType type) {
-  for (int i = 0; i < config.num_layers(); ++i) {
-    if (config.type(i) == type) return true;
-  }
-  return false;
-}
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -112,7 +101,8 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   if (auto ok = check_memory(memory_estimate(scenario, options.references)); !ok) return ok.error();
   s->threads_ = std::make_unique<Threads>(options.threads);
   parts.threads = s->threads_->pool.handle();
-  parts.weights = synthetic_weights(parts.config, scenario.seed, parts.threads);
+  parts.weights = std::make_shared<const Weights>(
+      synthetic_weights(parts.config, scenario.seed, parts.threads));
   parts.layout = build_cache_layout(parts.config);
 
   s->scheduler_ = Scheduler(parts.layout, scenario.limits, scenario.pool_blocks - 1);
@@ -157,7 +147,7 @@ as_op_id Session::next_op() const {
   const auto i = static_cast<std::size_t>(cursor_.op);
   if (cursor_.after_layers) return head_ops()[i];
   if (cursor_.layer >= 0) return layer_ops(parts_.config.type(cursor_.layer))[i];
-  return kStepOps[i];
+  return step_ops(parts_.config)[i];
 }
 
 Result<void> Session::begin() {
@@ -183,7 +173,9 @@ Result<void> Session::op() {
     ok = out_of_memory();
   }
   const double elapsed = seconds_since(start);
-  (history_.size() > complete ? history_.back() : current_).wall_seconds += elapsed;
+  const bool step_ended = history_.size() > complete;
+  (step_ended ? history_.back() : current_).wall_seconds += elapsed;
+  if (step_ended && observer_ != nullptr) observer_->step_done(*this);
   return ok;
 }
 
@@ -198,7 +190,7 @@ Result<void> Session::run_next() {
     const PagedSource source(parts_.layout, *slab_, metadata_, parts_.config.window);
     OpContext context;
     context.config = &parts_.config;
-    context.weights = &parts_.weights;
+    context.weights = parts_.weights.get();
     context.ropes = &parts_.ropes;
     context.positions = tensor1(metadata_.positions);
     context.request_of = tensor1(metadata_.request_of);
@@ -291,6 +283,11 @@ Result<void> Session::run_before_op(as_op_id id) {
     }
   }
   if (auto ok = run_op(id, -1, params); !ok) return ok;
+  if (id == AS_OP_SLOT_MAPPING) {
+    const std::int32_t k = parts_.config.index_topk;
+    current_.selective =
+        std::any_of(m.c4_lens.begin(), m.c4_lens.end(), [k](std::int32_t n) { return n > k; });
+  }
   if (id == AS_OP_SCHEDULE) {
     plan_tokens(metadata_, scheduler_, parts_.layout, parts_.config.window,
                 parts_.config.max_position, has_type(parts_.config, LayerType::kC4A),
@@ -313,7 +310,7 @@ void Session::embed() {
   for (std::int64_t t = 0; t < h.shape[0]; ++t) {
     std::memcpy(
         at<bf16_t>(h, t),
-        parts_.weights.embedding.data() + metadata_.tokens[static_cast<std::size_t>(t)] * hidden,
+        parts_.weights->embedding.data() + metadata_.tokens[static_cast<std::size_t>(t)] * hidden,
         static_cast<std::size_t>(hidden) * sizeof(bf16_t));
   }
 }
@@ -346,6 +343,7 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
   auto ok = verifier_->after(layer, params, lane);
   last_params_ = params;
   ran_any_ = true;
+  if (ok && observer_ != nullptr) observer_->op_done(*this);
   return ok;
 }
 
@@ -362,8 +360,7 @@ void Session::poison_new_blocks() {
 void Session::advance_cursor() {
   ++cursor_.op;
   if (cursor_.layer < 0 && !cursor_.after_layers) {
-    const bool skip_c128 = cursor_.op == 4 && metadata_.c128_slots.empty();
-    if (cursor_.op < static_cast<int>(kStepOps.size()) && !skip_c128) return;
+    if (cursor_.op < static_cast<int>(step_ops(parts_.config).size())) return;
     cursor_.op = 0;
     cursor_.layer = 0;
     return;
@@ -383,6 +380,7 @@ void Session::advance_cursor() {
 }
 
 void Session::finish_step() {
+  current_.live = metadata_.live;
   current_.sampled.assign(static_cast<std::size_t>(metadata_.num_live()), -1);
   for (std::size_t i = 0; i < metadata_.sample_rows.size(); ++i) {
     const as_tensor& tokens = frame_.get(Act::kSampled);
@@ -407,7 +405,6 @@ Result<void> Session::layer() {
     if (auto ok = op(); !ok) return ok;
   } while (!finished() && !cancelled_ && in_step_ && cursor_.layer == start.layer &&
            cursor_.after_layers == start.after_layers);
-  cancelled_ = false;
   return {};
 }
 
@@ -416,7 +413,6 @@ Result<void> Session::step() {
   do {
     if (auto ok = op(); !ok) return ok;
   } while (in_step_ && !cancelled_);
-  cancelled_ = false;
   return {};
 }
 
@@ -425,7 +421,6 @@ Result<bool> Session::run_until(const std::function<bool(const Session&)>& predi
     if (auto ok = op(); !ok) return ok.error();
     if (predicate(*this)) return true;
   }
-  cancelled_ = false;
   return false;
 }
 

@@ -18,6 +18,7 @@
 #include "engine/backend/host_ops.h"
 #include "engine/backend/registry.h"
 #include "engine/config/scenario.h"
+#include "engine/session/observer.h"
 #include "engine/session/slab.h"
 #include "engine/session/verifier.h"
 
@@ -51,10 +52,12 @@ struct StepRecord {
   std::int64_t step = 0;
   std::int64_t tokens = 0;   // computed in this step
   bool decode_only = false;  // every live request had finished its prefill
+  bool selective = false;    // some token saw more entries than the indexer may select
   double seconds = 0;        // ops alone, without references
   double wall_seconds = 0;   // with references and comparison
   std::vector<OpTiming> timings;
   std::vector<TapResult> results;
+  std::vector<std::int32_t> live;     // request id of each row
   std::vector<std::int32_t> sampled;  // by request row, -1 = none
 };
 
@@ -79,9 +82,15 @@ class Session {
   Result<void> seek(const Cursor& cursor);
   Result<void> step_back();  // to the start of the previous step, or of this one when inside it
   Result<void> op_back();
-  // Makes a running call return soon, between two ops. From any thread.
+  // Makes running calls, and the next ones until resume(), return soon, between two ops and without
+  // an error. From any thread.
   void cancel() { cancelled_ = true; }
   void resume() { cancelled_ = false; }
+  bool cancelled() const { return cancelled_; }
+
+  // Called between ops until it is replaced; nullptr = nobody. Must outlive the session or be
+  // replaced, and must not throw.
+  void set_observer(SessionObserver* observer) { observer_ = observer; }
 
   const Cursor& cursor() const { return cursor_; }
   // The op that runs next; AS_OP_COUNT when finished.
@@ -102,6 +111,7 @@ class Session {
   const BlockManager& blocks() const { return *blocks_; }
   const StepMetadata& metadata() const { return metadata_; }
   const Slab& slab() const { return *slab_; }
+  const Verifier& verifier() const { return *verifier_; }
   const LaneSelector& lanes() const { return lanes_; }
   References references() const { return verifier_->references(); }
   // True once every request has finished its prefill.
@@ -127,6 +137,8 @@ class Session {
   void finish_step();
   void embed();
   void advance_cursor();
+  // Of the op that ran last. Not at the start of step 0.
+  Cursor cursor_before() const;
   void save_checkpoint();
   void restore(const Checkpoint& checkpoint);
 
@@ -152,6 +164,7 @@ class Session {
   OpParams last_params_;
   bool ran_any_ = false;
   std::atomic<bool> cancelled_{false};
+  SessionObserver* observer_ = nullptr;
 };
 
 }  // namespace attnscope

@@ -1,65 +1,88 @@
 #include "engine/session/snapshot.h"
 
-#include <cstring>
+#include <algorithm>
+
+#include "engine/session/layer_ops.h"
+#include "engine/session/place.h"
 
 namespace attnscope {
 namespace {
 
-// Dense copy of a dense tensor.
-as_tensor copy_tensor(const as_tensor& from, std::vector<std::uint8_t>& bytes) {
-  if (from.data == nullptr) return {};
-  as_tensor to = from;
-  std::int64_t extent = 1;
-  for (std::int32_t axis = 0; axis < from.rank; ++axis) {
-    if (from.shape[axis] == 0) return {};
-    extent += (from.shape[axis] - 1) * from.stride[axis];
-  }
-  bytes.resize(static_cast<std::size_t>(extent * as_dtype_size(from.dtype)));
-  std::memcpy(bytes.data(), from.data, bytes.size());
-  to.data = bytes.data();
-  return to;
+// Element of a list ascending by step.
+template <class T>
+const T* at_step(const std::vector<std::shared_ptr<const T>>& list, std::int64_t step) {
+  const auto it =
+      std::ranges::lower_bound(list, step, {}, [](const auto& item) { return item->step; });
+  return it != list.end() && (*it)->step == step ? it->get() : nullptr;
 }
 
 }  // namespace
 
-std::shared_ptr<const Snapshot> take_snapshot(const Session& session, bool copy_taps) {
-  auto snapshot = std::make_shared<Snapshot>();
-  snapshot->cursor = session.cursor();
-  snapshot->next_op = session.next_op();
-  snapshot->finished = session.finished();
-  snapshot->lanes = session.lanes().description();
+const StepTrace* Snapshot::trace(std::int64_t step) const { return at_step(traces, step); }
+const StepSummary* Snapshot::summary(std::int64_t step) const { return at_step(steps, step); }
+
+std::vector<RequestView> request_views(const Session& session) {
   const auto groups = static_cast<int>(session.parts().layout.groups.size());
+  std::vector<RequestView> views;
   for (const Request& request : session.scheduler().requests()) {
-    RequestView view{request, {}};
+    RequestView& view = views.emplace_back(RequestView{request, {}});
     for (int g = 0; g < groups; ++g) {
       const auto table = session.blocks().table(request.id, g);
       view.tables.emplace_back(table.begin(), table.end());
     }
-    snapshot->requests.push_back(std::move(view));
   }
+  return views;
+}
+
+std::shared_ptr<const SessionInfo> session_info(const Session& session) {
+  auto info = std::make_shared<SessionInfo>();
+  const SessionParts& parts = session.parts();
+  info->config = parts.config;
+  info->layout = parts.layout;
+  info->num_blocks = session.blocks().num_blocks();
+  info->block_stride = session.slab().block_stride();
+  info->limits = session.scheduler().limits();
+  info->lanes = session.lanes().description();
+  for (int op = 0; op < AS_OP_COUNT; ++op) {
+    info->lane_of.push_back(session.lanes().lane(static_cast<as_op_id>(op)));
+  }
+  info->references = session.references();
+  for (const Request& request : session.scheduler().requests()) {
+    info->request_names.push_back(request.name);
+    info->prompt_tokens.push_back(request.prompt_tokens);
+  }
+  const auto list = [](std::span<const as_op_id> ops) {
+    return std::vector<as_op_id>(ops.begin(), ops.end());
+  };
+  for (int i = 0; i < parts.config.num_layers(); ++i) {
+    info->ops.push_back(list(layer_ops(parts.config.type(i))));
+  }
+  info->ops_before = list(step_ops(parts.config));
+  info->ops_after = list(head_ops());
+  info->drift_limit = parts.tolerances.drift_limit();
+  return info;
+}
+
+std::shared_ptr<const Snapshot> take_snapshot(const Session& session, const TraceRecorder& recorder,
+                                              std::shared_ptr<const SessionInfo> info,
+                                              std::uint64_t version) {
+  auto snapshot = std::make_shared<Snapshot>();
+  snapshot->version = version;
+  snapshot->info = std::move(info);
+  snapshot->cursor = session.cursor();
+  snapshot->next_op = session.next_op();
+  const int layer = session.cursor().layer;
+  const std::vector<int>& layers = session.parts().config.layers;
+  snapshot->next_layer = layer >= 0 ? layers[static_cast<std::size_t>(layer)] : -1;
+  snapshot->last = last_place(session);
+  snapshot->finished = session.finished();
+  snapshot->decoding = session.decoding();
+  snapshot->requests = request_views(session);
   snapshot->owners = session.blocks().owners();
   snapshot->free_blocks = session.blocks().num_free();
-  snapshot->metadata = session.metadata();
-  snapshot->results = session.current_results();
-  snapshot->history = std::make_shared<const std::vector<StepRecord>>(session.history());
-  if (!session.ran_any()) return snapshot;
-  const OpParams& params = session.last_params();
-  snapshot->last_op = params.op();
-  if (!copy_taps) return snapshot;
-  const as_op_info& info = params.info();
-  // Reserved, because tensors point into their own entry.
-  snapshot->taps.reserve(info.num_taps);
-  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
-    const as_tap_info& tap = info.taps[i];
-    if (tap.kind != AS_TAP_TENSOR || params.tensor(tap.offset).data == nullptr) continue;
-    TapCopy& copy = snapshot->taps.emplace_back();
-    copy.name = tap.name;
-    copy.axes = tap.axes;
-    copy.value = copy_tensor(params.tensor(tap.offset), copy.value_bytes);
-    if (tap.direction == AS_TAP_OUT && session.references() != References::kNone) {
-      copy.reference = copy_tensor(session.last_forced().tensor(tap.offset), copy.reference_bytes);
-    }
-  }
+  snapshot->steps = recorder.summaries();
+  snapshot->traces = recorder.traces();
+  snapshot->trace_bytes = recorder.bytes();
   return snapshot;
 }
 

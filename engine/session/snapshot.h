@@ -50,6 +50,9 @@ struct Snapshot {
   const StepSummary* summary(std::int64_t step) const;
 };
 
+// All requests by id with their tables, as they are now.
+std::vector<RequestView> request_views(const Session& session);
+
 std::shared_ptr<const SessionInfo> session_info(const Session& session);
 std::shared_ptr<const Snapshot> take_snapshot(const Session& session, const TraceRecorder& recorder,
                                               std::shared_ptr<const SessionInfo> info,

@@ -30,15 +30,19 @@ struct Place {
   friend bool operator==(const Place&, const Place&) = default;
 };
 
-// A dense copy of one tensor tap. Where its axes name T, that axis holds StepTrace::kept alone.
+// A dense copy of one tensor tap. Where its axes name T, that axis holds StepTrace::kept alone; the
+// ops after the layers have N rows instead, those of StepMetadata::sample_rows.
 struct TapCopy {
   std::string name;
   std::string axes;  // letters of the glossary: "T,H,D"
   std::string rule;  // tolerance class; empty for inputs
   bool output = false;
-  as_tensor value{};      // points into value_bytes, or, for weights, into the session's own
+  as_tensor value{};      // points into value_bytes, or into what owner holds
   as_tensor reference{};  // ref.sim's forced value, F64 or the tap's dtype; absent = not compared
   std::vector<std::uint8_t> value_bytes, reference_bytes;
+  // Keeps alive what value points to where that is not value_bytes: the weights, or an earlier op
+  // of the step whose output this input is, byte for byte.
+  std::shared_ptr<const void> owner;
 };
 
 // Cache rows an op wrote, one per kept token with a slot: logical records (payload, then scales).

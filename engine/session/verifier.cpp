@@ -135,7 +135,7 @@ void Verifier::begin_tokens(const StepMetadata& step) {
     as_tensor h = run->frame.make(Act::kHidden, AS_BF16, {step.num_tokens_in_step(), hidden});
     for (std::int64_t t = 0; t < h.shape[0]; ++t) {
       const bf16_t* row =
-          parts_.weights.embedding.data() + step.tokens[static_cast<std::size_t>(t)] * hidden;
+          parts_.weights->embedding.data() + step.tokens[static_cast<std::size_t>(t)] * hidden;
       std::transform(row, row + hidden, at<double>(h, t),
                      [](bf16_t v) { return cpu::bf16_to_float(v.bits); });
     }
@@ -261,7 +261,7 @@ Result<void> Verifier::run_free(int layer, as_op_id op, FreeRun& run) {
                              step_->c128_width);
   OpContext context;
   context.config = &parts_.config;
-  context.weights = &parts_.weights;
+  context.weights = parts_.weights.get();
   context.ropes = &parts_.ropes;
   context.positions = make_tensor(step_->positions.data(), {step_->num_tokens_in_step()});
   context.request_of = make_tensor(step_->request_of.data(), {step_->num_tokens_in_step()});

@@ -25,8 +25,8 @@ enum class References { kNone, kSim, kBoth };
 // What a session is built on; shared by its parts, outlives them.
 struct SessionParts {
   ModelConfig config;
-  Weights weights;
-  std::vector<as_rope> ropes;  // by running layer, tables set
+  std::shared_ptr<const Weights> weights;  // outlived by copies that traces hold on to
+  std::vector<as_rope> ropes;              // by running layer, tables set
   CacheLayout layout;
   Tolerances tolerances;
   const as_lane* sim = nullptr;  // references; nullptr = none

@@ -1,0 +1,19 @@
+// The attention weights of some token rows of one sparse_attention op, recomputed from its inputs.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/session/step_trace.h"
+#include "kernels/params/attention_params.h"
+#include "kernels/params/lane.h"
+
+namespace attnscope {
+
+// rows: token rows of the op. Reads only slots inside the caches, whatever the lists hold.
+AttentionCopy copy_attention(const as_sparse_attention_params& params,
+                             const std::vector<std::int32_t>& rows, const as_threads* threads);
+
+std::int64_t attention_bytes(const AttentionCopy& copy);
+
+}  // namespace attnscope

@@ -1,0 +1,124 @@
+#include "engine/session/place.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/session/layer_ops.h"
+
+namespace attnscope {
+namespace {
+
+std::string describe(const Place& place) {
+  const as_op_info* op = as_op_find(place.op);
+  const std::string name =
+      op != nullptr ? op->name : fmt::format("op {}", static_cast<int>(place.op));
+  return place.layer < 0 ? fmt::format("{} of step {}", name, place.step)
+                         : fmt::format("{} of layer {} of step {}", name, place.layer, place.step);
+}
+
+std::string names(std::span<const as_op_id> ops) {
+  std::string text;
+  for (const as_op_id op : ops)
+    text += (text.empty() ? "" : ", ") + std::string(as_op_find(op)->name);
+  return text;
+}
+
+// Index of an op among `ops`, -1 when it is not there.
+int index_of(std::span<const as_op_id> ops, as_op_id op) {
+  const auto it = std::ranges::find(ops, op);
+  return it != ops.end() ? static_cast<int>(it - ops.begin()) : -1;
+}
+
+Result<Cursor> cursor_of(const ModelConfig& config, const Place& place) {
+  Cursor cursor;
+  cursor.step = place.step;
+  if (place.layer < 0) {
+    cursor.op = index_of(step_ops(config), place.op);
+    cursor.after_layers = cursor.op < 0;
+    if (cursor.after_layers) cursor.op = index_of(head_ops(), place.op);
+    if (cursor.op >= 0) return cursor;
+    return bad_input(
+        fmt::format("there is no {}", describe(place)),
+        fmt::format("outside the layers run: {}, {}", names(step_ops(config)), names(head_ops())));
+  }
+  const auto layer = std::ranges::find(config.layers, place.layer);
+  if (layer == config.layers.end()) {
+    return bad_input(
+        fmt::format("there is no {}: layer {} does not run", describe(place), place.layer),
+        fmt::format("layers that run: {}", fmt::join(config.layers, ", ")));
+  }
+  cursor.layer = static_cast<int>(layer - config.layers.begin());
+  const LayerType type = config.type(cursor.layer);
+  cursor.op = index_of(layer_ops(type), place.op);
+  if (cursor.op >= 0) return cursor;
+  return bad_input(fmt::format("there is no {}: a {} layer has no such op", describe(place),
+                               layer_type_name(type)),
+                   fmt::format("its ops: {}", names(layer_ops(type))));
+}
+
+Error not_reached(const Session& session, const Place& place) {
+  if (session.finished() && session.cursor().step <= place.step) {
+    return bad_input(
+        fmt::format("there is no step {}", place.step),
+        fmt::format("every request is finished after {} steps", session.cursor().step));
+  }
+  return bad_input(
+      fmt::format("there is no {}: no request reaches its last known token there", describe(place)),
+      "final_norm, lm_head and sample run in steps that sample");
+}
+
+}  // namespace
+
+Place last_place(const Session& session) {
+  const StepRecord* record = &session.current();
+  if (record->timings.empty()) {
+    if (session.history().empty()) return {-1, -1, AS_OP_SCHEDULE};
+    record = &session.history().back();
+  }
+  const OpTiming& last = record->timings.back();
+  return {record->step, last.layer, last.op};
+}
+
+Result<void> go_to(Session& session, const Place& place) {
+  if (place.step < 0) return bad_input(fmt::format("there is no step {}", place.step));
+  const auto cursor = cursor_of(session.parts().config, place);
+  if (!cursor) return cursor.error();
+  if (session.ran_any() && last_place(session) == place) return {};
+  if (auto ok = session.seek(*cursor); !ok) {
+    return ok.error().code == AS_BAD_INPUT ? not_reached(session, place) : ok.error();
+  }
+  return session.cancelled() ? Result<void>() : session.op();
+}
+
+Result<void> go_to_step_end(Session& session, std::int64_t step) {
+  const Place place{step, -1, AS_OP_SCHEDULE};
+  if (step < 0) return bad_input(fmt::format("there is no step {}", step));
+  const Cursor& here = session.cursor();
+  if (session.ran_any() && here == Cursor{step + 1, -1, 0, false}) return {};
+  if (here.step != step) {
+    if (auto ok = session.seek({step, -1, 0, false}); !ok) {
+      return ok.error().code == AS_BAD_INPUT ? not_reached(session, place) : ok.error();
+    }
+  }
+  if (session.cancelled()) return {};
+  if (session.finished()) return not_reached(session, place);
+  return session.step();
+}
+
+Result<BlockBytes> read_block(const Session& session, std::int32_t block) {
+  const std::int64_t blocks = session.blocks().num_blocks();
+  if (block < 0 || block >= blocks) {
+    return bad_input(fmt::format("there is no block {}", block),
+                     fmt::format("blocks are 0 to {}", blocks - 1));
+  }
+  BlockBytes out;
+  out.block = block;
+  out.step = session.cursor().step;
+  out.owner = session.blocks().owners()[static_cast<std::size_t>(block)];
+  const std::uint8_t* bytes = session.slab().block(block);
+  out.bytes.assign(bytes, bytes + session.slab().block_stride());
+  return out;
+}
+
+}  // namespace attnscope

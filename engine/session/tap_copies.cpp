@@ -1,0 +1,254 @@
+#include "engine/session/tap_copies.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+#include "kernels/layout/records.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
+
+// Position of a letter among comma-separated axes, -1 when it is not there.
+int axis_of(std::string_view axes, std::string_view letter) {
+  for (int i = 0; !axes.empty(); ++i) {
+    const std::size_t end = std::min(axes.find(','), axes.size());
+    if (axes.substr(0, end) == letter) return i;
+    axes.remove_prefix(std::min(axes.size(), end + 1));
+  }
+  return -1;
+}
+
+// Weights are named by the model's dimensions alone; all else has tokens, requests, groups, free
+// blocks, columns or sampled rows.
+bool is_weight(const as_tap_info& tap) {
+  if (tap.direction != AS_TAP_IN) return false;
+  for (const char* letter : {"T", "R", "G", "S", "F", "C", "N"}) {
+    if (axis_of(tap.axes, letter) >= 0) return false;
+  }
+  return true;
+}
+
+// Rows of one axis, or all of them. A dense tensor in, a dense tensor out, in runs of bytes.
+struct Runs {
+  Runs(const as_tensor& tensor, std::int64_t axis, const std::vector<std::int32_t>& rows)
+      : from(static_cast<const std::uint8_t*>(tensor.data)), kept(rows) {
+    bytes = as_dtype_size(tensor.dtype);
+    for (std::int32_t a = 0; a < tensor.rank; ++a) (a < axis ? outer : bytes) *= tensor.shape[a];
+    if (axis < 0) return;
+    length = tensor.shape[axis];
+    bytes /= length;
+  }
+  std::size_t total() const { return to_size(outer * count() * bytes); }
+  std::int64_t count() const { return length < 0 ? 1 : static_cast<std::int64_t>(kept.size()); }
+  const std::uint8_t* run(std::int64_t o, std::int64_t k) const {
+    return from + (length < 0 ? 0 : (o * length + kept[to_size(k)]) * bytes);
+  }
+  template <class Visit>
+  bool each(const Visit& visit) const {
+    for (std::int64_t o = 0; o < outer; ++o) {
+      for (std::int64_t k = 0; k < count(); ++k) {
+        if (!visit(run(o, k), to_size(bytes))) return false;
+      }
+    }
+    return true;
+  }
+
+  const std::uint8_t* from;
+  const std::vector<std::int32_t>& kept;
+  std::int64_t outer = 1, length = -1, bytes = 1;
+};
+
+as_tensor kept_shape(const as_tensor& from, std::int64_t axis, std::size_t rows) {
+  as_tensor to = from;
+  if (axis >= 0) to.shape[axis] = static_cast<std::int64_t>(rows);
+  std::int64_t stride = 1;
+  for (std::int32_t a = to.rank - 1; a >= 0; --a) {
+    to.stride[a] = stride;
+    stride *= to.shape[a];
+  }
+  to.device = 0;
+  return to;
+}
+
+as_tensor copy_rows(const as_tensor& from, std::int64_t axis, const std::vector<std::int32_t>& kept,
+                    std::vector<std::uint8_t>& bytes) {
+  const Runs runs(from, axis, kept);
+  bytes.reserve(runs.total());
+  runs.each([&](const std::uint8_t* run, std::size_t n) {
+    bytes.insert(bytes.end(), run, run + n);
+    return true;
+  });
+  as_tensor to = kept_shape(from, axis, kept.size());
+  to.data = bytes.data();
+  return to;
+}
+
+// Rows that ref.sim wrote in the place of the engine: logical, row t is what token t writes.
+void copy_forced_row(const as_cache& forced, std::int32_t token, std::vector<std::uint8_t>& out) {
+  if (forced.data.dtype == AS_U8) {
+    const auto* row = at<std::uint8_t>(forced.data, token);
+    out.insert(out.end(), row, row + forced.data.shape[1]);
+    return;
+  }
+  for (std::int64_t i = 0; i < forced.data.shape[1]; ++i) {
+    const auto value = static_cast<float>(*at<double>(forced.data, token, i));
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(&value);
+    out.insert(out.end(), bytes, bytes + sizeof(value));
+  }
+}
+
+RowsCopy copy_cache_rows(const Session& session, const as_tap_info& tap, int layer,
+                         const std::vector<std::int32_t>& kept) {
+  const OpParams& params = session.last_params();
+  const as_cache& cache = params.cache(tap.offset);
+  const as_tensor& slots = params.tensor(tap.mask_offset);
+  const CacheSpec& spec = *session.parts().layout.find(layer, cache_kind(params.op(), tap.offset));
+  RowsCopy copy;
+  copy.name = tap.name;
+  copy.record = cache.record;
+  copy.width = cache.width;
+  copy.row_bytes = as_row_bytes(cache.record, cache.width);
+  copy.group = spec.group;
+  copy.rows_per_block = cache.rows_per_block;
+  const bool compared = session.references() != References::kNone;
+  const std::int64_t payload = as_payload_bytes(cache.record, cache.width);
+  const std::int64_t scales = as_scale_bytes(cache.record);
+  const std::int64_t total = cache.data.shape[0] * cache.rows_per_block;
+  for (const std::int32_t token : kept) {
+    const std::int64_t slot = *at<std::int64_t>(slots, token);
+    if (slot < 0 || slot >= total) continue;
+    copy.tokens.push_back(token);
+    copy.slots.push_back(slot);
+    const as_row_address row = as_cache_row(&cache, slot);
+    copy.bytes.insert(copy.bytes.end(), row.payload, row.payload + payload);
+    if (scales > 0) copy.bytes.insert(copy.bytes.end(), row.scales, row.scales + scales);
+    if (compared) copy_forced_row(session.last_forced().cache(tap.offset), token, copy.reference);
+  }
+  return copy;
+}
+
+}  // namespace
+
+void OutputsOfStep::add(const Session& session, const std::shared_ptr<const OpTrace>& op) {
+  const OpParams& params = session.last_params();
+  const as_op_info& info = params.info();
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.direction != AS_TAP_OUT || tap.kind != AS_TAP_TENSOR) continue;
+    const TapCopy* copy = op->tap(tap.name);
+    if (copy != nullptr) by_address_[params.tensor(tap.offset).data] = {op, copy};
+  }
+}
+
+bool OutputsOfStep::share(const as_tensor& tensor, std::int64_t t_axis,
+                          const std::vector<std::int32_t>& kept, TapCopy& copy) const {
+  const auto it = by_address_.find(tensor.data);
+  if (it == by_address_.end()) return false;
+  const std::vector<std::uint8_t>& bytes = it->second.tap->value_bytes;
+  const Runs runs(tensor, t_axis, kept);
+  if (runs.total() != bytes.size()) return false;
+  const std::uint8_t* own = bytes.data();
+  const bool same = runs.each([&](const std::uint8_t* run, std::size_t n) {
+    const bool equal = std::memcmp(run, own, n) == 0;
+    own += n;
+    return equal;
+  });
+  if (!same) return false;
+  copy.value = kept_shape(tensor, t_axis, kept.size());
+  copy.value.data = const_cast<std::uint8_t*>(bytes.data());
+  copy.owner = it->second.op;
+  return true;
+}
+
+void copy_taps(const Session& session, const std::vector<std::int32_t>& kept,
+               const OutputsOfStep& outputs, OpTrace& op) {
+  const OpParams& params = session.last_params();
+  const as_op_info& info = params.info();
+  const bool compared = session.references() != References::kNone;
+  const bool head = info.phase == AS_PHASE_AFTER;
+  op.taps.reserve(info.num_taps);
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.kind == AS_TAP_CACHE) {
+      if (tap.direction != AS_TAP_OUT) continue;
+      op.rows.push_back(copy_cache_rows(session, tap, session.cursor().layer, kept));
+      continue;
+    }
+    const as_tensor& tensor = params.tensor(tap.offset);
+    if (!present(tensor) || as_tensor_numel(&tensor) == 0) continue;
+    TapCopy copy;
+    copy.name = tap.name;
+    copy.axes = tap.axes;
+    copy.rule = tap.rule;
+    copy.output = tap.direction == AS_TAP_OUT;
+    std::int64_t axis = axis_of(tap.axes, "T");
+    if (head && axis >= 0) {
+      copy.axes[0] = 'N';
+      axis = -1;
+    }
+    if (axis >= 0 && kept.empty()) continue;
+    if (is_weight(tap)) {
+      copy.value = tensor;
+      copy.owner = session.parts().weights;
+    } else if (copy.output || !outputs.share(tensor, axis, kept, copy)) {
+      copy.value = copy_rows(tensor, axis, kept, copy.value_bytes);
+    }
+    if (copy.output && compared) {
+      copy.reference =
+          copy_rows(session.last_forced().tensor(tap.offset), axis, kept, copy.reference_bytes);
+    }
+    op.taps.push_back(std::move(copy));
+  }
+}
+
+std::int64_t row_copy_bytes(const Session& session) {
+  const ModelConfig& config = session.parts().config;
+  const StepMetadata& step = session.metadata();
+  // bf16 values beside float64 ones; fp32 ones beside float64.
+  const bool compared = session.references() != References::kNone;
+  const std::int64_t bf16 = compared ? 10 : 2, f32 = compared ? 12 : 4;
+  const std::int64_t heads = config.heads;
+  std::int64_t bytes = 0;
+  for (int i = 0; i < config.num_layers(); ++i) {
+    const LayerType type = config.type(i);
+    const std::int64_t extra = type == LayerType::kC4A     ? config.index_topk
+                               : type == LayerType::kC128A ? step.c128_width
+                                                           : 0;
+    bytes += 4 * heads * config.head_dim * bf16;       // q_raw, q, o and o rotated back
+    bytes += heads * (config.window + extra) * 2 * 4;  // logits and weights of attention
+    if (type == LayerType::kC4A) bytes += step.logits_width() * f32;
+  }
+  return bytes;
+}
+
+std::vector<std::int32_t> rows_to_keep(const StepMetadata& step, std::int64_t limit) {
+  const std::int64_t tokens = step.num_tokens_in_step();
+  std::vector<std::int64_t> given(step.live.size(), 0);
+  // Round by round, so that what short requests leave goes to the others.
+  for (std::int64_t left = std::min(limit, tokens); left > 0;) {
+    const std::int64_t before = left;
+    std::int64_t wanting = 0;
+    for (std::size_t r = 0; r < given.size(); ++r) wanting += given[r] < step.scheduled[r] ? 1 : 0;
+    if (wanting == 0) break;
+    const std::int64_t share = std::max<std::int64_t>(1, left / wanting);
+    for (std::size_t r = 0; r < given.size(); ++r) {
+      const std::int64_t more = std::min({share, left, step.scheduled[r] - given[r]});
+      given[r] += more;
+      left -= more;
+    }
+    if (left == before) break;
+  }
+  std::vector<std::int32_t> rows;
+  for (std::size_t r = 0; r < given.size(); ++r) {
+    const std::int32_t end = step.query_start[r + 1];
+    const std::int64_t at_least = step.scheduled[r] > 0 ? std::max<std::int64_t>(1, given[r]) : 0;
+    for (std::int64_t i = at_least; i > 0; --i) rows.push_back(static_cast<std::int32_t>(end - i));
+  }
+  return rows;
+}
+
+}  // namespace attnscope

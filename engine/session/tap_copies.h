@@ -1,0 +1,43 @@
+// Copies of the tensors and cache rows of the op that ran last, for its OpTrace.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "engine/session/session.h"
+#include "engine/session/step_trace.h"
+
+namespace attnscope {
+
+// Outputs copied so far in a step, by the address the engine has them at: an input that still holds
+// the same bytes is shared instead of copied.
+class OutputsOfStep {
+ public:
+  void clear() { by_address_.clear(); }
+  void add(const Session& session, const std::shared_ptr<const OpTrace>& op);
+  // Fills value and owner; false when there is nothing to share.
+  bool share(const as_tensor& tensor, std::int64_t t_axis, const std::vector<std::int32_t>& kept,
+             TapCopy& copy) const;
+
+ private:
+  struct Output {
+    std::shared_ptr<const OpTrace> op;
+    const TapCopy* tap = nullptr;
+  };
+  std::map<const void*, Output> by_address_;
+};
+
+// Fills taps and rows of `op` from the params of the op that ran last. kept: token rows.
+void copy_taps(const Session& session, const std::vector<std::int32_t>& kept,
+               const OutputsOfStep& outputs, OpTrace& op);
+
+// Bytes one token row takes in the largest copies of a whole step, references included.
+std::int64_t row_copy_bytes(const Session& session);
+
+// All token rows of the step when there are at most `limit`, else the last ones of every scheduled
+// request, `limit` split evenly.
+std::vector<std::int32_t> rows_to_keep(const StepMetadata& step, std::int64_t limit);
+
+}  // namespace attnscope

@@ -1,0 +1,367 @@
+#include "engine/session/trace_recorder.h"
+
+#include <algorithm>
+#include <new>
+#include <optional>
+
+#include "engine/session/attention_copy.h"
+#include "engine/session/place.h"
+#include "engine/session/session.h"
+#include "engine/session/snapshot.h"
+#include "engine/session/step_events.h"
+#include "engine/session/tap_copies.h"
+
+namespace attnscope {
+namespace {
+
+// Copies of one step aim at this much; long prompts keep fewer rows.
+constexpr std::int64_t kStepBytes = std::int64_t{24} << 20;
+constexpr std::int64_t kFewestRows = 8;
+constexpr int kAlwaysKept = 2;  // newest steps
+
+int severity(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kWrong:
+      return 5;
+    case Verdict::kNearTie:
+      return 4;
+    case Verdict::kQuantisation:
+      return 3;
+    case Verdict::kRounding:
+      return 2;
+    case Verdict::kEqual:
+      return 1;
+    case Verdict::kNotCompared:
+      break;
+  }
+  return 0;
+}
+
+Verdict worse(Verdict a, Verdict b) { return severity(b) > severity(a) ? b : a; }
+
+std::int64_t copy_bytes(const OpTrace& op) {
+  std::size_t bytes = 0;
+  for (const TapCopy& tap : op.taps) bytes += tap.value_bytes.size() + tap.reference_bytes.size();
+  for (const RowsCopy& rows : op.rows) bytes += rows.bytes.size() + rows.reference.size();
+  const std::int64_t attention = op.attention ? attention_bytes(*op.attention) : 0;
+  return static_cast<std::int64_t>(bytes) + attention;
+}
+
+std::vector<LayerCell> empty_cells(const ModelConfig& config) {
+  std::vector<LayerCell> cells(1 + config.layers.size());
+  for (std::size_t i = 0; i < config.layers.size(); ++i) cells[i + 1].layer = config.layers[i];
+  return cells;
+}
+
+LayerCell* cell_of(std::vector<LayerCell>& cells, int layer) {
+  const auto it = std::ranges::find(cells, layer, &LayerCell::layer);
+  return it != cells.end() ? &*it : nullptr;
+}
+
+void count_result(const TapResult& result, StepSummary& summary) {
+  LayerCell* cell = cell_of(summary.layers, result.layer);
+  if (cell == nullptr) return;
+  cell->worst = worse(cell->worst, result.verdict);
+  cell->budget_used = std::max(cell->budget_used, result.budget_used);
+  ++cell->counts[static_cast<std::size_t>(result.verdict)];
+}
+
+void time_op(const OpTiming& timing, StepSummary& summary) {
+  LayerCell* cell = cell_of(summary.layers, timing.layer);
+  if (cell != nullptr) cell->microseconds += timing.microseconds;
+}
+
+bool stays(const Event& event) {
+  return event.kind == EventKind::kBack || event.kind == EventKind::kError;
+}
+
+}  // namespace
+
+struct TraceRecorder::State {
+  // A step being recorded.
+  struct Step {
+    StepTrace trace;
+    StepSummary summary;
+    std::vector<BlockOwner> owners_before;
+    OutputsOfStep outputs;
+    bool planned = false;  // tokens are known, `kept` is chosen
+  };
+
+  explicit State(TraceOptions o) : options(o) {}
+
+  void begin(const Session& session);
+  void plan(const Session& session);
+  void record_op(const Session& session);
+  void finish(const Session& session);
+  void stash();
+  void evict();
+  void add_event(std::int64_t step, Event event);
+  bool shows_current_trace() const;
+  bool shows_current_summary() const;
+  std::int64_t bytes() const { return kept_bytes + (current ? current->trace.bytes : 0); }
+  // Memory ran out: what was recorded goes, the session does not suffer.
+  void drop() {
+    traces.clear();
+    kept_bytes = 0;
+    current.reset();
+  }
+
+  TraceOptions options;
+  std::map<std::int64_t, std::shared_ptr<const StepTrace>> traces;
+  std::map<std::int64_t, std::shared_ptr<const StepSummary>> summaries;
+  std::map<std::int64_t, std::vector<Event>> pending;  // of steps without a summary yet
+  std::optional<Step> current;
+  std::int64_t position = 0;  // step the session stands in
+  std::int64_t kept_bytes = 0;
+};
+
+void TraceRecorder::State::begin(const Session& session) {
+  stash();
+  current.emplace();
+  current->trace.step = position;
+  current->summary.step = position;
+  current->summary.layers = empty_cells(session.parts().config);
+  // What happened to this step from outside outlives its replay.
+  if (const auto old = summaries.find(position); old != summaries.end()) {
+    std::ranges::copy_if(old->second->events, std::back_inserter(current->summary.events), stays);
+  }
+  if (const auto waiting = pending.find(position); waiting != pending.end()) {
+    std::ranges::move(waiting->second, std::back_inserter(current->summary.events));
+    pending.erase(waiting);
+  }
+}
+
+// Once tokens and tables of the step are known.
+void TraceRecorder::State::plan(const Session& session) {
+  StepTrace& trace = current->trace;
+  const std::int64_t limit =
+      std::clamp(kStepBytes / std::max<std::int64_t>(1, row_copy_bytes(session)), kFewestRows,
+                 std::max(kFewestRows, options.max_rows));
+  trace.kept = rows_to_keep(session.metadata(), std::min(limit, options.max_rows));
+  trace.requests = request_views(session);
+  trace.owners = session.blocks().owners();
+  trace.free_list = session.blocks().free_list();
+  current->summary.tokens = session.metadata().num_tokens_in_step();
+  current->planned = true;
+}
+
+void TraceRecorder::State::record_op(const Session& session) {
+  position = session.cursor().step;
+  const as_op_id id = session.last_params().op();
+  const OpTiming& timing = session.current().timings.back();
+  if (!current || current->trace.step != position || id == AS_OP_SCHEDULE) begin(session);
+  StepTrace& trace = current->trace;
+  StepSummary& summary = current->summary;
+  const bool before_layers = as_op_find(id)->phase == AS_PHASE_BEFORE;
+  if (before_layers || trace.ops.empty()) trace.metadata = session.metadata();
+  if (id == AS_OP_SCHEDULE) {
+    current->owners_before = session.blocks().owners();
+  } else if (!current->planned) {
+    plan(session);
+    if (id == AS_OP_BLOCK_TABLES) {
+      add_admissions(session, summary.events);
+      add_block_changes(session, current->owners_before, trace, summary.events);
+    }
+  }
+  auto op = std::make_shared<OpTrace>();
+  op->place = {position, timing.layer, id};
+  op->lane = session.lanes().lane(id);
+  op->microseconds = timing.microseconds;
+  copy_taps(session, trace.kept, current->outputs, *op);
+  if (id == AS_OP_SPARSE_ATTENTION) {
+    op->attention = std::make_shared<const AttentionCopy>(
+        copy_attention(session.last_params().get<as_sparse_attention_params>(), trace.kept,
+                       session.parts().threads));
+  }
+  // The op's own results are the last ones.
+  const std::vector<TapResult>& results = session.current_results();
+  auto first = results.end();
+  while (first != results.begin() && std::prev(first)->op == id &&
+         std::prev(first)->layer == timing.layer) {
+    --first;
+  }
+  op->results.assign(first, results.end());
+  for (const TapResult& result : op->results) {
+    op->worst = worse(op->worst, result.verdict);
+    op->budget_used = std::max(op->budget_used, result.budget_used);
+    count_result(result, summary);
+    add_verdict(result, summary.events);
+    summary.results.push_back(result);
+  }
+  time_op(timing, summary);
+  summary.seconds = session.current().seconds;
+  summary.wall_seconds = session.current().wall_seconds;
+  summary.decode_only = session.current().decode_only;
+  summary.selective = session.current().selective;
+  trace.bytes += copy_bytes(*op);
+  std::shared_ptr<const OpTrace> done = std::move(op);
+  current->outputs.add(session, done);
+  trace.ops.push_back(std::move(done));
+  if (bytes() > options.budget_bytes) evict();
+}
+
+void TraceRecorder::State::finish(const Session& session) {
+  position = session.cursor().step;
+  const StepRecord& record = session.history().back();
+  if (!current || current->trace.step != record.step) return;  // it watched none of its ops
+  StepTrace& trace = current->trace;
+  StepSummary& summary = current->summary;
+  trace.complete = summary.complete = true;
+  trace.sampled = record.sampled;
+  summary.seconds = record.seconds;
+  summary.wall_seconds = record.wall_seconds;
+  add_samples(session, record, summary.events);
+  add_finishes(session, trace, summary.events);
+  stash();
+  evict();
+}
+
+bool TraceRecorder::State::shows_current_trace() const {
+  if (!current) return false;
+  const auto old = traces.find(current->trace.step);
+  return old == traces.end() || current->trace.complete ||
+         current->trace.ops.size() >= old->second->ops.size();
+}
+
+bool TraceRecorder::State::shows_current_summary() const {
+  if (!current) return false;
+  const auto old = summaries.find(current->summary.step);
+  return old == summaries.end() || current->summary.complete ||
+         (!old->second->complete && current->summary.results.size() >= old->second->results.size());
+}
+
+// Replays are exact: a step that is replayed in part does not hide what it was as a whole.
+void TraceRecorder::State::stash() {
+  if (!current) return;
+  if (shows_current_summary()) {
+    const std::int64_t step = current->summary.step;
+    summaries[step] = std::make_shared<const StepSummary>(std::move(current->summary));
+  }
+  if (shows_current_trace()) {
+    auto& slot = traces[current->trace.step];
+    if (slot) kept_bytes -= slot->bytes;
+    slot = std::make_shared<const StepTrace>(std::move(current->trace));
+    kept_bytes += slot->bytes;
+  }
+  current.reset();
+}
+
+void TraceRecorder::State::evict() {
+  auto it = traces.begin();
+  while (bytes() > options.budget_bytes && it != traces.end()) {
+    // The newest ones, and the one the session stands in with the one before it.
+    const auto newer = static_cast<int>(std::distance(it, traces.end())) - 1;
+    const std::int64_t step = it->first;
+    const bool here = step == position || step == position - 1;
+    const bool ahead_of_all = current && current->trace.step > traces.rbegin()->first;
+    if (newer + (ahead_of_all ? 1 : 0) < kAlwaysKept || here) {
+      ++it;
+      continue;
+    }
+    kept_bytes -= it->second->bytes;
+    it = traces.erase(it);
+  }
+}
+
+void TraceRecorder::State::add_event(std::int64_t step, Event event) {
+  const auto add = [&](std::vector<Event>& events) {
+    const bool again =
+        !events.empty() && events.back().kind == event.kind && events.back().text == event.text;
+    if (!again) events.push_back(event);
+  };
+  if (current && current->summary.step == step) add(current->summary.events);
+  if (const auto known = summaries.find(step); known != summaries.end()) {
+    auto changed = std::make_shared<StepSummary>(*known->second);
+    add(changed->events);
+    known->second = std::move(changed);
+  } else if (!current || current->summary.step != step) {
+    add(pending[step]);
+  }
+}
+
+TraceRecorder::TraceRecorder(TraceOptions options) : state_(std::make_unique<State>(options)) {}
+TraceRecorder::~TraceRecorder() = default;
+
+void TraceRecorder::op_done(const Session& session) {
+  try {
+    state_->record_op(session);
+  } catch (const std::bad_alloc&) {
+    state_->drop();
+  }
+}
+
+void TraceRecorder::step_done(const Session& session) {
+  try {
+    state_->finish(session);
+  } catch (const std::bad_alloc&) {
+    state_->drop();
+  }
+}
+
+void TraceRecorder::went_back(const Session& session) {
+  try {
+    state_->stash();
+    state_->position = session.cursor().step;
+    state_->add_event(state_->position, back_event(session));
+  } catch (const std::bad_alloc&) {
+    state_->drop();
+  }
+}
+
+void TraceRecorder::failed(const Session& session, const Error& error) {
+  try {
+    const Place last = last_place(session);
+    state_->add_event(std::max<std::int64_t>(0, last.step), error_event(last, error));
+  } catch (const std::bad_alloc&) {
+    state_->drop();
+  }
+}
+
+void TraceRecorder::adopt_history(const Session& session) {
+  for (const StepRecord& record : session.history()) {
+    StepSummary summary;
+    summary.step = record.step;
+    summary.tokens = record.tokens;
+    summary.decode_only = record.decode_only;
+    summary.selective = record.selective;
+    summary.complete = true;
+    summary.seconds = record.seconds;
+    summary.wall_seconds = record.wall_seconds;
+    summary.layers = empty_cells(session.parts().config);
+    summary.results = record.results;
+    for (const OpTiming& timing : record.timings) time_op(timing, summary);
+    for (const TapResult& result : record.results) {
+      count_result(result, summary);
+      add_verdict(result, summary.events);
+    }
+    add_samples(session, record, summary.events);
+    state_->summaries[record.step] = std::make_shared<const StepSummary>(std::move(summary));
+  }
+  state_->position = session.cursor().step;
+}
+
+std::vector<std::shared_ptr<const StepSummary>> TraceRecorder::summaries() const {
+  std::map<std::int64_t, std::shared_ptr<const StepSummary>> all = state_->summaries;
+  if (state_->shows_current_summary()) {
+    const StepSummary& now = state_->current->summary;
+    all[now.step] = std::make_shared<const StepSummary>(now);
+  }
+  std::vector<std::shared_ptr<const StepSummary>> out;
+  for (auto& [step, summary] : all) out.push_back(std::move(summary));
+  return out;
+}
+
+std::vector<std::shared_ptr<const StepTrace>> TraceRecorder::traces() const {
+  std::map<std::int64_t, std::shared_ptr<const StepTrace>> all = state_->traces;
+  if (state_->shows_current_trace()) {
+    const StepTrace& now = state_->current->trace;
+    all[now.step] = std::make_shared<const StepTrace>(now);
+  }
+  std::vector<std::shared_ptr<const StepTrace>> out;
+  for (auto& [step, trace] : all) out.push_back(std::move(trace));
+  return out;
+}
+
+std::int64_t TraceRecorder::bytes() const { return state_->bytes(); }
+
+}  // namespace attnscope
