@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "kernels/cpu/codec.h"
@@ -31,6 +32,20 @@ std::int32_t fill_slots(const as_tensor& indices, const as_tensor& lens, const a
     if (slot >= 0 && slot < total) slots[k] = slot;
   }
   return static_cast<std::int32_t>(len);
+}
+
+// A latent row as values.
+void decode_latent(const as_row_address& row, float* out) {
+  for (int block = 0; block < AS_QUANT_BLOCKS; ++block) {
+    cpu::simd::kernels().decode_e4m3(row.payload + block * AS_QUANT_BLOCK,
+                                     cpu::ue8m0_to_float(row.scales[block]), AS_QUANT_BLOCK,
+                                     out + block * AS_QUANT_BLOCK);
+  }
+  for (int i = 0; i < AS_ROPE_DIM; ++i) {
+    std::uint16_t bits;
+    std::memcpy(&bits, row.payload + AS_NOPE_DIM + 2 * i, sizeof(bits));
+    out[AS_NOPE_DIM + i] = cpu::bf16_to_float(bits);
+  }
 }
 
 class Attention {
@@ -98,8 +113,7 @@ class Attention {
       const std::int64_t slot = out_.slots[to_size(i * columns_ + c)];
       if (slot < 0) continue;
       const as_cache& cache = c < out_.window ? p_.cache : p_.extra_cache;
-      const as_row_address row = as_cache_row(&cache, slot);
-      cpu::decode_row(cache.record, AS_HEAD_DIM, row.payload, row.scales, keys + n * AS_HEAD_DIM);
+      decode_latent(as_cache_row(&cache, slot), keys + n * AS_HEAD_DIM);
       read[n++] = c - first;
     }
     if (n == 0) return;
