@@ -31,7 +31,8 @@ struct Place {
 };
 
 // A dense copy of one tensor tap. Where its axes name T, that axis holds StepTrace::kept alone; the
-// ops after the layers have N rows instead, those of StepMetadata::sample_rows.
+// ops after the layers have N rows instead, those of StepMetadata::sample_rows. Output elements
+// that the op does not write (rows without a slot, columns beyond a length) are NaN.
 struct TapCopy {
   std::string name;
   std::string axes;  // letters of the glossary: "T,H,D"

@@ -87,6 +87,27 @@ as_tensor copy_rows(const as_tensor& from, std::int64_t axis, const std::vector<
   return to;
 }
 
+// Elements that the op's mask leaves out hold whatever was there before: NaN instead. Sizes per
+// element as in `copy`; rows lie along its first axis.
+void blank_masked(const OpParams& params, const as_tap_info& tap,
+                  const std::vector<std::int32_t>& kept, const as_tensor& copy) {
+  if (tap.mask == AS_MASK_ALL) return;
+  const as_tensor& mask = params.tensor(tap.mask_offset);
+  const std::int64_t row_bytes = copy.stride[0] * as_dtype_size(copy.dtype);
+  const std::int64_t columns = copy.shape[copy.rank - 1];
+  auto* row = static_cast<std::uint8_t*>(copy.data);
+  for (const std::int32_t token : kept) {
+    std::int64_t valid = columns;
+    if (tap.mask == AS_MASK_SLOTS && *at<std::int64_t>(mask, token) < 0) valid = 0;
+    if (tap.mask == AS_MASK_LENS) {
+      valid = std::clamp<std::int64_t>(*at<std::int32_t>(mask, token), 0, columns);
+    }
+    const std::int64_t first = valid * as_dtype_size(copy.dtype);
+    std::memset(row + first, 0xFF, to_size(row_bytes - first));
+    row += row_bytes;
+  }
+}
+
 // Rows that ref.sim wrote in the place of the engine: logical, row t is what token t writes.
 void copy_forced_row(const as_cache& forced, std::int32_t token, std::vector<std::uint8_t>& out) {
   if (forced.data.dtype == AS_U8) {
@@ -196,10 +217,12 @@ void copy_taps(const Session& session, const std::vector<std::int32_t>& kept,
       copy.owner = session.parts().weights;
     } else if (copy.output || !outputs.share(tensor, axis, kept, copy)) {
       copy.value = copy_rows(tensor, axis, kept, copy.value_bytes);
+      if (copy.output) blank_masked(params, tap, kept, copy.value);
     }
     if (copy.output && compared) {
       copy.reference =
           copy_rows(session.last_forced().tensor(tap.offset), axis, kept, copy.reference_bytes);
+      blank_masked(params, tap, kept, copy.reference);
     }
     op.taps.push_back(std::move(copy));
   }

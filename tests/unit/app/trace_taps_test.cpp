@@ -77,6 +77,28 @@ std::vector<std::uint8_t> picked(const as_tensor& tensor, int t,
 
 std::vector<std::uint8_t> all_bytes(const as_tensor& tensor) { return picked(tensor, -1, {}); }
 
+// Elements that the op does not write become NaN; returns how many.
+int blank(std::vector<std::uint8_t>& bytes, const OpParams& params, const as_tap_info& tap,
+          const as_tensor& tensor, const std::vector<std::int32_t>& kept) {
+  if (tap.mask == AS_MASK_ALL) return 0;
+  const auto size = static_cast<std::size_t>(as_dtype_size(tensor.dtype));
+  const auto columns = static_cast<std::size_t>(tensor.shape[1]);
+  int count = 0;
+  for (std::size_t k = 0; k < kept.size(); ++k) {
+    for (std::size_t c = 0; c < columns; ++c) {
+      const as_tensor& mask = params.tensor(tap.mask_offset);
+      const bool written = tap.mask == AS_MASK_SLOTS
+                               ? *at<std::int64_t>(mask, kept[k]) >= 0
+                               : static_cast<std::int32_t>(c) < *at<std::int32_t>(mask, kept[k]);
+      if (written) continue;
+      ++count;
+      std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>((k * columns + c) * size), size,
+                  0xFF);
+    }
+  }
+  return count;
+}
+
 const StepTrace* newest(const std::vector<std::shared_ptr<const StepTrace>>& traces) {
   return traces.empty() ? nullptr : traces.back().get();
 }
@@ -85,7 +107,7 @@ const StepTrace* newest(const std::vector<std::shared_ptr<const StepTrace>>& tra
 TEST(TraceTaps, HoldTheKeptRowsOfEveryTensorAndTheReferences) {
   auto session = small_session(References::kSim);
   TraceRecorder recorder({std::int64_t{1} << 30, 11});
-  int ops = 0, weights = 0, shared = 0, references = 0, partial = 0;
+  int ops = 0, weights = 0, shared = 0, references = 0, partial = 0, masked = 0;
   std::set<std::string> t_inside;
   Probe probe(recorder, [&](const Session& s) {
     const auto traces = recorder.traces();
@@ -121,7 +143,12 @@ TEST(TraceTaps, HoldTheKeptRowsOfEveryTensorAndTheReferences) {
       }
       if (t > 0) t_inside.insert(copy.axes);
       EXPECT_TRUE(t < 0 || params.info().phase != AS_PHASE_AFTER);
-      EXPECT_EQ(all_bytes(copy.value), picked(tensor, t, trace.kept));
+      const auto expected = [&](const as_tensor& from) {
+        std::vector<std::uint8_t> bytes = picked(from, t, trace.kept);
+        if (copy.output) masked += blank(bytes, params, tap, from, trace.kept);
+        return bytes;
+      };
+      EXPECT_EQ(all_bytes(copy.value), expected(tensor));
       const bool is_weight = copy.value.data == tensor.data;
       if (is_weight) {
         ++weights;
@@ -138,8 +165,7 @@ TEST(TraceTaps, HoldTheKeptRowsOfEveryTensorAndTheReferences) {
       if (!copy.output) continue;
       ++references;
       EXPECT_EQ(copy.reference.data, copy.reference_bytes.data());
-      EXPECT_EQ(all_bytes(copy.reference),
-                picked(s.last_forced().tensor(tap.offset), t, trace.kept));
+      EXPECT_EQ(all_bytes(copy.reference), expected(s.last_forced().tensor(tap.offset)));
       EXPECT_EQ(copy.reference.shape[0], copy.value.shape[0]);
     }
     EXPECT_EQ(next, op.taps.size());
@@ -151,6 +177,7 @@ TEST(TraceTaps, HoldTheKeptRowsOfEveryTensorAndTheReferences) {
   EXPECT_GT(shared, 100);
   EXPECT_GT(references, 200);
   EXPECT_GT(partial, 60);
+  EXPECT_GT(masked, 100);
   EXPECT_EQ(t_inside, (std::set<std::string>{"G,T", "S,T,W"}));
 }
 
