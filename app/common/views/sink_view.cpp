@@ -101,7 +101,9 @@ SinkView sink_view(const SinkInput& input) {
 
   const OpTrace& op = *input.step.find(input.layer, AS_OP_SPARSE_ATTENTION);
   const TapCopy* lse = op.tap("lse");
-  if (const TapResult* result = op.result("lse")) view.verdict = result->verdict;
+  const TapResult* output = op.result("o");
+  view.output_wrong = output && output->verdict == Verdict::kWrong;
+  view.verdict = op.worst;
   const std::int64_t columns = attention->window + attention->extra;
   const std::int64_t* slots = attention->slots.data() + kept * columns;
   for (std::int64_t c = 0; c < columns; ++c) {
@@ -157,6 +159,9 @@ std::string sink_sentence(const SinkView& view, int head) {
   if (!view.lse_error_small) {
     text += fmt::format(" The kernel's LSE is off by up to {} from the one of its own logits.",
                         format_error(view.lse_error));
+  }
+  if (view.output_wrong) {
+    text += " The op's output is wrong: these shares are what its inputs call for.";
   }
   if (!(view.worst_sum <= SinkView::kSumTolerance)) {
     text += fmt::format(" The parts do not add up to 1: off by {}.", format_error(view.worst_sum));

@@ -42,7 +42,8 @@ struct SinkView {
   double worst_sum = 0;         // largest |sum - 1|
   double lse_error = 0;         // worst |recomputed - op's| of this token
   bool lse_error_small = true;  // within the LSE tolerance
-  Verdict verdict = Verdict::kNotCompared;
+  bool output_wrong = false;    // the op's o differs from the reference beyond tolerance
+  Verdict verdict = Verdict::kNotCompared;  // of the op
 
   bool nothing_read() const { return window_slots == 0 && entries == 0; }
   static constexpr double kSumTolerance = 1e-6;

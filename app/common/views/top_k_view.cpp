@@ -286,8 +286,11 @@ std::string top_k_sentence(const TopKView& view) {
       lost = fmt::format("; the best entry left out, {}, scores {}", format_count(worst.entry),
                          format_number(worst.score));
     }
-    return fmt::format("{} selected where {} {} wanted ({}){}: wrong.", entries_are(view.selected),
-                       format_count(wanted), wanted == 1 ? "is" : "are", view.complaint, lost);
+    // A list that is merely too short has said so already.
+    const std::string form =
+        view.complaint.ends_with("wanted") ? "" : fmt::format(" ({})", view.complaint);
+    return fmt::format("{} selected where {} {} wanted{}{}: wrong.", entries_are(view.selected),
+                       format_count(wanted), wanted == 1 ? "is" : "are", form, lost);
   }
   if (view.swapped() > 0) {
     const std::string differ =

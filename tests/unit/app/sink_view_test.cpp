@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <utility>
 
 #include "tests/unit/app/trace_builder.h"
 
@@ -125,6 +126,22 @@ TEST(SinkView, AWrongLseAndAWrongSumAreSaid) {
   const std::string text = sink_sentence(view, 0);
   EXPECT_NE(text.find("LSE is off by up to"), std::string::npos);
   EXPECT_NE(text.find("do not add up to 1"), std::string::npos);
+}
+
+TEST(SinkView, AWrongOutputIsSaidThoughTheSharesAreRight) {
+  const SessionInfo info = tiny();
+  StepTrace step = make_step(3, 40, 1);
+  add_attention(step, 1);
+  auto op = std::make_shared<OpTrace>(*step.ops.back());
+  const auto original = std::exchange(step.ops.back(), op);  // its memory backs the copy's taps
+  TapResult& output = op->results.emplace_back();
+  output.tap = "o";
+  output.verdict = Verdict::kWrong;
+  op->worst = Verdict::kWrong;
+  const SinkView view = view_of(info, step, 1);
+  EXPECT_EQ(view.verdict, Verdict::kWrong);
+  EXPECT_TRUE(view.lse_error_small);
+  EXPECT_NE(sink_sentence(view, 0).find("The op's output is wrong"), std::string::npos);
 }
 
 TEST(SinkLayer, IsTheNearestWhoseAttentionRan) {
