@@ -68,6 +68,45 @@ class PoolManager final : public BlockManager {
   std::int64_t num_blocks() const override { return static_cast<std::int64_t>(owners_.size()); }
   std::int64_t num_free() const override { return free_.size(); }
   const std::vector<BlockOwner>& owners() const override { return owners_; }
+
+  bool restore(const std::vector<RequestTables>& tables,
+               const std::vector<std::int32_t>& free_list) override {
+    const std::int64_t pool = num_blocks();
+    std::vector<BlockOwner> owners(owners_.size());
+    std::vector<bool> seen(owners_.size(), false);
+    std::int64_t known = AS_NULL_BLOCK + 1;
+    const auto take = [&](std::int32_t id) {
+      if (id <= AS_NULL_BLOCK || id >= pool || seen[static_cast<std::size_t>(id)]) return false;
+      seen[static_cast<std::size_t>(id)] = true;
+      ++known;
+      return true;
+    };
+    std::unordered_map<std::int32_t, std::vector<Table>> by_request;
+    for (const RequestTables& r : tables) {
+      const bool fresh = by_request.emplace(r.request, r.tables).second;
+      if (!fresh || r.request < 0 || r.tables.size() != groups_.size()) return false;
+      for (std::size_t g = 0; g < r.tables.size(); ++g) {
+        for (std::size_t i = 0; i < r.tables[g].size(); ++i) {
+          const std::int32_t id = r.tables[g][i];
+          if (id == AS_NULL_BLOCK) continue;
+          if (!take(id)) return false;
+          owners[static_cast<std::size_t>(id)] = {r.request, static_cast<std::int32_t>(g),
+                                                  static_cast<std::int32_t>(i)};
+        }
+      }
+    }
+    FreeList free(pool, static_cast<std::int32_t>(pool));
+    for (const std::int32_t id : free_list) {
+      if (!take(id)) return false;
+      free.push_back(id);
+    }
+    if (known != pool) return false;
+    tables_ = std::move(by_request);
+    owners_ = std::move(owners);
+    free_ = std::move(free);
+    return true;
+  }
+
   std::unique_ptr<BlockManager> clone() const override {
     return std::make_unique<PoolManager>(*this);
   }

@@ -25,6 +25,12 @@ struct BlockOwner {
   std::int32_t index = -1;  // entry of the table
 };
 
+// All tables of one request, by group.
+struct RequestTables {
+  std::int32_t request = -1;
+  std::vector<std::vector<std::int32_t>> tables;
+};
+
 class BlockManager {
  public:
   virtual ~BlockManager() = default;
@@ -42,6 +48,11 @@ class BlockManager {
   virtual std::int64_t num_blocks() const = 0;              // null block included
   virtual std::int64_t num_free() const = 0;
   virtual const std::vector<BlockOwner>& owners() const = 0;  // by block id
+
+  // Replaces tables and free list by those of an earlier manager of the same pool. False, with
+  // nothing changed, unless every id but the null block is in one of them exactly once.
+  virtual bool restore(const std::vector<RequestTables>& tables,
+                       const std::vector<std::int32_t>& free_list) = 0;
 
   // A deep copy, for checkpoints.
   virtual std::unique_ptr<BlockManager> clone() const = 0;

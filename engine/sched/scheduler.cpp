@@ -80,4 +80,13 @@ std::vector<std::int32_t> Scheduler::advance(const std::vector<std::int32_t>& li
   return finished;
 }
 
+void Scheduler::restore(std::vector<Request> requests, const std::vector<std::int32_t>& live) {
+  requests_ = std::move(requests);
+  running_.clear();
+  waiting_.clear();
+  for (const std::int32_t id : live) {
+    (request(id).state == RequestState::kRunning ? running_ : waiting_).push_back(id);
+  }
+}
+
 }  // namespace attnscope

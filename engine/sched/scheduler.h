@@ -63,6 +63,9 @@ class Scheduler {
                                     const std::vector<std::int32_t>& scheduled,
                                     const std::vector<std::int32_t>& sampled);
 
+  // Replaces the requests by those of an earlier scheduler: live in the order live() gave.
+  void restore(std::vector<Request> requests, const std::vector<std::int32_t>& live);
+
   const SchedulerLimits& limits() const { return limits_; }
   std::int64_t usable_blocks() const { return usable_blocks_; }
 

@@ -57,7 +57,12 @@ std::size_t Shadow::index(const CacheSpec& spec) const {
 
 void Shadow::record(const CacheSpec& spec, const as_cache& paged, std::int64_t slot,
                     std::int64_t row, std::int64_t step) {
-  const as_row_address from = as_cache_row(&paged, slot);
+  restore_row(spec, row, as_cache_row(&paged, slot), step);
+  slot_rows_[index(spec)][static_cast<std::size_t>(slot)] = row;
+}
+
+void Shadow::restore_row(const CacheSpec& spec, std::int64_t row, const as_row_address& from,
+                         std::int64_t step) {
   as_cache own = rows_.cache(spec);
   const as_row_address to = as_cache_row(&own, row);
   std::memcpy(to.payload, from.payload,
@@ -65,7 +70,6 @@ void Shadow::record(const CacheSpec& spec, const as_cache& paged, std::int64_t s
   if (from.scales != nullptr) {
     std::memcpy(to.scales, from.scales, static_cast<std::size_t>(as_scale_bytes(spec.record)));
   }
-  slot_rows_[index(spec)][static_cast<std::size_t>(slot)] = row;
   steps_[index(spec)][static_cast<std::size_t>(row)] = static_cast<std::int32_t>(step);
 }
 

@@ -11,6 +11,7 @@
 #include "engine/cache/block_manager.h"
 #include "engine/metadata/logical.h"
 #include "engine/session/cache_source.h"
+#include "kernels/layout/records.h"
 
 namespace attnscope {
 
@@ -42,6 +43,9 @@ class Shadow {
   // Derives the row of every slot in use from block owners and lengths; other slots hold none.
   void rebuild_slots(const BlockManager& blocks, const std::vector<Request>& requests,
                      const AddressSpace& space);
+  // Puts back a row that was recorded before: its record and the step that wrote it.
+  void restore_row(const CacheSpec& spec, std::int64_t row, const as_row_address& from,
+                   std::int64_t step);
   // Logical row a slot was last written for, -1 = never written.
   std::int64_t row_of(const CacheSpec& spec, std::int64_t slot) const;
   std::int64_t slots(const CacheSpec& spec) const {

@@ -120,6 +120,7 @@ class Session {
   std::uint64_t digest() const;
 
  private:
+  friend class SessionFile;  // session_file.cpp
   struct Checkpoint;
   struct Threads;
   Session();

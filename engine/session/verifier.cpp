@@ -142,6 +142,11 @@ void Verifier::begin_tokens(const StepMetadata& step) {
   }
 }
 
+const History* Verifier::free_history(bool exact) const {
+  const auto& run = exact ? free_exact_ : free_sim_;
+  return run ? &run->history : nullptr;
+}
+
 TapResult Verifier::blank(int layer, const OpParams& params, const char* tap,
                           const as_tensor& tensor, const std::string& lane) const {
   TapResult result;

@@ -56,6 +56,10 @@ class Verifier {
   // Results of this step so far, in causal order.
   const std::vector<TapResult>& results() const { return results_; }
   const Shadow& shadow() const { return shadow_; }
+  Shadow& shadow() { return shadow_; }
+  const AddressSpace& space() const { return space_; }
+  // Rows of the free-running ref.sim or ref.exact; nullptr when it does not run.
+  const History* free_history(bool exact) const;
   References references() const { return references_; }
   // Forced ref.sim outputs of the last op (same taps as the engine's params).
   const OpParams& forced() const { return forced_->params(); }

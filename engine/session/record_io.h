@@ -1,0 +1,15 @@
+// StepRecords as bytes.
+#pragma once
+
+#include <vector>
+
+#include "engine/session/byte_stream.h"
+#include "engine/session/session.h"
+
+namespace attnscope {
+
+void write_records(ByteWriter& out, const std::vector<StepRecord>& records);
+// Values out of range make the reader fail.
+std::vector<StepRecord> read_records(ByteReader& in);
+
+}  // namespace attnscope
