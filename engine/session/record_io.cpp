@@ -3,7 +3,8 @@
 namespace attnscope {
 namespace {
 
-constexpr std::size_t kSmallestItem = 8;  // bytes that any item of a list takes at least
+// Bytes that one of them takes at least: bounds what a list can claim to hold.
+constexpr std::size_t kSmallestRecord = 66, kSmallestResult = 84, kSmallestTiming = 16;
 
 template <class T>
 void write_optional(ByteWriter& out, const std::optional<T>& v) {
@@ -103,7 +104,7 @@ void write_records(ByteWriter& out, const std::vector<StepRecord>& records) {
 }
 
 std::vector<StepRecord> read_records(ByteReader& in) {
-  std::vector<StepRecord> records(in.count(kSmallestItem));
+  std::vector<StepRecord> records(in.count(kSmallestRecord));
   for (StepRecord& r : records) {
     r.step = in.value<std::int64_t>();
     r.tokens = in.value<std::int64_t>();
@@ -111,13 +112,13 @@ std::vector<StepRecord> read_records(ByteReader& in) {
     r.selective = in.value<std::uint8_t>() != 0;
     r.seconds = in.value<double>();
     r.wall_seconds = in.value<double>();
-    r.timings.resize(in.count(kSmallestItem));
+    r.timings.resize(in.count(kSmallestTiming));
     for (OpTiming& t : r.timings) {
       t.op = read_enum<as_op_id>(in, AS_OP_COUNT);
       t.layer = in.value<std::int32_t>();
       t.microseconds = in.value<double>();
     }
-    r.results.resize(in.count(kSmallestItem));
+    r.results.resize(in.count(kSmallestResult));
     for (TapResult& result : r.results) result = read_result(in);
     r.live = in.list<std::int32_t>();
     r.sampled = in.list<std::int32_t>();

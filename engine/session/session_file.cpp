@@ -97,6 +97,21 @@ std::uint8_t* history_row(const as_cache& cache, std::int64_t row) {
   return static_cast<std::uint8_t*>(cache.data.data) + to_size(row) * history_row_bytes(cache);
 }
 
+// Whether these are the records of the steps before `step`.
+bool follow_each_other(const std::vector<StepRecord>& history, std::int64_t step,
+                       std::size_t requests) {
+  if (static_cast<std::int64_t>(history.size()) != step) return false;
+  std::int64_t expected = 0;
+  for (const StepRecord& r : history) {
+    if (r.step != expected++ || r.timings.empty() || r.sampled.size() != r.live.size())
+      return false;
+    for (const std::int32_t id : r.live) {
+      if (id < 0 || static_cast<std::size_t>(id) >= requests) return false;
+    }
+  }
+  return true;
+}
+
 Error damaged(const std::string& path, const std::string& what) {
   return bad_input(fmt::format("{}: {}", path, what),
                    "a kept session is only a shortcut: the steps can be run again");
@@ -473,7 +488,9 @@ Result<void> SessionFile::load(Session& s, const std::string& path, const std::s
   }
   Picture now = read_state(in, s);
   read_blocks(in, s, now, nullptr);
-  std::vector<Picture> before(in.count(sizeof(std::int64_t)));
+  const auto kept = in.value<std::uint64_t>();
+  if (kept > kCheckpoints) in.fail();
+  std::vector<Picture> before(in.ok() ? static_cast<std::size_t>(kept) : 0);
   for (Picture& picture : before) {
     picture = read_state(in, s);
     read_blocks(in, s, picture, &now);
@@ -487,7 +504,7 @@ Result<void> SessionFile::load(Session& s, const std::string& path, const std::s
   read_rows(in, s, now, visited, rows);
   for (const Picture& picture : before) read_rows(in, s, picture, visited, rows);
   std::vector<StepRecord> history = read_records(in);
-  if (!in.at_end() || static_cast<std::int64_t>(history.size()) != now.step) {
+  if (!in.at_end() || !follow_each_other(history, now.step, s.scheduler_.requests().size())) {
     return damaged(path, "its parts do not fit together");
   }
   std::vector<std::unique_ptr<Session::Checkpoint>> checkpoints;
