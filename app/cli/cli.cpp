@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -18,6 +19,10 @@ using Action = std::function<Result<as_status>()>;
 const CLI::Validator kNotEmpty(
     [](std::string& text) { return text.empty() ? std::string("names no file") : std::string(); },
     "FILE");
+
+References parse_references(const std::string& name) {
+  return name == "none" ? References::kNone : name == "sim" ? References::kSim : References::kBoth;
+}
 
 void add_run(CLI::App& app, Action& action) {
   auto* run =
@@ -59,10 +64,53 @@ void add_run(CLI::App& app, Action& action) {
       if (steps_option->count() > 0) c.options.steps = *steps;
       if (decode_option->count() > 0) c.options.decode_steps = *decode_steps;
       if (!lanes->empty()) c.options.session.lanes = *lanes;
-      c.options.session.references = *references == "none"  ? References::kNone
-                                     : *references == "sim" ? References::kSim
-                                                            : References::kBoth;
+      c.options.session.references = parse_references(*references);
       return run_command(c);
+    };
+  });
+}
+
+// "1600x1000".
+const CLI::Validator kSize(
+    [](std::string& text) {
+      int width = 0, height = 0, end = 0;
+      const bool good = std::sscanf(text.c_str(), "%5dx%5d%n", &width, &height, &end) == 2 &&
+                        static_cast<std::size_t>(end) == text.size() && width >= 64 &&
+                        height >= 64 && width <= 8192 && height <= 8192;
+      return good ? std::string() : "is no WIDTHxHEIGHT from 64x64 to 8192x8192";
+    },
+    "WxH");
+
+void add_gui(CLI::App& app, Action& action) {
+  auto* gui = app.add_subcommand("gui", "Open the desktop app (also without any command)");
+  auto command = std::make_shared<GuiCommand>();
+  auto references = std::make_shared<std::string>("both");
+  auto size = std::make_shared<std::string>();
+  gui->add_option("scenario", command->scenario, "File, or a name from assets/scenarios");
+  gui->add_option("--references", *references, "none, sim or both")
+      ->check(CLI::IsMember({"none", "sim", "both"}));
+  gui->add_option("--layout", command->layout, "step, cache, selection or error");
+  gui->add_option("--at", command->at, "Where to go: STEP/LAYER/OP, layer - for none");
+  gui->add_option("--do", command->commands, "Commands to run: ID or ID=VALUE, comma separated")
+      ->delimiter(',');
+  auto* shot = gui->add_option("--screenshot", command->screenshot,
+                               "Write one picture, with or without a display, and end")
+                   ->check(kNotEmpty);
+  gui->add_option("--report", command->report, "With --screenshot: write the run's report, JSON")
+      ->needs(shot)
+      ->check(kNotEmpty);
+  gui->add_option("--tour-screenshots", command->tour,
+                  "Write pictures of every layout, size and theme into this folder, and end")
+      ->excludes(shot)
+      ->check(kNotEmpty);
+  gui->add_option("--size", *size, "Of window or picture, such as 1600x1000")->check(kSize);
+  gui->add_option("--threads", command->threads, "Threads, 0 = all")->check(CLI::Range(0, 4096));
+  gui->callback([=, &action] {
+    action = [=] {
+      GuiCommand c = *command;
+      c.references = parse_references(*references);
+      if (!size->empty()) std::sscanf(size->c_str(), "%5dx%5d", &c.width, &c.height);
+      return gui_command(c);
     };
   });
 }
@@ -107,6 +155,7 @@ int run_cli(const std::vector<std::string>& arguments) {
   app.footer(
       "Exit codes: 0 ok, 1 mismatch, 2 usage, 3 bad input, 4 missing environment, 5 internal");
   Action action;
+  add_gui(app, action);
   add_run(app, action);
   add_ops(app, action);
   add_model(app, action);
@@ -114,6 +163,10 @@ int run_cli(const std::vector<std::string>& arguments) {
   try {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
     if (!reversed.empty()) reversed.pop_back();
+    // Without a command it is the app that is wanted.
+    const std::string first = reversed.empty() ? "" : reversed.back();
+    const bool option = first.rfind("--", 0) == 0 && first != "--help" && first != "--version";
+    if (first.empty() || option) reversed.emplace_back("gui");
     try {
       app.parse(reversed);
     } catch (const CLI::ParseError& e) {

@@ -18,6 +18,17 @@ struct RunCommand {
 };
 Result<as_status> run_command(const RunCommand& command);
 
+struct GuiCommand {
+  std::string scenario = "default";
+  References references = References::kBoth;
+  std::string layout, at, screenshot, tour, report;
+  std::vector<std::string> commands;
+  int width = 0, height = 0;  // 0 = as it was last
+  int threads = 0;
+};
+// AS_NO_ENVIRONMENT in a build without the desktop app.
+Result<as_status> gui_command(const GuiCommand& command);
+
 Result<as_status> ops_command(bool json);
 
 struct DescribeCommand {

@@ -69,11 +69,7 @@ class Offscreen final : public Platform {
     glGenFramebuffers(1, &frame_);
     glBindFramebuffer(GL_FRAMEBUFFER, frame_);
     glFramebufferRenderbuffer(GL_FRAMEBUFFER, GL_COLOR_ATTACHMENT0, GL_RENDERBUFFER, colour_);
-    if (glCheckFramebufferStatus(GL_FRAMEBUFFER) != GL_FRAMEBUFFER_COMPLETE) {
-      return Error{AS_NO_ENVIRONMENT,
-                   fmt::format("no frame buffer of {}x{} pixels", width_, height_),
-                   "ask for a smaller --size"};
-    }
+    if (auto ok = check_frame(); !ok) return ok;
     if (!ImGui_ImplOpenGL3_Init("#version 330 core")) {
       return Error{AS_NO_ENVIRONMENT, "the renderer does not start on this OpenGL", kAdvice};
     }
@@ -120,10 +116,23 @@ class Offscreen final : public Platform {
     close();
     return open();
   }
+  Result<void> resize(int width, int height) override {
+    width_ = width;
+    height_ = height;
+    glBindRenderbuffer(GL_RENDERBUFFER, colour_);
+    glRenderbufferStorage(GL_RENDERBUFFER, GL_RGBA8, width_, height_);
+    return check_frame();
+  }
   float content_scale() const override { return 1; }
   std::string description() const override { return description_ + ", off screen"; }
 
  private:
+  Result<void> check_frame() const {
+    if (glCheckFramebufferStatus(GL_FRAMEBUFFER) == GL_FRAMEBUFFER_COMPLETE) return {};
+    return Error{AS_NO_ENVIRONMENT, fmt::format("no frame buffer of {}x{} pixels", width_, height_),
+                 "ask for a smaller --size"};
+  }
+
   void close() {
     if (started_) ImGui_ImplOpenGL3_Shutdown();
     started_ = false;

@@ -32,6 +32,7 @@ class Platform {
   virtual void wake() = 0;
   // Makes context and renderer anew, after the driver lost them. The window stays.
   virtual Result<void> recreate() = 0;
+  virtual Result<void> resize(int width, int height) = 0;
   virtual float content_scale() const = 0;
   virtual std::string description() const = 0;  // "OpenGL 4.5, llvmpipe"
   // Called with files dropped on the window.

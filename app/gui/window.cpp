@@ -82,6 +82,11 @@ class Window final : public Platform {
     return create();
   }
 
+  Result<void> resize(int width, int height) override {
+    glfwSetWindowSize(window_, width, height);
+    return {};
+  }
+
   float content_scale() const override {
     float x = 1, y = 1;
     glfwGetWindowContentScale(window_, &x, &y);

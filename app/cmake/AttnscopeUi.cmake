@@ -1,0 +1,109 @@
+# The desktop app's libraries: Dear ImGui (docking), ImPlot and, for tests, imgui_test_engine, from
+# the sources of the PyPI package imgui-bundle; GLFW, OpenGL and EGL from the system.
+#
+# Sets ATTNSCOPE_HAS_GUI. Targets:
+#   attnscope::ui_headers         what app/gui and app/panels compile against
+#   attnscope::ui_stack           the libraries, for the program
+#   attnscope::ui_stack_testable  the same with the hooks of the test engine, and the test engine
+#   attnscope::ui_test_headers    headers of the test engine
+set(ATTNSCOPE_GUI AUTO CACHE STRING "Desktop app: AUTO, ON or OFF")
+set_property(CACHE ATTNSCOPE_GUI PROPERTY STRINGS AUTO ON OFF)
+if(ATTNSCOPE_DEPS AND EXISTS "${ATTNSCOPE_DEPS}/imgui-bundle")
+  set(attnscope_ui_default "${ATTNSCOPE_DEPS}/imgui-bundle")
+else()
+  set(attnscope_ui_default "${CMAKE_SOURCE_DIR}/build/deps/imgui-bundle")
+endif()
+set(ATTNSCOPE_UI_SOURCES "${attnscope_ui_default}" CACHE PATH
+  "Folder external/ of imgui-bundle's source distribution")
+
+set(ATTNSCOPE_HAS_GUI FALSE)
+if(ATTNSCOPE_GUI STREQUAL "OFF")
+  message(STATUS "GUI: no (ATTNSCOPE_GUI is OFF)")
+  return()
+endif()
+
+set(attnscope_ui_imgui "${ATTNSCOPE_UI_SOURCES}/imgui/imgui")
+set(attnscope_ui_implot "${ATTNSCOPE_UI_SOURCES}/implot/implot")
+set(attnscope_ui_te
+  "${ATTNSCOPE_UI_SOURCES}/imgui_test_engine/imgui_test_engine/imgui_test_engine")
+set(attnscope_ui_missing "")
+if(NOT EXISTS "${attnscope_ui_imgui}/imgui.cpp" OR NOT EXISTS "${attnscope_ui_implot}/implot.cpp")
+  set(attnscope_ui_missing "no sources of imgui-bundle in ${ATTNSCOPE_UI_SOURCES}")
+endif()
+find_package(glfw3 3.3 QUIET)
+if(NOT TARGET glfw)
+  attnscope_import(glfw GLFW/glfw3.h glfw glfw3)
+endif()
+if(NOT TARGET glfw AND NOT attnscope_ui_missing)
+  set(attnscope_ui_missing "no GLFW: install libglfw3-dev")
+endif()
+set(OpenGL_GL_PREFERENCE GLVND)
+find_package(OpenGL QUIET COMPONENTS OpenGL EGL)
+if(NOT TARGET OpenGL::OpenGL AND NOT attnscope_ui_missing)
+  set(attnscope_ui_missing "no OpenGL: install libgl-dev")
+endif()
+if(NOT TARGET OpenGL::EGL AND NOT attnscope_ui_missing)
+  set(attnscope_ui_missing "no EGL: install libegl-dev")
+endif()
+if(attnscope_ui_missing)
+  if(ATTNSCOPE_GUI STREQUAL "ON")
+    message(FATAL_ERROR "Not all dependencies were found.\n"
+      "  attnscope: missing GUI libraries: ${attnscope_ui_missing}, or set ATTNSCOPE_GUI=OFF")
+  endif()
+  message(STATUS "GUI: no (${attnscope_ui_missing})")
+  return()
+endif()
+set(ATTNSCOPE_HAS_GUI TRUE)
+file(STRINGS "${attnscope_ui_imgui}/imgui.h" attnscope_ui_version
+     REGEX "^#define IMGUI_VERSION +\"")
+string(REGEX MATCH "[0-9][0-9.]*" attnscope_ui_version "${attnscope_ui_version}")
+message(STATUS "GUI: yes (imgui ${attnscope_ui_version}, GLFW ${glfw3_VERSION})")
+
+add_library(attnscope_ui_headers INTERFACE)
+add_library(attnscope::ui_headers ALIAS attnscope_ui_headers)
+target_include_directories(attnscope_ui_headers SYSTEM INTERFACE "${attnscope_ui_imgui}"
+  "${attnscope_ui_imgui}/backends" "${attnscope_ui_implot}" "${ATTNSCOPE_UI_SOURCES}/hello_imgui")
+target_include_directories(attnscope_ui_headers INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_definitions(attnscope_ui_headers INTERFACE
+  IMGUI_USER_CONFIG="app/gui/imgui_config.h" GLFW_INCLUDE_NONE)
+target_link_libraries(attnscope_ui_headers INTERFACE glfw OpenGL::OpenGL OpenGL::EGL)
+
+set(attnscope_ui_files
+  "${attnscope_ui_imgui}/imgui.cpp" "${attnscope_ui_imgui}/imgui_draw.cpp"
+  "${attnscope_ui_imgui}/imgui_tables.cpp" "${attnscope_ui_imgui}/imgui_widgets.cpp"
+  "${attnscope_ui_imgui}/imgui_demo.cpp" "${attnscope_ui_imgui}/imgui_stacklayout.cpp"
+  "${attnscope_ui_imgui}/backends/imgui_impl_opengl3.cpp"
+  "${attnscope_ui_imgui}/backends/imgui_impl_glfw.cpp"
+  "${attnscope_ui_implot}/implot.cpp" "${attnscope_ui_implot}/implot_items.cpp")
+
+# Others' code: without our warnings, with our sanitizers.
+function(attnscope_ui_library name)
+  add_library(${name} STATIC ${ARGN})
+  target_link_libraries(${name} PUBLIC attnscope::ui_headers)
+  target_compile_options(${name} PRIVATE -w)
+  # implot makes every plot for every number type it is told of; fewer types compile faster. The
+  # demo windows are not part of the app.
+  target_compile_definitions(${name} PRIVATE IMGUI_DISABLE_DEMO_WINDOWS
+    "IMPLOT_CUSTOM_NUMERIC_TYPES=(float)(double)(int)")
+  if(ATTNSCOPE_SANITIZE)
+    target_compile_options(${name} PRIVATE -fsanitize=${ATTNSCOPE_SANITIZE}
+      -fno-omit-frame-pointer)
+  endif()
+endfunction()
+
+attnscope_ui_library(ui_stack ${attnscope_ui_files})
+add_library(attnscope::ui_stack ALIAS ui_stack)
+
+if(ATTNSCOPE_TESTS)
+  file(GLOB attnscope_te_files "${attnscope_ui_te}/*.cpp")
+  list(FILTER attnscope_te_files EXCLUDE REGEX "python_gil")
+  attnscope_ui_library(ui_stack_testable ${attnscope_ui_files} ${attnscope_te_files})
+  add_library(attnscope::ui_stack_testable ALIAS ui_stack_testable)
+  add_library(attnscope_ui_test_headers INTERFACE)
+  add_library(attnscope::ui_test_headers ALIAS attnscope_ui_test_headers)
+  target_include_directories(attnscope_ui_test_headers SYSTEM INTERFACE "${attnscope_ui_te}")
+  target_compile_definitions(attnscope_ui_test_headers INTERFACE
+    IMGUI_ENABLE_TEST_ENGINE IMGUI_TEST_ENGINE_ENABLE_COROUTINE_STDTHREAD_IMPL=1
+    IMGUI_TEST_ENGINE_ENABLE_STD_FUNCTION=1 IMGUI_TEST_ENGINE_ENABLE_CAPTURE=0)
+  target_link_libraries(ui_stack_testable PUBLIC attnscope_ui_test_headers)
+endif()

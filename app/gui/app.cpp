@@ -1,0 +1,58 @@
+#include <imgui.h>
+#include <implot.h>
+
+#include "app/gui/gui.h"
+#include "app/gui/theme.h"
+
+namespace attnscope::gui {
+
+App::App(const Options& options, const GuiParts& parts) {
+  if (!options.state_folder.empty() && options.keep_settings) {
+    LoadedSettings loaded = load_settings(options.state_folder + "/settings.json");
+    settings_ = std::move(loaded.settings);
+    problems_ = std::move(loaded.problems);
+  }
+  IMGUI_CHECKVERSION();
+  ImGui::CreateContext();
+  ImPlot::CreateContext();
+  ImGuiIO& io = ImGui::GetIO();
+  io.IniFilename = nullptr;
+  io.LogFilename = nullptr;
+  io.ConfigFlags |= ImGuiConfigFlags_DockingEnable;
+  io.ConfigDockingWithShift = false;
+  io.ConfigWindowsMoveFromTitleBarOnly = true;
+  io.ConfigErrorRecoveryEnableAssert = false;
+  for (std::string& problem : load_fonts().problems) problems_.push_back(std::move(problem));
+
+  Workbench::Options bench;
+  const std::string cache =
+      options.cache_folder.empty() ? options.state_folder : options.cache_folder;
+  if (!cache.empty()) bench.cache_folder = cache + "/sessions";
+  bench.trace_budget_mb = settings_.trace_budget_mb;
+  bench.threads = options.threads;
+  bench.on_change = options.on_change;
+  bench_ = std::make_unique<Workbench>(std::move(bench));
+  ShellOptions shell;
+  if (options.keep_settings) shell.state_folder = options.state_folder;
+  shell_ = std::make_unique<Shell>(Ui{*bench_, commands_, settings_}, parts.panels(),
+                                   make_overlays(), shell);
+  for (const std::string& problem : problems_) bench_->say(Message::Kind::kWarning, problem);
+}
+
+App::~App() {
+  shell_.reset();
+  bench_.reset();
+  ImPlot::DestroyContext();
+  ImGui::DestroyContext();
+}
+
+bool App::frame() {
+  const bool changed = bench_->poll();
+  shell_->before_frame();
+  ImGui::NewFrame();
+  shell_->frame();
+  ImGui::Render();
+  return changed;
+}
+
+}  // namespace attnscope::gui

@@ -1,0 +1,260 @@
+#include "app/gui/gui.h"
+
+#include <fmt/format.h>
+#include <imgui.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "app/common/format.h"
+#include "app/common/report.h"
+#include "app/common/wiring.h"
+#include "app/gui/layouts.h"
+#include "engine/config/json_file.h"
+
+namespace attnscope::gui {
+namespace {
+
+constexpr int kWidth = 1600, kHeight = 1000;
+constexpr double kActiveSeconds = 0.5;  // frames go on this long after an event: hover delays
+constexpr double kBusyWait = 0.1;       // between frames while the session computes
+constexpr double kTypingWait = 0.4;     // the caret blinks
+
+double now_seconds() {
+  using Clock = std::chrono::steady_clock;
+  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+
+// Opens scenario and layout, goes to the place, runs the commands.
+Result<void> prepare(App& app, const GuiOptions& options, bool wait) {
+  Workbench& bench = app.bench();
+  auto scenario = load_scenario(options.scenario);
+  if (!scenario) return scenario.error();
+  RunSetup setup;
+  setup.scenario = std::move(*scenario);
+  setup.references = options.references;
+  bench.open(std::move(setup), true);
+  if (!options.layout.empty()) {
+    if (find_layout(options.layout) == nullptr) {
+      std::string names;
+      for (const Layout& layout : layouts()) {
+        names += fmt::format("{}{}", names.empty() ? "" : ", ", layout.id);
+      }
+      return usage_error(fmt::format("--layout {}: unknown", options.layout), "layouts: " + names);
+    }
+    if (auto ok = app.commands().run("layout." + options.layout); !ok) return ok;
+  }
+  if (!wait && options.at.empty() && options.commands.empty()) return {};
+  bench.wait_idle();
+  if (!options.at.empty()) {
+    if (auto ok = app.commands().run("cursor.goto=" + options.at); !ok) return ok;
+    bench.wait_idle();
+  }
+  for (const std::string& command : options.commands) {
+    if (auto ok = app.commands().run(command); !ok) return ok;
+    bench.wait_idle();
+  }
+  return {};
+}
+
+Result<void> write_report(const Workbench& bench, const std::string& path) {
+  const Snapshot* now = bench.snapshot();
+  if (now == nullptr) return {};
+  RunOptions options;
+  options.session.lanes = bench.setup().lanes;
+  options.session.references = bench.setup().references;
+  RunResult result;
+  result.lanes = now->info->lanes;
+  std::vector<TapResult> all;
+  for (const auto& step : now->steps) {
+    if (!step->complete) continue;
+    StepRecord record;
+    record.step = step->step;
+    record.tokens = step->tokens;
+    record.decode_only = step->decode_only;
+    record.seconds = step->seconds;
+    record.wall_seconds = step->wall_seconds;
+    record.results = step->results;
+    result.decode_steps += step->decode_only ? 1 : 0;
+    result.engine_seconds += step->seconds;
+    result.wall_seconds += step->wall_seconds;
+    all.insert(all.end(), step->results.begin(), step->results.end());
+    result.steps.push_back(std::move(record));
+  }
+  result.summary = summarise(all, now->info->drift_limit);
+  options.steps = static_cast<std::int64_t>(result.steps.size());
+  const nlohmann::json report = make_report(bench.setup().scenario, options, result,
+                                            run_key(bench.setup().scenario, options));
+  return write_text_file(path, report.dump(1) + "\n");
+}
+
+// One picture (or all of the tour), then the end.
+Result<as_status> run_once(const GuiOptions& options, const GuiParts& parts,
+                           const std::string& state) {
+  App::Options app_options;
+  app_options.state_folder = state;
+  app_options.keep_settings = false;
+  app_options.threads = options.threads;
+  App app(app_options, parts);
+  app.settings().tour_seen = true;
+  app.settings().animations = false;
+  for (const std::string& problem : app.problems()) fmt::print(stderr, "attnscope: {}\n", problem);
+  auto platform = make_offscreen(options.width > 0 ? options.width : kWidth,
+                                 options.height > 0 ? options.height : kHeight);
+  if (!platform) return platform.error();
+  app.shell().set_graphics((*platform)->description());
+  if (auto ok = prepare(app, options, true); !ok) return ok.error();
+  if (!options.tour.empty()) {
+    if (auto ok = write_tour(app, **platform, options.tour); !ok) return ok.error();
+    fmt::print("pictures: {}\n", std::filesystem::absolute(options.tour).string());
+    return AS_OK;
+  }
+  auto picture = settled_picture(app, **platform);
+  if (!picture) return picture.error();
+  for (const Message& message : app.bench().messages()) {
+    if (message.kind == Message::Kind::kError) {
+      fmt::print(stderr, "attnscope: {}\n", message.text);
+    }
+  }
+  if (auto ok = write_png(*picture, options.screenshot); !ok) return ok.error();
+  fmt::print("picture: {}\n", std::filesystem::absolute(options.screenshot).string());
+  if (!options.report.empty()) {
+    if (auto ok = write_report(app.bench(), options.report); !ok) return ok.error();
+    fmt::print("report:  {}\n", std::filesystem::absolute(options.report).string());
+  }
+  return AS_OK;
+}
+
+class Loop {
+ public:
+  Loop(App& app, Platform& platform) : app_(app), platform_(platform) {}
+
+  Result<void> run(const std::function<void()>& first_picture) {
+    active_until_ = now_seconds() + kActiveSeconds;
+    bool seen = false;
+    while (!app_.shell().wants_close()) {
+      if (!platform_.begin_frame(wait())) break;
+      if (platform_.had_event()) active_until_ = now_seconds() + kActiveSeconds;
+      if (app_.frame()) active_until_ = now_seconds() + kActiveSeconds;
+      if (auto ok = show(); !ok) return ok;
+      if (!seen && app_.bench().snapshot() != nullptr) {
+        seen = true;
+        first_picture();
+      }
+    }
+    app_.shell().save();
+    return {};
+  }
+
+ private:
+  double wait() const {
+    if (now_seconds() < active_until_ || app_.shell().animating()) return 0;
+    if (app_.bench().busy()) return kBusyWait;
+    return ImGui::GetIO().WantTextInput ? kTypingWait : -1;
+  }
+
+  Result<void> show() {
+    auto drawn = platform_.render();
+    if (!drawn || app_.shell().take_reset_graphics()) {
+      if (!drawn) {
+        fmt::print(stderr, "attnscope: {}; starting it anew\n", drawn.error().message);
+        app_.bench().say(Message::Kind::kWarning, drawn.error().message + "; it was made anew");
+      }
+      if (auto ok = platform_.recreate(); !ok) return ok;
+      app_.shell().set_graphics(platform_.description());
+      active_until_ = now_seconds() + kActiveSeconds;
+      return {};
+    }
+    if (const std::string file = app_.shell().take_screenshot(); !file.empty()) {
+      auto written = write_png(platform_.read_pixels(), file);
+      app_.bench().say(written ? Message::Kind::kInfo : Message::Kind::kError,
+                       written ? "Picture written to " + file : written.error().text());
+    }
+    return {};
+  }
+
+  App& app_;
+  Platform& platform_;
+  double active_until_ = 0;
+};
+
+Result<as_status> run_window(const GuiOptions& options, const GuiParts& parts,
+                             const std::string& state) {
+  App::Options app_options;
+  app_options.state_folder = state;
+  app_options.threads = options.threads;
+  // The session's thread wakes the window; the window comes after the session and ends before it.
+  std::atomic<Platform*> awake{nullptr};
+  app_options.on_change = [&] {
+    if (Platform* platform = awake.load()) platform->wake();
+  };
+  App app(app_options, parts);
+  for (const std::string& problem : app.problems()) fmt::print(stderr, "attnscope: {}\n", problem);
+  const Settings& settings = app.settings();
+  auto platform =
+      make_window("attnscope", options.width > 0 ? options.width : settings.window_width,
+                  options.height > 0 ? options.height : settings.window_height);
+  if (!platform) return platform.error();
+  awake = platform->get();
+  app.shell().set_content_scale((*platform)->content_scale());
+  app.shell().set_graphics((*platform)->description());
+  (*platform)->on_drop = [&](const std::vector<std::string>& files) {
+    for (const std::string& file : files) app.shell().ui().run("scenario.open=" + file);
+  };
+  Result<void> prepared = prepare(app, options, false);
+  if (!prepared) {
+    // The window opens all the same: another scenario can be chosen there.
+    fmt::print(stderr, "attnscope: {}\n", prepared.error().text());
+    app.bench().say(Message::Kind::kError, prepared.error().text());
+  }
+  const double start = now_seconds();
+  Result<void> ran = Loop(app, **platform).run([&] {
+    app.bench().say(Message::Kind::kInfo, fmt::format("First picture {} after the window opened.",
+                                                      format_us((now_seconds() - start) * 1e6)));
+  });
+  awake = nullptr;
+  platform->reset();
+  if (!ran) return ran.error();
+  return AS_OK;
+}
+
+}  // namespace
+
+Result<Image> settled_picture(App& app, Platform& platform) {
+  app.bench().wait_idle();
+  // Docking, tables and wrapped texts need some frames to find their sizes.
+  for (int i = 0, quiet = 0; i < 40 && quiet < 6; ++i) {
+    platform.begin_frame(0);
+    const bool changed = app.frame();
+    if (auto ok = platform.render(); !ok) return ok.error();
+    if (app.bench().busy()) app.bench().wait_idle();
+    quiet = changed || app.shell().animating() ? 0 : quiet + 1;
+  }
+  return platform.read_pixels();
+}
+
+Result<as_status> run_gui(const GuiOptions& options, const GuiParts& parts) {
+  std::string state;
+  if (auto folder = state_folder()) {
+    state = *folder;
+  } else {
+    fmt::print(stderr, "attnscope: {}; settings will not be kept\n", folder.error().text());
+  }
+  if (!options.tour.empty() || !options.screenshot.empty()) return run_once(options, parts, state);
+  if (!has_display()) {
+    if (state.empty()) {
+      return Error{AS_NO_ENVIRONMENT, "no display, and no folder to put a picture into",
+                   "set DISPLAY, or use --screenshot FILE"};
+    }
+    fmt::print("no display (DISPLAY is not set): drawing off screen\n");
+    GuiOptions once = options;
+    once.screenshot = state + "/attnscope.png";
+    once.report = state + "/attnscope.json";
+    return run_once(once, parts, state);
+  }
+  return run_window(options, parts, state);
+}
+
+}  // namespace attnscope::gui
