@@ -75,6 +75,11 @@ struct HeatMap::Impl {
   void axes(const HeatMapData& data, ImDrawList* list, ImVec2 origin, ImVec2 min, ImVec2 max,
             std::int64_t row, std::int64_t column) const;
   void bar(ImDrawList* list, ImVec2 min, ImVec2 max) const;
+  // Of a value on the scale: whole numbers in full.
+  std::string scale_text(double value) const {
+    const bool whole = scan.stats().whole && std::fabs(value) < 1e9;
+    return whole ? fmt::format("{:.0f}", value) : format_number(value);
+  }
   void frame(const HeatMapData& data, ImDrawList* list, ImVec2 min, ImVec2 max, std::int64_t row,
              std::int64_t column, bool hover) const;
   void tip(const HeatMapData& data, std::int64_t row, std::int64_t column) const;
@@ -128,7 +133,8 @@ void HeatMap::Impl::fit_view(const HeatMapData& data) {
 
 // [min] ▁▂▇▃▁ [max] [Fit] [±]
 void HeatMap::Impl::controls(const HeatMapData& data, float width) {
-  double min = range.min(), max = range.max();
+  double min = range.min() + 0.0, max = range.max();  // + 0.0: no "-0"
+  const char* format = scan.stats().whole ? "%.0f" : "%.4g";
   const double span = std::max(scan.stats().max - scan.stats().min, 1e-12);
   const float speed = static_cast<float>(span / 300);
   const float field = px(78), gap = ImGui::GetStyle().ItemSpacing.x;
@@ -138,7 +144,7 @@ void HeatMap::Impl::controls(const HeatMapData& data, float width) {
   ImGui::PushFont(numbers(), 0);
   ImGui::SetNextItemWidth(field);
   changed |=
-      ImGui::DragScalar("##min", ImGuiDataType_Double, &min, speed, nullptr, nullptr, "%.4g");
+      ImGui::DragScalar("##min", ImGuiDataType_Double, &min, speed, nullptr, nullptr, format);
   const bool min_changed = changed;
   ImGui::PopFont();
   if (ImGui::IsItemHovered()) tooltip("lower end of the colours: drag, or Ctrl+click to type");
@@ -150,7 +156,7 @@ void HeatMap::Impl::controls(const HeatMapData& data, float width) {
   ImGui::PushFont(numbers(), 0);
   ImGui::SetNextItemWidth(field);
   changed |=
-      ImGui::DragScalar("##max", ImGuiDataType_Double, &max, speed, nullptr, nullptr, "%.4g");
+      ImGui::DragScalar("##max", ImGuiDataType_Double, &max, speed, nullptr, nullptr, format);
   ImGui::PopFont();
   if (ImGui::IsItemHovered()) tooltip("upper end of the colours: drag, or Ctrl+click to type");
   if (changed && std::isfinite(min) && std::isfinite(max)) {
@@ -396,7 +402,7 @@ void HeatMap::Impl::bar(ImDrawList* list, ImVec2 min, ImVec2 max) const {
     const float unit = labels == 1 ? 1 : static_cast<float>(i) / static_cast<float>(labels - 1);
     const double value = range.min() + unit * (range.max() - range.min());
     const float y = std::clamp(max.y - unit * height - line / 2, min.y - px(1), max.y - line);
-    list->AddText({end.x + px(4), y}, theme().text_dim, format_number(value).c_str());
+    list->AddText({end.x + px(4), y}, theme().text_dim, scale_text(value).c_str());
   }
   ImGui::PopFont();
 }

@@ -324,13 +324,13 @@ void BytesPanel::draw_cell(std::int64_t i, ImVec2 min, ImVec2 max, double larges
       back = signed_colour(static_cast<float>(e.value / largest));
     }
     if (back != t.surface) colour = text_on(back);
-    if (e.saturated) list->AddRect(min, max, t.warn, 0, 0, px(1.5f));
+    if (e.saturated) list->AddRect(min, max, t.warn, 0, px(1.5f));
   }
   const ImVec2 low{min.x + 1, min.y + 1}, high{max.x - 1, max.y - 1};
   list->AddRectFilled(low, high, back);
   draw_cell_text(list, low, high, colour, text);
   const std::int64_t length = form_ == 0 ? 1 : field.length;
-  if (differs(byte, length)) list->AddRect(low, high, t.bad, 0, 0, px(2));
+  if (differs(byte, length)) list->AddRect(low, high, t.bad, 0, px(2));
 }
 
 void BytesPanel::draw_cells(Ui& ui, ImVec2 size) {

@@ -63,6 +63,7 @@ class ErrorPanel : public Panel {
                 ImVec2 budget_max) const;
   std::string row_name(const OpError& row) const;
   std::string row_tip(const OpError& row) const;
+  void fill_results(const OpTrace& op);
   void draw_results(Ui& ui, const OpTrace& op);
   void draw_worst(Ui& ui, const StepTrace& step, const OpTrace& op, const TapResult& result);
   void draw_cached(const Ui& ui, const OpTrace& op, const TapResult& result) const;
@@ -79,6 +80,7 @@ class ErrorPanel : public Panel {
   DataTable results_;
   const OpTrace* results_op_ = nullptr;
   Place results_place_;
+  bool narrow_ = false;
   std::uint64_t results_version_ = 0;
 };
 
@@ -243,18 +245,17 @@ std::string ErrorPanel::row_tip(const OpError& row) const {
 void ErrorPanel::draw_axis(ImVec2 min, ImVec2 max) const {
   ImDrawList* list = ImGui::GetWindowDrawList();
   const int decades = axis_.high - axis_.low;
-  const float wide = ImGui::CalcTextSize("1e-12").x + px(6);
-  const int step = std::max(
-      1, static_cast<int>(std::ceil(wide * static_cast<float>(decades) / (max.x - min.x))));
+  float free = min.x;  // where the next label may start
   for (int power = axis_.low; power <= axis_.high; ++power) {
     const float unit = static_cast<float>(power - axis_.low) / static_cast<float>(decades);
     const float x = min.x + unit * (max.x - min.x);
     list->AddLine({x, min.y + ImGui::GetTextLineHeight()}, {x, max.y}, theme().grid);
-    if ((power - axis_.low) % step != 0) continue;
     const std::string label = fmt::format("1e{}", power);
     const float width = ImGui::CalcTextSize(label.c_str()).x;
-    list->AddText({std::clamp(x - width / 2, min.x, max.x - width), min.y}, theme().text_faint,
-                  label.c_str());
+    const float left = std::clamp(x - width / 2, min.x, max.x - width);
+    if (left < free) continue;
+    free = left + width + px(8);
+    list->AddText({left, min.y}, theme().text_faint, label.c_str());
   }
 }
 
@@ -343,47 +344,62 @@ void ErrorPanel::draw_bars(Ui& ui, ImVec2 size) {
   ImGui::EndChild();
 }
 
+// The narrow table leaves to the lines below it what does not fit.
+void ErrorPanel::fill_results(const OpTrace& op) {
+  std::vector<TableColumn> columns = {
+      {"tap", false, 1.3f},
+      {"", false, narrow_ ? 0.35f : 1.3f, "Verdict."},
+      {"max abs", true, 1, "Largest |engine - ref.sim|, introduced."},
+      {"max rel", true, 1, "Largest |engine - ref.sim| / (|ref.sim| + 1e-6)."},
+      {"cosine", true, 1, "1 - 2 sum(ab) / sum(a^2 + b^2) over the whole tap."},
+      {"differ", true, 0.9f, "Elements that are not bit equal."},
+      {"budget", true, 0.9f, kBudgetHelp},
+      {"class", false, 1, "Tolerance class of assets/tolerances.json."}};
+  const auto leave_out = [&](auto& cells) {
+    if (!narrow_) return;
+    cells.erase(cells.begin() + 7);
+    cells.erase(cells.begin() + 3, cells.begin() + 5);
+  };
+  leave_out(columns);
+  results_.columns(std::move(columns));
+  const TableCell none{"-", theme().text_faint};
+  const auto error = [](double v) {
+    return TableCell{format_error(v), 0, v, true, format_exact(v)};
+  };
+  for (std::size_t i = 0; i < op.results.size(); ++i) {
+    const TapResult& r = op.results[i];
+    const ErrorFigures f = r.introduced.value_or(ErrorFigures{});
+    const bool has = r.introduced.has_value();
+    TableCell budget = error(r.budget_used);
+    budget.text = std::isinf(r.budget_used) ? "exact" : format_share(r.budget_used);
+    if (r.budget_used > 1) budget.colour = theme().bad;
+    const std::string word = narrow_ ? "" : fmt::format(" {}", verdict_name(r.verdict));
+    std::vector<TableCell> cells = {
+        {r.tap},
+        {verdict_glyph(r.verdict) + word, verdict_colour(r.verdict), 0, false,
+         verdict_name(r.verdict)},
+        has ? error(f.max_abs) : none,
+        has ? error(f.max_rel) : none,
+        has ? error(f.cosine) : none,
+        has ? TableCell{format_count(f.differing), 0, static_cast<double>(f.differing), true}
+            : none,
+        has ? budget : none,
+        {r.tolerance}};
+    leave_out(cells);
+    results_.row(std::move(cells), static_cast<std::int64_t>(i));
+  }
+}
+
 void ErrorPanel::draw_results(Ui& ui, const OpTrace& op) {
-  if (results_op_ != &op || results_place_ != op.place) {
+  const bool narrow = ImGui::GetContentRegionAvail().x < px(540);
+  if (results_op_ != &op || results_place_ != op.place || narrow != narrow_) {
     results_op_ = &op;
     results_place_ = op.place;
+    narrow_ = narrow;
     ++results_version_;
   }
   results_.begin(results_version_);
-  if (results_.stale()) {
-    results_.columns({{"tap", false, 1.2f},
-                      {"verdict", false, 1.3f},
-                      {"max abs", true, 1, "Largest |engine - ref.sim|, introduced."},
-                      {"max rel", true, 1, "Largest |engine - ref.sim| / (|ref.sim| + 1e-6)."},
-                      {"cosine", true, 1, "1 - 2 sum(ab) / sum(a^2 + b^2) over the whole tap."},
-                      {"differ", true, 1, "Elements that are not bit equal."},
-                      {"budget", true, 0.9f, kBudgetHelp},
-                      {"class", false, 1, "Tolerance class of assets/tolerances.json."}});
-    for (std::size_t i = 0; i < op.results.size(); ++i) {
-      const TapResult& r = op.results[i];
-      const auto error = [](double v) {
-        return TableCell{format_error(v), 0, v, true, format_exact(v)};
-      };
-      const ErrorFigures f = r.introduced.value_or(ErrorFigures{});
-      const TableCell none{"-", theme().text_faint};
-      const bool has = r.introduced.has_value();
-      TableCell budget = error(r.budget_used);
-      budget.text = std::isinf(r.budget_used) ? "exact" : format_share(r.budget_used);
-      if (r.budget_used > 1) budget.colour = theme().bad;
-      results_.row(
-          {{r.tap},
-           {fmt::format("{} {}", verdict_glyph(r.verdict), verdict_name(r.verdict)),
-            verdict_colour(r.verdict)},
-           has ? error(f.max_abs) : none,
-           has ? error(f.max_rel) : none,
-           has ? error(f.cosine) : none,
-           has ? TableCell{format_count(f.differing), 0, static_cast<double>(f.differing), true}
-               : none,
-           has ? budget : none,
-           {r.tolerance}},
-          static_cast<std::int64_t>(i));
-    }
-  }
+  if (results_.stale()) fill_results(op);
   const TapResult* shown = shown_result(ui.bench.selection(), op);
   const std::int64_t selected = shown == nullptr ? -1 : shown - op.results.data();
   const float row = ImGui::GetTextLineHeightWithSpacing() + px(4);
@@ -424,6 +440,13 @@ void ErrorPanel::draw_worst(Ui& ui, const StepTrace& step, const OpTrace& op,
   ImGui::TextDisabled(
       "%s", fmt::format("{} of class \"{}\"", budget_words(result.budget_used), result.tolerance)
                 .c_str());
+  if (result.introduced && result.introduced->differing > 0) {
+    const ErrorFigures& f = *result.introduced;
+    field("differ",
+          fmt::format("{} of {} elements; max abs {}, max rel {}, cosine {}",
+                      format_count(f.differing), format_count(result.elements),
+                      format_error(f.max_abs), format_error(f.max_rel), format_error(f.cosine)));
+  }
   if (result.worst) {
     field("worst at", worst_text(step, result));
     field("engine", format_exact(result.worst->value));

@@ -47,7 +47,9 @@ class TensorPanel : public Panel {
 
   void refresh(const Ui& ui, const StepTrace& step, const OpTrace& op, const TapCopy& tap);
   TapIndex focus(const Ui& ui, const StepTrace& step, const OpTrace& op) const;
-  void select(Ui& ui, const StepTrace& step, const OpTrace& op, const TapIndex& index) const;
+  void select(Workbench& bench, const StepTrace& step, const OpTrace& op,
+              const TapIndex& index) const;
+  Result<void> go_to_largest(Workbench& bench);
   void chips(Ui& ui, const StepTrace& step, const OpTrace& op) const;
   void axis_choosers(Ui& ui, const StepTrace& step, const OpTrace& op);
   void draw_slice(Ui& ui, const StepTrace& step, const OpTrace& op, ImVec2 size);
@@ -135,6 +137,15 @@ void TensorPanel::register_commands(Ui& ui) {
                    .enabled = [&bench] { return bench.op() != nullptr; },
                    .why_disabled = "the op under the cursor has no kept trace",
                    .in_menu = false});
+  ui.commands.add({.id = "tensor.largest",
+                   .title = "Go to the largest difference",
+                   .group = "Selection",
+                   .help = "Selects the element of the tap that lies farthest from ref.sim.",
+                   .shortcut = "",
+                   .argument = "",
+                   .run = [this, &bench](std::string_view) { return go_to_largest(bench); },
+                   .enabled = [&bench] { return bench.selected_tap() != nullptr; },
+                   .why_disabled = "no tap is shown"});
   ui.commands.add({.id = "tensor.copy",
                    .title = "Copy the tensor slice as CSV",
                    .group = "Selection",
@@ -147,6 +158,17 @@ void TensorPanel::register_commands(Ui& ui) {
                    },
                    .enabled = [&bench] { return bench.selected_tap() != nullptr; },
                    .why_disabled = "no tap is shown"});
+}
+
+Result<void> TensorPanel::go_to_largest(Workbench& bench) {
+  const StepTrace* step = bench.step();
+  const OpTrace* op = bench.op();
+  if (scan_.largest_at.rank == 0 || op != shown_.op || bench.selected_tap() != shown_.tap) {
+    return usage_error("tensor.largest: the tap shown has no difference",
+                       "pick a tap whose elements differ from ref.sim");
+  }
+  select(bench, *step, *op, scan_.largest_at);
+  return {};
 }
 
 void TensorPanel::refresh(const Ui& ui, const StepTrace& step, const OpTrace& op,
@@ -219,9 +241,9 @@ TapIndex TensorPanel::focus(const Ui& ui, const StepTrace& step, const OpTrace& 
   return index;
 }
 
-void TensorPanel::select(Ui& ui, const StepTrace& step, const OpTrace& op,
+void TensorPanel::select(Workbench& bench, const StepTrace& step, const OpTrace& op,
                          const TapIndex& index) const {
-  Selection selection = ui.bench.selection();
+  Selection selection = bench.selection();
   selection.tap = reader_.tap->name;
   selection.element = index.vector();
   for (int i = 0; i < index.rank; ++i) {
@@ -239,7 +261,7 @@ void TensorPanel::select(Ui& ui, const StepTrace& step, const OpTrace& op,
       selection.dim = std::max<std::int64_t>(index[i], 0);
     }
   }
-  ui.bench.select(selection);
+  bench.select(selection);
 }
 
 // Inputs, then outputs: what a click would show, with shape and type.
@@ -324,7 +346,8 @@ void TensorPanel::axis_choosers(Ui& ui, const StepTrace& step, const OpTrace& op
     const auto chosen =
         std::find(pairs.begin(), pairs.end(), std::pair(slice_.row_axis, slice_.column_axis));
     const auto current = static_cast<std::size_t>(chosen - pairs.begin());
-    ImGui::SetNextItemWidth(px(150));
+    ImGui::SetNextItemWidth(ImGui::CalcTextSize(names[current].c_str()).x +
+                            ImGui::GetFrameHeight() + px(14));
     if (ImGui::BeginCombo("##axes", names[current].c_str())) {
       for (std::size_t i = 0; i < pairs.size(); ++i) {
         if (ImGui::Selectable(names[i].c_str(), i == current)) {
@@ -356,7 +379,7 @@ void TensorPanel::axis_choosers(Ui& ui, const StepTrace& step, const OpTrace& op
     if (ImGui::SliderScalar(fmt::format("##axis_{}", i).c_str(), ImGuiDataType_S64, &place, &zero,
                             &last, format.c_str(), ImGuiSliderFlags_AlwaysClamp)) {
       index[i] = place;
-      select(ui, step, op, index);
+      select(ui.bench, step, op, index);
     }
   }
 }
@@ -513,7 +536,7 @@ void TensorPanel::draw_slice(Ui& ui, const StepTrace& step, const OpTrace& op, I
   }
   if (!events.clicked) return;
   const TapIndex index = slice_.index(events.row, events.column);
-  if (index.rank > 0) select(ui, step, op, index);
+  if (index.rank > 0) select(ui.bench, step, op, index);
 }
 
 void TensorPanel::draw(Ui& ui) {

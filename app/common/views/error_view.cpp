@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "app/common/format.h"
 #include "app/common/views/bytes_view.h"
@@ -84,6 +85,13 @@ std::string counts_words(const std::vector<TapResult>& results) {
     if (n == 0) continue;
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", format_count(n), kWords[v]);
   }
+  return text;
+}
+
+// In as many digits as it takes to tell them apart.
+std::pair<std::string, std::string> both_values(double a, double b) {
+  std::pair<std::string, std::string> text{format_number(a), format_number(b)};
+  if (text.first == text.second && a != b) text = {format_exact(a), format_exact(b)};
   return text;
 }
 
@@ -231,10 +239,10 @@ std::string result_sentence(const StepTrace* step, const TapResult& result) {
   }
   if (result.worst) {
     const std::string where = step != nullptr ? worst_text(*step, result) : std::string();
+    const auto [value, reference] = both_values(result.worst->value, result.worst->reference);
     text += fmt::format("{}{}: {} where ref.sim has {}",
                         result.verdict == Verdict::kWrong ? " at " : "; worst at ",
-                        where.empty() ? "one element" : where, format_number(result.worst->value),
-                        format_number(result.worst->reference));
+                        where.empty() ? "one element" : where, value, reference);
     text += fmt::format(", {}", budget_words(result.budget_used));
   }
   if (result.verdict == Verdict::kWrong && !result.note.empty()) text += "; " + result.note;

@@ -60,11 +60,11 @@ void MatrixScan::note(float cell) {
     ++stats_.nan;
   } else if (std::isinf(cell)) {
     ++(cell > 0 ? stats_.positive_inf : stats_.negative_inf);
-  } else if (stats_.finite++ == 0) {
-    stats_.min = stats_.max = cell;
   } else {
-    stats_.min = std::min<double>(stats_.min, cell);
-    stats_.max = std::max<double>(stats_.max, cell);
+    const bool first = stats_.finite++ == 0;
+    stats_.min = first ? cell : std::min<double>(stats_.min, cell);
+    stats_.max = first ? cell : std::max<double>(stats_.max, cell);
+    stats_.whole = stats_.whole && cell == std::trunc(cell);
   }
 }
 

@@ -22,6 +22,7 @@ bool is_absent(float cell);
 
 struct MatrixStats {
   double min = 0, max = 0;  // of the finite values
+  bool whole = true;        // all of them are integers
   std::int64_t finite = 0, nan = 0, positive_inf = 0, negative_inf = 0, absent = 0;
 };
 

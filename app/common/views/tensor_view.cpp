@@ -424,15 +424,18 @@ std::string tensor_sentence(const StepTrace& step, const OpTrace& op, const TapC
   if (scan.elements == 0) {
     text += "no elements";
   } else if (scan.present == 0) {
-    text += scan.null_blocks > 0 ? "all null"
-            : scan.none > 0      ? "holds no value"
-                                 : "no finite value";
+    text += scan.nan + scan.inf > 0 ? "no finite value" : "holds no value";
   } else if (is_float_tensor(tap.value)) {
-    text += fmt::format("values {} to {}", format_number(scan.min), format_number(scan.max));
+    text += scan.min == scan.max
+                ? fmt::format("all values {}", format_number(scan.min))
+                : fmt::format("values {} to {}", format_number(scan.min), format_number(scan.max));
   } else {
-    text += fmt::format("{} {} from {} to {}", format_count(scan.present),
-                        scan.present == 1 ? "value" : "values", format_number(scan.min),
-                        format_number(scan.max));
+    const auto whole = [](double v) { return format_count(static_cast<std::int64_t>(v)); };
+    const char* noun = scan.present == 1 ? "value" : "values";
+    text += scan.min == scan.max ? fmt::format("{} {}, {}{}", format_count(scan.present), noun,
+                                               scan.present == 1 ? "" : "all ", whole(scan.min))
+                                 : fmt::format("{} {} from {} to {}", format_count(scan.present),
+                                               noun, whole(scan.min), whole(scan.max));
   }
   if (is_float_tensor(tap.value) && scan.elements > 0) {
     if (scan.nan + scan.inf == 0) {
@@ -443,7 +446,9 @@ std::string tensor_sentence(const StepTrace& step, const OpTrace& op, const TapC
     }
   }
   if (scan.null_blocks > 0) text += fmt::format(", {} null", format_count(scan.null_blocks));
-  if (scan.none > 0) text += fmt::format(", {} hold none", format_count(scan.none));
+  if (scan.none > 0) {
+    text += fmt::format(", {} {} none", format_count(scan.none), scan.none == 1 ? "is" : "are");
+  }
   if (!scan.done()) return text + fmt::format(" ({} read)", format_share(scan.progress()));
   const TapResult* result = op.result(tap.name);
   if (!tap.output) {

@@ -113,6 +113,14 @@ TEST(ErrorView, SentenceOfAWrongTapNamesElementValuesAndLimit) {
             "wo_a agrees; the first of 1 wrong taps of step 9 is sparse_attention.o in layer 2.");
 }
 
+TEST(ErrorView, ValuesThatLookAlikeAreSaidInFull) {
+  TapResult near = make_result(9, 2, AS_OP_SPARSE_ATTENTION, "lse", Verdict::kRounding, 0.25);
+  near.worst = WorstElement{{0, 3}, 0.46430001, 0.46430002};
+  EXPECT_EQ(result_sentence(nullptr, near),
+            "sparse_attention.lse agrees with ref.sim but for rounding; worst at one element: "
+            "0.46430001 where ref.sim has 0.46430002, 25 % of the tolerance.");
+}
+
 TEST(ErrorView, SentenceWhenNothingWasCompared) {
   const auto none =
       make_summary(9, {make_result(9, 0, AS_OP_ATTN_NORM, "y", Verdict::kNotCompared, 0)});

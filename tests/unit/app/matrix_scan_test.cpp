@@ -26,6 +26,7 @@ TEST(MatrixScan, CountsWhatIsThere) {
   EXPECT_EQ(scan.stats().min, -3);
   EXPECT_EQ(scan.stats().max, 5);
   EXPECT_EQ(scan.stats().finite, 4);
+  EXPECT_TRUE(scan.stats().whole);
   EXPECT_EQ(scan.stats().nan, 1);
   EXPECT_EQ(scan.stats().positive_inf, 1);
   EXPECT_EQ(scan.stats().negative_inf, 1);
@@ -58,6 +59,7 @@ TEST(MatrixScan, ADeadlineSplitsTheWorkWithoutChangingIt) {
   EXPECT_EQ(sliced.histogram(), once.histogram());
   EXPECT_EQ(sliced.stats().min, once.stats().min);
   EXPECT_EQ(sliced.progress(), 1);
+  EXPECT_FALSE(sliced.stats().whole);
 }
 
 TEST(ReducedMatrix, EachTexelShowsTheHeaviestOfItsCells) {

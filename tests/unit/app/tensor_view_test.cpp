@@ -224,7 +224,14 @@ TEST(TensorView, SentenceOfListsAndOfWhatIsNotANumber) {
   scan.start(step.ops[0], &topk.taps[0]);
   scan.advance(kNoDeadline);
   EXPECT_EQ(tensor_sentence(step, topk, topk.taps[0], scan),
-            "indices [T 2, K 3] i32: 3 values from 0 to 4, 3 hold none; not compared.");
+            "indices [T 2, K 3] i32: 3 values from 0 to 4, 3 are none; not compared.");
+
+  add_tap(topk, "lens", std::vector<std::int32_t>{7, 7}, 2);
+  last_tap(topk, "T", {2});
+  scan.start(step.ops[0], topk.tap("lens"));
+  scan.advance(kNoDeadline);
+  EXPECT_EQ(tensor_sentence(step, topk, *topk.tap("lens"), scan),
+            "lens [T 2] i32: 2 values, all 7; an input.");
 
   OpTrace& norm = add_op(step, 2, AS_OP_ATTN_NORM);
   add_tap(norm, "x", std::vector<double>{1, kNan, kInf, -2}, 2);
