@@ -418,18 +418,15 @@ void PipelinePanel::draw_card_words(const PipelineCard& card, ImVec2 min, ImVec2
     const char* glyph = verdict_glyph(card.worst);
     list_->AddText(words(), small, {x, y2}, verdict_colour(card.worst), glyph);
     x += std::max(px(15), width(words(), small, glyph) + px(4));
-    float right = max.x - pad;
-    if (card.compared > 0) {
-      const std::string budget = format_number(card.budget_used);
-      const float w = width(numbers(), small, budget);
-      if (x + w <= right) {
-        list_->AddText(numbers(), small, {right - w, y2}, t.text_dim, budget.c_str());
-        right -= w + px(6);
-      }
-    }
     const std::string time = card.microseconds >= 0 ? format_us(card.microseconds) : "";
-    if (x + width(numbers(), small, time) <= right) {
-      list_->AddText(numbers(), small, {x, y2}, t.text, time.c_str());
+    list_->AddText(numbers(), small, {x, y2}, t.text, time.c_str());
+    x += width(numbers(), small, time);
+    if (card.compared > 0 && card.budget_used > 0) {
+      const std::string budget = budget_text(card.budget_used);
+      const float w = width(numbers(), small, budget);
+      if (x + px(6) + w <= max.x - pad) {
+        list_->AddText(numbers(), small, {max.x - pad - w, y2}, t.text_dim, budget.c_str());
+      }
     }
   }
   list_->PopClipRect();

@@ -21,8 +21,9 @@ namespace {
 
 constexpr float kColumnMerge = 3;          // pixels: narrower steps share a column
 constexpr float kRowMerge = 3;             // and lower layers a row
-constexpr float kWidestColumn = 72;        // at scale 1
+constexpr float kWidestColumn = 96;        // at scale 1
 constexpr std::int64_t kMostCells = 3000;  // above: one texture in place of rectangles
+constexpr float kLegendFrom = 900;         // width of a panel that has room for it
 constexpr double kKeyZoom = 1.5, kWheelZoom = 1.2;
 constexpr float kAhead = 0.35f;  // opacity of steps from before going back
 
@@ -57,6 +58,7 @@ class TimelinePanel : public Panel {
   void draw_axis(const Ui& ui, float y, float height);
   void draw_labels(const Ui& ui);
   void draw_cursor(const Ui& ui, float bottom);
+  void draw_legend(float y, float height);
   void draw_hover(Ui& ui);
 
   float x_of(std::int64_t step) const {
@@ -85,7 +87,7 @@ class TimelinePanel : public Panel {
 
   // Of the frame.
   ImDrawList* list_ = nullptr;
-  float small_ = 11, left_ = 0, right_ = 0, top_ = 0, row_height_ = 1, label_ = 0;
+  float small_ = 11, left_ = 0, right_ = 0, top_ = 0, row_height_ = 1, label_ = 0, legend_ = 0;
   bool dragged_ = false;
   std::int64_t hover_column_ = -1, hover_row_ = -1;  // of the grid
 };
@@ -199,7 +201,10 @@ void TimelinePanel::draw_canvas(Ui& ui, ImVec2 min, ImVec2 size) {
 
   label_ = size.x > px(360) ? std::max(text_width("60 C128A"), text_width("step ops")) + px(8) : 0;
   left_ = min.x + label_;
-  right_ = min.x + size.x;
+  legend_ = size.x > px(kLegendFrom)
+                ? text_width("quantisation") + text_width(" 00 000", numbers()) + px(32)
+                : 0;
+  right_ = min.x + size.x - legend_;
   top_ = min.y + bands.caption;
   zoom_.set(right_ - left_, px(kWidestColumn), data_.first_step(), data_.end_step());
   const std::int64_t cursor_step = ui.bench.cursor().step;
@@ -224,6 +229,10 @@ void TimelinePanel::draw_canvas(Ui& ui, ImVec2 min, ImVec2 size) {
   row_height_ = bands.cells / static_cast<float>(grid_.rows);
   // Layers stay cells and never become fields.
   row_height_ = std::min(row_height_, px(26));
+  if (bands.bars > 0) {
+    const float over = bands.cells - row_height_ * static_cast<float>(grid_.rows);
+    bands.bars += std::min(over, px(60));
+  }
 
   hover_column_ = hover_row_ = -1;
   if (hovered && !dragged_) {
@@ -243,7 +252,8 @@ void TimelinePanel::draw_canvas(Ui& ui, ImVec2 min, ImVec2 size) {
   list_->PushClipRect(min, max, true);
   const float cells_end = y_of(grid_.rows);
   draw_labels(ui);
-  list_->PushClipRect({left_, min.y}, max, true);
+  if (legend_ > 0) draw_legend(min.y, size.y);
+  list_->PushClipRect({left_, min.y}, {right_, max.y}, true);
   if (bands.caption > 0) draw_captions(min.y, bands.caption);
   draw_cells();
   if (bands.bars > 0) draw_bars(cells_end + px(2), bands.bars - px(3));
@@ -314,18 +324,19 @@ void TimelinePanel::draw_captions(float y, float height) {
 void TimelinePanel::draw_labels(const Ui& ui) {
   if (label_ <= 0) return;
   const Theme& t = theme();
-  const float line = small_ + px(1);
+  const float size = std::clamp(row_height_ + px(1), px(9), small_);
   const auto every =
-      std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(line / row_height_)));
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil((size - px(1)) / row_height_)));
   const int cursor_layer = ui.bench.cursor().layer;
-  for (std::int64_t row = 0; row < grid_.rows; ++row) {
+  for (std::int64_t row = 0; row < grid_.rows; row += every) {
     const auto [first, end] = grid_layers(grid_, row, data_.rows());
     bool here = false;
     for (std::size_t i = first; i < end; ++i) here = here || data_.layers()[i] == cursor_layer;
-    if (row % every != 0) continue;
     const std::string name = row_name(ui, row);
-    const float y = y_of(row) + (std::min(row_height_, line) - small_) * 0.5f - px(1);
-    text({left_ - px(6) - text_width(name), y}, here ? t.accent : t.text_dim, name);
+    const ImVec2 extent = words()->CalcTextSizeA(size, FLT_MAX, 0, name.c_str());
+    const float y = y_of(row) + (std::min(row_height_, size) - extent.y) * 0.5f;
+    list_->AddText(words(), size, {left_ - px(6) - extent.x, std::round(y)},
+                   here ? t.accent : t.text_dim, name.c_str());
   }
 }
 
@@ -455,6 +466,34 @@ void TimelinePanel::draw_axis(const Ui& ui, float y, float height) {
   list_->PushClipRect({left_ - label_, y}, {left_, y + height}, false);
   text({left_ - px(6) - text_width("step"), ty}, t.text_dim, "step");
   list_->PopClipRect();
+}
+
+// What the colours mean, and how many taps got each verdict.
+void TimelinePanel::draw_legend(float y, float height) {
+  const Theme& t = theme();
+  constexpr Verdict kShown[] = {Verdict::kEqual,   Verdict::kRounding, Verdict::kQuantisation,
+                                Verdict::kNearTie, Verdict::kWrong,    Verdict::kNotCompared};
+  int lines = 0;
+  for (Verdict verdict : kShown) {
+    lines +=
+        verdict != Verdict::kNotCompared || data_.counts()[static_cast<std::size_t>(verdict)] > 0
+            ? 1
+            : 0;
+  }
+  const float line = std::min(small_ + px(4), (height - px(2)) / static_cast<float>(lines));
+  if (line < small_ * 0.9f) return;
+  const float x = right_ + px(14), end = right_ + legend_ - px(2);
+  for (Verdict verdict : kShown) {
+    const std::int64_t count = data_.counts()[static_cast<std::size_t>(verdict)];
+    if (verdict == Verdict::kNotCompared && count == 0) continue;
+    const ImU32 colour = verdict_colour(verdict);
+    list_->AddText(words(), small_, {x, y}, colour, verdict_glyph(verdict));
+    text({x + px(16), y}, count > 0 ? t.text : t.text_faint, verdict_word(verdict));
+    const std::string number = format_count(count);
+    text({end - text_width(number, numbers()), y}, count > 0 ? t.text_dim : t.text_faint, number,
+         numbers());
+    y += line;
+  }
 }
 
 // The cursor's column, lightly, and its cell framed.

@@ -41,16 +41,19 @@ std::string events_sentence(const EventsView& view) {
   const auto count = [&](EventKind kind) { return view.counts[static_cast<std::size_t>(kind)]; };
   std::int64_t total = 0;
   for (std::int64_t n : view.counts) total += n;
-  std::string text =
-      fmt::format("{} in {}: {} admitted, {} finished, {} taken, {} given back",
-                  plural(total, "event", "events"), plural(view.steps, "step", "steps"),
-                  plural(count(EventKind::kAdmit), "request", "requests"),
-                  format_count(count(EventKind::kFinish)),
-                  plural(count(EventKind::kAllocate), "block", "blocks"),
-                  format_count(count(EventKind::kFree)));
+  std::string text = fmt::format("{} in {}: ", plural(total, "event", "events"),
+                                 plural(view.steps, "step", "steps"));
+  const auto add = [&](EventKind kind, const char* one, const char* many) {
+    if (count(kind) > 0) text += plural(count(kind), one, many) + ", ";
+  };
+  add(EventKind::kAdmit, "request admitted", "requests admitted");
+  add(EventKind::kFinish, "request finished", "requests finished");
+  add(EventKind::kAllocate, "block taken", "blocks taken");
+  add(EventKind::kFree, "block given back", "blocks given back");
+  add(EventKind::kSample, "token sampled", "tokens sampled");
   const std::int64_t wrong = count(EventKind::kWrong), ties = count(EventKind::kNearTie);
   const std::int64_t errors = count(EventKind::kError);
-  text += wrong > 0 ? "; " + plural(wrong, "wrong tap", "wrong taps") : "; no tap is wrong";
+  text += wrong > 0 ? plural(wrong, "wrong tap", "wrong taps") : "no wrong tap";
   if (ties > 0) text += ", " + plural(ties, "near-tie", "near-ties");
   if (errors > 0) text += ", " + plural(errors, "error", "errors");
   text += ".";

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 
 #include "app/common/format.h"
@@ -36,7 +37,7 @@ constexpr std::array<PipelineRead, 33> kReads = {{
     {AS_OP_INDEXER_LOGITS, "q", AS_OP_INDEXER_Q, "q"},
     {AS_OP_INDEXER_LOGITS, "weights", AS_OP_INDEXER_Q, "weights"},
     {AS_OP_INDEXER_LOGITS, "cache", AS_OP_INDEXER_COMPRESS_INSERT, "cache", false},
-    {AS_OP_INDEXER_TOPK, "logits", AS_OP_INDEXER_LOGITS, "logits"},
+    {AS_OP_INDEXER_TOPK, "logits", AS_OP_INDEXER_LOGITS, "logits", false},  // columns < lens
     {AS_OP_TOPK_TO_SLOTS, "indices", AS_OP_INDEXER_TOPK, "indices"},
     {AS_OP_SPARSE_ATTENTION, "q", AS_OP_Q_ROPE_KV_INSERT, "q"},
     {AS_OP_SPARSE_ATTENTION, "extra_cache", AS_OP_COMPRESS_INSERT, "cache", false},
@@ -101,6 +102,10 @@ void add_result(PipelineCard& card, const TapResult& result) {
   ++card.taps;
   if (result.verdict == Verdict::kNotCompared) return;
   ++card.compared;
+  if (result.verdict == Verdict::kWrong && card.note.empty()) {
+    card.note = fmt::format("{}: {}", result.tap,
+                            result.note.empty() ? "beyond its tolerance" : result.note);
+  }
   if (severity(result.verdict) > severity(card.worst)) card.worst = result.verdict;
   if (card.budget_tap.empty() || result.budget_used > card.budget_used) {
     card.budget_used = result.budget_used;
@@ -282,9 +287,9 @@ std::string pipeline_sentence(const PipelineState& state) {
   if (first_wrong != nullptr) {
     std::string text = fmt::format("{}: {} is wrong although its inputs are right", state.title,
                                    op_name(first_wrong->op));
-    if (!first_wrong->budget_tap.empty()) {
-      text += fmt::format(": {} uses {} of its budget", first_wrong->budget_tap,
-                          format_number(first_wrong->budget_used));
+    text += ". " + first_wrong->note;
+    if (std::isfinite(first_wrong->budget_used)) {
+      text += fmt::format(", {} of the budget used", format_number(first_wrong->budget_used));
     }
     if (wrong > 1) text += "; " + plural(wrong - 1, "more op is wrong", "more ops are wrong");
     return text + ".";
@@ -308,6 +313,13 @@ std::string pipeline_sentence(const PipelineState& state) {
   return text + ".";
 }
 
+std::string budget_text(double used) {
+  if (!(used > 0)) return "0";
+  if (!std::isfinite(used)) return "";
+  if (used < 0.01) return "< 0.01";
+  return used < 10 ? fmt::format("{:.2f}", used) : format_number(used);
+}
+
 std::string tensor_text(const as_tensor& tensor) {
   std::string text = std::string(as_dtype_name(tensor.dtype)) + " [";
   for (std::int32_t axis = 0; axis < tensor.rank; ++axis) {
@@ -325,9 +337,12 @@ std::string pipeline_card_text(const PipelineCard& card) {
   if (card.microseconds >= 0)
     text += (card.lane.empty() ? "\n" : ", ") + format_us(card.microseconds);
   if (card.compared > 0) {
-    text += fmt::format("\n{}: {}, budget used {} by {}",
-                        plural(card.compared, "tap compared", "taps compared"),
-                        verdict_name(card.worst), format_number(card.budget_used), card.budget_tap);
+    text += fmt::format("\n{}: {}", plural(card.compared, "tap compared", "taps compared"),
+                        verdict_word(card.worst));
+    if (card.budget_used > 0 && std::isfinite(card.budget_used)) {
+      text +=
+          fmt::format(", budget used {} by {}", format_number(card.budget_used), card.budget_tap);
+    }
   } else {
     text += "\nnothing was compared";
   }

@@ -67,6 +67,7 @@ struct PipelineCard {
   std::int64_t taps = 0, compared = 0;
   double budget_used = 0;
   std::string budget_tap;  // where it was used
+  std::string note;        // of the first wrong tap: its name and the evidence
   Verdict worst = Verdict::kNotCompared;
   std::string lane;         // who computed it
   bool other_lane = false;  // not the lane of most ops: a planted bug, a plugin
@@ -87,6 +88,8 @@ Verdict pipeline_verdict(const PipelineState& state);
 
 // What an op does and what it read and wrote, in lines.
 std::string pipeline_card_text(const PipelineCard& card);
+// Budget used, short: "0", "< 0.01", "0.49"; "" when there is no tolerance to use up.
+std::string budget_text(double used);
 // "f32 [1,512]" of a tensor.
 std::string tensor_text(const as_tensor& tensor);
 

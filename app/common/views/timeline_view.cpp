@@ -36,6 +36,12 @@ bool ran(const LayerCell& cell) {
 
 }  // namespace
 
+std::string verdict_word(Verdict verdict) {
+  std::string word = verdict_name(verdict);
+  std::replace(word.begin(), word.end(), '_', verdict == Verdict::kNearTie ? '-' : ' ');
+  return word;
+}
+
 const LayerCell* find_cell(const StepSummary& step, int layer) {
   for (const LayerCell& cell : step.layers) {
     if (cell.layer == layer) return &cell;
@@ -94,7 +100,7 @@ void TimelineData::update(const Snapshot& snapshot) {
     changed = true;
   }
   if (!changed) return;
-  find_runs();
+  sum_up();
   ++version_;
 }
 
@@ -103,6 +109,7 @@ void TimelineData::take(std::size_t at, const std::shared_ptr<const StepSummary>
   facts.source = summary;
   for (const TapResult& result : summary->results) {
     ++facts.taps;
+    ++facts.counts[static_cast<std::size_t>(result.verdict)];
     facts.severity = std::max(facts.severity, attnscope::severity(result.verdict));
     if (result.verdict == Verdict::kNotCompared) continue;
     ++facts.compared;
@@ -126,11 +133,13 @@ void TimelineData::take(std::size_t at, const std::shared_ptr<const StepSummary>
   facts_[at] = std::move(facts);
 }
 
-void TimelineData::find_runs() {
+void TimelineData::sum_up() {
   runs_.clear();
+  counts_ = {};
   for (const StepFacts& facts : facts_) {
     if (facts.source == nullptr) continue;
     const StepSummary& s = *facts.source;
+    for (std::size_t i = 0; i < counts_.size(); ++i) counts_[i] += facts.counts[i];
     if (runs_.empty() || runs_.back().decode != s.decode_only ||
         runs_.back().selective != s.selective || runs_.back().end != s.step) {
       runs_.push_back({s.step, s.step, 0, s.decode_only, s.selective});
@@ -302,11 +311,11 @@ std::string timeline_cell_text(const Snapshot& snapshot, const StepSummary& step
     if (cell->counts[i] == 0) continue;
     taps += cell->counts[i];
     counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", format_count(cell->counts[i]),
-                          verdict_name(static_cast<Verdict>(i)));
+                          verdict_word(static_cast<Verdict>(i)));
   }
   text += taps > 0 ? fmt::format("\n{}: {}", plural(taps, "tap", "taps"), counts)
                    : std::string("\nnothing was compared");
-  if (cell->budget_used > 0) {
+  if (cell->budget_used > 0 && std::isfinite(cell->budget_used)) {
     text += fmt::format("\nlargest budget used {}", format_number(cell->budget_used));
     const TapResult* worst = nullptr;
     for (const TapResult& result : step.results) {

@@ -6,6 +6,7 @@
 //   sentence(timeline_sentence(data), timeline_verdict(data));
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -22,6 +23,9 @@ inline constexpr Severity kNothingRan = 0;
 Severity severity(Verdict verdict);
 Verdict verdict_of(Severity severity);  // kNotCompared for kNothingRan
 
+// "near-tie", "not compared": a verdict as a word.
+std::string verdict_word(Verdict verdict);
+
 // The cell of a layer; nullptr when the step has none.
 const LayerCell* find_cell(const StepSummary& step, int layer);
 
@@ -29,6 +33,7 @@ const LayerCell* find_cell(const StepSummary& step, int layer);
 struct StepFacts {
   std::shared_ptr<const StepSummary> source;
   std::int64_t taps = 0, compared = 0, wrong = 0, near_ties = 0;
+  std::array<std::int64_t, kVerdicts> counts{};
   const TapResult* worst = nullptr;        // largest budget used; null: nothing was compared
   const TapResult* first_wrong = nullptr;  // in causal order
   Severity severity = kNothingRan;
@@ -60,13 +65,15 @@ class TimelineData {
   const Severity* column(std::int64_t step) const;
   float seconds(std::int64_t step) const;
   const std::vector<TimelineRun>& runs() const { return runs_; }
+  // Taps of all steps by verdict.
+  const std::array<std::int64_t, kVerdicts>& counts() const { return counts_; }
   // Steps from here on were computed before the session went back.
   std::int64_t ahead() const { return ahead_; }
   std::uint64_t version() const { return version_; }
 
  private:
   void take(std::size_t index, const std::shared_ptr<const StepSummary>& summary);
-  void find_runs();
+  void sum_up();
 
   const SessionInfo* info_ = nullptr;
   std::shared_ptr<const SessionInfo> held_;
@@ -76,6 +83,7 @@ class TimelineData {
   std::vector<Severity> cells_;  // [steps, rows]
   std::vector<float> seconds_;
   std::vector<TimelineRun> runs_;
+  std::array<std::int64_t, kVerdicts> counts_{};
   std::uint64_t version_ = 0;
 };
 

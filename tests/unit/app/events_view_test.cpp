@@ -55,8 +55,8 @@ TEST(EventsSentence, CountsWhatMatters) {
   Snapshot snapshot = two_steps();
   EventsView view = events_view(snapshot, kAllEventKinds, 100);
   EXPECT_EQ(events_sentence(view),
-            "5 events in 2 steps: 1 request admitted, 0 finished, 2 blocks taken, 1 given back; no "
-            "tap is wrong.");
+            "5 events in 2 steps: 1 request admitted, 2 blocks taken, 1 block given back, 1 token "
+            "sampled, no wrong tap.");
   EXPECT_EQ(events_verdict(view), Verdict::kNotCompared);
   auto third = std::make_shared<StepSummary>();
   third->step = 2;
@@ -64,7 +64,7 @@ TEST(EventsSentence, CountsWhatMatters) {
   snapshot.steps.push_back(third);
   view = events_view(snapshot, kAllEventKinds, 3);
   const std::string text = events_sentence(view);
-  EXPECT_NE(text.find("; 1 wrong tap, 1 near-tie. Shown: the newest 3 of 7."), std::string::npos)
+  EXPECT_NE(text.find(", 1 wrong tap, 1 near-tie. Shown: the newest 3 of 7."), std::string::npos)
       << text;
   EXPECT_EQ(events_verdict(view), Verdict::kWrong);
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "app/common/wiring.h"
 #include "engine/session/layer_ops.h"
@@ -227,9 +228,10 @@ TEST(PipelineSentence, NamesTheFirstWrongOp) {
     add_ran(step, op, 1, wrong ? Verdict::kWrong : Verdict::kEqual, wrong ? 3 : 0);
   }
   const PipelineState state = pipeline_state(with_step(info, step), kLayer0, 3);
-  EXPECT_EQ(pipeline_sentence(state),
-            "Layer 0 (SWA): wo_a is wrong although its inputs are right: y uses 3 of its budget; "
-            "1 more op is wrong.");
+  EXPECT_EQ(
+      pipeline_sentence(state),
+      "Layer 0 (SWA): wo_a is wrong although its inputs are right. y: beyond its tolerance, 3 of "
+      "the budget used; 1 more op is wrong.");
   EXPECT_EQ(pipeline_verdict(state), Verdict::kWrong);
 }
 
@@ -281,6 +283,15 @@ TEST(PipelineCardText, SaysWhatItDoesReadsAndWrites) {
   EXPECT_NE(text.find("reads x f32 [1,2]"), std::string::npos) << text;
   EXPECT_NE(text.find("writes y f32 [1,3]"), std::string::npos) << text;
   EXPECT_NE(pipeline_card_text(state.cards[1]).find("has not run"), std::string::npos);
+}
+
+TEST(BudgetText, IsShort) {
+  EXPECT_EQ(budget_text(0), "0");
+  EXPECT_EQ(budget_text(0.002489), "< 0.01");
+  EXPECT_EQ(budget_text(0.4885), "0.49");
+  EXPECT_EQ(budget_text(1), "1.00");
+  EXPECT_EQ(budget_text(123), "123");
+  EXPECT_EQ(budget_text(std::numeric_limits<double>::infinity()), "");
 }
 
 TEST(PipelineStops, GoToTheSameOpOrWhatStandsForIt) {

@@ -95,6 +95,8 @@ TEST(TimelineData, HoldsOneCellAStepAndLayer) {
   EXPECT_EQ(timeline_run_name(data.runs()[0]), "prefill, " + std::string("512 tokens"));
   EXPECT_EQ(timeline_run_name(data.runs()[1]), "decode");
   EXPECT_EQ(data.runs()[1].end, 3);
+  EXPECT_EQ(data.counts()[static_cast<std::size_t>(Verdict::kEqual)], 15);
+  EXPECT_EQ(data.counts()[static_cast<std::size_t>(Verdict::kNearTie)], 1);
 }
 
 TEST(TimelineData, TakesOverOnlyWhatChangedAndStartsAfreshForAnotherSession) {
@@ -282,6 +284,12 @@ TEST(TimelineCellText, SaysCountsBudgetTimesAndSelection) {
   text = timeline_cell_text(snapshot, *step, layer);
   EXPECT_NE(text.find("computed before the session went back"), std::string::npos) << text;
   EXPECT_NE(timeline_cell_text(snapshot, *step, 17).find("has not run"), std::string::npos);
+}
+
+TEST(VerdictWord, HasNoUnderscore) {
+  EXPECT_EQ(verdict_word(Verdict::kNearTie), "near-tie");
+  EXPECT_EQ(verdict_word(Verdict::kNotCompared), "not compared");
+  EXPECT_EQ(verdict_word(Verdict::kEqual), "equal");
 }
 
 TEST(AxisDistance, IsARoundNumberOfSteps) {
