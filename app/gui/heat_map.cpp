@@ -33,6 +33,15 @@ void draw_stripes(ImDrawList* list, ImVec2 min, ImVec2 max, ImU32 colour) {
   list->PopClipRect();
 }
 
+// In as many digits as the width holds, at most 4.
+std::string number_that_fits(double value, float width) {
+  std::string text = format_number(value);
+  for (int digits = 3; digits > 0 && ImGui::CalcTextSize(text.c_str()).x > width; --digits) {
+    text = fmt::format("{:.{}g}", value, digits);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string cell_text(const HeatMapData& data, std::int64_t row, std::int64_t column) {
@@ -297,6 +306,7 @@ void HeatMap::Impl::marks(const HeatMapData& data, ImDrawList* list, ImVec2 min,
   const auto end_row = std::min<std::int64_t>(data.rows, static_cast<std::int64_t>(view.y1) + 1);
   const auto end_column =
       std::min<std::int64_t>(data.columns, static_cast<std::int64_t>(view.x1) + 1);
+  ImGui::PushFont(numbers(), 0);
   list->PushClipRect(min, max, true);
   for (std::int64_t r = first_row; r < end_row; ++r) {
     std::int64_t run = -1;  // first absent cell of a run
@@ -320,11 +330,13 @@ void HeatMap::Impl::marks(const HeatMapData& data, ImDrawList* list, ImVec2 min,
       } else {
         if (range.outside(v)) draw_stripes(list, a, b, theme().out_of_range);
         if (text)
-          draw_cell_text(list, a, b, text_on(range.colour(v)), format_number(data.value(r, c)));
+          draw_cell_text(list, a, b, text_on(range.colour(v)),
+                         number_that_fits(data.value(r, c), cell_w - px(2)));
       }
     }
   }
   list->PopClipRect();
+  ImGui::PopFont();
 }
 
 void HeatMap::Impl::axes(const HeatMapData& data, ImDrawList* list, ImVec2 origin, ImVec2 min,
@@ -497,6 +509,11 @@ HeatMapEvents HeatMap::draw(const char* id, const HeatMapData& data, ImVec2 size
   m.picture.draw(list, min, max, m.view);
   m.marks(data, list, min, max);
   list->AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme().border);
+  const MatrixStats& stats = m.scan.stats();
+  if (m.ready && stats.finite > 1 && stats.min == stats.max && coarse) {
+    draw_cell_text(list, min, max, theme().text_dim,
+                   fmt::format("every value is {}", format_number(stats.min)));
+  }
   if (!m.ready) {
     const std::string text = fmt::format("reading {}", format_share(m.scan.progress()));
     draw_cell_text(list, min, max, theme().text_dim, text);

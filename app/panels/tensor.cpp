@@ -428,7 +428,8 @@ HeatMapData TensorPanel::slice_data(const StepTrace& step, const OpTrace& op) co
       return shared->absent(slice.index(r, c));
     };
   }
-  const bool floats = is_float_tensor(reader_.tap->value);
+  // Magnitudes alone (norms' weights, LSE) need no second hue.
+  const bool floats = is_float_tensor(reader_.tap->value) && !(scan_.done() && scan_.min >= 0);
   data.is_signed = floats || mode_ == TensorMode::kDifference;
   const TapAxis& columns = axes_[at(slice.column_axis)];
   data.column_axis = columns.name;
@@ -586,6 +587,10 @@ void TensorPanel::draw(Ui& ui) {
       tooltip(
           "Elements that are the reference rounded to their type count as no difference.\n"
           "Off: the plain difference to the float64 reference.");
+    }
+    if (scan_.largest_at.rank > 0) {
+      ImGui::SameLine();
+      command_button(ui, "tensor.largest", "Largest");
     }
   }
   axis_choosers(ui, *step, *op);

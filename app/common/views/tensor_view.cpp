@@ -424,7 +424,7 @@ std::string tensor_sentence(const StepTrace& step, const OpTrace& op, const TapC
   if (scan.elements == 0) {
     text += "no elements";
   } else if (scan.present == 0) {
-    text += scan.nan + scan.inf > 0 ? "no finite value" : "holds no value";
+    text += scan.nan + scan.inf > 0 ? "no finite value" : "no element holds a value";
   } else if (is_float_tensor(tap.value)) {
     text += scan.min == scan.max
                 ? fmt::format("all values {}", format_number(scan.min))
@@ -437,7 +437,7 @@ std::string tensor_sentence(const StepTrace& step, const OpTrace& op, const TapC
                                  : fmt::format("{} {} from {} to {}", format_count(scan.present),
                                                noun, whole(scan.min), whole(scan.max));
   }
-  if (is_float_tensor(tap.value) && scan.elements > 0) {
+  if (is_float_tensor(tap.value) && scan.present + scan.nan + scan.inf > 0) {
     if (scan.nan + scan.inf == 0) {
       text += ", no NaN";
     } else {
@@ -445,8 +445,9 @@ std::string tensor_sentence(const StepTrace& step, const OpTrace& op, const TapC
       if (scan.inf > 0) text += fmt::format(", {} infinite", format_count(scan.inf));
     }
   }
-  if (scan.null_blocks > 0) text += fmt::format(", {} null", format_count(scan.null_blocks));
-  if (scan.none > 0) {
+  if (scan.null_blocks > 0 && scan.null_blocks < scan.elements)
+    text += fmt::format(", {} null", format_count(scan.null_blocks));
+  if (scan.none > 0 && scan.none < scan.elements) {
     text += fmt::format(", {} {} none", format_count(scan.none), scan.none == 1 ? "is" : "are");
   }
   if (!scan.done()) return text + fmt::format(" ({} read)", format_share(scan.progress()));
@@ -456,7 +457,8 @@ std::string tensor_sentence(const StepTrace& step, const OpTrace& op, const TapC
   } else if (!present(tap.reference)) {
     text += "; not compared";
   } else if (scan.differing == 0) {
-    text += "; every element equals ref.sim";
+    text += scan.none + scan.null_blocks == scan.elements ? "; so says ref.sim"
+                                                          : "; every element equals ref.sim";
   } else {
     const bool wrong = result != nullptr && result->verdict == Verdict::kWrong;
     text += fmt::format("; {} of {} elements {} ref.sim{}", format_count(scan.differing),
