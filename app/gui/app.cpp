@@ -1,6 +1,7 @@
 #include <imgui.h>
 #include <implot.h>
 
+#include "app/gui/cell_texture.h"
 #include "app/gui/gui.h"
 #include "app/gui/theme.h"
 
@@ -42,12 +43,14 @@ App::App(const Options& options, const GuiParts& parts) {
 App::~App() {
   shell_.reset();
   bench_.reset();
+  collect_textures(true);
   ImPlot::DestroyContext();
   ImGui::DestroyContext();
 }
 
 bool App::frame() {
   const bool changed = bench_->poll();
+  collect_textures(false);
   shell_->before_frame();
   ImGui::NewFrame();
   shell_->frame();

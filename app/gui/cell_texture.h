@@ -30,4 +30,8 @@ class CellTexture {
   std::unique_ptr<Impl> impl_;
 };
 
+// Frees pictures that are no longer shown: once a frame, and (all) before the ImGui context ends,
+// after the renderer has ended.
+void collect_textures(bool all);
+
 }  // namespace attnscope::gui

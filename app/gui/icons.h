@@ -5,7 +5,7 @@ namespace attnscope::gui::icon {
 
 inline constexpr const char* kCheck = "\xef\x80\x8c";         // f00c
 inline constexpr const char* kCross = "\xef\x80\x8d";         // f00d
-inline constexpr const char* kApprox = "\xef\x94\xac";        // f52c equals
+inline constexpr const char* kApprox = "\xe2\x89\x88";       // ≈, of the text face
 inline constexpr const char* kTie = "\xef\x89\x8e";           // f24e scale-balanced
 inline constexpr const char* kQuestion = "\x3f";              // ?
 inline constexpr const char* kLayers = "\xef\x97\xbd";        // f5fd layer-group
