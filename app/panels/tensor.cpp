@@ -10,6 +10,7 @@
 
 #include "app/common/format.h"
 #include "app/common/views/bytes_view.h"
+#include "app/common/views/element_history.h"
 #include "app/common/views/tensor_view.h"
 #include "app/gui/heat_map.h"
 #include "app/gui/icons.h"
@@ -22,8 +23,8 @@
 namespace attnscope::gui {
 namespace {
 
-constexpr const char* kShapes[] = {"heat map", "numbers", "histogram"};
-constexpr std::array<const char*, 3> kShapeNames = {"heat", "numbers", "histogram"};
+constexpr std::array<const char*, 4> kShapes = {"heat map", "numbers", "histogram", "history"};
+constexpr std::array<const char*, 4> kShapeNames = {"heat", "numbers", "histogram", "history"};
 constexpr auto kSliceTime = std::chrono::microseconds(2500);
 constexpr std::int64_t kMostCopied = 1 << 18;  // cells of one CSV
 
@@ -54,6 +55,7 @@ class TensorPanel : public Panel {
   void axis_choosers(Ui& ui, const StepTrace& step, const OpTrace& op);
   void draw_slice(Ui& ui, const StepTrace& step, const OpTrace& op, ImVec2 size);
   void draw_histogram(const HeatMapData& data, ImVec2 size);
+  void draw_history(Ui& ui, const StepTrace& step, const OpTrace& op, ImVec2 size);
   HeatMapData slice_data(const StepTrace& step, const OpTrace& op) const;
   std::string row_name(const StepTrace& step, const OpTrace& op, int axis, std::int64_t i) const;
   std::string note(const StepTrace& step, const OpTrace& op, const TapIndex& index) const;
@@ -103,7 +105,7 @@ void TensorPanel::register_commands(Ui& ui) {
                    .group = "View",
                    .help = "How the tensor panel shows them.",
                    .shortcut = "",
-                   .argument = "heat|numbers|histogram",
+                   .argument = "heat|numbers|histogram|history",
                    .run = [this, choose](std::string_view value) -> Result<void> {
                      auto shape = choose(value, kShapeNames, "tensor.as");
                      if (!shape) return shape.error();
@@ -508,6 +510,66 @@ void TensorPanel::draw_histogram(const HeatMapData& data, ImVec2 size) {
   ImPlot::EndPlot();
 }
 
+// The picked element over the steps that are kept; a click goes to one.
+void TensorPanel::draw_history(Ui& ui, const StepTrace& step, const OpTrace& op, ImVec2 size) {
+  if (reader_.token_axis < 0) {
+    empty_state(ui, "This tap has no token axis: nothing to follow from step to step.");
+    return;
+  }
+  TapIndex index = focus(ui, step, op);
+  std::string what =
+      fmt::format("{} of request {}", reader_.tap->name, ui.bench.selected_request());
+  for (int i = 0; i < index.rank; ++i) {
+    index[i] = std::max<std::int64_t>(index[i], 0);
+    if (i != reader_.token_axis) what += fmt::format(", {} {}", axes_[at(i)].name, index[i]);
+  }
+  const ElementHistory history =
+      element_history(held_->traces, op.place, reader_.tap->name, ui.bench.selected_request(),
+                      index, reader_.token_axis);
+  ImGui::TextWrapped("%s", history_sentence(history, what, step.step).c_str());
+  if (history.steps.empty()) return;
+  size.y = std::max(px(60), ImGui::GetContentRegionAvail().y);
+  if (!ImPlot::BeginPlot("##history", size, ImPlotFlags_NoTitle | ImPlotFlags_NoMenus)) return;
+  ImPlot::SetupAxis(ImAxis_X1, "step", ImPlotAxisFlags_AutoFit);
+  ImPlot::SetupAxis(ImAxis_Y1, nullptr, ImPlotAxisFlags_AutoFit);
+  ImPlot::SetupAxisFormat(ImAxis_X1, "%.0f");
+  const auto count = static_cast<int>(history.steps.size());
+  const auto colour = [](ImU32 c) { return ImGui::ColorConvertU32ToFloat4(c); };
+  ImPlotSpec line;
+  line.LineColor = colour(theme().text_dim);
+  line.Marker = ImPlotMarker_Cross;
+  line.MarkerLineColor = line.LineColor;
+  const bool compared = std::any_of(history.references.begin(), history.references.end(),
+                                    [](double v) { return !std::isnan(v); });
+  if (compared) {
+    ImPlot::PlotLine("ref.sim", history.steps.data(), history.references.data(), count, line);
+  }
+  line.LineColor = line.MarkerFillColor = line.MarkerLineColor = colour(theme().accent);
+  line.Marker = ImPlotMarker_Circle;
+  line.MarkerSize = px(3);
+  ImPlot::PlotLine("engine", history.steps.data(), history.values.data(), count, line);
+  const double here = static_cast<double>(step.step);
+  ImPlotSpec mark;
+  mark.LineColor = colour(theme().text_faint);
+  mark.Flags = ImPlotItemFlags_NoLegend;
+  ImPlot::PlotInfLines("##here", &here, 1, mark);
+  if (ImPlot::IsPlotHovered()) {
+    const double x = ImPlot::GetPlotMousePos().x;
+    const auto nearest =
+        std::min_element(history.steps.begin(), history.steps.end(),
+                         [x](double a, double b) { return std::fabs(a - x) < std::fabs(b - x); });
+    const auto i = static_cast<std::size_t>(nearest - history.steps.begin());
+    const auto number = static_cast<std::int64_t>(*nearest);
+    tooltip(fmt::format(
+        "step {}\nengine {}\nref.sim {}", number, format_exact(history.values[i]),
+        std::isnan(history.references[i]) ? "not compared" : format_exact(history.references[i])));
+    if (ImGui::IsMouseClicked(ImGuiMouseButton_Left)) {
+      ui.bench.go_to({number, op.place.layer, op.place.op});
+    }
+  }
+  ImPlot::EndPlot();
+}
+
 void TensorPanel::draw_slice(Ui& ui, const StepTrace& step, const OpTrace& op, ImVec2 size) {
   const HeatMapData data = slice_data(step, op);
   if (copy_) {
@@ -532,8 +594,10 @@ void TensorPanel::draw_slice(Ui& ui, const StepTrace& step, const OpTrace& op, I
     working_ |= map_.busy();
   } else if (shape_ == 1) {
     events = grid_.draw("##numbers", data, size, chosen.row, chosen.column);
-  } else {
+  } else if (shape_ == 2) {
     draw_histogram(data, size);
+  } else {
+    draw_history(ui, step, op, size);
   }
   if (!events.clicked) return;
   const TapIndex index = slice_.index(events.row, events.column);
@@ -575,7 +639,7 @@ void TensorPanel::draw(Ui& ui) {
   }
   ImGui::SameLine(0, px(14));
   int shape = shape_;
-  if (segmented("##as", &shape, kShapes, 3)) {
+  if (segmented("##as", &shape, kShapes.data(), static_cast<int>(kShapes.size()))) {
     ui.run(fmt::format("tensor.as={}", kShapeNames[at(shape)]));
   }
   ImGui::SameLine(0, px(14));
