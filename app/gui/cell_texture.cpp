@@ -4,97 +4,137 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace attnscope::gui {
 namespace {
 
-// Pictures nobody shows any more, until the renderer has let go of them.
-std::vector<ImTextureData*>& retired() {
-  static std::vector<ImTextureData*> list;
-  return list;
-}
-
-void destroy(ImTextureData* data) {
-  ImGui::UnregisterUserTexture(data);
-  IM_DELETE(data);
-}
+constexpr int kMaxSide = 4096;
 
 }  // namespace
 
-void collect_textures(bool all) {
-  std::erase_if(retired(), [&](ImTextureData* data) {
-    const bool gone = all || data->Status == ImTextureStatus_Destroyed;
-    if (gone) destroy(data);
-    return gone;
-  });
-}
-
+// A texture belongs to the ImGui context it was first drawn in and to no other. The context holds a
+// pointer to it until the renderer has let go of it, which takes a frame or two; and the context
+// may end before the picture does. So the texture is owned by hooks of the context: when its
+// picture is gone, or with the context.
 struct CellTexture::Impl {
-  ImTextureData* data = nullptr;
+  ImTextureData texture;
+  ImGuiContext* context = nullptr;  // null before the first drawing and after the context's end
+  bool abandoned = false;           // the picture is gone
 
-  void release() {
-    if (data == nullptr) return;
-    data->WantDestroyNextFrame = true;
-    retired().push_back(data);
-    data = nullptr;
+  bool has_pixels() const { return texture.Pixels != nullptr; }
+
+  static void on_new_frame(ImGuiContext*, ImGuiContextHook* hook) {
+    auto* impl = static_cast<Impl*>(hook->UserData);
+    if (!impl->abandoned || impl->texture.Status != ImTextureStatus_Destroyed) return;
+    impl->forget();
+    delete impl;
   }
+
+  static void on_shutdown(ImGuiContext*, ImGuiContextHook* hook) {
+    auto* impl = static_cast<Impl*>(hook->UserData);
+    ImGui::UnregisterUserTexture(&impl->texture);
+    impl->context = nullptr;
+    if (impl->abandoned) {
+      delete impl;
+      return;
+    }
+    // Ready for another context: nothing of the renderer's is left.
+    impl->texture.TexID = ImTextureID_Invalid;
+    impl->texture.BackendUserData = nullptr;
+    impl->texture.Status = ImTextureStatus_WantCreate;
+  }
+
+  void attach(ImGuiContext* to) {
+    context = to;
+    ImGuiContextHook hook;
+    hook.Owner = ImHashStr("attnscope cell texture");
+    hook.UserData = this;
+    hook.Type = ImGuiContextHookType_NewFramePost;
+    hook.Callback = on_new_frame;
+    frame_hook = ImGui::AddContextHook(to, &hook);
+    hook.Type = ImGuiContextHookType_Shutdown;
+    hook.Callback = on_shutdown;
+    shutdown_hook = ImGui::AddContextHook(to, &hook);
+    ImGui::RegisterUserTexture(&texture);
+  }
+
+  // Takes the texture and its hooks out of the context, which is the current one.
+  void forget() {
+    ImGui::UnregisterUserTexture(&texture);
+    ImGui::GetPlatformIO().Textures.find_erase(&texture);
+    ImGui::RemoveContextHook(context, frame_hook);
+    ImGui::RemoveContextHook(context, shutdown_hook);
+    context = nullptr;
+  }
+
+  // The picture is gone: frees at once, or when the renderer has let go.
+  static void abandon(std::unique_ptr<Impl> impl) {
+    if (!impl || impl->context == nullptr) return;
+    impl->abandoned = true;
+    impl->texture.WantDestroyNextFrame = true;
+    static_cast<void>(impl.release());  // owned by its hooks
+  }
+
+  ImGuiID frame_hook = 0, shutdown_hook = 0;
 };
 
-CellTexture::CellTexture() : impl_(std::make_unique<Impl>()) {}
-CellTexture::~CellTexture() {
-  if (impl_) impl_->release();
-}
+CellTexture::CellTexture() = default;
+CellTexture::~CellTexture() { Impl::abandon(std::move(impl_)); }
 CellTexture::CellTexture(CellTexture&&) noexcept = default;
 CellTexture& CellTexture::operator=(CellTexture&& other) noexcept {
-  if (impl_ && this != &other) impl_->release();
-  impl_ = std::move(other.impl_);
+  if (this != &other) {
+    Impl::abandon(std::move(impl_));
+    impl_ = std::move(other.impl_);
+  }
   return *this;
 }
 
-bool CellTexture::empty() const { return impl_->data == nullptr; }
-int CellTexture::width() const { return empty() ? 0 : impl_->data->Width; }
-int CellTexture::height() const { return empty() ? 0 : impl_->data->Height; }
+bool CellTexture::empty() const { return impl_ == nullptr; }
+int CellTexture::width() const { return impl_ ? impl_->texture.Width : 0; }
+int CellTexture::height() const { return impl_ ? impl_->texture.Height : 0; }
 
 void CellTexture::update(int width, int height, const std::vector<ImU32>& pixels) {
-  const auto cells =
-      static_cast<std::size_t>(std::max(width, 0)) * static_cast<std::size_t>(std::max(height, 0));
-  if (cells == 0 || pixels.size() < cells) {
-    impl_->release();
+  if (width <= 0 || height <= 0 || width > kMaxSide || height > kMaxSide ||
+      pixels.size() < static_cast<std::size_t>(width) * static_cast<std::size_t>(height)) {
+    Impl::abandon(std::move(impl_));
     return;
   }
-  if (impl_->data != nullptr && (impl_->data->Width != width || impl_->data->Height != height)) {
-    impl_->release();
+  if (!impl_ || width != this->width() || height != this->height()) {
+    Impl::abandon(std::move(impl_));
+    impl_ = std::make_unique<Impl>();
+    impl_->texture.Create(ImTextureFormat_RGBA32, width, height);
+    impl_->texture.UseColors = true;
   }
-  if (impl_->data == nullptr) {
-    impl_->data = IM_NEW(ImTextureData)();
-    impl_->data->Create(ImTextureFormat_RGBA32, width, height);
-    impl_->data->UseColors = true;
-    impl_->data->SetStatus(ImTextureStatus_WantCreate);
-    ImGui::RegisterUserTexture(impl_->data);
-  } else if (impl_->data->Status == ImTextureStatus_OK) {
-    const ImTextureRect whole = {0, 0, static_cast<unsigned short>(width),
-                                 static_cast<unsigned short>(height)};
-    impl_->data->Updates.resize(0);
-    impl_->data->Updates.push_back(whole);
-    impl_->data->UpdateRect = whole;
-    impl_->data->SetStatus(ImTextureStatus_WantUpdates);
+  ImTextureData& t = impl_->texture;
+  std::memcpy(t.Pixels, pixels.data(), static_cast<std::size_t>(t.GetSizeInBytes()));
+  const ImTextureRect all = {0, 0, static_cast<unsigned short>(width),
+                             static_cast<unsigned short>(height)};
+  t.UsedRect = all;
+  if (t.Status == ImTextureStatus_OK || t.Status == ImTextureStatus_WantUpdates) {
+    t.UpdateRect = all;
+    t.Updates.resize(0);
+    t.Updates.push_back(all);
+    t.Status = ImTextureStatus_WantUpdates;
   }
-  std::memcpy(impl_->data->Pixels, pixels.data(), cells * sizeof(ImU32));
 }
 
 void CellTexture::draw(ImDrawList* list, ImVec2 min, ImVec2 max, float x0, float y0, float x1,
                        float y1) const {
-  if (empty()) return;
-  const ImGuiPlatformIO& platform = ImGui::GetPlatformIO();
-  const auto w = static_cast<float>(width()), h = static_cast<float>(height());
-  // A renderer without samplers (tests) draws as it likes.
-  if (platform.DrawCallback_SetSamplerNearest != nullptr) {
-    list->AddCallback(platform.DrawCallback_SetSamplerNearest, nullptr);
+  if (!impl_) return;
+  ImGuiContext* now = ImGui::GetCurrentContext();
+  if (impl_->context == nullptr) impl_->attach(now);
+  if (impl_->context != now) return;
+  ImTextureData& t = impl_->texture;
+  const ImVec2 uv0 = {x0 / static_cast<float>(t.Width), y0 / static_cast<float>(t.Height)};
+  const ImVec2 uv1 = {x1 / static_cast<float>(t.Width), y1 / static_cast<float>(t.Height)};
+  const ImGuiPlatformIO& io = ImGui::GetPlatformIO();
+  if (io.DrawCallback_SetSamplerNearest != nullptr) {
+    list->AddCallback(io.DrawCallback_SetSamplerNearest);
   }
-  list->AddImage(impl_->data->GetTexRef(), min, max, ImVec2(x0 / w, y0 / h),
-                 ImVec2(x1 / w, y1 / h));
-  if (platform.DrawCallback_SetSamplerLinear != nullptr) {
-    list->AddCallback(platform.DrawCallback_SetSamplerLinear, nullptr);
+  list->AddImage(t.GetTexRef(), min, max, uv0, uv1);
+  if (io.DrawCallback_SetSamplerLinear != nullptr) {
+    list->AddCallback(io.DrawCallback_SetSamplerLinear);
   }
 }
 

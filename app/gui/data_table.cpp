@@ -1,184 +1,297 @@
 #include "app/gui/data_table.h"
 
-#include <algorithm>
-#include <cctype>
-#include <numeric>
-#include <sstream>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "app/common/format.h"
+#include "app/common/text.h"
 #include "app/gui/icons.h"
-#include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 
 namespace attnscope::gui {
 namespace {
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
+constexpr ImGuiTableFlags kFlags =
+    ImGuiTableFlags_Sortable | ImGuiTableFlags_SortTristate | ImGuiTableFlags_RowBg |
+    ImGuiTableFlags_BordersInnerV | ImGuiTableFlags_BordersOuter | ImGuiTableFlags_Resizable |
+    ImGuiTableFlags_Reorderable | ImGuiTableFlags_Hideable | ImGuiTableFlags_ScrollY |
+    ImGuiTableFlags_SizingStretchProp | ImGuiTableFlags_NoSavedSettings;
+
+const std::string& exact_text(const TableCell& cell) {
+  return cell.exact.empty() ? cell.text : cell.exact;
 }
 
-// All words occur; those after '-' do not.
-bool matches(const std::vector<std::string>& words, const std::vector<TableCell>& cells) {
-  std::string all;
-  for (const TableCell& cell : cells) all += lower(cell.text) + '\n';
-  return std::all_of(words.begin(), words.end(), [&](const std::string& word) {
-    const bool exclude = word.size() > 1 && word[0] == '-';
-    const bool found = all.find(exclude ? word.substr(1) : word) != std::string::npos;
-    return found != exclude;
-  });
+// "layer 2" before "layer 10": runs of digits compare as numbers.
+int natural_order(std::string_view a, std::string_view b) {
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  std::size_t i = 0, j = 0;
+  while (i < a.size() && j < b.size()) {
+    if (digit(a[i]) && digit(b[j])) {
+      while (i + 1 < a.size() && a[i] == '0' && digit(a[i + 1])) ++i;
+      while (j + 1 < b.size() && b[j] == '0' && digit(b[j + 1])) ++j;
+      std::size_t m = i, n = j;
+      while (m < a.size() && digit(a[m])) ++m;
+      while (n < b.size() && digit(b[n])) ++n;
+      if (m - i != n - j) return m - i < n - j ? -1 : 1;
+      if (const int order = a.substr(i, m - i).compare(b.substr(j, n - j)); order != 0) {
+        return order;
+      }
+      i = m;
+      j = n;
+      continue;
+    }
+    const char x = lower(a[i++]), y = lower(b[j++]);
+    if (x != y) return static_cast<unsigned char>(x) < static_cast<unsigned char>(y) ? -1 : 1;
+  }
+  return static_cast<int>(i < a.size()) - static_cast<int>(j < b.size());
+}
+
+// Without a number, or NaN: neither small nor large.
+bool has_order(const TableCell& cell) { return cell.has_number && !std::isnan(cell.number); }
+
+struct Words {
+  std::vector<std::string> wanted, unwanted;
+};
+
+Words split(std::string_view filter) {
+  Words words;
+  const std::string text = lower(filter);
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(' ', at), text.size());
+    if (const std::string word = text.substr(at, end - at); word.size() > 1 && word[0] == '-') {
+      words.unwanted.push_back(word.substr(1));
+    } else if (!word.empty()) {
+      words.wanted.push_back(word);
+    }
+    at = end + 1;
+  }
+  return words;
+}
+
+// What the filter looks at: shown and exact texts of all cells.
+std::string row_text(const std::vector<TableCell>& cells) {
+  std::string text;
+  for (const TableCell& cell : cells) {
+    text += lower(cell.text) + '\n';
+    if (!cell.exact.empty()) text += lower(cell.exact) + '\n';
+  }
+  return text;
 }
 
 }  // namespace
 
 std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
-  std::string quoted = "\"";
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string out = "\"";
   for (const char c : text) {
-    if (c == '"') quoted += '"';
-    quoted += c;
+    if (c == '"') out += '"';
+    out += c;
   }
-  return quoted + '"';
+  return out + '"';
 }
 
 void DataTable::begin(std::uint64_t version) {
-  stale_ = version != version_;
+  stale_ = version != version_ || columns_.empty();
   if (!stale_) return;
   version_ = version;
   rows_.clear();
   keys_.clear();
-  columns_.clear();
+  order_.clear();
   order_stale_ = true;
 }
 
-void DataTable::columns(std::vector<TableColumn> columns) { columns_ = std::move(columns); }
+void DataTable::columns(std::vector<TableColumn> columns) {
+  if (sort_column_ >= static_cast<int>(columns.size())) sort_column_ = -1;
+  columns_ = std::move(columns);
+}
 
 void DataTable::row(std::vector<TableCell> cells, std::int64_t key) {
   cells.resize(columns_.size());
+  order_.push_back(rows_.size());
   rows_.push_back(std::move(cells));
   keys_.push_back(key);
+  order_stale_ = true;
 }
 
 void DataTable::refilter() {
-  std::vector<std::string> words;
-  std::istringstream stream(lower(filter_));
-  for (std::string word; stream >> word;) words.push_back(word);
+  const Words words = split(filter_);
   order_.clear();
   for (std::size_t i = 0; i < rows_.size(); ++i) {
-    if (words.empty() || matches(words, rows_[i])) order_.push_back(i);
+    if (!words.wanted.empty() || !words.unwanted.empty()) {
+      const std::string text = row_text(rows_[i]);
+      const auto in = [&](const std::string& word) { return text.find(word) != text.npos; };
+      if (!std::ranges::all_of(words.wanted, in) || std::ranges::any_of(words.unwanted, in)) {
+        continue;
+      }
+    }
+    order_.push_back(i);
   }
-  if (sort_column_ >= 0 && static_cast<std::size_t>(sort_column_) < columns_.size()) {
-    sort(sort_column_, ascending_);
-  }
+  sort(sort_column_, ascending_);
   order_stale_ = false;
 }
 
 void DataTable::sort(int column, bool ascending) {
+  sort_column_ = column;
+  ascending_ = ascending;
+  if (column < 0 || column >= static_cast<int>(columns_.size())) return;
   const auto c = static_cast<std::size_t>(column);
-  const auto before = [&](std::size_t a, std::size_t b) {
-    const TableCell& x = rows_[a][c];
-    const TableCell& y = rows_[b][c];
-    if (x.has_number != y.has_number) return x.has_number > y.has_number;
-    if (x.has_number) return ascending ? x.number < y.number : y.number < x.number;
-    return ascending ? x.text < y.text : y.text < x.text;
-  };
-  std::stable_sort(order_.begin(), order_.end(), before);
+  const bool numeric = columns_[c].numeric;
+  std::stable_sort(order_.begin(), order_.end(), [&](std::size_t i, std::size_t j) {
+    const TableCell &a = rows_[i][c], &b = rows_[j][c];
+    if (numeric) {
+      if (has_order(a) != has_order(b)) return has_order(a);  // what has no value comes last
+      if (!has_order(a)) return false;
+      return ascending ? a.number < b.number : b.number < a.number;
+    }
+    const int order = natural_order(a.text, b.text);
+    return ascending ? order < 0 : order > 0;
+  });
 }
 
 std::string DataTable::csv() const {
-  std::string text;
-  for (std::size_t c = 0; c < columns_.size(); ++c) {
-    text += (c > 0 ? "," : "") + csv_field(columns_[c].title);
+  std::string out;
+  for (std::size_t i = 0; i < columns_.size(); ++i) {
+    out += (i > 0 ? "," : "") + csv_field(columns_[i].title);
   }
-  text += '\n';
-  for (const std::size_t i : order_) {
-    for (std::size_t c = 0; c < rows_[i].size(); ++c) {
-      const TableCell& cell = rows_[i][c];
-      text += (c > 0 ? "," : "") + csv_field(cell.exact.empty() ? cell.text : cell.exact);
+  out += '\n';
+  for (const std::size_t r : order_) {
+    for (std::size_t i = 0; i < rows_[r].size(); ++i) {
+      out += (i > 0 ? "," : "") + csv_field(exact_text(rows_[r][i]));
     }
-    text += '\n';
+    out += '\n';
   }
-  return text;
+  return out;
+}
+
+void DataTable::draw_bar(bool filter) {
+  const float button = ImGui::GetFrameHeight() * 1.15f;
+  const std::string count =
+      order_.size() == rows_.size()
+          ? format_count(visible_rows())
+          : fmt::format("{} of {}", format_count(visible_rows()),
+                        format_count(static_cast<std::int64_t>(rows_.size())));
+  const float spacing = ImGui::GetStyle().ItemSpacing.x;
+  const float text = ImGui::CalcTextSize(count.c_str()).x;
+  const float room = ImGui::GetContentRegionAvail().x - button - text - 2 * spacing;
+  if (filter) {
+    ImGui::SetNextItemWidth(std::max(px(60), std::min(room, px(260))));
+    char buffer[256];
+    const std::size_t length = filter_.copy(buffer, sizeof buffer - 1);
+    buffer[length] = '\0';
+    if (ImGui::InputTextWithHint("##filter", "filter", buffer, sizeof buffer)) {
+      filter_ = buffer;
+      refilter();
+    }
+    if (ImGui::IsItemHovered(ImGuiHoveredFlags_ForTooltip)) {
+      tooltip("Rows that contain every word; -word leaves out rows that contain it.");
+    }
+    ImGui::SameLine();
+  }
+  ImGui::AlignTextToFramePadding();
+  ImGui::TextDisabled("%s", count.c_str());
+  ImGui::SameLine();
+  if (ImGui::Button(fmt::format("{}##copy", icon::kCopy).c_str(), {button, 0})) copy();
+  if (ImGui::IsItemHovered(ImGuiHoveredFlags_ForTooltip)) {
+    tooltip("Copy these rows as CSV, in full precision   Ctrl+C");
+  }
+}
+
+void DataTable::copy() const { ImGui::SetClipboardText(csv().c_str()); }
+
+void DataTable::draw_headers() {
+  ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
+  for (int i = 0; i < static_cast<int>(columns_.size()); ++i) {
+    if (!ImGui::TableSetColumnIndex(i)) continue;
+    const TableColumn& column = columns_[static_cast<std::size_t>(i)];
+    ImGui::PushID(i);
+    ImGui::PushStyleColor(ImGuiCol_Text, theme().text_dim);
+    ImGui::TableHeader(column.title.c_str());
+    ImGui::PopStyleColor();
+    ImGui::PopID();
+    if (!column.help.empty() && ImGui::IsItemHovered(ImGuiHoveredFlags_ForTooltip)) {
+      tooltip(column.help);
+    }
+  }
+}
+
+void DataTable::draw_cell(const TableColumn& column, const TableCell& cell) const {
+  if (column.numeric) {
+    number_text(cell.text, 0, cell.colour);
+  } else {
+    if (cell.colour != 0) ImGui::PushStyleColor(ImGuiCol_Text, cell.colour);
+    ImGui::TextUnformatted(cell.text.c_str());
+    if (cell.colour != 0) ImGui::PopStyleColor();
+  }
+  const bool cut = ImGui::GetItemRectMax().x > ImGui::GetWindowDrawList()->GetClipRectMax().x;
+  const bool more = !cell.exact.empty() && cell.exact != cell.text;
+  if ((cut || more) && ImGui::IsItemHovered(ImGuiHoveredFlags_DelayShort)) {
+    tooltip(exact_text(cell));
+  }
+}
+
+std::optional<std::int64_t> DataTable::draw_rows(std::int64_t selected_key) {
+  std::optional<std::int64_t> clicked;
+  ImGuiListClipper clipper;
+  clipper.Begin(static_cast<int>(order_.size()));
+  while (clipper.Step()) {
+    for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i) {
+      const std::size_t r = order_[static_cast<std::size_t>(i)];
+      ImGui::TableNextRow();
+      bool first = true;
+      for (int c = 0; c < static_cast<int>(columns_.size()); ++c) {
+        if (!ImGui::TableSetColumnIndex(c)) continue;
+        if (first) {
+          const std::string label =
+              keys_[r] >= 0 ? fmt::format("##row {}", keys_[r]) : fmt::format("##line {}", r);
+          if (ImGui::Selectable(
+                  label.c_str(), keys_[r] == selected_key && keys_[r] >= 0,
+                  ImGuiSelectableFlags_SpanAllColumns | ImGuiSelectableFlags_AllowOverlap)) {
+            clicked = keys_[r];
+          }
+          ImGui::SameLine(0, 0);
+          first = false;
+        }
+        const auto column = static_cast<std::size_t>(c);
+        draw_cell(columns_[column], rows_[r][column]);
+      }
+    }
+  }
+  return clicked;
 }
 
 std::optional<std::int64_t> DataTable::draw(const char* id, ImVec2 size, std::int64_t selected_key,
                                             bool filter) {
+  if (columns_.empty()) return std::nullopt;
   std::optional<std::int64_t> clicked;
-  ImGui::PushID(id);
-  if (filter) {
-    ImGui::SetNextItemWidth(std::max(px(60), ImGui::GetContentRegionAvail().x - px(36)));
-    char buffer[256] = {};
-    filter_.copy(buffer, sizeof(buffer) - 1);
-    if (ImGui::InputTextWithHint("##filter", "filter: words, -word leaves out", buffer,
-                                 sizeof(buffer))) {
-      filter_ = buffer;
-      order_stale_ = true;
-    }
-    ImGui::SameLine(0, px(4));
-    if (ImGui::Button(icon::kCopy)) ImGui::SetClipboardText(csv().c_str());
-    if (ImGui::IsItemHovered()) tooltip("Copies the visible rows as CSV  (Ctrl+C)");
-  }
   if (order_stale_) refilter();
-  const int count = static_cast<int>(columns_.size());
-  const ImGuiTableFlags flags = ImGuiTableFlags_Sortable | ImGuiTableFlags_SortTristate |
-                                ImGuiTableFlags_RowBg | ImGuiTableFlags_BordersInnerV |
-                                ImGuiTableFlags_Resizable | ImGuiTableFlags_ScrollY |
-                                ImGuiTableFlags_SizingStretchProp | ImGuiTableFlags_Hideable;
-  if (count > 0 && ImGui::BeginTable("##table", count, flags, size)) {
+  ImGui::PushID(id);
+  draw_bar(filter);
+  if (size.y == 0) {  // no taller than its rows, no shorter than a few of them
+    const float line = ImGui::GetTextLineHeight() + 2 * ImGui::GetStyle().CellPadding.y;
+    const float all = line * static_cast<float>(order_.size() + 1) + px(4);
+    size.y = std::min(all, std::max(ImGui::GetContentRegionAvail().y, 6 * line));
+  }
+  if (ImGui::BeginTable("##table", static_cast<int>(columns_.size()), kFlags, size)) {
     ImGui::TableSetupScrollFreeze(0, 1);
     for (const TableColumn& column : columns_) {
-      ImGui::TableSetupColumn(column.title.c_str(), ImGuiTableColumnFlags_None, column.weight);
-    }
-    ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
-    for (int c = 0; c < count; ++c) {
-      if (!ImGui::TableSetColumnIndex(c)) continue;
-      ImGui::TableHeader(columns_[static_cast<std::size_t>(c)].title.c_str());
-      const std::string& help = columns_[static_cast<std::size_t>(c)].help;
-      if (!help.empty() && ImGui::IsItemHovered(ImGuiHoveredFlags_DelayShort)) tooltip(help);
+      ImGui::TableSetupColumn(column.title.c_str(), 0, column.weight);
     }
     if (ImGuiTableSortSpecs* specs = ImGui::TableGetSortSpecs(); specs && specs->SpecsDirty) {
-      sort_column_ = specs->SpecsCount > 0 ? specs->Specs[0].ColumnIndex : -1;
-      ascending_ =
-          specs->SpecsCount == 0 || specs->Specs[0].SortDirection == ImGuiSortDirection_Ascending;
+      const bool any = specs->SpecsCount > 0;
+      sort_column_ = any ? specs->Specs[0].ColumnIndex : -1;
+      ascending_ = !any || specs->Specs[0].SortDirection != ImGuiSortDirection_Descending;
       specs->SpecsDirty = false;
-      refilter();
+      refilter();  // from the order of the rows, so that equal ones keep it
     }
-    ImGuiListClipper clipper;
-    clipper.Begin(static_cast<int>(order_.size()));
-    while (clipper.Step()) {
-      for (int line = clipper.DisplayStart; line < clipper.DisplayEnd; ++line) {
-        const std::size_t i = order_[static_cast<std::size_t>(line)];
-        ImGui::TableNextRow();
-        for (int c = 0; c < count; ++c) {
-          if (!ImGui::TableSetColumnIndex(c)) continue;
-          const TableCell& cell = rows_[i][static_cast<std::size_t>(c)];
-          if (c == 0) {
-            ImGui::PushID(static_cast<int>(i));
-            if (ImGui::Selectable(
-                    "##row", keys_[i] == selected_key,
-                    ImGuiSelectableFlags_SpanAllColumns | ImGuiSelectableFlags_AllowOverlap)) {
-              clicked = keys_[i];
-            }
-            ImGui::PopID();
-            ImGui::SameLine(0, 0);
-          }
-          if (columns_[static_cast<std::size_t>(c)].numeric) {
-            number_text(cell.text, 0, cell.colour);
-          } else if (cell.colour != 0) {
-            ImGui::PushStyleColor(ImGuiCol_Text, cell.colour);
-            ImGui::TextUnformatted(cell.text.c_str());
-            ImGui::PopStyleColor();
-          } else {
-            ImGui::TextUnformatted(cell.text.c_str());
-          }
-          if (!cell.exact.empty() && ImGui::IsItemHovered()) tooltip(cell.exact);
-        }
-      }
-    }
-    const bool here = ImGui::IsWindowHovered(ImGuiHoveredFlags_ChildWindows) ||
-                      ImGui::IsWindowFocused(ImGuiFocusedFlags_ChildWindows);
-    if (here && ImGui::IsKeyChordPressed(ImGuiMod_Ctrl | ImGuiKey_C)) {
-      ImGui::SetClipboardText(csv().c_str());
+    draw_headers();
+    clicked = draw_rows(selected_key);
+    const bool here = ImGui::IsWindowHovered() || ImGui::IsWindowFocused();
+    if (here && !ImGui::GetIO().WantTextInput &&
+        ImGui::IsKeyChordPressed(ImGuiMod_Ctrl | ImGuiKey_C)) {
+      copy();
     }
     ImGui::EndTable();
   }

@@ -36,7 +36,9 @@ class DataTable {
   void columns(std::vector<TableColumn> columns);
   void row(std::vector<TableCell> cells, std::int64_t key);
   // Draws the rows that are visible (a clipper: fine with 100,000). Returns the key of a row that
-  // was clicked. filter: shows a filter field above (words: all must occur; -word excludes).
+  // was clicked. Items: rows are "##row KEY" (key < 0: "##line INDEX", never selected), the rest
+  // "##filter" and "##copy". size.y 0: as tall as its rows, as far as there is room. filter: shows
+  // a filter field above (words: all must occur; -word excludes).
   std::optional<std::int64_t> draw(const char* id, ImVec2 size, std::int64_t selected_key,
                                    bool filter = true);
   // Visible rows in their order, header first.
@@ -46,6 +48,11 @@ class DataTable {
  private:
   void refilter();
   void sort(int column, bool ascending);
+  void copy() const;
+  void draw_bar(bool filter);
+  void draw_headers();
+  void draw_cell(const TableColumn& column, const TableCell& cell) const;
+  std::optional<std::int64_t> draw_rows(std::int64_t selected_key);
 
   std::uint64_t version_ = ~std::uint64_t{0};
   bool stale_ = true, order_stale_ = true;

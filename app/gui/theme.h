@@ -23,6 +23,7 @@ struct Theme {
   ImU32 hatch;                       // lines of null entries
   ImU32 nan_cell, inf_positive, inf_negative, out_of_range;
   ImU32 window_part, compressed_part, sink_part;  // the three parts of attention
+  ImU32 negative, positive;                       // ends of the signed map
   std::vector<ImU32> owners;                      // 8 categorical colours
 };
 
@@ -48,7 +49,10 @@ void use_grey_magnitude(bool grey);
 struct FontReport {
   std::vector<std::string> problems;  // "Inter not found in ..; the built-in font is used .."
 };
-FontReport load_fonts();
+std::string icon_font();  // the file that the build fetched
+// Into the current ImGui context, before its first frame.
+FontReport load_fonts(const std::string& icons_file = icon_font());
+// The context's own font where load_fonts() was not called for it.
 ImFont* words();
 ImFont* numbers();
 float ui_scale();  // what lengths in code are multiplied by

@@ -1,27 +1,42 @@
 #include "app/gui/widgets.h"
 
-#include <imgui_internal.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 
+#include "app/gui/colour.h"
 #include "app/gui/icons.h"
+#include "app/gui/rich_text.h"
 
 namespace attnscope::gui {
 namespace {
 
 const char* end_of(std::string_view text) { return text.data() + text.size(); }
 
-std::string tooltip_of(Ui& ui, const Command& command) {
+void text_unformatted(std::string_view text) { ImGui::TextUnformatted(text.data(), end_of(text)); }
+
+bool is_enabled(const Command& command) { return !command.enabled || command.enabled(); }
+bool is_checked(const Command& command) { return command.checked && command.checked(); }
+
+// Title, shortcut, help and, when it cannot run, why.
+std::string command_help(const Ui& ui, const Command& command) {
   std::string text = command.title;
   if (const std::string keys = ui.commands.shortcut(command.id); !keys.empty()) {
-    text += "  (" + keys + ")";
+    text += "   " + keys;
   }
   if (!command.help.empty()) text += "\n" + command.help;
-  if (command.enabled && !command.enabled() && !command.why_disabled.empty()) {
-    text += "\nNot now: " + command.why_disabled + ".";
+  if (!is_enabled(command)) {
+    text += "\nNot now" + (command.why_disabled.empty() ? "." : ": " + command.why_disabled + ".");
   }
   return text;
+}
+
+void command_tooltip(const Ui& ui, const Command& command) {
+  if (ImGui::IsItemHovered(ImGuiHoveredFlags_ForTooltip | ImGuiHoveredFlags_AllowWhenDisabled)) {
+    tooltip(command_help(ui, command));
+  }
 }
 
 }  // namespace
@@ -34,29 +49,31 @@ void sentence(std::string_view text, Verdict verdict) {
     ImGui::SameLine(0, px(6));
   }
   ImGui::PushTextWrapPos(0);
-  ImGui::TextUnformatted(text.data(), end_of(text));
+  text_unformatted(text);
   ImGui::PopTextWrapPos();
+  ImGui::Spacing();
 }
 
-void empty_state(Ui& ui, std::string_view why, std::string_view command) {
-  ImGui::Dummy(ImVec2(0, px(4)));
+void empty_state(Ui& ui, std::string_view why, std::string_view command_id) {
+  const Command* command = command_id.empty() ? nullptr : ui.commands.find(command_id);
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  const float wrap = std::max(px(60), std::min(room.x - px(16), px(420)));
+  const ImVec2 size = ImGui::CalcTextSize(why.data(), end_of(why), false, wrap);
+  const float button = command != nullptr ? ImGui::GetFrameHeight() + px(8) : 0;
+  const ImVec2 start = ImGui::GetCursorPos();
+  const float x = start.x + std::max(0.0f, (room.x - size.x) / 2);
+  ImGui::SetCursorPos({x, start.y + std::max(px(4), (room.y - size.y - button) / 2)});
   ImGui::PushStyleColor(ImGuiCol_Text, theme().text_dim);
-  ImGui::PushTextWrapPos(0);
-  ImGui::TextUnformatted(why.data(), end_of(why));
+  ImGui::PushTextWrapPos(x + wrap);
+  text_unformatted(why);
   ImGui::PopTextWrapPos();
   ImGui::PopStyleColor();
-  if (!command.empty()) {
-    const std::string id(command.substr(0, command.find('=')));
-    const Command* found = ui.commands.find(id);
-    if (found == nullptr) return;
-    const std::string keys = ui.commands.shortcut(id);
-    const std::string label =
-        found->title + (keys.empty() ? "" : "  (" + keys + ")") + "###do " + std::string(command);
-    ImGui::BeginDisabled(found->enabled && !found->enabled());
-    if (ImGui::Button(label.c_str())) ui.run(command);
-    ImGui::EndDisabled();
-    if (ImGui::IsItemHovered(ImGuiHoveredFlags_AllowWhenDisabled)) tooltip(tooltip_of(ui, *found));
-  }
+  if (command == nullptr) return;
+  const float width =
+      ImGui::CalcTextSize(command->title.c_str()).x + 2 * ImGui::GetStyle().FramePadding.x;
+  ImGui::SetCursorPos(
+      {start.x + std::max(0.0f, (room.x - width) / 2), ImGui::GetCursorPosY() + px(4)});
+  command_button(ui, command->id);
 }
 
 void verdict_chip(Verdict verdict) {
@@ -68,15 +85,23 @@ void verdict_chip(Verdict verdict) {
 bool command_button(Ui& ui, std::string_view id, const char* label) {
   const Command* command = ui.commands.find(id);
   if (command == nullptr) return false;
-  const bool disabled = command->enabled && !command->enabled();
   const std::string text =
-      std::string(label != nullptr ? label : command->title.c_str()) + "###" + command->id;
-  ImGui::BeginDisabled(disabled);
-  const bool pressed = ImGui::Button(text.c_str());
-  ImGui::EndDisabled();
-  if (ImGui::IsItemHovered(ImGuiHoveredFlags_AllowWhenDisabled | ImGuiHoveredFlags_DelayShort)) {
-    tooltip(tooltip_of(ui, *command));
+      fmt::format("{}##{}", label != nullptr ? label : command->title.c_str(), command->id);
+  const bool checked = is_checked(*command);
+  const bool enabled = is_enabled(*command);
+  if (checked) {
+    ImGui::PushStyleColor(ImGuiCol_Button, with_alpha(theme().accent, 0.35f));
+    ImGui::PushStyleColor(ImGuiCol_ButtonHovered, with_alpha(theme().accent, 0.45f));
   }
+  // Icons stand in squares, so that a row of them keeps its rhythm.
+  const float natural =
+      ImGui::CalcTextSize(text.c_str(), nullptr, true).x + 2 * ImGui::GetStyle().FramePadding.x;
+  const float square = ImGui::GetFrameHeight() * 1.15f;
+  ImGui::BeginDisabled(!enabled);
+  const bool pressed = ImGui::Button(text.c_str(), {std::max(natural, square), 0});
+  ImGui::EndDisabled();
+  if (checked) ImGui::PopStyleColor(2);
+  command_tooltip(ui, *command);
   if (pressed) ui.run(std::string(id));
   return pressed;
 }
@@ -84,25 +109,20 @@ bool command_button(Ui& ui, std::string_view id, const char* label) {
 void command_menu_item(Ui& ui, std::string_view id) {
   const Command* command = ui.commands.find(id);
   if (command == nullptr) return;
-  const bool enabled = !command->enabled || command->enabled();
-  const bool checked = command->checked && command->checked();
-  const std::string keys = ui.commands.shortcut(command->id);
-  const std::string text = command->title + "###" + command->id;
-  const bool pressed =
-      ImGui::MenuItem(text.c_str(), keys.empty() ? nullptr : keys.c_str(), checked, enabled);
-  if (ImGui::IsItemHovered(ImGuiHoveredFlags_AllowWhenDisabled | ImGuiHoveredFlags_DelayNormal)) {
-    tooltip(tooltip_of(ui, *command));
-  }
+  const std::string text = fmt::format("{}##{}", command->title, command->id);
+  const bool pressed = ImGui::MenuItem(text.c_str(), ui.commands.shortcut(command->id).c_str(),
+                                       is_checked(*command), is_enabled(*command));
+  if (!command->help.empty() || !is_enabled(*command)) command_tooltip(ui, *command);
   if (pressed) ui.run(std::string(id));
 }
 
 void number_text(std::string_view text, float width, ImU32 colour) {
   ImGui::PushFont(numbers(), 0);
   const float room = width > 0 ? width : ImGui::GetContentRegionAvail().x;
-  const float needed = ImGui::CalcTextSize(text.data(), end_of(text)).x;
-  if (room > needed) ImGui::SetCursorPosX(ImGui::GetCursorPosX() + room - needed);
+  const float wanted = ImGui::CalcTextSize(text.data(), end_of(text)).x;
+  ImGui::SetCursorPosX(ImGui::GetCursorPosX() + std::max(0.0f, std::floor(room - wanted)));
   if (colour != 0) ImGui::PushStyleColor(ImGuiCol_Text, colour);
-  ImGui::TextUnformatted(text.data(), end_of(text));
+  text_unformatted(text);
   if (colour != 0) ImGui::PopStyleColor();
   ImGui::PopFont();
 }
@@ -112,96 +132,67 @@ void field(const char* label, std::string_view value) {
   ImGui::TextUnformatted(label);
   ImGui::PopStyleColor();
   ImGui::SameLine(0, px(6));
-  ImGui::TextUnformatted(value.data(), end_of(value));
-}
-
-void draw_hatch(ImDrawList* list, ImVec2 min, ImVec2 max) {
-  const float gap = std::max(3.0f, px(5));
-  const float height = max.y - min.y;
-  if (max.x - min.x < 1 || height < 1) return;
-  list->PushClipRect(min, max, true);
-  for (float x = min.x - height; x < max.x; x += gap) {
-    list->AddLine(ImVec2(x, max.y), ImVec2(x + height, min.y), theme().hatch);
-  }
-  list->PopClipRect();
-  list->AddRect(min, max, with_alpha(theme().hatch, 0.6f));
-}
-
-void draw_free(ImDrawList* list, ImVec2 min, ImVec2 max) { list->AddRect(min, max, theme().grid); }
-
-void draw_selected(ImDrawList* list, ImVec2 min, ImVec2 max) {
-  list->AddRect(ImVec2(min.x - 1, min.y - 1), ImVec2(max.x + 1, max.y + 1), theme().accent, 0,
-                std::max(2.0f, px(2)));
-}
-
-void draw_hovered(ImDrawList* list, ImVec2 min, ImVec2 max) {
-  list->AddRect(min, max, theme().accent_soft, 0, std::max(1.5f, px(1.5f)));
-}
-
-void draw_cell_text(ImDrawList* list, ImVec2 min, ImVec2 max, ImU32 colour, std::string_view text) {
-  const ImVec2 size = ImGui::CalcTextSize(text.data(), end_of(text));
-  if (size.x + 2 > max.x - min.x || size.y > max.y - min.y + 2) return;
-  list->AddText(
-      ImVec2(std::floor((min.x + max.x - size.x) / 2), std::floor((min.y + max.y - size.y) / 2)),
-      colour, text.data(), end_of(text));
-}
-
-ImU32 text_on(ImU32 background) {
-  const auto r = static_cast<float>(background >> IM_COL32_R_SHIFT & 255);
-  const auto g = static_cast<float>(background >> IM_COL32_G_SHIFT & 255);
-  const auto b = static_cast<float>(background >> IM_COL32_B_SHIFT & 255);
-  return 0.299f * r + 0.587f * g + 0.114f * b > 140 ? IM_COL32(16, 18, 22, 255)
-                                                    : IM_COL32(240, 240, 240, 255);
+  ImGui::PushTextWrapPos(0);
+  text_unformatted(value);
+  ImGui::PopTextWrapPos();
 }
 
 void tooltip(std::string_view text) {
-  if (ImGui::IsMouseDragging(ImGuiMouseButton_Left)) return;
+  if (text.empty()) return;
+  for (const ImGuiMouseButton button :
+       {ImGuiMouseButton_Left, ImGuiMouseButton_Right, ImGuiMouseButton_Middle}) {
+    if (ImGui::IsMouseDragging(button)) return;
+  }
   if (!ImGui::BeginTooltip()) return;
-  ImGui::PushTextWrapPos(px(460));
-  ImGui::TextUnformatted(text.data(), end_of(text));
-  ImGui::PopTextWrapPos();
+  rich_text(text, std::min(px(420), ImGui::GetMainViewport()->Size.x * 0.8f));
   ImGui::EndTooltip();
 }
 
 void legend(ImU32 colour, const char* text, bool hatched, bool outline) {
-  const float side = ImGui::GetFontSize() * 0.8f;
+  const float side = std::round(ImGui::GetFontSize() * 0.72f);
+  ImGui::BeginGroup();
   const ImVec2 at = ImGui::GetCursorScreenPos();
-  const float y = at.y + (ImGui::GetTextLineHeight() - side) / 2;
+  const float top = std::round(at.y + (ImGui::GetTextLineHeight() - side) / 2);
+  const ImVec2 min = {at.x, top}, max = {at.x + side, top + side};
   ImDrawList* list = ImGui::GetWindowDrawList();
-  const ImVec2 min(at.x, y), max(at.x + side, y + side);
   if (hatched) {
     draw_hatch(list, min, max);
   } else if (outline) {
-    list->AddRect(min, max, colour);
+    draw_free(list, min, max);
   } else {
     list->AddRectFilled(min, max, colour, px(2));
   }
-  ImGui::Dummy(ImVec2(side, ImGui::GetTextLineHeight()));
+  ImGui::Dummy({side, ImGui::GetTextLineHeight()});
   ImGui::SameLine(0, px(5));
   ImGui::PushStyleColor(ImGuiCol_Text, theme().text_dim);
   ImGui::TextUnformatted(text);
   ImGui::PopStyleColor();
+  ImGui::EndGroup();
 }
 
 bool segmented(const char* id, int* current, const char* const* labels, int count) {
   bool changed = false;
+  const Theme& t = theme();
+  const ImU32 chosen = mix(t.panel, t.accent, t.dark ? 0.38f : 0.24f);
+  const float right = ImGui::GetCursorScreenPos().x + ImGui::GetContentRegionAvail().x;
   ImGui::PushID(id);
-  ImGui::PushStyleVar(ImGuiStyleVar_FrameRounding, px(3));
   for (int i = 0; i < count; ++i) {
-    if (i > 0) ImGui::SameLine(0, px(1));
-    const bool on = *current == i;
+    const float width =
+        ImGui::CalcTextSize(labels[i], nullptr, true).x + 2 * ImGui::GetStyle().FramePadding.x;
+    // On the same line while it fits.
+    if (i > 0 && ImGui::GetItemRectMax().x + px(1) + width <= right) ImGui::SameLine(0, px(1));
+    const bool on = i == *current;
     if (on) {
-      ImGui::PushStyleColor(ImGuiCol_Button, ImGui::GetStyleColorVec4(ImGuiCol_HeaderActive));
-    } else {
-      ImGui::PushStyleColor(ImGuiCol_Text, theme().text_dim);
+      ImGui::PushStyleColor(ImGuiCol_Button, chosen);
+      ImGui::PushStyleColor(ImGuiCol_ButtonHovered, chosen);
+      ImGui::PushStyleColor(ImGuiCol_Text, text_on(chosen));
     }
     if (ImGui::Button(labels[i]) && !on) {
       *current = i;
       changed = true;
     }
-    ImGui::PopStyleColor();
+    if (on) ImGui::PopStyleColor(3);
   }
-  ImGui::PopStyleVar();
   ImGui::PopID();
   return changed;
 }

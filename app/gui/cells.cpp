@@ -1,0 +1,70 @@
+// Cells of maps and strips: null, free, selected, hovered, and text inside.
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+
+#include "app/gui/colour.h"
+#include "app/gui/widgets.h"
+
+namespace attnscope::gui {
+namespace {
+
+// A frame that stays visible on every colour: a line and a dark or light one inside it.
+void draw_frame(ImDrawList* list, ImVec2 min, ImVec2 max, ImU32 colour, float thickness) {
+  const Theme& t = theme();
+  const float half = thickness / 2;
+  const bool roomy = max.x - min.x > 4 * thickness && max.y - min.y > 4 * thickness;
+  list->AddRect({min.x + half - 0.5f, min.y + half - 0.5f},
+                {max.x - half + 0.5f, max.y - half + 0.5f}, colour, 0, thickness);
+  if (roomy) {
+    list->AddRect({min.x + thickness, min.y + thickness}, {max.x - thickness, max.y - thickness},
+                  with_alpha(t.surface, 0.75f), 0, 1);
+  }
+}
+
+}  // namespace
+
+void draw_hatch(ImDrawList* list, ImVec2 min, ImVec2 max) {
+  const Theme& t = theme();
+  const float w = max.x - min.x, h = max.y - min.y;
+  if (!(w > 0) || !(h > 0)) return;
+  const float gap = px(5);
+  if (w < gap || h < gap) {  // too small for lines
+    list->AddRectFilled(min, max, with_alpha(t.hatch, 0.45f));
+    return;
+  }
+  // Lines x + y = c, at the same c in all cells, so that neighbours join.
+  for (float c = std::ceil((min.x + min.y) / gap) * gap; c < max.x + max.y; c += gap) {
+    const float x0 = std::max(min.x, c - max.y), x1 = std::min(max.x, c - min.y);
+    if (x1 - x0 > 0.5f) list->AddLine({x0, c - x0}, {x1, c - x1}, t.hatch);
+  }
+}
+
+void draw_free(ImDrawList* list, ImVec2 min, ImVec2 max) {
+  if (max.x - min.x < 3 || max.y - min.y < 3) return;
+  list->AddRect({min.x + 0.5f, min.y + 0.5f}, {max.x - 0.5f, max.y - 0.5f}, theme().border);
+}
+
+void draw_selected(ImDrawList* list, ImVec2 min, ImVec2 max) {
+  draw_frame(list, min, max, theme().accent, px(2));
+}
+
+void draw_hovered(ImDrawList* list, ImVec2 min, ImVec2 max) {
+  draw_frame(list, min, max, theme().accent_soft, px(1.5f));
+}
+
+void draw_cell_text(ImDrawList* list, ImVec2 min, ImVec2 max, ImU32 colour, std::string_view text) {
+  const ImVec2 size = ImGui::CalcTextSize(text.data(), text.data() + text.size());
+  if (size.x + px(2) > max.x - min.x || size.y > max.y - min.y + px(2)) return;
+  list->AddText(
+      {std::round((min.x + max.x - size.x) / 2), std::round((min.y + max.y - size.y) / 2)}, colour,
+      text.data(), text.data() + text.size());
+}
+
+ImU32 text_on(ImU32 background) {
+  const ImU32 solid = over(background, theme().panel);
+  return contrast(solid, IM_COL32_WHITE) > contrast(solid, IM_COL32_BLACK) ? IM_COL32_WHITE
+                                                                           : IM_COL32_BLACK;
+}
+
+}  // namespace attnscope::gui
