@@ -486,7 +486,10 @@ std::string slice_csv(std::int64_t rows, std::int64_t columns, const CellValue& 
   const std::int64_t shown =
       columns > 0 ? std::min(rows, std::max<std::int64_t>(1, limit / columns)) : 0;
   std::string csv;
-  for (std::int64_t c = 0; c < columns; ++c) csv += "," + column_name(c);
+  for (std::int64_t c = 0; c < columns; ++c) {
+    csv += ',';
+    csv += column_name(c);
+  }
   csv += "\n";
   for (std::int64_t r = 0; r < shown; ++r) {
     csv += row_name(r);
