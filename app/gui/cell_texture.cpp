@@ -13,71 +13,65 @@ constexpr int kMaxSide = 4096;
 
 }  // namespace
 
-// A texture belongs to the ImGui context it was first drawn in and to no other. The context holds a
-// pointer to it until the renderer has let go of it, which takes a frame or two; and the context
-// may end before the picture does. So the texture is owned by hooks of the context: when its
-// picture is gone, or with the context.
+// A texture belongs to the ImGui context it was first drawn in and to no other. The context points
+// to it until the renderer has let go of it, a frame or two after its picture is gone: until then
+// it waits in abandoned(). A context that ends first lets go of all its textures by a hook.
 struct CellTexture::Impl {
   ImTextureData texture;
   ImGuiContext* context = nullptr;  // null before the first drawing and after the context's end
-  bool abandoned = false;           // the picture is gone
+  ImGuiID hook = 0;
 
-  bool has_pixels() const { return texture.Pixels != nullptr; }
-
-  static void on_new_frame(ImGuiContext*, ImGuiContextHook* hook) {
-    auto* impl = static_cast<Impl*>(hook->UserData);
-    if (!impl->abandoned || impl->texture.Status != ImTextureStatus_Destroyed) return;
-    impl->forget();
-    delete impl;
+  static std::vector<std::unique_ptr<Impl>>& abandoned() {
+    static std::vector<std::unique_ptr<Impl>> list;
+    return list;
   }
 
   static void on_shutdown(ImGuiContext*, ImGuiContextHook* hook) {
     auto* impl = static_cast<Impl*>(hook->UserData);
     ImGui::UnregisterUserTexture(&impl->texture);
     impl->context = nullptr;
-    if (impl->abandoned) {
-      delete impl;
-      return;
-    }
     // Ready for another context: nothing of the renderer's is left.
     impl->texture.TexID = ImTextureID_Invalid;
     impl->texture.BackendUserData = nullptr;
     impl->texture.Status = ImTextureStatus_WantCreate;
+    std::erase_if(abandoned(), [&](const auto& other) { return other.get() == impl; });
   }
 
   void attach(ImGuiContext* to) {
     context = to;
-    ImGuiContextHook hook;
-    hook.Owner = ImHashStr("attnscope cell texture");
-    hook.UserData = this;
-    hook.Type = ImGuiContextHookType_NewFramePost;
-    hook.Callback = on_new_frame;
-    frame_hook = ImGui::AddContextHook(to, &hook);
-    hook.Type = ImGuiContextHookType_Shutdown;
-    hook.Callback = on_shutdown;
-    shutdown_hook = ImGui::AddContextHook(to, &hook);
+    ImGuiContextHook shutdown;
+    shutdown.Type = ImGuiContextHookType_Shutdown;
+    shutdown.Callback = on_shutdown;
+    shutdown.UserData = this;
+    hook = ImGui::AddContextHook(to, &shutdown);
     ImGui::RegisterUserTexture(&texture);
   }
 
-  // Takes the texture and its hooks out of the context, which is the current one.
-  void forget() {
+  // Out of the context, which is the current one.
+  void detach() {
     ImGui::UnregisterUserTexture(&texture);
     ImGui::GetPlatformIO().Textures.find_erase(&texture);
-    ImGui::RemoveContextHook(context, frame_hook);
-    ImGui::RemoveContextHook(context, shutdown_hook);
+    ImGui::RemoveContextHook(context, hook);
     context = nullptr;
   }
 
-  // The picture is gone: frees at once, or when the renderer has let go.
+  // The picture is gone: freed at once if no renderer saw it.
   static void abandon(std::unique_ptr<Impl> impl) {
     if (!impl || impl->context == nullptr) return;
-    impl->abandoned = true;
     impl->texture.WantDestroyNextFrame = true;
-    static_cast<void>(impl.release());  // owned by its hooks
+    abandoned().push_back(std::move(impl));
   }
-
-  ImGuiID frame_hook = 0, shutdown_hook = 0;
 };
+
+void collect_textures(bool all) {
+  using Impl = CellTexture::Impl;
+  std::erase_if(Impl::abandoned(), [&](const std::unique_ptr<Impl>& impl) {
+    const bool mine = impl->context == ImGui::GetCurrentContext();
+    const bool gone = mine && (all || impl->texture.Status == ImTextureStatus_Destroyed);
+    if (gone) impl->detach();
+    return gone;
+  });
+}
 
 CellTexture::CellTexture() = default;
 CellTexture::~CellTexture() { Impl::abandon(std::move(impl_)); }

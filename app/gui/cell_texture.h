@@ -26,12 +26,13 @@ class CellTexture {
   void draw(ImDrawList* list, ImVec2 min, ImVec2 max, float x0, float y0, float x1, float y1) const;
 
  private:
+  friend void collect_textures(bool all);
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 
-// Frees pictures that are no longer shown: once a frame, and (all) before the ImGui context ends,
-// after the renderer has ended.
+// Frees what the renderer has let go of: once a frame, before ImGui::NewFrame(). all: whatever is
+// no longer shown, when the renderer has ended. Pictures that are still shown outlive the context.
 void collect_textures(bool all);
 
 }  // namespace attnscope::gui

@@ -54,12 +54,13 @@ constexpr std::array<Key, 25> kKeys = {{
 }};
 
 constexpr std::size_t kOwners = 8;
-constexpr const char* kColourHint = "a colour is written \"#rrggbb\", such as \"#7cc7ff\"";
+constexpr const char* kColourHint =
+    "a colour is written \"#rrggbb\" or \"#rrggbbaa\"; \"#7cc7ff\" is light blue";
 
 std::optional<ImU32> parse_colour(const json& value) {
   if (!value.is_string()) return std::nullopt;
   const auto& text = value.get_ref<const std::string&>();
-  if (text.size() != 7 || text[0] != '#') return std::nullopt;
+  if ((text.size() != 7 && text.size() != 9) || text[0] != '#') return std::nullopt;
   unsigned bytes = 0;
   for (const char c : std::string_view(text).substr(1)) {
     const char l = lower(c);
@@ -71,7 +72,8 @@ std::optional<ImU32> parse_colour(const json& value) {
       return std::nullopt;
     }
   }
-  return IM_COL32(bytes >> 16, (bytes >> 8) & 0xff, bytes & 0xff, 0xff);
+  if (text.size() == 7) bytes = bytes << 8 | 0xff;  // opaque
+  return IM_COL32(bytes >> 24, (bytes >> 16) & 0xff, (bytes >> 8) & 0xff, bytes & 0xff);
 }
 
 Error bad_colour(const std::string& file, const std::string& key, const json& value) {

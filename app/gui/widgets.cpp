@@ -39,6 +39,25 @@ void command_tooltip(const Ui& ui, const Command& command) {
   }
 }
 
+// True when pressed. The item is named by label and id: "Next step##step.forward".
+bool button_for(const Ui& ui, const Command& command, const std::string& label) {
+  const std::string text = fmt::format("{}##{}", label, command.id);
+  const bool checked = is_checked(command);
+  if (checked) {
+    ImGui::PushStyleColor(ImGuiCol_Button, with_alpha(theme().accent, 0.35f));
+    ImGui::PushStyleColor(ImGuiCol_ButtonHovered, with_alpha(theme().accent, 0.45f));
+  }
+  // Icons stand in squares, so that a row of them keeps its rhythm.
+  const float natural = ImGui::CalcTextSize(label.c_str()).x + 2 * ImGui::GetStyle().FramePadding.x;
+  ImGui::BeginDisabled(!is_enabled(command));
+  const bool pressed =
+      ImGui::Button(text.c_str(), {std::max(natural, ImGui::GetFrameHeight() * 1.15f), 0});
+  ImGui::EndDisabled();
+  if (checked) ImGui::PopStyleColor(2);
+  command_tooltip(ui, command);
+  return pressed;
+}
+
 }  // namespace
 
 void sentence(std::string_view text, Verdict verdict) {
@@ -54,8 +73,9 @@ void sentence(std::string_view text, Verdict verdict) {
   ImGui::Spacing();
 }
 
-void empty_state(Ui& ui, std::string_view why, std::string_view command_id) {
-  const Command* command = command_id.empty() ? nullptr : ui.commands.find(command_id);
+void empty_state(Ui& ui, std::string_view why, std::string_view id_and_value) {
+  const std::string_view id = id_and_value.substr(0, id_and_value.find('='));
+  const Command* command = id.empty() ? nullptr : ui.commands.find(id);
   const ImVec2 room = ImGui::GetContentRegionAvail();
   const float wrap = std::max(px(60), std::min(room.x - px(16), px(420)));
   const ImVec2 size = ImGui::CalcTextSize(why.data(), end_of(why), false, wrap);
@@ -69,11 +89,12 @@ void empty_state(Ui& ui, std::string_view why, std::string_view command_id) {
   ImGui::PopTextWrapPos();
   ImGui::PopStyleColor();
   if (command == nullptr) return;
-  const float width =
-      ImGui::CalcTextSize(command->title.c_str()).x + 2 * ImGui::GetStyle().FramePadding.x;
+  const std::string keys = ui.commands.shortcut(command->id);
+  const std::string label = keys.empty() ? command->title : command->title + "   " + keys;
+  const float width = ImGui::CalcTextSize(label.c_str()).x + 2 * ImGui::GetStyle().FramePadding.x;
   ImGui::SetCursorPos(
       {start.x + std::max(0.0f, (room.x - width) / 2), ImGui::GetCursorPosY() + px(4)});
-  command_button(ui, command->id);
+  if (button_for(ui, *command, label)) ui.run(id_and_value);
 }
 
 void verdict_chip(Verdict verdict) {
@@ -85,23 +106,7 @@ void verdict_chip(Verdict verdict) {
 bool command_button(Ui& ui, std::string_view id, const char* label) {
   const Command* command = ui.commands.find(id);
   if (command == nullptr) return false;
-  const std::string text =
-      fmt::format("{}##{}", label != nullptr ? label : command->title.c_str(), command->id);
-  const bool checked = is_checked(*command);
-  const bool enabled = is_enabled(*command);
-  if (checked) {
-    ImGui::PushStyleColor(ImGuiCol_Button, with_alpha(theme().accent, 0.35f));
-    ImGui::PushStyleColor(ImGuiCol_ButtonHovered, with_alpha(theme().accent, 0.45f));
-  }
-  // Icons stand in squares, so that a row of them keeps its rhythm.
-  const float natural =
-      ImGui::CalcTextSize(text.c_str(), nullptr, true).x + 2 * ImGui::GetStyle().FramePadding.x;
-  const float square = ImGui::GetFrameHeight() * 1.15f;
-  ImGui::BeginDisabled(!enabled);
-  const bool pressed = ImGui::Button(text.c_str(), {std::max(natural, square), 0});
-  ImGui::EndDisabled();
-  if (checked) ImGui::PopStyleColor(2);
-  command_tooltip(ui, *command);
+  const bool pressed = button_for(ui, *command, label != nullptr ? label : command->title);
   if (pressed) ui.run(std::string(id));
   return pressed;
 }
