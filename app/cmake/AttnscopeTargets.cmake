@@ -11,6 +11,10 @@ target_include_directories(attnscope_options INTERFACE ${CMAKE_SOURCE_DIR})
 # SIMD level gives the same bytes with every compiler.
 target_compile_options(attnscope_options INTERFACE -Wall -Wextra -Wshadow -ffp-contract=off
   $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Woverloaded-virtual>)
+# g++ 12 warns wrongly about joined strings (GCC bug 105651).
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  target_compile_options(attnscope_options INTERFACE -Wno-restrict)
+endif()
 if(ATTNSCOPE_WERROR)
   target_compile_options(attnscope_options INTERFACE -Werror)
 endif()

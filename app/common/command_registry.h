@@ -17,12 +17,12 @@
 namespace attnscope {
 
 struct Command {
-  std::string id;        // "step.forward": lower case, dots and underscores
-  std::string title;     // "Next step": what menu and palette show
-  std::string group;     // menu it stands in: "Session", "View", "Layout", "Selection", "Help", ..
-  std::string help;      // one sentence; tooltips and the palette show it
-  std::string shortcut;  // default: "Ctrl+Shift+P", "F1", "Left", "Space"; empty = none
-  std::string argument;  // what a value means: "STEP/LAYER/OP"; empty = takes none
+  std::string id;         // "step.forward": lower case, dots and underscores
+  std::string title;      // "Next step": what menu and palette show
+  std::string group;      // menu it stands in: "Session", "View", "Layout", "Selection", "Help", ..
+  std::string help = {};  // one sentence; tooltips and the palette show it
+  std::string shortcut = {};  // default: "Ctrl+Shift+P", "F1", "Left", "Space"; empty = none
+  std::string argument = {};  // what a value means: "STEP/LAYER/OP"; empty = takes none
   std::function<Result<void>(std::string_view value)> run;
   std::function<bool()> enabled = {};  // empty = always
   std::function<bool()> checked = {};  // empty = not a switch

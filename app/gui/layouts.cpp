@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <initializer_list>
 
+#include "app/gui/theme.h"
 #include "engine/config/json_file.h"
 
 namespace attnscope::gui {
