@@ -288,6 +288,9 @@ std::optional<std::int64_t> DataTable::draw(const char* id, ImVec2 size, std::in
     }
     draw_headers();
     clicked = draw_rows(selected_key);
+    if (follow_end && sort_column_ < 0 && ImGui::GetScrollY() >= ImGui::GetScrollMaxY()) {
+      ImGui::SetScrollHereY(1);
+    }
     const bool here = ImGui::IsWindowHovered() || ImGui::IsWindowFocused();
     if (here && !ImGui::GetIO().WantTextInput &&
         ImGui::IsKeyChordPressed(ImGuiMod_Ctrl | ImGuiKey_C)) {

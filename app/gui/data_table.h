@@ -41,6 +41,8 @@ class DataTable {
   // a filter field above (words: all must occur; -word excludes).
   std::optional<std::int64_t> draw(const char* id, ImVec2 size, std::int64_t selected_key,
                                    bool filter = true);
+  // Of a list that grows: stays at its end while nobody scrolled up or sorted.
+  bool follow_end = false;
   // Visible rows in their order, header first.
   std::string csv() const;
   std::int64_t visible_rows() const { return static_cast<std::int64_t>(order_.size()); }

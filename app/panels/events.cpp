@@ -23,7 +23,7 @@ constexpr const char* kTabs[] = {"Events", "Log"};
 
 class EventsPanel : public Panel {
  public:
-  EventsPanel() : Panel("events", "Events and log") {}
+  EventsPanel() : Panel("events", "Events and log") { events_.follow_end = log_.follow_end = true; }
   void register_commands(Ui& ui) override;
   void draw(Ui& ui) override;
   bool scrolls() const override { return false; }

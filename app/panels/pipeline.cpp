@@ -328,7 +328,7 @@ void PipelinePanel::draw_edges() const {
       }
     }
     path.push_back({end.x - head, end.y});
-    list_->AddPolyline(path.data(), static_cast<int>(path.size()), colour, 0, thick);
+    list_->AddPolyline(path.data(), static_cast<int>(path.size()), colour, thick);
     list_->AddTriangleFilled({end.x, end.y}, {end.x - head, end.y - head * 0.7f},
                              {end.x - head, end.y + head * 0.7f}, colour);
   }
