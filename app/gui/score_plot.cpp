@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "app/common/format.h"
@@ -23,7 +24,7 @@ struct ScorePlot::Frame {
   bool by_rank = false;
   ImPlotRect limits;
   ImVec2 min, max;  // of the plot, in pixels
-  float zero = 0;   // where bars start
+  float base = 0;   // where bars start: scores have no natural zero
   float lane = 0;   // height of the lane of changes at the bottom
   ImDrawList* list = nullptr;
 
@@ -62,14 +63,9 @@ void ScorePlot::fit(const TopKView& view, ScoreOrder order) {
     high = std::max(high, static_cast<double>(score));
   }
   if (low > high) low = 0, high = 1;
-  // Bars start at zero unless all of them lie far from it.
-  if (order != ScoreOrder::kThreshold) {
-    if (low > 0 && low < high * 0.7) low = 0;
-    if (high < 0 && high > low * 0.7) high = 0;
-  }
   const double pad = std::max((high - low) * 0.08, std::max(std::fabs(high), 1e-30) * 1e-4);
-  // Room below for the lane of changes.
-  fitted_ = ImPlotRect(begin, end, low - pad * 1.6, high + pad);
+  // The lowest bar shows above the lane of changes.
+  fitted_ = ImPlotRect(begin, end, low - pad * 2, high + pad);
 }
 
 void ScorePlot::reduce(const TopKView& view, Frame& frame) {
@@ -93,11 +89,12 @@ void ScorePlot::reduce(const TopKView& view, Frame& frame) {
 void ScorePlot::draw_bars(const TopKView& view, const Frame& frame) const {
   const Theme& t = theme();
   const ImU32 colours[2] = {with_alpha(t.text_faint, 0.75f), t.compressed_part};
-  const auto bar = [&](float x0, float x1, double low, double high, ImU32 colour) {
-    float top = std::min(frame.zero, frame.y(high)), bottom = std::max(frame.zero, frame.y(low));
-    if (bottom - top < 1) bottom = top + 1;  // a score of nothing is still an entry
-    frame.list->AddRectFilled({x0, top}, {x1, bottom}, colour);
+  const auto bar = [&](float x0, float x1, double from, double to, ImU32 colour) {
+    const float top = std::min(frame.y(to), frame.base - 1);  // the lowest is still an entry
+    const float bottom = std::isinf(from) ? frame.base : std::min(frame.y(from), frame.base);
+    frame.list->AddRectFilled({x0, top}, {x1, std::max(bottom, top + 1)}, colour);
   };
+  constexpr double kBase = -std::numeric_limits<double>::infinity();
   if (!columns_.empty()) {
     for (std::size_t c = 0; c < columns_.size(); ++c) {
       const ScoreColumn& column = columns_[c];
@@ -109,7 +106,9 @@ void ScorePlot::draw_bars(const TopKView& view, const Frame& frame) const {
       const int back = column.high[0] > column.high[1] ? 0 : 1;
       for (int set : {back, 1 - back}) {
         if (column.low[set] > column.high[set]) continue;
-        bar(x, x + 1, column.low[set], column.high[set], colours[set]);
+        // Lighter between the lowest and the highest of the entries in this pixel.
+        bar(x, x + 1, kBase, column.low[set], colours[set]);
+        bar(x, x + 1, column.low[set], column.high[set], with_alpha(colours[set], 0.6f));
       }
     }
     return;
@@ -128,7 +127,7 @@ void ScorePlot::draw_bars(const TopKView& view, const Frame& frame) const {
       frame.list->AddRectFilled({x0, frame.min.y}, {x1, frame.max.y}, t.nan_cell);
       continue;
     }
-    bar(x0, x1, score, score, colours[view.flags[index(entry)] & kInOurs ? 1 : 0]);
+    bar(x0, x1, kBase, score, colours[view.flags[index(entry)] & kInOurs ? 1 : 0]);
   }
 }
 
@@ -188,8 +187,8 @@ void ScorePlot::draw_swaps(const TopKView& view, const Frame& frame) const {
       if (x < frame.min.x || x > frame.max.x) continue;
       const ImU32 colour = swap_colour(swap);
       const float y = std::isfinite(swap.score) ? frame.y(swap.score) : frame.min.y;
-      frame.list->AddRectFilled({x - half, std::min(y, frame.zero)},
-                                {x + half, std::max(y, frame.zero)}, colour);
+      frame.list->AddRectFilled({x - half, std::min(y, frame.base - 1)}, {x + half, frame.base},
+                                colour);
       const float s = px(5), top = frame.min.y + px(2);
       if (ours) {
         frame.list->AddTriangleFilled({x - s, top + 2 * s}, {x + s, top + 2 * s}, {x, top}, colour);
@@ -239,8 +238,11 @@ ScorePlotEvents ScorePlot::draw(const char* id, const TopKView& view, std::uint6
   constexpr ImPlotFlags kFlags = ImPlotFlags_CanvasOnly;
   if (!ImPlot::BeginPlot(id, size, kFlags)) return events;
   const bool by_rank = order != ScoreOrder::kEntry;
-  ImPlot::SetupAxes(by_rank ? "rank" : "entry", "score", ImPlotAxisFlags_NoHighlight,
-                    ImPlotAxisFlags_NoHighlight);
+  // A low picture needs its height; the switch beside it says the same.
+  const bool low = size.y < px(150);
+  const ImPlotAxisFlags axis =
+      ImPlotAxisFlags_NoHighlight | (low ? ImPlotAxisFlags_NoLabel : ImPlotAxisFlags_None);
+  ImPlot::SetupAxes(by_rank ? "rank" : "entry", "score", axis, axis);
   ImPlot::SetupAxesLimits(fitted_.X.Min, fitted_.X.Max, fitted_.Y.Min, fitted_.Y.Max,
                           refit_ ? ImPlotCond_Always : ImPlotCond_Once);
   ImPlot::SetupAxisZoomConstraints(ImAxis_X1, 4, static_cast<double>(view.visible) * 4 + 16);
@@ -252,8 +254,8 @@ ScorePlotEvents ScorePlot::draw(const char* id, const TopKView& view, std::uint6
   frame.min = ImPlot::GetPlotPos();
   const ImVec2 extent = ImPlot::GetPlotSize();
   frame.max = {frame.min.x + extent.x, frame.min.y + extent.y};
-  frame.zero = std::clamp(frame.y(0), frame.min.y, frame.max.y);
   frame.lane = view.has_before ? px(6) : 0;
+  frame.base = frame.max.y - frame.lane;
   frame.list = ImPlot::GetPlotDrawList();
   if (!refit_) {
     const auto moved = [](const ImPlotRange& a, const ImPlotRange& b) {

@@ -54,11 +54,34 @@ std::optional<std::int64_t> pick(const std::vector<TopKStep>& steps) {
   return std::nullopt;
 }
 
+// Powers of ten, as many as fit.
+void decade_ticks(double low, double high, float height) {
+  const int first = static_cast<int>(std::ceil(std::log10(low)));
+  const int last = static_cast<int>(std::floor(std::log10(high)));
+  const int fit = std::max(1, static_cast<int>(height / (2.5f * ImGui::GetTextLineHeight())));
+  const int every = std::max(1, (last - first + fit) / fit);
+  std::vector<double> places;
+  std::vector<std::string> names;
+  for (int e = first; e <= last; e += every) {
+    places.push_back(std::pow(10.0, e));
+    names.push_back(format_error(places.back()));
+  }
+  std::vector<const char*> labels;
+  for (const std::string& name : names) labels.push_back(name.c_str());
+  if (!places.empty()) {
+    ImPlot::SetupAxisTicks(ImAxis_Y1, places.data(), static_cast<int>(places.size()),
+                           labels.data());
+  }
+}
+
 bool begin_plot(const char* id, const char* axis, const std::vector<TopKStep>& steps, double low,
                 double high, bool logarithmic, ImVec2 size) {
   if (!ImPlot::BeginPlot(id, size, ImPlotFlags_CanvasOnly)) return false;
   ImPlot::SetupAxes("step", axis, ImPlotAxisFlags_NoHighlight, ImPlotAxisFlags_NoHighlight);
-  if (logarithmic) ImPlot::SetupAxisScale(ImAxis_Y1, ImPlotScale_Log10);
+  if (logarithmic) {
+    ImPlot::SetupAxisScale(ImAxis_Y1, ImPlotScale_Log10);
+    decade_ticks(low, high, size.y);
+  }
   const auto first = static_cast<double>(steps.front().step);
   const auto last = static_cast<double>(steps.back().step);
   ImPlot::SetupAxesLimits(first - 0.7, std::max(last, first + 3) + 0.7, low, high,

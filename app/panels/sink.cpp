@@ -24,6 +24,7 @@ class SinkPanel : public Panel {
  public:
   SinkPanel() : Panel("sink", "Sink") {}
   void draw(Ui& ui) override;
+  bool animating() const override { return heat_map_.busy(); }
 
  private:
   // The snapshot keeps the ops alive, so that equal pointers mean equal data.

@@ -23,7 +23,8 @@ namespace {
 
 constexpr int kRatio = 4;                     // tokens an entry stands for
 constexpr std::int64_t kTableEntries = 4096;  // the table shows the best ones beyond it
-constexpr float kBesideWidth = 820;           // from here on the steps stand beside this step
+constexpr float kNarrowTable = 520;
+constexpr float kBesideWidth = 820;  // from here on the steps stand beside this step
 constexpr const char* kOrders[] = {"By entry", "By rank", "Threshold"};
 constexpr const char* kOrderNames[] = {"entry", "rank", "threshold"};
 constexpr const char* kTabs[] = {"This step", "Steps"};
@@ -59,12 +60,12 @@ class TopKPanel : public Panel {
   void refresh(const Ui& ui, const StepTrace& step);
   void draw_switches();
   void draw_step(Ui& ui, const StepTrace& step);
-  void draw_entry(Ui& ui, const StepTrace& step);
-  void fill_table(const Ui& ui, const StepTrace& step);
+  void fill_table(const Ui& ui, const StepTrace& step, bool narrow);
   void draw_steps(Ui& ui, bool alone);
   void select_entry(Workbench& bench, const StepTrace& step, std::int64_t entry) const;
   void move_entry(Workbench& bench, int by);
-  std::string describe(const Ui& ui, const StepTrace& step, std::int64_t entry) const;
+  std::string describe(const Ui& ui, const StepTrace& step, std::int64_t entry,
+                       const char* between) const;
   const RequestView* request_of(const StepTrace& step) const;
 
   Tolerance tolerance_;
@@ -190,37 +191,40 @@ void TopKPanel::move_entry(Workbench& bench, int by) {
   select_entry(bench, *step, by_rank ? view_.order[index(place)] : place);
 }
 
-// All that is known of an entry, a line a fact.
-std::string TopKPanel::describe(const Ui& ui, const StepTrace& step, std::int64_t entry) const {
+// All that is known of an entry; between: facts.
+std::string TopKPanel::describe(const Ui& ui, const StepTrace& step, std::int64_t entry,
+                                const char* between) const {
   const std::size_t e = index(entry);
   const TokenRange tokens = tokens_of_entry(kRatio, entry);
   const RequestView* request = request_of(step);
   std::string text = fmt::format("entry {}: tokens {}-{}", format_count(entry),
                                  format_count(tokens.begin), format_count(tokens.end - 1));
-  if (request) text += fmt::format("  \"{}\"", text_of(request->request, tokens, 24));
-  text += fmt::format("\nscore {}", format_number(view_.scores[e]));
+  if (request) text += fmt::format(" \"{}\"", text_of(request->request, tokens, 24));
+  text += fmt::format("{}score {}", between, format_number(view_.scores[e]));
   if (!view_.reference_scores.empty()) {
-    text += fmt::format("  (reference {})", format_number(view_.reference_scores[e]));
+    text += fmt::format(" (reference {})", format_number(view_.reference_scores[e]));
   }
-  text +=
-      fmt::format("\nrank {} of {}", format_count(view_.rank[e] + 1), format_count(view_.visible));
+  text += fmt::format("{}rank {} of {}", between, format_count(view_.rank[e] + 1),
+                      format_count(view_.visible));
   const std::uint8_t flags = view_.flags[e];
   if (view_.chosen) {
     text += flags & kInOurs ? ", selected" : ", not selected";
-    if (view_.verdict != Verdict::kNotCompared && !(flags & kInOurs) != !(flags & kInReference)) {
-      text += flags & kInOurs ? " (the reference leaves it out)" : " (the reference selects it)";
+    if (!view_.only_ours.empty() || !view_.only_reference.empty()) {
+      const std::uint8_t sides = flags & (kInOurs | kInReference);
+      if (sides == kInOurs) text += " (the reference leaves it out)";
+      if (sides == kInReference) text += " (the reference selects it)";
     }
-    if (view_.has_before) {
-      text += flags & kInBefore ? "; selected one step ago" : "; not selected one step ago";
+    if (view_.has_before && !(flags & kInOurs) != !(flags & kInBefore)) {
+      text += flags & kInOurs ? ", new since one step ago" : ", but was one step ago";
     }
   }
   if (request) {
     const TokenSlot slot = slot_of_entry(*ui.bench.snapshot()->info, *request, kRatio, entry);
-    if (slot.block > 0) text += fmt::format("\nblock {} row {}", slot.block, slot.row);
+    if (slot.block > 0) text += fmt::format("{}block {} row {}", between, slot.block, slot.row);
   }
   if (!view_.weights.empty() && !std::isnan(view_.weights[e])) {
     text +=
-        fmt::format("\nattention weight {} of head {}", format_number(view_.weights[e]), key_.head);
+        fmt::format("{}weight {} of head {}", between, format_number(view_.weights[e]), key_.head);
   }
   return text;
 }
@@ -296,53 +300,51 @@ void TopKPanel::draw_step(Ui& ui, const StepTrace& step) {
     legend(view_.verdict == Verdict::kNearTie ? theme().tie : theme().bad,
            "ours / reference's alone");
   }
-  const ImVec2 space = ImGui::GetContentRegionAvail();
-  const float line = ImGui::GetTextLineHeightWithSpacing();
   const std::int64_t selected = ui.bench.selection().entry;
   const bool details = selected >= 0 && selected < view_.visible;
+  const std::string text = details ? describe(ui, step, selected, " · ") : std::string();
+  const ImVec2 space = ImGui::GetContentRegionAvail();
+  const float below = details ? ImGui::CalcTextSize(text.c_str(), nullptr, false, space.x).y : 0;
   const float plot_height =
-      std::max(px(110), (space.y - (details ? line : 0)) * (space.y > px(420) ? 0.5f : 0.62f));
+      std::max(px(100), (space.y - below) * (space.y > px(420) ? 0.5f : 0.6f));
   const ScorePlotEvents events = plot_.draw(
       "##scores", view_, version_, static_cast<ScoreOrder>(order_), selected, {-1, plot_height});
-  if (events.hovered >= 0) tooltip(describe(ui, step, events.hovered));
+  if (events.hovered >= 0) tooltip(describe(ui, step, events.hovered, "\n"));
   if (events.clicked >= 0) select_entry(ui.bench, step, events.clicked);
-  if (details) draw_entry(ui, step);
+  if (details) {
+    ImGui::PushStyleColor(ImGuiCol_Text, theme().accent);
+    ImGui::TextWrapped("%s", text.c_str());
+    ImGui::PopStyleColor();
+  }
   if (view_.visible > kTableEntries) {
     ImGui::TextDisabled("Table: the %s best of %s entries.", format_count(kTableEntries).c_str(),
                         format_count(view_.visible).c_str());
   }
-  fill_table(ui, step);
-  if (const auto key = table_.draw(
-          "##entries", {-1, std::max(px(90), ImGui::GetContentRegionAvail().y)}, selected)) {
+  const ImVec2 rest = ImGui::GetContentRegionAvail();
+  fill_table(ui, step, rest.x < px(kNarrowTable));
+  const ImVec2 table{-1, std::max(px(80), rest.y)};
+  if (const auto key = table_.draw("##entries", table, selected, rest.y > px(130))) {
     select_entry(ui.bench, step, *key);
   }
 }
 
-// One line on the selected entry.
-void TopKPanel::draw_entry(Ui& ui, const StepTrace& step) {
-  std::string text = describe(ui, step, ui.bench.selection().entry);
-  for (std::size_t at; (at = text.find('\n')) != std::string::npos;) text.replace(at, 1, " · ");
-  ImGui::PushStyleColor(ImGuiCol_Text, theme().accent);
-  ImGui::TextUnformatted(text.c_str());
-  ImGui::PopStyleColor();
-  if (ImGui::IsItemHovered()) tooltip(describe(ui, step, ui.bench.selection().entry));
-}
-
-void TopKPanel::fill_table(const Ui& ui, const StepTrace& step) {
-  table_.begin(version_);
+// narrow: without the columns that the plot and the sentence say too.
+void TopKPanel::fill_table(const Ui& ui, const StepTrace& step, bool narrow) {
+  table_.begin(version_ * 2 + (narrow ? 1 : 0));
   if (!table_.stale()) return;
-  const bool compared = !view_.reference_scores.empty();
+  const bool compared = !view_.reference_scores.empty() && !narrow;
+  const bool changes = view_.has_before && !narrow;
   std::vector<TableColumn> columns = {
       {"entry", true, 0.8f, "Compressed entry of the request, 0-based."},
       {"tokens", true, 1.1f, "Positions pooled into the entry (they overlap with the one before)."},
-      {"text", false, 1.2f, "Their text."},
       {"score", true, 1, "The indexer's score."}};
+  if (!narrow) columns.insert(columns.end() - 1, {"text", false, 1.2f, "Their text."});
   if (compared) columns.push_back({"reference", true, 1, "The reference's score."});
   columns.push_back({"rank", true, 0.7f, "Place by score, 1 = best."});
   columns.push_back({"set", false, 0.9f, "Whether the entry is selected, and by whom."});
-  if (view_.has_before) columns.push_back({"change", false, 0.9f, "Against one step ago."});
+  if (changes) columns.push_back({"change", false, 0.9f, "Against one step ago."});
   columns.push_back({"slot", true, 0.9f, "block:row of the entry."});
-  columns.push_back({fmt::format("weight h{}", key_.head), true, 0.9f,
+  columns.push_back({fmt::format("h{} weight", key_.head), true, 0.9f,
                      "Attention weight that the selected head gave to it."});
   table_.columns(std::move(columns));
 
@@ -355,7 +357,7 @@ void TopKPanel::fill_table(const Ui& ui, const StepTrace& step) {
     cells.push_back(count_cell(entry));
     cells.push_back({fmt::format("{}-{}", tokens.begin, tokens.end - 1), 0,
                      static_cast<double>(tokens.begin), true});
-    cells.push_back({request ? text_of(request->request, tokens, 16) : std::string()});
+    if (!narrow) cells.push_back({request ? text_of(request->request, tokens, 16) : std::string()});
     cells.push_back(value_cell(view_.scores[e]));
     if (compared) cells.push_back(value_cell(view_.reference_scores[e]));
     cells.push_back(count_cell(view_.rank[e] + 1));
@@ -370,7 +372,7 @@ void TopKPanel::fill_table(const Ui& ui, const StepTrace& step) {
       }
     }
     cells.push_back(std::move(set));
-    if (view_.has_before) {
+    if (changes) {
       const bool now = flags & kInOurs, then = flags & kInBefore;
       cells.push_back({now == then ? "" : now ? "entered" : "left"});
     }
