@@ -98,6 +98,8 @@ struct Workbench::Impl {
   bool was_busy = false;
   bool follow = true;  // the cursor goes with the session
   bool first_picture = true;
+  std::optional<std::int64_t> changed_at;  // step from which a planted bug runs
+  bool failure_wanted = false;             // go to the first failure once the session is idle
   Clock::time_point start_time = Clock::now();
 };
 
@@ -131,6 +133,8 @@ void Workbench::Impl::start(const RunSetup& setup, bool warm) {
   follow = true;
   first_picture = true;
   asked_block = -1;
+  changed_at.reset();
+  failure_wanted = false;
   mailbox = std::make_shared<Mailbox>();
 }
 
@@ -142,6 +146,7 @@ Workbench::~Workbench() {
 
 void Workbench::open(RunSetup setup, bool warm) {
   setup_ = std::move(setup);
+  planted_.clear();
   target_.reset();
   impl_->start(setup_, warm);
   ++version_;
@@ -153,7 +158,6 @@ Result<void> Workbench::open_scenario(const std::string& name_or_path) {
   RunSetup setup;
   setup.scenario = std::move(*scenario);
   setup.references = setup_.references;
-  planted_.clear();
   open(std::move(setup), true);
   return {};
 }
@@ -236,6 +240,12 @@ bool Workbench::poll() {
         cursor_ = wanted;
         ++version_;
       }
+    }
+  }
+  if (impl.failure_wanted && idle && snapshot_) {
+    impl.failure_wanted = false;
+    if (!go_to_first_failure()) {
+      say(Message::Kind::kInfo, "The planted bug has not shown itself yet: run some steps on.");
     }
   }
   {
@@ -449,6 +459,55 @@ std::shared_ptr<const BlockBytes> Workbench::block_bytes() const {
   std::lock_guard lock(impl_->mailbox->mutex);
   const auto& bytes = impl_->mailbox->bytes;
   return bytes && bytes->block == impl_->asked_block ? bytes : nullptr;
+}
+
+void Workbench::plant(const std::string& mutant) {
+  if (!snapshot_ || !impl_->worker) return;
+  const as_lane* lane = impl_->registry.find("mutant:" + mutant);
+  if (lane == nullptr) {
+    say(Message::Kind::kError, fmt::format("There is no planted bug '{}'.", mutant));
+    return;
+  }
+  std::string op;
+  for (int id = 0; id < AS_OP_COUNT; ++id) {
+    if (lane->ops[id] != nullptr) op = as_op_find(id)->name;
+  }
+  planted_ = mutant;
+  change_lanes({"cpu", fmt::format("{}=mutant:{}", op, mutant)}, "planting a bug", true);
+}
+
+void Workbench::remove_planted() {
+  if (planted_.empty() || !impl_->worker) return;
+  planted_.clear();
+  change_lanes(setup_.lanes, "taking the bug out", false);
+}
+
+// From the newest complete step on, so that nothing before it has to be computed again.
+void Workbench::change_lanes(const std::vector<std::string>& lanes, const std::string& title,
+                             bool until_wrong) {
+  std::int64_t step = 0;
+  for (const auto& known : snapshot_->steps) {
+    if (known->complete) step = known->step;
+  }
+  if (!impl_->changed_at) impl_->changed_at = step;
+  step = *impl_->changed_at;
+  if (!until_wrong) impl_->changed_at.reset();
+  impl_->failure_wanted = until_wrong;
+  target_.reset();
+  ++version_;
+  impl_->worker->post(title, [=, registry = impl_->registry](Session& s) -> Result<void> {
+    if (auto ok = s.change_lanes(registry, lanes, step); !ok) return ok;
+    // Some bugs show only when an entry is written, every fourth token.
+    for (int i = 0; i < 8 && !s.finished(); ++i) {
+      if (auto ok = s.step(); !ok) return ok;
+      const auto& results = s.history().back().results;
+      const bool wrong = std::any_of(results.begin(), results.end(), [](const TapResult& r) {
+        return r.verdict == Verdict::kWrong;
+      });
+      if (wrong || !until_wrong) break;
+    }
+    return {};
+  });
 }
 
 void Workbench::say(Message::Kind kind, std::string text) {

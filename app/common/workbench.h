@@ -113,11 +113,16 @@ class Workbench {
   const std::deque<Message>& messages() const { return messages_; }
   // Name of the planted mutant ("topk_one_short"), empty when none.
   const std::string& planted() const { return planted_; }
-  // Reopens the scenario with the mutant in place of its op and goes to the first wrong tap.
+  // Runs the newest step again with the mutant in place of its op, and further steps until a tap is
+  // wrong; then goes there.
   void plant(const std::string& mutant);
+  // Runs from there with the healthy lanes again.
   void remove_planted();
 
  private:
+  void change_lanes(const std::vector<std::string>& lanes, const std::string& title,
+                    bool until_wrong);
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
   RunSetup setup_;

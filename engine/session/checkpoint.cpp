@@ -90,6 +90,19 @@ Result<void> Session::seek(const Cursor& target) {
   return {};
 }
 
+Result<void> Session::change_lanes(const LaneRegistry& registry,
+                                   const std::vector<std::string>& lanes, std::int64_t step) {
+  auto selector = LaneSelector::make(registry, lanes);
+  if (!selector) return selector.error();
+  if (auto ok = seek({step, -1, 0, false}); !ok) return ok;
+  if (cursor_.step != step) return {};  // cancelled on the way
+  lanes_from_.erase(lanes_from_.lower_bound(step), lanes_from_.end());
+  lanes_from_.emplace(step, std::move(*selector));
+  std::erase_if(checkpoints_, [&](const auto& c) { return c->step > step; });
+  if (observer_ != nullptr) observer_->lanes_changed(*this);
+  return {};
+}
+
 Result<void> Session::step_back() {
   const std::int64_t step = in_step_ ? cursor_.step : std::max<std::int64_t>(0, cursor_.step - 1);
   return seek({step, -1, 0, false});

@@ -14,6 +14,8 @@ class SessionObserver {
   virtual void step_done(const Session& session) = 0;
   // The session went back to a checkpoint.
   virtual void went_back(const Session& session) = 0;
+  // From the session's step on, everything is computed anew by other lanes.
+  virtual void lanes_changed(const Session&) {}
 };
 
 }  // namespace attnscope

@@ -79,7 +79,8 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   std::unique_ptr<Session> s(new Session());
   auto lanes = LaneSelector::make(registry, options.lanes);
   if (!lanes) return lanes.error();
-  s->lanes_ = std::move(*lanes);
+  s->lanes_ = *lanes;
+  s->lanes_from_.emplace(0, std::move(*lanes));
   auto tolerances = Tolerances::load(options.tolerance_file);
   if (!tolerances) return tolerances.error();
 
@@ -151,6 +152,7 @@ as_op_id Session::next_op() const {
 }
 
 Result<void> Session::begin() {
+  lanes_ = std::prev(lanes_from_.upper_bound(cursor_.step))->second;
   metadata_ = begin_step(parts_.layout, scheduler_, *blocks_);
   host_ = {&scheduler_, blocks_.get(), &metadata_.live, 0};
   current_ = {};

@@ -99,6 +99,14 @@ struct TraceRecorder::State {
   bool shows_current_trace() const;
   bool shows_current_summary() const;
   std::int64_t bytes() const { return kept_bytes + (current ? current->trace.bytes : 0); }
+  // Steps from here on will be computed by others.
+  void forget_from(std::int64_t step) {
+    current.reset();
+    for (auto it = traces.lower_bound(step); it != traces.end(); it = traces.erase(it)) {
+      kept_bytes -= it->second->bytes;
+    }
+    summaries.erase(summaries.lower_bound(step), summaries.end());
+  }
   // Memory ran out: what was recorded goes, the session does not suffer.
   void drop() {
     traces.clear();
@@ -306,6 +314,10 @@ void TraceRecorder::went_back(const Session& session) {
   } catch (const std::bad_alloc&) {
     state_->drop();
   }
+}
+
+void TraceRecorder::lanes_changed(const Session& session) {
+  state_->forget_from(session.cursor().step);
 }
 
 void TraceRecorder::failed(const Session& session, const Error& error) {

@@ -26,6 +26,7 @@ class TraceRecorder : public SessionObserver {
   void op_done(const Session& session) override;
   void step_done(const Session& session) override;
   void went_back(const Session& session) override;
+  void lanes_changed(const Session& session) override;
   // A command failed: the step in progress (or the last one) says so.
   void failed(const Session& session, const Error& error);
   // Steps that ran before this recorder watched (a resumed session): summaries without traces.
