@@ -57,7 +57,9 @@ Result<Cursor> cursor_of(const ModelConfig& config, const Place& place) {
                    fmt::format("its ops: {}", names(layer_ops(type))));
 }
 
-Error not_reached(const Session& session, const Place& place) {
+// Why a seek did not get there: there is no such place, or an op failed on the way.
+Error not_reached(const Session& session, const Place& place, const Error& error) {
+  if (!session.finished() && session.cursor().step <= place.step) return error;
   if (session.finished() && session.cursor().step <= place.step) {
     return bad_input(
         fmt::format("there is no step {}", place.step),
@@ -85,9 +87,7 @@ Result<void> go_to(Session& session, const Place& place) {
   const auto cursor = cursor_of(session.parts().config, place);
   if (!cursor) return cursor.error();
   if (session.ran_any() && last_place(session) == place) return {};
-  if (auto ok = session.seek(*cursor); !ok) {
-    return ok.error().code == AS_BAD_INPUT ? not_reached(session, place) : ok.error();
-  }
+  if (auto ok = session.seek(*cursor); !ok) return not_reached(session, place, ok.error());
   return session.cancelled() ? Result<void>() : session.op();
 }
 
@@ -98,11 +98,11 @@ Result<void> go_to_step_end(Session& session, std::int64_t step) {
   if (session.ran_any() && here == Cursor{step + 1, -1, 0, false}) return {};
   if (here.step != step) {
     if (auto ok = session.seek({step, -1, 0, false}); !ok) {
-      return ok.error().code == AS_BAD_INPUT ? not_reached(session, place) : ok.error();
+      return not_reached(session, place, ok.error());
     }
   }
   if (session.cancelled()) return {};
-  if (session.finished()) return not_reached(session, place);
+  if (session.finished()) return not_reached(session, place, {});
   return session.step();
 }
 

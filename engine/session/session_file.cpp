@@ -412,6 +412,10 @@ Result<void> SessionFile::save(const Session& s, const std::string& path, const 
     return usage_error(fmt::format("step {} is not complete", s.cursor_.step),
                        "a session is kept between two steps: finish this one first");
   }
+  if (s.lanes_from_.size() > 1) {
+    return usage_error("the lanes were changed on the way",
+                       "only a session that ran on the lanes it was made with is kept");
+  }
   ByteWriter out;
   const std::size_t groups = s.parts_.layout.groups.size();
   const Blocks now = blocks_now(s);

@@ -1,6 +1,7 @@
 // A session kept on disk at a step boundary, so that the next start goes on where it was in a
 // fraction of a second: lengths, tokens, tables, blocks in use, the rows of the references' own
-// histories that can still be read, and the results of all steps.
+// histories that can still be read, the results of all steps, and the newest two checkpoints, so
+// that going back a few steps does not replay from the start.
 //
 // The file is a cache, not a document: it is only read by the program that wrote it, and `key` must
 // hold all that the bytes depend on (program, scenario, lanes, references, SIMD level). Written to

@@ -245,6 +245,17 @@ TEST(SessionFile, OnlyBetweenStepsAndOnlyIntoAFreshSession) {
   EXPECT_FALSE(fs::exists(folder.file("b")));
 }
 
+TEST(SessionFile, SessionsWhoseLanesWereChangedAreNotKept) {
+  Folder folder;
+  auto session = small_session();
+  run_steps(*session, 2);
+  ASSERT_TRUE(session->change_lanes(all_lanes(), {"mutant:topk_one_short"}, 1));
+  const auto kept = save_session(*session, folder.file(), "key");
+  ASSERT_FALSE(kept);
+  EXPECT_EQ(kept.error().code, AS_USAGE);
+  EXPECT_EQ(folder.entries(), 0u);
+}
+
 TEST(SessionFile, MissingForeignAndUnwritableFilesAreSaidAndHarmless) {
   Folder folder;
   auto session = small_session();

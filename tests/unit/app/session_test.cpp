@@ -151,6 +151,76 @@ TEST(Session, SeekToAPlaceThatDoesNotExistIsAnError) {
   EXPECT_FALSE(session->seek({-1, -1, 0, false}));
 }
 
+TEST(Session, CancelStaysInForceUntilResume) {
+  auto session = make(small_scenario());
+  session->cancel();
+  ASSERT_TRUE(session->step());
+  ASSERT_TRUE(session->step());
+  EXPECT_TRUE(session->cancelled());
+  EXPECT_EQ(session->cursor(), (Cursor{0, -1, 2, false}));  // an op each
+  ASSERT_TRUE(session->layer());
+  EXPECT_EQ(session->cursor(), (Cursor{0, -1, 3, false}));
+  ASSERT_TRUE(session->seek({4, -1, 0, false}));
+  EXPECT_EQ(session->cursor().step, 0);
+  const auto ran = session->run_until([](const Session&) { return false; });
+  ASSERT_TRUE(ran);
+  EXPECT_FALSE(session->finished());
+  session->resume();
+  ASSERT_TRUE(session->seek({4, -1, 0, false}));
+  EXPECT_EQ(session->cursor().step, 4);
+}
+
+TEST(Session, ItsObserverSeesEveryOpStepAndWayBackOnce) {
+  class Log : public SessionObserver {
+   public:
+    void op_done(const Session& s) override {
+      ops.push_back(s.next_op());  // not yet advanced: the op that ran
+      EXPECT_EQ(s.last_params().op(), s.next_op());
+      EXPECT_EQ(s.current().timings.size(), ops.size() - at_step);
+    }
+    void step_done(const Session& s) override {
+      EXPECT_EQ(static_cast<std::size_t>(s.cursor().step), s.history().size());
+      EXPECT_EQ(s.history().back().timings.size(), ops.size() - at_step);
+      EXPECT_GE(s.history().back().wall_seconds, s.history().back().seconds);
+      at_step = ops.size();
+      ++steps;
+    }
+    void went_back(const Session& s) override { back.push_back(s.cursor().step); }
+    std::vector<as_op_id> ops;
+    std::size_t at_step = 0;
+    int steps = 0;
+    std::vector<std::int64_t> back;
+  } log;
+  auto session = make(small_scenario());
+  session->set_observer(&log);
+  ASSERT_TRUE(session->seek({4, -1, 0, false}));
+  EXPECT_EQ(log.steps, 4);
+  std::size_t ops = 0;
+  for (const StepRecord& step : session->history()) ops += step.timings.size();
+  EXPECT_EQ(log.ops.size(), ops);
+  EXPECT_TRUE(log.back.empty());
+  // One way back, and no more is replayed than it takes: from the checkpoint at step 3.
+  ASSERT_TRUE(session->op_back());
+  EXPECT_EQ(log.back, (std::vector<std::int64_t>{3}));
+  EXPECT_EQ(log.ops.size(), ops + session->current().timings.size());
+  EXPECT_EQ(log.steps, 4);
+  session->set_observer(nullptr);
+  ASSERT_TRUE(session->op());
+  EXPECT_EQ(log.steps, 4);
+}
+
+TEST(Session, GoingForwardInsideAStepDoesNotReplay) {
+  auto session = make(small_scenario());
+  ASSERT_TRUE(session->seek({1, 1, 2, false}));
+  const double before = session->current().timings.front().microseconds;
+  ASSERT_TRUE(session->seek({1, 1, 5, false}));
+  ASSERT_TRUE(session->seek({1, 1, 5, false}));
+  ASSERT_TRUE(session->seek({1, 3, 0, false}));
+  EXPECT_EQ(session->current().timings.front().microseconds, before);  // measured once
+  ASSERT_TRUE(session->seek({1, 2, 7, false}));
+  EXPECT_EQ(session->cursor(), (Cursor{1, 2, 7, false}));
+}
+
 TEST(Session, RunUntilStopsRightAfterThePredicateHolds) {
   auto session = make(small_scenario());
   const auto stopped = session->run_until([](const Session& s) {
