@@ -54,7 +54,7 @@ ImGuiID split(ImGuiID& node, ImGuiDir direction, float ratio) {
 }
 
 void build_step(Builder& b, ImGuiID rest, ImVec2 size) {
-  const float timeline = px(150), pipeline = px(206);
+  const float timeline = px(172), pipeline = px(206);
   b.dock(split(rest, ImGuiDir_Up, timeline / size.y), {"timeline"});
   b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline"});
   ImGuiID left = split(rest, ImGuiDir_Left, 0.26f);
@@ -70,7 +70,7 @@ void build_step(Builder& b, ImGuiID rest, ImVec2 size) {
 }
 
 void build_cache(Builder& b, ImGuiID rest, ImVec2 size) {
-  b.dock(split(rest, ImGuiDir_Up, px(150) / size.y), {"timeline"});
+  b.dock(split(rest, ImGuiDir_Up, px(172) / size.y), {"timeline"});
   ImGuiID right = split(rest, ImGuiDir_Right, 0.46f);
   b.dock(split(rest, ImGuiDir_Down, 0.42f), {"window", "events"});
   b.dock(rest, {"block_tables"});
@@ -81,7 +81,7 @@ void build_cache(Builder& b, ImGuiID rest, ImVec2 size) {
 }
 
 void build_selection(Builder& b, ImGuiID rest, ImVec2 size) {
-  b.dock(split(rest, ImGuiDir_Up, px(150) / size.y), {"timeline"});
+  b.dock(split(rest, ImGuiDir_Up, px(172) / size.y), {"timeline"});
   ImGuiID right = split(rest, ImGuiDir_Right, 0.4f);
   b.dock(split(right, ImGuiDir_Down, 0.36f), {"selection", "block_tables"});
   b.dock(right, {"sink"});
@@ -90,7 +90,7 @@ void build_selection(Builder& b, ImGuiID rest, ImVec2 size) {
 }
 
 void build_error(Builder& b, ImGuiID rest, ImVec2 size) {
-  const float timeline = px(170), pipeline = px(206);
+  const float timeline = px(172), pipeline = px(206);
   b.dock(split(rest, ImGuiDir_Up, timeline / size.y), {"timeline"});
   b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline"});
   ImGuiID left = split(rest, ImGuiDir_Left, 0.42f);

@@ -25,7 +25,15 @@ constexpr float kWidestColumn = 96;        // at scale 1
 constexpr std::int64_t kMostCells = 3000;  // above: one texture in place of rectangles
 constexpr float kLegendFrom = 900;         // width of a panel that has room for it
 constexpr double kKeyZoom = 1.5, kWheelZoom = 1.2;
-constexpr float kAhead = 0.35f;  // opacity of steps from before going back
+constexpr float kCalm = 0.62f;  // opacity of cells that are in order
+constexpr float kAhead = 0.4f;  // opacity of steps from before going back
+
+// What is in order stays in the background; near-ties and wrong cells stand out.
+ImU32 cell_colour(Severity cell, bool ahead) {
+  const Verdict verdict = verdict_of(cell);
+  const bool loud = verdict == Verdict::kNearTie || verdict == Verdict::kWrong;
+  return with_alpha(verdict_colour(verdict), (loud ? 1.0f : kCalm) * (ahead ? kAhead : 1.0f));
+}
 
 // Heights of the bands, top to bottom; 0 = left out, because the panel is too low.
 struct Bands {
@@ -334,7 +342,7 @@ void TimelinePanel::draw_labels(const Ui& ui) {
     for (std::size_t i = first; i < end; ++i) here = here || data_.layers()[i] == cursor_layer;
     const std::string name = row_name(ui, row);
     const ImVec2 extent = words()->CalcTextSizeA(size, FLT_MAX, 0, name.c_str());
-    const float y = y_of(row) + (std::min(row_height_, size) - extent.y) * 0.5f;
+    const float y = y_of(row) + (row_height_ - extent.y) * 0.5f - px(1);
     list_->AddText(words(), size, {left_ - px(6) - extent.x, std::round(y)},
                    here ? t.accent : t.text_dim, name.c_str());
   }
@@ -350,9 +358,8 @@ void TimelinePanel::draw_texture() {
       const bool ahead = grid_.first + column * grid_.per_column >= data_.ahead();
       for (std::int64_t row = 0; row < grid_.rows; ++row) {
         const Severity cell = grid_.at(row, column);
-        ImU32 colour = cell == kNothingRan ? t.panel : verdict_colour(verdict_of(cell));
-        if (ahead && cell != kNothingRan) colour = with_alpha(colour, kAhead);
-        pixels[static_cast<std::size_t>(row * grid_.columns + column)] = colour;
+        pixels[static_cast<std::size_t>(row * grid_.columns + column)] =
+            cell == kNothingRan ? t.panel : cell_colour(cell, ahead);
       }
     }
     texture_.update(static_cast<int>(grid_.columns), static_cast<int>(grid_.rows), pixels);
@@ -367,6 +374,7 @@ void TimelinePanel::draw_cells() {
     draw_texture();
     return;
   }
+  const Theme& t = theme();
   const float width = static_cast<float>(zoom_.per_step()) * static_cast<float>(grid_.per_column);
   const float gap_x = width > px(5) ? px(1) : 0, gap_y = row_height_ > px(5) ? px(1) : 0;
   for (std::int64_t column = 0; column < grid_.columns; ++column) {
@@ -382,9 +390,7 @@ void TimelinePanel::draw_cells() {
         continue;
       }
       const Verdict verdict = verdict_of(cell);
-      const ImU32 full = verdict_colour(verdict);
-      const ImU32 colour = ahead ? with_alpha(full, kAhead) : full;
-      list_->AddRectFilled(min, max, colour, row_height_ > px(8) ? px(2) : 0);
+      list_->AddRectFilled(min, max, cell_colour(cell, ahead), row_height_ > px(8) ? px(2) : 0);
       // The colour is never alone where there is room for a sign.
       if (max.x - min.x >= px(10) && max.y - min.y >= px(9)) {
         const float size = std::min(max.y - min.y - px(1), small_);
@@ -393,7 +399,7 @@ void TimelinePanel::draw_cells() {
         list_->AddText(words(), size,
                        {std::round((min.x + max.x - extent.x) * 0.5f),
                         std::round((min.y + max.y - extent.y) * 0.5f)},
-                       with_alpha(text_on(full), ahead ? 0.6f : 0.8f), glyph);
+                       with_alpha(t.text, ahead ? 0.5f : 0.9f), glyph);
       }
     }
   }
