@@ -9,17 +9,20 @@
 namespace attnscope::gui {
 namespace {
 
-// A frame that stays visible on every colour: a line and a dark or light one inside it.
+// A frame that stays visible on every colour: a line with one of the surface inside it; around the
+// cell where it is too small to hold both.
 void draw_frame(ImDrawList* list, ImVec2 min, ImVec2 max, ImU32 colour, float thickness) {
-  const Theme& t = theme();
-  const float half = thickness / 2;
-  const bool roomy = max.x - min.x > 4 * thickness && max.y - min.y > 4 * thickness;
-  list->AddRect({min.x + half - 0.5f, min.y + half - 0.5f},
-                {max.x - half + 0.5f, max.y - half + 0.5f}, colour, 0, thickness);
-  if (roomy) {
-    list->AddRect({min.x + thickness, min.y + thickness}, {max.x - thickness, max.y - thickness},
-                  with_alpha(t.surface, 0.75f), 0, 1);
+  min = {std::floor(min.x), std::floor(min.y)};
+  max = {std::ceil(max.x), std::ceil(max.y)};
+  thickness = std::max(1.0f, std::round(thickness));
+  if (std::min(max.x - min.x, max.y - min.y) < 4 * thickness) {
+    list->AddRect({min.x - thickness, min.y - thickness}, {max.x + thickness, max.y + thickness},
+                  colour, 0, thickness);
+    return;
   }
+  list->AddRect(min, max, colour, 0, thickness);
+  list->AddRect({min.x + thickness, min.y + thickness}, {max.x - thickness, max.y - thickness},
+                with_alpha(theme().surface, 0.75f));
 }
 
 }  // namespace
@@ -42,7 +45,7 @@ void draw_hatch(ImDrawList* list, ImVec2 min, ImVec2 max) {
 
 void draw_free(ImDrawList* list, ImVec2 min, ImVec2 max) {
   if (max.x - min.x < 3 || max.y - min.y < 3) return;
-  list->AddRect({min.x + 0.5f, min.y + 0.5f}, {max.x - 0.5f, max.y - 0.5f}, theme().border);
+  list->AddRect(min, max, theme().border);
 }
 
 void draw_selected(ImDrawList* list, ImVec2 min, ImVec2 max) {
