@@ -405,6 +405,41 @@ TEST(TraceBack, AStepLeftHalfwayKeepsWhatRan) {
   EXPECT_TRUE(recorder.summaries()[3]->complete);
 }
 
+TEST(TraceBack, OtherLanesForgetWhatTheyComputeAnew) {
+  auto session = small_session(References::kSim, small_scenario(90, 4));
+  TraceRecorder recorder;
+  session->set_observer(&recorder);
+  run_steps(*session, 4);
+  const std::uint64_t digest = session->digest();
+  ASSERT_TRUE(session->change_lanes(all_lanes(), {"mutant:sink_scaled"}, 2));
+  EXPECT_EQ(session->cursor(), (Cursor{2, -1, 0, false}));
+  EXPECT_EQ(numbers(recorder), (std::vector<std::int64_t>{0, 1}));
+  EXPECT_EQ(recorder.summaries().size(), 2u);
+  std::int64_t bytes = 0;
+  for (const auto& trace : recorder.traces()) bytes += trace->bytes;
+  EXPECT_EQ(recorder.bytes(), bytes);
+  run_steps(*session, 2);
+  EXPECT_NE(session->digest(), digest);
+  const auto worst = [&](std::size_t step) {
+    Verdict seen = Verdict::kEqual;
+    for (const LayerCell& cell : recorder.summaries()[step]->layers) {
+      if (cell.worst == Verdict::kWrong) seen = cell.worst;
+    }
+    return seen;
+  };
+  EXPECT_EQ(recorder.traces()[2]->find(0, AS_OP_SPARSE_ATTENTION)->lane, "mutant:sink_scaled");
+  EXPECT_EQ(worst(2), Verdict::kWrong);
+  // The steps before run on the lanes they ran on.
+  ASSERT_TRUE(session->seek({1, -1, 0, false}));
+  run_steps(*session, 1);
+  EXPECT_EQ(recorder.traces()[1]->find(0, AS_OP_SPARSE_ATTENTION)->lane, "cpu");
+  EXPECT_EQ(worst(1), Verdict::kEqual);
+  ASSERT_TRUE(session->change_lanes(all_lanes(), {"cpu"}, 2));
+  run_steps(*session, 2);
+  EXPECT_EQ(session->digest(), digest);
+  EXPECT_FALSE(session->change_lanes(all_lanes(), {"gpu"}, 2));
+}
+
 TEST(TraceMemory, IsAccountedAndTheOldestGoFirst) {
   auto session = small_session(References::kSim);
   TraceRecorder all({std::int64_t{1} << 40, 16});
