@@ -1,7 +1,7 @@
 # Finds what the headless half needs: libtorch, fmt, CLI11, nlohmann-json, zstd if there is one;
 # GoogleTest and Google Benchmark where tests are built. Each is looked for as a CMake package, then
 # as bare headers and libraries, so that ATTNSCOPE_DEPS may be a folder with nothing but include/
-# and lib/. All that is missing is reported at once, one line each.
+# and lib/. All that is missing is reported at once, one line each, by attnscope_require_all().
 #
 # Targets: fmt::fmt, CLI11::CLI11, nlohmann_json::nlohmann_json, attnscope::zstd (maybe),
 # GTest::gtest_main, benchmark::benchmark. libtorch is in TORCH_LIBRARIES, for reference/ alone.
@@ -90,8 +90,11 @@ if(ATTNSCOPE_TESTS)
     " or set ATTNSCOPE_TESTS=OFF")
 endif()
 
-if(attnscope_missing)
-  message(FATAL_ERROR "Not all dependencies were found.${attnscope_missing}\n"
-    "On Debian and Ubuntu, ./attnscope installs them. Elsewhere, set CMAKE_PREFIX_PATH or "
-    "ATTNSCOPE_DEPS to where they are.")
-endif()
+# Ends the configuration if something was not found.
+function(attnscope_require_all)
+  if(attnscope_missing)
+    message(FATAL_ERROR "Not all dependencies were found.${attnscope_missing}\n"
+      "On Debian and Ubuntu, ./attnscope installs them. Elsewhere, set CMAKE_PREFIX_PATH or "
+      "ATTNSCOPE_DEPS to where they are.")
+  endif()
+endfunction()
