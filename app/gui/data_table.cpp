@@ -201,6 +201,18 @@ void DataTable::draw_bar(bool filter) {
 
 void DataTable::copy() const { ImGui::SetClipboardText(csv().c_str()); }
 
+// Titles of numbers stand on the right, above them; the arrow of the sorted one takes its place.
+void DataTable::draw_header(const TableColumn& column, int index) const {
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const float room = ImGui::GetContentRegionAvail().x;
+  const float arrow = index == sort_column_ ? ImGui::GetFontSize() : 0;
+  const float title = ImGui::CalcTextSize(column.title.c_str()).x;
+  if (!column.numeric || title + arrow > room) return ImGui::TableHeader(column.title.c_str());
+  ImGui::TableHeader(("##" + column.title).c_str());
+  ImGui::GetWindowDrawList()->AddText({std::floor(at.x + room - title - arrow), at.y},
+                                      ImGui::GetColorU32(ImGuiCol_Text), column.title.c_str());
+}
+
 void DataTable::draw_headers() {
   ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
   for (int i = 0; i < static_cast<int>(columns_.size()); ++i) {
@@ -208,7 +220,7 @@ void DataTable::draw_headers() {
     const TableColumn& column = columns_[static_cast<std::size_t>(i)];
     ImGui::PushID(i);
     ImGui::PushStyleColor(ImGuiCol_Text, theme().text_dim);
-    ImGui::TableHeader(column.title.c_str());
+    draw_header(column, i);
     ImGui::PopStyleColor();
     ImGui::PopID();
     if (!column.help.empty() && ImGui::IsItemHovered(ImGuiHoveredFlags_ForTooltip)) {

@@ -53,6 +53,7 @@ class DataTable {
   void copy() const;
   void draw_bar(bool filter);
   void draw_headers();
+  void draw_header(const TableColumn& column, int index) const;
   void draw_cell(const TableColumn& column, const TableCell& cell) const;
   std::optional<std::int64_t> draw_rows(std::int64_t selected_key);
 

@@ -20,8 +20,6 @@ bool is_number(std::string_view word) {
 class Layout {
  public:
   explicit Layout(float width) : width_(width), origin_(ImGui::GetCursorScreenPos()) {
-    words_ascent_ = words()->GetFontBaked(size_)->Ascent;
-    numbers_ascent_ = numbers()->GetFontBaked(size_)->Ascent;
     space_ = words()->CalcTextSizeA(size_, FLT_MAX, 0, " ").x;
   }
 
@@ -30,8 +28,7 @@ class Layout {
     const char* end = word.data() + word.size();
     const float w = font->CalcTextSizeA(size_, FLT_MAX, 0, word.data(), end).x;
     if (x_ > 0 && x_ + w > width_) new_line();
-    const float drop = font == words() ? 0 : words_ascent_ - numbers_ascent_;
-    ImGui::GetWindowDrawList()->AddText(font, size_, {origin_.x + x_, origin_.y + y_ + drop},
+    ImGui::GetWindowDrawList()->AddText(font, size_, {origin_.x + x_, origin_.y + y_},
                                         ImGui::GetColorU32(ImGuiCol_Text), word.data(), end);
     x_ += w;
     widest_ = std::max(widest_, x_);
@@ -48,7 +45,7 @@ class Layout {
   ImVec2 origin_;
   float size_ = ImGui::GetFontSize();
   float line_ = ImGui::GetTextLineHeight() + px(2);
-  float words_ascent_ = 0, numbers_ascent_ = 0, space_ = 0;
+  float space_ = 0;
   float x_ = 0, y_ = 0, widest_ = 0;
 };
 

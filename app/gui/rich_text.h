@@ -1,4 +1,4 @@
-// Text with numbers in the monospaced face, on common baselines.
+// Text with numbers in the monospaced face.
 #pragma once
 
 #include <string_view>

@@ -1,8 +1,11 @@
 // The theme as ImGui's and ImPlot's styles.
+#include <fmt/format.h>
 #include <imgui.h>
 #include <implot.h>
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "app/gui/colour.h"
 #include "app/gui/themes.h"
@@ -70,9 +73,10 @@ void set_colours(ImGuiStyle& s, const Theme& t) {
   c[ImGuiCol_ScrollbarGrab] = vec(t.border);
   c[ImGuiCol_ScrollbarGrabHovered] = vec(mix(t.border, t.text_faint, 0.5f));
   c[ImGuiCol_ScrollbarGrabActive] = vec(t.text_faint);
-  c[ImGuiCol_CheckMark] = c[ImGuiCol_SliderGrab] = c[ImGuiCol_TextLink] = vec(t.accent);
+  c[ImGuiCol_CheckMark] = c[ImGuiCol_TextLink] = vec(t.accent);
+  c[ImGuiCol_SliderGrab] = vec(mix(field, t.accent, 0.5f));
   c[ImGuiCol_CheckboxSelectedBg] = vec(mix(field, t.accent, 0.25f));
-  c[ImGuiCol_SliderGrabActive] = vec(mix(t.accent, t.text, 0.3f));
+  c[ImGuiCol_SliderGrabActive] = vec(mix(field, t.accent, 0.75f));
   c[ImGuiCol_Button] = vec(button);
   c[ImGuiCol_ButtonHovered] = vec(hovered);
   c[ImGuiCol_ButtonActive] = vec(active);
@@ -107,9 +111,22 @@ void set_colours(ImGuiStyle& s, const Theme& t) {
   c[ImGuiCol_NavWindowingDimBg] = c[ImGuiCol_ModalWindowDimBg] = vec(t.surface, 0.6f);
 }
 
+// ImPlot keeps colour maps by name for good: one for every set of owners that was in force.
+ImPlotColormap owner_colormap(const Theme& t) {
+  std::string name = "owners";
+  std::vector<ImVec4> colours;
+  for (const ImU32 owner : t.owners) {
+    name += fmt::format(" {:08x}", owner);
+    colours.push_back(vec(owner));
+  }
+  const ImPlotColormap known = ImPlot::GetColormapIndex(name.c_str());
+  if (known >= 0) return known;
+  return ImPlot::AddColormap(name.c_str(), colours.data(), static_cast<int>(colours.size()));
+}
+
 void set_plots(const Theme& t, float scale) {
   ImPlotStyle s;
-  s.Colormap = ImPlot::GetStyle().Colormap;
+  s.Colormap = owner_colormap(t);
   s.PlotDefaultSize = {300 * scale, 180 * scale};
   s.PlotMinSize = {80 * scale, 50 * scale};
   s.PlotBorderSize = 1;

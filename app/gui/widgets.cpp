@@ -99,7 +99,9 @@ void empty_state(Ui& ui, std::string_view why, std::string_view id_and_value) {
 
 void verdict_chip(Verdict verdict) {
   ImGui::PushStyleColor(ImGuiCol_Text, verdict_colour(verdict));
-  ImGui::Text("%s %s", verdict_glyph(verdict), verdict_name(verdict));
+  std::string name = verdict_name(verdict);
+  std::ranges::replace(name, '_', ' ');
+  ImGui::Text("%s %s", verdict_glyph(verdict), name.c_str());
   ImGui::PopStyleColor();
 }
 
