@@ -86,15 +86,18 @@ void ScorePlot::reduce(const TopKView& view, Frame& frame) {
   columns_ = reduce_scores(view, frame.by_rank, columns_begin_, columns_end_, width);
 }
 
+// A cap at each score over a paler bar, so that dense pictures stay calm.
 void ScorePlot::draw_bars(const TopKView& view, const Frame& frame) const {
   const Theme& t = theme();
-  const ImU32 colours[2] = {with_alpha(t.text_faint, 0.75f), t.compressed_part};
-  const auto bar = [&](float x0, float x1, double from, double to, ImU32 colour) {
-    const float top = std::min(frame.y(to), frame.base - 1);  // the lowest is still an entry
-    const float bottom = std::isinf(from) ? frame.base : std::min(frame.y(from), frame.base);
-    frame.list->AddRectFilled({x0, top}, {x1, std::max(bottom, top + 1)}, colour);
+  const ImU32 caps[2] = {t.text_dim, t.compressed_part};
+  const ImU32 bodies[2] = {with_alpha(t.text_dim, 0.3f), with_alpha(t.compressed_part, 0.35f)};
+  const float cap = px(2);
+  const auto bar = [&](float x0, float x1, double low, double high, int set) {
+    const float top = std::min(frame.y(high), frame.base - cap);
+    const float bottom = std::min(std::max(frame.y(low), top + cap), frame.base);
+    frame.list->AddRectFilled({x0, bottom}, {x1, frame.base}, bodies[set]);
+    frame.list->AddRectFilled({x0, top}, {x1, bottom}, caps[set]);
   };
-  constexpr double kBase = -std::numeric_limits<double>::infinity();
   if (!columns_.empty()) {
     for (std::size_t c = 0; c < columns_.size(); ++c) {
       const ScoreColumn& column = columns_[c];
@@ -102,13 +105,10 @@ void ScorePlot::draw_bars(const TopKView& view, const Frame& frame) const {
       if (column.nan) {
         frame.list->AddRectFilled({x, frame.min.y}, {x + 1, frame.max.y}, t.nan_cell);
       }
-      // The taller one behind.
-      const int back = column.high[0] > column.high[1] ? 0 : 1;
-      for (int set : {back, 1 - back}) {
+      // Capped from the lowest to the highest of the entries in this pixel; selected ones in front.
+      for (int set : {0, 1}) {
         if (column.low[set] > column.high[set]) continue;
-        // Lighter between the lowest and the highest of the entries in this pixel.
-        bar(x, x + 1, kBase, column.low[set], colours[set]);
-        bar(x, x + 1, column.low[set], column.high[set], with_alpha(colours[set], 0.6f));
+        bar(x, x + 1, column.low[set], column.high[set], set);
       }
     }
     return;
@@ -127,7 +127,7 @@ void ScorePlot::draw_bars(const TopKView& view, const Frame& frame) const {
       frame.list->AddRectFilled({x0, frame.min.y}, {x1, frame.max.y}, t.nan_cell);
       continue;
     }
-    bar(x0, x1, kBase, score, colours[view.flags[index(entry)] & kInOurs ? 1 : 0]);
+    bar(x0, x1, score, score, view.flags[index(entry)] & kInOurs ? 1 : 0);
   }
 }
 
@@ -168,7 +168,7 @@ void ScorePlot::draw_threshold(const TopKView& view, const Frame& frame) const {
   }
   frame.list->AddLine({frame.min.x, y}, {frame.max.x, y}, t.text, px(1.2f));
   const std::string text = "threshold " + format_number(view.threshold) +
-                           (frame.by_rank ? ", margin " + format_error(view.margin) : "");
+                           (frame.by_rank ? ", margin " + format_number(view.margin) : "");
   const ImVec2 extent = ImGui::CalcTextSize(text.c_str());
   const ImVec2 pad{px(4), px(1)};
   ImVec2 at{frame.max.x - extent.x - 2 * pad.x - px(4), y - extent.y - 2 * pad.y - px(2)};

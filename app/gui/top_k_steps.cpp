@@ -22,7 +22,7 @@ std::string describe(const TopKStep& s) {
                   format_count(s.selected), format_count(s.visible));
   if (!std::isnan(s.margin)) {
     text += fmt::format("\nthreshold {}, margin {}", format_number(s.threshold),
-                        format_error(s.margin));
+                        format_number(s.margin));
   } else {
     text += "\nno margin: nothing was left out";
   }
@@ -222,7 +222,7 @@ void TopKSteps::fill_table() {
     const auto change = [&](std::int64_t n) { return s.has_before ? count(n) : TableCell{}; };
     table_.row({count(s.step), count(s.position), count(s.visible), count(s.selected),
                 value(s.threshold, format_number(s.threshold)),
-                value(s.margin, format_error(s.margin)), change(s.kept), change(s.entered),
+                value(s.margin, format_number(s.margin)), change(s.kept), change(s.entered),
                 change(s.left), TableCell{verdict_name(s.verdict), verdict_colour(s.verdict)}},
                s.step);
   }
@@ -246,7 +246,8 @@ std::optional<std::int64_t> TopKSteps::draw(std::int64_t cursor_step, bool table
   if (const auto other = draw_changes(cursor_step, size)) clicked = other;
   if (!table) return clicked;
   fill_table();
-  const float rest = std::max(px(90), ImGui::GetContentRegionAvail().y);
+  const float room = ImGui::GetContentRegionAvail().y - ImGui::GetFrameHeightWithSpacing();
+  const float rest = room > px(160) ? 0 : std::max(px(60), room);  // 0: as tall as its rows
   if (const auto key = table_.draw("##steps", {-1, rest}, cursor_step, false)) clicked = key;
   return clicked;
 }

@@ -221,11 +221,15 @@ void SinkPanel::draw_checks() const {
   const bool sums = view_.worst_sum <= SinkView::kSumTolerance;
   ImGui::PushStyleColor(ImGuiCol_Text,
                         sums && view_.lse_error_small ? theme().text_dim : theme().bad);
-  ImGui::TextWrapped("%s", fmt::format("window + compressed + sink = 1 within {} in all {} heads; "
-                                       "the kernel's LSE is within {} of that of its logits.",
-                                       format_error(view_.worst_sum), view_.heads.size(),
-                                       format_error(view_.lse_error))
-                               .c_str());
+  const std::string text =
+      fmt::format("Parts add up to 1 within {}; LSE within {} of its logits'.",
+                  format_error(view_.worst_sum), format_error(view_.lse_error));
+  ImGui::TextWrapped("%s", text.c_str());
+  if (ImGui::IsItemHovered()) {
+    tooltip(
+        "Over all heads of this token: |window + compressed + sink - 1|, and the kernel's LSE "
+        "against the log-sum-exp of the logits, worked out anew.");
+  }
   ImGui::PopStyleColor();
 }
 
@@ -298,21 +302,23 @@ void SinkPanel::draw(Ui& ui) {
   const float gap = ImGui::GetStyle().ItemSpacing.x;
   const float row = std::max(px(18), ImGui::GetTextLineHeight() + px(4));
   const float all_bars = row * static_cast<float>(view_.heads.size()) + px(4);
-  const bool beside = space.x > px(560);
-  const float bars = std::clamp(all_bars, row * 3, std::max(row * 4, space.y * 0.5f));
+  const bool beside = space.x > px(420);
   const float map_rows = static_cast<float>(map_.layers.size());
+  const float map = std::clamp(px(18) * (map_rows + 2), px(80), px(240));
+  const float bars = std::min(all_bars, std::max(row * 6, space.y * 0.6f));
   if (beside) {
-    const float left = (space.x - gap) * 0.6f;
-    draw_bars(ui, {left, bars});
+    const float left = (space.x - gap) * 0.58f, height = std::max(bars, std::min(map, px(120)));
+    draw_bars(ui, {left, height});
     ImGui::SameLine();
-    draw_map(ui, {space.x - left - gap, bars});
+    draw_map(ui, {space.x - left - gap, height});
   } else {
     draw_bars(ui, {space.x, bars});
-    draw_map(ui, {space.x, std::clamp(px(18) * (map_rows + 2), px(80), px(200))});
+    draw_map(ui, {space.x, map});
   }
   draw_checks();
   fill_table();
-  const float rest = std::max(px(90), ImGui::GetContentRegionAvail().y);
+  const float room = ImGui::GetContentRegionAvail().y - ImGui::GetFrameHeightWithSpacing();
+  const float rest = room > px(160) ? 0 : std::max(px(60), room);  // 0: as tall as its rows
   if (const auto key = table_.draw("##heads", {-1, rest}, head, false)) select_head(ui, *key);
 }
 

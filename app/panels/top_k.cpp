@@ -23,6 +23,7 @@ namespace {
 
 constexpr int kRatio = 4;                     // tokens an entry stands for
 constexpr std::int64_t kTableEntries = 4096;  // the table shows the best ones beyond it
+constexpr float kTableHeight = 84;
 constexpr float kNarrowTable = 520;
 constexpr float kBesideWidth = 820;  // from here on the steps stand beside this step
 constexpr const char* kOrders[] = {"By entry", "By rank", "Threshold"};
@@ -285,7 +286,7 @@ void TopKPanel::draw_step(Ui& ui, const StepTrace& step) {
   if (view_.visible == 0) return;
   legend(theme().compressed_part, "selected");
   ImGui::SameLine();
-  legend(theme().text_faint, "not selected");
+  legend(theme().text_dim, "not selected");
   if (view_.has_before && view_.entered + static_cast<std::int64_t>(view_.left.size()) > 0) {
     ImGui::SameLine();
     legend(theme().text, fmt::format("{} entered", format_count(view_.entered)).c_str());
@@ -306,7 +307,8 @@ void TopKPanel::draw_step(Ui& ui, const StepTrace& step) {
   const ImVec2 space = ImGui::GetContentRegionAvail();
   const float below = details ? ImGui::CalcTextSize(text.c_str(), nullptr, false, space.x).y : 0;
   const float plot_height =
-      std::max(px(100), (space.y - below) * (space.y > px(420) ? 0.5f : 0.6f));
+      std::max(px(90), std::min((space.y - below) * (space.y > px(420) ? 0.5f : 0.6f),
+                                space.y - below - px(kTableHeight) - px(16)));
   const ScorePlotEvents events = plot_.draw(
       "##scores", view_, version_, static_cast<ScoreOrder>(order_), selected, {-1, plot_height});
   if (events.hovered >= 0) tooltip(describe(ui, step, events.hovered, "\n"));
@@ -321,9 +323,12 @@ void TopKPanel::draw_step(Ui& ui, const StepTrace& step) {
                         format_count(view_.visible).c_str());
   }
   const ImVec2 rest = ImGui::GetContentRegionAvail();
-  fill_table(ui, step, rest.x < px(kNarrowTable));
-  const ImVec2 table{-1, std::max(px(80), rest.y)};
-  if (const auto key = table_.draw("##entries", table, selected, rest.y > px(130))) {
+  const bool narrow = rest.x < px(kNarrowTable);
+  fill_table(ui, step, narrow);
+  // Two sets of columns are two tables to ImGui, which keeps their order and widths.
+  const ImVec2 table{-1, std::max(px(60), rest.y - ImGui::GetFrameHeightWithSpacing())};
+  if (const auto key =
+          table_.draw(narrow ? "##narrow" : "##entries", table, selected, rest.y > px(140))) {
     select_entry(ui.bench, step, *key);
   }
 }

@@ -317,7 +317,7 @@ std::string top_k_sentence(const TopKView& view) {
   std::string text = fmt::format(
       "{} of {} entries are selected; the threshold is {}, the margin to the best unselected {}",
       format_count(view.selected), format_count(view.visible), format_number(view.threshold),
-      format_error(view.margin));
+      format_number(view.margin));
   if (view.has_before) {
     text += fmt::format("; {} {} also selected one step ago", format_count(view.kept),
                         view.kept == 1 ? "was" : "were");
@@ -397,7 +397,7 @@ std::string top_k_steps_sentence(const std::vector<TopKStep>& steps) {
     return fmt::format("{}: every visible entry was selected, so there is no margin yet.", range);
   }
   std::string text = fmt::format("{}: the narrowest margin is {} (step {})", range,
-                                 format_error(narrowest->margin), narrowest->step);
+                                 format_number(narrowest->margin), narrowest->step);
   if (moved) {
     text += fmt::format("; the set changes by at most {} {} a step", format_count(moved->entered),
                         moved->entered == 1 ? "entry" : "entries");
