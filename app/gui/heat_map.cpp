@@ -16,7 +16,8 @@ namespace {
 
 constexpr auto kSliceTime = std::chrono::microseconds(3500);  // of a frame, for reading values
 constexpr float kTextWidth = 34, kTextHeight = 18;            // smallest cell that shows its number
-constexpr float kMarkCell = 6;  // smallest cell with stripes and marks
+constexpr float kMarkCell = 6;            // smallest cell with stripes and marks
+constexpr double kHatchedColumns = 2048;  // more on screen are hatched by the texture
 constexpr float kWidestCell = 96, kTallestCell = 64;
 
 std::string name_of(const std::function<std::string(std::int64_t)>& name, std::int64_t index) {
@@ -80,6 +81,12 @@ struct HeatMap::Impl {
   void histogram(float width, float height);
   void navigate(const HeatMapData& data, ImVec2 min, ImVec2 size, bool hovered);
   void fit_view(const HeatMapData& data);
+  struct Cells {
+    std::int64_t row, column, end_row, end_column;
+  };
+  Cells visible(const HeatMapData& data) const;
+  bool hatches_over() const;
+  void hatches(const HeatMapData& data, ImDrawList* list, ImVec2 min, ImVec2 max) const;
   void marks(const HeatMapData& data, ImDrawList* list, ImVec2 min, ImVec2 max) const;
   void axes(const HeatMapData& data, ImDrawList* list, ImVec2 origin, ImVec2 min, ImVec2 max,
             std::int64_t row, std::int64_t column) const;
@@ -294,44 +301,62 @@ CellAt HeatMap::Impl::pick(const HeatMapData& data, ImVec2 min, ImVec2 size, ImV
   return shown_cell(*shown, scan, data.value, data.absent, row, column);
 }
 
-// Hatching, stripes, signs of infinities and numbers over the cells that are large enough.
+HeatMap::Impl::Cells HeatMap::Impl::visible(const HeatMapData& data) const {
+  return {static_cast<std::int64_t>(view.y0), static_cast<std::int64_t>(view.x0),
+          std::min<std::int64_t>(data.rows, static_cast<std::int64_t>(view.y1) + 1),
+          std::min<std::int64_t>(data.columns, static_cast<std::int64_t>(view.x1) + 1)};
+}
+
+bool HeatMap::Impl::hatches_over() const {
+  return cell_h >= px(kMarkCell) && view.x1 - view.x0 <= kHatchedColumns;
+}
+
+// Runs of absent cells in each row.
+void HeatMap::Impl::hatches(const HeatMapData& data, ImDrawList* list, ImVec2 min,
+                            ImVec2 max) const {
+  if (!hatches_over() || !scan.done() || scan.stats().absent == 0) return;
+  const Cells cells = visible(data);
+  list->PushClipRect(min, max, true);
+  for (std::int64_t r = cells.row; r < cells.end_row; ++r) {
+    std::int64_t run = -1;  // first absent cell
+    for (std::int64_t c = cells.column; c <= cells.end_column; ++c) {
+      const bool absent =
+          c < cells.end_column && is_absent(scan.cell(data.value, data.absent, r, c));
+      if (absent && run < 0) run = c;
+      if (absent || run < 0) continue;
+      draw_hatch(list, at(min, static_cast<double>(run), static_cast<double>(r)),
+                 at(min, static_cast<double>(c), static_cast<double>(r + 1)));
+      run = -1;
+    }
+  }
+  list->PopClipRect();
+}
+
+// Stripes, signs of infinities and numbers over the cells that are large enough.
 void HeatMap::Impl::marks(const HeatMapData& data, ImDrawList* list, ImVec2 min, ImVec2 max) const {
   if (std::min(cell_w, cell_h) < px(kMarkCell) || !scan.done()) return;
   const MatrixStats& s = scan.stats();
   const bool text = cell_w >= px(kTextWidth) && cell_h >= px(kTextHeight);
   const bool outside = s.finite > 0 && (s.min < range.min() || s.max > range.max());
-  if (!text && !outside && s.absent == 0 && s.positive_inf + s.negative_inf == 0) return;
-  const auto first_row = static_cast<std::int64_t>(view.y0);
-  const auto first_column = static_cast<std::int64_t>(view.x0);
-  const auto end_row = std::min<std::int64_t>(data.rows, static_cast<std::int64_t>(view.y1) + 1);
-  const auto end_column =
-      std::min<std::int64_t>(data.columns, static_cast<std::int64_t>(view.x1) + 1);
+  if (!text && !outside && s.positive_inf + s.negative_inf == 0) return;
+  const Cells cells = visible(data);
   ImGui::PushFont(numbers(), 0);
   list->PushClipRect(min, max, true);
-  for (std::int64_t r = first_row; r < end_row; ++r) {
-    std::int64_t run = -1;  // first absent cell of a run
-    for (std::int64_t c = first_column; c <= end_column; ++c) {
-      const float v = c < end_column ? scan.cell(data.value, data.absent, r, c) : 0;
-      const bool hatched = c < end_column && is_absent(v);
-      if (hatched && run < 0) run = c;
-      if (!hatched && run >= 0) {
-        draw_hatch(list, at(min, static_cast<double>(run), static_cast<double>(r)),
-                   at(min, static_cast<double>(c), static_cast<double>(r + 1)));
-        run = -1;
-      }
-      if (hatched || c == end_column) continue;
+  for (std::int64_t r = cells.row; r < cells.end_row; ++r) {
+    for (std::int64_t c = cells.column; c < cells.end_column; ++c) {
+      const float v = scan.cell(data.value, data.absent, r, c);
       const ImVec2 a = at(min, static_cast<double>(c), static_cast<double>(r));
       const ImVec2 b{a.x + cell_w, a.y + cell_h};
       if (std::isinf(v)) {
         const ImU32 colour = text_on(v > 0 ? theme().inf_positive : theme().inf_negative);
         draw_cell_text(list, a, b, colour, text ? (v > 0 ? "+inf" : "-inf") : (v > 0 ? "+" : "-"));
       } else if (std::isnan(v)) {
-        if (text) draw_cell_text(list, a, b, text_on(theme().nan_cell), "NaN");
+        if (text && !is_absent(v)) draw_cell_text(list, a, b, text_on(theme().nan_cell), "NaN");
       } else {
         if (range.outside(v)) draw_stripes(list, a, b, theme().out_of_range);
-        if (text)
-          draw_cell_text(list, a, b, text_on(range.colour(v)),
-                         number_that_fits(data.value(r, c), cell_w - px(2)));
+        if (!text) continue;
+        draw_cell_text(list, a, b, text_on(range.colour(v)),
+                       number_that_fits(data.value(r, c), cell_w - px(2)));
       }
     }
   }
@@ -501,16 +526,17 @@ HeatMapEvents HeatMap::draw(const char* id, const HeatMapData& data, ImVec2 size
   m.navigate(data, min, cells, over);
   const bool released = ImGui::IsItemDeactivated() && !m.panned;
 
-  const bool coarse = std::min(m.cell_w, m.cell_h) < px(kMarkCell);
+  const bool small = std::min(m.cell_w, m.cell_h) < px(kMarkCell);
   m.ready = m.scan.done() && m.picture.advance(m.scan, data.value, data.absent, m.view, cells,
-                                               coarse, m.range, deadline);
+                                               {!m.hatches_over(), small}, m.range, deadline);
   ImDrawList* list = ImGui::GetWindowDrawList();
   list->AddRectFilled(min, max, theme().surface);
   m.picture.draw(list, min, max, m.view);
+  m.hatches(data, list, min, max);
   m.marks(data, list, min, max);
   list->AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme().border);
   const MatrixStats& stats = m.scan.stats();
-  if (m.ready && stats.finite > 1 && stats.min == stats.max && coarse) {
+  if (m.ready && stats.finite > 1 && stats.min == stats.max && small) {
     draw_cell_text(list, min, max, theme().text_dim,
                    fmt::format("every value is {}", format_number(stats.min)));
   }

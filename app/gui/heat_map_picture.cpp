@@ -21,12 +21,13 @@ std::int64_t step_for(double cells, float pixels) {
 }
 
 // Colours of cells that are no finite value inside the range, as a pattern of texels.
-ImU32 texel_colour(float cell, int x, int y, const ColourRange& range, bool coarse) {
+ImU32 texel_colour(float cell, int x, int y, const ColourRange& range,
+                   HeatMapPicture::Patterns patterns) {
   const Theme& t = theme();
-  if (is_absent(cell)) return coarse && (x + y) % 4 == 0 ? t.hatch : t.panel;
+  if (is_absent(cell)) return patterns.absent && (x + y) % 4 == 0 ? t.hatch : t.panel;
   if (std::isnan(cell)) return t.nan_cell;
   if (std::isinf(cell)) return cell > 0 ? t.inf_positive : t.inf_negative;
-  if (coarse && range.outside(cell) && (x + y) % 3 == 0) return t.out_of_range;
+  if (patterns.outside && range.outside(cell) && (x + y) % 3 == 0) return t.out_of_range;
   return range.colour(cell);
 }
 
@@ -72,17 +73,17 @@ void HeatMapPicture::forget() {
   use_detail_ = false;
 }
 
-void HeatMapPicture::Layer::colour(const ColourRange& range, bool coarse_cells) {
+void HeatMapPicture::Layer::colour(const ColourRange& range, Patterns wanted) {
   std::vector<ImU32> pixels(matrix.texels.size());
   for (int y = 0; y < matrix.height; ++y) {
     for (int x = 0; x < matrix.width; ++x) {
       const std::size_t i = static_cast<std::size_t>(y) * matrix.width + x;
-      pixels[i] = texel_colour(matrix.texels[i], x, y, range, coarse_cells);
+      pixels[i] = texel_colour(matrix.texels[i], x, y, range, wanted);
     }
   }
   texture.update(matrix.width, matrix.height, pixels);
   coloured = range.version();
-  coarse = coarse_cells;
+  patterns = wanted;
 }
 
 void HeatMapPicture::Layer::draw(ImDrawList* list, ImVec2 min, ImVec2 max,
@@ -113,7 +114,7 @@ void HeatMapPicture::Layer::draw(ImDrawList* list, ImVec2 min, ImVec2 max,
 }
 
 bool HeatMapPicture::update(Layer& layer, ReducedMatrix wanted, const MatrixScan& scan,
-                            const CellValue& value, const CellAbsent& absent, bool coarse,
+                            const CellValue& value, const CellAbsent& absent, Patterns patterns,
                             const ColourRange& range, ScanClock::time_point deadline) {
   if (!layer.valid || !same_part(layer.matrix, wanted)) {
     if (layer.next.height == 0 || !same_part(layer.next, wanted)) layer.next = std::move(wanted);
@@ -122,13 +123,14 @@ bool HeatMapPicture::update(Layer& layer, ReducedMatrix wanted, const MatrixScan
     layer.valid = true;
     layer.coloured = 0;
   }
-  if (layer.coloured != range.version() || layer.coarse != coarse) layer.colour(range, coarse);
+  if (layer.coloured != range.version() || layer.patterns != patterns)
+    layer.colour(range, patterns);
   return true;
 }
 
 bool HeatMapPicture::advance(const MatrixScan& scan, const CellValue& value,
                              const CellAbsent& absent, const CellRect& view, ImVec2 pixels,
-                             bool coarse, const ColourRange& range,
+                             Patterns patterns, const ColourRange& range,
                              ScanClock::time_point deadline) {
   // Steps of the whole follow the space in coarse steps, so that a drag of a splitter does not make
   // the picture again in every frame.
@@ -139,7 +141,7 @@ bool HeatMapPicture::advance(const MatrixScan& scan, const CellValue& value,
   const std::int64_t column_step = step_for(static_cast<double>(columns), w);
   const bool whole =
       update(whole_, reduced_matrix(rows, columns, 0, rows, 0, columns, row_step, column_step),
-             scan, value, absent, coarse, range, deadline);
+             scan, value, absent, patterns, range, deadline);
   const std::int64_t fine_row = step_for(view.y1 - view.y0, h);
   const std::int64_t fine_column = step_for(view.x1 - view.x0, w);
   use_detail_ = false;
@@ -150,7 +152,7 @@ bool HeatMapPicture::advance(const MatrixScan& scan, const CellValue& value,
                             static_cast<std::int64_t>(std::ceil(view.y1)),
                             static_cast<std::int64_t>(view.x0),
                             static_cast<std::int64_t>(std::ceil(view.x1)), fine_row, fine_column),
-             scan, value, absent, coarse, range, deadline);
+             scan, value, absent, patterns, range, deadline);
   use_detail_ = detail;
   return whole && detail;
 }

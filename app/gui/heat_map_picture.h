@@ -40,11 +40,15 @@ struct CellRect {
 
 class HeatMapPicture {
  public:
+  // What the texture itself shows, because cells are too small to draw it over them.
+  struct Patterns {
+    bool absent = false, outside = false;
+    friend bool operator==(const Patterns&, const Patterns&) = default;
+  };
   void forget();  // the values changed
-  // Brings the picture up to date, within the deadline. coarse: cells too small for hatching and
-  // stripes drawn over them; the texture then carries patterns. False: more to do next frame.
+  // Brings the picture up to date, within the deadline. False: more to do next frame.
   bool advance(const MatrixScan& scan, const CellValue& value, const CellAbsent& absent,
-               const CellRect& view, ImVec2 pixels, bool coarse, const ColourRange& range,
+               const CellRect& view, ImVec2 pixels, Patterns patterns, const ColourRange& range,
                ScanClock::time_point deadline);
   void draw(ImDrawList* list, ImVec2 min, ImVec2 max, const CellRect& view) const;
   // What is on screen at the cell; null while nothing is.
@@ -57,12 +61,12 @@ class HeatMapPicture {
     CellTexture texture;
     bool valid = false;          // `matrix` is of the current values
     std::uint64_t coloured = 0;  // range version of the texture
-    bool coarse = false;
-    void colour(const ColourRange& range, bool coarse_cells);
+    Patterns patterns;
+    void colour(const ColourRange& range, Patterns wanted);
     void draw(ImDrawList* list, ImVec2 min, ImVec2 max, const CellRect& view) const;
   };
   bool update(Layer& layer, ReducedMatrix wanted, const MatrixScan& scan, const CellValue& value,
-              const CellAbsent& absent, bool coarse, const ColourRange& range,
+              const CellAbsent& absent, Patterns patterns, const ColourRange& range,
               ScanClock::time_point deadline);
   Layer whole_, detail_;
   bool use_detail_ = false;

@@ -44,9 +44,9 @@ class BytesPanel : public Panel {
   void follow(const Ui& ui, const OpTrace* op);
   void find_in_op(const Ui& ui, const StepTrace* step, const OpTrace* op);
   void find_in_block(const Ui& ui);
-  void say_why(std::string why, const char* command = "") {
+  void say_why(std::string why, std::string command = {}) {
     why_ = std::move(why);
-    help_ = command;
+    help_ = std::move(command);
   }
   std::string page_name(const SessionInfo& info, int page) const;
   void choose_token(Ui& ui, const StepTrace& step);
@@ -63,7 +63,7 @@ class BytesPanel : public Panel {
   int page_ = 0;  // of the block's group
   std::shared_ptr<const Snapshot> held_;
   std::string why_;                    // nothing can be shown
-  const char* help_ = "";              // command that would change that
+  std::string help_;                   // command that would change that
   const RowsCopy* rows_ = nullptr;     // source 0, of held_
   const CacheGroup* group_ = nullptr;  // source 1, of held_
   std::int64_t index_ = 0;             // row of rows_ or of the block
@@ -144,11 +144,13 @@ void BytesPanel::find_in_op(const Ui& ui, const StepTrace* step, const OpTrace* 
     return say_why("The rows of this op are not kept.", "op.forward");
   const char* name = as_op_find(op->place.op)->name;
   if (op->rows.empty()) {
+    const int layer =
+        op->place.layer >= 0 ? op->place.layer : ui.bench.snapshot()->info->config.layers.front();
     return say_why(fmt::format("{} writes no cache rows. Those that do: q_rope_kv_insert, "
                                "compressor_state, compress_insert and the indexer's own. Or pick a "
                                "block in the pool map.",
                                name),
-                   "op.forward");
+                   fmt::format("cursor.goto={}/{}/q_rope_kv_insert", step->step, layer));
   }
   rows_ = op->cache_rows(ui.bench.selection().tap);
   if (rows_ == nullptr) rows_ = &op->rows.front();
@@ -466,9 +468,10 @@ void BytesPanel::draw(Ui& ui) {
   const int source = no_rows && ui.bench.selection().block >= 0 ? 1 : source_;
   source == 0 ? find_in_op(ui, step, op) : find_in_block(ui);
   if (why_.empty()) {
-    const Verdict verdict = stats_.differing < 0    ? Verdict::kNotCompared
-                            : stats_.differing == 0 ? Verdict::kEqual
-                                                    : Verdict::kRounding;
+    const TapResult* result = source == 0 ? op->result(rows_->name) : nullptr;
+    const Verdict verdict = result == nullptr || stats_.differing < 0 ? Verdict::kNotCompared
+                            : stats_.differing == 0                   ? Verdict::kEqual
+                                                                      : result->verdict;
     sentence(bytes_sentence(row_.view(), stats_, row_.place), verdict);
   }
   int chosen = source;
@@ -488,10 +491,10 @@ void BytesPanel::draw(Ui& ui) {
   element_line(ui);
   const ImVec2 space = ImGui::GetContentRegionAvail();
   const float row = ImGui::GetTextLineHeightWithSpacing() + px(2);
-  const float table =
-      groups_.empty()
-          ? 0
-          : std::min(row * static_cast<float>(groups_.size() + 1) + px(8), space.y * 0.45f);
+  const float table = groups_.empty() ? 0
+                                      : std::min(row * static_cast<float>(groups_.size() + 1) +
+                                                     ImGui::GetFrameHeightWithSpacing() + px(8),
+                                                 space.y * 0.45f);
   draw_cells(ui, {space.x, std::max(px(60), space.y - table - ImGui::GetStyle().ItemSpacing.y)});
   if (table > 0) draw_scales(ui, {space.x, table});
 }

@@ -57,7 +57,8 @@ class ErrorPanel : public Panel {
   void refresh(const Ui& ui, const StepSummary& summary);
   static const TapResult* shown_result(const Selection& selection, const OpTrace& op);
   void draw_legend() const;
-  void draw_bars(Ui& ui, ImVec2 size);
+  void draw_bars(Ui& ui, float height);
+  static float row_height() { return std::max(px(17), ImGui::GetTextLineHeight() + px(2)); }
   void draw_axis(ImVec2 min, ImVec2 max) const;
   void draw_row(const OpError& row, ImVec2 bars_min, ImVec2 bars_max, ImVec2 budget_min,
                 ImVec2 budget_max) const;
@@ -70,6 +71,8 @@ class ErrorPanel : public Panel {
   Result<void> show_difference(Workbench& bench, CommandRegistry& commands) const;
 
   int scope_ = 0, figure_ = 0;
+  Place scrolled_to_{-1, -1, AS_OP_SCHEDULE};  // cursor that the bars last showed
+  int scrolled_scope_ = -1;
   std::shared_ptr<const Snapshot> held_;
   const StepSummary* summary_ = nullptr;  // rows_ are of it
   int layer_ = -1, shown_scope_ = -1;
@@ -279,22 +282,19 @@ void ErrorPanel::draw_row(const OpError& row, ImVec2 bars_min, ImVec2 bars_max, 
   list->AddRectFilled(budget_min,
                       {budget_min.x + used * (budget_max.x - budget_min.x), budget_max.y},
                       with_alpha(colour, 0.6f));
-  const std::string text = row.worst == Verdict::kNotCompared ? "-"
-                           : row.budget_used > 9.99           ? "> 10x"
-                           : row.budget_used > 1 ? fmt::format("{:.1f}x", row.budget_used)
-                                                 : format_share(row.budget_used);
+  const std::string text = row.worst == Verdict::kNotCompared ? "-" : budget_short(row.budget_used);
   draw_cell_text(list, budget_min, budget_max, t.text, text);
 }
 
-void ErrorPanel::draw_bars(Ui& ui, ImVec2 size) {
-  if (!ImGui::BeginChild("##bars", size)) {
-    ImGui::EndChild();
-    return;
-  }
+void ErrorPanel::draw_bars(Ui& ui, float height) {
   ImGui::PushFont(numbers(), 0);
   const Theme& t = theme();
-  const float line = std::max(px(17), ImGui::GetTextLineHeight() + px(2));
-  const float width = ImGui::GetContentRegionAvail().x;
+  const float line = row_height();
+  const float all = line * static_cast<float>(rows_.size());
+  const float header = ImGui::GetTextLineHeight() + px(3);
+  const float rest = std::min(all, height - header);
+  const float width =
+      ImGui::GetContentRegionAvail().x - (rest < all ? ImGui::GetStyle().ScrollbarSize : 0.0f);
   float name = 0;
   for (const OpError& row : rows_) {
     name = std::max(name, ImGui::CalcTextSize(row_name(row).c_str()).x);
@@ -302,16 +302,34 @@ void ErrorPanel::draw_bars(Ui& ui, ImVec2 size) {
   name = std::min(name + px(24), width * 0.55f);
   const float budget = px(58);
   const float bars = std::max(px(40), width - name - budget - px(12));
-  ImDrawList* list = ImGui::GetWindowDrawList();
   const ImVec2 top = ImGui::GetCursorScreenPos();
-  const float header = ImGui::GetTextLineHeight() + px(3);
-  draw_axis({top.x + name, top.y},
-            {top.x + name + bars, top.y + header + line * static_cast<float>(rows_.size())});
+  draw_axis({top.x + name, top.y}, {top.x + name + bars, top.y + header + rest});
   const char* word = "budget";
-  list->AddText({top.x + width - ImGui::CalcTextSize(word).x, top.y}, t.text_faint, word);
-  ImGui::Dummy({width, header});
+  ImGui::GetWindowDrawList()->AddText({top.x + width - ImGui::CalcTextSize(word).x, top.y},
+                                      t.text_faint, word);
+  ImGui::Dummy({width, ImGui::GetTextLineHeight()});
+  ImGui::SetCursorScreenPos({top.x, top.y + header});
+  if (!ImGui::BeginChild("##bars", {-1, rest})) {
+    ImGui::EndChild();
+    ImGui::PopFont();
+    return;
+  }
+  ImDrawList* list = ImGui::GetWindowDrawList();
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(0, 0));
   const Place& cursor = ui.bench.cursor();
+  const auto is_chosen = [&](const OpError& row) {
+    return row.place.op == cursor.op && (scope_ == 2 || row.place.layer == cursor.layer);
+  };
+  if (cursor != scrolled_to_ || scope_ != scrolled_scope_) {
+    scrolled_to_ = cursor;
+    scrolled_scope_ = scope_;
+    const auto chosen = std::find_if(rows_.begin(), rows_.end(), is_chosen);
+    const float y = line * static_cast<float>(chosen - rows_.begin());
+    const float from = ImGui::GetScrollY();
+    if (chosen != rows_.end() && (y < from || y + line > from + rest)) {
+      ImGui::SetScrollY(std::max(0.0f, y - rest / 2));
+    }
+  }
   ImGuiListClipper clipper;
   clipper.Begin(static_cast<int>(rows_.size()), line);
   while (clipper.Step()) {
@@ -322,8 +340,7 @@ void ErrorPanel::draw_bars(Ui& ui, ImVec2 size) {
       const bool clicked =
           ImGui::InvisibleButton(fmt::format("{}##{}", label, i).c_str(), {width, line});
       const bool hovered = ImGui::IsItemHovered();
-      const bool chosen =
-          row.place.op == cursor.op && (scope_ == 2 || row.place.layer == cursor.layer);
+      const bool chosen = is_chosen(row);
       if (hovered || chosen) {
         list->AddRectFilled(a, {a.x + width, a.y + line},
                             with_alpha(hovered ? t.accent_soft : t.accent, 0.15f));
@@ -371,7 +388,7 @@ void ErrorPanel::fill_results(const OpTrace& op) {
     const ErrorFigures f = r.introduced.value_or(ErrorFigures{});
     const bool has = r.introduced.has_value();
     TableCell budget = error(r.budget_used);
-    budget.text = std::isinf(r.budget_used) ? "exact" : format_share(r.budget_used);
+    budget.text = budget_short(r.budget_used);
     if (r.budget_used > 1) budget.colour = theme().bad;
     const std::string word = narrow_ ? "" : fmt::format(" {}", verdict_name(r.verdict));
     std::vector<TableCell> cells = {
@@ -438,20 +455,28 @@ void ErrorPanel::draw_worst(Ui& ui, const StepTrace& step, const OpTrace& op,
   verdict_chip(result.verdict);
   ImGui::SameLine();
   ImGui::TextDisabled(
-      "%s", fmt::format("{} of class \"{}\"", budget_words(result.budget_used), result.tolerance)
-                .c_str());
+      "%s",
+      fmt::format("{}: class \"{}\"", budget_words(result.budget_used), result.tolerance).c_str());
   if (result.introduced && result.introduced->differing > 0) {
     const ErrorFigures& f = *result.introduced;
-    field("differ",
-          fmt::format("{} of {} elements; max abs {}, max rel {}, cosine {}",
-                      format_count(f.differing), format_count(result.elements),
-                      format_error(f.max_abs), format_error(f.max_rel), format_error(f.cosine)));
+    std::string text =
+        fmt::format("{} of {} elements", format_count(f.differing), format_count(result.elements));
+    if (f.max_abs > 0) {
+      text += fmt::format("; max abs {}, max rel {}, cosine {}", format_error(f.max_abs),
+                          format_error(f.max_rel), format_error(f.cosine));
+    }
+    field("differ", text);
   }
   if (result.worst) {
     field("worst at", worst_text(step, result));
-    field("engine", format_exact(result.worst->value));
-    field("ref.sim", format_exact(result.worst->reference));
-    field("difference", format_error(std::fabs(result.worst->value - result.worst->reference)));
+    const bool whole = result.dtype == "i32" || result.dtype == "i64" || result.dtype == "u8";
+    const double value = result.worst->value, reference = result.worst->reference;
+    const auto text = [&](double v) {
+      return whole && v == -1 ? std::string("-1 (none)") : format_exact(v);
+    };
+    field("engine", text(value));
+    field("ref.sim", text(reference));
+    if (!whole) field("difference", format_error(std::fabs(value - reference)));
     draw_cached(ui, op, result);
   } else if (result.verdict == Verdict::kEqual) {
     ImGui::TextDisabled(
@@ -500,9 +525,7 @@ void ErrorPanel::draw(Ui& ui) {
   if (rows_.empty()) {
     ImGui::TextDisabled("No op of this layer has run yet in this step.");
   } else {
-    const float line = std::max(px(17), ImGui::GetTextLineHeight() + px(2));
-    const float all = line * static_cast<float>(rows_.size() + 1) + px(8);
-    draw_bars(ui, {-1, std::min(all, std::max(px(120), ImGui::GetWindowHeight() * 0.45f))});
+    draw_bars(ui, std::max(px(120), ImGui::GetWindowHeight() * 0.45f));
   }
   if (op == nullptr || step == nullptr) {
     ImGui::TextDisabled("The trace of the op under the cursor is not kept.");

@@ -533,6 +533,8 @@ void TensorPanel::draw_history(Ui& ui, const StepTrace& step, const OpTrace& op,
   ImPlot::SetupAxis(ImAxis_X1, "step", ImPlotAxisFlags_AutoFit);
   ImPlot::SetupAxis(ImAxis_Y1, nullptr, ImPlotAxisFlags_AutoFit);
   ImPlot::SetupAxisFormat(ImAxis_X1, "%.0f");
+  ImPlot::SetupLegend(ImPlotLocation_North,
+                      ImPlotLegendFlags_Horizontal | ImPlotLegendFlags_Outside);
   const auto count = static_cast<int>(history.steps.size());
   const auto colour = [](ImU32 c) { return ImGui::ColorConvertU32ToFloat4(c); };
   ImPlotSpec line;
@@ -644,8 +646,13 @@ void TensorPanel::draw(Ui& ui) {
   }
   ImGui::SameLine(0, px(14));
   command_button(ui, "tensor.copy", icon::kCopy);
+  // What follows stays on the line where there is room.
+  const auto flow = [](float width) {
+    const float used = ImGui::GetItemRectMax().x - ImGui::GetWindowPos().x;
+    if (ImGui::GetWindowWidth() - used > width) ImGui::SameLine(0, px(14));
+  };
   if (mode_ == TensorMode::kDifference) {
-    ImGui::SameLine();
+    flow(px(160));
     ImGui::Checkbox("beyond rounding", &beyond_rounding_);
     if (ImGui::IsItemHovered()) {
       tooltip(
@@ -653,10 +660,11 @@ void TensorPanel::draw(Ui& ui) {
           "Off: the plain difference to the float64 reference.");
     }
     if (scan_.largest_at.rank > 0) {
-      ImGui::SameLine();
+      flow(px(90));
       command_button(ui, "tensor.largest", "Largest");
     }
   }
+  if (tap->value.rank > 2) flow(px(320));
   axis_choosers(ui, *step, *op);
   if (const std::string why = why_not(reader_, ui.bench.step_before(), mode_); !why.empty()) {
     empty_state(ui, why);

@@ -172,10 +172,16 @@ void RunErrors::update(const Snapshot& snapshot) {
 }
 
 std::string budget_words(double budget_used) {
-  if (std::isinf(budget_used)) return "where nothing but the exact value is allowed";
+  if (std::isinf(budget_used)) return "it must be exact";
   if (std::isnan(budget_used)) return "not a number";
   if (budget_used > 1) return fmt::format("{} times the tolerance", format_number(budget_used));
   return format_share(budget_used) + " of the tolerance";
+}
+
+std::string budget_short(double budget_used) {
+  if (std::isinf(budget_used)) return "exact";
+  if (budget_used >= 1000) return format_error(budget_used) + "x";
+  return budget_used > 1 ? fmt::format("{:.3g}x", budget_used) : format_share(budget_used);
 }
 
 std::string worst_text(const StepTrace& step, const TapResult& result) {
@@ -216,6 +222,18 @@ std::string worst_text(const StepTrace& step, const TapResult& result) {
   return text;
 }
 
+std::string worst_words(const TapResult& result) {
+  const double value = result.worst->value, reference = result.worst->reference;
+  if (result.op == AS_OP_INDEXER_TOPK) {
+    const auto entry = [](double v) { return fmt::format("entry {:.0f}", v); };
+    if (value < 0) return entry(reference) + " is missing";
+    if (reference < 0) return entry(value) + " is too many";
+    return entry(value) + " where ref.sim has " + entry(reference);
+  }
+  const auto [a, b] = both_values(value, reference);
+  return fmt::format("{} where ref.sim has {}", a, b);
+}
+
 std::string result_sentence(const StepTrace* step, const TapResult& result) {
   const std::string name = fmt::format("{}.{}", op_name(result.op), result.tap);
   std::string text;
@@ -239,11 +257,9 @@ std::string result_sentence(const StepTrace* step, const TapResult& result) {
   }
   if (result.worst) {
     const std::string where = step != nullptr ? worst_text(*step, result) : std::string();
-    const auto [value, reference] = both_values(result.worst->value, result.worst->reference);
-    text += fmt::format("{}{}: {} where ref.sim has {}",
-                        result.verdict == Verdict::kWrong ? " at " : "; worst at ",
-                        where.empty() ? "one element" : where, value, reference);
-    text += fmt::format(", {}", budget_words(result.budget_used));
+    text += fmt::format("{}{}: {}; {}", result.verdict == Verdict::kWrong ? " at " : "; worst at ",
+                        where.empty() ? "one element" : where, worst_words(result),
+                        budget_words(result.budget_used));
   }
   if (result.verdict == Verdict::kWrong && !result.note.empty()) text += "; " + result.note;
   return text + ".";

@@ -52,10 +52,13 @@ class RunErrors {
   std::vector<OpError> complete_, rows_;
 };
 
-// "31 % of the tolerance", "3.4 times the tolerance"
+// "31 % of the tolerance", "3.4 times the tolerance", "it must be exact"
 std::string budget_words(double budget_used);
+std::string budget_short(double budget_used);  // "31 %", "3.4x", "exact"
 // "token 2103, head 5, dim 17" of a result's worst element; the T axis holds token rows.
 std::string worst_text(const StepTrace& step, const TapResult& result);
+// Both values of the worst element: "12 where ref.sim has 14", "entry 33 is missing".
+std::string worst_words(const TapResult& result);
 // "indices is wrong at ..: 12 where ref.sim has 14, 3.4 times the tolerance" and the like.
 std::string result_sentence(const StepTrace* step, const TapResult& result);
 // The panel's sentence. op may be null (its trace is not kept).

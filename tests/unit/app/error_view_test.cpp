@@ -82,8 +82,7 @@ TEST(ErrorView, AllStepsFollowNewPictures) {
 TEST(ErrorView, BudgetInWords) {
   EXPECT_EQ(budget_words(0.31), "31 % of the tolerance");
   EXPECT_EQ(budget_words(3.4), "3.4 times the tolerance");
-  EXPECT_EQ(budget_words(std::numeric_limits<double>::infinity()),
-            "where nothing but the exact value is allowed");
+  EXPECT_EQ(budget_words(std::numeric_limits<double>::infinity()), "it must be exact");
 }
 
 TEST(ErrorView, SentenceOfAGoodStep) {
@@ -106,7 +105,7 @@ TEST(ErrorView, SentenceOfAWrongTapNamesElementValuesAndLimit) {
   const auto summary = make_summary(9, {wrong});
   EXPECT_EQ(error_sentence(&step, *summary, &op, op.place),
             "sparse_attention.o is wrong at token 2103, head 5, dim 17: 0.75 where ref.sim has "
-            "0.5, 3.4 times the tolerance.");
+            "0.5; 3.4 times the tolerance.");
   EXPECT_EQ(error_verdict(*summary, &op), Verdict::kWrong);
   // Seen from another op of the step.
   EXPECT_EQ(error_sentence(&step, *summary, nullptr, {9, 2, AS_OP_WO_A}),
@@ -118,7 +117,21 @@ TEST(ErrorView, ValuesThatLookAlikeAreSaidInFull) {
   near.worst = WorstElement{{0, 3}, 0.46430001, 0.46430002};
   EXPECT_EQ(result_sentence(nullptr, near),
             "sparse_attention.lse agrees with ref.sim but for rounding; worst at one element: "
-            "0.46430001 where ref.sim has 0.46430002, 25 % of the tolerance.");
+            "0.46430001 where ref.sim has 0.46430002; 25 % of the tolerance.");
+}
+
+TEST(ErrorView, SelectionsAreSaidAsEntries) {
+  TapResult wrong = make_result(9, 2, AS_OP_INDEXER_TOPK, "indices", Verdict::kWrong,
+                                std::numeric_limits<double>::infinity());
+  wrong.note = "33 entries selected, 34 wanted";
+  wrong.worst = WorstElement{{0, 33}, -1, 12};
+  EXPECT_EQ(result_sentence(nullptr, wrong),
+            "indexer_topk.indices is wrong at one element: entry 12 is missing; it must be exact; "
+            "33 entries selected, 34 wanted.");
+  wrong.worst = WorstElement{{0, 33}, 7, -1};
+  EXPECT_EQ(worst_words(wrong), "entry 7 is too many");
+  wrong.worst = WorstElement{{0, 33}, 7, 8};
+  EXPECT_EQ(worst_words(wrong), "entry 7 where ref.sim has entry 8");
 }
 
 TEST(ErrorView, SentenceWhenNothingWasCompared) {
