@@ -18,12 +18,44 @@ stand_in() {
   chmod +x "$work/bin/$1"
 }
 
+# The sources of the desktop app's libraries as the launcher keeps them.
+gui_fetched() {
+  local folder=$work/tree/build/deps/imgui-bundle te=imgui_test_engine
+  mkdir -p "$folder/imgui/imgui" "$folder/implot/implot" "$folder/hello_imgui" \
+    "$folder/$te/$te/$te"
+  touch "$folder/imgui/imgui/imgui.cpp" "$folder/implot/implot/implot.cpp" \
+    "$folder/hello_imgui/stb_image_write.h" "$folder/$te/$te/$te/imgui_te_engine.cpp" \
+    "$folder/hello_imgui/Font_Awesome_6_Free-Solid-900.otf"
+  sed -n "s/^GUI_SOURCES='\(.*\)'$/\1/p" "$source_folder/app/launcher/packages.sh" |
+    tr -d '\n' >"$folder/.source"
+}
+
+# What comes from the package index: the real one's folders, with files that are of no use.
+make_sdist() {
+  local top=$work/sdist/imgui_bundle-1.93.0 te=imgui_test_engine file
+  for file in imgui/imgui/imgui.cpp imgui/imgui/imgui.h imgui/imgui/LICENSE.txt \
+    imgui/imgui/examples/example.cpp imgui/imgui/backends/imgui_impl_glfw.cpp \
+    imgui/imgui/backends/imgui_impl_opengl3.cpp imgui/imgui/backends/imgui_impl_vulkan.cpp \
+    implot/implot/implot.cpp implot/implot/implot.h implot/implot/LICENSE \
+    "$te/$te/$te/imgui_te_engine.cpp" "$te/$te/$te/imgui_te_engine.h" "$te/$te/$te/LICENSE.txt" \
+    "$te/$te/$te/thirdparty/Str/Str.h" immvision/immvision.cpp \
+    hello_imgui/hello_imgui/external/stb_hello_imgui/stb_image_write.h \
+    hello_imgui/hello_imgui/hello_imgui_assets/fonts/Font_Awesome_6_Free-Solid-900.otf \
+    hello_imgui/hello_imgui/hello_imgui_assets/fonts/LICENSE-FontAwesome.txt; do
+    mkdir -p "$top/external/$(dirname "$file")"
+    touch -d 2020-01-01 "$top/external/$file"
+  done
+  tar -czf "$work/sdist.tar.gz" -C "$work/sdist" imgui_bundle-1.93.0
+}
+
 # A new folder with the launcher, sources and stand-ins; everything installed, user root.
 fresh_world() {
   rm -rf "${work:?}"/*
-  mkdir -p "$work/tree/app" "$work/tree/engine" "$work/tree/kernels" "$work/tree/reference" \
-    "$work/tree/tests" "$work/bin" "$work/home"
+  mkdir -p "$work/tree/app/launcher" "$work/tree/engine" "$work/tree/kernels" \
+    "$work/tree/reference" "$work/tree/tests" "$work/bin" "$work/home"
   cp "$source_folder/attnscope" "$work/tree/"
+  cp "$source_folder/app/launcher/packages.sh" "$work/tree/app/launcher/"
+  gui_fetched
   touch "$work/tree/CMakeLists.txt" "$work/tree/CMakePresets.json" "$work/tree/app/main.cpp"
   : >"$work/calls"
   : >"$work/not-installed"
@@ -79,8 +111,15 @@ case "\$1 \$2 \$3" in
     echo "pip \$requirement" >>"$work/calls"
     while [ "\$1" != --dest ]; do shift; done
     case \$requirement in
-      torch==*)
+      torch==* | imgui-bundle==*)
         if [ -e "$work/pip-fails" ]; then cat "$work/pip-fails"; exit 1; fi
+        ;;
+    esac
+    case \$requirement in
+      imgui-bundle==*)
+        [ -s "\${PYTHONPATH%%:*}/scikit_build_core/build.py" ] || exit 1
+        cp "$work/sdist.tar.gz" "\$2/imgui_bundle-1.93.0.tar.gz"
+        exit
         ;;
     esac
     touch "\$2/\${requirement%%=*}.whl"
@@ -100,6 +139,13 @@ echo "prefix \$CMAKE_PREFIX_PATH" >>"$work/calls"
 if [ -e "$work/cmake-fails" ]; then cat "$work/cmake-fails"; exit 1; fi
 while [ "\$1" != -B ]; do shift; done
 mkdir -p "\$2"; echo ok >"\$2/build.ninja"
+if [ -e "$work/no-gui" ]; then
+  echo "-- GUI: no (no GLFW: install libglfw3-dev)"
+  echo "ATTNSCOPE_HAS_GUI:INTERNAL=FALSE" >"\$2/CMakeCache.txt"
+else
+  echo "-- GUI: yes (imgui 1.93.0, GLFW 3.3.8)"
+  echo "ATTNSCOPE_HAS_GUI:INTERNAL=TRUE" >"\$2/CMakeCache.txt"
+fi
 END
   # Links the program if it is missing or older than the source, as the real one would.
   stand_in ninja <<END
@@ -123,7 +169,16 @@ if [ ! -e "\$program" ] || [ "$work/tree/app/main.cpp" -nt "\$program" ]; then
   chmod +x "\$program.new"
   mv "\$program.new" "\$program"
 fi
+case "\$*" in
+  *test_ui)
+    mkdir -p "\$folder/tests"
+    { echo '#!/bin/sh'; echo 'echo "test_ui \$*" >>$work/calls'; cat "$work/walk"; } \
+      >"\$folder/tests/test_ui"
+    chmod +x "\$folder/tests/test_ui"
+    ;;
+esac
 END
+  echo 'echo "[  PASSED  ] 1 test."' >"$work/walk"
   stand_in ctest <<END
 #!/bin/sh
 echo "ctest \$*" >>"$work/calls"
@@ -133,7 +188,7 @@ END
 
 # run ARGUMENTS...: the launcher; output in $work/out and $work/err, exit code in $status.
 run() {
-  env -u ATTNSCOPE_DEPS -u ATTNSCOPE_BUILD_DIR -u CMAKE_PREFIX_PATH -u Torch_DIR \
+  env -u ATTNSCOPE_DEPS -u ATTNSCOPE_GUI -u ATTNSCOPE_BUILD_DIR -u CMAKE_PREFIX_PATH -u Torch_DIR \
     -u XDG_STATE_HOME HOME="$work/home" PATH="$work/bin:$PATH" ATTNSCOPE_JOBS=2 \
     ${EXTRA:+env $EXTRA} "$work/tree/attnscope" "$@" >"$work/out" 2>"$work/err" </dev/null
   status=$?
@@ -156,16 +211,46 @@ count_is() { [ "$(grep -cF -- "$1" "$work/calls")" -eq "$2" ]; }
 
 # ---- the cases -----------------------------------------------------------------------------------
 
-first_start_builds_and_runs_default() {
+first_start_builds_and_opens_the_app() {
   run
   check "exit code" status_is 0
   check "configures a release" called "cmake -S $work/tree --preset release"
   check "without CUDA where there is no GPU" called "-DATTNSCOPE_CUDA=OFF"
   check "builds the program" called "-j 2 attnscope"
+  check "with the desktop app where it can be" called "-DATTNSCOPE_GUI=AUTO"
+  check "from the fetched sources" called \
+    "-DATTNSCOPE_UI_SOURCES=$work/tree/build/deps/imgui-bundle"
+  check "opens the app" says "program gui"
+  check "installs nothing" not called apt-get
+  check "fetches nothing" not called "pip "
+}
+
+arguments_of_the_app_are_passed_on() {
+  run gui --screenshot picture.png
+  check "gui" says "program gui --screenshot picture.png"
+  run --screenshot picture.png
+  check "options alone" says "program --screenshot picture.png"
+}
+
+run_default_keeps_table_and_report() {
+  run run default
+  check "exit code" status_is 0
   check "runs the default scenario" says "program run default --references both --report"
   check "says where the table is" says "$work/home/.local/state/attnscope/default.txt"
   check "keeps the table" grep -q program "$work/home/.local/state/attnscope/default.txt"
-  check "installs nothing" not called apt-get
+  run run default --steps 3
+  check "with options it is the program's" grep -qx "program run default --steps 3" "$work/out"
+}
+
+without_the_app_the_default_scenario_runs() {
+  touch "$work/no-gui"
+  run
+  check "exit code" status_is 0
+  check "says why" says "Without the desktop app: no GLFW: install libglfw3-dev"
+  check "runs the default scenario" says "program run default --references both --report"
+  run
+  check "the second time too" says "program run default --references both --report"
+  check "says so" says "this build has no desktop app"
 }
 
 second_start_only_runs() {
@@ -173,7 +258,7 @@ second_start_only_runs() {
   : >"$work/calls"
   run
   check "exit code" status_is 0
-  check "runs" says "program run default"
+  check "runs" says "program gui"
   check "calls no tool at all" test ! -s "$work/calls"
 }
 
@@ -198,19 +283,21 @@ removed_source_is_noticed() {
 }
 
 exit_code_of_the_program_is_kept() {
-  EXTRA=PROGRAM_STATUS=1 run
+  EXTRA=PROGRAM_STATUS=1 run run default
   check "default scenario" status_is 1
+  EXTRA=PROGRAM_STATUS=4 run
+  check "the app" status_is 4
   EXTRA=PROGRAM_STATUS=3 run run missing.json
   check "other commands" status_is 3
 }
 
 a_failed_run_keeps_the_old_table() {
-  run
-  EXTRA=PROGRAM_STATUS=5 run
+  run run default
+  EXTRA=PROGRAM_STATUS=5 run run default
   check "exit code" status_is 5
   check "the old table" test -s "$work/home/.local/state/attnscope/default.txt"
   check "does not point to it" not says "Table:"
-  EXTRA=PROGRAM_STATUS=139 run
+  EXTRA=PROGRAM_STATUS=139 run run default
   check "a crash is an internal error" status_is 5
   check "names the signal" says "signal 11"
 }
@@ -360,6 +447,128 @@ a_wrong_hash_is_an_error() {
   check "does not build" not called "cmake"
 }
 
+the_apps_sources_are_fetched() {
+  rm -rf "$work/tree/build"
+  make_sdist
+  run
+  local kept=$work/tree/build/deps/imgui-bundle
+  check "exit code" status_is 0
+  check "says what and how much" says "sources of Dear ImGui and ImPlot (54 MB, once)"
+  check "pinned" called "pip imgui-bundle==1.93.0 --hash=sha256:10ad1dab"
+  check "the library" test -e "$kept/imgui/imgui/imgui.cpp"
+  check "its backend" test -e "$kept/imgui/imgui/backends/imgui_impl_glfw.cpp"
+  check "its licence" test -e "$kept/imgui/imgui/LICENSE.txt"
+  check "icons" test -e "$kept/hello_imgui/Font_Awesome_6_Free-Solid-900.otf"
+  check "their licence" test -e "$kept/hello_imgui/LICENSE-FontAwesome.txt"
+  check "nothing else" test "$(find "$kept" -type f | wc -l)" = 16
+  check "as new files" test "$kept/imgui/imgui/imgui.h" -nt "$work/tree/CMakeLists.txt"
+  check "keeps no archive" test "$(ls "$work/tree/build/deps")" = imgui-bundle
+  check "installs nothing" not called apt-get
+  : >"$work/calls"
+  run
+  check "a second start calls nothing" test ! -s "$work/calls"
+  rm "$kept/implot/implot/implot.cpp"
+  run
+  check "a damaged one is fetched again" count_is "pip " 1
+  sed -i 's/10ad1dab/20ad1dab/' "$work/tree/app/launcher/packages.sh"
+  : >"$work/calls"
+  run
+  check "another version is fetched" called "pip imgui-bundle==1.93.0 --hash=sha256:20ad1dab"
+}
+
+without_the_app_nothing_is_fetched_for_it() {
+  rm -rf "$work/tree/build"
+  printf 'libglfw3-dev\nfonts-inter\n' >"$work/not-installed"
+  EXTRA=ATTNSCOPE_GUI=OFF run ops
+  check "exit code" status_is 0
+  check "passed to CMake" called "-DATTNSCOPE_GUI=OFF"
+  check "installs nothing" not called apt-get
+  check "fetches nothing" not called "pip "
+  mkdir "$work/deps"
+  : >"$work/calls"
+  EXTRA=ATTNSCOPE_DEPS=$work/deps run ops
+  check "nor with a folder of libraries" not called "pip "
+  check "whose sources CMake looks for" not called "-DATTNSCOPE_UI_SOURCES"
+  EXTRA=ATTNSCOPE_GUI=maybe run ops
+  check "unknown value" status_is 2
+}
+
+the_apps_packages_are_installed_with_pip() {
+  rm -rf "$work/tree/build"
+  make_sdist
+  printf 'libglfw3-dev\nfonts-inter\n' >"$work/not-installed"
+  touch "$work/no-pip"
+  run
+  check "exit code" status_is 0
+  check "installs" called \
+    "install -y --no-install-recommends libglfw3-dev fonts-inter python3-pip"
+  check "then fetches" called "pip imgui-bundle"
+}
+
+without_packages_of_the_app_it_is_left_out() {
+  rm -rf "$work/tree/build"
+  printf 'libglfw3-dev\nlibegl-dev\nfonts-inter\n' >"$work/not-installed"
+  printf 'libglfw3-dev\n' >"$work/no-candidate"
+  touch "$work/no-pip" "$work/no-gui"
+  run
+  check "exit code" status_is 0
+  check "says so" says "No package libglfw3-dev here: building without the desktop app."
+  check "once" not says "Without the desktop app:"
+  check "installs nothing for it" not called apt-get
+  check "fetches nothing" not called "pip "
+  check "runs the default scenario" says "program run default"
+  EXTRA=ATTNSCOPE_GUI=ON run ops
+  check "insisted on" status_is 4
+  check "names the package" says "no package libglfw3-dev"
+  check "and the way out" says "ATTNSCOPE_GUI=OFF"
+}
+
+a_font_that_is_no_package_is_left_out() {
+  printf 'libglfw3-dev\nfonts-inter\n' >"$work/not-installed"
+  printf 'fonts-inter\n' >"$work/no-candidate"
+  run
+  check "exit code" status_is 0
+  check "says so" says "No package fonts-inter here"
+  check "installs the others" called "install -y --no-install-recommends libglfw3-dev"
+  check "not that one" not called "fonts-inter"
+}
+
+without_root_the_app_can_be_left_out() {
+  printf 'libglfw3-dev\n' >"$work/not-installed"
+  echo 1000 >"$work/uid"
+  run
+  check "exit code" status_is 4
+  check "the command" says "apt-get install -y --no-install-recommends libglfw3-dev'"
+  check "the way out" says "ATTNSCOPE_GUI=OFF ./attnscope"
+  EXTRA=ATTNSCOPE_GUI=OFF run ops
+  check "taken" status_is 0
+}
+
+a_failed_fetch_of_the_apps_sources_is_an_error() {
+  rm -rf "$work/tree/build"
+  make_sdist
+  echo "ERROR: connection lost" >"$work/pip-fails"
+  run
+  check "exit code" status_is 4
+  check "the error" says "connection lost"
+  check "the way out" says "ATTNSCOPE_GUI=OFF ./attnscope"
+  check "does not build" not called "cmake"
+  echo "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE." \
+    >"$work/pip-fails"
+  run
+  check "a wrong hash" status_is 4
+  check "says so" says "not the file that was asked for"
+  rm "$work/pip-fails"
+  cp "$work/sdist.tar.gz" "$work/good.tar.gz"
+  truncate -s 100 "$work/sdist.tar.gz"
+  run
+  check "a broken archive" status_is 4
+  check "nothing half unpacked" test ! -e "$work/tree/build/deps/imgui-bundle"
+  mv "$work/good.tar.gz" "$work/sdist.tar.gz"
+  run
+  check "heals" status_is 0
+}
+
 a_given_libtorch_is_used() {
   no_package_of_libtorch
   mkdir -p "$work/torch/share/cmake/Torch"
@@ -443,6 +652,7 @@ broken_build_folder_heals() {
   run ops
   check "after a truncated program" says "program ops"
   rm -rf "$work/tree/build"
+  gui_fetched
   run ops
   check "after no folder at all" status_is 0
 }
@@ -477,6 +687,33 @@ tests_go_through_ctest() {
   check "no test is an error" called "--no-tests=error"
   EXTRA=CTEST_STATUS=8 run test --level quick
   check "failed tests" status_is 1
+}
+
+full_tests_walk_through_the_app() {
+  run test --level quick
+  check "not at level quick" not called "--preset asan"
+  run test
+  check "exit code" status_is 0
+  check "sanitized" called "--preset asan"
+  check "that program alone" called "$work/tree/build/asan -j 2 test_ui"
+  check "the walk alone" called "test_ui --gtest_filter=*Walk*"
+  check "its outcome" says "random walk under the address sanitizer passed"
+  echo 'echo "[  PASSED  ] 0 tests."' >"$work/walk"
+  run test
+  check "no walk is a failure" status_is 1
+  echo 'echo "ERROR: AddressSanitizer: heap-use-after-free"; exit 1' >"$work/walk"
+  run test --level soak
+  check "a finding" status_is 1
+  check "is shown" says "heap-use-after-free"
+  check "does not claim success" not says "all tests of level soak passed"
+  : >"$work/calls"
+  EXTRA=CTEST_STATUS=8 run test
+  check "not after failed tests" not called "test_ui"
+  touch "$work/no-gui"
+  rm -rf "$work/tree/build/ci"
+  run test
+  check "a build without the app" status_is 0
+  check "says that there is none" says "no random walk"
 }
 
 benchmarks_are_built_on_demand() {
@@ -530,6 +767,7 @@ standard_output_is_the_programs_alone() {
 }
 
 helpers='stand_in|fresh_world|run|check|status_is|says|called|not|count_is|no_package_of_libtorch'
+helpers="$helpers|gui_fetched|make_sdist"
 cases=${*:-$(declare -F | awk '{print $3}' | grep -vxE "$helpers")}
 for case in $cases; do
   fresh_world
