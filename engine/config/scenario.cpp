@@ -29,24 +29,6 @@ constexpr std::int64_t kMostRequests = 4096;
 constexpr std::int64_t kMostBlocks = (std::int64_t{1} << 31) / 64;
 constexpr std::size_t kLargestText = std::size_t{1} << 30;
 
-// A file named in the scenario: beside it, else in the assets folder. `where` names the key.
-Result<std::string> find_file(const Scenario& scenario, const std::string& name) {
-  std::error_code code;
-  const fs::path given(name);
-  if (given.is_absolute()) return name;
-  const fs::path beside = fs::path(scenario.path).parent_path() / given;
-  if (fs::exists(beside, code)) return beside.string();
-  Result<std::string> assets = assets_folder();
-  if (assets) {
-    const fs::path in_assets = fs::path(*assets) / given;
-    if (fs::exists(in_assets, code)) return in_assets.string();
-  }
-  return bad_input(fmt::format("there is no file \"{}\"", name),
-                   fmt::format("looked for {} and {}", beside.string(),
-                               assets ? (fs::path(*assets) / given).string()
-                                      : "an assets folder, which was not found"));
-}
-
 std::vector<int> read_layers(JsonObject& model) {
   std::vector<int> layers;
   if (!model.has("layers")) return layers;
@@ -78,7 +60,7 @@ void read_model(JsonObject& root, Scenario& scenario) {
   if (has_preset) {
     config = preset(preset_name);
   } else {
-    Result<std::string> path = find_file(scenario, config_name);
+    Result<std::string> path = find_scenario_file(config_name, scenario.path);
     config = path ? read_hf_config(*path) : Result<ModelConfig>(path.error());
   }
   if (!config) {
@@ -107,7 +89,7 @@ void read_prompt(JsonObject& item, const Scenario& scenario, ScenarioRequest& re
   std::string text = item.text("text", "");
   const std::string file = item.text("text_file", "");
   if (is_file) {
-    Result<std::string> path = find_file(scenario, file);
+    Result<std::string> path = find_scenario_file(file, scenario.path);
     if (!path) {
       item.fail("text_file", path.error().message, path.error().hint);
       return;
@@ -256,18 +238,39 @@ std::vector<std::string> scenario_names() {
   return names;
 }
 
+Result<std::string> find_scenario_file(const std::string& name, const std::string& scenario_path) {
+  std::error_code code;
+  const fs::path given(name);
+  if (given.is_absolute()) return name;
+  const fs::path beside = fs::path(scenario_path).parent_path() / given;
+  if (fs::exists(beside, code)) return beside.string();
+  Result<std::string> assets = assets_folder();
+  if (assets) {
+    const fs::path in_assets = fs::path(*assets) / given;
+    if (fs::exists(in_assets, code)) return in_assets.string();
+  }
+  return bad_input(fmt::format("there is no file \"{}\"", name),
+                   fmt::format("looked for {} and {}", beside.string(),
+                               assets ? (fs::path(*assets) / given).string()
+                                      : "an assets folder, which was not found"));
+}
+
 Result<Scenario> load_scenario(std::string_view name_or_path) {
   Result<std::string> path = resolve(name_or_path);
   if (!path) return path.error();
-  Scenario scenario;
-  scenario.path = *path;
   Result<std::string> text = read_text_file(*path);
   if (!text) return text.error();
-  scenario.text = std::move(*text);
-  Result<nlohmann::json> json = parse_json(scenario.text, *path);
+  return parse_scenario(std::move(*text), *path);
+}
+
+Result<Scenario> parse_scenario(std::string text, const std::string& path) {
+  Scenario scenario;
+  scenario.path = path;
+  scenario.text = std::move(text);
+  Result<nlohmann::json> json = parse_json(scenario.text, path);
   if (!json) return json.error();
 
-  JsonReader reader(*path);
+  JsonReader reader(path);
   JsonObject root(reader, *json);
   read_scenario(root, reader, scenario);
   // Every key has been asked for by now, unless an error came first.

@@ -57,6 +57,13 @@ struct Scenario {
 Result<Scenario> load_scenario(std::string_view name_or_path);
 std::vector<std::string> scenario_names();
 
+// The same of a text that stands for the file `path`: messages name it, and other files are looked
+// up beside it. It need not exist.
+Result<Scenario> parse_scenario(std::string text, const std::string& path);
+
+// A file named in a scenario: beside it, else in the assets folder.
+Result<std::string> find_scenario_file(const std::string& name, const std::string& scenario_path);
+
 // The assets folder: $ATTNSCOPE_ASSETS, else the one beside the sources the binary was built from.
 Result<std::string> assets_folder();
 

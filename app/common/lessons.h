@@ -1,0 +1,40 @@
+// Planted bugs as lessons: what a mutant changes, why its op alone shows it, what a serving engine
+// would have shown; and the facts of the failure as it was measured.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/session/snapshot.h"
+
+namespace attnscope {
+
+struct Lesson {
+  const char* name;        // of the lane, without "mutant:"
+  as_op_id op;             // that it replaces
+  const char* symptom;     // what goes wrong, without saying why
+  const char* change;      // what was changed
+  const char* why_here;    // why this op shows it and no other
+  const char* in_service;  // what a serving engine would have shown
+};
+std::span<const Lesson> lessons();  // in the order of the mutants
+const Lesson* find_lesson(std::string_view name);
+
+// Page of the card that leads to a planted bug.
+struct LessonPage {
+  std::string title;
+  std::string text;
+  std::string panel;                  // where to look: id of a panel
+  std::vector<std::string> commands;  // that bring it into view
+};
+
+// The first wrong result of all steps known; nullptr when there is none.
+const TapResult* first_wrong(const Snapshot& snapshot);
+
+// Four pages: the cell, the op, the element, the reason. The bug must have shown itself.
+std::vector<LessonPage> lesson_pages(const Lesson& lesson, const Snapshot& snapshot,
+                                     const TapResult& wrong);
+
+}  // namespace attnscope

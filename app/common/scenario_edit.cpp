@@ -1,0 +1,398 @@
+#include "app/common/scenario_edit.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "app/common/text.h"
+#include "engine/config/json_file.h"
+
+namespace attnscope {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+// Offset of the first byte that is not UTF-8; npos = none.
+std::size_t bad_utf8(std::string_view text) {
+  std::size_t i = 0;
+  while (i < text.size()) {
+    const auto lead = static_cast<unsigned char>(text[i]);
+    const std::size_t length = lead < 0x80   ? 1
+                               : lead < 0xC2 ? 0
+                               : lead < 0xE0 ? 2
+                               : lead < 0xF0 ? 3
+                               : lead < 0xF5 ? 4
+                                             : 0;
+    if (length == 0 || i + length > text.size()) return i;
+    std::uint32_t code = length == 1 ? lead : lead & (0x7Fu >> length);
+    for (std::size_t k = 1; k < length; ++k) {
+      const auto next = static_cast<unsigned char>(text[i + k]);
+      if ((next & 0xC0) != 0x80) return i;
+      code = code << 6 | (next & 0x3Fu);
+    }
+    const bool overlong = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
+    if (overlong || (code >= 0xD800 && code < 0xE000) || code > 0x10FFFF) return i;
+    i += length;
+  }
+  return std::string_view::npos;
+}
+
+// Builds the JSON of a draft; what cannot be written is an error of its place.
+class Writer {
+ public:
+  explicit Writer(DraftErrors& errors) : errors_(errors) {}
+
+  // Numbers are written as typed, so that the loader judges them. Empty: the key is left out.
+  void number(ordered_json& at, const std::string& place, const char* key, std::string_view typed) {
+    typed = trimmed(typed);
+    if (typed.empty()) return;
+    if (std::int64_t whole = 0; reads(typed, whole)) {
+      at[key] = whole;
+    } else if (std::uint64_t large = 0; reads(typed, large)) {
+      at[key] = large;
+    } else if (is_digits(typed)) {
+      fail(place + key, "\"" + shortened(typed, 24) + "\" is larger than any number allowed here");
+    } else {
+      fail(place + key, "\"" + shortened(typed, 24) + "\" is not a whole number");
+    }
+  }
+
+  void text(ordered_json& at, const std::string& place, const char* key, const std::string& typed) {
+    if (const std::size_t bad = bad_utf8(typed); bad != std::string::npos) {
+      fail(place + key, fmt::format("byte {} is not UTF-8; keep such a prompt in a file", bad));
+    } else {
+      at[key] = typed;
+    }
+  }
+
+  void fail(const std::string& place, const std::string& what) { errors_.emplace(place, what); }
+
+ private:
+  template <class T>
+  static bool reads(std::string_view text, T& out) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+    return error == std::errc() && end == text.data() + text.size();
+  }
+  static bool is_digits(std::string_view text) {
+    if (text.starts_with('-')) text.remove_prefix(1);
+    return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+  }
+
+  DraftErrors& errors_;
+};
+
+void write_layers(const ScenarioFile& draft, Writer& writer, ordered_json& model) {
+  if (trimmed(draft.layers).empty()) return;
+  ordered_json list = ordered_json::array();
+  std::string_view rest = draft.layers;
+  while (true) {
+    const auto comma = rest.find_first_of(", ");
+    const std::string_view part = trimmed(rest.substr(0, comma));
+    int layer = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), layer);
+    if (!part.empty() && (error != std::errc() || end != part.data() + part.size())) {
+      writer.fail("model.layers", "\"" + shortened(part, 24) +
+                                      "\" is no layer; write numbers with commas, such as 0, 1, 2");
+      return;
+    }
+    if (!part.empty()) list.push_back(layer);
+    if (comma == std::string_view::npos) break;
+    rest.remove_prefix(comma + 1);
+  }
+  model["layers"] = std::move(list);
+}
+
+// A number of a scenario file as its field shows it.
+std::string shown(const json& object, const char* key) {
+  const auto it = object.find(key);
+  if (it == object.end() || !it->is_number_integer()) return {};
+  return it->dump();
+}
+
+std::string shown_text(const json& object, const char* key) {
+  const auto it = object.find(key);
+  return it != object.end() && it->is_string() ? it->get<std::string>() : std::string();
+}
+
+std::string layers_text(const std::vector<int>& layers) {
+  return fmt::format("{}", fmt::join(layers, ", "));
+}
+
+// From what the scenario was read from. It has been read once, so its types are right.
+void fill_from_file(const json& root, ScenarioFile& draft) {
+  const json model = root.value("model", json::object());
+  draft.config = shown_text(model, "config");
+  draft.from_config = !draft.config.empty();
+  draft.preset = shown_text(model, "preset");
+  draft.layers = model.contains("layers") && model["layers"].is_array()
+                     ? layers_text(model["layers"].get<std::vector<int>>())
+                     : std::string();
+  draft.seed = shown(model, "seed");
+  draft.profile = shown_text(root, "profile");
+  draft.pool_blocks = shown(root, "pool_blocks");
+  draft.token_budget = shown(root, "token_budget");
+  draft.max_requests = shown(root, "max_requests");
+  draft.decode_steps = shown(root, "decode_steps");
+  for (const json& item : root.value("requests", json::array())) {
+    RequestDraft request;
+    request.name = shown_text(item, "name");
+    request.text = shown_text(item, "text");
+    request.text_file = shown_text(item, "text_file");
+    request.from_file = !request.text_file.empty();
+    request.offset = shown(item, "offset");
+    request.tokens = shown(item, "tokens");
+    request.max_new_tokens = shown(item, "max_new_tokens");
+    draft.requests.push_back(std::move(request));
+  }
+}
+
+// A scenario that was made by code.
+void fill_from_scenario(const Scenario& scenario, ScenarioFile& draft) {
+  const ModelConfig& model = scenario.model;
+  draft.preset = model.name;
+  if (model.layers.size() != model.compress_ratios.size()) draft.layers = layers_text(model.layers);
+  draft.seed = std::to_string(scenario.seed);
+  draft.profile = model.switches.profile;
+  draft.pool_blocks = std::to_string(scenario.pool_blocks);
+  draft.token_budget = std::to_string(scenario.limits.token_budget);
+  draft.max_requests = std::to_string(scenario.limits.max_requests);
+  draft.decode_steps = std::to_string(scenario.decode_steps);
+  for (const ScenarioRequest& r : scenario.requests) {
+    RequestDraft request;
+    request.name = r.name;
+    for (const std::int32_t token : r.tokens) request.text += static_cast<char>(token);
+    request.max_new_tokens = std::to_string(r.max_new_tokens);
+    draft.requests.push_back(std::move(request));
+  }
+}
+
+// "FILE: requests[1].tokens: 7 is .." -> place and what. The loader names the file first.
+void take_error(const Error& error, const std::string& path, DraftErrors& errors) {
+  std::string_view rest = error.message;
+  if (rest.starts_with(path + ": ")) rest.remove_prefix(path.size() + 2);
+  const auto colon = rest.find(": ");
+  const std::string_view place = rest.substr(0, colon);
+  const bool is_place =
+      colon != std::string_view::npos && !place.empty() &&
+      place.find_first_not_of("abcdefghijklmnopqrstuvwxyz_0123456789.[]") == std::string_view::npos;
+  std::string what(is_place ? rest.substr(colon + 2) : rest);
+  if (!error.hint.empty()) what += "; " + error.hint;
+  errors.emplace(is_place ? std::string(place) : std::string(), std::move(what));
+}
+
+// A file as it has to be named in a scenario at `path` to be the one it is at `from`.
+std::string moved_name(const std::string& name, const std::string& from, const std::string& path) {
+  const Result<std::string> was = find_scenario_file(name, from);
+  if (!was) return name;  // the check has said so
+  std::error_code code;
+  const Result<std::string> is = find_scenario_file(name, path);
+  if (is && fs::equivalent(*is, *was, code)) return name;
+  const fs::path absolute = fs::absolute(*was, code);
+  return code ? *was : absolute.lexically_normal().string();
+}
+
+}  // namespace
+
+ScenarioDraft draft_of(const RunSetup& setup) {
+  const Scenario& scenario = setup.scenario;
+  ScenarioDraft draft;
+  const Result<json> root = parse_json(scenario.text, "scenario");
+  if (root && root->is_object() && root->contains("requests")) {
+    fill_from_file(*root, draft.file);
+  } else {
+    fill_from_scenario(scenario, draft.file);
+  }
+  draft.file.name = scenario.name;
+  draft.lanes = setup.lanes;
+  draft.references = setup.references;
+  return draft;
+}
+
+Result<std::string> draft_text(const ScenarioFile& draft, DraftErrors* errors) {
+  DraftErrors own;
+  DraftErrors& found = errors != nullptr ? *errors : own;
+  Writer writer(found);
+  ordered_json root;
+  root["version"] = 1;
+  if (!draft.name.empty()) writer.text(root, "", "name", draft.name);
+  ordered_json model;
+  writer.text(model, "model.", draft.from_config ? "config" : "preset",
+              draft.from_config ? draft.config : draft.preset);
+  write_layers(draft, writer, model);
+  writer.number(model, "model.", "seed", draft.seed);
+  root["model"] = std::move(model);
+  if (!draft.profile.empty()) writer.text(root, "", "profile", draft.profile);
+  writer.number(root, "", "pool_blocks", draft.pool_blocks);
+  writer.number(root, "", "token_budget", draft.token_budget);
+  writer.number(root, "", "max_requests", draft.max_requests);
+  writer.number(root, "", "decode_steps", draft.decode_steps);
+  ordered_json requests = ordered_json::array();
+  for (std::size_t i = 0; i < draft.requests.size(); ++i) {
+    const RequestDraft& r = draft.requests[i];
+    const std::string place = fmt::format("requests[{}].", i);
+    ordered_json item = ordered_json::object();
+    if (!r.name.empty()) writer.text(item, place, "name", r.name);
+    writer.text(item, place, r.from_file ? "text_file" : "text",
+                r.from_file ? r.text_file : r.text);
+    writer.number(item, place, "offset", r.offset);
+    writer.number(item, place, "tokens", r.tokens);
+    writer.number(item, place, "max_new_tokens", r.max_new_tokens);
+    requests.push_back(std::move(item));
+  }
+  root["requests"] = std::move(requests);
+  if (!found.empty()) {
+    const auto& [place, what] = *found.begin();
+    return bad_input(fmt::format("{}: {}", place, what));
+  }
+  return root.dump(2) + "\n";
+}
+
+DraftCheck check_draft(const ScenarioFile& draft, const std::string& path) {
+  DraftCheck check;
+  const std::string file = path.empty() ? "scenario.json" : path;
+  Result<std::string> text = draft_text(draft, &check.errors);
+  if (!text) return check;
+  Result<Scenario> scenario = parse_scenario(std::move(*text), file);
+  if (scenario) {
+    scenario->path = path;
+    check.scenario = std::move(*scenario);
+  } else {
+    take_error(scenario.error(), file, check.errors);
+  }
+  return check;
+}
+
+Result<ScenarioFile> save_draft(const ScenarioFile& draft, const std::string& from,
+                                const std::string& path) {
+  if (path.empty()) return bad_input("no file name is given", "name a file, such as mine.json");
+  ScenarioFile moved = draft;
+  if (moved.from_config) moved.config = moved_name(moved.config, from, path);
+  for (RequestDraft& request : moved.requests) {
+    if (request.from_file) request.text_file = moved_name(request.text_file, from, path);
+  }
+  // A file that this program would refuse is not written.
+  const DraftCheck check = check_draft(moved, path);
+  if (!check.scenario) {
+    const auto& [place, what] = *check.errors.begin();
+    return bad_input(place.empty() ? what : fmt::format("{}: {}", place, what),
+                     "mend it in the scenario panel, then save again");
+  }
+  if (Result<void> ok = write_text_file(path, check.scenario->text); !ok) return ok.error();
+  return moved;
+}
+
+std::string base_lane(const std::vector<std::string>& lanes) {
+  std::string base = "cpu";
+  for (const std::string& lane : lanes) {
+    if (lane.find('=') == std::string::npos) base = lane;
+  }
+  return base;
+}
+
+std::string lane_of(const std::vector<std::string>& lanes, as_op_id op) {
+  const std::string prefix = std::string(as_op_find(op)->name) + "=";
+  std::string own;
+  for (const std::string& lane : lanes) {
+    if (lane.find('=') == std::string::npos) own.clear();  // a later lane for all ops wins
+    if (lane.starts_with(prefix)) own = lane.substr(prefix.size());
+  }
+  return own;
+}
+
+void set_base_lane(std::vector<std::string>& lanes, const std::string& lane) {
+  std::vector<std::string> next = {lane};
+  for (int op = 0; op < AS_OP_COUNT; ++op) {
+    const std::string own = lane_of(lanes, static_cast<as_op_id>(op));
+    if (!own.empty()) next.push_back(fmt::format("{}={}", as_op_find(op)->name, own));
+  }
+  lanes = std::move(next);
+}
+
+void set_lane(std::vector<std::string>& lanes, as_op_id op, const std::string& lane) {
+  const std::string prefix = std::string(as_op_find(op)->name) + "=";
+  std::erase_if(lanes, [&](const std::string& item) { return item.starts_with(prefix); });
+  if (!lane.empty()) lanes.push_back(prefix + lane);
+  set_base_lane(lanes, base_lane(lanes));
+}
+
+void ScenarioEditor::load(const RunSetup& setup) {
+  end();
+  ScenarioDraft next = draft_of(setup);
+  if (path_ == setup.scenario.path && next.file == applied_.file) {
+    applied_ = next;
+    next.file = draft_.file;
+  } else {
+    if (version_ > 0 && !applied()) undo_.push(draft_);
+    applied_ = next;
+    saved_ = next.file;
+    path_ = setup.scenario.path;
+  }
+  replace(std::move(next));
+}
+
+void ScenarioEditor::replace(ScenarioDraft next) {
+  draft_ = std::move(next);
+  ++version_;
+}
+
+void ScenarioEditor::change(const std::function<void(ScenarioDraft&)>& edit) {
+  end();
+  ScenarioDraft next = draft_;
+  edit(next);
+  if (next == draft_) return;
+  undo_.push(std::move(draft_));
+  replace(std::move(next));
+}
+
+void ScenarioEditor::begin() {
+  end();
+  before_ = draft_;
+}
+
+void ScenarioEditor::type(const std::function<void(ScenarioDraft&)>& edit) {
+  if (!before_) before_ = draft_;
+  edit(draft_);
+  ++version_;
+}
+
+void ScenarioEditor::end() {
+  if (before_ && !(*before_ == draft_)) undo_.push(std::move(*before_));
+  before_.reset();
+}
+
+void ScenarioEditor::undo() {
+  end();
+  if (undo_.can_undo()) replace(undo_.undo(draft_));
+}
+
+void ScenarioEditor::redo() {
+  end();
+  if (undo_.can_redo()) replace(undo_.redo(draft_));
+}
+
+void ScenarioEditor::revert() {
+  change([this](ScenarioDraft& draft) { draft = applied_; });
+}
+
+RunSetup ScenarioEditor::setup(Scenario scenario) const {
+  RunSetup setup;
+  setup.scenario = std::move(scenario);
+  setup.lanes = draft_.lanes;
+  setup.references = draft_.references;
+  return setup;
+}
+
+void ScenarioEditor::mark_saved(ScenarioFile as_written, const std::string& path) {
+  // Names of files changed with the place alone, so what is applied stays applied.
+  if (draft_.file == applied_.file) applied_.file = as_written;
+  path_ = path;
+  saved_ = as_written;
+  draft_.file = std::move(as_written);
+  ++version_;
+}
+
+}  // namespace attnscope

@@ -1,0 +1,28 @@
+// A note beside a panel, with an arrow to it: the tour and the lessons speak through it.
+#pragma once
+
+#include <imgui.h>
+#include <imgui_internal.h>
+
+#include <optional>
+
+namespace attnscope::gui {
+
+// Where a panel stands now; nullopt when it is closed or behind another tab.
+std::optional<ImRect> panel_rect(const char* panel_id);
+
+class Bubble {
+ public:
+  // panel_id: whom it points at; nullptr or an unseen panel: it stands in the middle of the screen.
+  // width: pixels at scale 1. Ends with end() in any case.
+  bool begin(const char* name, const char* panel_id, float width);
+  void end();
+
+ private:
+  ImVec2 place(const std::optional<ImRect>& target, ImVec2 size) const;
+
+  ImVec2 size_{0, 0};  // of the last frame
+  std::optional<ImRect> target_;
+};
+
+}  // namespace attnscope::gui

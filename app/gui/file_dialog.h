@@ -1,0 +1,39 @@
+// Opening and saving scenarios: folders, typed paths, recent and shipped ones. Errors are said in
+// place; what exists is overwritten only after asking.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "app/common/folder_list.h"
+#include "app/gui/dialog.h"
+#include "app/gui/overlay.h"
+
+namespace attnscope::gui {
+
+class FileDialog : public Overlay {
+ public:
+  void register_commands(Ui& ui) override;
+  void draw(Ui& ui) override;
+
+ private:
+  void start(const Ui& ui, bool saving);
+  void enter(const std::string& folder);
+  void activate(Ui& ui, const std::string& path);
+  void finish(Ui& ui, const std::string& path);
+  void draw_places(Ui& ui);
+  void draw_items(Ui& ui);
+  void draw_bottom(Ui& ui);
+  void handle_keys();
+
+  Dialog dialog_;
+  bool saving_ = false;
+  FolderList list_;
+  std::string typed_, error_;
+  std::string overwrite_;  // path that exists, while it is asked about
+  std::vector<std::string> shipped_;
+  int chosen_ = -1;  // item of the list; -1 = what is typed counts
+  bool focus_ = false, scroll_ = false;
+};
+
+}  // namespace attnscope::gui

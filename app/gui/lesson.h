@@ -1,0 +1,40 @@
+// Try it: plants a bug, then leads from the red cell to the op, the element and the reason.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "app/common/lessons.h"
+#include "app/gui/bubble.h"
+#include "app/gui/dialog.h"
+#include "app/gui/overlay.h"
+
+namespace attnscope::gui {
+
+class LessonCard : public Overlay {
+ public:
+  void register_commands(Ui& ui) override;
+  void draw(Ui& ui) override;
+  bool animating() const override { return waiting_; }
+
+ private:
+  Result<void> plant(Ui& ui, std::string_view name, bool secret);
+  void remove(Ui& ui);
+  void turn(Ui& ui, int page);
+  void refresh(Ui& ui);
+  void draw_list(Ui& ui);
+  void draw_card(Ui& ui);
+  void draw_page(Ui& ui);
+
+  Dialog list_;
+  Bubble bubble_;
+  const Lesson* lesson_ = nullptr;  // planted now
+  bool secret_ = false;             // its name is told at the end
+  bool hidden_ = false;
+  bool waiting_ = false;  // the bug has not shown itself yet
+  int page_ = -1;         // -1 = before the first one
+  std::vector<LessonPage> pages_;
+  std::uint64_t version_ = ~std::uint64_t{0};
+};
+
+}  // namespace attnscope::gui

@@ -1,0 +1,37 @@
+// Settings: looks, memory, shortcuts. Every change is a command, so that undo knows it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "app/gui/dialog.h"
+#include "app/gui/overlay.h"
+
+namespace attnscope::gui {
+
+class SettingsDialog : public Overlay {
+ public:
+  void register_commands(Ui& ui) override;
+  void draw(Ui& ui) override;
+
+ private:
+  void draw_looks(Ui& ui);
+  void draw_scale(Ui& ui);
+  void draw_budget(Ui& ui);
+  void draw_shortcuts(Ui& ui);
+  void draw_shortcut(Ui& ui, const Command& command);
+  void capture(Ui& ui);
+  void set_shortcut(Ui& ui, const std::string& id, const std::string& keys);
+
+  Dialog dialog_;
+  int page_ = 0;
+  float scale_ = 0;  // percent while the slider is held; 0 = it is not
+  std::string budget_, budget_error_;
+  bool budget_typed_ = false;
+  std::string filter_;
+  std::string capturing_;  // id of the command whose keys are being pressed
+  std::string conflict_keys_, conflict_id_, conflict_with_, shortcut_error_;
+  std::vector<std::string> themes_;
+};
+
+}  // namespace attnscope::gui
