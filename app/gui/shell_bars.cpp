@@ -134,11 +134,12 @@ void Shell::draw_tool_bar() {
   command_button(ui_, "run.until", icon::kFastForward);
   ImGui::PopStyleVar();
   if (ui_.bench.busy()) command_button(ui_, "run.cancel", icon::kStop);
+  if (ui_.commands.find("palette.open") == nullptr) return;
   const std::string palette =
       fmt::format("{}  {}", icon::kSearch, ui_.commands.shortcut("palette.open"));
   const float width = ImGui::CalcTextSize(palette.c_str()).x + 2 * ImGui::GetStyle().FramePadding.x;
   const float right = ImGui::GetWindowWidth() - width - px(10);
-  if (right > ImGui::GetCursorPosX()) {
+  if (right > ImGui::GetCursorPosX() + px(4)) {
     ImGui::SetCursorPosX(right);
     command_button(ui_, "palette.open", palette.c_str());
   }

@@ -1,0 +1,36 @@
+// The sliding window of one token: which slots it reads, with weights.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/session/snapshot.h"
+
+namespace attnscope {
+
+struct WindowSlot {
+  std::int64_t position = -1;
+  std::int32_t token = -1;  // id
+  std::int32_t block = -1, row = -1;
+  std::int64_t slot = -1;
+  bool has_weight = false;
+  double logit = 0, weight = 0;
+};
+
+struct WindowView {
+  std::string sentence;
+  bool valid = false;
+  int group = -1;
+  std::int64_t window = 0;         // W
+  std::int64_t nulls_before = 0;   // null table entries before the first slot
+  std::vector<WindowSlot> slots;   // ascending positions, the token itself last
+  std::vector<std::int64_t> left;  // positions that the window of the token before still had
+  double largest_weight = 0;
+};
+
+// layer: published number; a token row of the step. head -1: the mean of all heads.
+WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer,
+                       std::int64_t token_row, int head);
+
+}  // namespace attnscope

@@ -1,0 +1,183 @@
+// The sliding window of the selected token, slot by slot.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "app/common/format.h"
+#include "app/common/views/window_view.h"
+#include "app/gui/data_table.h"
+#include "app/gui/widgets.h"
+#include "app/panels/panels.h"
+
+namespace attnscope::gui {
+namespace {
+
+class WindowPanel : public Panel {
+ public:
+  WindowPanel() : Panel("window", "Window") {}
+
+  void draw(Ui& ui) override {
+    Workbench& bench = ui.bench;
+    const StepTrace* step = bench.step();
+    if (step == nullptr) {
+      empty_state(ui,
+                  bench.snapshot() == nullptr ? "No session yet."
+                                              : "The lists of this step are not kept. Run or "
+                                                "replay it to see the window.",
+                  "step.forward");
+      return;
+    }
+    const int head = mean_ ? -1 : bench.selection().head;
+    if (bench.version() != version_ || head != head_) {
+      version_ = bench.version();
+      head_ = head;
+      view_ = window_view(*bench.snapshot()->info, *step, bench.cursor().layer,
+                          bench.selected_row(), head);
+    }
+    if (!view_.valid) {
+      empty_state(ui, view_.sentence, "layer.forward");
+      return;
+    }
+    sentence(view_.sentence);
+    static constexpr const char* kColours[] = {"weight", "block"};
+    segmented("colour", &by_block_, kColours, 2);
+    ImGui::SameLine(0, px(12));
+    static constexpr const char* kHeads[] = {"selected head", "mean of heads"};
+    int mean = mean_ ? 1 : 0;
+    if (segmented("heads", &mean, kHeads, 2)) mean_ = mean == 1;
+    draw_strip(bench);
+    draw_table(bench);
+  }
+
+ private:
+  void draw_strip(Workbench& bench) {
+    const float height = px(26);
+    const float width = ImGui::GetContentRegionAvail().x;
+    // Every slot, with one cell at the left for the entries that are null.
+    const auto cells = static_cast<int>(view_.window) + (view_.nulls_before > 0 ? 2 : 0);
+    const int lines = std::max(
+        1, static_cast<int>(std::ceil(static_cast<float>(cells) * px(11) / std::max(width, 1.0f))));
+    const int columns = (cells + lines - 1) / lines;
+    const float side = width / static_cast<float>(columns);
+    const ImVec2 at = ImGui::GetCursorScreenPos();
+    ImGui::InvisibleButton(
+        "##slots", ImVec2(std::max(width, 1.0f), static_cast<float>(lines) * (height + px(3))));
+    const bool over = ImGui::IsItemHovered(), click = ImGui::IsItemClicked();
+    ImDrawList* list = ImGui::GetWindowDrawList();
+    ImGui::PushFont(numbers(), ImGui::GetStyle().FontSizeBase * 0.8f);
+    int cell = 0;
+    const auto place = [&](int span, ImVec2& min, ImVec2& max) {
+      min = ImVec2(at.x + side * static_cast<float>(cell % columns),
+                   at.y + (height + px(3)) * static_cast<float>(cell / columns));
+      max = ImVec2(min.x + side * static_cast<float>(span) - 1, min.y + height);
+      cell += span;
+    };
+    ImVec2 min, max;
+    if (view_.nulls_before > 0) {
+      place(2, min, max);
+      draw_hatch(list, min, max);
+      if (over && ImGui::IsMouseHoveringRect(min, max)) {
+        tooltip(fmt::format("{} table entries before the window are null; nothing reads them",
+                            format_count(view_.nulls_before)));
+      }
+    }
+    for (const WindowSlot& slot : view_.slots) {
+      place(1, min, max);
+      if (slot.slot < 0) {
+        draw_hatch(list, min, max);
+      } else {
+        const float unit =
+            view_.largest_weight > 0 ? static_cast<float>(slot.weight / view_.largest_weight) : 0;
+        const ImU32 colour = by_block_ == 1 || !slot.has_weight ? owner_colour(slot.block % 8)
+                                                                : magnitude_colour(unit);
+        list->AddRectFilled(min, max, colour);
+        std::string letter = format_token(slot.token);
+        if (letter.size() == 3) letter = letter.substr(1, 1);
+        draw_cell_text(list, min, max, text_on(colour), letter);
+      }
+      if (slot.position == bench.selection().position || &slot == &view_.slots.back()) {
+        draw_selected(list, min, max);
+      }
+      if (over && ImGui::IsMouseHoveringRect(min, max)) {
+        draw_hovered(list, min, max);
+        tooltip(fmt::format("position {}  {}\nblock {} row {}, slot {}{}", slot.position,
+                            format_token(slot.token), slot.block, slot.row, slot.slot,
+                            slot.has_weight
+                                ? fmt::format("\nlogit {}, weight {}", format_number(slot.logit),
+                                              format_number(slot.weight))
+                                : std::string()));
+        if (click) select(bench, slot);
+      }
+    }
+    for (auto i = static_cast<std::int64_t>(view_.slots.size()); i < view_.window; ++i) {
+      place(1, min, max);
+      draw_free(list, min, max);
+    }
+    ImGui::PopFont();
+    if (!view_.left.empty()) {
+      ImGui::TextDisabled("Position %lld left the window with this token.",
+                          static_cast<long long>(view_.left.back()));
+    }
+  }
+
+  void draw_table(Workbench& bench) {
+    table_.begin(version_ * 256 + static_cast<std::uint64_t>(head_ + 1));
+    if (table_.stale()) {
+      table_.columns({{"position", true},
+                      {"token"},
+                      {"block:row", false, 1.2f},
+                      {"slot", true},
+                      {"logit", true, 1, "before the softmax"},
+                      {"weight", true, 1, "share of the attention, the sink included"}});
+      for (const WindowSlot& slot : view_.slots) {
+        const auto number = [](double value, const std::string& text, bool has) {
+          TableCell cell;
+          cell.text = has ? text : "–";
+          cell.number = value;
+          cell.has_number = has;
+          if (has) cell.exact = format_exact(value);
+          return cell;
+        };
+        TableCell token, where;
+        token.text = format_token(slot.token);
+        where.text = fmt::format("{}:{}", slot.block, slot.row);
+        table_.row(
+            {number(static_cast<double>(slot.position), fmt::format("{}", slot.position), true),
+             token, where,
+             number(static_cast<double>(slot.slot), fmt::format("{}", slot.slot), true),
+             number(slot.logit, format_number(slot.logit), slot.has_weight),
+             number(slot.weight, format_number(slot.weight), slot.has_weight)},
+            slot.position);
+      }
+    }
+    const ImVec2 room = ImGui::GetContentRegionAvail();
+    if (room.y < px(60)) return;
+    if (auto key =
+            table_.draw("##window", ImVec2(0, room.y - px(30)), bench.selection().position)) {
+      for (const WindowSlot& slot : view_.slots) {
+        if (slot.position == *key) select(bench, slot);
+      }
+    }
+  }
+
+  void select(Workbench& bench, const WindowSlot& slot) const {
+    Selection selection = bench.selection();
+    selection.block = slot.block;
+    selection.row = slot.row;
+    selection.group = view_.group;
+    bench.select(selection);
+  }
+
+  WindowView view_;
+  DataTable table_;
+  std::uint64_t version_ = ~std::uint64_t{0};
+  int head_ = -2;
+  int by_block_ = 0;
+  bool mean_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Panel> make_window_panel() { return std::make_unique<WindowPanel>(); }
+
+}  // namespace attnscope::gui

@@ -1,0 +1,67 @@
+// The whole screen without any window or graphics: ImGui with a renderer that only says yes.
+#pragma once
+
+#include <imgui.h>
+
+#include <memory>
+#include <string>
+
+#include "app/gui/gui.h"
+#include "app/panels/panels.h"
+#include "tests/unit/app/small_scenario.h"
+
+namespace attnscope::gui {
+
+class HeadlessApp {
+ public:
+  explicit HeadlessApp(References references = References::kSim) : app_(options(), {make_panels}) {
+    ImGuiIO& io = ImGui::GetIO();
+    io.BackendFlags |= ImGuiBackendFlags_RendererHasTextures;
+    io.DisplaySize = ImVec2(1600, 1000);
+    app_.settings().tour_seen = true;
+    RunSetup setup;
+    setup.scenario = small_scenario();
+    setup.references = references;
+    app_.bench().open(std::move(setup), true);
+    settle();
+  }
+  ~HeadlessApp() {
+    for (ImTextureData* texture : ImGui::GetPlatformIO().Textures)
+      texture->BackendUserData = nullptr;
+  }
+
+  App* operator->() { return &app_; }
+  Workbench& bench() { return app_.bench(); }
+
+  void frame() {
+    ImGui::GetIO().DeltaTime = 1.0f / 60;
+    app_.frame();
+    for (ImTextureData* texture : ImGui::GetPlatformIO().Textures) {
+      if (texture->Status == ImTextureStatus_WantCreate) {
+        texture->SetTexID(1);
+        texture->SetStatus(ImTextureStatus_OK);
+      } else if (texture->Status == ImTextureStatus_WantUpdates) {
+        texture->SetStatus(ImTextureStatus_OK);
+      } else if (texture->Status == ImTextureStatus_WantDestroy) {
+        texture->SetTexID(ImTextureID_Invalid);
+        texture->SetStatus(ImTextureStatus_Destroyed);
+      }
+    }
+  }
+  // Until the session is idle and what it published has been drawn.
+  void settle() {
+    app_.bench().wait_idle();
+    for (int i = 0; i < 3; ++i) frame();
+  }
+
+ private:
+  static App::Options options() {
+    App::Options options;
+    options.keep_settings = false;
+    return options;
+  }
+
+  App app_;
+};
+
+}  // namespace attnscope::gui

@@ -1,0 +1,84 @@
+// A random walk over the app: clicks, drags, wheels, keys and commands, in any order. What it must
+// not find: an assertion, a crash, a finding of a sanitizer.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <random>
+
+#include "tests/ui/headless_app.h"
+
+namespace attnscope::gui {
+namespace {
+
+// ATTNSCOPE_WALK_ACTIONS and ATTNSCOPE_WALK_SEED change what is walked.
+std::uint64_t setting(const char* name, std::uint64_t fallback) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? std::strtoull(value, nullptr, 10) : fallback;
+}
+
+TEST(Walk, RandomActionsDoNoHarm) {
+  const std::uint64_t actions = setting("ATTNSCOPE_WALK_ACTIONS", 1500);
+  const std::uint64_t seed = setting("ATTNSCOPE_WALK_SEED", std::random_device{}());
+  std::printf("seed %llu, %llu actions\n", static_cast<unsigned long long>(seed),
+              static_cast<unsigned long long>(actions));
+  HeadlessApp app(References::kNone);
+  std::mt19937_64 random(seed);
+  const auto pick = [&](std::uint64_t n) { return static_cast<int>(random() % n); };
+  // What ends the walk, or writes where the walker has no business.
+  const auto left_out = [](const std::string& id) {
+    return id == "app.quit" || id == "app.screenshot" || id.rfind("scenario.save", 0) == 0 ||
+           id == "run.until_end";
+  };
+  ImGuiIO& io = ImGui::GetIO();
+  for (std::uint64_t i = 0; i < actions; ++i) {
+    switch (pick(8)) {
+      case 0:
+      case 1:
+      case 2: {
+        io.AddMousePosEvent(static_cast<float>(pick(1600)), static_cast<float>(pick(1000)));
+        app.frame();
+        io.AddMouseButtonEvent(0, true);
+        app.frame();
+        if (pick(4) == 0) {
+          io.AddMousePosEvent(static_cast<float>(pick(1600)), static_cast<float>(pick(1000)));
+          app.frame();
+        }
+        io.AddMouseButtonEvent(0, false);
+        break;
+      }
+      case 3:
+        io.AddMouseWheelEvent(0, static_cast<float>(pick(7) - 3));
+        break;
+      case 4: {
+        const auto key = static_cast<ImGuiKey>(ImGuiKey_Tab + pick(ImGuiKey_F12 - ImGuiKey_Tab));
+        io.AddKeyEvent(key, true);
+        app.frame();
+        io.AddKeyEvent(key, false);
+        break;
+      }
+      case 5:
+        io.AddInputCharacter(static_cast<unsigned>(32 + pick(95)));
+        break;
+      default: {
+        const auto& all = app->commands().all();
+        const std::string id = all[static_cast<std::size_t>(pick(all.size()))].id;
+        if (!left_out(id)) (void)app->commands().run(id);
+      }
+    }
+    if (pick(200) == 0) {
+      io.DisplaySize =
+          ImVec2(static_cast<float>(300 + pick(1700)), static_cast<float>(200 + pick(900)));
+    }
+    app.frame();
+    if (pick(16) == 0) {
+      io.AddKeyEvent(ImGuiKey_Escape, true);
+      app.frame();
+      io.AddKeyEvent(ImGuiKey_Escape, false);
+    }
+  }
+  app.settle();
+  EXPECT_GT(ImGui::GetFrameCount(), static_cast<int>(actions));
+}
+
+}  // namespace
+}  // namespace attnscope::gui
