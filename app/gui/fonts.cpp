@@ -75,7 +75,12 @@ std::vector<std::string> font_folders() {
   return folders;
 }
 
-ImFont* load_face(const Face& face, std::vector<std::string>& problems) {
+struct Loaded {
+  ImFont* font = nullptr;
+  bool built_in = false;
+};
+
+Loaded load_face(const Face& face, std::vector<std::string>& problems) {
   ImFontAtlas* atlas = ImGui::GetIO().Fonts;
   const std::vector<std::string> folders = font_folders();
   std::string unreadable;
@@ -88,7 +93,9 @@ ImFont* load_face(const Face& face, std::vector<std::string>& problems) {
       config.Flags |= ImFontFlags_NoLoadError;
       config.ExtraSizeScale = face.scale;
       config.GlyphOffset.y = face.drop;
-      if (ImFont* font = atlas->AddFontFromFileTTF(path.c_str(), 14, &config)) return font;
+      if (ImFont* font = atlas->AddFontFromFileTTF(path.c_str(), 14, &config)) {
+        return {font, false};
+      }
       unreadable = path;
     }
   }
@@ -100,7 +107,7 @@ ImFont* load_face(const Face& face, std::vector<std::string>& problems) {
                         face.name, fmt::join(folders, ", "), face.package)
           : fmt::format("Font {}: {} is no font file that can be read; the built-in font is used.",
                         face.name, unreadable));
-  return atlas->AddFontDefaultVector();
+  return {atlas->AddFontDefaultVector(), true};
 }
 
 bool merge_icons(ImFont* font, const std::string& file) {
@@ -113,7 +120,7 @@ bool merge_icons(ImFont* font, const std::string& file) {
 }
 
 // No boxes: what a face lacks is shown as a plain letter.
-void stand_in(ImFont* font) {
+void stand_in(ImFont* font, bool built_in) {
   const auto replace = [font](unsigned code, char letter) {
     const auto wide = static_cast<ImWchar>(code);
     if (!font->IsGlyphInFont(wide)) font->AddRemapCodepoint(wide, static_cast<ImWchar>(letter));
@@ -135,6 +142,11 @@ void stand_in(ImFont* font) {
                                                     {0x2265, '>'},
                                                     {0x221e, '8'}}};
   for (const icon::Letter& i : kSigns) replace(i.code, i.letter);
+  // The built-in face has these two, but empty.
+  if (built_in) {
+    font->AddRemapCodepoint(0x2019, '\'');
+    font->AddRemapCodepoint(0x2026, '.');
+  }
 }
 
 ImFont*& words_font() {
@@ -160,20 +172,22 @@ std::string icon_font() { return ATTNSCOPE_ICON_FONT; }
 
 FontReport load_fonts(const std::string& icons_file) {
   FontReport report;
-  ImFont* faces[2] = {load_face(kWords, report.problems), load_face(kNumbers, report.problems)};
+  const Loaded faces[2] = {load_face(kWords, report.problems),
+                           load_face(kNumbers, report.problems)};
   std::error_code code;
-  const bool icons = fs::is_regular_file(icons_file, code) && merge_icons(faces[0], icons_file) &&
-                     merge_icons(faces[1], icons_file);
+  const bool icons = fs::is_regular_file(icons_file, code) &&
+                     merge_icons(faces[0].font, icons_file) &&
+                     merge_icons(faces[1].font, icons_file);
   if (!icons) {
     report.problems.push_back(
         fmt::format("Icon font {} was not found or cannot be read; letters stand for the icons. "
                     "Build again to have it fetched.",
                     icons_file.empty() ? "(none was built in)" : icons_file));
   }
-  for (ImFont* face : faces) stand_in(face);
-  words_font() = faces[0];
-  numbers_font() = faces[1];
-  ImGui::GetIO().FontDefault = faces[0];
+  for (const Loaded& face : faces) stand_in(face.font, face.built_in);
+  words_font() = faces[0].font;
+  numbers_font() = faces[1].font;
+  ImGui::GetIO().FontDefault = faces[0].font;
   return report;
 }
 
