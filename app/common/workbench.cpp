@@ -500,6 +500,7 @@ void Workbench::change_lanes(const std::vector<std::string>& lanes, const std::s
     // Some bugs show only when an entry is written, every fourth token.
     for (int i = 0; i < 8 && !s.finished(); ++i) {
       if (auto ok = s.step(); !ok) return ok;
+      if (s.cancelled() || s.history().empty()) return {};
       const auto& results = s.history().back().results;
       const bool wrong = std::any_of(results.begin(), results.end(), [](const TapResult& r) {
         return r.verdict == Verdict::kWrong;

@@ -136,6 +136,7 @@ void add_session(const Context& c) {
   add("run.until_wrong", "Run until a wrong tap", "Runs until a step has a wrong tap.", "",
       act([&] {
         bench.run_until("running until a wrong tap", [](const Session& s) {
+          if (s.history().empty()) return false;
           const auto& results = s.history().back().results;
           return std::any_of(results.begin(), results.end(),
                              [](const TapResult& r) { return r.verdict == Verdict::kWrong; });
