@@ -22,6 +22,7 @@ namespace {
 constexpr float kGapX = 16, kGapY = 5;
 constexpr float kLeastCard = 66, kUsualCard = 92, kWidestCard = 190;
 constexpr float kLowestCard = 29, kHighestCard = 54;
+constexpr float kSmallest = 0.82f;  // of the face, for names that do not fit
 constexpr float kDetailsWidth = 300, kDetailsHeight = 46;
 
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
@@ -213,8 +214,13 @@ void PipelinePanel::lay_out(ImVec2 space) {
   const float room = space.x - gaps - px(2);
   width_ = natural;
   if (sum > room) {
-    // All shrink alike, none below the least.
-    for (float& width : width_) width = std::max(px(kLeastCard), width * room / sum);
+    // All shrink alike; where that is not enough they scroll, and then need not shrink.
+    const float share = room / sum;
+    const bool scrolls =
+        std::ranges::any_of(width_, [&](float width) { return width * share < px(kLeastCard); });
+    if (!scrolls) {
+      for (float& width : width_) width *= share;
+    }
   } else {
     const float more = (room - sum) / static_cast<float>(chart_.columns);
     for (float& width : width_) width = std::min(px(kWidestCard), width + more);
@@ -389,7 +395,7 @@ void PipelinePanel::draw_card(Ui& ui, int i) {
 void PipelinePanel::draw_card_words(const PipelineCard& card, ImVec2 min, ImVec2 max) const {
   const Theme& t = theme();
   const float pad = px(6);
-  const float room = max.x - min.x - 2 * pad;
+  float room = max.x - min.x - 2 * pad;
   const float full = ImGui::GetFontSize();
   const float height = max.y - min.y;
   const ImU32 ink = card.ran ? t.text : t.text_dim;
@@ -400,12 +406,30 @@ void PipelinePanel::draw_card_words(const PipelineCard& card, ImVec2 min, ImVec2
   const auto width = [&](ImFont* font, float at, const std::string& s) {
     return font->CalcTextSizeA(at, FLT_MAX, 0, s.c_str()).x;
   };
-  while (size > full * 0.82f && width(words(), size, name) > room) size -= 0.5f;
-  while (name.size() > 4 && width(words(), size, name) > room) {
-    name.resize(name.size() - (name.ends_with("..") ? 3 : 1));
-    name += "..";
-  }
   const float small = full * 0.88f;
+  if (card.other_lane) {
+    // Who computed it stands in the corner: the kind of lane, or a sign where that is too wide.
+    std::string lane = card.lane.substr(0, card.lane.find(':'));
+    if (width(words(), small, lane) + width(words(), full * kSmallest, name) + px(12) > room) {
+      lane = icon::kBug;
+    }
+    const float w = width(words(), small, lane) + px(6);
+    const ImVec2 a{max.x - w - px(4), min.y + px(3)};
+    list_->AddRectFilled(a, {max.x - px(4), a.y + small + px(1)}, t.warn, px(3));
+    list_->AddText(words(), small, {a.x + px(3), a.y}, text_on(t.warn), lane.c_str());
+    room -= w + px(2);
+  }
+  while (size > full * kSmallest && width(words(), size, name) > room) size -= 0.5f;
+  if (width(words(), size, name) > room) {
+    // The end of a name tells more than its middle.
+    const auto tail = name.rfind('_') == std::string::npos ? name.size() : name.rfind('_');
+    for (std::size_t head = tail; head-- > 1;) {
+      const std::string shorter = name.substr(0, head) + ".." + name.substr(tail);
+      if (head > 1 && width(words(), size, shorter) > room) continue;
+      name = shorter;
+      break;
+    }
+  }
   const float lines = size + small + px(2);
   const float y = min.y + std::max(px(1), (height - px(5) - lines) * 0.5f);
   list_->AddText(words(), size, {min.x + pad, y}, ink, name.c_str());
@@ -430,14 +454,6 @@ void PipelinePanel::draw_card_words(const PipelineCard& card, ImVec2 min, ImVec2
     }
   }
   list_->PopClipRect();
-  if (card.other_lane) {
-    // A badge on the upper edge: the name's last part is what tells lanes apart.
-    const std::string lane = card.lane.substr(0, card.lane.find(':'));
-    const float w = width(words(), small, lane) + px(8);
-    const ImVec2 a{max.x - w - px(2), min.y - px(2)};
-    list_->AddRectFilled(a, {max.x - px(2), a.y + small + px(2)}, t.warn, px(3));
-    list_->AddText(words(), small, {a.x + px(4), a.y}, text_on(t.warn), lane.c_str());
-  }
 }
 
 // The selected op in words, where the chart leaves room.

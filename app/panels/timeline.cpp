@@ -204,7 +204,7 @@ void TimelinePanel::draw_canvas(Ui& ui, ImVec2 min, ImVec2 size) {
   };
   bands.axis = give(line, px(24));
   bands.caption = give(line, px(36));
-  bands.bars = give(std::clamp(size.y * 0.16f, px(12), px(30)), px(30));
+  bands.bars = give(std::clamp(size.y * 0.19f, px(12), px(30)), px(30));
   bands.cells = rest;
 
   label_ = size.x > px(360) ? std::max(text_width("60 C128A"), text_width("step ops")) + px(8) : 0;
@@ -321,7 +321,8 @@ void TimelinePanel::draw_captions(float y, float height) {
     const float bar = y + height - px(2);
     list_->AddRectFilled({x0, bar - px(1)}, {std::max(x1 - px(1), x0 + 1), bar}, colour);
     const std::string name = timeline_run_name(run);
-    for (const std::string& label : {name, std::string(run.decode ? "decode" : "prefill")}) {
+    for (const std::string& label :
+         {name, name.substr(0, name.rfind(", ")), std::string(run.decode ? "decode" : "prefill")}) {
       if (text_width(label) + px(6) > x1 - x0) continue;
       text({x0 + px(2), y - px(1)}, t.text_dim, label);
       break;
@@ -432,7 +433,7 @@ void TimelinePanel::draw_bars(float y, float height) {
       list_->AddRectFilled({x0, y + px(3)}, {x1, y + px(5)}, t.panel);
     }
     const std::string label = format_us(static_cast<double>(seconds) * 1e6);
-    if (text_width(label, numbers()) + px(4) < x1 - x0 && height > small_ + px(1)) {
+    if (text_width(label, numbers()) + px(4) < x1 - x0 && height >= small_ + px(6)) {
       text({x0 + px(3), y + height - small_ - px(1)}, t.text, label, numbers());
     }
   }
