@@ -1,0 +1,239 @@
+// Scenario: model, pool, requests and lanes as a form; errors beside their field; apply, undo,
+// save.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <future>
+
+#include "app/common/scenario_edit.h"
+#include "app/common/scenario_needs.h"
+#include "app/gui/icons.h"
+#include "app/gui/scenario_form.h"
+#include "app/gui/widgets.h"
+#include "app/panels/panels.h"
+
+namespace attnscope::gui {
+namespace {
+
+void dim(const std::string& text) {
+  ImGui::PushStyleColor(ImGuiCol_Text, theme().text_dim);
+  ImGui::TextWrapped("%s", text.c_str());
+  ImGui::PopStyleColor();
+}
+
+// The shipped scenarios are nobody's own file.
+bool is_shipped(const std::string& path) {
+  const Result<std::string> assets = assets_folder();
+  return assets && path.starts_with(*assets + "/");
+}
+
+class ScenarioPanel : public Panel {
+ public:
+  ScenarioPanel() : Panel("scenario", "Scenario") {}
+  void register_commands(Ui& ui) override;
+  void draw(Ui& ui) override;
+  // The loader reads the draft on a thread of its own: a prompt may be a large file.
+  bool animating() const override { return checking_.valid(); }
+
+ private:
+  void follow(const Ui& ui);
+  void check();
+  Result<void> apply(Ui& ui);
+  Result<void> save(Ui& ui, const std::string& path);
+  void draw_head(Ui& ui);
+
+  ScenarioEditor editor_;
+  ScenarioForm form_{editor_};
+  std::uint64_t bench_version_ = ~std::uint64_t{0};
+  std::string seen_text_, seen_path_;  // of the session's setup
+  std::vector<std::string> seen_lanes_;
+  References seen_references_ = References::kBoth;
+  bool seen_any_ = false;
+
+  std::future<DraftCheck> checking_;
+  std::uint64_t checking_version_ = 0;
+  std::uint64_t checked_version_ = ~std::uint64_t{0};
+  DraftCheck check_;  // of checked_version_
+  std::string sentence_, memory_;
+  ScenarioNeeds needs_;
+};
+
+void ScenarioPanel::register_commands(Ui& ui) {
+  const auto add = [&](const char* id, const char* title, const char* help, const char* shortcut,
+                       std::function<Result<void>(std::string_view)> run,
+                       std::function<bool()> enabled, const char* why, const char* argument = "") {
+    ui.commands.add({.id = id,
+                     .title = title,
+                     .group = "File",
+                     .help = help,
+                     .shortcut = shortcut,
+                     .argument = argument,
+                     .run = std::move(run),
+                     .enabled = std::move(enabled),
+                     .why_disabled = why});
+  };
+  add(
+      "scenario.save", "Save scenario",
+      "Writes the scenario, as it is edited, to its file, or to another one.", "Ctrl+S",
+      [this, &ui](std::string_view path) { return save(ui, std::string(path)); },
+      [] { return true; }, "", "FILE");
+  add(
+      "scenario.apply", "Apply scenario",
+      "Opens the session anew with the scenario as it is edited.", "Ctrl+Enter",
+      [this, &ui](std::string_view) -> Result<void> {
+        follow(ui);
+        return apply(ui);
+      },
+      [this, &ui] {
+        follow(ui);
+        return !editor_.applied();
+      },
+      "nothing was changed");
+  add(
+      "scenario.revert", "Revert scenario", "Back to what the session runs; can be undone.", "",
+      [this](std::string_view) -> Result<void> {
+        editor_.revert();
+        return {};
+      },
+      [this] { return !editor_.applied(); }, "nothing was changed");
+  add(
+      "scenario.undo", "Undo edit of scenario", "Takes the last edit of the scenario back.",
+      "Ctrl+Alt+Z",
+      [this](std::string_view) -> Result<void> {
+        editor_.undo();
+        return {};
+      },
+      [this] { return editor_.can_undo(); }, "no edit to take back");
+  add(
+      "scenario.redo", "Redo edit of scenario", "Makes the edit that was taken back again.",
+      "Ctrl+Alt+Shift+Z",
+      [this](std::string_view) -> Result<void> {
+        editor_.redo();
+        return {};
+      },
+      [this] { return editor_.can_redo(); }, "no edit was taken back");
+}
+
+// Loads what the session was opened with, when somebody else opened it.
+void ScenarioPanel::follow(const Ui& ui) {
+  if (bench_version_ == ui.bench.version()) return;
+  bench_version_ = ui.bench.version();
+  const RunSetup& setup = ui.bench.setup();
+  if (seen_any_ && setup.scenario.text == seen_text_ && setup.scenario.path == seen_path_ &&
+      setup.lanes == seen_lanes_ && setup.references == seen_references_) {
+    return;
+  }
+  seen_any_ = !setup.scenario.requests.empty();
+  seen_text_ = setup.scenario.text;
+  seen_path_ = setup.scenario.path;
+  seen_lanes_ = setup.lanes;
+  seen_references_ = setup.references;
+  if (seen_any_) editor_.load(setup);
+}
+
+void ScenarioPanel::check() {
+  using namespace std::chrono_literals;
+  if (checking_.valid() && checking_.wait_for(0s) == std::future_status::ready) {
+    check_ = checking_.get();
+    checked_version_ = checking_version_;
+    // The sentence of the last draft that could be read stays while one cannot.
+    if (check_.scenario) {
+      sentence_ = scenario_sentence(*check_.scenario);
+      memory_ = memory_sentence(*check_.scenario);
+      needs_ = scenario_needs(*check_.scenario);
+    }
+  }
+  if (checking_.valid() || checked_version_ == editor_.version()) return;
+  checking_version_ = editor_.version();
+  checking_ = std::async(std::launch::async, [file = editor_.draft().file, path = editor_.path()] {
+    return check_draft(file, path);
+  });
+}
+
+Result<void> ScenarioPanel::apply(Ui& ui) {
+  editor_.end();
+  DraftCheck check = check_draft(editor_.draft().file, editor_.path());
+  if (!check.scenario) {
+    const auto& [place, what] = *check.errors.begin();
+    return bad_input(place.empty() ? what : fmt::format("{}: {}", place, what),
+                     "mend it in the scenario panel, then apply again");
+  }
+  if (auto ok = ui.bench.check_lanes(editor_.draft().lanes); !ok) return ok;
+  RunSetup setup = editor_.setup(std::move(*check.scenario));
+  seen_text_ = setup.scenario.text;
+  seen_path_ = setup.scenario.path;
+  seen_lanes_ = setup.lanes;
+  seen_references_ = setup.references;
+  seen_any_ = true;
+  editor_.mark_applied();
+  ui.bench.open(std::move(setup), true);
+  return {};
+}
+
+Result<void> ScenarioPanel::save(Ui& ui, const std::string& path) {
+  follow(ui);
+  editor_.end();
+  const std::string target = path.empty() ? editor_.path() : path;
+  if (path.empty() && (target.empty() || is_shipped(target))) {
+    return ui.commands.run("scenario.save_as");  // asks where to
+  }
+  Result<ScenarioFile> written = save_draft(editor_.draft().file, editor_.path(), target);
+  if (!written) return written.error();
+  editor_.mark_saved(std::move(*written), target);
+  ui.bench.say(Message::Kind::kInfo, "Scenario written to " + target);
+  return {};
+}
+
+void ScenarioPanel::draw_head(Ui& ui) {
+  const std::size_t wrong = check_.errors.size();
+  if (wrong > 0) {
+    sentence(
+        fmt::format("{} below; the session still runs {}.",
+                    wrong == 1 ? "One field is wrong" : fmt::format("{} fields are wrong", wrong),
+                    ui.bench.setup().scenario.name),
+        Verdict::kWrong);
+  } else if (!editor_.applied()) {
+    sentence("Changed, not applied: " + sentence_, Verdict::kQuantisation);
+  } else {
+    sentence(sentence_);
+  }
+  if (wrong == 0) dim(memory_);
+  command_button(ui, "scenario.apply", "Apply");
+  for (const auto& [id, label] : {std::pair{"scenario.revert", "Revert"},
+                                  {"scenario.undo", icon::kUndo},
+                                  {"scenario.redo", icon::kRedo},
+                                  {"scenario.open", icon::kFolder},
+                                  {"scenario.save", icon::kSave},
+                                  {"scenario.save_as", "Save as .."}}) {
+    ImGui::SameLine(0, px(4));
+    command_button(ui, id, label);
+  }
+  const std::string& path = editor_.path();
+  dim(path.empty() ? "in no file yet"
+                   : path + (editor_.saved() ? "" : "  (with changes that are not saved)"));
+}
+
+void ScenarioPanel::draw(Ui& ui) {
+  follow(ui);
+  if (!seen_any_) {
+    empty_state(ui, "No scenario is open. A scenario says which model runs which prompts.",
+                "scenario.open");
+    return;
+  }
+  check();
+  if (checked_version_ == ~std::uint64_t{0}) {
+    empty_state(ui, "Reading the scenario ..");
+    return;
+  }
+  draw_head(ui);
+  if (ImGui::BeginChild("##form")) {
+    form_.draw(ui, check_.errors, check_.scenario ? &needs_ : nullptr);
+  }
+  ImGui::EndChild();
+}
+
+}  // namespace
+
+std::unique_ptr<Panel> make_scenario_panel() { return std::make_unique<ScenarioPanel>(); }
+
+}  // namespace attnscope::gui
