@@ -83,7 +83,8 @@ class Session {
   Result<void> seek(const Cursor& cursor);
   Result<void> step_back();  // to the start of the previous step, or of this one when inside it
   Result<void> op_back();
-  // Goes to the start of `step` and computes from there with other lanes (as SessionOptions::lanes).
+  // Goes to the start of `step` and computes from there with other lanes (as
+  // SessionOptions::lanes).
   // Steps before it stay as they are, also when the session goes back to them.
   Result<void> change_lanes(const LaneRegistry& registry, const std::vector<std::string>& lanes,
                             std::int64_t step);
@@ -152,7 +153,7 @@ class Session {
   as_lane sim_lane_{}, exact_lane_{};
   std::vector<std::vector<float>> rope_tables_;
   std::unique_ptr<Threads> threads_;
-  LaneSelector lanes_;                              // of the step in progress
+  LaneSelector lanes_;                               // of the step in progress
   std::map<std::int64_t, LaneSelector> lanes_from_;  // by the step they begin with
   Scheduler scheduler_;
   std::unique_ptr<BlockManager> blocks_;
