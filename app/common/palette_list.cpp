@@ -36,8 +36,9 @@ PaletteItem note(std::string title, std::string detail) {
 
 std::vector<PaletteItem> failures(const Snapshot* snapshot) {
   std::vector<PaletteItem> items;
-  if (snapshot == nullptr) return items;
-  for (const auto& step : snapshot->steps) {
+  const std::size_t steps = snapshot != nullptr ? snapshot->steps.size() : 0;
+  for (std::size_t i = 0; i < steps && items.size() < kMostFailures; ++i) {
+    const auto& step = snapshot->steps[i];
     const TapResult* first = nullptr;
     std::int64_t count = 0;
     for (const TapResult& result : step->results) {
@@ -49,7 +50,6 @@ std::vector<PaletteItem> failures(const Snapshot* snapshot) {
     items.push_back(place_item({step->step, first->layer, first->op},
                                fmt::format("{} wrong {}, first {}", format_count(count),
                                            count == 1 ? "tap" : "taps", first->tap)));
-    if (items.size() == kMostFailures) break;
   }
   if (items.empty())
     items.push_back(note("No step has a wrong tap", "@ lists steps that have one"));

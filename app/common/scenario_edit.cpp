@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <filesystem>
+#include <new>
 #include <nlohmann/json.hpp>
 
 #include "app/common/text.h"
@@ -254,14 +255,18 @@ Result<std::string> draft_text(const ScenarioFile& draft, DraftErrors* errors) {
 DraftCheck check_draft(const ScenarioFile& draft, const std::string& path) {
   DraftCheck check;
   const std::string file = path.empty() ? "scenario.json" : path;
-  Result<std::string> text = draft_text(draft, &check.errors);
-  if (!text) return check;
-  Result<Scenario> scenario = parse_scenario(std::move(*text), file);
-  if (scenario) {
-    scenario->path = path;
-    check.scenario = std::move(*scenario);
-  } else {
-    take_error(scenario.error(), file, check.errors);
+  try {
+    Result<std::string> text = draft_text(draft, &check.errors);
+    if (!text) return check;
+    Result<Scenario> scenario = parse_scenario(std::move(*text), file);
+    if (scenario) {
+      scenario->path = path;
+      check.scenario = std::move(*scenario);
+    } else {
+      take_error(scenario.error(), file, check.errors);
+    }
+  } catch (const std::bad_alloc&) {
+    check.errors.emplace("", "too large for the memory that is free; choose shorter prompts");
   }
   return check;
 }

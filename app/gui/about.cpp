@@ -43,7 +43,7 @@ void About::register_commands(Ui& ui) {
 }
 
 void About::draw(Ui& ui) {
-  if (!dialog_.begin("About attnscope", {600, 400})) return;
+  if (!dialog_.begin("About attnscope", {600, 0})) return;
   ImGui::TextWrapped(
       "Runs the attention of a DeepSeek-V4 model the way a serving engine runs it, stops anywhere, "
       "shows what went in and what came out, and names the first op that is wrong.");

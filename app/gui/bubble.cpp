@@ -50,7 +50,7 @@ bool Bubble::begin(const char* name, const char* panel_id, float width) {
   const float tall = std::max(px(80), screen->WorkSize.y - px(24));
   ImGui::SetNextWindowPos(place(target_, size_.x > 0 ? size_ : ImVec2(wide, px(160))));
   ImGui::SetNextWindowSizeConstraints({wide, 0}, {wide, tall});
-  ImGui::PushStyleColor(ImGuiCol_WindowBg, theme().raised);
+  ImGui::PushStyleColor(ImGuiCol_WindowBg, ImGui::GetStyleColorVec4(ImGuiCol_PopupBg));
   ImGui::PushStyleColor(ImGuiCol_Border, theme().accent);
   ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, {px(14), px(12)});
   ImGui::PushStyleVar(ImGuiStyleVar_WindowRounding, px(6));

@@ -17,14 +17,23 @@ bool Dialog::begin(const char* title, ImVec2 size, bool escape) {
   const float margin = px(16);
   const ImVec2 room = {std::max(px(80), screen->WorkSize.x - margin),
                        std::max(px(60), screen->WorkSize.y - margin)};
-  ImGui::SetNextWindowSize({std::min(px(size.x), room.x), std::min(px(size.y), room.y)},
-                           ImGuiCond_Always);
+  const float width = std::min(px(size.x), room.x);
+  ImGuiWindowFlags flags = ImGuiWindowFlags_NoSavedSettings | ImGuiWindowFlags_NoMove |
+                           ImGuiWindowFlags_NoResize | ImGuiWindowFlags_NoCollapse |
+                           ImGuiWindowFlags_NoDocking;
+  if (size.y > 0) {
+    ImGui::SetNextWindowSize({width, std::min(px(size.y), room.y)}, ImGuiCond_Always);
+  } else {
+    ImGui::SetNextWindowSizeConstraints({width, 0}, {width, room.y});
+    flags |= ImGuiWindowFlags_AlwaysAutoResize;
+  }
   ImGui::SetNextWindowPos(screen->GetWorkCenter(), ImGuiCond_Always, {0.5f, 0.5f});
   bool open = true;
-  const ImGuiWindowFlags flags = ImGuiWindowFlags_NoSavedSettings | ImGuiWindowFlags_NoMove |
-                                 ImGuiWindowFlags_NoResize | ImGuiWindowFlags_NoCollapse |
-                                 ImGuiWindowFlags_NoDocking;
-  if (!ImGui::BeginPopupModal(title, &open, flags)) return false;
+  push_field_style();
+  if (!ImGui::BeginPopupModal(title, &open, flags)) {
+    pop_field_style();
+    return false;
+  }
   appearing_ = ImGui::IsWindowAppearing();
   const bool beside = ImGui::IsMouseClicked(ImGuiMouseButton_Left) && !appearing_ &&
                       !ImGui::IsWindowHovered(ImGuiHoveredFlags_RootAndChildWindows |
@@ -39,6 +48,11 @@ void Dialog::end() {
   if (closing_) ImGui::CloseCurrentPopup();
   closing_ = false;
   ImGui::EndPopup();
+  pop_field_style();
 }
+
+void push_field_style() { ImGui::PushStyleColor(ImGuiCol_FrameBg, theme().surface); }
+
+void pop_field_style() { ImGui::PopStyleColor(); }
 
 }  // namespace attnscope::gui

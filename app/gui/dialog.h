@@ -15,12 +15,17 @@ class Dialog {
   void close() { closing_ = true; }
   // The first frame it is shown.
   bool appearing() const { return appearing_; }
-  // size: pixels at scale 1, clamped to the screen. escape: that key closes it.
+  // size: pixels at scale 1, clamped to the screen; height 0 = as high as the contents. escape:
+  // that key closes it.
   bool begin(const char* title, ImVec2 size, bool escape = true);
   void end();
 
  private:
   bool wanted_ = false, closing_ = false, appearing_ = false;
 };
+
+// Fields that stand out from the surface of a popup.
+void push_field_style();
+void pop_field_style();
 
 }  // namespace attnscope::gui

@@ -96,7 +96,7 @@ void KeysSheet::draw_group(const Group& group) {
 }
 
 void KeysSheet::draw(Ui& ui) {
-  if (!dialog_.begin("Keys", {1000, 640})) return;
+  if (!dialog_.begin("Keys", {1000, 540})) return;
   if (dialog_.appearing()) {
     filter_.clear();
     ImGui::SetKeyboardFocusHere();

@@ -157,7 +157,7 @@ void LessonCard::refresh(Ui& ui) {
 }
 
 void LessonCard::draw_list(Ui& ui) {
-  if (!list_.begin("Try it", {560, 430})) return;
+  if (!list_.begin("Try it", {560, 0})) return;
   ImGui::TextWrapped(
       "One op is replaced by a wrong one. Everything else stays as it is: find out which op it is, "
       "or let a note lead you there.");

@@ -4,9 +4,8 @@
 
 #include <algorithm>
 
-#include "app/gui/icons.h"
+#include "app/gui/dialog.h"
 #include "app/gui/key_chord.h"
-#include "app/gui/text_input.h"
 #include "app/gui/widgets.h"
 
 namespace attnscope::gui {
@@ -125,6 +124,7 @@ void Palette::handle_keys() {
 // True when Enter was pressed.
 bool Palette::draw_field() {
   if (focus_) ImGui::SetKeyboardFocusHere();
+  push_field_style();
   ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {px(10), px(8)});
   ImGui::SetNextItemWidth(-FLT_MIN);
   // A value is asked for after what is there: the caret goes to the end, nothing is selected.
@@ -149,6 +149,7 @@ bool Palette::draw_field() {
           ImGuiInputTextFlags_CallbackAlways,
       callback, &target);
   ImGui::PopStyleVar();
+  pop_field_style();
   if (ImGui::IsItemActive() && !focus_) to_end_ = false;
   focus_ = false;
   return entered;

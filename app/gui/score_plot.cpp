@@ -178,13 +178,18 @@ void ScorePlot::draw_threshold(const TopKView& view, const Frame& frame) const {
   frame.list->AddText({at.x + pad.x, at.y + pad.y}, t.text, text.c_str());
 }
 
-// Full bars and a mark at the top: pointing up = ours alone, down = the reference's alone.
+// Full bars and a mark at the top: pointing up = ours alone, down = the reference's alone. How many
+// lie outside is said at the edges.
 void ScorePlot::draw_swaps(const TopKView& view, const Frame& frame) const {
   const float half = std::clamp(frame.pixels_per_place() * 0.4f, 1.0f, px(6));
+  int outside[2] = {0, 0};  // left and right of what is shown
   for (bool ours : {true, false}) {
     for (const TopKSwap& swap : ours ? view.only_ours : view.only_reference) {
       const float x = frame.x(static_cast<double>(frame.place(view, swap.entry)));
-      if (x < frame.min.x || x > frame.max.x) continue;
+      if (x < frame.min.x || x > frame.max.x) {
+        ++outside[x < frame.min.x ? 0 : 1];
+        continue;
+      }
       const ImU32 colour = swap_colour(swap);
       const float y = std::isfinite(swap.score) ? frame.y(swap.score) : frame.min.y;
       frame.list->AddRectFilled({x - half, std::min(y, frame.base - 1)}, {x + half, frame.base},
@@ -197,6 +202,17 @@ void ScorePlot::draw_swaps(const TopKView& view, const Frame& frame) const {
       }
       frame.list->AddLine({x, top + 2 * s}, {x, y}, with_alpha(colour, 0.5f));
     }
+  }
+  const ImU32 colour = view.verdict == Verdict::kNearTie ? theme().tie : theme().bad;
+  const float y = frame.min.y + px(14);
+  if (outside[0] > 0) {
+    const std::string text = "< " + std::to_string(outside[0]);
+    frame.list->AddText({frame.min.x + px(4), y}, colour, text.c_str());
+  }
+  if (outside[1] > 0) {
+    const std::string text = std::to_string(outside[1]) + " >";
+    const float width = ImGui::CalcTextSize(text.c_str()).x;
+    frame.list->AddText({frame.max.x - width - px(4), y}, colour, text.c_str());
   }
 }
 

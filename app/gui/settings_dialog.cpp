@@ -231,7 +231,7 @@ void SettingsDialog::draw_shortcuts(Ui& ui) {
 }
 
 void SettingsDialog::draw(Ui& ui) {
-  if (!dialog_.begin("Settings", {720, 520}, capturing_.empty())) {
+  if (!dialog_.begin("Settings", {720, 420}, capturing_.empty())) {
     capturing_.clear();
     return;
   }

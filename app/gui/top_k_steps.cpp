@@ -13,8 +13,13 @@
 namespace attnscope::gui {
 namespace {
 
-// A margin of 0 has no place on a logarithmic axis: it lies at its foot.
-constexpr double kFoot = 1e-9;
+// Counts below the zero line are counts all the same.
+int format_magnitude(double value, char* out, int size, void*) {
+  const std::string text = format_number(std::fabs(value));
+  const std::size_t n = text.copy(out, static_cast<std::size_t>(size) - 1);
+  out[n] = '\0';
+  return static_cast<int>(n);
+}
 
 std::string describe(const TopKStep& s) {
   std::string text =
@@ -87,6 +92,7 @@ bool begin_plot(const char* id, const char* axis, const std::vector<TopKStep>& s
   ImPlot::SetupAxesLimits(first - 0.7, std::max(last, first + 3) + 0.7, low, high,
                           ImPlotCond_Always);
   ImPlot::SetupAxisFormat(ImAxis_X1, "%.0f");
+  if (!logarithmic) ImPlot::SetupAxisFormat(ImAxis_Y1, format_magnitude);
   ImPlot::SetupFinish();
   return true;
 }
@@ -129,10 +135,13 @@ std::optional<std::int64_t> TopKSteps::draw_margins(std::int64_t cursor_step, Im
   for (const TopKStep& s : steps_) {
     if (std::isnan(s.margin)) continue;
     any = true;
-    low = std::min({low, std::max(s.margin, kFoot), std::max(s.score_tolerance, kFoot)});
-    high = std::max({high, s.margin, s.score_tolerance});
+    for (const double v : {s.margin, s.score_tolerance}) {
+      if (v > 0) low = std::min(low, v);
+      high = std::max(high, v);
+    }
   }
   if (!any) low = 1e-6, high = 1;
+  const double foot = low / 2;  // margins of 0 and below have no place on a logarithmic axis
   if (!begin_plot("##margins", "margin", steps_, low / 3, high * 3, true, size)) return {};
   ImPlot::PushPlotClipRect();
   mark_cursor(cursor_step);
@@ -146,12 +155,12 @@ std::optional<std::int64_t> TopKSteps::draw_margins(std::int64_t cursor_step, Im
       continue;
     }
     const auto x = static_cast<double>(s.step);
-    const ImVec2 at = ImPlot::PlotToPixels(x, std::max(s.margin, kFoot));
+    const ImVec2 at = ImPlot::PlotToPixels(x, std::max(s.margin, foot));
     // Below this line sets may differ as near-ties.
-    const float foot = ImPlot::PlotToPixels(x, std::max(s.score_tolerance, kFoot)).y;
+    const float tie = ImPlot::PlotToPixels(x, std::max(s.score_tolerance, foot)).y;
     const float left = ImPlot::PlotToPixels(x - 0.5, 1).x,
                 right = ImPlot::PlotToPixels(x + 0.5, 1).x;
-    list->AddLine({left, foot}, {right, foot}, t.tie, px(1.2f));
+    list->AddLine({left, tie}, {right, tie}, t.tie, px(1.2f));
     if (joined) list->AddLine(last, at, t.compressed_part, px(1.5f));
     const bool plain = s.verdict == Verdict::kEqual || s.verdict == Verdict::kNotCompared;
     list->AddCircleFilled(at, px(3.5f), plain ? t.compressed_part : verdict_colour(s.verdict));

@@ -104,8 +104,11 @@ void Tour::draw(Ui& ui) {
   const Stop& now = stop(step_);
   const int last = static_cast<int>(kStops.size()) - 1;
   int next = step_;
-  bool over = ImGui::Shortcut(ImGuiKey_Escape,
-                              ImGuiInputFlags_RouteGlobal | ImGuiInputFlags_RouteOverFocused);
+  // Escape is the dialog's while one is open, and not the session's while a note is shown.
+  const bool popup =
+      ImGui::IsPopupOpen("", ImGuiPopupFlags_AnyPopupId | ImGuiPopupFlags_AnyPopupLevel);
+  bool over = !popup && ImGui::Shortcut(ImGuiKey_Escape, ImGuiInputFlags_RouteGlobal |
+                                                             ImGuiInputFlags_RouteOverFocused);
   if (bubble_.begin("##tour", now.panel, 340)) {
     ImGui::PushStyleColor(ImGuiCol_Text, theme().accent);
     ImGui::TextUnformatted(now.title);

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include "app/common/format.h"
-#include "app/common/views/linkage.h"
 #include "app/common/views/pool_view.h"
+#include "app/gui/legend_row.h"
 #include "app/gui/pool_map.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
@@ -15,85 +15,121 @@ class PoolPanel : public Panel {
  public:
   PoolPanel() : Panel("pool", "Pool map") {}
   bool scrolls() const override { return false; }
-
-  void register_commands(Ui& ui) override {
-    ui.commands.add({.id = "pool.free_order",
-                     .title = "Order of the free list",
-                     .group = "View",
-                     .help = "Free blocks of the pool map show when their turn comes.",
-                     .run = [&ui](std::string_view) -> Result<void> {
-                       ui.settings.free_list_order = !ui.settings.free_list_order;
-                       return {};
-                     },
-                     .checked = [&ui] { return ui.settings.free_list_order; }});
-  }
-
-  void draw(Ui& ui) override {
-    Workbench& bench = ui.bench;
-    const StepTrace* step = bench.step();
-    if (step == nullptr || step->owners.empty()) {
-      empty_state(ui,
-                  bench.snapshot() == nullptr ? "No session yet."
-                                              : "The tables of this step are not kept. Run or "
-                                                "replay it to see who holds which block.",
-                  "step.forward");
-      return;
-    }
-    const SessionInfo& info = *bench.snapshot()->info;
-    if (bench.version() != version_) {
-      version_ = bench.version();
-      view_ = pool_view(info, *step);
-      hovered_ = -1;
-    }
-    sentence(view_.sentence);
-    bool first = true;
-    for (const PoolOwner& owner : view_.owners) {
-      const std::string text = fmt::format("{} {}", owner.name, format_count(owner.blocks));
-      if (!first) ImGui::SameLine(0, px(12));
-      legend(owner_colour(owner.request), text.c_str());
-      first = false;
-    }
-    ImGui::SameLine(0, px(12));
-    legend(theme().grid, "free", false, true);
-    ImGui::SameLine(0, px(12));
-    legend(theme().hatch, "null", true);
-    PoolMapData data;
-    data.owners = &step->owners;
-    data.fresh = &step->fresh;
-    data.freed = &step->freed;
-    if (ui.settings.free_list_order) data.free_list = &step->free_list;
-    data.version = version_ * 2 + (ui.settings.free_list_order ? 1 : 0);
-    bool clicked = false;
-    const std::int32_t block = map_.draw("##pool map", data, ImGui::GetContentRegionAvail(),
-                                         bench.selection().block, clicked);
-    if (block < 0) return;
-    if (block != hovered_) {
-      hovered_ = block;
-      text_ = describe_block(info, *step, block);
-    }
-    tooltip(text_);
-    if (clicked) select(bench, info, *step, block);
-  }
+  void register_commands(Ui& ui) override;
+  void draw(Ui& ui) override;
 
  private:
-  static void select(Workbench& bench, const SessionInfo& info, const StepTrace& step,
-                     std::int32_t block) {
-    Selection selection = bench.selection();
-    selection.block = block;
-    selection.row = -1;
-    if (const auto contents = contents_of_block(info, step, block)) {
-      selection.group = contents->group;
-      selection.request = contents->request;
-    }
-    bench.select(selection);
-  }
+  void refresh(const Ui& ui, const StepTrace& step);
+  void draw_legend(Ui& ui, const StepTrace& step);
 
   PoolMap map_;
   PoolView view_;
-  std::uint64_t version_ = ~std::uint64_t{0};
-  std::int32_t hovered_ = -1;
+  std::shared_ptr<const Snapshot> held_;  // keeps step_ alive, so that its address is a key
+  const StepTrace* step_ = nullptr;
+  std::uint64_t version_ = 0;      // of view_
+  std::int32_t emphasis_ = -1;     // request whose blocks stand out
+  std::int32_t under_mouse_ = -1;  // owner of the block that was under the mouse
+  std::int32_t hovered_ = -1;      // block that text_ is of
   std::string text_;
 };
+
+void PoolPanel::register_commands(Ui& ui) {
+  ui.commands.add({.id = "pool.free_order",
+                   .title = "Order of the free list",
+                   .group = "View",
+                   .help = "Free blocks of the pool map show when their turn comes.",
+                   .run = [&ui](std::string_view) -> Result<void> {
+                     ui.settings.free_list_order = !ui.settings.free_list_order;
+                     return {};
+                   },
+                   .checked = [&ui] { return ui.settings.free_list_order; }});
+}
+
+void PoolPanel::refresh(const Ui& ui, const StepTrace& step) {
+  if (&step == step_) return;
+  held_ = ui.bench.shared_snapshot();
+  step_ = &step;
+  view_ = pool_view(*held_->info, step);
+  ++version_;
+  hovered_ = -1;
+}
+
+void PoolPanel::draw_legend(Ui& ui, const StepTrace& step) {
+  emphasis_ = under_mouse_;
+  LegendRow row;
+  for (const PoolOwner& owner : view_.owners) {
+    if (!row.swatch(owner_colour(owner.request),
+                    fmt::format("{} {}", owner.name, format_count(owner.blocks)))) {
+      continue;
+    }
+    emphasis_ = owner.request;
+    tooltip(fmt::format("request {} \"{}\": {} blocks\nclick: selects the request", owner.request,
+                        owner.name, format_count(owner.blocks)));
+    if (ImGui::IsMouseClicked(ImGuiMouseButton_Left)) ui.bench.select_token(owner.request, -1);
+  }
+  row.outlined("free " + format_count(view_.free));
+  row.hatched("null");
+  if (!step.fresh.empty()) row.mark(LegendMark::kFresh, "taken now");
+  if (!step.freed.empty()) row.mark(LegendMark::kFreed, "freed now");
+  // Shades by group, in the colour of the selected request.
+  for (const PoolOwner& owner : view_.owners) {
+    if (owner.request != ui.bench.selection().request) continue;
+    LegendRow shades;
+    const auto& groups = held_->info->layout.groups;
+    for (std::size_t g = 0; g < owner.by_group.size(); ++g) {
+      shades.swatch(
+          group_colour(owner.request, static_cast<int>(g), static_cast<int>(groups.size())),
+          fmt::format("{} {}", groups[g].name, format_count(owner.by_group[g])));
+    }
+  }
+}
+
+void PoolPanel::draw(Ui& ui) {
+  Workbench& bench = ui.bench;
+  if (bench.snapshot() == nullptr) {
+    empty_state(ui, "No session yet: its first picture has not arrived.");
+    return;
+  }
+  const StepTrace* step = bench.step();
+  if (step == nullptr) {
+    const std::string place = fmt::format("cursor.goto={}/-/block_tables", bench.cursor().step);
+    empty_state(ui,
+                "Who held which block in this step is no longer kept. Replaying the step brings it "
+                "back.",
+                bench.cursor().step >= 0 ? place : "step.forward");
+    return;
+  }
+  if (step->owners.empty()) {
+    empty_state(ui, "This step has not come to its block tables yet.", "op.forward");
+    return;
+  }
+  refresh(ui, *step);
+  const SessionInfo& info = *held_->info;
+  sentence(view_.sentence);
+  draw_legend(ui, *step);
+  PoolMapData data;
+  data.owners = &step->owners;
+  data.fresh = &step->fresh;
+  data.freed = &step->freed;
+  data.free_list = &step->free_list;
+  data.groups = static_cast<int>(info.layout.groups.size());
+  data.free_order = ui.settings.free_list_order;
+  data.emphasis = emphasis_;
+  data.selected = bench.selection().block;
+  data.version = version_;
+  ImGui::Spacing();
+  const PoolMapEvents events = map_.draw("##pool map", data, ImGui::GetContentRegionAvail());
+  under_mouse_ = -1;
+  if (events.hovered < 0) return;
+  under_mouse_ = step->owners[static_cast<std::size_t>(events.hovered)].request;
+  if (events.hovered != hovered_) {
+    hovered_ = events.hovered;
+    text_ = describe_block(info, *step, hovered_);
+  }
+  tooltip(text_);
+  if (events.clicked) bench.select(block_selection(info, *step, bench.selection(), hovered_));
+  if (events.double_clicked) ui.run("panel.bytes");
+}
 
 }  // namespace
 

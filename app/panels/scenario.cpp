@@ -152,7 +152,8 @@ void ScenarioPanel::check() {
 
 Result<void> ScenarioPanel::apply(Ui& ui) {
   editor_.end();
-  DraftCheck check = check_draft(editor_.draft().file, editor_.path());
+  const bool known = checked_version_ == editor_.version();
+  DraftCheck check = known ? check_ : check_draft(editor_.draft().file, editor_.path());
   if (!check.scenario) {
     const auto& [place, what] = *check.errors.begin();
     return bad_input(place.empty() ? what : fmt::format("{}: {}", place, what),

@@ -42,6 +42,76 @@ bool lists_block(const std::vector<std::int32_t>& slots, std::int64_t begin, std
   return false;
 }
 
+const CacheGroup& group_of(const SessionInfo& info, const BlockContents& contents) {
+  return info.layout.groups[static_cast<std::size_t>(contents.group)];
+}
+
+// Tokens whose window list names a row of the block.
+void add_window_readers(const SessionInfo& info, const StepTrace& step, std::int64_t list,
+                        const BlockContents& contents, std::int32_t block,
+                        std::set<std::int32_t>& readers) {
+  const StepMetadata& m = step.metadata;
+  const std::int64_t window = info.config.window;
+  const std::int64_t rows = group_of(info, contents).block_tokens;
+  const std::int64_t first = list * m.num_tokens_in_step() * window;
+  for (const std::int32_t t : step.kept) {
+    const std::int64_t end = first + (t + 1) * window;
+    if (end > static_cast<std::int64_t>(m.swa_indices.size())) return;
+    const std::int64_t len = m.swa_lens[static_cast<std::size_t>(t)];
+    if (lists_block(m.swa_indices, end - window, len, rows, block)) readers.insert(t);
+  }
+}
+
+// Tokens whose list of all C128A entries, or of the C4A entries that the indexer chose in some
+// layer, names a row of the block.
+void add_entry_readers(const SessionInfo& info, const StepTrace& step,
+                       const BlockContents& contents, std::int32_t block,
+                       std::set<std::int32_t>& readers) {
+  const StepMetadata& m = step.metadata;
+  const std::int64_t tokens = group_of(info, contents).block_tokens;
+  for (const std::int32_t t : step.kept) {
+    const std::int64_t end = (t + 1) * m.c128_width;
+    if (m.c128_width == 0 || end > static_cast<std::int64_t>(m.c128_indices.size())) break;
+    const std::int64_t len = m.c128_lens[static_cast<std::size_t>(t)];
+    if (lists_block(m.c128_indices, end - m.c128_width, len, tokens / 128, block)) {
+      readers.insert(t);
+    }
+  }
+  for (const auto& op : step.ops) {
+    if (op->place.op != AS_OP_TOPK_TO_SLOTS) continue;
+    const TapCopy* slots = op->tap("slots");
+    const TapCopy* lens = op->tap("lens");
+    if (slots == nullptr || lens == nullptr) continue;
+    for (std::size_t k = 0; k < step.kept.size(); ++k) {
+      const auto row = static_cast<std::int64_t>(k);
+      const auto* ids =
+          static_cast<const std::int32_t*>(slots->value.data) + row * slots->value.stride[0];
+      const std::int64_t len =
+          static_cast<const std::int32_t*>(lens->value.data)[row * lens->value.stride[0]];
+      const auto* end = ids + std::clamp<std::int64_t>(len, 0, slots->value.shape[1]);
+      if (std::any_of(ids, end,
+                      [&](std::int32_t s) { return s >= 0 && s / (tokens / 4) == block; }))
+        readers.insert(step.kept[k]);
+    }
+  }
+}
+
+// Tokens that complete an entry pool it from the state rows of the window that they end.
+void add_state_readers(const SessionInfo& info, const StepTrace& step,
+                       const BlockContents& contents, std::set<std::int32_t>& readers) {
+  const StepMetadata& m = step.metadata;
+  const CacheGroup& group = group_of(info, contents);
+  const CacheSpec& spec = info.layout.specs[static_cast<std::size_t>(group.specs.front())];
+  const int ratio = info.config.ratio(spec.layer);
+  for (const std::int32_t t : step.kept) {
+    const std::int64_t position = m.positions[static_cast<std::size_t>(t)];
+    if (step.request_of(t) != contents.request || (position + 1) % ratio != 0) continue;
+    if (contents.tokens.begin <= position && contents.tokens.end > position + 1 - group.window) {
+      readers.insert(t);
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<TokenSlot> slots_of_token(const SessionInfo& info, const RequestView& request,
@@ -59,6 +129,21 @@ std::vector<TokenSlot> slots_of_token(const SessionInfo& info, const RequestView
   return slots;
 }
 
+const RequestView* find_request(const StepTrace& step, std::int32_t id) {
+  const auto found = std::find_if(step.requests.begin(), step.requests.end(),
+                                  [&](const RequestView& r) { return r.request.id == id; });
+  return found == step.requests.end() ? nullptr : &*found;
+}
+
+std::int64_t length_in_step(const StepTrace& step, const RequestView& request) {
+  std::int64_t length = request.request.computed;
+  const StepMetadata& m = step.metadata;
+  for (std::size_t row = 0; row < std::min(m.live.size(), m.seq_lens.size()); ++row) {
+    if (m.live[row] == request.request.id) length = std::max<std::int64_t>(length, m.seq_lens[row]);
+  }
+  return length;
+}
+
 std::optional<BlockContents> contents_of_block(const SessionInfo& info, const StepTrace& step,
                                                std::int32_t block) {
   if (block <= 0 || static_cast<std::size_t>(block) >= step.owners.size()) return std::nullopt;
@@ -71,17 +156,9 @@ std::optional<BlockContents> contents_of_block(const SessionInfo& info, const St
   const std::int64_t tokens =
       info.layout.groups[static_cast<std::size_t>(owner.group)].block_tokens;
   contents.tokens = {owner.index * tokens, (owner.index + 1) * tokens};
-  for (const RequestView& view : step.requests) {
-    if (view.request.id != owner.request) continue;
-    // Rows exist for what was computed up to this step; the tokens after it are not there yet.
-    std::int64_t length = view.request.computed;
-    for (std::size_t row = 0; row < step.metadata.live.size(); ++row) {
-      if (step.metadata.live[row] == owner.request && row < step.metadata.seq_lens.size()) {
-        length = std::max<std::int64_t>(length, step.metadata.seq_lens[row]);
-      }
-    }
-    contents.tokens.end = std::clamp(contents.tokens.end, contents.tokens.begin,
-                                     std::max(contents.tokens.begin, length));
+  if (const RequestView* request = find_request(step, owner.request)) {
+    contents.tokens.end =
+        std::clamp(length_in_step(step, *request), contents.tokens.begin, contents.tokens.end);
   }
   contents.fresh = std::find(step.fresh.begin(), step.fresh.end(), block) != step.fresh.end();
   return contents;
@@ -89,61 +166,40 @@ std::optional<BlockContents> contents_of_block(const SessionInfo& info, const St
 
 std::vector<std::int32_t> readers_of_block(const SessionInfo& info, const StepTrace& step,
                                            std::int32_t block) {
+  const auto contents = contents_of_block(info, step, block);
+  if (!contents) return {};
   std::set<std::int32_t> readers;
-  const auto owner = contents_of_block(info, step, block);
-  if (!owner) return {};
-  const CacheLayout& layout = info.layout;
-  const StepMetadata& m = step.metadata;
-  const auto tokens = static_cast<std::int64_t>(m.positions.size());
-  const auto& swa = layout.swa_groups;
-  const auto list = std::find(swa.begin(), swa.end(), owner->group);
-  if (list != swa.end() && !m.swa_indices.empty()) {
-    const std::int64_t window = info.config.window;
-    const std::int64_t first = (list - swa.begin()) * tokens * window;
-    const std::int64_t rows = layout.groups[static_cast<std::size_t>(owner->group)].block_tokens;
-    for (const std::int32_t t : step.kept) {
-      const std::int64_t len = m.swa_lens[static_cast<std::size_t>(t)];
-      if (lists_block(m.swa_indices, first + t * window, len, rows, block)) readers.insert(t);
-    }
-  }
-  if (owner->group == layout.mla_group) {
-    const std::int64_t block_tokens =
-        layout.groups[static_cast<std::size_t>(layout.mla_group)].block_tokens;
-    if (!m.c128_indices.empty()) {
-      for (const std::int32_t t : step.kept) {
-        const std::int64_t len = m.c128_lens[static_cast<std::size_t>(t)];
-        if (lists_block(m.c128_indices, t * m.c128_width, len, block_tokens / 128, block)) {
-          readers.insert(t);
-        }
-      }
-    }
-    for (const auto& op : step.ops) {
-      if (op->place.op != AS_OP_TOPK_TO_SLOTS) continue;
-      const TapCopy* slots = op->tap("slots");
-      const TapCopy* lens = op->tap("lens");
-      if (slots == nullptr || lens == nullptr) continue;
-      for (std::size_t k = 0; k < step.kept.size(); ++k) {
-        const auto row = static_cast<std::int64_t>(k);
-        const auto* ids =
-            static_cast<const std::int32_t*>(slots->value.data) + row * slots->value.stride[0];
-        const std::int32_t len =
-            static_cast<const std::int32_t*>(lens->value.data)[row * lens->value.stride[0]];
-        for (std::int32_t i = 0; i < len && i < slots->value.shape[1]; ++i) {
-          if (ids[i] >= 0 && ids[i] / (block_tokens / 4) == block) {
-            readers.insert(step.kept[k]);
-            break;
-          }
-        }
-      }
-    }
+  const auto& swa = info.layout.swa_groups;
+  const auto list = std::find(swa.begin(), swa.end(), contents->group);
+  if (list != swa.end()) {
+    add_window_readers(info, step, list - swa.begin(), *contents, block, readers);
+  } else if (contents->group == info.layout.mla_group) {
+    add_entry_readers(info, step, *contents, block, readers);
+  } else {
+    add_state_readers(info, step, *contents, readers);
   }
   return {readers.begin(), readers.end()};
+}
+
+std::int64_t position_of_slot(const SessionInfo& info, const StepTrace& step, std::int32_t request,
+                              int group, std::int64_t slot) {
+  const std::int64_t rows = info.layout.groups[static_cast<std::size_t>(group)].block_tokens;
+  if (slot < 0 || static_cast<std::size_t>(slot / rows) >= step.owners.size()) return -1;
+  const BlockOwner& owner = step.owners[static_cast<std::size_t>(slot / rows)];
+  if (owner.request != request || owner.group != group) return -1;
+  return owner.index * rows + slot % rows;
 }
 
 TokenRange tokens_of_entry(int ratio, std::int64_t entry) {
   // Ratio 4 overlaps: an entry also pools the four tokens before its own.
   const std::int64_t begin = entry * ratio - (ratio == 4 ? ratio : 0);
   return {std::max<std::int64_t>(begin, 0), (entry + 1) * ratio};
+}
+
+std::vector<std::int64_t> entries_of_token(int ratio, std::int64_t position) {
+  if (position < 0) return {};
+  if (ratio == 4) return {position / 4, position / 4 + 1};
+  return {position / ratio};
 }
 
 TokenSlot slot_of_entry(const SessionInfo& info, const RequestView& request, int ratio,

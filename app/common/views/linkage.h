@@ -29,6 +29,11 @@ struct TokenSlot {
   std::int64_t slot = -1;   // block * rows per block + row; -1 when null or not allocated
 };
 
+// A request of the step by its id; null when the step does not know it (yet).
+const RequestView* find_request(const StepTrace& step, std::int32_t id);
+// Tokens of a request whose rows exist once this step has run.
+std::int64_t length_in_step(const StepTrace& step, const RequestView& request);
+
 // One record per group and ratio that holds rows for this position, groups in order.
 std::vector<TokenSlot> slots_of_token(const SessionInfo& info, const RequestView& request,
                                       std::int64_t position);
@@ -44,10 +49,14 @@ struct BlockContents {
 std::optional<BlockContents> contents_of_block(const SessionInfo& info, const StepTrace& step,
                                                std::int32_t block);
 
-// Tokens whose kept rows read the block through some list of this step (window or compressed):
-// token rows of the step.
+// Tokens whose kept rows read the block in this step, as token rows: through a window list, through
+// a compressed list, or, of state blocks, by pooling an entry from it.
 std::vector<std::int32_t> readers_of_block(const SessionInfo& info, const StepTrace& step,
                                            std::int32_t block);
+
+// Position whose own row a slot of a windowed group holds; -1 when nobody of this request owns it.
+std::int64_t position_of_slot(const SessionInfo& info, const StepTrace& step, std::int32_t request,
+                              int group, std::int64_t slot);
 
 // Tokens pooled into an entry: ratio 4 pools [4e-4, 4e+4) (overlapping, cut at 0), ratio 128 pools
 // [128e, 128e+128).
@@ -55,6 +64,9 @@ TokenRange tokens_of_entry(int ratio, std::int64_t entry);
 // Slot of an entry in the request's full group; row per block follows from the group's block size.
 TokenSlot slot_of_entry(const SessionInfo& info, const RequestView& request, int ratio,
                         std::int64_t entry);
+
+// Entries that pool a position in a layer of this ratio, ascending: two that overlap for ratio 4.
+std::vector<std::int64_t> entries_of_token(int ratio, std::int64_t position);
 
 // Text of a range of tokens, escaped, cut to `limit` characters with an ellipsis.
 std::string text_of(const Request& request, TokenRange range, std::size_t limit);

@@ -11,86 +11,125 @@
 namespace attnscope {
 namespace {
 
-const RequestView* find_request(const StepTrace& step, std::int32_t id) {
-  for (const RequestView& view : step.requests) {
-    if (view.request.id == id) return &view;
+constexpr std::size_t kReadersNamed = 6;
+constexpr std::size_t kTextLimit = 72;
+
+std::string name_of(const SessionInfo& info, std::int32_t request) {
+  const auto i = static_cast<std::size_t>(request);
+  return i < info.request_names.size() ? info.request_names[i] : "?";
+}
+
+bool contains(const std::vector<std::int32_t>& blocks, std::int32_t block) {
+  return std::find(blocks.begin(), blocks.end(), block) != blocks.end();
+}
+
+std::string describe_free(const StepTrace& step, std::int32_t block) {
+  std::string text = fmt::format("block {}: free", block);
+  const auto at = std::find(step.free_list.begin(), step.free_list.end(), block);
+  if (at != step.free_list.end()) {
+    text += fmt::format("\nplace {} of {} in the free list; place 1 is taken next",
+                        format_count(at - step.free_list.begin() + 1),
+                        format_count(static_cast<std::int64_t>(step.free_list.size())));
   }
-  return nullptr;
+  if (contains(step.freed, block)) text += "\ngiven back in this step";
+  return text;
+}
+
+std::string readers_text(const StepTrace& step, const std::vector<std::int32_t>& readers) {
+  if (readers.empty()) return "\nno token of this step reads it";
+  std::string text = fmt::format("\nread by {} {} of this step:", readers.size(),
+                                 readers.size() == 1 ? "token" : "tokens");
+  for (std::size_t i = 0; i < std::min(readers.size(), kReadersNamed); ++i) {
+    text += fmt::format("{} {}", i > 0 ? "," : "",
+                        step.metadata.positions[static_cast<std::size_t>(readers[i])]);
+  }
+  return readers.size() > kReadersNamed ? text + ", …" : text;
 }
 
 }  // namespace
 
 PoolView pool_view(const SessionInfo& info, const StepTrace& step) {
   PoolView view;
-  std::map<std::int32_t, std::int64_t> counts;
+  std::map<std::int32_t, PoolOwner> owners;
+  FreeRun run;
   for (std::size_t id = 1; id < step.owners.size(); ++id) {
-    const std::int32_t request = step.owners[id].request;
-    if (request < 0) {
+    const BlockOwner& owner = step.owners[id];
+    if (owner.request < 0) {
       ++view.free;
-    } else {
-      ++view.used;
-      ++counts[request];
+      if (run.length == 0) run.first = static_cast<std::int32_t>(id);
+      if (++run.length > view.longest.length) view.longest = run;
+      continue;
     }
+    run = {};
+    ++view.used;
+    PoolOwner& holder = owners[owner.request];
+    ++holder.blocks;
+    holder.by_group.resize(info.layout.groups.size());
+    const auto group = static_cast<std::size_t>(owner.group);
+    if (group < holder.by_group.size()) ++holder.by_group[group];
   }
   view.blocks = view.used + view.free;
-  for (const auto& [request, blocks] : counts) {
-    const auto i = static_cast<std::size_t>(request);
-    view.owners.push_back(
-        {request, i < info.request_names.size() ? info.request_names[i] : "?", blocks});
+  for (auto& [request, owner] : owners) {
+    owner.request = request;
+    owner.name = name_of(info, request);
+    view.owners.push_back(std::move(owner));
   }
   if (view.blocks == 0) {
     view.sentence = "This step has not come to its block tables yet.";
     return view;
   }
-  view.sentence = fmt::format(
-      "{} of {} blocks are in use by {} {}; {} are free. This step took {} and gave back {}.",
-      format_count(view.used), format_count(view.blocks), view.owners.size(),
-      view.owners.size() == 1 ? "request" : "requests", format_count(view.free), step.fresh.size(),
-      step.freed.size());
+  view.sentence =
+      fmt::format("{} of {} blocks are in use by {} {}; {} free; this step took {} and freed {}",
+                  format_count(view.used), format_count(view.blocks), view.owners.size(),
+                  view.owners.size() == 1 ? "request" : "requests", format_count(view.free),
+                  step.fresh.size(), step.freed.size());
+  if (view.longest.length > 0) {
+    view.sentence += fmt::format("; the longest free run is {} {} from block {}",
+                                 format_count(view.longest.length),
+                                 view.longest.length == 1 ? "block" : "blocks", view.longest.first);
+  }
+  view.sentence += ".";
   return view;
 }
 
 std::string describe_block(const SessionInfo& info, const StepTrace& step, std::int32_t block) {
   if (block == 0) {
-    return "block 0: the null block. Nobody owns it, nothing is ever written to it; tables name it "
-           "where an entry has left the window.";
+    return "block 0: the null block\nNobody owns it and nothing is ever written to it; tables name "
+           "it where an entry has left the window.";
   }
   const auto contents = contents_of_block(info, step, block);
-  if (!contents) {
-    const auto at = std::find(step.free_list.begin(), step.free_list.end(), block);
-    std::string text = fmt::format("block {}: free", block);
-    if (at != step.free_list.end()) {
-      text += fmt::format(", number {} in the free list", at - step.free_list.begin() + 1);
-    }
-    if (std::find(step.freed.begin(), step.freed.end(), block) != step.freed.end()) {
-      text += "\ngiven back in this step";
-    }
-    return text;
-  }
+  if (!contents) return describe_free(step, block);
   const CacheGroup& group = info.layout.groups[static_cast<std::size_t>(contents->group)];
-  const auto id = static_cast<std::size_t>(contents->request);
   std::string text = fmt::format(
-      "block {}: request {} \"{}\", group {}, table entry {}\ntokens {}-{} of {} a block, {}",
-      block, contents->request, id < info.request_names.size() ? info.request_names[id] : "?",
-      group.name, contents->index, contents->tokens.begin, contents->tokens.end - 1,
-      group.block_tokens, format_bytes(static_cast<double>(group.bytes)));
-  if (contents->fresh) text += "\ntaken in this step";
-  if (const RequestView* request = find_request(step, contents->request)) {
-    text += fmt::format("\n\"{}\"", text_of(request->request, contents->tokens, 60));
-  }
-  const auto readers = readers_of_block(info, step, block);
-  if (readers.empty()) {
-    text += "\nno kept token of this step reads it";
+      "block {}: request {} \"{}\"\n{}, entry {} of its table, {} in {}", block, contents->request,
+      name_of(info, contents->request), group.name, contents->index,
+      format_bytes(static_cast<double>(group.bytes)),
+      group.specs.size() == 1 ? "one layer's page" : fmt::format("{} pages", group.specs.size()));
+  const TokenRange tokens = contents->tokens;
+  if (tokens.begin == tokens.end) {
+    text += fmt::format("\nnothing in it yet; positions from {} will be", tokens.begin);
   } else {
-    text += fmt::format("\nread by {} {} of this step:", readers.size(),
-                        readers.size() == 1 ? "token" : "tokens");
-    for (std::size_t i = 0; i < readers.size() && i < 6; ++i) {
-      text += fmt::format(" {}:{}", step.request_of(readers[i]),
-                          step.metadata.positions[static_cast<std::size_t>(readers[i])]);
+    text += fmt::format("\npositions {}-{}", tokens.begin, tokens.end - 1);
+    const std::int64_t rest = group.block_tokens - (tokens.end - tokens.begin);
+    if (rest > 0) text += fmt::format(", room for {} more", rest);
+    if (const RequestView* request = find_request(step, contents->request)) {
+      text += fmt::format("\n\"{}\"", text_of(request->request, tokens, kTextLimit));
     }
-    if (readers.size() > 6) text += " …";
   }
-  return text;
+  if (contents->fresh) text += "\ntaken in this step";
+  return text + readers_text(step, readers_of_block(info, step, block));
+}
+
+Selection block_selection(const SessionInfo& info, const StepTrace& step, Selection selection,
+                          std::int32_t block) {
+  selection.block = block;
+  selection.row = -1;
+  const auto contents = contents_of_block(info, step, block);
+  if (!contents) return selection;
+  selection.group = contents->group;
+  selection.request = contents->request;
+  if (contents->tokens.begin < contents->tokens.end) selection.position = contents->tokens.begin;
+  return selection;
 }
 
 }  // namespace attnscope

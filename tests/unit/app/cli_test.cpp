@@ -199,8 +199,7 @@ TEST_F(Cli, HelpIsNoError) {
 TEST_F(Cli, WrongUsageEndsWithTwo) {
   const std::string file = small();
   for (const std::vector<std::string>& arguments :
-       std::vector<std::vector<std::string>>{{},
-                                             {"walk"},
+       std::vector<std::vector<std::string>>{{"walk"},
                                              {"run"},
                                              {"run", file, "--steps", "-1"},
                                              {"run", file, "--decode-steps", "-3"},
@@ -214,7 +213,7 @@ TEST_F(Cli, WrongUsageEndsWithTwo) {
                                              {"run", file, "--unknown"},
                                              {"model"}}) {
     const Outcome o = run(arguments);
-    EXPECT_EQ(o.code, 2) << (arguments.empty() ? "nothing" : arguments.back());
+    EXPECT_EQ(o.code, 2) << arguments.back();
     EXPECT_FALSE(o.err.empty());
   }
 }

@@ -91,6 +91,22 @@ TEST_F(Scenarios, ReadsEverything) {
   EXPECT_EQ(s->requests[1].tokens, (std::vector<std::int32_t>{'H', 'e', 'l', 'l', 'o'}));
 }
 
+// A text that stands for a file: named by it, other files are found beside it, it need not exist.
+TEST_F(Scenarios, IsReadFromTextToo) {
+  const std::string path = (folder_ / "not_there.json").string();
+  const Result<Scenario> s = parse_scenario(good_.dump(), path);
+  ASSERT_TRUE(s) << s.error().text();
+  EXPECT_EQ(s->path, path);
+  EXPECT_EQ(s->text, good_.dump());
+  EXPECT_EQ(s->requests[0].tokens.size(), 300u) << "prompt.txt lies beside it";
+  EXPECT_EQ(*find_scenario_file("prompt.txt", path), (folder_ / "prompt.txt").string());
+  EXPECT_EQ(*find_scenario_file("/any/where", path), "/any/where");
+  EXPECT_FALSE(find_scenario_file("gone.txt", path));
+  const Result<Scenario> bad = parse_scenario("{", path);
+  ASSERT_FALSE(bad);
+  EXPECT_NE(bad.error().message.find(path + ": line 1"), std::string::npos) << bad.error().message;
+}
+
 TEST_F(Scenarios, DefaultsAndBytesAbove127) {
   const Result<Scenario> s = load_scenario(write(R"({"version": 1, "model": {"preset": "tiny"},
       "pool_blocks": 400, "requests": [{"text": "\u00e4", "max_new_tokens": 1},

@@ -1,0 +1,68 @@
+#include "app/common/lessons.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+
+#include "app/common/workbench.h"
+#include "kernels/mutants/mutants.h"
+
+namespace attnscope {
+namespace {
+
+TEST(Lessons, EveryMutantHasOne) {
+  const auto& lanes = mutants::lanes();
+  ASSERT_EQ(lessons().size(), lanes.size());
+  std::set<std::string> symptoms;
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    const Lesson& lesson = lessons()[i];
+    EXPECT_EQ(std::string("mutant:") + lesson.name, lanes[i].name);
+    for (int op = 0; op < AS_OP_COUNT; ++op) {
+      EXPECT_EQ(lanes[i].ops[op] != nullptr, op == lesson.op) << lesson.name;
+    }
+    EXPECT_EQ(find_lesson(lesson.name), &lesson);
+    symptoms.insert(lesson.symptom);
+    for (const char* text : {lesson.symptom, lesson.change, lesson.why_here, lesson.in_service}) {
+      EXPECT_GT(std::strlen(text), 15u) << lesson.name;
+    }
+    // The menu does not give the op away.
+    EXPECT_EQ(std::string(lesson.symptom).find(as_op_find(lesson.op)->name), std::string::npos);
+  }
+  EXPECT_EQ(symptoms.size(), lanes.size());
+  EXPECT_EQ(find_lesson("nothing"), nullptr);
+}
+
+// In the app: every bug is found in the op that has it, and the card has its facts.
+TEST(Lessons, EveryPlantedBugIsFoundAndExplained) {
+  Workbench bench({});
+  RunSetup setup;
+  setup.scenario = *load_scenario("default");
+  bench.open(setup, true);
+  bench.wait_idle();
+  ASSERT_NE(bench.snapshot(), nullptr);
+  EXPECT_EQ(first_wrong(*bench.snapshot()), nullptr) << "healthy before";
+  for (const Lesson& lesson : lessons()) {
+    SCOPED_TRACE(lesson.name);
+    bench.plant(lesson.name);
+    bench.wait_idle();
+    const TapResult* wrong = first_wrong(*bench.snapshot());
+    ASSERT_NE(wrong, nullptr);
+    EXPECT_EQ(wrong->op, lesson.op);
+    const auto pages = lesson_pages(lesson, *bench.snapshot(), *wrong);
+    ASSERT_EQ(pages.size(), 4u);
+    EXPECT_NE(pages[0].text.find(fmt::format("Step {}", wrong->step)), std::string::npos);
+    EXPECT_NE(pages[1].text.find(as_op_find(lesson.op)->name), std::string::npos);
+    EXPECT_NE(pages[1].text.find("other"), std::string::npos) << "no other op is blamed";
+    EXPECT_NE(pages[2].text.find(wrong->tap), std::string::npos);
+    EXPECT_NE(pages[2].text.find("is wrong at"), std::string::npos) << pages[2].text;
+    EXPECT_NE(pages[3].text.find(lesson.change), std::string::npos);
+    bench.remove_planted();
+    bench.wait_idle();
+    EXPECT_EQ(first_wrong(*bench.snapshot()), nullptr) << "healthy again";
+  }
+}
+
+}  // namespace
+}  // namespace attnscope

@@ -1,0 +1,396 @@
+#include "app/common/scenario_edit.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <random>
+
+#include "app/common/scenario_needs.h"
+#include "engine/config/json_file.h"
+#include "tests/unit/app/small_scenario.h"
+
+namespace attnscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool same(const Scenario& a, const Scenario& b) {
+  const auto requests = [](const ScenarioRequest& x, const ScenarioRequest& y) {
+    return x.name == y.name && x.tokens == y.tokens && x.max_new_tokens == y.max_new_tokens;
+  };
+  return a.name == b.name && a.model.name == b.model.name && a.model.layers == b.model.layers &&
+         a.model.switches.profile == b.model.switches.profile && a.seed == b.seed &&
+         a.pool_blocks == b.pool_blocks && a.limits.token_budget == b.limits.token_budget &&
+         a.limits.max_requests == b.limits.max_requests && a.decode_steps == b.decode_steps &&
+         std::ranges::equal(a.requests, b.requests, requests);
+}
+
+RunSetup shipped(const char* name) {
+  RunSetup setup;
+  setup.scenario = *load_scenario(name);
+  return setup;
+}
+
+class ScenarioFiles : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / fmt::format("attnscope-drafts-{}", ::getpid());
+    fs::remove_all(folder_);
+    fs::create_directories(folder_ / "a");
+    fs::create_directories(folder_ / "b");
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  std::string path(const char* name) const { return (folder_ / name).string(); }
+
+  fs::path folder_;
+};
+
+// What was saved is the same scenario, and gives the same draft again.
+TEST_F(ScenarioFiles, ShippedScenariosSurviveSaving) {
+  for (const char* name : {"default", "early", "flash"}) {
+    const RunSetup setup = shipped(name);
+    const ScenarioDraft draft = draft_of(setup);
+    const std::string file = path("saved.json");
+    const auto written = save_draft(draft.file, setup.scenario.path, file);
+    ASSERT_TRUE(written) << written.error().text();
+    const auto again = load_scenario(file);
+    ASSERT_TRUE(again) << again.error().text();
+    EXPECT_TRUE(same(setup.scenario, *again)) << name;
+    RunSetup reopened;
+    reopened.scenario = *again;
+    EXPECT_EQ(draft_of(reopened).file, *written) << name;
+  }
+}
+
+TEST_F(ScenarioFiles, AScenarioMadeByCodeIsADraftToo) {
+  RunSetup setup;
+  setup.scenario = small_scenario();
+  setup.lanes = {"cpu", "sample=ref.sim"};
+  setup.references = References::kSim;
+  const ScenarioDraft draft = draft_of(setup);
+  EXPECT_EQ(draft.lanes, setup.lanes);
+  EXPECT_EQ(draft.references, References::kSim);
+  const DraftCheck check = check_draft(draft.file, path("s.json"));
+  ASSERT_TRUE(check.scenario) << check.errors.begin()->second;
+  EXPECT_TRUE(same(setup.scenario, *check.scenario));
+}
+
+std::string random_text(std::mt19937& random) {
+  std::string text;
+  const auto length = 1 + random() % 40;
+  while (text.size() < length) {
+    switch (random() % 7) {
+      case 0:
+        text += static_cast<char>(random() % 32);  // control characters, 0 among them
+        break;
+      case 1:
+        text += "\"\\/\n\r\t\x7f";
+        break;
+      case 2:
+        text += "\u00e4\u07ff";
+        break;
+      case 3:
+        text += "\u2028\uffff\ud7ff";
+        break;
+      case 4:
+        text += "\U0001f600\U0010ffff";
+        break;
+      case 5:
+        text += "// { \"requests\": [";
+        break;
+      default:
+        text += static_cast<char>(32 + random() % 95);
+    }
+  }
+  return text;
+}
+
+TEST_F(ScenarioFiles, OddTextsAndNumbersSurviveSaving) {
+  std::mt19937 random(7);
+  ASSERT_TRUE(write_text_file(path("prompt \"\u00e4\".txt"), std::string(500, 'x')));
+  for (int round = 0; round < 300; ++round) {
+    ScenarioFile file;
+    file.name = random_text(random);
+    file.preset = "tiny";
+    if (random() % 2 != 0) file.layers = "0, 2,3";
+    if (random() % 2 != 0) file.seed = random() % 2 != 0 ? "18446744073709551615" : "0";
+    if (random() % 2 != 0) file.profile = "deepseek";
+    file.pool_blocks = std::to_string(400 + random() % 100000);
+    if (random() % 2 != 0) file.token_budget = std::to_string(1 + random() % 65536);
+    file.max_requests = random() % 2 != 0 ? "" : "4096";
+    const auto count = 1 + random() % 4;
+    for (std::size_t i = 0; i < count; ++i) {
+      RequestDraft request;
+      request.name = random_text(random) + std::to_string(i);
+      request.from_file = random() % 3 == 0;
+      if (request.from_file) {
+        request.text_file = "prompt \"\u00e4\".txt";
+        request.offset = std::to_string(random() % 400);
+        request.tokens = std::to_string(1 + random() % 100);
+      } else {
+        request.text = random_text(random);
+      }
+      request.max_new_tokens = std::to_string(1 + random() % 20);
+      file.requests.push_back(std::move(request));
+    }
+    const std::string at = path("odd.json");
+    const DraftCheck check = check_draft(file, at);
+    ASSERT_TRUE(check.scenario) << check.errors.begin()->first << check.errors.begin()->second;
+    const auto written = save_draft(file, at, at);
+    ASSERT_TRUE(written) << written.error().text();
+    const auto again = load_scenario(at);
+    ASSERT_TRUE(again) << again.error().text();
+    EXPECT_TRUE(same(*check.scenario, *again));
+    RunSetup setup;
+    setup.scenario = *again;
+    ScenarioFile read = draft_of(setup).file;
+    if (!file.layers.empty()) file.layers = "0, 2, 3";
+    EXPECT_EQ(read, file);
+  }
+}
+
+TEST_F(ScenarioFiles, FilesAreFoundFromTheNewPlace) {
+  ASSERT_TRUE(write_text_file(path("a/mine.txt"), "of a"));
+  ScenarioFile file = draft_of(shipped("early")).file;
+  file.requests.resize(1);
+  file.requests[0].from_file = true;
+  file.requests[0].text_file = "mine.txt";
+  const auto moved = save_draft(file, path("a/s.json"), path("b/s.json"));
+  ASSERT_TRUE(moved) << moved.error().text();
+  EXPECT_EQ(moved->requests[0].text_file, path("a/mine.txt"));
+  // Another file of that name beside the new place does not take its part.
+  ASSERT_TRUE(write_text_file(path("b/mine.txt"), "of b, longer"));
+  const auto again = save_draft(file, path("a/s.json"), path("b/t.json"));
+  ASSERT_TRUE(again);
+  EXPECT_EQ(load_scenario(path("b/t.json"))->requests[0].tokens.size(), 4u);
+  // Where it is the same file, its name stays short.
+  EXPECT_EQ(save_draft(file, path("a/s.json"), path("a/t.json"))->requests[0].text_file,
+            "mine.txt");
+}
+
+TEST_F(ScenarioFiles, WhatTheLoaderRefusesIsNotWritten) {
+  ScenarioFile file = draft_of(shipped("early")).file;
+  file.pool_blocks = "3";
+  const auto written = save_draft(file, "", path("bad.json"));
+  ASSERT_FALSE(written);
+  EXPECT_NE(written.error().message.find("requests["), std::string::npos)
+      << written.error().message;
+  EXPECT_FALSE(fs::exists(path("bad.json")));
+  EXPECT_FALSE(save_draft(draft_of(shipped("early")).file, "", ""));
+  EXPECT_FALSE(save_draft(draft_of(shipped("early")).file, "", path("no/such/folder/s.json")));
+  EXPECT_FALSE(save_draft(draft_of(shipped("early")).file, "", folder_.string()));
+}
+
+class DraftErrorsTest : public ::testing::Test {
+ protected:
+  // Place of the only error.
+  std::string place() const {
+    const DraftCheck check = check_draft(file_, "s.json");
+    EXPECT_FALSE(check.scenario);
+    EXPECT_EQ(check.errors.size(), 1u);
+    return check.errors.empty() ? "none" : check.errors.begin()->first;
+  }
+  ScenarioFile file_ = draft_of(shipped("default")).file;
+};
+
+TEST_F(DraftErrorsTest, StandAtTheirField) {
+  const ScenarioFile good = file_;
+  const auto wrong = [&](auto edit) {
+    file_ = good;
+    edit(file_);
+    return place();
+  };
+  EXPECT_EQ(wrong([](ScenarioFile& f) { f.pool_blocks = "many"; }), "pool_blocks");
+  EXPECT_EQ(wrong([](ScenarioFile& f) { f.pool_blocks = "1"; }), "pool_blocks");
+  EXPECT_EQ(wrong([](ScenarioFile& f) { f.pool_blocks = ""; }), "pool_blocks");
+  EXPECT_EQ(wrong([](ScenarioFile& f) { f.token_budget = "1.5"; }), "token_budget");
+  EXPECT_EQ(wrong([](ScenarioFile& f) { f.token_budget = std::string(100000, '9'); }),
+            "token_budget");
+  EXPECT_EQ(wrong([](ScenarioFile& f) { f.max_requests = "-1"; }), "max_requests");
+  EXPECT_EQ(wrong([](ScenarioFile& f) { f.decode_steps = "1e9"; }), "decode_steps");
+  EXPECT_EQ(wrong([](ScenarioFile& f) { f.seed = "0x10"; }), "model.seed");
+  EXPECT_EQ(wrong([](ScenarioFile& f) { f.seed = "18446744073709551616"; }), "model.seed");
+  EXPECT_EQ(wrong([](ScenarioFile& f) { f.layers = "0, 99"; }), "model.layers");
+  EXPECT_EQ(wrong([](ScenarioFile& f) { f.layers = "0 to 3"; }), "model.layers");
+  EXPECT_EQ(wrong([](ScenarioFile& f) { f.layers = "99999999999999999999"; }), "model.layers");
+  EXPECT_EQ(wrong([](ScenarioFile& f) { f.preset = "huge"; }), "model.preset");
+  EXPECT_EQ(wrong([](ScenarioFile& f) { f.from_config = true; }), "model.config");
+  EXPECT_EQ(wrong([](ScenarioFile& f) { f.profile = "other"; }), "profile");
+  EXPECT_EQ(wrong([](ScenarioFile& f) { f.requests.clear(); }), "requests");
+  EXPECT_EQ(wrong([](ScenarioFile& f) { f.requests[2].text.clear(); }), "requests[2].text");
+  EXPECT_EQ(wrong([](ScenarioFile& f) { f.requests[2].text = "a\xff"; }), "requests[2].text");
+  EXPECT_EQ(wrong([](ScenarioFile& f) { f.requests[1].name = f.requests[0].name; }),
+            "requests[1].name");
+  EXPECT_EQ(wrong([](ScenarioFile& f) { f.requests[0].text_file = "gone.md"; }),
+            "requests[0].text_file");
+  EXPECT_EQ(wrong([](ScenarioFile& f) { f.requests[0].offset = "999999999"; }),
+            "requests[0].offset");
+  EXPECT_EQ(wrong([](ScenarioFile& f) { f.requests[0].tokens = "0"; }), "requests[0].tokens");
+  EXPECT_EQ(wrong([](ScenarioFile& f) { f.requests[0].max_new_tokens = ""; }),
+            "requests[0].max_new_tokens");
+}
+
+// Texts that are no numbers are all told at once.
+TEST_F(DraftErrorsTest, AllFieldsThatAreNoNumbersAreTold) {
+  file_.pool_blocks = "a";
+  file_.seed = "b";
+  file_.requests[1].tokens = "c";
+  file_.name = "\xc0\x80";
+  const DraftCheck check = check_draft(file_, "s.json");
+  EXPECT_EQ(check.errors.size(), 4u);
+  for (const char* at : {"pool_blocks", "model.seed", "requests[1].tokens", "name"}) {
+    EXPECT_TRUE(check.errors.contains(at)) << at;
+  }
+}
+
+TEST_F(DraftErrorsTest, NothingThatIsTypedBreaksTheCheck) {
+  std::mt19937 random(11);
+  const auto garbage = [&] {
+    std::string text;
+    const auto length = random() % 12;
+    for (std::size_t i = 0; i < length; ++i) text += static_cast<char>(random());
+    return text;
+  };
+  const ScenarioFile good = file_;
+  for (int round = 0; round < 500; ++round) {
+    file_ = good;
+    std::string* const fields[] = {&file_.name,
+                                   &file_.preset,
+                                   &file_.layers,
+                                   &file_.seed,
+                                   &file_.profile,
+                                   &file_.pool_blocks,
+                                   &file_.decode_steps,
+                                   &file_.requests[0].text_file,
+                                   &file_.requests[0].offset,
+                                   &file_.requests[2].text,
+                                   &file_.requests[2].name,
+                                   &file_.requests[1].max_new_tokens};
+    *fields[random() % std::size(fields)] = garbage();
+    const DraftCheck check = check_draft(file_, "s.json");
+    EXPECT_EQ(check.errors.empty(), check.scenario.has_value());
+  }
+  file_ = good;
+  file_.requests[2].text = std::string(std::size_t{1} << 20, 'a');
+  EXPECT_EQ(place(), "requests[2].tokens") << "the pool cannot hold a million tokens";
+}
+
+TEST(ScenarioEditor, AFieldIsOneStepOfUndo) {
+  ScenarioEditor editor;
+  editor.load(shipped("default"));
+  EXPECT_TRUE(editor.applied());
+  EXPECT_TRUE(editor.saved());
+  EXPECT_FALSE(editor.can_undo());
+  editor.begin();
+  for (const char* text : {"6", "64", "641"}) {
+    editor.type([&](ScenarioDraft& d) { d.file.pool_blocks = text; });
+  }
+  editor.end();
+  editor.change([](ScenarioDraft& d) { d.file.requests.pop_back(); });
+  editor.change([](ScenarioDraft&) {});  // nothing
+  EXPECT_FALSE(editor.applied());
+  EXPECT_FALSE(editor.saved());
+  editor.undo();
+  EXPECT_EQ(editor.draft().file.requests.size(), 3u);
+  EXPECT_EQ(editor.draft().file.pool_blocks, "641");
+  editor.undo();
+  EXPECT_EQ(editor.draft().file.pool_blocks, "640");
+  EXPECT_TRUE(editor.applied());
+  EXPECT_FALSE(editor.can_undo());
+  editor.redo();
+  editor.redo();
+  EXPECT_EQ(editor.draft().file.requests.size(), 2u);
+  editor.redo();
+  editor.revert();
+  EXPECT_TRUE(editor.applied());
+  editor.undo();
+  EXPECT_EQ(editor.draft().file.requests.size(), 2u);
+}
+
+TEST(ScenarioEditor, EditsOutliveOtherLanesAndCanBeBroughtBack) {
+  ScenarioEditor editor;
+  RunSetup setup = shipped("default");
+  editor.load(setup);
+  editor.change([](ScenarioDraft& d) { d.file.pool_blocks = "700"; });
+  setup.references = References::kNone;  // chosen in the tool bar
+  editor.load(setup);
+  EXPECT_EQ(editor.draft().file.pool_blocks, "700");
+  EXPECT_EQ(editor.draft().references, References::kNone);
+  EXPECT_FALSE(editor.applied());
+  editor.load(shipped("early"));
+  EXPECT_EQ(editor.draft().file.name, "early");
+  EXPECT_TRUE(editor.applied());
+  editor.undo();
+  EXPECT_EQ(editor.draft().file.pool_blocks, "700");
+}
+
+TEST(ScenarioEditor, SavingKeepsWhatIsApplied) {
+  ScenarioEditor editor;
+  editor.load(shipped("default"));
+  ScenarioFile written = editor.draft().file;
+  written.requests[0].text_file = "/elsewhere/manual.md";
+  editor.mark_saved(written, "/tmp/x.json");
+  EXPECT_TRUE(editor.saved());
+  EXPECT_TRUE(editor.applied());
+  EXPECT_EQ(editor.path(), "/tmp/x.json");
+  editor.change([](ScenarioDraft& d) { d.lanes = {"ref.sim"}; });
+  EXPECT_TRUE(editor.saved()) << "a file holds no lanes";
+  EXPECT_FALSE(editor.applied());
+}
+
+TEST(DraftLanes, OneOpAtATime) {
+  std::vector<std::string> lanes = {"cpu"};
+  EXPECT_EQ(base_lane(lanes), "cpu");
+  set_lane(lanes, AS_OP_SAMPLE, "ref.sim");
+  set_lane(lanes, AS_OP_WO_A, "ref.exact");
+  set_lane(lanes, AS_OP_SAMPLE, "other");
+  EXPECT_EQ(lane_of(lanes, AS_OP_SAMPLE), "other");
+  EXPECT_EQ(lane_of(lanes, AS_OP_WO_B), "");
+  set_base_lane(lanes, "gpu");
+  EXPECT_EQ(lanes, (std::vector<std::string>{"gpu", "wo_a=ref.exact", "sample=other"}));
+  set_lane(lanes, AS_OP_WO_A, "");
+  EXPECT_EQ(lanes, (std::vector<std::string>{"gpu", "sample=other"}));
+}
+
+TEST(ScenarioNeeds, SayWhatTheDefaultAsksFor) {
+  const Scenario scenario = *load_scenario("default");
+  const std::string text = scenario_sentence(scenario);
+  const ScenarioNeeds needs = scenario_needs(scenario);
+  EXPECT_EQ(needs.at_once, 3);
+  EXPECT_EQ(needs.blocks, 546);
+  EXPECT_EQ(text,
+            "default: tiny, 4 layers (SWA, C4A, C128A, C4A), 3 requests, 2\u2009935 prompt tokens; "
+            "the pool of 640 blocks holds all at once (546 needed).");
+  EXPECT_NE(memory_sentence(scenario).find("640 blocks"), std::string::npos);
+}
+
+TEST(ScenarioNeeds, RequestsWaitForThePoolInOrder) {
+  Scenario scenario = *load_scenario("default");
+  const ScenarioNeeds all = scenario_needs(scenario);
+  scenario.pool_blocks = all.requests[0].blocks + all.requests[2].blocks + 1;
+  // The third one would fit, but the second one is before it.
+  EXPECT_EQ(scenario_needs(scenario).at_once, 1);
+  EXPECT_NE(scenario_sentence(scenario).find("holds 1 at once, the others wait"),
+            std::string::npos);
+  scenario.pool_blocks = 640;
+  scenario.limits.max_requests = 2;
+  EXPECT_EQ(scenario_needs(scenario).at_once, 2);
+  EXPECT_NE(scenario_sentence(scenario).find("at most 2 run at once"), std::string::npos);
+  scenario.requests.resize(1);
+  EXPECT_NE(scenario_sentence(scenario).find("1 request, "), std::string::npos);
+  scenario.model = *preset("v4-flash");
+  EXPECT_NE(scenario_sentence(scenario).find("43 layers (2 SWA, 21 C4A, 20 C128A)"),
+            std::string::npos)
+      << scenario_sentence(scenario);
+}
+
+TEST(ScenarioNeeds, ProfilesDiffer) {
+  EXPECT_NE(profile_lines("vllm"), profile_lines("deepseek"));
+  EXPECT_EQ(profile_lines(""), profile_lines("vllm"));
+  EXPECT_TRUE(profile_lines("none of these").empty());
+}
+
+}  // namespace
+}  // namespace attnscope
