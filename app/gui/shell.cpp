@@ -161,7 +161,8 @@ void Shell::draw_panels() {
       ImGui::SetNextWindowFocus();
       focus_panel_.clear();
     }
-    ImGuiWindowFlags flags = ImGuiWindowFlags_NoCollapse;
+    // The layout says which tab is in front; what a command opens is focused above.
+    ImGuiWindowFlags flags = ImGuiWindowFlags_NoCollapse | ImGuiWindowFlags_NoFocusOnAppearing;
     if (!panel->scrolls())
       flags |= ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse;
     const bool was_open = panel->open;

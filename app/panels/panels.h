@@ -20,7 +20,6 @@ std::unique_ptr<Panel> make_tensor_panel();        // id "tensor"
 std::unique_ptr<Panel> make_bytes_panel();         // id "bytes"
 std::unique_ptr<Panel> make_events_panel();        // id "events"
 std::unique_ptr<Panel> make_scenario_panel();      // id "scenario"
-std::unique_ptr<Panel>
-make_selection_panel();  // id "selection": what is picked, and where it lives
+std::unique_ptr<Panel> make_selection_panel();     // id "selection"
 
 }  // namespace attnscope::gui

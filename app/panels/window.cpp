@@ -95,8 +95,11 @@ class WindowPanel : public Panel {
         if (letter.size() == 3) letter = letter.substr(1, 1);
         draw_cell_text(list, min, max, text_on(colour), letter);
       }
-      if (slot.position == bench.selection().position || &slot == &view_.slots.back()) {
+      const bool own = &slot == &view_.slots.back();
+      if (slot.position == bench.selection().position || (own && bench.selection().position < 0)) {
         draw_selected(list, min, max);
+      } else if (own) {
+        list->AddRectFilled(ImVec2(min.x, max.y - px(3)), max, theme().accent);
       }
       if (over && ImGui::IsMouseHoveringRect(min, max)) {
         draw_hovered(list, min, max);
@@ -162,6 +165,7 @@ class WindowPanel : public Panel {
 
   void select(Workbench& bench, const WindowSlot& slot) const {
     Selection selection = bench.selection();
+    selection.position = slot.position;
     selection.block = slot.block;
     selection.row = slot.row;
     selection.group = view_.group;

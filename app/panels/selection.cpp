@@ -1,0 +1,91 @@
+// What is selected, under all of its names; every line leads on.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "app/common/views/selection_view.h"
+#include "app/gui/rich_text.h"
+#include "app/gui/widgets.h"
+#include "app/panels/panels.h"
+
+namespace attnscope::gui {
+namespace {
+
+class SelectionPanel : public Panel {
+ public:
+  SelectionPanel() : Panel("selection", "Selection") {}
+
+  void draw(Ui& ui) override {
+    Workbench& bench = ui.bench;
+    const StepTrace* step = bench.step();
+    if (step == nullptr) {
+      empty_state(ui,
+                  bench.snapshot() == nullptr
+                      ? "No session yet: its first picture has not arrived."
+                      : "The tables of this step are no longer kept. Run or replay it to see them.",
+                  "step.forward");
+      return;
+    }
+    if (step->requests.empty()) {
+      empty_state(ui, "This step has not come to its block tables yet.", "op.forward");
+      return;
+    }
+    refresh(bench, *step);
+    sentence(view_.sentence);
+    int id = 0;
+    for (const SelectionPart& part : view_.parts) {
+      ImGui::SeparatorText(part.title.c_str());
+      if (!ImGui::BeginTable("##part", 2, ImGuiTableFlags_SizingStretchProp)) continue;
+      ImGui::TableSetupColumn("name", ImGuiTableColumnFlags_WidthFixed, px(92));
+      ImGui::TableSetupColumn("what", ImGuiTableColumnFlags_WidthStretch);
+      for (const SelectionLine& line : part.lines) draw_line(bench, line, id++);
+      ImGui::EndTable();
+    }
+  }
+
+ private:
+  void refresh(const Workbench& bench, const StepTrace& step) {
+    if (bench.version() == version_) return;
+    version_ = bench.version();
+    view_ =
+        selection_view({*bench.snapshot()->info, step, bench.step_before(), bench.cursor(),
+                        bench.selection(), bench.selected_row(), bench.op(), bench.selected_tap()});
+  }
+
+  static void draw_line(Workbench& bench, const SelectionLine& line, int id) {
+    ImGui::TableNextRow();
+    ImGui::TableNextColumn();
+    ImGui::TextDisabled("%s", line.label.c_str());
+    ImGui::TableNextColumn();
+    ImGui::PushID(id);
+    const ImVec2 at = ImGui::GetCursorScreenPos();
+    const float width = std::max(ImGui::GetContentRegionAvail().x, px(20));
+    ImGui::BeginGroup();
+    if (line.null) ImGui::PushStyleColor(ImGuiCol_Text, theme().text_dim);
+    rich_text(line.text, width);
+    if (line.null) ImGui::PopStyleColor();
+    ImGui::EndGroup();
+    const ImVec2 end(at.x + width, ImGui::GetItemRectMax().y);
+    if (line.here) draw_selected(ImGui::GetWindowDrawList(), ImVec2(at.x - px(3), at.y), end);
+    if (line.to) {
+      ImGui::SetCursorScreenPos(at);
+      if (ImGui::InvisibleButton("##line", ImVec2(width, std::max(end.y - at.y, 1.0f)))) {
+        bench.select(*line.to);
+      }
+      if (ImGui::IsItemHovered()) {
+        draw_hovered(ImGui::GetWindowDrawList(), ImVec2(at.x - px(3), at.y), end);
+        ImGui::SetMouseCursor(ImGuiMouseCursor_Hand);
+      }
+    }
+    ImGui::PopID();
+  }
+
+  SelectionView view_;
+  std::uint64_t version_ = ~std::uint64_t{0};
+};
+
+}  // namespace
+
+std::unique_ptr<Panel> make_selection_panel() { return std::make_unique<SelectionPanel>(); }
+
+}  // namespace attnscope::gui
