@@ -11,6 +11,7 @@
 #include "app/common/format.h"
 #include "app/common/op_order.h"
 #include "app/common/report.h"
+#include "app/common/views/error_view.h"
 #include "app/common/wiring.h"
 #include "engine/session/session_file.h"
 
@@ -368,10 +369,11 @@ bool Workbench::go_to_first_failure() {
     for (const TapResult& result : step->results) {
       if (result.verdict != Verdict::kWrong) continue;
       go_to({step->step, result.layer, result.op});
+      const StepTrace* trace = snapshot_->trace(step->step);
+      const OpTrace* op = trace != nullptr ? trace->find(result.layer, result.op) : nullptr;
       Selection selection = selection_;
       selection.tap = result.tap;
-      if (result.worst) selection.element = result.worst->index;
-      select(selection);
+      select(op != nullptr ? worst_selection(*trace, *op, result, selection) : selection);
       return true;
     }
   }

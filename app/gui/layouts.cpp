@@ -69,6 +69,36 @@ void build_step(Builder& b, ImGuiID rest, ImVec2 size) {
   b.dock(rest, {"tensor", "bytes"});
 }
 
+// A laptop's screen: the pipeline in the middle column, the rest as tabs below it.
+void build_step_compact(Builder& b, ImGuiID rest, ImVec2 size) {
+  const float timeline = px(172), pipeline = px(206);
+  b.dock(split(rest, ImGuiDir_Up, timeline / size.y), {"timeline"});
+  ImGuiID left = split(rest, ImGuiDir_Left, 0.26f);
+  b.dock(split(left, ImGuiDir_Down, 0.46f), {"pool"});
+  b.dock(left, {"block_tables", "scenario"});
+  b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline"});
+  b.dock(split(rest, ImGuiDir_Right, 0.42f), {"error", "sink", "selection", "events"});
+  b.dock(rest, {"tensor", "top_k", "window", "bytes"});
+}
+
+// Two stacks of tabs: what there is to see, and what it means.
+void build_small(Builder& b, ImGuiID rest, std::initializer_list<const char*> left,
+                 std::initializer_list<const char*> right) {
+  b.dock(split(rest, ImGuiDir_Left, 0.5f), left);
+  b.dock(rest, right);
+}
+
+void build_step_small(Builder& b, ImGuiID rest, ImVec2 size) {
+  if (size.y < px(400)) {
+    return build_small(b, rest,
+                       {"pipeline", "timeline", "block_tables", "pool", "window", "scenario"},
+                       {"tensor", "error", "top_k", "sink", "selection", "bytes", "events"});
+  }
+  b.dock(split(rest, ImGuiDir_Up, px(232) / size.y), {"pipeline", "timeline"});
+  build_small(b, rest, {"block_tables", "pool", "window", "scenario"},
+              {"tensor", "error", "top_k", "sink", "selection", "bytes", "events"});
+}
+
 void build_cache(Builder& b, ImGuiID rest, ImVec2 size) {
   b.dock(split(rest, ImGuiDir_Up, px(172) / size.y), {"timeline"});
   ImGuiID right = split(rest, ImGuiDir_Right, 0.46f);
@@ -95,8 +125,14 @@ void build_error(Builder& b, ImGuiID rest, ImVec2 size) {
   b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline"});
   ImGuiID left = split(rest, ImGuiDir_Left, 0.42f);
   b.dock(left, {"error"});
-  b.dock(split(rest, ImGuiDir_Down, 0.38f), {"bytes", "events", "selection"});
+  b.dock(split(rest, ImGuiDir_Down, 0.38f), {"selection", "bytes", "events"});
   b.dock(rest, {"tensor"});
+}
+
+void build_error_compact(Builder& b, ImGuiID rest, ImVec2 size) {
+  b.dock(split(rest, ImGuiDir_Up, px(172) / size.y), {"timeline", "pipeline"});
+  b.dock(split(rest, ImGuiDir_Left, 0.46f), {"error"});
+  b.dock(rest, {"tensor", "bytes", "selection", "events"});
 }
 
 }  // namespace
@@ -122,21 +158,40 @@ std::string window_name(const Panel& panel) {
   return fmt::format("{}###{}", panel.title(), panel.id());
 }
 
-void build_layout(std::string_view id, ImGuiID dockspace, ImVec2 size,
+Room room_for(ImVec2 pixels) {
+  if (pixels.x >= px(1200) && pixels.y >= px(820)) return Room::kFull;
+  return pixels.x >= px(1000) && pixels.y >= px(620) ? Room::kCompact : Room::kSmall;
+}
+
+const char* room_suffix(Room room) {
+  return room == Room::kFull ? "" : room == Room::kCompact ? "-compact" : "-small";
+}
+
+void build_layout(std::string_view id, Room room, ImGuiID dockspace, ImVec2 size,
                   const std::vector<std::unique_ptr<Panel>>& panels) {
   ImGui::DockBuilderRemoveNode(dockspace);
   ImGui::DockBuilderAddNode(dockspace, ImGuiDockNodeFlags_DockSpace);
   ImGui::DockBuilderSetNodeSize(dockspace, size);
   Builder builder(panels);
   size.y = std::max(size.y, 1.0f);
+  const bool small = room == Room::kSmall;
   if (id == "cache") {
-    build_cache(builder, dockspace, size);
+    small ? build_small(builder, dockspace, {"block_tables", "window", "timeline", "events"},
+                        {"pool", "selection", "bytes", "scenario"})
+          : build_cache(builder, dockspace, size);
   } else if (id == "selection") {
-    build_selection(builder, dockspace, size);
+    small ? build_small(builder, dockspace, {"top_k", "window", "timeline"},
+                        {"sink", "selection", "block_tables"})
+          : build_selection(builder, dockspace, size);
   } else if (id == "error") {
-    build_error(builder, dockspace, size);
+    small                    ? build_small(builder, dockspace, {"error", "timeline", "pipeline"},
+                                           {"tensor", "selection", "bytes", "events"})
+    : room == Room::kCompact ? build_error_compact(builder, dockspace, size)
+                             : build_error(builder, dockspace, size);
   } else {
-    build_step(builder, dockspace, size);
+    small                    ? build_step_small(builder, dockspace, size)
+    : room == Room::kCompact ? build_step_compact(builder, dockspace, size)
+                             : build_step(builder, dockspace, size);
   }
   ImGui::DockBuilderFinish(dockspace);
 }

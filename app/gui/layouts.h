@@ -21,11 +21,16 @@ struct Layout {
 const std::vector<Layout>& layouts();
 const Layout* find_layout(std::string_view id);
 
+// How much fits: a layout has an arrangement for each, with fewer panels side by side.
+enum class Room { kFull, kCompact, kSmall };
+Room room_for(ImVec2 pixels);        // of the whole window, at the scale in force
+const char* room_suffix(Room room);  // of the file that keeps the arrangement: "", "-compact", ..
+
 // ImGui's name of a panel's window: the tab shows the title, the id stays.
 std::string window_name(const Panel& panel);
 
 // Docks the panels as the layout has them at the start, and opens those it shows.
-void build_layout(std::string_view id, ImGuiID dockspace, ImVec2 size,
+void build_layout(std::string_view id, Room room, ImGuiID dockspace, ImVec2 size,
                   const std::vector<std::unique_ptr<Panel>>& panels);
 
 // What the user made of a layout: FOLDER/NAME.ini. Reading: false when there is none, or when it is

@@ -39,8 +39,9 @@ Shell::Shell(Ui ui, std::vector<std::unique_ptr<Panel>> panels,
 Shell::~Shell() = default;
 
 std::string Shell::layout_path(const std::string& id) const {
-  return options_.state_folder.empty() ? std::string()
-                                       : options_.state_folder + "/layouts/" + id + ".ini";
+  return options_.state_folder.empty()
+             ? std::string()
+             : options_.state_folder + "/layouts/" + id + room_suffix(room_) + ".ini";
 }
 
 void Shell::switch_layout(const std::string& id, bool fresh) {
@@ -48,6 +49,7 @@ void Shell::switch_layout(const std::string& id, bool fresh) {
   std::error_code error;
   if (fresh && !path.empty()) std::filesystem::remove(path, error);
   layout_ = id;
+  drawn_ = false;
   ui_.settings.layout = id;
   build_layout_ = fresh || path.empty() || !std::filesystem::exists(path, error);
   load_layout_ = build_layout_ ? std::string() : path;
@@ -97,14 +99,20 @@ void Shell::frame() {
   draw_status_bar();
   const ImGuiViewport* viewport = ImGui::GetMainViewport();
   const ImGuiID dockspace = ImGui::GetID("dock space");
+  if (const Room room = room_for(viewport->Size); room != room_) {
+    if (drawn_) save();
+    room_ = room;
+    switch_layout(layout_, false);
+  }
   if (build_layout_ && viewport->WorkSize.x > 0 && viewport->WorkSize.y > 0) {
-    build_layout(layout_, dockspace, viewport->WorkSize, panels_);
+    build_layout(layout_, room_, dockspace, viewport->WorkSize, panels_);
     build_layout_ = false;
   }
   ImGui::PushStyleColor(ImGuiCol_DockingEmptyBg, 0);
   ImGui::DockSpaceOverViewport(dockspace, viewport, ImGuiDockNodeFlags_PassthruCentralNode);
   ImGui::PopStyleColor();
   draw_panels();
+  drawn_ = !build_layout_ && load_layout_.empty();
   for (const auto& overlay : overlays_) overlay->draw(ui_);
   draw_messages();
   const double now = ImGui::GetTime();
@@ -116,8 +124,7 @@ void Shell::save() {
   ImGui::GetIO().WantSaveIniSettings = false;
   if (options_.state_folder.empty()) return;
   Result<void> ok = save_settings(ui_.settings, options_.state_folder + "/settings.json");
-  // A layout that was never drawn is not worth keeping.
-  if (ok && !build_layout_ && load_layout_.empty() && frame_count_ > 2) {
+  if (ok && drawn_) {
     ok = save_layout(layout_path(layout_), panels_);
   }
   if (!ok && dirty_) ui_.bench.say(Message::Kind::kWarning, ok.error().text());
@@ -126,7 +133,7 @@ void Shell::save() {
 
 bool Shell::animating() const {
   const auto moves = [](const auto& item) { return item->animating(); };
-  return std::any_of(overlays_.begin(), overlays_.end(), moves) ||
+  return !load_layout_.empty() || std::any_of(overlays_.begin(), overlays_.end(), moves) ||
          std::any_of(panels_.begin(), panels_.end(),
                      [&](const auto& panel) { return panel->open && panel->animating(); });
 }

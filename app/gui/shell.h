@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "app/gui/layouts.h"
 #include "app/gui/overlay.h"
 #include "app/gui/panel.h"
 
@@ -69,6 +70,8 @@ class Shell {
   Settings applied_;
   UndoStack<Settings> undo_;
   std::string layout_ = "step";
+  Room room_ = Room::kFull;   // whose arrangement of the layout is shown
+  bool drawn_ = false;        // it is on the screen, worth keeping
   bool build_layout_ = true;  // in the next frame, from the built-in arrangement
   std::string load_layout_;   // before the next frame, from this file
   std::string focus_panel_;

@@ -143,6 +143,15 @@ void BytesPanel::find_in_op(const Ui& ui, const StepTrace* step, const OpTrace* 
   if (step == nullptr || op == nullptr)
     return say_why("The rows of this op are not kept.", "op.forward");
   const char* name = as_op_find(op->place.op)->name;
+  std::string writer;
+  if (op->rows.empty()) {
+    // An op that writes none mostly reads the row that was written for the token in its layer.
+    const OpTrace* insert = step->find(op->place.layer, AS_OP_Q_ROPE_KV_INSERT);
+    if (insert != nullptr && !insert->rows.empty() && !insert->rows.front().tokens.empty()) {
+      op = insert;
+      writer = " (of q_rope_kv_insert)";
+    }
+  }
   if (op->rows.empty()) {
     const int layer =
         op->place.layer >= 0 ? op->place.layer : ui.bench.snapshot()->info->config.layers.front();
@@ -171,7 +180,7 @@ void BytesPanel::find_in_op(const Ui& ui, const StepTrace* step, const OpTrace* 
     row.reference.assign(rows_->reference.begin() + i * n, rows_->reference.begin() + (i + 1) * n);
   }
   row.before = values_before(*step, *op, *rows_, i);
-  row.place = fmt::format("Row of token {}, {}", token_label(*step, rows_->tokens[at(i)]),
+  row.place = fmt::format("Row of token {}{}, {}", token_label(*step, rows_->tokens[at(i)]), writer,
                           slot_text(rows_->slots[at(i)], rows_->rows_per_block));
   set(std::move(row));
 }

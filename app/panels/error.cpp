@@ -144,34 +144,7 @@ Result<void> ErrorPanel::show_difference(Workbench& bench, CommandRegistry& comm
   const OpTrace& op = *bench.op();
   const StepTrace& step = *bench.step();
   const TapResult* result = shown_result(bench.selection(), op);
-  Selection selection = bench.selection();
-  if (result != nullptr) {
-    selection.tap = result->tap;
-    selection.element.clear();
-  }
-  const bool is_tensor = result != nullptr && op.tap(result->tap) != nullptr;
-  if (result != nullptr && result->worst) {
-    if (is_tensor) selection.element = result->worst->index;
-    const auto axes = is_tensor ? axes_of(step, op, *op.tap(result->tap)) : std::vector<TapAxis>();
-    for (std::size_t i = 0; i < axes.size() && i < result->worst->index.size(); ++i) {
-      const std::int64_t place = result->worst->index[i];
-      if (axes[i].link == AxisLink::kHead) selection.head = static_cast<int>(place);
-      if (axes[i].link == AxisLink::kDim) selection.dim = place;
-      if (axes[i].link != AxisLink::kToken) continue;
-      const bool sampled = axes[i].name == "sampled row";
-      const std::int64_t row = sampled ? token_row_at(step, op, place) : place;
-      selection.element[i] = row;
-      if (row < 0) continue;
-      selection.request = step.request_of(row);
-      selection.position = step.metadata.positions[at(row)];
-    }
-    if (const auto cached = cached_element(op, *result)) {
-      selection.request = step.request_of(cached->token_row);
-      selection.position = step.metadata.positions[at(cached->token_row)];
-      if (cached->dim >= 0) selection.dim = cached->dim;
-    }
-  }
-  bench.select(selection);
+  if (result != nullptr) bench.select(worst_selection(step, op, *result, bench.selection()));
   const bool is_rows = result != nullptr && op.cache_rows(result->tap) != nullptr;
   if (is_rows) return commands.run("panel.bytes");
   if (auto ok = commands.run("tensor.view=difference"); !ok) return ok;

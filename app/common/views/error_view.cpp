@@ -340,4 +340,33 @@ std::optional<CachedElement> cached_element(const OpTrace& op, const TapResult& 
   return out;
 }
 
+Selection worst_selection(const StepTrace& step, const OpTrace& op, const TapResult& result,
+                          Selection selection) {
+  const auto follow = [&](std::int64_t row) {
+    if (row < 0 || static_cast<std::size_t>(row) >= step.metadata.positions.size()) return;
+    selection.request = step.request_of(row);
+    selection.position = step.metadata.positions[static_cast<std::size_t>(row)];
+  };
+  selection.tap = result.tap;
+  selection.element.clear();
+  if (!result.worst) return selection;
+  if (const TapCopy* tap = op.tap(result.tap)) {
+    const auto axes = axes_of(step, op, *tap);
+    selection.element = result.worst->index;
+    for (std::size_t i = 0; i < std::min(axes.size(), selection.element.size()); ++i) {
+      const std::int64_t place = selection.element[i];
+      if (axes[i].link == AxisLink::kHead) selection.head = static_cast<int>(place);
+      if (axes[i].link == AxisLink::kDim) selection.dim = place;
+      if (axes[i].link != AxisLink::kToken) continue;
+      if (axes[i].name == "sampled row") selection.element[i] = token_row_at(step, op, place);
+      follow(selection.element[i]);
+    }
+  }
+  if (const auto cached = cached_element(op, result)) {
+    follow(cached->token_row);
+    if (cached->dim >= 0) selection.dim = cached->dim;
+  }
+  return selection;
+}
+
 }  // namespace attnscope

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "app/common/selection.h"
 #include "engine/session/snapshot.h"
 
 namespace attnscope {
@@ -66,6 +67,10 @@ std::string error_sentence(const StepTrace* step, const StepSummary& summary, co
                            const Place& cursor);
 // Verdict of the same.
 Verdict error_verdict(const StepSummary& summary, const OpTrace* op);
+
+// The selection that names a result's worst element: tap, element, its token, head and dim.
+Selection worst_selection(const StepTrace& step, const OpTrace& op, const TapResult& result,
+                          Selection selection);
 
 // Where a result's worst element lies in the cache rows that its op wrote.
 struct CachedElement {
