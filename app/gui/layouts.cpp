@@ -71,7 +71,7 @@ void build_step(Builder& b, ImGuiID rest, ImVec2 size) {
 
 // A laptop's screen: the pipeline in the middle column, the rest as tabs below it.
 void build_step_compact(Builder& b, ImGuiID rest, ImVec2 size) {
-  const float timeline = px(172), pipeline = px(206);
+  const float timeline = px(172), pipeline = px(238);
   b.dock(split(rest, ImGuiDir_Up, timeline / size.y), {"timeline"});
   ImGuiID left = split(rest, ImGuiDir_Left, 0.26f);
   b.dock(split(left, ImGuiDir_Down, 0.46f), {"pool"});

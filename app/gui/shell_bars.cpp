@@ -78,6 +78,42 @@ void scenario_entries(Ui& ui) {
   if (ImGui::Selectable("Open a file ..")) ui.run("scenario.open");
 }
 
+constexpr std::string_view kBetween = "  ·  ";
+
+// Parts that do not fit are left out from the end; the tooltip has them all.
+void parts_text(const std::string& text, float room) {
+  std::string shown = text;
+  while (ImGui::CalcTextSize(shown.c_str()).x > room) {
+    const std::size_t cut = shown.rfind(kBetween);
+    if (cut == std::string::npos) break;
+    shown.resize(cut);
+  }
+  ImGui::TextUnformatted(shown.c_str());
+  if (shown.size() < text.size() && ImGui::IsItemHovered()) tooltip(text);
+}
+
+// "124 of 124 taps as the reference"; empty without a step.
+std::pair<std::string, Verdict> verdict_of(const StepSummary* step) {
+  if (step == nullptr) return {"", Verdict::kNotCompared};
+  std::int64_t taps = 0, wrong = 0, open = 0;
+  for (const LayerCell& cell : step->layers) {
+    for (const std::int64_t count : cell.counts) taps += count;
+    wrong += cell.counts[static_cast<std::size_t>(Verdict::kWrong)];
+    open += cell.counts[static_cast<std::size_t>(Verdict::kNotCompared)];
+  }
+  if (wrong > 0) {
+    return {fmt::format("{}  {} of {} taps wrong", verdict_glyph(Verdict::kWrong), wrong, taps),
+            Verdict::kWrong};
+  }
+  if (taps == open) {
+    return {fmt::format("{}  not compared", verdict_glyph(Verdict::kNotCompared)),
+            Verdict::kNotCompared};
+  }
+  return {fmt::format("{}  {} of {} taps as the reference", verdict_glyph(Verdict::kEqual),
+                      taps - open, taps),
+          Verdict::kRounding};
+}
+
 }  // namespace
 
 void Shell::draw_menu_bar() {
@@ -178,40 +214,21 @@ void Shell::draw_cursor_line() {
                             i < names.size() ? names[i] : "", bench.selected_position());
       }
       text += fmt::format("  ·  head {}", bench.selection().head);
-      ImGui::TextUnformatted(text.c_str());
+      const auto [verdict, worst] = verdict_of(bench.summary());
+      const float right = ImGui::GetWindowWidth() - px(12);
+      const float width = ImGui::CalcTextSize(verdict.c_str()).x;
+      parts_text(text, right - (verdict.empty() ? 0 : width + px(12)) - ImGui::GetCursorPosX());
       if (bench.moving()) {
         ImGui::SameLine();
         ImGui::TextColored(ImGui::ColorConvertU32ToFloat4(theme().text_dim), "%s  computing",
                            icon::kSpinner);
       }
-      if (const StepSummary* step = bench.summary()) {
-        std::int64_t taps = 0, wrong = 0, open = 0;
-        Verdict worst = Verdict::kNotCompared;
-        for (const LayerCell& cell : step->layers) {
-          for (const std::int64_t count : cell.counts) taps += count;
-          wrong += cell.counts[static_cast<std::size_t>(Verdict::kWrong)];
-          open += cell.counts[static_cast<std::size_t>(Verdict::kNotCompared)];
-        }
-        std::string verdict;
-        if (wrong > 0) {
-          worst = Verdict::kWrong;
-          verdict = fmt::format("{}  {} of {} taps wrong", verdict_glyph(worst), wrong, taps);
-        } else if (taps == open) {
-          verdict = fmt::format("{}  not compared", verdict_glyph(worst));
-        } else {
-          worst = Verdict::kRounding;
-          verdict = fmt::format("{}  {} of {} taps as the reference",
-                                verdict_glyph(Verdict::kEqual), taps - open, taps);
-        }
-        const float width = ImGui::CalcTextSize(verdict.c_str()).x;
-        const float x = ImGui::GetWindowWidth() - width - px(12);
-        ImGui::SameLine();
-        if (x > ImGui::GetCursorPosX()) {
-          ImGui::SetCursorPosX(x);
-          ImGui::PushStyleColor(ImGuiCol_Text, verdict_colour(worst));
-          ImGui::TextUnformatted(verdict.c_str());
-          ImGui::PopStyleColor();
-        }
+      ImGui::SameLine();
+      if (!verdict.empty() && right - width > ImGui::GetCursorPosX()) {
+        ImGui::SetCursorPosX(right - width);
+        ImGui::PushStyleColor(ImGuiCol_Text, verdict_colour(worst));
+        ImGui::TextUnformatted(verdict.c_str());
+        ImGui::PopStyleColor();
       }
     }
   }
@@ -266,7 +283,7 @@ void Shell::draw_status_bar() {
     if (!options_.graphics.empty()) text += "  ·  " + options_.graphics;
     ImGui::PushStyleColor(ImGuiCol_Text, theme().text_dim);
     ImGui::AlignTextToFramePadding();
-    ImGui::TextUnformatted(text.c_str());
+    parts_text(text, ImGui::GetContentRegionAvail().x);
     ImGui::PopStyleColor();
   }
   ImGui::End();

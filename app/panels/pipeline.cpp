@@ -68,7 +68,8 @@ class PipelinePanel : public Panel {
   PipelineState state_;
   std::string sentence_;
   std::vector<PipelineStop> stops_;
-  Place shown_;  // the op that was brought into view
+  Place shown_;            // the op that was brought into view
+  float shown_width_ = 0;  // of the view then
 
   // Of the frame.
   ImDrawList* list_ = nullptr;
@@ -254,8 +255,9 @@ void PipelinePanel::draw_chart(Ui& ui) {
   for (std::size_t i = 0; i < chart_.nodes.size(); ++i) {
     if (cursor.step >= 0 && chart_.nodes[i].op == cursor.op) selected_ = static_cast<int>(i);
   }
-  if (cursor != shown_ && selected_ >= 0) {
+  if ((cursor != shown_ || space.x != shown_width_) && selected_ >= 0) {
     shown_ = cursor;
+    shown_width_ = space.x;
     const PipelineNode& node = chart_.nodes[index(selected_)];
     const float x = x_[index(node.column)], w = width_[index(node.column)];
     if (x < ImGui::GetScrollX() || x + w > ImGui::GetScrollX() + space.x) {
