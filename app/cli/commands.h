@@ -19,7 +19,7 @@ struct RunCommand {
 Result<as_status> run_command(const RunCommand& command);
 
 struct GuiCommand {
-  std::string scenario = "default";
+  std::string scenario;  // empty = what was open last, or "default"
   References references = References::kBoth;
   std::string layout, at, screenshot, tour, report;
   std::vector<std::string> commands;

@@ -241,6 +241,7 @@ LoadedSettings load_settings(const std::string& path) {
   reader.flag("free_list_order", s.free_list_order);
   reader.flag("tour_seen", s.tour_seen);
   reader.whole("trace_budget_mb", 16, 1 << 20, s.trace_budget_mb);
+  reader.text("scenario", s.scenario);
   reader.texts("recent", kMaxRecent, s.recent);
   reader.texts("open_panels", kMaxPanels, s.open_panels);
   reader.shortcuts("shortcuts", s.shortcuts);
@@ -262,6 +263,7 @@ Result<void> save_settings(const Settings& settings, const std::string& path) {
   root["free_list_order"] = settings.free_list_order;
   root["tour_seen"] = settings.tour_seen;
   root["trace_budget_mb"] = settings.trace_budget_mb;
+  root["scenario"] = settings.scenario;
   root["recent"] = settings.recent;
   root["open_panels"] = settings.open_panels;
   root["shortcuts"] = settings.shortcuts;

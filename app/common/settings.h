@@ -20,6 +20,7 @@ struct Settings {
   bool free_list_order = false;        // pool map shows the free list's order
   bool tour_seen = false;
   std::int64_t trace_budget_mb = 256;
+  std::string scenario = "default";              // open at the end: name or file
   std::vector<std::string> recent;               // scenario files, newest first, at most 10
   std::vector<std::string> open_panels;          // ids; empty = the layout's own
   std::map<std::string, std::string> shortcuts;  // by command id

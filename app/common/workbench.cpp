@@ -98,6 +98,7 @@ struct Workbench::Impl {
   const Snapshot* seen = nullptr;
   bool was_busy = false;
   bool follow = true;  // the cursor goes with the session
+  std::optional<Place> view;  // layer and op that the user went to; a newcomer's until then
   bool first_picture = true;
   std::optional<std::int64_t> changed_at;  // step from which a planted bug runs
   bool failure_wanted = false;             // go to the first failure once the session is idle
@@ -209,6 +210,7 @@ bool Workbench::poll() {
     ++version_;
     if (fresh) {
       cursor_ = {-1, -1, AS_OP_SCHEDULE};
+      impl.view.reset();
       const auto requests = static_cast<std::int32_t>(snapshot_->info->request_names.size());
       if (selection_.request >= requests) selection_ = {};
       selection_.head = std::min(selection_.head, snapshot_->info->config.heads - 1);
@@ -232,12 +234,11 @@ bool Workbench::poll() {
       ++version_;
     } else if (!target_ && impl.follow && snapshot_->last.step >= 0) {
       const Place& last = snapshot_->last;
-      const Place view = cursor_.step < 0 ? first_view(*snapshot_->info, last.step) : cursor_;
+      const Place view = impl.view.value_or(first_view(*snapshot_->info, last.step));
       Place wanted{last.step, view.layer, view.op};
       if (!kept(wanted)) --wanted.step;
       if (!kept(wanted)) wanted = last;
       if (kept(wanted) && wanted != cursor_) {
-        // The view that a newcomer gets is only taken once there is a whole step to show.
         cursor_ = wanted;
         ++version_;
       }
@@ -267,6 +268,7 @@ void Workbench::go_to(const Place& place) {
     return;
   }
   impl_->follow = false;
+  impl_->view = place;
   ++version_;
   const StepTrace* trace = snapshot_->trace(place.step);
   if (trace != nullptr && trace->find(place.layer, place.op) != nullptr) {

@@ -22,11 +22,13 @@ constexpr const char* kExtension = ".json";
 
 // Newest first. Names of shipped scenarios are listed anyway.
 void remember(Settings& settings, const std::string& path) {
+  settings.scenario = path;
   const bool is_file = path.find('/') != std::string::npos || path.ends_with(kExtension);
   if (!is_file) return;
   std::error_code code;
   const fs::path absolute = fs::absolute(path, code);
   const std::string name = code ? path : absolute.lexically_normal().string();
+  settings.scenario = name;
   std::erase(settings.recent, name);
   settings.recent.insert(settings.recent.begin(), name);
   if (settings.recent.size() > kMostRecent) settings.recent.pop_back();

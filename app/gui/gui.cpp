@@ -30,7 +30,7 @@ double now_seconds() {
 // Opens scenario and layout, goes to the place, runs the commands.
 Result<void> prepare(App& app, const GuiOptions& options, bool wait) {
   Workbench& bench = app.bench();
-  auto scenario = load_scenario(options.scenario);
+  auto scenario = load_scenario(options.scenario.empty() ? "default" : options.scenario);
   if (!scenario) return scenario.error();
   RunSetup setup;
   setup.scenario = std::move(*scenario);
@@ -144,6 +144,9 @@ class Loop {
         first_picture();
       }
     }
+    const ImVec2 size = ImGui::GetIO().DisplaySize;
+    app_.settings().window_width = static_cast<int>(size.x);
+    app_.settings().window_height = static_cast<int>(size.y);
     app_.shell().save();
     return {};
   }
@@ -203,7 +206,14 @@ Result<as_status> run_window(const GuiOptions& options, const GuiParts& parts,
   (*platform)->on_drop = [&](const std::vector<std::string>& files) {
     for (const std::string& file : files) app.shell().ui().run("scenario.open=" + file);
   };
-  Result<void> prepared = prepare(app, options, false);
+  // What was open last time comes back, unless something else is asked for.
+  GuiOptions last = options;
+  if (last.scenario.empty()) last.scenario = settings.scenario;
+  Result<void> prepared = prepare(app, last, false);
+  if (!prepared && options.scenario.empty() && app.bench().snapshot() == nullptr) {
+    app.bench().say(Message::Kind::kWarning, prepared.error().text());
+    prepared = prepare(app, options, false);
+  }
   if (!prepared) {
     // The window opens all the same: another scenario can be chosen there.
     fmt::print(stderr, "attnscope: {}\n", prepared.error().text());

@@ -14,7 +14,7 @@
 namespace attnscope::gui {
 
 struct GuiOptions {
-  std::string scenario = "default";  // name or file
+  std::string scenario;  // name or file; empty = in a window what was open last, else "default"
   References references = References::kBoth;
   std::string layout;                 // empty = the one that was shown last
   std::string at;                     // STEP/LAYER/OP

@@ -467,6 +467,7 @@ void register_shell_commands(Shell& shell) {
         Settings fresh;
         fresh.tour_seen = s.tour_seen;
         fresh.recent = s.recent;
+        fresh.scenario = s.scenario;
         fresh.layout = s.layout;
         s = fresh;
       }));

@@ -92,6 +92,10 @@ bool begin_plot(const char* id, const char* axis, const std::vector<TopKStep>& s
   ImPlot::SetupAxesLimits(first - 0.7, std::max(last, first + 3) + 0.7, low, high,
                           ImPlotCond_Always);
   ImPlot::SetupAxisFormat(ImAxis_X1, "%.0f");
+  std::vector<double> whole;
+  const double stride = std::max(1.0, std::ceil((last - first + 1) / 8));
+  for (double at = first; at <= std::max(last, first + 3); at += stride) whole.push_back(at);
+  ImPlot::SetupAxisTicks(ImAxis_X1, whole.data(), static_cast<int>(whole.size()));
   if (!logarithmic) ImPlot::SetupAxisFormat(ImAxis_Y1, format_magnitude);
   ImPlot::SetupFinish();
   return true;

@@ -44,6 +44,7 @@ class SettingsFile : public ::testing::Test {
 Settings changed() {
   Settings s;
   s.theme = "themes/my \"own\" µ.json";
+  s.scenario = "/tmp/a scenario.json";
   s.scale = 1.1f;
   s.layout = "cache";
   s.animations = false;

@@ -1,0 +1,166 @@
+// The app without its looks: cursor and selection over a session that runs on its own thread.
+#include "app/common/workbench.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+#include "app/common/op_order.h"
+#include "tests/unit/app/small_scenario.h"
+
+namespace attnscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+RunSetup small_setup(References references = References::kNone) {
+  RunSetup setup;
+  setup.scenario = small_scenario(150, 16);
+  setup.references = references;
+  return setup;
+}
+
+// As a window does: looks again and again while the session runs.
+void watch(Workbench& bench) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+  do {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    bench.poll();
+  } while (bench.busy() && std::chrono::steady_clock::now() < until);
+  bench.poll();
+}
+
+TEST(Workbench, ANewcomerSeesAttentionAlsoWhenTheWarmUpWasWatched) {
+  Workbench bench({});
+  bench.open(small_setup(References::kSim), true);
+  watch(bench);
+  ASSERT_NE(bench.snapshot(), nullptr);
+  EXPECT_EQ(bench.cursor(), first_view(*bench.snapshot()->info, bench.cursor().step));
+  EXPECT_EQ(bench.cursor().op, AS_OP_SPARSE_ATTENTION);
+  EXPECT_TRUE(bench.snapshot()->decoding);
+}
+
+TEST(Workbench, TheCursorMovesAtOnceAmongKeptStepsAndComesBackToTheNewest) {
+  Workbench bench({});
+  bench.open(small_setup(), true);
+  bench.wait_idle();
+  const Place newest = bench.cursor();
+  ASSERT_GT(newest.step, 1);
+  bench.previous_step();
+  EXPECT_FALSE(bench.moving()) << "its trace is kept: nothing has to run";
+  EXPECT_EQ(bench.cursor().step, newest.step - 1);
+  EXPECT_EQ(bench.cursor().op, newest.op);
+  bench.previous_layer();
+  bench.last_step();
+  bench.wait_idle();
+  EXPECT_EQ(bench.cursor().step, newest.step);
+  bench.next_step();
+  bench.wait_idle();
+  EXPECT_EQ(bench.cursor().step, newest.step + 1) << "a step that has not run is run";
+}
+
+TEST(Workbench, AForgottenStepIsComputedAgain) {
+  Workbench::Options options;
+  options.trace_budget_mb = 1;
+  Workbench bench(options);
+  bench.open(small_setup(), true);
+  bench.wait_idle();
+  ASSERT_EQ(bench.snapshot()->trace(0), nullptr) << "1 MiB does not hold all steps";
+  bench.go_to({0, 1, AS_OP_WO_A});
+  bench.wait_idle();
+  EXPECT_EQ(bench.cursor(), (Place{0, 1, AS_OP_WO_A}));
+  EXPECT_NE(bench.op(), nullptr);
+}
+
+TEST(Workbench, WhatDoesNotExistIsSaidAndChangesNothing) {
+  Workbench bench({});
+  bench.open(small_setup(), true);
+  bench.wait_idle();
+  const Place before = bench.cursor();
+  bench.go_to({before.step, 0, AS_OP_INDEXER_TOPK});
+  bench.go_to({before.step, 99, AS_OP_WO_A});
+  EXPECT_EQ(bench.cursor(), before);
+  ASSERT_GE(bench.messages().size(), 2u);
+  EXPECT_EQ(bench.messages().back().kind, Message::Kind::kError);
+  EXPECT_FALSE(bench.open_scenario("no such scenario"));
+  EXPECT_FALSE(bench.check_lanes({"gpu"}));
+  EXPECT_EQ(bench.setup().scenario.name, "small");
+  EXPECT_NE(bench.snapshot(), nullptr);
+}
+
+TEST(Workbench, TheSelectionFallsBackToTheNewestTokenOfItsRequest) {
+  Workbench bench({});
+  bench.open(small_setup(), true);
+  bench.wait_idle();
+  bench.select_token(1, -1);
+  EXPECT_EQ(bench.selected_request(), 1);
+  const std::int64_t newest = bench.selected_position();
+  EXPECT_GT(newest, 0);
+  bench.select_token(1, 0);
+  EXPECT_EQ(bench.selected_position(), newest) << "token 0 is not computed in this step";
+  Selection far = bench.selection();
+  far.request = 1000;
+  far.position = 1 << 20;
+  bench.select(far);
+  EXPECT_NE(bench.selected_request(), 1000);
+}
+
+TEST(Workbench, TheFirstFailureSelectsItsToken) {
+  Workbench bench({});
+  bench.open(small_setup(References::kSim), true);
+  bench.wait_idle();
+  EXPECT_FALSE(bench.go_to_first_failure());
+  bench.plant("topk_one_short");
+  bench.wait_idle();
+  ASSERT_EQ(bench.cursor().op, AS_OP_INDEXER_TOPK);
+  EXPECT_EQ(bench.selection().tap, "indices");
+  ASSERT_EQ(bench.selection().element.size(), 2u);
+  EXPECT_EQ(bench.selected_row(), bench.selection().element[0]);
+  bench.remove_planted();
+  bench.wait_idle();
+  EXPECT_FALSE(bench.go_to_first_failure());
+}
+
+TEST(Workbench, AKeptSessionIsResumedWithTheSameBytes) {
+  const fs::path folder = fs::temp_directory_path() / "attnscope_workbench_test";
+  fs::remove_all(folder);
+  Workbench::Options options;
+  options.cache_folder = folder.string();
+  Place at[2];
+  std::vector<std::int32_t> sampled[2];
+  for (int i = 0; i < 2; ++i) {
+    Workbench bench(options);
+    bench.open(small_setup(References::kSim), true);
+    bench.wait_idle();
+    ASSERT_NE(bench.step(), nullptr);
+    at[i] = bench.cursor();
+    sampled[i] = bench.step()->sampled;
+    EXPECT_FALSE(fs::is_empty(folder));
+    bench.next_step();
+    bench.wait_idle();
+    EXPECT_EQ(bench.cursor().step, at[i].step + 1);
+  }
+  EXPECT_EQ(at[0], at[1]);
+  EXPECT_EQ(sampled[0], sampled[1]);
+  fs::remove_all(folder);
+}
+
+TEST(Workbench, ALongRunCanBeCancelledAndGoesOn) {
+  Workbench bench({});
+  bench.open(small_setup(References::kBoth), false);
+  bench.wait_idle();
+  bench.run_until("to the end", [](const Session&) { return false; });
+  while (bench.snapshot()->last.step < 1) watch(bench), bench.poll();
+  bench.cancel();
+  bench.wait_idle();
+  const std::int64_t stopped = bench.snapshot()->last.step;
+  bench.next_step();
+  bench.wait_idle();
+  EXPECT_GE(bench.snapshot()->last.step, stopped);
+  EXPECT_FALSE(bench.busy());
+}
+
+}  // namespace
+}  // namespace attnscope
