@@ -19,6 +19,7 @@ namespace {
 
 constexpr int kWidth = 1600, kHeight = 1000;
 constexpr double kActiveSeconds = 0.5;  // frames go on this long after an event: hover delays
+constexpr int kActiveFrames = 4;        // and at least as many
 constexpr double kBusyWait = 0.1;       // between frames while the session computes
 constexpr double kTypingWait = 0.4;     // the caret blinks
 
@@ -132,12 +133,13 @@ class Loop {
   Loop(App& app, Platform& platform) : app_(app), platform_(platform) {}
 
   Result<void> run(const std::function<void()>& first_picture) {
-    active_until_ = now_seconds() + kActiveSeconds;
+    stay_active();
     bool seen = false;
     while (!app_.shell().wants_close()) {
       if (!platform_.begin_frame(wait())) break;
-      if (platform_.had_event()) active_until_ = now_seconds() + kActiveSeconds;
-      if (app_.frame()) active_until_ = now_seconds() + kActiveSeconds;
+      --frames_left_;
+      if (platform_.had_event()) stay_active();
+      if (app_.frame()) stay_active();
       if (auto ok = show(); !ok) return ok;
       if (!seen && app_.bench().snapshot() != nullptr) {
         seen = true;
@@ -152,8 +154,14 @@ class Loop {
   }
 
  private:
+  // Layout and shortcuts need some frames after a change, however slow these are.
+  void stay_active() {
+    active_until_ = now_seconds() + kActiveSeconds;
+    frames_left_ = kActiveFrames;
+  }
+
   double wait() const {
-    if (now_seconds() < active_until_ || app_.shell().animating()) return 0;
+    if (now_seconds() < active_until_ || frames_left_ > 0 || app_.shell().animating()) return 0;
     if (app_.bench().busy()) return kBusyWait;
     return ImGui::GetIO().WantTextInput ? kTypingWait : -1;
   }
@@ -167,7 +175,7 @@ class Loop {
       }
       if (auto ok = platform_.recreate(); !ok) return ok;
       app_.shell().set_graphics(platform_.description());
-      active_until_ = now_seconds() + kActiveSeconds;
+      stay_active();
       return {};
     }
     if (const std::string file = app_.shell().take_screenshot(); !file.empty()) {
@@ -181,6 +189,7 @@ class Loop {
   App& app_;
   Platform& platform_;
   double active_until_ = 0;
+  int frames_left_ = 0;
 };
 
 Result<as_status> run_window(const GuiOptions& options, const GuiParts& parts,

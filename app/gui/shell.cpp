@@ -18,6 +18,7 @@ namespace {
 
 constexpr double kToastSeconds = 7;
 constexpr double kSaveEvery = 2;  // seconds between writes of changed settings
+constexpr float kIdleGap = 0.4f;  // longer frames were waits
 
 }  // namespace
 
@@ -92,7 +93,10 @@ void Shell::before_frame() {
 }
 
 void Shell::frame() {
-  frame_times_[frame_count_++ % frame_times_.size()] = ImGui::GetIO().DeltaTime;
+  // Waiting for an event is no slow frame.
+  if (const float seconds = ImGui::GetIO().DeltaTime; seconds < kIdleGap) {
+    frame_times_[timed_frames_++ % frame_times_.size()] = seconds;
+  }
   handle_shortcuts();
   draw_menu_bar();
   draw_cursor_line();
@@ -146,17 +150,21 @@ Panel* Shell::panel(std::string_view id) {
 }
 
 void Shell::handle_shortcuts() {
-  if (ImGui::IsPopupOpen("", ImGuiPopupFlags_AnyPopupId | ImGuiPopupFlags_AnyPopupLevel)) return;
+  const bool popup =
+      ImGui::IsPopupOpen("", ImGuiPopupFlags_AnyPopupId | ImGuiPopupFlags_AnyPopupLevel);
+  // All are asked for in every frame: ImGui hears a shortcut that the frame before asked for.
+  std::string pressed;
   for (const Command& command : ui_.commands.all()) {
     const std::string keys = ui_.commands.shortcut(command.id);
-    if (keys.empty()) continue;
-    const ImGuiKeyChord chord = key_chord(keys);
+    const ImGuiKeyChord chord = keys.empty() ? 0 : key_chord(keys);
     if (chord == 0) continue;
-    if (ImGui::Shortcut(chord, ImGuiInputFlags_RouteGlobal | ImGuiInputFlags_Repeat)) {
-      ui_.run(command.id);
-      return;  // the command may have changed the registry's shortcuts
-    }
+    if (!ImGui::Shortcut(chord, ImGuiInputFlags_RouteGlobal | ImGuiInputFlags_Repeat)) continue;
+    // Escape with nothing to stop is a habit, not a mistake.
+    const bool idle = chord == ImGuiKey_Escape && command.enabled && !command.enabled();
+    if (pressed.empty() && !idle) pressed = command.id;
   }
+  // Run last: a command may change the registry's shortcuts.
+  if (!pressed.empty() && !popup) ui_.run(pressed);
 }
 
 void Shell::draw_panels() {

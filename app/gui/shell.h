@@ -80,7 +80,7 @@ class Shell {
   bool theme_applied_ = false;
   bool dirty_ = false;
   std::array<float, 60> frame_times_{};
-  std::size_t frame_count_ = 0;
+  std::size_t timed_frames_ = 0;
   std::size_t messages_seen_ = 0;
   struct Toast {
     Message message;

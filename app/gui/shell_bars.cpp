@@ -275,7 +275,7 @@ void Shell::draw_status_bar() {
                           ui_.settings.trace_budget_mb);
     }
     double sum = 0;
-    const std::size_t frames = std::min(frame_count_, frame_times_.size());
+    const std::size_t frames = std::min(timed_frames_, frame_times_.size());
     for (std::size_t i = 0; i < frames; ++i) sum += frame_times_[i];
     if (sum > 0) text += fmt::format("  ·  {:.0f} fps", static_cast<double>(frames) / sum);
     text += fmt::format("  ·  {} lane {}", now != nullptr ? now->info->lanes : "cpu",
