@@ -3,12 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
-#include "app/common/op_order.h"
-#include "app/common/views/linkage.h"
-#include "engine/session/snapshot.h"
-#include "tests/unit/app/trace_session.h"
+#include "tests/unit/app/stepped_session.h"
 
 namespace attnscope {
 namespace {
@@ -27,25 +22,9 @@ const SelectionLine* line_of(const SelectionPart& part, const std::string& label
   return nullptr;
 }
 
-class SelectionViews : public ::testing::Test {
+class SelectionViews : public SteppedSession {
  protected:
-  void SetUp() override {
-    session_ = small_session(References::kSim, small_scenario(260, 8));
-    session_->set_observer(&recorder_);
-    run_steps(*session_, 7);
-    info_ = session_info(*session_);
-    snapshot_ = take_snapshot(*session_, recorder_, info_, 1);
-    step_ = snapshot_->traces.back().get();
-    ASSERT_NE(find_request(*step_, 0), nullptr);
-    request_ = find_request(*step_, 0);
-    row_ = -1;
-    for (const std::int32_t kept : step_->kept) {
-      if (step_->request_of(kept) == 0) row_ = kept;
-    }
-    ASSERT_GE(row_, 0);
-    position_ = step_->metadata.positions[static_cast<std::size_t>(row_)];
-    ASSERT_GT(position_, info_->config.window) << "the window has moved";
-  }
+  References references() const override { return References::kSim; }
 
   SelectionView view(const Selection& selection, Place cursor = {0, 1, AS_OP_SPARSE_ATTENTION},
                      const char* tap = nullptr) const {
@@ -54,14 +33,6 @@ class SelectionViews : public ::testing::Test {
     const TapCopy* copy = op != nullptr && tap != nullptr ? op->tap(tap) : nullptr;
     return selection_view({*info_, *step_, nullptr, cursor, selection, row_, op, copy});
   }
-
-  TraceRecorder recorder_;
-  std::unique_ptr<Session> session_;
-  std::shared_ptr<const SessionInfo> info_;
-  std::shared_ptr<const Snapshot> snapshot_;
-  const StepTrace* step_ = nullptr;
-  const RequestView* request_ = nullptr;
-  std::int64_t row_ = -1, position_ = -1;
 };
 
 TEST_F(SelectionViews, ATokenNamesItsRowInEveryGroup) {
