@@ -1,14 +1,17 @@
 #include "app/cli/cli.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <functional>
 #include <memory>
 
 #include "app/cli/commands.h"
+#include "app/common/nearest.h"
 
 namespace attnscope {
 namespace {
@@ -146,6 +149,24 @@ void add_doctor(CLI::App& app, Action& action) {
   doctor->callback([=, &action] { action = [=] { return doctor_command(*json); }; });
 }
 
+// One line: what is wrong with the words, and where help is.
+std::string usage_text(const CLI::App& app, const std::vector<std::string>& arguments,
+                       std::string problem) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  const std::string first = arguments.size() > 1 ? arguments[1] : "";
+  const bool known = std::find(names.begin(), names.end(), first) != names.end();
+  if (!known && !first.empty() && first[0] != '-') {
+    const auto nearest = nearest_names(first, names);
+    return fmt::format("there is no command '{}'; {}{}", first,
+                       nearest.empty() ? "commands: " : "did you mean ",
+                       fmt::join(nearest.empty() ? names : nearest, ", "));
+  }
+  std::replace(problem.begin(), problem.end(), '\n', ' ');
+  return fmt::format("{}; 'attnscope {}{}--help' lists what there is", problem, known ? first : "",
+                     known ? " " : "");
+}
+
 }  // namespace
 
 int run_cli(const std::vector<std::string>& arguments) {
@@ -170,8 +191,12 @@ int run_cli(const std::vector<std::string>& arguments) {
     try {
       app.parse(reversed);
     } catch (const CLI::ParseError& e) {
-      const int code = app.exit(e);
-      return code == 0 ? AS_OK : AS_USAGE;
+      if (e.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
+        app.exit(e);
+        return AS_OK;
+      }
+      fmt::print(stderr, "attnscope: {}\n", usage_text(app, arguments, e.what()));
+      return AS_USAGE;
     }
     const Result<as_status> result = action();
     if (result) return *result;

@@ -214,8 +214,12 @@ TEST_F(Cli, WrongUsageEndsWithTwo) {
                                              {"model"}}) {
     const Outcome o = run(arguments);
     EXPECT_EQ(o.code, 2) << arguments.back();
-    EXPECT_FALSE(o.err.empty());
+    EXPECT_EQ(o.err.rfind("attnscope: ", 0), 0u) << o.err;
+    EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
   }
+  EXPECT_NE(run({"rum"}).err.find("no command 'rum'; did you mean run"), std::string::npos);
+  EXPECT_NE(run({"zzzzz"}).err.find("commands: gui, run, ops"), std::string::npos);
+  EXPECT_NE(run({"run", file, "--unknown"}).err.find("attnscope run --help"), std::string::npos);
 }
 
 TEST_F(Cli, BadInputEndsWithThreeAndSaysWhatWhereAndWhatIsAllowed) {
