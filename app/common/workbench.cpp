@@ -97,7 +97,7 @@ struct Workbench::Impl {
   Place asked_at;  // where the session stood: a block is read again when it has moved
   const Snapshot* seen = nullptr;
   bool was_busy = false;
-  bool follow = true;  // the cursor goes with the session
+  bool follow = true;         // the cursor goes with the session
   std::optional<Place> view;  // layer and op that the user went to; a newcomer's until then
   bool first_picture = true;
   std::optional<std::int64_t> changed_at;  // step from which a planted bug runs
