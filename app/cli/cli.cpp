@@ -149,6 +149,21 @@ void add_doctor(CLI::App& app, Action& action) {
   doctor->callback([=, &action] { action = [=] { return doctor_command(*json); }; });
 }
 
+void add_blocks(CLI::App& app, Action& action) {
+  auto* blocks =
+      app.add_subcommand("blocks", "The block manager and the scheduler alone, without a model");
+  blocks->require_subcommand(1);
+  auto* simulate = blocks->add_subcommand(
+      "simulate", "Run a generated workload and print its digests and counters");
+  auto command = std::make_shared<SimulateCommand>();
+  simulate->add_option("workload", command->workload, "File, or a name from assets/workloads")
+      ->required();
+  simulate->add_option("--profile", command->profile, "M or A (default: the file's)")
+      ->check(CLI::IsMember({"M", "A"}));
+  simulate->add_flag("--json", command->json, "Print as JSON");
+  simulate->callback([=, &action] { action = [=] { return simulate_command(*command); }; });
+}
+
 // One line: what is wrong with the words, and where help is.
 std::string usage_text(const CLI::App& app, const std::vector<std::string>& arguments,
                        std::string problem) {
@@ -181,6 +196,7 @@ int run_cli(const std::vector<std::string>& arguments) {
   add_ops(app, action);
   add_model(app, action);
   add_doctor(app, action);
+  add_blocks(app, action);
   try {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
     if (!reversed.empty()) reversed.pop_back();

@@ -41,4 +41,11 @@ Result<as_status> describe_command(const DescribeCommand& command);
 
 Result<as_status> doctor_command(bool json);
 
+struct SimulateCommand {
+  std::string workload;  // file, or a name from assets/workloads
+  std::string profile;   // empty = the file's
+  bool json = false;
+};
+Result<as_status> simulate_command(const SimulateCommand& command);
+
 }  // namespace attnscope

@@ -123,6 +123,14 @@ double JsonObject::number(const std::string& key, double min, double max, double
   return has(key) ? number(key, min, max) : fallback;
 }
 
+bool JsonObject::boolean(const std::string& key, bool fallback) {
+  const json* value = find(key, false);
+  if (value == nullptr) return fallback;
+  if (value->is_boolean()) return value->get<bool>();
+  wrong(place(key), "true or false", *value);
+  return fallback;
+}
+
 std::string JsonObject::text(const std::string& key) {
   const json* value = find(key, true);
   if (value == nullptr) return {};

@@ -49,6 +49,7 @@ class JsonObject {
   std::uint64_t unsigned_integer(const std::string& key, std::uint64_t fallback);
   double number(const std::string& key, double min, double max);
   double number(const std::string& key, double min, double max, double fallback);
+  bool boolean(const std::string& key, bool fallback);
   std::string text(const std::string& key);
   std::string text(const std::string& key, const std::string& fallback);
   // A text that must be one of `allowed`.

@@ -1,0 +1,155 @@
+// Decides step by step which requests compute how many tokens, and preempts where blocks run out.
+//
+//     running, in order of admission -> each its next tokens; no blocks: preempt the last one
+//                                       (or the least urgent), which is computed anew later
+//     waiting, head first            -> lookup, admission; the head that does not fit stops it
+//
+// schedule() counts tokens as computed at once: it may be called again before results() are in.
+// A plain value: copying it is a checkpoint.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "engine/cache/kv_manager.h"
+#include "engine/sched/request_queue.h"
+#include "engine/sched/sched_request.h"
+
+namespace attnscope {
+
+struct SchedulerOptions {
+  KvOptions kv;  // cap_tokens is filled in from the budget
+  std::int64_t token_budget = 2048;
+  std::int64_t max_requests = 128;  // running at once
+  SchedulePolicy policy = SchedulePolicy::kFcfs;
+  bool whole_sequence = true;  // admit only what fits with all its known tokens
+  bool chunked_prefill = true;
+  std::int64_t prefill_threshold = 0;  // most tokens of one prefill in a step; 0 = no limit
+  std::int64_t lookahead = 0;          // extra tokens of room with every allocation
+  std::int64_t steps_in_flight = 1;    // steps that may be scheduled before the first one's results
+  bool outside_writer = false;         // others write into blocks of steps in flight
+  bool keep_finished = false;  // finished requests stay readable; their slots are not used again
+};
+
+// Fills in what depends on the rest. AS_BAD_INPUT names the option, what it is and what is allowed.
+Result<SchedulerOptions> check_options(SchedulerOptions options);
+
+struct ScheduledTokens {
+  std::int32_t slot = -1;
+  std::int64_t id = -1;
+  std::int64_t tokens = 0;
+  bool admitted = false;  // in this step, for the first time or again
+};
+
+struct StepPlan {
+  std::int64_t step = -1;
+  std::vector<ScheduledTokens> scheduled;  // in the order decided
+  std::vector<std::int64_t> preempted;     // ids
+  std::int64_t total_tokens = 0;
+};
+
+struct SchedulerCounters {
+  std::int64_t lookups = 0;     // repeated ones of a blocked head included
+  std::int64_t hit_tokens = 0;  // of all these
+  std::int64_t failed_allocations = 0;
+  std::int64_t preemptions = 0;
+  std::int64_t aborted = 0;
+  std::int64_t scheduled_tokens = 0;
+  std::int64_t recomputed_tokens = 0;
+};
+
+// Prefix cache use as the engine reports it: lookups once per admission or once per lookup.
+struct PrefixStats {
+  std::int64_t requests = 0, queries = 0, hits = 0;
+  std::int64_t preempted_requests = 0, preempted_queries = 0, preempted_hits = 0;
+};
+
+inline constexpr std::int32_t kNoToken = std::numeric_limits<std::int32_t>::min();
+
+class BlockScheduler {
+ public:
+  static Result<BlockScheduler> make(const SchedulerOptions& options);
+
+  // id, tokens and stop rule are the caller's. AS_BAD_INPUT: an id in use, no token, a prompt as
+  // long as the model's limit.
+  Result<void> add(SchedRequest request);
+  const StepPlan& schedule();
+  // What the step sampled, one entry per scheduled request; kNoToken = nothing.
+  void results(const StepPlan& plan, std::span<const std::int32_t> sampled);
+  // The same with several tokens each, drafts accepted among them.
+  void results(const StepPlan& plan, const std::vector<std::vector<std::int32_t>>& sampled);
+  // Draft tokens to compute with the request's next token; nothing for one still in its prompt.
+  void set_drafts(std::int64_t id, std::int64_t drafts);
+  // False for an id that is not alive.
+  bool abort(std::int64_t id);
+  // False while blocks are held. preempt_running: takes them from the running requests first.
+  bool reset_prefix_cache(bool preempt_running = false);
+
+  bool alive(std::int64_t id) const { return slot_of_.contains(id); }
+  bool done() const { return slot_of_.empty(); }
+  const SchedRequest* find(std::int64_t id) const;  // alive; nullptr = not
+  SchedRequest* find(std::int64_t id);
+  const SchedRequest& request(std::int32_t slot) const {
+    return requests_[static_cast<std::size_t>(slot)];
+  }
+  const std::vector<std::int32_t>& running() const { return running_; }  // slots
+  std::vector<std::int32_t> waiting() const { return waiting_.slots(); }
+  // Ids that results() or abort() finished since the last call.
+  std::vector<std::int64_t> take_finished() { return std::exchange(finished_, {}); }
+
+  const SchedulerOptions& options() const { return options_; }
+  const KvManager& kv() const { return kv_; }
+  KvManager& kv() { return kv_; }
+  const SchedulerCounters& counters() const { return counters_; }
+  const PrefixStats& prefix_stats() const { return stats_; }
+  std::int64_t step() const { return step_; }  // the next one to be scheduled
+  // Blocks that wait for steps in flight before they are free.
+  struct Deferred {
+    std::int64_t fence = 0;  // step whose results free them
+    std::vector<std::int32_t> blocks;
+  };
+  const std::deque<Deferred>& deferred() const { return deferred_; }
+
+ private:
+  explicit BlockScheduler(const SchedulerOptions& options);
+
+  SchedRequest& at(std::int32_t slot) { return requests_[static_cast<std::size_t>(slot)]; }
+  void schedule_running(std::int64_t& budget);
+  void schedule_waiting(std::int64_t& budget);
+  bool admit_head(std::int64_t& budget);
+  std::size_t choose_victim() const;
+  void preempt(std::int32_t slot);
+  void give_back(SchedRequest& request, CacheReason reason);
+  void plan_tokens(const SchedRequest& request, std::int64_t tokens, bool admitted);
+  std::int64_t unplan(std::int32_t slot);
+  void take_result(const ScheduledTokens& scheduled, std::span<const std::int32_t> tokens);
+  bool check_stop(SchedRequest& request) const;
+  void finish(SchedRequest& request);
+  void close_finished();
+  void processed(std::int64_t step);
+  void count_lookup(const SchedRequest& request, std::int64_t hit);
+  void tell(CacheEventKind kind, const SchedRequest& request, CacheReason reason,
+            std::int64_t value);
+
+  SchedulerOptions options_;
+  KvManager kv_;
+  std::vector<SchedRequest> requests_;  // by slot
+  std::unordered_map<std::int64_t, std::int32_t> slot_of_;
+  std::vector<std::int32_t> running_;
+  RequestQueue waiting_;
+  StepPlan plan_;
+  SchedulerCounters counters_;
+  PrefixStats stats_;
+  std::deque<Deferred> deferred_;
+  std::vector<std::int64_t> finished_;
+  std::int64_t step_ = 0;
+  std::int64_t processed_ = -1;        // last step whose results are in
+  std::vector<std::int32_t> closing_;  // slots of requests that have just finished
+};
+
+}  // namespace attnscope
