@@ -117,4 +117,6 @@ if(ATTNSCOPE_TESTS)
     IMGUI_ENABLE_TEST_ENGINE IMGUI_TEST_ENGINE_ENABLE_COROUTINE_STDTHREAD_IMPL=1
     IMGUI_TEST_ENGINE_ENABLE_STD_FUNCTION=1 IMGUI_TEST_ENGINE_ENABLE_CAPTURE=0)
   target_link_libraries(ui_stack_testable PUBLIC attnscope_ui_test_headers)
+  # Tests run with the libraries' own assertions, in every build type.
+  target_compile_options(ui_stack_testable PRIVATE -UNDEBUG)
 endif()

@@ -108,8 +108,11 @@ void Shell::frame() {
     room_ = room;
     switch_layout(layout_, false);
   }
-  if (build_layout_ && viewport->WorkSize.x > 0 && viewport->WorkSize.y > 0) {
-    build_layout(layout_, room_, dockspace, viewport->WorkSize, panels_);
+  // What the bars of this frame leave: WorkSize learns of them one frame later, and the very first
+  // layout would not be the one that a reset gives.
+  const ImVec2 rest = static_cast<const ImGuiViewportP*>(viewport)->GetBuildWorkRect().GetSize();
+  if (build_layout_ && rest.x > 0 && rest.y > 0) {
+    build_layout(layout_, room_, dockspace, rest, panels_);
     build_layout_ = false;
   }
   ImGui::PushStyleColor(ImGuiCol_DockingEmptyBg, 0);

@@ -1,0 +1,137 @@
+// Panels docked elsewhere, torn off, closed and put back; the screen made small and large.
+#include <imgui_internal.h>
+
+#include <map>
+#include <ostream>
+#include <string>
+
+#include "tests/ui/driven_app.h"
+
+namespace attnscope::gui {
+namespace {
+
+struct Rect {
+  float x, y, width, height;
+  friend bool operator==(const Rect&, const Rect&) = default;
+  friend std::ostream& operator<<(std::ostream& out, const Rect& r) {
+    return out << r.width << " x " << r.height << " at " << r.x << ", " << r.y;
+  }
+};
+
+ImGuiWindow* window_of(User& user, const char* panel) {
+  return user.ctx->GetWindowByRef(("//" + user.window(panel)).c_str());
+}
+
+std::map<std::string, Rect> places(User& user) {
+  std::map<std::string, Rect> all;
+  for (const char* panel : {"timeline", "pipeline", "block_tables", "pool", "tensor", "top_k",
+                            "sink", "error", "events"}) {
+    const ImGuiWindow* window = window_of(user, panel);
+    EXPECT_NE(window, nullptr) << panel;
+    if (window != nullptr) {
+      all[panel] = {window->Pos.x, window->Pos.y, window->Size.x, window->Size.y};
+    }
+  }
+  return all;
+}
+
+TEST(Driven, PanelsAreTornOffDockedElsewhereClosedAndPutBack) {
+  DrivenApp app(References::kNone);
+  app.drive([&](User& user) {
+    user.wait(5);
+    const auto before = places(user);
+    const std::string sink = user.window("sink"), error = user.window("error");
+
+    user.ctx->UndockWindow(sink.c_str());
+    user.wait(3);
+    EXPECT_TRUE(user.ctx->WindowIsUndockedOrStandalone(window_of(user, "sink")));
+    user.ctx->WindowMove(("//" + sink).c_str(), ImVec2(300, 300));
+    user.ctx->WindowResize(("//" + sink).c_str(), ImVec2(500, 400));
+    EXPECT_FLOAT_EQ(window_of(user, "sink")->Pos.x, 300);
+    EXPECT_FLOAT_EQ(window_of(user, "sink")->Size.y, 400);
+
+    user.ctx->DockInto(("//" + sink).c_str(), ("//" + error).c_str());
+    user.wait(3);
+    EXPECT_EQ(window_of(user, "sink")->DockNode, window_of(user, "error")->DockNode);
+    EXPECT_NE(window_of(user, "sink")->DockNode, nullptr);
+
+    user.ctx->DockInto(("//" + user.window("pool")).c_str(), ("//" + error).c_str(), ImGuiDir_Down);
+    user.wait(3);
+    EXPECT_GT(window_of(user, "pool")->Pos.y, window_of(user, "error")->Pos.y);
+    EXPECT_FLOAT_EQ(window_of(user, "pool")->Pos.x, window_of(user, "error")->Pos.x);
+
+    ASSERT_TRUE(app->commands().run("panel.close=tensor"));
+    user.wait(3);
+    EXPECT_FALSE(window_of(user, "tensor")->Active);
+    EXPECT_NE(places(user), before);
+
+    ASSERT_TRUE(app->commands().run("layout.reset"));
+    user.wait(6);
+    EXPECT_EQ(places(user), before);
+    EXPECT_TRUE(window_of(user, "tensor")->Active);
+    EXPECT_TRUE(app->shell().panel("tensor")->open);
+  });
+}
+
+TEST(Driven, TheCrossOfATabClosesItsPanelAndTheMenuBringsItBack) {
+  DrivenApp app(References::kNone);
+  app.drive([&](User& user) {
+    user.wait(5);
+    user.ctx->WindowClose(("//" + user.window("pool")).c_str());
+    user.wait(3);
+    EXPECT_FALSE(app->shell().panel("pool")->open);
+    EXPECT_FALSE(app.checked("panel.pool"));
+    user.ctx->SetRef("//##MainMenuBar");
+    user.ctx->MenuClick("View/Pool map##panel.pool");
+    user.wait(3);
+    EXPECT_TRUE(app->shell().panel("pool")->open);
+    EXPECT_TRUE(window_of(user, "pool")->Active);
+  });
+}
+
+TEST(Driven, SmallAndLargeScreensShowTheSameState) {
+  DrivenApp app;
+  app.drive([&](User& user) {
+    user.wait(5);
+    ASSERT_TRUE(app->commands().run("select.block=2"));
+    user.settle();
+    const auto before = places(user);
+    const Place cursor = app.bench().cursor();
+    const Selection selection = app.selection();
+    const std::string sentence =
+        "step " + std::to_string(cursor.step) + "  ·  layer " + std::to_string(cursor.layer);
+    const auto resize = [&](float width, float height) {
+      SCOPED_TRACE(testing::Message() << width << " x " << height);
+      ImGui::GetIO().DisplaySize = ImVec2(width, height);
+      user.settle();
+      user.wait(4);
+      EXPECT_EQ(app.bench().cursor(), cursor);
+      EXPECT_EQ(app.selection(), selection);
+      EXPECT_NE(user.screen().find(sentence), std::string::npos);
+      for (const auto& [panel, rect] : places(user)) {
+        EXPECT_LE(rect.x + rect.width, width + 1) << panel;
+        EXPECT_GE(rect.x, 0) << panel;
+      }
+      // Keys still act.
+      user.keys(ImGuiKey_LeftArrow);
+      user.settle();
+      EXPECT_NE(app.bench().cursor(), cursor);
+      user.keys(ImGuiKey_RightArrow);
+      user.settle();
+    };
+    resize(300, 200);
+    for (const char* layout : {"layout.cache", "layout.selection", "layout.error", "layout.step"}) {
+      ASSERT_TRUE(app->commands().run(layout));
+      user.wait(4);
+    }
+    resize(2560, 1440);
+    resize(300, 200);
+    resize(1600, 1000);
+    ASSERT_TRUE(app->commands().run("layout.reset"));
+    user.wait(6);
+    EXPECT_EQ(places(user), before);
+  });
+}
+
+}  // namespace
+}  // namespace attnscope::gui
