@@ -185,11 +185,11 @@ TEST(Driven, FunctionKeysSwitchLayoutsAndEachShowsItsPanels) {
     const Expected all[] = {
         {ImGuiKey_F2, "cache", {"timeline", "block_tables", "pool", "window", "bytes"}, "top_k"},
         {ImGuiKey_F3, "selection", {"timeline", "top_k", "window", "sink"}, "pool"},
-        {ImGuiKey_F4, "error", {"timeline", "pipeline", "error", "tensor", "bytes"}, "pool"},
+        {ImGuiKey_F4, "error", {"timeline", "pipeline", "error", "tensor", "selection"}, "pool"},
         {ImGuiKey_F1,
          "step",
          {"timeline", "pipeline", "block_tables", "pool", "tensor", "top_k", "sink", "error",
-          "events"},
+          "selection"},
          nullptr},
     };
     const auto seen = [&](const char* panel) {
