@@ -87,7 +87,11 @@ set(attnscope_ui_files
   "${attnscope_ui_imgui}/backends/imgui_impl_glfw.cpp"
   "${attnscope_ui_implot}/implot.cpp" "${attnscope_ui_implot}/implot_items.cpp")
 
-# Others' code: without our warnings, with our sanitizers.
+# Others' code: without our warnings. With our sanitizers, so that they see what it does with our
+# memory, but without checks for undefined behaviour: those alone cost minutes for implot's templates.
+string(REPLACE "," ";" attnscope_ui_sanitizers "${ATTNSCOPE_SANITIZE}")
+list(REMOVE_ITEM attnscope_ui_sanitizers undefined)
+list(JOIN attnscope_ui_sanitizers "," attnscope_ui_sanitizers)
 function(attnscope_ui_library name)
   add_library(${name} STATIC ${ARGN})
   target_link_libraries(${name} PUBLIC attnscope::ui_headers)
@@ -96,9 +100,9 @@ function(attnscope_ui_library name)
   # demo windows are not part of the app.
   target_compile_definitions(${name} PRIVATE IMGUI_DISABLE_DEMO_WINDOWS
     "IMPLOT_CUSTOM_NUMERIC_TYPES=(float)(double)(int)")
-  if(ATTNSCOPE_SANITIZE)
-    target_compile_options(${name} PRIVATE -fsanitize=${ATTNSCOPE_SANITIZE}
-      -fno-omit-frame-pointer)
+  if(attnscope_ui_sanitizers)
+    target_compile_options(${name} PRIVATE -fsanitize=${attnscope_ui_sanitizers}
+      -fno-omit-frame-pointer -O1)
   endif()
 endfunction()
 

@@ -63,7 +63,7 @@ void build_step(Builder& b, ImGuiID rest, ImVec2 size) {
   b.dock(left, {"block_tables", "scenario"});
   b.dock(split(right, ImGuiDir_Down, 0.36f), {"selection", "events"});
   b.dock(right, {"error"});
-  ImGuiID below = split(rest, ImGuiDir_Down, 0.5f);
+  ImGuiID below = split(rest, ImGuiDir_Down, 0.56f);
   b.dock(split(below, ImGuiDir_Right, 0.42f), {"sink"});
   b.dock(below, {"top_k", "window"});
   b.dock(rest, {"tensor", "bytes"});

@@ -85,10 +85,23 @@ void User::show(const char* panel) {
   look_at(panel);
 }
 
+std::vector<std::int64_t> User::numbers(const std::string& prefix) {
+  ImGuiTestItemList items;
+  ctx->GatherItems(&items, ctx->GetRef());
+  std::vector<std::int64_t> found;
+  for (const ImGuiTestItemInfo& item : items) {
+    const std::string_view label = item.DebugLabel;
+    if (!label.starts_with(prefix) || item.RectClipped.GetHeight() < 4) continue;
+    found.push_back(std::stoll(std::string(label.substr(prefix.size()))));
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
 ImRect User::rect(const std::string& item) {
   const ImGuiTestItemInfo info = ctx->ItemInfo(item.c_str());
   EXPECT_NE(info.ID, 0u) << item;
-  return info.RectClipped;
+  return info.RectFull;
 }
 
 void User::click(const std::string& item, float x, float y) {

@@ -16,6 +16,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tests/ui/headless_app.h"
 
@@ -40,6 +41,8 @@ class User {
   std::string window(const char* panel) const;
   // Of an item that is there; a failure and an empty rectangle otherwise.
   ImRect rect(const std::string& item);
+  // Numbers N of the items PREFIXN that are on the screen, such as "##row 7", ascending.
+  std::vector<std::int64_t> numbers(const std::string& prefix);
   // A click at a place of an item, each from 0 to 1.
   void click(const std::string& item, float x, float y);
   void click(ImVec2 at);

@@ -1,0 +1,222 @@
+// What is typed and dropped: the scenario form, files, and everything in them that is wrong.
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "tests/ui/driven_app.h"
+
+namespace attnscope::gui {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A folder of its own that ends with the test.
+class Folder {
+ public:
+  Folder() : path_(fs::temp_directory_path() / ("attnscope-forms-" + std::to_string(getpid()))) {
+    fs::create_directories(path_);
+  }
+  ~Folder() {
+    std::error_code error;
+    fs::remove_all(path_, error);
+  }
+  std::string file(const char* name) const { return (path_ / name).string(); }
+  std::string write(const char* name, const std::string& text) const {
+    std::ofstream(path_ / name) << text;
+    return file(name);
+  }
+
+ private:
+  fs::path path_;
+};
+
+// The draft is read on a thread of its own.
+void wait_for_draft(User& user) {
+  for (int i = 0; i < 10; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    user.wait(2);
+  }
+}
+
+// A session whose scenario comes from a file, as most do.
+void open_early(DrivenApp& app, User& user) {
+  ASSERT_TRUE(app->commands().run("references.set=none"));
+  ASSERT_TRUE(app->commands().run("scenario.open=early"));
+  user.settle();
+  ASSERT_EQ(app.bench().setup().scenario.name, "early");
+  user.show("scenario");
+  // Torn off and tall, so that all of the form is in sight.
+  const std::string window = user.window("scenario");
+  user.ctx->UndockWindow(("//" + window).c_str());
+  user.ctx->WindowMove(("//" + window).c_str(), ImVec2(100, 60));
+  user.ctx->WindowResize(("//" + window).c_str(), ImVec2(700, 900));
+  user.look_at("scenario");
+  wait_for_draft(user);
+}
+
+TEST(Forms, AScenarioIsEditedAppliedAndSaved) {
+  const Folder folder;
+  DrivenApp app(References::kNone);
+  app.drive([&](User& user) {
+    open_early(app, user);
+    const auto requests = app.bench().setup().scenario.requests.size();
+    user.ctx->ItemInputValue("**/##requests[0].name", "first one");
+    wait_for_draft(user);
+    EXPECT_NE(user.screen().find("Changed, not applied"), std::string::npos);
+    EXPECT_EQ(app.bench().setup().scenario.requests[0].name, "one") << "not applied yet";
+    user.ctx->ItemClick("**/Add");
+    wait_for_draft(user);
+    user.keys(ImGuiMod_Ctrl | ImGuiMod_Alt | ImGuiKey_Z);  // without the added request again
+    wait_for_draft(user);
+    user.ctx->ItemClick("**/Apply##scenario.apply");
+    user.settle();
+    const Scenario& scenario = app.bench().setup().scenario;
+    EXPECT_EQ(scenario.requests[0].name, "first one");
+    EXPECT_EQ(scenario.requests.size(), requests);
+    EXPECT_EQ(app.bench().snapshot()->info->request_names[0], "first one");
+    EXPECT_NE(user.screen().find("request 0 \"first one\""), std::string::npos);
+
+    const std::string path = folder.file("mine.json");
+    ASSERT_TRUE(app->commands().run("scenario.save_as=" + path));
+    user.wait(4);
+    EXPECT_TRUE(fs::exists(path));
+    ASSERT_TRUE(app->commands().run("scenario.open=early"));
+    user.settle();
+    EXPECT_EQ(app.bench().setup().scenario.requests[0].name, "one");
+    ASSERT_TRUE(app->commands().run("scenario.open=" + path));
+    user.settle();
+    EXPECT_EQ(app.bench().setup().scenario.requests[0].name, "first one");
+    EXPECT_EQ(app->settings().recent.front(), path);
+  });
+}
+
+TEST(Forms, AWrongFieldIsNamedAndTheSessionStays) {
+  DrivenApp app(References::kNone);
+  app.drive([&](User& user) {
+    open_early(app, user);
+    const auto info = app.bench().snapshot()->info;
+    const Place cursor = app.bench().cursor();
+    user.ctx->ItemInputValue("**/##requests[0].max_new_tokens", "many");
+    wait_for_draft(user);
+    EXPECT_NE(user.screen().find("One field is wrong below; the session still runs early."),
+              std::string::npos);
+    user.ctx->ItemClick("**/Apply##scenario.apply");
+    user.settle();
+    EXPECT_TRUE(app.said("requests[0].max_new_tokens"));
+    EXPECT_EQ(app.bench().snapshot()->info, info) << "the session is the same one";
+    EXPECT_EQ(app.bench().cursor(), cursor);
+    user.ctx->ItemClick("**/Revert##scenario.revert");
+    wait_for_draft(user);
+    EXPECT_EQ(user.screen().find("One field is wrong"), std::string::npos);
+    EXPECT_FALSE(app->commands().find("scenario.apply")->enabled());
+  });
+}
+
+TEST(Forms, DroppedFilesThatAreNoScenariosAreRefusedWithAReason) {
+  const Folder folder;
+  DrivenApp app;
+  const std::string files[] = {
+      folder.write("cut.json", "{\"model\": {\"pres"),
+      folder.write("empty.json", ""),
+      folder.write("list.json", "[1, 2, 3]"),
+      folder.write("other.json", "{\"hello\": \"world\"}"),
+      folder.write("binary.json", std::string("\x89PNG\r\n\0\xff\xfe", 9)),
+      folder.write("deep.json", std::string(20000, '[')),
+      folder.file("not there.json"),
+      folder.file("."),
+  };
+  app.drive([&](User& user) {
+    const auto info = app.bench().snapshot()->info;
+    const Place cursor = app.bench().cursor();
+    for (const std::string& file : files) {
+      SCOPED_TRACE(file);
+      const std::size_t messages = app.bench().messages().size();
+      app->shell().ui().run("scenario.open=" + file);  // what a drop on the window does
+      user.settle();
+      ASSERT_GT(app.bench().messages().size(), messages);
+      const Message& message = app.bench().messages().back();
+      EXPECT_EQ(message.kind, Message::Kind::kError);
+      EXPECT_NE(user.screen().find(message.text.substr(0, message.text.find('\n')).substr(0, 60)),
+                std::string::npos)
+          << message.text;
+      EXPECT_EQ(app.bench().snapshot()->info, info);
+      EXPECT_EQ(app.bench().cursor(), cursor);
+    }
+    user.keys(ImGuiMod_Ctrl | ImGuiKey_LeftArrow);
+    user.settle();
+    EXPECT_EQ(app.bench().cursor().step, cursor.step - 1) << "the session goes on";
+  });
+}
+
+TEST(Forms, TheFileDialogOpensWhatIsTypedAndSaysWhatIsWrong) {
+  const Folder folder;
+  const std::string broken = folder.write("broken.json", "{");
+  DrivenApp app(References::kNone);
+  app.drive([&](User& user) {
+    user.keys(ImGuiMod_Ctrl | ImGuiKey_O);
+    user.wait(4);
+    user.ctx->SetRef("//Open scenario###file dialog");
+    user.ctx->ItemInputValue("**/##path", broken.c_str());
+    user.wait(2);
+    user.ctx->ItemClick("**/Open");
+    user.wait(4);
+    EXPECT_EQ(app.bench().setup().scenario.name, "small");
+    EXPECT_NE(user.screen().find("broken.json"), std::string::npos);
+    user.ctx->ItemClick("**/early");  // one of the shipped
+    user.settle();
+    EXPECT_EQ(app.bench().setup().scenario.name, "early");
+    EXPECT_FALSE(
+        ImGui::IsPopupOpen("", ImGuiPopupFlags_AnyPopupId | ImGuiPopupFlags_AnyPopupLevel));
+  });
+}
+
+TEST(Forms, NoTextHarmsAField) {
+  DrivenApp app(References::kNone);
+  app.drive([&](User& user) {
+    open_early(app, user);
+    const std::string texts[] = {"",
+                                 " ",
+                                 "\xff\xfe",
+                                 "-1",
+                                 "1e999",
+                                 "nan",
+                                 "0x10",
+                                 "%s%n%d",
+                                 "##",
+                                 "a/b\\c",
+                                 "\"",
+                                 std::string(5000, '9'),
+                                 "\xe2\x82\xac"};
+    const auto info = app.bench().snapshot()->info;
+    for (const char* field : {"##requests[0].name", "##requests[0].offset", "##requests[0].tokens",
+                              "##requests[0].max_new_tokens"}) {
+      for (const std::string& text : texts) {
+        user.ctx->ItemInputValue((std::string("**/") + field).c_str(), text.c_str());
+        user.wait(1);
+      }
+    }
+    wait_for_draft(user);
+    EXPECT_EQ(app.bench().snapshot()->info, info) << "nothing was applied";
+    ASSERT_TRUE(app->commands().run("scenario.revert"));
+    wait_for_draft(user);
+    EXPECT_FALSE(app->commands().find("scenario.apply")->enabled());
+    user.look_at("events");
+    for (const std::string& text : texts) {
+      user.ctx->ItemInputValue("**/##filter", text.c_str());
+      user.wait(1);
+    }
+    user.keys(ImGuiMod_Ctrl | ImGuiKey_P);
+    for (const std::string& text : texts) {
+      user.ctx->KeyCharsReplace(text.c_str());
+      user.wait(1);
+    }
+    user.keys(ImGuiKey_Escape);
+    EXPECT_EQ(app.bench().snapshot()->info, info);
+  });
+}
+
+}  // namespace
+}  // namespace attnscope::gui
