@@ -5,9 +5,6 @@
 #
 # Targets: fmt::fmt, CLI11::CLI11, nlohmann_json::nlohmann_json, attnscope::zstd (maybe),
 # GTest::gtest_main, benchmark::benchmark. libtorch is in TORCH_LIBRARIES, for reference/ alone.
-set(ATTNSCOPE_CUDA AUTO CACHE STRING "CUDA lane: AUTO, ON or OFF")
-set_property(CACHE ATTNSCOPE_CUDA PROPERTY STRINGS AUTO ON OFF)
-
 if(ATTNSCOPE_DEPS)
   list(PREPEND CMAKE_PREFIX_PATH "${ATTNSCOPE_DEPS}" "${ATTNSCOPE_DEPS}/libtorch")
 endif()

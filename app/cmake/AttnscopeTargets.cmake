@@ -9,24 +9,26 @@ add_library(attnscope_options INTERFACE)
 target_include_directories(attnscope_options INTERFACE ${CMAKE_SOURCE_DIR})
 # -ffp-contract=off: a fused multiply-add appears only where the code asks for one, so that the same
 # SIMD level gives the same bytes with every compiler.
-target_compile_options(attnscope_options INTERFACE -Wall -Wextra -Wshadow -ffp-contract=off
-  $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Woverloaded-virtual>)
+set(attnscope_flags -Wall -Wextra -Wshadow -ffp-contract=off)
 # g++ 12 warns wrongly about joined strings (GCC bug 105651).
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  target_compile_options(attnscope_options INTERFACE -Wno-restrict)
+  list(APPEND attnscope_flags -Wno-restrict)
 endif()
 if(ATTNSCOPE_WERROR)
-  target_compile_options(attnscope_options INTERFACE -Werror)
+  list(APPEND attnscope_flags -Werror)
 endif()
 if(ATTNSCOPE_SANITIZE)
-  target_compile_options(attnscope_options INTERFACE -fsanitize=${ATTNSCOPE_SANITIZE}
-    -fno-omit-frame-pointer)
+  list(APPEND attnscope_flags -fsanitize=${ATTNSCOPE_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(attnscope_options INTERFACE -fsanitize=${ATTNSCOPE_SANITIZE})
 endif()
 
 if(ATTNSCOPE_FUZZ)
-  target_compile_options(attnscope_options INTERFACE -fsanitize=fuzzer-no-link)
+  list(APPEND attnscope_flags -fsanitize=fuzzer-no-link)
 endif()
+# Not for nvcc, which has flags of its own (kernels/cuda).
+target_compile_options(attnscope_options INTERFACE
+  "$<$<COMPILE_LANGUAGE:C,CXX>:${attnscope_flags}>"
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor;-Woverloaded-virtual>")
 
 # A library of one layer: all sources below the current folder unless listed.
 function(attnscope_library name)

@@ -1,6 +1,7 @@
 #include "app/common/wiring.h"
 
 #include "kernels/cpu/cpu_lane.h"
+#include "kernels/cuda/cuda_lane.h"
 #include "kernels/mutants/mutants.h"
 #include "reference/register.h"
 
@@ -9,6 +10,7 @@ namespace attnscope {
 LaneRegistry all_lanes() {
   LaneRegistry registry;
   registry.add(*cpu::lane());
+  registry.add(*cuda::lane());
   for (const as_lane& lane : mutants::lanes()) registry.add(lane);
   registry.add(*reference::exact_lane());
   registry.add(*reference::sim_lane());

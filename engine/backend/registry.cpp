@@ -17,6 +17,15 @@ bool is_mutant(std::string_view name) { return name.starts_with("mutant:"); }
 // A reference works on logical histories and float64; it cannot stand in for a kernel.
 bool is_reference(std::string_view name) { return name.starts_with("ref."); }
 
+// The engine carries these out itself, whatever lane runs the rest.
+bool is_host_op(int op) { return op == AS_OP_SCHEDULE || op == AS_OP_BLOCK_TABLES; }
+
+// A lane without any op is known but cannot run here; its description says why.
+bool is_usable(const as_lane& lane) {
+  return std::any_of(std::begin(lane.ops), std::end(lane.ops),
+                     [](as_op_fn f) { return f != nullptr; });
+}
+
 std::vector<std::string> op_names() {
   std::vector<std::string> names;
   names.reserve(AS_OP_COUNT);
@@ -44,7 +53,9 @@ const as_lane* LaneRegistry::find(std::string_view name) const {
 std::vector<std::string> LaneRegistry::names() const {
   std::vector<std::string> names;
   names.reserve(lanes_.size());
-  for (const as_lane& lane : lanes_) names.emplace_back(lane.name);
+  for (const as_lane& lane : lanes_) {
+    if (is_usable(lane)) names.emplace_back(lane.name);
+  }
   return names;
 }
 
@@ -77,6 +88,10 @@ Result<LaneSelector> LaneSelector::make(const LaneRegistry& registry,
           fmt::format("--lane {}: {} lane \"{}\"", choice, lane ? "not a kernel" : "unknown", name),
           fmt::format("lanes: {}", fmt::join(allowed, ", ")));
     }
+    if (!is_usable(*lane)) {
+      return Error{AS_NO_ENVIRONMENT, fmt::format("--lane {}: {}", choice, lane->description),
+                   "use --lane cpu"};
+    }
     int only = -1;
     if (single) {
       only = as_op_by_name(choice.substr(0, equals).c_str());
@@ -92,7 +107,7 @@ Result<LaneSelector> LaneSelector::make(const LaneRegistry& registry,
       if (lane->ops[op] != nullptr) {
         selector.functions_[i] = lane->ops[op];
         selector.names_[i] = lane->name;
-      } else if (single || !is_mutant(name)) {
+      } else if (single || !(is_mutant(name) || is_host_op(op))) {
         return usage_error(
             fmt::format("--lane {}: lane {} has no op {}", choice, name, as_op_find(op)->name),
             fmt::format("lanes with it: {}",

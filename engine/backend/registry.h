@@ -19,10 +19,11 @@ namespace attnscope {
 
 class LaneRegistry {
  public:
-  // Copies the table. The host ops (schedule, block_tables) of lane "cpu" are the engine's.
+  // Copies the table. The host ops (schedule, block_tables) of lane "cpu" are the engine's. A lane
+  // with no op at all cannot run here; its description says why.
   void add(const as_lane& lane);
   const as_lane* find(std::string_view name) const;  // nullptr when unknown
-  std::vector<std::string> names() const;
+  std::vector<std::string> names() const;            // of those that can run
   // Names of the lanes that implement an op, in order of registration.
   std::vector<std::string> lanes_of(as_op_id op) const;
 
@@ -34,8 +35,9 @@ class LaneRegistry {
 class LaneSelector {
  public:
   // choices: "LANE" sets the lane of every op, "OP=LANE" of one; later ones win. A mutant lane
-  // holds one op, all others stay with cpu. Unknown lane, unknown op, a lane without the op:
-  // AS_USAGE with the allowed values.
+  // holds one op, all others stay with cpu; so do the host ops of a lane without them. Unknown
+  // lane, unknown op, a lane without the op: AS_USAGE with the allowed values. A lane that cannot
+  // run here: AS_NO_ENVIRONMENT.
   static Result<LaneSelector> make(const LaneRegistry& registry,
                                    std::span<const std::string> choices);
 

@@ -1,0 +1,171 @@
+// Number formats inside kernels: bf16, e4m3fn, e2m1, UE8M0, and whole rows of the cache records.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/view.cuh"
+
+namespace attnscope::cuda {
+
+constexpr float kFp8Floor = 1e-4f;
+constexpr float kMxfp4Floor = 0x1.8p-124f;  // 6 * 2^-126
+constexpr int kInfiniteExponent = 1024;     // of an infinite largest value
+
+__device__ __forceinline__ float bf16_to_float(std::uint16_t bits) {
+  return __uint_as_float(static_cast<std::uint32_t>(bits) << 16);
+}
+
+// Nearest, ties to even; a NaN keeps its sign and upper bits and is quiet.
+__device__ __forceinline__ std::uint16_t float_to_bf16(float value) {
+  const std::uint32_t bits = __float_as_uint(value);
+  if (value != value) return static_cast<std::uint16_t>((bits >> 16) | 0x0040u);
+  const std::uint32_t odd = (bits >> 16) & 1u;
+  return static_cast<std::uint16_t>((bits + 0x7fffu + odd) >> 16);
+}
+
+__device__ __forceinline__ float round_bf16(float value) {
+  return bf16_to_float(float_to_bf16(value));
+}
+
+// One rounding: the double is first cut to a float whose last bit is sticky.
+__device__ inline float round_bf16(double value) {
+  float toward_zero = __double2float_rz(value);
+  if (static_cast<double>(toward_zero) != value && isfinite(toward_zero)) {
+    toward_zero = __uint_as_float(__float_as_uint(toward_zero) | 1u);
+  }
+  return round_bf16(toward_zero);
+}
+
+// 2^e: infinite above the range of fp32, subnormal below it.
+__device__ __forceinline__ float exp2_int(int e) {
+  if (e > 127) return __uint_as_float(0x7f800000u);
+  if (e >= -126) return __uint_as_float(static_cast<std::uint32_t>(e + 127) << 23);
+  return e >= -149 ? __uint_as_float(1u << (e + 149)) : 0.0f;
+}
+
+__device__ __forceinline__ float ue8m0_to_float(std::uint32_t code) {
+  if (code == 255u) return __uint_as_float(0x7fc00000u);
+  return code == 0u ? __uint_as_float(0x00400000u) : __uint_as_float(code << 23);
+}
+
+__device__ __forceinline__ std::uint8_t exponent_to_ue8m0(int e) {
+  return static_cast<std::uint8_t>(min(max(e + 127, 0), 255));
+}
+
+// ceil(log2(amax / (m * 2^shift))) for a normal amax, m given by the 23 bits of its fraction: the
+// fraction of amax decides whether the exponent goes up.
+__device__ __forceinline__ int scale_exponent(float amax, std::uint32_t fraction, int shift) {
+  const std::uint32_t bits = __float_as_uint(amax);
+  if (bits == 0x7f800000u) return kInfiniteExponent;
+  const int exponent = static_cast<int>(bits >> 23) - 127 - shift;
+  return exponent + ((bits & 0x7fffffu) > fraction ? 1 : 0);
+}
+__device__ __forceinline__ int fp8_exponent(float amax) {
+  return scale_exponent(fmaxf(amax, kFp8Floor), 0x600000u, 8);  // 448 = 1.75 * 2^8
+}
+__device__ __forceinline__ int mxfp4_exponent(float amax) {
+  return scale_exponent(fmaxf(amax, kMxfp4Floor), 0x400000u, 2);  // 6 = 1.5 * 2^2
+}
+
+// The factor that takes a value to its block's codes; an infinite block maps to zeros and NaN.
+__device__ __forceinline__ float encode_factor(int exponent) {
+  return exponent >= kInfiniteExponent ? 0.0f : exp2_int(-exponent);
+}
+
+// Nearest e4m3, ties to even, saturating; every NaN becomes 0x7f.
+__device__ __forceinline__ std::uint8_t float_to_e4m3(float value) {
+  const std::uint32_t bits = __float_as_uint(value);
+  const std::uint32_t sign = (bits >> 24) & 0x80u;
+  const float magnitude = fabsf(value);
+  if (value != value) return 0x7f;
+  if (magnitude >= 464.0f) return static_cast<std::uint8_t>(sign | 0x7eu);
+  std::uint32_t code;
+  if (magnitude < 0.015625f) {
+    code = static_cast<std::uint32_t>(__float2int_rn(magnitude * 512.0f));  // steps of 2^-9
+  } else {
+    const std::uint32_t m = bits & 0x7fffffffu;
+    const std::uint32_t rounded = (m + 0x7ffffu + ((m >> 20) & 1u)) >> 20;  // 3 fraction bits left
+    code = min(rounded - (120u << 3), 0x7eu);
+  }
+  return static_cast<std::uint8_t>(sign | code);
+}
+
+// Nearest e2m1 (0 .5 1 1.5 2 3 4 6), ties to the even code, saturating; NaN becomes +6.
+__device__ __forceinline__ std::uint32_t float_to_e2m1(float value) {
+  if (value != value) return 7u;
+  const float a = fabsf(value);
+  std::uint32_t code = a > 0.25f ? 1u : 0u;
+  code += a >= 0.75f ? 1u : 0u;
+  code += a > 1.25f ? 1u : 0u;
+  code += a >= 1.75f ? 1u : 0u;
+  code += a > 2.5f ? 1u : 0u;
+  code += a >= 3.5f ? 1u : 0u;
+  code += a > 5.0f ? 1u : 0u;
+  return code | (__float_as_uint(value) >> 28 & 8u);
+}
+
+// Largest magnitude so far; a NaN does not count.
+__device__ __forceinline__ float larger(float amax, float value) {
+  return fmaxf(amax, fabsf(value));
+}
+
+// ---- decoding into pairs of bf16, exactly
+
+// c * 2^(code - 127), lanewise, for values whose own scale is 2^bias too small: two products where
+// one factor would overflow.
+__device__ __forceinline__ __nv_bfloat162 rescale(__nv_bfloat162 value, std::uint32_t code,
+                                                  int bias) {
+  const int exponent = static_cast<int>(code) + bias;  // biased exponent of the whole factor
+  if (exponent <= 254) {
+    const auto bits = static_cast<unsigned short>(exponent << 7);
+    return __hmul2(value, __bfloat162bfloat162(__ushort_as_bfloat16(bits)));
+  }
+  const auto first = static_cast<unsigned short>((bias + 127) << 7);
+  const unsigned short second = code == 255u ? 0x7fc0 : static_cast<unsigned short>(code << 7);
+  return __hmul2(__hmul2(value, __bfloat162bfloat162(__ushort_as_bfloat16(first))),
+                 __bfloat162bfloat162(__ushort_as_bfloat16(second)));
+}
+
+__device__ __forceinline__ __nv_bfloat162 as_bf162(std::uint32_t bits) {
+  __nv_bfloat162 value;
+  *reinterpret_cast<std::uint32_t*>(&value) = bits;
+  return value;
+}
+__device__ __forceinline__ std::uint32_t as_bits(__nv_bfloat162 value) {
+  return *reinterpret_cast<const std::uint32_t*>(&value);
+}
+
+// Four e4m3 codes as two pairs of bf16 times 2^(code - 127). A code keeps its sign and its seven
+// other bits move to the top of the bf16's exponent and fraction, which is the value times 2^-120,
+// subnormals included. The code of NaN alone has no such image.
+__device__ __forceinline__ void decode_e4m3x4(std::uint32_t codes, std::uint32_t scale,
+                                              std::uint32_t* low, std::uint32_t* high) {
+  // Bytes 0,1 and 2,3 to the upper halves of 16-bit lanes.
+  const std::uint32_t a = __byte_perm(codes, 0, 0x1404);
+  const std::uint32_t b = __byte_perm(codes, 0, 0x3424);
+  std::uint32_t wide_a = (a & 0x80008000u) | ((a & 0x7f007f00u) >> 4);
+  std::uint32_t wide_b = (b & 0x80008000u) | ((b & 0x7f007f00u) >> 4);
+  *low = as_bits(rescale(as_bf162(wide_a), scale, 120));
+  *high = as_bits(rescale(as_bf162(wide_b), scale, 120));
+  const std::uint32_t nan = ((codes & 0x7f7f7f7fu) + 0x01010101u) & 0x80808080u;
+  if (nan != 0u) {
+    if ((nan & 0x00000080u) != 0u) *low |= 0x00007fc0u;
+    if ((nan & 0x00008000u) != 0u) *low |= 0x7fc00000u;
+    if ((nan & 0x00800000u) != 0u) *high |= 0x00007fc0u;
+    if ((nan & 0x80000000u) != 0u) *high |= 0x7fc00000u;
+  }
+}
+
+// Four e2m1 codes (16 bits, low nibble first) as two pairs of bf16 times 2^(code - 127): the same
+// move, times 2^-126.
+__device__ __forceinline__ void decode_e2m1x4(std::uint32_t codes, std::uint32_t scale,
+                                              std::uint32_t* low, std::uint32_t* high) {
+  const std::uint32_t a = (codes & 0xfu) | ((codes & 0xf0u) << 12);
+  const std::uint32_t b = ((codes & 0xf00u) >> 8) | ((codes & 0xf000u) << 4);
+  const std::uint32_t wide_a = ((a & 0x00080008u) << 12) | ((a & 0x00070007u) << 6);
+  const std::uint32_t wide_b = ((b & 0x00080008u) << 12) | ((b & 0x00070007u) << 6);
+  *low = as_bits(rescale(as_bf162(wide_a), scale, 126));
+  *high = as_bits(rescale(as_bf162(wide_b), scale, 126));
+}
+
+}  // namespace attnscope::cuda

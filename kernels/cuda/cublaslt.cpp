@@ -1,0 +1,190 @@
+// The projections by cuBLASLt, loaded when the program runs so that it starts without it.
+#include <cublasLt.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <string>
+#include <tuple>
+
+#include "kernels/cuda/gemm.h"
+
+namespace attnscope::cuda {
+namespace {
+
+constexpr std::size_t kWorkspace = 32u << 20;
+
+// The functions used, and the handle; all null when the library is not there.
+struct Library {
+  decltype(&cublasLtCreate) create = nullptr;
+  decltype(&cublasLtMatmul) matmul = nullptr;
+  decltype(&cublasLtMatmulDescCreate) desc_create = nullptr;
+  decltype(&cublasLtMatmulDescDestroy) desc_destroy = nullptr;
+  decltype(&cublasLtMatmulDescSetAttribute) desc_set = nullptr;
+  decltype(&cublasLtMatrixLayoutCreate) layout_create = nullptr;
+  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy = nullptr;
+  decltype(&cublasLtMatrixLayoutSetAttribute) layout_set = nullptr;
+  decltype(&cublasLtMatmulPreferenceCreate) preference_create = nullptr;
+  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
+  cublasLtHandle_t handle = nullptr;
+
+  bool open() {
+    const std::string name = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
+    void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      library = dlopen((ATTNSCOPE_CUDA_LIBRARIES "/" + name).c_str(), RTLD_NOW | RTLD_LOCAL);
+    }
+    if (library == nullptr) return false;
+    const auto find = [&](auto& function, const char* symbol) {
+      function =
+          reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, symbol));
+      return function != nullptr;
+    };
+    return find(create, "cublasLtCreate") && find(matmul, "cublasLtMatmul") &&
+           find(desc_create, "cublasLtMatmulDescCreate") &&
+           find(desc_destroy, "cublasLtMatmulDescDestroy") &&
+           find(desc_set, "cublasLtMatmulDescSetAttribute") &&
+           find(layout_create, "cublasLtMatrixLayoutCreate") &&
+           find(layout_destroy, "cublasLtMatrixLayoutDestroy") &&
+           find(layout_set, "cublasLtMatrixLayoutSetAttribute") &&
+           find(preference_create, "cublasLtMatmulPreferenceCreate") &&
+           find(preference_destroy, "cublasLtMatmulPreferenceDestroy") &&
+           find(preference_set, "cublasLtMatmulPreferenceSetAttribute") &&
+           find(heuristic, "cublasLtMatmulAlgoGetHeuristic") &&
+           create(&handle) == CUBLAS_STATUS_SUCCESS;
+  }
+};
+
+const Library* library() {
+  static const Library* kLibrary = [] {
+    static Library opened;
+    return opened.open() ? &opened : nullptr;
+  }();
+  return kLibrary;
+}
+
+// The largest power of two up to 16 bytes that divides an address and strides in bytes.
+std::uint32_t alignment(const void* p, std::int64_t stride_bytes, std::int64_t batch_bytes) {
+  const auto bits = reinterpret_cast<std::uintptr_t>(p) |
+                    static_cast<std::uintptr_t>(stride_bytes) |
+                    static_cast<std::uintptr_t>(batch_bytes) | 16u;
+  return static_cast<std::uint32_t>(bits & (~bits + 1));
+}
+
+// A product as the library sees it, column by column: y^T = weight * x^T.
+class Descriptors {
+ public:
+  Descriptors(const Library& lt, const Product& p) : lt_(lt) {
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    const cudaDataType_t out = p.wide ? CUDA_R_32F : CUDA_R_16BF;
+    ok_ = lt.desc_create(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
+          lt.desc_set(desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)) ==
+              CUBLAS_STATUS_SUCCESS &&
+          layout(&weight, CUDA_R_16BF, p.in, p.out, p.weight_stride, p.batches, p.weight_batch) &&
+          layout(&x, CUDA_R_16BF, p.in, p.rows, p.x_stride, p.batches, p.x_batch) &&
+          layout(&y, out, p.out, p.rows, p.y_stride, p.batches, p.y_batch);
+  }
+  Descriptors(const Descriptors&) = delete;
+  Descriptors& operator=(const Descriptors&) = delete;
+  ~Descriptors() {
+    for (cublasLtMatrixLayout_t l : {weight, x, y}) {
+      if (l != nullptr) lt_.layout_destroy(l);
+    }
+    if (desc != nullptr) lt_.desc_destroy(desc);
+  }
+  bool ok() const { return ok_; }
+
+  cublasLtMatmulDesc_t desc = nullptr;
+  cublasLtMatrixLayout_t weight = nullptr, x = nullptr, y = nullptr;
+
+ private:
+  bool layout(cublasLtMatrixLayout_t* l, cudaDataType_t type, std::int64_t rows,
+              std::int64_t columns, std::int64_t stride, std::int64_t batches,
+              std::int64_t batch_stride) {
+    // With one column the stride means nothing, but the library wants it sensible.
+    const std::int64_t ld = columns == 1 ? std::max(stride, rows) : stride;
+    if (lt_.layout_create(l, type, static_cast<std::uint64_t>(rows),
+                          static_cast<std::uint64_t>(columns), ld) != CUBLAS_STATUS_SUCCESS) {
+      return false;
+    }
+    if (batches == 1) return true;
+    const auto count = static_cast<std::int32_t>(batches);
+    return lt_.layout_set(*l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)) ==
+               CUBLAS_STATUS_SUCCESS &&
+           lt_.layout_set(*l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &batch_stride,
+                          sizeof(batch_stride)) == CUBLAS_STATUS_SUCCESS;
+  }
+
+  const Library& lt_;
+  bool ok_ = false;
+};
+
+struct Choice {
+  bool able = false;
+  cublasLtMatmulAlgo_t algorithm{};
+};
+
+// The library's own first choice. Partial sums of a split product stay fp32.
+Choice choose(const Library& lt, const Descriptors& d, const std::uint32_t (&align)[3],
+              std::size_t workspace) {
+  cublasLtMatmulPreference_t preference = nullptr;
+  if (lt.preference_create(&preference) != CUBLAS_STATUS_SUCCESS) return {};
+  const std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  const auto set = [&](cublasLtMatmulPreferenceAttributes_t what, const auto& value) {
+    return lt.preference_set(preference, what, &value, sizeof(value)) == CUBLAS_STATUS_SUCCESS;
+  };
+  cublasLtMatmulHeuristicResult_t result{};
+  int found = 0;
+  const bool ok = set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace) &&
+                  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions) &&
+                  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, align[0]) &&
+                  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, align[1]) &&
+                  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, align[2]) &&
+                  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, align[2]) &&
+                  lt.heuristic(lt.handle, d.desc, d.weight, d.x, d.y, d.y, preference, 1, &result,
+                               &found) == CUBLAS_STATUS_SUCCESS;
+  lt.preference_destroy(preference);
+  if (!ok || found == 0 || result.state != CUBLAS_STATUS_SUCCESS) return {};
+  return {true, result.algo};
+}
+
+}  // namespace
+
+std::size_t library_workspace() { return library() != nullptr ? kWorkspace : 0; }
+
+bool library_multiply(const Product& p, const Launch& launch) {
+  const Library* lt = library();
+  if (lt == nullptr || launch.workspace_bytes < kWorkspace) return false;
+  const Descriptors d(*lt, p);
+  if (!d.ok()) return false;
+  const std::int64_t y_size = p.wide ? 4 : 2;
+  const std::uint32_t align[3] = {alignment(p.weight, 2 * p.weight_stride, 2 * p.weight_batch),
+                                  alignment(p.x, 2 * p.x_stride, 2 * p.x_batch),
+                                  alignment(p.y, y_size * p.y_stride, y_size * p.y_batch)};
+  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+                         std::int64_t, std::int64_t, bool, std::uint32_t>;
+  static std::mutex mutex;
+  static std::map<Key, Choice> choices;
+  const Key key{p.rows,     p.in,       p.out,
+                p.batches,  p.x_stride, p.weight_stride,
+                p.y_stride, p.wide,     align[0] << 16 | align[1] << 8 | align[2]};
+  Choice choice;
+  {
+    const std::lock_guard lock(mutex);
+    auto it = choices.find(key);
+    if (it == choices.end()) {
+      it = choices.emplace(key, choose(*lt, d, align, kWorkspace)).first;
+    }
+    choice = it->second;
+  }
+  if (!choice.able) return false;
+  const float one = 1.0f, zero = 0.0f;
+  return lt->matmul(lt->handle, d.desc, &one, p.weight, d.weight, p.x, d.x, &zero, p.y, d.y, p.y,
+                    d.y, &choice.algorithm, launch.workspace, kWorkspace,
+                    static_cast<cudaStream_t>(launch.stream)) == CUBLAS_STATUS_SUCCESS;
+}
+
+}  // namespace attnscope::cuda

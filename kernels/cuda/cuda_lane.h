@@ -1,0 +1,17 @@
+// The CUDA lane: every op on the GPU, on the same byte-exact caches as the CPU lane.
+//
+// Ops take tensors that all lie on the GPU (device 1: launched on as_call::stream, not waited for)
+// or all on the host (device 0: copied there and back, done on return).
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/params/lane.h"
+
+namespace attnscope::cuda {
+
+// All ops except the host ones (schedule, block_tables). Where there is no GPU, or in a build
+// without CUDA, a lane with no op at all, whose description says why.
+const as_lane* lane();
+
+}  // namespace attnscope::cuda

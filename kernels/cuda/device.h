@@ -1,0 +1,125 @@
+// The GPU as the rest of the project sees it: memory, streams, events, graphs, errors as Result. No
+// CUDA header is needed to use it.
+//
+//   auto device = Device::get();
+//   if (!device) report(device.error());  // one line: why there is no GPU lane
+//   auto memory = DeviceMemory::allocate(bytes);
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "kernels/params/result.h"
+
+namespace attnscope::cuda {
+
+struct DeviceInfo {
+  std::string name;
+  int major = 0, minor = 0;  // compute capability
+  int multiprocessors = 0;
+  std::size_t memory = 0;  // bytes
+  std::size_t l2 = 0;      // bytes
+  int driver = 0;          // newest CUDA version that the driver supports, 13000 = 13.0
+  int runtime = 0;
+};
+
+// AS_NO_ENVIRONMENT with what failed, from a cudaError_t.
+Error device_error(int code, const std::string& what);
+
+// GPU 0 of the process (CUDA_VISIBLE_DEVICES chooses which one that is).
+class Device {
+ public:
+  // Opened on first use; the same answer ever after.
+  static const Result<const Device*>& get();
+
+  const DeviceInfo& info() const { return info_; }
+  std::size_t free_memory() const;
+
+ private:
+  Device() = default;
+  static Result<const Device*> open();
+
+  DeviceInfo info_;
+};
+
+// Owns memory on the GPU.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  DeviceMemory(DeviceMemory&& other) noexcept { swap(other); }
+  DeviceMemory& operator=(DeviceMemory&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~DeviceMemory();
+  static Result<DeviceMemory> allocate(std::size_t bytes);
+
+  unsigned char* data() const { return data_; }
+  std::size_t size() const { return size_; }
+
+ private:
+  void swap(DeviceMemory& other) {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+  }
+
+  unsigned char* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+class Stream {
+ public:
+  Stream(Stream&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Stream& operator=(Stream&&) = delete;
+  ~Stream();
+  static Result<Stream> create();
+
+  void* handle() const { return handle_; }  // a cudaStream_t, for as_call::stream
+  // Host memory may be reused after the call returns only once synchronize() has.
+  Result<void> upload(void* device, const void* host, std::size_t bytes) const;
+  Result<void> download(void* host, const void* device, std::size_t bytes) const;
+  Result<void> fill(void* device, int byte, std::size_t bytes) const;
+  Result<void> synchronize() const;
+
+ private:
+  explicit Stream(void* handle) : handle_(handle) {}
+  void* handle_;
+};
+
+// A point in a stream, for timing.
+class Event {
+ public:
+  Event(Event&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Event& operator=(Event&&) = delete;
+  ~Event();
+  static Result<Event> create();
+
+  Result<void> record(const Stream& stream) const;
+  // Waits for this event; microseconds since the earlier one.
+  Result<double> since(const Event& earlier) const;
+
+ private:
+  explicit Event(void* handle) : handle_(handle) {}
+  void* handle_;
+};
+
+// Work recorded once, launched as often as wanted.
+class Graph {
+ public:
+  Graph(Graph&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Graph& operator=(Graph&&) = delete;
+  ~Graph();
+  // What `work` puts on the stream. Workspaces must have their final size: run it once before.
+  static Result<Graph> capture(const Stream& stream, const std::function<Result<void>()>& work);
+
+  Result<void> launch(const Stream& stream) const;
+
+ private:
+  explicit Graph(void* handle) : handle_(handle) {}
+  void* handle_;
+};
+
+}  // namespace attnscope::cuda

@@ -1,0 +1,61 @@
+// The ops of the CUDA lane: each puts its kernels on a stream and returns. All tensors lie on the
+// GPU and have been checked by the caller; nothing is allocated, nothing waits, so that a graph can
+// capture them. Results do not depend on the stream and are the same bytes on every run.
+//
+// Returned is a cudaError_t; 0 is success.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/params/attention_params.h"
+#include "kernels/params/compressor_params.h"
+#include "kernels/params/dense_params.h"
+#include "kernels/params/indexer_params.h"
+#include "kernels/params/lane.h"
+#include "kernels/params/step_params.h"
+
+namespace attnscope::cuda {
+
+struct Launch {
+  void* stream = nullptr;              // cudaStream_t
+  unsigned char* workspace = nullptr;  // 256-byte aligned, of the size that the op asked for
+  std::size_t workspace_bytes = 0;
+  int multiprocessors = 1;
+};
+
+// Bytes of workspace that the op wants for these params, a function of shapes alone.
+std::size_t workspace_bytes(const as_sparse_attention_params& p, int multiprocessors);
+std::size_t workspace_bytes(const as_linear_params& p, int multiprocessors);
+std::size_t workspace_bytes(const as_grouped_linear_params& p, int multiprocessors);
+template <class Params>
+std::size_t workspace_bytes(const Params&, int) {
+  return 0;
+}
+
+int slot_mapping(const as_slot_mapping_params& p, const Launch& launch);
+int swa_index(const as_swa_index_params& p, const Launch& launch);
+int c128_index(const as_c128_index_params& p, const Launch& launch);
+
+int rms_norm(const as_rms_norm_params& p, const Launch& launch);
+int q_kv_norm(const as_q_kv_norm_params& p, const Launch& launch);
+int linear(const as_linear_params& p, const Launch& launch);
+// Without the library, whatever the shape.
+int linear_plain(const as_linear_params& p, const Launch& launch);
+int grouped_linear(const as_grouped_linear_params& p, const Launch& launch);
+int residual(const as_residual_params& p, const Launch& launch);
+
+int q_rope_kv_insert(const as_q_rope_kv_insert_params& p, const Launch& launch);
+int sparse_attention(const as_sparse_attention_params& p, const Launch& launch);
+int inverse_rope(const as_inverse_rope_params& p, const Launch& launch);
+
+int compressor_state(const as_compressor_state_params& p, const Launch& launch);
+int compress_insert(const as_compress_insert_params& p, const Launch& launch);
+
+int indexer_q(const as_indexer_q_params& p, const Launch& launch);
+int indexer_logits(const as_indexer_logits_params& p, const Launch& launch);
+int indexer_topk(const as_indexer_topk_params& p, const Launch& launch);
+int topk_to_slots(const as_topk_to_slots_params& p, const Launch& launch);
+
+int sample(const as_sample_params& p, const Launch& launch);
+
+}  // namespace attnscope::cuda
