@@ -1,0 +1,221 @@
+// AS_OP_SPARSE_ATTENTION in the manner of the public kernel tests: many pages sizes, batches, heads
+// and lists; every cache row that no list names is NaN; against the CPU lane, and against ref.sim
+// where that is cheap.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "tests/gpu/support.h"
+
+namespace attnscope::gpu_tests {
+namespace {
+
+using properties::below;
+using properties::normal;
+
+constexpr std::int64_t kDim = AS_HEAD_DIM;
+constexpr std::int64_t kSimLimit = 150'000;  // token-head-entry triples that ref.sim may cost
+
+enum class Fill { kNormal, kLengths, kAllInvalid, kZeroLengths, kExtraOnly, kDuplicates, kHoles };
+constexpr Fill kFills[] = {Fill::kNormal,      Fill::kLengths,   Fill::kAllInvalid, Fill::kHoles,
+                           Fill::kZeroLengths, Fill::kExtraOnly, Fill::kDuplicates};
+constexpr const char* kFillNames[] = {"normal", "lengths", "invalid",   "holes",
+                                      "zero",   "extra",   "duplicates"};
+
+struct Case {
+  std::string name;
+  Way way = Way::kHost;
+  std::int32_t rows = 64, extra_rows = 0;  // of a page; 0: no second cache
+  std::int64_t batch = 1, queries = 1, heads = 1;
+  std::int64_t width = 128, extra_width = 0;
+  Fill fill = Fill::kNormal;
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+// Pages of a fixed number of rows, as bytes; rows are NaN until they are named.
+class Pool {
+ public:
+  Pool(std::int32_t rows, std::int64_t count, std::int64_t gap, Random& random) : random_(random) {
+    const std::int64_t pages = (count + rows - 1) / rows + 1;
+    const std::int64_t raw = as_page_bytes_raw(AS_RECORD_LATENT, kDim, rows);
+    const std::int64_t stride = as_page_bytes(AS_RECORD_LATENT, kDim, rows) + gap;
+    bytes_.assign(static_cast<std::size_t>((pages - 1) * stride + raw), 0xff);
+    cache_.data = make_tensor(bytes_.data(), {pages, raw});
+    cache_.data.stride[0] = stride;
+    cache_.record = AS_RECORD_LATENT;
+    cache_.rows_per_block = rows;
+    cache_.width = static_cast<std::int32_t>(kDim);
+    named_.assign(static_cast<std::size_t>(pages * rows), false);
+  }
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  const as_cache& cache() const { return cache_; }
+  std::int64_t size() const { return static_cast<std::int64_t>(named_.size()); }
+
+  // A row that lists may name from now on.
+  std::int32_t name(std::int64_t slot) {
+    const auto i = static_cast<std::size_t>(slot);
+    if (!named_[i]) {
+      named_[i] = true;
+      float values[kDim];
+      for (float& v : values) {
+        v = cpu::round_bf16(std::clamp(normal(random_) / 10.0f, -1.0f, 1.0f));
+      }
+      const as_row_address to = as_cache_row(&cache_, slot);
+      cpu::quantise_row(AS_RECORD_LATENT, static_cast<int>(kDim), values, to.payload, to.scales);
+    }
+    return static_cast<std::int32_t>(slot);
+  }
+
+  // The same rows one after another: slot s is row s.
+  as_cache logical() {
+    const std::int64_t bytes = as_row_bytes(AS_RECORD_LATENT, kDim);
+    logical_.assign(named_.size() * static_cast<std::size_t>(bytes), 0xff);
+    for (std::int64_t slot = 0; slot < size(); ++slot) {
+      const as_row_address from = as_cache_row(&cache_, slot);
+      std::memcpy(logical_.data() + slot * bytes, from.payload, 576);
+      std::memcpy(logical_.data() + slot * bytes + 576, from.scales, 8);
+    }
+    as_cache c = cache_;
+    c.addressing = AS_LOGICAL;
+    c.rows_per_block = 0;
+    c.data = make_tensor(logical_.data(), {size(), bytes});
+    return c;
+  }
+
+ private:
+  Random& random_;
+  std::vector<unsigned char> bytes_, logical_;
+  std::vector<bool> named_;
+  as_cache cache_{};
+};
+
+// Lists [T,width] over a pool; what lies beyond a length names rows that do not exist.
+void make_lists(Pool* pool, std::int64_t tokens, std::int64_t width, Fill fill, bool extra,
+                Random& random, Memory* memory, as_tensor* slots, as_tensor* lens) {
+  *slots = memory->make(AS_I32, {tokens, width}, 5);
+  *lens = memory->make(AS_I32, {tokens});
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    std::int64_t len = width;
+    if (fill == Fill::kLengths) len = below(random, width + 1);
+    if (fill == Fill::kZeroLengths && below(random, 2) == 0) len = 0;
+    if (fill == Fill::kExtraOnly && !extra) len = 0;
+    *at<std::int32_t>(*lens, t) = static_cast<std::int32_t>(len);
+    // Different rows without drawing them: steps through the pool from anywhere.
+    const std::int64_t start = below(random, pool->size());
+    const std::int64_t step = std::max<std::int64_t>(1, pool->size() / (width + 1));
+    for (std::int64_t k = 0; k < width; ++k) {
+      std::int32_t& slot = *at<std::int32_t>(*slots, t, k);
+      if (k >= len) {
+        slot = k % 2 == 0 ? std::numeric_limits<std::int32_t>::max() : 1 << 30;
+      } else if (fill == Fill::kAllInvalid || (fill == Fill::kHoles && below(random, 3) == 0)) {
+        slot = -1;
+      } else if (fill == Fill::kDuplicates && below(random, 2) == 0) {
+        slot = pool->name(start);
+      } else {
+        slot = pool->name((start + k * step) % pool->size());
+      }
+    }
+  }
+}
+
+class GpuAttentionCases : public testing::TestWithParam<Case> {};
+
+TEST_P(GpuAttentionCases, MatchesTheCpuLaneAndRefSim) {
+  const Case& c = GetParam();
+  Report report(properties::case_seed("gpu attention " + c.name));
+  Random random(report.seed());
+  Memory memory;
+  const std::int64_t tokens = c.batch * c.queries;
+  const bool extra = c.extra_rows > 0;
+  const std::int64_t gap = static_cast<std::int64_t>(random() % 3) * 1152;
+  Pool window(c.rows, 1024, gap, random);
+  Pool selected(extra ? c.extra_rows : 1, extra ? 2048 : 1, gap, random);
+  OpParams engine;
+  auto& p = engine.init<as_sparse_attention_params>(AS_OP_SPARSE_ATTENTION);
+  p.q = memory.make(AS_BF16, {tokens, c.heads, kDim}, 8);
+  properties::for_each_row(p.q, [&](std::int64_t, char* row) {
+    // A row of 512 normals is slow to draw for every head of a large batch: 64 of them, repeated
+    // with signs.
+    float few[64];
+    for (float& v : few) v = std::clamp(normal(random), -1.0f, 1.0f);
+    const std::uint64_t signs = random();
+    for (std::int64_t d = 0; d < kDim; ++d) {
+      const float sign = (signs >> (d / 8) & 1) != 0 ? -1.0f : 1.0f;
+      reinterpret_cast<bf16_t*>(row)[d] = properties::to_bf16(sign * few[d % 64]);
+    }
+  });
+  make_lists(&window, tokens, c.width, c.fill, false, random, &memory, &p.indices, &p.lens);
+  p.cache = window.cache();
+  if (extra) {
+    make_lists(&selected, tokens, c.extra_width, c.fill, true, random, &memory, &p.extra_indices,
+               &p.extra_lens);
+    p.extra_cache = selected.cache();
+  }
+  p.sinks = memory.make(AS_F32, {c.heads});
+  for (std::int64_t h = 0; h < c.heads; ++h) {
+    const std::int64_t kind = below(random, 10);
+    const float infinity = std::numeric_limits<float>::infinity();
+    *at<float>(p.sinks, h) = kind < 3 ? infinity : kind < 6 ? -infinity : normal(random);
+  }
+  p.o = memory.make(AS_BF16, {tokens, c.heads, kDim}, 8);
+  p.lse = memory.make(AS_F32, {tokens, c.heads}, 1);
+  p.scale = std::pow(static_cast<double>(kDim), -0.55);
+  check_against_cpu(c.way, engine, &memory, &report);
+  memory.check_guards(&report);
+  if (tokens * c.heads * (c.width + c.extra_width) <= kSimLimit) {
+    OpParams logical = engine;
+    auto& s = logical.get<as_sparse_attention_params>();
+    s.cache = window.logical();
+    if (extra) s.extra_cache = selected.logical();
+    check_against_sim(logical, &memory, &report);
+  }
+  EXPECT_TRUE(report.ok()) << report;
+}
+
+std::vector<Case> cases() {
+  const std::int64_t widths[] = {128, 64, 53, 1, 200};
+  const std::int64_t extra_widths[] = {512, 64, 33, 1, 300};
+  std::vector<Case> all;
+  int i = 0;
+  for (std::int32_t rows : {2, 53, 61, 64, 69, 256}) {
+    for (std::int32_t extra_rows : {0, 2, 53, 61, 64, 69, 256}) {
+      for (std::int64_t batch : {1, 4, 74, 321}) {
+        for (std::int64_t queries : {1, 2, 3}) {
+          for (int f = 0; f < 4; ++f) {
+            Case c;
+            c.rows = rows;
+            c.extra_rows = extra_rows;
+            c.batch = batch;
+            c.queries = queries;
+            const int fill = (f + i) % 7;
+            c.fill = kFills[fill];
+            // All heads for small batches, few for large ones: a case stays cheap.
+            const std::int64_t small[] = {64, 128, 1, 8, 16, 32, 5, 100};
+            const std::int64_t large[] = {1, 8, 2, 16};
+            c.heads = batch <= 4 ? small[i % 8] : large[i % (batch == 74 ? 4 : 3)];
+            c.width = batch <= 4 ? widths[i % 5] : widths[1 + i % 3];
+            if (extra_rows > 0) {
+              c.extra_width = batch <= 4 ? extra_widths[i % 5] : extra_widths[1 + i % 3];
+            }
+            c.way = (i / 2) % 2 == 0 ? Way::kDevice : Way::kHost;
+            c.name = "p" + std::to_string(rows) + "_x" + std::to_string(extra_rows) + "_b" +
+                     std::to_string(batch) + "_q" + std::to_string(queries) + "_h" +
+                     std::to_string(c.heads) + "_" + kFillNames[fill] + "_" + way_name(c.way);
+            all.push_back(std::move(c));
+            ++i;
+          }
+          i += 1;  // so that fills, heads and widths meet in other ways next time
+        }
+      }
+    }
+  }
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Grid, GpuAttentionCases, testing::ValuesIn(cases()),
+                         properties::name_of<Case>);
+
+}  // namespace
+}  // namespace attnscope::gpu_tests

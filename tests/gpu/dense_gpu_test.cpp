@@ -1,0 +1,149 @@
+// The dense ops on the GPU against the CPU lane and ref.sim: norms, projections, wo_a, residual,
+// inverse RoPE, sampling.
+#include <limits>
+
+#include "tests/gpu/support.h"
+
+namespace attnscope::gpu_tests {
+namespace {
+
+using properties::below;
+
+struct Shape {
+  std::int64_t tokens, in, out;
+  Way way;
+};
+
+std::string shape_name(const testing::TestParamInfo<Shape>& info) {
+  const Shape& s = info.param;
+  return "t" + std::to_string(s.tokens) + "_in" + std::to_string(s.in) + "_out" +
+         std::to_string(s.out) + "_" + way_name(s.way);
+}
+void PrintTo(const Shape& s, std::ostream* out) { *out << shape_name({s, 0}); }
+
+std::vector<Shape> shapes(std::initializer_list<std::int64_t> tokens,
+                          std::initializer_list<std::pair<std::int64_t, std::int64_t>> sizes) {
+  std::vector<Shape> all;
+  for (std::int64_t t : tokens) {
+    for (const auto& [in, out] : sizes) {
+      for (Way way : {Way::kHost, Way::kDevice}) all.push_back({t, in, out, way});
+    }
+  }
+  return all;
+}
+
+class GpuDense : public testing::TestWithParam<Shape> {
+ protected:
+  GpuDense() : report(1), random(7) {}
+  void finish(const OpParams& engine) {
+    check_against_cpu(GetParam().way, engine, &memory, &report);
+    memory.check_guards(&report);
+    check_against_sim(engine, &memory, &report);
+    EXPECT_TRUE(report.ok()) << report;
+  }
+  Report report;
+  Random random;
+  Memory memory;
+};
+
+class GpuLinear : public GpuDense {};
+
+TEST_P(GpuLinear, MatchesTheCpuLaneAndRefSim) {
+  const Shape& s = GetParam();
+  for (const as_op_id op : {AS_OP_Q_KV_A_PROJ, AS_OP_COMPRESSOR_PROJ}) {
+    OpParams engine;
+    auto& p = engine.init<as_linear_params>(op);
+    p.x = memory.normals(AS_BF16, {s.tokens, s.in}, random, 1.0f, s.tokens % 3);
+    p.weight = memory.normals(AS_BF16, {s.out, s.in}, random, 0.05f);
+    p.y = memory.make(op == AS_OP_COMPRESSOR_PROJ ? AS_F32 : AS_BF16, {s.tokens, s.out}, 4);
+    finish(engine);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, GpuLinear,
+    testing::ValuesIn(
+        shapes({1, 4, 74, 321},
+               {{512, 640}, {128, 4096}, {64, 8}, {1, 1}, {77, 33}, {1024, 130}, {4096, 64}})),
+    shape_name);
+
+class GpuGroupedLinear : public GpuDense {};
+
+TEST_P(GpuGroupedLinear, MatchesTheCpuLaneAndRefSim) {
+  const Shape& s = GetParam();
+  for (std::int64_t groups : {1, 2, 8}) {
+    OpParams engine;
+    auto& p = engine.init<as_grouped_linear_params>(AS_OP_WO_A);
+    p.x = memory.normals(AS_BF16, {s.tokens, groups, s.in}, random, 1.0f, 8);
+    p.weight = memory.normals(AS_BF16, {groups, s.out, s.in}, random, 0.05f);
+    p.y = memory.make(AS_BF16, {s.tokens, groups, s.out}, 3);
+    finish(engine);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, GpuGroupedLinear,
+                         testing::ValuesIn(shapes({1, 4, 74}, {{512, 64}, {128, 9}, {33, 32}})),
+                         shape_name);
+
+class GpuNorm : public GpuDense {};
+
+TEST_P(GpuNorm, MatchesTheCpuLaneAndRefSim) {
+  const Shape& s = GetParam();
+  OpParams engine;
+  auto& p = engine.init<as_rms_norm_params>(AS_OP_ATTN_NORM);
+  p.x = memory.normals(AS_BF16, {s.tokens, s.in}, random, 2.0f, s.tokens % 4);
+  p.weight = memory.normals(AS_BF16, {s.in}, random);
+  p.y = memory.make(AS_BF16, {s.tokens, s.in}, 1);
+  p.eps = 1e-6;
+  finish(engine);
+  OpParams both;
+  auto& q = both.init<as_q_kv_norm_params>(AS_OP_Q_KV_NORM);
+  q.qkv = memory.normals(AS_BF16, {s.tokens, s.in + s.out}, random, 1.0f, 2);
+  q.q_weight = memory.normals(AS_BF16, {s.in}, random);
+  q.kv_weight = memory.normals(AS_BF16, {s.out}, random);
+  q.qr = memory.make(AS_BF16, {s.tokens, s.in});
+  q.kv = memory.make(AS_BF16, {s.tokens, s.out}, 3);
+  q.eps = 1e-6;
+  finish(both);
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, GpuNorm,
+                         testing::ValuesIn(shapes({1, 4, 74, 321},
+                                                  {{512, 512}, {4096, 512}, {7168, 512}, {33, 5}})),
+                         shape_name);
+
+class GpuElementwise : public GpuDense {};
+
+TEST_P(GpuElementwise, MatchesTheCpuLaneAndRefSim) {
+  const Shape& s = GetParam();
+  OpParams sum;
+  auto& r = sum.init<as_residual_params>(AS_OP_RESIDUAL);
+  r.h = memory.normals(AS_BF16, {s.tokens, s.in}, random, 1.0f, 1);
+  r.y = memory.normals(AS_BF16, {s.tokens, s.in}, random);
+  r.out = memory.make(AS_BF16, {s.tokens, s.in}, 2);
+  finish(sum);
+  OpParams turn;
+  auto& i = turn.init<as_inverse_rope_params>(AS_OP_INVERSE_ROPE);
+  i.o = memory.normals(AS_BF16, {s.tokens, s.out, 512}, random, 1.0f, 1);
+  std::vector<std::int64_t> positions;
+  for (std::int64_t t = 0; t < s.tokens; ++t) positions.push_back(below(random, 4096));
+  i.positions = memory.ints64(positions);
+  i.rope = properties::compressed_rope();
+  i.out = memory.make(AS_BF16, {s.tokens, s.out, 512}, 5);
+  finish(turn);
+  OpParams pick;
+  auto& p = pick.init<as_sample_params>(AS_OP_SAMPLE);
+  p.logits = memory.normals(AS_F32, {s.tokens, s.in}, random, 1.0f, 2);
+  for (std::int64_t t = 0; t < s.tokens; ++t) {
+    for (std::int64_t v = 0; v < s.in; ++v) {
+      float& x = *at<float>(p.logits, t, v);
+      if (t % 3 == 0) x = static_cast<float>(below(random, 3));
+      if (t % 4 == 1 || below(random, 9) == 0) x = std::numeric_limits<float>::quiet_NaN();
+    }
+  }
+  p.tokens = memory.make(AS_I32, {s.tokens});
+  finish(pick);
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, GpuElementwise,
+                         testing::ValuesIn(shapes({1, 4, 74}, {{256, 8}, {4096, 64}, {77, 1}})),
+                         shape_name);
+
+}  // namespace
+}  // namespace attnscope::gpu_tests

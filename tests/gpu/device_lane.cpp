@@ -1,0 +1,264 @@
+#include "tests/gpu/device_lane.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "engine/backend/host_ops.h"
+#include "engine/session/op_params.h"
+#include "kernels/cuda/cuda_lane.h"
+#include "kernels/cuda/device.h"
+#include "kernels/layout/records.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope::gpu_tests {
+namespace {
+
+using cuda::DeviceMemory;
+using cuda::Graph;
+using cuda::Stream;
+
+constexpr unsigned char kPoison = 0xff;
+constexpr std::int64_t kAlignment = 16;
+
+// A host tensor and the image of its layout on the GPU.
+struct Image {
+  as_tensor host{};
+  as_tensor device{};
+  bool written = false;
+  std::vector<unsigned char> bytes;   // as uploaded
+  std::vector<unsigned char> result;  // after the last run
+  DeviceMemory memory;
+
+  // Rows of the last axis, or pages: host address, offset in the image, bytes.
+  template <class Visit>
+  void for_each_row(const Visit& visit) const {
+    const std::int64_t size = as_dtype_size(host.dtype);
+    if (as_tensor_numel(&host) == 0) return;
+    const std::int64_t columns = host.shape[host.rank - 1];
+    const std::int64_t rows = as_tensor_numel(&host) / columns;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      std::int64_t from = 0, to = 0, left = row;
+      for (std::int32_t axis = host.rank - 2; axis >= 0; --axis) {
+        from += left % host.shape[axis] * host.stride[axis];
+        to += left % host.shape[axis] * device.stride[axis];
+        left /= host.shape[axis];
+      }
+      visit(static_cast<unsigned char*>(host.data) + from * size,
+            static_cast<std::size_t>(to * size), static_cast<std::size_t>(columns * size));
+    }
+  }
+};
+
+Result<Image> make_image(const as_tensor& host, bool written) {
+  Image image;
+  image.host = host;
+  image.written = written;
+  as_tensor& device = image.device;
+  device = host;
+  const std::int64_t size = as_dtype_size(host.dtype);
+  std::int64_t stride = 1;
+  for (std::int32_t i = host.rank - 1; i >= 0; --i) {
+    if (i == 0 && host.rank > 1) stride = as_round_up(stride * size, kAlignment) / size + 16;
+    device.stride[i] = stride;
+    stride *= host.shape[i];
+  }
+  image.bytes.assign(static_cast<std::size_t>(stride * size + kAlignment), kPoison);
+  image.for_each_row([&](const unsigned char* from, std::size_t to, std::size_t bytes) {
+    std::memcpy(image.bytes.data() + to, from, bytes);
+  });
+  auto memory = DeviceMemory::allocate(image.bytes.size());
+  if (!memory) return memory.error();
+  image.memory = std::move(*memory);
+  device.data = image.memory.data();
+  device.device = 1;
+  return image;
+}
+
+Result<void> upload(const Stream& stream, const std::vector<Image>& images) {
+  for (const Image& image : images) {
+    auto ok = stream.upload(image.memory.data(), image.bytes.data(), image.bytes.size());
+    if (!ok) return ok;
+  }
+  return stream.synchronize();
+}
+
+Result<void> download(const Stream& stream, std::vector<Image>* images) {
+  for (Image& image : *images) {
+    image.result.resize(image.bytes.size());
+    auto ok = stream.download(image.result.data(), image.memory.data(), image.result.size());
+    if (!ok) return ok;
+  }
+  return stream.synchronize();
+}
+
+Result<void> call_op(int op, const void* params, const Stream& stream) {
+  as_call call{};
+  call.struct_size = sizeof(call);
+  call.stream = stream.handle();
+  as_error error{};
+  const std::int32_t status = cuda::lane()->ops[op](params, &call, &error);
+  if (status != AS_OK) return Error{static_cast<as_status>(status), error.message, {}};
+  return {};
+}
+
+// Bytes that no output may touch: inputs, and what lies between the rows of outputs.
+Result<void> check_untouched(const Image& image, const char* name) {
+  std::vector<unsigned char> expected = image.bytes;
+  if (image.written) {
+    image.for_each_row([&](const unsigned char*, std::size_t to, std::size_t bytes) {
+      std::memcpy(expected.data() + to, image.result.data() + to, bytes);
+    });
+  }
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (expected[i] == image.result[i]) continue;
+    return Error{AS_INTERNAL, fmt::format("{}: byte {} was overwritten on the GPU", name, i), {}};
+  }
+  return {};
+}
+
+// An op's params with its tensors on the GPU.
+class Call {
+ public:
+  Result<void> stage(const OpParams& host) {
+    params_ = host;
+    const as_op_info& info = host.info();
+    for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+      const as_tap_info& tap = info.taps[i];
+      const bool cache = tap.kind == AS_TAP_CACHE;
+      as_tensor& t = cache ? params_.cache(tap.offset).data : params_.tensor(tap.offset);
+      if (auto ok = add(t, tap.direction == AS_TAP_OUT, tap.name); !ok) return ok;
+    }
+    if (as_rope* rope = rope_of(params_)) return add(rope->table, false, "rope.table");
+    return {};
+  }
+
+  Result<void> run() {
+    static const Result<Stream> direct = Stream::create();
+    static const Result<Stream> replayed = Stream::create();
+    if (!direct || !replayed) return (direct ? replayed : direct).error();
+    const auto work = [&](const Stream& stream) {
+      return call_op(params_.op(), params_.data(), stream);
+    };
+    // The first call gives the replaying stream its workspace.
+    if (auto ok = upload(*replayed, images_); !ok) return ok;
+    if (auto ok = work(*replayed); !ok) return ok;
+    if (auto ok = replayed->synchronize(); !ok) return ok;
+    if (auto ok = upload(*direct, images_); !ok) return ok;
+    if (auto ok = work(*direct); !ok) return ok;
+    if (auto ok = download(*direct, &images_); !ok) return ok;
+    std::vector<std::vector<unsigned char>> first;
+    for (Image& image : images_) first.push_back(std::move(image.result));
+    auto graph = Graph::capture(*replayed, [&] { return work(*replayed); });
+    if (!graph) return graph.error();
+    if (auto ok = upload(*replayed, images_); !ok) return ok;
+    if (auto ok = graph->launch(*replayed); !ok) return ok;
+    if (auto ok = download(*replayed, &images_); !ok) return ok;
+    for (std::size_t i = 0; i < images_.size(); ++i) {
+      if (images_[i].result != first[i]) {
+        return Error{AS_INTERNAL, names_[i] + ": a second run, from a graph, gave other bytes", {}};
+      }
+      if (auto ok = check_untouched(images_[i], names_[i].c_str()); !ok) return ok;
+    }
+    for (const Image& image : images_) {
+      if (!image.written) continue;
+      image.for_each_row([&](unsigned char* to, std::size_t from, std::size_t bytes) {
+        std::memcpy(to, image.result.data() + from, bytes);
+      });
+    }
+    return {};
+  }
+
+ private:
+  static as_rope* rope_of(OpParams& params) {
+    switch (params.op()) {
+      case AS_OP_Q_ROPE_KV_INSERT:
+        return &params.get<as_q_rope_kv_insert_params>().rope;
+      case AS_OP_COMPRESS_INSERT:
+      case AS_OP_INDEXER_COMPRESS_INSERT:
+        return &params.get<as_compress_insert_params>().rope;
+      case AS_OP_INDEXER_Q:
+        return &params.get<as_indexer_q_params>().rope;
+      case AS_OP_INVERSE_ROPE:
+        return &params.get<as_inverse_rope_params>().rope;
+      default:
+        return nullptr;
+    }
+  }
+
+  Result<void> add(as_tensor& t, bool written, const char* name) {
+    if (!present(t)) return {};
+    auto image = make_image(t, written);
+    if (!image) return image.error();
+    images_.push_back(std::move(*image));
+    names_.emplace_back(name);
+    t = images_.back().device;
+    return {};
+  }
+
+  OpParams params_;
+  std::vector<Image> images_;
+  std::vector<std::string> names_;
+};
+
+template <class Params>
+std::int32_t run_params(as_op_id op, const void* params, as_error* error) {
+  OpParams host;
+  host.init<Params>(op) = *static_cast<const Params*>(params);
+  Call call;
+  Result<void> ok = call.stage(host);
+  if (ok) ok = call.run();
+  return ok ? AS_OK : fail(error, ok.error().code, ok.error().text().c_str());
+}
+
+template <as_op_id Op, class Params>
+std::int32_t entry(const void* params, const as_call*, as_error* error) {
+  return run_params<Params>(Op, params, error);
+}
+
+as_lane make_lane() {
+  as_lane lane = *cuda::lane();
+  lane.name = "cuda (GPU tensors)";
+#define AS_ENTRY(id, params) lane.ops[id] = entry<id, params>
+  AS_ENTRY(AS_OP_SLOT_MAPPING, as_slot_mapping_params);
+  AS_ENTRY(AS_OP_SWA_INDEX, as_swa_index_params);
+  AS_ENTRY(AS_OP_C128_INDEX, as_c128_index_params);
+  AS_ENTRY(AS_OP_ATTN_NORM, as_rms_norm_params);
+  AS_ENTRY(AS_OP_Q_KV_A_PROJ, as_linear_params);
+  AS_ENTRY(AS_OP_Q_KV_NORM, as_q_kv_norm_params);
+  AS_ENTRY(AS_OP_Q_B_PROJ, as_linear_params);
+  AS_ENTRY(AS_OP_Q_ROPE_KV_INSERT, as_q_rope_kv_insert_params);
+  AS_ENTRY(AS_OP_COMPRESSOR_PROJ, as_linear_params);
+  AS_ENTRY(AS_OP_COMPRESSOR_STATE, as_compressor_state_params);
+  AS_ENTRY(AS_OP_COMPRESS_INSERT, as_compress_insert_params);
+  AS_ENTRY(AS_OP_INDEXER_COMPRESSOR_PROJ, as_linear_params);
+  AS_ENTRY(AS_OP_INDEXER_COMPRESSOR_STATE, as_compressor_state_params);
+  AS_ENTRY(AS_OP_INDEXER_COMPRESS_INSERT, as_compress_insert_params);
+  AS_ENTRY(AS_OP_INDEXER_Q_PROJ, as_linear_params);
+  AS_ENTRY(AS_OP_INDEXER_Q, as_indexer_q_params);
+  AS_ENTRY(AS_OP_INDEXER_WEIGHTS_PROJ, as_linear_params);
+  AS_ENTRY(AS_OP_INDEXER_LOGITS, as_indexer_logits_params);
+  AS_ENTRY(AS_OP_INDEXER_TOPK, as_indexer_topk_params);
+  AS_ENTRY(AS_OP_TOPK_TO_SLOTS, as_topk_to_slots_params);
+  AS_ENTRY(AS_OP_SPARSE_ATTENTION, as_sparse_attention_params);
+  AS_ENTRY(AS_OP_INVERSE_ROPE, as_inverse_rope_params);
+  AS_ENTRY(AS_OP_WO_A, as_grouped_linear_params);
+  AS_ENTRY(AS_OP_WO_B, as_linear_params);
+  AS_ENTRY(AS_OP_RESIDUAL, as_residual_params);
+  AS_ENTRY(AS_OP_FINAL_NORM, as_rms_norm_params);
+  AS_ENTRY(AS_OP_LM_HEAD, as_linear_params);
+  AS_ENTRY(AS_OP_SAMPLE, as_sample_params);
+#undef AS_ENTRY
+  return lane;
+}
+
+}  // namespace
+
+const as_lane& device_lane() {
+  static const as_lane kLane = make_lane();
+  return kLane;
+}
+
+}  // namespace attnscope::gpu_tests

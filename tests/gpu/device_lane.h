@@ -1,0 +1,15 @@
+// The CUDA lane as a device-resident session will call it: the tensors of a call are laid out on
+// the GPU (rows and pages further apart than on the host, everything between them poisoned), the op
+// runs there, twice: once directly, once from a captured graph on another stream. Both must leave
+// the same bytes, and nothing but the outputs may change.
+//
+// As a lane it takes host tensors, so that every check of the tests can be run with it.
+#pragma once
+
+#include "kernels/params/lane.h"
+
+namespace attnscope::gpu_tests {
+
+const as_lane& device_lane();
+
+}  // namespace attnscope::gpu_tests

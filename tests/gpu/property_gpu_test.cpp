@@ -1,0 +1,245 @@
+// The property checks of the CPU lane, with both ways to call the CUDA lane: ref.sim through the
+// tolerance file, ref.exact through bounds, bytes of caches, guards.
+#include "tests/gpu/support.h"
+
+namespace attnscope::gpu_tests {
+namespace {
+
+using namespace properties;
+
+constexpr Way kWays[] = {Way::kHost, Way::kDevice};
+
+void expect_right(const Report& report) { EXPECT_TRUE(report.ok()) << report; }
+
+template <class Case>
+class Checks : public testing::TestWithParam<std::tuple<Way, Case>> {};
+
+template <class Case>
+std::string param_name(const testing::TestParamInfo<std::tuple<Way, Case>>& info) {
+  return way_name(std::get<0>(info.param)) + "_" + std::get<1>(info.param).name;
+}
+
+class GpuAttentionProperty : public Checks<AttentionCase> {};
+TEST_P(GpuAttentionProperty, MatchesBothReferences) {
+  expect_right(check_attention(lane(std::get<0>(GetParam())), std::get<1>(GetParam())));
+}
+const AttentionCase kAttention[] = {
+    {"no_tokens", {0, 0}, 1, 8, {64, 0}},
+    {"one_token", {1}, 1, 1, {64, 0}, 0, {}, Lists::kPlain, 1.0f, 7},
+    {"first_tokens", {1, 3, 0, 4}, 5, 8, {1, 0}, 5, {1, 7}},
+    {"window_edges", {127, 128, 129}, 1, 64, {64, 1152}, 512, {64, 0}},
+    {"window_edges_of_three", {127, 0, 128, 129, 255}, 2, 8, {3, 100}, 16, {2, 64}},
+    {"verify_five", {256, 129, 4}, 5, 8, {53, 1}, 64, {61, 13}},
+    {"long_selection", {2050, 2051}, 2, 8, {64, 0}, 512, {64, 576}},
+    {"long_all_visible", {2051}, 1, 64, {61, 33}, 513, {53, 1}},
+    {"heads_17", {300, 140}, 2, 17, {69, 0}, 65, {256, 0}},
+    {"heads_32", {300}, 2, 32, {256, 0}, 64, {2, 0}},
+    {"heads_100", {300}, 1, 100, {64, 0}, 40, {64, 0}},
+    {"heads_128", {700}, 1, 128, {64, 0}, 170, {64, 0}},
+    {"holes", {129, 255}, 2, 8, {2, 11}, 40, {3, 0}, Lists::kHoles},
+    {"duplicates", {128, 3, 256}, 2, 8, {53, 0}, 64, {2, 5}, Lists::kDuplicates},
+    {"some_empty", {127, 129, 1, 255}, 2, 8, {64, 64}, 7, {64, 64}, Lists::kSomeEmpty},
+    {"all_scores_equal", {200}, 2, 8, {61, 0}, 50, {64, 0}, Lists::kPlain, 0.0f},
+    {"scores_far_apart", {129, 130}, 1, 8, {64, 0}, 32, {64, 0}, Lists::kPlain, 30.0f, 1},
+    {"scores_beyond_sinks", {255}, 1, 64, {3, 2}, 0, {}, Lists::kPlain, 200.0f},
+    {"sink_minus_infinity", {128}, 1, 1, {64, 0}, 8, {64, 0}, Lists::kPlain, 1.0f, 1},
+    {"sink_large", {128}, 1, 1, {1, 3}, 8, {1, 0}, Lists::kPlain, 1.0f, 2},
+    {"sink_plus_infinity", {4}, 2, 1, {64, 0}, 8, {64, 0}, Lists::kPlain, 1.0f, 3},
+    {"sink_huge", {3}, 1, 1, {2, 0}, 0, {}, Lists::kPlain, 1.0f, 5},
+};
+INSTANTIATE_TEST_SUITE_P(Shapes, GpuAttentionProperty,
+                         testing::Combine(testing::ValuesIn(kWays), testing::ValuesIn(kAttention)),
+                         param_name<AttentionCase>);
+
+class GpuInsertProperty : public Checks<InsertCase> {};
+TEST_P(GpuInsertProperty, MatchesBothReferences) {
+  expect_right(check_insert(lane(std::get<0>(GetParam())), std::get<1>(GetParam())));
+}
+std::vector<InsertCase> insert_cases() {
+  std::vector<InsertCase> cases = {
+      {"no_tokens", {0}, 1, 8},
+      {"first_token", {1}, 1, 1, {64, 0}, 1.0f, false, 3},
+      {"one_row_pages", {128, 129}, 2, 64, {1, 100}, 3.0f, false, 0},
+      {"far_positions", {2050, 2051}, 5, 8, {61, 0}, 1.0f, true, 0},
+      {"zeros", {129, 2}, 2, 8, {64, 0}, 0.0f},
+      {"below_the_scale_floor", {129, 2}, 2, 8, {64, 64}, 1e-6f},
+      {"huge", {130, 5}, 3, 1, {53, 0}, 1e15f},
+  };
+  const std::int64_t heads[] = {1, 8, 64, 128, 5, 16};
+  int i = 0;
+  for (std::int32_t rows : {2, 53, 61, 64, 69, 256}) {
+    for (std::int64_t queries : {1, 2, 3}) {
+      for (std::int64_t batch : {1, 4, 74}) {
+        for (float scale : {1.0f, 30.0f, 0.003f}) {
+          InsertCase c;
+          c.name = "rows" + std::to_string(rows) + "_q" + std::to_string(queries) + "_b" +
+                   std::to_string(batch) + "_" + std::to_string(i);
+          for (std::int64_t b = 0; b < batch; ++b) c.lengths.push_back(1 + (b * 37 + i * 11) % 300);
+          c.queries = queries;
+          c.heads = batch > 4 ? heads[i % 2] : heads[i % 6];
+          c.pages = {rows, i % 3 * 16};
+          c.scale = scale;
+          c.compressed_rope = i % 2 == 0;
+          c.pad = i % 5;
+          cases.push_back(std::move(c));
+          ++i;
+        }
+      }
+    }
+  }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, GpuInsertProperty,
+                         testing::Combine(testing::ValuesIn(kWays),
+                                          testing::ValuesIn(insert_cases())),
+                         param_name<InsertCase>);
+
+class GpuLogitsProperty : public Checks<LogitsCase> {};
+TEST_P(GpuLogitsProperty, MatchesBothReferences) {
+  expect_right(check_logits(lane(std::get<0>(GetParam())), std::get<1>(GetParam())));
+}
+std::vector<LogitsCase> logits_cases() {
+  std::vector<LogitsCase> cases;
+  const std::int64_t heads[] = {64, 1, 8, 32, 5, 17};
+  int i = 0;
+  for (std::int32_t record : {AS_RECORD_INDEX_FP8, AS_RECORD_INDEX_MXFP4}) {
+    for (std::int32_t rows : {2, 53, 61, 64, 69, 256}) {
+      for (std::int64_t queries : {1, 2, 3, 5}) {
+        for (std::int64_t batch : {1, 4, 20}) {
+          LogitsCase c;
+          c.name = (record == AS_RECORD_INDEX_FP8 ? "fp8_rows" : "mxfp4_rows") +
+                   std::to_string(rows) + "_q" + std::to_string(queries) + "_b" +
+                   std::to_string(batch);
+          c.record = record;
+          for (std::int64_t b = 0; b < batch; ++b) {
+            c.entries.push_back((b * 97 + i * 41) % (batch == 1 ? 1500 : 200));
+          }
+          c.queries = queries;
+          c.heads = batch > 4 ? heads[1 + i % 2] : heads[i % 6];
+          c.pages = {rows, i % 2 * 448};
+          c.spare_columns = i % 4;
+          cases.push_back(std::move(c));
+          ++i;
+        }
+      }
+    }
+  }
+  cases.push_back({"fp8_long", AS_RECORD_INDEX_FP8, {2050, 2051}, 1, 64, {64, 192}, 0});
+  cases.push_back({"mxfp4_long", AS_RECORD_INDEX_MXFP4, {2051, 2050}, 1, 64, {64, 256}});
+  cases.push_back({"fp8_no_keys", AS_RECORD_INDEX_FP8, {0, 0}, 2, 8});
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, GpuLogitsProperty,
+                         testing::Combine(testing::ValuesIn(kWays),
+                                          testing::ValuesIn(logits_cases())),
+                         param_name<LogitsCase>);
+
+class GpuTopkProperty : public Checks<TopkCase> {};
+TEST_P(GpuTopkProperty, MatchesBothReferences) {
+  expect_right(check_topk(lane(std::get<0>(GetParam())), std::get<1>(GetParam())));
+}
+std::vector<TopkCase> topk_cases() {
+  const char* names[] = {"normal", "few",   "equal",      "nan",
+                         "allnan", "zeros", "infinities", "falling"};
+  const Scores scores[] = {Scores::kNormal,     Scores::kFewValues, Scores::kAllEqual,
+                           Scores::kNaN,        Scores::kAllNaN,    Scores::kZeros,
+                           Scores::kInfinities, Scores::kFalling};
+  std::vector<TopkCase> cases;
+  for (int s = 0; s < 8; ++s) {
+    for (std::int64_t k : {1, 53, 127, 512, 1024, 2048}) {
+      TopkCase c{std::string(names[s]) + "_k" + std::to_string(k), scores[s], {}};
+      c.k = k;
+      for (std::int64_t len : {std::int64_t{0}, std::int64_t{1}, k - 1, k, k + 1, 2 * k, 3 * k + 7,
+                               std::int64_t{5000}}) {
+        c.lens.push_back(static_cast<std::int32_t>(len));
+      }
+      c.spare_columns = k % 4;
+      cases.push_back(std::move(c));
+    }
+    TopkCase one{std::string(names[s]) + "_long", scores[s], {70001}, 512, 3};
+    cases.push_back(std::move(one));
+  }
+  cases.push_back({"no_tokens", Scores::kNormal, {}, 8, 4});
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, GpuTopkProperty,
+                         testing::Combine(testing::ValuesIn(kWays),
+                                          testing::ValuesIn(topk_cases())),
+                         param_name<TopkCase>);
+
+class GpuCompressProperty : public Checks<CompressCase> {};
+TEST_P(GpuCompressProperty, MatchesBothReferences) {
+  expect_right(check_compress(lane(std::get<0>(GetParam())), std::get<1>(GetParam())));
+}
+std::vector<CompressCase> compress_cases() {
+  struct Kind {
+    const char* name;
+    std::int32_t ratio, record;
+  };
+  const Kind kinds[] = {{"c4", 4, AS_RECORD_LATENT},
+                        {"c128", 128, AS_RECORD_LATENT},
+                        {"index_fp8", 4, AS_RECORD_INDEX_FP8},
+                        {"index_mxfp4", 4, AS_RECORD_INDEX_MXFP4}};
+  std::vector<CompressCase> cases;
+  int i = 0;
+  for (const Kind& kind : kinds) {
+    for (std::int32_t rows : {2, 53, 61, 64, 69, 256}) {
+      for (std::int32_t state_rows : {1, 4, 7, 8}) {
+        for (bool rounded : {false, true}) {
+          CompressCase c;
+          c.name = std::string(kind.name) + "_rows" + std::to_string(rows) + "_state" +
+                   std::to_string(state_rows) + (rounded ? "_rounded" : "");
+          c.ratio = kind.ratio;
+          c.record = kind.record;
+          c.lengths = kind.ratio == 4 ? std::vector<std::int64_t>{33 + i % 7, 4, 3, 64}
+                                      : std::vector<std::int64_t>{257, 128, 130};
+          c.split = kind.ratio == 4 ? 9 + i % 5 : 200 + i % 50;
+          c.state_pages = {state_rows, i % 2 * 64};
+          c.pages = {rows, i % 3 * 32};
+          c.hadamard = kind.record != AS_RECORD_LATENT && i % 2 == 0;
+          c.round_pooled = rounded;
+          c.score_scale = i % 3 == 0 ? 5.0f : 1.0f;
+          cases.push_back(std::move(c));
+          ++i;
+        }
+      }
+    }
+  }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, GpuCompressProperty,
+                         testing::Combine(testing::ValuesIn(kWays),
+                                          testing::ValuesIn(compress_cases())),
+                         param_name<CompressCase>);
+
+class GpuWindowProperty : public Checks<WindowCase> {};
+TEST_P(GpuWindowProperty, MatchesBothReferences) {
+  expect_right(check_window(lane(std::get<0>(GetParam())), std::get<1>(GetParam())));
+}
+std::vector<WindowCase> window_cases() {
+  std::vector<WindowCase> cases;
+  int i = 0;
+  for (std::int32_t block : {1, 2, 53, 61, 64, 69, 256}) {
+    for (std::int64_t queries : {1, 2, 3}) {
+      for (std::int64_t groups : {1, 2}) {
+        WindowCase c{"block" + std::to_string(block) + "_q" + std::to_string(queries) + "_g" +
+                         std::to_string(groups),
+                     {}};
+        c.lengths = {127, 128, 129, 3, 1, 0, 300 + i};
+        c.queries = queries;
+        c.block_size = block;
+        c.groups = groups;
+        cases.push_back(std::move(c));
+        ++i;
+      }
+    }
+  }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, GpuWindowProperty,
+                         testing::Combine(testing::ValuesIn(kWays),
+                                          testing::ValuesIn(window_cases())),
+                         param_name<WindowCase>);
+
+}  // namespace
+}  // namespace attnscope::gpu_tests

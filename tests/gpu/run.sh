@@ -1,0 +1,189 @@
+#!/usr/bin/env bash
+# Builds what the GPU tests need, without the desktop app, and runs one part of one suite on the GPU
+# of this machine. The last lines are a table; the exit code is 1 when something failed, 4 when
+# there is no GPU.
+#
+# Usage: tests/gpu/run.sh --suite cases|sanitize|scenario|time [--part I/N] [--build DIR] [--only]
+#   cases     every case of test_gpu, sharded
+#   sanitize  the same under compute-sanitizer: memcheck for all, and for a tenth racecheck,
+#             initcheck and synccheck
+#   scenario  whole sessions on the CUDA lane with ref.sim: the default scenario and, with
+#             --part, v4-flash and v4-pro layers
+#   time      every kernel against its floor
+#   --part    part I of N, counted from 1 (default 1/1); the parts add up to the whole
+#   --only    do not build
+#
+# ATTNSCOPE_DEPS: folder of headers and libraries where packages are missing. ATTNSCOPE_CUDA_ARCH:
+# what to compile for (default: the GPU that is there).
+set -euo pipefail
+root=$(cd "$(dirname "$0")/../.." && pwd)
+suite=''
+part=1/1
+build=$root/build/gpu
+only=0
+usage() {
+  sed -n '2,19p' "$0" | sed 's/^# \{0,1\}//'
+  exit 2
+}
+while [ $# -gt 0 ]; do
+  case $1 in
+    --suite) suite=${2:-} && shift 2 ;;
+    --part) part=${2:-} && shift 2 ;;
+    --build) build=${2:-} && shift 2 ;;
+    --only) only=1 && shift ;;
+    *) usage ;;
+  esac
+done
+case $suite in cases | sanitize | scenario | time) ;; *) usage ;; esac
+[[ $part =~ ^([0-9]+)/([0-9]+)$ ]] || usage
+index=${BASH_REMATCH[1]}
+count=${BASH_REMATCH[2]}
+if [ "$index" -lt 1 ] || [ "$index" -gt "$count" ]; then usage; fi
+cores=$(nproc)
+
+if ! command -v nvidia-smi >/dev/null || ! nvidia-smi -L >/dev/null 2>&1; then
+  echo "run.sh: no GPU: nvidia-smi shows none"
+  exit 4
+fi
+
+configure() {
+  local arch prefix="${ATTNSCOPE_DEPS:-}" options=()
+  arch=${ATTNSCOPE_CUDA_ARCH:-$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader |
+    head -1 | tr -d .)}
+  [ "$arch" = 90 ] && arch=90a
+  # A PyTorch from pip brings the libtorch that the references want.
+  local torch
+  torch=$(python3 -c 'import torch; print(torch.utils.cmake_prefix_path)' 2>/dev/null || true)
+  [ -n "$torch" ] && options+=("-DTorch_DIR=$torch/Torch")
+  if [ -n "$prefix" ]; then
+    options+=("-DATTNSCOPE_DEPS=$prefix")
+    # GoogleTest's sources or package first, a copy in the folder else.
+    if [ ! -e /usr/src/googletest/CMakeLists.txt ] && [ ! -e /usr/include/gtest/gtest.h ]; then
+      options+=("-DCMAKE_PREFIX_PATH=$prefix/gtest")
+    fi
+  fi
+  cmake -G Ninja -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release -DATTNSCOPE_GUI=OFF \
+    -DATTNSCOPE_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$arch-real" "${options[@]}"
+}
+
+if [ "$only" -eq 0 ]; then
+  start=$SECONDS
+  configure >"$build.configure.log" 2>&1 || { tail -40 "$build.configure.log" && exit 3; }
+  case $suite in
+    scenario) target=attnscope ;;
+    time) target=gpu_time ;;
+    *) target=test_gpu ;;
+  esac
+  ninja -C "$build" -j "$cores" "$target" >"$build.log" 2>&1 || { tail -60 "$build.log" && exit 3; }
+  echo "built $target in $((SECONDS - start)) s"
+fi
+
+results=$build/results
+rm -rf "$results"
+mkdir -p "$results"
+
+# Runs test_gpu in `jobs` processes, one shard each; $1: shards in all, $2: first of ours, $3: jobs,
+# the rest: what to put before the program. Prints a line per failed case, then counts.
+run_shards() {
+  local shards=$1 first=$2 jobs=$3 i status=0
+  shift 3
+  for ((i = 0; i < jobs; ++i)); do
+    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$((first + i)) \
+      timeout "${ATTNSCOPE_GPU_TIMEOUT:-480}" "$@" "$build/tests/test_gpu" --gtest_filter="${filter:-*Gpu*}" --gtest_brief=1 \
+      --gtest_output="json:$results/$tag.$i.json" >"$results/$tag.$i.log" 2>&1 &
+  done
+  wait || true
+  python3 - "$results" "$tag" "$jobs" <<'PY' || status=1
+import collections, json, os, re, sys
+folder, tag, jobs = sys.argv[1], sys.argv[2], int(sys.argv[3])
+ran, failed, broken, errors = collections.Counter(), collections.Counter(), 0, 0
+seconds = 0.0
+shown = 0
+for i in range(jobs):
+    log = open(f"{folder}/{tag}.{i}.log", errors="replace").read()
+    match = re.search(r"ERROR SUMMARY: (\d+) error", log)
+    if match:
+        errors += int(match.group(1))
+    hazards = re.search(r"RACECHECK SUMMARY: (\d+) hazard", log)
+    if hazards:
+        errors += int(hazards.group(1))
+    try:
+        report = json.load(open(f"{folder}/{tag}.{i}.json"))
+    except (OSError, ValueError):
+        broken += 1
+        print(f"{tag}: process {i} ended early:\n" + log[-1500:])
+        continue
+    for suite in report["testsuites"]:
+        name = suite["name"].split("/")[-1]
+        for case in suite["testsuite"]:
+            if case["status"] != "RUN" or case.get("result") == "SKIPPED":
+                continue
+            ran[name] += 1
+            if case.get("failures"):
+                failed[name] += 1
+                if shown < 12:
+                    shown += 1
+                    print(f"FAILED {suite['name']}.{case['name']}\n" +
+                          case["failures"][0]["failure"][:600])
+    seconds = max(seconds, float(report["time"].rstrip("s")))
+if errors:
+    for i in range(jobs):
+        log = open(f"{folder}/{tag}.{i}.log", errors="replace").read()
+        for line in log.splitlines():
+            if "Invalid" in line or "hazard" in line or "Uninitialized" in line:
+                print(line[:200])
+                break
+print(f"\n{tag + ' suite':<34}{'cases':>8}{'failed':>8}")
+for name in sorted(ran):
+    print(f"{name:<34}{ran[name]:>8}{failed[name]:>8}")
+print(f"{'total':<34}{sum(ran.values()):>8}{sum(failed.values()):>8}"
+      f"   {seconds:.0f} s, tool errors {errors}, broken processes {broken}")
+sys.exit(1 if failed or broken or errors or not ran else 0)
+PY
+  return $status
+}
+
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+case $suite in
+  cases)
+    tag=cases
+    export OMP_NUM_THREADS=1
+    run_shards $((count * cores)) $(((index - 1) * cores)) "$cores"
+    ;;
+  sanitize)
+    export OMP_NUM_THREADS=1
+    status=0
+    jobs=$((cores < 8 ? cores : 8))
+    tag=memcheck
+    run_shards $((count * jobs)) $(((index - 1) * jobs)) "$jobs" \
+      compute-sanitizer --tool memcheck --leak-check no --error-exitcode 9 || status=1
+    for tool in racecheck initcheck synccheck; do
+      tag=$tool
+      run_shards $((10 * count * jobs)) $(((index - 1) * jobs)) "$jobs" \
+        compute-sanitizer --tool "$tool" --error-exitcode 9 || status=1
+    done
+    exit $status
+    ;;
+  scenario)
+    status=0
+    all=(default)
+    run_one() { # NAME ARGS..
+      local name=$1 begin=$SECONDS code=0
+      shift
+      "$build/app/attnscope" run "$@" --lane cuda --references sim \
+        >"$results/$name.log" 2>&1 || code=$?
+      tail -25 "$results/$name.log"
+      printf '%-24s exit %d, %d s\n' "$name" "$code" $((SECONDS - begin))
+      [ "$code" -eq 0 ] || status=1
+    }
+    i=0
+    for name in "${all[@]}"; do
+      i=$((i + 1))
+      [ $((i % count)) -eq $((index % count)) ] && run_one "$name" "$name"
+    done
+    exit $status
+    ;;
+  time)
+    "$build/tests/gpu_time"
+    ;;
+esac
