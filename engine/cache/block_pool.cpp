@@ -1,7 +1,5 @@
 #include "engine/cache/block_pool.h"
 
-#include <cassert>
-
 #include "engine/cache/planted_bug.h"
 
 namespace attnscope {
@@ -92,16 +90,15 @@ void BlockPool::release(std::span<const std::int32_t> blocks) {
 }
 
 void BlockPool::cache(std::int32_t block, const BlockHash& hash, std::int32_t group) {
-  assert(hashed_[index(block)] != kFullKey);
-  if (hashed_[index(block)] == kPromptEndKey) forget_primary(block);
+  if (hashed_[index(block)] != kNoKey) forget_primary(block);
   map_.set_primary(block, {hash, key_group(group)});
   hashed_[index(block)] = kFullKey;
   tell(CacheEventKind::kCache, block, CacheReason::kFull);
 }
 
-void BlockPool::cache_prompt_end(std::int32_t block, const BlockHash& hash, std::int32_t group) {
+bool BlockPool::cache_prompt_end(std::int32_t block, const BlockHash& hash, std::int32_t group) {
   const PrefixKey key{hash, key_group(group)};
-  if (map_.has_key(block, key)) return;
+  if (map_.has_key(block, key)) return false;
   if (hashed_[index(block)] == kNoKey) {
     map_.set_primary(block, key);
     hashed_[index(block)] = kPromptEndKey;
@@ -109,6 +106,7 @@ void BlockPool::cache_prompt_end(std::int32_t block, const BlockHash& hash, std:
     map_.add_secondary(block, key);
   }
   tell(CacheEventKind::kCache, block, CacheReason::kPromptEnd);
+  return true;
 }
 
 void BlockPool::forget_primary(std::int32_t block) {

@@ -46,8 +46,8 @@ class BlockPool {
 
   // Makes a held block findable. A shorter primary key (of a prompt's end) gives way.
   void cache(std::int32_t block, const BlockHash& hash, std::int32_t group);
-  // The same for a prompt's end inside the block; nothing where the block has this key already.
-  void cache_prompt_end(std::int32_t block, const BlockHash& hash, std::int32_t group);
+  // The same for a prompt's end inside the block; false where the block has this key already.
+  bool cache_prompt_end(std::int32_t block, const BlockHash& hash, std::int32_t group);
   // Takes the keys away; references and order stay. False for an id that the pool does not have,
   // with nothing changed.
   bool evict(std::span<const std::int32_t> blocks);

@@ -13,7 +13,33 @@ namespace {
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 constexpr std::int32_t kNull = 0;
 
+// Tells an audit, if there is one, before and after a call.
+class Watched {
+ public:
+  Watched(KvAudit* audit, const KvManager& kv, const KvCall& what)
+      : call(what), audit_(audit), kv_(kv) {
+    if (audit_ != nullptr) audit_->before(kv_, call);
+  }
+  ~Watched() {
+    if (audit_ != nullptr) audit_->after(kv_, call);
+  }
+  Watched(const Watched&) = delete;
+  Watched& operator=(const Watched&) = delete;
+
+  KvCall call;
+
+ private:
+  KvAudit* audit_;
+  const KvManager& kv_;
+};
+
 }  // namespace
+
+const char* kv_call_name(KvCallKind kind) {
+  constexpr std::array kNames = {"lookup", "allocate", "commit", "free",
+                                 "take",   "release",  "evict",  "reset"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
 
 KvManager::KvManager(const KvOptions& options)
     : options_(options),
@@ -52,6 +78,19 @@ void KvManager::add(KvRequest& request) {
 }
 
 const PrefixHit& KvManager::lookup(KvRequest& request) {
+  Watched watched(audit_, *this, {.kind = KvCallKind::kLookup, .request = &request});
+  watched.call.hit = &find(request);
+  return hit_;
+}
+
+Allocated KvManager::allocate(const KvRequest& request, const Allocation& a) {
+  if (audit_ == nullptr) return place(request, a);
+  Watched watched(audit_, *this,
+                  {.kind = KvCallKind::kAllocate, .request = &request, .allocation = &a});
+  return watched.call.outcome = place(request, a);
+}
+
+const PrefixHit& KvManager::find(KvRequest& request) {
   request.shared.reset();
   if (!options_.caching || request.skip_lookup) {
     hit_.tokens = 0;
@@ -95,7 +134,7 @@ std::int64_t KvManager::need(const KvRequest& request, std::int64_t tokens, std:
   return sum;
 }
 
-Allocated KvManager::allocate(const KvRequest& r, const Allocation& a) {
+Allocated KvManager::place(const KvRequest& r, const Allocation& a) {
   if (a.new_tokens == 0 && a.external == 0) return Allocated::kNothingAsked;
   const std::int64_t most = options_.max_model_len;
   const std::int64_t local = r.computed + (a.hit != nullptr ? a.hit->tokens : 0);
@@ -142,7 +181,7 @@ Allocated KvManager::allocate(const KvRequest& r, const Allocation& a) {
     for (std::size_t g = 0; g < groups_; ++g) pool_.touch(a.hit->groups[g].blocks);
   }
   if (events_on_) flush_removed();
-  if (options_.caching && !a.delay_commit) commit(r, known);
+  if (options_.caching && !a.delay_commit) commit_known(r, known);
   update_quiet(r, a.delay_commit ? 0 : known);
   return Allocated::kYes;
 }
@@ -225,6 +264,13 @@ std::int64_t KvManager::commit_limit(std::size_t group, std::int64_t known) cons
 }
 
 void KvManager::commit(const KvRequest& request, std::int64_t tokens) {
+  if (!options_.caching) return;
+  const Watched watched(audit_, *this,
+                        {.kind = KvCallKind::kCommit, .request = &request, .tokens = tokens});
+  commit_known(request, tokens);
+}
+
+void KvManager::commit_known(const KvRequest& request, std::int64_t tokens) {
   for (std::size_t g = 0; g < groups_; ++g) {
     pool_.context.group = static_cast<std::int32_t>(g);
     const std::int64_t limit = commit_limit(g, tokens);
@@ -250,7 +296,7 @@ void KvManager::commit_group(const KvRequest& request, std::size_t group, std::i
     if (events_on_) hashes.push_back(hash_text(hash));
   }
   table.cached = to;
-  if (events_on_) store_event(request, group, from, to, std::move(hashes));
+  if (events_on_) store_event(request, group, from, to, spec.block_tokens, std::move(hashes));
 }
 
 void KvManager::commit_prompt_end(const KvRequest& request, std::size_t group, std::int64_t limit) {
@@ -265,9 +311,14 @@ void KvManager::commit_prompt_end(const KvRequest& request, std::size_t group, s
   }
   const std::int64_t entry = end / spec.block_tokens;
   if (end > limit || entry >= table.size()) return;
-  pool_.cache_prompt_end(table.blocks[static_cast<std::size_t>(entry)], request.chain[hashes - 1],
-                         static_cast<std::int32_t>(group));
+  const bool fresh =
+      pool_.cache_prompt_end(table.blocks[static_cast<std::size_t>(entry)],
+                             request.chain[hashes - 1], static_cast<std::int32_t>(group));
   table.prompt_end_done = true;
+  if (fresh && events_on_) {
+    store_event(request, group, hashes - 1, hashes, options_.hash_block,
+                {hash_text(request.chain[hashes - 1])});
+  }
 }
 
 void KvManager::update_quiet(const KvRequest& request, std::int64_t known) {
@@ -314,6 +365,7 @@ void KvManager::collect_reversed(GroupTable& table, std::vector<std::int32_t>& o
 }
 
 void KvManager::free(const KvRequest& request, CacheReason reason) {
+  const Watched watched(audit_, *this, {.kind = KvCallKind::kFree, .request = &request});
   pool_.context.request = request.id;
   pool_.context.reason = reason;
   for (std::size_t g = 0; g < groups_; ++g) {
@@ -326,11 +378,25 @@ void KvManager::free(const KvRequest& request, CacheReason reason) {
 }
 
 std::vector<std::int32_t> KvManager::take_tables(const KvRequest& request) {
+  const Watched watched(audit_, *this, {.kind = KvCallKind::kTake, .request = &request});
   // All tables one after another, given back from the end: the last group first.
   std::vector<std::int32_t> out;
   for (std::size_t g = groups_; g > 0; --g) collect_reversed(at(request.slot, g - 1), out);
   quiet_[static_cast<std::size_t>(request.slot)] = {};
   return out;
+}
+
+void KvManager::release(std::span<const std::int32_t> blocks, CacheReason reason) {
+  const Watched watched(audit_, *this, {.kind = KvCallKind::kRelease, .blocks = blocks});
+  pool_.context.request = -1;
+  pool_.context.group = -1;
+  pool_.context.reason = reason;
+  pool_.release(blocks);
+}
+
+bool KvManager::evict(std::span<const std::int32_t> blocks) {
+  const Watched watched(audit_, *this, {.kind = KvCallKind::kEvict, .blocks = blocks});
+  return pool_.evict(blocks);
 }
 
 std::int64_t KvManager::common_prefix(std::int32_t slot, std::size_t group) const {
@@ -346,6 +412,7 @@ std::int64_t KvManager::common_prefix(std::int32_t slot, std::size_t group) cons
 }
 
 bool KvManager::reset_prefix_cache() {
+  const Watched watched(audit_, *this, {.kind = KvCallKind::kReset});
   pool_.context = {pool_.context.step, -1, -1, CacheReason::kReset};
   if (!pool_.reset()) return false;
   if (events_on_) events_.push_back({});
@@ -369,17 +436,16 @@ void KvManager::flush_removed() {
 }
 
 void KvManager::store_event(const KvRequest& request, std::size_t group, std::int64_t from,
-                            std::int64_t to, std::vector<std::string> hashes) {
+                            std::int64_t to, std::int64_t block, std::vector<std::string> hashes) {
   flush_removed();
   const GroupSpec& spec = options_.groups[group];
-  const std::int64_t ratio = spec.block_tokens / options_.hash_block;
+  const std::int64_t ratio = block / options_.hash_block;
   KvEvent event;
   event.kind = KvEventKind::kBlockStored;
   event.hashes = std::move(hashes);
   if (from > 0) event.parent = hash_text(request.chain[from * ratio - 1]);
-  event.tokens.assign(request.tokens.begin() + from * spec.block_tokens,
-                      request.tokens.begin() + to * spec.block_tokens);
-  event.block_tokens = spec.block_tokens;
+  event.tokens.assign(request.tokens.begin() + from * block, request.tokens.begin() + to * block);
+  event.block_tokens = block;
   event.adapter = request.extras.adapter;
   event.group = static_cast<std::int32_t>(group);
   event.spec_kind = spec.kind == GroupKind::kFull      ? "full_attention"

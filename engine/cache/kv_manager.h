@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/cache/block_pool.h"
+#include "engine/cache/kv_audit.h"
 #include "engine/cache/kv_event.h"
 #include "engine/cache/kv_options.h"
 #include "engine/cache/kv_request.h"
@@ -70,8 +71,10 @@ class KvManager {
   Allocated allocate(const KvRequest& request, const Allocation& a);
   // Gives all blocks back: groups in order, each table from its end.
   void free(const KvRequest& request, CacheReason reason);
-  // The blocks as free() would give them back, held by nobody's table any more: for release_later.
+  // Empties the tables; the blocks stay held until release() gets them: the last group's first,
+  // each table from its end.
   std::vector<std::int32_t> take_tables(const KvRequest& request);
+  void release(std::span<const std::int32_t> blocks, CacheReason reason);
   // Keys for content that has arrived since an allocation with delay_commit.
   void commit(const KvRequest& request, std::int64_t tokens);
 
@@ -91,9 +94,11 @@ class KvManager {
   // Leading entries of a group's table whose blocks every running request holds.
   std::int64_t common_prefix(std::int32_t slot, std::size_t group) const;
 
-  bool evict(std::span<const std::int32_t> blocks) { return pool_.evict(blocks); }
+  // Takes keys away; false for an id that the pool does not have.
+  bool evict(std::span<const std::int32_t> blocks);
   bool reset_prefix_cache();
 
+  void set_audit(KvAudit* audit) { audit_ = audit; }
   void keep_events(bool keep);
   std::vector<KvEvent> take_events();
 
@@ -108,6 +113,9 @@ class KvManager {
   GroupTable& at(std::int32_t slot, std::size_t group) {
     return tables_[static_cast<std::size_t>(slot) * groups_ + group];
   }
+  const PrefixHit& find(KvRequest& request);
+  Allocated place(const KvRequest& request, const Allocation& a);
+  void commit_known(const KvRequest& request, std::int64_t tokens);
   void drop_windows(std::int32_t slot, std::int64_t total);
   void adopt(std::int32_t slot, std::size_t group, const PrefixHit& hit, std::int64_t total);
   void take_external(std::int32_t slot, std::size_t group, std::int64_t total,
@@ -115,8 +123,9 @@ class KvManager {
   void grow(std::int32_t slot, std::int64_t upto);
   void commit_group(const KvRequest& request, std::size_t group, std::int64_t limit);
   void commit_prompt_end(const KvRequest& request, std::size_t group, std::int64_t limit);
+  // Blocks [from, to) of `block` tokens each.
   void store_event(const KvRequest& request, std::size_t group, std::int64_t from, std::int64_t to,
-                   std::vector<std::string> hashes);
+                   std::int64_t block, std::vector<std::string> hashes);
   void collect_reversed(GroupTable& table, std::vector<std::int32_t>& out) const;
   void flush_removed();
   // known: tokens up to which keys were given.
@@ -136,6 +145,7 @@ class KvManager {
   std::vector<Quiet> quiet_;        // by slot
   std::vector<std::int32_t> unused_slots_;
   std::vector<std::int32_t> scratch_;
+  KvAudit* audit_ = nullptr;
   bool events_on_ = false;
   std::vector<KvEvent> events_;
 };

@@ -300,8 +300,7 @@ void BlockScheduler::processed(std::int64_t step) {
   processed_ = std::max(processed_, step);
   close_finished();
   while (!deferred_.empty() && deferred_.front().fence <= processed_) {
-    kv_.pool().context = {step, -1, -1, CacheReason::kFinish};
-    kv_.pool().release(deferred_.front().blocks);
+    kv_.release(deferred_.front().blocks, CacheReason::kFinish);
     deferred_.pop_front();
   }
 }

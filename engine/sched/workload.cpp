@@ -142,9 +142,13 @@ Result<WorkloadResult> run_workload(const Workload& workload, const WorkloadRun&
   Result<BlockScheduler> made = BlockScheduler::make(workload.options);
   if (!made) return made.error();
   BlockScheduler& scheduler = *made;
-  if (run.before) run.before(scheduler);
   const std::vector<GeneratedRequest> requests = generate_requests(workload);
-  const auto go_on = [&] { return !run.after_call || run.after_call(scheduler); };
+  const std::shared_ptr<SchedWatch> watch =
+      run.watch ? run.watch(scheduler) : std::make_shared<SchedWatch>();
+  const auto changed = [&] {
+    watch->after_change();
+    return watch->go_on();
+  };
 
   WorkloadResult result;
   result.min_free = scheduler.kv().pool().num_free();
@@ -156,22 +160,25 @@ Result<WorkloadResult> run_workload(const Workload& workload, const WorkloadRun&
   std::int64_t last_progress = 0;  // step that sampled a token, or had no request
   // The first running request computes at least one token a step.
   const std::int64_t patience = 1000 + 2 * workload.options.kv.max_model_len;
-  while (added < requests.size() || !scheduler.done()) {
+  bool stopped = false;
+  while (!stopped && (added < requests.size() || !scheduler.done())) {
     for (; added < requests.size() && requests[added].arrival_step <= s; ++added) {
       const auto i = static_cast<std::int64_t>(added);
       if (Result<void> good = scheduler.add(make_request(workload, i, requests[added])); !good) {
         return good.error();
       }
-      if (!go_on()) return result;
+      stopped = !changed();
     }
     for (std::size_t i = first_to_abort; i < added; ++i) {
       const std::int64_t at = requests[i].arrival_step + kAbortAfter;
       if (at > s) break;
       first_to_abort = i + 1;
       if (at < s || !requests[i].aborted) continue;
-      if (scheduler.abort(static_cast<std::int64_t>(i)) && !go_on()) return result;
+      if (scheduler.abort(static_cast<std::int64_t>(i))) stopped = !changed();
     }
+    watch->before_schedule();
     const StepPlan& plan = scheduler.schedule();
+    watch->after_schedule(plan);
     ++s;
     if (run.digests) {
       digest_step(digest, scheduler, plan);
@@ -182,7 +189,6 @@ Result<WorkloadResult> run_workload(const Workload& workload, const WorkloadRun&
     const BlockPool& pool = scheduler.kv().pool();
     result.min_free = std::min(result.min_free, pool.num_free());
     result.max_keys = std::max(result.max_keys, pool.num_keys());
-    if (!go_on()) return result;
     sampled.clear();
     for (const ScheduledTokens& scheduled : plan.scheduled) {
       const SchedRequest& r = scheduler.request(scheduled.slot);
@@ -194,8 +200,10 @@ Result<WorkloadResult> run_workload(const Workload& workload, const WorkloadRun&
     if (s - last_progress > patience) return stuck(scheduler, s, s - last_progress);
     scheduler.results(plan, sampled);
     scheduler.take_finished();
-    if (!go_on()) return result;
+    watch->after_results(plan);
+    stopped = stopped || !watch->go_on();
   }
+  watch->detach();
   const SchedulerCounters& counters = scheduler.counters();
   result.steps = s;
   result.final_digest = digest.value();
@@ -212,6 +220,7 @@ Result<WorkloadResult> run_workload(const Workload& workload, const WorkloadRun&
   result.aborted = counters.aborted;
   result.scheduled_tokens = counters.scheduled_tokens;
   result.recomputed_tokens = counters.recomputed_tokens;
+  result.final_free = scheduler.kv().pool().num_free();
   return result;
 }
 

@@ -13,10 +13,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "engine/sched/block_scheduler.h"
+#include "engine/sched/sched_watch.h"
 
 namespace attnscope {
 
@@ -62,14 +64,13 @@ struct WorkloadResult {
   std::int64_t min_free = 0;                          // after a step was scheduled
   std::int64_t max_keys = 0;                          // of the prefix map, likewise
   std::map<std::int64_t, std::uint64_t> checkpoints;  // running digest after these steps
+  std::int64_t final_free = 0;
 };
 
 struct WorkloadRun {
   bool digests = true;
-  // Called after each call to the scheduler that changes anything; false ends the run.
-  std::function<bool(const BlockScheduler&)> after_call;
-  // Called once, before the first step.
-  std::function<void(BlockScheduler&)> before;
+  // Makes what watches the loop; once it does not want to go on, the run ends.
+  std::function<std::shared_ptr<SchedWatch>(BlockScheduler&)> watch;
 };
 Result<WorkloadResult> run_workload(const Workload& workload, const WorkloadRun& run = {});
 
