@@ -3,8 +3,9 @@
 // A block takes one token, up to 64 of its heads and a run of tiles of 64 list entries. Rows are
 // gathered as they lie in the pages (the next tile's bytes wait in registers), decoded to bf16 in
 // shared memory once, and serve as keys and as values. The softmax runs online over the tiles, in
-// base 2. Where tokens alone do not fill the GPU a token's tiles are split over several blocks,
-// whose fp32 parts a second kernel combines in a fixed order.
+// base 2. A weight enters the second product as two bf16: one alone would move a sum of few rows by
+// more than one rounding of the result. Where tokens alone do not fill the GPU a token's tiles are
+// split over several blocks, whose fp32 parts a second kernel combines in a fixed order.
 #include <algorithm>
 
 #include "kernels/cuda/codec.cuh"
@@ -55,8 +56,8 @@ template <int heads>
 struct alignas(128) Shared {
   unsigned char queries[heads * kDim * 2];
   unsigned char rows[kTile * kDim * 2];
-  unsigned char weights[heads * kTile * 2];
-  const unsigned char* payload[2][kTile];  // nullptr: not valid
+  unsigned char weights[2][heads * kTile * 2];  // rounded to bf16, and what the rounding cut off
+  const unsigned char* payload[2][kTile];       // nullptr: not valid
   uint2 scales[2][kTile];
   float parts[kWarps][heads];  // of each row, by warp column
 };
@@ -243,27 +244,32 @@ struct Warp {
       }
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        unsigned char* to =
-            shared->weights + chunk_offset<kTile / 8>(row(half), first / 8) + 4 * (lane % 4);
-        *reinterpret_cast<std::uint32_t*>(to) = pair_of(w[2 * half], w[2 * half + 1]);
+        const std::uint32_t offset = chunk_offset<kTile / 8>(row(half), first / 8) + 4 * (lane % 4);
+        const float low = round_bf16(w[2 * half]);
+        const float high = round_bf16(w[2 * half + 1]);
+        *reinterpret_cast<std::uint32_t*>(shared->weights[0] + offset) = pair_of(low, high);
+        *reinterpret_cast<std::uint32_t*>(shared->weights[1] + offset) =
+            pair_of(w[2 * half] - low, w[2 * half + 1] - high);
       }
     }
   }
 
   // values += weights * rows for this warp's dims.
   __device__ void add(const Shared<kHeads>& shared) {
-    const std::uint32_t weights = shared_address(shared.weights);
     const std::uint32_t rows = shared_address(shared.rows);
 #pragma unroll
     for (int k = 0; k < kTile / 16; ++k) {
-      const Matrix4 a =
-          load_matrix4(weights + chunk_offset<kTile / 8>(16 * m + lane % 16, 2 * k + lane / 16));
+      const std::uint32_t offset = chunk_offset<kTile / 8>(16 * m + lane % 16, 2 * k + lane / 16);
+      const Matrix4 a = load_matrix4(shared_address(shared.weights[0]) + offset);
+      const Matrix4 rest = load_matrix4(shared_address(shared.weights[1]) + offset);
 #pragma unroll
       for (int j = 0; j < kValueTiles; j += 2) {
         const Matrix4 b = load_matrix4_transposed(
             rows + chunk_offset<kRowChunks>(16 * k + lane % 16, kDims / 8 * n + j + lane / 16));
         mma(values[j], a.r, b.r[0], b.r[1]);
         mma(values[j + 1], a.r, b.r[2], b.r[3]);
+        mma(values[j], rest.r, b.r[0], b.r[1]);
+        mma(values[j + 1], rest.r, b.r[2], b.r[3]);
       }
     }
   }

@@ -40,6 +40,7 @@ index=${BASH_REMATCH[1]}
 count=${BASH_REMATCH[2]}
 if [ "$index" -lt 1 ] || [ "$index" -gt "$count" ]; then usage; fi
 cores=$(nproc)
+mkdir -p "$build"
 
 if ! command -v nvidia-smi >/dev/null || ! nvidia-smi -L >/dev/null 2>&1; then
   echo "run.sh: no GPU: nvidia-smi shows none"
@@ -75,7 +76,8 @@ if [ "$only" -eq 0 ]; then
     time) target=gpu_time ;;
     *) target=test_gpu ;;
   esac
-  ninja -C "$build" -j "$cores" "$target" >"$build.log" 2>&1 || { tail -60 "$build.log" && exit 3; }
+  ninja -C "$build" -j "$cores" "$target" >"$build.log" 2>&1 ||
+    { tail -60 "$build.log" && exit 3; }
   echo "built $target in $((SECONDS - start)) s"
 fi
 
@@ -89,9 +91,14 @@ run_shards() {
   local shards=$1 first=$2 jobs=$3 i status=0
   shift 3
   for ((i = 0; i < jobs; ++i)); do
-    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$((first + i)) \
-      timeout "${ATTNSCOPE_GPU_TIMEOUT:-480}" "$@" "$build/tests/test_gpu" --gtest_filter="${filter:-*Gpu*}" --gtest_brief=1 \
-      --gtest_output="json:$results/$tag.$i.json" >"$results/$tag.$i.log" 2>&1 &
+    (
+      set +e
+      GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$((first + i)) \
+        timeout "${ATTNSCOPE_GPU_TIMEOUT:-480}" "$@" "$build/tests/test_gpu" \
+        --gtest_filter="*Gpu*" --gtest_brief=1 \
+        --gtest_output="json:$results/$tag.$i.json" >"$results/$tag.$i.log" 2>&1
+      echo $? >"$results/$tag.$i.exit"
+    ) &
   done
   wait || true
   python3 - "$results" "$tag" "$jobs" <<'PY' || status=1
@@ -108,11 +115,15 @@ for i in range(jobs):
     hazards = re.search(r"RACECHECK SUMMARY: (\d+) hazard", log)
     if hazards:
         errors += int(hazards.group(1))
+    status = int(open(f"{folder}/{tag}.{i}.exit").read())
+    if status not in (0, 1, 9):
+        broken += 1
+        print(f"{tag}: process {i} ended with {status}:\n" + log[-300:])
     try:
         report = json.load(open(f"{folder}/{tag}.{i}.json"))
     except (OSError, ValueError):
-        broken += 1
-        print(f"{tag}: process {i} ended early:\n" + log[-1500:])
+        print(f"{tag}: process {i} left no report:\n" + log[-1500:])
+        broken += status in (0, 1, 9)
         continue
     for suite in report["testsuites"]:
         name = suite["name"].split("/")[-1]
