@@ -88,7 +88,7 @@ set(attnscope_ui_files
   "${attnscope_ui_implot}/implot.cpp" "${attnscope_ui_implot}/implot_items.cpp")
 
 # Others' code: without our warnings. With our sanitizers, so that they see what it does with our
-# memory, but without checks for undefined behaviour: those alone cost minutes for implot's templates.
+# memory, but without checks for undefined behaviour: those cost minutes for implot's templates.
 string(REPLACE "," ";" attnscope_ui_sanitizers "${ATTNSCOPE_SANITIZE}")
 list(REMOVE_ITEM attnscope_ui_sanitizers undefined)
 list(JOIN attnscope_ui_sanitizers "," attnscope_ui_sanitizers)
