@@ -47,6 +47,11 @@ Result<void> check_blocks(const KvOptions& o) {
                       o.alignment, i, g.block_tokens),
           "choose the least common multiple of the groups' blocks");
     }
+    if (o.caching && g.kind == GroupKind::kChunked && g.window % g.block_tokens != 0) {
+      return bad_input(fmt::format("groups[{}].chunk {} is no multiple of its block_size {}", i,
+                                   g.window, g.block_tokens),
+                       "with caching a chunk ends with a block");
+    }
     if (o.caching && g.kind == GroupKind::kChunked && g.block_tokens != o.alignment) {
       return bad_input(fmt::format("groups[{}] is chunked with blocks of {} tokens, hits end at "
                                    "multiples of {}",

@@ -1,0 +1,123 @@
+// Storage and capacity against figures that the serving engine itself reported for V4-Flash: 40 GiB
+// for caches, requests of up to 1,048,576 tokens, 8,192 tokens a step.
+#include <gtest/gtest.h>
+
+#include "engine/cache/invariants.h"
+#include "engine/cache/storage_plan.h"
+
+namespace attnscope {
+namespace {
+
+constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+
+ModelConfig flash(const char* profile) {
+  ModelConfig config = *preset("v4-flash");
+  config.switches = *profile_switches(profile);
+  return config;
+}
+
+struct Expected {
+  const char* model_profile;  // vllm: FP8 index rows; deepseek: MXFP4
+  CacheProfile profile;
+  std::vector<std::int64_t> layers;
+  std::int64_t bytes_per_block, num_blocks, request_blocks, request_bytes;
+  double worker, scheduler;
+};
+
+TEST(BlocksStoragePlan, FlashFigures) {
+  const std::vector<Expected> cases = {{"vllm",
+                                        CacheProfile::kM,
+                                        {62, 22, 21, 42, 20},
+                                        1051776,
+                                        40835,
+                                        7450,
+                                        7835731200,
+                                        5.780,
+                                        5.481},
+                                       {"deepseek",
+                                        CacheProfile::kM,
+                                        {62, 22, 21, 21, 21, 20},
+                                        963072,
+                                        44596,
+                                        9501,
+                                        9150147072,
+                                        5.131,
+                                        4.694},
+                                       {"vllm",
+                                        CacheProfile::kA,
+                                        {62, 22, 21, 42, 20},
+                                        1002240,
+                                        42853,
+                                        7450,
+                                        7835731200,
+                                        5.752,
+                                        5.752},
+                                       {"deepseek",
+                                        CacheProfile::kA,
+                                        {62, 22, 21, 42, 20},
+                                        917568,
+                                        46808,
+                                        7450,
+                                        7174886400,
+                                        6.283,
+                                        6.283}};
+  for (const Expected& e : cases) {
+    SCOPED_TRACE(testing::Message() << e.model_profile << cache_profile_name(e.profile));
+    const CacheSwitches s = switches_of(e.profile);
+    const StoragePlan plan = plan_storage(flash(e.model_profile), s.layout);
+    std::vector<std::int64_t> layers;
+    for (const PlannedGroup& g : plan.groups) layers.push_back(g.layers);
+    EXPECT_EQ(layers, e.layers);
+    EXPECT_EQ(plan.tuples, 22);
+    EXPECT_EQ(plan.bytes_per_block, e.bytes_per_block);
+    const Capacity c = capacity_of(plan, 40 * kGiB, 1048576, 8192, s.concurrency);
+    EXPECT_EQ(c.num_blocks, e.num_blocks);
+    EXPECT_EQ(c.request_total, e.request_blocks);
+    EXPECT_EQ(c.request_bytes, e.request_bytes);
+    EXPECT_NEAR(c.concurrency_worker, e.worker, 5e-4);
+    EXPECT_NEAR(c.concurrency_scheduler, e.scheduler, 5e-4);
+    EXPECT_EQ(c.alignment, 256);
+    EXPECT_EQ(c.hash_block, 4);
+  }
+}
+
+// The packed plan is what the session's own slab is laid out by.
+TEST(BlocksStoragePlan, PackedPlanIsTheLayoutOfTheSlab) {
+  for (const char* name : {"v4-flash", "v4-pro", "tiny"}) {
+    const ModelConfig config = *preset(name);
+    const CacheLayout layout = build_cache_layout(config);
+    const StoragePlan plan = plan_storage(config, StorageLayout::kPacked);
+    EXPECT_EQ(plan.bytes_per_block, layout.block_stride);
+    ASSERT_EQ(plan.groups.size(), layout.groups.size());
+    for (std::size_t g = 0; g < plan.groups.size(); ++g) {
+      EXPECT_EQ(plan.groups[g].bytes, layout.groups[g].bytes);
+    }
+    EXPECT_FALSE(check_storage(layout));  // I21
+  }
+}
+
+TEST(BlocksStoragePlan, StorageInvariantSeesAnOverlap) {
+  CacheLayout layout = build_cache_layout(*preset("tiny"));
+  ASSERT_GE(layout.groups[0].specs.size(), 2u);
+  layout.specs[static_cast<std::size_t>(layout.groups[0].specs[1])].offset -= 576;
+  ASSERT_TRUE(check_storage(layout));
+  layout = build_cache_layout(*preset("tiny"));
+  layout.block_stride -= 1;
+  EXPECT_TRUE(check_storage(layout));
+}
+
+// Blocks that one request's windows may hold with so many tokens a step.
+TEST(BlocksStoragePlan, CapsByTokenBudget) {
+  const StoragePlan plan = plan_storage(flash("vllm"), StorageLayout::kPacked);
+  const std::vector<std::pair<std::int64_t, std::vector<std::int64_t>>> cases = {
+      {512, {11, 11, 131, 81}}, {2048, {35, 35, 515, 273}}, {8192, {131, 131, 2051, 1041}}};
+  for (const auto& [budget, caps] : cases) {
+    const Capacity c = capacity_of(plan, 40 * kGiB, 1048576, budget, ConcurrencyFigure::kByGroup);
+    EXPECT_EQ(std::vector<std::int64_t>(c.request_blocks.begin() + 1, c.request_blocks.end()),
+              caps);
+    EXPECT_EQ(c.request_blocks[0], 4096);
+  }
+}
+
+}  // namespace
+}  // namespace attnscope
