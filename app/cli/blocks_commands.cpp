@@ -1,13 +1,59 @@
 // attnscope blocks ..: the block manager and the scheduler alone, without a model.
 #include <fmt/format.h>
 
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "app/cli/commands.h"
+#include "app/common/find_model.h"
+#include "app/common/storage_report.h"
 #include "app/common/workload_report.h"
+#include "engine/cache/event_log.h"
+#include "engine/cache/kv_auditor.h"
+#include "engine/config/json_file.h"
+#include "engine/config/kv_event_file.h"
 #include "engine/config/workload_file.h"
+#include "engine/sched/replay.h"
+#include "engine/sched/sched_invariants.h"
 
 namespace attnscope {
+namespace {
+
+constexpr std::size_t kLargestFile = std::size_t{1} << 30;
+
+// What a simulation leaves beside its result.
+struct Watched {
+  std::shared_ptr<CacheEventLog> log;
+  std::shared_ptr<SchedAuditor> auditor;
+};
+
+WorkloadRun watched_run(const SimulateCommand& command, Watched& watched) {
+  WorkloadRun run;
+  run.watch = [&](BlockScheduler& scheduler) -> std::shared_ptr<SchedWatch> {
+    if (!command.events.empty()) {
+      watched.log = std::make_shared<CacheEventLog>(std::size_t{1} << 24);
+      scheduler.kv().pool().set_observer(watched.log.get());
+    }
+    if (!command.check) return std::make_shared<SchedWatch>();
+    return watched.auditor = std::make_shared<SchedAuditor>(scheduler, true);
+  };
+  return run;
+}
+
+Result<void> write_events(const CacheEventLog& log, const std::string& path) {
+  std::string text;
+  for (const CacheEvent& event : log.events()) {
+    text += event_json(event);
+    text += '\n';
+  }
+  if (log.dropped() > 0) {
+    fmt::print(stderr, "attnscope: {} older events are not in {}\n", log.dropped(), path);
+  }
+  return write_text_file(path, text);
+}
+
+}  // namespace
 
 Result<as_status> simulate_command(const SimulateCommand& command) {
   std::optional<CacheProfile> profile;
@@ -18,12 +64,104 @@ Result<as_status> simulate_command(const SimulateCommand& command) {
   }
   Result<Workload> workload = load_workload(command.workload, profile);
   if (!workload) return workload.error();
-  Result<WorkloadResult> result = run_workload(*workload);
+  Watched watched;
+  Result<WorkloadResult> result = run_workload(*workload, watched_run(command, watched));
   if (!result) return result.error();
+  if (watched.log) {
+    if (Result<void> done = write_events(*watched.log, command.events); !done) return done.error();
+  }
+  if (watched.auditor) {
+    for (const Violation& v : watched.auditor->findings()) {
+      fmt::print(stderr, "attnscope: step {}: {}\n", result->steps, v.text());
+    }
+    if (!watched.auditor->findings().empty()) return AS_MISMATCH;
+  }
   if (command.json) {
     fmt::print("{}\n", workload_json(*workload, *result).dump(1));
   } else {
     fmt::print("{}", workload_text(*workload, *result));
+    if (watched.auditor) {
+      fmt::print("\nall invariants hold around {} calls\n", watched.auditor->calls());
+    }
+  }
+  return AS_OK;
+}
+
+Result<as_status> replay_command(const std::string& file) {
+  Result<std::string> text = read_text_file(file, kLargestFile);
+  if (!text) return text.error();
+  Result<Replay> replay = parse_replay(*text, file);
+  if (!replay) return replay.error();
+  Result<ReplayOutcome> outcome = run_replay(*replay);
+  if (!outcome) return outcome.error();
+  fmt::print("{}", outcome->lines);
+  for (const ReplayMismatch& m : outcome->mismatches) {
+    fmt::print(stderr, "attnscope: {}: line {}: {}\n", file, m.line, m.what);
+  }
+  return outcome->mismatches.empty() ? AS_OK : AS_MISMATCH;
+}
+
+Result<as_status> layout_command(const LayoutCommand& command) {
+  Result<ModelConfig> config = find_model(command.model, command.layers, command.model_profile);
+  if (!config) return config.error();
+  Result<CacheProfile> profile = parse_cache_profile(command.profile);
+  if (!profile) return profile.error();
+  StorageQuestion question;
+  question.profile = *profile;
+  question.bytes = static_cast<std::int64_t>(command.gpu_memory * 1073741824.0);
+  question.max_model_len = command.max_model_len > 0 ? command.max_model_len : config->max_position;
+  question.token_budget = command.token_budget;
+  const nlohmann::ordered_json report = storage_report(*config, question);
+  if (command.json) {
+    fmt::print("{}\n", report.dump(1));
+  } else {
+    fmt::print("{}", storage_text(report));
+  }
+  return AS_OK;
+}
+
+Result<as_status> cache_events_command(const std::string& file, bool as_json) {
+  Result<std::string> bytes = read_text_file(file, kLargestFile);
+  if (!bytes) return bytes.error();
+  Result<std::vector<KvEventBatch>> batches = parse_kv_events(*bytes, file);
+  if (!batches) return batches.error();
+  KvEventMirror mirror;
+  std::map<std::string, std::int64_t> events;
+  std::int64_t unknown = 0;
+  for (const KvEventBatch& batch : *batches) {
+    for (const KvEvent& event : batch.events) {
+      ++events[event.kind == KvEventKind::kBlockStored    ? "stored"
+               : event.kind == KvEventKind::kBlockRemoved ? "removed"
+                                                          : "cleared"];
+      unknown += mirror.apply(event) ? 0 : 1;
+    }
+  }
+  std::map<std::int32_t, std::pair<std::int64_t, std::int64_t>> groups;  // keys, blocks
+  for (const auto& [key, blocks] : mirror.blocks()) {
+    ++groups[key.second].first;
+    groups[key.second].second += blocks;
+  }
+  nlohmann::ordered_json report = {{"format", "attnscope-cache-events"},
+                                   {"version", 1},
+                                   {"batches", batches->size()},
+                                   {"events", events},
+                                   {"removed_unknown", unknown}};
+  report["groups"] = nlohmann::ordered_json::array();
+  for (const auto& [group, counts] : groups) {
+    report["groups"].push_back(
+        {{"group", group < 0 ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(group)},
+         {"hash_entries", counts.first},
+         {"blocks", counts.second}});
+  }
+  if (as_json) {
+    fmt::print("{}\n", report.dump(1));
+    return AS_OK;
+  }
+  fmt::print("{} batches: {} stored, {} removed, {} cleared; {} removals of unknown content\n",
+             batches->size(), events["stored"], events["removed"], events["cleared"], unknown);
+  for (const auto& [group, counts] : groups) {
+    const std::string name = group < 0 ? "not said" : std::to_string(group);
+    fmt::print("group {}: {} hash entries, {} blocks\n", name, counts.first, counts.second);
   }
   return AS_OK;
 }

@@ -149,6 +149,27 @@ void add_doctor(CLI::App& app, Action& action) {
   doctor->callback([=, &action] { action = [=] { return doctor_command(*json); }; });
 }
 
+void add_layout(CLI::App& blocks, Action& action) {
+  auto* layout = blocks.add_subcommand("layout", "Groups, pages, bytes and capacity of a model");
+  auto command = std::make_shared<LayoutCommand>();
+  layout->add_option("preset", command->model, "v4-flash, v4-pro, tiny, or a config.json")
+      ->required();
+  layout->add_option("--gpu-memory", command->gpu_memory, "GiB for caches (default 40)")
+      ->check(CLI::Range(0.001, 1e6));
+  layout->add_option("--profile", command->profile, "M: per tensor, A: packed (default)")
+      ->check(CLI::IsMember({"M", "A"}));
+  layout->add_option("--layers", command->layers, "Layers that run, such as 0,2,3,4")
+      ->delimiter(',');
+  layout->add_option("--model-profile", command->model_profile, "vllm or deepseek")
+      ->check(CLI::IsMember({"vllm", "deepseek"}));
+  layout->add_option("--max-model-len", command->max_model_len, "Tokens (default: the model's)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
+  layout->add_option("--token-budget", command->token_budget, "Tokens a step (default 8192)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
+  layout->add_flag("--json", command->json, "Print as JSON");
+  layout->callback([=, &action] { action = [=] { return layout_command(*command); }; });
+}
+
 void add_blocks(CLI::App& app, Action& action) {
   auto* blocks =
       app.add_subcommand("blocks", "The block manager and the scheduler alone, without a model");
@@ -160,8 +181,26 @@ void add_blocks(CLI::App& app, Action& action) {
       ->required();
   simulate->add_option("--profile", command->profile, "M or A (default: the file's)")
       ->check(CLI::IsMember({"M", "A"}));
+  simulate->add_option("--events", command->events, "Write the log of block events, JSONL")
+      ->check(kNotEmpty);
+  simulate->add_flag("--check", command->check, "Check all invariants around every call; slow");
   simulate->add_flag("--json", command->json, "Print as JSON");
   simulate->callback([=, &action] { action = [=] { return simulate_command(*command); }; });
+
+  auto* replay =
+      blocks->add_subcommand("replay", "Apply recorded calls and print the state after each");
+  auto file = std::make_shared<std::string>();
+  replay->add_option("file", *file, "JSONL, format attnscope-blocks-replay 1")->required();
+  replay->callback([=, &action] { action = [=] { return replay_command(*file); }; });
+
+  auto* events = blocks->add_subcommand(
+      "events", "Read a serving engine's stream of cache events and show the map it tells of");
+  auto as_json = std::make_shared<bool>(false);
+  events->add_option("file", *file, "JSON, JSON Lines or MessagePack")->required();
+  events->add_flag("--json", *as_json, "Print as JSON");
+  events->callback(
+      [=, &action] { action = [=] { return cache_events_command(*file, *as_json); }; });
+  add_layout(*blocks, action);
 }
 
 // One line: what is wrong with the words, and where help is.

@@ -44,8 +44,28 @@ Result<as_status> doctor_command(bool json);
 struct SimulateCommand {
   std::string workload;  // file, or a name from assets/workloads
   std::string profile;   // empty = the file's
+  std::string events;    // file for the log of events, JSONL; empty = none
+  bool check = false;    // all invariants around every call
   bool json = false;
 };
 Result<as_status> simulate_command(const SimulateCommand& command);
+
+// AS_MISMATCH where an expectation of the file does not come out.
+Result<as_status> replay_command(const std::string& file);
+
+struct LayoutCommand {
+  std::string model;  // preset or config.json
+  std::vector<int> layers;
+  std::string model_profile;       // vllm or deepseek; empty = the model's
+  std::string profile = "A";       // M or A
+  double gpu_memory = 40;          // GiB for caches
+  std::int64_t max_model_len = 0;  // 0 = the model's
+  std::int64_t token_budget = 8192;
+  bool json = false;
+};
+Result<as_status> layout_command(const LayoutCommand& command);
+
+// The map that a stream of cache events tells of.
+Result<as_status> cache_events_command(const std::string& file, bool json);
 
 }  // namespace attnscope

@@ -3,14 +3,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "app/cli/commands.h"
 #include "app/common/doctor.h"
+#include "app/common/find_model.h"
 #include "app/common/report.h"
 #include "app/common/wiring.h"
-#include "engine/model/hf_config.h"
 #include "kernels/params/op_table.h"
 
 namespace attnscope {
@@ -73,21 +72,6 @@ std::string bytes_text(std::int64_t bytes) {
   if (bytes < 1024) return fmt::format("{} B", bytes);
   if (bytes < 10 * 1024 * 1024) return fmt::format("{:.1f} KiB", static_cast<double>(bytes) / 1024);
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1024 * 1024));
-}
-
-Result<ModelConfig> find_model(const DescribeCommand& command) {
-  Result<ModelConfig> config = internal_error("unreachable");
-  std::error_code error;
-  const bool file = command.model.find('/') != std::string::npos ||
-                    command.model.ends_with(".json") ||
-                    std::filesystem::exists(command.model, error);
-  config =
-      file ? read_hf_config(command.model, command.layers) : preset(command.model, command.layers);
-  if (!config || command.profile.empty()) return config;
-  auto switches = profile_switches(command.profile);
-  if (!switches) return switches.error();
-  config->switches = *switches;
-  return config;
 }
 
 void print_model(const json& m) {
@@ -166,7 +150,7 @@ Result<as_status> ops_command(bool as_json) {
 }
 
 Result<as_status> describe_command(const DescribeCommand& command) {
-  auto config = find_model(command);
+  auto config = find_model(command.model, command.layers, command.profile);
   if (!config) return config.error();
   const json model = describe_model(*config);
   if (command.json) {

@@ -120,6 +120,19 @@ void read_groups(JsonObject& root, std::vector<GroupSpec>& groups) {
   }
 }
 
+void read_flagged(JsonObject& root, std::vector<GroupSpec>& groups) {
+  if (!root.has("flagged")) return;
+  const auto most = std::numeric_limits<std::int32_t>::max();
+  for (const std::int64_t g : root.integers("flagged", 0, most)) {
+    if (g >= static_cast<std::int64_t>(groups.size())) {
+      root.fail("flagged", fmt::format("there is no group {}", g),
+                fmt::format("groups are numbered from 0; there are {}", groups.size()));
+      return;
+    }
+    groups[static_cast<std::size_t>(g)].flagged = true;
+  }
+}
+
 void read_generator(JsonObject& root, Workload& w) {
   w.seed = root.unsigned_integer("seed", w.seed);
   w.requests = root.integer("requests", 0, kMostRequests);
@@ -150,6 +163,33 @@ void check_lengths(JsonObject& root, const Workload& w) {
 
 }  // namespace
 
+void read_engine(JsonObject& root, const nlohmann::json& json, CacheProfile profile,
+                 SchedulerOptions& options) {
+  KvOptions& kv = options.kv;
+  kv.switches = switches_of(profile);
+  read_groups(root, kv.groups);
+  kv.num_blocks = root.integer("blocks", 1, kMostBlocks);
+  kv.alignment = root.integer("scheduler_block_size", 1, kMost, 0);
+  kv.hash_block = root.integer("hash_block_size", 1, kMost, 0);
+  options.token_budget = root.integer("token_budget", 1, kMost);
+  options.max_requests = root.integer("max_seqs", 1, kMost);
+  kv.max_model_len = root.integer("max_model_len", 1, kMost, kv.max_model_len);
+  const std::string policy = root.choice("policy", {"fcfs", "priority"}, "fcfs");
+  options.policy = policy == "priority" ? SchedulePolicy::kPriority : SchedulePolicy::kFcfs;
+  kv.caching = root.boolean("caching", true);
+  options.whole_sequence = root.boolean("reserve_full_sequence", true);
+  kv.watermark = root.number("watermark", 0, 1, 0);
+  options.lookahead = root.integer("lookahead", 0, kMost, 0);
+  if (root.has("retention")) read_retention(root, json.at("retention"), kv.retention);
+  read_flagged(root, kv.groups);
+  read_switches(root, json, options);
+}
+
+CacheProfile read_profile(JsonObject& root, std::optional<CacheProfile> instead) {
+  const std::string named = root.choice("profile", {"M", "A"}, "M");
+  return instead.value_or(named == "A" ? CacheProfile::kA : CacheProfile::kM);
+}
+
 Result<Workload> parse_workload(const std::string& text, const std::string& name,
                                 std::optional<CacheProfile> profile) {
   Result<nlohmann::json> json = parse_json(text, name);
@@ -158,38 +198,9 @@ Result<Workload> parse_workload(const std::string& text, const std::string& name
   JsonObject root(reader, *json);
   Workload w;
   w.name = root.text("name", fs::path(name).stem().string());
-  const std::string named = root.choice("profile", {"M", "A"}, "M");
-  w.profile = profile.value_or(named == "A" ? CacheProfile::kA : CacheProfile::kM);
-  KvOptions& kv = w.options.kv;
-  kv.switches = switches_of(w.profile);
-  read_groups(root, kv.groups);
-  kv.num_blocks = root.integer("blocks", 1, kMostBlocks);
-  kv.alignment = root.integer("scheduler_block_size", 1, kMost, 0);
-  kv.hash_block = root.integer("hash_block_size", 1, kMost, 0);
+  w.profile = read_profile(root, profile);
+  read_engine(root, *json, w.profile, w.options);
   read_generator(root, w);
-  w.options.token_budget = root.integer("token_budget", 1, kMost);
-  w.options.max_requests = root.integer("max_seqs", 1, kMost);
-  kv.max_model_len = root.integer("max_model_len", 1, kMost, kv.max_model_len);
-  const std::string policy = root.choice("policy", {"fcfs", "priority"}, "fcfs");
-  w.options.policy = policy == "priority" ? SchedulePolicy::kPriority : SchedulePolicy::kFcfs;
-  kv.caching = root.boolean("caching", true);
-  w.options.whole_sequence = root.boolean("reserve_full_sequence", true);
-  kv.watermark = root.number("watermark", 0, 1, 0);
-  w.options.lookahead = root.integer("lookahead", 0, kMost, 0);
-  if (root.has("retention")) read_retention(root, json->at("retention"), kv.retention);
-  std::vector<std::int64_t> flagged;
-  if (root.has("flagged")) {
-    flagged = root.integers("flagged", 0, std::numeric_limits<std::int32_t>::max());
-  }
-  for (const std::int64_t g : flagged) {
-    if (g >= static_cast<std::int64_t>(kv.groups.size())) {
-      root.fail("flagged", fmt::format("there is no group {}", g),
-                fmt::format("groups are numbered from 0; there are {}", kv.groups.size()));
-      break;
-    }
-    kv.groups[static_cast<std::size_t>(g)].flagged = true;
-  }
-  read_switches(root, *json, w.options);
   root.finish();
   if (reader.ok()) check_lengths(root, w);
   if (!reader.ok()) return reader.error();

@@ -30,6 +30,7 @@
 // by-group; and retention and watermark as above, in place of the outer keys.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -37,6 +38,14 @@
 #include "engine/sched/workload.h"
 
 namespace attnscope {
+
+class JsonObject;
+
+// The part of a file that describes the engine: all keys above but those of the generator. `json`
+// is what `root` reads.
+void read_engine(JsonObject& root, const nlohmann::json& json, CacheProfile profile,
+                 SchedulerOptions& options);
+CacheProfile read_profile(JsonObject& root, std::optional<CacheProfile> instead);
 
 // profile: in place of the file's.
 Result<Workload> parse_workload(const std::string& text, const std::string& name,

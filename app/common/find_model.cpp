@@ -1,0 +1,22 @@
+#include "app/common/find_model.h"
+
+#include <filesystem>
+
+#include "engine/model/hf_config.h"
+
+namespace attnscope {
+
+Result<ModelConfig> find_model(const std::string& name, const std::vector<int>& layers,
+                               const std::string& profile) {
+  std::error_code error;
+  const bool file = name.find('/') != std::string::npos || name.ends_with(".json") ||
+                    std::filesystem::exists(name, error);
+  Result<ModelConfig> config = file ? read_hf_config(name, layers) : preset(name, layers);
+  if (!config || profile.empty()) return config;
+  auto switches = profile_switches(profile);
+  if (!switches) return switches.error();
+  config->switches = *switches;
+  return config;
+}
+
+}  // namespace attnscope

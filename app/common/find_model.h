@@ -1,0 +1,15 @@
+// A model by preset name or configuration file, as commands name it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/model/model_config.h"
+
+namespace attnscope {
+
+// layers empty = all; profile empty = the model's own.
+Result<ModelConfig> find_model(const std::string& name, const std::vector<int>& layers,
+                               const std::string& profile);
+
+}  // namespace attnscope

@@ -1,0 +1,34 @@
+// Applies a recorded sequence of calls and tells the state after each, one JSON object a line:
+//
+//   {"line": 3, "call": "schedule", "step": 0,
+//    "scheduled": [{"id": 0, "tokens": 3, "admitted": true, "hit_tokens": 0}], "preempted": [],
+//    "running": [0], "waiting": [], "finished": [], "free": 79, "free_with_key": 0,
+//    "hash_entries": 0, "queue_digest": "..", "tables": {"0": [[1]]}, "queue": [2, 3]}
+//
+// scheduled and preempted after schedule only, finished after results and abort, ok (whether the
+// call did anything) after abort and reset; tables (by request and group, null = 0) and queue where
+// the file asks for them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/config/replay_file.h"
+
+namespace attnscope {
+
+struct ReplayMismatch {
+  int line = 0;
+  std::string what;  // "free: expected 7, found 9"
+};
+
+struct ReplayOutcome {
+  std::string lines;  // JSONL
+  std::vector<ReplayMismatch> mismatches;
+};
+
+// A call that cannot be made (an unknown id, results without a step) ends it with an error that
+// names the line; then there is no outcome at all.
+Result<ReplayOutcome> run_replay(const Replay& replay);
+
+}  // namespace attnscope
