@@ -1,10 +1,12 @@
 # Finds what the headless half needs: libtorch, fmt, CLI11, nlohmann-json, zstd if there is one;
-# GoogleTest and Google Benchmark where tests are built. Each is looked for as a CMake package, then
-# as bare headers and libraries, so that ATTNSCOPE_DEPS may be a folder with nothing but include/
-# and lib/. All that is missing is reported at once, one line each, by attnscope_require_all().
+# GoogleTest, Google Benchmark and RapidCheck where tests are built. Each is looked for as a CMake
+# package, then as bare headers and libraries, so that ATTNSCOPE_DEPS may be a folder with nothing
+# but include/ and lib/. All that is missing is reported at once, one line each, by
+# attnscope_require_all().
 #
 # Targets: fmt::fmt, CLI11::CLI11, nlohmann_json::nlohmann_json, attnscope::zstd (maybe),
-# GTest::gtest_main, benchmark::benchmark. libtorch is in TORCH_LIBRARIES, for reference/ alone.
+# GTest::gtest_main, benchmark::benchmark, rapidcheck. libtorch is in TORCH_LIBRARIES, for
+# reference/ alone.
 if(ATTNSCOPE_DEPS)
   list(PREPEND CMAKE_PREFIX_PATH "${ATTNSCOPE_DEPS}" "${ATTNSCOPE_DEPS}/libtorch")
 endif()
@@ -84,6 +86,9 @@ if(ATTNSCOPE_TESTS)
   attnscope_need("TARGET;GTest::gtest_main" GoogleTest libgtest-dev " or set ATTNSCOPE_TESTS=OFF")
   attnscope_find(benchmark benchmark::benchmark benchmark/benchmark.h benchmark)
   attnscope_need(attnscope_has_benchmark "Google Benchmark" libbenchmark-dev
+    " or set ATTNSCOPE_TESTS=OFF")
+  attnscope_find(rapidcheck rapidcheck rapidcheck.h rapidcheck)
+  attnscope_need(attnscope_has_rapidcheck RapidCheck librapidcheck-dev
     " or set ATTNSCOPE_TESTS=OFF")
 endif()
 

@@ -16,6 +16,7 @@ nlohmann-json3-dev 3.11.2-2
 libzstd-dev       1.5.4+dfsg2-5
 libgtest-dev      1.12.1-0.2
 libbenchmark-dev  1.7.1-1
+librapidcheck-dev 0~1033-08b5058-3
 '
 # Where the system has no libtorch-dev (Ubuntu 24.04): wheels for x86-64, fetched with pip and used
 # for their CPU half, with their SHA-256. libtorch_cpu.so does not load without the two of NVIDIA.
