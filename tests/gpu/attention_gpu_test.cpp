@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "tests/gpu/device_lane.h"
 #include "tests/gpu/support.h"
 
 namespace attnscope::gpu_tests {
@@ -121,57 +122,89 @@ void make_lists(Pool* pool, std::int64_t tokens, std::int64_t width, Fill fill, 
   }
 }
 
+// The params of a case and what they point to.
+struct Problem {
+  Problem(const Case& c, std::uint64_t seed)
+      : random(seed),
+        gap(c.extra_width % 3 * 1152),
+        window(c.rows, 1024, gap, random),
+        selected(c.extra_rows > 0 ? c.extra_rows : 1, c.extra_rows > 0 ? 2048 : 1, gap, random) {
+    const std::int64_t tokens = c.batch * c.queries;
+    auto& p = engine.init<as_sparse_attention_params>(AS_OP_SPARSE_ATTENTION);
+    p.q = memory.make(AS_BF16, {tokens, c.heads, kDim}, 8);
+    properties::for_each_row(p.q, [&](std::int64_t, char* row) {
+      // Drawing 512 normals for every head of a large batch is slow: 64 of them, repeated with
+      // other signs.
+      float few[64];
+      for (float& v : few) v = std::clamp(normal(random), -1.0f, 1.0f);
+      const std::uint64_t signs = random();
+      for (std::int64_t d = 0; d < kDim; ++d) {
+        const float sign = (signs >> (d / 8) & 1) != 0 ? -1.0f : 1.0f;
+        reinterpret_cast<bf16_t*>(row)[d] = properties::to_bf16(sign * few[d % 64]);
+      }
+    });
+    make_lists(&window, tokens, c.width, c.fill, false, random, &memory, &p.indices, &p.lens);
+    p.cache = window.cache();
+    if (c.extra_rows > 0) {
+      make_lists(&selected, tokens, c.extra_width, c.fill, true, random, &memory, &p.extra_indices,
+                 &p.extra_lens);
+      p.extra_cache = selected.cache();
+    }
+    p.sinks = memory.make(AS_F32, {c.heads});
+    for (std::int64_t h = 0; h < c.heads; ++h) {
+      const std::int64_t kind = below(random, 10);
+      const float infinity = std::numeric_limits<float>::infinity();
+      *at<float>(p.sinks, h) = kind < 3 ? infinity : kind < 6 ? -infinity : normal(random);
+    }
+    p.o = memory.make(AS_BF16, {tokens, c.heads, kDim}, 8);
+    p.lse = memory.make(AS_F32, {tokens, c.heads}, 1);
+    p.scale = std::pow(static_cast<double>(kDim), -0.55);
+  }
+  Problem(const Problem&) = delete;
+  Problem& operator=(const Problem&) = delete;
+
+  Random random;
+  std::int64_t gap;  // between pages
+  Pool window, selected;
+  Memory memory;
+  OpParams engine;
+};
+
 class GpuAttentionCases : public testing::TestWithParam<Case> {};
 
 TEST_P(GpuAttentionCases, MatchesTheCpuLaneAndRefSim) {
   const Case& c = GetParam();
   Report report(properties::case_seed("gpu attention " + c.name));
-  Random random(report.seed());
-  Memory memory;
-  const std::int64_t tokens = c.batch * c.queries;
-  const bool extra = c.extra_rows > 0;
-  const std::int64_t gap = static_cast<std::int64_t>(random() % 3) * 1152;
-  Pool window(c.rows, 1024, gap, random);
-  Pool selected(extra ? c.extra_rows : 1, extra ? 2048 : 1, gap, random);
-  OpParams engine;
-  auto& p = engine.init<as_sparse_attention_params>(AS_OP_SPARSE_ATTENTION);
-  p.q = memory.make(AS_BF16, {tokens, c.heads, kDim}, 8);
-  properties::for_each_row(p.q, [&](std::int64_t, char* row) {
-    // A row of 512 normals is slow to draw for every head of a large batch: 64 of them, repeated
-    // with signs.
-    float few[64];
-    for (float& v : few) v = std::clamp(normal(random), -1.0f, 1.0f);
-    const std::uint64_t signs = random();
-    for (std::int64_t d = 0; d < kDim; ++d) {
-      const float sign = (signs >> (d / 8) & 1) != 0 ? -1.0f : 1.0f;
-      reinterpret_cast<bf16_t*>(row)[d] = properties::to_bf16(sign * few[d % 64]);
-    }
-  });
-  make_lists(&window, tokens, c.width, c.fill, false, random, &memory, &p.indices, &p.lens);
-  p.cache = window.cache();
-  if (extra) {
-    make_lists(&selected, tokens, c.extra_width, c.fill, true, random, &memory, &p.extra_indices,
-               &p.extra_lens);
-    p.extra_cache = selected.cache();
-  }
-  p.sinks = memory.make(AS_F32, {c.heads});
-  for (std::int64_t h = 0; h < c.heads; ++h) {
-    const std::int64_t kind = below(random, 10);
-    const float infinity = std::numeric_limits<float>::infinity();
-    *at<float>(p.sinks, h) = kind < 3 ? infinity : kind < 6 ? -infinity : normal(random);
-  }
-  p.o = memory.make(AS_BF16, {tokens, c.heads, kDim}, 8);
-  p.lse = memory.make(AS_F32, {tokens, c.heads}, 1);
-  p.scale = std::pow(static_cast<double>(kDim), -0.55);
-  check_against_cpu(c.way, engine, &memory, &report);
+  Problem problem(c, report.seed());
+  Memory& memory = problem.memory;
+  check_against_cpu(c.way, problem.engine, &memory, &report);
   memory.check_guards(&report);
-  if (tokens * c.heads * (c.width + c.extra_width) <= kSimLimit) {
-    OpParams logical = engine;
+  if (c.batch * c.queries * c.heads * (c.width + c.extra_width) <= kSimLimit) {
+    OpParams logical = problem.engine;
     auto& s = logical.get<as_sparse_attention_params>();
-    s.cache = window.logical();
-    if (extra) s.extra_cache = selected.logical();
+    s.cache = problem.window.logical();
+    if (c.extra_rows > 0) s.extra_cache = problem.selected.logical();
     check_against_sim(logical, &memory, &report);
   }
+  EXPECT_TRUE(report.ok()) << report;
+}
+
+// A decode graph is replayed with other lengths, slots and rows.
+class GpuAttentionReplay : public testing::TestWithParam<Case> {};
+
+TEST_P(GpuAttentionReplay, TakesTheLengthsOfTheReplay) {
+  Case c = GetParam();
+  Report report(properties::case_seed("gpu replay " + c.name));
+  c.fill = Fill::kLengths;
+  const Problem captured(c, report.seed());
+  c.fill = GetParam().fill;
+  Problem changed(c, report.seed() + 1);
+  const auto ok = replay_with(captured.engine, changed.engine);
+  ASSERT_TRUE(ok) << ok.error().text();
+  changed.memory.check_guards(&report);
+  const OpParams own = same_outputs(changed.engine, &changed.memory);
+  ASSERT_TRUE(properties::run(cpu_lane(), own, &report)) << report;
+  properties::judge_all(changed.engine, own, &report);
   EXPECT_TRUE(report.ok()) << report;
 }
 
@@ -214,6 +247,14 @@ std::vector<Case> cases() {
   }
   return all;
 }
+std::vector<Case> replay_cases() {
+  std::vector<Case> some;
+  const std::vector<Case> all = cases();
+  for (std::size_t i = 0; i < all.size(); i += 17) some.push_back(all[i]);
+  return some;
+}
+INSTANTIATE_TEST_SUITE_P(Grid, GpuAttentionReplay, testing::ValuesIn(replay_cases()),
+                         properties::name_of<Case>);
 INSTANTIATE_TEST_SUITE_P(Grid, GpuAttentionCases, testing::ValuesIn(cases()),
                          properties::name_of<Case>);
 

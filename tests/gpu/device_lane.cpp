@@ -50,6 +50,17 @@ struct Image {
             static_cast<std::size_t>(to * size), static_cast<std::size_t>(columns * size));
     }
   }
+
+  void read_host() {
+    for_each_row([&](const unsigned char* from, std::size_t to, std::size_t size) {
+      std::memcpy(bytes.data() + to, from, size);
+    });
+  }
+  void write_host() const {
+    for_each_row([&](unsigned char* to, std::size_t from, std::size_t size) {
+      std::memcpy(to, result.data() + from, size);
+    });
+  }
 };
 
 Result<Image> make_image(const as_tensor& host, bool written) {
@@ -66,9 +77,7 @@ Result<Image> make_image(const as_tensor& host, bool written) {
     stride *= host.shape[i];
   }
   image.bytes.assign(static_cast<std::size_t>(stride * size + kAlignment), kPoison);
-  image.for_each_row([&](const unsigned char* from, std::size_t to, std::size_t bytes) {
-    std::memcpy(image.bytes.data() + to, from, bytes);
-  });
+  image.read_host();
   auto memory = DeviceMemory::allocate(image.bytes.size());
   if (!memory) return memory.error();
   image.memory = std::move(*memory);
@@ -162,16 +171,43 @@ class Call {
       }
       if (auto ok = check_untouched(images_[i], names_[i].c_str()); !ok) return ok;
     }
-    for (const Image& image : images_) {
-      if (!image.written) continue;
-      image.for_each_row([&](unsigned char* to, std::size_t from, std::size_t bytes) {
-        std::memcpy(to, image.result.data() + from, bytes);
-      });
+    write_back();
+    return {};
+  }
+
+  // A graph captured on these tensors, replayed on those of `changed`.
+  Result<void> replay(const OpParams& changed) {
+    static const Result<Stream> stream = Stream::create();
+    if (!stream) return stream.error();
+    const auto work = [&] { return call_op(params_.op(), params_.data(), *stream); };
+    if (auto ok = upload(*stream, images_); !ok) return ok;
+    if (auto ok = work(); !ok) return ok;
+    if (auto ok = stream->synchronize(); !ok) return ok;
+    auto graph = Graph::capture(*stream, work);
+    if (!graph) return graph.error();
+    Call other;
+    if (auto ok = other.stage(changed); !ok) return ok;
+    for (std::size_t i = 0; i < images_.size(); ++i) {
+      if (images_[i].bytes.size() != other.images_[i].bytes.size()) {
+        return Error{AS_INTERNAL, names_[i] + ": the changed tensor has another shape", {}};
+      }
+      images_[i].host = other.images_[i].host;
+      images_[i].bytes = other.images_[i].bytes;
     }
+    if (auto ok = upload(*stream, images_); !ok) return ok;
+    if (auto ok = graph->launch(*stream); !ok) return ok;
+    if (auto ok = download(*stream, &images_); !ok) return ok;
+    write_back();
     return {};
   }
 
  private:
+  void write_back() const {
+    for (const Image& image : images_) {
+      if (image.written) image.write_host();
+    }
+  }
+
   static as_rope* rope_of(OpParams& params) {
     switch (params.op()) {
       case AS_OP_Q_ROPE_KV_INSERT:
@@ -255,6 +291,12 @@ as_lane make_lane() {
 }
 
 }  // namespace
+
+Result<void> replay_with(const OpParams& captured, const OpParams& changed) {
+  Call call;
+  if (auto ok = call.stage(captured); !ok) return ok;
+  return call.replay(changed);
+}
 
 const as_lane& device_lane() {
   static const as_lane kLane = make_lane();

@@ -6,10 +6,16 @@
 // As a lane it takes host tensors, so that every check of the tests can be run with it.
 #pragma once
 
+#include "engine/session/op_params.h"
 #include "kernels/params/lane.h"
+#include "kernels/params/result.h"
 
 namespace attnscope::gpu_tests {
 
 const as_lane& device_lane();
+
+// Captures a graph of the op on the tensors of `captured`, puts those of `changed` (of the same
+// shapes) in their place on the GPU, replays. The outputs of `changed` get the results.
+Result<void> replay_with(const OpParams& captured, const OpParams& changed);
 
 }  // namespace attnscope::gpu_tests

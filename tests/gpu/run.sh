@@ -7,8 +7,8 @@
 #   cases     every case of test_gpu, sharded
 #   sanitize  the same under compute-sanitizer: memcheck for all, and for a tenth racecheck,
 #             initcheck and synccheck
-#   scenario  whole sessions on the CUDA lane with ref.sim: the default scenario and, with
-#             --part, v4-flash and v4-pro layers
+#   scenario  sessions with ref.sim: the default scenario, v4-flash and v4-pro layers with 200 decode
+#             steps on the CUDA lane; CPU and CUDA lanes mixed; every op alone on the CUDA lane
 #   time      every kernel against its floor
 #   --part    part I of N, counted from 1 (default 1/1); the parts add up to the whole
 #   --only    do not build
@@ -178,21 +178,39 @@ case $suite in
     ;;
   scenario)
     status=0
-    all=(default)
-    run_one() { # NAME ARGS..
+    lines=()
+    # NAME ARGS..: one session, its verdict, how it ended.
+    run_one() {
       local name=$1 begin=$SECONDS code=0
       shift
-      "$build/app/attnscope" run "$@" --lane cuda --references sim \
-        >"$results/$name.log" 2>&1 || code=$?
-      tail -25 "$results/$name.log"
-      printf '%-24s exit %d, %d s\n' "$name" "$code" $((SECONDS - begin))
-      [ "$code" -eq 0 ] || status=1
+      "$build/app/attnscope" run "$@" --references sim >"$results/$name.log" 2>&1 || code=$?
+      if [ "$code" -ne 0 ]; then
+        status=1
+        tail -30 "$results/$name.log"
+      fi
+      lines+=("$(printf '%-28s exit %d %4d s  %s' "$name" "$code" $((SECONDS - begin)) \
+        "$(grep -E '^[0-9]+ steps|^taps' "$results/$name.log" | tr '\n' ' ')")")
     }
+    # Every op alone on the GPU beside the CPU lane, then whole lanes.
+    names=(default flash pro mixed)
+    while read -r op; do names+=("op:$op"); done < <("$build/app/attnscope" ops --json |
+      python3 -c 'import json, sys
+for op in json.load(sys.stdin)["ops"]:
+    if "cuda" in op["lanes"]: print(op["id"])')
     i=0
-    for name in "${all[@]}"; do
+    for name in "${names[@]}"; do
       i=$((i + 1))
-      [ $((i % count)) -eq $((index % count)) ] && run_one "$name" "$name"
+      [ $((i % count)) -eq $((index % count)) ] || continue
+      case $name in
+        default) run_one default default --lane cuda ;;
+        flash | pro) run_one "$name" "$root/tests/gpu/scenarios/$name.json" --lane cuda ;;
+        mixed) run_one mixed default --lane cuda --lane sparse_attention=cpu \
+          --lane compress_insert=cpu --lane q_b_proj=cpu ;;
+        *) run_one "${name#op:}" default --steps 7 --lane "${name#op:}=cuda" ;;
+      esac
     done
+    printf '\n'
+    printf '%s\n' "${lines[@]}"
     exit $status
     ;;
   time)

@@ -1,0 +1,55 @@
+// Lanes that cannot run here, and lanes without the engine's own ops.
+#include "engine/backend/registry.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "kernels/cpu/cpu_lane.h"
+
+namespace attnscope {
+namespace {
+
+as_lane lane_named(const char* name) {
+  as_lane lane{};
+  lane.struct_size = sizeof(as_lane);
+  lane.version = AS_LANE_VERSION;
+  lane.name = name;
+  lane.description = "the reason";
+  return lane;
+}
+
+TEST(LaneSelector, LaneWithoutOpsIsAMissingEnvironment) {
+  LaneRegistry registry;
+  registry.add(*cpu::lane());
+  registry.add(lane_named("absent"));
+  for (const char* choice : {"absent", "indexer_topk=absent"}) {
+    const auto selector = LaneSelector::make(registry, std::vector<std::string>{choice});
+    ASSERT_FALSE(selector);
+    EXPECT_EQ(selector.error().code, AS_NO_ENVIRONMENT);
+    EXPECT_NE(selector.error().message.find("the reason"), std::string::npos);
+  }
+  const std::vector<std::string> names = registry.names();
+  EXPECT_EQ(std::count(names.begin(), names.end(), "absent"), 0);
+}
+
+TEST(LaneSelector, HostOpsStayWithTheEngine) {
+  as_lane whole = *cpu::lane();
+  whole.name = "whole";
+  LaneRegistry registry;
+  registry.add(*cpu::lane());
+  registry.add(whole);
+  const auto selector = LaneSelector::make(registry, std::vector<std::string>{"whole"});
+  ASSERT_TRUE(selector) << selector.error().text();
+  EXPECT_EQ(selector->lane(AS_OP_SCHEDULE), "cpu");
+  EXPECT_EQ(selector->lane(AS_OP_BLOCK_TABLES), "cpu");
+  EXPECT_EQ(selector->lane(AS_OP_SPARSE_ATTENTION), "whole");
+  EXPECT_NE(selector->function(AS_OP_SCHEDULE), nullptr);
+  // Asked for one by one, they are refused.
+  const auto single = LaneSelector::make(registry, std::vector<std::string>{"schedule=whole"});
+  ASSERT_FALSE(single);
+  EXPECT_EQ(single.error().code, AS_USAGE);
+}
+
+}  // namespace
+}  // namespace attnscope
