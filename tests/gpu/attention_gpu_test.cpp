@@ -217,7 +217,7 @@ std::vector<Case> cases() {
     for (std::int32_t extra_rows : {0, 2, 53, 61, 64, 69, 256}) {
       for (std::int64_t batch : {1, 4, 74, 321}) {
         for (std::int64_t queries : {1, 2, 3}) {
-          for (int f = 0; f < 4; ++f) {
+          for (int f = 0; f < 6; ++f) {
             Case c;
             c.rows = rows;
             c.extra_rows = extra_rows;

@@ -7,8 +7,8 @@
 #   cases     every case of test_gpu, sharded
 #   sanitize  the same under compute-sanitizer: memcheck for all, and for a tenth racecheck,
 #             initcheck and synccheck
-#   scenario  sessions with ref.sim: the default scenario, v4-flash and v4-pro layers with 200 decode
-#             steps on the CUDA lane; CPU and CUDA lanes mixed; every op alone on the CUDA lane
+#   scenario  sessions with ref.sim: the default scenario, v4-flash and v4-pro layers with 200
+#             decode steps on the CUDA lane; both lanes mixed; every op alone on the CUDA lane
 #   time      every kernel against its floor
 #   --part    part I of N, counted from 1 (default 1/1); the parts add up to the whole
 #   --only    do not build

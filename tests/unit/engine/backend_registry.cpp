@@ -1,10 +1,9 @@
 // Lanes that cannot run here, and lanes without the engine's own ops.
-#include "engine/backend/registry.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
+#include "engine/backend/registry.h"
 #include "kernels/cpu/cpu_lane.h"
 
 namespace attnscope {
