@@ -111,10 +111,40 @@ __device__ RowAddress key_row(const Params& p, const CacheView& cache, int reque
   return cache_row(cache, slot, fp4 ? 64 : 128, 4);
 }
 
-__device__ __forceinline__ float weighted(float dot, float weight) {
-  return (dot < 0.0f ? 0.0f : dot) * weight;  // NaN stays
+// Keys lane / 4 + 8i of 32 as they lie in the cache, on their way.
+template <bool fp4>
+struct Raw {
+  Block<fp4> blocks[4];
+  std::uint32_t codes[4];  // MXFP4: scale byte of the lane's block
+  float scales[4];         // FP8: of the key
+
+  __device__ void load(const Params& p, const CacheView& cache, int request, int base, int end) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int entry = base + lane / 4 + 8 * i;
+      blocks[i] = {};
+      codes[i] = 127u;
+      scales[i] = 1.0f;
+      if (entry >= end) continue;
+      const RowAddress row = key_row<fp4>(p, cache, request, entry);
+      blocks[i].load(row.payload, lane % 4);
+      if constexpr (fp4) {
+        codes[i] = row.scales[lane % 4];
+      } else {
+        scales[i] = *reinterpret_cast<const float*>(row.scales);
+      }
+    }
+  }
+};
+
+__device__ __forceinline__ double positive(float dot) {
+  return static_cast<double>(dot < 0.0f ? 0.0f : dot);  // NaN stays
 }
 
+// Scores may cancel between heads of either sign, so no rounding is left to chance: each step of 16
+// dims starts its sum afresh (tensor cores cut off where fp32 rounds), and head weights act in
+// float64.
 template <bool fp4>
 __global__ void __launch_bounds__(kThreads)
     indexer_logits_kernel(Params p, CacheView cache, int padded, int keys_per_block) {
@@ -126,33 +156,23 @@ __global__ void __launch_bounds__(kThreads)
   if (begin >= end) return;
   const int request = *at<std::int32_t>(p.request_of, t);
   const int heads = static_cast<int>(p.weights.shape[1]);
-  const Shared shared = load_queries<fp4>(p, t, heads, padded);
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int c = lane % 4;
   const int first = begin + kKeys * static_cast<int>(threadIdx.x / 32);
+  Raw<fp4> raw;
+  raw.load(p, cache, request, first, end);
+  const Shared shared = load_queries<fp4>(p, t, heads, padded);
   for (int base = first; base < end; base += kKeys * kWarps) {
-    // Keys lane / 4 + 8i.
     Quad keys[4][kSteps];
     float scales[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int entry = base + lane / 4 + 8 * i;
-      Block<fp4> block{};
-      std::uint32_t code = 127u;
-      scales[i] = 1.0f;
-      if (entry < end) {
-        const RowAddress row = key_row<fp4>(p, cache, request, entry);
-        block.load(row.payload, c);
-        if constexpr (fp4) {
-          code = row.scales[c];
-        } else {
-          scales[i] = *reinterpret_cast<const float*>(row.scales);
-        }
-      }
+      scales[i] = raw.scales[i];
 #pragma unroll
-      for (int s = 0; s < kSteps; ++s) keys[i][s] = block.quad(s, code);
+      for (int s = 0; s < kSteps; ++s) keys[i][s] = raw.blocks[i].quad(s, raw.codes[i]);
     }
-    float score[4] = {};
+    raw.load(p, cache, request, base + kKeys * kWarps, end);
+    double score[4] = {};
     for (int head = 0; head < padded; head += 8) {
       float dots[2][4] = {};
 #pragma unroll
@@ -162,21 +182,35 @@ __global__ void __launch_bounds__(kThreads)
         for (int i = 0; i < 2; ++i) {
           const std::uint32_t a[4] = {keys[2 * i][s].low, keys[2 * i + 1][s].low,
                                       keys[2 * i][s].high, keys[2 * i + 1][s].high};
-          mma(dots[i], a, q.x, q.y);
+          float part[4] = {};
+          mma(part, a, q.x, q.y);
+#pragma unroll
+          for (int e = 0; e < 4; ++e) dots[i][e] += part[e];
         }
       }
       const float2 w = *reinterpret_cast<const float2*>(shared.weights + head + 2 * c);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float* dot = dots[i / 2] + 2 * (i % 2);
-        score[i] += weighted(dot[0], w.x) + weighted(dot[1], w.y);
+        score[i] = fma(positive(dot[0]), static_cast<double>(w.x), score[i]);
+        score[i] = fma(positive(dot[1]), static_cast<double>(w.y), score[i]);
       }
     }
+    double mine = 0.0;
+    float scale = 1.0f;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) score[i] = warp_sum<4>(score[i]) * scales[i];
-    const float mine = c < 2 ? (c == 0 ? score[0] : score[1]) : (c == 2 ? score[2] : score[3]);
+    for (int i = 0; i < 4; ++i) {
+      score[i] += __shfl_xor_sync(kAllLanes, score[i], 1);
+      score[i] += __shfl_xor_sync(kAllLanes, score[i], 2);
+      if (c == i) {
+        mine = score[i];
+        scale = scales[i];
+      }
+    }
     const int entry = base + lane / 4 + 8 * c;
-    if (entry < end) *at<float>(p.logits, t, entry) = mine;
+    if (entry < end) {
+      *at<float>(p.logits, t, entry) = static_cast<float>(mine * static_cast<double>(scale));
+    }
   }
 }
 

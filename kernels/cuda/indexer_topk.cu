@@ -9,6 +9,7 @@ namespace {
 constexpr int kThreads = 1024;
 constexpr int kBits = 11;
 constexpr int kBins = 1 << kBits;
+constexpr int kRun = 8;  // neighbouring entries of a thread when the chosen ones are written
 
 // Unsigned numbers in the order of the scores.
 __device__ __forceinline__ std::uint32_t order_key(float score) {
@@ -42,7 +43,7 @@ __device__ int find_bin(const std::uint32_t* histogram, std::uint32_t* left, int
 }
 
 // A block a row.
-__global__ void __launch_bounds__(kThreads) indexer_topk_kernel(as_indexer_topk_params p) {
+__global__ void __launch_bounds__(kThreads, 1) indexer_topk_kernel(as_indexer_topk_params p) {
   __shared__ std::uint32_t histogram[kBins];
   __shared__ int shared_bin;
   __shared__ std::uint32_t shared_left;
@@ -66,6 +67,7 @@ __global__ void __launch_bounds__(kThreads) indexer_topk_kernel(as_indexer_topk_
     const std::uint32_t known = pass == 0 ? 0u : pass == 1 ? ~0u << 21 : ~0u << 10;
     for (int i = static_cast<int>(threadIdx.x); i < kBins; i += kThreads) histogram[i] = 0;
     __syncthreads();
+#pragma unroll 8
     for (int c = static_cast<int>(threadIdx.x); c < count; c += kThreads) {
       const std::uint32_t key = order_key(scores[c]);
       if ((key & known) == threshold) atomicAdd(&histogram[(key >> shift) & bins], 1u);
@@ -78,17 +80,26 @@ __global__ void __launch_bounds__(kThreads) indexer_topk_kernel(as_indexer_topk_
   // Everything above the threshold, and the first `left` entries equal to it, in order.
   std::uint32_t written = 0;
   std::uint32_t ties = 0;
-  for (int base = 0; base < count; base += kThreads) {
-    const int c = base + static_cast<int>(threadIdx.x);
-    const std::uint32_t key = c < count ? order_key(scores[c]) : 0u;
-    const bool above = c < count && key > threshold;
-    const bool tie = c < count && key == threshold;
-    // Both counts in one prefix: at most 1024 each.
-    const Prefix prefix = block_prefix((above ? 1u << 16 : 0u) | (tie ? 1u : 0u));
-    const std::uint32_t tie_rank = ties + (prefix.before & 0xffffu);
-    const std::uint32_t ties_before = min(tie_rank, left) - min(ties, left);
-    if (above || (tie && tie_rank < left)) {
-      out[written + (prefix.before >> 16) + ties_before] = c;
+  for (int base = 0; base < count; base += kThreads * kRun) {
+    const int first = base + static_cast<int>(threadIdx.x) * kRun;
+    std::uint32_t above = 0, tie = 0;  // bits, by entry
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) {
+      if (first + i >= count) continue;
+      const std::uint32_t key = order_key(scores[first + i]);
+      above |= (key > threshold ? 1u : 0u) << i;
+      tie |= (key == threshold ? 1u : 0u) << i;
+    }
+    // Both counts in one prefix: at most 8192 each.
+    const Prefix prefix = block_prefix(static_cast<std::uint32_t>(__popc(above)) << 16 |
+                                       static_cast<std::uint32_t>(__popc(tie)));
+    std::uint32_t tie_rank = ties + (prefix.before & 0xffffu);
+    std::uint32_t to = written + (prefix.before >> 16) + min(tie_rank, left) - min(ties, left);
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) {
+      const bool is_tie = (tie >> i & 1u) != 0u;
+      if ((above >> i & 1u) != 0u || (is_tie && tie_rank < left)) out[to++] = first + i;
+      if (is_tie) ++tie_rank;
     }
     const std::uint32_t ties_after = ties + (prefix.total & 0xffffu);
     written += (prefix.total >> 16) + min(ties_after, left) - min(ties, left);

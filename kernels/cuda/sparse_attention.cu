@@ -20,18 +20,17 @@ using Bits = std::uint16_t;
 using Params = as_sparse_attention_params;
 
 constexpr int kDim = AS_HEAD_DIM;
-constexpr int kTile = 64;  // list entries decoded at once
-constexpr int kWarps = 8;
-constexpr int kThreads = 32 * kWarps;
+constexpr int kTile = 64;                  // list entries decoded at once
 constexpr int kRowChunks = kDim * 2 / 16;  // 16-byte chunks of a decoded row
 constexpr int kRawChunks = 36;             // of a row's payload: 28 of codes, 8 of bf16
 constexpr int kCodeChunks = AS_NOPE_DIM / 16;
-constexpr int kPerThread = kTile * kRawChunks / kThreads;
 constexpr int kMaxSplits = 64;
 constexpr float kMinusInf = -__builtin_huge_valf();
 constexpr float kLog2e = 1.4426950408889634f;
 constexpr float kLn2 = 0.6931471805599453f;
-static_assert(kTile * kRawChunks % kThreads == 0);
+
+// Warps of a block: as many as have eight entries of a tile to themselves.
+constexpr int warps_for(int row_blocks) { return row_blocks == 1 ? 8 : 16; }
 
 // The two lists of a token, as tiles: those of the window first.
 struct Lists {
@@ -52,14 +51,17 @@ struct Parts {
   int splits;
 };
 
-template <int heads>
+template <int row_blocks>
 struct alignas(128) Shared {
+  static constexpr int heads = 16 * row_blocks;
   unsigned char queries[heads * kDim * 2];
   unsigned char rows[kTile * kDim * 2];
   unsigned char weights[2][heads * kTile * 2];  // rounded to bf16, and what the rounding cut off
   const unsigned char* payload[2][kTile];       // nullptr: not valid
   uint2 scales[2][kTile];
-  float parts[kWarps][heads];  // of each row, by warp column
+  Lists lists;
+  Caches caches;
+  float parts[warps_for(row_blocks)][heads];  // of each row, by warp column
 };
 
 __device__ Lists lists_of(const Params& p, std::int64_t t) {
@@ -82,16 +84,14 @@ __device__ Lists lists_of(const Params& p, std::int64_t t) {
 
 // Slot of an entry of a tile, -1 where there is none.
 __device__ int slot_of(const Lists& lists, int tile, int entry) {
-  const bool extra = tile >= lists.tiles[0];
-  const int column = (extra ? tile - lists.tiles[0] : tile) * kTile + entry;
-  const int len = extra ? lists.lens[1] : lists.lens[0];
-  if (column >= len) return -1;
-  return extra ? lists.slots[1][column] : lists.slots[0][column];
+  const int i = tile >= lists.tiles[0] ? 1 : 0;
+  const int column = (tile - i * lists.tiles[0]) * kTile + entry;
+  return column < lists.lens[i] ? lists.slots[i][column] : -1;
 }
 
 __device__ RowAddress row_of(const Lists& lists, const Caches& caches, int tile, int slot) {
   if (slot < 0) return {nullptr, nullptr};
-  return cache_row(tile >= lists.tiles[0] ? caches.view[1] : caches.view[0], slot, 576, 8);
+  return cache_row(caches.view[tile >= lists.tiles[0] ? 1 : 0], slot, 576, 8);
 }
 
 // Zero where there is no row, so that its values are zeros too: weight 0 times NaN would leak.
@@ -101,15 +101,19 @@ __device__ uint2 scales_of(const RowAddress& row) {
 }
 
 // The next tile's bytes on their way from the pages.
+template <int threads>
 struct Raw {
+  static constexpr int kChunks = kTile * kRawChunks;
+  static constexpr int kPerThread = (kChunks + threads - 1) / threads;
   uint4 chunk[kPerThread];
 
   __device__ void load(const unsigned char* const* payload) {
 #pragma unroll
     for (int i = 0; i < kPerThread; ++i) {
-      const int id = i * kThreads + static_cast<int>(threadIdx.x);
-      const unsigned char* row = payload[id / kRawChunks];
+      const int id = i * threads + static_cast<int>(threadIdx.x);
       chunk[i] = make_uint4(0u, 0u, 0u, 0u);
+      if (kChunks % threads != 0 && id >= kChunks) continue;
+      const unsigned char* row = payload[id / kRawChunks];
       if (row != nullptr) chunk[i] = __ldg(reinterpret_cast<const uint4*>(row) + id % kRawChunks);
     }
   }
@@ -117,7 +121,8 @@ struct Raw {
   __device__ void decode(const uint2* scales, unsigned char* rows) const {
 #pragma unroll
     for (int i = 0; i < kPerThread; ++i) {
-      const int id = i * kThreads + static_cast<int>(threadIdx.x);
+      const int id = i * threads + static_cast<int>(threadIdx.x);
+      if (kChunks % threads != 0 && id >= kChunks) continue;
       const int row = id / kRawChunks;
       const int c = id % kRawChunks;
       if (c >= kCodeChunks) {
@@ -147,8 +152,9 @@ __device__ __forceinline__ std::uint32_t pair_of(float low, float high) {
 template <int row_blocks>
 struct Warp {
   static constexpr int kHeads = 16 * row_blocks;
-  static constexpr int kColumns = kWarps / row_blocks;  // warps side by side
-  static constexpr int kEntries = kTile / kColumns;     // of the tile, for scores
+  static constexpr int kThreads = 32 * warps_for(row_blocks);
+  static constexpr int kColumns = warps_for(row_blocks) / row_blocks;  // warps side by side
+  static constexpr int kEntries = kTile / kColumns;                    // of the tile, for scores
   static constexpr int kScoreTiles = kEntries / 8;
   static constexpr int kDims = kDim / kColumns;  // for values
   static constexpr int kValueTiles = kDims / 8;
@@ -173,13 +179,13 @@ struct Warp {
   __device__ int row(int half) const { return 16 * m + lane / 4 + 8 * half; }
 
   // scores = queries * rows^T for this warp's entries.
-  __device__ void score(const Shared<kHeads>& shared) {
+  __device__ void score(const Shared<row_blocks>& shared) {
 #pragma unroll
     for (auto& tile : scores) tile[0] = tile[1] = tile[2] = tile[3] = 0.0f;
     const std::uint32_t queries = shared_address(shared.queries);
     const std::uint32_t rows = shared_address(shared.rows);
     const int query_row = 16 * m + lane % 16;
-#pragma unroll 4
+#pragma unroll 1
     for (int k = 0; k < kDim / 16; k += 2) {
       const Matrix4 a0 =
           load_matrix4(queries + chunk_offset<kRowChunks>(query_row, 2 * k + lane / 16));
@@ -196,7 +202,8 @@ struct Warp {
   }
 
   // Scales the scores to base 2, masks entries that are not valid, leaves the warp's row maxima.
-  __device__ void mask(Shared<kHeads>* shared, const unsigned char* const* payload, float scale) {
+  __device__ void mask(Shared<row_blocks>* shared, const unsigned char* const* payload,
+                       float scale) {
     float most[2] = {kMinusInf, kMinusInf};
 #pragma unroll
     for (int j = 0; j < kScoreTiles; ++j) {
@@ -215,7 +222,7 @@ struct Warp {
   }
 
   // Weights of the tile into shared memory, values so far scaled to the new maximum.
-  __device__ void weigh(Shared<kHeads>* shared, const unsigned char* const* payload) {
+  __device__ void weigh(Shared<row_blocks>* shared, const unsigned char* const* payload) {
     float shift[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -255,7 +262,7 @@ struct Warp {
   }
 
   // values += weights * rows for this warp's dims.
-  __device__ void add(const Shared<kHeads>& shared) {
+  __device__ void add(const Shared<row_blocks>& shared) {
     const std::uint32_t rows = shared_address(shared.rows);
 #pragma unroll
     for (int k = 0; k < kTile / 16; ++k) {
@@ -275,7 +282,7 @@ struct Warp {
   }
 
   // Sum of each row's weights over lanes and warps.
-  __device__ void total(Shared<kHeads>* shared) {
+  __device__ void total(Shared<row_blocks>* shared) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       sum[half] = warp_sum<4>(sum[half]);
@@ -303,20 +310,27 @@ __device__ __forceinline__ float log_sum(float sum, float best) {
 }
 
 template <int row_blocks>
-__global__ void __launch_bounds__(kThreads, 1)
-    sparse_attention_kernel(Params p, Caches caches, Parts parts, float scale) {
+__global__ void __launch_bounds__(32 * warps_for(row_blocks), 1)
+    sparse_attention_kernel(Params p, Caches given, Parts parts, float scale) {
   using W = Warp<row_blocks>;
+  constexpr int kThreads = W::kThreads;
   extern __shared__ unsigned char raw_shared[];
-  auto& shared = *reinterpret_cast<Shared<W::kHeads>*>(raw_shared);
+  auto& shared = *reinterpret_cast<Shared<row_blocks>*>(raw_shared);
   const std::int64_t t = blockIdx.x;
   const int first_head = static_cast<int>(blockIdx.y) * W::kHeads;
   const int heads = min(W::kHeads, static_cast<int>(p.q.shape[1]) - first_head);
-  const Lists lists = lists_of(p, t);
+  const int tid = static_cast<int>(threadIdx.x);
+  if (tid == 0) {
+    shared.lists = lists_of(p, t);
+    shared.caches = given;
+  }
+  __syncthreads();
+  const Lists& lists = shared.lists;
+  const Caches& caches = shared.caches;
   const int tiles = lists.tiles[0] + lists.tiles[1];
   const int split = static_cast<int>(blockIdx.z);
   const int begin = tiles * split / parts.splits;
   const int end = tiles * (split + 1) / parts.splits;
-  const int tid = static_cast<int>(threadIdx.x);
 
   for (int id = tid; id < W::kHeads * kRowChunks; id += kThreads) {
     const int h = id / kRowChunks;
@@ -344,7 +358,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 
   W warp;
   warp.init();
-  Raw raw;
+  Raw<kThreads> raw;
   int any = 0;
   if (begin < end) {
     raw.load(shared.payload[0]);
@@ -484,7 +498,7 @@ template <int row_blocks>
 cudaError_t launch_kernel(const Params& p, const Caches& caches, const Parts& parts,
                           cudaStream_t stream) {
   constexpr int kHeads = 16 * row_blocks;
-  constexpr int kBytes = sizeof(Shared<kHeads>);
+  constexpr int kBytes = sizeof(Shared<row_blocks>);
   const auto kernel = sparse_attention_kernel<row_blocks>;
   const cudaError_t code =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
@@ -493,7 +507,7 @@ cudaError_t launch_kernel(const Params& p, const Caches& caches, const Parts& pa
                   static_cast<unsigned>((p.q.shape[1] + kHeads - 1) / kHeads),
                   static_cast<unsigned>(parts.splits));
   const float scale = static_cast<float>(p.scale * 1.4426950408889634);
-  kernel<<<grid, kThreads, kBytes, stream>>>(p, caches, parts, scale);
+  kernel<<<grid, 32 * warps_for(row_blocks), kBytes, stream>>>(p, caches, parts, scale);
   return cudaGetLastError();
 }
 
