@@ -1,77 +1,155 @@
-// Every command there is runs without harm; those that move something move it.
+// Every command there is has a test of what it does; nonsense and wrong moments are refused.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
-#include <map>
+#include <filesystem>
 #include <set>
 
-#include "app/gui/theme.h"
-#include "tests/ui/headless_app.h"
+#include "tests/ui/command_effects.h"
 
 namespace attnscope::gui {
+
+void Trial::run(const std::string& id_and_value) {
+  const auto ok = app->commands().run(id_and_value);
+  EXPECT_TRUE(ok) << id_and_value << ": " << (ok ? "" : ok.error().text());
+  user.settle();
+}
+
+bool Trial::in_front(const char* panel) {
+  const ImGuiWindow* window = user.ctx->GetWindowByRef(("//" + user.window(panel)).c_str());
+  return window != nullptr && window->Active && !window->Hidden;
+}
+
+std::uint64_t Trial::picture(const char* panel) {
+  user.wait(2);
+  const std::string name = user.window(panel);
+  std::uint64_t hash = 14695981039346656037u;
+  for (const ImGuiWindow* window : ImGui::GetCurrentContext()->Windows) {
+    if (!window->Active || !std::string_view(window->Name).starts_with(name)) continue;
+    for (const ImDrawVert& v : window->DrawList->VtxBuffer) {
+      for (const float x : {v.pos.x, v.pos.y, static_cast<float>(v.col >> 8)}) {
+        hash = (hash ^ std::hash<float>{}(x)) * 1099511628211u;
+      }
+    }
+  }
+  return hash;
+}
+
+bool Trial::popup_open() const {
+  return ImGui::IsPopupOpen("", ImGuiPopupFlags_AnyPopupId | ImGuiPopupFlags_AnyPopupLevel);
+}
+
+std::string Trial::clipboard() const {
+  const char* text = ImGui::GetClipboardText();
+  return text != nullptr ? text : "";
+}
+
 namespace {
 
-// A good value for every command that takes one. A new command of that kind must be added here.
-const std::map<std::string, std::string>& values() {
-  static const std::map<std::string, std::string> all = {
-      {"cursor.goto", "1/2/sparse_attention"},
-      {"run.step", "3"},
-      {"lane.set", "cpu"},
-      {"references.set", "sim"},
-      {"select.token", "0/1"},
-      {"select.head", "1"},
-      {"select.block", "1"},
-      {"select.entry", "0"},
-      {"panel.close", "events"},
-      {"settings.theme", "light"},
-      {"settings.scale", "1.25"},
-      {"settings.colour_map", "grey"},
-      {"settings.trace_budget", "64"},
-      {"shortcut.set", "op.forward:Ctrl+Shift+K"},
-      {"app.screenshot", "/nowhere/picture.png"},
-      {"tensor.view", "difference"},
-      {"tensor.as", "numbers"},
-      {"lesson.plant", "window_off_by_one"},
-  };
+namespace fs = std::filesystem;
+
+// The session that effects expect: at its end, or opened anew where the effect before changed it.
+void start_anew(Trial& t, References references) {
+  t.app->settings() = Settings{};
+  t.app->settings().tour_seen = true;
+  const RunSetup& now = t.bench().setup();
+  const bool same = now.scenario.name == "small" && now.scenario.requests.size() == 3 &&
+                    now.references == references && now.lanes == RunSetup{}.lanes &&
+                    t.bench().planted().empty() && t.bench().snapshot()->finished;
+  if (!same) {
+    RunSetup setup;
+    setup.scenario = small_scenario();
+    setup.references = references;
+    t.bench().open(std::move(setup), true);
+    t.user.settle();
+  }
+  t.run("select.none");
+  t.run("select.token=0/0");
+  t.run("select.newest_token");
+  t.run("cursor.goto=7/3/sparse_attention");
+  t.run("layout.step");
+  t.run("layout.reset");
+  t.run("timeline.fit");
+  t.user.wait(4);
+}
+
+class Folder {
+ public:
+  Folder() : path(fs::temp_directory_path() / ("attnscope-commands-" + std::to_string(getpid()))) {
+    fs::create_directories(path);
+  }
+  ~Folder() {
+    std::error_code error;
+    fs::remove_all(path, error);
+  }
+  const fs::path path;
+};
+
+Effects all_effects() {
+  Effects all = session_effects();
+  for (Effects part : {shell_effects(), panel_effects(), overlay_effects()}) all.merge(part);
   return all;
 }
 
-// Commands that replace the session or need a file are tested by themselves.
-const std::set<std::string>& apart() {
-  static const std::set<std::string> ids = {"app.quit", "scenario.open", "scenario.save_as",
-                                            "scenario.save"};
-  return ids;
+// Fails for a command that has no effect in the tables of command_effects.h, and for an effect
+// whose command is gone.
+TEST(Commands, EachOneHasATestOfItsEffect) {
+  HeadlessApp app(References::kNone);
+  const Effects effects = all_effects();
+  std::set<std::string> ids;
+  for (const Command& command : app->commands().all()) {
+    ids.insert(command.id);
+    EXPECT_TRUE(effects.contains(command.id))
+        << "the command " << command.id << " has no test: add its effect to tests/ui/effects_*.cpp";
+  }
+  for (const auto& [id, effect] : effects) {
+    EXPECT_TRUE(ids.contains(id)) << "the effect of " << id
+                                  << " is tested, but there is no such command";
+  }
+  EXPECT_GT(ids.size(), 90u);
 }
 
-TEST(Commands, EachOneRunsAndLeavesTheAppUsable) {
-  HeadlessApp app;
-  std::vector<std::string> ids;
-  for (const Command& command : app->commands().all()) ids.push_back(command.id);
-  ASSERT_GT(ids.size(), 50u);
-  for (const std::string& id : ids) {
-    if (apart().count(id) != 0) continue;
-    const Command* command = app->commands().find(id);
-    ASSERT_NE(command, nullptr) << id;
-    std::string text = id;
-    const auto value = values().find(id);
-    if (value != values().end()) {
-      text += "=" + value->second;
-    }
-    SCOPED_TRACE(text);
-    const bool enabled = !command->enabled || command->enabled();
-    const auto ok = app->commands().run(text);
-    if (enabled && value != values().end()) {
-      EXPECT_TRUE(ok) << (ok ? "" : ok.error().text());
-    } else if (!enabled) {
-      EXPECT_FALSE(ok);
-    }
-    app.frame();
-    app.settle();
-    ImGui::GetIO().AddKeyEvent(ImGuiKey_Escape, true);
-    app.frame();
-    ImGui::GetIO().AddKeyEvent(ImGuiKey_Escape, false);
-    app.frame();
+void run_effects(const Effects& effects, References references) {
+  const Folder folder;
+  DrivenApp app(references);
+  for (const auto& [id, effect] : effects) {
+    SCOPED_TRACE(id);
+    app.drive([&](User& user) {
+      Trial t{app, user, folder.path.string()};
+      start_anew(t, references);
+      effect(t);
+    });
+    EXPECT_NE(app.bench().snapshot(), nullptr);
   }
-  EXPECT_NE(app.bench().snapshot(), nullptr);
+}
+
+TEST(Commands, OfTheSessionDoWhatTheySay) { run_effects(session_effects(), References::kNone); }
+TEST(Commands, OfTheShellDoWhatTheySay) { run_effects(shell_effects(), References::kNone); }
+TEST(Commands, OfThePanelsDoWhatTheySay) { run_effects(panel_effects(), References::kSim); }
+TEST(Commands, OfDialogsAndFilesDoWhatTheySay) {
+  run_effects(overlay_effects(), References::kNone);
+}
+
+// A command that does not fit now says why and changes nothing.
+TEST(Commands, WithoutASessionTheyAreRefusedOrDoNoHarm) {
+  App::Options options;
+  options.keep_settings = false;
+  App app(options, {make_panels});
+  ImGuiIO& io = ImGui::GetIO();
+  io.BackendFlags |= ImGuiBackendFlags_RendererHasTextures;
+  io.DisplaySize = ImVec2(1600, 1000);
+  std::vector<std::string> ids;
+  for (const Command& command : app.commands().all()) ids.push_back(command.id);
+  for (const std::string& id : ids) {
+    const Command* command = app.commands().find(id);
+    const bool enabled = !command->enabled || command->enabled();
+    const auto ok = app.commands().run(id);
+    if (!enabled) {
+      ASSERT_FALSE(ok) << id;
+      EXPECT_NE(ok.error().text().find(command->why_disabled), std::string::npos) << id;
+    }
+  }
+  EXPECT_EQ(app.bench().snapshot(), nullptr);
 }
 
 TEST(Commands, UnknownOnesAreRefusedWithTheNearest) {
@@ -84,61 +162,6 @@ TEST(Commands, UnknownOnesAreRefusedWithTheNearest) {
   EXPECT_FALSE(app->commands().run("select.head=99999"));
   EXPECT_FALSE(app->commands().run("settings.scale=nan"));
   EXPECT_FALSE(app->commands().run("settings.theme=/no/such/theme.json"));
-}
-
-TEST(Commands, StepsMoveTheCursorForwardAndBack) {
-  HeadlessApp app;
-  const Place start = app.bench().cursor();
-  ASSERT_GE(start.step, 0);
-  ASSERT_TRUE(app->commands().run("step.back"));
-  app.settle();
-  EXPECT_EQ(app.bench().cursor(), (Place{start.step - 1, start.layer, start.op}));
-  ASSERT_TRUE(app->commands().run("step.forward"));
-  app.settle();
-  EXPECT_EQ(app.bench().cursor(), start);
-  ASSERT_TRUE(app->commands().run("op.forward"));
-  app.settle();
-  EXPECT_NE(app.bench().cursor(), start);
-  ASSERT_TRUE(app->commands().run("op.back"));
-  app.settle();
-  EXPECT_EQ(app.bench().cursor(), start);
-  ASSERT_TRUE(app->commands().run("cursor.first"));
-  app.settle();
-  EXPECT_EQ(app.bench().cursor().step, 0);
-  EXPECT_NE(app.bench().op(), nullptr) << "the step was replayed and is there to see";
-}
-
-TEST(Commands, SettingsAreUndone) {
-  HeadlessApp app(References::kNone);
-  const Settings before = app->settings();
-  ASSERT_TRUE(app->commands().run("settings.theme=light"));
-  ASSERT_TRUE(app->commands().run("settings.scale=1.5"));
-  app.frame();
-  EXPECT_FALSE(theme().dark);
-  ASSERT_TRUE(app->commands().run("settings.undo"));
-  ASSERT_TRUE(app->commands().run("settings.undo"));
-  app.frame();
-  EXPECT_EQ(app->settings(), before);
-  EXPECT_TRUE(theme().dark);
-  ASSERT_TRUE(app->commands().run("settings.redo"));
-  EXPECT_EQ(app->settings().theme, "light");
-}
-
-TEST(Commands, APlantedBugIsNamedAndTakenOut) {
-  HeadlessApp app;
-  app.bench().plant("window_off_by_one");
-  app.settle();
-  app.settle();
-  const OpTrace* op = app.bench().op();
-  ASSERT_NE(op, nullptr);
-  EXPECT_EQ(op->worst, Verdict::kWrong);
-  EXPECT_EQ(op->place.op, AS_OP_SWA_INDEX);
-  app.bench().remove_planted();
-  app.settle();
-  ASSERT_NE(app.bench().snapshot(), nullptr);
-  for (const auto& step : app.bench().snapshot()->steps) {
-    for (const TapResult& r : step->results) EXPECT_NE(r.verdict, Verdict::kWrong) << r.tap;
-  }
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include "tests/ui/driven_app.h"
 
-#include <imgui_internal.h>
-
 #include <algorithm>
 #include <cfloat>
 #include <utility>

@@ -1,12 +1,10 @@
 // What is typed and dropped: the scenario form, files, and everything in them that is wrong.
 #include <unistd.h>
 
-#include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <thread>
 
-#include "tests/ui/driven_app.h"
+#include "tests/ui/scenario_panel.h"
 
 namespace attnscope::gui {
 namespace {
@@ -32,30 +30,6 @@ class Folder {
  private:
   fs::path path_;
 };
-
-// The draft is read on a thread of its own.
-void wait_for_draft(User& user) {
-  for (int i = 0; i < 10; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    user.wait(2);
-  }
-}
-
-// A session whose scenario comes from a file, as most do.
-void open_early(DrivenApp& app, User& user) {
-  ASSERT_TRUE(app->commands().run("references.set=none"));
-  ASSERT_TRUE(app->commands().run("scenario.open=early"));
-  user.settle();
-  ASSERT_EQ(app.bench().setup().scenario.name, "early");
-  user.show("scenario");
-  // Torn off and tall, so that all of the form is in sight.
-  const std::string window = user.window("scenario");
-  user.ctx->UndockWindow(("//" + window).c_str());
-  user.ctx->WindowMove(("//" + window).c_str(), ImVec2(100, 60));
-  user.ctx->WindowResize(("//" + window).c_str(), ImVec2(700, 900));
-  user.look_at("scenario");
-  wait_for_draft(user);
-}
 
 TEST(Forms, AScenarioIsEditedAppliedAndSaved) {
   const Folder folder;

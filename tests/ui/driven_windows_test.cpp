@@ -1,5 +1,4 @@
 // Panels docked elsewhere, torn off, closed and put back; the screen made small and large.
-#include <imgui_internal.h>
 
 #include <map>
 #include <ostream>

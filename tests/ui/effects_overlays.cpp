@@ -1,0 +1,156 @@
+#include <filesystem>
+
+#include "app/common/lessons.h"
+#include "tests/ui/command_effects.h"
+#include "tests/ui/scenario_panel.h"
+
+namespace attnscope::gui {
+namespace {
+
+// Opens a dialog that says this; Escape closes it.
+std::function<void(Trial&)> opens(std::string command, std::string words) {
+  return [=](Trial& t) {
+    EXPECT_FALSE(t.popup_open());
+    t.run(command);
+    EXPECT_TRUE(t.popup_open());
+    EXPECT_TRUE(t.shows(words)) << words;
+    t.user.keys(ImGuiKey_Escape);
+    t.user.wait(3);
+    EXPECT_FALSE(t.popup_open());
+  };
+}
+
+constexpr const char* kEdited = "an edited name";
+
+void edit(Trial& t) {
+  open_early(t.app, t.user);
+  t.user.ctx->ItemInputValue("**/##requests[0].name", kEdited);
+  wait_for_draft(t.user);
+  EXPECT_TRUE(t.shows("Changed, not applied"));
+}
+
+// In a short session that is longer than a window.
+void plant(Trial& t) {
+  RunSetup setup;
+  setup.scenario = small_scenario(140, 2);
+  setup.references = References::kSim;
+  t.bench().open(std::move(setup), true);
+  t.user.settle();
+  t.run("lesson.plant=window_off_by_one");
+}
+
+void take_out(Trial& t) { t.run("lesson.remove"); }
+
+}  // namespace
+
+Effects overlay_effects() {
+  Effects e;
+  e["scenario.open"] = [](Trial& t) {
+    t.run("references.set=none");
+    t.run("scenario.open=early");
+    EXPECT_EQ(t.bench().setup().scenario.name, "early");
+    EXPECT_EQ(t.bench().snapshot()->info->request_names.size(), 4u);
+    opens("scenario.open", "shipped")(t);
+  };
+  e["scenario.apply"] = [](Trial& t) {
+    EXPECT_FALSE(t.app->commands().run("scenario.apply")) << "nothing was changed";
+    edit(t);
+    t.run("scenario.apply");
+    EXPECT_EQ(t.bench().setup().scenario.requests[0].name, kEdited);
+  };
+  e["scenario.revert"] = [](Trial& t) {
+    edit(t);
+    t.run("scenario.revert");
+    wait_for_draft(t.user);
+    EXPECT_FALSE(t.shows("Changed, not applied"));
+  };
+  e["scenario.undo"] = [](Trial& t) {
+    edit(t);
+    t.run("scenario.undo");
+    wait_for_draft(t.user);
+    EXPECT_FALSE(t.shows("Changed, not applied"));
+  };
+  e["scenario.redo"] = [](Trial& t) {
+    edit(t);
+    t.run("scenario.undo");
+    t.run("scenario.redo");
+    wait_for_draft(t.user);
+    EXPECT_TRUE(t.shows("Changed, not applied"));
+    t.run("scenario.apply");
+    EXPECT_EQ(t.bench().setup().scenario.requests[0].name, kEdited);
+  };
+  e["scenario.save"] = [](Trial& t) {
+    const std::string file = t.folder + "/saved.json";
+    edit(t);
+    t.run("scenario.save=" + file);
+    auto saved = load_scenario(file);
+    ASSERT_TRUE(saved);
+    EXPECT_EQ(saved->requests[0].name, kEdited);
+    EXPECT_FALSE(t.app->commands().run("scenario.save=/no/such/folder/saved.json"));
+  };
+  e["scenario.save_as"] = [](Trial& t) {
+    const std::string file = t.folder + "/another.json";
+    edit(t);
+    t.run("scenario.save_as=" + file);
+    EXPECT_TRUE(load_scenario(file));
+    EXPECT_EQ(t.settings().recent.front(), file);
+    opens("scenario.save_as", "Save")(t);
+  };
+  e["settings.open"] = opens("settings.open", "Looks and memory");
+  e["help.keys"] = opens("help.keys", "Next step");
+  e["help.about"] = opens("help.about", "Dear ImGui");
+  e["palette.open"] = opens("palette.open", "a command, a step, a place such as");
+  e["lesson.open"] = opens("lesson.open", "Any of them");
+  e["help.tour"] = [](Trial& t) {
+    EXPECT_FALSE(t.shows("1 of 5"));
+    t.run("help.tour");
+    EXPECT_TRUE(t.shows("1 of 5"));
+    t.user.keys(ImGuiKey_Escape);
+    t.user.wait(3);
+    EXPECT_FALSE(t.shows("1 of 5"));
+    EXPECT_TRUE(t.settings().tour_seen);
+  };
+  e["lesson.plant"] = [](Trial& t) {
+    plant(t);
+    EXPECT_EQ(t.bench().planted(), "window_off_by_one");
+    EXPECT_EQ(t.cursor().op, AS_OP_SWA_INDEX);
+    EXPECT_EQ(t.bench().op()->worst, Verdict::kWrong);
+    EXPECT_FALSE(t.app->commands().run("lesson.plant=no bug"));
+    take_out(t);
+  };
+  e["lesson.random"] = [](Trial& t) {
+    t.run("lesson.random");
+    EXPECT_NE(find_lesson(t.bench().planted()), nullptr) << t.bench().planted();
+    take_out(t);
+    EXPECT_TRUE(t.bench().planted().empty());
+  };
+  e["lesson.remove"] = [](Trial& t) {
+    EXPECT_FALSE(t.app->commands().run("lesson.remove")) << "none is planted";
+    plant(t);
+    take_out(t);
+    EXPECT_TRUE(t.bench().planted().empty());
+    for (const auto& step : t.bench().snapshot()->steps) {
+      for (const TapResult& r : step->results) EXPECT_NE(r.verdict, Verdict::kWrong) << r.tap;
+    }
+  };
+  e["lesson.next"] = [](Trial& t) {
+    plant(t);
+    EXPECT_TRUE(t.shows("1 of 4"));
+    t.run("lesson.next");
+    EXPECT_TRUE(t.shows("2 of 4"));
+    take_out(t);
+    EXPECT_FALSE(t.shows("2 of 4"));
+  };
+  e["lesson.back"] = [](Trial& t) {
+    plant(t);
+    t.run("lesson.next");
+    t.run("lesson.next");
+    EXPECT_TRUE(t.shows("3 of 4"));
+    t.run("lesson.back");
+    EXPECT_TRUE(t.shows("2 of 4"));
+    take_out(t);
+  };
+  return e;
+}
+
+}  // namespace attnscope::gui

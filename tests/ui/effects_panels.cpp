@@ -1,0 +1,237 @@
+#include "app/common/views/events_view.h"
+#include "tests/ui/command_effects.h"
+
+namespace attnscope::gui {
+namespace {
+
+// The panel looks different after each of these.
+std::function<void(Trial&)> changes(const char* panel, std::vector<std::string> commands) {
+  return [=](Trial& t) {
+    t.user.show(panel);
+    std::uint64_t before = t.picture(panel);
+    EXPECT_EQ(t.picture(panel), before) << "nothing moves by itself";
+    for (const std::string& command : commands) {
+      t.run(command);
+      const std::uint64_t now = t.picture(panel);
+      EXPECT_NE(now, before) << command;
+      before = now;
+    }
+    const std::string id = commands[0].substr(0, commands[0].find('='));
+    EXPECT_FALSE(t.app->commands().run(id + "=nothing of the kind"));
+  };
+}
+
+// Steps between two places of the timeline, in a session longer than it is wide.
+std::int64_t visible_steps(Trial& t) {
+  std::int64_t steps[2];
+  for (const int i : {0, 1}) {
+    t.user.look_at("timeline");
+    t.user.click("steps", i == 0 ? 0.2f : 0.8f, 0.4f);
+    t.user.settle();
+    steps[i] = t.cursor().step;
+  }
+  return steps[1] - steps[0];
+}
+
+void open_long_session(Trial& t) {
+  RunSetup setup;
+  setup.scenario = small_scenario(40, 60);
+  setup.references = References::kNone;
+  t.bench().open(std::move(setup), true);
+  t.user.settle();
+  t.run("run.until_end");
+}
+
+}  // namespace
+
+Effects panel_effects() {
+  Effects e;
+  e["timeline.zoom_in"] = [](Trial& t) {
+    open_long_session(t);
+    const std::int64_t before = visible_steps(t);
+    t.run("timeline.zoom_in");
+    EXPECT_LT(visible_steps(t), before);
+    EXPECT_FALSE(t.app.checked("timeline.fit"));
+  };
+  e["timeline.zoom_out"] = [](Trial& t) {
+    open_long_session(t);
+    t.run("timeline.zoom_in");
+    t.run("timeline.zoom_in");
+    const std::int64_t before = visible_steps(t);
+    t.run("timeline.zoom_out");
+    EXPECT_GT(visible_steps(t), before);
+  };
+  e["timeline.fit"] = [](Trial& t) {
+    open_long_session(t);
+    const std::int64_t before = visible_steps(t);
+    t.run("timeline.zoom_in");
+    t.run("timeline.fit");
+    EXPECT_TRUE(t.app.checked("timeline.fit"));
+    EXPECT_EQ(visible_steps(t), before);
+  };
+  e["timeline.follow"] = [](Trial& t) {
+    const bool before = t.app.checked("timeline.follow");
+    t.run("timeline.follow");
+    EXPECT_NE(t.app.checked("timeline.follow"), before);
+  };
+  e["block.next"] = [](Trial& t) {
+    t.run("block.next");
+    const std::int32_t first = t.selection().block;
+    EXPECT_GT(first, 0);
+    t.run("select.block=" + std::to_string(t.bench().step()->requests[0].tables[4].back()));
+    const std::int32_t last = t.selection().block;
+    t.run("block.previous");
+    t.run("block.next");
+    EXPECT_EQ(t.selection().block, last);
+  };
+  e["block.previous"] = [](Trial& t) {
+    const auto& table = t.bench().step()->requests[0].tables[4];
+    t.run("select.block=" + std::to_string(table.back()));
+    t.run("block.previous");
+    EXPECT_EQ(t.selection().block, table[table.size() - 2]);
+    EXPECT_EQ(t.selection().group, 4);
+  };
+  e["block.next_group"] = [](Trial& t) {
+    t.run("block.next_group");
+    const int first = t.selection().group;
+    EXPECT_GE(first, 0);
+    t.run("block.next_group");
+    EXPECT_NE(t.selection().group, first);
+    EXPECT_GT(t.selection().block, 0);
+  };
+  e["pool.free_order"] = [](Trial& t) {
+    const bool before = t.settings().free_list_order;
+    t.run("pool.free_order");
+    EXPECT_NE(t.settings().free_list_order, before);
+    EXPECT_EQ(t.app.checked("pool.free_order"), !before);
+  };
+  e["top_k.order"] = [](Trial& t) {
+    t.run("top_k.order=entry");
+    t.run("top_k.next_entry");
+    EXPECT_EQ(t.selection().entry, 0);
+    t.run("select.none");
+    t.run("top_k.order=rank");
+    t.run("top_k.next_entry");
+    EXPECT_NE(t.selection().entry, 0) << "the best one is another";
+    EXPECT_TRUE(t.shows("rank 1 of 38"));
+    EXPECT_FALSE(t.app->commands().run("top_k.order=alphabet"));
+  };
+  e["top_k.steps"] = [](Trial& t) {
+    t.user.show("top_k");
+    t.run("top_k.steps");
+    EXPECT_TRUE(t.app.checked("top_k.steps"));
+    EXPECT_FALSE(t.shows("By entry"));
+    t.run("top_k.steps");
+    EXPECT_TRUE(t.shows("By entry"));
+  };
+  e["top_k.next_entry"] = [](Trial& t) {
+    t.run("top_k.order=entry");
+    t.run("select.entry=6");
+    t.run("top_k.next_entry");
+    EXPECT_EQ(t.selection().entry, 7);
+    EXPECT_EQ(t.selection().row, 7);
+  };
+  e["top_k.previous_entry"] = [](Trial& t) {
+    t.run("top_k.order=entry");
+    t.run("select.entry=6");
+    t.run("top_k.previous_entry");
+    EXPECT_EQ(t.selection().entry, 5);
+  };
+  e["tensor.view"] = changes("tensor", {"tensor.view=reference", "tensor.view=difference",
+                                        "tensor.view=before", "tensor.view=value"});
+  e["tensor.as"] = changes(
+      "tensor", {"tensor.as=numbers", "tensor.as=heat", "tensor.as=history", "tensor.as=heat"});
+  e["tensor.tap"] = [](Trial& t) {
+    t.run("tensor.tap=lse");
+    ASSERT_NE(t.bench().selected_tap(), nullptr);
+    EXPECT_EQ(t.bench().selected_tap()->name, "lse");
+    EXPECT_FALSE(t.app->commands().run("tensor.tap=no tap"));
+  };
+  e["tensor.largest"] = [](Trial& t) {
+    t.user.show("tensor");
+    t.run("tensor.tap=lse");
+    t.user.wait(20);  // the differences are read in slices of time
+    t.run("tensor.largest");
+    const TapResult& lse = *t.bench().op()->result("lse");
+    ASSERT_TRUE(lse.introduced && lse.introduced->max_abs > 0);
+    const auto& element = t.selection().element;
+    ASSERT_EQ(element.size(), 2u);
+    const TapCopy& tap = *t.bench().selected_tap();
+    const std::int64_t at =
+        t.bench().step()->kept_index(element[0]) * tap.value.shape[1] + element[1];
+    const double value = static_cast<const float*>(tap.value.data)[at];
+    const double reference = static_cast<const double*>(tap.reference.data)[at];
+    EXPECT_NEAR(std::abs(value - reference), lse.introduced->max_abs,
+                1e-3 * lse.introduced->max_abs);
+  };
+  e["tensor.copy"] = [](Trial& t) {
+    t.user.show("tensor");
+    t.run("tensor.tap=lse");
+    t.run("tensor.copy");
+    const std::string text = t.clipboard();
+    EXPECT_NE(text.find(','), std::string::npos) << text.substr(0, 80);
+    EXPECT_GE(std::count(text.begin(), text.end(), '\n'), 3) << "a line a token, and a header";
+  };
+  e["bytes.source"] = [](Trial& t) {
+    t.run("cursor.goto=7/3/q_rope_kv_insert");
+    t.user.show("bytes");
+    t.run("select.block=2");
+    t.run("bytes.source=op");
+    EXPECT_TRUE(t.shows("Row of token"));
+    t.run("bytes.source=block");
+    EXPECT_FALSE(t.shows("Row of token"));
+  };
+  e["bytes.form"] = [](Trial& t) {
+    t.run("cursor.goto=7/3/q_rope_kv_insert");
+    changes("bytes", {"bytes.form=values", "bytes.form=codes", "bytes.form=hex"})(t);
+  };
+  const auto bar_of = [](Trial& t, const char* label) {
+    t.user.look_at("error");
+    return t.user.ctx->ItemExists((std::string("**/") + label).c_str());
+  };
+  e["error.scope"] = [bar_of](Trial& t) {
+    t.run("error.scope=layer");
+    EXPECT_TRUE(bar_of(t, "sparse_attention##17"));
+    t.run("error.scope=step");
+    EXPECT_FALSE(bar_of(t, "sparse_attention##17"));
+    t.run("error.scope=run");
+    t.run("error.scope=layer");
+    EXPECT_TRUE(bar_of(t, "sparse_attention##17"));
+    EXPECT_FALSE(t.app->commands().run("error.scope=world"));
+  };
+  e["error.figure"] =
+      changes("error", {"error.figure=cosine", "error.figure=rel", "error.figure=abs"});
+  e["error.show_difference"] = [](Trial& t) {
+    t.run("panel.bytes");
+    t.run("error.show_difference");
+    EXPECT_FALSE(t.selection().tap.empty());
+    EXPECT_FALSE(t.selection().element.empty());
+    EXPECT_TRUE(t.in_front("tensor"));
+  };
+  e["events.show"] = [](Trial& t) {
+    t.bench().say(Message::Kind::kInfo, "a message of the test");
+    t.run("events.show=log");
+    EXPECT_TRUE(t.shows(log_sentence(t.bench().messages())));
+    t.run("events.show=events");
+    EXPECT_FALSE(t.shows(log_sentence(t.bench().messages())));
+    EXPECT_FALSE(t.app->commands().run("events.show=both"));
+  };
+  e["events.toggle"] = [](Trial& t) {
+    const auto kind = static_cast<std::uint32_t>(event_kind_by_name("allocate"));
+    const EventsView all = events_view(*t.bench().snapshot(), kAllEventKinds, 10000);
+    const EventsView fewer =
+        events_view(*t.bench().snapshot(), kAllEventKinds ^ (1u << kind), 10000);
+    EXPECT_TRUE(t.shows(std::to_string(all.rows.size()) + " ["));
+    t.run("events.toggle=allocate");
+    EXPECT_TRUE(t.shows(std::to_string(fewer.rows.size()) + " ["));
+    EXPECT_FALSE(t.app->commands().run("events.toggle=nothing"));
+  };
+  e["events.copy_log"] = [](Trial& t) {
+    t.bench().say(Message::Kind::kInfo, "a message of the test");
+    t.run("events.copy_log");
+    EXPECT_EQ(t.clipboard(), log_text(t.bench().messages()));
+  };
+  return e;
+}
+
+}  // namespace attnscope::gui

@@ -1,0 +1,177 @@
+#include "tests/ui/command_effects.h"
+
+namespace attnscope::gui {
+namespace {
+
+using Act = std::function<void(Trial&)>;
+
+// The command moves the cursor from one place to another.
+Act moves(std::string command, std::string from, Place to) {
+  return [=](Trial& t) {
+    t.run("cursor.goto=" + from);
+    t.run(command);
+    EXPECT_EQ(t.cursor(), to);
+    EXPECT_NE(t.bench().op(), nullptr) << "and its trace is there to see";
+  };
+}
+
+// The session starts over and runs to its end.
+Act runs_to_the_end(std::string command) {
+  return [=](Trial& t) {
+    t.run("session.restart");
+    EXPECT_FALSE(t.bench().snapshot()->finished);
+    t.run(command);
+    EXPECT_TRUE(t.bench().snapshot()->finished);
+    EXPECT_EQ(t.bench().snapshot()->steps.size(), 8u);
+  };
+}
+
+}  // namespace
+
+Effects session_effects() {
+  Effects e;
+  e["op.forward"] = moves("op.forward", "7/3/wo_a", {7, 3, AS_OP_WO_B});
+  e["op.back"] = moves("op.back", "7/3/wo_b", {7, 3, AS_OP_WO_A});
+  e["layer.forward"] =
+      moves("layer.forward", "7/1/sparse_attention", {7, 2, AS_OP_SPARSE_ATTENTION});
+  e["layer.back"] = moves("layer.back", "7/2/sparse_attention", {7, 1, AS_OP_SPARSE_ATTENTION});
+  e["step.forward"] = moves("step.forward", "5/3/wo_b", {6, 3, AS_OP_WO_B});
+  e["step.back"] = moves("step.back", "5/3/wo_b", {4, 3, AS_OP_WO_B});
+  e["cursor.first"] = moves("cursor.first", "5/3/wo_b", {0, 3, AS_OP_WO_B});
+  e["cursor.last"] = moves("cursor.last", "5/3/wo_b", {7, 3, AS_OP_WO_B});
+  e["cursor.goto"] = moves("cursor.goto=2/-/block_tables", "5/3/wo_b", {2, -1, AS_OP_BLOCK_TABLES});
+  e["cursor.first_failure"] = [](Trial& t) {
+    const Place before = t.cursor();
+    t.run("cursor.first_failure");
+    EXPECT_EQ(t.cursor(), before);
+    EXPECT_TRUE(t.app.said("No tap that was compared so far is wrong."));
+    t.run("references.set=sim");
+    t.bench().plant("window_off_by_one");
+    t.user.settle();
+    t.run("cursor.goto=0/1/q_b_proj");
+    t.run("cursor.first_failure");
+    EXPECT_EQ(t.cursor().op, AS_OP_SWA_INDEX);
+    EXPECT_EQ(t.bench().op()->worst, Verdict::kWrong);
+    t.bench().remove_planted();
+    t.user.settle();
+  };
+  e["run.until"] = runs_to_the_end("run.until");  // eight steps are all there are
+  e["run.until_end"] = runs_to_the_end("run.until_end");
+  e["run.until_wrong"] = runs_to_the_end("run.until_wrong");
+  e["run.until_selective"] = runs_to_the_end("run.until_selective");  // too short to choose
+  e["run.step"] = [](Trial& t) {
+    t.run("session.restart");
+    t.run("run.step=3");
+    EXPECT_EQ(t.bench().snapshot()->cursor.step, 4);
+    EXPECT_EQ(t.bench().cursor().step, 3);
+  };
+  e["run.until_decode"] = [](Trial& t) {
+    t.run("session.restart");
+    EXPECT_FALSE(t.bench().snapshot()->decoding);
+    t.run("run.until_decode");
+    EXPECT_TRUE(t.bench().snapshot()->decoding);
+    EXPECT_FALSE(t.bench().snapshot()->finished);
+  };
+  e["run.cancel"] = [](Trial& t) {
+    t.run("references.set=sim");  // slow enough to be stopped
+    t.run("session.restart");
+    EXPECT_FALSE(t.app->commands().run("run.cancel")) << "nothing is running";
+    ASSERT_TRUE(t.app->commands().run("run.until_end"));
+    ASSERT_TRUE(t.app->commands().run("run.cancel"));
+    t.user.settle();
+    EXPECT_FALSE(t.bench().busy());
+    EXPECT_FALSE(t.bench().snapshot()->finished);
+  };
+  e["session.restart"] = [](Trial& t) {
+    t.run("session.restart");
+    EXPECT_EQ(t.bench().snapshot()->cursor.step, 0);
+    EXPECT_EQ(t.bench().snapshot()->steps.size(), 0u);
+    EXPECT_EQ(t.bench().setup().scenario.name, "small");
+  };
+  e["lane.set"] = [](Trial& t) {
+    t.run("lane.set=wo_a=cpu");
+    EXPECT_EQ(t.bench().setup().lanes, (std::vector<std::string>{"cpu", "wo_a=cpu"}));
+    EXPECT_FALSE(t.app->commands().run("lane.set=gpu of my neighbour"));
+    EXPECT_EQ(t.bench().setup().lanes.size(), 2u);
+  };
+  e["references.set"] = [](Trial& t) {
+    t.run("references.set=none");
+    EXPECT_EQ(t.bench().setup().references, References::kNone);
+    EXPECT_EQ(t.bench().op()->worst, Verdict::kNotCompared);
+    t.run("references.set=sim");
+    EXPECT_EQ(t.bench().setup().references, References::kSim);
+    EXPECT_NE(t.bench().op()->worst, Verdict::kNotCompared);
+  };
+  e["select.token"] = [](Trial& t) {
+    t.run("select.token=1/7");
+    EXPECT_EQ(t.selection().request, 1);
+    EXPECT_EQ(t.selection().position, 7);
+    EXPECT_FALSE(t.app->commands().run("select.token=1"));
+    EXPECT_FALSE(t.app->commands().run("select.token=7/7"));
+    EXPECT_FALSE(t.app->commands().run("select.token=1/99999"));
+    EXPECT_EQ(t.selection().position, 7);
+  };
+  e["select.next_token"] = [](Trial& t) {
+    t.run("select.token=0/100");
+    t.run("select.next_token");
+    EXPECT_EQ(t.selection().position, 101);
+  };
+  e["select.previous_token"] = [](Trial& t) {
+    t.run("select.token=0/0");
+    t.run("select.previous_token");
+    EXPECT_EQ(t.selection().position, 0) << "there is none before the first";
+    t.run("select.token=0/100");
+    t.run("select.previous_token");
+    EXPECT_EQ(t.selection().position, 99);
+  };
+  e["select.newest_token"] = [](Trial& t) {
+    t.run("select.token=0/100");
+    t.run("select.newest_token");
+    EXPECT_EQ(t.selection().position, -1);
+    EXPECT_EQ(t.bench().selected_position(), 154);
+  };
+  e["select.next_request"] = [](Trial& t) {
+    for (const std::int32_t request : {1, 2, 0}) {
+      t.run("select.next_request");
+      EXPECT_EQ(t.selection().request, request);
+    }
+  };
+  e["select.next_head"] = [](Trial& t) {
+    t.run("select.head=7");
+    t.run("select.next_head");
+    EXPECT_EQ(t.selection().head, 0) << "after the last comes the first";
+  };
+  e["select.previous_head"] = [](Trial& t) {
+    t.run("select.previous_head");
+    EXPECT_EQ(t.selection().head, 7);
+  };
+  e["select.head"] = [](Trial& t) {
+    t.run("select.head=5");
+    EXPECT_EQ(t.selection().head, 5);
+    EXPECT_TRUE(t.shows("head 5"));
+    EXPECT_FALSE(t.app->commands().run("select.head=8"));
+  };
+  e["select.block"] = [](Trial& t) {
+    t.run("select.block=4");
+    EXPECT_EQ(t.selection().block, 4);
+    EXPECT_EQ(t.selection().row, -1);
+    EXPECT_FALSE(t.app->commands().run("select.block=400"));
+  };
+  e["select.entry"] = [](Trial& t) {
+    t.run("select.entry=7");
+    EXPECT_EQ(t.selection().entry, 7);
+    EXPECT_TRUE(t.shows("entry 7: tokens"));
+  };
+  e["select.none"] = [](Trial& t) {
+    t.run("select.token=1/7");
+    t.run("select.block=4");
+    t.run("select.entry=7");
+    t.run("select.none");
+    Selection cleared;
+    cleared.request = 1;
+    EXPECT_EQ(t.selection(), cleared);
+  };
+  return e;
+}
+
+}  // namespace attnscope::gui

@@ -1,0 +1,151 @@
+#include "app/gui/layouts.h"
+#include "app/gui/theme.h"
+#include "tests/ui/command_effects.h"
+
+namespace attnscope::gui {
+
+Effects shell_effects() {
+  Effects e;
+  for (const char* panel : {"timeline", "pipeline", "block_tables", "pool", "window", "top_k",
+                            "sink", "tensor", "bytes", "error", "events", "scenario"}) {
+    e[std::string("panel.") + panel] = [panel](Trial& t) {
+      t.run(std::string("panel.close=") + panel);
+      EXPECT_FALSE(t.in_front(panel));
+      EXPECT_FALSE(t.app.checked(std::string("panel.") + panel));
+      t.run(std::string("panel.") + panel);
+      EXPECT_TRUE(t.in_front(panel));
+      EXPECT_TRUE(t.app.checked(std::string("panel.") + panel));
+    };
+  }
+  e["panel.close"] = [](Trial& t) {
+    t.run("panel.close=events");
+    EXPECT_FALSE(t.app->shell().panel("events")->open);
+    EXPECT_FALSE(t.in_front("events"));
+    EXPECT_FALSE(t.app->commands().run("panel.close=evnets"));
+  };
+  for (const Layout& layout : layouts()) {
+    const std::string id = layout.id;
+    e["layout." + id] = [id](Trial& t) {
+      t.run(id == "cache" ? "layout.error" : "layout.cache");
+      EXPECT_NE(t.app->shell().layout(), id);
+      t.run("layout." + id);
+      EXPECT_EQ(t.app->shell().layout(), id);
+      EXPECT_EQ(t.settings().layout, id);
+      EXPECT_EQ(t.in_front("pipeline"), id == "step" || id == "error");
+    };
+  }
+  e["layout.reset"] = [](Trial& t) {
+    t.run("panel.close=pool");
+    t.run("layout.reset");
+    EXPECT_TRUE(t.in_front("pool"));
+    EXPECT_EQ(t.app->shell().layout(), "step");
+  };
+  e["app.screenshot"] = [](Trial& t) {
+    t.run("app.screenshot=/nowhere/picture.png");
+    EXPECT_EQ(t.app->shell().take_screenshot(), "/nowhere/picture.png");
+    EXPECT_FALSE(t.app->commands().run("app.screenshot"));
+  };
+  e["app.reset_graphics"] = [](Trial& t) {
+    EXPECT_FALSE(t.app->shell().take_reset_graphics());
+    t.run("app.reset_graphics");
+    EXPECT_TRUE(t.app->shell().take_reset_graphics());
+  };
+  e["app.quit"] = [](Trial& t) {
+    EXPECT_FALSE(t.app->shell().wants_close());
+    t.run("app.quit");
+    EXPECT_TRUE(t.app->shell().wants_close());
+  };
+  e["settings.theme_toggle"] = [](Trial& t) {
+    t.run("settings.theme_toggle");
+    EXPECT_FALSE(theme().dark);
+    t.run("settings.theme_toggle");
+    EXPECT_TRUE(theme().dark);
+  };
+  e["settings.theme"] = [](Trial& t) {
+    t.run("settings.theme=high_contrast");
+    EXPECT_EQ(theme().name, "high_contrast");
+    EXPECT_FALSE(t.app->commands().run("settings.theme=no such theme"));
+    EXPECT_EQ(t.settings().theme, "high_contrast");
+  };
+  e["settings.scale_up"] = [](Trial& t) {
+    t.run("settings.scale_up");
+    EXPECT_FLOAT_EQ(px(8), 9);
+  };
+  e["settings.scale_down"] = [](Trial& t) {
+    t.run("settings.scale_down");
+    EXPECT_FLOAT_EQ(px(8), 7);
+  };
+  e["settings.scale"] = [](Trial& t) {
+    t.run("settings.scale=2");
+    EXPECT_FLOAT_EQ(px(8), 16);
+    EXPECT_FALSE(t.app->commands().run("settings.scale=0.1"));
+    EXPECT_FALSE(t.app->commands().run("settings.scale=nan"));
+    EXPECT_FLOAT_EQ(t.settings().scale, 2);
+  };
+  e["settings.animations"] = [](Trial& t) {
+    const bool before = t.settings().animations;
+    t.run("settings.animations");
+    EXPECT_NE(t.settings().animations, before);
+    EXPECT_EQ(t.app.checked("settings.animations"), !before);
+  };
+  e["settings.colour_map"] = [](Trial& t) {
+    const ImU32 before = magnitude_colour(0.7f);
+    t.run("settings.colour_map=grey");
+    EXPECT_NE(magnitude_colour(0.7f), before);
+    EXPECT_FALSE(t.app->commands().run("settings.colour_map=rainbow"));
+  };
+  e["settings.trace_budget"] = [](Trial& t) {
+    t.run("settings.trace_budget=64");
+    EXPECT_EQ(t.settings().trace_budget_mb, 64);
+    EXPECT_FALSE(t.app->commands().run("settings.trace_budget=1"));
+  };
+  e["settings.undo"] = [](Trial& t) {
+    const Settings before = t.settings();
+    t.run("settings.theme=light");
+    t.run("settings.undo");
+    EXPECT_EQ(t.settings(), before);
+    EXPECT_TRUE(theme().dark);
+  };
+  e["settings.redo"] = [](Trial& t) {
+    t.run("settings.theme=light");
+    t.run("settings.undo");
+    t.run("settings.redo");
+    EXPECT_EQ(t.settings().theme, "light");
+    EXPECT_FALSE(theme().dark);
+    EXPECT_FALSE(t.app->commands().run("settings.redo")) << "nothing is left to redo";
+  };
+  e["settings.reset"] = [](Trial& t) {
+    t.run("settings.theme=light");
+    t.run("settings.scale=1.5");
+    t.run("settings.reset");
+    EXPECT_EQ(t.settings().theme, Settings{}.theme);
+    EXPECT_EQ(t.settings().scale, Settings{}.scale);
+    EXPECT_TRUE(theme().dark);
+  };
+  e["shortcut.set"] = [](Trial& t) {
+    t.run("shortcut.set=op.forward:Ctrl+Shift+K");
+    EXPECT_EQ(t.app->commands().shortcut("op.forward"), "Ctrl+Shift+K");
+    const Place before = t.cursor();
+    t.run("op.back");
+    t.user.keys(ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_K);
+    t.user.settle();
+    EXPECT_EQ(t.cursor(), before);
+    EXPECT_FALSE(t.app->commands().run("shortcut.set=op.back:Ctrl+Shift+K")) << "it is taken";
+    EXPECT_FALSE(t.app->commands().run("shortcut.set=op.back:Hyper+Q"));
+    EXPECT_FALSE(t.app->commands().run("shortcut.set=op.back"));
+  };
+  e["shortcut.reset"] = [](Trial& t) {
+    t.run("shortcut.set=op.forward:Ctrl+Shift+K");
+    t.run("shortcut.reset");
+    EXPECT_EQ(t.app->commands().shortcut("op.forward"), "Right");
+    EXPECT_TRUE(t.settings().shortcuts.empty());
+  };
+  e["tour.seen"] = [](Trial& t) {
+    t.app->settings().tour_seen = false;
+    t.run("tour.seen");
+    EXPECT_TRUE(t.settings().tour_seen);
+  };
+  return e;
+}
+
+}  // namespace attnscope::gui
