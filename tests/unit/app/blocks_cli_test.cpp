@@ -1,0 +1,134 @@
+// attnscope blocks ..: what it prints, its exit codes, bad files.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "app/cli/cli.h"
+
+namespace attnscope {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+struct Outcome {
+  int code;
+  std::string out, err;
+};
+
+class BlocksCli : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("attnscope-blocks-" + std::to_string(getpid()));
+    fs::create_directories(folder_);
+    setenv("ATTNSCOPE_ASSETS", ATTNSCOPE_SOURCE_DIR "/assets", 1);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  static Outcome run(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"attnscope", "blocks"});
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    const int code = run_cli(arguments);
+    std::fflush(stdout);
+    return {code, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr()};
+  }
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name) << text;
+    return (folder_ / name).string();
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(BlocksCli, SimulatePrintsTheRow) {
+  const Outcome o = run({"simulate", "g23", "--json"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  const json row = json::parse(o.out);
+  EXPECT_EQ(row["name"], "G23");
+  EXPECT_EQ(row["profile"], "A");
+  EXPECT_EQ(row["steps"], 828);
+  EXPECT_EQ(row["final_digest"], "7298a6bfa1d9f802");
+  EXPECT_EQ(row["queue_digest"], "3cd8a0cf6a700ff5");
+  EXPECT_EQ(row["checkpoints"]["800"], "45feae5de734c7da");
+  for (const char* key : {"hit_tokens", "lookups", "alloc_none", "preemptions", "evictions",
+                          "aborted", "scheduled_tokens", "min_free", "max_hash_entries"}) {
+    EXPECT_TRUE(row[key].is_number_integer()) << key;
+  }
+  const Outcome text = run({"simulate", "g7", "--profile", "A", "--check"});
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_NE(text.out.find("fbea498e505095c7"), std::string::npos);
+  EXPECT_NE(text.out.find("all invariants hold"), std::string::npos);
+}
+
+TEST_F(BlocksCli, SimulateWritesEvents) {
+  const std::string file = (folder_ / "events.jsonl").string();
+  ASSERT_EQ(run({"simulate", "g7", "--events", file}).code, 0);
+  std::ifstream in(file);
+  std::int64_t preempted = 0;
+  for (std::string line; std::getline(in, line);) {
+    preempted += json::parse(line)["event"] == "preempt" ? 1 : 0;
+  }
+  EXPECT_EQ(preempted, 33);
+}
+
+TEST_F(BlocksCli, BadWorkloadsAreNamed) {
+  EXPECT_EQ(run({"simulate", "nowhere"}).code, 3);
+  EXPECT_EQ(run({"simulate", "g1", "--profile", "B"}).code, 2);
+  EXPECT_EQ(run({}).code, 2);
+  const std::string file = write("w.json", R"({"groups": [], "blocks": "many"})");
+  const Outcome o = run({"simulate", file});
+  EXPECT_EQ(o.code, 3);
+  EXPECT_NE(o.err.find("blocks"), std::string::npos);
+  // A pool that can never hold the first request: an error, not an endless run.
+  const std::string small = write(
+      "small.json", R"({"groups": [{"kind": "full", "block_size": 16}], "blocks": 3, "seed": 1,
+        "requests": 4, "S": 50, "T": 120, "O": 6, "token_budget": 256, "max_seqs": 4,
+        "max_model_len": 400})");
+  const Outcome stuck = run({"simulate", small});
+  EXPECT_EQ(stuck.code, 3);
+  EXPECT_NE(stuck.err.find("request 0"), std::string::npos) << stuck.err;
+}
+
+TEST_F(BlocksCli, ReplayComparesAndRefuses) {
+  const std::string head =
+      R"({"format":"attnscope-blocks-replay","version":1,"groups":[{"kind":"full",)"
+      R"("block_size":16}],"blocks":11,"token_budget":100,"max_seqs":4})"
+      "\n";
+  const std::string good =
+      write("good.jsonl", head + R"({"call":"schedule","expect":{"free":10}})");
+  EXPECT_EQ(run({"replay", good}).code, 0);
+  const Outcome differs =
+      run({"replay", write("bad.jsonl", head + R"({"call":"schedule","expect":{"free":9}})")});
+  EXPECT_EQ(differs.code, 1);
+  EXPECT_NE(differs.err.find("line 2: free: expected 9, found 10"), std::string::npos);
+  const Outcome broken =
+      run({"replay", write("broken.jsonl", head + "{\"call\":\"schedule\"}\n{\"call\":")});
+  EXPECT_EQ(broken.code, 3);
+  EXPECT_NE(broken.err.find("line 3"), std::string::npos);
+  EXPECT_EQ(broken.out, "");
+}
+
+TEST_F(BlocksCli, LayoutAndEvents) {
+  const Outcome o = run({"layout", "v4-flash", "--gpu-memory", "40", "--json"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  const json report = json::parse(o.out);
+  EXPECT_EQ(report["num_blocks"], 42853);
+  EXPECT_EQ(report["request_blocks"], 7450);
+  EXPECT_EQ(run({"layout", "v4-flash", "--profile", "M"}).code, 0);
+  EXPECT_EQ(run({"layout", "nowhere"}).code, 3);
+  const Outcome events = run({"events",
+                              write("e.json", R"([1.5,[["BlockStored",["a","b"],null,[1],16],)"
+                                              R"(["BlockRemoved",["a"]]]])"),
+                              "--json"});
+  ASSERT_EQ(events.code, 0) << events.err;
+  EXPECT_EQ(json::parse(events.out)["groups"][0]["blocks"], 1);
+  EXPECT_EQ(run({"events", write("f.json", "[1,[[\"What\"]]]")}).code, 3);
+}
+
+}  // namespace
+}  // namespace attnscope
