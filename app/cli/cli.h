@@ -1,5 +1,5 @@
-// The command line: attnscope run | ops | model describe | blocks | doctor. Exit codes are as_status
-// values.
+// The command line: attnscope run | ops | model describe | blocks | doctor. Exit codes are
+// as_status values.
 #pragma once
 
 #include <string>

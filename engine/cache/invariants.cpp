@@ -227,11 +227,12 @@ Finding check_cap(const KvFacts& f) {
     const GroupSpec& spec = o.groups[g];
     if (spec.kind == GroupKind::kFull) continue;
     // All tokens in sight of the first computed one, those computed and the room asked for; a
-    // window may start inside a block.
+    // window, or a chunk that is no whole number of blocks, may start inside a block.
     const std::int64_t before = spec.kind == GroupKind::kSliding ? spec.window - 1 : spec.window;
     const std::int64_t tokens = std::min(before + o.cap_tokens + f.lookahead, o.max_model_len);
-    const std::int64_t cap = (tokens + spec.block_tokens - 1) / spec.block_tokens +
-                             (spec.kind == GroupKind::kSliding ? 1 : 0);
+    const bool inside = spec.kind == GroupKind::kSliding || spec.window % spec.block_tokens != 0;
+    const std::int64_t cap =
+        (tokens + spec.block_tokens - 1) / spec.block_tokens + (inside ? 1 : 0);
     for (std::size_t slot = 0; slot < slots(f); ++slot) {
       const auto& t = table(f, slot, g);
       const std::int64_t real = length(t) - std::count(t.begin(), t.end(), kNull);
