@@ -20,6 +20,13 @@ constexpr double kToastSeconds = 7;
 constexpr double kSaveEvery = 2;  // seconds between writes of changed settings
 constexpr float kIdleGap = 0.4f;  // longer frames were waits
 
+// Docked in the screen itself, not in a floating window: nothing but the cleared frame is below it.
+bool lies_on_the_ground(const std::string& window_name) {
+  const ImGuiWindow* window = ImGui::FindWindowByName(window_name.c_str());
+  return window != nullptr && window->DockNode != nullptr &&
+         ImGui::DockNodeGetRootNode(window->DockNode)->IsDockSpace();
+}
+
 }  // namespace
 
 Shell::Shell(Ui ui, std::vector<std::unique_ptr<Panel>> panels,
@@ -115,9 +122,12 @@ void Shell::frame() {
     build_layout(layout_, room_, dockspace, rest, panels_);
     build_layout_ = false;
   }
+  // The frame was cleared with the windows' colour: filling the screen with it again, here and
+  // under every docked panel, would be most of a frame's time on a software renderer.
   ImGui::PushStyleColor(ImGuiCol_DockingEmptyBg, 0);
+  ImGui::PushStyleColor(ImGuiCol_WindowBg, 0);
   ImGui::DockSpaceOverViewport(dockspace, viewport, ImGuiDockNodeFlags_PassthruCentralNode);
-  ImGui::PopStyleColor();
+  ImGui::PopStyleColor(2);
   draw_panels();
   drawn_ = !build_layout_ && load_layout_.empty();
   for (const auto& overlay : overlays_) overlay->draw(ui_);
@@ -184,7 +194,9 @@ void Shell::draw_panels() {
     if (!panel->scrolls())
       flags |= ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse;
     const bool was_open = panel->open;
-    if (ImGui::Begin(window_name(*panel).c_str(), &panel->open, flags)) panel->draw(ui_);
+    const std::string name = window_name(*panel);
+    if (lies_on_the_ground(name)) ImGui::SetNextWindowBgAlpha(0);
+    if (ImGui::Begin(name.c_str(), &panel->open, flags)) panel->draw(ui_);
     ImGui::End();
     if (was_open != panel->open) dirty_ = true;
   }
