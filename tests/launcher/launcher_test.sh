@@ -716,29 +716,67 @@ soak_tests_walk_through_the_app() {
   check "says that there is none" says "no random walk"
 }
 
-benchmarks_are_built_on_demand() {
-  run
-  check "not by a plain start" not called bench_engine
-  stand_in bench_engine <<END
+# bench_stand_in NAME STATUS
+bench_stand_in() {
+  stand_in "$1" <<END
 #!/bin/sh
-echo "bench \$*"
+echo "$1 \$*"
+exit $2
 END
   mkdir -p "$work/tree/build/release/tests"
-  mv "$work/bin/bench_engine" "$work/tree/build/release/tests/"
+  mv "$work/bin/$1" "$work/tree/build/release/tests/"
+}
+
+benchmarks_are_built_on_demand() {
+  run
+  check "not by a plain start" not called bench_
+  bench_stand_in bench_engine 0
+  bench_stand_in bench_ui 2
   : >"$work/calls"
   run bench flash
   check "exit code" status_is 0
   check "configures them" called "-DATTNSCOPE_TESTS=ON"
   check "in the release folder" called "--preset release"
   check "builds them alone" called "-j 2 bench_engine"
-  check "runs those that match" says "bench --benchmark_filter=flash"
+  check "and those of frames" called "-j 2 bench_ui"
+  check "runs those that match" says "bench_engine --benchmark_filter=flash"
+  check "in both" says "bench_ui --benchmark_filter=flash"
   check "keeps the program" test -x "$work/tree/build/release/app/attnscope"
   : >"$work/calls"
   run ops
   check "the program is still fresh" test ! -s "$work/calls"
-  echo "ATTNSCOPE_TESTS:BOOL=ON" >"$work/tree/build/release/CMakeCache.txt"
+  echo "ATTNSCOPE_TESTS:BOOL=ON" >>"$work/tree/build/release/CMakeCache.txt"
   run bench
   check "does not configure twice" not called "cmake -S"
+}
+
+a_benchmark_of_either_program_will_do() {
+  run
+  bench_stand_in bench_engine 2
+  bench_stand_in bench_ui 0
+  run bench pool_map
+  check "of frames alone" status_is 0
+  bench_stand_in bench_ui 2
+  run bench nothing
+  check "of neither" status_is 2
+  bench_stand_in bench_engine 0
+  bench_stand_in bench_ui 5
+  run bench
+  check "frames that fail" status_is 5
+  bench_stand_in bench_engine 5
+  run bench
+  check "steps that fail" status_is 5
+  check "end it" not says "bench_ui"
+}
+
+without_the_app_no_frame_is_measured() {
+  touch "$work/no-gui"
+  run
+  bench_stand_in bench_engine 0
+  run bench
+  check "exit code" status_is 0
+  check "says so" says "no desktop app, so its frames are not measured"
+  check "builds nothing for it" not called bench_ui
 }
 
 usage_errors() {
@@ -767,7 +805,7 @@ standard_output_is_the_programs_alone() {
 }
 
 helpers='stand_in|fresh_world|run|check|status_is|says|called|not|count_is|no_package_of_libtorch'
-helpers="$helpers|gui_fetched|make_sdist"
+helpers="$helpers|gui_fetched|make_sdist|bench_stand_in"
 cases=${*:-$(declare -F | awk '{print $3}' | grep -vxE "$helpers")}
 for case in $cases; do
   fresh_world
