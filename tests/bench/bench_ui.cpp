@@ -155,6 +155,7 @@ class Canvas {
     ImGui::NewFrame();
     ImGui::SetNextWindowPos({0, 0});
     ImGui::SetNextWindowSize({kWidth, kHeight});
+    ImGui::SetNextWindowBgAlpha(0);  // as panels in the dock space
     ImGui::Begin("bench", nullptr, ImGuiWindowFlags_NoDecoration);
     draw(ImGui::GetContentRegionAvail());
     ImGui::End();
