@@ -6,10 +6,21 @@
 namespace attnscope::cuda {
 namespace {
 
-// A block a token and head, a thread a pair of dims.
+// One pair of dims, turned back.
+__device__ __forceinline__ void turn_back(const float* row, int pair, std::uint16_t* x) {
+  float even = bf16_to_float(x[0]);
+  float odd = bf16_to_float(x[1]);
+  rotate_pair(row, pair, -1.0f, &even, &odd);
+  x[0] = float_to_bf16(even);
+  x[1] = float_to_bf16(odd);
+}
+
+// A thread takes eight neighbouring dims where rows are aligned and a multiple of eight long.
+template <bool vectors>
 __global__ void inverse_rope_kernel(as_inverse_rope_params p) {
   const std::int64_t t = blockIdx.x;
-  const std::int64_t h = blockIdx.y;
+  const std::int64_t h = std::int64_t{blockIdx.y} * blockDim.y + threadIdx.y;
+  if (h >= p.o.shape[1]) return;
   const std::int64_t dim = p.o.shape[2];
   const std::int64_t plain = dim - AS_ROPE_DIM;
   const std::uint16_t* in = at<std::uint16_t>(p.o, t, h);
@@ -17,23 +28,47 @@ __global__ void inverse_rope_kernel(as_inverse_rope_params p) {
   const std::int64_t position = *at<std::int64_t>(p.positions, t);
   AS_DEVICE_CHECK(position >= 0 && position < p.rope.table.shape[0]);
   const float* row = at<float>(p.rope.table, position);
-  for (std::int64_t i = threadIdx.x; i < plain; i += blockDim.x) out[i] = in[i];
-  if (threadIdx.x < AS_ROPE_DIM / 2) {
-    const std::int64_t d = plain + 2 * threadIdx.x;
-    float even = bf16_to_float(in[d]);
-    float odd = bf16_to_float(in[d + 1]);
-    rotate_pair(row, static_cast<int>(threadIdx.x), -1.0f, &even, &odd);
-    out[d] = float_to_bf16(even);
-    out[d + 1] = float_to_bf16(odd);
+  if constexpr (vectors) {
+    for (std::int64_t d = threadIdx.x * 8; d < dim; d += blockDim.x * 8) {
+      alignas(16) std::uint16_t x[8];
+      *reinterpret_cast<uint4*>(x) = *reinterpret_cast<const uint4*>(in + d);
+#pragma unroll
+      for (int i = 0; i < 8; i += 2) {
+        if (d >= plain) turn_back(row, static_cast<int>(d + i - plain) / 2, x + i);
+      }
+      *reinterpret_cast<uint4*>(out + d) = *reinterpret_cast<const uint4*>(x);
+    }
+  } else {
+    for (std::int64_t d = threadIdx.x; d < plain; d += blockDim.x) out[d] = in[d];
+    for (int pair = static_cast<int>(threadIdx.x); pair < AS_ROPE_DIM / 2;
+         pair += static_cast<int>(blockDim.x)) {
+      std::uint16_t x[2] = {in[plain + 2 * pair], in[plain + 2 * pair + 1]};
+      turn_back(row, pair, x);
+      out[plain + 2 * pair] = x[0];
+      out[plain + 2 * pair + 1] = x[1];
+    }
   }
+}
+
+bool aligned(const as_tensor& t) {
+  return reinterpret_cast<std::uintptr_t>(t.data) % 16 == 0 &&
+         (t.stride[0] | t.stride[1] | t.shape[2]) % 8 == 0;
 }
 
 }  // namespace
 
 int inverse_rope(const as_inverse_rope_params& p, const Launch& launch) {
   if (p.o.shape[0] == 0 || p.o.shape[1] == 0) return 0;
-  const dim3 grid(static_cast<unsigned>(p.o.shape[0]), static_cast<unsigned>(p.o.shape[1]));
-  inverse_rope_kernel<<<grid, 128, 0, static_cast<cudaStream_t>(launch.stream)>>>(p);
+  constexpr unsigned kHeads = 4;  // of a block
+  const dim3 grid(static_cast<unsigned>(p.o.shape[0]),
+                  (static_cast<unsigned>(p.o.shape[1]) + kHeads - 1) / kHeads);
+  const dim3 block(64, kHeads);
+  const auto stream = static_cast<cudaStream_t>(launch.stream);
+  if (aligned(p.o) && aligned(p.out)) {
+    inverse_rope_kernel<true><<<grid, block, 0, stream>>>(p);
+  } else {
+    inverse_rope_kernel<false><<<grid, block, 0, stream>>>(p);
+  }
   return launch_status();
 }
 
