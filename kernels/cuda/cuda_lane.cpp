@@ -1,5 +1,10 @@
 #include "kernels/cuda/cuda_lane.h"
 
+#if __has_include(<nvtx3/nvToolsExt.h>)
+#include <nvtx3/nvToolsExt.h>
+#define ATTNSCOPE_NVTX 1
+#endif
+
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -45,6 +50,23 @@ struct Context {
     static auto* context = new Context{{}, {}, {}, {}, std::move(*made)};
     return context;
   }
+};
+
+// The op as a range in a profiler's timeline; nothing without one.
+class Range {
+ public:
+  explicit Range([[maybe_unused]] const char* name) {
+#ifdef ATTNSCOPE_NVTX
+    nvtxRangePushA(name);
+#endif
+  }
+  ~Range() {
+#ifdef ATTNSCOPE_NVTX
+    nvtxRangePop();
+#endif
+  }
+  Range(const Range&) = delete;
+  Range& operator=(const Range&) = delete;
 };
 
 enum class Place { kHost, kDevice, kMixed };
@@ -179,6 +201,7 @@ Result<void> run_on_host(const as_op_info& info, const Params& params, OpBody<Pa
 template <as_op_id Op, class Params, OpBody<Params> kBody>
 std::int32_t entry(const void* params, const as_call* call, as_error* error) {
   const as_op_info& info = *as_op_find(Op);
+  const Range range(info.name);
   cpu::Check check(Op, error);
   if (!check.head(params, sizeof(Params))) return check.status();
   if (call != nullptr && call->struct_size != sizeof(as_call)) {
