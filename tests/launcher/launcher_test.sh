@@ -11,180 +11,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failures=0
 
-# ---- the stand-ins -------------------------------------------------------------------------------
-
-stand_in() {
-  cat >"$work/bin/$1"
-  chmod +x "$work/bin/$1"
-}
-
-# The sources of the desktop app's libraries as the launcher keeps them.
-gui_fetched() {
-  local folder=$work/tree/build/deps/imgui-bundle te=imgui_test_engine
-  mkdir -p "$folder/imgui/imgui" "$folder/implot/implot" "$folder/hello_imgui" \
-    "$folder/$te/$te/$te"
-  touch "$folder/imgui/imgui/imgui.cpp" "$folder/implot/implot/implot.cpp" \
-    "$folder/hello_imgui/stb_image_write.h" "$folder/$te/$te/$te/imgui_te_engine.cpp" \
-    "$folder/hello_imgui/Font_Awesome_6_Free-Solid-900.otf"
-  sed -n "s/^GUI_SOURCES='\(.*\)'$/\1/p" "$source_folder/app/launcher/packages.sh" |
-    tr -d '\n' >"$folder/.source"
-}
-
-# What comes from the package index: the real one's folders, with files that are of no use.
-make_sdist() {
-  local top=$work/sdist/imgui_bundle-1.93.0 te=imgui_test_engine file
-  for file in imgui/imgui/imgui.cpp imgui/imgui/imgui.h imgui/imgui/LICENSE.txt \
-    imgui/imgui/examples/example.cpp imgui/imgui/backends/imgui_impl_glfw.cpp \
-    imgui/imgui/backends/imgui_impl_opengl3.cpp imgui/imgui/backends/imgui_impl_vulkan.cpp \
-    implot/implot/implot.cpp implot/implot/implot.h implot/implot/LICENSE \
-    "$te/$te/$te/imgui_te_engine.cpp" "$te/$te/$te/imgui_te_engine.h" "$te/$te/$te/LICENSE.txt" \
-    "$te/$te/$te/thirdparty/Str/Str.h" immvision/immvision.cpp \
-    hello_imgui/hello_imgui/external/stb_hello_imgui/stb_image_write.h \
-    hello_imgui/hello_imgui/hello_imgui_assets/fonts/Font_Awesome_6_Free-Solid-900.otf \
-    hello_imgui/hello_imgui/hello_imgui_assets/fonts/LICENSE-FontAwesome.txt; do
-    mkdir -p "$top/external/$(dirname "$file")"
-    touch -d 2020-01-01 "$top/external/$file"
-  done
-  tar -czf "$work/sdist.tar.gz" -C "$work/sdist" imgui_bundle-1.93.0
-}
-
-# A new folder with the launcher, sources and stand-ins; everything installed, user root.
-fresh_world() {
-  rm -rf "${work:?}"/*
-  mkdir -p "$work/tree/app/launcher" "$work/tree/engine" "$work/tree/kernels" \
-    "$work/tree/reference" "$work/tree/tests" "$work/bin" "$work/home"
-  cp "$source_folder/attnscope" "$work/tree/"
-  cp "$source_folder/app/launcher/packages.sh" "$work/tree/app/launcher/"
-  gui_fetched
-  touch "$work/tree/CMakeLists.txt" "$work/tree/CMakePresets.json" "$work/tree/app/main.cpp"
-  : >"$work/calls"
-  : >"$work/not-installed"
-  echo 0 >"$work/uid"
-  stand_in id <<END
-#!/bin/sh
-cat "$work/uid"
-END
-  stand_in sudo <<END
-#!/bin/sh
-exit 1
-END
-  stand_in nvidia-smi <<END
-#!/bin/sh
-exit 9
-END
-  stand_in dpkg-query <<END
-#!/bin/bash
-for name in "\${@:4}"; do
-  grep -qx -- "\$name" "$work/not-installed" || echo "installed \$name"
-done
-END
-  stand_in apt-cache <<END
-#!/bin/sh
-if [ -z "\$2" ]; then [ -e "$work/no-lists" ] || echo " release a=stable,c=main"; exit 0; fi
-if [ -e "$work/no-lists" ]; then exit 0; fi
-if [ -e "$work/no-candidate" ] && grep -qx "\$2" "$work/no-candidate"; then exit 0; fi
-echo "  Candidate: 1.0"
-seq 20000
-END
-  stand_in apt-get <<END
-#!/bin/sh
-echo "apt-get \$*" >>"$work/calls"
-case "\$*" in
-  *install*) : >"$work/not-installed" ;;
-  *update*) rm -f "$work/no-lists" ;;
-esac
-END
-  stand_in uname <<END
-#!/bin/sh
-cat "$work/machine" 2>/dev/null || echo x86_64
-END
-  stand_in python3 <<END
-#!/bin/bash
-# pip download, its check of what came, and the unpacking.
-case "\$1 \$2 \$3" in
-  "-m pip --version")
-    [ ! -e "$work/no-pip" ] || grep -q 'install.*python3-pip' "$work/calls"
-    exit
-    ;;
-  "-m pip download")
-    requirement=\$(cat "\${!#}")
-    echo "pip \$requirement" >>"$work/calls"
-    while [ "\$1" != --dest ]; do shift; done
-    case \$requirement in
-      torch==* | imgui-bundle==*)
-        if [ -e "$work/pip-fails" ]; then cat "$work/pip-fails"; exit 1; fi
-        ;;
-    esac
-    case \$requirement in
-      imgui-bundle==*)
-        [ -s "\${PYTHONPATH%%:*}/scikit_build_core/build.py" ] || exit 1
-        cp "$work/sdist.tar.gz" "\$2/imgui_bundle-1.93.0.tar.gz"
-        exit
-        ;;
-    esac
-    touch "\$2/\${requirement%%=*}.whl"
-    ;;
-  "-c "*)
-    echo "unpack \$(cd "\$3" && echo *.whl)" >>"$work/calls"
-    [ ! -e "$work/unpack-fails" ] || exit 1
-    mkdir -p "\$4/torch/lib" "\$4/torch/share/cmake/Torch"
-    touch "\$4/torch/lib/libtorch_cpu.so" "\$4/torch/share/cmake/Torch/TorchConfig.cmake"
-    ;;
-esac
-END
-  stand_in cmake <<END
-#!/bin/bash
-echo "cmake \$*" >>"$work/calls"
-echo "prefix \$CMAKE_PREFIX_PATH" >>"$work/calls"
-if [ -e "$work/cmake-fails" ]; then cat "$work/cmake-fails"; exit 1; fi
-while [ "\$1" != -B ]; do shift; done
-mkdir -p "\$2"; echo ok >"\$2/build.ninja"
-if [ -e "$work/no-gui" ]; then
-  echo "-- GUI: no (no GLFW: install libglfw3-dev)"
-  echo "ATTNSCOPE_HAS_GUI:INTERNAL=FALSE" >"\$2/CMakeCache.txt"
-else
-  echo "-- GUI: yes (imgui 1.93.0, GLFW 3.3.8)"
-  echo "ATTNSCOPE_HAS_GUI:INTERNAL=TRUE" >"\$2/CMakeCache.txt"
-fi
-END
-  # Links the program if it is missing or older than the source, as the real one would.
-  stand_in ninja <<END
-#!/bin/bash
-echo "ninja \$*" >>"$work/calls"
-echo building >>"$work/log-of-builds"
-while [ "\$1" != -C ]; do shift; done
-folder=\$2
-if [ "\$(cat "\$folder/build.ninja")" != ok ]; then echo "ninja: error: build.ninja"; exit 1; fi
-if [ -e "$work/ninja-fails" ]; then
-  for i in \$(seq 50); do echo "line \$i"; done
-  cat "$work/ninja-fails"
-  exit 1
-fi
-[ -e "$work/slow" ] && sleep 1
-program=\$folder/app/attnscope
-mkdir -p "\$folder/app"
-if [ ! -e "\$program" ] || [ "$work/tree/app/main.cpp" -nt "\$program" ]; then
-  echo "linked" >>"$work/calls"
-  printf '#!/bin/sh\necho "program \$*"\nexit \${PROGRAM_STATUS:-0}\n' >"\$program.new"
-  chmod +x "\$program.new"
-  mv "\$program.new" "\$program"
-fi
-case "\$*" in
-  *test_ui)
-    mkdir -p "\$folder/tests"
-    { echo '#!/bin/sh'; echo 'echo "test_ui \$*" >>$work/calls'; cat "$work/walk"; } \
-      >"\$folder/tests/test_ui"
-    chmod +x "\$folder/tests/test_ui"
-    ;;
-esac
-END
-  echo 'echo "seed 7, 20 actions"; echo "[  PASSED  ] 1 test."' >"$work/walk"
-  stand_in ctest <<END
-#!/bin/sh
-echo "ctest \$*" >>"$work/calls"
-exit \${CTEST_STATUS:-0}
-END
-}
+# shellcheck source-path=SCRIPTDIR
+source "$(dirname "$0")/stand_ins.sh"
 
 # run ARGUMENTS...: the launcher; output in $work/out and $work/err, exit code in $status.
 run() {
@@ -609,7 +437,6 @@ cuda_is_accepted() {
   run --cuda ops
   check "exit code" status_is 0
   check "passed to CMake" called "-DATTNSCOPE_CUDA=ON"
-  check "said in one line" says "CUDA code is asked for"
 }
 
 a_gpu_turns_cuda_on() {
@@ -619,7 +446,7 @@ echo "GPU 0: something"
 seq 20000
 END
   run ops
-  check "passed to CMake" called "-DATTNSCOPE_CUDA=ON"
+  check "passed to CMake, which looks for nvcc" called "-DATTNSCOPE_CUDA=AUTO"
 }
 
 compile_error_is_shown() {
