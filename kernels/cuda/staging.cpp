@@ -198,8 +198,11 @@ void Staging::tensor(as_tensor& t, const as_tap_info& tap) {
   } else {
     device = take(bytes);
     if (device == nullptr) return;
-    // Outputs that an op fills in part keep what the rest held.
-    if (tap.direction == AS_TAP_IN || tap.mask != AS_MASK_ALL) copy_tensor(host, device, Way::kUp);
+    // Outputs that an op fills in part keep what the rest held; an optional one may be given as the
+    // row before quantisation.
+    if (tap.direction == AS_TAP_IN || tap.mask != AS_MASK_ALL || tap.optional != 0) {
+      copy_tensor(host, device, Way::kUp);
+    }
     if (tap.direction == AS_TAP_OUT) {
       back_.push_back([this, host, device] { copy_tensor(host, device, Way::kDown); });
     }
