@@ -29,8 +29,8 @@ constexpr float kMinusInf = -__builtin_huge_valf();
 constexpr float kLog2e = 1.4426950408889634f;
 constexpr float kLn2 = 0.6931471805599453f;
 
-// Warps of a block: as many as have eight entries of a tile to themselves.
-constexpr int warps_for(int row_blocks) { return row_blocks == 1 ? 8 : 16; }
+constexpr int kWarps = 8;
+constexpr int kThreads = 32 * kWarps;
 
 // The two lists of a token, as tiles: those of the window first.
 struct Lists {
@@ -61,7 +61,7 @@ struct alignas(128) Shared {
   uint2 scales[2][kTile];
   Lists lists;
   Caches caches;
-  float parts[warps_for(row_blocks)][heads];  // of each row, by warp column
+  float parts[kWarps][heads];  // of each row, by warp column
 };
 
 __device__ Lists lists_of(const Params& p, std::int64_t t) {
@@ -101,18 +101,16 @@ __device__ uint2 scales_of(const RowAddress& row) {
 }
 
 // The next tile's bytes on their way from the pages.
-template <int threads>
 struct Raw {
-  static constexpr int kChunks = kTile * kRawChunks;
-  static constexpr int kPerThread = (kChunks + threads - 1) / threads;
+  static constexpr int kPerThread = kTile * kRawChunks / kThreads;
+  static_assert(kTile * kRawChunks % kThreads == 0);
   uint4 chunk[kPerThread];
 
   __device__ void load(const unsigned char* const* payload) {
 #pragma unroll
     for (int i = 0; i < kPerThread; ++i) {
-      const int id = i * threads + static_cast<int>(threadIdx.x);
+      const int id = i * kThreads + static_cast<int>(threadIdx.x);
       chunk[i] = make_uint4(0u, 0u, 0u, 0u);
-      if (kChunks % threads != 0 && id >= kChunks) continue;
       const unsigned char* row = payload[id / kRawChunks];
       if (row != nullptr) chunk[i] = __ldg(reinterpret_cast<const uint4*>(row) + id % kRawChunks);
     }
@@ -121,8 +119,7 @@ struct Raw {
   __device__ void decode(const uint2* scales, unsigned char* rows) const {
 #pragma unroll
     for (int i = 0; i < kPerThread; ++i) {
-      const int id = i * threads + static_cast<int>(threadIdx.x);
-      if (kChunks % threads != 0 && id >= kChunks) continue;
+      const int id = i * kThreads + static_cast<int>(threadIdx.x);
       const int row = id / kRawChunks;
       const int c = id % kRawChunks;
       if (c >= kCodeChunks) {
@@ -148,13 +145,21 @@ __device__ __forceinline__ std::uint32_t pair_of(float low, float high) {
   return as_bits(__floats2bfloat162_rn(low, high));
 }
 
+// Four neighbouring products: none waits for another.
+__device__ __forceinline__ void add_four(float (*c)[4], const Matrix4& a, const Matrix4& b0,
+                                         const Matrix4& b1) {
+  mma(c[0], a.r, b0.r[0], b0.r[1]);
+  mma(c[1], a.r, b0.r[2], b0.r[3]);
+  mma(c[2], a.r, b1.r[0], b1.r[1]);
+  mma(c[3], a.r, b1.r[2], b1.r[3]);
+}
+
 // The work of one warp: 16 heads (row block m) by a column of entries, then of dims.
 template <int row_blocks>
 struct Warp {
   static constexpr int kHeads = 16 * row_blocks;
-  static constexpr int kThreads = 32 * warps_for(row_blocks);
-  static constexpr int kColumns = warps_for(row_blocks) / row_blocks;  // warps side by side
-  static constexpr int kEntries = kTile / kColumns;                    // of the tile, for scores
+  static constexpr int kColumns = kWarps / row_blocks;  // warps side by side
+  static constexpr int kEntries = kTile / kColumns;     // of the tile, for scores
   static constexpr int kScoreTiles = kEntries / 8;
   static constexpr int kDims = kDim / kColumns;  // for values
   static constexpr int kValueTiles = kDims / 8;
@@ -185,19 +190,23 @@ struct Warp {
     const std::uint32_t queries = shared_address(shared.queries);
     const std::uint32_t rows = shared_address(shared.rows);
     const int query_row = 16 * m + lane % 16;
-#pragma unroll 1
+#pragma unroll 2
     for (int k = 0; k < kDim / 16; k += 2) {
       const Matrix4 a0 =
           load_matrix4(queries + chunk_offset<kRowChunks>(query_row, 2 * k + lane / 16));
       const Matrix4 a1 =
           load_matrix4(queries + chunk_offset<kRowChunks>(query_row, 2 * k + 2 + lane / 16));
+      Matrix4 b[kScoreTiles];
 #pragma unroll
       for (int j = 0; j < kScoreTiles; ++j) {
         const int entry = kEntries * n + 8 * j + lane % 8;
-        const Matrix4 b = load_matrix4(rows + chunk_offset<kRowChunks>(entry, 2 * k + lane / 8));
-        mma(scores[j], a0.r, b.r[0], b.r[1]);
-        mma(scores[j], a1.r, b.r[2], b.r[3]);
+        b[j] = load_matrix4(rows + chunk_offset<kRowChunks>(entry, 2 * k + lane / 8));
       }
+      // Neighbouring products do not wait for one another.
+#pragma unroll
+      for (int j = 0; j < kScoreTiles; ++j) mma(scores[j], a0.r, b[j].r[0], b[j].r[1]);
+#pragma unroll
+      for (int j = 0; j < kScoreTiles; ++j) mma(scores[j], a1.r, b[j].r[2], b[j].r[3]);
     }
   }
 
@@ -270,13 +279,16 @@ struct Warp {
       const Matrix4 a = load_matrix4(shared_address(shared.weights[0]) + offset);
       const Matrix4 rest = load_matrix4(shared_address(shared.weights[1]) + offset);
 #pragma unroll
-      for (int j = 0; j < kValueTiles; j += 2) {
-        const Matrix4 b = load_matrix4_transposed(
-            rows + chunk_offset<kRowChunks>(16 * k + lane % 16, kDims / 8 * n + j + lane / 16));
-        mma(values[j], a.r, b.r[0], b.r[1]);
-        mma(values[j + 1], a.r, b.r[2], b.r[3]);
-        mma(values[j], rest.r, b.r[0], b.r[1]);
-        mma(values[j + 1], rest.r, b.r[2], b.r[3]);
+      for (int j = 0; j < kValueTiles; j += 4) {
+        const auto tile = [&](int i) {
+          return load_matrix4_transposed(
+              rows +
+              chunk_offset<kRowChunks>(16 * k + lane % 16, kDims / 8 * n + j + i + lane / 16));
+        };
+        const Matrix4 b0 = tile(0);
+        const Matrix4 b1 = tile(2);
+        add_four(&values[j], a, b0, b1);
+        add_four(&values[j], rest, b0, b1);
       }
     }
   }
@@ -310,10 +322,9 @@ __device__ __forceinline__ float log_sum(float sum, float best) {
 }
 
 template <int row_blocks>
-__global__ void __launch_bounds__(32 * warps_for(row_blocks), 1)
+__global__ void __launch_bounds__(kThreads, 1)
     sparse_attention_kernel(Params p, Caches given, Parts parts, float scale) {
   using W = Warp<row_blocks>;
-  constexpr int kThreads = W::kThreads;
   extern __shared__ unsigned char raw_shared[];
   auto& shared = *reinterpret_cast<Shared<row_blocks>*>(raw_shared);
   const std::int64_t t = blockIdx.x;
@@ -358,7 +369,7 @@ __global__ void __launch_bounds__(32 * warps_for(row_blocks), 1)
 
   W warp;
   warp.init();
-  Raw<kThreads> raw;
+  Raw raw;
   int any = 0;
   if (begin < end) {
     raw.load(shared.payload[0]);
@@ -507,7 +518,7 @@ cudaError_t launch_kernel(const Params& p, const Caches& caches, const Parts& pa
                   static_cast<unsigned>((p.q.shape[1] + kHeads - 1) / kHeads),
                   static_cast<unsigned>(parts.splits));
   const float scale = static_cast<float>(p.scale * 1.4426950408889634);
-  kernel<<<grid, 32 * warps_for(row_blocks), kBytes, stream>>>(p, caches, parts, scale);
+  kernel<<<grid, kThreads, kBytes, stream>>>(p, caches, parts, scale);
   return cudaGetLastError();
 }
 
