@@ -177,7 +177,7 @@ TEST(Forms, NoTextHarmsAField) {
     ASSERT_TRUE(app->commands().run("scenario.revert"));
     wait_for_draft(user);
     EXPECT_FALSE(app->commands().find("scenario.apply")->enabled());
-    user.look_at("events");
+    user.show("events");
     for (const std::string& text : texts) {
       user.ctx->ItemInputValue("**/##filter", text.c_str());
       user.wait(1);

@@ -305,7 +305,7 @@ TEST(Links, ACardOfThePipelineIsTheCursorAndItsDoubleOpensTheTap) {
 TEST(Links, AnEventLeadsToItsPlaceAndItsFilterToFewer) {
   DrivenApp app;
   app.drive([&](User& user) {
-    user.look_at("events");
+    user.show("events");
     user.ctx->ItemInputValue("**/##filter", "finish");
     user.wait(3);
     EXPECT_TRUE(shows(user.screen(), "3 of ")) << "three requests have finished";

@@ -209,6 +209,7 @@ Effects panel_effects() {
     EXPECT_TRUE(t.in_front("tensor"));
   };
   e["events.show"] = [](Trial& t) {
+    t.run("panel.events");
     t.bench().say(Message::Kind::kInfo, "a message of the test");
     t.run("events.show=log");
     EXPECT_TRUE(t.shows(log_sentence(t.bench().messages())));
@@ -217,6 +218,7 @@ Effects panel_effects() {
     EXPECT_FALSE(t.app->commands().run("events.show=both"));
   };
   e["events.toggle"] = [](Trial& t) {
+    t.run("panel.events");
     const auto kind = static_cast<std::uint32_t>(event_kind_by_name("allocate"));
     const EventsView all = events_view(*t.bench().snapshot(), kAllEventKinds, 10000);
     const EventsView fewer =
