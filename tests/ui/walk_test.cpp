@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "tests/ui/headless_app.h"
 
@@ -24,7 +26,8 @@ constexpr std::uint64_t kActions = 20000;
 constexpr std::uint64_t kActions = 1000;
 #endif
 
-// An assets folder whose only scenario is a small one: a walker opens whatever there is.
+// An assets folder whose only scenario is a small one, since a walker opens whatever there is; and
+// a home and working folder of its own.
 class SmallAssets {
  public:
   SmallAssets() {
@@ -37,15 +40,24 @@ class SmallAssets {
       fs::copy_file(from / file, folder_ / file, fs::copy_options::overwrite_existing);
     }
     setenv("ATTNSCOPE_ASSETS", folder_.c_str(), 1);
+    // Where dialogs begin, and where a walker that types a name and saves leaves its files.
+    before_ = fs::current_path();
+    home_ = std::getenv("HOME") != nullptr ? std::getenv("HOME") : "";
+    fs::create_directories(folder_ / "home" / "work");
+    fs::current_path(folder_ / "home" / "work");
+    setenv("HOME", (folder_ / "home").c_str(), 1);
   }
   ~SmallAssets() {
     unsetenv("ATTNSCOPE_ASSETS");
+    setenv("HOME", home_.c_str(), 1);
     std::error_code error;
+    std::filesystem::current_path(before_, error);
     std::filesystem::remove_all(folder_, error);
   }
 
  private:
-  std::filesystem::path folder_;
+  std::filesystem::path folder_, before_;
+  std::string home_;
 };
 
 TEST(Walk, RandomActionsDoNoHarm) {
@@ -57,12 +69,66 @@ TEST(Walk, RandomActionsDoNoHarm) {
   std::fflush(stdout);
   HeadlessApp app(References::kNone);
   std::mt19937_64 random(seed);
+  std::uint64_t commands = 0;  // that succeeded
   const auto pick = [&](std::uint64_t n) { return static_cast<int>(random() % n); };
   // What ends the walk, or writes where the walker has no business.
   const auto left_out = [](const std::string& id) {
     return id == "app.quit" || id == "app.screenshot" || id.rfind("scenario.save", 0) == 0 ||
            id == "run.until_end";
   };
+  // Values for commands that take one: good for some, nonsense for others.
+  const std::vector<std::string> values = {"0",
+                                           "1",
+                                           "3",
+                                           "7",
+                                           "63",
+                                           "0/1",
+                                           "1/36",
+                                           "2/0",
+                                           "-1",
+                                           "1e9",
+                                           "",
+                                           "1.5",
+                                           "3",
+                                           "0.75",
+                                           "light",
+                                           "dark",
+                                           "grey",
+                                           "viridis",
+                                           "none",
+                                           "sim",
+                                           "cpu",
+                                           "value",
+                                           "numbers",
+                                           "heat",
+                                           "histogram",
+                                           "history",
+                                           "before",
+                                           "difference",
+                                           "block",
+                                           "op",
+                                           "values",
+                                           "codes",
+                                           "step",
+                                           "run",
+                                           "rel",
+                                           "rank",
+                                           "events",
+                                           "log",
+                                           "allocate",
+                                           "pool",
+                                           "o",
+                                           "cache",
+                                           "early",
+                                           "small",
+                                           "\xff\xfe",
+                                           "1/2/wo_a",
+                                           "0/-/schedule",
+                                           "3/3/indexer_topk",
+                                           "wo_a=cpu",
+                                           "window_off_by_one",
+                                           "op.back:Ctrl+K",
+                                           std::string(300, 'x')};
   ImGuiIO& io = ImGui::GetIO();
   for (std::uint64_t i = 0; i < actions; ++i) {
     switch (pick(8)) {
@@ -71,13 +137,20 @@ TEST(Walk, RandomActionsDoNoHarm) {
       case 2: {
         io.AddMousePosEvent(static_cast<float>(pick(1600)), static_cast<float>(pick(1000)));
         app.frame();
-        io.AddMouseButtonEvent(0, true);
+        const int button = pick(8) == 0 ? 1 : 0, clicks = pick(8) == 0 ? 2 : 1;
+        for (int click = 1; click < clicks; ++click) {
+          io.AddMouseButtonEvent(button, true);
+          app.frame();
+          io.AddMouseButtonEvent(button, false);
+          app.frame();
+        }
+        io.AddMouseButtonEvent(button, true);
         app.frame();
         if (pick(4) == 0) {
           io.AddMousePosEvent(static_cast<float>(pick(1600)), static_cast<float>(pick(1000)));
           app.frame();
         }
-        io.AddMouseButtonEvent(0, false);
+        io.AddMouseButtonEvent(button, false);
         break;
       }
       case 3:
@@ -85,9 +158,15 @@ TEST(Walk, RandomActionsDoNoHarm) {
         break;
       case 4: {
         const auto key = static_cast<ImGuiKey>(ImGuiKey_Tab + pick(ImGuiKey_F12 - ImGuiKey_Tab));
+        constexpr ImGuiKey kModifiers[] = {ImGuiMod_None, ImGuiMod_None, ImGuiMod_Ctrl,
+                                           ImGuiMod_Shift, ImGuiMod_Alt};
+        const ImGuiKey modifier = kModifiers[pick(5)];
+        if (key == ImGuiKey_Q && modifier == ImGuiMod_Ctrl) break;
+        if (modifier != ImGuiMod_None) io.AddKeyEvent(modifier, true);
         io.AddKeyEvent(key, true);
         app.frame();
         io.AddKeyEvent(key, false);
+        if (modifier != ImGuiMod_None) io.AddKeyEvent(modifier, false);
         break;
       }
       case 5:
@@ -95,8 +174,13 @@ TEST(Walk, RandomActionsDoNoHarm) {
         break;
       default: {
         const auto& all = app->commands().all();
-        const std::string id = all[static_cast<std::size_t>(pick(all.size()))].id;
-        if (!left_out(id)) (void)app->commands().run(id);
+        const Command& command = all[static_cast<std::size_t>(pick(all.size()))];
+        if (left_out(command.id)) break;
+        std::string text = command.id;
+        if (!command.argument.empty() && pick(4) != 0) {
+          text += "=" + values[static_cast<std::size_t>(pick(values.size()))];
+        }
+        if (app->commands().run(text)) ++commands;
       }
     }
     if (pick(200) == 0) {
@@ -112,6 +196,7 @@ TEST(Walk, RandomActionsDoNoHarm) {
   }
   app.settle();
   EXPECT_GT(ImGui::GetFrameCount(), static_cast<int>(actions));
+  EXPECT_GT(commands, actions / 20) << "the walker got about";
 }
 
 }  // namespace
