@@ -72,10 +72,11 @@ Result<void> Session::seek(const Cursor& target) {
   if (nearest == nullptr) {
     return bad_input(fmt::format("no step {} to go to", target.step), "steps count from 0");
   }
-  // Going forward needs no checkpoint unless one lies between here and there.
+  // Going forward runs the steps between, also where a checkpoint lies there: the records of these
+  // steps went when the session went back, and no checkpoint has them.
   const bool ahead = target.step > cursor_.step ||
                      (target.step == cursor_.step && (!in_step_ || !before(target, cursor_)));
-  if (!ahead || nearest->step > cursor_.step) restore(*nearest);
+  if (!ahead) restore(*nearest);
   while (cursor_.step < target.step && !finished() && !cancelled_) {
     if (auto ok = step(); !ok) return ok;
   }

@@ -10,6 +10,7 @@
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 #include "tests/unit/app/small_scenario.h"
+#include "tests/unit/app/trace_session.h"
 
 namespace attnscope {
 namespace {
@@ -142,6 +143,18 @@ TEST(Session, StepBackAndOpBackUndoExactlyOne) {
   EXPECT_EQ(session->cursor().step, boundary.step - 1);
   ASSERT_TRUE(session->op());
   EXPECT_EQ(session->cursor(), boundary);
+}
+
+TEST(Session, GoingBackAndForwardAgainKeepsTheRecordsOfAllSteps) {
+  auto session = small_session(References::kNone, small_scenario(), "cpu", 2);
+  run_steps(*session, 6);
+  ASSERT_TRUE(session->seek({1, -1, 0, false}));
+  ASSERT_TRUE(session->seek({5, -1, 0, false}));  // beyond checkpoints at 2 and 4
+  ASSERT_EQ(session->history().size(), 5u);
+  for (std::size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(session->history()[i].step, static_cast<std::int64_t>(i));
+    EXPECT_FALSE(session->history()[i].timings.empty()) << i;
+  }
 }
 
 TEST(Session, SeekToAPlaceThatDoesNotExistIsAnError) {
