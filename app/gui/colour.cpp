@@ -79,4 +79,17 @@ ImU32 over(ImU32 colour, ImU32 background) {
          IM_COL32_A_MASK;
 }
 
+ImU32 layered(ImU32 front, ImU32 back) {
+  const float near = channel(front, IM_COL32_A_SHIFT);
+  const float far = channel(back, IM_COL32_A_SHIFT) * (1 - near);
+  const float alpha = near + far;
+  if (!(alpha > 0)) return 0;
+  const auto blend = [&](int shift) {
+    const float c = (channel(front, shift) * near + channel(back, shift) * far) / alpha;
+    return static_cast<ImU32>(std::lround(c * 255)) << shift;
+  };
+  return blend(IM_COL32_R_SHIFT) | blend(IM_COL32_G_SHIFT) | blend(IM_COL32_B_SHIFT) |
+         static_cast<ImU32>(std::lround(alpha * 255)) << IM_COL32_A_SHIFT;
+}
+
 }  // namespace attnscope::gui

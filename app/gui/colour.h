@@ -27,5 +27,7 @@ float luminance(ImU32 colour);
 float contrast(ImU32 a, ImU32 b);
 // As it looks on an opaque background.
 ImU32 over(ImU32 colour, ImU32 background);
+// Two layers as one colour, drawn where both would have been; either may be translucent.
+ImU32 layered(ImU32 front, ImU32 back);
 
 }  // namespace attnscope::gui

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "app/common/format.h"
+#include "app/gui/colour.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 
@@ -17,6 +18,18 @@ constexpr int kAroundThreshold = 24;  // ranks on either side
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 ImU32 swap_colour(const TopKSwap& swap) { return swap.near_tie ? theme().tie : theme().bad; }
+
+// A cap at each score over a paler bar, so that dense pictures stay calm. [0] of entries that are
+// not selected, [1] of those that are.
+struct BarColours {
+  ImU32 caps[2] = {theme().text_dim, theme().compressed_part};
+  ImU32 bodies[2] = {with_alpha(theme().text_dim, 0.3f),
+                     with_alpha(theme().compressed_part, 0.35f)};
+};
+
+struct BarEdges {
+  float top = 0, cap_end = 0;
+};
 
 }  // namespace
 
@@ -40,6 +53,12 @@ struct ScorePlot::Frame {
   }
   std::int64_t entry(const TopKView& view, std::int64_t place) const {
     return by_rank ? view.order[index(place)] : place;
+  }
+  // Of a bar from the lowest to the highest of its scores; it ends at base.
+  BarEdges bar(double low, double high) const {
+    const float cap = px(2);
+    const float top = std::min(y(high), base - cap);
+    return {top, std::min(std::max(y(low), top + cap), base)};
   }
   float pixels_per_place() const { return (max.x - min.x) / static_cast<float>(limits.X.Size()); }
 };
@@ -84,35 +103,58 @@ void ScorePlot::reduce(const TopKView& view, Frame& frame) {
   columns_begin_ = frame.limits.X.Min;
   columns_end_ = frame.limits.X.Max;
   columns_ = reduce_scores(view, frame.by_rank, columns_begin_, columns_end_, width);
+  repaint_ = true;
 }
 
-// A cap at each score over a paler bar, so that dense pictures stay calm.
-void ScorePlot::draw_bars(const TopKView& view, const Frame& frame) const {
+void ScorePlot::paint_columns(const Frame& frame) {
   const Theme& t = theme();
-  const ImU32 caps[2] = {t.text_dim, t.compressed_part};
-  const ImU32 bodies[2] = {with_alpha(t.text_dim, 0.3f), with_alpha(t.compressed_part, 0.35f)};
-  const float cap = px(2);
-  const auto bar = [&](float x0, float x1, double low, double high, int set) {
-    const float top = std::min(frame.y(high), frame.base - cap);
-    const float bottom = std::min(std::max(frame.y(low), top + cap), frame.base);
-    frame.list->AddRectFilled({x0, bottom}, {x1, frame.base}, bodies[set]);
-    frame.list->AddRectFilled({x0, top}, {x1, bottom}, caps[set]);
-  };
-  if (!columns_.empty()) {
-    for (std::size_t c = 0; c < columns_.size(); ++c) {
-      const ScoreColumn& column = columns_[c];
-      const float x = frame.min.x + static_cast<float>(c);
-      if (column.nan) {
-        frame.list->AddRectFilled({x, frame.min.y}, {x + 1, frame.max.y}, t.nan_cell);
-      }
-      // Capped from the lowest to the highest of the entries in this pixel; selected ones in front.
-      for (int set : {0, 1}) {
-        if (column.low[set] > column.high[set]) continue;
-        bar(x, x + 1, column.low[set], column.high[set], set);
-      }
+  const BarColours colours;
+  const int width = static_cast<int>(columns_.size());
+  const int height = static_cast<int>(std::ceil(frame.max.y - frame.min.y));
+  const Painted now = {frame.limits.Y.Min,
+                       frame.limits.Y.Max,
+                       frame.base,
+                       width,
+                       height,
+                       {colours.caps[0], t.nan_cell, colours.caps[1]}};
+  if (!repaint_ && now == painted_) return;
+  repaint_ = false;
+  painted_ = now;
+  std::vector<ImU32> pixels(index(width) * index(height), 0);
+  // A row is filled where its middle lies between the edges, as rectangles are.
+  const auto fill = [&](std::size_t column, float top, float bottom, ImU32 colour) {
+    const auto row = [&](float y) {
+      return std::clamp(static_cast<int>(std::ceil(y - frame.min.y - 0.5f)), 0, height);
+    };
+    for (int r = row(top); r < row(bottom); ++r) {
+      ImU32& pixel = pixels[index(r) * index(width) + column];
+      pixel = layered(colour, pixel);
     }
+  };
+  for (std::size_t c = 0; c < columns_.size(); ++c) {
+    const ScoreColumn& column = columns_[c];
+    if (column.nan) fill(c, frame.min.y, frame.max.y, t.nan_cell);
+    // Capped from the lowest to the highest of the entries in this pixel; selected ones in front.
+    for (int set : {0, 1}) {
+      if (column.low[set] > column.high[set]) continue;
+      const BarEdges bar = frame.bar(column.low[set], column.high[set]);
+      fill(c, bar.cap_end, frame.base, colours.bodies[set]);
+      fill(c, bar.top, bar.cap_end, colours.caps[set]);
+    }
+  }
+  picture_.update(width, height, pixels);
+}
+
+void ScorePlot::draw_bars(const TopKView& view, const Frame& frame) {
+  if (!columns_.empty()) {
+    paint_columns(frame);
+    const auto width = static_cast<float>(picture_.width());
+    const auto height = static_cast<float>(picture_.height());
+    picture_.draw(frame.list, frame.min, {frame.min.x + width, frame.min.y + height}, 0, 0, width,
+                  height);
     return;
   }
+  const BarColours colours;
   const float width = frame.pixels_per_place();
   const float gap = width >= 4 ? std::min(px(2), width * 0.2f) * 0.5f : 0;
   const auto first = std::max<std::int64_t>(0, std::llround(std::floor(frame.limits.X.Min)));
@@ -124,10 +166,13 @@ void ScorePlot::draw_bars(const TopKView& view, const Frame& frame) const {
     const float x0 = frame.x(static_cast<double>(place) - 0.5) + gap;
     const float x1 = frame.x(static_cast<double>(place) + 0.5) - gap;
     if (std::isnan(score)) {
-      frame.list->AddRectFilled({x0, frame.min.y}, {x1, frame.max.y}, t.nan_cell);
+      frame.list->AddRectFilled({x0, frame.min.y}, {x1, frame.max.y}, theme().nan_cell);
       continue;
     }
-    bar(x0, x1, score, score, view.flags[index(entry)] & kInOurs ? 1 : 0);
+    const int set = view.flags[index(entry)] & kInOurs ? 1 : 0;
+    const BarEdges bar = frame.bar(score, score);
+    frame.list->AddRectFilled({x0, bar.cap_end}, {x1, frame.base}, colours.bodies[set]);
+    frame.list->AddRectFilled({x0, bar.top}, {x1, bar.cap_end}, colours.caps[set]);
   }
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "app/common/views/top_k_view.h"
+#include "app/gui/cell_texture.h"
 
 namespace attnscope::gui {
 
@@ -29,7 +30,10 @@ class ScorePlot {
   struct Frame;  // one frame's geometry
   void fit(const TopKView& view, ScoreOrder order);
   void reduce(const TopKView& view, Frame& frame);
-  void draw_bars(const TopKView& view, const Frame& frame) const;
+  // One bar a place; where several share a pixel, one picture of all columns, painted when
+  // something in it changes: thousands of bars one pixel wide are slow on a software renderer.
+  void draw_bars(const TopKView& view, const Frame& frame);
+  void paint_columns(const Frame& frame);
   void draw_changes(const TopKView& view, const Frame& frame) const;
   void draw_threshold(const TopKView& view, const Frame& frame) const;
   void draw_swaps(const TopKView& view, const Frame& frame) const;
@@ -45,6 +49,17 @@ class ScorePlot {
   std::uint64_t columns_version_ = ~std::uint64_t{0};
   double columns_begin_ = 0, columns_end_ = 0;
   bool columns_by_rank_ = false;
+  // Their picture, and what it was painted for.
+  struct Painted {
+    double low = 0, high = 0;
+    float base = 0;
+    int width = 0, height = 0;
+    ImU32 colours[3] = {};
+    friend bool operator==(const Painted&, const Painted&) = default;
+  };
+  CellTexture picture_;
+  Painted painted_;
+  bool repaint_ = true;
 };
 
 }  // namespace attnscope::gui

@@ -141,6 +141,21 @@ TEST(ColourMaps, MagnitudeGrowsLighterEvenly) {
   use_grey_magnitude(false);
 }
 
+TEST(Colours, TwoLayersLookAsDrawnOneAfterTheOther) {
+  const ImU32 colours[] = {with_alpha(rgb(0xffd166), 0.35f), with_alpha(rgb(0x9aa4b2), 0.3f),
+                           rgb(0x3b82f6), 0};
+  for (const ImU32 front : colours) {
+    for (const ImU32 back : colours) {
+      const ImU32 once = over(layered(front, back), rgb(0x14171c));
+      const ImU32 twice = over(front, over(back, rgb(0x14171c)));
+      for (int shift : {IM_COL32_R_SHIFT, IM_COL32_G_SHIFT, IM_COL32_B_SHIFT}) {
+        EXPECT_NEAR(static_cast<int>(once >> shift & 0xff), static_cast<int>(twice >> shift & 0xff),
+                    1);
+      }
+    }
+  }
+}
+
 TEST(Colours, GoThereAndBack) {
   for (const ImU32 colour : {rgb(0x000000), rgb(0xffffff), rgb(0x7cc7ff), rgb(0xea5430)}) {
     EXPECT_EQ(from_lab(to_lab(colour)), colour);
