@@ -26,20 +26,7 @@ TEST(GpuLane, HasEveryOpOfTheCpuLane) {
 }
 
 TEST(GpuLane, RefusesForeignStructs) {
-  for (std::int32_t op = 0; op < AS_OP_COUNT; ++op) {
-    const as_op_fn function = cuda::lane()->ops[op];
-    if (function == nullptr) continue;
-    const as_op_info* info = as_op_find(op);
-    std::vector<unsigned char> bytes(info->params_size, 0);
-    auto* head = reinterpret_cast<as_params_head*>(bytes.data());
-    as_error error{};
-    EXPECT_EQ(function(nullptr, nullptr, &error), AS_BAD_INPUT) << info->name;
-    *head = {info->params_size, AS_PARAMS_VERSION + 1};
-    EXPECT_EQ(function(bytes.data(), nullptr, &error), AS_BAD_INPUT) << info->name;
-    *head = {info->params_size, AS_PARAMS_VERSION};
-    EXPECT_EQ(function(bytes.data(), nullptr, &error), AS_BAD_INPUT) << info->name;
-    EXPECT_EQ(std::string(error.message).find(info->name), 0u) << error.message;
-  }
+  kernel_tests::expect_foreign_structs_refused(*cuda::lane());
 }
 
 TEST(GpuLane, RefusesSlotsOutsideTheCacheAndWritesNothing) {

@@ -69,7 +69,6 @@ configure() {
 
 if [ "$only" -eq 0 ]; then
   start=$SECONDS
-  mkdir -p "$build"
   configure >"$build.configure.log" 2>&1 || { tail -40 "$build.configure.log" && exit 3; }
   case $suite in
     scenario) target=attnscope ;;

@@ -1,48 +1,19 @@
 // attnscope blocks ..: what it prints, its exit codes, bad files.
-#include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
-#include "app/cli/cli.h"
+#include "tests/unit/app/cli_fixture.h"
 
 namespace attnscope {
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
 
-struct Outcome {
-  int code;
-  std::string out, err;
-};
-
-class BlocksCli : public testing::Test {
+class BlocksCli : public CliTest {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("attnscope-blocks-" + std::to_string(getpid()));
-    fs::create_directories(folder_);
-    setenv("ATTNSCOPE_ASSETS", ATTNSCOPE_SOURCE_DIR "/assets", 1);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   static Outcome run(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {"attnscope", "blocks"});
-    testing::internal::CaptureStdout();
-    testing::internal::CaptureStderr();
-    const int code = run_cli(arguments);
-    std::fflush(stdout);
-    return {code, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr()};
+    arguments.insert(arguments.begin(), "blocks");
+    return CliTest::run(std::move(arguments));
   }
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(folder_ / name) << text;
-    return (folder_ / name).string();
-  }
-
-  fs::path folder_;
 };
 
 TEST_F(BlocksCli, SimulatePrintsTheRow) {
@@ -66,7 +37,7 @@ TEST_F(BlocksCli, SimulatePrintsTheRow) {
 }
 
 TEST_F(BlocksCli, SimulateWritesEvents) {
-  const std::string file = (folder_ / "events.jsonl").string();
+  const std::string file = path("events.jsonl");
   ASSERT_EQ(run({"simulate", "g7", "--events", file}).code, 0);
   std::ifstream in(file);
   std::int64_t preempted = 0;

@@ -1,13 +1,7 @@
 // The command line as a user meets it: output, files, exit codes, bad input.
-#include "app/cli/cli.h"
-
-#include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
+
+#include "tests/unit/app/cli_fixture.h"
 
 namespace attnscope {
 namespace {
@@ -15,43 +9,8 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-struct Outcome {
-  int code;
-  std::string out, err;
-};
-
-class Cli : public testing::Test {
+class Cli : public CliTest {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("attnscope-cli-" + std::to_string(getpid()));
-    fs::create_directories(folder_);
-    setenv("ATTNSCOPE_ASSETS", ATTNSCOPE_SOURCE_DIR "/assets", 1);
-  }
-  void TearDown() override {
-    fs::permissions(folder_, fs::perms::owner_all);
-    fs::remove_all(folder_);
-  }
-
-  static Outcome run(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), "attnscope");
-    testing::internal::CaptureStdout();
-    testing::internal::CaptureStderr();
-    const int code = run_cli(arguments);
-    std::fflush(stdout);
-    return {code, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr()};
-  }
-
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(folder_ / name) << text;
-    return (folder_ / name).string();
-  }
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-  static std::string read(const std::string& file) {
-    std::ostringstream text;
-    text << std::ifstream(file).rdbuf();
-    return text.str();
-  }
-
   // A scenario that runs in a fraction of a second.
   std::string small(const std::string& extra_request = "", const std::string& extra = "") const {
     return write("small.json",
@@ -61,8 +20,6 @@ class Cli : public testing::Test {
                      "max_new_tokens": 4})" +
                      extra_request + "]}");
   }
-
-  fs::path folder_;
 };
 
 TEST_F(Cli, RunPrintsTheTableAndWritesAReportWhoseCountsAddUp) {

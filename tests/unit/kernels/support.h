@@ -182,4 +182,30 @@ Outcome run(as_op_id op, const Params& params, const as_threads* threads = nullp
     EXPECT_NE(outcome_.message.find(text), std::string::npos) << outcome_.message; \
   } while (false)
 
+// Every op of a lane refuses params of another size or version and params of zeros, where something
+// is absent or out of range; the message says so or names the op.
+inline void expect_foreign_structs_refused(const as_lane& lane) {
+  for (std::int32_t op = 0; op < AS_OP_COUNT; ++op) {
+    const as_op_fn function = lane.ops[op];
+    if (function == nullptr) continue;
+    const as_op_info* info = as_op_find(op);
+    std::vector<unsigned char> bytes(info->params_size, 0);
+    auto* head = reinterpret_cast<as_params_head*>(bytes.data());
+    as_error error{};
+    const auto refused_with = [&](const char* text) {
+      EXPECT_EQ(function(bytes.data(), nullptr, &error), AS_BAD_INPUT) << info->name;
+      EXPECT_NE(std::string(error.message).find(text), std::string::npos) << error.message;
+    };
+    EXPECT_EQ(function(nullptr, nullptr, &error), AS_BAD_INPUT) << info->name;
+    *head = {static_cast<std::uint32_t>(info->params_size) - 8u, AS_PARAMS_VERSION};
+    refused_with("struct_size");
+    *head = {info->params_size, AS_PARAMS_VERSION + 1};
+    refused_with("version");
+    *head = {info->params_size, AS_PARAMS_VERSION};
+    refused_with(info->name);
+    EXPECT_EQ(std::string(error.message).find(info->name), 0u) << error.message;
+    EXPECT_EQ(function(bytes.data(), nullptr, nullptr), AS_BAD_INPUT) << info->name;
+  }
+}
+
 }  // namespace attnscope::kernel_tests
