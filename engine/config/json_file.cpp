@@ -90,10 +90,11 @@ class CountingIterator {
   const char** furthest_;
 };
 
-// "NAME:LINE:COLUMN" of a byte, both counted from 1.
-std::string position(const std::string& text, std::size_t offset, const std::string& name) {
+// "NAME: line L, column C" of a byte; the column counts from 1.
+std::string position(const std::string& text, std::size_t offset, const std::string& name,
+                     int first_line) {
   offset = std::min(offset, text.size());
-  std::size_t line = 1;
+  auto line = static_cast<std::size_t>(first_line);
   std::size_t line_start = 0;
   for (std::size_t i = 0; i < offset; ++i) {
     if (text[i] == '\n') {
@@ -103,6 +104,8 @@ std::string position(const std::string& text, std::size_t offset, const std::str
   }
   return fmt::format("{}: line {}, column {}", name, line, offset - line_start + 1);
 }
+
+struct TooDeep {};
 
 // The parser's own text without its tag and position.
 std::string reason(const std::string& what) {
@@ -184,12 +187,13 @@ Result<void> write_text_file(const std::string& path, const std::string& text) {
   return {};
 }
 
-Result<json> parse_json(const std::string& text, const std::string& name) {
+Result<json> parse_json(const std::string& text, const std::string& name, int first_line) {
   const char* furthest = text.data();
   std::vector<std::unordered_set<std::string>> keys;  // of every open object
   std::string duplicate;
   std::size_t duplicate_at = 0;
-  const json::parser_callback_t watch = [&](int, json::parse_event_t event, json& value) {
+  const json::parser_callback_t watch = [&](int depth, json::parse_event_t event, json& value) {
+    if (depth >= kDeepestJson) throw TooDeep{};
     if (event == json::parse_event_t::object_start) keys.emplace_back();
     if (event == json::parse_event_t::object_end) keys.pop_back();
     if (event == json::parse_event_t::key && duplicate.empty()) {
@@ -203,22 +207,46 @@ Result<json> parse_json(const std::string& text, const std::string& name) {
     }
     return true;
   };
+  const auto read_until = [&] {
+    const auto read = static_cast<std::size_t>(furthest - text.data());
+    return read > 0 ? read - 1 : 0;
+  };
   try {
     json value = json::parse(CountingIterator(text.data(), &furthest),
                              CountingIterator(text.data() + text.size(), &furthest), watch,
                              /*allow_exceptions=*/true, /*ignore_comments=*/true);
     if (!duplicate.empty()) {
-      return bad_input(
-          fmt::format("{}: duplicate key {}", position(text, duplicate_at, name), duplicate),
-          "every key may appear once in an object");
+      return bad_input(fmt::format("{}: duplicate key {}",
+                                   position(text, duplicate_at, name, first_line), duplicate),
+                       "every key may appear once in an object");
     }
     return value;
+  } catch (const TooDeep&) {
+    return bad_input(fmt::format("{}: nested deeper than {} levels",
+                                 position(text, read_until(), name, first_line), kDeepestJson),
+                     "lists and objects inside one another are limited");
   } catch (const json::exception& e) {
-    const auto read = static_cast<std::size_t>(furthest - text.data());
     return bad_input(
-        fmt::format("{}: {}", position(text, read > 0 ? read - 1 : 0, name), reason(e.what())),
+        fmt::format("{}: {}", position(text, read_until(), name, first_line), reason(e.what())),
         "the file is JSON; // and /* */ comments are allowed, trailing commas are not");
   }
+}
+
+Result<void> for_each_json_line(const std::string& text, const std::string& name,
+                                const std::function<Result<void>(const json& value, int line,
+                                                                 const std::string& place)>& take) {
+  int number = 1;
+  for (std::size_t at = 0; at < text.size(); ++number) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string line = text.substr(at, end - at);
+    at = end + 1;
+    const std::size_t start = line.find_first_not_of(" \t\r");
+    if (start == std::string::npos || line.compare(start, 2, "//") == 0) continue;
+    const Result<json> value = parse_json(line, name, number);
+    if (!value) return value.error();
+    if (auto ok = take(*value, number, fmt::format("{}: line {}", name, number)); !ok) return ok;
+  }
+  return {};
 }
 
 }  // namespace attnscope

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
+#include <span>
+#include <string_view>
 
 #include "engine/config/json_file.h"
 
@@ -26,6 +29,34 @@ constexpr std::array kStored = {"block_hashes",
                                 "kv_cache_spec_kind",
                                 "kv_cache_spec_sliding_window"};
 constexpr std::array kRemoved = {"block_hashes", "medium", "group_idx"};
+
+// The fields of an event by name, whichever form they came in: an object, or a list in the order of
+// `names` after the event's own name.
+class Fields {
+ public:
+  Fields(const json& value, std::span<const char* const> names) : value_(value), names_(names) {}
+  // Null when missing or null.
+  const json* find(const char* name) const {
+    const json* found = nullptr;
+    if (value_.is_object()) {
+      const auto it = value_.find(name);
+      if (it != value_.end()) found = &*it;
+    } else {
+      for (std::size_t i = 0; i < names_.size() && i + 1 < value_.size(); ++i) {
+        if (std::string_view(names_[i]) == name) found = &value_[i + 1];
+      }
+    }
+    return found == nullptr || found->is_null() ? nullptr : found;
+  }
+  std::size_t too_many() const {
+    return value_.is_array() && value_.size() > names_.size() + 1 ? value_.size() - 1 : 0;
+  }
+  std::size_t known() const { return names_.size(); }
+
+ private:
+  const json& value_;
+  std::span<const char* const> names_;
+};
 
 // A stream is foreign data: every access is checked, and says where it was.
 class Reader {
@@ -82,7 +113,7 @@ class Reader {
       stored(named(value, kStored), out);
     } else if (name == "BlockRemoved") {
       out.kind = KvEventKind::kBlockRemoved;
-      const json fields = named(value, kRemoved);
+      const Fields fields = named(value, kRemoved);
       hashes(fields, out);
       common(fields, out);
     } else if (name == "AllBlocksCleared") {
@@ -94,22 +125,13 @@ class Reader {
     return out;
   }
 
-  // The fields by name, whichever form they came in.
-  template <std::size_t N>
-  json named(const json& value, const std::array<const char*, N>& names) {
-    if (value.is_object()) return value;
-    json out = json::object();
-    if (value.size() > N + 1) {
-      wrong(fmt::format("has {} fields, at most {} are known", value.size() - 1, N),
+  Fields named(const json& value, std::span<const char* const> names) {
+    const Fields fields(value, names);
+    if (fields.too_many() > 0) {
+      wrong(fmt::format("has {} fields, at most {} are known", fields.too_many(), fields.known()),
             "this version of the stream is too new");
     }
-    for (std::size_t i = 1; i < value.size() && i <= N; ++i) out[names[i - 1]] = value[i];
-    return out;
-  }
-
-  static const json* field(const json& fields, const char* name) {
-    const auto it = fields.find(name);
-    return it == fields.end() || it->is_null() ? nullptr : &*it;
+    return fields;
   }
 
   std::string hash(const json& value) {
@@ -127,8 +149,8 @@ class Reader {
     return {};
   }
 
-  void hashes(const json& fields, KvEvent& out) {
-    const json* list = field(fields, "block_hashes");
+  void hashes(const Fields& fields, KvEvent& out) {
+    const json* list = fields.find("block_hashes");
     if (list == nullptr || !list->is_array()) {
       wrong("block_hashes is missing or no list", "list the hashes of the blocks");
       return;
@@ -136,9 +158,9 @@ class Reader {
     for (const json& value : *list) out.hashes.push_back(hash(value));
   }
 
-  std::int64_t integer(const json& fields, const char* name, std::int64_t low, std::int64_t high,
+  std::int64_t integer(const Fields& fields, const char* name, std::int64_t low, std::int64_t high,
                        std::int64_t fallback) {
-    const json* value = field(fields, name);
+    const json* value = fields.find(name);
     if (value == nullptr) return fallback;
     if (value->is_number_integer()) {
       const bool big = value->is_number_unsigned() &&
@@ -151,33 +173,41 @@ class Reader {
     return fallback;
   }
 
-  std::string text(const json& fields, const char* name) {
-    const json* value = field(fields, name);
+  std::string text(const Fields& fields, const char* name) {
+    const json* value = fields.find(name);
     if (value == nullptr) return {};
     if (value->is_string()) return value->get<std::string>();
     wrong(fmt::format("{} is no text", name), "");
     return {};
   }
 
-  void common(const json& fields, KvEvent& out) {
+  void common(const Fields& fields, KvEvent& out) {
     out.group = static_cast<std::int32_t>(integer(fields, "group_idx", 0, 1 << 20, -1));
     out.medium = text(fields, "medium");
   }
 
-  void stored(const json& fields, KvEvent& out) {
+  void stored(const Fields& fields, KvEvent& out) {
     hashes(fields, out);
     common(fields, out);
-    if (const json* parent = field(fields, "parent_block_hash")) out.parent = hash(*parent);
+    if (const json* parent = fields.find("parent_block_hash")) out.parent = hash(*parent);
     out.block_tokens = integer(fields, "block_size", 1, 1 << 30, 0);
     out.adapter = text(fields, "lora_name");
     out.spec_kind = text(fields, "kv_cache_spec_kind");
     out.window = integer(fields, "kv_cache_spec_sliding_window", 0, 1 << 30, 0);
-    const json* tokens = field(fields, "token_ids");
+    const json* tokens = fields.find("token_ids");
     if (tokens == nullptr) return;
     if (!tokens->is_array()) return wrong("token_ids is no list", "");
     for (const json& token : *tokens) {
-      if (!token.is_number_integer()) return wrong("a token id is no integer", "");
-      out.tokens.push_back(static_cast<std::int32_t>(token.get<std::int64_t>()));
+      constexpr std::int64_t kLow = std::numeric_limits<std::int32_t>::min();
+      constexpr std::int64_t kHigh = std::numeric_limits<std::int32_t>::max();
+      const bool unsigned_fits = !token.is_number_unsigned() ||
+                                 token.get<std::uint64_t>() <= static_cast<std::uint64_t>(kHigh);
+      const std::int64_t id =
+          token.is_number_integer() && unsigned_fits ? token.get<std::int64_t>() : kHigh + 1;
+      if (id < kLow || id > kHigh) {
+        return wrong(fmt::format("token id {} is no integer of 32 bits", out.tokens.size()), "");
+      }
+      out.tokens.push_back(static_cast<std::int32_t>(id));
     }
   }
 
@@ -202,14 +232,21 @@ class DepthGuard : public json::json_sax_t {
   bool end_object() override { return --depth_ >= 0; }
   bool start_array(std::size_t /*size*/) override { return ++depth_ <= kDeepest; }
   bool end_array() override { return --depth_ >= 0; }
-  bool parse_error(std::size_t /*at*/, const std::string& /*token*/,
+  bool parse_error(std::size_t at, const std::string& /*token*/,
                    const json::exception& /*error*/) override {
+    at_ = at;
     return false;
+  }
+  // Where it ended: "nested too deeply" or the byte.
+  std::string where() const {
+    return depth_ > kDeepest ? fmt::format("nested deeper than {} levels", kDeepest)
+                             : fmt::format("no MessagePack from byte {}", at_);
   }
 
  private:
   static constexpr int kDeepest = 32;
   int depth_ = 0;
+  std::size_t at_ = 0;
 };
 
 bool is_batch(const json& value) {
@@ -238,17 +275,14 @@ Result<std::vector<KvEventBatch>> read_value(const json& value, const std::strin
 
 Result<std::vector<KvEventBatch>> read_lines(const std::string& text, const std::string& name) {
   std::vector<KvEventBatch> out;
-  std::istringstream in(text);
-  std::string line;
-  for (int number = 1; std::getline(in, line); ++number) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const std::string place = fmt::format("{}: line {}", name, number);
-    const Result<json> value = parse_json(line, place);
-    if (!value) return value.error();
-    Result<std::vector<KvEventBatch>> some = read_value(*value, place);
-    if (!some) return some.error();
-    for (KvEventBatch& batch : *some) out.push_back(std::move(batch));
-  }
+  auto ok = for_each_json_line(
+      text, name, [&](const json& value, int /*line*/, const std::string& place) -> Result<void> {
+        Result<std::vector<KvEventBatch>> some = read_value(value, place);
+        if (!some) return some.error();
+        std::move(some->begin(), some->end(), std::back_inserter(out));
+        return {};
+      });
+  if (!ok) return ok.error();
   return out;
 }
 
@@ -262,13 +296,16 @@ Result<std::vector<KvEventBatch>> parse_kv_events(const std::string& bytes,
     // Several lines that each hold a value are no value as a whole.
     const Result<json> whole = parse_json(bytes, name);
     if (whole) return read_value(*whole, name);
-    const bool lines = bytes.find('\n', start) < bytes.find_last_not_of(" \t\r\n");
+    const std::size_t end = bytes.find('\n', start);
+    const bool lines = end < bytes.find_last_not_of(" \t\r\n") &&
+                       static_cast<bool>(parse_json(bytes.substr(start, end - start), name));
     if (!lines) return whole.error();
     return read_lines(bytes, name);
   }
   DepthGuard guard;
   if (!json::sax_parse(bytes, &guard, json::input_format_t::msgpack)) {
-    return bad_input(name + ": is neither JSON nor MessagePack of batches of events",
+    return bad_input(fmt::format("{}: is neither JSON nor MessagePack of batches of events ({})",
+                                 name, guard.where()),
                      "give batches of events in one of the two");
   }
   const json value = json::from_msgpack(bytes.begin(), bytes.end(), true, false);

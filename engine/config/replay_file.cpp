@@ -6,7 +6,6 @@
 #include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "engine/config/json_file.h"
 #include "engine/config/json_object.h"
@@ -30,7 +29,8 @@ std::vector<std::int32_t> narrow(const std::vector<std::int64_t>& wide) {
   return out;
 }
 
-void read_prompt(JsonObject& line, SchedRequest& r) {
+// longest: tokens of a prompt, so that a short line cannot ask for gigabytes.
+void read_prompt(JsonObject& line, std::int64_t longest, SchedRequest& r) {
   if (line.has("prompt_range") == line.has("tokens")) {
     line.fail("tokens", "a prompt is \"tokens\" or \"prompt_range\", one of them");
     return;
@@ -40,18 +40,25 @@ void read_prompt(JsonObject& line, SchedRequest& r) {
     return;
   }
   const std::vector<std::int64_t> range = line.integers("prompt_range", 0, kHighToken);
-  if (range.size() != 2 || range[1] < range[0] || range[1] - range[0] >= kMost) {
+  if (range.size() != 2 || range[1] < range[0]) {
     line.fail("prompt_range", "is no range", "give [first, last] with first <= last");
     return;
   }
+  if (range[1] - range[0] >= longest) {
+    line.fail("prompt_range",
+              fmt::format("has {} tokens, max_model_len is {}", range[1] - range[0] + 1, longest),
+              "raise max_model_len in the first line, or give a shorter prompt");
+    return;
+  }
+  r.tokens.reserve(static_cast<std::size_t>(range[1] - range[0] + 1));
   for (std::int64_t t = range[0]; t <= range[1]; ++t) {
     r.tokens.push_back(static_cast<std::int32_t>(t));
   }
 }
 
-void read_add(JsonObject& line, std::int64_t adds, SchedRequest& r) {
+void read_add(JsonObject& line, std::int64_t adds, std::int64_t longest, SchedRequest& r) {
   r.id = line.integer("id", 0, kMostId);
-  read_prompt(line, r);
+  read_prompt(line, longest, r);
   r.arrival = line.number("arrival", -1e18, 1e18, static_cast<double>(adds));
   r.priority = line.integer("priority", -kMost, kMost, 0);
   r.stop.max_tokens = line.integer("max_tokens", 1, kMost);
@@ -83,7 +90,8 @@ void read_results(JsonObject& line, const nlohmann::json& json, ReplayCall& call
   for (const auto& [key, value] : it->items()) {
     std::int64_t id = -1;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-    if (error != std::errc() || end != key.data() + key.size() || id < 0) {
+    if (error != std::errc() || end != key.data() + key.size() || id < 0 ||
+        key != std::to_string(id)) {
       tokens.fail(key, "is no request id", "keys of \"tokens\" are ids, in quotes");
       return;
     }
@@ -92,7 +100,8 @@ void read_results(JsonObject& line, const nlohmann::json& json, ReplayCall& call
   tokens.finish();
 }
 
-void read_call(JsonObject& line, const nlohmann::json& json, std::int64_t& adds, ReplayCall& call) {
+void read_call(JsonObject& line, const nlohmann::json& json, std::int64_t& adds,
+               std::int64_t longest, ReplayCall& call) {
   const std::string name = line.choice("call", {kCalls.begin(), kCalls.end()}, "");
   if (!line.has("call")) {
     line.fail("call", "is missing",
@@ -104,7 +113,7 @@ void read_call(JsonObject& line, const nlohmann::json& json, std::int64_t& adds,
   }
   switch (call.kind) {
     case ReplayCallKind::kAdd:
-      read_add(line, adds++, call.request);
+      read_add(line, adds++, longest, call.request);
       break;
     case ReplayCallKind::kResults:
       read_results(line, json, call);
@@ -156,29 +165,25 @@ const char* replay_call_name(ReplayCallKind kind) { return kCalls[static_cast<st
 Result<Replay> parse_replay(const std::string& text, const std::string& name) {
   Replay replay;
   replay.name = name;
-  std::istringstream in(text);
-  std::string line;
   std::int64_t adds = 0;
   bool header = false;
-  for (int number = 1; std::getline(in, line); ++number) {
-    const std::size_t start = line.find_first_not_of(" \t\r");
-    if (start == std::string::npos || line.compare(start, 2, "//") == 0) continue;
-    const std::string place = fmt::format("{}: line {}", name, number);
-    Result<nlohmann::json> json = parse_json(line, place);
-    if (!json) return json.error();
+  const auto take = [&](const nlohmann::json& json, int number,
+                        const std::string& place) -> Result<void> {
     JsonReader reader(place);
-    JsonObject object(reader, *json);
+    JsonObject object(reader, json);
     if (!header) {
-      read_header(object, *json, replay);
+      read_header(object, json, replay);
       header = true;
     } else {
       ReplayCall call;
       call.line = number;
-      read_call(object, *json, adds, call);
+      read_call(object, json, adds, replay.options.kv.max_model_len, call);
       replay.calls.push_back(std::move(call));
     }
     if (!reader.ok()) return reader.error();
-  }
+    return {};
+  };
+  if (auto ok = for_each_json_line(text, name, take); !ok) return ok.error();
   if (!header) {
     return bad_input(name + ": holds no line",
                      fmt::format("the first line names the format, {}", kFormat));

@@ -145,10 +145,10 @@ void read_generator(JsonObject& root, Workload& w) {
 // A prompt beyond the model's limit would never be served.
 void check_lengths(JsonObject& root, const Workload& w) {
   const std::int64_t most = w.options.kv.max_model_len;
-  if (w.requests > 0 && 4 * w.shared_unit < most &&
-      w.tail_range <= most / std::max<std::int64_t>(w.duplicate_unit, 1)) {
-    return;
-  }
+  // No prompt is longer than four shared units and the longest tail, which fit 64 bits.
+  const std::int64_t longest =
+      4 * w.shared_unit + w.tail_range * std::max<std::int64_t>(w.duplicate_unit, 1);
+  if (w.requests == 0 || longest < most) return;
   const std::vector<GeneratedRequest> requests = generate_requests(w);
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const std::int64_t length = requests[i].shared + requests[i].tail;

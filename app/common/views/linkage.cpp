@@ -57,7 +57,9 @@ void add_window_readers(const SessionInfo& info, const StepTrace& step, std::int
   for (const std::int32_t t : step.kept) {
     const std::int64_t end = first + (t + 1) * window;
     if (end > static_cast<std::int64_t>(m.swa_indices.size())) return;
-    const std::int64_t len = m.swa_lens[static_cast<std::size_t>(t)];
+    // Lengths come from lanes, perhaps from wrong ones.
+    const std::int64_t len =
+        std::clamp<std::int64_t>(m.swa_lens[static_cast<std::size_t>(t)], 0, window);
     if (lists_block(m.swa_indices, end - window, len, rows, block)) readers.insert(t);
   }
 }
@@ -72,7 +74,8 @@ void add_entry_readers(const SessionInfo& info, const StepTrace& step,
   for (const std::int32_t t : step.kept) {
     const std::int64_t end = (t + 1) * m.c128_width;
     if (m.c128_width == 0 || end > static_cast<std::int64_t>(m.c128_indices.size())) break;
-    const std::int64_t len = m.c128_lens[static_cast<std::size_t>(t)];
+    const std::int64_t len =
+        std::clamp<std::int64_t>(m.c128_lens[static_cast<std::size_t>(t)], 0, m.c128_width);
     if (lists_block(m.c128_indices, end - m.c128_width, len, tokens / 128, block)) {
       readers.insert(t);
     }

@@ -58,7 +58,8 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
   view.group = spec->group;
   view.window = info.config.window;
   const std::int64_t position = m.positions[row];
-  const std::int64_t length = m.swa_lens[row];
+  // A lane wrote it, perhaps a wrong one.
+  const std::int64_t length = std::clamp<std::int64_t>(m.swa_lens[row], 0, view.window);
   const std::int32_t request = step.request_of(token_row);
   const RequestView* owner = nullptr;
   for (const RequestView& r : step.requests) {

@@ -206,6 +206,20 @@ TEST_F(CacheViews, ABlockIsDescribedAndSelectsItsOwner) {
   EXPECT_NE(describe_block(*info_, *step_, 0).find("null block"), std::string::npos);
 }
 
+// A wrong lane may write any length: nothing beyond the lists is read.
+TEST_F(CacheViews, LengthsBeyondTheListsAreCut) {
+  for (const std::int32_t length : {-5, 1 << 30}) {
+    StepTrace step = *step_;
+    std::fill(step.metadata.swa_lens.begin(), step.metadata.swa_lens.end(), length);
+    std::fill(step.metadata.c128_lens.begin(), step.metadata.c128_lens.end(), length);
+    const WindowView view = window_view(*info_, step, 1, row_, 2);
+    EXPECT_LE(static_cast<std::int64_t>(view.slots.size()), info_->config.window);
+    for (std::int32_t block = 0; block < static_cast<std::int32_t>(step.owners.size()); ++block) {
+      EXPECT_LE(readers_of_block(*info_, step, block).size(), step.kept.size());
+    }
+  }
+}
+
 // ---- window
 
 TEST_F(CacheViews, TheWindowIsTheListThatAttentionRead) {

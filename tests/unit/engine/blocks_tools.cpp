@@ -237,6 +237,7 @@ TEST(BlocksReplay, TellsWhatDiffers) {
 
 TEST(BlocksReplay, BadFilesAreRefusedAsAWhole) {
   const std::string add = R"({"call":"add","id":0,"tokens":[1,2],"max_tokens":5})";
+  const std::string deep = std::string(100000, '[') + std::string(100000, ']');
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", "holds no line"},
       {"{\"call\":\"schedule\"}\n", "line 1"},
@@ -245,7 +246,11 @@ TEST(BlocksReplay, BadFilesAreRefusedAsAWhole) {
       {replay_text({R"({"call":"add","id":0,"max_tokens":5})"}), "prompt_range"},
       {replay_text({R"({"call":"add","id":-1,"tokens":[1],"max_tokens":5})"}), "line 2: id"},
       {replay_text({R"({"call":"add","id":0,"tokens":[1],"max_tokens":5,"colour":1})"}), "colour"},
+      {replay_text({R"({"call":"add","id":0,"prompt_range":[0,1000000000],"max_tokens":5})"}),
+       "prompt_range: has 1000000001 tokens"},
       {replay_text({R"({"call":"results","tokens":{"x":[1]}})"}), "request id"},
+      {replay_text({R"({"call":"results","tokens":{"00":[1]}})"}), "request id"},
+      {replay_text({R"({"call":"schedule","expect":)" + deep + "}"}), "nested deeper"},
       {replay_text({R"({"call":"schedule","expect":7})"}), "expect"}};
   for (const auto& [text, message] : cases) {
     const Result<Replay> replay = parse_replay(text, "trace");
@@ -331,6 +336,7 @@ TEST(BlocksEventStream, ListsBytesAndIntegers) {
 
 TEST(BlocksEventStream, BadStreamsAreRefusedWithTheirPlace) {
   const std::string deep(100000, '\x91');
+  const std::string nested = std::string(100000, '[') + std::string(100000, ']');
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", "empty"},
       {"[1,[[\"AllBlocksCleared\"]]]\n[1,[[\"Nope\"]]]\n", "line 2: event 0: \"Nope\""},
@@ -338,10 +344,15 @@ TEST(BlocksEventStream, BadStreamsAreRefusedWithTheirPlace) {
       {"[1,[[\"BlockRemoved\",[[1]]]]]", "hash"},
       {"[1,[{\"type\":\"BlockStored\",\"block_hashes\":[],\"token_ids\":[\"a\"]}]]", "token id"},
       {"[1,[{\"type\":\"BlockStored\",\"block_hashes\":[],\"block_size\":-3}]]", "block_size"},
+      {"[1,[{\"type\":\"BlockStored\",\"block_hashes\":[],\"token_ids\":[7,4294967296]}]]",
+       "token id 1"},
+      {"[1,[{\"type\":\"BlockRemoved\",\"block_hashes\":[],\"x\":" + nested + "}]]",
+       "nested deeper"},
+      {"{\"events\": [\n  {},\n  x\n]}", "line 3, column 3"},
       {"{\"ts\":1}", "batch"},
       {"[[1,2]]", "batch 0"},
-      {deep, "MessagePack"},
-      {"\xc1", "MessagePack"}};
+      {deep, "nested deeper than 32"},
+      {"\xc1", "MessagePack from byte 1"}};
   for (const auto& [bytes, message] : cases) {
     const Result<std::vector<KvEventBatch>> read = parse_kv_events(bytes, "stream");
     ASSERT_FALSE(read) << bytes.substr(0, 80);
@@ -366,6 +377,7 @@ TEST(BlocksWorkloadFile, BadFilesNameWhatIsWrong) {
       {R"(,"scheduler_block_size":24})", "scheduler_block_size"},
       {R"(,"watermark":1.5})", "watermark"},
       {R"(,"max_model_len":20})", "request"},
+      {R"(,"max_model_len":30})", "request"},  // S and T alone would fit
       {R"(,"switches":{"free_order":"random"}})", "free_order"},
       {R"(,"switches":{"colour":1}})", "colour"},
       {R"(,"retention":0,"switches":{"retention":0}})", "give it once"}};

@@ -73,10 +73,35 @@ TEST(ParseJson, DuplicateKeysAreRefusedWithTheirPlace) {
   EXPECT_TRUE(parse_json("{\"a\": {\"a\": 1}, \"b\": [{\"a\": 1}, {\"a\": 2}]}", "a.json"));
 }
 
-TEST(ParseJson, DeepNestingIsHandled) {
-  constexpr std::size_t kDepth = 200000;
-  EXPECT_TRUE(parse_json(std::string(kDepth, '[') + std::string(kDepth, ']'), "deep.json"));
-  EXPECT_FALSE(parse_json(std::string(kDepth, '['), "deep.json"));
+TEST(ParseJson, DeepNestingIsRefused) {
+  const auto nested = [](int levels) {
+    return std::string(static_cast<std::size_t>(levels), '[') +
+           std::string(static_cast<std::size_t>(levels), ']');
+  };
+  EXPECT_TRUE(parse_json(nested(kDeepestJson), "deep.json"));
+  expect_all(parse_error(nested(kDeepestJson + 1)),
+             {"a.json: line 1, column 101", "deeper than 100"});
+  expect_all(parse_error("{\"a\":\n" + nested(200000) + "}"), {"a.json: line 2, column 100"});
+  expect_all(parse_error(std::string(200000, '[')), {"deeper than 100"});
+}
+
+TEST(JsonLines, GiveEveryValueWithItsLine) {
+  std::vector<std::string> seen;
+  const auto take = [&](const json& value, int line, const std::string& place) -> Result<void> {
+    seen.push_back(std::to_string(line) + ":" + value.dump() + ":" + place);
+    if (value == 7) return bad_input("seven");
+    return {};
+  };
+  EXPECT_TRUE(for_each_json_line("1\n\n// words\r\n {\"a\": 2}\r\n", "a.jsonl", take));
+  EXPECT_EQ(seen, (std::vector<std::string>{"1:1:a.jsonl: line 1", "4:{\"a\":2}:a.jsonl: line 4"}));
+  seen.clear();
+  const auto stopped = for_each_json_line("1\n7\n3", "a.jsonl", take);
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().message, "seven");
+  EXPECT_EQ(seen.size(), 2u);
+  const auto broken = for_each_json_line("1\n2\n [1, x]", "a.jsonl", take);
+  ASSERT_FALSE(broken);
+  expect_all(broken.error().text(), {"a.jsonl: line 3, column 6"});
 }
 
 TEST_F(Folder, WriteReplacesWholeFilesAndLeavesNothingBehind) {
