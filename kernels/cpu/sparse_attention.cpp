@@ -1,4 +1,5 @@
 // sparse_attention: every head of a token over its window rows and its compressed rows, with sink.
+// workspace_attention: the same over rows that have been gathered before.
 //
 // Rows are read in place and decoded in tiles, once for all heads of a work item; scores and values
 // are small matrix products; the softmax runs online over the tiles, window rows first.
@@ -7,6 +8,7 @@
 #include <limits>
 
 #include "kernels/cpu/codec.h"
+#include "kernels/cpu/helper_ops.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/simd/simd.h"
@@ -67,23 +69,36 @@ bool check_params(const Params& p, Check& check) {
          check_list("extra_indices", p.extra_indices, p.extra_lens, p.extra_cache, check);
 }
 
+void decode_latent(const as_row_address& row, float* out) {
+  const simd::Kernels& simd = simd::kernels();
+  for (int block = 0; block < AS_QUANT_BLOCKS; ++block) {
+    const int first = block * AS_QUANT_BLOCK;
+    simd.decode_e4m3(row.payload + first, ue8m0_to_float(row.scales[block]), AS_QUANT_BLOCK,
+                     out + first);
+  }
+  Bits rope[AS_ROPE_DIM];
+  std::memcpy(rope, row.payload + AS_NOPE_DIM, sizeof(rope));
+  simd.from_bf16(rope, AS_ROPE_DIM, out + AS_NOPE_DIM);
+}
+
 // The valid entries of a token in the order of its lists.
-class Entries {
+class CacheEntries {
  public:
-  Entries(const Params& p, std::int64_t t) {
+  CacheEntries(const Params& p, std::int64_t t) {
     lists_[0] = {&p.cache, at<std::int32_t>(p.indices, t), *at<std::int32_t>(p.lens, t)};
     if (p.extra_cache.record == AS_RECORD_NONE) return;
     lists_[1] = {&p.extra_cache, at<std::int32_t>(p.extra_indices, t),
                  *at<std::int32_t>(p.extra_lens, t)};
   }
 
-  bool next(as_row_address* row) {
+  // Decodes the next one.
+  bool next(float* values) {
     for (; list_ < 2; ++list_, k_ = 0) {
       const List& list = lists_[list_];
       while (k_ < list.len) {
         const std::int64_t slot = list.slots[k_++];
         if (slot < 0) continue;
-        *row = as_cache_row(list.cache, slot);
+        decode_latent(as_cache_row(list.cache, slot), values);
         return true;
       }
     }
@@ -101,19 +116,31 @@ class Entries {
   std::int64_t k_ = 0;
 };
 
-void decode_latent(const as_row_address& row, float* out) {
-  const simd::Kernels& simd = simd::kernels();
-  for (int block = 0; block < AS_QUANT_BLOCKS; ++block) {
-    const int first = block * AS_QUANT_BLOCK;
-    simd.decode_e4m3(row.payload + first, ue8m0_to_float(row.scales[block]), AS_QUANT_BLOCK,
-                     out + first);
+// The same over rows that lie there as values.
+class WorkspaceEntries {
+ public:
+  WorkspaceEntries(const as_workspace_attention_params& p, std::int64_t t)
+      : rows_(p.rows), list_(at<std::int32_t>(p.indices, t)), left_(*at<std::int32_t>(p.lens, t)) {}
+
+  bool next(float* values) {
+    for (; left_ > 0; --left_) {
+      const std::int32_t row = *list_++;
+      if (row < 0) continue;
+      --left_;
+      simd::kernels().from_bf16(at<Bits>(rows_, row), AS_HEAD_DIM, values);
+      return true;
+    }
+    return false;
   }
-  Bits rope[AS_ROPE_DIM];
-  std::memcpy(rope, row.payload + AS_NOPE_DIM, sizeof(rope));
-  simd.from_bf16(rope, AS_ROPE_DIM, out + AS_NOPE_DIM);
-}
+
+ private:
+  const as_tensor& rows_;
+  const std::int32_t* list_;
+  std::int32_t left_;
+};
 
 // Some heads of one token: running maximum, sum and weighted values of each.
+template <class Params, class Entries>
 class Heads {
  public:
   Heads(const Params& p, std::int64_t t, std::int64_t first, std::int64_t count)
@@ -130,8 +157,8 @@ class Heads {
     Entries entries(p_, t_);
     std::int64_t total = 0;
     for (std::int64_t n = kTile; n == kTile; total += n) {
-      as_row_address row;
-      for (n = 0; n < kTile && entries.next(&row); ++n) decode_latent(row, rows_ + n * AS_HEAD_DIM);
+      n = 0;
+      while (n < kTile && entries.next(rows_ + n * AS_HEAD_DIM)) ++n;
       if (n > 0) add_tile(n);
     }
     finish(total > 0);
@@ -199,10 +226,8 @@ std::int64_t heads_per_item(std::int64_t tokens, std::int64_t heads, const as_ca
   return std::clamp<std::int64_t>((heads + parts - 1) / parts, 1, kHeads);
 }
 
-}  // namespace
-
-void sparse_attention(const Params& p, const as_call* call, Check& check) {
-  if (!check_params(p, check)) return;
+template <class Params, class Entries>
+void attend(const Params& p, const as_call* call) {
   const std::int64_t tokens = p.q.shape[0];
   const std::int64_t heads = p.q.shape[1];
   if (tokens == 0 || heads == 0) return;
@@ -211,9 +236,19 @@ void sparse_attention(const Params& p, const as_call* call, Check& check) {
   parallel_for(call, tokens * parts, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t item = begin; item < end; ++item) {
       const std::int64_t first = item % parts * width;
-      Heads(p, item / parts, first, std::min(width, heads - first)).run();
+      Heads<Params, Entries>(p, item / parts, first, std::min(width, heads - first)).run();
     }
   });
+}
+
+}  // namespace
+
+void sparse_attention(const Params& p, const as_call* call, Check& check) {
+  if (check_params(p, check)) attend<Params, CacheEntries>(p, call);
+}
+
+void workspace_attention(const as_workspace_attention_params& p, const as_call* call, Check&) {
+  attend<as_workspace_attention_params, WorkspaceEntries>(p, call);
 }
 
 }  // namespace attnscope::cpu

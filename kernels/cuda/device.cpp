@@ -57,6 +57,7 @@ Result<const Device*> Device::open() {
   device.info_.major = prop.major;
   device.info_.minor = prop.minor;
   device.info_.multiprocessors = prop.multiProcessorCount;
+  device.info_.shared_memory = prop.sharedMemPerBlockOptin;
   device.info_.memory = prop.totalGlobalMem;
   device.info_.l2 = static_cast<std::size_t>(prop.l2CacheSize);
   cudaDriverGetVersion(&device.info_.driver);
@@ -84,6 +85,22 @@ Result<DeviceMemory> DeviceMemory::allocate(std::size_t bytes) {
   if (const cudaError_t code = cudaMalloc(&data, bytes > 0 ? bytes : 1); code != cudaSuccess) {
     cudaGetLastError();  // a failed allocation leaves nothing broken behind
     return device_error(code, std::to_string(bytes) + " bytes of GPU memory");
+  }
+  memory.data_ = static_cast<unsigned char*>(data);
+  memory.size_ = bytes;
+  return memory;
+}
+
+PinnedMemory::~PinnedMemory() {
+  if (data_ != nullptr) cudaFreeHost(data_);
+}
+
+Result<PinnedMemory> PinnedMemory::allocate(std::size_t bytes) {
+  PinnedMemory memory;
+  void* data = nullptr;
+  if (const cudaError_t code = cudaMallocHost(&data, bytes > 0 ? bytes : 1); code != cudaSuccess) {
+    cudaGetLastError();
+    return device_error(code, std::to_string(bytes) + " bytes of pinned host memory");
   }
   memory.data_ = static_cast<unsigned char*>(data);
   memory.size_ = bytes;

@@ -20,9 +20,10 @@ struct DeviceInfo {
   std::string name;
   int major = 0, minor = 0;  // compute capability
   int multiprocessors = 0;
-  std::size_t memory = 0;  // bytes
-  std::size_t l2 = 0;      // bytes
-  int driver = 0;          // newest CUDA version that the driver supports, 13000 = 13.0
+  std::size_t shared_memory = 0;  // bytes that a block may ask for
+  std::size_t memory = 0;         // bytes
+  std::size_t l2 = 0;             // bytes
+  int driver = 0;                 // newest CUDA version that the driver supports, 13000 = 13.0
   int runtime = 0;
 };
 
@@ -62,6 +63,31 @@ class DeviceMemory {
 
  private:
   void swap(DeviceMemory& other) {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+  }
+
+  unsigned char* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+// Owns host memory that the GPU can read and write: copies to and from it overlap with other work.
+class PinnedMemory {
+ public:
+  PinnedMemory() = default;
+  PinnedMemory(PinnedMemory&& other) noexcept { swap(other); }
+  PinnedMemory& operator=(PinnedMemory&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~PinnedMemory();
+  static Result<PinnedMemory> allocate(std::size_t bytes);
+
+  unsigned char* data() const { return data_; }
+  std::size_t size() const { return size_; }
+
+ private:
+  void swap(PinnedMemory& other) {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
   }

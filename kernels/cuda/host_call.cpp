@@ -94,6 +94,16 @@ void stage_more(const as_inverse_rope_params& host, as_inverse_rope_params& devi
   stage_rope(host.positions, device.rope, staging);
 }
 
+void stage_more(const as_inverse_rope_quantise_params& host,
+                as_inverse_rope_quantise_params& device, Staging& staging) {
+  stage_rope(host.positions, device.rope, staging);
+}
+
+void stage_more(const as_gather_rows_params& host, as_gather_rows_params& device,
+                Staging& staging) {
+  staging.cache(device.cache, blocks_of_slots(host.cache, host.slots), false);
+}
+
 void stage_more(const as_compressor_state_params& host, as_compressor_state_params& device,
                 Staging& staging) {
   staging.cache(device.state, blocks_of_slots(host.state, host.slots), true);

@@ -5,6 +5,7 @@
 #include "kernels/cuda/staging.h"
 #include "kernels/params/attention_params.h"
 #include "kernels/params/compressor_params.h"
+#include "kernels/params/helper_params.h"
 #include "kernels/params/indexer_params.h"
 
 namespace attnscope::cuda {
@@ -23,6 +24,9 @@ void stage_more(const as_compress_insert_params& host, as_compress_insert_params
 void stage_more(const as_indexer_q_params& host, as_indexer_q_params& device, Staging& staging);
 void stage_more(const as_indexer_logits_params& host, as_indexer_logits_params& device,
                 Staging& staging);
+void stage_more(const as_gather_rows_params& host, as_gather_rows_params& device, Staging& staging);
+void stage_more(const as_inverse_rope_quantise_params& host,
+                as_inverse_rope_quantise_params& device, Staging& staging);
 template <class Params>
 void stage_more(const Params&, Params&, Staging&) {}
 

@@ -241,7 +241,7 @@ cudaError_t launch_kernel(const Params& p, const Launch& launch) {
           static_cast<unsigned char*>(t->data) + first * t->stride[0] * as_dtype_size(t->dtype);
     }
     const std::int64_t tokens = std::min(kMaxTokens, p.weights.shape[0] - first);
-    const int keys = keys_per_block(tokens, p.logits.shape[1], launch.multiprocessors);
+    const int keys = keys_per_block(tokens, p.logits.shape[1], launch.gpu.multiprocessors);
     const dim3 grid(static_cast<unsigned>((p.logits.shape[1] + keys - 1) / keys),
                     static_cast<unsigned>(tokens));
     kernel<<<grid, kThreads, bytes, static_cast<cudaStream_t>(launch.stream)>>>(

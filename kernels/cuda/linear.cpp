@@ -47,8 +47,10 @@ int run(const Product& m, const Launch& launch) {
 
 }  // namespace
 
-std::size_t workspace_bytes(const as_linear_params&, int) { return library_workspace(); }
-std::size_t workspace_bytes(const as_grouped_linear_params&, int) { return library_workspace(); }
+std::size_t workspace_bytes(const as_linear_params&, const Gpu&) { return library_workspace(); }
+std::size_t workspace_bytes(const as_grouped_linear_params&, const Gpu&) {
+  return library_workspace();
+}
 
 int linear(const as_linear_params& p, const Launch& launch) { return run(product_of(p), launch); }
 

@@ -16,19 +16,25 @@
 
 namespace attnscope::cuda {
 
+// What kernels choose their shape by.
+struct Gpu {
+  int multiprocessors = 1;
+  std::size_t shared_memory = 48u << 10;  // bytes that a block may have
+};
+
 struct Launch {
   void* stream = nullptr;              // cudaStream_t
   unsigned char* workspace = nullptr;  // 256-byte aligned, of the size that the op asked for
   std::size_t workspace_bytes = 0;
-  int multiprocessors = 1;
+  Gpu gpu;
 };
 
 // Bytes of workspace that the op wants for these params, a function of shapes alone.
-std::size_t workspace_bytes(const as_sparse_attention_params& p, int multiprocessors);
-std::size_t workspace_bytes(const as_linear_params& p, int multiprocessors);
-std::size_t workspace_bytes(const as_grouped_linear_params& p, int multiprocessors);
+std::size_t workspace_bytes(const as_sparse_attention_params& p, const Gpu& gpu);
+std::size_t workspace_bytes(const as_linear_params& p, const Gpu& gpu);
+std::size_t workspace_bytes(const as_grouped_linear_params& p, const Gpu& gpu);
 template <class Params>
-std::size_t workspace_bytes(const Params&, int) {
+std::size_t workspace_bytes(const Params&, const Gpu&) {
   return 0;
 }
 

@@ -216,9 +216,9 @@ void Staging::tensor(as_tensor& t, const as_tap_info& tap) {
   }
 }
 
-void Staging::tensors(const as_op_info& info, void* params) {
-  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
-    const as_tap_info& tap = info.taps[i];
+void Staging::tensors(const Taps& taps, void* params) {
+  for (std::uint32_t i = 0; i < taps.count; ++i) {
+    const as_tap_info& tap = taps.items[i];
     if (tap.kind != AS_TAP_TENSOR) continue;
     tensor(*reinterpret_cast<as_tensor*>(static_cast<char*>(params) + tap.offset), tap);
   }

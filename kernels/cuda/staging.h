@@ -52,6 +52,12 @@ class WeightMirrors {
   std::uint64_t clock_ = 0;
 };
 
+// The taps of an op or helper op.
+struct Taps {
+  const as_tap_info* items;
+  std::uint32_t count;
+};
+
 // Rows of a cache by block id (paged) or row number (logical), without repeats, ascending.
 using Blocks = std::vector<std::int64_t>;
 
@@ -62,7 +68,7 @@ class Staging {
       : stream_(stream), arena_(arena), weights_(weights), threads_(threads) {}
 
   // Every tensor tap of the op: `params` gets GPU addresses in place of the host's.
-  void tensors(const as_op_info& info, void* params);
+  void tensors(const Taps& taps, void* params);
   // A cache's blocks to the GPU; with `written` back again in the end.
   void cache(as_cache& c, Blocks blocks, bool written);
   // Rows [first, last] of a rotary table.

@@ -1,0 +1,127 @@
+#include "kernels/cuda/helper_lane.h"
+
+#include <cuda_runtime_api.h>
+
+#include <new>
+#include <string>
+
+#include "kernels/cpu/helper_ops.h"
+#include "kernels/cuda/call.h"
+#include "kernels/cuda/check_params.h"
+#include "kernels/cuda/helper_ops.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope::cuda {
+namespace {
+
+// Rows that kernels read in 16-byte steps.
+bool aligned(const as_workspace_attention_params& p, cpu::Check& check) {
+  return check_alignment("q", p.q, check) && check_alignment("rows", p.rows, check) &&
+         check_alignment("o", p.o, check);
+}
+template <class Params>
+bool aligned(const Params&, cpu::Check&) {
+  return true;
+}
+
+template <as_helper_id Id, class Params, OpBody<Params> kBody>
+std::int32_t entry(const void* params, const as_call* call, as_error* error) {
+  const as_helper_info& info = *as_helper_find(Id);
+  const Range range(info.name);
+  cpu::Check check(Id, error);
+  if (!check.head(params, sizeof(Params)) || !check_call(call, check)) return check.status();
+  try {
+    return run_entry<Params>(
+        info.name, {info.taps, info.num_taps}, *static_cast<const Params*>(params), kBody, call,
+        check, error, [&](const Params& as_host, bool on_host) {
+          return cpu::check_params(as_host, on_host, check) && (on_host || aligned(as_host, check));
+        });
+  } catch (const std::bad_alloc&) {
+    return refuse(error, info.name, {AS_NO_ENVIRONMENT, "out of memory", "use fewer tokens"});
+  }
+}
+
+// The GPU can reach the pool: its own memory, or pinned memory of the host.
+bool reachable(const char* name, as_tensor& pool, cpu::Check& check) {
+  if (as_tensor_numel(&pool) == 0) return true;
+  cudaPointerAttributes attributes{};
+  const cudaError_t code = cudaPointerGetAttributes(&attributes, pool.data);
+  if (code != cudaSuccess) cudaGetLastError();
+  const bool pinned = code == cudaSuccess && attributes.type == cudaMemoryTypeHost;
+  if (pool.device == 0 && !pinned) {
+    return check.fail(
+        "%s lies in host memory that is not pinned; allocate it with cuda::PinnedMemory or "
+        "cudaMallocHost, or copy with the CPU lane",
+        name);
+  }
+  if (pinned) pool.data = attributes.devicePointer;
+  return true;
+}
+
+// Pools on either side, pairs on the GPU (put on the caller's stream) or on the host (done on
+// return).
+std::int32_t copy_blocks_entry(const void* params, const as_call* call, as_error* error) {
+  using Params = as_copy_blocks_params;
+  const char* name = as_helper_find(AS_HELPER_COPY_BLOCKS)->name;
+  const Range range(name);
+  cpu::Check check(AS_HELPER_COPY_BLOCKS, error);
+  if (!check.head(params, sizeof(Params)) || !check_call(call, check)) return check.status();
+  Params p = *static_cast<const Params*>(params);
+  const bool pairs_here = p.pairs.device == 0;
+  if (!cpu::check_params(p, pairs_here, check)) return check.status();
+  const auto& device = Device::get();
+  if (!device) return refuse(error, name, device.error());
+  if (!reachable("from", p.from, check) || !reachable("to", p.to, check)) return check.status();
+  Launch launch;
+  launch.stream = call != nullptr ? call->stream : nullptr;
+  if (!pairs_here) {
+    const int code = copy_blocks(p, launch);
+    return code == 0 ? AS_OK : refuse(error, name, device_error(code, "launch"));
+  }
+  auto stream = Stream::create();
+  auto pairs = DeviceMemory::allocate(static_cast<std::size_t>(16 * p.pairs.shape[0]));
+  if (!stream || !pairs) return refuse(error, name, (stream ? pairs.error() : stream.error()));
+  launch.stream = stream->handle();
+  for (std::int64_t n = 0; n < p.pairs.shape[0]; ++n) {
+    auto ok = stream->upload(pairs->data() + 16 * n, at<std::int64_t>(p.pairs, n), 16);
+    if (!ok) return refuse(error, name, ok.error());
+  }
+  p.pairs.data = pairs->data();
+  p.pairs.stride[0] = 2;
+  const int code = copy_blocks(p, launch);
+  const Result<void> done = stream->synchronize();
+  if (code != 0) return refuse(error, name, device_error(code, "launch"));
+  return done ? AS_OK : refuse(error, name, done.error());
+}
+
+as_helper_lane make_lane() {
+  as_helper_lane lane{};
+  lane.struct_size = sizeof(as_helper_lane);
+  lane.version = AS_LANE_VERSION;
+  lane.name = "cuda";
+  const auto& device = Device::get();
+  if (!device) {
+    static const std::string kWhy = device.error().message;
+    lane.description = kWhy.c_str();
+    return lane;
+  }
+  lane.description = "Every helper op on the GPU.";
+#define AS_ENTRY(id, params, body) lane.ops[id - AS_HELPER_FIRST] = entry<id, params, body>
+  AS_ENTRY(AS_HELPER_MERGE_STATES, as_merge_states_params, merge_states);
+  AS_ENTRY(AS_HELPER_GATHER_ROWS, as_gather_rows_params, gather_rows);
+  AS_ENTRY(AS_HELPER_WORKSPACE_ATTENTION, as_workspace_attention_params, workspace_attention);
+  AS_ENTRY(AS_HELPER_INVERSE_ROPE_QUANTISE, as_inverse_rope_quantise_params, inverse_rope_quantise);
+  AS_ENTRY(AS_HELPER_FP8_LINEAR, as_fp8_linear_params, fp8_linear);
+#undef AS_ENTRY
+  lane.ops[AS_HELPER_COPY_BLOCKS - AS_HELPER_FIRST] = copy_blocks_entry;
+  return lane;
+}
+
+}  // namespace
+
+const as_helper_lane* helper_lane() {
+  static const as_helper_lane kLane = make_lane();
+  return &kLane;
+}
+
+}  // namespace attnscope::cuda
