@@ -5,6 +5,7 @@
 # libraries to start.
 set(ATTNSCOPE_CUDA AUTO CACHE STRING "CUDA lane: AUTO, ON or OFF")
 set_property(CACHE ATTNSCOPE_CUDA PROPERTY STRINGS AUTO ON OFF)
+option(ATTNSCOPE_CUDA_CHECKED "Kernels stop at an index out of range" OFF)
 set(ATTNSCOPE_HAS_CUDA FALSE)
 
 if(ATTNSCOPE_CUDA STREQUAL "OFF")

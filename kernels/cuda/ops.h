@@ -16,6 +16,14 @@
 
 namespace attnscope::cuda {
 
+// Built with ATTNSCOPE_CUDA_CHECKED: kernels stop at an index out of range.
+constexpr bool kChecked =
+#ifdef ATTNSCOPE_CUDA_CHECKED
+    true;
+#else
+    false;
+#endif
+
 // What kernels choose their shape by.
 struct Gpu {
   int multiprocessors = 1;

@@ -10,7 +10,9 @@
 #include "engine/session/op_params.h"
 #include "kernels/cuda/cuda_lane.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/helper_lane.h"
 #include "kernels/layout/records.h"
+#include "kernels/params/helper_params.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope::gpu_tests {
@@ -108,7 +110,9 @@ Result<void> call_op(int op, const void* params, const Stream& stream) {
   call.struct_size = sizeof(call);
   call.stream = stream.handle();
   as_error error{};
-  const std::int32_t status = cuda::lane()->ops[op](params, &call, &error);
+  const as_op_fn function = op >= AS_HELPER_FIRST ? cuda::helper_lane()->ops[op - AS_HELPER_FIRST]
+                                                  : cuda::lane()->ops[op];
+  const std::int32_t status = function(params, &call, &error);
   if (status != AS_OK) return Error{static_cast<as_status>(status), error.message, {}};
   return {};
 }
@@ -128,17 +132,49 @@ Result<void> check_untouched(const Image& image, const char* name) {
   return {};
 }
 
+// A params struct of a helper op, with what OpParams offers for the ops of the table.
+class HelperParams {
+ public:
+  void set(as_helper_id id, const void* params) {
+    id_ = id;
+    storage_.resize(as_helper_find(id)->params_size);
+    std::memcpy(storage_.data(), params, storage_.size());
+  }
+  int op() const { return id_; }
+  const as_helper_info& info() const { return *as_helper_find(id_); }
+  void* data() { return storage_.data(); }
+  as_tensor& tensor(std::size_t offset) {
+    return *reinterpret_cast<as_tensor*>(storage_.data() + offset);
+  }
+  as_cache& cache(std::size_t offset) {
+    return *reinterpret_cast<as_cache*>(storage_.data() + offset);
+  }
+
+ private:
+  as_helper_id id_ = AS_HELPER_FIRST;
+  std::vector<unsigned char> storage_;
+};
+
+bool is_written(const OpParams&, const as_tap_info& tap) { return tap.direction == AS_TAP_OUT; }
+bool is_written(HelperParams& params, const as_tap_info& tap) {
+  if (tap.direction == AS_TAP_OUT) return true;
+  return params.op() == AS_HELPER_COPY_BLOCKS &&
+         tap.offset == offsetof(as_copy_blocks_params, from) &&
+         static_cast<const as_copy_blocks_params*>(params.data())->exchange != 0;
+}
+
 // An op's params with its tensors on the GPU.
+template <class Params>
 class Call {
  public:
-  Result<void> stage(const OpParams& host) {
+  Result<void> stage(const Params& host) {
     params_ = host;
-    const as_op_info& info = host.info();
+    const auto& info = params_.info();
     for (std::uint32_t i = 0; i < info.num_taps; ++i) {
       const as_tap_info& tap = info.taps[i];
       const bool cache = tap.kind == AS_TAP_CACHE;
       as_tensor& t = cache ? params_.cache(tap.offset).data : params_.tensor(tap.offset);
-      if (auto ok = add(t, tap.direction == AS_TAP_OUT, tap.name); !ok) return ok;
+      if (auto ok = add(t, is_written(params_, tap), tap.name); !ok) return ok;
     }
     if (as_rope* rope = rope_of(params_)) return add(rope->table, false, "rope.table");
     return {};
@@ -176,7 +212,7 @@ class Call {
   }
 
   // A graph captured on these tensors, replayed on those of `changed`.
-  Result<void> replay(const OpParams& changed) {
+  Result<void> replay(const Params& changed) {
     static const Result<Stream> stream = Stream::create();
     if (!stream) return stream.error();
     const auto work = [&] { return call_op(params_.op(), params_.data(), *stream); };
@@ -185,7 +221,7 @@ class Call {
     if (auto ok = stream->synchronize(); !ok) return ok;
     auto graph = Graph::capture(*stream, work);
     if (!graph) return graph.error();
-    Call other;
+    Call<Params> other;
     if (auto ok = other.stage(changed); !ok) return ok;
     for (std::size_t i = 0; i < images_.size(); ++i) {
       if (images_[i].bytes.size() != other.images_[i].bytes.size()) {
@@ -208,6 +244,10 @@ class Call {
     }
   }
 
+  static as_rope* rope_of(HelperParams& params) {
+    if (params.op() != AS_HELPER_INVERSE_ROPE_QUANTISE) return nullptr;
+    return &static_cast<as_inverse_rope_quantise_params*>(params.data())->rope;
+  }
   static as_rope* rope_of(OpParams& params) {
     switch (params.op()) {
       case AS_OP_Q_ROPE_KV_INSERT:
@@ -226,6 +266,13 @@ class Call {
 
   Result<void> add(as_tensor& t, bool written, const char* name) {
     if (!present(t)) return {};
+    // Two names of one tensor stay one.
+    for (Image& image : images_) {
+      if (image.host.data != t.data || as_tensor_numel(&t) == 0) continue;
+      image.written = image.written || written;
+      t = image.device;
+      return {};
+    }
     auto image = make_image(t, written);
     if (!image) return image.error();
     images_.push_back(std::move(*image));
@@ -234,7 +281,7 @@ class Call {
     return {};
   }
 
-  OpParams params_;
+  Params params_;
   std::vector<Image> images_;
   std::vector<std::string> names_;
 };
@@ -243,7 +290,7 @@ template <class Params>
 std::int32_t run_params(as_op_id op, const void* params, as_error* error) {
   OpParams host;
   host.init<Params>(op) = *static_cast<const Params*>(params);
-  Call call;
+  Call<OpParams> call;
   Result<void> ok = call.stage(host);
   if (ok) ok = call.run();
   return ok ? AS_OK : fail(error, ok.error().code, ok.error().text().c_str());
@@ -290,10 +337,38 @@ as_lane make_lane() {
   return lane;
 }
 
+template <int id>
+std::int32_t helper_entry(const void* params, const as_call*, as_error* error) {
+  HelperParams host;
+  host.set(static_cast<as_helper_id>(id), params);
+  Call<HelperParams> call;
+  Result<void> ok = call.stage(host);
+  if (ok) ok = call.run();
+  return ok ? AS_OK : fail(error, ok.error().code, ok.error().text().c_str());
+}
+
+template <int id>
+void fill_helpers(as_helper_lane* lane) {
+  if constexpr (id < AS_HELPER_END) {
+    lane->ops[id - AS_HELPER_FIRST] = helper_entry<id>;
+    fill_helpers<id + 1>(lane);
+  }
+}
+
 }  // namespace
 
+const as_helper_lane& device_helper_lane() {
+  static const as_helper_lane kLane = [] {
+    as_helper_lane lane = *cuda::helper_lane();
+    lane.name = "cuda (GPU tensors)";
+    fill_helpers<AS_HELPER_FIRST>(&lane);
+    return lane;
+  }();
+  return kLane;
+}
+
 Result<void> replay_with(const OpParams& captured, const OpParams& changed) {
-  Call call;
+  Call<OpParams> call;
   if (auto ok = call.stage(captured); !ok) return ok;
   return call.replay(changed);
 }

@@ -269,7 +269,7 @@ Report check_workspace(const as_helper_lane& lane, const WorkspaceCase& c) {
   for (std::int64_t h = 0; h < c.heads; ++h) *at<float>(p.sinks, h) = kSinks[h % 5];
   std::vector<bool> used(static_cast<std::size_t>(c.rows));
   for (std::int64_t t = 0; t < c.tokens; ++t) {
-    std::int64_t len = 1 + below(random, c.columns);
+    std::int64_t len = c.columns == 0 ? 0 : 1 + below(random, c.columns);
     if (c.lists == Lists::kSomeEmpty && t % 2 == 0) len = 0;
     *at<std::int32_t>(p.lens, t) = static_cast<std::int32_t>(len);
     for (std::int64_t k = 0; k < c.columns; ++k) {
