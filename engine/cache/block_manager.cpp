@@ -37,8 +37,12 @@ class PoolManager final : public BlockManager {
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       for (std::int64_t n = missing(tables[g], groups_[g], total); n > 0; --n) {
         const std::int32_t id = free_.pop_front();
-        owners_[static_cast<std::size_t>(id)] = {request, static_cast<std::int32_t>(g),
-                                                 static_cast<std::int32_t>(tables[g].size())};
+        owners_[static_cast<std::size_t>(id)] = {request,
+                                                 static_cast<std::int32_t>(g),
+                                                 static_cast<std::int32_t>(tables[g].size()),
+                                                 1,
+                                                 request,
+                                                 false};
         tables[g].push_back(id);
       }
     }
@@ -90,8 +94,9 @@ class PoolManager final : public BlockManager {
           const std::int32_t id = r.tables[g][i];
           if (id == AS_NULL_BLOCK) continue;
           if (!take(id)) return false;
-          owners[static_cast<std::size_t>(id)] = {r.request, static_cast<std::int32_t>(g),
-                                                  static_cast<std::int32_t>(i)};
+          owners[static_cast<std::size_t>(id)] = {
+              r.request, static_cast<std::int32_t>(g), static_cast<std::int32_t>(i), 1, r.request,
+              false};
         }
       }
     }

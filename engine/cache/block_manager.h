@@ -13,17 +13,11 @@
 #include <span>
 #include <vector>
 
+#include "engine/cache/block_owner.h"
 #include "engine/cache/cache_layout.h"
 #include "kernels/params/result.h"
 
 namespace attnscope {
-
-// Who holds a block, for maps and for blame.
-struct BlockOwner {
-  std::int32_t request = -1;  // -1 = free (or null)
-  std::int32_t group = -1;
-  std::int32_t index = -1;  // entry of the table
-};
 
 // All tables of one request, by group.
 struct RequestTables {

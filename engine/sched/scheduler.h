@@ -9,29 +9,9 @@
 
 #include "engine/cache/block_manager.h"
 #include "engine/cache/cache_layout.h"
+#include "engine/sched/request.h"
 
 namespace attnscope {
-
-enum class RequestState { kWaiting, kRunning, kFinished };
-
-struct Request {
-  std::int32_t id = 0;  // dense, in order of arrival
-  std::string name;
-  std::vector<std::int32_t> tokens;  // prompt, then sampled
-  std::int64_t prompt_tokens = 0;
-  std::int64_t max_new_tokens = 0;
-  std::int64_t computed = 0;  // tokens whose rows are in the caches
-  RequestState state = RequestState::kWaiting;
-
-  std::int64_t max_len() const { return prompt_tokens + max_new_tokens; }
-  std::int64_t num_tokens() const { return static_cast<std::int64_t>(tokens.size()); }
-  bool in_prefill() const { return computed < prompt_tokens; }
-};
-
-struct SchedulerLimits {
-  std::int64_t token_budget = 512;  // tokens per step
-  std::int64_t max_requests = 8;    // running at once
-};
 
 // The requests that take part in a step: running first, then waiting, both in order of arrival, and
 // the tokens each one gets. A plain value: copying it is a checkpoint.

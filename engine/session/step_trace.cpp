@@ -67,6 +67,16 @@ const char* event_kind_name(EventKind kind) {
       return "back";
     case EventKind::kError:
       return "error";
+    case EventKind::kHit:
+      return "hit";
+    case EventKind::kPreempt:
+      return "preempt";
+    case EventKind::kAbort:
+      return "abort";
+    case EventKind::kShare:
+      return "share";
+    case EventKind::kEvict:
+      return "evict";
   }
   return "?";
 }

@@ -13,9 +13,10 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/cache/block_manager.h"
+#include "engine/cache/block_owner.h"
+#include "engine/cache/cache_event.h"
 #include "engine/metadata/step_metadata.h"
-#include "engine/sched/scheduler.h"
+#include "engine/sched/request.h"
 #include "engine/trace/tap_result.h"
 #include "kernels/params/op_table.h"
 #include "kernels/params/tensor.h"
@@ -99,6 +100,16 @@ struct RequestView {
   std::vector<std::vector<std::int32_t>> tables;  // by group; 0 = null
 };
 
+// One key of a block: what a lookup of this content finds it by.
+struct BlockKey {
+  std::int32_t block = -1;
+  std::int32_t group = -1;
+  std::uint64_t hash = 0;    // the low half of the hash chain at the end of the content
+  std::int32_t writer = -1;  // request whose first `tokens` tokens the key stands for
+  std::int64_t tokens = 0;
+  bool prompt_end = false;  // of a prompt's end inside the block, not of a full block
+};
+
 struct StepTrace {
   std::int64_t step = 0;
   bool complete = false;
@@ -110,6 +121,8 @@ struct StepTrace {
   std::vector<BlockOwner> owners;          // by block id
   std::vector<std::int32_t> free_list;     // front first
   std::vector<std::int32_t> fresh, freed;  // block ids this step took and gave back
+  std::vector<CacheEvent> cache_events;    // what happened to blocks in this step, in order
+  std::vector<BlockKey> keys;              // in the order of blocks
   std::vector<std::int32_t> sampled;       // by row of metadata.live, -1 = none; once complete
   std::vector<std::shared_ptr<const OpTrace>> ops;  // that ran, in causal order
   std::int64_t bytes = 0;                           // memory of the copies
@@ -133,9 +146,14 @@ enum class EventKind {
   kWrong,
   kNearTie,
   kBack,
-  kError
+  kError,
+  kHit,      // an admitted request found rows computed
+  kPreempt,  // a running request lost its blocks
+  kAbort,
+  kShare,  // one more holder of a block
+  kEvict   // a block lost its key
 };
-inline constexpr int kEventKinds = 9;
+inline constexpr int kEventKinds = 14;
 const char* event_kind_name(EventKind kind);  // "admit", "finish", ..
 
 struct Event {
@@ -156,6 +174,14 @@ struct LayerCell {
   std::int64_t counts[kVerdicts] = {};
 };
 
+// Blocks of the pool by what they are; sums to its size.
+struct PoolUsage {
+  std::int64_t held = 0;        // by requests
+  std::int64_t free_keyed = 0;  // free, and still found by lookups
+  std::int64_t free_empty = 0;
+  std::int64_t null = 0;  // the null block
+};
+
 // What stays of every step that ran, however long ago.
 struct StepSummary {
   std::int64_t step = 0;
@@ -167,7 +193,10 @@ struct StepSummary {
   std::vector<LayerCell> layers;  // outside first (-1), then the running layers in order
   std::vector<TapResult> results;
   std::vector<Event> events;
-  bool selective = false;  // some token saw more entries than the indexer may select
+  bool selective = false;       // some token saw more entries than the indexer may select
+  PoolUsage usage;              // once the step's blocks were taken
+  std::int64_t hit_tokens = 0;  // that requests admitted in this step found computed
+  std::int64_t preemptions = 0;
 };
 
 }  // namespace attnscope

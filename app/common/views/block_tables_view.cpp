@@ -16,17 +16,6 @@ namespace {
 constexpr std::int64_t kTextBefore = 36, kTextAfter = 12;  // tokens around the one looked at
 constexpr std::size_t kTextLimit = 64;
 
-const char* state_name(RequestState state) {
-  switch (state) {
-    case RequestState::kWaiting:
-      return "waiting";
-    case RequestState::kRunning:
-      return "running";
-    default:
-      return "finished";
-  }
-}
-
 const char* content_name(CacheKind kind) {
   switch (kind) {
     case CacheKind::kSwa:
@@ -166,7 +155,7 @@ std::string sentence_of(const BlockTablesInput& input, const RequestView& reques
   }
   const std::string name = request.request.name;
   if (blocks == 0) {
-    return request.request.state == RequestState::kFinished
+    return is_over(request.request.state)
                ? fmt::format("Request {} is finished and has given all its blocks back.", name)
                : fmt::format("Request {} waits for its first blocks.", name);
   }
@@ -209,7 +198,7 @@ BlockTablesView block_tables_view(const BlockTablesInput& input) {
             : -1;
     const std::int64_t now = length_in_step(step, r) - request.computed;
     tables.state =
-        fmt::format("{} · {} prompt + {} sampled · {} computed", state_name(request.state),
+        fmt::format("{} · {} prompt + {} sampled · {} computed", request_state_name(request.state),
                     format_count(request.prompt_tokens),
                     format_count(known - request.prompt_tokens), format_count(request.computed));
     if (now > 0) tables.state += fmt::format(", {} now", format_count(now));
