@@ -1,0 +1,94 @@
+#include "engine/tensorfile/atomic_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+namespace attnscope {
+namespace {
+
+// Linux writes at most 2 GiB a call.
+constexpr std::size_t kLargestWrite = std::size_t{1} << 30;
+
+std::string folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+Error io_error(const std::string& path, const char* doing, int code) {
+  std::string hint;
+  if (code == ENOSPC || code == EDQUOT) hint = "make room on the disk, or choose another place";
+  if (code == EACCES || code == EROFS || code == ENOENT) {
+    hint = "the folder " + folder_of(path) + " must exist and be writable";
+  }
+  return bad_input(fmt::format("{}: {}: {}", path, doing, std::strerror(code)), hint);
+}
+
+}  // namespace
+
+Result<AtomicFile> AtomicFile::create(const std::string& path) {
+  static std::atomic<unsigned> counter{0};
+  const std::string temporary =
+      fmt::format("{}.{}.{}.tmp", path, static_cast<long>(::getpid()), counter++);
+  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0) return io_error(path, "cannot write", errno);
+  return AtomicFile(path, temporary, fd);
+}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : path_(std::move(other.path_)), temporary_(std::move(other.temporary_)), fd_(other.fd_) {
+  other.fd_ = -1;
+  other.temporary_.clear();
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ >= 0) ::close(fd_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+Error AtomicFile::give_up(const char* doing, int code) {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+  ::unlink(temporary_.c_str());
+  temporary_.clear();
+  return io_error(path_, doing, code);
+}
+
+Result<void> AtomicFile::append(const void* data, std::size_t bytes) {
+  const char* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = ::write(fd_, at, std::min(bytes, kLargestWrite));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return give_up("cannot write", n < 0 ? errno : ENOSPC);
+    at += n;
+    bytes -= static_cast<std::size_t>(n);
+  }
+  return {};
+}
+
+Result<void> AtomicFile::commit() {
+  if (::fsync(fd_) != 0) return give_up("cannot sync", errno);
+  const int fd = fd_;
+  fd_ = -1;
+  if (::close(fd) != 0) return give_up("cannot write", errno);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) return give_up("cannot rename", errno);
+  temporary_.clear();
+  return sync_folder(folder_of(path_));
+}
+
+Result<void> sync_folder(const std::string& folder) {
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool synced = fd >= 0 && ::fsync(fd) == 0;
+  const int why = errno;
+  if (fd >= 0) ::close(fd);
+  if (!synced) return io_error(folder, "written, but the folder cannot be synced", why);
+  return {};
+}
+
+}  // namespace attnscope

@@ -1,0 +1,64 @@
+// Writes safetensors files: every tensor begins at a multiple of 64 bytes of the file, so that it
+// can be used where it is mapped. The format allows no holes: what lies between is tensors of U8
+// whose names begin with the text that the metadata gives under kPaddingKey. The file appears as a
+// whole or not at all (atomic_file.h).
+//
+//   TensorWriter writer;
+//   writer.add("topk.indices", indices);            // as_tensor, any strides
+//   writer.metadata("step", "12");
+//   if (auto ok = writer.write("step-12.safetensors"); !ok) return ok.error();
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/tensorfile/element_type.h"
+#include "kernels/params/result.h"
+#include "kernels/params/tensor.h"
+
+namespace attnscope {
+
+inline constexpr const char* kPaddingKey = "attnscope.padding";
+inline constexpr std::size_t kTensorAlignment = 64;
+
+class TensorWriter {
+ public:
+  // Memory must stay until write(). `bytes` must be what type and shape take.
+  void add(std::string name, ElementType type, std::vector<std::int64_t> shape, const void* data,
+           std::size_t bytes);
+  template <class T>
+  void add(std::string name, ElementType type, std::vector<std::int64_t> shape,
+           const std::vector<T>& values) {
+    add(std::move(name), type, std::move(shape), values.data(), values.size() * sizeof(T));
+  }
+  // The bytes become the writer's.
+  void add_owned(std::string name, ElementType type, std::vector<std::int64_t> shape,
+                 std::vector<std::uint8_t> bytes);
+  // Dense ones are written where they lie; of others a dense copy is made.
+  void add(std::string name, const as_tensor& tensor);
+  void metadata(std::string key, std::string value);
+
+  // Sum of what was added.
+  std::uint64_t bytes() const { return bytes_; }
+  // AS_USAGE for a name added twice (or __metadata__, __pad_..) or a size that does not fit type
+  // and shape, else the error of the disk.
+  Result<void> write(const std::string& path) const;
+
+ private:
+  struct Item {
+    std::string name;
+    ElementType type;
+    std::vector<std::int64_t> shape;
+    const void* data;
+    std::size_t bytes;
+  };
+  std::vector<Item> items_;
+  std::vector<std::unique_ptr<std::vector<std::uint8_t>>> copies_;
+  std::map<std::string, std::string> metadata_;
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace attnscope
