@@ -92,7 +92,7 @@ as_tensor ForcedCopy::translate(const as_tensor& slots, const as_tensor& lens,
 }
 
 OpParams& ForcedCopy::make(const OpParams& engine, int layer, const LogicalMetadata& logical,
-                           bool exact) {
+                           bool exact, bool as_read) {
   params_ = engine;
   const as_op_info& info = engine.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
@@ -152,6 +152,7 @@ OpParams& ForcedCopy::make(const OpParams& engine, int layer, const LogicalMetad
     default:
       break;
   }
+  if (as_read) rows_as_read_.replace(engine, params_);
   return params_;
 }
 

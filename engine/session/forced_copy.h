@@ -10,6 +10,7 @@
 #include "engine/session/frame.h"
 #include "engine/session/history.h"
 #include "engine/session/op_params.h"
+#include "engine/session/rows_as_read.h"
 
 namespace attnscope {
 
@@ -17,9 +18,11 @@ class ForcedCopy {
  public:
   ForcedCopy(const CacheLayout& layout, const Shadow& shadow) : layout_(layout), shadow_(shadow) {}
 
-  // exact: float64 rows instead of records. The result is valid until the next make() or
-  // requantise().
-  OpParams& make(const OpParams& engine, int layer, const LogicalMetadata& logical, bool exact);
+  // exact: float64 rows instead of records. as_read: a reader's rows are not those that were
+  // written; it gets the bytes that it will gather, not the shadow's. The result is valid until the
+  // next make() or requantise().
+  OpParams& make(const OpParams& engine, int layer, const LogicalMetadata& logical, bool exact,
+                 bool as_read);
 
   // For quantising ops: the same op with rows_given, on the engine's own row before quantisation.
   // False when the lane withheld the row or the op does not quantise.
@@ -40,6 +43,7 @@ class ForcedCopy {
   Scratch requantised_, requantised_scale_, requantised_weights_;
   std::vector<std::int64_t> slots_;
   std::vector<std::int32_t> indices_, extra_indices_;
+  RowsAsRead rows_as_read_;
 };
 
 // Rows of a cache as a U8 (records) or F32 (state) tensor [T, bytes or width], gathered through

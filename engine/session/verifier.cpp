@@ -163,6 +163,7 @@ TapResult Verifier::blank(int layer, const OpParams& params, const char* tap,
 Result<void> Verifier::before(int layer, const OpParams& params, const std::string& lane) {
   if (references_ == References::kNone) return {};
   input_hashes_ = hash_inputs(params);
+  bad_rows_ = false;
   poison_outputs(params);
   if (step_ == nullptr) return {};
   const as_op_info& info = params.info();
@@ -184,6 +185,7 @@ Result<void> Verifier::before(int layer, const OpParams& params, const std::stri
     result.verdict = check.bad == 0 ? Verdict::kEqual : Verdict::kWrong;
     result.budget_used = check.bad == 0 ? 0 : std::numeric_limits<double>::infinity();
     result.note = check.note;
+    bad_rows_ = bad_rows_ || check.bad > 0;
     results_.push_back(std::move(result));
   }
   return {};
@@ -245,7 +247,8 @@ void Verifier::record_rows(int layer, const OpParams& params, const as_tap_info&
 
 Result<void> Verifier::run_forced(int layer, const OpParams& params) {
   requantised_ = false;
-  if (auto ok = call(parts_.sim, forced_->make(params, layer, logical_, false), parts_.threads);
+  if (auto ok = call(parts_.sim, forced_->make(params, layer, logical_, false, bad_rows_),
+                     parts_.threads);
       !ok) {
     return ok;
   }
@@ -257,7 +260,8 @@ Result<void> Verifier::run_forced(int layer, const OpParams& params) {
     if (auto ok = call(parts_.sim, again, parts_.threads); !ok) return ok;
   }
   if (references_ != References::kBoth) return {};
-  return call(parts_.exact, forced_exact_->make(params, layer, logical_, true), parts_.threads);
+  return call(parts_.exact, forced_exact_->make(params, layer, logical_, true, bad_rows_),
+              parts_.threads);
 }
 
 Result<void> Verifier::run_free(int layer, as_op_id op, FreeRun& run) {

@@ -91,6 +91,7 @@ class Verifier {
   LogicalMetadata logical_;
   std::unique_ptr<FreeRun> free_sim_, free_exact_;
   std::unique_ptr<ForcedCopy> forced_, forced_exact_;
+  bool bad_rows_ = false;  // the op gathers rows other than those that were written
   bool requantised_ = false;
   OpParams requantised_params_;
   Scratch gathered_, decoded_;

@@ -2,19 +2,27 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "kernels/params/lane.h"
 
 namespace attnscope::mutants {
 
-std::int32_t window_off_by_one(const void* params, const as_call* call, as_error* error);
-std::int32_t topk_one_short(const void* params, const as_call* call, as_error* error);
-std::int32_t scale_rounded_down(const void* params, const as_call* call, as_error* error);
-std::int32_t relu_missing(const void* params, const as_call* call, as_error* error);
-std::int32_t sink_scaled(const void* params, const as_call* call, as_error* error);
-std::int32_t lse_with_sink(const void* params, const as_call* call, as_error* error);
-std::int32_t overlap_half_lost(const void* params, const as_call* call, as_error* error);
-std::int32_t entry_rope_position(const void* params, const as_call* call, as_error* error);
+// One planted bug; it becomes the lane mutant:NAME.
+struct Bug {
+  const char* name;         // with the prefix "mutant:"
+  const char* description;  // one sentence: what is wrong
+  as_op_id op;              // the one op that is wrong
+  as_op_fn function;
+};
+
+// By what they spoil; a file each.
+std::vector<Bug> list_bugs();        // slots, windows and lists of the step
+std::vector<Bug> dense_bugs();       // norms, projections, residual, sampling
+std::vector<Bug> row_bugs();         // queries, latent rows, inverse RoPE
+std::vector<Bug> compressor_bugs();  // state rows and entries
+std::vector<Bug> indexer_bugs();     // index queries, scores, selection
+std::vector<Bug> attention_bugs();   // the attention itself
 
 // The right op.
 std::int32_t run_cpu(as_op_id op, const void* params, const as_call* call, as_error* error);
@@ -24,6 +32,17 @@ template <class Params>
 bool readable(const void* params) {
   return params != nullptr &&
          static_cast<const Params*>(params)->head.struct_size == sizeof(Params);
+}
+
+// Runs the right op, which refuses what must not be read, then spoil(p) on the params, whose
+// outputs then hold the right answer. spoil returns a status.
+template <class Params, class Spoil>
+std::int32_t spoil_after(as_op_id op, const void* params, const as_call* call, as_error* error,
+                         const Spoil& spoil) {
+  const std::int32_t status = run_cpu(op, params, call, error);
+  if (status != AS_OK) return status;
+  Params p = *static_cast<const Params*>(params);
+  return spoil(p);
 }
 
 }  // namespace attnscope::mutants

@@ -1,0 +1,56 @@
+// The smallest session in which every op has something to do: a long request whose window has
+// moved, whose indexer selects and which completes a C128A entry, and a short one that begins, both
+// in step 1; step 2 decodes.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "app/common/wiring.h"
+#include "engine/session/session.h"
+
+namespace attnscope {
+
+inline Scenario tiny_scenario(std::uint64_t seed = 7) {
+  Scenario s;
+  s.name = "blame";
+  s.model = *preset("tiny", {0, 1, 2});
+  s.model.hidden = 128;
+  s.model.heads = 4;
+  s.model.o_groups = 2;
+  s.model.q_lora = 128;
+  s.model.index_heads = 8;
+  s.model.index_topk = 64;
+  s.seed = seed;
+  s.pool_blocks = 250;
+  s.limits = {374, 4};
+  s.decode_steps = 2;
+  for (const std::int64_t length : {396, 18}) {
+    ScenarioRequest request;
+    request.name = "r" + std::to_string(s.requests.size());
+    for (std::int64_t t = 0; t < length; ++t) {
+      request.tokens.push_back(static_cast<std::int32_t>((t * 37 + t * t / 7 + length) % 256));
+    }
+    request.max_new_tokens = 3;
+    s.requests.push_back(request);
+  }
+  return s;
+}
+
+inline constexpr std::int64_t kStepUnderTest = 1;
+
+inline std::unique_ptr<Session> tiny_session(std::uint64_t seed = 7,
+                                             References references = References::kSim) {
+  SessionOptions options;
+  options.references = references;
+  options.threads = 2;
+  options.checkpoint_every = 1;
+  auto session = Session::create(tiny_scenario(seed), all_lanes(), options);
+  EXPECT_TRUE(session) << session.error().text();
+  return session ? std::move(*session) : nullptr;
+}
+
+}  // namespace attnscope
