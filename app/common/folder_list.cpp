@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "app/common/text.h"
+#include "engine/config/scenario.h"
 
 namespace attnscope {
 namespace {
@@ -31,7 +32,6 @@ Result<FolderList> list_folder(const std::string& path, std::string_view extensi
         "choose another folder");
   }
   for (; at != fs::directory_iterator(); at.increment(code)) {
-    if (code) break;
     FolderItem item;
     item.name = at->path().filename().string();
     if (item.name.starts_with('.')) continue;
@@ -51,17 +51,32 @@ Result<FolderList> list_folder(const std::string& path, std::string_view extensi
     }
     list.items.push_back(std::move(item));
   }
+  // A failed increment() ends the loop like the folder's end.
+  if (code) {
+    return bad_input(fmt::format("{}: its listing broke off after {} names: {}",
+                                 shortened(list.path, 200), list.items.size(), code.message()),
+                     "try again, or choose another folder");
+  }
   std::ranges::sort(list.items, [](const FolderItem& a, const FolderItem& b) {
     return a.folder != b.folder ? a.folder : lower(a.name) < lower(b.name);
   });
   return list;
 }
 
+std::string home_folder() {
+  const char* folder = std::getenv("HOME");
+  return folder != nullptr ? folder : "";
+}
+
+bool is_shipped(const std::string& path) {
+  const Result<std::string> assets = assets_folder();
+  return assets && path.starts_with(*assets + "/");
+}
+
 std::string typed_path(const std::string& folder, std::string_view typed) {
   const std::string text(trimmed(typed));
   if (text == "~" || text.starts_with("~/")) {
-    const char* home = std::getenv("HOME");
-    if (home != nullptr && *home != '\0') return home + text.substr(1);
+    if (const std::string home = home_folder(); !home.empty()) return home + text.substr(1);
   }
   return (fs::path(folder) / text).lexically_normal().string();
 }

@@ -26,6 +26,11 @@ struct FolderList {
 // Items whose name ends in `extension`, and folders. Errors say what is wrong with the path.
 Result<FolderList> list_folder(const std::string& path, std::string_view extension);
 
+// "" where the environment names none.
+std::string home_folder();
+// Lies in the assets: nobody's own file.
+bool is_shipped(const std::string& path);
+
 // The path of a name typed while `folder` is shown: "~" is the home folder, an absolute path stays.
 std::string typed_path(const std::string& folder, std::string_view typed);
 

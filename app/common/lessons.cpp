@@ -80,17 +80,13 @@ std::string where(const TapResult& result) {
   return result.layer >= 0 ? fmt::format("layer {}", result.layer) : "the ops outside the layers";
 }
 
-const StepSummary* step_of(const Snapshot& snapshot, std::int64_t step) {
-  return snapshot.summary(step);
-}
-
 LessonPage cell_page(const Snapshot& snapshot, const TapResult& wrong) {
   LessonPage page;
   page.title = "A red cell";
   page.panel = "timeline";
   page.commands = {"cursor.first_failure", "panel.timeline"};
   std::int64_t taps = 0, bad = 0;
-  if (const StepSummary* step = step_of(snapshot, wrong.step)) {
+  if (const StepSummary* step = snapshot.summary(wrong.step)) {
     for (const TapResult& result : step->results) {
       taps += result.verdict != Verdict::kNotCompared;
       bad += result.verdict == Verdict::kWrong;
@@ -115,7 +111,7 @@ LessonPage op_page(const Snapshot& snapshot, const TapResult& wrong) {
       name, where(wrong));
   std::set<as_op_id> others;
   std::int64_t right = 0;
-  if (const StepSummary* step = step_of(snapshot, wrong.step)) {
+  if (const StepSummary* step = snapshot.summary(wrong.step)) {
     for (const TapResult& result : step->results) {
       if (result.verdict == Verdict::kWrong && result.op != wrong.op) others.insert(result.op);
       right += result.verdict != Verdict::kWrong && result.verdict != Verdict::kNotCompared;
@@ -164,15 +160,6 @@ std::span<const Lesson> lessons() { return kLessons; }
 const Lesson* find_lesson(std::string_view name) {
   const auto at = std::ranges::find_if(kLessons, [&](const Lesson& l) { return name == l.name; });
   return at == kLessons.end() ? nullptr : &*at;
-}
-
-const TapResult* first_wrong(const Snapshot& snapshot) {
-  for (const auto& step : snapshot.steps) {
-    for (const TapResult& result : step->results) {
-      if (result.verdict == Verdict::kWrong) return &result;
-    }
-  }
-  return nullptr;
 }
 
 std::vector<LessonPage> lesson_pages(const Lesson& lesson, const Snapshot& snapshot,

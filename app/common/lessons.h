@@ -30,9 +30,6 @@ struct LessonPage {
   std::vector<std::string> commands;  // that bring it into view
 };
 
-// The first wrong result of all steps known; nullptr when there is none.
-const TapResult* first_wrong(const Snapshot& snapshot);
-
 // Four pages: the cell, the op, the element, the reason. The bug must have shown itself.
 std::vector<LessonPage> lesson_pages(const Lesson& lesson, const Snapshot& snapshot,
                                      const TapResult& wrong);

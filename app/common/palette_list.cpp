@@ -8,6 +8,7 @@
 #include "app/common/format.h"
 #include "app/common/op_order.h"
 #include "app/common/text.h"
+#include "app/common/views/error_view.h"
 
 namespace attnscope {
 namespace {
@@ -39,14 +40,10 @@ std::vector<PaletteItem> failures(const Snapshot* snapshot) {
   const std::size_t steps = snapshot != nullptr ? snapshot->steps.size() : 0;
   for (std::size_t i = 0; i < steps && items.size() < kMostFailures; ++i) {
     const auto& step = snapshot->steps[i];
-    const TapResult* first = nullptr;
-    std::int64_t count = 0;
-    for (const TapResult& result : step->results) {
-      if (result.verdict != Verdict::kWrong) continue;
-      if (first == nullptr) first = &result;
-      ++count;
-    }
+    const TapResult* first = first_wrong(step->results);
     if (first == nullptr) continue;
+    const std::int64_t count =
+        std::ranges::count(step->results, Verdict::kWrong, &TapResult::verdict);
     items.push_back(place_item({step->step, first->layer, first->op},
                                fmt::format("{} wrong {}, first {}", format_count(count),
                                            count == 1 ? "tap" : "taps", first->tap)));

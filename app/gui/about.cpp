@@ -22,9 +22,7 @@ std::string compiler() {
 void row(const char* name, const std::string& value) {
   ImGui::TableNextRow();
   ImGui::TableNextColumn();
-  ImGui::PushStyleColor(ImGuiCol_Text, theme().text_dim);
-  ImGui::TextUnformatted(name);
-  ImGui::PopStyleColor();
+  coloured(theme().text_dim, name);
   ImGui::TableNextColumn();
   ImGui::TextWrapped("%s", value.c_str());
 }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 
 #include "app/common/format.h"
@@ -40,17 +39,6 @@ bool is_folder(const std::string& path) {
 }
 
 std::string parent(const std::string& path) { return fs::path(path).parent_path().string(); }
-
-std::string home() {
-  const char* folder = std::getenv("HOME");
-  return folder != nullptr ? folder : "";
-}
-
-// The shipped scenarios lie there: nobody's own files.
-bool in_assets(const std::string& path) {
-  const Result<std::string> assets = assets_folder();
-  return assets && path.starts_with(*assets + "/");
-}
 
 }  // namespace
 
@@ -97,12 +85,12 @@ void FileDialog::start(const Ui& ui, bool saving) {
   typed_.clear();
   const std::string& now = ui.bench.setup().scenario.path;
   std::vector<std::string> places;
-  if (!now.empty() && (!saving || !in_assets(now))) places.push_back(parent(now));
+  if (!now.empty() && (!saving || !is_shipped(now))) places.push_back(parent(now));
   if (!ui.settings.recent.empty()) places.push_back(parent(ui.settings.recent.front()));
   std::error_code code;
   const fs::path here = fs::current_path(code);
   if (!code) places.push_back(here.string());
-  places.push_back(home());
+  places.push_back(home_folder());
   const auto at = std::ranges::find_if(places, is_folder);
   enter(at != places.end() ? *at : "/");
   if (saving) {
@@ -179,7 +167,7 @@ void FileDialog::draw_places(Ui& ui) {
   std::error_code code;
   const std::string here = fs::current_path(code).string();
   const std::pair<const char*, std::string> places[] = {
-      {"Home", home()}, {"Working folder", here}, {"Root", "/"}};
+      {"Home", home_folder()}, {"Working folder", here}, {"Root", "/"}};
   for (const auto& [name, path] : places) {
     if (!path.empty() && ImGui::Selectable(name)) entered = path;
   }
@@ -205,7 +193,7 @@ void FileDialog::draw_items(Ui& ui) {
         typed_ = item.name;
         focus_ = true;
         if (item.folder || ImGui::IsMouseDoubleClicked(ImGuiMouseButton_Left)) {
-          activated = typed_path(list_.path, item.name);
+          activated = listed_path(item.name);
         }
       }
       if (!item.folder) {
@@ -221,6 +209,15 @@ void FileDialog::draw_items(Ui& ui) {
   scroll_ = false;
   if (list_.cut) ImGui::TextDisabled("More than %zu: type the name.", list_.items.size());
   if (!activated.empty()) activate(ui, activated);
+}
+
+// A name as it stands in the list: blanks and "~" in it are its own.
+bool FileDialog::is_listed(const std::string& name) const {
+  return chosen_ >= 0 && list_.items[static_cast<std::size_t>(chosen_)].name == name;
+}
+
+std::string FileDialog::listed_path(const std::string& name) const {
+  return (fs::path(list_.path) / name).string();
 }
 
 void FileDialog::handle_keys() {
@@ -251,7 +248,7 @@ void FileDialog::draw_bottom(Ui& ui) {
   const bool pressed = ImGui::Button(verb, {button, 0});
   ImGui::EndDisabled();
   if ((entered || pressed) && !trimmed(typed_).empty()) {
-    activate(ui, typed_path(list_.path, typed_));
+    activate(ui, is_listed(typed_) ? listed_path(typed_) : typed_path(list_.path, typed_));
   }
   if (!error_.empty()) sentence(error_, Verdict::kWrong);
   if (overwrite_.empty()) return;

@@ -25,6 +25,8 @@ class FileDialog : public Overlay {
   void draw_items(Ui& ui);
   void draw_bottom(Ui& ui);
   void handle_keys();
+  bool is_listed(const std::string& name) const;
+  std::string listed_path(const std::string& name) const;
 
   Dialog dialog_;
   bool saving_ = false;

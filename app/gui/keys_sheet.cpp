@@ -76,9 +76,7 @@ void KeysSheet::refresh(const Ui& ui) {
 }
 
 void KeysSheet::draw_group(const Group& group) {
-  ImGui::PushStyleColor(ImGuiCol_Text, theme().accent);
-  ImGui::TextUnformatted(group.name.c_str());
-  ImGui::PopStyleColor();
+  coloured(theme().accent, group.name);
   for (const Line& line : group.lines) {
     const float right = ImGui::GetCursorPosX() + ImGui::GetContentRegionAvail().x;
     const float keys = ImGui::CalcTextSize(line.keys.c_str()).x + px(10);

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "app/common/text.h"
+#include "app/common/views/error_view.h"
 #include "app/gui/icons.h"
 #include "app/gui/widgets.h"
 
@@ -19,12 +20,6 @@ std::string lesson_names() {
     names += fmt::format("{}{}", names.empty() ? "" : ", ", lesson.name);
   }
   return names;
-}
-
-void coloured(ImU32 colour, const std::string& text) {
-  ImGui::PushStyleColor(ImGuiCol_Text, colour);
-  ImGui::TextUnformatted(text.c_str());
-  ImGui::PopStyleColor();
 }
 
 }  // namespace
@@ -107,6 +102,7 @@ Result<void> LessonCard::plant(Ui& ui, std::string_view name, bool secret) {
   page_ = -1;
   pages_.clear();
   version_ = ~std::uint64_t{0};
+  searched_.reset();
   list_.close();
   return {};
 }
@@ -139,12 +135,18 @@ void LessonCard::refresh(Ui& ui) {
     page_ = -1;
   } else if (lesson_ == nullptr || planted != lesson_->name) {
     lesson_ = find_lesson(planted);
+    searched_.reset();
     pages_.clear();
     page_ = -1;
   }
-  waiting_ = lesson_ != nullptr && pages_.empty() && ui.bench.busy();
   const Snapshot* snapshot = ui.bench.snapshot();
-  if (lesson_ == nullptr || snapshot == nullptr || ui.bench.busy()) return;
+  if (lesson_ == nullptr || snapshot == nullptr || ui.bench.busy()) {
+    searched_.reset();
+    return;
+  }
+  // Cursor and selection change more often than the picture.
+  if (searched_.get() == snapshot) return;
+  searched_ = ui.bench.shared_snapshot();
   const TapResult* wrong = first_wrong(*snapshot);
   if (wrong == nullptr) {
     pages_.clear();
@@ -200,7 +202,6 @@ void LessonCard::draw_card(Ui& ui) {
   if (lesson_ == nullptr || hidden_) return;
   const char* panel =
       page_ >= 0 ? pages_[static_cast<std::size_t>(page_)].panel.c_str() : "timeline";
-  const int page = page_;
   if (bubble_.begin("##lesson", panel, 400)) {
     const std::string title = secret_ ? "A bug is planted" : lesson_->symptom;
     coloured(theme().bad, icon::kBug);
@@ -230,7 +231,6 @@ void LessonCard::draw_card(Ui& ui) {
     command_button(ui, "lesson.remove");
     ImGui::SameLine();
     if (ImGui::Button("Hide")) hidden_ = true;
-    if (page != page_) version_ = ~std::uint64_t{0};
   }
   bubble_.end();
 }

@@ -1,6 +1,7 @@
 // Try it: plants a bug, then leads from the red cell to the op, the element and the reason.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,6 @@ class LessonCard : public Overlay {
  public:
   void register_commands(Ui& ui) override;
   void draw(Ui& ui) override;
-  bool animating() const override { return waiting_; }
 
  private:
   Result<void> plant(Ui& ui, std::string_view name, bool secret);
@@ -31,10 +31,10 @@ class LessonCard : public Overlay {
   const Lesson* lesson_ = nullptr;  // planted now
   bool secret_ = false;             // its name is told at the end
   bool hidden_ = false;
-  bool waiting_ = false;  // the bug has not shown itself yet
-  int page_ = -1;         // -1 = before the first one
+  int page_ = -1;  // -1 = before the first one
   std::vector<LessonPage> pages_;
   std::uint64_t version_ = ~std::uint64_t{0};
+  std::shared_ptr<const Snapshot> searched_;  // for the first wrong tap; null = none
 };
 
 }  // namespace attnscope::gui

@@ -1,11 +1,13 @@
 #include "app/gui/palette.h"
 
 #include <fmt/format.h>
+#include <imgui_internal.h>
 
 #include <algorithm>
 
 #include "app/gui/dialog.h"
 #include "app/gui/key_chord.h"
+#include "app/gui/text_input.h"
 #include "app/gui/widgets.h"
 
 namespace attnscope::gui {
@@ -20,23 +22,13 @@ bool is_enabled(const Ui& ui, const PaletteItem& item) {
   return command == nullptr || !command->enabled || command->enabled();
 }
 
-// Cut with ".." where it is too long.
-void text_in(ImDrawList* list, ImVec2 at, float width, ImU32 colour, std::string_view text) {
+// Cut with an ellipsis where it is too long.
+void text_in(ImDrawList* list, ImVec2 at, float width, ImU32 colour, const std::string& text) {
   if (width <= 0) return;
-  std::string shown(text);
-  if (ImGui::CalcTextSize(shown.c_str()).x > width) {
-    while (!shown.empty() && ImGui::CalcTextSize((shown + "..").c_str()).x > width) {
-      do {
-        shown.pop_back();
-      } while (!shown.empty() && (static_cast<unsigned char>(shown.back()) & 0x80) != 0 &&
-               (static_cast<unsigned char>(shown.back()) & 0xC0) != 0xC0);
-      if (!shown.empty() && (static_cast<unsigned char>(shown.back()) & 0xC0) == 0xC0) {
-        shown.pop_back();
-      }
-    }
-    shown += "..";
-  }
-  list->AddText(at, colour, shown.c_str());
+  ImGui::PushStyleColor(ImGuiCol_Text, colour);
+  ImGui::RenderTextEllipsis(list, at, {at.x + width, at.y + ImGui::GetTextLineHeight()},
+                            at.x + width, text.data(), text.data() + text.size(), nullptr);
+  ImGui::PopStyleColor();
 }
 
 }  // namespace
@@ -127,27 +119,10 @@ bool Palette::draw_field() {
   push_field_style();
   ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {px(10), px(8)});
   ImGui::SetNextItemWidth(-FLT_MIN);
-  // A value is asked for after what is there: the caret goes to the end, nothing is selected.
-  struct Target {
-    std::string* text;
-    bool to_end;
-  } target{&text_, to_end_};
-  const auto callback = [](ImGuiInputTextCallbackData* data) {
-    auto& t = *static_cast<Target*>(data->UserData);
-    if (data->EventFlag == ImGuiInputTextFlags_CallbackResize) {
-      t.text->resize(static_cast<std::size_t>(data->BufTextLen));
-      data->Buf = t.text->data();
-    } else if (t.to_end) {
-      data->CursorPos = data->SelectionStart = data->SelectionEnd = data->BufTextLen;
-    }
-    return 0;
-  };
-  const bool entered = ImGui::InputTextWithHint(
-      "##text", "a command, a step, a place such as 7/2/sparse_attention, or @ for failures",
-      text_.data(), text_.capacity() + 1,
-      ImGuiInputTextFlags_EnterReturnsTrue | ImGuiInputTextFlags_CallbackResize |
-          ImGuiInputTextFlags_CallbackAlways,
-      callback, &target);
+  // A value is asked for after what is there.
+  const bool entered = text_input(
+      "##text", text_, "a command, a step, a place such as 7/2/sparse_attention, or @ for failures",
+      ImGuiInputTextFlags_EnterReturnsTrue, to_end_);
   ImGui::PopStyleVar();
   pop_field_style();
   if (ImGui::IsItemActive() && !focus_) to_end_ = false;
@@ -259,9 +234,7 @@ void Palette::draw_footer(const Ui& ui) {
       if (!is_enabled(ui, item)) text += "  Not now: " + command->why_disabled + ".";
     }
   }
-  ImGui::PushStyleColor(ImGuiCol_Text, theme().text_dim);
-  ImGui::TextWrapped("%s", text.c_str());
-  ImGui::PopStyleColor();
+  dim(text);
 }
 
 void Palette::draw(Ui& ui) {

@@ -24,12 +24,6 @@ void label(const char* text, const char* help) {
   ImGui::TableNextColumn();
 }
 
-void dim(const std::string& text) {
-  ImGui::PushStyleColor(ImGuiCol_Text, theme().text_dim);
-  ImGui::TextWrapped("%s", text.c_str());
-  ImGui::PopStyleColor();
-}
-
 bool matches(const Command& command, const std::string& filter) {
   const std::string wanted = lower(trimmed(filter));
   return wanted.empty() || lower(command.title).find(wanted) != std::string::npos ||

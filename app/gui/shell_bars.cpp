@@ -9,6 +9,7 @@
 
 #include "app/common/format.h"
 #include "app/common/op_order.h"
+#include "app/common/views/linkage.h"
 #include "app/gui/icons.h"
 #include "app/gui/shell.h"
 #include "app/gui/widgets.h"
@@ -144,8 +145,8 @@ void Shell::draw_tool_bar() {
            "Scenario: model, prompts and pool. Click to open another.",
            [&] { scenario_entries(ui_); });
     choice("##lane",
-           ui_.bench.planted().empty() ? "lane " + fmt::format("{}", fmt::join(setup.lanes, ", "))
-                                       : "lane cpu, " + ui_.bench.planted(),
+           fmt::format("lane {}{}", fmt::join(setup.lanes, ", "),
+                       ui_.bench.planted().empty() ? "" : ", " + ui_.bench.planted()),
            "Who computes the ops.", [&] { lane_entries(ui_); });
     choice("##references", references_word(setup.references),
            "What every op is compared with. Without references steps run many times faster.", [&] {
@@ -208,10 +209,8 @@ void Shell::draw_cursor_line() {
       }
       text += fmt::format("  ·  {}", as_op_find(at.op)->name);
       if (const std::int32_t request = bench.selected_request(); request >= 0) {
-        const auto& names = now->info->request_names;
-        const auto i = static_cast<std::size_t>(request);
         text += fmt::format("  ·  request {} \"{}\"  ·  token {}", request,
-                            i < names.size() ? names[i] : "", bench.selected_position());
+                            request_name(*now->info, request), bench.selected_position());
       }
       text += fmt::format("  ·  head {}", bench.selection().head);
       const auto [verdict, worst] = verdict_of(bench.summary());
@@ -226,9 +225,7 @@ void Shell::draw_cursor_line() {
       ImGui::SameLine();
       if (!verdict.empty() && right - width > ImGui::GetCursorPosX()) {
         ImGui::SetCursorPosX(right - width);
-        ImGui::PushStyleColor(ImGuiCol_Text, verdict_colour(worst));
-        ImGui::TextUnformatted(verdict.c_str());
-        ImGui::PopStyleColor();
+        coloured(verdict_colour(worst), verdict);
       }
     }
   }

@@ -10,13 +10,17 @@ int grow(ImGuiInputTextCallbackData* data) {
     auto& text = *static_cast<std::string*>(data->UserData);
     text.resize(static_cast<std::size_t>(data->BufTextLen));
     data->Buf = text.data();
+  } else if (data->EventFlag == ImGuiInputTextFlags_CallbackAlways) {
+    data->CursorPos = data->SelectionStart = data->SelectionEnd = data->BufTextLen;
   }
   return 0;
 }
 
 }  // namespace
 
-bool text_input(const char* id, std::string& text, const char* hint, ImGuiInputTextFlags flags) {
+bool text_input(const char* id, std::string& text, const char* hint, ImGuiInputTextFlags flags,
+                bool caret_at_end) {
+  if (caret_at_end) flags |= ImGuiInputTextFlags_CallbackAlways;
   return ImGui::InputTextWithHint(id, hint != nullptr ? hint : "", text.data(), text.capacity() + 1,
                                   flags | ImGuiInputTextFlags_CallbackResize, grow, &text);
 }

@@ -110,9 +110,7 @@ void Tour::draw(Ui& ui) {
   bool over = !popup && ImGui::Shortcut(ImGuiKey_Escape, ImGuiInputFlags_RouteGlobal |
                                                              ImGuiInputFlags_RouteOverFocused);
   if (bubble_.begin("##tour", now.panel, 340)) {
-    ImGui::PushStyleColor(ImGuiCol_Text, theme().accent);
-    ImGui::TextUnformatted(now.title);
-    ImGui::PopStyleColor();
+    coloured(theme().accent, now.title);
     const std::string count = fmt::format("{} of {}", step_ + 1, last + 1);
     ImGui::SameLine(ImGui::GetWindowWidth() - ImGui::CalcTextSize(count.c_str()).x - px(14));
     ImGui::TextDisabled("%s", count.c_str());
@@ -125,14 +123,10 @@ void Tour::draw(Ui& ui) {
       command_button(ui, now.command);
       if (done_) {
         ImGui::SameLine();
-        ImGui::PushStyleColor(ImGuiCol_Text, theme().good);
-        ImGui::TextUnformatted(icon::kCheck);
-        ImGui::PopStyleColor();
+        coloured(theme().good, icon::kCheck);
       }
     } else if (done_) {
-      ImGui::PushStyleColor(ImGuiCol_Text, theme().good);
-      ImGui::TextUnformatted(icon::kCheck);
-      ImGui::PopStyleColor();
+      coloured(theme().good, icon::kCheck);
     }
     ImGui::Spacing();
     if (step_ > 0) {

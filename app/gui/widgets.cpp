@@ -62,9 +62,7 @@ bool button_for(const Ui& ui, const Command& command, const std::string& label) 
 
 void sentence(std::string_view text, Verdict verdict) {
   if (verdict != Verdict::kNotCompared) {
-    ImGui::PushStyleColor(ImGuiCol_Text, verdict_colour(verdict));
-    ImGui::TextUnformatted(verdict_glyph(verdict));
-    ImGui::PopStyleColor();
+    coloured(verdict_colour(verdict), verdict_glyph(verdict));
     ImGui::SameLine(0, px(6));
   }
   ImGui::PushTextWrapPos(0);
@@ -135,13 +133,23 @@ void number_text(std::string_view text, float width, ImU32 colour) {
 }
 
 void field(const char* label, std::string_view value) {
-  ImGui::PushStyleColor(ImGuiCol_Text, theme().text_dim);
-  ImGui::TextUnformatted(label);
-  ImGui::PopStyleColor();
+  coloured(theme().text_dim, label);
   ImGui::SameLine(0, px(6));
   ImGui::PushTextWrapPos(0);
   text_unformatted(value);
   ImGui::PopTextWrapPos();
+}
+
+void dim(const std::string& text) {
+  ImGui::PushStyleColor(ImGuiCol_Text, theme().text_dim);
+  ImGui::TextWrapped("%s", text.c_str());
+  ImGui::PopStyleColor();
+}
+
+void coloured(ImU32 colour, std::string_view text) {
+  ImGui::PushStyleColor(ImGuiCol_Text, colour);
+  text_unformatted(text);
+  ImGui::PopStyleColor();
 }
 
 void tooltip(std::string_view text) {
@@ -171,9 +179,7 @@ void legend(ImU32 colour, const char* text, bool hatched, bool outline) {
   }
   ImGui::Dummy({side, ImGui::GetTextLineHeight()});
   ImGui::SameLine(0, px(5));
-  ImGui::PushStyleColor(ImGuiCol_Text, theme().text_dim);
-  ImGui::TextUnformatted(text);
-  ImGui::PopStyleColor();
+  coloured(theme().text_dim, text);
   ImGui::EndGroup();
 }
 

@@ -31,6 +31,10 @@ void number_text(std::string_view text, float width = 0, ImU32 colour = 0);
 // Dimmed label, then value, on one line.
 void field(const char* label, std::string_view value);
 
+// Dimmed text that wraps; text in a colour on one line.
+void dim(const std::string& text);
+void coloured(ImU32 colour, std::string_view text);
+
 // ---- cells, for ImDrawList
 void draw_hatch(ImDrawList* list, ImVec2 min, ImVec2 max);     // null entry
 void draw_free(ImDrawList* list, ImVec2 min, ImVec2 max);      // free: outline only

@@ -149,6 +149,18 @@ std::vector<OpError> op_errors(const std::vector<TapResult>& results, int layer)
   return rows;
 }
 
+const TapResult* first_wrong(std::span<const TapResult> results) {
+  const auto at = std::ranges::find(results, Verdict::kWrong, &TapResult::verdict);
+  return at == results.end() ? nullptr : &*at;
+}
+
+const TapResult* first_wrong(const Snapshot& snapshot) {
+  for (const auto& step : snapshot.steps) {
+    if (const TapResult* wrong = first_wrong(step->results)) return wrong;
+  }
+  return nullptr;
+}
+
 void RunErrors::update(const Snapshot& snapshot) {
   std::size_t same = 0;
   while (same < seen_.size() && same < snapshot.steps.size() &&

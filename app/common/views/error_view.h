@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,10 @@ struct OpError {
 // One row per op of the results, in their order. layer: only that one's (kAllLayers: all).
 inline constexpr int kAllLayers = -1000;
 std::vector<OpError> op_errors(const std::vector<TapResult>& results, int layer);
+
+// The first wrong result, of a step or of all steps known; nullptr when there is none.
+const TapResult* first_wrong(std::span<const TapResult> results);
+const TapResult* first_wrong(const Snapshot& snapshot);
 
 // One row per op over all steps known; follows new pictures without starting again.
 class RunErrors {

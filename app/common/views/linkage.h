@@ -31,6 +31,8 @@ struct TokenSlot {
 
 // A request of the step by its id; null when the step does not know it (yet).
 const RequestView* find_request(const StepTrace& step, std::int32_t id);
+// As the scenario names it; its number where it has no name.
+std::string request_name(const SessionInfo& info, std::int32_t id);
 // Tokens of a request whose rows exist once this step has run.
 std::int64_t length_in_step(const StepTrace& step, const RequestView& request);
 

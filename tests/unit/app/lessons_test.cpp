@@ -6,6 +6,7 @@
 #include <cstring>
 #include <set>
 
+#include "app/common/views/error_view.h"
 #include "app/common/workbench.h"
 #include "kernels/mutants/mutants.h"
 
