@@ -65,6 +65,7 @@ class BytesPanel : public Panel {
   std::string why_;                    // nothing can be shown
   std::string help_;                   // command that would change that
   const RowsCopy* rows_ = nullptr;     // source 0, of held_
+  const OpTrace* rows_op_ = nullptr;   // that wrote them
   const CacheGroup* group_ = nullptr;  // source 1, of held_
   std::int64_t index_ = 0;             // row of rows_ or of the block
   std::int32_t seen_block_ = -1;
@@ -161,6 +162,7 @@ void BytesPanel::find_in_op(const Ui& ui, const StepTrace* step, const OpTrace* 
                                name),
                    fmt::format("cursor.goto={}/{}/q_rope_kv_insert", step->step, layer));
   }
+  rows_op_ = op;
   rows_ = op->cache_rows(ui.bench.selection().tap);
   if (rows_ == nullptr) rows_ = &op->rows.front();
   if (rows_->tokens.empty()) {
@@ -477,7 +479,7 @@ void BytesPanel::draw(Ui& ui) {
   const int source = no_rows && ui.bench.selection().block >= 0 ? 1 : source_;
   source == 0 ? find_in_op(ui, step, op) : find_in_block(ui);
   if (why_.empty()) {
-    const TapResult* result = source == 0 ? op->result(rows_->name) : nullptr;
+    const TapResult* result = source == 0 ? rows_op_->result(rows_->name) : nullptr;
     const Verdict verdict = result == nullptr || stats_.differing < 0 ? Verdict::kNotCompared
                             : stats_.differing == 0                   ? Verdict::kEqual
                                                                       : result->verdict;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 
 #include "app/common/views/selection_view.h"
 #include "app/gui/rich_text.h"
@@ -44,12 +45,26 @@ class SelectionPanel : public Panel {
   }
 
  private:
+  // What the view was made from; the snapshot keeps it alive, so that equal pointers mean equal
+  // data.
+  struct Key {
+    const StepTrace* step = nullptr;
+    Place cursor{};
+    Selection selection;
+    std::int64_t row = -1;
+    const OpTrace* op = nullptr;
+    const TapCopy* tap = nullptr;
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+
   void refresh(const Workbench& bench, const StepTrace& step) {
-    if (bench.version() == version_) return;
-    version_ = bench.version();
+    const Key key{&step,      bench.cursor(),      bench.selection(), bench.selected_row(),
+                  bench.op(), bench.selected_tap()};
+    if (held_ && key == key_) return;
+    key_ = key;
+    held_ = bench.shared_snapshot();
     view_ =
-        selection_view({*bench.snapshot()->info, step, bench.step_before(), bench.cursor(),
-                        bench.selection(), bench.selected_row(), bench.op(), bench.selected_tap()});
+        selection_view({*held_->info, step, key.cursor, key.selection, key.row, key.op, key.tap});
   }
 
   static void draw_line(Workbench& bench, const SelectionLine& line, int id) {
@@ -81,7 +96,8 @@ class SelectionPanel : public Panel {
   }
 
   SelectionView view_;
-  std::uint64_t version_ = ~std::uint64_t{0};
+  Key key_;
+  std::shared_ptr<const Snapshot> held_;
 };
 
 }  // namespace

@@ -67,7 +67,6 @@ class TopKPanel : public Panel {
   void move_entry(Workbench& bench, int by);
   std::string describe(const Ui& ui, const StepTrace& step, std::int64_t entry,
                        const char* between) const;
-  const RequestView* request_of(const StepTrace& step) const;
 
   Tolerance tolerance_;
   bool tolerance_known_ = false;
@@ -160,17 +159,10 @@ void TopKPanel::refresh(const Ui& ui, const StepTrace& step) {
   ++version_;
 }
 
-const RequestView* TopKPanel::request_of(const StepTrace& step) const {
-  for (const RequestView& r : step.requests) {
-    if (r.request.id == view_.request) return &r;
-  }
-  return nullptr;
-}
-
 void TopKPanel::select_entry(Workbench& bench, const StepTrace& step, std::int64_t entry) const {
   Selection selection = bench.selection();
   selection.entry = entry;
-  if (const RequestView* request = request_of(step)) {
+  if (const RequestView* request = find_request(step, view_.request)) {
     const TokenSlot slot = slot_of_entry(*bench.snapshot()->info, *request, kRatio, entry);
     if (slot.block > 0) {
       selection.block = slot.block;
@@ -197,7 +189,7 @@ std::string TopKPanel::describe(const Ui& ui, const StepTrace& step, std::int64_
                                 const char* between) const {
   const std::size_t e = index(entry);
   const TokenRange tokens = tokens_of_entry(kRatio, entry);
-  const RequestView* request = request_of(step);
+  const RequestView* request = find_request(step, view_.request);
   std::string text = fmt::format("entry {}: tokens {}-{}", format_count(entry),
                                  format_count(tokens.begin), format_count(tokens.end - 1));
   if (request) text += fmt::format(" \"{}\"", text_of(request->request, tokens, 24));
@@ -260,9 +252,7 @@ void TopKPanel::draw(Ui& ui) {
   }
   sentence(top_k_sentence(view_), view_.verdict);
   if (!layer_.note.empty()) {
-    ImGui::PushStyleColor(ImGuiCol_Text, theme().text_dim);
-    ImGui::TextWrapped("%s", layer_.note.c_str());
-    ImGui::PopStyleColor();
+    dim(layer_.note);
   }
   draw_switches();
   const StepSummary* summary = ui.bench.summary();
@@ -355,7 +345,7 @@ void TopKPanel::fill_table(const Ui& ui, const StepTrace& step, bool narrow) {
   table_.columns(std::move(columns));
 
   const SessionInfo& info = *ui.bench.snapshot()->info;
-  const RequestView* request = request_of(step);
+  const RequestView* request = find_request(step, view_.request);
   const auto add = [&](std::int64_t entry) {
     const std::size_t e = index(entry);
     const TokenRange tokens = tokens_of_entry(kRatio, entry);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 
 #include "app/common/format.h"
 #include "app/common/views/window_view.h"
@@ -27,13 +28,7 @@ class WindowPanel : public Panel {
                   "step.forward");
       return;
     }
-    const int head = mean_ ? -1 : bench.selection().head;
-    if (bench.version() != version_ || head != head_) {
-      version_ = bench.version();
-      head_ = head;
-      view_ = window_view(*bench.snapshot()->info, *step, bench.cursor().layer,
-                          bench.selected_row(), head);
-    }
+    refresh(bench, *step);
     if (!view_.valid) {
       empty_state(ui, view_.sentence, "layer.forward");
       return;
@@ -50,6 +45,25 @@ class WindowPanel : public Panel {
   }
 
  private:
+  // What the view was made from; the snapshot keeps the step alive, so that equal pointers mean
+  // equal data.
+  struct Key {
+    const StepTrace* step = nullptr;
+    int layer = -1, head = -2;
+    std::int64_t row = -1;
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+
+  void refresh(const Workbench& bench, const StepTrace& step) {
+    const Key key{&step, bench.cursor().layer, mean_ ? -1 : bench.selection().head,
+                  bench.selected_row()};
+    if (held_ && key == key_) return;
+    key_ = key;
+    held_ = bench.shared_snapshot();
+    ++version_;
+    view_ = window_view(*held_->info, step, key.layer, key.row, key.head);
+  }
+
   void draw_strip(Workbench& bench) {
     const float height = px(26);
     const float width = ImGui::GetContentRegionAvail().x;
@@ -73,13 +87,12 @@ class WindowPanel : public Panel {
       cell += span;
     };
     ImVec2 min, max;
+    bool over_nulls = false;
+    const WindowSlot* under_mouse = nullptr;
     if (view_.nulls_before > 0) {
       place(2, min, max);
       draw_hatch(list, min, max);
-      if (over && ImGui::IsMouseHoveringRect(min, max)) {
-        tooltip(fmt::format("{} table entries before the window are null; nothing reads them",
-                            format_count(view_.nulls_before)));
-      }
+      over_nulls = over && ImGui::IsMouseHoveringRect(min, max);
     }
     for (const WindowSlot& slot : view_.slots) {
       place(1, min, max);
@@ -103,13 +116,7 @@ class WindowPanel : public Panel {
       }
       if (over && ImGui::IsMouseHoveringRect(min, max)) {
         draw_hovered(list, min, max);
-        tooltip(fmt::format("position {}  {}\nblock {} row {}, slot {}{}", slot.position,
-                            format_token(slot.token), slot.block, slot.row, slot.slot,
-                            slot.has_weight
-                                ? fmt::format("\nlogit {}, weight {}", format_number(slot.logit),
-                                              format_number(slot.weight))
-                                : std::string()));
-        if (click) select(bench, slot);
+        under_mouse = &slot;
       }
     }
     for (auto i = static_cast<std::int64_t>(view_.slots.size()); i < view_.window; ++i) {
@@ -117,14 +124,32 @@ class WindowPanel : public Panel {
       draw_free(list, min, max);
     }
     ImGui::PopFont();
+    // In the size of all tooltips.
+    if (over_nulls) {
+      tooltip(fmt::format("{} table entries before the window are null; nothing reads them",
+                          format_count(view_.nulls_before)));
+    } else if (under_mouse != nullptr) {
+      tooltip(slot_text(*under_mouse));
+      if (click) select(bench, *under_mouse);
+    }
     if (!view_.left.empty()) {
       ImGui::TextDisabled("Position %lld left the window with this token.",
                           static_cast<long long>(view_.left.back()));
     }
   }
 
+  static std::string slot_text(const WindowSlot& slot) {
+    std::string text = fmt::format("position {}  {}\nblock {} row {}, slot {}", slot.position,
+                                   format_token(slot.token), slot.block, slot.row, slot.slot);
+    if (slot.has_weight) {
+      text += fmt::format("\nlogit {}, weight {}", format_number(slot.logit),
+                          format_number(slot.weight));
+    }
+    return text;
+  }
+
   void draw_table(Workbench& bench) {
-    table_.begin(version_ * 256 + static_cast<std::uint64_t>(head_ + 1));
+    table_.begin(version_);
     if (table_.stale()) {
       table_.columns({{"position", true},
                       {"token"},
@@ -174,8 +199,9 @@ class WindowPanel : public Panel {
 
   WindowView view_;
   DataTable table_;
-  std::uint64_t version_ = ~std::uint64_t{0};
-  int head_ = -2;
+  Key key_;
+  std::shared_ptr<const Snapshot> held_;
+  std::uint64_t version_ = 0;  // of view_
   int by_block_ = 0;
   bool mean_ = false;
 };

@@ -73,12 +73,6 @@ class Builder {
                : -1;
   }
 
-  std::string name_of(std::int32_t request) const {
-    const auto i = static_cast<std::size_t>(request);
-    return request >= 0 && i < in_.info.request_names.size() ? in_.info.request_names[i]
-                                                             : fmt::format("{}", request);
-  }
-
   Selection at_block(std::int32_t block, std::int32_t row, int group) const {
     Selection to = in_.selection;
     to.position = position_;
@@ -160,9 +154,9 @@ class Builder {
         if (!out.lines.back().null) pooled.push_back(fmt::format("{} (1/{})", entry, ratio));
       }
     }
-    view_.sentence =
-        fmt::format("Token {} of {} has rows in {} {}", format_count(position_),
-                    name_of(in_.selection.request), live, live == 1 ? "place" : "places");
+    view_.sentence = fmt::format("Token {} of {} has rows in {} {}", format_count(position_),
+                                 request_name(in_.info, in_.selection.request), live,
+                                 live == 1 ? "place" : "places");
     if (gone > 0)
       view_.sentence += fmt::format("; {} {} null or not written", gone, gone == 1 ? "is" : "are");
     if (window_weight_) {
@@ -218,30 +212,27 @@ class Builder {
     if (ratio != 4) return;
     const TopKLayer layer = top_k_layer(in_.info, in_.cursor, looked_at_);
     if (layer.layer < 0 || in_.step.request_of(in_.row) != in_.selection.request) return;
-    const TopKView top = top_k_view(
-        {in_.info, in_.step, in_.before, layer.layer, in_.row, in_.selection.head, Tolerance{}});
-    const auto at = static_cast<std::size_t>(entry);
-    if (!top.why_empty.empty() || entry >= top.visible || at >= top.rank.size()) {
+    const auto top = top_k_entry(
+        {in_.info, in_.step, nullptr, layer.layer, in_.row, in_.selection.head, Tolerance{}},
+        entry);
+    if (!top) {
       out.lines.push_back({"score", "not visible to the token", true, false, std::nullopt});
       return;
     }
-    const bool ours = (top.flags[at] & kInOurs) != 0;
-    std::string score = fmt::format("{} in layer {}, rank {} of {}",
-                                    format_number(static_cast<double>(top.scores[at])), layer.layer,
-                                    format_count(top.rank[at] + 1), format_count(top.visible));
+    std::string score =
+        fmt::format("{} in layer {}, rank {} of {}", format_number(top->score), layer.layer,
+                    format_count(top->rank + 1), format_count(top->visible));
     out.lines.push_back({"score", score, false, false, std::nullopt});
-    std::string chosen = ours ? "selected" : "not selected";
-    if (top.chosen && std::isfinite(top.threshold) && top.choosing()) {
-      const double distance = static_cast<double>(top.scores[at]) - top.threshold;
+    std::string chosen = top->selected ? "selected" : "not selected";
+    if (top->chosen && std::isfinite(top->threshold) && top->choosing()) {
+      const double distance = top->score - top->threshold;
       chosen += fmt::format(", {} {} the threshold {}", format_number(std::abs(distance)),
-                            distance < 0 ? "below" : "above", format_number(top.threshold));
+                            distance < 0 ? "below" : "above", format_number(top->threshold));
     }
-    out.lines.push_back({"choice", chosen, !ours, false, std::nullopt});
-    if (at < top.weights.size() && !std::isnan(top.weights[at])) {
+    out.lines.push_back({"choice", chosen, !top->selected, false, std::nullopt});
+    if (!std::isnan(top->weight)) {
       out.lines.push_back(
-          {"weight",
-           fmt::format("{} in head {}", format_number(static_cast<double>(top.weights[at])),
-                       in_.selection.head),
+          {"weight", fmt::format("{} in head {}", format_number(top->weight), in_.selection.head),
            false, false, std::nullopt});
     }
   }
@@ -269,10 +260,11 @@ class Builder {
     Selection owner = at_block(block, -1, contents->group);
     owner.request = contents->request;
     owner.position = contents->tokens.begin;
-    out.lines.push_back({"owner",
-                         fmt::format("{}, {} table entry {}", name_of(contents->request),
-                                     group.name, contents->index),
-                         false, in_.selection.request == contents->request, owner});
+    out.lines.push_back(
+        {"owner",
+         fmt::format("{}, {} table entry {}", request_name(in_.info, contents->request), group.name,
+                     contents->index),
+         false, in_.selection.request == contents->request, owner});
     const RequestView* holder = find_request(in_.step, contents->request);
     std::string holds = contents->tokens.begin == contents->tokens.end
                             ? "nothing yet"
@@ -296,10 +288,10 @@ class Builder {
       Selection to = in_.selection;
       to.request = in_.step.request_of(rows[i]);
       to.position = in_.step.metadata.positions[row];
-      out.lines.push_back(
-          {i == 0 ? "read by" : "",
-           fmt::format("token {} of {}", format_count(to.position), name_of(to.request)), false,
-           rows[i] == in_.row, to});
+      out.lines.push_back({i == 0 ? "read by" : "",
+                           fmt::format("token {} of {}", format_count(to.position),
+                                       request_name(in_.info, to.request)),
+                           false, rows[i] == in_.row, to});
     }
     if (rows.size() > kReadersShown) {
       out.lines.push_back({"", fmt::format("and {} more", rows.size() - kReadersShown), false,

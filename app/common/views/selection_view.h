@@ -36,7 +36,6 @@ struct SelectionView {
 struct SelectionInput {
   const SessionInfo& info;
   const StepTrace& step;
-  const StepTrace* before = nullptr;
   Place cursor{};
   Selection selection{};
   std::int64_t row = -1;         // token row that the other panels look at

@@ -52,6 +52,14 @@ void read_scores(const TopKInput& input, const OpTrace* topk, std::int64_t kept,
   for (std::int64_t e = 0; e < view.visible; ++e) {
     view.scores[index(e)] = static_cast<float>(element(logits->value, kept, e));
   }
+  view.flags.assign(index(view.visible), 0);
+}
+
+// Best first, NaN last.
+bool ranks_before(float x, float y) { return std::isnan(y) ? !std::isnan(x) : x > y; }
+
+void order_scores(const TopKInput& input, std::int64_t kept, TopKView& view) {
+  const OpTrace* logits_op = input.step.find(input.layer, AS_OP_INDEXER_LOGITS);
   const TapCopy* compared = logits_op ? logits_op->tap("logits") : nullptr;
   if (compared && present(compared->reference)) {
     const std::int64_t columns = compared->reference.shape[1];
@@ -63,14 +71,12 @@ void read_scores(const TopKInput& input, const OpTrace* topk, std::int64_t kept,
   view.order.resize(index(view.visible));
   std::iota(view.order.begin(), view.order.end(), 0);
   std::stable_sort(view.order.begin(), view.order.end(), [&](std::int32_t a, std::int32_t b) {
-    const float x = view.scores[index(a)], y = view.scores[index(b)];
-    return std::isnan(y) ? !std::isnan(x) : x > y;
+    return ranks_before(view.scores[index(a)], view.scores[index(b)]);
   });
   view.rank.resize(index(view.visible));
   for (std::size_t i = 0; i < view.order.size(); ++i) {
     view.rank[index(view.order[i])] = static_cast<std::int32_t>(i);
   }
-  view.flags.assign(index(view.visible), 0);
 }
 
 void mark(const as_tensor& indices, std::int64_t row, std::uint8_t flag, TopKView& view) {
@@ -258,8 +264,10 @@ TopKView top_k_view(const TopKInput& input) {
   view.position = input.step.metadata.positions[index(input.row)];
   const OpTrace* topk = input.step.find(input.layer, AS_OP_INDEXER_TOPK);
   read_scores(input, topk, kept, view);
+  if (!view.why_empty.empty()) return view;
+  order_scores(input, kept, view);
   const TapCopy* indices = topk ? topk->tap("indices") : nullptr;
-  if (!view.why_empty.empty() || !indices) return view;
+  if (!indices) return view;
   view.chosen = true;
   view.k = indices->value.shape[1];
   mark(indices->value, kept, kInOurs, view);
@@ -268,6 +276,35 @@ TopKView top_k_view(const TopKInput& input) {
   compare_with_before(input, view);
   read_weights(input, indices->value, kept, view);
   return view;
+}
+
+std::optional<TopKEntry> top_k_entry(const TopKInput& input, std::int64_t entry) {
+  const std::int64_t kept = input.layer < 0 ? -1 : input.step.kept_index(input.row);
+  if (kept < 0 || entry < 0) return std::nullopt;
+  TopKView view;
+  const OpTrace* topk = input.step.find(input.layer, AS_OP_INDEXER_TOPK);
+  read_scores(input, topk, kept, view);
+  if (!view.why_empty.empty() || entry >= view.visible) return std::nullopt;
+  TopKEntry out;
+  const float score = view.scores[index(entry)];
+  out.score = score;
+  out.visible = view.visible;
+  out.k = input.info.config.index_topk;
+  for (std::int64_t e = 0; e < view.visible; ++e) {
+    const float other = view.scores[index(e)];
+    out.rank += ranks_before(other, score) || (e < entry && !ranks_before(score, other)) ? 1 : 0;
+  }
+  const TapCopy* indices = topk ? topk->tap("indices") : nullptr;
+  if (!indices) return out;
+  out.chosen = true;
+  out.k = indices->value.shape[1];
+  mark(indices->value, kept, kInOurs, view);
+  out.selected = (view.flags[index(entry)] & kInOurs) != 0;
+  find_threshold(view);
+  out.threshold = view.threshold;
+  read_weights(input, indices->value, kept, view);
+  if (!view.weights.empty()) out.weight = view.weights[index(entry)];
+  return out;
 }
 
 std::string top_k_sentence(const TopKView& view) {

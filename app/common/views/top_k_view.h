@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -86,6 +87,18 @@ struct TopKInput {
   Tolerance tolerance{};              // of indexer_topk's indices
 };
 TopKView top_k_view(const TopKInput& input);
+// One entry of the same, without ordering all others; nullopt when the token does not see it or its
+// scores are not kept.
+struct TopKEntry {
+  double score = 0;
+  std::int64_t rank = 0, visible = 0, k = 0;  // rank: 0 = best
+  bool chosen = false;                        // indexer_topk ran
+  bool selected = false;
+  double threshold = TopKView::kNone;
+  double weight = TopKView::kNone;  // of the head; NaN = not read
+  bool choosing() const { return visible > k; }
+};
+std::optional<TopKEntry> top_k_entry(const TopKInput& input, std::int64_t entry);
 // The panel's first line.
 std::string top_k_sentence(const TopKView& view);
 

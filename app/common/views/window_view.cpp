@@ -7,6 +7,7 @@
 
 #include "app/common/format.h"
 #include "app/common/op_order.h"
+#include "app/common/views/linkage.h"
 
 namespace attnscope {
 namespace {
@@ -61,10 +62,7 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
   // A lane wrote it, perhaps a wrong one.
   const std::int64_t length = std::clamp<std::int64_t>(m.swa_lens[row], 0, view.window);
   const std::int32_t request = step.request_of(token_row);
-  const RequestView* owner = nullptr;
-  for (const RequestView& r : step.requests) {
-    if (r.request.id == request) owner = &r;
-  }
+  const RequestView* owner = find_request(step, request);
   const OpTrace* op = step.find(layer, AS_OP_SPARSE_ATTENTION);
   const AttentionCopy* weights = op != nullptr ? op->attention.get() : nullptr;
   const std::int64_t kept = step.kept_index(token_row);

@@ -31,7 +31,7 @@ class SelectionViews : public SteppedSession {
     cursor.step = step_->step;
     const OpTrace* op = step_->find(cursor.layer, cursor.op);
     const TapCopy* copy = op != nullptr && tap != nullptr ? op->tap(tap) : nullptr;
-    return selection_view({*info_, *step_, nullptr, cursor, selection, row_, op, copy});
+    return selection_view({*info_, *step_, cursor, selection, row_, op, copy});
   }
 };
 
