@@ -165,7 +165,9 @@ void fill_from_scenario(const Scenario& scenario, ScenarioFile& draft) {
   for (const ScenarioRequest& r : scenario.requests) {
     RequestDraft request;
     request.name = r.name;
-    for (const std::int32_t token : r.tokens) request.text += static_cast<char>(token);
+    std::string text;
+    for (const std::int32_t token : r.tokens) text += static_cast<char>(token);
+    request.text = std::move(text);
     request.max_new_tokens = std::to_string(r.max_new_tokens);
     draft.requests.push_back(std::move(request));
   }
@@ -176,12 +178,19 @@ void take_error(const Error& error, const std::string& path, DraftErrors& errors
   std::string_view rest = error.message;
   if (rest.starts_with(path + ": ")) rest.remove_prefix(path.size() + 2);
   const auto colon = rest.find(": ");
-  const std::string_view place = rest.substr(0, colon);
+  std::string_view place = rest.substr(0, colon);
   const bool is_place =
       colon != std::string_view::npos && !place.empty() &&
       place.find_first_not_of("abcdefghijklmnopqrstuvwxyz_0123456789.[]") == std::string_view::npos;
   std::string what(is_place ? rest.substr(colon + 2) : rest);
   if (!error.hint.empty()) what += "; " + error.hint;
+  // One field holds all layers.
+  if (is_place && place.starts_with("model.layers[")) {
+    what =
+        fmt::format("at place {}: {}",
+                    place.substr(place.find('[') + 1, place.find(']') - place.find('[') - 1), what);
+    place = "model.layers";
+  }
   errors.emplace(is_place ? std::string(place) : std::string(), std::move(what));
 }
 
@@ -194,6 +203,15 @@ std::string moved_name(const std::string& name, const std::string& from, const s
   if (is && fs::equivalent(*is, *was, code)) return name;
   const fs::path absolute = fs::absolute(*was, code);
   return code ? *was : absolute.lexically_normal().string();
+}
+
+// The draft of a file at `from` as it has to read in a file at `path`.
+ScenarioFile moved(ScenarioFile draft, const std::string& from, const std::string& path) {
+  if (draft.from_config) draft.config = moved_name(draft.config, from, path);
+  for (RequestDraft& request : draft.requests) {
+    if (request.from_file) request.text_file = moved_name(request.text_file, from, path);
+  }
+  return draft;
 }
 
 }  // namespace
@@ -238,7 +256,7 @@ Result<std::string> draft_text(const ScenarioFile& draft, DraftErrors* errors) {
     ordered_json item = ordered_json::object();
     if (!r.name.empty()) writer.text(item, place, "name", r.name);
     writer.text(item, place, r.from_file ? "text_file" : "text",
-                r.from_file ? r.text_file : r.text);
+                r.from_file ? r.text_file : r.text.str());
     writer.number(item, place, "offset", r.offset);
     writer.number(item, place, "tokens", r.tokens);
     writer.number(item, place, "max_new_tokens", r.max_new_tokens);
@@ -274,130 +292,125 @@ DraftCheck check_draft(const ScenarioFile& draft, const std::string& path) {
 Result<ScenarioFile> save_draft(const ScenarioFile& draft, const std::string& from,
                                 const std::string& path) {
   if (path.empty()) return bad_input("no file name is given", "name a file, such as mine.json");
-  ScenarioFile moved = draft;
-  if (moved.from_config) moved.config = moved_name(moved.config, from, path);
-  for (RequestDraft& request : moved.requests) {
-    if (request.from_file) request.text_file = moved_name(request.text_file, from, path);
-  }
+  ScenarioFile file = moved(draft, from, path);
   // A file that this program would refuse is not written.
-  const DraftCheck check = check_draft(moved, path);
+  const DraftCheck check = check_draft(file, path);
   if (!check.scenario) {
     const auto& [place, what] = *check.errors.begin();
     return bad_input(place.empty() ? what : fmt::format("{}: {}", place, what),
                      "mend it in the scenario panel, then save again");
   }
   if (Result<void> ok = write_text_file(path, check.scenario->text); !ok) return ok.error();
-  return moved;
-}
-
-std::string base_lane(const std::vector<std::string>& lanes) {
-  std::string base = "cpu";
-  for (const std::string& lane : lanes) {
-    if (lane.find('=') == std::string::npos) base = lane;
-  }
-  return base;
-}
-
-std::string lane_of(const std::vector<std::string>& lanes, as_op_id op) {
-  const std::string prefix = std::string(as_op_find(op)->name) + "=";
-  std::string own;
-  for (const std::string& lane : lanes) {
-    if (lane.find('=') == std::string::npos) own.clear();  // a later lane for all ops wins
-    if (lane.starts_with(prefix)) own = lane.substr(prefix.size());
-  }
-  return own;
-}
-
-void set_base_lane(std::vector<std::string>& lanes, const std::string& lane) {
-  std::vector<std::string> next = {lane};
-  for (int op = 0; op < AS_OP_COUNT; ++op) {
-    const std::string own = lane_of(lanes, static_cast<as_op_id>(op));
-    if (!own.empty()) next.push_back(fmt::format("{}={}", as_op_find(op)->name, own));
-  }
-  lanes = std::move(next);
-}
-
-void set_lane(std::vector<std::string>& lanes, as_op_id op, const std::string& lane) {
-  const std::string prefix = std::string(as_op_find(op)->name) + "=";
-  std::erase_if(lanes, [&](const std::string& item) { return item.starts_with(prefix); });
-  if (!lane.empty()) lanes.push_back(prefix + lane);
-  set_base_lane(lanes, base_lane(lanes));
+  return file;
 }
 
 void ScenarioEditor::load(const RunSetup& setup) {
   end();
   ScenarioDraft next = draft_of(setup);
-  if (path_ == setup.scenario.path && next.file == applied_.file) {
-    applied_ = next;
-    next.file = draft_.file;
-  } else {
-    if (version_ > 0 && !applied()) undo_.push(draft_);
-    applied_ = next;
-    saved_ = next.file;
-    path_ = setup.scenario.path;
+  if (setup.scenario.path == opened_path_ && next.file == opened_) {
+    applied_.lanes = now_.draft.lanes = next.lanes;
+    applied_.references = now_.draft.references = next.references;
+    changed();
+    return;
   }
-  replace(std::move(next));
+  if (!applied()) undo_.push(now_);
+  opened_path_ = setup.scenario.path;
+  opened_ = next.file;
+  now_.file = std::make_shared<File>(File{opened_path_, next.file});
+  now_.path = opened_path_;
+  applied_ = now_.draft = std::move(next);
+  applied_file_ = now_.file;
+  changed();
 }
 
-void ScenarioEditor::replace(ScenarioDraft next) {
-  draft_ = std::move(next);
+void ScenarioEditor::changed() {
+  is_applied_ = now_.file == applied_file_ && now_.draft == applied_;
+  is_saved_ = now_.draft.file == now_.file->saved;
   ++version_;
+}
+
+void ScenarioEditor::restore(State state) {
+  now_ = std::move(state);
+  if (now_.path != now_.file->path) {  // saved elsewhere since
+    now_.draft.file = moved(std::move(now_.draft.file), now_.path, now_.file->path);
+    now_.path = now_.file->path;
+  }
+  changed();
 }
 
 void ScenarioEditor::change(const std::function<void(ScenarioDraft&)>& edit) {
   end();
-  ScenarioDraft next = draft_;
+  ScenarioDraft next = now_.draft;
   edit(next);
-  if (next == draft_) return;
-  undo_.push(std::move(draft_));
-  replace(std::move(next));
+  if (next == now_.draft) return;
+  undo_.push(now_);
+  now_.draft = std::move(next);
+  changed();
 }
 
 void ScenarioEditor::begin() {
   end();
-  before_ = draft_;
+  before_ = now_.draft;
 }
 
 void ScenarioEditor::type(const std::function<void(ScenarioDraft&)>& edit) {
-  if (!before_) before_ = draft_;
-  edit(draft_);
-  ++version_;
+  if (!before_) before_ = now_.draft;
+  edit(now_.draft);
+  changed();
 }
 
 void ScenarioEditor::end() {
-  if (before_ && !(*before_ == draft_)) undo_.push(std::move(*before_));
+  if (before_ && !(*before_ == now_.draft)) {
+    undo_.push({std::move(*before_), now_.file, now_.path});
+  }
   before_.reset();
 }
 
 void ScenarioEditor::undo() {
   end();
-  if (undo_.can_undo()) replace(undo_.undo(draft_));
+  if (undo_.can_undo()) restore(undo_.undo(now_));
 }
 
 void ScenarioEditor::redo() {
   end();
-  if (undo_.can_redo()) replace(undo_.redo(draft_));
+  if (undo_.can_redo()) restore(undo_.redo(now_));
 }
 
 void ScenarioEditor::revert() {
-  change([this](ScenarioDraft& draft) { draft = applied_; });
+  end();
+  if (applied()) return;
+  undo_.push(now_);
+  restore({applied_, applied_file_, applied_file_->path});
 }
 
 RunSetup ScenarioEditor::setup(Scenario scenario) const {
   RunSetup setup;
   setup.scenario = std::move(scenario);
-  setup.lanes = draft_.lanes;
-  setup.references = draft_.references;
+  setup.lanes = now_.draft.lanes;
+  setup.references = now_.draft.references;
   return setup;
+}
+
+void ScenarioEditor::mark_applied(const RunSetup& setup) {
+  end();
+  opened_path_ = setup.scenario.path;
+  opened_ = draft_of(setup).file;
+  applied_ = now_.draft;
+  applied_file_ = now_.file;
+  changed();
 }
 
 void ScenarioEditor::mark_saved(ScenarioFile as_written, const std::string& path) {
   // Names of files changed with the place alone, so what is applied stays applied.
-  if (draft_.file == applied_.file) applied_.file = as_written;
-  path_ = path;
-  saved_ = as_written;
-  draft_.file = std::move(as_written);
-  ++version_;
+  if (applied_file_ == now_.file && applied_.file == now_.draft.file) {
+    applied_.file = as_written;
+  } else if (applied_file_ == now_.file) {
+    applied_.file = moved(std::move(applied_.file), now_.path, path);
+  }
+  now_.draft.file = as_written;
+  now_.path = path;
+  *now_.file = {path, std::move(as_written)};
+  changed();
 }
 
 }  // namespace attnscope

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,11 +21,30 @@
 
 namespace attnscope {
 
+// A text that copies share until one of them is given another: a prompt may be a megabyte, and
+// every step of undo holds all prompts.
+class SharedText {
+ public:
+  SharedText() = default;
+  SharedText(std::string text) : text_(std::make_shared<const std::string>(std::move(text))) {}
+  SharedText(const char* text) : SharedText(std::string(text)) {}
+  const std::string& str() const {
+    static const std::string none;
+    return text_ ? *text_ : none;
+  }
+  friend bool operator==(const SharedText& a, const SharedText& b) {
+    return a.text_ == b.text_ || a.str() == b.str();
+  }
+
+ private:
+  std::shared_ptr<const std::string> text_;
+};
+
 // Texts of number fields are as typed; empty = the loader's default, where it has one.
 struct RequestDraft {
   std::string name;
   bool from_file = false;
-  std::string text;       // the prompt itself
+  SharedText text;        // the prompt itself
   std::string text_file;  // or where it is
   std::string offset, tokens;
   std::string max_new_tokens;
@@ -72,22 +92,15 @@ DraftCheck check_draft(const ScenarioFile& draft, const std::string& path);
 Result<ScenarioFile> save_draft(const ScenarioFile& draft, const std::string& from,
                                 const std::string& path);
 
-// ---- lanes of a draft
-// The lane all ops run on, and the one chosen for an op ("" = none of its own).
-std::string base_lane(const std::vector<std::string>& lanes);
-std::string lane_of(const std::vector<std::string>& lanes, as_op_id op);
-// "" removes the op's own choice.
-void set_base_lane(std::vector<std::string>& lanes, const std::string& lane);
-void set_lane(std::vector<std::string>& lanes, as_op_id op, const std::string& lane);
-
 class ScenarioEditor {
  public:
   // The session was opened with this setup. Edits that were not applied stay where it is the same
-  // scenario with other lanes or references; else undo brings them back.
+  // scenario with other lanes or references; else undo brings them back, with their own file.
   void load(const RunSetup& setup);
 
-  const ScenarioDraft& draft() const { return draft_; }
-  const std::string& path() const { return path_; }   // the file it came from or was saved to
+  const ScenarioDraft& draft() const { return now_.draft; }
+  // The file it came from or was saved to.
+  const std::string& path() const { return now_.file->path; }
   std::uint64_t version() const { return version_; }  // grows with every change of the draft
 
   // One step of undo.
@@ -101,22 +114,40 @@ class ScenarioEditor {
   bool can_redo() const { return undo_.can_redo(); }
   void undo();
   void redo();
-  bool applied() const { return draft_ == applied_; }  // the session runs what the draft says
-  bool saved() const { return draft_.file == saved_; }
+  bool applied() const { return is_applied_; }  // the session runs what the draft says
+  bool saved() const { return is_saved_; }
   void revert();  // to what the session runs
 
   RunSetup setup(Scenario scenario) const;  // with the draft's lanes and references
-  void mark_applied() { applied_ = draft_; }
+  // The session is opened with the draft, as setup() gave it.
+  void mark_applied(const RunSetup& setup);
   void mark_saved(ScenarioFile as_written, const std::string& path);
 
  private:
-  void replace(ScenarioDraft next);
+  // The file that a draft belongs to. Undo leads back to an earlier file; what was saved to a file
+  // holds for all drafts of it.
+  struct File {
+    std::string path;
+    ScenarioFile saved;
+  };
+  struct State {
+    ScenarioDraft draft;
+    std::shared_ptr<File> file = std::make_shared<File>();
+    std::string path;  // that the names of other files in the draft are relative to
+  };
 
-  ScenarioDraft draft_, applied_;
-  ScenarioFile saved_;
+  void restore(State state);
+  void changed();
+
+  State now_;
+  ScenarioDraft applied_;
+  std::shared_ptr<File> applied_file_ = now_.file;
   std::optional<ScenarioDraft> before_;  // while a field is being typed into
-  UndoStack<ScenarioDraft> undo_;
-  std::string path_;
+  UndoStack<State> undo_;
+  // What the session was opened with: a draft may have been saved to another file since.
+  std::string opened_path_;
+  ScenarioFile opened_;
+  bool is_applied_ = true, is_saved_ = true;
   std::uint64_t version_ = 0;
 };
 

@@ -60,8 +60,7 @@ ScenarioNeeds scenario_needs(const Scenario& scenario) {
   return needs;
 }
 
-std::string scenario_sentence(const Scenario& scenario) {
-  const ScenarioNeeds needs = scenario_needs(scenario);
+std::string scenario_sentence(const Scenario& scenario, const ScenarioNeeds& needs) {
   std::int64_t prompt = 0;
   for (const RequestNeed& need : needs.requests) prompt += need.prompt;
   const auto requests = static_cast<std::int64_t>(needs.requests.size());
@@ -83,8 +82,7 @@ std::string scenario_sentence(const Scenario& scenario) {
                             needs.at_once, format_count(needs.blocks));
 }
 
-std::string memory_sentence(const Scenario& scenario) {
-  const ScenarioNeeds needs = scenario_needs(scenario);
+std::string memory_sentence(const Scenario& scenario, const ScenarioNeeds& needs) {
   const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
   return fmt::format("Caches {} ({} × {}), weights {}.", bytes(needs.pool_bytes),
                      counted(scenario.pool_blocks, "block"),

@@ -9,9 +9,6 @@
 
 namespace attnscope {
 
-// "default: tiny, 4 layers (SWA, C4A, C128A, C4A), 3 requests, 2 936 prompt tokens; the pool of 640
-// blocks holds all at once (546 needed)."
-std::string scenario_sentence(const Scenario& scenario);
 struct RequestNeed {
   std::int64_t prompt = 0, fresh = 0, blocks = 0;  // fresh: new tokens; blocks: at most
 };
@@ -24,8 +21,11 @@ struct ScenarioNeeds {
   int at_once = 0;                // requests that run side by side, in order of arrival
 };
 ScenarioNeeds scenario_needs(const Scenario& scenario);
+// "default: tiny, 4 layers (SWA, C4A, C128A, C4A), 3 requests, 2 936 prompt tokens; the pool of 640
+// blocks holds all at once (546 needed)."
+std::string scenario_sentence(const Scenario& scenario, const ScenarioNeeds& needs);
 // "Caches 22.9 MiB (640 blocks × 36.6 KiB), weights 12 MiB."
-std::string memory_sentence(const Scenario& scenario);
+std::string memory_sentence(const Scenario& scenario, const ScenarioNeeds& needs);
 // What the profile sets, one switch a line.
 std::vector<std::string> profile_lines(const std::string& profile);
 

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "app/common/format.h"
+#include "app/common/lane_list.h"
 #include "app/common/op_order.h"
 #include "app/common/report.h"
 #include "app/common/views/error_view.h"
@@ -366,20 +367,15 @@ void Workbench::run_until(std::string title, std::function<bool(const Session&)>
 }
 
 bool Workbench::go_to_first_failure() {
-  if (!snapshot_) return false;
-  for (const auto& step : snapshot_->steps) {
-    for (const TapResult& result : step->results) {
-      if (result.verdict != Verdict::kWrong) continue;
-      go_to({step->step, result.layer, result.op});
-      const StepTrace* trace = snapshot_->trace(step->step);
-      const OpTrace* op = trace != nullptr ? trace->find(result.layer, result.op) : nullptr;
-      Selection selection = selection_;
-      selection.tap = result.tap;
-      select(op != nullptr ? worst_selection(*trace, *op, result, selection) : selection);
-      return true;
-    }
-  }
-  return false;
+  const TapResult* wrong = snapshot_ ? first_wrong(*snapshot_) : nullptr;
+  if (wrong == nullptr) return false;
+  go_to({wrong->step, wrong->layer, wrong->op});
+  const StepTrace* trace = snapshot_->trace(wrong->step);
+  const OpTrace* op = trace != nullptr ? trace->find(wrong->layer, wrong->op) : nullptr;
+  Selection selection = selection_;
+  selection.tap = wrong->tap;
+  select(op != nullptr ? worst_selection(*trace, *op, *wrong, selection) : selection);
+  return true;
 }
 
 const StepTrace* Workbench::step() const {
@@ -472,12 +468,12 @@ void Workbench::plant(const std::string& mutant) {
     say(Message::Kind::kError, fmt::format("There is no planted bug '{}'.", mutant));
     return;
   }
-  std::string op;
+  std::vector<std::string> lanes = setup_.lanes;
   for (int id = 0; id < AS_OP_COUNT; ++id) {
-    if (lane->ops[id] != nullptr) op = as_op_find(id)->name;
+    if (lane->ops[id] != nullptr) set_lane(lanes, static_cast<as_op_id>(id), lane->name);
   }
   planted_ = mutant;
-  change_lanes({"cpu", fmt::format("{}=mutant:{}", op, mutant)}, "planting a bug", true);
+  change_lanes(lanes, "planting a bug", true);
 }
 
 void Workbench::remove_planted() {
@@ -505,11 +501,7 @@ void Workbench::change_lanes(const std::vector<std::string>& lanes, const std::s
     for (int i = 0; i < 8 && !s.finished(); ++i) {
       if (auto ok = s.step(); !ok) return ok;
       if (s.cancelled() || s.history().empty()) return {};
-      const auto& results = s.history().back().results;
-      const bool wrong = std::any_of(results.begin(), results.end(), [](const TapResult& r) {
-        return r.verdict == Verdict::kWrong;
-      });
-      if (wrong || !until_wrong) break;
+      if (first_wrong(s.history().back().results) != nullptr || !until_wrong) break;
     }
     return {};
   });

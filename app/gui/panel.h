@@ -34,12 +34,13 @@ class Panel {
   virtual void register_commands(Ui&) {}
   // Inside its window.
   virtual void draw(Ui& ui) = 0;
-  // Wants to be redrawn without an event (an animation is running).
+  // Wants to be redrawn without an event (an animation is running); asked while it is drawn.
   virtual bool animating() const { return false; }
   // The window fits its contents and has no scrollbar of its own when false.
   virtual bool scrolls() const { return true; }
 
   bool open = true;
+  bool drawn = false;  // in the last frame: open, and not behind another tab
 
  private:
   const char* id_;

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "app/common/format.h"
+#include "app/common/lane_list.h"
 #include "app/common/text.h"
 #include "app/gui/icons.h"
 #include "app/gui/text_input.h"
@@ -15,12 +16,6 @@ namespace attnscope::gui {
 namespace {
 
 constexpr std::size_t kLongestTyped = std::size_t{1} << 20;  // longer prompts belong in a file
-
-void dim(const std::string& text) {
-  ImGui::PushStyleColor(ImGuiCol_Text, theme().text_dim);
-  ImGui::TextWrapped("%s", text.c_str());
-  ImGui::PopStyleColor();
-}
 
 // "name", "name 2", ..: not yet taken.
 std::string free_name(const ScenarioFile& file, const std::string& wanted) {
@@ -45,14 +40,14 @@ void ScenarioForm::label(const char* text, const char* help) {
   ImGui::TableNextRow();
   ImGui::TableNextColumn();
   ImGui::AlignTextToFramePadding();
-  ImGui::PushStyleColor(ImGuiCol_Text, theme().text_dim);
-  ImGui::TextUnformatted(text);
-  ImGui::PopStyleColor();
+  coloured(theme().text_dim, text);
   if (ImGui::IsItemHovered(ImGuiHoveredFlags_ForTooltip)) tooltip(help);
   ImGui::TableNextColumn();
 }
 
-void ScenarioForm::error_of(const std::string& place) const {
+void ScenarioForm::error_of(const std::string& place) {
+  if (errors_->empty()) return;
+  places_.insert(place);
   const auto at = errors_->find(place);
   if (at == errors_->end()) return;
   ImGui::PushStyleColor(ImGuiCol_Text, theme().bad);
@@ -60,14 +55,25 @@ void ScenarioForm::error_of(const std::string& place) const {
   ImGui::PopStyleColor();
 }
 
+// At the top: errors of fields that are not on the screen, such as those of another request.
+void ScenarioForm::draw_other_errors() const {
+  for (const std::string& place : elsewhere_) {
+    const auto at = errors_->find(place);
+    if (at == errors_->end()) continue;
+    ImGui::PushStyleColor(ImGuiCol_Text, theme().bad);
+    ImGui::TextWrapped("%s  %s: %s", icon::kWarning, place.c_str(), at->second.c_str());
+    ImGui::PopStyleColor();
+  }
+}
+
 bool ScenarioForm::is_wrong(std::string_view prefix) const {
   const auto at = errors_->lower_bound(std::string(prefix));
   return at != errors_->end() && at->first.starts_with(prefix);
 }
 
-void ScenarioForm::end_typing(const Set& set, bool edited) {
+void ScenarioForm::end_typing(const Set& set, bool edited, const std::string& text) {
   if (ImGui::IsItemActivated()) editor_.begin();
-  if (edited) editor_.type([&](ScenarioDraft& draft) { set(draft, field_); });
+  if (edited) editor_.type([&](ScenarioDraft& draft) { set(draft, text); });
   if (ImGui::IsItemDeactivated()) editor_.end();
 }
 
@@ -81,7 +87,7 @@ void ScenarioForm::typed(const std::string& place, const std::string& now, const
   }
   ImGui::SetNextItemWidth(-FLT_MIN);
   const bool edited = text_input(fmt::format("##{}", place).c_str(), field_, hint);
-  end_typing(set, edited);
+  end_typing(set, edited, field_);
   if (wrong) {
     ImGui::PopStyleVar();
     ImGui::PopStyleColor();
@@ -234,20 +240,26 @@ void ScenarioForm::draw_prompt() {
     return;
   }
   const std::string place = fmt::format("requests[{}].text", index);
-  if (request.text.size() > kLongestTyped || request.text.find('\0') != std::string::npos) {
+  const std::string& text = request.text.str();
+  if (prompt_version_ != editor_.version() || prompt_of_ != index) {
+    prompt_version_ = editor_.version();
+    prompt_of_ = index;
+    prompt_fits_ = text.size() <= kLongestTyped && text.find('\0') == std::string::npos;
+    if (prompt_fits_ && prompt_ != text) prompt_ = text;
+  }
+  if (!prompt_fits_) {
     dim(fmt::format("{} that cannot be typed here: keep it in a file.",
-                    format_bytes(static_cast<double>(request.text.size()))));
+                    format_bytes(static_cast<double>(text.size()))));
     error_of(place);
     return;
   }
-  field_ = request.text;
-  const bool edited = text_area(fmt::format("##{}", place).c_str(), field_,
+  const bool edited = text_area(fmt::format("##{}", place).c_str(), prompt_,
                                 {-FLT_MIN, ImGui::GetTextLineHeight() * 5});
   end_typing(
       [index](ScenarioDraft& draft, const std::string& value) {
         if (index < draft.file.requests.size()) draft.file.requests[index].text = value;
       },
-      edited);
+      edited, prompt_);
   error_of(place);
 }
 
@@ -327,8 +339,12 @@ void ScenarioForm::draw_lanes(const Ui& ui) {
   ImGui::SeparatorText("Lanes and references");
   if (lanes_of_.empty()) {
     lanes_of_.resize(AS_OP_COUNT);
+    const std::vector<std::string> names = ui.bench.lane_names();
+    for (const std::string& lane : names) {
+      if (ui.bench.check_lanes({lane})) lanes_of_all_.push_back(lane);
+    }
     for (int op = 0; op < AS_OP_COUNT; ++op) {
-      for (const std::string& lane : ui.bench.lane_names()) {
+      for (const std::string& lane : names) {
         const std::string one = fmt::format("{}={}", as_op_find(op)->name, lane);
         if (ui.bench.check_lanes({"cpu", one})) {
           lanes_of_[static_cast<std::size_t>(op)].push_back(lane);
@@ -347,12 +363,8 @@ void ScenarioForm::draw_lanes(const Ui& ui) {
           [&](ScenarioDraft& draft) { draft.references = static_cast<References>(references); });
     }
     label("all ops", "Who computes, where nothing else is chosen.");
-    std::vector<std::string> whole;
-    for (const std::string& lane : ui.bench.lane_names()) {
-      if (ui.bench.check_lanes({lane})) whole.push_back(lane);
-    }
     std::string chosen;
-    if (lane_combo("##all ops", base_lane(lanes), whole, false, chosen)) {
+    if (lane_combo("##all ops", base_lane(lanes), lanes_of_all_, false, chosen)) {
       editor_.change([&](ScenarioDraft& draft) { set_base_lane(draft.lanes, chosen); });
     }
     ImGui::EndTable();
@@ -377,11 +389,17 @@ void ScenarioForm::draw_lanes(const Ui& ui) {
 
 void ScenarioForm::draw(const Ui& ui, const DraftErrors& errors, const ScenarioNeeds* needs) {
   errors_ = &errors;
+  draw_other_errors();
+  places_.clear();
   error_of("");
   draw_requests(needs);
   draw_model();
   draw_limits();
   draw_lanes(ui);
+  elsewhere_.clear();
+  for (const auto& [place, what] : errors) {
+    if (!places_.contains(place)) elsewhere_.push_back(place);
+  }
   errors_ = nullptr;
 }
 

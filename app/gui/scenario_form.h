@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,7 +34,8 @@ class ScenarioForm {
 
   static bool begin_form(const char* id);
   static void label(const char* text, const char* help);
-  void error_of(const std::string& place) const;
+  void error_of(const std::string& place);
+  void draw_other_errors() const;
   bool is_wrong(std::string_view prefix) const;
   // A field for typing; what is typed between focusing and leaving it is one step of undo.
   void typed(const std::string& place, const std::string& now, const Set& set, const char* hint);
@@ -43,14 +45,22 @@ class ScenarioForm {
                    std::string RequestDraft::*member, const char* hint = nullptr);
   void choice(const std::string& place, const std::vector<std::string>& names,
               std::string ScenarioFile::*member, const char* fallback);
-  void end_typing(const Set& set, bool edited);
+  void end_typing(const Set& set, bool edited, const std::string& text);
 
   ScenarioEditor& editor_;
   const DraftErrors* errors_ = nullptr;  // while drawing
   std::string field_;                    // text of the field that is being drawn
+  std::set<std::string> places_;         // that fields of this frame have asked for
+  std::vector<std::string> elsewhere_;   // errors that no field of the last frame has shown
   std::size_t selected_ = 0;             // request
-  // Lanes that hold each op, by op id; asked for once.
+  // The selected request's prompt, copied when the draft or the selection changes.
+  std::string prompt_;
+  std::size_t prompt_of_ = 0;
+  std::uint64_t prompt_version_ = ~std::uint64_t{0};
+  bool prompt_fits_ = false;
+  // Lanes that hold each op, by op id, and those for all ops; asked for once.
   std::vector<std::vector<std::string>> lanes_of_;
+  std::vector<std::string> lanes_of_all_;
 };
 
 }  // namespace attnscope::gui

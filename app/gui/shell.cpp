@@ -152,7 +152,7 @@ bool Shell::animating() const {
   const auto moves = [](const auto& item) { return item->animating(); };
   return !load_layout_.empty() || std::any_of(overlays_.begin(), overlays_.end(), moves) ||
          std::any_of(panels_.begin(), panels_.end(),
-                     [&](const auto& panel) { return panel->open && panel->animating(); });
+                     [&](const auto& panel) { return panel->drawn && panel->animating(); });
 }
 
 Panel* Shell::panel(std::string_view id) {
@@ -182,6 +182,7 @@ void Shell::handle_shortcuts() {
 
 void Shell::draw_panels() {
   for (const auto& panel : panels_) {
+    panel->drawn = false;
     if (!panel->open) continue;
     ImGui::SetNextWindowSize(ImVec2(px(520), px(360)), ImGuiCond_FirstUseEver);
     ImGui::SetNextWindowSizeConstraints(ImVec2(px(120), px(60)), ImVec2(FLT_MAX, FLT_MAX));
@@ -196,7 +197,8 @@ void Shell::draw_panels() {
     const bool was_open = panel->open;
     const std::string name = window_name(*panel);
     if (lies_on_the_ground(name)) ImGui::SetNextWindowBgAlpha(0);
-    if (ImGui::Begin(name.c_str(), &panel->open, flags)) panel->draw(ui_);
+    panel->drawn = ImGui::Begin(name.c_str(), &panel->open, flags);
+    if (panel->drawn) panel->draw(ui_);
     ImGui::End();
     if (was_open != panel->open) dirty_ = true;
   }

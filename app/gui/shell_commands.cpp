@@ -5,7 +5,9 @@
 #include <cmath>
 
 #include "app/common/format.h"
+#include "app/common/lane_list.h"
 #include "app/common/op_order.h"
+#include "app/common/views/error_view.h"
 #include "app/gui/layouts.h"
 #include "app/gui/shell.h"
 #include "app/gui/theme.h"
@@ -136,10 +138,7 @@ void add_session(const Context& c) {
   add("run.until_wrong", "Run until a wrong tap", "Runs until a step has a wrong tap.", "",
       act([&] {
         bench.run_until("running until a wrong tap", [](const Session& s) {
-          if (s.history().empty()) return false;
-          const auto& results = s.history().back().results;
-          return std::any_of(results.begin(), results.end(),
-                             [](const TapResult& r) { return r.verdict == Verdict::kWrong; });
+          return !s.history().empty() && first_wrong(s.history().back().results) != nullptr;
         });
       }));
   add("run.until_selective", "Run until the indexer chooses",
@@ -168,9 +167,14 @@ void add_session(const Context& c) {
       "Who computes: LANE for all ops, OP=LANE for one; opens the scenario anew.", "",
       [&](std::string_view value) -> Result<void> {
         RunSetup setup = bench.setup();
-        setup.lanes = {std::string(value)};
-        if (value.find('=') != std::string_view::npos)
-          setup.lanes.insert(setup.lanes.begin(), "cpu");
+        const auto equals = value.find('=');
+        const bool of_one = equals != std::string_view::npos;
+        const int op = of_one ? as_op_by_name(std::string(value.substr(0, equals)).c_str()) : -1;
+        if (op >= 0) {
+          set_lane(setup.lanes, static_cast<as_op_id>(op), std::string(value.substr(equals + 1)));
+        } else {
+          setup.lanes = {std::string(value)};  // of all ops, or refused with the names of the ops
+        }
         if (auto ok = bench.check_lanes(setup.lanes); !ok) return ok;
         bench.open(std::move(setup), true);
         return {};

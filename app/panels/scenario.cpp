@@ -4,7 +4,10 @@
 
 #include <chrono>
 #include <future>
+#include <memory>
+#include <optional>
 
+#include "app/common/folder_list.h"
 #include "app/common/scenario_edit.h"
 #include "app/common/scenario_needs.h"
 #include "app/gui/icons.h"
@@ -15,16 +18,37 @@
 namespace attnscope::gui {
 namespace {
 
-void dim(const std::string& text) {
-  ImGui::PushStyleColor(ImGuiCol_Text, theme().text_dim);
-  ImGui::TextWrapped("%s", text.c_str());
-  ImGui::PopStyleColor();
-}
+// What the session was opened with.
+struct Opened {
+  std::string text, path;
+  std::vector<std::string> lanes;
+  References references = References::kBoth;
+  explicit Opened(const RunSetup& setup)
+      : text(setup.scenario.text),
+        path(setup.scenario.path),
+        lanes(setup.lanes),
+        references(setup.references) {}
+  friend bool operator==(const Opened&, const Opened&) = default;
+};
 
-// The shipped scenarios are nobody's own file.
-bool is_shipped(const std::string& path) {
-  const Result<std::string> assets = assets_folder();
-  return assets && path.starts_with(*assets + "/");
+// A draft as the loader reads it, and what it asks for.
+struct CheckedDraft {
+  DraftErrors errors;
+  std::shared_ptr<const Scenario> scenario;  // where there are no errors
+  ScenarioNeeds needs;
+  std::string sentence, memory;
+};
+
+CheckedDraft checked(const ScenarioFile& file, const std::string& path) {
+  CheckedDraft out;
+  DraftCheck check = check_draft(file, path);
+  out.errors = std::move(check.errors);
+  if (!check.scenario) return out;
+  out.scenario = std::make_shared<const Scenario>(std::move(*check.scenario));
+  out.needs = scenario_needs(*out.scenario);
+  out.sentence = scenario_sentence(*out.scenario, out.needs);
+  out.memory = memory_sentence(*out.scenario, out.needs);
+  return out;
 }
 
 class ScenarioPanel : public Panel {
@@ -32,7 +56,8 @@ class ScenarioPanel : public Panel {
   ScenarioPanel() : Panel("scenario", "Scenario") {}
   void register_commands(Ui& ui) override;
   void draw(Ui& ui) override;
-  // The loader reads the draft on a thread of its own: a prompt may be a large file.
+  // The loader reads the draft on a thread of its own: a prompt may be a large file. The panel
+  // picks the result up when it is drawn.
   bool animating() const override { return checking_.valid(); }
 
  private:
@@ -45,17 +70,13 @@ class ScenarioPanel : public Panel {
   ScenarioEditor editor_;
   ScenarioForm form_{editor_};
   std::uint64_t bench_version_ = ~std::uint64_t{0};
-  std::string seen_text_, seen_path_;  // of the session's setup
-  std::vector<std::string> seen_lanes_;
-  References seen_references_ = References::kBoth;
-  bool seen_any_ = false;
+  std::optional<Opened> seen_;  // none: no scenario is open
 
-  std::future<DraftCheck> checking_;
+  std::future<CheckedDraft> checking_;
   std::uint64_t checking_version_ = 0;
   std::uint64_t checked_version_ = ~std::uint64_t{0};
-  DraftCheck check_;  // of checked_version_
-  std::string sentence_, memory_;
-  ScenarioNeeds needs_;
+  CheckedDraft check_;             // of checked_version_
+  std::string sentence_, memory_;  // of the last draft that could be read
 };
 
 void ScenarioPanel::register_commands(Ui& ui) {
@@ -119,16 +140,12 @@ void ScenarioPanel::follow(const Ui& ui) {
   if (bench_version_ == ui.bench.version()) return;
   bench_version_ = ui.bench.version();
   const RunSetup& setup = ui.bench.setup();
-  if (seen_any_ && setup.scenario.text == seen_text_ && setup.scenario.path == seen_path_ &&
-      setup.lanes == seen_lanes_ && setup.references == seen_references_) {
-    return;
-  }
-  seen_any_ = !setup.scenario.requests.empty();
-  seen_text_ = setup.scenario.text;
-  seen_path_ = setup.scenario.path;
-  seen_lanes_ = setup.lanes;
-  seen_references_ = setup.references;
-  if (seen_any_) editor_.load(setup);
+  Opened now(setup);
+  if (now == seen_) return;
+  seen_.reset();
+  if (setup.scenario.requests.empty()) return;
+  seen_ = std::move(now);
+  editor_.load(setup);
 }
 
 void ScenarioPanel::check() {
@@ -136,37 +153,31 @@ void ScenarioPanel::check() {
   if (checking_.valid() && checking_.wait_for(0s) == std::future_status::ready) {
     check_ = checking_.get();
     checked_version_ = checking_version_;
-    // The sentence of the last draft that could be read stays while one cannot.
     if (check_.scenario) {
-      sentence_ = scenario_sentence(*check_.scenario);
-      memory_ = memory_sentence(*check_.scenario);
-      needs_ = scenario_needs(*check_.scenario);
+      sentence_ = check_.sentence;
+      memory_ = check_.memory;
     }
   }
   if (checking_.valid() || checked_version_ == editor_.version()) return;
   checking_version_ = editor_.version();
   checking_ = std::async(std::launch::async, [file = editor_.draft().file, path = editor_.path()] {
-    return check_draft(file, path);
+    return checked(file, path);
   });
 }
 
 Result<void> ScenarioPanel::apply(Ui& ui) {
   editor_.end();
   const bool known = checked_version_ == editor_.version();
-  DraftCheck check = known ? check_ : check_draft(editor_.draft().file, editor_.path());
+  const CheckedDraft check = known ? check_ : checked(editor_.draft().file, editor_.path());
   if (!check.scenario) {
     const auto& [place, what] = *check.errors.begin();
     return bad_input(place.empty() ? what : fmt::format("{}: {}", place, what),
                      "mend it in the scenario panel, then apply again");
   }
   if (auto ok = ui.bench.check_lanes(editor_.draft().lanes); !ok) return ok;
-  RunSetup setup = editor_.setup(std::move(*check.scenario));
-  seen_text_ = setup.scenario.text;
-  seen_path_ = setup.scenario.path;
-  seen_lanes_ = setup.lanes;
-  seen_references_ = setup.references;
-  seen_any_ = true;
-  editor_.mark_applied();
+  RunSetup setup = editor_.setup(*check.scenario);
+  seen_ = Opened(setup);
+  editor_.mark_applied(setup);
   ui.bench.open(std::move(setup), true);
   return {};
 }
@@ -216,7 +227,7 @@ void ScenarioPanel::draw_head(Ui& ui) {
 
 void ScenarioPanel::draw(Ui& ui) {
   follow(ui);
-  if (!seen_any_) {
+  if (!seen_) {
     empty_state(ui, "No scenario is open. A scenario says which model runs which prompts.",
                 "scenario.open");
     return;
@@ -228,7 +239,7 @@ void ScenarioPanel::draw(Ui& ui) {
   }
   draw_head(ui);
   if (ImGui::BeginChild("##form")) {
-    form_.draw(ui, check_.errors, check_.scenario ? &needs_ : nullptr);
+    form_.draw(ui, check_.errors, check_.scenario ? &check_.needs : nullptr);
   }
   ImGui::EndChild();
 }

@@ -213,13 +213,14 @@ TEST_F(DraftErrorsTest, StandAtTheirField) {
   EXPECT_EQ(wrong([](ScenarioFile& f) { f.seed = "0x10"; }), "model.seed");
   EXPECT_EQ(wrong([](ScenarioFile& f) { f.seed = "18446744073709551616"; }), "model.seed");
   EXPECT_EQ(wrong([](ScenarioFile& f) { f.layers = "0, 99"; }), "model.layers");
+  EXPECT_EQ(wrong([](ScenarioFile& f) { f.layers = "0, -1"; }), "model.layers");
   EXPECT_EQ(wrong([](ScenarioFile& f) { f.layers = "0 to 3"; }), "model.layers");
   EXPECT_EQ(wrong([](ScenarioFile& f) { f.layers = "99999999999999999999"; }), "model.layers");
   EXPECT_EQ(wrong([](ScenarioFile& f) { f.preset = "huge"; }), "model.preset");
   EXPECT_EQ(wrong([](ScenarioFile& f) { f.from_config = true; }), "model.config");
   EXPECT_EQ(wrong([](ScenarioFile& f) { f.profile = "other"; }), "profile");
   EXPECT_EQ(wrong([](ScenarioFile& f) { f.requests.clear(); }), "requests");
-  EXPECT_EQ(wrong([](ScenarioFile& f) { f.requests[2].text.clear(); }), "requests[2].text");
+  EXPECT_EQ(wrong([](ScenarioFile& f) { f.requests[2].text = {}; }), "requests[2].text");
   EXPECT_EQ(wrong([](ScenarioFile& f) { f.requests[2].text = "a\xff"; }), "requests[2].text");
   EXPECT_EQ(wrong([](ScenarioFile& f) { f.requests[1].name = f.requests[0].name; }),
             "requests[1].name");
@@ -256,6 +257,7 @@ TEST_F(DraftErrorsTest, NothingThatIsTypedBreaksTheCheck) {
   const ScenarioFile good = file_;
   for (int round = 0; round < 500; ++round) {
     file_ = good;
+    std::string prompt = good.requests[2].text.str();
     std::string* const fields[] = {&file_.name,
                                    &file_.preset,
                                    &file_.layers,
@@ -265,10 +267,11 @@ TEST_F(DraftErrorsTest, NothingThatIsTypedBreaksTheCheck) {
                                    &file_.decode_steps,
                                    &file_.requests[0].text_file,
                                    &file_.requests[0].offset,
-                                   &file_.requests[2].text,
+                                   &prompt,
                                    &file_.requests[2].name,
                                    &file_.requests[1].max_new_tokens};
     *fields[random() % std::size(fields)] = garbage();
+    file_.requests[2].text = prompt;
     const DraftCheck check = check_draft(file_, "s.json");
     EXPECT_EQ(check.errors.empty(), check.scenario.has_value());
   }
@@ -340,30 +343,119 @@ TEST(ScenarioEditor, SavingKeepsWhatIsApplied) {
   EXPECT_FALSE(editor.applied());
 }
 
-TEST(DraftLanes, OneOpAtATime) {
-  std::vector<std::string> lanes = {"cpu"};
-  EXPECT_EQ(base_lane(lanes), "cpu");
-  set_lane(lanes, AS_OP_SAMPLE, "ref.sim");
-  set_lane(lanes, AS_OP_WO_A, "ref.exact");
-  set_lane(lanes, AS_OP_SAMPLE, "other");
-  EXPECT_EQ(lane_of(lanes, AS_OP_SAMPLE), "other");
-  EXPECT_EQ(lane_of(lanes, AS_OP_WO_B), "");
-  set_base_lane(lanes, "gpu");
-  EXPECT_EQ(lanes, (std::vector<std::string>{"gpu", "wo_a=ref.exact", "sample=other"}));
-  set_lane(lanes, AS_OP_WO_A, "");
-  EXPECT_EQ(lanes, (std::vector<std::string>{"gpu", "sample=other"}));
+// Edits of one file never reach another one, whichever way undo goes.
+TEST_F(ScenarioFiles, UndoLeadsBackToTheOwnFile) {
+  ASSERT_TRUE(write_text_file(path("a/mine.txt"), std::string(20, 'a')));
+  ASSERT_TRUE(write_text_file(path("b/mine.txt"), std::string(30, 'b')));
+  ScenarioFile file = draft_of(shipped("early")).file;
+  file.requests.resize(1);
+  file.requests[0].from_file = true;
+  file.requests[0].text_file = "mine.txt";
+  file.requests[0].offset = file.requests[0].tokens = "";
+  RunSetup setup[2];
+  for (int i = 0; i < 2; ++i) {
+    const std::string at = path(i == 0 ? "a/s.json" : "b/s.json");
+    file.name = i == 0 ? "of a" : "of b";
+    ASSERT_TRUE(save_draft(file, at, at));
+    setup[i].scenario = *load_scenario(at);
+  }
+  ScenarioEditor editor;
+  editor.load(setup[0]);
+  editor.change([](ScenarioDraft& d) { d.file.pool_blocks = "700"; });
+  editor.load(setup[1]);
+  EXPECT_EQ(editor.path(), path("b/s.json"));
+  EXPECT_TRUE(editor.applied());
+  editor.undo();
+  EXPECT_EQ(editor.draft().file.name, "of a");
+  EXPECT_EQ(editor.path(), path("a/s.json"));
+  EXPECT_FALSE(editor.saved());
+  EXPECT_FALSE(editor.applied()) << "the session runs b";
+  const DraftCheck check = check_draft(editor.draft().file, editor.path());
+  ASSERT_TRUE(check.scenario);
+  EXPECT_EQ(check.scenario->requests[0].tokens.size(), 20u) << "the prompt beside a";
+  editor.undo();
+  EXPECT_TRUE(editor.saved()) << "as a stands in its file";
+  editor.redo();
+  editor.redo();
+  EXPECT_EQ(editor.path(), path("b/s.json"));
+  EXPECT_EQ(editor.draft().file.name, "of b");
+  EXPECT_TRUE(editor.applied());
+  // Reverting leads from a to what the session runs, and its file.
+  editor.undo();
+  editor.revert();
+  EXPECT_EQ(editor.path(), path("b/s.json"));
+  EXPECT_TRUE(editor.applied());
+  EXPECT_TRUE(editor.saved());
+}
+
+TEST_F(ScenarioFiles, AfterSavingElsewhereTheOldFileIsLeftAlone) {
+  ASSERT_TRUE(write_text_file(path("a/mine.txt"), std::string(20, 'a')));
+  ScenarioFile file = draft_of(shipped("early")).file;
+  file.requests.resize(1);
+  file.requests[0].from_file = true;
+  file.requests[0].text_file = "mine.txt";
+  file.requests[0].offset = file.requests[0].tokens = "";
+  ASSERT_TRUE(save_draft(file, path("a/s.json"), path("a/s.json")));
+  RunSetup setup;
+  setup.scenario = *load_scenario(path("a/s.json"));
+  ScenarioEditor editor;
+  editor.load(setup);
+  editor.change([](ScenarioDraft& d) { d.file.pool_blocks = "700"; });
+  auto written = save_draft(editor.draft().file, editor.path(), path("b/t.json"));
+  ASSERT_TRUE(written);
+  editor.mark_saved(std::move(*written), path("b/t.json"));
+  editor.change([](ScenarioDraft& d) { d.file.pool_blocks = "800"; });
+  setup.references = References::kNone;  // the session still runs the old file
+  editor.load(setup);
+  EXPECT_EQ(editor.path(), path("b/t.json"));
+  EXPECT_EQ(editor.draft().file.pool_blocks, "800") << "what is not applied is kept";
+  EXPECT_EQ(editor.draft().references, References::kNone);
+  // Earlier states belong to the new file too, and find their prompts from there.
+  editor.undo();
+  EXPECT_EQ(editor.draft().file.pool_blocks, "700");
+  EXPECT_TRUE(editor.saved());
+  editor.undo();
+  EXPECT_EQ(editor.path(), path("b/t.json"));
+  EXPECT_FALSE(editor.saved());
+  const DraftCheck check = check_draft(editor.draft().file, editor.path());
+  ASSERT_TRUE(check.scenario) << check.errors.begin()->second;
+  EXPECT_EQ(check.scenario->requests[0].tokens.size(), 20u);
+}
+
+// The loader's reading of a draft differs from what was typed: "0,2" is "0, 2", no name the file's.
+TEST(ScenarioEditor, WhatWasAppliedIsKnownAgain) {
+  ScenarioEditor editor;
+  editor.load(shipped("default"));
+  editor.change([](ScenarioDraft& d) {
+    d.file.layers = "0,2";
+    d.file.name = "";
+  });
+  DraftCheck check = check_draft(editor.draft().file, editor.path());
+  ASSERT_TRUE(check.scenario) << check.errors.begin()->second;
+  RunSetup setup = editor.setup(std::move(*check.scenario));
+  editor.mark_applied(setup);
+  EXPECT_TRUE(editor.applied());
+  editor.change([](ScenarioDraft& d) { d.file.pool_blocks = "800"; });
+  setup.references = References::kSim;
+  editor.load(setup);
+  EXPECT_EQ(editor.draft().file.pool_blocks, "800");
+  EXPECT_EQ(editor.draft().file.layers, "0,2");
+}
+
+std::string sentence_of(const Scenario& scenario) {
+  return scenario_sentence(scenario, scenario_needs(scenario));
 }
 
 TEST(ScenarioNeeds, SayWhatTheDefaultAsksFor) {
   const Scenario scenario = *load_scenario("default");
-  const std::string text = scenario_sentence(scenario);
+  const std::string text = sentence_of(scenario);
   const ScenarioNeeds needs = scenario_needs(scenario);
   EXPECT_EQ(needs.at_once, 3);
   EXPECT_EQ(needs.blocks, 546);
   EXPECT_EQ(text,
             "default: tiny, 4 layers (SWA, C4A, C128A, C4A), 3 requests, 2\u2009935 prompt tokens; "
             "the pool of 640 blocks holds all at once (546 needed).");
-  EXPECT_NE(memory_sentence(scenario).find("640 blocks"), std::string::npos);
+  EXPECT_NE(memory_sentence(scenario, needs).find("640 blocks"), std::string::npos);
 }
 
 TEST(ScenarioNeeds, RequestsWaitForThePoolInOrder) {
@@ -372,18 +464,16 @@ TEST(ScenarioNeeds, RequestsWaitForThePoolInOrder) {
   scenario.pool_blocks = all.requests[0].blocks + all.requests[2].blocks + 1;
   // The third one would fit, but the second one is before it.
   EXPECT_EQ(scenario_needs(scenario).at_once, 1);
-  EXPECT_NE(scenario_sentence(scenario).find("holds 1 at once, the others wait"),
-            std::string::npos);
+  EXPECT_NE(sentence_of(scenario).find("holds 1 at once, the others wait"), std::string::npos);
   scenario.pool_blocks = 640;
   scenario.limits.max_requests = 2;
   EXPECT_EQ(scenario_needs(scenario).at_once, 2);
-  EXPECT_NE(scenario_sentence(scenario).find("at most 2 run at once"), std::string::npos);
+  EXPECT_NE(sentence_of(scenario).find("at most 2 run at once"), std::string::npos);
   scenario.requests.resize(1);
-  EXPECT_NE(scenario_sentence(scenario).find("1 request, "), std::string::npos);
+  EXPECT_NE(sentence_of(scenario).find("1 request, "), std::string::npos);
   scenario.model = *preset("v4-flash");
-  EXPECT_NE(scenario_sentence(scenario).find("43 layers (2 SWA, 21 C4A, 20 C128A)"),
-            std::string::npos)
-      << scenario_sentence(scenario);
+  EXPECT_NE(sentence_of(scenario).find("43 layers (2 SWA, 21 C4A, 20 C128A)"), std::string::npos)
+      << sentence_of(scenario);
 }
 
 TEST(ScenarioNeeds, ProfilesDiffer) {

@@ -1,0 +1,23 @@
+#include "app/common/lane_list.h"
+
+#include <gtest/gtest.h>
+
+namespace attnscope {
+namespace {
+
+TEST(LaneList, OneOpAtATime) {
+  std::vector<std::string> lanes = {"cpu"};
+  EXPECT_EQ(base_lane(lanes), "cpu");
+  set_lane(lanes, AS_OP_SAMPLE, "ref.sim");
+  set_lane(lanes, AS_OP_WO_A, "ref.exact");
+  set_lane(lanes, AS_OP_SAMPLE, "other");
+  EXPECT_EQ(lane_of(lanes, AS_OP_SAMPLE), "other");
+  EXPECT_EQ(lane_of(lanes, AS_OP_WO_B), "");
+  set_base_lane(lanes, "gpu");
+  EXPECT_EQ(lanes, (std::vector<std::string>{"gpu", "wo_a=ref.exact", "sample=other"}));
+  set_lane(lanes, AS_OP_WO_A, "");
+  EXPECT_EQ(lanes, (std::vector<std::string>{"gpu", "sample=other"}));
+}
+
+}  // namespace
+}  // namespace attnscope
