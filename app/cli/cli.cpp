@@ -125,6 +125,13 @@ void add_ops(CLI::App& app, Action& action) {
   ops->callback([=, &action] { action = [=] { return ops_command(*json); }; });
 }
 
+void add_lanes(CLI::App& app, Action& action) {
+  auto* lanes = app.add_subcommand("lanes", "List the lanes: kernels, references, planted bugs");
+  auto json = std::make_shared<bool>(false);
+  lanes->add_flag("--json", *json, "Print as JSON");
+  lanes->callback([=, &action] { action = [=] { return lanes_command(*json); }; });
+}
+
 void add_model(CLI::App& app, Action& action) {
   auto* model = app.add_subcommand("model", "Models: presets and configuration files");
   model->require_subcommand(1);
@@ -233,6 +240,7 @@ int run_cli(const std::vector<std::string>& arguments) {
   add_gui(app, action);
   add_run(app, action);
   add_ops(app, action);
+  add_lanes(app, action);
   add_model(app, action);
   add_doctor(app, action);
   add_blocks(app, action);

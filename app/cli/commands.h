@@ -31,6 +31,9 @@ Result<as_status> gui_command(const GuiCommand& command);
 
 Result<as_status> ops_command(bool json);
 
+// Every lane, planted bugs included, with the sentence that says what it is.
+Result<as_status> lanes_command(bool json);
+
 struct DescribeCommand {
   std::string model;  // preset or config.json
   std::vector<int> layers;

@@ -149,6 +149,35 @@ Result<as_status> ops_command(bool as_json) {
   return AS_OK;
 }
 
+Result<as_status> lanes_command(bool as_json) {
+  const LaneRegistry lanes = all_lanes();
+  json table = json::array();
+  for (const as_lane& lane : lanes.all()) {
+    std::vector<std::string> ops;
+    for (int i = 0; i < AS_OP_COUNT; ++i) {
+      if (lane.ops[i] != nullptr) ops.emplace_back(as_op_find(i)->name);
+    }
+    table.push_back({{"name", lane.name}, {"description", lane.description}, {"ops", ops}});
+  }
+  if (as_json) {
+    fmt::print("{}\n",
+               json{{"format", "attnscope-lanes"}, {"version", 1}, {"lanes", table}}.dump(1));
+    return AS_OK;
+  }
+  for (const json& lane : table) {
+    const auto ops = lane.at("ops").get<std::vector<std::string>>();
+    fmt::print("{:<36} {:<26} {}\n", lane.at("name").get<std::string>(),
+               ops.empty()       ? "not here"
+               : ops.size() == 1 ? ops[0]
+                                 : fmt::format("{} ops", ops.size()),
+               lane.at("description").get<std::string>());
+  }
+  fmt::print(
+      "\nrun SCENARIO --lane NAME, or --lane OP=NAME for one op. A mutant is the CPU lane with one "
+      "op wrong on purpose.\n");
+  return AS_OK;
+}
+
 Result<as_status> describe_command(const DescribeCommand& command) {
   auto config = find_model(command.model, command.layers, command.profile);
   if (!config) return config.error();

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/common/doctor.h"
+#include "app/common/report_parts.h"
 #include "engine/cache/cache_layout.h"
 #include "engine/config/json_file.h"
 #include "kernels/params/op_table.h"
@@ -25,7 +26,12 @@ json figures(const std::optional<ErrorFigures>& f) {
   return {{"max_abs", number(f->max_abs)},
           {"max_rel", number(f->max_rel)},
           {"cosine", number(f->cosine)},
-          {"differing", f->differing}};
+          {"median", number(f->median)},
+          {"p90", number(f->p90)},
+          {"p99", number(f->p99)},
+          {"max_ulp", number(f->max_ulp)},
+          {"differing", f->differing},
+          {"beyond", f->beyond}};
 }
 
 json layer_number(int layer) { return layer < 0 ? json(nullptr) : json(layer); }
@@ -48,8 +54,11 @@ json result_json(const TapResult& r) {
     j["selection"] = {{"tokens", r.selection->tokens},
                       {"entries", r.selection->entries},
                       {"margin", number(r.selection->margin)},
-                      {"score_difference", number(r.selection->score_difference)}};
+                      {"score_difference", number(r.selection->score_difference)},
+                      {"recall", r.selection->recall}};
   }
+  if (r.introduced && r.op == AS_OP_INDEXER_TOPK) j["recall"] = r.introduced->recall;
+  if (r.mass_moved) j["mass_moved"] = number(*r.mass_moved);
   if (r.worst) {
     j["worst"] = {{"index", r.worst->index},
                   {"value", number(r.worst->value)},
@@ -111,6 +120,7 @@ json summary_json(const Summary& s) {
     j[verdict_name(static_cast<Verdict>(v))] = s.counts[static_cast<std::size_t>(v)];
   }
   j["verdict"] = s.verdict();
+  j["blamed"] = blamed_json(s);
   j["first_wrong"] = s.first_wrong ? located(*s.first_wrong) : json(nullptr);
   return j;
 }
@@ -255,6 +265,8 @@ json make_report(const Scenario& scenario, const RunOptions& options, const RunR
           {"distributions", distributions_json(result.distributions)},
           {"free_running",
            {{"limit", result.summary.drift_limit}, {"layers", drift}, {"selections", selections}}},
+          {"curves", curves_json(result.steps)},
+          {"budgets", budgets_json(result.summary)},
           {"near_ties", near_ties},
           {"steps", steps},
           {"summary", summary_json(result.summary)}};

@@ -9,7 +9,7 @@
 
 namespace attnscope {
 
-inline constexpr int kReportVersion = 1;
+inline constexpr int kReportVersion = 2;
 
 // key: what the run depends on (binary, scenario, options); a kept report with the same key is the
 // report of the same run.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "app/common/report.h"
+#include "app/common/report_parts.h"
 #include "engine/session/layer_ops.h"
 
 namespace attnscope {
@@ -241,12 +242,7 @@ std::string summary(const json& report, const Paint& paint) {
   if (!wrong.is_null()) {
     out += fmt::format("first wrong: {} (lane {})\n", paint("31;1", place(wrong)),
                        wrong.at("lane").get<std::string>());
-    if (wrong.contains("note")) out += fmt::format("  {}\n", wrong.at("note").get<std::string>());
-    if (wrong.contains("worst")) {
-      const json& worst = wrong.at("worst");
-      out += fmt::format("  worst at {}: value {}, reference {}\n", worst.at("index").dump(),
-                         worst.at("value").dump(), worst.at("reference").dump());
-    }
+    out += paint("31;1", format_blamed(s.at("blamed")));
   }
   return out;
 }
@@ -264,7 +260,8 @@ std::string format_report(const json& report, bool colour) {
       scenario.at("profile").get<std::string>(), report.at("lanes").get<std::string>(),
       report.at("references").get<std::string>());
   return out + table(report, paint) + drift(report, paint) + selections(report, paint) +
-         near_ties(report, paint) + distributions(report) + summary(report, paint);
+         near_ties(report, paint) + format_curves(report.at("curves")) + distributions(report) +
+         format_slack(report.at("budgets")) + summary(report, paint);
 }
 
 }  // namespace attnscope

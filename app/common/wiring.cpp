@@ -1,5 +1,6 @@
 #include "app/common/wiring.h"
 
+#include "engine/backend/host_mutants.h"
 #include "kernels/cpu/cpu_lane.h"
 #include "kernels/cuda/cuda_lane.h"
 #include "kernels/mutants/mutants.h"
@@ -12,6 +13,7 @@ LaneRegistry all_lanes() {
   registry.add(*cpu::lane());
   registry.add(*cuda::lane());
   for (const as_lane& lane : mutants::lanes()) registry.add(lane);
+  for (const as_lane& lane : host_mutants()) registry.add(lane);
   registry.add(*reference::exact_lane());
   registry.add(*reference::sim_lane());
   return registry;

@@ -26,6 +26,8 @@ class LaneRegistry {
   std::vector<std::string> names() const;            // of those that can run
   // Names of the lanes that implement an op, in order of registration.
   std::vector<std::string> lanes_of(as_op_id op) const;
+  // In the order they were added, those that cannot run here included.
+  const std::vector<as_lane>& all() const { return lanes_; }
 
  private:
   std::vector<as_lane> lanes_;

@@ -29,6 +29,8 @@ class ForcedCopy {
   bool requantise(const OpParams& engine, OpParams* out);
 
   OpParams& params() { return params_; }
+  // Of the last make() with as_read.
+  const std::vector<bool>& wild_tokens() const { return rows_as_read_.wild_tokens(); }
 
  private:
   as_cache output_cache(const as_cache& engine, std::int64_t rows, bool exact, Scratch& scratch);

@@ -4,7 +4,7 @@ namespace attnscope {
 namespace {
 
 // Bytes that one of them takes at least: bounds what a list can claim to hold.
-constexpr std::size_t kSmallestRecord = 66, kSmallestResult = 84, kSmallestTiming = 16;
+constexpr std::size_t kSmallestRecord = 66, kSmallestResult = 85, kSmallestTiming = 16;
 
 template <class T>
 void write_optional(ByteWriter& out, const std::optional<T>& v) {
@@ -49,6 +49,7 @@ void write_result(ByteWriter& out, const TapResult& r) {
     out.value(r.worst->value);
     out.value(r.worst->reference);
   }
+  write_optional(out, r.mass_moved);
   out.text(r.note);
 }
 
@@ -75,6 +76,7 @@ TapResult read_result(ByteReader& in) {
     r.worst->value = in.value<double>();
     r.worst->reference = in.value<double>();
   }
+  r.mass_moved = read_optional<double>(in);
   r.note = in.text();
   return r;
 }

@@ -24,6 +24,35 @@ void copy_row(const as_cache& cache, std::int64_t slot, void* to) {
   }
 }
 
+constexpr int kWildExponent = 127 + 20;  // biased
+
+bool wild(std::uint32_t exponent) { return exponent >= kWildExponent && exponent < 255; }
+
+bool any_wild_float(const std::uint8_t* bytes, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::uint32_t bits;
+    std::memcpy(&bits, bytes + i * 4, sizeof(bits));
+    if (wild(bits >> 23 & 0xff)) return true;
+  }
+  return false;
+}
+
+bool wild_row(const as_cache& cache, std::int64_t slot) {
+  const as_row_address row = as_cache_row(&cache, slot);
+  if (cache.record == AS_RECORD_STATE) return any_wild_float(row.payload, cache.width);
+  if (cache.record == AS_RECORD_INDEX_FP8) return any_wild_float(row.scales, 1);
+  for (std::int64_t i = 0; i < as_scale_bytes(cache.record); ++i) {
+    if (wild(row.scales[i])) return true;
+  }
+  if (cache.record != AS_RECORD_LATENT) return false;
+  for (int i = 0; i < AS_ROPE_DIM; ++i) {
+    std::uint16_t bits;
+    std::memcpy(&bits, row.payload + AS_NOPE_DIM + 2 * i, sizeof(bits));
+    if (wild(bits >> 7 & 0xff)) return true;
+  }
+  return false;
+}
+
 as_cache logical(const as_cache& cache, const as_tensor& data) {
   as_cache out = cache;
   out.addressing = AS_LOGICAL;
@@ -55,6 +84,10 @@ void RowsAsRead::by_list(const as_cache& cache, const as_tensor& indices, const 
         copy_row(cache, slot, memory.rows.data() + row * bytes);
       }
       memory.indices[to_size(t * width + k)] = row;
+      if (wild_row(cache, slot)) {
+        wild_.resize(to_size(tokens));
+        wild_[to_size(t)] = true;
+      }
     }
   }
   memory.rows.resize(to_size(std::max<std::int64_t>(1, rows) * bytes));
@@ -63,8 +96,8 @@ void RowsAsRead::by_list(const as_cache& cache, const as_tensor& indices, const 
 }
 
 void RowsAsRead::by_table(const as_cache& cache, const as_tensor& table,
-                          const std::vector<std::int64_t>& ends, as_cache* out,
-                          as_tensor* out_table) {
+                          const as_tensor& request_of, const std::vector<std::int64_t>& ends,
+                          as_cache* out, as_tensor* out_table) {
   const bool state = cache.record == AS_RECORD_STATE;
   const std::int64_t width = state ? cache.width : as_row_bytes(cache.record, cache.width);
   std::int64_t rows = 0;
@@ -80,6 +113,7 @@ void RowsAsRead::by_table(const as_cache& cache, const as_tensor& table,
     rows_.assign(to_size(rows * width), 0);
   }
   for (std::size_t r = 0; r < ends.size(); ++r) {
+    bool wild_request = false;
     for (std::int64_t p = 0; p < ends[r]; ++p) {
       const std::int64_t column = p / cache.rows_per_block;
       if (column >= table.shape[1]) break;
@@ -90,6 +124,13 @@ void RowsAsRead::by_table(const as_cache& cache, const as_tensor& table,
       copy_row(
           cache, slot,
           state ? static_cast<void*>(state_.data() + to) : static_cast<void*>(rows_.data() + to));
+      wild_request = wild_request || wild_row(cache, slot);
+    }
+    if (!wild_request) continue;
+    wild_.resize(to_size(request_of.shape[0]));
+    for (std::int64_t t = 0; t < request_of.shape[0]; ++t) {
+      if (*at<std::int32_t>(request_of, t) == static_cast<std::int32_t>(r))
+        wild_[to_size(t)] = true;
     }
   }
   *out = logical(cache, state ? make_tensor(state_.data(), {rows, width})
@@ -98,6 +139,7 @@ void RowsAsRead::by_table(const as_cache& cache, const as_tensor& table,
 }
 
 void RowsAsRead::replace(const OpParams& engine, OpParams& copy) {
+  wild_.clear();
   switch (engine.op()) {
     case AS_OP_SPARSE_ATTENTION: {
       const auto& p = engine.get<as_sparse_attention_params>();
@@ -119,7 +161,7 @@ void RowsAsRead::replace(const OpParams& engine, OpParams& copy) {
         std::int64_t& end = ends[to_size(*at<std::int32_t>(p.request_of, t))];
         end = std::max(end, *at<std::int64_t>(p.positions, t) + 1);
       }
-      by_table(p.state, p.table, ends, &to.state, &to.table);
+      by_table(p.state, p.table, p.request_of, ends, &to.state, &to.table);
       break;
     }
     case AS_OP_INDEXER_LOGITS: {
@@ -132,7 +174,7 @@ void RowsAsRead::replace(const OpParams& engine, OpParams& copy) {
         std::int64_t& end = ends[to_size(request)];
         end = std::max<std::int64_t>(end, *at<std::int32_t>(p.lens, t));
       }
-      by_table(p.cache, p.table, ends, &to.cache, &to.table);
+      by_table(p.cache, p.table, p.request_of, ends, &to.cache, &to.table);
       break;
     }
     default:

@@ -7,7 +7,10 @@
 #include <functional>
 #include <limits>
 #include <string_view>
+#include <unordered_map>
 
+#include "engine/session/evidence.h"
+#include "engine/session/kept_rows.h"
 #include "engine/session/row_checks.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/layout/records.h"
@@ -71,6 +74,36 @@ std::vector<std::uint64_t> hash_inputs(const OpParams& params) {
         std::hash<std::string_view>{}(std::string_view(static_cast<const char*>(t.data), bytes));
   }
   return hashes;
+}
+
+// Whether a row of a bf16 or fp32 tensor holds a finite value of 2^60 or more.
+bool has_huge(const as_tensor& t, std::int64_t row) {
+  constexpr int kLimit = 127 + 60, kInfinite = 255;
+  const std::int64_t per_row = as_tensor_numel(&t) / t.shape[0];
+  for (std::int64_t i = 0; i < per_row; ++i) {
+    const std::int64_t element = row * t.stride[0] + i;
+    const int exponent =
+        t.dtype == AS_BF16
+            ? static_cast<const std::uint16_t*>(t.data)[element] >> 7 & 0xff
+            : static_cast<int>(static_cast<const std::uint32_t*>(t.data)[element] >> 23 & 0xff);
+    if (exponent >= kLimit && exponent != kInfinite) return true;
+  }
+  return false;
+}
+
+// Rows that were told to go to one slot: whichever was written last is there, and that is no fault
+// of the writer's.
+void leave_out_shared_slots(const as_tensor& slots, std::vector<bool>& left_out) {
+  std::unordered_map<std::int64_t, std::int64_t> token_of;
+  for (std::int64_t t = 0; t < slots.shape[0]; ++t) {
+    const std::int64_t slot = *at<std::int64_t>(slots, t);
+    if (slot < 0) continue;
+    const auto [other, first] = token_of.try_emplace(slot, t);
+    if (first) continue;
+    left_out.resize(static_cast<std::size_t>(slots.shape[0]));
+    left_out[static_cast<std::size_t>(t)] = true;
+    left_out[static_cast<std::size_t>(other->second)] = true;
+  }
 }
 
 // Outputs start as NaN (integers as -1), so that an op that writes nothing does not inherit the
@@ -164,6 +197,7 @@ Result<void> Verifier::before(int layer, const OpParams& params, const std::stri
   if (references_ == References::kNone) return {};
   input_hashes_ = hash_inputs(params);
   bad_rows_ = false;
+  find_huge_inputs(params);
   poison_outputs(params);
   if (step_ == nullptr) return {};
   const as_op_info& info = params.info();
@@ -181,7 +215,7 @@ Result<void> Verifier::before(int layer, const OpParams& params, const std::stri
     TapResult result = blank(layer, params, name.c_str(), shape, lane);
     result.elements = check.rows;
     result.tolerance = "bytes";
-    result.introduced = ErrorFigures{0, 0, 0, check.bad};
+    result.introduced = ErrorFigures{0, 0, 0, check.bad, check.bad};
     result.verdict = check.bad == 0 ? Verdict::kEqual : Verdict::kWrong;
     result.budget_used = check.bad == 0 ? 0 : std::numeric_limits<double>::infinity();
     result.note = check.note;
@@ -196,7 +230,9 @@ Result<void> Verifier::after(int layer, const OpParams& params, const std::strin
   if (references_ != References::kNone) check_inputs(layer, params, lane);
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
-    if (tap.direction == AS_TAP_OUT && tap.kind == AS_TAP_CACHE) record_rows(layer, params, tap);
+    if (tap.direction != AS_TAP_OUT || tap.kind != AS_TAP_CACHE) continue;
+    if (references_ != References::kNone) check_rows_left_alone(layer, params, tap, lane);
+    record_rows(layer, params, tap);
   }
   if (references_ != References::kNone) {
     if (auto ok = run_forced(layer, params); !ok) return ok;
@@ -227,6 +263,45 @@ void Verifier::check_inputs(int layer, const OpParams& params, const std::string
     result.note = fmt::format("the lane wrote to its input {}", tap.name);
     results_.push_back(std::move(result));
   }
+}
+
+void Verifier::find_huge_inputs(const OpParams& params) {
+  huge_inputs_.clear();
+  const as_op_info& info = params.info();
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.direction != AS_TAP_IN || tap.kind != AS_TAP_TENSOR) continue;
+    if (tap.axes[0] != 'T' && tap.axes[0] != 'N') continue;
+    const as_tensor& t = params.tensor(tap.offset);
+    if (!present(t) || t.device != 0 || (t.dtype != AS_BF16 && t.dtype != AS_F32)) continue;
+    // Columns beyond a length hold anything.
+    if (params.op() == AS_OP_INDEXER_TOPK) continue;
+    for (std::int64_t row = 0; row < t.shape[0]; ++row) {
+      if (!has_huge(t, row)) continue;
+      huge_inputs_.resize(static_cast<std::size_t>(t.shape[0]));
+      huge_inputs_[static_cast<std::size_t>(row)] = true;
+    }
+  }
+}
+
+void Verifier::check_rows_left_alone(int layer, const OpParams& params, const as_tap_info& tap,
+                                     const std::string& lane) {
+  const CacheSpec& spec = *parts_.layout.find(layer, cache_kind(params.op(), tap.offset));
+  const as_cache& cache = params.cache(tap.offset);
+  const RowCheck check =
+      check_rows_kept(spec, cache, params.tensor(tap.mask_offset), shadow_, space_, *step_);
+  if (check.bad == 0) return;  // one tap a writer would say nothing in a sound run
+  const as_tensor shape =
+      make_tensor(cache.data.data, AS_U8, {check.rows, as_row_bytes(cache.record, cache.width)});
+  const std::string name = std::string(tap.name) + ".kept";
+  TapResult result = blank(layer, params, name.c_str(), shape, lane);
+  result.elements = check.rows;
+  result.tolerance = "bytes";
+  result.introduced = ErrorFigures{0, 0, 0, check.bad, check.bad};
+  result.verdict = Verdict::kWrong;
+  result.budget_used = std::numeric_limits<double>::infinity();
+  result.note = check.note;
+  results_.push_back(std::move(result));
 }
 
 void Verifier::record_rows(int layer, const OpParams& params, const as_tap_info& tap) {
@@ -294,14 +369,23 @@ Result<void> Verifier::compare_tap(int layer, const OpParams& params, std::uint3
       is_cache ? gather_rows(params.cache(tap.offset), params.tensor(tap.mask_offset), gathered_)
                : params.tensor(tap.offset);
   TapResult result = blank(layer, params, tap.name, value, lane);
-  auto rule = parts_.tolerances.find(params.op(), tap.name, lane, tap.rule);
+  auto rule = parts_.tolerances.find(params.op(), tap.name, lane, tap.rule, result.dtype);
   if (!rule) return rule.error();
   result.tolerance = rule->name;
   if (references_ == References::kNone) {
     results_.push_back(std::move(result));
     return {};
   }
-  const TapMask mask = mask_of(params, tap);
+  TapMask mask = mask_of(params, tap);
+  std::vector<bool> left_out = huge_inputs_;
+  if (bad_rows_ && !forced_->wild_tokens().empty()) {
+    left_out.resize(forced_->wild_tokens().size());
+    for (std::size_t t = 0; t < left_out.size(); ++t) {
+      left_out[t] = left_out[t] || forced_->wild_tokens()[t];
+    }
+  }
+  if (is_cache) leave_out_shared_slots(params.tensor(tap.mask_offset), left_out);
+  if (static_cast<std::int64_t>(left_out.size()) == value.shape[0]) mask.left_out = &left_out;
   const OpParams& sim = forced_->params();
   const auto reference_of = [&](const OpParams& p) {
     return is_cache ? p.cache(tap.offset).data : p.tensor(tap.offset);
@@ -342,6 +426,7 @@ Result<void> Verifier::compare_tap(int layer, const OpParams& params, std::uint3
   }
   if (!comparison.within) {
     result.verdict = Verdict::kWrong;
+    result.note = evidence(comparison, params, tap, value, step_);
   } else if (comparison.near_tie) {
     result.verdict = Verdict::kNearTie;
   } else if (equal) {

@@ -71,6 +71,10 @@ class Verifier {
                   const std::string& lane) const;
   // A lane that writes to its inputs would be judged on what it wrote there.
   void check_inputs(int layer, const OpParams& params, const std::string& lane);
+  // Rows (tokens) that fp32 cannot be asked to get right: an input whose square leaves its range.
+  void find_huge_inputs(const OpParams& params);
+  void check_rows_left_alone(int layer, const OpParams& params, const as_tap_info& tap,
+                             const std::string& lane);
   void record_rows(int layer, const OpParams& params, const as_tap_info& tap);
   Result<void> run_forced(int layer, const OpParams& params);
   Result<void> run_free(int layer, as_op_id op, FreeRun& run);
@@ -96,6 +100,7 @@ class Verifier {
   OpParams requantised_params_;
   Scratch gathered_, decoded_;
   std::vector<std::uint64_t> input_hashes_;
+  std::vector<bool> huge_inputs_;  // by row of the op's first axis; empty = none
   std::vector<TapResult> results_;
 };
 

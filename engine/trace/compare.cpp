@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <vector>
 
 #include "kernels/params/tensor_view.h"
@@ -60,6 +62,11 @@ void load_row(const as_tensor& t, std::int64_t row, std::int64_t count, double* 
 double round_to(double v, std::int32_t dtype) {
   if (dtype == AS_F32) return static_cast<float>(v);
   if (dtype != AS_BF16 || !std::isfinite(v) || v == 0) return v;
+  if (std::fabs(v) >= 0x1p-126) {  // bf16 keeps 7 of a double's 52 bits
+    const auto bits = std::bit_cast<std::uint64_t>(v);
+    const std::uint64_t up = (std::uint64_t{1} << 44) - 1 + (bits >> 45 & 1);
+    return std::bit_cast<double>((bits + up) >> 45 << 45);
+  }
   int exponent = 0;
   std::frexp(v, &exponent);
   // bf16 has 8 significant bits; below 2^-126 the step stays at 2^-133.
@@ -117,11 +124,52 @@ void for_rows(const as_tensor& t, const TapMask& mask,
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t first = row / rows_per_first;
     if (mask.slots != nullptr && mask.slots[first] < 0) continue;
+    if (mask.left_out != nullptr && (*mask.left_out)[static_cast<std::size_t>(first)]) continue;
     std::int64_t count = columns;
     if (mask.lens != nullptr) count = std::min<std::int64_t>(count, mask.lens[first]);
     if (count > 0) visit(row, count);
   }
 }
+
+// Place of a value in the order of all values of its dtype, so that neighbours are 1 apart.
+std::int64_t ordinal(double v, std::int32_t dtype) {
+  const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(v));
+  const std::int64_t magnitude = (bits & 0x7fffffffu) >> (dtype == AS_BF16 ? 16 : 0);
+  return bits >> 31 != 0 ? -magnitude : magnitude;
+}
+
+// How often differences of each size occurred: 8 bins an octave, so that percentiles need no sort.
+class DifferenceCounts {
+ public:
+  void add(double difference) {
+    if (difference == 0) {
+      ++zeros_;
+      return;
+    }
+    // Exponent and the first three bits after the leading one.
+    const auto bin = static_cast<std::int64_t>(std::bit_cast<std::uint64_t>(difference) >> 49);
+    ++counts_[static_cast<std::size_t>(std::clamp<std::int64_t>(bin - kFirst, 0, kBins - 1))];
+    ++others_;
+  }
+  // Upper edge of the bin in which the share of all differences is reached.
+  double quantile(double share) const {
+    const double wanted = share * static_cast<double>(zeros_ + others_);
+    auto seen = static_cast<double>(zeros_);
+    if (others_ == 0 || wanted <= seen) return 0;
+    for (int bin = 0; bin < kBins; ++bin) {
+      seen += static_cast<double>(counts_[static_cast<std::size_t>(bin)]);
+      if (seen < wanted) continue;
+      return std::bit_cast<double>(static_cast<std::uint64_t>(bin + 1 + kFirst) << 49);
+    }
+    return kInfinity;
+  }
+
+ private:
+  // From 2^-160 to 2^160.
+  static constexpr int kPerOctave = 8, kFirst = (1023 - 160) * kPerOctave, kBins = 320 * kPerOctave;
+  std::array<std::int64_t, kBins> counts_{};
+  std::int64_t zeros_ = 0, others_ = 0;
+};
 
 struct CosineSums {
   double ab = 0, aa_bb = 0;
@@ -160,7 +208,11 @@ Comparison compare(const as_tensor& value, const as_tensor& reference, const Tap
   std::vector<double> a(static_cast<std::size_t>(columns_of(value)));
   std::vector<double> b(a.size());
   CosineSums sums;
-  std::int64_t anomalies = 0;
+  DifferenceCounts differences;
+  const bool stepped = value.dtype == AS_BF16 || value.dtype == AS_F32;
+  const std::int64_t rows_per_first =
+      value.rank > 1 ? as_tensor_numel(&value) / columns_of(value) / value.shape[0] : 1;
+  std::int64_t last_beyond = -1;
   double worst = -1;
   for_rows(value, mask, [&](std::int64_t row, std::int64_t count) {
     load_row(value, row, count, a.data());
@@ -178,11 +230,12 @@ Comparison compare(const as_tensor& value, const as_tensor& reference, const Tap
       if (anomaly(x) || anomaly(y)) {
         if (same_anomaly(x, y)) continue;
         used = kInfinity;
-        ++anomalies;
+        ++out.anomalies;
         out.equal = false;
         ++out.figures.differing;
       } else {
         sums.add(x, y);
+        differences.add(std::fabs(x - y));
         if (x == y) continue;
         const double difference = std::fabs(x - y);
         out.figures.max_abs = std::max(out.figures.max_abs, difference);
@@ -191,7 +244,18 @@ Comparison compare(const as_tensor& value, const as_tensor& reference, const Tap
           out.equal = false;
           ++out.figures.differing;
           used = budget(x, y, row_max, rule);
+          if (stepped) {
+            const std::int64_t steps =
+                std::abs(ordinal(x, value.dtype) - ordinal(round_to(y, value.dtype), value.dtype));
+            out.figures.max_ulp = std::max(out.figures.max_ulp, static_cast<double>(steps));
+          }
         }
+      }
+      if (used > 1) {
+        ++out.figures.beyond;
+        const std::int64_t first = value.rank > 1 ? row / rows_per_first : c;
+        out.rows_beyond += first != last_beyond ? 1 : 0;
+        last_beyond = first;
       }
       if (used > worst) {
         worst = used;
@@ -200,16 +264,49 @@ Comparison compare(const as_tensor& value, const as_tensor& reference, const Tap
     }
     out.elements += count;
   });
-  out.figures.cosine = anomalies > 0 ? std::numeric_limits<double>::quiet_NaN() : sums.difference();
+  out.figures.cosine =
+      out.anomalies > 0 ? std::numeric_limits<double>::quiet_NaN() : sums.difference();
+  // A percentile is no larger than the largest.
+  out.figures.median = std::min(differences.quantile(0.5), out.figures.max_abs);
+  out.figures.p90 = std::min(differences.quantile(0.9), out.figures.max_abs);
+  out.figures.p99 = std::min(differences.quantile(0.99), out.figures.max_abs);
   out.budget_used = std::max(worst, 0.0);
   if (tolerance.cosine) {
     out.budget_used = std::max(out.budget_used, out.figures.cosine / *tolerance.cosine);
   }
   out.within = out.budget_used <= 1;
-  if (anomalies > 0) {
-    out.note = fmt::format("{} elements are NaN or infinite on one side only", anomalies);
+  if (out.anomalies > 0) {
+    out.note = fmt::format("{} elements are NaN or infinite on one side only", out.anomalies);
   } else if (!out.within && tolerance.exact) {
     out.note = fmt::format("{} of {} elements differ", out.figures.differing, out.elements);
+  }
+  return out;
+}
+
+std::vector<MagnitudeBin> error_by_magnitude(const as_tensor& value, const as_tensor& reference,
+                                             const TapMask& mask) {
+  constexpr int kZero = -1075;  // below every binade
+  std::map<int, MagnitudeBin> bins;
+  for_rows(value, mask, [&](std::int64_t row, std::int64_t count) {
+    std::vector<double> a(static_cast<std::size_t>(count)), b(a.size());
+    load_row(value, row, count, a.data());
+    load_row(reference, row, count, b.data());
+    for (std::size_t c = 0; c < a.size(); ++c) {
+      if (anomaly(a[c]) || anomaly(b[c])) continue;
+      int exponent = kZero + 1;
+      if (b[c] != 0) std::frexp(b[c], &exponent);
+      MagnitudeBin& bin = bins[exponent - 1];
+      const double difference = std::fabs(a[c] - b[c]);
+      ++bin.elements;
+      bin.max_abs = std::max(bin.max_abs, difference);
+      bin.mean_abs += difference;
+    }
+  });
+  std::vector<MagnitudeBin> out;
+  for (auto& [exponent, bin] : bins) {
+    bin.exponent = exponent;
+    bin.mean_abs /= static_cast<double>(bin.elements);
+    out.push_back(bin);
   }
   return out;
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "engine/trace/tap_result.h"
 #include "engine/trace/tolerances.h"
@@ -13,17 +14,20 @@ namespace attnscope {
 
 // Which elements of a tap hold values. Row = first axis.
 struct TapMask {
-  const std::int64_t* slots = nullptr;  // row valid iff slots[row] >= 0
-  const std::int32_t* lens = nullptr;   // columns (last axis) < lens[row] are valid
+  const std::int64_t* slots = nullptr;          // row valid iff slots[row] >= 0
+  const std::int32_t* lens = nullptr;           // columns (last axis) < lens[row] are valid
+  const std::vector<bool>* left_out = nullptr;  // rows that are not compared
 };
 
 struct Comparison {
   ErrorFigures figures;
   std::int64_t elements = 0;
-  double budget_used = 0;  // worst element or cosine difference in units of its bound
-  bool within = true;      // budget_used <= 1 and anomalies at the same positions
-  bool equal = true;       // every element is the reference rounded to the tap's dtype
-  bool near_tie = false;   // top_k: sets differ within the score tolerance
+  std::int64_t rows_beyond = 0;  // rows (first axis) with an element beyond the tolerance
+  std::int64_t anomalies = 0;    // elements that are NaN or infinite on one side only
+  double budget_used = 0;        // worst element or cosine difference in units of its bound
+  bool within = true;            // budget_used <= 1 and anomalies at the same positions
+  bool equal = true;             // every element is the reference rounded to the tap's dtype
+  bool near_tie = false;         // top_k: sets differ within the score tolerance
   WorstElement worst;
   std::string note;
 };
@@ -43,6 +47,15 @@ Comparison compare_top_k(const as_tensor& indices, const as_tensor& reference,
 SelectionDrift selection_drift(const as_tensor& indices, const as_tensor& logits,
                                const as_tensor& sim_indices, const as_tensor& sim_logits,
                                const std::int32_t* lens);
+
+// Error against magnitude: differences of the elements whose reference lies in [2^e, 2^(e+1)).
+struct MagnitudeBin {
+  int exponent = 0;  // e; of a reference of 0 the smallest bin's
+  std::int64_t elements = 0;
+  double max_abs = 0, mean_abs = 0;
+};
+std::vector<MagnitudeBin> error_by_magnitude(const as_tensor& value, const as_tensor& reference,
+                                             const TapMask& mask);
 
 // Figures only, no rule: float taps.
 ErrorFigures measure(const as_tensor& a, const as_tensor& b, const TapMask& mask);

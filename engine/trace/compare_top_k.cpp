@@ -54,6 +54,11 @@ struct Swap {
   }
   std::size_t size() const { return std::max(ours.size(), theirs.size()); }
 
+  // Share of the reference's `wanted` members that were chosen.
+  double recall(std::size_t wanted) const {
+    return wanted == 0 ? 1 : 1 - static_cast<double>(theirs.size()) / static_cast<double>(wanted);
+  }
+
   // The best entry left out against the worst one taken in its place, never below 0. NaN ranks
   // below every number; an infinite gap stays infinite.
   double margin(const as_tensor& logits, std::int64_t token) const {
@@ -98,6 +103,14 @@ Comparison compare_top_k(const as_tensor& indices, const as_tensor& reference,
       used = margin == 0 ? 0 : margin / (tolerance.score_rel * scale);
       complaint = fmt::format("token {}: {} of {} entries differ, margin {:.3g}", token, swapped,
                               theirs.size(), margin);
+      if (used > 1) {
+        complaint += fmt::format(", the score tolerance is {:.2g}", tolerance.score_rel * scale);
+      }
+    }
+    out.figures.recall = std::min(out.figures.recall, swap.recall(theirs.size()));
+    if (used > 1) {
+      out.figures.beyond += static_cast<std::int64_t>(swapped);
+      ++out.rows_beyond;
     }
     if (used >= worst) {
       worst = used;
@@ -119,9 +132,10 @@ SelectionDrift selection_drift(const as_tensor& indices, const as_tensor& logits
   SelectionDrift drift;
   std::string ignored;
   for (std::int64_t token = 0; token < indices.shape[0]; ++token) {
-    const Swap swap(members(indices, token, lens[token], &ignored),
-                    members(sim_indices, token, lens[token], &ignored));
+    const std::vector<std::int32_t> theirs = members(sim_indices, token, lens[token], &ignored);
+    const Swap swap(members(indices, token, lens[token], &ignored), theirs);
     if (swap.size() == 0) continue;
+    drift.recall = std::min(drift.recall, swap.recall(theirs.size()));
     ++drift.tokens;
     drift.entries += static_cast<std::int64_t>(swap.size());
     double difference = 0;

@@ -30,11 +30,30 @@ std::string Summary::verdict() const {
   return "ok";
 }
 
+namespace {
+
+void note_budget(const TapResult& result, std::vector<BudgetUse>& budgets) {
+  if (!result.introduced) return;
+  auto at = std::find_if(budgets.begin(), budgets.end(), [&](const BudgetUse& b) {
+    return b.op == result.op && b.tap == result.tap && b.lane == result.lane;
+  });
+  if (at == budgets.end()) {
+    at = budgets.insert(at, {result.op, result.tap, result.lane, result.tolerance});
+    at->exact = result.tolerance == "exact" || result.tolerance == "bytes";
+  }
+  at->used = std::max(at->used, result.budget_used);
+  ++at->taps;
+}
+
+}  // namespace
+
 Summary summarise(const std::vector<TapResult>& results, double drift_limit) {
   Summary summary;
   summary.drift_limit = drift_limit;
+  summary.blamed = blame(results);
   for (const TapResult& result : results) {
     ++summary.taps;
+    note_budget(result, summary.budgets);
     ++summary.counts[static_cast<std::size_t>(result.verdict)];
     if (result.verdict == Verdict::kWrong && !summary.first_wrong) summary.first_wrong = result;
     if (result.verdict == Verdict::kNearTie) summary.near_ties.push_back(result);

@@ -27,6 +27,11 @@ struct ErrorFigures {
   double max_rel = 0;          // |a - b| / (|b| + 1e-6)
   double cosine = 0;           // 1 - 2 sum(ab) / sum(a^2 + b^2)
   std::int64_t differing = 0;  // elements (or list members) that are not bit equal
+  std::int64_t beyond = 0;     // elements beyond the tolerance; all others pass
+  // Of |a - b| over all finite pairs, from above and by an eighth of an octave at most.
+  double median = 0, p90 = 0, p99 = 0;
+  double max_ulp = 0;  // bf16 and fp32 taps: steps of the tap's dtype between a and b
+  double recall = 1;   // top-k taps: worst row's share of the reference's members
 };
 
 // Free-running selection: where the engine and ref.sim, each on its own history, chose differently.
@@ -35,6 +40,7 @@ struct SelectionDrift {
   std::int64_t entries = 0;     // swapped entries in all
   double margin = 0;            // widest score gap of a swap, ref.sim's scores
   double score_difference = 0;  // inherited difference of the scores of that token, largest
+  double recall = 1;            // worst row's share of ref.sim's members
 };
 
 struct WorstElement {
@@ -60,6 +66,9 @@ struct TapResult {
   double budget_used = 0;                    // worst / tolerance; above 1 = wrong
   Verdict verdict = Verdict::kNotCompared;
   std::optional<WorstElement> worst;
+  // top-k taps with a swap: share of the attention that went to entries the reference did not
+  // choose, largest over tokens and heads.
+  std::optional<double> mass_moved;
   std::string note;  // evidence in one sentence, when there is something to say
 };
 
@@ -70,10 +79,34 @@ struct LayerDrift {
   std::int64_t step = 0;  // where it was worst
 };
 
+// Who is to blame: an op with wrong outputs, or a cache whose rows are not those that were written.
+// Wrong rows behind an op that is blamed already are its consequence and blame nobody else.
+struct Blame {
+  as_op_id op = AS_OP_SCHEDULE;
+  bool cache = false;            // the rows that `op` reads, not the op
+  TapResult first;               // causal order
+  std::int64_t taps = 0;         // wrong taps of this op
+  std::string sentence() const;  // where, what, the evidence
+};
+std::vector<Blame> blame(const std::vector<TapResult>& results);
+
+// The tightest look at one bound: how much of it the run used.
+struct BudgetUse {
+  as_op_id op = AS_OP_SCHEDULE;
+  std::string tap, lane, tolerance;
+  double used = 0;  // worst element in units of its bound
+  std::int64_t taps = 0;
+  bool exact = false;  // the bound is equality
+  // A bound that is more than 20 times what was needed.
+  bool slack() const { return !exact && used * 20 < 1; }
+};
+
 struct Summary {
   std::int64_t taps = 0;
   std::array<std::int64_t, kVerdicts> counts{};
   std::optional<TapResult> first_wrong;
+  std::vector<Blame> blamed;       // causal order
+  std::vector<BudgetUse> budgets;  // by op and tap, causal order of their first appearance
   std::vector<TapResult> near_ties;
   std::vector<TapResult> selections;  // free-running selections that differ
   std::vector<LayerDrift> drift;

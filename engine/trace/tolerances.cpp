@@ -25,6 +25,11 @@ Tolerance read_bounds(JsonObject& object, const std::string& name) {
   t.score_rel = object.number("score_rel", 0, 1, 0);
   if (object.has("cosine")) t.cosine = object.number("cosine", 1e-300, 2);
   t.reason = object.text("reason");
+  if (t.reason.find_first_not_of(" \t\n") == std::string::npos) {
+    object.fail("reason", "is empty",
+                "say why this bound is right; a bound without a reason counts "
+                "as loosened by mistake");
+  }
   const bool bounded = t.abs > 0 || t.rel > 0 || t.bf16_ulp > 0 || t.row_max > 0;
   if (kind == "elements" && !bounded) {
     object.fail("kind", "no bound for the elements",
@@ -70,6 +75,14 @@ Result<Tolerances> Tolerances::parse(const std::string& text, const std::string&
     e.op = object.text("op", "");
     e.tap = object.text("tap", "");
     e.lane = object.text("lane", "");
+    if (object.has("dtype")) {
+      e.dtype = object.choice("dtype", {"bf16", "f32", "u8", "i32", "i64"}, "bf16");
+    }
+    if (e.op.empty() && e.tap.empty() && e.lane.empty() && e.dtype.empty()) {
+      object.fail("op", "an exception for everything",
+                  "name at least one of op, tap, dtype, lane; "
+                  "change the class to change a rule");
+    }
     if (!e.op.empty() && as_op_by_name(e.op.c_str()) < 0) {
       object.fail("op", fmt::format("unknown op \"{}\"", e.op), "`attnscope ops` lists them");
     }
@@ -87,11 +100,11 @@ Result<Tolerances> Tolerances::parse(const std::string& text, const std::string&
 }
 
 Result<Tolerance> Tolerances::find(as_op_id op, std::string_view tap, std::string_view lane,
-                                   std::string_view rule) const {
+                                   std::string_view rule, std::string_view dtype) const {
   const std::string_view name = as_op_find(op)->name;
   for (const Exception& e : exceptions_) {
     if ((e.op.empty() || e.op == name) && (e.tap.empty() || e.tap == tap) &&
-        (e.lane.empty() || e.lane == lane)) {
+        (e.lane.empty() || e.lane == lane) && (e.dtype.empty() || e.dtype == dtype)) {
       return e.tolerance;
     }
   }

@@ -1,5 +1,5 @@
 // The tolerance file (assets/tolerances.json): which bound a tap must keep, by class, with reasons,
-// and exceptions by op, tap and lane.
+// and exceptions by op, tap, dtype and lane. Every bound gives its reason.
 //
 // An element passes when ONE of the bounds given for its class holds; every element must pass, the
 // cosine-type difference of the whole tap must keep its bound too, and NaN and infinities must sit
@@ -36,10 +36,10 @@ class Tolerances {
   static Result<Tolerances> load(const std::string& path = {});
   static Result<Tolerances> parse(const std::string& text, const std::string& name);
 
-  // The class named by the op table, or the exception for this op, tap and lane. An unknown class
-  // is AS_BAD_INPUT: a tap without a rule is an error, not a pass.
+  // The class named by the op table, or the exception for this op, tap, dtype and lane. An unknown
+  // class is AS_BAD_INPUT: a tap without a rule is an error, not a pass.
   Result<Tolerance> find(as_op_id op, std::string_view tap, std::string_view lane,
-                         std::string_view rule) const;
+                         std::string_view rule, std::string_view dtype = {}) const;
 
   double drift_limit() const { return drift_limit_; }
   const std::string& drift_reason() const { return drift_reason_; }
@@ -47,7 +47,7 @@ class Tolerances {
 
  private:
   struct Exception {
-    std::string op, tap, lane;  // empty = any
+    std::string op, tap, dtype, lane;  // empty = any
     Tolerance tolerance;
   };
   std::map<std::string, Tolerance> classes_;

@@ -14,7 +14,8 @@
 
 namespace attnscope {
 
-inline Scenario tiny_scenario(std::uint64_t seed = 7) {
+// length: of the longer prompt; step 0 leaves 22 tokens of it.
+inline Scenario tiny_scenario(std::uint64_t seed = 7, std::int64_t longest = 396) {
   Scenario s;
   s.name = "blame";
   s.model = *preset("tiny", {0, 1, 2});
@@ -26,9 +27,9 @@ inline Scenario tiny_scenario(std::uint64_t seed = 7) {
   s.model.index_topk = 64;
   s.seed = seed;
   s.pool_blocks = 250;
-  s.limits = {374, 4};
+  s.limits = {longest - 22, 4};
   s.decode_steps = 2;
-  for (const std::int64_t length : {396, 18}) {
+  for (const std::int64_t length : {longest, std::int64_t{18}}) {
     ScenarioRequest request;
     request.name = "r" + std::to_string(s.requests.size());
     for (std::int64_t t = 0; t < length; ++t) {
@@ -42,13 +43,13 @@ inline Scenario tiny_scenario(std::uint64_t seed = 7) {
 
 inline constexpr std::int64_t kStepUnderTest = 1;
 
-inline std::unique_ptr<Session> tiny_session(std::uint64_t seed = 7,
+inline std::unique_ptr<Session> tiny_session(std::uint64_t seed = 7, std::int64_t longest = 396,
                                              References references = References::kSim) {
   SessionOptions options;
   options.references = references;
   options.threads = 2;
   options.checkpoint_every = 1;
-  auto session = Session::create(tiny_scenario(seed), all_lanes(), options);
+  auto session = Session::create(tiny_scenario(seed, longest), all_lanes(), options);
   EXPECT_TRUE(session) << session.error().text();
   return session ? std::move(*session) : nullptr;
 }

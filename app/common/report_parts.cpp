@@ -1,0 +1,161 @@
+#include "app/common/report_parts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "kernels/params/op_table.h"
+
+namespace attnscope {
+namespace {
+
+using nlohmann::json;
+
+json number(double v) { return std::isfinite(v) ? json(v) : json(nullptr); }
+
+// One character a step, a level every decade from 1e-8 up; '!' beyond any number.
+std::string sparkline(const json& values) {
+  static const char* const kLevels[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  constexpr std::size_t kWidest = 60;
+  std::string text;
+  const std::size_t count = values.size();
+  const std::size_t columns = std::min(count, kWidest);
+  for (std::size_t column = 0; column < columns; ++column) {
+    // Of several steps in a column the worst.
+    double worst = -1;
+    bool beyond = false, any = false;
+    for (std::size_t i = column * count / columns; i < (column + 1) * count / columns; ++i) {
+      if (values[i].is_string()) {
+        beyond = true;
+      } else if (!values[i].is_null()) {
+        any = true;
+        worst = std::max(worst, values[i].get<double>());
+      }
+    }
+    if (beyond) {
+      text += "!";
+    } else if (!any) {
+      text += " ";
+    } else {
+      const int level = worst <= 0 ? 0 : static_cast<int>(std::floor(std::log10(worst))) + 8;
+      text += kLevels[std::clamp(level, 0, 7)];
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+json blamed_json(const Summary& summary) {
+  json out = json::array();
+  for (const Blame& b : summary.blamed) {
+    out.push_back({{"op", as_op_find(b.op)->name},
+                   {"cache", b.cache},
+                   {"step", b.first.step},
+                   {"layer", b.first.layer < 0 ? json(nullptr) : json(b.first.layer)},
+                   {"tap", b.first.tap},
+                   {"lane", b.first.lane},
+                   {"wrong_taps", b.taps},
+                   {"sentence", b.sentence()}});
+  }
+  return out;
+}
+
+json budgets_json(const Summary& summary) {
+  json out = json::array();
+  for (const BudgetUse& b : summary.budgets) {
+    out.push_back({{"op", as_op_find(b.op)->name},
+                   {"tap", b.tap},
+                   {"lane", b.lane},
+                   {"tolerance", b.tolerance},
+                   {"used", number(b.used)},
+                   {"taps", b.taps},
+                   {"slack", b.slack()}});
+  }
+  return out;
+}
+
+json curves_json(const std::vector<StepRecord>& steps) {
+  json numbers = json::array();
+  struct Curve {
+    json forced = json::array(), free = json::array();
+  };
+  std::map<int, Curve> curves;
+  for (const StepRecord& step : steps) {
+    for (const TapResult& r : step.results) curves.try_emplace(r.layer);
+  }
+  for (const StepRecord& step : steps) {
+    numbers.push_back(step.step);
+    for (auto& [layer, curve] : curves) {
+      double forced = -1, free = -1;
+      for (const TapResult& r : step.results) {
+        if (r.layer != layer || !r.introduced) continue;
+        forced = std::max(forced, r.budget_used);
+        if (r.op == AS_OP_RESIDUAL && r.inherited) {
+          free = std::isnan(r.inherited->cosine) ? INFINITY : std::max(0.0, r.inherited->cosine);
+        }
+      }
+      const auto value = [](double v) {
+        return v < 0 ? json(nullptr) : std::isfinite(v) ? json(v) : json("beyond");
+      };
+      curve.forced.push_back(value(forced));
+      curve.free.push_back(value(free));
+    }
+  }
+  json layers = json::array();
+  for (auto& [layer, curve] : curves) {
+    layers.push_back({{"layer", layer < 0 ? json(nullptr) : json(layer)},
+                      {"forced", std::move(curve.forced)},
+                      {"free", std::move(curve.free)}});
+  }
+  return {{"steps", numbers}, {"layers", layers}};
+}
+
+std::string format_blamed(const json& blamed) {
+  if (blamed.empty()) return "";
+  std::string out;
+  for (const json& b : blamed) {
+    out += fmt::format("blamed: {}{}, {} wrong taps: {}\n", b.at("op").get<std::string>(),
+                       b.at("cache").get<bool>() ? " (the cache it reads, not the op)" : "",
+                       b.at("wrong_taps").get<std::int64_t>(), b.at("sentence").get<std::string>());
+  }
+  return out;
+}
+
+std::string format_slack(const json& budgets) {
+  std::string names;
+  int count = 0;
+  for (const json& b : budgets) {
+    if (!b.at("slack").get<bool>()) continue;
+    ++count;
+    names += fmt::format("  {}.{}: {:.2g} of the bound \"{}\" used over {} taps\n",
+                         b.at("op").get<std::string>(), b.at("tap").get<std::string>(),
+                         b.at("used").get<double>(), b.at("tolerance").get<std::string>(),
+                         b.at("taps").get<std::int64_t>());
+  }
+  if (count == 0) return "";
+  return fmt::format("\n{} bounds are more than 20 times what this run needed:\n{}", count, names);
+}
+
+std::string format_curves(const json& curves) {
+  if (curves.at("steps").size() < 2) return "";
+  std::string out =
+      "\nover the steps, a level a decade from 1e-8: forced = budget used by the layer's ops, free "
+      "= 1-cos of its output:\n";
+  for (const json& layer : curves.at("layers")) {
+    const std::string name = layer.at("layer").is_null()
+                                 ? "outside"
+                                 : fmt::format("layer {}", layer.at("layer").get<int>());
+    out += fmt::format("  {:<9} forced {}\n", name, sparkline(layer.at("forced")));
+    const json& free = layer.at("free");
+    if (std::any_of(free.begin(), free.end(), [](const json& v) { return !v.is_null(); })) {
+      out += fmt::format("  {:<9} free   {}\n", "", sparkline(free));
+    }
+  }
+  return out;
+}
+
+}  // namespace attnscope

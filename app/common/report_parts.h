@@ -1,0 +1,24 @@
+// Parts of a report that say who is to blame, how much of each bound was used, and how errors went
+// over the run; as JSON and as lines for a terminal.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "engine/session/session.h"
+
+namespace attnscope {
+
+nlohmann::json blamed_json(const Summary& summary);
+nlohmann::json budgets_json(const Summary& summary);
+// By layer and step: forced = worst budget used by the layer's own ops, free = 1-cos of its output
+// against ref.sim on its own history. null: not compared, or beyond any number.
+nlohmann::json curves_json(const std::vector<StepRecord>& steps);
+
+// Of the report's JSON; empty where there is nothing to say.
+std::string format_blamed(const nlohmann::json& blamed);
+std::string format_slack(const nlohmann::json& budgets);
+std::string format_curves(const nlohmann::json& curves);
+
+}  // namespace attnscope

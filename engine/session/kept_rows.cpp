@@ -1,0 +1,47 @@
+#include "engine/session/kept_rows.h"
+
+#include <fmt/format.h>
+
+#include <unordered_set>
+
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+
+RowCheck check_rows_kept(const CacheSpec& spec, const as_cache& cache, const as_tensor& told,
+                         const Shadow& shadow, const AddressSpace& space,
+                         const StepMetadata& step) {
+  RowCheck check;
+  std::unordered_set<std::int64_t> told_slots;
+  for (std::int64_t t = 0; t < told.shape[0]; ++t) told_slots.insert(*at<std::int64_t>(told, t));
+  const int ratio = row_ratio(spec);
+  const auto table_of = [&](std::size_t row) {
+    const auto first = static_cast<std::size_t>(spec.group) * step.live.size() + row;
+    return step.tables.data() + first * static_cast<std::size_t>(step.columns);
+  };
+  for (std::size_t r = 0; r < step.live.size(); ++r) {
+    const std::int32_t* table = table_of(r);
+    const std::int64_t rows = step.num_computed[r] / ratio;
+    const std::int64_t base = space.base(step.live[r], ratio);
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const std::int64_t column = row / spec.rows_per_block;
+      if (column >= step.columns || table[column] <= AS_NULL_BLOCK) continue;
+      const std::int64_t slot =
+          std::int64_t{table[column]} * spec.rows_per_block + row % spec.rows_per_block;
+      // Written elsewhere, or not at all: what a reader finds there is a reader's check.
+      if (shadow.row_of(spec, slot) != base + row) continue;
+      if (told_slots.count(slot) > 0) continue;
+      ++check.rows;
+      if (shadow.matches(spec, cache, slot, base + row)) continue;
+      if (check.bad++ > 0) continue;
+      check.note = fmt::format(
+          "overwrites slot {} (block {}, row {}) of the {} cache, which holds {} {} of request {}, "
+          "written in step {}",
+          slot, table[column], row % spec.rows_per_block, cache_kind_name(spec.kind),
+          ratio == 1 ? "position" : "entry", row, step.live[r], shadow.written(spec, base + row));
+    }
+  }
+  return check;
+}
+
+}  // namespace attnscope

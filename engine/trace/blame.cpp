@@ -1,0 +1,84 @@
+// Who is to blame for the wrong taps of a run.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "engine/trace/tap_result.h"
+#include "kernels/params/op_table.h"
+
+namespace attnscope {
+namespace {
+
+bool is_read(const TapResult& result) { return result.tap.ends_with(".read"); }
+
+// Ops that decide which rows a reader finds where: planning, tables, slots, its list, the writer.
+std::vector<as_op_id> makers_of(as_op_id reader, const std::string& tap) {
+  std::vector<as_op_id> makers = {AS_OP_SCHEDULE, AS_OP_BLOCK_TABLES, AS_OP_SLOT_MAPPING};
+  const auto add = [&](std::initializer_list<as_op_id> ops) { makers.insert(makers.end(), ops); };
+  switch (reader) {
+    case AS_OP_COMPRESS_INSERT:
+      add({AS_OP_COMPRESSOR_STATE});
+      break;
+    case AS_OP_INDEXER_COMPRESS_INSERT:
+      add({AS_OP_INDEXER_COMPRESSOR_STATE});
+      break;
+    case AS_OP_INDEXER_LOGITS:
+      add({AS_OP_INDEXER_COMPRESS_INSERT});
+      break;
+    case AS_OP_SPARSE_ATTENTION:
+      if (tap.starts_with("extra")) {
+        add({AS_OP_C128_INDEX, AS_OP_COMPRESS_INSERT, AS_OP_INDEXER_TOPK, AS_OP_TOPK_TO_SLOTS});
+      } else {
+        add({AS_OP_SWA_INDEX, AS_OP_Q_ROPE_KV_INSERT});
+      }
+      break;
+    default:
+      break;
+  }
+  return makers;
+}
+
+}  // namespace
+
+std::vector<Blame> blame(const std::vector<TapResult>& results) {
+  std::vector<Blame> blamed;
+  const auto find = [&](as_op_id op, bool cache) {
+    return std::find_if(blamed.begin(), blamed.end(),
+                        [&](const Blame& b) { return b.op == op && b.cache == cache; });
+  };
+  for (const TapResult& result : results) {
+    if (result.verdict != Verdict::kWrong) continue;
+    const bool cache = is_read(result);
+    // Rows overwritten where tables or slots are wrong: by whoever was told to.
+    if (cache || result.tap.ends_with(".kept")) {
+      const auto makers = makers_of(result.op, result.tap);
+      const bool follows = std::any_of(makers.begin(), makers.end(), [&](as_op_id op) {
+        return find(op, false) != blamed.end();
+      });
+      if (follows) continue;
+    }
+    auto at = find(result.op, cache);
+    if (at == blamed.end()) {
+      at = blamed.insert(at, Blame{});
+      at->op = result.op;
+      at->cache = cache;
+      at->first = result;
+    }
+    ++at->taps;
+  }
+  return blamed;
+}
+
+std::string Blame::sentence() const {
+  const char* name = as_op_find(op)->name;
+  const std::string who =
+      cache ? fmt::format("the cache that {} reads", name)
+            : fmt::format("{}{}", name, first.lane.empty() ? "" : " (lane " + first.lane + ")");
+  const std::string where = first.layer < 0
+                                ? fmt::format("step {}", first.step)
+                                : fmt::format("step {}, layer {}", first.step, first.layer);
+  return fmt::format("{}, {}, tap {}: {}", where, who, first.tap, first.note);
+}
+
+}  // namespace attnscope

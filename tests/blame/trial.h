@@ -1,0 +1,80 @@
+// Planted bugs and what the tool says about the steps under test with some of them in.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <set>
+
+#include "engine/backend/host_mutants.h"
+#include "engine/trace/tap_result.h"
+#include "kernels/mutants/mutants.h"
+#include "tests/blame/tiny_session.h"
+
+namespace attnscope {
+struct Planted {
+  std::string name;
+  as_op_id op;
+};
+
+inline const std::vector<Planted>& planted() {
+  static const std::vector<Planted> kPlanted = [] {
+    std::vector<Planted> all;
+    for (const auto& lanes : {mutants::lanes(), host_mutants()}) {
+      for (const as_lane& lane : lanes) {
+        for (int op = 0; op < AS_OP_COUNT; ++op) {
+          if (lane.ops[op] != nullptr) all.push_back({lane.name, static_cast<as_op_id>(op)});
+        }
+      }
+    }
+    return all;
+  }();
+  return kPlanted;
+}
+
+inline const char* op_name(as_op_id op) { return as_op_find(op)->name; }
+
+// What the tool says about the two steps under test, with these bugs in.
+class Trial {
+ public:
+  Trial() : session_(tiny_session()) { EXPECT_TRUE(session_->step()); }
+
+  std::vector<Blame> run(const std::vector<Planted>& bugs) {
+    std::vector<std::string> lanes = {"cpu"};
+    for (const Planted& bug : bugs)
+      lanes.push_back(fmt::format("{}={}", op_name(bug.op), bug.name));
+    const auto changed = session_->change_lanes(registry_, lanes, kStepUnderTest);
+    EXPECT_TRUE(changed) << changed.error().text();
+    std::vector<TapResult> results;
+    for (int i = 0; i < 2; ++i) {
+      const auto ok = session_->step();
+      const auto& of_step = ok ? session_->history().back().results : session_->current_results();
+      results.insert(results.end(), of_step.begin(), of_step.end());
+      if (!ok) break;  // an op refused what another one spoiled
+    }
+    return blame(results);
+  }
+
+ private:
+  LaneRegistry registry_ = all_lanes();
+  std::unique_ptr<Session> session_;
+};
+
+inline std::string sentences(const std::vector<Blame>& blamed) {
+  std::string text;
+  for (const Blame& b : blamed) text += "\n    " + b.sentence();
+  return text;
+}
+
+// Both bugs at once: one of them is blamed, nobody else is.
+inline void check_pair(Trial& trial, const Planted& a, const Planted& b, int* both) {
+  SCOPED_TRACE(a.name + " and " + b.name);
+  const std::vector<Blame> blamed = trial.run({a, b});
+  ASSERT_FALSE(blamed.empty());
+  for (const Blame& one : blamed) {
+    EXPECT_TRUE(one.op == a.op || one.op == b.op) << sentences(blamed);
+    EXPECT_FALSE(one.cache) << sentences(blamed);
+  }
+  *both += blamed.size() == 2 ? 1 : 0;
+}
+
+}  // namespace attnscope
