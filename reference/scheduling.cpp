@@ -1,6 +1,5 @@
 // Which requests advance, and the block tables after that.
 #include <algorithm>
-#include <deque>
 #include <string>
 #include <vector>
 
@@ -24,17 +23,14 @@ void check_groups(const Integers& groups) {
   }
 }
 
-// Blocks that a request of max_len tokens may need at most, all groups together.
-std::int64_t block_demand(const Integers& groups, std::int64_t max_len, std::int64_t token_budget) {
-  std::int64_t sum = 0;
+std::int64_t common_multiple(const Integers& groups) {
+  std::int64_t multiple = 1;
   for (std::int64_t g = 0; g < groups.size(0); ++g) {
-    const std::int64_t block_size = groups.get(g, 0);
-    const std::int64_t window = groups.get(g, 1);
-    const std::int64_t whole = ceil_div(max_len, block_size);
-    const std::int64_t in_window = std::min(window - 1 + token_budget, max_len);
-    sum += window == 0 ? whole : std::min(whole, ceil_div(in_window, block_size) + 1);
+    std::int64_t next = multiple;
+    while (next % groups.get(g, 0) != 0) next += multiple;
+    multiple = next;
   }
-  return sum;
+  return multiple;
 }
 
 }  // namespace
@@ -44,38 +40,42 @@ void schedule(const as_schedule_params& p, const Precision&) {
   check_groups(groups);
   const Integers num_tokens(p.num_tokens, "num_tokens", {kAny});
   const std::int64_t requests = num_tokens.size(0);
-  const Integers num_computed(p.num_computed, "num_computed", {requests});
-  const Integers max_len(p.max_len, "max_len", {requests});
+  const Integers num_before(p.num_before, "num_before", {requests});
   const Integers running(p.running, "running", {requests});
-  const Integers demand(p.demand, "demand", {requests});
+  const Integers joins(p.joins, "joins", {requests});
+  const Integers lost_to(p.lost_to, "lost_to", {requests});
+  const Integers matching(p.matching, "matching", {requests});
+  const Integers num_computed(p.num_computed, "num_computed", {requests});
   const Integers scheduled(p.scheduled, "scheduled", {requests});
 
-  std::int64_t reserved = 0;
-  std::int64_t num_running = 0;
   for (std::int64_t r = 0; r < requests; ++r) {
-    demand.set(block_demand(groups, max_len.get(r), p.token_budget), r);
     scheduled.set(0, r);
-    if (running.get(r) != 0) {
-      reserved += demand.get(r);
-      ++num_running;
-    }
+    num_computed.set(lost_to.get(r) >= 0 ? 0 : num_before.get(r), r);
   }
+  std::vector<bool> gone(static_cast<std::size_t>(requests), false);
   std::int64_t budget = p.token_budget;
-  const auto advance = [&](std::int64_t r) {
+  for (std::int64_t r = 0; r < requests && budget > 0; ++r) {
+    if (running.get(r) == 0 || gone[static_cast<std::size_t>(r)]) continue;
+    const std::int64_t n = std::min(num_tokens.get(r) - num_before.get(r), budget);
+    for (std::int64_t victim = 0; victim < requests; ++victim) {
+      if (lost_to.get(victim) != r) continue;
+      gone[static_cast<std::size_t>(victim)] = true;
+      budget += scheduled.get(victim);
+      scheduled.set(0, victim);
+    }
+    if (lost_to.get(r) == r) break;
+    scheduled.set(n, r);
+    budget -= n;
+  }
+  const std::int64_t step = p.alignment > 0 ? p.alignment : common_multiple(groups);
+  for (std::int64_t r = 0; r < requests; ++r) {
+    if (joins.get(r) == 0) continue;
+    // The last token is computed in any case: its logits are what the request is for.
+    const std::int64_t most = std::min(matching.get(r), num_tokens.get(r) - 1);
+    num_computed.set(most / step * step, r);
     const std::int64_t n = std::min(num_tokens.get(r) - num_computed.get(r), budget);
     scheduled.set(n, r);
     budget -= n;
-  };
-  for (std::int64_t r = 0; r < requests; ++r) {
-    if (running.get(r) != 0) advance(r);
-  }
-  for (std::int64_t r = 0; r < requests; ++r) {
-    if (running.get(r) != 0) continue;
-    if (budget <= 0 || num_running >= p.max_requests) break;
-    if (reserved + demand.get(r) > p.usable_blocks) break;
-    reserved += demand.get(r);
-    ++num_running;
-    advance(r);
   }
 }
 
@@ -86,62 +86,37 @@ void block_tables(const as_block_tables_params& p, const Precision&) {
   const Integers num_computed(p.num_computed, "num_computed", {kAny});
   const std::int64_t requests = num_computed.size(0);
   const Integers scheduled(p.scheduled, "scheduled", {requests});
-  const Integers free_before(p.free_before, "free_before", {kAny});
-  const Integers before(p.tables_before, "tables_before", {num_groups, requests, kAny});
-  const std::int64_t columns = before.size(2);
+  const Integers joins(p.joins, "joins", {requests});
+  const Integers blocks(p.blocks, "blocks", {num_groups, requests, kAny});
+  const std::int64_t columns = blocks.size(2);
+  const Integers before(p.tables_before, "tables_before", {num_groups, requests, columns});
   const Integers counts_before(p.counts_before, "counts_before", {num_groups, requests});
   const Integers tables(p.tables, "tables", {num_groups, requests, columns});
   const Integers counts(p.counts, "counts", {num_groups, requests});
-  const Integers free_after(p.free_after, "free_after", {kAny});
 
-  std::deque<std::int64_t> free;
-  for (std::int64_t i = 0; i < free_before.size(0); ++i) free.push_back(free_before.get(i));
   for (std::int64_t g = 0; g < num_groups; ++g) {
+    const std::int64_t block_size = groups.get(g, 0);
+    const std::int64_t window = groups.get(g, 1);
     for (std::int64_t r = 0; r < requests; ++r) {
-      counts.set(counts_before.get(g, r), g, r);
-      for (std::int64_t c = 0; c < columns; ++c) tables.set(before.get(g, r, c), g, r, c);
-    }
-  }
-
-  for (std::int64_t r = 0; r < requests; ++r) {
-    if (scheduled.get(r) <= 0) continue;
-    const std::int64_t computed = num_computed.get(r);
-    for (std::int64_t g = 0; g < num_groups; ++g) {
-      const std::int64_t window = groups.get(g, 1);
-      if (window == 0) continue;
-      const std::int64_t first_needed = std::max<std::int64_t>(0, computed - window + 1);
-      const std::int64_t dropped = std::min(first_needed / groups.get(g, 0), counts.get(g, r));
-      for (std::int64_t c = dropped - 1; c >= 0 && tables.get(g, r, c) != 0; --c) {
-        free.push_back(tables.get(g, r, c));
-        tables.set(0, g, r, c);
-      }
-    }
-    for (std::int64_t g = 0; g < num_groups; ++g) {
-      const std::int64_t needed = ceil_div(computed + scheduled.get(r), groups.get(g, 0));
-      if (needed > columns) {
-        throw BadInput("request " + std::to_string(r) + " needs " + std::to_string(needed) +
+      const std::int64_t old = joins.get(r) != 0 ? 0 : counts_before.get(g, r);
+      const bool works = scheduled.get(r) > 0;
+      const std::int64_t first = num_computed.get(r);
+      const std::int64_t held = works ? ceil_div(first + scheduled.get(r), block_size) : old;
+      if (held > columns) {
+        throw BadInput("request " + std::to_string(r) + " needs " + std::to_string(held) +
                        " table entries in group " + std::to_string(g) + " but tables has " +
                        std::to_string(columns) + " columns; make the tables wider");
       }
-      for (std::int64_t c = counts.get(g, r); c < needed; ++c) {
-        if (free.empty()) {
-          throw BadInput("no free block is left for request " + std::to_string(r) + ", group " +
-                         std::to_string(g) + ", entry " + std::to_string(c) +
-                         "; a larger pool or fewer requests are needed");
-        }
-        tables.set(free.front(), g, r, c);
-        free.pop_front();
-        counts.set(c + 1, g, r);
+      const std::int64_t seen =
+          window == 0 ? 0 : std::max<std::int64_t>(0, first - window + 1) / block_size;
+      counts.set(held, g, r);
+      for (std::int64_t c = 0; c < columns; ++c) {
+        std::int64_t id = c >= held ? 0 : c < old ? before.get(g, r, c) : blocks.get(g, r, c);
+        const bool needed = works && c >= seen && c < held;
+        if (needed && (blocks.get(g, r, c) == 0 || blocks.get(g, r, c) != id)) id = -1;
+        tables.set(id, g, r, c);
       }
     }
-  }
-
-  if (free_after.size(0) != static_cast<std::int64_t>(free.size())) {
-    throw BadInput("free_after has " + std::to_string(free_after.size(0)) + " entries but " +
-                   std::to_string(free.size()) + " blocks are left");
-  }
-  for (std::size_t i = 0; i < free.size(); ++i) {
-    free_after.set(free[i], static_cast<std::int64_t>(i));
   }
 }
 

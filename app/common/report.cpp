@@ -142,6 +142,15 @@ json scenario_json(const Scenario& scenario) {
           {"requests", requests}};
 }
 
+json serving_json(const Scenario& scenario, const ServingTotals& totals) {
+  return {{"prefix_caching", scenario.serving.kv.caching},
+          {"hits", totals.hits},
+          {"hit_tokens", totals.hit_tokens},
+          {"preemptions", totals.preemptions},
+          {"recomputed_tokens", totals.recomputed},
+          {"aborted", totals.aborted}};
+}
+
 const char* references_name(References r) {
   return r == References::kNone ? "none" : r == References::kSim ? "sim" : "both";
 }
@@ -269,6 +278,7 @@ json make_report(const Scenario& scenario, const RunOptions& options, const RunR
           {"budgets", budgets_json(result.summary)},
           {"near_ties", near_ties},
           {"steps", steps},
+          {"serving", serving_json(scenario, result.serving)},
           {"summary", summary_json(result.summary)}};
 }
 

@@ -231,6 +231,13 @@ std::string summary(const json& report, const Paint& paint) {
       run.at("steps").get<std::int64_t>(), run.at("decode_steps").get<std::int64_t>(),
       run.at("engine_seconds").get<double>(), run.at("wall_seconds").get<double>(),
       run.at("peak_bytes").get<std::int64_t>() >> 20);
+  const json& serving = report.at("serving");
+  const auto count = [&](const char* name) { return serving.at(name).get<std::int64_t>(); };
+  out += fmt::format(
+      "prefix caching {}: {} hits, {} tokens · {} preemptions, {} tokens computed again · {} "
+      "aborted\n",
+      serving.at("prefix_caching").get<bool>() ? "on" : "off", count("hits"), count("hit_tokens"),
+      count("preemptions"), count("recomputed_tokens"), count("aborted"));
   out += fmt::format("taps {} = {}\n", s.at("taps").get<std::int64_t>(), counts);
   out +=
       fmt::format("verdict: {}\n", paint(colour_of(verdict == "ok" ? "equal" : verdict), verdict));

@@ -108,6 +108,7 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
     }
   }
   result.steps = session.history();
+  result.serving = session.serving().totals();
   if (result.error) {  // the step that did not end
     result.steps.push_back(session.current());
     result.steps.back().results = session.current_results();

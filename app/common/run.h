@@ -22,7 +22,8 @@ struct RunResult {
   Distributions distributions;
   Summary summary;
   std::string lanes;
-  std::optional<Error> error;     // an op or a reference failed; everything before it is here
+  std::optional<Error> error;  // an op or a reference failed; everything before it is here
+  ServingTotals serving;
   std::int64_t decode_steps = 0;  // decode-only steps among `steps`
   double engine_seconds = 0;      // inside ops
   double wall_seconds = 0;        // with references and comparison

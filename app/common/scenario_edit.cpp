@@ -138,6 +138,7 @@ void fill_from_file(const json& root, ScenarioFile& draft) {
   draft.token_budget = shown(root, "token_budget");
   draft.max_requests = shown(root, "max_requests");
   draft.decode_steps = shown(root, "decode_steps");
+  if (root.contains("serving")) draft.serving = root["serving"].dump();
   for (const json& item : root.value("requests", json::array())) {
     RequestDraft request;
     request.name = shown_text(item, "name");
@@ -147,6 +148,9 @@ void fill_from_file(const json& root, ScenarioFile& draft) {
     request.offset = shown(item, "offset");
     request.tokens = shown(item, "tokens");
     request.max_new_tokens = shown(item, "max_new_tokens");
+    request.arrival_step = shown(item, "arrival_step");
+    request.abort_step = shown(item, "abort_step");
+    request.priority = shown(item, "priority");
     draft.requests.push_back(std::move(request));
   }
 }
@@ -169,6 +173,9 @@ void fill_from_scenario(const Scenario& scenario, ScenarioFile& draft) {
     for (const std::int32_t token : r.tokens) text += static_cast<char>(token);
     request.text = std::move(text);
     request.max_new_tokens = std::to_string(r.max_new_tokens);
+    if (r.arrival_step > 0) request.arrival_step = std::to_string(r.arrival_step);
+    if (r.abort_step >= 0) request.abort_step = std::to_string(r.abort_step);
+    if (r.priority != 0) request.priority = std::to_string(r.priority);
     draft.requests.push_back(std::move(request));
   }
 }
@@ -249,6 +256,7 @@ Result<std::string> draft_text(const ScenarioFile& draft, DraftErrors* errors) {
   writer.number(root, "", "token_budget", draft.token_budget);
   writer.number(root, "", "max_requests", draft.max_requests);
   writer.number(root, "", "decode_steps", draft.decode_steps);
+  if (!draft.serving.empty()) root["serving"] = ordered_json::parse(draft.serving);
   ordered_json requests = ordered_json::array();
   for (std::size_t i = 0; i < draft.requests.size(); ++i) {
     const RequestDraft& r = draft.requests[i];
@@ -260,6 +268,9 @@ Result<std::string> draft_text(const ScenarioFile& draft, DraftErrors* errors) {
     writer.number(item, place, "offset", r.offset);
     writer.number(item, place, "tokens", r.tokens);
     writer.number(item, place, "max_new_tokens", r.max_new_tokens);
+    writer.number(item, place, "arrival_step", r.arrival_step);
+    writer.number(item, place, "abort_step", r.abort_step);
+    writer.number(item, place, "priority", r.priority);
     requests.push_back(std::move(item));
   }
   root["requests"] = std::move(requests);

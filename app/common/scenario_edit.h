@@ -48,6 +48,7 @@ struct RequestDraft {
   std::string text_file;  // or where it is
   std::string offset, tokens;
   std::string max_new_tokens;
+  std::string arrival_step, abort_step, priority;
   friend bool operator==(const RequestDraft&, const RequestDraft&) = default;
 };
 
@@ -60,6 +61,7 @@ struct ScenarioFile {
   std::string seed;
   std::string profile;
   std::string pool_blocks, token_budget, max_requests, decode_steps;
+  std::string serving;  // the object of this name as the file has it; empty = none
   std::vector<RequestDraft> requests;
   friend bool operator==(const ScenarioFile&, const ScenarioFile&) = default;
 };

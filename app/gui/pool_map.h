@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "app/gui/cell_texture.h"
-#include "engine/cache/block_manager.h"
+#include "engine/cache/block_owner.h"
 
 namespace attnscope::gui {
 

@@ -145,7 +145,7 @@ void add_session(const Context& c) {
       "Runs until a token sees more entries than the indexer may select.", "", act([&] {
         bench.run_until("running until the indexer chooses", [](const Session& s) {
           const std::int64_t k = s.parts().config.index_topk;
-          const auto& requests = s.scheduler().requests();
+          const auto& requests = s.serving().requests();
           return std::any_of(requests.begin(), requests.end(),
                              [&](const Request& r) { return r.computed / 4 > k; });
         });

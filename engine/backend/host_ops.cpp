@@ -21,52 +21,43 @@ std::int32_t fail(as_error* err, as_status code, const char* message) {
 
 std::int32_t host_schedule(const void* params, const as_call* call, as_error* err) {
   const auto& p = *static_cast<const as_schedule_params*>(params);
-  auto* host = static_cast<StepHost*>(call->host);
+  const auto* host = static_cast<const StepHost*>(call->host);
   if (host == nullptr) return fail(err, AS_INTERNAL, "schedule: no scheduler behind the call");
-  std::vector<std::int32_t> scheduled = host->scheduler->schedule();
-  for (std::size_t r = 0; r < scheduled.size(); ++r) {
-    const Request& request = host->scheduler->request((*host->live)[r]);
-    const auto row = static_cast<std::int64_t>(r);
-    *at<std::int32_t>(p.demand, row) = static_cast<std::int32_t>(host->scheduler->demand(request));
-    *at<std::int32_t>(p.scheduled, row) = scheduled[r];
-  }
+  const ServingStep& step = host->serving->step();
+  std::copy(step.num_computed.begin(), step.num_computed.end(), at<std::int32_t>(p.num_computed));
+  std::copy(step.scheduled.begin(), step.scheduled.end(), at<std::int32_t>(p.scheduled));
   return AS_OK;
 }
 
 std::int32_t host_block_tables(const void* params, const as_call* call, as_error* err) {
   const auto& p = *static_cast<const as_block_tables_params*>(params);
-  auto* host = static_cast<StepHost*>(call->host);
-  if (host == nullptr) return fail(err, AS_INTERNAL, "block_tables: no manager behind the call");
+  if (call->host == nullptr) return fail(err, AS_INTERNAL, "block_tables: no host of the call");
   const std::int64_t groups = p.groups.shape[0];
+  const std::int64_t rows = p.scheduled.shape[0];
   const std::int64_t columns = p.tables.shape[2];
-  for (std::size_t r = 0; r < host->live->size(); ++r) {
-    const auto row = static_cast<std::int64_t>(r);
-    const std::int32_t id = (*host->live)[r];
-    const std::int32_t n = *at<std::int32_t>(p.scheduled, row);
-    if (n == 0) continue;
-    const std::int64_t computed = *at<std::int32_t>(p.num_computed, row);
-    if (!host->blocks->allocate(id, computed, computed + n)) {
-      return fail(err, AS_INTERNAL,
-                  fmt::format("block_tables: request {} needs blocks for {} tokens and only {} are "
-                              "free, although its demand was reserved",
-                              id, computed + n, host->blocks->num_free())
-                      .c_str());
-    }
-  }
   for (std::int64_t g = 0; g < groups; ++g) {
-    for (std::size_t r = 0; r < host->live->size(); ++r) {
-      const auto row = static_cast<std::int64_t>(r);
-      auto table = host->blocks->table((*host->live)[r], static_cast<int>(g));
-      auto* out = at<std::int32_t>(p.tables, g, row);
-      std::fill_n(out, columns, AS_NULL_BLOCK);
-      std::copy_n(table.begin(),
-                  std::min<std::int64_t>(columns, static_cast<std::int64_t>(table.size())), out);
-      *at<std::int32_t>(p.counts, g, row) = static_cast<std::int32_t>(table.size());
+    const std::int32_t block_size = *at<std::int32_t>(p.groups, g, 0);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      std::int32_t count =
+          *at<std::int32_t>(p.joins, r) != 0 ? 0 : *at<std::int32_t>(p.counts_before, g, r);
+      std::int32_t* out = at<std::int32_t>(p.tables, g, r);
+      std::copy_n(at<std::int32_t>(p.tables_before, g, r), count, out);
+      const std::int32_t n = *at<std::int32_t>(p.scheduled, r);
+      if (n > 0) {
+        const std::int32_t total = *at<std::int32_t>(p.num_computed, r) + n;
+        const std::int32_t held = (total + block_size - 1) / block_size;
+        if (held > columns) {
+          return fail(err, AS_INTERNAL,
+                      fmt::format("block_tables: row {} has {} entries in group {}, its table {}",
+                                  r, held, g, columns)
+                          .c_str());
+        }
+        for (; count < held; ++count) out[count] = *at<std::int32_t>(p.blocks, g, r, count);
+      }
+      std::fill(out + count, out + columns, AS_NULL_BLOCK);
+      *at<std::int32_t>(p.counts, g, r) = count;
     }
   }
-  std::vector<std::int32_t> free = host->blocks->free_list();
-  host->free_count = static_cast<std::int64_t>(free.size());
-  std::copy(free.begin(), free.end(), at<std::int32_t>(p.free_after));
   return AS_OK;
 }
 

@@ -3,19 +3,14 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
-#include "engine/cache/block_manager.h"
-#include "engine/sched/scheduler.h"
+#include "engine/sched/serving.h"
 #include "kernels/params/lane.h"
 
 namespace attnscope {
 
 struct StepHost {
-  Scheduler* scheduler = nullptr;
-  BlockManager* blocks = nullptr;
-  const std::vector<std::int32_t>* live = nullptr;  // request ids by row
-  std::int64_t free_count = 0;                      // out: how many entries of free_after hold ids
+  const Serving* serving = nullptr;  // whose schedule() has run in this step
 };
 
 std::int32_t host_schedule(const void* params, const as_call* call, as_error* err);

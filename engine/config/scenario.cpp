@@ -9,9 +9,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "engine/cache/cache_layout.h"
 #include "engine/config/json_file.h"
 #include "engine/config/json_object.h"
+#include "engine/config/workload_file.h"
 #include "engine/model/config_keys.h"
 #include "engine/model/hf_config.h"
 
@@ -149,6 +149,9 @@ void read_requests(JsonObject& root, const JsonReader& reader, Scenario& scenari
                 "names of requests differ");
     }
     request.max_new_tokens = item.integer("max_new_tokens", 1, scenario.model.max_position);
+    request.arrival_step = item.integer("arrival_step", 0, kMostSteps, 0);
+    request.abort_step = item.integer("abort_step", 1, kMostSteps, -1);
+    request.priority = item.integer("priority", -kMostSteps, kMostSteps, 0);
     read_prompt(item, scenario, request);
     item.finish();
     if (!reader.ok()) return;
@@ -180,7 +183,18 @@ void read_requests(JsonObject& root, const JsonReader& reader, Scenario& scenari
   }
 }
 
-void read_scenario(JsonObject& root, const JsonReader& reader, Scenario& scenario) {
+void read_serving_part(JsonObject& root, const nlohmann::json& json, Scenario& scenario) {
+  if (!root.has("serving")) return;
+  JsonObject object = root.object("serving");
+  read_serving(object, json.at("serving"), scenario.serving);
+  const CacheLayout layout = build_cache_layout(scenario.model);
+  if (auto good = check_options(serving_options(scenario, layout)); !good) {
+    root.fail("serving", good.error().message, good.error().hint);
+  }
+}
+
+void read_scenario(JsonObject& root, const nlohmann::json& json, const JsonReader& reader,
+                   Scenario& scenario) {
   const std::int64_t version = root.integer("version", 1, std::numeric_limits<std::int64_t>::max());
   if (version > kVersion) {
     root.fail("version", fmt::format("{} is newer than this program", version),
@@ -195,6 +209,8 @@ void read_scenario(JsonObject& root, const JsonReader& reader, Scenario& scenari
   scenario.decode_steps = root.integer("decode_steps", 0, kMostSteps, kDefaultDecodeSteps);
   read_model(root, scenario);
   if (!reader.ok()) return;  // requests are checked against the model
+  read_serving_part(root, json, scenario);
+  if (!reader.ok()) return;
   read_requests(root, reader, scenario);
 }
 
@@ -215,6 +231,20 @@ Result<std::string> resolve(std::string_view name_or_path) {
 }
 
 }  // namespace
+
+SchedulerOptions serving_options(const Scenario& scenario, const CacheLayout& layout) {
+  SchedulerOptions options = scenario.serving;
+  options.token_budget = scenario.limits.token_budget;
+  options.max_requests = scenario.limits.max_requests;
+  options.kv.groups.clear();
+  for (const CacheGroup& group : layout.groups) {
+    options.kv.groups.push_back({group.window == 0 ? GroupKind::kFull : GroupKind::kSliding,
+                                 group.block_tokens, group.window, false});
+  }
+  options.kv.num_blocks = scenario.pool_blocks;
+  options.kv.max_model_len = scenario.model.max_position;
+  return options;
+}
 
 Result<std::string> assets_folder() {
   std::error_code code;
@@ -272,7 +302,7 @@ Result<Scenario> parse_scenario(std::string text, const std::string& path) {
 
   JsonReader reader(path);
   JsonObject root(reader, *json);
-  read_scenario(root, reader, scenario);
+  read_scenario(root, *json, reader, scenario);
   // Every key has been asked for by now, unless an error came first.
   if (reader.ok()) root.finish();
   if (!reader.ok()) return reader.error();

@@ -11,11 +11,25 @@
 //     "pool_blocks": 640,             // null block included
 //     "token_budget": 512,            // optional: 512
 //     "max_requests": 8,              // optional: 8
+//     "serving": {                    // optional; defaults as here
+//       "prefix_caching": true,
+//       "profile": "M",               // of the block manager: "M" or "A"
+//       "policy": "fcfs",             // or "priority"
+//       "scheduler_block_size": 256,  // hits end at its multiples; default: the least common
+//                                     // multiple of the groups' blocks
+//       "hash_block_size": 4,         // default: their greatest common divisor
+//       "retention": "dense",         // or a number
+//       "reserve_full_sequence": true,
+//       "watermark": 0.0,
+//       "switches": {}},              // as in workloads
 //     "decode_steps": 20,             // optional: 20; of `run` without --steps and --decode-steps
 //     "requests": [
 //       {"name": "manual", "text_file": "manual.md", "offset": 0, "tokens": 2104,
 //        "max_new_tokens": 24},
-//       {"name": "inline", "text": "Why does the window move?", "max_new_tokens": 24}
+//       {"name": "inline", "text": "Why does the window move?", "max_new_tokens": 24,
+//        "arrival_step": 3,           // optional: 0; earlier where nothing else is left to do
+//        "abort_step": 9,             // optional: never; it is taken away before this step
+//        "priority": 0}               // optional: 0; smaller is more urgent
 //     ]
 //   }
 //
@@ -28,8 +42,10 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/cache/cache_layout.h"
 #include "engine/model/model_config.h"
-#include "engine/sched/scheduler.h"
+#include "engine/sched/block_scheduler.h"
+#include "engine/sched/request.h"
 
 namespace attnscope {
 
@@ -37,6 +53,9 @@ struct ScenarioRequest {
   std::string name;
   std::vector<std::int32_t> tokens;  // bytes of the prompt
   std::int64_t max_new_tokens = 0;
+  std::int64_t arrival_step = 0;
+  std::int64_t abort_step = -1;  // -1 = never
+  std::int64_t priority = 0;
 };
 
 struct Scenario {
@@ -47,9 +66,13 @@ struct Scenario {
   std::uint64_t seed = 1;
   std::int64_t pool_blocks = 0;  // null block included
   SchedulerLimits limits;
+  SchedulerOptions serving;  // all but the limits, the groups and the pool
   std::int64_t decode_steps = 20;
   std::vector<ScenarioRequest> requests;
 };
+
+// What the session's scheduler is built from.
+SchedulerOptions serving_options(const Scenario& scenario, const CacheLayout& layout);
 
 // A name from assets/scenarios or a path. Malformed JSON is reported with line and column, a wrong
 // or unknown key with its place ("requests[1].tokens") and the allowed values; a prompt that the

@@ -185,6 +185,21 @@ void read_engine(JsonObject& root, const nlohmann::json& json, CacheProfile prof
   read_switches(root, json, options);
 }
 
+void read_serving(JsonObject& object, const nlohmann::json& json, SchedulerOptions& options) {
+  KvOptions& kv = options.kv;
+  kv.switches = switches_of(read_profile(object, {}));
+  kv.caching = object.boolean("prefix_caching", true);
+  const std::string policy = object.choice("policy", {"fcfs", "priority"}, "fcfs");
+  options.policy = policy == "priority" ? SchedulePolicy::kPriority : SchedulePolicy::kFcfs;
+  kv.alignment = object.integer("scheduler_block_size", 1, kMost, 0);
+  kv.hash_block = object.integer("hash_block_size", 1, kMost, 0);
+  options.whole_sequence = object.boolean("reserve_full_sequence", true);
+  kv.watermark = object.number("watermark", 0, 1, 0);
+  if (object.has("retention")) read_retention(object, json.at("retention"), kv.retention);
+  read_switches(object, json, options);
+  object.finish();
+}
+
 CacheProfile read_profile(JsonObject& root, std::optional<CacheProfile> instead) {
   const std::string named = root.choice("profile", {"M", "A"}, "M");
   return instead.value_or(named == "A" ? CacheProfile::kA : CacheProfile::kM);

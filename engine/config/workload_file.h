@@ -46,6 +46,9 @@ class JsonObject;
 void read_engine(JsonObject& root, const nlohmann::json& json, CacheProfile profile,
                  SchedulerOptions& options);
 CacheProfile read_profile(JsonObject& root, std::optional<CacheProfile> instead);
+// The object "serving" of a scenario: what of the engine a session lets one choose, in the words of
+// workloads. `json` is what `object` reads.
+void read_serving(JsonObject& object, const nlohmann::json& json, SchedulerOptions& options);
 
 // profile: in place of the file's.
 Result<Workload> parse_workload(const std::string& text, const std::string& name,

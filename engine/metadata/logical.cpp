@@ -27,6 +27,11 @@ std::int64_t AddressSpace::base(std::int32_t request, int ratio) const {
 
 std::int64_t AddressSpace::rows(int ratio) const { return base_.back() / ratio; }
 
+std::int32_t AddressSpace::request_of(std::int64_t row, int ratio) const {
+  const auto next = std::upper_bound(base_.begin(), base_.end(), row * ratio);
+  return static_cast<std::int32_t>(next - base_.begin()) - 1;
+}
+
 LogicalMetadata logical_metadata(const StepMetadata& step, const AddressSpace& space, int window) {
   LogicalMetadata out;
   for (std::int32_t id : step.live) {
@@ -42,6 +47,7 @@ LogicalMetadata logical_metadata(const StepMetadata& step, const AddressSpace& s
     const std::int64_t position = step.positions[to_size(t)];
     const auto request = to_size(step.request_of[to_size(t)]);
     const std::int64_t first = out.table1[request];
+    out.requests.push_back(step.live[request]);
     out.rows.push_back(first + position);
     out.c4_rows.push_back(emitted(out.table4[request], position, 4));
     out.c128_rows.push_back(emitted(out.table128[request], position, 128));

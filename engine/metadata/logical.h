@@ -18,6 +18,8 @@ class AddressSpace {
   // First row of a request. ratio 1 (window and state rows), 4 or 128.
   std::int64_t base(std::int32_t request, int ratio) const;
   std::int64_t rows(int ratio) const;  // of all requests
+  // The request whose row this is.
+  std::int32_t request_of(std::int64_t row, int ratio) const;
 
  private:
   std::vector<std::int64_t> base_;  // [request + 1], in tokens
@@ -26,6 +28,7 @@ class AddressSpace {
 // The index lists of a step in logical rows, straight from their definitions; what the free-running
 // references use. They never see a block table.
 struct LogicalMetadata {
+  std::vector<std::int32_t> requests;                  // [T] id of the token's request
   std::vector<std::int64_t> rows;                      // [T] row of the token's own position
   std::vector<std::int64_t> c4_rows;                   // [T] entry emitted by the token, -1 = none
   std::vector<std::int64_t> c128_rows;                 // [T]

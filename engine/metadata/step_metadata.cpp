@@ -22,16 +22,15 @@ std::int64_t StepMetadata::logits_width() const {
   return width;
 }
 
-StepMetadata begin_step(const CacheLayout& layout, const Scheduler& scheduler,
-                        const BlockManager& blocks) {
+StepMetadata begin_step(const CacheLayout& layout, const Serving& serving,
+                        const WorkerTables& tables) {
   StepMetadata step;
-  step.live = scheduler.live();
+  step.live = serving.live();
   std::int64_t longest = 1;
   for (std::int32_t id : step.live) {
-    const Request& request = scheduler.requests()[to_size(id)];
+    const Request& request = serving.requests()[to_size(id)];
     step.num_tokens.push_back(static_cast<std::int32_t>(request.num_tokens()));
-    step.num_computed.push_back(static_cast<std::int32_t>(request.computed));
-    step.max_len.push_back(static_cast<std::int32_t>(request.max_len()));
+    step.num_before.push_back(static_cast<std::int32_t>(request.computed));
     step.running.push_back(request.state == RequestState::kRunning ? 1 : 0);
     longest = std::max(longest, request.max_len());
   }
@@ -43,31 +42,77 @@ StepMetadata begin_step(const CacheLayout& layout, const Scheduler& scheduler,
     const std::int64_t needed = (longest + group.block_tokens - 1) / group.block_tokens;
     step.columns = std::max(step.columns, needed);
   }
-  step.demand.assign(to_size(rows), 0);
-  step.scheduled.assign(to_size(rows), 0);
+  for (auto* list : {&step.joins, &step.matching, &step.num_computed, &step.scheduled}) {
+    list->assign(to_size(rows), 0);
+  }
+  step.lost_to.assign(to_size(rows), -1);
   step.tables_before.assign(to_size(groups * rows * step.columns), AS_NULL_BLOCK);
   step.counts_before.assign(to_size(groups * rows), 0);
   for (std::int64_t g = 0; g < groups; ++g) {
     for (std::int64_t r = 0; r < rows; ++r) {
-      auto table = blocks.table(step.live[to_size(r)], static_cast<int>(g));
+      const auto& table = tables[to_size(step.live[to_size(r)])][to_size(g)];
       std::copy(table.begin(), table.end(),
                 step.tables_before.begin() + (g * rows + r) * step.columns);
       step.counts_before[to_size(g * rows + r)] = static_cast<std::int32_t>(table.size());
     }
   }
+  step.blocks.assign(step.tables_before.size(), AS_NULL_BLOCK);
   step.tables = step.tables_before;
   step.counts = step.counts_before;
-  step.free_before = blocks.free_list();
-  step.free_after.assign(to_size(blocks.num_blocks()), -1);
   return step;
 }
 
-void plan_tokens(StepMetadata& step, const Scheduler& scheduler, const CacheLayout& layout,
-                 int window, std::int64_t max_model_len, bool has_c4, bool has_c128) {
+void take_decisions(StepMetadata& step, const Serving& serving) {
+  const ServingStep& decided = serving.step();
+  step.joins = decided.joins;
+  step.lost_to = decided.lost_to;
+  step.matching = decided.matching;
+  const std::int64_t rows = step.num_live();
+  const auto groups = static_cast<std::int64_t>(step.groups.size() / 2);
+  for (std::int64_t g = 0; g < groups; ++g) {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const auto table = serving.table(step.live[to_size(r)], static_cast<int>(g));
+      std::copy(table.begin(), table.end(), step.blocks.begin() + (g * rows + r) * step.columns);
+    }
+  }
+}
+
+void keep_tables(const StepMetadata& step, WorkerTables& tables) {
+  const std::int64_t rows = step.num_live();
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(step.counts.size()); ++i) {
+    const auto first = step.tables.begin() + i * step.columns;
+    tables[to_size(step.live[to_size(i % rows)])][to_size(i / rows)].assign(
+        first, first + step.counts[to_size(i)]);
+  }
+}
+
+void keep_tables(const Serving& serving, WorkerTables& tables) {
+  const ServingStep& step = serving.step();
+  for (std::size_t r = 0; r < serving.live().size(); ++r) {
+    if (step.scheduled[r] == 0) continue;
+    const std::int32_t id = serving.live()[r];
+    for (std::size_t g = 0; g < tables[to_size(id)].size(); ++g) {
+      std::vector<std::int32_t>& table = tables[to_size(id)][g];
+      const auto blocks = serving.table(id, static_cast<int>(g));
+      if (step.joins[r] != 0) table.clear();
+      table.insert(table.end(), blocks.begin() + static_cast<std::ptrdiff_t>(table.size()),
+                   blocks.end());
+    }
+  }
+}
+
+void plan_tokens(StepMetadata& step, const Serving& serving, const CacheLayout& layout, int window,
+                 std::int64_t max_model_len, bool has_c4, bool has_c128) {
+  for (auto* list :
+       {&step.tokens, &step.request_of, &step.query_start, &step.seq_lens, &step.sample_request}) {
+    list->clear();
+  }
+  step.positions.clear();
+  step.sample_rows.clear();
   step.query_start.push_back(0);
   std::int64_t longest = 1;
   for (std::int64_t r = 0; r < step.num_live(); ++r) {
-    const Request& request = scheduler.requests()[to_size(step.live[to_size(r)])];
+    const Request& request = serving.requests()[to_size(step.live[to_size(r)])];
     const std::int32_t first = step.num_computed[to_size(r)];
     const std::int32_t n = step.scheduled[to_size(r)];
     for (std::int32_t i = 0; i < n; ++i) {

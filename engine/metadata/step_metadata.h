@@ -9,26 +9,32 @@
 #include <vector>
 
 #include "engine/cache/cache_layout.h"
-#include "engine/sched/scheduler.h"
+#include "engine/sched/serving.h"
 #include "kernels/params/tensor.h"
 
 namespace attnscope {
+
+// The tables that the ops of a session read, by request and group. They keep what the manager has
+// dropped since: only a request that starts anew gets a fresh one.
+using WorkerTables = std::vector<std::vector<std::vector<std::int32_t>>>;
 
 struct StepMetadata {
   // requests
   std::vector<std::int32_t> live;          // [R] request ids, row order of all tables
   std::vector<std::int32_t> num_tokens;    // [R] known tokens
-  std::vector<std::int32_t> num_computed;  // [R] before this step
-  std::vector<std::int32_t> max_len;       // [R]
+  std::vector<std::int32_t> num_before;    // [R] computed before this step
   std::vector<std::int32_t> running;       // [R] 1 = admitted before this step
-  std::vector<std::int32_t> demand;        // [R]
+  std::vector<std::int32_t> joins;         // [R] 1 = admitted by this step
+  std::vector<std::int32_t> lost_to;       // [R] row it lost its blocks to, -1 = it did not
+  std::vector<std::int32_t> matching;      // [R] tokens behind the blocks that a newcomer found
+  std::vector<std::int32_t> num_computed;  // [R] position of the first token of this step
   std::vector<std::int32_t> scheduled;     // [R]
   // blocks
   std::vector<std::int32_t> groups;                 // [G,2] block tokens, window
-  std::vector<std::int32_t> tables_before, tables;  // [G,R,C]
+  std::vector<std::int32_t> blocks;                 // [G,R,C] the manager's tables
+  std::vector<std::int32_t> tables_before, tables;  // [G,R,C] those that the ops read
   std::vector<std::int32_t> counts_before, counts;  // [G,R]
-  std::vector<std::int32_t> free_before, free_after;
-  std::int64_t columns = 0;  // C
+  std::int64_t columns = 0;                         // C
   // tokens
   std::vector<std::int32_t> tokens;          // [T] ids
   std::vector<std::int64_t> positions;       // [T]
@@ -55,13 +61,21 @@ struct StepMetadata {
   as_tensor group_table(int group) const;
 };
 
-// Requests part: rows, counts, tables and free list as they are before the step.
-StepMetadata begin_step(const CacheLayout& layout, const Scheduler& scheduler,
-                        const BlockManager& blocks);
+// Requests part: rows, and the tables as the step before left them.
+StepMetadata begin_step(const CacheLayout& layout, const Serving& serving,
+                        const WorkerTables& tables);
+
+// What the scheduler decided; once its schedule() has run.
+void take_decisions(StepMetadata& step, const Serving& serving);
 
 // Token part, once `scheduled` is known: positions, rows, query_start, seq_lens, what to sample.
 // Sizes slots and lists. has_c4 / has_c128: whether the model has such layers.
-void plan_tokens(StepMetadata& step, const Scheduler& scheduler, const CacheLayout& layout,
-                 int window, std::int64_t max_model_len, bool has_c4, bool has_c128);
+void plan_tokens(StepMetadata& step, const Serving& serving, const CacheLayout& layout, int window,
+                 std::int64_t max_model_len, bool has_c4, bool has_c128);
+
+// After the block_tables op: its tables for the steps to come.
+void keep_tables(const StepMetadata& step, WorkerTables& tables);
+// The same without the op, where steps are gone through again: after schedule().
+void keep_tables(const Serving& serving, WorkerTables& tables);
 
 }  // namespace attnscope

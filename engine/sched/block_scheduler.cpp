@@ -75,6 +75,7 @@ const StepPlan& BlockScheduler::schedule() {
   plan_.step = step_;
   plan_.scheduled.clear();
   plan_.preempted.clear();
+  plan_.preempted_for.clear();
   plan_.total_tokens = 0;
   kv_.pool().context.step = step_;
   std::int64_t budget = options_.token_budget;
@@ -123,6 +124,7 @@ void BlockScheduler::schedule_running(std::int64_t& budget) {
                              : returned > 0;
       if (below) --i;
       preempt(victim_slot);
+      plan_.preempted_for.push_back(r.id);
       if (victim_slot == slot) return;
     }
     plan_tokens(r, n, false);

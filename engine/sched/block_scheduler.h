@@ -48,8 +48,9 @@ struct ScheduledTokens {
 
 struct StepPlan {
   std::int64_t step = -1;
-  std::vector<ScheduledTokens> scheduled;  // in the order decided
-  std::vector<std::int64_t> preempted;     // ids
+  std::vector<ScheduledTokens> scheduled;   // in the order decided
+  std::vector<std::int64_t> preempted;      // ids
+  std::vector<std::int64_t> preempted_for;  // by entry of `preempted`: who needed the blocks
   std::int64_t total_tokens = 0;
 };
 

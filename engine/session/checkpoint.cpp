@@ -6,18 +6,10 @@
 #include <tuple>
 
 #include "engine/session/session_checkpoint.h"
+#include "kernels/layout/records.h"
 
 namespace attnscope {
 namespace {
-
-std::vector<std::int32_t> blocks_in_use(const BlockManager& blocks) {
-  std::vector<std::int32_t> ids;
-  const auto& owners = blocks.owners();
-  for (std::size_t id = 0; id < owners.size(); ++id) {
-    if (owners[id].request >= 0) ids.push_back(static_cast<std::int32_t>(id));
-  }
-  return ids;
-}
 
 // Order of cursors inside one step.
 bool before(const Cursor& a, const Cursor& b) {
@@ -32,34 +24,70 @@ bool before(const Cursor& a, const Cursor& b) {
 void Session::save_checkpoint() {
   const bool known = std::any_of(checkpoints_.begin(), checkpoints_.end(),
                                  [&](const auto& c) { return c->step == cursor_.step; });
-  if (known) return;
-  auto c = std::make_unique<Checkpoint>();
-  c->step = cursor_.step;
-  c->scheduler = scheduler_;
-  c->blocks = blocks_->clone();
-  c->ids = blocks_in_use(*blocks_);
+  if (!known) checkpoints_.push_back(make_checkpoint());
+}
+
+std::unique_ptr<Session::Checkpoint> Session::make_checkpoint() const {
+  std::unique_ptr<Checkpoint> c(
+      new Checkpoint{cursor_.step, *serving_, tables_, serving_->blocks_with_content(), {}, {}});
+  const std::vector<BlockOwner> owners = serving_->owners();
   const auto stride = static_cast<std::size_t>(slab_->block_stride());
   c->content.resize(c->ids.size() * stride);
   for (std::size_t i = 0; i < c->ids.size(); ++i) {
-    std::memcpy(c->content.data() + i * stride, slab_->block(c->ids[i]), stride);
+    const std::int32_t id = c->ids[i];
+    std::memcpy(c->content.data() + i * stride, slab_->block(id), stride);
+    c->marks.push_back(verifier_->shadow().marks(owners[static_cast<std::size_t>(id)].group, id));
   }
-  checkpoints_.push_back(std::move(c));
+  return c;
 }
 
 void Session::restore(const Checkpoint& c) {
-  scheduler_ = c.scheduler;
-  blocks_ = c.blocks->clone();
-  const auto stride = static_cast<std::size_t>(slab_->block_stride());
-  for (std::size_t i = 0; i < c.ids.size(); ++i) {
-    std::memcpy(slab_->block(c.ids[i]), c.content.data() + i * stride, stride);
-  }
-  verifier_->rebuild_slots(*blocks_, scheduler_.requests());
+  *serving_ = c.serving;
+  guard_.attach(*serving_, guard_.level());
+  tables_ = c.tables;
+  restore_rows(c);
   cursor_ = {c.step, -1, 0, false};
   in_step_ = false;
   ran_any_ = false;
   current_ = {};
   history_.resize(static_cast<std::size_t>(c.step));
   if (observer_ != nullptr) observer_->went_back(*this);
+}
+
+void Session::restore_rows(const Checkpoint& c) {
+  Shadow& shadow = verifier_->shadow();
+  for (std::int32_t block = 0; block < serving_->num_blocks(); ++block) shadow.forget_block(block);
+  const std::vector<BlockOwner> owners = serving_->owners();
+  const auto stride = static_cast<std::size_t>(slab_->block_stride());
+  for (std::size_t i = 0; i < c.ids.size(); ++i) {
+    std::memcpy(slab_->block(c.ids[i]), c.content.data() + i * stride, stride);
+    shadow.restore_marks(owners[static_cast<std::size_t>(c.ids[i])].group, c.ids[i], c.marks[i]);
+  }
+  // First what each slot was written for, then what the requests' tables say: of a row that was
+  // computed twice the request has the newer one.
+  for (const CacheSpec& spec : parts_.layout.specs) {
+    const as_cache paged = slab_->cache(spec);
+    for (const std::int32_t id : c.ids) {
+      if (owners[static_cast<std::size_t>(id)].group != spec.group) continue;
+      for (std::int64_t r = 0; r < spec.rows_per_block; ++r) {
+        const std::int64_t slot = std::int64_t{id} * spec.rows_per_block + r;
+        shadow.restore_row(spec, paged, slot, shadow.row_of(spec, slot));
+      }
+    }
+    const int ratio = row_ratio(spec);
+    for (const Request& request : serving_->requests()) {
+      const auto table = serving_->table(request.id, spec.group);
+      for (std::size_t i = 0; i < table.size(); ++i) {
+        if (table[i] == AS_NULL_BLOCK) continue;
+        const std::int64_t first = static_cast<std::int64_t>(i) * spec.rows_per_block;
+        for (std::int64_t r = 0; r < spec.rows_per_block; ++r) {
+          if (first + r >= request.computed / ratio) break;
+          shadow.restore_row(spec, paged, std::int64_t{table[i]} * spec.rows_per_block + r,
+                             space_->base(request.id, ratio) + first + r);
+        }
+      }
+    }
+  }
 }
 
 Result<void> Session::seek(const Cursor& target) {
@@ -117,6 +145,7 @@ Cursor Session::cursor_before() const {
   if (!in_step_) {
     const bool had_head = history_.back().timings.back().op == head_ops().back();
     --c.step;
+    if (history_.back().tokens == 0) return {c.step, -1, 0, false};  // schedule alone
     c.after_layers = true;
     c.op = had_head ? static_cast<int>(head_ops().size()) : 0;
   }
@@ -144,17 +173,19 @@ std::uint64_t Session::digest() const {
     const auto* p = static_cast<const std::uint8_t*>(data);
     for (std::size_t i = 0; i < bytes; ++i) hash = (hash ^ p[i]) * 0x100000001b3u;
   };
-  for (const Request& request : scheduler_.requests()) {
+  for (const Request& request : serving_->requests()) {
     add(request.tokens.data(), request.tokens.size() * sizeof(request.tokens[0]));
     add(&request.computed, sizeof(request.computed));
   }
-  // Bytes that the owner's layers hold; padding between pages is nobody's.
-  const auto& owners = blocks_->owners();
-  for (std::size_t id = 0; id < owners.size(); ++id) {
-    if (owners[id].request < 0) continue;
-    add(&owners[id], sizeof(BlockOwner));
-    const CacheGroup& group = parts_.layout.groups[static_cast<std::size_t>(owners[id].group)];
-    add(slab_->block(static_cast<std::int64_t>(id)), static_cast<std::size_t>(group.bytes));
+  // Bytes that the block's group holds; padding between pages is nobody's.
+  const std::vector<BlockOwner> owners = serving_->owners();
+  for (const std::int32_t id : serving_->blocks_with_content()) {
+    const BlockOwner& owner = owners[static_cast<std::size_t>(id)];
+    for (const std::int32_t value : {owner.request, owner.group, owner.index}) {
+      add(&value, sizeof(value));
+    }
+    const CacheGroup& group = parts_.layout.groups[static_cast<std::size_t>(owner.group)];
+    add(slab_->block(id), static_cast<std::size_t>(group.bytes));
   }
   return hash;
 }

@@ -76,16 +76,20 @@ as_cache ForcedCopy::output_cache(const as_cache& engine, std::int64_t rows, boo
 }
 
 as_tensor ForcedCopy::translate(const as_tensor& slots, const as_tensor& lens,
-                                const CacheSpec& spec, std::vector<std::int32_t>& memory) const {
+                                const CacheSpec& spec, const LogicalMetadata& logical,
+                                std::vector<std::int32_t>& memory) const {
   if (!present(slots)) return slots;
   const std::int64_t rows = slots.shape[0], width = slots.shape[1];
   memory.assign(static_cast<std::size_t>(rows * width), -1);
   for (std::int64_t t = 0; t < rows; ++t) {
     const std::int64_t len = std::min<std::int64_t>(width, *at<std::int32_t>(lens, t));
+    const std::int32_t request = logical.requests[static_cast<std::size_t>(t)];
     for (std::int64_t k = 0; k < len; ++k) {
       const std::int32_t slot = *at<std::int32_t>(slots, t, k);
+      // A slot of somebody else's: that row, so that what the op read is what the reference reads.
+      const std::int64_t own = shadow_.row_of(spec, slot, request);
       memory[static_cast<std::size_t>(t * width + k)] =
-          static_cast<std::int32_t>(shadow_.row_of(spec, slot));
+          static_cast<std::int32_t>(own >= 0 ? own : shadow_.row_of(spec, slot));
     }
   }
   return make_tensor(memory.data(), {rows, width});
@@ -140,11 +144,11 @@ OpParams& ForcedCopy::make(const OpParams& engine, int layer, const LogicalMetad
     case AS_OP_SPARSE_ATTENTION: {
       auto& p = params_.get<as_sparse_attention_params>();
       const CacheSpec& window = *layout_.find(layer, CacheKind::kSwa);
-      p.indices = translate(p.indices, p.lens, window, indices_);
+      p.indices = translate(p.indices, p.lens, window, logical, indices_);
       p.cache = shadow_.cache(window);
       if (present(p.extra_indices)) {
         const CacheSpec& main = *layout_.find(layer, CacheKind::kMain);
-        p.extra_indices = translate(p.extra_indices, p.extra_lens, main, extra_indices_);
+        p.extra_indices = translate(p.extra_indices, p.extra_lens, main, logical, extra_indices_);
         p.extra_cache = shadow_.cache(main);
       }
       break;

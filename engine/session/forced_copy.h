@@ -35,7 +35,7 @@ class ForcedCopy {
  private:
   as_cache output_cache(const as_cache& engine, std::int64_t rows, bool exact, Scratch& scratch);
   as_tensor translate(const as_tensor& slots, const as_tensor& lens, const CacheSpec& spec,
-                      std::vector<std::int32_t>& memory) const;
+                      const LogicalMetadata& logical, std::vector<std::int32_t>& memory) const;
 
   const CacheLayout& layout_;
   const Shadow& shadow_;

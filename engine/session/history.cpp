@@ -43,11 +43,24 @@ as_cache History::cache(const CacheSpec& spec) const {
   return caches_[static_cast<std::size_t>(&spec - layout_.specs.data())];
 }
 
+void History::copy_row(const CacheSpec& spec, std::int64_t from, std::int64_t to) {
+  if (from == to) return;
+  const as_cache c = cache(spec);
+  const auto bytes = static_cast<std::size_t>(c.data.shape[1] * as_dtype_size(c.data.dtype));
+  auto* rows = static_cast<std::uint8_t*>(c.data.data);
+  std::memcpy(rows + static_cast<std::size_t>(to) * bytes,
+              rows + static_cast<std::size_t>(from) * bytes, bytes);
+}
+
 Shadow::Shadow(const CacheLayout& layout, const AddressSpace& space, std::int64_t num_blocks)
-    : layout_(layout), rows_(layout, space, false) {
+    : layout_(layout), space_(space), rows_(layout, space, false) {
   for (const CacheSpec& spec : layout.specs) {
-    slot_rows_.emplace_back(static_cast<std::size_t>(num_blocks * spec.rows_per_block), -1);
-    steps_.emplace_back(static_cast<std::size_t>(space.rows(row_ratio(spec))), -1);
+    const auto slots = static_cast<std::size_t>(num_blocks * spec.rows_per_block);
+    const auto rows = static_cast<std::size_t>(space.rows(row_ratio(spec)));
+    slot_rows_.emplace_back(slots, -1);
+    slot_steps_.emplace_back(slots, -1);
+    steps_.emplace_back(rows, -1);
+    origins_.emplace_back(rows, -1);
   }
 }
 
@@ -57,12 +70,13 @@ std::size_t Shadow::index(const CacheSpec& spec) const {
 
 void Shadow::record(const CacheSpec& spec, const as_cache& paged, std::int64_t slot,
                     std::int64_t row, std::int64_t step) {
-  restore_row(spec, row, as_cache_row(&paged, slot), step);
+  put_record(spec, row, as_cache_row(&paged, slot), step, row);
   slot_rows_[index(spec)][static_cast<std::size_t>(slot)] = row;
+  slot_steps_[index(spec)][static_cast<std::size_t>(slot)] = static_cast<std::int32_t>(step);
 }
 
-void Shadow::restore_row(const CacheSpec& spec, std::int64_t row, const as_row_address& from,
-                         std::int64_t step) {
+void Shadow::put_record(const CacheSpec& spec, std::int64_t row, const as_row_address& from,
+                        std::int64_t step, std::int64_t origin) {
   as_cache own = rows_.cache(spec);
   const as_row_address to = as_cache_row(&own, row);
   std::memcpy(to.payload, from.payload,
@@ -71,32 +85,82 @@ void Shadow::restore_row(const CacheSpec& spec, std::int64_t row, const as_row_a
     std::memcpy(to.scales, from.scales, static_cast<std::size_t>(as_scale_bytes(spec.record)));
   }
   steps_[index(spec)][static_cast<std::size_t>(row)] = static_cast<std::int32_t>(step);
+  origins_[index(spec)][static_cast<std::size_t>(row)] = origin;
 }
 
-void Shadow::rebuild_slots(const BlockManager& blocks, const std::vector<Request>& requests,
-                           const AddressSpace& space) {
-  const auto& owners = blocks.owners();
-  for (const CacheSpec& spec : layout_.specs) {
-    auto& rows = slot_rows_[index(spec)];
-    std::fill(rows.begin(), rows.end(), -1);
-    const int ratio = row_ratio(spec);
-    for (std::size_t id = 0; id < owners.size(); ++id) {
-      const BlockOwner& owner = owners[id];
-      if (owner.request < 0 || owner.group != spec.group) continue;
-      const std::int64_t written =
-          requests[static_cast<std::size_t>(owner.request)].computed / ratio;
-      const std::int64_t first = std::int64_t{owner.index} * spec.rows_per_block;
-      for (std::int64_t row = 0; row < spec.rows_per_block && first + row < written; ++row) {
-        rows[id * static_cast<std::size_t>(spec.rows_per_block) + static_cast<std::size_t>(row)] =
-            space.base(owner.request, ratio) + first + row;
-      }
-    }
+std::int64_t Shadow::take_over(const CacheSpec& spec, const as_cache& paged, std::int64_t slot,
+                               std::int64_t row) {
+  const std::int64_t from = row_of(spec, slot);
+  if (from < 0) return -1;
+  const std::int32_t step = slot_steps_[index(spec)][static_cast<std::size_t>(slot)];
+  if (written(spec, from) == step && origin(spec, from) == from) {
+    as_cache own = rows_.cache(spec);
+    if (from != row) put_record(spec, row, as_cache_row(&own, from), step, from);
+  } else {
+    // The donor has computed this row again elsewhere: of the older write the page is left.
+    put_record(spec, row, as_cache_row(&paged, slot), step, from);
   }
+  return from;
+}
+
+void Shadow::forget_block(std::int32_t block) {
+  for (std::size_t spec = 0; spec < layout_.specs.size(); ++spec) {
+    const std::int64_t rows = layout_.specs[spec].rows_per_block;
+    std::fill_n(slot_rows_[spec].begin() + block * rows, rows, -1);
+    std::fill_n(slot_steps_[spec].begin() + block * rows, rows, -1);
+  }
+}
+
+SlotMarks Shadow::marks(std::int32_t group, std::int32_t block) const {
+  SlotMarks marks;
+  for (const int s : layout_.groups[static_cast<std::size_t>(group)].specs) {
+    const auto spec = static_cast<std::size_t>(s);
+    const std::int64_t rows = layout_.specs[spec].rows_per_block;
+    const auto first = slot_rows_[spec].begin() + block * rows;
+    marks.rows.insert(marks.rows.end(), first, first + rows);
+    const auto step = slot_steps_[spec].begin() + block * rows;
+    marks.steps.insert(marks.steps.end(), step, step + rows);
+  }
+  return marks;
+}
+
+void Shadow::restore_marks(std::int32_t group, std::int32_t block, const SlotMarks& marks) {
+  std::ptrdiff_t at = 0;
+  for (const int s : layout_.groups[static_cast<std::size_t>(group)].specs) {
+    const auto spec = static_cast<std::size_t>(s);
+    const std::ptrdiff_t rows = layout_.specs[spec].rows_per_block;
+    std::copy_n(marks.rows.begin() + at, rows, slot_rows_[spec].begin() + block * rows);
+    std::copy_n(marks.steps.begin() + at, rows, slot_steps_[spec].begin() + block * rows);
+    at += rows;
+  }
+}
+
+void Shadow::restore_row(const CacheSpec& spec, const as_cache& paged, std::int64_t slot,
+                         std::int64_t row) {
+  const std::int64_t from = row_of(spec, slot);
+  if (from < 0) return;
+  const std::int32_t step = slot_steps_[index(spec)][static_cast<std::size_t>(slot)];
+  if (origin(spec, row) == from && written(spec, row) == step) return;
+  put_record(spec, row, as_cache_row(&paged, slot), step, from);
 }
 
 std::int64_t Shadow::row_of(const CacheSpec& spec, std::int64_t slot) const {
   const auto& rows = slot_rows_[index(spec)];
   return slot >= 0 && slot < count(rows) ? rows[static_cast<std::size_t>(slot)] : -1;
+}
+
+std::int64_t Shadow::row_of(const CacheSpec& spec, std::int64_t slot, std::int32_t request) const {
+  const std::int64_t from = row_of(spec, slot);
+  if (from < 0) return -1;
+  const int ratio = row_ratio(spec);
+  const std::int64_t row =
+      space_.base(request, ratio) + from - space_.base(space_.request_of(from, ratio), ratio);
+  return row < space_.base(request + 1, ratio) && holds(spec, slot, row) ? row : -1;
+}
+
+bool Shadow::holds(const CacheSpec& spec, std::int64_t slot, std::int64_t row) const {
+  const std::int64_t from = row_of(spec, slot);
+  return from >= 0 && origin(spec, row) == from;
 }
 
 std::int64_t Shadow::written(const CacheSpec& spec, std::int64_t row) const {

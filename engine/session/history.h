@@ -8,7 +8,6 @@
 #include <memory>
 #include <vector>
 
-#include "engine/cache/block_manager.h"
 #include "engine/metadata/logical.h"
 #include "engine/session/cache_source.h"
 #include "kernels/layout/records.h"
@@ -24,6 +23,8 @@ class History {
   History(const CacheLayout& layout, const AddressSpace& space, bool exact);
 
   as_cache cache(const CacheSpec& spec) const;
+  // Makes row `to` equal to row `from`.
+  void copy_row(const CacheSpec& spec, std::int64_t from, std::int64_t to);
 
  private:
   const CacheLayout& layout_;
@@ -31,7 +32,19 @@ class History {
   std::vector<std::unique_ptr<std::uint8_t[]>> memory_;
 };
 
+// Which row every slot of a block was last written for, and in which step: what a checkpoint keeps
+// of the shadow. One list per spec of the block's group, in the order of the layout.
+struct SlotMarks {
+  std::vector<std::int64_t> rows;
+  std::vector<std::int32_t> steps;
+};
+
 // What the engine's writers produced, and which logical row every slot holds.
+//
+// A slot belongs to the row it was written for. Other requests may read it too: take_over() gives
+// each of them a row of its own with the same record, which remembers where it comes from. Records
+// of a row are those of its last write; a slot written earlier for the same row (its request was
+// preempted and computed it again elsewhere) still holds the older one.
 class Shadow {
  public:
   Shadow(const CacheLayout& layout, const AddressSpace& space, std::int64_t num_blocks);
@@ -40,14 +53,31 @@ class Shadow {
   // Copies the row in `slot` of the paged cache to logical row `row`.
   void record(const CacheSpec& spec, const as_cache& paged, std::int64_t slot, std::int64_t row,
               std::int64_t step);
-  // Derives the row of every slot in use from block owners and lengths; other slots hold none.
-  void rebuild_slots(const BlockManager& blocks, const std::vector<Request>& requests,
-                     const AddressSpace& space);
-  // Puts back a row that was recorded before: its record and the step that wrote it.
-  void restore_row(const CacheSpec& spec, std::int64_t row, const as_row_address& from,
-                   std::int64_t step);
+  // Logical row `row` of another request is from now on what `slot` holds. Returns the row that the
+  // slot was written for; -1, with nothing done, when it was never written.
+  std::int64_t take_over(const CacheSpec& spec, const as_cache& paged, std::int64_t slot,
+                         std::int64_t row);
+  // A block's slots hold nothing any more.
+  void forget_block(std::int32_t block);
+  SlotMarks marks(std::int32_t group, std::int32_t block) const;
+  void restore_marks(std::int32_t group, std::int32_t block, const SlotMarks& marks);
+  // Makes row `row` the one that `slot` holds, as it was when these marks were true: where it has
+  // been written again since, its record is read from the page, whose bytes are of that time too.
+  void restore_row(const CacheSpec& spec, const as_cache& paged, std::int64_t slot,
+                   std::int64_t row);
+  // Puts back a row that was recorded before: its record, the step that wrote it, and the row it
+  // was taken over from (its own: nobody's).
+  void put_record(const CacheSpec& spec, std::int64_t row, const as_row_address& from,
+                  std::int64_t step, std::int64_t origin);
+  std::int64_t origin(const CacheSpec& spec, std::int64_t row) const {
+    return origins_[index(spec)][static_cast<std::size_t>(row)];
+  }
   // Logical row a slot was last written for, -1 = never written.
   std::int64_t row_of(const CacheSpec& spec, std::int64_t slot) const;
+  // The row of `request` that the slot holds, its own or a taken over one; -1 = none.
+  std::int64_t row_of(const CacheSpec& spec, std::int64_t slot, std::int32_t request) const;
+  // Whether the slot is where this row was written, or taken over from.
+  bool holds(const CacheSpec& spec, std::int64_t slot, std::int64_t row) const;
   std::int64_t slots(const CacheSpec& spec) const {
     return static_cast<std::int64_t>(slot_rows_[index(spec)].size());
   }
@@ -61,9 +91,12 @@ class Shadow {
   std::size_t index(const CacheSpec& spec) const;
 
   const CacheLayout& layout_;
+  AddressSpace space_;
   History rows_;
-  std::vector<std::vector<std::int64_t>> slot_rows_;  // by spec, slot
-  std::vector<std::vector<std::int32_t>> steps_;      // by spec, row
+  std::vector<std::vector<std::int64_t>> slot_rows_;   // by spec, slot
+  std::vector<std::vector<std::int32_t>> slot_steps_;  // by spec, slot: when it was written
+  std::vector<std::vector<std::int32_t>> steps_;       // by spec, row: of its record
+  std::vector<std::vector<std::int64_t>> origins_;     // by spec, row: the row it was taken from
 };
 
 // A History with the lists of LogicalMetadata.

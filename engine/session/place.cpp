@@ -107,7 +107,7 @@ Result<void> go_to_step_end(Session& session, std::int64_t step) {
 }
 
 Result<BlockBytes> read_block(const Session& session, std::int32_t block) {
-  const std::int64_t blocks = session.blocks().num_blocks();
+  const std::int64_t blocks = session.serving().num_blocks();
   if (block < 0 || block >= blocks) {
     return bad_input(fmt::format("there is no block {}", block),
                      fmt::format("blocks are 0 to {}", blocks - 1));
@@ -115,7 +115,7 @@ Result<BlockBytes> read_block(const Session& session, std::int32_t block) {
   BlockBytes out;
   out.block = block;
   out.step = session.cursor().step;
-  out.owner = session.blocks().owners()[static_cast<std::size_t>(block)];
+  out.owner = session.serving().owners()[static_cast<std::size_t>(block)];
   const std::uint8_t* bytes = session.slab().block(block);
   out.bytes.assign(bytes, bytes + session.slab().block_stride());
   return out;

@@ -27,23 +27,24 @@ class Checker {
     if (slot < 0 || slot >= total_slots_) {
       return complain(token, slot, fmt::format("is outside the cache of {} slots", total_slots_));
     }
-    const std::int64_t row = shadow_.row_of(spec_, slot);
-    if (row < 0) return complain(token, slot, "was never written");
+    const std::int64_t held = shadow_.row_of(spec_, slot);
+    if (held < 0) return complain(token, slot, "was never written");
     const int ratio = row_ratio(spec_);
-    const std::int64_t first = space_.base(request, ratio);
-    const std::int64_t end = space_.base(request + 1, ratio);
-    if (expected >= 0 ? row != expected : row < first || row >= end) {
+    const std::int64_t row = expected < 0 ? shadow_.row_of(spec_, slot, request)
+                             : shadow_.holds(spec_, slot, expected) ? expected
+                                                                    : -1;
+    if (row < 0) {
       return complain(token, slot,
                       fmt::format("holds logical row {}, not {} of request {}; last written in "
                                   "step {}",
-                                  row, expected >= 0 ? fmt::format("row {}", expected) : "a row",
-                                  request, shadow_.written(spec_, row)));
+                                  held, expected >= 0 ? fmt::format("row {}", expected) : "a row",
+                                  request, shadow_.written(spec_, held)));
     }
     if (!shadow_.matches(spec_, cache_, slot, row)) {
-      complain(
-          token, slot,
-          fmt::format("holds other bytes than request {} {} {} wrote in step {}", request,
-                      ratio == 1 ? "position" : "entry", row - first, shadow_.written(spec_, row)));
+      complain(token, slot,
+               fmt::format("holds other bytes than request {} {} {} wrote in step {}",
+                           space_.request_of(held, ratio), ratio == 1 ? "position" : "entry",
+                           row - space_.base(request, ratio), shadow_.written(spec_, row)));
     }
   }
 

@@ -106,19 +106,25 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
       synthetic_weights(parts.config, scenario.seed, parts.threads));
   parts.layout = build_cache_layout(parts.config);
 
-  s->scheduler_ = Scheduler(parts.layout, scenario.limits, scenario.pool_blocks - 1);
   std::int64_t longest = 1;
-  for (std::size_t i = 0; i < scenario.requests.size(); ++i) {
-    const ScenarioRequest& from = scenario.requests[i];
-    Request request;
-    request.id = static_cast<std::int32_t>(i);
+  std::vector<Request> requests;
+  for (const ScenarioRequest& from : scenario.requests) {
+    Request& request = requests.emplace_back();
     request.name = from.name;
     request.tokens = from.tokens;
     request.prompt_tokens = static_cast<std::int64_t>(from.tokens.size());
     request.max_new_tokens = from.max_new_tokens;
+    request.priority = from.priority;
+    request.arrival_step = from.arrival_step;
+    request.abort_step = from.abort_step;
     longest = std::max(longest, request.max_len());
-    s->scheduler_.add(std::move(request));
   }
+  auto serving = Serving::make(serving_options(scenario, parts.layout), std::move(requests));
+  if (!serving) return serving.error();
+  s->serving_ = std::make_unique<Serving>(std::move(*serving));
+  s->guard_.attach(*s->serving_, options.invariants);
+  s->tables_.assign(scenario.requests.size(),
+                    std::vector<std::vector<std::int32_t>>(parts.layout.groups.size()));
   for (int i = 0; i < parts.config.num_layers(); ++i) {
     as_rope rope = parts.config.rope(i);
     s->rope_tables_.emplace_back(static_cast<std::size_t>(longest) * AS_ROPE_DIM);
@@ -126,9 +132,8 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
     rope.table = make_tensor(s->rope_tables_.back().data(), {longest, AS_ROPE_DIM});
     parts.ropes.push_back(rope);
   }
-  s->blocks_ = make_block_manager(parts.layout, scenario.pool_blocks);
   s->slab_ = std::make_unique<Slab>(parts.layout, scenario.pool_blocks);
-  s->space_ = std::make_unique<AddressSpace>(s->scheduler_.requests());
+  s->space_ = std::make_unique<AddressSpace>(s->serving_->requests());
   s->verifier_ =
       std::make_unique<Verifier>(parts, options.references, *s->space_, scenario.pool_blocks);
   s->checkpoint_every_ = options.checkpoint_every;
@@ -136,11 +141,11 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   return s;
 }
 
-bool Session::finished() const { return !in_step_ && scheduler_.done(); }
+bool Session::finished() const { return !in_step_ && serving_->done(); }
 
 bool Session::decoding() const {
-  return std::all_of(scheduler_.requests().begin(), scheduler_.requests().end(),
-                     [](const Request& r) { return !r.in_prefill(); });
+  return std::ranges::all_of(serving_->requests(),
+                             [](const Request& r) { return is_over(r.state) || !r.in_prefill(); });
 }
 
 as_op_id Session::next_op() const {
@@ -153,8 +158,11 @@ as_op_id Session::next_op() const {
 
 Result<void> Session::begin() {
   lanes_ = std::prev(lanes_from_.upper_bound(cursor_.step))->second;
-  metadata_ = begin_step(parts_.layout, scheduler_, *blocks_);
-  host_ = {&scheduler_, blocks_.get(), &metadata_.live, 0};
+  serving_->begin_step(cursor_.step);
+  guard_.after_arrivals();
+  metadata_ = begin_step(parts_.layout, *serving_, tables_);
+  host_ = {serving_.get()};
+  decided_ = false;
   current_ = {};
   current_.step = cursor_.step;
   current_.decode_only = decoding();
@@ -182,6 +190,7 @@ Result<void> Session::op() {
 }
 
 Result<void> Session::run_next() {
+  if (auto ok = check_invariants(); !ok) return ok;
   if (!in_step_) {
     if (auto ok = begin(); !ok) return ok;
   }
@@ -203,7 +212,7 @@ Result<void> Session::run_next() {
     if (id == AS_OP_RESIDUAL) frame_.swap(Act::kHidden, Act::kHiddenOut);
   }
   advance_cursor();
-  return {};
+  return check_invariants();
 }
 
 Result<void> Session::run_before_op(as_op_id id) {
@@ -215,17 +224,19 @@ Result<void> Session::run_before_op(as_op_id id) {
   OpParams params;
   switch (id) {
     case AS_OP_SCHEDULE: {
+      if (auto ok = decide(); !ok) return ok;
       auto& p = params.init<as_schedule_params>(id);
       p.groups = group_table;
       p.num_tokens = tensor1(m.num_tokens);
-      p.num_computed = tensor1(m.num_computed);
-      p.max_len = tensor1(m.max_len);
+      p.num_before = tensor1(m.num_before);
       p.running = tensor1(m.running);
-      p.demand = tensor1(m.demand);
+      p.joins = tensor1(m.joins);
+      p.lost_to = tensor1(m.lost_to);
+      p.matching = tensor1(m.matching);
+      p.num_computed = tensor1(m.num_computed);
       p.scheduled = tensor1(m.scheduled);
-      p.token_budget = static_cast<std::int32_t>(scheduler_.limits().token_budget);
-      p.max_requests = static_cast<std::int32_t>(scheduler_.limits().max_requests);
-      p.usable_blocks = static_cast<std::int32_t>(scheduler_.usable_blocks());
+      p.token_budget = static_cast<std::int32_t>(serving_->limits().token_budget);
+      p.alignment = static_cast<std::int32_t>(serving_->options().kv.alignment);
       break;
     }
     case AS_OP_BLOCK_TABLES: {
@@ -233,12 +244,12 @@ Result<void> Session::run_before_op(as_op_id id) {
       p.groups = group_table;
       p.num_computed = tensor1(m.num_computed);
       p.scheduled = tensor1(m.scheduled);
-      p.free_before = tensor1(m.free_before);
+      p.joins = tensor1(m.joins);
+      p.blocks = make_tensor(m.blocks.data(), {groups, rows, m.columns});
       p.tables_before = make_tensor(m.tables_before.data(), {groups, rows, m.columns});
       p.counts_before = make_tensor(m.counts_before.data(), {groups, rows});
       p.tables = make_tensor(m.tables.data(), {groups, rows, m.columns});
       p.counts = make_tensor(m.counts.data(), {groups, rows});
-      p.free_after = tensor1(m.free_after);
       break;
     }
     case AS_OP_SLOT_MAPPING: {
@@ -290,19 +301,6 @@ Result<void> Session::run_before_op(as_op_id id) {
     current_.selective =
         std::any_of(m.c4_lens.begin(), m.c4_lens.end(), [k](std::int32_t n) { return n > k; });
   }
-  if (id == AS_OP_SCHEDULE) {
-    plan_tokens(metadata_, scheduler_, parts_.layout, parts_.config.window,
-                parts_.config.max_position, has_type(parts_.config, LayerType::kC4A),
-                has_type(parts_.config, LayerType::kC128A));
-    if (metadata_.num_tokens_in_step() == 0) {
-      return internal_error(
-          fmt::format("step {}: no request could be scheduled although {} are live", cursor_.step,
-                      metadata_.num_live()));
-    }
-    current_.tokens = metadata_.num_tokens_in_step();
-    verifier_->begin_tokens(metadata_);
-    embed();
-  }
   return {};
 }
 
@@ -327,7 +325,7 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
   call.host = &host_;
   const auto start = std::chrono::steady_clock::now();
   const std::int32_t status = lanes_.function(id)(params.data(), &call, &error);
-  const double elapsed = seconds_since(start);
+  double elapsed = seconds_since(start);
   const int published = layer < 0 ? -1 : parts_.config.layers[static_cast<std::size_t>(layer)];
   if (status != AS_OK) {
     return Error{
@@ -335,11 +333,11 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
         fmt::format("step {}, layer {}, lane {}: {}", cursor_.step, published, lane, error.message),
         {}};
   }
-  if (id == AS_OP_BLOCK_TABLES) {
-    metadata_.free_after.resize(static_cast<std::size_t>(host_.free_count));
-    params.get<as_block_tables_params>().free_after = tensor1(metadata_.free_after);
-    poison_new_blocks();
+  if (id == AS_OP_SCHEDULE) {
+    elapsed += deciding_seconds_;
+    if (auto ok = plan_step(); !ok) return ok;
   }
+  if (id == AS_OP_BLOCK_TABLES) keep_tables(metadata_, tables_);
   current_.seconds += elapsed;
   current_.timings.push_back({id, published, elapsed * 1e6});
   auto ok = verifier_->after(layer, params, lane);
@@ -349,18 +347,43 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
   return ok;
 }
 
-void Session::poison_new_blocks() {
-  const StepMetadata& m = metadata_;
-  for (std::size_t table = 0; table < m.counts.size(); ++table) {
-    for (std::int32_t i = m.counts_before[table]; i < m.counts[table]; ++i) {
-      slab_->poison(
-          m.tables[table * static_cast<std::size_t>(m.columns) + static_cast<std::size_t>(i)]);
-    }
+Result<void> Session::check_invariants() const {
+  const auto& violation = guard_.violation();
+  if (!violation) return {};
+  return internal_error(fmt::format("step {}: invariant {}", cursor_.step, violation->text()));
+}
+
+Result<void> Session::decide() {
+  if (decided_) return {};  // the op failed before and is tried again
+  guard_.before_schedule();
+  const auto start = std::chrono::steady_clock::now();
+  const ServingStep& step = serving_->schedule();
+  take_decisions(metadata_, *serving_);
+  deciding_seconds_ = seconds_since(start);
+  decided_ = true;
+  guard_.after_schedule(serving_->plan());
+  verifier_->begin_blocks(step, *slab_);
+  for (const std::int32_t block : step.fresh) slab_->poison(block);
+  return check_invariants();
+}
+
+Result<void> Session::plan_step() {
+  plan_tokens(metadata_, *serving_, parts_.layout, parts_.config.window, parts_.config.max_position,
+              has_type(parts_.config, LayerType::kC4A), has_type(parts_.config, LayerType::kC128A));
+  current_.tokens = metadata_.num_tokens_in_step();
+  if (current_.tokens == 0) {
+    if (!serving_->plan().preempted.empty()) return {};  // all were preempted: the next step runs
+    return internal_error(fmt::format("step {}: no request could be scheduled although {} are live",
+                                      cursor_.step, metadata_.num_live()));
   }
+  verifier_->begin_tokens(metadata_);
+  embed();
+  return {};
 }
 
 void Session::advance_cursor() {
   ++cursor_.op;
+  if (current_.tokens == 0) return finish_step();  // nobody computes anything
   if (cursor_.layer < 0 && !cursor_.after_layers) {
     if (cursor_.op < static_cast<int>(step_ops(parts_.config).size())) return;
     cursor_.op = 0;
@@ -389,10 +412,8 @@ void Session::finish_step() {
     const std::int32_t token = *at<std::int32_t>(tokens, static_cast<std::int64_t>(i));
     current_.sampled[static_cast<std::size_t>(metadata_.sample_request[i])] = token;
   }
-  for (std::int32_t id :
-       scheduler_.advance(metadata_.live, metadata_.scheduled, current_.sampled)) {
-    blocks_->free(id);
-  }
+  serving_->finish_step(current_.sampled);
+  guard_.after_results(serving_->plan());
   current_.results = verifier_->results();
   history_.push_back(std::move(current_));
   current_ = {};

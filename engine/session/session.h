@@ -19,6 +19,7 @@
 #include "engine/backend/host_ops.h"
 #include "engine/backend/registry.h"
 #include "engine/config/scenario.h"
+#include "engine/session/invariant_guard.h"
 #include "engine/session/observer.h"
 #include "engine/session/slab.h"
 #include "engine/session/verifier.h"
@@ -31,6 +32,7 @@ struct SessionOptions {
   int threads = 0;                           // 0 = all
   std::string tolerance_file;                // empty = assets/tolerances.json
   std::int64_t checkpoint_every = 8;         // steps; 0 = none
+  Invariants invariants = default_invariants();
 };
 
 // Where the session stands: the op that runs next.
@@ -94,6 +96,11 @@ class Session {
   void resume() { cancelled_ = false; }
   bool cancelled() const { return cancelled_; }
 
+  // From the next call to the block manager on.
+  void set_invariants(Invariants level) { guard_.attach(*serving_, level); }
+  // A violation stops the session at the op that met it: op() says so until the session goes back.
+  const InvariantGuard& guard() const { return guard_; }
+
   // Called between ops until it is replaced; nullptr = nobody. Must outlive the session or be
   // replaced, and must not throw.
   void set_observer(SessionObserver* observer) { observer_ = observer; }
@@ -113,14 +120,14 @@ class Session {
   const OpParams& last_forced() const { return verifier_->forced(); }
 
   const SessionParts& parts() const { return parts_; }
-  const Scheduler& scheduler() const { return scheduler_; }
-  const BlockManager& blocks() const { return *blocks_; }
+  // Requests, tables and blocks.
+  const Serving& serving() const { return *serving_; }
   const StepMetadata& metadata() const { return metadata_; }
   const Slab& slab() const { return *slab_; }
   const Verifier& verifier() const { return *verifier_; }
   const LaneSelector& lanes() const { return lanes_; }
   References references() const { return verifier_->references(); }
-  // True once every request has finished its prefill.
+  // True once every request has finished its prefill (or is over).
   bool decoding() const;
   // FNV-1a over the blocks in use, the tokens and the tables: equal sessions have equal digests.
   std::uint64_t digest() const;
@@ -138,16 +145,22 @@ class Session {
   Result<void> run_next();
   Result<void> run_before_op(as_op_id op);
   Result<void> run_op(as_op_id op, int layer, OpParams& params);
-  // A block starts as NaN for its new owner: a read of a row nobody wrote shows, and a replay meets
-  // the same bytes as the first run.
-  void poison_new_blocks();
+  // Who arrives, who computes what, on which blocks. A block starts as NaN for its new owner: a
+  // read of a row nobody wrote shows, and a replay meets the same bytes as the first run.
+  Result<void> decide();
+  Result<void> check_invariants() const;
+  // Once the schedule op ran: its tokens.
+  Result<void> plan_step();
   void finish_step();
   void embed();
   void advance_cursor();
   // Of the op that ran last. Not at the start of step 0.
   Cursor cursor_before() const;
   void save_checkpoint();
+  std::unique_ptr<Checkpoint> make_checkpoint() const;
   void restore(const Checkpoint& checkpoint);
+  // Content of the blocks and shadow that belong to a state of serving_.
+  void restore_rows(const Checkpoint& checkpoint);
 
   SessionParts parts_;
   as_lane sim_lane_{}, exact_lane_{};
@@ -155,14 +168,17 @@ class Session {
   std::unique_ptr<Threads> threads_;
   LaneSelector lanes_;                               // of the step in progress
   std::map<std::int64_t, LaneSelector> lanes_from_;  // by the step they begin with
-  Scheduler scheduler_;
-  std::unique_ptr<BlockManager> blocks_;
+  std::unique_ptr<Serving> serving_;
+  InvariantGuard guard_;
+  WorkerTables tables_;
   std::unique_ptr<Slab> slab_;
   std::unique_ptr<AddressSpace> space_;
   std::unique_ptr<Verifier> verifier_;
   Frame frame_{Frame::Kind::kEngine};
   StepMetadata metadata_;
   StepHost host_;
+  bool decided_ = false;  // schedule() of this step has run
+  double deciding_seconds_ = 0;
   bool in_step_ = false;  // begin() ran and finish_step() did not
   Cursor cursor_;
   StepRecord current_;

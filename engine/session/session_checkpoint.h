@@ -10,14 +10,16 @@
 
 namespace attnscope {
 
-// A step boundary. Histories are not copied: rows are addressed by position, lie beyond every
-// length until they are written again, and a replay writes the same bytes.
+// A step boundary. Histories are not copied: rows are addressed by position, and a replay writes
+// the same ones again. Only where a request was preempted later and computed a row anew does the
+// shadow's record come from the block's bytes.
 struct Session::Checkpoint {
   std::int64_t step = 0;
-  Scheduler scheduler;
-  std::unique_ptr<BlockManager> blocks;
-  std::vector<std::int32_t> ids;      // blocks in use
+  Serving serving;
+  WorkerTables tables;
+  std::vector<std::int32_t> ids;      // blocks with content, free ones with a key among them
   std::vector<std::uint8_t> content;  // ids.size() * block stride
+  std::vector<SlotMarks> marks;       // by id: which rows the block's slots hold
 };
 
 struct Session::Threads {

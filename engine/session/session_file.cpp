@@ -21,7 +21,7 @@
 namespace attnscope {
 namespace {
 
-constexpr char kMagic[8] = {'A', 'S', 'K', 'E', 'P', 'T', '0', '1'};
+constexpr char kMagic[8] = {'A', 'S', 'K', 'E', 'P', 'T', '0', '2'};
 constexpr std::size_t kCheckpoints = 2;  // the newest ones go along, for steps back
 
 struct Header {
@@ -43,9 +43,6 @@ as_cache block_cache(const CacheSpec& spec, const std::uint8_t* block) {
   return c;
 }
 
-// Where each block's bytes are, by id; nullptr = not in use.
-using Blocks = std::vector<const std::uint8_t*>;
-
 // Logical rows that were visited, by spec.
 class Visited {
  public:
@@ -65,51 +62,12 @@ class Visited {
   std::vector<std::vector<bool>> rows_;
 };
 
-// Calls f(spec, logical row, address in the block) for every row that blocks in use hold and nobody
-// visited before: what can still be read, at most.
-template <class F>
-void each_row(const CacheLayout& layout, const AddressSpace& space,
-              const std::vector<Request>& requests, const std::vector<BlockOwner>& owners,
-              const Blocks& blocks, Visited& visited, const F& f) {
-  for (std::size_t s = 0; s < layout.specs.size(); ++s) {
-    const CacheSpec& spec = layout.specs[s];
-    const int ratio = row_ratio(spec);
-    for (std::size_t id = 0; id < owners.size(); ++id) {
-      const BlockOwner& owner = owners[id];
-      if (owner.request < 0 || owner.group != spec.group) continue;
-      const as_cache cache = block_cache(spec, blocks[id]);
-      const std::int64_t written = requests[to_size(owner.request)].computed / ratio;
-      const std::int64_t first = std::int64_t{owner.index} * spec.rows_per_block;
-      const std::int64_t rows = std::min<std::int64_t>(spec.rows_per_block, written - first);
-      for (std::int64_t r = 0; r < rows; ++r) {
-        const std::int64_t row = space.base(owner.request, ratio) + first + r;
-        if (visited.visit(s, row)) f(spec, row, as_cache_row(&cache, r));
-      }
-    }
-  }
-}
-
 std::size_t history_row_bytes(const as_cache& cache) {
   return to_size(cache.data.shape[1] * as_dtype_size(cache.data.dtype));
 }
 
 std::uint8_t* history_row(const as_cache& cache, std::int64_t row) {
   return static_cast<std::uint8_t*>(cache.data.data) + to_size(row) * history_row_bytes(cache);
-}
-
-// Whether these are the records of the steps before `step`.
-bool follow_each_other(const std::vector<StepRecord>& history, std::int64_t step,
-                       std::size_t requests) {
-  if (static_cast<std::int64_t>(history.size()) != step) return false;
-  std::int64_t expected = 0;
-  for (const StepRecord& r : history) {
-    if (r.step != expected++ || r.timings.empty() || r.sampled.size() != r.live.size())
-      return false;
-    for (const std::int32_t id : r.live) {
-      if (id < 0 || static_cast<std::size_t>(id) >= requests) return false;
-    }
-  }
-  return true;
 }
 
 Error damaged(const std::string& path, const std::string& what) {
@@ -120,61 +78,107 @@ Error damaged(const std::string& path, const std::string& what) {
 }  // namespace
 
 // The friend of Session. What is written and read goes in one order:
-//   key, sizes | now | checkpoints | rows of now, rows of checkpoints | step records
+//   key, sizes | step records | steps of the pictures | pictures: now, then checkpoints | rows
+// Requests, tables, keys and the free list are not written: going through the recorded steps again
+// without computing gives the same ones.
 class SessionFile {
  public:
   static Result<void> save(const Session& session, const std::string& path, const std::string& key);
   static Result<void> load(Session& session, const std::string& path, const std::string& key);
 
  private:
-  // A step boundary as it is read: nothing of the session is touched before all is known to fit.
-  struct Picture {
-    std::int64_t step = 0;
-    Scheduler scheduler;
-    std::unique_ptr<BlockManager> manager;
-    Blocks blocks;
-  };
+  using Picture = Session::Checkpoint;  // of a step boundary
   struct Row {
     const CacheSpec* spec;
     std::int64_t row;
-    std::int64_t step;  // -1 = the engine never wrote it
+    std::int64_t step;    // -1 = the engine never wrote it
+    std::int64_t origin;  // row it was taken over from
     as_row_address record;
     const std::uint8_t *sim, *exact;
   };
 
   static void write_identity(ByteWriter& out, const Session& session, const std::string& key);
-  static void write_state(ByteWriter& out, std::int64_t step, const Scheduler& scheduler,
-                          const BlockManager& manager, std::size_t groups);
-  static void write_blocks(ByteWriter& out, const Session& session,
-                           const std::vector<BlockOwner>& owners, const Blocks& blocks,
-                           const Blocks* now);
-  static void write_rows(ByteWriter& out, const Session& session, const Scheduler& scheduler,
-                         const std::vector<BlockOwner>& owners, const Blocks& blocks,
+  static void write_blocks(ByteWriter& out, const Session& session, const Picture& picture,
+                           const Picture* now);
+  static void write_rows(ByteWriter& out, const Session& session, const Picture& picture,
                          Visited& visited);
-  static Blocks blocks_now(const Session& session);
-  static Blocks blocks_of(const Session::Checkpoint& checkpoint, std::int64_t stride);
 
   static bool read_identity(ByteReader& in, const Session& session, const std::string& key);
-  static Picture read_state(ByteReader& in, const Session& session);
+  // The states before `steps` (ascending), by going through the records. False where these are not
+  // what the session's requests lead to.
+  static bool rebuild(const Session& session, const std::vector<StepRecord>& history,
+                      const std::vector<std::int64_t>& steps, std::vector<Picture>& pictures);
   static void read_blocks(ByteReader& in, const Session& session, Picture& picture,
                           const Picture* now);
   static void read_rows(ByteReader& in, const Session& session, const Picture& picture,
                         Visited& visited, std::vector<Row>& rows);
-  static std::unique_ptr<Session::Checkpoint> checkpoint_of(const Session& session,
-                                                            Picture picture);
-  static void put_back(Session& session, Picture now, const std::vector<Row>& rows,
-                       std::vector<std::unique_ptr<Session::Checkpoint>> checkpoints,
-                       std::vector<StepRecord> history);
+  static void put_back(Session& session, const Picture& now, const std::vector<Row>& rows);
+  // Calls f(spec, logical row, address in the block) for every row that this picture's blocks hold
+  // and nobody visited before: what can still be read, at most.
+  template <class F>
+  static void each_row(const Session& session, const Picture& picture, Visited& visited,
+                       const F& f);
+  // Place of a block among picture.ids; -1 = not there.
+  static std::int64_t place_of(const Picture& picture, std::int32_t block) {
+    const auto it = std::ranges::lower_bound(picture.ids, block);
+    return it != picture.ids.end() && *it == block ? it - picture.ids.begin() : -1;
+  }
+  static std::size_t group_bytes(const Session& session, std::int32_t group) {
+    return to_size(session.parts_.layout.groups[to_size(group)].bytes);
+  }
 };
+
+template <class F>
+void SessionFile::each_row(const Session& s, const Picture& picture, Visited& visited, const F& f) {
+  const CacheLayout& layout = s.parts_.layout;
+  const AddressSpace& space = s.verifier_->space();
+  const auto stride = to_size(s.slab_->block_stride());
+  const std::vector<BlockOwner> owners = picture.serving.owners();
+  std::vector<std::size_t> first_mark(layout.specs.size());  // of a spec in its group's marks
+  for (const CacheGroup& group : layout.groups) {
+    std::size_t at = 0;
+    for (const int spec : group.specs) {
+      first_mark[to_size(spec)] = at;
+      at += to_size(layout.specs[to_size(spec)].rows_per_block);
+    }
+  }
+  for (std::size_t i = 0; i < layout.specs.size(); ++i) {
+    const CacheSpec& spec = layout.specs[i];
+    const auto visit = [&](std::size_t place, std::int64_t r, std::int64_t row) {
+      if (!visited.visit(i, row)) return;
+      const as_cache cache = block_cache(spec, picture.content.data() + place * stride);
+      f(spec, row, as_cache_row(&cache, r));
+    };
+    for (std::size_t place = 0; place < picture.ids.size(); ++place) {
+      if (owners[to_size(picture.ids[place])].group != spec.group) continue;
+      for (std::int64_t r = 0; r < spec.rows_per_block; ++r) {
+        const std::int64_t row = picture.marks[place].rows[first_mark[i] + to_size(r)];
+        if (row >= 0) visit(place, r, row);
+      }
+    }
+    const int ratio = row_ratio(spec);
+    for (const Request& request : picture.serving.requests()) {
+      const auto table = picture.serving.table(request.id, spec.group);
+      for (std::size_t entry = 0; entry < table.size(); ++entry) {
+        const std::int64_t place = place_of(picture, table[entry]);
+        const std::int64_t first = static_cast<std::int64_t>(entry) * spec.rows_per_block;
+        for (std::int64_t r = 0; place >= 0 && r < spec.rows_per_block; ++r) {
+          if (first + r >= request.computed / ratio) break;
+          visit(to_size(place), r, space.base(request.id, ratio) + first + r);
+        }
+      }
+    }
+  }
+}
 
 void SessionFile::write_identity(ByteWriter& out, const Session& s, const std::string& key) {
   out.text(key);
   out.value(static_cast<std::int32_t>(s.references()));
-  out.value(s.blocks_->num_blocks());
+  out.value(s.serving_->num_blocks());
   out.value(s.slab_->block_stride());
   out.value(std::uint64_t{s.parts_.layout.specs.size()});
-  out.value(std::uint64_t{s.scheduler_.requests().size()});
-  for (const Request& request : s.scheduler_.requests()) {
+  out.value(std::uint64_t{s.serving_->requests().size()});
+  for (const Request& request : s.serving_->requests()) {
     out.value(request.prompt_tokens);
     out.value(request.max_new_tokens);
   }
@@ -188,134 +192,115 @@ bool SessionFile::read_identity(ByteReader& in, const Session& s, const std::str
   return found != nullptr && std::memcmp(found, want.data(), want.size()) == 0;
 }
 
-Blocks SessionFile::blocks_now(const Session& s) {
-  Blocks blocks(s.blocks_->owners().size(), nullptr);
-  for (std::size_t id = 0; id < blocks.size(); ++id) {
-    if (s.blocks_->owners()[id].request >= 0) {
-      blocks[id] = s.slab_->block(static_cast<std::int64_t>(id));
+bool SessionFile::rebuild(const Session& s, const std::vector<StepRecord>& history,
+                          const std::vector<std::int64_t>& steps, std::vector<Picture>& pictures) {
+  Serving serving = *s.serving_;
+  serving.scheduler().kv().set_audit(nullptr);  // whoever watches the session's own
+  WorkerTables tables = s.tables_;
+  std::size_t next = 0;
+  const auto keep = [&](std::int64_t step) {
+    if (next >= steps.size() || steps[next] != step) return;
+    pictures.push_back({step, serving, tables, serving.blocks_with_content(), {}, {}});
+    ++next;
+  };
+  for (std::size_t i = 0; i < history.size(); ++i) {
+    const StepRecord& record = history[i];
+    const auto step = static_cast<std::int64_t>(i);
+    keep(step);
+    if (record.step != step || record.timings.empty() || serving.done()) return false;
+    serving.begin_step(step);
+    if (record.live != serving.live() || record.sampled.size() != record.live.size()) return false;
+    const ServingStep& decided = serving.schedule();
+    std::int64_t tokens = 0;
+    for (std::size_t r = 0; r < record.live.size(); ++r) {
+      tokens += decided.scheduled[r];
+      const Request& request = serving.requests()[to_size(record.live[r])];
+      const bool samples = decided.scheduled[r] > 0 &&
+                           decided.num_computed[r] + decided.scheduled[r] == request.num_tokens();
+      if (record.sampled[r] < -1 || record.sampled[r] >= kVocabulary) return false;
+      if (record.sampled[r] >= 0 && !samples) return false;
     }
+    if (tokens != record.tokens) return false;
+    keep_tables(serving, tables);
+    serving.finish_step(record.sampled);
   }
-  return blocks;
+  keep(static_cast<std::int64_t>(history.size()));
+  return next == steps.size();
 }
 
-Blocks SessionFile::blocks_of(const Session::Checkpoint& c, std::int64_t stride) {
-  Blocks blocks(c.blocks->owners().size(), nullptr);
-  for (std::size_t i = 0; i < c.ids.size(); ++i) {
-    blocks[to_size(c.ids[i])] = c.content.data() + i * to_size(stride);
-  }
-  return blocks;
-}
-
-void SessionFile::write_state(ByteWriter& out, std::int64_t step, const Scheduler& scheduler,
-                              const BlockManager& manager, std::size_t groups) {
-  out.value(step);
-  for (const Request& request : scheduler.requests()) {
-    out.value(request.computed);
-    out.value(static_cast<std::int32_t>(request.state));
-    out.list(std::vector<std::int32_t>(request.tokens.begin() + request.prompt_tokens,
-                                       request.tokens.end()));
-    for (std::size_t g = 0; g < groups; ++g) {
-      const auto table = manager.table(request.id, static_cast<int>(g));
-      out.list(std::vector<std::int32_t>(table.begin(), table.end()));
-    }
-  }
-  out.list(scheduler.live());
-  out.list(manager.free_list());
-}
-
-SessionFile::Picture SessionFile::read_state(ByteReader& in, const Session& s) {
-  Picture picture;
-  picture.step = in.value<std::int64_t>();
-  picture.scheduler = s.scheduler_;
-  picture.manager = s.blocks_->clone();
-  const std::vector<CacheGroup>& groups = s.parts_.layout.groups;
-  std::vector<Request> requests = s.scheduler_.requests();
-  std::vector<RequestTables> tables;
-  std::vector<std::int32_t> unfinished;
-  for (Request& request : requests) {
-    request.computed = in.value<std::int64_t>();
-    const auto state = in.value<std::int32_t>();
-    const auto sampled = in.list<std::int32_t>();
-    request.tokens.resize(to_size(request.prompt_tokens));
-    request.tokens.insert(request.tokens.end(), sampled.begin(), sampled.end());
-    const bool fits = request.num_tokens() <= request.max_len() && request.computed >= 0 &&
-                      request.computed <= request.num_tokens() && state >= 0 &&
-                      state <= static_cast<std::int32_t>(RequestState::kFinished);
-    if (!fits) in.fail();
-    request.state = static_cast<RequestState>(in.ok() ? state : 0);
-    if (request.state != RequestState::kFinished) unfinished.push_back(request.id);
-    RequestTables all{request.id, {}};
-    std::size_t blocks = 0;
-    for (const CacheGroup& group : groups) {
-      all.tables.push_back(in.list<std::int32_t>());
-      const auto held = static_cast<std::int64_t>(all.tables.back().size());
-      if (held > (request.max_len() + group.block_tokens - 1) / group.block_tokens) in.fail();
-      blocks += all.tables.back().size();
-    }
-    if (blocks > 0) tables.push_back(std::move(all));
-  }
-  const auto live = in.list<std::int32_t>();
-  std::vector<std::int32_t> sorted = live;
-  std::ranges::sort(sorted);
-  if (sorted != unfinished) in.fail();
-  const auto free = in.list<std::int32_t>();
-  if (!in.ok() || !picture.manager->restore(tables, free)) {
-    in.fail();
-    return picture;
-  }
-  picture.scheduler.restore(std::move(requests), live);
-  return picture;
-}
-
-// now: blocks of the newest picture; those with the same owner and bytes are not written again.
-void SessionFile::write_blocks(ByteWriter& out, const Session& s,
-                               const std::vector<BlockOwner>& owners, const Blocks& blocks,
-                               const Blocks* now) {
-  for (std::size_t id = 0; id < blocks.size(); ++id) {
-    if (blocks[id] == nullptr) continue;
-    const std::size_t bytes = to_size(s.parts_.layout.groups[to_size(owners[id].group)].bytes);
+// now: the newest picture; blocks with the same content there are not written again.
+void SessionFile::write_blocks(ByteWriter& out, const Session& s, const Picture& picture,
+                               const Picture* now) {
+  const auto stride = to_size(s.slab_->block_stride());
+  const std::vector<BlockOwner> owners = picture.serving.owners();
+  const std::vector<BlockOwner> later = now != nullptr ? now->serving.owners() : owners;
+  for (std::size_t i = 0; i < picture.ids.size(); ++i) {
+    const std::int32_t id = picture.ids[i];
+    out.list(picture.marks[i].rows);
+    out.list(picture.marks[i].steps);
+    const std::int32_t group = owners[to_size(id)].group;
+    const std::uint8_t* content = picture.content.data() + i * stride;
+    const std::size_t bytes = group_bytes(s, group);
     if (now != nullptr) {
-      const bool same = (*now)[id] != nullptr &&
-                        s.blocks_->owners()[id].group == owners[id].group &&
-                        std::memcmp((*now)[id], blocks[id], bytes) == 0;
+      const std::int64_t place = place_of(*now, id);
+      const bool same =
+          place >= 0 && later[to_size(id)].group == group &&
+          std::memcmp(now->content.data() + to_size(place) * stride, content, bytes) == 0;
       out.value<std::uint8_t>(same ? 1 : 0);
       if (same) continue;
     }
-    out.bytes(blocks[id], bytes);
+    out.bytes(content, bytes);
   }
 }
 
 void SessionFile::read_blocks(ByteReader& in, const Session& s, Picture& picture,
                               const Picture* now) {
   if (!in.ok()) return;
-  const std::vector<BlockOwner>& owners = picture.manager->owners();
-  picture.blocks.assign(owners.size(), nullptr);
-  for (std::size_t id = 0; id < owners.size(); ++id) {
-    if (owners[id].request < 0) continue;
-    const std::size_t bytes = to_size(s.parts_.layout.groups[to_size(owners[id].group)].bytes);
-    if (now != nullptr && in.value<std::uint8_t>() == 1) {
-      picture.blocks[id] = now->blocks[id];
-      if (picture.blocks[id] == nullptr || now->manager->owners()[id].group != owners[id].group) {
-        in.fail();
+  const auto stride = to_size(s.slab_->block_stride());
+  const CacheLayout& layout = s.parts_.layout;
+  const std::vector<BlockOwner> owners = picture.serving.owners();
+  const std::vector<BlockOwner> later = now != nullptr ? now->serving.owners() : owners;
+  picture.content.assign(picture.ids.size() * stride, 0xFF);  // between pages as poisoned
+  for (std::size_t i = 0; i < picture.ids.size(); ++i) {
+    const std::int32_t id = picture.ids[i];
+    const std::int32_t group = owners[to_size(id)].group;
+    SlotMarks& marks = picture.marks.emplace_back();
+    marks.rows = in.list<std::int64_t>();
+    marks.steps = in.list<std::int32_t>();
+    std::size_t at = 0;
+    for (const int spec : layout.groups[to_size(group)].specs) {
+      const std::int64_t rows = s.verifier_->space().rows(row_ratio(layout.specs[to_size(spec)]));
+      for (int r = 0; r < layout.specs[to_size(spec)].rows_per_block; ++r, ++at) {
+        if (at >= marks.rows.size() || marks.rows[at] < -1 || marks.rows[at] >= rows) in.fail();
       }
+    }
+    if (marks.rows.size() != at || marks.steps.size() != at) in.fail();
+    if (!in.ok()) return;
+    std::uint8_t* content = picture.content.data() + i * stride;
+    const std::uint8_t* from = nullptr;
+    if (now != nullptr && in.value<std::uint8_t>() == 1) {
+      const std::int64_t place = place_of(*now, id);
+      if (place < 0 || later[to_size(id)].group != group) return in.fail();
+      from = now->content.data() + to_size(place) * stride;
     } else {
-      picture.blocks[id] = in.bytes(bytes);
+      from = in.bytes(group_bytes(s, group));
     }
     if (!in.ok()) return;
+    std::memcpy(content, from, group_bytes(s, group));
   }
 }
 
-void SessionFile::write_rows(ByteWriter& out, const Session& s, const Scheduler& scheduler,
-                             const std::vector<BlockOwner>& owners, const Blocks& blocks,
+void SessionFile::write_rows(ByteWriter& out, const Session& s, const Picture& picture,
                              Visited& visited) {
   const Shadow& shadow = s.verifier_->shadow();
   const History* sim = s.verifier_->free_history(false);
   const History* exact = s.verifier_->free_history(true);
-  each_row(s.parts_.layout, s.verifier_->space(), scheduler.requests(), owners, blocks, visited,
+  each_row(s, picture, visited,
            [&](const CacheSpec& spec, std::int64_t row, const as_row_address& page) {
              const std::int64_t step = shadow.written(spec, row);
              out.value(static_cast<std::int32_t>(step));
              if (step >= 0) {
+               out.value(shadow.origin(spec, row));
                // The page holds what was recorded, unless somebody changed it since.
                as_cache recorded = shadow.cache(spec);
                const as_row_address own = as_cache_row(&recorded, row);
@@ -339,10 +324,15 @@ void SessionFile::read_rows(ByteReader& in, const Session& s, const Picture& pic
   if (!in.ok()) return;
   const History* sim = s.verifier_->free_history(false);
   const History* exact = s.verifier_->free_history(true);
-  each_row(s.parts_.layout, s.verifier_->space(), picture.scheduler.requests(),
-           picture.manager->owners(), picture.blocks, visited,
+  each_row(s, picture, visited,
            [&](const CacheSpec& spec, std::int64_t row, const as_row_address& page) {
-             Row out{&spec, row, in.value<std::int32_t>(), page, nullptr, nullptr};
+             Row out{&spec, row, in.value<std::int32_t>(), -1, page, nullptr, nullptr};
+             if (out.step >= 0) {
+               out.origin = in.value<std::int64_t>();
+               if (out.origin < 0 || out.origin >= s.verifier_->space().rows(row_ratio(spec))) {
+                 in.fail();
+               }
+             }
              if (out.step >= 0 && in.value<std::uint8_t>() != 1) {
                const std::size_t payload = to_size(as_payload_bytes(spec.record, spec.width));
                const std::size_t scales = to_size(as_scale_bytes(spec.record));
@@ -356,42 +346,12 @@ void SessionFile::read_rows(ByteReader& in, const Session& s, const Picture& pic
            });
 }
 
-std::unique_ptr<Session::Checkpoint> SessionFile::checkpoint_of(const Session& s, Picture picture) {
-  auto c = std::make_unique<Session::Checkpoint>();
-  const auto stride = to_size(s.slab_->block_stride());
-  const std::vector<BlockOwner>& owners = picture.manager->owners();
-  for (std::size_t id = 0; id < owners.size(); ++id) {
-    if (owners[id].request < 0) continue;
-    c->ids.push_back(static_cast<std::int32_t>(id));
-    const auto bytes =
-        static_cast<std::ptrdiff_t>(s.parts_.layout.groups[to_size(owners[id].group)].bytes);
-    c->content.insert(c->content.end(), picture.blocks[id], picture.blocks[id] + bytes);
-    c->content.resize(c->ids.size() * stride, 0xFF);  // the rest of a block is as poisoned
-  }
-  c->step = picture.step;
-  c->scheduler = std::move(picture.scheduler);
-  c->blocks = std::move(picture.manager);
-  return c;
-}
-
-void SessionFile::put_back(Session& s, Picture now, const std::vector<Row>& rows,
-                           std::vector<std::unique_ptr<Session::Checkpoint>> checkpoints,
-                           std::vector<StepRecord> history) {
-  s.scheduler_ = std::move(now.scheduler);
-  s.blocks_ = std::move(now.manager);
-  const std::vector<BlockOwner>& owners = s.blocks_->owners();
-  for (std::size_t id = 0; id < owners.size(); ++id) {
-    if (owners[id].request < 0) continue;
-    const auto block = static_cast<std::int64_t>(id);
-    s.slab_->poison(block);
-    std::memcpy(s.slab_->block(block), now.blocks[id],
-                to_size(s.parts_.layout.groups[to_size(owners[id].group)].bytes));
-  }
+void SessionFile::put_back(Session& s, const Picture& now, const std::vector<Row>& rows) {
   Shadow& shadow = s.verifier_->shadow();
   const History* sim = s.verifier_->free_history(false);
   const History* exact = s.verifier_->free_history(true);
   for (const Row& r : rows) {
-    if (r.step >= 0) shadow.restore_row(*r.spec, r.row, r.record, r.step);
+    if (r.step >= 0) shadow.put_record(*r.spec, r.row, r.record, r.step, r.origin);
     if (sim != nullptr) {
       const as_cache cache = sim->cache(*r.spec);
       std::memcpy(history_row(cache, r.row), r.sim, history_row_bytes(cache));
@@ -401,10 +361,11 @@ void SessionFile::put_back(Session& s, Picture now, const std::vector<Row>& rows
       std::memcpy(history_row(cache, r.row), r.exact, history_row_bytes(cache));
     }
   }
-  s.verifier_->rebuild_slots(*s.blocks_, s.scheduler_.requests());
-  for (auto& c : checkpoints) s.checkpoints_.push_back(std::move(c));
+  *s.serving_ = now.serving;
+  s.guard_.attach(*s.serving_, s.guard_.level());
+  s.tables_ = now.tables;
+  s.restore_rows(now);
   s.cursor_ = {now.step, -1, 0, false};
-  s.history_ = std::move(history);
 }
 
 Result<void> SessionFile::save(const Session& s, const std::string& path, const std::string& key) {
@@ -417,29 +378,22 @@ Result<void> SessionFile::save(const Session& s, const std::string& path, const 
                        "only a session that ran on the lanes it was made with is kept");
   }
   ByteWriter out;
-  const std::size_t groups = s.parts_.layout.groups.size();
-  const Blocks now = blocks_now(s);
   write_identity(out, s, key);
-  write_state(out, s.cursor_.step, s.scheduler_, *s.blocks_, groups);
-  write_blocks(out, s, s.blocks_->owners(), now, nullptr);
-  std::vector<const Session::Checkpoint*> newest;
+  write_records(out, s.history_);
+  const std::unique_ptr<Picture> now = s.make_checkpoint();
+  std::vector<const Picture*> newest;
   for (const auto& c : s.checkpoints_) {
     if (c->step > 0 && c->step < s.cursor_.step) newest.push_back(c.get());
   }
-  std::ranges::sort(newest, std::greater<>(), &Session::Checkpoint::step);
+  std::ranges::sort(newest, std::greater<>(), &Picture::step);
   while (newest.size() > kCheckpoints) newest.pop_back();
   out.value(std::uint64_t{newest.size()});
-  for (const Session::Checkpoint* c : newest) {
-    write_state(out, c->step, c->scheduler, *c->blocks, groups);
-    write_blocks(out, s, c->blocks->owners(), blocks_of(*c, s.slab_->block_stride()), &now);
-  }
+  for (const Picture* c : newest) out.value(c->step);
+  write_blocks(out, s, *now, nullptr);
+  for (const Picture* c : newest) write_blocks(out, s, *c, now.get());
   Visited visited(s.parts_.layout, s.verifier_->space());
-  write_rows(out, s, s.scheduler_, s.blocks_->owners(), now, visited);
-  for (const Session::Checkpoint* c : newest) {
-    write_rows(out, s, c->scheduler, c->blocks->owners(), blocks_of(*c, s.slab_->block_stride()),
-               visited);
-  }
-  write_records(out, s.history_);
+  write_rows(out, s, *now, visited);
+  for (const Picture* c : newest) write_rows(out, s, *c, visited);
 
   const auto refused = [&](const std::string& where) {
     return Error{AS_NO_ENVIRONMENT, fmt::format("{}: {}", where, std::strerror(errno)),
@@ -490,33 +444,36 @@ Result<void> SessionFile::load(Session& s, const std::string& path, const std::s
   if (!read_identity(in, s, key)) {
     return damaged(path, "of another program, scenario or choice of lanes");
   }
-  Picture now = read_state(in, s);
-  read_blocks(in, s, now, nullptr);
+  std::vector<StepRecord> history = read_records(in);
   const auto kept = in.value<std::uint64_t>();
   if (kept > kCheckpoints) in.fail();
-  std::vector<Picture> before(in.ok() ? static_cast<std::size_t>(kept) : 0);
-  for (Picture& picture : before) {
-    picture = read_state(in, s);
-    read_blocks(in, s, picture, &now);
-    if (!in.ok() || picture.step <= 0 || picture.step >= now.step) {
-      in.fail();
-      break;
-    }
+  // Newest first in the file, now in front; oldest first where they are rebuilt.
+  std::vector<std::int64_t> steps{static_cast<std::int64_t>(history.size())};
+  for (std::uint64_t i = 0; in.ok() && i < kept; ++i) {
+    steps.push_back(in.value<std::int64_t>());
+    if (steps.back() <= 0 || steps.back() >= steps[steps.size() - 2]) in.fail();
+  }
+  std::ranges::reverse(steps);
+  std::vector<Picture> pictures;
+  const auto misfit = [&] { return damaged(path, "its parts do not fit together"); };
+  if (!in.ok() || !rebuild(s, history, steps, pictures)) return misfit();
+  std::ranges::reverse(pictures);
+  for (Picture& picture : pictures) {
+    read_blocks(in, s, picture, &picture == &pictures.front() ? nullptr : &pictures.front());
   }
   std::vector<Row> rows;
   Visited visited(s.parts_.layout, s.verifier_->space());
-  read_rows(in, s, now, visited, rows);
-  for (const Picture& picture : before) read_rows(in, s, picture, visited, rows);
-  std::vector<StepRecord> history = read_records(in);
-  if (!in.at_end() || !follow_each_other(history, now.step, s.scheduler_.requests().size())) {
-    return damaged(path, "its parts do not fit together");
-  }
-  std::vector<std::unique_ptr<Session::Checkpoint>> checkpoints;
-  if (s.checkpoint_every_ > 0) {
-    for (Picture& picture : before) checkpoints.push_back(checkpoint_of(s, std::move(picture)));
+  for (const Picture& picture : pictures) read_rows(in, s, picture, visited, rows);
+  if (!in.at_end()) return misfit();
+
+  std::vector<std::unique_ptr<Picture>> checkpoints;
+  for (std::size_t i = 1; i < pictures.size() && s.checkpoint_every_ > 0; ++i) {
+    checkpoints.push_back(std::make_unique<Picture>(pictures[i]));
   }
   s.checkpoints_.reserve(s.checkpoints_.size() + checkpoints.size() + 1);
-  put_back(s, std::move(now), rows, std::move(checkpoints), std::move(history));
+  put_back(s, pictures.front(), rows);
+  for (auto& c : checkpoints) s.checkpoints_.push_back(std::move(c));
+  s.history_ = std::move(history);
   if (s.checkpoint_every_ > 0) s.save_checkpoint();
   return {};
 }

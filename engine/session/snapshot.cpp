@@ -24,10 +24,10 @@ const StepSummary* Snapshot::summary(std::int64_t step) const { return at_step(s
 std::vector<RequestView> request_views(const Session& session) {
   const auto groups = static_cast<int>(session.parts().layout.groups.size());
   std::vector<RequestView> views;
-  for (const Request& request : session.scheduler().requests()) {
+  for (const Request& request : session.serving().requests()) {
     RequestView& view = views.emplace_back(RequestView{request, {}});
     for (int g = 0; g < groups; ++g) {
-      const auto table = session.blocks().table(request.id, g);
+      const auto table = session.serving().table(request.id, g);
       view.tables.emplace_back(table.begin(), table.end());
     }
   }
@@ -39,15 +39,15 @@ std::shared_ptr<const SessionInfo> session_info(const Session& session) {
   const SessionParts& parts = session.parts();
   info->config = parts.config;
   info->layout = parts.layout;
-  info->num_blocks = session.blocks().num_blocks();
+  info->num_blocks = session.serving().num_blocks();
   info->block_stride = session.slab().block_stride();
-  info->limits = session.scheduler().limits();
+  info->limits = session.serving().limits();
   info->lanes = session.lanes().description();
   for (int op = 0; op < AS_OP_COUNT; ++op) {
     info->lane_of.push_back(session.lanes().lane(static_cast<as_op_id>(op)));
   }
   info->references = session.references();
-  for (const Request& request : session.scheduler().requests()) {
+  for (const Request& request : session.serving().requests()) {
     info->request_names.push_back(request.name);
     info->prompt_tokens.push_back(request.prompt_tokens);
   }
@@ -78,8 +78,11 @@ std::shared_ptr<const Snapshot> take_snapshot(const Session& session, const Trac
   snapshot->finished = session.finished();
   snapshot->decoding = session.decoding();
   snapshot->requests = request_views(session);
-  snapshot->owners = session.blocks().owners();
-  snapshot->free_blocks = session.blocks().num_free();
+  snapshot->owners = session.serving().owners();
+  snapshot->free_blocks = session.serving().num_free();
+  snapshot->invariants = session.guard().level();
+  snapshot->invariant_steps = session.guard().steps();
+  snapshot->invariant_seconds = session.guard().seconds();
   snapshot->steps = recorder.summaries();
   snapshot->traces = recorder.traces();
   snapshot->trace_bytes = recorder.bytes();

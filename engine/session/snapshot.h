@@ -41,6 +41,9 @@ struct Snapshot {
   std::vector<RequestView> requests;  // now
   std::vector<BlockOwner> owners;     // by block id, now
   std::int64_t free_blocks = 0;
+  Invariants invariants = Invariants::kOff;
+  std::int64_t invariant_steps = 0;  // checked so far
+  double invariant_seconds = 0;      // what that cost
   std::vector<std::shared_ptr<const StepSummary>> steps;
   std::vector<std::shared_ptr<const StepTrace>> traces;
   std::int64_t trace_bytes = 0;

@@ -2,27 +2,41 @@
 
 #include <fmt/format.h>
 
+#include <map>
+
 namespace attnscope {
 namespace {
 
 const Request& request_of(const Session& session, std::int32_t id) {
-  return session.scheduler().requests()[static_cast<std::size_t>(id)];
+  return session.serving().requests()[static_cast<std::size_t>(id)];
 }
 
-Event block_event(const Session& session, EventKind kind, std::int32_t block,
-                  const BlockOwner& owner, const char* why) {
-  const CacheGroup& group = session.parts().layout.groups[static_cast<std::size_t>(owner.group)];
-  const std::int64_t first = std::int64_t{owner.index} * group.block_tokens;
-  Event event;
-  event.kind = kind;
-  event.place = {session.cursor().step, -1, AS_OP_BLOCK_TABLES};
-  event.request = owner.request;
-  event.group = owner.group;
-  event.block = block;
-  event.text =
-      fmt::format("Block {} of {}, positions {}-{} of {}, {}.", block, group.name, first,
-                  first + group.block_tokens - 1, request_of(session, owner.request).name, why);
-  return event;
+// Where a block's rows belong: " of SWA-a, positions 64-127 of manual".
+std::string content_text(const Session& session, std::int32_t request, std::int32_t group,
+                         std::int32_t index) {
+  if (group < 0) return {};
+  const CacheGroup& g = session.parts().layout.groups[static_cast<std::size_t>(group)];
+  if (index < 0) return " of " + g.name;
+  const std::int64_t first = std::int64_t{index} * g.block_tokens;
+  std::string text =
+      fmt::format(" of {}, positions {}-{}", g.name, first, first + g.block_tokens - 1);
+  if (request >= 0) text += " of " + request_of(session, request).name;
+  return text;
+}
+
+const char* why_freed(CacheReason reason) {
+  switch (reason) {
+    case CacheReason::kWindow:
+      return "out of window";
+    case CacheReason::kFinish:
+      return "its request finished";
+    case CacheReason::kPreempt:
+      return "its request was preempted";
+    case CacheReason::kAbort:
+      return "its request was aborted";
+    default:
+      return cache_reason_name(reason);
+  }
 }
 
 // "'e' (101)", "'\n' (10)", "(200)".
@@ -35,39 +49,134 @@ std::string token_text(std::int32_t token) {
 
 }  // namespace
 
-void add_admissions(const Session& session, std::vector<Event>& events) {
-  const StepMetadata& step = session.metadata();
-  for (std::size_t r = 0; r < step.live.size(); ++r) {
-    const Request& request = request_of(session, step.live[r]);
-    if (step.running[r] != 0 || request.state != RequestState::kRunning) continue;
-    Event event;
-    event.kind = EventKind::kAdmit;
-    event.place = {session.cursor().step, -1, AS_OP_SCHEDULE};
-    event.request = request.id;
-    event.text = fmt::format("{} admitted: {} of its {} prompt tokens run in this step.",
-                             request.name, step.scheduled[r], request.prompt_tokens);
-    events.push_back(std::move(event));
+namespace {
+
+// Blocks that the request gave back with the events after this one.
+std::int64_t given_back(const std::vector<CacheEvent>& all, std::size_t event) {
+  std::int64_t n = 0;
+  for (std::size_t i = event + 1; i < all.size() && all[i].kind == CacheEventKind::kFree &&
+                                  all[i].request == all[event].request;
+       ++i) {
+    ++n;
+  }
+  return n;
+}
+
+// Sentences about a request; empty for events that are about a block.
+std::string request_text(const Session& session, const std::vector<CacheEvent>& all,
+                         std::size_t at) {
+  const CacheEvent& e = all[at];
+  if (e.request < 0) return {};
+  const Request& r = request_of(session, static_cast<std::int32_t>(e.request));
+  switch (e.kind) {
+    case CacheEventKind::kAdmit:
+      if (r.preemptions > 0) {
+        return fmt::format("{} admitted again: {} of its {} tokens run in this step.", r.name,
+                           e.value, r.num_tokens());
+      }
+      return fmt::format("{} admitted: {} of its {} prompt tokens run in this step.", r.name,
+                         e.value, r.prompt_tokens);
+    case CacheEventKind::kHit:
+      return fmt::format("{} found {} of its {} tokens computed.", r.name, e.value, r.num_tokens());
+    case CacheEventKind::kPreempt:
+      return fmt::format(
+          "{} preempted: it gave back {} blocks, {} tokens are to be computed again.", r.name,
+          given_back(all, at), e.value);
+    case CacheEventKind::kFinish:
+      return fmt::format("{} finished with {} tokens and gave back {} blocks.", r.name, e.value,
+                         given_back(all, at));
+    case CacheEventKind::kAbort:
+      return fmt::format("{} aborted with {} tokens; it gave back {} blocks.", r.name, e.value,
+                         given_back(all, at));
+    default:
+      return {};
   }
 }
 
-void add_block_changes(const Session& session, const std::vector<BlockOwner>& before,
-                       StepTrace& trace, std::vector<Event>& events) {
-  std::vector<Event> taken;
-  for (std::size_t id = 0; id < before.size() && id < trace.owners.size(); ++id) {
-    const BlockOwner &was = before[id], &is = trace.owners[id];
-    if (was.request == is.request && was.group == is.group && was.index == is.index) continue;
-    const auto block = static_cast<std::int32_t>(id);
-    if (was.request >= 0) {
-      trace.freed.push_back(block);
-      events.push_back(block_event(session, EventKind::kFree, block, was, "freed: out of window"));
-    }
-    if (is.request >= 0) {
-      trace.fresh.push_back(block);
-      taken.push_back(block_event(session, EventKind::kAllocate, block, is, "allocated"));
+EventKind kind_of(CacheEventKind kind) {
+  switch (kind) {
+    case CacheEventKind::kAdmit:
+      return EventKind::kAdmit;
+    case CacheEventKind::kHit:
+      return EventKind::kHit;
+    case CacheEventKind::kPreempt:
+      return EventKind::kPreempt;
+    case CacheEventKind::kFinish:
+      return EventKind::kFinish;
+    case CacheEventKind::kAbort:
+      return EventKind::kAbort;
+    case CacheEventKind::kAllocate:
+      return EventKind::kAllocate;
+    case CacheEventKind::kTouch:
+      return EventKind::kShare;
+    case CacheEventKind::kUnhash:
+      return EventKind::kEvict;
+    default:
+      return EventKind::kFree;
+  }
+}
+
+// What happens to one block; nothing for the kinds that a life line alone shows.
+std::string block_text(const Session& session, const CacheEvent& e, const BlockOwner& owner) {
+  const std::string block = fmt::format(
+      "Block {}{}", e.block,
+      content_text(session, owner.writer, e.group >= 0 ? e.group : owner.group, owner.index));
+  switch (e.kind) {
+    case CacheEventKind::kAllocate:
+      return block + ", allocated.";
+    case CacheEventKind::kTouch:
+      return fmt::format("{}, shared with {}: {} hold it.", block,
+                         request_of(session, static_cast<std::int32_t>(e.request)).name, e.refs);
+    case CacheEventKind::kFree:
+      return e.refs > 0
+                 ? fmt::format("{}, let go by {}: {}; {} still hold it.", block,
+                               request_of(session, static_cast<std::int32_t>(e.request)).name,
+                               why_freed(e.reason), e.refs)
+                 : fmt::format("{}, freed: {}.", block, why_freed(e.reason));
+    case CacheEventKind::kUnhash:
+      return e.reason == CacheReason::kReuse
+                 ? block + ", evicted: the block is taken for new content."
+                 : block + ", evicted: it lost its key.";
+    default:
+      return {};
+  }
+}
+
+}  // namespace
+
+void add_cache_events(const Session& session, std::size_t first, bool at_end, StepTrace& trace,
+                      std::vector<Event>& events) {
+  const Serving& serving = session.serving();
+  const std::vector<CacheEvent>& all = serving.events();
+  // Which content an event of a block is about: the old one until the block is taken.
+  std::map<std::int32_t, BlockOwner> replaced;
+  if (!at_end) {
+    for (std::size_t i = 0; i < serving.step().fresh.size(); ++i) {
+      replaced[serving.step().fresh[i]] = serving.step().replaced[i];
     }
   }
-  events.insert(events.end(), std::make_move_iterator(taken.begin()),
-                std::make_move_iterator(taken.end()));
+  for (std::size_t i = first; i < all.size(); ++i) {
+    const CacheEvent& e = all[i];
+    Event event;
+    event.kind = kind_of(e.kind);
+    event.place = {session.serving().plan().step, -1, at_end ? AS_OP_SAMPLE : AS_OP_SCHEDULE};
+    event.request = static_cast<std::int32_t>(e.request);
+    event.group = e.group;
+    event.block = e.block;
+    if (e.block < 0) {
+      event.text = request_text(session, all, i);
+    } else {
+      if (e.kind == CacheEventKind::kAllocate) {
+        replaced.erase(e.block);
+        trace.fresh.push_back(e.block);
+      }
+      if (e.kind == CacheEventKind::kFree && e.refs == 0) trace.freed.push_back(e.block);
+      const auto old = replaced.find(e.block);
+      event.text =
+          block_text(session, e, old != replaced.end() ? old->second : serving.content(e.block));
+    }
+    if (!event.text.empty()) events.push_back(std::move(event));
+  }
 }
 
 void add_samples(const Session& session, const StepRecord& step, std::vector<Event>& events) {
@@ -80,31 +189,6 @@ void add_samples(const Session& session, const StepRecord& step, std::vector<Eve
     event.text = fmt::format("{} sampled {}.", request_of(session, step.live[r]).name,
                              token_text(step.sampled[r]));
     events.push_back(std::move(event));
-  }
-}
-
-void add_finishes(const Session& session, StepTrace& trace, std::vector<Event>& events) {
-  for (const std::int32_t id : trace.metadata.live) {
-    const Request& request = request_of(session, id);
-    if (request.state != RequestState::kFinished) continue;
-    Event event;
-    event.kind = EventKind::kFinish;
-    event.place = {trace.step, -1, AS_OP_SAMPLE};
-    event.request = id;
-    std::vector<Event> freed;
-    for (std::size_t block = 0; block < trace.owners.size(); ++block) {
-      const BlockOwner& owner = trace.owners[block];
-      if (owner.request != id) continue;
-      trace.freed.push_back(static_cast<std::int32_t>(block));
-      freed.push_back(block_event(session, EventKind::kFree, static_cast<std::int32_t>(block),
-                                  owner, "freed: its request finished"));
-      freed.back().place = event.place;
-    }
-    event.text = fmt::format("{} finished with {} tokens and gave back {} blocks.", request.name,
-                             request.num_tokens(), freed.size());
-    events.push_back(std::move(event));
-    events.insert(events.end(), std::make_move_iterator(freed.begin()),
-                  std::make_move_iterator(freed.end()));
   }
 }
 

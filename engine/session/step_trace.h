@@ -100,16 +100,6 @@ struct RequestView {
   std::vector<std::vector<std::int32_t>> tables;  // by group; 0 = null
 };
 
-// One key of a block: what a lookup of this content finds it by.
-struct BlockKey {
-  std::int32_t block = -1;
-  std::int32_t group = -1;
-  std::uint64_t hash = 0;    // the low half of the hash chain at the end of the content
-  std::int32_t writer = -1;  // request whose first `tokens` tokens the key stands for
-  std::int64_t tokens = 0;
-  bool prompt_end = false;  // of a prompt's end inside the block, not of a full block
-};
-
 struct StepTrace {
   std::int64_t step = 0;
   bool complete = false;
@@ -172,14 +162,6 @@ struct LayerCell {
   double budget_used = 0;
   double microseconds = 0;
   std::int64_t counts[kVerdicts] = {};
-};
-
-// Blocks of the pool by what they are; sums to its size.
-struct PoolUsage {
-  std::int64_t held = 0;        // by requests
-  std::int64_t free_keyed = 0;  // free, and still found by lookups
-  std::int64_t free_empty = 0;
-  std::int64_t null = 0;  // the null block
 };
 
 // What stays of every step that ran, however long ago.

@@ -82,7 +82,7 @@ struct TraceRecorder::State {
   struct Step {
     StepTrace trace;
     StepSummary summary;
-    std::vector<BlockOwner> owners_before;
+    std::size_t events_seen = 0;  // of the serving's
     OutputsOfStep outputs;
     bool planned = false;  // tokens are known, `kept` is chosen
   };
@@ -91,6 +91,7 @@ struct TraceRecorder::State {
 
   void begin(const Session& session);
   void plan(const Session& session);
+  void take_events(const Session& session, bool at_end);
   void record_op(const Session& session);
   void finish(const Session& session);
   void stash();
@@ -139,6 +140,13 @@ void TraceRecorder::State::begin(const Session& session) {
   }
 }
 
+void TraceRecorder::State::take_events(const Session& session, bool at_end) {
+  const std::vector<CacheEvent>& events = session.serving().events();
+  add_cache_events(session, current->events_seen, at_end, current->trace, current->summary.events);
+  current->events_seen = events.size();
+  current->trace.cache_events = events;
+}
+
 // Once tokens and tables of the step are known.
 void TraceRecorder::State::plan(const Session& session) {
   StepTrace& trace = current->trace;
@@ -147,9 +155,19 @@ void TraceRecorder::State::plan(const Session& session) {
                  std::max(kFewestRows, options.max_rows));
   trace.kept = rows_to_keep(session.metadata(), std::min(limit, options.max_rows));
   trace.requests = request_views(session);
-  trace.owners = session.blocks().owners();
-  trace.free_list = session.blocks().free_list();
-  current->summary.tokens = session.metadata().num_tokens_in_step();
+  const Serving& serving = session.serving();
+  trace.owners = serving.owners();
+  trace.free_list = serving.free_list();
+  trace.keys = serving.keys();
+  StepSummary& summary = current->summary;
+  summary.tokens = session.metadata().num_tokens_in_step();
+  summary.usage = serving.usage();
+  summary.preemptions = static_cast<std::int64_t>(serving.plan().preempted.size());
+  const StepMetadata& m = session.metadata();
+  for (std::size_t r = 0; r < m.live.size(); ++r) {
+    if (m.joins[r] != 0) summary.hit_tokens += m.num_computed[r];
+  }
+  take_events(session, false);
   current->planned = true;
 }
 
@@ -162,15 +180,7 @@ void TraceRecorder::State::record_op(const Session& session) {
   StepSummary& summary = current->summary;
   const bool before_layers = as_op_find(id)->phase == AS_PHASE_BEFORE;
   if (before_layers || trace.ops.empty()) trace.metadata = session.metadata();
-  if (id == AS_OP_SCHEDULE) {
-    current->owners_before = session.blocks().owners();
-  } else if (!current->planned) {
-    plan(session);
-    if (id == AS_OP_BLOCK_TABLES) {
-      add_admissions(session, summary.events);
-      add_block_changes(session, current->owners_before, trace, summary.events);
-    }
-  }
+  if (!current->planned) plan(session);
   auto op = std::make_shared<OpTrace>();
   op->place = {position, timing.layer, id};
   op->lane = session.lanes().lane(id);
@@ -219,7 +229,7 @@ void TraceRecorder::State::finish(const Session& session) {
   summary.seconds = record.seconds;
   summary.wall_seconds = record.wall_seconds;
   add_samples(session, record, summary.events);
-  add_finishes(session, trace, summary.events);
+  take_events(session, true);
   stash();
   evict();
 }

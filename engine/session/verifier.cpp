@@ -141,6 +141,7 @@ Verifier::Verifier(const SessionParts& parts, References references, const Addre
       references_(references),
       space_(space),
       shadow_(parts.layout, space, num_blocks),
+      take_over_(space_),
       forced_(std::make_unique<ForcedCopy>(parts.layout, shadow_)),
       forced_exact_(std::make_unique<ForcedCopy>(parts.layout, shadow_)) {
   if (references_ != References::kNone) {
@@ -173,6 +174,19 @@ void Verifier::begin_tokens(const StepMetadata& step) {
                      [](bf16_t v) { return cpu::bf16_to_float(v.bits); });
     }
   }
+}
+
+void Verifier::begin_blocks(const ServingStep& step, const Slab& slab) {
+  for (const std::int32_t block : step.fresh) shadow_.forget_block(block);
+  take_over_.begin_step(step.shared);
+  if (take_over_.empty()) return;
+  for (const CacheSpec& spec : parts_.layout.specs) {
+    take_over_.apply(spec, slab.cache(spec), false, shadow_, free_histories());
+  }
+}
+
+std::vector<History*> Verifier::free_histories() const {
+  return {free_sim_ ? &free_sim_->history : nullptr, free_exact_ ? &free_exact_->history : nullptr};
 }
 
 const History* Verifier::free_history(bool exact) const {
@@ -241,6 +255,7 @@ Result<void> Verifier::after(int layer, const OpParams& params, const std::strin
       if (auto ok = run_free(layer, params.op(), *run); !ok) return ok;
     }
   }
+  if (!take_over_.empty()) share_rows(layer, params);
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
     if (tap.direction != AS_TAP_OUT) continue;
@@ -317,6 +332,16 @@ void Verifier::record_rows(int layer, const OpParams& params, const as_tap_info&
     if (slot >= 0 && slot < shadow_.slots(spec) && row >= 0) {
       shadow_.record(spec, params.cache(tap.offset), slot, row, step_number_);
     }
+  }
+}
+
+void Verifier::share_rows(int layer, const OpParams& params) {
+  const as_op_info& info = params.info();
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.direction != AS_TAP_OUT || tap.kind != AS_TAP_CACHE) continue;
+    const CacheSpec& spec = *parts_.layout.find(layer, cache_kind(params.op(), tap.offset));
+    take_over_.apply(spec, params.cache(tap.offset), true, shadow_, free_histories());
   }
 }
 

@@ -16,6 +16,8 @@
 #include "engine/session/frame.h"
 #include "engine/session/history.h"
 #include "engine/session/layer_ops.h"
+#include "engine/session/slab.h"
+#include "engine/session/takeover.h"
 #include "engine/trace/compare.h"
 
 namespace attnscope {
@@ -43,15 +45,13 @@ class Verifier {
   // At the start of a step; then once its tokens are planned (step must outlive the step).
   void begin_step(std::int64_t step_number);
   void begin_tokens(const StepMetadata& step);
+  // In between: blocks that this step takes for new content, and rows that newcomers found
+  // computed.
+  void begin_blocks(const ServingStep& step, const Slab& slab);
 
   // layer: index among the running layers, -1 outside. lane: who runs the op.
   Result<void> before(int layer, const OpParams& params, const std::string& lane);
   Result<void> after(int layer, const OpParams& params, const std::string& lane);
-
-  // After going back: which row every slot in use holds, from the tables and lengths of that time.
-  void rebuild_slots(const BlockManager& blocks, const std::vector<Request>& requests) {
-    shadow_.rebuild_slots(blocks, requests, space_);
-  }
 
   // Results of this step so far, in causal order.
   const std::vector<TapResult>& results() const { return results_; }
@@ -67,6 +67,8 @@ class Verifier {
  private:
   struct FreeRun;  // one free-running reference
 
+  std::vector<History*> free_histories() const;
+
   TapResult blank(int layer, const OpParams& params, const char* tap, const as_tensor& tensor,
                   const std::string& lane) const;
   // A lane that writes to its inputs would be judged on what it wrote there.
@@ -76,6 +78,8 @@ class Verifier {
   void check_rows_left_alone(int layer, const OpParams& params, const as_tap_info& tap,
                              const std::string& lane);
   void record_rows(int layer, const OpParams& params, const as_tap_info& tap);
+  // Rows that others take over from what this op wrote.
+  void share_rows(int layer, const OpParams& params);
   Result<void> run_forced(int layer, const OpParams& params);
   Result<void> run_free(int layer, as_op_id op, FreeRun& run);
   Result<void> compare_tap(int layer, const OpParams& params, std::uint32_t index,
@@ -90,6 +94,7 @@ class Verifier {
   References references_;
   AddressSpace space_;
   Shadow shadow_;
+  TakeOver take_over_;
   std::int64_t step_number_ = 0;
   const StepMetadata* step_ = nullptr;
   LogicalMetadata logical_;

@@ -36,10 +36,12 @@
 static const as_tap_info kSchedule[] = {
     IN(as_schedule_params, groups, "G,2", "i32"),
     IN(as_schedule_params, num_tokens, "R", "i32"),
-    IN(as_schedule_params, num_computed, "R", "i32"),
-    IN(as_schedule_params, max_len, "R", "i32"),
+    IN(as_schedule_params, num_before, "R", "i32"),
     IN(as_schedule_params, running, "R", "i32"),
-    OUT(as_schedule_params, demand, "R", "i32", "exact"),
+    IN(as_schedule_params, joins, "R", "i32"),
+    IN(as_schedule_params, lost_to, "R", "i32"),
+    IN(as_schedule_params, matching, "R", "i32"),
+    OUT(as_schedule_params, num_computed, "R", "i32", "exact"),
     OUT(as_schedule_params, scheduled, "R", "i32", "exact"),
 };
 
@@ -47,12 +49,12 @@ static const as_tap_info kBlockTables[] = {
     IN(as_block_tables_params, groups, "G,2", "i32"),
     IN(as_block_tables_params, num_computed, "R", "i32"),
     IN(as_block_tables_params, scheduled, "R", "i32"),
-    IN(as_block_tables_params, free_before, "F", "i32"),
+    IN(as_block_tables_params, joins, "R", "i32"),
+    IN(as_block_tables_params, blocks, "G,R,C", "i32"),
     IN(as_block_tables_params, tables_before, "G,R,C", "i32"),
     IN(as_block_tables_params, counts_before, "G,R", "i32"),
     OUT(as_block_tables_params, tables, "G,R,C", "i32", "exact"),
     OUT(as_block_tables_params, counts, "G,R", "i32", "exact"),
-    OUT(as_block_tables_params, free_after, "F", "i32", "exact"),
 };
 
 static const as_tap_info kSlotMapping[] = {
@@ -216,9 +218,9 @@ static const as_tap_info kSample[] = {
 
 /* Indexed by id. */
 static const as_op_info kOps[AS_OP_COUNT] = {
-    OP(AS_OP_SCHEDULE, "schedule", "Which request advances by how many tokens.", BEFORE,
+    OP(AS_OP_SCHEDULE, "schedule", "Which request advances by how many tokens, and from where.", BEFORE,
        as_schedule_params, kSchedule),
-    OP(AS_OP_BLOCK_TABLES, "block_tables", "Blocks that left a window are freed, tables grow.",
+    OP(AS_OP_BLOCK_TABLES, "block_tables", "New blocks join the tables that the other ops read.",
        BEFORE, as_block_tables_params, kBlockTables),
     OP(AS_OP_SLOT_MAPPING, "slot_mapping", "The slot each new row goes to, per group.", BEFORE,
        as_slot_mapping_params, kSlotMapping),

@@ -1,9 +1,10 @@
 /* Params of the ops that run once per step: scheduling, block tables, slots, index lists, and the
  * head after the layers.
  *
- * Letters: T tokens of the step, R live requests (running first, then waiting, both in arrival
- * order), G cache groups, C table columns, S SWA groups, W window, A width of a C128A row,
- * N rows to sample, V vocabulary. Tokens of one request are contiguous; requests in list order. */
+ * Letters: T tokens of the step, R live requests (running ones in order of admission, then waiting
+ * ones in the order they are tried), G cache groups, C table columns, S SWA groups, W window, A
+ * width of a C128A row, N rows to sample, V vocabulary. Tokens of one request are contiguous;
+ * requests in list order. */
 #ifndef ATTNSCOPE_KERNELS_PARAMS_STEP_PARAMS_H
 #define ATTNSCOPE_KERNELS_PARAMS_STEP_PARAMS_H
 
@@ -13,50 +14,52 @@
 extern "C" {
 #endif
 
-/* schedule: which request advances by how many tokens.
- * 1. Running requests in order: n = min(num_tokens - num_computed, budget left).
- * 2. Waiting requests in order, while budget is left and fewer than max_requests run: the head is
- *    admitted when its demand fits into what admitted requests have not reserved
- *    (sum of their demands + its demand <= usable_blocks); then n as above. Stop at the first that
- *    does not fit.
- * demand[r] = sum over groups of
- *    full group (window 0):  ceil(max_len / block_size)
- *    windowed group:         min(ceil(max_len / bs), ceil(min(window-1+token_budget,
- * max_len)/bs)+1) (the admission cap of the block manager). Host op: `call->host` carries it out.
- */
+/* schedule: which request advances by how many tokens, and from where. The host decides who joins,
+ * who loses its blocks to whom, and what a newcomer finds computed (what it finds depends on all
+ * that the cache ever held); chunks and positions follow from that:
+ * 1. Running requests in order, while budget is left: n = min(num_tokens - num_before, budget
+ *    left). Then those whose lost_to names this row give back what they were given in this step;
+ *    a row that lost its blocks to itself ends this part. num_computed = num_before.
+ * 2. Newcomers in order: num_computed = the largest multiple of the blocks' least common multiple
+ *    (or `alignment`, where that is not 0) up to min(matching, num_tokens - 1);
+ *    n = min(num_tokens - num_computed, budget left).
+ * Rows that lost their blocks start anew: num_computed = scheduled = 0. All others: scheduled = 0.
+ * Host op: `call->host` carries it out. */
 typedef struct as_schedule_params {
   as_params_head head;
   as_tensor groups;       /* in  i32 [G,2] block_size, window (0 = full) */
   as_tensor num_tokens;   /* in  i32 [R] tokens known: prompt + sampled */
-  as_tensor num_computed; /* in  i32 [R] tokens whose rows are in the caches */
-  as_tensor max_len;      /* in  i32 [R] prompt + max new tokens */
+  as_tensor num_before;   /* in  i32 [R] tokens whose rows are in the caches before this step */
   as_tensor running;      /* in  i32 [R] 1 = admitted before this step */
-  as_tensor demand;       /* out i32 [R] blocks the request may need at most */
+  as_tensor joins;        /* in  i32 [R] 1 = admitted by this step */
+  as_tensor lost_to;      /* in  i32 [R] row it lost its blocks to, -1 = it did not */
+  as_tensor matching;     /* in  i32 [R] of a newcomer: leading tokens equal, one by one, to those
+                             behind the blocks that its lookup found */
+  as_tensor num_computed; /* out i32 [R] position of the first token of this step */
   as_tensor scheduled;    /* out i32 [R] tokens of this step, 0 = none */
   int32_t token_budget;   /* tokens per step at most */
-  int32_t max_requests;   /* running at once at most */
-  int32_t usable_blocks;  /* pool size without the null block */
-  int32_t reserved;
+  int32_t alignment;      /* hits end at multiples of this; 0 = of all block sizes */
 } as_schedule_params;
 
-/* block_tables: for every scheduled request in list order: in every group drop what left the window
- * at P = num_computed, then in every group grow the table to ceil((P + n) / block_size).
- * drop: s = max(0, P - window + 1); entries below s / block_size become null (0), found from the
- *   newest downwards until a null; the freed ids go to the tail of the free list in that
- *   (descending) order. Full groups drop nothing.
- * grow: ids come from the front of the free list.
+/* block_tables: the manager's tables become those that the other ops read. A row that goes on gets
+ * its new entries behind the old ones, which stay as they are, also where the manager has dropped
+ * them meanwhile (null there): no token reads these any more. A row that starts anew is
+ * replaced. Rows without tokens in this step keep what they had. counts = ceil((num_computed +
+ * scheduled) / block_size) for rows with tokens. An entry that a token of the step needs, at or
+ * behind max(0, num_computed - window + 1) / block_size, is not null in the manager's table, and
+ * the same as before where the row goes on; the reference gives -1 where it is otherwise.
  * Host op: `call->host` carries it out. */
 typedef struct as_block_tables_params {
   as_params_head head;
   as_tensor groups;        /* in  i32 [G,2] */
   as_tensor num_computed;  /* in  i32 [R] */
   as_tensor scheduled;     /* in  i32 [R] */
-  as_tensor free_before;   /* in  i32 [F] free ids, front first */
-  as_tensor tables_before; /* in  i32 [G,R,C] 0 = null or beyond the end */
-  as_tensor counts_before; /* in  i32 [G,R] entries held, nulls included */
+  as_tensor joins;         /* in  i32 [R] 1 = starts anew */
+  as_tensor blocks;        /* in  i32 [G,R,C] the manager's; 0 = null or beyond the end */
+  as_tensor tables_before; /* in  i32 [G,R,C] 0 = beyond the end */
+  as_tensor counts_before; /* in  i32 [G,R] entries held, dropped ones included */
   as_tensor tables;        /* out i32 [G,R,C] */
   as_tensor counts;        /* out i32 [G,R] */
-  as_tensor free_after;    /* out i32 [F2], F2 = what is left */
 } as_block_tables_params;
 
 /* slot_mapping: slots[g][t] = tables[g][r][p / bs] * bs + p % bs, -1 where request_of[t] < 0

@@ -11,6 +11,7 @@ namespace attnscope {
 inline RunResult run_and_check(const Scenario& scenario) {
   RunOptions options;
   options.session.references = References::kBoth;
+  options.session.invariants = Invariants::kCall;
   auto result = run_scenario(scenario, all_lanes(), options, {});
   if (!result) {
     ADD_FAILURE() << result.error().text();

@@ -117,7 +117,7 @@ void goes_on(const Scenario& scenario, int steps, References references) {
   ASSERT_TRUE(ok) << ok.error().text();
   EXPECT_EQ(second->digest(), first->digest());
   EXPECT_EQ(second->cursor(), first->cursor());
-  EXPECT_EQ(second->blocks().free_list(), first->blocks().free_list());
+  EXPECT_EQ(second->serving().free_list(), first->serving().free_list());
   EXPECT_EQ(last_place(*second), last_place(*first));
   ASSERT_EQ(second->history().size(), first->history().size());
   for (std::size_t i = 0; i < first->history().size(); ++i) {
@@ -151,7 +151,7 @@ TEST(SessionFile, AlsoWhenWindowsWereRecycledAndRequestsHaveEnded) {
   std::size_t freed = 0;
   for (const auto& trace : recorder.traces()) freed += trace->freed.size();
   EXPECT_GT(freed, 100u);
-  EXPECT_TRUE(std::ranges::any_of(probe->scheduler().requests(), [](const Request& r) {
+  EXPECT_TRUE(std::ranges::any_of(probe->serving().requests(), [](const Request& r) {
     return r.state == RequestState::kFinished;
   }));
   EXPECT_FALSE(probe->finished());
@@ -211,7 +211,7 @@ TEST(SessionFile, AChangedPageIsStillToldFromWhatWasWritten) {
   const CacheSpec& spec = *first->parts().layout.find(0, CacheKind::kSwa);
   const as_cache cache = first->slab().cache(spec);
   // Position 127 of "long": in the window of the next step.
-  const std::int32_t block = first->blocks().table(0, spec.group)[127 / 64];
+  const std::int32_t block = first->serving().table(0, spec.group)[127 / 64];
   const std::int64_t slot = std::int64_t{block} * spec.rows_per_block + 127 % 64;
   as_cache_row(&cache, slot).payload[5] ^= 0x40;
   as_cache_row(&cache, slot).scales[1] ^= 0x01;

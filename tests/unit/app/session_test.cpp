@@ -38,11 +38,11 @@ void finish(Session& session) {
 TEST(Session, EveryRequestGetsItsTokensAndAllBlocksComeBack) {
   auto session = make(small_scenario());
   finish(*session);
-  for (const Request& request : session->scheduler().requests()) {
+  for (const Request& request : session->serving().requests()) {
     EXPECT_EQ(request.state, RequestState::kFinished);
     EXPECT_EQ(request.num_tokens(), request.max_len());
   }
-  EXPECT_EQ(session->blocks().num_free(), session->blocks().num_blocks() - 1);
+  EXPECT_EQ(session->serving().num_free(), session->serving().num_blocks() - 1);
   EXPECT_EQ(session->next_op(), AS_OP_COUNT);
   EXPECT_TRUE(session->op());  // nothing to do is no error
 }

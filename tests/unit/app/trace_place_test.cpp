@@ -140,7 +140,7 @@ TEST(TracePlace, CancelledMovesEndWithoutAnError) {
 TEST(TracePlace, BlocksAreReadWholeWithTheirOwner) {
   auto session = small_session();
   run_steps(*session, 2);
-  const auto owners = session->blocks().owners();
+  const auto owners = session->serving().owners();
   const auto owned =
       std::ranges::find_if(owners, [](const BlockOwner& o) { return o.request == 0; });
   ASSERT_NE(owned, owners.end());

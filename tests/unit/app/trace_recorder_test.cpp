@@ -113,13 +113,13 @@ TEST(TraceStep, TablesAndBlocksAreAsBlockTablesLeftThem) {
   std::map<std::int64_t, std::vector<std::int32_t>> free;
   while (!session->finished()) {
     const std::int64_t step = session->cursor().step;
-    before[step] = session->blocks().owners();
+    before[step] = session->serving().owners();
     ASSERT_TRUE(*session->run_until(
         [](const Session& s) { return s.last_params().op() == AS_OP_BLOCK_TABLES; }));
-    after[step] = session->blocks().owners();
-    free[step] = session->blocks().free_list();
+    after[step] = session->serving().owners();
+    free[step] = session->serving().free_list();
     for (int g = 0; g < static_cast<int>(session->parts().layout.groups.size()); ++g) {
-      const auto table = session->blocks().table(0, g);
+      const auto table = session->serving().table(0, g);
       tables[step].emplace_back(table.begin(), table.end());
     }
     ASSERT_TRUE(session->step());
@@ -153,7 +153,7 @@ TEST(TraceStep, TablesAndBlocksAreAsBlockTablesLeftThem) {
     ASSERT_EQ(trace->requests.size(), 3u);
     EXPECT_EQ(trace->requests[0].tables, tables[step]);
     const Request& request = trace->requests[0].request;
-    const Request& now = session->scheduler().requests()[0];
+    const Request& now = session->serving().requests()[0];
     ASSERT_LE(request.num_tokens(), now.num_tokens());
     EXPECT_TRUE(std::equal(request.tokens.begin(), request.tokens.end(), now.tokens.begin()));
     if (step + 1 < static_cast<std::int64_t>(session->history().size())) {
@@ -559,7 +559,7 @@ TEST(TraceSnapshot, FindsStepsByNumber) {
   for (std::int64_t i = 0; i < 5; ++i) EXPECT_EQ(snapshot->summary(i)->step, i);
   EXPECT_EQ(snapshot->summary(5), nullptr);
   EXPECT_EQ(snapshot->trace_bytes, recorder.bytes());
-  EXPECT_EQ(snapshot->free_blocks, session->blocks().num_free());
+  EXPECT_EQ(snapshot->free_blocks, session->serving().num_free());
   EXPECT_EQ(snapshot->next_layer, -1);
   ASSERT_TRUE(session->seek({5, 2, 0, false}));
   const auto inside = take_snapshot(*session, recorder, info, 8);

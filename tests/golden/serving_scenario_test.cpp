@@ -1,0 +1,107 @@
+// The scenarios about the block manager: nothing is wrong in any of them, and each one shows what
+// it is for. The session checks every invariant around every call.
+#include <algorithm>
+
+#include "tests/golden/scenario_run.h"
+
+namespace attnscope {
+namespace {
+
+Scenario shipped(const char* name) {
+  auto scenario = load_scenario(name);
+  EXPECT_TRUE(scenario) << scenario.error().text();
+  return scenario ? *scenario : Scenario{};
+}
+
+TEST(ServingScenarios, SharedPrefixesAreHitAlsoWithinOneStep) {
+  const RunResult run = run_and_check(shipped("shared_prefix"));
+  EXPECT_EQ(run.serving.hits, 2);
+  EXPECT_EQ(run.serving.hit_tokens, 512 + 256);
+  // "twin a" and "twin b" join in one step, and "twin b" computes what follows the hit alone.
+  const auto joint = std::ranges::find_if(
+      run.steps, [](const StepRecord& s) { return std::ranges::find(s.live, 3) != s.live.end(); });
+  ASSERT_NE(joint, run.steps.end());
+}
+
+TEST(ServingScenarios, WithoutCachingTheSamePromptsAreComputedInFull) {
+  Scenario scenario = shipped("shared_prefix");
+  scenario.serving.kv.caching = false;
+  const RunResult run = run_and_check(scenario);
+  EXPECT_EQ(run.serving.hits, 0);
+}
+
+TEST(ServingScenarios, ASmallPoolPreemptsAndComputesAgain) {
+  for (const CacheProfile profile : {CacheProfile::kA, CacheProfile::kM}) {
+    Scenario scenario = shipped("small_pool");
+    scenario.serving.kv.switches = switches_of(profile);
+    const RunResult run = run_and_check(scenario);
+    EXPECT_GT(run.serving.preemptions, 0);
+    EXPECT_GT(run.serving.recomputed, 30);
+  }
+}
+
+// By priority the victim may be one that has been given tokens in the same step.
+TEST(ServingScenarios, ASmallPoolTakesFromTheLeastUrgent) {
+  Scenario scenario = shipped("small_pool");
+  scenario.serving.policy = SchedulePolicy::kPriority;
+  for (std::size_t i = 0; i < scenario.requests.size(); ++i) {
+    scenario.requests[i].priority = -static_cast<std::int64_t>(i);
+    scenario.requests[i].arrival_step = static_cast<std::int64_t>(2 * i);
+  }
+  const RunResult run = run_and_check(scenario);
+  EXPECT_GT(run.serving.preemptions, 0);
+}
+
+// Blocks of 256 tokens fill up while requests lose them: what is left of them in the pool is found
+// again, and nothing is found whose rows were never computed.
+TEST(ServingScenarios, PreemptedRequestsFindWhatIsLeftOfThem) {
+  Scenario scenario = shipped("small_pool");
+  const std::vector<std::int32_t> tokens = shipped("shared_prefix").requests[0].tokens;
+  for (std::size_t i = 0; i < scenario.requests.size(); ++i) {
+    ScenarioRequest& r = scenario.requests[i];
+    r.tokens.assign(tokens.begin(), tokens.begin() + 254 + 8 * static_cast<std::int64_t>(i));
+    r.max_new_tokens = 24;
+  }
+  scenario.limits.token_budget = 160;
+  scenario.pool_blocks = 110;
+  const RunResult run = run_and_check(scenario);
+  EXPECT_GT(run.serving.preemptions, 0);
+  EXPECT_GT(run.serving.hits, 0);
+}
+
+TEST(ServingScenarios, WindowsRecycleTheirBlocks) {
+  const Scenario scenario = shipped("recycling");
+  const RunResult run = run_and_check(scenario);
+  EXPECT_EQ(run.serving.preemptions, 0);
+}
+
+TEST(ServingScenarios, AbortedRequestsLeaveTheirBlocksToOthers) {
+  const RunResult run = run_and_check(shipped("aborts"));
+  EXPECT_EQ(run.serving.aborted, 3);
+  EXPECT_EQ(run.serving.hits, 1);
+  EXPECT_EQ(run.serving.hit_tokens, 256);
+}
+
+TEST(ServingScenarios, ChunksRunBesideDecodesByPriority) {
+  const RunResult run = run_and_check(shipped("mixed"));
+  std::int64_t mixed = 0;
+  for (const StepRecord& step : run.steps) {
+    const std::int64_t sampling =
+        std::ranges::count_if(step.sampled, [](std::int32_t t) { return t >= 0; });
+    mixed += sampling > 0 && step.tokens > 8 ? 1 : 0;
+  }
+  EXPECT_GT(mixed, 3);
+  // Both arrive in step 3; the chunks of "urgent" come first.
+  const auto first_of = [&](std::int32_t request) {
+    for (const StepRecord& s : run.steps) {
+      const auto row = std::ranges::find(s.live, request) - s.live.begin();
+      if (row < std::ssize(s.live) && s.sampled[static_cast<std::size_t>(row)] >= 0) return s.step;
+    }
+    return std::int64_t{-1};
+  };
+  EXPECT_GT(first_of(2), 0);
+  EXPECT_LT(first_of(2), first_of(1));
+}
+
+}  // namespace
+}  // namespace attnscope
