@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "app/cli/commands.h"
+#include "app/cli/look_commands.h"
 #include "app/common/nearest.h"
 
 namespace attnscope {
@@ -132,6 +133,87 @@ void add_lanes(CLI::App& app, Action& action) {
   lanes->callback([=, &action] { action = [=] { return lanes_command(*json); }; });
 }
 
+void add_look_at(CLI::App& command, const std::shared_ptr<LookAt>& at) {
+  command.add_option("scenario", at->scenario, "File, or a name from assets/scenarios")->required();
+  command.add_option("place", at->place, "STEP/LAYER/OP, such as 7/2/sparse_attention")->required();
+  command.add_option("--lane", at->lanes, "LANE for all ops, or OP=LANE for one; may be repeated")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command.add_option("--profile", at->profile, "vllm or deepseek (default: the scenario's)")
+      ->check(CLI::IsMember({"vllm", "deepseek"}));
+  command.add_option("--threads", at->threads, "Threads, 0 = all")->check(CLI::Range(0, 4096));
+  command.add_flag("--json", at->json, "Print as JSON");
+}
+
+void add_why(CLI::App& app, Action& action) {
+  auto* why = app.add_subcommand(
+      "why", "Why a value came out: contributions, writes to a slot, tokens pooled into an entry");
+  auto at = std::make_shared<LookAt>();
+  auto command = std::make_shared<WhyCommand>();
+  add_look_at(*why, at);
+  why->add_option("--token", command->token, "Token row of the step (default: the last)");
+  why->add_option("--head", command->head, "Head (default 0)");
+  why->add_option("--dim", command->dim, "Dim, or channel of an entry (default 0)");
+  why->add_option("--rows", command->rows, "Lines to print at most (default 24)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
+  auto* slot = why->add_option("--slot", command->slot, "Instead: every write to this slot");
+  why->add_option("--entry", command->entry, "Instead: the tokens pooled into this entry")
+      ->excludes(slot);
+  why->add_option("--request", command->request, "Whose entry (default 0)");
+  why->add_option("--cache", command->cache, "swa, main, state, index or index_state");
+  why->callback([=, &action] {
+    action = [=] {
+      WhyCommand c = *command;
+      c.at = *at;
+      return why_command(c);
+    };
+  });
+}
+
+void add_what_if(CLI::App& app, Action& action) {
+  auto* what_if = app.add_subcommand(
+      "what-if", "Re-run one op with one thing changed, and show which change removes its error");
+  auto at = std::make_shared<LookAt>();
+  auto command = std::make_shared<WhatIfCommand>();
+  add_look_at(*what_if, at);
+  what_if->add_option("--with", command->with, "Lanes to try in its place (default cpu)")
+      ->delimiter(',');
+  what_if->add_flag("--after", command->after,
+                    "Also re-run everything with the first of them, and compare the outputs");
+  what_if->callback([=, &action] {
+    action = [=] {
+      WhatIfCommand c = *command;
+      c.at = *at;
+      return what_if_command(c);
+    };
+  });
+}
+
+void add_sweep(CLI::App& app, Action& action) {
+  auto* sweep =
+      app.add_subcommand("sweep", "Run a scenario for many values of one parameter, side by side");
+  auto command = std::make_shared<SweepCommand>();
+  command->metrics = {"wrong", "budget", "drift"};
+  sweep->add_option("scenario", command->scenario, "File, or a name from assets/scenarios")
+      ->required();
+  sweep
+      ->add_option("--vary", command->vary,
+                   "PARAMETER=FIRST..LAST or =A,B,C: prompt, topk, window, seed, switch")
+      ->required();
+  sweep
+      ->add_option("--metric", command->metrics,
+                   "wrong, budget, drift, swapped, near_ties, sink, selective")
+      ->delimiter(',');
+  sweep->add_option("--lane", command->lanes, "LANE for all ops, or OP=LANE for one")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  sweep->add_option("--decode-steps", command->decode_steps, "Of every run (default 2)")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));
+  sweep->add_option("--threads", command->threads, "Threads, 0 = all")->check(CLI::Range(0, 4096));
+  sweep->add_flag("--json", command->json, "Print as JSON");
+  sweep->callback([=, &action] { action = [=] { return sweep_command(*command); }; });
+}
+
 void add_model(CLI::App& app, Action& action) {
   auto* model = app.add_subcommand("model", "Models: presets and configuration files");
   model->require_subcommand(1);
@@ -240,6 +322,9 @@ int run_cli(const std::vector<std::string>& arguments) {
   add_gui(app, action);
   add_run(app, action);
   add_ops(app, action);
+  add_why(app, action);
+  add_what_if(app, action);
+  add_sweep(app, action);
   add_lanes(app, action);
   add_model(app, action);
   add_doctor(app, action);

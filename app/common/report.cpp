@@ -275,6 +275,8 @@ json make_report(const Scenario& scenario, const RunOptions& options, const RunR
           {"free_running",
            {{"limit", result.summary.drift_limit}, {"layers", drift}, {"selections", selections}}},
           {"curves", curves_json(result.steps)},
+          {"invariants", invariants_json(result.invariants)},
+          {"exercise", exercise_json(result.exercise)},
           {"budgets", budgets_json(result.summary)},
           {"near_ties", near_ties},
           {"steps", steps},

@@ -78,6 +78,30 @@ json budgets_json(const Summary& summary) {
   return out;
 }
 
+json invariants_json(const std::vector<Invariant>& invariants) {
+  json out = json::array();
+  for (const Invariant& i : invariants) {
+    out.push_back({{"name", i.name},
+                   {"sentence", i.sentence},
+                   {"checked", i.checked},
+                   {"broken", i.broken},
+                   {"first", i.first}});
+  }
+  return out;
+}
+
+json exercise_json(const std::vector<Exercised>& exercise) {
+  json out = json::array();
+  for (const Exercised& e : exercise) {
+    out.push_back({{"name", e.name},
+                   {"sentence", e.sentence},
+                   {"advice", e.advice},
+                   {"count", e.count},
+                   {"first", e.first}});
+  }
+  return out;
+}
+
 json curves_json(const std::vector<StepRecord>& steps) {
   json numbers = json::array();
   struct Curve {
@@ -138,6 +162,36 @@ std::string format_slack(const json& budgets) {
   }
   if (count == 0) return "";
   return fmt::format("\n{} bounds are more than 20 times what this run needed:\n{}", count, names);
+}
+
+std::string format_invariants(const json& invariants) {
+  std::string out;
+  std::int64_t checked = 0;
+  int broken = 0;
+  for (const json& i : invariants) {
+    checked += i.at("checked").get<std::int64_t>();
+    const auto times = i.at("broken").get<std::int64_t>();
+    if (times == 0) continue;
+    ++broken;
+    out +=
+        fmt::format("  {} broken {} times, first in {}\n    {}\n", i.at("name").get<std::string>(),
+                    times, i.at("first").get<std::string>(), i.at("sentence").get<std::string>());
+  }
+  return fmt::format("\n{} invariants, checked {} times, {} broken\n{}", invariants.size(), checked,
+                     broken, out);
+}
+
+std::string format_exercise(const json& exercise) {
+  std::string out;
+  std::size_t missing = 0;
+  for (const json& e : exercise) {
+    if (e.at("count").get<std::int64_t>() > 0) continue;
+    ++missing;
+    out += fmt::format("  {:<26} {}; to get there: {}\n", e.at("name").get<std::string>(),
+                       e.at("sentence").get<std::string>(), e.at("advice").get<std::string>());
+  }
+  if (missing == 0) return fmt::format("all {} paths exercised\n", exercise.size());
+  return fmt::format("not exercised, {} of {}:\n{}", missing, exercise.size(), out);
 }
 
 std::string format_curves(const json& curves) {

@@ -6,19 +6,26 @@
 #include <string>
 #include <vector>
 
+#include "engine/session/dump_invariants.h"
+#include "engine/session/exercise.h"
 #include "engine/session/session.h"
 
 namespace attnscope {
 
 nlohmann::json blamed_json(const Summary& summary);
 nlohmann::json budgets_json(const Summary& summary);
+nlohmann::json invariants_json(const std::vector<Invariant>& invariants);
+nlohmann::json exercise_json(const std::vector<Exercised>& exercise);
 // By layer and step: forced = worst budget used by the layer's own ops, free = 1-cos of its output
-// against ref.sim on its own history. null: not compared, or beyond any number.
+// against ref.sim on its own history. null: not compared; "beyond": beyond any number.
 nlohmann::json curves_json(const std::vector<StepRecord>& steps);
 
 // Of the report's JSON; empty where there is nothing to say.
 std::string format_blamed(const nlohmann::json& blamed);
 std::string format_slack(const nlohmann::json& budgets);
 std::string format_curves(const nlohmann::json& curves);
+std::string format_invariants(const nlohmann::json& invariants);
+// What the run has not exercised, and how a scenario would.
+std::string format_exercise(const nlohmann::json& exercise);
 
 }  // namespace attnscope

@@ -268,7 +268,8 @@ std::string format_report(const json& report, bool colour) {
       report.at("references").get<std::string>());
   return out + table(report, paint) + drift(report, paint) + selections(report, paint) +
          near_ties(report, paint) + format_curves(report.at("curves")) + distributions(report) +
-         format_slack(report.at("budgets")) + summary(report, paint);
+         format_slack(report.at("budgets")) + format_invariants(report.at("invariants")) +
+         format_exercise(report.at("exercise")) + summary(report, paint);
 }
 
 }  // namespace attnscope

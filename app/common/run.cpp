@@ -69,6 +69,8 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
   result.lanes = session.lanes().description();
   const Meter meter(scenario, options);
   const std::int64_t wanted_decode = options.decode_steps.value_or(scenario.decode_steps);
+  DumpInvariants invariants;
+  Exercise exercise(session.parts().config);
   std::int64_t tokens = 0;
   const auto more = [&] {
     if (session.finished()) return false;
@@ -98,7 +100,10 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
         result.error = ok.error();
         break;
       }
-      if (session.ran_any()) collect(result.distributions, session);
+      if (!session.ran_any()) continue;
+      collect(result.distributions, session);
+      invariants.op_done(session);
+      exercise.op_done(session);
     }
     if (result.error) break;
     if (decoding) {
@@ -109,6 +114,8 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
   }
   result.steps = session.history();
   result.serving = session.serving().totals();
+  result.invariants = invariants.all();
+  result.exercise = exercise.all();
   if (result.error) {  // the step that did not end
     result.steps.push_back(session.current());
     result.steps.back().results = session.current_results();

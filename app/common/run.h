@@ -6,6 +6,8 @@
 #include <memory>
 #include <optional>
 
+#include "engine/session/dump_invariants.h"
+#include "engine/session/exercise.h"
 #include "engine/session/session.h"
 #include "engine/trace/distributions.h"
 
@@ -21,6 +23,8 @@ struct RunResult {
   std::vector<StepRecord> steps;
   Distributions distributions;
   Summary summary;
+  std::vector<Invariant> invariants;
+  std::vector<Exercised> exercise;
   std::string lanes;
   std::optional<Error> error;  // an op or a reference failed; everything before it is here
   ServingTotals serving;

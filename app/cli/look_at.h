@@ -1,0 +1,20 @@
+// Brings a session to the op that a command looks at.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "app/cli/look_commands.h"
+#include "engine/session/step_trace.h"
+
+namespace attnscope {
+
+// Runs the scenario until the op at `place` has just run; after_op, where given, is asked after
+// every op on the way, that one included.
+Result<std::unique_ptr<Session>> session_at(const LookAt& at, const Place& place,
+                                            const std::function<void(const Session&)>& after_op);
+
+// The scenario with the command's profile.
+Result<Scenario> scenario_of(const LookAt& at);
+
+}  // namespace attnscope

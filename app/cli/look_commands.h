@@ -1,0 +1,51 @@
+// Commands that look closer: why a value came out, what if one thing were different, and how a
+// metric goes over one parameter.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/session/session.h"
+
+namespace attnscope {
+
+// How all of them get a session to its place.
+struct LookAt {
+  std::string scenario, place;  // place: STEP/LAYER/OP
+  std::string profile;          // empty = the scenario's
+  std::vector<std::string> lanes = {"cpu"};
+  int threads = 0;
+  bool json = false;
+};
+
+struct WhyCommand {
+  LookAt at;
+  std::int64_t token = -1;  // -1 = the last of the step
+  std::int64_t head = 0, dim = 0;
+  std::int64_t slot = -1;  // every write to it; -1 = not asked
+  std::string cache = "swa";
+  std::int64_t entry = -1;  // tokens pooled into it; -1 = not asked
+  std::int32_t request = 0;
+  std::int64_t rows = 24;  // contributions to print, largest first
+};
+Result<as_status> why_command(const WhyCommand& command);
+
+struct WhatIfCommand {
+  LookAt at;
+  std::vector<std::string> with = {"cpu"};  // lanes to try in its place
+  bool after = false;                       // everything after it too
+};
+Result<as_status> what_if_command(const WhatIfCommand& command);
+
+struct SweepCommand {
+  std::string scenario, vary;  // "prompt=126..190"
+  std::vector<std::string> metrics;
+  std::vector<std::string> lanes = {"cpu"};
+  std::int64_t decode_steps = 2;
+  int threads = 0;
+  bool json = false;
+};
+Result<as_status> sweep_command(const SweepCommand& command);
+
+}  // namespace attnscope

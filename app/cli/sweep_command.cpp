@@ -1,0 +1,267 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "app/cli/look_commands.h"
+#include "app/common/run.h"
+#include "app/common/wiring.h"
+
+namespace attnscope {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kMostRuns = 4096;
+
+struct Vary {
+  std::string parameter;
+  std::vector<std::string> values;
+};
+
+bool read(const std::string& text, std::int64_t* value) {
+  const auto end = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return end.ec == std::errc() && end.ptr == text.data() + text.size();
+}
+
+const char* const kParameters = "prompt, topk, window, seed, switch";
+
+// "prompt=126..190", "topk=64,128", "switch=hadamard,mxfp4".
+Result<Vary> parse_vary(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  if (equals == std::string::npos || equals + 1 == text.size()) {
+    return usage_error(
+        fmt::format("--vary {}: no values", text),
+        fmt::format("write PARAMETER=FIRST..LAST or PARAMETER=A,B,C; parameters: {}", kParameters));
+  }
+  Vary vary;
+  vary.parameter = text.substr(0, equals);
+  const std::string values = text.substr(equals + 1);
+  const std::size_t dots = values.find("..");
+  if (dots != std::string::npos) {
+    std::int64_t first = 0, last = 0;
+    if (!read(values.substr(0, dots), &first) || !read(values.substr(dots + 2), &last) ||
+        first > last || last - first >= kMostRuns) {
+      return usage_error(
+          fmt::format("--vary {}: {} is no range", text, values),
+          fmt::format("write FIRST..LAST, whole numbers, at most {} of them", kMostRuns));
+    }
+    for (std::int64_t v = first; v <= last; ++v) vary.values.push_back(std::to_string(v));
+    return vary;
+  }
+  std::size_t begin = 0;
+  while (begin <= values.size()) {
+    const std::size_t comma = std::min(values.find(',', begin), values.size());
+    vary.values.push_back(values.substr(begin, comma - begin));
+    begin = comma + 1;
+  }
+  return vary;
+}
+
+Result<void> set_switch(ProfileSwitches& switches, const std::string& name) {
+  if (name == "none") return {};
+  if (name == "hadamard") {
+    switches.hadamard = !switches.hadamard;
+  } else if (name == "mxfp4") {
+    switches.index_format = switches.index_format == AS_RECORD_INDEX_MXFP4 ? AS_RECORD_INDEX_FP8
+                                                                           : AS_RECORD_INDEX_MXFP4;
+  } else if (name == "ratio0_yarn") {
+    switches.ratio0_yarn = !switches.ratio0_yarn;
+  } else if (name == "round_pooled") {
+    switches.round_pooled = !switches.round_pooled;
+  } else {
+    return usage_error(fmt::format("--vary switch={}: no such switch", name),
+                       "switches, each turned over: none, hadamard, mxfp4, ratio0_yarn, "
+                       "round_pooled");
+  }
+  return {};
+}
+
+Result<void> apply(Scenario& scenario, const std::string& parameter, const std::string& value) {
+  if (parameter == "switch") return set_switch(scenario.model.switches, value);
+  std::int64_t n = 0;
+  if (!read(value, &n)) {
+    return usage_error(fmt::format("--vary {}={}: no whole number", parameter, value),
+                       "write FIRST..LAST or a list of numbers");
+  }
+  if (parameter == "prompt") {
+    ScenarioRequest& longest = *std::max_element(
+        scenario.requests.begin(), scenario.requests.end(),
+        [](const auto& a, const auto& b) { return a.tokens.size() < b.tokens.size(); });
+    if (n < 1 || n > static_cast<std::int64_t>(longest.tokens.size())) {
+      return usage_error(
+          fmt::format("--vary prompt={}: the scenario's longest prompt cannot be that long", n),
+          fmt::format("1 to {}: request \"{}\" is cut to each length", longest.tokens.size(),
+                      longest.name));
+    }
+    longest.tokens.resize(static_cast<std::size_t>(n));
+  } else if (parameter == "topk") {
+    scenario.model.index_topk = static_cast<int>(std::clamp<std::int64_t>(n, 0, 1 << 20));
+  } else if (parameter == "window") {
+    scenario.model.window = static_cast<int>(std::clamp<std::int64_t>(n, 0, 1 << 20));
+  } else if (parameter == "seed") {
+    scenario.seed = static_cast<std::uint64_t>(n);
+  } else {
+    return usage_error(fmt::format("--vary {}: no such parameter", parameter),
+                       fmt::format("parameters: {}", kParameters));
+  }
+  return validate(scenario.model);
+}
+
+struct Metric {
+  const char* name;
+  const char* sentence;
+  double (*of)(const RunResult&);
+};
+
+double worst_budget(const RunResult& run) {
+  double worst = 0;
+  for (const BudgetUse& b : run.summary.budgets) worst = std::max(worst, b.used);
+  return worst;
+}
+double wrong(const RunResult& run) {
+  return static_cast<double>(run.summary.count(Verdict::kWrong));
+}
+double near_ties(const RunResult& run) {
+  return static_cast<double>(run.summary.count(Verdict::kNearTie));
+}
+double drift(const RunResult& run) {
+  double worst = 0;
+  for (const LayerDrift& d : run.summary.drift) {
+    worst = std::isnan(d.cosine) ? INFINITY : std::max(worst, d.cosine);
+  }
+  return worst;
+}
+double swapped(const RunResult& run) {
+  double entries = 0;
+  for (const TapResult& r : run.summary.selections) {
+    entries += static_cast<double>(r.selection->entries);
+  }
+  return entries;
+}
+double sink(const RunResult& run) {
+  std::vector<double> all;
+  for (const LayerDistributions& d : run.distributions.layers()) {
+    all.insert(all.end(), d.sink_mass.begin(), d.sink_mass.end());
+  }
+  return quantiles(std::move(all)).median;
+}
+double selective(const RunResult& run) {
+  double tokens = 0;
+  for (const LayerDistributions& d : run.distributions.layers()) {
+    tokens += static_cast<double>(d.selective_tokens);
+  }
+  return tokens;
+}
+
+constexpr Metric kMetrics[] = {
+    {"wrong", "wrong taps", wrong},
+    {"budget", "worst element in units of its bound", worst_budget},
+    {"drift", "worst 1-cos of a layer's output, free-running", drift},
+    {"swapped", "entries selected otherwise than by ref.sim on its own history", swapped},
+    {"near_ties", "taps with a near-tie", near_ties},
+    {"sink", "median sink mass", sink},
+    {"selective", "tokens that saw more entries than may be selected", selective},
+};
+
+Result<std::vector<const Metric*>> chosen_metrics(const std::vector<std::string>& names) {
+  std::vector<const Metric*> chosen;
+  for (const std::string& name : names) {
+    const auto* found = std::find_if(std::begin(kMetrics), std::end(kMetrics),
+                                     [&](const Metric& m) { return name == m.name; });
+    if (found == std::end(kMetrics)) {
+      std::vector<std::string> all;
+      for (const Metric& m : kMetrics) all.push_back(fmt::format("{} ({})", m.name, m.sentence));
+      return usage_error(fmt::format("--metric {}: no such metric", name),
+                         fmt::format("metrics: {}", fmt::join(all, ", ")));
+    }
+    chosen.push_back(found);
+  }
+  return chosen;
+}
+
+// A bar of one metric, its largest value 20 characters wide.
+std::string bar(double value, double largest) {
+  if (!std::isfinite(value)) return "!";
+  const auto width = largest > 0 ? static_cast<std::size_t>(std::lround(20 * value / largest)) : 0;
+  return std::string(width, '#');
+}
+
+}  // namespace
+
+Result<as_status> sweep_command(const SweepCommand& command) {
+  auto scenario = load_scenario(command.scenario);
+  if (!scenario) return scenario.error();
+  auto vary = parse_vary(command.vary);
+  if (!vary) return vary.error();
+  auto metrics = chosen_metrics(command.metrics);
+  if (!metrics) return metrics.error();
+  const LaneRegistry lanes = all_lanes();
+  // All values are looked at before the first run.
+  std::vector<Scenario> scenarios;
+  for (const std::string& value : vary->values) {
+    scenarios.push_back(*scenario);
+    if (auto ok = apply(scenarios.back(), vary->parameter, value); !ok) return ok.error();
+  }
+  RunOptions options;
+  options.session.lanes = command.lanes;
+  options.session.references = References::kSim;
+  options.session.threads = command.threads;
+  options.decode_steps = command.decode_steps;
+  json rows = json::array();
+  std::vector<std::vector<double>> table;
+  bool any_wrong = false;
+  if (!command.json) {
+    fmt::print("{:>12}", vary->parameter);
+    for (const Metric* m : *metrics) fmt::print("{:>12}", m->name);
+    fmt::print("   verdict\n");
+  }
+  for (std::size_t i = 0; i < scenarios.size(); ++i) {
+    auto run = run_scenario(scenarios[i], lanes, options, {});
+    if (!run) return run.error();
+    if (run->error) return *run->error;
+    any_wrong = any_wrong || run->summary.verdict() == "wrong";
+    json row = {{vary->parameter, vary->values[i]}, {"verdict", run->summary.verdict()}};
+    table.emplace_back();
+    for (const Metric* m : *metrics) {
+      const double value = m->of(*run);
+      table.back().push_back(value);
+      row[m->name] = std::isfinite(value) ? json(value) : json(nullptr);
+    }
+    if (!run->summary.blamed.empty()) row["blamed"] = run->summary.blamed.front().sentence();
+    rows.push_back(row);
+    if (command.json) continue;
+    fmt::print("{:>12}", vary->values[i]);
+    for (const double value : table.back()) fmt::print("{:>12.4g}", value);
+    fmt::print("   {}{}\n", run->summary.verdict(),
+               run->summary.blamed.empty()
+                   ? ""
+                   : fmt::format(" ({})", as_op_find(run->summary.blamed.front().op)->name));
+    std::fflush(stdout);
+  }
+  if (command.json) {
+    fmt::print("{}\n", json{{"format", "attnscope-sweep"},
+                            {"version", 1},
+                            {"scenario", scenario->name},
+                            {"parameter", vary->parameter},
+                            {"rows", rows}}
+                           .dump(1));
+  } else if (table.size() > 1) {
+    for (std::size_t m = 0; m < metrics->size(); ++m) {
+      double largest = 0;
+      for (const auto& row : table) {
+        if (std::isfinite(row[m])) largest = std::max(largest, row[m]);
+      }
+      fmt::print("\n{}: {}\n", (*metrics)[m]->name, (*metrics)[m]->sentence);
+      for (std::size_t i = 0; i < table.size(); ++i) {
+        fmt::print("{:>12} {}\n", vary->values[i], bar(table[i][m], largest));
+      }
+    }
+  }
+  return any_wrong ? AS_MISMATCH : AS_OK;
+}
+
+}  // namespace attnscope

@@ -1,0 +1,213 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "app/cli/look_at.h"
+#include "app/cli/look_commands.h"
+#include "app/common/format.h"
+#include "engine/session/forced_copy.h"
+#include "engine/session/place.h"
+#include "engine/session/value_history.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+using nlohmann::json;
+
+json number(double v) { return std::isfinite(v) ? json(v) : json(nullptr); }
+
+json contribution_json(const Contribution& c) {
+  json j = {{"kind", c.kind},
+            {"status", c.status},
+            {"row", c.row},
+            {"block", c.block},
+            {"slot", c.slot},
+            {"bytes", c.bytes},
+            {"value", number(c.value)},
+            {"logit", number(c.logit)},
+            {"weight", number(c.weight)},
+            {"partial", number(c.partial)}};
+  if (c.rank >= 0) {
+    j["rank"] = c.rank;
+    j["margin"] = number(c.margin);
+  }
+  return j;
+}
+
+void print_history(const ValueHistory& h, std::int64_t rows) {
+  fmt::print("o[token {}, head {}, dim {}] of request {}, position {}: {:.6g}", h.token, h.head,
+             h.dim, h.request, h.position, h.output);
+  if (!std::isnan(h.reference)) fmt::print(", ref.sim {:.6g}", h.reference);
+  fmt::print("; the contributions below sum to {:.6g}\n\n", h.sum);
+  std::vector<const Contribution*> read, others;
+  for (const Contribution& c : h.contributions) {
+    (c.status == "contributed" ? read : others).push_back(&c);
+  }
+  std::stable_sort(read.begin(), read.end(),
+                   [](const auto* a, const auto* b) { return a->weight > b->weight; });
+  fmt::print("{:<8}{:>9}{:>8}{:>9}  {:<10}{:>11}{:>10}{:>10}{:>12}\n", "kind", "position", "block",
+             "slot", "bytes", "value", "logit", "weight", "partial");
+  std::int64_t shown = 0;
+  for (const Contribution* c : read) {
+    if (++shown > rows) {
+      fmt::print("  and {} more (--rows)\n", static_cast<std::int64_t>(read.size()) - rows);
+      break;
+    }
+    if (c->kind == "sink") {
+      fmt::print("{:<8}{:>9}{:>8}{:>9}  {:<10}{:>11}{:>10.4f}{:>10.3g}{:>12}\n", "sink", "-", "-",
+                 "-", "-", "-", c->logit, c->weight, "-");
+      continue;
+    }
+    fmt::print("{:<8}{:>9}{:>8}{:>9}  {:<10}{:>11.4g}{:>10.4f}{:>10.3g}{:>12.4g}\n", c->kind,
+               c->row, c->block, c->slot, c->bytes, c->value, c->logit, c->weight, c->partial);
+  }
+  if (others.empty()) return;
+  fmt::print("\ndid not contribute:\n");
+  std::stable_sort(others.begin(), others.end(),
+                   [](const auto* a, const auto* b) { return a->margin < b->margin; });
+  shown = 0;
+  for (const Contribution* c : others) {
+    if (++shown > rows) {
+      fmt::print("  and {} more (--rows)\n", static_cast<std::int64_t>(others.size()) - rows);
+      break;
+    }
+    if (c->rank >= 0) {
+      fmt::print("  entry {:<7} not selected: rank {}, {:.4g} below the worst selected score\n",
+                 c->row, c->rank, c->margin);
+    } else {
+      fmt::print("  {} in slot {}: {}\n", c->kind, c->slot, c->status);
+    }
+  }
+}
+
+struct Write {
+  std::int64_t step = 0, token = 0, position = 0;
+  std::int32_t request = -1;
+  as_op_id op = AS_OP_SCHEDULE;
+};
+
+// Rows the op that ran last wrote to this slot of one layer's cache.
+void note_writes(const Session& session, int layer, CacheKind kind, std::int64_t slot,
+                 std::vector<Write>& writes) {
+  const Place place = last_place(session);
+  if (place.layer != layer) return;
+  const OpParams& params = session.last_params();
+  const as_op_info& info = params.info();
+  const StepMetadata& m = session.metadata();
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.direction != AS_TAP_OUT || tap.kind != AS_TAP_CACHE) continue;
+    if (cache_kind(params.op(), tap.offset) != kind) continue;
+    const as_tensor& slots = params.tensor(tap.mask_offset);
+    for (std::int64_t t = 0; t < slots.shape[0]; ++t) {
+      if (*at<std::int64_t>(slots, t) != slot) continue;
+      const auto row = static_cast<std::size_t>(m.request_of[static_cast<std::size_t>(t)]);
+      writes.push_back(
+          {place.step, t, m.positions[static_cast<std::size_t>(t)], m.live[row], params.op()});
+    }
+  }
+}
+
+Result<CacheKind> kind_by_name(const std::string& name) {
+  for (int kind = 0; kind < kCacheKinds; ++kind) {
+    if (name == cache_kind_name(static_cast<CacheKind>(kind))) return static_cast<CacheKind>(kind);
+  }
+  return usage_error(fmt::format("--cache {}: no such cache", name),
+                     "caches: swa, main, state, index, index_state");
+}
+
+int running_layer(const Session& session, int published) {
+  const auto& layers = session.parts().config.layers;
+  const auto it = std::find(layers.begin(), layers.end(), published);
+  return it == layers.end() ? -1 : static_cast<int>(it - layers.begin());
+}
+
+}  // namespace
+
+Result<as_status> why_command(const WhyCommand& command) {
+  const auto place = parse_place(command.at.place);
+  if (!place) return place.error();
+  auto kind = kind_by_name(command.cache);
+  if (!kind) return kind.error();
+  KeptScores scores;
+  std::vector<Write> writes;
+  auto session = session_at(command.at, *place, [&](const Session& s) {
+    keep_scores(s, &scores);
+    if (command.slot >= 0) note_writes(s, place->layer, *kind, command.slot, writes);
+  });
+  if (!session) return session.error();
+  if (command.slot >= 0) {
+    json out = json::array();
+    for (const Write& w : writes) {
+      out.push_back({{"step", w.step},
+                     {"op", as_op_find(w.op)->name},
+                     {"request", w.request},
+                     {"position", w.position},
+                     {"token", w.token}});
+      if (!command.at.json) {
+        fmt::print("step {}: {} wrote position {} of request {} (token {})\n", w.step,
+                   as_op_find(w.op)->name, w.position, w.request, w.token);
+      }
+    }
+    if (command.at.json) {
+      fmt::print("{}\n", out.dump(1));
+    } else if (writes.empty()) {
+      fmt::print("slot {} of the {} cache of layer {} was never written up to {}\n", command.slot,
+                 command.cache, place->layer, command.at.place);
+    }
+    return AS_OK;
+  }
+  if (command.entry >= 0) {
+    const int layer = running_layer(**session, place->layer);
+    const bool index = *kind == CacheKind::kIndex || *kind == CacheKind::kIndexState;
+    auto tokens =
+        pooled_tokens(**session, layer, command.request, command.entry, command.dim, index);
+    if (!tokens) return tokens.error();
+    json out = json::array();
+    for (const PooledToken& t : *tokens) {
+      out.push_back({{"position", t.position},
+                     {"half", t.older_half ? "older" : "own"},
+                     {"weight", t.weight},
+                     {"mean_weight", t.mean_weight},
+                     {"value", t.value}});
+      if (!command.at.json) {
+        fmt::print(
+            "position {:<7} {:<6} weight {:<10.4g} over all channels {:<10.4g} value {:.4g}\n",
+            t.position, t.older_half ? "older" : "own", t.weight, t.mean_weight, t.value);
+      }
+    }
+    if (command.at.json) fmt::print("{}\n", out.dump(1));
+    return AS_OK;
+  }
+  const std::int64_t token =
+      command.token >= 0 ? command.token : (*session)->metadata().num_tokens_in_step() - 1;
+  auto history = value_history(**session, token, command.head, command.dim, scores);
+  if (!history) return history.error();
+  if (!command.at.json) {
+    print_history(*history, command.rows);
+    return AS_OK;
+  }
+  json contributions = json::array();
+  for (const Contribution& c : history->contributions) {
+    contributions.push_back(contribution_json(c));
+  }
+  fmt::print("{}\n", json{{"format", "attnscope-why"},
+                          {"version", 1},
+                          {"place", command.at.place},
+                          {"token", history->token},
+                          {"head", history->head},
+                          {"dim", history->dim},
+                          {"request", history->request},
+                          {"position", history->position},
+                          {"output", number(history->output)},
+                          {"reference", number(history->reference)},
+                          {"sum", number(history->sum)},
+                          {"contributions", contributions}}
+                         .dump(1));
+  return AS_OK;
+}
+
+}  // namespace attnscope

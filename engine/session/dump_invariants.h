@@ -1,0 +1,59 @@
+// What must hold of every step whatever the kernels: each invariant has a name, is checked wherever
+// it applies and counts. They need no reference, so that a dump of another engine's step can be
+// held against them too.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/session/session.h"
+
+namespace attnscope {
+
+struct Invariant {
+  std::string name;      // "window_rows"
+  std::string sentence;  // what must hold
+  std::int64_t checked = 0, broken = 0;
+  std::string first{};  // the first case that broke it: where and how
+};
+
+class DumpInvariants {
+ public:
+  DumpInvariants();
+  // After every op of a session.
+  void op_done(const Session& session);
+  const std::vector<Invariant>& all() const { return all_; }
+
+ private:
+  enum Name {
+    kPositions,
+    kWindowRows,
+    kOwnBlocks,
+    kSelectedEntries,
+    kC128Entries,
+    kEntriesWritten,
+    kQuantisedBytes,
+    kStateRows,
+    kAttentionMass,
+    kRowAlone,
+    kFiniteScores,
+    kCount
+  };
+  void check(Name name, bool holds, const std::string& how);
+  void positions(const Session& session);
+  void window_rows(const Session& session);
+  void own_blocks(const Session& session, const as_tensor& list, int group, int rows_per_block);
+  void selected_entries(const Session& session);
+  void c128_entries(const Session& session);
+  void attention(const Session& session);
+  void latent_rows(const as_cache& cache, const as_tensor& slots);
+  void state_rows(const Session& session);
+  void scores(const Session& session);
+  void row_alone(const Session& session);
+
+  std::vector<Invariant> all_;
+  std::string place_;  // of the op being looked at
+};
+
+}  // namespace attnscope

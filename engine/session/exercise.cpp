@@ -1,0 +1,182 @@
+#include "engine/session/exercise.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/session/layer_ops.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
+
+constexpr double kSinkMass = 0.1;
+
+}  // namespace
+
+Exercise::Exercise(const ModelConfig& config) {
+  const std::string selective = fmt::format("a prompt of more than {} tokens",
+                                            4 * static_cast<std::int64_t>(config.index_topk) + 2);
+  all_ = {
+      {"selective_indexer", "a token saw more entries than the indexer may select", selective},
+      {"near_tie", "two entries at the limit of the selection had all but equal scores",
+       "many entries, or repeated text"},
+      {"window_moved", "a row had left a token's window",
+       fmt::format("more than {} tokens", config.window)},
+      {"window_over_three_blocks", "a window began in one block and ended two later",
+       "more than 128 tokens"},
+      {"block_reused", "a block was given back and handed out again",
+       "a smaller pool, or more tokens than it has blocks for"},
+      {"recomputed", "a request lost its blocks and computed tokens again",
+       "a pool too small for all requests, where the scheduler preempts"},
+      {"first_c4_window", "the first C4A entry of a request, which has no window before it",
+       "a prompt of 4 tokens"},
+      {"split_c4_window", "a chunk ended inside a C4A window", "a length that is no multiple of 4"},
+      {"c128_boundary", "a C128A entry was completed", "more than 127 tokens"},
+      {"several_requests", "several requests in one step", "a second request"},
+      {"prefill_beside_decode", "a step with a chunk of one request and a decode of another",
+       "requests of different lengths and a token budget below their sum"},
+      {"short_prompt", "a prompt shorter than one C4A window", "a prompt of 1 to 3 tokens"},
+      {"row_of_two_tiles", "an attention row of more than 64 entries, which kernels split",
+       "more than 64 tokens"},
+      {"sink_above_0.1", "a sink took more than a tenth of a head's attention",
+       "another seed; trained sinks do"},
+      {"sink_below_0.1", "a sink took less than a tenth of a head's attention", "longer prompts"},
+      {"lengths_mod_4", "requests of every length modulo 4 in decode",
+       "at least four decode steps"},
+  };
+  const bool c4 = has_type(config, LayerType::kC4A), c128 = has_type(config, LayerType::kC128A);
+  reachable_.assign(all_.size(), true);
+  for (const Name name : {kSelective, kNearTie, kFirstC4Window, kSplitC4Window, kShortPrompt}) {
+    reachable_[name] = c4;
+  }
+  reachable_[kC128Boundary] = c128;
+}
+
+void Exercise::met(Name name, const Session& session, std::int64_t times) {
+  if (times <= 0) return;
+  Exercised& item = all_[name];
+  if (item.count == 0) {
+    const std::int64_t step = session.ran_any() && !session.current().timings.empty()
+                                  ? session.current().step
+                                  : session.cursor().step - 1;
+    item.first = fmt::format("step {}", step);
+  }
+  item.count += times;
+}
+
+void Exercise::op_done(const Session& session) {
+  switch (session.last_params().op()) {
+    case AS_OP_BLOCK_TABLES:
+      return blocks(session);
+    case AS_OP_SLOT_MAPPING:
+      return tokens(session);
+    case AS_OP_INDEXER_TOPK:
+      return selection(session);
+    case AS_OP_SPARSE_ATTENTION:
+      return attention(session);
+    default:
+      return;
+  }
+}
+
+void Exercise::blocks(const Session& session) {
+  const StepMetadata& m = session.metadata();
+  // What was held in the step before and is free now was given back.
+  for (const std::int32_t block : m.free_before) {
+    if (held_.count(block) > 0) given_back_.insert(block);
+  }
+  std::int64_t reused = 0;
+  for (std::size_t i = 0; i < m.counts.size(); ++i) {
+    for (std::int32_t c = m.counts_before[i]; c < m.counts[i]; ++c) {
+      reused += given_back_.erase(m.tables[i * to_size(m.columns) + to_size(c)]) > 0 ? 1 : 0;
+    }
+  }
+  met(kBlockReused, session, reused);
+  held_.clear();
+  for (const std::int32_t block : m.tables) held_.insert(block);
+  for (std::size_t i = 0; i < m.tables_before.size(); ++i) {
+    const std::int32_t block = m.tables_before[i];
+    if (block != AS_NULL_BLOCK && m.tables[i] != block) given_back_.insert(block);
+  }
+  computed_.resize(session.scheduler().requests().size(), 0);
+  for (std::size_t r = 0; r < m.live.size(); ++r) {
+    std::int64_t& most = computed_[to_size(m.live[r])];
+    if (m.num_computed[r] < most) met(kRecomputed, session);
+    most = std::max<std::int64_t>(most, m.num_computed[r]);
+  }
+}
+
+void Exercise::tokens(const Session& session) {
+  const StepMetadata& m = session.metadata();
+  const ModelConfig& config = session.parts().config;
+  std::int64_t chunks = 0, decodes = 0, rows = 0;
+  for (std::size_t r = 0; r < m.live.size(); ++r) {
+    if (m.scheduled[r] == 0) continue;
+    ++rows;
+    const Request& request = session.scheduler().requests()[to_size(m.live[r])];
+    const std::int64_t end = m.num_computed[r] + m.scheduled[r];
+    const bool decode = m.num_computed[r] >= request.prompt_tokens;
+    (decode ? decodes : chunks) += 1;
+    if (decode) lengths_mod_4_.insert(end % 4);
+    if (m.num_computed[r] < 4 && end >= 4) met(kFirstC4Window, session);
+    if (end % 4 != 0) met(kSplitC4Window, session);
+    if (end / 128 > m.num_computed[r] / 128) met(kC128Boundary, session);
+    if (request.prompt_tokens < 4) met(kShortPrompt, session);
+    if (end > config.window) met(kWindowMoved, session);
+    // Blocks of 64 rows: a window of 128 reaches over three unless it begins with one.
+    if (end > config.window && end % 64 != 0) met(kWindowOverThreeBlocks, session);
+  }
+  if (rows > 1) met(kSeveralRequests, session);
+  if (chunks > 0 && decodes > 0) met(kMixedStep, session);
+  if (lengths_mod_4_.size() == 4 && all_[kLengthsMod4].count == 0) met(kLengthsMod4, session);
+}
+
+void Exercise::selection(const Session& session) {
+  const auto& p = session.last_params().get<as_indexer_topk_params>();
+  const std::int64_t width = p.indices.shape[1];
+  std::int64_t selective = 0, ties = 0;
+  for (std::int64_t t = 0; t < p.lens.shape[0]; ++t) {
+    const std::int32_t len = *at<std::int32_t>(p.lens, t);
+    if (len <= width) continue;
+    ++selective;
+    std::vector<float> scores(at<float>(p.logits, t), at<float>(p.logits, t) + len);
+    std::nth_element(scores.begin(), scores.begin() + width, scores.end(), std::greater<>());
+    const float left_out = scores[to_size(width)];
+    const float taken = *std::min_element(scores.begin(), scores.begin() + width);
+    ties += taken - left_out <= 1e-5f * std::fabs(taken) ? 1 : 0;
+  }
+  met(kSelective, session, selective);
+  met(kNearTie, session, ties);
+}
+
+void Exercise::attention(const Session& session) {
+  const auto& p = session.last_params().get<as_sparse_attention_params>();
+  std::int64_t above = 0, below = 0, long_rows = 0;
+  for (std::int64_t t = 0; t < p.lse.shape[0]; ++t) {
+    const std::int64_t extra = present(p.extra_lens) ? *at<std::int32_t>(p.extra_lens, t) : 0;
+    long_rows += *at<std::int32_t>(p.lens, t) + extra > 64 ? 1 : 0;
+    for (std::int64_t h = 0; h < p.lse.shape[1]; ++h) {
+      const double mass = 1 / (1 + std::exp(static_cast<double>(*at<float>(p.lse, t, h)) -
+                                            static_cast<double>(*at<float>(p.sinks, h))));
+      above += mass > kSinkMass ? 1 : 0;
+      below += mass < kSinkMass ? 1 : 0;
+    }
+  }
+  met(kLargeSink, session, above);
+  met(kSmallSink, session, below);
+  met(kLongRow, session, long_rows);
+}
+
+std::vector<Exercised> Exercise::all() const {
+  std::vector<Exercised> items;
+  for (std::size_t i = 0; i < all_.size(); ++i) {
+    if (reachable_[i]) items.push_back(all_[i]);
+  }
+  return items;
+}
+
+}  // namespace attnscope

@@ -1,0 +1,83 @@
+#include "engine/session/row_alone.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstring>
+
+#include "engine/trace/compare.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+// Tensor axes start with the letter T: one row of it.
+as_tensor row_of(const as_tensor& tensor, std::int64_t row) {
+  as_tensor one = tensor;
+  one.data = static_cast<char*>(tensor.data) + row * tensor.stride[0] * as_dtype_size(tensor.dtype);
+  one.shape[0] = 1;
+  return one;
+}
+
+bool by_token(const as_tap_info& tap) {
+  return tap.kind == AS_TAP_TENSOR && tap.axes[0] == 'T' &&
+         (tap.axes[1] == ',' || tap.axes[1] == '\0');
+}
+
+}  // namespace
+
+RowAlone run_row_alone(const Session& session, std::int64_t token) {
+  RowAlone result;
+  result.token = token;
+  const OpParams& batch = session.last_params();
+  const as_op_info& info = batch.info();
+  if (info.phase != AS_PHASE_LAYER) return result;
+  OpParams alone = batch;
+  std::array<Scratch, 16> outputs;
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.kind == AS_TAP_CACHE) {
+      if (tap.direction == AS_TAP_OUT) return result;
+      continue;
+    }
+    if (!by_token(tap) || !present(batch.tensor(tap.offset))) continue;
+    const as_tensor& all = batch.tensor(tap.offset);
+    if (token < 0 || token >= all.shape[0]) return result;
+    alone.tensor(tap.offset) = row_of(all, token);
+    if (tap.direction == AS_TAP_OUT) {
+      as_tensor& out = alone.tensor(tap.offset);
+      out = outputs[i].make_like(all.dtype, out);
+      std::memset(out.data, 0xFF,
+                  static_cast<std::size_t>(as_tensor_numel(&out) * as_dtype_size(out.dtype)));
+    }
+  }
+  as_call call{};
+  call.struct_size = sizeof(call);
+  call.threads = session.parts().threads;
+  as_error error{};
+  if (session.lanes().function(batch.op())(alone.data(), &call, &error) != AS_OK) return result;
+  result.possible = true;
+  Tolerance exact;
+  exact.exact = true;
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.direction != AS_TAP_OUT || !by_token(tap) || !present(batch.tensor(tap.offset))) {
+      continue;
+    }
+    const as_tensor in_batch = row_of(batch.tensor(tap.offset), token);
+    TapMask mask;
+    if (tap.mask == AS_MASK_LENS) mask.lens = at<std::int32_t>(alone.tensor(tap.mask_offset));
+    const Comparison c = compare(alone.tensor(tap.offset), in_batch, mask, exact);
+    result.elements += c.elements;
+    result.differing += c.figures.differing;
+    if (c.figures.differing > 0 && (result.worst.empty() || c.figures.max_ulp > result.worst_ulp)) {
+      result.worst =
+          fmt::format("{}: {} instead of {}", tap.name, c.worst.value, c.worst.reference);
+    }
+    result.worst_ulp = std::max(result.worst_ulp, c.figures.max_ulp);
+    if (c.anomalies > 0) result.worst_ulp = 65536;
+  }
+  return result;
+}
+
+}  // namespace attnscope
