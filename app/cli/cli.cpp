@@ -214,6 +214,21 @@ void add_sweep(CLI::App& app, Action& action) {
   sweep->callback([=, &action] { action = [=] { return sweep_command(*command); }; });
 }
 
+void add_profiles(CLI::App& app, Action& action) {
+  auto* profiles = app.add_subcommand(
+      "profiles", "What each disputed switch of the model does to outputs and selections");
+  auto command = std::make_shared<ProfilesCommand>();
+  profiles->add_option("scenario", command->scenario, "File, or a name from assets/scenarios")
+      ->required();
+  profiles
+      ->add_option("--profile", command->profile, "Compare with vllm or deepseek (the scenario's)")
+      ->check(CLI::IsMember({"vllm", "deepseek"}));
+  profiles->add_option("--threads", command->threads, "Threads, 0 = all")
+      ->check(CLI::Range(0, 4096));
+  profiles->add_flag("--json", command->json, "Print as JSON");
+  profiles->callback([=, &action] { action = [=] { return profiles_command(*command); }; });
+}
+
 void add_model(CLI::App& app, Action& action) {
   auto* model = app.add_subcommand("model", "Models: presets and configuration files");
   model->require_subcommand(1);
@@ -325,6 +340,7 @@ int run_cli(const std::vector<std::string>& arguments) {
   add_why(app, action);
   add_what_if(app, action);
   add_sweep(app, action);
+  add_profiles(app, action);
   add_lanes(app, action);
   add_model(app, action);
   add_doctor(app, action);

@@ -48,4 +48,12 @@ struct SweepCommand {
 };
 Result<as_status> sweep_command(const SweepCommand& command);
 
+struct ProfilesCommand {
+  std::string scenario;
+  std::string profile;  // to compare with; empty = the scenario's
+  int threads = 0;
+  bool json = false;
+};
+Result<as_status> profiles_command(const ProfilesCommand& command);
+
 }  // namespace attnscope

@@ -1,0 +1,190 @@
+// What each contradiction between published implementations does to outputs and selections.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "app/cli/look_commands.h"
+#include "app/common/wiring.h"
+#include "engine/session/place.h"
+#include "engine/trace/compare.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+using nlohmann::json;
+
+// One way to run the scenario.
+struct Variant {
+  std::string name, sentence;
+  ProfileSwitches switches;
+};
+
+std::vector<Variant> variants(const ProfileSwitches& base) {
+  std::vector<Variant> all;
+  const auto add = [&](const char* name, const std::string& sentence) -> ProfileSwitches& {
+    all.push_back({name, sentence, base});
+    return all.back().switches;
+  };
+  const auto turned = [](bool on) { return on ? "off" : "on"; };
+  add("hadamard",
+      fmt::format("Hadamard transform of index queries and keys {}", turned(base.hadamard)))
+      .hadamard = !base.hadamard;
+  const bool fp4 = base.index_format == AS_RECORD_INDEX_MXFP4;
+  add("index_format", fp4 ? "index rows in FP8" : "index rows in MXFP4").index_format =
+      fp4 ? AS_RECORD_INDEX_FP8 : AS_RECORD_INDEX_MXFP4;
+  add("ratio0_yarn", fmt::format("YaRN in window-only layers {}", turned(base.ratio0_yarn)))
+      .ratio0_yarn = !base.ratio0_yarn;
+  add("round_pooled",
+      fmt::format("pooled entry rounded to bf16 before its norm {}", turned(base.round_pooled)))
+      .round_pooled = !base.round_pooled;
+  for (const char* profile : {"vllm", "deepseek"}) {
+    all.push_back(
+        {profile, fmt::format("every switch as profile {}", profile), *profile_switches(profile)});
+  }
+  return all;
+}
+
+// What one run gave, as long as all runs have the same tokens: up to the first sampled one.
+struct Outcome {
+  std::map<std::pair<std::int64_t, int>, std::vector<float>> outputs;  // step, layer
+  std::map<std::pair<std::int64_t, int>, std::vector<std::set<std::int32_t>>> selections;
+};
+
+Result<Outcome> run(const ProfilesCommand& command, Scenario scenario,
+                    const ProfileSwitches& switches) {
+  scenario.model.switches = switches;
+  SessionOptions options;
+  options.references = References::kNone;
+  options.threads = command.threads;
+  options.checkpoint_every = 0;
+  auto session = Session::create(scenario, all_lanes(), options);
+  if (!session) return session.error();
+  Session& s = **session;
+  Outcome outcome;
+  bool sampled = false;
+  while (!s.finished() && !sampled) {
+    const std::int64_t step = s.cursor().step;
+    while (!s.finished() && s.cursor().step == step) {
+      if (auto ok = s.op(); !ok) return ok.error();
+      if (!s.ran_any()) continue;
+      const Place place = last_place(s);
+      const OpParams& params = s.last_params();
+      if (place.op == AS_OP_RESIDUAL) {
+        const as_tensor& out = params.get<as_residual_params>().out;
+        auto& values = outcome.outputs[{place.step, place.layer}];
+        for (std::int64_t t = 0; t < out.shape[0]; ++t) {
+          for (std::int64_t d = 0; d < out.shape[1]; ++d) {
+            values.push_back(static_cast<float>(element(out, t, d)));
+          }
+        }
+      } else if (place.op == AS_OP_INDEXER_TOPK) {
+        const as_tensor& list = params.get<as_indexer_topk_params>().indices;
+        auto& sets = outcome.selections[{place.step, place.layer}];
+        for (std::int64_t t = 0; t < list.shape[0]; ++t) {
+          const auto* row = at<std::int32_t>(list, t);
+          sets.emplace_back(row, row + list.shape[1]);
+          sets.back().erase(-1);
+        }
+      }
+      sampled = sampled || place.op == AS_OP_SAMPLE;
+    }
+  }
+  return outcome;
+}
+
+struct Effect {
+  double cosine = 0;
+  double recall = 1;  // worst token
+  std::int64_t tokens = 0, changed = 0;
+};
+
+// By layer, of all steps together.
+std::map<int, Effect> effects(const Outcome& base, const Outcome& other) {
+  std::map<int, Effect> out;
+  std::map<int, std::pair<double, double>> sums;
+  for (const auto& [where, a] : base.outputs) {
+    const auto b = other.outputs.find(where);
+    if (b == other.outputs.end()) continue;
+    auto& [ab, aa_bb] = sums[where.second];
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      const auto x = static_cast<double>(a[i]), y = static_cast<double>(b->second[i]);
+      ab += x * y;
+      aa_bb += x * x + y * y;
+    }
+  }
+  for (const auto& [layer, sum] : sums) {
+    out[layer].cosine = sum.second == 0 ? 0 : std::max(0.0, 1 - 2 * sum.first / sum.second);
+  }
+  for (const auto& [where, a] : base.selections) {
+    const auto b = other.selections.find(where);
+    if (b == other.selections.end()) continue;
+    Effect& effect = out[where.second];
+    for (std::size_t t = 0; t < a.size(); ++t) {
+      if (a[t].empty()) continue;
+      ++effect.tokens;
+      std::int64_t kept = 0;
+      for (const std::int32_t entry : a[t])
+        kept += static_cast<std::int64_t>(b->second[t].count(entry));
+      const double recall = static_cast<double>(kept) / static_cast<double>(a[t].size());
+      effect.recall = std::min(effect.recall, recall);
+      effect.changed += recall < 1 ? 1 : 0;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<as_status> profiles_command(const ProfilesCommand& command) {
+  auto scenario = load_scenario(command.scenario);
+  if (!scenario) return scenario.error();
+  if (!command.profile.empty()) {
+    auto switches = profile_switches(command.profile);
+    if (!switches) return switches.error();
+    scenario->model.switches = *switches;
+  }
+  auto base = run(command, *scenario, scenario->model.switches);
+  if (!base) return base.error();
+  json rows = json::array();
+  if (!command.json) {
+    fmt::print("scenario {}, against profile {}, up to the first sampled token\n\n", scenario->name,
+               scenario->model.switches.profile);
+  }
+  for (const Variant& variant : variants(scenario->model.switches)) {
+    auto outcome = run(command, *scenario, variant.switches);
+    if (!outcome) return outcome.error();
+    json layers = json::array();
+    if (!command.json) fmt::print("{}: {}\n", variant.name, variant.sentence);
+    for (const auto& [layer, effect] : effects(*base, *outcome)) {
+      layers.push_back({{"layer", layer},
+                        {"cosine", effect.cosine},
+                        {"recall", effect.recall},
+                        {"tokens", effect.tokens},
+                        {"tokens_changed", effect.changed}});
+      if (command.json) continue;
+      fmt::print("  layer {:<3} output 1-cos {:<10.2g}", layer, effect.cosine);
+      if (effect.tokens > 0) {
+        fmt::print(" selection of {} of {} tokens changed, worst recall {:.3g}", effect.changed,
+                   effect.tokens, effect.recall);
+      }
+      fmt::print("\n");
+    }
+    rows.push_back({{"switch", variant.name}, {"sentence", variant.sentence}, {"layers", layers}});
+  }
+  if (command.json) {
+    fmt::print("{}\n", json{{"format", "attnscope-profiles"},
+                            {"version", 1},
+                            {"scenario", scenario->name},
+                            {"profile", scenario->model.switches.profile},
+                            {"variants", rows}}
+                           .dump(1));
+  }
+  return AS_OK;
+}
+
+}  // namespace attnscope
