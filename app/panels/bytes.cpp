@@ -53,7 +53,21 @@ class BytesPanel : public Panel {
   void choose_page(Ui& ui);
   void set(Row row);
   void element_line(Ui& ui);
+  struct Grid {
+    ImVec2 origin;
+    float gutter = 0, wide = 0, high = 0;          // of the places at the left, of a cell
+    std::int64_t count = 0, line = 64, lines = 0;  // cells, cells a line
+    ImVec2 corner(std::int64_t i) const {
+      return {origin.x + gutter + static_cast<float>(i % line) * wide,
+              origin.y + static_cast<float>(i / line) * high};
+    }
+    ImVec2 far_corner(std::int64_t i) const { return {corner(i).x + wide, corner(i).y + high}; }
+  };
+
+  Grid grid() const;
   void draw_cells(Ui& ui, ImVec2 size);
+  void draw_lines(const Grid& g) const;
+  void hover_cell(Ui& ui, const Grid& g);
   void draw_cell(std::int64_t dim_or_byte, ImVec2 min, ImVec2 max, double largest) const;
   bool differs(std::int64_t first, std::int64_t length) const;
   void draw_scales(Ui& ui, ImVec2 size);
@@ -346,87 +360,88 @@ void BytesPanel::draw_cell(std::int64_t i, ImVec2 min, ImVec2 max, double larges
   if (differs(byte, length)) list->AddRect(low, high, t.bad, 0, px(2));
 }
 
+// Where the cells lie, in the window that is being drawn.
+BytesPanel::Grid BytesPanel::grid() const {
+  Grid g;
+  g.count = form_ == 0 ? static_cast<std::int64_t>(row_.bytes.size()) : std::int64_t{row_.width};
+  g.wide = ImGui::CalcTextSize(form_ == 0 ? "00" : "-1.234e-05").x + px(8);
+  g.high = ImGui::GetTextLineHeight() + px(4);
+  g.gutter = ImGui::CalcTextSize("00000").x + px(6);
+  const float room = ImGui::GetContentRegionAvail().x;
+  while (g.line > 4 && g.gutter + g.wide * static_cast<float>(g.line) > room) g.line /= 2;
+  g.lines = (g.count + g.line - 1) / g.line;
+  g.origin = ImGui::GetCursorScreenPos();
+  return g;
+}
+
 void BytesPanel::draw_cells(Ui& ui, ImVec2 size) {
   if (!ImGui::BeginChild("##cells", size)) {
     ImGui::EndChild();
     return;
   }
   ImGui::PushFont(numbers(), 0);
-  const Theme& t = theme();
-  const std::int64_t count =
-      form_ == 0 ? static_cast<std::int64_t>(row_.bytes.size()) : std::int64_t{row_.width};
-  const float wide = ImGui::CalcTextSize(form_ == 0 ? "00" : "-1.234e-05").x + px(8);
-  const float high = ImGui::GetTextLineHeight() + px(4);
-  const float gutter = ImGui::CalcTextSize("00000").x + px(6);
-  std::int64_t line = 64;
-  while (line > 4 && gutter + wide * static_cast<float>(line) > ImGui::GetContentRegionAvail().x) {
-    line /= 2;
-  }
+  const Grid g = grid();
   const std::int64_t dim = std::clamp<std::int64_t>(ui.bench.selection().dim, 0, row_.width - 1);
   const ElementBytes chosen = bytes_of_dim(row_.record, row_.width, dim);
   const std::int64_t chosen_cell = form_ == 0 ? chosen.payload : dim;
   if (dim != shown_dim_) {
-    const float y = static_cast<float>(chosen_cell / line) * high;
-    if (y < ImGui::GetScrollY() || y + high > ImGui::GetScrollY() + ImGui::GetWindowHeight()) {
+    const float y = static_cast<float>(chosen_cell / g.line) * g.high;
+    if (y < ImGui::GetScrollY() || y + g.high > ImGui::GetScrollY() + ImGui::GetWindowHeight()) {
       ImGui::SetScrollY(std::max(0.0f, y - ImGui::GetWindowHeight() / 2));
     }
     shown_dim_ = dim;
   }
-  const ImVec2 origin = ImGui::GetCursorScreenPos();
-  const std::int64_t lines = (count + line - 1) / line;
-  const auto first = static_cast<std::int64_t>(std::max(0.0f, ImGui::GetScrollY() / high));
-  const auto end = std::min<std::int64_t>(
-      lines, first + static_cast<std::int64_t>(ImGui::GetWindowHeight() / high) + 2);
+  draw_lines(g);
   ImDrawList* list = ImGui::GetWindowDrawList();
-  const auto corner = [&](std::int64_t i) {
-    return ImVec2{origin.x + gutter + static_cast<float>(i % line) * wide,
-                  origin.y + static_cast<float>(i / line) * high};
-  };
-  for (std::int64_t y = first; y < end; ++y) {
-    const std::string offset =
-        form_ == 0 ? fmt::format("{:04x}", y * line) : std::to_string(y * line);
-    const float width = ImGui::CalcTextSize(offset.c_str()).x;
-    list->AddText({origin.x + gutter - px(6) - width, corner(y * line).y + px(2)}, t.text_faint,
-                  offset.c_str());
-    for (std::int64_t i = y * line; i < std::min(count, (y + 1) * line); ++i) {
-      const ImVec2 a = corner(i);
-      draw_cell(i, a, {a.x + wide, a.y + high}, largest_);
-    }
+  draw_selected(list, g.corner(chosen_cell), g.far_corner(chosen_cell));
+  if (form_ == 0 && chosen.scale >= 0) {
+    draw_selected(list, g.corner(chosen.scale), g.far_corner(chosen.scale));
   }
-  const auto mark = [&](std::int64_t i) {
-    const ImVec2 a = corner(i);
-    draw_selected(list, a, {a.x + wide, a.y + high});
-  };
-  mark(chosen_cell);
-  if (form_ == 0 && chosen.scale >= 0) mark(chosen.scale);
-  ImGui::InvisibleButton(
-      "##bytes", {gutter + wide * static_cast<float>(line), high * static_cast<float>(lines)});
-  if (ImGui::IsItemHovered()) {
-    const ImVec2 mouse = ImGui::GetMousePos();
-    const auto x = static_cast<std::int64_t>(std::floor((mouse.x - origin.x - gutter) / wide));
-    const auto y = static_cast<std::int64_t>((mouse.y - origin.y) / high);
-    const std::int64_t i = y * line + x;
-    if (x >= 0 && x < line && i >= 0 && i < count) {
-      const ImVec2 a = corner(i);
-      draw_hovered(list, a, {a.x + wide, a.y + high});
-      const std::int64_t byte = form_ == 0 ? i : bytes_of_dim(row_.record, row_.width, i).payload;
-      std::string text = field_words(row_.view(), byte);
-      if (!row_.reference.empty()) {
-        const ByteField f = field_of_byte(row_.record, row_.width, byte);
-        text += differs(f.first, f.length)
-                    ? "\nref.sim: " + field_words(row_.reference_view(), byte)
-                    : "\nref.sim has the same";
-      }
-      tooltip(text);
-      const ByteField field = field_of_byte(row_.record, row_.width, byte);
-      if (ImGui::IsItemClicked() && field.dim >= 0) {
-        shown_dim_ = form_ == 0 ? field.dim : i;
-        select_dim(ui, shown_dim_);
-      }
-    }
-  }
+  ImGui::InvisibleButton("##bytes", {g.gutter + g.wide * static_cast<float>(g.line),
+                                     g.high * static_cast<float>(g.lines)});
+  if (ImGui::IsItemHovered()) hover_cell(ui, g);
   ImGui::PopFont();
   ImGui::EndChild();
+}
+
+// The lines that are scrolled to, each with the place of its first cell.
+void BytesPanel::draw_lines(const Grid& g) const {
+  const auto first = static_cast<std::int64_t>(std::max(0.0f, ImGui::GetScrollY() / g.high));
+  const auto end = std::min<std::int64_t>(
+      g.lines, first + static_cast<std::int64_t>(ImGui::GetWindowHeight() / g.high) + 2);
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  for (std::int64_t y = first; y < end; ++y) {
+    const std::string offset =
+        form_ == 0 ? fmt::format("{:04x}", y * g.line) : std::to_string(y * g.line);
+    const float width = ImGui::CalcTextSize(offset.c_str()).x;
+    list->AddText({g.origin.x + g.gutter - px(6) - width, g.corner(y * g.line).y + px(2)},
+                  theme().text_faint, offset.c_str());
+    for (std::int64_t i = y * g.line; i < std::min(g.count, (y + 1) * g.line); ++i) {
+      draw_cell(i, g.corner(i), g.far_corner(i), largest_);
+    }
+  }
+}
+
+void BytesPanel::hover_cell(Ui& ui, const Grid& g) {
+  const ImVec2 mouse = ImGui::GetMousePos();
+  const auto x = static_cast<std::int64_t>(std::floor((mouse.x - g.origin.x - g.gutter) / g.wide));
+  const auto y = static_cast<std::int64_t>((mouse.y - g.origin.y) / g.high);
+  const std::int64_t i = y * g.line + x;
+  if (x < 0 || x >= g.line || i < 0 || i >= g.count) return;
+  draw_hovered(ImGui::GetWindowDrawList(), g.corner(i), g.far_corner(i));
+  const std::int64_t byte = form_ == 0 ? i : bytes_of_dim(row_.record, row_.width, i).payload;
+  const ByteField field = field_of_byte(row_.record, row_.width, byte);
+  std::string text = field_words(row_.view(), byte);
+  if (!row_.reference.empty()) {
+    text += differs(field.first, field.length)
+                ? "\nref.sim: " + field_words(row_.reference_view(), byte)
+                : "\nref.sim has the same";
+  }
+  tooltip(text);
+  if (ImGui::IsItemClicked() && field.dim >= 0) {
+    shown_dim_ = form_ == 0 ? field.dim : i;
+    select_dim(ui, shown_dim_);
+  }
 }
 
 void BytesPanel::draw_scales(Ui& ui, ImVec2 size) {

@@ -50,6 +50,7 @@ class TensorPanel : public Panel {
   TapIndex focus(const Ui& ui, const StepTrace& step, const OpTrace& op) const;
   void select(Workbench& bench, const StepTrace& step, const OpTrace& op,
               const TapIndex& index) const;
+  void register_tap_commands(Ui& ui);
   Result<void> go_to_largest(Workbench& bench);
   void chips(Ui& ui, const StepTrace& step, const OpTrace& op) const;
   void axis_choosers(Ui& ui, const StepTrace& step, const OpTrace& op);
@@ -78,22 +79,25 @@ class TensorPanel : public Panel {
   bool working_ = false;
 };
 
+// Place of a command's value among the allowed ones.
+template <class Names>
+Result<int> choose(std::string_view value, const Names& names, const char* id) {
+  std::string allowed;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (value == names[i]) return static_cast<int>(i);
+    allowed += fmt::format("{}{}", i == 0 ? "" : ", ", names[i]);
+  }
+  return usage_error(fmt::format("{}: unknown value '{}'", id, value), "allowed: " + allowed);
+}
+
 void TensorPanel::register_commands(Ui& ui) {
-  const auto choose = [](std::string_view value, const auto& names, const char* id) -> Result<int> {
-    std::string allowed;
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      if (value == names[i]) return static_cast<int>(i);
-      allowed += fmt::format("{}{}", i == 0 ? "" : ", ", names[i]);
-    }
-    return usage_error(fmt::format("{}: unknown value '{}'", id, value), "allowed: " + allowed);
-  };
   ui.commands.add({.id = "tensor.view",
                    .title = "Tensor: show ..",
                    .group = "View",
                    .help = "Which numbers of a tap the tensor panel shows.",
                    .shortcut = "",
                    .argument = "value|reference|difference|before",
-                   .run = [this, choose](std::string_view value) -> Result<void> {
+                   .run = [this](std::string_view value) -> Result<void> {
                      auto mode = choose(value, kTensorModes, "tensor.view");
                      if (!mode) return mode.error();
                      mode_ = static_cast<TensorMode>(*mode);
@@ -106,13 +110,17 @@ void TensorPanel::register_commands(Ui& ui) {
                    .help = "How the tensor panel shows them.",
                    .shortcut = "",
                    .argument = "heat|numbers|histogram|history",
-                   .run = [this, choose](std::string_view value) -> Result<void> {
+                   .run = [this](std::string_view value) -> Result<void> {
                      auto shape = choose(value, kShapeNames, "tensor.as");
                      if (!shape) return shape.error();
                      shape_ = *shape;
                      return {};
                    },
                    .in_menu = false});
+  register_tap_commands(ui);
+}
+
+void TensorPanel::register_tap_commands(Ui& ui) {
   Workbench& bench = ui.bench;
   ui.commands.add({.id = "tensor.tap",
                    .title = "Tensor: tap ..",
