@@ -23,7 +23,8 @@ namespace attnscope::gui {
 namespace {
 
 constexpr const char* kAdvice =
-    "install Mesa's software renderer (Debian, Ubuntu: libegl1 libegl-mesa0 libgl1-mesa-dri)";
+    "set LIBGL_ALWAYS_SOFTWARE=1 to draw on the CPU; that is Mesa's software renderer (Debian, "
+    "Ubuntu: libegl1 libegl-mesa0 libgl1-mesa-dri)";
 
 class Offscreen final : public Platform {
  public:

@@ -5,7 +5,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/params/result.h"
@@ -16,6 +19,13 @@ struct Image {
   int width = 0, height = 0;
   std::vector<std::uint8_t> rgb;  // [height, width, 3], top row first
 };
+
+// A rectangle of the desktop, in the window system's own units.
+struct Area {
+  int x = 0, y = 0, width = 0, height = 0;
+};
+// Whether a window there can be seen and moved: enough of its upper edge lies on one of them.
+bool within_reach(const Area& window, std::span<const Area> monitors);
 
 class Platform {
  public:
@@ -35,13 +45,17 @@ class Platform {
   virtual Result<void> resize(int width, int height) = 0;
   virtual float content_scale() const = 0;
   virtual std::string description() const = 0;  // "OpenGL 4.5, llvmpipe"
+  // Where the window is; nullopt off screen and where the window system does not tell.
+  virtual std::optional<std::pair<int, int>> place() const { return std::nullopt; }
   // Called with files dropped on the window.
   std::function<void(const std::vector<std::string>&)> on_drop;
   virtual void set_title(const std::string&) {}
 };
 
 // AS_NO_ENVIRONMENT with what to do: no display, no OpenGL 3.3, ..
-Result<std::unique_ptr<Platform>> make_window(const std::string& title, int width, int height);
+// at: where the window was last; it comes up there unless that is out of reach by now.
+Result<std::unique_ptr<Platform>> make_window(const std::string& title, int width, int height,
+                                              std::optional<std::pair<int, int>> at = {});
 Result<std::unique_ptr<Platform>> make_offscreen(int width, int height);
 
 // Whether a window can be asked for (DISPLAY or WAYLAND_DISPLAY is set).

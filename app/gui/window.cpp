@@ -27,7 +27,8 @@ class Window final : public Platform {
     glfwTerminate();
   }
 
-  Result<void> open(const std::string& title, int width, int height) {
+  Result<void> open(const std::string& title, int width, int height,
+                    std::optional<std::pair<int, int>> at) {
     if (glfwInit() != GLFW_TRUE) {
       return Error{AS_NO_ENVIRONMENT, "cannot reach a display: " + glfw_problem(),
                    "set DISPLAY, or use --screenshot FILE, which needs no display"};
@@ -35,6 +36,7 @@ class Window final : public Platform {
     title_ = title;
     width_ = width;
     height_ = height;
+    at_ = at;
     return create();
   }
 
@@ -78,6 +80,7 @@ class Window final : public Platform {
 
   Result<void> recreate() override {
     glfwGetWindowSize(window_, &width_, &height_);
+    at_ = place();
     close();
     return create();
   }
@@ -93,6 +96,13 @@ class Window final : public Platform {
     return std::max(x, y);
   }
   std::string description() const override { return description_; }
+  std::optional<std::pair<int, int>> place() const override {
+    int x = 0, y = 0;
+    glfwGetError(nullptr);
+    glfwGetWindowPos(window_, &x, &y);
+    if (glfwGetError(nullptr) != GLFW_NO_ERROR) return std::nullopt;
+    return std::pair(x, y);
+  }
   void set_title(const std::string& title) override {
     if (title == title_) return;
     title_ = title;
@@ -106,6 +116,9 @@ class Window final : public Platform {
     glfwWindowHint(GLFW_OPENGL_PROFILE, GLFW_OPENGL_CORE_PROFILE);
     glfwWindowHint(GLFW_OPENGL_FORWARD_COMPAT, GLFW_TRUE);
     glfwWindowHint(GLFW_CONTEXT_ROBUSTNESS, GLFW_LOSE_CONTEXT_ON_RESET);
+    // Hidden until it stands where it belongs.
+    const bool placed = at_ && within_reach({at_->first, at_->second, width_, height_}, monitors());
+    glfwWindowHint(GLFW_VISIBLE, placed ? GLFW_FALSE : GLFW_TRUE);
     window_ = glfwCreateWindow(width_, height_, title_.c_str(), nullptr, nullptr);
     if (window_ == nullptr) {
       // Some drivers know no robustness.
@@ -115,6 +128,10 @@ class Window final : public Platform {
     if (window_ == nullptr) {
       return Error{AS_NO_ENVIRONMENT, "no window with OpenGL 3.3 core: " + glfw_problem(),
                    "update the graphics driver, or set LIBGL_ALWAYS_SOFTWARE=1 to draw on the CPU"};
+    }
+    if (placed) {
+      glfwSetWindowPos(window_, at_->first, at_->second);
+      glfwShowWindow(window_);
     }
     glfwMakeContextCurrent(window_);
     glfwSwapInterval(1);
@@ -133,6 +150,17 @@ class Window final : public Platform {
     return {};
   }
 
+  static std::vector<Area> monitors() {
+    int count = 0;
+    GLFWmonitor** found = glfwGetMonitors(&count);
+    std::vector<Area> areas(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < areas.size(); ++i) {
+      Area& a = areas[i];
+      glfwGetMonitorWorkarea(found[i], &a.x, &a.y, &a.width, &a.height);
+    }
+    return areas;
+  }
+
   void close() {
     if (window_ == nullptr) return;
     ImGui_ImplOpenGL3_Shutdown();
@@ -144,6 +172,7 @@ class Window final : public Platform {
   GLFWwindow* window_ = nullptr;
   std::string title_, description_;
   int width_ = 0, height_ = 0;
+  std::optional<std::pair<int, int>> at_;
   bool had_event_ = false;
 };
 
@@ -157,9 +186,19 @@ bool has_display() {
   return set("DISPLAY") || set("WAYLAND_DISPLAY");
 }
 
-Result<std::unique_ptr<Platform>> make_window(const std::string& title, int width, int height) {
+bool within_reach(const Area& window, std::span<const Area> monitors) {
+  constexpr int kWide = 120, kHigh = 24;  // of the upper edge, to take hold of
+  return std::ranges::any_of(monitors, [&](const Area& m) {
+    const int left = std::max(window.x, m.x);
+    const int right = std::min(window.x + window.width, m.x + m.width);
+    return right - left >= kWide && window.y >= m.y && window.y + kHigh <= m.y + m.height;
+  });
+}
+
+Result<std::unique_ptr<Platform>> make_window(const std::string& title, int width, int height,
+                                              std::optional<std::pair<int, int>> at) {
   auto window = std::make_unique<Window>();
-  if (auto ok = window->open(title, width, height); !ok) return ok.error();
+  if (auto ok = window->open(title, width, height, at); !ok) return ok.error();
   return std::unique_ptr<Platform>(std::move(window));
 }
 

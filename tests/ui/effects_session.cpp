@@ -93,6 +93,11 @@ Effects session_effects() {
     EXPECT_EQ(t.bench().setup().lanes, (std::vector<std::string>{"cpu", "wo_a=cpu"}));
     EXPECT_FALSE(t.app->commands().run("lane.set=gpu of my neighbour"));
     EXPECT_EQ(t.bench().setup().lanes.size(), 2u);
+    t.run("lane.set=wo_b=cpu");
+    EXPECT_EQ(t.bench().setup().lanes, (std::vector<std::string>{"cpu", "wo_a=cpu", "wo_b=cpu"}));
+    EXPECT_FALSE(t.app->commands().run("lane.set=no_op=cpu"));
+    t.run("lane.set=cpu");
+    EXPECT_EQ(t.bench().setup().lanes, (std::vector<std::string>{"cpu"}));
   };
   e["references.set"] = [](Trial& t) {
     t.run("references.set=none");

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "app/gui/data_table.h"
+#include "app/gui/platform.h"
 #include "app/gui/widgets.h"
 #include "tests/ui/headless.h"
 
@@ -17,6 +18,21 @@ int textures() { return ImGui::GetCurrentContext()->UserTextures.Size; }
 void draw_all(const CellTexture& picture) {
   picture.draw(ImGui::GetWindowDrawList(), {10, 10}, {90, 90}, 0, 0,
                static_cast<float>(picture.width()), static_cast<float>(picture.height()));
+}
+
+TEST(WindowPlaces, AreTakenAgainWhereTheyCanBeReached) {
+  const Area screens[] = {{0, 0, 1920, 1080}, {1920, 200, 1280, 1024}};
+  const auto reached = [&](int x, int y) { return within_reach({x, y, 1600, 1000}, screens); };
+  EXPECT_TRUE(reached(0, 0));
+  EXPECT_TRUE(reached(-1400, 500)) << "200 pixels of it are there";
+  EXPECT_FALSE(reached(-1500, 500));
+  EXPECT_TRUE(reached(2500, 300)) << "on the second screen";
+  EXPECT_TRUE(reached(1800, 10)) << "its left 120 pixels";
+  EXPECT_FALSE(reached(1900, 10)) << "beside the first and above the second";
+  EXPECT_FALSE(reached(0, -30)) << "its title cannot be taken hold of";
+  EXPECT_FALSE(reached(0, 1070));
+  EXPECT_FALSE(reached(3150, 300));
+  EXPECT_FALSE(within_reach({0, 0, 1600, 1000}, {})) << "no screen is known";
 }
 
 TEST(CellTextures, AreMadeUpdatedAndFreed) {

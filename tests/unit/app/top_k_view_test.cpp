@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "tests/unit/app/trace_builder.h"
 
@@ -55,6 +56,35 @@ StepTrace step_with(std::int64_t number, const std::vector<float>& scores,
 TopKView view_of(const SessionInfo& info, const StepTrace& step, const StepTrace* before = nullptr,
                  int head = 0) {
   return top_k_view({info, step, before, kLayer, 0, head, tolerance()});
+}
+
+TEST(TopKEntry, IsThatOfTheWholeView) {
+  const SessionInfo info = tiny();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> scores = {1, 5, nan, 5, -2, 5, nan, 0.5f};
+  for (const std::vector<std::int32_t>& ours :
+       {std::vector<std::int32_t>{}, std::vector<std::int32_t>{1, 3, 5}}) {
+    const StepTrace step = step_with(0, scores, ours);
+    const TopKView view = view_of(info, step);
+    const TopKInput input{info, step, nullptr, kLayer, 0, 0, tolerance()};
+    for (std::int64_t e = 0; e < view.visible; ++e) {
+      SCOPED_TRACE(e);
+      const auto entry = top_k_entry(input, e);
+      ASSERT_TRUE(entry);
+      const auto i = static_cast<std::size_t>(e);
+      EXPECT_EQ(entry->rank, view.rank[i]);
+      EXPECT_EQ(std::isnan(entry->score), std::isnan(view.scores[i]));
+      EXPECT_EQ(entry->selected, (view.flags[i] & kInOurs) != 0);
+      EXPECT_EQ(entry->chosen, view.chosen);
+      EXPECT_EQ(entry->visible, view.visible);
+      EXPECT_EQ(entry->k, view.k);
+      if (view.chosen) {
+        EXPECT_EQ(entry->threshold, view.threshold);
+      }
+    }
+    EXPECT_FALSE(top_k_entry(input, view.visible));
+    EXPECT_FALSE(top_k_entry(input, -1));
+  }
 }
 
 TEST(TopKLayer, IsTheCursorsOwnOrTheNearestOneInWords) {

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <set>
 #include <thread>
 
 #include "app/common/op_order.h"
@@ -121,6 +122,32 @@ TEST(Workbench, TheFirstFailureSelectsItsToken) {
   bench.remove_planted();
   bench.wait_idle();
   EXPECT_FALSE(bench.go_to_first_failure());
+}
+
+TEST(Workbench, APlantedBugLeavesTheLanesOfOtherOps) {
+  Workbench bench({});
+  RunSetup setup = small_setup(References::kSim);
+  setup.lanes = {"cpu", "sparse_attention=mutant:sink_scaled"};
+  bench.open(std::move(setup), true);
+  bench.wait_idle();
+  const auto wrong_ops = [&] {
+    std::set<as_op_id> ops;
+    for (const auto& step : bench.snapshot()->steps) {
+      if (!step->complete) continue;
+      ops.clear();  // of the newest
+      for (const TapResult& result : step->results) {
+        if (result.verdict == Verdict::kWrong) ops.insert(result.op);
+      }
+    }
+    return ops;
+  };
+  ASSERT_EQ(wrong_ops(), std::set<as_op_id>{AS_OP_SPARSE_ATTENTION});
+  bench.plant("topk_one_short");
+  bench.wait_idle();
+  EXPECT_EQ(wrong_ops(), (std::set<as_op_id>{AS_OP_INDEXER_TOPK, AS_OP_SPARSE_ATTENTION}));
+  bench.remove_planted();
+  bench.wait_idle();
+  EXPECT_EQ(wrong_ops(), std::set<as_op_id>{AS_OP_SPARSE_ATTENTION});
 }
 
 TEST(Workbench, AKeptSessionIsResumedWithTheSameBytes) {
