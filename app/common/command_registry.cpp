@@ -81,6 +81,7 @@ void CommandRegistry::add(Command command) {
     programmers_error("command \"" + command.id + "\" was added twice");
   }
   commands_.push_back(std::move(command));
+  ++shortcuts_version_;
 }
 
 const Command* CommandRegistry::find(std::string_view id) const {
@@ -175,6 +176,7 @@ Result<void> CommandRegistry::set_shortcut(const std::string& id, const std::str
                        fmt::format("remove it there first, or choose another for {}", id));
     }
   }
+  ++shortcuts_version_;
   if (wanted == command->shortcut) {
     user_shortcuts_.erase(id);
   } else {

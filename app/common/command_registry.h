@@ -6,6 +6,7 @@
 //   registry.run("cursor.goto=7/2/indexer_topk");
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -50,16 +51,20 @@ class CommandRegistry {
   // "" removes it. AS_BAD_INPUT for a text that is no key combination, or one already taken (says
   // by which command).
   Result<void> set_shortcut(const std::string& id, const std::string& text);
-  void reset_shortcuts() { user_shortcuts_.clear(); }
+  void reset_shortcuts() { set_user_shortcuts({}); }
+  // Grows whenever a shortcut may have changed.
+  std::uint64_t shortcuts_version() const { return shortcuts_version_; }
   const std::map<std::string, std::string>& user_shortcuts() const { return user_shortcuts_; }
   void set_user_shortcuts(std::map<std::string, std::string> map) {
     user_shortcuts_ = std::move(map);
+    ++shortcuts_version_;
   }
 
  private:
   std::vector<Command> commands_;
   std::map<std::string, std::size_t, std::less<>> by_id_;
   std::map<std::string, std::string> user_shortcuts_;
+  std::uint64_t shortcuts_version_ = 0;
 };
 
 // "ctrl + right" -> "Ctrl+Right": canonical order Ctrl+Alt+Shift+KEY. AS_BAD_INPUT when it is none.

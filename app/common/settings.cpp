@@ -210,6 +210,17 @@ void keep_aside(const std::string& path, const std::string& why,
 
 }  // namespace
 
+void keep_state(const Settings& from, Settings& to) {
+  to.layout = from.layout;
+  to.tour_seen = from.tour_seen;
+  to.scenario = from.scenario;
+  to.recent = from.recent;
+  to.open_panels = from.open_panels;
+  to.window_width = from.window_width;
+  to.window_height = from.window_height;
+  to.window_at = from.window_at;
+}
+
 LoadedSettings load_settings(const std::string& path) {
   LoadedSettings out;
   std::error_code code;
@@ -247,6 +258,10 @@ LoadedSettings load_settings(const std::string& path) {
   reader.shortcuts("shortcuts", s.shortcuts);
   reader.whole("window_width", 300, 16384, s.window_width);
   reader.whole("window_height", 200, 16384, s.window_height);
+  int x = 0, y = 0;
+  reader.whole("window_x", -32768, 32767, x);
+  reader.whole("window_y", -32768, 32767, y);
+  if (root->contains("window_x") && root->contains("window_y")) s.window_at = {x, y};
   reader.finish();
   return out;
 }
@@ -269,6 +284,10 @@ Result<void> save_settings(const Settings& settings, const std::string& path) {
   root["shortcuts"] = settings.shortcuts;
   root["window_width"] = settings.window_width;
   root["window_height"] = settings.window_height;
+  if (settings.window_at) {
+    root["window_x"] = settings.window_at->first;
+    root["window_y"] = settings.window_at->second;
+  }
   return write_text_file(
       path, "// Settings of attnscope, written anew whenever one changes.\n" +
                 root.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");

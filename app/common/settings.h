@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/params/result.h"
@@ -25,8 +27,12 @@ struct Settings {
   std::vector<std::string> open_panels;          // ids; empty = the layout's own
   std::map<std::string, std::string> shortcuts;  // by command id
   int window_width = 1600, window_height = 1000;
+  std::optional<std::pair<int, int>> window_at;  // x, y on the desktop; none: anywhere
   friend bool operator==(const Settings&, const Settings&) = default;
 };
+
+// What is remembered rather than set, such as the last scenario: undo and reset leave it alone.
+void keep_state(const Settings& from, Settings& to);
 
 // Settings::load never fails as a whole: what is wrong is said in `problems`, one sentence each
 // with file, key, allowed values and what was taken in its place. A file that is not JSON is kept

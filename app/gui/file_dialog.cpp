@@ -19,7 +19,8 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMostRecent = 10;
 constexpr const char* kExtension = ".json";
 
-// Newest first. Names of shipped scenarios are listed anyway.
+}  // namespace
+
 void remember(Settings& settings, const std::string& path) {
   settings.scenario = path;
   const bool is_file = path.find('/') != std::string::npos || path.ends_with(kExtension);
@@ -32,6 +33,8 @@ void remember(Settings& settings, const std::string& path) {
   settings.recent.insert(settings.recent.begin(), name);
   if (settings.recent.size() > kMostRecent) settings.recent.pop_back();
 }
+
+namespace {
 
 bool is_folder(const std::string& path) {
   std::error_code code;

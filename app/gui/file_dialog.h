@@ -11,6 +11,10 @@
 
 namespace attnscope::gui {
 
+// What is open now, by name or path: it comes back at the next start. Files are listed as recent,
+// newest first; names of shipped scenarios are listed anyway.
+void remember(Settings& settings, const std::string& path);
+
 class FileDialog : public Overlay {
  public:
   void register_commands(Ui& ui) override;

@@ -5,12 +5,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "app/common/format.h"
 #include "app/common/report.h"
 #include "app/common/wiring.h"
+#include "app/gui/file_dialog.h"
 #include "app/gui/layouts.h"
 #include "engine/config/json_file.h"
 
@@ -28,36 +30,50 @@ double now_seconds() {
   return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
 }
 
-// Opens scenario and layout, goes to the place, runs the commands.
-Result<void> prepare(App& app, const GuiOptions& options, bool wait) {
-  Workbench& bench = app.bench();
-  auto scenario = load_scenario(options.scenario.empty() ? "default" : options.scenario);
+Result<void> open_first(App& app, const std::string& name, References references) {
+  auto scenario = load_scenario(name);
   if (!scenario) return scenario.error();
   RunSetup setup;
   setup.scenario = std::move(*scenario);
-  setup.references = options.references;
-  bench.open(std::move(setup), true);
-  if (!options.layout.empty()) {
-    if (find_layout(options.layout) == nullptr) {
-      std::string names;
-      for (const Layout& layout : layouts()) {
-        names += fmt::format("{}{}", names.empty() ? "" : ", ", layout.id);
-      }
-      return usage_error(fmt::format("--layout {}: unknown", options.layout), "layouts: " + names);
-    }
-    if (auto ok = app.commands().run("layout." + options.layout); !ok) return ok;
+  setup.references = references;
+  app.bench().open(std::move(setup), true);
+  return {};
+}
+
+Result<void> choose_layout(App& app, const std::string& id) {
+  if (id.empty()) return {};
+  if (find_layout(id) != nullptr) return app.commands().run("layout." + id);
+  std::string names;
+  for (const Layout& layout : layouts()) {
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", layout.id);
   }
-  if (!wait && options.at.empty() && options.commands.empty()) return {};
-  bench.wait_idle();
-  if (!options.at.empty()) {
-    if (auto ok = app.commands().run("cursor.goto=" + options.at); !ok) return ok;
-    bench.wait_idle();
-  }
-  for (const std::string& command : options.commands) {
+  return usage_error(fmt::format("--layout {}: unknown", id), "layouts: " + names);
+}
+
+// The place to go to and the commands to run once there is a picture, in this order.
+std::vector<std::string> first_commands(const GuiOptions& options) {
+  std::vector<std::string> commands = options.commands;
+  if (!options.at.empty()) commands.insert(commands.begin(), "cursor.goto=" + options.at);
+  return commands;
+}
+
+// All of it, waiting for each part.
+Result<void> prepare(App& app, const GuiOptions& options) {
+  const std::string name = options.scenario.empty() ? "default" : options.scenario;
+  if (auto ok = open_first(app, name, options.references); !ok) return ok;
+  if (auto ok = choose_layout(app, options.layout); !ok) return ok;
+  app.bench().wait_idle();
+  for (const std::string& command : first_commands(options)) {
     if (auto ok = app.commands().run(command); !ok) return ok;
-    bench.wait_idle();
+    app.bench().wait_idle();
   }
   return {};
+}
+
+// Said on the screen and on the terminal.
+void complain(App& app, const Error& error) {
+  fmt::print(stderr, "attnscope: {}\n", error.text());
+  app.bench().say(Message::Kind::kError, error.text());
 }
 
 Result<void> write_report(const Workbench& bench, const std::string& path) {
@@ -106,7 +122,7 @@ Result<as_status> run_once(const GuiOptions& options, const GuiParts& parts,
                                  options.height > 0 ? options.height : kHeight);
   if (!platform) return platform.error();
   app.shell().set_graphics((*platform)->description());
-  if (auto ok = prepare(app, options, true); !ok) return ok.error();
+  if (auto ok = prepare(app, options); !ok) return ok.error();
   if (!options.tour.empty()) {
     if (auto ok = write_tour(app, **platform, options.tour); !ok) return ok.error();
     fmt::print("pictures: {}\n", std::filesystem::absolute(options.tour).string());
@@ -130,7 +146,9 @@ Result<as_status> run_once(const GuiOptions& options, const GuiParts& parts,
 
 class Loop {
  public:
-  Loop(App& app, Platform& platform) : app_(app), platform_(platform) {}
+  // commands: run one by one, each once the session is idle, after the first picture.
+  Loop(App& app, Platform& platform, std::vector<std::string> commands)
+      : app_(app), platform_(platform), commands_(commands.begin(), commands.end()) {}
 
   Result<void> run(const std::function<void()>& first_picture) {
     stay_active();
@@ -144,11 +162,14 @@ class Loop {
       if (!seen && app_.bench().snapshot() != nullptr) {
         seen = true;
         first_picture();
+      } else {
+        run_next_command(seen);
       }
     }
     const ImVec2 size = ImGui::GetIO().DisplaySize;
     app_.settings().window_width = static_cast<int>(size.x);
     app_.settings().window_height = static_cast<int>(size.y);
+    app_.settings().window_at = platform_.place();
     app_.shell().save();
     return {};
   }
@@ -162,8 +183,24 @@ class Loop {
 
   double wait() const {
     if (now_seconds() < active_until_ || frames_left_ > 0 || app_.shell().animating()) return 0;
-    if (app_.bench().busy()) return kBusyWait;
-    return ImGui::GetIO().WantTextInput ? kTypingWait : -1;
+    if (app_.bench().busy() || !commands_.empty()) return kBusyWait;
+    if (ImGui::GetIO().WantTextInput) return kTypingWait;
+    const double to_save = app_.shell().seconds_to_save();
+    return to_save > 0 ? to_save : -1;
+  }
+
+  void run_next_command(bool seen) {
+    Workbench& bench = app_.bench();
+    if (commands_.empty() || bench.busy()) return;
+    bench.wait_idle();                                 // takes what was published since the frame
+    if (!seen && bench.snapshot() != nullptr) return;  // in the next frame
+    const std::string command = std::move(commands_.front());
+    commands_.pop_front();
+    if (auto ok = app_.commands().run(command); !ok) {
+      complain(app_, ok.error());
+      commands_.clear();
+    }
+    stay_active();
   }
 
   Result<void> show() {
@@ -188,6 +225,7 @@ class Loop {
 
   App& app_;
   Platform& platform_;
+  std::deque<std::string> commands_;
   double active_until_ = 0;
   int frames_left_ = 0;
 };
@@ -207,7 +245,7 @@ Result<as_status> run_window(const GuiOptions& options, const GuiParts& parts,
   const Settings& settings = app.settings();
   auto platform =
       make_window("attnscope", options.width > 0 ? options.width : settings.window_width,
-                  options.height > 0 ? options.height : settings.window_height);
+                  options.height > 0 ? options.height : settings.window_height, settings.window_at);
   if (!platform) return platform.error();
   awake = platform->get();
   app.shell().set_content_scale((*platform)->content_scale());
@@ -216,20 +254,20 @@ Result<as_status> run_window(const GuiOptions& options, const GuiParts& parts,
     for (const std::string& file : files) app.shell().ui().run("scenario.open=" + file);
   };
   // What was open last time comes back, unless something else is asked for.
-  GuiOptions last = options;
-  if (last.scenario.empty()) last.scenario = settings.scenario;
-  Result<void> prepared = prepare(app, last, false);
-  if (!prepared && options.scenario.empty() && app.bench().snapshot() == nullptr) {
-    app.bench().say(Message::Kind::kWarning, prepared.error().text());
-    prepared = prepare(app, options, false);
+  const std::string wanted = options.scenario.empty() ? settings.scenario : options.scenario;
+  Result<void> opened = open_first(app, wanted, options.references);
+  if (opened) {
+    remember(app.settings(), wanted);
+  } else if (options.scenario.empty()) {
+    app.bench().say(Message::Kind::kWarning, opened.error().text());
+    opened = open_first(app, "default", options.references);
   }
-  if (!prepared) {
-    // The window opens all the same: another scenario can be chosen there.
-    fmt::print(stderr, "attnscope: {}\n", prepared.error().text());
-    app.bench().say(Message::Kind::kError, prepared.error().text());
-  }
+  // The window opens all the same: another scenario or layout can be chosen there.
+  Result<void> prepared = opened ? choose_layout(app, options.layout) : opened;
+  if (!prepared) complain(app, prepared.error());
   const double start = now_seconds();
-  Result<void> ran = Loop(app, **platform).run([&] {
+  Loop loop(app, **platform, prepared ? first_commands(options) : std::vector<std::string>());
+  Result<void> ran = loop.run([&] {
     app.bench().say(Message::Kind::kInfo, fmt::format("First picture {} after the window opened.",
                                                       format_us((now_seconds() - start) * 1e6)));
   });

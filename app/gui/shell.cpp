@@ -42,6 +42,7 @@ Shell::Shell(Ui ui, std::vector<std::unique_ptr<Panel>> panels,
   if (find_layout(ui_.settings.layout) == nullptr) ui_.settings.layout = "step";
   switch_layout(ui_.settings.layout, false);
   messages_seen_ = ui_.bench.messages().size();
+  applied_ = ui_.settings;
 }
 
 Shell::~Shell() = default;
@@ -69,7 +70,13 @@ void Shell::change_settings(const std::function<void(Settings&)>& change) {
   if (next == ui_.settings) return;
   undo_.push(ui_.settings);
   ui_.settings = std::move(next);
-  dirty_ = true;
+}
+
+// As undo has kept them.
+void Shell::restore_settings(Settings next) {
+  keep_state(ui_.settings, next);
+  ui_.settings = std::move(next);
+  ui_.bench.set_trace_budget(ui_.settings.trace_budget_mb);
 }
 
 void Shell::before_frame() {
@@ -88,7 +95,11 @@ void Shell::before_frame() {
   if (applied_.shortcuts != ui_.settings.shortcuts) {
     ui_.commands.set_user_shortcuts(ui_.settings.shortcuts);
   }
-  applied_ = ui_.settings;
+  // Whoever changed them: what is remembered changes without a command of the shell.
+  if (!(applied_ == ui_.settings)) {
+    applied_ = ui_.settings;
+    dirty_ = true;
+  }
   if (!load_layout_.empty()) {
     std::string problem;
     if (!load_layout(load_layout_, panels_, problem)) {
@@ -139,13 +150,20 @@ void Shell::frame() {
 void Shell::save() {
   last_save_ = ImGui::GetTime();
   ImGui::GetIO().WantSaveIniSettings = false;
-  if (options_.state_folder.empty()) return;
+  if (options_.state_folder.empty()) {
+    dirty_ = false;
+    return;
+  }
   Result<void> ok = save_settings(ui_.settings, options_.state_folder + "/settings.json");
   if (ok && drawn_) {
     ok = save_layout(layout_path(layout_), panels_);
   }
   if (!ok && dirty_) ui_.bench.say(Message::Kind::kWarning, ok.error().text());
   dirty_ = false;
+}
+
+double Shell::seconds_to_save() const {
+  return dirty_ || ImGui::GetIO().WantSaveIniSettings ? kSaveEvery + 0.1 : 0;
 }
 
 bool Shell::animating() const {
@@ -165,16 +183,22 @@ Panel* Shell::panel(std::string_view id) {
 void Shell::handle_shortcuts() {
   const bool popup =
       ImGui::IsPopupOpen("", ImGuiPopupFlags_AnyPopupId | ImGuiPopupFlags_AnyPopupLevel);
+  if (chords_version_ != ui_.commands.shortcuts_version()) {
+    chords_version_ = ui_.commands.shortcuts_version();
+    chords_.clear();
+    for (const Command& command : ui_.commands.all()) {
+      const ImGuiKeyChord chord = key_chord(ui_.commands.shortcut(command.id));
+      if (chord != 0) chords_.emplace_back(chord, command.id);
+    }
+  }
   // All are asked for in every frame: ImGui hears a shortcut that the frame before asked for.
   std::string pressed;
-  for (const Command& command : ui_.commands.all()) {
-    const std::string keys = ui_.commands.shortcut(command.id);
-    const ImGuiKeyChord chord = keys.empty() ? 0 : key_chord(keys);
-    if (chord == 0) continue;
+  for (const auto& [chord, id] : chords_) {
     if (!ImGui::Shortcut(chord, ImGuiInputFlags_RouteGlobal | ImGuiInputFlags_Repeat)) continue;
+    const Command& command = *ui_.commands.find(id);
     // Escape with nothing to stop is a habit, not a mistake.
     const bool idle = chord == ImGuiKey_Escape && command.enabled && !command.enabled();
-    if (pressed.empty() && !idle) pressed = command.id;
+    if (pressed.empty() && !idle) pressed = id;
   }
   // Run last: a command may change the registry's shortcuts.
   if (!pressed.empty() && !popup) ui_.run(pressed);

@@ -5,6 +5,8 @@
 //   loop: shell.before_frame(); platform->begin_frame(..); shell.frame(); ImGui::Render(); ..
 #pragma once
 
+#include <imgui.h>
+
 #include <array>
 #include <memory>
 #include <string>
@@ -43,6 +45,8 @@ class Shell {
   std::string take_screenshot() { return std::exchange(screenshot_, {}); }
   // Writes settings and layout, once they have changed.
   void save();
+  // After so long without a frame one is due that writes them; 0 = nothing is to be written.
+  double seconds_to_save() const;
 
   Ui& ui() { return ui_; }
   const std::string& layout() const { return layout_; }
@@ -53,6 +57,7 @@ class Shell {
  private:
   friend void register_shell_commands(Shell& shell);
   void change_settings(const std::function<void(Settings&)>& change);
+  void restore_settings(Settings next);
   void switch_layout(const std::string& id, bool fresh);
   std::string layout_path(const std::string& id) const;
   void handle_shortcuts();
@@ -69,6 +74,8 @@ class Shell {
   ShellOptions options_;
   Settings applied_;
   UndoStack<Settings> undo_;
+  std::vector<std::pair<ImGuiKeyChord, std::string>> chords_;  // of command ids
+  std::uint64_t chords_version_ = ~std::uint64_t{0};
   std::string layout_ = "step";
   Room room_ = Room::kFull;   // whose arrangement of the layout is shown
   bool drawn_ = false;        // it is on the screen, worth keeping

@@ -421,6 +421,12 @@ void register_shell_commands(Shell& shell) {
                 .help = "Motion where it explains something.",
                 .run = change([](Settings& s) { s.animations = !s.animations; }),
                 .checked = [&ui] { return ui.settings.animations; }});
+  commands.add({.id = "pool.free_order",
+                .title = "Order of the free list",
+                .group = "View",
+                .help = "Free blocks of the pool map show when their turn comes.",
+                .run = change([](Settings& s) { s.free_list_order = !s.free_list_order; }),
+                .checked = [&ui] { return ui.settings.free_list_order; }});
   add(
       "settings.colour_map", "Colours of values ..", "View", "viridis or grey.", "",
       [&shell](std::string_view value) -> Result<void> {
@@ -444,35 +450,28 @@ void register_shell_commands(Shell& shell) {
         return {};
       },
       "MiB");
-  commands.add({.id = "settings.undo",
-                .title = "Undo setting",
-                .group = "View",
-                .help = "Takes the last change of a setting back.",
-                .shortcut = "Ctrl+Z",
-                .run = act([&shell] {
-                  shell.ui_.settings = shell.undo_.undo(shell.ui_.settings);
-                  shell.dirty_ = true;
-                }),
-                .enabled = [&shell] { return shell.undo_.can_undo(); },
-                .why_disabled = "no setting was changed"});
-  commands.add({.id = "settings.redo",
-                .title = "Redo setting",
-                .group = "View",
-                .help = "Makes the change that was taken back again.",
-                .shortcut = "Ctrl+Shift+Z",
-                .run = act([&shell] {
-                  shell.ui_.settings = shell.undo_.redo(shell.ui_.settings);
-                  shell.dirty_ = true;
-                }),
-                .enabled = [&shell] { return shell.undo_.can_redo(); },
-                .why_disabled = "nothing was taken back"});
+  commands.add(
+      {.id = "settings.undo",
+       .title = "Undo setting",
+       .group = "View",
+       .help = "Takes the last change of a setting back.",
+       .shortcut = "Ctrl+Z",
+       .run = act([&shell] { shell.restore_settings(shell.undo_.undo(shell.ui_.settings)); }),
+       .enabled = [&shell] { return shell.undo_.can_undo(); },
+       .why_disabled = "no setting was changed"});
+  commands.add(
+      {.id = "settings.redo",
+       .title = "Redo setting",
+       .group = "View",
+       .help = "Makes the change that was taken back again.",
+       .shortcut = "Ctrl+Shift+Z",
+       .run = act([&shell] { shell.restore_settings(shell.undo_.redo(shell.ui_.settings)); }),
+       .enabled = [&shell] { return shell.undo_.can_redo(); },
+       .why_disabled = "nothing was taken back"});
   add("settings.reset", "Reset settings", "View", "All settings as at first; can be undone.", "",
       change([](Settings& s) {
         Settings fresh;
-        fresh.tour_seen = s.tour_seen;
-        fresh.recent = s.recent;
-        fresh.scenario = s.scenario;
-        fresh.layout = s.layout;
+        keep_state(s, fresh);
         s = fresh;
       }));
   add(
@@ -498,10 +497,7 @@ void register_shell_commands(Shell& shell) {
                 .title = "Tour seen",
                 .group = "Help",
                 .help = "The tour does not show itself again.",
-                .run = act([&shell] {
-                  shell.ui_.settings.tour_seen = true;  // no setting to undo
-                  shell.dirty_ = true;
-                }),
+                .run = act([&ui] { ui.settings.tour_seen = true; }),  // no setting to undo
                 .in_menu = false});
 }
 

@@ -15,7 +15,6 @@ class PoolPanel : public Panel {
  public:
   PoolPanel() : Panel("pool", "Pool map") {}
   bool scrolls() const override { return false; }
-  void register_commands(Ui& ui) override;
   void draw(Ui& ui) override;
 
  private:
@@ -32,18 +31,6 @@ class PoolPanel : public Panel {
   std::int32_t hovered_ = -1;      // block that text_ is of
   std::string text_;
 };
-
-void PoolPanel::register_commands(Ui& ui) {
-  ui.commands.add({.id = "pool.free_order",
-                   .title = "Order of the free list",
-                   .group = "View",
-                   .help = "Free blocks of the pool map show when their turn comes.",
-                   .run = [&ui](std::string_view) -> Result<void> {
-                     ui.settings.free_list_order = !ui.settings.free_list_order;
-                     return {};
-                   },
-                   .checked = [&ui] { return ui.settings.free_list_order; }});
-}
 
 void PoolPanel::refresh(const Ui& ui, const StepTrace& step) {
   if (&step == step_) return;

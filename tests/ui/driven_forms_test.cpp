@@ -89,6 +89,51 @@ TEST(Forms, AWrongFieldIsNamedAndTheSessionStays) {
   });
 }
 
+TEST(Forms, AnErrorOfAnotherRequestIsToldAtTheTop) {
+  DrivenApp app(References::kNone);
+  app.drive([&](User& user) {
+    open_early(app, user);
+    const std::string place =
+        "requests[" + std::to_string(app.bench().setup().scenario.requests.size()) + "].tokens";
+    user.ctx->ItemClick("**/Add");  // selected from now on
+    user.ctx->ItemInputValue(("**/##" + place).c_str(), "few");
+    wait_for_draft(user);
+    EXPECT_NE(user.screen().find("\"few\" is not a whole number"), std::string::npos);
+    EXPECT_EQ(user.screen().find(place), std::string::npos) << "it stands at its field";
+    user.ctx->ItemClick("**/##row");  // of the first request
+    user.wait(3);
+    EXPECT_NE(user.screen().find(place + ": \"few\" is not a whole number"), std::string::npos);
+    user.ctx->ItemInputValue("**/##model.layers", "0, -1");
+    user.keys(ImGuiMod_Ctrl | ImGuiMod_Alt | ImGuiKey_Z);
+    user.keys(ImGuiMod_Ctrl | ImGuiMod_Alt | ImGuiKey_Z);
+    user.ctx->ItemInputValue("**/##model.layers", "0, -1");
+    wait_for_draft(user);
+    EXPECT_NE(user.screen().find("One field is wrong"), std::string::npos);
+    EXPECT_EQ(user.screen().find("model.layers"), std::string::npos) << "it stands at its field";
+    EXPECT_NE(user.screen().find("at place 1"), std::string::npos);
+  });
+}
+
+TEST(Forms, WhatIsRememberedIsWrittenAndNotUndone) {
+  const Folder folder;
+  {
+    HeadlessApp app(References::kNone, folder.file("state"));
+    std::filesystem::create_directories(folder.file("state"));
+    ASSERT_TRUE(app->commands().run("settings.scale=1.25"));
+    ASSERT_TRUE(app->commands().run("scenario.open=early"));
+    app.settle();
+    ASSERT_TRUE(app->commands().run("settings.undo"));
+    EXPECT_EQ(app->settings().scale, 1.0f);
+    EXPECT_EQ(app->settings().scenario, "early");
+    ASSERT_TRUE(app->commands().run("settings.redo"));
+    EXPECT_EQ(app->settings().scenario, "early");
+    for (int i = 0; i < 150; ++i) app.frame();  // without a save at the end, as after a crash
+  }
+  const LoadedSettings kept = load_settings(folder.file("state") + "/settings.json");
+  EXPECT_EQ(kept.settings.scenario, "early");
+  EXPECT_EQ(kept.settings.scale, 1.25f);
+}
+
 TEST(Forms, DroppedFilesThatAreNoScenariosAreRefusedWithAReason) {
   const Folder folder;
   DrivenApp app;

@@ -104,6 +104,8 @@ Effects panel_effects() {
     t.run("pool.free_order");
     EXPECT_NE(t.settings().free_list_order, before);
     EXPECT_EQ(t.app.checked("pool.free_order"), !before);
+    t.run("settings.undo");
+    EXPECT_EQ(t.settings().free_list_order, before);
   };
   e["top_k.order"] = [](Trial& t) {
     t.run("top_k.order=entry");

@@ -14,7 +14,10 @@ namespace attnscope::gui {
 
 class HeadlessApp {
  public:
-  explicit HeadlessApp(References references = References::kSim) : app_(options(), {make_panels}) {
+  // state_folder: where settings are kept; empty = nowhere.
+  explicit HeadlessApp(References references = References::kSim,
+                       const std::string& state_folder = {})
+      : app_(options(state_folder), {make_panels}) {
     ImGuiIO& io = ImGui::GetIO();
     io.BackendFlags |= ImGuiBackendFlags_RendererHasTextures;
     io.DisplaySize = ImVec2(1600, 1000);
@@ -55,9 +58,10 @@ class HeadlessApp {
   }
 
  private:
-  static App::Options options() {
+  static App::Options options(const std::string& state_folder) {
     App::Options options;
-    options.keep_settings = false;
+    options.keep_settings = !state_folder.empty();
+    options.state_folder = state_folder;
     return options;
   }
 

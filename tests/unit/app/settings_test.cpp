@@ -57,6 +57,7 @@ Settings changed() {
   s.shortcuts = {{"step.forward", "Ctrl+Right"}, {"step.back", ""}};
   s.window_width = 800;
   s.window_height = 600;
+  s.window_at = {-1200, 40};
   return s;
 }
 
@@ -65,6 +66,22 @@ TEST_F(SettingsFile, WhatIsSavedIsReadBack) {
   const LoadedSettings loaded = load_settings(path_);
   EXPECT_EQ(loaded.settings, changed());
   EXPECT_TRUE(loaded.problems.empty()) << loaded.problems[0];
+}
+
+// Undo goes from changed() back to the settings at first.
+TEST_F(SettingsFile, WhatIsRememberedIsNoSetting) {
+  const Settings now = changed();
+  Settings back;
+  keep_state(now, back);
+  EXPECT_EQ(back.recent, now.recent);
+  EXPECT_EQ(back.scenario, now.scenario);
+  EXPECT_EQ(back.layout, now.layout);
+  EXPECT_TRUE(back.tour_seen);
+  EXPECT_EQ(back.window_at, now.window_at);
+  EXPECT_EQ(back.theme, Settings().theme);
+  EXPECT_EQ(back.scale, Settings().scale);
+  EXPECT_EQ(back.shortcuts, Settings().shortcuts);
+  EXPECT_EQ(back.free_list_order, Settings().free_list_order);
 }
 
 TEST_F(SettingsFile, NoFileIsNoProblem) {
