@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 
+#include "app/cli/capture_commands.h"
 #include "app/cli/commands.h"
 #include "app/cli/look_commands.h"
 #include "app/common/nearest.h"
@@ -336,6 +337,8 @@ int run_cli(const std::vector<std::string>& arguments) {
   Action action;
   add_gui(app, action);
   add_run(app, action);
+  add_capture_commands(app, action);
+  add_diff_command(app, action);
   add_ops(app, action);
   add_why(app, action);
   add_what_if(app, action);

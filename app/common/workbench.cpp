@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <future>
 #include <mutex>
 #include <thread>
 
+#include "app/common/capture_record.h"
 #include "app/common/format.h"
 #include "app/common/lane_list.h"
 #include "app/common/op_order.h"
@@ -95,6 +97,7 @@ struct Workbench::Impl {
   std::vector<std::jthread> retired;
   std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>();
   std::int32_t asked_block = -1;
+  std::future<std::pair<bool, std::string>> saving;  // whether it went well, and what to say
   Place asked_at;  // where the session stood: a block is read again when it has moved
   const Snapshot* seen = nullptr;
   bool was_busy = false;
@@ -149,6 +152,7 @@ Workbench::~Workbench() {
 
 void Workbench::open(RunSetup setup, bool warm) {
   setup_ = std::move(setup);
+  capture_.reset();
   planted_.clear();
   target_.reset();
   impl_->start(setup_, warm);
@@ -156,12 +160,57 @@ void Workbench::open(RunSetup setup, bool warm) {
 }
 
 Result<void> Workbench::open_scenario(const std::string& name_or_path) {
+  if (is_capture_folder(name_or_path)) return open_capture(name_or_path);
   auto scenario = load_scenario(name_or_path);
   if (!scenario) return scenario.error();
   RunSetup setup;
   setup.scenario = std::move(*scenario);
   setup.references = setup_.references;
   open(std::move(setup), true);
+  return {};
+}
+
+Result<void> Workbench::open_capture(const std::string& path) {
+  auto capture = Capture::open(path);
+  if (!capture) return capture.error();
+  const auto& steps = (*capture)->summaries();
+  if (steps.empty()) {
+    return bad_input(path + ": no step was whole when its recording was interrupted",
+                     "record it again");
+  }
+  impl_->retire();
+  impl_->mailbox = std::make_shared<Impl::Mailbox>();
+  impl_->asked_block = -1;
+  capture_ = std::move(*capture);
+  planted_.clear();
+  target_.reset();
+  selection_ = {};
+  // What it was recorded from, if it is known here: to start it anew.
+  if (auto scenario = load_scenario(capture_->index().origin.scenario)) {
+    setup_.scenario = std::move(*scenario);
+  }
+  auto first = std::make_shared<Snapshot>();
+  first->info = capture_->info();
+  first->steps = steps;
+  first->finished = true;
+  first->last = places_of_step(*first->info, steps.back()->step).back();
+  first->decoding = steps.back()->decode_only;
+  first->cursor.step = steps.back()->step + 1;
+  for (std::size_t i = 0; i < first->info->request_names.size(); ++i) {
+    Request request;
+    request.id = static_cast<std::int32_t>(i);
+    request.name = first->info->request_names[i];
+    request.prompt_tokens = first->info->prompt_tokens[i];
+    first->requests.push_back({request, {}});
+  }
+  snapshot_ = std::move(first);
+  impl_->seen = nullptr;
+  if (!capture_->complete()) {
+    say(Message::Kind::kWarning,
+        fmt::format("{} is incomplete: its recording was interrupted after step {}.",
+                    capture_->path(), steps.back()->step));
+  }
+  show_capture(first_view(*snapshot_->info, steps.back()->step));
   return {};
 }
 
@@ -172,7 +221,25 @@ Result<void> Workbench::check_lanes(const std::vector<std::string>& lanes) const
 std::vector<std::string> Workbench::lane_names() const { return impl_->registry.names(); }
 void Workbench::set_trace_budget(std::int64_t mb) { impl_->options.trace_budget_mb = mb; }
 
-bool Workbench::busy() const { return impl_->worker && !impl_->worker->idle(); }
+Result<void> Workbench::save_capture(const std::string& path) {
+  if (!snapshot_) return usage_error("there is nothing to save yet", "open a scenario first");
+  if (capture_) return usage_error("this is a capture already", "copy its folder");
+  if (impl_->saving.valid()) return usage_error("another capture is being saved", "wait for it");
+  impl_->saving =
+      std::async(std::launch::async, [path, snapshot = snapshot_, scenario = setup_.scenario.name] {
+        auto totals = write_capture(*snapshot, scenario, path);
+        std::string text = totals ? fmt::format("{} steps saved in {} ({})", totals->steps, path,
+                                                format_bytes(static_cast<double>(totals->bytes)))
+                                  : totals.error().text();
+        return std::pair(static_cast<bool>(totals), std::move(text));
+      });
+  say(Message::Kind::kInfo, "Saving the steps that are kept in " + path);
+  return {};
+}
+
+bool Workbench::busy() const {
+  return (impl_->worker && !impl_->worker->idle()) || impl_->saving.valid();
+}
 std::string Workbench::running() const {
   return impl_->worker ? impl_->worker->running() : std::string();
 }
@@ -189,13 +256,19 @@ void Workbench::cancel() {
 
 void Workbench::wait_idle() {
   if (impl_->worker) impl_->worker->wait_idle();
+  if (impl_->saving.valid()) impl_->saving.wait();
   poll();
 }
 
 bool Workbench::poll() {
   const std::uint64_t before = version_;
   Impl& impl = *impl_;
-  if (!impl.worker) return false;
+  if (impl.saving.valid() &&
+      impl.saving.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
+    const auto [ok, text] = impl.saving.get();
+    say(ok ? Message::Kind::kInfo : Message::Kind::kError, text);
+  }
+  if (!impl.worker) return version_ != before;
   // In this order: what is idle now has published everything that this picture shows.
   const bool idle = impl.worker->idle();
   auto now = impl.worker->snapshot();
@@ -262,10 +335,14 @@ bool Workbench::poll() {
 }
 
 void Workbench::go_to(const Place& place) {
-  if (!snapshot_ || !impl_->worker) return;
+  if (!snapshot_ || (!impl_->worker && !capture_)) return;
   const SessionInfo& info = *snapshot_->info;
   if (!has_place(info, place)) {
     say(Message::Kind::kError, fmt::format("There is no {} in this model.", format_place(place)));
+    return;
+  }
+  if (capture_) {
+    show_capture(place);
     return;
   }
   impl_->follow = false;
@@ -312,6 +389,10 @@ void Workbench::previous_layer() {
 }
 
 void Workbench::next_step() {
+  if (capture_) {
+    go_to({cursor_.step + 1, cursor_.layer, cursor_.op});
+    return;
+  }
   if (!snapshot_ || !impl_->worker) return;
   Place place = target_.value_or(cursor_);
   if (place.step < 0) place = first_view(*snapshot_->info, -1);
@@ -342,7 +423,7 @@ void Workbench::previous_step() {
 
 void Workbench::first_step() {
   if (!snapshot_ || cursor_.step < 0) return;
-  go_to({0, cursor_.layer, cursor_.op});
+  go_to({capture_ ? snapshot_->steps.front()->step : 0, cursor_.layer, cursor_.op});
 }
 
 void Workbench::last_step() {
@@ -353,6 +434,7 @@ void Workbench::last_step() {
 }
 
 void Workbench::run_until(std::string title, std::function<bool(const Session&)> predicate) {
+  if (capture_) say_read_only();
   if (!impl_->worker) return;
   impl_->follow = true;
   target_.reset();
@@ -439,6 +521,15 @@ const TapCopy* Workbench::selected_tap() const {
 
 void Workbench::request_block(std::int32_t block) {
   Impl& impl = *impl_;
+  if (capture_ && block >= 0) {
+    if (impl.asked_block == block && impl.asked_at == cursor_) return;
+    impl.asked_block = block;
+    impl.asked_at = cursor_;
+    auto bytes = capture_->block(capture_->block_step(cursor_.step), block);
+    std::lock_guard lock(impl.mailbox->mutex);
+    impl.mailbox->bytes = bytes ? *bytes : nullptr;
+    return;
+  }
   if (!impl.worker || !snapshot_ || block < 0) return;
   if (impl.asked_block == block && impl.asked_at == snapshot_->last) return;
   impl.asked_block = block;
@@ -462,6 +553,7 @@ std::shared_ptr<const BlockBytes> Workbench::block_bytes() const {
 }
 
 void Workbench::plant(const std::string& mutant) {
+  if (capture_) say_read_only();
   if (!snapshot_ || !impl_->worker) return;
   const as_lane* lane = impl_->registry.find("mutant:" + mutant);
   if (lane == nullptr) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "app/common/selection.h"
+#include "engine/capture/capture.h"
 #include "engine/session/place.h"
 #include "engine/session/worker.h"
 
@@ -52,6 +53,17 @@ class Workbench {
   void open(RunSetup setup, bool warm_up);
   // A name from assets/scenarios or a file; errors leave everything as it was.
   Result<void> open_scenario(const std::string& name_or_path);
+  // Shows a capture in the place of a session: all that moves and selects works, nothing runs.
+  // Errors leave everything as it was.
+  Result<void> open_capture(const std::string& path);
+  // Null while a session is shown.
+  const Capture* capture() const { return capture_.get(); }
+  // Of a capture: why the op under the cursor has no values and how to record them; empty when it
+  // has, and for a session.
+  std::string why_missing() const;
+  // Writes the steps that are kept into a capture, all taps, on a thread of its own; a message says
+  // how it went.
+  Result<void> save_capture(const std::string& path);
   const RunSetup& setup() const { return setup_; }
   // Whether these lanes exist and hold the ops they are chosen for (as LaneSelector::make).
   Result<void> check_lanes(const std::vector<std::string>& lanes) const;
@@ -122,11 +134,14 @@ class Workbench {
  private:
   void change_lanes(const std::vector<std::string>& lanes, const std::string& title,
                     bool until_wrong);
+  void show_capture(const Place& place);
+  void say_read_only();
 
   struct Impl;
   std::unique_ptr<Impl> impl_;
   RunSetup setup_;
   std::shared_ptr<const Snapshot> snapshot_;
+  std::shared_ptr<const Capture> capture_;
   Place cursor_{-1, -1, AS_OP_SCHEDULE};
   std::optional<Place> target_;
   Selection selection_;

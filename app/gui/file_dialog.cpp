@@ -23,7 +23,8 @@ constexpr const char* kExtension = ".json";
 
 void remember(Settings& settings, const std::string& path) {
   settings.scenario = path;
-  const bool is_file = path.find('/') != std::string::npos || path.ends_with(kExtension);
+  const bool is_file =
+      path.find('/') != std::string::npos || path.ends_with(kExtension) || path.ends_with(".acap");
   if (!is_file) return;
   std::error_code code;
   const fs::path absolute = fs::absolute(path, code);

@@ -31,6 +31,7 @@ double now_seconds() {
 }
 
 Result<void> open_first(App& app, const std::string& name, References references) {
+  if (is_capture_folder(name)) return app.bench().open_capture(name);
   auto scenario = load_scenario(name);
   if (!scenario) return scenario.error();
   RunSetup setup;

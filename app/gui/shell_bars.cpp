@@ -250,6 +250,11 @@ void Shell::draw_status_bar() {
       text = fmt::format("{}  starting", icon::kSpinner);
     } else {
       text = now != nullptr && now->finished ? "engine idle, all requests finished" : "engine idle";
+      if (const Capture* capture = bench.capture()) {
+        text = fmt::format("capture {}, level {}{}, read-only", capture->path(),
+                           capture_level_name(capture->index().level),
+                           capture->complete() ? "" : ", INCOMPLETE");
+      }
     }
     if (now != nullptr) {
       double seconds = 0, wall = 0;
@@ -266,10 +271,14 @@ void Shell::draw_status_bar() {
           text += fmt::format(" ({} with references)", format_us(wall / steps * 1e6));
         }
       }
-      text += fmt::format("  ·  pool {}/{}", now->info->num_blocks - 1 - now->free_blocks,
-                          now->info->num_blocks - 1);
-      text += fmt::format("  ·  tracing: full, {} of {} MiB", now->trace_bytes >> 20,
-                          ui_.settings.trace_budget_mb);
+      if (!now->owners.empty()) {
+        text += fmt::format("  ·  pool {}/{}", now->info->num_blocks - 1 - now->free_blocks,
+                            now->info->num_blocks - 1);
+      }
+      if (bench.capture() == nullptr) {
+        text += fmt::format("  ·  tracing: full, {} of {} MiB", now->trace_bytes >> 20,
+                            ui_.settings.trace_budget_mb);
+      }
     }
     double sum = 0;
     const std::size_t frames = std::min(timed_frames_, frame_times_.size());

@@ -58,6 +58,30 @@ struct Context {
   }
 };
 
+void add_captures(const Context& c) {
+  Workbench& bench = c.bench;
+  c.ui.commands.add({.id = "file.open_capture",
+                     .title = "Open capture ..",
+                     .group = "File",
+                     .help = "Shows what 'attnscope record' kept; nothing runs.",
+                     .argument = "FOLDER",
+                     .run = [&](std::string_view value) -> Result<void> {
+                       return bench.open_capture(std::string(value));
+                     },
+                     .in_menu = false});
+  c.ui.commands.add({.id = "file.save_capture",
+                     .title = "Save capture ..",
+                     .group = "File",
+                     .help = "Writes the steps that are kept, all their taps, into a capture.",
+                     .argument = "FOLDER",
+                     .run = [&](std::string_view value) -> Result<void> {
+                       return bench.save_capture(std::string(value));
+                     },
+                     .enabled = [c] { return c.has_picture() && c.bench.capture() == nullptr; },
+                     .why_disabled = "there is no session whose steps could be kept",
+                     .in_menu = false});
+}
+
 constexpr const char* kNoSession = "no session is open; open a scenario first";
 
 void add_session(const Context& c) {
@@ -315,6 +339,7 @@ void register_shell_commands(Shell& shell) {
   CommandRegistry& commands = ui.commands;
   const Context context{shell, ui, ui.bench};
   add_session(context);
+  add_captures(context);
   add_selection(context);
 
   const auto add = [&](const char* id, const char* title, const char* group, const char* help,

@@ -72,6 +72,12 @@ void sentence(std::string_view text, Verdict verdict) {
 }
 
 void empty_state(Ui& ui, std::string_view why, std::string_view id_and_value) {
+  // What a capture does not hold cannot be computed here: it says how to record it.
+  const std::string missing = ui.bench.why_missing();
+  if (!missing.empty()) {
+    why = missing;
+    id_and_value = {};
+  }
   const std::string_view id = id_and_value.substr(0, id_and_value.find('='));
   const Command* command = id.empty() ? nullptr : ui.commands.find(id);
   const ImVec2 room = ImGui::GetContentRegionAvail();

@@ -153,7 +153,17 @@ void TraceRecorder::State::plan(const Session& session) {
   const std::int64_t limit =
       std::clamp(kStepBytes / std::max<std::int64_t>(1, row_copy_bytes(session)), kFewestRows,
                  std::max(kFewestRows, options.max_rows));
-  trace.kept = rows_to_keep(session.metadata(), std::min(limit, options.max_rows));
+  const std::int64_t tokens = session.metadata().num_tokens_in_step();
+  trace.kept = rows_to_keep(session.metadata(),
+                            options.all_rows ? tokens : std::min(limit, options.max_rows));
+  if (!options.requests.empty()) {
+    const StepMetadata& step = session.metadata();
+    std::erase_if(trace.kept, [&](std::int32_t row) {
+      const std::int32_t id =
+          step.live[static_cast<std::size_t>(step.request_of[static_cast<std::size_t>(row)])];
+      return std::ranges::find(options.requests, id) == options.requests.end();
+    });
+  }
   trace.requests = request_views(session);
   const Serving& serving = session.serving();
   trace.owners = serving.owners();
@@ -186,7 +196,7 @@ void TraceRecorder::State::record_op(const Session& session) {
   op->lane = session.lanes().lane(id);
   op->microseconds = timing.microseconds;
   copy_taps(session, trace.kept, current->outputs, *op);
-  if (id == AS_OP_SPARSE_ATTENTION) {
+  if (id == AS_OP_SPARSE_ATTENTION && options.attention) {
     op->attention = std::make_shared<const AttentionCopy>(
         copy_attention(session.last_params().get<as_sparse_attention_params>(), trace.kept,
                        session.parts().threads));

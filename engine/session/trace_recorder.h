@@ -16,6 +16,9 @@ namespace attnscope {
 struct TraceOptions {
   std::int64_t budget_bytes = std::int64_t{256} << 20;  // of all traces; the newest two always stay
   std::int64_t max_rows = 64;                           // token rows a trace keeps at most
+  bool all_rows = false;                                // whatever they cost
+  std::vector<std::int32_t> requests = {};              // ids whose rows are kept; empty = all
+  bool attention = true;                                // AttentionCopy of sparse_attention
 };
 
 class TraceRecorder : public SessionObserver {

@@ -72,14 +72,14 @@ Result<void> AtomicFile::append(const void* data, std::size_t bytes) {
   return {};
 }
 
-Result<void> AtomicFile::commit() {
-  if (::fsync(fd_) != 0) return give_up("cannot sync", errno);
+Result<void> AtomicFile::commit(Sync sync) {
+  if (sync == Sync::kYes && ::fsync(fd_) != 0) return give_up("cannot sync", errno);
   const int fd = fd_;
   fd_ = -1;
   if (::close(fd) != 0) return give_up("cannot write", errno);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) return give_up("cannot rename", errno);
   temporary_.clear();
-  return sync_folder(folder_of(path_));
+  return sync == Sync::kYes ? sync_folder(folder_of(path_)) : Result<void>();
 }
 
 Result<void> sync_folder(const std::string& folder) {

@@ -13,6 +13,9 @@
 
 namespace attnscope {
 
+// kNo: whole after a crash of the program, not after a loss of power.
+enum class Sync { kYes, kNo };
+
 class AtomicFile {
  public:
   static Result<AtomicFile> create(const std::string& path);
@@ -22,7 +25,7 @@ class AtomicFile {
 
   Result<void> append(const void* data, std::size_t bytes);
   // At most once, after the last append.
-  Result<void> commit();
+  Result<void> commit(Sync sync = Sync::kYes);
 
  private:
   AtomicFile(std::string path, std::string temporary, int fd)

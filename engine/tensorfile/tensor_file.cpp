@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "engine/session/byte_stream.h"
 #include "engine/tensorfile/header_parser.h"
 #include "engine/tensorfile/tensor_writer.h"
 
@@ -172,6 +173,7 @@ Result<TensorFile> TensorFile::open(const std::string& path) {
     if (auto ok = check_coverage(all, available, path); !ok) return ok.error();
     TensorFile file;
     file.path_ = path;
+    file.header_ = text;
     file.file_ = std::move(*mapped);
     file.metadata_ = std::move(header->metadata);
     const auto padding = file.metadata_.find(kPaddingKey);
@@ -187,6 +189,17 @@ Result<TensorFile> TensorFile::open(const std::string& path) {
   } catch (const std::bad_alloc&) {
     return bad_input(fmt::format("{}: not enough memory for its header of {} bytes", path, length));
   }
+}
+
+std::uint64_t digest_of(std::uint64_t before, const void* data, std::size_t bytes) {
+  const std::uint64_t pair[2] = {before, checksum(static_cast<const std::uint8_t*>(data), bytes)};
+  return checksum(reinterpret_cast<const std::uint8_t*>(pair), sizeof(pair));
+}
+
+std::uint64_t TensorFile::digest() const {
+  std::uint64_t digest = digest_of(0, header_.data(), header_.size());
+  for (const TensorEntry& t : tensors_) digest = digest_of(digest, t.data, t.bytes);
+  return digest;
 }
 
 const TensorEntry* TensorFile::find(std::string_view name) const {

@@ -52,6 +52,8 @@ class TensorFile {
   Result<const TensorEntry*> get(std::string_view name) const;
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::string& path() const { return path_; }
+  // Of header and tensors: reads all of the file.
+  std::uint64_t digest() const;
   // Keeps the bytes alive after the TensorFile.
   const std::shared_ptr<const void>& owner() const { return file_.owner(); }
 
@@ -60,6 +62,7 @@ class TensorFile {
 
   std::string path_;
   MappedFile file_;
+  std::string_view header_;
   std::vector<TensorEntry> tensors_;
   std::unordered_map<std::string_view, std::size_t> by_name_;  // keys of tensors_' names
   std::map<std::string, std::string> metadata_;
@@ -67,6 +70,9 @@ class TensorFile {
 
 // A dense as_tensor over an entry: rank at most AS_MAX_RANK, a type that has an as_dtype, aligned.
 Result<as_tensor> as_tensor_of(const TensorFile& file, const TensorEntry& entry);
+
+// One more piece of a digest.
+std::uint64_t digest_of(std::uint64_t before, const void* data, std::size_t bytes);
 
 // A name as it is shown in messages: quoted, control characters escaped, cut when long.
 std::string shown_name(std::string_view name);

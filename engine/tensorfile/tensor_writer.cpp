@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "engine/tensorfile/atomic_file.h"
+#include "engine/session/byte_stream.h"
 #include "engine/tensorfile/tensor_file.h"
 
 namespace attnscope {
@@ -87,11 +87,18 @@ void TensorWriter::add(std::string name, const as_tensor& tensor) {
   add_owned(std::move(name), type, std::move(shape), dense_copy(tensor, bytes));
 }
 
+void TensorWriter::add_once(const std::string& name, const as_tensor& tensor) {
+  for (const Item& item : items_) {
+    if (item.name == name) return;
+  }
+  add(name, tensor);
+}
+
 void TensorWriter::metadata(std::string key, std::string value) {
   metadata_[std::move(key)] = std::move(value);
 }
 
-Result<void> TensorWriter::write(const std::string& path) const {
+Result<TensorFileSize> TensorWriter::write(const std::string& path, Sync sync) const {
   nlohmann::json header = nlohmann::json::object();
   std::uint64_t at = 0;
   int pads = 0;
@@ -131,13 +138,19 @@ Result<void> TensorWriter::write(const std::string& path) const {
   } catch (const nlohmann::json::exception&) {
     return usage_error(path + ": a name or a metadata text is not UTF-8");
   }
-  if (auto ok = file->append(text.data(), text.size()); !ok) return ok;
+  if (auto ok = file->append(text.data(), text.size()); !ok) return ok.error();
+  TensorFileSize size{text.size(), digest_of(0, text.data() + 8, text.size() - 8)};
   for (const Item& item : items_) {
-    if (auto ok = file->append(item.data, item.bytes); !ok) return ok;
+    if (auto ok = file->append(item.data, item.bytes); !ok) return ok.error();
+    size.bytes += item.bytes;
+    size.digest = digest_of(size.digest, item.data, item.bytes);
     if (&item == &items_.back()) break;
-    if (auto ok = file->append(kZeros, padding_after(item.bytes)); !ok) return ok;
+    const std::size_t pad = padding_after(item.bytes);
+    if (auto ok = file->append(kZeros, pad); !ok) return ok.error();
+    size.bytes += pad;
   }
-  return file->commit();
+  if (auto ok = file->commit(sync); !ok) return ok.error();
+  return size;
 }
 
 }  // namespace attnscope

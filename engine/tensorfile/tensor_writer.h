@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/tensorfile/atomic_file.h"
 #include "engine/tensorfile/element_type.h"
 #include "kernels/params/result.h"
 #include "kernels/params/tensor.h"
@@ -23,6 +24,12 @@ namespace attnscope {
 
 inline constexpr const char* kPaddingKey = "attnscope.padding";
 inline constexpr std::size_t kTensorAlignment = 64;
+
+// What a file came to be.
+struct TensorFileSize {
+  std::uint64_t bytes = 0;
+  std::uint64_t digest = 0;  // TensorFile::digest() of the same file
+};
 
 class TensorWriter {
  public:
@@ -39,13 +46,16 @@ class TensorWriter {
                  std::vector<std::uint8_t> bytes);
   // Dense ones are written where they lie; of others a dense copy is made.
   void add(std::string name, const as_tensor& tensor);
+  // Unless the name is there already.
+  void add_once(const std::string& name, const as_tensor& tensor);
   void metadata(std::string key, std::string value);
+  bool empty() const { return items_.empty(); }
 
   // Sum of what was added.
   std::uint64_t bytes() const { return bytes_; }
   // AS_USAGE for a name added twice (or __metadata__, __pad_..) or a size that does not fit type
   // and shape, else the error of the disk.
-  Result<void> write(const std::string& path) const;
+  Result<TensorFileSize> write(const std::string& path, Sync sync = Sync::kYes) const;
 
  private:
   struct Item {

@@ -79,6 +79,30 @@ Effects overlay_effects() {
     t.run("scenario.apply");
     EXPECT_EQ(t.bench().setup().scenario.requests[0].name, kEdited);
   };
+  // One that was saved is opened, walked, and left for a scenario.
+  const auto keeps = [](Trial& t) {
+    const std::string path = t.folder + "/kept.acap";
+    const std::size_t traces = t.bench().snapshot()->traces.size();
+    t.run("file.save_capture=" + path);
+    t.user.settle();
+    EXPECT_EQ(t.bench().capture(), nullptr);
+    t.run("file.open_capture=" + path);
+    ASSERT_NE(t.bench().capture(), nullptr);
+    EXPECT_EQ(t.bench().snapshot()->steps.size(), traces);
+    t.run("cursor.goto=6/2/wo_b");
+    EXPECT_EQ(t.cursor(), (Place{6, 2, AS_OP_WO_B}));
+    ASSERT_NE(t.bench().op(), nullptr);
+    EXPECT_NE(t.bench().op()->tap("y"), nullptr);
+    t.run("run.until_end");
+    EXPECT_TRUE(t.app.said("A capture shows what was recorded"));
+    EXPECT_FALSE(t.app->commands().run("file.save_capture=" + path));
+    EXPECT_FALSE(t.app->commands().run("file.open_capture=/no/such.acap"));
+    ASSERT_NE(t.bench().capture(), nullptr) << "an error leaves what is open";
+    t.run("scenario.open=early");
+    EXPECT_EQ(t.bench().capture(), nullptr);
+  };
+  e["file.save_capture"] = keeps;
+  e["file.open_capture"] = keeps;
   e["scenario.save"] = [](Trial& t) {
     const std::string file = t.folder + "/saved.json";
     edit(t);

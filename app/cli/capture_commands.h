@@ -1,0 +1,15 @@
+// The commands that make, show, compare and send captures.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+#include "kernels/params/result.h"
+
+namespace attnscope {
+
+// Subcommands of `app`; the one that is called stores what to do in `action`.
+void add_capture_commands(CLI::App& app, std::function<Result<as_status>()>& action);
+void add_diff_command(CLI::App& app, std::function<Result<as_status>()>& action);
+
+}  // namespace attnscope

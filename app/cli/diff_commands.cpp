@@ -1,0 +1,142 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "app/cli/capture_commands.h"
+#include "app/common/format.h"
+#include "engine/capture/capture_diff.h"
+
+namespace attnscope {
+namespace {
+
+using nlohmann::json;
+
+struct DiffCommand {
+  std::string a, b, tolerances;
+  bool as_json = false;
+};
+
+json op_json(const OpDiff& op) {
+  json taps = json::array();
+  for (const TapDiff& t : op.taps) {
+    taps.push_back({{"tap", t.tap},
+                    {"output", t.output},
+                    {"equal", t.equal},
+                    {"within", t.within},
+                    {"rows", t.rows},
+                    {"differing", t.differing},
+                    {"max_abs", JsonWriter::of(t.max_abs)},
+                    {"budget_used", JsonWriter::of(t.budget_used)},
+                    {"evidence", t.evidence}});
+  }
+  return {{"step", op.a.step},
+          {"step_b", op.b.step},
+          {"layer", op.a.layer},
+          {"op", as_op_find(op.a.op)->name},
+          {"lane_a", op.lane_a},
+          {"lane_b", op.lane_b},
+          {"verdict", diff_verdict_name(op.verdict)},
+          {"taps", std::move(taps)}};
+}
+
+json diff_json(const CaptureDiff& diff, const DiffCommand& c) {
+  json counts = json::object();
+  for (int v = 0; v < kDiffVerdicts; ++v) {
+    counts[diff_verdict_name(static_cast<DiffVerdict>(v))] =
+        diff.counts[static_cast<std::size_t>(v)];
+  }
+  json states = json::array();
+  for (const StateDiff& s : diff.states) {
+    states.push_back({{"step", s.step}, {"what", s.what}, {"text", s.text}});
+  }
+  json ops = json::array();
+  for (const OpDiff& op : diff.ops) {
+    if (op.verdict != DiffVerdict::kWithin) ops.push_back(op_json(op));
+  }
+  json out = {{"format", "attnscope-diff"},
+              {"version", 1},
+              {"a", c.a},
+              {"b", c.b},
+              {"steps", diff.steps},
+              {"tokens", diff.tokens},
+              {"same", diff.same()},
+              {"counts", counts},
+              {"states", states},
+              {"ops", ops},
+              {"first", nullptr}};
+  if (diff.first) {
+    out["first"] = op_json(diff.first->op);
+    out["first"]["text"] = diff.first->text;
+  }
+  return out;
+}
+
+void print_text(const CaptureDiff& diff, const DiffCommand& c) {
+  fmt::print("{} and {}: {} tokens of {} steps in both\n", c.a, c.b, diff.tokens, diff.steps);
+  std::string counts;
+  std::int64_t ops = 0;
+  const char* const kWords[kDiffVerdicts] = {
+      "equal", "within tolerance", "same inputs, other output", "inherited", "not comparable"};
+  for (int v = 0; v < kDiffVerdicts; ++v) {
+    const std::int64_t n = diff.counts[static_cast<std::size_t>(v)];
+    ops += n;
+    if (n > 0) counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", n, kWords[v]);
+  }
+  fmt::print("  {} ops: {}\n", ops, counts);
+  for (const StateDiff& s : diff.states) fmt::print("  {}: {}\n", s.what, s.text);
+  if (!diff.first) {
+    fmt::print("no op's output differs beyond its tolerance\n");
+    return;
+  }
+  fmt::print("\n{}\n\n  {:>5} {:>5}  {:<24} {:<10} {:<14} {:>10} {:>9}\n", diff.first->text, "step",
+             "layer", "op", "verdict", "tap", "max abs", "budget");
+  int shown = 0;
+  for (const OpDiff& op : diff.ops) {
+    if (op.verdict != DiffVerdict::kOrigin && op.verdict != DiffVerdict::kInherited) continue;
+    if (++shown > 20) {
+      fmt::print("  .. --json has all of them\n");
+      return;
+    }
+    for (const TapDiff& t : op.taps) {
+      if (!t.output || t.within) continue;
+      fmt::print("  {:>5} {:>5}  {:<24} {:<10} {:<14} {:>10} {:>9}\n", op.a.step,
+                 op.a.layer < 0 ? "-" : std::to_string(op.a.layer), as_op_find(op.a.op)->name,
+                 diff_verdict_name(op.verdict), t.tap, format_error(t.max_abs),
+                 t.budget_used > 0 ? format_number(t.budget_used) : "");
+    }
+  }
+}
+
+Result<as_status> diff_command(const DiffCommand& c) {
+  auto a = Capture::open(c.a);
+  if (!a) return a.error();
+  auto b = Capture::open(c.b);
+  if (!b) return b.error();
+  auto tolerances = Tolerances::load(c.tolerances);
+  if (!tolerances) return tolerances.error();
+  auto diff = diff_captures(**a, **b, *tolerances);
+  if (!diff) return diff.error();
+  if (c.as_json) {
+    fmt::print("{}\n", diff_json(*diff, c).dump(1));
+  } else {
+    print_text(*diff, c);
+  }
+  return diff->same() ? AS_OK : AS_MISMATCH;
+}
+
+}  // namespace
+
+void add_diff_command(CLI::App& app, std::function<Result<as_status>()>& action) {
+  auto* diff = app.add_subcommand(
+      "diff", "Compare two captures token by token: the first op that differs, and why");
+  auto c = std::make_shared<DiffCommand>();
+  diff->add_option("a", c->a, "A capture")->required();
+  diff->add_option("b", c->b, "Another one")->required();
+  diff->add_option("--tolerances", c->tolerances,
+                   "Tolerance file (default: assets/tolerances.json)");
+  diff->add_flag("--json", c->as_json, "Print as JSON");
+  diff->callback([=, &action] { action = [=] { return diff_command(*c); }; });
+}
+
+}  // namespace attnscope

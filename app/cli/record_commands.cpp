@@ -1,0 +1,257 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "app/cli/capture_commands.h"
+#include "app/cli/progress_bar.h"
+#include "app/common/capture_record.h"
+#include "app/common/capture_report.h"
+#include "app/common/format.h"
+#include "app/common/wiring.h"
+#include "engine/capture/capture_pack.h"
+
+namespace attnscope {
+namespace {
+
+using Action = std::function<Result<as_status>()>;
+
+struct RecordCommand {
+  std::string scenario, path, level = "tables", references = "both";
+  std::vector<std::string> lanes, ops, requests;
+  std::vector<std::string> layers;
+  std::string steps_filter, cache_steps, rows = "64";
+  std::int64_t steps = -1, decode_steps = -1;
+  int threads = 0;
+  bool weights = false, json = false;
+};
+
+Result<CaptureFilter> parse_filter(const RecordCommand& c, const ModelConfig& model) {
+  CaptureFilter filter;
+  if (!c.steps_filter.empty()) {
+    auto ranges = parse_ranges(c.steps_filter, "--at-steps");
+    if (!ranges) return ranges.error();
+    filter.steps = std::move(*ranges);
+  }
+  for (const std::string& text : c.layers) {
+    int layer = -2;
+    for (const int known : model.layers) {
+      if (text == std::to_string(known)) layer = known;
+    }
+    if (text == "-") layer = -1;
+    if (layer == -2) {
+      return usage_error(
+          fmt::format("--layer {}: the model does not run it", text),
+          fmt::format("layers: {}, or - for the ops outside them", fmt::join(model.layers, ", ")));
+    }
+    filter.layers.push_back(layer);
+  }
+  for (const std::string& text : c.ops) {
+    const std::int32_t op = as_op_by_name(text.c_str());
+    if (op < 0) {
+      return usage_error(fmt::format("--op {}: there is no such op", text),
+                         "'attnscope ops' lists them");
+    }
+    filter.ops.push_back(static_cast<as_op_id>(op));
+  }
+  return filter;
+}
+
+Result<RecordOptions> record_options(const RecordCommand& c, const Scenario& scenario) {
+  RecordOptions options;
+  if (c.steps >= 0) options.run.steps = c.steps;
+  if (c.decode_steps >= 0) options.run.decode_steps = c.decode_steps;
+  if (!c.lanes.empty()) options.run.session.lanes = c.lanes;
+  options.run.session.threads = c.threads;
+  options.run.session.references = c.references == "none"  ? References::kNone
+                                   : c.references == "sim" ? References::kSim
+                                                           : References::kBoth;
+  options.capture.level = *capture_level_by_name(c.level);
+  auto filter = parse_filter(c, scenario.model);
+  if (!filter) return filter.error();
+  options.capture.filter = std::move(*filter);
+  if (!options.capture.filter.empty() && options.capture.level != CaptureLevel::kFull) {
+    return usage_error("--at-steps, --layer and --op choose whose values are kept",
+                       "values are kept at --level full");
+  }
+  options.capture.weights = c.weights;
+  if (!c.cache_steps.empty()) {
+    auto ranges = parse_ranges(c.cache_steps, "--cache-at");
+    if (!ranges) return ranges.error();
+    for (const CaptureFilter::Range& range : *ranges) {
+      if (range.last - range.first > 100000) {
+        return usage_error("--cache-at: more than 100000 steps", "name fewer");
+      }
+      for (std::int64_t s = range.first; s <= range.last; ++s) {
+        options.capture.cache_steps.push_back(s);
+      }
+    }
+  }
+  options.requests = c.requests;
+  options.rows = c.rows == "all" ? 0 : std::atoll(c.rows.c_str());
+  return options;
+}
+
+Result<as_status> record_command(const RecordCommand& c) {
+  auto scenario = load_scenario(c.scenario);
+  if (!scenario) return scenario.error();
+  auto options = record_options(c, *scenario);
+  if (!options) return options.error();
+  auto result = [&] {
+    ProgressBar bar;
+    return record_scenario(*scenario, all_lanes(), *options, c.path,
+                           [&](const RunProgress& p) { bar(p); });
+  }();
+  if (!result) return result.error();
+  const bool bad = result->summary.count(Verdict::kWrong) > 0 || result->summary.diverged;
+  if (c.json) {
+    fmt::print("{}\n", nlohmann::json({{"path", c.path},
+                                       {"steps", result->totals.steps},
+                                       {"bytes", result->totals.bytes},
+                                       {"verdict", result->summary.verdict()},
+                                       {"engine_seconds", result->engine_seconds},
+                                       {"run_seconds", result->run_seconds},
+                                       {"write_seconds", result->write_seconds}})
+                           .dump(1));
+  } else {
+    fmt::print("{}: {} steps, {}, level {}; {} taps {}\n", c.path, result->totals.steps,
+               format_bytes(static_cast<double>(result->totals.bytes)), c.level,
+               result->summary.taps, result->summary.verdict());
+    fmt::print("ops {}, with references and copies {}, writing {}\n",
+               format_us(result->engine_seconds * 1e6), format_us(result->run_seconds * 1e6),
+               format_us(result->write_seconds * 1e6));
+    fmt::print("open it with: attnscope show {0}, or attnscope gui {0}\n", c.path);
+  }
+  return bad ? AS_MISMATCH : AS_OK;
+}
+
+void add_record(CLI::App& app, Action& action) {
+  auto* record =
+      app.add_subcommand("record", "Run a scenario and keep what it computed: a capture");
+  auto c = std::make_shared<RecordCommand>();
+  record->add_option("scenario", c->scenario, "File, or a name from assets/scenarios")->required();
+  record->add_option("-o,--output", c->path, "The capture, a folder such as run.acap")->required();
+  record->add_option("--level", c->level, "summary, tables (default) or full")
+      ->check(CLI::IsMember({"summary", "tables", "full"}));
+  record->add_option("--at-steps", c->steps_filter, "Keep values of these steps alone: 3,5-9");
+  record->add_option("--layer", c->layers, "Keep values of these layers alone; - = outside them")
+      ->delimiter(',');
+  record->add_option("--op", c->ops, "Keep values of these ops alone")->delimiter(',');
+  record->add_option("--request", c->requests, "Keep rows of these requests alone: names or ids")
+      ->delimiter(',');
+  record->add_option("--rows", c->rows, "Token rows of a step that are kept at most (64), or all")
+      ->check([](const std::string& text) {
+        const bool number = !text.empty() && text.size() < 9 &&
+                            text.find_first_not_of("0123456789") == std::string::npos;
+        return text == "all" || (number && text != "0")
+                   ? std::string()
+                   : "is no number of rows from 1 on, nor 'all'";
+      });
+  record->add_option("--cache-at", c->cache_steps, "Keep all blocks in use after these steps");
+  record->add_flag("--weights", c->weights, "Keep the model's weights, once");
+  auto* steps = record->add_option("--steps", c->steps, "Scheduler iterations")
+                    ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+  record
+      ->add_option("--decode-steps", c->decode_steps,
+                   "Iterations after every request has finished prefill (default: the scenario's)")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
+      ->excludes(steps);
+  record->add_option("--lane", c->lanes, "LANE for all ops, or OP=LANE for one; may be repeated")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  record->add_option("--references", c->references, "none, sim or both")
+      ->check(CLI::IsMember({"none", "sim", "both"}));
+  record->add_option("--threads", c->threads, "Threads, 0 = all")->check(CLI::Range(0, 4096));
+  record->add_flag("--json", c->json, "Print as JSON");
+  record->callback([=, &action] { action = [=] { return record_command(*c); }; });
+}
+
+struct ShowCommand {
+  std::string path;
+  std::int64_t step = -1;
+  bool verify = false, json = false;
+};
+
+Result<as_status> show_command(const ShowCommand& c) {
+  auto capture = Capture::open(c.path);
+  if (!capture) return capture.error();
+  if (c.verify) {
+    if (auto ok = (*capture)->verify(); !ok) return ok.error();
+  }
+  auto description =
+      describe_capture(**capture, c.step >= 0 ? std::optional<std::int64_t>(c.step) : std::nullopt);
+  if (!description) return description.error();
+  fmt::print("{}", c.json ? description->dump(1) + "\n" : format_capture(*description));
+  if (c.verify && !c.json) fmt::print("\neverything in it fits its checksums\n");
+  return AS_OK;
+}
+
+void add_show(CLI::App& app, Action& action) {
+  auto* show = app.add_subcommand("show", "What a capture holds");
+  auto c = std::make_shared<ShowCommand>();
+  show->add_option("capture", c->path, "A folder made by 'attnscope record'")->required();
+  show->add_option("--step", c->step, "With the ops of this step and their taps")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
+  show->add_flag("--verify", c->verify, "Read everything and compare checksums");
+  show->add_flag("--json", c->json, "Print as JSON");
+  show->callback([=, &action] { action = [=] { return show_command(*c); }; });
+}
+
+void add_pack(CLI::App& app, Action& action) {
+  auto* pack = app.add_subcommand("pack", "Make one compressed file of a capture, for sending");
+  struct Command {
+    std::string from, to;
+    int level = 3;
+  };
+  auto c = std::make_shared<Command>();
+  const auto print = [](const PackTotals& t, const std::string& made) {
+    fmt::print("{}: {} files, {} in {} packed\n", made, t.files,
+               format_bytes(static_cast<double>(t.bytes)),
+               format_bytes(static_cast<double>(t.packed)));
+    return AS_OK;
+  };
+  pack->add_option("capture", c->from, "A capture")->required();
+  pack->add_option("-o,--output", c->to, "The file (default: CAPTURE.tar.zst)");
+  pack->add_option("--compression", c->level, "1, fast, to 19, small (3)")
+      ->check(CLI::Range(1, 19));
+  pack->callback([=, &action] {
+    action = [=]() -> Result<as_status> {
+      std::string from = c->from;
+      while (from.size() > 1 && from.back() == '/') from.pop_back();
+      const std::string to = c->to.empty() ? from + ".tar.zst" : c->to;
+      auto totals = pack_capture(from, to, c->level);
+      if (!totals) return totals.error();
+      return print(*totals, to);
+    };
+  });
+  auto* unpack = app.add_subcommand("unpack", "Make a capture of a packed file");
+  unpack->add_option("file", c->from, "A file made by 'attnscope pack'")->required();
+  unpack->add_option("-o,--output", c->to,
+                     "The capture (default: the file's name without .tar.zst)");
+  unpack->callback([=, &action] {
+    action = [=]() -> Result<as_status> {
+      std::string to = c->to;
+      if (to.empty()) {
+        if (!c->from.ends_with(".tar.zst")) {
+          return usage_error(c->from + ": its name does not end in .tar.zst",
+                             "say what to make: -o NAME.acap");
+        }
+        to = c->from.substr(0, c->from.size() - 8);
+      }
+      auto totals = unpack_capture(c->from, to);
+      if (!totals) return totals.error();
+      return print(*totals, to);
+    };
+  });
+}
+
+}  // namespace
+
+void add_capture_commands(CLI::App& app, Action& action) {
+  add_record(app, action);
+  add_show(app, action);
+  add_pack(app, action);
+}
+
+}  // namespace attnscope

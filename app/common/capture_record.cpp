@@ -1,0 +1,138 @@
+#include "app/common/capture_record.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <limits>
+
+#include "app/common/doctor.h"
+#include "engine/session/trace_recorder.h"
+
+namespace attnscope {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Requests by name or id.
+Result<std::vector<std::int32_t>> request_ids(const std::vector<std::string>& wanted,
+                                              const Scenario& scenario) {
+  std::vector<std::int32_t> ids;
+  for (const std::string& text : wanted) {
+    std::string names;
+    std::int32_t found = -1;
+    for (std::size_t i = 0; i < scenario.requests.size(); ++i) {
+      const std::string& name = scenario.requests[i].name;
+      names += (i == 0 ? "" : ", ") + name;
+      if (text == name || text == std::to_string(i)) found = static_cast<std::int32_t>(i);
+    }
+    if (found < 0) {
+      return usage_error(fmt::format("--request {}: there is no such request", text),
+                         "requests: " + names);
+    }
+    ids.push_back(found);
+  }
+  return ids;
+}
+
+}  // namespace
+
+CaptureOrigin capture_origin(const std::string& scenario) {
+  CaptureOrigin origin;
+  origin.program = "attnscope " ATTNSCOPE_VERSION;
+  origin.scenario = scenario;
+  for (const DoctorLine& line : examine()) {
+    if (line.what == "nvcc" || line.what == "display") continue;
+    origin.machine.push_back({line.what, line.found});
+  }
+  return origin;
+}
+
+Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistry& lanes,
+                                     const RecordOptions& options, const std::string& path,
+                                     const std::function<void(const RunProgress&)>& progress) {
+  auto requests = request_ids(options.requests, scenario);
+  if (!requests) return requests.error();
+  SessionOptions session_options = options.run.session;
+  session_options.checkpoint_every = 0;
+  auto created = Session::create(scenario, lanes, session_options);
+  if (!created) return created.error();
+  Session& session = **created;
+  TraceOptions trace;
+  trace.budget_bytes = 0;  // the newest two stay, and one is needed
+  trace.max_rows = options.rows > 0 ? options.rows : std::numeric_limits<std::int32_t>::max();
+  trace.all_rows = options.rows == 0;
+  trace.requests = *requests;
+  trace.attention = options.capture.level == CaptureLevel::kFull;
+  TraceRecorder recorder(trace);
+  session.set_observer(&recorder);
+  const auto info = session_info(session);
+  auto writer = CaptureWriter::create(path, options.capture, *info, capture_origin(scenario.name));
+  if (!writer) return writer.error();
+
+  RecordResult result;
+  result.lanes = info->lanes;
+  std::vector<TapResult> all;
+  std::int64_t decode_steps = 0;
+  const std::int64_t wanted = options.run.decode_steps.value_or(scenario.decode_steps);
+  while (!session.finished()) {
+    const auto steps = static_cast<std::int64_t>(session.history().size());
+    const bool decoding = session.decoding();
+    if (options.run.steps ? steps >= *options.run.steps : decoding && decode_steps >= wanted) break;
+    if (progress) {
+      const double share =
+          options.run.steps ? static_cast<double>(steps) / static_cast<double>(*options.run.steps)
+                            : static_cast<double>(decode_steps) / static_cast<double>(wanted + 1);
+      progress({steps, share, "recording", -1});
+    }
+    const auto start = Clock::now();
+    const Result<void> ran = session.step();
+    result.run_seconds += seconds_since(start);
+    if (!ran) return ran.error();  // the steps before it stay, as an incomplete capture
+    decode_steps += decoding ? 1 : 0;
+    const auto writing = Clock::now();
+    const auto traces = recorder.traces();
+    const auto summaries = recorder.summaries();
+    if (summaries.empty() || summaries.back()->step != steps) {
+      return Error{AS_NO_ENVIRONMENT, fmt::format("step {}: not enough memory to record it", steps),
+                   "record fewer rows: --rows N"};
+    }
+    const bool traced = !traces.empty() && traces.back()->step == steps;
+    if (auto ok =
+            (*writer)->add(*summaries.back(), traced ? traces.back().get() : nullptr, &session);
+        !ok) {
+      return ok.error();
+    }
+    result.write_seconds += seconds_since(writing);
+    result.engine_seconds += session.history().back().seconds;
+    const auto& results = session.history().back().results;
+    all.insert(all.end(), results.begin(), results.end());
+  }
+  const auto finishing = Clock::now();
+  auto totals = (*writer)->finish();
+  if (!totals) return totals.error();
+  result.write_seconds += seconds_since(finishing);
+  result.totals = *totals;
+  result.summary = summarise(all, info->drift_limit);
+  session.set_observer(nullptr);
+  return result;
+}
+
+Result<CaptureTotals> write_capture(const Snapshot& snapshot, const std::string& scenario,
+                                    const std::string& path) {
+  CaptureOptions options;
+  options.level = CaptureLevel::kFull;
+  auto writer = CaptureWriter::create(path, options, *snapshot.info, capture_origin(scenario));
+  if (!writer) return writer.error();
+  for (const auto& summary : snapshot.steps) {
+    const StepTrace* trace = snapshot.trace(summary->step);
+    if (!summary->complete || trace == nullptr || !trace->complete) continue;
+    if (auto ok = (*writer)->add(*summary, trace, nullptr); !ok) return ok.error();
+  }
+  return (*writer)->finish();
+}
+
+}  // namespace attnscope

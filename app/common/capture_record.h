@@ -1,0 +1,40 @@
+// Records a capture from a headless run of a scenario.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "app/common/run.h"
+#include "engine/capture/capture_writer.h"
+
+namespace attnscope {
+
+struct RecordOptions {
+  RunOptions run;
+  CaptureOptions capture;
+  std::int64_t rows = 64;             // token rows of a step at most; 0 = all
+  std::vector<std::string> requests;  // names or ids; empty = all
+};
+
+struct RecordResult {
+  CaptureTotals totals;
+  std::string lanes;
+  Summary summary;
+  double engine_seconds = 0;  // inside ops
+  double run_seconds = 0;     // inside the session, with references and the copies of tensors
+  double write_seconds = 0;   // statistics and files
+};
+
+Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistry& lanes,
+                                     const RecordOptions& options, const std::string& path,
+                                     const std::function<void(const RunProgress&)>& progress);
+
+// The steps whose traces a picture of a session holds, all their taps.
+Result<CaptureTotals> write_capture(const Snapshot& snapshot, const std::string& scenario,
+                                    const std::string& path);
+
+// What a capture made by this program on this machine says of itself.
+CaptureOrigin capture_origin(const std::string& scenario);
+
+}  // namespace attnscope

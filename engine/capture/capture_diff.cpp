@@ -1,0 +1,323 @@
+#include "engine/capture/capture_diff.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "engine/capture/logical_slots.h"
+#include "engine/capture/row_match.h"
+#include "engine/trace/compare.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+std::int64_t count(std::size_t n) { return static_cast<std::int64_t>(n); }
+
+// The requests of the second capture by those of the first: same name, same prompt length.
+std::vector<std::int32_t> match_requests(const SessionInfo& a, const SessionInfo& b,
+                                         std::vector<StateDiff>& states) {
+  std::vector<std::int32_t> of(a.request_names.size(), -1);
+  std::set<std::size_t> taken;
+  for (std::size_t i = 0; i < of.size(); ++i) {
+    for (std::size_t j = 0; j < b.request_names.size(); ++j) {
+      if (taken.contains(j) || a.request_names[i] != b.request_names[j]) continue;
+      of[i] = static_cast<std::int32_t>(j);
+      taken.insert(j);
+      break;
+    }
+    const auto j = static_cast<std::size_t>(of[i]);
+    if (of[i] < 0) {
+      states.push_back(
+          {-1, "requests",
+           fmt::format("request \"{}\" is in the first capture alone", a.request_names[i])});
+    } else if (a.prompt_tokens[i] != b.prompt_tokens[j]) {
+      states.push_back({-1, "requests",
+                        fmt::format("request \"{}\" has a prompt of {} tokens in the first capture "
+                                    "and of {} in the second",
+                                    a.request_names[i], a.prompt_tokens[i], b.prompt_tokens[j])});
+    }
+  }
+  return of;
+}
+
+class Differ {
+ public:
+  Differ(const Capture& a, const Capture& b, const Tolerances& tolerances)
+      : a_(a), b_(b), tolerances_(tolerances) {}
+
+  Result<CaptureDiff> run(const std::function<void(double)>& progress) {
+    requests_ = match_requests(*a_.info(), *b_.info(), out_.states);
+    if (std::ranges::all_of(requests_, [](std::int32_t r) { return r < 0; })) {
+      return bad_input(
+          fmt::format("{} and {} have no request of the same name", a_.path(), b_.path()),
+          "record the same scenario twice");
+    }
+    if (auto ok = locate_tokens(); !ok) return ok.error();
+    const auto& steps = a_.summaries();
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      if (progress) progress(static_cast<double>(i) / static_cast<double>(steps.size()));
+      if (auto ok = compare_step(steps[i]->step); !ok) return ok.error();
+    }
+    if (out_.tokens == 0) {
+      return bad_input(fmt::format("{} and {}: no token of a request was recorded in both",
+                                   a_.path(), b_.path()),
+                       "record both at --level tables or full, and the same requests");
+    }
+    return std::move(out_);
+  }
+
+ private:
+  using TracePtr = std::shared_ptr<const StepTrace>;
+
+  // Where the second capture computed each token: the last time, if it did so twice.
+  Result<void> locate_tokens() {
+    for (const auto& summary : b_.summaries()) {
+      auto trace = b_.trace(summary->step);
+      if (!trace) return trace.error();
+      if (!*trace) continue;
+      for (const std::int32_t row : (*trace)->kept) {
+        const std::int32_t request = (*trace)->request_of(row);
+        const std::int64_t position = (*trace)->metadata.positions[static_cast<std::size_t>(row)];
+        where_[{request, position}] = {summary->step, row};
+      }
+    }
+    return {};
+  }
+
+  Result<TracePtr> second(std::int64_t step) {
+    if (!last_b_ || last_b_->step != step) {
+      auto trace = b_.trace(step);
+      if (!trace) return trace.error();
+      last_b_ = std::move(*trace);
+    }
+    return last_b_;
+  }
+
+  Result<void> compare_step(std::int64_t step) {
+    auto trace = a_.trace(step);
+    if (!trace) return trace.error();
+    if (!*trace) return {};
+    const StepTrace& a = **trace;
+    std::map<std::int64_t, RowMatch> by_step;  // of the second capture
+    for (const std::int32_t row : a.kept) {
+      const std::int32_t request = requests_[static_cast<std::size_t>(a.request_of(row))];
+      const std::int64_t position = a.metadata.positions[static_cast<std::size_t>(row)];
+      const auto at = where_.find({request, position});
+      if (request < 0 || at == where_.end()) continue;
+      by_step[at->second.first].rows.push_back({row, at->second.second});
+    }
+    if (by_step.empty()) {
+      say_once(step, "steps",
+               fmt::format("step {}: none of its tokens is in the second capture", step));
+      return {};
+    }
+    ++out_.steps;
+    for (auto& [other, match] : by_step) {
+      auto b = second(other);
+      if (!b) return b.error();
+      if (!*b) continue;
+      match.a = &a;
+      match.b = b->get();
+      out_.tokens += count(match.rows.size());
+      compare_states(match);
+      producers_.clear();
+      for (const auto& op : a.ops) {
+        if (const OpTrace* twin = match.b->find(op->place.layer, op->place.op)) {
+          compare_op(match, *op, *twin);
+        }
+      }
+    }
+    return {};
+  }
+
+  void say_once(std::int64_t step, const char* what, std::string text) {
+    if (said_.insert(what).second) out_.states.push_back({step, what, std::move(text)});
+  }
+
+  // Scheduling, tables and events of the steps: the first difference of each kind is said.
+  void compare_states(const RowMatch& m) {
+    for (std::size_t r = 0; r < requests_.size() && r < m.a->requests.size(); ++r) {
+      if (requests_[r] < 0 || static_cast<std::size_t>(requests_[r]) >= m.b->requests.size()) {
+        continue;
+      }
+      const RequestView& x = m.a->requests[r];
+      const RequestView& y = m.b->requests[static_cast<std::size_t>(requests_[r])];
+      compare_tokens(*m.a, x.request, y.request);
+      if (m.a->step == m.b->step && x.request.computed != y.request.computed) {
+        say_once(m.a->step, "schedule",
+                 fmt::format("step {}: request \"{}\" stands at {} computed tokens in the first "
+                             "capture and at {} in the second",
+                             m.a->step, x.request.name, x.request.computed, y.request.computed));
+      }
+      if (x.request.computed == y.request.computed) compare_tables(*m.a, x, y);
+    }
+    if (m.a->step == m.b->step) compare_events(m.a->step);
+  }
+
+  void compare_tokens(const StepTrace& a, const Request& x, const Request& y) {
+    const std::size_t n = std::min(x.tokens.size(), y.tokens.size());
+    for (std::size_t i = 0; i < n; ++i) {
+      if (x.tokens[i] == y.tokens[i]) continue;
+      say_once(a.step, "tokens",
+               fmt::format("step {}: token {} of request \"{}\" is {} in the first capture and {} "
+                           "in the second{}",
+                           a.step, i, x.name, x.tokens[i], y.tokens[i],
+                           count(i) < x.prompt_tokens ? "" : " (sampled)"));
+      return;
+    }
+  }
+
+  // By entry: which are there and which are null. Block ids may differ.
+  void compare_tables(const StepTrace& a, const RequestView& x, const RequestView& y) {
+    for (std::size_t g = 0; g < std::min(x.tables.size(), y.tables.size()); ++g) {
+      const auto &p = x.tables[g], &q = y.tables[g];
+      const bool other_ids = p != q;
+      const bool same_pattern = std::ranges::equal(
+          p, q, [](std::int32_t u, std::int32_t v) { return (u == 0) == (v == 0); });
+      const std::string& name = a_.info()->layout.groups[g].name;
+      if (!same_pattern) {
+        say_once(a.step, "block tables",
+                 fmt::format("step {}: request \"{}\", group {}: {} entries, {} null in the first "
+                             "capture; {} entries, {} null in the second",
+                             a.step, x.request.name, name, p.size(), std::ranges::count(p, 0),
+                             q.size(), std::ranges::count(q, 0)));
+      } else if (other_ids) {
+        say_once(a.step, "block ids",
+                 fmt::format("step {}: request \"{}\", group {}: other blocks for the same tokens; "
+                             "slots are compared by the rows they stand for",
+                             a.step, x.request.name, name));
+      }
+    }
+  }
+
+  static std::multiset<std::string> event_texts(const Capture& c, std::int64_t step) {
+    std::multiset<std::string> out;
+    for (const auto& summary : c.summaries()) {
+      if (summary->step != step) continue;
+      for (const Event& e : summary->events) {
+        // Verdicts of each run against its own reference, and ids of blocks, are not compared.
+        if (e.kind == EventKind::kWrong || e.kind == EventKind::kNearTie) continue;
+        const std::string who =
+            e.request >= 0 ? c.info()->request_names[static_cast<std::size_t>(e.request)] : "-";
+        out.insert(fmt::format("{} of request \"{}\"", event_kind_name(e.kind), who));
+      }
+    }
+    return out;
+  }
+  void compare_events(std::int64_t step) {
+    const auto x = event_texts(a_, step), y = event_texts(b_, step);
+    if (x == y) return;
+    std::vector<std::string> first, then;
+    std::ranges::set_difference(x, y, std::back_inserter(first));
+    std::ranges::set_difference(y, x, std::back_inserter(then));
+    const auto some = [](const std::vector<std::string>& list) {
+      return list.empty() ? std::string("nothing") : list.front();
+    };
+    say_once(step, "events",
+             fmt::format("step {}: {} events in the first capture alone ({}), {} in the second "
+                         "alone ({})",
+                         step, first.size(), some(first), then.size(), some(then)));
+  }
+
+  void compare_op(const RowMatch& m, const OpTrace& x, const OpTrace& y) {
+    OpDiff diff;
+    diff.a = x.place;
+    diff.b = y.place;
+    diff.lane_a = x.lane;
+    diff.lane_b = y.lane;
+    bool inputs_agree = true, outputs_equal = true, outputs_within = true;
+    bool rounded_row = false;  // what was quantised differs by rounding
+    for (const TapCopy& tap : x.taps) {
+      const TapCopy* twin = y.tap(tap.name);
+      if (twin == nullptr || tap_meaning(x.place.op, tap.name) == TapMeaning::kPlacement) continue;
+      auto compared = compare_taps(m, *a_.info(), *b_.info(), x, tap, *twin, tolerances_);
+      if (!compared) continue;
+      if (tap.output) {
+        producers_[tap.value.data] = compared->within;
+        outputs_equal &= compared->equal;
+        outputs_within &= compared->within;
+        rounded_row |= tap.rule == "row" && !compared->equal && compared->within;
+      } else {
+        const auto producer = producers_.find(tap.value.data);
+        compared->within = compared->within || (producer != producers_.end() && producer->second);
+        inputs_agree &= compared->within;
+      }
+      diff.taps.push_back(std::move(*compared));
+    }
+    for (const RowsCopy& rows : x.rows) {
+      const RowsCopy* twin = y.cache_rows(rows.name);
+      if (twin == nullptr) continue;
+      TapDiff compared = compare_rows(m, rows, *twin);
+      // A rounding before quantisation explains other bytes after it.
+      const bool state = rows.record == AS_RECORD_STATE;
+      compared.within = compared.equal || rounded_row || (state && compared.max_abs < 1e-3);
+      outputs_equal &= compared.equal;
+      outputs_within &= compared.within;
+      diff.taps.push_back(std::move(compared));
+    }
+    const bool any_output = std::ranges::any_of(diff.taps, &TapDiff::output);
+    diff.verdict = !any_output      ? DiffVerdict::kUnknown
+                   : outputs_equal  ? DiffVerdict::kEqual
+                   : outputs_within ? DiffVerdict::kWithin
+                   : inputs_agree   ? DiffVerdict::kOrigin
+                                    : DiffVerdict::kInherited;
+    ++out_.counts[static_cast<std::size_t>(diff.verdict)];
+    const bool beyond =
+        diff.verdict == DiffVerdict::kOrigin || diff.verdict == DiffVerdict::kInherited;
+    if (beyond && (!out_.first || (diff.verdict == DiffVerdict::kOrigin &&
+                                   out_.first->op.verdict != DiffVerdict::kOrigin))) {
+      out_.first = FirstDivergence{diff, explain(diff)};
+    }
+    if (diff.verdict != DiffVerdict::kEqual) out_.ops.push_back(std::move(diff));
+  }
+
+  static std::string explain(const OpDiff& d) {
+    const auto worst =
+        std::ranges::find_if(d.taps, [](const TapDiff& t) { return t.output && !t.within; });
+    std::string text =
+        fmt::format("{} of layer {} in step {}", as_op_find(d.a.op)->name,
+                    d.a.layer < 0 ? std::string("-") : std::to_string(d.a.layer), d.a.step);
+    if (d.b.step != d.a.step) text += fmt::format(" (step {} of the second)", d.b.step);
+    text += d.verdict == DiffVerdict::kOrigin
+                ? " is where they part: its inputs agree, its output "
+                : " is the first that differs, with inputs that differ already: its output ";
+    text += worst == d.taps.end() ? "differs"
+                                  : fmt::format("{} does not: {}", worst->tap, worst->evidence);
+    if (d.lane_a != d.lane_b) text += fmt::format("; lanes {} and {}", d.lane_a, d.lane_b);
+    return text;
+  }
+
+  const Capture &a_, &b_;
+  const Tolerances& tolerances_;
+  CaptureDiff out_;
+  std::vector<std::int32_t> requests_;
+  std::map<std::pair<std::int32_t, std::int64_t>, std::pair<std::int64_t, std::int32_t>> where_;
+  TracePtr last_b_;
+  std::map<const void*, bool> producers_;  // outputs of the step so far: within tolerance?
+  std::set<std::string> said_;
+};
+
+}  // namespace
+
+const char* diff_verdict_name(DiffVerdict verdict) {
+  constexpr const char* kNames[kDiffVerdicts] = {"equal", "within", "origin", "inherited",
+                                                 "unknown"};
+  return kNames[static_cast<int>(verdict)];
+}
+
+Result<CaptureDiff> diff_captures(const Capture& a, const Capture& b, const Tolerances& tolerances,
+                                  const std::function<void(double)>& progress) {
+  const ModelConfig &x = a.index().model, &y = b.index().model;
+  if (x.hidden != y.hidden || x.heads != y.heads || x.window != y.window ||
+      x.compress_ratios != y.compress_ratios || x.layers != y.layers) {
+    return bad_input(fmt::format("{} is of model {} and {} of model {}: other dimensions or layers",
+                                 a.path(), x.name, b.path(), y.name),
+                     "captures of the same model can be compared");
+  }
+  return Differ(a, b, tolerances).run(progress);
+}
+
+}  // namespace attnscope

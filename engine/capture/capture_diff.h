@@ -1,0 +1,80 @@
+// Compares two captures: what every op computed for the same token of the same request, whichever
+// step, batch and block it fell into. Slots are compared by the logical row that they stand for.
+//
+// Verdict of an op (worst of its taps and of the cache rows it wrote):
+//   equal       same bits
+//   within      beyond no tolerance
+//   origin      same inputs, and an output beyond its tolerance: it begins here
+//   inherited   an output beyond its tolerance, and an input differs already
+//   unknown     not recorded in one of the two
+//
+//   auto diff = diff_captures(*a, *b, tolerances);
+//   if (diff->first) report(diff->first->text);
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/capture/capture.h"
+#include "engine/trace/tolerances.h"
+
+namespace attnscope {
+
+enum class DiffVerdict { kEqual, kWithin, kOrigin, kInherited, kUnknown };
+inline constexpr int kDiffVerdicts = 5;
+const char* diff_verdict_name(DiffVerdict verdict);
+
+struct TapDiff {
+  std::string tap;
+  bool output = false;
+  bool equal = false;          // same bits, or slots of the same logical rows
+  bool within = false;         // equal, or within the tolerance of an output
+  std::int64_t rows = 0;       // tokens compared
+  std::int64_t differing = 0;  // elements that are not bit equal
+  double max_abs = 0, budget_used = 0;
+  std::string evidence;  // the worst element, with its token and both values
+};
+
+struct OpDiff {
+  Place a, b;  // where it ran in each
+  std::string lane_a, lane_b;
+  DiffVerdict verdict = DiffVerdict::kUnknown;
+  std::vector<TapDiff> taps;  // that were recorded in both
+};
+
+// Something that is not a tensor: a request, a block table, an event, a scheduling decision.
+struct StateDiff {
+  std::int64_t step = 0;  // of the first capture
+  std::string what;       // "events", "block tables", "schedule", "requests", "steps"
+  std::string text;
+};
+
+struct FirstDivergence {
+  OpDiff op;
+  std::string text;  // one sentence with the evidence
+};
+
+struct CaptureDiff {
+  std::int64_t steps = 0;   // of the first that have tokens in the second
+  std::int64_t tokens = 0;  // (request, position) pairs in both
+  std::array<std::int64_t, kDiffVerdicts> counts{};
+  std::vector<OpDiff> ops;  // all but the equal ones, in causal order
+  std::vector<StateDiff> states;
+  std::optional<FirstDivergence> first;
+
+  bool same() const {
+    return counts[static_cast<std::size_t>(DiffVerdict::kOrigin)] == 0 &&
+           counts[static_cast<std::size_t>(DiffVerdict::kInherited)] == 0;
+  }
+};
+
+// AS_BAD_INPUT when the two are of models that cannot be laid beside each other, or nothing in them
+// belongs to the same request. progress: share done, may be empty.
+Result<CaptureDiff> diff_captures(const Capture& a, const Capture& b, const Tolerances& tolerances,
+                                  const std::function<void(double)>& progress = {});
+
+}  // namespace attnscope

@@ -1,0 +1,183 @@
+#include "engine/capture/capture_index.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <ctime>
+
+#include "engine/capture/tap_stats.h"
+#include "engine/session/byte_stream.h"
+#include "engine/session/layer_ops.h"
+
+namespace attnscope {
+
+template <>
+struct EnumText<CaptureLevel> {
+  static constexpr int kCount = kCaptureLevels;
+  static const char* name(int i) { return capture_level_name(static_cast<CaptureLevel>(i)); }
+};
+template <>
+struct EnumText<References> {
+  static constexpr const char* kNames[] = {"none", "sim", "both"};
+  static constexpr int kCount = 3;
+  static const char* name(int i) { return kNames[i]; }
+};
+
+template <class V>
+void fields(V& v, CaptureProperty& p) {
+  v("name", p.name);
+  v("value", p.value);
+}
+template <class V>
+void fields(V& v, CaptureOrigin& o) {
+  v("program", o.program);
+  v("scenario", o.scenario);
+  v("machine", o.machine);
+}
+template <class V>
+void fields(V& v, CaptureIndex& i) {
+  v("format", i.format);
+  v("version", i.version);
+  v("complete", i.complete);
+  v("created", i.created);
+  v("origin", i.origin);
+  v("level", i.level);
+  v("filter", i.filter);
+  v("weights", i.weights);
+  v("steps", i.steps);
+  v("cache_steps", i.cache_steps);
+  v("model", i.model);
+  v("num_blocks", i.num_blocks);
+  v("block_stride", i.block_stride);
+  v("token_budget", i.token_budget);
+  v("max_requests", i.max_requests);
+  v("lanes", i.lanes);
+  v("lane_of", i.lane_of);
+  v("references", i.references);
+  v("request_names", i.request_names);
+  v("prompt_tokens", i.prompt_tokens);
+  v("drift_limit", i.drift_limit);
+}
+
+namespace {
+
+constexpr std::string_view kSum = "{\"sum\":\"";
+constexpr std::size_t kSumDigits = 16;
+constexpr std::size_t kSumBytes = kSum.size() + kSumDigits + 2;  // with quote and comma
+
+const char* const kDamagedHint = "record it again, or copy it again from where it came";
+
+std::string sum_of(std::string_view rest) {
+  return hex64(checksum(reinterpret_cast<const std::uint8_t*>(rest.data()), rest.size()));
+}
+
+}  // namespace
+
+CaptureIndex make_index(const SessionInfo& info, const CaptureOptions& options,
+                        const CaptureOrigin& origin) {
+  CaptureIndex index;
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  index.created = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now));
+  index.origin = origin;
+  index.level = options.level;
+  index.filter = options.filter.text();
+  index.model = info.config;
+  index.num_blocks = info.num_blocks;
+  index.block_stride = info.block_stride;
+  index.token_budget = info.limits.token_budget;
+  index.max_requests = info.limits.max_requests;
+  index.lanes = info.lanes;
+  index.lane_of = info.lane_of;
+  index.references = info.references;
+  index.request_names = info.request_names;
+  index.prompt_tokens = info.prompt_tokens;
+  index.drift_limit = info.drift_limit;
+  return index;
+}
+
+std::string index_text(const CaptureIndex& index) { return to_json_fields(index).dump(1) + "\n"; }
+
+Result<CaptureIndex> parse_index(const std::string& text, const std::string& path) {
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  const auto damaged = [&](const std::string& what) {
+    return bad_input(fmt::format("{}: damaged: index.json {}", path, what), kDamagedHint);
+  };
+  if (json.is_discarded()) return damaged("is no JSON");
+  if (!json.is_object() || json.value("format", nlohmann::json()) != kCaptureFormat) {
+    return bad_input(
+        fmt::format("{}: is no capture: index.json does not say {}", path, kCaptureFormat),
+        "captures are made with 'attnscope record'");
+  }
+  const nlohmann::json version = json.value("version", nlohmann::json());
+  if (!version.is_number_integer() || version < 1) return damaged("has no version");
+  if (version > kCaptureVersion) {
+    return bad_input(
+        fmt::format("{}: too new: its format is version {}, this program reads up to {}", path,
+                    version.dump(), kCaptureVersion),
+        "open it with a newer attnscope");
+  }
+  CaptureIndex index;
+  if (const std::string wrong = from_json_fields(json, index); !wrong.empty()) {
+    return damaged(fmt::format("lacks '{}' or has another kind of value there", wrong));
+  }
+  return index;
+}
+
+Result<std::shared_ptr<const SessionInfo>> info_of(const CaptureIndex& index,
+                                                   const std::string& path) {
+  constexpr std::int64_t kMostBlocks = std::int64_t{1} << 31;
+  constexpr std::size_t kMostLayers = 4096, kMostRequests = 1 << 20;
+  const auto damaged = [&](const std::string& what) {
+    return bad_input(fmt::format("{}: damaged: index.json: {}", path, what), kDamagedHint);
+  };
+  const ModelConfig& m = index.model;
+  if (m.compress_ratios.size() > kMostLayers) return damaged("too many layers");
+  if (auto ok = validate(m); !ok) return damaged(ok.error().message);
+  if (index.num_blocks < 1 || index.num_blocks > kMostBlocks) return damaged("num_blocks");
+  if (index.lane_of.size() != AS_OP_COUNT) return damaged("lane_of has not one lane an op");
+  if (index.request_names.size() > kMostRequests ||
+      index.request_names.size() != index.prompt_tokens.size()) {
+    return damaged("request_names and prompt_tokens do not fit each other");
+  }
+  auto info = std::make_shared<SessionInfo>();
+  info->config = m;
+  info->layout = build_cache_layout(m);
+  info->num_blocks = index.num_blocks;
+  info->block_stride = index.block_stride;
+  if (index.block_stride < info->layout.block_stride) {
+    return damaged(fmt::format("block_stride is {}, the model needs {}", index.block_stride,
+                               info->layout.block_stride));
+  }
+  info->limits = {index.token_budget, index.max_requests};
+  info->lanes = index.lanes;
+  info->lane_of = index.lane_of;
+  info->references = index.references;
+  info->request_names = index.request_names;
+  info->prompt_tokens = index.prompt_tokens;
+  info->drift_limit = index.drift_limit;
+  const auto list = [](std::span<const as_op_id> ops) {
+    return std::vector<as_op_id>(ops.begin(), ops.end());
+  };
+  for (int i = 0; i < m.num_layers(); ++i) info->ops.push_back(list(layer_ops(m.type(i))));
+  info->ops_before = list(step_ops(m));
+  info->ops_after = list(head_ops());
+  return std::shared_ptr<const SessionInfo>(std::move(info));
+}
+
+std::string step_file(const char* folder, std::int64_t step) {
+  return fmt::format("{}/{:06}.safetensors", folder, step);
+}
+
+std::string checked_line(const std::string& object) {
+  const std::string rest = object.substr(1);
+  return fmt::format("{}{}\",{}\n", kSum, sum_of(rest), rest);
+}
+
+bool check_line(std::string_view line) {
+  return line.size() > kSumBytes && line.starts_with(kSum) &&
+         line.substr(kSum.size() + kSumDigits, 2) == "\"," &&
+         line.substr(kSum.size(), kSumDigits) == sum_of(line.substr(kSumBytes));
+}
+
+}  // namespace attnscope

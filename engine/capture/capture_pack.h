@@ -1,0 +1,26 @@
+// One file for sending a capture: a tar archive compressed with zstd, which `tar --zstd -xf` opens
+// as well. Names in it are those of a capture's files and nothing else.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "kernels/params/result.h"
+
+namespace attnscope {
+
+struct PackTotals {
+  std::uint64_t files = 0;
+  std::uint64_t bytes = 0;   // of the capture
+  std::uint64_t packed = 0;  // of the file
+};
+
+// Of the library that packs; empty in a build without it.
+std::string zstd_version();
+
+// AS_NO_ENVIRONMENT in a build without zstd. level: 1 (fast) to 19 (small).
+Result<PackTotals> pack_capture(const std::string& folder, const std::string& file, int level);
+// Replaces a capture at `folder`, never anything else; what is unpacked is opened before.
+Result<PackTotals> unpack_capture(const std::string& file, const std::string& folder);
+
+}  // namespace attnscope

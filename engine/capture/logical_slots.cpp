@@ -1,0 +1,101 @@
+#include "engine/capture/logical_slots.h"
+
+#include <algorithm>
+
+namespace attnscope {
+namespace {
+
+// Index among the running layers, -1 = none.
+int layer_index(const SessionInfo& info, int layer) {
+  const auto& layers = info.config.layers;
+  const auto it = std::ranges::find(layers, layer);
+  return it == layers.end() ? -1 : static_cast<int>(it - layers.begin());
+}
+
+SlotSpace space_of(const CacheSpec* spec) {
+  return spec != nullptr ? SlotSpace{spec->group, spec->rows_per_block} : SlotSpace{};
+}
+
+// Any layer's main cache of a compress ratio.
+SlotSpace main_space(const SessionInfo& info, LayerType type) {
+  for (int i = 0; i < info.config.num_layers(); ++i) {
+    if (info.config.type(i) == type) return space_of(info.layout.find(i, CacheKind::kMain));
+  }
+  return {};
+}
+
+// One row per token of a group's blocks, as slot_mapping counts them.
+SlotSpace token_space(const SessionInfo& info, std::int64_t group) {
+  if (group < 0 || group >= static_cast<std::int64_t>(info.layout.groups.size())) return {};
+  return {static_cast<int>(group),
+          info.layout.groups[static_cast<std::size_t>(group)].block_tokens};
+}
+
+}  // namespace
+
+TapMeaning tap_meaning(as_op_id op, std::string_view tap) {
+  if (op == AS_OP_SCHEDULE || op == AS_OP_BLOCK_TABLES) return TapMeaning::kPlacement;
+  if (tap == "table" || tap == "tables" || tap == "request_of" || tap == "query_start" ||
+      tap == "seq_lens" || tap == "groups") {
+    return TapMeaning::kPlacement;
+  }
+  const bool slots = tap.find("slots") != std::string_view::npos;
+  const bool lists =
+      op == AS_OP_SWA_INDEX || op == AS_OP_C128_INDEX || op == AS_OP_SPARSE_ATTENTION;
+  if (slots || (lists && tap.find("indices") != std::string_view::npos)) return TapMeaning::kSlots;
+  return TapMeaning::kValues;
+}
+
+SlotSpace slot_space(const SessionInfo& info, const Place& place, std::string_view tap,
+                     std::int64_t outer) {
+  const CacheLayout& layout = info.layout;
+  if (place.op == AS_OP_SLOT_MAPPING) {
+    if (tap == "c4_slots") return main_space(info, LayerType::kC4A);
+    if (tap == "c128_slots") return main_space(info, LayerType::kC128A);
+    return token_space(info, outer);
+  }
+  if (place.op == AS_OP_SWA_INDEX) {
+    if (outer < 0 || outer >= static_cast<std::int64_t>(layout.swa_groups.size())) return {};
+    return token_space(info, layout.swa_groups[static_cast<std::size_t>(outer)]);
+  }
+  if (place.op == AS_OP_C128_INDEX) return main_space(info, LayerType::kC128A);
+  const int layer = layer_index(info, place.layer);
+  if (layer < 0) return {};
+  switch (place.op) {
+    case AS_OP_SPARSE_ATTENTION:
+      return space_of(layout.find(layer, tap == "indices" ? CacheKind::kSwa : CacheKind::kMain));
+    case AS_OP_Q_ROPE_KV_INSERT:
+      return space_of(layout.find(layer, CacheKind::kSwa));
+    case AS_OP_COMPRESSOR_STATE:
+      return space_of(layout.find(layer, CacheKind::kMainState));
+    case AS_OP_INDEXER_COMPRESSOR_STATE:
+      return space_of(layout.find(layer, CacheKind::kIndexState));
+    case AS_OP_COMPRESS_INSERT:
+      return space_of(
+          layout.find(layer, tap == "state_slots" ? CacheKind::kMainState : CacheKind::kMain));
+    case AS_OP_INDEXER_COMPRESS_INSERT:
+      return space_of(
+          layout.find(layer, tap == "state_slots" ? CacheKind::kIndexState : CacheKind::kIndex));
+    case AS_OP_TOPK_TO_SLOTS:
+      return space_of(layout.find(layer, CacheKind::kMain));
+    default:
+      return {};
+  }
+}
+
+std::int64_t logical_row(const StepTrace& trace, std::int32_t request, const SlotSpace& space,
+                         std::int64_t slot) {
+  if (slot < 0) return -1;
+  const auto r = static_cast<std::size_t>(request), g = static_cast<std::size_t>(space.group);
+  if (space.group < 0 || space.rows_per_block <= 0 || request < 0 || r >= trace.requests.size() ||
+      g >= trace.requests[r].tables.size()) {
+    return -2 - slot;
+  }
+  const auto& table = trace.requests[r].tables[g];
+  const std::int64_t block = slot / space.rows_per_block;
+  const auto it = std::find(table.begin(), table.end(), block);
+  if (it == table.end() || block == 0) return -2 - slot;
+  return (it - table.begin()) * space.rows_per_block + slot % space.rows_per_block;
+}
+
+}  // namespace attnscope

@@ -1,0 +1,264 @@
+#include "engine/capture/row_match.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "engine/capture/logical_slots.h"
+#include "engine/trace/compare.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+std::int64_t count(std::size_t n) { return static_cast<std::int64_t>(n); }
+std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
+
+// Which axis has the tokens (or the sampled ones), -1 = none.
+int row_axis(const TapCopy& tap) {
+  int axis = 0;
+  for (std::size_t at = 0; at < tap.axes.size(); ++axis) {
+    const std::size_t end = std::min(tap.axes.find(',', at), tap.axes.size());
+    const std::string letter = tap.axes.substr(at, end - at);
+    if (letter == "T" || (letter == "N" && axis == 0)) return axis;
+    at = end + 1;
+  }
+  return -1;
+}
+
+// Row of a tap that holds this token row, -1 = none.
+std::int64_t row_of(const StepTrace& trace, const TapCopy& tap, std::int32_t token) {
+  if (!tap.axes.starts_with('N')) return trace.kept_index(token);
+  const auto& rows = trace.metadata.sample_rows;
+  const auto it = std::ranges::find(rows, std::int64_t{token});
+  return it == rows.end() ? -1 : it - rows.begin();
+}
+
+// [outer, rows, inner] of a dense tensor.
+struct Extent {
+  std::int64_t outer = 1, rows = 1, inner = 1;
+};
+Extent extent_of(const as_tensor& t, int axis) {
+  Extent e;
+  for (int i = 0; i < t.rank; ++i) {
+    (i < axis ? e.outer : i == axis ? e.rows : e.inner) *= t.shape[i];
+  }
+  return e;
+}
+
+struct Pair {
+  std::int64_t a = 0, b = 0;  // rows of the taps
+  std::int32_t token_a = 0, token_b = 0;
+};
+
+// The matched rows, dense: [outer * pairs, inner].
+struct Gathered {
+  std::vector<std::uint8_t> bytes;
+  as_tensor tensor{};
+};
+Gathered gather(const as_tensor& t, const Extent& e, std::int64_t inner,
+                const std::vector<Pair>& pairs, bool second) {
+  const std::int64_t size = as_dtype_size(t.dtype);
+  const auto* from = static_cast<const std::uint8_t*>(t.data);
+  Gathered out;
+  out.bytes.resize(to_size(e.outer * count(pairs.size()) * inner * size));
+  std::uint8_t* to = out.bytes.data();
+  for (std::int64_t o = 0; o < e.outer; ++o) {
+    for (const Pair& p : pairs) {
+      const std::int64_t row = o * e.rows + (second ? p.b : p.a);
+      std::memcpy(to, from + row * e.inner * size, to_size(inner * size));
+      to += inner * size;
+    }
+  }
+  out.tensor = make_tensor(out.bytes.data(), t.dtype, {e.outer * count(pairs.size()), inner});
+  return out;
+}
+
+std::int64_t integer(const as_tensor& t, std::int64_t i) {
+  return t.dtype == AS_I64 ? static_cast<const std::int64_t*>(t.data)[i]
+                           : static_cast<const std::int32_t*>(t.data)[i];
+}
+
+// Slots of every row become logical rows, as i64.
+void make_logical(Gathered& g, const StepTrace& trace, const SessionInfo& info, const OpTrace& op,
+                  const TapCopy& tap, const std::vector<Pair>& pairs, bool second) {
+  const std::int64_t rows = g.tensor.shape[0], inner = g.tensor.shape[1];
+  const std::int64_t n = count(pairs.size());
+  std::vector<std::uint8_t> out(to_size(rows * inner) * sizeof(std::int64_t));
+  auto* to = reinterpret_cast<std::int64_t*>(out.data());
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const Pair& p = pairs[to_size(row % n)];
+    const std::int32_t request = trace.request_of(second ? p.token_b : p.token_a);
+    const SlotSpace space = slot_space(info, op.place, tap.name, row / n);
+    for (std::int64_t c = 0; c < inner; ++c) {
+      to[row * inner + c] = logical_row(trace, request, space, integer(g.tensor, row * inner + c));
+    }
+  }
+  g.bytes = std::move(out);
+  g.tensor = make_tensor(g.bytes.data(), AS_I64, {rows, inner});
+}
+
+// The order in which entries were selected does not matter.
+bool is_selection(as_op_id op, const std::string& tap) {
+  return (op == AS_OP_INDEXER_TOPK && tap == "indices") ||
+         (op == AS_OP_TOPK_TO_SLOTS && (tap == "indices" || tap == "slots")) ||
+         (op == AS_OP_SPARSE_ATTENTION && tap == "extra_indices");
+}
+
+template <class T>
+void sort_rows(Gathered& g) {
+  for (std::int64_t row = 0; row < g.tensor.shape[0]; ++row) {
+    T* first = static_cast<T*>(g.tensor.data) + row * g.tensor.shape[1];
+    std::sort(first, first + g.tensor.shape[1], std::greater<T>());
+  }
+}
+
+// First element whose bits differ and the one with the largest distance.
+void count_differences(const Gathered& x, const Gathered& y, TapDiff& out, std::int64_t& worst) {
+  const std::int64_t size = as_dtype_size(x.tensor.dtype);
+  const std::int64_t inner = x.tensor.shape[1];
+  double largest = -1;
+  for (std::int64_t i = 0; i < x.tensor.shape[0] * inner; ++i) {
+    if (std::memcmp(&x.bytes[to_size(i * size)], &y.bytes[to_size(i * size)], to_size(size)) == 0) {
+      continue;
+    }
+    ++out.differing;
+    const double distance = std::fabs(element(x.tensor, i / inner, i % inner) -
+                                      element(y.tensor, i / inner, i % inner));
+    const double rank = std::isnan(distance) ? HUGE_VAL : distance;
+    if (rank > largest) {
+      largest = rank;
+      worst = i;
+    }
+  }
+  out.max_abs = std::max(0.0, largest);
+}
+
+}  // namespace
+
+std::optional<TapDiff> compare_taps(const RowMatch& match, const SessionInfo& info_a,
+                                    const SessionInfo& info_b, const OpTrace& op, const TapCopy& a,
+                                    const TapCopy& b, const Tolerances& tolerances) {
+  const int axis = row_axis(a);
+  const as_tensor &x = a.value, &y = b.value;
+  if (a.axes != b.axes || x.dtype != y.dtype || x.rank != y.rank) return std::nullopt;
+  std::vector<Pair> pairs;
+  if (axis < 0) {
+    // Of the model, not of tokens: as a whole.
+    if (!std::equal(x.shape, x.shape + x.rank, y.shape)) return std::nullopt;
+    pairs.push_back({});
+  }
+  for (const auto& [first, second] : match.rows) {
+    if (axis < 0) break;
+    const Pair p{row_of(*match.a, a, first), row_of(*match.b, b, second), first, second};
+    if (p.a >= 0 && p.b >= 0) pairs.push_back(p);
+  }
+  if (pairs.empty()) return std::nullopt;
+  const Extent ex = extent_of(x, axis < 0 ? x.rank : axis);
+  const Extent ey = extent_of(y, axis < 0 ? y.rank : axis);
+  if (ex.outer != ey.outer || (ex.inner != ey.inner && x.rank != axis + 2)) return std::nullopt;
+  // Lists are as wide as the batch's longest request needs: beyond the shorter one is nothing.
+  const std::int64_t inner = std::min(ex.inner, ey.inner);
+  if (axis < 0 && inner * ex.outer == 0) return std::nullopt;
+  Extent fx = ex, fy = ey;
+  if (axis < 0) fx = fy = {1, 1, ex.outer * ex.rows * ex.inner};
+  const std::int64_t width = axis < 0 ? fx.inner : inner;
+  Gathered gx = gather(x, fx, width, pairs, false), gy = gather(y, fy, width, pairs, true);
+  if (tap_meaning(op.place.op, a.name) == TapMeaning::kSlots) {
+    make_logical(gx, *match.a, info_a, op, a, pairs, false);
+    make_logical(gy, *match.b, info_b, op, b, pairs, true);
+  }
+  if (is_selection(op.place.op, a.name)) {
+    for (Gathered* g : {&gx, &gy}) {
+      if (g->tensor.dtype == AS_I64) sort_rows<std::int64_t>(*g);
+      if (g->tensor.dtype == AS_I32) sort_rows<std::int32_t>(*g);
+    }
+  }
+  TapDiff out;
+  out.tap = a.name;
+  out.output = a.output;
+  out.rows = count(pairs.size());
+  std::int64_t worst = -1;
+  count_differences(gx, gy, out, worst);
+  out.equal = out.within = out.differing == 0;
+  if (out.equal) return out;
+  const std::int64_t cells = gx.tensor.shape[1];
+  const Pair& at = pairs[to_size(worst / cells % count(pairs.size()))];
+  if (axis >= 0) {
+    const auto& request = info_a.request_names[to_size(match.a->request_of(at.token_a))];
+    out.evidence = fmt::format("request \"{}\", token {}, ", request,
+                               match.a->metadata.positions[to_size(at.token_a)]);
+  }
+  out.evidence += fmt::format("element {}: {:.6g} and {:.6g}, {} of {} elements differ",
+                              worst % cells, element(gx.tensor, worst / cells, worst % cells),
+                              element(gy.tensor, worst / cells, worst % cells), out.differing,
+                              gx.tensor.shape[0] * cells);
+  // An input is judged as what it is in most ops: the output of a dense one.
+  if (!a.output && x.dtype != AS_BF16 && x.dtype != AS_F32) return out;
+  auto tolerance =
+      tolerances.find(op.place.op, a.name, op.lane, a.output ? a.rule : std::string("dense"));
+  if (!tolerance || tolerance->exact) return out;
+  if (tolerance->top_k) {
+    // Other entries of nearly the same score are a near tie.
+    const TapCopy *logits = op.tap("logits"), *lens = op.tap("lens");
+    if (logits == nullptr || lens == nullptr || logits->value.rank != 2) return out;
+    const Gathered scores =
+        gather(logits->value, extent_of(logits->value, 0), logits->value.shape[1], pairs, false);
+    const Gathered visible = gather(lens->value, extent_of(lens->value, 0), 1, pairs, false);
+    const Comparison compared =
+        compare_top_k(gx.tensor, gy.tensor, scores.tensor,
+                      static_cast<const std::int32_t*>(visible.tensor.data), *tolerance);
+    out.within = compared.within || compared.near_tie;
+    if (out.within) out.evidence += ", a near tie";
+    return out;
+  }
+  const Comparison compared = compare(gx.tensor, gy.tensor, {}, *tolerance);
+  out.budget_used = compared.budget_used;
+  out.within = compared.within;
+  out.evidence += fmt::format(", {:.3g} times the tolerance", compared.budget_used);
+  return out;
+}
+
+TapDiff compare_rows(const RowMatch& match, const RowsCopy& a, const RowsCopy& b) {
+  TapDiff out;
+  out.tap = a.name;
+  out.output = true;
+  out.equal = a.row_bytes == b.row_bytes;
+  for (const auto& [first, second] : match.rows) {
+    const auto x = std::ranges::lower_bound(a.tokens, first);
+    const auto y = std::ranges::lower_bound(b.tokens, second);
+    const bool in_a = x != a.tokens.end() && *x == first;
+    const bool in_b = y != b.tokens.end() && *y == second;
+    if (!in_a && !in_b) continue;
+    ++out.rows;
+    if (in_a != in_b || a.row_bytes != b.row_bytes) {
+      out.equal = false;
+      out.evidence = fmt::format("token {} wrote a row in one of them alone",
+                                 match.a->metadata.positions[to_size(first)]);
+      continue;
+    }
+    const std::uint8_t* p = a.bytes.data() + (x - a.tokens.begin()) * a.row_bytes;
+    const std::uint8_t* q = b.bytes.data() + (y - b.tokens.begin()) * b.row_bytes;
+    for (std::int64_t i = 0; i < a.row_bytes; ++i) {
+      if (p[i] == q[i]) continue;
+      if (out.differing++ == 0) {
+        out.evidence = fmt::format("token {}, byte {} of its row: 0x{:02x} and 0x{:02x}",
+                                   match.a->metadata.positions[to_size(first)], i, p[i], q[i]);
+      }
+      out.equal = false;
+    }
+    if (a.record != AS_RECORD_STATE) continue;
+    for (std::int64_t i = 0; i + 4 <= a.row_bytes; i += 4) {
+      float u = 0, v = 0;
+      std::memcpy(&u, p + i, 4);
+      std::memcpy(&v, q + i, 4);
+      out.max_abs = std::max(out.max_abs, std::fabs(static_cast<double>(u) - v));
+    }
+  }
+  out.within = out.equal;
+  return out;
+}
+
+}  // namespace attnscope

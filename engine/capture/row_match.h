@@ -1,0 +1,28 @@
+// Two taps beside each other, by the rows of the same tokens.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "engine/capture/capture_diff.h"
+
+namespace attnscope {
+
+// Token rows of two steps that are the same token of the same request.
+struct RowMatch {
+  const StepTrace* a = nullptr;
+  const StepTrace* b = nullptr;
+  std::vector<std::pair<std::int32_t, std::int32_t>> rows;
+};
+
+// Nothing where the two cannot be laid beside each other.
+std::optional<TapDiff> compare_taps(const RowMatch& match, const SessionInfo& info_a,
+                                    const SessionInfo& info_b, const OpTrace& op, const TapCopy& a,
+                                    const TapCopy& b, const Tolerances& tolerances);
+
+// Cache rows that were written, by bytes; states as numbers too.
+TapDiff compare_rows(const RowMatch& match, const RowsCopy& a, const RowsCopy& b);
+
+}  // namespace attnscope

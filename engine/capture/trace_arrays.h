@@ -1,0 +1,86 @@
+// The arrays of a step that are tensors of a capture's payload, listed once for writing and
+// reading.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/session/step_trace.h"
+
+namespace attnscope {
+
+// v(name, vector of i32 or i64).
+template <class V>
+void arrays(V& v, StepMetadata& m) {
+  v("live", m.live);
+  v("num_tokens", m.num_tokens);
+  v("num_computed", m.num_computed);
+  v("max_len", m.max_len);
+  v("running", m.running);
+  v("demand", m.demand);
+  v("scheduled", m.scheduled);
+  v("groups", m.groups);
+  v("tables_before", m.tables_before);
+  v("tables", m.tables);
+  v("counts_before", m.counts_before);
+  v("counts", m.counts);
+  v("free_before", m.free_before);
+  v("free_after", m.free_after);
+  v("tokens", m.tokens);
+  v("positions", m.positions);
+  v("request_of", m.request_of);
+  v("query_start", m.query_start);
+  v("seq_lens", m.seq_lens);
+  v("sample_rows", m.sample_rows);
+  v("sample_request", m.sample_request);
+  v("slots", m.slots);
+  v("c4_slots", m.c4_slots);
+  v("c128_slots", m.c128_slots);
+  v("c4_lens", m.c4_lens);
+  v("swa_indices", m.swa_indices);
+  v("swa_lens", m.swa_lens);
+  v("c128_indices", m.c128_indices);
+  v("c128_lens", m.c128_lens);
+}
+
+template <class V>
+void arrays(V& v, StepTrace& t) {
+  v("kept", t.kept);
+  v("free_list", t.free_list);
+  v("fresh", t.fresh);
+  v("freed", t.freed);
+  v("sampled", t.sampled);
+}
+
+// The members of structs that are rows of an i64 tensor, in the order of its columns.
+template <class V>
+void columns(V& v, BlockOwner& o) {
+  v(o.request);
+  v(o.group);
+  v(o.index);
+  v(o.refs);
+  v(o.writer);
+  v(o.keyed);
+}
+template <class V>
+void columns(V& v, CacheEvent& e) {
+  v(e.kind);
+  v(e.reason);
+  v(e.step);
+  v(e.request);
+  v(e.group);
+  v(e.block);
+  v(e.refs);
+  v(e.value);
+}
+template <class V>
+void columns(V& v, BlockKey& k) {
+  v(k.block);
+  v(k.group);
+  v(k.hash);
+  v(k.writer);
+  v(k.tokens);
+  v(k.prompt_end);
+}
+
+}  // namespace attnscope

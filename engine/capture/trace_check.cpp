@@ -1,0 +1,239 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "engine/capture/trace_io.h"
+#include "kernels/layout/records.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+// Keeps the first thing that does not hold.
+class Check {
+ public:
+  bool ok() const { return wrong_.empty(); }
+  const std::string& wrong() const { return wrong_; }
+  void that(bool holds, const char* what) {
+    if (!holds && wrong_.empty()) wrong_ = what;
+  }
+  template <class T>
+  void size(const std::vector<T>& list, std::int64_t expected, const char* name) {
+    if (wrong_.empty() && static_cast<std::int64_t>(list.size()) != expected) {
+      wrong_ = fmt::format("{} has {} elements, expected {}", name, list.size(), expected);
+    }
+  }
+  // Every element in [low, high].
+  template <class T>
+  void range(const std::vector<T>& list, std::int64_t low, std::int64_t high, const char* name) {
+    if (!wrong_.empty()) return;
+    for (const T v : list) {
+      if (v >= low && v <= high) continue;
+      wrong_ = fmt::format("{} holds {}, expected {} to {}", name, v, low, high);
+      return;
+    }
+  }
+  template <class T>
+  void ascending(const std::vector<T>& list, const char* name) {
+    if (!std::is_sorted(list.begin(), list.end())) that(false, name);
+  }
+
+ private:
+  std::string wrong_;
+};
+
+std::int64_t count(std::size_t n) { return static_cast<std::int64_t>(n); }
+
+// Nothing, or as many as expected: lists that only some models have.
+template <class T>
+void size_if_any(Check& check, const std::vector<T>& list, std::int64_t expected,
+                 const char* name) {
+  if (!list.empty()) check.size(list, expected, name);
+}
+
+void check_metadata(Check& check, const StepMetadata& m, const SessionInfo& info) {
+  constexpr std::int64_t kMany = std::int64_t{1} << 40;
+  const std::int64_t rows = m.num_live(), tokens = m.num_tokens_in_step();
+  const std::int64_t groups = count(info.layout.groups.size());
+  const std::int64_t blocks = info.num_blocks;
+  check.that(m.columns >= 0 && m.columns < kMany && m.c128_width >= 0 && m.c128_width < kMany,
+             "table columns are out of range");
+  if (!check.ok()) return;
+  check.range(m.live, 0, count(info.request_names.size()) - 1, "live");
+  check.size(m.num_tokens, rows, "num_tokens");
+  check.size(m.num_computed, rows, "num_computed");
+  check.size(m.max_len, rows, "max_len");
+  check.size(m.running, rows, "running");
+  check.size(m.demand, rows, "demand");
+  check.size(m.scheduled, rows, "scheduled");
+  check.size(m.groups, groups * 2, "groups");
+  check.size(m.tables_before, groups * rows * m.columns, "tables_before");
+  check.size(m.tables, groups * rows * m.columns, "tables");
+  check.range(m.tables_before, 0, blocks - 1, "tables_before");
+  check.range(m.tables, 0, blocks - 1, "tables");
+  check.size(m.counts_before, groups * rows, "counts_before");
+  check.size(m.counts, groups * rows, "counts");
+  check.range(m.counts_before, 0, m.columns, "counts_before");
+  check.range(m.counts, 0, m.columns, "counts");
+  check.range(m.free_before, -1, blocks - 1, "free_before");
+  check.range(m.free_after, -1, blocks - 1, "free_after");
+  check.size(m.tokens, tokens, "tokens");
+  check.range(m.tokens, 0, kVocabulary - 1, "tokens");
+  check.range(m.positions, 0, kMany, "positions");
+  check.size(m.request_of, tokens, "request_of");
+  check.range(m.request_of, 0, rows - 1, "request_of");
+  check.size(m.query_start, rows + 1, "query_start");
+  check.range(m.query_start, 0, tokens, "query_start");
+  check.ascending(m.query_start, "query_start does not ascend");
+  check.size(m.seq_lens, rows, "seq_lens");
+  check.range(m.sample_rows, 0, tokens - 1, "sample_rows");
+  check.size(m.sample_request, count(m.sample_rows.size()), "sample_request");
+  check.range(m.sample_request, 0, rows - 1, "sample_request");
+  check.size(m.slots, groups * tokens, "slots");
+  size_if_any(check, m.c4_slots, tokens, "c4_slots");
+  size_if_any(check, m.c4_lens, tokens, "c4_lens");
+  size_if_any(check, m.c128_slots, tokens, "c128_slots");
+  size_if_any(check, m.c128_lens, tokens, "c128_lens");
+  size_if_any(check, m.c128_indices, tokens * m.c128_width, "c128_indices");
+  check.size(m.swa_indices, count(info.layout.swa_groups.size()) * tokens * info.config.window,
+             "swa_indices");
+  check.size(m.swa_lens, tokens, "swa_lens");
+}
+
+void check_step(Check& check, const StepTrace& t, const SessionInfo& info) {
+  const std::int64_t blocks = info.num_blocks, requests = count(info.request_names.size());
+  check.range(t.kept, 0, t.metadata.num_tokens_in_step() - 1, "kept");
+  check.ascending(t.kept, "kept does not ascend");
+  check.range(t.free_list, 1, blocks - 1, "free_list");
+  check.range(t.fresh, 1, blocks - 1, "fresh");
+  check.range(t.freed, 1, blocks - 1, "freed");
+  check.range(t.sampled, -1, kVocabulary - 1, "sampled");
+  size_if_any(check, t.sampled, t.metadata.num_live(), "sampled");
+  check.size(t.requests, requests, "requests");
+  for (std::size_t r = 0; r < t.requests.size() && check.ok(); ++r) {
+    const Request& request = t.requests[r].request;
+    const std::int64_t known = request.num_tokens();
+    check.that(request.id == static_cast<std::int32_t>(r), "requests are not in the order of ids");
+    check.range(request.tokens, 0, kVocabulary - 1, "tokens of a request");
+    check.that(request.computed >= 0 && request.computed <= known && request.prompt_tokens >= 0 &&
+                   request.prompt_tokens <= known,
+               "lengths of a request do not fit each other");
+    for (const auto& table : t.requests[r].tables) check.range(table, 0, blocks - 1, "a table");
+  }
+  check.size(t.owners, blocks, "owners");
+  for (const BlockOwner& o : t.owners) {
+    check.that(o.request >= -1 && o.request < requests && o.writer >= -1 && o.writer < requests &&
+                   o.group >= -1 && o.group < count(info.layout.groups.size()) && o.index >= -1,
+               "a block's owner is none of the requests or groups");
+  }
+  for (const BlockKey& k : t.keys) {
+    check.that(k.block >= 0 && k.block < blocks && k.group >= -1 &&
+                   k.group < count(info.layout.groups.size()),
+               "a key belongs to no block");
+  }
+  for (const CacheEvent& e : t.cache_events) {
+    check.that(e.block >= -1 && e.block < blocks && e.kind >= CacheEventKind::kAllocate &&
+                   e.kind <= CacheEventKind::kAbort && e.reason >= CacheReason::kNone &&
+                   e.reason <= CacheReason::kOutOfBlocks,
+               "a block event is of no known kind");
+  }
+}
+
+// The tokens' axis has the kept rows, the heads' axis the model's heads, and so on.
+void check_axes(Check& check, const TapCopy& tap, const StepTrace& t, const SessionInfo& info,
+                bool head) {
+  std::string_view axes = tap.axes;
+  std::int32_t axis = 0;
+  for (; !axes.empty(); ++axis) {
+    const std::size_t end = std::min(axes.find(','), axes.size());
+    const std::string_view letter = axes.substr(0, end);
+    axes.remove_prefix(std::min(axes.size(), end + 1));
+    if (axis >= tap.value.rank) break;
+    const std::int64_t n = tap.value.shape[axis];
+    if (letter == "T") check.that(n == count(t.kept.size()), "a tap has other rows than were kept");
+    if (letter == "N" && head && axis == 0) {
+      check.that(n == count(t.metadata.sample_rows.size()),
+                 "a tap has other rows than were sampled");
+    }
+    if (letter == "H") check.that(n == info.config.heads, "a tap has other heads than the model");
+    if (letter == "W") check.that(n == info.config.window, "a tap has another window");
+    if (letter == "R") {  // query_start has the end of the last one as well
+      const std::int64_t live = t.metadata.num_live();
+      check.that(n == live || (n == live + 1 && tap.name == "query_start"),
+                 "a tap has other requests");
+    }
+    if (letter == "G") check.that(n == count(info.layout.groups.size()), "a tap has other groups");
+    if (letter == "K") check.that(n <= info.config.index_topk, "a tap has a larger top-k");
+  }
+  check.that(axis == tap.value.rank, "a tap's axes are not its shape's");
+  if (present(tap.reference)) {
+    check.that(
+        tap.reference.rank == tap.value.rank &&
+            std::equal(tap.value.shape, tap.value.shape + tap.value.rank, tap.reference.shape),
+        "a tap's reference has another shape");
+    check.that(tap.reference.dtype == AS_F64 || tap.reference.dtype == tap.value.dtype,
+               "a tap's reference has another type");
+  }
+}
+
+void check_rows(Check& check, const RowsCopy& r, const StepTrace& t, const SessionInfo& info) {
+  const std::int64_t rows = count(r.tokens.size());
+  check.that(r.record > AS_RECORD_NONE && r.record <= AS_RECORD_STATE && r.width > 0 &&
+                 r.width <= 1 << 16 && r.row_bytes == as_row_bytes(r.record, r.width),
+             "cache rows are of no known record");
+  if (!check.ok()) return;
+  check.that(r.group >= 0 && r.group < count(info.layout.groups.size()) && r.rows_per_block > 0 &&
+                 r.rows_per_block <= 1 << 20,
+             "cache rows are of no group");
+  check.size(r.slots, rows, "slots of cache rows");
+  check.range(r.tokens, 0, t.metadata.num_tokens_in_step() - 1, "tokens of cache rows");
+  check.range(r.slots, 0, info.num_blocks * std::max(1, r.rows_per_block) - 1,
+              "slots of cache rows");
+  check.size(r.bytes, rows * r.row_bytes, "bytes of cache rows");
+}
+
+void check_attention(Check& check, const AttentionCopy& a, const StepTrace& t,
+                     const SessionInfo& info) {
+  const std::int64_t kept = count(t.kept.size());
+  check.that(a.heads == info.config.heads && a.window == info.config.window && a.extra >= 0 &&
+                 a.extra < std::int64_t{1} << 32,
+             "attention weights have other heads or another window than the model");
+  if (!check.ok()) return;
+  const std::int64_t columns = a.window + a.extra;
+  check.size(a.slots, kept * columns, "slots of attention");
+  check.size(a.window_len, kept, "window lengths of attention");
+  check.size(a.extra_len, kept, "list lengths of attention");
+  check.range(a.window_len, 0, a.window, "window lengths of attention");
+  check.range(a.extra_len, 0, a.extra, "list lengths of attention");
+  check.size(a.logits, kept * a.heads * columns, "logits of attention");
+  check.size(a.weights, kept * a.heads * columns, "weights of attention");
+  check.size(a.sink_mass, kept * a.heads, "sink mass of attention");
+  check.size(a.sinks, a.heads, "sinks of attention");
+}
+
+}  // namespace
+
+std::string check_trace(const StepTrace& trace, const SessionInfo& info) {
+  Check check;
+  // A summary has no tables, and then no tensors either.
+  const bool tables = !trace.owners.empty();
+  if (tables) {
+    check_metadata(check, trace.metadata, info);
+    if (check.ok()) check_step(check, trace, info);
+  }
+  for (const auto& op : trace.ops) {
+    if (!check.ok()) return fmt::format("step {}: {}", trace.step, check.wrong());
+    const bool head = as_op_find(op->place.op)->phase == AS_PHASE_AFTER;
+    for (const TapCopy& tap : op->taps) check_axes(check, tap, trace, info, head);
+    for (const RowsCopy& rows : op->rows) check_rows(check, rows, trace, info);
+    if (op->attention) check_attention(check, *op->attention, trace, info);
+    if (!check.ok()) {
+      return fmt::format("step {}, layer {}, {}: {}", trace.step, op->place.layer,
+                         as_op_find(op->place.op)->name, check.wrong());
+    }
+  }
+  return check.ok() ? "" : fmt::format("step {}: {}", trace.step, check.wrong());
+}
+
+}  // namespace attnscope

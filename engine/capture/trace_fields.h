@@ -1,0 +1,174 @@
+// The fields of what a session records, listed once for writing and reading (json_fields.h). Arrays
+// of numbers with a place of their own in a payload are not among them: trace_arrays.h.
+#pragma once
+
+#include "engine/capture/json_fields.h"
+#include "engine/model/model_config.h"
+#include "engine/session/step_trace.h"
+
+namespace attnscope {
+
+template <>
+struct EnumText<Verdict> {
+  static constexpr int kCount = kVerdicts;
+  static const char* name(int i) { return verdict_name(static_cast<Verdict>(i)); }
+};
+template <>
+struct EnumText<EventKind> {
+  static constexpr int kCount = kEventKinds;
+  static const char* name(int i) { return event_kind_name(static_cast<EventKind>(i)); }
+};
+template <>
+struct EnumText<RequestState> {
+  static constexpr int kCount = static_cast<int>(RequestState::kAborted) + 1;
+  static const char* name(int i) { return request_state_name(static_cast<RequestState>(i)); }
+};
+
+template <class V>
+void fields(V& v, ErrorFigures& f) {
+  v("max_abs", f.max_abs);
+  v("max_rel", f.max_rel);
+  v("cosine", f.cosine);
+  v("differing", f.differing);
+}
+
+template <class V>
+void fields(V& v, SelectionDrift& s) {
+  v("tokens", s.tokens);
+  v("entries", s.entries);
+  v("margin", s.margin);
+  v("score_difference", s.score_difference);
+}
+
+template <class V>
+void fields(V& v, WorstElement& w) {
+  v("index", w.index);
+  v("value", w.value);
+  v("reference", w.reference);
+}
+
+template <class V>
+void fields(V& v, TapResult& r) {
+  v("layer", r.layer);
+  v("op", r.op);
+  v("tap", r.tap);
+  v("lane", r.lane);
+  v("shape", r.shape);
+  v("dtype", r.dtype);
+  v("elements", r.elements);
+  v("introduced", r.introduced);
+  v("inherited", r.inherited);
+  v("quantisation", r.quantisation);
+  v("selection", r.selection);
+  v("tolerance", r.tolerance);
+  v("budget_used", r.budget_used);
+  v("verdict", r.verdict);
+  v("worst", r.worst);
+  v("note", r.note);
+}
+
+template <class V>
+void fields(V& v, Place& p) {
+  v("step", p.step);
+  v("layer", p.layer);
+  v("op", p.op);
+}
+
+template <class V>
+void fields(V& v, Event& e) {
+  v("kind", e.kind);
+  v("place", e.place);
+  v("request", e.request);
+  v("group", e.group);
+  v("block", e.block);
+  v("text", e.text);
+}
+
+template <class V>
+void fields(V& v, LayerCell& c) {
+  v("layer", c.layer);
+  v("worst", c.worst);
+  v("budget_used", c.budget_used);
+  v("microseconds", c.microseconds);
+  static const char* const kCounts[kVerdicts] = {"equal",    "rounding", "quantisation",
+                                                 "near_tie", "wrong",    "not_compared"};
+  for (int i = 0; i < kVerdicts; ++i) v(kCounts[i], c.counts[i]);
+}
+
+template <class V>
+void fields(V& v, PoolUsage& u) {
+  v("held", u.held);
+  v("free_keyed", u.free_keyed);
+  v("free_empty", u.free_empty);
+  v("null", u.null);
+}
+
+template <class V>
+void fields(V& v, StepSummary& s) {
+  v("step", s.step);
+  v("tokens", s.tokens);
+  v("decode_only", s.decode_only);
+  v("complete", s.complete);
+  v("seconds", s.seconds);
+  v("wall_seconds", s.wall_seconds);
+  v("selective", s.selective);
+  v("usage", s.usage);
+  v("hit_tokens", s.hit_tokens);
+  v("preemptions", s.preemptions);
+  v("layers", s.layers);
+  v("results", s.results);
+  v("events", s.events);
+}
+
+template <class V>
+void fields(V& v, Request& r) {
+  v("id", r.id);
+  v("name", r.name);
+  v("prompt_tokens", r.prompt_tokens);
+  v("max_new_tokens", r.max_new_tokens);
+  v("priority", r.priority);
+  v("arrival_step", r.arrival_step);
+  v("abort_step", r.abort_step);
+  v("computed", r.computed);
+  v("state", r.state);
+  v("hit_tokens", r.hit_tokens);
+  v("preemptions", r.preemptions);
+  v("recomputed", r.recomputed);
+}
+
+template <class V>
+void fields(V& v, ProfileSwitches& s) {
+  v("profile", s.profile);
+  v("index_format", s.index_format);
+  v("hadamard", s.hadamard);
+  v("ratio0_yarn", s.ratio0_yarn);
+  v("round_pooled", s.round_pooled);
+}
+
+template <class V>
+void fields(V& v, ModelConfig& c) {
+  v("name", c.name);
+  v("hidden", c.hidden);
+  v("heads", c.heads);
+  v("head_dim", c.head_dim);
+  v("q_lora", c.q_lora);
+  v("o_lora", c.o_lora);
+  v("o_groups", c.o_groups);
+  v("window", c.window);
+  v("index_heads", c.index_heads);
+  v("index_dim", c.index_dim);
+  v("index_topk", c.index_topk);
+  v("rms_eps", c.rms_eps);
+  v("rope_theta", c.rope_theta);
+  v("compress_rope_theta", c.compress_rope_theta);
+  v("yarn_factor", c.yarn_factor);
+  v("yarn_original_max", c.yarn_original_max);
+  v("yarn_beta_fast", c.yarn_beta_fast);
+  v("yarn_beta_slow", c.yarn_beta_slow);
+  v("max_position", c.max_position);
+  v("compress_ratios", c.compress_ratios);
+  v("layers", c.layers);
+  v("switches", c.switches);
+}
+
+}  // namespace attnscope

@@ -1,0 +1,124 @@
+// Two captures beside each other: the op that is wrong is named, whatever step, batch or block its
+// tokens fell into.
+#include "engine/capture/capture_diff.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "app/common/capture_record.h"
+#include "tests/unit/app/trace_session.h"
+
+namespace attnscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+class CaptureDiffTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("attnscope-diff-" + std::to_string(getpid()));
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::shared_ptr<const Capture> record(const std::string& name, const Scenario& scenario,
+                                        const std::vector<std::string>& lanes = {"cpu"},
+                                        CaptureLevel level = CaptureLevel::kFull) {
+    RecordOptions options;
+    options.run.session.references = References::kNone;
+    options.run.session.threads = 2;
+    options.run.session.lanes = lanes;
+    options.run.steps = 12;
+    options.rows = 0;
+    options.capture.level = level;
+    const std::string path = (folder_ / name).string();
+    auto result = record_scenario(scenario, all_lanes(), options, path, nullptr);
+    EXPECT_TRUE(result) << result.error().text();
+    auto capture = Capture::open(path);
+    EXPECT_TRUE(capture) << capture.error().text();
+    return *capture;
+  }
+  CaptureDiff diff(const Capture& a, const Capture& b) {
+    setenv("ATTNSCOPE_ASSETS", ATTNSCOPE_SOURCE_DIR "/assets", 1);
+    auto tolerances = Tolerances::load();
+    EXPECT_TRUE(tolerances);
+    auto out = diff_captures(a, b, *tolerances);
+    EXPECT_TRUE(out) << out.error().text();
+    return *out;
+  }
+
+  fs::path folder_;
+};
+
+std::int64_t counted(const CaptureDiff& d, DiffVerdict v) {
+  return d.counts[static_cast<std::size_t>(v)];
+}
+
+TEST_F(CaptureDiffTest, TheSameRunIsEqual) {
+  const auto a = record("a.acap", small_scenario());
+  const CaptureDiff d = diff(*a, *a);
+  EXPECT_TRUE(d.same());
+  EXPECT_EQ(counted(d, DiffVerdict::kWithin), 0);
+  EXPECT_GT(counted(d, DiffVerdict::kEqual), 500);
+  EXPECT_TRUE(d.states.empty());
+  EXPECT_GT(d.tokens, 100);
+}
+
+// Another budget cuts the prompts otherwise: the same tokens, other steps, batches and blocks.
+TEST_F(CaptureDiffTest, OtherStepsAndBlocksForTheSameTokens) {
+  const auto a = record("a.acap", small_scenario());
+  Scenario other = small_scenario();
+  other.limits.token_budget = 41;
+  const auto b = record("b.acap", other);
+  const CaptureDiff d = diff(*a, *b);
+  for (const OpDiff& op : d.ops) {
+    if (op.verdict == DiffVerdict::kUnknown || op.verdict == DiffVerdict::kWithin) continue;
+    for (const TapDiff& t : op.taps) {
+      EXPECT_TRUE(t.within || !t.output) << as_op_find(op.a.op)->name << " " << t.tap << " step "
+                                         << op.a.step << " and " << op.b.step << ": " << t.evidence;
+    }
+  }
+  EXPECT_TRUE(d.same()) << d.first->text;
+  EXPECT_GT(counted(d, DiffVerdict::kEqual), 500);
+  EXPECT_FALSE(d.states.empty());
+}
+
+TEST_F(CaptureDiffTest, APlantedBugIsNamed) {
+  const auto a = record("a.acap", small_scenario());
+  for (const auto& [op, mutant] :
+       std::vector<std::pair<std::string, std::string>>{{"swa_index", "window_off_by_one"}}) {
+    const auto b = record("b.acap", small_scenario(), {"cpu", op + "=mutant:" + mutant});
+    const CaptureDiff d = diff(*a, *b);
+    EXPECT_FALSE(d.same());
+    ASSERT_TRUE(d.first);
+    EXPECT_EQ(as_op_find(d.first->op.a.op)->name, op) << d.first->text;
+    EXPECT_EQ(d.first->op.verdict, DiffVerdict::kOrigin);
+    EXPECT_NE(d.first->text.find("its inputs agree"), std::string::npos) << d.first->text;
+    EXPECT_GT(counted(d, DiffVerdict::kInherited), 0);
+  }
+}
+
+TEST_F(CaptureDiffTest, SaysWhatCannotBeCompared) {
+  const auto a = record("a.acap", small_scenario());
+  Scenario other = small_scenario();
+  other.requests[0].name = "another";
+  const auto b = record("b.acap", other);
+  const CaptureDiff d = diff(*a, *b);
+  ASSERT_FALSE(d.states.empty());
+  EXPECT_NE(d.states.front().text.find("\"long\" is in the first capture alone"),
+            std::string::npos);
+  auto tolerances = Tolerances::load();
+  const auto s = record("s.acap", small_scenario(), {"cpu"}, CaptureLevel::kSummary);
+  const auto nothing = diff_captures(*a, *s, *tolerances);
+  ASSERT_FALSE(nothing);
+  EXPECT_NE(nothing.error().text().find("record both at --level tables"), std::string::npos);
+  Scenario wide = small_scenario();
+  wide.model = *preset("tiny", {0, 1});
+  const auto w = record("w.acap", wide);
+  EXPECT_FALSE(diff_captures(*a, *w, *tolerances));
+}
+
+}  // namespace
+}  // namespace attnscope

@@ -1,0 +1,471 @@
+// Captures: what was recorded is read back the same; interrupted, damaged, newer and foreign
+// folders are told apart.
+#include "engine/capture/capture.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include "app/common/capture_record.h"
+#include "app/common/workbench.h"
+#include "engine/capture/capture_pack.h"
+#include "engine/capture/tar_header.h"
+#include "tests/unit/app/trace_session.h"
+
+namespace attnscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read(const fs::path& file) {
+  std::ostringstream text;
+  text << std::ifstream(file, std::ios::binary).rdbuf();
+  return text.str();
+}
+void write(const fs::path& file, const std::string& text) {
+  std::ofstream(file, std::ios::binary | std::ios::trunc) << text;
+}
+
+class CaptureTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("attnscope-captures-" + std::to_string(getpid()));
+    fs::create_directories(folder_);
+    path_ = (folder_ / "a.acap").string();
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  Result<RecordResult> record(const CaptureOptions& capture, std::int64_t steps,
+                              const std::string& path, std::vector<std::string> requests = {},
+                              References references = References::kSim) {
+    RecordOptions options;
+    options.run.session.references = references;
+    options.run.session.threads = 2;
+    options.run.steps = steps;
+    options.capture = capture;
+    options.requests = std::move(requests);
+    return record_scenario(small_scenario(), all_lanes(), options, path, nullptr);
+  }
+  std::string error_of(const std::string& path) {
+    auto capture = Capture::open(path);
+    if (!capture) return capture.error().text();
+    auto ok = (*capture)->verify();
+    return ok ? "no error" : ok.error().text();
+  }
+
+  fs::path folder_;
+  std::string path_;
+};
+
+CaptureOptions level(CaptureLevel l) {
+  CaptureOptions options;
+  options.level = l;
+  return options;
+}
+
+bool same_bytes(const as_tensor& a, const as_tensor& b) {
+  const auto bytes = static_cast<std::size_t>(as_tensor_numel(&a) * as_dtype_size(a.dtype));
+  return a.dtype == b.dtype && a.rank == b.rank && std::equal(a.shape, a.shape + a.rank, b.shape) &&
+         std::memcmp(a.data, b.data, bytes) == 0;
+}
+
+void expect_same(const OpTrace& a, const OpTrace& b) {
+  EXPECT_EQ(a.place, b.place);
+  EXPECT_EQ(a.lane, b.lane);
+  EXPECT_EQ(a.worst, b.worst);
+  EXPECT_EQ(a.budget_used, b.budget_used);
+  EXPECT_EQ(a.results.size(), b.results.size());
+  for (const TapCopy& tap : a.taps) {
+    const TapCopy* other = b.tap(tap.name);
+    ASSERT_NE(other, nullptr) << tap.name;
+    EXPECT_EQ(tap.axes, other->axes);
+    EXPECT_TRUE(same_bytes(tap.value, other->value)) << tap.name;
+    EXPECT_EQ(tap.reference.data == nullptr, other->reference.data == nullptr);
+    if (tap.reference.data != nullptr) {
+      EXPECT_TRUE(same_bytes(tap.reference, other->reference)) << tap.name;
+    }
+  }
+  ASSERT_EQ(a.rows.size(), b.rows.size());
+  for (std::size_t i = 0; i < a.rows.size(); ++i) {
+    EXPECT_EQ(a.rows[i].slots, b.rows[i].slots);
+    EXPECT_EQ(a.rows[i].bytes, b.rows[i].bytes);
+    EXPECT_EQ(a.rows[i].reference, b.rows[i].reference);
+  }
+  ASSERT_EQ(a.attention == nullptr, b.attention == nullptr);
+  if (a.attention) {
+    EXPECT_EQ(a.attention->weights, b.attention->weights);
+    EXPECT_EQ(a.attention->slots, b.attention->slots);
+  }
+}
+
+TEST_F(CaptureTest, FullIsWhatTheSessionHad) {
+  auto session = small_session(References::kSim);
+  TraceRecorder recorder;
+  session->set_observer(&recorder);
+  run_steps(*session, 5);
+  CaptureOptions options = level(CaptureLevel::kFull);
+  options.weights = true;
+  options.cache_steps = {4};
+  auto writer = CaptureWriter::create(path_, options, *session_info(*session), {"t", "small", {}});
+  ASSERT_TRUE(writer) << writer.error().text();
+  for (const auto& trace : recorder.traces()) {
+    const bool now = trace->step == 4;
+    const auto summaries = recorder.summaries();
+    auto ok = (*writer)->add(*summaries[static_cast<std::size_t>(trace->step)], trace.get(),
+                             now ? session.get() : nullptr);
+    ASSERT_TRUE(ok) << ok.error().text();
+  }
+  ASSERT_TRUE((*writer)->finish());
+
+  auto capture = Capture::open(path_);
+  ASSERT_TRUE(capture) << capture.error().text();
+  EXPECT_TRUE((*capture)->complete());
+  const auto ok = (*capture)->verify();
+  EXPECT_TRUE(ok) << ok.error().text();
+  ASSERT_EQ((*capture)->summaries().size(), 5u);
+  for (const auto& live : recorder.traces()) {
+    auto read = (*capture)->trace(live->step);
+    ASSERT_TRUE(read) << read.error().text();
+    const StepTrace& kept = **read;
+    EXPECT_EQ(kept.kept, live->kept);
+    EXPECT_EQ(kept.metadata.tables, live->metadata.tables);
+    EXPECT_EQ(kept.metadata.swa_indices, live->metadata.swa_indices);
+    EXPECT_EQ(kept.free_list, live->free_list);
+    EXPECT_EQ(kept.owners, live->owners);
+    EXPECT_EQ(kept.sampled, live->sampled);
+    ASSERT_EQ(kept.requests.size(), live->requests.size());
+    for (std::size_t r = 0; r < kept.requests.size(); ++r) {
+      EXPECT_EQ(kept.requests[r].request.tokens, live->requests[r].request.tokens);
+      EXPECT_EQ(kept.requests[r].request.state, live->requests[r].request.state);
+      EXPECT_EQ(kept.requests[r].tables, live->requests[r].tables);
+    }
+    ASSERT_EQ(kept.ops.size(), live->ops.size());
+    for (std::size_t i = 0; i < kept.ops.size(); ++i) expect_same(*live->ops[i], *kept.ops[i]);
+    const StepSummary& a = *(*capture)->summaries()[static_cast<std::size_t>(live->step)];
+    const StepSummary& b = *recorder.summaries()[static_cast<std::size_t>(live->step)];
+    EXPECT_EQ(a.events.size(), b.events.size());
+    ASSERT_EQ(a.results.size(), b.results.size());
+    for (std::size_t i = 0; i < a.results.size(); ++i) {
+      EXPECT_EQ(a.results[i].budget_used, b.results[i].budget_used);
+      EXPECT_EQ(a.results[i].verdict, b.results[i].verdict);
+      EXPECT_EQ(a.results[i].step, b.results[i].step);
+    }
+  }
+  const auto& owners = session->blocks().owners();
+  for (std::int32_t id = 1; id < static_cast<std::int32_t>(owners.size()); ++id) {
+    auto block = (*capture)->block(4, id);
+    ASSERT_TRUE(block) << block.error().text();
+    const bool used = owners[static_cast<std::size_t>(id)].request >= 0;
+    if (used) {
+      ASSERT_NE(*block, nullptr) << id;
+      EXPECT_EQ(
+          std::memcmp((*block)->bytes.data(), session->slab().block(id), (*block)->bytes.size()),
+          0);
+    }
+  }
+  EXPECT_EQ((*capture)->block_step(3), -1);
+}
+
+TEST_F(CaptureTest, LevelsAndFilters) {
+  ASSERT_TRUE(record(level(CaptureLevel::kSummary), 3, path_));
+  auto summary = Capture::open(path_);
+  ASSERT_TRUE(summary);
+  auto none = (*summary)->trace(1);
+  ASSERT_TRUE(none);
+  EXPECT_EQ(*none, nullptr);
+  auto entry = (*summary)->entry(1);
+  ASSERT_TRUE(entry && *entry);
+  int with_statistics = 0;
+  for (const OpEntry& op : (*entry)->ops) {
+    for (const TapEntry& tap : op.taps) {
+      EXPECT_EQ(tap.value.name, "");
+      EXPECT_NE(tap.weight, tap.stats.has_value()) << tap.name;
+      with_statistics += tap.stats ? 1 : 0;
+    }
+  }
+  EXPECT_GT(with_statistics, 200);
+
+  // Replaces the old one; tables have whole numbers alone.
+  ASSERT_TRUE(record(level(CaptureLevel::kTables), 3, path_));
+  auto tables = Capture::open(path_);
+  ASSERT_TRUE(tables);
+  auto trace = (*tables)->trace(2);
+  ASSERT_TRUE(trace && *trace);
+  const OpTrace* topk = (*trace)->find(1, AS_OP_INDEXER_TOPK);
+  ASSERT_NE(topk, nullptr);
+  EXPECT_NE(topk->tap("indices"), nullptr);
+  EXPECT_EQ(topk->tap("logits"), nullptr);
+  EXPECT_NE((*tables)->why_missing(topk->place, "logits").find("--level full --op indexer_topk"),
+            std::string::npos);
+
+  CaptureOptions some = level(CaptureLevel::kFull);
+  some.filter.layers = {1};
+  some.filter.ops = {AS_OP_WO_B};
+  some.filter.steps = {{1, 2}};
+  ASSERT_TRUE(record(some, 3, path_, {"long"}));
+  auto filtered = Capture::open(path_);
+  ASSERT_TRUE(filtered);
+  for (const std::int64_t step : {0, 1, 2}) {
+    auto t = (*filtered)->trace(step);
+    ASSERT_TRUE(t && *t);
+    for (const std::int32_t row : (*t)->kept) EXPECT_EQ((*t)->request_of(row), 0);
+    for (const auto& op : (*t)->ops) {
+      const bool kept = step > 0 && op->place.layer == 1 && op->place.op == AS_OP_WO_B;
+      EXPECT_EQ(op->tap("y") != nullptr && op->place.op == AS_OP_WO_B, kept);
+    }
+  }
+  EXPECT_EQ(record(some, 3, path_, {"nobody"}).error().code, AS_USAGE);
+}
+
+TEST_F(CaptureTest, ForeignFoldersStay) {
+  fs::create_directory(path_);
+  write(path_ + "/letter.txt", "dear");
+  const auto refused = record(level(CaptureLevel::kTables), 2, path_);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().text().find("is no capture"), std::string::npos);
+  EXPECT_EQ(read(path_ + "/letter.txt"), "dear");
+  EXPECT_FALSE(record(level(CaptureLevel::kTables), 2, (folder_ / "no/such/b.acap").string()));
+  write(folder_ / "file.acap", "x");
+  EXPECT_FALSE(record(level(CaptureLevel::kTables), 2, (folder_ / "file.acap").string()));
+  EXPECT_NE(error_of((folder_ / "file.acap").string()).find("captures are folders"),
+            std::string::npos);
+  EXPECT_NE(error_of(path_).find("no capture"), std::string::npos);
+  EXPECT_NE(error_of((folder_ / "none").string()).find("no such capture"), std::string::npos);
+}
+
+TEST_F(CaptureTest, NewerDamagedAndIncompleteAreToldApart) {
+  ASSERT_TRUE(record(level(CaptureLevel::kTables), 3, path_));
+  const std::string index = read(path_ + "/index.json");
+  const std::string steps = read(path_ + "/steps.jsonl");
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = index;
+    const auto at = text.find(from);
+    EXPECT_NE(at, std::string::npos);
+    write(path_ + "/index.json", text.replace(at, from.size(), to));
+  };
+  with("\"version\": 1", "\"version\": 2");
+  EXPECT_NE(error_of(path_).find("too new"), std::string::npos) << error_of(path_);
+  with("\"version\": 1", "\"version\": \"x\"");
+  EXPECT_NE(error_of(path_).find("damaged"), std::string::npos);
+  with("\"hidden\": 512", "\"hidden\": -5");
+  EXPECT_NE(error_of(path_).find("damaged"), std::string::npos);
+  with("\"steps\": 3", "\"steps\": 4");
+  EXPECT_NE(error_of(path_).find("it has 3 steps, index.json says 4"), std::string::npos);
+  with("\"format\": \"attnscope-capture\"", "\"format\": \"other\"");
+  EXPECT_NE(error_of(path_).find("is no capture"), std::string::npos);
+
+  // As a recording that was interrupted in the middle of its third step.
+  with("\"complete\": true", "\"complete\": false");
+  write(path_ + "/steps.jsonl", steps.substr(0, steps.size() - 200));
+  auto cut = Capture::open(path_);
+  ASSERT_TRUE(cut) << cut.error().text();
+  EXPECT_FALSE((*cut)->complete());
+  EXPECT_EQ((*cut)->summaries().size(), 2u);
+  EXPECT_TRUE((*cut)->verify());
+  // The same in one that says it is complete is damage.
+  write(path_ + "/index.json", index);
+  EXPECT_NE(error_of(path_).find("line 3 of steps.jsonl"), std::string::npos);
+  write(path_ + "/steps.jsonl", steps);
+  EXPECT_EQ(error_of(path_), "no error");
+
+  std::string payload = read(path_ + "/payload/000001.safetensors");
+  payload.back() = static_cast<char>(payload.back() ^ 1);
+  write(path_ + "/payload/000001.safetensors", payload);
+  EXPECT_NE(error_of(path_).find("does not fit its digest"), std::string::npos);
+  fs::remove(path_ + "/payload/000001.safetensors");
+  EXPECT_NE(error_of(path_).find("cannot open"), std::string::npos);
+}
+
+// Whatever bytes change, the answer is a capture or a named error. Checksums are made to fit again
+// in half of the cases, so that what lies behind them is reached.
+TEST_F(CaptureTest, HostileFilesAreAnswered) {
+  CaptureOptions options = level(CaptureLevel::kFull);
+  options.filter.layers = {1};
+  ASSERT_TRUE(record(options, 2, path_));
+  int errors = 0;
+  for (unsigned seed = 0; seed < 400; ++seed) {
+    std::mt19937 random(seed);
+    static const char* const kFiles[] = {"index.json", "steps.jsonl", "traces.jsonl",
+                                         "payload/000001.safetensors"};
+    const std::string file = path_ + "/" + kFiles[random() % 4];
+    const std::string before = read(file);
+    std::string text = before;
+    const std::size_t reach = std::min<std::size_t>(text.size(), 20000);
+    for (unsigned edits = 1 + random() % 3; edits > 0; --edits) {
+      const std::size_t at = random() % reach;
+      switch (random() % 4) {
+        case 0:
+          text[at] = static_cast<char>(random());
+          break;
+        case 1:
+          if (text[at] >= '0' && text[at] <= '9') text[at] = "0123456789-"[random() % 11];
+          break;
+        case 2:
+          text.insert(at, "99999999999");
+          break;
+        default:
+          text.resize(text.size() - random() % (text.size() / 2));
+          break;
+      }
+    }
+    if (random() % 2 == 0 && file.ends_with(".jsonl")) {  // as someone would who means harm
+      std::istringstream in(text);
+      std::string fixed;
+      for (std::string line; std::getline(in, line);) {
+        if (line.size() > 27) fixed += checked_line("{" + line.substr(26));
+      }
+      text = fixed;
+    }
+    write(file, text);
+    const std::string said = error_of(path_);
+    if (said != "no error") {
+      ++errors;
+      EXPECT_NE(said.find("a.acap"), std::string::npos) << "seed " << seed << ": " << said;
+      EXPECT_EQ(said.find('\n'), std::string::npos) << said;
+    }
+    write(file, before);
+  }
+  EXPECT_GT(errors, 200);
+  EXPECT_EQ(error_of(path_), "no error");
+}
+
+// kill -9 at any time: the old one, the new one, or one that says it is incomplete.
+TEST_F(CaptureTest, KilledRecordingsOpen) {
+  ASSERT_TRUE(record(level(CaptureLevel::kSummary), 2, path_));
+  int kept_old = 0;
+  for (int round = 0; round < 12; ++round) {
+    const bool fresh = round % 3 == 0;
+    const std::string path = fresh ? (folder_ / ("n" + std::to_string(round))).string() : path_;
+    const pid_t child = fork();
+    if (child == 0) {
+      (void)record(level(CaptureLevel::kTables), 6, path, {}, References::kNone);
+      _exit(0);
+    }
+    ASSERT_GT(child, 0);
+    usleep(static_cast<useconds_t>(20000 + round * 45000));
+    kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    auto capture = Capture::open(path);
+    if (fresh && !capture) {
+      // Nothing was written yet, or not all of what makes a capture.
+      EXPECT_FALSE(fs::exists(path + "/steps.jsonl") && fs::exists(path + "/traces.jsonl"))
+          << capture.error().text();
+      continue;
+    }
+    ASSERT_TRUE(capture) << capture.error().text();
+    const auto ok = (*capture)->verify();
+    EXPECT_TRUE(ok) << ok.error().text();
+    if (!fresh) {
+      EXPECT_TRUE((*capture)->complete());
+      kept_old += (*capture)->index().level == CaptureLevel::kSummary ? 1 : 0;
+    }
+  }
+  EXPECT_GT(kept_old, 0);
+  ASSERT_TRUE(record(level(CaptureLevel::kSummary), 2, path_));
+  for (const auto& entry : fs::directory_iterator(folder_)) {  // leftovers of the killed are gone
+    EXPECT_EQ(entry.path().string().find(".recording-"), std::string::npos) << entry.path();
+  }
+}
+
+TEST_F(CaptureTest, PacksAndUnpacks) {
+  if (zstd_version().empty()) GTEST_SKIP() << "no zstd in this build";
+  ASSERT_TRUE(record(level(CaptureLevel::kTables), 3, path_));
+  const std::string packed = (folder_ / "a.tar.zst").string();
+  const std::string again = (folder_ / "b.acap").string();
+  auto made = pack_capture(path_, packed, 3);
+  ASSERT_TRUE(made) << made.error().text();
+  EXPECT_LT(made->packed * 2, made->bytes);
+  auto unpacked = unpack_capture(packed, again);
+  ASSERT_TRUE(unpacked) << unpacked.error().text();
+  EXPECT_EQ(error_of(again), "no error");
+  for (const auto& entry : fs::recursive_directory_iterator(path_)) {
+    if (!entry.is_regular_file()) continue;
+    EXPECT_EQ(read(entry.path()), read(fs::path(again) / fs::relative(entry.path(), path_)));
+  }
+  // Damage of the file leaves what was there.
+  const std::string whole = read(packed);
+  std::mt19937 random(1);
+  for (int round = 0; round < 60; ++round) {
+    std::string text = whole;
+    if (round % 2 == 0) {
+      text.resize(random() % text.size());
+    } else {
+      text[random() % text.size()] ^= static_cast<char>(1 << random() % 8);
+    }
+    write(packed, text);
+    const auto refused = unpack_capture(packed, again);
+    if (!refused) EXPECT_NE(refused.error().text().find("a.tar.zst"), std::string::npos);
+    EXPECT_EQ(error_of(again), "no error");
+  }
+  write(packed, whole);
+  EXPECT_NE(Capture::open(packed).error().text().find("attnscope unpack"), std::string::npos);
+  EXPECT_FALSE(unpack_capture((folder_ / "none.tar.zst").string(), again));
+  write(folder_ / "letter", "dear");
+  EXPECT_FALSE(unpack_capture(packed, (folder_ / "letter").string()));
+  for (const auto& entry : fs::directory_iterator(folder_)) {
+    EXPECT_EQ(entry.path().string().find(".unpacking-"), std::string::npos) << entry.path();
+  }
+}
+
+// An archive may not write beside the capture, whatever names it holds.
+TEST_F(CaptureTest, UnpackingStaysInItsFolder) {
+  if (zstd_version().empty() || std::system("zstd --version >/dev/null 2>&1") != 0) {
+    GTEST_SKIP() << "no zstd program to make such a file with";
+  }
+  const std::string packed = (folder_ / "evil.tar.zst").string();
+  for (const std::string name :
+       {"../escaped", "/tmp/escaped-attnscope", "payload/../../escaped", "payload/1.safetensors/x",
+        "index.json/../../escaped", "other.txt"}) {
+    const TarBlock header = tar_header(name, 4);
+    std::string tar(header.data(), header.size());
+    tar += "evil" + std::string(kTarBlock - 4, '\0') + std::string(2 * kTarBlock, '\0');
+    write(folder_ / "evil.tar", tar);
+    const std::string command =
+        "zstd -q -f '" + (folder_ / "evil.tar").string() + "' -o '" + packed + "'";
+    ASSERT_EQ(std::system(command.c_str()), 0);
+    const auto refused = unpack_capture(packed, (folder_ / "into.acap").string());
+    ASSERT_FALSE(refused) << name;
+    EXPECT_NE(refused.error().text().find("is no file of a capture"), std::string::npos);
+    EXPECT_FALSE(fs::exists(folder_ / "escaped"));
+    EXPECT_FALSE(fs::exists("/tmp/escaped-attnscope"));
+    EXPECT_FALSE(fs::exists(folder_ / "into.acap"));
+  }
+}
+
+TEST_F(CaptureTest, TheWorkbenchShowsOne) {
+  ASSERT_TRUE(record(level(CaptureLevel::kFull), 5, path_));
+  Workbench bench({});
+  EXPECT_FALSE(bench.open_capture((folder_ / "none.acap").string()));
+  auto ok = bench.open_capture(path_);
+  ASSERT_TRUE(ok) << ok.error().text();
+  EXPECT_EQ(bench.cursor().step, 4);
+  ASSERT_NE(bench.op(), nullptr);
+  EXPECT_EQ(bench.why_missing(), "");
+  EXPECT_NE(bench.selected_tap(), nullptr);
+  bench.previous_step();
+  EXPECT_EQ(bench.cursor().step, 3);
+  ASSERT_NE(bench.step_before(), nullptr);
+  bench.first_step();
+  EXPECT_EQ(bench.cursor().step, 0);
+  bench.previous_op();
+  EXPECT_EQ(bench.cursor().step, 0);
+  bench.last_step();
+  const Place last = bench.cursor();
+  bench.next_step();
+  EXPECT_EQ(bench.cursor(), last);
+  ASSERT_TRUE(record(level(CaptureLevel::kSummary), 3, path_));
+  ASSERT_TRUE(bench.open_scenario(path_));
+  EXPECT_EQ(bench.op(), nullptr);
+  EXPECT_NE(bench.why_missing().find("not recorded: this capture's level is summary"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace attnscope
