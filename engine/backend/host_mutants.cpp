@@ -17,14 +17,6 @@ std::int32_t spoil_after(as_op_fn op, const void* params, const as_call* call, a
   return status;
 }
 
-std::int32_t demand_one_short(const void* params, const as_call* call, as_error* error) {
-  return spoil_after<as_schedule_params>(host_schedule, params, call, error,
-                                         [](const as_schedule_params& p) {
-                                           for (std::int64_t r = 0; r < p.demand.shape[0]; ++r)
-                                             --*at<std::int32_t>(p.demand, r);
-                                         });
-}
-
 // spoil(table, blocks before, blocks now) for every table of a windowed group.
 template <class Spoil>
 std::int32_t with_windowed_tables(const void* params, const as_call* call, as_error* error,
@@ -78,9 +70,6 @@ as_lane make_lane(const char* name, const char* description, as_op_id op, as_op_
 
 const std::vector<as_lane>& host_mutants() {
   static const std::vector<as_lane> kLanes = {
-      make_lane("mutant:demand_one_short",
-                "A request is admitted with one block less than it may need.", AS_OP_SCHEDULE,
-                demand_one_short),
       make_lane("mutant:block_freed_early",
                 "The oldest block that a window still needs is taken out of the table.",
                 AS_OP_BLOCK_TABLES, block_freed_early),

@@ -126,7 +126,7 @@ Result<void> CaptureWriter::add_blocks(const Session& session, std::int64_t step
   std::vector<std::int32_t> ids;
   std::vector<std::uint8_t> content;
   const std::int64_t stride = session.slab().block_stride();
-  const std::vector<BlockOwner>& owners = session.blocks().owners();
+  const std::vector<BlockOwner> owners = session.serving().owners();
   for (std::size_t id = 1; id < owners.size(); ++id) {
     if (owners[id].request < 0 && !owners[id].keyed) continue;
     ids.push_back(static_cast<std::int32_t>(id));

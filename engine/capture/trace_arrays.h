@@ -14,18 +14,19 @@ template <class V>
 void arrays(V& v, StepMetadata& m) {
   v("live", m.live);
   v("num_tokens", m.num_tokens);
-  v("num_computed", m.num_computed);
-  v("max_len", m.max_len);
+  v("num_before", m.num_before);
   v("running", m.running);
-  v("demand", m.demand);
+  v("joins", m.joins);
+  v("lost_to", m.lost_to);
+  v("matching", m.matching);
+  v("num_computed", m.num_computed);
   v("scheduled", m.scheduled);
   v("groups", m.groups);
+  v("blocks", m.blocks);
   v("tables_before", m.tables_before);
   v("tables", m.tables);
   v("counts_before", m.counts_before);
   v("counts", m.counts);
-  v("free_before", m.free_before);
-  v("free_after", m.free_after);
   v("tokens", m.tokens);
   v("positions", m.positions);
   v("request_of", m.request_of);

@@ -85,24 +85,11 @@ void Exercise::op_done(const Session& session) {
 
 void Exercise::blocks(const Session& session) {
   const StepMetadata& m = session.metadata();
-  // What was held in the step before and is free now was given back.
-  for (const std::int32_t block : m.free_before) {
-    if (held_.count(block) > 0) given_back_.insert(block);
-  }
-  std::int64_t reused = 0;
-  for (std::size_t i = 0; i < m.counts.size(); ++i) {
-    for (std::int32_t c = m.counts_before[i]; c < m.counts[i]; ++c) {
-      reused += given_back_.erase(m.tables[i * to_size(m.columns) + to_size(c)]) > 0 ? 1 : 0;
-    }
-  }
-  met(kBlockReused, session, reused);
-  held_.clear();
-  for (const std::int32_t block : m.tables) held_.insert(block);
-  for (std::size_t i = 0; i < m.tables_before.size(); ++i) {
-    const std::int32_t block = m.tables_before[i];
-    if (block != AS_NULL_BLOCK && m.tables[i] != block) given_back_.insert(block);
-  }
-  computed_.resize(session.scheduler().requests().size(), 0);
+  const std::vector<BlockOwner>& replaced = session.serving().step().replaced;
+  met(kBlockReused, session,
+      std::count_if(replaced.begin(), replaced.end(),
+                    [](const BlockOwner& before) { return before.writer >= 0; }));
+  computed_.resize(session.serving().requests().size(), 0);
   for (std::size_t r = 0; r < m.live.size(); ++r) {
     std::int64_t& most = computed_[to_size(m.live[r])];
     if (m.num_computed[r] < most) met(kRecomputed, session);
@@ -117,7 +104,7 @@ void Exercise::tokens(const Session& session) {
   for (std::size_t r = 0; r < m.live.size(); ++r) {
     if (m.scheduled[r] == 0) continue;
     ++rows;
-    const Request& request = session.scheduler().requests()[to_size(m.live[r])];
+    const Request& request = session.serving().requests()[to_size(m.live[r])];
     const std::int64_t end = m.num_computed[r] + m.scheduled[r];
     const bool decode = m.num_computed[r] >= request.prompt_tokens;
     (decode ? decodes : chunks) += 1;

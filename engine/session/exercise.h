@@ -55,8 +55,7 @@ class Exercise {
 
   std::vector<Exercised> all_;
   std::vector<bool> reachable_;
-  std::set<std::int32_t> given_back_, held_;  // block ids
-  std::vector<std::int64_t> computed_;        // by request id, the most so far
+  std::vector<std::int64_t> computed_;  // by request id, the most so far
   std::set<std::int64_t> lengths_mod_4_;
 };
 

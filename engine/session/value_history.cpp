@@ -186,7 +186,7 @@ Result<std::vector<PooledToken>> pooled_tokens(const Session& session, int runni
   }
   const std::int64_t ratio = session.parts().config.ratio(running_layer);
   const std::int64_t dim = index ? session.parts().config.index_dim : AS_HEAD_DIM;
-  const auto& requests = session.scheduler().requests();
+  const auto& requests = session.serving().requests();
   if (request < 0 || to_size(request) >= requests.size() || channel < 0 || channel >= dim) {
     return bad_input(
         fmt::format("no request {} or no channel {}", request, channel),
