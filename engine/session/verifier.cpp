@@ -158,6 +158,7 @@ void Verifier::begin_step(std::int64_t step_number) {
   step_number_ = step_number;
   step_ = nullptr;
   results_.clear();
+  swapped_ = {};
 }
 
 void Verifier::begin_tokens(const StepMetadata& step) {
@@ -262,6 +263,7 @@ Result<void> Verifier::after(int layer, const OpParams& params, const std::strin
     if (tap.kind == AS_TAP_TENSOR && !present(params.tensor(tap.offset))) continue;
     if (auto ok = compare_tap(layer, params, i, lane); !ok) return ok;
   }
+  if (params.op() == AS_OP_SPARSE_ATTENTION) weigh_swaps(params);
   return {};
 }
 
@@ -464,7 +466,21 @@ Result<void> Verifier::compare_tap(int layer, const OpParams& params, std::uint3
   }
   measure_free(params, tap, result);
   results_.push_back(std::move(result));
+  if (rule->top_k && !comparison.equal) {
+    swapped_ = swapped_places(value, reference_of(sim));
+    swapped_result_ = results_.size() - 1;
+  }
   return {};
+}
+
+// The selection that this attention read was another one than the reference's.
+void Verifier::weigh_swaps(const OpParams& params) {
+  if (swapped_.tokens.empty()) return;
+  TapResult& result = results_[swapped_result_];
+  result.mass_moved =
+      mass_moved(swapped_, params.get<as_sparse_attention_params>(), parts_.threads);
+  result.note += fmt::format("; up to {:.2g} of a head's attention moved", *result.mass_moved);
+  swapped_ = {};
 }
 
 bool Verifier::quantisation_error(const OpParams& params, const as_tap_info& tap,

@@ -16,6 +16,7 @@
 #include "engine/session/frame.h"
 #include "engine/session/history.h"
 #include "engine/session/layer_ops.h"
+#include "engine/session/mass_moved.h"
 #include "engine/session/slab.h"
 #include "engine/session/takeover.h"
 #include "engine/trace/compare.h"
@@ -88,6 +89,7 @@ class Verifier {
   // the tolerance from ref.exact.
   bool quantisation_error(const OpParams& params, const as_tap_info& tap, const as_tensor& value,
                           const TapMask& mask, const Tolerance& rule, TapResult& result);
+  void weigh_swaps(const OpParams& params);
   void measure_free(const OpParams& params, const as_tap_info& tap, TapResult& result) const;
 
   const SessionParts& parts_;
@@ -107,6 +109,8 @@ class Verifier {
   std::vector<std::uint64_t> input_hashes_;
   std::vector<bool> huge_inputs_;  // by row of the op's first axis; empty = none
   std::vector<TapResult> results_;
+  SwappedPlaces swapped_;  // of the selection made last, until its attention has run
+  std::size_t swapped_result_ = 0;
 };
 
 // Copies the rows to sample from: kHidden -> kLast.

@@ -157,7 +157,8 @@ std::int32_t q_norm_missing(const void* params, const as_call* call, as_error* e
               static_cast<double>(cpu::bf16_to_float(at<bf16_t>(p.q_raw, t, h, d)->bits));
           squares += v * v;
         }
-        const auto root = static_cast<float>(std::sqrt(squares / static_cast<double>(AS_HEAD_DIM) + p.eps));
+        const auto root =
+            static_cast<float>(std::sqrt(squares / static_cast<double>(AS_HEAD_DIM) + p.eps));
         for (std::int64_t d = 0; d < AS_HEAD_DIM; ++d) {
           bf16_t& v = *at<bf16_t>(p.q, t, h, d);
           v.bits = cpu::float_to_bf16(cpu::bf16_to_float(v.bits) * root);

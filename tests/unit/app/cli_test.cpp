@@ -30,7 +30,7 @@ TEST_F(Cli, RunPrintsTheTableAndWritesAReportWhoseCountsAddUp) {
   }
   const json report = json::parse(read(path("r.json")));
   EXPECT_EQ(report.at("format"), "attnscope-report");
-  EXPECT_EQ(report.at("version"), 1);
+  EXPECT_EQ(report.at("version"), 2);
   const json& s = report.at("summary");
   std::int64_t sum = 0;
   for (const char* verdict :

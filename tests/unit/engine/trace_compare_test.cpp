@@ -251,5 +251,61 @@ TEST(SelectionDrift, SwapsAreExplainedByInheritedScoreDifferences) {
   EXPECT_NEAR(drift.margin, 0.1, 1e-12);
 }
 
+TEST(Compare, PercentilesUlpsAndTheShareThatPasses) {
+  std::vector<float> a(1000), b(1000);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    b[i] = 1;
+    a[i] = 1 + static_cast<float>(i) * 0x1p-23f;
+  }
+  Tolerance rule;
+  rule.abs = 899.5 * 0x1p-23;
+  const Comparison c =
+      compare(make_tensor(a.data(), {1000}), make_tensor(b.data(), {1000}), {}, rule);
+  EXPECT_EQ(c.figures.max_ulp, 999);
+  EXPECT_EQ(c.figures.beyond, 100);
+  EXPECT_EQ(c.rows_beyond, 100);
+  // From above, by an eighth of an octave at most.
+  EXPECT_GE(c.figures.median, 499 * 0x1p-23);
+  EXPECT_LE(c.figures.median, 499 * 0x1p-23 * 1.13);
+  EXPECT_GE(c.figures.p90, 899 * 0x1p-23);
+  EXPECT_LE(c.figures.p90, 899 * 0x1p-23 * 1.13);
+  EXPECT_GE(c.figures.p99, 989 * 0x1p-23);
+  EXPECT_LE(c.figures.p99, c.figures.max_abs);
+}
+
+TEST(Compare, UlpsOfBf16CountItsOwnSteps) {
+  // 1 and the next bf16, 0 and the smallest one below it, across the sign.
+  std::vector<bf16_t> a = {{0x3f81}, {0x8001}, {0x8002}}, b = {{0x3f80}, {0x0000}, {0x0001}};
+  Tolerance rule;
+  rule.bf16_ulp = 1;
+  const Comparison c = compare(make_tensor(a.data(), {3}), make_tensor(b.data(), {3}), {}, rule);
+  EXPECT_EQ(c.figures.max_ulp, 3);
+  EXPECT_EQ(c.figures.differing, 3);
+}
+
+TEST(Compare, ErrorAgainstMagnitude) {
+  std::vector<float> a = {0.5f, 1.5f, 3.5f, 100.0f, 0.0f}, b = {0.5f, 1.0f, 3.0f, 96.0f, 0.0f};
+  const auto bins = error_by_magnitude(make_tensor(a.data(), {5}), make_tensor(b.data(), {5}), {});
+  ASSERT_EQ(bins.size(), 5u);
+  EXPECT_EQ(bins.back().exponent, 6);
+  EXPECT_EQ(bins.back().max_abs, 4);
+  EXPECT_EQ(bins[1].exponent, -1);
+  EXPECT_EQ(bins[1].max_abs, 0);
+  EXPECT_EQ(bins[2].mean_abs, 0.5);
+}
+
+TEST(Compare, RowsLeftOutAreNotJudged) {
+  std::vector<float> a = {1, 2, 3, 4}, b = {1, 9, 3, 4};
+  const std::vector<bool> out = {true, false};
+  TapMask mask;
+  mask.left_out = &out;
+  Tolerance rule;
+  rule.exact = true;
+  EXPECT_TRUE(
+      compare(make_tensor(a.data(), {2, 2}), make_tensor(b.data(), {2, 2}), mask, rule).within);
+  EXPECT_FALSE(
+      compare(make_tensor(a.data(), {2, 2}), make_tensor(b.data(), {2, 2}), {}, rule).within);
+}
+
 }  // namespace
 }  // namespace attnscope

@@ -72,5 +72,57 @@ TEST(Summary, NotANumberIsTheWorstDrift) {
   EXPECT_EQ(s.drift[0].step, 1);
 }
 
+TapResult wrong(as_op_id op, const char* tap, std::int64_t step) {
+  TapResult r;
+  r.op = op;
+  r.tap = tap;
+  r.step = step;
+  r.verdict = Verdict::kWrong;
+  r.note = "why";
+  return r;
+}
+
+TEST(Blame, WrongRowsBehindABlamedOpBlameNobodyElse) {
+  const auto blamed =
+      blame({wrong(AS_OP_SLOT_MAPPING, "slots", 1), wrong(AS_OP_SPARSE_ATTENTION, "cache.read", 1),
+             wrong(AS_OP_COMPRESS_INSERT, "cache.kept", 1), wrong(AS_OP_WO_B, "y", 2),
+             wrong(AS_OP_WO_B, "y", 3)});
+  ASSERT_EQ(blamed.size(), 2u);
+  EXPECT_EQ(blamed[0].op, AS_OP_SLOT_MAPPING);
+  EXPECT_EQ(blamed[1].op, AS_OP_WO_B);
+  EXPECT_EQ(blamed[1].taps, 2);
+  EXPECT_EQ(blamed[1].first.step, 2);
+  EXPECT_NE(blamed[1].sentence().find("step 2, wo_b"), std::string::npos);
+}
+
+TEST(Blame, WrongRowsThatNobodyAnswersForBlameTheCache) {
+  // The writer of another cache answers for none of these rows.
+  const auto blamed = blame(
+      {wrong(AS_OP_Q_ROPE_KV_INSERT, "cache", 1), wrong(AS_OP_INDEXER_LOGITS, "cache.read", 1)});
+  ASSERT_EQ(blamed.size(), 2u);
+  EXPECT_TRUE(blamed[1].cache);
+  EXPECT_NE(blamed[1].sentence().find("cache.read"), std::string::npos);
+}
+
+TEST(Summary, SaysHowMuchOfEachBoundWasUsedAndWhichIsSlack) {
+  TapResult tight = wrong(AS_OP_WO_B, "y", 0);
+  tight.verdict = Verdict::kRounding;
+  tight.introduced = ErrorFigures{};
+  tight.tolerance = "dense";
+  TapResult slack = tight, exact = tight;
+  tight.budget_used = 0.5;
+  slack.op = AS_OP_WO_A;
+  slack.budget_used = 0.04;
+  exact.op = AS_OP_SWA_INDEX;
+  exact.tolerance = "exact";
+  const Summary summary = summarise({tight, slack, exact, slack}, 1);
+  ASSERT_EQ(summary.budgets.size(), 3u);
+  EXPECT_EQ(summary.budgets[0].used, 0.5);
+  EXPECT_FALSE(summary.budgets[0].slack());
+  EXPECT_TRUE(summary.budgets[1].slack());
+  EXPECT_EQ(summary.budgets[1].taps, 2);
+  EXPECT_FALSE(summary.budgets[2].slack());
+}
+
 }  // namespace
 }  // namespace attnscope

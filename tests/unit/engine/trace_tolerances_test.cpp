@@ -59,6 +59,28 @@ TEST(Tolerances, ExceptionsMatchOpTapAndLane) {
   EXPECT_EQ(tolerances->find(AS_OP_WO_A, "y", "cuda", "a")->abs, 1);
 }
 
+TEST(Tolerances, ExceptionsMatchADtype) {
+  const auto tolerances =
+      Tolerances::parse(file(R"("a": {"abs": 1, "reason": "r"})",
+                             R"({"dtype": "f32", "abs": 2, "reason": "wide sums"})"),
+                        "t.json");
+  ASSERT_TRUE(tolerances) << tolerances.error().text();
+  EXPECT_EQ(tolerances->find(AS_OP_WO_B, "y", "cpu", "a", "f32")->abs, 2);
+  EXPECT_EQ(tolerances->find(AS_OP_WO_B, "y", "cpu", "a", "bf16")->abs, 1);
+}
+
+TEST(Tolerances, ALoosenedBoundNeedsAReason) {
+  const std::string fine = R"("a": {"abs": 1, "reason": "r"})";
+  EXPECT_NE(error_of(file(fine, R"({"op": "wo_b", "abs": 9})")).find("exceptions[0].reason"),
+            std::string::npos);
+  EXPECT_NE(error_of(file(fine, R"({"op": "wo_b", "abs": 9, "reason": "  "})")).find("is empty"),
+            std::string::npos);
+  EXPECT_NE(error_of(file(fine, R"({"abs": 9, "reason": "all"})")).find("for everything"),
+            std::string::npos);
+  EXPECT_NE(error_of(file(fine, R"({"dtype": "fp16", "abs": 9, "reason": "r"})")).find("dtype"),
+            std::string::npos);
+}
+
 TEST(Tolerances, BadFilesNamePlaceAndExpectation) {
   EXPECT_NE(error_of("{").find("t.json"), std::string::npos);
   EXPECT_NE(error_of(file(R"("a": {"abs": 1})")).find("classes.a.reason"), std::string::npos);
