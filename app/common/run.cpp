@@ -62,7 +62,13 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
   const auto start = std::chrono::steady_clock::now();
   RunResult result;
   SessionOptions session_options = options.session;
-  session_options.checkpoint_every = 0;  // a headless run never goes back
+  // A headless run never goes back, unless a GPU fails it.
+  const bool on_gpu =
+      std::any_of(options.session.lanes.begin(), options.session.lanes.end(),
+                  [](const std::string& lane) { return lane.ends_with(DeviceRun::kLane); });
+  if (!on_gpu) session_options.checkpoint_every = 0;
+  // Nobody looks at tensors then: steps run as a whole and leave them on the GPU.
+  const bool whole_steps = on_gpu && options.session.references == References::kNone;
   auto created = Session::create(scenario, lanes, session_options);
   if (!created) return created.error();
   Session& session = **created;
@@ -96,7 +102,7 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
                          static_cast<double>(result.decode_steps), in_step),
              as_op_find(op)->name, cursor.layer});
       }
-      if (auto ok = session.op(); !ok) {
+      if (auto ok = whole_steps ? session.step() : session.op(); !ok) {
         result.error = ok.error();
         break;
       }
@@ -112,6 +118,7 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
       tokens += session.history().back().tokens;
     }
   }
+  result.device_error = session.device_error();
   result.steps = session.history();
   result.serving = session.serving().totals();
   result.invariants = invariants.all();

@@ -118,6 +118,16 @@ Result<LaneSelector> LaneSelector::make(const LaneRegistry& registry,
   return selector;
 }
 
+LaneSelector LaneSelector::without(std::string_view lane, const LaneSelector& other) const {
+  LaneSelector selector = *this;
+  for (std::size_t i = 0; i < AS_OP_COUNT; ++i) {
+    if (names_[i] != lane) continue;
+    selector.functions_[i] = other.functions_[i];
+    selector.names_[i] = other.names_[i];
+  }
+  return selector;
+}
+
 std::string LaneSelector::description() const {
   std::map<std::string, int> counts;
   for (const std::string& name : names_) ++counts[name];

@@ -43,6 +43,9 @@ class LaneSelector {
   static Result<LaneSelector> make(const LaneRegistry& registry,
                                    std::span<const std::string> choices);
 
+  // The same choice with the ops of one lane as `other` has them.
+  LaneSelector without(std::string_view lane, const LaneSelector& other) const;
+
   as_op_fn function(as_op_id op) const { return functions_[op]; }
   const std::string& lane(as_op_id op) const { return names_[op]; }
   // "cpu", or "cpu, indexer_topk=mutant:topk_one_short".

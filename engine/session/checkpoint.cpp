@@ -24,7 +24,10 @@ bool before(const Cursor& a, const Cursor& b) {
 void Session::save_checkpoint() {
   const bool known = std::any_of(checkpoints_.begin(), checkpoints_.end(),
                                  [&](const auto& c) { return c->step == cursor_.step; });
-  if (!known) checkpoints_.push_back(make_checkpoint());
+  if (known) return;
+  auto made = make_checkpoint();
+  // What a lost device has not given back cannot be kept.
+  if (!device_ || !device_->residency().lost()) checkpoints_.push_back(std::move(made));
 }
 
 std::unique_ptr<Session::Checkpoint> Session::make_checkpoint() const {
@@ -45,6 +48,7 @@ void Session::restore(const Checkpoint& c) {
   *serving_ = c.serving;
   guard_.attach(*serving_, guard_.level());
   tables_ = c.tables;
+  if (device_) device_->residency().host_wrote_all_blocks();
   restore_rows(c);
   cursor_ = {c.step, -1, 0, false};
   in_step_ = false;

@@ -79,6 +79,11 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   std::unique_ptr<Session> s(new Session());
   auto lanes = LaneSelector::make(registry, options.lanes);
   if (!lanes) return lanes.error();
+  const std::string cpu = "cpu";
+  auto cpu_lanes = LaneSelector::make(registry, std::span(&cpu, 1));
+  if (!cpu_lanes) return cpu_lanes.error();
+  s->cpu_lanes_ = std::move(*cpu_lanes);
+  s->compute_device_ = options.device;
   s->lanes_ = *lanes;
   s->lanes_from_.emplace(0, std::move(*lanes));
   auto tolerances = Tolerances::load(options.tolerance_file);
@@ -158,6 +163,7 @@ as_op_id Session::next_op() const {
 
 Result<void> Session::begin() {
   lanes_ = std::prev(lanes_from_.upper_bound(cursor_.step))->second;
+  if (auto ok = open_device(); !ok) return ok;
   serving_->begin_step(cursor_.step);
   guard_.after_arrivals();
   metadata_ = begin_step(parts_.layout, *serving_, tables_);
@@ -182,6 +188,7 @@ Result<void> Session::op() {
   } catch (const std::bad_alloc&) {
     ok = out_of_memory();
   }
+  if (!ok && device_failed_) return leave_device(ok.error());
   const double elapsed = seconds_since(start);
   const bool step_ended = history_.size() > complete;
   (step_ended ? history_.back() : current_).wall_seconds += elapsed;
@@ -198,21 +205,39 @@ Result<void> Session::run_next() {
   if (cursor_.layer < 0 && !cursor_.after_layers) {
     if (auto ok = run_before_op(id); !ok) return ok;
   } else {
+    if (device_ && cursor_.layer == 0 && cursor_.op == 0) {
+      const as_tensor hidden = frame_.get(Act::kHidden);
+      auto begun = device_->begin_layers(metadata_, hidden, lanes_);
+      if (!begun) return device_failure(begun.error());
+      if (device_->planned() && whole_step_ && !seen()) return run_planned();
+    }
     const PagedSource source(parts_.layout, *slab_, metadata_, parts_.config.window);
-    OpContext context;
-    context.config = &parts_.config;
-    context.weights = parts_.weights.get();
-    context.ropes = &parts_.ropes;
-    context.positions = tensor1(metadata_.positions);
-    context.request_of = tensor1(metadata_.request_of);
-    context.logits_width = metadata_.logits_width();
-    if (id == AS_OP_FINAL_NORM) gather_last(frame_, metadata_);
+    const OpContext context = op_context();
+    if (id == AS_OP_FINAL_NORM) {
+      gather_last(frame_, metadata_);
+      if (device_) {
+        auto ok = device_->gather(frame_.get(Act::kHidden), metadata_.sample_rows,
+                                  frame_.get(Act::kLast));
+        if (!ok) return device_failure(ok.error());
+      }
+    }
     OpParams params = layer_op_params(id, cursor_.layer, context, frame_, source);
     if (auto ok = run_op(id, cursor_.layer, params); !ok) return ok;
     if (id == AS_OP_RESIDUAL) frame_.swap(Act::kHidden, Act::kHiddenOut);
   }
   advance_cursor();
   return check_invariants();
+}
+
+OpContext Session::op_context() {
+  OpContext context;
+  context.config = &parts_.config;
+  context.weights = parts_.weights.get();
+  context.ropes = &parts_.ropes;
+  context.positions = tensor1(metadata_.positions);
+  context.request_of = tensor1(metadata_.request_of);
+  context.logits_width = metadata_.logits_width();
+  return context;
 }
 
 Result<void> Session::run_before_op(as_op_id id) {
@@ -317,32 +342,50 @@ void Session::embed() {
 
 Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
   const std::string& lane = lanes_.lane(id);
-  if (auto ok = verifier_->before(layer, params, lane); !ok) return ok;
-  as_error error{};
+  const bool by_device = device_ && as_op_find(id)->phase != AS_PHASE_BEFORE;
+  const bool is_seen = !by_device || seen();
+  if (is_seen) {
+    if (auto ok = verifier_->before(layer, params, lane); !ok) return ok;
+  }
   as_call call{};
   call.struct_size = sizeof(call);
   call.threads = parts_.threads;
   call.host = &host_;
   const auto start = std::chrono::steady_clock::now();
-  const std::int32_t status = lanes_.function(id)(params.data(), &call, &error);
+  Result<void> ran;
+  if (by_device) {
+    ran = device_->run(lane, lanes_.function(id), layer, params, call, is_seen);
+  } else {
+    as_error error{};
+    const std::int32_t status = lanes_.function(id)(params.data(), &call, &error);
+    if (status != AS_OK) ran = Error{static_cast<as_status>(status), error.message, {}};
+  }
   double elapsed = seconds_since(start);
   const int published = layer < 0 ? -1 : parts_.config.layers[static_cast<std::size_t>(layer)];
-  if (status != AS_OK) {
-    return Error{
-        static_cast<as_status>(status),
-        fmt::format("step {}, layer {}, lane {}: {}", cursor_.step, published, lane, error.message),
-        {}};
+  if (!ran) {
+    device_failed_ = ran.error().code == AS_NO_ENVIRONMENT && lane == DeviceRun::kLane;
+    return Error{ran.error().code,
+                 fmt::format("step {}, layer {}, lane {}: {}", cursor_.step, published, lane,
+                             ran.error().message),
+                 ran.error().hint};
   }
   if (id == AS_OP_SCHEDULE) {
     elapsed += deciding_seconds_;
     if (auto ok = plan_step(); !ok) return ok;
   }
-  if (id == AS_OP_BLOCK_TABLES) keep_tables(metadata_, tables_);
+  if (id == AS_OP_BLOCK_TABLES) {
+    keep_tables(metadata_, tables_);
+    if (device_) device_->begin_step(metadata_);
+  }
   current_.seconds += elapsed;
   current_.timings.push_back({id, published, elapsed * 1e6});
-  auto ok = verifier_->after(layer, params, lane);
+  if (by_device && is_seen && lane == DeviceRun::kLane) {
+    if (auto ok = take_device_times(); !ok) return ok;
+  }
+  auto ok =
+      is_seen ? verifier_->after(layer, params, lane) : verifier_->unseen(layer, params, lane);
   last_params_ = params;
-  ran_any_ = true;
+  ran_any_ = is_seen;
   if (ok && observer_ != nullptr) observer_->op_done(*this);
   return ok;
 }
@@ -412,6 +455,8 @@ void Session::finish_step() {
     const std::int32_t token = *at<std::int32_t>(tokens, static_cast<std::int64_t>(i));
     current_.sampled[static_cast<std::size_t>(metadata_.sample_request[i])] = token;
   }
+  // Times alone: what they belong to has run. A lost device shows in the next op.
+  if (device_) static_cast<void>(take_device_times());
   serving_->finish_step(current_.sampled);
   guard_.after_results(serving_->plan());
   current_.results = verifier_->results();
@@ -433,10 +478,13 @@ Result<void> Session::layer() {
 
 Result<void> Session::step() {
   if (finished()) return {};
+  Result<void> ok;
+  whole_step_ = !in_step_;
   do {
-    if (auto ok = op(); !ok) return ok;
-  } while (in_step_ && !cancelled_);
-  return {};
+    ok = op();
+  } while (ok && in_step_ && !cancelled_);
+  whole_step_ = false;
+  return ok;
 }
 
 Result<bool> Session::run_until(const std::function<bool(const Session&)>& predicate) {

@@ -13,12 +13,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/backend/host_ops.h"
 #include "engine/backend/registry.h"
 #include "engine/config/scenario.h"
+#include "engine/session/device_run.h"
 #include "engine/session/invariant_guard.h"
 #include "engine/session/observer.h"
 #include "engine/session/slab.h"
@@ -33,6 +35,8 @@ struct SessionOptions {
   std::string tolerance_file;                // empty = assets/tolerances.json
   std::int64_t checkpoint_every = 8;         // steps; 0 = none
   Invariants invariants = default_invariants();
+  // What lane "cuda" computes on; null = the GPU, opened when a step first wants it.
+  std::shared_ptr<ComputeDevice> device;
 };
 
 // Where the session stands: the op that runs next.
@@ -44,7 +48,7 @@ struct Cursor {
   friend bool operator==(const Cursor&, const Cursor&) = default;
 };
 
-// One op that ran: who, where, how long.
+// One op that ran: who, where, how long. On a GPU: the time between two events around it there.
 struct OpTiming {
   as_op_id op = AS_OP_SCHEDULE;
   int layer = -1;  // published layer number
@@ -126,6 +130,8 @@ class Session {
   const Slab& slab() const { return *slab_; }
   const Verifier& verifier() const { return *verifier_; }
   const LaneSelector& lanes() const { return lanes_; }
+  // Why the session left the device, once it has: since then the CPU lane stands in for it.
+  const std::optional<Error>& device_error() const { return device_error_; }
   References references() const { return verifier_->references(); }
   // True once every request has finished its prefill (or is over).
   bool decoding() const;
@@ -151,6 +157,18 @@ class Session {
   Result<void> check_invariants() const;
   // Once the schedule op ran: its tokens.
   Result<void> plan_step();
+  // Whether somebody looks at the tensors of ops: else those of a device stay there.
+  bool seen() const;
+  // Lane cuda computes on a device of its own memory; it is opened when a step wants it.
+  Result<void> open_device();
+  // All layers and the head at once, where the step has a plan.
+  Result<void> run_planned();
+  Result<void> take_device_times();
+  // After a failure of the device: back to the last checkpoint, and forward to where it failed, on
+  // the CPU lane from there on.
+  Result<void> leave_device(const Error& why);
+  Error device_failure(const Error& why);  // with the place; op() leaves the device over it
+  OpContext op_context();
   void finish_step();
   void embed();
   void advance_cursor();
@@ -174,6 +192,12 @@ class Session {
   std::unique_ptr<Slab> slab_;
   std::unique_ptr<AddressSpace> space_;
   std::unique_ptr<Verifier> verifier_;
+  std::shared_ptr<ComputeDevice> compute_device_;
+  std::unique_ptr<DeviceRun> device_;
+  std::optional<LaneSelector> cpu_lanes_;
+  std::optional<Error> device_error_;
+  bool device_failed_ = false;  // the error of the op that just ran is the device's
+  bool whole_step_ = false;     // nobody stops inside the step
   Frame frame_{Frame::Kind::kEngine};
   StepMetadata metadata_;
   StepHost host_;

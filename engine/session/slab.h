@@ -10,6 +10,14 @@
 
 namespace attnscope {
 
+// A copy of the slab elsewhere, that may hold newer blocks.
+class SlabMirror {
+ public:
+  virtual ~SlabMirror() = default;
+  virtual void fetch(std::int64_t block) = 0;  // before the host's block is looked at
+  virtual void wrote(std::int64_t block) = 0;  // the host's block was written
+};
+
 class Slab {
  public:
   Slab(const CacheLayout& layout, std::int64_t num_blocks);
@@ -19,7 +27,13 @@ class Slab {
   std::int64_t block_stride() const { return stride_; }
   // Fills a block with 0xFF: NaN in every format stored here (e4m3fn, bf16, fp32, UE8M0).
   void poison(std::int64_t id);
-  std::uint8_t* block(std::int64_t id) const { return memory_.get() + id * stride_; }
+  // The newest bytes of a block.
+  std::uint8_t* block(std::int64_t id) const {
+    if (mirror_ != nullptr) mirror_->fetch(id);
+    return memory_.get() + id * stride_;
+  }
+  std::uint8_t* base() const { return memory_.get(); }
+  void set_mirror(SlabMirror* mirror) { mirror_ = mirror; }
 
  private:
   struct Free {
@@ -27,6 +41,7 @@ class Slab {
   };
   std::int64_t num_blocks_, stride_;
   std::unique_ptr<std::uint8_t, Free> memory_;
+  SlabMirror* mirror_ = nullptr;
 };
 
 class PagedSource : public CacheSource {

@@ -267,6 +267,28 @@ Result<void> Verifier::after(int layer, const OpParams& params, const std::strin
   return {};
 }
 
+Result<void> Verifier::unseen(int layer, const OpParams& params, const std::string& lane) {
+  const as_op_info& info = params.info();
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.direction != AS_TAP_OUT) continue;
+    const bool is_cache = tap.kind == AS_TAP_CACHE;
+    as_tensor shape = is_cache ? params.cache(tap.offset).data : params.tensor(tap.offset);
+    if (!present(shape)) continue;
+    if (is_cache) {
+      const as_cache& cache = params.cache(tap.offset);
+      shape.shape[0] = params.tensor(tap.mask_offset).shape[0];
+      shape.shape[1] = as_row_bytes(cache.record, cache.width);
+    }
+    TapResult result = blank(layer, params, tap.name, shape, lane);
+    auto rule = parts_.tolerances.find(params.op(), tap.name, lane, tap.rule);
+    if (!rule) return rule.error();
+    result.tolerance = rule->name;
+    results_.push_back(std::move(result));
+  }
+  return {};
+}
+
 void Verifier::check_inputs(int layer, const OpParams& params, const std::string& lane) {
   const std::vector<std::uint64_t> now = hash_inputs(params);
   for (std::size_t i = 0; i < now.size(); ++i) {

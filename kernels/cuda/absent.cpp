@@ -1,5 +1,6 @@
 // In place of the CUDA lane in builds without it.
 #include "kernels/cuda/cuda_lane.h"
+#include "kernels/cuda/device.h"
 #include "kernels/cuda/helper_lane.h"
 
 namespace attnscope::cuda {
@@ -19,5 +20,41 @@ const as_helper_lane* helper_lane() {
   static const as_helper_lane kLane = {sizeof(as_helper_lane), AS_LANE_VERSION, "cuda", kWhy, {}};
   return &kLane;
 }
+
+// There is never a device, so that nothing below is reached but Device::get().
+const Result<const Device*>& Device::get() {
+  static const Result<const Device*> kNone =
+      Error{AS_NO_ENVIRONMENT, kWhy, "use --lane cpu, or a build with CUDA"};
+  return kNone;
+}
+std::size_t Device::free_memory() const { return 0; }
+
+DeviceMemory::~DeviceMemory() = default;
+Result<DeviceMemory> DeviceMemory::allocate(std::size_t) { return Device::get().error(); }
+PinnedMemory::~PinnedMemory() = default;
+Result<PinnedMemory> PinnedMemory::allocate(std::size_t) { return Device::get().error(); }
+
+Stream::~Stream() = default;
+Result<Stream> Stream::create() { return Device::get().error(); }
+Result<void> Stream::upload(void*, const void*, std::size_t) const { return Device::get().error(); }
+Result<void> Stream::download(void*, const void*, std::size_t) const {
+  return Device::get().error();
+}
+Result<void> Stream::copy(void*, const void*, std::size_t) const { return Device::get().error(); }
+Result<void> Stream::fill(void*, int, std::size_t) const { return Device::get().error(); }
+Result<void> Stream::synchronize() const { return Device::get().error(); }
+Result<void> Stream::wait(const Event&) const { return Device::get().error(); }
+
+Event::~Event() = default;
+Result<Event> Event::create() { return Device::get().error(); }
+Result<void> Event::record(const Stream&) const { return Device::get().error(); }
+Result<void> Event::record_in_graph(const Stream&) const { return Device::get().error(); }
+Result<double> Event::since(const Event&) const { return Device::get().error(); }
+
+Graph::~Graph() = default;
+Result<Graph> Graph::capture(const Stream&, const std::function<Result<void>()>&) {
+  return Device::get().error();
+}
+Result<void> Graph::launch(const Stream&) const { return Device::get().error(); }
 
 }  // namespace attnscope::cuda

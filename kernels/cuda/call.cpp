@@ -17,6 +17,16 @@ std::int32_t refuse(as_error* error, const char* op, const Error& why) {
   return why.code;
 }
 
+Gpu gpu_of(const DeviceInfo& info) {
+  Gpu gpu;
+  gpu.multiprocessors = info.multiprocessors;
+  gpu.shared_memory = info.shared_memory;
+#ifdef ATTNSCOPE_SM90A
+  gpu.hopper = info.major == 9 && info.minor == 0;
+#endif
+  return gpu;
+}
+
 bool check_call(const as_call* call, cpu::Check& check) {
   if (call == nullptr || call->struct_size == sizeof(as_call)) return true;
   return check.fail(

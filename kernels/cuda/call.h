@@ -20,6 +20,8 @@ namespace attnscope::cuda {
 // Fills the error with why an op did not run; returns its code.
 std::int32_t refuse(as_error* error, const char* op, const Error& why);
 
+Gpu gpu_of(const DeviceInfo& info);
+
 // as_call is of this build.
 bool check_call(const as_call* call, cpu::Check& check);
 
@@ -167,7 +169,7 @@ std::int32_t run_entry(const char* name, const Taps& taps, const Params& given, 
   Error why;
   Context* context = Context::get(&why);
   if (context == nullptr) return refuse(error, name, why);
-  const Gpu gpu{(*device)->info().multiprocessors, (*device)->info().shared_memory};
+  const Gpu gpu = gpu_of((*device)->info());
   const Result<void> ok = on_host ? run_on_host<Params>(taps, given, body, call, *context, gpu)
                                   : run_on_device<Params>(given, body, call, *context, gpu);
   return ok ? AS_OK : refuse(error, name, ok.error());

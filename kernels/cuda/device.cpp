@@ -130,12 +130,22 @@ Result<void> Stream::download(void* host, const void* device, std::size_t bytes)
                "copy from the GPU");
 }
 
+Result<void> Stream::copy(void* to, const void* from, std::size_t bytes) const {
+  return check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_of(*this)),
+               "copy on the GPU");
+}
+
 Result<void> Stream::fill(void* device, int byte, std::size_t bytes) const {
   return check(cudaMemsetAsync(device, byte, bytes, stream_of(*this)), "fill on the GPU");
 }
 
 Result<void> Stream::synchronize() const {
   return check(cudaStreamSynchronize(stream_of(*this)), "work on the GPU");
+}
+
+Result<void> Stream::wait(const Event& event) const {
+  return check(cudaStreamWaitEvent(stream_of(*this), static_cast<cudaEvent_t>(event.handle_), 0),
+               "order between CUDA streams");
 }
 
 Event::~Event() {
@@ -153,6 +163,12 @@ Result<Event> Event::create() {
 Result<void> Event::record(const Stream& stream) const {
   return check(cudaEventRecord(static_cast<cudaEvent_t>(handle_), stream_of(stream)),
                "a CUDA event");
+}
+
+Result<void> Event::record_in_graph(const Stream& stream) const {
+  return check(cudaEventRecordWithFlags(static_cast<cudaEvent_t>(handle_), stream_of(stream),
+                                        cudaEventRecordExternal),
+               "a CUDA event in a graph");
 }
 
 Result<double> Event::since(const Event& earlier) const {

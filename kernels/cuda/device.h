@@ -96,6 +96,8 @@ class PinnedMemory {
   std::size_t size_ = 0;
 };
 
+class Event;
+
 class Stream {
  public:
   Stream(Stream&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
@@ -107,8 +109,11 @@ class Stream {
   // Host memory may be reused after the call returns only once synchronize() has.
   Result<void> upload(void* device, const void* host, std::size_t bytes) const;
   Result<void> download(void* host, const void* device, std::size_t bytes) const;
+  Result<void> copy(void* to, const void* from, std::size_t bytes) const;  // on the GPU
   Result<void> fill(void* device, int byte, std::size_t bytes) const;
   Result<void> synchronize() const;
+  // What follows starts after the event.
+  Result<void> wait(const Event& event) const;
 
  private:
   explicit Stream(void* handle) : handle_(handle) {}
@@ -124,10 +129,13 @@ class Event {
   static Result<Event> create();
 
   Result<void> record(const Stream& stream) const;
+  // While a graph is captured: an event that every launch of the graph records again.
+  Result<void> record_in_graph(const Stream& stream) const;
   // Waits for this event; microseconds since the earlier one.
   Result<double> since(const Event& earlier) const;
 
  private:
+  friend class Stream;
   explicit Event(void* handle) : handle_(handle) {}
   void* handle_;
 };

@@ -28,6 +28,7 @@ constexpr bool kChecked =
 struct Gpu {
   int multiprocessors = 1;
   std::size_t shared_memory = 48u << 10;  // bytes that a block may have
+  bool hopper = false;                    // code for its own instructions is there
 };
 
 struct Launch {

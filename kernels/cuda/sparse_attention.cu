@@ -1,5 +1,6 @@
 // sparse_attention: every head of a token over its window rows and its compressed rows, with sink.
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/hopper_attention.h"
 
 namespace attnscope::cuda {
 
@@ -8,6 +9,7 @@ std::size_t workspace_bytes(const as_sparse_attention_params& p, const Gpu& gpu)
 }
 
 int sparse_attention(const as_sparse_attention_params& p, const Launch& launch) {
+  if (p.q.shape[0] > 0 && hopper::takes(p, launch.gpu)) return hopper::sparse_attention(p, launch);
   return portable::attend<portable::Source::kRecords>(p, launch);
 }
 

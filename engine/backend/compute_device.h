@@ -1,0 +1,51 @@
+// A GPU as a session needs it: memory, copies in stream order, branches that run side by side,
+// events, recorded graphs. One implementation drives CUDA, tests bring their own.
+//
+// Everything is put on streams and nothing waits, unless said. The first failure of a device is
+// final: later calls may fail too.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "kernels/params/result.h"
+
+namespace attnscope {
+
+class ComputeDevice {
+ public:
+  static constexpr int kBranches = 4;  // streams; 0 is the main one
+
+  virtual ~ComputeDevice() = default;
+
+  virtual Result<void*> allocate(std::size_t bytes) = 0;
+  virtual void release(void* memory) = 0;
+
+  // On the main stream. The host memory of an upload may be changed once the call returns; what a
+  // download fills is there once synchronize() has returned.
+  virtual Result<void> upload(void* device, const void* host, std::size_t bytes) = 0;
+  virtual Result<void> download(void* host, const void* device, std::size_t bytes) = 0;
+  virtual Result<void> copy(void* to, const void* from, std::size_t bytes) = 0;
+  virtual Result<void> fill(void* device, int byte, std::size_t bytes) = 0;
+  // Waits until everything on every stream is done.
+  virtual Result<void> synchronize() = 0;
+
+  virtual void* stream(int branch) const = 0;  // for as_call::stream
+  // What follows on `branch` starts after what lies on `on`.
+  virtual Result<void> order(int branch, int on) = 0;
+  // An event with a number, on a branch; microseconds between two that are done.
+  virtual Result<void> mark(int branch, std::size_t event) = 0;
+  virtual Result<double> between(std::size_t first, std::size_t second) = 0;
+
+  // Records what `work` puts on the streams, from the main stream and back to it, without running
+  // it. Nothing may be allocated meanwhile. replay() runs it again on the main stream.
+  virtual Result<std::size_t> record(const std::function<Result<void>()>& work) = 0;
+  virtual Result<void> replay(std::size_t graph) = 0;
+};
+
+// GPU 0 by CUDA; AS_NO_ENVIRONMENT where there is none, or in a build without CUDA.
+Result<std::shared_ptr<ComputeDevice>> open_cuda_device();
+
+}  // namespace attnscope

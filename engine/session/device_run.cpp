@@ -1,0 +1,128 @@
+#include "engine/session/device_run.h"
+
+#include <algorithm>
+
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+// Batch sizes that decode steps are padded to.
+std::int64_t padded(std::int64_t tokens) {
+  for (const std::int64_t size : {1, 2, 4}) {
+    if (tokens <= size) return size;
+  }
+  return (tokens + 7) / 8 * 8;
+}
+
+constexpr std::int64_t kMostTokens = 512;  // of a plan
+
+bool runs_all(const LaneSelector& lanes) {
+  for (int op = 0; op < AS_OP_COUNT; ++op) {
+    if (as_op_find(op)->phase == AS_PHASE_BEFORE) continue;
+    if (lanes.lane(static_cast<as_op_id>(op)) != DeviceRun::kLane) return false;
+  }
+  return true;
+}
+
+// One token of each scheduled request, and all of them sampled from.
+bool decodes(const StepMetadata& step) {
+  const auto tokens = step.num_tokens_in_step();
+  if (tokens == 0 || tokens > kMostTokens ||
+      static_cast<std::int64_t>(step.sample_rows.size()) != tokens) {
+    return false;
+  }
+  for (std::size_t i = 0; i < step.sample_rows.size(); ++i) {
+    if (step.sample_rows[i] != static_cast<std::int64_t>(i)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool DeviceRun::wanted(const LaneSelector& lanes) {
+  for (int op = 0; op < AS_OP_COUNT; ++op) {
+    if (lanes.lane(static_cast<as_op_id>(op)) == kLane) return true;
+  }
+  return false;
+}
+
+Result<std::unique_ptr<DeviceRun>> DeviceRun::make(std::shared_ptr<ComputeDevice> device,
+                                                   const SessionParts& parts, Slab& slab,
+                                                   const PlanShape& most) {
+  std::unique_ptr<DeviceRun> run(new DeviceRun(parts, slab, most));
+  auto residency = Residency::make(std::move(device), parts, slab);
+  if (!residency) return residency.error();
+  run->residency_ = std::move(*residency);
+  return run;
+}
+
+Result<void> DeviceRun::begin_layers(const StepMetadata& step, const as_tensor& hidden,
+                                     const LaneSelector& lanes) {
+  plan_ = nullptr;
+  ran_.clear();
+  residency_->host_wrote(hidden);
+  PlanShape shape = most_;
+  shape.tokens = padded(step.num_tokens_in_step());
+  if (!decodes(step) || !runs_all(lanes) || step.num_live() > shape.live ||
+      step.columns > shape.columns || step.logits_width() > shape.logits ||
+      step.c128_width > shape.c128) {
+    return {};
+  }
+  auto& plan = plans_[shape.tokens];
+  if (plan == nullptr) {
+    auto made = DecodePlan::make(shape, parts_, slab_, lanes, *residency_);
+    if (!made) return made.error();
+    plan = std::move(*made);
+  }
+  plan_ = plan.get();
+  return plan_->begin(step, hidden);
+}
+
+Result<void> DeviceRun::run(const std::string& lane, as_op_fn function, int layer,
+                            const OpParams& params, const as_call& host_call, bool seen) {
+  if (lane != kLane) {
+    if (auto ok = residency_->before_host_op(params); !ok) return ok;
+    as_error error{};
+    const std::int32_t status = function(params.data(), &host_call, &error);
+    if (status != AS_OK) return Error{static_cast<as_status>(status), error.message, {}};
+    residency_->after_host_op(params);
+    return {};
+  }
+  if (plan_ != nullptr) {
+    if (auto ok = plan_->run(layer, params.op(), seen); !ok) return ok;
+    residency_->device_wrote(params);
+    if (!seen) return params.op() == AS_OP_SAMPLE ? plan_->fetch(layer, params) : Result<void>{};
+    if (auto ok = plan_->fetch(layer, params); !ok) return ok;
+    return residency_->fetch(params);
+  }
+  ran_.push_back({params.op(), layer});
+  if (auto ok = residency_->run(function, params, seen); !ok) return ok;
+  return seen || params.op() == AS_OP_SAMPLE ? residency_->fetch(params) : Result<void>{};
+}
+
+Result<void> DeviceRun::gather(const as_tensor& hidden, const std::vector<std::int64_t>& rows,
+                               const as_tensor& last) {
+  return plan_ != nullptr ? Result<void>{} : residency_->gather(hidden, rows, last);
+}
+
+Result<void> DeviceRun::run_all(const as_tensor& sampled) {
+  if (auto ok = plan_->run_all(); !ok) return ok;
+  OpParams host;
+  host.init<as_sample_params>(AS_OP_SAMPLE).tokens = sampled;
+  return plan_->fetch(-1, host);
+}
+
+Result<std::vector<DecodePlan::Timed>> DeviceRun::take_times() {
+  if (plan_ != nullptr) return plan_->times();
+  auto times = residency_->take_times();
+  if (!times) return times.error();
+  std::vector<DecodePlan::Timed> all;
+  for (std::size_t i = 0; i < times->size() && i < ran_.size(); ++i) {
+    all.push_back({ran_[i].op, ran_[i].layer, (*times)[i]});
+  }
+  ran_.clear();
+  return all;
+}
+
+}  // namespace attnscope

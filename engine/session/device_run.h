@@ -1,0 +1,67 @@
+// A session's GPU: which ops it runs, single ops on mirrored tensors or decode steps by plan, and
+// what of it the host gets to see.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/session/decode_plan.h"
+
+namespace attnscope {
+
+class DeviceRun {
+ public:
+  // The lane whose ops take tensors of the device.
+  static constexpr const char* kLane = "cuda";
+  static bool wanted(const LaneSelector& lanes);
+
+  // most: the largest step of the session; its tokens are left open.
+  static Result<std::unique_ptr<DeviceRun>> make(std::shared_ptr<ComputeDevice> device,
+                                                 const SessionParts& parts, Slab& slab,
+                                                 const PlanShape& most);
+
+  // Once a step's tables are known.
+  void begin_step(const StepMetadata& step) { residency_->begin_step(step.tables); }
+  // Before the first layer's first op: chooses a plan where the step is one of decoding.
+  Result<void> begin_layers(const StepMetadata& step, const as_tensor& hidden,
+                            const LaneSelector& lanes);
+
+  // Runs an op of a layer or of the head in its lane. seen: inputs and outputs are on the host
+  // afterwards, outputs had started as NaN.
+  Result<void> run(const std::string& lane, as_op_fn function, int layer, const OpParams& params,
+                   const as_call& host_call, bool seen);
+  // The rows to sample from, hidden[rows], into `last`.
+  Result<void> gather(const as_tensor& hidden, const std::vector<std::int64_t>& rows,
+                      const as_tensor& last);
+  // Whether the step has a plan: then run_all() runs all layers and the head at once, and the
+  // sampled tokens come to the host.
+  bool planned() const { return plan_ != nullptr; }
+  Result<void> run_all(const as_tensor& sampled);
+
+  // Times of the ops run on the device since the last call, in order.
+  Result<std::vector<DecodePlan::Timed>> take_times();
+
+  Residency& residency() { return *residency_; }
+
+ private:
+  DeviceRun(const SessionParts& parts, const Slab& slab, const PlanShape& most)
+      : parts_(parts), slab_(slab), most_(most) {}
+
+  const SessionParts& parts_;
+  const Slab& slab_;
+  PlanShape most_;
+  std::unique_ptr<Residency> residency_;
+  // By padded tokens; of the lanes they were made with.
+  std::map<std::int64_t, std::unique_ptr<DecodePlan>> plans_;
+  DecodePlan* plan_ = nullptr;  // of this step
+  struct Ran {
+    as_op_id op;
+    int layer;
+  };
+  std::vector<Ran> ran_;  // single ops since take_times
+};
+
+}  // namespace attnscope

@@ -1,0 +1,125 @@
+// A session on a device: opening it, decode steps by plan, GPU times, and leaving it when it fails.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "engine/session/session_checkpoint.h"
+#include "kernels/layout/records.h"
+
+namespace attnscope {
+namespace {
+
+// The largest step that the session's requests can come to.
+PlanShape largest_step(const std::vector<Request>& requests, const SessionParts& parts) {
+  PlanShape most;
+  most.live = static_cast<std::int64_t>(requests.size());
+  std::int64_t longest = 1, smallest_block = AS_PAGE_ALIGNMENT;
+  for (const Request& request : scheduler.requests())
+    longest = std::max(longest, request.max_len());
+  for (const CacheGroup& group : parts.layout.groups) {
+    smallest_block = std::min<std::int64_t>(smallest_block, group.block_tokens);
+  }
+  most.columns = (longest + smallest_block - 1) / smallest_block;
+  most.logits = std::max<std::int64_t>(1, longest / 4);
+  most.c128 = has_type(parts.config, LayerType::kC128A)
+                  ? as_c128_index_width(longest, parts.config.max_position)
+                  : 0;
+  return most;
+}
+
+}  // namespace
+
+bool Session::seen() const {
+  return observer_ != nullptr || references() != References::kNone || !whole_step_;
+}
+
+Error Session::device_failure(const Error& why) {
+  device_failed_ = why.code == AS_NO_ENVIRONMENT;
+  return {why.code,
+          fmt::format("step {}, lane {}: {}", cursor_.step, DeviceRun::kLane, why.message),
+          why.hint};
+}
+
+Result<void> Session::open_device() {
+  if (device_ || !DeviceRun::wanted(lanes_)) return {};
+  if (compute_device_ == nullptr) {
+    auto opened = open_cuda_device();
+    if (!opened) return device_failure(opened.error());
+    compute_device_ = std::move(*opened);
+  }
+  auto made = DeviceRun::make(compute_device_, parts_, *slab_, largest_step(serving_->requests(), parts_));
+  if (!made) return device_failure(made.error());
+  device_ = std::move(*made);
+  return {};
+}
+
+Result<void> Session::run_planned() {
+  const auto start = std::chrono::steady_clock::now();
+  const auto rows = static_cast<std::int64_t>(metadata_.sample_rows.size());
+  const as_tensor sampled = frame_.make(Act::kSampled, AS_I32, {rows});
+  if (auto ok = device_->run_all(sampled); !ok) return device_failure(ok.error());
+  current_.seconds +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  // Results and times as if every op had run by itself.
+  const PagedSource source(parts_.layout, *slab_, metadata_, parts_.config.window);
+  const OpContext context = op_context();
+  const auto note = [&](as_op_id op, int layer) -> Result<void> {
+    const OpParams params = layer_op_params(op, layer, context, frame_, source);
+    current_.timings.push_back(
+        {op, layer < 0 ? -1 : parts_.config.layers[static_cast<std::size_t>(layer)], 0.0});
+    return verifier_->unseen(layer, params, lanes_.lane(op));
+  };
+  for (int layer = 0; layer < parts_.config.num_layers(); ++layer) {
+    for (const as_op_id op : layer_ops(parts_.config.type(layer))) {
+      if (auto ok = note(op, layer); !ok) return ok;
+    }
+  }
+  gather_last(frame_, metadata_);
+  for (const as_op_id op : head_ops()) {
+    if (auto ok = note(op, -1); !ok) return ok;
+  }
+  ran_any_ = false;
+  finish_step();
+  return {};
+}
+
+Result<void> Session::take_device_times() {
+  auto times = device_->take_times();
+  if (!times) return times.error();
+  for (const DecodePlan::Timed& time : *times) {
+    const int published =
+        time.layer < 0 ? -1 : parts_.config.layers[static_cast<std::size_t>(time.layer)];
+    const auto timing =
+        std::find_if(current_.timings.begin(), current_.timings.end(),
+                     [&](const OpTiming& t) { return t.op == time.op && t.layer == published; });
+    if (timing != current_.timings.end()) timing->microseconds = time.microseconds;
+  }
+  return {};
+}
+
+Result<void> Session::leave_device(const Error& why) {
+  device_failed_ = false;
+  device_error_ = why;
+  const Cursor target = cursor_;
+  device_.reset();
+  compute_device_.reset();
+  const auto last =
+      std::max_element(checkpoints_.begin(), checkpoints_.end(), [&](const auto& a, const auto& b) {
+        const auto rank = [&](std::int64_t step) { return step <= target.step ? step : -1; };
+        return rank(a->step) < rank(b->step);
+      });
+  const Checkpoint& from = **last;
+  const LaneSelector before = std::prev(lanes_from_.upper_bound(from.step))->second;
+  lanes_from_.insert_or_assign(from.step, before);
+  for (auto it = lanes_from_.find(from.step); it != lanes_from_.end(); ++it) {
+    it->second = it->second.without(DeviceRun::kLane, *cpu_lanes_);
+  }
+  std::erase_if(checkpoints_, [&](const auto& c) { return c->step > from.step; });
+  restore(from);
+  if (observer_ != nullptr) observer_->lanes_changed(*this);
+  if (auto ok = seek(target); !ok || cancelled_) return ok;
+  return op();
+}
+
+}  // namespace attnscope

@@ -1,0 +1,182 @@
+// Sessions whose tensors lie on a device: the same bytes as on the host however they are stepped,
+// nothing that travels between ops, and the CPU lane when the device fails.
+#include <gtest/gtest.h>
+
+#include "engine/session/session.h"
+#include "tests/unit/app/host_device.h"
+#include "tests/unit/app/small_scenario.h"
+
+namespace attnscope {
+namespace {
+
+struct Made {
+  std::shared_ptr<HostDevice> device = std::make_shared<HostDevice>();
+  std::unique_ptr<Session> session;
+};
+
+Made make(std::vector<std::string> lanes = {"cuda"}, References references = References::kNone,
+          std::int64_t checkpoint_every = 3, const Scenario& scenario = small_scenario()) {
+  Made made;
+  SessionOptions options;
+  options.references = references;
+  options.lanes = std::move(lanes);
+  options.threads = 2;
+  options.checkpoint_every = checkpoint_every;
+  options.device = made.device;
+  auto session = Session::create(scenario, host_device::lanes(), options);
+  EXPECT_TRUE(session) << session.error().text();
+  made.session = std::move(*session);
+  return made;
+}
+
+void step(Session& session) {
+  const auto ok = session.step();
+  ASSERT_TRUE(ok) << ok.error().text();
+}
+
+// Both sessions step by step: tokens, caches and results agree after each.
+void expect_equal_steps(Session& a, Session& b) {
+  while (!a.finished()) {
+    ASSERT_NO_FATAL_FAILURE(step(a));
+    ASSERT_NO_FATAL_FAILURE(step(b));
+    ASSERT_EQ(a.history().back().sampled, b.history().back().sampled) << a.cursor().step;
+    ASSERT_EQ(a.digest(), b.digest()) << "step " << a.cursor().step;
+    ASSERT_EQ(a.history().back().results.size(), b.history().back().results.size());
+  }
+  EXPECT_TRUE(b.finished());
+}
+
+TEST(DeviceSession, StepsGiveTheBytesOfTheCpuLane) {
+  auto cpu = make({"cpu"});
+  auto gpu = make();
+  expect_equal_steps(*cpu.session, *gpu.session);
+  EXPECT_GT(gpu.device->counts.replays, 0);
+  EXPECT_FALSE(gpu.session->device_error());
+  for (const OpTiming& t : gpu.session->history().back().timings) {
+    if (as_op_find(t.op)->phase == AS_PHASE_BEFORE) continue;
+    EXPECT_EQ(t.microseconds, 7.0) << t.op;
+  }
+  gpu.session.reset();
+  EXPECT_EQ(gpu.device->counts.held, 0);
+}
+
+TEST(DeviceSession, DecodeStepsCopyTokensInAndOutAndAllocateNothing) {
+  auto gpu = make({"cuda"}, References::kNone, 0, small_scenario(60, 40));
+  while (!gpu.session->decoding()) ASSERT_NO_FATAL_FAILURE(step(*gpu.session));
+  for (int i = 0; i < 3; ++i) ASSERT_NO_FATAL_FAILURE(step(*gpu.session));
+  for (int i = 0; i < 10; ++i) {
+    const HostDevice::Counts before = gpu.device->counts;
+    ASSERT_NO_FATAL_FAILURE(step(*gpu.session));
+    const HostDevice::Counts after = gpu.device->counts;
+    EXPECT_EQ(after.allocations, before.allocations);
+    EXPECT_EQ(after.replays, before.replays + 1);
+    EXPECT_EQ(after.downloads, before.downloads + 1);  // the sampled tokens
+    // Metadata, hidden state, and blocks that the step took and poisoned.
+    EXPECT_GE(after.uploads, before.uploads + 2);
+    EXPECT_LE(after.uploads, before.uploads + 2 + 3 * 8);
+  }
+}
+
+TEST(DeviceSession, OpsLayersAndStepsArriveAtTheSamePlace) {
+  auto by_step = make(), by_op = make(), by_layer = make();
+  while (!by_step.session->finished()) {
+    ASSERT_NO_FATAL_FAILURE(step(*by_step.session));
+    const std::int64_t to = by_step.session->cursor().step;
+    while (by_op.session->cursor().step < to) ASSERT_TRUE(by_op.session->op());
+    while (by_layer.session->cursor().step < to) ASSERT_TRUE(by_layer.session->layer());
+    ASSERT_EQ(by_op.session->digest(), by_step.session->digest()) << to;
+    ASSERT_EQ(by_layer.session->digest(), by_step.session->digest()) << to;
+  }
+}
+
+TEST(DeviceSession, EveryTapIsRightBesideTheReferences) {
+  if (host_device::lanes().find("ref.sim") == nullptr) GTEST_SKIP() << "skipped: no references";
+  for (const std::vector<std::string>& lanes :
+       {std::vector<std::string>{"cuda"},
+        {"cuda", "sparse_attention=cpu", "compress_insert=cpu", "q_b_proj=cpu"},
+        {"cpu", "sparse_attention=cuda", "q_rope_kv_insert=cuda", "indexer_topk=cuda"}}) {
+    auto cpu = make({"cpu"}, References::kSim);
+    auto gpu = make(lanes, References::kSim);
+    expect_equal_steps(*cpu.session, *gpu.session);
+    for (const StepRecord& record : gpu.session->history()) {
+      for (const TapResult& result : record.results) {
+        ASSERT_NE(result.verdict, Verdict::kWrong)
+            << result.tap << " of op " << result.op << ", step " << record.step << ": "
+            << result.note;
+      }
+    }
+  }
+}
+
+TEST(DeviceSession, GoingBackReplaysToTheSameBytes) {
+  auto gpu = make();
+  std::vector<std::uint64_t> digests;
+  while (!gpu.session->finished()) {
+    digests.push_back(gpu.session->digest());
+    ASSERT_NO_FATAL_FAILURE(step(*gpu.session));
+  }
+  for (const std::int64_t to : {7, 2, 5, 0}) {
+    ASSERT_TRUE(gpu.session->seek({to, -1, 0, false}));
+    EXPECT_EQ(gpu.session->digest(), digests[static_cast<std::size_t>(to)]) << to;
+  }
+  // Into a step, back by one op, and on to its end.
+  ASSERT_TRUE(gpu.session->seek({6, 1, 4, false}));
+  ASSERT_TRUE(gpu.session->op_back());
+  ASSERT_NO_FATAL_FAILURE(step(*gpu.session));
+  EXPECT_EQ(gpu.session->digest(), digests[7]);
+}
+
+TEST(DeviceSession, LanesChangeOnTheWay) {
+  auto gpu = make({"cpu"});
+  auto cpu = make({"cpu"});
+  for (int i = 0; i < 4; ++i) ASSERT_NO_FATAL_FAILURE(step(*gpu.session));
+  const LaneRegistry lanes = host_device::lanes();
+  ASSERT_TRUE(gpu.session->change_lanes(lanes, {"cuda"}, 2));
+  for (int i = 0; i < 4; ++i) ASSERT_NO_FATAL_FAILURE(step(*gpu.session));
+  ASSERT_TRUE(gpu.session->change_lanes(lanes, {"cpu"}, 5));
+  ASSERT_NO_FATAL_FAILURE(step(*gpu.session));
+  while (cpu.session->cursor().step < gpu.session->cursor().step) step(*cpu.session);
+  EXPECT_EQ(gpu.session->digest(), cpu.session->digest());
+}
+
+TEST(DeviceSession, GoesOnInTheCpuLaneWhenTheDeviceFails) {
+  auto cpu = make({"cpu"});
+  std::vector<std::uint64_t> digests;
+  while (!cpu.session->finished()) {
+    ASSERT_NO_FATAL_FAILURE(step(*cpu.session));
+    digests.push_back(cpu.session->digest());
+  }
+  for (const std::int64_t calls : {0, 1, 50, 200, 333}) {
+    auto gpu = make();
+    gpu.device->fail_after = calls;
+    std::size_t i = 0;
+    while (!gpu.session->finished()) {
+      ASSERT_NO_FATAL_FAILURE(step(*gpu.session));
+      ASSERT_EQ(gpu.session->digest(), digests[i++]) << calls << " calls, step " << i;
+    }
+    ASSERT_TRUE(gpu.session->device_error()) << calls;
+    EXPECT_NE(gpu.session->device_error()->message.find("fell off the bus"), std::string::npos);
+    EXPECT_NE(gpu.session->device_error()->message.find("lane cuda"), std::string::npos);
+    EXPECT_EQ(gpu.session->lanes().description(), "cpu");
+    EXPECT_EQ(gpu.session->history().size(), digests.size());
+  }
+}
+
+TEST(DeviceSession, GoesOnInTheCpuLaneWhereTheDeviceHasTooLittleMemory) {
+  auto cpu = make({"cpu"});
+  for (const std::int64_t bytes :
+       {std::int64_t{100}, std::int64_t{1} << 20, std::int64_t{20} << 20, std::int64_t{60} << 20}) {
+    auto gpu = make();
+    gpu.device->memory_left = bytes;
+    for (int i = 0; i < 6; ++i) ASSERT_NO_FATAL_FAILURE(step(*gpu.session));
+    while (cpu.session->cursor().step < 6) ASSERT_NO_FATAL_FAILURE(step(*cpu.session));
+    EXPECT_EQ(gpu.session->digest(), cpu.session->digest()) << bytes;
+    if (bytes < (1 << 20)) {
+      ASSERT_TRUE(gpu.session->device_error());
+      EXPECT_NE(gpu.session->device_error()->message.find("out of memory"), std::string::npos);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace attnscope

@@ -1,0 +1,199 @@
+// A device for tests that is host memory of its own: what was not copied there is not there, what
+// was not copied back is not here. Its lane "cuda" is the CPU lane on that memory.
+#pragma once
+
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <new>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "app/common/wiring.h"
+#include "engine/backend/compute_device.h"
+#include "engine/backend/host_ops.h"
+#include "engine/session/op_params.h"
+#include "kernels/cpu/cpu_lane.h"
+
+namespace attnscope {
+
+class HostDevice : public ComputeDevice {
+ public:
+  struct Counts {
+    std::int64_t uploads = 0, downloads = 0, allocations = 0, calls = 0, replays = 0;
+    std::int64_t held = 0;  // pieces of memory
+  };
+  Counts counts;
+  std::int64_t fail_after = -1;  // calls of ops that still succeed; -1 = all
+  std::int64_t memory_left = std::int64_t{1} << 40;
+
+  HostDevice() {
+    for (int i = 0; i < kBranches; ++i) streams_.push_back(this);
+  }
+  ~HostDevice() override {
+    for (auto& [memory, bytes] : memory_) ::operator delete(memory);
+  }
+
+  Result<void*> allocate(std::size_t bytes) override {
+    ++counts.allocations;
+    memory_left -= static_cast<std::int64_t>(bytes);
+    if (memory_left < 0) return lost("out of memory on the device");
+    void* memory = ::operator new(bytes);
+    std::memset(memory, 0xFF, bytes);
+    memory_[memory] = bytes;
+    ++counts.held;
+    return memory;
+  }
+  void release(void* memory) override {
+    memory_.erase(memory);
+    --counts.held;
+    ::operator delete(memory);
+  }
+  Result<void> upload(void* device, const void* host, std::size_t bytes) override {
+    ++counts.uploads;
+    return move(device, host, bytes);
+  }
+  Result<void> download(void* host, const void* device, std::size_t bytes) override {
+    ++counts.downloads;
+    if (recording_) return lost("a download while a graph is recorded");
+    return move(host, device, bytes);
+  }
+  Result<void> copy(void* to, const void* from, std::size_t bytes) override {
+    return put([=] { std::memcpy(to, from, bytes); });
+  }
+  Result<void> fill(void* device, int byte, std::size_t bytes) override {
+    return put([=] { std::memset(device, byte, bytes); });
+  }
+  Result<void> synchronize() override { return {}; }
+  void* stream(int branch) const override {
+    return const_cast<HostDevice**>(&streams_[static_cast<std::size_t>(branch)]);
+  }
+  Result<void> order(int, int) override { return {}; }
+  Result<void> mark(int, std::size_t event) override {
+    marked_.insert(event);
+    return {};
+  }
+  Result<double> between(std::size_t first, std::size_t second) override {
+    if (marked_.count(first) + marked_.count(second) != 2) return lost("an event nobody marked");
+    return 7.0;
+  }
+  Result<std::size_t> record(const std::function<Result<void>()>& work) override {
+    recording_ = true;
+    graphs_.emplace_back();
+    Result<void> ok = work();
+    recording_ = false;
+    if (!ok) return ok.error();
+    return graphs_.size() - 1;
+  }
+  Result<void> replay(std::size_t graph) override {
+    ++counts.replays;
+    for (const auto& work : graphs_[graph]) work();
+    return {};
+  }
+
+  // Now, or whenever the graph being recorded is replayed.
+  Result<void> put(std::function<void()> work) {
+    if (recording_) {
+      graphs_.back().push_back(std::move(work));
+    } else {
+      work();
+    }
+    return {};
+  }
+  bool may_call() { return fail_after < 0 || counts.calls++ < fail_after; }
+
+ private:
+  static Error lost(const char* what) { return {AS_NO_ENVIRONMENT, what, "test"}; }
+  Result<void> move(void* to, const void* from, std::size_t bytes) {
+    return put([=] { std::memcpy(to, from, bytes); });
+  }
+
+  std::map<void*, std::size_t> memory_;
+  std::vector<HostDevice*> streams_;
+  std::vector<std::vector<std::function<void()>>> graphs_;
+  std::set<std::size_t> marked_;
+  bool recording_ = false;
+};
+
+namespace host_device {
+
+// The op on memory of the device: every tensor must have been taken there.
+template <int op, class Params>
+std::int32_t call(const void* params, const as_call* call, as_error* error) {
+  OpParams own;
+  own.init<Params>(static_cast<as_op_id>(op)) = *static_cast<const Params*>(params);
+  const as_op_info& info = own.info();
+  const bool before = info.phase == AS_PHASE_BEFORE;
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    as_tensor& t = tap.kind == AS_TAP_CACHE ? own.cache(tap.offset).data : own.tensor(tap.offset);
+    if (t.data != nullptr && t.device != (before ? 0 : 1)) {
+      return fail(error, AS_INTERNAL, (std::string(tap.name) + " lies elsewhere").c_str());
+    }
+    t.device = 0;
+  }
+  if constexpr (requires(Params p) { p.rope; }) own.get<Params>().rope.table.device = 0;
+  if (before) return cpu::lane()->ops[op](own.data(), call, error);
+  HostDevice& device = **static_cast<HostDevice**>(call->stream);
+  if (!device.may_call()) return fail(error, AS_NO_ENVIRONMENT, "the device fell off the bus");
+  std::int32_t status = AS_OK;
+  static_cast<void>(device.put([own, &device] {
+    as_error ignored{};
+    if (cpu::lane()->ops[op](own.data(), nullptr, &ignored) != AS_OK) {
+      throw std::runtime_error(ignored.message);
+    }
+  }));
+  return status;
+}
+
+inline as_lane make_lane() {
+  as_lane lane = *cpu::lane();
+  lane.name = "cuda";
+#define AS_ENTRY(id, params) lane.ops[id] = call<id, params>
+  AS_ENTRY(AS_OP_SLOT_MAPPING, as_slot_mapping_params);
+  AS_ENTRY(AS_OP_SWA_INDEX, as_swa_index_params);
+  AS_ENTRY(AS_OP_C128_INDEX, as_c128_index_params);
+  AS_ENTRY(AS_OP_ATTN_NORM, as_rms_norm_params);
+  AS_ENTRY(AS_OP_Q_KV_A_PROJ, as_linear_params);
+  AS_ENTRY(AS_OP_Q_KV_NORM, as_q_kv_norm_params);
+  AS_ENTRY(AS_OP_Q_B_PROJ, as_linear_params);
+  AS_ENTRY(AS_OP_Q_ROPE_KV_INSERT, as_q_rope_kv_insert_params);
+  AS_ENTRY(AS_OP_COMPRESSOR_PROJ, as_linear_params);
+  AS_ENTRY(AS_OP_COMPRESSOR_STATE, as_compressor_state_params);
+  AS_ENTRY(AS_OP_COMPRESS_INSERT, as_compress_insert_params);
+  AS_ENTRY(AS_OP_INDEXER_COMPRESSOR_PROJ, as_linear_params);
+  AS_ENTRY(AS_OP_INDEXER_COMPRESSOR_STATE, as_compressor_state_params);
+  AS_ENTRY(AS_OP_INDEXER_COMPRESS_INSERT, as_compress_insert_params);
+  AS_ENTRY(AS_OP_INDEXER_Q_PROJ, as_linear_params);
+  AS_ENTRY(AS_OP_INDEXER_Q, as_indexer_q_params);
+  AS_ENTRY(AS_OP_INDEXER_WEIGHTS_PROJ, as_linear_params);
+  AS_ENTRY(AS_OP_INDEXER_LOGITS, as_indexer_logits_params);
+  AS_ENTRY(AS_OP_INDEXER_TOPK, as_indexer_topk_params);
+  AS_ENTRY(AS_OP_TOPK_TO_SLOTS, as_topk_to_slots_params);
+  AS_ENTRY(AS_OP_SPARSE_ATTENTION, as_sparse_attention_params);
+  AS_ENTRY(AS_OP_INVERSE_ROPE, as_inverse_rope_params);
+  AS_ENTRY(AS_OP_WO_A, as_grouped_linear_params);
+  AS_ENTRY(AS_OP_WO_B, as_linear_params);
+  AS_ENTRY(AS_OP_RESIDUAL, as_residual_params);
+  AS_ENTRY(AS_OP_FINAL_NORM, as_rms_norm_params);
+  AS_ENTRY(AS_OP_LM_HEAD, as_linear_params);
+  AS_ENTRY(AS_OP_SAMPLE, as_sample_params);
+#undef AS_ENTRY
+  return lane;
+}
+
+// All lanes, with this one in place of the GPU's.
+inline LaneRegistry lanes() {
+  LaneRegistry registry;
+  registry.add(*cpu::lane());
+  registry.add(make_lane());
+  for (const char* name : {"ref.sim", "ref.exact"}) {
+    if (const as_lane* lane = all_lanes().find(name)) registry.add(*lane);
+  }
+  return registry;
+}
+
+}  // namespace host_device
+}  // namespace attnscope
