@@ -89,6 +89,10 @@ Result<as_status> run_command(const RunCommand& command) {
     return run_scenario(*scenario, lanes, command.options, [&](const RunProgress& p) { bar(p); });
   }();
   if (!result) return result.error();
+  if (result->device_error) {
+    fmt::print(stderr, "the GPU failed, from its last checkpoint on the CPU lane computed: {}\n",
+               result->device_error->text());
+  }
   const nlohmann::json report = make_report(*scenario, command.options, *result, key);
   print(report, command.json);
   if (!command.report.empty()) {

@@ -51,22 +51,6 @@ Branch branch_of(as_op_id op, LayerType type) {
   }
 }
 
-as_rope* rope_of(OpParams& params) {
-  switch (params.op()) {
-    case AS_OP_Q_ROPE_KV_INSERT:
-      return &params.get<as_q_rope_kv_insert_params>().rope;
-    case AS_OP_COMPRESS_INSERT:
-    case AS_OP_INDEXER_COMPRESS_INSERT:
-      return &params.get<as_compress_insert_params>().rope;
-    case AS_OP_INDEXER_Q:
-      return &params.get<as_indexer_q_params>().rope;
-    case AS_OP_INVERSE_ROPE:
-      return &params.get<as_inverse_rope_params>().rope;
-    default:
-      return nullptr;
-  }
-}
-
 template <class T>
 as_tensor whole(std::vector<T>& v) {
   return make_tensor(v.data(), {static_cast<std::int64_t>(v.size())});
@@ -384,17 +368,17 @@ Result<void> DecodePlan::run_all() {
   return device_.replay(*graph_);
 }
 
-Result<void> DecodePlan::fetch(int layer, const OpParams& host) {
+Result<void> DecodePlan::fetch(int layer, const OpParams& host, bool inputs) {
   const auto step = std::find_if(steps_.begin(), steps_.end(), [&](const Step& s) {
     return s.layer == layer && s.op == host.op();
   });
   const as_op_info& info = host.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
-    if (tap.kind != AS_TAP_TENSOR || tap.direction != AS_TAP_OUT) continue;
+    if (tap.kind != AS_TAP_TENSOR || (tap.direction == AS_TAP_IN && !inputs)) continue;
     const as_tensor& to = host.tensor(tap.offset);
     const as_tensor& from = step->params.tensor(tap.offset);
-    if (!present(to) || as_tensor_numel(&to) == 0) continue;
+    if (!present(to) || as_tensor_numel(&to) == 0 || residency_.is_constant(to.data)) continue;
     const std::int64_t size = as_dtype_size(to.dtype);
     const std::int64_t row = as_tensor_numel(&to) / to.shape[0];
     if (to.stride[0] == from.stride[0]) {

@@ -44,8 +44,9 @@ class DecodePlan {
   Result<void> run(int layer, as_op_id op, bool poison);
   // Runs every op after begin(). The second time it is a graph.
   Result<void> run_all();
-  // Copies the leading rows of an op's outputs into the tensors of `host`.
-  Result<void> fetch(int layer, const OpParams& host);
+  // Copies the leading rows of an op's outputs into the tensors of `host`; with `inputs` also what
+  // it read, which a faulty kernel may have changed.
+  Result<void> fetch(int layer, const OpParams& host, bool inputs);
 
   struct Timed {
     as_op_id op;

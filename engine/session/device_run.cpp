@@ -92,12 +92,14 @@ Result<void> DeviceRun::run(const std::string& lane, as_op_fn function, int laye
   if (plan_ != nullptr) {
     if (auto ok = plan_->run(layer, params.op(), seen); !ok) return ok;
     residency_->device_wrote(params);
-    if (!seen) return params.op() == AS_OP_SAMPLE ? plan_->fetch(layer, params) : Result<void>{};
-    if (auto ok = plan_->fetch(layer, params); !ok) return ok;
+    if (!seen)
+      return params.op() == AS_OP_SAMPLE ? plan_->fetch(layer, params, false) : Result<void>{};
+    if (auto ok = plan_->fetch(layer, params, true); !ok) return ok;
     return residency_->fetch(params);
   }
   ran_.push_back({params.op(), layer});
   if (auto ok = residency_->run(function, params, seen); !ok) return ok;
+  if (seen) residency_->doubt_inputs(params);
   return seen || params.op() == AS_OP_SAMPLE ? residency_->fetch(params) : Result<void>{};
 }
 
@@ -110,7 +112,7 @@ Result<void> DeviceRun::run_all(const as_tensor& sampled) {
   if (auto ok = plan_->run_all(); !ok) return ok;
   OpParams host;
   host.init<as_sample_params>(AS_OP_SAMPLE).tokens = sampled;
-  return plan_->fetch(-1, host);
+  return plan_->fetch(-1, host, false);
 }
 
 Result<std::vector<DecodePlan::Timed>> DeviceRun::take_times() {

@@ -14,6 +14,8 @@ std::size_t bytes_of(const as_tensor& t) {
 
 std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
+}  // namespace
+
 as_rope* rope_of(OpParams& params) {
   switch (params.op()) {
     case AS_OP_Q_ROPE_KV_INSERT:
@@ -29,8 +31,6 @@ as_rope* rope_of(OpParams& params) {
       return nullptr;
   }
 }
-
-}  // namespace
 
 Residency::Residency(std::shared_ptr<ComputeDevice> device, const SessionParts& parts, Slab& slab)
     : device_(std::move(device)),
@@ -275,6 +275,16 @@ void Residency::after_host_op(const OpParams& params) {
       const std::int64_t slot = *at<std::int64_t>(slots, t);
       if (slot >= 0) wrote(slot / params.cache(tap.offset).rows_per_block);
     }
+  }
+}
+
+void Residency::doubt_inputs(const OpParams& params) {
+  const as_op_info& info = params.info();
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.kind != AS_TAP_TENSOR || tap.direction != AS_TAP_IN) continue;
+    const auto it = mirrors_.find(params.tensor(tap.offset).data);
+    if (it != mirrors_.end() && it->second.device_valid) it->second.host_valid = false;
   }
 }
 

@@ -23,6 +23,9 @@
 
 namespace attnscope {
 
+// The rotary embedding of an op that has one.
+as_rope* rope_of(OpParams& params);
+
 class Residency : public SlabMirror {
  public:
   // The slab must outlive it and gets it as its mirror.
@@ -47,6 +50,8 @@ class Residency : public SlabMirror {
   // Brings everything the op read or wrote to the host, and the blocks of its caches.
   Result<void> fetch(const OpParams& params);
   Result<void> fetch(const as_tensor& tensor);
+  // The next fetch brings what the op read too: a faulty kernel may have changed it.
+  void doubt_inputs(const OpParams& params);
   // Host code has written this tensor.
   void host_wrote(const as_tensor& tensor);
   // last[i] = hidden[rows[i]], where the newer hidden state is.

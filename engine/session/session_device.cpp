@@ -15,8 +15,7 @@ PlanShape largest_step(const std::vector<Request>& requests, const SessionParts&
   PlanShape most;
   most.live = static_cast<std::int64_t>(requests.size());
   std::int64_t longest = 1, smallest_block = AS_PAGE_ALIGNMENT;
-  for (const Request& request : scheduler.requests())
-    longest = std::max(longest, request.max_len());
+  for (const Request& request : requests) longest = std::max(longest, request.max_len());
   for (const CacheGroup& group : parts.layout.groups) {
     smallest_block = std::min<std::int64_t>(smallest_block, group.block_tokens);
   }
@@ -48,7 +47,8 @@ Result<void> Session::open_device() {
     if (!opened) return device_failure(opened.error());
     compute_device_ = std::move(*opened);
   }
-  auto made = DeviceRun::make(compute_device_, parts_, *slab_, largest_step(serving_->requests(), parts_));
+  auto made =
+      DeviceRun::make(compute_device_, parts_, *slab_, largest_step(serving_->requests(), parts_));
   if (!made) return device_failure(made.error());
   device_ = std::move(*made);
   return {};

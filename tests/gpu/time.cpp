@@ -19,7 +19,9 @@
 #include "engine/session/op_params.h"
 #include "kernels/cuda/cuda_lane.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/helper_lane.h"
 #include "kernels/layout/records.h"
+#include "kernels/params/helper_params.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -136,26 +138,17 @@ class Bench {
   // One row: `calls[i]` are the params of the i-th call of the graph.
   void row(const std::string& name, const std::vector<OpParams>& calls, double bytes,
            double flops) {
-    const double us =
-        time([&] {
-          for (const OpParams& params : calls) {
-            as_call call{};
-            call.struct_size = sizeof(call);
-            call.stream = stream_.handle();
-            as_error error{};
-            const std::int32_t status =
-                cuda::lane()->ops[params.op()](params.data(), &call, &error);
-            if (status != AS_OK) {
-              return Result<void>(Error{static_cast<as_status>(status), error.message, {}});
-            }
-          }
-          return Result<void>();
-        }) /
-        static_cast<double>(calls.size());
-    const double floor = std::max(bytes / (kBandwidth * 1e3), flops / (kTensorTflops * 1e6));
-    fmt::print("{:<44}{:>10.2f}{:>10.1f}{:>10.1f}{:>10.2f}{:>8.1f}\n", name, us, bytes / us * 1e-3,
-               flops / us * 1e-6, floor, us / floor);
-    memory_.clear();
+    any_row(name, calls, bytes, flops, [](const OpParams& params, as_call* call, as_error* error) {
+      return cuda::lane()->ops[params.op()](params.data(), call, error);
+    });
+  }
+  // The same of a helper op.
+  template <class Params>
+  void row(const std::string& name, as_helper_id id, const std::vector<Params>& calls, double bytes,
+           double flops) {
+    any_row(name, calls, bytes, flops, [id](const Params& p, as_call* call, as_error* error) {
+      return cuda::helper_lane()->ops[id - AS_HELPER_FIRST](&p, call, error);
+    });
   }
 
   void fill_bandwidth() {
@@ -166,6 +159,29 @@ class Bench {
   }
 
  private:
+  template <class Params, class Function>
+  void any_row(const std::string& name, const std::vector<Params>& calls, double bytes,
+               double flops, const Function& function) {
+    const double us =
+        time([&] {
+          for (const Params& params : calls) {
+            as_call call{};
+            call.struct_size = sizeof(call);
+            call.stream = stream_.handle();
+            as_error error{};
+            const std::int32_t status = function(params, &call, &error);
+            if (status == AS_OK) continue;
+            return Result<void>(Error{static_cast<as_status>(status), error.message, {}});
+          }
+          return Result<void>();
+        }) /
+        static_cast<double>(calls.size());
+    const double floor = std::max(bytes / (kBandwidth * 1e3), flops / (kTensorTflops * 1e6));
+    fmt::print("{:<44}{:>10.2f}{:>10.1f}{:>10.1f}{:>10.2f}{:>8.1f}\n", name, us, bytes / us * 1e-3,
+               flops / us * 1e-6, floor, us / floor);
+    memory_.clear();
+  }
+
   double time(const std::function<Result<void>()>& work) {
     need(work());  // workspaces get their size
     need(stream_.synchronize());
@@ -415,6 +431,110 @@ void inverse_rope(Bench& bench, std::int64_t tokens, std::int64_t heads) {
   bench.row(name, calls, static_cast<double>(tokens * heads * 2048), 0);
 }
 
+template <class Params>
+Params helper_params() {
+  Params p{};
+  p.head = {sizeof(Params), AS_PARAMS_VERSION};
+  return p;
+}
+
+// As sparse prefill over rows gathered to bf16 before.
+void workspace_attention(Bench& bench, std::int64_t tokens, std::int64_t heads, std::int64_t n) {
+  const std::string name = fmt::format("workspace_attention h={} N={} T={}", heads, n, tokens);
+  if (!bench.wants(name)) return;
+  constexpr std::int64_t kRows = 1 << 18;
+  std::vector<as_workspace_attention_params> calls;
+  for (int i = 0; i < 2; ++i) {
+    auto p = helper_params<as_workspace_attention_params>();
+    p.q = bench.numbers(AS_BF16, {tokens, heads, 512});
+    p.rows = bench.numbers(AS_BF16, {kRows, 512});
+    p.indices = bench.upload(bench.indices(tokens * n, kRows), {tokens, n});
+    p.lens = bench.upload(
+        std::vector<std::int32_t>(static_cast<std::size_t>(tokens), static_cast<std::int32_t>(n)),
+        {tokens});
+    p.sinks = bench.numbers(AS_F32, {heads});
+    p.o = bench.make(AS_BF16, {tokens, heads, 512});
+    p.lse = bench.make(AS_F32, {tokens, heads});
+    p.scale = 1 / std::sqrt(512.0);
+    calls.push_back(p);
+  }
+  const auto t = static_cast<double>(tokens), h = static_cast<double>(heads);
+  const double rows = std::min(t * static_cast<double>(n), static_cast<double>(kRows));
+  bench.row(name, AS_HELPER_WORKSPACE_ATTENTION, calls, rows * 1024 + 2 * t * h * 1024,
+            4 * t * h * static_cast<double>(n) * 512);
+}
+
+void merge_states(Bench& bench, std::int64_t tokens) {
+  const std::string name = fmt::format("merge_states h=64 T={}", tokens);
+  if (!bench.wants(name)) return;
+  std::vector<as_merge_states_params> calls;
+  for (int i = 0; i < kCalls; ++i) {
+    auto p = helper_params<as_merge_states_params>();
+    p.a = bench.numbers(AS_BF16, {tokens, 64, 512});
+    p.b = bench.numbers(AS_BF16, {tokens, 64, 512});
+    p.lse_a = bench.numbers(AS_F32, {tokens, 64});
+    p.lse_b = bench.numbers(AS_F32, {tokens, 64});
+    p.out = bench.make(AS_BF16, {tokens, 64, 512});
+    p.lse = bench.make(AS_F32, {tokens, 64});
+    calls.push_back(p);
+  }
+  bench.row(name, AS_HELPER_MERGE_STATES, calls, static_cast<double>(tokens) * 64 * 3 * 1028, 0);
+}
+
+void gather_rows(Bench& bench, std::int64_t rows) {
+  const std::string name = fmt::format("gather_rows latent to bf16 N={}", rows);
+  if (!bench.wants(name)) return;
+  const as_cache cache = bench.cache(AS_RECORD_LATENT, 512, 64, 1 << 19);
+  std::vector<as_gather_rows_params> calls;
+  for (int i = 0; i < kCalls; ++i) {
+    auto p = helper_params<as_gather_rows_params>();
+    p.cache = cache;
+    const std::vector<std::int32_t> narrow = bench.indices(rows, 1 << 19);
+    p.slots = bench.upload(std::vector<std::int64_t>(narrow.begin(), narrow.end()), {rows});
+    p.out = bench.make(AS_BF16, {rows, 512});
+    calls.push_back(p);
+  }
+  bench.row(name, AS_HELPER_GATHER_ROWS, calls, static_cast<double>(rows) * (584 + 1024), 0);
+}
+
+void inverse_rope_quantise(Bench& bench, std::int64_t tokens) {
+  const std::string name = fmt::format("inverse_rope_quantise h=64 T={}", tokens);
+  if (!bench.wants(name)) return;
+  as_rope rope{};
+  rope.table = bench.numbers(AS_F32, {4096, AS_ROPE_DIM});
+  std::vector<as_inverse_rope_quantise_params> calls;
+  for (int i = 0; i < kCalls; ++i) {
+    auto p = helper_params<as_inverse_rope_quantise_params>();
+    p.o = bench.numbers(AS_BF16, {tokens, 64, 512});
+    p.rope = rope;
+    p.positions =
+        bench.upload(std::vector<std::int64_t>(static_cast<std::size_t>(tokens), 7), {tokens});
+    p.codes = bench.make(AS_U8, {tokens, 64, 512});
+    p.scales = bench.make(AS_F32, {tokens, 64, 4});
+    calls.push_back(p);
+  }
+  bench.row(name, AS_HELPER_INVERSE_ROPE_QUANTISE, calls,
+            static_cast<double>(tokens) * 64 * (1024 + 512 + 16), 0);
+}
+
+void fp8_linear(Bench& bench, std::int64_t tokens, std::int64_t in, std::int64_t out) {
+  const std::string name = fmt::format("fp8_linear in={} out={} T={}", in, out, tokens);
+  if (!bench.wants(name)) return;
+  std::vector<as_fp8_linear_params> calls;
+  for (int i = 0; i < kCalls; ++i) {
+    auto p = helper_params<as_fp8_linear_params>();
+    p.x = bench.numbers(AS_U8, {tokens, in});
+    p.weight = bench.numbers(AS_U8, {out, in});
+    p.x_scale = bench.numbers(AS_F32, {tokens, in / 128});
+    p.weight_scale = bench.numbers(AS_F32, {(out + 127) / 128, in / 128});
+    p.y = bench.make(AS_BF16, {tokens, out});
+    calls.push_back(p);
+  }
+  const auto t = static_cast<double>(tokens), i = static_cast<double>(in);
+  const auto o = static_cast<double>(out);
+  bench.row(name, AS_HELPER_FP8_LINEAR, calls, t * i + i * o + 2 * t * o, 2 * t * i * o);
+}
+
 void run(Bench& bench) {
   for (std::int64_t b : {1, 4, 8, 16, 32, 64, 128, 256}) attention(bench, b, 64, 512);
   for (std::int64_t b : {1, 8, 32, 64, 128, 256}) attention(bench, b, 128, 1024);
@@ -439,6 +559,11 @@ void run(Bench& bench) {
   for (std::int64_t t : {128, 4096}) compress(bench, t, 128);
   for (std::int64_t t : {1, 64, 4096}) linear(bench, t, 1024, 32768);
   for (std::int64_t t : {1, 4096}) norm(bench, t, 4096);
+  workspace_attention(bench, 4096, 64, 640);
+  for (std::int64_t t : {1, 4096}) merge_states(bench, t);
+  for (std::int64_t n : {640, 1 << 17}) gather_rows(bench, n);
+  for (std::int64_t t : {1, 4096}) inverse_rope_quantise(bench, t);
+  for (std::int64_t t : {1, 64, 4096}) fp8_linear(bench, t, 4096, 1536);
 }
 
 }  // namespace
