@@ -90,11 +90,11 @@ class Decompressor {
       const std::size_t before = in_.pos, had = out.pos;
       const std::size_t left = ZSTD_decompressStream(stream_.get(), &out, &in_);
       if (ZSTD_isError(left)) damaged_ = true;
-      const bool stuck = in_.pos == before && out.pos == had;
-      if (stuck || (left == 0 && in_.pos == in_.size)) {
-        damaged_ = damaged_ || left != 0;
+      if (in_.pos == before && out.pos == had) {  // nothing is left to read
+        damaged_ = damaged_ || !ended_;
         break;
       }
+      ended_ = left == 0;
     }
     return out.pos;
   }
@@ -104,6 +104,7 @@ class Decompressor {
   ZSTD_inBuffer in_;
   std::unique_ptr<ZSTD_DCtx, decltype(&ZSTD_freeDCtx)> stream_;
   bool damaged_ = false;
+  bool ended_ = false;  // the frame is whole
 };
 
 Result<void> extract(Decompressor& in, const TarEntry& entry, const std::string& folder,

@@ -151,23 +151,21 @@ Result<void> CaptureWriter::add(const StepSummary& summary, const StepTrace* tra
   StepLine line;
   line.summary = summary;
   if (trace != nullptr) {
-    TensorWriter payload, weights;
-    const bool first = options_.weights && !weights_written_;
+    TensorWriter payload;
     const TraceEntry entry =
-        TraceWriter(options_).describe(*trace, payload, first ? &weights : nullptr);
+        TraceWriter(options_).describe(*trace, payload, options_.weights ? &weights_ : nullptr);
     if (!payload.empty()) {
       auto size = payload.write(folder_ + "/" + step_file("payload", summary.step), Sync::kNo);
       if (!size) return explain(size.error());
       line.payload = {size->bytes, hex64(size->digest)};
       totals_.bytes += size->bytes;
     }
-    if (!weights.empty()) {
-      auto size = weights.write(folder_ + "/weights.safetensors", Sync::kNo);
-      if (!size) return explain(size.error());
-      totals_.bytes += size->bytes;
-      weights_written_ = index_.weights = true;
-      if (auto ok = write_text_file(folder_ + "/index.json", index_text(index_)); !ok) {
-        return explain(ok.error());
+    for (const auto& op : trace->ops) {
+      for (const TapCopy& tap : op->taps) {
+        const bool known = !weight_owners_.empty() && weight_owners_.back() == tap.owner;
+        if (options_.weights && !known && is_weight(tap)) {
+          weight_owners_.push_back(tap.owner);
+        }
       }
     }
     const std::string text = checked_line(to_json_fields(entry).dump());
@@ -192,6 +190,12 @@ Result<void> CaptureWriter::add(const StepSummary& summary, const StepTrace* tra
 
 Result<CaptureTotals> CaptureWriter::finish() {
   if (totals_.steps == 0) return bad_input(path_ + ": nothing to record: no step is complete");
+  if (!weights_.empty()) {
+    auto size = weights_.write(folder_ + "/weights.safetensors", Sync::kNo);
+    if (!size) return explain(size.error());
+    totals_.bytes += size->bytes;
+    index_.weights = true;
+  }
   // Everything that was written, at once: it was not synced step by step.
   const bool synced = ::syncfs(steps_) == 0;
   const int why = errno;

@@ -13,6 +13,7 @@
 
 #include "engine/capture/capture_index.h"
 #include "engine/session/session.h"
+#include "engine/tensorfile/tensor_writer.h"
 
 namespace attnscope {
 
@@ -53,7 +54,8 @@ class CaptureWriter {
   CaptureTotals totals_;
   int steps_ = -1, traces_ = -1;  // descriptors
   std::uint64_t traces_bytes_ = 0;
-  bool weights_written_ = false;
+  TensorWriter weights_;  // of all steps so far; written at the end
+  std::vector<std::shared_ptr<const void>> weight_owners_;
   bool finished_ = false;
 };
 

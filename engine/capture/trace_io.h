@@ -24,6 +24,8 @@ class TraceWriter {
   const CaptureOptions& options_;
 };
 
+// An input that is the model's: the same in every step.
+bool is_weight(const TapCopy& tap);
 // The name a weight has in a capture.
 std::string weight_name(int layer, as_op_id op, const std::string& tap);
 

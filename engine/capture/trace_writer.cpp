@@ -99,12 +99,6 @@ std::string place_name(const OpTrace& op) {
          as_op_find(op.place.op)->name + "/";
 }
 
-// Inputs that do not change from step to step: named by dimensions of the model alone.
-bool is_weight(const TapCopy& tap) {
-  return !tap.output && tap.value_bytes.empty() && tap.owner != nullptr &&
-         tap.axes.find_first_of("TRGSFCN") == std::string::npos;
-}
-
 RowsEntry describe_rows(const RowsCopy& rows, const std::string& prefix, bool keep,
                         Payload& payload) {
   RowsEntry entry;
@@ -139,6 +133,11 @@ AttentionEntry describe_attention(const AttentionCopy& a, const std::string& pre
 }
 
 }  // namespace
+
+bool is_weight(const TapCopy& tap) {
+  return !tap.output && tap.value_bytes.empty() && tap.owner != nullptr &&
+         tap.axes.find_first_of("TRGSFCN") == std::string::npos;
+}
 
 std::string weight_name(int layer, as_op_id op, const std::string& tap) {
   return (layer < 0 ? std::string("-") : std::to_string(layer)) + "/" + as_op_find(op)->name + "/" +

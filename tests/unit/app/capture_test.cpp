@@ -298,7 +298,7 @@ TEST_F(CaptureTest, HostileFilesAreAnswered) {
     std::string text = before;
     const std::size_t reach = std::min<std::size_t>(text.size(), 20000);
     for (unsigned edits = 1 + random() % 3; edits > 0; --edits) {
-      const std::size_t at = random() % reach;
+      const std::size_t at = random() % std::min(reach, text.size());
       switch (random() % 4) {
         case 0:
           text[at] = static_cast<char>(random());
