@@ -1,5 +1,7 @@
 #include "kernels/cuda/call.h"
 
+#include <cstdlib>
+
 #if __has_include(<nvtx3/nvToolsExt.h>)
 #include <nvtx3/nvToolsExt.h>
 #define ATTNSCOPE_NVTX 1
@@ -22,7 +24,7 @@ Gpu gpu_of(const DeviceInfo& info) {
   gpu.multiprocessors = info.multiprocessors;
   gpu.shared_memory = info.shared_memory;
 #ifdef ATTNSCOPE_SM90A
-  gpu.hopper = info.major == 9 && info.minor == 0;
+  gpu.hopper = info.major == 9 && info.minor == 0 && std::getenv("ATTNSCOPE_HOPPER") != nullptr;
 #endif
   return gpu;
 }

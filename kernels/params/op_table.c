@@ -218,8 +218,8 @@ static const as_tap_info kSample[] = {
 
 /* Indexed by id. */
 static const as_op_info kOps[AS_OP_COUNT] = {
-    OP(AS_OP_SCHEDULE, "schedule", "Which request advances by how many tokens, and from where.", BEFORE,
-       as_schedule_params, kSchedule),
+    OP(AS_OP_SCHEDULE, "schedule", "Which request advances by how many tokens, and from where.",
+       BEFORE, as_schedule_params, kSchedule),
     OP(AS_OP_BLOCK_TABLES, "block_tables", "New blocks join the tables that the other ops read.",
        BEFORE, as_block_tables_params, kBlockTables),
     OP(AS_OP_SLOT_MAPPING, "slot_mapping", "The slot each new row goes to, per group.", BEFORE,

@@ -13,7 +13,10 @@ TEST(PlantedBugs, ThereAreManyAndEveryOpHasOne) {
     EXPECT_TRUE(names.insert(bug.name).second) << bug.name << " twice";
   }
   EXPECT_GE(names.size(), 70u);
-  EXPECT_EQ(ops.size(), static_cast<std::size_t>(AS_OP_COUNT));
+  // All but schedule: what it puts out the manager has carried out already, so a spoiled output
+  // would be a session that disagrees with itself and not a wrong kernel.
+  EXPECT_EQ(ops.count(AS_OP_SCHEDULE), 0u);
+  EXPECT_EQ(ops.size(), static_cast<std::size_t>(AS_OP_COUNT) - 1);
 }
 
 TEST(PlantedBugs, EachAloneIsNamedWithItsPlace) {

@@ -230,6 +230,9 @@ TEST_P(HostOps, StreamsMatchBothReferences) {
   if (c.spare_blocks < 50 && c.max_requests > 1) {
     EXPECT_GT(met.preempted, 0);
   }
+  if (c.by_priority) {
+    EXPECT_GT(met.preempted_with_tokens, 0);
+  }
   // Where one group is full, hits end at whole blocks of 256 tokens.
   if (c.spare_blocks >= 200) {
     EXPECT_GT(met.hits, 0);
@@ -238,16 +241,17 @@ TEST_P(HostOps, StreamsMatchBothReferences) {
 
 INSTANTIATE_TEST_SUITE_P(
     Streams, HostOps,
-    testing::Values(StreamCase{"all_layer_types", "v4-flash", {}, 512, 8, 400},
-                    StreamCase{"all_layer_types_a", "v4-flash", {}, 700, 8, 400, CacheProfile::kA},
-                    StreamCase{"short_pool", "v4-flash", {}, 512, 8, 0},
-                    StreamCase{"short_pool_odd_budget", "v4-flash", {}, 61, 5, 7, CacheProfile::kA},
-                    StreamCase{"by_priority", "v4-flash", {}, 90, 6, 4, CacheProfile::kA, true},
-                    StreamCase{"by_priority_m", "v4-flash", {}, 90, 6, 4, CacheProfile::kM, true},
-                    StreamCase{"window_only", "v4-flash", {0, 1}, 129, 8, 12},
-                    StreamCase{"many_window_groups", "v4-flash", {0, 1, 3}, 300, 4, 60},
-                    StreamCase{"one_request", "v4-flash", {0, 2, 3}, 255, 1, 300},
-                    StreamCase{"tiny", "tiny", {}, 37, 3, 0, CacheProfile::kM, false, 600}),
+    testing::Values(
+        StreamCase{"all_layer_types", "v4-flash", {}, 512, 8, 400},
+        StreamCase{"all_layer_types_a", "v4-flash", {}, 700, 8, 400, CacheProfile::kA},
+        StreamCase{"short_pool", "v4-flash", {}, 100, 12, 0, CacheProfile::kM, false, 100},
+        StreamCase{"short_pool_odd_budget", "v4-flash", {}, 61, 5, 7, CacheProfile::kA, false, 130},
+        StreamCase{"by_priority", "v4-flash", {}, 40, 12, 4, CacheProfile::kA, true, 60},
+        StreamCase{"by_priority_m", "v4-flash", {}, 40, 12, 4, CacheProfile::kM, true, 60},
+        StreamCase{"window_only", "v4-flash", {0, 1}, 129, 8, 0, CacheProfile::kM, false, 300},
+        StreamCase{"many_window_groups", "v4-flash", {0, 1, 3}, 300, 4, 60},
+        StreamCase{"one_request", "v4-flash", {0, 2, 3}, 255, 1, 300},
+        StreamCase{"tiny", "tiny", {}, 37, 3, 60, CacheProfile::kM, false, 600}),
     name_of<StreamCase>);
 
 }  // namespace

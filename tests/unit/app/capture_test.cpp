@@ -157,11 +157,12 @@ TEST_F(CaptureTest, FullIsWhatTheSessionHad) {
       EXPECT_EQ(a.results[i].step, b.results[i].step);
     }
   }
-  const auto& owners = session->blocks().owners();
+  const std::vector<BlockOwner> owners = session->serving().owners();
   for (std::int32_t id = 1; id < static_cast<std::int32_t>(owners.size()); ++id) {
     auto block = (*capture)->block(4, id);
     ASSERT_TRUE(block) << block.error().text();
-    const bool used = owners[static_cast<std::size_t>(id)].request >= 0;
+    const BlockOwner& owner = owners[static_cast<std::size_t>(id)];
+    const bool used = owner.request >= 0 || owner.keyed;
     if (used) {
       ASSERT_NE(*block, nullptr) << id;
       EXPECT_EQ(
