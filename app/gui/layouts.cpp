@@ -102,7 +102,7 @@ void build_step_small(Builder& b, ImGuiID rest, ImVec2 size) {
 void build_cache(Builder& b, ImGuiID rest, ImVec2 size) {
   b.dock(split(rest, ImGuiDir_Up, px(172) / size.y), {"timeline"});
   ImGuiID right = split(rest, ImGuiDir_Right, 0.46f);
-  b.dock(split(rest, ImGuiDir_Down, 0.42f), {"window", "events"});
+  b.dock(split(rest, ImGuiDir_Down, 0.42f), {"window", "cache", "events"});
   b.dock(rest, {"block_tables"});
   ImGuiID below = split(right, ImGuiDir_Down, 0.5f);
   b.dock(split(below, ImGuiDir_Right, 0.5f), {"selection"});
@@ -176,9 +176,10 @@ void build_layout(std::string_view id, Room room, ImGuiID dockspace, ImVec2 size
   size.y = std::max(size.y, 1.0f);
   const bool small = room == Room::kSmall;
   if (id == "cache") {
-    small ? build_small(builder, dockspace, {"block_tables", "window", "timeline", "events"},
-                        {"pool", "selection", "bytes", "scenario"})
-          : build_cache(builder, dockspace, size);
+    small
+        ? build_small(builder, dockspace, {"block_tables", "cache", "window", "timeline", "events"},
+                      {"pool", "selection", "bytes", "scenario"})
+        : build_cache(builder, dockspace, size);
   } else if (id == "selection") {
     small ? build_small(builder, dockspace, {"top_k", "window", "timeline"},
                         {"sink", "selection", "block_tables"})

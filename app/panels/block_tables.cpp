@@ -8,6 +8,7 @@
 #include "app/common/views/pool_view.h"
 #include "app/gui/colour.h"
 #include "app/gui/legend_row.h"
+#include "app/gui/tables_state.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
 
@@ -109,23 +110,8 @@ void BlockTablesPanel::refresh(const Ui& ui, const StepTrace& step) {
 
 void BlockTablesPanel::draw(Ui& ui) {
   Workbench& bench = ui.bench;
-  if (bench.snapshot() == nullptr) {
-    empty_state(ui, "No session yet: its first picture has not arrived.");
-    return;
-  }
-  const StepTrace* step = bench.step();
-  if (step == nullptr) {
-    const std::string place = fmt::format("cursor.goto={}/-/block_tables", bench.cursor().step);
-    empty_state(ui,
-                "The block tables of this step are no longer kept. Replaying the step brings them "
-                "back.",
-                bench.cursor().step >= 0 ? place : "step.forward");
-    return;
-  }
-  if (step->requests.empty()) {
-    empty_state(ui, "This step has not come to its block tables yet.", "op.forward");
-    return;
-  }
+  const StepTrace* step = step_with_tables(ui, "The block tables");
+  if (step == nullptr) return;
   refresh(ui, *step);
   sentence(view_.sentence);
   LegendRow row;

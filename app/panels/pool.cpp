@@ -5,6 +5,7 @@
 #include "app/common/views/pool_view.h"
 #include "app/gui/legend_row.h"
 #include "app/gui/pool_map.h"
+#include "app/gui/tables_state.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
 
@@ -73,23 +74,8 @@ void PoolPanel::draw_legend(Ui& ui, const StepTrace& step) {
 
 void PoolPanel::draw(Ui& ui) {
   Workbench& bench = ui.bench;
-  if (bench.snapshot() == nullptr) {
-    empty_state(ui, "No session yet: its first picture has not arrived.");
-    return;
-  }
-  const StepTrace* step = bench.step();
-  if (step == nullptr) {
-    const std::string place = fmt::format("cursor.goto={}/-/block_tables", bench.cursor().step);
-    empty_state(ui,
-                "Who held which block in this step is no longer kept. Replaying the step brings it "
-                "back.",
-                bench.cursor().step >= 0 ? place : "step.forward");
-    return;
-  }
-  if (step->owners.empty()) {
-    empty_state(ui, "This step has not come to its block tables yet.", "op.forward");
-    return;
-  }
+  const StepTrace* step = step_with_tables(ui, "The owners of the blocks");
+  if (step == nullptr) return;
   refresh(ui, *step);
   const SessionInfo& info = *held_->info;
   sentence(view_.sentence);

@@ -129,6 +129,7 @@ std::int32_t Serving::row_of(std::int64_t request) const {
 
 const ServingStep& Serving::schedule() {
   const std::size_t first_event = events_.size();
+  std::vector<std::optional<MissReport>> misses = explain_waiting();
   {
     const Listening listening(*this);
     plan_ = scheduler_.schedule();
@@ -154,6 +155,12 @@ const ServingStep& Serving::schedule() {
     step_.num_computed[row] =
         static_cast<std::int32_t>(scheduler_.request(s.slot).computed - s.tokens);
   }
+  step_.misses = std::move(misses);
+  for (std::size_t row = 0; row < rows; ++row) {
+    // Of what it found in this very step the report knows nothing.
+    const bool same = step_.misses[row] && step_.misses[row]->hit == step_.num_computed[row];
+    if (step_.joins[row] == 0 || !same) step_.misses[row].reset();
+  }
   if (!plan_.preempted.empty()) forget_uncomputed(first_event);
   note_contents(first_event);
   for (std::size_t row = 0; row < rows; ++row) {
@@ -161,6 +168,18 @@ const ServingStep& Serving::schedule() {
   }
   refresh();
   return step_;
+}
+
+// Before the step changes what can be found: of those who may join.
+std::vector<std::optional<MissReport>> Serving::explain_waiting() const {
+  std::vector<std::optional<MissReport>> misses(live_.size());
+  if (!pool().caching()) return misses;
+  const std::size_t running = scheduler_.running().size();
+  const auto most = std::min(live_.size(), to_size(options().max_requests));
+  for (std::size_t row = running; row < most; ++row) {
+    misses[row] = explain_miss(scheduler_.kv(), scheduler_.request(slot(live_[row])));
+  }
+  return misses;
 }
 
 // A request that got tokens and was preempted later in the same step may have given keys to blocks

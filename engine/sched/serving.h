@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "engine/cache/block_owner.h"
 #include "engine/cache/cache_event.h"
 #include "engine/sched/block_scheduler.h"
+#include "engine/sched/explain.h"
 #include "engine/sched/request.h"
 
 namespace attnscope {
@@ -38,6 +40,8 @@ struct ServingStep {
   std::vector<std::int32_t> lost_to;   // row in whose favour it was preempted; -1 = it was not
   std::vector<std::int32_t> matching;  // leading tokens equal to those behind the blocks it found
   std::vector<SharedBlock> shared;
+  // By row: why a newcomer's lookup found no more; nullopt = no newcomer, or nobody looked.
+  std::vector<std::optional<MissReport>> misses;
   std::vector<std::int32_t> fresh;   // blocks taken for new content, ascending
   std::vector<BlockOwner> replaced;  // by entry of fresh: what the block held before
 };
@@ -113,6 +117,7 @@ class Serving {
   void refresh();  // requests_ from the scheduler's
   void note_contents(std::size_t first_event);
   void forget_uncomputed(std::size_t first_event);
+  std::vector<std::optional<MissReport>> explain_waiting() const;
   void note_shared(std::int32_t row, std::size_t first_event);
 
   BlockScheduler scheduler_;

@@ -100,6 +100,12 @@ struct RequestView {
   std::vector<std::vector<std::int32_t>> tables;  // by group; 0 = null
 };
 
+// Answers to "why", in words.
+struct StepWhy {
+  std::int32_t request = -1;
+  std::string text;
+};
+
 struct StepTrace {
   std::int64_t step = 0;
   bool complete = false;
@@ -113,6 +119,8 @@ struct StepTrace {
   std::vector<std::int32_t> fresh, freed;  // block ids this step took and gave back
   std::vector<CacheEvent> cache_events;    // what happened to blocks in this step, in order
   std::vector<BlockKey> keys;              // in the order of blocks
+  std::vector<StepWhy> misses;             // of newcomers: what they did not find, and why
+  StepWhy waiting;                         // why the head is not admitted; request -1: nobody waits
   std::vector<std::int32_t> sampled;       // by row of metadata.live, -1 = none; once complete
   std::vector<std::shared_ptr<const OpTrace>> ops;  // that ran, in causal order
   std::int64_t bytes = 0;                           // memory of the copies

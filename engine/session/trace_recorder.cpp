@@ -169,6 +169,14 @@ void TraceRecorder::State::plan(const Session& session) {
   trace.owners = serving.owners();
   trace.free_list = serving.free_list();
   trace.keys = serving.keys();
+  for (std::size_t r = 0; r < serving.step().misses.size(); ++r) {
+    const auto& miss = serving.step().misses[r];
+    if (miss) trace.misses.push_back({serving.live()[r], miss_text(*miss)});
+  }
+  const AdmissionReport head = explain_admission(serving.scheduler());
+  if (head.request >= 0) {
+    trace.waiting = {static_cast<std::int32_t>(head.request), admission_text(head)};
+  }
   StepSummary& summary = current->summary;
   summary.tokens = session.metadata().num_tokens_in_step();
   summary.usage = serving.usage();

@@ -44,7 +44,6 @@ struct Met {
   int dropped = 0;      // entries that the manager no longer has and the ops' tables still show
   int hits = 0, hits_within_a_step = 0;
   int preempted = 0;
-  int preempted_with_tokens = 0;  // that had been given some in the same step
 };
 
 class Stream {
@@ -187,7 +186,6 @@ class Stream {
       met_.cut_prefill += n > 0 && m.num_computed[r] + n < m.num_tokens[r];
       met_.hits += m.joins[r] != 0 && m.num_computed[r] > 0;
       met_.preempted += m.lost_to[r] >= 0;
-      met_.preempted_with_tokens += m.lost_to[r] > static_cast<std::int32_t>(r);
     }
     met_.several += with_tokens > 1;
     for (const SharedBlock& b : serving_->step().shared) met_.hits_within_a_step += b.this_step;

@@ -107,6 +107,18 @@ Effects panel_effects() {
     t.run("settings.undo");
     EXPECT_EQ(t.settings().free_list_order, before);
   };
+  e["cache.tab"] = [](Trial& t) {
+    t.run("layout.cache");
+    t.run("panel.cache");
+    std::uint64_t before = 0;
+    for (const char* tab : {"life", "free", "prefixes", "requests", "usage", "dead"}) {
+      t.run(std::string("cache.tab=") + tab);
+      const std::uint64_t now = t.picture("cache");
+      EXPECT_NE(now, before) << tab;
+      before = now;
+    }
+    EXPECT_FALSE(t.app->commands().run("cache.tab=dreams"));
+  };
   e["top_k.order"] = [](Trial& t) {
     t.run("top_k.order=entry");
     t.run("top_k.next_entry");

@@ -39,16 +39,18 @@ std::int64_t last_row(const StepTrace& step, std::int32_t request) {
   return -1;
 }
 
-// Entries of one table as they were before the step.
-std::vector<std::int32_t> table_before(const StepMetadata& m, std::int32_t request, int group) {
-  const auto live = std::find(m.live.begin(), m.live.end(), request);
-  if (live == m.live.end()) return {};
-  const std::int64_t at = group * m.num_live() + (live - m.live.begin());
-  if (at >= static_cast<std::int64_t>(m.counts_before.size())) return {};
-  const std::int64_t first = at * m.columns;
-  const std::int64_t count = m.counts_before[static_cast<std::size_t>(at)];
-  if (first + count > static_cast<std::int64_t>(m.tables_before.size())) return {};
-  return {m.tables_before.begin() + first, m.tables_before.begin() + first + count};
+// By entry of one table: the block that left a window in this step; 0 = none did.
+std::vector<std::int32_t> dropped_in_step(const StepTrace& step, std::int32_t request, int group,
+                                          std::size_t entries) {
+  std::vector<std::int32_t> dropped(entries, 0);
+  for (const CacheEvent& e : step.cache_events) {
+    const auto entry = static_cast<std::size_t>(e.value);
+    if (e.kind == CacheEventKind::kDrop && e.request == request && e.group == group &&
+        entry < entries) {
+      dropped[entry] = e.block;
+    }
+  }
+  return dropped;
 }
 
 struct Marks {
@@ -64,7 +66,7 @@ std::int32_t row_in(const TableStripCell& cell, std::int32_t block_tokens, std::
 }
 
 TableStrip strip_of(const SessionInfo& info, const std::vector<std::int32_t>& table,
-                    const std::vector<std::int32_t>& before, int g, const Marks& marks) {
+                    const std::vector<std::int32_t>& dropped, int g, const Marks& marks) {
   const CacheGroup& group = info.layout.groups[static_cast<std::size_t>(g)];
   TableStrip strip;
   strip.group = g;
@@ -78,7 +80,7 @@ TableStrip strip_of(const SessionInfo& info, const std::vector<std::int32_t>& ta
     cell.index = static_cast<std::int32_t>(i);
     if (cell.block == 0) {
       ++strip.nulls;
-      cell.was = i < before.size() ? before[i] : 0;
+      cell.was = dropped[i];
       // Those that left in this step stay apart from those that left long ago.
       if (!strip.cells.empty() && strip.cells.back().block == 0 &&
           (strip.cells.back().was != 0) == (cell.was != 0)) {
@@ -210,8 +212,9 @@ BlockTablesView block_tables_view(const BlockTablesInput& input) {
                 kTextLimit);
     for (std::size_t g = 0; g < std::min(r.tables.size(), input.info.layout.groups.size()); ++g) {
       const int group = static_cast<int>(g);
-      tables.strips.push_back(strip_of(
-          input.info, r.tables[g], table_before(step.metadata, request.id, group), group, marks));
+      tables.strips.push_back(strip_of(input.info, r.tables[g],
+                                       dropped_in_step(step, request.id, group, r.tables[g].size()),
+                                       group, marks));
     }
     if (selected) view.sentence = sentence_of(input, r, tables, marks.picked);
     view.requests.push_back(std::move(tables));

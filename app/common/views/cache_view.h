@@ -1,0 +1,96 @@
+// What the cache panel shows of a step: the life of one block, the free list, the prefix map, the
+// requests, the pool's use over time, entries of the ops' tables that the manager has dropped.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/session/snapshot.h"
+
+namespace attnscope {
+
+// "SWA-a, positions 64-127 of manual"; "nothing that is known" for a block without content.
+std::string content_text(const SessionInfo& info, const BlockOwner& owner);
+
+// Ids of the requests whose tables hold the block.
+std::vector<std::int32_t> holders_of(const StepTrace& step, std::int32_t block);
+
+// One thing that happened to a block, of a step whose trace is kept.
+struct LifeEvent {
+  std::int64_t step = 0;
+  CacheEventKind kind = CacheEventKind::kAllocate;
+  std::int32_t request = -1;
+  std::int32_t refs = 0;  // holders afterwards
+  std::string text;
+};
+struct BlockLife {
+  std::string sentence;
+  std::vector<LifeEvent> events;  // oldest first
+};
+BlockLife block_life(const Snapshot& snapshot, const StepTrace& step, std::int32_t block);
+
+struct FreeEntry {
+  std::int32_t block = -1;
+  std::string holds;  // what a lookup would still find in it; empty = nothing
+};
+struct FreeListView {
+  std::string sentence;
+  std::vector<FreeEntry> entries;  // in the order in which they are taken
+};
+FreeListView free_list_view(const SessionInfo& info, const StepTrace& step);
+
+struct PrefixEntry {
+  std::string hash;  // 16 hex digits
+  std::int32_t block = -1;
+  std::int32_t group = -1;
+  std::int64_t tokens = 0;  // of the prefix that it ends
+  std::int32_t refs = 0;
+  std::string holds, text;  // text: the last tokens of the prefix
+};
+struct PrefixView {
+  std::string sentence;
+  std::vector<PrefixEntry> entries;
+};
+PrefixView prefix_view(const SessionInfo& info, const StepTrace& step);
+
+struct CacheRequest {
+  std::int32_t request = -1;
+  std::string name;
+  const char* state = "";
+  std::int64_t prompt = 0, computed = 0, hit = 0, preemptions = 0, recomputed = 0;
+  std::int64_t blocks = 0, shared = 0, nulls = 0;
+  std::string why;  // what its lookup in this step did not find; empty = it had none
+};
+struct CacheRequestsView {
+  std::string sentence;
+  std::vector<CacheRequest> rows;
+  std::string waiting;  // why the head is not admitted; empty: nobody waits
+};
+CacheRequestsView cache_requests_view(const SessionInfo& info, const StepTrace& step);
+
+struct UsageView {
+  std::string sentence;
+  // By step that is known, oldest first; shares in blocks.
+  std::vector<std::int64_t> steps;
+  std::vector<PoolUsage> usage;
+  std::vector<std::int64_t> hit_tokens, preemptions;
+};
+UsageView usage_view(const Snapshot& snapshot);
+
+// An entry of the tables that the ops read which the manager has dropped.
+struct DeadEntry {
+  std::int32_t request = -1;
+  std::int32_t group = -1;
+  std::int32_t index = -1;
+  std::int32_t block = -1;
+  std::string now;         // what the block holds meanwhile
+  std::int64_t reads = 0;  // tokens of the request that read the block in this step
+};
+struct DeadEntriesView {
+  std::string sentence;
+  std::vector<DeadEntry> entries;
+};
+DeadEntriesView dead_entries_view(const SessionInfo& info, const StepTrace& step);
+
+}  // namespace attnscope

@@ -1,0 +1,30 @@
+#include "app/gui/tables_state.h"
+
+#include <fmt/format.h>
+
+#include "app/gui/widgets.h"
+
+namespace attnscope::gui {
+
+const StepTrace* step_with_tables(Ui& ui, const char* what) {
+  Workbench& bench = ui.bench;
+  if (bench.snapshot() == nullptr) {
+    empty_state(ui, "No session yet: its first picture has not arrived.");
+    return nullptr;
+  }
+  const StepTrace* step = bench.step();
+  if (step == nullptr) {
+    const std::string place = fmt::format("cursor.goto={}/-/block_tables", bench.cursor().step);
+    empty_state(
+        ui,
+        fmt::format("{} of this step are no longer kept. Replaying the step brings them back.",
+                    what),
+        bench.cursor().step >= 0 ? place : "step.forward");
+    return nullptr;
+  }
+  if (!step->requests.empty()) return step;
+  empty_state(ui, "This step has not come to its block tables yet.", "op.forward");
+  return nullptr;
+}
+
+}  // namespace attnscope::gui

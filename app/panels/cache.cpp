@@ -1,0 +1,277 @@
+// The block manager from inside: the life of the selected block, the free list, the prefix map,
+// requests with hits and preemptions, the pool's use over time, dead entries of the ops' tables.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "app/common/format.h"
+#include "app/common/views/cache_view.h"
+#include "app/common/views/pool_view.h"
+#include "app/gui/colour.h"
+#include "app/gui/data_table.h"
+#include "app/gui/legend_row.h"
+#include "app/gui/tables_state.h"
+#include "app/gui/theme.h"
+#include "app/gui/widgets.h"
+#include "app/panels/panels.h"
+
+namespace attnscope::gui {
+namespace {
+
+constexpr const char* kTabs[] = {"Life", "Free", "Prefixes", "Requests", "Usage", "Dead"};
+constexpr const char* kTabIds[] = {"life", "free", "prefixes", "requests", "usage", "dead"};
+constexpr int kTabCount = 6;
+
+TableCell number(std::int64_t n) {
+  return {n < 0 ? std::string() : std::to_string(n), 0, static_cast<double>(n), true};
+}
+
+class CachePanel : public Panel {
+ public:
+  CachePanel() : Panel("cache", "Cache") {}
+  bool scrolls() const override { return false; }
+  void register_commands(Ui& ui) override;
+  void draw(Ui& ui) override;
+
+ private:
+  void refresh(Ui& ui, const StepTrace& step);
+  void fill();
+  void draw_usage(Ui& ui);
+  void draw_why() const;
+
+  int tab_ = 0;
+  std::shared_ptr<const Snapshot> held_;
+  const StepTrace* step_ = nullptr;
+  std::int32_t block_ = -2;
+  int shown_ = -1;
+  std::uint64_t version_ = 0;
+  std::string sentence_, why_;
+  UsageView usage_;
+  DataTable table_;
+};
+
+void CachePanel::register_commands(Ui& ui) {
+  ui.commands.add({.id = "cache.tab",
+                   .title = "Cache: show ..",
+                   .group = "View",
+                   .help = "What the cache panel shows.",
+                   .shortcut = {},
+                   .argument = "life|free|prefixes|requests|usage|dead",
+                   .run = [this](std::string_view value) -> Result<void> {
+                     for (int i = 0; i < kTabCount; ++i) {
+                       if (value != kTabIds[i]) continue;
+                       tab_ = i;
+                       return {};
+                     }
+                     return usage_error(
+                         fmt::format("cache.tab: there is no '{}'", value.substr(0, 40)),
+                         "allowed: life, free, prefixes, requests, usage, dead");
+                   },
+                   .in_menu = false});
+}
+
+void CachePanel::refresh(Ui& ui, const StepTrace& step) {
+  const std::int32_t block = ui.bench.selection().block;
+  const bool same = &step == step_ && held_.get() == ui.bench.snapshot() && shown_ == tab_ &&
+                    (block == block_ || tab_ != 0);
+  block_ = block;
+  if (same) return;
+  held_ = ui.bench.shared_snapshot();
+  step_ = &step;
+  shown_ = tab_;
+  ++version_;
+  fill();
+}
+
+void CachePanel::fill() {
+  const SessionInfo& info = *held_->info;
+  why_.clear();
+  table_.begin(version_);
+  switch (tab_) {
+    case 0: {
+      const BlockLife life = block_life(*held_, *step_, block_);
+      sentence_ = life.sentence;
+      table_.columns({{"step", true, 0.5f},
+                      {"event", false, 0.7f},
+                      {"holders", true, 0.6f, "Requests that hold the block afterwards."},
+                      {"what", false, 4}});
+      for (std::size_t i = 0; i < life.events.size(); ++i) {
+        const LifeEvent& e = life.events[i];
+        table_.row({number(e.step), {cache_event_name(e.kind)}, number(e.refs), {e.text}},
+                   static_cast<std::int64_t>(i));
+      }
+      return;
+    }
+    case 1: {
+      const FreeListView view = free_list_view(info, *step_);
+      sentence_ = view.sentence;
+      table_.columns({{"turn", true, 0.5f, "1 is taken next."},
+                      {"block", true, 0.6f},
+                      {"a lookup still finds in it", false, 4}});
+      std::int64_t turn = 0;
+      for (const FreeEntry& e : view.entries) {
+        table_.row({number(++turn), number(e.block), {e.holds}}, e.block);
+      }
+      return;
+    }
+    case 2: {
+      const PrefixView view = prefix_view(info, *step_);
+      sentence_ = view.sentence;
+      table_.columns({{"key", false, 1.2f, "Low half of the prefix's hash."},
+                      {"block", true, 0.6f},
+                      {"tokens", true, 0.6f, "Length of the prefix that ends here."},
+                      {"holders", true, 0.6f},
+                      {"holds", false, 2.4f},
+                      {"ends with", false, 2}});
+      for (const PrefixEntry& e : view.entries) {
+        table_.row(
+            {{e.hash}, number(e.block), number(e.tokens), number(e.refs), {e.holds}, {e.text}},
+            e.block);
+      }
+      return;
+    }
+    case 3: {
+      const CacheRequestsView view = cache_requests_view(info, *step_);
+      sentence_ = view.sentence;
+      why_ = view.waiting;
+      table_.columns({{"request", false, 1.2f},
+                      {"state", false, 0.8f},
+                      {"prompt", true, 0.6f},
+                      {"computed", true, 0.7f, "Tokens whose rows are in the caches."},
+                      {"found", true, 0.6f, "Tokens that its last admission found computed."},
+                      {"blocks", true, 0.6f},
+                      {"shared", true, 0.6f, "Of its blocks, those that others hold too."},
+                      {"null", true, 0.5f, "Entries that have left a window."},
+                      {"preempted", true, 0.7f},
+                      {"again", true, 0.6f, "Tokens computed again after preemptions."}});
+      for (const CacheRequest& r : view.rows) {
+        table_.row({{r.name, owner_colour(r.request)},
+                    {r.state},
+                    number(r.prompt),
+                    number(r.computed),
+                    number(r.hit),
+                    number(r.blocks),
+                    number(r.shared),
+                    number(r.nulls),
+                    number(r.preemptions),
+                    number(r.recomputed)},
+                   r.request);
+        if (!r.why.empty()) why_ += (why_.empty() ? "" : "\n") + r.name + ": " + r.why;
+      }
+      return;
+    }
+    case 4:
+      usage_ = usage_view(*held_);
+      sentence_ = usage_.sentence;
+      return;
+    default: {
+      const DeadEntriesView view = dead_entries_view(info, *step_);
+      sentence_ = view.sentence;
+      table_.columns({{"request", false, 1},
+                      {"group", false, 1},
+                      {"entry", true, 0.5f},
+                      {"block", true, 0.5f},
+                      {"read", true, 0.5f, "Tokens of the request that read it in this step."},
+                      {"the block is now", false, 2.5f}});
+      for (const DeadEntry& e : view.entries) {
+        table_.row({{info.request_names[static_cast<std::size_t>(e.request)]},
+                    {info.layout.groups[static_cast<std::size_t>(e.group)].name},
+                    number(e.index),
+                    number(e.block),
+                    number(e.reads),
+                    {e.now}},
+                   e.block);
+      }
+    }
+  }
+}
+
+// One bar a step: held at the bottom, then free and findable, then free and empty.
+void CachePanel::draw_usage(Ui& ui) {
+  const Theme& t = theme();
+  const ImU32 colours[] = {t.owners[0], t.owners[1], t.raised};
+  LegendRow row;
+  row.swatch(colours[0], "held");
+  row.swatch(colours[1], "free, findable");
+  row.swatch(colours[2], "free, empty");
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  ImVec2 room = ImGui::GetContentRegionAvail();
+  room.x = std::max(room.x, px(40));
+  room.y = std::max(room.y, px(40));
+  ImGui::InvisibleButton("##usage", room);
+  const auto count = static_cast<std::int64_t>(usage_.steps.size());
+  if (count == 0) return;
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const float width = std::min(room.x / static_cast<float>(count), px(24));
+  // The newest ones, where a bar would be thinner than a pixel.
+  const auto fits = static_cast<std::int64_t>(room.x / std::max(width, 1.0f));
+  const std::int64_t first = std::max<std::int64_t>(0, count - fits);
+  const auto total = static_cast<float>(std::max<std::int64_t>(1, held_->info->num_blocks - 1));
+  for (std::int64_t i = first; i < count; ++i) {
+    const PoolUsage& u = usage_.usage[static_cast<std::size_t>(i)];
+    const float x = at.x + static_cast<float>(i - first) * std::max(width, 1.0f);
+    float bottom = at.y + room.y;
+    const std::int64_t parts[] = {u.held, u.free_keyed, u.free_empty};
+    for (int part = 0; part < 3; ++part) {
+      const float height = room.y * static_cast<float>(parts[part]) / total;
+      list->AddRectFilled({x, bottom - height}, {x + std::max(width - px(1), 1.0f), bottom},
+                          colours[part]);
+      bottom -= height;
+    }
+    const ImVec2 min(x, at.y), max(x + width, at.y + room.y);
+    if (usage_.steps[static_cast<std::size_t>(i)] == ui.bench.cursor().step) {
+      list->AddRect(min, max, t.accent);
+    }
+    if (!ImGui::IsItemHovered() || !ImGui::IsMouseHoveringRect(min, max)) continue;
+    const std::int64_t step = usage_.steps[static_cast<std::size_t>(i)];
+    tooltip(fmt::format(
+        "step {}: {} held, {} free and findable, {} free and empty, 1 null\n{} "
+        "tokens found, {} preemptions\nclick: goes there",
+        step, u.held, u.free_keyed, u.free_empty, usage_.hit_tokens[static_cast<std::size_t>(i)],
+        usage_.preemptions[static_cast<std::size_t>(i)]));
+    if (ImGui::IsMouseClicked(ImGuiMouseButton_Left)) {
+      ui.run(fmt::format("cursor.goto={}/-/schedule", step));
+    }
+  }
+}
+
+void CachePanel::draw_why() const {
+  if (why_.empty()) return;
+  ImGui::SeparatorText("Why");
+  ImGui::PushStyleColor(ImGuiCol_Text, theme().text_dim);
+  ImGui::TextWrapped("%s", why_.c_str());
+  ImGui::PopStyleColor();
+}
+
+void CachePanel::draw(Ui& ui) {
+  const StepTrace* step = step_with_tables(ui, "The blocks");
+  if (step == nullptr) return;
+  for (int i = 0; i < kTabCount; ++i) {
+    if (i > 0) ImGui::SameLine();
+    const bool on = i == tab_;
+    ImGui::PushStyleColor(ImGuiCol_Button, on ? theme().raised : 0);
+    ImGui::PushStyleColor(ImGuiCol_Text, on ? theme().text : theme().text_dim);
+    if (ImGui::SmallButton(kTabs[i])) ui.run(fmt::format("cache.tab={}", kTabIds[i]));
+    ImGui::PopStyleColor(2);
+  }
+  refresh(ui, *step);
+  sentence(sentence_);
+  if (tab_ == 4) return draw_usage(ui);
+  const float room =
+      why_.empty() ? -1 : -std::min(ImGui::GetContentRegionAvail().y * 0.5f, px(170));
+  const auto clicked =
+      table_.draw("##cache", ImVec2(-1, room), tab_ == 3 ? ui.bench.selection().request : block_);
+  if (clicked && tab_ == 3) {
+    ui.bench.select_token(static_cast<std::int32_t>(*clicked), -1);
+  } else if (clicked && tab_ != 0) {
+    ui.bench.select(block_selection(*held_->info, *step, ui.bench.selection(),
+                                    static_cast<std::int32_t>(*clicked)));
+  }
+  draw_why();
+}
+
+}  // namespace
+
+std::unique_ptr<Panel> make_cache_panel() { return std::make_unique<CachePanel>(); }
+
+}  // namespace attnscope::gui
