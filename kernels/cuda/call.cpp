@@ -1,13 +1,13 @@
 #include "kernels/cuda/call.h"
 
-#include <cstdlib>
-
 #if __has_include(<nvtx3/nvToolsExt.h>)
 #include <nvtx3/nvToolsExt.h>
 #define ATTNSCOPE_NVTX 1
 #endif
 
 #include <cstdio>
+#include <cstdlib>
+#include <string_view>
 
 namespace attnscope::cuda {
 
@@ -24,7 +24,11 @@ Gpu gpu_of(const DeviceInfo& info) {
   gpu.multiprocessors = info.multiprocessors;
   gpu.shared_memory = info.shared_memory;
 #ifdef ATTNSCOPE_SM90A
-  gpu.hopper = info.major == 9 && info.minor == 0 && std::getenv("ATTNSCOPE_HOPPER") != nullptr;
+  static const bool kAsked = [] {
+    const char* value = std::getenv("ATTNSCOPE_HOPPER");
+    return value != nullptr && std::string_view(value) == "1";
+  }();
+  gpu.hopper = kAsked && info.major == 9 && info.minor == 0;
 #endif
   return gpu;
 }

@@ -28,7 +28,8 @@ constexpr bool kChecked =
 struct Gpu {
   int multiprocessors = 1;
   std::size_t shared_memory = 48u << 10;  // bytes that a block may have
-  bool hopper = false;                    // code for its own instructions is there
+  // Use Hopper's own instructions: the code is there and ATTNSCOPE_HOPPER=1 in the environment.
+  bool hopper = false;
 };
 
 struct Launch {
