@@ -26,7 +26,7 @@ struct RunResult {
   std::vector<Invariant> invariants;
   std::vector<Exercised> exercise;
   std::string lanes;
-  std::optional<Error> error;  // an op or a reference failed; everything before it is here
+  std::optional<Error> error;         // an op or a reference failed; everything before it is here
   std::optional<Error> device_error;  // the GPU failed; the CPU lane computed from there on
   ServingTotals serving;
   std::int64_t decode_steps = 0;  // decode-only steps among `steps`

@@ -175,7 +175,7 @@ TEST_F(Cli, WrongUsageEndsWithTwo) {
     EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
   }
   EXPECT_NE(run({"rum"}).err.find("no command 'rum'; did you mean run"), std::string::npos);
-  EXPECT_NE(run({"zzzzz"}).err.find("commands: gui, run, ops"), std::string::npos);
+  EXPECT_NE(run({"zzzzz"}).err.find("commands: gui, run, record"), std::string::npos);
   EXPECT_NE(run({"run", file, "--unknown"}).err.find("attnscope run --help"), std::string::npos);
 }
 
