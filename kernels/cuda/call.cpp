@@ -24,11 +24,11 @@ Gpu gpu_of(const DeviceInfo& info) {
   gpu.multiprocessors = info.multiprocessors;
   gpu.shared_memory = info.shared_memory;
 #ifdef ATTNSCOPE_SM90A
-  static const bool kAsked = [] {
+  static const bool kRefused = [] {
     const char* value = std::getenv("ATTNSCOPE_HOPPER");
-    return value != nullptr && std::string_view(value) == "1";
+    return value != nullptr && std::string_view(value) == "0";
   }();
-  gpu.hopper = kAsked && info.major == 9 && info.minor == 0;
+  gpu.hopper = !kRefused && info.major == 9 && info.minor == 0;
 #endif
   return gpu;
 }

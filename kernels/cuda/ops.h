@@ -28,7 +28,7 @@ constexpr bool kChecked =
 struct Gpu {
   int multiprocessors = 1;
   std::size_t shared_memory = 48u << 10;  // bytes that a block may have
-  // Use Hopper's own instructions: the code is there and ATTNSCOPE_HOPPER=1 in the environment.
+  // Use Hopper's own instructions: the code is there and ATTNSCOPE_HOPPER is not 0.
   bool hopper = false;
 };
 

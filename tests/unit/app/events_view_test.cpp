@@ -89,7 +89,7 @@ TEST(EventKinds, AreFoundByName) {
   for (int kind = 0; kind < kEventKinds; ++kind) {
     EXPECT_EQ(event_kind_by_name(event_kind_name(static_cast<EventKind>(kind))), kind);
   }
-  EXPECT_EQ(event_kind_by_name("evict"), -1);
+  EXPECT_EQ(event_kind_by_name("explode"), -1);
   EXPECT_NE(event_kind_names().find("allocate"), std::string::npos);
 }
 

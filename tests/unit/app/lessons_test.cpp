@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 
@@ -13,15 +14,16 @@
 namespace attnscope {
 namespace {
 
-TEST(Lessons, EveryMutantHasOne) {
+TEST(Lessons, AreOfBugsThatCanBePlanted) {
   const auto& lanes = mutants::lanes();
-  ASSERT_EQ(lessons().size(), lanes.size());
   std::set<std::string> symptoms;
-  for (std::size_t i = 0; i < lanes.size(); ++i) {
-    const Lesson& lesson = lessons()[i];
-    EXPECT_EQ(std::string("mutant:") + lesson.name, lanes[i].name);
+  for (const Lesson& lesson : lessons()) {
+    const auto lane = std::find_if(lanes.begin(), lanes.end(), [&](const as_lane& l) {
+      return std::string("mutant:") + lesson.name == l.name;
+    });
+    ASSERT_NE(lane, lanes.end()) << lesson.name;
     for (int op = 0; op < AS_OP_COUNT; ++op) {
-      EXPECT_EQ(lanes[i].ops[op] != nullptr, op == lesson.op) << lesson.name;
+      EXPECT_EQ(lane->ops[op] != nullptr, op == lesson.op) << lesson.name;
     }
     EXPECT_EQ(find_lesson(lesson.name), &lesson);
     symptoms.insert(lesson.symptom);
@@ -31,7 +33,8 @@ TEST(Lessons, EveryMutantHasOne) {
     // The menu does not give the op away.
     EXPECT_EQ(std::string(lesson.symptom).find(as_op_find(lesson.op)->name), std::string::npos);
   }
-  EXPECT_EQ(symptoms.size(), lanes.size());
+  EXPECT_GE(lessons().size(), 8u);
+  EXPECT_EQ(symptoms.size(), lessons().size());
   EXPECT_EQ(find_lesson("nothing"), nullptr);
 }
 
