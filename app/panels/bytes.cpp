@@ -312,6 +312,7 @@ void BytesPanel::element_line(Ui& ui) {
     text += other ? "; ref.sim " + reference : std::string("; ref.sim the same");
   }
   ImGui::SameLine();
+  if (ImGui::GetContentRegionAvail().x < px(260)) ImGui::NewLine();
   ImGui::PushFont(numbers(), 0);
   ImGui::PushTextWrapPos(0);
   ImGui::TextUnformatted(text.c_str());
