@@ -4,6 +4,8 @@
 #ifndef ATTNSCOPE_KERNELS_PARAMS_LANE_ENTRIES_H
 #define ATTNSCOPE_KERNELS_PARAMS_LANE_ENTRIES_H
 
+#include "kernels/params/op_ids.h"
+
 /* clang-format off */
 #define AS_FOR_EACH_KERNEL(ENTRY) \
   ENTRY(AS_OP_SLOT_MAPPING, as_slot_mapping_params, slot_mapping) \
