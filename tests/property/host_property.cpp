@@ -242,7 +242,7 @@ INSTANTIATE_TEST_SUITE_P(
         StreamCase{"short_pool", "v4-flash", {}, 100, 12, 0, CacheProfile::kM, false, 100},
         StreamCase{"short_pool_odd_budget", "v4-flash", {}, 61, 5, 7, CacheProfile::kA, false, 130},
         StreamCase{"by_priority", "v4-flash", {}, 40, 12, 4, CacheProfile::kA, true, 60},
-        StreamCase{"by_priority_m", "v4-flash", {}, 40, 12, 4, CacheProfile::kM, true, 60},
+        StreamCase{"by_priority_m", "v4-flash", {}, 40, 12, 60, CacheProfile::kM, true, 60},
         StreamCase{"window_only", "v4-flash", {0, 1}, 129, 8, 0, CacheProfile::kM, false, 300},
         StreamCase{"many_window_groups", "v4-flash", {0, 1, 3}, 300, 4, 60},
         StreamCase{"one_request", "v4-flash", {0, 2, 3}, 255, 1, 300},
