@@ -8,6 +8,7 @@
 
 #include "kernels/layout/records.h"
 #include "kernels/params/helper_params.h"
+#include "kernels/params/lane_entries.h"
 #include "reference/codec.h"
 #include "reference/ops.h"
 #include "reference/rope.h"
@@ -205,13 +206,8 @@ as_helper_lane make_lane() {
   lane.version = AS_LANE_VERSION;
   lane.name = "ref.sim";
   lane.description = "Reference of the helper ops, in float64.";
-#define AS_ENTRY(id, params, body) lane.ops[id - AS_HELPER_FIRST] = entry<id, params, body>
-  AS_ENTRY(AS_HELPER_MERGE_STATES, as_merge_states_params, merge_states);
-  AS_ENTRY(AS_HELPER_GATHER_ROWS, as_gather_rows_params, gather_rows);
-  AS_ENTRY(AS_HELPER_COPY_BLOCKS, as_copy_blocks_params, copy_blocks);
-  AS_ENTRY(AS_HELPER_WORKSPACE_ATTENTION, as_workspace_attention_params, workspace_attention);
-  AS_ENTRY(AS_HELPER_INVERSE_ROPE_QUANTISE, as_inverse_rope_quantise_params, inverse_rope_quantise);
-  AS_ENTRY(AS_HELPER_FP8_LINEAR, as_fp8_linear_params, fp8_linear);
+#define AS_ENTRY(id, params, function) lane.ops[id - AS_HELPER_FIRST] = entry<id, params, function>;
+  AS_FOR_EACH_HELPER(AS_ENTRY)
 #undef AS_ENTRY
   return lane;
 }

@@ -7,13 +7,17 @@
 
 namespace attnscope {
 
-Result<Scenario> scenario_of(const LookAt& at) {
-  auto scenario = load_scenario(at.scenario);
-  if (!scenario || at.profile.empty()) return scenario;
-  auto switches = profile_switches(at.profile);
+Result<Scenario> scenario_with_profile(const std::string& name, const std::string& profile) {
+  auto scenario = load_scenario(name);
+  if (!scenario || profile.empty()) return scenario;
+  auto switches = profile_switches(profile);
   if (!switches) return switches.error();
   scenario->model.switches = *switches;
   return scenario;
+}
+
+Result<Scenario> scenario_of(const LookAt& at) {
+  return scenario_with_profile(at.scenario, at.profile);
 }
 
 Result<std::unique_ptr<Session>> session_at(const LookAt& at, const Place& place,

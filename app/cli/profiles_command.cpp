@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "app/cli/look_commands.h"
+#include "app/cli/look_at.h"
 #include "app/common/wiring.h"
 #include "engine/session/place.h"
 #include "engine/trace/compare.h"
@@ -141,13 +141,8 @@ std::map<int, Effect> effects(const Outcome& base, const Outcome& other) {
 }  // namespace
 
 Result<as_status> profiles_command(const ProfilesCommand& command) {
-  auto scenario = load_scenario(command.scenario);
+  auto scenario = scenario_with_profile(command.scenario, command.profile);
   if (!scenario) return scenario.error();
-  if (!command.profile.empty()) {
-    auto switches = profile_switches(command.profile);
-    if (!switches) return switches.error();
-    scenario->model.switches = *switches;
-  }
   auto base = run(command, *scenario, scenario->model.switches);
   if (!base) return base.error();
   json rows = json::array();

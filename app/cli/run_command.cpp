@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/cli/commands.h"
+#include "app/cli/look_at.h"
 #include "app/cli/progress_bar.h"
 #include "app/common/report.h"
 #include "app/common/wiring.h"
@@ -61,13 +62,8 @@ void print(const nlohmann::json& report, bool json) {
 }  // namespace
 
 Result<as_status> run_command(const RunCommand& command) {
-  auto scenario = load_scenario(command.scenario);
+  auto scenario = scenario_with_profile(command.scenario, command.profile);
   if (!scenario) return scenario.error();
-  if (!command.profile.empty()) {
-    auto switches = profile_switches(command.profile);
-    if (!switches) return switches.error();
-    scenario->model.switches = *switches;
-  }
   if (!command.report.empty()) {
     if (auto ok = check_writable(command.report); !ok) return ok.error();
   }

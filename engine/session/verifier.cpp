@@ -208,6 +208,21 @@ TapResult Verifier::blank(int layer, const OpParams& params, const char* tap,
   return result;
 }
 
+TapResult Verifier::rows_result(int layer, const OpParams& params, const std::string& tap,
+                                const as_cache& cache, const RowCheck& check,
+                                const std::string& lane) const {
+  const as_tensor shape =
+      make_tensor(cache.data.data, AS_U8, {check.rows, as_row_bytes(cache.record, cache.width)});
+  TapResult result = blank(layer, params, tap.c_str(), shape, lane);
+  result.elements = check.rows;
+  result.tolerance = "bytes";
+  result.introduced = ErrorFigures{0, 0, 0, check.bad, check.bad};
+  result.verdict = check.bad == 0 ? Verdict::kEqual : Verdict::kWrong;
+  result.budget_used = check.bad == 0 ? 0 : std::numeric_limits<double>::infinity();
+  result.note = check.note;
+  return result;
+}
+
 Result<void> Verifier::before(int layer, const OpParams& params, const std::string& lane) {
   if (references_ == References::kNone) return {};
   input_hashes_ = hash_inputs(params);
@@ -224,16 +239,8 @@ Result<void> Verifier::before(int layer, const OpParams& params, const std::stri
     const CacheSpec& spec = *parts_.layout.find(layer, cache_kind(params.op(), tap.offset));
     const RowCheck check =
         check_rows_read(params, tap.offset, spec, cache, shadow_, space_, *step_);
-    const as_tensor shape =
-        make_tensor(cache.data.data, AS_U8, {check.rows, as_row_bytes(cache.record, cache.width)});
-    const std::string name = std::string(tap.name) + ".read";
-    TapResult result = blank(layer, params, name.c_str(), shape, lane);
-    result.elements = check.rows;
-    result.tolerance = "bytes";
-    result.introduced = ErrorFigures{0, 0, 0, check.bad, check.bad};
-    result.verdict = check.bad == 0 ? Verdict::kEqual : Verdict::kWrong;
-    result.budget_used = check.bad == 0 ? 0 : std::numeric_limits<double>::infinity();
-    result.note = check.note;
+    TapResult result =
+        rows_result(layer, params, std::string(tap.name) + ".read", cache, check, lane);
     bad_rows_ = bad_rows_ || check.bad > 0;
     results_.push_back(std::move(result));
   }
@@ -330,16 +337,8 @@ void Verifier::check_rows_left_alone(int layer, const OpParams& params, const as
   const RowCheck check =
       check_rows_kept(spec, cache, params.tensor(tap.mask_offset), shadow_, space_, *step_);
   if (check.bad == 0) return;  // one tap a writer would say nothing in a sound run
-  const as_tensor shape =
-      make_tensor(cache.data.data, AS_U8, {check.rows, as_row_bytes(cache.record, cache.width)});
-  const std::string name = std::string(tap.name) + ".kept";
-  TapResult result = blank(layer, params, name.c_str(), shape, lane);
-  result.elements = check.rows;
-  result.tolerance = "bytes";
-  result.introduced = ErrorFigures{0, 0, 0, check.bad, check.bad};
-  result.verdict = Verdict::kWrong;
-  result.budget_used = std::numeric_limits<double>::infinity();
-  result.note = check.note;
+  TapResult result =
+      rows_result(layer, params, std::string(tap.name) + ".kept", cache, check, lane);
   results_.push_back(std::move(result));
 }
 

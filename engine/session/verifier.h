@@ -25,6 +25,8 @@ namespace attnscope {
 
 enum class References { kNone, kSim, kBoth };
 
+struct RowCheck;  // row_checks.h
+
 // What a session is built on; shared by its parts, outlives them.
 struct SessionParts {
   ModelConfig config;
@@ -74,6 +76,10 @@ class Verifier {
 
   TapResult blank(int layer, const OpParams& params, const char* tap, const as_tensor& tensor,
                   const std::string& lane) const;
+  // Of rows in a cache that were held against the shadow.
+  TapResult rows_result(int layer, const OpParams& params, const std::string& tap,
+                        const as_cache& cache, const RowCheck& check,
+                        const std::string& lane) const;
   // A lane that writes to its inputs would be judged on what it wrote there.
   void check_inputs(int layer, const OpParams& params, const std::string& lane);
   // Rows (tokens) that fp32 cannot be asked to get right: an input whose square leaves its range.

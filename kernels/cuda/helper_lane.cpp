@@ -4,6 +4,7 @@
 
 #include <new>
 #include <string>
+#include <vector>
 
 #include "kernels/cpu/helper_ops.h"
 #include "kernels/cuda/call.h"
@@ -82,12 +83,17 @@ std::int32_t copy_blocks_entry(const void* params, const as_call* call, as_error
   auto pairs = DeviceMemory::allocate(static_cast<std::size_t>(16 * p.pairs.shape[0]));
   if (!stream || !pairs) return refuse(error, name, (stream ? pairs.error() : stream.error()));
   launch.stream = stream->handle();
+  std::vector<std::int64_t> packed;  // lives until the stream is done
   for (std::int64_t n = 0; n < p.pairs.shape[0]; ++n) {
-    auto ok = stream->upload(pairs->data() + 16 * n, at<std::int64_t>(p.pairs, n), 16);
-    if (!ok) return refuse(error, name, ok.error());
+    packed.push_back(*at<std::int64_t>(p.pairs, n, 0));
+    packed.push_back(*at<std::int64_t>(p.pairs, n, 1));
+  }
+  if (auto ok = stream->upload(pairs->data(), packed.data(), 8 * packed.size()); !ok) {
+    return refuse(error, name, ok.error());
   }
   p.pairs.data = pairs->data();
   p.pairs.stride[0] = 2;
+  p.pairs.stride[1] = 1;
   const int code = copy_blocks(p, launch);
   const Result<void> done = stream->synchronize();
   if (code != 0) return refuse(error, name, device_error(code, "launch"));

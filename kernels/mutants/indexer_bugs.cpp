@@ -18,6 +18,17 @@ using Logits = as_indexer_logits_params;
 using TopK = as_indexer_topk_params;
 using Slots = as_topk_to_slots_params;
 
+// Rows of `table`, each request's number doubled (modulo their count); padding stays.
+std::vector<std::int32_t> rebased_twice(const as_tensor& request_of, const as_tensor& table) {
+  std::vector<std::int32_t> out;
+  const auto requests = static_cast<std::int32_t>(table.shape[0]);
+  for (std::int64_t t = 0; t < request_of.shape[0]; ++t) {
+    const std::int32_t request = *at<std::int32_t>(request_of, t);
+    out.push_back(request < 0 ? request : 2 * request % requests);
+  }
+  return out;
+}
+
 // ---- indexer_q ----------------------------------------------------------------------------------
 
 std::int32_t query_scale_not_in_weights(const void* params, const as_call* call, as_error* error) {
@@ -130,12 +141,7 @@ std::int32_t best_head_alone(const void* params, const as_call* call, as_error* 
 
 std::int32_t keys_rebased_twice(const void* params, const as_call* call, as_error* error) {
   const auto spoil = [&](Logits p) {
-    std::vector<std::int32_t> request_of;
-    const auto requests = static_cast<std::int32_t>(p.table.shape[0]);
-    for (std::int64_t t = 0; t < p.request_of.shape[0]; ++t) {
-      const std::int32_t request = *at<std::int32_t>(p.request_of, t);
-      request_of.push_back(request < 0 ? request : 2 * request % requests);
-    }
+    std::vector<std::int32_t> request_of = rebased_twice(p.request_of, p.table);
     p.request_of = make_tensor(request_of.data(), {p.request_of.shape[0]});
     return run_cpu(AS_OP_INDEXER_LOGITS, &p, call, error);
   };
@@ -240,12 +246,7 @@ std::int32_t topk_entry_twice(const void* params, const as_call* call, as_error*
 
 std::int32_t topk_rebased_twice(const void* params, const as_call* call, as_error* error) {
   const auto spoil = [&](Slots p) {
-    std::vector<std::int32_t> request_of;
-    const auto requests = static_cast<std::int32_t>(p.table.shape[0]);
-    for (std::int64_t t = 0; t < p.request_of.shape[0]; ++t) {
-      const std::int32_t request = *at<std::int32_t>(p.request_of, t);
-      request_of.push_back(request < 0 ? request : 2 * request % requests);
-    }
+    std::vector<std::int32_t> request_of = rebased_twice(p.request_of, p.table);
     p.request_of = make_tensor(request_of.data(), {p.request_of.shape[0]});
     return run_cpu(AS_OP_TOPK_TO_SLOTS, &p, call, error);
   };

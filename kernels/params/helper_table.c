@@ -1,14 +1,7 @@
 #include "kernels/params/helper_table.h"
 
 #include "kernels/params/helper_params.h"
-
-/* One tap each: field of the struct S, axes, dtype, tolerance class. */
-#define IN(S, field, axes, dtype) \
-  { #field, axes, dtype, "", AS_TAP_IN, AS_TAP_TENSOR, AS_MASK_ALL, 0, offsetof(S, field), 0 }
-#define IN_CACHE(S, field, axes) \
-  { #field, axes, "record", "", AS_TAP_IN, AS_TAP_CACHE, AS_MASK_ALL, 0, offsetof(S, field), 0 }
-#define OUT(S, field, axes, dtype, rule) \
-  { #field, axes, dtype, rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_ALL, 0, offsetof(S, field), 0 }
+#include "kernels/params/tap_macros.h"
 
 static const as_tap_info kMergeStates[] = {
     IN(as_merge_states_params, a, "T,H,D", "bf16|f32"),

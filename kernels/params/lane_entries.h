@@ -1,9 +1,10 @@
-/* The ops that a lane of kernels computes, each with its params struct and the name of the function
- * that lanes give it: AS_FOR_EACH_KERNEL(ENTRY) expands to ENTRY(id, params, function) for each.
- * schedule and block_tables are missing: only the host does them. */
+/* The ops, and the helper ops, that a lane of kernels computes, each with its params struct and the
+ * name of the function that lanes give it: AS_FOR_EACH_KERNEL(ENTRY) expands to ENTRY(id, params,
+ * function) for each. schedule and block_tables are missing: only the host does them. */
 #ifndef ATTNSCOPE_KERNELS_PARAMS_LANE_ENTRIES_H
 #define ATTNSCOPE_KERNELS_PARAMS_LANE_ENTRIES_H
 
+#include "kernels/params/helper_table.h"
 #include "kernels/params/op_ids.h"
 
 /* clang-format off */
@@ -36,6 +37,14 @@
   ENTRY(AS_OP_FINAL_NORM, as_rms_norm_params, rms_norm) \
   ENTRY(AS_OP_LM_HEAD, as_linear_params, linear) \
   ENTRY(AS_OP_SAMPLE, as_sample_params, sample)
+
+#define AS_FOR_EACH_HELPER(ENTRY) \
+  ENTRY(AS_HELPER_MERGE_STATES, as_merge_states_params, merge_states) \
+  ENTRY(AS_HELPER_GATHER_ROWS, as_gather_rows_params, gather_rows) \
+  ENTRY(AS_HELPER_COPY_BLOCKS, as_copy_blocks_params, copy_blocks) \
+  ENTRY(AS_HELPER_WORKSPACE_ATTENTION, as_workspace_attention_params, workspace_attention) \
+  ENTRY(AS_HELPER_INVERSE_ROPE_QUANTISE, as_inverse_rope_quantise_params, inverse_rope_quantise) \
+  ENTRY(AS_HELPER_FP8_LINEAR, as_fp8_linear_params, fp8_linear)
 /* clang-format on */
 
 #endif

@@ -7,14 +7,9 @@
 #include "kernels/params/dense_params.h"
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/step_params.h"
+#include "kernels/params/tap_macros.h"
 
-/* One tap each: field of the struct S, axes, dtype, tolerance class. */
-#define IN(S, field, axes, dtype) \
-  { #field, axes, dtype, "", AS_TAP_IN, AS_TAP_TENSOR, AS_MASK_ALL, 0, offsetof(S, field), 0 }
-#define IN_CACHE(S, field, axes) \
-  { #field, axes, "record", "", AS_TAP_IN, AS_TAP_CACHE, AS_MASK_ALL, 0, offsetof(S, field), 0 }
-#define OUT(S, field, axes, dtype, rule) \
-  { #field, axes, dtype, rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_ALL, 0, offsetof(S, field), 0 }
+/* Taps that some ops alone have. */
 #define OUT_OPTIONAL(S, field, axes, dtype, rule) \
   { #field, axes, dtype, rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_ALL, 1, offsetof(S, field), 0 }
 #define OUT_LENS(S, field, axes, dtype, rule, lens)                                            \

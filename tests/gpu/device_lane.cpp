@@ -8,6 +8,7 @@
 
 #include "engine/backend/host_ops.h"
 #include "engine/session/op_params.h"
+#include "engine/session/residency.h"
 #include "kernels/cuda/cuda_lane.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/helper_lane.h"
@@ -248,21 +249,7 @@ class Call {
     if (params.op() != AS_HELPER_INVERSE_ROPE_QUANTISE) return nullptr;
     return &static_cast<as_inverse_rope_quantise_params*>(params.data())->rope;
   }
-  static as_rope* rope_of(OpParams& params) {
-    switch (params.op()) {
-      case AS_OP_Q_ROPE_KV_INSERT:
-        return &params.get<as_q_rope_kv_insert_params>().rope;
-      case AS_OP_COMPRESS_INSERT:
-      case AS_OP_INDEXER_COMPRESS_INSERT:
-        return &params.get<as_compress_insert_params>().rope;
-      case AS_OP_INDEXER_Q:
-        return &params.get<as_indexer_q_params>().rope;
-      case AS_OP_INVERSE_ROPE:
-        return &params.get<as_inverse_rope_params>().rope;
-      default:
-        return nullptr;
-    }
-  }
+  static as_rope* rope_of(OpParams& params) { return attnscope::rope_of(params); }
 
   Result<void> add(as_tensor& t, bool written, const char* name) {
     if (!present(t)) return {};

@@ -138,6 +138,11 @@ const RequestView* find_request(const StepTrace& step, std::int32_t id) {
   return found == step.requests.end() ? nullptr : &*found;
 }
 
+std::string name_if_known(const SessionInfo& info, std::int64_t id) {
+  const auto i = static_cast<std::size_t>(id);
+  return id >= 0 && i < info.request_names.size() ? info.request_names[i] : "?";
+}
+
 std::string request_name(const SessionInfo& info, std::int32_t id) {
   const auto i = static_cast<std::size_t>(id);
   return id >= 0 && i < info.request_names.size() ? info.request_names[i] : std::to_string(id);

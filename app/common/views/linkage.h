@@ -33,6 +33,8 @@ struct TokenSlot {
 const RequestView* find_request(const StepTrace& step, std::int32_t id);
 // As the scenario names it; its number where it has no name.
 std::string request_name(const SessionInfo& info, std::int32_t id);
+// The same; "?" where it has no name.
+std::string name_if_known(const SessionInfo& info, std::int64_t id);
 // Tokens of a request whose rows exist once this step has run.
 std::int64_t length_in_step(const StepTrace& step, const RequestView& request);
 

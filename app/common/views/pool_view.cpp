@@ -14,11 +14,6 @@ namespace {
 constexpr std::size_t kReadersNamed = 6;
 constexpr std::size_t kTextLimit = 72;
 
-std::string name_of(const SessionInfo& info, std::int32_t request) {
-  const auto i = static_cast<std::size_t>(request);
-  return i < info.request_names.size() ? info.request_names[i] : "?";
-}
-
 bool contains(const std::vector<std::int32_t>& blocks, std::int32_t block) {
   return std::find(blocks.begin(), blocks.end(), block) != blocks.end();
 }
@@ -71,7 +66,7 @@ PoolView pool_view(const SessionInfo& info, const StepTrace& step) {
   view.blocks = view.used + view.free;
   for (auto& [request, owner] : owners) {
     owner.request = request;
-    owner.name = name_of(info, request);
+    owner.name = name_if_known(info, request);
     view.owners.push_back(std::move(owner));
   }
   if (view.blocks == 0) {
@@ -102,7 +97,7 @@ std::string describe_block(const SessionInfo& info, const StepTrace& step, std::
   const CacheGroup& group = info.layout.groups[static_cast<std::size_t>(contents->group)];
   std::string text = fmt::format(
       "block {}: request {} \"{}\"\n{}, entry {} of its table, {} in {}", block, contents->request,
-      name_of(info, contents->request), group.name, contents->index,
+      name_if_known(info, contents->request), group.name, contents->index,
       format_bytes(static_cast<double>(group.bytes)),
       group.specs.size() == 1 ? "one layer's page" : fmt::format("{} pages", group.specs.size()));
   const TokenRange tokens = contents->tokens;
