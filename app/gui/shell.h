@@ -55,9 +55,10 @@ class Shell {
   void set_graphics(std::string description) { options_.graphics = std::move(description); }
 
  private:
-  friend void register_shell_commands(Shell& shell);
+  friend struct ShellCommands;
   void change_settings(const std::function<void(Settings&)>& change);
   void restore_settings(Settings next);
+  void take_settings(Settings next);  // and tells the workbench
   void switch_layout(const std::string& id, bool fresh);
   std::string layout_path(const std::string& id) const;
   void handle_shortcuts();

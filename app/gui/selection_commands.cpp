@@ -1,0 +1,118 @@
+// Commands that select: token, request, head, block, entry.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "app/gui/command_group.h"
+#include "app/gui/shell_commands.h"
+
+namespace attnscope::gui {
+namespace {
+
+// Moves the selected token within its request, or to another request.
+void move_token(Workbench& bench, std::int64_t by) {
+  const std::int32_t request = bench.selected_request();
+  if (request < 0) return;
+  const auto& tokens =
+      bench.step()->requests.empty()
+          ? bench.snapshot()->requests[static_cast<std::size_t>(request)].request.tokens
+          : bench.step()->requests[static_cast<std::size_t>(request)].request.tokens;
+  const auto last = static_cast<std::int64_t>(tokens.size()) - 1;
+  const std::int64_t from =
+      bench.selection().position >= 0 ? bench.selection().position : bench.selected_position();
+  bench.select_token(request,
+                     std::clamp<std::int64_t>(from + by, 0, std::max<std::int64_t>(last, 0)));
+}
+
+void add_tokens(const CommandGroup& group, Workbench& bench) {
+  group.add("select.next_token", "Next token", "Selects the token after the selected one.",
+            "RightBracket", act([&] { move_token(bench, 1); }));
+  group.add("select.previous_token", "Previous token", "Selects the token before the selected one.",
+            "LeftBracket", act([&] { move_token(bench, -1); }));
+  group.add("select.newest_token", "Newest token", "Selects the request's last token in the step.",
+            "N", act([&] { bench.select_token(bench.selection().request, -1); }));
+  group.add("select.next_request", "Next request", "Selects the next request.", "R", act([&] {
+              const auto count =
+                  static_cast<std::int32_t>(bench.snapshot()->info->request_names.size());
+              if (count > 0) bench.select_token((bench.selection().request + 1) % count, -1);
+            }));
+  group.add(
+      "select.token", "Token ..", "Selects a token by request and position, such as 0/2051.", "",
+      [&](std::string_view value) -> Result<void> {
+        const auto slash = value.find('/');
+        const auto requests = static_cast<std::int64_t>(bench.snapshot()->requests.size());
+        auto request =
+            whole_value(value.substr(0, slash), "select.token, request", 0, requests - 1);
+        if (!request) return request.error();
+        if (slash == std::string_view::npos) {
+          return usage_error("select.token: no position", "write REQUEST/POSITION, such as 0/2051");
+        }
+        const auto& r = bench.snapshot()->requests[static_cast<std::size_t>(*request)].request;
+        auto position =
+            whole_value(value.substr(slash + 1), "select.token, position", 0, r.num_tokens() - 1);
+        if (!position) return position.error();
+        bench.select_token(static_cast<std::int32_t>(*request), *position);
+        return {};
+      },
+      "REQUEST/POSITION");
+}
+
+void add_heads_and_blocks(const CommandGroup& group, Workbench& bench) {
+  const auto turn_head = [&](int by) {
+    Selection selection = bench.selection();
+    const int heads = bench.snapshot()->info->config.heads;
+    selection.head = (selection.head + by + heads) % heads;
+    bench.select(selection);
+  };
+  group.add("select.next_head", "Next head", "Selects the next head.", "H",
+            act([turn_head] { turn_head(1); }));
+  group.add("select.previous_head", "Previous head", "Selects the previous head.", "Shift+H",
+            act([turn_head] { turn_head(-1); }));
+  group.add("select.none", "Clear selection",
+            "Forgets block, entry and element; keeps the request.", "", act([&] {
+              Selection cleared;
+              cleared.request = bench.selection().request;
+              bench.select(cleared);
+            }));
+  const auto pick = [&](const char* what, auto limit, auto set) {
+    return [&bench, what, limit, set](std::string_view value) -> Result<void> {
+      auto number = whole_value(value, what, 0, limit());
+      if (!number) return number.error();
+      Selection selection = bench.selection();
+      set(selection, *number);
+      bench.select(selection);
+      return {};
+    };
+  };
+  group.add("select.head", "Head ..", "Selects a head.", "",
+            pick(
+                "select.head",
+                [&bench]() -> std::int64_t { return bench.snapshot()->info->config.heads - 1; },
+                [](Selection& s, std::int64_t n) { s.head = static_cast<int>(n); }),
+            "HEAD");
+  group.add("select.block", "Block ..", "Selects a block by its id.", "",
+            pick(
+                "select.block",
+                [&bench]() -> std::int64_t { return bench.snapshot()->info->num_blocks - 1; },
+                [](Selection& s, std::int64_t n) {
+                  s.block = static_cast<std::int32_t>(n);
+                  s.row = -1;
+                }),
+            "BLOCK");
+  group.add("select.entry", "Entry ..", "Selects a compressed entry of the request.", "",
+            pick(
+                "select.entry", [] { return std::int64_t{1} << 24; },
+                [](Selection& s, std::int64_t n) { s.entry = n; }),
+            "ENTRY");
+}
+
+}  // namespace
+
+void add_selection_commands(CommandRegistry& registry, Workbench& bench) {
+  const CommandGroup group(
+      registry, "Selection", [&bench] { return bench.snapshot() != nullptr; }, kNoSession);
+  add_tokens(group, bench);
+  add_heads_and_blocks(group, bench);
+}
+
+}  // namespace attnscope::gui

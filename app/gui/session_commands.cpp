@@ -1,0 +1,182 @@
+// Commands of the session: cursor, runs, lanes, captures.
+#include <fmt/format.h>
+
+#include "app/common/format.h"
+#include "app/common/lane_list.h"
+#include "app/common/op_order.h"
+#include "app/common/views/error_view.h"
+#include "app/gui/command_group.h"
+#include "app/gui/shell_commands.h"
+#include "engine/backend/registry.h"
+
+namespace attnscope::gui {
+namespace {
+
+void add_moves(const CommandGroup& group, Workbench& bench) {
+  group.add("op.forward", "Next op", "Goes to the next op; runs it if it has not run yet.", "Right",
+            act([&] { bench.next_op(); }));
+  group.add("op.back", "Previous op", "Goes back one op; replays it if it is no longer kept.",
+            "Left", act([&] { bench.previous_op(); }));
+  group.add("layer.forward", "Next layer", "The same op one layer on.", "Down",
+            act([&] { bench.next_layer(); }));
+  group.add("layer.back", "Previous layer", "The same op one layer back.", "Up",
+            act([&] { bench.previous_layer(); }));
+  group.add("step.forward", "Next step",
+            "The same op one step on; runs the step if it has not run yet.", "Ctrl+Right",
+            act([&] { bench.next_step(); }));
+  group.add("step.back", "Previous step", "The same op one step back.", "Ctrl+Left",
+            act([&] { bench.previous_step(); }));
+  group.add("cursor.first", "First step", "The same op in step 0.", "Home",
+            act([&] { bench.first_step(); }));
+  group.add("cursor.last", "Newest step", "The same op in the newest step.", "End",
+            act([&] { bench.last_step(); }));
+  group.add("cursor.first_failure", "First failure", "The first tap that is wrong, over all steps.",
+            "F8", [&](std::string_view) -> Result<void> {
+              if (!bench.go_to_first_failure()) {
+                bench.say(Message::Kind::kInfo, "No tap that was compared so far is wrong.");
+              }
+              return {};
+            });
+  group.add(
+      "cursor.goto", "Go to ..",
+      "Goes to an op by step, layer and name, such as 7/2/sparse_attention.", "",
+      [&](std::string_view value) -> Result<void> {
+        auto place = parse_place(value);
+        if (!place) return place.error();
+        if (!has_place(*bench.snapshot()->info, *place)) {
+          return usage_error(
+              fmt::format("cursor.goto: there is no {} in this model", format_place(*place)),
+              "layers are the published numbers; - stands for none");
+        }
+        bench.go_to(*place);
+        return {};
+      },
+      "STEP/LAYER/OP");
+}
+
+void add_runs(const CommandGroup& group, Workbench& bench) {
+  group.add("run.until", "Run 8 steps", "Runs eight steps on.", "Ctrl+Shift+Right", act([&] {
+              const std::int64_t goal = bench.snapshot()->cursor.step + 8;
+              bench.run_until("running eight steps",
+                              [goal](const Session& s) { return s.cursor().step >= goal; });
+            }));
+  group.add(
+      "run.step", "Run to step ..", "Runs until a step is complete.", "",
+      [&](std::string_view value) -> Result<void> {
+        auto step = whole_value(value, "run.step", 0, std::int64_t{1} << 40);
+        if (!step) return step.error();
+        bench.run_until(fmt::format("running to step {}", *step),
+                        [goal = *step](const Session& s) { return s.cursor().step > goal; });
+        return {};
+      },
+      "STEP");
+  group.add("run.until_decode", "Run until decode",
+            "Runs until every request has finished its prefill.", "", act([&] {
+              bench.run_until("running until decode",
+                              [](const Session& s) { return s.decoding(); });
+            }));
+  group.add("run.until_wrong", "Run until a wrong tap", "Runs until a step has a wrong tap.", "",
+            act([&] {
+              bench.run_until("running until a wrong tap", [](const Session& s) {
+                return !s.history().empty() && first_wrong(s.history().back().results) != nullptr;
+              });
+            }));
+  group.add("run.until_selective", "Run until the indexer chooses",
+            "Runs until a token sees more entries than the indexer may select.", "", act([&] {
+              bench.run_until("running until the indexer chooses", [](const Session& s) {
+                const std::int64_t k = s.parts().config.index_topk;
+                const auto& requests = s.serving().requests();
+                return std::any_of(requests.begin(), requests.end(),
+                                   [&](const Request& r) { return r.computed / 4 > k; });
+              });
+            }));
+  group.add(
+      "run.until_end", "Run to the end", "Runs until all requests are finished.", "Ctrl+End",
+      act([&] { bench.run_until("running to the end", [](const Session&) { return false; }); }));
+}
+
+void add_setup(const CommandGroup& group, Workbench& bench) {
+  group.add("session.restart", "Start over", "Opens the scenario anew, from its first step.", "",
+            act([&] { bench.open(RunSetup(bench.setup()), false); }));
+  group.add(
+      "lane.set", "Lane ..",
+      "Who computes: LANE for all ops, OP=LANE for one; opens the scenario anew.", "",
+      [&](std::string_view value) -> Result<void> {
+        RunSetup setup = bench.setup();
+        const auto equals = value.find('=');
+        const bool of_one = equals != std::string_view::npos;
+        const int op = of_one ? as_op_by_name(std::string(value.substr(0, equals)).c_str()) : -1;
+        if (op >= 0) {
+          set_lane(setup.lanes, static_cast<as_op_id>(op), std::string(value.substr(equals + 1)));
+        } else {
+          setup.lanes = {std::string(value)};  // of all ops, or refused with the names of the ops
+        }
+        if (auto ok = bench.check_lanes(setup.lanes); !ok) return ok;
+        bench.open(std::move(setup), true);
+        return {};
+      },
+      "LANE or OP=LANE");
+  group.add(
+      "references.set", "References ..", "What ops are compared with: none, sim or both.", "",
+      [&](std::string_view value) -> Result<void> {
+        RunSetup setup = bench.setup();
+        if (value == "none") {
+          setup.references = References::kNone;
+        } else if (value == "sim") {
+          setup.references = References::kSim;
+        } else if (value == "both") {
+          setup.references = References::kBoth;
+        } else {
+          return usage_error(fmt::format("references.set: '{}' is unknown", value.substr(0, 40)),
+                             "allowed: none, sim, both");
+        }
+        bench.open(std::move(setup), true);
+        return {};
+      },
+      "none, sim or both");
+}
+
+void add_captures(CommandRegistry& registry, Workbench& bench) {
+  registry.add({.id = "file.open_capture",
+                .title = "Open capture ..",
+                .group = "File",
+                .help = "Shows what 'attnscope record' kept; nothing runs.",
+                .argument = "FOLDER",
+                .run = [&](std::string_view value) -> Result<void> {
+                  return bench.open_capture(std::string(value));
+                },
+                .in_menu = false});
+  registry.add(
+      {.id = "file.save_capture",
+       .title = "Save capture ..",
+       .group = "File",
+       .help = "Writes the steps that are kept, all their taps, into a capture.",
+       .argument = "FOLDER",
+       .run = [&](std::string_view value) -> Result<void> {
+         return bench.save_capture(std::string(value));
+       },
+       .enabled = [&bench] { return bench.snapshot() != nullptr && bench.capture() == nullptr; },
+       .why_disabled = "there is no session whose steps could be kept",
+       .in_menu = false});
+}
+
+}  // namespace
+
+void add_session_commands(CommandRegistry& registry, Workbench& bench) {
+  const CommandGroup group(
+      registry, "Session", [&bench] { return bench.snapshot() != nullptr; }, kNoSession);
+  add_moves(group, bench);
+  add_runs(group, bench);
+  registry.add({.id = "run.cancel",
+                .title = "Stop",
+                .group = "Session",
+                .help = "Stops what is running, between two ops.",
+                .shortcut = "Escape",
+                .run = act([&bench] { bench.cancel(); }),
+                .enabled = [&bench] { return bench.busy(); },
+                .why_disabled = "nothing is running"});
+  add_setup(group, bench);
+  add_captures(registry, bench);
+}
+
+}  // namespace attnscope::gui
