@@ -253,7 +253,7 @@ Result<std::string> assets_folder() {
       chosen != nullptr && *chosen != '\0' ? chosen : ATTNSCOPE_SOURCE_ASSETS;
   if (fs::is_directory(folder, code)) return folder;
   return Error{AS_NO_ENVIRONMENT, fmt::format("assets folder {}: not found", folder),
-               "set ATTNSCOPE_ASSETS to the folder that holds scenarios/ and manual.md"};
+               "set ATTNSCOPE_ASSETS to the folder that holds scenarios/ and prompts.md"};
 }
 
 std::vector<std::string> scenario_names() {

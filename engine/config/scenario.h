@@ -24,7 +24,7 @@
 //       "switches": {}},              // as in workloads
 //     "decode_steps": 20,             // optional: 20; of `run` without --steps and --decode-steps
 //     "requests": [
-//       {"name": "manual", "text_file": "manual.md", "offset": 0, "tokens": 2104,
+//       {"name": "manual", "text_file": "prompts.md", "offset": 0, "tokens": 2104,
 //        "max_new_tokens": 24},
 //       {"name": "inline", "text": "Why does the window move?", "max_new_tokens": 24,
 //        "arrival_step": 3,           // optional: 0; earlier where nothing else is left to do
