@@ -7,12 +7,11 @@
 
 #include "app/cli/commands.h"
 #include "app/common/find_model.h"
+#include "app/common/kv_stream.h"
 #include "app/common/storage_report.h"
 #include "app/common/workload_report.h"
 #include "engine/cache/event_log.h"
-#include "engine/cache/kv_auditor.h"
 #include "engine/config/json_file.h"
-#include "engine/config/kv_event_file.h"
 #include "engine/config/workload_file.h"
 #include "engine/sched/replay.h"
 #include "engine/sched/sched_invariants.h"
@@ -121,31 +120,24 @@ Result<as_status> layout_command(const LayoutCommand& command) {
 }
 
 Result<as_status> cache_events_command(const std::string& file, bool as_json) {
-  Result<std::string> bytes = read_text_file(file, kLargestFile);
-  if (!bytes) return bytes.error();
-  Result<std::vector<KvEventBatch>> batches = parse_kv_events(*bytes, file);
-  if (!batches) return batches.error();
-  KvEventMirror mirror;
-  std::map<std::string, std::int64_t> events;
-  std::int64_t unknown = 0;
-  for (const KvEventBatch& batch : *batches) {
-    for (const KvEvent& event : batch.events) {
-      ++events[event.kind == KvEventKind::kBlockStored    ? "stored"
-               : event.kind == KvEventKind::kBlockRemoved ? "removed"
-                                                          : "cleared"];
-      unknown += mirror.apply(event) ? 0 : 1;
-    }
-  }
+  auto stream = read_kv_stream(file);
+  if (!stream) return stream.error();
+  const std::size_t batches = (*stream)->batches.size();
+  KvStreamMap map(*stream);
+  map.seek(static_cast<std::int64_t>(batches) - 1);
+  const KvStreamCounts& events = map.counts();
   std::map<std::int32_t, std::pair<std::int64_t, std::int64_t>> groups;  // keys, blocks
-  for (const auto& [key, blocks] : mirror.blocks()) {
+  for (const auto& [key, entry] : map.entries()) {
     ++groups[key.second].first;
-    groups[key.second].second += blocks;
+    groups[key.second].second += entry.blocks;
   }
-  nlohmann::ordered_json report = {{"format", "attnscope-cache-events"},
-                                   {"version", 1},
-                                   {"batches", batches->size()},
-                                   {"events", events},
-                                   {"removed_unknown", unknown}};
+  nlohmann::ordered_json report = {
+      {"format", "attnscope-cache-events"},
+      {"version", 1},
+      {"batches", batches},
+      {"events",
+       {{"stored", events.stored}, {"removed", events.removed}, {"cleared", events.cleared}}},
+      {"removed_unknown", events.unknown}};
   report["groups"] = nlohmann::ordered_json::array();
   for (const auto& [group, counts] : groups) {
     report["groups"].push_back(
@@ -158,7 +150,7 @@ Result<as_status> cache_events_command(const std::string& file, bool as_json) {
     return AS_OK;
   }
   fmt::print("{} batches: {} stored, {} removed, {} cleared; {} removals of unknown content\n",
-             batches->size(), events["stored"], events["removed"], events["cleared"], unknown);
+             batches, events.stored, events.removed, events.cleared, events.unknown);
   for (const auto& [group, counts] : groups) {
     const std::string name = group < 0 ? "not said" : std::to_string(group);
     fmt::print("group {}: {} hash entries, {} blocks\n", name, counts.first, counts.second);

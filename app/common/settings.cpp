@@ -21,7 +21,6 @@ using nlohmann::json;
 
 constexpr std::size_t kMaxFile = 1 << 20;
 constexpr std::size_t kMaxRecent = 10;
-constexpr std::size_t kMaxPanels = 64;
 constexpr std::size_t kMaxShortcuts = 1000;
 constexpr std::size_t kMaxText = 4096;
 
@@ -215,7 +214,6 @@ void keep_state(const Settings& from, Settings& to) {
   to.tour_seen = from.tour_seen;
   to.scenario = from.scenario;
   to.recent = from.recent;
-  to.open_panels = from.open_panels;
   to.window_width = from.window_width;
   to.window_height = from.window_height;
   to.window_at = from.window_at;
@@ -252,9 +250,11 @@ LoadedSettings load_settings(const std::string& path) {
   reader.flag("free_list_order", s.free_list_order);
   reader.flag("tour_seen", s.tour_seen);
   reader.whole("trace_budget_mb", 16, 1 << 20, s.trace_budget_mb);
+  std::string invariants = invariants_name(s.invariants);
+  reader.choice("invariants", {"off", "step", "call"}, invariants);
+  s.invariants = *parse_invariants(invariants);
   reader.text("scenario", s.scenario);
   reader.texts("recent", kMaxRecent, s.recent);
-  reader.texts("open_panels", kMaxPanels, s.open_panels);
   reader.shortcuts("shortcuts", s.shortcuts);
   reader.whole("window_width", 300, 16384, s.window_width);
   reader.whole("window_height", 200, 16384, s.window_height);
@@ -278,9 +278,9 @@ Result<void> save_settings(const Settings& settings, const std::string& path) {
   root["free_list_order"] = settings.free_list_order;
   root["tour_seen"] = settings.tour_seen;
   root["trace_budget_mb"] = settings.trace_budget_mb;
+  root["invariants"] = invariants_name(settings.invariants);
   root["scenario"] = settings.scenario;
   root["recent"] = settings.recent;
-  root["open_panels"] = settings.open_panels;
   root["shortcuts"] = settings.shortcuts;
   root["window_width"] = settings.window_width;
   root["window_height"] = settings.window_height;

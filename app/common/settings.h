@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/session/invariant_guard.h"
 #include "kernels/params/result.h"
 
 namespace attnscope {
@@ -22,9 +23,9 @@ struct Settings {
   bool free_list_order = false;        // pool map shows the free list's order
   bool tour_seen = false;
   std::int64_t trace_budget_mb = 256;
+  Invariants invariants = default_invariants();
   std::string scenario = "default";              // open at the end: name or file
   std::vector<std::string> recent;               // scenario files, newest first, at most 10
-  std::vector<std::string> open_panels;          // ids; empty = the layout's own
   std::map<std::string, std::string> shortcuts;  // by command id
   int window_width = 1600, window_height = 1000;
   std::optional<std::pair<int, int>> window_at;  // x, y on the desktop; none: anywhere

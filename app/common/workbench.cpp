@@ -97,7 +97,9 @@ struct Workbench::Impl {
   std::vector<std::jthread> retired;
   std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>();
   std::int32_t asked_block = -1;
-  std::future<std::pair<bool, std::string>> saving;  // whether it went well, and what to say
+  std::future<std::function<void()>> background;  // its result is called on the caller's thread
+  const char* doing = "";                         // "a capture is being saved"
+  Invariants invariants = default_invariants();
   Place asked_at;  // where the session stood: a block is read again when it has moved
   const Snapshot* seen = nullptr;
   bool was_busy = false;
@@ -115,6 +117,7 @@ void Workbench::Impl::start(const RunSetup& setup, bool warm) {
   session_options.lanes = setup.lanes;
   session_options.references = setup.references;
   session_options.threads = options.threads;
+  session_options.invariants = invariants;
   std::string file, key;
   if (warm && !options.cache_folder.empty()) {
     RunOptions run;
@@ -221,24 +224,64 @@ Result<void> Workbench::check_lanes(const std::vector<std::string>& lanes) const
 std::vector<std::string> Workbench::lane_names() const { return impl_->registry.names(); }
 void Workbench::set_trace_budget(std::int64_t mb) { impl_->options.trace_budget_mb = mb; }
 
+Result<void> Workbench::in_background(const char* what,
+                                      std::function<std::function<void()>()> work) {
+  if (impl_->background.valid()) return usage_error(impl_->doing, "wait for it");
+  impl_->doing = what;
+  impl_->background =
+      std::async(std::launch::async, [work = std::move(work), changed = impl_->options.on_change] {
+        auto done = work();
+        if (changed) changed();
+        return done;
+      });
+  return {};
+}
+
 Result<void> Workbench::save_capture(const std::string& path) {
   if (!snapshot_) return usage_error("there is nothing to save yet", "open a scenario first");
   if (capture_) return usage_error("this is a capture already", "copy its folder");
-  if (impl_->saving.valid()) return usage_error("another capture is being saved", "wait for it");
-  impl_->saving =
-      std::async(std::launch::async, [path, snapshot = snapshot_, scenario = setup_.scenario.name] {
+  auto begun = in_background(
+      "a capture is being saved",
+      [this, path, snapshot = snapshot_,
+       scenario = setup_.scenario.name]() -> std::function<void()> {
         auto totals = write_capture(*snapshot, scenario, path);
         std::string text = totals ? fmt::format("{} steps saved in {} ({})", totals->steps, path,
                                                 format_bytes(static_cast<double>(totals->bytes)))
                                   : totals.error().text();
-        return std::pair(static_cast<bool>(totals), std::move(text));
+        return [this, text = std::move(text),
+                kind = totals ? Message::Kind::kInfo : Message::Kind::kError] { say(kind, text); };
       });
-  say(Message::Kind::kInfo, "Saving the steps that are kept in " + path);
-  return {};
+  if (begun) say(Message::Kind::kInfo, "Saving the steps that are kept in " + path);
+  return begun;
+}
+
+Result<void> Workbench::open_events(const std::string& path) {
+  return in_background("a stream of events is being read", [this, path]() -> std::function<void()> {
+    auto stream = read_kv_stream(path);
+    return [this, stream = std::move(stream)] {
+      if (!stream) {
+        say(Message::Kind::kError, stream.error().text());
+        return;
+      }
+      events_ = *stream;
+      ++version_;
+      say(Message::Kind::kInfo,
+          fmt::format("{}: {} batches of cache events", events_->name, events_->batches.size()));
+    };
+  });
+}
+
+void Workbench::set_invariants(Invariants level) {
+  impl_->invariants = level;
+  if (!impl_->worker) return;
+  impl_->worker->post("switching the invariants", [level](Session& s) -> Result<void> {
+    s.set_invariants(level);
+    return {};
+  });
 }
 
 bool Workbench::busy() const {
-  return (impl_->worker && !impl_->worker->idle()) || impl_->saving.valid();
+  return (impl_->worker && !impl_->worker->idle()) || impl_->background.valid();
 }
 std::string Workbench::running() const {
   return impl_->worker ? impl_->worker->running() : std::string();
@@ -256,17 +299,16 @@ void Workbench::cancel() {
 
 void Workbench::wait_idle() {
   if (impl_->worker) impl_->worker->wait_idle();
-  if (impl_->saving.valid()) impl_->saving.wait();
+  if (impl_->background.valid()) impl_->background.wait();
   poll();
 }
 
 bool Workbench::poll() {
   const std::uint64_t before = version_;
   Impl& impl = *impl_;
-  if (impl.saving.valid() &&
-      impl.saving.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
-    const auto [ok, text] = impl.saving.get();
-    say(ok ? Message::Kind::kInfo : Message::Kind::kError, text);
+  if (impl.background.valid() &&
+      impl.background.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
+    impl.background.get()();
   }
   if (!impl.worker) return version_ != before;
   // In this order: what is idle now has published everything that this picture shows.

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "app/common/kv_stream.h"
 #include "app/common/selection.h"
 #include "engine/capture/capture.h"
 #include "engine/session/place.h"
@@ -64,6 +65,13 @@ class Workbench {
   // Writes the steps that are kept into a capture, all taps, on a thread of its own; a message says
   // how it went.
   Result<void> save_capture(const std::string& path);
+  // Reads a stream of cache events on a thread of its own; a message says how it went. The session
+  // stays.
+  Result<void> open_events(const std::string& path);
+  // Null when none is open.
+  const std::shared_ptr<const KvStream>& events() const { return events_; }
+  // Which invariants are checked around every step, of this session and later ones.
+  void set_invariants(Invariants level);
   const RunSetup& setup() const { return setup_; }
   // Whether these lanes exist and hold the ops they are chosen for (as LaneSelector::make).
   Result<void> check_lanes(const std::vector<std::string>& lanes) const;
@@ -136,12 +144,15 @@ class Workbench {
                     bool until_wrong);
   void show_capture(const Place& place);
   void say_read_only();
+  // What runs on a thread of its own; what it returns is called by poll().
+  Result<void> in_background(const char* what, std::function<std::function<void()>()> work);
 
   struct Impl;
   std::unique_ptr<Impl> impl_;
   RunSetup setup_;
   std::shared_ptr<const Snapshot> snapshot_;
   std::shared_ptr<const Capture> capture_;
+  std::shared_ptr<const KvStream> events_;
   Place cursor_{-1, -1, AS_OP_SCHEDULE};
   std::optional<Place> target_;
   Selection selection_;

@@ -33,6 +33,7 @@ App::App(const Options& options, const GuiParts& parts) {
   bench.threads = options.threads;
   bench.on_change = options.on_change;
   bench_ = std::make_unique<Workbench>(std::move(bench));
+  bench_->set_invariants(settings_.invariants);
   ShellOptions shell;
   if (options.keep_settings) shell.state_folder = options.state_folder;
   shell_ = std::make_unique<Shell>(Ui{*bench_, commands_, settings_}, parts.panels(),

@@ -119,6 +119,14 @@ void SettingsDialog::draw_looks(Ui& ui) {
   if (ImGui::Checkbox("##animations", &moving)) ui.run("settings.animations");
   label("Memory for traces", "How much of the past is at hand without computing it again.");
   draw_budget(ui);
+  label("Invariants",
+        "What must hold of the block manager and the scheduler is checked around every step; the "
+        "session stops at the op that breaks it.");
+  constexpr std::array kLevels = {"off", "step", "call"};
+  int level = static_cast<int>(ui.settings.invariants);
+  if (segmented("invariants", &level, kLevels.data(), 3)) {
+    ui.run(std::string("settings.invariants=") + kLevels[static_cast<std::size_t>(level)]);
+  }
   ImGui::EndTable();
 }
 

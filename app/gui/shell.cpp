@@ -69,14 +69,20 @@ void Shell::change_settings(const std::function<void(Settings&)>& change) {
   change(next);
   if (next == ui_.settings) return;
   undo_.push(ui_.settings);
-  ui_.settings = std::move(next);
+  take_settings(std::move(next));
 }
 
 // As undo has kept them.
 void Shell::restore_settings(Settings next) {
   keep_state(ui_.settings, next);
+  take_settings(std::move(next));
+}
+
+void Shell::take_settings(Settings next) {
+  const Invariants before = ui_.settings.invariants;
   ui_.settings = std::move(next);
   ui_.bench.set_trace_budget(ui_.settings.trace_budget_mb);
+  if (ui_.settings.invariants != before) ui_.bench.set_invariants(ui_.settings.invariants);
 }
 
 void Shell::before_frame() {

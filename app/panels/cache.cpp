@@ -7,6 +7,7 @@
 #include "app/common/format.h"
 #include "app/common/views/cache_view.h"
 #include "app/common/views/pool_view.h"
+#include "app/gui/cache_stream.h"
 #include "app/gui/colour.h"
 #include "app/gui/data_table.h"
 #include "app/gui/legend_row.h"
@@ -18,9 +19,12 @@
 namespace attnscope::gui {
 namespace {
 
-constexpr const char* kTabs[] = {"Life", "Free", "Prefixes", "Requests", "Usage", "Dead"};
-constexpr const char* kTabIds[] = {"life", "free", "prefixes", "requests", "usage", "dead"};
-constexpr int kTabCount = 6;
+enum Tab { kLife, kFree, kPrefixes, kRequests, kUsage, kDead, kChecks, kStream, kTabCount };
+constexpr const char* kTabs[] = {"Life",  "Free", "Prefixes", "Requests",
+                                 "Usage", "Dead", "Checks",   "Stream"};
+constexpr const char* kTabIds[] = {"life",  "free", "prefixes", "requests",
+                                   "usage", "dead", "checks",   "stream"};
+constexpr const char* kTabIdList = "life, free, prefixes, requests, usage, dead, checks, stream";
 
 TableCell number(std::int64_t n) {
   return {n < 0 ? std::string() : std::to_string(n), 0, static_cast<double>(n), true};
@@ -36,6 +40,8 @@ class CachePanel : public Panel {
  private:
   void refresh(Ui& ui, const StepTrace& step);
   void fill();
+  void draw_tabs(Ui& ui) const;
+  static void draw_levels(Ui& ui);
   void draw_usage(Ui& ui);
   void draw_why() const;
 
@@ -47,16 +53,18 @@ class CachePanel : public Panel {
   std::uint64_t version_ = 0;
   std::string sentence_, why_;
   UsageView usage_;
+  CacheStream stream_;
   DataTable table_;
 };
 
 void CachePanel::register_commands(Ui& ui) {
+  stream_.register_commands(ui);
   ui.commands.add({.id = "cache.tab",
                    .title = "Cache: show ..",
                    .group = "View",
                    .help = "What the cache panel shows.",
                    .shortcut = {},
-                   .argument = "life|free|prefixes|requests|usage|dead",
+                   .argument = kTabIdList,
                    .run = [this](std::string_view value) -> Result<void> {
                      for (int i = 0; i < kTabCount; ++i) {
                        if (value != kTabIds[i]) continue;
@@ -65,7 +73,7 @@ void CachePanel::register_commands(Ui& ui) {
                      }
                      return usage_error(
                          fmt::format("cache.tab: there is no '{}'", value.substr(0, 40)),
-                         "allowed: life, free, prefixes, requests, usage, dead");
+                         std::string("allowed: ") + kTabIdList);
                    },
                    .in_menu = false});
 }
@@ -73,7 +81,7 @@ void CachePanel::register_commands(Ui& ui) {
 void CachePanel::refresh(Ui& ui, const StepTrace& step) {
   const std::int32_t block = ui.bench.selection().block;
   const bool same = &step == step_ && held_.get() == ui.bench.snapshot() && shown_ == tab_ &&
-                    (block == block_ || tab_ != 0);
+                    (block == block_ || tab_ != kLife);
   block_ = block;
   if (same) return;
   held_ = ui.bench.shared_snapshot();
@@ -88,7 +96,7 @@ void CachePanel::fill() {
   why_.clear();
   table_.begin(version_);
   switch (tab_) {
-    case 0: {
+    case kLife: {
       const BlockLife life = block_life(*held_, *step_, block_);
       sentence_ = life.sentence;
       table_.columns({{"step", true, 0.5f},
@@ -102,7 +110,7 @@ void CachePanel::fill() {
       }
       return;
     }
-    case 1: {
+    case kFree: {
       const FreeListView view = free_list_view(info, *step_);
       sentence_ = view.sentence;
       table_.columns({{"turn", true, 0.5f, "1 is taken next."},
@@ -114,7 +122,7 @@ void CachePanel::fill() {
       }
       return;
     }
-    case 2: {
+    case kPrefixes: {
       const PrefixView view = prefix_view(info, *step_);
       sentence_ = view.sentence;
       table_.columns({{"key", false, 1.2f, "Low half of the prefix's hash."},
@@ -130,7 +138,7 @@ void CachePanel::fill() {
       }
       return;
     }
-    case 3: {
+    case kRequests: {
       const CacheRequestsView view = cache_requests_view(info, *step_);
       sentence_ = view.sentence;
       why_ = view.waiting;
@@ -160,11 +168,11 @@ void CachePanel::fill() {
       }
       return;
     }
-    case 4:
+    case kUsage:
       usage_ = usage_view(*held_);
       sentence_ = usage_.sentence;
       return;
-    default: {
+    case kDead: {
       const DeadEntriesView view = dead_entries_view(info, *step_);
       sentence_ = view.sentence;
       table_.columns({{"request", false, 1},
@@ -181,6 +189,22 @@ void CachePanel::fill() {
                     number(e.reads),
                     {e.now}},
                    e.block);
+      }
+      return;
+    }
+    default: {
+      const ChecksView view = checks_view(*held_);
+      sentence_ = view.sentence;
+      table_.columns({{"invariant", false, 1.2f}, {"checked", false, 1}, {"what holds", false, 3}});
+      for (std::size_t i = 0; i < view.rows.size(); ++i) {
+        const CheckedInvariant& row = view.rows[i];
+        const bool on = held_->invariants >= row.least;
+        const char* when = !on                                      ? "no"
+                           : held_->invariants == Invariants::kCall ? "every call"
+                           : row.full_walk                          ? "every 1,000 steps"
+                                                                    : "every step";
+        table_.row({{row.name}, {when, on ? 0 : theme().text_faint}, {row.holds}},
+                   static_cast<std::int64_t>(i));
       }
     }
   }
@@ -243,27 +267,46 @@ void CachePanel::draw_why() const {
   ImGui::PopStyleColor();
 }
 
-void CachePanel::draw(Ui& ui) {
-  const StepTrace* step = step_with_tables(ui, "The blocks");
-  if (step == nullptr) return;
+void CachePanel::draw_tabs(Ui& ui) const {
   for (int i = 0; i < kTabCount; ++i) {
+    const float width = ImGui::CalcTextSize(kTabs[i]).x + 2 * ImGui::GetStyle().FramePadding.x;
     if (i > 0) ImGui::SameLine();
+    if (i > 0 && ImGui::GetContentRegionAvail().x < width) ImGui::NewLine();
     const bool on = i == tab_;
     ImGui::PushStyleColor(ImGuiCol_Button, on ? theme().raised : 0);
     ImGui::PushStyleColor(ImGuiCol_Text, on ? theme().text : theme().text_dim);
     if (ImGui::SmallButton(kTabs[i])) ui.run(fmt::format("cache.tab={}", kTabIds[i]));
     ImGui::PopStyleColor(2);
   }
+}
+
+// Which invariants are checked: the same choice as in the settings.
+void CachePanel::draw_levels(Ui& ui) {
+  constexpr const char* kLevels[] = {"off", "step", "call"};
+  int level = static_cast<int>(ui.settings.invariants);
+  if (segmented("invariants", &level, kLevels, 3)) {
+    ui.run(std::string("settings.invariants=") + kLevels[level]);
+  }
+}
+
+void CachePanel::draw(Ui& ui) {
+  draw_tabs(ui);
+  if (tab_ == kStream) return stream_.draw(ui);
+  const StepTrace* step = step_with_tables(ui, "The blocks");
+  if (step == nullptr) return;
   refresh(ui, *step);
   sentence(sentence_);
-  if (tab_ == 4) return draw_usage(ui);
+  if (tab_ == kUsage) return draw_usage(ui);
+  if (tab_ == kChecks) draw_levels(ui);
   const float room =
       why_.empty() ? -1 : -std::min(ImGui::GetContentRegionAvail().y * 0.5f, px(170));
-  const auto clicked =
-      table_.draw("##cache", ImVec2(-1, room), tab_ == 3 ? ui.bench.selection().request : block_);
-  if (clicked && tab_ == 3) {
+  const auto clicked = table_.draw("##cache", ImVec2(-1, room),
+                                   tab_ == kRequests ? ui.bench.selection().request
+                                   : tab_ == kChecks ? -1
+                                                     : block_);
+  if (clicked && tab_ == kRequests) {
     ui.bench.select_token(static_cast<std::int32_t>(*clicked), -1);
-  } else if (clicked && tab_ != 0) {
+  } else if (clicked && tab_ != kLife && tab_ != kChecks) {
     ui.bench.select(block_selection(*held_->info, *step, ui.bench.selection(),
                                     static_cast<std::int32_t>(*clicked)));
   }

@@ -1,3 +1,5 @@
+#include <fstream>
+
 #include "app/common/views/events_view.h"
 #include "tests/ui/command_effects.h"
 
@@ -111,7 +113,8 @@ Effects panel_effects() {
     t.run("layout.cache");
     t.run("panel.cache");
     std::uint64_t before = 0;
-    for (const char* tab : {"life", "free", "prefixes", "requests", "usage", "dead"}) {
+    for (const char* tab :
+         {"life", "free", "prefixes", "requests", "usage", "dead", "checks", "stream"}) {
       t.run(std::string("cache.tab=") + tab);
       const std::uint64_t now = t.picture("cache");
       EXPECT_NE(now, before) << tab;
@@ -119,6 +122,29 @@ Effects panel_effects() {
     }
     EXPECT_FALSE(t.app->commands().run("cache.tab=dreams"));
   };
+  const auto events = [](Trial& t) {
+    const std::string path = t.folder + "/events.jsonl";
+    std::ofstream(path) << R"([1.5, [["BlockStored", [11, 12], null, [1, 2, 3, 4], 2]]]
+[2.0, [["BlockRemoved", [12]], ["BlockStored", [13], 11, [7, 8], 2]]]
+)";
+    t.run("layout.cache");
+    t.run("panel.cache");
+    t.run("file.open_events=" + path);
+    EXPECT_TRUE(t.shows("After batch 2 of 2: 2 keys find 2 blocks in 1 group"));
+    EXPECT_TRUE(t.shows("7 8"));
+    t.run("cache.batch=1");
+    EXPECT_TRUE(t.shows("After batch 1 of 2"));
+    EXPECT_FALSE(t.shows("7 8"));
+    EXPECT_FALSE(t.app->commands().run("cache.batch=3"));
+    EXPECT_FALSE(t.app->commands().run("cache.batch=x"));
+    std::ofstream(path) << "[1.5, [[\"BlockMoved\"]]]";
+    EXPECT_TRUE(t.app->commands().run("file.open_events=" + path));
+    t.user.settle();
+    EXPECT_NE(t.bench().messages().back().text.find("BlockMoved"), std::string::npos);
+    EXPECT_EQ(t.bench().events()->batches.size(), 2u) << "the one before stays";
+  };
+  e["file.open_events"] = events;
+  e["cache.batch"] = events;
   e["top_k.order"] = [](Trial& t) {
     t.run("top_k.order=entry");
     t.run("top_k.next_entry");

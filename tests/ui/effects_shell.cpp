@@ -100,6 +100,17 @@ Effects shell_effects() {
     EXPECT_EQ(t.settings().trace_budget_mb, 64);
     EXPECT_FALSE(t.app->commands().run("settings.trace_budget=1"));
   };
+  e["settings.invariants"] = [](Trial& t) {
+    const Invariants before = t.settings().invariants;
+    const Invariants other = before == Invariants::kOff ? Invariants::kStep : Invariants::kOff;
+    t.run(std::string("settings.invariants=") + invariants_name(other));
+    t.user.settle();
+    EXPECT_EQ(t.bench().snapshot()->invariants, other);
+    EXPECT_FALSE(t.app->commands().run("settings.invariants=sometimes"));
+    t.run("settings.undo");
+    t.user.settle();
+    EXPECT_EQ(t.bench().snapshot()->invariants, before);
+  };
   e["settings.undo"] = [](Trial& t) {
     const Settings before = t.settings();
     t.run("settings.theme=light");

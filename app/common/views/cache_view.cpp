@@ -14,11 +14,6 @@ namespace {
 constexpr std::size_t kTextLimit = 40;
 constexpr std::int64_t kTextTokens = 24;
 
-std::string name_of(const SessionInfo& info, std::int64_t request) {
-  const auto i = static_cast<std::size_t>(request);
-  return request >= 0 && i < info.request_names.size() ? info.request_names[i] : "?";
-}
-
 const BlockOwner* owner_of(const StepTrace& step, std::int32_t block) {
   const auto i = static_cast<std::size_t>(block);
   return block > 0 && i < step.owners.size() ? &step.owners[i] : nullptr;
@@ -26,12 +21,12 @@ const BlockOwner* owner_of(const StepTrace& step, std::int32_t block) {
 
 std::string names(const SessionInfo& info, const std::vector<std::int32_t>& requests) {
   std::string text;
-  for (const std::int32_t r : requests) text += (text.empty() ? "" : ", ") + name_of(info, r);
+  for (const std::int32_t r : requests) text += (text.empty() ? "" : ", ") + name_if_known(info, r);
   return text;
 }
 
 std::string life_text(const SessionInfo& info, const CacheEvent& e) {
-  const std::string who = name_of(info, e.request);
+  const std::string who = name_if_known(info, e.request);
   switch (e.kind) {
     case CacheEventKind::kAllocate:
       return fmt::format("taken from the front of the free list for {}", who);
@@ -58,7 +53,7 @@ std::string content_text(const SessionInfo& info, const BlockOwner& owner) {
   const CacheGroup& group = info.layout.groups[static_cast<std::size_t>(owner.group)];
   const std::int64_t first = std::int64_t{owner.index} * group.block_tokens;
   return fmt::format("{}, positions {}-{} of {}", group.name, first, first + group.block_tokens - 1,
-                     name_of(info, owner.writer));
+                     name_if_known(info, owner.writer));
 }
 
 std::vector<std::int32_t> holders_of(const StepTrace& step, std::int32_t block) {
@@ -208,7 +203,7 @@ CacheRequestsView cache_requests_view(const SessionInfo& info, const StepTrace& 
                   preemptions == 1 ? "preemption" : "preemptions", format_count(recomputed));
   if (step.waiting.request >= 0) {
     view.waiting =
-        fmt::format("{} waits. {}", name_of(info, step.waiting.request), step.waiting.text);
+        fmt::format("{} waits. {}", name_if_known(info, step.waiting.request), step.waiting.text);
   }
   return view;
 }
@@ -275,6 +270,52 @@ DeadEntriesView dead_entries_view(const SessionInfo& info, const StepTrace& step
                             "blocks; {} of them were read.",
                             format_count(static_cast<std::int64_t>(view.entries.size())),
                             read == 0 ? std::string("none") : format_count(read));
+  return view;
+}
+
+ChecksView checks_view(const Snapshot& snapshot) {
+  constexpr Invariants kStep = Invariants::kStep, kCall = Invariants::kCall;
+  static constexpr CheckedInvariant kRows[] = {
+      {"I1 partition", "every block is held or free, never both", kStep, true},
+      {"I2 conservation", "a block's references are table entries and pins", kStep, true},
+      {"I3 ownership", "a shared block stands at the same place, under a key", kStep, true},
+      {"I4 map", "prefix map and blocks name the same keys", kStep, true},
+      {"I5 content", "a key is the hash of the tokens in the block", kStep, true},
+      {"I6 length", "tables reach as far as the computed tokens", kStep, false},
+      {"I7 nulls", "null entries are what has left the window", kStep, false},
+      {"I8 cap", "windowed groups stay below their admission cap", kStep, true},
+      {"I9 commit", "what was committed is findable, and only grows", kStep, false},
+      {"I10 hit", "a lookup's blocks are what was asked for", kCall, false},
+      {"I11 free arithmetic", "free blocks before and after a call add up", kCall, false},
+      {"I12 prediction", "what a request needed is what it took", kCall, false},
+      {"I13 failed allocation", "a failed allocation leaves everything as it was", kCall, false},
+      {"I14 order", "the free list moves by its rules alone", kCall, false},
+      {"I16 slots", "every slot that is written lies in a held block", kStep, false},
+      {"I17 quiescence", "without requests every block is free", kStep, false},
+      {"I18 scheduler", "lists, budget and number of requests", kStep, false},
+      {"I19 in flight", "what a step in flight uses stays held", kCall, false},
+      {"I20 liveness", "with nobody running, a head that fits is admitted", kCall, false},
+      {"I22 metrics", "the figures add up", kStep, false}};
+  ChecksView view;
+  view.rows = kRows;
+  switch (snapshot.invariants) {
+    case Invariants::kOff:
+      view.sentence = "Nothing is checked.";
+      break;
+    case Invariants::kStep:
+      view.sentence =
+          "What a step touched is checked in the step, all of the state every 1,000 steps.";
+      break;
+    case Invariants::kCall:
+      view.sentence = "All of the state is checked around every call of the block manager.";
+  }
+  if (snapshot.invariant_steps > 0) {
+    view.sentence +=
+        fmt::format(" {} steps were checked and nothing was broken; it cost {} a step.",
+                    format_count(snapshot.invariant_steps),
+                    format_us(1e6 * snapshot.invariant_seconds /
+                              static_cast<double>(snapshot.invariant_steps)));
+  }
   return view;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -92,5 +93,18 @@ struct DeadEntriesView {
   std::vector<DeadEntry> entries;
 };
 DeadEntriesView dead_entries_view(const SessionInfo& info, const StepTrace& step);
+
+// The invariants of the block manager and the scheduler, and what checking them has cost.
+struct CheckedInvariant {
+  const char* name;
+  const char* holds;
+  Invariants least;  // level that checks it
+  bool full_walk;    // at level "step" only every 1,000 steps
+};
+struct ChecksView {
+  std::string sentence;
+  std::span<const CheckedInvariant> rows;
+};
+ChecksView checks_view(const Snapshot& snapshot);
 
 }  // namespace attnscope

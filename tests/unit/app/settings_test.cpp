@@ -53,7 +53,7 @@ Settings changed() {
   s.tour_seen = true;
   s.trace_budget_mb = 1024;
   s.recent = {"b.json", "a.json"};
-  s.open_panels = {"timeline", "pool"};
+  s.invariants = Invariants::kCall;
   s.shortcuts = {{"step.forward", "Ctrl+Right"}, {"step.back", ""}};
   s.window_width = 800;
   s.window_height = 600;
@@ -124,7 +124,8 @@ TEST_F(SettingsFile, EveryKeyRefusesWhatIsNotAllowed) {
   expect_refused("window_height", "100000");
   expect_refused("window_height", "4294968296");  // 1000 after wrapping
   expect_refused("recent", "\"a\"");
-  expect_refused("open_panels", "{}");
+  expect_refused("recent", "{}");
+  expect_refused("invariants", "\"always\"");
   expect_refused("shortcuts", "[]");
   expect_refused("version", "2");
 }

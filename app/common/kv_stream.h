@@ -1,0 +1,67 @@
+// A stream of cache events that another engine published, and the prefix map that it tells of after
+// each batch.
+//
+//   auto stream = read_kv_stream("events.jsonl");
+//   KvStreamMap map(*stream);
+//   map.seek(41);               // after batches 0 to 41
+//   map.entries();              // what the engine's cache holds then
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/config/kv_event_file.h"
+
+namespace attnscope {
+
+struct KvStream {
+  std::string name;  // of the file
+  std::vector<KvEventBatch> batches;
+};
+
+// Errors: AS_BAD_INPUT naming the line or batch and the event; nothing is half read.
+Result<std::shared_ptr<const KvStream>> read_kv_stream(const std::string& path);
+
+// Content that lookups find. Several blocks may hold the same.
+struct KvStreamEntry {
+  std::int64_t blocks = 0;
+  std::int64_t batch = -1;   // that stored it last
+  std::int64_t tokens = -1;  // of the prefix that it ends; -1 = its beginning was never stored
+  std::string parent;        // hash of the prefix before it; empty: it starts a request
+  std::string ends_with;     // its last token ids
+  std::string medium, adapter, kind;
+};
+
+struct KvStreamCounts {
+  std::int64_t stored = 0, removed = 0, cleared = 0;  // events
+  std::int64_t unknown = 0;  // removals that name content that was not stored
+};
+
+class KvStreamMap {
+ public:
+  using Key = std::pair<std::string, std::int32_t>;  // hash, group (-1 = not said)
+
+  explicit KvStreamMap(std::shared_ptr<const KvStream> stream) : stream_(std::move(stream)) {}
+  // To after a batch; -1 = before the first. Forward costs the batches between, back all of them.
+  void seek(std::int64_t batch);
+  std::int64_t batch() const { return batch_; }
+  const std::map<Key, KvStreamEntry>& entries() const { return entries_; }
+  const KvStreamCounts& counts() const { return counts_; }
+  std::int64_t blocks() const { return blocks_; }
+
+ private:
+  void apply(const KvEvent& event);
+  void store(const KvEvent& event);
+  bool remove(const Key& key);  // false: it was not stored
+
+  std::shared_ptr<const KvStream> stream_;
+  std::map<Key, KvStreamEntry> entries_;
+  KvStreamCounts counts_;
+  std::int64_t batch_ = -1, blocks_ = 0;
+};
+
+}  // namespace attnscope

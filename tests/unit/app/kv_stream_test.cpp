@@ -1,0 +1,110 @@
+#include "app/common/kv_stream.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "app/common/views/stream_view.h"
+
+namespace attnscope {
+namespace {
+
+class KvStreamTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<const KvStream> read(const std::string& text) {
+    std::ofstream(path_) << text;
+    auto stream = read_kv_stream(path_);
+    EXPECT_TRUE(stream) << (stream ? "" : stream.error().text());
+    return stream ? *stream : std::make_shared<const KvStream>();
+  }
+  void TearDown() override { std::filesystem::remove(path_); }
+
+  std::string path_ = ::testing::TempDir() + "attnscope-kv-stream.jsonl";
+};
+
+std::string hex(int hash) { return fmt::format("{:016x}", hash); }
+
+constexpr const char* kTwoGroups = R"(
+[0.0, [{"type": "BlockStored", "block_hashes": [1, 2], "token_ids": [5, 6, 7, 8], "block_size": 2,
+        "group_idx": 0},
+       {"type": "BlockStored", "block_hashes": [1], "token_ids": [5, 6], "block_size": 2,
+        "group_idx": 1}]]
+)";
+
+TEST_F(KvStreamTest, MapAfterEachBatch) {
+  const auto stream = read(R"([1.0, [["BlockStored", [11, 12], null, [1, 2, 3, 4], 2]]]
+[2.0, [["BlockStored", [13], 12, [7, 8], 2], ["BlockStored", [11], null, [1, 2], 2]]]
+[3.0, [["BlockRemoved", [11, 99]]]]
+[4.0, [["AllBlocksCleared"]]]
+)");
+  KvStreamMap map(stream);
+  EXPECT_EQ(map.batch(), -1);
+  EXPECT_TRUE(map.entries().empty());
+  map.seek(1);
+  ASSERT_EQ(map.entries().size(), 3u);
+  const KvStreamEntry& third = map.entries().at({hex(13), -1});
+  EXPECT_EQ(third.tokens, 6);
+  EXPECT_EQ(third.parent, hex(12));
+  EXPECT_EQ(third.ends_with, "7 8");
+  EXPECT_EQ(third.batch, 1);
+  EXPECT_EQ(map.entries().at({hex(11), -1}).blocks, 2);
+  EXPECT_EQ(map.blocks(), 4);
+  map.seek(2);
+  EXPECT_EQ(map.entries().at({hex(11), -1}).blocks, 1);
+  EXPECT_EQ(map.counts().unknown, 1);
+  map.seek(3);
+  EXPECT_TRUE(map.entries().empty());
+  EXPECT_EQ(map.blocks(), 0);
+  EXPECT_EQ(map.counts().cleared, 1);
+  map.seek(0);  // back
+  EXPECT_EQ(map.entries().size(), 2u);
+  EXPECT_EQ(map.counts().stored, 1);
+  map.seek(100);
+  EXPECT_EQ(map.batch(), 3);
+}
+
+TEST_F(KvStreamTest, AKeyStandsOncePerGroup) {
+  KvStreamMap map(read(kTwoGroups));
+  map.seek(0);
+  EXPECT_EQ(map.entries().size(), 3u);
+  EXPECT_EQ(map.entries().at({hex(1), 1}).tokens, 2);
+}
+
+TEST_F(KvStreamTest, APrefixWhoseBeginningIsMissingHasNoLength) {
+  KvStreamMap map(read(R"([1.0, [["BlockStored", [12, 13], 11, [1, 2, 3, 4], 2]]])"));
+  map.seek(0);
+  EXPECT_EQ(map.entries().at({hex(12), -1}).tokens, -1);
+  EXPECT_EQ(map.entries().at({hex(13), -1}).tokens, -1);
+}
+
+TEST_F(KvStreamTest, View) {
+  const auto stream = read(R"([1.0, [["BlockStored", ["0123456789abcdef0123"], null, [1, 2], 2]]]
+[3.0, [["BlockRemoved", [5]]]]
+)");
+  KvStreamMap map(stream);
+  map.seek(1);
+  const StreamView view = stream_view(*stream, map);
+  EXPECT_EQ(view.sentence,
+            "After batch 2 of 2: 1 keys find 1 blocks in 1 group; 1 events stored, 1 removed, 0 "
+            "cleared. 1 removed content that was never stored: the stream begins late, or lost "
+            "batches.");
+  ASSERT_EQ(view.rows.size(), 1u);
+  EXPECT_EQ(view.rows[0].hash, "0123456..def0123");
+  EXPECT_EQ(view.rows[0].group, "not said");
+  EXPECT_FALSE(view.rows[0].fresh);
+  map.seek(0);
+  EXPECT_TRUE(stream_view(*stream, map).rows[0].fresh);
+}
+
+TEST_F(KvStreamTest, Refusals) {
+  EXPECT_FALSE(read_kv_stream("/no/such/file"));
+  std::ofstream(path_) << "[1.0, [[\"BlockStored\", 5]]]";
+  const auto stream = read_kv_stream(path_);
+  ASSERT_FALSE(stream);
+  EXPECT_NE(stream.error().text().find(path_), std::string::npos) << stream.error().text();
+}
+
+}  // namespace
+}  // namespace attnscope
