@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <filesystem>
 #include <new>
@@ -16,6 +18,9 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using nlohmann::ordered_json;
+
+// Keys of "serving" that have fields of their own.
+constexpr std::array<std::string_view, 3> kServingFields = {"prefix_caching", "profile", "policy"};
 
 // Offset of the first byte that is not UTF-8; npos = none.
 std::size_t bad_utf8(std::string_view text) {
@@ -123,6 +128,38 @@ std::string layers_text(const std::vector<int>& layers) {
   return fmt::format("{}", fmt::join(layers, ", "));
 }
 
+void fill_serving(json serving, ScenarioFile& draft) {
+  if (serving.contains("prefix_caching")) {
+    draft.caching = serving["prefix_caching"].get<bool>() ? "on" : "off";
+  }
+  draft.manager_profile = shown_text(serving, "profile");
+  draft.policy = shown_text(serving, "policy");
+  for (const std::string_view key : kServingFields) serving.erase(std::string(key));
+  if (!serving.empty()) draft.serving = serving.dump();
+}
+
+void write_serving(const ScenarioFile& draft, DraftErrors& errors, ordered_json& root) {
+  ordered_json serving = ordered_json::object();
+  if (!draft.caching.empty()) serving["prefix_caching"] = draft.caching == "on";
+  if (!draft.manager_profile.empty()) serving["profile"] = draft.manager_profile;
+  if (!draft.policy.empty()) serving["policy"] = draft.policy;
+  if (!trimmed(draft.serving).empty()) {
+    const auto more = parse_json(draft.serving, "serving");
+    if (!more || !more->is_object()) {
+      errors.emplace("serving", "is no object of JSON; write such as {\"watermark\": 0.1}");
+      return;
+    }
+    for (const auto& [key, value] : more->items()) {
+      if (std::ranges::find(kServingFields, key) != kServingFields.end()) {
+        errors.emplace("serving", fmt::format("{} has a field of its own", key));
+        return;
+      }
+      serving[key] = value;
+    }
+  }
+  if (!serving.empty()) root["serving"] = std::move(serving);
+}
+
 // From what the scenario was read from. It has been read once, so its types are right.
 void fill_from_file(const json& root, ScenarioFile& draft) {
   const json model = root.value("model", json::object());
@@ -138,7 +175,7 @@ void fill_from_file(const json& root, ScenarioFile& draft) {
   draft.token_budget = shown(root, "token_budget");
   draft.max_requests = shown(root, "max_requests");
   draft.decode_steps = shown(root, "decode_steps");
-  if (root.contains("serving")) draft.serving = root["serving"].dump();
+  if (root.contains("serving")) fill_serving(root["serving"], draft);
   for (const json& item : root.value("requests", json::array())) {
     RequestDraft request;
     request.name = shown_text(item, "name");
@@ -256,7 +293,7 @@ Result<std::string> draft_text(const ScenarioFile& draft, DraftErrors* errors) {
   writer.number(root, "", "token_budget", draft.token_budget);
   writer.number(root, "", "max_requests", draft.max_requests);
   writer.number(root, "", "decode_steps", draft.decode_steps);
-  if (!draft.serving.empty()) root["serving"] = ordered_json::parse(draft.serving);
+  write_serving(draft, found, root);
   ordered_json requests = ordered_json::array();
   for (std::size_t i = 0; i < draft.requests.size(); ++i) {
     const RequestDraft& r = draft.requests[i];

@@ -61,7 +61,10 @@ struct ScenarioFile {
   std::string seed;
   std::string profile;
   std::string pool_blocks, token_budget, max_requests, decode_steps;
-  std::string serving;  // the object of this name as the file has it; empty = none
+  std::string caching;          // "on" or "off"; empty = as the loader has it, as the next two
+  std::string manager_profile;  // of the block manager: "M" or "A"
+  std::string policy;           // "fcfs" or "priority"
+  std::string serving;          // what else the object of this name holds, as JSON; empty = nothing
   std::vector<RequestDraft> requests;
   friend bool operator==(const ScenarioFile&, const ScenarioFile&) = default;
 };

@@ -174,6 +174,51 @@ void ScenarioForm::draw_limits() {
   ImGui::EndTable();
 }
 
+// One of a few values; the first is what the loader takes when none is written.
+void ScenarioForm::pick(const char* id, std::span<const char* const> labels,
+                        std::span<const char* const> values, std::string ScenarioFile::*member) {
+  const std::string& now = editor_.draft().file.*member;
+  int current = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (now == values[i]) current = static_cast<int>(i);
+  }
+  if (segmented(id, &current, labels.data(), static_cast<int>(labels.size()))) {
+    const char* value = values[static_cast<std::size_t>(current)];
+    editor_.change([&](ScenarioDraft& draft) { draft.file.*member = value; });
+  }
+  error_of(id);
+}
+
+void ScenarioForm::draw_serving() {
+  const ScenarioFile& file = editor_.draft().file;
+  const bool wrong = is_wrong("serving");
+  if (wrong) ImGui::PushStyleColor(ImGuiCol_Text, theme().bad);
+  const bool open = ImGui::TreeNodeEx("Serving", ImGuiTreeNodeFlags_NoTreePushOnOpen);
+  if (wrong) ImGui::PopStyleColor();
+  ImGui::SameLine();
+  dim(fmt::format("prefixes {}, block manager {}, {}{}",
+                  file.caching == "off" ? "not shared" : "shared",
+                  file.manager_profile.empty() ? "M" : shortened(file.manager_profile),
+                  file.policy == "priority" ? "by priority" : "in order",
+                  file.serving.empty() ? "" : ", more"));
+  if (!open || !begin_form("##serving form")) return;
+  constexpr std::array kOnOff = {"on", "off"};
+  constexpr std::array kProfiles = {"M", "A"};
+  constexpr std::array kPolicyLabels = {"in order", "by priority"};
+  constexpr std::array kPolicies = {"fcfs", "priority"};
+  label("prefix caching", "Requests that begin alike share the blocks of their beginning.");
+  pick("serving.prefix_caching", kOnOff, kOnOff, &ScenarioFile::caching);
+  label("block manager", "As vLLM's core of May 2026 (M) or August 2026 (A).");
+  pick("serving.profile", kProfiles, kProfiles, &ScenarioFile::manager_profile);
+  label("admission", "Who waits and who is preempted: by arrival, or by priority.");
+  pick("serving.policy", kPolicyLabels, kPolicies, &ScenarioFile::policy);
+  file_row("more",
+           "Other keys of the scenario's \"serving\" as JSON: scheduler_block_size, "
+           "hash_block_size, retention, reserve_full_sequence, watermark, switches.",
+           "serving", &ScenarioFile::serving, "{}");
+  ImGui::EndTable();
+}
+
 void ScenarioForm::draw_request_list(const ScenarioNeeds* needs) {
   const auto& requests = editor_.draft().file.requests;
   const float line = ImGui::GetTextLineHeightWithSpacing();
@@ -273,6 +318,12 @@ void ScenarioForm::draw_request() {
               "all that follow");
   request_row("new tokens", "Tokens that are sampled at most.", "max_new_tokens",
               &RequestDraft::max_new_tokens);
+  request_row("arrives", "Step before which it comes.", "arrival_step", &RequestDraft::arrival_step,
+              "0");
+  request_row("is aborted", "Step before which it is taken away.", "abort_step",
+              &RequestDraft::abort_step, "never");
+  request_row("priority", "Smaller is more urgent, where admission goes by priority.", "priority",
+              &RequestDraft::priority, "0");
   ImGui::EndTable();
   error_of(fmt::format("requests[{}]", selected_));
 }
@@ -395,6 +446,7 @@ void ScenarioForm::draw(const Ui& ui, const DraftErrors& errors, const ScenarioN
   draw_requests(needs);
   draw_model();
   draw_limits();
+  draw_serving();
   draw_lanes(ui);
   elsewhere_.clear();
   for (const auto& [place, what] : errors) {

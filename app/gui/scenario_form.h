@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,9 @@ class ScenarioForm {
 
   void draw_model();
   void draw_limits();
+  void draw_serving();
+  void pick(const char* id, std::span<const char* const> labels,
+            std::span<const char* const> values, std::string ScenarioFile::*member);
   void draw_requests(const ScenarioNeeds* needs);
   void draw_request_list(const ScenarioNeeds* needs);
   void draw_request();

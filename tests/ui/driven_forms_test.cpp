@@ -1,4 +1,5 @@
 // What is typed and dropped: the scenario form, files, and everything in them that is wrong.
+#include <imgui_internal.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -31,6 +32,15 @@ class Folder {
   fs::path path_;
 };
 
+// Items that are scrolled out of sight cannot be found by a part of their name.
+void scroll_form(User& user, float part) {
+  for (ImGuiWindow* window : ImGui::GetCurrentContext()->Windows) {
+    if (std::string_view(window->Name).find("##form") == std::string_view::npos) continue;
+    ImGui::SetScrollY(window, part * window->ScrollMax.y);
+  }
+  user.wait(3);
+}
+
 TEST(Forms, AScenarioIsEditedAppliedAndSaved) {
   const Folder folder;
   DrivenApp app(References::kNone);
@@ -38,6 +48,7 @@ TEST(Forms, AScenarioIsEditedAppliedAndSaved) {
     open_early(app, user);
     const auto requests = app.bench().setup().scenario.requests.size();
     user.ctx->ItemInputValue("**/##requests[0].name", "first one");
+    user.ctx->ItemInputValue("**/##requests[0].priority", "-2");
     wait_for_draft(user);
     EXPECT_NE(user.screen().find("Changed, not applied"), std::string::npos);
     EXPECT_EQ(app.bench().setup().scenario.requests[0].name, "one") << "not applied yet";
@@ -45,9 +56,18 @@ TEST(Forms, AScenarioIsEditedAppliedAndSaved) {
     wait_for_draft(user);
     user.keys(ImGuiMod_Ctrl | ImGuiMod_Alt | ImGuiKey_Z);  // without the added request again
     wait_for_draft(user);
+    scroll_form(user, 1);
+    user.ctx->ItemClick("**/Serving");
+    scroll_form(user, 1);
+    user.ctx->ItemClick("**/off");  // prefix caching
+    user.ctx->ItemClick("**/by priority");
+    wait_for_draft(user);
     user.ctx->ItemClick("**/Apply##scenario.apply");
     user.settle();
     const Scenario& scenario = app.bench().setup().scenario;
+    EXPECT_FALSE(scenario.serving.kv.caching);
+    EXPECT_EQ(scenario.serving.policy, SchedulePolicy::kPriority);
+    EXPECT_EQ(scenario.requests[0].priority, -2);
     EXPECT_EQ(scenario.requests[0].name, "first one");
     EXPECT_EQ(scenario.requests.size(), requests);
     EXPECT_EQ(app.bench().snapshot()->info->request_names[0], "first one");

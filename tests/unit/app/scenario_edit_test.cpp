@@ -263,6 +263,9 @@ TEST_F(DraftErrorsTest, NothingThatIsTypedBreaksTheCheck) {
                                    &file_.layers,
                                    &file_.seed,
                                    &file_.profile,
+                                   &file_.caching,
+                                   &file_.policy,
+                                   &file_.serving,
                                    &file_.pool_blocks,
                                    &file_.decode_steps,
                                    &file_.requests[0].text_file,
@@ -278,6 +281,41 @@ TEST_F(DraftErrorsTest, NothingThatIsTypedBreaksTheCheck) {
   file_ = good;
   file_.requests[2].text = std::string(500'000, 'a');
   EXPECT_EQ(place(), "requests[2].tokens") << "the pool cannot hold so many";
+}
+
+TEST(ScenarioEdit, ServingHasFieldsAndARest) {
+  ScenarioFile file = draft_of(shipped("mixed")).file;
+  EXPECT_EQ(file.policy, "priority");
+  EXPECT_EQ(file.manager_profile, "A");
+  EXPECT_EQ(file.caching, "");
+  EXPECT_EQ(file.serving, "");
+  EXPECT_EQ(file.requests[1].arrival_step, "3");
+  EXPECT_EQ(file.requests[1].priority, "5");
+  file.caching = "off";
+  file.serving = R"( {"watermark": 0.25, "hash_block_size": 4} )";
+  const DraftCheck check = check_draft(file, "s.json");
+  ASSERT_TRUE(check.scenario) << check.errors.begin()->first << check.errors.begin()->second;
+  EXPECT_FALSE(check.scenario->serving.kv.caching);
+  EXPECT_EQ(check.scenario->serving.kv.watermark, 0.25);
+  RunSetup again;
+  again.scenario = *check.scenario;
+  const ScenarioFile read = draft_of(again).file;
+  EXPECT_EQ(read.caching, "off");
+  EXPECT_EQ(read.policy, "priority");
+  EXPECT_EQ(read.serving, R"({"hash_block_size":4,"watermark":0.25})");
+
+  const auto error = [&](const char* serving) {
+    file.serving = serving;
+    const DraftCheck bad = check_draft(file, "s.json");
+    EXPECT_FALSE(bad.scenario);
+    return bad.errors.empty() ? std::string() : bad.errors.begin()->first;
+  };
+  EXPECT_EQ(error("[1]"), "serving");
+  EXPECT_EQ(error("{"), "serving");
+  EXPECT_EQ(error("\"\xff\""), "serving");
+  EXPECT_EQ(error(R"({"profile": "M"})"), "serving") << "has a field of its own";
+  EXPECT_EQ(error(R"({"watermark": "much"})"), "serving.watermark");
+  EXPECT_EQ(error(R"({"water_mark": 1})"), "serving.water_mark");
 }
 
 TEST(ScenarioEditor, AFieldIsOneStepOfUndo) {
