@@ -6,6 +6,7 @@
 #include <set>
 
 #include "app/common/views/block_tables_view.h"
+#include "app/common/views/cache_view.h"
 #include "app/common/views/events_view.h"
 #include "app/common/views/sink_view.h"
 #include "app/common/views/window_view.h"
@@ -299,6 +300,27 @@ TEST(Links, ACardOfThePipelineIsTheCursorAndItsDoubleOpensTheTap) {
     user.ctx->ItemClick("**/1");
     user.settle();
     EXPECT_EQ(app.bench().cursor().layer, 1);
+  });
+}
+
+TEST(Links, ARowOfTheCachePanelSelectsItsBlock) {
+  DrivenApp app;
+  app.drive([&](User& user) {
+    ASSERT_TRUE(app->commands().run("layout.cache"));
+    ASSERT_TRUE(app->commands().run("cache.tab=free"));
+    user.settle();
+    user.show("cache");
+    const std::vector<std::int64_t> rows = user.numbers("##row ");
+    ASSERT_GE(rows.size(), 2u);
+    const auto block = static_cast<std::int32_t>(rows[1]);
+    user.click(fmt::format("**/##row {}", block), 0.05f, 0.5f);
+    user.settle();
+    EXPECT_EQ(app.selection().block, block);
+    ASSERT_TRUE(app->commands().run("cache.tab=life"));
+    user.wait(3);
+    const BlockLife life = block_life(*app.bench().snapshot(), *app.bench().step(), block);
+    EXPECT_TRUE(shows(user.screen(), life.sentence)) << life.sentence;
+    EXPECT_FALSE(life.events.empty());
   });
 }
 

@@ -54,11 +54,20 @@ class Builder {
                                    in_.selection.request);
       return view_;
     }
-    position_ = in_.selection.position >= 0 ? in_.selection.position : looked_at_;
+    // The other panels look at somebody else's token where the selected request has none.
+    const bool elsewhere = in_.row >= 0 && in_.step.request_of(in_.row) != in_.selection.request;
+    position_ = in_.selection.position >= 0 || elsewhere ? in_.selection.position : looked_at_;
     if (position_ >= 0) token_part();
     if (in_.selection.entry >= 0) entry_part();
     if (in_.selection.block >= 0) block_part();
     if (in_.op != nullptr && in_.tap != nullptr && !in_.selection.element.empty()) element_part();
+    if (view_.sentence.empty() && elsewhere) {
+      view_.sentence = fmt::format(
+          "Request {} ({}) computes no token in this step; the other panels show token {} of {}.",
+          request_name(in_.info, in_.selection.request),
+          request_state_name(request_->request.state), format_count(looked_at_),
+          request_name(in_.info, in_.step.request_of(in_.row)));
+    }
     if (view_.sentence.empty()) {
       view_.sentence = "Nothing is picked: click a token, a block, an entry or an element.";
     }

@@ -35,6 +35,20 @@ class SelectionViews : public SteppedSession {
   }
 };
 
+TEST_F(SelectionViews, ARequestWithoutATokenInTheStepDoesNotTakeSomebodyElses) {
+  const std::int32_t looked_at = step_->request_of(row_);
+  Selection selection;
+  for (const RequestView& r : step_->requests) {
+    if (r.request.id != looked_at) selection.request = r.request.id;
+  }
+  ASSERT_NE(selection.request, looked_at);
+  const SelectionView v = view(selection);
+  EXPECT_TRUE(v.parts.empty());
+  EXPECT_NE(v.sentence.find("computes no token in this step"), std::string::npos) << v.sentence;
+  EXPECT_NE(v.sentence.find(info_->request_names[static_cast<std::size_t>(looked_at)]),
+            std::string::npos);
+}
+
 TEST_F(SelectionViews, ATokenNamesItsRowInEveryGroup) {
   Selection selection;
   selection.position = position_;
