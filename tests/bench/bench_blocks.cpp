@@ -1,5 +1,7 @@
 // Speed of the block manager and the scheduler, without a model: pool operations by pool size, a
 // decode step, whole workloads bare, with digests and with the checks of every step.
+#include "tests/bench/bench_blocks.h"
+
 #include <benchmark/benchmark.h>
 
 #include <chrono>
@@ -147,22 +149,23 @@ void long_prompt(State& state, bool lookup) {
 }
 
 }  // namespace
-}  // namespace attnscope
 
-int main(int argc, char** argv) {
-  using namespace attnscope;
+void register_block_benchmarks() {
   for (const std::int64_t blocks : {1 << 10, 1 << 15, 1 << 20}) {
-    benchmark::RegisterBenchmark("pool get+free, caching off", pool_get_free)->Args({blocks, 0});
-    benchmark::RegisterBenchmark("pool get+free, caching on", pool_get_free)->Args({blocks, 1});
-    benchmark::RegisterBenchmark("pool get+evict+cache+free", pool_get_cache_free)->Args({blocks});
+    benchmark::RegisterBenchmark("blocks/pool get+free, caching off", pool_get_free)
+        ->Args({blocks, 0});
+    benchmark::RegisterBenchmark("blocks/pool get+free, caching on", pool_get_free)
+        ->Args({blocks, 1});
+    benchmark::RegisterBenchmark("blocks/pool get+evict+cache+free", pool_get_cache_free)
+        ->Args({blocks});
   }
   for (const std::int64_t profile : {0, 1}) {
     for (const std::int64_t blocks : {60000, 1 << 20}) {
       for (const std::int64_t requests : {64, 256}) {
         for (const bool results : {false, true}) {
           benchmark::RegisterBenchmark(
-              results ? "decode results(), 5 groups" : "decode schedule(), 5 groups", decode_step,
-              results)
+              results ? "blocks/decode results(), 5 groups" : "blocks/decode schedule(), 5 groups",
+              decode_step, results)
               ->Args({requests, blocks, profile})
               ->Iterations(2000)
               ->UseManualTime()
@@ -170,20 +173,20 @@ int main(int argc, char** argv) {
         }
       }
     }
-    benchmark::RegisterBenchmark("g9-g12", workloads, Extra::kNone)
+    benchmark::RegisterBenchmark("blocks/g9-g12", workloads, Extra::kNone)
         ->Args({profile})
         ->Unit(benchmark::kMillisecond);
-    benchmark::RegisterBenchmark("g9-g12, digests", workloads, Extra::kDigests)
+    benchmark::RegisterBenchmark("blocks/g9-g12, digests", workloads, Extra::kDigests)
         ->Args({profile})
         ->Unit(benchmark::kMillisecond);
-    benchmark::RegisterBenchmark("g9-g12, checks", workloads, Extra::kChecks)
+    benchmark::RegisterBenchmark("blocks/g9-g12, checks", workloads, Extra::kChecks)
         ->Args({profile})
         ->Unit(benchmark::kMillisecond);
   }
-  benchmark::RegisterBenchmark("hash 131072 tokens by 4", long_prompt, false)
+  benchmark::RegisterBenchmark("blocks/hash 131072 tokens by 4", long_prompt, false)
       ->Unit(benchmark::kMillisecond);
-  benchmark::RegisterBenchmark("lookup 131072 tokens, full hit", long_prompt, true)
+  benchmark::RegisterBenchmark("blocks/lookup 131072 tokens, full hit", long_prompt, true)
       ->Unit(benchmark::kMillisecond);
-  benchmark::Initialize(&argc, argv);
-  benchmark::RunSpecifiedBenchmarks();
 }
+
+}  // namespace attnscope

@@ -18,6 +18,7 @@
 #include "app/common/wiring.h"
 #include "engine/session/session.h"
 #include "kernels/params/op_table.h"
+#include "tests/bench/bench_blocks.h"
 
 namespace attnscope {
 namespace {
@@ -195,6 +196,7 @@ int run(int argc, char** argv) {
     benchmark::AddCustomContext(key, value.is_string() ? value.get<std::string>() : value.dump());
   }
   register_benchmarks();
+  register_block_benchmarks();
   const std::size_t count = benchmark::RunSpecifiedBenchmarks();
   kept().reset();
   benchmark::Shutdown();
