@@ -1,4 +1,15 @@
 // A block manager under test: every call is audited, and what a call gave is easy to compare.
+//
+// Tests named T<n>_.. restate published tests of vLLM's cache manager and scheduler as independent
+// checks. What has no such test here is not part of this engine:
+//   - recurrent state and encoders: T30, T95;  windows with a gap (T56); partial blocks as keys of
+//     their own (T62, T64); events that repeat what is cached for a newcomer (T69)
+//   - a hit rate over the last requests (T70): sessions and workloads count hits as a whole
+//   - grouping of arbitrary models and their automatic length (T71-T73, T76-T78): the groups are
+//     DeepSeek-V4's; storage (T79) is checked on its presets, compressed slots (T80) by the ops'
+//     references
+//   - connectors and offloading to other memory: T91, T92, T99-T103
+// T98, the long random run, is a property test.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -2,6 +2,8 @@
 // for caches, requests of up to 1,048,576 tokens, 8,192 tokens a step.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "engine/cache/invariants.h"
 #include "engine/cache/storage_plan.h"
 
@@ -117,6 +119,52 @@ TEST(BlocksStoragePlan, CapsByTokenBudget) {
               caps);
     EXPECT_EQ(c.request_blocks[0], 4096);
   }
+}
+
+// One group of `layers` equal pages of one byte.
+PlannedGroup group_of(GroupSpec spec, std::int64_t layers) {
+  PlannedGroup group;
+  group.spec = spec;
+  group.pages = {{1, 1, layers}};
+  group.layers = layers;
+  group.bytes = layers;
+  return group;
+}
+
+StoragePlan plan_of(std::vector<PlannedGroup> groups) {
+  StoragePlan plan;
+  for (const PlannedGroup& g : groups) {
+    plan.tuples = std::max(plan.tuples, g.layers);
+    plan.bytes_per_block = std::max(plan.bytes_per_block, g.bytes);
+  }
+  plan.checked_bytes = plan.bytes_per_block;
+  plan.groups = std::move(groups);
+  return plan;
+}
+
+TEST(BlocksStoragePlan, T74_get_max_concurrency_for_kv_cache_config) {
+  const GroupSpec full{GroupKind::kFull, 16, 0, false};
+  const GroupSpec window{GroupKind::kSliding, 16, 1024, false};
+  const auto figure = [](std::vector<PlannedGroup> groups, std::int64_t blocks) {
+    const StoragePlan plan = plan_of(std::move(groups));
+    return capacity_of(plan, blocks * plan.bytes_per_block, 16384, 1024,
+                       ConcurrencyFigure::kByBytes)
+        .concurrency_worker;
+  };
+  EXPECT_DOUBLE_EQ(figure({group_of(full, 32)}, 1536), 1.5);
+  EXPECT_DOUBLE_EQ(figure({group_of(window, 32)}, 387), 3);  // 129 each
+  EXPECT_DOUBLE_EQ(figure({group_of(full, 16), group_of(window, 16)}, (1024 + 129) * 3), 3);
+}
+
+TEST(BlocksStoragePlan, T75_get_max_concurrency_packed_kv_cache_config) {
+  const GroupSpec full{GroupKind::kFull, 16, 0, false};
+  const GroupSpec window{GroupKind::kSliding, 16, 128, false};
+  const StoragePlan plan = plan_of({group_of(full, 4), group_of(window, 2)});
+  const auto figure = [&](ConcurrencyFigure kind) {
+    return capacity_of(plan, 4 * 10000, 16384, 1024, kind).concurrency_worker;
+  };
+  EXPECT_DOUBLE_EQ(figure(ConcurrencyFigure::kByGroup), 10000.0 / 1097);
+  EXPECT_DOUBLE_EQ(figure(ConcurrencyFigure::kByBytes), 10000.0 / 1061);
 }
 
 }  // namespace
