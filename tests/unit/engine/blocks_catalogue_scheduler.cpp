@@ -56,6 +56,10 @@ class Loop {
     results(plan);
     return plan;
   }
+  Ids blocks(std::int64_t id) const {  // of the first group
+    const auto& table = s.kv().table(s.find(id)->slot, 0).blocks;
+    return Ids(table.begin(), table.end());
+  }
   void abort(std::int64_t id) {
     ASSERT_TRUE(s.abort(id));
     audit.after_change();
@@ -221,6 +225,43 @@ TEST(BlocksCatalogue, T87_priority_scheduling_preemption) {
   for (int i = 0; i < 3 && preempted.empty(); ++i) preempted = loop.step().preempted;
   EXPECT_EQ(preempted, (IdList{0}));
   EXPECT_EQ(loop.ids(loop.s.running()), (IdList{1}));
+}
+
+// The victim comes before the newcomer in the list, so it has its token of the step already.
+TEST(BlocksScheduler, AVictimGivesBackTheTokensThatTheStepHadGivenIt) {
+  Loop loop(by_priority(6, 200));
+  loop.add(0, tokens(31), 16, 5, 1);
+  loop.step();
+  loop.add(1, tokens(32, 1000), 16, 0, 2);
+  loop.step();
+  const std::int64_t computed = loop.s.find(0)->computed;
+  StepPlan plan = loop.schedule();
+  ASSERT_EQ(plan.preempted, (IdList{0}));
+  EXPECT_EQ(planned_ids(plan), (IdList{1})) << "nothing of the victim is left in the plan";
+  EXPECT_EQ(plan.total_tokens, 1);
+  EXPECT_GT(computed, 0);
+  EXPECT_EQ(loop.s.find(0)->computed, 0);
+  EXPECT_EQ(loop.s.find(0)->num_tokens(), 33) << "what it had sampled stays";
+  loop.results(plan);
+}
+
+TEST(BlocksScheduler, APreemptedRequestFindsWhatIsLeftOfIt) {
+  Loop loop(plain(11, 200));
+  loop.add(0, tokens(70), 14);
+  loop.add(1, tokens(72, 1000), 16);
+  Ids before;
+  IdList preempted;
+  for (int i = 0; i < 20 && preempted.empty(); ++i) {
+    if (loop.s.alive(1)) before = loop.blocks(1);
+    preempted = loop.step().preempted;
+  }
+  ASSERT_EQ(preempted, (IdList{1}));
+  ASSERT_EQ(before.size(), 5u);
+  for (int i = 0; i < 20 && loop.s.find(1)->status != RequestStatus::kRunning; ++i) loop.step();
+  ASSERT_EQ(loop.s.find(1)->status, RequestStatus::kRunning);
+  EXPECT_EQ(loop.s.find(1)->hit_tokens, 64) << "four of its five full blocks were not taken";
+  const Ids after = loop.blocks(1);
+  EXPECT_EQ(Ids(after.begin(), after.begin() + 4), Ids(before.begin(), before.begin() + 4));
 }
 
 TEST(BlocksCatalogue, T88_priority_scheduling_victim_selection_and_equal_priority) {
