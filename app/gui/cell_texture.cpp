@@ -10,6 +10,14 @@ namespace attnscope::gui {
 namespace {
 
 constexpr int kMaxSide = 4096;
+constexpr std::int64_t kRoom = 1 << 20;  // pixels that a texture may be larger than its picture
+
+// Making a texture costs the driver more than filling one: a new picture goes into the old texture
+// where it fits, and into one that fits both where that is not much larger.
+int room_for(int wanted, int had, int other, int other_had) {
+  const std::int64_t both = std::int64_t{std::max(wanted, had)} * std::max(other, other_had);
+  return both <= std::int64_t{wanted} * other + kRoom ? std::max(wanted, had) : wanted;
+}
 
 }  // namespace
 
@@ -18,6 +26,7 @@ constexpr int kMaxSide = 4096;
 // it waits in abandoned(). A context that ends first lets go of all its textures by a hook.
 struct CellTexture::Impl {
   ImTextureData texture;
+  int width = 0, height = 0;        // of the picture in its corner
   ImGuiContext* context = nullptr;  // null before the first drawing and after the context's end
   ImGuiID hook = 0;
 
@@ -85,8 +94,8 @@ CellTexture& CellTexture::operator=(CellTexture&& other) noexcept {
 }
 
 bool CellTexture::empty() const { return impl_ == nullptr; }
-int CellTexture::width() const { return impl_ ? impl_->texture.Width : 0; }
-int CellTexture::height() const { return impl_ ? impl_->texture.Height : 0; }
+int CellTexture::width() const { return impl_ ? impl_->width : 0; }
+int CellTexture::height() const { return impl_ ? impl_->height : 0; }
 
 void CellTexture::update(int width, int height, const std::vector<ImU32>& pixels) {
   if (width <= 0 || height <= 0 || width > kMaxSide || height > kMaxSide ||
@@ -94,14 +103,24 @@ void CellTexture::update(int width, int height, const std::vector<ImU32>& pixels
     Impl::abandon(std::move(impl_));
     return;
   }
-  if (!impl_ || width != this->width() || height != this->height()) {
+  const int had_width = impl_ ? impl_->texture.Width : 0;
+  const int had_height = impl_ ? impl_->texture.Height : 0;
+  const int wide = room_for(width, had_width, height, had_height);
+  const int high = room_for(height, had_height, width, had_width);
+  if (wide != had_width || high != had_height) {
     Impl::abandon(std::move(impl_));
     impl_ = std::make_unique<Impl>();
-    impl_->texture.Create(ImTextureFormat_RGBA32, width, height);
+    impl_->texture.Create(ImTextureFormat_RGBA32, wide, high);
     impl_->texture.UseColors = true;
   }
+  impl_->width = width;
+  impl_->height = height;
   ImTextureData& t = impl_->texture;
-  std::memcpy(t.Pixels, pixels.data(), static_cast<std::size_t>(t.GetSizeInBytes()));
+  const std::size_t row = static_cast<std::size_t>(width) * sizeof(ImU32);
+  for (int y = 0; y < height; ++y) {
+    std::memcpy(t.GetPixelsAt(0, y),
+                pixels.data() + static_cast<std::size_t>(y) * static_cast<std::size_t>(width), row);
+  }
   const ImTextureRect all = {0, 0, static_cast<unsigned short>(width),
                              static_cast<unsigned short>(height)};
   t.UsedRect = all;
