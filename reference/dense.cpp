@@ -20,11 +20,11 @@ void linear(const as_linear_params& p, const Precision& precision, bool bf16) {
   if (tokens == 0) return;
 
   const DenseInput input(x);
-  Weight weight(p.weight);
+  Weight weight(p.weight, tokens);
   std::vector<double> block(static_cast<std::size_t>(tokens * weight.block()));
   for (std::int64_t begin = 0; begin < y.cols(); begin += weight.block()) {
     const std::int64_t end = std::min(begin + weight.block(), y.cols());
-    weight.multiply(input.data(), tokens, begin, end, block.data());
+    weight.multiply(input.data(), begin, end, block.data());
     for (std::int64_t t = 0; t < tokens; ++t) {
       double* values = block.data() + t * (end - begin);
       if (bf16) {

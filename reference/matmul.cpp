@@ -16,6 +16,23 @@ namespace {
 // Rows of a weight converted at a time; small enough to stay in the L2 cache between conversion and
 // product.
 constexpr std::int64_t kConvertedBytes = std::int64_t{2} << 20;
+constexpr std::int64_t kOutputBytes = std::int64_t{8} << 20;
+constexpr std::int64_t kFewRows = 8;
+constexpr std::int64_t kGrain = 8;  // weight rows of a thread at least
+
+// In a fixed order that does not depend on the number of threads.
+double dot(const double* a, const double* b, std::int64_t n) {
+  constexpr int kLanes = 8;
+  double sums[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int l = 0; l < kLanes; ++l) sums[l] += a[i + l] * b[i + l];
+  }
+  double rest = 0;
+  for (; i < n; ++i) rest += a[i] * b[i];
+  for (const double sum : sums) rest += sum;
+  return rest;
+}
 
 at::Tensor view(const double* data, std::int64_t rows, std::int64_t cols) {
   return at::from_blob(const_cast<double*>(data), {rows, cols}, at::kDouble);
@@ -37,20 +54,37 @@ void matmul(const double* a, const double* b, double* c, std::int64_t m, std::in
   at::mm_out(out, view(a, m, k), view(b, k, n));
 }
 
-Weight::Weight(const as_tensor& weight)
-    : stored_(weight, "weight", {kAny, kAny}),
-      block_(std::clamp<std::int64_t>(
-          kConvertedBytes / (8 * std::max<std::int64_t>(stored_.cols(), 1)), 1,
-          std::max<std::int64_t>(stored_.rows(), 1))),
-      converted_(static_cast<std::size_t>(block_ * stored_.cols())) {}
+Weight::Weight(const as_tensor& weight, std::int64_t m)
+    : stored_(weight, "weight", {kAny, kAny}), m_(m) {
+  const std::int64_t bytes = m_ <= kFewRows
+                                 ? kOutputBytes / std::max<std::int64_t>(m_, 1)
+                                 : kConvertedBytes / std::max<std::int64_t>(stored_.cols(), 1);
+  block_ = std::clamp<std::int64_t>(bytes / 8, 1, std::max<std::int64_t>(stored_.rows(), 1));
+  if (m_ > kFewRows) converted_.resize(static_cast<std::size_t>(block_ * stored_.cols()));
+}
 
-void Weight::multiply(const double* x, std::int64_t m, std::int64_t begin, std::int64_t end,
-                      double* y) {
+void Weight::multiply_rows(const double* x, std::int64_t begin, std::int64_t end, double* y) const {
   const std::int64_t in = stored_.cols();
-  for (std::int64_t row = begin; row < end; ++row) {
-    stored_.load(row, converted_.data() + (row - begin) * in);
-  }
-  matmul_transposed(x, converted_.data(), y, m, end - begin, in);
+  at::parallel_for(begin, end, kGrain, [&](std::int64_t first, std::int64_t last) {
+    std::vector<double> row(static_cast<std::size_t>(in));
+    for (std::int64_t r = first; r < last; ++r) {
+      stored_.load(r, row.data());
+      for (std::int64_t t = 0; t < m_; ++t) {
+        y[t * (end - begin) + r - begin] = dot(x + t * in, row.data(), in);
+      }
+    }
+  });
+}
+
+void Weight::multiply(const double* x, std::int64_t begin, std::int64_t end, double* y) {
+  if (m_ <= kFewRows) return multiply_rows(x, begin, end, y);
+  const std::int64_t in = stored_.cols();
+  at::parallel_for(begin, end, kGrain, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t r = first; r < last; ++r) {
+      stored_.load(r, converted_.data() + (r - begin) * in);
+    }
+  });
+  matmul_transposed(x, converted_.data(), y, m_, end - begin, in);
 }
 
 void set_matmul_threads(int n) {

@@ -18,19 +18,25 @@ void matmul(const double* a, const double* b, double* c, std::int64_t m, std::in
 
 // y[m, end - begin] = x[m,in] weight[begin..end, in]^T, weight a [out,in] float tensor. Its rows
 // are converted to float64 a block at a time, on each call: nothing is kept that could become
-// stale, and memory stays small for weights of any size.
+// stale, and memory stays small for weights of any size. Few rows of x (a decode step) are summed
+// here, row by row of the weight on all threads, because a BLAS would wait for each block's
+// conversion; many go through the BLAS.
 class Weight {
  public:
-  explicit Weight(const as_tensor& weight);
+  // m: rows of x.
+  Weight(const as_tensor& weight, std::int64_t m);
 
   // Output rows to ask for at once at most.
   std::int64_t block() const { return block_; }
-  void multiply(const double* x, std::int64_t m, std::int64_t begin, std::int64_t end, double* y);
+  void multiply(const double* x, std::int64_t begin, std::int64_t end, double* y);
 
  private:
+  void multiply_rows(const double* x, std::int64_t begin, std::int64_t end, double* y) const;
+
   FloatRows stored_;
+  std::int64_t m_;
   std::int64_t block_;
-  std::vector<double> converted_;  // [block,in]
+  std::vector<double> converted_;  // [block,in]; empty for few rows of x
 };
 
 void set_matmul_threads(int n);  // 0 = libtorch's default
