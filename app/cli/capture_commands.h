@@ -1,4 +1,4 @@
-// The commands that make, show, compare and send captures.
+// The commands that make, show, compare and send captures, and those of single ops' cases.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,5 +11,6 @@ namespace attnscope {
 // Subcommands of `app`; the one that is called stores what to do in `action`.
 void add_capture_commands(CLI::App& app, std::function<Result<as_status>()>& action);
 void add_diff_command(CLI::App& app, std::function<Result<as_status>()>& action);
+void add_case_commands(CLI::App& app, std::function<Result<as_status>()>& action);
 
 }  // namespace attnscope

@@ -1,0 +1,264 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "app/cli/capture_commands.h"
+#include "app/cli/look_at.h"
+#include "app/common/case_lane.h"
+#include "app/common/format.h"
+#include "app/common/wiring.h"
+#include "engine/opcase/case_file.h"
+#include "engine/session/place.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace attnscope {
+namespace {
+
+using nlohmann::json;
+using Action = std::function<Result<as_status>()>;
+
+json number(double v) { return std::isfinite(v) ? json(v) : json(nullptr); }
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ","));
+}
+
+// ---- save
+
+struct SaveCommand {
+  LookAt at;
+  std::string output;
+};
+
+Result<as_status> save_command(const SaveCommand& c) {
+  auto place = parse_place(c.at.place);
+  if (!place) return place.error();
+  auto session = session_at(c.at, *place, nullptr);
+  if (!session) return session.error();
+  const OpParams& params = (*session)->last_params();
+  const CaseOp op = *find_case_op(params.op());
+  auto kept =
+      keep_case(op, params.data(),
+                {c.at.scenario, (*session)->lanes().lane(place->op), place->step, place->layer});
+  if (!kept) return kept.error();
+  if (auto ok = write_case(*kept, c.output); !ok) return ok.error();
+  std::size_t bytes = 0;
+  for (const auto& [name, t] : kept->tensors) bytes += t.bytes.size();
+  for (const auto& [name, t] : kept->caches) bytes += t.rows.size();
+  if (c.at.json) {
+    fmt::print("{}\n", json({{"file", c.output}, {"op", op.name}, {"bytes", bytes}}).dump(1));
+  } else {
+    fmt::print("{}: {}, {} tensors, {} caches, {}\n", c.output, format_place(*place),
+               kept->tensors.size(), kept->caches.size(), format_bytes(static_cast<double>(bytes)));
+  }
+  return AS_OK;
+}
+
+void add_save(CLI::App& app, Action& action) {
+  auto* save = app.add_subcommand("save", "Keep one op's call: its numbers, inputs and outputs");
+  auto c = std::make_shared<SaveCommand>();
+  save->add_option("scenario", c->at.scenario, "File, or a name from assets/scenarios")->required();
+  save->add_option("--at", c->at.place,
+                   "STEP/LAYER/OP, such as 7/2/sparse_attention; layer - = none")
+      ->required();
+  save->add_option("-o,--output", c->output, "NAME.json; tensors go to NAME.safetensors beside it")
+      ->required();
+  save->add_option("--lane", c->at.lanes, "LANE for all ops, or OP=LANE for one; may be repeated")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  save->add_option("--profile", c->at.profile, "vllm or deepseek (default: the scenario's)")
+      ->check(CLI::IsMember({"vllm", "deepseek"}));
+  save->add_option("--threads", c->at.threads, "Threads, 0 = all")->check(CLI::Range(0, 4096));
+  save->add_flag("--json", c->at.json, "Print as JSON");
+  save->callback([=, &action] { action = [=] { return save_command(*c); }; });
+}
+
+// ---- run
+
+struct RunCaseCommand {
+  std::vector<std::string> files, lanes = {"cpu"};
+  std::string tolerances;
+  int threads = 0, repeat = 3;
+  bool as_json = false;
+};
+
+json run_json(const std::string& file, const OpCase& kept, const CaseRun& run) {
+  json taps = json::array();
+  for (const CaseTap& t : run.taps) {
+    json worst = nullptr;
+    if (!t.comparison.worst.index.empty() && t.comparison.budget_used > 0) {
+      worst = {{"index", t.comparison.worst.index},
+               {"value", number(t.comparison.worst.value)},
+               {"expected", number(t.comparison.worst.reference)}};
+    }
+    taps.push_back({{"tap", t.tap},
+                    {"dtype", t.dtype},
+                    {"shape", t.shape},
+                    {"verdict", verdict_name(t.verdict)},
+                    {"tolerance", t.tolerance},
+                    {"elements", t.comparison.elements},
+                    {"differing", t.comparison.figures.differing},
+                    {"beyond", t.comparison.figures.beyond},
+                    {"max_abs", number(t.comparison.figures.max_abs)},
+                    {"cosine", number(t.comparison.figures.cosine)},
+                    {"budget_used", number(t.comparison.budget_used)},
+                    {"worst", worst},
+                    {"note", t.note}});
+  }
+  return {{"format", "attnscope-case-run"},
+          {"version", 1},
+          {"file", file},
+          {"op", kept.op.name},
+          {"lane", run.lane},
+          {"stored_lane", kept.origin.lane},
+          {"microseconds", run.microseconds},
+          {"taps", taps},
+          {"trespasses", run.trespasses},
+          {"right", run.right()}};
+}
+
+void print_run(const std::string& file, const OpCase& kept, const CaseRun& run) {
+  fmt::print("{}: {}, lane {} against {} of lane {}, {}\n", file, kept.op.name, run.lane,
+             kept.origin.step >= 0 ? format_place({kept.origin.step, kept.origin.layer,
+                                                   static_cast<as_op_id>(kept.op.id)})
+                                   : kept.origin.from,
+             kept.origin.lane, format_us(run.microseconds));
+  for (const CaseTap& t : run.taps) {
+    const Comparison& c = t.comparison;
+    fmt::print("  {:<12} {:<5} {:<18} {:<9} {:>9} of {} differ, max abs {}, {:.3g} of {}\n", t.tap,
+               t.dtype, shape_text(t.shape), verdict_name(t.verdict), c.figures.differing,
+               c.elements, format_error(c.figures.max_abs), c.budget_used, t.tolerance);
+    if (t.verdict == Verdict::kWrong && !c.worst.index.empty()) {
+      fmt::print("    worst at {}: {} instead of {}\n", shape_text(c.worst.index),
+                 format_exact(c.worst.value), format_exact(c.worst.reference));
+    }
+    if (!t.note.empty()) fmt::print("    {}\n", t.note);
+  }
+  for (const std::string& text : run.trespasses) {
+    fmt::print("  wrote where it must not: {}\n", text);
+  }
+  fmt::print("  {}\n", run.right() ? "right" : "wrong");
+}
+
+Result<as_status> run_case_command(const RunCaseCommand& c) {
+  auto tolerances = Tolerances::load(c.tolerances);
+  if (!tolerances) return tolerances.error();
+  const LaneRegistry registry = all_lanes();
+  const cpu::ThreadPool pool(c.threads);
+  json runs = json::array();
+  bool right = true;
+  for (const std::string& file : c.files) {
+    auto kept = read_case(file);
+    if (!kept) return kept.error();
+    CaseRunOptions options = case_options(registry, kept->op, *tolerances, pool.handle());
+    options.repeat = c.repeat;
+    for (const std::string& name : c.lanes) {
+      auto lane = find_case_lane(registry, name, kept->op);
+      if (!lane) return lane.error();
+      auto run = run_case(*kept, *lane, options);
+      if (!run) {
+        return Error{run.error().code, fmt::format("{}: {}", file, run.error().message),
+                     run.error().hint};
+      }
+      right = right && run->right();
+      if (c.as_json) {
+        runs.push_back(run_json(file, *kept, *run));
+      } else {
+        print_run(file, *kept, *run);
+      }
+    }
+  }
+  if (c.as_json) fmt::print("{}\n", (runs.size() == 1 ? runs[0] : runs).dump(1));
+  return right ? AS_OK : AS_MISMATCH;
+}
+
+void add_run(CLI::App& app, Action& action) {
+  auto* run =
+      app.add_subcommand("run", "Run cases in a lane and compare with the outputs that they hold");
+  auto c = std::make_shared<RunCaseCommand>();
+  run->add_option("files", c->files, "Cases: .json files of 'attnscope case save'")->required();
+  run->add_option("--lane", c->lanes, "cpu, cuda, mutant:NAME, ref.sim, ..; may be repeated")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  run->add_option("--tolerances", c->tolerances,
+                  "Tolerance file (default: assets/tolerances.json)");
+  run->add_option("--repeat", c->repeat, "Calls; the fastest one's time is shown (3)")
+      ->check(CLI::Range(1, 1000000));
+  run->add_option("--threads", c->threads, "Threads, 0 = all")->check(CLI::Range(0, 4096));
+  run->add_flag("--json", c->as_json, "Print as JSON");
+  run->callback([=, &action] { action = [=] { return run_case_command(*c); }; });
+}
+
+// ---- show
+
+Result<as_status> show_case(const std::string& file, bool as_json) {
+  auto kept = read_case(file);
+  if (!kept) return kept.error();
+  json tensors = json::array();
+  if (!as_json) {
+    fmt::print("{}: {}\n  {}\n  from {}{}, lane {}\n", file, kept->op.name, kept->op.summary,
+               kept->origin.from,
+               kept->origin.step >= 0 ? ", " + format_place({kept->origin.step, kept->origin.layer,
+                                                             static_cast<as_op_id>(kept->op.id)})
+                                      : "",
+               kept->origin.lane);
+    for (const auto& [name, v] : kept->integers) fmt::print("  {} = {}\n", name, v);
+    for (const auto& [name, v] : kept->reals) fmt::print("  {} = {}\n", name, format_exact(v));
+  }
+  for (const as_tap_info& tap : kept->op.taps) {
+    const char* side = tap.direction == AS_TAP_IN ? "in" : "out";
+    if (const auto t = kept->tensors.find(tap.name); t != kept->tensors.end()) {
+      const std::string dtype = as_dtype_name(t->second.dtype);
+      tensors.push_back(
+          {{"tap", tap.name}, {"side", side}, {"dtype", dtype}, {"shape", t->second.shape}});
+      if (!as_json) {
+        fmt::print("  {:<3} {:<14} {:<5} {}\n", side, tap.name, dtype, shape_text(t->second.shape));
+      }
+    } else if (const auto r = kept->caches.find(tap.name); r != kept->caches.end()) {
+      tensors.push_back({{"tap", tap.name}, {"side", side}, {"rows", r->second.slots.size()}});
+      if (!as_json) {
+        fmt::print("  {:<3} {:<14} {} rows of {} bytes, of {} blocks of {}\n", side, tap.name,
+                   r->second.slots.size(), r->second.row_bytes(), r->second.blocks,
+                   r->second.rows_per_block);
+      }
+    }
+  }
+  if (as_json) {
+    fmt::print("{}\n", json({{"format", "attnscope-case-show"},
+                             {"version", 1},
+                             {"file", file},
+                             {"op", kept->op.name},
+                             {"integers", kept->integers},
+                             {"reals", kept->reals},
+                             {"taps", tensors}})
+                           .dump(1));
+  }
+  return AS_OK;
+}
+
+void add_show(CLI::App& app, Action& action) {
+  auto* show = app.add_subcommand("show", "What a case holds");
+  struct Command {
+    std::string file;
+    bool as_json = false;
+  };
+  auto c = std::make_shared<Command>();
+  show->add_option("file", c->file, "A case")->required();
+  show->add_flag("--json", c->as_json, "Print as JSON");
+  show->callback([=, &action] { action = [=] { return show_case(c->file, c->as_json); }; });
+}
+
+}  // namespace
+
+void add_case_commands(CLI::App& app, Action& action) {
+  auto* group = app.add_subcommand("case", "Single calls of ops: save, run in any lane, show");
+  group->require_subcommand(1);
+  add_save(*group, action);
+  add_run(*group, action);
+  add_show(*group, action);
+}
+
+}  // namespace attnscope

@@ -1,0 +1,21 @@
+// A case as files: NAME.json with the numbers of the call, and beside it NAME.safetensors with what
+// it read and wrote. Tensors have the names of their taps; a cache is CACHE.slots [rows] and
+// CACHE.rows [rows, bytes or width], a rotary embedding ROPE.positions and ROPE.rows.
+#pragma once
+
+#include <string>
+
+#include "engine/opcase/op_case.h"
+
+namespace attnscope {
+
+inline constexpr const char* kCaseFormat = "attnscope-case";
+inline constexpr int kCaseVersion = 1;
+
+// path: of the JSON file, must end in .json. An older case of the name is replaced.
+Result<void> write_case(const OpCase& kept, const std::string& path);
+
+// AS_BAD_INPUT: no case, too new, damaged, or of an op with other tensors.
+Result<OpCase> read_case(const std::string& path);
+
+}  // namespace attnscope

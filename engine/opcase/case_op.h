@@ -1,0 +1,64 @@
+// An op of either table (kernels/params: op table, helper table) and what the tables leave out: the
+// numbers and rotary embeddings of its params struct. Cases, plugins and scripts walk a struct by
+// this list, so that a new op needs no code of its own there.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "kernels/params/op_table.h"
+#include "kernels/params/result.h"
+#include "kernels/params/tensor.h"
+
+namespace attnscope {
+
+enum class FieldKind { kInteger, kReal, kRope };  // int32_t, double, as_rope
+
+struct ParamField {
+  const char* name;
+  FieldKind kind;
+  std::uint16_t offset;
+};
+
+struct CaseOp {
+  const char* name = "";
+  const char* summary = "";
+  std::int32_t id = -1;  // as_op_id or as_helper_id
+  bool helper = false;
+  std::size_t params_size = 0;
+  std::span<const as_tap_info> taps;
+  std::span<const ParamField> fields;
+};
+
+std::optional<CaseOp> find_case_op(std::int32_t id);
+// AS_BAD_INPUT with the names there are.
+Result<CaseOp> case_op_by_name(std::string_view name);
+
+// Whether a lane reads this tap: inputs, and the row before quantisation of a struct that gives it.
+// `params` is a struct of the op with its numbers set.
+bool reads_tap(const CaseOp& op, const as_tap_info& tap, const void* params);
+
+// The tensor or cache of a tap.
+inline as_tensor& tensor_at(void* params, std::size_t offset) {
+  return *reinterpret_cast<as_tensor*>(static_cast<char*>(params) + offset);
+}
+inline const as_tensor& tensor_at(const void* params, std::size_t offset) {
+  return *reinterpret_cast<const as_tensor*>(static_cast<const char*>(params) + offset);
+}
+inline as_cache& cache_at(void* params, std::size_t offset) {
+  return *reinterpret_cast<as_cache*>(static_cast<char*>(params) + offset);
+}
+inline const as_cache& cache_at(const void* params, std::size_t offset) {
+  return *reinterpret_cast<const as_cache*>(static_cast<const char*>(params) + offset);
+}
+inline as_rope& rope_at(void* params, std::size_t offset) {
+  return *reinterpret_cast<as_rope*>(static_cast<char*>(params) + offset);
+}
+inline const as_rope& rope_at(const void* params, std::size_t offset) {
+  return *reinterpret_cast<const as_rope*>(static_cast<const char*>(params) + offset);
+}
+
+}  // namespace attnscope

@@ -1,0 +1,347 @@
+#include "engine/opcase/case_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <limits>
+
+#include "engine/opcase/reference_call.h"
+#include "engine/session/forced_copy.h"
+#include "kernels/layout/records.h"
+#include "kernels/params/helper_params.h"
+#include "kernels/params/indexer_params.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+Result<void> call(as_op_fn function, const void* params, const std::string& lane, const CaseOp& op,
+                  const as_threads* threads, double* microseconds = nullptr) {
+  as_error error{};
+  as_call context{};
+  context.struct_size = sizeof(context);
+  context.threads = threads;
+  const auto start = std::chrono::steady_clock::now();
+  const std::int32_t status = function(params, &context, &error);
+  const std::chrono::duration<double, std::micro> elapsed =
+      std::chrono::steady_clock::now() - start;
+  if (microseconds != nullptr) *microseconds = elapsed.count();
+  if (status == AS_OK) return {};
+  return Error{static_cast<as_status>(status),
+               fmt::format("{}: lane {}: {}", op.name, lane, error.message),
+               {}};
+}
+
+bool quantises(const CaseOp& op) {
+  return op.id == AS_OP_Q_ROPE_KV_INSERT || op.id == AS_OP_COMPRESS_INSERT ||
+         op.id == AS_OP_INDEXER_COMPRESS_INSERT || op.id == AS_OP_INDEXER_Q;
+}
+
+// What follows from the row before quantisation.
+bool follows_row(const CaseOp& op, const as_tap_info& tap, const as_tensor& value) {
+  return tap.kind == AS_TAP_CACHE || value.dtype == AS_U8 ||
+         (op.id == AS_OP_INDEXER_Q && tap.offset == offsetof(as_indexer_q_params, weights));
+}
+
+const as_tap_info* row_tap(const CaseOp& op) {
+  for (const as_tap_info& tap : op.taps) {
+    if (tap.direction == AS_TAP_OUT && tap.optional != 0) return &tap;
+  }
+  return nullptr;
+}
+
+Result<Tolerance> rule_of(const CaseOp& op, const as_tap_info& tap, const std::string& lane,
+                          const char* dtype, const Tolerances& tolerances) {
+  if (!op.helper) {
+    return tolerances.find(static_cast<as_op_id>(op.id), tap.name, lane, tap.rule, dtype);
+  }
+  const auto it = tolerances.classes().find(tap.rule);
+  if (it != tolerances.classes().end()) return it->second;
+  return bad_input(
+      fmt::format("tolerances: no class \"{}\" for tap {} of op {}", tap.rule, tap.name, op.name),
+      "add the class to tolerances.json");
+}
+
+TapMask mask_of(const void* params, const as_tap_info& tap) {
+  TapMask mask;
+  if (tap.mask == AS_MASK_SLOTS) mask.slots = at<std::int64_t>(tensor_at(params, tap.mask_offset));
+  if (tap.mask == AS_MASK_LENS) mask.lens = at<std::int32_t>(tensor_at(params, tap.mask_offset));
+  return mask;
+}
+
+Verdict verdict_of(const Comparison& c) {
+  if (!c.within) return Verdict::kWrong;
+  if (c.near_tie) return Verdict::kNearTie;
+  return c.equal ? Verdict::kEqual : Verdict::kRounding;
+}
+
+class Judge {
+ public:
+  Judge(const OpCase& kept, const CaseLane& lane, const CaseRunOptions& options, CaseRun& out)
+      : kept_(kept), lane_(lane), options_(options), out_(out) {}
+
+  Result<void> kernel(const CaseCall& call) {
+    if (quantises(kept_.op) && options_.sim != nullptr) {
+      if (auto ok = requantise(call); !ok) return ok;
+    }
+    for (const as_tap_info& tap : kept_.op.taps) {
+      if (reads_tap(kept_.op, tap, call.params())) {
+        check_input(call, tap);
+      } else if (const auto c = kept_.caches.find(tap.name); c != kept_.caches.end()) {
+        if (auto ok = cache_output(call, tap, c->second); !ok) return ok;
+      } else if (const auto t = kept_.tensors.find(tap.name); t != kept_.tensors.end()) {
+        const as_tensor value = call.tensor(tap);
+        if (auto ok =
+                compare_tap(tap, value, stored_view(t->second), mask_of(call.params(), tap), call);
+            !ok) {
+          return ok;
+        }
+      }
+    }
+    return {};
+  }
+
+  // The stored outputs against a reference's.
+  Result<void> reference(const CaseCall& call, const ReferenceCall& reference) {
+    for (const as_tap_info& tap : kept_.op.taps) {
+      if (reads_tap(kept_.op, tap, call.params())) continue;
+      as_tensor value;
+      Scratch gathered;
+      if (kept_.caches.contains(tap.name)) {
+        value = gather_rows(call.cache(tap), tensor_at(call.params(), tap.mask_offset), gathered);
+      } else if (const auto t = kept_.tensors.find(tap.name); t != kept_.tensors.end()) {
+        value = stored_view(t->second);
+      } else {
+        continue;
+      }
+      if (auto ok =
+              compare_tap(tap, value, reference.output(tap), mask_of(call.params(), tap), call);
+          !ok) {
+        return ok;
+      }
+    }
+    return {};
+  }
+
+ private:
+  Result<void> requantise(const CaseCall& call) {
+    const as_tap_info* row = row_tap(kept_.op);
+    if (row == nullptr || !present(call.tensor(*row)) || reads_tap(kept_.op, *row, call.params())) {
+      return {};
+    }
+    if (auto ok = requantised_.make(call, true); !ok) return ok;
+    if (auto ok = attnscope::call(options_.sim, requantised_.params(), "ref.sim", kept_.op,
+                                  options_.threads);
+        !ok) {
+      return ok;
+    }
+    has_requantised_ = true;
+    return {};
+  }
+
+  void check_input(const CaseCall& call, const as_tap_info& tap) {
+    Scratch gathered;
+    if (tap.kind == AS_TAP_CACHE) {
+      const auto it = kept_.caches.find(tap.name);
+      if (it == kept_.caches.end()) return;
+      check_cache(call, tap, it->second, "input cache");
+      return;
+    }
+    const auto it = kept_.tensors.find(tap.name);
+    if (it == kept_.tensors.end()) return;
+    const as_tensor now = call.tensor(tap), before = stored_view(it->second);
+    Tolerance exact;
+    exact.exact = true;
+    const Comparison c = compare(now, before, {}, exact);
+    if (!c.equal) out_.trespasses.push_back(fmt::format("input {}", tap.name));
+  }
+
+  // Every byte of the cache is that of a kept row, or 0xff.
+  void check_cache(const CaseCall& call, const as_tap_info& tap, const StoredCache& kept,
+                   const char* what) {
+    const as_cache& cache = call.cache(tap);
+    const auto bytes = static_cast<std::size_t>(kept.blocks * kept.page_stride);
+    const std::vector<std::uint8_t> now(static_cast<const std::uint8_t*>(cache.data.data),
+                                        static_cast<const std::uint8_t*>(cache.data.data) + bytes);
+    // The same cache with what may be there; what may be anything is taken over.
+    std::vector<std::uint8_t> expected(bytes, 0xff);
+    as_cache other = cache;
+    other.data.data = expected.data();
+    const auto payload = static_cast<std::size_t>(as_payload_bytes(kept.record, kept.width));
+    const auto scales = static_cast<std::size_t>(as_scale_bytes(kept.record));
+    const bool input = tap.direction == AS_TAP_IN;
+    const std::uint8_t* row = kept.rows.data();
+    for (const std::int64_t slot : kept.slots) {
+      const as_row_address to = as_cache_row(&other, slot), from = as_cache_row(&cache, slot);
+      std::memcpy(to.payload, input ? row : from.payload, payload);
+      if (scales > 0) std::memcpy(to.scales, input ? row + payload : from.scales, scales);
+      row += payload + scales;
+    }
+    std::size_t wrong = 0, first = bytes;
+    for (std::size_t i = 0; i < bytes; ++i) {
+      if (now[i] == expected[i]) continue;
+      first = std::min(first, i);
+      ++wrong;
+    }
+    if (wrong == 0) return;
+    const auto page = first / static_cast<std::size_t>(kept.page_stride);
+    out_.trespasses.push_back(
+        fmt::format("{} {}: {} bytes, the first at byte {} of block {}", what, tap.name, wrong,
+                    first % static_cast<std::size_t>(kept.page_stride), page));
+  }
+
+  Result<void> cache_output(const CaseCall& call, const as_tap_info& tap,
+                            const StoredCache& stored) {
+    check_cache(call, tap, stored, "cache");
+    const as_tensor slots =
+        make_tensor(stored.slots.data(), {static_cast<std::int64_t>(stored.slots.size())});
+    Scratch gathered;
+    const as_tensor value = gather_rows(call.cache(tap), slots, gathered);
+    return compare_tap(tap, value, stored_rows(stored), {}, call);
+  }
+
+  Result<void> compare_tap(const as_tap_info& tap, const as_tensor& value,
+                           const as_tensor& reference, const TapMask& mask, const CaseCall& call) {
+    CaseTap out;
+    out.tap = tap.name;
+    out.dtype = as_dtype_name(value.dtype);
+    out.shape.assign(value.shape, value.shape + value.rank);
+    auto rule = rule_of(kept_.op, tap, lane_.name, out.dtype.c_str(), *options_.tolerances);
+    if (!rule) return rule.error();
+    out.tolerance = rule->name;
+    if (rule->top_k) {
+      const auto& p = *static_cast<const as_indexer_topk_params*>(call.params());
+      out.comparison = compare_top_k(value, reference, p.logits, at<std::int32_t>(p.lens), *rule);
+    } else {
+      out.comparison = compare(value, reference, mask, *rule);
+    }
+    if (!out.comparison.within && has_requantised_ && follows_row(kept_.op, tap, value)) {
+      on_own_row(tap, call, *rule, out);
+    }
+    out.verdict = verdict_of(out.comparison);
+    if (out.note.empty()) out.note = out.comparison.note;
+    out_.taps.push_back(std::move(out));
+    return {};
+  }
+
+  // Codes are judged on the lane's own row, which has a tolerance of its own.
+  void on_own_row(const as_tap_info& tap, const CaseCall& call, const Tolerance& rule,
+                  CaseTap& out) {
+    const std::int64_t differing = out.comparison.figures.differing;
+    Scratch gathered;
+    const as_tensor value =
+        tap.kind == AS_TAP_CACHE
+            ? gather_rows(call.cache(tap), tensor_at(call.params(), tap.mask_offset), gathered)
+            : call.tensor(tap);
+    const Comparison own =
+        compare(value, requantised_.output(tap), mask_of(call.params(), tap), rule);
+    if (!own.within) return;
+    out.comparison = own;
+    out.comparison.equal = false;
+    out.note =
+        fmt::format("{} elements differ from the case and follow from the row before", differing);
+  }
+
+  const OpCase& kept_;
+  const CaseLane& lane_;
+  const CaseRunOptions& options_;
+  CaseRun& out_;
+  ReferenceCall requantised_;
+  bool has_requantised_ = false;
+};
+
+// Runs the lane; the last call's memory is left in the result.
+Result<CaseCall> run_lane(const OpCase& kept, const CaseLane& lane, const CaseRunOptions& options,
+                          double* microseconds) {
+  if (options.guard != nullptr) {
+    auto guarded = CaseCall::make(kept);
+    if (!guarded) return guarded.error();
+    auto ok = call(options.guard, guarded->params(), "cpu", kept.op, options.threads);
+    if (!ok) {
+      return bad_input(fmt::format("the case cannot be run: {}", ok.error().message),
+                       "it is damaged, or was saved of a call that read beyond its tensors");
+    }
+  }
+  *microseconds = std::numeric_limits<double>::infinity();
+  for (int i = 0;; ++i) {
+    auto made = CaseCall::make(kept);
+    if (!made) return made.error();
+    double elapsed = 0;
+    auto ok = call(lane.function, made->params(), lane.name, kept.op, options.threads, &elapsed);
+    if (!ok) return ok.error();
+    *microseconds = std::min(*microseconds, elapsed);
+    if (i + 1 >= options.repeat) return made;
+  }
+}
+
+// Memory with the stored outputs in it, for a reference to be compared with.
+Result<CaseCall> with_outputs(const OpCase& kept) {
+  auto call = CaseCall::make(kept);
+  if (!call) return call;
+  for (const as_tap_info& tap : kept.op.taps) {
+    const auto it = kept.caches.find(tap.name);
+    if (it == kept.caches.end() || reads_tap(kept.op, tap, call->params())) continue;
+    const std::uint8_t* row = it->second.rows.data();
+    const auto payload =
+        static_cast<std::size_t>(as_payload_bytes(it->second.record, it->second.width));
+    const auto scales = static_cast<std::size_t>(as_scale_bytes(it->second.record));
+    for (const std::int64_t slot : it->second.slots) {
+      const as_row_address to = as_cache_row(&call->cache(tap), slot);
+      std::memcpy(to.payload, row, payload);
+      if (scales > 0) std::memcpy(to.scales, row + payload, scales);
+      row += payload + scales;
+    }
+  }
+  return call;
+}
+
+}  // namespace
+
+bool CaseRun::right() const {
+  return trespasses.empty() && std::none_of(taps.begin(), taps.end(), [](const CaseTap& t) {
+           return t.verdict == Verdict::kWrong;
+         });
+}
+
+Result<CaseRun> run_case(const OpCase& kept, const CaseLane& lane, const CaseRunOptions& options) {
+  CaseRun out;
+  out.lane = lane.name;
+  Judge judge(kept, lane, options, out);
+  if (!lane.reference) {
+    auto ran = run_lane(kept, lane, options, &out.microseconds);
+    if (!ran) return ran.error();
+    if (auto ok = judge.kernel(*ran); !ok) return ok.error();
+    return out;
+  }
+  if (options.guard != nullptr) {
+    double ignored = 0;
+    auto guarded = run_lane(kept, {"cpu", options.guard}, options, &ignored);
+    if (!guarded) return guarded.error();
+  }
+  auto stored = with_outputs(kept);
+  if (!stored) return stored.error();
+  ReferenceCall reference;
+  if (auto ok = reference.make(*stored, false); !ok) return ok.error();
+  auto ok = call(lane.function, reference.params(), lane.name, kept.op, options.threads,
+                 &out.microseconds);
+  if (!ok) return ok.error();
+  if (auto judged = judge.reference(*stored, reference); !judged) return judged.error();
+  return out;
+}
+
+Result<OpCase> rerun_case(const OpCase& kept, const CaseLane& lane, const CaseRunOptions& options) {
+  if (lane.reference) {
+    return usage_error(fmt::format("lane {} writes no bytes of a cache", lane.name),
+                       "choose a kernel lane");
+  }
+  double ignored = 0;
+  auto ran = run_lane(kept, lane, options, &ignored);
+  if (!ran) return ran.error();
+  CaseOrigin origin = kept.origin;
+  origin.lane = lane.name;
+  return keep_case(kept.op, ran->params(), std::move(origin));
+}
+
+}  // namespace attnscope

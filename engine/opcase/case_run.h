@@ -1,0 +1,59 @@
+// Runs a case in a lane and judges what came out: against the outputs that the case holds, with the
+// tolerances of the comparator.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/opcase/op_case.h"
+#include "engine/trace/compare.h"
+#include "engine/trace/tolerances.h"
+#include "kernels/params/lane.h"
+
+namespace attnscope {
+
+// One implementation of the case's op.
+struct CaseLane {
+  std::string name;
+  as_op_fn function = nullptr;
+  bool reference = false;  // float64, logical caches: ref.sim, ref.exact
+};
+
+struct CaseRunOptions {
+  const as_threads* threads = nullptr;
+  const Tolerances* tolerances = nullptr;
+  // Looks at the case before anybody else does: refuses numbers that lead out of a tensor. Null for
+  // ops that only the engine itself carries out.
+  as_op_fn guard = nullptr;
+  // ref.sim: judges codes on the lane's own row before quantisation. Null = codes must be equal.
+  as_op_fn sim = nullptr;
+  int repeat = 1;  // calls timed; the fastest counts
+};
+
+struct CaseTap {
+  std::string tap;
+  std::string tolerance;  // class
+  Comparison comparison;
+  Verdict verdict = Verdict::kNotCompared;
+  std::string note;
+  std::vector<std::int64_t> shape;
+  std::string dtype;
+};
+
+struct CaseRun {
+  std::string lane;
+  double microseconds = 0;
+  std::vector<CaseTap> taps;
+  // Written although it was not the lane's to write: "input q", "cache, 64 bytes at slot 12".
+  std::vector<std::string> trespasses;
+  bool right() const;
+};
+
+// An error: the case cannot be run, or the lane said so.
+Result<CaseRun> run_case(const OpCase& kept, const CaseLane& lane, const CaseRunOptions& options);
+
+// The lane's outputs in the place of those of the case.
+Result<OpCase> rerun_case(const OpCase& kept, const CaseLane& lane, const CaseRunOptions& options);
+
+}  // namespace attnscope

@@ -1,0 +1,100 @@
+// One call of one op, kept: its numbers, what it read and what it wrote. Small and self-contained:
+// of a cache the rows that were read or written, of the rotary table the rows of its positions.
+//
+//   auto kept = keep_case(*op, params, origin);     // of a struct that has just run
+//   auto call = CaseCall::make(*kept);              // memory laid out as it was
+//   lane->ops[op->id](call->params(), &as_call, &error);
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/opcase/case_op.h"
+
+namespace attnscope {
+
+// Where a case comes from, for people.
+struct CaseOrigin {
+  std::string from;  // scenario, capture or dump
+  std::string lane;  // who wrote the outputs
+  std::int64_t step = -1;
+  int layer = -1;
+};
+
+struct StoredTensor {
+  std::int32_t dtype = AS_F32;
+  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> stride;  // in elements; empty = dense
+  std::vector<std::uint8_t> bytes;   // dense
+};
+
+// A paged cache: rows in logical record order (payload, then scales), by ascending slot.
+struct StoredCache {
+  std::int32_t record = AS_RECORD_NONE;  // NONE = absent
+  std::int32_t rows_per_block = 0;
+  std::int32_t width = 0;
+  std::int64_t blocks = 0;
+  std::int64_t page_stride = 0;  // bytes from page to page
+  std::vector<std::int64_t> slots;
+  std::vector<std::uint8_t> rows;  // [slots, row bytes]
+  std::int64_t row_bytes() const;
+};
+
+struct StoredRope {
+  double base = 0, factor = 0, original_max_pos = 0, beta_fast = 0, beta_slow = 0;
+  std::int64_t table_rows = 0;  // of the table that the op gets
+  std::vector<std::int64_t> positions;
+  std::vector<float> rows;  // [positions, 64]
+};
+
+struct OpCase {
+  CaseOp op;
+  CaseOrigin origin;
+  std::map<std::string, std::int64_t> integers;
+  std::map<std::string, double> reals;
+  std::map<std::string, StoredRope> ropes;
+  // By name of the tap; absent optional tensors are left out. Outputs hold what was written.
+  std::map<std::string, StoredTensor> tensors;
+  std::map<std::string, StoredCache> caches;
+};
+
+// Copies what the op of this struct read and wrote. Host memory, paged caches.
+Result<OpCase> keep_case(const CaseOp& op, const void* params, CaseOrigin origin);
+
+// Memory in which a case can run, with its params struct. Outputs, padding and every byte of a
+// cache that the op does not read are 0xff: NaN, and -1 in integers.
+class CaseCall {
+ public:
+  static Result<CaseCall> make(const OpCase& kept);
+
+  const CaseOp& op() const { return op_; }
+  void* params() { return params_.get(); }
+  const void* params() const { return params_.get(); }
+  const as_tensor& tensor(const as_tap_info& tap) const { return tensor_at(params(), tap.offset); }
+  const as_cache& cache(const as_tap_info& tap) const { return cache_at(params(), tap.offset); }
+
+ private:
+  struct Free {
+    void operator()(void* p) const;
+  };
+  using Memory = std::unique_ptr<void, Free>;
+  CaseCall() = default;
+  Result<void*> allocate(std::int64_t bytes);
+  Result<void> put_tensor(const as_tap_info& tap, const StoredTensor& from, bool filled);
+  Result<void> put_cache(const as_tap_info& tap, const StoredCache& from, bool filled);
+  Result<void> put_rope(const ParamField& field, const StoredRope& from);
+
+  CaseOp op_;
+  Memory params_;
+  std::vector<Memory> memory_;
+};
+
+// What a case kept of a tensor, as one; points into it.
+as_tensor stored_view(const StoredTensor& stored);
+// Rows of a cache as a U8 (records) or F32 (state) tensor [slots, bytes or width].
+as_tensor stored_rows(const StoredCache& stored);
+
+}  // namespace attnscope

@@ -1,0 +1,94 @@
+#include "engine/opcase/reference_call.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "engine/session/forced_copy.h"
+#include "engine/session/op_params.h"
+#include "kernels/layout/records.h"
+#include "kernels/params/helper_params.h"
+#include "kernels/params/helper_table.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+// The same call as a session has it.
+OpParams op_params(const CaseCall& call) {
+  OpParams out;
+  out.init<as_sample_params>(static_cast<as_op_id>(call.op().id));
+  std::memcpy(&out.get<char>(), call.params(), call.op().params_size);
+  return out;
+}
+
+template <class Params>
+void give_row(void* params) {
+  static_cast<Params*>(params)->rows_given = 1;
+}
+
+}  // namespace
+
+Result<void> ReferenceCall::make(const CaseCall& call, bool row_given) {
+  const CaseOp& op = call.op();
+  params_.assign((op.params_size + 7) / 8, 0);
+  std::memcpy(params_.data(), call.params(), op.params_size);
+  if (op.id == AS_HELPER_GATHER_ROWS) {
+    auto& p = *reinterpret_cast<as_gather_rows_params*>(params_.data());
+    const as_tensor rows = gather_rows(p.cache, p.slots, gathered_);
+    p.cache.addressing = AS_LOGICAL;
+    p.cache.rows_per_block = 0;
+    p.cache.data = rows;
+    for (std::int64_t i = 0; i < p.slots.shape[0]; ++i) {
+      slots_.push_back(*at<std::int64_t>(p.slots, i) < 0 ? -1 : i);
+    }
+    p.slots = make_tensor(slots_.data(), {p.slots.shape[0]});
+  } else if (!op.helper) {
+    const OpParams engine = op_params(call);
+    OpParams copy = engine;
+    if (!row_given) rows_.replace(engine, copy);
+    std::memcpy(params_.data(), copy.data(), op.params_size);
+  }
+  if (row_given) {
+    if (op.id == AS_OP_Q_ROPE_KV_INSERT) give_row<as_q_rope_kv_insert_params>(params_.data());
+    if (op.id == AS_OP_INDEXER_Q) give_row<as_indexer_q_params>(params_.data());
+    if (op.id == AS_OP_COMPRESS_INSERT || op.id == AS_OP_INDEXER_COMPRESS_INSERT) {
+      auto& p = *reinterpret_cast<as_compress_insert_params*>(params_.data());
+      p.rows_given = 1;
+      // Not read then; a reference wants no pages.
+      p.state = as_cache{};
+    }
+  }
+  if (op.taps.size() > outputs_.size()) return internal_error("an op with more than 16 taps");
+  for (std::size_t i = 0; i < op.taps.size(); ++i) {
+    const as_tap_info& tap = op.taps[i];
+    if (reads_tap(op, tap, params_.data())) continue;
+    if (tap.kind == AS_TAP_CACHE) {
+      as_cache& cache = cache_at(params_.data(), tap.offset);
+      as_tensor& slots = tensor_at(params_.data(), tap.mask_offset);
+      if (slots_.empty()) {
+        for (std::int64_t t = 0; t < slots.shape[0]; ++t) {
+          slots_.push_back(*at<std::int64_t>(slots, t) >= 0 ? t : -1);
+        }
+      }
+      const std::int64_t tokens = slots.shape[0];
+      slots = make_tensor(slots_.data(), {tokens});
+      cache.addressing = AS_LOGICAL;
+      cache.rows_per_block = 0;
+      cache.data = cache.record == AS_RECORD_STATE
+                       ? outputs_[i].make(AS_F64, {tokens, cache.width})
+                       : outputs_[i].make(AS_U8, {tokens, as_row_bytes(cache.record, cache.width)});
+      continue;
+    }
+    as_tensor& t = tensor_at(params_.data(), tap.offset);
+    if (present(t)) t = outputs_[i].make_like(is_float(t.dtype) ? AS_F64 : t.dtype, t);
+  }
+  return {};
+}
+
+as_tensor ReferenceCall::output(const as_tap_info& tap) const {
+  return tap.kind == AS_TAP_CACHE ? cache_at(params_.data(), tap.offset).data
+                                  : tensor_at(params_.data(), tap.offset);
+}
+
+}  // namespace attnscope

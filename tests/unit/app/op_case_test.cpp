@@ -1,0 +1,272 @@
+// Cases of every op: kept from a session, written, read, run again in other lanes; what damage in
+// their files says.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+
+#include "app/common/case_lane.h"
+#include "app/common/wiring.h"
+#include "engine/opcase/case_file.h"
+#include "engine/session/session.h"
+#include "kernels/params/helper_params.h"
+#include "kernels/params/helper_table.h"
+#include "kernels/params/step_params.h"
+#include "kernels/params/tensor_view.h"
+#include "tests/unit/app/cli_fixture.h"
+#include "tests/unit/app/small_scenario.h"
+
+namespace attnscope {
+namespace {
+
+// Keeps a case of every op of every layer in one step.
+class Keeper : public SessionObserver {
+ public:
+  explicit Keeper(std::int64_t step) : step_(step) {}
+  void op_done(const Session& session) override {
+    if (session.cursor().step != step_) return;
+    const OpParams& params = session.last_params();
+    auto kept = keep_case(*find_case_op(params.op()), params.data(),
+                          {"small", "cpu", step_, session.current().timings.back().layer});
+    ASSERT_TRUE(kept) << kept.error().text();
+    cases.push_back(std::move(*kept));
+  }
+  void step_done(const Session&) override {}
+  void went_back(const Session&) override {}
+
+  std::vector<OpCase> cases;
+
+ private:
+  std::int64_t step_;
+};
+
+const std::vector<OpCase>& cases_of_step_two() {
+  static const std::vector<OpCase> cases = [] {
+    Keeper keeper(2);
+    SessionOptions options;
+    options.references = References::kSim;
+    options.checkpoint_every = 0;
+    auto session = Session::create(small_scenario(), all_lanes(), options);
+    EXPECT_TRUE(session);
+    (*session)->set_observer(&keeper);
+    while ((*session)->history().size() < 3) EXPECT_TRUE((*session)->step());
+    return keeper.cases;
+  }();
+  return cases;
+}
+
+class OpCaseTest : public CliTest {
+ protected:
+  static const LaneRegistry& registry() {
+    static const LaneRegistry lanes = all_lanes();
+    return lanes;
+  }
+  static Result<CaseRun> run_in(const OpCase& kept, const std::string& name) {
+    static const Tolerances tolerances = *Tolerances::load();
+    auto lane = find_case_lane(registry(), name, kept.op);
+    if (!lane) return lane.error();
+    return run_case(kept, *lane, case_options(registry(), kept.op, tolerances, nullptr));
+  }
+  static const OpCase& case_of(as_op_id op) {
+    for (const OpCase& kept : cases_of_step_two()) {
+      if (kept.op.id == op) return kept;
+    }
+    ADD_FAILURE() << "no case of " << as_op_find(op)->name;
+    return cases_of_step_two().front();
+  }
+  // The message of a case whose text was changed.
+  std::string error_of(const std::string& from, const std::string& to) const {
+    const std::string file = path("changed.json");
+    EXPECT_TRUE(write_case(case_of(AS_OP_SPARSE_ATTENTION), file));
+    std::string text = read(file);
+    const auto at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    text.replace(at, from.size(), to);
+    write("changed.json", text);
+    auto kept = read_case(file);
+    return kept ? "read" : kept.error().text();
+  }
+};
+
+bool is_host_op(const CaseOp& op) { return op.id == AS_OP_SCHEDULE || op.id == AS_OP_BLOCK_TABLES; }
+
+TEST_F(OpCaseTest, TapsAndFieldsCoverEveryParamsStruct) {
+  for (std::int32_t id = 0; id < AS_HELPER_END; ++id) {
+    if (id == AS_OP_COUNT) id = AS_HELPER_FIRST;
+    const CaseOp op = *find_case_op(id);
+    std::vector<int> covered(op.params_size, 0);
+    const auto cover = [&](std::size_t offset, std::size_t size) {
+      for (std::size_t i = offset; i < offset + size; ++i) ++covered[i];
+    };
+    cover(0, sizeof(as_params_head));
+    for (const as_tap_info& tap : op.taps) {
+      cover(tap.offset, tap.kind == AS_TAP_CACHE ? sizeof(as_cache) : sizeof(as_tensor));
+    }
+    for (const ParamField& field : op.fields) {
+      cover(field.offset, field.kind == FieldKind::kRope   ? sizeof(as_rope)
+                          : field.kind == FieldKind::kReal ? sizeof(double)
+                                                           : sizeof(std::int32_t));
+    }
+    int open = 0;
+    for (const int n : covered) {
+      EXPECT_LE(n, 1) << op.name;
+      if (n == 0) ++open;
+    }
+    // An int32 `reserved` at most.
+    EXPECT_TRUE(open == 0 || open == 4) << op.name << ": " << open << " bytes are not told of";
+  }
+}
+
+TEST_F(OpCaseTest, EveryOpComesBackFromItsFilesWithTheSameBits) {
+  std::set<std::int32_t> seen;
+  for (const OpCase& kept : cases_of_step_two()) {
+    SCOPED_TRACE(kept.op.name + std::string(" of layer ") + std::to_string(kept.origin.layer));
+    seen.insert(kept.op.id);
+    ASSERT_TRUE(write_case(kept, path("x.json")));
+    auto again = read_case(path("x.json"));
+    ASSERT_TRUE(again) << again.error().text();
+    EXPECT_EQ(again->origin.step, 2);
+    EXPECT_EQ(again->tensors.size(), kept.tensors.size());
+    EXPECT_EQ(again->caches.size(), kept.caches.size());
+    if (!is_host_op(kept.op)) {
+      auto run = run_in(*again, "cpu");
+      ASSERT_TRUE(run) << run.error().text();
+      EXPECT_TRUE(run->trespasses.empty()) << run->trespasses.front();
+      EXPECT_FALSE(run->taps.empty());
+      for (const CaseTap& tap : run->taps) EXPECT_EQ(tap.verdict, Verdict::kEqual) << tap.tap;
+    }
+    auto judged = run_in(*again, "ref.sim");
+    ASSERT_TRUE(judged) << judged.error().text();
+    for (const CaseTap& tap : judged->taps) EXPECT_NE(tap.verdict, Verdict::kWrong) << tap.tap;
+  }
+  EXPECT_EQ(seen.size(), static_cast<std::size_t>(AS_OP_COUNT));
+}
+
+TEST_F(OpCaseTest, PlantedBugsAreWrongInACase) {
+  for (const auto& [op, mutant] : std::vector<std::pair<as_op_id, std::string>>{
+           {AS_OP_SPARSE_ATTENTION, "mutant:sink_scaled"},
+           {AS_OP_Q_ROPE_KV_INSERT, "mutant:key_not_rotated"},
+           {AS_OP_INDEXER_TOPK, "mutant:topk_one_short"},
+           {AS_OP_SWA_INDEX, "mutant:window_off_by_one"},
+           {AS_OP_COMPRESS_INSERT, "mutant:pooled_by_mean"},
+           {AS_OP_INDEXER_COMPRESSOR_STATE, "mutant:ape_missing"}}) {
+    auto run = run_in(case_of(op), mutant);
+    ASSERT_TRUE(run) << run.error().text();
+    EXPECT_FALSE(run->right()) << mutant;
+  }
+}
+
+TEST_F(OpCaseTest, WritesBesideTheOutputsAreNamed) {
+  auto spill = run_in(case_of(AS_OP_INDEXER_COMPRESSOR_STATE), "mutant:state_row_spills");
+  ASSERT_TRUE(spill) << spill.error().text();
+  EXPECT_FALSE(spill->right());
+  auto in_place = run_in(case_of(AS_OP_INVERSE_ROPE), "mutant:inverse_rope_in_place");
+  ASSERT_TRUE(in_place) << in_place.error().text();
+  EXPECT_EQ(in_place->trespasses, std::vector<std::string>{"input o"});
+}
+
+TEST_F(OpCaseTest, AMergeOfTwoStatesIsACaseToo) {
+  std::vector<float> a = {1, 2, 3, 4}, b = {5, 6, 7, 8}, out(4), lse_a = {0}, lse_b = {0}, lse(1);
+  as_merge_states_params p{};
+  p.head = {sizeof(p), AS_PARAMS_VERSION};
+  p.a = make_tensor(a.data(), {1, 1, 4});
+  p.b = make_tensor(b.data(), {1, 1, 4});
+  p.out = make_tensor(out.data(), {1, 1, 4});
+  p.lse_a = make_tensor(lse_a.data(), {1, 1});
+  p.lse_b = make_tensor(lse_b.data(), {1, 1});
+  p.lse = make_tensor(lse.data(), {1, 1});
+  out = {3, 4, 5, 6};
+  lse = {0.6931472f};
+  auto kept = keep_case(*find_case_op(AS_HELPER_MERGE_STATES), &p, {"by hand", "me"});
+  ASSERT_TRUE(kept) << kept.error().text();
+  ASSERT_TRUE(write_case(*kept, path("merge.json")));
+  auto again = read_case(path("merge.json"));
+  ASSERT_TRUE(again) << again.error().text();
+  for (const char* lane : {"cpu", "ref.sim"}) {
+    auto run = run_in(*again, lane);
+    ASSERT_TRUE(run) << run.error().text();
+    EXPECT_TRUE(run->right()) << lane;
+  }
+}
+
+TEST_F(OpCaseTest, StridesOfTensorsAreKept) {
+  std::vector<float> logits = {1, 9, 3, -1, 2, 8, 4, -1};
+  std::vector<std::int32_t> tokens = {1, 1};
+  as_sample_params p{};
+  p.head = {sizeof(p), AS_PARAMS_VERSION};
+  p.logits = make_tensor(logits.data(), {2, 3});
+  p.logits.stride[0] = 4;
+  p.tokens = make_tensor(tokens.data(), {2});
+  auto kept = keep_case(*find_case_op(AS_OP_SAMPLE), &p, {"by hand", "me"});
+  ASSERT_TRUE(kept);
+  ASSERT_TRUE(write_case(*kept, path("sample.json")));
+  auto again = read_case(path("sample.json"));
+  ASSERT_TRUE(again) << again.error().text();
+  auto call = CaseCall::make(*again);
+  ASSERT_TRUE(call);
+  const auto& params = *static_cast<const as_sample_params*>(call->params());
+  EXPECT_EQ(params.logits.stride[0], 4);
+  EXPECT_EQ(*at<float>(params.logits, 1, 1), 8);
+  auto run = run_in(*again, "cpu");
+  ASSERT_TRUE(run) << run.error().text();
+  EXPECT_TRUE(run->right());
+}
+
+TEST_F(OpCaseTest, DamageIsNamed) {
+  EXPECT_NE(error_of("attnscope-case", "attnscope-cake").find("is no case"), std::string::npos);
+  EXPECT_NE(error_of("\"version\": 1", "\"version\": 9").find("reads up to 1"), std::string::npos);
+  EXPECT_NE(error_of("\"digest\": \"", "\"digest\": \"0").find("is not the file that"),
+            std::string::npos);
+  EXPECT_NE(error_of("\"op\": \"sparse_attention\"", "\"op\": \"sparse\"").find("unknown op"),
+            std::string::npos);
+  EXPECT_NE(error_of("\"changed.safetensors\"", "\"../x\"").find("is no name of a file"),
+            std::string::npos);
+  EXPECT_NE(error_of("\"rows_per_block\": 64", "\"rows_per_block\": 640").find("less than a page"),
+            std::string::npos);
+  EXPECT_NE(error_of("\"width\": 512", "\"width\": -1").find("width"), std::string::npos);
+  EXPECT_NE(error_of("\"sinks\"", "\"sink\"").find("no tensor \"sink\""), std::string::npos);
+  EXPECT_NE(error_of("\"strides\": {}", "\"strides\": {\"q\": [1]}").find("expected 3 numbers"),
+            std::string::npos);
+  EXPECT_NE(error_of("\"blocks\": 400", "\"blocks\": 1").find("expected ascending numbers"),
+            std::string::npos);
+  EXPECT_NE(error_of("\"version\": 1", "\"version\": 1, \"more\": 2").find("unknown key"),
+            std::string::npos);
+}
+
+TEST_F(OpCaseTest, NumbersThatLeadOutOfATensorAreRefused) {
+  OpCase kept = case_of(AS_OP_SPARSE_ATTENTION);
+  StoredTensor& indices = kept.tensors["indices"];
+  const std::int32_t far = 1 << 28;
+  std::memcpy(indices.bytes.data(), &far, sizeof(far));
+  for (const char* lane : {"cpu", "ref.sim"}) {
+    auto run = run_in(kept, lane);
+    ASSERT_FALSE(run);
+    EXPECT_EQ(run.error().code, AS_BAD_INPUT);
+    EXPECT_NE(run.error().message.find("the case cannot be run"), std::string::npos);
+  }
+  OpCase huge = case_of(AS_OP_SPARSE_ATTENTION);
+  huge.tensors["q"].stride = {std::int64_t{1} << 39, 1 << 20, 1};
+  auto run = run_in(huge, "cpu");
+  ASSERT_FALSE(run);
+  EXPECT_NE(run.error().code, AS_INTERNAL);
+}
+
+TEST_F(OpCaseTest, CommandsSaveRunAndShow) {
+  const std::string file = path("norm.json");
+  Outcome saved = run({"case", "save", "early", "--at", "1/1/attn_norm", "-o", file});
+  EXPECT_EQ(saved.code, 0) << saved.err;
+  EXPECT_NE(run({"case", "show", file}).out.find("eps = "), std::string::npos);
+  const Outcome right = run({"case", "run", file, "--lane", "cpu", "--lane", "ref.exact"});
+  EXPECT_EQ(right.code, 0) << right.err;
+  const Outcome wrong = run({"case", "run", file, "--lane", "mutant:norm_weight_plus_one"});
+  EXPECT_EQ(wrong.code, 1) << wrong.err;
+  EXPECT_NE(wrong.out.find("worst at"), std::string::npos);
+  EXPECT_EQ(run({"case", "run", file, "--lane", "nobody"}).code, 2);
+  EXPECT_EQ(run({"case", "run", path("none.json")}).code, 3);
+  EXPECT_EQ(run({"case", "save", "early", "--at", "1/1/attn_norm", "-o", path("x")}).code, 2);
+  EXPECT_EQ(run({"case", "save", "early", "--at", "1/9/attn_norm", "-o", file}).code, 3);
+  EXPECT_EQ(run({"case", "run", file, "--lane", "cpu", "--json"}).out.substr(0, 1), "{");
+}
+
+}  // namespace
+}  // namespace attnscope
