@@ -9,6 +9,7 @@
 #include "app/cli/look_at.h"
 #include "app/common/case_lane.h"
 #include "app/common/format.h"
+#include "app/common/plugins.h"
 #include "app/common/wiring.h"
 #include "engine/opcase/case_file.h"
 #include "engine/session/place.h"
@@ -147,6 +148,8 @@ Result<as_status> run_case_command(const RunCaseCommand& c) {
   auto tolerances = Tolerances::load(c.tolerances);
   if (!tolerances) return tolerances.error();
   const LaneRegistry registry = all_lanes();
+  // A case asks what the plugin does: nobody stands in.
+  for (const auto& plugin : plugins()) plugin->set_strict(true);
   const cpu::ThreadPool pool(c.threads);
   json runs = json::array();
   bool right = true;
@@ -159,6 +162,16 @@ Result<as_status> run_case_command(const RunCaseCommand& c) {
       auto lane = find_case_lane(registry, name, kept->op);
       if (!lane) return lane.error();
       auto run = run_case(*kept, *lane, options);
+      if (PluginLane* plugin = find_plugin(name)) {
+        if (!run) {
+          fmt::print(stderr, "attnscope: {}: {}\n", file, run.error().message);
+          right = false;
+          continue;
+        }
+        for (const PluginTiming& t : plugin->timings()) {
+          if (t.op == kept->op.id) run->microseconds = t.microseconds;
+        }
+      }
       if (!run) {
         return Error{run.error().code, fmt::format("{}: {}", file, run.error().message),
                      run.error().hint};

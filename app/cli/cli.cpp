@@ -14,6 +14,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/look_commands.h"
 #include "app/common/nearest.h"
+#include "app/common/plugins.h"
 
 namespace attnscope {
 namespace {
@@ -328,6 +329,24 @@ std::string usage_text(const CLI::App& app, const std::vector<std::string>& argu
 
 }  // namespace
 
+// Options of every command: they come behind it.
+void add_plugins(CLI::App& app, PluginChoice& choice) {
+  app.add_option("--plugin", choice.libraries,
+                 "Shared library with kernels of your own, lane plugin:NAME; may be repeated")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->check(kNotEmpty);
+  app.add_flag("--in-process", choice.in_process,
+               "Run plugins in this process: fast, and a crash of theirs is ours");
+  app.add_option("--plugin-timeout", choice.seconds_limit, "Seconds for one call (10)")
+      ->check(CLI::Range(0.01, 86400.0));
+  const std::function<void(CLI::App*)> pass_on = [&](CLI::App* command) {
+    command->fallthrough();
+    for (CLI::App* below : command->get_subcommands({})) pass_on(below);
+  };
+  for (CLI::App* command : app.get_subcommands({})) pass_on(command);
+}
+
 int run_cli(const std::vector<std::string>& arguments) {
   CLI::App app("attnscope: a workbench for paged sparse attention", "attnscope");
   app.set_version_flag("--version", ATTNSCOPE_VERSION);
@@ -349,6 +368,8 @@ int run_cli(const std::vector<std::string>& arguments) {
   add_model(app, action);
   add_doctor(app, action);
   add_blocks(app, action);
+  PluginChoice plugin_choice;
+  add_plugins(app, plugin_choice);
   try {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
     if (!reversed.empty()) reversed.pop_back();
@@ -366,8 +387,13 @@ int run_cli(const std::vector<std::string>& arguments) {
       fmt::print(stderr, "attnscope: {}\n", usage_text(app, arguments, e.what()));
       return AS_USAGE;
     }
+    if (auto ok = open_plugins(plugin_choice); !ok) {
+      fmt::print(stderr, "attnscope: {}\n", ok.error().text());
+      return ok.error().code;
+    }
     const Result<as_status> result = action();
-    if (result) return *result;
+    fmt::print(stderr, "{}", plugin_report());
+    if (result) return *result == AS_OK && plugins_failed() ? AS_MISMATCH : *result;
     fmt::print(stderr, "attnscope: {}\n", result.error().text());
     return result.error().code;
   } catch (const std::exception& e) {

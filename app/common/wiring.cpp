@@ -1,5 +1,6 @@
 #include "app/common/wiring.h"
 
+#include "app/common/plugins.h"
 #include "engine/backend/host_mutants.h"
 #include "kernels/cpu/cpu_lane.h"
 #include "kernels/cuda/cuda_lane.h"
@@ -16,6 +17,7 @@ LaneRegistry all_lanes() {
   for (const as_lane& lane : host_mutants()) registry.add(lane);
   registry.add(*reference::exact_lane());
   registry.add(*reference::sim_lane());
+  for (const auto& plugin : plugins()) registry.add(plugin->lane());
   return registry;
 }
 

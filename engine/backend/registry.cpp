@@ -12,7 +12,10 @@
 namespace attnscope {
 namespace {
 
-bool is_mutant(std::string_view name) { return name.starts_with("mutant:"); }
+// Lanes of a few ops: the others stay with cpu.
+bool is_partial(std::string_view name) {
+  return name.starts_with("mutant:") || name.starts_with("plugin:");
+}
 
 // A reference works on logical histories and float64; it cannot stand in for a kernel.
 bool is_reference(std::string_view name) { return name.starts_with("ref."); }
@@ -107,7 +110,7 @@ Result<LaneSelector> LaneSelector::make(const LaneRegistry& registry,
       if (lane->ops[op] != nullptr) {
         selector.functions_[i] = lane->ops[op];
         selector.names_[i] = lane->name;
-      } else if (single || !(is_mutant(name) || is_host_op(op))) {
+      } else if (single || !(is_partial(name) || is_host_op(op))) {
         return usage_error(
             fmt::format("--lane {}: lane {} has no op {}", choice, name, as_op_find(op)->name),
             fmt::format("lanes with it: {}",

@@ -126,6 +126,36 @@ Error wrong_size(const std::string& what) {
   return bad_input(what + ": larger than a call can be", "the case is damaged: save it again");
 }
 
+class HeapMemory : public CaseMemory {
+ public:
+  Result<void*> allocate(std::int64_t bytes, const char* name, bool) override {
+    const std::int64_t rounded = as_round_up(std::max<std::int64_t>(bytes, 1), kAlignment);
+    if (rounded > (std::int64_t{64} << 20)) {
+      if (auto ok = check_memory(rounded); !ok) return ok.error();
+    }
+    memory_.emplace_back(std::aligned_alloc(kAlignment, to_size(rounded)));
+    void* memory = memory_.back().get();
+    if (memory == nullptr) {
+      return Error{AS_NO_ENVIRONMENT, fmt::format("{}: out of memory", name), {}};
+    }
+    std::memset(memory, 0xff, to_size(rounded));
+    return memory;
+  }
+
+ private:
+  struct Free {
+    void operator()(void* p) const { std::free(p); }
+  };
+  std::vector<std::unique_ptr<void, Free>> memory_;
+};
+
+void copy_row(const as_row_address& from, const as_row_address& to, const as_cache& cache) {
+  std::memcpy(to.payload, from.payload, to_size(as_payload_bytes(cache.record, cache.width)));
+  if (to.scales != nullptr) {
+    std::memcpy(to.scales, from.scales, to_size(as_scale_bytes(cache.record)));
+  }
+}
+
 // a * b + c, or -1 beyond kLargestCall.
 std::int64_t bounded(std::int64_t a, std::int64_t b, std::int64_t c = 0) {
   if (a < 0 || b < 0 || c < 0 || (b > 0 && a > kLargestCall / b)) return -1;
@@ -191,21 +221,9 @@ Result<OpCase> keep_case(const CaseOp& op, const void* params, CaseOrigin origin
   return kept;
 }
 
-void CaseCall::Free::operator()(void* p) const { std::free(p); }
-
-Result<void*> CaseCall::allocate(std::int64_t bytes) {
-  if (bytes < 0 || bytes > kLargestCall) return wrong_size(op_.name);
-  const std::int64_t rounded = as_round_up(std::max<std::int64_t>(bytes, 1), kAlignment);
-  if (rounded > (std::int64_t{64} << 20)) {
-    if (auto ok = check_memory(rounded); !ok) return ok.error();
-  }
-  memory_.emplace_back(std::aligned_alloc(kAlignment, to_size(rounded)));
-  void* memory = memory_.back().get();
-  if (memory == nullptr) {
-    return Error{AS_NO_ENVIRONMENT, fmt::format("{}: out of memory", op_.name), {}};
-  }
-  std::memset(memory, 0xff, to_size(rounded));
-  return memory;
+Result<void*> CaseCall::allocate(std::int64_t bytes, const char* name, bool written) {
+  if (bytes < 0 || bytes > kLargestCall) return wrong_size(fmt::format("{}: {}", op_.name, name));
+  return memory_->allocate(bytes, name, written);
 }
 
 Result<void> CaseCall::put_tensor(const as_tap_info& tap, const StoredTensor& from, bool filled) {
@@ -228,7 +246,7 @@ Result<void> CaseCall::put_tensor(const as_tap_info& tap, const StoredTensor& fr
     if (last < 0) return wrong_size(fmt::format("{}: {}", op_.name, tap.name));
   }
   const std::int64_t size = as_dtype_size(from.dtype);
-  auto memory = allocate(empty ? 0 : bounded(last + 1, size));
+  auto memory = allocate(empty ? 0 : bounded(last + 1, size), tap.name, !filled);
   if (!memory) return memory.error();
   t.data = *memory;
   if (filled && !empty) copy_elements(t, const_cast<std::uint8_t*>(from.bytes.data()), false);
@@ -246,7 +264,7 @@ Result<void> CaseCall::put_cache(const as_tap_info& tap, const StoredCache& from
   if (bytes < 0 || from.page_stride < page) {
     return wrong_size(fmt::format("{}: {}", op_.name, tap.name));
   }
-  auto memory = allocate(bytes);
+  auto memory = allocate(bytes, tap.name, !filled);
   if (!memory) return memory.error();
   cache.data = make_tensor(*memory, AS_U8, {from.blocks, page});
   cache.data.stride[0] = from.page_stride;
@@ -270,7 +288,7 @@ Result<void> CaseCall::put_rope(const ParamField& field, const StoredRope& from)
   rope.original_max_pos = from.original_max_pos;
   rope.beta_fast = from.beta_fast;
   rope.beta_slow = from.beta_slow;
-  auto memory = allocate(bounded(from.table_rows, AS_ROPE_DIM * 4));
+  auto memory = allocate(bounded(from.table_rows, AS_ROPE_DIM * 4), field.name, false);
   if (!memory) return memory.error();
   rope.table = make_tensor(static_cast<float*>(*memory), {from.table_rows, AS_ROPE_DIM});
   for (std::size_t i = 0; i < from.positions.size(); ++i) {
@@ -281,12 +299,17 @@ Result<void> CaseCall::put_rope(const ParamField& field, const StoredRope& from)
 }
 
 Result<CaseCall> CaseCall::make(const OpCase& kept) {
+  auto heap = std::make_shared<HeapMemory>();
+  auto call = make(kept, *heap);
+  if (call) call->own_ = std::move(heap);
+  return call;
+}
+
+Result<CaseCall> CaseCall::make(const OpCase& kept, CaseMemory& memory) {
   CaseCall call;
   call.op_ = kept.op;
-  const std::int64_t size = as_round_up(static_cast<std::int64_t>(kept.op.params_size), kAlignment);
-  call.params_.reset(std::aligned_alloc(kAlignment, to_size(size)));
-  if (!call.params_) return Error{AS_NO_ENVIRONMENT, "out of memory", {}};
-  std::memset(call.params(), 0, to_size(size));
+  call.memory_ = &memory;
+  call.params_.assign((kept.op.params_size + 7) / 8, 0);
   const as_params_head head = {static_cast<std::uint32_t>(kept.op.params_size), AS_PARAMS_VERSION};
   std::memcpy(call.params(), &head, sizeof(head));
   auto* bytes = static_cast<char*>(call.params());
@@ -309,6 +332,25 @@ Result<CaseCall> CaseCall::make(const OpCase& kept) {
     }
   }
   return call;
+}
+
+void copy_outputs(const CaseCall& call, void* params) {
+  std::vector<std::uint8_t> dense;
+  for (const as_tap_info& tap : call.op().taps) {
+    if (reads_tap(call.op(), tap, params)) continue;
+    if (tap.kind == AS_TAP_CACHE) {
+      const as_cache &from = call.cache(tap), &to = cache_at(params, tap.offset);
+      for (const std::int64_t slot : slots_written(tensor_at(params, tap.mask_offset), to)) {
+        copy_row(as_cache_row(&from, slot), as_cache_row(&to, slot), to);
+      }
+      continue;
+    }
+    const as_tensor &from = call.tensor(tap), &to = tensor_at(params, tap.offset);
+    if (!present(to) || as_tensor_numel(&to) == 0) continue;
+    dense.resize(to_size(as_tensor_numel(&to) * as_dtype_size(to.dtype)));
+    copy_elements(from, dense.data(), true);
+    copy_elements(to, dense.data(), false);
+  }
 }
 
 as_tensor stored_view(const StoredTensor& stored) {

@@ -64,33 +64,43 @@ struct OpCase {
 // Copies what the op of this struct read and wrote. Host memory, paged caches.
 Result<OpCase> keep_case(const CaseOp& op, const void* params, CaseOrigin origin);
 
+// Where the tensors of a call lie. Memory is aligned to 64 bytes and filled with 0xff.
+class CaseMemory {
+ public:
+  virtual ~CaseMemory() = default;
+  // name: of the tap or rotary embedding; written: by the op.
+  virtual Result<void*> allocate(std::int64_t bytes, const char* name, bool written) = 0;
+};
+
 // Memory in which a case can run, with its params struct. Outputs, padding and every byte of a
 // cache that the op does not read are 0xff: NaN, and -1 in integers.
 class CaseCall {
  public:
   static Result<CaseCall> make(const OpCase& kept);
+  // In memory of somebody else, which must outlive the call.
+  static Result<CaseCall> make(const OpCase& kept, CaseMemory& memory);
 
   const CaseOp& op() const { return op_; }
-  void* params() { return params_.get(); }
-  const void* params() const { return params_.get(); }
+  void* params() { return params_.data(); }
+  const void* params() const { return params_.data(); }
   const as_tensor& tensor(const as_tap_info& tap) const { return tensor_at(params(), tap.offset); }
   const as_cache& cache(const as_tap_info& tap) const { return cache_at(params(), tap.offset); }
 
  private:
-  struct Free {
-    void operator()(void* p) const;
-  };
-  using Memory = std::unique_ptr<void, Free>;
   CaseCall() = default;
-  Result<void*> allocate(std::int64_t bytes);
+  Result<void*> allocate(std::int64_t bytes, const char* name, bool written);
   Result<void> put_tensor(const as_tap_info& tap, const StoredTensor& from, bool filled);
   Result<void> put_cache(const as_tap_info& tap, const StoredCache& from, bool filled);
   Result<void> put_rope(const ParamField& field, const StoredRope& from);
 
   CaseOp op_;
-  Memory params_;
-  std::vector<Memory> memory_;
+  std::vector<std::uint64_t> params_;
+  std::shared_ptr<CaseMemory> own_;
+  CaseMemory* memory_ = nullptr;
 };
+
+// Puts what the op wrote in `call`, a layout of the same params, into the memory of `params`.
+void copy_outputs(const CaseCall& call, void* params);
 
 // What a case kept of a tensor, as one; points into it.
 as_tensor stored_view(const StoredTensor& stored);

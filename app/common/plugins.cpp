@@ -1,0 +1,92 @@
+#include "app/common/plugins.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "app/common/format.h"
+#include "kernels/cpu/cpu_lane.h"
+#include "kernels/params/op_table.h"
+
+namespace attnscope {
+namespace {
+
+std::vector<std::unique_ptr<PluginLane>>& open_ones() {
+  static std::vector<std::unique_ptr<PluginLane>> plugins;
+  return plugins;
+}
+
+// Beside this program; where the build put it, for tests and other programs of the build.
+std::string child_program() {
+  if (const char* chosen = std::getenv("ATTNSCOPE_PLUGIN_HOST")) return chosen;
+  std::error_code code;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", code);
+  const auto beside = self.parent_path() / "attnscope_plugin_host";
+  if (!code && std::filesystem::exists(beside, code)) return beside.string();
+  return ATTNSCOPE_PLUGIN_HOST;
+}
+
+}  // namespace
+
+const std::vector<std::unique_ptr<PluginLane>>& plugins() { return open_ones(); }
+
+PluginLane* find_plugin(const std::string& lane) {
+  for (const auto& plugin : open_ones()) {
+    if (lane == plugin->lane().name) return plugin.get();
+  }
+  return nullptr;
+}
+
+Result<void> open_plugins(const PluginChoice& choice) {
+  open_ones().clear();
+  for (const std::string& library : choice.libraries) {
+    std::error_code code;
+    if (!std::filesystem::is_regular_file(library, code)) {
+      return bad_input(fmt::format("--plugin {}: no such file", library),
+                       "build it first: assets/plugin/GUIDE.md");
+    }
+    PluginOptions options;
+    options.library = library;
+    options.program = child_program();
+    options.in_process = choice.in_process;
+    options.seconds_limit = choice.seconds_limit;
+    options.stand_in = cpu::lane();
+    auto plugin = PluginLane::open(options);
+    if (!plugin) return plugin.error();
+    if (find_plugin((*plugin)->lane().name) != nullptr) {
+      return usage_error(
+          fmt::format("--plugin {}: another one is named {} too", library, (*plugin)->lane().name),
+          "give the lane another name");
+    }
+    (*plugin)->set_on_fault([](const PluginFault& fault) {
+      fmt::print(stderr, "attnscope: {}; lane cpu carries out {} from here on\n", fault.text(),
+                 as_op_find(fault.op)->name);
+    });
+    open_ones().push_back(std::move(*plugin));
+  }
+  return {};
+}
+
+std::string plugin_report() {
+  std::string text;
+  for (const auto& plugin : open_ones()) {
+    for (const PluginTiming& t : plugin->timings()) {
+      text += fmt::format("{}: {}, {} calls, fastest {}; lane cpu {}\n", plugin->lane().name,
+                          as_op_find(t.op)->name, t.calls,
+                          t.microseconds > 0 ? format_us(t.microseconds) : "-",
+                          t.stand_in_microseconds > 0 ? format_us(t.stand_in_microseconds) : "-");
+    }
+    for (const PluginFault& fault : plugin->faults()) text += fault.text() + "\n";
+  }
+  return text;
+}
+
+bool plugins_failed() {
+  for (const auto& plugin : open_ones()) {
+    if (!plugin->faults().empty()) return true;
+  }
+  return false;
+}
+
+}  // namespace attnscope

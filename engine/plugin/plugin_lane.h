@@ -1,0 +1,80 @@
+// A plugin as a lane "plugin:NAME". What its kernels do wrong is written down and, where a session
+// goes on, made good by another lane: the op that failed once is left to that lane from then on.
+//
+//   auto plugin = PluginLane::open({"libmine.so", ..});
+//   registry.add((*plugin)->lane());
+//   .. for (const PluginFault& f : (*plugin)->faults()) ..
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/plugin/process.h"
+
+namespace attnscope {
+
+struct PluginOptions {
+  std::string library;
+  std::string program;      // that runs the child; not needed in-process
+  bool in_process = false;  // fast, and nothing is caught
+  double seconds_limit = 10;
+  // Carries out an op that the plugin failed at, and is timed beside it.
+  const as_lane* stand_in = nullptr;
+};
+
+struct PluginFault {
+  std::string lane;  // plugin:NAME
+  as_op_id op = AS_OP_SCHEDULE;
+  std::string what;  // "crashed (SIGSEGV): it wrote beyond the end of o: byte 4096 of 4096"
+  std::string text() const;
+};
+
+// Of one op: calls, and the fastest one of the plugin and of the lane that stands in.
+struct PluginTiming {
+  as_op_id op = AS_OP_SCHEDULE;
+  std::int64_t calls = 0;
+  double microseconds = 0, stand_in_microseconds = 0;
+};
+
+class PluginLane {
+ public:
+  static Result<std::unique_ptr<PluginLane>> open(const PluginOptions& options);
+  ~PluginLane();
+
+  const as_lane& lane() const { return lane_; }
+  // Whether a fault ends the call with an error (a case) or the stand-in takes over (a session).
+  void set_strict(bool strict) { strict_ = strict; }
+  void set_on_fault(std::function<void(const PluginFault&)> on_fault) {
+    on_fault_ = std::move(on_fault);
+  }
+  std::vector<PluginFault> faults() const;
+  std::vector<PluginTiming> timings() const;
+
+  // A call from the lane's table.
+  std::int32_t run(as_op_id op, const void* params, const as_call* call, as_error* error);
+
+ private:
+  explicit PluginLane(const PluginOptions& options) : options_(options) {}
+  Result<double> run_plugin(as_op_id op, const void* params, const as_call* call);
+  void time_stand_in(as_op_id op, const void* params, const as_call* call);
+
+  PluginOptions options_;
+  std::string name_, description_;
+  as_lane lane_{};
+  as_lane loaded_{};  // in-process
+  std::unique_ptr<PluginProcess> process_;
+  int slot_ = -1;
+  bool strict_ = false;
+  std::function<void(const PluginFault&)> on_fault_;
+  mutable std::mutex mutex_;
+  std::array<bool, AS_OP_COUNT> failed_{};
+  std::array<PluginTiming, AS_OP_COUNT> timings_{};
+  std::vector<PluginFault> faults_;
+};
+
+}  // namespace attnscope

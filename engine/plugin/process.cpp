@@ -1,0 +1,346 @@
+#include "engine/plugin/process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "engine/opcase/op_case.h"
+#include "engine/plugin/protocol.h"
+#include "kernels/layout/records.h"
+
+extern char** environ;
+
+namespace attnscope {
+namespace {
+
+constexpr std::int64_t kAlignment = 64;
+
+Error no_environment(const std::string& what) {
+  return {AS_NO_ENVIRONMENT, fmt::format("{}: {}", what, std::strerror(errno)), {}};
+}
+
+std::string signal_text(int number) {
+  const char* name = ::sigabbrev_np(number);
+  return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", number);
+}
+
+enum class Heard { kReply, kNothing, kClosed };
+
+Heard listen(int socket, double seconds, PluginReply* reply) {
+  pollfd waiting{socket, POLLIN, 0};
+  int ready = 0;
+  do {
+    ready = ::poll(&waiting, 1, static_cast<int>(seconds * 1000));
+  } while (ready < 0 && errno == EINTR);
+  if (ready == 0) return Heard::kNothing;
+  const ssize_t got = ::recv(socket, reply, sizeof(*reply), 0);
+  return got == static_cast<ssize_t>(sizeof(*reply)) ? Heard::kReply : Heard::kClosed;
+}
+
+}  // namespace
+
+// The file that both processes map: regions one after the other.
+class PluginProcess::Memory : public CaseMemory {
+ public:
+  ~Memory() override {
+    clear();
+    if (file_ >= 0) ::close(file_);
+  }
+  Result<void> create() {
+    if (file_ >= 0) return {};
+    file_ = ::memfd_create("attnscope-plugin", MFD_CLOEXEC);
+    if (file_ < 0) return no_environment("plugin: no memory to share");
+    return {};
+  }
+  int file() const { return file_; }
+
+  // Ends what the last call had.
+  void clear() {
+    for (const Mapping& m : mappings_) ::munmap(m.memory, m.size);
+    mappings_.clear();
+    regions_.clear();
+    end_ = 0;
+  }
+
+  // Data lies at the end of its pages, so that the first byte behind it is on the next one.
+  Result<void*> allocate(std::int64_t bytes, const char* name, bool written) override {
+    if (regions_.size() == kMostRegions)
+      return internal_error("a plugin call with too many tensors");
+    PluginRegion region{};
+    region.bytes = std::max<std::int64_t>(1, bytes);
+    region.pages = as_round_up(region.bytes, kPluginPage) / kPluginPage;
+    region.start = (region.pages * kPluginPage - region.bytes) / kAlignment * kAlignment;
+    region.offset = end_;
+    region.written = written ? 1 : 0;
+    std::strncpy(region.name, name, sizeof(region.name) - 1);
+    const std::int64_t size = region.pages * kPluginPage;
+    if (end_ + size > size_) {
+      if (::ftruncate(file_, end_ + size) != 0) return no_environment("plugin: shared memory");
+      size_ = end_ + size;
+    }
+    void* memory = ::mmap(nullptr, static_cast<std::size_t>(size), PROT_READ | PROT_WRITE,
+                          MAP_SHARED, file_, end_);
+    if (memory == MAP_FAILED) return no_environment("plugin: shared memory");
+    mappings_.push_back({memory, static_cast<std::size_t>(size)});
+    end_ += size;
+    regions_.push_back(region);
+    std::memset(memory, kCanary, static_cast<std::size_t>(size));
+    std::uint8_t* data = static_cast<std::uint8_t*>(memory) + region.start;
+    std::memset(data, 0xff, static_cast<std::size_t>(region.bytes));
+    return data;
+  }
+
+  const std::vector<PluginRegion>& regions() const { return regions_; }
+  // -1 when it points to none.
+  int region_of(const void* data) const {
+    for (std::size_t i = 0; i < regions_.size(); ++i) {
+      if (static_cast<const std::uint8_t*>(mappings_[i].memory) + regions_[i].start == data) {
+        return static_cast<int>(i);
+      }
+    }
+    return -1;
+  }
+  // Names the first tensor around which something was written; empty = none.
+  std::string spoilt() const {
+    for (std::size_t i = 0; i < regions_.size(); ++i) {
+      const auto* all = static_cast<const std::uint8_t*>(mappings_[i].memory);
+      const PluginRegion& r = regions_[i];
+      std::int64_t wrong = 0;
+      bool behind = false;
+      for (std::int64_t b = 0; b < r.pages * kPluginPage; ++b) {
+        if ((b >= r.start && b < r.start + r.bytes) || all[b] == kCanary) continue;
+        ++wrong;
+        behind = behind || b >= r.start;
+      }
+      if (wrong > 0) {
+        return fmt::format("wrote {} bytes {} {}", wrong, behind ? "behind the end of" : "before",
+                           r.name);
+      }
+    }
+    return {};
+  }
+
+ private:
+  struct Mapping {
+    void* memory;
+    std::size_t size;
+  };
+  int file_ = -1;
+  std::int64_t size_ = 0, end_ = 0;
+  std::vector<Mapping> mappings_;
+  std::vector<PluginRegion> regions_;
+};
+
+namespace {
+
+// Rows of an output cache that the op was not given, and that are not 0xff any more.
+std::string strays(const CaseCall& call, const OpCase& kept) {
+  for (const as_tap_info& tap : call.op().taps) {
+    const auto it = kept.caches.find(tap.name);
+    if (it == kept.caches.end() || tap.direction != AS_TAP_OUT) continue;
+    const as_cache& cache = call.cache(tap);
+    const auto total = static_cast<std::size_t>((it->second.blocks - 1) * it->second.page_stride +
+                                                cache.data.shape[1]);
+    const auto* bytes = static_cast<const std::uint8_t*>(cache.data.data);
+    // Bytes of given rows, by address; what is left must be as it was.
+    std::vector<bool> given(total, false);
+    const auto mark = [&](const std::uint8_t* from, std::int64_t count) {
+      const auto first = static_cast<std::size_t>(from - bytes);
+      std::fill_n(given.begin() + static_cast<std::ptrdiff_t>(first), count, true);
+    };
+    for (const std::int64_t slot : it->second.slots) {
+      const as_row_address row = as_cache_row(&cache, slot);
+      mark(row.payload, as_payload_bytes(cache.record, cache.width));
+      if (row.scales != nullptr) mark(row.scales, as_scale_bytes(cache.record));
+    }
+    std::int64_t wrong = 0, block = -1;
+    for (std::size_t i = 0; i < total; ++i) {
+      if (bytes[i] == 0xff || given[i]) continue;
+      if (wrong++ == 0) {
+        block = static_cast<std::int64_t>(i) / it->second.page_stride;
+      }
+    }
+    if (wrong > 0) {
+      return fmt::format("wrote {} bytes of {} beside the rows it was given, the first in block {}",
+                         wrong, tap.name, block);
+    }
+  }
+  return {};
+}
+
+std::string touched_text(const PluginReply& reply, const PluginRegion& region) {
+  const char* how = reply.write == 1 ? "wrote" : reply.write == 0 ? "read" : "touched";
+  if (reply.offset >= 0 && reply.offset < region.bytes) {
+    return fmt::format("wrote to its input {} (byte {})", region.name, reply.offset);
+  }
+  if (reply.offset < 0) {
+    return fmt::format("{} byte {} before {}", how, -reply.offset, region.name);
+  }
+  return fmt::format("{} beyond the end of {}: byte {} of {}", how, region.name, reply.offset,
+                     region.bytes);
+}
+
+}  // namespace
+
+PluginProcess::PluginProcess(std::string program, std::string library, double seconds_limit)
+    : program_(std::move(program)),
+      library_(std::move(library)),
+      limit_(seconds_limit),
+      memory_(std::make_unique<Memory>()) {}
+
+PluginProcess::~PluginProcess() { end(); }
+
+void PluginProcess::end() {
+  if (socket_ >= 0) ::close(socket_);
+  socket_ = -1;
+  if (pid_ > 0) {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  pid_ = -1;
+}
+
+std::string PluginProcess::how_it_ended() {
+  ::close(socket_);
+  socket_ = -1;
+  int status = 0;
+  ::waitpid(pid_, &status, 0);
+  pid_ = -1;
+  if (WIFSIGNALED(status)) return "was ended by " + signal_text(WTERMSIG(status));
+  return fmt::format("ended its process with exit code {}", WEXITSTATUS(status));
+}
+
+Result<void> PluginProcess::begin() {
+  if (auto ok = memory_->create(); !ok) return ok;
+  int sockets[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
+    return no_environment("plugin: no socket");
+  }
+  // Away from the numbers that the child gets them under.
+  const int theirs = ::fcntl(sockets[1], F_DUPFD_CLOEXEC, 16);
+  const int file = ::fcntl(memory_->file(), F_DUPFD_CLOEXEC, 16);
+  ::close(sockets[1]);
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_adddup2(&actions, theirs, kPluginSocket);
+  ::posix_spawn_file_actions_adddup2(&actions, file, kPluginMemory);
+  char* arguments[] = {program_.data(), library_.data(), nullptr};
+  const int failed = ::posix_spawn(&pid_, program_.c_str(), &actions, nullptr, arguments, environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  ::close(theirs);
+  ::close(file);
+  socket_ = sockets[0];
+  if (failed == 0) return {};
+  ::close(socket_);
+  socket_ = pid_ = -1;
+  return Error{AS_NO_ENVIRONMENT,
+               fmt::format("plugin: {} cannot be started: {}", program_, std::strerror(failed)),
+               "it is built and installed beside attnscope; or use --in-process"};
+}
+
+Result<PluginInfo> PluginProcess::start() {
+  if (pid_ > 0) return info_;
+  if (auto ok = begin(); !ok) return ok.error();
+  PluginReply hello{};
+  switch (listen(socket_, limit_, &hello)) {
+    case Heard::kClosed:
+      return bad_input(fmt::format("plugin {}: {} while it was loaded", library_, how_it_ended()),
+                       "look at what its constructors do");
+    case Heard::kNothing:
+      end();
+      return bad_input(fmt::format("plugin {}: was not loaded within {:g} s", library_, limit_));
+    case Heard::kReply:
+      break;
+  }
+  if (hello.word != PluginWord::kHello) {
+    end();
+    if (hello.word == PluginWord::kCannot) {
+      return Error{static_cast<as_status>(hello.status), hello.text, {}};
+    }
+    return bad_input(fmt::format("plugin {}: crashed ({}) while it was loaded", library_,
+                                 signal_text(hello.signal)),
+                     "look at what its constructors do");
+  }
+  info_.name = hello.name;
+  info_.description = hello.text;
+  for (int op = 0; op < AS_OP_COUNT; ++op) info_.ops[static_cast<std::size_t>(op)] = hello.ops[op];
+  return info_;
+}
+
+Result<double> PluginProcess::call(as_op_id op, const void* params, int threads) {
+  if (auto ok = start(); !ok) return ok.error();
+  auto kept = keep_case(*find_case_op(op), params, {});
+  if (!kept) return kept.error();
+  memory_->clear();
+  auto call = CaseCall::make(*kept, *memory_);
+  if (!call) return call.error();
+  static thread_local PluginRequest request;
+  request = {};
+  request.op = op;
+  request.threads = threads;
+  request.params_size = static_cast<std::int32_t>(call->op().params_size);
+  if (call->op().params_size > sizeof(request.params)) {
+    return internal_error("a params struct that is too large for a plugin");
+  }
+  std::memcpy(request.params, call->params(), call->op().params_size);
+  const auto point = [&](std::size_t offset) {
+    void* data = nullptr;
+    std::memcpy(&data, static_cast<const char*>(call->params()) + offset, sizeof(data));
+    const int region = memory_->region_of(data);
+    if (region < 0) return;
+    request.pointer[request.pointers++] = {static_cast<std::int32_t>(offset), region};
+  };
+  for (const as_tap_info& tap : call->op().taps) point(tap.offset);
+  for (const ParamField& field : call->op().fields) {
+    if (field.kind == FieldKind::kRope) point(field.offset);
+  }
+  for (const PluginRegion& region : memory_->regions()) {
+    request.region[request.regions++] = region;
+  }
+  PluginReply reply{};
+  if (::send(socket_, &request, sizeof(request), MSG_NOSIGNAL) < 0) {
+    return bad_input(how_it_ended());
+  }
+  switch (listen(socket_, limit_, &reply)) {
+    case Heard::kNothing:
+      end();
+      return bad_input(fmt::format("did not return within {:g} s and was ended", limit_));
+    case Heard::kClosed:
+      return bad_input(how_it_ended());
+    case Heard::kReply:
+      break;
+  }
+  if (reply.word == PluginWord::kDone && reply.status == AS_OK) {
+    std::string wrong = memory_->spoilt();
+    if (wrong.empty()) wrong = strays(*call, *kept);
+    if (!wrong.empty()) {
+      end();
+      return bad_input(wrong);
+    }
+    copy_outputs(*call, const_cast<void*>(params));
+    return reply.microseconds;
+  }
+  if (reply.word == PluginWord::kDone) {
+    return bad_input(fmt::format("returned status {}: {}", reply.status,
+                                 reply.text[0] != '\0' ? reply.text : "no message"));
+  }
+  std::string what = fmt::format("crashed ({})", signal_text(reply.signal));
+  if (reply.word == PluginWord::kTouched && reply.region >= 0 && reply.region < request.regions) {
+    what += ": it " + touched_text(reply, request.region[reply.region]);
+  }
+  end();
+  return bad_input(what);
+}
+
+}  // namespace attnscope

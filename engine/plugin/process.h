@@ -1,0 +1,51 @@
+// A plugin in a process of its own: what it does there harms nobody here. Crashes, endless loops,
+// bytes touched outside of tensors, inputs written to: each is an error that says so.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "kernels/params/lane.h"
+#include "kernels/params/result.h"
+
+namespace attnscope {
+
+struct PluginInfo {
+  std::string name, description;
+  std::array<bool, AS_OP_COUNT> ops{};
+};
+
+class PluginProcess {
+ public:
+  // program: the executable that calls run_plugin_child().
+  PluginProcess(std::string program, std::string library, double seconds_limit);
+  ~PluginProcess();
+  PluginProcess(const PluginProcess&) = delete;
+  PluginProcess& operator=(const PluginProcess&) = delete;
+
+  // Starts the process unless it runs.
+  Result<PluginInfo> start();
+  // One call with the tensors of `params`, whose outputs it fills when all went well. After an
+  // error the process is gone; the next call starts it anew.
+  Result<double> call(as_op_id op, const void* params, int threads);  // microseconds of the kernel
+
+ private:
+  class Memory;
+  Result<void> begin();
+  void end();
+  // Name of what went wrong, once the process does not answer any more.
+  std::string how_it_ended();
+
+  std::string program_, library_;
+  double limit_;
+  pid_t pid_ = -1;
+  int socket_ = -1;
+  std::unique_ptr<Memory> memory_;
+  PluginInfo info_;
+};
+
+}  // namespace attnscope

@@ -1,0 +1,65 @@
+// What the two processes of a plugin say to each other: one message a datagram over a socket, the
+// tensors in a file in memory that both map. The child puts every tensor between pages that nobody
+// may touch; inputs are read-only there.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/params/lane.h"
+
+namespace attnscope {
+
+inline constexpr int kPluginSocket = 3, kPluginMemory = 4;  // descriptors of the child
+inline constexpr std::int64_t kPluginPage = 4096;
+inline constexpr int kMostRegions = 32;
+inline constexpr std::uint8_t kCanary = 0xcb;  // around the data, up to the ends of its pages
+
+struct PluginRegion {
+  std::int64_t offset;  // in the file, of the first page
+  std::int64_t pages;
+  std::int64_t start;  // of the data, from the first page
+  std::int64_t bytes;
+  std::int32_t written;  // by the op
+  char name[36];         // of the tap
+};
+
+// A pointer of the params struct and the region it points to.
+struct PluginPointer {
+  std::int32_t offset;
+  std::int32_t region;
+};
+
+struct PluginRequest {
+  std::int32_t op;
+  std::int32_t threads;
+  std::int32_t params_size;
+  std::int32_t regions, pointers;
+  std::int32_t reserved;
+  PluginRegion region[kMostRegions];
+  PluginPointer pointer[kMostRegions];
+  unsigned char params[2048];
+};
+
+enum class PluginWord : std::int32_t {
+  kHello = 1,    // loaded: name, description, ops
+  kCannot = 2,   // it cannot be loaded: text
+  kDone = 3,     // the call returned: status, microseconds, text
+  kTouched = 4,  // a byte outside of a tensor, or an input written to: region, offset; the end
+  kCrashed = 5,  // another signal; the end
+};
+
+struct PluginReply {
+  PluginWord word;
+  std::int32_t status;  // as_status of the call
+  double microseconds;
+  std::int32_t signal;
+  std::int32_t region;
+  std::int64_t offset;  // of the byte, from the start of the data
+  std::int32_t write;   // 1 written, 0 read, -1 unknown
+  std::int32_t reserved;
+  std::uint8_t ops[AS_OP_COUNT];
+  char name[64];
+  char text[768];
+};
+
+}  // namespace attnscope

@@ -1,0 +1,142 @@
+// Kernels of shared libraries: the example is right, every fault is named and the session goes on,
+// a bug planted through a plugin is found by comparing two captures.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "app/common/plugins.h"
+#include "tests/unit/app/cli_fixture.h"
+
+namespace attnscope {
+namespace {
+
+std::string library(const std::string& name) {
+  return ATTNSCOPE_TEST_PLUGINS "/libplugin_" + name + ".so";
+}
+
+struct Fault {
+  const char* name;
+  const char* op;
+  const char* text;  // of the message
+};
+
+class PluginTest : public CliTest {
+ protected:
+  void TearDown() override {
+    EXPECT_TRUE(open_plugins({}));
+    CliTest::TearDown();
+  }
+  std::string saved(const std::string& op) const {
+    const std::string file = path(op + ".json");
+    const Outcome done = run({"case", "save", "early", "--at", "1/1/" + op, "-o", file});
+    EXPECT_EQ(done.code, 0) << done.err;
+    return file;
+  }
+};
+
+TEST_F(PluginTest, TheExampleIsRight) {
+  const std::string residual = saved("residual"), attention = saved("sparse_attention");
+  const Outcome out = run({"case", "run", residual, attention, "--plugin", library("example"),
+                           "--lane", "plugin:mine", "--repeat", "1"});
+  EXPECT_EQ(out.code, 0) << out.out << out.err;
+  EXPECT_NE(out.err.find("plugin:mine: sparse_attention, 1 calls, fastest"), std::string::npos);
+  EXPECT_NE(out.err.find("; lane cpu "), std::string::npos);
+  const Outcome inside = run({"case", "run", attention, "--plugin", library("example"), "--lane",
+                              "plugin:mine", "--repeat", "1", "--in-process"});
+  EXPECT_EQ(inside.code, 0) << inside.out << inside.err;
+  const Outcome session = run(
+      {"run", "early", "--steps", "3", "--plugin", library("example"), "--lane", "plugin:mine"});
+  EXPECT_EQ(session.code, 0) << session.out << session.err;
+}
+
+TEST_F(PluginTest, OnePluginForOneOpBesideAnother) {
+  const Outcome lanes =
+      run({"lanes", "--plugin", library("example"), "--plugin", library("plain")});
+  EXPECT_NE(lanes.out.find("plugin:mine"), std::string::npos);
+  EXPECT_NE(lanes.out.find("plugin:plain"), std::string::npos);
+  const Outcome both =
+      run({"run", "early", "--steps", "1", "--plugin", library("example"), "--plugin",
+           library("plain"), "--lane", "plugin:mine", "--lane", "residual=plugin:plain"});
+  EXPECT_EQ(both.code, 1) << both.err;  // its residual loses y
+  EXPECT_NE(both.err.find("plugin:plain: residual"), std::string::npos);
+  EXPECT_EQ(both.err.find("plugin:mine: residual"), std::string::npos);
+  const Outcome twice = run({"lanes", "--plugin", library("plain"), "--plugin", library("plain")});
+  EXPECT_EQ(twice.code, 2);
+  EXPECT_EQ(run({"run", "early", "--lane", "wo_b=plugin:plain", "--plugin", library("plain")}).code,
+            2);
+}
+
+TEST_F(PluginTest, EveryFaultIsNamedAndTheSessionGoesOn) {
+  const std::string residual = saved("residual"), state = saved("compressor_state");
+  for (const Fault& fault :
+       std::vector<Fault>{{"CRASH", "residual", "crashed (SIGSEGV)"},
+                          {"LOOP", "residual", "did not return within 0.5 s"},
+                          {"WRITE_BEHIND", "residual", "beyond the end of out"},
+                          {"WRITE_FAR_BEHIND", "residual", "wrote beyond the end of out"},
+                          {"READ_BEHIND", "residual", "read beyond the end of h"},
+                          {"WRITE_BEFORE", "residual", "before out"},
+                          {"WRITE_INPUT", "residual", "wrote to its input h (byte 6)"},
+                          {"RETURN_ERROR", "residual", "returned status 3: I would rather not"},
+                          {"EXIT", "residual", "ended its process with exit code 7"},
+                          {"ABORT", "residual", "crashed (SIGABRT)"},
+                          {"STRAY_ROW", "compressor_state", "beside the rows it was given"}}) {
+    SCOPED_TRACE(fault.name);
+    const std::vector<std::string> plugin = {"--plugin",      library(fault.name), "--lane",
+                                             "plugin:faulty", "--plugin-timeout",  "0.5"};
+    std::vector<std::string> arguments = {"case", "run",
+                                          fault.op == std::string("residual") ? residual : state};
+    arguments.insert(arguments.end(), plugin.begin(), plugin.end());
+    const Outcome alone = run(arguments);
+    EXPECT_EQ(alone.code, 1);
+    EXPECT_NE(alone.err.find(fault.text), std::string::npos) << alone.err;
+    EXPECT_NE(alone.err.find(fault.op), std::string::npos) << alone.err;
+
+    arguments = {"run", "early", "--steps", "1", "--references", "sim", "--json"};
+    arguments.insert(arguments.end(), plugin.begin(), plugin.end());
+    const Outcome session = run(arguments);
+    EXPECT_EQ(session.code, 1);
+    EXPECT_NE(session.err.find(std::string("plugin:faulty: ") + fault.op + " "), std::string::npos)
+        << session.err;
+    EXPECT_NE(session.err.find(fault.text), std::string::npos) << session.err;
+    EXPECT_NE(session.err.find("lane cpu carries out"), std::string::npos) << session.err;
+    // Nothing of what the plugin did got into the session.
+    EXPECT_EQ(nlohmann::json::parse(session.out)["summary"]["verdict"], "ok") << session.out;
+  }
+}
+
+TEST_F(PluginTest, WhatCannotBeLoadedIsRefusedByName) {
+  for (const Fault& fault :
+       std::vector<Fault>{{"NO_SYMBOL", "", "exports no attnscope_lane()"},
+                          {"OTHER_VERSION", "", "built for version 42 of the lane interface"},
+                          {"NO_NAME", "", "has no name that is a word"},
+                          {"NO_OPS", "", "its lane has no op"},
+                          {"HOST_OP", "", "schedule is carried out by the engine"},
+                          {"UNRESOLVED", "", "nobody_has_this"},
+                          {"CRASH_WHILE_LOADED", "", "crashed (SIGSEGV) while it was loaded"},
+                          {"not_there", "", "no such file"}}) {
+    const Outcome out = run({"lanes", "--plugin", library(fault.name)});
+    EXPECT_EQ(out.code, 3) << fault.name;
+    EXPECT_NE(out.err.find(fault.text), std::string::npos) << out.err;
+  }
+  const std::string text = write("text.so", "no library");
+  EXPECT_NE(run({"lanes", "--plugin", text}).err.find("cannot be loaded"), std::string::npos);
+}
+
+TEST_F(PluginTest, ABugPlantedThroughAPluginIsFoundInTwoCaptures) {
+  const std::string good = path("good.acap"), bad = path("bad.acap");
+  const Outcome first = run({"record", "early", "-o", good, "--level", "full", "--steps", "2"});
+  ASSERT_EQ(first.code, 0) << first.err;
+  const Outcome second = run({"record", "early", "-o", bad, "--level", "full", "--steps", "2",
+                              "--plugin", library("PLANTED"), "--lane", "residual=plugin:faulty"});
+  ASSERT_LE(second.code, 1) << second.err;
+  const Outcome diff = run({"diff", good, bad, "--json"});
+  EXPECT_EQ(diff.code, 1) << diff.err;
+  const auto found = nlohmann::json::parse(diff.out);
+  EXPECT_EQ(found["first"]["op"], "residual");
+  EXPECT_EQ(found["first"]["layer"], 0);
+  EXPECT_EQ(found["first"]["lane_b"], "plugin:faulty");
+}
+
+}  // namespace
+}  // namespace attnscope
