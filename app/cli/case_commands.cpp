@@ -2,15 +2,18 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "app/cli/capture_commands.h"
 #include "app/cli/look_at.h"
 #include "app/common/case_lane.h"
+#include "app/common/case_python.h"
 #include "app/common/format.h"
 #include "app/common/plugins.h"
 #include "app/common/wiring.h"
+#include "engine/config/json_file.h"
 #include "engine/opcase/case_file.h"
 #include "engine/session/place.h"
 #include "kernels/cpu/thread_pool.h"
@@ -264,14 +267,55 @@ void add_show(CLI::App& app, Action& action) {
   show->callback([=, &action] { action = [=] { return show_case(c->file, c->as_json); }; });
 }
 
+// ---- export
+
+struct ExportCommand {
+  std::string file, output, tolerances;
+  bool python = false;
+};
+
+Result<as_status> export_command(const ExportCommand& c) {
+  namespace fs = std::filesystem;
+  if (!c.python) return usage_error("case export: into what?", "--python writes a script");
+  auto kept = read_case(c.file);
+  if (!kept) return kept.error();
+  auto tolerances = Tolerances::load(c.tolerances);
+  if (!tolerances) return tolerances.error();
+  const fs::path output =
+      c.output.empty() ? fs::path(c.file).replace_extension(".py") : fs::path(c.output);
+  std::error_code code;
+  const fs::path folder = fs::absolute(output, code).parent_path();
+  // The script finds its case wherever both are moved together.
+  const fs::path from = fs::relative(fs::absolute(c.file, code), folder, code);
+  auto script = python_script(*kept, code ? c.file : from.string(), *tolerances);
+  if (!script) return script.error();
+  if (auto ok = write_text_file(output.string(), *script); !ok) return ok.error();
+  fmt::print("{0}: python3 {0} FILE.py calls run(case) of FILE.py\n", output.string());
+  return AS_OK;
+}
+
+void add_export(CLI::App& app, Action& action) {
+  auto* command =
+      app.add_subcommand("export", "Write a script that runs the case with a function of yours");
+  auto c = std::make_shared<ExportCommand>();
+  command->add_option("file", c->file, "A case")->required();
+  command->add_flag("--python", c->python, "A Python script, for numpy or torch");
+  command->add_option("-o,--output", c->output, "The script (default: NAME.py beside NAME.json)");
+  command->add_option("--tolerances", c->tolerances,
+                      "Tolerance file (default: assets/tolerances.json)");
+  command->callback([=, &action] { action = [=] { return export_command(*c); }; });
+}
+
 }  // namespace
 
 void add_case_commands(CLI::App& app, Action& action) {
-  auto* group = app.add_subcommand("case", "Single calls of ops: save, run in any lane, show");
+  auto* group =
+      app.add_subcommand("case", "Single calls of ops: save, run in any lane, show, export");
   group->require_subcommand(1);
   add_save(*group, action);
   add_run(*group, action);
   add_show(*group, action);
+  add_export(*group, action);
 }
 
 }  // namespace attnscope

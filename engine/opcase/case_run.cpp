@@ -52,18 +52,6 @@ const as_tap_info* row_tap(const CaseOp& op) {
   return nullptr;
 }
 
-Result<Tolerance> rule_of(const CaseOp& op, const as_tap_info& tap, const std::string& lane,
-                          const char* dtype, const Tolerances& tolerances) {
-  if (!op.helper) {
-    return tolerances.find(static_cast<as_op_id>(op.id), tap.name, lane, tap.rule, dtype);
-  }
-  const auto it = tolerances.classes().find(tap.rule);
-  if (it != tolerances.classes().end()) return it->second;
-  return bad_input(
-      fmt::format("tolerances: no class \"{}\" for tap {} of op {}", tap.rule, tap.name, op.name),
-      "add the class to tolerances.json");
-}
-
 TapMask mask_of(const void* params, const as_tap_info& tap) {
   TapMask mask;
   if (tap.mask == AS_MASK_SLOTS) mask.slots = at<std::int64_t>(tensor_at(params, tap.mask_offset));
@@ -208,7 +196,7 @@ class Judge {
     out.tap = tap.name;
     out.dtype = as_dtype_name(value.dtype);
     out.shape.assign(value.shape, value.shape + value.rank);
-    auto rule = rule_of(kept_.op, tap, lane_.name, out.dtype.c_str(), *options_.tolerances);
+    auto rule = case_rule(kept_.op, tap, lane_.name, out.dtype.c_str(), *options_.tolerances);
     if (!rule) return rule.error();
     out.tolerance = rule->name;
     if (rule->top_k) {
@@ -298,6 +286,18 @@ Result<CaseCall> with_outputs(const OpCase& kept) {
 }
 
 }  // namespace
+
+Result<Tolerance> case_rule(const CaseOp& op, const as_tap_info& tap, const std::string& lane,
+                            const char* dtype, const Tolerances& tolerances) {
+  if (!op.helper) {
+    return tolerances.find(static_cast<as_op_id>(op.id), tap.name, lane, tap.rule, dtype);
+  }
+  const auto it = tolerances.classes().find(tap.rule);
+  if (it != tolerances.classes().end()) return it->second;
+  return bad_input(
+      fmt::format("tolerances: no class \"{}\" for tap {} of op {}", tap.rule, tap.name, op.name),
+      "add the class to tolerances.json");
+}
 
 bool CaseRun::right() const {
   return trespasses.empty() && std::none_of(taps.begin(), taps.end(), [](const CaseTap& t) {

@@ -1,0 +1,66 @@
+#include "app/common/case_python.h"
+
+#include <nlohmann/json.hpp>
+
+#include "engine/config/json_file.h"
+#include "engine/config/scenario.h"
+#include "engine/opcase/case_run.h"
+
+namespace attnscope {
+namespace {
+
+using nlohmann::json;
+
+json rule_json(const CaseOp& op, const as_tap_info& tap, const Tolerance& rule) {
+  json out = {{"class", rule.name}};
+  // True and False are not JSON's: numbers serve as well.
+  if (rule.exact) out["exact"] = 1;
+  if (rule.top_k) out["top_k"] = 1;
+  if (rule.abs > 0) out["abs"] = rule.abs;
+  if (rule.rel > 0) out["rel"] = rule.rel;
+  if (rule.row_max > 0) out["row_max"] = rule.row_max;
+  if (rule.bf16_ulp > 0) out["bf16_ulp"] = rule.bf16_ulp;
+  if (rule.cosine) out["cosine"] = *rule.cosine;
+  if (tap.mask == AS_MASK_ALL || tap.kind == AS_TAP_CACHE) return out;
+  for (const as_tap_info& mask : op.taps) {
+    if (mask.kind != AS_TAP_TENSOR || mask.offset != tap.mask_offset) continue;
+    out[tap.mask == AS_MASK_SLOTS ? "slots" : "lens"] = mask.name;
+  }
+  return out;
+}
+
+bool replace(std::string& text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  if (at == std::string::npos) return false;
+  text.replace(at, from.size(), to);
+  return true;
+}
+
+}  // namespace
+
+Result<std::string> python_script(const OpCase& kept, const std::string& case_name,
+                                  const Tolerances& tolerances) {
+  auto assets = assets_folder();
+  if (!assets) return assets.error();
+  const std::string path = *assets + "/python/case.py";
+  auto text = read_text_file(path);
+  if (!text) return text.error();
+  json rules = json::object();
+  for (const as_tap_info& tap : kept.op.taps) {
+    if (tap.direction != AS_TAP_OUT) continue;
+    if (!kept.tensors.contains(tap.name) && !kept.caches.contains(tap.name)) continue;
+    const auto tensor = kept.tensors.find(tap.name);
+    const char* dtype = tensor != kept.tensors.end() ? as_dtype_name(tensor->second.dtype) : "";
+    auto rule = case_rule(kept.op, tap, "python", dtype, tolerances);
+    if (!rule) return rule.error();
+    rules[tap.name] = rule_json(kept.op, tap, *rule);
+  }
+  if (!replace(*text, "CASE = None", "CASE = " + json(case_name).dump()) ||
+      !replace(*text, "RULES = {}", "RULES = " + rules.dump(1))) {
+    return bad_input(path + ": has no line for the case and its rules",
+                     "take the file that came with this program");
+  }
+  return *text;
+}
+
+}  // namespace attnscope

@@ -1,0 +1,307 @@
+#!/usr/bin/env python3
+"""Runs a kept call of one op of attnscope with a function of yours, and compares what it returns.
+
+    python3 CASE.py                     shows what the case holds
+    python3 CASE.py my_file.py          calls my_file.run(case), compares every output
+    python3 CASE.py my_file.py:my_op    the same with another name
+
+    def run(case):
+        return {"out": case["h"] + case["y"]}
+
+case["NAME"] is a tensor as a numpy array, bf16 as float32; case.numbers has the numbers of the
+call, case.cache("NAME") a cache. Return a dict with the outputs, each in its shape; of a cache the
+rows as uint8 [rows, bytes] (state rows: float32) in the order of case.cache("NAME").slots.
+--torch hands out torch tensors instead (bf16 stays bf16). Exit codes: 0 right, 1 wrong, 2 usage,
+3 bad input, 4 a package is missing.
+"""
+import argparse
+import importlib.util
+import json
+import math
+import os
+import sys
+
+CASE = None  # set by 'attnscope case export'
+RULES = {}  # by output: tolerance class and mask, set by 'attnscope case export'
+
+try:
+    import numpy as np
+except ImportError:
+    np = None
+
+ROW = {"latent": (576, 8), "index_fp8": (128, 4), "index_mxfp4": (64, 4)}  # payload, scales
+
+
+def stop(code, text):
+    print(text, file=sys.stderr)
+    sys.exit(code)
+
+
+def bf16_to_float(bits):
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def read_safetensors(path):
+    """Tensors by name: numpy arrays, and the names of those that are bf16 (as uint16)."""
+    types = {"F64": "<f8", "F32": "<f4", "BF16": "<u2", "U8": "u1", "I32": "<i4", "I64": "<i8"}
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+        data = file.read()
+    padding = header.pop("__metadata__", {}).get("attnscope.padding", "__pad_")
+    tensors, bf16 = {}, set()
+    for name, entry in header.items():
+        if name.startswith(padding):
+            continue
+        first, end = entry["data_offsets"]
+        array = np.frombuffer(data[first:end], dtype=types[entry["dtype"]])
+        tensors[name] = array.reshape(entry["shape"])
+        if entry["dtype"] == "BF16":
+            bf16.add(name)
+    return tensors, bf16
+
+
+def e4m3_values():
+    codes = np.arange(256)
+    exponent, mantissa = codes >> 3 & 15, codes & 7
+    value = np.where(exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * 2.0 ** (exponent - 10.0))
+    value[(codes & 0x7F) == 0x7F] = np.nan
+    return np.where(codes & 0x80, -value, value).astype(np.float32)
+
+
+E2M1 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
+
+
+def decode(record, rows):
+    """Values of rows, float32 [rows, width]."""
+    if record == "state":
+        return rows
+    payload, scale_bytes = ROW[record]
+    codes, scales = rows[:, :payload], rows[:, payload : payload + scale_bytes]
+    if record == "latent":
+        blocks = np.exp2(scales[:, :7].astype(np.float32) - 127)
+        plain = e4m3_values()[codes[:, :448]] * np.repeat(blocks, 64, axis=1)
+        turned = np.ascontiguousarray(codes[:, 448:]).view("<u2")
+        return np.concatenate([plain, bf16_to_float(turned)], axis=1)
+    if record == "index_fp8":
+        return e4m3_values()[codes] * np.ascontiguousarray(scales).view("<f4")
+    signed = np.array(E2M1 + [-v for v in E2M1], dtype=np.float32)
+    values = np.stack([signed[codes & 15], signed[codes >> 4]], axis=2).reshape(len(rows), 128)
+    return values * np.repeat(np.exp2(scales.astype(np.float32) - 127), 32, axis=1)
+
+
+class Cache:
+    """Rows of a paged cache: slot = block * rows_per_block + row."""
+
+    def __init__(self, info, slots, rows):
+        self.record, self.rows_per_block = info["record"], info["rows_per_block"]
+        self.blocks, self.width = info["blocks"], info["width"]
+        self.slots, self.rows = slots, rows
+        self.values = decode(self.record, rows)  # float32 [rows, width]
+
+    def at(self, slots):
+        """Values at slots of any shape; zeros for -1 and for rows that the case does not hold."""
+        slots = np.asarray(slots, dtype=np.int64)
+        out = np.zeros(slots.shape + (self.width,), dtype=np.float32)
+        if len(self.slots) > 0:
+            place = np.clip(np.searchsorted(self.slots, slots), 0, len(self.slots) - 1)
+            found = self.slots[place] == slots
+            out[found] = self.values[place[found]]
+        return out
+
+
+class Case:
+    def __init__(self, path, torch=None):
+        with open(path, encoding="utf-8") as file:
+            self.info = json.load(file)
+        folder = os.path.dirname(os.path.abspath(path))
+        self.raw, self.bf16 = read_safetensors(os.path.join(folder, self.info["tensors"]))
+        self.op = self.info["op"]
+        self.numbers = {**self.info["integers"], **self.info["reals"]}
+        self.inputs, self.outputs = self.info["inputs"], self.info["outputs"]
+        self.torch = torch
+
+    def array(self, name):
+        value = self.raw[name]
+        return bf16_to_float(value) if name in self.bf16 else value
+
+    def __getitem__(self, name):
+        if name not in self.raw:
+            raise KeyError(f"{name}: the case has {', '.join(self.inputs + self.outputs)}")
+        value = self.array(name)
+        if self.torch is None:
+            return value
+        tensor = self.torch.from_numpy(value.copy())
+        return tensor.bfloat16() if name in self.bf16 else tensor
+
+    def __contains__(self, name):
+        return name in self.raw
+
+    def cache(self, name):
+        return Cache(self.info["caches"][name], self.raw[name + ".slots"], self.raw[name + ".rows"])
+
+    def rope(self, name="rope"):
+        """Positions and the cosines and sines at them, [positions, 32] each."""
+        table = self.raw[name + ".rows"]
+        return self.raw[name + ".positions"], table[:, :32], table[:, 32:]
+
+    def expected(self, name):
+        if name in self.info["caches"]:
+            return self.raw[name + ".rows"], False
+        return self.array(name), name in self.bf16
+
+
+def to_numpy(value):
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        value = value.float() if value.is_floating_point() else value
+        return value.numpy()
+    return np.asarray(value)
+
+
+def round_to_bf16(values):
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
+    return np.where(np.isnan(values), np.float32("nan"), rounded.astype(np.uint32).view(np.float32))
+
+
+def bf16_step(magnitude):
+    exponent = np.frexp(magnitude)[1]
+    return np.exp2(np.maximum(exponent - 8.0, -133.0))
+
+
+def mask_of(case, rule, shape):
+    """Elements that hold values."""
+    mask = np.ones(shape, dtype=bool)
+    if "slots" in rule:
+        mask &= (case.raw[rule["slots"]] >= 0).reshape((-1,) + (1,) * (len(shape) - 1))
+    if "lens" in rule:
+        lens = case.raw[rule["lens"]].reshape((-1,) + (1,) * (len(shape) - 1))
+        mask &= np.arange(shape[-1]) < lens
+    return mask
+
+
+def compare_sets(value, expected):
+    wrong = [t for t in range(len(expected))
+             if set(value[t][value[t] >= 0]) != set(expected[t][expected[t] >= 0])]
+    if not wrong:
+        return True, "the same sets"
+    t = wrong[0]
+    lost = sorted(set(expected[t].tolist()) - set(value[t].tolist()))
+    return False, f"{len(wrong)} of {len(expected)} rows differ; row {t} lacks {lost[:5]}"
+
+
+def compare(case, name, value):
+    """(right, sentence): every element must keep one of the bounds."""
+    rule = RULES.get(name, {})
+    expected, bf16 = case.expected(name)
+    value = to_numpy(value)
+    if value.shape != expected.shape:
+        return False, f"has shape {list(value.shape)}, expected {list(expected.shape)}"
+    if rule.get("top_k"):
+        return compare_sets(value, expected)
+    mask = mask_of(case, rule, expected.shape)
+    if bf16:
+        value = round_to_bf16(value.astype(np.float32))
+    a, b = value.astype(np.float64), expected.astype(np.float64)
+    same = (a == b) | (np.isnan(a) & np.isnan(b)) | ~mask
+    differing = int((~same).sum())
+    if differing == 0:
+        return True, "equal"
+    if rule.get("exact"):
+        first = tuple(int(i) for i in np.argwhere(~same)[0])
+        found = f"{value[first]}, not {expected[first]}"
+        return False, f"{differing} differ, the first at {first}: {found}"
+    finite = np.isfinite(a) & np.isfinite(b)
+    difference = np.where(finite, np.abs(a - b), np.where(same, 0, math.inf))
+    row_max = np.max(np.where(np.isfinite(b) & mask, np.abs(b), 0), axis=-1, keepdims=True)
+    bound = np.full(b.shape, rule.get("abs", 0.0))
+    bound = np.maximum(bound, rule.get("rel", 0) * np.abs(np.where(finite, b, 0)))
+    bound = np.maximum(bound, rule.get("row_max", 0) * row_max)
+    if bf16 and rule.get("bf16_ulp"):
+        largest = np.where(finite, np.maximum(np.abs(a), np.abs(b)), 1)
+        bound = np.maximum(bound, rule["bf16_ulp"] * bf16_step(largest))
+    beyond = mask & ~same & ~(difference <= bound)
+    text = f"{differing} of {int(mask.sum())} differ, max abs {np.max(difference[mask]):.3g}"
+    if "cosine" in rule and not beyond.any():
+        x, y = a[mask & finite], b[mask & finite]
+        cosine = 1 - 2 * (x * y).sum() / max((x * x + y * y).sum(), 1e-300)
+        if cosine > rule["cosine"]:
+            return False, f"{text}, 1-cos {cosine:.3g} > {rule['cosine']:.3g}"
+    if not beyond.any():
+        return True, text + ", within the tolerance"
+    worst = np.unravel_index(np.argmax(np.where(beyond, difference, -1)), difference.shape)
+    place = tuple(int(i) for i in worst)
+    return False, f"{text}, {int(beyond.sum())} beyond; at {place}: {a[worst]}, not {b[worst]}"
+
+
+def show(case):
+    origin = case.info["origin"]
+    print(f"{case.op}, from {origin['from']}, outputs of lane {origin['lane']}")
+    for name, value in case.numbers.items():
+        print(f"  {name} = {value}")
+    for side, names in (("in ", case.inputs), ("out", case.outputs)):
+        for name in names:
+            if name in case.info["caches"]:
+                cache = case.cache(name)
+                print(f"  {side} {name:<14} cache, {len(cache.slots)} rows of {cache.record}")
+            else:
+                kind = "bf16" if name in case.bf16 else case.raw[name].dtype
+                print(f"  {side} {name:<14} {kind} {list(case.raw[name].shape)}")
+
+
+def load_function(text):
+    path, _, name = text.partition(":")
+    if not os.path.isfile(path):
+        stop(2, f"{path}: no such file; name a Python file, or FILE:FUNCTION")
+    spec = importlib.util.spec_from_file_location("users_function", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not hasattr(module, name or "run"):
+        stop(2, f"{path}: has no function {name or 'run'}")
+    return getattr(module, name or "run")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("function", nargs="?", help="FILE.py or FILE.py:FUNCTION")
+    parser.add_argument("--case", help="another case of the same op")
+    parser.add_argument("--torch", action="store_true", help="hand out torch tensors")
+    options = parser.parse_args()
+    if np is None:
+        stop(4, "numpy is missing: pip install numpy")
+    torch = None
+    if options.torch:
+        try:
+            import torch
+        except ImportError:
+            stop(4, "torch is missing: pip install torch, or leave --torch out")
+    path = options.case or os.path.join(os.path.dirname(os.path.abspath(__file__)), CASE)
+    try:
+        case = Case(path, torch)
+    except (OSError, ValueError, KeyError) as error:
+        stop(3, f"{path}: cannot be read: {error}")
+    if not options.function:
+        show(case)
+        return 0
+    result = load_function(options.function)(case)
+    if not isinstance(result, dict):
+        kind = type(result).__name__
+        stop(2, f"the function returned a {kind}; expected a dict of {', '.join(case.outputs)}")
+    unknown = [name for name in result if name not in case.outputs]
+    if unknown:
+        stop(2, f"{unknown[0]} is no output; outputs: {', '.join(case.outputs)}")
+    right = True
+    for name in case.outputs:
+        if name not in result:
+            print(f"  {name:<14} not returned, not compared")
+            continue
+        good, text = compare(case, name, result[name])
+        right = right and good
+        print(f"  {name:<14} {'right' if good else 'wrong'}: {text}")
+    print("right" if right and result else "wrong")
+    return 0 if right and result else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

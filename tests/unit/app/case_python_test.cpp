@@ -1,0 +1,145 @@
+// Cases as Python scripts: the script reads them by itself, calls a function and judges its outputs
+// as the program does. Needs python3; numpy where something is computed.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+
+#include "tests/unit/app/cli_fixture.h"
+
+namespace attnscope {
+namespace {
+
+class CasePythonTest : public CliTest {
+ protected:
+  // ATTNSCOPE_PYTHON chooses one that has numpy.
+  static Outcome python(const std::string& arguments) {
+    const char* chosen = std::getenv("ATTNSCOPE_PYTHON");
+    const std::string command =
+        std::string(chosen != nullptr ? chosen : "python3") + " " + arguments + " 2>&1";
+    std::string text;
+    FILE* pipe = ::popen(command.c_str(), "r");
+    if (pipe == nullptr) return {-1, "", ""};
+    std::array<char, 4096> part{};
+    while (std::fgets(part.data(), static_cast<int>(part.size()), pipe) != nullptr) {
+      text += part.data();
+    }
+    const int status = ::pclose(pipe);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text, ""};
+  }
+  static bool has(const std::string& module) {
+    return python("-c 'import " + module + "'").code == 0;
+  }
+  // Saves and exports a case of `early`; the script's path.
+  std::string exported(const std::string& place, const std::string& name) const {
+    const std::string file = path(name + ".json");
+    const Outcome save = run({"case", "save", "early", "--at", place, "-o", file});
+    EXPECT_EQ(save.code, 0) << save.err;
+    const Outcome done = run({"case", "export", "--python", file});
+    EXPECT_EQ(done.code, 0) << done.err;
+    return path(name + ".py");
+  }
+};
+
+TEST_F(CasePythonTest, ExportSaysWhatItNeeds) {
+  const std::string script = exported("1/1/residual", "residual");
+  EXPECT_EQ(run({"case", "export", path("residual.json")}).code, 2);
+  EXPECT_EQ(run({"case", "export", "--python", path("none.json")}).code, 3);
+  if (!has("sys")) GTEST_SKIP() << "no python3 here";
+  const Outcome shown = python(script);
+  if (has("numpy")) {
+    EXPECT_EQ(shown.code, 0) << shown.out;
+    EXPECT_NE(shown.out.find("residual, from early, outputs of lane cpu"), std::string::npos);
+  } else {
+    EXPECT_EQ(shown.code, 4) << shown.out;
+    EXPECT_NE(shown.out.find("pip install numpy"), std::string::npos);
+  }
+}
+
+TEST_F(CasePythonTest, AFunctionIsJudgedByTheTolerances) {
+  if (!has("numpy")) GTEST_SKIP() << "no numpy here";
+  const std::string script = exported("1/1/residual", "residual");
+  const std::string functions = write("functions.py",
+                                      "def run(case):\n"
+                                      "    return {'out': case['h'] + case['y']}\n"
+                                      "def loses_y(case):\n"
+                                      "    return {'out': case['h']}\n"
+                                      "def wrong_name(case):\n"
+                                      "    return {'o': case['h']}\n"
+                                      "def wrong_shape(case):\n"
+                                      "    return {'out': case['h'][:1]}\n");
+  const Outcome right = python(script + " " + functions);
+  EXPECT_EQ(right.code, 0) << right.out;
+  const Outcome wrong = python(script + " " + functions + ":loses_y");
+  EXPECT_EQ(wrong.code, 1) << wrong.out;
+  EXPECT_NE(wrong.out.find("beyond; at ("), std::string::npos) << wrong.out;
+  EXPECT_EQ(python(script + " " + functions + ":wrong_name").code, 2);
+  EXPECT_EQ(python(script + " " + functions + ":wrong_shape").code, 1);
+  EXPECT_EQ(python(script + " " + functions + ":nobody").code, 2);
+  EXPECT_EQ(python(script + " --case " + path("none.json")).code, 3);
+}
+
+// The attention of the paper in ten lines, on rows that the script finds by slot and decodes.
+TEST_F(CasePythonTest, AttentionOverPagedRowsInNumpy) {
+  if (!has("numpy")) GTEST_SKIP() << "no numpy here";
+  const std::string script = exported("3/1/sparse_attention", "attention");
+  const std::string functions =
+      write("attention_of_mine.py",
+            "import numpy as np\n"
+            "def run(case, sink=1):\n"
+            "    def rows(name, indices, lens):\n"
+            "        slots = case[indices].copy()\n"
+            "        slots[np.arange(slots.shape[1]) >= case[lens][:, None]] = -1\n"
+            "        return case.cache(name).at(slots), slots >= 0\n"
+            "    parts = [rows('cache', 'indices', 'lens')]\n"
+            "    if 'extra_indices' in case:\n"
+            "        parts.append(rows('extra_cache', 'extra_indices', 'extra_lens'))\n"
+            "    kv = np.concatenate([p[0] for p in parts], axis=1).astype(np.float64)\n"
+            "    valid = np.concatenate([p[1] for p in parts], axis=1)\n"
+            "    logits = np.einsum('thd,tkd->thk', case['q'].astype(np.float64), kv)\n"
+            "    logits = np.where(valid[:, None], logits * case.numbers['scale'], -np.inf)\n"
+            "    e = np.exp(logits)\n"
+            "    total = e.sum(axis=2)\n"
+            "    all = total + sink * np.exp(case['sinks'])[None]\n"
+            "    o = np.einsum('thk,tkd->thd', e, kv) / all[..., None]\n"
+            "    return {'o': o, 'lse': np.log(total)}\n"
+            "def without_sink(case):\n"
+            "    return run(case, 0)\n");
+  const Outcome right = python(script + " " + functions);
+  EXPECT_EQ(right.code, 0) << right.out;
+  const Outcome wrong = python(script + " " + functions + ":without_sink");
+  EXPECT_EQ(wrong.code, 1) << wrong.out;
+  EXPECT_NE(wrong.out.find("lse            right"), std::string::npos) << wrong.out;
+}
+
+// Every record is decoded: what the kept row before quantisation says, within its format's step.
+TEST_F(CasePythonTest, RowsOfCachesAreDecoded) {
+  if (!has("numpy")) GTEST_SKIP() << "no numpy here";
+  for (const auto& [place, row, cache] :
+       std::vector<std::array<std::string, 3>>{{"1/1/q_rope_kv_insert", "kv_row", "cache"},
+                                               {"1/1/indexer_compress_insert", "row", "cache"}}) {
+    const std::string script = exported(place, "insert");
+    const std::string functions =
+        write("decode.py",
+              "import numpy as np\n"
+              "def run(case):\n"
+              "    slots = case['slots']\n"
+              "    kept = case['" +
+                  row +
+                  "'][slots >= 0]\n"
+                  "    read = case.cache('" +
+                  cache +
+                  "').at(slots[slots >= 0])\n"
+                  "    assert len(kept) > 0 and np.abs(kept).max() > 0.1\n"
+                  "    error = np.abs(kept - read).max(axis=1)\n"
+                  "    assert (error <= np.abs(kept).max(axis=1) / 14).all(), error\n"
+                  "    return {'" +
+                  cache + "': case.cache('" + cache + "').rows}\n");
+    const Outcome out = python(script + " " + functions);
+    EXPECT_EQ(out.code, 0) << out.out;
+  }
+}
+
+}  // namespace
+}  // namespace attnscope
