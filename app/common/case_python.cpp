@@ -47,7 +47,7 @@ Result<std::string> python_script(const OpCase& kept, const std::string& case_na
   if (!text) return text.error();
   json rules = json::object();
   for (const as_tap_info& tap : kept.op.taps) {
-    if (tap.direction != AS_TAP_OUT) continue;
+    if (tap.direction != AS_TAP_OUT || kept.unknown.contains(tap.name)) continue;
     if (!kept.tensors.contains(tap.name) && !kept.caches.contains(tap.name)) continue;
     const auto tensor = kept.tensors.find(tap.name);
     const char* dtype = tensor != kept.tensors.end() ? as_dtype_name(tensor->second.dtype) : "";

@@ -118,7 +118,9 @@ class Case:
         self.raw, self.bf16 = read_safetensors(os.path.join(folder, self.info["tensors"]))
         self.op = self.info["op"]
         self.numbers = {**self.info["integers"], **self.info["reals"]}
-        self.inputs, self.outputs = self.info["inputs"], self.info["outputs"]
+        unknown = self.info.get("unknown", [])
+        self.inputs = self.info["inputs"]
+        self.outputs = [name for name in self.info["outputs"] if name not in unknown]
         self.torch = torch
 
     def array(self, name):

@@ -224,6 +224,9 @@ void read_parts(JsonObject& object, Reader& reader, OpCase& kept) {
       reader.tensor(name, kept);
     }
   }
+  if (object.has("unknown")) {
+    for (const std::string& name : object.texts("unknown")) kept.unknown.insert(name);
+  }
   JsonObject strides = object.object("strides");
   for (auto& [name, tensor] : kept.tensors) {
     if (!strides.has(name)) continue;
@@ -249,6 +252,7 @@ Result<void> write_case(const OpCase& kept, const std::string& path) {
               {"tensors", tensors_name(path)},
               {"inputs", json::array()},
               {"outputs", json::array()},
+              {"unknown", kept.unknown},
               {"integers", json::object()},
               {"reals", json::object()},
               {"ropes", json::object()},

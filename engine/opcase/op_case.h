@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,8 @@ struct OpCase {
   // By name of the tap; absent optional tensors are left out. Outputs hold what was written.
   std::map<std::string, StoredTensor> tensors;
   std::map<std::string, StoredCache> caches;
+  // Outputs of tensors that nobody knows: of these the shape alone counts.
+  std::set<std::string> unknown;
 };
 
 // Copies what the op of this struct read and wrote. Host memory, paged caches.

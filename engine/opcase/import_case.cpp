@@ -1,0 +1,504 @@
+#include "engine/opcase/import_case.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "engine/opcase/import_rows.h"
+#include "kernels/cpu/codec.h"
+#include "kernels/cpu/rope_table.h"
+#include "kernels/layout/records.h"
+#include "kernels/params/head.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+std::string with_layer(std::string name, int layer) {
+  const std::size_t at = name.find("{layer}");
+  return at == std::string::npos ? name : name.replace(at, 7, std::to_string(layer));
+}
+
+const TensorEntry* find(const std::vector<TensorFile>& files, const std::string& name) {
+  for (const TensorFile& file : files) {
+    if (const TensorEntry* entry = file.find(name)) return entry;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> split(const std::string& text, char at) {
+  std::vector<std::string> out(1);
+  for (const char c : text) {
+    if (c == at) {
+      out.emplace_back();
+    } else {
+      out.back() += c;
+    }
+  }
+  return out;
+}
+
+std::int32_t dtype_named(const std::string& name) {
+  for (std::int32_t d = 0; d < AS_DTYPE_COUNT; ++d) {
+    if (name == as_dtype_name(d)) return d;
+  }
+  return -1;
+}
+
+// Element as a double; exact for every type, i64 up to 2^53.
+double value_of(ElementType type, const std::uint8_t* at) {
+  const auto read = [at]<class T>(T value) {
+    std::memcpy(&value, at, sizeof(value));
+    return value;
+  };
+  switch (type) {
+    case ElementType::kF64:
+      return read(double{});
+    case ElementType::kF32:
+      return static_cast<double>(read(float{}));
+    case ElementType::kBf16:
+      return static_cast<double>(cpu::bf16_to_float(read(std::uint16_t{})));
+    case ElementType::kI64:
+      return static_cast<double>(read(std::int64_t{}));
+    case ElementType::kI32:
+      return read(std::int32_t{});
+    case ElementType::kI16:
+      return read(std::int16_t{});
+    case ElementType::kI8:
+      return read(std::int8_t{});
+    case ElementType::kU32:
+      return read(std::uint32_t{});
+    case ElementType::kU16:
+      return read(std::uint16_t{});
+    default:
+      return *at;
+  }
+}
+
+bool has_value(ElementType type) {
+  return type != ElementType::kF16 && type != ElementType::kU64 && type != ElementType::kF4;
+}
+
+// False when the type has not this value.
+bool put_value(double value, std::int32_t dtype, bool round, std::uint8_t* to) {
+  const auto put = [&](auto converted) {
+    std::memcpy(to, &converted, sizeof(converted));
+    return round || static_cast<double>(converted) == value || std::isnan(value);
+  };
+  switch (dtype) {
+    case AS_F64:
+      return put(value);
+    case AS_F32:
+      return put(static_cast<float>(value));
+    case AS_BF16: {
+      const std::uint16_t bits = cpu::float_to_bf16(static_cast<float>(value));
+      std::memcpy(to, &bits, sizeof(bits));
+      return round || static_cast<double>(cpu::bf16_to_float(bits)) == value || std::isnan(value);
+    }
+    case AS_I32:
+      return std::fabs(value) < 0x1p31 && put(static_cast<std::int32_t>(value));
+    case AS_I64:
+      return std::fabs(value) < 0x1p53 && put(static_cast<std::int64_t>(value));
+    default:
+      return value >= 0 && value < 256 && put(static_cast<std::uint8_t>(value));
+  }
+}
+
+class Importer {
+ public:
+  Importer(const ImportOp& op, const std::vector<TensorFile>& files, int layer)
+      : map_(op), files_(files), layer_(layer) {}
+
+  Result<ImportedCase> make(const std::string& engine) {
+    params_.assign((map_.op.params_size + 7) / 8, 0);
+    const as_params_head head = {static_cast<std::uint32_t>(map_.op.params_size),
+                                 AS_PARAMS_VERSION};
+    std::memcpy(params_.data(), &head, sizeof(head));
+    if (auto ok = numbers(); !ok) return ok.error();
+    for (const as_tap_info& tap : map_.op.taps) {
+      auto ok = tap.kind == AS_TAP_CACHE ? cache(tap) : tensor(tap);
+      if (!ok) return ok.error();
+    }
+    if (auto ok = missing_outputs(); !ok) return ok.error();
+    for (const ParamField& field : map_.op.fields) {
+      if (field.kind != FieldKind::kRope) continue;
+      if (auto ok = rope(field); !ok) return ok.error();
+    }
+    if (auto ok = lists_are_whole(); !ok) return ok.error();
+    auto kept = keep_case(map_.op, params_.data(), {engine + " dump", engine, -1, layer_});
+    if (!kept) return kept.error();
+    for (const auto& [name, pages] : pages_) {
+      for (const std::int64_t slot : kept->caches[name].slots) {
+        if (!std::binary_search(pages.without_codes.begin(), pages.without_codes.end(), slot)) {
+          continue;
+        }
+        return bad_input(
+            fmt::format("{}: slot {} holds FNUZ codes of +-240, or a scale of 2^-127, which have "
+                        "no e4m3fn codes at half the scale",
+                        map_.caches.at(name).name, slot),
+            "dump this cache as values");
+      }
+    }
+    kept->unknown = unknown_;
+    return ImportedCase{std::move(*kept), std::move(notes_)};
+  }
+
+ private:
+  Result<const TensorEntry*> entry(const std::string& name) const {
+    const std::string full = with_layer(name, layer_);
+    if (const TensorEntry* e = find(files_, full)) return e;
+    std::vector<std::string> names;
+    for (const TensorFile& file : files_) {
+      for (const TensorEntry& e : file.tensors()) {
+        if (names.size() < 12) names.push_back(e.name);
+      }
+    }
+    return bad_input(fmt::format("{}: the dump has no tensor {}", map_.op.name, shown_name(full)),
+                     fmt::format("it has {}, ..", fmt::join(names, ", ")));
+  }
+
+  Result<void> numbers() {
+    for (const ParamField& field : map_.op.fields) {
+      if (field.kind == FieldKind::kRope) continue;
+      const auto it = map_.numbers.find(field.name);
+      const double value = it != map_.numbers.end() ? it->second : 0;
+      const bool may_be_absent = field.kind == FieldKind::kInteger;
+      if (it == map_.numbers.end() && !may_be_absent) {
+        return bad_input(fmt::format("{}: the map gives no number {}", map_.op.name, field.name),
+                         "add it under \"numbers\"");
+      }
+      auto* to = reinterpret_cast<unsigned char*>(params_.data()) + field.offset;
+      if (field.kind == FieldKind::kReal) {
+        std::memcpy(to, &value, sizeof(value));
+      } else if (!put_value(value, AS_I32, false, to)) {
+        return bad_input(fmt::format("{}: {} must be an integer", map_.op.name, field.name));
+      }
+    }
+    return {};
+  }
+
+  // Shape and strides of a view of the dump's elements; checks that it stays inside.
+  Result<as_tensor> view(const ImportTensor& t, const TensorEntry& e) const {
+    std::vector<std::int64_t> shape = t.shape.empty() ? e.shape : t.shape;
+    const auto wrong = [&](const std::string& what) {
+      return bad_input(fmt::format("{}: tensor {} of [{}]: {}", map_.op.name, shown_name(e.name),
+                                   fmt::join(e.shape, ","), what),
+                       "look at shape, stride, offset and permute in the map");
+    };
+    if (shape.empty() || shape.size() > AS_MAX_RANK) return wrong("expected 1 to 4 axes");
+    std::int64_t known = 1;
+    for (const std::int64_t n : shape) {
+      if (n >= 0) known *= std::max<std::int64_t>(1, n);
+      if (known > (std::int64_t{1} << 40)) return wrong("the shape is too large");
+    }
+    for (std::int64_t& n : shape) {
+      if (n >= 0) continue;
+      n = std::max<std::int64_t>(0, e.elements - t.offset) / known;
+      known *= std::max<std::int64_t>(1, n);
+    }
+    as_tensor out{};
+    out.rank = static_cast<std::int32_t>(shape.size());
+    std::int64_t dense = 1, last = t.offset;
+    for (std::size_t i = shape.size(); i-- > 0;) {
+      out.shape[i] = shape[i];
+      out.stride[i] = t.stride.empty() ? dense : t.stride[i];
+      dense *= std::max<std::int64_t>(1, shape[i]);
+      if (shape[i] > 1 && out.stride[i] > (std::int64_t{1} << 40) / shape[i]) {
+        return wrong("the strides are too large");
+      }
+      last += std::max<std::int64_t>(0, shape[i] - 1) * out.stride[i];
+    }
+    if (as_tensor_numel(&out) > 0 && last >= e.elements) {
+      return wrong(
+          fmt::format("[{}] reaches element {} of {}", fmt::join(shape, ","), last, e.elements));
+    }
+    if (t.permute.empty()) return out;
+    std::vector<std::int64_t> sorted = t.permute;
+    std::sort(sorted.begin(), sorted.end());
+    for (std::size_t i = 0; i < sorted.size(); ++i) {
+      if (sorted.size() != shape.size() || sorted[i] != static_cast<std::int64_t>(i)) {
+        return wrong("permute must name every axis once");
+      }
+    }
+    const as_tensor from = out;
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+      out.shape[i] = from.shape[t.permute[i]];
+      out.stride[i] = from.stride[t.permute[i]];
+    }
+    return out;
+  }
+
+  Result<double> factor(const ImportTensor& t) const {
+    if (t.factor_name.empty()) return t.factor;
+    auto e = entry(t.factor_name);
+    if (!e) return e.error();
+    if ((*e)->elements != 1 || !has_value((*e)->type)) {
+      return bad_input(
+          fmt::format("{}: tensor {} is not one number", map_.op.name, shown_name((*e)->name)));
+    }
+    return t.factor * value_of((*e)->type, (*e)->data);
+  }
+
+  void* allocate(std::int64_t bytes) {
+    memory_.emplace_back(static_cast<std::size_t>(bytes + 7) / 8 + 1);
+    return memory_.back().data();
+  }
+
+  Result<void> tensor(const as_tap_info& tap) {
+    const auto it = map_.tensors.find(tap.name);
+    if (it == map_.tensors.end()) return {};
+    const ImportTensor& t = it->second;
+    const bool output = tap.direction == AS_TAP_OUT;
+    if (output && find(files_, with_layer(t.name, layer_)) == nullptr) return {};
+    auto found = entry(t.name);
+    if (!found) return found.error();
+    const TensorEntry& e = **found;
+    auto seen = view(t, e);
+    if (!seen) return seen.error();
+    auto times = factor(t);
+    if (!times) return times.error();
+    if (!has_value(e.type)) {
+      return bad_input(fmt::format("{}: tensor {} is {}, which is not converted", map_.op.name,
+                                   shown_name(e.name), element_name(e.type)),
+                       "dump it as bf16, f32 or an integer");
+    }
+    // The dump's own type where the op takes it, else the first that it takes.
+    const std::vector<std::string> taken = split(tap.dtype, '|');
+    std::int32_t dtype = dtype_named(taken.front());
+    if (t.decode.empty()) {
+      const std::int32_t own = dtype_of(e.type);
+      for (const std::string& name : taken) dtype = dtype_named(name) == own ? own : dtype;
+    }
+    as_tensor to = *seen;
+    to.dtype = dtype;
+    std::int64_t stride = 1;
+    for (std::int32_t a = to.rank - 1; a >= 0; --a) {
+      to.stride[a] = stride;
+      stride *= std::max<std::int64_t>(1, to.shape[a]);
+    }
+    const std::int64_t count = as_tensor_numel(&to), size = as_dtype_size(dtype);
+    to.data = allocate(count * size);
+    const std::int64_t from_size = element_bits(e.type) / 8;
+    const bool same = t.decode.empty() && *times == 1 && dtype_of(e.type) == dtype;
+    for (std::int64_t i = 0; i < count; ++i) {
+      std::int64_t offset = t.offset, rest = i;
+      for (std::int32_t a = to.rank - 1; a >= 0; --a) {
+        offset += rest % to.shape[a] * seen->stride[a];
+        rest /= to.shape[a];
+      }
+      const std::uint8_t* from = e.data + offset * from_size;
+      auto* put = static_cast<std::uint8_t*>(to.data) + i * size;
+      if (same) {
+        std::memcpy(put, from, static_cast<std::size_t>(size));
+        continue;
+      }
+      const double value = t.decode.empty()
+                               ? value_of(e.type, from)
+                               : static_cast<double>(e4m3_value(*from, t.decode == "e4m3fnuz"));
+      const bool scaled = !t.decode.empty() || *times != 1;
+      if (!put_value(value * *times, dtype, scaled, put)) {
+        return bad_input(fmt::format("{}: {} of tensor {} has no {} value", map_.op.name, value,
+                                     shown_name(e.name), as_dtype_name(dtype)),
+                         "dump it in the op's own type");
+      }
+    }
+    tensor_at(params_.data(), tap.offset) = to;
+    return {};
+  }
+
+  Result<void> cache(const as_tap_info& tap) {
+    const auto it = map_.caches.find(tap.name);
+    if (it == map_.caches.end()) return {};
+    ImportCache c = it->second;
+    c.name = with_layer(c.name, layer_);
+    c.scales = with_layer(c.scales, layer_);
+    auto found = entry(c.name);
+    if (!found) return found.error();
+    std::span<const std::uint8_t> scales;
+    if (!c.scales.empty()) {
+      auto apart = entry(c.scales);
+      if (!apart) return apart.error();
+      scales = {(*apart)->data, (*apart)->bytes};
+    }
+    const std::int64_t first = (*found)->shape.empty() ? 0 : (*found)->shape[0];
+    auto pages = import_pages(c, {(*found)->data, (*found)->bytes}, first, scales);
+    if (!pages) return pages.error();
+    ImportedPages& mine = pages_[tap.name] = std::move(*pages);
+    as_cache& to = cache_at(params_.data(), tap.offset);
+    to.record = c.record;
+    to.addressing = AS_PAGED;
+    to.rows_per_block = c.rows_per_block;
+    to.width = c.width;
+    to.data = make_tensor(mine.bytes.data(), {mine.blocks, mine.page_bytes});
+    return {};
+  }
+
+  // Tensors that the op writes and the dump has not: their shape follows from the letters.
+  Result<void> missing_outputs() {
+    std::map<std::string, std::int64_t> sizes;
+    for (const as_tap_info& tap : map_.op.taps) {
+      if (tap.kind != AS_TAP_TENSOR || !present(tensor_at(params_.data(), tap.offset))) continue;
+      const as_tensor& t = tensor_at(params_.data(), tap.offset);
+      const std::vector<std::string> letters = split(tap.axes, ',');
+      if (letters.size() != static_cast<std::size_t>(t.rank)) {
+        return bad_input(fmt::format("{}: {} has {} axes, expected [{}]", map_.op.name, tap.name,
+                                     t.rank, tap.axes),
+                         "give it a shape in the map");
+      }
+      for (std::int32_t a = 0; a < t.rank; ++a) {
+        sizes.emplace(letters[static_cast<std::size_t>(a)], t.shape[a]);
+      }
+    }
+    for (const as_tap_info& tap : map_.op.taps) {
+      if (tap.kind != AS_TAP_TENSOR || tap.direction != AS_TAP_OUT || tap.optional != 0) continue;
+      as_tensor& t = tensor_at(params_.data(), tap.offset);
+      if (present(t)) continue;
+      as_tensor made{};
+      std::int64_t count = 1;
+      for (const std::string& letter : split(tap.axes, ',')) {
+        const auto it = sizes.find(letter);
+        if (it == sizes.end()) {
+          made.rank = -1;
+          break;
+        }
+        made.shape[made.rank++] = it->second;
+        count *= it->second;
+      }
+      if (made.rank < 0) continue;  // the lane says whether it can do without
+      std::int64_t stride = 1;
+      for (std::int32_t a = made.rank - 1; a >= 0; --a) {
+        made.stride[a] = stride;
+        stride *= std::max<std::int64_t>(1, made.shape[a]);
+      }
+      made.dtype = dtype_named(split(tap.dtype, '|').front());
+      made.data = allocate(count * as_dtype_size(made.dtype));
+      t = made;
+      unknown_.insert(tap.name);
+      notes_.push_back(fmt::format("{} is not in the dump: it is not compared", tap.name));
+    }
+    return {};
+  }
+
+  Result<void> rope(const ParamField& field) {
+    const auto it = map_.ropes.find(field.name);
+    if (it == map_.ropes.end()) {
+      return bad_input(fmt::format("{}: the map gives no {}", map_.op.name, field.name),
+                       "add it under \"ropes\": base, factor, or the name of its table");
+    }
+    const ImportRope& from = it->second;
+    as_rope& to = rope_at(params_.data(), field.offset);
+    to.base = from.base;
+    to.factor = from.factor;
+    to.original_max_pos = from.original_max_pos;
+    to.beta_fast = from.beta_fast;
+    to.beta_slow = from.beta_slow;
+    if (!from.table.empty()) {
+      auto found = entry(from.table);
+      if (!found) return found.error();
+      const TensorEntry& e = **found;
+      if (e.type != ElementType::kF32 || e.shape.size() != 2 || e.shape[1] != AS_ROPE_DIM) {
+        return bad_input(fmt::format("{}: tensor {} is no F32 [positions,64]", map_.op.name,
+                                     shown_name(e.name)));
+      }
+      void* memory = allocate(static_cast<std::int64_t>(e.bytes));
+      std::memcpy(memory, e.data, e.bytes);
+      to.table = make_tensor(static_cast<float*>(memory), {e.shape[0], AS_ROPE_DIM});
+      return {};
+    }
+    std::int64_t rows = 1;
+    for (const as_tap_info& tap : map_.op.taps) {
+      const as_tensor& t = tensor_at(params_.data(), tap.offset);
+      if (std::string_view(tap.name) != "positions" || t.dtype != AS_I64) continue;
+      for (std::int64_t i = 0; t.data != nullptr && i < t.shape[0]; ++i) {
+        rows = std::max(rows, *at<std::int64_t>(t, i) + 1);
+      }
+    }
+    if (rows > (std::int64_t{1} << 24)) {
+      return bad_input(fmt::format("{}: position {} is beyond any model", map_.op.name, rows - 1));
+    }
+    auto* table = static_cast<float*>(allocate(rows * AS_ROPE_DIM * 4));
+    cpu::build_rope_table(to, rows, table, nullptr);
+    to.table = make_tensor(table, {rows, AS_ROPE_DIM});
+    notes_.push_back(fmt::format("{}'s table is computed from its numbers", field.name));
+    return {};
+  }
+
+  // What keep_case() walks: every tensor that its lists are made of, of equal lengths.
+  Result<void> lists_are_whole() const {
+    for (const as_tap_info& tap : map_.op.taps) {
+      const bool is_cache = tap.kind == AS_TAP_CACHE;
+      const bool there = is_cache ? cache_at(params_.data(), tap.offset).record != AS_RECORD_NONE
+                                  : present(tensor_at(params_.data(), tap.offset));
+      const bool extra = std::string_view(tap.name).starts_with("extra_");
+      const bool scale = std::string_view(tap.name) == "q_scale";
+      if (!there && tap.direction == AS_TAP_IN && !extra && !scale) {
+        return bad_input(fmt::format("{}: the map gives no {}", map_.op.name, tap.name),
+                         fmt::format("add it under \"{}\"", is_cache ? "caches" : "tensors"));
+      }
+    }
+    std::map<std::string, std::pair<std::int64_t, const char*>> sizes;
+    for (const as_tap_info& tap : map_.op.taps) {
+      if (tap.kind != AS_TAP_TENSOR) continue;
+      const as_tensor& t = tensor_at(params_.data(), tap.offset);
+      if (!present(t)) continue;
+      const std::vector<std::string> letters = split(tap.axes, ',');
+      for (std::size_t a = 0; a < letters.size(); ++a) {
+        if (letters[a] != "T" && letters[a] != "N") continue;
+        const auto [at, first] = sizes.try_emplace(letters[a], t.shape[a], tap.name);
+        // N is a number of columns in lists of scores.
+        if (first || at->second.first == t.shape[a] || letters[a] == "N") continue;
+        return bad_input(fmt::format("{}: {} has {} tokens, {} has {}", map_.op.name, tap.name,
+                                     t.shape[a], at->second.second, at->second.first),
+                         "cut the longer one with \"shape\"");
+      }
+    }
+    const as_tensor* extra_lens = nullptr;
+    const as_tensor* extra_indices = nullptr;
+    for (const as_tap_info& tap : map_.op.taps) {
+      if (std::string_view(tap.name) == "extra_lens") {
+        extra_lens = &tensor_at(params_.data(), tap.offset);
+      }
+      if (std::string_view(tap.name) == "extra_indices") {
+        extra_indices = &tensor_at(params_.data(), tap.offset);
+      }
+    }
+    if (extra_lens != nullptr && present(*extra_lens) != present(*extra_indices)) {
+      return bad_input(fmt::format("{}: extra_indices and extra_lens go together", map_.op.name));
+    }
+    return {};
+  }
+
+  const ImportOp& map_;
+  const std::vector<TensorFile>& files_;
+  int layer_;
+  std::vector<std::uint64_t> params_;
+  std::vector<std::vector<std::uint64_t>> memory_;
+  std::map<std::string, ImportedPages> pages_;
+  std::set<std::string> unknown_;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace
+
+bool has_inputs(const ImportOp& op, const std::vector<TensorFile>& files, int layer) {
+  for (const as_tap_info& tap : op.op.taps) {
+    if (tap.direction == AS_TAP_OUT && tap.kind == AS_TAP_TENSOR) continue;
+    if (const auto t = op.tensors.find(tap.name); t != op.tensors.end()) {
+      if (find(files, with_layer(t->second.name, layer)) == nullptr) return false;
+    }
+    if (const auto c = op.caches.find(tap.name); c != op.caches.end()) {
+      if (find(files, with_layer(c->second.name, layer)) == nullptr) return false;
+    }
+  }
+  return true;
+}
+
+Result<ImportedCase> import_case(const ImportOp& op, const std::vector<TensorFile>& files,
+                                 const std::string& engine, int layer) {
+  return Importer(op, files, layer).make(engine);
+}
+
+}  // namespace attnscope

@@ -1,0 +1,26 @@
+// Cases from the dumps of other engines, by a map (import_map.h).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/opcase/import_map.h"
+#include "engine/opcase/op_case.h"
+#include "engine/tensorfile/tensor_file.h"
+
+namespace attnscope {
+
+struct ImportedCase {
+  OpCase kept;
+  std::vector<std::string> notes;  // what was computed or left open
+};
+
+// Whether the files have every tensor that the map names as an input of the op.
+bool has_inputs(const ImportOp& op, const std::vector<TensorFile>& files, int layer);
+
+// One case. Inputs that the op must have and outputs are taken by name; types are converted where
+// no value changes by it; an output that is missing stays unknown, and so is its cache.
+Result<ImportedCase> import_case(const ImportOp& op, const std::vector<TensorFile>& files,
+                                 const std::string& engine, int layer);
+
+}  // namespace attnscope

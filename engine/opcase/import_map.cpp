@@ -1,0 +1,156 @@
+#include "engine/opcase/import_map.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "engine/config/json_file.h"
+#include "engine/config/json_object.h"
+#include "engine/config/scenario.h"
+#include "kernels/layout/records.h"
+#include "kernels/params/helper_table.h"
+
+namespace attnscope {
+namespace {
+
+constexpr std::int64_t kMany = std::int64_t{1} << 40;
+
+ImportTensor read_tensor(JsonObject o) {
+  ImportTensor t;
+  t.name = o.text("name");
+  if (o.has("shape")) t.shape = o.integers("shape", -1, kMany);
+  if (o.has("stride")) t.stride = o.integers("stride", 0, kMany);
+  t.offset = o.integer("offset", 0, kMany, 0);
+  if (o.has("permute")) t.permute = o.integers("permute", 0, AS_MAX_RANK - 1);
+  t.decode = o.choice("decode", {"e4m3", "e4m3fnuz"}, "");
+  t.factor = o.number("factor", 0, 1e30, 1);
+  t.factor_name = o.text("factor_name", "");
+  if (std::count(t.shape.begin(), t.shape.end(), -1) > 1) o.fail("shape", "has more than one -1");
+  if (!t.stride.empty() && t.stride.size() != t.shape.size()) {
+    o.fail("stride", "needs a shape with as many numbers");
+  }
+  o.finish();
+  return t;
+}
+
+ImportCache read_cache(JsonObject o) {
+  ImportCache c;
+  c.name = o.text("name");
+  c.scales = o.text("scales", "");
+  const std::vector<std::string> records = {"latent", "index_fp8", "index_mxfp4", "state"};
+  const std::string record = o.choice("record", records, "latent");
+  const auto at = std::find(records.begin(), records.end(), record) - records.begin();
+  c.record = static_cast<std::int32_t>(at) + AS_RECORD_LATENT;
+  c.interleaved = o.choice("rows", {"planar", "interleaved"}, "planar") == "interleaved";
+  c.fnuz = o.choice("codes", {"e4m3fn", "e4m3fnuz"}, "e4m3fn") == "e4m3fnuz";
+  c.rows_per_block =
+      static_cast<std::int32_t>(o.integer("rows_per_block", 1, std::int64_t{1} << 20));
+  c.width = c.record == AS_RECORD_LATENT  ? AS_HEAD_DIM
+            : c.record == AS_RECORD_STATE ? 0
+                                          : AS_INDEX_DIM;
+  if (c.record == AS_RECORD_STATE) {
+    c.width = static_cast<std::int32_t>(o.integer("width", 1, std::int64_t{1} << 20));
+  }
+  c.page_stride = o.integer("page_stride", 0, kMany, 0);
+  c.offset = o.integer("offset", 0, kMany, 0);
+  if (c.fnuz && c.record != AS_RECORD_LATENT && c.record != AS_RECORD_INDEX_FP8) {
+    o.fail("codes", "this record has no e4m3 codes");
+  }
+  o.finish();
+  return c;
+}
+
+ImportRope read_rope(JsonObject o) {
+  ImportRope r;
+  r.base = o.number("base", 1, 1e30);
+  r.factor = o.number("factor", 1, 1e30, r.factor);
+  r.original_max_pos = o.number("original_max_pos", 1, 1e30, r.original_max_pos);
+  r.beta_fast = o.number("beta_fast", 0, 1e30, r.beta_fast);
+  r.beta_slow = o.number("beta_slow", 0, 1e30, r.beta_slow);
+  r.table = o.text("table", "");
+  o.finish();
+  return r;
+}
+
+ImportOp read_op(const CaseOp& op, JsonObject o) {
+  ImportOp out;
+  out.op = op;
+  JsonObject tensors = o.object("tensors");
+  for (const as_tap_info& tap : op.taps) {
+    if (tap.kind == AS_TAP_TENSOR && tensors.has(tap.name)) {
+      out.tensors[tap.name] = read_tensor(tensors.object(tap.name));
+    }
+  }
+  tensors.finish();
+  if (o.has("caches")) {
+    JsonObject caches = o.object("caches");
+    for (const as_tap_info& tap : op.taps) {
+      if (tap.kind == AS_TAP_CACHE && caches.has(tap.name)) {
+        out.caches[tap.name] = read_cache(caches.object(tap.name));
+      }
+    }
+    caches.finish();
+  }
+  if (o.has("ropes")) {
+    JsonObject ropes = o.object("ropes");
+    for (const ParamField& field : op.fields) {
+      if (field.kind == FieldKind::kRope && ropes.has(field.name)) {
+        out.ropes[field.name] = read_rope(ropes.object(field.name));
+      }
+    }
+    ropes.finish();
+  }
+  if (o.has("numbers")) {
+    JsonObject numbers = o.object("numbers");
+    for (const ParamField& field : op.fields) {
+      if (field.kind != FieldKind::kRope && numbers.has(field.name)) {
+        out.numbers[field.name] = numbers.number(field.name, -1e30, 1e30);
+      }
+    }
+    numbers.finish();
+  }
+  o.finish();
+  return out;
+}
+
+}  // namespace
+
+Result<ImportMap> read_import_map(const std::string& name) {
+  std::string path = name;
+  std::error_code code;
+  if (!std::filesystem::exists(path, code)) {
+    auto assets = assets_folder();
+    if (!assets) return assets.error();
+    const std::string known = fmt::format("{}/maps/{}.json", *assets, name);
+    if (name.find('/') == std::string::npos && std::filesystem::exists(known, code)) path = known;
+  }
+  auto text = read_text_file(path);
+  if (!text) {
+    return Error{text.error().code, text.error().message,
+                 "name a map, or one of assets/maps: vllm, sglang, hf"};
+  }
+  auto root = parse_json(*text, path);
+  if (!root) return root.error();
+  JsonReader reader(path);
+  JsonObject object(reader, *root);
+  if (object.text("format", "") != "attnscope-import-map") {
+    return bad_input(path + ": is no map of tensors", "it begins with \"format\"; see the manual");
+  }
+  object.integer("version", 1, 1);
+  ImportMap map;
+  map.engine = object.text("engine", "");
+  JsonObject ops = object.object("ops");
+  for (std::int32_t id = 0; id < AS_HELPER_END; ++id) {
+    if (id == AS_OP_COUNT) id = AS_HELPER_FIRST;
+    const CaseOp op = *find_case_op(id);
+    if (ops.has(op.name)) map.ops.push_back(read_op(op, ops.object(op.name)));
+  }
+  ops.finish();
+  object.finish();
+  if (!reader.ok()) return reader.error();
+  return map;
+}
+
+}  // namespace attnscope

@@ -1,0 +1,66 @@
+// A map from the tensors of another engine's dump to the ops of attnscope: JSON with comments.
+//
+//   {"format": "attnscope-import-map", "version": 1, "engine": "vllm",
+//    "ops": {"sparse_attention": {
+//      "tensors": {"q": {"name": "layers.{layer}.q"}, ..},
+//      "caches": {"cache": {"name": "swa_kv_cache", "record": "latent", "rows_per_block": 64}},
+//      "numbers": {"scale": 0.04419417382415922}}}}
+//
+// "{layer}" in a name is replaced. The manual lists all keys.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/opcase/case_op.h"
+
+namespace attnscope {
+
+struct ImportTensor {
+  std::string name;
+  std::vector<std::int64_t> shape;    // empty = the dump's; one -1 = what is left
+  std::vector<std::int64_t> stride;   // in elements of the dump; empty = dense
+  std::int64_t offset = 0;            // in elements of the dump
+  std::vector<std::int64_t> permute;  // of the axes, afterwards
+  // Codes that stand for values: "", "e4m3" or "e4m3fnuz", times a factor or a tensor with one.
+  std::string decode;
+  double factor = 1;
+  std::string factor_name;
+};
+
+struct ImportCache {
+  std::string name;
+  std::string scales;  // a tensor of their own; empty = with the payloads
+  std::int32_t record = AS_RECORD_LATENT;
+  bool interleaved = false;  // every row followed by its scales, not planar
+  bool fnuz = false;         // e4m3 codes of the FNUZ kind
+  std::int32_t rows_per_block = 0;
+  std::int32_t width = 0;
+  std::int64_t page_stride = 0;  // bytes; 0 = the dump's first axis counts pages
+  std::int64_t offset = 0;       // bytes, of the first page
+};
+
+struct ImportRope {
+  double base = 0, factor = 1, original_max_pos = 65536, beta_fast = 32, beta_slow = 1;
+  std::string table;  // tensor f32 [positions,64]; empty = computed
+};
+
+struct ImportOp {
+  CaseOp op;
+  std::map<std::string, ImportTensor> tensors;
+  std::map<std::string, ImportCache> caches;
+  std::map<std::string, ImportRope> ropes;
+  std::map<std::string, double> numbers;
+};
+
+struct ImportMap {
+  std::string engine;
+  std::vector<ImportOp> ops;
+};
+
+// A file, or a name from assets/maps ("vllm").
+Result<ImportMap> read_import_map(const std::string& name);
+
+}  // namespace attnscope

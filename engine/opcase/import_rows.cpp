@@ -1,0 +1,98 @@
+#include "engine/opcase/import_rows.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "kernels/cpu/codec.h"
+#include "kernels/layout/records.h"
+
+namespace attnscope {
+namespace {
+
+// The same code stands for half the value in FNUZ: the scales are halved, the codes stay. -0 is NaN
+// there. False when there is no such row here.
+bool from_fnuz(std::int32_t record, const as_row_address& row) {
+  const int codes = record == AS_RECORD_LATENT ? AS_NOPE_DIM : AS_INDEX_DIM;
+  for (int i = 0; i < codes; ++i) {
+    if ((row.payload[i] & 0x7f) == 0x7f) return false;
+    if (row.payload[i] == 0x80) row.payload[i] = 0x7f;
+  }
+  if (record == AS_RECORD_INDEX_FP8) {
+    float scale;
+    std::memcpy(&scale, row.scales, sizeof(scale));
+    scale *= 0.5f;
+    std::memcpy(row.scales, &scale, sizeof(scale));
+    return true;
+  }
+  for (int b = 0; b < AS_QUANT_BLOCKS; ++b) {
+    if (row.scales[b] == 0) return false;
+    if (row.scales[b] < 255) --row.scales[b];
+  }
+  return true;
+}
+
+}  // namespace
+
+float e4m3_value(std::uint8_t code, bool fnuz) {
+  if (!fnuz) return cpu::e4m3_to_float(code);
+  if (code == 0x80) return std::numeric_limits<float>::quiet_NaN();
+  if ((code & 0x7f) == 0x7f) return code == 0xff ? -240.0f : 240.0f;
+  return cpu::e4m3_to_float(code) / 2;
+}
+
+Result<ImportedPages> import_pages(const ImportCache& cache, std::span<const std::uint8_t> bytes,
+                                   std::int64_t first_axis, std::span<const std::uint8_t> scales) {
+  const std::int64_t payload = as_payload_bytes(cache.record, cache.width);
+  const std::int64_t scale = as_scale_bytes(cache.record);
+  const bool apart = !cache.scales.empty();
+  const std::int64_t rows = cache.rows_per_block;
+  const std::int64_t needed = rows * (apart ? payload : payload + scale);
+  const auto total = static_cast<std::int64_t>(bytes.size());
+  std::int64_t stride = cache.page_stride;
+  if (stride == 0) stride = first_axis > 0 ? (total - cache.offset) / first_axis : 0;
+  if (stride < needed) {
+    return bad_input(fmt::format("{}: a page of {} rows has {} bytes, the pages lie {} apart",
+                                 cache.name, rows, needed, stride),
+                     "look at record, rows_per_block and page_stride in the map");
+  }
+  ImportedPages out;
+  // The last page may end before its stride does.
+  if (total - cache.offset >= needed) out.blocks = (total - cache.offset - needed) / stride + 1;
+  if (out.blocks == 0) {
+    return bad_input(fmt::format("{}: {} bytes are not one page of {}", cache.name,
+                                 std::max<std::int64_t>(0, total - cache.offset), needed),
+                     "look at offset and rows_per_block in the map");
+  }
+  if (apart && static_cast<std::int64_t>(scales.size()) < out.blocks * rows * scale) {
+    return bad_input(fmt::format("{}: {} bytes of scales, {} are needed", cache.scales,
+                                 scales.size(), out.blocks * rows * scale));
+  }
+  out.page_bytes = as_page_bytes(cache.record, cache.width, rows);
+  out.bytes.assign(static_cast<std::size_t>(out.blocks * out.page_bytes), 0xff);
+  as_cache pages{};
+  pages.data.data = out.bytes.data();
+  pages.data.stride[0] = out.page_bytes;
+  pages.data.dtype = AS_U8;
+  pages.record = cache.record;
+  pages.rows_per_block = cache.rows_per_block;
+  pages.width = cache.width;
+  for (std::int64_t slot = 0; slot < out.blocks * rows; ++slot) {
+    const std::uint8_t* page = bytes.data() + cache.offset + slot / rows * stride;
+    const std::int64_t row = slot % rows;
+    const as_row_address to = as_cache_row(&pages, slot);
+    const std::uint8_t* from = page + row * (cache.interleaved ? payload + scale : payload);
+    std::memcpy(to.payload, from, static_cast<std::size_t>(payload));
+    if (scale == 0) continue;
+    const std::uint8_t* own = apart               ? scales.data() + slot * scale
+                              : cache.interleaved ? from + payload
+                                                  : page + rows * payload + row * scale;
+    std::memcpy(to.scales, own, static_cast<std::size_t>(scale));
+    if (cache.fnuz && !from_fnuz(cache.record, to)) out.without_codes.push_back(slot);
+  }
+  return out;
+}
+
+}  // namespace attnscope

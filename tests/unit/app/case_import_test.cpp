@@ -1,0 +1,278 @@
+// Cases from dumps in other layouts: a kept case is taken apart into the tensors of another engine,
+// put together again by a map, and must give the same bits.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "app/common/case_lane.h"
+#include "app/common/wiring.h"
+#include "engine/opcase/case_file.h"
+#include "engine/opcase/import_case.h"
+#include "engine/opcase/import_rows.h"
+#include "engine/tensorfile/tensor_writer.h"
+#include "engine/trace/compare.h"
+#include "kernels/layout/records.h"
+#include "kernels/params/tensor_view.h"
+#include "tests/unit/app/cli_fixture.h"
+
+namespace attnscope {
+namespace {
+
+class CaseImportTest : public CliTest {
+ protected:
+  OpCase attention(const std::string& place = "3/1/sparse_attention") const {
+    const std::string file = path("kept.json");
+    EXPECT_EQ(run({"case", "save", "early", "--at", place, "-o", file}).code, 0);
+    return std::move(*read_case(file));
+  }
+  // All tensors but caches, under their own names.
+  static void add_tensors(const OpCase& kept, TensorWriter& writer,
+                          const std::set<std::string>& without = {}) {
+    for (const auto& [name, t] : kept.tensors) {
+      if (!without.contains(name)) writer.add(name, stored_view(t));
+    }
+  }
+  static std::string map_text(const std::string& tensors, const std::string& caches,
+                              const std::string& op = "sparse_attention") {
+    return R"({"format": "attnscope-import-map", "version": 1, "engine": "other", "ops": {")" + op +
+           R"(": {"numbers": {"scale": 0.04419417382415922}, "tensors": {)" + tensors +
+           R"(}, "caches": {)" + caches + "}}}}";
+  }
+  static std::string same_names(const std::vector<std::string>& names) {
+    std::string text;
+    for (const std::string& name : names) {
+      text += (text.empty() ? "\"" : ", \"") + name + R"(": {"name": ")" + name + "\"}";
+    }
+    return text;
+  }
+  const std::vector<std::string> kTensors = {"q",          "indices", "lens", "extra_indices",
+                                             "extra_lens", "sinks",   "o",    "lse"};
+};
+
+// The bytes of a cache with its rows where `place` says: payload and scales of slot s.
+template <class Place>
+std::vector<std::uint8_t> lay_out(const StoredCache& c, std::size_t bytes, const Place& place) {
+  std::vector<std::uint8_t> out(bytes, 0xee);
+  const auto payload = static_cast<std::size_t>(as_payload_bytes(c.record, c.width));
+  const auto scales = static_cast<std::size_t>(as_scale_bytes(c.record));
+  for (std::size_t i = 0; i < c.slots.size(); ++i) {
+    const auto [p, s] = place(static_cast<std::size_t>(c.slots[i]));
+    const std::uint8_t* row = c.rows.data() + i * (payload + scales);
+    std::memcpy(out.data() + p, row, payload);
+    std::memcpy(out.data() + s, row + payload, scales);
+  }
+  return out;
+}
+
+TEST_F(CaseImportTest, PlanarSlabWithStrideAndInterleavedRowsGiveTheSameBits) {
+  const OpCase kept = attention();
+  const StoredCache &window = kept.caches.at("cache"), &extra = kept.caches.at("extra_cache");
+  TensorWriter writer;
+  add_tensors(kept, writer);
+  // The window's pages in a slab, 4096 bytes from its beginning, 50000 apart.
+  constexpr std::size_t kStride = 50000, kOffset = 4096;
+  const auto slab = lay_out(
+      window, kOffset + static_cast<std::size_t>(window.blocks) * kStride, [&](std::size_t slot) {
+        const std::size_t page = kOffset + slot / 64 * kStride, row = slot % 64;
+        return std::pair(page + row * 576, page + 64 * 576 + row * 8);
+      });
+  writer.add("slab", ElementType::kU8, {static_cast<std::int64_t>(slab.size())}, slab);
+  // Entries as rows of 584 bytes.
+  const auto rows =
+      lay_out(extra, static_cast<std::size_t>(extra.blocks) * 64 * 584,
+              [](std::size_t slot) { return std::pair(slot * 584, slot * 584 + 576); });
+  writer.add("pool", ElementType::kU8, {extra.blocks, 64, 584}, rows);
+  ASSERT_TRUE(writer.write(path("dump.safetensors")));
+  const std::string map = write(
+      "map.json", map_text(same_names(kTensors),
+                           R"("cache": {"name": "slab", "rows_per_block": 64, "page_stride": 50000,
+                  "offset": 4096}, "extra_cache": {"name": "pool", "rows_per_block": 64,
+                  "rows": "interleaved"})"));
+  const std::string made = path("made.json");
+  const Outcome out = run({"case", "import", map, path("dump.safetensors"), "-o", made});
+  ASSERT_EQ(out.code, 0) << out.err;
+  auto imported = read_case(made);
+  ASSERT_TRUE(imported) << imported.error().text();
+  EXPECT_EQ(imported->caches.at("cache").slots, window.slots);
+  EXPECT_EQ(imported->caches.at("cache").rows, window.rows);
+  EXPECT_EQ(imported->caches.at("extra_cache").rows, extra.rows);
+  const Outcome right = run({"case", "run", made, "--lane", "cpu", "--json"});
+  EXPECT_EQ(right.code, 0) << right.out;
+  EXPECT_NE(right.out.find("\"verdict\": \"equal\""), std::string::npos);
+  EXPECT_EQ(run({"case", "run", made, "--lane", "mutant:sink_scaled"}).code, 1);
+}
+
+// Codes of the FNUZ kind stand for half the value: doubled scales, and -0 is NaN.
+TEST_F(CaseImportTest, FnuzCodesAndScalesOfTheirOwnBecomeOurs) {
+  const OpCase kept = attention();
+  const StoredCache& window = kept.caches.at("cache");
+  const auto payloads = static_cast<std::size_t>(window.blocks) * 64 * 576;
+  std::vector<std::uint8_t> codes(payloads, 0),
+      scales(static_cast<std::size_t>(window.blocks) * 512);
+  std::vector<std::uint8_t> expected = window.rows;
+  for (std::size_t i = 0; i < window.slots.size(); ++i) {
+    const auto slot = static_cast<std::size_t>(window.slots[i]);
+    std::uint8_t* row = expected.data() + i * 584;
+    for (int d = 0; d < 448; ++d) {
+      if ((row[d] & 0x7f) >= 0x7e) --row[d];  // 448: no code of the other kind
+      if (row[d] == 0x80) row[d] = 0;
+    }
+    std::memcpy(codes.data() + slot * 576, row, 576);
+    std::memcpy(scales.data() + slot * 8, row + 576, 8);
+    for (int b = 0; b < 7; ++b) ++scales[slot * 8 + static_cast<std::size_t>(b)];
+  }
+  const auto import = [&]() -> Result<ImportedCase> {
+    TensorWriter writer;
+    add_tensors(kept, writer, {"extra_indices", "extra_lens", "lse"});
+    writer.add("codes", ElementType::kU8, {window.blocks, 64, 576}, codes);
+    writer.add("scales", ElementType::kU8, {window.blocks, 64, 8}, scales);
+    EXPECT_TRUE(writer.write(path("dump.safetensors")));
+    const std::string map =
+        write("map.json", map_text(same_names({"q", "indices", "lens", "sinks", "o", "lse"}),
+                                   R"("cache": {"name": "codes", "scales": "scales",
+                                      "rows_per_block": 64, "codes": "e4m3fnuz"})"));
+    auto read = read_import_map(map);
+    if (!read) return read.error();
+    std::vector<TensorFile> files;
+    files.push_back(std::move(*TensorFile::open(path("dump.safetensors"))));
+    return import_case(read->ops.front(), files, "other", 1);
+  };
+  auto made = import();
+  ASSERT_TRUE(made) << made.error().text();
+  EXPECT_EQ(made->kept.caches.at("cache").rows, expected);
+  EXPECT_EQ(made->kept.unknown, std::set<std::string>{"lse"});
+  ASSERT_TRUE(write_case(made->kept, path("made.json")));
+  EXPECT_NE(run({"case", "run", path("made.json")}).out.find("o  "), std::string::npos);
+  // A row that is read and has no codes here.
+  codes[static_cast<std::size_t>(window.slots.front()) * 576] = 0x7f;
+  auto refused = import();
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("FNUZ codes of +-240"), std::string::npos);
+}
+
+TEST_F(CaseImportTest, FnuzValuesAreHalfOfTheSameCode) {
+  EXPECT_EQ(e4m3_value(0x38, false), 1.0f);
+  EXPECT_EQ(e4m3_value(0x38, true), 0.5f);
+  EXPECT_EQ(e4m3_value(0x40, true), 1.0f);
+  EXPECT_EQ(e4m3_value(0x7f, true), 240.0f);
+  EXPECT_EQ(e4m3_value(0x01, true), 0x1p-10f);
+  EXPECT_TRUE(std::isnan(e4m3_value(0x80, true)));
+  EXPECT_TRUE(std::isnan(e4m3_value(0x7f, false)));
+}
+
+// Rows of 512 e4m3 codes with one scale for all, q in another order of axes, i64 indices.
+TEST_F(CaseImportTest, PlainRowsBecomeAWorkspace) {
+  std::vector<std::uint8_t> codes(3 * 512);
+  for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(i * 7 % 0x70);
+  std::vector<float> q(2 * 512), scale = {0.25f}, sinks = {0, 1};
+  for (std::size_t i = 0; i < q.size(); ++i) q[i] = static_cast<float>(i % 16) / 64;
+  const std::vector<std::int64_t> indices = {2, 0}, lens = {2};
+  TensorWriter writer;
+  writer.add("rows", ElementType::kF8E4m3, {3, 1, 512}, codes);
+  writer.add("q", ElementType::kF32, {2, 1, 512}, q);
+  writer.add("scale", ElementType::kF32, {1}, scale);
+  writer.add("sinks", ElementType::kF32, {2}, sinks);
+  writer.add("indices", ElementType::kI64, {1, 2}, indices);
+  writer.add("lens", ElementType::kI64, {1}, lens);
+  ASSERT_TRUE(writer.write(path("dump.safetensors")));
+  const std::string map =
+      write("map.json", map_text(same_names({"indices", "lens", "sinks"}) +
+                                     R"(, "q": {"name": "q", "permute": [1, 0, 2]},
+                                  "rows": {"name": "rows", "shape": [-1, 512], "decode": "e4m3",
+                                           "factor_name": "scale"})",
+                                 "", "workspace_attention"));
+  const Outcome out = run({"case", "import", map, path("dump.safetensors"), "-o", path("w.json")});
+  ASSERT_EQ(out.code, 0) << out.err;
+  EXPECT_NE(out.out.find("o is not in the dump"), std::string::npos);
+  auto made = read_case(path("w.json"));
+  ASSERT_TRUE(made) << made.error().text();
+  const as_tensor rows = stored_view(made->tensors.at("rows"));
+  EXPECT_EQ(element(rows, 2, 5), 0.25 * e4m3_value(codes[2 * 512 + 5], false));
+  const as_tensor query = stored_view(made->tensors.at("q"));
+  EXPECT_EQ(query.shape[0], 1);
+  EXPECT_EQ(query.shape[1], 2);
+  EXPECT_EQ(run({"case", "run", path("w.json"), "--lane", "cpu"}).code, 0);
+}
+
+TEST_F(CaseImportTest, WhatDoesNotFitIsNamed) {
+  const OpCase kept = attention("1/1/residual");
+  TensorWriter writer;
+  add_tensors(kept, writer);
+  ASSERT_TRUE(writer.write(path("dump.safetensors")));
+  const auto error = [&](const std::string& tensors, const std::string& op = "residual") {
+    std::string text = map_text(tensors, "", op);
+    const std::string numbers = R"("numbers": {"scale": 0.04419417382415922}, )";
+    text.replace(text.find(numbers), numbers.size(), "");
+    return run({"case", "import", write("map.json", text), path("dump.safetensors"), "--op", op,
+                "-o", path("x.json")})
+        .err;
+  };
+  EXPECT_NE(error(same_names({"h", "nothing"})).find("unknown key"), std::string::npos);
+  EXPECT_NE(error(R"("h": {"name": "hh"}, "y": {"name": "y"})").find("no tensor \"hh\""),
+            std::string::npos);
+  EXPECT_NE(error(same_names({"h"})).find("the map gives no y"), std::string::npos);
+  EXPECT_NE(error(same_names({"h"}) + R"(, "y": {"name": "y", "shape": [1, 512]})")
+                .find("y has 1 tokens"),
+            std::string::npos);
+  EXPECT_NE(error(same_names({"h"}) + R"(, "y": {"name": "y", "shape": [9000, 512]})")
+                .find("reaches element"),
+            std::string::npos);
+  EXPECT_NE(error(same_names({"h"}) + R"(, "y": {"name": "y", "permute": [0, 0]})")
+                .find("every axis once"),
+            std::string::npos);
+  EXPECT_NE(error(same_names({"h"}) + R"(, "y": {"name": "y", "stride": [1]})").find("stride"),
+            std::string::npos);
+  EXPECT_NE(error(R"("logits": {"name": "h"}, "lens": {"name": "y", "shape": [1]})", "indexer_topk")
+                .find("has no i32 value"),
+            std::string::npos);
+  EXPECT_EQ(run({"case", "import", "nowhere", path("dump.safetensors"), "-o", path("x.json")}).code,
+            3);
+}
+
+TEST_F(CaseImportTest, TheMapsOfThisProgramAreReadAndTakeADumpOfTheirNames) {
+  for (const char* name : {"vllm", "sglang", "hf"}) {
+    auto map = read_import_map(name);
+    ASSERT_TRUE(map) << map.error().text();
+    EXPECT_EQ(map->engine, name);
+    EXPECT_GE(map->ops.size(), 3u);
+  }
+  const OpCase kept = attention();
+  TensorWriter writer;
+  for (const auto& [ours, theirs] :
+       std::map<std::string, std::string>{{"q", "layers.1.q"},
+                                          {"indices", "swa_indices"},
+                                          {"lens", "swa_lens"},
+                                          {"extra_indices", "layers.1.extra_indices"},
+                                          {"extra_lens", "layers.1.extra_topk_length"},
+                                          {"sinks", "layers.1.attn_sink"},
+                                          {"o", "layers.1.attn_out"},
+                                          {"lse", "layers.1.lse"}}) {
+    writer.add(theirs, stored_view(kept.tensors.at(ours)));
+  }
+  const auto planar = [](std::size_t slot) {
+    const std::size_t page = slot / 64 * 64 * 584, row = slot % 64;
+    return std::pair(page + row * 576, page + 64 * 576 + row * 8);
+  };
+  std::vector<std::vector<std::uint8_t>> bytes;
+  for (const char* name : {"cache", "extra_cache"}) {
+    const StoredCache& c = kept.caches.at(name);
+    bytes.push_back(lay_out(c, static_cast<std::size_t>(c.blocks) * 64 * 584, planar));
+  }
+  writer.add("layers.1.swa_kv_cache", ElementType::kU8, {kept.caches.at("cache").blocks, 64, 584},
+             bytes[0]);
+  writer.add("layers.1.kv_cache", ElementType::kU8, {kept.caches.at("extra_cache").blocks, 64, 584},
+             bytes[1]);
+  ASSERT_TRUE(writer.write(path("vllm.safetensors")));
+  const Outcome out = run(
+      {"case", "import", "vllm", path("vllm.safetensors"), "--layer", "1", "-o", path("v.json")});
+  ASSERT_EQ(out.code, 0) << out.err;
+  EXPECT_EQ(run({"case", "run", path("v.sparse_attention.json"), "--lane", "ref.sim"}).code, 0);
+  EXPECT_EQ(run({"case", "import", "vllm", path("vllm.safetensors"), "-o", path("v.json")}).code,
+            3);
+}
+
+}  // namespace
+}  // namespace attnscope
