@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <random>
 #include <set>
 
 #include "app/common/case_lane.h"
@@ -249,6 +250,54 @@ TEST_F(OpCaseTest, NumbersThatLeadOutOfATensorAreRefused) {
   auto run = run_in(huge, "cpu");
   ASSERT_FALSE(run);
   EXPECT_NE(run.error().code, AS_INTERNAL);
+}
+
+// Whatever stands in the files: an error, or a case that the lanes refuse or carry out.
+TEST_F(OpCaseTest, NoDamageLeadsOutOfTheFiles) {
+  std::mt19937_64 random(7);
+  int read_in = 0, refused = 0, ran = 0;
+  const auto attempt = [&](const std::string& file) {
+    auto kept = read_case(file);
+    if (!kept) {
+      EXPECT_FALSE(kept.error().message.empty());
+      ++refused;
+      return;
+    }
+    ++read_in;
+    for (const char* lane : {"cpu", "ref.sim"}) {
+      auto run = run_in(*kept, lane);
+      if (run) ++ran;
+    }
+  };
+  for (const as_op_id op : {AS_OP_TOPK_TO_SLOTS, AS_OP_INDEXER_COMPRESS_INSERT}) {
+    const std::string file = path("damaged.json");
+    ASSERT_TRUE(write_case(case_of(op), file));
+    std::string text = read(file);
+    const std::size_t digest = text.find("\"digest\"");
+    text.erase(digest, text.find('\n', digest) - digest + 1);  // the flips below are not noticed
+    const std::string tensors = read(path("damaged.safetensors"));
+    for (std::size_t length = 0; length < text.size(); length += 3) {
+      write("damaged.json", text.substr(0, length));
+      attempt(file);
+    }
+    for (int i = 0; i < 400; ++i) {
+      std::string changed = text;
+      changed[random() % changed.size()] = static_cast<char>(' ' + random() % 95);
+      write("damaged.json", changed);
+      attempt(file);
+    }
+    write("damaged.json", text);
+    for (int i = 0; i < 200; ++i) {
+      std::string changed = tensors;
+      const std::size_t within = i % 2 == 0 ? 2000 : changed.size();  // half of them in the header
+      changed[random() % std::min(within, changed.size())] = static_cast<char>(random());
+      write("damaged.safetensors", changed);
+      attempt(file);
+    }
+  }
+  EXPECT_GT(refused, 500);
+  EXPECT_GT(read_in, 100);
+  EXPECT_GT(ran, 100);
 }
 
 TEST_F(OpCaseTest, CommandsSaveRunAndShow) {
