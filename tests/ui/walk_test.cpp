@@ -36,7 +36,8 @@ class SmallAssets {
     folder_ = fs::temp_directory_path() / ("attnscope-walk-" + std::to_string(getpid()));
     fs::create_directories(folder_ / "scenarios");
     fs::copy(from / "themes", folder_ / "themes", fs::copy_options::recursive);
-    for (const char* file : {"tolerances.json", "manual.md", "prompts.md", "scenarios/early.json"}) {
+    for (const char* file :
+         {"tolerances.json", "manual.md", "prompts.md", "scenarios/early.json"}) {
       fs::copy_file(from / file, folder_ / file, fs::copy_options::overwrite_existing);
     }
     setenv("ATTNSCOPE_ASSETS", folder_.c_str(), 1);
