@@ -9,6 +9,7 @@
 #include "app/cli/capture_commands.h"
 #include "app/cli/look_at.h"
 #include "app/common/case_lane.h"
+#include "app/common/case_of_capture.h"
 #include "app/common/case_python.h"
 #include "app/common/format.h"
 #include "app/common/plugins.h"
@@ -38,23 +39,32 @@ struct SaveCommand {
   std::string output;
 };
 
+Result<OpCase> case_of_scenario(const LookAt& at, const Place& place) {
+  auto session = session_at(at, place, nullptr);
+  if (!session) return session.error();
+  const OpParams& params = (*session)->last_params();
+  return keep_case(*find_case_op(params.op()), params.data(),
+                   {at.scenario, (*session)->lanes().lane(place.op), place.step, place.layer});
+}
+
+Result<OpCase> case_of_recording(const std::string& path, const Place& place) {
+  auto capture = Capture::open(path);
+  if (!capture) return capture.error();
+  return case_of_capture(**capture, place);
+}
+
 Result<as_status> save_command(const SaveCommand& c) {
   auto place = parse_place(c.at.place);
   if (!place) return place.error();
-  auto session = session_at(c.at, *place, nullptr);
-  if (!session) return session.error();
-  const OpParams& params = (*session)->last_params();
-  const CaseOp op = *find_case_op(params.op());
-  auto kept =
-      keep_case(op, params.data(),
-                {c.at.scenario, (*session)->lanes().lane(place->op), place->step, place->layer});
+  auto kept = is_capture_folder(c.at.scenario) ? case_of_recording(c.at.scenario, *place)
+                                               : case_of_scenario(c.at, *place);
   if (!kept) return kept.error();
   if (auto ok = write_case(*kept, c.output); !ok) return ok.error();
   std::size_t bytes = 0;
   for (const auto& [name, t] : kept->tensors) bytes += t.bytes.size();
   for (const auto& [name, t] : kept->caches) bytes += t.rows.size();
   if (c.at.json) {
-    fmt::print("{}\n", json({{"file", c.output}, {"op", op.name}, {"bytes", bytes}}).dump(1));
+    fmt::print("{}\n", json({{"file", c.output}, {"op", kept->op.name}, {"bytes", bytes}}).dump(1));
   } else {
     fmt::print("{}: {}, {} tensors, {} caches, {}\n", c.output, format_place(*place),
                kept->tensors.size(), kept->caches.size(), format_bytes(static_cast<double>(bytes)));
@@ -65,7 +75,9 @@ Result<as_status> save_command(const SaveCommand& c) {
 void add_save(CLI::App& app, Action& action) {
   auto* save = app.add_subcommand("save", "Keep one op's call: its numbers, inputs and outputs");
   auto c = std::make_shared<SaveCommand>();
-  save->add_option("scenario", c->at.scenario, "File, or a name from assets/scenarios")->required();
+  save->add_option("scenario", c->at.scenario,
+                   "File, name from assets/scenarios, or a full capture")
+      ->required();
   save->add_option("--at", c->at.place,
                    "STEP/LAYER/OP, such as 7/2/sparse_attention; layer - = none")
       ->required();

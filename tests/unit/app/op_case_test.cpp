@@ -317,5 +317,34 @@ TEST_F(OpCaseTest, CommandsSaveRunAndShow) {
   EXPECT_EQ(run({"case", "run", file, "--lane", "cpu", "--json"}).out.substr(0, 1), "{");
 }
 
+// Token rows that a capture keeps are a call of their own.
+TEST_F(OpCaseTest, AFullCaptureGivesCasesOfItsTensors) {
+  const std::string capture = path("full.acap");
+  const Outcome recorded =
+      run({"record", "early", "-o", capture, "--level", "full", "--steps", "2", "--weights"});
+  ASSERT_EQ(recorded.code, 0) << recorded.err;
+  for (const auto& [place, mutant] : std::vector<std::pair<std::string, std::string>>{
+           {"1/1/residual", "mutant:residual_missing"},
+           {"1/1/indexer_topk", ""},  // every entry is selected so early, whatever the scores
+           {"1/2/q_kv_norm", "mutant:kv_norm_over_no_rope"},
+           {"1/2/wo_a", "mutant:group_of_other_heads"},
+           {"1/-/lm_head", "mutant:head_in_bf16"}}) {
+    SCOPED_TRACE(place);
+    const std::string file = path("a.json");
+    const Outcome saved = run({"case", "save", capture, "--at", place, "-o", file});
+    ASSERT_EQ(saved.code, 0) << saved.err;
+    EXPECT_EQ(run({"case", "run", file, "--lane", "cpu", "--lane", "ref.sim"}).code, 0);
+    if (mutant.empty()) continue;
+    EXPECT_EQ(run({"case", "run", file, "--lane", mutant}).code, 1);
+  }
+  const Outcome cache =
+      run({"case", "save", capture, "--at", "1/1/sparse_attention", "-o", path("c.json")});
+  EXPECT_EQ(cache.code, 3);
+  EXPECT_NE(cache.err.find("attnscope case save early --at 1/1/sparse_attention"),
+            std::string::npos)
+      << cache.err;
+  EXPECT_EQ(run({"case", "save", capture, "--at", "9/1/residual", "-o", path("c.json")}).code, 3);
+}
+
 }  // namespace
 }  // namespace attnscope
