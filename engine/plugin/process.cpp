@@ -252,14 +252,16 @@ Result<void> PluginProcess::begin() {
 Result<PluginInfo> PluginProcess::start() {
   if (pid_ > 0) return info_;
   if (auto ok = begin(); !ok) return ok.error();
+  // A limit that is meant for calls is not one for the loader of a busy machine.
+  const double loading = std::max(limit_, 10.0);
   PluginReply hello{};
-  switch (listen(socket_, limit_, &hello)) {
+  switch (listen(socket_, loading, &hello)) {
     case Heard::kClosed:
       return bad_input(fmt::format("plugin {}: {} while it was loaded", library_, how_it_ended()),
                        "look at what its constructors do");
     case Heard::kNothing:
       end();
-      return bad_input(fmt::format("plugin {}: was not loaded within {:g} s", library_, limit_));
+      return bad_input(fmt::format("plugin {}: was not loaded within {:g} s", library_, loading));
     case Heard::kReply:
       break;
   }

@@ -71,7 +71,7 @@ TEST_F(PluginTest, EveryFaultIsNamedAndTheSessionGoesOn) {
   const std::string residual = saved("residual"), state = saved("compressor_state");
   for (const Fault& fault :
        std::vector<Fault>{{"CRASH", "residual", "crashed (SIGSEGV)"},
-                          {"LOOP", "residual", "did not return within 0.5 s"},
+                          {"LOOP", "residual", "did not return within 2 s"},
                           {"WRITE_BEHIND", "residual", "beyond the end of out"},
                           {"WRITE_FAR_BEHIND", "residual", "wrote beyond the end of out"},
                           {"READ_BEHIND", "residual", "read beyond the end of h"},
@@ -83,7 +83,7 @@ TEST_F(PluginTest, EveryFaultIsNamedAndTheSessionGoesOn) {
                           {"STRAY_ROW", "compressor_state", "beside the rows it was given"}}) {
     SCOPED_TRACE(fault.name);
     const std::vector<std::string> plugin = {"--plugin",      library(fault.name), "--lane",
-                                             "plugin:faulty", "--plugin-timeout",  "0.5"};
+                                             "plugin:faulty", "--plugin-timeout",  "2"};
     std::vector<std::string> arguments = {"case", "run",
                                           fault.op == std::string("residual") ? residual : state};
     arguments.insert(arguments.end(), plugin.begin(), plugin.end());
