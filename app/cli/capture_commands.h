@@ -1,4 +1,5 @@
-// The commands that make, show, compare and send captures, and those of single ops' cases.
+// The commands that make, show, compare and send captures, those of single ops' cases, and those
+// of goldens.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -12,5 +13,6 @@ namespace attnscope {
 void add_capture_commands(CLI::App& app, std::function<Result<as_status>()>& action);
 void add_diff_command(CLI::App& app, std::function<Result<as_status>()>& action);
 void add_case_commands(CLI::App& app, std::function<Result<as_status>()>& action);
+void add_golden_commands(CLI::App& app, std::function<Result<as_status>()>& action);
 
 }  // namespace attnscope

@@ -1,0 +1,314 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "app/cli/capture_commands.h"
+#include "app/cli/progress_bar.h"
+#include "app/common/golden_report.h"
+#include "app/common/golden_review.h"
+#include "app/common/text.h"
+#include "app/common/wiring.h"
+#include "engine/config/json_file.h"
+#include "engine/golden/golden_run.h"
+
+namespace attnscope {
+namespace {
+
+using Action = std::function<Result<as_status>()>;
+
+struct GoldenCommand {
+  std::string folder;
+  std::vector<std::string> names, lanes;
+  std::string tolerances, report, junit, html, reason;
+  int threads = 0;
+  bool ci = false, json = false, all = false;
+};
+
+Result<GoldenFolder> open(const GoldenCommand& c) {
+  return GoldenFolder::open(golden_folder(c.folder));
+}
+
+// ---- run
+
+Result<as_status> run_command(const GoldenCommand& c) {
+  auto folder = open(c);
+  if (!folder) return folder.error();
+  auto names = folder->select(c.names);
+  if (!names) return names.error();
+  GoldenReport report;
+  report.folder = folder->path();
+  GoldenRunOptions options;
+  options.ci = c.ci;
+  options.lanes = c.lanes;
+  options.threads = c.threads;
+  options.tolerance_file = c.tolerances;
+  options.origin = golden_origin(folder->path());
+  const LaneRegistry lanes = all_lanes();
+  {
+    ProgressBar bar;
+    for (std::size_t i = 0; i < names->size(); ++i) {
+      options.going = [&](double share) {
+        const double all = (static_cast<double>(i) + share) / static_cast<double>(names->size());
+        bar({static_cast<std::int64_t>(i), all, (*names)[i].c_str(), -1});
+        return true;
+      };
+      report.outcomes.push_back(run_golden(*folder, (*names)[i], lanes, options));
+    }
+  }
+  // Of the folder as a whole, whichever goldens ran.
+  report.orphans = folder->orphans();
+  const auto write = [](const std::string& path, const std::string& text) -> Result<void> {
+    return path.empty() ? Result<void>() : write_text_file(path, text);
+  };
+  if (auto ok = write(c.report, golden_json(report).dump(1) + "\n"); !ok) return ok.error();
+  if (auto ok = write(c.junit, golden_junit(report)); !ok) return ok.error();
+  if (auto ok = write(c.html, golden_html(report)); !ok) return ok.error();
+  if (c.json) {
+    fmt::print("{}\n", golden_json(report).dump(1));
+  } else {
+    fmt::print("{}", golden_text(report, is_terminal(STDOUT_FILENO)));
+    if (!folder->pending().empty() && !c.ci) fmt::print("next: attnscope golden review\n");
+  }
+  return report.status();
+}
+
+// ---- list
+
+nlohmann::json listed(const GoldenFolder& folder, const Tolerances& tolerances,
+                      const std::string& name) {
+  const GoldenEntry& entry = folder.entries().at(name);
+  nlohmann::json out = {{"name", name},
+                        {"accepted", entry.accepted},
+                        {"pending", entry.received},
+                        {"loosened", nlohmann::json::array()}};
+  auto spec = folder.spec(name);
+  if (!spec) {
+    out["error"] = spec.error().text();
+    return out;
+  }
+  out["about"] = spec->about;
+  out["of"] = spec->op ? std::string(as_op_find(*spec->op)->name) : "scenario " + spec->scenario;
+  for (const GoldenTolerance& t : loosened_tolerances(*spec, tolerances)) {
+    out["loosened"].push_back({{"bound", t.text()}, {"reason", t.reason}});
+  }
+  if (!entry.accepted) return out;
+  auto values = folder.values(name, kAcceptedSuffix);
+  if (!values) {
+    out["error"] = values.error().text();
+    return out;
+  }
+  out["reason"] = values->origin.reason;
+  out["origin"] = origin_text(values->origin);
+  out["values"] = values->taps.size();
+  out["stale"] = values->definition != spec->digest;
+  return out;
+}
+
+void print_listed(const nlohmann::json& g) {
+  const std::string state = g.contains("error")       ? "broken"
+                            : g["pending"]            ? "pending"
+                            : !g["accepted"]          ? "new"
+                            : g.value("stale", false) ? "stale"
+                                                      : "accepted";
+  fmt::print("{:<9} {:<28} {}\n", state, g["name"].get<std::string>(),
+             g.contains("error") ? g["error"].get<std::string>() : g["about"].get<std::string>());
+  if (g.contains("origin")) {
+    fmt::print("{:>10}{}, {} values, accepted {}\n", "", g["of"].get<std::string>(),
+               g["values"].get<std::size_t>(), g["origin"].get<std::string>());
+  }
+  for (const auto& t : g["loosened"]) {
+    fmt::print("{:>10}loosened: {}; {}\n", "", t["bound"].get<std::string>(),
+               t["reason"].get<std::string>());
+  }
+}
+
+Result<as_status> list_command(const GoldenCommand& c) {
+  auto folder = open(c);
+  if (!folder) return folder.error();
+  auto tolerances = Tolerances::load(c.tolerances);
+  if (!tolerances) return tolerances.error();
+  nlohmann::json goldens = nlohmann::json::array(), orphans = nlohmann::json::array();
+  as_status status = AS_OK;
+  for (const std::string& name : folder->defined()) {
+    goldens.push_back(listed(*folder, *tolerances, name));
+    if (goldens.back().contains("error")) status = AS_BAD_INPUT;
+  }
+  for (const GoldenOrphan& o : folder->orphans()) {
+    orphans.push_back({{"file", o.file}, {"why", o.why}, {"removable", o.removable}});
+  }
+  if (status == AS_OK && !orphans.empty()) status = AS_MISMATCH;
+  if (c.json) {
+    fmt::print("{}\n", nlohmann::json{{"format", "attnscope-golden-list"},
+                                      {"version", kGoldenReportVersion},
+                                      {"folder", folder->path()},
+                                      {"goldens", goldens},
+                                      {"orphans", orphans}}
+                           .dump(1));
+    return status;
+  }
+  for (const auto& g : goldens) print_listed(g);
+  for (const auto& o : orphans) {
+    fmt::print("orphan    {}: {}\n", o["file"].get<std::string>(), o["why"].get<std::string>());
+  }
+  fmt::print("{} goldens in {}, {} pending, {} orphans\n", goldens.size(), folder->path(),
+             folder->pending().size(), orphans.size());
+  return status;
+}
+
+// ---- review, accept, prune
+
+Result<void> accept_one(GoldenFolder& folder, const std::string& name, const std::string& reason) {
+  GoldenOrigin origin = golden_origin(folder.path());
+  origin.reason = reason;
+  return folder.accept(name, origin);
+}
+
+constexpr const char* kReviewKeys =
+    "a REASON = accept, r = reject, s = skip, m = show more, q = quit";
+constexpr std::size_t kShownTaps = 4;
+
+struct Reviewed {
+  int accepted = 0, rejected = 0, skipped = 0;
+  bool quit = false;
+};
+
+// One pending golden: asks until there is a decision.
+Result<void> review_one(GoldenFolder& folder, const std::string& name, Reviewed& done) {
+  auto review = review_golden(folder, name);
+  if (!review) return review.error();
+  fmt::print("\n{}", format_review(*review, kShownTaps));
+  while (true) {
+    fmt::print("[{}] > ", kReviewKeys);
+    std::fflush(stdout);
+    std::string line;
+    if (!std::getline(std::cin, line)) {
+      fmt::print("\n");
+      done.quit = true;
+      return {};
+    }
+    const std::string word(trimmed(line));
+    if (word == "q") {
+      done.quit = true;
+      return {};
+    }
+    if (word == "s") {
+      ++done.skipped;
+      return {};
+    }
+    if (word == "r") {
+      ++done.rejected;
+      return folder.remove_received(name);
+    }
+    if (word == "m") {
+      fmt::print("{}", format_review(*review, review->taps.size()));
+    } else if (word == "a" || word.starts_with("a ")) {
+      const std::string reason(trimmed(word.substr(1)));
+      auto ok = accept_one(folder, name, reason);
+      if (ok) {
+        ++done.accepted;
+        return {};
+      }
+      if (ok.error().code != AS_USAGE) return ok.error();
+      fmt::print("{}: a REASON\n", ok.error().message);
+    } else {
+      fmt::print("'{}' is none of these\n", shortened(word, 20));
+    }
+  }
+}
+
+Result<as_status> review_command(const GoldenCommand& c) {
+  auto folder = open(c);
+  if (!folder) return folder.error();
+  auto names = folder->select(c.names);
+  if (!names) return names.error();
+  Reviewed done;
+  for (const std::string& name : *names) {
+    if (done.quit || !folder->entries().at(name).received) continue;
+    if (auto ok = review_one(*folder, name, done); !ok) return ok.error();
+  }
+  fmt::print("{} accepted, {} rejected, {} skipped; {} pending\n", done.accepted, done.rejected,
+             done.skipped, folder->pending().size());
+  return AS_OK;
+}
+
+Result<as_status> accept_command(const GoldenCommand& c) {
+  auto folder = open(c);
+  if (!folder) return folder.error();
+  if (c.all != c.names.empty()) {
+    return usage_error("name what to accept, or say --all for everything that is pending",
+                       "attnscope golden list shows what is");
+  }
+  auto names =
+      c.all ? Result<std::vector<std::string>>(folder->pending()) : folder->select(c.names);
+  if (!names) return names.error();
+  // One that cannot be accepted keeps no other from it.
+  as_status status = AS_OK;
+  for (const std::string& name : *names) {
+    auto ok = accept_one(*folder, name, c.reason);
+    if (ok) {
+      fmt::print("accepted {}\n", name);
+      continue;
+    }
+    if (ok.error().code == AS_USAGE || names->size() == 1) return ok.error();
+    fmt::print(stderr, "attnscope: {}\n", ok.error().text());
+    status = ok.error().code;
+  }
+  if (names->empty()) fmt::print("nothing is pending in {}\n", folder->path());
+  return status;
+}
+
+Result<as_status> prune_command(const GoldenCommand& c) {
+  auto folder = open(c);
+  if (!folder) return folder.error();
+  auto removed = folder->prune();
+  if (!removed) return removed.error();
+  for (const std::string& file : *removed) fmt::print("removed {}\n", file);
+  const std::vector<GoldenOrphan> left = folder->orphans();
+  for (const GoldenOrphan& o : left) fmt::print("left in place {}: {}\n", o.file, o.why);
+  fmt::print("{} files removed, {} orphans left\n", removed->size(), left.size());
+  return left.empty() ? AS_OK : AS_MISMATCH;
+}
+
+}  // namespace
+
+void add_golden_commands(CLI::App& app, Action& action) {
+  auto* golden = app.add_subcommand(
+      "golden", "Accepted values that a build must keep: run, list, review, accept, prune");
+  golden->require_subcommand(1);
+  const auto add = [&](const char* name, const char* about, auto command) {
+    auto* sub = golden->add_subcommand(name, about);
+    auto c = std::make_shared<GoldenCommand>();
+    sub->add_option("--goldens", c->folder, "Folder (default: tests/goldens)");
+    sub->callback([=, &action] { action = [=] { return command(*c); }; });
+    return std::pair(sub, c);
+  };
+  auto [run, r] = add("run", "Run goldens, and keep what differs beside them", run_command);
+  run->add_option("names", r->names, "Which (default: all)");
+  run->add_flag("--ci", r->ci, "Write nothing beside the goldens");
+  run->add_option("--lane", r->lanes, "LANE or OP=LANE in place of the definitions'; as --ci then")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  run->add_option("--tolerances", r->tolerances,
+                  "Tolerance file (default: assets/tolerances.json)");
+  run->add_option("--report", r->report, "Write the report, JSON");
+  run->add_option("--junit", r->junit, "Write the report, JUnit XML");
+  run->add_option("--html", r->html, "Write the report, one HTML file with pictures");
+  run->add_option("--threads", r->threads, "Threads, 0 = all")->check(CLI::Range(0, 4096));
+  run->add_flag("--json", r->json, "Print as JSON");
+  auto [list, l] = add("list", "What there is, who accepted it and why", list_command);
+  list->add_option("--tolerances", l->tolerances, "Tolerance file");
+  list->add_flag("--json", l->json, "Print as JSON");
+  auto [review, v] = add("review", "Decide about what is pending, one by one", review_command);
+  review->add_option("names", v->names, "Which (default: all that are pending)");
+  auto [accept, a] = add("accept", "Accept what is pending", accept_command);
+  accept->add_option("names", a->names, "Which");
+  accept->add_flag("--all", a->all, "Everything that is pending");
+  accept->add_option("--reason", a->reason, "Why the new values are right, in one line")
+      ->required();
+  add("prune", "Remove values whose definition is gone", prune_command);
+}
+
+}  // namespace attnscope

@@ -1,0 +1,190 @@
+#include "app/common/golden_review.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "app/common/capture_record.h"
+#include "app/common/format.h"
+#include "app/common/git_commit.h"
+#include "app/common/text.h"
+#include "engine/config/scenario.h"
+
+namespace attnscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kWidestSide = 34;
+constexpr std::size_t kMostDeltas = 8;
+
+const GoldenTap* find_tap(const GoldenValues& values, const GoldenFinding& finding) {
+  const auto it = std::ranges::find_if(values.taps, [&](const GoldenTap& t) {
+    return t.where == finding.where && t.tap == finding.tap;
+  });
+  return it != values.taps.end() ? &*it : nullptr;
+}
+
+std::string padded(std::string_view text) {
+  return fmt::format("{:<{}}", shortened(text, kWidestSide - 3), kWidestSide);
+}
+
+void add_line(std::string& out, const std::string& what, const std::string& accepted,
+              const std::string& received, const std::string& delta) {
+  out += fmt::format("    {:<20} {} {} {}\n", what, padded(accepted), padded(received), delta);
+}
+
+// Sets and numbers where the two sides first differ.
+std::string differing(const std::vector<std::string>& a, const std::vector<std::string>& b,
+                      bool second) {
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    if (a[i] != b[i]) return fmt::format("row {}: {}", i, second ? b[i] : a[i]);
+  }
+  return a.empty() ? "" : (second ? b : a).front();
+}
+
+void format_tap(const GoldenReviewTap& tap, std::string& out) {
+  const GoldenFinding& f = tap.finding;
+  out += fmt::format("  {} {}: {}{}\n", f.where, f.tap, golden_verdict_name(f.verdict),
+                     f.note.empty() ? "" : ", " + f.note);
+  const GoldenTap *a = tap.accepted, *b = tap.received;
+  if (a == nullptr && b == nullptr) return;
+  add_line(out, "", "accepted", "received", "");
+  if (a != nullptr && b != nullptr && !a->sets.empty()) {
+    return add_line(out, "set", differing(a->sets, b->sets, false),
+                    differing(a->sets, b->sets, true), "");
+  }
+  if (a == nullptr || b == nullptr || !a->stats) {
+    return add_line(out, "value", golden_side(a), golden_side(b), "");
+  }
+  for (const GoldenDelta& d : tap.deltas) {
+    add_line(out, d.what, format_number(d.accepted), format_number(d.received),
+             format_number(d.received - d.accepted));
+  }
+}
+
+}  // namespace
+
+std::string golden_side(const GoldenTap* tap) {
+  if (tap == nullptr) return "none";
+  if (tap->stats) {
+    return fmt::format("mean {}, l2 {}", format_number(tap->stats->mean),
+                       format_number(tap->stats->l2));
+  }
+  if (!tap->sets.empty()) return tap->sets.front();
+  if (!tap->numbers.empty()) return fmt::format("{}", fmt::join(tap->numbers, " "));
+  return tap->parts.empty() ? "nothing" : tap->parts.front().checksum;
+}
+
+void link_taps(GoldenReview& review) {
+  review.is_new = review.accepted.taps.empty();
+  review.taps.clear();
+  if (review.is_new) {
+    for (const GoldenTap& t : review.received.taps) {
+      review.taps.push_back(
+          {{t.where, t.tap, GoldenVerdict::kUnexpected, 0, "new"}, nullptr, &t, {}});
+    }
+    return;
+  }
+  for (const GoldenFinding& f : review.received.findings) {
+    if (!is_failure(f.verdict)) continue;
+    GoldenReviewTap tap{f, find_tap(review.accepted, f), find_tap(review.received, f), {}};
+    if (tap.accepted != nullptr && tap.received != nullptr) {
+      tap.deltas = golden_deltas(*tap.accepted, *tap.received, kMostDeltas);
+    }
+    review.taps.push_back(std::move(tap));
+  }
+}
+
+Result<GoldenReview> review_golden(const GoldenFolder& folder, const std::string& name) {
+  const auto it = folder.entries().find(name);
+  if (it == folder.entries().end() || !it->second.received) {
+    return bad_input(fmt::format("{}: nothing is pending", name),
+                     "attnscope golden list shows what is");
+  }
+  GoldenReview review;
+  review.name = name;
+  auto spec = folder.spec(name);
+  if (!spec) return spec.error();
+  review.about = spec->about;
+  auto received = folder.values(name, kReceivedSuffix);
+  if (!received) return received.error();
+  review.received = std::move(*received);
+  if (it->second.accepted) {
+    auto accepted = folder.values(name, kAcceptedSuffix);
+    if (!accepted) return accepted.error();
+    review.accepted = std::move(*accepted);
+  }
+  link_taps(review);
+  review.received_by = origin_text(review.received.origin);
+  if (review.is_new) {
+    review.sentence =
+        fmt::format("new: {} values, of which none was accepted yet", review.received.taps.size());
+    return review;
+  }
+  review.accepted_by = origin_text(review.accepted.origin);
+  review.sentence = golden_sentence(review.received.findings);
+  if (review.accepted.definition != spec->digest) {
+    review.sentence =
+        "its definition has changed since its values were accepted; " + review.sentence;
+  } else if (review.accepted.inputs != review.received.inputs) {
+    review.sentence = "its scenario or a prompt has changed since then; " + review.sentence;
+  }
+  return review;
+}
+
+std::string format_review(const GoldenReview& review, std::size_t most) {
+  std::string out = fmt::format("{}: {}\n  {}\n", review.name, review.about, review.sentence);
+  if (!review.accepted_by.empty()) out += fmt::format("  accepted: {}\n", review.accepted_by);
+  out += fmt::format("  received: {}\n", review.received_by);
+  for (std::size_t i = 0; i < std::min(most, review.taps.size()); ++i) {
+    format_tap(review.taps[i], out);
+  }
+  if (review.taps.size() > most) {
+    out += fmt::format("  and {} more\n", review.taps.size() - most);
+  }
+  return out;
+}
+
+GoldenOrigin golden_origin(const std::string& folder) {
+  GoldenOrigin origin;
+  const CaptureOrigin here = capture_origin("");
+  origin.program = here.program;
+  for (const CaptureProperty& p : here.machine) {
+    for (const char* wanted : {"processor", "SIMD", "GPU", "compiler"}) {
+      if (p.name == wanted) origin.machine.push_back(p);
+    }
+  }
+  std::ifstream driver("/proc/driver/nvidia/version");
+  std::string line;
+  std::getline(driver, line);
+  origin.machine.push_back({"driver", line.empty() ? "none" : std::string(trimmed(line))});
+  origin.commit = git_commit(folder);
+  return origin;
+}
+
+std::string origin_text(const GoldenOrigin& origin) {
+  std::string out = origin.reason.empty() ? "" : fmt::format("\"{}\", ", origin.reason);
+  out += origin.commit.empty() ? "no commit" : "commit " + origin.commit.substr(0, 12);
+  for (const CaptureProperty& p : origin.machine) {
+    if (p.value == "none" || p.name == "compiler") continue;
+    out += fmt::format(", {}{}", p.name == "SIMD" ? "" : p.name + " ", p.value);
+  }
+  return out;
+}
+
+std::string golden_folder(const std::string& named) {
+  if (!named.empty()) return named;
+  std::error_code code;
+  const std::string here = "tests/goldens";
+  if (fs::is_directory(here, code)) return here;
+  const auto assets = assets_folder();
+  if (!assets) return here;
+  const fs::path beside = fs::path(*assets).parent_path() / here;
+  return fs::is_directory(beside, code) ? beside.string() : here;
+}
+
+}  // namespace attnscope

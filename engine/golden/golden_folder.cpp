@@ -1,0 +1,205 @@
+#include "engine/golden/golden_folder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "engine/config/json_file.h"
+#include "engine/config/json_object.h"
+
+namespace attnscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kLargestFile = 4 << 20;
+constexpr std::size_t kLongestReason = 200;
+
+Result<void> remove_file(const std::string& path) {
+  std::error_code code;
+  if (!fs::remove(path, code) && code) {
+    return bad_input(fmt::format("{}: cannot be removed: {}", path, code.message()),
+                     "the folder must be writable");
+  }
+  return {};
+}
+
+Result<void> check_reason(const std::string& reason) {
+  if (reason.find_first_not_of(" \t") == std::string::npos) {
+    return usage_error("accepting needs a reason",
+                       "--reason TEXT says in one line why the new values are right");
+  }
+  if (reason.size() > kLongestReason || reason.find('\n') != std::string::npos) {
+    return usage_error(
+        fmt::format("the reason is longer than one line of {} characters", kLongestReason),
+        "say it shorter");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<GoldenFolder> GoldenFolder::open(const std::string& path) {
+  GoldenFolder folder;
+  folder.path_ = path;
+  std::error_code code;
+  if (!fs::is_directory(path, code)) {
+    return bad_input(fmt::format("{}: is no folder of goldens", path),
+                     "name one with --goldens FOLDER, or create it");
+  }
+  for (const fs::directory_entry& item : fs::directory_iterator(path, code)) {
+    const std::string file = item.path().filename().string();
+    if (!item.is_regular_file(code) || !file.ends_with(".json")) continue;
+    const auto take = [&](const char* suffix, bool GoldenEntry::*has) {
+      if (!file.ends_with(suffix)) return false;
+      folder.entries_[file.substr(0, file.size() - std::string(suffix).size())].*has = true;
+      return true;
+    };
+    if (!take(kSpecSuffix, &GoldenEntry::defined) &&
+        !take(kAcceptedSuffix, &GoldenEntry::accepted) &&
+        !take(kReceivedSuffix, &GoldenEntry::received)) {
+      folder.others_.push_back(file);
+    }
+  }
+  if (code) return bad_input(fmt::format("{}: cannot be listed: {}", path, code.message()));
+  std::ranges::sort(folder.others_);
+  return folder;
+}
+
+std::vector<std::string> GoldenFolder::defined() const {
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : entries_) {
+    if (entry.defined) names.push_back(name);
+  }
+  return names;
+}
+
+std::vector<std::string> GoldenFolder::pending() const {
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : entries_) {
+    if (entry.defined && entry.received) names.push_back(name);
+  }
+  return names;
+}
+
+std::vector<GoldenOrphan> GoldenFolder::orphans() const {
+  std::vector<GoldenOrphan> out;
+  std::set<std::string> scenarios;
+  for (const auto& [name, entry] : entries_) {
+    if (entry.defined) {
+      auto one = spec(name);
+      if (one && !one->scenario.empty()) {
+        scenarios.insert(one->scenario);
+        scenarios.insert(one->scenario + ".json");
+      }
+      continue;
+    }
+    const std::string why = fmt::format("there is no {}{}", name, kSpecSuffix);
+    if (entry.accepted) out.push_back({name + kAcceptedSuffix, why, true});
+    if (entry.received) out.push_back({name + kReceivedSuffix, why, true});
+  }
+  for (const std::string& file : others_) {
+    if (!scenarios.contains(file)) out.push_back({file, "no golden names it", false});
+  }
+  return out;
+}
+
+Result<std::vector<std::string>> GoldenFolder::select(const std::vector<std::string>& names) const {
+  if (names.empty()) return defined();
+  for (const std::string& name : names) {
+    const auto it = entries_.find(name);
+    if (!is_golden_name(name) || it == entries_.end() || !it->second.defined) {
+      return usage_error(fmt::format("there is no golden '{}' in {}", name, path_),
+                         "goldens: " + join(defined()));
+    }
+  }
+  return names;
+}
+
+std::string GoldenFolder::file(const std::string& name, const char* suffix) const {
+  return (fs::path(path_) / (name + suffix)).string();
+}
+
+Result<GoldenSpec> GoldenFolder::spec(const std::string& name) const {
+  const std::string path = file(name, kSpecSuffix);
+  if (!is_golden_name(name)) {
+    return bad_input(fmt::format("{}: '{}' is no name of a golden", path, name),
+                     "names are of letters, digits, '_', '-' and inner dots");
+  }
+  auto text = read_text_file(path, kLargestFile);
+  if (!text) return text.error();
+  return parse_golden_spec(*text, path);
+}
+
+Result<GoldenValues> GoldenFolder::values(const std::string& name, const char* suffix) const {
+  const std::string path = file(name, suffix);
+  auto text = read_text_file(path, kLargestFile);
+  if (!text) return text.error();
+  auto values = parse_golden_values(*text, path);
+  if (values && values->name != name) {
+    return bad_input(fmt::format("{}: holds the values of '{}'", path, values->name),
+                     "a golden's files share its name: rename it, or run and accept again");
+  }
+  return values;
+}
+
+Result<void> GoldenFolder::write_received(const GoldenValues& values) {
+  if (auto ok = write_text_file(file(values.name, kReceivedSuffix), golden_values_text(values));
+      !ok) {
+    return ok;
+  }
+  entries_[values.name].received = true;
+  return {};
+}
+
+Result<void> GoldenFolder::remove_received(const std::string& name) {
+  GoldenEntry& entry = entries_[name];
+  if (!entry.received) return {};
+  entry.received = false;
+  return remove_file(file(name, kReceivedSuffix));
+}
+
+Result<void> GoldenFolder::accept(const std::string& name, const GoldenOrigin& origin) {
+  if (auto ok = check_reason(origin.reason); !ok) return ok;
+  const auto it = entries_.find(name);
+  if (it == entries_.end() || !it->second.received) {
+    return bad_input(fmt::format("{}: nothing was received that could be accepted", name),
+                     fmt::format("run it first: attnscope golden run {}", name));
+  }
+  auto definition = spec(name);
+  if (!definition) return definition.error();
+  auto received = values(name, kReceivedSuffix);
+  if (!received) return received.error();
+  if (received->definition != definition->digest) {
+    return bad_input(fmt::format("{}: was received before its definition changed", name),
+                     fmt::format("run it again: attnscope golden run {}", name));
+  }
+  // Where it ran is where it was received; who says yes, and to which state, is known now.
+  received->origin.reason = origin.reason;
+  received->origin.commit = origin.commit;
+  received->findings.clear();
+  const std::string text = golden_values_text(*received);
+  if (text.size() > kSmallGolden) {
+    return bad_input(
+        fmt::format("{}: takes {} bytes, a golden may take {}", name, text.size(), kSmallGolden),
+        "keep fewer taps, steps, rows or samples");
+  }
+  if (auto ok = write_text_file(file(name, kAcceptedSuffix), text); !ok) return ok;
+  it->second.accepted = true;
+  return remove_received(name);
+}
+
+Result<std::vector<std::string>> GoldenFolder::prune() {
+  std::vector<std::string> removed;
+  for (const GoldenOrphan& orphan : orphans()) {
+    if (!orphan.removable) continue;
+    if (auto ok = remove_file((fs::path(path_) / orphan.file).string()); !ok) return ok.error();
+    removed.push_back(orphan.file);
+  }
+  std::erase_if(entries_, [](const auto& item) { return !item.second.defined; });
+  return removed;
+}
+
+}  // namespace attnscope

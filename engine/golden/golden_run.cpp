@@ -1,0 +1,214 @@
+#include "engine/golden/golden_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "engine/config/json_file.h"
+#include "engine/golden/golden_collect.h"
+#include "engine/golden/op_inputs.h"
+#include "engine/session/byte_stream.h"
+#include "engine/session/session.h"
+#include "engine/session/trace_recorder.h"
+
+namespace attnscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The model, the limits and every prompt; comments and spaces change nothing.
+std::string inputs_digest(const Scenario& scenario) {
+  auto parsed = parse_json(scenario.text, scenario.path);
+  std::string text = parsed ? parsed->dump() : scenario.text;
+  for (const ScenarioRequest& r : scenario.requests) {
+    text += fmt::format("\n{}:", r.name);
+    for (const std::int32_t token : r.tokens) text += fmt::format(" {}", token);
+  }
+  return hex64(checksum(reinterpret_cast<const std::uint8_t*>(text.data()), text.size()));
+}
+
+Result<Scenario> find_scenario(const GoldenSpec& spec) {
+  const fs::path folder = fs::path(spec.path).parent_path();
+  for (const std::string& file : {spec.scenario, spec.scenario + ".json"}) {
+    std::error_code code;
+    if (fs::is_regular_file(folder / file, code)) return load_scenario((folder / file).string());
+  }
+  auto scenario = load_scenario(spec.scenario);
+  if (!scenario) {
+    return Error{scenario.error().code,
+                 fmt::format("{}: scenario: {}", spec.path, scenario.error().message),
+                 scenario.error().hint};
+  }
+  return scenario;
+}
+
+Result<void> run_scenario_steps(const GoldenSpec& spec, const LaneRegistry& registry,
+                                const GoldenRunOptions& options, GoldenValues& out) {
+  auto scenario = find_scenario(spec);
+  if (!scenario) return scenario.error();
+  out.inputs = inputs_digest(*scenario);
+  SessionOptions session_options;
+  session_options.references = References::kNone;
+  session_options.lanes = options.lanes.empty() ? spec.lanes : options.lanes;
+  session_options.threads = options.threads;
+  session_options.checkpoint_every = 0;
+  auto created = Session::create(*scenario, registry, session_options);
+  if (!created) return created.error();
+  Session& session = **created;
+  out.lanes = session.lanes().description();
+  TraceOptions trace;
+  trace.budget_bytes = 0;  // the newest alone is looked at
+  trace.max_rows = spec.rows;
+  trace.attention = false;
+  TraceRecorder recorder(trace);
+  session.set_observer(&recorder);
+  for (std::int64_t step = 0; step < spec.steps && !session.finished(); ++step) {
+    const double share = static_cast<double>(step) / static_cast<double>(spec.steps);
+    if (options.going && !options.going(share)) {
+      return usage_error(spec.name + ": stopped before its end", "run it again");
+    }
+    if (auto ok = session.step(); !ok) return ok;
+    if (session.device_error()) return *session.device_error();
+    const auto traces = recorder.traces();
+    if (traces.empty() || traces.back()->step != step) {
+      return Error{AS_NO_ENVIRONMENT, fmt::format("step {}: not enough memory to trace it", step),
+                   "keep fewer rows"};
+    }
+    const RowOwners owners = row_owners(*traces.back());
+    for (const auto& op : traces.back()->ops) {
+      const std::string layer = op->place.layer < 0 ? "-" : std::to_string(op->place.layer);
+      collect_taps(*op, owners, spec,
+                   fmt::format("{}/{}/{}", step, layer, as_op_find(op->place.op)->name), out.taps);
+    }
+    collect_tokens(*traces.back(), out.sampled);
+  }
+  session.set_observer(nullptr);
+  return {};
+}
+
+void decide(const GoldenSpec& spec, const Tolerances& tolerances, bool accepted,
+            GoldenOutcome& out) {
+  out.comparison = {};
+  if (!accepted) {
+    out.state = GoldenState::kNew;
+    out.sentence =
+        fmt::format("{} values, of which none was accepted yet", out.received.taps.size());
+    return;
+  }
+  auto compared = compare_golden(spec, out.accepted, out.received, tolerances);
+  if (!compared) {
+    out.error = compared.error();
+    out.sentence = compared.error().text();
+    return;
+  }
+  out.comparison = std::move(*compared);
+  out.received.findings = out.comparison.findings;
+  if (out.accepted.definition != spec.digest) {
+    out.state = GoldenState::kStale;
+    out.sentence = "its definition has changed since its values were accepted";
+  } else if (out.accepted.inputs != out.received.inputs) {
+    out.state = GoldenState::kStale;
+    out.sentence = "its scenario, or the text of a prompt, is another than when it was accepted";
+  } else {
+    out.state = out.comparison.passed() ? GoldenState::kPassed : GoldenState::kFailed;
+    out.sentence = out.comparison.sentence();
+  }
+}
+
+void broken(const Error& error, GoldenOutcome& out) {
+  out.state = error.code == AS_NO_ENVIRONMENT ? GoldenState::kSkipped : GoldenState::kBroken;
+  out.error = error;
+  out.sentence = error.text();
+}
+
+void run_and_decide(GoldenFolder& folder, const std::string& name, const LaneRegistry& registry,
+                    const GoldenRunOptions& options, GoldenOutcome& out) {
+  auto tolerances = Tolerances::load(options.tolerance_file);
+  if (!tolerances) return broken(tolerances.error(), out);
+  auto spec = folder.spec(name);
+  if (!spec) return broken(spec.error(), out);
+  out.about = spec->about;
+  out.loosened = loosened_tolerances(*spec, *tolerances);
+  const bool accepted = folder.entries().at(name).accepted;
+  if (accepted) {
+    auto values = folder.values(name, kAcceptedSuffix);
+    if (!values) return broken(values.error(), out);
+    out.accepted = std::move(*values);
+  }
+  auto received = compute_golden(*spec, registry, options);
+  if (!received) return broken(received.error(), out);
+  out.received = std::move(*received);
+  out.lanes = out.received.lanes;
+  if (out.received.taps.empty()) {
+    return broken(bad_input(fmt::format("{}: no op that runs has the taps it names", spec->path),
+                            "check layers, steps and ops: attnscope ops lists them"),
+                  out);
+  }
+  decide(*spec, *tolerances, accepted, out);
+  if (options.ci || !options.lanes.empty() || out.state == GoldenState::kBroken) return;
+  const bool pending = out.state != GoldenState::kPassed;
+  const auto ok = pending ? folder.write_received(out.received) : folder.remove_received(name);
+  if (!ok) return broken(ok.error(), out);
+  if (pending) out.wrote = folder.file(name, kReceivedSuffix);
+}
+
+}  // namespace
+
+const char* golden_state_name(GoldenState state) {
+  switch (state) {
+    case GoldenState::kPassed:
+      return "passed";
+    case GoldenState::kFailed:
+      return "failed";
+    case GoldenState::kNew:
+      return "new";
+    case GoldenState::kStale:
+      return "stale";
+    case GoldenState::kSkipped:
+      return "skipped";
+    case GoldenState::kBroken:
+      return "broken";
+  }
+  return "?";
+}
+
+Result<GoldenValues> compute_golden(const GoldenSpec& spec, const LaneRegistry& registry,
+                                    const GoldenRunOptions& options) {
+  GoldenValues out;
+  out.name = spec.name;
+  out.definition = spec.digest;
+  out.origin = options.origin;
+  const auto ok = spec.op ? run_op_cases(spec, registry, options, out)
+                          : run_scenario_steps(spec, registry, options, out);
+  if (!ok) return ok.error();
+  return out;
+}
+
+GoldenOutcome run_golden(GoldenFolder& folder, const std::string& name,
+                         const LaneRegistry& registry, const GoldenRunOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  GoldenOutcome out;
+  out.name = name;
+  run_and_decide(folder, name, registry, options, out);
+  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return out;
+}
+
+std::int64_t GoldenReport::count(GoldenState state) const {
+  return std::ranges::count(outcomes, state, &GoldenOutcome::state);
+}
+
+as_status GoldenReport::status() const {
+  for (const GoldenOutcome& o : outcomes) {
+    if (o.state == GoldenState::kBroken) return o.error ? o.error->code : AS_INTERNAL;
+  }
+  const bool pending =
+      count(GoldenState::kFailed) + count(GoldenState::kNew) + count(GoldenState::kStale) > 0;
+  if (pending || !orphans.empty()) return AS_MISMATCH;
+  return count(GoldenState::kSkipped) > 0 ? AS_NO_ENVIRONMENT : AS_OK;
+}
+
+}  // namespace attnscope
