@@ -1,0 +1,300 @@
+// attnscope golden, as people and build servers call it: run, list, review, accept, prune.
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "app/common/git_commit.h"
+#include "app/common/golden_review.h"
+#include "tests/unit/app/cli_fixture.h"
+
+namespace attnscope {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kNorm = R"({"format": "attnscope-golden", "version": 1, "about": "a norm",
+  "op": "attn_norm", "cases": [{"name": "one", "lengths": [4]}]})";
+
+class GoldenCliTest : public CliTest {
+ protected:
+  void SetUp() override {
+    CliTest::SetUp();
+    write("norm.golden.json", kNorm);
+  }
+  Outcome golden(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "golden");
+    arguments.insert(arguments.end(), {"--goldens", folder_.string()});
+    return run(arguments);
+  }
+  // With lines typed at its prompt.
+  Outcome typed(const std::string& lines, std::vector<std::string> arguments) {
+    std::istringstream in(lines);
+    std::streambuf* before = std::cin.rdbuf(in.rdbuf());
+    Outcome outcome = golden(std::move(arguments));
+    std::cin.rdbuf(before);
+    std::cin.clear();
+    return outcome;
+  }
+  bool exists(const char* name) { return std::filesystem::exists(path(name)); }
+  void accept_first() {
+    EXPECT_EQ(golden({"run"}).code, 1);
+    EXPECT_EQ(golden({"accept", "norm", "--reason", "first"}).code, 0);
+  }
+  // The accepted values are other than any lane's.
+  void spoil() {
+    std::string text = read(path("norm.accepted.json"));
+    const std::size_t at = text.find("\"values\":[") + 10;
+    text.replace(at, text.find(',', at) - at, "123.5");
+    write("norm.accepted.json", text);
+  }
+  std::vector<std::string> files() {
+    std::vector<std::string> names;
+    for (const auto& f : std::filesystem::directory_iterator(folder_)) {
+      names.push_back(f.path().filename().string() + " " + read(f.path().string()));
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+};
+
+TEST_F(GoldenCliTest, ANewOneIsPendingUntilItIsAccepted) {
+  Outcome out = golden({"run"});
+  EXPECT_EQ(out.code, 1);
+  EXPECT_NE(out.out.find("1 goldens: 1 new"), std::string::npos) << out.out;
+  EXPECT_TRUE(exists("norm.received.json"));
+  out = golden({"accept", "norm", "--reason", "first values"});
+  EXPECT_EQ(out.code, 0) << out.err;
+  EXPECT_FALSE(exists("norm.received.json"));
+  const json accepted = json::parse(read(path("norm.accepted.json")));
+  EXPECT_EQ(accepted["origin"]["reason"], "first values");
+  EXPECT_TRUE(accepted["origin"]["machine"].contains("GPU"));
+  EXPECT_TRUE(accepted["origin"]["machine"].contains("driver"));
+  out = golden({"run"});
+  EXPECT_EQ(out.code, 0) << out.out;
+  EXPECT_NE(out.out.find("1 passed"), std::string::npos);
+}
+
+TEST_F(GoldenCliTest, AFailureKeepsWhatWasReceivedAndCiWritesNothing) {
+  accept_first();
+  spoil();
+  const auto before = files();
+  Outcome out = golden({"run", "--ci"});
+  EXPECT_EQ(out.code, 1);
+  EXPECT_EQ(files(), before);
+  EXPECT_NE(out.out.find("was 123.5"), std::string::npos) << out.out;
+  EXPECT_EQ(golden({"run", "--lane", "cpu"}).code, 1) << "another lane is looked at, not kept";
+  EXPECT_EQ(files(), before);
+  EXPECT_EQ(golden({"run"}).code, 1);
+  EXPECT_TRUE(exists("norm.received.json"));
+  out = golden({"list"});
+  EXPECT_NE(out.out.find("pending   norm"), std::string::npos) << out.out;
+}
+
+TEST_F(GoldenCliTest, APassingRunTakesBackWhatWasPending) {
+  accept_first();
+  const std::string good = read(path("norm.accepted.json"));
+  spoil();
+  golden({"run"});
+  ASSERT_TRUE(exists("norm.received.json"));
+  write("norm.accepted.json", good);
+  EXPECT_EQ(golden({"run"}).code, 0);
+  EXPECT_FALSE(exists("norm.received.json"));
+}
+
+TEST_F(GoldenCliTest, ReviewShowsBothSidesAndDoesWhatIsTyped) {
+  accept_first();
+  spoil();
+  golden({"run"});
+  Outcome out = typed("s\n", {"review"});
+  EXPECT_EQ(out.code, 0);
+  EXPECT_NE(out.out.find("y of one is wrong: element"), std::string::npos) << out.out;
+  EXPECT_NE(out.out.find("accepted: \"first\""), std::string::npos) << out.out;
+  EXPECT_NE(out.out.find("123.5"), std::string::npos);
+  EXPECT_NE(out.out.find("0 accepted, 0 rejected, 1 skipped; 1 pending"), std::string::npos);
+  // No reason, no such key, more, then a decision.
+  out = typed("a\nx\nm\na the weights are new\n", {"review"});
+  EXPECT_NE(out.out.find("accepting needs a reason"), std::string::npos) << out.out;
+  EXPECT_NE(out.out.find("'x' is none of these"), std::string::npos);
+  EXPECT_NE(out.out.find("1 accepted"), std::string::npos);
+  EXPECT_EQ(json::parse(read(path("norm.accepted.json")))["origin"]["reason"],
+            "the weights are new");
+  EXPECT_EQ(golden({"run"}).code, 0);
+  spoil();
+  golden({"run"});
+  out = typed("r\n", {"review"});
+  EXPECT_NE(out.out.find("1 rejected, 0 skipped; 0 pending"), std::string::npos) << out.out;
+  EXPECT_FALSE(exists("norm.received.json"));
+  EXPECT_EQ(golden({"run", "--ci"}).code, 1) << "a rejected change still fails";
+  golden({"run"});
+  for (const char* lines : {"q\n", ""}) {  // quit, and the end of what is typed
+    EXPECT_NE(typed(lines, {"review"}).out.find("1 pending"), std::string::npos);
+  }
+}
+
+TEST_F(GoldenCliTest, AcceptingNeedsAReasonAndSomethingPending) {
+  golden({"run"});
+  EXPECT_EQ(golden({"accept", "norm"}).code, 2);
+  EXPECT_EQ(golden({"accept", "norm", "--reason", "  "}).code, 2);
+  EXPECT_EQ(golden({"accept", "norm", "--reason", std::string(300, 'x')}).code, 2);
+  EXPECT_EQ(golden({"accept", "norm", "--reason", "two\nlines"}).code, 2);
+  EXPECT_EQ(golden({"accept", "--reason", "whom?"}).code, 2);
+  EXPECT_EQ(golden({"accept", "norm", "--all", "--reason", "both"}).code, 2);
+  EXPECT_EQ(golden({"accept", "../norm", "--reason", "x"}).code, 2);
+  EXPECT_EQ(golden({"accept", "--all", "--reason", "fine"}).code, 0);
+  const Outcome out = golden({"accept", "norm", "--reason", "again"});
+  EXPECT_EQ(out.code, 3);
+  EXPECT_NE(out.err.find("attnscope golden run norm"), std::string::npos) << out.err;
+}
+
+TEST_F(GoldenCliTest, AnotherDefinitionOrPromptMakesValuesStale) {
+  accept_first();
+  std::string text = kNorm;
+  write("norm.golden.json", text.replace(text.find("[4]"), 3, "[5]"));
+  Outcome out = golden({"run"});
+  EXPECT_EQ(out.code, 1);
+  EXPECT_NE(out.out.find("its definition has changed"), std::string::npos) << out.out;
+  // What was received before the definition changed once more is not accepted.
+  write("norm.golden.json", kNorm);
+  out = golden({"accept", "norm", "--reason", "x"});
+  EXPECT_EQ(out.code, 3);
+  EXPECT_NE(out.err.find("before its definition changed"), std::string::npos) << out.err;
+}
+
+TEST_F(GoldenCliTest, OrphansFailAndPruneTakesTheirValues) {
+  accept_first();
+  write("gone.accepted.json", read(path("norm.accepted.json")));
+  write("gone.received.json", "{}");
+  write("stray.json", "{}");
+  Outcome out = golden({"run"});
+  EXPECT_EQ(out.code, 1);
+  EXPECT_NE(out.out.find("1 passed; 3 orphans"), std::string::npos) << out.out;
+  EXPECT_EQ(golden({"list"}).code, 1);
+  out = golden({"prune"});
+  EXPECT_EQ(out.code, 1) << "a stray scenario stays, and says so";
+  EXPECT_FALSE(exists("gone.accepted.json"));
+  EXPECT_FALSE(exists("gone.received.json"));
+  EXPECT_TRUE(exists("stray.json"));
+  EXPECT_TRUE(exists("norm.accepted.json"));
+  std::filesystem::remove(path("stray.json"));
+  EXPECT_EQ(golden({"prune"}).code, 0);
+  EXPECT_EQ(golden({"run"}).code, 0);
+}
+
+TEST_F(GoldenCliTest, ReportsHoldTheFailureAndTheLoosenedBounds) {
+  accept_first();
+  spoil();
+  std::string text = kNorm;
+  text.insert(
+      text.rfind('}'),
+      R"(, "tolerances": [{"class": "dense", "row_max": 0.5, "reason": "<why> & \"so\""}])");
+  write("norm.golden.json", text);
+  const Outcome out = golden({"run", "--ci", "--json", "--junit", path("r.xml"), "--html",
+                              path("r.html"), "--report", path("r.txt")});
+  EXPECT_EQ(out.code, 1);
+  const json report = json::parse(out.out);
+  EXPECT_EQ(report["format"], "attnscope-golden-report");
+  EXPECT_EQ(report["counts"]["failed"], 1);
+  EXPECT_EQ(report["goldens"][0]["findings"][0]["verdict"], "wrong");
+  EXPECT_EQ(report["goldens"][0]["loosened"][0]["bound"], "class dense: row_max 0.5");
+  EXPECT_EQ(json::parse(read(path("r.txt")))["goldens"][0]["name"], "norm");
+  const std::string junit = read(path("r.xml"));
+  EXPECT_NE(junit.find("tests=\"1\" failures=\"1\" errors=\"0\" skipped=\"0\""), std::string::npos);
+  EXPECT_NE(junit.find("<testcase classname=\"golden\" name=\"norm\""), std::string::npos);
+  const std::string html = read(path("r.html"));
+  EXPECT_NE(html.find("<svg"), std::string::npos);
+  EXPECT_NE(html.find("&lt;why&gt; &amp; &quot;so&quot;"), std::string::npos);
+  EXPECT_EQ(html.find("<script"), std::string::npos);
+  EXPECT_EQ(html.find("http"), std::string::npos) << "nothing is fetched";
+}
+
+TEST_F(GoldenCliTest, AMutantIsCaughtByName) {
+  accept_first();
+  const Outcome out = golden({"run", "--lane", "mutant:norm_weight_plus_one"});
+  EXPECT_EQ(out.code, 1);
+  EXPECT_NE(out.out.find("y of one is wrong"), std::string::npos) << out.out;
+  EXPECT_EQ(golden({"run", "--lane", "mutant:none_such"}).code, 2);
+}
+
+TEST_F(GoldenCliTest, ScenariosBesideTheGoldenAreFound) {
+  write("tiny.json", R"({"version": 1, "model": {"preset": "tiny", "layers": [0], "seed": 1},
+    "pool_blocks": 64, "requests": [{"name": "a", "text": "some words", "max_new_tokens": 3}]})");
+  write("layer.golden.json", R"({"format": "attnscope-golden", "version": 1, "about": "a layer",
+    "scenario": "tiny", "steps": 2, "taps": [{"op": "schedule"}, {"op": "residual"}]})");
+  Outcome out = golden({"run", "layer"});
+  EXPECT_NE(out.out.find("1 new"), std::string::npos) << out.out << out.err;
+  EXPECT_EQ(golden({"accept", "layer", "--reason", "first"}).code, 0);
+  EXPECT_EQ(golden({"run", "layer"}).code, 0);
+  // The same scenario with another prompt: not a kernel's fault, and said so.
+  std::string scenario = read(path("tiny.json"));
+  write("tiny.json", scenario.replace(scenario.find("some"), 4, "more"));
+  out = golden({"run", "layer"});
+  EXPECT_EQ(out.code, 1);
+  EXPECT_NE(out.out.find("the text of a prompt, is another"), std::string::npos) << out.out;
+  // A definition whose taps no op of the run has.
+  write("layer.golden.json", R"({"format": "attnscope-golden", "version": 1, "about": "a layer",
+    "scenario": "tiny", "steps": 1, "taps": [{"op": "indexer_topk"}]})");
+  out = golden({"run", "layer"});
+  EXPECT_EQ(out.code, 3);
+  EXPECT_NE(out.out.find("no op that runs has the taps"), std::string::npos) << out.out;
+}
+
+TEST_F(GoldenCliTest, WhatTakesMoreThanAGoldenMayIsNotAccepted) {
+  std::string text = kNorm;
+  text.insert(text.rfind('}'), R"(, "samples": 4096)");
+  text.replace(
+      text.find("[4]}"), 4,
+      R"([900], "new_tokens": 256}, {"name": "two", "lengths": [900], "new_tokens": 256})");
+  write("norm.golden.json", text);
+  golden({"run"});
+  const Outcome out = golden({"accept", "norm", "--reason", "x"});
+  EXPECT_EQ(out.code, 3);
+  EXPECT_NE(out.err.find("a golden may take 65536"), std::string::npos) << out.err;
+}
+
+TEST_F(GoldenCliTest, BrokenFilesAreNamed) {
+  accept_first();
+  const std::string good = read(path("norm.accepted.json"));
+  const auto says = [&](const char* what) {
+    const Outcome out = golden({"run", "--ci"});
+    EXPECT_EQ(out.code, 3);
+    EXPECT_NE(out.out.find(what), std::string::npos) << out.out;
+    EXPECT_NE(out.out.find("1 broken"), std::string::npos) << out.out;
+    EXPECT_EQ(golden({"list"}).code, 3);
+  };
+  write("norm.accepted.json", good.substr(0, good.size() / 2));
+  says("norm.accepted.json: line");
+  std::string other = good;
+  write("norm.accepted.json", other.replace(other.find("\"version\": 1"), 12, "\"version\": 7"));
+  says("made by a newer program: version 7");
+  other = good;
+  write("norm.accepted.json", other.replace(other.find("\"norm\""), 6, "\"form\""));
+  says("holds the values of 'form'");
+  write("norm.accepted.json", good);
+  write("norm.golden.json", "{\"format\": \"attnscope-golden\", \"version\": 1}");
+  says("norm.golden.json: about: required key is missing");
+  EXPECT_EQ(run({"golden", "run", "--goldens", path("nowhere")}).code, 3);
+  EXPECT_EQ(run({"golden"}).code, 2);
+  EXPECT_EQ(golden({"run", "other"}).code, 2);
+}
+
+TEST_F(GoldenCliTest, TheCommitIsReadFromGitsFiles) {
+  EXPECT_EQ(git_commit(folder_.string()), "");
+  const std::string commit(40, 'a');
+  std::filesystem::create_directories(folder_ / ".git/refs/heads");
+  write(".git/HEAD", "ref: refs/heads/main\n");
+  write(".git/packed-refs", "# pack-refs\n" + std::string(40, 'b') + " refs/heads/main\n");
+  std::filesystem::create_directories(folder_ / "sub");
+  EXPECT_EQ(git_commit((folder_ / "sub").string()), std::string(40, 'b'));
+  write(".git/refs/heads/main", commit + "\n");
+  EXPECT_EQ(git_commit(folder_.string()), commit);
+  write(".git/HEAD", std::string(40, 'c') + "\n");
+  EXPECT_EQ(git_commit(folder_.string()), std::string(40, 'c'));
+  // A further working tree: its own HEAD, the branches of the first.
+  std::filesystem::create_directories(folder_ / ".git/worktrees/two");
+  write(".git/worktrees/two/HEAD", "ref: refs/heads/main\n");
+  write(".git/worktrees/two/commondir", "../..\n");
+  write("sub/.git", "gitdir: " + path(".git/worktrees/two") + "\n");
+  EXPECT_EQ(git_commit((folder_ / "sub").string()), commit);
+}
+
+}  // namespace
+}  // namespace attnscope
