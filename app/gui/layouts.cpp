@@ -135,6 +135,12 @@ void build_error_compact(Builder& b, ImGuiID rest, ImVec2 size) {
   b.dock(rest, {"tensor", "bytes", "selection", "events"});
 }
 
+// What a build no longer gives, beside what a scenario can be run with to find out why.
+void build_review(Builder& b, ImGuiID rest) {
+  b.dock(split(rest, ImGuiDir_Right, 0.34f), {"scenario", "events"});
+  b.dock(rest, {"review"});
+}
+
 }  // namespace
 
 const std::vector<Layout>& layouts() {
@@ -143,6 +149,7 @@ const std::vector<Layout>& layouts() {
       {"cache", "Cache", "F2", "Pool, block tables, windows and bytes."},
       {"selection", "Selection", "F3", "Top-k, margins, sinks, from step to step."},
       {"error", "Error", "F4", "Errors of all ops, differences, bytes."},
+      {"review", "Review", "F5", "Goldens that wait for a decision."},
   };
   return all;
 }
@@ -189,6 +196,9 @@ void build_layout(std::string_view id, Room room, ImGuiID dockspace, ImVec2 size
                                            {"tensor", "selection", "bytes", "events"})
     : room == Room::kCompact ? build_error_compact(builder, dockspace, size)
                              : build_error(builder, dockspace, size);
+  } else if (id == "review") {
+    small ? build_small(builder, dockspace, {"review"}, {"scenario", "events"})
+          : build_review(builder, dockspace);
   } else {
     small                    ? build_step_small(builder, dockspace, size)
     : room == Room::kCompact ? build_step_compact(builder, dockspace, size)

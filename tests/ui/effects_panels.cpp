@@ -1,6 +1,9 @@
+#include <filesystem>
 #include <fstream>
 
 #include "app/common/views/events_view.h"
+#include "app/common/wiring.h"
+#include "engine/golden/golden_run.h"
 #include "tests/ui/command_effects.h"
 
 namespace attnscope::gui {
@@ -44,10 +47,70 @@ void open_long_session(Trial& t) {
   t.run("run.until_end");
 }
 
+// Two goldens of one op each, with accepted values that no lane gives.
+void make_goldens(const std::string& folder) {
+  for (const char* name : {"first", "second"}) {
+    std::ofstream(folder + "/" + name + ".golden.json")
+        << R"({"format": "attnscope-golden", "version": 1, "about": "a norm", "op": "attn_norm",
+               "cases": [{"name": "one", "lengths": [4]}]})";
+    auto goldens = GoldenFolder::open(folder);
+    ASSERT_TRUE(goldens);
+    run_golden(*goldens, name, all_lanes(), {});
+    GoldenOrigin origin;
+    origin.reason = "of old";
+    ASSERT_TRUE(goldens->accept(name, origin));
+    auto values = goldens->values(name, kAcceptedSuffix);
+    ASSERT_TRUE(values);
+    values->taps[0].values[0] = 123.5;
+    std::ofstream(folder + "/" + name + kAcceptedSuffix) << golden_values_text(*values);
+    EXPECT_EQ(run_golden(*goldens, name, all_lanes(), {}).state, GoldenState::kFailed);
+  }
+}
+
+// What the review does, in one go: each of its commands leads to the next.
+void review_goldens(Trial& t) {
+  EXPECT_FALSE(t.app->commands().run("review.skip")) << "nothing is pending";
+  EXPECT_FALSE(t.app->commands().run("review.open=" + t.folder + "/nowhere"));
+  const std::string folder = t.folder + "/goldens";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  make_goldens(folder);
+  t.run("layout.review");
+  t.run("review.open=" + folder);
+  EXPECT_TRUE(t.in_front("review"));
+  EXPECT_TRUE(t.shows("2 of 2 goldens in"));
+  EXPECT_TRUE(t.shows("first: y of one is wrong"));
+  EXPECT_TRUE(t.shows("of old"));
+  EXPECT_TRUE(t.shows("123.5"));
+  t.run("review.skip");
+  EXPECT_TRUE(t.shows("second: y of one is wrong"));
+  t.run("review.select=first");
+  EXPECT_TRUE(t.shows("first: y of one is wrong"));
+  EXPECT_FALSE(t.app->commands().run("review.select=third"));
+  EXPECT_FALSE(t.app->commands().run("review.accept= ")) << "no reason";
+  // As a user does it: a reason, and the button.
+  t.user.look_at("review");
+  t.user.ctx->ItemInputValue("##reason", "the weights are new");
+  t.user.settle();
+  auto accepted = GoldenFolder::open(folder)->values("first", kAcceptedSuffix);
+  ASSERT_TRUE(accepted);
+  EXPECT_EQ(accepted->origin.reason, "the weights are new");
+  EXPECT_NE(accepted->taps[0].values[0], 123.5);
+  EXPECT_TRUE(t.shows("1 accepted, 0 rejected"));
+  t.run("review.reject");
+  EXPECT_TRUE(t.shows("None of the 2 goldens"));
+  EXPECT_TRUE(GoldenFolder::open(folder)->pending().empty());
+  EXPECT_FALSE(t.app->commands().run("review.reject"));
+}
+
 }  // namespace
 
 Effects panel_effects() {
   Effects e;
+  for (const char* id :
+       {"review.open", "review.select", "review.accept", "review.reject", "review.skip"}) {
+    e[id] = review_goldens;
+  }
   e["timeline.zoom_in"] = [](Trial& t) {
     open_long_session(t);
     const std::int64_t before = visible_steps(t);
