@@ -5,6 +5,8 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <random>
 #include <set>
 
 #include "engine/golden/golden_compare.h"
@@ -367,6 +369,43 @@ TEST(GoldenFiles, OfNoTruncationOrFlippedBitDoesMoreThanAnError) {
     if (!parse_golden_values(flipped, "flipped.accepted.json")) ++errors;
   }
   EXPECT_GT(errors, static_cast<int>(text.size()) / 4);
+}
+
+// Cut off, bytes lost, changed and put in: a value, or an error of one line that names the file.
+TEST(GoldenFiles, SurviveDamage) {
+  static const std::vector<std::string> kPieces = {
+      "{",    "}",  "[",  "]",       ",",     "\"",   "\\",
+      "null", "-1", "{}", "\"nan\"", "1e999", "[[[[", "9223372036854775808",
+      "\xff", "\n"};
+  const std::string values = golden_values_text(computed(spec_of())), spec = kOpSpec;
+  int refused = 0;
+  for (unsigned seed = 0; seed < 3000; ++seed) {
+    std::mt19937 random(seed);
+    const bool of_spec = seed % 2 == 0;
+    std::string text = of_spec ? spec : values;
+    for (unsigned edits = 1 + random() % 4; edits > 0; --edits) {
+      const std::size_t at = random() % (text.size() + 1);
+      const unsigned kind = random() % 4;
+      if (kind == 0) text.insert(at, kPieces[random() % kPieces.size()]);
+      if (kind == 1) text.erase(at, 1 + random() % 8);
+      if (kind == 2 && at < text.size()) text[at] = static_cast<char>(random());
+      if (kind == 3) text.resize(at);
+    }
+    std::optional<Error> error;
+    if (of_spec) {
+      auto parsed = parse_golden_spec(text, "damaged.golden.json");
+      if (!parsed) error = parsed.error();
+    } else {
+      auto parsed = parse_golden_values(text, "damaged.received.json");
+      if (!parsed) error = parsed.error();
+    }
+    if (!error) continue;
+    ++refused;
+    ASSERT_EQ(error->code, AS_BAD_INPUT) << "seed " << seed << ": " << error->text();
+    ASSERT_EQ(error->message.rfind("damaged.", 0), 0u) << "seed " << seed << ": " << error->text();
+    ASSERT_EQ(error->text().find('\n'), std::string::npos) << "seed " << seed;
+  }
+  EXPECT_GT(refused, 2000);
 }
 
 TEST(GoldenFiles, HostileValuesAreRefusedByName) {
