@@ -90,7 +90,9 @@ nlohmann::json listed(const GoldenFolder& folder, const Tolerances& tolerances,
     return out;
   }
   out["about"] = spec->about;
-  out["of"] = spec->op ? std::string(as_op_find(*spec->op)->name) : "scenario " + spec->scenario;
+  out["of"] = spec->op                    ? std::string(as_op_find(*spec->op)->name)
+              : !spec->saved_case.empty() ? "case " + spec->saved_case
+                                          : "scenario " + spec->scenario;
   for (const GoldenTolerance& t : loosened_tolerances(*spec, tolerances)) {
     out["loosened"].push_back({{"bound", t.text()}, {"reason", t.reason}});
   }

@@ -90,9 +90,10 @@ std::vector<GoldenOrphan> GoldenFolder::orphans() const {
   for (const auto& [name, entry] : entries_) {
     if (entry.defined) {
       auto one = spec(name);
-      if (one && !one->scenario.empty()) {
-        scenarios.insert(one->scenario);
-        scenarios.insert(one->scenario + ".json");
+      if (!one) continue;
+      for (const std::string* file : {&one->scenario, &one->saved_case}) {
+        scenarios.insert(*file);
+        scenarios.insert(*file + ".json");
       }
       continue;
     }

@@ -4,6 +4,7 @@
 //   NAME.accepted.json   the accepted values    written by accept
 //   NAME.received.json   those of a failed run  written by a run, gone with accept or reject
 //   SCENARIO.json        a scenario that a definition names
+//   CASE.json            an op case that a definition names, its tensors in CASE.safetensors
 #pragma once
 
 #include <map>

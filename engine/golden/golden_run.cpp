@@ -10,6 +10,7 @@
 #include "engine/config/json_file.h"
 #include "engine/golden/golden_collect.h"
 #include "engine/golden/op_inputs.h"
+#include "engine/golden/saved_case.h"
 #include "engine/session/byte_stream.h"
 #include "engine/session/session.h"
 #include "engine/session/trace_recorder.h"
@@ -111,7 +112,10 @@ void decide(const GoldenSpec& spec, const Tolerances& tolerances, bool accepted,
     out.sentence = "its definition has changed since its values were accepted";
   } else if (out.accepted.inputs != out.received.inputs) {
     out.state = GoldenState::kStale;
-    out.sentence = "its scenario, or the text of a prompt, is another than when it was accepted";
+    out.sentence =
+        spec.saved_case.empty()
+            ? "its scenario, or the text of a prompt, is another than when it was accepted"
+            : "its case is another than when it was accepted";
   } else {
     out.state = out.comparison.passed() ? GoldenState::kPassed : GoldenState::kFailed;
     out.sentence = out.comparison.sentence();
@@ -181,8 +185,9 @@ Result<GoldenValues> compute_golden(const GoldenSpec& spec, const LaneRegistry& 
   out.name = spec.name;
   out.definition = spec.digest;
   out.origin = options.origin;
-  const auto ok = spec.op ? run_op_cases(spec, registry, options, out)
-                          : run_scenario_steps(spec, registry, options, out);
+  const auto ok = spec.op                    ? run_op_cases(spec, registry, options, out)
+                  : !spec.saved_case.empty() ? run_saved_case(spec, registry, options, out)
+                                             : run_scenario_steps(spec, registry, options, out);
   if (!ok) return ok.error();
   return out;
 }

@@ -127,11 +127,21 @@ GoldenCase read_case(JsonObject& object) {
 }
 
 void read_what(JsonObject& root, GoldenSpec& spec) {
-  const bool of_op = root.has("op");
-  if (of_op == root.has("scenario")) {
+  const bool of_op = root.has("op"), of_case = root.has("case");
+  const int kinds = (of_op ? 1 : 0) + (of_case ? 1 : 0) + (root.has("scenario") ? 1 : 0);
+  if (kinds != 1) {
     root.fail(of_op ? "op" : "scenario",
-              of_op ? "a golden runs an op or a scenario, not both" : "missing, and so is \"op\"",
-              "give \"scenario\" with \"steps\" and \"taps\", or \"op\" with \"cases\"");
+              kinds > 1 ? "a golden runs a scenario, an op or a case, not several"
+                        : "missing, and so are \"op\" and \"case\"",
+              "give \"scenario\" with \"steps\" and \"taps\", \"op\" with \"cases\", or \"case\"");
+    return;
+  }
+  if (of_case) {
+    spec.saved_case = root.text("case");
+    if (!is_golden_name(spec.saved_case)) {
+      root.fail("case", fmt::format("'{}' is no name", spec.saved_case),
+                "give the name of a case in the golden's own folder, without .json");
+    }
     return;
   }
   if (of_op) {
@@ -195,7 +205,8 @@ bool GoldenTaps::admits(const Place& place, std::string_view tap) const {
 }
 
 bool GoldenSpec::wants(const Place& place, std::string_view tap) const {
-  return std::ranges::any_of(taps, [&](const GoldenTaps& t) { return t.admits(place, tap); });
+  return !saved_case.empty() ||
+         std::ranges::any_of(taps, [&](const GoldenTaps& t) { return t.admits(place, tap); });
 }
 
 bool GoldenTolerance::names(std::string_view a_rule, std::string_view an_op,

@@ -22,6 +22,10 @@
 //
 //     "op": "sparse_attention",
 //     "cases": [{"name": "one token", "lengths": [5], "new_tokens": 1, "seed": 1}],
+//
+// or on the inputs of a case that was saved beside it (NAME.json, NAME.safetensors):
+//
+//     "case": "NAME",
 #pragma once
 
 #include <cstdint>
@@ -68,7 +72,8 @@ struct GoldenSpec {
   std::string name;  // the file's, without .golden.json
   std::string path;
   std::string about;
-  std::string scenario;  // empty = an op alone
+  std::string scenario;    // empty = an op alone
+  std::string saved_case;  // of the op case; empty = none
   std::optional<as_op_id> op;
   std::vector<GoldenCase> cases;
   std::vector<std::string> lanes;

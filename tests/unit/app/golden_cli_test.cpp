@@ -237,6 +237,36 @@ TEST_F(GoldenCliTest, ScenariosBesideTheGoldenAreFound) {
   EXPECT_NE(out.out.find("no op that runs has the taps"), std::string::npos) << out.out;
 }
 
+TEST_F(GoldenCliTest, SavedCasesOfOpsAreGoldensToo) {
+  EXPECT_EQ(
+      run({"case", "save", "early", "--at", "3/1/compress_insert", "-o", path("saved.json")}).code,
+      0);
+  write("saved_op.golden.json", R"({"format": "attnscope-golden", "version": 1, "about": "a case",
+    "case": "saved"})");
+  Outcome out = golden({"run", "saved_op"});
+  EXPECT_NE(out.out.find("1 new"), std::string::npos) << out.out << out.err;
+  EXPECT_EQ(golden({"accept", "saved_op", "--reason", "first"}).code, 0);
+  out = golden({"run", "saved_op"});
+  EXPECT_EQ(out.code, 0) << out.out << "a case that is named is no orphan";
+  const json accepted = json::parse(read(path("saved_op.accepted.json")));
+  ASSERT_EQ(accepted["taps"].size(), 2u) << "the row and what it is quantised to";
+  EXPECT_EQ(accepted["taps"][1]["tap"], "cache");
+  EXPECT_FALSE(accepted["taps"][1]["given"].empty());
+  EXPECT_EQ(golden({"run", "saved_op", "--lane", "mutant:entry_norm_unweighted"}).code, 1);
+  // Other inputs under the same name, files that are gone, a name that leads elsewhere.
+  EXPECT_EQ(
+      run({"case", "save", "early", "--at", "4/1/compress_insert", "-o", path("saved.json")}).code,
+      0);
+  EXPECT_NE(golden({"run", "saved_op"}).out.find("its case is another"), std::string::npos);
+  std::filesystem::remove(path("saved.safetensors"));
+  EXPECT_EQ(golden({"run", "saved_op"}).code, 3);
+  write("saved_op.golden.json", R"({"format": "attnscope-golden", "version": 1, "about": "a case",
+    "case": "../saved"})");
+  out = golden({"run", "saved_op"});
+  EXPECT_EQ(out.code, 3);
+  EXPECT_NE(out.out.find("'../saved' is no name"), std::string::npos) << out.out;
+}
+
 TEST_F(GoldenCliTest, WhatTakesMoreThanAGoldenMayIsNotAccepted) {
   std::string text = kNorm;
   text.insert(text.rfind('}'), R"(, "samples": 4096)");

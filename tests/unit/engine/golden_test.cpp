@@ -336,7 +336,7 @@ TEST(GoldenSpec, MistakesAreNamedWithWhatIsAllowed) {
   says(with(kOpSpec, "compress_insert", "schedule"), "carried out by the engine");
   says(with(kOpSpec, "[8]", "[0]"), "cases[0].lengths");
   says(with(kOpSpec, "[8]", "[]"), "names no request");
-  says(with(kOpSpec, "\"op\"", "\"scenario\": \"x\", \"op\""), "not both");
+  says(with(kOpSpec, "\"op\"", "\"scenario\": \"x\", \"op\""), "not several");
   const std::string scenario = R"({"format": "attnscope-golden", "version": 1, "about": "a",
     "scenario": "default", "steps": 1, "taps": [{"op": "wo_b", "taps": ["y"]}]})";
   EXPECT_EQ(spec_error(scenario), "no error");
