@@ -13,6 +13,8 @@
 #include "app/cli/capture_commands.h"
 #include "app/cli/commands.h"
 #include "app/cli/look_commands.h"
+#include "app/cli/model_commands.h"
+#include "app/cli/model_options.h"
 #include "app/common/nearest.h"
 #include "app/common/plugins.h"
 
@@ -38,8 +40,10 @@ void add_run(CLI::App& app, Action& action) {
   auto decode_steps = std::make_shared<std::int64_t>(0);
   auto references = std::make_shared<std::string>("both");
   auto lanes = std::make_shared<std::vector<std::string>>();
+  auto model = std::make_shared<ModelChoice>();
   run->add_option("scenario", command->scenario, "File, or a name from assets/scenarios")
       ->required();
+  add_model_options(*run, model);
   auto* steps_option = run->add_option("--steps", *steps, "Scheduler iterations")
                            ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
   auto* decode_option =
@@ -67,6 +71,7 @@ void add_run(CLI::App& app, Action& action) {
   run->callback([=, &action] {
     action = [=] {
       RunCommand c = *command;
+      c.model = *model;
       if (steps_option->count() > 0) c.options.steps = *steps;
       if (decode_option->count() > 0) c.options.decode_steps = *decode_steps;
       if (!lanes->empty()) c.options.session.lanes = *lanes;
@@ -92,7 +97,9 @@ void add_gui(CLI::App& app, Action& action) {
   auto command = std::make_shared<GuiCommand>();
   auto references = std::make_shared<std::string>("both");
   auto size = std::make_shared<std::string>();
+  auto model = std::make_shared<ModelChoice>();
   gui->add_option("scenario", command->scenario, "File, or a name from assets/scenarios");
+  add_model_options(*gui, model);
   gui->add_option("--references", *references, "none, sim or both")
       ->check(CLI::IsMember({"none", "sim", "both"}));
   gui->add_option("--layout", command->layout, "step, cache, selection or error");
@@ -114,6 +121,7 @@ void add_gui(CLI::App& app, Action& action) {
   gui->callback([=, &action] {
     action = [=] {
       GuiCommand c = *command;
+      c.model = *model;
       c.references = parse_references(*references);
       if (!size->empty()) std::sscanf(size->c_str(), "%5dx%5d", &c.width, &c.height);
       return gui_command(c);
@@ -137,6 +145,7 @@ void add_lanes(CLI::App& app, Action& action) {
 
 void add_look_at(CLI::App& command, const std::shared_ptr<LookAt>& at) {
   command.add_option("scenario", at->scenario, "File, or a name from assets/scenarios")->required();
+  add_model_options(command, std::shared_ptr<ModelChoice>(at, &at->model));
   command.add_option("place", at->place, "STEP/LAYER/OP, such as 7/2/sparse_attention")->required();
   command.add_option("--lane", at->lanes, "LANE for all ops, or OP=LANE for one; may be repeated")
       ->allow_extra_args(false)
@@ -196,6 +205,7 @@ void add_sweep(CLI::App& app, Action& action) {
       app.add_subcommand("sweep", "Run a scenario for many values of one parameter, side by side");
   auto command = std::make_shared<SweepCommand>();
   command->metrics = {"wrong", "budget", "drift"};
+  add_model_options(*sweep, std::shared_ptr<ModelChoice>(command, &command->model));
   sweep->add_option("scenario", command->scenario, "File, or a name from assets/scenarios")
       ->required();
   sweep
@@ -220,6 +230,7 @@ void add_profiles(CLI::App& app, Action& action) {
   auto* profiles = app.add_subcommand(
       "profiles", "What each disputed switch of the model does to outputs and selections");
   auto command = std::make_shared<ProfilesCommand>();
+  add_model_options(*profiles, std::shared_ptr<ModelChoice>(command, &command->model));
   profiles->add_option("scenario", command->scenario, "File, or a name from assets/scenarios")
       ->required();
   profiles
@@ -229,22 +240,6 @@ void add_profiles(CLI::App& app, Action& action) {
       ->check(CLI::Range(0, 4096));
   profiles->add_flag("--json", command->json, "Print as JSON");
   profiles->callback([=, &action] { action = [=] { return profiles_command(*command); }; });
-}
-
-void add_model(CLI::App& app, Action& action) {
-  auto* model = app.add_subcommand("model", "Models: presets and configuration files");
-  model->require_subcommand(1);
-  auto* describe = model->add_subcommand(
-      "describe", "Dimensions, layers, cache groups, parameter and cache bytes");
-  auto command = std::make_shared<DescribeCommand>();
-  describe->add_option("preset", command->model, "v4-flash, v4-pro, tiny, or a config.json")
-      ->required();
-  describe->add_option("--layers", command->layers, "Layers that run, such as 0,2,3,4")
-      ->delimiter(',');
-  describe->add_option("--profile", command->profile, "vllm or deepseek")
-      ->check(CLI::IsMember({"vllm", "deepseek"}));
-  describe->add_flag("--json", command->json, "Print as JSON");
-  describe->callback([=, &action] { action = [=] { return describe_command(*command); }; });
 }
 
 void add_doctor(CLI::App& app, Action& action) {
@@ -366,7 +361,8 @@ int run_cli(const std::vector<std::string>& arguments) {
   add_sweep(app, action);
   add_profiles(app, action);
   add_lanes(app, action);
-  add_model(app, action);
+  add_model_commands(app, action);
+  add_tap_export_command(app, action);
   add_doctor(app, action);
   add_blocks(app, action);
   PluginChoice plugin_choice;

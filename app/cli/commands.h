@@ -10,6 +10,7 @@ namespace attnscope {
 
 struct RunCommand {
   std::string scenario;
+  ModelChoice model;
   RunOptions options;
   std::string profile;  // empty = the scenario's
   std::string report;   // empty = no file
@@ -20,6 +21,7 @@ Result<as_status> run_command(const RunCommand& command);
 
 struct GuiCommand {
   std::string scenario;  // empty = what was open last, or "default"
+  ModelChoice model;
   References references = References::kBoth;
   std::string layout, at, screenshot, tour, report;
   std::vector<std::string> commands;
@@ -35,7 +37,7 @@ Result<as_status> ops_command(bool json);
 Result<as_status> lanes_command(bool json);
 
 struct DescribeCommand {
-  std::string model;  // preset or config.json
+  std::string model;  // preset, config.json or checkpoint folder
   std::vector<int> layers;
   std::string profile;
   bool json = false;

@@ -11,6 +11,7 @@ Result<as_status> gui_command(const GuiCommand& command) {
 #ifdef ATTNSCOPE_HAS_GUI
   gui::GuiOptions options;
   options.scenario = command.scenario;
+  options.model = command.model;
   options.references = command.references;
   options.layout = command.layout;
   options.at = command.at;

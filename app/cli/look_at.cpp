@@ -7,8 +7,9 @@
 
 namespace attnscope {
 
-Result<Scenario> scenario_with_profile(const std::string& name, const std::string& profile) {
-  auto scenario = load_scenario(name);
+Result<Scenario> scenario_with_profile(const std::string& name, const std::string& profile,
+                                       const ModelChoice& model) {
+  auto scenario = load_scenario(name, model);
   if (!scenario || profile.empty()) return scenario;
   auto switches = profile_switches(profile);
   if (!switches) return switches.error();
@@ -17,7 +18,7 @@ Result<Scenario> scenario_with_profile(const std::string& name, const std::strin
 }
 
 Result<Scenario> scenario_of(const LookAt& at) {
-  return scenario_with_profile(at.scenario, at.profile);
+  return scenario_with_profile(at.scenario, at.profile, at.model);
 }
 
 Result<std::unique_ptr<Session>> session_at(const LookAt& at, const Place& place,

@@ -15,7 +15,8 @@ Result<std::unique_ptr<Session>> session_at(const LookAt& at, const Place& place
                                             const std::function<void(const Session&)>& after_op);
 
 // A scenario with the switches of a profile; empty = its own.
-Result<Scenario> scenario_with_profile(const std::string& name, const std::string& profile);
+Result<Scenario> scenario_with_profile(const std::string& name, const std::string& profile,
+                                       const ModelChoice& model = {});
 // The scenario with the command's profile.
 Result<Scenario> scenario_of(const LookAt& at);
 

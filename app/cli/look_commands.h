@@ -13,7 +13,8 @@ namespace attnscope {
 // How all of them get a session to its place.
 struct LookAt {
   std::string scenario, place;  // place: STEP/LAYER/OP
-  std::string profile;          // empty = the scenario's
+  ModelChoice model;
+  std::string profile;  // empty = the scenario's
   std::vector<std::string> lanes = {"cpu"};
   int threads = 0;
   bool json = false;
@@ -40,6 +41,7 @@ Result<as_status> what_if_command(const WhatIfCommand& command);
 
 struct SweepCommand {
   std::string scenario, vary;  // "prompt=126..190"
+  ModelChoice model;
   std::vector<std::string> metrics;
   std::vector<std::string> lanes = {"cpu"};
   std::int64_t decode_steps = 2;
@@ -50,6 +52,7 @@ Result<as_status> sweep_command(const SweepCommand& command);
 
 struct ProfilesCommand {
   std::string scenario;
+  ModelChoice model;
   std::string profile;  // to compare with; empty = the scenario's
   int threads = 0;
   bool json = false;

@@ -141,7 +141,7 @@ std::map<int, Effect> effects(const Outcome& base, const Outcome& other) {
 }  // namespace
 
 Result<as_status> profiles_command(const ProfilesCommand& command) {
-  auto scenario = scenario_with_profile(command.scenario, command.profile);
+  auto scenario = scenario_with_profile(command.scenario, command.profile, command.model);
   if (!scenario) return scenario.error();
   auto base = run(command, *scenario, scenario->model.switches);
   if (!base) return base.error();

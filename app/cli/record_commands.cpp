@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/cli/capture_commands.h"
+#include "app/cli/model_options.h"
 #include "app/cli/progress_bar.h"
 #include "app/common/capture_record.h"
 #include "app/common/capture_report.h"
@@ -18,6 +19,7 @@ namespace {
 using Action = std::function<Result<as_status>()>;
 
 struct RecordCommand {
+  ModelChoice model;
   std::string scenario, path, level = "tables", references = "both";
   std::vector<std::string> lanes, ops, requests;
   std::vector<std::string> layers;
@@ -94,7 +96,7 @@ Result<RecordOptions> record_options(const RecordCommand& c, const Scenario& sce
 }
 
 Result<as_status> record_command(const RecordCommand& c) {
-  auto scenario = load_scenario(c.scenario);
+  auto scenario = load_scenario(c.scenario, c.model);
   if (!scenario) return scenario.error();
   auto options = record_options(c, *scenario);
   if (!options) return options.error();
@@ -131,6 +133,7 @@ void add_record(CLI::App& app, Action& action) {
       app.add_subcommand("record", "Run a scenario and keep what it computed: a capture");
   auto c = std::make_shared<RecordCommand>();
   record->add_option("scenario", c->scenario, "File, or a name from assets/scenarios")->required();
+  add_model_options(*record, std::shared_ptr<ModelChoice>(c, &c->model));
   record->add_option("-o,--output", c->path, "The capture, a folder such as run.acap")->required();
   record->add_option("--level", c->level, "summary, tables (default) or full")
       ->check(CLI::IsMember({"summary", "tables", "full"}));

@@ -62,7 +62,7 @@ void print(const nlohmann::json& report, bool json) {
 }  // namespace
 
 Result<as_status> run_command(const RunCommand& command) {
-  auto scenario = scenario_with_profile(command.scenario, command.profile);
+  auto scenario = scenario_with_profile(command.scenario, command.profile, command.model);
   if (!scenario) return scenario.error();
   if (!command.report.empty()) {
     if (auto ok = check_writable(command.report); !ok) return ok.error();

@@ -193,7 +193,7 @@ std::string bar(double value, double largest) {
 }  // namespace
 
 Result<as_status> sweep_command(const SweepCommand& command) {
-  auto scenario = load_scenario(command.scenario);
+  auto scenario = load_scenario(command.scenario, command.model);
   if (!scenario) return scenario.error();
   auto vary = parse_vary(command.vary);
   if (!vary) return vary.error();

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +11,7 @@
 #include "app/common/doctor.h"
 #include "app/common/report_parts.h"
 #include "engine/cache/cache_layout.h"
+#include "engine/checkpoint/checkpoint.h"
 #include "engine/config/json_file.h"
 #include "kernels/params/op_table.h"
 
@@ -237,6 +239,38 @@ json describe_model(const ModelConfig& config) {
            "mixture of experts, no hyper-connections"}};
 }
 
+namespace {
+
+// Where the weights come from: null for synthetic ones.
+json weights_json(const Scenario& scenario, const RunResult& result) {
+  if (!result.weights_read) return nullptr;
+  std::uint64_t bytes = 0;
+  std::int64_t rounded = 0;
+  json tensors = json::array();
+  for (const TensorUse& use : *result.weights_read) {
+    bytes += use.bytes;
+    rounded += use.rounded;
+    tensors.push_back(use_json(use));
+  }
+  return {{"folder", scenario.checkpoint},
+          {"bytes", bytes},
+          {"rounded", rounded},
+          {"tensors", tensors}};
+}
+
+}  // namespace
+
+json use_json(const TensorUse& use) {
+  return {{"name", use.name},
+          {"role", use.role},
+          {"shard", use.shard},
+          {"dtype", use.dtype},
+          {"scales", use.scales.empty() ? json(nullptr) : json(use.scales)},
+          {"shape", use.shape},
+          {"bytes", use.bytes},
+          {"rounded", use.rounded}};
+}
+
 json make_report(const Scenario& scenario, const RunOptions& options, const RunResult& result,
                  const std::string& key) {
   json steps = json::array();
@@ -259,6 +293,9 @@ json make_report(const Scenario& scenario, const RunOptions& options, const RunR
           {"key", key},
           {"scenario", scenario_json(scenario)},
           {"model", describe_model(scenario.model)},
+          {"weights", weights_json(scenario, result)},
+          {"hidden_states",
+           scenario.hidden_states.empty() ? json(nullptr) : json(scenario.hidden_states)},
           {"machine", describe_machine()},
           {"error", result.error ? json{{"code", static_cast<int>(result.error->code)},
                                         {"message", result.error->text()}}
@@ -291,6 +328,30 @@ as_status report_status(const json& report) {
   return error.is_null() ? AS_OK : static_cast<as_status>(error.at("code").get<int>());
 }
 
+namespace {
+
+// Sizes and times of a file, or of all files of a folder; empty for an empty path.
+std::string file_state(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code code;
+  std::vector<fs::path> files;
+  if (fs::is_directory(path, code)) {
+    for (const auto& entry : fs::directory_iterator(path, code)) files.push_back(entry.path());
+    std::sort(files.begin(), files.end());
+  } else if (!path.empty()) {
+    files.push_back(path);
+  }
+  std::string state;
+  for (const fs::path& file : files) {
+    const auto size = fs::file_size(file, code);
+    const auto time = fs::last_write_time(file, code).time_since_epoch().count();
+    state += fmt::format("{} {} {}\n", file.string(), size, time);
+  }
+  return state;
+}
+
+}  // namespace
+
 std::string run_key(const Scenario& scenario, const RunOptions& options) {
   Fnv fnv;
   std::ifstream self("/proc/self/exe", std::ios::binary);
@@ -302,6 +363,7 @@ std::string run_key(const Scenario& scenario, const RunOptions& options) {
                       m.yarn_factor, m.yarn_original_max, m.yarn_beta_fast, m.yarn_beta_slow,
                       m.max_position, scenario.seed));
   fnv.add(m.switches.profile);
+  fnv.add(file_state(scenario.checkpoint) + file_state(scenario.hidden_states));
   for (const ScenarioRequest& r : scenario.requests) {
     fnv.add(r.name);
     for (std::int32_t token : r.tokens) fnv.add(std::to_string(token));

@@ -20,6 +20,9 @@ nlohmann::json make_report(const Scenario& scenario, const RunOptions& options,
 nlohmann::json describe_model(const ModelConfig& config);
 nlohmann::json describe_machine();
 
+// One tensor that was read from a checkpoint.
+nlohmann::json use_json(const TensorUse& use);
+
 // The error table, drift, near ties, distributions and summary. colour: ANSI.
 std::string format_report(const nlohmann::json& report, bool colour);
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "app/common/format.h"
 #include "app/common/report.h"
 #include "app/common/report_parts.h"
 #include "engine/session/layer_ops.h"
@@ -266,6 +267,18 @@ std::string format_report(const json& report, bool colour) {
       report.at("model").at("layers").size(), scenario.at("requests").size(),
       scenario.at("profile").get<std::string>(), report.at("lanes").get<std::string>(),
       report.at("references").get<std::string>());
+  if (const json& weights = report.at("weights"); !weights.is_null()) {
+    out.insert(
+        out.size() - 1,
+        fmt::format("weights: {} tensors, {}, from {}; {} values rounded to bf16\n",
+                    weights.at("tensors").size(), format_bytes(weights.at("bytes").get<double>()),
+                    weights.at("folder").get<std::string>(),
+                    weights.at("rounded").get<std::int64_t>()));
+  }
+  if (const json& inputs = report.at("hidden_states"); !inputs.is_null()) {
+    out.insert(out.size() - 1,
+               fmt::format("inputs of the layers: from {}\n", inputs.get<std::string>()));
+  }
   return out + table(report, paint) + drift(report, paint) + selections(report, paint) +
          near_ties(report, paint) + format_curves(report.at("curves")) + distributions(report) +
          format_slack(report.at("budgets")) + format_invariants(report.at("invariants")) +

@@ -68,10 +68,13 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
                   [](const std::string& lane) { return lane.ends_with(DeviceRun::kLane); });
   if (!on_gpu) session_options.checkpoint_every = 0;
   // Nobody looks at tensors then: steps run as a whole and leave them on the GPU.
-  const bool whole_steps = on_gpu && options.session.references == References::kNone;
+  const bool whole_steps =
+      on_gpu && options.session.references == References::kNone && options.observer == nullptr;
   auto created = Session::create(scenario, lanes, session_options);
   if (!created) return created.error();
   Session& session = **created;
+  session.set_observer(options.observer);
+  result.weights_read = session.parts().weights_read;
   result.lanes = session.lanes().description();
   const Meter meter(scenario, options);
   const std::int64_t wanted_decode = options.decode_steps.value_or(scenario.decode_steps);

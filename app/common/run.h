@@ -16,6 +16,7 @@ namespace attnscope {
 struct RunOptions {
   SessionOptions session;
   std::optional<std::int64_t> steps;         // scheduler iterations
+  SessionObserver* observer = nullptr;       // sees every op of the run
   std::optional<std::int64_t> decode_steps;  // steps after every request has finished prefill
 };
 
@@ -29,10 +30,11 @@ struct RunResult {
   std::optional<Error> error;         // an op or a reference failed; everything before it is here
   std::optional<Error> device_error;  // the GPU failed; the CPU lane computed from there on
   ServingTotals serving;
-  std::int64_t decode_steps = 0;  // decode-only steps among `steps`
-  double engine_seconds = 0;      // inside ops
-  double wall_seconds = 0;        // with references and comparison
-  std::int64_t peak_bytes = 0;    // resident set of the process
+  std::shared_ptr<const std::vector<TensorUse>> weights_read;  // null: synthetic weights
+  std::int64_t decode_steps = 0;                               // decode-only steps among `steps`
+  double engine_seconds = 0;                                   // inside ops
+  double wall_seconds = 0;                                     // with references and comparison
+  std::int64_t peak_bytes = 0;                                 // resident set of the process
 };
 
 // Progress of a run: tokens computed and expected, decode steps done and wanted.

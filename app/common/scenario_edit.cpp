@@ -170,6 +170,7 @@ void fill_from_file(const json& root, ScenarioFile& draft) {
                      ? layers_text(model["layers"].get<std::vector<int>>())
                      : std::string();
   draft.seed = shown(model, "seed");
+  draft.hidden_states = shown_text(root, "hidden_states");
   draft.profile = shown_text(root, "profile");
   draft.pool_blocks = shown(root, "pool_blocks");
   draft.token_budget = shown(root, "token_budget");
@@ -195,7 +196,9 @@ void fill_from_file(const json& root, ScenarioFile& draft) {
 // A scenario that was made by code.
 void fill_from_scenario(const Scenario& scenario, ScenarioFile& draft) {
   const ModelConfig& model = scenario.model;
-  draft.preset = model.name;
+  draft.from_config = !scenario.checkpoint.empty();
+  (draft.from_config ? draft.config : draft.preset) = model.name;
+  draft.hidden_states = scenario.hidden_states;
   if (model.layers.size() != model.compress_ratios.size()) draft.layers = layers_text(model.layers);
   draft.seed = std::to_string(scenario.seed);
   draft.profile = model.switches.profile;
@@ -252,6 +255,9 @@ std::string moved_name(const std::string& name, const std::string& from, const s
 // The draft of a file at `from` as it has to read in a file at `path`.
 ScenarioFile moved(ScenarioFile draft, const std::string& from, const std::string& path) {
   if (draft.from_config) draft.config = moved_name(draft.config, from, path);
+  if (!draft.hidden_states.empty()) {
+    draft.hidden_states = moved_name(draft.hidden_states, from, path);
+  }
   for (RequestDraft& request : draft.requests) {
     if (request.from_file) request.text_file = moved_name(request.text_file, from, path);
   }
@@ -288,6 +294,7 @@ Result<std::string> draft_text(const ScenarioFile& draft, DraftErrors* errors) {
   write_layers(draft, writer, model);
   writer.number(model, "model.", "seed", draft.seed);
   root["model"] = std::move(model);
+  if (!draft.hidden_states.empty()) writer.text(root, "", "hidden_states", draft.hidden_states);
   if (!draft.profile.empty()) writer.text(root, "", "profile", draft.profile);
   writer.number(root, "", "pool_blocks", draft.pool_blocks);
   writer.number(root, "", "token_budget", draft.token_budget);

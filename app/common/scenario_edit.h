@@ -55,10 +55,11 @@ struct RequestDraft {
 // What a scenario file holds.
 struct ScenarioFile {
   std::string name;          // empty = the file's
-  bool from_config = false;  // model: a config.json in place of a preset
+  bool from_config = false;  // model: a config.json or a checkpoint in place of a preset
   std::string preset, config;
   std::string layers;  // "0, 1, 2"; empty = all
   std::string seed;
+  std::string hidden_states;  // file with the inputs of the layers; empty = none
   std::string profile;
   std::string pool_blocks, token_budget, max_requests, decode_steps;
   std::string caching;          // "on" or "off"; empty = as the loader has it, as the next two

@@ -30,9 +30,10 @@ double now_seconds() {
   return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
 }
 
-Result<void> open_first(App& app, const std::string& name, References references) {
+Result<void> open_first(App& app, const std::string& name, const ModelChoice& model,
+                        References references) {
   if (is_capture_folder(name)) return app.bench().open_capture(name);
-  auto scenario = load_scenario(name);
+  auto scenario = load_scenario(name, model);
   if (!scenario) return scenario.error();
   RunSetup setup;
   setup.scenario = std::move(*scenario);
@@ -61,7 +62,7 @@ std::vector<std::string> first_commands(const GuiOptions& options) {
 // All of it, waiting for each part.
 Result<void> prepare(App& app, const GuiOptions& options) {
   const std::string name = options.scenario.empty() ? "default" : options.scenario;
-  if (auto ok = open_first(app, name, options.references); !ok) return ok;
+  if (auto ok = open_first(app, name, options.model, options.references); !ok) return ok;
   if (auto ok = choose_layout(app, options.layout); !ok) return ok;
   app.bench().wait_idle();
   for (const std::string& command : first_commands(options)) {
@@ -256,12 +257,12 @@ Result<as_status> run_window(const GuiOptions& options, const GuiParts& parts,
   };
   // What was open last time comes back, unless something else is asked for.
   const std::string wanted = options.scenario.empty() ? settings.scenario : options.scenario;
-  Result<void> opened = open_first(app, wanted, options.references);
+  Result<void> opened = open_first(app, wanted, options.model, options.references);
   if (opened) {
     remember(app.settings(), wanted);
   } else if (options.scenario.empty()) {
     app.bench().say(Message::Kind::kWarning, opened.error().text());
-    opened = open_first(app, "default", options.references);
+    opened = open_first(app, "default", options.model, options.references);
   }
   // The window opens all the same: another scenario or layout can be chosen there.
   Result<void> prepared = opened ? choose_layout(app, options.layout) : opened;

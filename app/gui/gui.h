@@ -15,6 +15,7 @@ namespace attnscope::gui {
 
 struct GuiOptions {
   std::string scenario;  // name or file; empty = in a window what was open last, else "default"
+  ModelChoice model;
   References references = References::kBoth;
   std::string layout;                 // empty = the one that was shown last
   std::string at;                     // STEP/LAYER/OP

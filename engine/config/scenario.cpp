@@ -50,10 +50,11 @@ void read_model(JsonObject& root, Scenario& scenario) {
   scenario.seed = model.unsigned_integer("seed", scenario.seed);
   model.finish();
   if (has_preset == has_config) {
-    model.fail("preset",
-               has_preset ? "\"preset\" and \"config\" exclude each other" : "no model is named",
-               fmt::format("give \"preset\" (one of {}) or \"config\" (a config.json)",
-                           join(preset_names())));
+    model.fail(
+        "preset", has_preset ? "\"preset\" and \"config\" exclude each other" : "no model is named",
+        fmt::format("give \"preset\" (one of {}) or \"config\" (a config.json, or the folder "
+                    "of a checkpoint)",
+                    join(preset_names())));
     return;
   }
   Result<ModelConfig> config = Error{};
@@ -62,19 +63,33 @@ void read_model(JsonObject& root, Scenario& scenario) {
   } else {
     Result<std::string> path = find_scenario_file(config_name, scenario.path);
     config = path ? read_hf_config(*path) : Result<ModelConfig>(path.error());
+    std::error_code code;
+    if (path && fs::is_directory(*path, code)) scenario.checkpoint = *path;
   }
   if (!config) {
     model.fail(has_preset ? "preset" : "config", config.error().message, config.error().hint);
     return;
   }
-  if (Result<void> chosen = select_layers(*config, layers); !chosen) {
-    model.fail("layers", chosen.error().message, chosen.error().hint);
-    return;
+  if (!layers.empty()) {
+    if (Result<void> chosen = select_layers(*config, layers); !chosen) {
+      model.fail("layers", chosen.error().message, chosen.error().hint);
+      return;
+    }
   }
   const std::string profile = root.choice("profile", {"vllm", "deepseek"}, "vllm");
   Result<ProfileSwitches> switches = profile_switches(profile);
   scenario.model = std::move(*config);
   if (switches) scenario.model.switches = *switches;
+}
+
+void read_hidden_states(JsonObject& root, Scenario& scenario) {
+  if (!root.has("hidden_states")) return;
+  Result<std::string> path = find_scenario_file(root.text("hidden_states"), scenario.path);
+  if (path) {
+    scenario.hidden_states = *path;
+  } else {
+    root.fail("hidden_states", path.error().message, path.error().hint);
+  }
 }
 
 // The prompt's bytes, one token each.
@@ -208,10 +223,50 @@ void read_scenario(JsonObject& root, const nlohmann::json& json, const JsonReade
       root.integer("max_requests", 1, kMostRequests, scenario.limits.max_requests);
   scenario.decode_steps = root.integer("decode_steps", 0, kMostSteps, kDefaultDecodeSteps);
   read_model(root, scenario);
+  read_hidden_states(root, scenario);
   if (!reader.ok()) return;  // requests are checked against the model
   read_serving_part(root, json, scenario);
   if (!reader.ok()) return;
+  // The same tokens need not mean the same rows where these come from a file.
+  if (!scenario.hidden_states.empty()) scenario.serving.kv.caching = false;
   read_requests(root, reader, scenario);
+}
+
+// The scenario's text with the choice in it: whoever keeps the text keeps the choice.
+Result<std::string> with_choice(const std::string& text, const std::string& path,
+                                const ModelChoice& choice) {
+  Result<nlohmann::json> json = parse_json(text, path);
+  if (!json) return json.error();
+  if (!json->is_object()) return text;  // the reader of the scenario says what is wrong
+  std::error_code code;
+  if (!choice.model.empty()) {
+    nlohmann::json model = nlohmann::json::object();
+    const nlohmann::json* own = json->contains("model") ? &json->at("model") : nullptr;
+    if (own != nullptr && own->is_object() && own->contains("seed"))
+      model["seed"] = own->at("seed");
+    const auto presets = preset_names();
+    if (std::find(presets.begin(), presets.end(), choice.model) != presets.end()) {
+      model["preset"] = choice.model;
+    } else if (!fs::exists(choice.model, code)) {
+      return bad_input(
+          fmt::format("--model {}: there is no such folder or file", choice.model),
+          fmt::format("name a checkpoint's folder, a config.json or one of {}", join(presets)));
+    } else {
+      model["config"] = fs::absolute(choice.model, code).lexically_normal().string();
+    }
+    (*json)["model"] = std::move(model);
+  }
+  if (!choice.layers.empty() && (*json)["model"].is_object()) {
+    (*json)["model"]["layers"] = choice.layers;
+  }
+  if (!choice.hidden_states.empty()) {
+    if (!fs::exists(choice.hidden_states, code)) {
+      return bad_input(
+          fmt::format("--hidden-states {}: there is no such file", choice.hidden_states));
+    }
+    (*json)["hidden_states"] = fs::absolute(choice.hidden_states, code).lexically_normal().string();
+  }
+  return json->dump(2) + "\n";
 }
 
 // A name from the assets, or a path.
@@ -285,11 +340,14 @@ Result<std::string> find_scenario_file(const std::string& name, const std::strin
                                       : "an assets folder, which was not found"));
 }
 
-Result<Scenario> load_scenario(std::string_view name_or_path) {
+Result<Scenario> load_scenario(std::string_view name_or_path, const ModelChoice& choice) {
   Result<std::string> path = resolve(name_or_path);
   if (!path) return path.error();
   Result<std::string> text = read_text_file(*path);
   if (!text) return text.error();
+  if (choice.any()) {
+    if (text = with_choice(*text, *path, choice); !text) return text.error();
+  }
   return parse_scenario(std::move(*text), *path);
 }
 

@@ -4,9 +4,11 @@
 //   {
 //     "version": 1,
 //     "name": "default",              // optional: the file's name
-//     "model": {"preset": "tiny",     // or "config": "config.json"
+//     "model": {"preset": "tiny",     // or "config": a config.json, whose weights are synthetic,
+//                                     // or the folder of a checkpoint, whose weights are read
 //               "layers": [0, 1],     // optional: all
 //               "seed": 1},           // optional: 1
+//     "hidden_states": "x.safetensors",  // optional: what the layers are fed, recorded elsewhere
 //     "profile": "vllm",              // optional: "vllm"; or "deepseek"
 //     "pool_blocks": 640,             // null block included
 //     "token_budget": 512,            // optional: 512
@@ -64,6 +66,8 @@ struct Scenario {
   std::string text;  // the file as read, for reports and keys
   ModelConfig model;
   std::uint64_t seed = 1;
+  std::string checkpoint;        // folder the weights are read from; empty = synthetic ones
+  std::string hidden_states;     // file with the inputs of the layers; empty = they come about
   std::int64_t pool_blocks = 0;  // null block included
   SchedulerLimits limits;
   SchedulerOptions serving;  // all but the limits, the groups and the pool
@@ -74,10 +78,18 @@ struct Scenario {
 // What the session's scheduler is built from.
 SchedulerOptions serving_options(const Scenario& scenario, const CacheLayout& layout);
 
+// A model and inputs in the place of a scenario's own. Paths as on the command line.
+struct ModelChoice {
+  std::string model;  // a preset, a config.json or the folder of a checkpoint; empty = its own
+  std::vector<int> layers;    // empty = its own, or those of another model
+  std::string hidden_states;  // empty = its own
+  bool any() const { return !model.empty() || !layers.empty() || !hidden_states.empty(); }
+};
+
 // A name from assets/scenarios or a path. Malformed JSON is reported with line and column, a wrong
 // or unknown key with its place ("requests[1].tokens") and the allowed values; a prompt that the
 // pool can never hold names the request, its demand and the pool.
-Result<Scenario> load_scenario(std::string_view name_or_path);
+Result<Scenario> load_scenario(std::string_view name_or_path, const ModelChoice& choice = {});
 std::vector<std::string> scenario_names();
 
 // The same of a text that stands for the file `path`: messages name it, and other files are looked

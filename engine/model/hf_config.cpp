@@ -1,8 +1,10 @@
 #include "engine/model/hf_config.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "engine/config/json_file.h"
@@ -41,7 +43,26 @@ void check_architecture(JsonObject& root) {
   }
 }
 
-// Ratios by the names of layer_types, where compress_ratios is absent.
+// What attention of this kind has not.
+void check_unsupported(JsonObject& root) {
+  if (root.boolean("attention_bias", false)) {
+    root.fail("attention_bias", "true is not supported",
+              "the projections of V4 have no bias; allowed: false");
+  }
+  if (!root.has("quantization_config")) return;
+  JsonObject quantised = root.object("quantization_config");
+  quantised.choice("quant_method", {"fp8"}, "fp8");
+  quantised.choice("fmt", {"e4m3"}, "e4m3");
+  if (!quantised.has("weight_block_size")) return;
+  const auto block = quantised.integers("weight_block_size", 1, kWidest);
+  if (block != std::vector<std::int64_t>{128, 128}) {
+    quantised.fail("weight_block_size",
+                   fmt::format("[{}] is not supported", fmt::join(block, ", ")),
+                   "allowed: [128, 128]");
+  }
+}
+
+// Ratios by the names of layer_types.
 std::vector<int> ratios_from_types(JsonObject& root, std::size_t num_layers) {
   std::int64_t c4 = 4;
   std::int64_t c128 = 128;
@@ -90,7 +111,25 @@ std::vector<int> ratios_from_list(JsonObject& root, std::size_t num_layers) {
     if (r == 2) root.fail(fmt::format("compress_ratios[{}]", i), "2 is not supported", kV41Hint);
     ratios.push_back(r == 1 ? 0 : r);
   }
+  if (!root.has("layer_types")) return ratios;
+  const std::vector<int> types = ratios_from_types(root, num_layers);
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    if (types[i] == ratios[i]) continue;
+    root.fail(fmt::format("layer_types[{}]", i),
+              fmt::format("means ratio {}, but compress_ratios[{}] is {}", types[i], i, list[i]),
+              "the two lists must agree");
+    break;
+  }
   return ratios;
+}
+
+std::vector<int> read_ratios(JsonObject& root, std::size_t num_layers, bool hugging_face) {
+  const bool has_ratios = root.has("compress_ratios");
+  if (has_ratios || !hugging_face) return ratios_from_list(root, num_layers);
+  if (root.has("layer_types")) return ratios_from_types(root, num_layers);
+  root.fail("compress_ratios", "required key is missing, and so is layer_types",
+            "one ratio a layer: 0 (window only), 4 or 128, as in the published config.json");
+  return {};
 }
 
 void read_yarn(JsonObject& yarn, ModelConfig& c, const char* factor, const char* original_max) {
@@ -107,6 +146,17 @@ void check_yarn_type(JsonObject& scaling) {
   if (type != "yarn" && type != "deepseek_yarn") {
     scaling.fail(key, fmt::format("\"{}\" is not supported", type), "allowed: yarn");
   }
+  if (scaling.has("attention_factor") && scaling.number("attention_factor", 0, 1e12) != 1) {
+    scaling.fail("attention_factor", "amplitudes are not scaled in V4", "allowed: 1");
+  }
+  if (!scaling.boolean("truncate", true)) {
+    scaling.fail("truncate", "false is not supported", "allowed: true");
+  }
+  constexpr double kAny = 1e12;
+  if (scaling.number("mscale", 0, kAny, 0) != scaling.number("mscale_all_dim", 0, kAny, 0)) {
+    scaling.fail("mscale", "amplitudes are not scaled in V4",
+                 "allowed: the same as mscale_all_dim");
+  }
 }
 
 // Rotary embedding: rope_theta and rope_scaling at the top, or rope_parameters {main, compress}.
@@ -115,6 +165,7 @@ void read_hf_rope(JsonObject& root, ModelConfig& c) {
   if (root.has("rope_parameters")) {
     JsonObject parameters = root.object("rope_parameters");
     JsonObject main = parameters.object("main");
+    main.choice("rope_type", {"default"}, "default");
     c.rope_theta = main.number("rope_theta", 1.0, kHuge);
     JsonObject compress = parameters.object("compress");
     c.compress_rope_theta = compress.number("rope_theta", 1.0, kHuge);
@@ -154,15 +205,16 @@ ModelConfig read_config(JsonObject& root, const ConfigKeys& keys, bool hugging_f
     read_yarn(root, c, keys.yarn_factor, keys.yarn_original_max);
   }
   const auto num_layers = static_cast<std::size_t>(root.integer(keys.num_layers, 1, kMostLayers));
-  c.compress_ratios = hugging_face && !root.has("compress_ratios") && root.has("layer_types")
-                          ? ratios_from_types(root, num_layers)
-                          : ratios_from_list(root, num_layers);
+  c.compress_ratios = read_ratios(root, num_layers, hugging_face);
   return c;
 }
 
 }  // namespace
 
-Result<ModelConfig> read_hf_config(const std::string& path, const std::vector<int>& layers) {
+Result<ModelConfig> read_hf_config(const std::string& given, const std::vector<int>& layers) {
+  std::error_code code;
+  const bool folder = std::filesystem::is_directory(given, code);
+  const std::string path = folder ? (std::filesystem::path(given) / "config.json").string() : given;
   Result<std::string> text = read_text_file(path);
   if (!text) return text.error();
   Result<nlohmann::json> json = parse_json(*text, path);
@@ -173,11 +225,18 @@ Result<ModelConfig> read_hf_config(const std::string& path, const std::vector<in
   const bool deepseek = root.has("dim") && !root.has("hidden_size");
   const ConfigKeys keys = deepseek ? deepseek_keys() : ConfigKeys{};
   check_architecture(root);
+  check_unsupported(root);
   ModelConfig config = read_config(root, keys, !deepseek);
-  config.name = path;
+  config.name = given;
+  std::vector<int> chosen = layers;
+  if (chosen.empty() && root.has("attnscope_layers")) {
+    for (const std::int64_t n : root.integers("attnscope_layers", 0, kMostLayers)) {
+      chosen.push_back(narrow(n));
+    }
+  }
   if (!reader.ok()) return reader.error();
 
-  Result<void> checked = select_layers(config, layers);
+  Result<void> checked = select_layers(config, chosen);
   if (checked) checked = validate_with_keys(config, keys);
   if (!checked) {
     Error error = checked.error();

@@ -11,6 +11,8 @@
 
 namespace attnscope {
 
+// path: the file, or the folder of a checkpoint that has it. Without `layers` those that the file
+// names under attnscope_layers (an exported part of a model), else all.
 Result<ModelConfig> read_hf_config(const std::string& path, const std::vector<int>& layers = {});
 
 }  // namespace attnscope

@@ -62,6 +62,8 @@ Result<void> DeviceRun::begin_layers(const StepMetadata& step, const as_tensor& 
   plan_ = nullptr;
   ran_.clear();
   residency_->host_wrote(hidden);
+  // A plan runs all layers at once; their inputs come between two ops.
+  if (parts_.inputs) return {};
   PlanShape shape = most_;
   shape.tokens = padded(step.num_tokens_in_step());
   if (!decodes(step) || !runs_all(lanes) || step.num_live() > shape.live ||

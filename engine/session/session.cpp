@@ -7,6 +7,8 @@
 #include <cstring>
 #include <new>
 
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/hidden_states.h"
 #include "engine/model/memory.h"
 #include "engine/session/session_checkpoint.h"
 #include "kernels/cpu/rope_table.h"
@@ -51,6 +53,27 @@ std::int64_t memory_estimate(const Scenario& scenario, References references) {
   const std::int64_t step =
       tokens * config.heads * config.head_dim * 4 * (2 + 8 * references_count);
   return 2 * config.parameter_count() + rows * history + scenario.pool_blocks * slot_maps + step;
+}
+
+Result<void> read_weights(const std::string& folder, SessionParts& parts) {
+  auto checkpoint = Checkpoint::open(folder);
+  if (!checkpoint) return checkpoint.error();
+  auto loaded = load_weights(**checkpoint, parts.config, parts.threads);
+  if (!loaded) return loaded.error();
+  parts.weights = std::make_shared<const Weights>(std::move(loaded->weights));
+  parts.weights_read = std::make_shared<const std::vector<TensorUse>>(std::move(loaded->used));
+  return {};
+}
+
+Result<void> open_inputs(const Scenario& scenario, SessionParts& parts) {
+  std::vector<HiddenStates::Need> needs;
+  for (const ScenarioRequest& r : scenario.requests) {
+    needs.push_back({r.name, static_cast<std::int64_t>(r.tokens.size())});
+  }
+  auto inputs = HiddenStates::open(scenario.hidden_states, parts.config, needs);
+  if (!inputs) return inputs.error();
+  parts.inputs = std::move(*inputs);
+  return {};
 }
 
 template <class T>
@@ -107,8 +130,15 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   if (auto ok = check_memory(memory_estimate(scenario, options.references)); !ok) return ok.error();
   s->threads_ = std::make_unique<Threads>(options.threads);
   parts.threads = s->threads_->pool.handle();
-  parts.weights = std::make_shared<const Weights>(
-      synthetic_weights(parts.config, scenario.seed, parts.threads));
+  if (!scenario.hidden_states.empty()) {
+    if (auto ok = open_inputs(scenario, parts); !ok) return ok.error();
+  }
+  if (!scenario.checkpoint.empty()) {
+    if (auto ok = read_weights(scenario.checkpoint, parts); !ok) return ok.error();
+  } else {
+    parts.weights = std::make_shared<const Weights>(
+        synthetic_weights(parts.config, scenario.seed, parts.threads));
+  }
   parts.layout = build_cache_layout(parts.config);
 
   std::int64_t longest = 1;
@@ -119,6 +149,11 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
     request.tokens = from.tokens;
     request.prompt_tokens = static_cast<std::int64_t>(from.tokens.size());
     request.max_new_tokens = from.max_new_tokens;
+    if (parts.inputs) {  // it ends where the recorded rows do; the last token is only sampled
+      const auto id = static_cast<std::int32_t>(requests.size()) - 1;
+      request.max_new_tokens =
+          std::min(request.max_new_tokens, parts.inputs->rows(id) - request.prompt_tokens + 1);
+    }
     request.priority = from.priority;
     request.arrival_step = from.arrival_step;
     request.abort_step = from.abort_step;
@@ -211,6 +246,7 @@ Result<void> Session::run_next() {
       if (!begun) return device_failure(begun.error());
       if (device_->planned() && whole_step_ && !seen()) return run_planned();
     }
+    if (parts_.inputs && !cursor_.after_layers && cursor_.op == 1) replay_input();
     const PagedSource source(parts_.layout, *slab_, metadata_, parts_.config.window);
     const OpContext context = op_context();
     if (id == AS_OP_FINAL_NORM) {
@@ -338,6 +374,18 @@ void Session::embed() {
         parts_.weights->embedding.data() + metadata_.tokens[static_cast<std::size_t>(t)] * hidden,
         static_cast<std::size_t>(hidden) * sizeof(bf16_t));
   }
+}
+
+void Session::replay_input() {
+  const as_tensor& rows = frame_.get(Act::kNormed);
+  for (std::int64_t t = 0; t < rows.shape[0]; ++t) {
+    const auto i = static_cast<std::size_t>(t);
+    const auto row = static_cast<std::size_t>(metadata_.request_of[i]);
+    parts_.inputs->row(cursor_.layer, metadata_.live[row], metadata_.positions[i],
+                       at<bf16_t>(rows, t));
+  }
+  if (verifier_->references() != References::kNone) verifier_->replay_input(cursor_.layer);
+  if (device_) device_->residency().host_wrote(rows);
 }
 
 Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {

@@ -171,6 +171,8 @@ class Session {
   OpContext op_context();
   void finish_step();
   void embed();
+  // The recorded rows take the place of what attn_norm gave.
+  void replay_input();
   void advance_cursor();
   // Of the op that ran last. Not at the start of step 0.
   Cursor cursor_before() const;

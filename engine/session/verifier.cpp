@@ -9,6 +9,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "engine/checkpoint/hidden_states.h"
 #include "engine/session/evidence.h"
 #include "engine/session/kept_rows.h"
 #include "engine/session/row_checks.h"
@@ -132,7 +133,8 @@ struct Verifier::FreeRun {
   const as_lane* lane;
   Frame frame;
   History history;
-  OpParams last;  // of the op just run
+  OpParams last;     // of the op just run
+  bool ran = false;  // this op
 };
 
 Verifier::Verifier(const SessionParts& parts, References references, const AddressSpace& space,
@@ -193,6 +195,23 @@ std::vector<History*> Verifier::free_histories() const {
 const History* Verifier::free_history(bool exact) const {
   const auto& run = exact ? free_exact_ : free_sim_;
   return run ? &run->history : nullptr;
+}
+
+const OpParams* Verifier::free_params(bool exact) const {
+  const auto& run = exact ? free_exact_ : free_sim_;
+  return run && run->ran ? &run->last : nullptr;
+}
+
+void Verifier::replay_input(int layer) {
+  for (const FreeRun* run : {free_sim_.get(), free_exact_.get()}) {
+    if (run == nullptr) continue;
+    const as_tensor& rows = run->frame.get(Act::kNormed);
+    for (std::int64_t t = 0; t < rows.shape[0]; ++t) {
+      parts_.inputs->row(layer, logical_.requests[static_cast<std::size_t>(t)],
+                         step_->positions[static_cast<std::size_t>(t)],
+                         run->frame.kind() == Frame::Kind::kSim, at<double>(rows, t));
+    }
+  }
 }
 
 TapResult Verifier::blank(int layer, const OpParams& params, const char* tap,
@@ -388,7 +407,8 @@ Result<void> Verifier::run_forced(int layer, const OpParams& params) {
 }
 
 Result<void> Verifier::run_free(int layer, as_op_id op, FreeRun& run) {
-  if (as_op_find(op)->phase == AS_PHASE_BEFORE || op == AS_OP_SAMPLE) return {};
+  run.ran = as_op_find(op)->phase != AS_PHASE_BEFORE && op != AS_OP_SAMPLE;
+  if (!run.ran) return {};
   const LogicalSource source(parts_.layout, run.history, logical_, parts_.config.window,
                              step_->c128_width);
   OpContext context;

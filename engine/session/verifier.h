@@ -23,6 +23,9 @@
 
 namespace attnscope {
 
+class HiddenStates;
+struct TensorUse;
+
 enum class References { kNone, kSim, kBoth };
 
 struct RowCheck;  // row_checks.h
@@ -31,7 +34,9 @@ struct RowCheck;  // row_checks.h
 struct SessionParts {
   ModelConfig config;
   std::shared_ptr<const Weights> weights;  // outlived by copies that traces hold on to
-  std::vector<as_rope> ropes;              // by running layer, tables set
+  std::shared_ptr<const std::vector<TensorUse>> weights_read;  // null: the weights are synthetic
+  std::shared_ptr<const HiddenStates> inputs;                  // of the layers; null: computed
+  std::vector<as_rope> ropes;                                  // by running layer, tables set
   CacheLayout layout;
   Tolerances tolerances;
   const as_lane* sim = nullptr;  // references; nullptr = none
@@ -55,6 +60,8 @@ class Verifier {
   // layer: index among the running layers, -1 outside. lane: who runs the op.
   Result<void> before(int layer, const OpParams& params, const std::string& lane);
   Result<void> after(int layer, const OpParams& params, const std::string& lane);
+  // Between attn_norm and what reads it: the references' layer input is the recorded one too.
+  void replay_input(int layer);
   // Instead of both where the op's tensors are not on the host: results without comparison.
   Result<void> unseen(int layer, const OpParams& params, const std::string& lane);
 
@@ -65,6 +72,9 @@ class Verifier {
   const AddressSpace& space() const { return space_; }
   // Rows of the free-running ref.sim or ref.exact; nullptr when it does not run.
   const History* free_history(bool exact) const;
+  // What the free-running ref.sim or ref.exact gave the op that ran last; nullptr when it does not
+  // run, or not this op (those before the layers, and sample).
+  const OpParams* free_params(bool exact) const;
   References references() const { return references_; }
   // Forced ref.sim outputs of the last op (same taps as the engine's params).
   const OpParams& forced() const { return forced_->params(); }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -103,7 +104,15 @@ Result<TensorFileSize> TensorWriter::write(const std::string& path, Sync sync) c
   std::uint64_t at = 0;
   int pads = 0;
   std::set<std::string> names;
-  for (const Item& item : items_) {
+  std::vector<const Item*> order;
+  for (const Item& item : items_) order.push_back(&item);
+  if (!aligned_) {
+    std::stable_sort(order.begin(), order.end(), [](const Item* a, const Item* b) {
+      return element_bits(a->type) > element_bits(b->type);
+    });
+  }
+  for (const Item* next : order) {
+    const Item& item = *next;
     std::uint64_t bits = static_cast<std::uint64_t>(element_bits(item.type));
     for (const std::int64_t size : item.shape) bits *= static_cast<std::uint64_t>(size);
     if (bits != item.bytes * 8) {
@@ -120,7 +129,7 @@ Result<TensorFileSize> TensorWriter::write(const std::string& path, Sync sync) c
     }
     header[item.name] = describe(item.type, item.shape, at, at + item.bytes);
     at += item.bytes;
-    if (const std::size_t pad = padding_after(at); pad > 0 && &item != &items_.back()) {
+    if (const std::size_t pad = aligned_ ? padding_after(at) : 0; pad > 0 && next != order.back()) {
       header[kPaddingPrefix + std::to_string(pads++)] =
           describe(ElementType::kU8, {static_cast<std::int64_t>(pad)}, at, at + pad);
       at += pad;
@@ -140,12 +149,13 @@ Result<TensorFileSize> TensorWriter::write(const std::string& path, Sync sync) c
   }
   if (auto ok = file->append(text.data(), text.size()); !ok) return ok.error();
   TensorFileSize size{text.size(), digest_of(0, text.data() + 8, text.size() - 8)};
-  for (const Item& item : items_) {
+  for (const Item* next : order) {
+    const Item& item = *next;
     if (auto ok = file->append(item.data, item.bytes); !ok) return ok.error();
     size.bytes += item.bytes;
     size.digest = digest_of(size.digest, item.data, item.bytes);
-    if (&item == &items_.back()) break;
-    const std::size_t pad = padding_after(item.bytes);
+    if (next == order.back()) break;
+    const std::size_t pad = aligned_ ? padding_after(item.bytes) : 0;
     if (auto ok = file->append(kZeros, pad); !ok) return ok.error();
     size.bytes += pad;
   }

@@ -1,7 +1,8 @@
 // Writes safetensors files: every tensor begins at a multiple of 64 bytes of the file, so that it
 // can be used where it is mapped. The format allows no holes: what lies between is tensors of U8
-// whose names begin with the text that the metadata gives under kPaddingKey. The file appears as a
-// whole or not at all (atomic_file.h).
+// whose names begin with the text that the metadata gives under kPaddingKey; leave_unaligned() does
+// without them, for loaders that know what tensors they expect. The file appears as a whole or not
+// at all (atomic_file.h).
 //
 //   TensorWriter writer;
 //   writer.add("topk.indices", indices);            // as_tensor, any strides
@@ -50,6 +51,8 @@ class TensorWriter {
   void add_once(const std::string& name, const as_tensor& tensor);
   void metadata(std::string key, std::string value);
   bool empty() const { return items_.empty(); }
+  // Tensors follow one another directly, wide elements first: each is aligned to its own type.
+  void leave_unaligned() { aligned_ = false; }
 
   // Sum of what was added.
   std::uint64_t bytes() const { return bytes_; }
@@ -69,6 +72,7 @@ class TensorWriter {
   std::vector<std::unique_ptr<std::vector<std::uint8_t>>> copies_;
   std::map<std::string, std::string> metadata_;
   std::uint64_t bytes_ = 0;
+  bool aligned_ = true;
 };
 
 }  // namespace attnscope

@@ -1,0 +1,68 @@
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "app/cli/look_at.h"
+#include "app/cli/model_commands.h"
+#include "app/cli/model_options.h"
+#include "app/cli/progress_bar.h"
+#include "app/common/format.h"
+#include "app/common/tap_export.h"
+#include "app/common/wiring.h"
+
+namespace attnscope {
+namespace {
+
+struct Command {
+  std::string scenario, output, profile;
+  ModelChoice model;
+  TapExportOptions options;
+  std::int64_t steps = -1, decode_steps = -1;
+};
+
+Result<as_status> tap_export(const Command& c) {
+  auto scenario = scenario_with_profile(c.scenario, c.profile, c.model);
+  if (!scenario) return scenario.error();
+  TapExportOptions options = c.options;
+  if (c.steps >= 0) options.steps = c.steps;
+  if (c.decode_steps >= 0) options.decode_steps = c.decode_steps;
+  auto totals = [&] {
+    ProgressBar bar;
+    return export_taps(*scenario, all_lanes(), options, c.output,
+                       [&](const RunProgress& p) { bar(p); });
+  }();
+  if (!totals) return totals.error();
+  fmt::print("{}: {} tensors of {} steps, lane {}, {}\n", c.output, totals->tensors, totals->steps,
+             options.lane, format_bytes(static_cast<double>(totals->bytes)));
+  return AS_OK;
+}
+
+}  // namespace
+
+void add_tap_export_command(CLI::App& app, std::function<Result<as_status>()>& action) {
+  auto* command = app.add_subcommand(
+      "tap-export", "Run a scenario and write taps of any lane, references too, as safetensors");
+  auto c = std::make_shared<Command>();
+  command->add_option("scenario", c->scenario, "File, or a name from assets/scenarios")->required();
+  add_model_options(*command, std::shared_ptr<ModelChoice>(c, &c->model));
+  command->add_option("--lane", c->options.lane, "cpu (default), cuda, .., ref.sim or ref.exact");
+  command->add_option("--taps", c->options.taps, "OP.TAP, OP for all its outputs, or all")
+      ->delimiter(',')
+      ->required();
+  command->add_option("--layer", c->options.layers, "Of these layers alone")->delimiter(',');
+  auto* steps = command->add_option("--steps", c->steps, "Scheduler iterations")
+                    ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+  command
+      ->add_option("--decode-steps", c->decode_steps,
+                   "Iterations after every request has finished prefill (default: the scenario's)")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
+      ->excludes(steps);
+  command->add_option("--profile", c->profile, "vllm or deepseek (default: the scenario's)")
+      ->check(CLI::IsMember({"vllm", "deepseek"}));
+  command->add_option("--threads", c->options.threads, "Threads, 0 = all")
+      ->check(CLI::Range(0, 4096));
+  command->add_option("-o,--output", c->output, "The file to write, .safetensors")->required();
+  command->callback([=, &action] { action = [=] { return tap_export(*c); }; });
+}
+
+}  // namespace attnscope

@@ -1,0 +1,206 @@
+#include "engine/checkpoint/export_checkpoint.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "engine/capture/folder_swap.h"
+#include "engine/checkpoint/fp8_blocks.h"
+#include "engine/checkpoint/tensor_names.h"
+#include "engine/checkpoint/weight_slots.h"
+#include "engine/config/json_file.h"
+#include "engine/tensorfile/tensor_writer.h"
+
+namespace attnscope {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+// Keys and their order as in published files.
+ordered_json config_json(const ModelConfig& c, ExportDtype dtype) {
+  ordered_json j;
+  j["architectures"] = {"DeepseekV4ForCausalLM"};
+  j["attention_bias"] = false;
+  j["compress_ratios"] = c.compress_ratios;
+  j["compress_rope_theta"] = c.compress_rope_theta;
+  j["head_dim"] = c.head_dim;
+  j["hidden_size"] = c.hidden;
+  j["index_head_dim"] = c.index_dim;
+  j["index_n_heads"] = c.index_heads;
+  j["index_topk"] = c.index_topk;
+  j["max_position_embeddings"] = c.max_position;
+  j["model_type"] = "deepseek_v4";
+  j["num_attention_heads"] = c.heads;
+  j["num_hidden_layers"] = c.compress_ratios.size();
+  j["num_key_value_heads"] = 1;
+  j["o_groups"] = c.o_groups;
+  j["o_lora_rank"] = c.o_lora;
+  j["q_lora_rank"] = c.q_lora;
+  j["qk_rope_head_dim"] = 64;
+  if (dtype == ExportDtype::kFp8) {
+    j["quantization_config"] = {{"activation_scheme", "dynamic"},
+                                {"fmt", "e4m3"},
+                                {"quant_method", "fp8"},
+                                {"scale_fmt", "ue8m0"},
+                                {"weight_block_size", {kScaleBlock, kScaleBlock}}};
+  }
+  j["rms_norm_eps"] = c.rms_eps;
+  j["rope_scaling"] = {{"beta_fast", c.yarn_beta_fast},
+                       {"beta_slow", c.yarn_beta_slow},
+                       {"factor", c.yarn_factor},
+                       {"original_max_position_embeddings", c.yarn_original_max},
+                       {"type", "yarn"}};
+  j["rope_theta"] = c.rope_theta;
+  j["sliding_window"] = c.window;
+  j["tie_word_embeddings"] = false;
+  j["torch_dtype"] = "bfloat16";
+  j["vocab_size"] = kVocabulary;
+  if (c.layers.size() != c.compress_ratios.size()) j["attnscope_layers"] = c.layers;
+  return j;
+}
+
+// Removed again unless it was given away.
+class TemporaryFolder {
+ public:
+  explicit TemporaryFolder(const std::string& path)
+      : path_(fmt::format("{}.new-{}", path, static_cast<long>(::getpid()))) {}
+  ~TemporaryFolder() {
+    std::error_code code;
+    fs::remove_all(path_, code);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  Result<void> make() const {
+    std::error_code code;
+    fs::remove_all(path_, code);
+    if (fs::create_directory(path_, code)) return {};
+    return bad_input(fmt::format("{}: cannot make the folder: {}", path_, code.message()),
+                     "choose a name in a folder that can be written");
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+Result<std::string> check_target(const std::string& name) {
+  std::string path = name;
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  const std::string last = fs::path(path).filename().string();
+  if (last.empty() || last == "." || last == "..") {
+    return bad_input(fmt::format("'{}': names no new folder", name), "name the folder to make");
+  }
+  std::error_code code;
+  const fs::path parent = fs::path(path).parent_path();
+  if (!parent.empty() && !fs::is_directory(parent, code)) {
+    return bad_input(fmt::format("{}: folder {} does not exist", name, parent.string()),
+                     "create it, or choose another name");
+  }
+  const bool taken = fs::exists(fs::symlink_status(path, code)) &&
+                     !(fs::is_directory(path, code) && fs::is_empty(path, code));
+  if (taken) {
+    return bad_input(fmt::format("{}: exists and is not empty", name),
+                     "choose another name; nothing is overwritten");
+  }
+  return path;
+}
+
+class Exporter {
+ public:
+  Exporter(const Weights& weights, const ModelConfig& config, ExportDtype dtype,
+           const as_threads* threads)
+      : config_(config), dtype_(dtype), threads_(threads), slots_(weight_slots(config, weights)) {}
+
+  Result<ExportTotals> write(const std::string& folder) {
+    totals_.shards = config_.num_layers() + 1;
+    std::size_t at = 0;
+    for (std::int64_t s = 0; s < totals_.shards; ++s) {
+      const int layer = slots_[at].layer;
+      const std::string name =
+          fmt::format("model-{:05}-of-{:05}.safetensors", s + 1, totals_.shards);
+      TensorWriter writer;
+      writer.leave_unaligned();
+      writer.metadata("format", "pt");
+      for (; at < slots_.size() && slots_[at].layer == layer; ++at) add(slots_[at], name, writer);
+      auto size = writer.write((fs::path(folder) / name).string());
+      if (!size) return size.error();
+      totals_.bytes += size->bytes;
+    }
+    const ordered_json index = {{"metadata", {{"total_size", payload_}}}, {"weight_map", map_}};
+    if (auto ok = text(folder, "model.safetensors.index.json", index); !ok) return ok.error();
+    if (auto ok = text(folder, "config.json", config_json(config_, dtype_)); !ok) return ok.error();
+    return totals_;
+  }
+
+ private:
+  Result<void> text(const std::string& folder, const char* name, const ordered_json& json) {
+    const std::string content = json.dump(2) + "\n";
+    totals_.bytes += content.size();
+    return write_text_file((fs::path(folder) / name).string(), content);
+  }
+
+  void count(const std::string& name, const std::string& shard, std::size_t bytes) {
+    map_[name] = shard;
+    payload_ += bytes;
+    ++totals_.tensors;
+  }
+
+  void add(const WeightSlot& slot, const std::string& shard, TensorWriter& writer) {
+    const auto n = static_cast<std::size_t>(slot.size());
+    if (slot.f32 != nullptr) {
+      writer.add(slot.name, ElementType::kF32, slot.shape, slot.f32, n * sizeof(float));
+      count(slot.name, shard, n * sizeof(float));
+      return;
+    }
+    if (!slot.in_blocks || dtype_ == ExportDtype::kBf16) {
+      writer.add(slot.name, ElementType::kBf16, slot.shape, slot.bf16, n * sizeof(bf16_t));
+      count(slot.name, shard, n * sizeof(bf16_t));
+      // Embedding and head are one tensor here and two in a file.
+      if (slot.name == "embed.weight") {
+        writer.add("head.weight", ElementType::kBf16, slot.shape, slot.bf16, n * sizeof(bf16_t));
+        count("head.weight", shard, n * sizeof(bf16_t));
+      }
+      return;
+    }
+    const std::int64_t rows = slot.shape[0], columns = slot.shape[1];
+    Fp8Blocks blocks = encode_fp8_blocks(slot.bf16, rows, columns, threads_);
+    totals_.changed += blocks.changed;
+    totals_.in_blocks += slot.size();
+    const std::string scales = scale_name(slot.name);
+    count(slot.name, shard, blocks.codes.size());
+    count(scales, shard, blocks.scales.size());
+    writer.add_owned(slot.name, ElementType::kF8E4m3, slot.shape, std::move(blocks.codes));
+    writer.add_owned(scales, ElementType::kF8E8m0, {scale_blocks(rows), scale_blocks(columns)},
+                     std::move(blocks.scales));
+  }
+
+  const ModelConfig& config_;
+  ExportDtype dtype_;
+  const as_threads* threads_;
+  std::vector<WeightSlot> slots_;
+  ordered_json map_ = ordered_json::object();
+  std::uint64_t payload_ = 0;
+  ExportTotals totals_;
+};
+
+}  // namespace
+
+Result<ExportTotals> export_checkpoint(const Weights& weights, const ModelConfig& config,
+                                       const std::string& folder, ExportDtype dtype,
+                                       const as_threads* threads) {
+  auto path = check_target(folder);
+  if (!path) return path.error();
+  const TemporaryFolder made(*path);
+  if (auto ok = made.make(); !ok) return ok.error();
+  auto totals = Exporter(weights, config, dtype, threads).write(made.path());
+  if (!totals) return totals.error();
+  if (auto ok = replace_folder(made.path(), *path); !ok) return ok.error();
+  return totals;
+}
+
+}  // namespace attnscope

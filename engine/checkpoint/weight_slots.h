@@ -1,0 +1,32 @@
+// The tensors of a model's weights one by one, under their published names: where a checkpoint is
+// read into and what an export writes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/model/weights.h"
+
+namespace attnscope {
+
+// Part of a Buffer. Dense, outermost axis first; exactly one of bf16 and f32 is set.
+struct WeightSlot {
+  std::string name;  // "layers.2.attn.wq_a.weight"
+  std::vector<std::int64_t> shape;
+  bf16_t* bf16 = nullptr;
+  float* f32 = nullptr;
+  bool in_blocks = false;  // published in FP8 with a scale per 128 x 128
+  int layer = -1;          // published number; -1 = embedding and final norm
+
+  std::int64_t size() const;
+};
+
+// Zeros in the shapes of the model.
+Weights allocate_weights(const ModelConfig& config);
+
+// In the order of the file: embedding, final norm, then layer by layer. The slots point into
+// `weights`, which must have the shapes of `config`.
+std::vector<WeightSlot> weight_slots(const ModelConfig& config, const Weights& weights);
+
+}  // namespace attnscope
