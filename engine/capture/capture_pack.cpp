@@ -213,7 +213,13 @@ Result<PackTotals> unpack_capture(const std::string& path, const std::string& fo
       fmt::format("{}.unpacking-{}", folder, static_cast<long>(::getpid()));
   std::error_code code;
   for (const char* sub : {"/payload", "/cache"}) fs::create_directories(temporary + sub, code);
-  if (code) return bad_input(fmt::format("{}: cannot be created: {}", temporary, code.message()));
+  if (code) {
+    const Error error =
+        bad_input(fmt::format("{}: cannot be created: {}", temporary, code.message()),
+                  "choose a folder that can be written, or make room on the disk");
+    fs::remove_all(temporary, code);
+    return error;
+  }
   Decompressor in(file->bytes());
   auto totals = extract_all(in, path, temporary);
   if (totals) {

@@ -332,7 +332,7 @@ std::string kv_events_json(const KvEventBatch& batch) {
       j["parent_block_hash"] =
           e.parent ? nlohmann::ordered_json(*e.parent) : nlohmann::ordered_json(nullptr);
       j["token_ids"] = e.tokens;
-      j["block_size"] = e.block_tokens;
+      if (e.block_tokens > 0) j["block_size"] = e.block_tokens;
       if (!e.adapter.empty()) j["lora_name"] = e.adapter;
     }
     if (!e.medium.empty()) j["medium"] = e.medium;

@@ -1,18 +1,30 @@
 #include "tests/fuzz/parsers.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <sstream>
+#include <vector>
 
+#include "engine/capture/capture.h"
+#include "engine/capture/capture_index.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/hidden_states.h"
+#include "engine/config/kv_event_file.h"
+#include "engine/config/replay_file.h"
 #include "engine/config/scenario.h"
 #include "engine/model/hf_config.h"
+#include "engine/session/byte_stream.h"
+#include "engine/session/session_file.h"
 #include "engine/trace/tolerances.h"
+#include "tests/fuzz/small_capture.h"
 
 namespace attnscope::fuzz {
 namespace {
 
-template <class T>
-std::string judge(const Result<T>& result, const std::string& file) {
-  if (result) return "";
-  const Error& error = result.error();
+namespace fs = std::filesystem;
+
+std::string judge_error(const Error& error, const std::string& file) {
   if (error.code != AS_BAD_INPUT) return "code " + std::to_string(error.code) + ": " + error.text();
   if (error.message.empty()) return "an error without a message";
   const std::string name = file.substr(file.rfind('/') + 1);
@@ -21,10 +33,155 @@ std::string judge(const Result<T>& result, const std::string& file) {
   return "";
 }
 
+template <class T>
+std::string judge(const Result<T>& result, const std::string& file) {
+  return result ? "" : judge_error(result.error(), file);
+}
+
+std::string read(const std::string& file) {
+  std::ostringstream text;
+  text << std::ifstream(file, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+void write(const std::string& file, const std::string& bytes) {
+  std::ofstream(file, std::ios::binary) << bytes;
+}
+
+// Reads what the header promises.
+std::string safetensors(const std::string& file) {
+  auto opened = TensorFile::open(file);
+  if (!opened) return judge_error(opened.error(), file);
+  for (const TensorEntry& entry : opened->tensors()) {
+    auto tensor = as_tensor_of(*opened, entry);
+    if (!tensor) {
+      if (auto wrong = judge_error(tensor.error(), file); !wrong.empty()) return wrong;
+    }
+  }
+  opened->digest();
+  return "";
+}
+
+std::string checkpoint_index(const std::string& folder, const std::string& bytes) {
+  fs::create_directories(folder);
+  write(folder + "/model.safetensors.index.json", bytes);
+  auto checkpoint = Checkpoint::open(folder);
+  if (!checkpoint) return judge_error(checkpoint.error(), folder);
+  for (const char* role :
+       {"embed.weight", "layers.0.attn.wq_a.weight", "layers.0.attn.attn_sink"}) {
+    const auto found = (*checkpoint)->get(role);
+    if (!found) {
+      if (auto wrong = judge_error(found.error(), folder); !wrong.empty()) return wrong;
+    }
+  }
+  return "";
+}
+
+std::string kv_events(const std::string& bytes, const std::string& name) {
+  const auto batches = parse_kv_events(bytes, name);
+  if (!batches) return judge_error(batches.error(), name);
+  for (const KvEventBatch& batch : *batches) {
+    const auto again = parse_kv_events(kv_events_json(batch), name);
+    if (!again) return "what was read is refused when it is written: " + again.error().text();
+  }
+  return "";
+}
+
+// A capture in which one text is another.
+std::string capture(const std::string& bytes, const std::string& folder) {
+  static const char* const kFiles[] = {"index.json", "steps.jsonl", "traces.jsonl"};
+  if (!fs::exists(folder)) record_small_capture(folder);
+  const std::size_t which = bytes.empty() ? 0 : static_cast<unsigned char>(bytes[0]) % 3;
+  const std::string file = folder + "/" + kFiles[which];
+  const std::string original = read(file);
+  const std::string text = bytes.empty() ? bytes : bytes.substr(1);
+  if (which == 0) {
+    write(file, text);
+  } else {
+    // The first line, with the checksum that fits it.
+    const std::size_t end = original.find('\n');
+    write(file, checked_line(text) + original.substr(end + 1));
+  }
+  const std::string wrong = judge_capture(folder);
+  write(file, original);
+  return wrong;
+}
+
+// A kept session with bytes changed behind a checksum that fits.
+std::string session(const std::string& bytes, const std::string& file) {
+  struct Header {
+    char magic[8];
+    std::uint64_t bytes, checksum;
+  };
+  static const std::string original = [&] {
+    const auto run = small_session();
+    while (!run->finished()) {
+      if (!run->step()) break;
+    }
+    if (auto ok = save_session(*run, file, "key"); !ok) return std::string();
+    return read(file);
+  }();
+  if (original.size() < sizeof(Header)) return "the session could not be kept";
+  std::string changed = original;
+  for (std::size_t i = 0; i + 4 <= bytes.size(); i += 4) {
+    const auto byte = [&](std::size_t at) {
+      return static_cast<std::size_t>(static_cast<unsigned char>(bytes[at]));
+    };
+    const std::size_t place = byte(i) | byte(i + 1) << 8 | byte(i + 2) << 16;
+    changed[sizeof(Header) + place % (changed.size() - sizeof(Header))] = bytes[i + 3];
+  }
+  const std::size_t rest = bytes.size() % 4;  // cut off
+  if (rest != 0) changed.resize(sizeof(Header) + changed.size() * rest / 4 - sizeof(Header));
+  Header header{};
+  std::copy_n(changed.data(), sizeof(header), reinterpret_cast<char*>(&header));
+  header.bytes = changed.size() - sizeof(header);
+  header.checksum = checksum(reinterpret_cast<const std::uint8_t*>(changed.data()) + sizeof(header),
+                             header.bytes);
+  std::copy_n(reinterpret_cast<const char*>(&header), sizeof(header), changed.data());
+  write(file, changed);
+  static std::unique_ptr<Session> fresh;
+  if (!fresh) fresh = small_session();
+  const auto loaded = load_session(*fresh, file, "key");
+  if (!loaded) return judge_error(loaded.error(), file);
+  fresh.reset();
+  return "";
+}
+
 }  // namespace
 
+std::optional<Parser> parser_by_name(const std::string& name) {
+  const auto* const it = std::find(kParserNames.begin(), kParserNames.end(), name);
+  if (it == kParserNames.end()) return std::nullopt;
+  return static_cast<Parser>(it - kParserNames.begin());
+}
+
+std::string judge_capture(const std::string& folder) {
+  const auto capture = Capture::open(folder);
+  if (!capture) return judge_error(capture.error(), folder);
+  if (auto ok = (*capture)->verify(); !ok) return judge_error(ok.error(), folder);
+  for (const std::int32_t block : {-1, 0, 1, 2, 1 << 30}) {
+    const auto bytes = (*capture)->block(1, block);
+    if (!bytes) return judge_error(bytes.error(), folder);
+  }
+  return "";
+}
+
 std::string feed(Parser parser, const std::string& bytes, const std::string& scratch_file) {
-  std::ofstream(scratch_file, std::ios::binary) << bytes;
+  switch (parser) {
+    case Parser::kReplay:
+      return judge(parse_replay(bytes, scratch_file), scratch_file);
+    case Parser::kKvEvents:
+      return kv_events(bytes, scratch_file);
+    case Parser::kCheckpointIndex:
+      return checkpoint_index(scratch_file + ".model", bytes);
+    case Parser::kCapture:
+      return capture(bytes, scratch_file + ".acap");
+    case Parser::kSession:
+      return session(bytes, scratch_file);
+    default:
+      break;
+  }
+  write(scratch_file, bytes);
   switch (parser) {
     case Parser::kScenario:
       return judge(load_scenario(scratch_file), scratch_file);
@@ -32,8 +189,14 @@ std::string feed(Parser parser, const std::string& bytes, const std::string& scr
       return judge(read_hf_config(scratch_file), scratch_file);
     case Parser::kTolerances:
       return judge(Tolerances::load(scratch_file), scratch_file);
+    case Parser::kSafetensors:
+      return safetensors(scratch_file);
+    case Parser::kHiddenStates:
+      return judge(HiddenStates::open(scratch_file, *preset("tiny", {0}), {{"one", 2}}),
+                   scratch_file);
+    default:
+      return "no such parser";
   }
-  return "no such parser";
 }
 
 }  // namespace attnscope::fuzz

@@ -2,13 +2,36 @@
 // the bytes, the parser must return: a value, or AS_BAD_INPUT with a message that names the file.
 #pragma once
 
+#include <array>
+#include <optional>
 #include <string>
 
 namespace attnscope::fuzz {
 
-enum class Parser { kScenario, kModelConfig, kTolerances };
+enum class Parser {
+  kScenario,
+  kModelConfig,
+  kTolerances,
+  kSafetensors,
+  kCheckpointIndex,
+  kHiddenStates,
+  kReplay,
+  kKvEvents,
+  kCapture,  // first byte: index.json, a line of steps.jsonl or one of traces.jsonl; then its text
+  kSession   // places and new bytes in a kept session: 3 bytes of offset, 1 of value
+};
 
-// Empty when all is well, else what is wrong with the answer.
+// Names of the parsers, which are also those of their folders in tests/fuzz/corpus.
+inline constexpr std::array kParserNames = {
+    "scenario",      "config", "tolerances", "safetensors", "checkpoint_index",
+    "hidden_states", "replay", "kv_events",  "capture",     "session"};
+std::optional<Parser> parser_by_name(const std::string& name);
+
+// Empty when all is well, else what is wrong with the answer. scratch_file: a path that is free;
+// what is left there belongs to the caller.
 std::string feed(Parser parser, const std::string& bytes, const std::string& scratch_file);
+
+// The answer to a damaged capture: AS_BAD_INPUT in one line that names it.
+std::string judge_capture(const std::string& folder);
 
 }  // namespace attnscope::fuzz

@@ -29,6 +29,9 @@ const char* kModelConfig = R"({"model_type": "deepseek_v4", "hidden_size": 512,
 
 class Parsers : public testing::TestWithParam<Parser> {
  protected:
+  static std::string kept(const std::string& name) {
+    return read(std::string(ATTNSCOPE_SOURCE_DIR) + "/tests/fuzz/corpus/" + name);
+  }
   std::string valid() const {
     const std::string assets = std::string(ATTNSCOPE_SOURCE_DIR) + "/assets/";
     switch (GetParam()) {
@@ -38,6 +41,18 @@ class Parsers : public testing::TestWithParam<Parser> {
         return kModelConfig;
       case Parser::kTolerances:
         return read(assets + "tolerances.json");
+      case Parser::kReplay:
+        return kept("replay/calls");
+      case Parser::kKvEvents:
+        return kept("kv_events/objects");
+      case Parser::kCheckpointIndex:
+        return kept("checkpoint_index/good");
+      case Parser::kSafetensors:
+        return kept("safetensors/good");
+      case Parser::kHiddenStates:
+        return kept("hidden_states/good");
+      default:
+        break;
     }
     return "";
   }
@@ -111,7 +126,9 @@ TEST_P(Parsers, SurviveDamage) {
 
 INSTANTIATE_TEST_SUITE_P(All, Parsers,
                          testing::Values(Parser::kScenario, Parser::kModelConfig,
-                                         Parser::kTolerances));
+                                         Parser::kTolerances, Parser::kReplay, Parser::kKvEvents,
+                                         Parser::kCheckpointIndex, Parser::kSafetensors,
+                                         Parser::kHiddenStates));
 
 }  // namespace
 }  // namespace attnscope::fuzz
