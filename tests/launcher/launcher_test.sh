@@ -545,6 +545,23 @@ tests_walk_through_the_app() {
   check "says that there is none" says "no random walk"
 }
 
+tests_fuzz_the_parsers() {
+  run test --level quick
+  check "not at level quick" not called "--preset fuzz"
+  run test
+  check "exit code" status_is 0
+  check "sanitized" called "--preset fuzz"
+  check "hostile files" called "test_hostile"
+  check "ten seconds each" called "fuzz $work/tree/build/fuzz 10"
+  check "says so" says "fuzzers passed under the sanitizers"
+  run test --level soak
+  check "a minute each in the soak" called "fuzz $work/tree/build/fuzz 60"
+  echo "ERROR: AddressSanitizer: heap-buffer-overflow" >"$work/fuzz-finds"
+  run test
+  check "a finding" status_is 1
+  check "is shown" says "heap-buffer-overflow"
+}
+
 # bench_stand_in NAME STATUS
 bench_stand_in() {
   stand_in "$1" <<END

@@ -165,9 +165,27 @@ case "\$*" in
       >"\$folder/tests/test_ui"
     chmod +x "\$folder/tests/test_ui"
     ;;
+  *fuzz_all)
+    mkdir -p "\$folder/tests"
+    for program in test_parsers test_hostile; do
+      printf '#!/bin/sh\necho "%s" >>%s/calls\n' "\$program" "$work" >"\$folder/tests/\$program"
+      chmod +x "\$folder/tests/\$program"
+    done
+    ;;
 esac
 END
   echo 'echo "seed 7, 20 actions"; echo "[  PASSED  ] 1 test."' >"$work/walk"
+  stand_in clang++-16 <<END
+#!/bin/sh
+exit 9
+END
+  mkdir -p "$work/tree/tests/fuzz"
+  cat >"$work/tree/tests/fuzz/run.sh" <<END
+#!/bin/sh
+echo "fuzz \$*" >>"$work/calls"
+if [ -e "$work/fuzz-finds" ]; then cat "$work/fuzz-finds"; exit 1; fi
+END
+  chmod +x "$work/tree/tests/fuzz/run.sh"
   stand_in ctest <<END
 #!/bin/sh
 echo "ctest \$*" >>"$work/calls"

@@ -26,8 +26,8 @@ files() {
     find . -name build -prune -o -type f -print | sed 's|^\./||'
   fi | sort
 }
-# Without pictures, which have no lines.
-texts() { files | grep -v '\.png$'; }
+# Without pictures and kept inputs of fuzzers, which have no lines.
+texts() { files | grep -vE '\.png$|^tests/fuzz/corpus/'; }
 sources() { files | grep -E '\.(h|c|cpp|cu|cuh)$'; }
 
 # ---- layers: includes go down only, are quoted from the root, and libraries stay where they belong
