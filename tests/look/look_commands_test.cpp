@@ -1,0 +1,144 @@
+// why, what-if, sweep and profiles by the command line: what they print, in what form, and how they
+// end when something is wrong.
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tests/unit/app/cli_fixture.h"
+
+namespace attnscope {
+namespace {
+
+using nlohmann::json;
+
+class LookCommands : public CliTest {
+ protected:
+  void SetUp() override {
+    CliTest::SetUp();
+    scenario_ = write("q.json", R"({"version": 1, "name": "q",
+      "model": {"preset": "tiny", "layers": [0, 1]}, "pool_blocks": 100, "decode_steps": 1,
+      "requests": [{"name": "a", "text_file": "manual.md", "tokens": 40, "max_new_tokens": 2}]})");
+  }
+  void fails(const std::vector<std::string>& arguments, int code,
+             const std::vector<std::string>& parts) {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, code) << arguments[0] << ": " << outcome.err;
+    for (const std::string& part : parts) {
+      EXPECT_NE(outcome.err.find(part), std::string::npos) << part << " missing: " << outcome.err;
+    }
+  }
+  static json parsed(const Outcome& outcome) {
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return json::parse(outcome.out, nullptr, false);
+  }
+
+  std::string scenario_;
+};
+
+TEST_F(LookCommands, WhyAddsUpToTheOutput) {
+  const json all = parsed(run({"why", scenario_, "0/1/sparse_attention", "--token", "39", "--head",
+                               "3", "--dim", "500", "--json"}));
+  double masses = 0, sum = 0;
+  int windows = 0, entries = 0, sinks = 0;
+  for (const json& c : all["contributions"]) {
+    if (c["status"] != "contributed") continue;
+    masses += c["weight"].get<double>();
+    sum += c["partial"].get<double>();
+    windows += c["kind"] == "window" ? 1 : 0;
+    entries += c["kind"] == "entry" ? 1 : 0;
+    sinks += c["kind"] == "sink" ? 1 : 0;
+  }
+  EXPECT_NEAR(masses, 1, 1e-4);
+  EXPECT_EQ(windows, 40);  // all tokens so far
+  EXPECT_EQ(entries, 10);  // and every fourth
+  EXPECT_EQ(sinks, 1);
+  EXPECT_NEAR(sum, all["sum"].get<double>(), 1e-6);
+  EXPECT_NEAR(sum, all["output"].get<double>(), 2e-2 * std::abs(sum));
+
+  const Outcome text = run({"why", scenario_, "0/1/sparse_attention", "--rows", "3"});
+  EXPECT_NE(text.out.find("ref.sim"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("and 48 more (--rows)"), std::string::npos) << text.out;
+  const Outcome entry = run({"why", scenario_, "0/1/sparse_attention", "--entry", "2"});
+  EXPECT_NE(entry.out.find("position 11"), std::string::npos) << entry.out;
+  EXPECT_NE(entry.out.find("position 4"), std::string::npos) << entry.out;
+}
+
+TEST_F(LookCommands, WhyNamesWhatIsNotThere) {
+  fails({"why", scenario_, "0/9/sparse_attention"}, 3, {"layer 9 does not run", "0, 1"});
+  fails({"why", scenario_, "0/1/indexer"}, 3, {"there is no op", "did you mean"});
+  fails({"why", scenario_, "nowhere"}, 3, {"nowhere"});
+  fails({"why", scenario_, "0/1/sparse_attention", "--token", "40"}, 3, {"40"});
+  fails({"why", scenario_, "0/1/sparse_attention", "--head", "8"}, 3, {"8"});
+  fails({"why", scenario_, "0/1/sparse_attention", "--slot", "1", "--entry", "1"}, 2, {"--slot"});
+  fails({"why", path("absent.json"), "0/1/sparse_attention"}, 3, {"absent.json"});
+}
+
+TEST_F(LookCommands, WhatIfNamesTheChangeThatRemovesTheError) {
+  const Outcome sound = run({"what-if", scenario_, "0/1/sparse_attention"});
+  EXPECT_EQ(sound.code, 0) << sound.err;
+  EXPECT_NE(sound.out.find("there is no error to remove"), std::string::npos) << sound.out;
+  const Outcome bug = run({"what-if", scenario_, "0/1/sparse_attention", "--lane",
+                           "sparse_attention=mutant:sink_scaled"});
+  EXPECT_EQ(bug.code, 1) << bug.err;
+  EXPECT_NE(bug.out.find("The error goes away with: no sink; lane cpu."), std::string::npos)
+      << bug.out;
+  EXPECT_NE(bug.out.find("token 39 alone: the same bits as in its batch"), std::string::npos);
+  const Outcome after = run({"what-if", scenario_, "0/1/sparse_attention", "--lane",
+                             "sparse_attention=mutant:sink_scaled", "--after"});
+  EXPECT_EQ(after.code, 1) << after.err;
+  EXPECT_GT(after.out.size(), bug.out.size());
+  fails({"what-if", scenario_, "0/1/sparse_attention", "--with", "nobody"}, 2, {"nobody"});
+}
+
+TEST_F(LookCommands, SweepGoesOverEveryValue) {
+  const json sweep = parsed(run({"sweep", scenario_, "--vary", "prompt=30..33", "--decode-steps",
+                                 "1", "--metric", "wrong,drift", "--json"}));
+  ASSERT_EQ(sweep["rows"].size(), 4u);
+  for (int i = 0; i < 4; ++i) {
+    const json& row = sweep["rows"][static_cast<std::size_t>(i)];
+    EXPECT_EQ(row["prompt"], std::to_string(30 + i));
+    EXPECT_EQ(row["wrong"], 0);
+    EXPECT_GT(row["drift"], 0);
+  }
+  // A fault that depends on the length modulo 4 shows in some of them.
+  const Outcome bug = run({"sweep", scenario_, "--vary", "prompt=30,31", "--decode-steps", "0",
+                           "--lane", "sparse_attention=mutant:sink_scaled"});
+  EXPECT_EQ(bug.code, 1) << bug.err;
+  EXPECT_NE(bug.out.find("wrong (sparse_attention)"), std::string::npos) << bug.out;
+  const json switches = parsed(run(
+      {"sweep", scenario_, "--vary", "switch=none,ratio0_yarn", "--decode-steps", "0", "--json"}));
+  EXPECT_EQ(switches["rows"].size(), 2u);
+  fails({"sweep", scenario_, "--vary", "promt=3"}, 2, {"no such parameter", "prompt"});
+  fails({"sweep", scenario_, "--vary", "prompt"}, 2, {"no values"});
+  fails({"sweep", scenario_, "--vary", "prompt=9..3"}, 2, {"is no range"});
+  fails({"sweep", scenario_, "--vary", "prompt=41"}, 2, {"1 to 40"});
+  fails({"sweep", scenario_, "--vary", "topk=65"}, 3, {"multiples of 64"});
+  fails({"sweep", scenario_, "--vary", "switch=all"}, 2, {"no such switch", "hadamard"});
+  fails({"sweep", scenario_, "--vary", "prompt=30", "--metric", "foo"}, 2, {"no such metric"});
+}
+
+TEST_F(LookCommands, ProfilesShowEverySwitch) {
+  const json profiles = parsed(run({"profiles", scenario_, "--json"}));
+  std::map<std::string, double> effect;
+  for (const json& variant : profiles["variants"]) {
+    double worst = 0;
+    for (const json& layer : variant["layers"]) {
+      worst = std::max(worst, layer["cosine"].get<double>());
+    }
+    effect[variant["switch"]] = worst;
+  }
+  // With few entries all are selected: the indexer's switches change nothing; the others do.
+  EXPECT_EQ(effect.at("hadamard"), 0);
+  EXPECT_EQ(effect.at("index_format"), 0);
+  EXPECT_EQ(effect.at("vllm"), 0);
+  EXPECT_GT(effect.at("ratio0_yarn"), 1e-6);
+  EXPECT_GT(effect.at("round_pooled"), 1e-9);
+  EXPECT_GT(effect.at("deepseek"), 1e-9);
+  const Outcome other = run({"profiles", scenario_, "--profile", "deepseek"});
+  EXPECT_EQ(other.code, 0) << other.err;
+  EXPECT_NE(other.out.find("against profile deepseek"), std::string::npos);
+  fails({"profiles", scenario_, "--profile", "none"}, 2, {"none"});
+}
+
+}  // namespace
+}  // namespace attnscope
