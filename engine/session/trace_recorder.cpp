@@ -126,7 +126,7 @@ struct TraceRecorder::State {
 
 void TraceRecorder::State::begin(const Session& session) {
   stash();
-  current.emplace();
+  current = Step{};  // emplace() does not compile with clang 16 for a nested aggregate
   current->trace.step = position;
   current->summary.step = position;
   current->summary.layers = empty_cells(session.parts().config);
