@@ -138,11 +138,14 @@ void fill_serving(json serving, ScenarioFile& draft) {
   if (!serving.empty()) draft.serving = serving.dump();
 }
 
-void write_serving(const ScenarioFile& draft, DraftErrors& errors, ordered_json& root) {
+void write_serving(const ScenarioFile& draft, Writer& writer, DraftErrors& errors,
+                   ordered_json& root) {
   ordered_json serving = ordered_json::object();
   if (!draft.caching.empty()) serving["prefix_caching"] = draft.caching == "on";
-  if (!draft.manager_profile.empty()) serving["profile"] = draft.manager_profile;
-  if (!draft.policy.empty()) serving["policy"] = draft.policy;
+  if (!draft.manager_profile.empty()) {
+    writer.text(serving, "serving.", "profile", draft.manager_profile);
+  }
+  if (!draft.policy.empty()) writer.text(serving, "serving.", "policy", draft.policy);
   if (!trimmed(draft.serving).empty()) {
     const auto more = parse_json(draft.serving, "serving");
     if (!more || !more->is_object()) {
@@ -300,7 +303,7 @@ Result<std::string> draft_text(const ScenarioFile& draft, DraftErrors* errors) {
   writer.number(root, "", "token_budget", draft.token_budget);
   writer.number(root, "", "max_requests", draft.max_requests);
   writer.number(root, "", "decode_steps", draft.decode_steps);
-  write_serving(draft, found, root);
+  write_serving(draft, writer, found, root);
   ordered_json requests = ordered_json::array();
   for (std::size_t i = 0; i < draft.requests.size(); ++i) {
     const RequestDraft& r = draft.requests[i];
