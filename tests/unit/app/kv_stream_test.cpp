@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -21,7 +22,8 @@ class KvStreamTest : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove(path_); }
 
-  std::string path_ = ::testing::TempDir() + "attnscope-kv-stream.jsonl";
+  // Tests run side by side, each in a process of its own.
+  std::string path_ = fmt::format("{}attnscope-kv-stream-{}.jsonl", ::testing::TempDir(), getpid());
 };
 
 std::string hex(int hash) { return fmt::format("{:016x}", hash); }
