@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cfloat>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "app/gui/layouts.h"
@@ -66,6 +68,19 @@ void User::settle() {
     app_.bench().wait_idle();
     ctx->Yield(2);
   }
+}
+
+void User::wait_for(const char* panel) {
+  Panel* found = app_->shell().panel(panel);
+  ASSERT_NE(found, nullptr) << panel;
+  ctx->Yield(2);  // what was typed last reaches the panel
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (found->animating()) {
+    ASSERT_LT(std::chrono::steady_clock::now(), end) << panel;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ctx->Yield(1);
+  }
+  ctx->Yield(2);  // and its result the layout
 }
 
 std::string User::window(const char* panel) const {

@@ -34,6 +34,8 @@ class User {
   void settle();
   // Frames, and nothing else.
   void wait(int frames = 2) { ctx->Yield(frames); }
+  // Until a panel that is on the screen has ended what it does on threads of its own.
+  void wait_for(const char* panel);
   // The panel's window, in front of the tabs beside it.
   void show(const char* panel);
   // Names of items are looked for in this panel from now on.

@@ -48,6 +48,7 @@ TEST(Forms, AScenarioIsEditedAppliedAndSaved) {
     open_early(app, user);
     const auto requests = app.bench().setup().scenario.requests.size();
     user.ctx->ItemInputValue("**/##requests[0].name", "first one");
+    wait_for_draft(user);
     user.ctx->ItemInputValue("**/##requests[0].priority", "-2");
     wait_for_draft(user);
     EXPECT_NE(user.screen().find("Changed, not applied"), std::string::npos);
@@ -116,6 +117,7 @@ TEST(Forms, AnErrorOfAnotherRequestIsToldAtTheTop) {
     const std::string place =
         "requests[" + std::to_string(app.bench().setup().scenario.requests.size()) + "].tokens";
     user.ctx->ItemClick("**/Add");  // selected from now on
+    wait_for_draft(user);
     user.ctx->ItemInputValue(("**/##" + place).c_str(), "few");
     wait_for_draft(user);
     EXPECT_NE(user.screen().find("\"few\" is not a whole number"), std::string::npos);
@@ -126,6 +128,7 @@ TEST(Forms, AnErrorOfAnotherRequestIsToldAtTheTop) {
     user.ctx->ItemInputValue("**/##model.layers", "0, -1");
     user.keys(ImGuiMod_Ctrl | ImGuiMod_Alt | ImGuiKey_Z);
     user.keys(ImGuiMod_Ctrl | ImGuiMod_Alt | ImGuiKey_Z);
+    wait_for_draft(user);
     user.ctx->ItemInputValue("**/##model.layers", "0, -1");
     wait_for_draft(user);
     EXPECT_NE(user.screen().find("One field is wrong"), std::string::npos);
@@ -234,7 +237,7 @@ TEST(Forms, NoTextHarmsAField) {
                               "##requests[0].max_new_tokens"}) {
       for (const std::string& text : texts) {
         user.ctx->ItemInputValue((std::string("**/") + field).c_str(), text.c_str());
-        user.wait(1);
+        wait_for_draft(user);  // an error below the field moves the others
       }
     }
     wait_for_draft(user);

@@ -1,21 +1,14 @@
 // The scenario panel, torn off and tall, over a session whose scenario comes from a file.
 #pragma once
 
-#include <chrono>
 #include <string>
-#include <thread>
 
 #include "tests/ui/driven_app.h"
 
 namespace attnscope::gui {
 
 // The draft is read on a thread of its own.
-inline void wait_for_draft(User& user) {
-  for (int i = 0; i < 10; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    user.wait(2);
-  }
-}
+inline void wait_for_draft(User& user) { user.wait_for("scenario"); }
 
 inline void open_early(DrivenApp& app, User& user) {
   ASSERT_TRUE(app->commands().run("references.set=none"));
