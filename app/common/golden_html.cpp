@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "app/common/format.h"
 #include "app/common/golden_report.h"
@@ -37,15 +36,9 @@ text{fill:var(--soft);font:11px system-ui,sans-serif}
 
 // Samples of both sides over their place in the tensor: dots accepted, rings received.
 std::string samples_picture(const GoldenTap& a, const GoldenTap& b) {
-  double low = std::numeric_limits<double>::infinity(), high = -low;
-  for (const auto* values : {&a.values, &b.values}) {
-    for (const double v : *values) {
-      if (!std::isfinite(v)) continue;
-      low = std::min(low, v);
-      high = std::max(high, v);
-    }
-  }
-  if (!(low <= high)) return {};
+  const auto range = sample_range(a, b);
+  if (!range) return {};
+  double low = range->first, high = range->second;
   if (low == high) {
     low -= 1;
     high += 1;

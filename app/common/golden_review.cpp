@@ -4,8 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "app/common/capture_record.h"
 #include "app/common/format.h"
@@ -134,6 +136,19 @@ Result<GoldenReview> review_golden(const GoldenFolder& folder, const std::string
     review.sentence = "its scenario or a prompt has changed since then; " + review.sentence;
   }
   return review;
+}
+
+std::optional<std::pair<double, double>> sample_range(const GoldenTap& a, const GoldenTap& b) {
+  double low = std::numeric_limits<double>::infinity(), high = -low;
+  for (const auto* values : {&a.values, &b.values}) {
+    for (const double v : *values) {
+      if (!std::isfinite(v)) continue;
+      low = std::min(low, v);
+      high = std::max(high, v);
+    }
+  }
+  if (!(low <= high)) return std::nullopt;
+  return std::pair(low, high);
 }
 
 std::string format_review(const GoldenReview& review, std::size_t most) {

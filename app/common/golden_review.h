@@ -2,7 +2,9 @@
 // the figures that moved, and one sentence. Shared by the terminal and the app.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/golden/golden_compare.h"
@@ -31,6 +33,9 @@ void link_taps(GoldenReview& review);
 
 // Both sides of a tap in one short text each: numbers, sets, a statistic.
 std::string golden_side(const GoldenTap* tap);
+
+// Smallest and largest finite sample of both sides; nothing where there is none.
+std::optional<std::pair<double, double>> sample_range(const GoldenTap& a, const GoldenTap& b);
 
 // For a terminal; `most`: taps that are shown in full.
 std::string format_review(const GoldenReview& review, std::size_t most);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "app/common/format.h"
 #include "app/common/golden_session.h"
@@ -149,15 +148,9 @@ void ReviewPanel::draw_taps(const GoldenReview& review) {
 
 // Samples over their place in the tensor: discs accepted, rings received.
 void draw_samples(const GoldenTap& a, const GoldenTap& b, float height) {
-  double low = std::numeric_limits<double>::infinity(), high = -low;
-  for (const auto* values : {&a.values, &b.values}) {
-    for (const double v : *values) {
-      if (!std::isfinite(v)) continue;
-      low = std::min(low, v);
-      high = std::max(high, v);
-    }
-  }
-  if (!(low <= high)) return;
+  const auto range = sample_range(a, b);
+  if (!range) return;
+  const double low = range->first, high = range->second;
   const double span = high > low ? high - low : 1;
   const ImVec2 from = ImGui::GetCursorScreenPos();
   const float width = ImGui::GetContentRegionAvail().x, edge = px(6);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/model/synthetic_fill.h"
 #include "engine/session/byte_stream.h"
 #include "engine/session/forced_copy.h"
 #include "engine/trace/compare.h"
@@ -15,13 +16,6 @@ constexpr std::int64_t kMostRanges = 16;
 constexpr std::int64_t kMostNumbers = 64;
 
 std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
-
-std::uint64_t mixed(std::uint64_t x) {  // SplitMix64
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
 
 std::int64_t columns_of(const as_tensor& t) { return t.shape[t.rank - 1]; }
 
@@ -168,8 +162,9 @@ void float_figures(const as_tensor& tensor, std::int64_t samples, GoldenTap& tap
   const std::int64_t count = std::min(samples, n);
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t begin = n * i / count, end = n * (i + 1) / count;
-    const auto place = begin + static_cast<std::int64_t>(mixed(static_cast<std::uint64_t>(i)) %
-                                                         static_cast<std::uint64_t>(end - begin));
+    const auto place =
+        begin + static_cast<std::int64_t>(element_hash(static_cast<std::uint64_t>(i), 0) %
+                                          static_cast<std::uint64_t>(end - begin));
     tap.at.push_back(place);
     tap.values.push_back(element(tensor, place / columns, place % columns));
   }

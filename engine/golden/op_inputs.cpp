@@ -11,6 +11,8 @@
 #include <string_view>
 
 #include "engine/golden/golden_run.h"
+#include "engine/model/synthetic_fill.h"
+#include "engine/session/tap_copies.h"
 #include "kernels/cpu/rope_table.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
@@ -34,12 +36,7 @@ class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 0x632be59bd9b4e019u) {}
 
-  std::uint64_t next() {  // SplitMix64
-    std::uint64_t x = state_ += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-  }
+  std::uint64_t next() { return mix64(state_ += 0x9e3779b97f4a7c15u); }
   std::int64_t below(std::int64_t n) { return static_cast<std::int64_t>(next() >> 33) % n; }
   // Mean 0, deviation about 1: the sum of four of 16 bits, centred, a multiple of 2^-15.
   float normal() {
@@ -543,39 +540,14 @@ OpTrace OpInputs::trace(const std::string& lane) const {
   trace.lane = lane;
   for (std::uint32_t i = 0; i < params.info().num_taps; ++i) {
     const as_tap_info& tap = params.info().taps[i];
-    const bool output = tap.direction == AS_TAP_OUT;
     if (tap.kind == AS_TAP_TENSOR) {
       const as_tensor& tensor = params.tensor(tap.offset);
       if (!present(tensor) || as_tensor_numel(&tensor) == 0) continue;
-      TapCopy copy;
-      copy.name = tap.name;
-      copy.axes = tap.axes;
-      copy.rule = tap.rule;
-      copy.output = output;
+      TapCopy copy = described_copy(tap);
       copy.value = tensor;
       trace.taps.push_back(std::move(copy));
-    } else if (output) {
-      const as_cache& cache = params.cache(tap.offset);
-      RowsCopy rows;
-      rows.name = tap.name;
-      rows.record = cache.record;
-      rows.width = cache.width;
-      rows.row_bytes = as_row_bytes(cache.record, cache.width);
-      rows.rows_per_block = cache.rows_per_block;
-      for (std::int64_t t = 0; t < state_->tokens; ++t) {
-        const std::int64_t slot = *at<std::int64_t>(params.tensor(tap.mask_offset), t);
-        if (slot < 0) continue;
-        rows.tokens.push_back(static_cast<std::int32_t>(t));
-        rows.slots.push_back(slot);
-        const as_row_address row = as_cache_row(&cache, slot);
-        const std::int64_t payload = as_payload_bytes(cache.record, cache.width);
-        rows.bytes.insert(rows.bytes.end(), row.payload, row.payload + payload);
-        if (row.scales != nullptr) {
-          rows.bytes.insert(rows.bytes.end(), row.scales,
-                            row.scales + as_scale_bytes(cache.record));
-        }
-      }
-      trace.rows.push_back(std::move(rows));
+    } else if (tap.direction == AS_TAP_OUT) {
+      trace.rows.push_back(written_rows(params, tap, owners().tokens));
     }
   }
   return trace;

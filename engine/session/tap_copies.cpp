@@ -125,29 +125,11 @@ void copy_forced_row(const as_cache& forced, std::int32_t token, std::vector<std
 RowsCopy copy_cache_rows(const Session& session, const as_tap_info& tap, int layer,
                          const std::vector<std::int32_t>& kept) {
   const OpParams& params = session.last_params();
-  const as_cache& cache = params.cache(tap.offset);
-  const as_tensor& slots = params.tensor(tap.mask_offset);
-  const CacheSpec& spec = *session.parts().layout.find(layer, cache_kind(params.op(), tap.offset));
-  RowsCopy copy;
-  copy.name = tap.name;
-  copy.record = cache.record;
-  copy.width = cache.width;
-  copy.row_bytes = as_row_bytes(cache.record, cache.width);
-  copy.group = spec.group;
-  copy.rows_per_block = cache.rows_per_block;
-  const bool compared = session.references() != References::kNone;
-  const std::int64_t payload = as_payload_bytes(cache.record, cache.width);
-  const std::int64_t scales = as_scale_bytes(cache.record);
-  const std::int64_t total = cache.data.shape[0] * cache.rows_per_block;
-  for (const std::int32_t token : kept) {
-    const std::int64_t slot = *at<std::int64_t>(slots, token);
-    if (slot < 0 || slot >= total) continue;
-    copy.tokens.push_back(token);
-    copy.slots.push_back(slot);
-    const as_row_address row = as_cache_row(&cache, slot);
-    copy.bytes.insert(copy.bytes.end(), row.payload, row.payload + payload);
-    if (scales > 0) copy.bytes.insert(copy.bytes.end(), row.scales, row.scales + scales);
-    if (compared) copy_forced_row(session.last_forced().cache(tap.offset), token, copy.reference);
+  RowsCopy copy = written_rows(params, tap, kept);
+  copy.group = session.parts().layout.find(layer, cache_kind(params.op(), tap.offset))->group;
+  if (session.references() == References::kNone) return copy;
+  for (const std::int32_t token : copy.tokens) {
+    copy_forced_row(session.last_forced().cache(tap.offset), token, copy.reference);
   }
   return copy;
 }
@@ -185,6 +167,40 @@ bool OutputsOfStep::share(const as_tensor& tensor, std::int64_t t_axis,
   return true;
 }
 
+TapCopy described_copy(const as_tap_info& tap) {
+  TapCopy copy;
+  copy.name = tap.name;
+  copy.axes = tap.axes;
+  copy.rule = tap.rule;
+  copy.output = tap.direction == AS_TAP_OUT;
+  return copy;
+}
+
+RowsCopy written_rows(const OpParams& params, const as_tap_info& tap,
+                      const std::vector<std::int32_t>& tokens) {
+  const as_cache& cache = params.cache(tap.offset);
+  const as_tensor& slots = params.tensor(tap.mask_offset);
+  RowsCopy copy;
+  copy.name = tap.name;
+  copy.record = cache.record;
+  copy.width = cache.width;
+  copy.row_bytes = as_row_bytes(cache.record, cache.width);
+  copy.rows_per_block = cache.rows_per_block;
+  const std::int64_t payload = as_payload_bytes(cache.record, cache.width);
+  const std::int64_t scales = as_scale_bytes(cache.record);
+  const std::int64_t total = cache.data.shape[0] * cache.rows_per_block;
+  for (const std::int32_t token : tokens) {
+    const std::int64_t slot = *at<std::int64_t>(slots, token);
+    if (slot < 0 || slot >= total) continue;
+    copy.tokens.push_back(token);
+    copy.slots.push_back(slot);
+    const as_row_address row = as_cache_row(&cache, slot);
+    copy.bytes.insert(copy.bytes.end(), row.payload, row.payload + payload);
+    if (scales > 0) copy.bytes.insert(copy.bytes.end(), row.scales, row.scales + scales);
+  }
+  return copy;
+}
+
 void copy_taps(const Session& session, const std::vector<std::int32_t>& kept,
                const OutputsOfStep& outputs, OpTrace& op) {
   const OpParams& params = session.last_params();
@@ -201,11 +217,7 @@ void copy_taps(const Session& session, const std::vector<std::int32_t>& kept,
     }
     const as_tensor& tensor = params.tensor(tap.offset);
     if (!present(tensor) || as_tensor_numel(&tensor) == 0) continue;
-    TapCopy copy;
-    copy.name = tap.name;
-    copy.axes = tap.axes;
-    copy.rule = tap.rule;
-    copy.output = tap.direction == AS_TAP_OUT;
+    TapCopy copy = described_copy(tap);
     std::int64_t axis = axis_of(tap.axes, "T");
     if (head && axis >= 0) {
       copy.axes[0] = 'N';

@@ -29,6 +29,12 @@ class OutputsOfStep {
   std::map<const void*, Output> by_address_;
 };
 
+// What a tap's table says of a copy of it; no values yet.
+TapCopy described_copy(const as_tap_info& tap);
+// The rows of a written cache, of those tokens that have a slot; neither group nor reference.
+RowsCopy written_rows(const OpParams& params, const as_tap_info& tap,
+                      const std::vector<std::int32_t>& tokens);
+
 // Fills taps and rows of `op` from the params of the op that ran last. kept: token rows.
 void copy_taps(const Session& session, const std::vector<std::int32_t>& kept,
                const OutputsOfStep& outputs, OpTrace& op);
