@@ -1,0 +1,105 @@
+// Pictures without a display: drawn by a real OpenGL, and what is said where there is none.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <string>
+
+#include "app/gui/gui.h"
+#include "app/panels/panels.h"
+
+namespace attnscope::gui {
+namespace {
+
+namespace fs = std::filesystem;
+
+class OffScreen : public testing::Test {
+ protected:
+  OffScreen()
+      : folder_(fs::temp_directory_path() / ("attnscope-offscreen-" + std::to_string(getpid()))) {
+    fs::create_directories(folder_);
+    setenv("XDG_STATE_HOME", folder_.c_str(), 1);
+    setenv("LIBGL_ALWAYS_SOFTWARE", "1", 1);
+    options_.scenario = "early";
+    options_.references = References::kNone;
+    options_.width = 640;
+    options_.height = 400;
+    options_.screenshot = (folder_ / "picture.png").string();
+  }
+  ~OffScreen() override {
+    std::error_code error;
+    fs::remove_all(folder_, error);
+  }
+  Result<as_status> run() const { return run_gui(options_, {make_panels}); }
+
+  fs::path folder_;
+  GuiOptions options_;
+};
+
+TEST_F(OffScreen, APictureHasItsSizeAndContent) {
+  options_.report = (folder_ / "report.json").string();
+  const auto ran = run();
+  ASSERT_TRUE(ran) << ran.error().text();
+  EXPECT_EQ(*ran, AS_OK);
+  EXPECT_TRUE(fs::exists(options_.report));
+  std::ifstream file(options_.screenshot, std::ios::binary);
+  const std::string png{std::istreambuf_iterator<char>(file), {}};
+  ASSERT_GT(png.size(), 24u);
+  EXPECT_EQ(png.substr(1, 3), "PNG");
+  const auto number = [&](std::size_t at) {  // 32 bits, most significant first
+    std::uint32_t value = 0;
+    for (std::size_t i = 0; i < 4; ++i) {
+      value = value << 8 | static_cast<std::uint8_t>(png[at + i]);
+    }
+    return value;
+  };
+  EXPECT_EQ(number(16), 640u);
+  EXPECT_EQ(number(20), 400u);
+}
+
+TEST_F(OffScreen, PixelsComeFromTheRenderer) {
+  App app(App::Options(), {make_panels});
+  auto platform = make_offscreen(320, 240);
+  ASSERT_TRUE(platform) << platform.error().text();
+  EXPECT_FALSE((*platform)->description().empty());
+  const auto picture = settled_picture(app, **platform);
+  ASSERT_TRUE(picture) << picture.error().text();
+  EXPECT_EQ(picture->width, 320);
+  EXPECT_EQ(picture->height, 240);
+  std::set<std::array<std::uint8_t, 3>> colours;
+  for (std::size_t i = 0; i + 2 < picture->rgb.size(); i += 3) {
+    colours.insert({picture->rgb[i], picture->rgb[i + 1], picture->rgb[i + 2]});
+  }
+  EXPECT_GT(colours.size(), 20u) << "text on panels has many shades";
+}
+
+TEST_F(OffScreen, APlaceThatCannotBeWrittenIsNamed) {
+  options_.screenshot = (folder_ / "no such folder" / "picture.png").string();
+  const auto ran = run();
+  ASSERT_FALSE(ran);
+  EXPECT_NE(ran.error().text().find(options_.screenshot), std::string::npos) << ran.error().text();
+}
+
+// Mesa claims an older OpenGL in a process of its own; another driver does not know the variable.
+TEST_F(OffScreen, AnOpenGLThatIsTooOldIsNamed) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  const auto old = [&] {
+    setenv("MESA_GL_VERSION_OVERRIDE", "2.1", 1);
+    const auto ran = run();
+    if (ran) std::exit(0);
+    const std::string text = ran.error().text() + "\n";
+    if (write(STDERR_FILENO, text.data(), text.size()) < 0) std::exit(1);
+    std::exit(ran.error().code);
+  };
+  EXPECT_EXIT(old(), testing::ExitedWithCode(AS_NO_ENVIRONMENT),
+              "OpenGL 3.3.*LIBGL_ALWAYS_SOFTWARE");
+}
+
+}  // namespace
+}  // namespace attnscope::gui
