@@ -284,7 +284,7 @@ void Shell::draw_status_bar() {
     const std::size_t frames = std::min(timed_frames_, frame_times_.size());
     for (std::size_t i = 0; i < frames; ++i) sum += frame_times_[i];
     if (sum > 0) text += fmt::format("  ·  {:.0f} fps", static_cast<double>(frames) / sum);
-    text += fmt::format("  ·  {} lane {}", now != nullptr ? now->info->lanes : "cpu",
+    text += fmt::format("  ·  lane {}  ·  CPU {}", now != nullptr ? now->info->lanes : "cpu",
                         cpu::simd_level());
     if (!options_.graphics.empty()) text += "  ·  " + options_.graphics;
     ImGui::PushStyleColor(ImGuiCol_Text, theme().text_dim);

@@ -59,6 +59,8 @@ struct SessionWorker::State : SessionObserver {
   }
 
   Result<void> publish(const Session& s) {
+    // All else in it is as the session was opened.
+    if (info->lanes != s.lanes().description()) info = session_info(s);
     auto picture = take_snapshot(s, recorder, info, version + 1);
     {
       std::lock_guard lock(mutex);

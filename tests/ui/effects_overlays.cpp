@@ -139,8 +139,10 @@ Effects overlay_effects() {
     EXPECT_EQ(t.bench().planted(), "window_off_by_one");
     EXPECT_EQ(t.cursor().op, AS_OP_SWA_INDEX);
     EXPECT_EQ(t.bench().op()->worst, Verdict::kWrong);
+    EXPECT_TRUE(t.shows("lane cpu, swa_index=mutant:window_off_by_one")) << "the status bar";
     EXPECT_FALSE(t.app->commands().run("lesson.plant=no bug"));
     take_out(t);
+    EXPECT_FALSE(t.shows("swa_index=mutant:window_off_by_one"));
   };
   e["lesson.random"] = [](Trial& t) {
     t.run("lesson.random");

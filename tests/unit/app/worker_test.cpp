@@ -29,6 +29,27 @@ Result<void> run_to_the_end(Session& session) {
 
 Result<void> one_step(Session& session) { return session.step(); }
 
+TEST(Worker, SaysWhoComputesAfterLanesChanged) {
+  SessionWorker worker(factory(), {});
+  worker.post("one step", one_step);
+  worker.wait_idle();
+  const auto info = worker.snapshot()->info;
+  EXPECT_EQ(info->lanes, "cpu");
+  worker.post("other lanes", [](Session& s) -> Result<void> {
+    const std::vector<std::string> lanes{"swa_index=mutant:window_off_by_one"};
+    if (auto ok = s.change_lanes(all_lanes(), lanes, 1); !ok) return ok;
+    return s.step();
+  });
+  worker.wait_idle();
+  const auto other = worker.snapshot()->info;
+  EXPECT_EQ(other->lanes, "cpu, swa_index=mutant:window_off_by_one");
+  EXPECT_EQ(other->lane_of[AS_OP_SWA_INDEX], "mutant:window_off_by_one");
+  EXPECT_EQ(info->lanes, "cpu") << "a picture never changes";
+  worker.post("one step", one_step);
+  worker.wait_idle();
+  EXPECT_EQ(worker.snapshot()->info, other) << "made anew only when something changed";
+}
+
 TEST(Worker, MakesTheSessionOnItsThreadAndPublishesASnapshotAfterEachCommand) {
   const auto caller = std::this_thread::get_id();
   std::atomic<bool> elsewhere{false};
