@@ -128,8 +128,8 @@ Result<as_status> cache_events_command(const std::string& file, bool as_json) {
   const KvStreamCounts& events = map.counts();
   std::map<std::int32_t, std::pair<std::int64_t, std::int64_t>> groups;  // keys, blocks
   for (const auto& [key, entry] : map.entries()) {
-    ++groups[key.second].first;
-    groups[key.second].second += entry.blocks;
+    ++groups[key.group].first;
+    groups[key.group].second += entry.blocks;
   }
   nlohmann::ordered_json report = {
       {"format", "attnscope-cache-events"},

@@ -177,13 +177,25 @@ Result<as_status> run_case_command(const RunCaseCommand& c) {
     for (const std::string& name : c.lanes) {
       auto lane = find_case_lane(registry, name, kept->op);
       if (!lane) return lane.error();
+      PluginLane* plugin = find_plugin(name);
+      const std::int64_t failures = plugin != nullptr ? plugin->failures() : 0;
+      if (plugin != nullptr) plugin->reset_timings();
       auto run = run_case(*kept, *lane, options);
-      if (PluginLane* plugin = find_plugin(name)) {
-        if (!run) {
-          fmt::print(stderr, "attnscope: {}: {}\n", file, run.error().message);
-          right = false;
-          continue;
-        }
+      if (plugin != nullptr && plugin->failures() > failures) {
+        // That is what the case is there to find out; the others are run all the same.
+        const std::string what = run ? "the plugin failed" : run.error().message;
+        fmt::print(stderr, "attnscope: {}: {}\n", file, what);
+        runs.push_back({{"format", "attnscope-case-run"},
+                        {"version", 1},
+                        {"file", file},
+                        {"op", kept->op.name},
+                        {"lane", name},
+                        {"right", false},
+                        {"error", what}});
+        right = false;
+        continue;
+      }
+      if (plugin != nullptr && run) {
         for (const PluginTiming& t : plugin->timings()) {
           if (t.op == kept->op.id) run->microseconds = t.microseconds;
         }

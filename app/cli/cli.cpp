@@ -102,7 +102,7 @@ void add_gui(CLI::App& app, Action& action) {
   add_model_options(*gui, model);
   gui->add_option("--references", *references, "none, sim or both")
       ->check(CLI::IsMember({"none", "sim", "both"}));
-  gui->add_option("--layout", command->layout, "step, cache, selection or error");
+  gui->add_option("--layout", command->layout, "step, cache, selection, error or review");
   gui->add_option("--at", command->at, "Where to go: STEP/LAYER/OP, layer - for none");
   gui->add_option("--do", command->commands, "Commands to run: ID or ID=VALUE, comma separated")
       ->delimiter(',');
@@ -390,7 +390,7 @@ int run_cli(const std::vector<std::string>& arguments) {
     }
     const Result<as_status> result = action();
     fmt::print(stderr, "{}", plugin_report());
-    if (result) return *result == AS_OK && plugins_failed() ? AS_MISMATCH : *result;
+    if (result) return *result == AS_OK && !plugin_faults().empty() ? AS_MISMATCH : *result;
     fmt::print(stderr, "attnscope: {}\n", result.error().text());
     return result.error().code;
   } catch (const std::exception& e) {

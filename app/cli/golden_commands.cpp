@@ -179,9 +179,8 @@ struct Reviewed {
 
 // One pending golden: asks until there is a decision.
 Result<void> review_one(GoldenFolder& folder, const std::string& name, Reviewed& done) {
-  auto review = review_golden(folder, name);
-  if (!review) return review.error();
-  fmt::print("\n{}", format_review(*review, kShownTaps));
+  const GoldenReview review = review_pending(folder, name);
+  fmt::print("\n{}", format_review(review, kShownTaps));
   while (true) {
     fmt::print("[{}] > ", kReviewKeys);
     std::fflush(stdout);
@@ -205,7 +204,7 @@ Result<void> review_one(GoldenFolder& folder, const std::string& name, Reviewed&
       return folder.remove_received(name);
     }
     if (word == "m") {
-      fmt::print("{}", format_review(*review, review->taps.size()));
+      fmt::print("{}", format_review(review, review.taps.size()));
     } else if (word == "a" || word.starts_with("a ")) {
       const std::string reason(trimmed(word.substr(1)));
       auto ok = accept_one(folder, name, reason);
@@ -213,8 +212,8 @@ Result<void> review_one(GoldenFolder& folder, const std::string& name, Reviewed&
         ++done.accepted;
         return {};
       }
-      if (ok.error().code != AS_USAGE) return ok.error();
-      fmt::print("{}: a REASON\n", ok.error().message);
+      fmt::print("{}\n", ok.error().code == AS_USAGE ? ok.error().message + ": a REASON"
+                                                     : ok.error().text());
     } else {
       fmt::print("'{}' is none of these\n", shortened(word, 20));
     }

@@ -12,6 +12,7 @@ namespace attnscope {
 namespace {
 
 constexpr std::size_t kMostTaps = 12;  // of a golden, drawn in full
+constexpr std::size_t kMostSides = 64;
 constexpr double kWidth = 560, kHeight = 120, kMargin = 8;
 
 constexpr const char* kStyle = R"(<style>
@@ -88,13 +89,9 @@ void add_tap(const GoldenReviewTap& tap, std::string& out) {
   const GoldenTap *a = tap.accepted, *b = tap.received;
   out += "<table><tr><th></th><th>accepted</th><th>received</th><th>difference</th></tr>\n";
   if (tap.deltas.empty()) {
-    const std::size_t rows =
-        a != nullptr && b != nullptr ? std::min(a->sets.size(), b->sets.size()) : 0;
-    for (std::size_t r = 0; r < rows; ++r) {
-      if (a->sets[r] != b->sets[r])
-        add_row(out, fmt::format("row {}", r), a->sets[r], b->sets[r], "");
+    for (const GoldenSides& sides : golden_sides(tap, kMostSides)) {
+      add_row(out, sides.what, sides.accepted, sides.received, "");
     }
-    if (rows == 0) add_row(out, "value", golden_side(a), golden_side(b), "");
   }
   for (const GoldenDelta& d : tap.deltas) {
     add_row(out, d.what, format_number(d.accepted), format_number(d.received),

@@ -58,7 +58,6 @@ json outcome_json(const GoldenOutcome& o) {
           {"loosened", loosened_json(o.loosened)}};
 }
 
-// Without "findings" that hold, the rest of the report's words.
 bool has_loosened(const GoldenReport& report) {
   for (const GoldenOutcome& o : report.outcomes) {
     if (!o.loosened.empty()) return true;

@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kWidestSide = 34;
 constexpr std::size_t kMostDeltas = 8;
+constexpr std::size_t kMostSides = 3;  // in a terminal
 
 const GoldenTap* find_tap(const GoldenValues& values, const GoldenFinding& finding) {
   const auto it = std::ranges::find_if(values.taps, [&](const GoldenTap& t) {
@@ -39,13 +40,16 @@ void add_line(std::string& out, const std::string& what, const std::string& acce
   out += fmt::format("    {:<20} {} {} {}\n", what, padded(accepted), padded(received), delta);
 }
 
-// Sets and numbers where the two sides first differ.
-std::string differing(const std::vector<std::string>& a, const std::vector<std::string>& b,
-                      bool second) {
-  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    if (a[i] != b[i]) return fmt::format("row {}: {}", i, second ? b[i] : a[i]);
+// One side in a short text.
+std::string whole(const GoldenTap* tap) {
+  if (tap == nullptr) return "none";
+  if (tap->stats) {
+    return fmt::format("mean {}, l2 {}", format_number(tap->stats->mean),
+                       format_number(tap->stats->l2));
   }
-  return a.empty() ? "" : (second ? b : a).front();
+  if (!tap->sets.empty()) return tap->sets.front();
+  if (!tap->numbers.empty()) return fmt::format("{}", fmt::join(tap->numbers, " "));
+  return tap->parts.empty() ? "nothing" : tap->parts.front().checksum;
 }
 
 void format_tap(const GoldenReviewTap& tap, std::string& out) {
@@ -55,12 +59,10 @@ void format_tap(const GoldenReviewTap& tap, std::string& out) {
   const GoldenTap *a = tap.accepted, *b = tap.received;
   if (a == nullptr && b == nullptr) return;
   add_line(out, "", "accepted", "received", "");
-  if (a != nullptr && b != nullptr && !a->sets.empty()) {
-    return add_line(out, "set", differing(a->sets, b->sets, false),
-                    differing(a->sets, b->sets, true), "");
-  }
-  if (a == nullptr || b == nullptr || !a->stats) {
-    return add_line(out, "value", golden_side(a), golden_side(b), "");
+  if (tap.deltas.empty()) {
+    for (const GoldenSides& s : golden_sides(tap, kMostSides)) {
+      add_line(out, s.what, s.accepted, s.received, "");
+    }
   }
   for (const GoldenDelta& d : tap.deltas) {
     add_line(out, d.what, format_number(d.accepted), format_number(d.received),
@@ -70,15 +72,25 @@ void format_tap(const GoldenReviewTap& tap, std::string& out) {
 
 }  // namespace
 
-std::string golden_side(const GoldenTap* tap) {
-  if (tap == nullptr) return "none";
-  if (tap->stats) {
-    return fmt::format("mean {}, l2 {}", format_number(tap->stats->mean),
-                       format_number(tap->stats->l2));
+std::vector<GoldenSides> golden_sides(const GoldenReviewTap& tap, std::size_t most) {
+  const GoldenTap *a = tap.accepted, *b = tap.received;
+  if (a == nullptr || b == nullptr) return {{"value", whole(a), whole(b)}};
+  std::vector<GoldenSides> sides;
+  const auto compare = [&](const char* what, const auto& left, const auto& right,
+                           const auto& text) {
+    for (std::size_t i = 0; i < std::max(left.size(), right.size()) && sides.size() < most; ++i) {
+      const std::string l = i < left.size() ? text(left[i]) : "none";
+      const std::string r = i < right.size() ? text(right[i]) : "none";
+      if (l != r) sides.push_back({fmt::format("{} {}", what, i), l, r});
+    }
+  };
+  compare("row", a->sets, b->sets, [](const std::string& set) { return set; });
+  compare("element", a->numbers, b->numbers, [](std::int64_t v) { return std::to_string(v); });
+  if (sides.empty()) {
+    compare("checksum of part", a->parts, b->parts, [](const GoldenPart& p) { return p.checksum; });
   }
-  if (!tap->sets.empty()) return tap->sets.front();
-  if (!tap->numbers.empty()) return fmt::format("{}", fmt::join(tap->numbers, " "));
-  return tap->parts.empty() ? "nothing" : tap->parts.front().checksum;
+  if (sides.empty()) sides.push_back({"value", whole(a), whole(b)});
+  return sides;
 }
 
 void link_taps(GoldenReview& review) {
@@ -138,6 +150,15 @@ Result<GoldenReview> review_golden(const GoldenFolder& folder, const std::string
   return review;
 }
 
+GoldenReview review_pending(const GoldenFolder& folder, const std::string& name) {
+  auto review = review_golden(folder, name);
+  if (review) return std::move(*review);
+  GoldenReview damaged;
+  damaged.name = name;
+  damaged.sentence = review.error().text();
+  return damaged;
+}
+
 std::optional<std::pair<double, double>> sample_range(const GoldenTap& a, const GoldenTap& b) {
   double low = std::numeric_limits<double>::infinity(), high = -low;
   for (const auto* values : {&a.values, &b.values}) {
@@ -154,7 +175,7 @@ std::optional<std::pair<double, double>> sample_range(const GoldenTap& a, const 
 std::string format_review(const GoldenReview& review, std::size_t most) {
   std::string out = fmt::format("{}: {}\n  {}\n", review.name, review.about, review.sentence);
   if (!review.accepted_by.empty()) out += fmt::format("  accepted: {}\n", review.accepted_by);
-  out += fmt::format("  received: {}\n", review.received_by);
+  if (!review.received_by.empty()) out += fmt::format("  received: {}\n", review.received_by);
   for (std::size_t i = 0; i < std::min(most, review.taps.size()); ++i) {
     format_tap(review.taps[i], out);
   }

@@ -31,8 +31,16 @@ struct GoldenReview {
 Result<GoldenReview> review_golden(const GoldenFolder& folder, const std::string& name);
 void link_taps(GoldenReview& review);
 
-// Both sides of a tap in one short text each: numbers, sets, a statistic.
-std::string golden_side(const GoldenTap* tap);
+// The same of one that may be damaged: what is wrong with it is its sentence then, and it has no
+// taps; it can be rejected or left.
+GoldenReview review_pending(const GoldenFolder& folder, const std::string& name);
+
+// Rows, numbers or checksums of a tap without deltas that differ, the first `most` of them; one
+// line where a side has no such tap.
+struct GoldenSides {
+  std::string what, accepted, received;
+};
+std::vector<GoldenSides> golden_sides(const GoldenReviewTap& tap, std::size_t most);
 
 // Smallest and largest finite sample of both sides; nothing where there is none.
 std::optional<std::pair<double, double>> sample_range(const GoldenTap& a, const GoldenTap& b);

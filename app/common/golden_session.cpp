@@ -16,7 +16,8 @@ Result<void> GoldenSession::open(const std::string& folder) {
   accepted_ = rejected_ = 0;
   review_.reset();
   ++version_;
-  return pending_.empty() ? Result<void>() : show(pending_.front());
+  if (!pending_.empty()) show(pending_.front());
+  return {};
 }
 
 std::string GoldenSession::sentence() const {
@@ -38,14 +39,10 @@ Result<void> GoldenSession::need_current() const {
   return usage_error("no pending golden is shown", "attnscope golden run keeps what differs");
 }
 
-Result<void> GoldenSession::show(const std::string& name) {
+void GoldenSession::show(const std::string& name) {
   ++version_;
-  review_.reset();
-  auto review = review_golden(*folder_, name);
-  if (!review) return review.error();
   // Its taps point into lists of its own, which move with it.
-  review_ = std::make_unique<GoldenReview>(std::move(*review));
-  return {};
+  review_ = std::make_unique<GoldenReview>(review_pending(*folder_, name));
 }
 
 Result<void> GoldenSession::select(const std::string& name) {
@@ -53,17 +50,17 @@ Result<void> GoldenSession::select(const std::string& name) {
     return usage_error(fmt::format("'{}' is not pending", name.substr(0, 40)),
                        pending_.empty() ? "nothing is" : "pending: " + join(pending_));
   }
-  return show(name);
+  show(name);
+  return {};
 }
 
-Result<void> GoldenSession::advance(bool decided) {
+void GoldenSession::advance(bool decided) {
   const auto at = std::ranges::find(pending_, review_->name);
   auto next = static_cast<std::size_t>(at - pending_.begin()) + (decided ? 0 : 1);
   if (decided) pending_.erase(at);
   review_.reset();
   ++version_;
-  if (pending_.empty()) return {};
-  return show(pending_[next < pending_.size() ? next : 0]);
+  if (!pending_.empty()) show(pending_[next < pending_.size() ? next : 0]);
 }
 
 Result<void> GoldenSession::accept(const std::string& reason) {
@@ -72,19 +69,22 @@ Result<void> GoldenSession::accept(const std::string& reason) {
   origin.reason = reason;
   if (auto ok = folder_->accept(review_->name, origin); !ok) return ok;
   ++accepted_;
-  return advance(true);
+  advance(true);
+  return {};
 }
 
 Result<void> GoldenSession::reject() {
   if (auto ok = need_current(); !ok) return ok;
   if (auto ok = folder_->remove_received(review_->name); !ok) return ok;
   ++rejected_;
-  return advance(true);
+  advance(true);
+  return {};
 }
 
 Result<void> GoldenSession::skip() {
   if (auto ok = need_current(); !ok) return ok;
-  return advance(false);
+  advance(false);
+  return {};
 }
 
 }  // namespace attnscope

@@ -17,7 +17,8 @@ namespace attnscope {
 
 class GoldenSession {
  public:
-  // Reads the folder and the first pending golden; empty = where golden_folder() looks.
+  // Reads the folder and the first pending golden, which may be a damaged one; empty = where
+  // golden_folder() looks.
   Result<void> open(const std::string& folder);
   bool is_open() const { return folder_.has_value(); }
 
@@ -38,8 +39,8 @@ class GoldenSession {
  private:
   Result<void> need_current() const;
   // Shows the one behind the current one, or the first.
-  Result<void> advance(bool decided);
-  Result<void> show(const std::string& name);
+  void advance(bool decided);
+  void show(const std::string& name);
 
   std::optional<GoldenFolder> folder_;
   std::vector<std::string> pending_;

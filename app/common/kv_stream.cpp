@@ -48,27 +48,33 @@ void KvStreamMap::seek(std::int64_t batch) {
   }
   while (batch_ < batch) {
     ++batch_;
-    for (const KvEvent& e : stream_->batches[static_cast<std::size_t>(batch_)].events) apply(e);
+    const KvEventBatch& batch_now = stream_->batches[static_cast<std::size_t>(batch_)];
+    for (const KvEvent& e : batch_now.events) apply(e, batch_now.rank);
   }
 }
 
-void KvStreamMap::apply(const KvEvent& event) {
+void KvStreamMap::apply(const KvEvent& event, std::int64_t rank) {
   switch (event.kind) {
     case KvEventKind::kBlockStored:
       ++counts_.stored;
-      store(event);
+      store(event, rank);
       return;
     case KvEventKind::kBlockRemoved: {
       ++counts_.removed;
       bool known = true;
-      for (const std::string& hash : event.hashes) known &= remove({hash, event.group});
+      for (const std::string& hash : event.hashes) {
+        known &= remove({hash, event.group, rank, event.medium});
+      }
       counts_.unknown += known ? 0 : 1;
       return;
     }
     case KvEventKind::kAllBlocksCleared:
       ++counts_.cleared;
-      entries_.clear();
-      blocks_ = 0;
+      std::erase_if(entries_, [&](const auto& item) {
+        if (item.first.rank != rank) return false;
+        blocks_ -= item.second.blocks;
+        return true;
+      });
       return;
   }
 }
@@ -81,15 +87,15 @@ bool KvStreamMap::remove(const Key& key) {
   return true;
 }
 
-void KvStreamMap::store(const KvEvent& event) {
+void KvStreamMap::store(const KvEvent& event, std::int64_t rank) {
   std::string parent = event.parent.value_or("");
   std::int64_t before = 0;
   if (!parent.empty()) {
-    const auto found = entries_.find({parent, event.group});
+    const auto found = entries_.find({parent, event.group, rank, event.medium});
     before = found == entries_.end() ? -1 : found->second.tokens;
   }
   for (std::size_t i = 0; i < event.hashes.size(); ++i) {
-    KvStreamEntry& entry = entries_[{event.hashes[i], event.group}];
+    KvStreamEntry& entry = entries_[{event.hashes[i], event.group, rank, event.medium}];
     ++entry.blocks;
     ++blocks_;
     entry.batch = batch_;
@@ -97,7 +103,6 @@ void KvStreamMap::store(const KvEvent& event) {
     entry.tokens = before;
     entry.parent = parent;
     entry.ends_with = last_tokens(event, i);
-    entry.medium = event.medium;
     entry.adapter = event.adapter;
     entry.kind = event.spec_kind;
     parent = event.hashes[i];

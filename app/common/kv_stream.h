@@ -7,6 +7,7 @@
 //   map.entries();              // what the engine's cache holds then
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -33,7 +34,7 @@ struct KvStreamEntry {
   std::int64_t tokens = -1;  // of the prefix that it ends; -1 = its beginning was never stored
   std::string parent;        // hash of the prefix before it; empty: it starts a request
   std::string ends_with;     // its last token ids
-  std::string medium, adapter, kind;
+  std::string adapter, kind;
 };
 
 struct KvStreamCounts {
@@ -43,7 +44,14 @@ struct KvStreamCounts {
 
 class KvStreamMap {
  public:
-  using Key = std::pair<std::string, std::int32_t>;  // hash, group (-1 = not said)
+  // Each rank has a pool of its own, and so has each medium (GPU, CPU, disk).
+  struct Key {
+    std::string hash;
+    std::int32_t group = -1;  // -1 = not said
+    std::int64_t rank = -1;
+    std::string medium;
+    friend auto operator<=>(const Key&, const Key&) = default;
+  };
 
   explicit KvStreamMap(std::shared_ptr<const KvStream> stream) : stream_(std::move(stream)) {}
   // To after a batch; -1 = before the first. Forward costs the batches between, back all of them.
@@ -54,8 +62,8 @@ class KvStreamMap {
   std::int64_t blocks() const { return blocks_; }
 
  private:
-  void apply(const KvEvent& event);
-  void store(const KvEvent& event);
+  void apply(const KvEvent& event, std::int64_t rank);
+  void store(const KvEvent& event, std::int64_t rank);
   bool remove(const Key& key);  // false: it was not stored
 
   std::shared_ptr<const KvStream> stream_;

@@ -17,6 +17,11 @@ std::vector<std::unique_ptr<PluginLane>>& open_ones() {
   return plugins;
 }
 
+PluginChoice& chosen() {
+  static PluginChoice choice;
+  return choice;
+}
+
 // Beside this program; where the build put it, for tests and other programs of the build.
 std::string child_program() {
   if (const char* chosen = std::getenv("ATTNSCOPE_PLUGIN_HOST")) return chosen;
@@ -38,8 +43,19 @@ PluginLane* find_plugin(const std::string& lane) {
   return nullptr;
 }
 
+const PluginChoice& plugin_choice() { return chosen(); }
+
+std::vector<std::string> plugin_faults() {
+  std::vector<std::string> texts;
+  for (const auto& plugin : open_ones()) {
+    for (const PluginFault& fault : plugin->faults()) texts.push_back(fault.text());
+  }
+  return texts;
+}
+
 Result<void> open_plugins(const PluginChoice& choice) {
   open_ones().clear();
+  chosen() = choice;
   for (const std::string& library : choice.libraries) {
     std::error_code code;
     if (!std::filesystem::is_regular_file(library, code)) {
@@ -72,21 +88,18 @@ std::string plugin_report() {
   std::string text;
   for (const auto& plugin : open_ones()) {
     for (const PluginTiming& t : plugin->timings()) {
-      text += fmt::format("{}: {}, {} calls, fastest {}; lane cpu {}\n", plugin->lane().name,
-                          as_op_find(t.op)->name, t.calls,
-                          t.microseconds > 0 ? format_us(t.microseconds) : "-",
-                          t.stand_in_microseconds > 0 ? format_us(t.stand_in_microseconds) : "-");
+      text +=
+          fmt::format("{}: {}, {} calls, fastest {}", plugin->lane().name, as_op_find(t.op)->name,
+                      t.calls, t.microseconds > 0 ? format_us(t.microseconds) : "-");
+      if (t.pair) {
+        text += fmt::format("; one call on both: {}, lane cpu {}", format_us(t.pair->plugin),
+                            format_us(t.pair->stand_in));
+      }
+      text += "\n";
     }
-    for (const PluginFault& fault : plugin->faults()) text += fault.text() + "\n";
   }
+  for (const std::string& fault : plugin_faults()) text += fault + "\n";
   return text;
-}
-
-bool plugins_failed() {
-  for (const auto& plugin : open_ones()) {
-    if (!plugin->faults().empty()) return true;
-  }
-  return false;
 }
 
 }  // namespace attnscope

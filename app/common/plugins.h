@@ -23,6 +23,10 @@ PluginLane* find_plugin(const std::string& lane);  // "plugin:NAME"; nullptr = n
 
 // Per op that ran: calls, the plugin's time beside our own; then the faults. Empty = nothing ran.
 std::string plugin_report();
-bool plugins_failed();
+// What went wrong so far: "plugin:NAME: OP crashed ..". Results of such a run are not kept for
+// others.
+std::vector<std::string> plugin_faults();
+// What open_plugins() was given last.
+const PluginChoice& plugin_choice();
 
 }  // namespace attnscope

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/common/doctor.h"
+#include "app/common/plugins.h"
 #include "app/common/report_parts.h"
 #include "engine/cache/cache_layout.h"
 #include "engine/checkpoint/checkpoint.h"
@@ -301,6 +302,7 @@ json make_report(const Scenario& scenario, const RunOptions& options, const RunR
                                         {"message", result.error->text()}}
                                  : json(nullptr)},
           {"lanes", result.lanes},
+          {"plugin_faults", plugin_faults()},
           {"references", references_name(options.session.references)},
           {"run",
            {{"steps", result.steps.size()},
@@ -324,6 +326,7 @@ json make_report(const Scenario& scenario, const RunOptions& options, const RunR
 as_status report_status(const json& report) {
   const std::string verdict = report.at("summary").at("verdict");
   if (verdict == "wrong" || verdict == "diverged") return AS_MISMATCH;
+  if (!report.at("plugin_faults").empty()) return AS_MISMATCH;
   const json& error = report.at("error");
   return error.is_null() ? AS_OK : static_cast<as_status>(error.at("code").get<int>());
 }
@@ -370,6 +373,9 @@ std::string run_key(const Scenario& scenario, const RunOptions& options) {
   }
   fnv.add(references_name(options.session.references));
   for (const std::string& lane : options.session.lanes) fnv.add(lane);
+  const PluginChoice& plugins = plugin_choice();
+  for (const std::string& library : plugins.libraries) fnv.add(file_state(library));
+  fnv.add(fmt::format("{} {}", plugins.in_process, plugins.seconds_limit));
   fnv.add(fmt::format("{} {}", options.steps.value_or(-1), options.decode_steps.value_or(-1)));
   std::string tolerances = options.session.tolerance_file;
   if (tolerances.empty()) {

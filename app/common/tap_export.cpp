@@ -273,6 +273,8 @@ Result<TapExportTotals> export_taps(const Scenario& scenario, const LaneRegistry
   auto result = run_scenario(scenario, lanes, run, progress);
   if (!result) return result.error();
   if (result->error) return *result->error;
+  // From there on another lane computed: the rows would not be what the file says.
+  if (result->device_error) return *result->device_error;
   TensorWriter writer;
   writer.leave_unaligned();
   nlohmann::json taps = nlohmann::json::object();

@@ -13,6 +13,7 @@
 #include "app/common/format.h"
 #include "app/common/lane_list.h"
 #include "app/common/op_order.h"
+#include "app/common/plugins.h"
 #include "app/common/report.h"
 #include "app/common/views/error_view.h"
 #include "app/common/wiring.h"
@@ -61,7 +62,8 @@ Result<void> warm_up(Session& session, const std::string& file, const std::strin
     if (!ran) return ran.error();
     if (*ran && !file.empty()) {
       // Keeping it is a service: without it the next start is slower and nothing else.
-      if (save_session(session, file, key)) prune(std::filesystem::path(file).parent_path());
+      if (plugin_faults().empty() && save_session(session, file, key))
+        prune(std::filesystem::path(file).parent_path());
     }
     if (!*ran) return {};  // finished or cancelled before
   }
@@ -228,9 +230,16 @@ Result<void> Workbench::in_background(const char* what,
                                       std::function<std::function<void()>()> work) {
   if (impl_->background.valid()) return usage_error(impl_->doing, "wait for it");
   impl_->doing = what;
-  impl_->background =
-      std::async(std::launch::async, [work = std::move(work), changed = impl_->options.on_change] {
-        auto done = work();
+  impl_->background = std::async(
+      std::launch::async, [this, work = std::move(work), changed = impl_->options.on_change] {
+        std::function<void()> done;
+        try {
+          done = work();
+        } catch (const std::exception& e) {  // no memory, say
+          done = [this, what = std::string(e.what())] {
+            say(Message::Kind::kError, fmt::format("It was given up: {}", what));
+          };
+        }
         if (changed) changed();
         return done;
       });
@@ -291,10 +300,13 @@ double Workbench::running_seconds() const {
 }
 
 void Workbench::cancel() {
-  if (!busy()) return;
-  impl_->worker->cancel();
-  target_.reset();
-  say(Message::Kind::kInfo, "Stopped between two ops.");
+  if (impl_->worker && !impl_->worker->idle()) {
+    impl_->worker->cancel();
+    target_.reset();
+    say(Message::Kind::kInfo, "Stopped between two ops.");
+  } else if (impl_->background.valid()) {
+    say(Message::Kind::kInfo, fmt::format("That cannot be stopped: {}.", impl_->doing));
+  }
 }
 
 void Workbench::wait_idle() {
@@ -331,6 +343,11 @@ bool Workbench::poll() {
       if (selection_.request >= requests) selection_ = {};
       selection_.head = std::min(selection_.head, snapshot_->info->config.heads - 1);
     }
+  }
+  // A switch that was thrown while something ran goes with what is stopped.
+  if (idle && !impl.worker->failed() && snapshot_ && impl.seen == snapshot_.get() &&
+      snapshot_->invariants != impl.invariants) {
+    set_invariants(impl.invariants);
   }
   if (idle == impl.was_busy) {  // one of them has just changed
     impl.was_busy = !idle;

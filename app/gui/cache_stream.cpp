@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "app/common/format.h"
 #include "app/gui/command_group.h"
@@ -34,7 +35,7 @@ void CacheStream::register_commands(Ui& ui) {
         const auto last = static_cast<std::int64_t>(stream_->batches.size());
         auto batch = whole_value(value, "cache.batch", 0, last);
         if (!batch) return batch.error();
-        go_to(*batch - 1);
+        wanted_ = *batch - 1;
         return ui.commands.run("cache.tab=stream");
       },
       "BATCH");
@@ -42,26 +43,38 @@ void CacheStream::register_commands(Ui& ui) {
 
 void CacheStream::take(const std::shared_ptr<const KvStream>& stream) {
   if (stream == stream_) return;
+  if (making_.valid()) making_.wait();
+  making_ = {};
+  shown_.reset();
   stream_ = stream;
-  map_ = std::make_unique<KvStreamMap>(stream_);
-  go_to(static_cast<std::int64_t>(stream_->batches.size()) - 1);
+  wanted_ = static_cast<std::int64_t>(stream_->batches.size()) - 1;
 }
 
-void CacheStream::go_to(std::int64_t batch) {
-  map_->seek(batch);
-  view_ = stream_view(*stream_, *map_);
-  ++version_;
+void CacheStream::make() {
+  if (making_.valid() && making_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
+    shown_ = making_.get();
+    ++version_;
+  }
+  if (making_.valid() || (shown_ && shown_->map.batch() == wanted_)) return;
+  // The map that is shown goes on from where it is, in a copy.
+  making_ = std::async(std::launch::async, [stream = stream_, batch = wanted_,
+                                            from = shown_ ? shown_->map : KvStreamMap(stream_)] {
+    auto made = std::make_unique<Shown>(Shown{from, {}});
+    made->map.seek(batch);
+    made->view = stream_view(*stream, made->map);
+    return made;
+  });
 }
 
 void CacheStream::draw_slider(Ui& ui) {
-  auto at = static_cast<int>(map_->batch() + 1);
+  auto at = static_cast<int>(wanted_ + 1);
   const auto last = static_cast<int>(stream_->batches.size());
   ImGui::SetNextItemWidth(std::max(px(60), ImGui::GetContentRegionAvail().x * 0.6f));
   if (ImGui::SliderInt("##batch", &at, 0, last, "after batch %d", ImGuiSliderFlags_AlwaysClamp)) {
     ui.run(fmt::format("cache.batch={}", at));
   }
-  if (map_->batch() < 0) return;
-  const KvEventBatch& batch = stream_->batches[static_cast<std::size_t>(map_->batch())];
+  if (wanted_ < 0) return;
+  const KvEventBatch& batch = stream_->batches[static_cast<std::size_t>(wanted_)];
   const double first = stream_->batches.front().time;
   ImGui::SameLine();
   dim(fmt::format("+{} s{}", format_number(batch.time - first),
@@ -76,7 +89,10 @@ void CacheStream::draw(Ui& ui) {
     return;
   }
   take(ui.bench.events());
-  sentence(view_.sentence);
+  make();
+  if (!shown_) return sentence("The map is being made ..");
+  const StreamView& view = shown_->view;
+  sentence(view.sentence);
   draw_slider(ui);
   table_.begin(version_);
   if (table_.stale()) {
@@ -90,7 +106,7 @@ void CacheStream::draw(Ui& ui) {
          {"ends with", false, 1.6f, "Token ids."},
          {"where", false, 1.4f}});
     std::int64_t key = 0;
-    for (const StreamRow& r : view_.rows) {
+    for (const StreamRow& r : view.rows) {
       const auto number = [](std::int64_t n) {
         return TableCell{n < 0 ? std::string() : std::to_string(n), 0, static_cast<double>(n),
                          true};

@@ -2,6 +2,7 @@
 // after the chosen one.
 #pragma once
 
+#include <future>
 #include <memory>
 
 #include "app/common/kv_stream.h"
@@ -15,15 +16,23 @@ class CacheStream {
  public:
   void register_commands(Ui& ui);
   void draw(Ui& ui);
+  // Whether a map is being made; draw() takes it.
+  bool animating() const { return making_.valid(); }
 
  private:
+  struct Shown {
+    KvStreamMap map;
+    StreamView view;
+  };
   void take(const std::shared_ptr<const KvStream>& stream);
-  void go_to(std::int64_t batch);
+  // A stream may be long: the map after a batch is made on a thread.
+  void make();
   void draw_slider(Ui& ui);
 
   std::shared_ptr<const KvStream> stream_;
-  std::unique_ptr<KvStreamMap> map_;
-  StreamView view_;
+  std::unique_ptr<Shown> shown_;  // none: the first one is being made
+  std::int64_t wanted_ = -1;      // batch
+  std::future<std::unique_ptr<Shown>> making_;
   std::uint64_t version_ = 0;
   DataTable table_;
 };

@@ -86,6 +86,7 @@ Result<void> write_report(const Workbench& bench, const std::string& path) {
   options.session.references = bench.setup().references;
   RunResult result;
   result.lanes = now->info->lanes;
+  result.weights_read = now->info->weights_read;
   std::vector<TapResult> all;
   for (const auto& step : now->steps) {
     if (!step->complete) continue;

@@ -36,6 +36,7 @@ class CachePanel : public Panel {
   bool scrolls() const override { return false; }
   void register_commands(Ui& ui) override;
   void draw(Ui& ui) override;
+  bool animating() const override { return stream_.animating(); }
 
  private:
   void refresh(Ui& ui, const StepTrace& step);
@@ -203,7 +204,10 @@ void CachePanel::fill() {
                            : held_->invariants == Invariants::kCall ? "every call"
                            : row.full_walk                          ? "every 1,000 steps"
                                                                     : "every step";
-        table_.row({{row.name}, {when, on ? 0 : theme().text_faint}, {row.holds}},
+        const bool broken = view.broken == row.name;
+        table_.row({{row.name, broken ? verdict_colour(Verdict::kWrong) : 0},
+                    {broken ? "broken" : when, on ? 0 : theme().text_faint},
+                    {row.holds}},
                    static_cast<std::int64_t>(i));
       }
     }

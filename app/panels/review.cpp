@@ -16,6 +16,8 @@
 namespace attnscope::gui {
 namespace {
 
+constexpr std::size_t kMostSides = 64;  // rows of a table of what differs
+
 class ReviewPanel : public Panel {
  public:
   ReviewPanel() : Panel("review", "Review") {}
@@ -80,10 +82,11 @@ void ReviewPanel::draw(Ui& ui) {
     reason_.clear();
   }
   draw_names(ui);
+  if (shown_ != session_.version()) return;  // another one was chosen; drawn in the next frame
   sentence(fmt::format("{}: {}", review->name, review->sentence), Verdict::kWrong);
-  dim(review->about);
+  if (!review->about.empty()) dim(review->about);
   if (!review->accepted_by.empty()) field("accepted", review->accepted_by);
-  field("received", review->received_by);
+  if (!review->received_by.empty()) field("received", review->received_by);
   draw_decision(ui);
   // A decision may just have been made.
   if (session_.current() == review && shown_ == session_.version()) draw_taps(*review);
@@ -195,7 +198,11 @@ void ReviewPanel::draw_sides(const GoldenReviewTap& tap) {
           {{d.what}, number(d.accepted), number(d.received), number(d.received - d.accepted)},
           key++);
     }
-    if (tap.deltas.empty()) sides_.row({{"value"}, {golden_side(a)}, {golden_side(b)}, {}}, key);
+    if (tap.deltas.empty()) {
+      for (const GoldenSides& side : golden_sides(tap, kMostSides)) {
+        sides_.row({{side.what}, {side.accepted}, {side.received}, {}}, key++);
+      }
+    }
   }
   sides_.draw("##sides", ImVec2(-1, -1), -1, false);
 }

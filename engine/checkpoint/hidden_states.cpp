@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -17,6 +18,17 @@ T element(const TensorEntry& entry, std::int64_t i) {
   T value;
   std::memcpy(&value, entry.data + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
   return value;
+}
+
+double value_of(const TensorEntry& entry, std::int64_t i) {
+  switch (entry.type) {
+    case ElementType::kBf16:
+      return cpu::bf16_to_float(element<std::uint16_t>(entry, i));
+    case ElementType::kF32:
+      return element<float>(entry, i);
+    default:
+      return element<double>(entry, i);
+  }
 }
 
 Result<void> check(const TensorFile& file, const TensorEntry& entry, std::int64_t hidden,
@@ -46,6 +58,13 @@ Result<void> check(const TensorFile& file, const TensorEntry& entry, std::int64_
     return wrong(fmt::format("{}, but the prompt of request \"{}\" has {} tokens", found,
                              need.request, need.rows),
                  fmt::format("a prompt of at most {} tokens can be replayed", shape[0]));
+  }
+  for (std::int64_t i = 0; i < need.rows * hidden; ++i) {
+    if (std::isfinite(value_of(entry, i))) continue;
+    return wrong(fmt::format("row {} (prompt of request \"{}\") has {} at column {}", i / hidden,
+                             need.request, value_of(entry, i), i % hidden),
+                 "rows of positions that were not computed are NaN: record every position of the "
+                 "prompt");
   }
   return {};
 }
@@ -89,22 +108,11 @@ std::int64_t HiddenStates::rows(std::int32_t request) const {
   return least;
 }
 
-double HiddenStates::value(const TensorEntry& entry, std::int64_t i) const {
-  switch (entry.type) {
-    case ElementType::kBf16:
-      return cpu::bf16_to_float(element<std::uint16_t>(entry, i));
-    case ElementType::kF32:
-      return element<float>(entry, i);
-    default:
-      return element<double>(entry, i);
-  }
-}
-
 void HiddenStates::row(int layer, std::int32_t request, std::int64_t position, bf16_t* out) const {
   const TensorEntry& entry =
       *entries_[static_cast<std::size_t>(request)][static_cast<std::size_t>(layer)];
   for (std::int64_t i = 0; i < hidden_; ++i) {
-    out[i] = {cpu::float_to_bf16(cpu::round_bf16(value(entry, position * hidden_ + i)))};
+    out[i] = {cpu::float_to_bf16(cpu::round_bf16(value_of(entry, position * hidden_ + i)))};
   }
 }
 
@@ -113,7 +121,7 @@ void HiddenStates::row(int layer, std::int32_t request, std::int64_t position, b
   const TensorEntry& entry =
       *entries_[static_cast<std::size_t>(request)][static_cast<std::size_t>(layer)];
   for (std::int64_t i = 0; i < hidden_; ++i) {
-    const double x = value(entry, position * hidden_ + i);
+    const double x = value_of(entry, position * hidden_ + i);
     out[i] = rounded ? cpu::round_bf16(x) : x;
   }
 }

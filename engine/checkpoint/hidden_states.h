@@ -41,7 +41,6 @@ class HiddenStates {
 
  private:
   HiddenStates(TensorFile file, std::int64_t hidden) : file_(std::move(file)), hidden_(hidden) {}
-  double value(const TensorEntry& entry, std::int64_t i) const;
 
   TensorFile file_;
   std::int64_t hidden_;

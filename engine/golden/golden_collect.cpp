@@ -7,6 +7,7 @@
 #include "engine/session/byte_stream.h"
 #include "engine/session/forced_copy.h"
 #include "engine/trace/compare.h"
+#include "kernels/params/op_table.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -38,10 +39,19 @@ std::string row_checksum(const as_tensor& t, std::int64_t row) {
   return checksum_of(static_cast<const std::uint8_t*>(t.data) + row * bytes, bytes);
 }
 
+// The row that an op's bytes are quantised from.
+bool is_row(const OpTrace& op, const TapCopy& tap) {
+  const as_op_info* info = as_op_find(op.place.op);
+  for (std::uint32_t i = 0; info != nullptr && i < info->num_taps; ++i) {
+    if (tap.name == info->taps[i].name) return tap.output && info->taps[i].optional != 0;
+  }
+  return false;
+}
+
 // Whether other values of this tap excuse other bytes of an output that follows from them: the row
 // before quantisation, or float scores and selections where integers are computed from those.
-bool gives(const TapCopy& tap, const std::string& rule) {
-  if (rule == "bytes") return tap.output && tap.rule == "row";
+bool gives(const OpTrace& op, const TapCopy& tap, const std::string& rule) {
+  if (rule == "bytes") return is_row(op, tap);
   return !tap.output && (is_float(tap.value.dtype) || tap.name == "indices");
 }
 
@@ -50,7 +60,7 @@ std::string given_of(const OpTrace& op, const std::string& rule, std::int64_t ro
                      std::int64_t rows) {
   std::string joined;
   for (const TapCopy& tap : op.taps) {
-    if (!gives(tap, rule)) continue;
+    if (!gives(op, tap, rule)) continue;
     const bool one = row >= 0 && by_row(tap) && tap.value.shape[0] == rows;
     joined += one ? row_checksum(tap.value, row) : tensor_checksum(tap.value);
   }
@@ -194,8 +204,15 @@ void float_figures(const as_tensor& tensor, std::int64_t samples, GoldenTap& tap
 
 void collect_taps(const OpTrace& op, const RowOwners& owners, const GoldenSpec& spec,
                   const std::string& where, std::vector<GoldenTap>& out) {
+  // Bytes are excused by their row alone, so that it is kept with them.
+  const auto wants = [&](const TapCopy& tap) {
+    if (spec.wants(op.place, tap.name)) return true;
+    return is_row(op, tap) && std::ranges::any_of(op.rows, [&](const RowsCopy& rows) {
+             return spec.wants(op.place, rows.name);
+           });
+  };
   for (const TapCopy& tap : op.taps) {
-    if (!tap.output || !spec.wants(op.place, tap.name)) continue;
+    if (!tap.output || !wants(tap)) continue;
     GoldenTap kept = head_of(op, where, tap.name, tap.rule, tap.value);
     if (tap.axes.starts_with("T")) kept.requests = owners.requests;
     if (tap.axes.starts_with("N")) kept.requests = owners.sampled;

@@ -82,6 +82,20 @@ bool has_value(ElementType type) {
   return type != ElementType::kF16 && type != ElementType::kU64 && type != ElementType::kF4;
 }
 
+bool is_fp8(ElementType type) {
+  return type == ElementType::kF8E4m3 || type == ElementType::kF8E5m2 ||
+         type == ElementType::kF8E4m3Fnuz || type == ElementType::kF8E5m2Fnuz ||
+         type == ElementType::kF8E8m0;
+}
+
+// Codes that a tap of bytes takes as they are.
+bool is_plain_byte(ElementType type) {
+  return type == ElementType::kU8 || type == ElementType::kF8E4m3 || type == ElementType::kF8E8m0;
+}
+
+// Tensors of the compressed entries: an attention over the window alone has none of them.
+bool is_extra(std::string_view tap) { return tap.starts_with("extra_"); }
+
 // False when the type has not this value.
 bool put_value(double value, std::int32_t dtype, bool round, std::uint8_t* to) {
   const auto put = [&](auto converted) {
@@ -252,7 +266,9 @@ class Importer {
     if (it == map_.tensors.end()) return {};
     const ImportTensor& t = it->second;
     const bool output = tap.direction == AS_TAP_OUT;
-    if (output && find(files_, with_layer(t.name, layer_)) == nullptr) return {};
+    if ((output || is_extra(tap.name)) && find(files_, with_layer(t.name, layer_)) == nullptr) {
+      return {};
+    }
     auto found = entry(t.name);
     if (!found) return found.error();
     const TensorEntry& e = **found;
@@ -271,6 +287,16 @@ class Importer {
     if (t.decode.empty()) {
       const std::int32_t own = dtype_of(e.type);
       for (const std::string& name : taken) dtype = dtype_named(name) == own ? own : dtype;
+    }
+    if (!t.decode.empty() && element_bits(e.type) != 8) {
+      return bad_input(fmt::format("{}: tensor {} is {}, which has no codes to decode",
+                                   map_.op.name, shown_name(e.name), element_name(e.type)),
+                       "leave \"decode\" out: its values are taken");
+    }
+    if (t.decode.empty() && is_fp8(e.type) && (dtype != AS_U8 || !is_plain_byte(e.type))) {
+      return bad_input(fmt::format("{}: tensor {} holds {} codes, {} is wanted", map_.op.name,
+                                   shown_name(e.name), element_name(e.type), as_dtype_name(dtype)),
+                       "say \"decode\": \"e4m3\" or \"e4m3fnuz\", with its factor");
     }
     as_tensor to = *seen;
     to.dtype = dtype;
@@ -315,6 +341,7 @@ class Importer {
     ImportCache c = it->second;
     c.name = with_layer(c.name, layer_);
     c.scales = with_layer(c.scales, layer_);
+    if (is_extra(tap.name) && find(files_, c.name) == nullptr) return {};
     auto found = entry(c.name);
     if (!found) return found.error();
     std::span<const std::uint8_t> scales;
@@ -403,11 +430,24 @@ class Importer {
         return bad_input(fmt::format("{}: tensor {} is no F32 [positions,64]", map_.op.name,
                                      shown_name(e.name)));
       }
+      if (auto ok = is_table_of(to, e); !ok) return ok;
       void* memory = allocate(static_cast<std::int64_t>(e.bytes));
       std::memcpy(memory, e.data, e.bytes);
       to.table = make_tensor(static_cast<float*>(memory), {e.shape[0], AS_ROPE_DIM});
       return {};
     }
+    auto reached = positions();
+    if (!reached) return reached.error();
+    const std::int64_t rows = *reached;
+    auto* table = static_cast<float*>(allocate(rows * AS_ROPE_DIM * 4));
+    cpu::build_rope_table(to, rows, table, nullptr);
+    to.table = make_tensor(table, {rows, AS_ROPE_DIM});
+    notes_.push_back(fmt::format("{}'s table is computed from its numbers", field.name));
+    return {};
+  }
+
+  // Positions that the op's tokens reach, 1 without any.
+  Result<std::int64_t> positions() const {
     std::int64_t rows = 1;
     for (const as_tap_info& tap : map_.op.taps) {
       const as_tensor& t = tensor_at(params_.data(), tap.offset);
@@ -419,20 +459,38 @@ class Importer {
     if (rows > (std::int64_t{1} << 24)) {
       return bad_input(fmt::format("{}: position {} is beyond any model", map_.op.name, rows - 1));
     }
-    auto* table = static_cast<float*>(allocate(rows * AS_ROPE_DIM * 4));
-    cpu::build_rope_table(to, rows, table, nullptr);
-    to.table = make_tensor(table, {rows, AS_ROPE_DIM});
-    notes_.push_back(fmt::format("{}'s table is computed from its numbers", field.name));
+    return rows;
+  }
+
+  // A table of another layer type is found at once; the angles of far positions differ by what
+  // float32 makes of them.
+  Result<void> is_table_of(const as_rope& rope, const TensorEntry& e) const {
+    const std::int64_t rows = std::min<std::int64_t>(e.shape[0], 4096);
+    std::vector<float> expected(static_cast<std::size_t>(rows * AS_ROPE_DIM));
+    cpu::build_rope_table(rope, rows, expected.data(), nullptr);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      float value;
+      std::memcpy(&value, e.data + i * sizeof(value), sizeof(value));
+      if (std::fabs(value - expected[i]) < 0.01f) continue;
+      return bad_input(
+          fmt::format(
+              "{}: {} is no table of base {:g} and factor {:g}: {:.4f} instead of {:.4f} at "
+              "position {}, column {}",
+              map_.op.name, shown_name(e.name), rope.base, rope.factor, value, expected[i],
+              i / AS_ROPE_DIM, i % AS_ROPE_DIM),
+          "give the numbers of this layer: layers without entries have a base of their own and "
+          "factor 1");
+    }
     return {};
   }
 
   // What keep_case() walks: every tensor that its lists are made of, of equal lengths.
-  Result<void> lists_are_whole() const {
+  Result<void> lists_are_whole() {
     for (const as_tap_info& tap : map_.op.taps) {
       const bool is_cache = tap.kind == AS_TAP_CACHE;
       const bool there = is_cache ? cache_at(params_.data(), tap.offset).record != AS_RECORD_NONE
                                   : present(tensor_at(params_.data(), tap.offset));
-      const bool extra = std::string_view(tap.name).starts_with("extra_");
+      const bool extra = is_extra(tap.name);
       const bool scale = std::string_view(tap.name) == "q_scale";
       if (!there && tap.direction == AS_TAP_IN && !extra && !scale) {
         return bad_input(fmt::format("{}: the map gives no {}", map_.op.name, tap.name),
@@ -455,18 +513,22 @@ class Importer {
                          "cut the longer one with \"shape\"");
       }
     }
-    const as_tensor* extra_lens = nullptr;
-    const as_tensor* extra_indices = nullptr;
+    std::vector<const char*> there, missing;
     for (const as_tap_info& tap : map_.op.taps) {
-      if (std::string_view(tap.name) == "extra_lens") {
-        extra_lens = &tensor_at(params_.data(), tap.offset);
-      }
-      if (std::string_view(tap.name) == "extra_indices") {
-        extra_indices = &tensor_at(params_.data(), tap.offset);
-      }
+      if (!is_extra(tap.name)) continue;
+      const bool has = tap.kind == AS_TAP_CACHE
+                           ? cache_at(params_.data(), tap.offset).record != AS_RECORD_NONE
+                           : present(tensor_at(params_.data(), tap.offset));
+      (has ? there : missing).push_back(tap.name);
     }
-    if (extra_lens != nullptr && present(*extra_lens) != present(*extra_indices)) {
-      return bad_input(fmt::format("{}: extra_indices and extra_lens go together", map_.op.name));
+    if (!there.empty() && !missing.empty()) {
+      return bad_input(fmt::format("{}: {} is there, {} is not", map_.op.name,
+                                   fmt::join(there, ", "), fmt::join(missing, ", ")),
+                       "they go together: dump all of them, or none for a layer without entries");
+    }
+    if (!missing.empty()) {
+      notes_.push_back(fmt::format("{} are not in the dump: attention over the window alone",
+                                   fmt::join(missing, ", ")));
     }
     return {};
   }
@@ -484,16 +546,21 @@ class Importer {
 }  // namespace
 
 bool has_inputs(const ImportOp& op, const std::vector<TensorFile>& files, int layer) {
+  const auto has = [&](const std::string& name) {
+    return name.empty() || find(files, with_layer(name, layer)) != nullptr;
+  };
   for (const as_tap_info& tap : op.op.taps) {
+    if (is_extra(tap.name)) continue;
     if (tap.direction == AS_TAP_OUT && tap.kind == AS_TAP_TENSOR) continue;
     if (const auto t = op.tensors.find(tap.name); t != op.tensors.end()) {
-      if (find(files, with_layer(t->second.name, layer)) == nullptr) return false;
+      if (!has(t->second.name) || !has(t->second.factor_name)) return false;
     }
     if (const auto c = op.caches.find(tap.name); c != op.caches.end()) {
-      if (find(files, with_layer(c->second.name, layer)) == nullptr) return false;
+      if (!has(c->second.name) || !has(c->second.scales)) return false;
     }
   }
-  return true;
+  return std::all_of(op.ropes.begin(), op.ropes.end(),
+                     [&](const auto& rope) { return has(rope.second.table); });
 }
 
 Result<ImportedCase> import_case(const ImportOp& op, const std::vector<TensorFile>& files,

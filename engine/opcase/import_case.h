@@ -19,7 +19,8 @@ struct ImportedCase {
 bool has_inputs(const ImportOp& op, const std::vector<TensorFile>& files, int layer);
 
 // One case. Inputs that the op must have and outputs are taken by name; types are converted where
-// no value changes by it; an output that is missing stays unknown, and so is its cache.
+// no value changes by it; an output tensor that is missing stays unknown. A cache that the op
+// writes must be there. Without extra_* it is an attention over the window alone.
 Result<ImportedCase> import_case(const ImportOp& op, const std::vector<TensorFile>& files,
                                  const std::string& engine, int layer);
 

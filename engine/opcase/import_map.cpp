@@ -120,7 +120,7 @@ ImportOp read_op(const CaseOp& op, JsonObject o) {
 Result<ImportMap> read_import_map(const std::string& name) {
   std::string path = name;
   std::error_code code;
-  if (!std::filesystem::exists(path, code)) {
+  if (!std::filesystem::is_regular_file(path, code)) {
     auto assets = assets_folder();
     if (!assets) return assets.error();
     const std::string known = fmt::format("{}/maps/{}.json", *assets, name);

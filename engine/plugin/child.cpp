@@ -1,18 +1,20 @@
 #include "engine/plugin/child.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <ucontext.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "engine/plugin/load.h"
 #include "engine/plugin/protocol.h"
@@ -49,6 +51,9 @@ std::int32_t is_write([[maybe_unused]] void* context) {
 }
 
 void on_signal(int number, siginfo_t* info, void* context) {
+  // Threads of one op often fail together: the first one speaks, and ends all of them.
+  static std::atomic_flag taken = ATOMIC_FLAG_INIT;
+  while (taken.test_and_set()) ::pause();
   last_words.word = PluginWord::kCrashed;
   last_words.signal = number;
   last_words.write = is_write(context);
@@ -74,7 +79,7 @@ void catch_signals() {
   ::sigaltstack(&other, nullptr);
   struct sigaction action {};
   action.sa_sigaction = on_signal;
-  action.sa_flags = SA_SIGINFO | SA_ONSTACK | static_cast<int>(SA_RESETHAND);
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
     ::sigaction(number, &action, nullptr);
   }
@@ -137,11 +142,22 @@ PluginReply run(const as_lane& lane, const as_threads* threads) {
   return reply;
 }
 
+// Goes with its parent, also out of a call. (A signal at the parent's death would come with the end
+// of the one thread that started this process.)
+void end_with_parent() {
+  std::thread([] {
+    pollfd socket{kPluginSocket, 0, 0};
+    while (::poll(&socket, 1, -1) <= 0) {
+    }
+    ::_exit(0);
+  }).detach();
+}
+
 }  // namespace
 
 int run_plugin_child(const char* library) {
-  // Goes with its parent; leaves no core file.
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  end_with_parent();
+  // Leaves no core file.
   const rlimit none{0, 0};
   ::setrlimit(RLIMIT_CORE, &none);
   catch_signals();

@@ -15,7 +15,6 @@ namespace attnscope {
 namespace {
 
 constexpr std::size_t kMostPlugins = 8;
-constexpr std::int64_t kTimedCalls = 3;  // of the stand-in, each on a copy
 
 // A lane's functions have no place for an object: one set of them for each plugin.
 std::array<PluginLane*, kMostPlugins> open_plugins{};
@@ -61,7 +60,10 @@ Result<double> timed(as_op_fn function, const void* params, const as_call* call)
                                error.message[0] != '\0' ? error.message : "no message"));
 }
 
-void keep_fastest(double& best, double now) { best = best == 0 ? now : std::min(best, now); }
+// The first calls, then fewer and fewer: prompts and decode steps are both among them.
+bool is_timed(std::int64_t call) {
+  return call < 4 || (call & (call - 1)) == 0;  // powers of two
+}
 
 }  // namespace
 
@@ -130,16 +132,21 @@ Result<double> PluginLane::run_plugin(as_op_id op, const void* params, const as_
   return process_->call(op, params, threads);
 }
 
-void PluginLane::time_stand_in(as_op_id op, const void* params, const as_call* call) {
-  if (options_.stand_in == nullptr || timings_[op].calls >= kTimedCalls) return;
+void PluginLane::reset_timings() {
+  const std::lock_guard lock(mutex_);
+  for (PluginTiming& t : timings_) t = {t.op, 0, 0, {}};
+}
+
+std::optional<double> PluginLane::time_stand_in(as_op_id op, const void* params,
+                                                const as_call* call) {
+  if (options_.stand_in == nullptr || !is_timed(timings_[op].calls)) return std::nullopt;
   const as_op_fn function = options_.stand_in->ops[op];
   auto kept = keep_case(*find_case_op(op), params, {});
-  if (function == nullptr || !kept) return;
+  if (function == nullptr || !kept) return std::nullopt;
   auto copy = CaseCall::make(*kept);
-  if (!copy) return;
-  if (auto time = timed(function, copy->params(), call)) {
-    keep_fastest(timings_[op].stand_in_microseconds, *time);
-  }
+  if (!copy) return std::nullopt;
+  auto time = timed(function, copy->params(), call);
+  return time ? std::optional(*time) : std::nullopt;
 }
 
 std::int32_t PluginLane::run(as_op_id op, const void* params, const as_call* call,
@@ -148,13 +155,16 @@ std::int32_t PluginLane::run(as_op_id op, const void* params, const as_call* cal
   const as_op_fn instead =
       !strict_ && options_.stand_in != nullptr ? options_.stand_in->ops[op] : nullptr;
   if (failed_[op] && instead != nullptr) return instead(params, call, error);
-  time_stand_in(op, params, call);
+  const auto stand_in = time_stand_in(op, params, call);
   auto time = run_plugin(op, params, call);
-  ++timings_[op].calls;
+  PluginTiming& timing = timings_[op];
+  ++timing.calls;
   if (time) {
-    keep_fastest(timings_[op].microseconds, *time);
+    timing.microseconds = timing.microseconds == 0 ? *time : std::min(timing.microseconds, *time);
+    if (stand_in && (!timing.pair || *time < timing.pair->plugin)) timing.pair = {*time, *stand_in};
     return AS_OK;
   }
+  ++failures_;
   const PluginFault fault = {name_, op, time.error().message};
   if (instead == nullptr) return fail(error, time.error().code, fault.what);
   failed_[op] = true;

@@ -7,10 +7,12 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,11 +36,16 @@ struct PluginFault {
   std::string text() const;
 };
 
-// Of one op: calls, and the fastest one of the plugin and of the lane that stands in.
+// Of one op: calls, and the fastest one. The lane that stands in is timed beside some of the calls,
+// on a copy of their inputs; of these the one that took the plugin least is kept.
 struct PluginTiming {
   as_op_id op = AS_OP_SCHEDULE;
   std::int64_t calls = 0;
-  double microseconds = 0, stand_in_microseconds = 0;
+  double microseconds = 0;
+  struct Pair {
+    double plugin = 0, stand_in = 0;  // microseconds of the same call
+  };
+  std::optional<Pair> pair;
 };
 
 class PluginLane {
@@ -54,6 +61,9 @@ class PluginLane {
   }
   std::vector<PluginFault> faults() const;
   std::vector<PluginTiming> timings() const;
+  void reset_timings();
+  // Calls that ended with an error, strict or not.
+  std::int64_t failures() const { return failures_; }
 
   // A call from the lane's table.
   std::int32_t run(as_op_id op, const void* params, const as_call* call, as_error* error);
@@ -61,7 +71,7 @@ class PluginLane {
  private:
   explicit PluginLane(const PluginOptions& options) : options_(options) {}
   Result<double> run_plugin(as_op_id op, const void* params, const as_call* call);
-  void time_stand_in(as_op_id op, const void* params, const as_call* call);
+  std::optional<double> time_stand_in(as_op_id op, const void* params, const as_call* call);
 
   PluginOptions options_;
   std::string name_, description_;
@@ -75,6 +85,7 @@ class PluginLane {
   std::array<bool, AS_OP_COUNT> failed_{};
   std::array<PluginTiming, AS_OP_COUNT> timings_{};
   std::vector<PluginFault> faults_;
+  std::atomic<std::int64_t> failures_{0};
 };
 
 }  // namespace attnscope

@@ -12,7 +12,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "engine/opcase/op_case.h"
@@ -215,7 +217,14 @@ std::string PluginProcess::how_it_ended() {
   ::close(socket_);
   socket_ = -1;
   int status = 0;
-  ::waitpid(pid_, &status, 0);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  while (::waitpid(pid_, &status, WNOHANG) == 0) {
+    if (std::chrono::steady_clock::now() > end) {  // it closed what is not its own, and goes on
+      this->end();
+      return "closed its connection and was ended";
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   pid_ = -1;
   if (WIFSIGNALED(status)) return "was ended by " + signal_text(WTERMSIG(status));
   return fmt::format("ended its process with exit code {}", WEXITSTATUS(status));

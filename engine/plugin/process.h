@@ -30,7 +30,8 @@ class PluginProcess {
   // Starts the process unless it runs.
   Result<PluginInfo> start();
   // One call with the tensors of `params`, whose outputs it fills when all went well. After an
-  // error the process is gone; the next call starts it anew.
+  // error other than a status that the kernel returned the process is gone; the next call starts it
+  // anew.
   Result<double> call(as_op_id op, const void* params, int threads);  // microseconds of the kernel
 
  private:

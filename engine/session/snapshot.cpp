@@ -60,6 +60,7 @@ std::shared_ptr<const SessionInfo> session_info(const Session& session) {
   info->ops_before = list(step_ops(parts.config));
   info->ops_after = list(head_ops());
   info->drift_limit = parts.tolerances.drift_limit();
+  info->weights_read = parts.weights_read;
   return info;
 }
 
@@ -83,6 +84,7 @@ std::shared_ptr<const Snapshot> take_snapshot(const Session& session, const Trac
   snapshot->invariants = session.guard().level();
   snapshot->invariant_steps = session.guard().steps();
   snapshot->invariant_seconds = session.guard().seconds();
+  snapshot->violation = session.guard().violation();
   snapshot->steps = recorder.summaries();
   snapshot->traces = recorder.traces();
   snapshot->trace_bytes = recorder.bytes();

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct SessionInfo {
   std::vector<std::vector<as_op_id>> ops;       // by running layer, causal order
   std::vector<as_op_id> ops_before, ops_after;  // once per step
   double drift_limit = 0;
+  std::shared_ptr<const std::vector<TensorUse>> weights_read;  // null: synthetic weights
 };
 
 struct Snapshot {
@@ -42,8 +44,9 @@ struct Snapshot {
   std::vector<BlockOwner> owners;     // by block id, now
   std::int64_t free_blocks = 0;
   Invariants invariants = Invariants::kOff;
-  std::int64_t invariant_steps = 0;  // checked so far
-  double invariant_seconds = 0;      // what that cost
+  std::int64_t invariant_steps = 0;    // checked so far
+  double invariant_seconds = 0;        // what that cost
+  std::optional<Violation> violation;  // the one that stopped the session
   std::vector<std::shared_ptr<const StepSummary>> steps;
   std::vector<std::shared_ptr<const StepTrace>> traces;
   std::int64_t trace_bytes = 0;

@@ -27,6 +27,8 @@
 #define READ_BEHIND 17
 #define HOST_OP 18
 #define STRAY_ROW 19
+#define CRASH_THREADS 20
+#define CLOSE_ALL 21
 
 static float from_bf16(uint16_t bits) {
   const uint32_t wide = (uint32_t)bits << 16;
@@ -47,11 +49,18 @@ int nobody_has_this(void);
 
 static volatile int forever = 1;
 
-static int32_t spoil(const as_residual_params* p, as_error* err) {
+#if FAULT == CRASH_THREADS
+static void far_behind(void* out, int64_t begin, int64_t end) {
+  for (; begin < end; ++begin) ((volatile uint16_t*)out)[begin] = 1;
+}
+#endif
+
+static int32_t spoil(const as_residual_params* p, const as_call* call, as_error* err) {
   uint16_t* out = (uint16_t*)p->out.data;
   const int64_t count = p->out.shape[0] * p->out.shape[1];
   (void)out;
   (void)count;
+  (void)call;
   (void)err;
 #if FAULT == CRASH
   *(volatile int*)(uintptr_t)(forever - 1) = 1;
@@ -61,6 +70,11 @@ static int32_t spoil(const as_residual_params* p, as_error* err) {
   out[count] = 1;
 #elif FAULT == WRITE_FAR_BEHIND
   out[count + 1000] = 1;
+#elif FAULT == CRASH_THREADS
+  call->threads->parallel_for(call->threads->pool, 64, 1, far_behind, out + count + 1000);
+#elif FAULT == CLOSE_ALL
+  close(3);
+  while (forever) usleep(1000);
 #elif FAULT == READ_BEHIND
   out[0] = ((volatile uint16_t*)p->h.data)[count + 1000];
 #elif FAULT == WRITE_BEFORE
@@ -83,7 +97,6 @@ static int32_t spoil(const as_residual_params* p, as_error* err) {
 static int32_t residual(const void* params, const as_call* call, as_error* err) {
   const as_residual_params* p = (const as_residual_params*)params;
   int64_t t, c;
-  (void)call;
   for (t = 0; t < p->h.shape[0]; ++t) {
     for (c = 0; c < p->h.shape[1]; ++c) {
       const float h = from_bf16(((uint16_t*)p->h.data)[t * p->h.stride[0] + c * p->h.stride[1]]);
@@ -94,7 +107,7 @@ static int32_t residual(const void* params, const as_call* call, as_error* err) 
       ((uint16_t*)p->out.data)[t * p->out.stride[0] + c * p->out.stride[1]] = to_bf16(h + y);
     }
   }
-  return spoil(p, err);
+  return spoil(p, call, err);
 }
 
 /* Saves every row as it should, and one byte more in the slot behind the first one. */

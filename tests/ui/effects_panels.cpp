@@ -87,6 +87,11 @@ void review_goldens(Trial& t) {
   t.run("review.select=first");
   EXPECT_TRUE(t.shows("first: y of one is wrong"));
   EXPECT_FALSE(t.app->commands().run("review.select=third"));
+  t.user.look_at("review");
+  t.user.ctx->ComboClick("##golden/second");
+  t.user.wait(2);
+  EXPECT_TRUE(t.shows("second: y of one is wrong"));
+  t.run("review.select=first");
   EXPECT_FALSE(t.app->commands().run("review.accept= ")) << "no reason";
   // As a user does it: a reason, and the button.
   t.user.look_at("review");
@@ -193,9 +198,11 @@ Effects panel_effects() {
     t.run("layout.cache");
     t.run("panel.cache");
     t.run("file.open_events=" + path);
+    t.user.wait_for("cache");
     EXPECT_TRUE(t.shows("After batch 2 of 2: 2 keys find 2 blocks in 1 group"));
     EXPECT_TRUE(t.shows("7 8"));
     t.run("cache.batch=1");
+    t.user.wait_for("cache");
     EXPECT_TRUE(t.shows("After batch 1 of 2"));
     EXPECT_FALSE(t.shows("7 8"));
     EXPECT_FALSE(t.app->commands().run("cache.batch=3"));

@@ -293,7 +293,6 @@ ChecksView checks_view(const Snapshot& snapshot) {
       {"I16 slots", "every slot that is written lies in a held block", kStep, false},
       {"I17 quiescence", "without requests every block is free", kStep, false},
       {"I18 scheduler", "lists, budget and number of requests", kStep, false},
-      {"I19 in flight", "what a step in flight uses stays held", kCall, false},
       {"I20 liveness", "with nobody running, a head that fits is admitted", kCall, false},
       {"I22 metrics", "the figures add up", kStep, false}};
   ChecksView view;
@@ -309,12 +308,18 @@ ChecksView checks_view(const Snapshot& snapshot) {
     case Invariants::kCall:
       view.sentence = "All of the state is checked around every call of the block manager.";
   }
-  if (snapshot.invariant_steps > 0) {
+  if (snapshot.violation) {
+    view.broken = snapshot.violation->invariant;
     view.sentence +=
-        fmt::format(" {} steps were checked and nothing was broken; it cost {} a step.",
-                    format_count(snapshot.invariant_steps),
-                    format_us(1e6 * snapshot.invariant_seconds /
-                              static_cast<double>(snapshot.invariant_steps)));
+        fmt::format(" {} is broken; the session has stopped there.", snapshot.violation->text());
+  } else if (snapshot.invariant_steps > 0) {
+    view.sentence += fmt::format(" {} steps were checked and nothing was broken.",
+                                 format_count(snapshot.invariant_steps));
+  }
+  if (snapshot.invariant_steps > 0) {
+    view.sentence += fmt::format(" Checking costs {} a step.",
+                                 format_us(1e6 * snapshot.invariant_seconds /
+                                           static_cast<double>(snapshot.invariant_steps)));
   }
   return view;
 }

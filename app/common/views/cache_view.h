@@ -104,6 +104,7 @@ struct CheckedInvariant {
 struct ChecksView {
   std::string sentence;
   std::span<const CheckedInvariant> rows;
+  std::string broken;  // name of the one that stopped the session; empty = none
 };
 ChecksView checks_view(const Snapshot& snapshot);
 

@@ -1,6 +1,7 @@
 #include "app/common/views/stream_view.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -15,11 +16,13 @@ std::string short_hash(const std::string& hash) {
   return hash.size() <= 16 ? hash : hash.substr(0, 7) + ".." + hash.substr(hash.size() - 7);
 }
 
-std::string where(const KvStreamEntry& entry) {
-  std::string text = entry.medium;
-  if (!entry.kind.empty()) text += ", " + entry.kind;
-  if (!entry.adapter.empty()) text += ", adapter " + entry.adapter;
-  return text;
+std::string where(const KvStreamMap::Key& key, const KvStreamEntry& entry) {
+  std::vector<std::string> parts;
+  if (key.rank >= 0) parts.push_back(fmt::format("rank {}", key.rank));
+  if (!key.medium.empty()) parts.push_back(key.medium);
+  if (!entry.kind.empty()) parts.push_back(entry.kind);
+  if (!entry.adapter.empty()) parts.push_back("adapter " + entry.adapter);
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 }  // namespace
@@ -28,13 +31,12 @@ StreamView stream_view(const KvStream& stream, const KvStreamMap& map) {
   StreamView view;
   std::set<std::int32_t> groups;
   for (const auto& [key, entry] : map.entries()) {
-    const auto& [hash, group] = key;
-    groups.insert(group);
-    view.rows.push_back({.hash = short_hash(hash),
+    groups.insert(key.group);
+    view.rows.push_back({.hash = short_hash(key.hash),
                          .parent = short_hash(entry.parent),
-                         .group = group < 0 ? "not said" : std::to_string(group),
+                         .group = key.group < 0 ? "not said" : std::to_string(key.group),
                          .ends_with = entry.ends_with,
-                         .where = where(entry),
+                         .where = where(key, entry),
                          .prefix = entry.tokens,
                          .blocks = entry.blocks,
                          .batch = entry.batch,

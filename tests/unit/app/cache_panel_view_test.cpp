@@ -1,6 +1,8 @@
 // Views of the cache panel: what a block went through, who waits, what is left in the free list.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "app/common/views/cache_view.h"
 #include "app/common/wiring.h"
 #include "tests/unit/app/trace_session.h"
@@ -43,6 +45,25 @@ class CacheView : public ::testing::Test {
   std::shared_ptr<const Snapshot> snapshot_;
   const StepTrace* step_ = nullptr;
 };
+
+TEST_F(CacheView, ChecksSayWhatBroke) {
+  session_->set_invariants(Invariants::kCall);
+  run_steps(*session_, 1);
+  ChecksView view = checks_view(*take_snapshot(*session_, recorder_, info_, 2));
+  EXPECT_NE(view.sentence.find("nothing was broken"), std::string::npos) << view.sentence;
+  EXPECT_TRUE(view.broken.empty());
+  // Somebody gives a running request's newest block away.
+  auto& serving = const_cast<Serving&>(session_->serving());
+  const std::vector<std::int32_t> last = {session_->serving().table(0, 0).back()};
+  serving.scheduler().kv().pool().release(last);
+  ASSERT_FALSE(session_->step());
+  view = checks_view(*take_snapshot(*session_, recorder_, info_, 3));
+  EXPECT_EQ(view.sentence.find("nothing was broken"), std::string::npos) << view.sentence;
+  EXPECT_NE(view.sentence.find("is broken; the session has stopped there"), std::string::npos);
+  EXPECT_TRUE(std::ranges::any_of(view.rows, [&](const CheckedInvariant& row) {
+    return view.broken == row.name;
+  })) << view.broken;
+}
 
 TEST_F(CacheView, LifeOfASharedBlockNamesItsHoldersAndTellsItsStory) {
   const std::int32_t block = step_->requests[1].tables[0][0];

@@ -1,5 +1,6 @@
 // Cases from dumps in other layouts: a kept case is taken apart into the tensors of another engine,
 // put together again by a map, and must give the same bits.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,6 +15,7 @@
 #include "engine/opcase/import_rows.h"
 #include "engine/tensorfile/tensor_writer.h"
 #include "engine/trace/compare.h"
+#include "kernels/cpu/rope_table.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 #include "tests/unit/app/cli_fixture.h"
@@ -230,6 +232,108 @@ TEST_F(CaseImportTest, WhatDoesNotFitIsNamed) {
             std::string::npos);
   EXPECT_EQ(run({"case", "import", "nowhere", path("dump.safetensors"), "-o", path("x.json")}).code,
             3);
+}
+
+// The view of one layer in a slab: its first axis counts pages, the offset lies inside of each.
+TEST_F(CaseImportTest, AnOffsetDoesNotMoveThePagesApart) {
+  const OpCase kept = attention();
+  const StoredCache& window = kept.caches.at("cache");
+  constexpr std::size_t kStride = 50000, kOffset = 4096;
+  const auto slab =
+      lay_out(window, static_cast<std::size_t>(window.blocks) * kStride, [&](std::size_t slot) {
+        const std::size_t page = kOffset + slot / 64 * kStride, row = slot % 64;
+        return std::pair(page + row * 576, page + 64 * 576 + row * 8);
+      });
+  ImportCache cache;
+  cache.name = "slab";
+  cache.record = AS_RECORD_LATENT;
+  cache.rows_per_block = 64;
+  cache.offset = kOffset;
+  auto pages = import_pages(cache, slab, window.blocks, {});
+  ASSERT_TRUE(pages) << pages.error().text();
+  EXPECT_EQ(pages->blocks, window.blocks);
+  for (std::size_t i = 0; i < window.slots.size(); ++i) {
+    const auto slot = static_cast<std::size_t>(window.slots[i]);
+    const std::uint8_t* page =
+        pages->bytes.data() + slot / 64 * static_cast<std::size_t>(pages->page_bytes);
+    ASSERT_EQ(std::memcmp(page + slot % 64 * 576, window.rows.data() + i * 584, 576), 0) << slot;
+  }
+}
+
+TEST_F(CaseImportTest, CodesAndPartsThatWouldBeMisreadAreRefused) {
+  const OpCase kept = attention();
+  const StoredCache& window = kept.caches.at("cache");
+  const auto bytes = lay_out(window, static_cast<std::size_t>(window.blocks) * 64 * 584,
+                             [](std::size_t s) { return std::pair(s * 584, s * 584 + 576); });
+  const std::vector<std::uint8_t> codes(kept.tensors.at("q").bytes.size() / 2, 0x38);
+  const auto import = [&](const std::set<std::string>& without, const std::string& q,
+                          const std::vector<std::string>& others) {
+    TensorWriter writer;
+    add_tensors(kept, writer, without);
+    writer.add("pool", ElementType::kU8, {window.blocks, 64, 584}, bytes);
+    const as_tensor own = stored_view(kept.tensors.at("q"));
+    writer.add("codes", ElementType::kF8E4m3, {own.shape[0], own.shape[1], own.shape[2]}, codes);
+    EXPECT_TRUE(writer.write(path("dump.safetensors")));
+    const std::string map = write(
+        "map.json",
+        map_text(same_names(others) + R"(, "q": )" + q,
+                 R"("cache": {"name": "pool", "rows_per_block": 64, "rows": "interleaved"})"));
+    return run({"case", "import", map, path("dump.safetensors"), "-o", path("x.json")});
+  };
+  const std::vector<std::string> window_alone = {"indices", "lens", "sinks", "o", "lse"};
+  EXPECT_NE(import({}, R"({"name": "codes"})", window_alone)
+                .err.find("\"codes\" holds F8_E4M3 codes, bf16 is wanted"),
+            std::string::npos);
+  EXPECT_NE(import({}, R"({"name": "q", "decode": "e4m3"})", window_alone)
+                .err.find("is BF16, which has no codes to decode"),
+            std::string::npos);
+  std::vector<std::string> parts = window_alone;
+  parts.insert(parts.end(), {"extra_indices", "extra_lens"});
+  EXPECT_NE(import({}, R"({"name": "q"})", parts).err.find("extra_cache is not"),
+            std::string::npos);
+  const Outcome alone = import({"extra_indices", "extra_lens"}, R"({"name": "q"})", parts);
+  EXPECT_EQ(alone.code, 0) << alone.err;
+  EXPECT_NE(alone.out.find("attention over the window alone"), std::string::npos) << alone.out;
+}
+
+TEST_F(CaseImportTest, ATableOfAnotherLayerTypeIsRefused) {
+  const OpCase kept = attention("1/1/q_rope_kv_insert");
+  const StoredRope& rope = kept.ropes.at("rope");
+  const StoredCache& window = kept.caches.at("cache");
+  TensorWriter writer;
+  add_tensors(kept, writer);
+  as_rope own{};
+  own.base = rope.base;
+  own.factor = rope.factor;
+  own.original_max_pos = rope.original_max_pos;
+  own.beta_fast = rope.beta_fast;
+  own.beta_slow = rope.beta_slow;
+  std::vector<float> table(static_cast<std::size_t>(rope.table_rows) * AS_ROPE_DIM);
+  cpu::build_rope_table(own, rope.table_rows, table.data(), nullptr);
+  writer.add("table", ElementType::kF32, {rope.table_rows, AS_ROPE_DIM}, table);
+  const auto bytes = lay_out(window, static_cast<std::size_t>(window.blocks) * 64 * 584,
+                             [](std::size_t s) { return std::pair(s * 584, s * 584 + 576); });
+  writer.add("pool", ElementType::kU8, {window.blocks, 64, 584}, bytes);
+  ASSERT_TRUE(writer.write(path("dump.safetensors")));
+  const auto import = [&](double base) {
+    std::string text =
+        map_text(same_names({"q_raw", "kv", "positions", "slots", "q"}),
+                 R"("cache": {"name": "pool", "rows_per_block": 64, "rows": "interleaved"})",
+                 "q_rope_kv_insert");
+    const std::string numbers = R"("scale": 0.04419417382415922)";
+    text.replace(text.find(numbers), numbers.size(), R"("eps": 1e-6)");
+    text.insert(text.find(R"("tensors")"),
+                fmt::format(R"("ropes": {{"rope": {{"base": {}, "factor": {}, )"
+                            R"("original_max_pos": {}, "table": "table"}}}}, )",
+                            base, rope.factor, rope.original_max_pos));
+    return run({"case", "import", write("map.json", text), path("dump.safetensors"), "--op",
+                "q_rope_kv_insert", "-o", path("x.json")});
+  };
+  const Outcome right = import(rope.base);
+  EXPECT_EQ(right.code, 0) << right.err;
+  const Outcome wrong = import(rope.base * 2);
+  EXPECT_EQ(wrong.code, 3);
+  EXPECT_NE(wrong.err.find("\"table\" is no table of base"), std::string::npos) << wrong.err;
 }
 
 TEST_F(CaseImportTest, TheMapsOfThisProgramAreReadAndTakeADumpOfTheirNames) {

@@ -130,6 +130,46 @@ TEST_F(GoldenCliTest, ReviewShowsBothSidesAndDoesWhatIsTyped) {
   }
 }
 
+TEST_F(GoldenCliTest, ADamagedOneKeepsNoOtherFromReview) {
+  write("first.golden.json", kNorm);
+  write("first.received.json", "{");
+  EXPECT_EQ(golden({"run", "norm"}).code, 1);
+  Outcome out = typed("a looks right\ns\na the first values\n", {"review"});
+  EXPECT_EQ(out.code, 0) << out.err;
+  EXPECT_NE(out.out.find("first.received.json"), std::string::npos) << out.out;
+  EXPECT_NE(out.out.find("1 accepted, 0 rejected, 1 skipped; 1 pending"), std::string::npos)
+      << out.out;
+  out = typed("r\n", {"review"});
+  EXPECT_NE(out.out.find("1 rejected"), std::string::npos) << out.out;
+  EXPECT_FALSE(exists("first.received.json"));
+}
+
+TEST(GoldenSides, AreWhereTheTwoDiffer) {
+  GoldenTap a, b;
+  a.sets = {"0-9", "0-9", "0-4,6"};
+  b.sets = {"0-9", "0-9", "0-5"};
+  GoldenReviewTap tap{{}, &a, &b, {}};
+  auto sides = golden_sides(tap, 9);
+  ASSERT_EQ(sides.size(), 1u);
+  EXPECT_EQ(sides[0].what, "row 2");
+  EXPECT_EQ(sides[0].accepted, "0-4,6");
+  EXPECT_EQ(sides[0].received, "0-5");
+  a = b = GoldenTap();
+  a.parts = {{"11", ""}, {"22", ""}, {"33", ""}};
+  b.parts = {{"11", ""}, {"23", ""}, {"34", ""}};
+  EXPECT_EQ(golden_sides(tap, 9).size(), 2u);
+  sides = golden_sides(tap, 1);
+  ASSERT_EQ(sides.size(), 1u);
+  EXPECT_EQ(sides[0].accepted + sides[0].received, "2223");
+  a.numbers = {1, 2, 3};
+  b.numbers = {1, 2};
+  sides = golden_sides(tap, 9);
+  ASSERT_EQ(sides.size(), 1u) << "numbers say more than their checksums";
+  EXPECT_EQ(sides[0].what + " " + sides[0].accepted + " " + sides[0].received, "element 2 3 none");
+  tap.received = nullptr;
+  EXPECT_EQ(golden_sides(tap, 9)[0].received, "none");
+}
+
 TEST_F(GoldenCliTest, AcceptingNeedsAReasonAndSomethingPending) {
   golden({"run"});
   EXPECT_EQ(golden({"accept", "norm"}).code, 2);

@@ -28,6 +28,8 @@ class KvStreamTest : public ::testing::Test {
 
 std::string hex(int hash) { return fmt::format("{:016x}", hash); }
 
+KvStreamMap::Key key(std::uint64_t hash, std::int32_t group) { return {hex(hash), group, -1, ""}; }
+
 constexpr const char* kTwoGroups = R"(
 [0.0, [{"type": "BlockStored", "block_hashes": [1, 2], "token_ids": [5, 6, 7, 8], "block_size": 2,
         "group_idx": 0},
@@ -46,15 +48,15 @@ TEST_F(KvStreamTest, MapAfterEachBatch) {
   EXPECT_TRUE(map.entries().empty());
   map.seek(1);
   ASSERT_EQ(map.entries().size(), 3u);
-  const KvStreamEntry& third = map.entries().at({hex(13), -1});
+  const KvStreamEntry& third = map.entries().at(key(13, -1));
   EXPECT_EQ(third.tokens, 6);
   EXPECT_EQ(third.parent, hex(12));
   EXPECT_EQ(third.ends_with, "7 8");
   EXPECT_EQ(third.batch, 1);
-  EXPECT_EQ(map.entries().at({hex(11), -1}).blocks, 2);
+  EXPECT_EQ(map.entries().at(key(11, -1)).blocks, 2);
   EXPECT_EQ(map.blocks(), 4);
   map.seek(2);
-  EXPECT_EQ(map.entries().at({hex(11), -1}).blocks, 1);
+  EXPECT_EQ(map.entries().at(key(11, -1)).blocks, 1);
   EXPECT_EQ(map.counts().unknown, 1);
   map.seek(3);
   EXPECT_TRUE(map.entries().empty());
@@ -71,14 +73,38 @@ TEST_F(KvStreamTest, AKeyStandsOncePerGroup) {
   KvStreamMap map(read(kTwoGroups));
   map.seek(0);
   EXPECT_EQ(map.entries().size(), 3u);
-  EXPECT_EQ(map.entries().at({hex(1), 1}).tokens, 2);
+  EXPECT_EQ(map.entries().at(key(1, 1)).tokens, 2);
+}
+
+// Each rank has a pool of its own; a copy on another medium is another copy.
+TEST_F(KvStreamTest, RanksAndMediaAreKeptApart) {
+  const auto stream = read(R"([1.0, [["BlockStored", [1], null, [1, 2], 2]], 0]
+[2.0, [["BlockStored", [2], null, [3, 4], 2]], 1]
+[3.0, [["AllBlocksCleared"]], 0]
+[4.0, [{"type": "BlockStored", "block_hashes": [2], "token_ids": [3, 4], "block_size": 2, "medium": "CPU"}], 1]
+[5.0, [{"type": "BlockRemoved", "block_hashes": [2], "medium": "CPU"}], 1]
+)");
+  KvStreamMap map(stream);
+  map.seek(2);
+  ASSERT_EQ(map.entries().size(), 1u);
+  EXPECT_EQ(map.entries().begin()->first, (KvStreamMap::Key{hex(2), -1, 1, ""}));
+  EXPECT_EQ(map.blocks(), 1);
+  map.seek(3);
+  EXPECT_EQ(map.entries().size(), 2u);
+  const StreamView both = stream_view(*stream, map);
+  EXPECT_EQ(both.rows[0].where, "rank 1, CPU");
+  EXPECT_EQ(both.rows[1].where, "rank 1");
+  map.seek(4);
+  ASSERT_EQ(map.entries().size(), 1u);
+  EXPECT_EQ(map.entries().begin()->first.medium, "");
+  EXPECT_EQ(map.counts().unknown, 0);
 }
 
 TEST_F(KvStreamTest, APrefixWhoseBeginningIsMissingHasNoLength) {
   KvStreamMap map(read(R"([1.0, [["BlockStored", [12, 13], 11, [1, 2, 3, 4], 2]]])"));
   map.seek(0);
-  EXPECT_EQ(map.entries().at({hex(12), -1}).tokens, -1);
-  EXPECT_EQ(map.entries().at({hex(13), -1}).tokens, -1);
+  EXPECT_EQ(map.entries().at(key(12, -1)).tokens, -1);
+  EXPECT_EQ(map.entries().at(key(13, -1)).tokens, -1);
 }
 
 TEST_F(KvStreamTest, View) {

@@ -3,9 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "app/common/plugins.h"
+#include "engine/opcase/case_file.h"
+#include "engine/opcase/op_case.h"
 #include "tests/unit/app/cli_fixture.h"
 
 namespace attnscope {
@@ -41,7 +45,8 @@ TEST_F(PluginTest, TheExampleIsRight) {
                            "--lane", "plugin:mine", "--repeat", "1"});
   EXPECT_EQ(out.code, 0) << out.out << out.err;
   EXPECT_NE(out.err.find("plugin:mine: sparse_attention, 1 calls, fastest"), std::string::npos);
-  EXPECT_NE(out.err.find("; lane cpu "), std::string::npos);
+  EXPECT_NE(out.err.find("; one call on both: "), std::string::npos);
+  EXPECT_NE(out.err.find(", lane cpu "), std::string::npos);
   const Outcome inside = run({"case", "run", attention, "--plugin", library("example"), "--lane",
                               "plugin:mine", "--repeat", "1", "--in-process"});
   EXPECT_EQ(inside.code, 0) << inside.out << inside.err;
@@ -74,6 +79,8 @@ TEST_F(PluginTest, EveryFaultIsNamedAndTheSessionGoesOn) {
                           {"LOOP", "residual", "did not return within 2 s"},
                           {"WRITE_BEHIND", "residual", "beyond the end of out"},
                           {"WRITE_FAR_BEHIND", "residual", "wrote beyond the end of out"},
+                          {"CRASH_THREADS", "residual", "wrote beyond the end of out"},
+                          {"CLOSE_ALL", "residual", "did not return within 2 s"},
                           {"READ_BEHIND", "residual", "read beyond the end of h"},
                           {"WRITE_BEFORE", "residual", "before out"},
                           {"WRITE_INPUT", "residual", "wrote to its input h (byte 6)"},
@@ -103,6 +110,81 @@ TEST_F(PluginTest, EveryFaultIsNamedAndTheSessionGoesOn) {
     // Nothing of what the plugin did got into the session.
     EXPECT_EQ(nlohmann::json::parse(session.out)["summary"]["verdict"], "ok") << session.out;
   }
+}
+
+TEST_F(PluginTest, ACaseSaysWhoseFaultItIs) {
+  const std::string residual = saved("residual");
+  std::string text = read(saved("compressor_state"));
+  const std::size_t at = text.find("\"ratio\": 4");
+  ASSERT_NE(at, std::string::npos);
+  text.replace(at, 10, "\"ratio\": 0");
+  const std::string damaged = write("damaged.json", text);
+  const std::vector<std::string> crash = {"--plugin", library("CRASH"), "--lane", "plugin:faulty"};
+  std::vector<std::string> arguments = {"case", "run", residual, "--json"};
+  arguments.insert(arguments.end(), crash.begin(), crash.end());
+  const Outcome failed = run(arguments);
+  EXPECT_EQ(failed.code, 1);
+  const auto json = nlohmann::json::parse(failed.out);
+  EXPECT_EQ(json["right"], false);
+  EXPECT_EQ(json["lane"], "plugin:faulty");
+  EXPECT_NE(json["error"].get<std::string>().find("crashed"), std::string::npos);
+  arguments = {"case", "run", damaged};
+  const Outcome ours = run(arguments);
+  EXPECT_EQ(ours.code, 3) << ours.out << ours.err;
+  arguments.insert(arguments.end(), {"--plugin", library("STRAY_ROW"), "--lane", "plugin:faulty"});
+  EXPECT_EQ(run(arguments).code, 3) << "the plugin was not even called";
+}
+
+TEST_F(PluginTest, ResultsOfARebuiltOrFailedPluginAreNotReused) {
+  namespace fs = std::filesystem;
+  const std::string mine = path("mine.so");
+  const std::vector<std::string> arguments = {
+      "run",      "early",        "--steps", "1",      "--references",
+      "sim",      "--plugin",     mine,      "--lane", "residual=plugin:faulty",
+      "--report", path("r.json"), "--reuse"};
+  const auto build = [&](const char* which) {
+    fs::remove(mine);
+    fs::copy_file(library(which), mine);
+  };
+  const auto kept = [](const Outcome& o) {
+    return o.out.find("kept result of an unchanged run") != std::string::npos;
+  };
+  build("NONE");
+  Outcome out = run(arguments);
+  EXPECT_EQ(out.code, 0) << out.err;
+  EXPECT_FALSE(kept(out));
+  out = run(arguments);
+  EXPECT_EQ(out.code, 0) << out.err;
+  EXPECT_TRUE(kept(out));
+  build("CRASH");
+  for (int i = 0; i < 2; ++i) {
+    out = run(arguments);
+    EXPECT_EQ(out.code, 1) << out.out;
+  }
+  const auto report = nlohmann::json::parse(read(path("r.json")));
+  ASSERT_EQ(report["plugin_faults"].size(), 1u);
+  EXPECT_NE(report["plugin_faults"][0].get<std::string>().find("residual crashed"),
+            std::string::npos);
+}
+
+TEST_F(PluginTest, OutlivesTheThreadThatStartedIt) {
+  const std::string residual = saved("residual");
+  auto kept = read_case(residual);
+  ASSERT_TRUE(kept);
+  std::thread([] { EXPECT_TRUE(open_plugins({{library("NONE")}})); }).join();
+  PluginLane* plugin = find_plugin("plugin:faulty");
+  ASSERT_NE(plugin, nullptr);
+  for (int i = 0; i < 3; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    auto call = CaseCall::make(*kept);
+    ASSERT_TRUE(call);
+    as_call context{};
+    context.struct_size = sizeof(context);
+    as_error error{};
+    EXPECT_EQ(plugin->lane().ops[AS_OP_RESIDUAL](call->params(), &context, &error), AS_OK)
+        << error.message;
+  }
+  EXPECT_EQ(plugin->failures(), 0);
 }
 
 TEST_F(PluginTest, WhatCannotBeLoadedIsRefusedByName) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <random>
@@ -13,6 +14,7 @@
 #include "engine/golden/golden_folder.h"
 #include "engine/golden/op_inputs.h"
 #include "kernels/cpu/cpu_lane.h"
+#include "kernels/params/attention_params.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -36,7 +38,8 @@ std::string with(std::string text, const std::string& from, const std::string& t
   return at == std::string::npos ? text : text.replace(at, from.size(), to);
 }
 
-GoldenValues computed(const GoldenSpec& spec, as_op_id op = AS_OP_COMPRESS_INSERT) {
+GoldenValues computed(const GoldenSpec& spec, as_op_id op = AS_OP_COMPRESS_INSERT,
+                      const std::function<void(void*)>& then = {}) {
   GoldenValues values;
   values.name = spec.name;
   values.definition = spec.digest;
@@ -46,6 +49,7 @@ GoldenValues computed(const GoldenSpec& spec, as_op_id op = AS_OP_COMPRESS_INSER
   call.struct_size = sizeof(call);
   as_error error{};
   EXPECT_EQ(cpu::lane()->ops[op](inputs.params().data(), &call, &error), AS_OK) << error.message;
+  if (then) then(const_cast<void*>(inputs.params().data()));
   collect_taps(inputs.trace("cpu"), inputs.owners(), spec, "one", values.taps);
   return values;
 }
@@ -92,6 +96,28 @@ std::vector<float> ramp(std::size_t n) {
   std::vector<float> values(n);
   for (std::size_t i = 0; i < n; ++i) values[i] = 0.25f + static_cast<float>(i % 17);
   return values;
+}
+
+// Bytes follow from their row and from nothing else that the op writes; the row is kept with them.
+TEST(GoldenValues, OtherBytesOfTheSameRowAreWrongWhateverElseChanged) {
+  const std::string text = with(kOpSpec, "compress_insert", "q_rope_kv_insert");
+  GoldenSpec spec = spec_of(text);
+  spec.taps = {{AS_OP_Q_ROPE_KV_INSERT, {"cache"}, {}, {}}};
+  const GoldenValues was = computed(spec, AS_OP_Q_ROPE_KV_INSERT);
+  ASSERT_EQ(was.taps.size(), 2u);
+  EXPECT_EQ(was.taps[0].tap, "kv_row");
+  const auto bytes_and = [](bool row) {
+    return [row](void* params) {
+      auto& p = *static_cast<as_q_rope_kv_insert_params*>(params);
+      static_cast<std::uint16_t*>(p.q.data)[0] ^= 1;
+      as_cache_row(&p.cache, *at<std::int64_t>(p.slots, 0)).payload[3] ^= 1;
+      if (row) static_cast<std::uint16_t*>(p.kv_row.data)[0] ^= 1;
+    };
+  };
+  GoldenComparison c = compare(spec, was, computed(spec, AS_OP_Q_ROPE_KV_INSERT, bytes_and(false)));
+  EXPECT_EQ(finding(c, "cache").verdict, GoldenVerdict::kWrong);
+  c = compare(spec, was, computed(spec, AS_OP_Q_ROPE_KV_INSERT, bytes_and(true)));
+  EXPECT_EQ(finding(c, "cache").verdict, GoldenVerdict::kFollows);
 }
 
 TEST(GoldenValues, AreReadBackAsTheyWereAndCompareEqual) {
