@@ -81,7 +81,7 @@ TEST_F(KvStreamTest, RanksAndMediaAreKeptApart) {
   const auto stream = read(R"([1.0, [["BlockStored", [1], null, [1, 2], 2]], 0]
 [2.0, [["BlockStored", [2], null, [3, 4], 2]], 1]
 [3.0, [["AllBlocksCleared"]], 0]
-[4.0, [{"type": "BlockStored", "block_hashes": [2], "token_ids": [3, 4], "block_size": 2, "medium": "CPU"}], 1]
+[4.0, [["BlockStored", [2], null, [3, 4], 2, null, "CPU"]], 1]
 [5.0, [{"type": "BlockRemoved", "block_hashes": [2], "medium": "CPU"}], 1]
 )");
   KvStreamMap map(stream);

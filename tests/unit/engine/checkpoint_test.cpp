@@ -204,8 +204,8 @@ TEST_F(CheckpointTest, Bf16ExportReadsBackBitForBit) {
   for (const TensorUse& use : loaded->used) EXPECT_EQ(use.rounded, 0) << use.name;
 }
 
-// What FP8 leaves of a matrix: e4m3 has 3 bits of mantissa, so that a value is off by half of 1/8 of
-// its power of two at most; values far below the block's largest by no more than that one is.
+// What FP8 leaves of a matrix: e4m3 has 3 bits of mantissa, so that a value is off by half of 1/8
+// of its power of two at most; values far below the block's largest by no more than that one is.
 void expect_quantised(const WeightSlot& was, const WeightSlot& now) {
   const std::int64_t rows = was.shape[0], columns = was.size() / rows;
   const auto value = [&](const WeightSlot& slot, std::int64_t r, std::int64_t c) {
