@@ -101,7 +101,8 @@ void block_tables(const as_block_tables_params& p, const Precision&) {
       const std::int64_t old = joins.get(r) != 0 ? 0 : counts_before.get(g, r);
       const bool works = scheduled.get(r) > 0;
       const std::int64_t first = num_computed.get(r);
-      const std::int64_t held = works ? ceil_div(first + scheduled.get(r), block_size) : old;
+      const std::int64_t filled = works ? ceil_div(first + scheduled.get(r), block_size) : 0;
+      const std::int64_t held = std::max(old, filled);
       if (held > columns) {
         throw BadInput("request " + std::to_string(r) + " needs " + std::to_string(held) +
                        " table entries in group " + std::to_string(g) + " but tables has " +
@@ -112,7 +113,7 @@ void block_tables(const as_block_tables_params& p, const Precision&) {
       counts.set(held, g, r);
       for (std::int64_t c = 0; c < columns; ++c) {
         std::int64_t id = c >= held ? 0 : c < old ? before.get(g, r, c) : blocks.get(g, r, c);
-        const bool needed = works && c >= seen && c < held;
+        const bool needed = c >= seen && c < filled;
         if (needed && (blocks.get(g, r, c) == 0 || blocks.get(g, r, c) != id)) id = -1;
         tables.set(id, g, r, c);
       }

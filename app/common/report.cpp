@@ -84,6 +84,8 @@ json step_json(const StepRecord& step) {
             {"seconds", step.seconds},
             {"wall_seconds", step.wall_seconds},
             {"sampled", step.sampled},
+            {"drafted", step.drafted},
+            {"accepted", step.accepted},
             {"timings", json::array()},
             {"taps", json::array()}};
   for (const OpTiming& t : step.timings) {
@@ -151,7 +153,9 @@ json serving_json(const Scenario& scenario, const ServingTotals& totals) {
           {"hit_tokens", totals.hit_tokens},
           {"preemptions", totals.preemptions},
           {"recomputed_tokens", totals.recomputed},
-          {"aborted", totals.aborted}};
+          {"aborted", totals.aborted},
+          {"drafted_tokens", totals.drafted},
+          {"accepted_drafts", totals.accepted}};
 }
 
 const char* references_name(References r) {

@@ -239,6 +239,10 @@ std::string summary(const json& report, const Paint& paint) {
       "aborted\n",
       serving.at("prefix_caching").get<bool>() ? "on" : "off", count("hits"), count("hit_tokens"),
       count("preemptions"), count("recomputed_tokens"), count("aborted"));
+  if (count("drafted_tokens") > 0) {
+    out += fmt::format("drafts: {} tokens verified, {} held\n", count("drafted_tokens"),
+                       count("accepted_drafts"));
+  }
   out += fmt::format("taps {} = {}\n", s.at("taps").get<std::int64_t>(), counts);
   out +=
       fmt::format("verdict: {}\n", paint(colour_of(verdict == "ok" ? "equal" : verdict), verdict));

@@ -228,7 +228,13 @@ void read_scenario(JsonObject& root, const nlohmann::json& json, const JsonReade
   read_serving_part(root, json, scenario);
   if (!reader.ok()) return;
   // The same tokens need not mean the same rows where these come from a file.
-  if (!scenario.hidden_states.empty()) scenario.serving.kv.caching = false;
+  if (!scenario.hidden_states.empty()) {
+    scenario.serving.kv.caching = false;
+    if (scenario.serving.drafts.tokens > 0) {
+      root.fail("serving.draft_tokens", "layers that are fed recorded inputs take no drafts",
+                "leave out draft_tokens or hidden_states");
+    }
+  }
   read_requests(root, reader, scenario);
 }
 

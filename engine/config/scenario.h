@@ -23,6 +23,9 @@
 //       "retention": "dense",         // or a number
 //       "reserve_full_sequence": true,
 //       "watermark": 0.0,
+//       "draft_tokens": 0,            // drafted for each decode step and verified in it, up to 15
+//       "draft_accept": [3, 0],       // of these are right, by verification of a request, over and
+//                                     // over; default: all
 //       "switches": {}},              // as in workloads
 //     "decode_steps": 20,             // optional: 20; of `run` without --steps and --decode-steps
 //     "requests": [

@@ -27,9 +27,10 @@ StepMetadata begin_step(const CacheLayout& layout, const Serving& serving,
   StepMetadata step;
   step.live = serving.live();
   std::int64_t longest = 1;
-  for (std::int32_t id : step.live) {
-    const Request& request = serving.requests()[to_size(id)];
-    step.num_tokens.push_back(static_cast<std::int32_t>(request.num_tokens()));
+  for (std::size_t row = 0; row < step.live.size(); ++row) {
+    const Request& request = serving.requests()[to_size(step.live[row])];
+    const auto drafts = static_cast<std::int64_t>(serving.drafts()[row].size());
+    step.num_tokens.push_back(static_cast<std::int32_t>(request.num_tokens() + drafts));
     step.num_before.push_back(static_cast<std::int32_t>(request.computed));
     step.running.push_back(request.state == RequestState::kRunning ? 1 : 0);
     longest = std::max(longest, request.max_len());
@@ -115,18 +116,21 @@ void plan_tokens(StepMetadata& step, const Serving& serving, const CacheLayout& 
     const Request& request = serving.requests()[to_size(step.live[to_size(r)])];
     const std::int32_t first = step.num_computed[to_size(r)];
     const std::int32_t n = step.scheduled[to_size(r)];
-    for (std::int32_t i = 0; i < n; ++i) {
-      step.tokens.push_back(request.tokens[to_size(first + i)]);
-      step.positions.push_back(first + i);
+    const std::vector<std::int32_t>& drafts = serving.drafts()[to_size(r)];
+    const std::int64_t known = request.num_tokens();
+    for (std::int64_t p = first; p < first + n; ++p) {
+      // The last known token and the drafts behind it: all of them say what comes next.
+      if (p >= known - 1) {
+        step.sample_rows.push_back(step.num_tokens_in_step());
+        step.sample_request.push_back(static_cast<std::int32_t>(r));
+      }
+      step.tokens.push_back(p < known ? request.tokens[to_size(p)] : drafts[to_size(p - known)]);
+      step.positions.push_back(p);
       step.request_of.push_back(static_cast<std::int32_t>(r));
     }
     step.query_start.push_back(step.query_start.back() + n);
     step.seq_lens.push_back(first + n);
     if (n > 0) longest = std::max<std::int64_t>(longest, first + n);
-    if (n > 0 && first + n == step.num_tokens[to_size(r)]) {
-      step.sample_rows.push_back(step.query_start.back() - 1);
-      step.sample_request.push_back(static_cast<std::int32_t>(r));
-    }
   }
   const std::int64_t tokens = step.num_tokens_in_step();
   step.slots.assign(to_size(static_cast<std::int64_t>(layout.groups.size()) * tokens), -1);

@@ -21,7 +21,7 @@ using WorkerTables = std::vector<std::vector<std::vector<std::int32_t>>>;
 struct StepMetadata {
   // requests
   std::vector<std::int32_t> live;          // [R] request ids, row order of all tables
-  std::vector<std::int32_t> num_tokens;    // [R] known tokens
+  std::vector<std::int32_t> num_tokens;    // [R] known tokens and drafts
   std::vector<std::int32_t> num_before;    // [R] computed before this step
   std::vector<std::int32_t> running;       // [R] 1 = admitted before this step
   std::vector<std::int32_t> joins;         // [R] 1 = admitted by this step
@@ -41,7 +41,7 @@ struct StepMetadata {
   std::vector<std::int32_t> request_of;      // [T] row of the tables
   std::vector<std::int32_t> query_start;     // [R+1]
   std::vector<std::int32_t> seq_lens;        // [R] computed + scheduled
-  std::vector<std::int64_t> sample_rows;     // [N] tokens whose logits are sampled
+  std::vector<std::int64_t> sample_rows;     // [N] tokens whose logits are sampled, drafts too
   std::vector<std::int32_t> sample_request;  // [N] row of the request
   // slots and lists
   std::vector<std::int64_t> slots;                 // [G,T]

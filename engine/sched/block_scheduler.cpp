@@ -127,6 +127,9 @@ void BlockScheduler::schedule_running(std::int64_t& budget) {
       plan_.preempted_for.push_back(r.id);
       if (victim_slot == slot) return;
     }
+    // What the budget left no room for is not computed, and nothing of it can be rejected.
+    r.drafts =
+        std::clamp<std::int64_t>(r.computed + n - r.num_tokens() - r.placeholders, 0, r.drafts);
     plan_tokens(r, n, false);
     budget -= n;
     ++i;

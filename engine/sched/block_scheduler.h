@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "engine/cache/kv_manager.h"
+#include "engine/sched/drafter.h"
 #include "engine/sched/request_queue.h"
 #include "engine/sched/sched_request.h"
 
@@ -34,6 +35,7 @@ struct SchedulerOptions {
   std::int64_t steps_in_flight = 1;    // steps that may be scheduled before the first one's results
   bool outside_writer = false;         // others write into blocks of steps in flight
   bool keep_finished = false;  // finished requests stay readable; their slots are not used again
+  DraftOptions drafts;         // of a session; the scheduler is told by set_drafts()
 };
 
 // Fills in what depends on the rest. AS_BAD_INPUT names the option, what it is and what is allowed.

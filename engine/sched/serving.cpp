@@ -61,6 +61,7 @@ Result<Serving> Serving::make(const SchedulerOptions& options, std::vector<Reque
   Serving serving(std::move(*scheduler));
   serving.requests_ = std::move(requests);
   serving.slots_.assign(serving.requests_.size(), -1);
+  serving.verified_.assign(serving.requests_.size(), 0);
   serving.contents_.resize(to_size(serving.num_blocks()));
   // Whether each of them can be added shows now and not in the step of its arrival.
   BlockScheduler trial = serving.scheduler_;
@@ -121,6 +122,20 @@ void Serving::begin_step(std::int64_t step) {
     }
   }
   step_ = {};
+  draft();
+}
+
+// For every request that decodes. One that may end with its next token has nothing to draft.
+void Serving::draft() {
+  drafts_.assign(live_.size(), {});
+  if (drafter_ == nullptr) return;
+  for (std::size_t row = 0; row < live_.size(); ++row) {
+    const Request& r = requests_[to_size(live_[row])];
+    if (r.state != RequestState::kRunning || r.computed + 1 != r.num_tokens()) continue;
+    drafts_[row] = drafter_->draft(r.id, r.num_tokens(), r.max_len() - 1 - r.num_tokens(),
+                                   verified_[to_size(r.id)]);
+    scheduler_.set_drafts(r.id, static_cast<std::int64_t>(drafts_[row].size()));
+  }
 }
 
 std::int32_t Serving::row_of(std::int64_t request) const {
@@ -157,6 +172,9 @@ const ServingStep& Serving::schedule() {
   }
   step_.misses = std::move(misses);
   for (std::size_t row = 0; row < rows; ++row) {
+    const std::int64_t end = step_.num_computed[row] + step_.scheduled[row];
+    const std::int64_t behind = end - requests_[to_size(live_[row])].num_tokens();
+    drafts_[row].resize(std::min(drafts_[row].size(), to_size(std::max<std::int64_t>(behind, 0))));
     // Of what it found in this very step the report knows nothing.
     const bool same = step_.misses[row] && step_.misses[row]->hit == step_.num_computed[row];
     if (step_.joins[row] == 0 || !same) step_.misses[row].reset();
@@ -257,14 +275,22 @@ void Serving::note_shared(std::int32_t row, std::size_t first_event) {
   step_.matching[to_size(row)] = static_cast<std::int32_t>(matching);
 }
 
-std::vector<std::int32_t> Serving::finish_step(std::span<const std::int32_t> sampled) {
+std::vector<std::int32_t> Serving::finish_step(std::span<const std::int32_t> sampled,
+                                               std::span<const std::int32_t> accepted) {
   const Listening listening(*this);
-  std::vector<std::int32_t> tokens;
+  std::vector<std::vector<std::int32_t>> tokens;
   std::vector<std::int64_t> ended;
   for (const ScheduledTokens& s : plan_.scheduled) {
     const SchedRequest& r = scheduler_.request(s.slot);
-    const std::int32_t token = sampled[to_size(row_of(s.id))];
-    tokens.push_back(token < 0 ? kNoToken : token);
+    const auto row = to_size(row_of(s.id));
+    const std::int32_t token = sampled[row];
+    const std::vector<std::int32_t>& drafts = drafts_[row];
+    const std::int32_t held = accepted.empty() ? 0 : accepted[row];
+    std::vector<std::int32_t>& got = tokens.emplace_back(drafts.begin(), drafts.begin() + held);
+    if (token >= 0) got.push_back(token);
+    if (!drafts.empty()) ++verified_[to_size(s.id)];
+    drafted_ += static_cast<std::int64_t>(drafts.size());
+    accepted_ += held;
     // Without a token (a row of NaN logits) there is nothing to go on with.
     if (token < 0 && r.computed >= r.num_tokens()) ended.push_back(s.id);
   }
@@ -389,6 +415,8 @@ ServingTotals Serving::totals() const {
   ServingTotals totals;
   totals.hits = hits_;
   totals.hit_tokens = hit_tokens_;
+  totals.drafted = drafted_;
+  totals.accepted = accepted_;
   for (const Request& r : requests_) {
     totals.preemptions += r.preemptions;
     totals.recomputed += r.recomputed;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,6 +17,7 @@
 #include "engine/cache/block_owner.h"
 #include "engine/cache/cache_event.h"
 #include "engine/sched/block_scheduler.h"
+#include "engine/sched/drafter.h"
 #include "engine/sched/explain.h"
 #include "engine/sched/request.h"
 
@@ -53,6 +55,8 @@ struct ServingTotals {
   std::int64_t preemptions = 0;
   std::int64_t recomputed = 0;  // tokens computed again after preemptions
   std::int64_t aborted = 0;
+  std::int64_t drafted = 0;   // tokens verified
+  std::int64_t accepted = 0;  // of these
 };
 
 class Serving {
@@ -73,9 +77,18 @@ class Serving {
   const std::vector<std::int32_t>& live() const { return live_; }
   const ServingStep& schedule();
   const ServingStep& step() const { return step_; }
-  // sampled: by row; -1 = nothing. A request that has no token to go on with ends, and so does one
-  // that is to be aborted before the next step. Returns the ids that are over.
-  std::vector<std::int32_t> finish_step(std::span<const std::int32_t> sampled);
+  // sampled: by row, the token that a request goes on with; -1 = nothing. accepted: by row, the
+  // leading drafts that held, which come before that token; empty = none of anybody. A request that
+  // has no token to go on with ends, and so does one that is to be aborted before the next step.
+  // Returns the ids that are over.
+  std::vector<std::int32_t> finish_step(std::span<const std::int32_t> sampled,
+                                        std::span<const std::int32_t> accepted = {});
+
+  // Before the first step: whose drafts decode steps verify from then on; null = nobody's.
+  void set_drafter(std::shared_ptr<const Drafter> drafter) { drafter_ = std::move(drafter); }
+  // By row: tokens that this step computes behind those that are known. After schedule() without
+  // those that got no room.
+  const std::vector<std::vector<std::int32_t>>& drafts() const { return drafts_; }
 
   // Blocks.
   std::int64_t num_blocks() const { return pool().num_blocks(); }  // null block included
@@ -114,6 +127,7 @@ class Serving {
   }
   std::int32_t row_of(std::int64_t request) const;
   void arrive(Request& request);
+  void draft();
   void refresh();  // requests_ from the scheduler's
   void note_contents(std::size_t first_event);
   void forget_uncomputed(std::size_t first_event);
@@ -126,9 +140,12 @@ class Serving {
   std::vector<std::int32_t> live_;
   StepPlan plan_;
   ServingStep step_;
-  std::int64_t hits_ = 0, hit_tokens_ = 0;
+  std::int64_t hits_ = 0, hit_tokens_ = 0, drafted_ = 0, accepted_ = 0;
   std::vector<Content> contents_;  // by block: what was written to it last
   std::vector<CacheEvent> events_;
+  std::shared_ptr<const Drafter> drafter_;
+  std::vector<std::vector<std::int32_t>> drafts_;  // by row
+  std::vector<std::int64_t> verified_;             // by request: steps that verified drafts
 };
 
 }  // namespace attnscope

@@ -4,7 +4,7 @@ namespace attnscope {
 namespace {
 
 // Bytes that one of them takes at least: bounds what a list can claim to hold.
-constexpr std::size_t kSmallestRecord = 66, kSmallestResult = 85, kSmallestTiming = 16;
+constexpr std::size_t kSmallestRecord = 82, kSmallestResult = 85, kSmallestTiming = 16;
 
 template <class T>
 void write_optional(ByteWriter& out, const std::optional<T>& v) {
@@ -102,6 +102,8 @@ void write_records(ByteWriter& out, const std::vector<StepRecord>& records) {
     for (const TapResult& result : r.results) write_result(out, result);
     out.list(r.live);
     out.list(r.sampled);
+    out.list(r.drafted);
+    out.list(r.accepted);
   }
 }
 
@@ -124,6 +126,8 @@ std::vector<StepRecord> read_records(ByteReader& in) {
     for (TapResult& result : r.results) result = read_result(in);
     r.live = in.list<std::int32_t>();
     r.sampled = in.list<std::int32_t>();
+    r.drafted = in.list<std::int32_t>();
+    r.accepted = in.list<std::int32_t>();
     if (!in.ok()) break;
   }
   return records;

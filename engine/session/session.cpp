@@ -90,7 +90,7 @@ Result<std::unique_ptr<Session>> Session::create(const Scenario& scenario,
                                                  const LaneRegistry& registry,
                                                  const SessionOptions& options) {
   try {
-    return build(scenario, registry, options);
+    return build(scenario, registry, options, nullptr);
   } catch (const std::bad_alloc&) {
     return out_of_memory();
   }
@@ -98,7 +98,8 @@ Result<std::unique_ptr<Session>> Session::create(const Scenario& scenario,
 
 Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
                                                 const LaneRegistry& registry,
-                                                const SessionOptions& options) {
+                                                const SessionOptions& options,
+                                                std::shared_ptr<const Weights> weights) {
   std::unique_ptr<Session> s(new Session());
   auto lanes = LaneSelector::make(registry, options.lanes);
   if (!lanes) return lanes.error();
@@ -133,7 +134,9 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   if (!scenario.hidden_states.empty()) {
     if (auto ok = open_inputs(scenario, parts); !ok) return ok.error();
   }
-  if (!scenario.checkpoint.empty()) {
+  if (weights != nullptr) {
+    parts.weights = std::move(weights);
+  } else if (!scenario.checkpoint.empty()) {
     if (auto ok = read_weights(scenario.checkpoint, parts); !ok) return ok.error();
   } else {
     parts.weights = std::make_shared<const Weights>(
@@ -162,6 +165,9 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   auto serving = Serving::make(serving_options(scenario, parts.layout), std::move(requests));
   if (!serving) return serving.error();
   s->serving_ = std::make_unique<Serving>(std::move(*serving));
+  if (scenario.serving.drafts.tokens > 0) {
+    if (auto ok = s->make_drafter(scenario, registry, options); !ok) return ok.error();
+  }
   s->guard_.attach(*s->serving_, options.invariants);
   s->tables_.assign(scenario.requests.size(),
                     std::vector<std::vector<std::int32_t>>(parts.layout.groups.size()));
@@ -496,16 +502,10 @@ void Session::advance_cursor() {
 }
 
 void Session::finish_step() {
-  current_.live = metadata_.live;
-  current_.sampled.assign(static_cast<std::size_t>(metadata_.num_live()), -1);
-  for (std::size_t i = 0; i < metadata_.sample_rows.size(); ++i) {
-    const as_tensor& tokens = frame_.get(Act::kSampled);
-    const std::int32_t token = *at<std::int32_t>(tokens, static_cast<std::int64_t>(i));
-    current_.sampled[static_cast<std::size_t>(metadata_.sample_request[i])] = token;
-  }
+  verify_drafts();
   // Times alone: what they belong to has run. A lost device shows in the next op.
   if (device_) static_cast<void>(take_device_times());
-  serving_->finish_step(current_.sampled);
+  serving_->finish_step(current_.sampled, current_.accepted);
   guard_.after_results(serving_->plan());
   current_.results = verifier_->results();
   history_.push_back(std::move(current_));

@@ -64,8 +64,10 @@ struct StepRecord {
   double wall_seconds = 0;   // with references and comparison
   std::vector<OpTiming> timings;
   std::vector<TapResult> results;
-  std::vector<std::int32_t> live;     // request id of each row
-  std::vector<std::int32_t> sampled;  // by request row, -1 = none
+  std::vector<std::int32_t> live;  // request id of each row
+  // By request row: the last token it got, -1 = none; drafts that were verified; how many of these
+  // held and are tokens before the last one.
+  std::vector<std::int32_t> sampled, drafted, accepted;
 };
 
 class Session {
@@ -144,9 +146,14 @@ class Session {
   struct Threads;
   Session();
 
+  // weights: of another session of the same model; null = they are read or made.
   static Result<std::unique_ptr<Session>> build(const Scenario& scenario,
                                                 const LaneRegistry& registry,
-                                                const SessionOptions& options);
+                                                const SessionOptions& options,
+                                                std::shared_ptr<const Weights> weights);
+  // Runs the scenario without drafts first, for the tokens to draft.
+  Result<void> make_drafter(const Scenario& scenario, const LaneRegistry& registry,
+                            const SessionOptions& options);
   Result<void> begin();
   Result<void> run_next();
   Result<void> run_before_op(as_op_id op);
@@ -170,6 +177,7 @@ class Session {
   Error device_failure(const Error& why);  // with the place; op() leaves the device over it
   OpContext op_context();
   void finish_step();
+  void verify_drafts();
   void embed();
   // The recorded rows take the place of what attn_norm gave.
   void replay_input();

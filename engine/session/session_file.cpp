@@ -21,7 +21,7 @@
 namespace attnscope {
 namespace {
 
-constexpr char kMagic[8] = {'A', 'S', 'K', 'E', 'P', 'T', '0', '2'};
+constexpr char kMagic[8] = {'A', 'S', 'K', 'E', 'P', 'T', '0', '3'};
 constexpr std::size_t kCheckpoints = 2;  // the newest ones go along, for steps back
 
 struct Header {
@@ -209,20 +209,27 @@ bool SessionFile::rebuild(const Session& s, const std::vector<StepRecord>& histo
     keep(step);
     if (record.step != step || record.timings.empty() || serving.done()) return false;
     serving.begin_step(step);
-    if (record.live != serving.live() || record.sampled.size() != record.live.size()) return false;
+    const std::size_t rows = record.live.size();
+    if (record.live != serving.live() || record.sampled.size() != rows ||
+        record.drafted.size() != rows || record.accepted.size() != rows) {
+      return false;
+    }
     const ServingStep& decided = serving.schedule();
     std::int64_t tokens = 0;
-    for (std::size_t r = 0; r < record.live.size(); ++r) {
+    for (std::size_t r = 0; r < rows; ++r) {
       tokens += decided.scheduled[r];
       const Request& request = serving.requests()[to_size(record.live[r])];
       const bool samples = decided.scheduled[r] > 0 &&
-                           decided.num_computed[r] + decided.scheduled[r] == request.num_tokens();
+                           decided.num_computed[r] + decided.scheduled[r] >= request.num_tokens();
+      const auto drafts = static_cast<std::int32_t>(serving.drafts()[r].size());
+      if (record.drafted[r] != drafts) return false;
+      if (record.accepted[r] < 0 || record.accepted[r] > drafts) return false;
       if (record.sampled[r] < -1 || record.sampled[r] >= kVocabulary) return false;
       if (record.sampled[r] >= 0 && !samples) return false;
     }
     if (tokens != record.tokens) return false;
     keep_tables(serving, tables);
-    serving.finish_step(record.sampled);
+    serving.finish_step(record.sampled, record.accepted);
   }
   keep(static_cast<std::int64_t>(history.size()));
   return next == steps.size();

@@ -186,8 +186,13 @@ void add_samples(const Session& session, const StepRecord& step, std::vector<Eve
     event.kind = EventKind::kSample;
     event.place = {step.step, -1, AS_OP_SAMPLE};
     event.request = step.live[r];
-    event.text = fmt::format("{} sampled {}.", request_of(session, step.live[r]).name,
+    event.text = fmt::format("{} sampled {}", request_of(session, step.live[r]).name,
                              token_text(step.sampled[r]));
+    if (r < step.drafted.size() && step.drafted[r] > 0) {
+      event.text +=
+          fmt::format(" behind {} of {} drafts that held", step.accepted[r], step.drafted[r]);
+    }
+    event.text += ".";
     events.push_back(std::move(event));
   }
 }

@@ -28,7 +28,7 @@ extern "C" {
 typedef struct as_schedule_params {
   as_params_head head;
   as_tensor groups;       /* in  i32 [G,2] block_size, window (0 = full) */
-  as_tensor num_tokens;   /* in  i32 [R] tokens known: prompt + sampled */
+  as_tensor num_tokens;   /* in  i32 [R] prompt + sampled tokens + drafts */
   as_tensor num_before;   /* in  i32 [R] tokens whose rows are in the caches before this step */
   as_tensor running;      /* in  i32 [R] 1 = admitted before this step */
   as_tensor joins;        /* in  i32 [R] 1 = admitted by this step */
@@ -44,10 +44,10 @@ typedef struct as_schedule_params {
 /* block_tables: the manager's tables become those that the other ops read. A row that goes on gets
  * its new entries behind the old ones, which stay as they are, also where the manager has dropped
  * them meanwhile (null there): no token reads these any more. A row that starts anew is
- * replaced. Rows without tokens in this step keep what they had. counts = ceil((num_computed +
- * scheduled) / block_size) for rows with tokens. An entry that a token of the step needs, at or
- * behind max(0, num_computed - window + 1) / block_size, is not null in the manager's table, and
- * the same as before where the row goes on; the reference gives -1 where it is otherwise.
+ * replaced. Rows without tokens keep what they had. counts = ceil((num_computed + scheduled) /
+ * block_size), or what the row had, where drafts needed more before. An entry that a token of the
+ * step needs, at or behind max(0, num_computed - window + 1) / block_size, is not null in the
+ * manager's table, and as before where the row goes on; else the reference gives -1.
  * Host op: `call->host` carries it out. */
 typedef struct as_block_tables_params {
   as_params_head head;

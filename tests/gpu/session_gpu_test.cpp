@@ -1,5 +1,7 @@
 // Whole sessions on the GPU: the same bytes however they are stepped, graphs or not; every tap
 // beside ref.sim; tokens of the CPU lane.
+#include <algorithm>
+
 #include "engine/session/session.h"
 #include "kernels/cuda/cuda_lane.h"
 #include "tests/gpu/support.h"
@@ -9,7 +11,8 @@ namespace attnscope::gpu_tests {
 namespace {
 
 std::unique_ptr<Session> make(std::vector<std::string> lanes,
-                              References references = References::kNone) {
+                              References references = References::kNone,
+                              const DraftOptions& drafts = {}) {
   LaneRegistry registry;
   registry.add(*cpu::lane());
   registry.add(*cuda::lane());
@@ -19,7 +22,9 @@ std::unique_ptr<Session> make(std::vector<std::string> lanes,
   options.lanes = std::move(lanes);
   options.references = references;
   options.tolerance_file = ATTNSCOPE_SOURCE_DIR "/assets/tolerances.json";
-  auto session = Session::create(small_scenario(150, 40), registry, options);
+  Scenario scenario = small_scenario(150, 40);
+  scenario.serving.drafts = drafts;
+  auto session = Session::create(scenario, registry, options);
   EXPECT_TRUE(session) << session.error().text();
   return std::move(*session);
 }
@@ -70,6 +75,50 @@ TEST(GpuSession, SamplesTheTokensOfTheCpuLane) {
     if (gpu->history().back().sampled != cpu->history().back().sampled) break;
   }
   EXPECT_GT(gpu->cursor().step, 8);
+}
+
+TEST(GpuSession, VerifiesDraftsByGraphOpByOpAndWithoutThem) {
+  const DraftOptions drafts = {3, {3, 0, 2, 1}};
+  auto by_step = make({"cuda"}, References::kNone, drafts);
+  auto by_op = make({"cuda"}, References::kNone, drafts);
+  std::vector<std::uint64_t> digests;
+  while (!by_step->finished()) {
+    digests.push_back(by_step->digest());
+    const auto ok = by_step->step();
+    ASSERT_TRUE(ok) << ok.error().text();
+    while (by_op->cursor().step < by_step->cursor().step) ASSERT_TRUE(by_op->op());
+    ASSERT_EQ(by_op->digest(), by_step->digest()) << by_step->cursor().step;
+    ASSERT_EQ(by_op->history().back().sampled, by_step->history().back().sampled);
+    ASSERT_EQ(by_op->history().back().accepted, by_step->history().back().accepted);
+  }
+  EXPECT_FALSE(by_step->device_error());
+  const ServingTotals totals = by_step->serving().totals();
+  EXPECT_GT(totals.accepted, 0);
+  EXPECT_LT(totals.accepted, totals.drafted);
+  ASSERT_TRUE(by_step->seek({5, -1, 0, false}));
+  EXPECT_EQ(by_step->digest(), digests[5]);
+  // Without drafts the products have other sizes: from a near tie on tokens may be others.
+  auto plain = make({"cuda"});
+  while (!plain->finished()) ASSERT_TRUE(plain->step());
+  for (std::size_t i = 0; i < plain->serving().requests().size(); ++i) {
+    const Request &a = plain->serving().requests()[i], &b = by_op->serving().requests()[i];
+    ASSERT_EQ(a.tokens.size(), b.tokens.size());
+    const auto same = std::ranges::mismatch(a.tokens, b.tokens).in1 - a.tokens.begin();
+    EXPECT_GT(same - a.prompt_tokens, 4) << a.name;
+  }
+}
+
+TEST(GpuSession, EveryTapOfAVerificationIsRight) {
+  auto session = make({"cuda"}, References::kSim, {3, {3, 0, 2, 1}});
+  for (int i = 0; i < 16 && !session->finished(); ++i) {
+    const auto ok = session->step();
+    ASSERT_TRUE(ok) << ok.error().text();
+    for (const TapResult& result : session->history().back().results) {
+      ASSERT_NE(result.verdict, Verdict::kWrong)
+          << result.tap << " of op " << result.op << ", step " << i << ": " << result.note;
+    }
+  }
+  EXPECT_GT(session->serving().totals().drafted, 0);
 }
 
 }  // namespace

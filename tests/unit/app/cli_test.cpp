@@ -78,6 +78,26 @@ TEST_F(Cli, WithoutReferencesEverythingIsNotCompared) {
   EXPECT_EQ(s.at("verdict"), "not_compared");
 }
 
+TEST_F(Cli, DraftsAreVerifiedAndCounted) {
+  const std::string file = small("", R"("serving": {"draft_tokens": 2, "draft_accept": [1, 0]}, )");
+  const Outcome o = run({"run", file, "--report", path("r.json")});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_NE(o.out.find("drafts: 2 tokens verified, 1 held"), std::string::npos) << o.out;
+  const json report = json::parse(read(path("r.json")));
+  EXPECT_EQ(report.at("serving").at("drafted_tokens"), 2);
+  EXPECT_EQ(report.at("serving").at("accepted_drafts"), 1);
+  const json plain = json::parse(run({"run", small(), "--decode-steps", "9", "--json"}).out);
+  std::vector<int> wanted, got;
+  for (const json& step : plain.at("steps")) {
+    if (step.at("sampled")[0] >= 0) wanted.push_back(step.at("sampled")[0]);
+  }
+  for (const json& step : report.at("steps")) {
+    if (step.at("sampled")[0] >= 0) got.push_back(step.at("sampled")[0]);
+  }
+  ASSERT_EQ(wanted.size(), 4u);
+  EXPECT_EQ(got, (std::vector<int>{wanted[0], wanted[2], wanted[3]}));
+}
+
 TEST_F(Cli, AMutantEndsWithOneAndNamesTheOp) {
   const std::string file =
       small(R"(, {"name": "b", "max_new_tokens": 2, "text": ")" + std::string(180, 'w') + "\"}");

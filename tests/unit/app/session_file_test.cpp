@@ -57,6 +57,8 @@ void expect_same(const StepRecord& a, const StepRecord& b, bool times) {
   EXPECT_EQ(a.selective, b.selective);
   EXPECT_EQ(a.live, b.live);
   EXPECT_EQ(a.sampled, b.sampled);
+  EXPECT_EQ(a.drafted, b.drafted);
+  EXPECT_EQ(a.accepted, b.accepted);
   ASSERT_EQ(a.timings.size(), b.timings.size());
   for (std::size_t i = 0; i < a.timings.size(); ++i) {
     EXPECT_EQ(a.timings[i].op, b.timings[i].op);

@@ -314,6 +314,27 @@ TEST_F(Scenarios, Requests) {
   expect_error(s, {"requests", "required key is missing"});
 }
 
+TEST_F(Scenarios, Drafts) {
+  json s = good_;
+  s["serving"] = {{"draft_tokens", 3}, {"draft_accept", {3, 0}}};
+  const Result<Scenario> read = load_scenario(write(s.dump()));
+  ASSERT_TRUE(read) << read.error().text();
+  EXPECT_EQ(read->serving.drafts.tokens, 3);
+  EXPECT_EQ(read->serving.drafts.accept, (std::vector<std::int64_t>{3, 0}));
+  s["serving"]["draft_accept"] = {3, 4};
+  expect_error(s, {"serving.draft_accept[1]", "4", "0 to 3"});
+  s["serving"]["draft_accept"] = json::array();
+  expect_error(s, {"serving.draft_accept", "empty list"});
+  s["serving"]["draft_accept"] = {0};
+  s["serving"].erase("draft_tokens");
+  expect_error(s, {"serving.draft_accept", "no drafts to accept", "draft_tokens"});
+  s["serving"] = {{"draft_tokens", 16}};
+  expect_error(s, {"serving.draft_tokens", "16", "0 to 15"});
+  s["serving"] = {{"draft_tokens", 2}};
+  s["hidden_states"] = "prompt.txt";
+  expect_error(s, {"serving.draft_tokens", "recorded inputs", "leave out"});
+}
+
 TEST_F(Scenarios, PromptBeyondThePoolOrThePositions) {
   json s = good_;
   // Layers 0 and 1 of tiny: full 256, one SWA group per layer, C4 state; 309 tokens, 64 a step:

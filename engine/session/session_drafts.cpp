@@ -1,0 +1,52 @@
+// A session's drafts: where they come from, and what their verification leaves.
+#include "engine/session/session_checkpoint.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+
+Result<void> Session::make_drafter(const Scenario& scenario, const LaneRegistry& registry,
+                                   const SessionOptions& options) {
+  Scenario plain = scenario;
+  plain.serving.drafts = {};
+  // Steps are others there: who is taken away early may get further here.
+  for (ScenarioRequest& request : plain.requests) request.abort_step = -1;
+  SessionOptions quick = options;
+  quick.references = References::kNone;
+  quick.checkpoint_every = 0;
+  quick.invariants = Invariants::kOff;
+  auto session = build(plain, registry, quick, parts_.weights);
+  if (!session) return session.error();
+  while (!(*session)->finished()) {
+    if (auto ok = (*session)->step(); !ok) return ok;
+  }
+  Drafter drafter;
+  drafter.options = scenario.serving.drafts;
+  for (const Request& request : (*session)->serving().requests()) {
+    drafter.known.push_back(request.tokens);
+  }
+  serving_->set_drafter(std::make_shared<const Drafter>(std::move(drafter)));
+  return {};
+}
+
+void Session::verify_drafts() {
+  const auto rows = static_cast<std::size_t>(metadata_.num_live());
+  current_.live = metadata_.live;
+  current_.sampled.assign(rows, -1);
+  current_.drafted.assign(rows, 0);
+  current_.accepted.assign(rows, 0);
+  const std::size_t count = metadata_.sample_rows.size();
+  if (count == 0) return;
+  const std::int32_t* tokens = at<std::int32_t>(frame_.get(Act::kSampled));
+  for (std::size_t i = 0; i < count;) {
+    const auto row = static_cast<std::size_t>(metadata_.sample_request[i]);
+    const std::vector<std::int32_t>& drafts = serving_->drafts()[row];
+    const std::span sampled(tokens + i, drafts.size() + 1);
+    const std::size_t held = right_drafts(drafts, sampled);
+    current_.drafted[row] = static_cast<std::int32_t>(drafts.size());
+    current_.accepted[row] = static_cast<std::int32_t>(held);
+    current_.sampled[row] = sampled[held];
+    i += sampled.size();
+  }
+}
+
+}  // namespace attnscope
