@@ -71,6 +71,23 @@ class Differ {
 
  private:
   using TracePtr = std::shared_ptr<const StepTrace>;
+  struct Place {
+    std::int64_t step = -1;
+    std::int32_t row = -1, token = -1;
+    bool draft = false;
+  };
+
+  static std::int32_t token_of(const StepTrace& trace, std::int32_t row) {
+    return trace.metadata.tokens[static_cast<std::size_t>(row)];
+  }
+  // Whether a row is sampled behind another one of its request: it was drafted.
+  static bool is_draft(const StepTrace& trace, std::int32_t row) {
+    const StepMetadata& m = trace.metadata;
+    const auto at = std::ranges::find(m.sample_rows, std::int64_t{row}) - m.sample_rows.begin();
+    return at > 0 && at < count(m.sample_rows.size()) &&
+           m.sample_request[static_cast<std::size_t>(at)] ==
+               m.sample_request[static_cast<std::size_t>(at) - 1];
+  }
 
   // Where the second capture computed each token: the last time, if it did so twice.
   Result<void> locate_tokens() {
@@ -81,7 +98,8 @@ class Differ {
       for (const std::int32_t row : (*trace)->kept) {
         const std::int32_t request = (*trace)->request_of(row);
         const std::int64_t position = (*trace)->metadata.positions[static_cast<std::size_t>(row)];
-        where_[{request, position}] = {summary->step, row};
+        where_[{request, position}] = {summary->step, row, token_of(**trace, row),
+                                       is_draft(**trace, row)};
       }
     }
     return {};
@@ -102,12 +120,24 @@ class Differ {
     if (!*trace) return {};
     const StepTrace& a = **trace;
     std::map<std::int64_t, RowMatch> by_step;  // of the second capture
+    std::set<std::int32_t> rejected;           // requests with a wrong draft in this step
     for (const std::int32_t row : a.kept) {
       const std::int32_t request = requests_[static_cast<std::size_t>(a.request_of(row))];
       const std::int64_t position = a.metadata.positions[static_cast<std::size_t>(row)];
       const auto at = where_.find({request, position});
       if (request < 0 || at == where_.end()) continue;
-      by_step[at->second.first].rows.push_back({row, at->second.second});
+      const Place& there = at->second;
+      // A draft that was wrong, and what was computed behind it, is nobody's prefix.
+      if (is_draft(a, row) || there.draft) {
+        if (token_of(a, row) != there.token) {
+          rejected.insert(request);
+          rejected_there_.insert({request, there.step});
+        }
+        if (rejected.contains(request) || rejected_there_.contains({request, there.step})) {
+          continue;
+        }
+      }
+      by_step[there.step].rows.push_back({row, there.row});
     }
     if (by_step.empty()) {
       say_once(step, "steps",
@@ -294,7 +324,8 @@ class Differ {
   const Tolerances& tolerances_;
   CaptureDiff out_;
   std::vector<std::int32_t> requests_;
-  std::map<std::pair<std::int32_t, std::int64_t>, std::pair<std::int64_t, std::int32_t>> where_;
+  std::map<std::pair<std::int32_t, std::int64_t>, Place> where_;    // by request and position
+  std::set<std::pair<std::int32_t, std::int64_t>> rejected_there_;  // request, step of the second
   TracePtr last_b_;
   std::map<const void*, bool> producers_;  // outputs of the step so far: within tolerance?
   std::set<std::string> said_;

@@ -197,13 +197,13 @@ void read_serving(JsonObject& object, const nlohmann::json& json, SchedulerOptio
   kv.watermark = object.number("watermark", 0, 1, 0);
   if (object.has("retention")) read_retention(object, json.at("retention"), kv.retention);
   options.drafts.tokens = object.integer("draft_tokens", 0, kMostDrafts, 0);
-  if (object.has("draft_accept")) {
+  if (object.has("draft_accept") && options.drafts.tokens == 0) {
+    object.fail("draft_accept", "there are no drafts to accept", "give draft_tokens too");
+  } else if (object.has("draft_accept")) {
     options.drafts.accept = object.integers("draft_accept", 0, options.drafts.tokens);
     if (options.drafts.accept.empty()) {
       object.fail("draft_accept", "is an empty list",
                   "name at least one number, or leave the key out: then all drafts are right");
-    } else if (options.drafts.tokens == 0) {
-      object.fail("draft_accept", "there are no drafts to accept", "give draft_tokens too");
     }
   }
   read_switches(object, json, options);

@@ -85,6 +85,22 @@ TEST_F(CaptureDiffTest, OtherStepsAndBlocksForTheSameTokens) {
   EXPECT_FALSE(d.states.empty());
 }
 
+// Rows of rejected drafts are nobody's tokens; those of drafts that held are.
+TEST_F(CaptureDiffTest, DraftsBesideThemselvesAndBesideNone) {
+  const auto plain = record("a.acap", small_scenario(40, 14));
+  Scenario drafting = small_scenario(40, 14);
+  drafting.serving.drafts = {3, {1, 3, 0}};
+  const auto drafted = record("d.acap", drafting);
+  const CaptureDiff same = diff(*drafted, *drafted);
+  EXPECT_TRUE(same.same());
+  EXPECT_GT(counted(same, DiffVerdict::kEqual), 500);
+  for (const auto& [a, b] : {std::pair(plain, drafted), std::pair(drafted, plain)}) {
+    const CaptureDiff d = diff(*a, *b);
+    EXPECT_TRUE(d.same());
+    EXPECT_GT(d.tokens, 80 + 15);
+  }
+}
+
 TEST_F(CaptureDiffTest, APlantedBugIsNamed) {
   const auto a = record("a.acap", small_scenario());
   for (const auto& [op, mutant] :

@@ -325,7 +325,7 @@ TEST_F(Scenarios, Drafts) {
   expect_error(s, {"serving.draft_accept[1]", "4", "0 to 3"});
   s["serving"]["draft_accept"] = json::array();
   expect_error(s, {"serving.draft_accept", "empty list"});
-  s["serving"]["draft_accept"] = {0};
+  s["serving"]["draft_accept"] = {3, 0};
   s["serving"].erase("draft_tokens");
   expect_error(s, {"serving.draft_accept", "no drafts to accept", "draft_tokens"});
   s["serving"] = {{"draft_tokens", 16}};
