@@ -24,6 +24,7 @@ constexpr std::int64_t kMaxBlockTokens = 64;
 constexpr std::int64_t kMaxLogits = std::int64_t{8} << 20;  // of one block: 64 MB
 // A block may hold this much more than its longest list: beyond, most products would be unused.
 constexpr double kMaxUnion = 1.5;
+constexpr std::int64_t kGrain = 16;  // rows or queries of a thread at least
 
 // One cache with its lists, and which of its rows the current block holds.
 class Source {
@@ -55,20 +56,26 @@ class Source {
     return n;
   }
 
-  // Column of a row in the block; decodes the row when it is new.
-  std::int64_t column(std::int64_t row, std::int64_t t, std::vector<double>* block) {
+  // Column of a row in the block; a new one is the next.
+  std::int64_t column(std::int64_t row, std::int64_t t, std::int64_t* width) {
     std::int64_t& column = column_of_[static_cast<std::size_t>(row)];
     if (column < 0) {
-      column = static_cast<std::int64_t>(block->size()) / AS_HEAD_DIM;
-      block->resize(block->size() + AS_HEAD_DIM);
-      cache_.load(row, t, block->data() + column * AS_HEAD_DIM);
-      held_.push_back(row);
+      column = (*width)++;
+      held_.push_back({row, t, column});
     }
     return column;
   }
 
-  void release() {
-    for (std::int64_t row : held_) column_of_[static_cast<std::size_t>(row)] = -1;
+  // Decodes the block's rows of this cache to their columns, and begins a new block.
+  void decode(double* block) {
+    for_rows(static_cast<std::int64_t>(held_.size()), kGrain,
+             [&](std::int64_t first, std::int64_t last) {
+               for (std::int64_t i = first; i < last; ++i) {
+                 const Held& h = held_[static_cast<std::size_t>(i)];
+                 cache_.load(h.row, h.token, block + h.column * AS_HEAD_DIM);
+               }
+             });
+    for (const Held& h : held_) column_of_[static_cast<std::size_t>(h.row)] = -1;
     held_.clear();
   }
 
@@ -78,7 +85,10 @@ class Source {
   Integers lens_;
   const char* lens_name_;
   std::vector<std::int64_t> column_of_;
-  std::vector<std::int64_t> held_;
+  struct Held {
+    std::int64_t row, token, column;
+  };
+  std::vector<Held> held_;
 };
 
 bool all_finite(const std::vector<double>& values) {
@@ -122,14 +132,12 @@ class Attention {
   // The block that starts at token `first`: columns_[i] lists the rows of token first + i.
   void collect(std::int64_t first, std::int64_t max_tokens) {
     columns_.clear();
-    rows_.clear();
-    std::int64_t longest = 0;
+    std::int64_t longest = 0, width = 0;
     std::vector<std::int64_t> window_rows;
     std::vector<std::int64_t> extra_rows;
     for (std::int64_t t = first; t < std::min(first + max_tokens, tokens()); ++t) {
       window_.list(t, &window_rows);
-      std::int64_t held = static_cast<std::int64_t>(rows_.size()) / AS_HEAD_DIM;
-      held += window_.count_new(window_rows);
+      std::int64_t held = width + window_.count_new(window_rows);
       if (extra_) {
         extra_->list(t, &extra_rows);
         held += extra_->count_new(extra_rows);
@@ -139,11 +147,12 @@ class Attention {
       const bool too_wide = static_cast<double>(held) > kMaxUnion * static_cast<double>(longest);
       if (t > first && (too_wide || (t - first + 1) * heads_ * held > kMaxLogits)) break;
       std::vector<std::int64_t>& columns = columns_.emplace_back();
-      for (std::int64_t row : window_rows) columns.push_back(window_.column(row, t, &rows_));
-      for (std::int64_t row : extra_rows) columns.push_back(extra_->column(row, t, &rows_));
+      for (std::int64_t row : window_rows) columns.push_back(window_.column(row, t, &width));
+      for (std::int64_t row : extra_rows) columns.push_back(extra_->column(row, t, &width));
     }
-    window_.release();
-    if (extra_) extra_->release();
+    rows_.resize(static_cast<std::size_t>(width * AS_HEAD_DIM));
+    window_.decode(rows_.data());
+    if (extra_) extra_->decode(rows_.data());
   }
 
   void attend(std::int64_t first) {
@@ -154,49 +163,57 @@ class Attention {
     logits_.resize(static_cast<std::size_t>(queries * width));
     if (width > 0) {
       query_.resize(out_.size());
-      for (std::int64_t i = 0; i < queries; ++i) {
-        q_.load(first * heads_ + i, query_.data() + i * AS_HEAD_DIM);
-      }
+      for_rows(queries, kGrain, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          q_.load(first * heads_ + i, query_.data() + i * AS_HEAD_DIM);
+        }
+      });
       matmul_transposed(query_.data(), rows_.data(), logits_.data(), queries, width, AS_HEAD_DIM);
     }
-    std::vector<double> lse(static_cast<std::size_t>(heads_));
-    for (std::int64_t i = 0; i < block_tokens; ++i) {
-      for (std::int64_t h = 0; h < heads_; ++h) {
-        const double sink = sinks_[static_cast<std::size_t>(h)];
-        lse[static_cast<std::size_t>(h)] =
-            softmax(columns_[static_cast<std::size_t>(i)], sink,
-                    logits_.data() + (i * heads_ + h) * width, width);
+    std::vector<double> lse(static_cast<std::size_t>(queries));
+    for_rows(queries, kGrain, [&](std::int64_t begin, std::int64_t end) {
+      std::vector<double> exponents;
+      for (std::int64_t i = begin; i < end; ++i) {
+        lse[static_cast<std::size_t>(i)] = softmax(columns_[static_cast<std::size_t>(i / heads_)],
+                                                   sinks_[static_cast<std::size_t>(i % heads_)],
+                                                   logits_.data() + i * width, width, &exponents);
       }
-      precision_.fp32(lse.data(), heads_);
-      lse_.store(first + i, lse.data());
+    });
+    precision_.fp32(lse.data(), queries);
+    for (std::int64_t i = 0; i < block_tokens; ++i) {
+      lse_.store(first + i, lse.data() + i * heads_);
     }
     if (width > 0) matmul(logits_.data(), rows_.data(), out_.data(), queries, AS_HEAD_DIM, width);
-    precision_.bf16(out_.data(), queries * AS_HEAD_DIM);
-    for (std::int64_t i = 0; i < queries; ++i) {
-      o_.store(first * heads_ + i, out_.data() + i * AS_HEAD_DIM);
-    }
+    for_rows(queries, kGrain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        precision_.bf16(out_.data() + i * AS_HEAD_DIM, AS_HEAD_DIM);
+        o_.store(first * heads_ + i, out_.data() + i * AS_HEAD_DIM);
+      }
+    });
   }
 
   // Turns one row of products into probabilities, zero outside `columns`, and returns the LSE
   // (without the sink). A column listed twice counts twice.
   double softmax(const std::vector<std::int64_t>& columns, double sink, double* row,
-                 std::int64_t width) {
-    exponents_.clear();
+                 std::int64_t width, std::vector<double>* exponents) const {
+    exponents->clear();
     double max = -kInfinity;
     for (std::int64_t c : columns) {
-      exponents_.push_back(scale_ * row[c]);
-      max = std::fmax(max, exponents_.back());
+      exponents->push_back(scale_ * row[c]);
+      max = std::fmax(max, exponents->back());
     }
     std::fill_n(row, width, 0.0);
     if (columns.empty()) return kInfinity;
     if (max == -kInfinity) max = 0;
     double sum = 0;
-    for (double& l : exponents_) {
+    for (double& l : *exponents) {
       l = std::exp(l - max);
       sum += l;
     }
     const double denominator = sum + std::exp(sink - max);
-    for (std::size_t k = 0; k < columns.size(); ++k) row[columns[k]] += exponents_[k] / denominator;
+    for (std::size_t k = 0; k < columns.size(); ++k) {
+      row[columns[k]] += (*exponents)[k] / denominator;
+    }
     return max + std::log(sum);
   }
 
@@ -214,7 +231,6 @@ class Attention {
   std::vector<double> rows_;  // [width,512] distinct rows of the block
   std::vector<double> query_;
   std::vector<double> logits_;
-  std::vector<double> exponents_;
   std::vector<double> out_;
 };
 

@@ -11,6 +11,8 @@ namespace attnscope::reference {
 
 namespace {
 
+constexpr std::int64_t kGrain = 32;  // tokens of a thread at least
+
 void linear(const as_linear_params& p, const Precision& precision, bool bf16) {
   const FloatRows x(p.x, "x", {kAny, kAny});
   const std::int64_t tokens = x.rows();
@@ -25,15 +27,17 @@ void linear(const as_linear_params& p, const Precision& precision, bool bf16) {
   for (std::int64_t begin = 0; begin < y.cols(); begin += weight.block()) {
     const std::int64_t end = std::min(begin + weight.block(), y.cols());
     weight.multiply(input.data(), begin, end, block.data());
-    for (std::int64_t t = 0; t < tokens; ++t) {
-      double* values = block.data() + t * (end - begin);
-      if (bf16) {
-        precision.bf16(values, end - begin);
-      } else {
-        precision.fp32(values, end - begin);
+    for_rows(tokens, kGrain, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t t = first; t < last; ++t) {
+        double* values = block.data() + t * (end - begin);
+        if (bf16) {
+          precision.bf16(values, end - begin);
+        } else {
+          precision.fp32(values, end - begin);
+        }
+        y.store(t, begin, end - begin, values);
       }
-      y.store(t, begin, end - begin, values);
-    }
+    });
   }
 }
 

@@ -16,6 +16,7 @@ namespace attnscope::reference {
 namespace {
 
 constexpr std::int64_t kMaxDots = std::int64_t{8} << 20;  // dot products of one block: 64 MB
+constexpr std::int64_t kGrain = 64;                       // rows of a thread at least
 
 // Index queries in any of their forms, decoded.
 class Queries {
@@ -65,8 +66,6 @@ void indexer_logits(const as_indexer_logits_params& p, const Precision& precisio
   std::vector<double> q;
   std::vector<double> keys;
   std::vector<double> dots;
-  std::vector<double> w(static_cast<std::size_t>(heads));
-  std::vector<double> scores(static_cast<std::size_t>(logits.cols()));
   for (std::int64_t first = 0; first < tokens;) {
     if (lens.get(first) <= 0) {
       ++first;
@@ -85,18 +84,23 @@ void indexer_logits(const as_indexer_logits_params& p, const Precision& precisio
       ++end;
     }
     keys.resize(static_cast<std::size_t>(entries * AS_INDEX_DIM));
-    for (std::int64_t c = 0; c < entries; ++c) {
-      cache.load(table.get(request, 0) + c, first, keys.data() + c * AS_INDEX_DIM);
-    }
+    const std::int64_t base = table.get(request, 0);
+    for_rows(entries, kGrain, [&](std::int64_t from, std::int64_t to) {
+      for (std::int64_t c = from; c < to; ++c) {
+        cache.load(base + c, first, keys.data() + c * AS_INDEX_DIM);
+      }
+    });
     const std::int64_t rows = (end - first) * heads;
     q.resize(static_cast<std::size_t>(rows * AS_INDEX_DIM));
-    for (std::int64_t i = 0; i < rows; ++i) {
-      queries.load(first + i / heads, heads, i % heads, q.data() + i * AS_INDEX_DIM);
-    }
+    for_rows(rows, kGrain, [&](std::int64_t from, std::int64_t to) {
+      for (std::int64_t i = from; i < to; ++i) {
+        queries.load(first + i / heads, heads, i % heads, q.data() + i * AS_INDEX_DIM);
+      }
+    });
     dots.resize(static_cast<std::size_t>(rows * entries));
     matmul_transposed(q.data(), keys.data(), dots.data(), rows, entries, AS_INDEX_DIM);
 
-    for (std::int64_t t = first; t < end; ++t) {
+    const auto score = [&](std::int64_t t, std::vector<double>& w, std::vector<double>& scores) {
       const std::int64_t n = lens.get(t);
       weights.load(t, w.data());
       std::fill_n(scores.begin(), n, 0.0);
@@ -110,7 +114,12 @@ void indexer_logits(const as_indexer_logits_params& p, const Precision& precisio
       }
       precision.fp32(scores.data(), n);
       logits.store(t, 0, n, scores.data());
-    }
+    };
+    for_rows(end - first, 1, [&](std::int64_t from, std::int64_t to) {
+      std::vector<double> w(static_cast<std::size_t>(heads));
+      std::vector<double> scores(static_cast<std::size_t>(entries));
+      for (std::int64_t t = first + from; t < first + to; ++t) score(t, w, scores);
+    });
     first = end;
   }
 }

@@ -87,6 +87,11 @@ void Weight::multiply(const double* x, std::int64_t begin, std::int64_t end, dou
   matmul_transposed(x, converted_.data(), y, m_, end - begin, in);
 }
 
+void for_rows(std::int64_t n, std::int64_t grain,
+              const std::function<void(std::int64_t, std::int64_t)>& f) {
+  at::parallel_for(0, n, grain, f);
+}
+
 void set_matmul_threads(int n) {
   static const int libtorch_default = at::get_num_threads();
   const int threads = n > 0 ? n : libtorch_default;

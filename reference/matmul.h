@@ -1,7 +1,9 @@
-// Matrix products in float64 through libtorch's BLAS, and weights stored as bf16.
+// Matrix products in float64 through libtorch's BLAS, weights stored as bf16, and rows that are
+// worked on side by side on the same threads.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "kernels/params/tensor.h"
@@ -40,5 +42,11 @@ class Weight {
 };
 
 void set_matmul_threads(int n);  // 0 = libtorch's default
+
+// f(first, last) for parts of 0..n-1, at least `grain` rows each. f writes nothing that another
+// part reads or writes, so that results do not depend on the number of threads; what it throws
+// arrives here.
+void for_rows(std::int64_t n, std::int64_t grain,
+              const std::function<void(std::int64_t, std::int64_t)>& f);
 
 }  // namespace attnscope::reference

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "kernels/layout/records.h"
+#include "reference/matmul.h"
 #include "reference/norm.h"
 #include "reference/ops.h"
 #include "reference/rope.h"
@@ -12,6 +13,8 @@
 namespace attnscope::reference {
 
 namespace {
+
+constexpr std::int64_t kGrain = 4;  // tokens of a thread at least
 
 void insert_rows(const as_q_rope_kv_insert_params& p, const Integers& slots, const CacheRows& cache,
                  const Precision& precision) {
@@ -41,19 +44,25 @@ void q_rope_kv_insert(const as_q_rope_kv_insert_params& p, const Precision& prec
   std::optional<FloatRows> kv_row;
   if (present(p.kv_row)) kv_row.emplace(p.kv_row, "kv_row", Shape{tokens, AS_HEAD_DIM});
 
+  for_rows(tokens, kGrain, [&](std::int64_t first, std::int64_t last) {
+    std::vector<double> row(AS_HEAD_DIM);
+    for (std::int64_t t = first; t < last; ++t) {
+      const RopeRow rotation = rope.row(positions.get(t));
+      for (std::int64_t h = 0; h < heads; ++h) {
+        q_raw.load(t * heads + h, row.data());
+        normalise(row.data(), AS_HEAD_DIM, p.eps, nullptr);
+        rotate(row.data() + AS_NOPE_DIM, rotation, false);
+        precision.bf16(row.data(), AS_HEAD_DIM);
+        q.store(t * heads + h, row.data());
+      }
+    }
+  });
+  // One after the other: of two rows for one slot the later one stays.
   std::vector<double> row(AS_HEAD_DIM);
   for (std::int64_t t = 0; t < tokens; ++t) {
-    const RopeRow rotation = rope.row(positions.get(t));
-    for (std::int64_t h = 0; h < heads; ++h) {
-      q_raw.load(t * heads + h, row.data());
-      normalise(row.data(), AS_HEAD_DIM, p.eps, nullptr);
-      rotate(row.data() + AS_NOPE_DIM, rotation, false);
-      precision.bf16(row.data(), AS_HEAD_DIM);
-      q.store(t * heads + h, row.data());
-    }
     if (slots.get(t) < 0) continue;
     kv.load(t, row.data());
-    rotate(row.data() + AS_NOPE_DIM, rotation, false);
+    rotate(row.data() + AS_NOPE_DIM, rope.row(positions.get(t)), false);
     precision.bf16(row.data(), AS_HEAD_DIM);
     if (kv_row) kv_row->store(t, row.data());
     cache.store(slots.get(t), t, row.data(), precision);
@@ -67,16 +76,18 @@ void inverse_rope(const as_inverse_rope_params& p, const Precision& precision) {
   const FloatRows out(p.out, "out", {tokens, heads, AS_HEAD_DIM});
   const Integers positions(p.positions, "positions", {tokens});
   const Rope rope(p.rope, precision.exact);
-  std::vector<double> row(AS_HEAD_DIM);
-  for (std::int64_t t = 0; t < tokens; ++t) {
-    const RopeRow rotation = rope.row(positions.get(t));
-    for (std::int64_t h = 0; h < heads; ++h) {
-      o.load(t * heads + h, row.data());
-      rotate(row.data() + AS_NOPE_DIM, rotation, true);
-      precision.bf16(row.data(), AS_HEAD_DIM);
-      out.store(t * heads + h, row.data());
+  for_rows(tokens, kGrain, [&](std::int64_t first, std::int64_t last) {
+    std::vector<double> row(AS_HEAD_DIM);
+    for (std::int64_t t = first; t < last; ++t) {
+      const RopeRow rotation = rope.row(positions.get(t));
+      for (std::int64_t h = 0; h < heads; ++h) {
+        o.load(t * heads + h, row.data());
+        rotate(row.data() + AS_NOPE_DIM, rotation, true);
+        precision.bf16(row.data(), AS_HEAD_DIM);
+        out.store(t * heads + h, row.data());
+      }
     }
-  }
+  });
 }
 
 }  // namespace attnscope::reference
