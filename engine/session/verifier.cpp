@@ -471,7 +471,8 @@ Result<void> Verifier::compare_tap(int layer, const OpParams& params, std::uint3
     const auto& p = params.get<as_indexer_topk_params>();
     comparison = compare_top_k(value, reference_of(sim), p.logits, at<std::int32_t>(p.lens), *rule);
   } else {
-    comparison = compare(value, reference_of(on_own_row ? requantised_params_ : sim), mask, *rule);
+    comparison = compare(value, reference_of(on_own_row ? requantised_params_ : sim), mask, *rule,
+                         parts_.threads);
   }
   result.elements = comparison.elements;
   result.introduced = comparison.figures;
@@ -479,7 +480,7 @@ Result<void> Verifier::compare_tap(int layer, const OpParams& params, std::uint3
   result.note = comparison.note;
   bool equal = comparison.equal;
   if (on_own_row && comparison.within) {
-    const ErrorFigures own = measure(value, reference_of(sim), mask);
+    const ErrorFigures own = measure(value, reference_of(sim), mask, parts_.threads);
     if (own.differing > 0) {
       equal = false;
       result.note = fmt::format(
@@ -532,14 +533,14 @@ bool Verifier::quantisation_error(const OpParams& params, const as_tap_info& tap
     const as_cache& cache = params.cache(tap.offset);
     if (cache.record == AS_RECORD_STATE) return false;
     const as_tensor decoded = decode(value, cache, mask.slots, decoded_);
-    result.quantisation = measure(decoded, exact.cache(tap.offset).data, mask);
+    result.quantisation = measure(decoded, exact.cache(tap.offset).data, mask, parts_.threads);
     return result.quantisation->max_abs > 0;
   }
   if (!is_float(value.dtype)) return false;
   const as_tensor& reference = exact.tensor(tap.offset);
   // Weights carry the query scale in the engine and not in ref.exact.
   if (is_index_weights(params, tap)) return false;
-  const Comparison comparison = compare(value, reference, mask, rule);
+  const Comparison comparison = compare(value, reference, mask, rule, parts_.threads);
   result.quantisation = comparison.figures;
   return !comparison.within;
 }
@@ -560,12 +561,12 @@ void Verifier::measure_free(const OpParams& params, const as_tap_info& tap,
   }
   if (!is_float(value.dtype) || !is_float(sim.dtype)) return;
   const TapMask mask = mask_of(params, tap);
-  result.inherited = measure(value, sim, mask);
+  result.inherited = measure(value, sim, mask, parts_.threads);
   if (free_exact_ == nullptr || result.quantisation) return;
   const as_tensor& exact = free_exact_->last.tensor(tap.offset);
   // ref.exact's index weights carry no query scale.
   if (is_float(exact.dtype) && !is_index_weights(params, tap)) {
-    result.quantisation = measure(sim, exact, mask);
+    result.quantisation = measure(sim, exact, mask, parts_.threads);
   }
 }
 

@@ -10,12 +10,15 @@
 #include <map>
 #include <vector>
 
+#include "kernels/cpu/parallel.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// Elements that a thread compares at least. What is smaller is summed in one go.
+constexpr std::int64_t kPartElements = std::int64_t{1} << 17;
 
 double from_bf16(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
@@ -113,16 +116,20 @@ std::vector<std::int64_t> index_of(const as_tensor& t, std::int64_t row, std::in
   return index;
 }
 
-// Walks all valid rows: visit(row, count).
-void for_rows(const as_tensor& t, const TapMask& mask,
-              const std::function<void(std::int64_t, std::int64_t)>& visit) {
-  const std::int64_t numel = as_tensor_numel(&t);
-  if (numel == 0) return;
+// Rows (all axes but the last) of one place on the first axis.
+std::int64_t rows_per_first(const as_tensor& t) {
+  return t.rank > 1 ? as_tensor_numel(&t) / columns_of(t) / t.shape[0] : 1;
+}
+
+// Walks the valid rows of places begin..end-1 on the first axis (an axis of its own where there is
+// just one): visit(row, count).
+template <class Visit>
+void for_rows(const as_tensor& t, const TapMask& mask, std::int64_t begin, std::int64_t end,
+              const Visit& visit) {
   const std::int64_t columns = columns_of(t);
-  const std::int64_t rows = numel / columns;
-  const std::int64_t rows_per_first = t.rank > 1 ? rows / t.shape[0] : 1;
-  for (std::int64_t row = 0; row < rows; ++row) {
-    const std::int64_t first = row / rows_per_first;
+  const std::int64_t per_first = rows_per_first(t);
+  for (std::int64_t row = begin * per_first; row < end * per_first; ++row) {
+    const std::int64_t first = row / per_first;
     if (mask.slots != nullptr && mask.slots[first] < 0) continue;
     if (mask.left_out != nullptr && (*mask.left_out)[static_cast<std::size_t>(first)]) continue;
     std::int64_t count = columns;
@@ -130,6 +137,8 @@ void for_rows(const as_tensor& t, const TapMask& mask,
     if (count > 0) visit(row, count);
   }
 }
+
+std::int64_t places(const as_tensor& t) { return t.rank > 1 ? t.shape[0] : 1; }
 
 // Place of a value in the order of all values of its dtype, so that neighbours are 1 apart.
 std::int64_t ordinal(double v, std::int32_t dtype) {
@@ -150,6 +159,11 @@ class DifferenceCounts {
     const auto bin = static_cast<std::int64_t>(std::bit_cast<std::uint64_t>(difference) >> 49);
     ++counts_[static_cast<std::size_t>(std::clamp<std::int64_t>(bin - kFirst, 0, kBins - 1))];
     ++others_;
+  }
+  void add(const DifferenceCounts& other) {
+    for (std::size_t i = 0; i < counts_.size(); ++i) counts_[i] += other.counts_[i];
+    zeros_ += other.zeros_;
+    others_ += other.others_;
   }
   // Upper edge of the bin in which the share of all differences is reached.
   double quantile(double share) const {
@@ -177,48 +191,55 @@ struct CosineSums {
     ab += a * b;
     aa_bb += a * a + b * b;
   }
+  void add(const CosineSums& other) {
+    ab += other.ab;
+    aa_bb += other.aa_bb;
+  }
   double difference() const { return aa_bb == 0 ? 0 : 1 - 2 * ab / aa_bb; }
 };
 
-}  // namespace
-
-double element(const as_tensor& t, std::int64_t row, std::int64_t column) {
-  as_tensor shifted = t;
-  shifted.data =
-      static_cast<char*>(t.data) + column * t.stride[t.rank - 1] * as_dtype_size(t.dtype);
-  double value = 0;
-  load_row(shifted, row, 1, &value);
-  return value;
-}
-
-Comparison compare(const as_tensor& value, const as_tensor& reference, const TapMask& mask,
-                   const Tolerance& tolerance) {
+// What was found so far, in rows that follow one another.
+struct Findings {
   Comparison out;
-  if (value.rank != reference.rank ||
-      !std::equal(value.shape, value.shape + value.rank, reference.shape)) {
-    out.within = out.equal = false;
-    out.budget_used = kInfinity;
-    out.note = "the reference has another shape";
-    return out;
-  }
-  if (value.rank == 0 || as_tensor_numel(&value) == 0) return out;
-  // A step of bf16 is no measure for fp32 logits, gates or state rows.
-  Tolerance rule = tolerance;
-  if (value.dtype != AS_BF16) rule.bf16_ulp = 0;
-  std::vector<double> a(static_cast<std::size_t>(columns_of(value)));
-  std::vector<double> b(a.size());
   CosineSums sums;
   DifferenceCounts differences;
-  const bool stepped = value.dtype == AS_BF16 || value.dtype == AS_F32;
-  const std::int64_t rows_per_first =
-      value.rank > 1 ? as_tensor_numel(&value) / columns_of(value) / value.shape[0] : 1;
-  std::int64_t last_beyond = -1;
   double worst = -1;
-  for_rows(value, mask, [&](std::int64_t row, std::int64_t count) {
+
+  // Those of rows that come after these.
+  void add(const Findings& next) {
+    const ErrorFigures& f = next.out.figures;
+    out.equal = out.equal && next.out.equal;
+    out.anomalies += next.out.anomalies;
+    out.elements += next.out.elements;
+    out.rows_beyond += next.out.rows_beyond;
+    out.figures.differing += f.differing;
+    out.figures.beyond += f.beyond;
+    out.figures.max_abs = std::max(out.figures.max_abs, f.max_abs);
+    out.figures.max_rel = std::max(out.figures.max_rel, f.max_rel);
+    out.figures.max_ulp = std::max(out.figures.max_ulp, f.max_ulp);
+    sums.add(next.sums);
+    differences.add(next.differences);
+    if (next.worst > worst) {
+      worst = next.worst;
+      out.worst = next.out.worst;
+    }
+  }
+};
+
+// Compares places begin..end-1 of the first axis.
+void find(const as_tensor& value, const as_tensor& reference, const TapMask& mask,
+          const Tolerance& rule, std::int64_t begin, std::int64_t end, Findings& found) {
+  std::vector<double> a(static_cast<std::size_t>(columns_of(value)));
+  std::vector<double> b(a.size());
+  const bool stepped = value.dtype == AS_BF16 || value.dtype == AS_F32;
+  const std::int64_t per_first = rows_per_first(value);
+  std::int64_t last_beyond = -1;
+  Comparison& out = found.out;
+  for_rows(value, mask, begin, end, [&](std::int64_t row, std::int64_t count) {
     load_row(value, row, count, a.data());
     load_row(reference, row, count, b.data());
     double row_max = 0;
-    if (tolerance.row_max > 0) {
+    if (rule.row_max > 0) {
       for (std::int64_t c = 0; c < count; ++c) {
         const double v = std::fabs(b[static_cast<std::size_t>(c)]);
         if (std::isfinite(v)) row_max = std::max(row_max, v);
@@ -234,8 +255,8 @@ Comparison compare(const as_tensor& value, const as_tensor& reference, const Tap
         out.equal = false;
         ++out.figures.differing;
       } else {
-        sums.add(x, y);
-        differences.add(std::fabs(x - y));
+        found.sums.add(x, y);
+        found.differences.add(std::fabs(x - y));
         if (x == y) continue;
         const double difference = std::fabs(x - y);
         out.figures.max_abs = std::max(out.figures.max_abs, difference);
@@ -253,24 +274,66 @@ Comparison compare(const as_tensor& value, const as_tensor& reference, const Tap
       }
       if (used > 1) {
         ++out.figures.beyond;
-        const std::int64_t first = value.rank > 1 ? row / rows_per_first : c;
+        const std::int64_t first = value.rank > 1 ? row / per_first : c;
         out.rows_beyond += first != last_beyond ? 1 : 0;
         last_beyond = first;
       }
-      if (used > worst) {
-        worst = used;
+      if (used > found.worst) {
+        found.worst = used;
         out.worst = {index_of(value, row, c), x, y};
       }
     }
     out.elements += count;
   });
+}
+
+}  // namespace
+
+double element(const as_tensor& t, std::int64_t row, std::int64_t column) {
+  as_tensor shifted = t;
+  shifted.data =
+      static_cast<char*>(t.data) + column * t.stride[t.rank - 1] * as_dtype_size(t.dtype);
+  double value = 0;
+  load_row(shifted, row, 1, &value);
+  return value;
+}
+
+Comparison compare(const as_tensor& value, const as_tensor& reference, const TapMask& mask,
+                   const Tolerance& tolerance, const as_threads* threads) {
+  Comparison out;
+  if (value.rank != reference.rank ||
+      !std::equal(value.shape, value.shape + value.rank, reference.shape)) {
+    out.within = out.equal = false;
+    out.budget_used = kInfinity;
+    out.note = "the reference has another shape";
+    return out;
+  }
+  if (value.rank == 0 || as_tensor_numel(&value) == 0) return out;
+  // A step of bf16 is no measure for fp32 logits, gates or state rows.
+  Tolerance rule = tolerance;
+  if (value.dtype != AS_BF16) rule.bf16_ulp = 0;
+  // Parts depend on the shape alone.
+  const std::int64_t count = places(value);
+  const std::int64_t per_part = std::max<std::int64_t>(
+      1, kPartElements / std::max<std::int64_t>(1, as_tensor_numel(&value) / count));
+  std::vector<Findings> parts(static_cast<std::size_t>((count + per_part - 1) / per_part));
+  const auto num_parts = static_cast<std::int64_t>(parts.size());
+  cpu::parallel_for(threads, num_parts, 1, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t i = first; i < last; ++i) {
+      find(value, reference, mask, rule, i * per_part, std::min(count, (i + 1) * per_part),
+           parts[static_cast<std::size_t>(i)]);
+    }
+  });
+  Findings found = std::move(parts[0]);
+  for (std::size_t i = 1; i < parts.size(); ++i) found.add(parts[i]);
+  out = std::move(found.out);
   out.figures.cosine =
-      out.anomalies > 0 ? std::numeric_limits<double>::quiet_NaN() : sums.difference();
+      out.anomalies > 0 ? std::numeric_limits<double>::quiet_NaN() : found.sums.difference();
   // A percentile is no larger than the largest.
-  out.figures.median = std::min(differences.quantile(0.5), out.figures.max_abs);
-  out.figures.p90 = std::min(differences.quantile(0.9), out.figures.max_abs);
-  out.figures.p99 = std::min(differences.quantile(0.99), out.figures.max_abs);
-  out.budget_used = std::max(worst, 0.0);
+  out.figures.median = std::min(found.differences.quantile(0.5), out.figures.max_abs);
+  out.figures.p90 = std::min(found.differences.quantile(0.9), out.figures.max_abs);
+  out.figures.p99 = std::min(found.differences.quantile(0.99), out.figures.max_abs);
+  out.budget_used = std::max(found.worst, 0.0);
   if (tolerance.cosine) {
     out.budget_used = std::max(out.budget_used, out.figures.cosine / *tolerance.cosine);
   }
@@ -287,7 +350,8 @@ std::vector<MagnitudeBin> error_by_magnitude(const as_tensor& value, const as_te
                                              const TapMask& mask) {
   constexpr int kZero = -1075;  // below every binade
   std::map<int, MagnitudeBin> bins;
-  for_rows(value, mask, [&](std::int64_t row, std::int64_t count) {
+  if (as_tensor_numel(&value) == 0) return {};
+  for_rows(value, mask, 0, places(value), [&](std::int64_t row, std::int64_t count) {
     std::vector<double> a(static_cast<std::size_t>(count)), b(a.size());
     load_row(value, row, count, a.data());
     load_row(reference, row, count, b.data());
@@ -311,9 +375,10 @@ std::vector<MagnitudeBin> error_by_magnitude(const as_tensor& value, const as_te
   return out;
 }
 
-ErrorFigures measure(const as_tensor& a, const as_tensor& b, const TapMask& mask) {
+ErrorFigures measure(const as_tensor& a, const as_tensor& b, const TapMask& mask,
+                     const as_threads* threads) {
   static const Tolerance kNoRule;
-  return compare(a, b, mask, kNoRule).figures;
+  return compare(a, b, mask, kNoRule, threads).figures;
 }
 
 }  // namespace attnscope

@@ -8,6 +8,7 @@
 
 #include "engine/trace/tap_result.h"
 #include "engine/trace/tolerances.h"
+#include "kernels/params/lane.h"
 #include "kernels/params/tensor.h"
 
 namespace attnscope {
@@ -32,9 +33,10 @@ struct Comparison {
   std::string note;
 };
 
-// value: the engine's tap, any dtype. reference: same shape, F64 or the same dtype.
+// value: the engine's tap, any dtype. reference: same shape, F64 or the same dtype. The result is
+// the same for any number of threads; null = the calling one.
 Comparison compare(const as_tensor& value, const as_tensor& reference, const TapMask& mask,
-                   const Tolerance& tolerance);
+                   const Tolerance& tolerance, const as_threads* threads = nullptr);
 
 // Selected entries [T,K] as sets. logits [T,N] are the scores the engine selected by; lens [T].
 // Also checks the engine's own list: unique, in range, min(K, len) long, -1 only as a suffix.
@@ -58,7 +60,8 @@ std::vector<MagnitudeBin> error_by_magnitude(const as_tensor& value, const as_te
                                              const TapMask& mask);
 
 // Figures only, no rule: float taps.
-ErrorFigures measure(const as_tensor& a, const as_tensor& b, const TapMask& mask);
+ErrorFigures measure(const as_tensor& a, const as_tensor& b, const TapMask& mask,
+                     const as_threads* threads = nullptr);
 
 // Element of a tensor at flat row `row` (all axes but the last) as a double. U8, I32 and I64 too.
 double element(const as_tensor& t, std::int64_t row, std::int64_t column);

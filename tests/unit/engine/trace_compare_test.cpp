@@ -7,6 +7,7 @@
 
 #include "engine/trace/compare.h"
 #include "kernels/cpu/codec.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -305,6 +306,42 @@ TEST(Compare, RowsLeftOutAreNotJudged) {
       compare(make_tensor(a.data(), {2, 2}), make_tensor(b.data(), {2, 2}), mask, rule).within);
   EXPECT_FALSE(
       compare(make_tensor(a.data(), {2, 2}), make_tensor(b.data(), {2, 2}), {}, rule).within);
+}
+
+// Parts of a large tap are put together as if it had been walked in one go.
+TEST(Compare, LargeTapsDoNotDependOnThreads) {
+  constexpr std::int64_t kRows = 700, kColumns = 1024;
+  std::vector<float> value(kRows * kColumns);
+  std::vector<double> reference(value.size());
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    reference[i] = static_cast<double>((i * 7919) % 1009) / 64 - 8;
+    value[i] = static_cast<float>(reference[i] + ((i % 5 == 0) ? 1e-4 : 0));
+  }
+  value[300 * kColumns + 5] += 2;
+  value[300 * kColumns + 6] += 1;
+  value[650 * kColumns] -= 3;
+  Tolerance rule;
+  rule.abs = 0.5;
+  const as_tensor a = make_tensor(value.data(), {kRows, kColumns});
+  const as_tensor b = make_tensor(reference.data(), {kRows, kColumns});
+  const Comparison one = compare(a, b, {}, rule);
+  EXPECT_EQ(one.elements, kRows * kColumns);
+  EXPECT_EQ(one.figures.beyond, 3);
+  EXPECT_EQ(one.rows_beyond, 2);
+  EXPECT_EQ(one.worst.index, (std::vector<std::int64_t>{650, 0}));
+  EXPECT_NEAR(one.figures.max_abs, 3, 1e-3);
+  for (const int n : {2, 3, 7}) {
+    cpu::ThreadPool pool(n);
+    const Comparison many = compare(a, b, {}, rule, pool.handle());
+    EXPECT_EQ(many.elements, one.elements);
+    EXPECT_EQ(many.rows_beyond, one.rows_beyond);
+    EXPECT_EQ(many.worst.index, one.worst.index);
+    EXPECT_EQ(many.budget_used, one.budget_used);
+    EXPECT_EQ(many.figures.differing, one.figures.differing);
+    EXPECT_EQ(many.figures.cosine, one.figures.cosine);
+    EXPECT_EQ(many.figures.p90, one.figures.p90);
+    EXPECT_EQ(many.figures.max_ulp, one.figures.max_ulp);
+  }
 }
 
 }  // namespace
