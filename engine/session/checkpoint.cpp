@@ -2,10 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <tuple>
 
-#include "engine/session/session_checkpoint.h"
+#include "engine/session/checkpoint_ring.h"
 #include "kernels/layout/records.h"
 
 namespace attnscope {
@@ -22,29 +23,42 @@ bool before(const Cursor& a, const Cursor& b) {
 }  // namespace
 
 void Session::save_checkpoint() {
-  const bool known = std::any_of(checkpoints_.begin(), checkpoints_.end(),
-                                 [&](const auto& c) { return c->step == cursor_.step; });
-  if (known) return;
+  if (checkpoints_->has(cursor_.step)) return;
   auto made = make_checkpoint();
   // What a lost device has not given back cannot be kept.
-  if (!device_ || !device_->residency().lost()) checkpoints_.push_back(std::move(made));
+  if (!device_ || !device_->residency().lost()) checkpoints_->add(std::move(made));
 }
 
-std::unique_ptr<Session::Checkpoint> Session::make_checkpoint() const {
-  std::unique_ptr<Checkpoint> c(
-      new Checkpoint{cursor_.step, *serving_, tables_, serving_->blocks_with_content(), {}, {}});
+std::unique_ptr<SessionCheckpoint> Session::make_checkpoint() const {
+  std::unique_ptr<SessionCheckpoint> c(
+      new SessionCheckpoint{cursor_.step, *serving_, tables_, serving_->blocks_with_content(), {}});
   const std::vector<BlockOwner> owners = serving_->owners();
   const auto stride = static_cast<std::size_t>(slab_->block_stride());
-  c->content.resize(c->ids.size() * stride);
-  for (std::size_t i = 0; i < c->ids.size(); ++i) {
-    const std::int32_t id = c->ids[i];
-    std::memcpy(c->content.data() + i * stride, slab_->block(id), stride);
-    c->marks.push_back(verifier_->shadow().marks(owners[static_cast<std::size_t>(id)].group, id));
+  const std::array<const SessionCheckpoint*, 2> around = {checkpoints_->at_or_before(cursor_.step),
+                                                          checkpoints_->after(cursor_.step)};
+  c->blocks.reserve(c->ids.size());
+  for (const std::int32_t id : c->ids) {
+    const std::uint8_t* bytes = slab_->block(id);
+    SlotMarks marks = verifier_->shadow().marks(owners[static_cast<std::size_t>(id)].group, id);
+    std::shared_ptr<const KeptBlock> kept;
+    for (const SessionCheckpoint* other : around) {
+      if (kept || other == nullptr) continue;
+      auto known = other->find(id);
+      if (known && known->marks == marks &&
+          std::memcmp(known->content.data(), bytes, stride) == 0) {
+        kept = std::move(known);
+      }
+    }
+    if (!kept) {
+      kept = std::make_shared<const KeptBlock>(
+          KeptBlock{std::vector<std::uint8_t>(bytes, bytes + stride), std::move(marks)});
+    }
+    c->blocks.push_back(std::move(kept));
   }
   return c;
 }
 
-void Session::restore(const Checkpoint& c) {
+void Session::restore(const SessionCheckpoint& c) {
   *serving_ = c.serving;
   guard_.attach(*serving_, guard_.level());
   tables_ = c.tables;
@@ -54,18 +68,19 @@ void Session::restore(const Checkpoint& c) {
   in_step_ = false;
   ran_any_ = false;
   current_ = {};
-  history_.resize(static_cast<std::size_t>(c.step));
+  cut_history(c.step);
   if (observer_ != nullptr) observer_->went_back(*this);
 }
 
-void Session::restore_rows(const Checkpoint& c) {
+void Session::restore_rows(const SessionCheckpoint& c) {
   Shadow& shadow = verifier_->shadow();
   for (std::int32_t block = 0; block < serving_->num_blocks(); ++block) shadow.forget_block(block);
   const std::vector<BlockOwner> owners = serving_->owners();
   const auto stride = static_cast<std::size_t>(slab_->block_stride());
   for (std::size_t i = 0; i < c.ids.size(); ++i) {
-    std::memcpy(slab_->block(c.ids[i]), c.content.data() + i * stride, stride);
-    shadow.restore_marks(owners[static_cast<std::size_t>(c.ids[i])].group, c.ids[i], c.marks[i]);
+    const KeptBlock& kept = *c.blocks[i];
+    std::memcpy(slab_->block(c.ids[i]), kept.content.data(), stride);
+    shadow.restore_marks(owners[static_cast<std::size_t>(c.ids[i])].group, c.ids[i], kept.marks);
   }
   // First what each slot was written for, then what the requests' tables say: of a row that was
   // computed twice the request has the newer one.
@@ -94,21 +109,37 @@ void Session::restore_rows(const Checkpoint& c) {
   }
 }
 
-Result<void> Session::seek(const Cursor& target) {
-  const Checkpoint* nearest = nullptr;
-  for (const auto& c : checkpoints_) {
-    if (c->step <= target.step && (nearest == nullptr || c->step > nearest->step)) {
-      nearest = c.get();
-    }
+void Session::cut_history(std::int64_t step) {
+  while (static_cast<std::int64_t>(history_.size()) > step) {
+    ahead_.push_front(std::move(history_.back()));
+    history_.pop_back();
   }
+  while (static_cast<std::int64_t>(history_.size()) < step) {
+    history_.push_back(std::move(ahead_.front()));
+    ahead_.pop_front();
+  }
+}
+
+CheckpointUse Session::checkpoints() const {
+  CheckpointUse use;
+  use.count = static_cast<std::int64_t>(checkpoints_->all().size());
+  use.bytes = checkpoints_->bytes();
+  use.budget = checkpoints_->budget();
+  use.longest_replay =
+      checkpoints_->longest_replay(static_cast<std::int64_t>(history_.size() + ahead_.size()));
+  return use;
+}
+
+void Session::set_checkpoint_budget(std::int64_t bytes) { checkpoints_->set_budget(bytes); }
+
+Result<void> Session::seek(const Cursor& target) {
+  const SessionCheckpoint* nearest = checkpoints_->at_or_before(target.step);
   if (nearest == nullptr) {
     return bad_input(fmt::format("no step {} to go to", target.step), "steps count from 0");
   }
-  // Going forward runs the steps between, also where a checkpoint lies there: the records of these
-  // steps went when the session went back, and no checkpoint has them.
   const bool ahead = target.step > cursor_.step ||
                      (target.step == cursor_.step && (!in_step_ || !before(target, cursor_)));
-  if (!ahead) restore(*nearest);
+  if (!ahead || nearest->step > cursor_.step) restore(*nearest);
   while (cursor_.step < target.step && !finished() && !cancelled_) {
     if (auto ok = step(); !ok) return ok;
   }
@@ -131,7 +162,8 @@ Result<void> Session::change_lanes(const LaneRegistry& registry,
   if (cursor_.step != step) return {};  // cancelled on the way
   lanes_from_.erase(lanes_from_.lower_bound(step), lanes_from_.end());
   lanes_from_.emplace(step, std::move(*selector));
-  std::erase_if(checkpoints_, [&](const auto& c) { return c->step > step; });
+  checkpoints_->drop_after(step);
+  ahead_.clear();
   if (observer_ != nullptr) observer_->lanes_changed(*this);
   return {};
 }

@@ -37,6 +37,7 @@ class History {
 struct SlotMarks {
   std::vector<std::int64_t> rows;
   std::vector<std::int32_t> steps;
+  friend bool operator==(const SlotMarks&, const SlotMarks&) = default;
 };
 
 // What the engine's writers produced, and which logical row every slot holds.

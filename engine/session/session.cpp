@@ -10,7 +10,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/hidden_states.h"
 #include "engine/model/memory.h"
-#include "engine/session/session_checkpoint.h"
+#include "engine/session/checkpoint_ring.h"
 #include "kernels/cpu/rope_table.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
@@ -183,6 +183,7 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   s->verifier_ =
       std::make_unique<Verifier>(parts, options.references, *s->space_, scenario.pool_blocks);
   s->checkpoint_every_ = options.checkpoint_every;
+  s->checkpoints_ = std::make_unique<CheckpointRing>(options.checkpoint_bytes);
   s->save_checkpoint();
   return s;
 }
@@ -509,6 +510,7 @@ void Session::finish_step() {
   guard_.after_results(serving_->plan());
   current_.results = verifier_->results();
   history_.push_back(std::move(current_));
+  if (!ahead_.empty()) ahead_.pop_front();  // the same step, as it ran before
   current_ = {};
   in_step_ = false;
   cursor_ = {cursor_.step + 1, -1, 0, false};

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -30,10 +31,11 @@ namespace attnscope {
 
 struct SessionOptions {
   References references = References::kBoth;
-  std::vector<std::string> lanes = {"cpu"};  // as LaneSelector::make
-  int threads = 0;                           // 0 = all
-  std::string tolerance_file;                // empty = assets/tolerances.json
-  std::int64_t checkpoint_every = 8;         // steps; 0 = none
+  std::vector<std::string> lanes = {"cpu"};                 // as LaneSelector::make
+  int threads = 0;                                          // 0 = all
+  std::string tolerance_file;                               // empty = assets/tolerances.json
+  std::int64_t checkpoint_every = 8;                        // steps; 0 = none
+  std::int64_t checkpoint_bytes = std::int64_t{256} << 20;  // of all checkpoints together
   Invariants invariants = default_invariants();
   // What lane "cuda" computes on; null = the GPU, opened when a step first wants it.
   std::shared_ptr<ComputeDevice> device;
@@ -70,6 +72,17 @@ struct StepRecord {
   std::vector<std::int32_t> sampled, drafted, accepted;
 };
 
+// What going back costs in memory and in steps.
+struct CheckpointUse {
+  std::int64_t count = 0;
+  std::int64_t bytes = 0;
+  std::int64_t budget = 0;          // bytes
+  std::int64_t longest_replay = 0;  // steps before any step that ran, at most
+};
+
+struct SessionCheckpoint;
+class CheckpointRing;
+
 class Session {
  public:
   // Registers the host ops, generates weights, sizes the caches. `registry` must hold "cpu" and,
@@ -88,6 +101,8 @@ class Session {
   // Runs ops until the predicate holds after one, or everything is finished. True when it held.
   Result<bool> run_until(const std::function<bool(const Session&)>& predicate);
   // Goes back (or forward) to a cursor: restores the nearest checkpoint at or before it, replays.
+  // Forward it restores one where that is nearer than the session itself: no more is computed than
+  // checkpoints().longest_replay says, as long as the steps have run before.
   Result<void> seek(const Cursor& cursor);
   Result<void> step_back();  // to the start of the previous step, or of this one when inside it
   Result<void> op_back();
@@ -101,6 +116,9 @@ class Session {
   void cancel() { cancelled_ = true; }
   void resume() { cancelled_ = false; }
   bool cancelled() const { return cancelled_; }
+
+  CheckpointUse checkpoints() const;
+  void set_checkpoint_budget(std::int64_t bytes);
 
   // From the next call to the block manager on.
   void set_invariants(Invariants level) { guard_.attach(*serving_, level); }
@@ -142,7 +160,6 @@ class Session {
 
  private:
   friend class SessionFile;  // session_file.cpp
-  struct Checkpoint;
   struct Threads;
   Session();
 
@@ -185,10 +202,12 @@ class Session {
   // Of the op that ran last. Not at the start of step 0.
   Cursor cursor_before() const;
   void save_checkpoint();
-  std::unique_ptr<Checkpoint> make_checkpoint() const;
-  void restore(const Checkpoint& checkpoint);
+  std::unique_ptr<SessionCheckpoint> make_checkpoint() const;
+  void restore(const SessionCheckpoint& checkpoint);
   // Content of the blocks and shadow that belong to a state of serving_.
-  void restore_rows(const Checkpoint& checkpoint);
+  void restore_rows(const SessionCheckpoint& checkpoint);
+  // The records end before `step`; those of later steps wait in ahead_, or come from there.
+  void cut_history(std::int64_t step);
 
   SessionParts parts_;
   as_lane sim_lane_{}, exact_lane_{};
@@ -217,7 +236,8 @@ class Session {
   Cursor cursor_;
   StepRecord current_;
   std::vector<StepRecord> history_;
-  std::vector<std::unique_ptr<Checkpoint>> checkpoints_;
+  std::deque<StepRecord> ahead_;  // of steps after history_ that ran before the session went back
+  std::unique_ptr<CheckpointRing> checkpoints_;
   std::int64_t checkpoint_every_ = 0;
   OpParams last_params_;
   bool ran_any_ = false;

@@ -10,16 +10,25 @@
 
 namespace attnscope {
 
+// A block as it was: one block stride of bytes, and which rows its slots held.
+struct KeptBlock {
+  std::vector<std::uint8_t> content;
+  SlotMarks marks;
+};
+
 // A step boundary. Histories are not copied: rows are addressed by position, and a replay writes
 // the same ones again. Only where a request was preempted later and computed a row anew does the
-// shadow's record come from the block's bytes.
-struct Session::Checkpoint {
+// shadow's record come from the block's bytes. Blocks are shared with checkpoints around it in
+// which they are the same: most of them, since a step writes only the last block of each group.
+struct SessionCheckpoint {
   std::int64_t step = 0;
   Serving serving;
   WorkerTables tables;
-  std::vector<std::int32_t> ids;      // blocks with content, free ones with a key among them
-  std::vector<std::uint8_t> content;  // ids.size() * block stride
-  std::vector<SlotMarks> marks;       // by id: which rows the block's slots hold
+  std::vector<std::int32_t> ids;  // blocks with content, free ones with a key among them; ascending
+  std::vector<std::shared_ptr<const KeptBlock>> blocks;  // by place in ids
+
+  // Null when the block had no content.
+  std::shared_ptr<const KeptBlock> find(std::int32_t id) const;
 };
 
 struct Session::Threads {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "engine/session/session_checkpoint.h"
+#include "engine/session/checkpoint_ring.h"
 #include "kernels/layout/records.h"
 
 namespace attnscope {
@@ -104,19 +104,15 @@ Result<void> Session::leave_device(const Error& why) {
   const Cursor target = cursor_;
   device_.reset();
   compute_device_.reset();
-  const auto last =
-      std::max_element(checkpoints_.begin(), checkpoints_.end(), [&](const auto& a, const auto& b) {
-        const auto rank = [&](std::int64_t step) { return step <= target.step ? step : -1; };
-        return rank(a->step) < rank(b->step);
-      });
-  const Checkpoint& from = **last;
+  const SessionCheckpoint& from = *checkpoints_->at_or_before(target.step);
   const LaneSelector before = std::prev(lanes_from_.upper_bound(from.step))->second;
   lanes_from_.insert_or_assign(from.step, before);
   for (auto it = lanes_from_.find(from.step); it != lanes_from_.end(); ++it) {
     it->second = it->second.without(DeviceRun::kLane, *cpu_lanes_);
   }
-  std::erase_if(checkpoints_, [&](const auto& c) { return c->step > from.step; });
+  checkpoints_->drop_after(from.step);
   restore(from);
+  ahead_.clear();
   if (observer_ != nullptr) observer_->lanes_changed(*this);
   if (auto ok = seek(target); !ok || cancelled_) return ok;
   return op();

@@ -13,8 +13,8 @@
 #include <optional>
 
 #include "engine/session/byte_stream.h"
+#include "engine/session/checkpoint_ring.h"
 #include "engine/session/record_io.h"
-#include "engine/session/session_checkpoint.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 
@@ -87,7 +87,7 @@ class SessionFile {
   static Result<void> load(Session& session, const std::string& path, const std::string& key);
 
  private:
-  using Picture = Session::Checkpoint;  // of a step boundary
+  using Picture = SessionCheckpoint;  // of a step boundary
   struct Row {
     const CacheSpec* spec;
     std::int64_t row;
@@ -132,7 +132,6 @@ template <class F>
 void SessionFile::each_row(const Session& s, const Picture& picture, Visited& visited, const F& f) {
   const CacheLayout& layout = s.parts_.layout;
   const AddressSpace& space = s.verifier_->space();
-  const auto stride = to_size(s.slab_->block_stride());
   const std::vector<BlockOwner> owners = picture.serving.owners();
   std::vector<std::size_t> first_mark(layout.specs.size());  // of a spec in its group's marks
   for (const CacheGroup& group : layout.groups) {
@@ -146,13 +145,13 @@ void SessionFile::each_row(const Session& s, const Picture& picture, Visited& vi
     const CacheSpec& spec = layout.specs[i];
     const auto visit = [&](std::size_t place, std::int64_t r, std::int64_t row) {
       if (!visited.visit(i, row)) return;
-      const as_cache cache = block_cache(spec, picture.content.data() + place * stride);
+      const as_cache cache = block_cache(spec, picture.blocks[place]->content.data());
       f(spec, row, as_cache_row(&cache, r));
     };
     for (std::size_t place = 0; place < picture.ids.size(); ++place) {
       if (owners[to_size(picture.ids[place])].group != spec.group) continue;
       for (std::int64_t r = 0; r < spec.rows_per_block; ++r) {
-        const std::int64_t row = picture.marks[place].rows[first_mark[i] + to_size(r)];
+        const std::int64_t row = picture.blocks[place]->marks.rows[first_mark[i] + to_size(r)];
         if (row >= 0) visit(place, r, row);
       }
     }
@@ -200,7 +199,7 @@ bool SessionFile::rebuild(const Session& s, const std::vector<StepRecord>& histo
   std::size_t next = 0;
   const auto keep = [&](std::int64_t step) {
     if (next >= steps.size() || steps[next] != step) return;
-    pictures.push_back({step, serving, tables, serving.blocks_with_content(), {}, {}});
+    pictures.push_back({step, serving, tables, serving.blocks_with_content(), {}});
     ++next;
   };
   for (std::size_t i = 0; i < history.size(); ++i) {
@@ -238,21 +237,20 @@ bool SessionFile::rebuild(const Session& s, const std::vector<StepRecord>& histo
 // now: the newest picture; blocks with the same content there are not written again.
 void SessionFile::write_blocks(ByteWriter& out, const Session& s, const Picture& picture,
                                const Picture* now) {
-  const auto stride = to_size(s.slab_->block_stride());
   const std::vector<BlockOwner> owners = picture.serving.owners();
   const std::vector<BlockOwner> later = now != nullptr ? now->serving.owners() : owners;
   for (std::size_t i = 0; i < picture.ids.size(); ++i) {
     const std::int32_t id = picture.ids[i];
-    out.list(picture.marks[i].rows);
-    out.list(picture.marks[i].steps);
+    out.list(picture.blocks[i]->marks.rows);
+    out.list(picture.blocks[i]->marks.steps);
     const std::int32_t group = owners[to_size(id)].group;
-    const std::uint8_t* content = picture.content.data() + i * stride;
+    const std::uint8_t* content = picture.blocks[i]->content.data();
     const std::size_t bytes = group_bytes(s, group);
     if (now != nullptr) {
       const std::int64_t place = place_of(*now, id);
       const bool same =
           place >= 0 && later[to_size(id)].group == group &&
-          std::memcmp(now->content.data() + to_size(place) * stride, content, bytes) == 0;
+          std::memcmp(now->blocks[to_size(place)]->content.data(), content, bytes) == 0;
       out.value<std::uint8_t>(same ? 1 : 0);
       if (same) continue;
     }
@@ -267,11 +265,10 @@ void SessionFile::read_blocks(ByteReader& in, const Session& s, Picture& picture
   const CacheLayout& layout = s.parts_.layout;
   const std::vector<BlockOwner> owners = picture.serving.owners();
   const std::vector<BlockOwner> later = now != nullptr ? now->serving.owners() : owners;
-  picture.content.assign(picture.ids.size() * stride, 0xFF);  // between pages as poisoned
   for (std::size_t i = 0; i < picture.ids.size(); ++i) {
     const std::int32_t id = picture.ids[i];
     const std::int32_t group = owners[to_size(id)].group;
-    SlotMarks& marks = picture.marks.emplace_back();
+    SlotMarks marks;
     marks.rows = in.list<std::int64_t>();
     marks.steps = in.list<std::int32_t>();
     std::size_t at = 0;
@@ -283,17 +280,24 @@ void SessionFile::read_blocks(ByteReader& in, const Session& s, Picture& picture
     }
     if (marks.rows.size() != at || marks.steps.size() != at) in.fail();
     if (!in.ok()) return;
-    std::uint8_t* content = picture.content.data() + i * stride;
     const std::uint8_t* from = nullptr;
     if (now != nullptr && in.value<std::uint8_t>() == 1) {
       const std::int64_t place = place_of(*now, id);
       if (place < 0 || later[to_size(id)].group != group) return in.fail();
-      from = now->content.data() + to_size(place) * stride;
+      const auto& same = now->blocks[to_size(place)];
+      if (same->marks == marks) {
+        picture.blocks.push_back(same);
+        continue;
+      }
+      from = same->content.data();
     } else {
       from = in.bytes(group_bytes(s, group));
     }
     if (!in.ok()) return;
-    std::memcpy(content, from, group_bytes(s, group));
+    std::vector<std::uint8_t> content(stride, 0xFF);  // between pages as poisoned
+    std::memcpy(content.data(), from, group_bytes(s, group));
+    picture.blocks.push_back(
+        std::make_shared<const KeptBlock>(KeptBlock{std::move(content), std::move(marks)}));
   }
 }
 
@@ -389,7 +393,7 @@ Result<void> SessionFile::save(const Session& s, const std::string& path, const 
   write_records(out, s.history_);
   const std::unique_ptr<Picture> now = s.make_checkpoint();
   std::vector<const Picture*> newest;
-  for (const auto& c : s.checkpoints_) {
+  for (const auto& c : s.checkpoints_->all()) {
     if (c->step > 0 && c->step < s.cursor_.step) newest.push_back(c.get());
   }
   std::ranges::sort(newest, std::greater<>(), &Picture::step);
@@ -477,9 +481,8 @@ Result<void> SessionFile::load(Session& s, const std::string& path, const std::s
   for (std::size_t i = 1; i < pictures.size() && s.checkpoint_every_ > 0; ++i) {
     checkpoints.push_back(std::make_unique<Picture>(pictures[i]));
   }
-  s.checkpoints_.reserve(s.checkpoints_.size() + checkpoints.size() + 1);
   put_back(s, pictures.front(), rows);
-  for (auto& c : checkpoints) s.checkpoints_.push_back(std::move(c));
+  for (auto& c : checkpoints) s.checkpoints_->add(std::move(c));
   s.history_ = std::move(history);
   if (s.checkpoint_every_ > 0) s.save_checkpoint();
   return {};

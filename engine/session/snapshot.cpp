@@ -88,6 +88,7 @@ std::shared_ptr<const Snapshot> take_snapshot(const Session& session, const Trac
   snapshot->steps = recorder.summaries();
   snapshot->traces = recorder.traces();
   snapshot->trace_bytes = recorder.bytes();
+  snapshot->checkpoints = session.checkpoints();
   return snapshot;
 }
 

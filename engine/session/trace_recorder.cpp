@@ -337,8 +337,9 @@ void TraceRecorder::step_done(const Session& session) {
 void TraceRecorder::went_back(const Session& session) {
   try {
     state_->stash();
+    const bool back = session.cursor().step <= state_->position;
     state_->position = session.cursor().step;
-    state_->add_event(state_->position, back_event(session));
+    if (back) state_->add_event(state_->position, back_event(session));
   } catch (const std::bad_alloc&) {
     state_->drop();
   }
