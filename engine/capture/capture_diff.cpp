@@ -49,8 +49,8 @@ class Differ {
       : a_(a), b_(b), tolerances_(tolerances) {}
 
   Result<CaptureDiff> run(const std::function<void(double)>& progress) {
-    requests_ = match_requests(*a_.info(), *b_.info(), out_.states);
-    if (std::ranges::all_of(requests_, [](std::int32_t r) { return r < 0; })) {
+    out_.requests = match_requests(*a_.info(), *b_.info(), out_.states);
+    if (std::ranges::all_of(out_.requests, [](std::int32_t r) { return r < 0; })) {
       return bad_input(
           fmt::format("{} and {} have no request of the same name", a_.path(), b_.path()),
           "record the same scenario twice");
@@ -100,6 +100,7 @@ class Differ {
         const std::int64_t position = (*trace)->metadata.positions[static_cast<std::size_t>(row)];
         where_[{request, position}] = {summary->step, row, token_of(**trace, row),
                                        is_draft(**trace, row)};
+        out_.where[{request, position}] = {summary->step, row};
       }
     }
     return {};
@@ -122,7 +123,7 @@ class Differ {
     std::map<std::int64_t, RowMatch> by_step;  // of the second capture
     std::set<std::int32_t> rejected;           // requests with a wrong draft in this step
     for (const std::int32_t row : a.kept) {
-      const std::int32_t request = requests_[static_cast<std::size_t>(a.request_of(row))];
+      const std::int32_t request = out_.requests[static_cast<std::size_t>(a.request_of(row))];
       const std::int64_t position = a.metadata.positions[static_cast<std::size_t>(row)];
       const auto at = where_.find({request, position});
       if (request < 0 || at == where_.end()) continue;
@@ -169,12 +170,13 @@ class Differ {
 
   // Scheduling, tables and events of the steps: the first difference of each kind is said.
   void compare_states(const RowMatch& m) {
-    for (std::size_t r = 0; r < requests_.size() && r < m.a->requests.size(); ++r) {
-      if (requests_[r] < 0 || static_cast<std::size_t>(requests_[r]) >= m.b->requests.size()) {
+    for (std::size_t r = 0; r < out_.requests.size() && r < m.a->requests.size(); ++r) {
+      if (out_.requests[r] < 0 ||
+          static_cast<std::size_t>(out_.requests[r]) >= m.b->requests.size()) {
         continue;
       }
       const RequestView& x = m.a->requests[r];
-      const RequestView& y = m.b->requests[static_cast<std::size_t>(requests_[r])];
+      const RequestView& y = m.b->requests[static_cast<std::size_t>(out_.requests[r])];
       compare_tokens(*m.a, x.request, y.request);
       if (m.a->step == m.b->step && x.request.computed != y.request.computed) {
         say_once(m.a->step, "schedule",
@@ -259,21 +261,32 @@ class Differ {
     diff.lane_a = x.lane;
     diff.lane_b = y.lane;
     bool inputs_agree = true, outputs_equal = true, outputs_within = true;
-    bool rounded_row = false;  // what was quantised differs by rounding
+    bool rounded_row = false;     // what was quantised differs by rounding
+    std::optional<TapDiff> tied;  // an input that differs by a near-tie
     for (const TapCopy& tap : x.taps) {
       const TapCopy* twin = y.tap(tap.name);
       if (twin == nullptr || tap_meaning(x.place.op, tap.name) == TapMeaning::kPlacement) continue;
-      auto compared = compare_taps(m, *a_.info(), *b_.info(), x, tap, *twin, tolerances_);
+      auto compared = compare_taps(m, *a_.info(), *b_.info(), x, y, tap, *twin, tolerances_);
       if (!compared) continue;
       if (tap.output) {
-        producers_[tap.value.data] = compared->within;
+        // Slots of other entries are as near a tie as the entries are.
+        if (x.place.op == AS_OP_TOPK_TO_SLOTS && !compared->within && tied &&
+            compared->differing == tied->differing) {
+          compared->within = compared->near_tie = true;
+          compared->evidence += ", of a near-tie";
+        }
+        producers_[tap.value.data] = *compared;
         outputs_equal &= compared->equal;
         outputs_within &= compared->within;
         rounded_row |= tap.rule == "row" && !compared->equal && compared->within;
       } else {
         const auto producer = producers_.find(tap.value.data);
-        compared->within = compared->within || (producer != producers_.end() && producer->second);
-        inputs_agree &= compared->within;
+        if (producer != producers_.end() && !compared->equal) {
+          compared->within = compared->within || producer->second.within;
+          compared->near_tie = producer->second.near_tie;
+        }
+        inputs_agree &= compared->within && !compared->near_tie;
+        if (compared->near_tie) tied = *compared;
       }
       diff.taps.push_back(std::move(*compared));
     }
@@ -307,15 +320,19 @@ class Differ {
   static std::string explain(const OpDiff& d) {
     const auto worst =
         std::ranges::find_if(d.taps, [](const TapDiff& t) { return t.output && !t.within; });
+    const bool tie =
+        std::ranges::any_of(d.taps, [](const TapDiff& t) { return !t.output && t.near_tie; });
     std::string text =
         fmt::format("{} of layer {} in step {}", as_op_find(d.a.op)->name,
                     d.a.layer < 0 ? std::string("-") : std::to_string(d.a.layer), d.a.step);
     if (d.b.step != d.a.step) text += fmt::format(" (step {} of the second)", d.b.step);
-    text += d.verdict == DiffVerdict::kOrigin
-                ? " is where they part: its inputs agree, its output "
-                : " is the first that differs, with inputs that differ already: its output ";
+    const bool begins = d.verdict == DiffVerdict::kOrigin;
+    text += begins ? " is where they part: its inputs agree, its output "
+            : tie  ? " is the first that differs, for its entries are others by a near-tie: "
+                   : " is the first that differs, with inputs that differ already: ";
     text += worst == d.taps.end() ? "differs"
-                                  : fmt::format("{} does not: {}", worst->tap, worst->evidence);
+                                  : fmt::format("{} {}: {}", worst->tap,
+                                                begins ? "does not" : "differs", worst->evidence);
     if (d.lane_a != d.lane_b) text += fmt::format("; lanes {} and {}", d.lane_a, d.lane_b);
     return text;
   }
@@ -323,11 +340,10 @@ class Differ {
   const Capture &a_, &b_;
   const Tolerances& tolerances_;
   CaptureDiff out_;
-  std::vector<std::int32_t> requests_;
   std::map<std::pair<std::int32_t, std::int64_t>, Place> where_;    // by request and position
   std::set<std::pair<std::int32_t, std::int64_t>> rejected_there_;  // request, step of the second
   TracePtr last_b_;
-  std::map<const void*, bool> producers_;  // outputs of the step so far: within tolerance?
+  std::map<const void*, TapDiff> producers_;  // outputs of the step so far
   std::set<std::string> said_;
 };
 

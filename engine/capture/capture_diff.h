@@ -3,9 +3,9 @@
 //
 // Verdict of an op (worst of its taps and of the cache rows it wrote):
 //   equal       same bits
-//   within      beyond no tolerance
+//   within      beyond no tolerance; other entries of the same scores (near-ties) count as that
 //   origin      same inputs, and an output beyond its tolerance: it begins here
-//   inherited   an output beyond its tolerance, and an input differs already
+//   inherited   an output beyond its tolerance, and an input differs already, be it by a near-tie
 //   unknown     not recorded in one of the two
 //
 //   auto diff = diff_captures(*a, *b, tolerances);
@@ -15,8 +15,10 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/capture/capture.h"
@@ -33,6 +35,7 @@ struct TapDiff {
   bool output = false;
   bool equal = false;          // same bits, or slots of the same logical rows
   bool within = false;         // equal, or within the tolerance of an output
+  bool near_tie = false;       // other entries, of the same scores within tolerance
   std::int64_t rows = 0;       // tokens compared
   std::int64_t differing = 0;  // elements that are not bit equal
   double max_abs = 0, budget_used = 0;
@@ -58,6 +61,12 @@ struct FirstDivergence {
   std::string text;  // one sentence with the evidence
 };
 
+// Where a capture computed a token.
+struct TokenPlace {
+  std::int64_t step = 0;
+  std::int32_t row = 0;  // token row of the step
+};
+
 struct CaptureDiff {
   std::int64_t steps = 0;   // of the first that have tokens in the second
   std::int64_t tokens = 0;  // (request, position) pairs in both
@@ -65,6 +74,9 @@ struct CaptureDiff {
   std::vector<OpDiff> ops;  // all but the equal ones, in causal order
   std::vector<StateDiff> states;
   std::optional<FirstDivergence> first;
+  std::vector<std::int32_t> requests;  // of the second, by those of the first; -1 = none
+  // Where the second computed (its request, position) last.
+  std::map<std::pair<std::int32_t, std::int64_t>, TokenPlace> where;
 
   bool same() const {
     return counts[static_cast<std::size_t>(DiffVerdict::kOrigin)] == 0 &&

@@ -136,11 +136,70 @@ void count_differences(const Gathered& x, const Gathered& y, TapDiff& out, std::
   out.max_abs = std::max(0.0, largest);
 }
 
+// One side of a selection: [rows, K] entries, and the scores it was made by.
+struct Chosen {
+  const as_tensor* entries;
+  const TapCopy *logits, *lens;
+  bool second;
+};
+
+as_tensor row_of(const as_tensor& t, std::int64_t row) {
+  const std::int64_t bytes = t.shape[1] * as_dtype_size(t.dtype);
+  return make_tensor(static_cast<std::uint8_t*>(t.data) + row * bytes, t.dtype, {1, t.shape[1]});
+}
+
+// Other entries whose scores are the same within tolerance are a near-tie: each side's selection
+// by the scores of the other. Where the scores themselves differ, entries may trade places that
+// are twice that difference apart.
+void judge_selection(const Chosen& a, const Chosen& b, const std::vector<Pair>& pairs,
+                     const Tolerance& tolerance, TapDiff& out) {
+  for (const Chosen* side : {&a, &b}) {
+    if (side->logits == nullptr || side->lens == nullptr || side->logits->value.rank != 2 ||
+        side->logits->value.data == nullptr || side->lens->value.data == nullptr) {
+      out.evidence += ", scores not recorded";
+      return;
+    }
+  }
+  const auto scores_of = [&](const Chosen& c) {
+    const as_tensor& t = c.logits->value;
+    return gather(t, extent_of(t, 0), t.shape[1], pairs, c.second);
+  };
+  const auto lens_of = [&](const Chosen& c) {
+    return gather(c.lens->value, extent_of(c.lens->value, 0), 1, pairs, c.second);
+  };
+  const Gathered scores_a = scores_of(a), scores_b = scores_of(b);
+  const Gathered lens_a = lens_of(a), lens_b = lens_of(b);
+  bool tie = true;
+  double used = 0, margin = 0;
+  for (std::int64_t row = 0; row < count(pairs.size()); ++row) {
+    const auto len = static_cast<std::int32_t>(integer(lens_a.tensor, row));
+    tie &= len == static_cast<std::int32_t>(integer(lens_b.tensor, row));
+    double scale = 0, apart = 0;
+    for (std::int32_t c = 0; tie && c < len; ++c) {
+      const double x = element(scores_a.tensor, row, c), y = element(scores_b.tensor, row, c);
+      scale = std::max({scale, std::fabs(x), std::fabs(y)});
+      apart = std::max(apart, std::fabs(x - y));
+    }
+    Tolerance allowed = tolerance;
+    if (scale > 0) allowed.score_rel += 2 * apart / scale;
+    const as_tensor x = row_of(*a.entries, row), y = row_of(*b.entries, row);
+    const Comparison by_a = compare_top_k(y, x, row_of(scores_a.tensor, row), &len, allowed);
+    const Comparison by_b = compare_top_k(x, y, row_of(scores_b.tensor, row), &len, allowed);
+    tie = tie && by_a.within && by_b.within;
+    used = std::max({used, by_a.budget_used, by_b.budget_used});
+    margin = std::max({margin, by_a.figures.max_abs, by_b.figures.max_abs});
+  }
+  out.within = out.near_tie = tie;
+  out.budget_used = used;
+  out.evidence += fmt::format(", margin {:.3g}, {}", margin, tie ? "a near-tie" : "no near-tie");
+}
+
 }  // namespace
 
 std::optional<TapDiff> compare_taps(const RowMatch& match, const SessionInfo& info_a,
-                                    const SessionInfo& info_b, const OpTrace& op, const TapCopy& a,
-                                    const TapCopy& b, const Tolerances& tolerances) {
+                                    const SessionInfo& info_b, const OpTrace& op,
+                                    const OpTrace& twin, const TapCopy& a, const TapCopy& b,
+                                    const Tolerances& tolerances) {
   const int axis = row_axis(a);
   const as_tensor &x = a.value, &y = b.value;
   if (a.axes != b.axes || x.dtype != y.dtype || x.rank != y.rank) return std::nullopt;
@@ -201,17 +260,9 @@ std::optional<TapDiff> compare_taps(const RowMatch& match, const SessionInfo& in
       tolerances.find(op.place.op, a.name, op.lane, a.output ? a.rule : std::string("dense"));
   if (!tolerance || tolerance->exact) return out;
   if (tolerance->top_k) {
-    // Other entries of nearly the same score are a near tie.
-    const TapCopy *logits = op.tap("logits"), *lens = op.tap("lens");
-    if (logits == nullptr || lens == nullptr || logits->value.rank != 2) return out;
-    const Gathered scores =
-        gather(logits->value, extent_of(logits->value, 0), logits->value.shape[1], pairs, false);
-    const Gathered visible = gather(lens->value, extent_of(lens->value, 0), 1, pairs, false);
-    const Comparison compared =
-        compare_top_k(gx.tensor, gy.tensor, scores.tensor,
-                      static_cast<const std::int32_t*>(visible.tensor.data), *tolerance);
-    out.within = compared.within || compared.near_tie;
-    if (out.within) out.evidence += ", a near tie";
+    const Chosen first{&gx.tensor, op.tap("logits"), op.tap("lens"), false};
+    const Chosen second{&gy.tensor, twin.tap("logits"), twin.tap("lens"), true};
+    judge_selection(first, second, pairs, *tolerance, out);
     return out;
   }
   const Comparison compared = compare(gx.tensor, gy.tensor, {}, *tolerance);

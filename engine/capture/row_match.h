@@ -19,8 +19,9 @@ struct RowMatch {
 
 // Nothing where the two cannot be laid beside each other.
 std::optional<TapDiff> compare_taps(const RowMatch& match, const SessionInfo& info_a,
-                                    const SessionInfo& info_b, const OpTrace& op, const TapCopy& a,
-                                    const TapCopy& b, const Tolerances& tolerances);
+                                    const SessionInfo& info_b, const OpTrace& op,
+                                    const OpTrace& twin, const TapCopy& a, const TapCopy& b,
+                                    const Tolerances& tolerances);
 
 // Cache rows that were written, by bytes; states as numbers too.
 TapDiff compare_rows(const RowMatch& match, const RowsCopy& a, const RowsCopy& b);
