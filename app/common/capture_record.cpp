@@ -88,6 +88,12 @@ Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistr
                             : static_cast<double>(decode_steps) / static_cast<double>(wanted + 1);
       progress({steps, share, "recording", -1});
     }
+    if (options.cancelled && options.cancelled()) {
+      result.cancelled = true;
+      result.totals = (*writer)->totals();
+      session.set_observer(nullptr);
+      return result;
+    }
     const auto start = Clock::now();
     const Result<void> ran = session.step();
     result.run_seconds += seconds_since(start);

@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <mutex>
+#include <utility>
 
 #include "app/common/format.h"
 #include "kernels/cpu/cpu_lane.h"
@@ -20,6 +22,15 @@ std::vector<std::unique_ptr<PluginLane>>& open_ones() {
 PluginChoice& chosen() {
   static PluginChoice choice;
   return choice;
+}
+
+struct NewFaults {
+  std::mutex mutex;
+  std::vector<std::string> texts;
+};
+NewFaults& new_faults() {
+  static NewFaults faults;
+  return faults;
 }
 
 // Beside this program; where the build put it, for tests and other programs of the build.
@@ -76,12 +87,20 @@ Result<void> open_plugins(const PluginChoice& choice) {
           "give the lane another name");
     }
     (*plugin)->set_on_fault([](const PluginFault& fault) {
-      fmt::print(stderr, "attnscope: {}; lane cpu carries out {} from here on\n", fault.text(),
-                 as_op_find(fault.op)->name);
+      std::string text = fmt::format("{}; lane cpu carries out {} from here on", fault.text(),
+                                     as_op_find(fault.op)->name);
+      fmt::print(stderr, "attnscope: {}\n", text);
+      std::lock_guard lock(new_faults().mutex);
+      new_faults().texts.push_back(std::move(text));
     });
     open_ones().push_back(std::move(*plugin));
   }
   return {};
+}
+
+std::vector<std::string> take_plugin_faults() {
+  std::lock_guard lock(new_faults().mutex);
+  return std::exchange(new_faults().texts, {});
 }
 
 std::string plugin_report() {

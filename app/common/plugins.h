@@ -28,5 +28,8 @@ std::string plugin_report();
 std::vector<std::string> plugin_faults();
 // What open_plugins() was given last.
 const PluginChoice& plugin_choice();
+// What failed since the last call, a sentence each with who carries out the op from then on. Any
+// thread.
+std::vector<std::string> take_plugin_faults();
 
 }  // namespace attnscope

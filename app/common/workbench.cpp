@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <future>
@@ -84,6 +85,12 @@ struct Workbench::Impl {
     std::optional<Error> error;
   };
 
+  struct Recording {
+    std::string path;
+    std::atomic<double> share{0};
+    std::atomic<bool> cancelled{false};
+  };
+
   void start(const RunSetup& setup, bool warm);
   void retire() {
     if (!worker) return;
@@ -101,6 +108,7 @@ struct Workbench::Impl {
   std::int32_t asked_block = -1;
   std::future<std::function<void()>> background;  // its result is called on the caller's thread
   const char* doing = "";                         // "a capture is being saved"
+  std::shared_ptr<Recording> recording;           // while one is being made
   Invariants invariants = default_invariants();
   Place asked_at;  // where the session stood: a block is read again when it has moved
   const Snapshot* seen = nullptr;
@@ -129,6 +137,7 @@ void Workbench::Impl::start(const RunSetup& setup, bool warm) {
   }
   auto resumed = std::make_shared<bool>(false);
   WorkerOptions worker_options;
+  session_options.checkpoint_bytes = options.checkpoint_budget_mb << 20;
   worker_options.trace.budget_bytes = options.trace_budget_mb << 20;
   worker_options.on_change = options.on_change;
   const auto factory = [=, this, scenario = setup.scenario]() {
@@ -152,6 +161,7 @@ void Workbench::Impl::start(const RunSetup& setup, bool warm) {
 Workbench::Workbench(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 
 Workbench::~Workbench() {
+  if (impl_->recording) impl_->recording->cancelled = true;
   if (impl_->worker) impl_->worker->cancel();
 }
 
@@ -226,6 +236,15 @@ Result<void> Workbench::check_lanes(const std::vector<std::string>& lanes) const
 std::vector<std::string> Workbench::lane_names() const { return impl_->registry.names(); }
 void Workbench::set_trace_budget(std::int64_t mb) { impl_->options.trace_budget_mb = mb; }
 
+void Workbench::set_checkpoint_budget(std::int64_t mb) {
+  impl_->options.checkpoint_budget_mb = mb;
+  if (!impl_->worker) return;
+  impl_->worker->post("thinning out checkpoints", [mb](Session& s) -> Result<void> {
+    s.set_checkpoint_budget(mb << 20);
+    return {};
+  });
+}
+
 Result<void> Workbench::in_background(const char* what,
                                       std::function<std::function<void()>()> work) {
   if (impl_->background.valid()) return usage_error(impl_->doing, "wait for it");
@@ -264,6 +283,64 @@ Result<void> Workbench::save_capture(const std::string& path) {
   return begun;
 }
 
+Result<void> Workbench::record(const std::string& path, CaptureLevel level) {
+  if (setup_.scenario.requests.empty()) {
+    return usage_error("there is no scenario to record", "open one first");
+  }
+  if (capture_ && capture_->path() == path) {
+    return usage_error(path + " is what is shown", "choose another name");
+  }
+  RecordOptions options;
+  options.run.session.lanes = setup_.lanes;
+  options.run.session.references = setup_.references;
+  options.run.session.threads = impl_->options.threads;
+  options.capture.level = level;
+  auto state = std::make_shared<Impl::Recording>();
+  state->path = path;
+  options.cancelled = [state] { return state->cancelled.load(); };
+  auto begun = in_background(
+      "a capture is being recorded",
+      [this, state, path, options = std::move(options), scenario = setup_.scenario,
+       registry = impl_->registry, changed = impl_->options.on_change]() -> std::function<void()> {
+        auto result = record_scenario(scenario, registry, options, path, [&](const RunProgress& p) {
+          state->share = p.share;
+          if (changed) changed();
+        });
+        std::string text;
+        auto kind = result ? Message::Kind::kInfo : Message::Kind::kError;
+        if (!result) {
+          text = result.error().text();
+        } else if (!result->cancelled) {
+          text = fmt::format(
+              "{} steps recorded in {} ({}, level {}); all taps {}: open it with "
+              "File, Open capture",
+              result->totals.steps, path, format_bytes(static_cast<double>(result->totals.bytes)),
+              capture_level_name(options.capture.level), result->summary.verdict());
+        } else if (result->totals.steps == 0) {
+          text = "Recording stopped before its first step was whole; nothing was kept.";
+        } else {
+          text =
+              fmt::format("Recording stopped: the {} steps before are in an incomplete capture, {}",
+                          result->totals.steps, path);
+        }
+        return [this, text = std::move(text), kind] {
+          impl_->recording.reset();
+          say(kind, text);
+        };
+      });
+  if (begun) {
+    impl_->recording = state;
+    say(Message::Kind::kInfo, fmt::format("Recording {} in {}, level {}.", setup_.scenario.name,
+                                          path, capture_level_name(level)));
+  }
+  return begun;
+}
+
+std::optional<std::pair<double, std::string>> Workbench::recording() const {
+  if (!impl_->recording) return std::nullopt;
+  return std::pair(impl_->recording->share.load(), impl_->recording->path);
+}
+
 Result<void> Workbench::open_events(const std::string& path) {
   return in_background("a stream of events is being read", [this, path]() -> std::function<void()> {
     auto stream = read_kv_stream(path);
@@ -300,11 +377,13 @@ double Workbench::running_seconds() const {
 }
 
 void Workbench::cancel() {
+  if (!busy()) return;
+  if (impl_->recording) impl_->recording->cancelled = true;
   if (impl_->worker && !impl_->worker->idle()) {
     impl_->worker->cancel();
     target_.reset();
     say(Message::Kind::kInfo, "Stopped between two ops.");
-  } else if (impl_->background.valid()) {
+  } else if (!impl_->recording) {
     say(Message::Kind::kInfo, fmt::format("That cannot be stopped: {}.", impl_->doing));
   }
 }
@@ -322,6 +401,7 @@ bool Workbench::poll() {
       impl.background.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
     impl.background.get()();
   }
+  for (std::string& fault : take_plugin_faults()) say(Message::Kind::kError, std::move(fault));
   if (!impl.worker) return version_ != before;
   // In this order: what is idle now has published everything that this picture shows.
   const bool idle = impl.worker->idle();
@@ -510,12 +590,31 @@ void Workbench::run_until(std::string title, std::function<bool(const Session&)>
 bool Workbench::go_to_first_failure() {
   const TapResult* wrong = snapshot_ ? first_wrong(*snapshot_) : nullptr;
   if (wrong == nullptr) return false;
-  go_to({wrong->step, wrong->layer, wrong->op});
-  const StepTrace* trace = snapshot_->trace(wrong->step);
-  const OpTrace* op = trace != nullptr ? trace->find(wrong->layer, wrong->op) : nullptr;
+  go_to_result(*wrong);
+  return true;
+}
+
+void Workbench::go_to_result(const TapResult& wrong) {
+  go_to({wrong.step, wrong.layer, wrong.op});
+  const StepTrace* trace = snapshot_->trace(wrong.step);
+  const OpTrace* op = trace != nullptr ? trace->find(wrong.layer, wrong.op) : nullptr;
   Selection selection = selection_;
-  selection.tap = wrong->tap;
-  select(op != nullptr ? worst_selection(*trace, *op, *wrong, selection) : selection);
+  selection.tap = wrong.tap;
+  select(op != nullptr ? worst_selection(*trace, *op, wrong, selection) : selection);
+}
+
+bool Workbench::go_back_to(const std::function<bool(const StepSummary&)>& predicate) {
+  if (!snapshot_ || cursor_.step < 0) return false;
+  const auto& steps = snapshot_->steps;
+  const auto found = std::find_if(steps.rbegin(), steps.rend(), [&](const auto& known) {
+    return known->complete && known->step < cursor_.step && predicate(*known);
+  });
+  if (found == steps.rend()) return false;
+  if (const TapResult* wrong = first_wrong((*found)->results)) {
+    go_to_result(*wrong);
+  } else {
+    go_to({(*found)->step, cursor_.layer, cursor_.op});
+  }
   return true;
 }
 

@@ -41,6 +41,7 @@ class Workbench {
   struct Options {
     std::string cache_folder;  // kept sessions; empty = none are kept
     std::int64_t trace_budget_mb = 256;
+    std::int64_t checkpoint_budget_mb = 256;
     int threads = 0;
     std::function<void()> on_change;  // from any thread: something new to show
   };
@@ -60,11 +61,16 @@ class Workbench {
   // Null while a session is shown.
   const Capture* capture() const { return capture_.get(); }
   // Of a capture: why the op under the cursor has no values and how to record them; empty when it
-  // has, and for a session.
-  std::string why_missing() const;
+  // has, and for a session. needs: the lowest level that has what is asked for.
+  std::string why_missing(CaptureLevel needs = CaptureLevel::kFull) const;
   // Writes the steps that are kept into a capture, all taps, on a thread of its own; a message says
   // how it went.
   Result<void> save_capture(const std::string& path);
+  // Runs the scenario from its start, with the lanes that are chosen, on a thread of its own and
+  // records it; the session stays as it is. A message says how it went.
+  Result<void> record(const std::string& path, CaptureLevel level);
+  // Share done and what is being written; nothing when nothing is recorded.
+  std::optional<std::pair<double, std::string>> recording() const;
   // Reads a stream of cache events on a thread of its own; a message says how it went. The session
   // stays.
   Result<void> open_events(const std::string& path);
@@ -78,6 +84,8 @@ class Workbench {
   std::vector<std::string> lane_names() const;
   // Of sessions opened from now on.
   void set_trace_budget(std::int64_t mb);
+  // Of this session and later ones.
+  void set_checkpoint_budget(std::int64_t mb);
   // Picks up new pictures and errors. True when anything changed since the last call.
   bool poll();
   // Null until a session's first picture.
@@ -101,6 +109,8 @@ class Workbench {
   void run_until(std::string title, std::function<bool(const Session&)> predicate);
   // Earliest wrong tap of all steps known; false when none is.
   bool go_to_first_failure();
+  // The newest step before the cursor's of which it holds; false when there is none.
+  bool go_back_to(const std::function<bool(const StepSummary&)>& predicate);
   // A pending move (its picture has not arrived yet).
   bool moving() const { return target_.has_value(); }
 
@@ -143,6 +153,7 @@ class Workbench {
   void change_lanes(const std::vector<std::string>& lanes, const std::string& title,
                     bool until_wrong);
   void show_capture(const Place& place);
+  void go_to_result(const TapResult& wrong);
   void say_read_only();
   // What runs on a thread of its own; what it returns is called by poll().
   Result<void> in_background(const char* what, std::function<std::function<void()>()> work);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "app/common/workbench.h"
 
@@ -66,8 +67,18 @@ void Workbench::show_capture(const Place& place) {
   ++version_;
 }
 
-std::string Workbench::why_missing() const {
+std::string Workbench::why_missing(CaptureLevel needs) const {
   if (!capture_ || cursor_.step < 0) return "";
+  if (needs != CaptureLevel::kFull) {
+    const CaptureIndex& index = capture_->index();
+    if (index.level >= needs) return "";
+    const char* least = capture_level_name(needs);
+    return fmt::format(
+        "The {} of step {} were not recorded: this capture's level is {}. Record it with: "
+        "attnscope record {} -o {} --level {}",
+        least, cursor_.step, capture_level_name(index.level), index.origin.scenario,
+        std::filesystem::path(capture_->path()).filename().string(), least);
+  }
   const OpTrace* trace = op();
   const bool values =
       trace != nullptr && std::ranges::any_of(trace->taps, [](const TapCopy& tap) {

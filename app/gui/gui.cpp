@@ -23,6 +23,7 @@ constexpr int kWidth = 1600, kHeight = 1000;
 constexpr double kActiveSeconds = 0.5;  // frames go on this long after an event: hover delays
 constexpr int kActiveFrames = 4;        // and at least as many
 constexpr double kBusyWait = 0.1;       // between frames while the session computes
+constexpr double kPatience = 60;        // of a picture for panels that are still computing
 constexpr double kTypingWait = 0.4;     // the caret blinks
 
 double now_seconds() {
@@ -284,8 +285,11 @@ Result<as_status> run_window(const GuiOptions& options, const GuiParts& parts,
 
 Result<Image> settled_picture(App& app, Platform& platform) {
   app.bench().wait_idle();
-  // Docking, tables and wrapped texts need some frames to find their sizes.
-  for (int i = 0, quiet = 0; i < 40 && quiet < 6; ++i) {
+  // Docking, tables and wrapped texts need some frames to find their sizes; what a panel computes
+  // on a thread of its own (two captures compared) takes its time.
+  const double end = now_seconds() + kPatience;
+  const auto waits = [&] { return app.shell().animating() && now_seconds() < end; };
+  for (int i = 0, quiet = 0; i < 40 && quiet < 6; i = waits() ? 0 : i + 1) {
     platform.begin_frame(0);
     const bool changed = app.frame();
     if (auto ok = platform.render(); !ok) return ok.error();

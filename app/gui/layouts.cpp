@@ -141,6 +141,15 @@ void build_review(Builder& b, ImGuiID rest) {
   b.dock(rest, {"review"});
 }
 
+// Where two runs part, beside the op itself.
+void build_compare(Builder& b, ImGuiID rest, ImVec2 size) {
+  const float timeline = px(172), pipeline = px(206);
+  b.dock(split(rest, ImGuiDir_Up, timeline / size.y), {"timeline"});
+  b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline"});
+  b.dock(split(rest, ImGuiDir_Right, 0.36f), {"tensor", "error", "selection", "events"});
+  b.dock(rest, {"compare"});
+}
+
 }  // namespace
 
 const std::vector<Layout>& layouts() {
@@ -150,6 +159,7 @@ const std::vector<Layout>& layouts() {
       {"selection", "Selection", "F3", "Top-k, margins, sinks, from step to step."},
       {"error", "Error", "F4", "Errors of all ops, differences, bytes."},
       {"review", "Review", "F5", "Goldens that wait for a decision."},
+      {"compare", "Compare", "F6", "Another capture beside what is shown."},
   };
   return all;
 }
@@ -199,6 +209,10 @@ void build_layout(std::string_view id, Room room, ImGuiID dockspace, ImVec2 size
   } else if (id == "review") {
     small ? build_small(builder, dockspace, {"review"}, {"scenario", "events"})
           : build_review(builder, dockspace);
+  } else if (id == "compare") {
+    room == Room::kFull
+        ? build_compare(builder, dockspace, size)
+        : build_small(builder, dockspace, {"compare", "timeline"}, {"pipeline", "tensor", "error"});
   } else {
     small                    ? build_step_small(builder, dockspace, size)
     : room == Room::kCompact ? build_step_compact(builder, dockspace, size)

@@ -1,6 +1,9 @@
 // Commands of the session: cursor, runs, lanes, captures.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
+
 #include "app/common/format.h"
 #include "app/common/lane_list.h"
 #include "app/common/op_order.h"
@@ -95,6 +98,53 @@ void add_runs(const CommandGroup& group, Workbench& bench) {
       act([&] { bench.run_until("running to the end", [](const Session&) { return false; }); }));
 }
 
+bool has_event(const StepSummary& step, EventKind kind) {
+  return std::ranges::any_of(step.events, [&](const Event& e) { return e.kind == kind; });
+}
+
+// What of a step that ran can be asked for on the way back.
+struct BackTo {
+  const char* name;
+  const char* what;  // "No step before this one has .."
+  bool (*holds)(const StepSummary&);
+};
+constexpr BackTo kBackTo[] = {
+    {"wrong", "a wrong tap",
+     [](const StepSummary& s) { return first_wrong(s.results) != nullptr; }},
+    {"near_tie", "a near-tie",
+     [](const StepSummary& s) { return has_event(s, EventKind::kNearTie); }},
+    {"prefill", "a prompt being computed", [](const StepSummary& s) { return !s.decode_only; }},
+    {"selective", "more entries than the indexer may select",
+     [](const StepSummary& s) { return s.selective; }},
+    {"hit", "a prefix hit", [](const StepSummary& s) { return has_event(s, EventKind::kHit); }},
+    {"preemption", "a preemption", [](const StepSummary& s) { return s.preemptions > 0; }},
+    {"eviction", "an eviction",
+     [](const StepSummary& s) { return has_event(s, EventKind::kEvict); }},
+};
+constexpr const char* kBackToNames =
+    "wrong, near_tie, prefill, selective, hit, preemption, eviction";
+
+void add_way_back(const CommandGroup& group, Workbench& bench) {
+  group.add(
+      "run.back_until", "Back until ..",
+      "Goes to the newest step before this one with a wrong tap, a near-tie, a prompt being "
+      "computed, more entries than may be selected, a prefix hit, a preemption or an eviction.",
+      "",
+      [&](std::string_view value) -> Result<void> {
+        for (const BackTo& to : kBackTo) {
+          if (value != to.name) continue;
+          if (!bench.go_back_to(to.holds)) {
+            bench.say(Message::Kind::kInfo,
+                      fmt::format("No step before this one has {}.", to.what));
+          }
+          return {};
+        }
+        return usage_error(fmt::format("run.back_until: '{}' is unknown", value.substr(0, 40)),
+                           std::string("allowed: ") + kBackToNames);
+      },
+      kBackToNames);
+}
+
 void add_setup(const CommandGroup& group, Workbench& bench) {
   group.add("session.restart", "Start over", "Opens the scenario anew, from its first step.", "",
             act([&] { bench.open(RunSetup(bench.setup()), false); }));
@@ -136,6 +186,17 @@ void add_setup(const CommandGroup& group, Workbench& bench) {
       "none, sim or both");
 }
 
+// Where a recording goes that nobody named: the first free NAME.acap, NAME-2.acap, ..
+std::string free_capture_name(const std::string& scenario) {
+  const std::string stem = std::filesystem::path(scenario).stem().string();
+  std::error_code code;
+  for (int i = 1;; ++i) {
+    std::string name = (stem.empty() ? "run" : stem) + (i > 1 ? fmt::format("-{}", i) : "");
+    name += ".acap";
+    if (!std::filesystem::exists(name, code)) return std::filesystem::absolute(name, code).string();
+  }
+}
+
 void add_captures(CommandRegistry& registry, Workbench& bench) {
   registry.add({.id = "file.open_capture",
                 .title = "Open capture ..",
@@ -146,6 +207,42 @@ void add_captures(CommandRegistry& registry, Workbench& bench) {
                   return bench.open_capture(std::string(value));
                 },
                 .in_menu = false});
+  registry.add({.id = "capture.record",
+                .title = "Record capture ..",
+                .group = "File",
+                .help = "Runs the scenario from its start beside the session and keeps what it "
+                        "computed; summary:FOLDER, tables:FOLDER or full:FOLDER chooses how much.",
+                .argument = "[LEVEL:]FOLDER",
+                .run = [&](std::string_view value) -> Result<void> {
+                  CaptureLevel level = CaptureLevel::kTables;
+                  if (const auto colon = value.find(':'); colon != std::string_view::npos) {
+                    if (const auto named = capture_level_by_name(value.substr(0, colon))) {
+                      level = *named;
+                      value.remove_prefix(colon + 1);
+                    }
+                  }
+                  if (value.empty()) {
+                    return usage_error("capture.record: no folder",
+                                       "such as capture.record=full:run.acap");
+                  }
+                  return bench.record(std::string(value), level);
+                },
+                .enabled = [&bench] { return !bench.setup().scenario.requests.empty(); },
+                .why_disabled = "no scenario is open",
+                .in_menu = false});
+  registry.add({.id = "capture.record_all",
+                .title = "Record",
+                .group = "File",
+                .help = "Records all values of the scenario in the folder NAME.acap where the app "
+                        "was started; Escape stops it.",
+                .run = act([&bench] {
+                  const std::string name = free_capture_name(bench.setup().scenario.name);
+                  if (auto ok = bench.record(name, CaptureLevel::kFull); !ok) {
+                    bench.say(Message::Kind::kError, ok.error().text());
+                  }
+                }),
+                .enabled = [&bench] { return !bench.setup().scenario.requests.empty(); },
+                .why_disabled = "no scenario is open"});
   registry.add(
       {.id = "file.save_capture",
        .title = "Save capture ..",
@@ -167,6 +264,7 @@ void add_session_commands(CommandRegistry& registry, Workbench& bench) {
       registry, "Session", [&bench] { return bench.snapshot() != nullptr; }, kNoSession);
   add_moves(group, bench);
   add_runs(group, bench);
+  add_way_back(group, bench);
   registry.add({.id = "run.cancel",
                 .title = "Stop",
                 .group = "Session",

@@ -61,22 +61,22 @@ void SettingsDialog::draw_scale(Ui& ui) {
   }
 }
 
-void SettingsDialog::draw_budget(Ui& ui) {
-  if (!budget_typed_) budget_ = std::to_string(ui.settings.trace_budget_mb);
+void SettingsDialog::draw_budget(Ui& ui, Budget& budget, const char* command, std::int64_t now,
+                                 const char* help) {
+  if (!budget.typed) budget.text = std::to_string(now);
   ImGui::SetNextItemWidth(px(100));
-  if (text_input("##budget", budget_)) budget_typed_ = true;
+  if (text_input(fmt::format("##{}", command).c_str(), budget.text)) budget.typed = true;
   if (ImGui::IsItemDeactivatedAfterEdit()) {
-    const auto ok = ui.commands.run("settings.trace_budget=" + budget_);
-    budget_error_ = ok ? std::string() : ok.error().text();
-    budget_typed_ = !ok;
+    const auto ok = ui.commands.run(fmt::format("{}={}", command, budget.text));
+    budget.error = ok ? std::string() : ok.error().text();
+    budget.typed = !ok;
   }
   ImGui::SameLine();
   ImGui::TextUnformatted("MiB");
-  if (budget_error_.empty()) {
-    dim("Tensors of past steps are kept in so much memory; older steps are replayed when they are "
-        "asked for. Takes effect with the next session.");
+  if (budget.error.empty()) {
+    dim(help);
   } else {
-    sentence(budget_error_, Verdict::kWrong);
+    sentence(budget.error, Verdict::kWrong);
   }
 }
 
@@ -118,7 +118,15 @@ void SettingsDialog::draw_looks(Ui& ui) {
   bool moving = ui.settings.animations;
   if (ImGui::Checkbox("##animations", &moving)) ui.run("settings.animations");
   label("Memory for traces", "How much of the past is at hand without computing it again.");
-  draw_budget(ui);
+  draw_budget(
+      ui, traces_, "settings.trace_budget", ui.settings.trace_budget_mb,
+      "Tensors of past steps are kept in so much memory; older steps are replayed when they are "
+      "asked for. Takes effect with the next session.");
+  label("Memory for checkpoints", "How few steps are replayed on the way back.");
+  draw_budget(
+      ui, checkpoints_, "settings.checkpoint_budget", ui.settings.checkpoint_budget_mb,
+      "Going back starts at the nearest checkpoint. When the memory is used up every second "
+      "one goes, over all steps.");
   label("Invariants",
         "What must hold of the block manager and the scheduler is checked around every step; the "
         "session stops at the op that breaks it.");
@@ -239,8 +247,7 @@ void SettingsDialog::draw(Ui& ui) {
   }
   if (dialog_.appearing()) {
     themes_ = theme_names();
-    budget_typed_ = false;
-    budget_error_.clear();
+    traces_ = checkpoints_ = {};
     conflict_keys_.clear();
     shortcut_error_.clear();
   }

@@ -80,8 +80,12 @@ void Shell::restore_settings(Settings next) {
 
 void Shell::take_settings(Settings next) {
   const Invariants before = ui_.settings.invariants;
+  const std::int64_t checkpoints = ui_.settings.checkpoint_budget_mb;
   ui_.settings = std::move(next);
   ui_.bench.set_trace_budget(ui_.settings.trace_budget_mb);
+  if (ui_.settings.checkpoint_budget_mb != checkpoints) {
+    ui_.bench.set_checkpoint_budget(ui_.settings.checkpoint_budget_mb);
+  }
   if (ui_.settings.invariants != before) ui_.bench.set_invariants(ui_.settings.invariants);
 }
 

@@ -246,6 +246,9 @@ void Shell::draw_status_bar() {
     std::string text;
     if (const std::string running = bench.running(); !running.empty()) {
       text = fmt::format("{}  {}  {:.1f} s", icon::kSpinner, running, bench.running_seconds());
+    } else if (const auto recording = bench.recording()) {
+      text = fmt::format("{}  recording {}  {:.0f} %, Escape stops it", icon::kSpinner,
+                         recording->second, 100 * recording->first);
     } else if (bench.busy()) {
       text = fmt::format("{}  starting", icon::kSpinner);
     } else {
@@ -278,6 +281,10 @@ void Shell::draw_status_bar() {
       if (bench.capture() == nullptr) {
         text += fmt::format("  ·  tracing: full, {} of {} MiB", now->trace_bytes >> 20,
                             ui_.settings.trace_budget_mb);
+        const CheckpointUse& back = now->checkpoints;
+        text += fmt::format("  ·  going back: {} checkpoints, {} of {} MiB, at most {} {} replayed",
+                            back.count, back.bytes >> 20, back.budget >> 20, back.longest_replay,
+                            back.longest_replay == 1 ? "step" : "steps");
       }
     }
     double sum = 0;

@@ -19,11 +19,12 @@ const StepTrace* step_with_tables(Ui& ui, const char* what) {
         ui,
         fmt::format("{} of this step are no longer kept. Replaying the step brings them back.",
                     what),
-        bench.cursor().step >= 0 ? place : "step.forward");
+        bench.cursor().step >= 0 ? place : "step.forward", CaptureLevel::kTables);
     return nullptr;
   }
   if (!step->requests.empty()) return step;
-  empty_state(ui, "This step has not come to its block tables yet.", "op.forward");
+  empty_state(ui, "This step has not come to its block tables yet.", "op.forward",
+              CaptureLevel::kTables);
   return nullptr;
 }
 

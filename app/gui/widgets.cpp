@@ -71,9 +71,9 @@ void sentence(std::string_view text, Verdict verdict) {
   ImGui::Spacing();
 }
 
-void empty_state(Ui& ui, std::string_view why, std::string_view id_and_value) {
+void empty_state(Ui& ui, std::string_view why, std::string_view id_and_value, CaptureLevel needs) {
   // What a capture does not hold cannot be computed here: it says how to record it.
-  const std::string missing = ui.bench.why_missing();
+  const std::string missing = ui.bench.why_missing(needs);
   if (!missing.empty()) {
     why = missing;
     id_and_value = {};

@@ -14,8 +14,10 @@ namespace attnscope::gui {
 // First line of a panel: wraps, never cut. Verdict colours the mark before it (kNotCompared: none).
 void sentence(std::string_view text, Verdict verdict = Verdict::kNotCompared);
 
-// In place of contents: why there are none, and a button that runs the command that would help.
-void empty_state(Ui& ui, std::string_view why, std::string_view command = {});
+// In place of contents: why there are none, and a button that runs the command that would help. Of
+// a capture that has not what is needed: how to record it. needs: the lowest level that has it.
+void empty_state(Ui& ui, std::string_view why, std::string_view command = {},
+                 CaptureLevel needs = CaptureLevel::kFull);
 
 // Glyph and word in the verdict's colour; the colour is never alone.
 void verdict_chip(Verdict verdict);

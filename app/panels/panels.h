@@ -23,5 +23,6 @@ std::unique_ptr<Panel> make_events_panel();        // id "events"
 std::unique_ptr<Panel> make_scenario_panel();      // id "scenario"
 std::unique_ptr<Panel> make_selection_panel();     // id "selection"
 std::unique_ptr<Panel> make_review_panel();        // id "review"
+std::unique_ptr<Panel> make_compare_panel();       // id "compare"
 
 }  // namespace attnscope::gui

@@ -234,11 +234,11 @@ TEST(Driven, SettingsChangeInTheirDialogAndAreUndone) {
     EXPECT_NE(app->settings().animations, before.animations);
     press("**/grey");
     EXPECT_EQ(app->settings().colour_map, "grey");
-    user.ctx->ItemInputValue("**/##budget", "7");  // less than the least
+    user.ctx->ItemInputValue("**/##settings.trace_budget", "7");  // less than the least
     user.wait(3);
     EXPECT_EQ(app->settings().trace_budget_mb, before.trace_budget_mb);
     EXPECT_NE(user.screen().find("not a whole number from 16"), std::string::npos);
-    user.ctx->ItemInputValue("**/##budget", "96");
+    user.ctx->ItemInputValue("**/##settings.trace_budget", "96");
     user.wait(3);
     EXPECT_EQ(app->settings().trace_budget_mb, 96);
     for (int i = 0; i < 5; ++i) press("Undo##settings.undo");

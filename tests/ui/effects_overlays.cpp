@@ -103,6 +103,32 @@ Effects overlay_effects() {
   };
   e["file.save_capture"] = keeps;
   e["file.open_capture"] = keeps;
+  e["capture.record"] = [](Trial& t) {
+    const std::string path = t.folder + "/recorded.acap";
+    t.run("capture.record=full:" + path);
+    t.user.settle();
+    EXPECT_TRUE(t.app.said("steps recorded in " + path));
+    EXPECT_FALSE(t.bench().recording());
+    EXPECT_EQ(t.bench().capture(), nullptr) << "the session is still shown";
+    t.run("file.open_capture=" + path);
+    ASSERT_NE(t.bench().capture(), nullptr);
+    EXPECT_EQ(t.bench().capture()->index().level, CaptureLevel::kFull);
+    EXPECT_TRUE(t.bench().capture()->complete());
+    EXPECT_FALSE(t.app->commands().run("capture.record=" + path)) << "it is what is shown";
+    EXPECT_FALSE(t.app->commands().run("capture.record="));
+    t.run("scenario.open=early");
+  };
+  e["capture.record_all"] = [](Trial& t) {
+    const auto before = std::filesystem::current_path();
+    std::filesystem::current_path(t.folder);
+    const std::string stem = t.bench().setup().scenario.name;
+    for (const char* end : {".acap", "-2.acap"}) {
+      t.run("capture.record_all");
+      t.user.settle();
+      EXPECT_TRUE(std::filesystem::exists(t.folder + "/" + stem + end + "/index.json"));
+    }
+    std::filesystem::current_path(before);
+  };
   e["scenario.save"] = [](Trial& t) {
     const std::string file = t.folder + "/saved.json";
     edit(t);

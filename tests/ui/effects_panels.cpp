@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <fstream>
 
@@ -108,10 +110,62 @@ void review_goldens(Trial& t) {
   EXPECT_FALSE(t.app->commands().run("review.reject"));
 }
 
+// A session with a planted bug beside a capture without it, in one go.
+void compare_runs(Trial& t) {
+  EXPECT_FALSE(t.app->commands().run("compare.first")) << "nothing is compared";
+  EXPECT_FALSE(t.app->commands().run("compare.open=/no/such.acap"));
+  const std::string path = t.folder + "/right.acap";
+  t.run("capture.record=full:" + path);
+  t.user.settle();
+  t.run("layout.compare");
+  EXPECT_TRUE(t.in_front("compare"));
+  EXPECT_TRUE(t.shows("Another run beside this one"));
+  t.run("compare.open=" + path);
+  t.user.wait_for("compare");
+  EXPECT_TRUE(t.shows("No op's output differs beyond its tolerance"));
+  t.run("compare.next");
+  EXPECT_TRUE(t.app.said("No op behind this one differs"));
+  t.run("compare.close");
+  EXPECT_TRUE(t.shows("Another run beside this one"));
+
+  t.run("lane.set=swa_index=mutant:window_off_by_one");
+  t.user.settle();
+  t.run("compare.open=" + path);
+  t.user.wait_for("compare");
+  EXPECT_TRUE(t.shows("swa_index of layer - in step"));
+  EXPECT_TRUE(t.shows("is where they part: its inputs agree"));
+  t.run("compare.first");
+  t.user.settle();
+  EXPECT_EQ(t.cursor().op, AS_OP_SWA_INDEX);
+  t.run("compare.tab=ops");
+  EXPECT_TRUE(t.shows("same inputs, other output"));
+  const Place first = t.cursor();
+  t.run("compare.next");
+  t.user.settle();
+  EXPECT_NE(t.cursor(), first);
+  t.run(fmt::format("cursor.goto={}/0/sparse_attention", first.step));
+  t.user.settle();
+  t.run("compare.tab=values");
+  EXPECT_TRUE(t.shows("values differ, by"));
+  t.run("compare.tab=lists");
+  EXPECT_TRUE(t.shows("in the second alone"));
+  t.run("compare.tab=tables");
+  EXPECT_TRUE(t.shows("SWA"));
+  EXPECT_FALSE(t.app->commands().run("compare.tab=everything"));
+  t.run("compare.close");
+  EXPECT_TRUE(t.shows("Another run beside this one"));
+  t.run("lane.set=cpu");
+  t.user.settle();
+}
+
 }  // namespace
 
 Effects panel_effects() {
   Effects e;
+  for (const char* id :
+       {"compare.open", "compare.first", "compare.next", "compare.close", "compare.tab"}) {
+    e[id] = compare_runs;
+  }
   for (const char* id :
        {"review.open", "review.select", "review.accept", "review.reject", "review.skip"}) {
     e[id] = review_goldens;

@@ -55,6 +55,18 @@ Effects session_effects() {
     t.bench().remove_planted();
     t.user.settle();
   };
+  e["run.back_until"] = [](Trial& t) {
+    t.run("cursor.goto=7/3/wo_b");
+    t.run("run.back_until=prefill");
+    EXPECT_LT(t.cursor().step, 7);
+    EXPECT_FALSE(t.bench().summary()->decode_only);
+    EXPECT_EQ(t.cursor().op, AS_OP_WO_B);
+    const Place before = t.cursor();
+    t.run("run.back_until=eviction");
+    EXPECT_EQ(t.cursor(), before) << "there was none";
+    EXPECT_TRUE(t.app.said("No step before this one"));
+    EXPECT_FALSE(t.app->commands().run("run.back_until=tomorrow"));
+  };
   e["run.until"] = runs_to_the_end("run.until");  // eight steps are all there are
   e["run.until_end"] = runs_to_the_end("run.until_end");
   e["run.until_wrong"] = runs_to_the_end("run.until_wrong");

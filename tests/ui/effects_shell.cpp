@@ -8,7 +8,7 @@ Effects shell_effects() {
   Effects e;
   for (const char* panel :
        {"timeline", "pipeline", "block_tables", "pool", "cache", "window", "top_k", "sink",
-        "tensor", "bytes", "error", "selection", "events", "scenario", "review"}) {
+        "tensor", "bytes", "error", "selection", "events", "scenario", "review", "compare"}) {
     e[std::string("panel.") + panel] = [panel](Trial& t) {
       t.run(std::string("panel.close=") + panel);
       EXPECT_FALSE(t.in_front(panel));
@@ -32,7 +32,7 @@ Effects shell_effects() {
       t.run("layout." + id);
       EXPECT_EQ(t.app->shell().layout(), id);
       EXPECT_EQ(t.settings().layout, id);
-      EXPECT_EQ(t.in_front("pipeline"), id == "step" || id == "error");
+      EXPECT_EQ(t.in_front("pipeline"), id == "step" || id == "error" || id == "compare");
     };
   }
   e["layout.reset"] = [](Trial& t) {
@@ -99,6 +99,15 @@ Effects shell_effects() {
     t.run("settings.trace_budget=64");
     EXPECT_EQ(t.settings().trace_budget_mb, 64);
     EXPECT_FALSE(t.app->commands().run("settings.trace_budget=1"));
+  };
+  e["settings.checkpoint_budget"] = [](Trial& t) {
+    t.run("settings.checkpoint_budget=16");
+    t.user.settle();
+    EXPECT_EQ(t.settings().checkpoint_budget_mb, 16);
+    EXPECT_EQ(t.bench().snapshot()->checkpoints.budget, std::int64_t{16} << 20);
+    EXPECT_TRUE(t.shows("of 16 MiB"));
+    EXPECT_FALSE(t.app->commands().run("settings.checkpoint_budget=1"));
+    t.run("settings.undo");
   };
   e["settings.invariants"] = [](Trial& t) {
     const Invariants before = t.settings().invariants;

@@ -468,6 +468,11 @@ TEST_F(CaptureTest, TheWorkbenchShowsOne) {
   EXPECT_EQ(bench.op(), nullptr);
   EXPECT_NE(bench.why_missing().find("not recorded: this capture's level is summary"),
             std::string::npos);
+  // Block tables are there from level tables on.
+  EXPECT_NE(bench.why_missing(CaptureLevel::kTables).find("--level tables"), std::string::npos);
+  ASSERT_TRUE(record(level(CaptureLevel::kTables), 3, path_));
+  ASSERT_TRUE(bench.open_scenario(path_));
+  EXPECT_EQ(bench.why_missing(CaptureLevel::kTables), "");
 }
 
 }  // namespace

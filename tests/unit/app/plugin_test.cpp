@@ -2,15 +2,18 @@
 // a bug planted through a plugin is found by comparing two captures.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "app/common/plugins.h"
+#include "app/common/workbench.h"
 #include "engine/opcase/case_file.h"
 #include "engine/opcase/op_case.h"
 #include "tests/unit/app/cli_fixture.h"
+#include "tests/unit/app/small_scenario.h"
 
 namespace attnscope {
 namespace {
@@ -185,6 +188,32 @@ TEST_F(PluginTest, OutlivesTheThreadThatStartedIt) {
         << error.message;
   }
   EXPECT_EQ(plugin->failures(), 0);
+}
+
+TEST_F(PluginTest, TheAppSaysWhatFailed) {
+  PluginChoice choice;
+  choice.libraries = {library("RETURN_ERROR")};
+  ASSERT_TRUE(open_plugins(choice));
+  (void)take_plugin_faults();  // of the tests before
+  {
+    Workbench bench({});
+    RunSetup setup;
+    setup.scenario = small_scenario();
+    setup.references = References::kNone;
+    setup.lanes = {"plugin:faulty"};
+    bench.open(std::move(setup), false);
+    bench.wait_idle();
+    bench.next_step();
+    bench.wait_idle();
+    const auto said = std::ranges::count_if(bench.messages(), [](const Message& m) {
+      return m.kind == Message::Kind::kError &&
+             m.text.find("plugin:faulty: residual") != std::string::npos &&
+             m.text.find("lane cpu carries out residual from here on") != std::string::npos;
+    });
+    EXPECT_EQ(said, 1) << "once, not in every layer";
+    EXPECT_TRUE(bench.snapshot()->steps.front()->complete);
+  }
+  EXPECT_TRUE(take_plugin_faults().empty());
 }
 
 TEST_F(PluginTest, WhatCannotBeLoadedIsRefusedByName) {

@@ -52,6 +52,7 @@ Settings changed() {
   s.free_list_order = true;
   s.tour_seen = true;
   s.trace_budget_mb = 1024;
+  s.checkpoint_budget_mb = 512;
   s.recent = {"b.json", "a.json"};
   s.invariants = Invariants::kCall;
   s.shortcuts = {{"step.forward", "Ctrl+Right"}, {"step.back", ""}};
@@ -119,6 +120,7 @@ TEST_F(SettingsFile, EveryKeyRefusesWhatIsNotAllowed) {
   for (const char* value : {"\"jet\"", "0"}) expect_refused("colour_map", value);
   for (const char* value : {"15", "1.5", "-3", "18446744073709551615", "1e3", "\"256\""}) {
     expect_refused("trace_budget_mb", value);
+    expect_refused("checkpoint_budget_mb", value);
   }
   expect_refused("window_width", "299");
   expect_refused("window_height", "100000");

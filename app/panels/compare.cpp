@@ -1,0 +1,411 @@
+// Two runs beside each other: a capture and what is shown, under one cursor. Verdict of every op,
+// one token's values, its block tables, its window and selected entries.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "app/common/format.h"
+#include "app/common/views/compare_view.h"
+#include "app/gui/command_group.h"
+#include "app/gui/data_table.h"
+#include "app/gui/heat_map.h"
+#include "app/gui/text_input.h"
+#include "app/gui/theme.h"
+#include "app/gui/widgets.h"
+#include "app/panels/panels.h"
+
+namespace attnscope::gui {
+namespace {
+
+enum Tab { kOps, kValues, kTables, kLists, kTabCount };
+constexpr const char* kTabs[] = {"Ops", "Values", "Block tables", "Window and entries"};
+constexpr const char* kTabIds[] = {"ops", "values", "tables", "lists"};
+constexpr const char* kTabIdList = "ops, values, tables, lists";
+
+struct Shown {
+  const char* word;
+  Verdict like;  // glyph and colour
+};
+// kUnknown of ops whose tensors are places of one run alone.
+constexpr const char* kPlacement = "by its tables";
+
+Shown shown(DiffVerdict verdict) {
+  switch (verdict) {
+    case DiffVerdict::kEqual:
+      return {"same bits", Verdict::kEqual};
+    case DiffVerdict::kWithin:
+      return {"within tolerance", Verdict::kRounding};
+    case DiffVerdict::kOrigin:
+      return {"same inputs, other output", Verdict::kWrong};
+    case DiffVerdict::kInherited:
+      return {"inherited", Verdict::kQuantisation};
+    default:
+      return {"not recorded in both", Verdict::kNotCompared};
+  }
+}
+
+TableCell number(std::int64_t n, const char* none = "") {
+  return {n < 0 ? std::string(none) : std::to_string(n), 0, static_cast<double>(n), true};
+}
+
+class ComparePanel : public Panel {
+ public:
+  ComparePanel() : Panel("compare", "Compare") {}
+  bool scrolls() const override { return false; }
+  bool animating() const override { return session_.running(); }
+  void register_commands(Ui& ui) override;
+  void draw(Ui& ui) override;
+
+ private:
+  static void go(Ui& ui, const OpDiff* op, const char* none);
+  void go_to_first(Ui& ui) const;
+  void follow(Ui& ui);
+  // The selected tap, or the op's first output.
+  std::string tap_name() const {
+    const bool known = std::ranges::find(taps_, tap_) != taps_.end();
+    return known ? tap_ : taps_.empty() ? std::string() : taps_.front();
+  }
+  void draw_start(Ui& ui);
+  void draw_buttons(Ui& ui);
+  void draw_ops(Ui& ui);
+  void draw_values(Ui& ui);
+  void draw_tables();
+  void draw_lists();
+  void draw_map(const char* id, const std::string& title, HeatMap& map, const HeatMapData& data,
+                ImVec2 size);
+
+  CompareSession session_;
+  bool first_wanted_ = false;
+  int tab_ = kOps;
+  std::string typed_;
+  // What is shown: of this comparison, cursor and token.
+  std::uint64_t seen_ = 0, version_ = 0;
+  Place place_{-1, -1, AS_OP_SCHEDULE};
+  std::int32_t request_ = -2;
+  std::int64_t position_ = -2;
+  std::string tap_, problem_;
+  ComparedToken token_;
+  std::vector<std::string> taps_;
+  ComparedValues values_;
+  DataTable ops_, tables_, lists_;
+  HeatMap map_a_, map_b_, map_difference_;
+};
+
+void ComparePanel::register_commands(Ui& ui) {
+  const CommandGroup file(ui.commands, "File");
+  file.add(
+      "compare.open", "Compare with capture ..",
+      "Lays a capture beside what is shown, a capture or the steps that the session keeps.", "",
+      [this, &ui](std::string_view path) -> Result<void> {
+        if (auto ok = session_.open(ui.bench, std::string(path)); !ok) return ok;
+        return ui.commands.run("panel.compare");
+      },
+      "FOLDER");
+  const CommandGroup compare(
+      ui.commands, "Compare", [this] { return session_.result() != nullptr || session_.running(); },
+      "nothing is compared: compare.open=FOLDER");
+  compare.add("compare.first", "Where they part",
+              "Goes to the first op whose output differs beyond its tolerance.", "",
+              [this, &ui](std::string_view) -> Result<void> {
+                first_wanted_ = session_.running();  // then once it has been found
+                if (!first_wanted_) go_to_first(ui);
+                return {};
+              });
+  compare.add("compare.next", "Next difference",
+              "Goes to the next op whose output differs beyond its tolerance.", "",
+              [this, &ui](std::string_view) -> Result<void> {
+                if (session_.running())
+                  return usage_error("the comparison is running", "wait for it");
+                go(ui, session_.result()->next(ui.bench.cursor()),
+                   "No op behind this one differs beyond its tolerance.");
+                return {};
+              });
+  compare.add("compare.close", "End the comparison", "Lets go of the second capture.", "",
+              [this](std::string_view) -> Result<void> {
+                if (session_.running())
+                  return usage_error("the comparison is running", "wait for it");
+                session_.close();
+                return {};
+              });
+  compare.add(
+      "compare.tab", "Compare: show ..", "What the split view shows.", "",
+      [this](std::string_view value) -> Result<void> {
+        for (int i = 0; i < kTabCount; ++i) {
+          if (value != kTabIds[i]) continue;
+          tab_ = i;
+          return {};
+        }
+        return usage_error(fmt::format("compare.tab: there is no '{}'", value.substr(0, 40)),
+                           std::string("allowed: ") + kTabIdList);
+      },
+      kTabIdList);
+}
+
+void ComparePanel::go_to_first(Ui& ui) const {
+  const auto& first = session_.result()->diff.first;
+  go(ui, first ? &first->op : nullptr, "No op's output differs beyond its tolerance.");
+}
+
+void ComparePanel::go(Ui& ui, const OpDiff* op, const char* none) {
+  if (op == nullptr) return ui.bench.say(Message::Kind::kInfo, none);
+  ui.bench.go_to(op->a);
+  const auto worst =
+      std::ranges::find_if(op->taps, [](const TapDiff& t) { return t.output && !t.within; });
+  if (worst != op->taps.end()) {
+    Selection selection = ui.bench.selection();
+    selection.tap = worst->tap;
+    selection.element.clear();
+    ui.bench.select(selection);
+  }
+}
+
+// Reads the traces of the cursor's token when it moved.
+void ComparePanel::follow(Ui& ui) {
+  const Place& place = ui.bench.cursor();
+  const Selection& selection = ui.bench.selection();
+  if (seen_ == session_.version() && place == place_ && selection.request == request_ &&
+      selection.position == position_ && selection.tap == tap_) {
+    return;
+  }
+  seen_ = session_.version();
+  place_ = place;
+  request_ = selection.request;
+  position_ = selection.position;
+  tap_ = selection.tap;
+  ++version_;
+  auto token = locate(*session_.result(), place.step, request_, position_);
+  problem_ = token ? std::string() : token.error().text();
+  token_ = token ? std::move(*token) : ComparedToken{};
+  taps_ = compared_taps(token_, place_);
+  values_ = compared_values(token_, place_, tap_name());
+}
+
+void ComparePanel::draw_start(Ui& ui) {
+  if (!session_.error().empty()) sentence(session_.error(), Verdict::kWrong);
+  dim("Another run beside this one, token by token: type the folder of a capture, recorded with "
+      "'attnscope record' or File, Record. Both are walked through with one cursor.");
+  ImGui::SetNextItemWidth(std::max(px(120), ImGui::GetContentRegionAvail().x - px(110)));
+  const bool entered =
+      text_input("##folder", typed_, "run.acap", ImGuiInputTextFlags_EnterReturnsTrue);
+  ImGui::SameLine();
+  ImGui::BeginDisabled(typed_.empty());
+  const bool pressed = ImGui::Button("Compare##open");
+  ImGui::EndDisabled();
+  if ((entered || pressed) && !typed_.empty()) ui.run("compare.open=" + typed_);
+}
+
+void ComparePanel::draw_buttons(Ui& ui) {
+  for (const char* id : {"compare.first", "compare.next", "compare.close"}) {
+    command_button(ui, id);
+    ImGui::SameLine();
+  }
+  if (ui.bench.capture() == nullptr) {
+    if (ImGui::Button("Compare again##compare")) ui.run("compare.open=" + session_.path());
+    if (ImGui::IsItemHovered()) tooltip("With the steps that the session keeps now.");
+    ImGui::SameLine();
+  }
+  int tab = tab_;
+  if (segmented("tab", &tab, kTabs, kTabCount)) {
+    ui.run(fmt::format("compare.tab={}", kTabIds[tab]));
+  }
+}
+
+void ComparePanel::draw(Ui& ui) {
+  session_.poll();
+  if (session_.running()) {
+    sentence(
+        fmt::format("Comparing with {}: {:.0f} %", session_.path(), 100 * session_.progress()));
+    return;
+  }
+  if (!session_.result()) return draw_start(ui);
+  if (std::exchange(first_wanted_, false)) go_to_first(ui);
+  const RunPair& c = *session_.result();
+  follow(ui);
+  const bool parted = c.diff.first.has_value();
+  sentence(c.sentence(), parted ? shown(c.diff.first->op.verdict).like : Verdict::kEqual);
+  dim(fmt::format("first: {}  ·  second: {}", c.name_a, c.name_b));
+  for (const StateDiff& state : c.diff.states) dim(state.what + ": " + state.text);
+  if (!session_.error().empty()) sentence(session_.error(), Verdict::kWrong);
+  draw_buttons(ui);
+  if (!session_.result()) return;  // a button may just have ended it
+  if (!problem_.empty()) return sentence(problem_, Verdict::kWrong);
+  const OpDiff* here = c.find(place_);
+  sentence(compare_sentence(c, token_, place_),
+           here != nullptr ? shown(here->verdict).like : Verdict::kNotCompared);
+  switch (tab_) {
+    case kOps:
+      return draw_ops(ui);
+    case kValues:
+      return draw_values(ui);
+    case kTables:
+      return draw_tables();
+    default:
+      return draw_lists();
+  }
+}
+
+void ComparePanel::draw_ops(Ui& ui) {
+  const auto rows = compared_ops(*session_.result(), token_);
+  ops_.begin(version_);
+  if (ops_.stale()) {
+    ops_.columns({{"layer", true, 0.4f},
+                  {"op", false, 1.3f},
+                  {"first", false, 0.8f, "The lane that computed it in the first."},
+                  {"second", false, 0.8f, "The lane that computed it in the second."},
+                  {"verdict", false, 1.4f,
+                   "Schedules and block tables are compared by what they mean: the lines above."},
+                  {"tap", false, 0.7f, "The output that differs most."},
+                  {"largest", true, 0.6f, "Largest absolute difference."},
+                  {"of budget", true, 0.6f, "Worst element in units of its tolerance."},
+                  {"evidence", false, 3}});
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const ComparedOp& row = rows[i];
+      Shown look = shown(row.verdict);
+      if (row.place.op == AS_OP_SCHEDULE || row.place.op == AS_OP_BLOCK_TABLES) {
+        look = {kPlacement, Verdict::kNotCompared};
+      }
+      const TapDiff* tap = row.worst;
+      ops_.row({number(row.place.layer, "-"),
+                {as_op_find(row.place.op)->name},
+                {row.lane_a},
+                {row.lane_b},
+                {look.word, verdict_colour(look.like)},
+                {tap != nullptr ? tap->tap : ""},
+                tap != nullptr ? TableCell{format_error(tap->max_abs), 0, tap->max_abs, true}
+                               : TableCell{},
+                tap != nullptr && tap->budget_used > 0
+                    ? TableCell{format_number(tap->budget_used), 0, tap->budget_used, true}
+                    : TableCell{},
+                {tap != nullptr ? tap->evidence : ""}},
+               static_cast<std::int64_t>(i));
+    }
+  }
+  const auto here = std::ranges::find(rows, place_, &ComparedOp::place);
+  const std::int64_t selected = here == rows.end() ? -1 : here - rows.begin();
+  if (const auto key = ops_.draw("##ops", {-1, -1}, selected)) {
+    ui.bench.go_to(rows[static_cast<std::size_t>(*key)].place);
+  }
+}
+
+void ComparePanel::draw_map(const char* id, const std::string& title, HeatMap& map,
+                            const HeatMapData& data, ImVec2 size) {
+  ImGui::BeginGroup();
+  ImGui::PushTextWrapPos(ImGui::GetCursorPosX() + size.x);
+  dim(title);
+  ImGui::PopTextWrapPos();
+  size.y = std::max(px(40), size.y - ImGui::GetTextLineHeightWithSpacing());
+  map.draw(id, data, size, -1, -1);
+  ImGui::EndGroup();
+}
+
+void ComparePanel::draw_values(Ui& ui) {
+  const std::string name = tap_name();
+  ImGui::SetNextItemWidth(px(200));
+  if (!taps_.empty() && ImGui::BeginCombo("##tap", name.c_str())) {
+    for (const std::string& other : taps_) {
+      if (!ImGui::Selectable(other.c_str(), other == name)) continue;
+      Selection selection = ui.bench.selection();
+      selection.tap = other;
+      selection.element.clear();
+      ui.bench.select(selection);
+    }
+    ImGui::EndCombo();
+  }
+  if (values_.rows == 0) return dim(values_.why);
+  ImGui::SameLine();
+  dim(values_.differing == 0
+          ? fmt::format("{} of token {}: the same in both.", name, token_.position)
+          : fmt::format("{} of token {}: {} of {} values differ, by {} at most.", name,
+                        token_.position, values_.differing, values_.rows * values_.columns,
+                        format_error(values_.largest)));
+  HeatMapData data;
+  data.rows = values_.rows;
+  data.columns = values_.columns;
+  data.absent = values_.absent;
+  data.row_axis = values_.row_axis;
+  data.column_axis = values_.column_axis;
+  data.is_signed = values_.floats;
+  data.version = version_;
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  const float gap = ImGui::GetStyle().ItemSpacing.x;
+  const ImVec2 half((room.x - gap) / 2, room.y * 0.5f);
+  const RunPair& c = *session_.result();
+  data.value = values_.a;
+  draw_map("##a", fmt::format("first, step {}", token_.a->step), map_a_, data, half);
+  if (ImGui::IsItemHovered()) tooltip(c.name_a);
+  ImGui::SameLine();
+  data.value = values_.b;
+  draw_map("##b", fmt::format("second, step {}", token_.b->step), map_b_, data, half);
+  if (ImGui::IsItemHovered()) tooltip(c.name_b);
+  if (values_.differing == 0) return;
+  data.is_signed = true;
+  data.value = [a = values_.a, b = values_.b](std::int64_t row, std::int64_t column) {
+    return a(row, column) - b(row, column);
+  };
+  const float rest = ImGui::GetContentRegionAvail().y;
+  if (rest > px(60)) {
+    draw_map("##difference", "first - second", map_difference_, data, {room.x, rest});
+  }
+}
+
+void ComparePanel::draw_tables() {
+  const CacheLayout& layout = session_.result()->a->info()->layout;
+  tables_.begin(version_);
+  if (tables_.stale()) {
+    tables_.columns({{"group", false, 1},
+                     {"entry", true, 0.5f},
+                     {"tokens", false, 1},
+                     {"first", true, 0.7f, "Block of the first."},
+                     {"second", true, 0.7f, "Block of the second."},
+                     {"what", false, 2}});
+    const auto block = [](std::int32_t id) {
+      return id == 0 ? TableCell{"null", theme().text_faint, 0, true} : number(id, "no entry");
+    };
+    std::int64_t key = 0;
+    for (const ComparedBlock& row : compared_blocks(*session_.result(), token_)) {
+      const char* what = row.differs                  ? "in one of them alone"
+                         : row.block_a != row.block_b ? "another block for the same tokens"
+                                                      : "";
+      tables_.row({{layout.groups[static_cast<std::size_t>(row.group)].name},
+                   number(row.entry),
+                   {fmt::format("{}-{}", row.first, row.last)},
+                   block(row.block_a),
+                   block(row.block_b),
+                   {what, row.differs ? theme().bad : 0}},
+                  key++);
+    }
+  }
+  tables_.draw("##tables", {-1, -1}, -1);
+}
+
+void ComparePanel::draw_lists() {
+  const ComparedLists lists = compared_lists(*session_.result(), token_, place_.layer);
+  sentence(lists.sentence);
+  lists_.begin(version_);
+  if (lists_.stale()) {
+    lists_.columns({{"list", false, 0.7f},
+                    {"row", true, 0.6f, "Position in the window, or number of the entry."},
+                    {"first", true, 0.8f, "Its slot in the first."},
+                    {"second", true, 0.8f, "Its slot in the second."},
+                    {"what", false, 2}});
+    std::int64_t key = 0;
+    for (const ComparedEntry& e : lists.entries) {
+      const bool alone = (e.slot_a < 0) != (e.slot_b < 0);
+      lists_.row({{e.window ? "window" : "entry"},
+                  number(e.row, "?"),
+                  number(e.slot_a, "not read"),
+                  number(e.slot_b, "not read"),
+                  {alone ? e.slot_a < 0 ? "in the second alone" : "in the first alone" : "",
+                   alone ? theme().bad : 0}},
+                 key++);
+    }
+  }
+  if (!lists.entries.empty()) lists_.draw("##lists", {-1, -1}, -1);
+}
+
+}  // namespace
+
+std::unique_ptr<Panel> make_compare_panel() { return std::make_unique<ComparePanel>(); }
+
+}  // namespace attnscope::gui
