@@ -168,7 +168,8 @@ class Attention {
           q_.load(first * heads_ + i, query_.data() + i * AS_HEAD_DIM);
         }
       });
-      matmul_transposed(query_.data(), rows_.data(), logits_.data(), queries, width, AS_HEAD_DIM);
+      matmul_transposed(query_.data(), rows_.data(), logits_.data(), queries, width, AS_HEAD_DIM,
+                        precision_.fp32_sums);
     }
     std::vector<double> lse(static_cast<std::size_t>(queries));
     for_rows(queries, kGrain, [&](std::int64_t begin, std::int64_t end) {
@@ -183,7 +184,10 @@ class Attention {
     for (std::int64_t i = 0; i < block_tokens; ++i) {
       lse_.store(first + i, lse.data() + i * heads_);
     }
-    if (width > 0) matmul(logits_.data(), rows_.data(), out_.data(), queries, AS_HEAD_DIM, width);
+    if (width > 0) {
+      matmul(logits_.data(), rows_.data(), out_.data(), queries, AS_HEAD_DIM, width,
+             precision_.fp32_sums);
+    }
     for_rows(queries, kGrain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         precision_.bf16(out_.data() + i * AS_HEAD_DIM, AS_HEAD_DIM);
@@ -208,7 +212,7 @@ class Attention {
     double sum = 0;
     for (double& l : *exponents) {
       l = std::exp(l - max);
-      sum += l;
+      sum = precision_.sum(sum + l);
     }
     const double denominator = sum + std::exp(sink - max);
     for (std::size_t k = 0; k < columns.size(); ++k) {

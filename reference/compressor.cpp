@@ -31,7 +31,7 @@ struct Pool {
 };
 
 // Per channel: softmax of the scores over the rows, weighted sum of the values.
-void pool_rows(const Pool& pool, std::int64_t dim, double* entry) {
+void pool_rows(const Pool& pool, std::int64_t dim, const Precision& precision, double* entry) {
   for (std::int64_t k = 0; k < dim; ++k) {
     double max = -std::numeric_limits<double>::infinity();
     for (std::int64_t r = 0; r < pool.rows; ++r) {
@@ -42,8 +42,8 @@ void pool_rows(const Pool& pool, std::int64_t dim, double* entry) {
     for (std::int64_t r = 0; r < pool.rows; ++r) {
       const auto i = static_cast<std::size_t>(r * dim + k);
       const double weight = std::exp(pool.scores[i] - max);
-      weight_sum += weight;
-      value_sum += weight * pool.values[i];
+      weight_sum = precision.sum(weight_sum + weight);
+      value_sum = precision.sum(value_sum + weight * pool.values[i]);
     }
     entry[k] = value_sum / weight_sum;
   }
@@ -140,9 +140,9 @@ void compress_insert(const as_compress_insert_params& p, const Precision& precis
     }
     check_index(request_of.get(t), table.size(0), "request", t);
     gather(p, state, table.get(request_of.get(t), 0), t, position, dim, &pool);
-    pool_rows(pool, dim, entry.data());
+    pool_rows(pool, dim, precision, entry.data());
     if (round_between) precision.bf16(entry.data(), dim);
-    normalise(entry.data(), dim, p.eps, weight.data());
+    normalise(entry.data(), dim, p.eps, weight.data(), precision);
     if (round_between) precision.bf16(entry.data(), dim);
     rotate(entry.data() + dim - AS_ROPE_DIM, rope.row(position + 1 - p.ratio), false);
     if (p.hadamard != 0) hadamard_transform(entry.data(), dim);

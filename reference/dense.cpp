@@ -22,7 +22,7 @@ void linear(const as_linear_params& p, const Precision& precision, bool bf16) {
   if (tokens == 0) return;
 
   const DenseInput input(x);
-  Weight weight(p.weight, tokens);
+  Weight weight(p.weight, tokens, precision.fp32_sums);
   std::vector<double> block(static_cast<std::size_t>(tokens * weight.block()));
   for (std::int64_t begin = 0; begin < y.cols(); begin += weight.block()) {
     const std::int64_t end = std::min(begin + weight.block(), y.cols());
@@ -86,7 +86,7 @@ void rms_norm(const as_rms_norm_params& p, const Precision& precision) {
   std::vector<double> values(static_cast<std::size_t>(x.cols()));
   for (std::int64_t t = 0; t < x.rows(); ++t) {
     x.load(t, values.data());
-    normalise(values.data(), x.cols(), p.eps, weight.data());
+    normalise(values.data(), x.cols(), p.eps, weight.data(), precision);
     precision.bf16(values.data(), x.cols());
     y.store(t, values.data());
   }
@@ -102,8 +102,8 @@ void q_kv_norm(const as_q_kv_norm_params& p, const Precision& precision) {
   std::vector<double> values(static_cast<std::size_t>(qkv.cols()));
   for (std::int64_t t = 0; t < qkv.rows(); ++t) {
     qkv.load(t, values.data());
-    normalise(values.data(), q_lora, p.eps, q_weight.data());
-    normalise(values.data() + q_lora, kv.cols(), p.eps, kv_weight.data());
+    normalise(values.data(), q_lora, p.eps, q_weight.data(), precision);
+    normalise(values.data() + q_lora, kv.cols(), p.eps, kv_weight.data(), precision);
     precision.bf16(values.data(), qkv.cols());
     qr.store(t, values.data());
     kv.store(t, values.data() + q_lora);

@@ -98,7 +98,8 @@ void indexer_logits(const as_indexer_logits_params& p, const Precision& precisio
       }
     });
     dots.resize(static_cast<std::size_t>(rows * entries));
-    matmul_transposed(q.data(), keys.data(), dots.data(), rows, entries, AS_INDEX_DIM);
+    matmul_transposed(q.data(), keys.data(), dots.data(), rows, entries, AS_INDEX_DIM,
+                      precision.fp32_sums);
 
     const auto score = [&](std::int64_t t, std::vector<double>& w, std::vector<double>& scores) {
       const std::int64_t n = lens.get(t);
@@ -109,7 +110,8 @@ void indexer_logits(const as_indexer_logits_params& p, const Precision& precisio
         const double weight = w[static_cast<std::size_t>(j)];
         for (std::int64_t c = 0; c < n; ++c) {
           const double relu = head_dots[c] < 0 ? 0 : head_dots[c];  // NaN stays NaN
-          scores[static_cast<std::size_t>(c)] += relu * weight;
+          double& score = scores[static_cast<std::size_t>(c)];
+          score = precision.sum(score + relu * weight);
         }
       }
       precision.fp32(scores.data(), n);

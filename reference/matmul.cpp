@@ -21,41 +21,49 @@ constexpr std::int64_t kFewRows = 8;
 constexpr std::int64_t kGrain = 8;  // weight rows of a thread at least
 
 // In a fixed order that does not depend on the number of threads.
+template <class T>
 double dot(const double* a, const double* b, std::int64_t n) {
   constexpr int kLanes = 8;
-  double sums[kLanes] = {};
+  T sums[kLanes] = {};
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    for (int l = 0; l < kLanes; ++l) sums[l] += a[i + l] * b[i + l];
+    for (int l = 0; l < kLanes; ++l) sums[l] += static_cast<T>(a[i + l]) * static_cast<T>(b[i + l]);
   }
-  double rest = 0;
-  for (; i < n; ++i) rest += a[i] * b[i];
-  for (const double sum : sums) rest += sum;
-  return rest;
+  T rest = 0;
+  for (; i < n; ++i) rest += static_cast<T>(a[i]) * static_cast<T>(b[i]);
+  for (const T sum : sums) rest += sum;
+  return static_cast<double>(rest);
 }
 
 at::Tensor view(const double* data, std::int64_t rows, std::int64_t cols) {
   return at::from_blob(const_cast<double*>(data), {rows, cols}, at::kDouble);
 }
 
+void multiply_into(double* c, const at::Tensor& a, const at::Tensor& b, bool fp32) {
+  at::Tensor out = view(c, a.size(0), b.size(1));
+  if (fp32) {
+    out.copy_(at::mm(a.to(at::kFloat), b.to(at::kFloat)));
+  } else {
+    at::mm_out(out, a, b);
+  }
+}
+
 }  // namespace
 
 void matmul_transposed(const double* a, const double* b, double* c, std::int64_t m, std::int64_t n,
-                       std::int64_t k) {
+                       std::int64_t k, bool fp32) {
   const c10::InferenceMode inference;
-  at::Tensor out = view(c, m, n);
-  at::mm_out(out, view(a, m, k), view(b, n, k).t());
+  multiply_into(c, view(a, m, k), view(b, n, k).t(), fp32);
 }
 
 void matmul(const double* a, const double* b, double* c, std::int64_t m, std::int64_t n,
-            std::int64_t k) {
+            std::int64_t k, bool fp32) {
   const c10::InferenceMode inference;
-  at::Tensor out = view(c, m, n);
-  at::mm_out(out, view(a, m, k), view(b, k, n));
+  multiply_into(c, view(a, m, k), view(b, k, n), fp32);
 }
 
-Weight::Weight(const as_tensor& weight, std::int64_t m)
-    : stored_(weight, "weight", {kAny, kAny}), m_(m) {
+Weight::Weight(const as_tensor& weight, std::int64_t m, bool fp32)
+    : stored_(weight, "weight", {kAny, kAny}), m_(m), fp32_(fp32) {
   const std::int64_t bytes = m_ <= kFewRows
                                  ? kOutputBytes / std::max<std::int64_t>(m_, 1)
                                  : kConvertedBytes / std::max<std::int64_t>(stored_.cols(), 1);
@@ -70,7 +78,9 @@ void Weight::multiply_rows(const double* x, std::int64_t begin, std::int64_t end
     for (std::int64_t r = first; r < last; ++r) {
       stored_.load(r, row.data());
       for (std::int64_t t = 0; t < m_; ++t) {
-        y[t * (end - begin) + r - begin] = dot(x + t * in, row.data(), in);
+        double& product = y[t * (end - begin) + r - begin];
+        product = fp32_ ? dot<float>(x + t * in, row.data(), in)
+                        : dot<double>(x + t * in, row.data(), in);
       }
     }
   });
@@ -84,7 +94,7 @@ void Weight::multiply(const double* x, std::int64_t begin, std::int64_t end, dou
       stored_.load(r, converted_.data() + (r - begin) * in);
     }
   });
-  matmul_transposed(x, converted_.data(), y, m_, end - begin, in);
+  matmul_transposed(x, converted_.data(), y, m_, end - begin, in, fp32_);
 }
 
 void for_rows(std::int64_t n, std::int64_t grain,

@@ -1,5 +1,5 @@
-// Matrix products in float64 through libtorch's BLAS, weights stored as bf16, and rows that are
-// worked on side by side on the same threads.
+// Matrix products in float64 (or, to see what that costs, fp32) through libtorch's BLAS, weights
+// stored as bf16, and rows that are worked on side by side on the same threads.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace attnscope::reference {
 
 // c[m,n] = a[m,k] b[n,k]^T, row major.
 void matmul_transposed(const double* a, const double* b, double* c, std::int64_t m, std::int64_t n,
-                       std::int64_t k);
+                       std::int64_t k, bool fp32 = false);
 // c[m,n] = a[m,k] b[k,n], row major.
 void matmul(const double* a, const double* b, double* c, std::int64_t m, std::int64_t n,
-            std::int64_t k);
+            std::int64_t k, bool fp32 = false);
 
 // y[m, end - begin] = x[m,in] weight[begin..end, in]^T, weight a [out,in] float tensor. Its rows
 // are converted to float64 a block at a time, on each call: nothing is kept that could become
@@ -26,7 +26,7 @@ void matmul(const double* a, const double* b, double* c, std::int64_t m, std::in
 class Weight {
  public:
   // m: rows of x.
-  Weight(const as_tensor& weight, std::int64_t m);
+  Weight(const as_tensor& weight, std::int64_t m, bool fp32 = false);
 
   // Output rows to ask for at once at most.
   std::int64_t block() const { return block_; }
@@ -37,6 +37,7 @@ class Weight {
 
   FloatRows stored_;
   std::int64_t m_;
+  bool fp32_;
   std::int64_t block_;
   std::vector<double> converted_;  // [block,in]; empty for few rows of x
 };

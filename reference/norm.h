@@ -5,12 +5,15 @@
 #include <cstdint>
 #include <utility>
 
+#include "reference/precision.h"
+
 namespace attnscope::reference {
 
 // x <- x * rsqrt(mean(x^2) + eps) * weight; weight NULL = 1.
-inline void normalise(double* x, std::int64_t n, double eps, const double* weight) {
+inline void normalise(double* x, std::int64_t n, double eps, const double* weight,
+                      const Precision& precision) {
   double sum = 0;
-  for (std::int64_t i = 0; i < n; ++i) sum += x[i] * x[i];
+  for (std::int64_t i = 0; i < n; ++i) sum = precision.sum(sum + x[i] * x[i]);
   const double factor = 1 / std::sqrt(sum / static_cast<double>(n) + eps);
   for (std::int64_t i = 0; i < n; ++i) x[i] *= weight == nullptr ? factor : factor * weight[i];
 }

@@ -50,7 +50,7 @@ void q_rope_kv_insert(const as_q_rope_kv_insert_params& p, const Precision& prec
       const RopeRow rotation = rope.row(positions.get(t));
       for (std::int64_t h = 0; h < heads; ++h) {
         q_raw.load(t * heads + h, row.data());
-        normalise(row.data(), AS_HEAD_DIM, p.eps, nullptr);
+        normalise(row.data(), AS_HEAD_DIM, p.eps, nullptr, precision);
         rotate(row.data() + AS_NOPE_DIM, rotation, false);
         precision.bf16(row.data(), AS_HEAD_DIM);
         q.store(t * heads + h, row.data());

@@ -24,6 +24,9 @@ namespace attnscope::reference {
 
 const as_lane* exact_lane();
 const as_lane* sim_lane();
+// "ref.fp32": ref.sim with products and sums in fp32. It tells what the accumulation alone costs;
+// nothing is judged by it.
+const as_lane* fp32_lane();
 
 // Threads libtorch and its BLAS may use; 0 = its default.
 void set_threads(int n);

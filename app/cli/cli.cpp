@@ -189,6 +189,8 @@ void add_what_if(CLI::App& app, Action& action) {
   add_look_at(*what_if, at);
   what_if->add_option("--with", command->with, "Lanes to try in its place (default cpu)")
       ->delimiter(',');
+  what_if->add_option("--token", command->token,
+                      "Token to compute alone (default: the worst, or the last)");
   what_if->add_flag("--after", command->after,
                     "Also re-run everything with the first of them, and compare the outputs");
   what_if->callback([=, &action] {

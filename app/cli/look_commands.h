@@ -35,6 +35,7 @@ Result<as_status> why_command(const WhyCommand& command);
 struct WhatIfCommand {
   LookAt at;
   std::vector<std::string> with = {"cpu"};  // lanes to try in its place
+  std::int64_t token = -1;                  // to compute alone; -1 = the worst, or the last
   bool after = false;                       // everything after it too
 };
 Result<as_status> what_if_command(const WhatIfCommand& command);

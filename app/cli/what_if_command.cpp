@@ -7,8 +7,10 @@
 #include "app/cli/look_commands.h"
 #include "app/common/format.h"
 #include "app/common/wiring.h"
+#include "engine/session/place.h"
 #include "engine/session/row_alone.h"
 #include "engine/session/what_if.h"
+#include "reference/register.h"
 
 namespace attnscope {
 namespace {
@@ -39,6 +41,62 @@ Result<std::vector<double>> drift_of(const WhatIfCommand& command, const Place& 
   return drift;
 }
 
+json held_json(const std::optional<Held>& held) {
+  if (!held) return nullptr;
+  return {{"budget_used", number(held->budget_used)},
+          {"beyond", held->beyond},
+          {"elements", held->elements},
+          {"tap", held->worst_tap}};
+}
+
+json row_json(const WhatIf& r) {
+  return {{"change", r.change},
+          {"sentence", r.sentence},
+          {"error", r.error.empty() ? json(nullptr) : json(r.error)},
+          {"introduced", held_json(r.introduced)},
+          {"from_exact", held_json(r.from_exact)},
+          {"from_history", r.from_history ? number(*r.from_history) : json(nullptr)},
+          {"right", r.right()}};
+}
+
+std::string share(const std::optional<Held>& held) {
+  if (!held) return "-";
+  return fmt::format("{:.3g} %", held->budget_used * 100);
+}
+
+void print_head() {
+  fmt::print("{:<30} {:<48} {:>10} {:>10} {:>10}\n", "", "", "ref.sim", "ref.exact", "history");
+}
+
+void print_row(const WhatIf& r) {
+  fmt::print("{:<30} {:<48} ", r.change, r.sentence);
+  if (!r.error.empty()) {
+    fmt::print("{}\n", r.error);
+    return;
+  }
+  fmt::print("{:>10} {:>10} {:>10}", share(r.introduced), share(r.from_exact),
+             r.from_history ? fmt::format("{:.2g}", *r.from_history) : "-");
+  if (r.introduced && !r.introduced->right()) {
+    fmt::print("  wrong: {} of {} elements of {} beyond the tolerance", r.introduced->beyond,
+               r.introduced->elements, r.introduced->worst_tap);
+  }
+  fmt::print("\n");
+}
+
+// Which token to compute alone: as asked; else the one with the worst element, else the last.
+Result<std::int64_t> token_alone(const WhatIfCommand& command, const Session& session,
+                                 const WhatIf& ran) {
+  const std::int64_t last = session.metadata().num_tokens_in_step() - 1;
+  if (command.token > last) {
+    return bad_input(fmt::format("token {} is not there", command.token),
+                     fmt::format("tokens of step {}: 0 to {}", last_place(session).step, last));
+  }
+  if (command.token >= 0) return command.token;
+  const bool wrong = ran.introduced && !ran.introduced->right();
+  const std::int64_t row = wrong ? ran.introduced->worst_row : -1;
+  return row >= 0 && row <= last ? row : last;
+}
+
 }  // namespace
 
 Result<as_status> what_if_command(const WhatIfCommand& command) {
@@ -51,36 +109,27 @@ Result<as_status> what_if_command(const WhatIfCommand& command) {
                          "`attnscope lanes` lists them");
     }
   }
-  auto session = session_at(command.at, *place, {});
+  UnquantisedRows unquantised(place->layer);
+  auto session = session_at(command.at, *place, [&](const Session& s) { unquantised.op_done(s); });
   if (!session) return session.error();
-  auto results = what_if(**session, registry, command.with);
+  auto results = what_if(**session, registry, {command.with, reference::fp32_lane(), &unquantised});
   if (!results) return results.error();
-  const std::int64_t last = (*session)->metadata().num_tokens_in_step() - 1;
-  const RowAlone alone = run_row_alone(**session, last);
+  const std::string sentence = what_if_sentence(*results);
+  auto token = token_alone(command, **session, results->front());
+  if (!token) return token.error();
+  const RowAlone alone = run_row_alone(**session, *token);
   json rows = json::array();
+  if (!command.at.json) print_head();
   for (const WhatIf& r : *results) {
-    rows.push_back({{"change", r.change},
-                    {"sentence", r.sentence},
-                    {"error", r.error.empty() ? json(nullptr) : json(r.error)},
-                    {"budget_used", number(r.budget_used)},
-                    {"beyond", r.beyond},
-                    {"elements", r.elements},
-                    {"tap", r.worst_tap},
-                    {"right", r.right()}});
-    if (command.at.json) continue;
-    const std::string outcome =
-        !r.error.empty() ? r.error
-        : r.right()      ? fmt::format("right, {:.0f} % of the budget", r.budget_used * 100)
-                    : fmt::format("wrong: {} of {} elements of {} beyond the tolerance", r.beyond,
-                                  r.elements, r.worst_tap);
-    fmt::print("{:<30} {:<46} {}\n", r.change, r.sentence, outcome);
+    rows.push_back(row_json(r));
+    if (!command.at.json) print_row(r);
   }
   json out = {{"format", "attnscope-what-if"},
-              {"version", 1},
+              {"version", 2},
               {"place", command.at.place},
               {"changes", rows},
-              {"sentence", what_if_sentence(*results)}};
-  if (!command.at.json) fmt::print("\n{}\n", what_if_sentence(*results));
+              {"sentence", sentence}};
+  if (!command.at.json) fmt::print("\n{}\n", sentence);
   if (alone.possible) {
     out["row_alone"] = {{"token", alone.token},
                         {"elements", alone.elements},
@@ -88,7 +137,8 @@ Result<as_status> what_if_command(const WhatIfCommand& command) {
                         {"worst_ulp", alone.worst_ulp}};
     if (!command.at.json) {
       fmt::print("token {} alone: {}\n", alone.token,
-                 alone.differing == 0
+                 alone.elements == 0 ? "it writes nothing"
+                 : alone.differing == 0
                      ? "the same bits as in its batch"
                      : fmt::format("{} of {} elements differ from those in its batch, by up to {} "
                                    "steps ({})",

@@ -5,7 +5,9 @@
 #include <array>
 #include <cstring>
 
+#include "engine/session/forced_copy.h"
 #include "engine/trace/compare.h"
+#include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -34,12 +36,10 @@ RowAlone run_row_alone(const Session& session, std::int64_t token) {
   if (info.phase != AS_PHASE_LAYER) return result;
   OpParams alone = batch;
   std::array<Scratch, 16> outputs;
+  std::int64_t slot = 0;
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
-    if (tap.kind == AS_TAP_CACHE) {
-      if (tap.direction == AS_TAP_OUT) return result;
-      continue;
-    }
+    if (tap.kind == AS_TAP_CACHE) continue;
     if (!by_token(tap) || !present(batch.tensor(tap.offset))) continue;
     const as_tensor& all = batch.tensor(tap.offset);
     if (token < 0 || token >= all.shape[0]) return result;
@@ -51,6 +51,24 @@ RowAlone run_row_alone(const Session& session, std::int64_t token) {
                   static_cast<std::size_t>(as_tensor_numel(&out) * as_dtype_size(out.dtype)));
     }
   }
+  // What it writes to a cache goes to a cache of one row.
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.kind != AS_TAP_CACHE || tap.direction != AS_TAP_OUT) continue;
+    const as_tensor& told = batch.tensor(tap.mask_offset);
+    if (token < 0 || token >= told.shape[0]) return result;
+    slot = *at<std::int64_t>(told, token) >= 0 ? 0 : -1;
+    alone.tensor(tap.mask_offset) = make_tensor(&slot, {1});
+    as_cache& cache = alone.cache(tap.offset);
+    cache.addressing = AS_LOGICAL;
+    cache.rows_per_block = 0;
+    const bool state = cache.record == AS_RECORD_STATE;
+    cache.data = outputs[i].make(
+        state ? AS_F32 : AS_U8, {1, state ? cache.width : as_row_bytes(cache.record, cache.width)});
+    std::memset(
+        cache.data.data, 0xFF,
+        static_cast<std::size_t>(as_tensor_numel(&cache.data) * as_dtype_size(cache.data.dtype)));
+  }
   as_call call{};
   call.struct_size = sizeof(call);
   call.threads = session.parts().threads;
@@ -59,15 +77,9 @@ RowAlone run_row_alone(const Session& session, std::int64_t token) {
   result.possible = true;
   Tolerance exact;
   exact.exact = true;
-  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
-    const as_tap_info& tap = info.taps[i];
-    if (tap.direction != AS_TAP_OUT || !by_token(tap) || !present(batch.tensor(tap.offset))) {
-      continue;
-    }
-    const as_tensor in_batch = row_of(batch.tensor(tap.offset), token);
-    TapMask mask;
-    if (tap.mask == AS_MASK_LENS) mask.lens = at<std::int32_t>(alone.tensor(tap.mask_offset));
-    const Comparison c = compare(alone.tensor(tap.offset), in_batch, mask, exact);
+  const auto hold = [&](const as_tap_info& tap, const as_tensor& own, const as_tensor& in_batch,
+                        const TapMask& mask) {
+    const Comparison c = compare(own, in_batch, mask, exact);
     result.elements += c.elements;
     result.differing += c.figures.differing;
     if (c.figures.differing > 0 && (result.worst.empty() || c.figures.max_ulp > result.worst_ulp)) {
@@ -76,6 +88,23 @@ RowAlone run_row_alone(const Session& session, std::int64_t token) {
     }
     result.worst_ulp = std::max(result.worst_ulp, c.figures.max_ulp);
     if (c.anomalies > 0) result.worst_ulp = 65536;
+  };
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.direction != AS_TAP_OUT) continue;
+    TapMask mask;
+    if (tap.kind == AS_TAP_CACHE) {
+      Scratch written;
+      std::int64_t in_batch = *at<std::int64_t>(batch.tensor(tap.mask_offset), token);
+      mask.slots = &slot;
+      hold(tap, alone.cache(tap.offset).data,
+           gather_rows(batch.cache(tap.offset), make_tensor(&in_batch, {1}), written), mask);
+      continue;
+    }
+    if (!by_token(tap) || !present(batch.tensor(tap.offset))) continue;
+    if (tap.mask == AS_MASK_LENS) mask.lens = at<std::int32_t>(alone.tensor(tap.mask_offset));
+    if (tap.mask == AS_MASK_SLOTS) mask.slots = at<std::int64_t>(alone.tensor(tap.mask_offset));
+    hold(tap, alone.tensor(tap.offset), row_of(batch.tensor(tap.offset), token), mask);
   }
   return result;
 }

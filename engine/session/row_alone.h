@@ -11,7 +11,7 @@
 namespace attnscope {
 
 struct RowAlone {
-  bool possible = false;  // the op works token by token and writes no cache
+  bool possible = false;  // the op works token by token
   std::int64_t token = -1;
   std::int64_t elements = 0, differing = 0;
   double worst_ulp = 0;  // steps of the tap's dtype

@@ -7,183 +7,16 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "engine/session/forced_copy.h"
 #include "engine/session/rows_as_read.h"
+#include "engine/session/what_if_changes.h"
 #include "engine/trace/compare.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace {
-
-constexpr float kNoSink = -std::numeric_limits<float>::infinity();
-
-// Memory behind changed inputs.
-struct Changed {
-  std::vector<float> floats;
-  std::vector<std::int32_t> integers;
-  std::vector<std::int64_t> longs;
-  std::vector<bf16_t> halves;
-};
-
-struct Change {
-  const char* name;
-  const char* sentence;
-  // False where it does not apply.
-  bool (*apply)(OpParams& params, Changed& memory);
-};
-
-bool as_it_ran(OpParams&, Changed&) { return true; }
-
-bool no_sink(OpParams& params, Changed& memory) {
-  auto& p = params.get<as_sparse_attention_params>();
-  memory.floats.assign(static_cast<std::size_t>(p.sinks.shape[0]), kNoSink);
-  p.sinks = make_tensor(memory.floats.data(), {p.sinks.shape[0]});
-  return true;
-}
-
-bool window_alone(OpParams& params, Changed& memory) {
-  auto& p = params.get<as_sparse_attention_params>();
-  if (!present(p.extra_lens)) return false;
-  memory.integers.assign(static_cast<std::size_t>(p.extra_lens.shape[0]), 0);
-  p.extra_lens = make_tensor(memory.integers.data(), {p.extra_lens.shape[0]});
-  return true;
-}
-
-bool entries_alone(OpParams& params, Changed& memory) {
-  auto& p = params.get<as_sparse_attention_params>();
-  if (!present(p.extra_lens)) return false;
-  memory.integers.assign(static_cast<std::size_t>(p.lens.shape[0]), 0);
-  p.lens = make_tensor(memory.integers.data(), {p.lens.shape[0]});
-  return true;
-}
-
-// The newest row of each window: the token's own.
-bool own_row_alone(OpParams& params, Changed& memory) {
-  auto& p = params.get<as_sparse_attention_params>();
-  const std::int64_t tokens = p.lens.shape[0];
-  for (std::int64_t t = 0; t < tokens; ++t) {
-    const std::int32_t len = *at<std::int32_t>(p.lens, t);
-    memory.integers.push_back(len > 0 ? *at<std::int32_t>(p.indices, t, len - 1) : -1);
-  }
-  p.indices = make_tensor(memory.integers.data(), {tokens, 1});
-  memory.longs.resize(static_cast<std::size_t>(tokens));
-  auto* ones = reinterpret_cast<std::int32_t*>(memory.longs.data());
-  std::fill_n(ones, tokens, 1);
-  p.lens = make_tensor(ones, {tokens});
-  if (present(p.extra_lens)) {
-    p.extra_cache = as_cache{};
-    p.extra_indices = no_tensor();
-    p.extra_lens = no_tensor();
-  }
-  return true;
-}
-
-// Position 0 for every token rotates nothing.
-template <class Params>
-bool no_rotation(OpParams& params, Changed& memory) {
-  auto& p = params.get<Params>();
-  memory.floats.assign(static_cast<std::size_t>(p.rope.table.shape[0] * AS_ROPE_DIM), 0.0f);
-  for (std::int64_t t = 0; t < p.rope.table.shape[0]; ++t) {
-    std::fill_n(memory.floats.data() + t * AS_ROPE_DIM, AS_ROPE_DIM / 2, 1.0f);
-  }
-  memory.longs.assign(static_cast<std::size_t>(p.positions.shape[0]), 0);
-  p.positions = make_tensor(memory.longs.data(), {p.positions.shape[0]});
-  p.rope.table = make_tensor(memory.floats.data(), {p.rope.table.shape[0], AS_ROPE_DIM});
-  return true;
-}
-
-bool hadamard_turned(OpParams& params, Changed&) {
-  if (params.op() == AS_OP_INDEXER_Q) {
-    auto& p = params.get<as_indexer_q_params>();
-    p.hadamard = p.hadamard != 0 ? 0 : 1;
-  } else {
-    auto& p = params.get<as_compress_insert_params>();
-    p.hadamard = p.hadamard != 0 ? 0 : 1;
-  }
-  return true;
-}
-
-bool pooling_rounded(OpParams& params, Changed&) {
-  auto& p = params.get<as_compress_insert_params>();
-  p.round_pooled = p.round_pooled != 0 ? 0 : 1;
-  return true;
-}
-
-template <class Params>
-bool unit_weights(OpParams& params, Changed& memory) {
-  auto& p = params.get<Params>();
-  memory.halves.assign(static_cast<std::size_t>(p.weight.shape[0]), bf16_t{0x3f80});
-  p.weight = make_tensor(memory.halves.data(), {p.weight.shape[0]});
-  return true;
-}
-
-bool no_position_bias(OpParams& params, Changed& memory) {
-  auto& p = params.get<as_compressor_state_params>();
-  memory.floats.assign(static_cast<std::size_t>(p.ape.shape[0] * p.ape.shape[1]), 0.0f);
-  p.ape = make_tensor(memory.floats.data(), {p.ape.shape[0], p.ape.shape[1]});
-  return true;
-}
-
-// |w|: then every head adds, and a missing ReLU still shows while a sign does not.
-bool positive_scores(OpParams& params, Changed& memory) {
-  auto& p = params.get<as_indexer_topk_params>();
-  const std::int64_t tokens = p.logits.shape[0], width = p.logits.shape[1];
-  for (std::int64_t t = 0; t < tokens; ++t) {
-    for (std::int64_t c = 0; c < width; ++c) {
-      memory.floats.push_back(std::fabs(*at<float>(p.logits, t, c)));
-    }
-  }
-  p.logits = make_tensor(memory.floats.data(), {tokens, width});
-  return true;
-}
-
-std::vector<Change> changes_of(as_op_id op) {
-  const Change none = {"as it ran", "nothing changed", as_it_ran};
-  switch (op) {
-    case AS_OP_SPARSE_ATTENTION:
-      return {none,
-              {"no sink", "every sink is -inf", no_sink},
-              {"window alone", "no compressed entries", window_alone},
-              {"entries alone", "no window rows", entries_alone},
-              {"own row alone", "each token attends its own row only", own_row_alone}};
-    case AS_OP_Q_ROPE_KV_INSERT:
-      return {none, {"no rotation", "RoPE turns by 0", no_rotation<as_q_rope_kv_insert_params>}};
-    case AS_OP_INVERSE_ROPE:
-      return {none, {"no rotation", "RoPE turns by 0", no_rotation<as_inverse_rope_params>}};
-    case AS_OP_INDEXER_Q:
-      return {
-          none,
-          {"no rotation", "RoPE turns by 0", no_rotation<as_indexer_q_params>},
-          {"Hadamard turned over", "on where it was off, off where it was on", hadamard_turned}};
-    case AS_OP_COMPRESS_INSERT:
-      return {none,
-              {"unit norm weights", "the norm's weights are 1",
-               unit_weights<as_compress_insert_params>},
-              {"pooling rounding turned over", "pooled values rounded to bf16, or not",
-               pooling_rounded}};
-    case AS_OP_INDEXER_COMPRESS_INSERT:
-      return {none,
-              {"unit norm weights", "the norm's weights are 1",
-               unit_weights<as_compress_insert_params>},
-              {"Hadamard turned over", "on where it was off, off where it was on", hadamard_turned},
-              {"pooling rounding turned over", "pooled values rounded to bf16, or not",
-               pooling_rounded}};
-    case AS_OP_COMPRESSOR_STATE:
-    case AS_OP_INDEXER_COMPRESSOR_STATE:
-      return {none, {"no position bias", "ape is 0", no_position_bias}};
-    case AS_OP_ATTN_NORM:
-    case AS_OP_FINAL_NORM:
-      return {none,
-              {"unit norm weights", "the norm's weights are 1", unit_weights<as_rms_norm_params>}};
-    case AS_OP_INDEXER_TOPK:
-      return {none, {"positive scores", "the magnitudes of the scores", positive_scores}};
-    default:
-      return {none};
-  }
-}
 
 Result<void> call(as_op_fn function, const OpParams& params, const as_threads* threads) {
   as_error error{};
@@ -195,41 +28,129 @@ Result<void> call(as_op_fn function, const OpParams& params, const as_threads* t
   return Error{static_cast<as_status>(status), error.message, {}};
 }
 
+// 1-cos of an output rounded to bf16 is far below.
+constexpr double kRounding = 1e-5;
+
+bool reads_quantised_rows(as_op_id op) {
+  return op == AS_OP_SPARSE_ATTENTION || op == AS_OP_INDEXER_LOGITS;
+}
+
 class Trial {
  public:
-  Trial(const Session& session, as_op_fn function) : session_(session), function_(function) {}
+  Trial(const Session& session, UnquantisedRows* unquantised)
+      : session_(session), unquantised_(unquantised) {}
 
-  WhatIf run(const Change& change) {
-    WhatIf out;
-    out.change = change.name;
-    out.sentence = change.sentence;
+  // function: of a lane.
+  WhatIf run(const Change& change, as_op_fn function) {
+    WhatIf out = named(change);
     OpParams lane = session_.last_params();
-    Changed memory;
-    if (!change.apply(lane, memory)) {
-      out.error = "does not apply";
+    ChangedInputs memory;
+    if (!change.apply(session_, lane, memory)) {
+      out.error = WhatIf::kDoesNotApply;
       return out;
     }
-    // Rows of a cache go to rows of their own, one a token.
-    std::vector<std::int64_t> slots;
+    const OpParams inputs = lane;
     OpParams reference = lane;
-    make_outputs(lane, false, slots, lane_outputs_);
-    make_outputs(reference, true, slots, reference_outputs_);
+    make_outputs(lane, false, lane_outputs_);
+    make_outputs(reference, true, reference_outputs_);
     RowsAsRead rows;
-    rows.replace(lane, reference);
-    auto ran = call(function_, lane, session_.parts().threads);
-    if (ran) ran = call(session_.parts().sim->ops[lane.op()], reference, session_.parts().threads);
+    rows.replace(inputs, reference);
+    const SessionParts& parts = session_.parts();
+    auto ran = call(function, lane, parts.threads);
+    if (ran) ran = call(parts.sim->ops[lane.op()], reference, parts.threads);
     if (!ran) {
       out.error = ran.error().message;
       return out;
     }
-    compare_all(lane, reference, out);
+    out.introduced = compare_all(lane, reference);
+    if (!hold_against_exact(inputs, lane, out)) return out;
+    const bool agrees = change.apply == changes_of(lane.op()).front().apply ||
+                        std::string_view(change.name) == kReferenceLists;
+    if (agrees) out.from_history = from_history(lane);
+    return out;
+  }
+
+  // The op by a reference alone, as it ran but for the rows: those that were never quantised.
+  WhatIf run_unquantised() {
+    const Change change{"unquantised cache", "the rows as they were before quantisation", nullptr};
+    return run_reference(change, session_.parts().sim, true);
+  }
+  WhatIf run_fp32(const as_lane* fp32) {
+    const Change change{"fp32 accumulation", "products and sums of ref.sim in fp32", nullptr};
+    WhatIf out = run_reference(change, fp32, false);
+    out.other_code = true;
     return out;
   }
 
  private:
+  static WhatIf named(const Change& change) {
+    WhatIf out;
+    out.change = change.name;
+    out.sentence = change.sentence;
+    return out;
+  }
+
+  WhatIf run_reference(const Change& change, const as_lane* by, bool unquantised) {
+    WhatIf out = named(change);
+    const OpParams& inputs = session_.last_params();
+    OpParams changed = inputs, reference = inputs;
+    make_outputs(changed, false, lane_outputs_);
+    make_outputs(reference, true, reference_outputs_);
+    RowsAsRead rows;
+    rows.replace(inputs, reference);
+    rows_of_changed_.replace(inputs, changed);
+    if (unquantised && (unquantised_ == nullptr || !unquantised_->replace(inputs, changed))) {
+      out.error = WhatIf::kDoesNotApply;
+      return out;
+    }
+    const SessionParts& parts = session_.parts();
+    auto ran = call(by->ops[inputs.op()], changed, parts.threads);
+    if (ran && !unquantised) ran = call(parts.sim->ops[inputs.op()], reference, parts.threads);
+    if (!ran) {
+      out.error = ran.error().message;
+      return out;
+    }
+    if (!unquantised) out.introduced = compare_all(changed, reference);
+    hold_against_exact(inputs, changed, out);
+    return out;
+  }
+
+  // False when ref.exact refused.
+  bool hold_against_exact(const OpParams& inputs, const OpParams& value, WhatIf& out) {
+    if (unquantised_ == nullptr || !reads_quantised_rows(inputs.op())) return true;
+    OpParams exact = inputs;
+    make_outputs(exact, true, exact_outputs_);
+    if (!unquantised_->replace(inputs, exact)) return true;
+    const SessionParts& parts = session_.parts();
+    if (auto ran = call(parts.exact->ops[inputs.op()], exact, parts.threads); !ran) {
+      out.error = ran.error().message;
+      return false;
+    }
+    out.from_exact = compare_all(value, exact);
+    return true;
+  }
+
+  // Of the first float output. Absent where ref.sim has no history.
+  std::optional<double> from_history(const OpParams& lane) const {
+    const OpParams* free = session_.verifier().free_params(false);
+    if (free == nullptr || free->op() != lane.op()) return {};
+    const as_op_info& info = lane.info();
+    for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+      const as_tap_info& tap = info.taps[i];
+      if (tap.direction != AS_TAP_OUT || tap.kind != AS_TAP_TENSOR) continue;
+      const as_tensor &value = lane.tensor(tap.offset), &own = free->tensor(tap.offset);
+      if (!present(value) || !present(own) || !is_float(value.dtype) || !is_float(own.dtype)) {
+        continue;
+      }
+      return measure(value, own, mask_of(lane, tap)).cosine;
+    }
+    return {};
+  }
+
   using Outputs = std::array<Scratch, 16>;
 
-  void make_outputs(OpParams& params, bool sim, std::vector<std::int64_t>& slots, Outputs& to) {
+  // Rows of a cache go to rows of their own, one a token.
+  void make_outputs(OpParams& params, bool sim, Outputs& to) {
     const as_op_info& info = params.info();
     for (std::uint32_t i = 0; i < info.num_taps; ++i) {
       const as_tap_info& tap = info.taps[i];
@@ -237,12 +158,12 @@ class Trial {
       if (tap.kind == AS_TAP_CACHE) {
         as_tensor& told = params.tensor(tap.mask_offset);
         const std::int64_t tokens = told.shape[0];
-        if (slots.empty()) {
+        if (slots_.empty()) {
           for (std::int64_t t = 0; t < tokens; ++t) {
-            slots.push_back(*at<std::int64_t>(told, t) >= 0 ? t : -1);
+            slots_.push_back(*at<std::int64_t>(told, t) >= 0 ? t : -1);
           }
         }
-        told = make_tensor(slots.data(), {tokens});
+        told = make_tensor(slots_.data(), {tokens});
         as_cache& cache = params.cache(tap.offset);
         const bool state = cache.record == AS_RECORD_STATE;
         cache.addressing = AS_LOGICAL;
@@ -264,7 +185,15 @@ class Trial {
                 static_cast<std::size_t>(as_tensor_numel(&t) * as_dtype_size(t.dtype)));
   }
 
-  void compare_all(const OpParams& lane, const OpParams& reference, WhatIf& out) const {
+  static TapMask mask_of(const OpParams& params, const as_tap_info& tap) {
+    TapMask mask;
+    if (tap.mask == AS_MASK_SLOTS) mask.slots = at<std::int64_t>(params.tensor(tap.mask_offset));
+    if (tap.mask == AS_MASK_LENS) mask.lens = at<std::int32_t>(params.tensor(tap.mask_offset));
+    return mask;
+  }
+
+  Held compare_all(const OpParams& lane, const OpParams& reference) const {
+    Held out;
     const as_op_info& info = lane.info();
     // Codes follow from rows that may differ by a rounding: rows are what is compared then.
     const bool has_row = std::any_of(info.taps, info.taps + info.num_taps, [&](const auto& tap) {
@@ -283,67 +212,105 @@ class Trial {
       const auto rule = session_.parts().tolerances.find(lane.op(), tap.name, "", tap.rule,
                                                          as_dtype_name(value.dtype));
       if (!rule) continue;
-      TapMask mask;
-      if (tap.mask == AS_MASK_SLOTS) mask.slots = at<std::int64_t>(lane.tensor(tap.mask_offset));
-      if (tap.mask == AS_MASK_LENS) mask.lens = at<std::int32_t>(lane.tensor(tap.mask_offset));
       Comparison c;
       if (rule->top_k) {
         const auto& p = lane.get<as_indexer_topk_params>();
         c = compare_top_k(value, other, p.logits, at<std::int32_t>(p.lens), *rule);
       } else {
-        c = compare(value, other, mask, *rule);
+        c = compare(value, other, mask_of(lane, tap), *rule);
       }
       out.elements += c.elements;
       out.beyond += c.figures.beyond;
       if (c.budget_used >= out.budget_used) {
         out.budget_used = c.budget_used;
         out.worst_tap = tap.name;
+        out.worst_row = c.worst.index.empty() ? -1 : c.worst.index.front();
       }
     }
+    return out;
   }
 
   const Session& session_;
-  as_op_fn function_;
-  Outputs lane_outputs_, reference_outputs_;
+  UnquantisedRows* unquantised_;
+  RowsAsRead rows_of_changed_;
+  std::vector<std::int64_t> slots_;
+  Outputs lane_outputs_, reference_outputs_, exact_outputs_;
 };
 
 }  // namespace
 
 Result<std::vector<WhatIf>> what_if(const Session& session, const LaneRegistry& registry,
-                                    const std::vector<std::string>& lanes) {
+                                    const WhatIfOptions& options) {
   if (!session.ran_any() || session.last_params().info().phase == AS_PHASE_BEFORE) {
     return bad_input("tables and lists are integers: there is nothing to change in them",
                      "name an op of a layer, or of the head");
   }
-  if (session.parts().sim == nullptr) {
+  if (session.references() == References::kNone) {
     return usage_error("what-if needs a reference", "run with --references sim or both");
   }
   const as_op_id op = session.last_params().op();
   std::vector<WhatIf> results;
-  Trial as_chosen(session, session.lanes().function(op));
-  for (const Change& change : changes_of(op)) {
-    WhatIf result = as_chosen.run(change);
-    if (result.error != "does not apply") results.push_back(std::move(result));
-  }
-  for (const std::string& name : lanes) {
+  const auto keep = [&](WhatIf result) {
+    if (result.applies()) results.push_back(std::move(result));
+  };
+  Trial trial(session, options.unquantised);
+  const std::vector<Change> changes = changes_of(op);
+  for (const Change& change : changes) keep(trial.run(change, session.lanes().function(op)));
+  keep(trial.run_unquantised());
+  if (options.fp32 != nullptr) keep(trial.run_fp32(options.fp32));
+  for (const std::string& name : options.lanes) {
     const as_lane* lane = registry.find(name);
     if (lane == nullptr || lane->ops[op] == nullptr || name == session.lanes().lane(op)) continue;
-    WhatIf result = Trial(session, lane->ops[op]).run({"", "nothing else changed", as_it_ran});
+    WhatIf result = trial.run(changes.front(), lane->ops[op]);
     result.change = "lane " + name;
-    results.push_back(std::move(result));
+    result.sentence = "nothing else changed";
+    result.other_code = true;
+    keep(std::move(result));
   }
   return results;
 }
 
 std::string what_if_sentence(const std::vector<WhatIf>& results) {
   if (results.empty()) return "Nothing was run.";
-  if (results[0].right()) return "The op is right as it ran: there is no error to remove.";
-  std::vector<std::string> cures;
-  for (std::size_t i = 1; i < results.size(); ++i) {
-    if (results[i].right()) cures.push_back(results[i].change);
+  const auto named = [&](std::string_view name) -> const WhatIf* {
+    const auto found =
+        std::ranges::find_if(results, [&](const WhatIf& r) { return r.change == name; });
+    return found != results.end() ? &*found : nullptr;
+  };
+  std::string text;
+  const WhatIf& ran = results.front();
+  if (ran.right()) {
+    text = "The op is right as it ran: there is no error to remove.";
+  } else {
+    std::vector<std::string> cures, others;
+    for (std::size_t i = 1; i < results.size(); ++i) {
+      if (!results[i].introduced || !results[i].right()) continue;
+      (results[i].other_code ? others : cures).push_back(results[i].change);
+    }
+    text = cures.empty() ? "No single change of its inputs removes the error."
+                         : fmt::format("The error goes away with: {}.", fmt::join(cures, "; "));
+    if (!others.empty()) text += fmt::format(" Right as well: {}.", fmt::join(others, "; "));
   }
-  if (cures.empty()) return "No single change removes the error.";
-  return fmt::format("The error goes away with: {}.", fmt::join(cures, "; "));
+  const WhatIf* unquantised = named("unquantised cache");
+  if (unquantised != nullptr && unquantised->from_exact && ran.from_exact) {
+    const double before = ran.from_exact->budget_used, after = unquantised->from_exact->budget_used;
+    text += fmt::format(
+        " From ref.exact it is {:.3g} times the tolerance away, with unquantised rows {:.3g} "
+        "times{}",
+        before, after,
+        before > 1 && after <= 1 && ran.right() ? ": that is the cache's format." : ".");
+  }
+  const WhatIf* lists = named(kReferenceLists);
+  if (lists != nullptr && lists->from_history && ran.from_history) {
+    const double before = *ran.from_history, after = *lists->from_history;
+    text += fmt::format(
+        " From ref.sim's own history it is {:.2g} away (1-cos), with the rows that ref.sim "
+        "attends to {:.2g}{}",
+        before, after,
+        before > kRounding && after <= before / 10 ? ": what differs is which rows it reads."
+                                                   : ".");
+  }
+  return text;
 }
 
 }  // namespace attnscope

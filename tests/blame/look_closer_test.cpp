@@ -8,6 +8,7 @@
 #include "engine/session/row_alone.h"
 #include "engine/session/value_history.h"
 #include "engine/session/what_if.h"
+#include "reference/register.h"
 #include "tests/blame/trial.h"
 
 namespace attnscope {
@@ -116,7 +117,7 @@ TEST(WhatIf, NamesTheChangeThatRemovesTheError) {
     auto session = with_lane(fmt::format("{}={}", op_name(c.op), c.lane));
     run_to(*session, c.op);
     const std::uint64_t digest = session->digest();
-    const auto results = what_if(*session, all_lanes(), {"cpu", "no such lane"});
+    const auto results = what_if(*session, all_lanes(), {.lanes = {"cpu", "no such lane"}});
     ASSERT_TRUE(results) << results.error().text();
     EXPECT_FALSE(results->front().right());
     const std::string sentence = what_if_sentence(*results);
@@ -131,12 +132,60 @@ TEST(WhatIf, ASoundOpHasNothingToRemove) {
   while (session->cursor().step < 2) {
     ASSERT_TRUE(session->op());
     if (!session->ran_any() || session->last_params().info().phase == AS_PHASE_BEFORE) continue;
-    const auto results = what_if(*session, all_lanes(), {});
+    const auto results =
+        what_if(*session, all_lanes(), {.lanes = {}, .fp32 = reference::fp32_lane()});
     ASSERT_TRUE(results) << results.error().text();
     for (const WhatIf& r : *results) {
       EXPECT_TRUE(r.right()) << session->last_params().info().name << ", " << r.change << ": "
-                             << r.error << " " << r.budget_used << " of " << r.worst_tap;
+                             << r.error << " " << (r.introduced ? r.introduced->worst_tap : "");
     }
+  }
+}
+
+const WhatIf& named(const std::vector<WhatIf>& results, std::string_view change) {
+  return *std::find_if(results.begin(), results.end(),
+                       [&](const WhatIf& r) { return r.change == change; });
+}
+
+// The op is right on its inputs; what it was told to read is not.
+TEST(WhatIf, ReferenceIndicesBringBackTheHistory) {
+  auto session = with_lane("indexer_topk=mutant:topk_one_short");
+  run_to(*session, AS_OP_SPARSE_ATTENTION);
+  const auto results = what_if(*session, all_lanes(), {});
+  ASSERT_TRUE(results) << results.error().text();
+  EXPECT_TRUE(results->front().right());
+  const double before = *results->front().from_history;
+  const WhatIf& changed = named(*results, "reference indices");
+  EXPECT_TRUE(changed.right());
+  EXPECT_LT(*changed.from_history, before / 10);
+  const std::string sentence = what_if_sentence(*results);
+  EXPECT_NE(sentence.find("what differs is which rows it reads"), std::string::npos) << sentence;
+}
+
+TEST(WhatIf, UnquantisedRowsTakeTheFormatsErrorAway) {
+  for (const as_op_id op : {AS_OP_SPARSE_ATTENTION, AS_OP_INDEXER_LOGITS}) {
+    SCOPED_TRACE(op_name(op));
+    auto session = tiny_session();
+    UnquantisedRows rows(1), late(1);
+    while (!session->ran_any() || !(last_place(*session) == Place{kStepUnderTest, 1, op})) {
+      ASSERT_TRUE(session->op());
+      if (!session->ran_any()) continue;
+      rows.op_done(*session);
+      if (session->cursor().step == kStepUnderTest) late.op_done(*session);
+    }
+    const auto results = what_if(*session, all_lanes(), {.lanes = {}, .unquantised = &rows});
+    ASSERT_TRUE(results) << results.error().text();
+    EXPECT_GT(results->front().from_exact->budget_used, 1);
+    const WhatIf& changed = named(*results, "unquantised cache");
+    EXPECT_LT(changed.from_exact->budget_used, 1);
+    EXPECT_FALSE(changed.introduced);
+    const std::string sentence = what_if_sentence(*results);
+    EXPECT_NE(sentence.find("that is the cache's format"), std::string::npos) << sentence;
+    // Rows that were written before it looked are not guessed.
+    const auto unknown = what_if(*session, all_lanes(), {.lanes = {}, .unquantised = &late});
+    ASSERT_TRUE(unknown);
+    EXPECT_FALSE(unknown->front().from_exact);
+    EXPECT_EQ(unknown->size() + 1, results->size());
   }
 }
 
@@ -150,6 +199,18 @@ TEST(RowAlone, IsTheSameBitsAndSeesWhatDependsOnTheBatch) {
     EXPECT_EQ(alone.differing, 0) << alone.worst;
   }
   EXPECT_FALSE(run_row_alone(*session, 40).possible);
+  for (const as_op_id op : {AS_OP_Q_ROPE_KV_INSERT, AS_OP_COMPRESSOR_STATE, AS_OP_COMPRESS_INSERT,
+                            AS_OP_INDEXER_COMPRESS_INSERT}) {
+    SCOPED_TRACE(op_name(op));
+    session = tiny_session();
+    run_to(*session, op);
+    for (const std::int64_t token : {5, 9, 25}) {
+      const RowAlone alone = run_row_alone(*session, token);
+      EXPECT_TRUE(alone.possible);
+      EXPECT_EQ(alone.differing, 0) << alone.worst;
+    }
+    EXPECT_GT(run_row_alone(*session, 25).elements, 0);
+  }
   // A list as long as the request's longest depends on who else is there.
   session = with_lane("topk_to_slots=mutant:topk_length_from_count");
   run_to(*session, AS_OP_TOPK_TO_SLOTS);

@@ -5,7 +5,7 @@ namespace attnscope::reference {
 namespace {
 
 TEST(Lanes, HaveEveryOp) {
-  for (const as_lane* lane : {exact_lane(), sim_lane()}) {
+  for (const as_lane* lane : {exact_lane(), sim_lane(), fp32_lane()}) {
     EXPECT_EQ(lane->struct_size, sizeof(as_lane));
     EXPECT_EQ(lane->version, AS_LANE_VERSION);
     for (int id = 0; id < AS_OP_COUNT; ++id) {
@@ -14,12 +14,29 @@ TEST(Lanes, HaveEveryOp) {
   }
   EXPECT_STREQ(exact_lane()->name, "ref.exact");
   EXPECT_STREQ(sim_lane()->name, "ref.sim");
+  EXPECT_STREQ(fp32_lane()->name, "ref.fp32");
+}
+
+// 2^24 + 1 - 2^24 is 1, and 0 where 2^24 + 1 has to be an fp32 number.
+TEST(Lanes, ThirdOneSumsInFp32) {
+  for (const std::int64_t tokens : {1, 9}) {  // few rows are summed one by one
+    Doubles x, weight = {1, 1, 1}, y(static_cast<std::size_t>(tokens));
+    for (std::int64_t t = 0; t < tokens; ++t) x.insert(x.end(), {0x1p24, 1, -0x1p24});
+    auto p = new_params<as_linear_params>();
+    p.x = over(x, {tokens, 3});
+    p.weight = over(weight, {1, 3});
+    p.y = over(y, {tokens, 1});
+    run(sim_lane(), AS_OP_LM_HEAD, p);
+    EXPECT_EQ(y, Doubles(y.size(), 1));
+    run(fp32_lane(), AS_OP_LM_HEAD, p);
+    EXPECT_EQ(y, Doubles(y.size(), 0));
+  }
 }
 
 // Every op refuses a struct of another size and names itself.
 TEST(Lanes, RefuseForeignStructs) {
   std::vector<Byte> zeros(2048, 0);
-  for (const as_lane* lane : {exact_lane(), sim_lane()}) {
+  for (const as_lane* lane : {exact_lane(), sim_lane(), fp32_lane()}) {
     for (int id = 0; id < AS_OP_COUNT; ++id) {
       as_error error{};
       EXPECT_EQ(lane->ops[id](zeros.data(), nullptr, &error), AS_BAD_INPUT);
