@@ -97,7 +97,7 @@ json exercise_json(const std::vector<Exercised>& exercise) {
                    {"sentence", e.sentence},
                    {"advice", e.advice},
                    {"count", e.count},
-                   {"first", e.first}});
+                   {"first", e.count > 0 ? fmt::format("step {}", e.first_step) : ""}});
   }
   return out;
 }

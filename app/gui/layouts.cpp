@@ -64,8 +64,8 @@ void build_step(Builder& b, ImGuiID rest, ImVec2 size) {
   b.dock(split(right, ImGuiDir_Down, 0.36f), {"selection", "events"});
   b.dock(right, {"error"});
   ImGuiID below = split(rest, ImGuiDir_Down, 0.56f);
-  b.dock(split(below, ImGuiDir_Right, 0.42f), {"sink"});
-  b.dock(below, {"top_k", "window"});
+  b.dock(split(below, ImGuiDir_Right, 0.42f), {"sink", "coverage"});
+  b.dock(below, {"top_k", "window", "why"});
   b.dock(rest, {"tensor", "bytes"});
 }
 
@@ -77,7 +77,8 @@ void build_step_compact(Builder& b, ImGuiID rest, ImVec2 size) {
   b.dock(split(left, ImGuiDir_Down, 0.46f), {"pool"});
   b.dock(left, {"block_tables", "scenario"});
   b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline"});
-  b.dock(split(rest, ImGuiDir_Right, 0.42f), {"error", "sink", "selection", "events"});
+  b.dock(split(rest, ImGuiDir_Right, 0.42f),
+         {"error", "sink", "selection", "why", "coverage", "events"});
   b.dock(rest, {"tensor", "top_k", "window", "bytes"});
 }
 
@@ -90,13 +91,14 @@ void build_small(Builder& b, ImGuiID rest, std::initializer_list<const char*> le
 
 void build_step_small(Builder& b, ImGuiID rest, ImVec2 size) {
   if (size.y < px(400)) {
-    return build_small(b, rest,
-                       {"pipeline", "timeline", "block_tables", "pool", "window", "scenario"},
-                       {"tensor", "error", "top_k", "sink", "selection", "bytes", "events"});
+    return build_small(
+        b, rest, {"pipeline", "timeline", "block_tables", "pool", "window", "scenario"},
+        {"tensor", "error", "top_k", "sink", "selection", "bytes", "why", "coverage", "events"});
   }
   b.dock(split(rest, ImGuiDir_Up, px(232) / size.y), {"pipeline", "timeline"});
-  build_small(b, rest, {"block_tables", "pool", "window", "scenario"},
-              {"tensor", "error", "top_k", "sink", "selection", "bytes", "events"});
+  build_small(
+      b, rest, {"block_tables", "pool", "window", "scenario"},
+      {"tensor", "error", "top_k", "sink", "selection", "bytes", "why", "coverage", "events"});
 }
 
 void build_cache(Builder& b, ImGuiID rest, ImVec2 size) {
@@ -115,7 +117,7 @@ void build_selection(Builder& b, ImGuiID rest, ImVec2 size) {
   ImGuiID right = split(rest, ImGuiDir_Right, 0.4f);
   b.dock(split(right, ImGuiDir_Down, 0.36f), {"selection", "block_tables"});
   b.dock(right, {"sink"});
-  b.dock(split(rest, ImGuiDir_Down, 0.42f), {"window"});
+  b.dock(split(rest, ImGuiDir_Down, 0.42f), {"window", "why"});
   b.dock(rest, {"top_k"});
 }
 
@@ -124,14 +126,14 @@ void build_error(Builder& b, ImGuiID rest, ImVec2 size) {
   b.dock(split(rest, ImGuiDir_Up, timeline / size.y), {"timeline"});
   b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline"});
   ImGuiID left = split(rest, ImGuiDir_Left, 0.42f);
-  b.dock(left, {"error"});
-  b.dock(split(rest, ImGuiDir_Down, 0.38f), {"selection", "bytes", "events"});
+  b.dock(left, {"error", "coverage"});
+  b.dock(split(rest, ImGuiDir_Down, 0.38f), {"selection", "why", "bytes", "events"});
   b.dock(rest, {"tensor"});
 }
 
 void build_error_compact(Builder& b, ImGuiID rest, ImVec2 size) {
   b.dock(split(rest, ImGuiDir_Up, px(172) / size.y), {"timeline", "pipeline"});
-  b.dock(split(rest, ImGuiDir_Left, 0.46f), {"error"});
+  b.dock(split(rest, ImGuiDir_Left, 0.46f), {"error", "coverage"});
   b.dock(rest, {"tensor", "bytes", "selection", "events"});
 }
 
@@ -198,12 +200,12 @@ void build_layout(std::string_view id, Room room, ImGuiID dockspace, ImVec2 size
                       {"pool", "selection", "bytes", "scenario"})
         : build_cache(builder, dockspace, size);
   } else if (id == "selection") {
-    small ? build_small(builder, dockspace, {"top_k", "window", "timeline"},
+    small ? build_small(builder, dockspace, {"top_k", "window", "why", "timeline"},
                         {"sink", "selection", "block_tables"})
           : build_selection(builder, dockspace, size);
   } else if (id == "error") {
-    small                    ? build_small(builder, dockspace, {"error", "timeline", "pipeline"},
-                                           {"tensor", "selection", "bytes", "events"})
+    small ? build_small(builder, dockspace, {"error", "timeline", "pipeline", "coverage"},
+                        {"tensor", "selection", "bytes", "events"})
     : room == Room::kCompact ? build_error_compact(builder, dockspace, size)
                              : build_error(builder, dockspace, size);
   } else if (id == "review") {

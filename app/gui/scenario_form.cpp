@@ -153,6 +153,8 @@ void ScenarioForm::draw_model() {
   file_row("layers", "Published numbers of the layers that run.", "model.layers",
            &ScenarioFile::layers, "all");
   file_row("seed", "Of the weights.", "model.seed", &ScenarioFile::seed, "1");
+  file_row("hidden states", "A safetensors file with inputs of the layers recorded elsewhere.",
+           "hidden_states", &ScenarioFile::hidden_states, "computed");
   label("profile", "Where published implementations disagree: which one is followed.");
   choice("profile", {"vllm", "deepseek"}, &ScenarioFile::profile, "vllm");
   for (const std::string& line : profile_lines(editor_.draft().file.profile)) dim(line);

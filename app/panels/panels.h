@@ -24,5 +24,7 @@ std::unique_ptr<Panel> make_scenario_panel();      // id "scenario"
 std::unique_ptr<Panel> make_selection_panel();     // id "selection"
 std::unique_ptr<Panel> make_review_panel();        // id "review"
 std::unique_ptr<Panel> make_compare_panel();       // id "compare"
+std::unique_ptr<Panel> make_coverage_panel();      // id "coverage"
+std::unique_ptr<Panel> make_why_panel();           // id "why"
 
 }  // namespace attnscope::gui

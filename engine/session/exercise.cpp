@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "engine/session/layer_ops.h"
+#include "engine/session/place.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -15,12 +16,11 @@ std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 constexpr double kSinkMass = 0.1;
 
-}  // namespace
-
-Exercise::Exercise(const ModelConfig& config) {
+// By Path; count and first are open.
+std::vector<Exercised> paths(const ModelConfig& config) {
   const std::string selective = fmt::format("a prompt of more than {} tokens",
                                             4 * static_cast<std::int64_t>(config.index_topk) + 2);
-  all_ = {
+  return {
       {"selective_indexer", "a token saw more entries than the indexer may select", selective},
       {"near_tie", "two entries at the limit of the selection had all but equal scores",
        "many entries, or repeated text"},
@@ -48,56 +48,36 @@ Exercise::Exercise(const ModelConfig& config) {
       {"lengths_mod_4", "requests of every length modulo 4 in decode",
        "at least four decode steps"},
   };
-  const bool c4 = has_type(config, LayerType::kC4A), c128 = has_type(config, LayerType::kC128A);
-  reachable_.assign(all_.size(), true);
-  for (const Name name : {kSelective, kNearTie, kFirstC4Window, kSplitC4Window, kShortPrompt}) {
-    reachable_[name] = c4;
-  }
-  reachable_[kC128Boundary] = c128;
 }
 
-void Exercise::met(Name name, const Session& session, std::int64_t times) {
-  if (times <= 0) return;
-  Exercised& item = all_[name];
-  if (item.count == 0) {
-    const std::int64_t step = session.ran_any() && !session.current().timings.empty()
-                                  ? session.current().step
-                                  : session.cursor().step - 1;
-    item.first = fmt::format("step {}", step);
-  }
-  item.count += times;
-}
-
-void Exercise::op_done(const Session& session) {
-  switch (session.last_params().op()) {
-    case AS_OP_BLOCK_TABLES:
-      return blocks(session);
-    case AS_OP_SLOT_MAPPING:
-      return tokens(session);
-    case AS_OP_INDEXER_TOPK:
-      return selection(session);
-    case AS_OP_SPARSE_ATTENTION:
-      return attention(session);
+bool reachable(const ModelConfig& config, Path path) {
+  switch (path) {
+    case Path::kSelective:
+    case Path::kNearTie:
+    case Path::kFirstC4Window:
+    case Path::kSplitC4Window:
+    case Path::kShortPrompt:
+      return has_type(config, LayerType::kC4A);
+    case Path::kC128Boundary:
+      return has_type(config, LayerType::kC128A);
     default:
-      return;
+      return true;
   }
 }
 
-void Exercise::blocks(const Session& session) {
+void blocks(const Session& session, StepExercise* step) {
   const StepMetadata& m = session.metadata();
   const std::vector<BlockOwner>& replaced = session.serving().step().replaced;
-  met(kBlockReused, session,
+  step->of(Path::kBlockReused) +=
       std::count_if(replaced.begin(), replaced.end(),
-                    [](const BlockOwner& before) { return before.writer >= 0; }));
-  computed_.resize(session.serving().requests().size(), 0);
+                    [](const BlockOwner& before) { return before.writer >= 0; });
   for (std::size_t r = 0; r < m.live.size(); ++r) {
-    std::int64_t& most = computed_[to_size(m.live[r])];
-    if (m.num_computed[r] < most) met(kRecomputed, session);
-    most = std::max<std::int64_t>(most, m.num_computed[r]);
+    const Request& request = session.serving().requests()[to_size(m.live[r])];
+    if (m.joins[r] != 0 && request.preemptions > 0) ++step->of(Path::kRecomputed);
   }
 }
 
-void Exercise::tokens(const Session& session) {
+void tokens(const Session& session, StepExercise* step) {
   const StepMetadata& m = session.metadata();
   const ModelConfig& config = session.parts().config;
   std::int64_t chunks = 0, decodes = 0, rows = 0;
@@ -108,21 +88,20 @@ void Exercise::tokens(const Session& session) {
     const std::int64_t end = m.num_computed[r] + m.scheduled[r];
     const bool decode = m.num_computed[r] >= request.prompt_tokens;
     (decode ? decodes : chunks) += 1;
-    if (decode) lengths_mod_4_.insert(end % 4);
-    if (m.num_computed[r] < 4 && end >= 4) met(kFirstC4Window, session);
-    if (end % 4 != 0) met(kSplitC4Window, session);
-    if (end / 128 > m.num_computed[r] / 128) met(kC128Boundary, session);
-    if (request.prompt_tokens < 4) met(kShortPrompt, session);
-    if (end > config.window) met(kWindowMoved, session);
+    if (decode) step->lengths_mod_4 |= static_cast<std::uint8_t>(1 << end % 4);
+    if (m.num_computed[r] < 4 && end >= 4) ++step->of(Path::kFirstC4Window);
+    if (end % 4 != 0) ++step->of(Path::kSplitC4Window);
+    if (end / 128 > m.num_computed[r] / 128) ++step->of(Path::kC128Boundary);
+    if (request.prompt_tokens < 4) ++step->of(Path::kShortPrompt);
+    if (end > config.window) ++step->of(Path::kWindowMoved);
     // Blocks of 64 rows: a window of 128 reaches over three unless it begins with one.
-    if (end > config.window && end % 64 != 0) met(kWindowOverThreeBlocks, session);
+    if (end > config.window && end % 64 != 0) ++step->of(Path::kWindowOverThreeBlocks);
   }
-  if (rows > 1) met(kSeveralRequests, session);
-  if (chunks > 0 && decodes > 0) met(kMixedStep, session);
-  if (lengths_mod_4_.size() == 4 && all_[kLengthsMod4].count == 0) met(kLengthsMod4, session);
+  if (rows > 1) ++step->of(Path::kSeveralRequests);
+  if (chunks > 0 && decodes > 0) ++step->of(Path::kMixedStep);
 }
 
-void Exercise::selection(const Session& session) {
+void selection(const Session& session, StepExercise* step) {
   const auto& p = session.last_params().get<as_indexer_topk_params>();
   const std::int64_t width = p.indices.shape[1];
   std::int64_t selective = 0, ties = 0;
@@ -136,11 +115,11 @@ void Exercise::selection(const Session& session) {
     const float taken = *std::min_element(scores.begin(), scores.begin() + width);
     ties += taken - left_out <= 1e-5f * std::fabs(taken) ? 1 : 0;
   }
-  met(kSelective, session, selective);
-  met(kNearTie, session, ties);
+  step->of(Path::kSelective) += selective;
+  step->of(Path::kNearTie) += ties;
 }
 
-void Exercise::attention(const Session& session) {
+void attention(const Session& session, StepExercise* step) {
   const auto& p = session.last_params().get<as_sparse_attention_params>();
   std::int64_t above = 0, below = 0, long_rows = 0;
   for (std::int64_t t = 0; t < p.lse.shape[0]; ++t) {
@@ -153,17 +132,51 @@ void Exercise::attention(const Session& session) {
       below += mass < kSinkMass ? 1 : 0;
     }
   }
-  met(kLargeSink, session, above);
-  met(kSmallSink, session, below);
-  met(kLongRow, session, long_rows);
+  step->of(Path::kLargeSink) += above;
+  step->of(Path::kSmallSink) += below;
+  step->of(Path::kLongRow) += long_rows;
 }
 
-std::vector<Exercised> Exercise::all() const {
-  std::vector<Exercised> items;
-  for (std::size_t i = 0; i < all_.size(); ++i) {
-    if (reachable_[i]) items.push_back(all_[i]);
+}  // namespace
+
+void note_exercise(const Session& session, StepExercise* step) {
+  switch (session.last_params().op()) {
+    case AS_OP_BLOCK_TABLES:
+      return blocks(session, step);
+    case AS_OP_SLOT_MAPPING:
+      return tokens(session, step);
+    case AS_OP_INDEXER_TOPK:
+      return selection(session, step);
+    case AS_OP_SPARSE_ATTENTION:
+      return attention(session, step);
+    default:
+      return;
   }
-  return items;
+}
+
+std::vector<Exercised> exercised(const ModelConfig& config,
+                                 const std::map<std::int64_t, StepExercise>& steps) {
+  std::vector<Exercised> all = paths(config), out;
+  const auto met = [](Exercised& item, std::int64_t step, std::int64_t times) {
+    if (times > 0 && item.count == 0) item.first_step = step;
+    item.count += times;
+  };
+  std::uint8_t lengths = 0;
+  for (const auto& [number, step] : steps) {
+    for (std::size_t i = 0; i < kPaths; ++i) met(all[i], number, step.counts[i]);
+    const auto before = lengths;
+    lengths |= step.lengths_mod_4;
+    if (lengths == 15 && before != 15)
+      met(all[static_cast<std::size_t>(Path::kLengthsMod4)], number, 1);
+  }
+  for (std::size_t i = 0; i < kPaths; ++i) {
+    if (reachable(config, static_cast<Path>(i))) out.push_back(std::move(all[i]));
+  }
+  return out;
+}
+
+void Exercise::op_done(const Session& session) {
+  note_exercise(session, &steps_[last_place(session).step]);
 }
 
 }  // namespace attnscope

@@ -3,11 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "engine/session/session.h"
+#include "engine/session/step_exercise.h"
 
 namespace attnscope {
 
@@ -16,47 +17,27 @@ struct Exercised {
   std::string sentence;    // what it means
   std::string advice;      // how a scenario gets there
   std::int64_t count = 0;  // how often it was met; 0 = not exercised
-  std::string first{};     // where first
+  std::int64_t first_step = -1;
 };
 
+// Adds what the op that ran last met.
+void note_exercise(const Session& session, StepExercise* step);
+
+// Those that the model can reach, over all steps, by step number.
+std::vector<Exercised> exercised(const ModelConfig& config,
+                                 const std::map<std::int64_t, StepExercise>& steps);
+
+// Of a whole run.
 class Exercise {
  public:
-  explicit Exercise(const ModelConfig& config);
+  explicit Exercise(const ModelConfig& config) : config_(config) {}
   // After every op of a session.
   void op_done(const Session& session);
-  // Those that the model can reach.
-  std::vector<Exercised> all() const;
+  std::vector<Exercised> all() const { return exercised(config_, steps_); }
 
  private:
-  enum Name {
-    kSelective,
-    kNearTie,
-    kWindowMoved,
-    kWindowOverThreeBlocks,
-    kBlockReused,
-    kRecomputed,
-    kFirstC4Window,
-    kSplitC4Window,
-    kC128Boundary,
-    kSeveralRequests,
-    kMixedStep,
-    kShortPrompt,
-    kLongRow,
-    kLargeSink,
-    kSmallSink,
-    kLengthsMod4,
-    kCount
-  };
-  void met(Name name, const Session& session, std::int64_t times = 1);
-  void tokens(const Session& session);
-  void blocks(const Session& session);
-  void attention(const Session& session);
-  void selection(const Session& session);
-
-  std::vector<Exercised> all_;
-  std::vector<bool> reachable_;
-  std::vector<std::int64_t> computed_;  // by request id, the most so far
-  std::set<std::int64_t> lengths_mod_4_;
+  ModelConfig config_;
+  std::map<std::int64_t, StepExercise> steps_;
 };
 
 }  // namespace attnscope

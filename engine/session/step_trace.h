@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "engine/cache/cache_event.h"
 #include "engine/metadata/step_metadata.h"
 #include "engine/sched/request.h"
+#include "engine/session/step_exercise.h"
 #include "engine/trace/tap_result.h"
 #include "kernels/params/op_table.h"
 #include "kernels/params/tensor.h"
@@ -187,6 +189,7 @@ struct StepSummary {
   PoolUsage usage;              // once the step's blocks were taken
   std::int64_t hit_tokens = 0;  // that requests admitted in this step found computed
   std::int64_t preemptions = 0;
+  std::optional<StepExercise> exercise;  // none: the step ran before anybody watched
 };
 
 }  // namespace attnscope

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "engine/session/attention_copy.h"
+#include "engine/session/exercise.h"
 #include "engine/session/place.h"
 #include "engine/session/session.h"
 #include "engine/session/snapshot.h"
@@ -229,6 +230,8 @@ void TraceRecorder::State::record_op(const Session& session) {
   summary.wall_seconds = session.current().wall_seconds;
   summary.decode_only = session.current().decode_only;
   summary.selective = session.current().selective;
+  if (!summary.exercise) summary.exercise.emplace();
+  note_exercise(session, &*summary.exercise);
   trace.bytes += copy_bytes(*op);
   std::shared_ptr<const OpTrace> done = std::move(op);
   current->outputs.add(session, done);

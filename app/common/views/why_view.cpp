@@ -1,0 +1,234 @@
+#include "app/common/views/why_view.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "app/common/format.h"
+#include "app/common/views/bytes_view.h"
+#include "app/common/views/linkage.h"
+#include "app/common/views/tensor_view.h"
+#include "app/common/views/top_k_view.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// Where a row of one request was written last, among the kept steps up to one.
+struct Written {
+  std::int64_t step = -1;
+  RecordBytes bytes;
+};
+
+class Builder {
+ public:
+  explicit Builder(const WhyInput& input)
+      : in_(input), op_(input.step.find(input.layer, AS_OP_SPARSE_ATTENTION)) {}
+
+  WhyView build() {
+    view_.layer = in_.layer;
+    const std::int64_t kept = in_.row < 0 ? -1 : in_.step.kept_index(in_.row);
+    const auto layer = std::ranges::find(in_.info.config.layers, in_.layer);
+    if (op_ == nullptr || op_->attention == nullptr || layer == in_.info.config.layers.end()) {
+      view_.why_empty =
+          in_.layer < 0
+              ? "Outside the layers nothing attends. Pick an op of a layer."
+              : fmt::format("The attention of layer {} has not run in this step.", in_.layer);
+      return view_;
+    }
+    if (kept < 0) {
+      view_.why_empty = "The rows of this token are not kept. Pick a later one of its request.";
+      return view_;
+    }
+    running_ = static_cast<int>(layer - in_.info.config.layers.begin());
+    const AttentionCopy& attention = *op_->attention;
+    if (in_.head < 0 || in_.head >= attention.heads || in_.dim < 0 || in_.dim >= AS_HEAD_DIM) {
+      view_.why_empty =
+          fmt::format("There is no head {} with a dim {}: heads 0 to {}, dims 0 to {}.", in_.head,
+                      in_.dim, attention.heads - 1, AS_HEAD_DIM - 1);
+      return view_;
+    }
+    view_.request = in_.step.request_of(in_.row);
+    view_.position = in_.step.metadata.positions[index(in_.row)];
+    view_.verdict = op_->worst;
+    read_output(kept);
+    find_rows();
+    for (std::int64_t c = 0; c < attention.window + attention.extra; ++c) column(kept, c);
+    std::ranges::stable_sort(view_.rows,
+                             [](const WhyRow& a, const WhyRow& b) { return a.weight > b.weight; });
+    WhyRow sink;
+    sink.kind = WhyRow::Kind::kSink;
+    sink.logit = static_cast<double>(attention.sinks[index(in_.head)]);
+    sink.weight =
+        static_cast<double>(attention.sink_mass[index(kept * attention.heads + in_.head)]);
+    view_.sink = sink.weight;
+    not_selected();
+    view_.sentence = sentence();
+    view_.rows.push_back(std::move(sink));
+    return std::move(view_);
+  }
+
+ private:
+  void read_output(std::int64_t kept) {
+    const TapCopy* o = op_->tap("o");
+    if (o == nullptr || !present(o->value)) return;
+    TapIndex at;
+    at.rank = 3;
+    at[0] = kept;
+    at[1] = in_.head;
+    at[2] = in_.dim;
+    view_.output = element_at(o->value, at);
+    if (present(o->reference)) view_.reference = element_at(o->reference, at);
+  }
+
+  // Rows of the request that kept steps wrote, the latest of each.
+  void find_rows() {
+    for (const auto& trace : in_.traces) {
+      if (trace->step > in_.step.step) break;
+      for (const auto& [op, ratio, rows] :
+           {std::tuple{AS_OP_Q_ROPE_KV_INSERT, 1, &window_rows_},
+            std::tuple{AS_OP_COMPRESS_INSERT, in_.info.config.ratio(running_), &entry_rows_}}) {
+        const OpTrace* writer = trace->find(in_.layer, op);
+        const RowsCopy* copy = writer != nullptr ? writer->cache_rows("cache") : nullptr;
+        if (copy == nullptr) continue;
+        for (std::size_t i = 0; i < copy->tokens.size(); ++i) {
+          const std::int32_t token = copy->tokens[i];
+          if (trace->request_of(token) != view_.request) continue;
+          const std::int64_t position = trace->metadata.positions[index(token)];
+          const RecordBytes bytes{
+              copy->record, copy->width,
+              std::span(copy->bytes).subspan(i * index(copy->row_bytes), index(copy->row_bytes))};
+          (*rows)[{copy->slots[i], position / ratio}] = {trace->step, bytes};
+        }
+      }
+    }
+  }
+
+  void column(std::int64_t kept, std::int64_t c) {
+    const AttentionCopy& a = *op_->attention;
+    const std::int64_t columns = a.window + a.extra;
+    WhyRow row;
+    row.slot = a.slots[index(kept * columns + c)];
+    if (row.slot < 0) return;
+    const bool entry = c >= a.window;
+    row.kind = entry ? WhyRow::Kind::kEntry : WhyRow::Kind::kWindow;
+    row.at = entry ? entry_of_column(kept, c - a.window)
+                   : view_.position - a.window_len[index(kept)] + 1 + c;
+    const CacheSpec* spec =
+        in_.info.layout.find(running_, entry ? CacheKind::kMain : CacheKind::kSwa);
+    row.block = static_cast<std::int32_t>(row.slot / spec->rows_per_block);
+    row.row = static_cast<std::int32_t>(row.slot % spec->rows_per_block);
+    const std::size_t cell = index((kept * a.heads + in_.head) * columns + c);
+    row.logit = static_cast<double>(a.logits[cell]);
+    row.weight = static_cast<double>(a.weights[cell]);
+    const auto& rows = entry ? entry_rows_ : window_rows_;
+    if (const auto found = rows.find({row.slot, row.at}); found != rows.end()) {
+      const DecodedElement value = decode_element(found->second.bytes, in_.dim);
+      row.bytes = element_words(value);
+      row.value = value.value;
+      row.partial = row.weight * row.value;
+      row.written = found->second.step;
+      (entry ? view_.entries : view_.window) += row.partial;
+    } else {
+      ++view_.unknown;
+    }
+    view_.rows.push_back(std::move(row));
+  }
+
+  std::int64_t entry_of_column(std::int64_t kept, std::int64_t column) const {
+    const OpTrace* topk = in_.step.find(in_.layer, AS_OP_INDEXER_TOPK);
+    const TapCopy* indices = topk != nullptr ? topk->tap("indices") : nullptr;
+    // A C128A list holds all entries in order.
+    return indices == nullptr ? column : *at<std::int32_t>(indices->value, kept, column);
+  }
+
+  void not_selected() {
+    if (in_.info.config.type(running_) != LayerType::kC4A) return;
+    const TopKView top =
+        top_k_view({in_.info, in_.step, nullptr, in_.layer, in_.row, in_.head, Tolerance{}});
+    for (const std::int32_t entry : top.order) {
+      if (!top.chosen || (top.flags[index(entry)] & kInOurs) != 0) continue;
+      WhyRow row;
+      row.kind = WhyRow::Kind::kNotSelected;
+      row.at = entry;
+      row.rank = top.rank[index(entry)];
+      row.margin = top.threshold - static_cast<double>(top.scores[index(entry)]);
+      view_.left_out.push_back(row);
+    }
+  }
+
+  std::string sentence() const {
+    std::string text = fmt::format("o of head {}, dim {}, token {} is {}", in_.head, in_.dim,
+                                   format_count(view_.position), format_number(view_.output));
+    if (!std::isnan(view_.reference)) {
+      text += fmt::format(" (ref.sim {})", format_number(view_.reference));
+    }
+    const auto part = [&](WhyRow::Kind kind, const char* name, double sum) {
+      std::int64_t rows = 0;
+      double weight = 0;
+      for (const WhyRow& row : view_.rows) {
+        if (row.kind != kind) continue;
+        ++rows;
+        weight += row.weight;
+      }
+      if (rows == 0) return;
+      text += fmt::format("{} {} with {} of the weight", rows, name, format_share(weight));
+      if (view_.unknown == 0) text += fmt::format(" put in {}", format_number(sum));
+      text += ", ";
+    };
+    text += ": ";
+    part(WhyRow::Kind::kWindow, "window rows", view_.window);
+    part(WhyRow::Kind::kEntry, "entries", view_.entries);
+    text += fmt::format("the sink took {}", format_share(view_.sink));
+    if (!view_.left_out.empty()) {
+      text +=
+          fmt::format(", {} entries were not selected", format_count(std::ssize(view_.left_out)));
+    }
+    text += ".";
+    if (view_.unknown > 0) {
+      text += fmt::format(
+          " Values of {} of {} rows were written in steps that are not kept; the others put in {}.",
+          format_count(view_.unknown), format_count(std::ssize(view_.rows)),
+          format_number(view_.window + view_.entries));
+    }
+    return text;
+  }
+
+  const WhyInput& in_;
+  const OpTrace* op_;
+  int running_ = -1;
+  // By slot, and position or entry: a slot may have held something else before.
+  std::map<std::pair<std::int64_t, std::int64_t>, Written> window_rows_, entry_rows_;
+  WhyView view_;
+};
+
+}  // namespace
+
+WhyView why_view(const WhyInput& input) { return Builder(input).build(); }
+
+std::vector<SlotWrite> writes_of_slot(std::span<const std::shared_ptr<const StepTrace>> traces,
+                                      int layer, int group, std::int64_t slot) {
+  std::vector<SlotWrite> writes;
+  for (const auto& trace : traces) {
+    for (const auto& op : trace->ops) {
+      if (op->place.layer != layer) continue;
+      for (const RowsCopy& rows : op->rows) {
+        if (rows.group != group) continue;
+        for (std::size_t i = 0; i < rows.slots.size(); ++i) {
+          if (rows.slots[i] != slot) continue;
+          const std::int32_t token = rows.tokens[i];
+          writes.push_back({trace->step, op->place.op, trace->request_of(token),
+                            trace->metadata.positions[index(token)]});
+        }
+      }
+    }
+  }
+  return writes;
+}
+
+}  // namespace attnscope

@@ -1,0 +1,210 @@
+// Why: what every row, entry and the sink put into one element of an attention output, what was
+// left out and by how much, and who wrote the selected slot.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "app/common/format.h"
+#include "app/common/views/linkage.h"
+#include "app/common/views/sink_view.h"
+#include "app/common/views/why_view.h"
+#include "app/gui/data_table.h"
+#include "app/gui/theme.h"
+#include "app/gui/widgets.h"
+#include "app/panels/panels.h"
+
+namespace attnscope::gui {
+namespace {
+
+TableCell number(double value) {
+  if (std::isnan(value)) return {"–", theme().text_dim};
+  return {format_number(value), 0, value, true, format_exact(value)};
+}
+
+TableCell whole(std::int64_t value) {
+  if (value < 0) return {"–", theme().text_dim};
+  return {std::to_string(value), 0, static_cast<double>(value), true};
+}
+
+class WhyPanel : public Panel {
+ public:
+  WhyPanel() : Panel("why", "Why") {}
+
+  void draw(Ui& ui) override {
+    Workbench& bench = ui.bench;
+    const StepTrace* step = bench.step();
+    if (step == nullptr) {
+      empty_state(ui,
+                  bench.snapshot() == nullptr
+                      ? "No session yet: its first picture has not arrived."
+                      : "The tensors of this step are not kept. Run or replay it to see them.",
+                  "step.forward");
+      return;
+    }
+    refresh(bench, *step);
+    if (!view_.why_empty.empty()) {
+      empty_state(ui, view_.why_empty, "layer.forward");
+      return;
+    }
+    sentence(view_.sentence, view_.verdict);
+    if (!note_.empty()) dim(note_);
+    static constexpr const char* kParts[] = {"contributions", "not selected", "writes of the slot"};
+    if (segmented("part", &part_, kParts, 3)) ++version_;
+    table_.begin(version_);
+    if (table_.stale()) fill();
+    if (empty_part_ != nullptr) {
+      dim(empty_part_);
+      return;
+    }
+    const ImVec2 size(0, ImGui::GetContentRegionAvail().y);
+    if (const auto key = table_.draw("##why", size, -1, false)) select(bench, *key);
+  }
+
+ private:
+  // The snapshot keeps the steps alive, so that equal pointers mean equal data.
+  struct Key {
+    const StepTrace* step = nullptr;
+    const OpTrace* attention = nullptr;
+    int layer = -1;
+    std::int64_t row = -1;
+    Selection selection;
+    std::size_t traces = 0;
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+
+  void refresh(const Workbench& bench, const StepTrace& step) {
+    const Snapshot& snapshot = *bench.snapshot();
+    const SinkLayer shown = sink_layer(*snapshot.info, step, bench.cursor());
+    const Key key{&step,
+                  step.find(shown.layer, AS_OP_SPARSE_ATTENTION),
+                  shown.layer,
+                  bench.selected_row(),
+                  bench.selection(),
+                  snapshot.traces.size()};
+    if (held_ && key == key_) return;
+    key_ = key;
+    held_ = bench.shared_snapshot();
+    ++version_;
+    note_ = shown.note;
+    const Selection& s = key.selection;
+    view_ = why_view({*held_->info, held_->traces, step, shown.layer, key.row, s.head, s.dim});
+    writes_.clear();
+    slot_ = -1;
+    if (s.block < 0 || s.row < 0 || s.group < 0) return;
+    for (const CacheSpec& spec : held_->info->layout.specs) {
+      const int layer = held_->info->config.layers[static_cast<std::size_t>(spec.layer)];
+      if (spec.group != s.group || layer != shown.layer) continue;
+      slot_ = std::int64_t{s.block} * spec.rows_per_block + s.row;
+      writes_ = writes_of_slot(held_->traces, layer, s.group, slot_);
+      break;
+    }
+  }
+
+  void fill() {
+    empty_part_ = nullptr;
+    if (part_ == 0) return fill_contributions();
+    if (part_ == 1) return fill_left_out();
+    fill_writes();
+  }
+
+  void fill_contributions() {
+    table_.columns({{"kind", false, 0.7f},
+                    {"position / entry", true},
+                    {"block:row", false, 0.9f},
+                    {"slot", true, 0.8f},
+                    {"value", true, 0.9f, "Of this dim, as the cache row holds it."},
+                    {"logit", true, 0.9f, "Before the softmax."},
+                    {"weight", true, 0.9f, "Share of the attention, the sink included."},
+                    {"partial", true, 0.9f, "Weight x value; they sum to the output."},
+                    {"written", true, 0.7f, "The step that wrote the row."},
+                    {"bytes", false, 2}});
+    for (std::size_t i = 0; i < view_.rows.size(); ++i) {
+      const WhyRow& row = view_.rows[i];
+      const bool sink = row.kind == WhyRow::Kind::kSink;
+      const char* kind = sink ? "sink" : row.kind == WhyRow::Kind::kEntry ? "entry" : "window";
+      table_.row({{kind},
+                  whole(row.at),
+                  {sink ? "–" : fmt::format("{}:{}", row.block, row.row)},
+                  whole(row.slot),
+                  number(row.value),
+                  number(row.logit),
+                  number(row.weight),
+                  number(row.partial),
+                  whole(row.written),
+                  {row.bytes}},
+                 static_cast<std::int64_t>(i));
+    }
+  }
+
+  void fill_left_out() {
+    if (view_.left_out.empty()) empty_part_ = "Every entry that the token sees was read.";
+    table_.columns({{"entry", true},
+                    {"rank", true, 1, "Among all that the token sees, 0 = best."},
+                    {"below", true, 1, "How far its score is below the lowest selected one."}});
+    for (const WhyRow& row : view_.left_out) {
+      table_.row({whole(row.at), whole(row.rank), number(row.margin)}, row.at);
+    }
+  }
+
+  void fill_writes() {
+    if (slot_ < 0) {
+      empty_part_ = "Select a row of a block of this layer: a line of the contributions does it.";
+    } else if (writes_.empty()) {
+      empty_part_ = "No kept step wrote this slot in this layer.";
+    }
+    table_.columns(
+        {{"step", true}, {"op", false, 2}, {"request", false, 1.5f}, {"position", true}});
+    for (std::size_t i = 0; i < writes_.size(); ++i) {
+      const SlotWrite& write = writes_[i];
+      table_.row({whole(write.step),
+                  {as_op_find(write.op)->name},
+                  {request_name(*held_->info, write.request)},
+                  whole(write.position)},
+                 static_cast<std::int64_t>(i));
+    }
+  }
+
+  void select(Workbench& bench, std::int64_t key) const {
+    if (part_ == 2) {
+      const SlotWrite& write = writes_[static_cast<std::size_t>(key)];
+      bench.go_to({write.step, view_.layer, write.op});
+      return;
+    }
+    Selection selection = bench.selection();
+    if (part_ == 1) {
+      selection.entry = key;
+    } else {
+      const WhyRow& row = view_.rows[static_cast<std::size_t>(key)];
+      if (row.kind == WhyRow::Kind::kSink) return;
+      const auto& layers = held_->info->config.layers;
+      const auto running = std::ranges::find(layers, view_.layer) - layers.begin();
+      const bool entry = row.kind == WhyRow::Kind::kEntry;
+      const CacheSpec* spec = held_->info->layout.find(static_cast<int>(running),
+                                                       entry ? CacheKind::kMain : CacheKind::kSwa);
+      selection.block = row.block;
+      selection.row = row.row;
+      selection.group = spec->group;
+      selection.entry = entry ? row.at : selection.entry;
+    }
+    bench.select(selection);
+  }
+
+  WhyView view_;
+  std::vector<SlotWrite> writes_;
+  std::int64_t slot_ = -1;
+  std::string note_;
+  DataTable table_;
+  Key key_;
+  std::shared_ptr<const Snapshot> held_;
+  std::uint64_t version_ = 0;  // of view_ and part_
+  int part_ = 0;
+  const char* empty_part_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Panel> make_why_panel() { return std::make_unique<WhyPanel>(); }
+
+}  // namespace attnscope::gui

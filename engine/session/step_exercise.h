@@ -1,0 +1,37 @@
+// What one step met of the paths that exercise.h names.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace attnscope {
+
+enum class Path {
+  kSelective,
+  kNearTie,
+  kWindowMoved,
+  kWindowOverThreeBlocks,
+  kBlockReused,
+  kRecomputed,
+  kFirstC4Window,
+  kSplitC4Window,
+  kC128Boundary,
+  kSeveralRequests,
+  kMixedStep,
+  kShortPrompt,
+  kLongRow,
+  kLargeSink,
+  kSmallSink,
+  kLengthsMod4
+};
+inline constexpr std::size_t kPaths = 16;
+
+struct StepExercise {
+  std::array<std::int64_t, kPaths> counts{};  // by Path; kLengthsMod4 is of several steps
+  std::uint8_t lengths_mod_4 = 0;             // bit n: a decode at a length of n modulo 4
+
+  std::int64_t& of(Path path) { return counts[static_cast<std::size_t>(path)]; }
+  std::int64_t of(Path path) const { return counts[static_cast<std::size_t>(path)]; }
+};
+
+}  // namespace attnscope
