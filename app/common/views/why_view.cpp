@@ -192,7 +192,9 @@ class Builder {
     text += ".";
     if (view_.unknown > 0) {
       text += fmt::format(
-          " Values of {} of {} rows were written in steps that are not kept; the others put in {}.",
+          " The values of {} of {} rows are not kept, only those of a chunk's last tokens are; the "
+          "others put "
+          "in {}.",
           format_count(view_.unknown), format_count(std::ssize(view_.rows)),
           format_number(view_.window + view_.entries));
     }

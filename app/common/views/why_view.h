@@ -22,7 +22,7 @@ struct WhyRow {
   std::int32_t block = -1, row = -1;
   std::int64_t slot = -1;
   std::string bytes;     // of the dim, decoded in words; empty = the row is not kept
-  double value = kNone;  // of the dim; NaN: the row was written in a step that is not kept
+  double value = kNone;  // of the dim; NaN: no kept token of the request wrote the row
   double logit = kNone, weight = 0, partial = kNone;
   std::int64_t written = -1;  // step; -1 = not known
   std::int64_t rank = -1;     // of entries that were not selected: among all visible, 0 = best
@@ -40,7 +40,7 @@ struct WhyView {
   double sink = 0;                          // share of the weight
   std::vector<WhyRow> rows;                 // read ones by weight, largest first; then the sink
   std::vector<WhyRow> left_out;             // not selected, best first
-  std::int64_t unknown = 0;                 // rows that were read and whose values are not kept
+  std::int64_t unknown = 0;                 // rows that were read and that no kept token wrote
   Verdict verdict = Verdict::kNotCompared;  // of the op
 };
 
