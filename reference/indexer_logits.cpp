@@ -110,8 +110,8 @@ void indexer_logits(const as_indexer_logits_params& p, const Precision& precisio
         const double weight = w[static_cast<std::size_t>(j)];
         for (std::int64_t c = 0; c < n; ++c) {
           const double relu = head_dots[c] < 0 ? 0 : head_dots[c];  // NaN stays NaN
-          double& score = scores[static_cast<std::size_t>(c)];
-          score = precision.sum(score + relu * weight);
+          double& sum = scores[static_cast<std::size_t>(c)];
+          sum = precision.sum(sum + relu * weight);
         }
       }
       precision.fp32(scores.data(), n);
