@@ -286,7 +286,11 @@ std::optional<std::int64_t> DataTable::draw(const char* id, ImVec2 size, std::in
     const float all = line * static_cast<float>(order_.size() + 1) + px(4);
     size.y = std::min(all, std::max(ImGui::GetContentRegionAvail().y, 6 * line));
   }
-  if (ImGui::BeginTable("##table", static_cast<int>(columns_.size()), kFlags, size)) {
+  const float room = size.x > 0 ? size.x : ImGui::GetContentRegionAvail().x;
+  const bool wide = room < px(least_width);
+  const ImGuiTableFlags flags = kFlags | (wide ? ImGuiTableFlags_ScrollX : 0);
+  if (ImGui::BeginTable("##table", static_cast<int>(columns_.size()), flags, size,
+                        wide ? px(least_width) : 0)) {
     ImGui::TableSetupScrollFreeze(0, 1);
     for (const TableColumn& column : columns_) {
       ImGui::TableSetupColumn(column.title.c_str(), 0, column.weight);

@@ -43,6 +43,8 @@ class DataTable {
                                    bool filter = true);
   // Of a list that grows: stays at its end while nobody scrolled up or sorted.
   bool follow_end = false;
+  // Of many columns: where there is less room it scrolls to the side. 0 = columns shrink.
+  float least_width = 0;
   // Visible rows in their order, header first.
   std::string csv() const;
   std::int64_t visible_rows() const { return static_cast<std::int64_t>(order_.size()); }

@@ -16,7 +16,7 @@ namespace {
 
 class CoveragePanel : public Panel {
  public:
-  CoveragePanel() : Panel("coverage", "Coverage") {}
+  CoveragePanel() : Panel("coverage", "Coverage") { table_.least_width = 760; }
 
   void draw(Ui& ui) override {
     Workbench& bench = ui.bench;

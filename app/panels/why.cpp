@@ -30,7 +30,7 @@ TableCell whole(std::int64_t value) {
 
 class WhyPanel : public Panel {
  public:
-  WhyPanel() : Panel("why", "Why") {}
+  WhyPanel() : Panel("why", "Why") { table_.least_width = 760; }
 
   void draw(Ui& ui) override {
     Workbench& bench = ui.bench;

@@ -1,5 +1,6 @@
 #include "engine/plugin/child.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -145,8 +146,10 @@ PluginReply run(const as_lane& lane, const as_threads* threads) {
 // Goes with its parent, also out of a call. (A signal at the parent's death would come with the end
 // of the one thread that started this process.)
 void end_with_parent() {
-  std::thread([] {
-    pollfd socket{kPluginSocket, 0, 0};
+  // Its own number: what the plugin closes says nothing of the parent.
+  const int own = ::fcntl(kPluginSocket, F_DUPFD_CLOEXEC, 64);
+  std::thread([own] {
+    pollfd socket{own, 0, 0};
     while (::poll(&socket, 1, -1) <= 0) {
     }
     ::_exit(0);
