@@ -24,6 +24,7 @@ for name, t in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
     values = struct.unpack_from("<%d%s" % (count, KINDS[t["dtype"]]), data, start)
     print(name, t["dtype"], t["shape"], values)
 assert 8 + length + end == len(data), "bytes after the last tensor"
+sys.stdout.flush()  # what was printed comes before what is written as bytes
 for key, value in sorted(metadata.items()):
     sys.stdout.buffer.write(f"{key} = {value}\n".encode())
     sys.stdout.flush()
