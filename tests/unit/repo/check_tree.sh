@@ -18,12 +18,12 @@ finding() {
 
 # All files of the project: what is tracked or could be, or, without git, whatever is there.
 files() {
-  if [ -e .git ]; then
+  if [ -e .git ] && command -v git >/dev/null; then
     git ls-files --cached --others --exclude-standard | while read -r file; do
       if [ -e "$file" ]; then printf '%s\n' "$file"; fi
     done
   else
-    find . -name build -prune -o -type f -print | sed 's|^\./||'
+    find . \( -name build -o -name .git \) -prune -o -type f -print | sed 's|^\./||'
   fi | sort
 }
 # Without pictures and kept inputs of fuzzers, which have no lines.
