@@ -12,6 +12,7 @@
 #include "engine/capture/capture.h"
 #include "engine/capture/folder_swap.h"
 #include "engine/capture/tar_header.h"
+#include "engine/config/json_object.h"
 #include "engine/tensorfile/atomic_file.h"
 #include "engine/tensorfile/mapped_file.h"
 

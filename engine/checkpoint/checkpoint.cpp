@@ -7,6 +7,7 @@
 
 #include "engine/checkpoint/tensor_names.h"
 #include "engine/config/json_file.h"
+#include "engine/config/json_object.h"
 
 namespace attnscope {
 namespace {

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 
+#include "engine/config/json_object.h"
 #include "kernels/cpu/codec.h"
 
 namespace attnscope {

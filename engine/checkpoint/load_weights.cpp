@@ -8,6 +8,7 @@
 #include "engine/checkpoint/fp8_blocks.h"
 #include "engine/checkpoint/tensor_names.h"
 #include "engine/checkpoint/weight_slots.h"
+#include "engine/config/json_object.h"
 #include "kernels/cpu/codec.h"
 
 namespace attnscope {

@@ -45,6 +45,14 @@ std::string join(const std::vector<std::string>& items, const char* separator) {
   return fmt::format("{}", fmt::join(items, separator));
 }
 
+std::string shown_name(std::string_view name) {
+  constexpr std::size_t kLongest = 100;
+  const bool cut = name.size() > kLongest;
+  std::string text(name.substr(0, kLongest));
+  text = json(text).dump(-1, ' ', true, json::error_handler_t::replace);
+  return cut ? text + ".." : text;
+}
+
 void JsonReader::fail(const std::string& place, const std::string& what, std::string hint) {
   if (failed_) return;
   failed_ = true;
@@ -216,7 +224,10 @@ void JsonObject::finish() {
     if (std::find(known_.begin(), known_.end(), item.key()) != known_.end()) continue;
     std::vector<std::string> allowed = known_;
     std::sort(allowed.begin(), allowed.end());
-    fail(item.key(), "unknown key", "allowed keys here: " + join(allowed));
+    // A key with characters that a line cannot show is quoted.
+    const std::string quoted = shown_name(item.key());
+    const bool plain = quoted.size() == item.key().size() + 2;
+    fail(plain ? item.key() : quoted, "unknown key", "allowed keys here: " + join(allowed));
     return;
   }
 }

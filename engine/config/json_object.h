@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/params/result.h"
@@ -77,6 +78,9 @@ class JsonObject {
   std::string place_;
   std::vector<std::string> known_;
 };
+
+// A name as it is shown in messages: quoted, control characters escaped, cut when long.
+std::string shown_name(std::string_view name);
 
 // "a, b, c" for messages.
 std::string join(const std::vector<std::string>& items, const char* separator = ", ");

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "engine/config/json_file.h"
+#include "engine/config/json_object.h"
 
 namespace attnscope {
 namespace {
@@ -119,7 +120,7 @@ class Reader {
     } else if (name == "AllBlocksCleared") {
       out.kind = KvEventKind::kAllBlocksCleared;
     } else {
-      wrong(fmt::format("\"{}\" is no event", name),
+      wrong(shown_name(name) + " is no event",
             "known: BlockStored, BlockRemoved, AllBlocksCleared");
     }
     return out;

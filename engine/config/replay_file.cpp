@@ -149,7 +149,7 @@ void read_header(JsonObject& line, const nlohmann::json& json, Replay& replay) {
       } else if (part == "queue") {
         replay.show_queue = true;
       } else {
-        line.fail("show", fmt::format("\"{}\" is unknown", part), "allowed: tables, queue");
+        line.fail("show", shown_name(part) + " is unknown", "allowed: tables, queue");
       }
     }
   }

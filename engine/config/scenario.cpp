@@ -160,7 +160,7 @@ void read_requests(JsonObject& root, const JsonReader& reader, Scenario& scenari
     request.name = item.text("name", fmt::format("request{}", names.size()));
     if (request.name.empty()) item.fail("name", "is empty", "give the request a name");
     if (!names.insert(request.name).second) {
-      item.fail("name", fmt::format("\"{}\" is already the name of another request", request.name),
+      item.fail("name", shown_name(request.name) + " is already the name of another request",
                 "names of requests differ");
     }
     request.max_new_tokens = item.integer("max_new_tokens", 1, scenario.model.max_position);

@@ -37,7 +37,7 @@ void check_architecture(JsonObject& root) {
   if (root.has("model_type")) {
     const std::string type = root.text("model_type");
     if (type != kModelType) {
-      root.fail("model_type", fmt::format("\"{}\" is not supported", type),
+      root.fail("model_type", shown_name(type) + " is not supported",
                 fmt::format("allowed: {}", kModelType));
     }
   }
@@ -86,7 +86,7 @@ std::vector<int> ratios_from_types(JsonObject& root, std::size_t num_layers) {
     } else if (types[i] == "heavily_compressed_attention") {
       ratios.push_back(narrow(c128));
     } else {
-      root.fail(fmt::format("layer_types[{}]", i), fmt::format("\"{}\" is not supported", types[i]),
+      root.fail(fmt::format("layer_types[{}]", i), shown_name(types[i]) + " is not supported",
                 "allowed: sliding_attention, compressed_sparse_attention, "
                 "heavily_compressed_attention");
       return {};
@@ -144,7 +144,7 @@ void check_yarn_type(JsonObject& scaling) {
   const char* key = scaling.has("rope_type") ? "rope_type" : "type";
   const std::string type = scaling.text(key);
   if (type != "yarn" && type != "deepseek_yarn") {
-    scaling.fail(key, fmt::format("\"{}\" is not supported", type), "allowed: yarn");
+    scaling.fail(key, shown_name(type) + " is not supported", "allowed: yarn");
   }
   if (scaling.has("attention_factor") && scaling.number("attention_factor", 0, 1e12) != 1) {
     scaling.fail("attention_factor", "amplitudes are not scaled in V4", "allowed: 1");

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "engine/config/json_object.h"
 #include "engine/opcase/import_rows.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/cpu/rope_table.h"

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "engine/config/json_object.h"
 #include "engine/session/byte_stream.h"
 #include "engine/tensorfile/header_parser.h"
 #include "engine/tensorfile/tensor_writer.h"
@@ -115,14 +116,6 @@ std::uint64_t read_length(const std::uint8_t* p) {
 }
 
 }  // namespace
-
-std::string shown_name(std::string_view name) {
-  constexpr std::size_t kLongest = 100;
-  const bool cut = name.size() > kLongest;
-  std::string text(name.substr(0, kLongest));
-  text = nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-  return cut ? text + ".." : text;
-}
 
 bool TensorEntry::aligned() const {
   const auto step = static_cast<std::size_t>(std::max(1, element_bits(type) / 8));

@@ -74,7 +74,4 @@ Result<as_tensor> as_tensor_of(const TensorFile& file, const TensorEntry& entry)
 // One more piece of a digest.
 std::uint64_t digest_of(std::uint64_t before, const void* data, std::size_t bytes);
 
-// A name as it is shown in messages: quoted, control characters escaped, cut when long.
-std::string shown_name(std::string_view name);
-
 }  // namespace attnscope

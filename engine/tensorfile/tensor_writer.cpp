@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "engine/config/json_object.h"
 #include "engine/session/byte_stream.h"
 #include "engine/tensorfile/tensor_file.h"
 

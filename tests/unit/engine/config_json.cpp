@@ -216,6 +216,8 @@ TEST(JsonObject, NestedPlacesAndUnknownKeys) {
              {"requests[0].tokns", "unknown key", "allowed keys here: tokens"});
   expect_all(object_error("{\"requests\": [7]}", read), {"requests[0]", "an object"});
   expect_all(object_error("{\"requests\": [], \"x\": 1}", read), {"a.json: x: unknown key"});
+  expect_all(object_error("{\"requests\": [], \"x\\ny\": 1}", read),
+             {"a.json: \"x\\ny\": unknown key"});
 }
 
 TEST(JsonObject, TheFirstErrorIsKept) {
