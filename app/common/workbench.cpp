@@ -239,7 +239,7 @@ void Workbench::set_trace_budget(std::int64_t mb) { impl_->options.trace_budget_
 void Workbench::set_checkpoint_budget(std::int64_t mb) {
   impl_->options.checkpoint_budget_mb = mb;
   if (!impl_->worker) return;
-  impl_->worker->post("thinning out checkpoints", [mb](Session& s) -> Result<void> {
+  impl_->worker->post_setting("thinning out checkpoints", [mb](Session& s) -> Result<void> {
     s.set_checkpoint_budget(mb << 20);
     return {};
   });
@@ -323,10 +323,7 @@ Result<void> Workbench::record(const std::string& path, CaptureLevel level) {
               fmt::format("Recording stopped: the {} steps before are in an incomplete capture, {}",
                           result->totals.steps, path);
         }
-        return [this, text = std::move(text), kind] {
-          impl_->recording.reset();
-          say(kind, text);
-        };
+        return [this, text = std::move(text), kind] { say(kind, text); };
       });
   if (begun) {
     impl_->recording = state;
@@ -360,7 +357,7 @@ Result<void> Workbench::open_events(const std::string& path) {
 void Workbench::set_invariants(Invariants level) {
   impl_->invariants = level;
   if (!impl_->worker) return;
-  impl_->worker->post("switching the invariants", [level](Session& s) -> Result<void> {
+  impl_->worker->post_setting("switching the invariants", [level](Session& s) -> Result<void> {
     s.set_invariants(level);
     return {};
   });
@@ -399,7 +396,9 @@ bool Workbench::poll() {
   Impl& impl = *impl_;
   if (impl.background.valid() &&
       impl.background.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
-    impl.background.get()();
+    const std::function<void()> done = impl.background.get();
+    impl.recording.reset();  // however it ended
+    done();
   }
   for (std::string& fault : take_plugin_faults()) say(Message::Kind::kError, std::move(fault));
   if (!impl.worker) return version_ != before;
@@ -423,11 +422,6 @@ bool Workbench::poll() {
       if (selection_.request >= requests) selection_ = {};
       selection_.head = std::min(selection_.head, snapshot_->info->config.heads - 1);
     }
-  }
-  // A switch that was thrown while something ran goes with what is stopped.
-  if (idle && !impl.worker->failed() && snapshot_ && impl.seen == snapshot_.get() &&
-      snapshot_->invariants != impl.invariants) {
-    set_invariants(impl.invariants);
   }
   if (idle == impl.was_busy) {  // one of them has just changed
     impl.was_busy = !idle;

@@ -107,16 +107,12 @@ void CacheStream::draw(Ui& ui) {
          {"where", false, 1.4f}});
     std::int64_t key = 0;
     for (const StreamRow& r : view.rows) {
-      const auto number = [](std::int64_t n) {
-        return TableCell{n < 0 ? std::string() : std::to_string(n), 0, static_cast<double>(n),
-                         true};
-      };
-      table_.row({number(r.batch + 1),
+      table_.row({whole_cell(r.batch + 1),
                   {r.hash, r.fresh ? theme().accent : 0},
                   {r.parent},
                   {r.group},
-                  number(r.prefix),
-                  number(r.blocks),
+                  whole_cell(r.prefix),
+                  whole_cell(r.blocks),
                   {r.ends_with},
                   {r.where}},
                  key++);

@@ -274,6 +274,10 @@ std::optional<std::int64_t> DataTable::draw_rows(std::int64_t selected_key) {
   return clicked;
 }
 
+TableCell whole_cell(std::int64_t n, const char* none) {
+  return {n < 0 ? std::string(none) : std::to_string(n), 0, static_cast<double>(n), true};
+}
+
 std::optional<std::int64_t> DataTable::draw(const char* id, ImVec2 size, std::int64_t selected_key,
                                             bool filter) {
   if (columns_.empty()) return std::nullopt;

@@ -29,6 +29,9 @@ struct TableCell {
   std::string exact = {};  // full precision for hover and copy; empty = text
 };
 
+// A count or an id; below 0 it has no value.
+TableCell whole_cell(std::int64_t n, const char* none = "");
+
 class DataTable {
  public:
   void begin(std::uint64_t version);

@@ -6,6 +6,18 @@
 
 namespace attnscope::gui {
 
+const StepTrace* kept_step(Ui& ui, const char* gone) {
+  const StepTrace* step = ui.bench.step();
+  if (step == nullptr) {
+    empty_state(ui,
+                ui.bench.snapshot() == nullptr
+                    ? "No session yet: its first picture has not arrived."
+                    : gone,
+                "step.forward");
+  }
+  return step;
+}
+
 const StepTrace* step_with_tables(Ui& ui, const char* what) {
   Workbench& bench = ui.bench;
   if (bench.snapshot() == nullptr) {

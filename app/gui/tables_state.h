@@ -9,4 +9,8 @@ namespace attnscope::gui {
 // what: "The block tables" (of this step are no longer kept).
 const StepTrace* step_with_tables(Ui& ui, const char* what);
 
+// The step under the cursor; nullptr, with the reason drawn, without one. gone: what is said where
+// its tensors are not kept.
+const StepTrace* kept_step(Ui& ui, const char* gone);
+
 }  // namespace attnscope::gui

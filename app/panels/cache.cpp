@@ -26,10 +26,6 @@ constexpr const char* kTabIds[] = {"life",  "free", "prefixes", "requests",
                                    "usage", "dead", "checks",   "stream"};
 constexpr const char* kTabIdList = "life, free, prefixes, requests, usage, dead, checks, stream";
 
-TableCell number(std::int64_t n) {
-  return {n < 0 ? std::string() : std::to_string(n), 0, static_cast<double>(n), true};
-}
-
 class CachePanel : public Panel {
  public:
   CachePanel() : Panel("cache", "Cache") {}
@@ -106,7 +102,7 @@ void CachePanel::fill() {
                       {"what", false, 4}});
       for (std::size_t i = 0; i < life.events.size(); ++i) {
         const LifeEvent& e = life.events[i];
-        table_.row({number(e.step), {cache_event_name(e.kind)}, number(e.refs), {e.text}},
+        table_.row({whole_cell(e.step), {cache_event_name(e.kind)}, whole_cell(e.refs), {e.text}},
                    static_cast<std::int64_t>(i));
       }
       return;
@@ -119,7 +115,7 @@ void CachePanel::fill() {
                       {"a lookup still finds in it", false, 4}});
       std::int64_t turn = 0;
       for (const FreeEntry& e : view.entries) {
-        table_.row({number(++turn), number(e.block), {e.holds}}, e.block);
+        table_.row({whole_cell(++turn), whole_cell(e.block), {e.holds}}, e.block);
       }
       return;
     }
@@ -133,9 +129,13 @@ void CachePanel::fill() {
                       {"holds", false, 2.4f},
                       {"ends with", false, 2}});
       for (const PrefixEntry& e : view.entries) {
-        table_.row(
-            {{e.hash}, number(e.block), number(e.tokens), number(e.refs), {e.holds}, {e.text}},
-            e.block);
+        table_.row({{e.hash},
+                    whole_cell(e.block),
+                    whole_cell(e.tokens),
+                    whole_cell(e.refs),
+                    {e.holds},
+                    {e.text}},
+                   e.block);
       }
       return;
     }
@@ -156,14 +156,14 @@ void CachePanel::fill() {
       for (const CacheRequest& r : view.rows) {
         table_.row({{r.name, owner_colour(r.request)},
                     {r.state},
-                    number(r.prompt),
-                    number(r.computed),
-                    number(r.hit),
-                    number(r.blocks),
-                    number(r.shared),
-                    number(r.nulls),
-                    number(r.preemptions),
-                    number(r.recomputed)},
+                    whole_cell(r.prompt),
+                    whole_cell(r.computed),
+                    whole_cell(r.hit),
+                    whole_cell(r.blocks),
+                    whole_cell(r.shared),
+                    whole_cell(r.nulls),
+                    whole_cell(r.preemptions),
+                    whole_cell(r.recomputed)},
                    r.request);
         if (!r.why.empty()) why_ += (why_.empty() ? "" : "\n") + r.name + ": " + r.why;
       }
@@ -185,9 +185,9 @@ void CachePanel::fill() {
       for (const DeadEntry& e : view.entries) {
         table_.row({{info.request_names[static_cast<std::size_t>(e.request)]},
                     {info.layout.groups[static_cast<std::size_t>(e.group)].name},
-                    number(e.index),
-                    number(e.block),
-                    number(e.reads),
+                    whole_cell(e.index),
+                    whole_cell(e.block),
+                    whole_cell(e.reads),
                     {e.now}},
                    e.block);
       }

@@ -45,10 +45,6 @@ Shown shown(DiffVerdict verdict) {
   }
 }
 
-TableCell number(std::int64_t n, const char* none = "") {
-  return {n < 0 ? std::string(none) : std::to_string(n), 0, static_cast<double>(n), true};
-}
-
 class ComparePanel : public Panel {
  public:
   ComparePanel() : Panel("compare", "Compare") {}
@@ -87,6 +83,8 @@ class ComparePanel : public Panel {
   std::string tap_, problem_;
   ComparedToken token_;
   std::vector<std::string> taps_;
+  std::vector<ComparedOp> ops_here_;
+  ComparedLists lists_here_;
   ComparedValues values_;
   DataTable ops_, tables_, lists_;
   HeatMap map_a_, map_b_, map_difference_;
@@ -179,6 +177,8 @@ void ComparePanel::follow(Ui& ui) {
   token_ = token ? std::move(*token) : ComparedToken{};
   taps_ = compared_taps(token_, place_);
   values_ = compared_values(token_, place_, tap_name());
+  ops_here_ = compared_ops(*session_.result(), token_);
+  lists_here_ = compared_lists(*session_.result(), token_, place_.layer);
 }
 
 void ComparePanel::draw_start(Ui& ui) {
@@ -246,7 +246,7 @@ void ComparePanel::draw(Ui& ui) {
 }
 
 void ComparePanel::draw_ops(Ui& ui) {
-  const auto rows = compared_ops(*session_.result(), token_);
+  const std::vector<ComparedOp>& rows = ops_here_;
   ops_.begin(version_);
   if (ops_.stale()) {
     ops_.columns({{"layer", true, 0.4f},
@@ -266,7 +266,7 @@ void ComparePanel::draw_ops(Ui& ui) {
         look = {kPlacement, Verdict::kNotCompared};
       }
       const TapDiff* tap = row.worst;
-      ops_.row({number(row.place.layer, "-"),
+      ops_.row({whole_cell(row.place.layer, "-"),
                 {as_op_find(row.place.op)->name},
                 {row.lane_a},
                 {row.lane_b},
@@ -360,7 +360,7 @@ void ComparePanel::draw_tables() {
                      {"second", true, 0.7f, "Block of the second."},
                      {"what", false, 2}});
     const auto block = [](std::int32_t id) {
-      return id == 0 ? TableCell{"null", theme().text_faint, 0, true} : number(id, "no entry");
+      return id == 0 ? TableCell{"null", theme().text_faint, 0, true} : whole_cell(id, "no entry");
     };
     std::int64_t key = 0;
     for (const ComparedBlock& row : compared_blocks(*session_.result(), token_)) {
@@ -368,7 +368,7 @@ void ComparePanel::draw_tables() {
                          : row.block_a != row.block_b ? "another block for the same tokens"
                                                       : "";
       tables_.row({{layout.groups[static_cast<std::size_t>(row.group)].name},
-                   number(row.entry),
+                   whole_cell(row.entry),
                    {fmt::format("{}-{}", row.first, row.last)},
                    block(row.block_a),
                    block(row.block_b),
@@ -380,7 +380,7 @@ void ComparePanel::draw_tables() {
 }
 
 void ComparePanel::draw_lists() {
-  const ComparedLists lists = compared_lists(*session_.result(), token_, place_.layer);
+  const ComparedLists& lists = lists_here_;
   sentence(lists.sentence);
   lists_.begin(version_);
   if (lists_.stale()) {
@@ -393,9 +393,9 @@ void ComparePanel::draw_lists() {
     for (const ComparedEntry& e : lists.entries) {
       const bool alone = (e.slot_a < 0) != (e.slot_b < 0);
       lists_.row({{e.window ? "window" : "entry"},
-                  number(e.row, "?"),
-                  number(e.slot_a, "not read"),
-                  number(e.slot_b, "not read"),
+                  whole_cell(e.row, "?"),
+                  whole_cell(e.slot_a, "not read"),
+                  whole_cell(e.slot_b, "not read"),
                   {alone ? e.slot_a < 0 ? "in the second alone" : "in the first alone" : "",
                    alone ? theme().bad : 0}},
                  key++);

@@ -6,6 +6,7 @@
 
 #include "app/common/views/selection_view.h"
 #include "app/gui/rich_text.h"
+#include "app/gui/tables_state.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
 
@@ -18,15 +19,9 @@ class SelectionPanel : public Panel {
 
   void draw(Ui& ui) override {
     Workbench& bench = ui.bench;
-    const StepTrace* step = bench.step();
-    if (step == nullptr) {
-      empty_state(ui,
-                  bench.snapshot() == nullptr
-                      ? "No session yet: its first picture has not arrived."
-                      : "The tables of this step are no longer kept. Run or replay it to see them.",
-                  "step.forward");
-      return;
-    }
+    const StepTrace* step =
+        kept_step(ui, "The tables of this step are no longer kept. Run or replay it to see them.");
+    if (step == nullptr) return;
     if (step->requests.empty()) {
       empty_state(ui, "This step has not come to its block tables yet.", "op.forward");
       return;

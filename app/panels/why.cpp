@@ -11,6 +11,7 @@
 #include "app/common/views/sink_view.h"
 #include "app/common/views/why_view.h"
 #include "app/gui/data_table.h"
+#include "app/gui/tables_state.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
@@ -34,15 +35,9 @@ class WhyPanel : public Panel {
 
   void draw(Ui& ui) override {
     Workbench& bench = ui.bench;
-    const StepTrace* step = bench.step();
-    if (step == nullptr) {
-      empty_state(ui,
-                  bench.snapshot() == nullptr
-                      ? "No session yet: its first picture has not arrived."
-                      : "The tensors of this step are not kept. Run or replay it to see them.",
-                  "step.forward");
-      return;
-    }
+    const StepTrace* step =
+        kept_step(ui, "The tensors of this step are not kept. Run or replay it to see them.");
+    if (step == nullptr) return;
     refresh(bench, *step);
     if (!view_.why_empty.empty()) {
       empty_state(ui, view_.why_empty, "layer.forward");

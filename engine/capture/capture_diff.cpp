@@ -71,11 +71,6 @@ class Differ {
 
  private:
   using TracePtr = std::shared_ptr<const StepTrace>;
-  struct Place {
-    std::int64_t step = -1;
-    std::int32_t row = -1, token = -1;
-    bool draft = false;
-  };
 
   static std::int32_t token_of(const StepTrace& trace, std::int32_t row) {
     return trace.metadata.tokens[static_cast<std::size_t>(row)];
@@ -98,9 +93,8 @@ class Differ {
       for (const std::int32_t row : (*trace)->kept) {
         const std::int32_t request = (*trace)->request_of(row);
         const std::int64_t position = (*trace)->metadata.positions[static_cast<std::size_t>(row)];
-        where_[{request, position}] = {summary->step, row, token_of(**trace, row),
-                                       is_draft(**trace, row)};
-        out_.where[{request, position}] = {summary->step, row};
+        out_.where[{request, position}] = {summary->step, row, token_of(**trace, row),
+                                           is_draft(**trace, row)};
       }
     }
     return {};
@@ -125,9 +119,9 @@ class Differ {
     for (const std::int32_t row : a.kept) {
       const std::int32_t request = out_.requests[static_cast<std::size_t>(a.request_of(row))];
       const std::int64_t position = a.metadata.positions[static_cast<std::size_t>(row)];
-      const auto at = where_.find({request, position});
-      if (request < 0 || at == where_.end()) continue;
-      const Place& there = at->second;
+      const auto at = out_.where.find({request, position});
+      if (request < 0 || at == out_.where.end()) continue;
+      const TokenPlace& there = at->second;
       // A draft that was wrong, and what was computed behind it, is nobody's prefix.
       if (is_draft(a, row) || there.draft) {
         if (token_of(a, row) != there.token) {
@@ -340,7 +334,6 @@ class Differ {
   const Capture &a_, &b_;
   const Tolerances& tolerances_;
   CaptureDiff out_;
-  std::map<std::pair<std::int32_t, std::int64_t>, Place> where_;    // by request and position
   std::set<std::pair<std::int32_t, std::int64_t>> rejected_there_;  // request, step of the second
   TracePtr last_b_;
   std::map<const void*, TapDiff> producers_;  // outputs of the step so far

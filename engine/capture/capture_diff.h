@@ -65,6 +65,8 @@ struct FirstDivergence {
 struct TokenPlace {
   std::int64_t step = 0;
   std::int32_t row = 0;  // token row of the step
+  std::int32_t token = -1;
+  bool draft = false;  // verified behind another row of its request
 };
 
 struct CaptureDiff {

@@ -63,6 +63,17 @@ as_cache logical(const as_cache& cache, const as_tensor& data) {
 
 }  // namespace
 
+std::vector<std::int64_t> visible_entries(const as_indexer_logits_params& p) {
+  std::vector<std::int64_t> ends(to_size(p.table.shape[0]), 0);
+  for (std::int64_t t = 0; t < p.lens.shape[0]; ++t) {
+    const std::int32_t request = *at<std::int32_t>(p.request_of, t);
+    if (request < 0) continue;
+    std::int64_t& end = ends[to_size(request)];
+    end = std::max<std::int64_t>(end, *at<std::int32_t>(p.lens, t));
+  }
+  return ends;
+}
+
 void RowsAsRead::by_list(const as_cache& cache, const as_tensor& indices, const as_tensor& lens,
                          List& memory, as_cache* out, as_tensor* out_indices) {
   const std::int64_t tokens = indices.shape[0], width = indices.shape[1];
@@ -167,14 +178,7 @@ void RowsAsRead::replace(const OpParams& engine, OpParams& copy) {
     case AS_OP_INDEXER_LOGITS: {
       const auto& p = engine.get<as_indexer_logits_params>();
       auto& to = copy.get<as_indexer_logits_params>();
-      std::vector<std::int64_t> ends(to_size(p.table.shape[0]), 0);
-      for (std::int64_t t = 0; t < p.lens.shape[0]; ++t) {
-        const std::int32_t request = *at<std::int32_t>(p.request_of, t);
-        if (request < 0) continue;
-        std::int64_t& end = ends[to_size(request)];
-        end = std::max<std::int64_t>(end, *at<std::int32_t>(p.lens, t));
-      }
-      by_table(p.cache, p.table, p.request_of, ends, &to.cache, &to.table);
+      by_table(p.cache, p.table, p.request_of, visible_entries(p), &to.cache, &to.table);
       break;
     }
     default:

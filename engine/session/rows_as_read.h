@@ -10,6 +10,9 @@
 
 namespace attnscope {
 
+// By row of its table: entries that some token of the call sees.
+std::vector<std::int64_t> visible_entries(const as_indexer_logits_params& p);
+
 class RowsAsRead {
  public:
   // Gathers the rows that `engine` reads and puts them, with lists and tables that lead to them,

@@ -4,6 +4,7 @@
 
 #include "engine/session/forced_copy.h"
 #include "engine/session/place.h"
+#include "engine/session/rows_as_read.h"
 #include "engine/trace/compare.h"
 #include "kernels/params/tensor_view.h"
 
@@ -82,13 +83,7 @@ bool UnquantisedRows::by_list(const Rows& rows, const as_cache& cache, const as_
 bool UnquantisedRows::by_table(const OpParams& engine, OpParams& copy) {
   const auto& p = engine.get<as_indexer_logits_params>();
   const Rows& rows = rows_[to_size(static_cast<int>(CacheKind::kIndex))];
-  std::vector<std::int64_t> ends(to_size(p.table.shape[0]), 0);
-  for (std::int64_t t = 0; t < p.lens.shape[0]; ++t) {
-    const std::int32_t request = *at<std::int32_t>(p.request_of, t);
-    if (request < 0) continue;
-    std::int64_t& end = ends[to_size(request)];
-    end = std::max<std::int64_t>(end, *at<std::int32_t>(p.lens, t));
-  }
+  const std::vector<std::int64_t> ends = visible_entries(p);
   window_.values.clear();
   window_.indices.clear();
   for (std::size_t r = 0; r < ends.size(); ++r) {

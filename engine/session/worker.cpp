@@ -34,6 +34,7 @@ struct SessionWorker::State : SessionObserver {
   struct Task {
     std::string title;
     Command command;
+    bool setting = false;
   };
 
   State(Factory f, WorkerOptions o)
@@ -80,6 +81,15 @@ struct SessionWorker::State : SessionObserver {
           return {};
         },
         "");
+  }
+
+  void add(Task task) {
+    {
+      std::lock_guard lock(mutex);
+      if (failed) return;
+      tasks.push_back(std::move(task));
+    }
+    wake.notify_one();
   }
 
   void make();
@@ -196,17 +206,16 @@ SessionWorker::~SessionWorker() {
 }
 
 void SessionWorker::post(std::string title, Command command) {
-  {
-    std::lock_guard lock(state_->mutex);
-    if (state_->failed) return;
-    state_->tasks.push_back({std::move(title), std::move(command)});
-  }
-  state_->wake.notify_one();
+  state_->add({std::move(title), std::move(command)});
+}
+
+void SessionWorker::post_setting(std::string title, Command command) {
+  state_->add({std::move(title), std::move(command), true});
 }
 
 void SessionWorker::cancel() {
   std::lock_guard lock(state_->mutex);
-  state_->tasks.clear();
+  std::erase_if(state_->tasks, [](const State::Task& task) { return !task.setting; });
   if (state_->busy) state_->session->cancel();
   if (state_->quiet()) state_->rest.notify_all();
 }

@@ -41,6 +41,9 @@ class SessionWorker {
 
   // Runs after all commands before it; a new snapshot is published when it ends.
   void post(std::string title, Command command);
+  // The same of a command that changes how the session works and computes nothing: cancel() leaves
+  // it in the queue.
+  void post_setting(std::string title, Command command);
   // Makes the running command return soon and drops the queued ones.
   void cancel();
   // The last published picture; null until the session exists.

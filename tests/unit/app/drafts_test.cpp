@@ -14,6 +14,7 @@
 #include "kernels/layout/records.h"
 #include "tests/unit/app/host_device.h"
 #include "tests/unit/app/small_scenario.h"
+#include "tests/unit/app/trace_session.h"
 
 namespace attnscope {
 namespace {
@@ -34,13 +35,6 @@ std::unique_ptr<Session> make(const Scenario& scenario, References references = 
   auto session = Session::create(scenario, all_lanes(), options);
   EXPECT_TRUE(session) << session.error().text();
   return std::move(*session);
-}
-
-void finish(Session& session) {
-  while (!session.finished()) {
-    const auto ok = session.step();
-    ASSERT_TRUE(ok) << ok.error().text();
-  }
 }
 
 // Every row below what is computed, of every cache, but those that a hit saved one of them.

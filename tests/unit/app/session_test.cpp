@@ -28,13 +28,6 @@ std::unique_ptr<Session> make(const Scenario& scenario, References references = 
   return std::move(*session);
 }
 
-void finish(Session& session) {
-  while (!session.finished()) {
-    const auto ok = session.step();
-    ASSERT_TRUE(ok) << ok.error().text();
-  }
-}
-
 TEST(Session, EveryRequestGetsItsTokensAndAllBlocksComeBack) {
   auto session = make(small_scenario());
   finish(*session);

@@ -35,4 +35,11 @@ inline void run_steps(Session& session, int steps) {
   }
 }
 
+inline void finish(Session& session) {
+  while (!session.finished()) {
+    const auto ok = session.step();
+    ASSERT_TRUE(ok) << ok.error().text();
+  }
+}
+
 }  // namespace attnscope

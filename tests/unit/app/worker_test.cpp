@@ -170,9 +170,14 @@ TEST(Worker, CancelEndsALongCommandBetweenTwoOpsAndDropsTheQueue) {
     dropped_ran = true;
     return {};
   });
+  worker.post_setting("switching the invariants", [](Session& s) -> Result<void> {
+    s.set_invariants(Invariants::kCall);
+    return {};
+  });
   while (steps < 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   worker.cancel();
   worker.wait_idle();
+  EXPECT_EQ(worker.snapshot()->invariants, Invariants::kCall) << "a setting is no work";
   EXPECT_FALSE(worker.snapshot()->finished);
   EXPECT_FALSE(dropped_ran);
   EXPECT_FALSE(worker.take_error());
