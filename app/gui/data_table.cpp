@@ -94,9 +94,10 @@ std::string csv_field(const std::string& text) {
 }
 
 void DataTable::begin(std::uint64_t version) {
-  stale_ = version != version_ || columns_.empty();
+  stale_ = version != version_ || theme_ != theme_version() || columns_.empty();
   if (!stale_) return;
   version_ = version;
+  theme_ = theme_version();
   rows_.clear();
   keys_.clear();
   order_.clear();

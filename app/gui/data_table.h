@@ -62,7 +62,7 @@ class DataTable {
   void draw_cell(const TableColumn& column, const TableCell& cell) const;
   std::optional<std::int64_t> draw_rows(std::int64_t selected_key);
 
-  std::uint64_t version_ = ~std::uint64_t{0};
+  std::uint64_t version_ = ~std::uint64_t{0}, theme_ = 0;  // what the rows are of
   bool stale_ = true, order_stale_ = true;
   std::vector<TableColumn> columns_;
   std::vector<std::vector<TableCell>> rows_;

@@ -39,6 +39,7 @@ class Shell {
   // Something moves by itself and wants the next frame soon.
   bool animating() const;
   bool wants_close() const { return wants_close_; }
+  bool message_shown() const { return !toasts_.empty(); }  // one that came forward
   // The graphics context is to be made anew ("app.reset_graphics").
   bool take_reset_graphics() { return std::exchange(reset_graphics_, false); }
   // A picture of the next frame is to be written ("app.screenshot=FILE").

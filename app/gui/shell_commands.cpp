@@ -53,6 +53,12 @@ void ShellCommands::add_panels(Shell& shell) {
         return {};
       },
       "PANEL");
+  group.add("messages.dismiss", "Dismiss messages",
+            "Takes away the messages that came forward; the log keeps them.", "",
+            act([&shell] {
+              shell.toasts_.clear();
+              shell.messages_seen_ = shell.ui_.bench.messages().size();
+            }));
 }
 
 void ShellCommands::add_layouts(Shell& shell) {

@@ -16,6 +16,11 @@ Theme& current() {
   return theme;
 }
 
+std::uint64_t& version() {
+  static std::uint64_t count = 1;
+  return count;
+}
+
 }  // namespace
 
 // Verdicts, accent and owners stay apart for colour-blind readers: by lightness where the hues
@@ -90,7 +95,12 @@ Theme light_theme() {
 
 const Theme& theme() { return current(); }
 
-void set_current_theme(const Theme& theme) { current() = theme; }
+std::uint64_t theme_version() { return version(); }
+
+void set_current_theme(const Theme& theme) {
+  current() = theme;
+  ++version();
+}
 
 ImU32 verdict_colour(Verdict verdict) {
   const Theme& t = theme();

@@ -36,6 +36,8 @@ std::vector<std::string> theme_names();
 const Theme& theme();
 // Applies colours and spacing to ImGui and ImPlot. scale: of text and spacing.
 void apply_theme(const Theme& theme, float scale);
+// Another number after each apply_theme(): whoever keeps colours compares it.
+std::uint64_t theme_version();
 
 ImU32 verdict_colour(Verdict verdict);
 const char* verdict_glyph(Verdict verdict);  // icon font: check, approx, bell, cross, ..

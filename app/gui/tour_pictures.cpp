@@ -1,6 +1,7 @@
 // The pictures of every layout, size, theme and state that is worth looking at.
 #include <fmt/format.h>
 #include <imgui.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <vector>
@@ -76,19 +77,43 @@ Result<void> write_tour(App& app, Platform& platform, const std::string& folder)
   if (now == nullptr) return {};
   const Place here = first_view(*now->info, 2);
   const std::string op = fmt::format("{}/sparse_attention", here.layer);
+  // What was recorded, at the level that leaves out all values and at the one that has them.
+  const std::string kept = fmt::format(
+      "{}/tour-{}", std::filesystem::temp_directory_path().string(), static_cast<long>(::getpid()));
+  const std::string tables = kept + "-tables.acap", full = kept + "-full.acap";
   const std::vector<Shot> states = {
       {"prefill", 1600, 1000, {fmt::format("cursor.goto=2/{}", op)}},
       {"decode-long", 1600, 1000, {"cursor.last"}},
-      {"small-window", 300, 200, {}},
+      {"why", 1600, 1000, {"layout.selection", "panel.why"}},
+      {"coverage", 1600, 1000, {"layout.error", "panel.coverage"}},
+      {"small-window", 300, 200, {"layout.step"}},
       {"error-planted", 1600, 1000, {"lesson.plant=topk_one_short"}},
       {"error-planted-errors", 1600, 1000, {"layout.error"}},
       {"palette", 1600, 1000, {"lesson.remove", "layout.step", "palette.open"}},
       {"early-decode", 1600, 1000, {"scenario.open=early"}},
+      {"compare",
+       1600,
+       1000,
+       {"capture.record=full:" + full, "capture.record=tables:" + tables,
+        "lane.set=q_rope_kv_insert=mutant:scale_rounded_down", "compare.open=" + full,
+        "layout.compare", "compare.first", "messages.dismiss"}},
+      {"capture-tables",
+       1600,
+       1000,
+       {"file.open_capture=" + tables, "layout.step", "messages.dismiss"}},
+      {"capture-tables-selection", 1600, 1000, {"layout.selection"}},
+      {"capture-tables-errors", 1600, 1000, {"layout.error"}},
   };
-  for (const Shot& shot : states) {
-    if (auto ok = take(shot); !ok) return ok;
+  auto done = [&]() -> Result<void> {
+    for (const Shot& shot : states) {
+      if (auto ok = take(shot); !ok) return ok;
+    }
+    return {};
+  }();
+  for (const std::string& folder_made : {tables, full}) {
+    std::filesystem::remove_all(folder_made, error);
   }
-  return {};
+  return done;
 }
 
 }  // namespace attnscope::gui

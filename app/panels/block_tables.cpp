@@ -151,8 +151,15 @@ void BlockTablesPanel::draw_header(Ui& ui, const TablesOfRequest& request) {
   const std::string name = fmt::format("{} {}", request.request, request.name);
   const float x = at.x + side + px(6);
   list->AddText({x, at.y}, selected ? theme().accent : theme().text, name.c_str());
-  list->AddText({x + ImGui::CalcTextSize(name.c_str()).x + px(10), at.y}, theme().text_dim,
-                request.state.c_str());
+  const float after = x + ImGui::CalcTextSize(name.c_str()).x + px(10);
+  const float width = ImGui::CalcTextSize(request.state.c_str()).x;
+  if (after + width <= at.x + ImGui::GetContentRegionAvail().x) {
+    list->AddText({after, at.y}, theme().text_dim, request.state.c_str());
+  } else {
+    ImGui::PushStyleColor(ImGuiCol_Text, theme().text_dim);
+    ImGui::TextWrapped("%s", request.state.c_str());
+    ImGui::PopStyleColor();
+  }
   const std::string text = fmt::format("\"{}\"", request.text);
   ImGui::PushStyleColor(ImGuiCol_Text, theme().text_faint);
   ImGui::PushFont(numbers(), ImGui::GetStyle().FontSizeBase * 0.85f);

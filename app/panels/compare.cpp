@@ -251,14 +251,14 @@ void ComparePanel::draw_ops(Ui& ui) {
   if (ops_.stale()) {
     ops_.columns({{"layer", true, 0.4f},
                   {"op", false, 1.3f},
-                  {"first", false, 0.8f, "The lane that computed it in the first."},
+                  {"first", false, 1, "The lane that computed it in the first."},
                   {"second", false, 0.8f, "The lane that computed it in the second."},
-                  {"verdict", false, 1.4f,
+                  {"verdict", false, 1.7f,
                    "Schedules and block tables are compared by what they mean: the lines above."},
                   {"tap", false, 0.7f, "The output that differs most."},
                   {"largest", true, 0.6f, "Largest absolute difference."},
                   {"of budget", true, 0.6f, "Worst element in units of its tolerance."},
-                  {"evidence", false, 3}});
+                  {"evidence", false, 2.6f}});
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const ComparedOp& row = rows[i];
       Shown look = shown(row.verdict);

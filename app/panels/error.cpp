@@ -337,7 +337,7 @@ void ErrorPanel::draw_bars(Ui& ui, float height) {
 // The narrow table leaves to the lines below it what does not fit.
 void ErrorPanel::fill_results(const OpTrace& op) {
   std::vector<TableColumn> columns = {
-      {"tap", false, 1.3f},
+      {"tap", false, narrow_ ? 1.8f : 1.9f},
       {"", false, narrow_ ? 0.35f : 1.3f, "Verdict."},
       {"max abs", true, 1, "Largest |engine - ref.sim|, introduced."},
       {"max rel", true, 1, "Largest |engine - ref.sim| / (|ref.sim| + 1e-6)."},
@@ -394,7 +394,9 @@ void ErrorPanel::draw_results(Ui& ui, const OpTrace& op) {
   const std::int64_t selected = shown == nullptr ? -1 : shown - op.results.data();
   const float row = ImGui::GetTextLineHeightWithSpacing() + px(4);
   const float height = row * static_cast<float>(std::min<std::size_t>(op.results.size(), 6) + 1);
-  if (const auto key = results_.draw("##results", {-1, height + px(6)}, selected, false)) {
+  // Two tables: widths that a user drew in one are none of the other's.
+  const char* id = narrow ? "##results_narrow" : "##results";
+  if (const auto key = results_.draw(id, {-1, height + px(6)}, selected, false)) {
     const std::string& tap = op.results[at(*key)].tap;
     if (op.tap(tap) != nullptr || op.cache_rows(tap) != nullptr) {
       ui.run("tensor.tap=" + tap);

@@ -52,7 +52,7 @@ class PipelinePanel : public Panel {
   void draw_edges() const;
   void draw_card(Ui& ui, int i);
   void draw_card_words(const PipelineCard& card, ImVec2 min, ImVec2 max) const;
-  void draw_details(const Ui& ui) const;
+  void draw_details() const;
   ImVec2 card_min(const PipelineNode& node) const {
     return {origin_.x + x_[index(node.column)],
             origin_.y + static_cast<float>(node.row) * (card_height_ + px(kGapY))};
@@ -300,7 +300,7 @@ void PipelinePanel::draw_chart(Ui& ui) {
     }
   }
   for (std::size_t i = 0; i < chart_.nodes.size(); ++i) draw_card(ui, static_cast<int>(i));
-  draw_details(ui);
+  draw_details();
   ImGui::SetCursorScreenPos({origin_.x - 1, origin_.y - 1});
   ImGui::Dummy({width, height});
   ImGui::EndChild();
@@ -459,30 +459,32 @@ void PipelinePanel::draw_card_words(const PipelineCard& card, ImVec2 min, ImVec2
 }
 
 // The selected op in words, where the chart leaves room.
-void PipelinePanel::draw_details(const Ui& ui) const {
-  (void)ui;
+void PipelinePanel::draw_details() const {
   if (selected_ < 0) return;
-  if (details_max_.x - details_min_.x < px(kDetailsWidth) ||
-      details_max_.y - details_min_.y < px(kDetailsHeight)) {
+  // Within what is seen of a chart that scrolls.
+  const ImVec2 seen_min = list_->GetClipRectMin(), seen_max = list_->GetClipRectMax();
+  const ImVec2 min(std::max(details_min_.x, seen_min.x + px(4)), details_min_.y);
+  const ImVec2 max(std::min(details_max_.x, seen_max.x - px(4)), details_max_.y);
+  if (max.x - min.x < px(kDetailsWidth) || max.y - min.y < px(kDetailsHeight)) {
     return;
   }
   const Theme& t = theme();
-  list_->AddRectFilled(details_min_, details_max_, with_alpha(t.raised, 0.5f), px(4));
-  list_->PushClipRect(details_min_, details_max_, true);
+  list_->AddRectFilled(min, max, with_alpha(t.raised, 0.5f), px(4));
+  list_->PushClipRect(min, max, true);
   const float pad = px(8);
-  const float wrap = details_max_.x - details_min_.x - 2 * pad;
+  const float wrap = max.x - min.x - 2 * pad;
   const std::string text = pipeline_card_text(state_.cards[index(selected_)]);
   const float size = ImGui::GetFontSize() * 0.92f;
-  float y = details_min_.y + px(4);
+  float y = min.y + px(4);
   std::size_t from = 0;
   for (int line = 0; from <= text.size(); ++line) {
     const std::size_t end = std::min(text.find('\n', from), text.size());
     const char* begin = text.data() + from;
     const char* stop = text.data() + end;
     const float h = words()->CalcTextSizeA(size, FLT_MAX, wrap, begin, stop).y;
-    if (y + h > details_max_.y) break;
+    if (y + h > max.y) break;
     const ImU32 colour = line == 0 ? t.accent : line == 1 ? t.text : t.text_dim;
-    list_->AddText(words(), size, {details_min_.x + pad, y}, colour, begin, stop, wrap);
+    list_->AddText(words(), size, {min.x + pad, y}, colour, begin, stop, wrap);
     y += h + px(1);
     from = end + 1;
   }

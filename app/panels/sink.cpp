@@ -22,7 +22,7 @@ std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 class SinkPanel : public Panel {
  public:
-  SinkPanel() : Panel("sink", "Sink") {}
+  SinkPanel() : Panel("sink", "Sink") { table_.least_width = 500; }
   void draw(Ui& ui) override;
   bool animating() const override { return heat_map_.busy(); }
 

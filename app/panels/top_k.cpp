@@ -331,18 +331,19 @@ void TopKPanel::fill_table(const Ui& ui, const StepTrace& step, bool narrow) {
   const bool compared = !view_.reference_scores.empty() && !narrow;
   const bool changes = view_.has_before && !narrow;
   std::vector<TableColumn> columns = {
-      {"entry", true, 0.7f, "Compressed entry of the request, 0-based."},
+      {"entry", true, 0.65f, "Compressed entry of the request, 0-based."},
       {"tokens", true, 1.1f, "Positions pooled into the entry (they overlap with the one before)."},
       {"score", true, 1.15f, "The indexer's score."}};
-  if (!narrow) columns.insert(columns.end() - 1, {"text", false, 1.1f, "Their text."});
-  if (compared) columns.push_back({"reference", true, 1.15f, "The reference's score."});
+  if (!narrow) columns.insert(columns.end() - 1, {"text", false, 0.95f, "Their text."});
+  if (compared) columns.push_back({"reference", true, 1.25f, "The reference's score."});
   columns.push_back({"rank", true, 0.7f, "Place by score, 1 = best."});
   columns.push_back({"set", false, 1, "Whether the entry is selected, and by whom."});
   if (changes) columns.push_back({"change", false, 0.9f, "Against one step ago."});
   columns.push_back({"slot", true, 0.8f, "block:row of the entry."});
   columns.push_back(
-      {"weight", true, 1.1f, fmt::format("Attention weight that head {} gave to it.", key_.head)});
+      {"weight", true, 1.25f, fmt::format("Attention weight that head {} gave to it.", key_.head)});
   table_.columns(std::move(columns));
+  table_.least_width = narrow ? 420 : 600;
 
   const SessionInfo& info = *ui.bench.snapshot()->info;
   const RequestView* request = find_request(step, view_.request);

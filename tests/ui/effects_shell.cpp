@@ -18,6 +18,15 @@ Effects shell_effects() {
       EXPECT_TRUE(t.app.checked(std::string("panel.") + panel));
     };
   }
+  e["messages.dismiss"] = [](Trial& t) {
+    t.bench().say(Message::Kind::kInfo, "said in a test");
+    t.user.settle();
+    EXPECT_TRUE(t.app->shell().message_shown());
+    t.run("messages.dismiss");
+    t.user.settle();
+    EXPECT_FALSE(t.app->shell().message_shown());
+    EXPECT_EQ(t.bench().messages().back().text, "said in a test");
+  };
   e["panel.close"] = [](Trial& t) {
     t.run("panel.close=events");
     EXPECT_FALSE(t.app->shell().panel("events")->open);
