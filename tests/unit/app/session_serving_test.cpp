@@ -73,6 +73,22 @@ Scenario crowded() {
   return s;
 }
 
+// The later of two loses its blocks just after its prompt and finds the first 256 tokens of them
+// again: the other needs few and none of those.
+Scenario losing_and_finding() {
+  Scenario s = sharing();
+  s.pool_blocks = 128;
+  s.limits = {512, 2};
+  s.requests.clear();
+  for (int i = 0; i < 2; ++i) {
+    ScenarioRequest& r = s.requests.emplace_back();
+    r.name = i == 0 ? "keeps" : "loses";
+    for (std::int32_t t = 0; t < (i == 0 ? 40 : 275); ++t) r.tokens.push_back((t * 31 + i) % 251);
+    r.max_new_tokens = i == 0 ? 20 : 24;
+  }
+  return s;
+}
+
 std::vector<std::uint64_t> digests(Session& session) {
   std::vector<std::uint64_t> all;
   while (!session.finished()) {
@@ -126,8 +142,38 @@ TEST(SessionServing, HitsDoNotChangeWhatIsSampled) {
   }
 }
 
+TEST(SessionServing, APreemptedRequestFindsItsOwnBlocks) {
+  auto session = make(losing_and_finding(), References::kSim);
+  std::size_t shared = 0;
+  while (!session->finished()) {
+    ASSERT_TRUE(session->step());
+    for (const SharedBlock& b : session->serving().step().shared) {
+      EXPECT_EQ(b.request, 1);
+      EXPECT_EQ(b.donor, 1);
+      EXPECT_EQ(session->serving().content(b.block).writer, 1);
+      ++shared;
+    }
+  }
+  const Request& loses = session->serving().requests()[1];
+  EXPECT_EQ(loses.preemptions, 1);
+  EXPECT_EQ(loses.hit_tokens, 256);
+  EXPECT_GT(shared, 0u);
+  EXPECT_EQ(loses.recomputed, session->serving().totals().recomputed);
+  EXPECT_GT(loses.recomputed, 0);
+  EXPECT_LT(loses.recomputed, 275 - 256 + loses.max_new_tokens);
+  expect_nothing_wrong(*session);
+
+  // What it samples does not depend on it.
+  Scenario roomy = losing_and_finding();
+  roomy.pool_blocks = 400;
+  auto undisturbed = make(roomy);
+  digests(*undisturbed);
+  EXPECT_EQ(undisturbed->serving().totals().preemptions, 0);
+  EXPECT_EQ(loses.tokens, undisturbed->serving().requests()[1].tokens);
+}
+
 TEST(SessionServing, GoingBackThroughHitsAndPreemptionsGivesTheSameBytes) {
-  for (const Scenario& scenario : {sharing(), crowded()}) {
+  for (const Scenario& scenario : {sharing(), crowded(), losing_and_finding()}) {
     auto session = make(scenario, References::kSim);
     const std::vector<std::uint64_t> first = digests(*session);
     expect_nothing_wrong(*session);
