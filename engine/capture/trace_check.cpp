@@ -124,6 +124,11 @@ void check_step(Check& check, const StepTrace& t, const SessionInfo& info) {
                "lengths of a request do not fit each other");
     for (const auto& table : t.requests[r].tables) check.range(table, 0, blocks - 1, "a table");
   }
+  const auto of_a_request = [&](const StepWhy& why) {
+    check.that(why.request >= -1 && why.request < requests, "a reason is of no request");
+  };
+  std::ranges::for_each(t.misses, of_a_request);
+  of_a_request(t.waiting);
   check.size(t.owners, blocks, "owners");
   for (const BlockOwner& o : t.owners) {
     check.that(o.request >= -1 && o.request < requests && o.writer >= -1 && o.writer < requests &&

@@ -137,6 +137,12 @@ void fields(V& v, Request& r) {
 }
 
 template <class V>
+void fields(V& v, StepWhy& w) {
+  v("request", w.request);
+  v("text", w.text);
+}
+
+template <class V>
 void fields(V& v, ProfileSwitches& s) {
   v("profile", s.profile);
   v("index_format", s.index_format);

@@ -159,6 +159,8 @@ TraceEntry TraceWriter::describe(const StepTrace& trace, TensorWriter& writer,
       Request& request = entry.requests.emplace_back(view.request);
       request.tokens.clear();
     }
+    entry.misses = trace.misses;
+    if (trace.waiting.request >= 0) entry.waiting = trace.waiting;
   }
   for (const auto& op : trace.ops) {
     OpEntry out;

@@ -173,6 +173,45 @@ TEST_F(CaptureTest, FullIsWhatTheSessionHad) {
   EXPECT_EQ((*capture)->block_step(3), -1);
 }
 
+TEST_F(CaptureTest, SaysWhyPromptsMissedAndWhoWaits) {
+  Scenario scenario = small_scenario();
+  ASSERT_GT(scenario.requests.size(), 1u);
+  scenario.limits.max_requests = 1;
+  SessionOptions session_options;
+  session_options.references = References::kNone;
+  auto session = Session::create(scenario, all_lanes(), session_options);
+  ASSERT_TRUE(session) << session.error().text();
+  TraceRecorder recorder;
+  (*session)->set_observer(&recorder);
+  run_steps(**session, 3);
+  auto writer = CaptureWriter::create(path_, level(CaptureLevel::kTables), *session_info(**session),
+                                      {"t", "small", {}});
+  ASSERT_TRUE(writer) << writer.error().text();
+  for (const auto& trace : recorder.traces()) {
+    const auto summary = recorder.summaries()[static_cast<std::size_t>(trace->step)];
+    ASSERT_TRUE((*writer)->add(*summary, trace.get(), nullptr));
+  }
+  ASSERT_TRUE((*writer)->finish());
+  auto capture = Capture::open(path_);
+  ASSERT_TRUE(capture) << capture.error().text();
+  std::size_t misses = 0, waiting = 0;
+  for (const auto& live : recorder.traces()) {
+    auto kept = (*capture)->trace(live->step);
+    ASSERT_TRUE(kept) << kept.error().text();
+    ASSERT_EQ((*kept)->misses.size(), live->misses.size());
+    for (std::size_t i = 0; i < live->misses.size(); ++i) {
+      EXPECT_EQ((*kept)->misses[i].request, live->misses[i].request);
+      EXPECT_EQ((*kept)->misses[i].text, live->misses[i].text);
+    }
+    EXPECT_EQ((*kept)->waiting.request, live->waiting.request);
+    EXPECT_EQ((*kept)->waiting.text, live->waiting.text);
+    misses += live->misses.size();
+    waiting += live->waiting.request >= 0 ? 1 : 0;
+  }
+  EXPECT_GT(misses, 0u);
+  EXPECT_GT(waiting, 0u);
+}
+
 TEST_F(CaptureTest, LevelsAndFilters) {
   ASSERT_TRUE(record(level(CaptureLevel::kSummary), 3, path_));
   auto summary = Capture::open(path_);
