@@ -1,5 +1,5 @@
 // --model, --layers and --hidden-states: another model, or recorded inputs, in the place of the
-// scenario's own.
+// scenario's own. --tp and --rank: one rank's slice of it.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -17,6 +17,10 @@ inline void add_model_options(CLI::App& command, const std::shared_ptr<ModelChoi
       ->delimiter(',');
   command.add_option("--hidden-states", choice->hidden_states,
                      "Safetensors file with the inputs of the layers, recorded elsewhere");
+  command.add_option("--tp", choice->ranks, "Deal heads and output groups out to N ranks; see one")
+      ->check(CLI::Range(1, 128));
+  command.add_option("--rank", choice->rank, "With --tp: the rank that is seen (default 0)")
+      ->check(CLI::Range(0, 127));
 }
 
 }  // namespace attnscope

@@ -14,6 +14,7 @@
 #include "engine/cache/cache_layout.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/config/json_file.h"
+#include "engine/model/tensor_parallel.h"
 #include "kernels/params/op_table.h"
 
 namespace attnscope {
@@ -221,6 +222,7 @@ json describe_model(const ModelConfig& config) {
   return {{"name", config.name},
           {"hidden", config.hidden},
           {"heads", config.heads},
+          {"tensor_parallel", {{"size", config.parallel.size}, {"rank", config.parallel.rank}}},
           {"head_dim", config.head_dim},
           {"q_lora", config.q_lora},
           {"o_lora", config.o_lora},
@@ -297,7 +299,7 @@ json make_report(const Scenario& scenario, const RunOptions& options, const RunR
           {"version", kReportVersion},
           {"key", key},
           {"scenario", scenario_json(scenario)},
-          {"model", describe_model(scenario.model)},
+          {"model", describe_model(rank_config(scenario.model, scenario.parallel))},
           {"weights", weights_json(scenario, result)},
           {"hidden_states",
            scenario.hidden_states.empty() ? json(nullptr) : json(scenario.hidden_states)},
@@ -365,7 +367,7 @@ std::string run_key(const Scenario& scenario, const RunOptions& options) {
   fnv.add(std::string(std::istreambuf_iterator<char>(self), {}));
   fnv.add(scenario.text);
   const ModelConfig& m = scenario.model;
-  fnv.add(describe_model(m).dump());
+  fnv.add(describe_model(rank_config(m, scenario.parallel)).dump());
   fnv.add(fmt::format("{} {} {} {} {} {} {} {} {}", m.rms_eps, m.rope_theta, m.compress_rope_theta,
                       m.yarn_factor, m.yarn_original_max, m.yarn_beta_fast, m.yarn_beta_slow,
                       m.max_position, scenario.seed));

@@ -134,6 +134,7 @@ Result<std::shared_ptr<const SessionInfo>> info_of(const CaptureIndex& index,
   const ModelConfig& m = index.model;
   if (m.compress_ratios.size() > kMostLayers) return damaged("too many layers");
   if (auto ok = validate(m); !ok) return damaged(ok.error().message);
+  if (m.parallel.rank < 0 || m.parallel.rank >= m.parallel.size) return damaged("parallel");
   if (index.num_blocks < 1 || index.num_blocks > kMostBlocks) return damaged("num_blocks");
   if (index.lane_of.size() != AS_OP_COUNT) return damaged("lane_of has not one lane an op");
   if (index.request_names.size() > kMostRequests ||

@@ -50,6 +50,10 @@ class JsonWriter {
   void operator()(const char* key, const T& value) {
     out_[key] = of(value);
   }
+  template <class T>
+  void later(const char* key, const T& value) {
+    (*this)(key, value);
+  }
 
   template <class T>
   static nlohmann::json of(const T& value) {
@@ -120,6 +124,11 @@ class JsonFieldReader {
     if (it == in_.end() || !get(*it, value, wrong_)) {
       wrong_ = wrong_.empty() ? std::string(key) : key + ("." + wrong_);
     }
+  }
+  // A field that older files of the same format version lack: the value stays.
+  template <class T>
+  void later(const char* key, T& value) {
+    if (in_.contains(key)) (*this)(key, value);
   }
   template <class T>
   static bool get(const nlohmann::json& in, T& value, std::string& wrong) {

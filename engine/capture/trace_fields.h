@@ -152,6 +152,12 @@ void fields(V& v, ProfileSwitches& s) {
 }
 
 template <class V>
+void fields(V& v, TensorParallel& p) {
+  v("size", p.size);
+  v("rank", p.rank);
+}
+
+template <class V>
 void fields(V& v, ModelConfig& c) {
   v("name", c.name);
   v("hidden", c.hidden);
@@ -175,6 +181,7 @@ void fields(V& v, ModelConfig& c) {
   v("compress_ratios", c.compress_ratios);
   v("layers", c.layers);
   v("switches", c.switches);
+  v.later("parallel", c.parallel);
 }
 
 }  // namespace attnscope

@@ -14,6 +14,7 @@
 #include "engine/config/workload_file.h"
 #include "engine/model/config_keys.h"
 #include "engine/model/hf_config.h"
+#include "engine/model/tensor_parallel.h"
 
 namespace attnscope {
 namespace {
@@ -80,6 +81,21 @@ void read_model(JsonObject& root, Scenario& scenario) {
   Result<ProfileSwitches> switches = profile_switches(profile);
   scenario.model = std::move(*config);
   if (switches) scenario.model.switches = *switches;
+}
+
+void read_parallel(JsonObject& root, Scenario& scenario) {
+  if (!root.has("tensor_parallel")) return;
+  JsonObject object = root.object("tensor_parallel");
+  TensorParallel parallel;
+  constexpr std::int64_t kMostRanks = 128;  // as heads
+  parallel.size = static_cast<int>(object.integer("size", 1, kMostRanks));
+  parallel.rank = static_cast<int>(object.integer("rank", 0, kMostRanks - 1, 0));
+  object.finish();
+  if (auto good = check_parallel(scenario.model, parallel); !good) {
+    object.fail(parallel.rank < parallel.size ? "size" : "rank", good.error().message,
+                good.error().hint);
+  }
+  scenario.parallel = parallel;
 }
 
 void read_hidden_states(JsonObject& root, Scenario& scenario) {
@@ -223,6 +239,7 @@ void read_scenario(JsonObject& root, const nlohmann::json& json, const JsonReade
       root.integer("max_requests", 1, kMostRequests, scenario.limits.max_requests);
   scenario.decode_steps = root.integer("decode_steps", 0, kMostSteps, kDefaultDecodeSteps);
   read_model(root, scenario);
+  if (reader.ok()) read_parallel(root, scenario);
   read_hidden_states(root, scenario);
   if (!reader.ok()) return;  // requests are checked against the model
   read_serving_part(root, json, scenario);
@@ -264,6 +281,14 @@ Result<std::string> with_choice(const std::string& text, const std::string& path
   }
   if (!choice.layers.empty() && (*json)["model"].is_object()) {
     (*json)["model"]["layers"] = choice.layers;
+  }
+  if (choice.ranks > 0) (*json)["tensor_parallel"] = {{"size", choice.ranks}};
+  if (choice.rank >= 0) {
+    if (!json->contains("tensor_parallel")) {
+      return bad_input(fmt::format("--rank {}: there is one rank alone", choice.rank),
+                       "say of how many: --tp N");
+    }
+    if ((*json)["tensor_parallel"].is_object()) (*json)["tensor_parallel"]["rank"] = choice.rank;
   }
   if (!choice.hidden_states.empty()) {
     if (!fs::exists(choice.hidden_states, code)) {

@@ -10,6 +10,8 @@
 //               "seed": 1},           // optional: 1
 //     "hidden_states": "x.safetensors",  // optional: what the layers are fed, recorded elsewhere
 //     "profile": "vllm",              // optional: "vllm"; or "deepseek"
+//     "tensor_parallel": {"size": 2,  // optional: one rank of so many is looked at, the others
+//                         "rank": 0}, // compute beside it; rank: optional, 0
 //     "pool_blocks": 640,             // null block included
 //     "token_budget": 512,            // optional: 512
 //     "max_requests": 8,              // optional: 8
@@ -65,9 +67,10 @@ struct ScenarioRequest {
 
 struct Scenario {
   std::string name;
-  std::string path;  // file it came from
-  std::string text;  // the file as read, for reports and keys
-  ModelConfig model;
+  std::string path;         // file it came from
+  std::string text;         // the file as read, for reports and keys
+  ModelConfig model;        // the whole one
+  TensorParallel parallel;  // the slice of it that a session runs
   std::uint64_t seed = 1;
   std::string checkpoint;        // folder the weights are read from; empty = synthetic ones
   std::string hidden_states;     // file with the inputs of the layers; empty = they come about
@@ -86,7 +89,11 @@ struct ModelChoice {
   std::string model;  // a preset, a config.json or the folder of a checkpoint; empty = its own
   std::vector<int> layers;    // empty = its own, or those of another model
   std::string hidden_states;  // empty = its own
-  bool any() const { return !model.empty() || !layers.empty() || !hidden_states.empty(); }
+  int ranks = 0;              // 0 = its own
+  int rank = -1;              // -1 = its own
+  bool any() const {
+    return !model.empty() || !layers.empty() || !hidden_states.empty() || ranks > 0 || rank >= 0;
+  }
 };
 
 // A name from assets/scenarios or a path. Malformed JSON is reported with line and column, a wrong

@@ -38,6 +38,13 @@ struct ProfileSwitches {
 // "vllm" (default) or "deepseek" (Hadamard, MXFP4 index rows, pooled values rounded to bf16).
 Result<ProfileSwitches> profile_switches(std::string_view name);
 
+// Which of how many ranks: heads and output groups are dealt out, the rest is on every rank.
+struct TensorParallel {
+  int size = 1;
+  int rank = 0;
+  friend bool operator==(const TensorParallel&, const TensorParallel&) = default;
+};
+
 struct ModelConfig {
   std::string name;      // preset or file it came from
   int hidden = 0;        // hidden_size
@@ -61,6 +68,8 @@ struct ModelConfig {
   std::vector<int> compress_ratios;     // of every published layer: 0, 4 or 128
   std::vector<int> layers;  // the layers that run, ascending indices into compress_ratios
   ProfileSwitches switches;
+  // Of more than one rank: heads and o_groups are those of this rank.
+  TensorParallel parallel;
 
   int ratio(int i) const {
     return compress_ratios[static_cast<std::size_t>(layers[static_cast<std::size_t>(i)])];

@@ -62,8 +62,8 @@ Result<void> DeviceRun::begin_layers(const StepMetadata& step, const as_tensor& 
   plan_ = nullptr;
   ran_.clear();
   residency_->host_wrote(hidden);
-  // A plan runs all layers at once; their inputs come between two ops.
-  if (parts_.inputs) return {};
+  // A plan runs all layers at once; recorded inputs and sums over ranks come between two ops.
+  if (parts_.inputs || parts_.ranks.size() > 1) return {};
   PlanShape shape = most_;
   shape.tokens = padded(step.num_tokens_in_step());
   if (!decodes(step) || !runs_all(lanes) || step.num_live() > shape.live ||
@@ -81,16 +81,26 @@ Result<void> DeviceRun::begin_layers(const StepMetadata& step, const as_tensor& 
   return plan_->begin(step, hidden);
 }
 
+Result<void> DeviceRun::run_on_host(as_op_fn function, const OpParams& params,
+                                    const as_call& call) {
+  if (auto ok = residency_->before_host_op(params); !ok) return ok;
+  as_error error{};
+  const std::int32_t status = function(params.data(), &call, &error);
+  if (status != AS_OK) return Error{static_cast<as_status>(status), error.message, {}};
+  residency_->after_host_op(params);
+  return {};
+}
+
+Result<void> DeviceRun::run_beside(const std::string& lane, as_op_fn function,
+                                   const OpParams& params, const as_call& host_call) {
+  if (lane != kLane) return run_on_host(function, params, host_call);
+  ran_.push_back({AS_OP_COUNT, -1});
+  return residency_->run(function, params, false);
+}
+
 Result<void> DeviceRun::run(const std::string& lane, as_op_fn function, int layer,
                             const OpParams& params, const as_call& host_call, bool seen) {
-  if (lane != kLane) {
-    if (auto ok = residency_->before_host_op(params); !ok) return ok;
-    as_error error{};
-    const std::int32_t status = function(params.data(), &host_call, &error);
-    if (status != AS_OK) return Error{static_cast<as_status>(status), error.message, {}};
-    residency_->after_host_op(params);
-    return {};
-  }
+  if (lane != kLane) return run_on_host(function, params, host_call);
   if (plan_ != nullptr) {
     if (auto ok = plan_->run(layer, params.op(), seen); !ok) return ok;
     residency_->device_wrote(params);
@@ -123,7 +133,7 @@ Result<std::vector<DecodePlan::Timed>> DeviceRun::take_times() {
   if (!times) return times.error();
   std::vector<DecodePlan::Timed> all;
   for (std::size_t i = 0; i < times->size() && i < ran_.size(); ++i) {
-    all.push_back({ran_[i].op, ran_[i].layer, (*times)[i]});
+    if (ran_[i].op != AS_OP_COUNT) all.push_back({ran_[i].op, ran_[i].layer, (*times)[i]});
   }
   ran_.clear();
   return all;

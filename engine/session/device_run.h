@@ -33,6 +33,9 @@ class DeviceRun {
   // afterwards, outputs had started as NaN.
   Result<void> run(const std::string& lane, as_op_fn function, int layer, const OpParams& params,
                    const as_call& host_call, bool seen);
+  // Runs an op that is none of the session's own; its tensors stay where they are.
+  Result<void> run_beside(const std::string& lane, as_op_fn function, const OpParams& params,
+                          const as_call& host_call);
   // The rows to sample from, hidden[rows], into `last`.
   Result<void> gather(const as_tensor& hidden, const std::vector<std::int64_t>& rows,
                       const as_tensor& last);
@@ -47,6 +50,8 @@ class DeviceRun {
   Residency& residency() { return *residency_; }
 
  private:
+  Result<void> run_on_host(as_op_fn function, const OpParams& params, const as_call& call);
+
   DeviceRun(const SessionParts& parts, const Slab& slab, const PlanShape& most)
       : parts_(parts), slab_(slab), most_(most) {}
 
@@ -58,7 +63,7 @@ class DeviceRun {
   std::map<std::int64_t, std::unique_ptr<DecodePlan>> plans_;
   DecodePlan* plan_ = nullptr;  // of this step
   struct Ran {
-    as_op_id op;
+    as_op_id op;  // AS_OP_COUNT: beside the session's own
     int layer;
   };
   std::vector<Ran> ran_;  // single ops since take_times

@@ -40,6 +40,7 @@ enum class Act {
   kORotated,         // [T,H,512]
   kZ,                // [T,groups,o_lora]
   kY,                // [T,hidden]
+  kYSum,             // [T,hidden] kY over all ranks, where there are several
   kHiddenOut,        // [T,hidden]
   kLast,             // [N,hidden] rows to sample from
   kLastNormed,       // [N,hidden]
@@ -74,6 +75,10 @@ class Frame {
   // kernel_dtype: the engine's; mapped to F64 for references where it is a float.
   as_tensor make(Act act, std::int32_t kernel_dtype, std::initializer_list<std::int64_t> shape);
   const as_tensor& get(Act act) const { return tensors_[static_cast<std::size_t>(act)]; }
+  // A tensor that another frame made, as long as that one keeps it.
+  void borrow(Act act, const Frame& from) {
+    tensors_[static_cast<std::size_t>(act)] = from.get(act);
+  }
   void swap(Act a, Act b);
   void clear(Act act) { tensors_[static_cast<std::size_t>(act)] = as_tensor{}; }
   std::size_t bytes() const;

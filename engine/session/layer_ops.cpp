@@ -158,7 +158,7 @@ class Builder {
       case AS_OP_RESIDUAL: {
         auto& p = params_.init<as_residual_params>(op_);
         p.h = frame_.get(Act::kHidden);
-        p.y = frame_.get(Act::kY);
+        p.y = frame_.get(config_.parallel.size > 1 ? Act::kYSum : Act::kY);
         p.out = frame_.make(Act::kHiddenOut, AS_BF16, {tokens_, hidden});
         break;
       }

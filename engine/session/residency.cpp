@@ -48,22 +48,23 @@ Residency::Residency(std::shared_ptr<ComputeDevice> device, const SessionParts& 
     add(w.ape);
     add(w.norm);
   };
-  const Weights& w = *parts.weights;
-  add(w.embedding);
-  add(w.final_norm);
-  for (const LayerWeights& layer : w.layers) {
-    add(layer.attn_norm);
-    add(layer.wq_kv_a);
-    add(layer.q_norm);
-    add(layer.kv_norm);
-    add(layer.wq_b);
-    add(layer.sinks);
-    add(layer.wo_a);
-    add(layer.wo_b);
-    add(layer.indexer_wq_b);
-    add(layer.indexer_weights_proj);
-    add_compressor(layer.compressor);
-    add_compressor(layer.indexer_compressor);
+  for (const std::shared_ptr<const Weights>& w : parts.ranks) {
+    add(w->embedding);
+    add(w->final_norm);
+    for (const LayerWeights& layer : w->layers) {
+      add(layer.attn_norm);
+      add(layer.wq_kv_a);
+      add(layer.q_norm);
+      add(layer.kv_norm);
+      add(layer.wq_b);
+      add(layer.sinks);
+      add(layer.wo_a);
+      add(layer.wo_b);
+      add(layer.indexer_wq_b);
+      add(layer.indexer_weights_proj);
+      add_compressor(layer.compressor);
+      add_compressor(layer.indexer_compressor);
+    }
   }
   for (const as_rope& rope : parts.ropes) constant_ranges_[rope.table.data] = bytes_of(rope.table);
 }

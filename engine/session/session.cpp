@@ -10,6 +10,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/hidden_states.h"
 #include "engine/model/memory.h"
+#include "engine/model/tensor_parallel.h"
 #include "engine/session/checkpoint_ring.h"
 #include "kernels/cpu/rope_table.h"
 #include "kernels/layout/records.h"
@@ -55,12 +56,13 @@ std::int64_t memory_estimate(const Scenario& scenario, References references) {
   return 2 * config.parameter_count() + rows * history + scenario.pool_blocks * slot_maps + step;
 }
 
-Result<void> read_weights(const std::string& folder, SessionParts& parts) {
+Result<void> read_weights(const std::string& folder, const ModelConfig& whole,
+                          SessionParts& parts) {
   auto checkpoint = Checkpoint::open(folder);
   if (!checkpoint) return checkpoint.error();
-  auto loaded = load_weights(**checkpoint, parts.config, parts.threads);
+  auto loaded = load_weights(**checkpoint, whole, parts.threads);
   if (!loaded) return loaded.error();
-  parts.weights = std::make_shared<const Weights>(std::move(loaded->weights));
+  parts.ranks = rank_weights(std::move(loaded->weights), parts.config.parallel);
   parts.weights_read = std::make_shared<const std::vector<TensorUse>>(std::move(loaded->used));
   return {};
 }
@@ -90,7 +92,7 @@ Result<std::unique_ptr<Session>> Session::create(const Scenario& scenario,
                                                  const LaneRegistry& registry,
                                                  const SessionOptions& options) {
   try {
-    return build(scenario, registry, options, nullptr);
+    return build(scenario, registry, options, {});
   } catch (const std::bad_alloc&) {
     return out_of_memory();
   }
@@ -99,7 +101,7 @@ Result<std::unique_ptr<Session>> Session::create(const Scenario& scenario,
 Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
                                                 const LaneRegistry& registry,
                                                 const SessionOptions& options,
-                                                std::shared_ptr<const Weights> weights) {
+                                                std::vector<std::shared_ptr<const Weights>> ranks) {
   std::unique_ptr<Session> s(new Session());
   auto lanes = LaneSelector::make(registry, options.lanes);
   if (!lanes) return lanes.error();
@@ -115,7 +117,8 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
 
   SessionParts& parts = s->parts_;
   parts.tolerances = std::move(*tolerances);
-  parts.config = scenario.model;
+  if (auto ok = check_parallel(scenario.model, scenario.parallel); !ok) return ok.error();
+  parts.config = rank_config(scenario.model, scenario.parallel);
   // Copies: the registry need not outlive the session.
   const auto own = [&](const char* name, as_lane& copy) -> const as_lane* {
     const as_lane* lane = registry.find(name);
@@ -134,14 +137,15 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   if (!scenario.hidden_states.empty()) {
     if (auto ok = open_inputs(scenario, parts); !ok) return ok.error();
   }
-  if (weights != nullptr) {
-    parts.weights = std::move(weights);
+  if (!ranks.empty()) {
+    parts.ranks = std::move(ranks);
   } else if (!scenario.checkpoint.empty()) {
-    if (auto ok = read_weights(scenario.checkpoint, parts); !ok) return ok.error();
+    if (auto ok = read_weights(scenario.checkpoint, scenario.model, parts); !ok) return ok.error();
   } else {
-    parts.weights = std::make_shared<const Weights>(
-        synthetic_weights(parts.config, scenario.seed, parts.threads));
+    parts.ranks = rank_weights(synthetic_weights(scenario.model, scenario.seed, parts.threads),
+                               scenario.parallel);
   }
+  parts.weights = parts.ranks[static_cast<std::size_t>(scenario.parallel.rank)];
   parts.layout = build_cache_layout(parts.config);
 
   std::int64_t longest = 1;
@@ -263,6 +267,9 @@ Result<void> Session::run_next() {
                                   frame_.get(Act::kLast));
         if (!ok) return device_failure(ok.error());
       }
+    }
+    if (id == AS_OP_RESIDUAL) {
+      if (auto ok = sum_over_ranks(source); !ok) return ok;
     }
     OpParams params = layer_op_params(id, cursor_.layer, context, frame_, source);
     if (auto ok = run_op(id, cursor_.layer, params); !ok) return ok;

@@ -24,6 +24,7 @@
 #include "engine/session/device_run.h"
 #include "engine/session/invariant_guard.h"
 #include "engine/session/observer.h"
+#include "engine/session/peers.h"
 #include "engine/session/slab.h"
 #include "engine/session/verifier.h"
 
@@ -163,11 +164,11 @@ class Session {
   struct Threads;
   Session();
 
-  // weights: of another session of the same model; null = they are read or made.
+  // ranks: weights of another session of the same model; empty = they are read or made.
   static Result<std::unique_ptr<Session>> build(const Scenario& scenario,
                                                 const LaneRegistry& registry,
                                                 const SessionOptions& options,
-                                                std::shared_ptr<const Weights> weights);
+                                                std::vector<std::shared_ptr<const Weights>> ranks);
   // Runs the scenario without drafts first, for the tokens to draft.
   Result<void> make_drafter(const Scenario& scenario, const LaneRegistry& registry,
                             const SessionOptions& options);
@@ -191,6 +192,8 @@ class Session {
   // After a failure of the device: back to the last checkpoint, and forward to where it failed, on
   // the CPU lane from there on.
   Result<void> leave_device(const Error& why);
+  // The layer's output over all ranks.
+  Result<void> sum_over_ranks(const CacheSource& source);
   Error device_failure(const Error& why);  // with the place; op() leaves the device over it
   OpContext op_context();
   void finish_step();
@@ -228,6 +231,7 @@ class Session {
   bool device_failed_ = false;  // the error of the op that just ran is the device's
   bool whole_step_ = false;     // nobody stops inside the step
   Frame frame_{Frame::Kind::kEngine};
+  Peers peers_{parts_, Frame::Kind::kEngine};
   StepMetadata metadata_;
   StepHost host_;
   bool decided_ = false;  // schedule() of this step has run

@@ -14,7 +14,7 @@ Result<void> Session::make_drafter(const Scenario& scenario, const LaneRegistry&
   quick.references = References::kNone;
   quick.checkpoint_every = 0;
   quick.invariants = Invariants::kOff;
-  auto session = build(plain, registry, quick, parts_.weights);
+  auto session = build(plain, registry, quick, parts_.ranks);
   if (!session) return session.error();
   while (!(*session)->finished()) {
     if (auto ok = (*session)->step(); !ok) return ok;

@@ -12,6 +12,7 @@
 #include "engine/checkpoint/hidden_states.h"
 #include "engine/session/evidence.h"
 #include "engine/session/kept_rows.h"
+#include "engine/session/peers.h"
 #include "engine/session/row_checks.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/layout/records.h"
@@ -128,10 +129,12 @@ struct Verifier::FreeRun {
           bool exact)
       : lane(reference),
         frame(exact ? Frame::Kind::kExact : Frame::Kind::kSim),
+        peers(parts, frame.kind()),
         history(parts.layout, space, exact) {}
 
   const as_lane* lane;
   Frame frame;
+  Peers peers;
   History history;
   OpParams last;     // of the op just run
   bool ran = false;  // this op
@@ -419,6 +422,13 @@ Result<void> Verifier::run_free(int layer, as_op_id op, FreeRun& run) {
   context.request_of = make_tensor(step_->request_of.data(), {step_->num_tokens_in_step()});
   context.logits_width = step_->logits_width();
   if (op == AS_OP_FINAL_NORM) gather_last(run.frame, *step_);
+  if (op == AS_OP_RESIDUAL) {
+    Peers::Runner runner;
+    runner.op = [&](int, const OpParams& params) { return call(run.lane, params, parts_.threads); };
+    runner.fetch = [](const as_tensor&) { return Result<void>(); };
+    runner.wrote = [](const as_tensor&) {};
+    if (auto ok = run.peers.sum(layer, context, run.frame, source, runner); !ok) return ok;
+  }
   run.last = layer_op_params(op, layer, context, run.frame, source);
   if (op == AS_OP_TOPK_TO_SLOTS) {
     logical_top_k_slots(run.last.get<as_topk_to_slots_params>(), logical_);

@@ -32,8 +32,9 @@ struct RowCheck;  // row_checks.h
 
 // What a session is built on; shared by its parts, outlives them.
 struct SessionParts {
-  ModelConfig config;
-  std::shared_ptr<const Weights> weights;  // outlived by copies that traces hold on to
+  ModelConfig config;                                 // of one rank
+  std::shared_ptr<const Weights> weights;             // outlived by copies that traces hold on to
+  std::vector<std::shared_ptr<const Weights>> ranks;  // by rank, the own one included
   std::shared_ptr<const std::vector<TensorUse>> weights_read;  // null: the weights are synthetic
   std::shared_ptr<const HiddenStates> inputs;                  // of the layers; null: computed
   std::vector<as_rope> ropes;                                  // by running layer, tables set
