@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 
+#include "engine/config/json_object.h"
 #include "engine/trace/compare.h"
 #include "kernels/params/tensor_view.h"
 
@@ -113,6 +114,12 @@ class Comparer {
   Result<GoldenBound> bound_of(const GoldenTap& t) {
     auto bound =
         golden_bound(spec_, tolerances_, t.op, t.tap, t.lane, t.rule, as_dtype_name(t.dtype));
+    if (!bound) {
+      return Error{
+          bound.error().code,
+          fmt::format("{}: {}: {}", accepted_.name, shown_name(t.where), bound.error().message),
+          bound.error().hint};
+    }
     if (bound && bound->loosened) {
       const auto same = [&](const GoldenTolerance& l) {
         return l.text() == bound->loosened->text() && l.reason == bound->loosened->reason;

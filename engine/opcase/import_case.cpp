@@ -18,6 +18,9 @@
 namespace attnscope {
 namespace {
 
+// Elements of a view whose strides repeat those of the dump: beyond any list that a model has.
+constexpr std::int64_t kMostRepeated = std::int64_t{1} << 24;
+
 std::string with_layer(std::string name, int layer) {
   const std::size_t at = name.find("{layer}");
   return at == std::string::npos ? name : name.replace(at, 7, std::to_string(layer));
@@ -225,6 +228,10 @@ class Importer {
         return wrong("the strides are too large");
       }
       last += std::max<std::int64_t>(0, shape[i] - 1) * out.stride[i];
+    }
+    if (as_tensor_numel(&out) > std::max(e.elements, kMostRepeated)) {
+      return wrong(fmt::format("[{}] repeats its elements to more than {} of them",
+                               fmt::join(shape, ","), kMostRepeated));
     }
     if (as_tensor_numel(&out) > 0 && last >= e.elements) {
       return wrong(

@@ -15,12 +15,14 @@
 #include "engine/capture/capture_writer.h"
 #include "engine/checkpoint/export_checkpoint.h"
 #include "engine/config/json_file.h"
+#include "engine/golden/golden_folder.h"
 #include "engine/session/session_file.h"
 #include "engine/session/snapshot.h"
 #include "engine/session/trace_recorder.h"
 #include "engine/tensorfile/tensor_writer.h"
 #include "tests/faults/disk.h"
 #include "tests/fuzz/small_capture.h"
+#include "tests/fuzz/small_golden.h"
 
 namespace attnscope::faults {
 namespace {
@@ -87,7 +89,7 @@ class DiskFaults : public testing::Test {
         if (!before.contains(file)) fs::remove_all(file);
       }
       for (const auto& [file, bytes] : before) {
-        if (fs::is_regular_file(file)) std::ofstream(file, std::ios::binary) << bytes;
+        if (!fs::is_directory(file)) std::ofstream(file, std::ios::binary) << bytes;
       }
     };
     int tried = 0;
@@ -198,6 +200,19 @@ TEST_F(DiskFaults, SessionsTextsTensorsAndModels) {
   everywhere("model", [&]() -> Result<void> {
     auto totals = export_checkpoint(weights, config, path("m"), ExportDtype::kBf16, nullptr);
     return totals ? Result<void>() : Result<void>(totals.error());
+  });
+}
+
+TEST_F(DiskFaults, Goldens) {
+  setenv("ATTNSCOPE_ASSETS", ATTNSCOPE_SOURCE_DIR "/assets", 1);
+  const fuzz::SmallGolden small(path("goldens"));
+  const auto opened = [&] { return *GoldenFolder::open(small.folder()); };
+  auto received = parse_golden_values(small.accepted(), small.accepted_file());
+  ASSERT_TRUE(received);
+  everywhere("received", [&] { return opened().write_received(*received); });
+  ASSERT_TRUE(opened().write_received(*received));
+  everywhere("accepted", [&] {
+    return opened().accept(fuzz::kGoldenName, {"another reason", "", "", {}});
   });
 }
 

@@ -15,6 +15,7 @@
 #include "engine/capture/capture.h"
 #include "engine/capture/capture_index.h"
 #include "engine/tensorfile/tensor_writer.h"
+#include "tests/fuzz/hostile_json.h"
 #include "tests/fuzz/parsers.h"
 #include "tests/fuzz/small_capture.h"
 
@@ -157,40 +158,6 @@ TEST_F(HostileCaptures, FlippedBits) {
     write(file, whole);
   }
   EXPECT_GE(cases_, 600);
-}
-
-// Every field once with another kind or size of value, as deep as they go.
-void each_field(json& root, const std::function<void(const std::string& place)>& visit) {
-  static const std::vector<json> kOthers = {nullptr,
-                                            -1,
-                                            std::int64_t{1} << 62,
-                                            9223372036854775808ULL,
-                                            1e300,
-                                            "",
-                                            "../../etc/passwd",
-                                            std::string(300, 'x'),
-                                            json::array(),
-                                            json::object(),
-                                            true,
-                                            0};
-  std::size_t turn = 0;
-  const std::function<void(json&, const std::string&)> walk = [&](json& at,
-                                                                  const std::string& place) {
-    if (at.is_structured()) {
-      // Long lists are alike: their first items.
-      std::size_t shown = 0;
-      for (auto it = at.begin(); it != at.end() && shown < (at.is_array() ? 7u : 1000u);
-           ++it, ++shown) {
-        walk(*it, place + "/" + (at.is_object() ? it.key() : std::to_string(shown)));
-      }
-    }
-    if (place.empty()) return;
-    const json was = at;
-    at = kOthers[turn++ % kOthers.size()];
-    visit(place + " = " + at.dump());
-    at = was;
-  };
-  walk(root, "");
 }
 
 TEST_F(HostileCaptures, FieldsOfAnotherKindBehindGoodChecksums) {

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
+#include <memory>
 #include <vector>
 
 #include "engine/capture/capture.h"
@@ -17,35 +16,19 @@
 #include "engine/session/byte_stream.h"
 #include "engine/session/session_file.h"
 #include "engine/trace/tolerances.h"
+#include "tests/fuzz/judge.h"
 #include "tests/fuzz/small_capture.h"
+#include "tests/fuzz/small_case.h"
+#include "tests/fuzz/small_golden.h"
 
 namespace attnscope::fuzz {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::string judge_error(const Error& error, const std::string& file) {
-  if (error.code != AS_BAD_INPUT) return "code " + std::to_string(error.code) + ": " + error.text();
-  if (error.message.empty()) return "an error without a message";
-  const std::string name = file.substr(file.rfind('/') + 1);
-  if (error.text().find(name) == std::string::npos) return "no file named: " + error.text();
-  if (error.text().find('\n') != std::string::npos) return "more than a line: " + error.text();
-  return "";
-}
-
 template <class T>
 std::string judge(const Result<T>& result, const std::string& file) {
   return result ? "" : judge_error(result.error(), file);
-}
-
-std::string read(const std::string& file) {
-  std::ostringstream text;
-  text << std::ifstream(file, std::ios::binary).rdbuf();
-  return text.str();
-}
-
-void write(const std::string& file, const std::string& bytes) {
-  std::ofstream(file, std::ios::binary) << bytes;
 }
 
 // Reads what the header promises.
@@ -64,7 +47,7 @@ std::string safetensors(const std::string& file) {
 
 std::string checkpoint_index(const std::string& folder, const std::string& bytes) {
   fs::create_directories(folder);
-  write(folder + "/model.safetensors.index.json", bytes);
+  write_bytes(folder + "/model.safetensors.index.json", bytes);
   auto checkpoint = Checkpoint::open(folder);
   if (!checkpoint) return judge_error(checkpoint.error(), folder);
   for (const char* role :
@@ -93,17 +76,17 @@ std::string capture(const std::string& bytes, const std::string& folder) {
   if (!fs::exists(folder)) record_small_capture(folder);
   const std::size_t which = bytes.empty() ? 0 : static_cast<unsigned char>(bytes[0]) % 3;
   const std::string file = folder + "/" + kFiles[which];
-  const std::string original = read(file);
+  const std::string original = read_bytes(file);
   const std::string text = bytes.empty() ? bytes : bytes.substr(1);
   if (which == 0) {
-    write(file, text);
+    write_bytes(file, text);
   } else {
     // The first line, with the checksum that fits it.
     const std::size_t end = original.find('\n');
-    write(file, checked_line(text) + original.substr(end + 1));
+    write_bytes(file, checked_line(text) + original.substr(end + 1));
   }
   const std::string wrong = judge_capture(folder);
-  write(file, original);
+  write_bytes(file, original);
   return wrong;
 }
 
@@ -119,7 +102,7 @@ std::string session(const std::string& bytes, const std::string& file) {
       if (!run->step()) break;
     }
     if (auto ok = save_session(*run, file, "key"); !ok) return std::string();
-    return read(file);
+    return read_bytes(file);
   }();
   if (original.size() < sizeof(Header)) return "the session could not be kept";
   std::string changed = original;
@@ -138,13 +121,46 @@ std::string session(const std::string& bytes, const std::string& file) {
   header.checksum = checksum(reinterpret_cast<const std::uint8_t*>(changed.data()) + sizeof(header),
                              header.bytes);
   std::copy_n(reinterpret_cast<const char*>(&header), sizeof(header), changed.data());
-  write(file, changed);
+  write_bytes(file, changed);
   static std::unique_ptr<Session> fresh;
   if (!fresh) fresh = small_session();
   const auto loaded = load_session(*fresh, file, "key");
   if (!loaded) return judge_error(loaded.error(), file);
   fresh.reset();
   return "";
+}
+
+// One of two files that belong together is another.
+template <class Files>
+std::string one_of_two(const Files& files, const std::string& bytes, const std::string& first,
+                       const std::string& second, const std::string& first_was,
+                       const std::string& second_was) {
+  const bool other = !bytes.empty() && static_cast<unsigned char>(bytes[0]) % 2 == 1;
+  const std::string text = bytes.empty() ? bytes : bytes.substr(1);
+  write_bytes(first, other ? first_was : text);
+  write_bytes(second, other ? text : second_was);
+  return files.judge();
+}
+
+std::string golden(const std::string& bytes, const std::string& folder) {
+  static std::unique_ptr<SmallGolden> small;
+  if (!small || small->folder() != folder) small = std::make_unique<SmallGolden>(folder);
+  return one_of_two(*small, bytes, small->definition_file(), small->accepted_file(),
+                    small->definition(), small->accepted());
+}
+
+std::string op_case(const std::string& bytes, const std::string& folder) {
+  static std::unique_ptr<SmallCase> small;
+  if (!small || small->folder() != folder) small = std::make_unique<SmallCase>(folder);
+  return one_of_two(*small, bytes, small->path(), small->tensors_path(), small->json(),
+                    small->tensors());
+}
+
+std::string import_map(const std::string& bytes, const std::string& file) {
+  const std::string dump = file + ".safetensors";
+  if (!fs::exists(dump)) write_small_dump(dump);
+  write_bytes(file, bytes);
+  return judge_map(file, dump);
 }
 
 }  // namespace
@@ -178,10 +194,16 @@ std::string feed(Parser parser, const std::string& bytes, const std::string& scr
       return capture(bytes, scratch_file + ".acap");
     case Parser::kSession:
       return session(bytes, scratch_file);
+    case Parser::kGolden:
+      return golden(bytes, scratch_file + ".goldens");
+    case Parser::kCase:
+      return op_case(bytes, scratch_file + ".case");
+    case Parser::kImportMap:
+      return import_map(bytes, scratch_file);
     default:
       break;
   }
-  write(scratch_file, bytes);
+  write_bytes(scratch_file, bytes);
   switch (parser) {
     case Parser::kScenario:
       return judge(load_scenario(scratch_file), scratch_file);

@@ -18,13 +18,17 @@ enum class Parser {
   kReplay,
   kKvEvents,
   kCapture,  // first byte: index.json, a line of steps.jsonl or one of traces.jsonl; then its text
-  kSession   // places and new bytes in a kept session: 3 bytes of offset, 1 of value
+  kSession,  // places and new bytes in a kept session: 3 bytes of offset, 1 of value
+  kGolden,   // first byte: a definition or accepted values; then its text
+  kCase,     // first byte: the numbers or the tensors of an op case; then the file
+  kImportMap
 };
 
 // Names of the parsers, which are also those of their folders in tests/fuzz/corpus.
 inline constexpr std::array kParserNames = {
     "scenario",      "config", "tolerances", "safetensors", "checkpoint_index",
-    "hidden_states", "replay", "kv_events",  "capture",     "session"};
+    "hidden_states", "replay", "kv_events",  "capture",     "session",
+    "golden",        "case",   "import_map"};
 std::optional<Parser> parser_by_name(const std::string& name);
 
 // Empty when all is well, else what is wrong with the answer. scratch_file: a path that is free;

@@ -51,6 +51,12 @@ class Parsers : public testing::TestWithParam<Parser> {
         return kept("safetensors/good");
       case Parser::kHiddenStates:
         return kept("hidden_states/good");
+      case Parser::kGolden:
+        return kept("golden/accepted");
+      case Parser::kCase:
+        return kept("case/numbers");
+      case Parser::kImportMap:
+        return kept("import_map/attention");
       default:
         break;
     }
@@ -128,7 +134,8 @@ INSTANTIATE_TEST_SUITE_P(All, Parsers,
                          testing::Values(Parser::kScenario, Parser::kModelConfig,
                                          Parser::kTolerances, Parser::kReplay, Parser::kKvEvents,
                                          Parser::kCheckpointIndex, Parser::kSafetensors,
-                                         Parser::kHiddenStates));
+                                         Parser::kHiddenStates, Parser::kGolden, Parser::kCase,
+                                         Parser::kImportMap));
 
 }  // namespace
 }  // namespace attnscope::fuzz

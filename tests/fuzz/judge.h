@@ -1,0 +1,16 @@
+// What is asked of every answer to bad input, and the files that inputs pass through.
+#pragma once
+
+#include <string>
+
+#include "kernels/params/result.h"
+
+namespace attnscope::fuzz {
+
+// Empty for an AS_BAD_INPUT in one line that names `file`, else what is wrong with the error.
+std::string judge_error(const Error& error, const std::string& file);
+
+std::string read_bytes(const std::string& file);
+void write_bytes(const std::string& file, const std::string& bytes);
+
+}  // namespace attnscope::fuzz
