@@ -118,9 +118,6 @@ class JsonFieldReader {
   void operator()(const char* key, T& value) {
     if (!wrong_.empty()) return;
     const auto it = in_.find(key);
-    if constexpr (requires { value.reset(); }) {  // older captures know nothing of it
-      if (it == in_.end()) return value.reset();
-    }
     if (it == in_.end() || !get(*it, value, wrong_)) {
       wrong_ = wrong_.empty() ? std::string(key) : key + ("." + wrong_);
     }

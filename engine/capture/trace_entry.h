@@ -62,7 +62,7 @@ struct TraceEntry {
   bool tables = false;  // whether arrays and requests were kept
   std::int64_t columns = 0, c128_width = 0;
   std::vector<Request> requests;  // without tokens: those are tensors
-  std::optional<std::vector<StepWhy>> misses;
+  std::vector<StepWhy> misses;
   std::optional<StepWhy> waiting;
   std::vector<OpEntry> ops;
 };
@@ -124,8 +124,8 @@ void fields(V& v, TraceEntry& t) {
   v("columns", t.columns);
   v("c128_width", t.c128_width);
   v("requests", t.requests);
-  v("misses", t.misses);
-  v("waiting", t.waiting);
+  v.later("misses", t.misses);
+  v.later("waiting", t.waiting);
   v("ops", t.ops);
 }
 

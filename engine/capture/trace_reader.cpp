@@ -215,7 +215,7 @@ Result<std::shared_ptr<const StepTrace>> read_trace(const TraceEntry& entry,
   trace->metadata.columns = entry.columns;
   trace->metadata.c128_width = entry.c128_width;
   if (entry.tables) read_tables(entry, info, payload, *trace);
-  trace->misses = entry.misses.value_or(std::vector<StepWhy>{});
+  trace->misses = entry.misses;
   trace->waiting = entry.waiting.value_or(StepWhy{});
   for (const OpEntry& o : entry.ops) {
     auto op = std::make_shared<OpTrace>();
