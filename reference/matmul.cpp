@@ -13,9 +13,10 @@ namespace attnscope::reference {
 
 namespace {
 
-// Rows of a weight converted at a time; small enough to stay in the L2 cache between conversion and
-// product.
-constexpr std::int64_t kConvertedBytes = std::int64_t{2} << 20;
+// Rows of a weight converted at a time. All of x is read once for each block: with blocks of an L2
+// cache's size, reading and packing x took several times as long as the products. More than this,
+// and every call would get fresh pages from the system.
+constexpr std::int64_t kConvertedBytes = std::int64_t{16} << 20;
 constexpr std::int64_t kOutputBytes = std::int64_t{8} << 20;
 constexpr std::int64_t kFewRows = 8;
 constexpr std::int64_t kGrain = 8;  // weight rows of a thread at least
@@ -68,7 +69,10 @@ Weight::Weight(const as_tensor& weight, std::int64_t m, bool fp32)
                                  ? kOutputBytes / std::max<std::int64_t>(m_, 1)
                                  : kConvertedBytes / std::max<std::int64_t>(stored_.cols(), 1);
   block_ = std::clamp<std::int64_t>(bytes / 8, 1, std::max<std::int64_t>(stored_.rows(), 1));
-  if (m_ > kFewRows) converted_.resize(static_cast<std::size_t>(block_ * stored_.cols()));
+  if (m_ > kFewRows) {
+    converted_ =
+        std::make_unique_for_overwrite<double[]>(static_cast<std::size_t>(block_ * stored_.cols()));
+  }
 }
 
 void Weight::multiply_rows(const double* x, std::int64_t begin, std::int64_t end, double* y) const {
@@ -91,10 +95,10 @@ void Weight::multiply(const double* x, std::int64_t begin, std::int64_t end, dou
   const std::int64_t in = stored_.cols();
   at::parallel_for(begin, end, kGrain, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
-      stored_.load(r, converted_.data() + (r - begin) * in);
+      stored_.load(r, converted_.get() + (r - begin) * in);
     }
   });
-  matmul_transposed(x, converted_.data(), y, m_, end - begin, in, fp32_);
+  matmul_transposed(x, converted_.get(), y, m_, end - begin, in, fp32_);
 }
 
 void for_rows(std::int64_t n, std::int64_t grain,

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <vector>
+#include <memory>
 
 #include "kernels/params/tensor.h"
 #include "reference/tensors.h"
@@ -39,7 +39,7 @@ class Weight {
   std::int64_t m_;
   bool fp32_;
   std::int64_t block_;
-  std::vector<double> converted_;  // [block,in]; empty for few rows of x
+  std::unique_ptr<double[]> converted_;  // [block,in]; null for few rows of x
 };
 
 void set_matmul_threads(int n);  // 0 = libtorch's default

@@ -3,14 +3,17 @@
 # of this machine. The last lines are a table; the exit code is 1 when something failed, 4 when
 # there is no GPU.
 #
-# Usage: tests/gpu/run.sh --suite cases|sanitize|scenario|time [--part I/N] [--build DIR] [--only]
+# Usage: tests/gpu/run.sh --suite cases|sanitize|scenario|time [--part I/N] [--session NAME]..
+#                         [--build DIR] [--only]
 #   cases     every case of test_gpu, sharded
 #   sanitize  the same under compute-sanitizer: memcheck for all, and for a tenth racecheck,
 #             initcheck and synccheck
-#   scenario  sessions: with ref.sim the default scenario, v4-flash layers, both lanes mixed, every
-#             op alone on the CUDA lane; without, v4-flash and v4-pro layers for 200 decode steps
+#   scenario  sessions: with ref.sim the default scenario, v4-flash and v4-pro layers, one rank of
+#             two, both lanes mixed, every op alone on the CUDA lane; without, v4-flash and v4-pro
+#             layers for 200 decode steps
 #   time      every kernel against its floor
 #   --part    part I of N, counted from 1 (default 1/1); the parts add up to the whole
+#   --session of suite scenario: this one alone, such as pro-sim; may be repeated
 #   --only    do not build
 #
 # ATTNSCOPE_DEPS: folder of headers and libraries where packages are missing. ATTNSCOPE_CUDA_ARCH:
@@ -21,14 +24,16 @@ suite=''
 part=1/1
 build=$root/build/gpu
 only=0
+wanted=()
 usage() {
-  sed -n '2,19p' "$0" | sed 's/^# \{0,1\}//'
+  sed -n '2,22p' "$0" | sed 's/^# \{0,1\}//'
   exit 2
 }
 while [ $# -gt 0 ]; do
   case $1 in
     --suite) suite=${2:-} && shift 2 ;;
     --part) part=${2:-} && shift 2 ;;
+    --session) wanted+=("${2:-}") && shift 2 ;;
     --build) build=${2:-} && shift 2 ;;
     --only) only=1 && shift ;;
     *) usage ;;
@@ -194,11 +199,12 @@ case $suite in
         "$(grep -E '^[0-9]+ steps|^taps' "$results/$name.log" | tr '\n' ' ')")")
     }
     # Every op alone on the GPU beside the CPU lane, then whole lanes.
-    names=(default flash pro flash-sim mixed)
+    names=(default flash pro flash-sim mixed pro-sim rank0 rank1)
     while read -r op; do names+=("op:$op"); done < <("$build/app/attnscope" ops --json |
       python3 -c 'import json, sys
 for op in json.load(sys.stdin)["ops"]:
     if "cuda" in op["lanes"]: print(op["id"])')
+    [ ${#wanted[@]} -eq 0 ] || names=("${wanted[@]}")
     i=0
     for name in "${names[@]}"; do
       i=$((i + 1))
@@ -209,6 +215,10 @@ for op in json.load(sys.stdin)["ops"]:
           run_one "$name" "$root/tests/gpu/scenarios/$name.json" --lane cuda --references none
           ;;
         flash-sim) run_one flash-sim flash --lane cuda --references sim ;;
+        pro-sim)
+          run_one pro-sim "$root/tests/gpu/scenarios/pro.json" --lane cuda --references sim
+          ;;
+        rank*) run_one "$name" default --lane cuda --references sim --tp 2 --rank "${name#rank}" ;;
         mixed) run_one mixed default --lane cuda --lane sparse_attention=cpu \
           --lane compress_insert=cpu --lane q_b_proj=cpu --references sim ;;
         *) run_one "${name#op:}" default --steps 7 --lane "${name#op:}=cuda" --references sim ;;

@@ -12,7 +12,8 @@ namespace {
 
 std::unique_ptr<Session> make(std::vector<std::string> lanes,
                               References references = References::kNone,
-                              const DraftOptions& drafts = {}) {
+                              const DraftOptions& drafts = {},
+                              const TensorParallel& parallel = {}) {
   LaneRegistry registry;
   registry.add(*cpu::lane());
   registry.add(*cuda::lane());
@@ -24,6 +25,7 @@ std::unique_ptr<Session> make(std::vector<std::string> lanes,
   options.tolerance_file = ATTNSCOPE_SOURCE_DIR "/assets/tolerances.json";
   Scenario scenario = small_scenario(150, 40);
   scenario.serving.drafts = drafts;
+  scenario.parallel = parallel;
   auto session = Session::create(scenario, registry, options);
   EXPECT_TRUE(session) << session.error().text();
   return std::move(*session);
@@ -105,6 +107,50 @@ TEST(GpuSession, VerifiesDraftsByGraphOpByOpAndWithoutThem) {
     ASSERT_EQ(a.tokens.size(), b.tokens.size());
     const auto same = std::ranges::mismatch(a.tokens, b.tokens).in1 - a.tokens.begin();
     EXPECT_GT(same - a.prompt_tokens, 4) << a.name;
+  }
+}
+
+// Of both ranks: right beside ref.sim, and the caches of one are those of the other.
+TEST(GpuSession, RanksAreRightAndHoldTheSameCaches) {
+  std::unique_ptr<Session> ranks[2] = {make({"cuda"}, References::kSim, {}, {2, 0}),
+                                       make({"cuda"}, References::kSim, {}, {2, 1})};
+  auto unseen = make({"cuda"}, References::kNone, {}, {2, 1});
+  auto whole = make({"cuda"});
+  for (int i = 0; i < 16 && !unseen->finished(); ++i) {
+    for (auto& session : ranks) {
+      const auto ok = session->step();
+      ASSERT_TRUE(ok) << ok.error().text();
+      for (const TapResult& result : session->history().back().results) {
+        ASSERT_NE(result.verdict, Verdict::kWrong)
+            << result.tap << " of op " << result.op << ", step " << i << ": " << result.note;
+      }
+    }
+    const auto ok = unseen->step();
+    ASSERT_TRUE(ok) << ok.error().text();
+    ASSERT_TRUE(whole->step());
+    ASSERT_EQ(ranks[0]->digest(), ranks[1]->digest()) << i;
+    ASSERT_EQ(unseen->digest(), ranks[1]->digest()) << i;
+    for (const OpTiming& t : unseen->history().back().timings) EXPECT_GT(t.microseconds, 0) << t.op;
+  }
+  EXPECT_FALSE(unseen->device_error());
+  EXPECT_EQ(ranks[0]->parts().config.heads, whole->parts().config.heads / 2);
+  // The sum of rounded parts is not the sum that is rounded: from a near tie on tokens may differ.
+  for (std::size_t i = 0; i < whole->serving().requests().size(); ++i) {
+    const Request &a = whole->serving().requests()[i], &b = unseen->serving().requests()[i];
+    const auto same = std::ranges::mismatch(a.tokens, b.tokens).in1 - a.tokens.begin();
+    EXPECT_GT(same - a.prompt_tokens, 2) << a.name;
+  }
+}
+
+TEST(GpuSession, RanksMayComputePartsOfThemselvesOnTheCpu) {
+  auto session = make({"cuda", "sparse_attention=cpu", "wo_b=cpu"}, References::kSim, {}, {2, 1});
+  for (int i = 0; i < 8 && !session->finished(); ++i) {
+    const auto ok = session->step();
+    ASSERT_TRUE(ok) << ok.error().text();
+    for (const TapResult& result : session->history().back().results) {
+      ASSERT_NE(result.verdict, Verdict::kWrong)
+          << result.tap << " of op " << result.op << ", step " << i << ": " << result.note;
+    }
   }
 }
 

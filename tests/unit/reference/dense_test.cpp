@@ -13,7 +13,6 @@ std::vector<bf16_t> to_bf16(const Doubles& values) {
   return result;
 }
 
-// A projection with more output rows than are converted at a time.
 TEST(Linear, EqualsTheFormulaAndRoundsByOp) {
   const int tokens = 3;
   const int in = 700;
@@ -48,6 +47,32 @@ TEST(Linear, EqualsTheFormulaAndRoundsByOp) {
   p.y = over(y16, {tokens, out});
   run(exact_lane(), AS_OP_Q_B_PROJ, p);
   for (std::size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y16[i].bits, bf16_bits(exact[i]));
+}
+
+// A projection of many rows, with more outputs than are converted at a time: the last block is a
+// part of one.
+TEST(Linear, EqualsTheFormulaOverSeveralBlocks) {
+  const int tokens = 9, in = 2048, out = 2100;
+  Doubles x = normal(tokens * in, 4);
+  std::vector<bf16_t> weight = to_bf16(normal(out * in, 5, 0.05));
+  Doubles values(weight.size());
+  for (std::size_t i = 0; i < weight.size(); ++i) values[i] = bf16_value(weight[i].bits);
+  Doubles y(tokens * out);
+  auto p = new_params<as_linear_params>();
+  p.x = over(x, {tokens, in});
+  p.weight = over(weight, {out, in});
+  p.y = over(y, {tokens, out});
+  run(exact_lane(), AS_OP_Q_B_PROJ, p);
+  for (int t = 0; t < tokens; ++t) {
+    for (int o = 0; o < out; ++o) {
+      double expected = 0;
+      for (int i = 0; i < in; ++i) {
+        expected +=
+            x[static_cast<std::size_t>(t * in + i)] * values[static_cast<std::size_t>(o * in + i)];
+      }
+      ASSERT_NEAR(y[static_cast<std::size_t>(t * out + o)], expected, 1e-11) << t << " " << o;
+    }
+  }
 }
 
 // A weight that changed in place between two calls is seen.
