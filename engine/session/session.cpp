@@ -439,11 +439,13 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
     keep_tables(metadata_, tables_);
     if (device_) device_->begin_step(metadata_);
   }
-  current_.seconds += elapsed;
   current_.timings.push_back({id, published, elapsed * 1e6});
   if (by_device && is_seen && lane == DeviceRun::kLane) {
+    // The op alone: without the launch, and without the copies for whoever looks at it.
     if (auto ok = take_device_times(); !ok) return ok;
+    elapsed = current_.timings.back().microseconds * 1e-6;
   }
+  current_.seconds += elapsed;
   auto ok =
       is_seen ? verifier_->after(layer, params, lane) : verifier_->unseen(layer, params, lane);
   last_params_ = params;
