@@ -159,7 +159,8 @@ class Attention {
     const auto block_tokens = static_cast<std::int64_t>(columns_.size());
     const std::int64_t queries = block_tokens * heads_;
     const std::int64_t width = static_cast<std::int64_t>(rows_.size()) / AS_HEAD_DIM;
-    out_.assign(static_cast<std::size_t>(queries * AS_HEAD_DIM), 0.0);
+    out_.resize(static_cast<std::size_t>(queries * AS_HEAD_DIM));
+    if (width == 0) std::ranges::fill(out_, 0.0);
     logits_.resize(static_cast<std::size_t>(queries * width));
     if (width > 0) {
       query_.resize(out_.size());

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "reference/codec.h"
+#include "reference/matmul.h"
 
 namespace attnscope::reference {
 
@@ -159,10 +160,16 @@ const double* FloatRows::dense() const {
 }
 
 DenseInput::DenseInput(const FloatRows& rows) : data_(rows.dense()) {
-  if (data_ == nullptr) {
-    copy_ = rows.load_all();
-    data_ = copy_.data();
-  }
+  if (data_ != nullptr) return;
+  constexpr std::int64_t kGrain = 16;  // rows of a thread at least
+  copy_ =
+      std::make_unique_for_overwrite<double[]>(static_cast<std::size_t>(rows.rows() * rows.cols()));
+  for_rows(rows.rows(), kGrain, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t row = first; row < last; ++row) {
+      rows.load(row, copy_.get() + row * rows.cols());
+    }
+  });
+  data_ = copy_.get();
 }
 
 Integers::Integers(const as_tensor& tensor, const char* name, Shape shape) : tensor_(tensor) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -63,7 +64,7 @@ class DenseInput {
   const double* data() const { return data_; }
 
  private:
-  std::vector<double> copy_;
+  std::unique_ptr<double[]> copy_;
   const double* data_;
 };
 
