@@ -16,7 +16,6 @@
 #include "app/common/wiring.h"
 #include "engine/config/json_file.h"
 #include "engine/opcase/case_file.h"
-#include "engine/opcase/import_case.h"
 #include "engine/session/place.h"
 #include "kernels/cpu/thread_pool.h"
 
@@ -331,64 +330,6 @@ void add_export(CLI::App& app, Action& action) {
   command->callback([=, &action] { action = [=] { return export_command(*c); }; });
 }
 
-// ---- import
-
-struct ImportCommand {
-  std::string map, output, op;
-  std::vector<std::string> dumps;
-  int layer = 0;
-};
-
-Result<as_status> import_command(const ImportCommand& c) {
-  auto map = read_import_map(c.map);
-  if (!map) return map.error();
-  std::vector<TensorFile> files;
-  for (const std::string& dump : c.dumps) {
-    auto file = TensorFile::open(dump);
-    if (!file) return file.error();
-    files.push_back(std::move(*file));
-  }
-  std::vector<std::string> known;
-  int written = 0;
-  for (const ImportOp& op : map->ops) {
-    known.emplace_back(op.op.name);
-    if (!c.op.empty() && c.op != op.op.name) continue;
-    // One that was asked for says what it lacks.
-    if (c.op.empty() && !has_inputs(op, files, c.layer)) continue;
-    auto made = import_case(op, files, map->engine, c.layer);
-    if (!made) return made.error();
-    std::string name = c.output;
-    if (c.op.empty() && map->ops.size() > 1 && name.ends_with(".json")) {
-      name = fmt::format("{}.{}.json", name.substr(0, name.size() - 5), op.op.name);
-    }
-    if (auto ok = write_case(made->kept, name); !ok) return ok.error();
-    fmt::print("{}: {}\n", name, op.op.name);
-    for (const std::string& note : made->notes) fmt::print("  {}\n", note);
-    ++written;
-  }
-  if (written > 0) return AS_OK;
-  if (!c.op.empty()) {
-    return usage_error(fmt::format("--op {}: the map has no such op", c.op),
-                       fmt::format("its ops: {}", fmt::join(known, ", ")));
-  }
-  return bad_input("the dump has the inputs of no op of the map",
-                   fmt::format("--op NAME says what is missing; ops: {}", fmt::join(known, ", ")));
-}
-
-void add_import(CLI::App& app, Action& action) {
-  auto* command =
-      app.add_subcommand("import", "Make cases of another engine's tensors, by a map of names");
-  auto c = std::make_shared<ImportCommand>();
-  command->add_option("map", c->map, "A map, or one of assets/maps: vllm, sglang, hf")->required();
-  command->add_option("dumps", c->dumps, "Safetensors files")->required();
-  command->add_option("-o,--output", c->output, "NAME.json; NAME.OP.json where there are several")
-      ->required();
-  command->add_option("--op", c->op, "Only this op");
-  command->add_option("--layer", c->layer, "What {layer} in the map's names stands for (0)")
-      ->check(CLI::Range(0, 1 << 20));
-  command->callback([=, &action] { action = [=] { return import_command(*c); }; });
-}
-
 }  // namespace
 
 void add_case_commands(CLI::App& app, Action& action) {
@@ -399,7 +340,7 @@ void add_case_commands(CLI::App& app, Action& action) {
   add_run(*group, action);
   add_show(*group, action);
   add_export(*group, action);
-  add_import(*group, action);
+  add_case_import(*group, action);
 }
 
 }  // namespace attnscope

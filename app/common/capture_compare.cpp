@@ -29,7 +29,7 @@ struct WithCopy {
   }
 };
 
-Result<void> copy_session(const Snapshot& snapshot, const std::string& scenario, WithCopy& made) {
+Result<void> copy_session(const Snapshot& snapshot, const Scenario& scenario, WithCopy& made) {
   static std::atomic<int> next{0};
   std::error_code code;
   const fs::path base = fs::temp_directory_path(code);
@@ -156,7 +156,7 @@ Result<void> CompareSession::open(const Workbench& bench, const std::string& pat
   }
   work_ = std::async(std::launch::async,
                      [made, state, snapshot = bench.shared_snapshot(),
-                      scenario = bench.setup().scenario.name]() -> Made {
+                      scenario = bench.setup().scenario]() -> Made {
                        RunPair& c = made->comparison;
                        if (!c.a) {
                          if (auto ok = copy_session(*snapshot, scenario, *made); !ok) {

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <filesystem>
 #include <limits>
 
 #include "app/common/doctor.h"
+#include "engine/capture/trace_fields.h"
 #include "engine/session/trace_recorder.h"
 
 namespace attnscope {
@@ -38,12 +40,44 @@ Result<std::vector<std::int32_t>> request_ids(const std::vector<std::string>& wa
   return ids;
 }
 
+// The first thing in which a scenario is not that of a capture; empty = none.
+std::string difference(const Scenario& scenario, const CaptureIndex& index) {
+  const auto model = [](const ModelConfig& m) {
+    auto json = to_json_fields(m);
+    json.erase("name");  // the place that it was read from
+    return json;
+  };
+  if (model(scenario.model) != model(index.model)) {
+    return fmt::format("another model: {} instead of {}", scenario.model.name, index.model.name);
+  }
+  if (scenario.requests.size() != index.request_names.size()) {
+    return fmt::format("{} requests instead of {}", scenario.requests.size(),
+                       index.request_names.size());
+  }
+  for (std::size_t i = 0; i < scenario.requests.size(); ++i) {
+    const ScenarioRequest& request = scenario.requests[i];
+    const auto tokens = static_cast<std::int64_t>(request.tokens.size());
+    if (request.name == index.request_names[i] && tokens == index.prompt_tokens[i]) continue;
+    return fmt::format("a request {} of {} tokens instead of {} of {}", request.name, tokens,
+                       index.request_names[i], index.prompt_tokens[i]);
+  }
+  return "";
+}
+
 }  // namespace
 
-CaptureOrigin capture_origin(const std::string& scenario) {
+CaptureOrigin capture_origin(const Scenario& scenario) {
   CaptureOrigin origin;
   origin.program = "attnscope " ATTNSCOPE_VERSION;
-  origin.scenario = scenario;
+  origin.scenario = scenario.name;
+  std::error_code code;
+  const auto absolute = [&](const std::string& path) {
+    return path.empty() ? path : std::filesystem::absolute(path, code).lexically_normal().string();
+  };
+  origin.scenario_file = absolute(scenario.path);
+  origin.scenario_text = scenario.text;
+  origin.checkpoint = absolute(scenario.checkpoint);
+  origin.hidden_states = absolute(scenario.hidden_states);
   for (const DoctorLine& line : examine()) {
     if (line.what == "nvcc" || line.what == "display") continue;
     origin.machine.push_back({line.what, line.found});
@@ -70,7 +104,7 @@ Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistr
   TraceRecorder recorder(trace);
   session.set_observer(&recorder);
   const auto info = session_info(session);
-  auto writer = CaptureWriter::create(path, options.capture, *info, capture_origin(scenario.name));
+  auto writer = CaptureWriter::create(path, options.capture, *info, capture_origin(scenario));
   if (!writer) return writer.error();
 
   RecordResult result;
@@ -127,7 +161,7 @@ Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistr
   return result;
 }
 
-Result<CaptureTotals> write_capture(const Snapshot& snapshot, const std::string& scenario,
+Result<CaptureTotals> write_capture(const Snapshot& snapshot, const Scenario& scenario,
                                     const std::string& path) {
   CaptureOptions options;
   options.level = CaptureLevel::kFull;
@@ -139,6 +173,26 @@ Result<CaptureTotals> write_capture(const Snapshot& snapshot, const std::string&
     if (auto ok = (*writer)->add(*summary, trace, nullptr); !ok) return ok.error();
   }
   return (*writer)->finish();
+}
+
+Result<Scenario> scenario_of(const Capture& capture) {
+  const CaptureOrigin& origin = capture.index().origin;
+  const std::string text = origin.scenario_text.value_or("");
+  auto scenario = text.empty() ? load_scenario(origin.scenario)
+                               : parse_scenario(text, origin.scenario_file.value_or(""));
+  if (!scenario) {
+    return Error{AS_BAD_INPUT,
+                 fmt::format("the scenario of this capture, {}, cannot be run here: {}",
+                             origin.scenario, scenario.error().message),
+                 scenario.error().hint};
+  }
+  const std::string other = difference(*scenario, capture.index());
+  if (other.empty()) return scenario;
+  return bad_input(
+      fmt::format("the scenario of this capture, {}, cannot be run here: what is known by this "
+                  "name has {}",
+                  origin.scenario, other),
+      "open the scenario's own file, with the model that it was recorded with");
 }
 
 }  // namespace attnscope

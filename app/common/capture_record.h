@@ -6,6 +6,7 @@
 #include <string>
 
 #include "app/common/run.h"
+#include "engine/capture/capture.h"
 #include "engine/capture/capture_writer.h"
 
 namespace attnscope {
@@ -35,10 +36,14 @@ Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistr
                                      const std::function<void(const RunProgress&)>& progress);
 
 // The steps whose traces a picture of a session holds, all their taps.
-Result<CaptureTotals> write_capture(const Snapshot& snapshot, const std::string& scenario,
+Result<CaptureTotals> write_capture(const Snapshot& snapshot, const Scenario& scenario,
                                     const std::string& path);
 
 // What a capture made by this program on this machine says of itself.
-CaptureOrigin capture_origin(const std::string& scenario);
+CaptureOrigin capture_origin(const Scenario& scenario);
+
+// The scenario that a capture was recorded from, to run it again. AS_BAD_INPUT when a file that it
+// needs is not here, or what is known here by its name is something else.
+Result<Scenario> scenario_of(const Capture& capture);
 
 }  // namespace attnscope

@@ -93,6 +93,9 @@ Result<json> describe_capture(const Capture& capture, std::optional<std::int64_t
               {"created", index.created},
               {"program", index.origin.program},
               {"scenario", index.origin.scenario},
+              {"scenario_file", index.origin.scenario_file.value_or("")},
+              {"checkpoint", index.origin.checkpoint.value_or("")},
+              {"hidden_states", index.origin.hidden_states.value_or("")},
               {"machine", machine},
               {"level", capture_level_name(index.level)},
               {"filter", index.filter},
@@ -126,6 +129,11 @@ std::string format_capture(const json& d) {
       format_bytes(d.at("bytes").get<double>()), d.at("created").get<std::string>(),
       d.at("program").get<std::string>(), d.at("scenario").get<std::string>(),
       d.at("model").value("name", "?"), d.at("lanes").get<std::string>());
+  for (const auto& [key, what] :
+       {std::pair{"checkpoint", "weights"}, {"hidden_states", "inputs of the layers"}}) {
+    const auto from = d.at(key).get<std::string>();
+    if (!from.empty()) out += fmt::format("  {} from {}\n", what, from);
+  }
   for (const auto& [name, value] : d.at("machine").items()) {
     if (name == "processor" || name == "GPU" || name == "SIMD") {
       out += fmt::format("  {}: {}\n", name, value.get<std::string>());

@@ -187,7 +187,7 @@ std::string format_review(const GoldenReview& review, std::size_t most) {
 
 GoldenOrigin golden_origin(const std::string& folder) {
   GoldenOrigin origin;
-  const CaptureOrigin here = capture_origin("");
+  const CaptureOrigin here = capture_origin(Scenario{});
   origin.program = here.program;
   for (const CaptureProperty& p : here.machine) {
     for (const char* wanted : {"processor", "SIMD", "GPU", "compiler"}) {

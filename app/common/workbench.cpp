@@ -168,6 +168,7 @@ Workbench::~Workbench() {
 void Workbench::open(RunSetup setup, bool warm) {
   setup_ = std::move(setup);
   capture_.reset();
+  no_scenario_.reset();
   planted_.clear();
   target_.reset();
   impl_->start(setup_, warm);
@@ -200,10 +201,10 @@ Result<void> Workbench::open_capture(const std::string& path) {
   planted_.clear();
   target_.reset();
   selection_ = {};
-  // What it was recorded from, if it is known here: to start it anew.
-  if (auto scenario = load_scenario(capture_->index().origin.scenario)) {
-    setup_.scenario = std::move(*scenario);
-  }
+  // What it was recorded from, to start it anew; else nothing rather than something else.
+  auto scenario = scenario_of(*capture_);
+  no_scenario_ = scenario ? std::nullopt : std::optional(scenario.error());
+  setup_.scenario = scenario ? std::move(*scenario) : Scenario{};
   auto first = std::make_shared<Snapshot>();
   first->info = capture_->info();
   first->steps = steps;
@@ -270,8 +271,7 @@ Result<void> Workbench::save_capture(const std::string& path) {
   if (capture_) return usage_error("this is a capture already", "copy its folder");
   auto begun = in_background(
       "a capture is being saved",
-      [this, path, snapshot = snapshot_,
-       scenario = setup_.scenario.name]() -> std::function<void()> {
+      [this, path, snapshot = snapshot_, scenario = setup_.scenario]() -> std::function<void()> {
         auto totals = write_capture(*snapshot, scenario, path);
         std::string text = totals ? fmt::format("{} steps saved in {} ({})", totals->steps, path,
                                                 format_bytes(static_cast<double>(totals->bytes)))
@@ -284,6 +284,7 @@ Result<void> Workbench::save_capture(const std::string& path) {
 }
 
 Result<void> Workbench::record(const std::string& path, CaptureLevel level) {
+  if (no_scenario_) return *no_scenario_;
   if (setup_.scenario.requests.empty()) {
     return usage_error("there is no scenario to record", "open one first");
   }

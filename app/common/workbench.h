@@ -60,6 +60,9 @@ class Workbench {
   Result<void> open_capture(const std::string& path);
   // Null while a session is shown.
   const Capture* capture() const { return capture_.get(); }
+  // Why what the capture was recorded from cannot be run here; nothing when it can, and for a
+  // session. setup()'s scenario is empty then.
+  const std::optional<Error>& no_scenario() const { return no_scenario_; }
   // Of a capture: why the op under the cursor has no values and how to record them; empty when it
   // has, and for a session. needs: the lowest level that has what is asked for.
   std::string why_missing(CaptureLevel needs = CaptureLevel::kFull) const;
@@ -163,6 +166,7 @@ class Workbench {
   RunSetup setup_;
   std::shared_ptr<const Snapshot> snapshot_;
   std::shared_ptr<const Capture> capture_;
+  std::optional<Error> no_scenario_;
   std::shared_ptr<const KvStream> events_;
   Place cursor_{-1, -1, AS_OP_SCHEDULE};
   std::optional<Place> target_;

@@ -147,11 +147,16 @@ void add_way_back(const CommandGroup& group, Workbench& bench) {
 
 void add_setup(const CommandGroup& group, Workbench& bench) {
   group.add("session.restart", "Start over", "Opens the scenario anew, from its first step.", "",
-            act([&] { bench.open(RunSetup(bench.setup()), false); }));
+            [&](std::string_view) -> Result<void> {
+              if (bench.no_scenario()) return *bench.no_scenario();
+              bench.open(RunSetup(bench.setup()), false);
+              return {};
+            });
   group.add(
       "lane.set", "Lane ..",
       "Who computes: LANE for all ops, OP=LANE for one; opens the scenario anew.", "",
       [&](std::string_view value) -> Result<void> {
+        if (bench.no_scenario()) return *bench.no_scenario();
         RunSetup setup = bench.setup();
         const auto equals = value.find('=');
         const bool of_one = equals != std::string_view::npos;
@@ -169,6 +174,7 @@ void add_setup(const CommandGroup& group, Workbench& bench) {
   group.add(
       "references.set", "References ..", "What ops are compared with: none, sim or both.", "",
       [&](std::string_view value) -> Result<void> {
+        if (bench.no_scenario()) return *bench.no_scenario();
         RunSetup setup = bench.setup();
         if (value == "none") {
           setup.references = References::kNone;
@@ -198,6 +204,10 @@ std::string free_capture_name(const std::string& scenario) {
 }
 
 void add_captures(CommandRegistry& registry, Workbench& bench) {
+  // A capture whose scenario is not here says so when it is asked for.
+  const auto can_record = [&bench] {
+    return bench.no_scenario() || !bench.setup().scenario.requests.empty();
+  };
   registry.add({.id = "file.open_capture",
                 .title = "Open capture ..",
                 .group = "File",
@@ -227,7 +237,7 @@ void add_captures(CommandRegistry& registry, Workbench& bench) {
                   }
                   return bench.record(std::string(value), level);
                 },
-                .enabled = [&bench] { return !bench.setup().scenario.requests.empty(); },
+                .enabled = can_record,
                 .why_disabled = "no scenario is open",
                 .in_menu = false});
   registry.add({.id = "capture.record_all",
@@ -241,7 +251,7 @@ void add_captures(CommandRegistry& registry, Workbench& bench) {
                     bench.say(Message::Kind::kError, ok.error().text());
                   }
                 }),
-                .enabled = [&bench] { return !bench.setup().scenario.requests.empty(); },
+                .enabled = can_record,
                 .why_disabled = "no scenario is open"});
   registry.add(
       {.id = "file.save_capture",

@@ -357,7 +357,13 @@ std::vector<std::string> scenario_names() {
 Result<std::string> find_scenario_file(const std::string& name, const std::string& scenario_path) {
   std::error_code code;
   const fs::path given(name);
-  if (given.is_absolute()) return name;
+  if (given.is_absolute()) {
+    // A pipe or a terminal may never end, and who names it may be a capture of somebody else.
+    if (fs::exists(given, code) && fs::is_other(given, code)) {
+      return bad_input(name + ": is neither a file nor a folder");
+    }
+    return name;
+  }
   const fs::path beside = fs::path(scenario_path).parent_path() / given;
   if (fs::exists(beside, code)) return beside.string();
   Result<std::string> assets = assets_folder();

@@ -74,9 +74,26 @@ ImportRope read_rope(JsonObject o) {
   return r;
 }
 
+std::vector<LayerType> read_layers(JsonObject& o) {
+  std::vector<LayerType> out;
+  if (!o.has("layers")) return out;
+  constexpr LayerType kTypes[] = {LayerType::kSwa, LayerType::kC4A, LayerType::kC128A};
+  for (const std::string& name : o.texts("layers")) {
+    const auto* const type =
+        std::ranges::find_if(kTypes, [&](LayerType t) { return name == layer_type_name(t); });
+    if (type == std::end(kTypes)) {
+      o.fail("layers", shown_name(name) + " is no type of a layer", "allowed: SWA, C4A, C128A");
+      return out;
+    }
+    out.push_back(*type);
+  }
+  return out;
+}
+
 ImportOp read_op(const CaseOp& op, JsonObject o) {
   ImportOp out;
   out.op = op;
+  out.layers = read_layers(o);
   JsonObject tensors = o.object("tensors");
   for (const as_tap_info& tap : op.taps) {
     if (tap.kind == AS_TAP_TENSOR && tensors.has(tap.name)) {
@@ -117,6 +134,16 @@ ImportOp read_op(const CaseOp& op, JsonObject o) {
 
 }  // namespace
 
+std::vector<const ImportOp*> ops_of_layer(const ImportMap& map, std::optional<LayerType> type) {
+  std::vector<const ImportOp*> out;
+  for (const ImportOp& op : map.ops) {
+    const bool taken = !out.empty() && out.back()->op.id == op.op.id;
+    const bool fits = op.layers.empty() || !type || std::ranges::count(op.layers, *type) > 0;
+    if (!taken && fits) out.push_back(&op);
+  }
+  return out;
+}
+
 Result<ImportMap> read_import_map(const std::string& name) {
   std::string path = name;
   std::error_code code;
@@ -145,7 +172,12 @@ Result<ImportMap> read_import_map(const std::string& name) {
   for (std::int32_t id = 0; id < AS_HELPER_END; ++id) {
     if (id == AS_OP_COUNT) id = AS_HELPER_FIRST;
     const CaseOp op = *find_case_op(id);
-    if (ops.has(op.name)) map.ops.push_back(read_op(op, ops.object(op.name)));
+    if (!ops.has(op.name)) continue;
+    if (!(*root)["ops"][op.name].is_array()) {
+      map.ops.push_back(read_op(op, ops.object(op.name)));
+      continue;
+    }
+    for (JsonObject& entry : ops.objects(op.name)) map.ops.push_back(read_op(op, entry));
   }
   ops.finish();
   object.finish();

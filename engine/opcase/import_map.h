@@ -6,7 +6,9 @@
 //      "caches": {"cache": {"name": "swa_kv_cache", "record": "latent", "rows_per_block": 64}},
 //      "numbers": {"scale": 0.04419417382415922}}}}
 //
-// "{layer}" in a name is replaced. The manual lists all keys.
+// "{layer}" in a name is replaced. Where layers of different types have other tensors or numbers,
+// an op is a list of such objects, each with "layers": ["SWA"] or ["C4A", "C128A"]. The manual
+// lists all keys.
 #pragma once
 
 #include <map>
@@ -14,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/model/model_config.h"
 #include "engine/opcase/case_op.h"
 
 namespace attnscope {
@@ -49,6 +52,7 @@ struct ImportRope {
 
 struct ImportOp {
   CaseOp op;
+  std::vector<LayerType> layers;  // those it is of; empty = all
   std::map<std::string, ImportTensor> tensors;
   std::map<std::string, ImportCache> caches;
   std::map<std::string, ImportRope> ropes;
@@ -59,6 +63,9 @@ struct ImportMap {
   std::string engine;
   std::vector<ImportOp> ops;
 };
+
+// The entry of each op that layers of this type have, in the map's order; without a type the first.
+std::vector<const ImportOp*> ops_of_layer(const ImportMap& map, std::optional<LayerType> type);
 
 // A file, or a name from assets/maps ("vllm").
 Result<ImportMap> read_import_map(const std::string& name);

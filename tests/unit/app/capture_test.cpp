@@ -9,6 +9,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
 
@@ -112,7 +114,7 @@ TEST_F(CaptureTest, FullIsWhatTheSessionHad) {
   CaptureOptions options = level(CaptureLevel::kFull);
   options.weights = true;
   options.cache_steps = {4};
-  auto writer = CaptureWriter::create(path_, options, *session_info(*session), {"t", "small", {}});
+  auto writer = CaptureWriter::create(path_, options, *session_info(*session), {"t", "small", {}, {}, {}, {}, {}});
   ASSERT_TRUE(writer) << writer.error().text();
   for (const auto& trace : recorder.traces()) {
     const bool now = trace->step == 4;
@@ -479,6 +481,77 @@ TEST_F(CaptureTest, UnpackingStaysInItsFolder) {
     EXPECT_FALSE(fs::exists("/tmp/escaped-attnscope"));
     EXPECT_FALSE(fs::exists(folder_ / "into.acap"));
   }
+}
+
+// What is started over is what was recorded, or nothing.
+TEST_F(CaptureTest, KnowsItsScenario) {
+  const auto record_text = [&](const std::string& text) {
+    write(folder_ / "own.json", text);
+    ModelChoice choice;
+    choice.model = "tiny";
+    choice.layers = {0};
+    auto scenario = load_scenario((folder_ / "own.json").string(), choice);
+    ASSERT_TRUE(scenario) << scenario.error().text();
+    RecordOptions options;
+    options.run.session.references = References::kNone;
+    options.run.steps = 1;
+    auto made = record_scenario(*scenario, all_lanes(), options, path_, nullptr);
+    ASSERT_TRUE(made) << made.error().text();
+    fs::remove(folder_ / "own.json");
+  };
+  write(folder_ / "words.txt", "abcdefg");
+  record_text(R"({"version": 1, "model": {"preset": "v4-flash", "layers": [2]}, "pool_blocks": 24,
+    "requests": [{"name": "one", "text_file": "words.txt", "max_new_tokens": 2}]})");
+  Workbench bench({});
+  ASSERT_TRUE(bench.open_capture(path_));
+  EXPECT_FALSE(bench.no_scenario());
+  EXPECT_EQ(bench.setup().scenario.model.layers, std::vector<int>({0}));
+  EXPECT_EQ(bench.setup().scenario.name, "own");
+  // Another prompt, then none at all.
+  write(folder_ / "words.txt", "abc");
+  ASSERT_TRUE(bench.open_capture(path_));
+  ASSERT_TRUE(bench.no_scenario());
+  EXPECT_NE(bench.no_scenario()->message.find("a request one of 3 tokens instead of one of 7"),
+            std::string::npos)
+      << bench.no_scenario()->text();
+  EXPECT_TRUE(bench.setup().scenario.requests.empty());
+  fs::remove(folder_ / "words.txt");
+  ASSERT_TRUE(bench.open_capture(path_));
+  ASSERT_TRUE(bench.no_scenario());
+  EXPECT_NE(bench.no_scenario()->message.find("words.txt"), std::string::npos);
+  const auto refused = bench.record((folder_ / "b.acap").string(), CaptureLevel::kFull);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, bench.no_scenario()->message);
+  bench.open(RunSetup(), false);
+  EXPECT_FALSE(bench.no_scenario());
+}
+
+// Of an older program: by its name, and only where that is the same model and the same prompts.
+TEST_F(CaptureTest, OfAnOlderProgramIsFoundByItsName) {
+  auto scenario = load_scenario("early", {});
+  ASSERT_TRUE(scenario);
+  RecordOptions options;
+  options.run.session.references = References::kNone;
+  options.run.steps = 1;
+  ASSERT_TRUE(record_scenario(*scenario, all_lanes(), options, path_, nullptr));
+  const auto change = [&](const std::function<void(nlohmann::json&)>& edit) {
+    auto index = nlohmann::json::parse(read(path_ + "/index.json"));
+    for (const char* key : {"scenario_file", "scenario_text", "checkpoint", "hidden_states"}) {
+      index["origin"].erase(key);
+    }
+    edit(index);
+    write(path_ + "/index.json", index.dump());
+    auto capture = Capture::open(path_);
+    EXPECT_TRUE(capture) << capture.error().text();
+    return scenario_of(**capture);
+  };
+  EXPECT_TRUE(change([](auto&) {}));
+  const auto other = change([](auto& index) { index["model"]["rope_theta"] = 20000.0; });
+  ASSERT_FALSE(other);
+  EXPECT_NE(other.error().message.find("has another model"), std::string::npos);
+  const auto unknown = change([](auto& index) { index["origin"]["scenario"] = "nobody's"; });
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().code, AS_BAD_INPUT);
 }
 
 TEST_F(CaptureTest, TheWorkbenchShowsOne) {

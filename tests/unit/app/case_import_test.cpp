@@ -347,7 +347,7 @@ TEST_F(CaseImportTest, TheMapsOfThisProgramAreReadAndTakeADumpOfTheirNames) {
   TensorWriter writer;
   for (const auto& [ours, theirs] :
        std::map<std::string, std::string>{{"q", "layers.1.q"},
-                                          {"indices", "swa_indices"},
+                                          {"indices", "layers.1.swa_indices"},
                                           {"lens", "swa_lens"},
                                           {"extra_indices", "layers.1.extra_indices"},
                                           {"extra_lens", "layers.1.extra_topk_length"},

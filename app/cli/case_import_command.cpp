@@ -1,0 +1,172 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <charconv>
+#include <memory>
+
+#include "app/cli/capture_commands.h"
+#include "app/common/find_model.h"
+#include "app/common/format.h"
+#include "engine/opcase/case_file.h"
+#include "engine/opcase/import_capture.h"
+#include "engine/opcase/import_case.h"
+
+namespace attnscope {
+namespace {
+
+using Action = std::function<Result<as_status>()>;
+
+struct ImportCommand {
+  std::string map, output, op, model;
+  std::vector<std::string> dumps, requests;
+  std::vector<int> layers;
+  int layer = -1;
+};
+
+Result<std::vector<TensorFile>> open_dumps(const ImportCommand& c) {
+  std::vector<TensorFile> files;
+  for (const std::string& dump : c.dumps) {
+    auto file = TensorFile::open(dump);
+    if (!file) return file.error();
+    files.push_back(std::move(*file));
+  }
+  return files;
+}
+
+// The type of the layer that the cases are of; nothing without a model.
+Result<std::optional<LayerType>> layer_type(const ImportCommand& c, int layer) {
+  if (c.model.empty()) return std::optional<LayerType>();
+  auto model = find_model(c.model, {layer}, "");
+  if (!model) return model.error();
+  return std::optional(model->type(0));
+}
+
+Result<as_status> import_cases(const ImportCommand& c, const ImportMap& map) {
+  auto files = open_dumps(c);
+  if (!files) return files.error();
+  const int layer = std::max(0, c.layer);
+  auto type = layer_type(c, layer);
+  if (!type) return type.error();
+  const std::vector<const ImportOp*> ops = ops_of_layer(map, *type);
+  std::vector<std::string> known;
+  int written = 0;
+  for (const ImportOp* op : ops) {
+    known.emplace_back(op->op.name);
+    if (!c.op.empty() && c.op != op->op.name) continue;
+    // One that was asked for says what it lacks.
+    if (c.op.empty() && !has_inputs(*op, *files, layer)) continue;
+    auto made = import_case(*op, *files, map.engine, layer);
+    if (!made) return made.error();
+    std::string name = c.output;
+    if (c.op.empty() && ops.size() > 1 && name.ends_with(".json")) {
+      name = fmt::format("{}.{}.json", name.substr(0, name.size() - 5), op->op.name);
+    }
+    if (auto ok = write_case(made->kept, name); !ok) return ok.error();
+    fmt::print("{}: {}\n", name, op->op.name);
+    if (!*type && !op->layers.empty()) {
+      fmt::print("  taken for a layer of type {}: --model says what layer {} is\n",
+                 layer_type_name(op->layers.front()), layer);
+    }
+    for (const std::string& note : made->notes) fmt::print("  {}\n", note);
+    ++written;
+  }
+  if (written > 0) return AS_OK;
+  if (!c.op.empty() && std::ranges::count(known, c.op) == 0) {
+    return usage_error(fmt::format("--op {}: the map has no such op{}", c.op,
+                                   *type ? " in a layer of this type" : ""),
+                       fmt::format("its ops: {}", fmt::join(known, ", ")));
+  }
+  return bad_input("the dump has the inputs of no op of the map",
+                   fmt::format("--op NAME says what is missing; ops: {}", fmt::join(known, ", ")));
+}
+
+// NAME or NAME:TOKENS.
+Result<ImportedRequest> parse_request(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  ImportedRequest request{text.substr(0, colon), -1};
+  if (colon != std::string::npos) {
+    const char* end = text.data() + text.size();
+    const auto read = std::from_chars(text.data() + colon + 1, end, request.prompt_tokens);
+    if (read.ec != std::errc() || read.ptr != end || request.prompt_tokens < 0 ||
+        request.prompt_tokens > 1 << 24) {
+      return usage_error(fmt::format("--request {}: expected NAME or NAME:TOKENS", text),
+                         "TOKENS is the length of its prompt");
+    }
+  }
+  if (request.name.empty()) return usage_error(fmt::format("--request {}: has no name", text));
+  return request;
+}
+
+Result<as_status> import_whole(const ImportCommand& c, const ImportMap& map) {
+  if (c.model.empty()) {
+    return usage_error("a capture needs --model: it says which layers there are",
+                       "name a preset such as v4-flash, or a config.json");
+  }
+  if (!c.op.empty() || c.layer >= 0) {
+    return usage_error("--op and --layer choose a case; a capture has all that the dump holds",
+                       "--layers chooses layers of a capture");
+  }
+  ImportCaptureOptions options;
+  options.program = "attnscope " ATTNSCOPE_VERSION;
+  auto model = find_model(c.model, c.layers, "");
+  if (!model) return model.error();
+  options.model = std::move(*model);
+  for (const std::string& text : c.requests) {
+    auto request = parse_request(text);
+    if (!request) return request.error();
+    options.requests.push_back(std::move(*request));
+  }
+  auto files = open_dumps(c);
+  if (!files) return files.error();
+  auto made = import_capture(map, steps_of_dump(std::move(*files)), options, c.output);
+  if (!made) return made.error();
+  fmt::print("{}: {} steps, {} ops, {}\n", c.output, made->totals.steps, made->ops,
+             format_bytes(static_cast<double>(made->totals.bytes)));
+  for (const std::string& note : made->notes) fmt::print("  {}\n", note);
+  fmt::print("open it with: attnscope show {0}, or attnscope gui {0}\n", c.output);
+  return AS_OK;
+}
+
+Result<as_status> import_command(const ImportCommand& c) {
+  auto map = read_import_map(c.map);
+  if (!map) return map.error();
+  std::string name = c.output;
+  while (name.size() > 1 && name.back() == '/') name.pop_back();
+  if (name.ends_with(".acap")) return import_whole(c, *map);
+  if (!c.requests.empty() || !c.layers.empty()) {
+    return usage_error("--request and --layers are of a capture", "-o NAME.acap makes one");
+  }
+  return import_cases(c, *map);
+}
+
+}  // namespace
+
+void add_case_import(CLI::App& app, Action& action) {
+  auto* command = app.add_subcommand(
+      "import", "Make cases, or a whole capture, of another engine's tensors, by a map of names");
+  auto c = std::make_shared<ImportCommand>();
+  command->add_option("map", c->map, "A map, or one of assets/maps: vllm, sglang, hf")->required();
+  command
+      ->add_option("dumps", c->dumps,
+                   "Safetensors files; of a capture, a file with names that an earlier one has "
+                   "begins the next step")
+      ->required();
+  command
+      ->add_option("-o,--output", c->output,
+                   "NAME.json, NAME.OP.json where there are several; NAME.acap: a capture")
+      ->required();
+  command->add_option("--op", c->op, "Only this op");
+  command->add_option("--layer", c->layer, "What {layer} in the map's names stands for (0)")
+      ->check(CLI::Range(0, 1 << 20));
+  command->add_option("--model", c->model,
+                      "The dumped model, a preset or a config.json: which type a layer has");
+  command->add_option("--layers", c->layers, "Layers of the capture, 0,2,3 (all)")->delimiter(',');
+  command
+      ->add_option("--request", c->requests,
+                   "NAME or NAME:PROMPT_TOKENS of the next row of the tables; may be repeated")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command->callback([=, &action] { action = [=] { return import_command(*c); }; });
+}
+
+}  // namespace attnscope

@@ -1,0 +1,434 @@
+#include "engine/opcase/import_capture.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "engine/capture/capture_index.h"
+#include "engine/opcase/case_trace.h"
+#include "engine/opcase/import_case.h"
+#include "engine/opcase/import_tables.h"
+#include "engine/session/attention_copy.h"
+#include "engine/session/forced_copy.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+constexpr std::int64_t kMostPosition = std::int64_t{1} << 24;  // beyond any model
+
+std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
+
+struct ImportedStep {
+  std::vector<PlacedCase> ops;
+  std::int64_t tokens = -1;
+  std::vector<std::int64_t> positions;
+  std::vector<std::int32_t> request_of;
+  std::int64_t requests = 1;
+};
+
+const as_tap_info* axis_tap(const OpCase& kept, const char* axis) {
+  for (const as_tap_info& tap : kept.op.taps) {
+    const bool first = std::string_view(tap.axes) == axis ||
+                       std::string_view(tap.axes).starts_with(std::string(axis) + ",");
+    if (tap.kind == AS_TAP_TENSOR && first && kept.tensors.contains(tap.name)) return &tap;
+  }
+  return nullptr;
+}
+
+template <class T>
+std::vector<T> list_of(const StoredTensor& stored) {
+  std::vector<T> out(stored.bytes.size() / sizeof(T));
+  if (!out.empty()) std::memcpy(out.data(), stored.bytes.data(), out.size() * sizeof(T));
+  return out;
+}
+
+class Importer {
+ public:
+  Importer(const ImportMap& map, const std::vector<std::vector<TensorFile>>& dump,
+           const ImportCaptureOptions& options)
+      : map_(map), dump_(dump), options_(options) {}
+
+  Result<ImportedCapture> run(const std::string& path) {
+    steps_.resize(dump_.size());
+    for (std::size_t s = 0; s < dump_.size(); ++s) {
+      if (auto ok = read_step(s); !ok) return ok.error();
+    }
+    if (out_.ops == 0) {
+      return bad_input("the dump has the inputs of no op of the map, in no layer of the model",
+                       fmt::format("layers of the model: {}; --layer N --op NAME without a capture "
+                                   "says what is missing",
+                                   fmt::join(options_.model.layers, ", ")));
+    }
+    name_requests();
+    auto info = describe(path);
+    if (!info) return info.error();
+    CaptureOptions capture;
+    capture.level = CaptureLevel::kFull;
+    auto writer = CaptureWriter::create(
+        path, capture, **info, {options_.program, map_.engine + " dump", {}, {}, {}, {}, {}});
+    if (!writer) return writer.error();
+    for (std::size_t s = 0; s < steps_.size(); ++s) {
+      const StepTrace trace = trace_of(s, **info);
+      if (auto ok = (*writer)->add(summary_of(trace, **info), &trace, nullptr); !ok) {
+        return ok.error();
+      }
+    }
+    auto totals = (*writer)->finish();
+    if (!totals) return totals.error();
+    out_.totals = *totals;
+    return std::move(out_);
+  }
+
+ private:
+  Result<void> read_step(std::size_t s) {
+    ImportedStep& step = steps_[s];
+    const auto at = static_cast<std::int64_t>(s);
+    const auto add = [&](const ImportOp& op, int index, int layer) -> Result<void> {
+      if (op.op.helper || !has_inputs(op, dump_[s], layer)) return {};
+      auto made = import_case(op, dump_[s], map_.engine, layer);
+      if (!made) return in_place({at, layer, static_cast<as_op_id>(op.op.id)}, made.error());
+      const Place place = {at, layer, static_cast<as_op_id>(op.op.id)};
+      if (auto ok = fits(step, made->kept); !ok) return in_place(place, ok.error());
+      for (const std::string& note : made->notes) {
+        const std::string text = fmt::format("{}: {}", op.op.name, note);
+        if (std::ranges::count(out_.notes, text) == 0) out_.notes.push_back(text);
+      }
+      step.ops.push_back({place, index, std::make_shared<const OpCase>(std::move(made->kept))});
+      ++out_.ops;
+      return {};
+    };
+    const auto phase = [&](as_phase wanted) -> Result<void> {
+      for (const ImportOp* op : ops_of_layer(map_, std::nullopt)) {
+        if (op->op.helper || as_op_find(op->op.id)->phase != wanted) continue;
+        if (auto ok = add(*op, -1, -1); !ok) return ok;
+      }
+      return {};
+    };
+    if (auto ok = phase(AS_PHASE_BEFORE); !ok) return ok;
+    for (int i = 0; i < options_.model.num_layers(); ++i) {
+      for (const ImportOp* op : ops_of_layer(map_, options_.model.type(i))) {
+        if (op->op.helper || !has_op(i, op->op.id)) continue;
+        if (auto ok = add(*op, i, options_.model.layers[to_size(i)]); !ok) return ok;
+      }
+    }
+    if (step.tokens < 0) {
+      return bad_input(fmt::format("step {}: its files have the inputs of no op with tokens", at),
+                       "every step of a dump names the same tensors");
+    }
+    return place_tokens(step, at);
+  }
+
+  bool has_op(int layer, std::int32_t op) const {
+    const as_op_info& info = *as_op_find(op);
+    const LayerType type = options_.model.type(layer);
+    const std::uint32_t bit = type == LayerType::kSwa   ? AS_LAYER_SWA
+                              : type == LayerType::kC4A ? AS_LAYER_C4A
+                                                        : AS_LAYER_C128A;
+    return info.phase == AS_PHASE_LAYER && (info.layers & bit) != 0;
+  }
+
+  static Error in_place(const Place& place, const Error& error) {
+    return {error.code,
+            fmt::format("step {}, layer {}: {}", place.step, place.layer, error.message),
+            error.hint};
+  }
+
+  // One step has one number of tokens, and the model's own numbers of heads.
+  Result<void> fits(ImportedStep& step, const OpCase& kept) const {
+    const as_tap_info* tap = axis_tap(kept, "T");
+    if (tap != nullptr) {
+      const std::int64_t rows = kept.tensors.at(tap->name).shape[0];
+      if (step.tokens < 0) step.tokens = rows;
+      if (rows != step.tokens) {
+        return bad_input(fmt::format("{}: {} has {} tokens, the ops before have {}", kept.op.name,
+                                     tap->name, rows, step.tokens),
+                         "a dump holds the same tokens for every op of a step");
+      }
+    }
+    const ModelConfig& m = options_.model;
+    const std::map<std::string_view, std::int64_t> sizes = {
+        {"H", m.heads}, {"W", m.window}, {"J", m.index_heads}};
+    for (const as_tap_info& t : kept.op.taps) {
+      const auto stored = kept.tensors.find(t.name);
+      if (stored == kept.tensors.end()) continue;
+      std::string_view axes = t.axes;
+      for (const std::int64_t n : stored->second.shape) {
+        const std::string_view letter = axes.substr(0, axes.find(','));
+        axes.remove_prefix(std::min(axes.size(), letter.size() + 1));
+        const auto it = sizes.find(letter);
+        if (it == sizes.end() || it->second == n) continue;
+        return bad_input(fmt::format("{}: {} has {} along {}, the model {} has {}", kept.op.name,
+                                     t.name, n, letter, m.name, it->second),
+                         "name the model that was dumped: --model");
+      }
+    }
+    return {};
+  }
+
+  // Positions and requests of the tokens, of the first op that has them.
+  Result<void> place_tokens(ImportedStep& step, std::int64_t at) const {
+    for (const PlacedCase& op : step.ops) {
+      const auto take = [&](const char* name, auto& list) {
+        const auto it = op.kept->tensors.find(name);
+        if (list.empty() && it != op.kept->tensors.end()) {
+          list = list_of<typename std::decay_t<decltype(list)>::value_type>(it->second);
+        }
+      };
+      take("positions", step.positions);
+      take("request_of", step.request_of);
+    }
+    const bool has_positions = !step.positions.empty();
+    if (step.request_of.empty()) step.request_of.assign(to_size(step.tokens), 0);
+    std::map<std::int32_t, std::int64_t> next;
+    step.positions.resize(to_size(step.tokens), -1);
+    for (std::size_t t = 0; t < step.positions.size(); ++t) {
+      const std::int32_t request = step.request_of[t];
+      if (request < 0 || request >= 1 << 16 || (t > 0 && request < step.request_of[t - 1])) {
+        return bad_input(
+            fmt::format("step {}: token {} is of request {}; tokens of a request lie together, "
+                        "requests ascend from 0",
+                        at, t, request),
+            "leave padding out with \"shape\"");
+      }
+      if (!has_positions) step.positions[t] = next[request]++;
+      if (step.positions[t] < 0 || step.positions[t] >= kMostPosition) {
+        return bad_input(fmt::format("step {}: token {} has position {}", at, t, step.positions[t]),
+                         "leave padding out with \"shape\"");
+      }
+      step.requests = std::max<std::int64_t>(step.requests, request + 1);
+    }
+    return {};
+  }
+
+  void name_requests() {
+    std::int64_t count = 0;
+    for (const ImportedStep& step : steps_) count = std::max(count, step.requests);
+    requests_ = options_.requests;
+    for (std::size_t r = requests_.size(); r < to_size(count); ++r) {
+      requests_.push_back({fmt::format("request {}", r), -1});
+    }
+    seen_.assign(requests_.size(), 0);
+    for (std::size_t r = 0; r < requests_.size(); ++r) {
+      if (requests_[r].prompt_tokens >= 0) continue;
+      std::int64_t first = -1, end = -1;
+      for (const ImportedStep& step : steps_) {
+        const auto [from, to] = span(step, static_cast<std::int32_t>(r));
+        if (to - from > 1) end = step.positions[to_size(to - 1)] + 1;
+        if (to > from && first < 0) first = step.positions[to_size(from)];
+      }
+      requests_[r].prompt_tokens = end >= 0 ? end : std::max<std::int64_t>(0, first);
+    }
+  }
+
+  // Rows [from, to) of a request.
+  static std::pair<std::int64_t, std::int64_t> span(const ImportedStep& step,
+                                                    std::int32_t request) {
+    const auto range = std::ranges::equal_range(step.request_of, request);
+    return {range.begin() - step.request_of.begin(), range.end() - step.request_of.begin()};
+  }
+
+  Result<std::shared_ptr<const SessionInfo>> describe(const std::string& path) const {
+    CaptureIndex index;
+    index.model = options_.model;
+    index.block_stride = build_cache_layout(options_.model).block_stride;
+    index.num_blocks = 1;
+    for (const ImportedStep& step : steps_) {
+      index.token_budget = std::max(index.token_budget, step.tokens);
+      for (const PlacedCase& op : step.ops) {
+        for (const auto& [name, cache] : op.kept->caches) {
+          index.num_blocks = std::max(index.num_blocks, cache.blocks);
+        }
+      }
+    }
+    index.max_requests = static_cast<std::int64_t>(requests_.size());
+    index.lanes = map_.engine;
+    index.lane_of.assign(AS_OP_COUNT, map_.engine);
+    for (const ImportedRequest& request : requests_) {
+      index.request_names.push_back(request.name);
+      index.prompt_tokens.push_back(request.prompt_tokens);
+    }
+    return info_of(index, path);
+  }
+
+  StepMetadata metadata_of(const ImportedStep& step, const SessionInfo& info) const {
+    StepMetadata m;
+    const std::size_t rows = to_size(step.requests), tokens = to_size(step.tokens);
+    const std::size_t groups = info.layout.groups.size();
+    m.positions = step.positions;
+    m.request_of = step.request_of;
+    m.tokens.assign(tokens, 0);
+    m.query_start.push_back(0);
+    for (std::size_t r = 0; r < rows; ++r) {
+      const auto [from, to] = span(step, static_cast<std::int32_t>(r));
+      const auto before = to > from ? static_cast<std::int32_t>(step.positions[to_size(from)]) : 0;
+      const auto after =
+          to > from ? static_cast<std::int32_t>(step.positions[to_size(to - 1)]) + 1 : 0;
+      m.live.push_back(static_cast<std::int32_t>(r));
+      m.num_tokens.push_back(after);
+      m.num_before.push_back(before);
+      m.num_computed.push_back(before);
+      m.scheduled.push_back(static_cast<std::int32_t>(to - from));
+      m.seq_lens.push_back(after);
+      m.query_start.push_back(m.query_start.back() + m.scheduled.back());
+    }
+    m.running.assign(rows, 1);
+    m.joins.assign(rows, 0);
+    m.matching.assign(rows, 0);
+    m.lost_to.assign(rows, -1);
+    for (const CacheGroup& group : info.layout.groups) {
+      m.groups.push_back(group.block_tokens);
+      m.groups.push_back(group.window);
+    }
+    for (auto* counts : {&m.counts_before, &m.counts}) counts->assign(groups * rows, 0);
+    m.slots.assign(groups * tokens, -1);
+    const auto window = to_size(info.config.window);
+    m.swa_indices.assign(info.layout.swa_groups.size() * tokens * window, -1);
+    m.swa_lens.assign(tokens, 0);
+    return m;
+  }
+
+  // What a lane leaves as it was is NaN in a trace.
+  static void blank(const OpCase& kept, OpTrace& trace) {
+    for (const as_tap_info& tap : kept.op.taps) {
+      if (tap.mask == AS_MASK_ALL || tap.kind != AS_TAP_TENSOR) continue;
+      const auto copy = std::ranges::find(trace.taps, tap.name, &TapCopy::name);
+      const auto mask = std::ranges::find_if(
+          kept.op.taps, [&](const as_tap_info& other) { return other.offset == tap.mask_offset; });
+      if (copy == trace.taps.end() || mask == kept.op.taps.end()) continue;
+      const auto limits = kept.tensors.find(mask->name);
+      if (limits == kept.tensors.end()) continue;
+      const std::int64_t columns = copy->value.shape[copy->value.rank - 1];
+      const std::int64_t size = as_dtype_size(copy->value.dtype);
+      const std::int64_t row = copy->value.stride[0] * size;
+      const as_tensor given = stored_view(limits->second);
+      auto* bytes = static_cast<std::uint8_t*>(copy->value.data);
+      for (std::int64_t t = 0; t < copy->value.shape[0]; ++t) {
+        std::int64_t valid = columns;
+        if (tap.mask == AS_MASK_SLOTS && *at<std::int64_t>(given, t) < 0) valid = 0;
+        if (tap.mask == AS_MASK_LENS) {
+          valid = std::clamp<std::int64_t>(*at<std::int32_t>(given, t), 0, columns);
+        }
+        std::memset(bytes + t * row + valid * size, 0xff, to_size(row - valid * size));
+      }
+    }
+  }
+
+  // The weights, where the LSE that they are checked by was dumped.
+  static std::shared_ptr<const AttentionCopy> attention_of(const OpCase& kept,
+                                                           std::int64_t tokens) {
+    if (kept.unknown.contains("lse") || !kept.tensors.contains("lse")) return nullptr;
+    auto call = CaseCall::make(kept);
+    if (!call) return nullptr;
+    auto& params = *static_cast<as_sparse_attention_params*>(call->params());
+    const StoredTensor& lse = kept.tensors.at("lse");
+    if (lse.stride.empty()) std::memcpy(params.lse.data, lse.bytes.data(), lse.bytes.size());
+    std::vector<std::int32_t> rows(to_size(tokens));
+    for (std::size_t t = 0; t < rows.size(); ++t) rows[t] = static_cast<std::int32_t>(t);
+    return std::make_shared<const AttentionCopy>(copy_attention(params, rows, nullptr));
+  }
+
+  std::shared_ptr<const OpTrace> op_trace(const PlacedCase& op, const ImportedStep& step,
+                                          const SessionInfo& info) const {
+    auto trace = std::make_shared<OpTrace>(trace_of_case(*op.kept, map_.engine));
+    trace->place = op.place;
+    std::erase_if(trace->taps, [&](const TapCopy& t) { return op.kept->unknown.contains(t.name); });
+    for (TapCopy& tap : trace->taps) {
+      const std::size_t bytes =
+          to_size(as_tensor_numel(&tap.value) * as_dtype_size(tap.value.dtype));
+      const auto* from = static_cast<const std::uint8_t*>(tap.value.data);
+      tap.value_bytes.assign(from, from + bytes);
+      tap.value.data = tap.value_bytes.data();
+    }
+    blank(*op.kept, *trace);
+    for (RowsCopy& rows : trace->rows) {
+      for (const as_tap_info& tap : op.kept->op.taps) {
+        if (rows.name != tap.name) continue;
+        const CacheSpec* spec = info.layout.find(op.index, cache_kind(op.place.op, tap.offset));
+        rows.group = spec != nullptr ? spec->group : -1;
+      }
+    }
+    if (op.place.op == AS_OP_SPARSE_ATTENTION) {
+      trace->attention = attention_of(*op.kept, step.tokens);
+    }
+    return trace;
+  }
+
+  StepTrace trace_of(std::size_t s, const SessionInfo& info) {
+    const ImportedStep& step = steps_[s];
+    StepTrace trace;
+    trace.step = static_cast<std::int64_t>(s);
+    trace.complete = true;
+    trace.metadata = metadata_of(step, info);
+    for (std::int32_t t = 0; t < step.tokens; ++t) trace.kept.push_back(t);
+    trace.owners.resize(to_size(info.num_blocks));
+    for (std::size_t r = 0; r < requests_.size(); ++r) {
+      const auto row = r < trace.metadata.seq_lens.size() ? trace.metadata.seq_lens[r] : 0;
+      seen_[r] = std::max<std::int64_t>(seen_[r], row);
+      Request request;
+      request.id = static_cast<std::int32_t>(r);
+      request.name = requests_[r].name;
+      request.prompt_tokens = requests_[r].prompt_tokens;
+      request.tokens.assign(to_size(std::max(seen_[r], request.prompt_tokens)), 0);
+      request.computed = seen_[r];
+      trace.requests.push_back(
+          {request, std::vector<std::vector<std::int32_t>>(info.layout.groups.size())});
+    }
+    fill_tables(step.ops, info, trace);
+    for (const PlacedCase& op : step.ops) trace.ops.push_back(op_trace(op, step, info));
+    return trace;
+  }
+
+  static StepSummary summary_of(const StepTrace& trace, const SessionInfo& info) {
+    StepSummary summary;
+    summary.step = trace.step;
+    summary.tokens = trace.metadata.num_tokens_in_step();
+    summary.decode_only =
+        std::ranges::all_of(trace.metadata.scheduled, [](std::int32_t n) { return n <= 1; });
+    summary.complete = true;
+    summary.layers.resize(info.config.layers.size() + 1);
+    for (std::size_t i = 0; i < info.config.layers.size(); ++i) {
+      summary.layers[i + 1].layer = info.config.layers[i];
+    }
+    return summary;
+  }
+
+  const ImportMap& map_;
+  const std::vector<std::vector<TensorFile>>& dump_;
+  const ImportCaptureOptions& options_;
+  std::vector<ImportedStep> steps_;
+  std::vector<ImportedRequest> requests_;
+  std::vector<std::int64_t> seen_;  // tokens of each request so far
+  ImportedCapture out_;
+};
+
+}  // namespace
+
+std::vector<std::vector<TensorFile>> steps_of_dump(std::vector<TensorFile> files) {
+  std::vector<std::vector<TensorFile>> steps;
+  std::set<std::string> names;
+  for (TensorFile& file : files) {
+    const bool again = std::ranges::any_of(
+        file.tensors(), [&](const TensorEntry& t) { return names.contains(t.name); });
+    if (steps.empty() || again) {
+      steps.emplace_back();
+      names.clear();
+    }
+    for (const TensorEntry& t : file.tensors()) names.insert(t.name);
+    steps.back().push_back(std::move(file));
+  }
+  return steps;
+}
+
+Result<ImportedCapture> import_capture(const ImportMap& map,
+                                       const std::vector<std::vector<TensorFile>>& steps,
+                                       const ImportCaptureOptions& options,
+                                       const std::string& path) {
+  return Importer(map, steps, options).run(path);
+}
+
+}  // namespace attnscope

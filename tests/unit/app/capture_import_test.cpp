@@ -1,0 +1,270 @@
+// Whole captures from a dump: a run of ours, written under the names that vLLM's map has, comes
+// back as a capture in which every op equals ours.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "app/common/capture_record.h"
+#include "app/common/wiring.h"
+#include "engine/capture/capture.h"
+#include "engine/capture/capture_diff.h"
+#include "engine/opcase/import_case.h"
+#include "engine/session/place.h"
+#include "engine/tensorfile/tensor_writer.h"
+#include "kernels/layout/records.h"
+#include "tests/unit/app/cli_fixture.h"
+#include "tests/unit/app/trace_session.h"
+
+namespace attnscope {
+namespace {
+
+constexpr std::int64_t kFirst = 2, kSteps = 4;  // steps of our run that are dumped: 2 and 3
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+// The tensors of one step under the names of a map.
+class Dump {
+ public:
+  void add(const ImportOp& map, const OpCase& kept, int layer) {
+    const auto name = [&](const std::string& text) {
+      return replaced(text, "{layer}", std::to_string(layer));
+    };
+    for (const auto& [tap, tensor] : map.tensors) {
+      const auto it = kept.tensors.find(tap);
+      if (it != kept.tensors.end()) tensors_.emplace(name(tensor.name), it->second);
+    }
+    for (const auto& [tap, cache] : map.caches) {
+      const auto it = kept.caches.find(tap);
+      if (it != kept.caches.end()) add_rows(name(cache.name), it->second);
+    }
+  }
+  void write(const std::string& file) {
+    TensorWriter writer;
+    for (const auto& [name, tensor] : tensors_) writer.add(name, stored_view(tensor));
+    for (const auto& [name, pages] : pages_) {
+      writer.add(name, ElementType::kU8,
+                 {pages.blocks, static_cast<std::int64_t>(pages.bytes.size()) / pages.blocks},
+                 pages.bytes);
+    }
+    auto size = writer.write(file);
+    ASSERT_TRUE(size) << size.error().text();
+  }
+
+ private:
+  struct Pages {
+    std::int64_t blocks = 0;
+    std::vector<std::uint8_t> bytes;
+  };
+  void add_rows(const std::string& name, const StoredCache& cache) {
+    Pages& pages = pages_[name];
+    const std::int64_t page = as_page_bytes(cache.record, cache.width, cache.rows_per_block);
+    if (pages.bytes.empty()) {
+      pages.blocks = cache.blocks;
+      pages.bytes.assign(static_cast<std::size_t>(cache.blocks * page), 0xee);
+    }
+    as_cache to{};
+    to.record = cache.record;
+    to.rows_per_block = cache.rows_per_block;
+    to.width = cache.width;
+    to.data = make_tensor(pages.bytes.data(), {cache.blocks, page});
+    const auto payload = static_cast<std::size_t>(as_payload_bytes(cache.record, cache.width));
+    const auto scales = static_cast<std::size_t>(as_scale_bytes(cache.record));
+    const std::uint8_t* row = cache.rows.data();
+    for (const std::int64_t slot : cache.slots) {
+      const as_row_address at = as_cache_row(&to, slot);
+      std::memcpy(at.payload, row, payload);
+      if (scales > 0) std::memcpy(at.scales, row + payload, scales);
+      row += payload + scales;
+    }
+  }
+
+  std::map<std::string, StoredTensor> tensors_;
+  std::map<std::string, Pages> pages_;
+};
+
+class CaptureImportTest : public CliTest {
+ protected:
+  void SetUp() override {
+    CliTest::SetUp();
+    // vLLM's map for the dimensions of the tiny model, rotary tables computed.
+    const ModelConfig model = *preset("tiny");
+    std::string text = read(ATTNSCOPE_SOURCE_DIR "/assets/maps/vllm.json");
+    text = replaced(text, "[-1, 64, 512]", fmt::format("[-1, {}, 512]", model.heads));
+    text = replaced(text, "[-1, 64, 128]", fmt::format("[-1, {}, 128]", model.index_heads));
+    text = replaced(text, ", \"table\": \"layers.{layer}.cos_sin_cache\"", "");
+    text = replaced(text, "\"factor\": 16", fmt::format("\"factor\": {}", model.yarn_factor));
+    map_ = write("map.json", text);
+    record_ours();
+    dump();
+  }
+
+  void record_ours() {
+    RecordOptions options;
+    options.run.session.references = References::kNone;
+    options.run.session.threads = 2;
+    options.run.steps = kSteps;
+    options.capture.level = CaptureLevel::kFull;
+    options.rows = 0;
+    auto made = record_scenario(small_scenario(), all_lanes(), options, path("ours.acap"), nullptr);
+    ASSERT_TRUE(made) << made.error().text();
+  }
+
+  void dump() {
+    auto map = read_import_map(map_);
+    ASSERT_TRUE(map) << map.error().text();
+    const auto session = small_session();
+    for (std::int64_t step = kFirst; step < kSteps; ++step) {
+      Dump dump;
+      const ModelConfig model = small_scenario().model;
+      for (int i = 0; i < model.num_layers(); ++i) {
+        const int layer = model.layers[static_cast<std::size_t>(i)];
+        for (const ImportOp* op : ops_of_layer(*map, model.type(i))) {
+          const auto id = static_cast<as_op_id>(op->op.id);
+          if (auto ok = go_to(*session, {step, layer, id}); !ok) continue;  // not of this type
+          ASSERT_EQ(last_place(*session), (Place{step, layer, id}));
+          auto kept = keep_case(op->op, session->last_params().data(), {});
+          ASSERT_TRUE(kept) << kept.error().text();
+          dump.add(*op, *kept, layer);
+          ++ops_;
+        }
+      }
+      dump.write(path(fmt::format("step{}.safetensors", step)));
+    }
+  }
+
+  Outcome import(std::vector<std::string> more = {}) const {
+    std::vector<std::string> command = {"case", "import", map_};
+    for (std::int64_t step = kFirst; step < kSteps; ++step) {
+      command.push_back(path(fmt::format("step{}.safetensors", step)));
+    }
+    command.insert(command.end(), {"-o", path("theirs.acap"), "--model", "tiny"});
+    for (const ScenarioRequest& r : small_scenario().requests) {
+      command.insert(command.end(), {"--request", fmt::format("{}:{}", r.name, r.tokens.size())});
+    }
+    command.insert(command.end(), more.begin(), more.end());
+    return run(command);
+  }
+
+  std::string map_;
+  int ops_ = 0;
+};
+
+TEST_F(CaptureImportTest, ADumpOfOurOwnIsEqualToOurs) {
+  const Outcome made = import();
+  ASSERT_EQ(made.code, 0) << made.err;
+  EXPECT_NE(made.out.find(fmt::format("2 steps, {} ops", ops_)), std::string::npos) << made.out;
+  auto ours = Capture::open(path("ours.acap")), theirs = Capture::open(path("theirs.acap"));
+  ASSERT_TRUE(theirs) << theirs.error().text();
+  const auto whole = (*theirs)->verify();
+  EXPECT_TRUE(whole) << whole.error().text();
+  auto tolerances = Tolerances::load("");
+  ASSERT_TRUE(tolerances);
+  auto diff = diff_captures(**ours, **theirs, *tolerances);
+  ASSERT_TRUE(diff) << diff.error().text();
+  EXPECT_FALSE(diff->first) << diff->first->text;
+  EXPECT_TRUE(diff->same());
+  EXPECT_EQ(diff->steps, kSteps - kFirst);
+  EXPECT_GE(diff->counts[static_cast<std::size_t>(DiffVerdict::kEqual)], ops_);
+  for (const OpDiff& op : diff->ops) {
+    EXPECT_EQ(op.verdict, DiffVerdict::kUnknown) << as_op_find(op.a.op)->name;
+  }
+  // What panels read of it: tables by group, and attention with its weights.
+  auto trace = (*theirs)->trace(1);
+  ASSERT_TRUE(trace);
+  auto own = (*ours)->trace(kFirst + 1);
+  ASSERT_TRUE(own);
+  EXPECT_EQ((*trace)->metadata.positions, (*own)->metadata.positions);
+  EXPECT_EQ((*trace)->metadata.seq_lens, (*own)->metadata.seq_lens);
+  EXPECT_EQ((*trace)->metadata.swa_lens, (*own)->metadata.swa_lens);
+  const int layer = (*theirs)->info()->config.layers[0];
+  const OpTrace* attention = (*trace)->find(layer, AS_OP_SPARSE_ATTENTION);
+  ASSERT_NE(attention, nullptr);
+  ASSERT_NE(attention->attention, nullptr);
+  EXPECT_LT(attention->attention->lse_error, 1e-2f);
+  EXPECT_EQ(run({"show", path("theirs.acap"), "--step", "1"}).code, 0);
+}
+
+TEST_F(CaptureImportTest, AnotherValueIsFoundByItsOp) {
+  // One element of one output of the dump is another.
+  auto file = TensorFile::open(path("step3.safetensors"));
+  ASSERT_TRUE(file);
+  TensorWriter writer;
+  std::vector<std::uint8_t> changed;
+  int found = 0;
+  for (const TensorEntry& e : file->tensors()) {
+    if (e.name == "layers.1.attn_out") {
+      changed.assign(e.data, e.data + e.bytes);
+      changed[1] ^= 0x40;  // the exponent of a bf16 number
+      writer.add(e.name, e.type, e.shape, changed.data(), e.bytes);
+      ++found;
+    } else {
+      writer.add(e.name, e.type, e.shape, e.data, e.bytes);
+    }
+  }
+  ASSERT_EQ(found, 1);
+  ASSERT_TRUE(writer.write(path("other.safetensors")));
+  std::filesystem::rename(path("other.safetensors"), path("step3.safetensors"));
+  ASSERT_EQ(import().code, 0);
+  const Outcome diff = run({"diff", path("ours.acap"), path("theirs.acap")});
+  EXPECT_EQ(diff.code, 1) << diff.out << diff.err;
+  EXPECT_NE(diff.out.find("sparse_attention"), std::string::npos) << diff.out;
+}
+
+TEST_F(CaptureImportTest, WhatDoesNotFitIsSaid) {
+  const auto code = [&](const std::vector<std::string>& arguments) { return run(arguments).code; };
+  const std::string dump = path("step2.safetensors"), out = path("x.acap");
+  EXPECT_EQ(code({"case", "import", map_, dump, "-o", out}), 2) << "no model";
+  EXPECT_EQ(code({"case", "import", map_, dump, "-o", out, "--model", "tiny", "--op", "wo_b"}), 2);
+  EXPECT_EQ(code({"case", "import", map_, dump, "-o", out, "--model", "none"}), 3);
+  EXPECT_EQ(code({"case", "import", map_, dump, "-o", out, "--model", "tiny", "--request", ":3"}),
+            2);
+  EXPECT_EQ(code({"case", "import", map_, dump, "-o", out, "--model", "tiny", "--request", "a:x"}),
+            2);
+  EXPECT_EQ(code({"case", "import", map_, dump, "-o", path("x.json"), "--request", "a"}), 2);
+  // A model with other heads, and a map whose names are not in the dump.
+  const Outcome heads = run({"case", "import", map_, dump, "-o", out, "--model", "v4-flash"});
+  EXPECT_EQ(heads.code, 3);
+  EXPECT_NE(heads.err.find("step 0, layer"), std::string::npos) << heads.err;
+  const Outcome none = run({"case", "import", "hf", dump, "-o", out, "--model", "tiny"});
+  EXPECT_EQ(none.code, 3);
+  EXPECT_FALSE(std::filesystem::exists(out));
+  // A type that no layer has.
+  const std::string bad =
+      write("bad.json", replaced(read(map_), "\"layers\": [\"SWA\"]", "\"layers\": [\"C8A\"]"));
+  const Outcome type = run({"case", "import", bad, dump, "-o", out, "--model", "tiny"});
+  EXPECT_EQ(type.code, 3);
+  EXPECT_NE(type.err.find("allowed: SWA, C4A, C128A"), std::string::npos) << type.err;
+}
+
+// Each layer's cases by its type, and their outputs judged.
+TEST_F(CaptureImportTest, CasesOfEachTypeOfLayerRun) {
+  const ModelConfig model = *preset("tiny");
+  for (int i = 0; i < model.num_layers(); ++i) {
+    const std::string layer = std::to_string(model.layers[static_cast<std::size_t>(i)]);
+    for (const char* op : {"q_rope_kv_insert", "compressor_state", "compress_insert",
+                           "indexer_compressor_state", "indexer_compress_insert", "indexer_q",
+                           "indexer_logits", "topk_to_slots", "sparse_attention", "inverse_rope"}) {
+      const bool compressed = std::string_view(op).find("compress") != std::string_view::npos;
+      const bool index = std::string_view(op).find("index") != std::string_view::npos ||
+                         std::string_view(op) == "topk_to_slots";
+      if (compressed && model.type(i) == LayerType::kSwa) continue;
+      if (index && model.type(i) != LayerType::kC4A) continue;
+      const Outcome made = run({"case", "import", map_, path("step3.safetensors"), "--model",
+                                "tiny", "--layer", layer, "--op", op, "-o", path("one.json")});
+      ASSERT_EQ(made.code, 0) << op << " of layer " << layer << ": " << made.err;
+      const Outcome judged = run({"case", "run", path("one.json"), "--lane", "ref.sim"});
+      EXPECT_EQ(judged.code, 0) << op << " of layer " << layer << ": " << judged.out << judged.err;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace attnscope
