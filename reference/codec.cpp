@@ -75,6 +75,19 @@ std::uint8_t e2m1_code(double x) {
   return static_cast<std::uint8_t>(sign | magnitude_code(magnitude, 1, 1, 7));
 }
 
+std::uint8_t e2m1_code_down(double x) {
+  if (std::isnan(x)) return 7;
+  // The highest code whose lower neighbour is strictly farther away.
+  int code = 7;
+  while (code > 0) {
+    const double here = e2m1_value(static_cast<std::uint8_t>(code));
+    const double below = e2m1_value(static_cast<std::uint8_t>(code - 1));
+    if (std::fabs(x) - below > here - std::fabs(x)) break;
+    --code;
+  }
+  return static_cast<std::uint8_t>(code > 0 && std::signbit(x) ? code | 8 : code);
+}
+
 double e2m1_value(std::uint8_t code) {
   constexpr double kMagnitudes[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
   const double magnitude = kMagnitudes[code & 7];
@@ -95,12 +108,14 @@ double abs_max(const double* x, std::int64_t n) {
   return result;
 }
 
-int fp8_scale_exponent(double amax) {
-  return scale_exponent(std::max(amax, 1e-4), 0.875, 9);  // 448 = 0.875 * 2^9
+int fp8_scale_exponent(double amax, std::int32_t scale_floor) {
+  const double floor = scale_floor == AS_SCALE_FLOOR_1E8 ? 1e-8 : 1e-4;
+  return scale_exponent(std::max(amax, floor), 0.875, 9);  // 448 = 0.875 * 2^9
 }
 
-int fp4_scale_exponent(double amax) {
-  return scale_exponent(std::max(amax, 0x1.8p-124), 0.75, 3);  // floor 6 * 2^-126; 6 = 0.75 * 2^3
+int fp4_scale_exponent(double amax, std::int32_t fp4_rule) {
+  const double floor = fp4_rule == AS_FP4_DOWN ? 6 * 1e-4 : 0x1.8p-124;  // or 6 * 2^-126
+  return scale_exponent(std::max(amax, floor), 0.75, 3);                 // 6 = 0.75 * 2^3
 }
 
 double inverse_scale(int exponent) {

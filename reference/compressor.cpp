@@ -108,13 +108,16 @@ void compress_insert(const as_compress_insert_params& p, const Precision& precis
   const std::int64_t dim = latent ? AS_HEAD_DIM : AS_INDEX_DIM;
   const CacheRows cache(p.cache, "cache", kAnyEntryRecord, dim);
   std::vector<double> entry(static_cast<std::size_t>(dim));
+  check_rule("scale_floor", p.scale_floor, AS_SCALE_FLOOR_1E8);
+  check_rule("fp4_rule", p.fp4_rule, AS_FP4_DOWN);
+  const Quantiser quantiser{p.scale_floor, p.fp4_rule};
 
   if (p.rows_given != 0) {
     const FloatRows rows(p.row, "row", {tokens, dim});
     for (std::int64_t t = 0; t < tokens; ++t) {
       if (slots.get(t) < 0) continue;
       rows.load(t, entry.data());
-      cache.store(slots.get(t), t, entry.data(), precision);
+      cache.store(slots.get(t), t, entry.data(), precision, quantiser);
     }
     return;
   }
@@ -148,7 +151,7 @@ void compress_insert(const as_compress_insert_params& p, const Precision& precis
     if (p.hadamard != 0) hadamard_transform(entry.data(), dim);
     precision.bf16(entry.data(), dim);
     if (row) row->store(t, entry.data());
-    cache.store(slots.get(t), t, entry.data(), precision);
+    cache.store(slots.get(t), t, entry.data(), precision, quantiser);
   }
 }
 

@@ -26,7 +26,9 @@ void check_format(std::int32_t format) {
 class QueryOutput {
  public:
   QueryOutput(const as_indexer_q_params& p, std::int64_t tokens, std::int64_t heads)
-      : codes_(p.q.dtype == AS_U8), fp8_(p.format == AS_RECORD_INDEX_FP8) {
+      : codes_(p.q.dtype == AS_U8),
+        fp8_(p.format == AS_RECORD_INDEX_FP8),
+        quantiser_{p.scale_floor, p.fp4_rule} {
     if (!codes_) {
       plain_.emplace(p.q, "q", Shape{tokens, heads, AS_INDEX_DIM});
     } else if (fp8_) {
@@ -44,15 +46,18 @@ class QueryOutput {
       return 1;
     }
     if (!fp8_) {
-      encode_mxfp4(values, AS_INDEX_DIM, bytes_->row(t, j), scales_->row(t, j));
+      encode_mxfp4(values, AS_INDEX_DIM, bytes_->row(t, j), scales_->row(t, j),
+                   quantiser_.fp4_rule);
       return 1;
     }
-    return std::ldexp(1.0, encode_fp8(values, AS_INDEX_DIM, bytes_->row(t, j)));
+    return std::ldexp(1.0,
+                      encode_fp8(values, AS_INDEX_DIM, bytes_->row(t, j), quantiser_.scale_floor));
   }
 
  private:
   bool codes_;
   bool fp8_;
+  Quantiser quantiser_;
   std::optional<FloatRows> plain_;
   std::optional<Bytes> bytes_;
   std::optional<Bytes> scales_;
@@ -62,6 +67,8 @@ class QueryOutput {
 
 void indexer_q(const as_indexer_q_params& p, const Precision& precision) {
   check_format(p.format);
+  check_rule("scale_floor", p.scale_floor, AS_SCALE_FLOOR_1E8);
+  check_rule("fp4_rule", p.fp4_rule, AS_FP4_DOWN);
   const FloatRows weights_raw(p.weights_raw, "weights_raw", {kAny, kAny});
   const std::int64_t tokens = weights_raw.size(0);
   const std::int64_t heads = weights_raw.size(1);

@@ -13,10 +13,12 @@ namespace attnscope::reference {
 
 namespace {
 
-void encode_latent(const double* values, std::uint8_t* payload, std::uint8_t* scales) {
+void encode_latent(const double* values, std::uint8_t* payload, std::uint8_t* scales,
+                   const Quantiser& quantiser) {
   for (int block = 0; block < AS_QUANT_BLOCKS; ++block) {
     const double* x = values + block * AS_QUANT_BLOCK;
-    scales[block] = ue8m0_byte(encode_fp8(x, AS_QUANT_BLOCK, payload + block * AS_QUANT_BLOCK));
+    std::uint8_t* codes = payload + block * AS_QUANT_BLOCK;
+    scales[block] = ue8m0_byte(encode_fp8(x, AS_QUANT_BLOCK, codes, quantiser.scale_floor));
   }
   scales[AS_QUANT_BLOCKS] = 0;  // pad byte
   for (int i = 0; i < AS_ROPE_DIM; ++i) {
@@ -39,8 +41,9 @@ void decode_latent(const std::uint8_t* payload, const std::uint8_t* scales, doub
   }
 }
 
-void encode_index_fp8(const double* values, std::uint8_t* payload, std::uint8_t* scales) {
-  const int exponent = encode_fp8(values, AS_INDEX_DIM, payload);
+void encode_index_fp8(const double* values, std::uint8_t* payload, std::uint8_t* scales,
+                      const Quantiser& quantiser) {
+  const int exponent = encode_fp8(values, AS_INDEX_DIM, payload, quantiser.scale_floor);
   const auto scale = static_cast<float>(std::ldexp(1.0, exponent));
   std::memcpy(scales, &scale, sizeof(scale));
 }
@@ -83,24 +86,26 @@ std::string allowed_records(std::int32_t expected) {
 
 }  // namespace
 
-int encode_fp8(const double* values, std::int64_t n, std::uint8_t* codes) {
-  const int exponent = fp8_scale_exponent(abs_max(values, n));
+int encode_fp8(const double* values, std::int64_t n, std::uint8_t* codes,
+               std::int32_t scale_floor) {
+  const int exponent = fp8_scale_exponent(abs_max(values, n), scale_floor);
   const double inverse = inverse_scale(exponent);
   for (std::int64_t i = 0; i < n; ++i) codes[i] = e4m3_code(values[i] * inverse);
   return exponent;
 }
 
-void encode_mxfp4(const double* values, std::int64_t n, std::uint8_t* packed,
-                  std::uint8_t* scales) {
+void encode_mxfp4(const double* values, std::int64_t n, std::uint8_t* packed, std::uint8_t* scales,
+                  std::int32_t fp4_rule) {
+  const auto code = fp4_rule == AS_FP4_DOWN ? e2m1_code_down : e2m1_code;
   for (std::int64_t block = 0; block < n / AS_MXFP4_BLOCK; ++block) {
     const double* x = values + block * AS_MXFP4_BLOCK;
-    const int exponent = fp4_scale_exponent(abs_max(x, AS_MXFP4_BLOCK));
+    const int exponent = fp4_scale_exponent(abs_max(x, AS_MXFP4_BLOCK), fp4_rule);
     scales[block] = ue8m0_byte(exponent);
     const double inverse = inverse_scale(exponent);
     std::uint8_t* bytes = packed + block * AS_MXFP4_BLOCK / 2;
     for (int i = 0; i < AS_MXFP4_BLOCK; i += 2) {
-      const std::uint8_t even = e2m1_code(x[i] * inverse);
-      const std::uint8_t odd = e2m1_code(x[i + 1] * inverse);
+      const std::uint8_t even = code(x[i] * inverse);
+      const std::uint8_t odd = code(x[i + 1] * inverse);
       bytes[i / 2] = static_cast<std::uint8_t>(even | odd << 4);
     }
   }
@@ -116,14 +121,14 @@ void decode_mxfp4(const std::uint8_t* packed, const std::uint8_t* scales, std::i
 }
 
 void encode_record(std::int32_t record, std::int64_t width, const double* values,
-                   std::uint8_t* payload, std::uint8_t* scales) {
+                   std::uint8_t* payload, std::uint8_t* scales, const Quantiser& quantiser) {
   switch (record) {
     case AS_RECORD_LATENT:
-      return encode_latent(values, payload, scales);
+      return encode_latent(values, payload, scales, quantiser);
     case AS_RECORD_INDEX_FP8:
-      return encode_index_fp8(values, payload, scales);
+      return encode_index_fp8(values, payload, scales, quantiser);
     case AS_RECORD_INDEX_MXFP4:
-      return encode_mxfp4(values, AS_INDEX_DIM, payload, scales);
+      return encode_mxfp4(values, AS_INDEX_DIM, payload, scales, quantiser.fp4_rule);
     default:
       for (std::int64_t i = 0; i < width; ++i) {
         const auto value = static_cast<float>(values[i]);
@@ -183,11 +188,11 @@ void CacheRows::load(std::int64_t row, std::int64_t token, double* values) const
 }
 
 void CacheRows::store(std::int64_t row, std::int64_t token, const double* values,
-                      const Precision& precision) const {
+                      const Precision& precision, const Quantiser& quantiser) const {
   check_index(row, rows(), name_, token);
   if (!plain_) {
     const as_row_address address = as_cache_row(&cache_, row);
-    encode_record(cache_.record, cache_.width, values, address.payload, address.scales);
+    encode_record(cache_.record, cache_.width, values, address.payload, address.scales, quantiser);
     return;
   }
   if (precision.exact) {
@@ -198,7 +203,7 @@ void CacheRows::store(std::int64_t row, std::int64_t token, const double* values
       static_cast<std::size_t>(as_row_bytes(cache_.record, cache_.width)));
   std::uint8_t* scales = bytes.data() + as_payload_bytes(cache_.record, cache_.width);
   std::vector<double> read_back(static_cast<std::size_t>(cache_.width));
-  encode_record(cache_.record, cache_.width, values, bytes.data(), scales);
+  encode_record(cache_.record, cache_.width, values, bytes.data(), scales, quantiser);
   decode_record(cache_.record, cache_.width, bytes.data(), scales, read_back.data());
   plain_->store(row, read_back.data());
 }

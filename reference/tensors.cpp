@@ -206,4 +206,10 @@ void check_index(std::int64_t index, std::int64_t size, const char* what, std::i
                  std::to_string(size - 1));
 }
 
+void check_rule(const char* name, std::int32_t value, std::int32_t last) {
+  if (value >= 0 && value <= last) return;
+  throw BadInput(std::string(name) + " is " + std::to_string(value) + "; allowed: 0 to " +
+                 std::to_string(last));
+}
+
 }  // namespace attnscope::reference

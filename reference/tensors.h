@@ -102,4 +102,7 @@ class Bytes {
 // Throws BadInput naming what and the index unless 0 <= index < size.
 void check_index(std::int64_t index, std::int64_t size, const char* what, std::int64_t token);
 
+// Throws BadInput unless a numeric rule (numeric_rules.h) is one of 0 .. last.
+void check_rule(const char* name, std::int32_t value, std::int32_t last);
+
 }  // namespace attnscope::reference

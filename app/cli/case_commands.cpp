@@ -85,8 +85,7 @@ void add_save(CLI::App& app, Action& action) {
   save->add_option("--lane", c->at.lanes, "LANE for all ops, or OP=LANE for one; may be repeated")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  save->add_option("--profile", c->at.profile, "vllm or deepseek (default: the scenario's)")
-      ->check(CLI::IsMember({"vllm", "deepseek"}));
+  save->add_option("--profile", c->at.profile, kProfileHelp)->check(check_profile);
   save->add_option("--threads", c->at.threads, "Threads, 0 = all")->check(CLI::Range(0, 4096));
   save->add_flag("--json", c->at.json, "Print as JSON");
   save->callback([=, &action] { action = [=] { return save_command(*c); }; });

@@ -12,6 +12,7 @@
 
 #include "app/cli/capture_commands.h"
 #include "app/cli/commands.h"
+#include "app/cli/look_at.h"
 #include "app/cli/look_commands.h"
 #include "app/cli/model_commands.h"
 #include "app/cli/model_options.h"
@@ -57,8 +58,7 @@ void add_run(CLI::App& app, Action& action) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   run->add_option("--references", *references, "none, sim or both")
       ->check(CLI::IsMember({"none", "sim", "both"}));
-  run->add_option("--profile", command->profile, "vllm or deepseek (default: the scenario's)")
-      ->check(CLI::IsMember({"vllm", "deepseek"}));
+  run->add_option("--profile", command->profile, kProfileHelp)->check(check_profile);
   run->add_option("--report", command->report, "Write the full report, JSON")->check(kNotEmpty);
   run->add_option("--tolerances", command->options.session.tolerance_file,
                   "Tolerance file (default: assets/tolerances.json)")
@@ -150,8 +150,7 @@ void add_look_at(CLI::App& command, const std::shared_ptr<LookAt>& at) {
   command.add_option("--lane", at->lanes, "LANE for all ops, or OP=LANE for one; may be repeated")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command.add_option("--profile", at->profile, "vllm or deepseek (default: the scenario's)")
-      ->check(CLI::IsMember({"vllm", "deepseek"}));
+  command.add_option("--profile", at->profile, kProfileHelp)->check(check_profile);
   command.add_option("--threads", at->threads, "Threads, 0 = all")->check(CLI::Range(0, 4096));
   command.add_flag("--json", at->json, "Print as JSON");
 }
@@ -237,7 +236,7 @@ void add_profiles(CLI::App& app, Action& action) {
       ->required();
   profiles
       ->add_option("--profile", command->profile, "Compare with vllm or deepseek (the scenario's)")
-      ->check(CLI::IsMember({"vllm", "deepseek"}));
+      ->check(check_profile);
   profiles->add_option("--threads", command->threads, "Threads, 0 = all")
       ->check(CLI::Range(0, 4096));
   profiles->add_flag("--json", command->json, "Print as JSON");
@@ -264,7 +263,7 @@ void add_layout(CLI::App& blocks, Action& action) {
   layout->add_option("--layers", command->layers, "Layers that run, such as 0,2,3,4")
       ->delimiter(',');
   layout->add_option("--model-profile", command->model_profile, "vllm or deepseek")
-      ->check(CLI::IsMember({"vllm", "deepseek"}));
+      ->check(check_profile);
   layout->add_option("--max-model-len", command->max_model_len, "Tokens (default: the model's)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
   layout->add_option("--token-budget", command->token_budget, "Tokens a step (default 8192)")

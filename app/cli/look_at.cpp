@@ -1,11 +1,14 @@
 #include "app/cli/look_at.h"
 
-#include <fmt/format.h>
-
+#include "app/common/what_if_run.h"
 #include "app/common/wiring.h"
-#include "engine/session/place.h"
 
 namespace attnscope {
+
+std::string check_profile(const std::string& profile) {
+  const auto switches = profile_switches(profile);
+  return switches ? "" : switches.error().message + "; " + switches.error().hint;
+}
 
 Result<Scenario> scenario_with_profile(const std::string& name, const std::string& profile,
                                        const ModelChoice& model) {
@@ -30,20 +33,10 @@ Result<std::unique_ptr<Session>> session_at(const LookAt& at, const Place& place
   options.lanes = at.lanes;
   options.threads = at.threads;
   options.checkpoint_every = 0;
-  auto session = Session::create(*scenario, all_lanes(), options);
-  if (!session) return session.error();
-  Session& s = **session;
-  while (!s.finished()) {
-    if (auto ok = s.op(); !ok) return ok.error();
-    if (!s.ran_any()) continue;
+  return run_to_op(*scenario, all_lanes(), options, place, [&](Session& s) {
     if (after_op) after_op(s);
-    const Place now = last_place(s);
-    if (now == place) return session;
-    if (now.step > place.step) break;
-  }
-  // Says which layers and ops there are.
-  if (auto ok = go_to(s, place); !ok) return ok.error();
-  return bad_input(fmt::format("{} was not reached", at.place), "name an earlier step");
+    return true;
+  });
 }
 
 }  // namespace attnscope

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "app/cli/look_commands.h"
 #include "engine/session/step_trace.h"
@@ -14,6 +15,10 @@ namespace attnscope {
 Result<std::unique_ptr<Session>> session_at(const LookAt& at, const Place& place,
                                             const std::function<void(const Session&)>& after_op);
 
+// For CLI::App::check on --profile: empty, or what is wrong with it.
+std::string check_profile(const std::string& profile);
+inline constexpr const char* kProfileHelp =
+    "vllm or deepseek, then switches set otherwise: vllm,q_norm=bf16 (default: the scenario's)";
 // A scenario with the switches of a profile; empty = its own.
 Result<Scenario> scenario_with_profile(const std::string& name, const std::string& profile,
                                        const ModelChoice& model = {});

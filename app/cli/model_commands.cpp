@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "app/cli/commands.h"
+#include "app/cli/look_at.h"
 #include "app/common/find_model.h"
 #include "app/common/format.h"
 #include "app/common/report.h"
@@ -160,8 +161,7 @@ void add_describe(CLI::App& model, Action& action) {
       ->required();
   describe->add_option("--layers", command->layers, "Layers that run, such as 0,2,3,4")
       ->delimiter(',');
-  describe->add_option("--profile", command->profile, "vllm or deepseek")
-      ->check(CLI::IsMember({"vllm", "deepseek"}));
+  describe->add_option("--profile", command->profile, "vllm or deepseek")->check(check_profile);
   describe->add_flag("--json", command->json, "Print as JSON");
   describe->callback([=, &action] { action = [=] { return describe_command(*command); }; });
 }

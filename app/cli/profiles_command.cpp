@@ -9,6 +9,7 @@
 
 #include "app/cli/look_at.h"
 #include "app/common/wiring.h"
+#include "engine/model/profile_switches.h"
 #include "engine/session/place.h"
 #include "engine/trace/compare.h"
 #include "kernels/params/tensor_view.h"
@@ -24,24 +25,17 @@ struct Variant {
   ProfileSwitches switches;
 };
 
+// Every other value of every switch, then the profiles.
 std::vector<Variant> variants(const ProfileSwitches& base) {
   std::vector<Variant> all;
-  const auto add = [&](const char* name, const std::string& sentence) -> ProfileSwitches& {
-    all.push_back({name, sentence, base});
-    return all.back().switches;
-  };
-  const auto turned = [](bool on) { return on ? "off" : "on"; };
-  add("hadamard",
-      fmt::format("Hadamard transform of index queries and keys {}", turned(base.hadamard)))
-      .hadamard = !base.hadamard;
-  const bool fp4 = base.index_format == AS_RECORD_INDEX_MXFP4;
-  add("index_format", fp4 ? "index rows in FP8" : "index rows in MXFP4").index_format =
-      fp4 ? AS_RECORD_INDEX_FP8 : AS_RECORD_INDEX_MXFP4;
-  add("ratio0_yarn", fmt::format("YaRN in window-only layers {}", turned(base.ratio0_yarn)))
-      .ratio0_yarn = !base.ratio0_yarn;
-  add("round_pooled",
-      fmt::format("pooled entry rounded to bf16 before its norm {}", turned(base.round_pooled)))
-      .round_pooled = !base.round_pooled;
+  for (const SwitchInfo& info : all_switches()) {
+    for (std::size_t value = 0; value < info.values.size(); ++value) {
+      if (static_cast<int>(value) == info.get(base)) continue;
+      Variant variant{fmt::format("{}={}", info.name, info.values[value]), info.sentence, base};
+      info.set(variant.switches, static_cast<int>(value));
+      all.push_back(std::move(variant));
+    }
+  }
   for (const char* profile : {"vllm", "deepseek"}) {
     all.push_back(
         {profile, fmt::format("every switch as profile {}", profile), *profile_switches(profile)});

@@ -9,6 +9,7 @@
 #include "app/cli/look_commands.h"
 #include "app/common/run.h"
 #include "app/common/wiring.h"
+#include "engine/model/profile_switches.h"
 
 namespace attnscope {
 namespace {
@@ -27,9 +28,9 @@ bool read(const std::string& text, std::int64_t* value) {
   return end.ec == std::errc() && end.ptr == text.data() + text.size();
 }
 
-const char* const kParameters = "prompt, topk, window, seed, switch";
+const char* const kParameters = "prompt, topk, window, seed, sink, switch";
 
-// "prompt=126..190", "topk=64,128", "switch=hadamard,mxfp4".
+// "prompt=126..190", "topk=64,128", "switch=hadamard,q_norm=bf16".
 Result<Vary> parse_vary(const std::string& text) {
   const std::size_t equals = text.find('=');
   if (equals == std::string::npos || equals + 1 == text.size()) {
@@ -61,27 +62,40 @@ Result<Vary> parse_vary(const std::string& text) {
   return vary;
 }
 
-Result<void> set_switch(ProfileSwitches& switches, const std::string& name) {
-  if (name == "none") return {};
-  if (name == "hadamard") {
-    switches.hadamard = !switches.hadamard;
-  } else if (name == "mxfp4") {
-    switches.index_format = switches.index_format == AS_RECORD_INDEX_MXFP4 ? AS_RECORD_INDEX_FP8
-                                                                           : AS_RECORD_INDEX_MXFP4;
-  } else if (name == "ratio0_yarn") {
-    switches.ratio0_yarn = !switches.ratio0_yarn;
-  } else if (name == "round_pooled") {
-    switches.round_pooled = !switches.round_pooled;
-  } else {
-    return usage_error(fmt::format("--vary switch={}: no such switch", name),
-                       "switches, each turned over: none, hadamard, mxfp4, ratio0_yarn, "
-                       "round_pooled");
+// "hadamard" turns a switch of two values over, "q_norm=bf16" sets one, "none" leaves all.
+Result<void> turn_switch(ProfileSwitches& switches, const std::string& text) {
+  if (text == "none") return {};
+  const std::size_t equals = std::min(text.find('='), text.size());
+  const std::string name = text.substr(0, equals);
+  std::string value = equals < text.size() ? text.substr(equals + 1) : "";
+  for (const SwitchInfo& info : all_switches()) {
+    if (name != info.name || equals < text.size()) continue;
+    if (info.values.size() == 2) value = info.values[info.get(switches) == 0 ? 1 : 0];
+  }
+  if (auto set = set_switch(switches, name, value); !set) {
+    return usage_error(fmt::format("--vary switch={}: {}", text, set.error().message),
+                       fmt::format("{}; a name alone turns a switch of two values over, none is "
+                                   "the scenario as it is",
+                                   set.error().hint));
   }
   return {};
 }
 
+// Added to every sink, on top of what the scenario shifts them by.
+Result<void> shift_sink(ModelConfig& model, const std::string& value) {
+  double shift = 0;
+  const auto end = std::from_chars(value.data(), value.data() + value.size(), shift);
+  if (end.ec != std::errc() || end.ptr != value.data() + value.size() || std::fabs(shift) > 1e4) {
+    return usage_error(fmt::format("--vary sink={}: no number from -10000 to 10000", value),
+                       "what is added to every sink, such as sink=-4..4 or sink=-1.5,0,1.5");
+  }
+  model.sink_shift += shift;
+  return {};
+}
+
 Result<void> apply(Scenario& scenario, const std::string& parameter, const std::string& value) {
-  if (parameter == "switch") return set_switch(scenario.model.switches, value);
+  if (parameter == "switch") return turn_switch(scenario.model.switches, value);
+  if (parameter == "sink") return shift_sink(scenario.model, value);
   std::int64_t n = 0;
   if (!read(value, &n)) {
     return usage_error(fmt::format("--vary {}={}: no whole number", parameter, value),

@@ -57,8 +57,7 @@ void add_tap_export_command(CLI::App& app, std::function<Result<as_status>()>& a
                    "Iterations after every request has finished prefill (default: the scenario's)")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
       ->excludes(steps);
-  command->add_option("--profile", c->profile, "vllm or deepseek (default: the scenario's)")
-      ->check(CLI::IsMember({"vllm", "deepseek"}));
+  command->add_option("--profile", c->profile, kProfileHelp)->check(check_profile);
   command->add_option("--threads", c->options.threads, "Threads, 0 = all")
       ->check(CLI::Range(0, 4096));
   command->add_option("-o,--output", c->output, "The file to write, .safetensors")->required();

@@ -6,6 +6,7 @@
 #include "app/cli/look_at.h"
 #include "app/cli/look_commands.h"
 #include "app/common/format.h"
+#include "app/common/what_if_run.h"
 #include "app/common/wiring.h"
 #include "engine/session/place.h"
 #include "engine/session/row_alone.h"
@@ -91,10 +92,7 @@ Result<std::int64_t> token_alone(const WhatIfCommand& command, const Session& se
     return bad_input(fmt::format("token {} is not there", command.token),
                      fmt::format("tokens of step {}: 0 to {}", last_place(session).step, last));
   }
-  if (command.token >= 0) return command.token;
-  const bool wrong = ran.introduced && !ran.introduced->right();
-  const std::int64_t row = wrong ? ran.introduced->worst_row : -1;
-  return row >= 0 && row <= last ? row : last;
+  return command.token >= 0 ? command.token : token_to_run_alone(session, ran);
 }
 
 }  // namespace

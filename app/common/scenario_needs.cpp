@@ -94,10 +94,12 @@ std::vector<std::string> profile_lines(const std::string& profile) {
   const Result<ProfileSwitches> found = profile_switches(profile.empty() ? "vllm" : profile);
   if (!found) return {};
   const auto yes = [](bool on) { return on ? "yes" : "no"; };
+  constexpr const char* kNorms[] = {"fp32", "bf16 at every step", "bf16 factor"};
   return {
       fmt::format("index rows: {}", found->index_format == AS_RECORD_INDEX_MXFP4 ? "MXFP4" : "FP8"),
       fmt::format("Hadamard rotation of index rows: {}", yes(found->hadamard)),
       fmt::format("pooled entries rounded to bf16: {}", yes(found->round_pooled)),
+      fmt::format("norm of query heads: {}", kNorms[found->q_norm]),
       fmt::format("YaRN in SWA-only layers: {}", yes(found->ratio0_yarn)),
   };
 }

@@ -149,6 +149,14 @@ void fields(V& v, ProfileSwitches& s) {
   v("hadamard", s.hadamard);
   v("ratio0_yarn", s.ratio0_yarn);
   v("round_pooled", s.round_pooled);
+  // Switches that came later stand in the text of the profile alone.
+  if constexpr (std::is_same_v<V, JsonFieldReader>) {
+    if (auto all = profile_switches(s.profile)) {
+      s.scale_floor = all->scale_floor;
+      s.fp4_rule = all->fp4_rule;
+      s.q_norm = all->q_norm;
+    }
+  }
 }
 
 template <class V>

@@ -159,6 +159,7 @@ Result<LoadedWeights> load_weights(Checkpoint& checkpoint, const ModelConfig& co
     read += use->scales.empty() ? 1 : 2;
     loaded.used.push_back(std::move(*use));
   }
+  shift_sinks(config, loaded.weights);
   loaded.unused = static_cast<std::int64_t>(checkpoint.size()) - read;
   return loaded;
 }

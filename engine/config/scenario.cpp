@@ -28,6 +28,7 @@ constexpr std::int64_t kLargestBudget = 65536;  // activations of a step stay in
 constexpr std::int64_t kMostRequests = 4096;
 // Slots of index lists are 32 bits, and an SWA or C4A block has 64 rows.
 constexpr std::int64_t kMostBlocks = (std::int64_t{1} << 31) / 64;
+constexpr double kMaxSinkShift = 1e4;  // beyond it a sink is all or nothing anyway
 constexpr std::size_t kLargestText = std::size_t{1} << 30;
 
 std::vector<int> read_layers(JsonObject& model) {
@@ -49,6 +50,7 @@ void read_model(JsonObject& root, Scenario& scenario) {
   const std::string config_name = model.text("config", "");
   const std::vector<int> layers = read_layers(model);
   scenario.seed = model.unsigned_integer("seed", scenario.seed);
+  const double sink_shift = model.number("sink_shift", -kMaxSinkShift, kMaxSinkShift, 0.0);
   model.finish();
   if (has_preset == has_config) {
     model.fail(
@@ -77,10 +79,15 @@ void read_model(JsonObject& root, Scenario& scenario) {
       return;
     }
   }
-  const std::string profile = root.choice("profile", {"vllm", "deepseek"}, "vllm");
-  Result<ProfileSwitches> switches = profile_switches(profile);
+  Result<ProfileSwitches> switches =
+      profile_switches(root.has("profile") ? root.text("profile") : "vllm");
   scenario.model = std::move(*config);
-  if (switches) scenario.model.switches = *switches;
+  if (!switches) {
+    root.fail("profile", switches.error().message, switches.error().hint);
+    return;
+  }
+  scenario.model.switches = *switches;
+  scenario.model.sink_shift = sink_shift;
 }
 
 void read_parallel(JsonObject& root, Scenario& scenario) {

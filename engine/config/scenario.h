@@ -7,9 +7,11 @@
 //     "model": {"preset": "tiny",     // or "config": a config.json, whose weights are synthetic,
 //                                     // or the folder of a checkpoint, whose weights are read
 //               "layers": [0, 1],     // optional: all
-//               "seed": 1},           // optional: 1
+//               "seed": 1,            // optional: 1
+//               "sink_shift": 0.0},   // optional: added to every sink
 //     "hidden_states": "x.safetensors",  // optional: what the layers are fed, recorded elsewhere
-//     "profile": "vllm",              // optional: "vllm"; or "deepseek"
+//     "profile": "vllm",              // optional: "vllm"; or "deepseek", then switches:
+//                                     // "vllm,q_norm=bf16" (profile_switches.h)
 //     "tensor_parallel": {"size": 2,  // optional: one rank of so many is looked at, the others
 //                         "rank": 0}, // compute beside it; rank: optional, 0
 //     "pool_blocks": 640,             // null block included

@@ -118,19 +118,6 @@ as_rope ModelConfig::rope(int i) const {
   return rope;
 }
 
-Result<ProfileSwitches> profile_switches(std::string_view name) {
-  ProfileSwitches s;
-  s.profile = std::string(name);
-  if (name == "vllm") return s;
-  if (name == "deepseek") {
-    s.index_format = AS_RECORD_INDEX_MXFP4;
-    s.hadamard = true;
-    s.round_pooled = true;
-    return s;
-  }
-  return bad_input(fmt::format("unknown profile \"{}\"", name), "allowed: vllm, deepseek");
-}
-
 std::vector<std::string> preset_names() { return {"tiny", "v4-flash", "v4-pro"}; }
 
 Result<void> select_layers(ModelConfig& config, const std::vector<int>& layers) {

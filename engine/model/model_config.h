@@ -2,6 +2,8 @@
 //
 //   Result<ModelConfig> c = preset("v4-flash", {0, 2, 3, 4});
 //
+// Profiles and their switches by name: profile_switches.h.
+//
 // Presets: v4-flash, v4-pro (published dimensions, any subset of layers), tiny (design: small
 // hidden size, every byte layout as in V4). HF config.json files give the same struct
 // (hf_config.h).
@@ -15,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/params/numeric_rules.h"
 #include "kernels/params/result.h"
 #include "kernels/params/tensor.h"
 
@@ -33,10 +36,14 @@ struct ProfileSwitches {
   bool hadamard = false;      // rotate index queries and keys before quantisation
   bool ratio0_yarn = false;   // YaRN also in SWA-only layers (a known bug of old releases)
   bool round_pooled = false;  // pooled entry rounded to bf16 before its norm
+  std::int32_t scale_floor = AS_SCALE_FLOOR_1E4;
+  std::int32_t fp4_rule = AS_FP4_EVEN;
+  std::int32_t q_norm = AS_Q_NORM_FP32;
 };
 
-// "vllm" (default) or "deepseek" (Hadamard, MXFP4 index rows, pooled values rounded to bf16).
-Result<ProfileSwitches> profile_switches(std::string_view name);
+// "vllm" (default) or "deepseek", then single switches set otherwise:
+// "vllm,hadamard=on,scale_floor=1e-8".
+Result<ProfileSwitches> profile_switches(std::string_view text);
 
 // Which of how many ranks: heads and output groups are dealt out, the rest is on every rank.
 struct TensorParallel {
@@ -68,6 +75,7 @@ struct ModelConfig {
   std::vector<int> compress_ratios;     // of every published layer: 0, 4 or 128
   std::vector<int> layers;  // the layers that run, ascending indices into compress_ratios
   ProfileSwitches switches;
+  double sink_shift = 0;  // added to every sink, whichever weights these are
   // Of more than one rank: heads and o_groups are those of this rank.
   TensorParallel parallel;
 

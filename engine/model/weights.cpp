@@ -182,7 +182,18 @@ std::int64_t Weights::bytes() const {
 
 Weights synthetic_weights(const ModelConfig& config, std::uint64_t seed,
                           const as_threads* threads) {
-  return Builder(config, seed).build(threads);
+  Weights weights = Builder(config, seed).build(threads);
+  shift_sinks(config, weights);
+  return weights;
+}
+
+void shift_sinks(const ModelConfig& config, Weights& weights) {
+  if (config.sink_shift == 0) return;
+  for (LayerWeights& layer : weights.layers) {
+    for (std::int64_t h = 0; h < layer.sinks.size(); ++h) {
+      layer.sinks.data()[h] += static_cast<float>(config.sink_shift);
+    }
+  }
 }
 
 }  // namespace attnscope

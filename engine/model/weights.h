@@ -66,6 +66,9 @@ struct Weights {
   std::int64_t bytes() const;
 };
 
+// Adds config.sink_shift to every sink; where weights are made or read.
+void shift_sinks(const ModelConfig& config, Weights& weights);
+
 Weights synthetic_weights(const ModelConfig& config, std::uint64_t seed, const as_threads* threads);
 
 }  // namespace attnscope

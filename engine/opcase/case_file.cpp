@@ -194,7 +194,9 @@ void read_parts(JsonObject& object, Reader& reader, OpCase& kept) {
   for (const ParamField& field : kept.op.fields) {
     switch (field.kind) {
       case FieldKind::kInteger:
-        kept.integers[field.name] = integers.integer(field.name, INT32_MIN, INT32_MAX);
+        kept.integers[field.name] = field.may_be_absent && !integers.has(field.name)
+                                        ? 0
+                                        : integers.integer(field.name, INT32_MIN, INT32_MAX);
         break;
       case FieldKind::kReal:
         kept.reals[field.name] = reals.number(field.name, -1e300, 1e300);

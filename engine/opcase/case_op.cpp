@@ -20,6 +20,8 @@ namespace {
 
 #define INTEGER(S, field) \
   { #field, FieldKind::kInteger, offsetof(S, field) }
+#define RULE(S, field) \
+  { #field, FieldKind::kInteger, offsetof(S, field), true }
 #define REAL(S, field) \
   { #field, FieldKind::kReal, offsetof(S, field) }
 #define ROPE(S, field) \
@@ -34,19 +36,23 @@ constexpr ParamField kC128Index[] = {INTEGER(as_c128_index_params, ratio),
                                      INTEGER(as_c128_index_params, rows_per_block)};
 constexpr ParamField kRmsNorm[] = {REAL(as_rms_norm_params, eps)};
 constexpr ParamField kQKvNorm[] = {REAL(as_q_kv_norm_params, eps)};
-constexpr ParamField kQRopeKvInsert[] = {ROPE(as_q_rope_kv_insert_params, rope),
-                                         REAL(as_q_rope_kv_insert_params, eps),
-                                         INTEGER(as_q_rope_kv_insert_params, rows_given)};
+constexpr ParamField kQRopeKvInsert[] = {
+    ROPE(as_q_rope_kv_insert_params, rope), REAL(as_q_rope_kv_insert_params, eps),
+    INTEGER(as_q_rope_kv_insert_params, rows_given), RULE(as_q_rope_kv_insert_params, q_norm),
+    RULE(as_q_rope_kv_insert_params, scale_floor)};
 constexpr ParamField kCompressorState[] = {INTEGER(as_compressor_state_params, ratio)};
 constexpr ParamField kCompressInsert[] = {ROPE(as_compress_insert_params, rope),
                                           REAL(as_compress_insert_params, eps),
                                           INTEGER(as_compress_insert_params, ratio),
                                           INTEGER(as_compress_insert_params, hadamard),
                                           INTEGER(as_compress_insert_params, round_pooled),
-                                          INTEGER(as_compress_insert_params, rows_given)};
+                                          INTEGER(as_compress_insert_params, rows_given),
+                                          RULE(as_compress_insert_params, scale_floor),
+                                          RULE(as_compress_insert_params, fp4_rule)};
 constexpr ParamField kIndexerQ[] = {
-    ROPE(as_indexer_q_params, rope), INTEGER(as_indexer_q_params, format),
-    INTEGER(as_indexer_q_params, hadamard), INTEGER(as_indexer_q_params, rows_given)};
+    ROPE(as_indexer_q_params, rope),        INTEGER(as_indexer_q_params, format),
+    INTEGER(as_indexer_q_params, hadamard), INTEGER(as_indexer_q_params, rows_given),
+    RULE(as_indexer_q_params, scale_floor), RULE(as_indexer_q_params, fp4_rule)};
 constexpr ParamField kTopkToSlots[] = {INTEGER(as_topk_to_slots_params, rows_per_block)};
 constexpr ParamField kSparseAttention[] = {REAL(as_sparse_attention_params, scale)};
 constexpr ParamField kInverseRope[] = {ROPE(as_inverse_rope_params, rope)};

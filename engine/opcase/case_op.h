@@ -21,6 +21,7 @@ struct ParamField {
   const char* name;
   FieldKind kind;
   std::uint16_t offset;
+  bool may_be_absent = false;  // from files, then 0: numbers that came later than the format
 };
 
 struct CaseOp {

@@ -45,8 +45,9 @@ DumpInvariants::DumpInvariants() {
        "Every listed entry was written since its block was handed out, by its "
        "last token's step."},
       {"quantised_bytes",
-       "Scale bytes lie in 105..247, pads are 0, no code is NaN, and the largest code of a block "
-       "is at least 224 unless the scale is the smallest."},
+       "Scale bytes lie in 105..247 (from 92 with a floor of 1e-8), pads are 0, no code is NaN, "
+       "and "
+       "the largest code of a block is at least 224 unless the scale is the smallest."},
       {"state_rows", "The state rows that an emission pools lie in blocks that are held."},
       {"attention_mass",
        "The LSE recomputed from the rows is the op's, and window + selected + sink mass is 1."},
@@ -82,12 +83,12 @@ void DumpInvariants::op_done(const Session& session) {
                         entries_per_block(session, 128));
     case AS_OP_Q_ROPE_KV_INSERT: {
       const auto& p = params.get<as_q_rope_kv_insert_params>();
-      return latent_rows(p.cache, p.slots);
+      return latent_rows(p.cache, p.slots, p.scale_floor);
     }
     case AS_OP_COMPRESS_INSERT: {
       const auto& p = params.get<as_compress_insert_params>();
       state_rows(session);
-      return latent_rows(p.cache, p.slots);
+      return latent_rows(p.cache, p.slots, p.scale_floor);
     }
     case AS_OP_INDEXER_COMPRESS_INSERT:
       return state_rows(session);
@@ -250,8 +251,10 @@ void DumpInvariants::attention(const Session& session) {
   }
 }
 
-void DumpInvariants::latent_rows(const as_cache& cache, const as_tensor& slots) {
+void DumpInvariants::latent_rows(const as_cache& cache, const as_tensor& slots,
+                                 std::int32_t scale_floor) {
   const std::int64_t total = cache.data.shape[0] * cache.rows_per_block;
+  const std::uint8_t smallest = scale_floor == AS_SCALE_FLOOR_1E8 ? 92 : 105;
   for (std::int64_t t = 0; t < slots.shape[0]; ++t) {
     const std::int64_t slot = *at<std::int64_t>(slots, t);
     if (slot < 0 || slot >= total) continue;
@@ -264,10 +267,10 @@ void DumpInvariants::latent_rows(const as_cache& cache, const as_tensor& slots) 
         good = good && code != 0x7f;
         largest = std::max(largest, code);
       }
-      constexpr std::uint8_t kSmallest = 105, kLargest = 247, kHalfFull = 0x76;  // code of 224
+      constexpr std::uint8_t kLargest = 247, kHalfFull = 0x76;  // code of 224
       const std::uint8_t scale = row.scales[block];
-      good = good && scale >= kSmallest && scale <= kLargest &&
-             (scale == kSmallest || largest >= kHalfFull);
+      good = good && scale >= smallest && scale <= kLargest &&
+             (scale == smallest || largest >= kHalfFull);
     }
     check(kQuantisedBytes, good,
           fmt::format("token {}, slot {} (block {}, row {})", t, slot, slot / cache.rows_per_block,

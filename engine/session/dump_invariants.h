@@ -47,7 +47,7 @@ class DumpInvariants {
   void selected_entries(const Session& session);
   void c128_entries(const Session& session);
   void attention(const Session& session);
-  void latent_rows(const as_cache& cache, const as_tensor& slots);
+  void latent_rows(const as_cache& cache, const as_tensor& slots, std::int32_t scale_floor);
   void state_rows(const Session& session);
   void scores(const Session& session);
   void row_alone(const Session& session);

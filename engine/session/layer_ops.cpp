@@ -235,6 +235,8 @@ class Builder {
     p.kv_row = frame_.make(Act::kKvRow, AS_BF16, {tokens_, config_.head_dim});
     p.cache = source_.cache(layer_, CacheKind::kSwa);
     p.eps = config_.rms_eps;
+    p.q_norm = config_.switches.q_norm;
+    p.scale_floor = config_.switches.scale_floor;
   }
 
   void compressor_state(Act proj, const CompressorWeights& weights, CacheKind kind) {
@@ -263,6 +265,8 @@ class Builder {
     p.ratio = ratio_;
     p.hadamard = cache == CacheKind::kIndex && config_.switches.hadamard ? 1 : 0;
     p.round_pooled = config_.switches.round_pooled ? 1 : 0;
+    p.scale_floor = config_.switches.scale_floor;
+    p.fp4_rule = config_.switches.fp4_rule;
   }
 
   void indexer_q() {
@@ -282,6 +286,8 @@ class Builder {
     p.weights = frame_.make(Act::kIndexWeights, AS_F32, {tokens_, heads});
     p.format = config_.switches.index_format;
     p.hadamard = config_.switches.hadamard ? 1 : 0;
+    p.scale_floor = config_.switches.scale_floor;
+    p.fp4_rule = config_.switches.fp4_rule;
   }
 
   void indexer_logits() {

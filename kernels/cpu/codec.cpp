@@ -37,14 +37,16 @@ float scale_down(float value, int exponent) {
   return value * exp2i(-exponent);
 }
 
-void quantise_mxfp4(const float* row, unsigned char* payload, unsigned char* scales) {
+void quantise_mxfp4(const float* row, std::int32_t rule, unsigned char* payload,
+                    unsigned char* scales) {
+  const auto encode = rule == AS_FP4_DOWN ? float_to_e2m1_down : float_to_e2m1;
   for (int block = 0; block < AS_INDEX_DIM / AS_MXFP4_BLOCK; ++block) {
     const float* x = row + block * AS_MXFP4_BLOCK;
-    const int exponent = mxfp4_exponent(abs_max(x, AS_MXFP4_BLOCK));
+    const int exponent = mxfp4_exponent(abs_max(x, AS_MXFP4_BLOCK), rule);
     scales[block] = exponent_to_ue8m0(exponent);
     for (int i = 0; i < AS_MXFP4_BLOCK; i += 2) {
-      const unsigned low = float_to_e2m1(scale_down(x[i], exponent));
-      const unsigned high = float_to_e2m1(scale_down(x[i + 1], exponent));
+      const unsigned low = encode(scale_down(x[i], exponent));
+      const unsigned high = encode(scale_down(x[i + 1], exponent));
       payload[(block * AS_MXFP4_BLOCK + i) / 2] = static_cast<unsigned char>(low | high << 4);
     }
   }
@@ -124,6 +126,15 @@ std::uint8_t float_to_e2m1(float value) {
   return static_cast<std::uint8_t>(sign | code);
 }
 
+std::uint8_t float_to_e2m1_down(float value) {
+  if (value != value) return 7;
+  // Upper ends of the codes 0 to 6.
+  constexpr float kUpTo[7] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f};
+  unsigned code = 0;
+  while (code < 7 && std::fabs(value) > kUpTo[code]) ++code;
+  return static_cast<std::uint8_t>(code != 0 && std::signbit(value) ? code | 8u : code);
+}
+
 float ue8m0_to_float(std::uint8_t code) {
   if (code == 255) return std::numeric_limits<float>::quiet_NaN();
   return exp2i(static_cast<int>(code) - 127);
@@ -133,9 +144,15 @@ std::uint8_t exponent_to_ue8m0(int exponent) {
   return static_cast<std::uint8_t>(std::clamp(exponent + 127, 0, 255));
 }
 
-int fp8_exponent(float amax) { return ceil_log2_ratio(std::max(amax, kFp8AmaxFloor), 1.75f, 8); }
+int fp8_exponent(float amax, std::int32_t scale_floor) {
+  const float floor = scale_floor == AS_SCALE_FLOOR_1E8 ? kFp8SmallFloor : kFp8AmaxFloor;
+  return ceil_log2_ratio(std::max(amax, floor), 1.75f, 8);
+}
 
-int mxfp4_exponent(float amax) { return ceil_log2_ratio(std::max(amax, kMxfp4AmaxFloor), 1.5f, 2); }
+int mxfp4_exponent(float amax, std::int32_t fp4_rule) {
+  const float floor = fp4_rule == AS_FP4_DOWN ? kMxfp4LargeFloor : kMxfp4AmaxFloor;
+  return ceil_log2_ratio(std::max(amax, floor), 1.5f, 2);
+}
 
 float abs_max(const float* x, int n) {
   float amax = 0.0f;
@@ -151,12 +168,12 @@ void encode_e4m3(const float* x, int n, int exponent, unsigned char* codes) {
 }
 
 void quantise_row(std::int32_t record, int width, const float* row, unsigned char* payload,
-                  unsigned char* scales) {
+                  unsigned char* scales, const QuantiseRules& rules) {
   switch (record) {
     case AS_RECORD_LATENT:
       for (int block = 0; block < AS_QUANT_BLOCKS; ++block) {
         const float* x = row + block * AS_QUANT_BLOCK;
-        const int exponent = fp8_exponent(abs_max(x, AS_QUANT_BLOCK));
+        const int exponent = fp8_exponent(abs_max(x, AS_QUANT_BLOCK), rules.scale_floor);
         scales[block] = exponent_to_ue8m0(exponent);
         encode_e4m3(x, AS_QUANT_BLOCK, exponent, payload + block * AS_QUANT_BLOCK);
       }
@@ -167,14 +184,14 @@ void quantise_row(std::int32_t record, int width, const float* row, unsigned cha
       }
       break;
     case AS_RECORD_INDEX_FP8: {
-      const int exponent = fp8_exponent(abs_max(row, AS_INDEX_DIM));
+      const int exponent = fp8_exponent(abs_max(row, AS_INDEX_DIM), rules.scale_floor);
       const float scale = exp2i(exponent);
       encode_e4m3(row, AS_INDEX_DIM, exponent, payload);
       std::memcpy(scales, &scale, sizeof(scale));
       break;
     }
     case AS_RECORD_INDEX_MXFP4:
-      quantise_mxfp4(row, payload, scales);
+      quantise_mxfp4(row, rules.fp4, payload, scales);
       break;
     case AS_RECORD_STATE:
       std::memcpy(payload, row, sizeof(float) * static_cast<std::size_t>(width));

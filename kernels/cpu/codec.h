@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/params/numeric_rules.h"
 #include "kernels/params/tensor.h"
 
 namespace attnscope::cpu {
@@ -37,6 +38,8 @@ std::uint8_t float_to_e4m3(float value);
 float e2m1_to_float(std::uint8_t code);
 // Round to nearest even, beyond 6 saturating; NaN of either sign gives +6.
 std::uint8_t float_to_e2m1(float value);
+// The same with ties towards zero and without -0.
+std::uint8_t float_to_e2m1_down(float value);
 
 // UE8M0 byte b means 2^(b-127); 255 is NaN.
 float ue8m0_to_float(std::uint8_t code);
@@ -46,12 +49,14 @@ std::uint8_t exponent_to_ue8m0(int exponent);
 float exp2i(int exponent);
 
 constexpr float kFp8AmaxFloor = 1e-4f;
+constexpr float kFp8SmallFloor = 1e-8f;
 constexpr float kMxfp4AmaxFloor = 0x1.8p-124f;  // 6 * 2^-126
+constexpr float kMxfp4LargeFloor = 6e-4f;       // of AS_FP4_DOWN
 constexpr int kInfiniteExponent = 1024;         // of an infinite amax
 
 // ceil(log2(amax / 448)) and ceil(log2(amax / 6)) without rounding error, floors applied.
-int fp8_exponent(float amax);
-int mxfp4_exponent(float amax);
+int fp8_exponent(float amax, std::int32_t scale_floor = AS_SCALE_FLOOR_1E4);
+int mxfp4_exponent(float amax, std::int32_t fp4_rule = AS_FP4_EVEN);
 
 // Largest |x|; NaN does not count.
 float abs_max(const float* x, int n);
@@ -61,8 +66,12 @@ void encode_e4m3(const float* x, int n, int exponent, unsigned char* codes);
 
 // One cache row of a record from the values before quantisation (bf16-valued fp32), and back.
 // width: 512 for LATENT, 128 for the index records; STATE is copied.
+struct QuantiseRules {
+  std::int32_t scale_floor = AS_SCALE_FLOOR_1E4;
+  std::int32_t fp4 = AS_FP4_EVEN;
+};
 void quantise_row(std::int32_t record, int width, const float* row, unsigned char* payload,
-                  unsigned char* scales);
+                  unsigned char* scales, const QuantiseRules& rules = {});
 void decode_row(std::int32_t record, int width, const unsigned char* payload,
                 const unsigned char* scales, float* out);
 

@@ -77,7 +77,9 @@ bool check_params(const Params& p, Check& check) {
   if (latent && p.hadamard != 0) {
     return check.fail("hadamard is set for LATENT rows; it belongs to index keys only");
   }
-  if (!check.cache("cache", p.cache, record, dim) ||
+  if (!check.range("scale_floor", p.scale_floor, AS_SCALE_FLOOR_1E4, AS_SCALE_FLOOR_1E8) ||
+      !check.range("fp4_rule", p.fp4_rule, AS_FP4_EVEN, AS_FP4_DOWN) ||
+      !check.cache("cache", p.cache, record, dim) ||
       !check.tensor("slots", p.slots, AS_I64, {kAny}) || !check.slots("slots", p.slots, p.cache)) {
     return false;
   }
@@ -186,15 +188,16 @@ void compress_insert(const Params& p, const as_call* call, Check& check) {
   for (std::int64_t t = 0; t < p.slots.shape[0]; ++t) {
     if (*at<std::int64_t>(p.slots, t) >= 0) emitting.push_back(t);
   }
-  parallel_for(call, static_cast<std::int64_t>(emitting.size()), 2,
-               [&](std::int64_t begin, std::int64_t end) {
-                 for (std::int64_t i = begin; i < end; ++i) {
-                   const std::int64_t t = emitting[static_cast<std::size_t>(i)];
-                   float row[AS_HEAD_DIM];
-                   make_row(p, t, p.cache.width, row);
-                   insert_row(p.cache, *at<std::int64_t>(p.slots, t), row);
-                 }
-               });
+  parallel_for(
+      call, static_cast<std::int64_t>(emitting.size()), 2,
+      [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          const std::int64_t t = emitting[static_cast<std::size_t>(i)];
+          float row[AS_HEAD_DIM];
+          make_row(p, t, p.cache.width, row);
+          insert_row(p.cache, *at<std::int64_t>(p.slots, t), row, {p.scale_floor, p.fp4_rule});
+        }
+      });
 }
 
 }  // namespace attnscope::cpu

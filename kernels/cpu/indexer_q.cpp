@@ -19,6 +19,10 @@ bool check_params(const Params& p, Check& check) {
   if (!fp4 && p.format != AS_RECORD_INDEX_FP8) {
     return check.fail("format is %d; allowed: INDEX_FP8 (2), INDEX_MXFP4 (3)", p.format);
   }
+  if (!check.range("scale_floor", p.scale_floor, AS_SCALE_FLOOR_1E4, AS_SCALE_FLOOR_1E8) ||
+      !check.range("fp4_rule", p.fp4_rule, AS_FP4_EVEN, AS_FP4_DOWN)) {
+    return false;
+  }
   if (!check.tensor("weights_raw", p.weights_raw, AS_BF16, {kAny, kAny})) return false;
   const std::int64_t tokens = p.weights_raw.shape[0];
   const std::int64_t heads = p.weights_raw.shape[1];
@@ -73,10 +77,10 @@ void indexer_q(const Params& p, const as_call* call, Check& check) {
       float weight = bf16_to_float(*at<Bits>(p.weights_raw, t, j));
       auto* q = at<unsigned char>(p.q, t, j);
       if (p.format == AS_RECORD_INDEX_FP8) {
-        weight *= exp2i(quantise_fp8(row, AS_INDEX_DIM, q));
+        weight *= exp2i(quantise_fp8(row, AS_INDEX_DIM, q, p.scale_floor));
       } else {
         quantise_row(AS_RECORD_INDEX_MXFP4, AS_INDEX_DIM, row, q,
-                     at<unsigned char>(p.q_scale, t, j));
+                     at<unsigned char>(p.q_scale, t, j), {p.scale_floor, p.fp4_rule});
       }
       *at<float>(p.weights, t, j) = weight * dim_scale * head_scale;
     }

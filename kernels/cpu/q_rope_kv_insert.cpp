@@ -1,5 +1,7 @@
 // q_rope_kv_insert: per-head q norm and RoPE; KV RoPE, FP8 quantisation, insertion into the SWA
 // cache.
+#include <cmath>
+
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/parallel.h"
@@ -18,6 +20,10 @@ bool check_params(const Params& p, Check& check) {
   const std::int64_t tokens = p.slots.shape[0];
   if (!check.cache("cache", p.cache, AS_RECORD_LATENT, AS_HEAD_DIM) ||
       !check.slots("slots", p.slots, p.cache)) {
+    return false;
+  }
+  if (!check.range("q_norm", p.q_norm, AS_Q_NORM_FP32, AS_Q_NORM_BF16_FACTOR) ||
+      !check.range("scale_floor", p.scale_floor, AS_SCALE_FLOOR_1E4, AS_SCALE_FLOOR_1E8)) {
     return false;
   }
   if (p.rows_given != 0) return check.tensor("kv_row", p.kv_row, AS_BF16, {tokens, AS_HEAD_DIM});
@@ -45,6 +51,28 @@ void normalise_query(const Bits* raw, const float* rope, double eps, Bits* q) {
   simd.to_bf16(turned, 1.0f, AS_ROPE_DIM, q + AS_NOPE_DIM);
 }
 
+// The norm in bf16 steps. Sums and roots in double: one that fp32 puts on the wrong side of a
+// rounding boundary would move every element of the head.
+void normalise_query_rounded(const Bits* raw, const float* rope, double eps, bool factor_only,
+                             Bits* q) {
+  const simd::Kernels& simd = simd::kernels();
+  float x[AS_HEAD_DIM];
+  simd.from_bf16(raw, AS_HEAD_DIM, x);
+  double sum = 0.0;
+  for (const float v : x) {
+    const float square = v * v;
+    sum += static_cast<double>(factor_only ? square : round_bf16(square));
+  }
+  double mean = sum / double{AS_HEAD_DIM};
+  if (!factor_only) mean = static_cast<double>(round_bf16(mean));
+  mean += eps;
+  if (!factor_only) mean = static_cast<double>(round_bf16(mean));
+  const float factor = round_bf16(1.0 / std::sqrt(mean));
+  for (float& v : x) v = round_bf16(v * factor);
+  rotate(x + AS_NOPE_DIM, rope);
+  simd.to_bf16(x, 1.0f, AS_HEAD_DIM, q);
+}
+
 // The row of token t before quantisation, as bf16-valued fp32.
 void make_row(const Params& p, std::int64_t t, float* row) {
   const simd::Kernels& simd = simd::kernels();
@@ -69,9 +97,14 @@ void q_rope_kv_insert(const Params& p, const as_call* call, Check& check) {
       for (std::int64_t item = begin; item < end; ++item) {
         const std::int64_t t = item / heads;
         const std::int64_t h = item % heads;
-        normalise_query(at<Bits>(p.q_raw, t, h),
-                        rope_row(p.rope, *at<std::int64_t>(p.positions, t)), p.eps,
-                        at<Bits>(p.q, t, h));
+        const Bits* raw = at<Bits>(p.q_raw, t, h);
+        const float* rope = rope_row(p.rope, *at<std::int64_t>(p.positions, t));
+        if (p.q_norm == AS_Q_NORM_FP32) {
+          normalise_query(raw, rope, p.eps, at<Bits>(p.q, t, h));
+        } else {
+          normalise_query_rounded(raw, rope, p.eps, p.q_norm == AS_Q_NORM_BF16_FACTOR,
+                                  at<Bits>(p.q, t, h));
+        }
       }
     });
   }
@@ -80,7 +113,7 @@ void q_rope_kv_insert(const Params& p, const as_call* call, Check& check) {
       float row[AS_HEAD_DIM];
       make_row(p, t, row);
       const std::int64_t slot = *at<std::int64_t>(p.slots, t);
-      if (slot >= 0) insert_row(p.cache, slot, row);
+      if (slot >= 0) insert_row(p.cache, slot, row, {p.scale_floor, AS_FP4_EVEN});
     }
   });
 }

@@ -9,9 +9,11 @@
 namespace attnscope::cpu {
 
 // Codes of n values that share a scale; returns the scale's exponent.
-int quantise_fp8(const float* x, int n, unsigned char* codes);
+int quantise_fp8(const float* x, int n, unsigned char* codes,
+                 std::int32_t scale_floor = AS_SCALE_FLOOR_1E4);
 
 // Writes a row (bf16-valued fp32) into a cache, by its record.
-void insert_row(const as_cache& cache, std::int64_t slot, const float* row);
+void insert_row(const as_cache& cache, std::int64_t slot, const float* row,
+                const QuantiseRules& rules);
 
 }  // namespace attnscope::cpu

@@ -296,6 +296,10 @@ bool check_params(const as_q_rope_kv_insert_params& p, bool values, Check& check
       (values && !check.slots("slots", p.slots, p.cache))) {
     return false;
   }
+  if (!check.range("q_norm", p.q_norm, AS_Q_NORM_FP32, AS_Q_NORM_BF16_FACTOR) ||
+      !check.range("scale_floor", p.scale_floor, AS_SCALE_FLOOR_1E4, AS_SCALE_FLOOR_1E8)) {
+    return false;
+  }
   if (p.rows_given != 0) return check.tensor("kv_row", p.kv_row, AS_BF16, {tokens, AS_HEAD_DIM});
   return check.tensor("q_raw", p.q_raw, AS_BF16, {tokens, kAny, AS_HEAD_DIM}) &&
          check.tensor("kv", p.kv, AS_BF16, {tokens, AS_HEAD_DIM}) &&
@@ -365,7 +369,9 @@ bool check_params(const as_compress_insert_params& p, bool values, Check& check)
   if (latent && p.hadamard != 0) {
     return check.fail("hadamard is set for LATENT rows; it belongs to index keys only");
   }
-  if (!check.cache("cache", p.cache, record, dim) ||
+  if (!check.range("scale_floor", p.scale_floor, AS_SCALE_FLOOR_1E4, AS_SCALE_FLOOR_1E8) ||
+      !check.range("fp4_rule", p.fp4_rule, AS_FP4_EVEN, AS_FP4_DOWN) ||
+      !check.cache("cache", p.cache, record, dim) ||
       !check.tensor("slots", p.slots, AS_I64, {kAny}) ||
       (values && !check.slots("slots", p.slots, p.cache))) {
     return false;
@@ -406,7 +412,11 @@ bool check_params(const as_indexer_q_params& p, bool values, Check& check) {
   if (!fp4 && p.format != AS_RECORD_INDEX_FP8) {
     return check.fail("format is %d; allowed: INDEX_FP8 (2), INDEX_MXFP4 (3)", p.format);
   }
-  if (!check.tensor("weights_raw", p.weights_raw, AS_BF16, {kAny, kAny})) return false;
+  if (!check.range("scale_floor", p.scale_floor, AS_SCALE_FLOOR_1E4, AS_SCALE_FLOOR_1E8) ||
+      !check.range("fp4_rule", p.fp4_rule, AS_FP4_EVEN, AS_FP4_DOWN) ||
+      !check.tensor("weights_raw", p.weights_raw, AS_BF16, {kAny, kAny})) {
+    return false;
+  }
   const I64 tokens = p.weights_raw.shape[0], heads = p.weights_raw.shape[1];
   if (!check.tensor("q", p.q, AS_U8, {tokens, heads, fp4 ? AS_INDEX_DIM / 2 : AS_INDEX_DIM}) ||
       !check.tensor("weights", p.weights, AS_F32, {tokens, heads}) ||

@@ -4,11 +4,14 @@
 #include <cstdint>
 
 #include "kernels/cuda/view.cuh"
+#include "kernels/params/numeric_rules.h"
 
 namespace attnscope::cuda {
 
 constexpr float kFp8Floor = 1e-4f;
+constexpr float kFp8SmallFloor = 1e-8f;
 constexpr float kMxfp4Floor = 0x1.8p-124f;  // 6 * 2^-126
+constexpr float kMxfp4LargeFloor = 6e-4f;   // of AS_FP4_DOWN
 constexpr int kInfiniteExponent = 1024;     // of an infinite largest value
 
 __device__ __forceinline__ float bf16_to_float(std::uint16_t bits) {
@@ -60,11 +63,13 @@ __device__ __forceinline__ int scale_exponent(float amax, std::uint32_t fraction
   const int exponent = static_cast<int>(bits >> 23) - 127 - shift;
   return exponent + ((bits & 0x7fffffu) > fraction ? 1 : 0);
 }
-__device__ __forceinline__ int fp8_exponent(float amax) {
-  return scale_exponent(fmaxf(amax, kFp8Floor), 0x600000u, 8);  // 448 = 1.75 * 2^8
+__device__ __forceinline__ int fp8_exponent(float amax, int scale_floor) {
+  const float floor = scale_floor == AS_SCALE_FLOOR_1E8 ? kFp8SmallFloor : kFp8Floor;
+  return scale_exponent(fmaxf(amax, floor), 0x600000u, 8);  // 448 = 1.75 * 2^8
 }
-__device__ __forceinline__ int mxfp4_exponent(float amax) {
-  return scale_exponent(fmaxf(amax, kMxfp4Floor), 0x400000u, 2);  // 6 = 1.5 * 2^2
+__device__ __forceinline__ int mxfp4_exponent(float amax, int fp4_rule) {
+  const float floor = fp4_rule == AS_FP4_DOWN ? kMxfp4LargeFloor : kMxfp4Floor;
+  return scale_exponent(fmaxf(amax, floor), 0x400000u, 2);  // 6 = 1.5 * 2^2
 }
 
 // The factor that takes a value to its block's codes; an infinite block maps to zeros and NaN.
@@ -102,6 +107,20 @@ __device__ __forceinline__ std::uint32_t float_to_e2m1(float value) {
   code += a >= 3.5f ? 1u : 0u;
   code += a > 5.0f ? 1u : 0u;
   return code | (__float_as_uint(value) >> 28 & 8u);
+}
+
+// The same with ties towards zero and without -0.
+__device__ __forceinline__ std::uint32_t float_to_e2m1_down(float value) {
+  if (value != value) return 7u;
+  const float a = fabsf(value);
+  std::uint32_t code = a > 0.25f ? 1u : 0u;
+  code += a > 0.75f ? 1u : 0u;
+  code += a > 1.25f ? 1u : 0u;
+  code += a > 1.75f ? 1u : 0u;
+  code += a > 2.5f ? 1u : 0u;
+  code += a > 3.5f ? 1u : 0u;
+  code += a > 5.0f ? 1u : 0u;
+  return code == 0u ? 0u : code | (__float_as_uint(value) >> 28 & 8u);
 }
 
 // Largest magnitude so far; a NaN does not count.

@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(kThreads)
       v[i] = round_bf16(row[d]);
       if (p.rows_given == 0 && present(p.row)) *at<Bits>(p.row, t, d) = float_to_bf16(v[i]);
     }
-    insert_latent(v, cache_row(cache, slot, 576, 8));
+    insert_latent(v, cache_row(cache, slot, 576, 8), p.scale_floor);
   } else {
     float v[4];
 #pragma unroll
@@ -198,7 +198,8 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
     const bool fp8 = p.cache.record == AS_RECORD_INDEX_FP8;
-    insert_index(v, p.cache.record, cache_row(cache, slot, fp8 ? 128 : 64, 4));
+    insert_index(v, p.cache.record, cache_row(cache, slot, fp8 ? 128 : 64, 4), p.scale_floor,
+                 p.fp4_rule);
   }
 }
 

@@ -44,9 +44,9 @@ __global__ void indexer_q_kernel(as_indexer_q_params p, float dim_scale, float h
   float weight = bf16_to_float(*at<Bits>(p.weights_raw, t, j));
   unsigned char* codes = at<unsigned char>(p.q, t, j);
   if (p.format == AS_RECORD_INDEX_FP8) {
-    weight *= exp2_int(quantise_index_fp8(x, codes));
+    weight *= exp2_int(quantise_index_fp8(x, codes, p.scale_floor));
   } else {
-    quantise_index_mxfp4(x, codes, at<unsigned char>(p.q_scale, t, j));
+    quantise_index_mxfp4(x, codes, at<unsigned char>(p.q_scale, t, j), p.fp4_rule);
   }
   if (lane == 0) *at<float>(p.weights, t, j) = weight * dim_scale * head_scale;
 }

@@ -24,7 +24,7 @@ __device__ __forceinline__ std::uint32_t pack_bf16(float low, float high) {
 }
 
 // A latent row: lane l holds dims 8l.. in v[0..7] and 256 + 8l.. in v[8..15].
-__device__ inline void insert_latent(const float* v, const RowAddress& to) {
+__device__ inline void insert_latent(const float* v, const RowAddress& to, int scale_floor) {
   const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -32,7 +32,7 @@ __device__ inline void insert_latent(const float* v, const RowAddress& to) {
     float amax = 0.0f;
 #pragma unroll
     for (int i = 0; i < 8; ++i) amax = larger(amax, x[i]);
-    const int exponent = fp8_exponent(warp_max<8>(amax));
+    const int exponent = fp8_exponent(warp_max<8>(amax), scale_floor);
     if (half == 1 && lane >= 24) {
       const int d = (lane - 24) * 8;
       *reinterpret_cast<uint4*>(to.payload + AS_NOPE_DIM + 2 * d) =
@@ -49,12 +49,12 @@ __device__ inline void insert_latent(const float* v, const RowAddress& to) {
 }
 
 // Codes of an index row of 128 dims, lane l holding dims 4l..; 4 bytes a lane.
-__device__ inline int quantise_index_fp8(const float* x, unsigned char* codes) {
+__device__ inline int quantise_index_fp8(const float* x, unsigned char* codes, int scale_floor) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   float amax = 0.0f;
 #pragma unroll
   for (int i = 0; i < 4; ++i) amax = larger(amax, x[i]);
-  const int exponent = fp8_exponent(warp_max(amax));
+  const int exponent = fp8_exponent(warp_max(amax), scale_floor);
   const std::uint32_t packed = encode_e4m3x4(x, encode_factor(exponent));
 #pragma unroll
   for (int i = 0; i < 4; ++i) codes[4 * lane + i] = static_cast<unsigned char>(packed >> (8 * i));
@@ -63,28 +63,31 @@ __device__ inline int quantise_index_fp8(const float* x, unsigned char* codes) {
 
 // The same in e2m1, 2 bytes a lane, with a scale byte for each 32 dims.
 __device__ inline void quantise_index_mxfp4(const float* x, unsigned char* codes,
-                                            unsigned char* scales) {
+                                            unsigned char* scales, int fp4_rule) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   float amax = 0.0f;
 #pragma unroll
   for (int i = 0; i < 4; ++i) amax = larger(amax, x[i]);
-  const int exponent = mxfp4_exponent(warp_max<8>(amax));
+  const int exponent = mxfp4_exponent(warp_max<8>(amax), fp4_rule);
   const float factor = encode_factor(exponent);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const std::uint32_t low = float_to_e2m1(x[2 * i] * factor);
-    const std::uint32_t high = float_to_e2m1(x[2 * i + 1] * factor);
+    const bool down = fp4_rule == AS_FP4_DOWN;
+    const float a = x[2 * i] * factor, b = x[2 * i + 1] * factor;
+    const std::uint32_t low = down ? float_to_e2m1_down(a) : float_to_e2m1(a);
+    const std::uint32_t high = down ? float_to_e2m1_down(b) : float_to_e2m1(b);
     codes[2 * lane + i] = static_cast<unsigned char>(low | high << 4);
   }
   if (lane % 8 == 0) scales[lane / 8] = exponent_to_ue8m0(exponent);
 }
 
-__device__ inline void insert_index(const float* x, int record, const RowAddress& to) {
+__device__ inline void insert_index(const float* x, int record, const RowAddress& to,
+                                    int scale_floor, int fp4_rule) {
   if (record == AS_RECORD_INDEX_FP8) {
-    const int exponent = quantise_index_fp8(x, to.payload);
+    const int exponent = quantise_index_fp8(x, to.payload, scale_floor);
     if (threadIdx.x % 32 == 0) *reinterpret_cast<float*>(to.scales) = exp2_int(exponent);
   } else {
-    quantise_index_mxfp4(x, to.payload, to.scales);
+    quantise_index_mxfp4(x, to.payload, to.scales, fp4_rule);
   }
 }
 

@@ -32,7 +32,8 @@ __global__ void __launch_bounds__(32 * kWarps)
 #pragma unroll
     for (int i = 0; i < 4; ++i) x[i] = round_bf16(x[i]);
   }
-  const int exponent = quantise_index_fp8(x, at<unsigned char>(p.codes, t, h, block * kBlock));
+  const int exponent =
+      quantise_index_fp8(x, at<unsigned char>(p.codes, t, h, block * kBlock), AS_SCALE_FLOOR_1E4);
   if (lane == 0) *at<float>(p.scales, t, h, block) = exp2_int(exponent);
 }
 

@@ -37,6 +37,25 @@ struct Slice {
                      pack_bf16(x[6], x[7]));
     }
   }
+  // The norm in bf16 steps; sum and root in double, since a factor on the wrong side of a rounding
+  // boundary would move the whole head.
+  __device__ void normalise_rounded(bool factor_only, double eps) {
+    double sum = 0.0;
+#pragma unroll
+    for (float x : v) {
+      const float square = x * x;
+      sum += static_cast<double>(factor_only ? square : round_bf16(square));
+    }
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
+    double mean = sum / double{AS_HEAD_DIM};
+    if (!factor_only) mean = static_cast<double>(round_bf16(mean));
+    mean += eps;
+    if (!factor_only) mean = static_cast<double>(round_bf16(mean));
+    const float factor = round_bf16(1.0 / sqrt(mean));
+#pragma unroll
+    for (float& x : v) x = round_bf16(x * factor);
+  }
   // The last 64 dims lie in the upper halves of lanes 24 to 31.
   __device__ void rotate(const float* rope_row) {
     const int lane = static_cast<int>(threadIdx.x % 32);
@@ -57,12 +76,16 @@ __device__ const float* rope_row(const as_q_rope_kv_insert_params& p, std::int64
 __device__ void query(const as_q_rope_kv_insert_params& p, std::int64_t t, std::int64_t h) {
   Slice q;
   q.load(at<Bits>(p.q_raw, t, h));
-  float squares = 0.0f;
+  if (p.q_norm == AS_Q_NORM_FP32) {
+    float squares = 0.0f;
 #pragma unroll
-  for (float v : q.v) squares = fmaf(v, v, squares);
-  const float factor = inverse_rms(warp_sum(squares), AS_HEAD_DIM, p.eps);
+    for (float v : q.v) squares = fmaf(v, v, squares);
+    const float factor = inverse_rms(warp_sum(squares), AS_HEAD_DIM, p.eps);
 #pragma unroll
-  for (float& v : q.v) v *= factor;
+    for (float& v : q.v) v *= factor;
+  } else {
+    q.normalise_rounded(p.q_norm == AS_Q_NORM_BF16_FACTOR, p.eps);
+  }
   q.rotate(rope_row(p, t));
   q.store(at<Bits>(p.q, t, h));
 }
@@ -80,7 +103,7 @@ __device__ void latent_row(const as_q_rope_kv_insert_params& p, const CacheView&
     if (present(p.kv_row)) row.store(at<Bits>(p.kv_row, t));
   }
   const std::int64_t slot = *at<std::int64_t>(p.slots, t);
-  if (slot >= 0) insert_latent(row.v, cache_row(cache, slot, 576, 8));
+  if (slot >= 0) insert_latent(row.v, cache_row(cache, slot, 576, 8), p.scale_floor);
 }
 
 // A warp a row: `heads` queries of a token, then its latent row.

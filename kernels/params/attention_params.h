@@ -7,17 +7,20 @@
 #define ATTNSCOPE_KERNELS_PARAMS_ATTENTION_PARAMS_H
 
 #include "kernels/params/head.h"
+#include "kernels/params/numeric_rules.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 /* q_rope_kv_insert:
- *   q[t,h]  = bf16(rope(q_raw[t,h] * rsqrt(mean(q_raw[t,h]^2) + eps)))  fp32 inside, no weight
+ *   q[t,h]  = bf16(rope(q_raw[t,h] * rsqrt(mean(q_raw[t,h]^2) + eps)))  fp32 inside, no weight;
+ *             q_norm (as_q_norm) may round before RoPE
  *   kv_row[t] = kv[t] with dims 448.. = bf16(rope(kv[t]))               the row before quantisation
  *   cache row slots[t] = quantise(kv_row[t])                            nothing for slot -1
  * Quantise (latent record): per 64 of the 448 no-RoPE dims: a = max(max|x|, 1e-4),
  * e = ceil(log2(a / 448)), byte clamp(e + 127, 0, 255), code e4m3fn_rne_sat(x * 2^-e); pad byte 0;
+ * scale_floor (as_scale_floor) may put another number in the place of 1e-4;
  * dims 448.. bf16 as they are. NaN counts nothing in max|x| and has code 0x7f, whatever its sign.
  * rows_given: kv_row is an input, only the quantise-and-insert part runs (q, q_raw, kv unused). */
 typedef struct as_q_rope_kv_insert_params {
@@ -32,6 +35,8 @@ typedef struct as_q_rope_kv_insert_params {
   as_cache cache;      /* out latent rows */
   double eps;
   int32_t rows_given;
+  int32_t q_norm;      /* as_q_norm */
+  int32_t scale_floor; /* as_scale_floor */
   int32_t reserved;
 } as_q_rope_kv_insert_params;
 

@@ -7,6 +7,7 @@
 #define ATTNSCOPE_KERNELS_PARAMS_COMPRESSOR_PARAMS_H
 
 #include "kernels/params/head.h"
+#include "kernels/params/numeric_rules.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -38,6 +39,7 @@ typedef struct as_compressor_state_params {
  *   INDEX_FP8    scale = 2^ceil(log2(max(amax, 1e-4) / 448)) over all 128 dims, stored as fp32
  *   INDEX_MXFP4  per 32 dims: amax floor 6*2^-126, e = ceil(log2(amax / 6)), e2m1 RNE codes, even
  *                dim in the low nibble
+ * scale_floor and fp4_rule may change floors and ties (numeric_rules.h).
  * rows_given: row is an input, only quantise-and-insert runs. */
 typedef struct as_compress_insert_params {
   as_params_head head;
@@ -55,6 +57,8 @@ typedef struct as_compress_insert_params {
   int32_t hadamard;
   int32_t round_pooled;
   int32_t rows_given;
+  int32_t scale_floor; /* as_scale_floor */
+  int32_t fp4_rule;    /* as_fp4_rule */
 } as_compress_insert_params;
 
 #ifdef __cplusplus

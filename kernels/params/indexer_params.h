@@ -4,6 +4,7 @@
 #define ATTNSCOPE_KERNELS_PARAMS_INDEXER_PARAMS_H
 
 #include "kernels/params/head.h"
+#include "kernels/params/numeric_rules.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -15,6 +16,7 @@ extern "C" {
  *                q = e4m3 codes [T,J,128]; weights = ((w_raw * qs) * d^-0.5) * J^-0.5 in fp32
  *   INDEX_MXFP4  q = packed e2m1 [T,J,64], q_scale = UE8M0 [T,J,4];
  *                weights = (w_raw * d^-0.5) * J^-0.5 in fp32
+ * scale_floor and fp4_rule may change floors and ties (numeric_rules.h).
  * References in F64: q holds q_row's unquantised values, weights carries no scale.
  * rows_given: q_row is an input, only the quantisation and the weights run. */
 typedef struct as_indexer_q_params {
@@ -30,6 +32,8 @@ typedef struct as_indexer_q_params {
   int32_t format;        /* AS_RECORD_INDEX_FP8 or AS_RECORD_INDEX_MXFP4 */
   int32_t hadamard;
   int32_t rows_given;
+  int32_t scale_floor; /* as_scale_floor */
+  int32_t fp4_rule;    /* as_fp4_rule */
   int32_t reserved;
 } as_indexer_q_params;
 

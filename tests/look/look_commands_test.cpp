@@ -111,15 +111,31 @@ TEST_F(LookCommands, SweepGoesOverEveryValue) {
                            "--lane", "sparse_attention=mutant:sink_scaled"});
   EXPECT_EQ(bug.code, 1) << bug.err;
   EXPECT_NE(bug.out.find("wrong (sparse_attention)"), std::string::npos) << bug.out;
-  const json switches = parsed(run(
-      {"sweep", scenario_, "--vary", "switch=none,ratio0_yarn", "--decode-steps", "0", "--json"}));
-  EXPECT_EQ(switches["rows"].size(), 2u);
+  const json switches =
+      parsed(run({"sweep", scenario_, "--vary", "switch=none,ratio0_yarn,q_norm=bf16",
+                  "--decode-steps", "0", "--json"}));
+  EXPECT_EQ(switches["rows"].size(), 3u);
+  // The median share of the sink grows with every sink, and both sides follow it.
+  const json sinks = parsed(run({"sweep", scenario_, "--vary", "sink=-4..4", "--metric",
+                                 "sink,wrong", "--decode-steps", "0", "--json"}));
+  ASSERT_EQ(sinks["rows"].size(), 9u);
+  for (std::size_t i = 0; i < 9; ++i) {
+    EXPECT_EQ(sinks["rows"][i]["wrong"], 0);
+    if (i == 0) continue;
+    EXPECT_GT(sinks["rows"][i]["sink"], sinks["rows"][i - 1]["sink"]);
+  }
+  EXPECT_LT(sinks["rows"][0]["sink"], 0.1);
+  EXPECT_GT(sinks["rows"][8]["sink"], 0.9);
+  fails({"sweep", scenario_, "--vary", "sink=0,x"}, 2, {"sink=x", "such as sink=-4..4"});
+  fails({"sweep", scenario_, "--vary", "sink=2e4"}, 2, {"10000"});
   fails({"sweep", scenario_, "--vary", "promt=3"}, 2, {"no such parameter", "prompt"});
   fails({"sweep", scenario_, "--vary", "prompt"}, 2, {"no values"});
   fails({"sweep", scenario_, "--vary", "prompt=9..3"}, 2, {"is no range"});
   fails({"sweep", scenario_, "--vary", "prompt=41"}, 2, {"1 to 40"});
   fails({"sweep", scenario_, "--vary", "topk=65"}, 3, {"multiples of 64"});
-  fails({"sweep", scenario_, "--vary", "switch=all"}, 2, {"no such switch", "hadamard"});
+  fails({"sweep", scenario_, "--vary", "switch=all"}, 2, {"no switch is called", "hadamard"});
+  fails({"sweep", scenario_, "--vary", "switch=q_norm"}, 2, {"q_norm", "bf16_factor"});
+  fails({"sweep", scenario_, "--vary", "switch=hadamard=maybe"}, 2, {"off, on"});
   fails({"sweep", scenario_, "--vary", "prompt=30", "--metric", "foo"}, 2, {"no such metric"});
 }
 
@@ -134,16 +150,21 @@ TEST_F(LookCommands, ProfilesShowEverySwitch) {
     effect[variant["switch"]] = worst;
   }
   // With few entries all are selected: the indexer's switches change nothing; the others do.
-  EXPECT_EQ(effect.at("hadamard"), 0);
-  EXPECT_EQ(effect.at("index_format"), 0);
+  EXPECT_EQ(effect.at("hadamard=on"), 0);
+  EXPECT_EQ(effect.at("index_format=mxfp4"), 0);
   EXPECT_EQ(effect.at("vllm"), 0);
-  EXPECT_GT(effect.at("ratio0_yarn"), 1e-6);
-  EXPECT_GT(effect.at("round_pooled"), 1e-9);
+  EXPECT_GT(effect.at("ratio0_yarn=on"), 1e-6);
+  EXPECT_GT(effect.at("round_pooled=on"), 1e-9);
+  EXPECT_GT(effect.at("q_norm=bf16"), 1e-7);
+  EXPECT_GT(effect.at("q_norm=bf16_factor"), 1e-9);
+  EXPECT_EQ(effect.at("fp4_rule=down"), 0);     // no MXFP4 rows under vllm
+  EXPECT_EQ(effect.at("scale_floor=1e-8"), 0);  // no block that small
   EXPECT_GT(effect.at("deepseek"), 1e-9);
   const Outcome other = run({"profiles", scenario_, "--profile", "deepseek"});
   EXPECT_EQ(other.code, 0) << other.err;
   EXPECT_NE(other.out.find("against profile deepseek"), std::string::npos);
   fails({"profiles", scenario_, "--profile", "none"}, 2, {"none"});
+  fails({"profiles", scenario_, "--profile", "vllm,sink=on"}, 2, {"sink", "scale_floor"});
 }
 
 }  // namespace

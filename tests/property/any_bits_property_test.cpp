@@ -56,6 +56,8 @@ struct RecordCase {
   std::string name;
   std::int32_t record = AS_RECORD_LATENT;
   Pages pages;
+  std::int32_t scale_floor = AS_SCALE_FLOOR_1E4;
+  std::int32_t fp4_rule = AS_FP4_EVEN;
 };
 void PrintTo(const RecordCase& c, std::ostream* out) { *out << c.name; }
 
@@ -86,6 +88,8 @@ TEST_P(GivenRows, OfAnyBitsGiveTheBytesOfTheReference) {
   p.cache = cache.paged();
   p.ratio = 4;
   p.rows_given = 1;
+  p.scale_floor = c.scale_floor;
+  p.fp4_rule = c.fp4_rule;
   const std::vector<unsigned char> before = cache.slab();
   ASSERT_TRUE(run(*cpu::lane(), engine, &report)) << report;
   memory.check_guards(&report);
@@ -99,22 +103,28 @@ TEST_P(GivenRows, OfAnyBitsGiveTheBytesOfTheReference) {
   EXPECT_TRUE(report.ok()) << report;
 }
 
-INSTANTIATE_TEST_SUITE_P(Records, GivenRows,
-                         testing::Values(RecordCase{"latent", AS_RECORD_LATENT, {64, 0}},
-                                         RecordCase{"latent_odd_pages", AS_RECORD_LATENT, {53, 9}},
-                                         RecordCase{"latent_two_rows", AS_RECORD_LATENT, {2, 1}},
-                                         RecordCase{"fp8", AS_RECORD_INDEX_FP8, {64, 0}},
-                                         RecordCase{"fp8_odd_pages", AS_RECORD_INDEX_FP8, {3, 4}},
-                                         RecordCase{"mxfp4", AS_RECORD_INDEX_MXFP4, {64, 0}},
-                                         RecordCase{
-                                             "mxfp4_odd_pages", AS_RECORD_INDEX_MXFP4, {61, 5}}),
-                         name_of<RecordCase>);
+INSTANTIATE_TEST_SUITE_P(
+    Records, GivenRows,
+    testing::Values(
+        RecordCase{"latent", AS_RECORD_LATENT, {64, 0}},
+        RecordCase{"latent_odd_pages", AS_RECORD_LATENT, {53, 9}},
+        RecordCase{"latent_two_rows", AS_RECORD_LATENT, {2, 1}},
+        RecordCase{"fp8", AS_RECORD_INDEX_FP8, {64, 0}},
+        RecordCase{"fp8_odd_pages", AS_RECORD_INDEX_FP8, {3, 4}},
+        RecordCase{"mxfp4", AS_RECORD_INDEX_MXFP4, {64, 0}},
+        RecordCase{"mxfp4_odd_pages", AS_RECORD_INDEX_MXFP4, {61, 5}},
+        RecordCase{"latent_low_floor", AS_RECORD_LATENT, {64, 0}, AS_SCALE_FLOOR_1E8},
+        RecordCase{"fp8_low_floor", AS_RECORD_INDEX_FP8, {64, 0}, AS_SCALE_FLOOR_1E8},
+        RecordCase{"mxfp4_down", AS_RECORD_INDEX_MXFP4, {64, 0}, AS_SCALE_FLOOR_1E4, AS_FP4_DOWN}),
+    name_of<RecordCase>);
 
 struct GivenQueryCase {
   std::string name;
   std::int32_t format = AS_RECORD_INDEX_FP8;
   std::int64_t tokens = 1;
   std::int64_t heads = 1;
+  std::int32_t scale_floor = AS_SCALE_FLOOR_1E4;
+  std::int32_t fp4_rule = AS_FP4_EVEN;
 };
 void PrintTo(const GivenQueryCase& c, std::ostream* out) { *out << c.name; }
 
@@ -137,6 +147,8 @@ TEST_P(GivenQueries, OfAnyBitsGiveTheBytesOfTheReference) {
   p.weights = memory.make(AS_F32, {c.tokens, c.heads}, 1);
   p.format = c.format;
   p.rows_given = 1;
+  p.scale_floor = c.scale_floor;
+  p.fp4_rule = c.fp4_rule;
   ASSERT_TRUE(run(*cpu::lane(), engine, &report)) << report;
   memory.check_guards(&report);
   OpParams sim = with_own_outputs(engine, &memory);
@@ -149,13 +161,16 @@ TEST_P(GivenQueries, OfAnyBitsGiveTheBytesOfTheReference) {
   EXPECT_TRUE(report.ok()) << report;
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, GivenQueries,
-                         testing::Values(GivenQueryCase{"fp8_one_head", AS_RECORD_INDEX_FP8, 200},
-                                         GivenQueryCase{"fp8", AS_RECORD_INDEX_FP8, 30, 64},
-                                         GivenQueryCase{"mxfp4_one_head", AS_RECORD_INDEX_MXFP4,
-                                                        200},
-                                         GivenQueryCase{"mxfp4", AS_RECORD_INDEX_MXFP4, 30, 64}),
-                         name_of<GivenQueryCase>);
+INSTANTIATE_TEST_SUITE_P(
+    Formats, GivenQueries,
+    testing::Values(GivenQueryCase{"fp8_one_head", AS_RECORD_INDEX_FP8, 200},
+                    GivenQueryCase{"fp8", AS_RECORD_INDEX_FP8, 30, 64},
+                    GivenQueryCase{"mxfp4_one_head", AS_RECORD_INDEX_MXFP4, 200},
+                    GivenQueryCase{"mxfp4", AS_RECORD_INDEX_MXFP4, 30, 64},
+                    GivenQueryCase{"fp8_low_floor", AS_RECORD_INDEX_FP8, 30, 8, AS_SCALE_FLOOR_1E8},
+                    GivenQueryCase{"mxfp4_down", AS_RECORD_INDEX_MXFP4, 30, 8, AS_SCALE_FLOOR_1E4,
+                                   AS_FP4_DOWN}),
+    name_of<GivenQueryCase>);
 
 }  // namespace
 }  // namespace attnscope::properties

@@ -35,6 +35,7 @@ struct InsertCase {
   float scale = 1.0f;
   bool compressed_rope = false;
   std::int64_t pad = 0;  // elements between rows
+  std::int32_t q_norm = AS_Q_NORM_FP32;
 };
 Report check_insert(const as_lane& lane, const InsertCase& c);
 

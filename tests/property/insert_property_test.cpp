@@ -57,6 +57,7 @@ Report check_insert(const as_lane& lane, const InsertCase& c) {
   p.kv_row = memory.make(AS_BF16, {n, AS_HEAD_DIM}, c.pad);
   p.cache = cache.paged();
   p.eps = 1e-6;
+  p.q_norm = c.q_norm;
   const std::vector<unsigned char> before = cache.slab();
   if (!run(lane, engine, &report)) return report;
   memory.check_guards(&report);
@@ -82,7 +83,16 @@ Report check_insert(const as_lane& lane, const InsertCase& c) {
   auto& e = exact.get<as_q_rope_kv_insert_params>();
   e.cache = rows_out(p.cache, p.slots, true, &memory).cache;
   if (!run(*reference::exact_lane(), exact, &report)) return report;
-  judge_rotated("q against ref.exact", p.q, e.q, nullptr, &report);
+  // Norms that round on the way: half a step each of square, mean, mean + eps and factor at most,
+  // then of the product, which the rotation mixes with its pair's other half.
+  judge_bound(
+      "q against ref.exact", p.q, e.q, nullptr,
+      [&](std::int64_t row, std::int64_t column, double v) {
+        const double pair = pair_length(e.q, row, column);
+        const double norm = c.q_norm == AS_Q_NORM_FP32 ? 0 : 8 * kBf16Half;
+        return rotation_bound(v, pair) + norm * std::max(std::fabs(v), pair) + 0x1p-133;
+      },
+      &report);
   judge_rotated("kv_row against ref.exact", p.kv_row, e.kv_row, slots.data(), &report);
   as_tensor read = memory.make(AS_F64, {n, AS_HEAD_DIM});
   for (std::int64_t t = 0; t < n; ++t) {
@@ -122,12 +132,19 @@ const InsertCase kInsertCases[] = {
     {"zeros", {129, 2}, 2, 8, {64, 0}, 0.0f},
     {"below_the_scale_floor", {129, 2}, 2, 8, {64, 64}, 1e-6f},
     {"huge", {130, 5}, 3, 1, {53, 0}, 1e15f},
+    {"norm_in_bf16", {129, 2051}, 5, 8, {64, 0}, 1.0f, true, 3, AS_Q_NORM_BF16},
+    {"norm_in_bf16_large", {257}, 3, 64, {64, 0}, 300.0f, false, 0, AS_Q_NORM_BF16},
+    {"norm_in_bf16_zeros", {5}, 3, 8, {64, 0}, 0.0f, false, 0, AS_Q_NORM_BF16},
+    {"norm_by_a_bf16_factor", {129, 2051}, 5, 8, {64, 0}, 1.0f, true, 3, AS_Q_NORM_BF16_FACTOR},
+    {"norm_by_a_bf16_factor_small", {65}, 3, 8, {64, 0}, 0.01f, false, 0, AS_Q_NORM_BF16_FACTOR},
 };
 INSTANTIATE_TEST_SUITE_P(Shapes, InsertProperty, testing::ValuesIn(kInsertCases),
                          name_of<InsertCase>);
 
 // Rows of arbitrary bits, NaN, infinities and denormals among them: the bytes are still the same.
-TEST(InsertRows, AnyBitsGiveTheBytesOfTheReference) {
+class InsertRows : public testing::TestWithParam<std::int32_t> {};
+
+TEST_P(InsertRows, AnyBitsGiveTheBytesOfTheReference) {
   Report report(case_seed("insert any bits"));
   Random random(report.seed());
   Memory memory;
@@ -138,6 +155,7 @@ TEST(InsertRows, AnyBitsGiveTheBytesOfTheReference) {
   auto& p = engine.init<as_q_rope_kv_insert_params>(AS_OP_Q_ROPE_KV_INSERT);
   p.kv_row = memory.make(AS_BF16, {tokens.size(), AS_HEAD_DIM});
   p.rows_given = 1;
+  p.scale_floor = GetParam();
   std::vector<std::int64_t> slots;
   for (std::int64_t t = 0; t < tokens.size(); ++t) {
     const auto i = static_cast<std::size_t>(t);
@@ -166,6 +184,9 @@ TEST(InsertRows, AnyBitsGiveTheBytesOfTheReference) {
   judge_slab(cache, before, p.slots, s.cache.data, &report);
   EXPECT_TRUE(report.ok()) << report;
 }
+
+INSTANTIATE_TEST_SUITE_P(ScaleFloors, InsertRows,
+                         testing::Values(AS_SCALE_FLOOR_1E4, AS_SCALE_FLOOR_1E8));
 
 class InverseRopeProperty : public testing::TestWithParam<InsertCase> {};
 

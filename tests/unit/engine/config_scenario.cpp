@@ -228,6 +228,10 @@ TEST_F(Scenarios, VersionAndLimits) {
   s = good_;
   s["profile"] = "sglang";
   expect_error(s, {"profile", "vllm, deepseek", "sglang"});
+  s["profile"] = "vllm,q_norm=fp16";
+  expect_error(s, {"profile", "q_norm", "fp32, bf16, bf16_factor"});
+  s["profile"] = 3;
+  expect_error(s, {"profile", "a string"});
 }
 
 TEST_F(Scenarios, Models) {
@@ -246,6 +250,9 @@ TEST_F(Scenarios, Models) {
   s["model"]["layers"] = "all";
   expect_error(s, {"model.layers", "a list"});
   s = good_;
+  s["model"]["sink_shift"] = 1e5;
+  expect_error(s, {"model.sink_shift", "10000"});
+  s["model"].erase("sink_shift");
   s["model"]["seed"] = -1;
   expect_error(s, {"model.seed", "found -1"});
   s = good_;

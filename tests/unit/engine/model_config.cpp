@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/model/profile_switches.h"
+
 namespace attnscope {
 namespace {
 
@@ -119,6 +121,40 @@ TEST(ModelConfig, Profiles) {
   EXPECT_TRUE(deepseek.hadamard && deepseek.round_pooled);
   EXPECT_FALSE(deepseek.ratio0_yarn);
   EXPECT_EQ(deepseek.profile, "deepseek");
+  EXPECT_EQ(deepseek.q_norm, AS_Q_NORM_BF16);
+}
+
+TEST(ModelConfig, SwitchesBehindAProfile) {
+  const ProfileSwitches s = *profile_switches("deepseek,q_norm=fp32,scale_floor=1e-8");
+  EXPECT_EQ(s.q_norm, AS_Q_NORM_FP32);
+  EXPECT_EQ(s.scale_floor, AS_SCALE_FLOOR_1E8);
+  EXPECT_TRUE(s.hadamard);
+  EXPECT_EQ(s.profile, "deepseek,q_norm=fp32,scale_floor=1e-8");
+  // The text keeps what differs from the profile, the last word only.
+  EXPECT_EQ(profile_switches("vllm,hadamard=on,hadamard=off")->profile, "vllm");
+  EXPECT_EQ(profile_switches("vllm,q_norm=bf16,fp4_rule=down,q_norm=bf16_factor")->profile,
+            "vllm,fp4_rule=down,q_norm=bf16_factor");
+  const std::vector<std::pair<std::string, std::string>> bad = {
+      {"vllm,", "sets nothing"},
+      {"vllm,hadamard", "sets nothing"},
+      {"vllm,hadamrd=on", "no switch is called \"hadamrd\""},
+      {"vllm,hadamard=yes", "allowed: off, on"},
+      {"vllm,q_norm=", "allowed: fp32, bf16, bf16_factor"},
+      {"hadamard=on", "unknown profile"},
+      {"", "unknown profile"}};
+  for (const auto& [text, said] : bad) {
+    const auto refused = profile_switches(text);
+    ASSERT_FALSE(refused) << text;
+    EXPECT_NE(refused.error().text().find(said), std::string::npos) << refused.error().text();
+  }
+  // Every switch has an effect on the struct for every value, and reads back.
+  for (const SwitchInfo& info : all_switches()) {
+    for (std::size_t v = 0; v < info.values.size(); ++v) {
+      ProfileSwitches t;
+      ASSERT_TRUE(set_switch(t, info.name, info.values[v]));
+      EXPECT_EQ(info.get(t), static_cast<int>(v)) << info.name;
+    }
+  }
 }
 
 // By hand, for tiny: embedding and norm 256*512 + 512; every layer 512 + (128+512)*512 + 128 + 512

@@ -118,6 +118,21 @@ TEST(SyntheticWeights, ALayerIsTheSameInEverySubset) {
   }
 }
 
+TEST(SyntheticWeights, SinksMayBeShiftedAndNothingElse) {
+  ModelConfig c = *preset("tiny", {0, 1});
+  const Weights plain = synthetic_weights(c, 3, nullptr);
+  c.sink_shift = -1.5;
+  const Weights shifted = synthetic_weights(c, 3, nullptr);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const auto &a = plain.layers[i], &b = shifted.layers[i];
+    for (std::int64_t h = 0; h < a.sinks.size(); ++h) {
+      EXPECT_EQ(b.sinks.data()[h], a.sinks.data()[h] - 1.5f);
+    }
+    EXPECT_EQ(
+        std::memcmp(a.wq_b.data(), b.wq_b.data(), static_cast<std::size_t>(a.wq_b.size()) * 2), 0);
+  }
+}
+
 TEST(SyntheticWeights, ShapesCountAndAlignment) {
   const ModelConfig c = *preset("tiny");
   const Weights w = synthetic_weights(c, 1, nullptr);

@@ -42,6 +42,8 @@ TEST(BadParams, CachesOfTheWrongKind) {
   using P = as_q_rope_kv_insert_params;
   refuse([](P& p) { p.cache.record = AS_RECORD_INDEX_FP8; }, "LATENT");
   refuse([](P& p) { p.cache.record = AS_RECORD_NONE; }, "LATENT");
+  refuse([](P& p) { p.q_norm = 3; }, "q_norm");
+  refuse([](P& p) { p.scale_floor = -1; }, "scale_floor");
   refuse([](P& p) { p.cache.width = 128; }, "512");
   refuse([](P& p) { p.cache.rows_per_block = 0; }, "rows per block");
   refuse([](P& p) { p.cache.rows_per_block = 3; }, "pages or rows of");
@@ -176,6 +178,9 @@ TEST(BadParams, CompressInsert) {
   p.hadamard = 1;
   EXPECT_REFUSED(run(AS_OP_COMPRESS_INSERT, p), "hadamard");
   p.hadamard = 0;
+  p.fp4_rule = 2;
+  EXPECT_REFUSED(run(AS_OP_COMPRESS_INSERT, p), "fp4_rule");
+  p.fp4_rule = AS_FP4_EVEN;
   table[1] = 2;
   EXPECT_REFUSED(run(AS_OP_COMPRESS_INSERT, p), "position 4 lies in state slot 8");
   p.state.width = 1024;

@@ -122,6 +122,27 @@ TEST(Codec, Mxfp4ScaleBytes) {
   }
 }
 
+TEST(Codec, OtherFloorsAndTies) {
+  const auto byte = [](float amax) {
+    return cpu::exponent_to_ue8m0(cpu::fp8_exponent(amax, AS_SCALE_FLOOR_1E8));
+  };
+  EXPECT_EQ(byte(0.0f), 92);  // ceil(log2(1e-8 / 448)) = -35
+  EXPECT_EQ(byte(1e-8f), 92);
+  EXPECT_EQ(byte(0x1.cp-23f), 96);  // 448 * 2^-31
+  EXPECT_EQ(byte(1.0f), 119);
+  EXPECT_EQ(cpu::exponent_to_ue8m0(cpu::mxfp4_exponent(0.0f, AS_FP4_DOWN)), 114);  // 2^-13
+  EXPECT_EQ(cpu::exponent_to_ue8m0(cpu::mxfp4_exponent(6.1f, AS_FP4_DOWN)), 128);
+  const std::vector<std::pair<float, float>> down = {
+      {0.25f, 0.0f}, {0.26f, 0.5f}, {0.75f, 0.5f}, {1.25f, 1.0f}, {1.75f, 1.5f},
+      {2.5f, 2.0f},  {3.5f, 3.0f},  {5.0f, 4.0f},  {5.1f, 6.0f},  {7.0f, 6.0f}};
+  for (const auto& [from, to] : down) {
+    EXPECT_EQ(cpu::e2m1_to_float(cpu::float_to_e2m1_down(from)), to) << from;
+    EXPECT_EQ(cpu::e2m1_to_float(cpu::float_to_e2m1_down(-from)), -to) << from;
+  }
+  EXPECT_EQ(cpu::float_to_e2m1_down(-0.1f), 0);
+  EXPECT_EQ(cpu::float_to_e2m1_down(-0.0f), 0);
+}
+
 TEST(Codec, Mxfp4RowPacksEvenDimsLow) {
   std::vector<float> row(128, 0.0f);
   row[0] = 1.0f;    // code 2

@@ -130,6 +130,22 @@ TEST(Ue8m0, ScalesOfFp4Blocks) {
   EXPECT_EQ(ue8m0_byte(fp4_scale_exponent(0)), 1);
 }
 
+TEST(Ue8m0, OtherFloorsAndTies) {
+  EXPECT_EQ(ue8m0_byte(fp8_scale_exponent(0, AS_SCALE_FLOOR_1E8)), 92);
+  EXPECT_EQ(ue8m0_byte(fp8_scale_exponent(0x1.Cp-23, AS_SCALE_FLOOR_1E8)), 96);
+  EXPECT_EQ(ue8m0_byte(fp8_scale_exponent(1, AS_SCALE_FLOOR_1E8)), 119);
+  EXPECT_EQ(ue8m0_byte(fp4_scale_exponent(0, AS_FP4_DOWN)), 114);
+  EXPECT_EQ(ue8m0_byte(fp4_scale_exponent(6.1, AS_FP4_DOWN)), 128);
+  const double down[][2] = {{0.25, 0}, {0.26, 0.5}, {0.75, 0.5}, {1.25, 1}, {1.75, 1.5},
+                            {2.5, 2},  {3.5, 3},    {5, 4},      {5.1, 6},  {7, 6}};
+  for (const auto& [from, to] : down) {
+    EXPECT_EQ(e2m1_value(e2m1_code_down(from)), to) << from;
+    EXPECT_EQ(e2m1_value(e2m1_code_down(-from)), -to) << from;
+  }
+  EXPECT_EQ(e2m1_code_down(-0.1), 0);
+  EXPECT_EQ(e2m1_code_down(-0.0), 0);
+}
+
 // The exponent equals ceil(log2(amax / 448)) for every bf16 value, where log2 is safe to evaluate.
 TEST(Ue8m0, ExponentIsTheCeilingOfTheLogarithm) {
   for (int bits = 0; bits < 0x7F80; ++bits) {

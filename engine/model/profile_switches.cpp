@@ -1,0 +1,126 @@
+#include "engine/model/profile_switches.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace attnscope {
+namespace {
+
+using Switches = ProfileSwitches;
+
+const SwitchInfo kSwitches[] = {
+    {"hadamard",
+     "Hadamard transform of index queries and keys",
+     {"off", "on"},
+     [](const Switches& s) { return s.hadamard ? 1 : 0; },
+     [](Switches& s, int v) { s.hadamard = v != 0; }},
+    {"index_format",
+     "format of index queries and keys",
+     {"fp8", "mxfp4"},
+     [](const Switches& s) { return s.index_format == AS_RECORD_INDEX_MXFP4 ? 1 : 0; },
+     [](Switches& s, int v) {
+       s.index_format = v != 0 ? AS_RECORD_INDEX_MXFP4 : AS_RECORD_INDEX_FP8;
+     }},
+    {"ratio0_yarn",
+     "YaRN in window-only layers",
+     {"off", "on"},
+     [](const Switches& s) { return s.ratio0_yarn ? 1 : 0; },
+     [](Switches& s, int v) { s.ratio0_yarn = v != 0; }},
+    {"round_pooled",
+     "pooled entry rounded to bf16 before its norm",
+     {"off", "on"},
+     [](const Switches& s) { return s.round_pooled ? 1 : 0; },
+     [](Switches& s, int v) { s.round_pooled = v != 0; }},
+    {"scale_floor",
+     "floor of the largest magnitude of an FP8 block",
+     {"1e-4", "1e-8"},
+     [](const Switches& s) { return static_cast<int>(s.scale_floor); },
+     [](Switches& s, int v) { s.scale_floor = v; }},
+    {"fp4_rule",
+     "floor and ties of MXFP4: 6*2^-126 and to even, or 6e-4 and down",
+     {"even", "down"},
+     [](const Switches& s) { return static_cast<int>(s.fp4_rule); },
+     [](Switches& s, int v) { s.fp4_rule = v; }},
+    {"q_norm",
+     "norm of a query's heads: in fp32, every step or its factor rounded to bf16",
+     {"fp32", "bf16", "bf16_factor"},
+     [](const Switches& s) { return static_cast<int>(s.q_norm); },
+     [](Switches& s, int v) { s.q_norm = v; }},
+};
+
+bool named_profile(std::string_view name, Switches* s) {
+  *s = {};
+  s->profile = std::string(name);
+  if (name == "vllm") return true;
+  s->index_format = AS_RECORD_INDEX_MXFP4;
+  s->hadamard = true;
+  s->round_pooled = true;
+  s->q_norm = AS_Q_NORM_BF16;
+  return name == "deepseek";
+}
+
+}  // namespace
+
+std::span<const SwitchInfo> all_switches() { return kSwitches; }
+
+std::string switch_list() {
+  std::vector<std::string> all;
+  for (const SwitchInfo& s : kSwitches) {
+    all.push_back(fmt::format("{} ({})", s.name, fmt::join(s.values, ", ")));
+  }
+  return fmt::format("{}", fmt::join(all, ", "));
+}
+
+Result<void> set_switch(ProfileSwitches& switches, std::string_view name, std::string_view value) {
+  const auto found =
+      std::find_if(std::begin(kSwitches), std::end(kSwitches),
+                   [&](const SwitchInfo& s) { return name == std::string_view(s.name); });
+  if (found == std::end(kSwitches)) {
+    return bad_input(fmt::format("no switch is called \"{}\"", name), "switches: " + switch_list());
+  }
+  for (std::size_t i = 0; i < found->values.size(); ++i) {
+    if (value != std::string_view(found->values[i])) continue;
+    found->set(switches, static_cast<int>(i));
+    // The text keeps the last word on a switch only.
+    const std::string key = fmt::format(",{}=", name);
+    if (const std::size_t at = switches.profile.find(key); at != std::string::npos) {
+      const std::size_t end = switches.profile.find(',', at + 1);
+      switches.profile.erase(at, std::min(end, switches.profile.size()) - at);
+    }
+    Switches plain;
+    named_profile(std::string_view(switches.profile).substr(0, switches.profile.find(',')), &plain);
+    if (found->get(plain) != static_cast<int>(i)) {
+      switches.profile += fmt::format("{}{}", key, value);
+    }
+    return {};
+  }
+  return bad_input(fmt::format("switch {} cannot be \"{}\"", name, value),
+                   fmt::format("allowed: {}", fmt::join(found->values, ", ")));
+}
+
+Result<ProfileSwitches> profile_switches(std::string_view text) {
+  ProfileSwitches switches;
+  std::size_t end = std::min(text.find(','), text.size());
+  if (!named_profile(text.substr(0, end), &switches)) {
+    return bad_input(fmt::format("unknown profile \"{}\"", text.substr(0, end)),
+                     "allowed: vllm, deepseek; single switches behind it, "
+                     "as in vllm,hadamard=on,q_norm=bf16");
+  }
+  while (end < text.size()) {
+    const std::size_t begin = end + 1;
+    end = std::min(text.find(',', begin), text.size());
+    const std::string_view part = text.substr(begin, end - begin);
+    const std::size_t equals = part.find('=');
+    if (equals == std::string_view::npos) {
+      return bad_input(fmt::format("profile \"{}\": \"{}\" sets nothing", text, part),
+                       "write SWITCH=VALUE; switches: " + switch_list());
+    }
+    auto set = set_switch(switches, part.substr(0, equals), part.substr(equals + 1));
+    if (!set) return set.error();
+  }
+  return switches;
+}
+
+}  // namespace attnscope

@@ -1,0 +1,25 @@
+/* Places where published writers and norms compute otherwise; 0 is what all ops did before the
+ * choice existed, so that numbers which nobody set mean the usual rule. */
+#ifndef ATTNSCOPE_KERNELS_PARAMS_NUMERIC_RULES_H
+#define ATTNSCOPE_KERNELS_PARAMS_NUMERIC_RULES_H
+
+/* What max|x| of an FP8 block is raised to before its scale is computed. */
+typedef enum as_scale_floor {
+  AS_SCALE_FLOOR_1E4 = 0, /* 1e-4: no latent scale byte below 105 */
+  AS_SCALE_FLOOR_1E8 = 1  /* 1e-8: none below 92 */
+} as_scale_floor;
+
+/* How a block of 32 values becomes e2m1. */
+typedef enum as_fp4_rule {
+  AS_FP4_EVEN = 0, /* amax floor 6 * 2^-126, nearest, ties to the even code */
+  AS_FP4_DOWN = 1  /* amax / 6 floored at 1e-4, nearest, ties towards zero, no code of -0 */
+} as_fp4_rule;
+
+/* The norm of a query's heads, x * rsqrt(mean(x^2) + eps). */
+typedef enum as_q_norm {
+  AS_Q_NORM_FP32 = 0, /* in fp32, nothing rounded before RoPE */
+  AS_Q_NORM_BF16 = 1, /* squares, their mean, mean + eps, rsqrt and product each rounded to bf16 */
+  AS_Q_NORM_BF16_FACTOR = 2 /* rsqrt(..) and the product rounded to bf16 */
+} as_q_norm;
+
+#endif
