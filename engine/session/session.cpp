@@ -483,7 +483,7 @@ Result<void> Session::plan_step() {
     return internal_error(fmt::format("step {}: no request could be scheduled although {} are live",
                                       cursor_.step, metadata_.num_live()));
   }
-  verifier_->begin_tokens(metadata_);
+  verifier_->begin_tokens(metadata_, *serving_);
   embed();
   return {};
 }

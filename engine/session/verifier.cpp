@@ -164,10 +164,36 @@ void Verifier::begin_step(std::int64_t step_number) {
   step_ = nullptr;
   results_.clear();
   swapped_ = {};
+  unchanged_.begin_step();
+  tables_checked_.clear();
 }
 
-void Verifier::begin_tokens(const StepMetadata& step) {
+void Verifier::given(int layer, TapResult result) {
+  result.step = step_number_;
+  result.layer = layer < 0 ? -1 : parts_.config.layers[static_cast<std::size_t>(layer)];
+  results_.push_back(std::move(result));
+}
+
+void Verifier::check_given(int layer, const OpParams& params) {
+  for (TapResult& r : unchanged_.before(params)) given(layer, std::move(r));
+  if (params.op() == AS_OP_ATTN_NORM && layer == 0) {
+    const as_tensor& h = params.get<as_rms_norm_params>().x;
+    auto r = h.device == 0 ? check_embedded(h, *step_, *parts_.weights) : std::nullopt;
+    if (r) given(-1, std::move(*r));
+  }
+  if (params.op() != AS_OP_Q_ROPE_KV_INSERT) return;
+  const as_rope& rope = parts_.ropes[static_cast<std::size_t>(layer)];
+  if (!tables_checked_.insert(rope.table.data).second) return;
+  if (auto r = check_rope(rope, step_->positions, *parts_.exact, parts_.threads)) {
+    given(layer, std::move(*r));
+  }
+}
+
+void Verifier::begin_tokens(const StepMetadata& step, const Serving& serving) {
   step_ = &step;
+  if (references_ != References::kNone) {
+    for (TapResult& r : check_tokens(step, serving)) given(-1, std::move(r));
+  }
   logical_ = logical_metadata(step, space_, parts_.config.window);
   for (FreeRun* run : {free_sim_.get(), free_exact_.get()}) {
     if (run == nullptr) continue;
@@ -206,6 +232,7 @@ const OpParams* Verifier::free_params(bool exact) const {
 }
 
 void Verifier::replay_input(int layer) {
+  unchanged_.begin_step();  // the session itself has put recorded rows in the place of others
   for (const FreeRun* run : {free_sim_.get(), free_exact_.get()}) {
     if (run == nullptr) continue;
     const as_tensor& rows = run->frame.get(Act::kNormed);
@@ -252,6 +279,7 @@ Result<void> Verifier::before(int layer, const OpParams& params, const std::stri
   find_huge_inputs(params);
   poison_outputs(params);
   if (step_ == nullptr) return {};
+  check_given(layer, params);
   const as_op_info& info = params.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
@@ -271,7 +299,10 @@ Result<void> Verifier::before(int layer, const OpParams& params, const std::stri
 
 Result<void> Verifier::after(int layer, const OpParams& params, const std::string& lane) {
   const as_op_info& info = params.info();
-  if (references_ != References::kNone) check_inputs(layer, params, lane);
+  if (references_ != References::kNone) {
+    check_inputs(layer, params, lane);
+    unchanged_.after(params);
+  }
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
     if (tap.direction != AS_TAP_OUT || tap.kind != AS_TAP_CACHE) continue;

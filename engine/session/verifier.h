@@ -9,11 +9,13 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "engine/session/forced_copy.h"
 #include "engine/session/frame.h"
+#include "engine/session/given_checks.h"
 #include "engine/session/history.h"
 #include "engine/session/layer_ops.h"
 #include "engine/session/mass_moved.h"
@@ -53,7 +55,7 @@ class Verifier {
 
   // At the start of a step; then once its tokens are planned (step must outlive the step).
   void begin_step(std::int64_t step_number);
-  void begin_tokens(const StepMetadata& step);
+  void begin_tokens(const StepMetadata& step, const Serving& serving);
   // In between: blocks that this step takes for new content, and rows that newcomers found
   // computed.
   void begin_blocks(const ServingStep& step, const Slab& slab);
@@ -91,6 +93,9 @@ class Verifier {
   TapResult rows_result(int layer, const OpParams& params, const std::string& tap,
                         const as_cache& cache, const RowCheck& check,
                         const std::string& lane) const;
+  // What the op is given beside the outputs of others (given_checks.h).
+  void check_given(int layer, const OpParams& params);
+  void given(int layer, TapResult result);
   // A lane that writes to its inputs would be judged on what it wrote there.
   void check_inputs(int layer, const OpParams& params, const std::string& lane);
   // Rows (tokens) that fp32 cannot be asked to get right: an input whose square leaves its range.
@@ -126,7 +131,9 @@ class Verifier {
   OpParams requantised_params_;
   Scratch gathered_, decoded_;
   std::vector<std::uint64_t> input_hashes_;
-  std::vector<bool> huge_inputs_;  // by row of the op's first axis; empty = none
+  Unchanged unchanged_;
+  std::set<const void*> tables_checked_;  // rotary tables, in this step
+  std::vector<bool> huge_inputs_;         // by row of the op's first axis; empty = none
   std::vector<TapResult> results_;
   SwappedPlaces swapped_;  // of the selection made last, until its attention has run
   std::size_t swapped_result_ = 0;

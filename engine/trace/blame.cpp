@@ -10,6 +10,17 @@
 namespace attnscope {
 namespace {
 
+// Given to ops by the session itself (session/given_checks.h).
+bool is_given(const TapResult& result) {
+  return result.tap.ends_with(".metadata") || result.tap.ends_with(".table") ||
+         result.tap.ends_with(".changed");
+}
+
+bool turns(as_op_id op) {
+  return op == AS_OP_Q_ROPE_KV_INSERT || op == AS_OP_COMPRESS_INSERT ||
+         op == AS_OP_INDEXER_COMPRESS_INSERT || op == AS_OP_INDEXER_Q || op == AS_OP_INVERSE_ROPE;
+}
+
 bool is_read(const TapResult& result) { return result.tap.ends_with(".read"); }
 
 // Ops that decide which rows a reader finds where: planning, tables, slots, its list, the writer.
@@ -47,8 +58,11 @@ std::vector<Blame> blame(const std::vector<TapResult>& results) {
     return std::find_if(blamed.begin(), blamed.end(),
                         [&](const Blame& b) { return b.op == op && b.cache == cache; });
   };
+  bool table = false;  // a rotary table is wrong: so is all that is turned by it
   for (const TapResult& result : results) {
     if (result.verdict != Verdict::kWrong) continue;
+    table = table || result.tap.ends_with(".table");
+    if (table && turns(result.op) && !is_given(result)) continue;
     const bool cache = is_read(result);
     // Rows overwritten where tables or slots are wrong: by whoever was told to.
     if (cache || result.tap.ends_with(".kept")) {
@@ -73,8 +87,11 @@ std::vector<Blame> blame(const std::vector<TapResult>& results) {
 std::string Blame::sentence() const {
   const char* name = as_op_find(op)->name;
   const std::string who =
-      cache ? fmt::format("the cache that {} reads", name)
-            : fmt::format("{}{}", name, first.lane.empty() ? "" : " (lane " + first.lane + ")");
+      first.tap.ends_with(".metadata")  ? std::string("the metadata of the step")
+      : first.tap.ends_with(".table")   ? std::string("the rotary table of the layer")
+      : first.tap.ends_with(".changed") ? fmt::format("what {} is fed", name)
+      : cache                           ? fmt::format("the cache that {} reads", name)
+              : fmt::format("{}{}", name, first.lane.empty() ? "" : " (lane " + first.lane + ")");
   const std::string where = first.layer < 0
                                 ? fmt::format("step {}", first.step)
                                 : fmt::format("step {}, layer {}", first.step, first.layer);

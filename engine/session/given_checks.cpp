@@ -1,0 +1,213 @@
+#include "engine/session/given_checks.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <string_view>
+
+#include "kernels/layout/records.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
+
+TapResult wrong(as_op_id op, const std::string& tap, std::int64_t elements, std::int64_t beyond,
+                std::string note) {
+  TapResult result;
+  result.op = op;
+  result.tap = tap;
+  result.elements = elements;
+  result.tolerance = "exact";
+  result.introduced = ErrorFigures{0, 0, 0, beyond, beyond};
+  result.verdict = Verdict::kWrong;
+  result.budget_used = std::numeric_limits<double>::infinity();
+  result.note = std::move(note);
+  return result;
+}
+
+// One list of the metadata against what it must be.
+class Lists {
+ public:
+  template <class T>
+  void hold(const char* name, const std::vector<T>& is, const std::vector<T>& must,
+            bool of_tokens) {
+    std::int64_t beyond = 0, first = -1;
+    for (std::size_t i = 0; i < std::max(is.size(), must.size()); ++i) {
+      if (i < is.size() && i < must.size() && is[i] == must[i]) continue;
+      if (beyond++ == 0) first = static_cast<std::int64_t>(i);
+    }
+    if (beyond == 0) return;
+    const auto shown = [&](const std::vector<T>& list) {
+      return to_size(first) < list.size() ? fmt::format("{}", list[to_size(first)])
+                                          : std::string("missing");
+    };
+    found.push_back(
+        wrong(AS_OP_SCHEDULE, std::string(name) + kMetadataTap,
+              static_cast<std::int64_t>(must.size()), beyond,
+              fmt::format("{} {}{}: is {}, must be {}; {} of {} differ",
+                          of_tokens ? "token" : "place", first, of_tokens ? place(first) : "",
+                          shown(is), shown(must), beyond, must.size())));
+  }
+  std::vector<std::int32_t> ids;       // request of a token
+  std::vector<std::int64_t> position;  // of a token
+  std::vector<TapResult> found;
+
+ private:
+  std::string place(std::int64_t t) const {
+    if (to_size(t) >= ids.size()) return {};
+    return fmt::format(" (request {}, position {})", ids[to_size(t)], position[to_size(t)]);
+  }
+};
+
+std::uint64_t hash_of(const void* data, std::size_t bytes) {
+  return std::hash<std::string_view>{}(std::string_view(static_cast<const char*>(data), bytes));
+}
+
+std::size_t bytes_of(const as_tensor& t) {
+  return to_size(as_tensor_numel(&t) * as_dtype_size(t.dtype));
+}
+
+// Activations and lists: neither weights nor caches nor what lies on a device.
+bool looked_at(const as_tap_info& tap, const as_tensor& t) {
+  return tap.kind == AS_TAP_TENSOR && present(t) && t.device == 0 &&
+         std::string_view(tap.name) != "weight" && tap.axes[0] != 'H';
+}
+
+}  // namespace
+
+std::vector<TapResult> check_tokens(const StepMetadata& step, const Serving& serving) {
+  Lists lists;
+  std::vector<std::int32_t> tokens, rows, starts = {0}, lengths, sampled_of;
+  std::vector<std::int64_t> sampled;
+  for (std::int32_t r = 0; r < static_cast<std::int32_t>(step.live.size()); ++r) {
+    const std::int32_t id = step.live[to_size(r)];
+    const Request& request = serving.requests()[to_size(id)];
+    std::vector<std::int32_t> known = request.tokens;
+    known.resize(to_size(request.num_tokens()));
+    const std::size_t decided = known.size();
+    const auto& drafts = serving.drafts()[to_size(r)];
+    known.insert(known.end(), drafts.begin(), drafts.end());
+    const std::int64_t first = step.num_computed[to_size(r)];
+    const std::int64_t end = first + step.scheduled[to_size(r)];
+    for (std::int64_t p = first; p < end; ++p) {
+      if (to_size(p) + 1 >= decided) {
+        sampled.push_back(static_cast<std::int64_t>(tokens.size()));
+        sampled_of.push_back(r);
+      }
+      tokens.push_back(to_size(p) < known.size() ? known[to_size(p)] : -1);
+      rows.push_back(r);
+      lists.position.push_back(p);
+      lists.ids.push_back(id);
+    }
+    starts.push_back(static_cast<std::int32_t>(tokens.size()));
+    lengths.push_back(static_cast<std::int32_t>(end));
+  }
+  lists.hold("tokens", step.tokens, tokens, true);
+  lists.hold("positions", step.positions, lists.position, true);
+  lists.hold("request_of", step.request_of, rows, true);
+  lists.hold("query_start", step.query_start, starts, false);
+  lists.hold("seq_lens", step.seq_lens, lengths, false);
+  lists.hold("sample_rows", step.sample_rows, sampled, false);
+  lists.hold("sample_request", step.sample_request, sampled_of, false);
+  return std::move(lists.found);
+}
+
+std::optional<TapResult> check_embedded(const as_tensor& h, const StepMetadata& step,
+                                        const Weights& weights) {
+  const std::int64_t hidden = h.shape[1];
+  std::int64_t beyond = 0, first = -1;
+  for (std::int64_t t = 0; t < h.shape[0]; ++t) {
+    const bf16_t* row = weights.embedding.data() + step.tokens[to_size(t)] * hidden;
+    if (std::memcmp(at<bf16_t>(h, t), row, to_size(2 * hidden)) == 0) continue;
+    if (beyond++ == 0) first = t;
+  }
+  if (beyond == 0) return {};
+  return wrong(AS_OP_ATTN_NORM, std::string("embedding") + kMetadataTap, h.shape[0], beyond,
+               fmt::format("token {} (request {}, position {}): the hidden state is not the "
+                           "embedding of its token {}",
+                           first, step.live[to_size(step.request_of[to_size(first)])],
+                           step.positions[to_size(first)], step.tokens[to_size(first)]));
+}
+
+std::optional<TapResult> check_rope(const as_rope& rope, const std::vector<std::int64_t>& positions,
+                                    const as_lane& exact, const as_threads* threads) {
+  const auto n = static_cast<std::int64_t>(positions.size());
+  std::vector<double> ones(to_size(n * AS_HEAD_DIM)), turned(ones.size());
+  for (std::size_t i = 0; i < ones.size(); i += 2) ones[i] = 1;
+  std::vector<std::int64_t> at_positions = positions;
+  OpParams params;
+  auto& p = params.init<as_inverse_rope_params>(AS_OP_INVERSE_ROPE);
+  p.o = make_tensor(ones.data(), {n, 1, AS_HEAD_DIM});
+  p.out = make_tensor(turned.data(), {n, 1, AS_HEAD_DIM});
+  p.positions = make_tensor(at_positions.data(), {n});
+  p.rope = rope;
+  as_error error{};
+  as_call context{};
+  context.struct_size = sizeof(context);
+  context.threads = threads;
+  if (exact.ops[AS_OP_INVERSE_ROPE](params.data(), &context, &error) != AS_OK) return {};
+  std::int64_t beyond = 0, first = -1, first_pair = 0;
+  for (std::int64_t t = 0; t < n; ++t) {
+    const std::int64_t position = positions[to_size(t)];
+    if (position < 0 || position >= rope.table.shape[0]) continue;
+    const float* row = at<float>(rope.table, position);
+    // (1, 0) turned back by the angle is (cos, -sin). The table's angle is an fp32 product of an
+    // fp32 frequency: off by 2^-23 of itself at most.
+    const double bound = 0x1p-22 * (1 + static_cast<double>(position));
+    for (std::int64_t i = 0; i < AS_ROPE_DIM / 2; ++i) {
+      const double* pair = turned.data() + t * AS_HEAD_DIM + AS_NOPE_DIM + 2 * i;
+      const double off = std::fabs(static_cast<double>(row[i]) - pair[0]) +
+                         std::fabs(static_cast<double>(row[AS_ROPE_DIM / 2 + i]) + pair[1]);
+      if (off <= bound) continue;
+      if (beyond++ == 0) {
+        first = position;
+        first_pair = i;
+      }
+    }
+  }
+  if (beyond == 0) return {};
+  return wrong(AS_OP_Q_ROPE_KV_INSERT, std::string("rope") + kTableTap, n * AS_ROPE_DIM / 2, beyond,
+               fmt::format("position {}, pair {}: cos and sin of the rotary table are not those of "
+                           "the angle; {} pairs of this step's positions are off",
+                           first, first_pair, beyond));
+}
+
+std::vector<TapResult> Unchanged::before(const OpParams& params) {
+  std::vector<TapResult> found;
+  const as_op_info& info = params.info();
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.direction != AS_TAP_IN || tap.kind != AS_TAP_TENSOR) continue;
+    const as_tensor& t = params.tensor(tap.offset);
+    if (!looked_at(tap, t)) continue;
+    const auto it = seen_.find(t.data);
+    if (it == seen_.end() || it->second.bytes != bytes_of(t)) continue;
+    if (hash_of(t.data, it->second.bytes) == it->second.hash) continue;
+    found.push_back(wrong(params.op(), std::string(tap.name) + kChangedTap, as_tensor_numel(&t), 1,
+                          fmt::format("{} is no longer what it was when {} had run: an op between "
+                                      "them wrote to it",
+                                      tap.name, as_op_find(it->second.by)->name)));
+  }
+  return found;
+}
+
+void Unchanged::after(const OpParams& params) {
+  const as_op_info& info = params.info();
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.kind != AS_TAP_TENSOR) continue;
+    const as_tensor& t = params.tensor(tap.offset);
+    if (!looked_at(tap, t)) continue;
+    const bool output = tap.direction == AS_TAP_OUT;
+    const auto it = seen_.find(t.data);
+    if (!output && it != seen_.end() && it->second.bytes == bytes_of(t)) continue;
+    seen_[t.data] = {hash_of(t.data, bytes_of(t)), bytes_of(t), params.op()};
+  }
+}
+
+}  // namespace attnscope

@@ -1,0 +1,56 @@
+// Checks of what ops are given and no op puts out: the numbers of a step's tokens, the hidden state
+// that the layers begin with, the rotary tables, and tensors that changed since they were written.
+// References are fed the same, so that no comparison of outputs would show it.
+//
+// A result only where something is wrong: an op that is fed well has no tap for it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/metadata/step_metadata.h"
+#include "engine/model/weights.h"
+#include "engine/session/op_params.h"
+#include "engine/trace/tap_result.h"
+#include "kernels/params/lane.h"
+
+namespace attnscope {
+
+// The ends of tap names that stand for these checks; blame() knows them.
+inline constexpr const char* kMetadataTap = ".metadata";
+inline constexpr const char* kTableTap = ".table";
+inline constexpr const char* kChangedTap = ".changed";
+
+// Tokens, positions, rows, starts, lengths and what to sample, derived once more from what each
+// request knows and how much of it the scheduler gave this step.
+std::vector<TapResult> check_tokens(const StepMetadata& step, const Serving& serving);
+
+// Rows of the hidden state against the embedding.
+std::optional<TapResult> check_embedded(const as_tensor& h, const StepMetadata& step,
+                                        const Weights& weights);
+
+// Rows of a rotary table at these positions against ref.exact.
+std::optional<TapResult> check_rope(const as_rope& rope, const std::vector<std::int64_t>& positions,
+                                    const as_lane& exact, const as_threads* threads);
+
+// Whether a tensor still is what its writer, or its first reader, saw.
+class Unchanged {
+ public:
+  void begin_step() { seen_.clear(); }
+  // Before an op: inputs that changed since. After it: its inputs and outputs as they are.
+  std::vector<TapResult> before(const OpParams& params);
+  void after(const OpParams& params);
+
+ private:
+  struct Seen {
+    std::uint64_t hash = 0;
+    std::size_t bytes = 0;
+    as_op_id by = AS_OP_SCHEDULE;  // who wrote or first read it
+  };
+  std::unordered_map<const void*, Seen> seen_;
+};
+
+}  // namespace attnscope

@@ -1,0 +1,145 @@
+// What ops are given and no op puts out: wrong numbers of a step, a wrong rotary table, a tensor
+// that somebody wrote to. The references are fed the same, so only these checks can tell.
+#include "engine/session/given_checks.h"
+
+#include "kernels/layout/records.h"
+#include "kernels/params/tensor_view.h"
+#include "tests/blame/tiny_session.h"
+
+namespace attnscope {
+namespace {
+
+// In the middle of step 1: tokens 0 to 21 are the end of request 0, 22 to 39 are request 1.
+class GivenChecks : public testing::Test {
+ protected:
+  GivenChecks() : session_(tiny_session()) {
+    EXPECT_TRUE(session_->step());
+    while (session_->cursor().layer < 0) EXPECT_TRUE(session_->op());
+  }
+  std::vector<TapResult> of(const StepMetadata& step) const {
+    return check_tokens(step, session_->serving());
+  }
+
+  std::unique_ptr<Session> session_;
+};
+
+TEST_F(GivenChecks, EveryListOfTheMetadataIsHeldAgainstTheRequests) {
+  const StepMetadata& sound = session_->metadata();
+  EXPECT_TRUE(of(sound).empty());
+  struct Spoil {
+    const char* tap;
+    const char* note;
+    void (*apply)(StepMetadata&);
+  };
+  const Spoil spoils[] = {
+      {"tokens", "token 39 (request 1, position 17): is ", [](auto& s) { s.tokens[39] ^= 1; }},
+      {"positions", "token 23 (request 1, position 1): is 2, must be 1",
+       [](auto& s) { ++s.positions[23]; }},
+      {"request_of", "token 22 (request 1, position 0): is 0, must be 1",
+       [](auto& s) { s.request_of[22] = 0; }},
+      {"query_start", "place 1: is 21, must be 22", [](auto& s) { --s.query_start[1]; }},
+      {"seq_lens", "place 0: is 397, must be 396", [](auto& s) { ++s.seq_lens[0]; }},
+      {"sample_rows", "place 0: is 20, must be 21", [](auto& s) { --s.sample_rows[0]; }},
+      {"sample_rows", "place 1: is missing, must be 39", [](auto& s) { s.sample_rows.pop_back(); }},
+      {"sample_request", "place 1: is 0, must be 1", [](auto& s) { s.sample_request[1] = 0; }},
+  };
+  for (const Spoil& spoil : spoils) {
+    SCOPED_TRACE(spoil.tap);
+    StepMetadata step = sound;
+    spoil.apply(step);
+    const auto found = of(step);
+    ASSERT_EQ(found.size(), 1u);
+    EXPECT_EQ(found[0].tap, std::string(spoil.tap) + ".metadata");
+    EXPECT_EQ(found[0].verdict, Verdict::kWrong);
+    EXPECT_TRUE(found[0].note.starts_with(spoil.note)) << found[0].note;
+    const auto blamed = blame(found);
+    ASSERT_EQ(blamed.size(), 1u);
+    EXPECT_NE(blamed[0].sentence().find("the metadata of the step"), std::string::npos);
+  }
+}
+
+TEST_F(GivenChecks, TheHiddenStateBeginsWithTheEmbedding) {
+  const StepMetadata& step = session_->metadata();
+  const Weights& weights = *session_->parts().weights;
+  const std::int64_t hidden = session_->parts().config.hidden;
+  std::vector<bf16_t> rows;
+  for (const std::int32_t token : step.tokens) {
+    const bf16_t* row = weights.embedding.data() + token * hidden;
+    rows.insert(rows.end(), row, row + hidden);
+  }
+  const as_tensor h = make_tensor(rows.data(), {step.num_tokens_in_step(), hidden});
+  EXPECT_FALSE(check_embedded(h, step, weights));
+  at<bf16_t>(h, 25, 3)->bits ^= 1;
+  const auto found = check_embedded(h, step, weights);
+  ASSERT_TRUE(found);
+  EXPECT_NE(found->note.find("token 25 (request 1, position 3)"), std::string::npos) << found->note;
+}
+
+TEST_F(GivenChecks, ARotaryTableIsHeldAgainstTheAngles) {
+  const SessionParts& parts = session_->parts();
+  for (std::size_t layer = 0; layer < 2; ++layer) {
+    as_rope rope = parts.ropes[layer];
+    std::vector<std::int64_t> positions;
+    for (std::int64_t p = 0; p < rope.table.shape[0]; ++p) positions.push_back(p);
+    EXPECT_FALSE(check_rope(rope, positions, *parts.exact, nullptr));
+    std::vector<float> table(at<float>(rope.table),
+                             at<float>(rope.table) + rope.table.shape[0] * AS_ROPE_DIM);
+    rope.table = make_tensor(table.data(), {rope.table.shape[0], AS_ROPE_DIM});
+    *at<float>(rope.table, 7, 2) += 1e-5f;
+    const auto found = check_rope(rope, positions, *parts.exact, nullptr);
+    ASSERT_TRUE(found);
+    EXPECT_TRUE(found->note.starts_with("position 7, pair 2")) << found->note;
+    EXPECT_EQ(found->introduced->beyond, 1);
+    // The numbers of the other kind of layer.
+    EXPECT_TRUE(check_rope(parts.ropes[1 - layer], positions, *parts.exact, nullptr) ==
+                std::nullopt);
+    rope.table = parts.ropes[1 - layer].table;
+    EXPECT_TRUE(check_rope(rope, positions, *parts.exact, nullptr));
+  }
+}
+
+// What is turned by a wrong table is its consequence; what is not is judged as ever.
+TEST_F(GivenChecks, AWrongTableTakesTheBlameOfWhatItTurns) {
+  const auto wrong = [](as_op_id op, const char* tap) {
+    TapResult result;
+    result.op = op;
+    result.tap = tap;
+    result.verdict = Verdict::kWrong;
+    return result;
+  };
+  const auto blamed =
+      blame({wrong(AS_OP_Q_ROPE_KV_INSERT, "rope.table"), wrong(AS_OP_Q_ROPE_KV_INSERT, "q"),
+             wrong(AS_OP_WO_B, "y"), wrong(AS_OP_INVERSE_ROPE, "out")});
+  ASSERT_EQ(blamed.size(), 2u);
+  EXPECT_NE(blamed[0].sentence().find("the rotary table"), std::string::npos);
+  EXPECT_EQ(blamed[1].op, AS_OP_WO_B);
+}
+
+TEST_F(GivenChecks, ATensorThatSomebodyWroteToIsNamed) {
+  std::vector<bf16_t> h(64), y(64), out(64), next(64);
+  const auto tensor = [](std::vector<bf16_t>& v) { return make_tensor(v.data(), {2, 32}); };
+  OpParams first, second;
+  auto& a = first.init<as_residual_params>(AS_OP_RESIDUAL);
+  a.h = tensor(h);
+  a.y = tensor(y);
+  a.out = tensor(out);
+  auto& b = second.init<as_residual_params>(AS_OP_RESIDUAL);
+  b.h = tensor(out);
+  b.y = tensor(y);
+  b.out = tensor(next);
+  Unchanged unchanged;
+  EXPECT_TRUE(unchanged.before(first).empty());
+  unchanged.after(first);
+  EXPECT_TRUE(unchanged.before(second).empty());
+  out[40].bits ^= 1;
+  const auto found = unchanged.before(second);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].tap, "h.changed");
+  EXPECT_NE(found[0].note.find("when residual had run"), std::string::npos) << found[0].note;
+  EXPECT_NE(blame(found)[0].sentence().find("what residual is fed"), std::string::npos);
+  unchanged.begin_step();
+  EXPECT_TRUE(unchanged.before(second).empty());
+}
+
+}  // namespace
+}  // namespace attnscope
