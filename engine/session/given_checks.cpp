@@ -196,6 +196,10 @@ std::vector<TapResult> Unchanged::before(const OpParams& params) {
   return found;
 }
 
+void Unchanged::wrote(const as_tensor& tensor, as_op_id by) {
+  seen_[tensor.data] = {hash_of(tensor.data, bytes_of(tensor)), bytes_of(tensor), by};
+}
+
 void Unchanged::after(const OpParams& params) {
   const as_op_info& info = params.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {

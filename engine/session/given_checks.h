@@ -43,6 +43,8 @@ class Unchanged {
   // Before an op: inputs that changed since. After it: its inputs and outputs as they are.
   std::vector<TapResult> before(const OpParams& params);
   void after(const OpParams& params);
+  // The session itself wrote a tensor that ops read, from what `by` gave.
+  void wrote(const as_tensor& tensor, as_op_id by);
 
  private:
   struct Seen {

@@ -41,6 +41,7 @@ Result<void> Session::sum_over_ranks(const CacheSource& source) {
     if (device_) device_->residency().host_wrote(tensor);
   };
   auto ok = peers_.sum(cursor_.layer, op_context(), frame_, source, runner);
+  if (ok && parts_.ranks.size() > 1) verifier_->summed(frame_.get(Act::kYSum));
   device_failed_ = !ok && lost && ok.error().code == AS_NO_ENVIRONMENT;
   return ok;
 }

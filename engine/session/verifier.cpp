@@ -231,6 +231,10 @@ const OpParams* Verifier::free_params(bool exact) const {
   return run && run->ran ? &run->last : nullptr;
 }
 
+void Verifier::summed(const as_tensor& y) {
+  if (references_ != References::kNone) unchanged_.wrote(y, AS_OP_WO_B);
+}
+
 void Verifier::replay_input(int layer) {
   unchanged_.begin_step();  // the session itself has put recorded rows in the place of others
   for (const FreeRun* run : {free_sim_.get(), free_exact_.get()}) {

@@ -63,6 +63,8 @@ class Verifier {
   // layer: index among the running layers, -1 outside. lane: who runs the op.
   Result<void> before(int layer, const OpParams& params, const std::string& lane);
   Result<void> after(int layer, const OpParams& params, const std::string& lane);
+  // The session added up what the ranks' wo_b gave.
+  void summed(const as_tensor& y);
   // Between attn_norm and what reads it: the references' layer input is the recorded one too.
   void replay_input(int layer);
   // Instead of both where the op's tensors are not on the host: results without comparison.
