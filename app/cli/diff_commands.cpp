@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/cli/capture_commands.h"
+#include "app/cli/progress_bar.h"
 #include "app/common/format.h"
 #include "engine/capture/capture_diff.h"
 
@@ -115,7 +116,13 @@ Result<as_status> diff_command(const DiffCommand& c) {
   if (!b) return b.error();
   auto tolerances = Tolerances::load(c.tolerances);
   if (!tolerances) return tolerances.error();
-  auto diff = diff_captures(**a, **b, *tolerances);
+  auto diff = [&] {
+    ProgressBar bar;
+    return diff_captures(**a, **b, *tolerances, [&](double share) {
+      bar({0, share, "comparing", -1});
+      return true;
+    });
+  }();
   if (!diff) return diff.error();
   if (c.as_json) {
     fmt::print("{}\n", diff_json(*diff, c).dump(1));

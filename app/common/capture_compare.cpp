@@ -63,7 +63,23 @@ int badness(DiffVerdict verdict) {
   }
 }
 
+std::map<std::pair<std::int64_t, int>, DiffVerdict> worst_by_cell(const CaptureDiff& diff) {
+  std::map<std::pair<std::int64_t, int>, DiffVerdict> out;
+  for (const OpDiff& op : diff.ops) {
+    if (!beyond(op.verdict)) continue;
+    const auto [at, first] = out.try_emplace({op.a.step, op.a.layer}, op.verdict);
+    if (!first && badness(op.verdict) > badness(at->second)) at->second = op.verdict;
+  }
+  return out;
+}
+
 }  // namespace
+
+std::optional<DiffVerdict> RunPair::verdict(const Place& place) const {
+  if (!diff.compared.contains(place.step)) return std::nullopt;
+  const OpDiff* op = find(place);
+  return op != nullptr ? op->verdict : DiffVerdict::kEqual;
+}
 
 const OpDiff* RunPair::find(const Place& place) const {
   const OpDiff* worst = nullptr;
@@ -135,7 +151,10 @@ Result<ComparedToken> locate(const RunPair& c, std::int64_t step, std::int32_t r
   return out;
 }
 
-CompareSession::~CompareSession() { wait(); }
+CompareSession::~CompareSession() {
+  if (state_) state_->stopped = true;
+  wait();
+}
 
 Result<void> CompareSession::open(const Workbench& bench, const std::string& path) {
   if (running()) return usage_error("a comparison is running", "wait for it");
@@ -165,10 +184,13 @@ Result<void> CompareSession::open(const Workbench& bench, const std::string& pat
                        }
                        auto tolerances = Tolerances::load();
                        if (!tolerances) return tolerances.error();
-                       auto diff = diff_captures(*c.a, *c.b, *tolerances,
-                                                 [&](double share) { state->share = share; });
+                       auto diff = diff_captures(*c.a, *c.b, *tolerances, [&](double share) {
+                         state->share = share;
+                         return !state->stopped;
+                       });
                        if (!diff) return diff.error();
                        c.diff = std::move(*diff);
+                       c.parted = worst_by_cell(c.diff);
                        return std::shared_ptr<const RunPair>(made, &c);
                      });
   path_ = path;
@@ -179,6 +201,7 @@ Result<void> CompareSession::open(const Workbench& bench, const std::string& pat
 }
 
 void CompareSession::close() {
+  if (state_) state_->stopped = true;
   wait();
   result_.reset();
   path_.clear();

@@ -9,8 +9,11 @@
 
 #include <atomic>
 #include <future>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "app/common/workbench.h"
 #include "engine/capture/capture_diff.h"
@@ -22,7 +25,11 @@ struct RunPair {
   std::shared_ptr<const Capture> a, b;
   std::string name_a, name_b;  // "run.acap", "the session, steps 3 to 9"
   CaptureDiff diff;
+  // The worst of what lies beyond its tolerance, by step and layer of the first.
+  std::map<std::pair<std::int64_t, int>, DiffVerdict> parted;
 
+  // Of an op of the first that ran; nothing where its step is not in the second.
+  std::optional<DiffVerdict> verdict(const Place& place) const;
   // The worst of the op's differences; null where it is equal or not in both.
   const OpDiff* find(const Place& place) const;
   // First op beyond its tolerance whose place is behind `from`; null when there is none.
@@ -52,6 +59,7 @@ class CompareSession {
 
   // Errors leave what is open as it is.
   Result<void> open(const Workbench& bench, const std::string& path);
+  // While it runs it is stopped, and what it had found is not kept.
   void close();
   // Picks up what the thread has made; true when anything changed.
   bool poll();
@@ -67,6 +75,7 @@ class CompareSession {
  private:
   struct State {
     std::atomic<double> share{0};
+    std::atomic<bool> stopped{false};
   };
   std::string path_, error_;
   std::shared_ptr<State> state_;

@@ -177,9 +177,9 @@ Result<CaptureTotals> write_capture(const Snapshot& snapshot, const Scenario& sc
 
 Result<Scenario> scenario_of(const Capture& capture) {
   const CaptureOrigin& origin = capture.index().origin;
-  const std::string text = origin.scenario_text.value_or("");
-  auto scenario = text.empty() ? load_scenario(origin.scenario)
-                               : parse_scenario(text, origin.scenario_file.value_or(""));
+  const std::string& text = origin.scenario_text;
+  auto scenario =
+      text.empty() ? load_scenario(origin.scenario) : parse_scenario(text, origin.scenario_file);
   if (!scenario) {
     return Error{AS_BAD_INPUT,
                  fmt::format("the scenario of this capture, {}, cannot be run here: {}",

@@ -168,6 +168,7 @@ Workbench::~Workbench() {
 void Workbench::open(RunSetup setup, bool warm) {
   setup_ = std::move(setup);
   capture_.reset();
+  comparison_.reset();
   no_scenario_.reset();
   planted_.clear();
   target_.reset();
@@ -198,6 +199,7 @@ Result<void> Workbench::open_capture(const std::string& path) {
   impl_->mailbox = std::make_shared<Impl::Mailbox>();
   impl_->asked_block = -1;
   capture_ = std::move(*capture);
+  comparison_.reset();
   planted_.clear();
   target_.reset();
   selection_ = {};

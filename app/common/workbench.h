@@ -36,6 +36,8 @@ struct RunSetup {
   References references = References::kBoth;
 };
 
+struct RunPair;
+
 class Workbench {
  public:
   struct Options {
@@ -66,6 +68,9 @@ class Workbench {
   // Of a capture: why the op under the cursor has no values and how to record them; empty when it
   // has, and for a session. needs: the lowest level that has what is asked for.
   std::string why_missing(CaptureLevel needs = CaptureLevel::kFull) const;
+  // What is shown laid beside another run, for whoever draws ops and steps; null: nothing is.
+  const std::shared_ptr<const RunPair>& comparison() const { return comparison_; }
+  void set_comparison(std::shared_ptr<const RunPair> comparison);
   // Writes the steps that are kept into a capture, all taps, on a thread of its own; a message says
   // how it went.
   Result<void> save_capture(const std::string& path);
@@ -167,6 +172,7 @@ class Workbench {
   std::shared_ptr<const Snapshot> snapshot_;
   std::shared_ptr<const Capture> capture_;
   std::optional<Error> no_scenario_;
+  std::shared_ptr<const RunPair> comparison_;
   std::shared_ptr<const KvStream> events_;
   Place cursor_{-1, -1, AS_OP_SCHEDULE};
   std::optional<Place> target_;

@@ -67,6 +67,11 @@ void Workbench::show_capture(const Place& place) {
   ++version_;
 }
 
+void Workbench::set_comparison(std::shared_ptr<const RunPair> comparison) {
+  comparison_ = std::move(comparison);
+  ++version_;
+}
+
 std::string Workbench::why_missing(CaptureLevel needs) const {
   if (!capture_ || cursor_.step < 0) return "";
   if (needs != CaptureLevel::kFull) {

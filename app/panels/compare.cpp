@@ -23,27 +23,8 @@ constexpr const char* kTabs[] = {"Ops", "Values", "Block tables", "Window and en
 constexpr const char* kTabIds[] = {"ops", "values", "tables", "lists"};
 constexpr const char* kTabIdList = "ops, values, tables, lists";
 
-struct Shown {
-  const char* word;
-  Verdict like;  // glyph and colour
-};
 // kUnknown of ops whose tensors are places of one run alone.
 constexpr const char* kPlacement = "by its tables";
-
-Shown shown(DiffVerdict verdict) {
-  switch (verdict) {
-    case DiffVerdict::kEqual:
-      return {"same bits", Verdict::kEqual};
-    case DiffVerdict::kWithin:
-      return {"within tolerance", Verdict::kRounding};
-    case DiffVerdict::kOrigin:
-      return {"same inputs, other output", Verdict::kWrong};
-    case DiffVerdict::kInherited:
-      return {"inherited", Verdict::kQuantisation};
-    default:
-      return {"not recorded in both", Verdict::kNotCompared};
-  }
-}
 
 class ComparePanel : public Panel {
  public:
@@ -72,6 +53,7 @@ class ComparePanel : public Panel {
                 ImVec2 size);
 
   CompareSession session_;
+  std::uint64_t published_ = 0;  // version that the other panels know
   bool first_wanted_ = false;
   int tab_ = kOps;
   std::string typed_;
@@ -119,11 +101,11 @@ void ComparePanel::register_commands(Ui& ui) {
                    "No op behind this one differs beyond its tolerance.");
                 return {};
               });
-  compare.add("compare.close", "End the comparison", "Lets go of the second capture.", "",
-              [this](std::string_view) -> Result<void> {
-                if (session_.running())
-                  return usage_error("the comparison is running", "wait for it");
+  compare.add("compare.close", "End the comparison",
+              "Lets go of the second capture; stops a comparison that runs.", "",
+              [this, &ui](std::string_view) -> Result<void> {
                 session_.close();
+                ui.bench.set_comparison(nullptr);
                 return {};
               });
   compare.add(
@@ -216,14 +198,19 @@ void ComparePanel::draw(Ui& ui) {
   if (session_.running()) {
     sentence(
         fmt::format("Comparing with {}: {:.0f} %", session_.path(), 100 * session_.progress()));
+    command_button(ui, "compare.close", "Stop");
     return;
+  }
+  if (published_ != session_.version()) {
+    published_ = session_.version();
+    ui.bench.set_comparison(session_.result());
   }
   if (!session_.result()) return draw_start(ui);
   if (std::exchange(first_wanted_, false)) go_to_first(ui);
   const RunPair& c = *session_.result();
   follow(ui);
   const bool parted = c.diff.first.has_value();
-  sentence(c.sentence(), parted ? shown(c.diff.first->op.verdict).like : Verdict::kEqual);
+  sentence(c.sentence(), parted ? diff_look(c.diff.first->op.verdict).like : Verdict::kEqual);
   dim(fmt::format("first: {}  ·  second: {}", c.name_a, c.name_b));
   for (const StateDiff& state : c.diff.states) dim(state.what + ": " + state.text);
   if (!session_.error().empty()) sentence(session_.error(), Verdict::kWrong);
@@ -232,7 +219,7 @@ void ComparePanel::draw(Ui& ui) {
   if (!problem_.empty()) return sentence(problem_, Verdict::kWrong);
   const OpDiff* here = c.find(place_);
   sentence(compare_sentence(c, token_, place_),
-           here != nullptr ? shown(here->verdict).like : Verdict::kNotCompared);
+           here != nullptr ? diff_look(here->verdict).like : Verdict::kNotCompared);
   switch (tab_) {
     case kOps:
       return draw_ops(ui);
@@ -261,7 +248,7 @@ void ComparePanel::draw_ops(Ui& ui) {
                   {"evidence", false, 2.6f}});
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const ComparedOp& row = rows[i];
-      Shown look = shown(row.verdict);
+      DiffLook look = diff_look(row.verdict);
       if (row.place.op == AS_OP_SCHEDULE || row.place.op == AS_OP_BLOCK_TABLES) {
         look = {kPlacement, Verdict::kNotCompared};
       }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "app/common/format.h"
+#include "app/common/views/compare_view.h"
 #include "app/common/views/pipeline_view.h"
 #include "app/gui/icons.h"
 #include "app/gui/theme.h"
@@ -52,6 +53,7 @@ class PipelinePanel : public Panel {
   void draw_edges() const;
   void draw_card(Ui& ui, int i);
   void draw_card_words(const PipelineCard& card, ImVec2 min, ImVec2 max) const;
+  void draw_compared(const RunPair* comparison, const Place& place, ImVec2 max) const;
   void draw_details() const;
   ImVec2 card_min(const PipelineNode& node) const {
     return {origin_.x + x_[index(node.column)],
@@ -386,11 +388,30 @@ void PipelinePanel::draw_card(Ui& ui, int i) {
     }
   }
   if (selected) draw_selected(list_, min, max);
+  const Place place{step, state_.part.layer, card.op};
+  if (card.ran) draw_compared(ui.bench.comparison().get(), place, max);
   if (hovered) {
     draw_hovered(list_, min, max);
-    tooltip(pipeline_card_text(card) +
+    const std::string beside = compared_text(ui.bench.comparison().get(), place);
+    tooltip(pipeline_card_text(card) + (beside.empty() ? "" : "\n" + beside) +
             (card.ran ? "\nclick: select, double click: open its tensor" : "\nclick: run to it"));
   }
+}
+
+// In the lower corner what a comparison with another run says: its sign on a triangle.
+void PipelinePanel::draw_compared(const RunPair* comparison, const Place& place, ImVec2 max) const {
+  const auto verdict = comparison != nullptr ? comparison->verdict(place) : std::nullopt;
+  if (!verdict || *verdict == DiffVerdict::kUnknown) return;
+  const Verdict like = diff_look(*verdict).like;
+  const float side = px(17), size = ImGui::GetFontSize() * 0.7f;
+  const ImVec2 corner{max.x - px(1), max.y - px(1)};
+  const ImU32 colour = verdict_colour(like);
+  list_->AddTriangleFilled({corner.x - side, corner.y}, {corner.x, corner.y - side}, corner,
+                           colour);
+  const char* glyph = verdict_glyph(like);
+  const ImVec2 extent = words()->CalcTextSizeA(size, FLT_MAX, 0, glyph);
+  list_->AddText(words(), size, {corner.x - px(1) - extent.x, corner.y - extent.y}, text_on(colour),
+                 glyph);
 }
 
 // Name; below it verdict and time at the left, budget at the right.

@@ -9,6 +9,7 @@
 
 #include "app/common/format.h"
 #include "app/common/op_order.h"
+#include "app/common/views/compare_view.h"
 #include "app/common/views/timeline_view.h"
 #include "app/gui/cell_texture.h"
 #include "app/gui/icons.h"
@@ -61,6 +62,7 @@ class TimelinePanel : public Panel {
   void handle_click(Ui& ui, bool hovered);
   void draw_captions(float y, float height);
   void draw_cells();
+  void draw_parted(const RunPair* comparison);
   void draw_texture();
   void draw_bars(float y, float height);
   void draw_axis(const Ui& ui, float y, float height);
@@ -170,6 +172,10 @@ void TimelinePanel::draw_head(Ui& ui) {
     command_button(ui, "cursor.first_failure", fmt::format("{} First failure", icon::kBug).c_str());
     ImGui::SameLine();
   }
+  if (width > px(700) && ui.bench.comparison() != nullptr) {
+    command_button(ui, "compare.first", "Where they part");
+    ImGui::SameLine();
+  }
   command_button(ui, "timeline.zoom_out", "-");
   ImGui::SameLine();
   command_button(ui, "timeline.zoom_in", "+");
@@ -264,6 +270,7 @@ void TimelinePanel::draw_canvas(Ui& ui, ImVec2 min, ImVec2 size) {
   list_->PushClipRect({left_, min.y}, {right_, max.y}, true);
   if (bands.caption > 0) draw_captions(min.y, bands.caption);
   draw_cells();
+  draw_parted(ui.bench.comparison().get());
   if (bands.bars > 0) draw_bars(cells_end + px(2), bands.bars - px(3));
   if (bands.axis > 0) draw_axis(ui, cells_end + bands.bars, bands.axis);
   draw_cursor(ui, cells_end + bands.bars);
@@ -402,6 +409,37 @@ void TimelinePanel::draw_cells() {
                         std::round((min.y + max.y - extent.y) * 0.5f)},
                        with_alpha(t.text, ahead ? 0.5f : 0.9f), glyph);
       }
+    }
+  }
+}
+
+// A line below the cells in which another run parts from this one, the kind by its length: all of
+// the cell where it begins, half of it where it is inherited.
+void TimelinePanel::draw_parted(const RunPair* comparison) {
+  if (comparison == nullptr) return;
+  const Theme& t = theme();
+  const float thick = std::clamp(row_height_ * 0.25f, px(1), px(3));
+  for (std::int64_t row = 0; row < grid_.rows; ++row) {
+    const auto [first, end] = grid_layers(grid_, row, data_.rows());
+    for (std::int64_t column = 0; column < grid_.columns; ++column) {
+      const std::int64_t step = grid_.first + column * grid_.per_column;
+      const float x0 = x_of(step), x1 = x_of(step + grid_.per_column);
+      if (x1 < left_ || x0 > right_) continue;
+      bool begins = false, parted = false;
+      for (std::int64_t s = step; s < step + grid_.per_column; ++s) {
+        for (std::size_t i = first; i < end; ++i) {
+          const auto at = comparison->parted.find({s, data_.layers()[i]});
+          if (at == comparison->parted.end()) continue;
+          parted = true;
+          begins = begins || at->second == DiffVerdict::kOrigin;
+        }
+      }
+      if (!parted) continue;
+      const float width = std::max(px(1), (x1 - x0 - px(1)) * (begins ? 1.0f : 0.5f));
+      const float bottom = y_of(row + 1);
+      list_->AddRectFilled({x0, bottom - thick - px(1)}, {x0 + width, bottom}, t.panel);
+      list_->AddRectFilled({x0, bottom - thick}, {x0 + width, bottom},
+                           verdict_colour(begins ? Verdict::kWrong : Verdict::kQuantisation));
     }
   }
 }
@@ -558,6 +596,12 @@ void TimelinePanel::draw_hover(Ui& ui) {
   const int layer = data_.layers()[cell->row];
   lines += timeline_cell_text(snapshot, summary, layer);
   const Place target = timeline_target(snapshot, summary, layer, ui.bench.cursor());
+  if (const RunPair* other = ui.bench.comparison().get()) {
+    const auto at = other->parted.find({cell->step, layer});
+    if (at != other->parted.end()) {
+      lines += fmt::format("\nbeside {}: {}", other->name_b, diff_look(at->second).word);
+    }
+  }
   tooltip(lines + "\nclick: " + format_place(target));
 }
 

@@ -48,7 +48,7 @@ class Differ {
   Differ(const Capture& a, const Capture& b, const Tolerances& tolerances)
       : a_(a), b_(b), tolerances_(tolerances) {}
 
-  Result<CaptureDiff> run(const std::function<void(double)>& progress) {
+  Result<CaptureDiff> run(const std::function<bool(double)>& progress) {
     out_.requests = match_requests(*a_.info(), *b_.info(), out_.states);
     if (std::ranges::all_of(out_.requests, [](std::int32_t r) { return r < 0; })) {
       return bad_input(
@@ -58,7 +58,9 @@ class Differ {
     if (auto ok = locate_tokens(); !ok) return ok.error();
     const auto& steps = a_.summaries();
     for (std::size_t i = 0; i < steps.size(); ++i) {
-      if (progress) progress(static_cast<double>(i) / static_cast<double>(steps.size()));
+      if (progress && !progress(static_cast<double>(i) / static_cast<double>(steps.size()))) {
+        return usage_error("the comparison was stopped before its end", "begin it again");
+      }
       if (auto ok = compare_step(steps[i]->step); !ok) return ok.error();
     }
     if (out_.tokens == 0) {
@@ -140,6 +142,7 @@ class Differ {
       return {};
     }
     ++out_.steps;
+    out_.compared.insert(step);
     for (auto& [other, match] : by_step) {
       auto b = second(other);
       if (!b) return b.error();
@@ -349,7 +352,7 @@ const char* diff_verdict_name(DiffVerdict verdict) {
 }
 
 Result<CaptureDiff> diff_captures(const Capture& a, const Capture& b, const Tolerances& tolerances,
-                                  const std::function<void(double)>& progress) {
+                                  const std::function<bool(double)>& progress) {
   const ModelConfig &x = a.index().model, &y = b.index().model;
   if (x.hidden != y.hidden || x.heads != y.heads || x.window != y.window ||
       x.compress_ratios != y.compress_ratios || x.layers != y.layers) {

@@ -17,6 +17,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,8 +71,9 @@ struct TokenPlace {
 };
 
 struct CaptureDiff {
-  std::int64_t steps = 0;   // of the first that have tokens in the second
-  std::int64_t tokens = 0;  // (request, position) pairs in both
+  std::int64_t steps = 0;           // of the first that have tokens in the second
+  std::set<std::int64_t> compared;  // which
+  std::int64_t tokens = 0;          // (request, position) pairs in both
   std::array<std::int64_t, kDiffVerdicts> counts{};
   std::vector<OpDiff> ops;  // all but the equal ones, in causal order
   std::vector<StateDiff> states;
@@ -87,8 +89,9 @@ struct CaptureDiff {
 };
 
 // AS_BAD_INPUT when the two are of models that cannot be laid beside each other, or nothing in them
-// belongs to the same request. progress: share done, may be empty.
+// belongs to the same request; AS_USAGE when it was stopped. progress: takes the share done, false
+// = stop; may be empty.
 Result<CaptureDiff> diff_captures(const Capture& a, const Capture& b, const Tolerances& tolerances,
-                                  const std::function<void(double)>& progress = {});
+                                  const std::function<bool(double)>& progress = {});
 
 }  // namespace attnscope

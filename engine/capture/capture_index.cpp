@@ -34,10 +34,10 @@ void fields(V& v, CaptureOrigin& o) {
   v("program", o.program);
   v("scenario", o.scenario);
   v("machine", o.machine);
-  v("scenario_file", o.scenario_file);
-  v("scenario_text", o.scenario_text);
-  v("checkpoint", o.checkpoint);
-  v("hidden_states", o.hidden_states);
+  v.later("scenario_file", o.scenario_file);
+  v.later("scenario_text", o.scenario_text);
+  v.later("checkpoint", o.checkpoint);
+  v.later("hidden_states", o.hidden_states);
 }
 template <class V>
 void fields(V& v, CaptureIndex& i) {

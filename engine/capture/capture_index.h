@@ -12,7 +12,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,10 +33,10 @@ struct CaptureOrigin {
   std::string program;   // "attnscope 0.1.0"
   std::string scenario;  // name
   std::vector<CaptureProperty> machine;
-  // So that it can be run again; absent in captures of older programs and of other engines.
-  std::optional<std::string> scenario_file, scenario_text;
-  std::optional<std::string> checkpoint;     // folder the weights were read from; empty = synthetic
-  std::optional<std::string> hidden_states;  // file with the inputs of the layers; empty = none
+  // So that it can be run again; empty in captures of older programs and of other engines.
+  std::string scenario_file = {}, scenario_text = {};
+  std::string checkpoint = {};     // folder the weights were read from; empty = synthetic
+  std::string hidden_states = {};  // file with the inputs of the layers; empty = none
 };
 
 struct CaptureIndex {

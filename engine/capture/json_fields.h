@@ -118,7 +118,6 @@ class JsonFieldReader {
   void operator()(const char* key, T& value) {
     if (!wrong_.empty()) return;
     const auto it = in_.find(key);
-    if (it == in_.end() && absent(value)) return;
     if (it == in_.end() || !get(*it, value, wrong_)) {
       wrong_ = wrong_.empty() ? std::string(key) : key + ("." + wrong_);
     }
@@ -210,16 +209,6 @@ class JsonFieldReader {
     return false;
   }
 
-  // Whether a field may be missing: one that files of older programs lack.
-  template <class T>
-  static bool absent(T&) {
-    return false;
-  }
-  template <class T>
-  static bool absent(std::optional<T>& value) {
-    value.reset();
-    return true;
-  }
   template <class T>
   static bool get_number(const nlohmann::json& in, T& value) {
     if (in.is_number()) {

@@ -69,8 +69,8 @@ class Importer {
     if (!info) return info.error();
     CaptureOptions capture;
     capture.level = CaptureLevel::kFull;
-    auto writer = CaptureWriter::create(
-        path, capture, **info, {options_.program, map_.engine + " dump", {}, {}, {}, {}, {}});
+    auto writer =
+        CaptureWriter::create(path, capture, **info, {options_.program, map_.engine + " dump", {}});
     if (!writer) return writer.error();
     for (std::size_t s = 0; s < steps_.size(); ++s) {
       const StepTrace trace = trace_of(s, **info);

@@ -101,6 +101,33 @@ RowSlots list_of(const SessionInfo& info, const StepTrace& step, const OpTrace& 
 
 }  // namespace
 
+DiffLook diff_look(DiffVerdict verdict) {
+  switch (verdict) {
+    case DiffVerdict::kEqual:
+      return {"same bits", Verdict::kEqual};
+    case DiffVerdict::kWithin:
+      return {"within tolerance", Verdict::kRounding};
+    case DiffVerdict::kOrigin:
+      return {"same inputs, other output", Verdict::kWrong};
+    case DiffVerdict::kInherited:
+      return {"inherited", Verdict::kQuantisation};
+    default:
+      return {"not recorded in both", Verdict::kNotCompared};
+  }
+}
+
+std::string compared_text(const RunPair* comparison, const Place& place) {
+  const auto verdict = comparison != nullptr ? comparison->verdict(place) : std::nullopt;
+  if (!verdict) return "";
+  std::string out = fmt::format("beside {}: {}", comparison->name_b, diff_look(*verdict).word);
+  const OpDiff* op = comparison->find(place);
+  if (op == nullptr) return out;
+  const auto worst =
+      std::ranges::find_if(op->taps, [](const TapDiff& tap) { return tap.output && !tap.within; });
+  if (worst != op->taps.end()) out += fmt::format("; {}: {}", worst->tap, worst->evidence);
+  return out;
+}
+
 std::vector<ComparedOp> compared_ops(const RunPair& c, const ComparedToken& token) {
   std::vector<ComparedOp> out;
   if (!token.a) return out;

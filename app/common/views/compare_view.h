@@ -11,6 +11,16 @@
 
 namespace attnscope {
 
+// A verdict in words, and the verdict of a tap whose glyph and colour it has.
+struct DiffLook {
+  const char* word;
+  Verdict like;
+};
+DiffLook diff_look(DiffVerdict verdict);
+// "beside b.acap: inherited" and the evidence of its worst output; empty where the step is not in
+// both, or nothing is compared.
+std::string compared_text(const RunPair* comparison, const Place& place);
+
 struct ComparedOp {
   Place place;
   DiffVerdict verdict = DiffVerdict::kUnknown;

@@ -68,6 +68,10 @@ TEST_F(CompareTest, ASessionBesideACaptureOfTheSameIsEqualAndTheCopyGoes) {
   EXPECT_TRUE(c.diff.same()) << c.sentence();
   EXPECT_EQ(c.name_a, "the session, steps 0 to 7");
   EXPECT_NE(c.sentence().find("No op's output differs"), std::string::npos);
+  EXPECT_EQ(c.verdict({3, 1, AS_OP_WO_B}), DiffVerdict::kEqual);
+  EXPECT_FALSE(c.verdict({99, 1, AS_OP_WO_B})) << "no such step";
+  EXPECT_TRUE(c.parted.empty());
+  EXPECT_EQ(compared_text(&c, {3, 1, AS_OP_WO_B}), "beside " + path + ": same bits");
   const std::string copy = c.a->path();
   EXPECT_TRUE(fs::exists(copy));
   compare.close();
@@ -120,6 +124,14 @@ TEST_F(CompareTest, WhereTheyPartIsNamedAndFound) {
   EXPECT_NE(c.sentence().find("swa_index"), std::string::npos);
   const Place first = c.diff.first->op.a;
   EXPECT_EQ(c.find(first)->verdict, DiffVerdict::kOrigin);
+  EXPECT_EQ(c.verdict(first), DiffVerdict::kOrigin);
+  EXPECT_EQ(c.parted.at({first.step, first.layer}), DiffVerdict::kOrigin);
+  EXPECT_TRUE(std::ranges::any_of(c.parted, [](const auto& cell) {
+    return cell.first.second >= 0 && cell.second == DiffVerdict::kInherited;
+  })) << "layers compute from another window";
+  EXPECT_NE(compared_text(&c, first).find("same inputs, other output; indices: "),
+            std::string::npos)
+      << compared_text(&c, first);
   const OpDiff* next = c.next(first);
   ASSERT_NE(next, nullptr);
   EXPECT_NE(next->a, first);
@@ -140,6 +152,27 @@ TEST_F(CompareTest, WhereTheyPartIsNamedAndFound) {
   ASSERT_TRUE(full);
   const ComparedLists lists = compared_lists(c, *full, 0);
   EXPECT_NE(lists.sentence.find("1 in the first alone"), std::string::npos) << lists.sentence;
+}
+
+TEST_F(CompareTest, OneThatRunsCanBeStopped) {
+  const std::string a = record("a.acap", small_scenario());
+  Workbench bench({});
+  ASSERT_TRUE(bench.open_capture(a));
+  CompareSession compare;
+  ASSERT_TRUE(compare.open(bench, a));
+  compare.close();
+  EXPECT_FALSE(compare.running());
+  EXPECT_EQ(compare.result(), nullptr);
+  EXPECT_EQ(compare.error(), "") << "who stopped it knows";
+  auto tolerances = Tolerances::load();
+  ASSERT_TRUE(tolerances);
+  auto one = Capture::open(a), other = Capture::open(a);
+  int asked = 0;
+  const auto stopped =
+      diff_captures(**one, **other, *tolerances, [&](double) { return ++asked < 3; });
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().code, AS_USAGE);
+  EXPECT_EQ(asked, 3);
 }
 
 TEST_F(CompareTest, WhatCannotBeComparedIsSaid) {

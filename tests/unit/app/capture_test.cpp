@@ -114,7 +114,7 @@ TEST_F(CaptureTest, FullIsWhatTheSessionHad) {
   CaptureOptions options = level(CaptureLevel::kFull);
   options.weights = true;
   options.cache_steps = {4};
-  auto writer = CaptureWriter::create(path_, options, *session_info(*session), {"t", "small", {}, {}, {}, {}, {}});
+  auto writer = CaptureWriter::create(path_, options, *session_info(*session), {"t", "small", {}});
   ASSERT_TRUE(writer) << writer.error().text();
   for (const auto& trace : recorder.traces()) {
     const bool now = trace->step == 4;
