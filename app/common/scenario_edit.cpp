@@ -175,6 +175,9 @@ void fill_from_file(const json& root, ScenarioFile& draft) {
   draft.seed = shown(model, "seed");
   draft.hidden_states = shown_text(root, "hidden_states");
   draft.profile = shown_text(root, "profile");
+  const json parallel = root.value("tensor_parallel", json::object());
+  draft.ranks = shown(parallel, "size");
+  draft.rank = shown(parallel, "rank");
   draft.pool_blocks = shown(root, "pool_blocks");
   draft.token_budget = shown(root, "token_budget");
   draft.max_requests = shown(root, "max_requests");
@@ -205,6 +208,10 @@ void fill_from_scenario(const Scenario& scenario, ScenarioFile& draft) {
   if (model.layers.size() != model.compress_ratios.size()) draft.layers = layers_text(model.layers);
   draft.seed = std::to_string(scenario.seed);
   draft.profile = model.switches.profile;
+  if (scenario.parallel.size > 1) {
+    draft.ranks = std::to_string(scenario.parallel.size);
+    draft.rank = std::to_string(scenario.parallel.rank);
+  }
   draft.pool_blocks = std::to_string(scenario.pool_blocks);
   draft.token_budget = std::to_string(scenario.limits.token_budget);
   draft.max_requests = std::to_string(scenario.limits.max_requests);
@@ -299,6 +306,10 @@ Result<std::string> draft_text(const ScenarioFile& draft, DraftErrors* errors) {
   root["model"] = std::move(model);
   if (!draft.hidden_states.empty()) writer.text(root, "", "hidden_states", draft.hidden_states);
   if (!draft.profile.empty()) writer.text(root, "", "profile", draft.profile);
+  ordered_json parallel = ordered_json::object();
+  writer.number(parallel, "tensor_parallel.", "size", draft.ranks);
+  writer.number(parallel, "tensor_parallel.", "rank", draft.rank);
+  if (!parallel.empty()) root["tensor_parallel"] = std::move(parallel);
   writer.number(root, "", "pool_blocks", draft.pool_blocks);
   writer.number(root, "", "token_budget", draft.token_budget);
   writer.number(root, "", "max_requests", draft.max_requests);

@@ -61,6 +61,7 @@ struct ScenarioFile {
   std::string seed;
   std::string hidden_states;  // file with the inputs of the layers; empty = none
   std::string profile;
+  std::string ranks, rank;  // of tensor parallelism; empty = one
   std::string pool_blocks, token_budget, max_requests, decode_steps;
   std::string caching;          // "on" or "off"; empty = as the loader has it, as the next two
   std::string manager_profile;  // of the block manager: "M" or "A"

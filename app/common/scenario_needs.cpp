@@ -7,6 +7,7 @@
 
 #include "app/common/format.h"
 #include "engine/cache/cache_layout.h"
+#include "engine/model/tensor_parallel.h"
 
 namespace attnscope {
 namespace {
@@ -65,7 +66,8 @@ std::string scenario_sentence(const Scenario& scenario, const ScenarioNeeds& nee
   for (const RequestNeed& need : needs.requests) prompt += need.prompt;
   const auto requests = static_cast<std::int64_t>(needs.requests.size());
   std::string text =
-      fmt::format("{}: {}, {} ({}), {}, {}; ", scenario.name, scenario.model.name,
+      fmt::format("{}: {}, {} ({}), {}, {}; ", scenario.name,
+                  rank_config(scenario.model, scenario.parallel).name,
                   counted(scenario.model.num_layers(), "layer"), layer_list(scenario.model),
                   counted(requests, "request"), counted(prompt, "prompt token"));
   const std::string pool = fmt::format("the pool of {}", counted(scenario.pool_blocks, "block"));

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "app/common/tap_choice.h"
+#include "engine/model/tensor_parallel.h"
 #include "engine/tensorfile/tensor_writer.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
@@ -288,7 +289,7 @@ Result<TapExportTotals> export_taps(const Scenario& scenario, const LaneRegistry
   }
   writer.metadata("format", "pt");
   writer.metadata("attnscope.scenario", scenario.name);
-  writer.metadata("attnscope.model", scenario.model.name);
+  writer.metadata("attnscope.model", rank_config(scenario.model, scenario.parallel).name);
   writer.metadata("attnscope.taps", taps.dump());
   auto size = writer.write(path);
   if (!size) return size.error();

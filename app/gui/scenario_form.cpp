@@ -158,6 +158,10 @@ void ScenarioForm::draw_model() {
   label("profile", "Where published implementations disagree: which one is followed.");
   choice("profile", {"vllm", "deepseek"}, &ScenarioFile::profile, "vllm");
   for (const std::string& line : profile_lines(editor_.draft().file.profile)) dim(line);
+  file_row("ranks", "Tensor parallelism: heads and output groups are dealt out to so many.",
+           "tensor_parallel.size", &ScenarioFile::ranks, "1");
+  file_row("rank", "The one that is seen; the others compute beside it.", "tensor_parallel.rank",
+           &ScenarioFile::rank, "0");
   ImGui::EndTable();
   error_of("model");
 }

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <random>
+#include <tuple>
 
 #include "app/common/scenario_needs.h"
 #include "engine/config/json_file.h"
@@ -22,7 +23,8 @@ bool same(const Scenario& a, const Scenario& b) {
   };
   return a.name == b.name && a.model.name == b.model.name && a.model.layers == b.model.layers &&
          a.model.switches.profile == b.model.switches.profile && a.seed == b.seed &&
-         a.pool_blocks == b.pool_blocks && a.limits.token_budget == b.limits.token_budget &&
+         a.parallel == b.parallel && a.pool_blocks == b.pool_blocks &&
+         a.limits.token_budget == b.limits.token_budget &&
          a.limits.max_requests == b.limits.max_requests && a.decode_steps == b.decode_steps &&
          std::ranges::equal(a.requests, b.requests, requests);
 }
@@ -117,6 +119,10 @@ TEST_F(ScenarioFiles, OddTextsAndNumbersSurviveSaving) {
     if (random() % 2 != 0) file.layers = "0, 2,3";
     if (random() % 2 != 0) file.seed = random() % 2 != 0 ? "18446744073709551615" : "0";
     if (random() % 2 != 0) file.profile = "deepseek";
+    if (random() % 2 != 0) {
+      file.ranks = "2";
+      if (random() % 2 != 0) file.rank = "1";
+    }
     file.pool_blocks = std::to_string(400 + random() % 100000);
     if (random() % 2 != 0) file.token_budget = std::to_string(1 + random() % 65536);
     file.max_requests = random() % 2 != 0 ? "" : "4096";
@@ -219,6 +225,11 @@ TEST_F(DraftErrorsTest, StandAtTheirField) {
   EXPECT_EQ(wrong([](ScenarioFile& f) { f.preset = "huge"; }), "model.preset");
   EXPECT_EQ(wrong([](ScenarioFile& f) { f.from_config = true; }), "model.config");
   EXPECT_EQ(wrong([](ScenarioFile& f) { f.profile = "other"; }), "profile");
+  EXPECT_EQ(wrong([](ScenarioFile& f) { f.ranks = "3"; }), "tensor_parallel.size");
+  EXPECT_EQ(wrong([](ScenarioFile& f) { f.ranks = "two"; }), "tensor_parallel.size");
+  EXPECT_EQ(wrong([](ScenarioFile& f) { f.rank = "1"; }), "tensor_parallel.size");
+  EXPECT_EQ(wrong([](ScenarioFile& f) { std::tie(f.ranks, f.rank) = std::tuple("2", "2"); }),
+            "tensor_parallel.rank");
   EXPECT_EQ(wrong([](ScenarioFile& f) { f.requests.clear(); }), "requests");
   EXPECT_EQ(wrong([](ScenarioFile& f) { f.requests[2].text = {}; }), "requests[2].text");
   EXPECT_EQ(wrong([](ScenarioFile& f) { f.requests[2].text = "a\xff"; }), "requests[2].text");
@@ -263,6 +274,8 @@ TEST_F(DraftErrorsTest, NothingThatIsTypedBreaksTheCheck) {
                                    &file_.layers,
                                    &file_.seed,
                                    &file_.profile,
+                                   &file_.ranks,
+                                   &file_.rank,
                                    &file_.caching,
                                    &file_.policy,
                                    &file_.serving,
