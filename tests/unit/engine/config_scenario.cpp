@@ -231,7 +231,7 @@ TEST_F(Scenarios, VersionAndLimits) {
   s["profile"] = "vllm,q_norm=fp16";
   expect_error(s, {"profile", "q_norm", "fp32, bf16, bf16_factor"});
   s["profile"] = 3;
-  expect_error(s, {"profile", "a string"});
+  expect_error(s, {"profile", "a text in quotes"});
 }
 
 TEST_F(Scenarios, Models) {
