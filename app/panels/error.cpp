@@ -503,7 +503,8 @@ void ErrorPanel::draw(Ui& ui) {
     draw_bars(ui, std::max(px(120), ImGui::GetWindowHeight() * 0.45f));
   }
   if (op == nullptr || step == nullptr) {
-    ImGui::TextDisabled("The trace of the op under the cursor is not kept.");
+    const std::string missing = ui.bench.why_missing();
+    dim(missing.empty() ? "The trace of the op under the cursor is not kept." : missing);
     return;
   }
   if (op->results.empty()) {

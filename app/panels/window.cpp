@@ -25,12 +25,12 @@ class WindowPanel : public Panel {
                   bench.snapshot() == nullptr ? "No session yet."
                                               : "The lists of this step are not kept. Run or "
                                                 "replay it to see the window.",
-                  "step.forward");
+                  "step.forward", CaptureLevel::kTables);
       return;
     }
     refresh(bench, *step);
     if (!view_.valid) {
-      empty_state(ui, view_.sentence, "layer.forward");
+      empty_state(ui, view_.sentence, "layer.forward", CaptureLevel::kTables);
       return;
     }
     sentence(view_.sentence);
