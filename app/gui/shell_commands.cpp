@@ -54,8 +54,7 @@ void ShellCommands::add_panels(Shell& shell) {
       },
       "PANEL");
   group.add("messages.dismiss", "Dismiss messages",
-            "Takes away the messages that came forward; the log keeps them.", "",
-            act([&shell] {
+            "Takes away the messages that came forward; the log keeps them.", "", act([&shell] {
               shell.toasts_.clear();
               shell.messages_seen_ = shell.ui_.bench.messages().size();
             }));
