@@ -3,12 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <filesystem>
-#include <future>
 #include <mutex>
-#include <thread>
 
 #include "app/common/capture_record.h"
 #include "app/common/format.h"
@@ -18,12 +15,11 @@
 #include "app/common/report.h"
 #include "app/common/views/error_view.h"
 #include "app/common/wiring.h"
+#include "app/common/workbench_impl.h"
 #include "engine/session/session_file.h"
 
 namespace attnscope {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // A kept session stands this many decode steps in; two more run live, so that the first picture has
 // a step and the one before it.
@@ -76,51 +72,6 @@ Result<void> warm_up(Session& session, const std::string& file, const std::strin
 
 }  // namespace
 
-struct Workbench::Impl {
-  explicit Impl(Options o) : options(std::move(o)), registry(all_lanes()) {}
-
-  struct Mailbox {
-    std::mutex mutex;
-    std::shared_ptr<const BlockBytes> bytes;
-    std::optional<Error> error;
-  };
-
-  struct Recording {
-    std::string path;
-    std::atomic<double> share{0};
-    std::atomic<bool> cancelled{false};
-  };
-
-  void start(const RunSetup& setup, bool warm);
-  void retire() {
-    if (!worker) return;
-    worker->cancel();
-    // Joining may take as long as one op: not on the caller's thread.
-    retired.emplace_back(
-        [old = std::shared_ptr<SessionWorker>(std::move(worker))]() mutable { old.reset(); });
-  }
-
-  Options options;
-  LaneRegistry registry;
-  std::unique_ptr<SessionWorker> worker;
-  std::vector<std::jthread> retired;
-  std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>();
-  std::int32_t asked_block = -1;
-  std::future<std::function<void()>> background;  // its result is called on the caller's thread
-  const char* doing = "";                         // "a capture is being saved"
-  std::shared_ptr<Recording> recording;           // while one is being made
-  Invariants invariants = default_invariants();
-  Place asked_at;  // where the session stood: a block is read again when it has moved
-  const Snapshot* seen = nullptr;
-  bool was_busy = false;
-  bool follow = true;         // the cursor goes with the session
-  std::optional<Place> view;  // layer and op that the user went to; a newcomer's until then
-  bool first_picture = true;
-  std::optional<std::int64_t> changed_at;  // step from which a planted bug runs
-  bool failure_wanted = false;             // go to the first failure once the session is idle
-  Clock::time_point start_time = Clock::now();
-};
-
 void Workbench::Impl::start(const RunSetup& setup, bool warm) {
   retire();
   SessionOptions session_options;
@@ -162,6 +113,7 @@ Workbench::Workbench(Options options) : impl_(std::make_unique<Impl>(std::move(o
 
 Workbench::~Workbench() {
   if (impl_->recording) impl_->recording->cancelled = true;
+  if (impl_->asking) impl_->asking->cancelled = true;
   if (impl_->worker) impl_->worker->cancel();
 }
 
@@ -170,6 +122,8 @@ void Workbench::open(RunSetup setup, bool warm) {
   capture_.reset();
   comparison_.reset();
   no_scenario_.reset();
+  what_if_.reset();
+  if (impl_->asking) impl_->asking->cancelled = true;
   planted_.clear();
   target_.reset();
   impl_->start(setup_, warm);
@@ -200,6 +154,8 @@ Result<void> Workbench::open_capture(const std::string& path) {
   impl_->asked_block = -1;
   capture_ = std::move(*capture);
   comparison_.reset();
+  what_if_.reset();
+  if (impl_->asking) impl_->asking->cancelled = true;
   planted_.clear();
   target_.reset();
   selection_ = {};
@@ -248,115 +204,6 @@ void Workbench::set_checkpoint_budget(std::int64_t mb) {
   });
 }
 
-Result<void> Workbench::in_background(const char* what,
-                                      std::function<std::function<void()>()> work) {
-  if (impl_->background.valid()) return usage_error(impl_->doing, "wait for it");
-  impl_->doing = what;
-  impl_->background = std::async(
-      std::launch::async, [this, work = std::move(work), changed = impl_->options.on_change] {
-        std::function<void()> done;
-        try {
-          done = work();
-        } catch (const std::exception& e) {  // no memory, say
-          done = [this, what = std::string(e.what())] {
-            say(Message::Kind::kError, fmt::format("It was given up: {}", what));
-          };
-        }
-        if (changed) changed();
-        return done;
-      });
-  return {};
-}
-
-Result<void> Workbench::save_capture(const std::string& path) {
-  if (!snapshot_) return usage_error("there is nothing to save yet", "open a scenario first");
-  if (capture_) return usage_error("this is a capture already", "copy its folder");
-  auto begun = in_background(
-      "a capture is being saved",
-      [this, path, snapshot = snapshot_, scenario = setup_.scenario]() -> std::function<void()> {
-        auto totals = write_capture(*snapshot, scenario, path);
-        std::string text = totals ? fmt::format("{} steps saved in {} ({})", totals->steps, path,
-                                                format_bytes(static_cast<double>(totals->bytes)))
-                                  : totals.error().text();
-        return [this, text = std::move(text),
-                kind = totals ? Message::Kind::kInfo : Message::Kind::kError] { say(kind, text); };
-      });
-  if (begun) say(Message::Kind::kInfo, "Saving the steps that are kept in " + path);
-  return begun;
-}
-
-Result<void> Workbench::record(const std::string& path, CaptureLevel level) {
-  if (no_scenario_) return *no_scenario_;
-  if (setup_.scenario.requests.empty()) {
-    return usage_error("there is no scenario to record", "open one first");
-  }
-  if (capture_ && capture_->path() == path) {
-    return usage_error(path + " is what is shown", "choose another name");
-  }
-  RecordOptions options;
-  options.run.session.lanes = setup_.lanes;
-  options.run.session.references = setup_.references;
-  options.run.session.threads = impl_->options.threads;
-  options.capture.level = level;
-  auto state = std::make_shared<Impl::Recording>();
-  state->path = path;
-  options.cancelled = [state] { return state->cancelled.load(); };
-  auto begun = in_background(
-      "a capture is being recorded",
-      [this, state, path, options = std::move(options), scenario = setup_.scenario,
-       registry = impl_->registry, changed = impl_->options.on_change]() -> std::function<void()> {
-        auto result = record_scenario(scenario, registry, options, path, [&](const RunProgress& p) {
-          state->share = p.share;
-          if (changed) changed();
-        });
-        std::string text;
-        auto kind = result ? Message::Kind::kInfo : Message::Kind::kError;
-        if (!result) {
-          text = result.error().text();
-        } else if (!result->cancelled) {
-          text = fmt::format(
-              "{} steps recorded in {} ({}, level {}); all taps {}: open it with "
-              "File, Open capture",
-              result->totals.steps, path, format_bytes(static_cast<double>(result->totals.bytes)),
-              capture_level_name(options.capture.level), result->summary.verdict());
-        } else if (result->totals.steps == 0) {
-          text = "Recording stopped before its first step was whole; nothing was kept.";
-        } else {
-          text =
-              fmt::format("Recording stopped: the {} steps before are in an incomplete capture, {}",
-                          result->totals.steps, path);
-        }
-        return [this, text = std::move(text), kind] { say(kind, text); };
-      });
-  if (begun) {
-    impl_->recording = state;
-    say(Message::Kind::kInfo, fmt::format("Recording {} in {}, level {}.", setup_.scenario.name,
-                                          path, capture_level_name(level)));
-  }
-  return begun;
-}
-
-std::optional<std::pair<double, std::string>> Workbench::recording() const {
-  if (!impl_->recording) return std::nullopt;
-  return std::pair(impl_->recording->share.load(), impl_->recording->path);
-}
-
-Result<void> Workbench::open_events(const std::string& path) {
-  return in_background("a stream of events is being read", [this, path]() -> std::function<void()> {
-    auto stream = read_kv_stream(path);
-    return [this, stream = std::move(stream)] {
-      if (!stream) {
-        say(Message::Kind::kError, stream.error().text());
-        return;
-      }
-      events_ = *stream;
-      ++version_;
-      say(Message::Kind::kInfo,
-          fmt::format("{}: {} batches of cache events", events_->name, events_->batches.size()));
-    };
-  });
-}
-
 void Workbench::set_invariants(Invariants level) {
   impl_->invariants = level;
   if (!impl_->worker) return;
@@ -379,11 +226,12 @@ double Workbench::running_seconds() const {
 void Workbench::cancel() {
   if (!busy()) return;
   if (impl_->recording) impl_->recording->cancelled = true;
+  if (impl_->asking) impl_->asking->cancelled = true;
   if (impl_->worker && !impl_->worker->idle()) {
     impl_->worker->cancel();
     target_.reset();
     say(Message::Kind::kInfo, "Stopped between two ops.");
-  } else if (!impl_->recording) {
+  } else if (!impl_->recording && !impl_->asking) {
     say(Message::Kind::kInfo, fmt::format("That cannot be stopped: {}.", impl_->doing));
   }
 }
@@ -401,6 +249,7 @@ bool Workbench::poll() {
       impl.background.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
     const std::function<void()> done = impl.background.get();
     impl.recording.reset();  // however it ended
+    impl.asking.reset();
     done();
   }
   for (std::string& fault : take_plugin_faults()) say(Message::Kind::kError, std::move(fault));
@@ -715,12 +564,17 @@ void Workbench::plant(const std::string& mutant) {
     say(Message::Kind::kError, fmt::format("There is no planted bug '{}'.", mutant));
     return;
   }
+  planted_ = mutant;
+  change_lanes(planted_lanes(), "planting a bug", true);
+}
+
+std::vector<std::string> Workbench::planted_lanes() const {
   std::vector<std::string> lanes = setup_.lanes;
+  const as_lane* lane = impl_->registry.find("mutant:" + planted_);
   for (int id = 0; id < AS_OP_COUNT; ++id) {
     if (lane->ops[id] != nullptr) set_lane(lanes, static_cast<as_op_id>(id), lane->name);
   }
-  planted_ = mutant;
-  change_lanes(lanes, "planting a bug", true);
+  return lanes;
 }
 
 void Workbench::remove_planted() {
@@ -755,7 +609,8 @@ void Workbench::change_lanes(const std::vector<std::string>& lanes, const std::s
 }
 
 void Workbench::say(Message::Kind kind, std::string text) {
-  const double seconds = std::chrono::duration<double>(Clock::now() - impl_->start_time).count();
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - impl_->start_time).count();
   messages_.push_back({kind, std::move(text), seconds});
   if (messages_.size() > kMaxMessages) messages_.pop_front();
   ++version_;

@@ -23,6 +23,8 @@
 
 namespace attnscope {
 
+struct WhatIfOf;  // what_if_run.h
+
 struct Message {
   enum class Kind { kInfo, kWarning, kError } kind = Kind::kInfo;
   std::string text;
@@ -79,6 +81,14 @@ class Workbench {
   Result<void> record(const std::string& path, CaptureLevel level);
   // Share done and what is being written; nothing when nothing is recorded.
   std::optional<std::pair<double, std::string>> recording() const;
+  // Runs the scenario from its start up to the op under the cursor, with the lanes and the planted
+  // bug that are chosen, on a thread of its own, then the op once more with one thing changed at a
+  // time; the session stays as it is.
+  Result<void> ask_what_if();
+  // What the last one gave; null before, and when another scenario was opened.
+  const std::shared_ptr<const WhatIfOf>& what_if() const { return what_if_; }
+  // The op that is on its way there and the share done; nothing when none is.
+  std::optional<std::pair<double, Place>> asking() const;
   // Reads a stream of cache events on a thread of its own; a message says how it went. The session
   // stays.
   Result<void> open_events(const std::string& path);
@@ -160,6 +170,7 @@ class Workbench {
  private:
   void change_lanes(const std::vector<std::string>& lanes, const std::string& title,
                     bool until_wrong);
+  std::vector<std::string> planted_lanes() const;
   void show_capture(const Place& place);
   void go_to_result(const TapResult& wrong);
   void say_read_only();
@@ -174,6 +185,7 @@ class Workbench {
   std::optional<Error> no_scenario_;
   std::shared_ptr<const RunPair> comparison_;
   std::shared_ptr<const KvStream> events_;
+  std::shared_ptr<const WhatIfOf> what_if_;
   Place cursor_{-1, -1, AS_OP_SCHEDULE};
   std::optional<Place> target_;
   Selection selection_;

@@ -1,5 +1,6 @@
 // Why: what every row, entry and the sink put into one element of an attention output, what was
-// left out and by how much, and who wrote the selected slot.
+// left out and by how much, who wrote the selected slot; and what would have come out if one thing
+// about the op under the cursor had been different.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +11,8 @@
 #include "app/common/views/linkage.h"
 #include "app/common/views/sink_view.h"
 #include "app/common/views/why_view.h"
+#include "app/common/what_if_run.h"
+#include "app/gui/command_group.h"
 #include "app/gui/data_table.h"
 #include "app/gui/tables_state.h"
 #include "app/gui/theme.h"
@@ -33,20 +36,54 @@ class WhyPanel : public Panel {
  public:
   WhyPanel() : Panel("why", "Why") { table_.least_width = 760; }
 
+  void register_commands(Ui& ui) override {
+    Workbench& bench = ui.bench;
+    const CommandGroup group(
+        ui.commands, "Why", [&bench] { return bench.snapshot() != nullptr && !bench.capture(); },
+        "no session is open");
+    group.add("why.what_if", "What if",
+              "Runs the op under the cursor once more with one thing changed at a time, from the "
+              "scenario's start and beside the session; Escape stops it.",
+              "", [this, &ui](std::string_view) -> Result<void> {
+                if (auto ok = ui.bench.ask_what_if(); !ok) return ok;
+                show_part(kWhatIf);
+                return ui.commands.run("panel.why");
+              });
+    group.add(
+        "why.part", "Part of Why ..", "What the panel shows of the op.", "",
+        [this](std::string_view value) -> Result<void> {
+          for (int i = 0; i < kPartCount; ++i) {
+            if (value != kPartNames[i]) continue;
+            show_part(i);
+            return {};
+          }
+          return usage_error(fmt::format("why.part: '{}' is unknown", value.substr(0, 40)),
+                             "allowed: contributions, left_out, writes, what_if");
+        },
+        "contributions, left_out, writes or what_if");
+  }
+
   void draw(Ui& ui) override {
     Workbench& bench = ui.bench;
     const StepTrace* step =
         kept_step(ui, "The tensors of this step are not kept. Run or replay it to see them.");
     if (step == nullptr) return;
     refresh(bench, *step);
-    if (!view_.why_empty.empty()) {
+    const bool what_if = part_ == kWhatIf;
+    if (what_if) {
+      head_of_what_if(ui);
+    } else if (view_.why_empty.empty()) {
+      sentence(view_.sentence, view_.verdict);
+      if (!note_.empty()) dim(note_);
+    }
+    static constexpr const char* kParts[] = {"contributions", "not selected", "writes of the slot",
+                                             "what if"};
+    if (segmented("part", &part_, kParts, kPartCount)) ++version_;
+    if (part_ != kWhatIf && !view_.why_empty.empty()) {
       empty_state(ui, view_.why_empty, "layer.forward");
       return;
     }
-    sentence(view_.sentence, view_.verdict);
-    if (!note_.empty()) dim(note_);
-    static constexpr const char* kParts[] = {"contributions", "not selected", "writes of the slot"};
-    if (segmented("part", &part_, kParts, 3)) ++version_;
+    if (part_ == kWhatIf && what_if_ == nullptr) return;
     table_.begin(version_);
     if (table_.stale()) fill();
     if (empty_part_ != nullptr) {
@@ -54,10 +91,84 @@ class WhyPanel : public Panel {
       return;
     }
     const ImVec2 size(0, ImGui::GetContentRegionAvail().y);
-    if (const auto key = table_.draw("##why", size, -1, false)) select(bench, *key);
+    const auto key = table_.draw("##why", size, -1, false);
+    if (key && part_ != kWhatIf) select(bench, *key);
   }
 
  private:
+  static constexpr int kWrites = 2, kWhatIf = 3, kPartCount = 4;
+  static constexpr const char* kPartNames[kPartCount] = {"contributions", "left_out", "writes",
+                                                         "what_if"};
+
+  void show_part(int part) {
+    part_ = part;
+    ++version_;
+  }
+
+  void head_of_what_if(Ui& ui) {
+    if (const auto asking = ui.bench.asking()) {
+      sentence(fmt::format("On the way to {}: {:.0f} %.", format_place(asking->second),
+                           100 * asking->first));
+      return;
+    }
+    if (what_if_ == nullptr) {
+      sentence("What would have come out if one thing had been different?");
+    } else {
+      const bool right = what_if_->changes.front().right();
+      sentence(fmt::format("{}, lane {}: {}", format_place(what_if_->place), what_if_->lane,
+                           what_if_->sentence),
+               right ? Verdict::kRounding : Verdict::kWrong);
+      const RowAlone& alone = what_if_->alone;
+      if (alone.possible && alone.elements > 0) {
+        dim(alone.differing == 0
+                ? fmt::format("Token {} alone: the same bits as in its batch.", alone.token)
+                : fmt::format("Token {} alone: {} of {} elements differ from those in its batch.",
+                              alone.token, alone.differing, alone.elements));
+      }
+    }
+    const Place& at = ui.bench.cursor();
+    if (what_if_ == nullptr || what_if_->place != at) {
+      if (ImGui::Button(fmt::format("Ask about {}###ask", format_place(at)).c_str())) {
+        ui.run("why.what_if");
+      }
+    }
+  }
+
+  static TableCell share(const std::optional<Held>& held) {
+    if (!held) return {"–", theme().text_dim};
+    const double percent = 100 * held->budget_used;
+    return {fmt::format("{:.3g} %", percent), held->right() ? ImU32{0} : theme().bad, percent,
+            true};
+  }
+
+  // The change that removes the error stands out.
+  void fill_what_if() {
+    table_.columns(
+        {{"change", false, 1.6f},
+         {"what is changed", false, 3},
+         {"ref.sim", true, 0.8f, "Against ref.sim with the same change, % of the tolerance."},
+         {"ref.exact", true, 0.8f, "Against ref.exact on rows never quantised."},
+         {"history", true, 0.8f, "1-cos from ref.sim on its own history."},
+         {"error", false, 1.6f}});
+    const bool wrong = !what_if_->changes.front().right();
+    for (std::size_t i = 0; i < what_if_->changes.size(); ++i) {
+      const WhatIf& w = what_if_->changes[i];
+      const bool cures = wrong && w.introduced && w.right();
+      std::string said = cures ? "goes away" : w.introduced && !w.right() ? "stays" : "";
+      if (i == 0) said = wrong ? "wrong" : "none";
+      if (!w.error.empty()) said = w.error;
+      table_.row({{w.change, cures ? theme().good : 0},
+                  {w.sentence},
+                  share(w.introduced),
+                  share(w.from_exact),
+                  number(w.from_history.value_or(std::nan(""))),
+                  {said, cures                                ? theme().good
+                         : said == "stays" || said == "wrong" ? theme().bad
+                                                              : 0}},
+                 static_cast<std::int64_t>(i));
+    }
+  }
+
   // The snapshot keeps the steps alive, so that equal pointers mean equal data.
   struct Key {
     const StepTrace* step = nullptr;
@@ -70,6 +181,10 @@ class WhyPanel : public Panel {
   };
 
   void refresh(const Workbench& bench, const StepTrace& step) {
+    if (what_if_ != bench.what_if()) {
+      what_if_ = bench.what_if();
+      ++version_;
+    }
     const Snapshot& snapshot = *bench.snapshot();
     const SinkLayer shown = sink_layer(*snapshot.info, step, bench.cursor());
     const Key key{&step,
@@ -101,6 +216,7 @@ class WhyPanel : public Panel {
     empty_part_ = nullptr;
     if (part_ == 0) return fill_contributions();
     if (part_ == 1) return fill_left_out();
+    if (part_ == kWhatIf) return fill_what_if();
     fill_writes();
   }
 
@@ -162,7 +278,7 @@ class WhyPanel : public Panel {
   }
 
   void select(Workbench& bench, std::int64_t key) const {
-    if (part_ == 2) {
+    if (part_ == kWrites) {
       const SlotWrite& write = writes_[static_cast<std::size_t>(key)];
       bench.go_to({write.step, view_.layer, write.op});
       return;
@@ -186,6 +302,7 @@ class WhyPanel : public Panel {
     bench.select(selection);
   }
 
+  std::shared_ptr<const WhatIfOf> what_if_;  // the last one that was asked
   WhyView view_;
   std::vector<SlotWrite> writes_;
   std::int64_t slot_ = -1;

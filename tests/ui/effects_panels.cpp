@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "app/common/views/events_view.h"
+#include "app/common/what_if_run.h"
 #include "app/common/wiring.h"
 #include "engine/golden/golden_run.h"
 #include "tests/ui/command_effects.h"
@@ -108,6 +109,44 @@ void review_goldens(Trial& t) {
   EXPECT_TRUE(t.shows("None of the 2 goldens"));
   EXPECT_TRUE(GoldenFolder::open(folder)->pending().empty());
   EXPECT_FALSE(t.app->commands().run("review.reject"));
+}
+
+// Asked of a planted bug: the op's own error is found, with what removes it; the session stays.
+void ask_what_if(Trial& t) {
+  t.user.show("why");
+  t.run("why.what_if");
+  ASSERT_TRUE(t.bench().what_if());
+  EXPECT_EQ(t.bench().what_if()->place, t.cursor());
+  EXPECT_TRUE(t.bench().what_if()->changes.front().right());
+  EXPECT_TRUE(t.shows("The op is right as it ran"));
+  EXPECT_TRUE(t.shows("no sink"));
+
+  t.run("lane.set=sparse_attention=mutant:sink_scaled");
+  EXPECT_FALSE(t.bench().what_if()) << "that was of another session";
+  t.run("cursor.first_failure");
+  EXPECT_EQ(t.cursor().op, AS_OP_SPARSE_ATTENTION);
+  const Place failed = t.cursor();
+  t.user.look_at("why");
+  t.user.ctx->ItemClick("###ask");
+  t.user.settle();
+  ASSERT_TRUE(t.bench().what_if());
+  EXPECT_EQ(t.bench().what_if()->place, failed);
+  EXPECT_FALSE(t.bench().what_if()->changes.front().right());
+  const std::string& said = t.bench().what_if()->sentence;
+  EXPECT_NE(said.find("The error goes away with: no sink."), std::string::npos) << said;
+  EXPECT_NE(said.find("lane cpu"), std::string::npos) << said;
+  EXPECT_TRUE(t.shows("goes away"));
+  EXPECT_EQ(t.cursor(), failed);
+
+  t.run("cursor.goto=" + std::to_string(failed.step) + "/-/swa_index");
+  EXPECT_FALSE(t.app->commands().run("why.what_if")) << "there is nothing to change in lists";
+  t.run("cursor.goto=" + std::to_string(failed.step) + "/3/wo_b");
+  ASSERT_TRUE(t.app->commands().run("why.what_if"));
+  EXPECT_FALSE(t.app->commands().run("why.what_if")) << "one at a time";
+  t.run("run.cancel");
+  EXPECT_TRUE(t.app.said("The what-if was stopped."));
+  EXPECT_EQ(t.bench().what_if()->place, failed);
+  EXPECT_FALSE(t.bench().busy());
 }
 
 // A session with a planted bug beside a capture without it, in one go.
@@ -372,6 +411,9 @@ Effects panel_effects() {
     EXPECT_FALSE(t.selection().element.empty());
     EXPECT_TRUE(t.in_front("tensor"));
   };
+  e["why.what_if"] = ask_what_if;
+  e["why.part"] = changes("why", {"why.part=left_out", "why.part=writes", "why.part=what_if",
+                                  "why.part=contributions"});
   e["events.show"] = [](Trial& t) {
     t.run("panel.events");
     t.bench().say(Message::Kind::kInfo, "a message of the test");
