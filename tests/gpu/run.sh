@@ -176,9 +176,7 @@ case $suite in
     for tool in racecheck initcheck synccheck; do
       tag=$tool
       # initcheck does not see what cuBLASLt's kernels store and calls their results uninitialised.
-      # racecheck takes minutes for the projections of a session; its own kernels are cases as well.
       without=''
-      [ "$tool" = racecheck ] && without='-*GpuSession*'
       [ "$tool" = initcheck ] && without='-*Linear*:*SeesWeights*:*GpuSession*'
       run_shards $((10 * count * jobs)) $(((index - 1) * jobs)) "$jobs" \
         compute-sanitizer --tool "$tool" --error-exitcode 9 || status=1
