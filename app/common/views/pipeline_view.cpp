@@ -346,7 +346,7 @@ std::string pipeline_card_text(const PipelineCard& card) {
   } else {
     text += "\nnothing was compared";
   }
-  if (card.trace == nullptr) return text + "\nits tensors are no longer kept";
+  if (card.trace == nullptr) return text + "\nits tensors are not kept";
   for (const bool output : {false, true}) {
     std::string line;
     for (const TapCopy& tap : card.trace->taps) {
