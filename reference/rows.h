@@ -11,12 +11,14 @@
 
 namespace attnscope::reference {
 
-// Values <-> one record. Payload and scales lie as in kernels/layout/records.h; `scales` is unused
-// for STATE records.
+// What published code does in more than one way.
 struct Quantiser {
   std::int32_t scale_floor = AS_SCALE_FLOOR_1E4;
   std::int32_t fp4_rule = AS_FP4_EVEN;
 };
+
+// Values <-> one record. Payload and scales lie as in kernels/layout/records.h; `scales` is unused
+// for STATE records.
 void encode_record(std::int32_t record, std::int64_t width, const double* values,
                    std::uint8_t* payload, std::uint8_t* scales, const Quantiser& quantiser = {});
 void decode_record(std::int32_t record, std::int64_t width, const std::uint8_t* payload,

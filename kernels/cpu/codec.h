@@ -64,12 +64,14 @@ float abs_max(const float* x, int n);
 // Codes of x * 2^-exponent.
 void encode_e4m3(const float* x, int n, int exponent, unsigned char* codes);
 
-// One cache row of a record from the values before quantisation (bf16-valued fp32), and back.
-// width: 512 for LATENT, 128 for the index records; STATE is copied.
+// What published code does in more than one way.
 struct QuantiseRules {
   std::int32_t scale_floor = AS_SCALE_FLOOR_1E4;
   std::int32_t fp4 = AS_FP4_EVEN;
 };
+
+// One cache row of a record from the values before quantisation (bf16-valued fp32), and back.
+// width: 512 for LATENT, 128 for the index records; STATE is copied.
 void quantise_row(std::int32_t record, int width, const float* row, unsigned char* payload,
                   unsigned char* scales, const QuantiseRules& rules = {});
 void decode_row(std::int32_t record, int width, const unsigned char* payload,
