@@ -10,6 +10,7 @@
 #include <numeric>
 #include <string_view>
 
+#include "engine/backend/call_op.h"
 #include "engine/golden/golden_run.h"
 #include "engine/model/synthetic_fill.h"
 #include "engine/session/tap_copies.h"
@@ -562,13 +563,10 @@ Result<void> run_op_cases(const GoldenSpec& spec, const LaneRegistry& registry,
   out.lanes = lanes->lane(*spec.op);
   for (const GoldenCase& one : spec.cases) {
     OpInputs inputs(*spec.op, one);
-    as_call call{};
-    call.struct_size = sizeof(call);
-    as_error error{};
-    const std::int32_t code = lanes->function(*spec.op)(inputs.params().data(), &call, &error);
-    if (code != AS_OK) {
-      return Error{static_cast<as_status>(code),
-                   fmt::format("{}: case '{}': {}", spec.path, one.name, error.message),
+    const as_op_fn function = lanes->function(*spec.op);
+    if (auto ran = call_op(function, inputs.params().data(), host_call(nullptr)); !ran) {
+      return Error{ran.error().code,
+                   fmt::format("{}: case '{}': {}", spec.path, one.name, ran.error().message),
                    {}};
     }
     collect_taps(inputs.trace(out.lanes), inputs.owners(), spec, one.name, out.taps);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "engine/backend/call_op.h"
 #include "engine/opcase/reference_call.h"
 #include "engine/session/forced_copy.h"
 #include "kernels/layout/records.h"
@@ -19,19 +20,14 @@ namespace {
 
 Result<void> call(as_op_fn function, const void* params, const std::string& lane, const CaseOp& op,
                   const as_threads* threads, double* microseconds = nullptr) {
-  as_error error{};
-  as_call context{};
-  context.struct_size = sizeof(context);
-  context.threads = threads;
   const auto start = std::chrono::steady_clock::now();
-  const std::int32_t status = function(params, &context, &error);
+  auto ran = call_op(function, params, host_call(threads));
   const std::chrono::duration<double, std::micro> elapsed =
       std::chrono::steady_clock::now() - start;
   if (microseconds != nullptr) *microseconds = elapsed.count();
-  if (status == AS_OK) return {};
-  return Error{static_cast<as_status>(status),
-               fmt::format("{}: lane {}: {}", op.name, lane, error.message),
-               {}};
+  if (ran) return ran;
+  return Error{
+      ran.error().code, fmt::format("{}: lane {}: {}", op.name, lane, ran.error().message), {}};
 }
 
 bool quantises(const CaseOp& op) {

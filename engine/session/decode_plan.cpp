@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/backend/call_op.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -303,14 +304,11 @@ Result<void> DecodePlan::begin(const StepMetadata& step, const as_tensor& hidden
 }
 
 Result<void> DecodePlan::call(const Step& step, int branch) {
-  as_error error{};
-  as_call context{};
-  context.struct_size = sizeof(context);
+  as_call context = host_call(nullptr);
   context.stream = device_.stream(branch);
   const auto event = 2 * static_cast<std::size_t>(&step - steps_.data());
   if (auto ok = device_.mark(branch, event); !ok) return ok;
-  const std::int32_t status = step.function(step.params.data(), &context, &error);
-  if (status != AS_OK) return Error{static_cast<as_status>(status), error.message, {}};
+  if (auto ok = call_op(step.function, step.params.data(), context); !ok) return ok;
   return device_.mark(branch, event + 1);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/backend/call_op.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -84,9 +85,7 @@ Result<void> DeviceRun::begin_layers(const StepMetadata& step, const as_tensor& 
 Result<void> DeviceRun::run_on_host(as_op_fn function, const OpParams& params,
                                     const as_call& call) {
   if (auto ok = residency_->before_host_op(params); !ok) return ok;
-  as_error error{};
-  const std::int32_t status = function(params.data(), &call, &error);
-  if (status != AS_OK) return Error{static_cast<as_status>(status), error.message, {}};
+  if (auto ok = call_op(function, params.data(), call); !ok) return ok;
   residency_->after_host_op(params);
   return {};
 }

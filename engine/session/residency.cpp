@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/backend/call_op.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 
@@ -224,13 +225,10 @@ Result<void> Residency::run(as_op_fn function, const OpParams& params, bool pois
     if (!table) return table.error();
     rope->table = *table;
   }
-  as_error error{};
-  as_call call{};
-  call.struct_size = sizeof(call);
+  as_call call = host_call(nullptr);
   call.stream = device_->stream(0);
   if (auto ok = device_->mark(0, marks_++); !ok) return ok;
-  const std::int32_t status = function(there.data(), &call, &error);
-  if (status != AS_OK) return Error{static_cast<as_status>(status), error.message, {}};
+  if (auto ok = call_op(function, there.data(), call); !ok) return ok;
   if (auto ok = device_->mark(0, marks_++); !ok) return ok;
   device_wrote(params);
   return {};

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 
+#include "engine/backend/call_op.h"
 #include "engine/session/forced_copy.h"
 #include "engine/trace/compare.h"
 #include "kernels/layout/records.h"
@@ -69,11 +70,8 @@ RowAlone run_row_alone(const Session& session, std::int64_t token) {
         cache.data.data, 0xFF,
         static_cast<std::size_t>(as_tensor_numel(&cache.data) * as_dtype_size(cache.data.dtype)));
   }
-  as_call call{};
-  call.struct_size = sizeof(call);
-  call.threads = session.parts().threads;
-  as_error error{};
-  if (session.lanes().function(batch.op())(alone.data(), &call, &error) != AS_OK) return result;
+  const as_call call = host_call(session.parts().threads);
+  if (!call_op(session.lanes().function(batch.op()), alone.data(), call)) return result;
   result.possible = true;
   Tolerance exact;
   exact.exact = true;

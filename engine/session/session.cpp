@@ -7,6 +7,7 @@
 #include <cstring>
 #include <new>
 
+#include "engine/backend/call_op.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/hidden_states.h"
 #include "engine/model/memory.h"
@@ -409,18 +410,14 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
   if (is_seen) {
     if (auto ok = verifier_->before(layer, params, lane); !ok) return ok;
   }
-  as_call call{};
-  call.struct_size = sizeof(call);
-  call.threads = parts_.threads;
+  as_call call = host_call(parts_.threads);
   call.host = &host_;
   const auto start = std::chrono::steady_clock::now();
   Result<void> ran;
   if (by_device) {
     ran = device_->run(lane, lanes_.function(id), layer, params, call, is_seen);
   } else {
-    as_error error{};
-    const std::int32_t status = lanes_.function(id)(params.data(), &call, &error);
-    if (status != AS_OK) ran = Error{static_cast<as_status>(status), error.message, {}};
+    ran = call_op(lanes_.function(id), params.data(), call);
   }
   double elapsed = seconds_since(start);
   const int published = layer < 0 ? -1 : parts_.config.layers[static_cast<std::size_t>(layer)];

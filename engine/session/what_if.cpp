@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "engine/backend/call_op.h"
 #include "engine/session/forced_copy.h"
 #include "engine/session/rows_as_read.h"
 #include "engine/session/what_if_changes.h"
@@ -19,13 +20,7 @@ namespace attnscope {
 namespace {
 
 Result<void> call(as_op_fn function, const OpParams& params, const as_threads* threads) {
-  as_error error{};
-  as_call context{};
-  context.struct_size = sizeof(context);
-  context.threads = threads;
-  const std::int32_t status = function(params.data(), &context, &error);
-  if (status == AS_OK) return {};
-  return Error{static_cast<as_status>(status), error.message, {}};
+  return call_op(function, params.data(), host_call(threads));
 }
 
 // 1-cos of an output rounded to bf16 is far below.
