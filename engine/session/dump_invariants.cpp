@@ -46,8 +46,7 @@ DumpInvariants::DumpInvariants() {
        "last token's step."},
       {"quantised_bytes",
        "Scale bytes lie in 105..247 (from 92 with a floor of 1e-8), pads are 0, no code is NaN, "
-       "and "
-       "the largest code of a block is at least 224 unless the scale is the smallest."},
+       "and the largest code of a block is at least 224 unless the scale is the smallest."},
       {"state_rows", "The state rows that an emission pools lie in blocks that are held."},
       {"attention_mass",
        "The LSE recomputed from the rows is the op's, and window + selected + sink mass is 1."},

@@ -8,6 +8,7 @@
 #include <limits>
 #include <string_view>
 
+#include "engine/backend/call_op.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 
@@ -64,12 +65,13 @@ class Lists {
   }
 };
 
-std::uint64_t hash_of(const void* data, std::size_t bytes) {
-  return std::hash<std::string_view>{}(std::string_view(static_cast<const char*>(data), bytes));
-}
-
 std::size_t bytes_of(const as_tensor& t) {
   return to_size(as_tensor_numel(&t) * as_dtype_size(t.dtype));
+}
+
+std::uint64_t hash_of(const as_tensor& t) {
+  return std::hash<std::string_view>{}(
+      std::string_view(static_cast<const char*>(t.data), bytes_of(t)));
 }
 
 // Activations and lists: neither weights nor caches nor what lies on a device.
@@ -87,11 +89,8 @@ std::vector<TapResult> check_tokens(const StepMetadata& step, const Serving& ser
   for (std::int32_t r = 0; r < static_cast<std::int32_t>(step.live.size()); ++r) {
     const std::int32_t id = step.live[to_size(r)];
     const Request& request = serving.requests()[to_size(id)];
-    std::vector<std::int32_t> known = request.tokens;
-    known.resize(to_size(request.num_tokens()));
-    const std::size_t decided = known.size();
     const auto& drafts = serving.drafts()[to_size(r)];
-    known.insert(known.end(), drafts.begin(), drafts.end());
+    const std::size_t decided = request.tokens.size();
     const std::int64_t first = step.num_computed[to_size(r)];
     const std::int64_t end = first + step.scheduled[to_size(r)];
     for (std::int64_t p = first; p < end; ++p) {
@@ -99,7 +98,10 @@ std::vector<TapResult> check_tokens(const StepMetadata& step, const Serving& ser
         sampled.push_back(static_cast<std::int64_t>(tokens.size()));
         sampled_of.push_back(r);
       }
-      tokens.push_back(to_size(p) < known.size() ? known[to_size(p)] : -1);
+      const std::size_t draft = to_size(p) - decided;  // of a position behind the decided ones
+      tokens.push_back(to_size(p) < decided    ? request.tokens[to_size(p)]
+                       : draft < drafts.size() ? drafts[draft]
+                                               : -1);
       rows.push_back(r);
       lists.position.push_back(p);
       lists.ids.push_back(id);
@@ -146,11 +148,7 @@ std::optional<TapResult> check_rope(const as_rope& rope, const std::vector<std::
   p.out = make_tensor(turned.data(), {n, 1, AS_HEAD_DIM});
   p.positions = make_tensor(at_positions.data(), {n});
   p.rope = rope;
-  as_error error{};
-  as_call context{};
-  context.struct_size = sizeof(context);
-  context.threads = threads;
-  if (exact.ops[AS_OP_INVERSE_ROPE](params.data(), &context, &error) != AS_OK) return {};
+  if (!call_op(exact.ops[AS_OP_INVERSE_ROPE], params.data(), host_call(threads))) return {};
   std::int64_t beyond = 0, first = -1, first_pair = 0;
   for (std::int64_t t = 0; t < n; ++t) {
     const std::int64_t position = positions[to_size(t)];
@@ -177,17 +175,29 @@ std::optional<TapResult> check_rope(const as_rope& rope, const std::vector<std::
                            first, first_pair, beyond));
 }
 
-std::vector<TapResult> Unchanged::before(const OpParams& params) {
-  std::vector<TapResult> found;
+std::vector<std::uint64_t> hash_inputs(const OpParams& params) {
   const as_op_info& info = params.info();
+  std::vector<std::uint64_t> hashes(info.num_taps, 0);
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
     if (tap.direction != AS_TAP_IN || tap.kind != AS_TAP_TENSOR) continue;
     const as_tensor& t = params.tensor(tap.offset);
-    if (!looked_at(tap, t)) continue;
+    if (std::string_view(tap.name) != "weight" && present(t)) hashes[i] = hash_of(t);
+  }
+  return hashes;
+}
+
+std::vector<TapResult> Unchanged::before(const OpParams& params,
+                                         const std::vector<std::uint64_t>& hashes) {
+  std::vector<TapResult> found;
+  const as_op_info& info = params.info();
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    const as_tensor& t = params.tensor(tap.offset);
+    if (tap.direction != AS_TAP_IN || !looked_at(tap, t)) continue;
     const auto it = seen_.find(t.data);
     if (it == seen_.end() || it->second.bytes != bytes_of(t)) continue;
-    if (hash_of(t.data, it->second.bytes) == it->second.hash) continue;
+    if (hashes[i] == it->second.hash) continue;
     found.push_back(wrong(params.op(), std::string(tap.name) + kChangedTap, as_tensor_numel(&t), 1,
                           fmt::format("{} is no longer what it was when {} had run: an op between "
                                       "them wrote to it",
@@ -197,20 +207,19 @@ std::vector<TapResult> Unchanged::before(const OpParams& params) {
 }
 
 void Unchanged::wrote(const as_tensor& tensor, as_op_id by) {
-  seen_[tensor.data] = {hash_of(tensor.data, bytes_of(tensor)), bytes_of(tensor), by};
+  seen_[tensor.data] = {hash_of(tensor), bytes_of(tensor), by};
 }
 
-void Unchanged::after(const OpParams& params) {
+void Unchanged::after(const OpParams& params, const std::vector<std::uint64_t>& hashes) {
   const as_op_info& info = params.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
-    if (tap.kind != AS_TAP_TENSOR) continue;
     const as_tensor& t = params.tensor(tap.offset);
     if (!looked_at(tap, t)) continue;
     const bool output = tap.direction == AS_TAP_OUT;
     const auto it = seen_.find(t.data);
     if (!output && it != seen_.end() && it->second.bytes == bytes_of(t)) continue;
-    seen_[t.data] = {hash_of(t.data, bytes_of(t)), bytes_of(t), params.op()};
+    seen_[t.data] = {output ? hash_of(t) : hashes[i], bytes_of(t), params.op()};
   }
 }
 

@@ -19,11 +19,6 @@
 
 namespace attnscope {
 
-// The ends of tap names that stand for these checks; blame() knows them.
-inline constexpr const char* kMetadataTap = ".metadata";
-inline constexpr const char* kTableTap = ".table";
-inline constexpr const char* kChangedTap = ".changed";
-
 // Tokens, positions, rows, starts, lengths and what to sample, derived once more from what each
 // request knows and how much of it the scheduler gave this step.
 std::vector<TapResult> check_tokens(const StepMetadata& step, const Serving& serving);
@@ -36,13 +31,17 @@ std::optional<TapResult> check_embedded(const as_tensor& h, const StepMetadata& 
 std::optional<TapResult> check_rope(const as_rope& rope, const std::vector<std::int64_t>& positions,
                                     const as_lane& exact, const as_threads* threads);
 
+// One hash per tap: bytes of the input tensors, weights left out for their size; 0 for other taps.
+std::vector<std::uint64_t> hash_inputs(const OpParams& params);
+
 // Whether a tensor still is what its writer, or its first reader, saw.
 class Unchanged {
  public:
   void begin_step() { seen_.clear(); }
   // Before an op: inputs that changed since. After it: its inputs and outputs as they are.
-  std::vector<TapResult> before(const OpParams& params);
-  void after(const OpParams& params);
+  // hashes: of its inputs then (hash_inputs).
+  std::vector<TapResult> before(const OpParams& params, const std::vector<std::uint64_t>& hashes);
+  void after(const OpParams& params, const std::vector<std::uint64_t>& hashes);
   // The session itself wrote a tensor that ops read, from what `by` gave.
   void wrote(const as_tensor& tensor, as_op_id by);
 

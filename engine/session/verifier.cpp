@@ -9,6 +9,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "engine/backend/call_op.h"
 #include "engine/checkpoint/hidden_states.h"
 #include "engine/session/evidence.h"
 #include "engine/session/kept_rows.h"
@@ -27,14 +28,10 @@ bool quantises(as_op_id op) {
 }
 
 Result<void> call(const as_lane* lane, const OpParams& params, const as_threads* threads) {
-  as_error error{};
-  as_call context{};
-  context.struct_size = sizeof(context);
-  context.threads = threads;
-  const std::int32_t status = lane->ops[params.op()](params.data(), &context, &error);
-  if (status == AS_OK) return {};
-  return Error{static_cast<as_status>(status),
-               fmt::format("{}: {}: {}", lane->name, params.info().name, error.message),
+  auto ran = call_op(lane->ops[params.op()], params.data(), host_call(threads));
+  if (ran) return ran;
+  return Error{ran.error().code,
+               fmt::format("{}: {}: {}", lane->name, params.info().name, ran.error().message),
                {}};
 }
 
@@ -60,22 +57,6 @@ as_tensor decode(const as_tensor& rows, const as_cache& cache, const std::int64_
                     row + as_payload_bytes(cache.record, cache.width), at<float>(out, t));
   }
   return out;
-}
-
-// One hash per tap: bytes of the input tensors, weights left out for their size; 0 for other taps.
-std::vector<std::uint64_t> hash_inputs(const OpParams& params) {
-  const as_op_info& info = params.info();
-  std::vector<std::uint64_t> hashes(info.num_taps, 0);
-  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
-    const as_tap_info& tap = info.taps[i];
-    if (tap.direction != AS_TAP_IN || tap.kind != AS_TAP_TENSOR) continue;
-    if (std::string_view(tap.name) == "weight" || !present(params.tensor(tap.offset))) continue;
-    const as_tensor& t = params.tensor(tap.offset);
-    const auto bytes = static_cast<std::size_t>(as_tensor_numel(&t) * as_dtype_size(t.dtype));
-    hashes[i] =
-        std::hash<std::string_view>{}(std::string_view(static_cast<const char*>(t.data), bytes));
-  }
-  return hashes;
 }
 
 // Whether a row of a bf16 or fp32 tensor holds a finite value of 2^60 or more.
@@ -175,7 +156,7 @@ void Verifier::given(int layer, TapResult result) {
 }
 
 void Verifier::check_given(int layer, const OpParams& params) {
-  for (TapResult& r : unchanged_.before(params)) given(layer, std::move(r));
+  for (TapResult& r : unchanged_.before(params, input_hashes_)) given(layer, std::move(r));
   if (params.op() == AS_OP_ATTN_NORM && layer == 0) {
     const as_tensor& h = params.get<as_rms_norm_params>().x;
     auto r = h.device == 0 ? check_embedded(h, *step_, *parts_.weights) : std::nullopt;
@@ -304,8 +285,9 @@ Result<void> Verifier::before(int layer, const OpParams& params, const std::stri
 Result<void> Verifier::after(int layer, const OpParams& params, const std::string& lane) {
   const as_op_info& info = params.info();
   if (references_ != References::kNone) {
-    check_inputs(layer, params, lane);
-    unchanged_.after(params);
+    const std::vector<std::uint64_t> now = hash_inputs(params);
+    check_inputs(layer, params, lane, now);
+    unchanged_.after(params, now);
   }
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
@@ -353,8 +335,8 @@ Result<void> Verifier::unseen(int layer, const OpParams& params, const std::stri
   return {};
 }
 
-void Verifier::check_inputs(int layer, const OpParams& params, const std::string& lane) {
-  const std::vector<std::uint64_t> now = hash_inputs(params);
+void Verifier::check_inputs(int layer, const OpParams& params, const std::string& lane,
+                            const std::vector<std::uint64_t>& now) {
   for (std::size_t i = 0; i < now.size(); ++i) {
     if (now[i] == input_hashes_[i]) continue;
     const as_tap_info& tap = params.info().taps[i];

@@ -99,7 +99,8 @@ class Verifier {
   void check_given(int layer, const OpParams& params);
   void given(int layer, TapResult result);
   // A lane that writes to its inputs would be judged on what it wrote there.
-  void check_inputs(int layer, const OpParams& params, const std::string& lane);
+  void check_inputs(int layer, const OpParams& params, const std::string& lane,
+                    const std::vector<std::uint64_t>& now);
   // Rows (tokens) that fp32 cannot be asked to get right: an input whose square leaves its range.
   void find_huge_inputs(const OpParams& params);
   void check_rows_left_alone(int layer, const OpParams& params, const as_tap_info& tap,

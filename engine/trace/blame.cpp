@@ -12,8 +12,8 @@ namespace {
 
 // Given to ops by the session itself (session/given_checks.h).
 bool is_given(const TapResult& result) {
-  return result.tap.ends_with(".metadata") || result.tap.ends_with(".table") ||
-         result.tap.ends_with(".changed");
+  return result.tap.ends_with(kMetadataTap) || result.tap.ends_with(kTableTap) ||
+         result.tap.ends_with(kChangedTap);
 }
 
 bool turns(as_op_id op) {
@@ -61,7 +61,7 @@ std::vector<Blame> blame(const std::vector<TapResult>& results) {
   bool table = false;  // a rotary table is wrong: so is all that is turned by it
   for (const TapResult& result : results) {
     if (result.verdict != Verdict::kWrong) continue;
-    table = table || result.tap.ends_with(".table");
+    table = table || result.tap.ends_with(kTableTap);
     if (table && turns(result.op) && !is_given(result)) continue;
     const bool cache = is_read(result);
     // Rows overwritten where tables or slots are wrong: by whoever was told to.
@@ -87,10 +87,10 @@ std::vector<Blame> blame(const std::vector<TapResult>& results) {
 std::string Blame::sentence() const {
   const char* name = as_op_find(op)->name;
   const std::string who =
-      first.tap.ends_with(".metadata")  ? std::string("the metadata of the step")
-      : first.tap.ends_with(".table")   ? std::string("the rotary table of the layer")
-      : first.tap.ends_with(".changed") ? fmt::format("what {} is fed", name)
-      : cache                           ? fmt::format("the cache that {} reads", name)
+      first.tap.ends_with(kMetadataTap)  ? std::string("the metadata of the step")
+      : first.tap.ends_with(kTableTap)   ? std::string("the rotary table of the layer")
+      : first.tap.ends_with(kChangedTap) ? fmt::format("what {} is fed", name)
+      : cache                            ? fmt::format("the cache that {} reads", name)
               : fmt::format("{}{}", name, first.lane.empty() ? "" : " (lane " + first.lane + ")");
   const std::string where = first.layer < 0
                                 ? fmt::format("step {}", first.step)

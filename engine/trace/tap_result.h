@@ -21,6 +21,12 @@ enum class Verdict { kEqual, kRounding, kQuantisation, kNearTie, kWrong, kNotCom
 inline constexpr int kVerdicts = 6;
 const char* verdict_name(Verdict verdict);
 
+// Ends of tap names that stand for what an op was given instead of what it put out: lists of the
+// step's metadata, a rotary table, a tensor that somebody wrote to in between.
+inline constexpr const char* kMetadataTap = ".metadata";
+inline constexpr const char* kTableTap = ".table";
+inline constexpr const char* kChangedTap = ".changed";
+
 // Figures of one comparison.
 struct ErrorFigures {
   double max_abs = 0;

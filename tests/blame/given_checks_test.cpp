@@ -128,17 +128,17 @@ TEST_F(GivenChecks, ATensorThatSomebodyWroteToIsNamed) {
   b.y = tensor(y);
   b.out = tensor(next);
   Unchanged unchanged;
-  EXPECT_TRUE(unchanged.before(first).empty());
-  unchanged.after(first);
-  EXPECT_TRUE(unchanged.before(second).empty());
+  EXPECT_TRUE(unchanged.before(first, hash_inputs(first)).empty());
+  unchanged.after(first, hash_inputs(first));
+  EXPECT_TRUE(unchanged.before(second, hash_inputs(second)).empty());
   out[40].bits ^= 1;
-  const auto found = unchanged.before(second);
+  const auto found = unchanged.before(second, hash_inputs(second));
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].tap, "h.changed");
   EXPECT_NE(found[0].note.find("when residual had run"), std::string::npos) << found[0].note;
   EXPECT_NE(blame(found)[0].sentence().find("what residual is fed"), std::string::npos);
   unchanged.begin_step();
-  EXPECT_TRUE(unchanged.before(second).empty());
+  EXPECT_TRUE(unchanged.before(second, hash_inputs(second)).empty());
 }
 
 }  // namespace
