@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "engine/config/json_object.h"
+
 namespace attnscope {
 namespace {
 
@@ -52,13 +54,14 @@ const SwitchInfo kSwitches[] = {
 
 bool named_profile(std::string_view name, Switches* s) {
   *s = {};
+  if (name != "vllm" && name != "deepseek") return false;
   s->profile = std::string(name);
   if (name == "vllm") return true;
   s->index_format = AS_RECORD_INDEX_MXFP4;
   s->hadamard = true;
   s->round_pooled = true;
   s->q_norm = AS_Q_NORM_BF16;
-  return name == "deepseek";
+  return true;
 }
 
 }  // namespace
@@ -78,7 +81,7 @@ Result<void> set_switch(ProfileSwitches& switches, std::string_view name, std::s
       std::find_if(std::begin(kSwitches), std::end(kSwitches),
                    [&](const SwitchInfo& s) { return name == std::string_view(s.name); });
   if (found == std::end(kSwitches)) {
-    return bad_input(fmt::format("no switch is called \"{}\"", name), "switches: " + switch_list());
+    return bad_input("no switch is called " + shown_name(name), "switches: " + switch_list());
   }
   for (std::size_t i = 0; i < found->values.size(); ++i) {
     if (value != std::string_view(found->values[i])) continue;
@@ -96,7 +99,7 @@ Result<void> set_switch(ProfileSwitches& switches, std::string_view name, std::s
     }
     return {};
   }
-  return bad_input(fmt::format("switch {} cannot be \"{}\"", name, value),
+  return bad_input(fmt::format("switch {} cannot be {}", found->name, shown_name(value)),
                    fmt::format("allowed: {}", fmt::join(found->values, ", ")));
 }
 
@@ -104,7 +107,7 @@ Result<ProfileSwitches> profile_switches(std::string_view text) {
   ProfileSwitches switches;
   std::size_t end = std::min(text.find(','), text.size());
   if (!named_profile(text.substr(0, end), &switches)) {
-    return bad_input(fmt::format("unknown profile \"{}\"", text.substr(0, end)),
+    return bad_input("unknown profile " + shown_name(text.substr(0, end)),
                      "allowed: vllm, deepseek; single switches behind it, "
                      "as in vllm,hadamard=on,q_norm=bf16");
   }
@@ -114,8 +117,9 @@ Result<ProfileSwitches> profile_switches(std::string_view text) {
     const std::string_view part = text.substr(begin, end - begin);
     const std::size_t equals = part.find('=');
     if (equals == std::string_view::npos) {
-      return bad_input(fmt::format("profile \"{}\": \"{}\" sets nothing", text, part),
-                       "write SWITCH=VALUE; switches: " + switch_list());
+      return bad_input(
+          fmt::format("profile {}: {} sets nothing", shown_name(text), shown_name(part)),
+          "write SWITCH=VALUE; switches: " + switch_list());
     }
     auto set = set_switch(switches, part.substr(0, equals), part.substr(equals + 1));
     if (!set) return set.error();
