@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/codec.cuh"
+#include "kernels/cuda/hopper_logits.h"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.cuh"
@@ -254,6 +255,7 @@ cudaError_t launch_kernel(const Params& p, const Launch& launch) {
 
 int indexer_logits(const Params& p, const Launch& launch) {
   if (p.weights.shape[0] == 0 || p.logits.shape[1] == 0) return 0;
+  if (hopper::takes(p, launch.gpu)) return hopper::indexer_logits(p, launch);
   return p.cache.record == AS_RECORD_INDEX_MXFP4 ? launch_kernel<true>(p, launch)
                                                  : launch_kernel<false>(p, launch);
 }

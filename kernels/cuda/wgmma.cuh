@@ -1,5 +1,5 @@
-// Hopper's warpgroup matrix steps: bf16 in, fp32 sums in registers, operands in shared memory or,
-// on the left, in registers. sm_90a alone.
+// Hopper's warpgroup matrix steps: bf16 (or fp16) in, fp32 sums in registers, operands in shared
+// memory or, on the left, in registers. sm_90a alone.
 //
 // Shared tiles are panels of 64 columns: rows of 128 bytes, chunk c of row r at c ^ (r % 8); one
 // panel follows another. Read by rows such a tile is K-major, read by columns MN-major.
@@ -57,6 +57,32 @@ __device__ __forceinline__ void step_64x64(float (&d)[32], std::uint64_t a, std:
         "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
       : "l"(a), "l"(b), "r"(add ? 1 : 0));
 }
+
+// d (+)= a * b^T: 64 rows and 64 columns, 16 deep; a in registers as mma wants it, b K-major.
+#define AS_STEP_64X64_REGISTERS(type)                                                              \
+  asm volatile(                                                                                    \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"                                                 \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                  \
+      " {"                                                                                         \
+      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,"             \
+      "%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"                                                    \
+      "}, {%32,%33,%34,%35}, %36, p, 1, 1, 0;\n}\n"                                                \
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),        \
+        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),    \
+        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), \
+        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), \
+        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])                                         \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add ? 1 : 0))
+template <bool bf16>
+__device__ __forceinline__ void step_64x64(float (&d)[32], const std::uint32_t* a, std::uint64_t b,
+                                           bool add) {
+  if constexpr (bf16) {
+    AS_STEP_64X64_REGISTERS("bf16");
+  } else {
+    AS_STEP_64X64_REGISTERS("f16");
+  }
+}
+#undef AS_STEP_64X64_REGISTERS
 
 // d += a * b: 64 rows and 256 columns, 16 deep; a in registers as mma wants it, b MN-major.
 __device__ __forceinline__ void step_64x256(float (&d)[128], const std::uint32_t* a,
