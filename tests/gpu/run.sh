@@ -176,7 +176,10 @@ case $suite in
     for tool in racecheck initcheck synccheck; do
       tag=$tool
       # initcheck does not see what cuBLASLt's kernels store and calls their results uninitialised.
+      # racecheck watches shared memory within a kernel: of sessions, thousands of launches of kernels
+      # that are cases as well, a single one does not end in 200 s.
       without=''
+      [ "$tool" = racecheck ] && without='-*GpuSession*'
       [ "$tool" = initcheck ] && without='-*Linear*:*SeesWeights*:*GpuSession*'
       run_shards $((10 * count * jobs)) $(((index - 1) * jobs)) "$jobs" \
         compute-sanitizer --tool "$tool" --error-exitcode 9 || status=1
