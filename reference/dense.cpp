@@ -1,7 +1,10 @@
 // Norms, projections and the residual.
 #include <algorithm>
+#include <cmath>
+#include <string>
 #include <vector>
 
+#include "reference/codec.h"
 #include "reference/matmul.h"
 #include "reference/norm.h"
 #include "reference/ops.h"
@@ -11,22 +14,53 @@ namespace attnscope::reference {
 
 namespace {
 
-constexpr std::int64_t kGrain = 32;  // tokens of a thread at least
+constexpr std::int64_t kBlock = 128;  // inputs that share a scale in FP8
+constexpr std::int64_t kGrain = 32;   // tokens of a thread at least
+
+// What a projection in FP8 makes of its inputs: codes under a scale for each block, as values.
+void quantise(double* row, std::int64_t n) {
+  for (double* x = row; x < row + n; x += kBlock) {
+    const int exponent = fp8_scale_exponent(abs_max(x, kBlock));
+    const double scale = std::ldexp(1.0, exponent), inverse = inverse_scale(exponent);
+    for (std::int64_t i = 0; i < kBlock; ++i) x[i] = e4m3_value(e4m3_code(x[i] * inverse)) * scale;
+  }
+}
+
+// A weight's codes and scales fit each other.
+void check_codes(const as_linear_params& p) {
+  for (int side = 0; side < 2 && p.weight.rank == 2; ++side) {
+    if (p.weight.shape[side] % kBlock == 0) continue;
+    throw BadInput("weight has codes of shape [" + std::to_string(p.weight.shape[0]) + "," +
+                   std::to_string(p.weight.shape[1]) + "]; both sides must be multiples of 128");
+  }
+  if (!present(p.weight_scale)) throw BadInput("weight has codes, but weight_scale is absent");
+}
 
 void linear(const as_linear_params& p, const Precision& precision, bool bf16) {
   const FloatRows x(p.x, "x", {kAny, kAny});
   const std::int64_t tokens = x.rows();
   const std::int64_t in = x.cols();
   const FloatRows y(p.y, "y", {tokens, kAny});
-  check(p.weight, "weight", Kind::kFloat, {y.cols(), in});
+  const bool codes = p.weight.dtype == AS_U8;
+  check(p.weight, "weight", codes ? Kind::kBytes : Kind::kFloat, {y.cols(), in});
+  if (codes) check_codes(p);
   if (tokens == 0) return;
 
-  const DenseInput input(x);
-  Weight weight(p.weight, tokens, precision.fp32_sums);
+  const DenseInput dense(x);
+  const double* input = dense.data();
+  std::vector<double> quantised;
+  if (codes && !precision.exact) {
+    quantised.assign(input, input + tokens * in);
+    for_rows(tokens, kGrain, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t t = first; t < last; ++t) quantise(quantised.data() + t * in, in);
+    });
+    input = quantised.data();
+  }
+  Weight weight(p.weight, p.weight_scale, tokens, precision.fp32_sums);
   std::vector<double> block(static_cast<std::size_t>(tokens * weight.block()));
   for (std::int64_t begin = 0; begin < y.cols(); begin += weight.block()) {
     const std::int64_t end = std::min(begin + weight.block(), y.cols());
-    weight.multiply(input.data(), begin, end, block.data());
+    weight.multiply(input, begin, end, block.data());
     for_rows(tokens, kGrain, [&](std::int64_t first, std::int64_t last) {
       for (std::int64_t t = first; t < last; ++t) {
         double* values = block.data() + t * (end - begin);

@@ -8,6 +8,9 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <array>
+
+#include "reference/codec.h"
 
 namespace attnscope::reference {
 
@@ -19,7 +22,8 @@ namespace {
 constexpr std::int64_t kConvertedBytes = std::int64_t{16} << 20;
 constexpr std::int64_t kOutputBytes = std::int64_t{8} << 20;
 constexpr std::int64_t kFewRows = 8;
-constexpr std::int64_t kGrain = 8;  // weight rows of a thread at least
+constexpr std::int64_t kCodeBlock = 128;  // inputs and outputs that share a scale
+constexpr std::int64_t kGrain = 8;        // weight rows of a thread at least
 
 // In a fixed order that does not depend on the number of threads.
 template <class T>
@@ -63,24 +67,48 @@ void matmul(const double* a, const double* b, double* c, std::int64_t m, std::in
   multiply_into(c, view(a, m, k), view(b, k, n), fp32);
 }
 
-Weight::Weight(const as_tensor& weight, std::int64_t m, bool fp32)
-    : stored_(weight, "weight", {kAny, kAny}), m_(m), fp32_(fp32) {
-  const std::int64_t bytes = m_ <= kFewRows
-                                 ? kOutputBytes / std::max<std::int64_t>(m_, 1)
-                                 : kConvertedBytes / std::max<std::int64_t>(stored_.cols(), 1);
-  block_ = std::clamp<std::int64_t>(bytes / 8, 1, std::max<std::int64_t>(stored_.rows(), 1));
+Weight::Weight(const as_tensor& weight, const as_tensor& scales, std::int64_t m, bool fp32)
+    : stored_(weight), scales_(scales), m_(m), fp32_(fp32) {
+  if (present(scales)) {
+    check(weight, "weight", Kind::kBytes, {kAny, kAny});
+    check(scales, "weight_scale", Kind::kFloat,
+          {weight.shape[0] / kCodeBlock, weight.shape[1] / kCodeBlock});
+  } else {
+    check(weight, "weight", Kind::kFloat, {kAny, kAny});
+  }
+  rows_ = weight.shape[0];
+  cols_ = weight.shape[1];
+  const std::int64_t bytes = m_ <= kFewRows ? kOutputBytes / std::max<std::int64_t>(m_, 1)
+                                            : kConvertedBytes / std::max<std::int64_t>(cols_, 1);
+  block_ = std::clamp<std::int64_t>(bytes / 8, 1, std::max<std::int64_t>(rows_, 1));
   if (m_ > kFewRows) {
-    converted_ =
-        std::make_unique_for_overwrite<double[]>(static_cast<std::size_t>(block_ * stored_.cols()));
+    converted_ = std::make_unique_for_overwrite<double[]>(static_cast<std::size_t>(block_ * cols_));
+  }
+}
+
+void Weight::load(std::int64_t row, double* values) const {
+  if (!present(scales_)) return FloatRows(stored_, "weight", {kAny, kAny}).load(row, values);
+  static const std::array<double, 256> kValues = [] {
+    std::array<double, 256> all;
+    for (std::size_t code = 0; code < all.size(); ++code) {
+      all[code] = e4m3_value(static_cast<std::uint8_t>(code));
+    }
+    return all;
+  }();
+  const std::uint8_t* codes = Bytes(stored_, "weight", {kAny, kAny}).row(row);
+  std::vector<double> scale(static_cast<std::size_t>(cols_ / kCodeBlock));
+  FloatRows(scales_, "weight_scale", {kAny, kAny}).load(row / kCodeBlock, scale.data());
+  for (std::int64_t i = 0; i < cols_; ++i) {
+    values[i] = kValues[codes[i]] * scale[static_cast<std::size_t>(i / kCodeBlock)];
   }
 }
 
 void Weight::multiply_rows(const double* x, std::int64_t begin, std::int64_t end, double* y) const {
-  const std::int64_t in = stored_.cols();
+  const std::int64_t in = cols_;
   at::parallel_for(begin, end, kGrain, [&](std::int64_t first, std::int64_t last) {
     std::vector<double> row(static_cast<std::size_t>(in));
     for (std::int64_t r = first; r < last; ++r) {
-      stored_.load(r, row.data());
+      load(r, row.data());
       for (std::int64_t t = 0; t < m_; ++t) {
         double& product = y[t * (end - begin) + r - begin];
         product = fp32_ ? dot<float>(x + t * in, row.data(), in)
@@ -92,10 +120,10 @@ void Weight::multiply_rows(const double* x, std::int64_t begin, std::int64_t end
 
 void Weight::multiply(const double* x, std::int64_t begin, std::int64_t end, double* y) {
   if (m_ <= kFewRows) return multiply_rows(x, begin, end, y);
-  const std::int64_t in = stored_.cols();
+  const std::int64_t in = cols_;
   at::parallel_for(begin, end, kGrain, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
-      stored_.load(r, converted_.get() + (r - begin) * in);
+      load(r, converted_.get() + (r - begin) * in);
     }
   });
   matmul_transposed(x, converted_.get(), y, m_, end - begin, in, fp32_);

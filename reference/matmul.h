@@ -18,15 +18,16 @@ void matmul_transposed(const double* a, const double* b, double* c, std::int64_t
 void matmul(const double* a, const double* b, double* c, std::int64_t m, std::int64_t n,
             std::int64_t k, bool fp32 = false);
 
-// y[m, end - begin] = x[m,in] weight[begin..end, in]^T, weight a [out,in] float tensor. Its rows
+// y[m, end - begin] = x[m,in] weight[begin..end, in]^T, weight a [out,in] float tensor, or e4m3
+// codes with a scale for each block of 128 x 128. Its rows
 // are converted to float64 a block at a time, on each call: nothing is kept that could become
 // stale, and memory stays small for weights of any size. Few rows of x (a decode step) are summed
 // here, row by row of the weight on all threads, because a BLAS would wait for each block's
 // conversion; many go through the BLAS.
 class Weight {
  public:
-  // m: rows of x.
-  Weight(const as_tensor& weight, std::int64_t m, bool fp32 = false);
+  // m: rows of x. scales: [out/128,in/128] of codes; absent otherwise.
+  Weight(const as_tensor& weight, const as_tensor& scales, std::int64_t m, bool fp32 = false);
 
   // Output rows to ask for at once at most.
   std::int64_t block() const { return block_; }
@@ -35,7 +36,10 @@ class Weight {
  private:
   void multiply_rows(const double* x, std::int64_t begin, std::int64_t end, double* y) const;
 
-  FloatRows stored_;
+  void load(std::int64_t row, double* values) const;
+
+  as_tensor stored_, scales_;
+  std::int64_t rows_, cols_;
   std::int64_t m_;
   bool fp32_;
   std::int64_t block_;

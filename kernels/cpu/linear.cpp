@@ -1,6 +1,9 @@
-// linear (all projections) and grouped_linear (wo_a): bf16 rows times bf16 weights, summed in fp32.
+// linear (all projections) and grouped_linear (wo_a): bf16 rows times bf16 weights, summed in fp32;
+// of a linear in FP8 (fp8_product.h) codes times codes.
 #include <algorithm>
 
+#include "kernels/cpu/fp8_product.h"
+#include "kernels/cpu/linear_check.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/simd/simd.h"
@@ -62,16 +65,14 @@ std::int64_t grain(std::int64_t rows, std::int64_t in, std::int64_t outs) {
 }  // namespace
 
 void linear(const as_linear_params& p, const as_call* call, Check& check) {
-  const bool wide = p.y.dtype == AS_F32;
-  if (!check.tensor("weight", p.weight, AS_BF16, {kAny, kAny}) ||
-      !check.tensor("x", p.x, AS_BF16, {kAny, p.weight.shape[1]}) ||
-      !check.tensor("y", p.y, wide ? AS_F32 : AS_BF16, {p.x.shape[0], p.weight.shape[0]})) {
-    return;
-  }
+  if (!check_linear(p, check)) return;
   const std::int64_t rows = p.x.shape[0];
   const std::int64_t in = p.weight.shape[1];
   const std::int64_t out = p.weight.shape[0];
   if (rows == 0) return;
+  if (p.weight.dtype == AS_U8) {
+    return multiply_fp8(quantise_rows(p.x, call), p.weight, p.weight_scale, p.y, call);
+  }
   const Product product = {at<Bits>(p.x), p.x.stride[0], at<Bits>(p.weight), p.weight.stride[0],
                            p.y.data,      p.y.stride[0], p.y.dtype};
   const std::int64_t block = outs_per_block(in);

@@ -16,6 +16,8 @@ const as_lane* lane() {
   return &kLane;
 }
 
+const char* fp8_projections() { return ""; }
+
 const as_helper_lane* helper_lane() {
   static const as_helper_lane kLane = {sizeof(as_helper_lane), AS_LANE_VERSION, "cuda", kWhy, {}};
   return &kLane;

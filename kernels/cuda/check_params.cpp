@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/linear_check.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 
@@ -270,10 +271,7 @@ bool check_params(const as_q_kv_norm_params& p, bool, Check& check) {
 }
 
 bool check_params(const as_linear_params& p, bool, Check& check) {
-  return check.tensor("weight", p.weight, AS_BF16, {kAny, kAny}) &&
-         check.tensor("x", p.x, AS_BF16, {kAny, p.weight.shape[1]}) &&
-         check.tensor("y", p.y, p.y.dtype == AS_F32 ? AS_F32 : AS_BF16,
-                      {p.x.shape[0], p.weight.shape[0]});
+  return cpu::check_linear(p, check);
 }
 
 bool check_params(const as_grouped_linear_params& p, bool, Check& check) {

@@ -80,11 +80,11 @@ class Descriptors {
   Descriptors(const Library& lt, const Product& p) : lt_(lt) {
     const cublasOperation_t transposed = CUBLAS_OP_T;
     const cudaDataType_t out = p.wide ? CUDA_R_32F : CUDA_R_16BF;
+    const cudaDataType_t in = p.x_scale != nullptr ? CUDA_R_8F_E4M3 : CUDA_R_16BF;
     ok_ = lt.desc_create(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
-          lt.desc_set(desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)) ==
-              CUBLAS_STATUS_SUCCESS &&
-          layout(&weight, CUDA_R_16BF, p.in, p.out, p.weight_stride, p.batches, p.weight_batch) &&
-          layout(&x, CUDA_R_16BF, p.in, p.rows, p.x_stride, p.batches, p.x_batch) &&
+          set(CUBLASLT_MATMUL_DESC_TRANSA, transposed) && (p.x_scale == nullptr || scales(p)) &&
+          layout(&weight, in, p.in, p.out, p.weight_stride, p.batches, p.weight_batch) &&
+          layout(&x, in, p.in, p.rows, p.x_stride, p.batches, p.x_batch) &&
           layout(&y, out, p.out, p.rows, p.y_stride, p.batches, p.y_batch);
   }
   Descriptors(const Descriptors&) = delete;
@@ -101,6 +101,28 @@ class Descriptors {
   cublasLtMatrixLayout_t weight = nullptr, x = nullptr, y = nullptr;
 
  private:
+  template <class T>
+  bool set(cublasLtMatmulDescAttributes_t what, const T& value) {
+    return lt_.desc_set(desc, what, &value, sizeof(value)) == CUBLAS_STATUS_SUCCESS;
+  }
+
+  // The library wants the scales of a row of blocks at a distance that is a multiple of four.
+  bool scales(const Product& p) {
+#if CUBLAS_VERSION >= 120900
+    const std::int64_t blocks = p.in / 128;
+    if (p.weight_scale_stride != (blocks + 3) / 4 * 4) return false;
+    const std::int32_t by_block = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+    const std::int32_t by_row = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    return set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, by_block) &&
+           set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.weight_scale) &&
+           set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, by_row) &&
+           set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.x_scale);
+#else
+    static_cast<void>(p);
+    return false;
+#endif
+  }
+
   bool layout(cublasLtMatrixLayout_t* l, cudaDataType_t type, std::int64_t rows,
               std::int64_t columns, std::int64_t stride, std::int64_t batches,
               std::int64_t batch_stride) {
@@ -151,7 +173,34 @@ Choice choose(const Library& lt, const Descriptors& d, const std::uint32_t (&ali
   return {true, result.algo};
 }
 
+void alignments(const Product& p, std::uint32_t (&align)[3]) {
+  const std::int64_t in_size = p.x_scale != nullptr ? 1 : 2, y_size = p.wide ? 4 : 2;
+  align[0] = alignment(p.weight, in_size * p.weight_stride, in_size * p.weight_batch);
+  align[1] = alignment(p.x, in_size * p.x_stride, in_size * p.x_batch);
+  align[2] = alignment(p.y, y_size * p.y_stride, y_size * p.y_batch);
+}
+
 }  // namespace
+
+bool library_has_fp8() {
+  const Library* lt = library();
+  if (lt == nullptr) return false;
+  // Of a shape as models have it. Addresses are aligned and nothing lies there: choosing an
+  // algorithm reads none of it.
+  alignas(256) static float nothing[64];
+  Product p{};
+  p.x = p.weight = p.y = nothing;
+  p.x_scale = p.weight_scale = nothing;
+  p.rows = 64;
+  p.in = p.x_stride = p.weight_stride = 4096;
+  p.out = p.y_stride = 1536;
+  p.batches = 1;
+  p.weight_scale_stride = 32;
+  const Descriptors d(*lt, p);
+  std::uint32_t align[3];
+  alignments(p, align);
+  return d.ok() && choose(*lt, d, align, kWorkspace).able;
+}
 
 std::size_t library_workspace() { return library() != nullptr ? kWorkspace : 0; }
 
@@ -160,17 +209,22 @@ bool library_multiply(const Product& p, const Launch& launch) {
   if (lt == nullptr || launch.workspace_bytes < kWorkspace) return false;
   const Descriptors d(*lt, p);
   if (!d.ok()) return false;
-  const std::int64_t y_size = p.wide ? 4 : 2;
-  const std::uint32_t align[3] = {alignment(p.weight, 2 * p.weight_stride, 2 * p.weight_batch),
-                                  alignment(p.x, 2 * p.x_stride, 2 * p.x_batch),
-                                  alignment(p.y, y_size * p.y_stride, y_size * p.y_batch)};
+  std::uint32_t align[3];
+  alignments(p, align);
   using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                         std::int64_t, std::int64_t, bool, std::uint32_t>;
+                         std::int64_t, std::int64_t, bool, bool, std::uint32_t>;
   static std::mutex mutex;
   static std::map<Key, Choice> choices;
-  const Key key{p.rows,     p.in,       p.out,
-                p.batches,  p.x_stride, p.weight_stride,
-                p.y_stride, p.wide,     align[0] << 16 | align[1] << 8 | align[2]};
+  const Key key{p.rows,
+                p.in,
+                p.out,
+                p.batches,
+                p.x_stride,
+                p.weight_stride,
+                p.y_stride,
+                p.wide,
+                p.x_scale != nullptr,
+                align[0] << 16 | align[1] << 8 | align[2]};
   Choice choice;
   {
     const std::lock_guard lock(mutex);

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/call.h"
 #include "kernels/cuda/check_params.h"
+#include "kernels/cuda/gemm.h"
 #include "kernels/params/lane_entries.h"
 
 namespace attnscope::cuda {
@@ -81,6 +82,12 @@ as_lane make_lane() {
 const as_lane* lane() {
   static const as_lane kLane = make_lane();
   return &kLane;
+}
+
+const char* fp8_projections() {
+  if (!Device::get()) return "";
+  static const bool kLibrary = library_has_fp8();
+  return kLibrary ? "cuBLASLt" : "own kernel";
 }
 
 }  // namespace attnscope::cuda

@@ -14,4 +14,8 @@ namespace attnscope::cuda {
 // without CUDA, a lane with no op at all, whose description says why.
 const as_lane* lane();
 
+// What multiplies projections in FP8: "cuBLASLt" or "own kernel"; empty without a GPU. cuBLASLt may
+// still decline a shape, which then goes to the own kernel.
+const char* fp8_projections();
+
 }  // namespace attnscope::cuda

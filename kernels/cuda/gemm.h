@@ -1,5 +1,5 @@
 // Matrix products of the projections: y[b][t,o] = sum_i x[b][t,i] * weight[b][o,i], bf16 in, fp32
-// sums, bf16 or fp32 out. Strides in elements.
+// sums, bf16 or fp32 out; or e4m3 codes with scales in place of bf16. Strides in elements.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,20 @@ struct Product {
   std::int64_t x_stride, weight_stride, y_stride;  // from row to row
   std::int64_t x_batch, weight_batch, y_batch;     // from batch to batch
   bool wide;                                       // y is fp32
+  // Set together: x and weight are codes, in and out multiples of 128, one batch.
+  const float* x_scale;              // [in/128, rows]
+  const float* weight_scale;         // [out/128, in/128]
+  std::int64_t weight_scale_stride;  // from row to row
 };
 
-// A kernel of ours: any shape and alignment. Returns a cudaError_t.
+// A kernel of ours, bf16 in: any shape and alignment. Returns a cudaError_t.
 int multiply(const Product& product, const Launch& launch);
 
 // cuBLASLt, found when the program runs. False: not there, or not able to do this product.
 bool library_multiply(const Product& product, const Launch& launch);
+
+// Whether the library there is multiplies codes with their scales on this GPU at all.
+bool library_has_fp8();
 
 // What the library may want as a workspace; 0 when it is not there.
 std::size_t library_workspace();

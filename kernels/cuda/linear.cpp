@@ -1,5 +1,8 @@
-// linear (all projections) and grouped_linear (wo_a): by the library where it is there and able.
+// linear (all projections) and grouped_linear (wo_a): by the library where it is there and able. A
+// projection in FP8 quantises its inputs into the workspace first.
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/helper_ops.h"
+#include "kernels/cuda/linear_fp8.h"
 #include "kernels/cuda/ops.h"
 
 namespace attnscope::cuda {
@@ -45,16 +48,79 @@ int run(const Product& m, const Launch& launch) {
   return multiply(m, launch);
 }
 
+// The inputs' codes and scales, at the start of the workspace.
+struct Quantised {
+  explicit Quantised(const as_linear_params& p, unsigned char* workspace)
+      : rows(p.x.shape[0]), blocks(p.x.shape[1] / kFp8Block), codes(workspace) {
+    scales = reinterpret_cast<float*>(workspace + aligned(rows * p.x.shape[1]));
+  }
+  std::size_t bytes() const {
+    return aligned(rows * blocks * kFp8Block) + aligned(rows * blocks * 4);
+  }
+
+  std::int64_t rows, blocks;
+  unsigned char* codes;  // [rows, in]
+  float* scales;         // [in/128, rows]
+
+ private:
+  static std::size_t aligned(std::int64_t n) {
+    return (static_cast<std::size_t>(n) + 255) / 256 * 256;
+  }
+};
+
+int run_codes(const as_linear_params& p, const Quantised& x, const Launch& launch) {
+  const std::int64_t in = p.x.shape[1];
+  as_fp8_linear_params q{};
+  q.x = p.x;
+  q.x.data = x.codes;
+  q.x.dtype = AS_U8;
+  q.x.stride[0] = in;
+  q.x_scale = p.weight_scale;
+  q.x_scale.data = x.scales;
+  q.x_scale.shape[0] = x.rows;
+  q.x_scale.shape[1] = x.blocks;
+  q.x_scale.stride[0] = 1;
+  q.x_scale.stride[1] = x.rows;
+  q.weight = p.weight;
+  q.weight_scale = p.weight_scale;
+  q.y = p.y;
+  return fp8_linear(q, launch);
+}
+
+int run_fp8(const as_linear_params& p, bool by_library, const Launch& launch) {
+  const Quantised x(p, launch.workspace);
+  if (x.rows == 0 || p.weight.shape[0] == 0) return 0;
+  if (const int code = quantise_rows(p.x, x.codes, x.scales, launch); code != 0) return code;
+  Product m = product_of(p);
+  m.x = x.codes;
+  m.x_stride = m.in;
+  m.x_scale = x.scales;
+  m.weight_scale = static_cast<const float*>(p.weight_scale.data);
+  m.weight_scale_stride = p.weight_scale.stride[0];
+  Launch rest = launch;
+  rest.workspace += x.bytes();
+  rest.workspace_bytes -= x.bytes();
+  if (by_library && m.in > 0 && library_multiply(m, rest)) return 0;
+  return run_codes(p, x, launch);
+}
+
 }  // namespace
 
-std::size_t workspace_bytes(const as_linear_params&, const Gpu&) { return library_workspace(); }
+std::size_t workspace_bytes(const as_linear_params& p, const Gpu&) {
+  const std::size_t inputs = p.weight.dtype == AS_U8 ? Quantised(p, nullptr).bytes() : 0;
+  return inputs + library_workspace();
+}
 std::size_t workspace_bytes(const as_grouped_linear_params&, const Gpu&) {
   return library_workspace();
 }
 
-int linear(const as_linear_params& p, const Launch& launch) { return run(product_of(p), launch); }
+int linear(const as_linear_params& p, const Launch& launch) {
+  if (p.weight.dtype == AS_U8) return run_fp8(p, true, launch);
+  return run(product_of(p), launch);
+}
 
 int linear_plain(const as_linear_params& p, const Launch& launch) {
+  if (p.weight.dtype == AS_U8) return run_fp8(p, false, launch);
   return multiply(product_of(p), launch);
 }
 

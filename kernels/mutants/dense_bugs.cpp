@@ -18,6 +18,13 @@ float value(const as_tensor& t, std::int64_t i, std::int64_t j) {
   return cpu::bf16_to_float(at<bf16_t>(t, i, j)->bits);
 }
 
+// Element [o,i] of a projection's weight, bf16 or codes.
+float weight_value(const as_linear_params& p, std::int64_t o, std::int64_t i) {
+  if (p.weight.dtype != AS_U8) return value(p.weight, o, i);
+  return cpu::e4m3_to_float(*at<std::uint8_t>(p.weight, o, i)) *
+         *at<float>(p.weight_scale, o / AS_PROJECTION_BLOCK, i / AS_PROJECTION_BLOCK);
+}
+
 void store(const as_tensor& y, std::int64_t i, std::int64_t j, float v) {
   if (y.dtype == AS_BF16) {
     at<bf16_t>(y, i, j)->bits = cpu::float_to_bf16(v);
@@ -89,7 +96,7 @@ std::int32_t sum_in_bf16(const void* params, const as_call* call, as_error* erro
         float sum = 0;
         for (std::int64_t first = 0; first < in; first += kBlock) {
           for (std::int64_t i = first; i < std::min(in, first + kBlock); ++i) {
-            sum += value(p.x, t, i) * value(p.weight, o, i);
+            sum += value(p.x, t, i) * weight_value(p, o, i);
           }
           sum = cpu::round_bf16(sum);
         }
@@ -105,8 +112,11 @@ template <as_op_id kOp>
 std::int32_t last_block_lost(const void* params, const as_call* call, as_error* error) {
   using Params = as_linear_params;
   const auto spoil = [&](Params p) {
-    p.x.shape[1] -= kBlock;
-    p.weight.shape[1] -= kBlock;
+    const bool codes = p.weight.dtype == AS_U8;
+    const std::int64_t lost = codes ? AS_PROJECTION_BLOCK : kBlock;
+    p.x.shape[1] -= lost;
+    p.weight.shape[1] -= lost;
+    if (codes) --p.weight_scale.shape[1];
     return p.x.shape[1] > 0 ? run_cpu(kOp, &p, call, error) : AS_OK;
   };
   return spoil_after<Params>(kOp, params, call, error, spoil);
@@ -164,33 +174,66 @@ std::int32_t group_of_other_heads(const void* params, const as_call* call, as_er
   return spoil_after<Params>(AS_OP_WO_A, params, call, error, spoil);
 }
 
-// The inputs go through FP8, 128 to a power-of-two scale.
+// Inputs through FP8 and back, 128 to a scale of 2^(the right exponent + `off`).
+std::vector<bf16_t> through_fp8(const as_tensor& from, int off) {
+  const std::int64_t in = from.shape[1];
+  std::vector<bf16_t> x(static_cast<std::size_t>(from.shape[0] * in));
+  for (std::int64_t t = 0; t < from.shape[0]; ++t) {
+    for (std::int64_t first = 0; first < in; first += AS_PROJECTION_BLOCK) {
+      const std::int64_t last = std::min<std::int64_t>(in, first + AS_PROJECTION_BLOCK);
+      float largest = 0;
+      for (std::int64_t i = first; i < last; ++i) {
+        largest = std::max(largest, std::fabs(value(from, t, i)));
+      }
+      const int exponent = cpu::fp8_exponent(largest) + off;
+      for (std::int64_t i = first; i < last; ++i) {
+        const float code =
+            cpu::e4m3_to_float(cpu::float_to_e4m3(value(from, t, i) * cpu::exp2i(-exponent)));
+        x[static_cast<std::size_t>(t * in + i)] = {cpu::float_to_bf16(code * cpu::exp2i(exponent))};
+      }
+    }
+  }
+  return x;
+}
+
 std::int32_t activations_in_fp8(const void* params, const as_call* call, as_error* error) {
   using Params = as_linear_params;
   const auto spoil = [&](Params p) {
-    constexpr std::int64_t kScaled = 128;
-    const std::int64_t in = p.x.shape[1];
-    std::vector<bf16_t> x(static_cast<std::size_t>(p.x.shape[0] * in));
-    for (std::int64_t t = 0; t < p.x.shape[0]; ++t) {
-      for (std::int64_t first = 0; first < in; first += kScaled) {
-        const std::int64_t last = std::min(in, first + kScaled);
-        float largest = 0;
-        for (std::int64_t i = first; i < last; ++i) {
-          largest = std::max(largest, std::fabs(value(p.x, t, i)));
-        }
-        const int exponent = cpu::fp8_exponent(largest);
-        for (std::int64_t i = first; i < last; ++i) {
-          const float code =
-              cpu::e4m3_to_float(cpu::float_to_e4m3(value(p.x, t, i) * cpu::exp2i(-exponent)));
-          x[static_cast<std::size_t>(t * in + i)] = {
-              cpu::float_to_bf16(code * cpu::exp2i(exponent))};
-        }
-      }
-    }
-    p.x = make_tensor(x.data(), {p.x.shape[0], in});
+    const std::vector<bf16_t> x = through_fp8(p.x, 0);
+    p.x.data = const_cast<bf16_t*>(x.data());
+    p.x.stride[0] = p.x.shape[1];
     return run_cpu(AS_OP_WO_B, &p, call, error);
   };
   return spoil_after<Params>(AS_OP_WO_B, params, call, error, spoil);
+}
+
+// Values above the largest code of the scale below saturate; the op finds that scale by itself.
+std::int32_t fp8_scale_truncated(const void* params, const as_call* call, as_error* error) {
+  using Params = as_linear_params;
+  const auto spoil = [&](Params p) {
+    if (p.weight.dtype != AS_U8) return static_cast<std::int32_t>(AS_OK);
+    const std::vector<bf16_t> x = through_fp8(p.x, -1);
+    p.x.data = const_cast<bf16_t*>(x.data());
+    p.x.stride[0] = p.x.shape[1];
+    return run_cpu(AS_OP_Q_KV_A_PROJ, &p, call, error);
+  };
+  return spoil_after<Params>(AS_OP_Q_KV_A_PROJ, params, call, error, spoil);
+}
+
+std::int32_t fp8_scale_of_next_block(const void* params, const as_call* call, as_error* error) {
+  using Params = as_linear_params;
+  const auto spoil = [&](Params p) {
+    if (p.weight.dtype != AS_U8) return static_cast<std::int32_t>(AS_OK);
+    const std::int64_t rows = p.weight_scale.shape[0], columns = p.weight_scale.shape[1];
+    std::vector<float> scales;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const float* next = at<float>(p.weight_scale, (row + 1) % rows);
+      scales.insert(scales.end(), next, next + columns);
+    }
+    p.weight_scale = make_tensor(scales.data(), {rows, columns});
+    return run_cpu(AS_OP_Q_B_PROJ, &p, call, error);
+  };
+  return spoil_after<Params>(AS_OP_Q_B_PROJ, params, call, error, spoil);
 }
 
 std::int32_t residual_missing(const void* params, const as_call* call, as_error* error) {
@@ -249,6 +292,12 @@ std::vector<Bug> dense_bugs() {
       {"mutant:activations_in_fp8",
        "The inputs of the output projection go through FP8 where the contract keeps bf16.",
        AS_OP_WO_B, activations_in_fp8},
+      {"mutant:fp8_scale_truncated",
+       "The scales of a projection's inputs in FP8 are rounded down, so that the largest saturate.",
+       AS_OP_Q_KV_A_PROJ, fp8_scale_truncated},
+      {"mutant:fp8_scale_of_next_block",
+       "Blocks of a weight in FP8 have the scales of the blocks below them.", AS_OP_Q_B_PROJ,
+       fp8_scale_of_next_block},
       {"mutant:residual_missing", "The attention output replaces the hidden state.", AS_OP_RESIDUAL,
        residual_missing},
       {"mutant:norm_without_mean", "The final norm divides by the root of the sum of squares.",

@@ -2,7 +2,13 @@
  *
  * Contract of every projection: bf16 inputs and weights (stored [out, in]), products summed in fp32
  * or better, one rounding to the output dtype. Norms: fp32 or better inside, one rounding to bf16;
- * every weighted norm multiplies by w (not 1 + w). */
+ * every weighted norm multiplies by w (not 1 + w).
+ *
+ * A projection in FP8 has its weight as e4m3 codes with a scale for each block of 128 x 128, and
+ * quantises its inputs: per token and 128 of them
+ *   scale = 2^ceil(log2(max(amax, 1e-4) / 448)), code = e4m3fn_rne_sat(x / scale)
+ *   y[t,o] = sum over blocks b of scale[t,b] * weight_scale[o/128,b] * sum in b of code * code
+ * Products and sums of a block in fp32 or better, as is the sum of blocks; one rounding. */
 #ifndef ATTNSCOPE_KERNELS_PARAMS_DENSE_PARAMS_H
 #define ATTNSCOPE_KERNELS_PARAMS_DENSE_PARAMS_H
 
@@ -23,13 +29,17 @@ typedef struct as_rms_norm_params {
 
 /* q_kv_a_proj, q_b_proj, compressor_proj, indexer_compressor_proj, indexer_q_proj,
  * indexer_weights_proj, wo_b, lm_head: y[t,o] = sum_i x[t,i] * weight[o,i].
- * y is bf16, or f32 for the compressor projections and lm_head. */
+ * y is bf16, or f32 for the compressor projections and lm_head. The dtype of weight says whether
+ * the projection is in FP8; q_kv_a_proj, q_b_proj, indexer_q_proj and wo_b may be. */
 typedef struct as_linear_params {
   as_params_head head;
-  as_tensor x;      /* in  bf16 [T,in] */
-  as_tensor weight; /* in  bf16 [out,in] */
-  as_tensor y;      /* out bf16 or f32 [T,out] */
+  as_tensor x;            /* in  bf16 [T,in] */
+  as_tensor weight;       /* in  bf16 [out,in]; or u8 codes, out and in multiples of 128 */
+  as_tensor y;            /* out bf16 or f32 [T,out] */
+  as_tensor weight_scale; /* in  f32 [out/128,in/128] of codes; absent with a bf16 weight */
 } as_linear_params;
+
+#define AS_PROJECTION_BLOCK 128 /* inputs, and outputs of a weight, that share a scale in FP8 */
 
 /* q_kv_norm: splits [q_lora | 512] and normalises both halves with their own weight. */
 typedef struct as_q_kv_norm_params {

@@ -88,7 +88,8 @@ static const as_tap_info kRmsNorm[] = {
 
 static const as_tap_info kLinear[] = {
     IN(as_linear_params, x, "T,in", "bf16"),
-    IN(as_linear_params, weight, "out,in", "bf16"),
+    IN(as_linear_params, weight, "out,in", "bf16|u8"),
+    IN(as_linear_params, weight_scale, "out/128,in/128", "f32"),
     OUT(as_linear_params, y, "T,out", "bf16|f32", "dense"),
 };
 

@@ -15,10 +15,12 @@
 namespace attnscope {
 
 // length: of the longer prompt; step 0 leaves 22 tokens of it.
-inline Scenario tiny_scenario(std::uint64_t seed = 7, std::int64_t longest = 396) {
+inline Scenario tiny_scenario(std::uint64_t seed = 7, std::int64_t longest = 396,
+                              const char* profile = "vllm") {
   Scenario s;
   s.name = "blame";
   s.model = *preset("tiny", {0, 1, 2});
+  s.model.switches = *profile_switches(profile);
   s.model.hidden = 128;
   s.model.heads = 4;
   s.model.o_groups = 2;
@@ -43,15 +45,20 @@ inline Scenario tiny_scenario(std::uint64_t seed = 7, std::int64_t longest = 396
 
 inline constexpr std::int64_t kStepUnderTest = 1;
 
-inline std::unique_ptr<Session> tiny_session(std::uint64_t seed = 7, std::int64_t longest = 396,
-                                             References references = References::kSim) {
+inline std::unique_ptr<Session> session_of(const Scenario& scenario,
+                                           References references = References::kSim) {
   SessionOptions options;
   options.references = references;
   options.threads = 2;
   options.checkpoint_every = 1;
-  auto session = Session::create(tiny_scenario(seed, longest), all_lanes(), options);
+  auto session = Session::create(scenario, all_lanes(), options);
   EXPECT_TRUE(session) << session.error().text();
   return session ? std::move(*session) : nullptr;
+}
+
+inline std::unique_ptr<Session> tiny_session(std::uint64_t seed = 7, std::int64_t longest = 396,
+                                             References references = References::kSim) {
+  return session_of(tiny_scenario(seed, longest), references);
 }
 
 }  // namespace attnscope

@@ -16,11 +16,18 @@ struct Planted {
   as_op_id op;
 };
 
+// Bugs that only projections in FP8 can have.
+inline bool in_fp8_alone(const as_lane& lane) {
+  return std::string_view(lane.name).starts_with("mutant:fp8_");
+}
+
+// All others.
 inline const std::vector<Planted>& planted() {
   static const std::vector<Planted> kPlanted = [] {
     std::vector<Planted> all;
     for (const auto& lanes : {mutants::lanes(), host_mutants()}) {
       for (const as_lane& lane : lanes) {
+        if (in_fp8_alone(lane)) continue;
         for (int op = 0; op < AS_OP_COUNT; ++op) {
           if (lane.ops[op] != nullptr) all.push_back({lane.name, static_cast<as_op_id>(op)});
         }
@@ -36,7 +43,9 @@ inline const char* op_name(as_op_id op) { return as_op_find(op)->name; }
 // What the tool says about the two steps under test, with these bugs in.
 class Trial {
  public:
-  Trial() : session_(tiny_session()) { EXPECT_TRUE(session_->step()); }
+  explicit Trial(std::unique_ptr<Session> session = tiny_session()) : session_(std::move(session)) {
+    EXPECT_TRUE(session_->step());
+  }
 
   std::vector<Blame> run(const std::vector<Planted>& bugs) {
     std::vector<std::string> lanes = {"cpu"};

@@ -1,7 +1,10 @@
 // The dense ops on the GPU against the CPU lane and ref.sim: norms, projections, wo_a, residual,
 // inverse RoPE, sampling.
+#include <algorithm>
+#include <cmath>
 #include <limits>
 
+#include "kernels/cpu/codec.h"
 #include "tests/gpu/support.h"
 
 namespace attnscope::gpu_tests {
@@ -65,6 +68,53 @@ INSTANTIATE_TEST_SUITE_P(
         shapes({1, 4, 74, 321},
                {{512, 640}, {128, 4096}, {64, 8}, {1, 1}, {77, 33}, {1024, 130}, {4096, 64}})),
     shape_name);
+
+// Projections in FP8. With dense scales the library takes what it can; scales whose rows lie apart
+// it does not take, so that our own kernel runs.
+class GpuLinearFp8 : public GpuDense {
+ protected:
+  void check(std::int64_t scale_pad) {
+    const Shape& s = GetParam();
+    for (const as_op_id op : {AS_OP_Q_KV_A_PROJ, AS_OP_WO_B}) {
+      OpParams engine;
+      auto& p = engine.init<as_linear_params>(op);
+      p.x = memory.normals(AS_BF16, {s.tokens, s.in}, random, 1.0f, s.tokens % 3);
+      p.weight = memory.make(AS_U8, {s.out, s.in});
+      for (std::int64_t o = 0; o < s.out; ++o) {
+        for (std::int64_t i = 0; i < s.in; ++i) {
+          // About normal, as weights are: largest 448.
+          const float code = std::clamp(128.0f * properties::normal(random), -448.0f, 448.0f);
+          *at<std::uint8_t>(p.weight, o, i) = cpu::float_to_e4m3(code);
+        }
+      }
+      p.weight_scale = memory.make(AS_F32, {s.out / 128, s.in / 128}, scale_pad);
+      for (std::int64_t o = 0; o < s.out / 128; ++o) {
+        for (std::int64_t b = 0; b < s.in / 128; ++b) {
+          *at<float>(p.weight_scale, o, b) =
+              std::ldexp(1.0f, static_cast<int>(-12 - below(random, 4)));
+        }
+      }
+      p.y = memory.make(op == AS_OP_WO_B ? AS_BF16 : AS_F32, {s.tokens, s.out}, 8);
+      finish(engine);
+    }
+  }
+};
+
+TEST_P(GpuLinearFp8, MatchesTheCpuLaneAndRefSim) { check(0); }
+TEST_P(GpuLinearFp8, OwnKernelMatchesTheCpuLaneAndRefSim) { check(3); }
+// Blocks of 128 x 128, tiny, and the projections of v4-flash and v4-pro cut to some of their
+// outputs where those are many.
+INSTANTIATE_TEST_SUITE_P(Shapes, GpuLinearFp8,
+                         testing::ValuesIn(shapes({1, 4, 74, 321}, {{128, 128},
+                                                                    {384, 256},
+                                                                    {512, 640},
+                                                                    {4096, 1536},
+                                                                    {1024, 2048},
+                                                                    {8192, 512},
+                                                                    {7168, 2048},
+                                                                    {1536, 1024},
+                                                                    {16384, 256}})),
+                         shape_name);
 
 class GpuGroupedLinear : public GpuDense {};
 

@@ -2,7 +2,8 @@
 //
 // Each row: a captured graph of several calls on different inputs (so that caches larger than the
 // L2 are read afresh), replayed; the median over replays, by CUDA events, divided by the calls.
-// Floors: bytes that must move at 4.3 TB/s (a copy on an H200), bf16 products at 790 TFLOP/s.
+// Floors: bytes that must move at 4.3 TB/s (a copy on an H200), bf16 products at 790 TFLOP/s, FP8
+// products at twice that.
 //
 // Usage: gpu_time [FILTER]: rows whose name contains FILTER.
 #include <fmt/format.h>
@@ -34,8 +35,9 @@ using cuda::Graph;
 using cuda::Stream;
 
 constexpr double kTensorTflops = 790;  // bf16, measured on an H200
-constexpr double kBandwidth = 4300;    // GB/s of a copy, read and written bytes counted
-constexpr int kCalls = 8;              // in a graph, on inputs of their own
+constexpr double kFp8Tflops = 2 * kTensorTflops;
+constexpr double kBandwidth = 4300;  // GB/s of a copy, read and written bytes counted
+constexpr int kCalls = 8;            // in a graph, on inputs of their own
 constexpr int kReplays = 15;
 
 template <class T>
@@ -136,11 +138,12 @@ class Bench {
   bool wants(const std::string& name) const { return name.find(filter_) != std::string::npos; }
 
   // One row: `calls[i]` are the params of the i-th call of the graph.
-  void row(const std::string& name, const std::vector<OpParams>& calls, double bytes,
-           double flops) {
-    any_row(name, calls, bytes, flops, [](const OpParams& params, as_call* call, as_error* error) {
+  void row(const std::string& name, const std::vector<OpParams>& calls, double bytes, double flops,
+           double tflops = kTensorTflops) {
+    const auto function = [](const OpParams& params, as_call* call, as_error* error) {
       return cuda::lane()->ops[params.op()](params.data(), call, error);
-    });
+    };
+    any_row(name, calls, bytes, flops, function, tflops);
   }
   // The same of a helper op.
   template <class Params>
@@ -161,7 +164,7 @@ class Bench {
  private:
   template <class Params, class Function>
   void any_row(const std::string& name, const std::vector<Params>& calls, double bytes,
-               double flops, const Function& function) {
+               double flops, const Function& function, double tflops = kTensorTflops) {
     const double us =
         time([&] {
           for (const Params& params : calls) {
@@ -176,7 +179,7 @@ class Bench {
           return Result<void>();
         }) /
         static_cast<double>(calls.size());
-    const double floor = std::max(bytes / (kBandwidth * 1e3), flops / (kTensorTflops * 1e6));
+    const double floor = std::max(bytes / (kBandwidth * 1e3), flops / (tflops * 1e6));
     fmt::print("{:<44}{:>10.2f}{:>10.1f}{:>10.1f}{:>10.2f}{:>8.1f}\n", name, us, bytes / us * 1e-3,
                flops / us * 1e-6, floor, us / floor);
     memory_.clear();
@@ -399,6 +402,24 @@ void linear(Bench& bench, std::int64_t tokens, std::int64_t in, std::int64_t out
             2.0 * static_cast<double>(tokens * in * out));
 }
 
+// A projection in FP8: weights as codes, inputs in bf16.
+void projection_fp8(Bench& bench, std::int64_t tokens, std::int64_t in, std::int64_t out) {
+  const std::string name = fmt::format("projection_fp8 in={} out={} T={}", in, out, tokens);
+  if (!bench.wants(name)) return;
+  std::vector<OpParams> calls;
+  for (int i = 0; i < 4; ++i) {
+    OpParams params;
+    auto& p = params.init<as_linear_params>(AS_OP_Q_B_PROJ);
+    p.x = bench.numbers(AS_BF16, {tokens, in});
+    p.weight = bench.numbers(AS_U8, {out, in});
+    p.weight_scale = bench.numbers(AS_F32, {out / 128, in / 128});
+    p.y = bench.make(AS_BF16, {tokens, out});
+    calls.push_back(params);
+  }
+  bench.row(name, calls, static_cast<double>(out * in + 2 * tokens * (in + out)),
+            2.0 * static_cast<double>(tokens * in * out), kFp8Tflops);
+}
+
 void norm(Bench& bench, std::int64_t tokens, std::int64_t hidden) {
   const std::string name = fmt::format("attn_norm hidden={} T={}", hidden, tokens);
   if (!bench.wants(name)) return;
@@ -558,6 +579,9 @@ void run(Bench& bench) {
   for (std::int64_t t : {1, 4096}) compress(bench, t, 4);
   for (std::int64_t t : {128, 4096}) compress(bench, t, 128);
   for (std::int64_t t : {1, 64, 4096}) linear(bench, t, 1024, 32768);
+  for (std::int64_t t : {1, 64, 4096}) projection_fp8(bench, t, 1024, 32768);
+  for (std::int64_t t : {1, 64, 4096}) projection_fp8(bench, t, 4096, 1536);
+  for (std::int64_t t : {1, 64, 4096}) projection_fp8(bench, t, 8192, 4096);
   for (std::int64_t t : {1, 4096}) norm(bench, t, 4096);
   workspace_attention(bench, 4096, 64, 640);
   for (std::int64_t t : {1, 4096}) merge_states(bench, t);
