@@ -74,6 +74,14 @@ std::string bytes_text(std::int64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1024 * 1024));
 }
 
+// What follows the bytes of the parameters.
+std::string format_text(const json& m) {
+  if (m.at("projections") == "bf16") return " in bf16";
+  const auto left = m.at("projections_left_in_bf16").get<std::vector<std::string>>();
+  if (left.empty()) return ", the large projections in FP8";
+  return fmt::format(", the large projections in FP8 but for {}", fmt::join(left, ", "));
+}
+
 void print_model(const json& m) {
   fmt::print("{}: {} of {} published layers, {} parameters, vocabulary {}\n",
              m.at("name").get<std::string>(), m.at("layers").size(),
@@ -111,10 +119,10 @@ void print_model(const json& m) {
       "\nevery block id costs {} bytes ({}), the largest group\n"
       "full group: {:.1f} bytes a token for good; a decoding request holds up to {} windowed "
       "blocks "
-      "besides\nparameters: {} in bf16\n",
+      "besides\nparameters: {}{}\n",
       stride, bytes_text(stride), m.at("full_group_bytes_per_token").get<double>(),
       m.at("decode_blocks_per_request").get<std::int64_t>(),
-      bytes_text(m.at("parameter_bytes").get<std::int64_t>()));
+      bytes_text(m.at("parameter_bytes").get<std::int64_t>()), format_text(m));
 }
 
 }  // namespace

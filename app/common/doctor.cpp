@@ -14,6 +14,7 @@
 
 #include "engine/capture/capture_pack.h"
 #include "kernels/cpu/cpu_lane.h"
+#include "kernels/cuda/cuda_lane.h"
 
 namespace attnscope {
 namespace {
@@ -136,6 +137,11 @@ std::vector<DoctorLine> examine() {
   lines.push_back({"nvcc", nvcc.empty() ? "missing" : nvcc,
                    nvcc.empty() ? "CUDA code cannot be built here" : "", !nvcc.empty()});
   lines.push_back(gpu());
+  if (const std::string fp8 = cuda::fp8_projections(); !fp8.empty()) {
+    lines.push_back({"FP8 products", fp8,
+                     fp8 == "cuBLASLt" ? "" : "projections=fp8 runs without the library's kernels",
+                     true});
+  }
   lines.push_back(display());
   return lines;
 }

@@ -14,6 +14,7 @@
 #include "engine/cache/cache_layout.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/config/json_file.h"
+#include "engine/model/fp8_projections.h"
 #include "engine/model/tensor_parallel.h"
 #include "kernels/params/op_table.h"
 
@@ -235,7 +236,9 @@ json describe_model(const ModelConfig& config) {
           {"published_layers", config.compress_ratios.size()},
           {"vocabulary", kVocabulary},
           {"parameters", config.parameter_count()},
-          {"parameter_bytes", 2 * config.parameter_count()},
+          {"parameter_bytes", weight_bytes(config)},
+          {"projections", config.switches.fp8_projections ? "fp8" : "bf16"},
+          {"projections_left_in_bf16", projections_left_in_bf16(config)},
           {"layers", layers},
           {"groups", groups},
           {"block_stride_bytes", layout.block_stride},

@@ -1,5 +1,6 @@
 // The terminal form of a report.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -282,6 +283,15 @@ std::string format_report(const json& report, bool colour) {
   if (const json& inputs = report.at("hidden_states"); !inputs.is_null()) {
     out.insert(out.size() - 1,
                fmt::format("inputs of the layers: from {}\n", inputs.get<std::string>()));
+  }
+  const json& model = report.at("model");
+  if (const auto left = model.find("projections_left_in_bf16"); left != model.end()) {
+    const auto names = left->get<std::vector<std::string>>();
+    if (!names.empty()) {
+      out.insert(out.size() - 1,
+                 fmt::format("projections left in bf16, sides no multiples of 128: {}\n",
+                             fmt::join(names, ", ")));
+    }
   }
   return out + table(report, paint) + drift(report, paint) + selections(report, paint) +
          near_ties(report, paint) + format_curves(report.at("curves")) + distributions(report) +

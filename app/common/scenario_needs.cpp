@@ -7,6 +7,7 @@
 
 #include "app/common/format.h"
 #include "engine/cache/cache_layout.h"
+#include "engine/model/fp8_projections.h"
 #include "engine/model/tensor_parallel.h"
 
 namespace attnscope {
@@ -41,7 +42,7 @@ ScenarioNeeds scenario_needs(const Scenario& scenario) {
   const CacheLayout layout = build_cache_layout(scenario.model);
   needs.usable = scenario.pool_blocks - 1;
   needs.pool_bytes = scenario.pool_blocks * layout.block_stride;
-  needs.weight_bytes = 2 * scenario.model.parameter_count();
+  needs.weight_bytes = weight_bytes(scenario.model);
   std::int64_t reserved = 0;
   bool full = false;
   for (const ScenarioRequest& request : scenario.requests) {
@@ -103,6 +104,7 @@ std::vector<std::string> profile_lines(const std::string& profile) {
       fmt::format("pooled entries rounded to bf16: {}", yes(found->round_pooled)),
       fmt::format("norm of query heads: {}", kNorms[found->q_norm]),
       fmt::format("YaRN in SWA-only layers: {}", yes(found->ratio0_yarn)),
+      fmt::format("large projections: {}", found->fp8_projections ? "FP8" : "bf16"),
   };
 }
 

@@ -155,6 +155,7 @@ void fields(V& v, ProfileSwitches& s) {
       s.scale_floor = all->scale_floor;
       s.fp4_rule = all->fp4_rule;
       s.q_norm = all->q_norm;
+      s.fp8_projections = all->fp8_projections;
     }
   }
 }

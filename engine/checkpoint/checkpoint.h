@@ -73,7 +73,8 @@ class Checkpoint {
 // Whether this is a folder with a config.json.
 bool is_checkpoint_folder(const std::string& path);
 
-// The weights of the layers that run. Projections in FP8 become bf16, each value rounded once; a
+// The weights of the layers that run. Projections in FP8 become bf16, each value rounded once; with
+// the switch projections=fp8 their codes and scales are kept, and others are quantised. A
 // vocabulary of more than 256 entries is cut to its first 256, one for each byte.
 Result<LoadedWeights> load_weights(Checkpoint& checkpoint, const ModelConfig& config,
                                    const as_threads* threads);

@@ -4,16 +4,18 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "engine/capture/folder_swap.h"
-#include "engine/checkpoint/fp8_blocks.h"
 #include "engine/checkpoint/tensor_names.h"
 #include "engine/checkpoint/weight_slots.h"
 #include "engine/config/json_file.h"
+#include "engine/model/fp8_blocks.h"
 #include "engine/tensorfile/tensor_writer.h"
+#include "kernels/cpu/codec.h"
 
 namespace attnscope {
 namespace {
@@ -157,6 +159,7 @@ class Exporter {
       count(slot.name, shard, n * sizeof(float));
       return;
     }
+    if (slot.codes != nullptr) return add_codes(slot, shard, writer);
     if (!slot.in_blocks || dtype_ == ExportDtype::kBf16) {
       writer.add(slot.name, ElementType::kBf16, slot.shape, slot.bf16, n * sizeof(bf16_t));
       count(slot.name, shard, n * sizeof(bf16_t));
@@ -171,12 +174,49 @@ class Exporter {
     Fp8Blocks blocks = encode_fp8_blocks(slot.bf16, rows, columns, threads_);
     totals_.changed += blocks.changed;
     totals_.in_blocks += slot.size();
-    const std::string scales = scale_name(slot.name);
-    count(slot.name, shard, blocks.codes.size());
-    count(scales, shard, blocks.scales.size());
-    writer.add_owned(slot.name, ElementType::kF8E4m3, slot.shape, std::move(blocks.codes));
-    writer.add_owned(scales, ElementType::kF8E8m0, {scale_blocks(rows), scale_blocks(columns)},
-                     std::move(blocks.scales));
+    add_scaled(slot, shard, writer, std::move(blocks.codes), ElementType::kF8E8m0,
+               std::move(blocks.scales));
+  }
+
+  void add_scaled(const WeightSlot& slot, const std::string& shard, TensorWriter& writer,
+                  std::vector<std::uint8_t> codes, ElementType type,
+                  std::vector<std::uint8_t> scales) {
+    const std::string name = scale_name(slot.name);
+    count(slot.name, shard, codes.size());
+    count(name, shard, scales.size());
+    writer.add_owned(slot.name, ElementType::kF8E4m3, slot.shape, std::move(codes));
+    writer.add_owned(name, type, {scale_blocks(slot.shape[0]), scale_blocks(slot.shape[1])},
+                     std::move(scales));
+  }
+
+  // Of a matrix that is in FP8: as it is, or its values.
+  void add_codes(const WeightSlot& slot, const std::string& shard, TensorWriter& writer) {
+    const std::int64_t rows = slot.shape[0], columns = slot.shape[1];
+    const std::size_t n = static_cast<std::size_t>(slot.size());
+    const std::vector<double> scales(slot.scales,
+                                     slot.scales + scale_blocks(rows) * scale_blocks(columns));
+    if (dtype_ == ExportDtype::kBf16) {
+      std::vector<std::uint8_t> values(n * sizeof(bf16_t));
+      decode_fp8_blocks(slot.codes, scales, rows, columns, reinterpret_cast<bf16_t*>(values.data()),
+                        threads_);
+      count(slot.name, shard, values.size());
+      writer.add_owned(slot.name, ElementType::kBf16, slot.shape, std::move(values));
+      return;
+    }
+    totals_.in_blocks += slot.size();
+    std::vector<std::uint8_t> bytes;
+    bool powers = true;  // of two: all that a UE8M0 byte holds
+    for (const double scale : scales) {
+      int exponent = 0;
+      powers = powers && std::frexp(scale, &exponent) == 0.5;
+      bytes.push_back(cpu::exponent_to_ue8m0(exponent - 1));
+    }
+    if (!powers) {
+      const auto* from = reinterpret_cast<const std::uint8_t*>(slot.scales);
+      bytes.assign(from, from + scales.size() * sizeof(float));
+    }
+    add_scaled(slot, shard, writer, {slot.codes, slot.codes + n},
+               powers ? ElementType::kF8E8m0 : ElementType::kF32, std::move(bytes));
   }
 
   const ModelConfig& config_;

@@ -1,14 +1,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "engine/checkpoint/checkpoint.h"
-#include "engine/checkpoint/fp8_blocks.h"
 #include "engine/checkpoint/tensor_names.h"
 #include "engine/checkpoint/weight_slots.h"
 #include "engine/config/json_object.h"
+#include "engine/model/fp8_projections.h"
 #include "kernels/cpu/codec.h"
 
 namespace attnscope {
@@ -62,10 +63,13 @@ class Loader {
     use.shape = entry.shape;
     use.bytes = static_cast<std::uint64_t>(slot.size()) * element_bits(entry.type) / 8;
     Result<void> read;
-    if (entry.type == ElementType::kF8E4m3 && slot.bf16 != nullptr && slot.shape.size() == 2) {
+    const bool matrix = slot.codes != nullptr || (slot.bf16 != nullptr && slot.shape.size() == 2);
+    if (entry.type == ElementType::kF8E4m3 && matrix) {
       read = quantised(slot, *found, use);
     } else if (checkpoint_.has(scale_name(slot.name)) && slot.name.ends_with(".weight")) {
       read = wrong(*found, fmt::format("is {}, expected F8_E4M3, as it has scales", use.dtype));
+    } else if (slot.codes != nullptr) {
+      read = encoded(slot, *found, use);
     } else {
       read = plain(slot, *found, use);
     }
@@ -99,6 +103,19 @@ class Loader {
                                       : slot.in_blocks    ? "F8_E4M3 with scales, BF16 or F32"
                                                           : "BF16 or F32"));
     }
+    return {};
+  }
+
+  // A matrix that was not published in FP8: read as bf16, then quantised.
+  Result<void> encoded(const WeightSlot& slot, const Checkpoint::Found& found, TensorUse& use) {
+    Buffer<bf16_t> values(slot.shape);
+    WeightSlot wide = slot;
+    wide.bf16 = values.data();
+    wide.codes = nullptr;
+    auto read = plain(wide, found, use);
+    if (!read) return read;
+    store_fp8(encode_fp8_blocks(values.data(), slot.shape[0], slot.shape[1], threads_), slot.codes,
+              slot.scales);
     return {};
   }
 
@@ -137,6 +154,12 @@ class Loader {
     }
     use.scales = element_name(entry.type);
     use.bytes += entry.bytes;
+    if (slot.codes != nullptr) {
+      std::memcpy(slot.codes, found.entry->data, static_cast<std::size_t>(slot.size()));
+      std::transform(scales.begin(), scales.end(), slot.scales,
+                     [](double value) { return static_cast<float>(value); });
+      return {};
+    }
     use.rounded = decode_fp8_blocks(found.entry->data, scales, rows, columns, slot.bf16, threads_);
     return {};
   }

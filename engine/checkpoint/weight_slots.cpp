@@ -5,6 +5,8 @@
 #include <functional>
 #include <numeric>
 
+#include "engine/model/fp8_projections.h"
+
 namespace attnscope {
 namespace {
 
@@ -21,21 +23,32 @@ CompressorWeights allocate_compressor(const ModelConfig& config, int ratio, std:
   return c;
 }
 
+// In the format that the switches ask for.
+void allocate_projection(const ModelConfig& config, std::int64_t rows, std::int64_t columns,
+                         Buffer<bf16_t>& bf16, Fp8Matrix& fp8) {
+  if (runs_in_fp8(config, rows, columns)) {
+    fp8 = allocate_fp8(rows, columns);
+  } else {
+    bf16 = Buffer<bf16_t>({rows, columns});
+  }
+}
+
 LayerWeights allocate_layer(const ModelConfig& c, int i) {
   const std::int64_t hidden = c.hidden, q_lora = c.q_lora, groups = c.o_groups;
   LayerWeights w;
   w.attn_norm = Buffer<bf16_t>({hidden});
-  w.wq_kv_a = Buffer<bf16_t>({q_lora + kHeadDim, hidden});
+  allocate_projection(c, q_lora + kHeadDim, hidden, w.wq_kv_a, w.fp8.wq_kv_a);
   w.q_norm = Buffer<bf16_t>({q_lora});
   w.kv_norm = Buffer<bf16_t>({kHeadDim});
-  w.wq_b = Buffer<bf16_t>({c.heads * kHeadDim, q_lora});
+  allocate_projection(c, c.heads * kHeadDim, q_lora, w.wq_b, w.fp8.wq_b);
   w.sinks = Buffer<float>({c.heads});
   w.wo_a = Buffer<bf16_t>({groups, c.o_lora, c.heads_per_group() * kHeadDim});
-  w.wo_b = Buffer<bf16_t>({hidden, groups * c.o_lora});
+  allocate_projection(c, hidden, groups * c.o_lora, w.wo_b, w.fp8.wo_b);
   if (c.ratio(i) > 0) w.compressor = allocate_compressor(c, c.ratio(i), kHeadDim);
   if (c.type(i) == LayerType::kC4A) {
     w.indexer_compressor = allocate_compressor(c, c.ratio(i), c.index_dim);
-    w.indexer_wq_b = Buffer<bf16_t>({std::int64_t{c.index_heads} * c.index_dim, q_lora});
+    allocate_projection(c, std::int64_t{c.index_heads} * c.index_dim, q_lora, w.indexer_wq_b,
+                        w.fp8.indexer_wq_b);
     w.indexer_weights_proj = Buffer<bf16_t>({c.index_heads, hidden});
   }
   return w;
@@ -55,10 +68,19 @@ class Lister {
  private:
   void add(const std::string& name, std::vector<std::int64_t> shape, bf16_t* data,
            bool in_blocks = false) {
-    slots_.push_back({name, std::move(shape), data, nullptr, in_blocks, layer_});
+    slots_.push_back({name, std::move(shape), data, nullptr, nullptr, nullptr, in_blocks, layer_});
   }
   void add(const std::string& name, std::vector<std::int64_t> shape, float* data) {
-    slots_.push_back({name, std::move(shape), nullptr, data, false, layer_});
+    slots_.push_back({name, std::move(shape), nullptr, data, nullptr, nullptr, false, layer_});
+  }
+  // Rows [first, first + shape[0]) of a projection.
+  void add(const std::string& name, std::vector<std::int64_t> shape, const Buffer<bf16_t>& bf16,
+           const Fp8Matrix& fp8, std::int64_t first = 0) {
+    const std::int64_t columns = shape[1];
+    if (fp8.codes.size() == 0) return add(name, shape, bf16.data() + first * columns, true);
+    slots_.push_back({name, std::move(shape), nullptr, nullptr, fp8.codes.data() + first * columns,
+                      fp8.scales.data() + scale_blocks(first) * scale_blocks(columns), true,
+                      layer_});
   }
 
   void compressor(const std::string& prefix, const CompressorWeights& w, int ratio,
@@ -77,20 +99,20 @@ class Lister {
     layer_ = config_.layers[static_cast<std::size_t>(i)];
     const std::string prefix = fmt::format("layers.{}.", layer_), p = prefix + "attn.";
     add(prefix + "attn_norm.weight", {hidden}, w.attn_norm.data());
-    add(p + "wq_a.weight", {q_lora, hidden}, w.wq_kv_a.data(), true);
-    add(p + "wkv.weight", {kHeadDim, hidden}, w.wq_kv_a.data() + q_lora * hidden, true);
+    add(p + "wq_a.weight", {q_lora, hidden}, w.wq_kv_a, w.fp8.wq_kv_a);
+    add(p + "wkv.weight", {kHeadDim, hidden}, w.wq_kv_a, w.fp8.wq_kv_a, q_lora);
     add(p + "q_norm.weight", {q_lora}, w.q_norm.data());
     add(p + "kv_norm.weight", {kHeadDim}, w.kv_norm.data());
-    add(p + "wq_b.weight", {config_.heads * kHeadDim, q_lora}, w.wq_b.data(), true);
+    add(p + "wq_b.weight", {config_.heads * kHeadDim, q_lora}, w.wq_b, w.fp8.wq_b);
     add(p + "attn_sink", {config_.heads}, w.sinks.data());
     add(p + "wo_a.weight", {out, config_.heads_per_group() * kHeadDim}, w.wo_a.data(), true);
-    add(p + "wo_b.weight", {hidden, out}, w.wo_b.data(), true);
+    add(p + "wo_b.weight", {hidden, out}, w.wo_b, w.fp8.wo_b);
     const int ratio = config_.ratio(i);
     if (ratio > 0) compressor(p + "compressor.", w.compressor, ratio, kHeadDim);
     if (config_.type(i) != LayerType::kC4A) return;
     compressor(p + "indexer.compressor.", w.indexer_compressor, ratio, config_.index_dim);
     add(p + "indexer.wq_b.weight", {std::int64_t{config_.index_heads} * config_.index_dim, q_lora},
-        w.indexer_wq_b.data(), true);
+        w.indexer_wq_b, w.fp8.indexer_wq_b);
     add(p + "indexer.weights_proj.weight", {config_.index_heads, hidden},
         w.indexer_weights_proj.data());
   }

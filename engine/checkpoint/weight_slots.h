@@ -10,12 +10,14 @@
 
 namespace attnscope {
 
-// Part of a Buffer. Dense, outermost axis first; exactly one of bf16 and f32 is set.
+// Part of a Buffer. Dense, outermost axis first; exactly one of bf16, f32 and codes is set.
 struct WeightSlot {
   std::string name;  // "layers.2.attn.wq_a.weight"
   std::vector<std::int64_t> shape;
   bf16_t* bf16 = nullptr;
   float* f32 = nullptr;
+  std::uint8_t* codes = nullptr;  // of a projection in FP8, with scales [rows/128, columns/128]
+  float* scales = nullptr;
   bool in_blocks = false;  // published in FP8 with a scale per 128 x 128
   int layer = -1;          // published number; -1 = embedding and final norm
 

@@ -39,6 +39,7 @@ struct ProfileSwitches {
   std::int32_t scale_floor = AS_SCALE_FLOOR_1E4;
   std::int32_t fp4_rule = AS_FP4_EVEN;
   std::int32_t q_norm = AS_Q_NORM_FP32;
+  bool fp8_projections = false;  // weights and inputs of the large projections as e4m3 codes
 };
 
 // "vllm" (default) or "deepseek", then single switches set otherwise:

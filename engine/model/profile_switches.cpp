@@ -50,6 +50,11 @@ const SwitchInfo kSwitches[] = {
      {"fp32", "bf16", "bf16_factor"},
      [](const Switches& s) { return static_cast<int>(s.q_norm); },
      [](Switches& s, int v) { s.q_norm = v; }},
+    {"projections",
+     "the large projections: in bf16, or e4m3 codes with a scale for each block of 128",
+     {"bf16", "fp8"},
+     [](const Switches& s) { return s.fp8_projections ? 1 : 0; },
+     [](Switches& s, int v) { s.fp8_projections = v != 0; }},
 };
 
 bool named_profile(std::string_view name, Switches* s) {

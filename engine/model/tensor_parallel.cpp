@@ -5,12 +5,15 @@
 
 #include <algorithm>
 
+#include "engine/model/fp8_projections.h"
+
 namespace attnscope {
 namespace {
 
 // Part `rank` of `size` of the first axis.
 template <class T>
 Buffer<T> rows_of(const Buffer<T>& whole, const TensorParallel& part) {
+  if (whole.size() == 0) return {};
   std::vector<std::int64_t> shape = whole.shape();
   shape[0] /= part.size;
   Buffer<T> out(shape);
@@ -21,6 +24,7 @@ Buffer<T> rows_of(const Buffer<T>& whole, const TensorParallel& part) {
 // Part `rank` of `size` of the columns of a matrix.
 template <class T>
 Buffer<T> columns_of(const Buffer<T>& whole, const TensorParallel& part) {
+  if (whole.size() == 0) return {};
   const std::int64_t all = whole.shape()[1], columns = all / part.size;
   Buffer<T> out({whole.shape()[0], columns});
   for (std::int64_t row = 0; row < whole.shape()[0]; ++row) {
@@ -35,6 +39,15 @@ void deal_out(const LayerWeights& whole, const TensorParallel& part, LayerWeight
   out.sinks = rows_of(whole.sinks, part);
   out.wo_a = rows_of(whole.wo_a, part);
   out.wo_b = columns_of(whole.wo_b, part);
+  out.fp8.wq_b = {rows_of(whole.fp8.wq_b.codes, part), rows_of(whole.fp8.wq_b.scales, part)};
+  const Fp8Matrix& wo_b = whole.fp8.wo_b;
+  if (wo_b.codes.size() == 0) return;
+  // Inputs of a rank that cut through blocks: the values of the codes, in bf16.
+  if (wo_b.codes.shape()[1] / part.size % kScaleBlock != 0) {
+    out.wo_b = columns_of(decoded(wo_b, nullptr), part);
+  } else {
+    out.fp8.wo_b = {columns_of(wo_b.codes, part), columns_of(wo_b.scales, part)};
+  }
 }
 
 }  // namespace
@@ -90,6 +103,8 @@ std::vector<std::shared_ptr<const Weights>> rank_weights(Weights whole, const Te
     layer.sinks = std::move(mine.layers[i].sinks);
     layer.wo_a = std::move(mine.layers[i].wo_a);
     layer.wo_b = std::move(mine.layers[i].wo_b);
+    layer.fp8.wq_b = std::move(mine.layers[i].fp8.wq_b);
+    layer.fp8.wo_b = std::move(mine.layers[i].fp8.wo_b);
   }
   mine = std::move(whole);
   for (Weights& part : parts) ranks.push_back(std::make_shared<const Weights>(std::move(part)));

@@ -30,6 +30,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/model/fp8_projections.h"
 #include "engine/model/synthetic_fill.h"
 #include "engine/model/weight_scales.h"
 
@@ -167,6 +168,8 @@ std::int64_t bytes_of(const CompressorWeights& c) {
   return bytes_of(c.kv_gate) + bytes_of(c.ape) + bytes_of(c.norm);
 }
 
+std::int64_t bytes_of(const Fp8Matrix& m) { return bytes_of(m.codes) + bytes_of(m.scales); }
+
 }  // namespace
 
 std::int64_t Weights::bytes() const {
@@ -175,7 +178,8 @@ std::int64_t Weights::bytes() const {
     total += bytes_of(w.attn_norm) + bytes_of(w.wq_kv_a) + bytes_of(w.q_norm) +
              bytes_of(w.kv_norm) + bytes_of(w.wq_b) + bytes_of(w.sinks) + bytes_of(w.wo_a) +
              bytes_of(w.wo_b) + bytes_of(w.compressor) + bytes_of(w.indexer_compressor) +
-             bytes_of(w.indexer_wq_b) + bytes_of(w.indexer_weights_proj);
+             bytes_of(w.indexer_wq_b) + bytes_of(w.indexer_weights_proj) + bytes_of(w.fp8.wq_kv_a) +
+             bytes_of(w.fp8.wq_b) + bytes_of(w.fp8.wo_b) + bytes_of(w.fp8.indexer_wq_b);
   }
   return total;
 }
@@ -184,6 +188,7 @@ Weights synthetic_weights(const ModelConfig& config, std::uint64_t seed,
                           const as_threads* threads) {
   Weights weights = Builder(config, seed).build(threads);
   shift_sinks(config, weights);
+  quantise_projections(config, weights, threads);
   return weights;
 }
 

@@ -43,6 +43,18 @@ struct CompressorWeights {
   Buffer<bf16_t> norm;     // [d]
 };
 
+// A projection in FP8, as the published checkpoints have it.
+struct Fp8Matrix {
+  Buffer<std::uint8_t> codes;  // [out, in] e4m3
+  Buffer<float> scales;        // [out/128, in/128]
+};
+
+// Those that the switch `projections` puts in FP8 and whose sides are multiples of 128; the bf16
+// matrix of the same name is empty then.
+struct Fp8Projections {
+  Fp8Matrix wq_kv_a, wq_b, wo_b, indexer_wq_b;
+};
+
 struct LayerWeights {
   Buffer<bf16_t> attn_norm;              // [hidden]
   Buffer<bf16_t> wq_kv_a;                // [q_lora + 512, hidden]: wq_a over wkv
@@ -56,6 +68,7 @@ struct LayerWeights {
   CompressorWeights indexer_compressor;  // C4A, d = 128
   Buffer<bf16_t> indexer_wq_b;           // C4A [index_heads*128, q_lora]
   Buffer<bf16_t> indexer_weights_proj;   // C4A [index_heads, hidden]
+  Fp8Projections fp8;
 };
 
 struct Weights {

@@ -89,20 +89,20 @@ class Builder {
         norm(Act::kHidden, weights_->attn_norm, Act::kNormed);
         break;
       case AS_OP_Q_KV_A_PROJ:
-        linear(Act::kNormed, weights_->wq_kv_a,
+        linear(Act::kNormed, weights_->wq_kv_a, weights_->fp8.wq_kv_a,
                frame_.make(Act::kQkv, AS_BF16, {tokens_, config_.q_lora + dim}));
         break;
       case AS_OP_Q_KV_NORM:
         q_kv_norm();
         break;
       case AS_OP_Q_B_PROJ:
-        linear(Act::kQr, weights_->wq_b, make3(Act::kQRaw, heads, dim));
+        linear(Act::kQr, weights_->wq_b, weights_->fp8.wq_b, make3(Act::kQRaw, heads, dim));
         break;
       case AS_OP_Q_ROPE_KV_INSERT:
         q_rope_kv_insert();
         break;
       case AS_OP_COMPRESSOR_PROJ:
-        linear(Act::kNormed, weights_->compressor.kv_gate,
+        linear(Act::kNormed, weights_->compressor.kv_gate, {},
                frame_.make(Act::kProj, AS_F32, {tokens_, 2 * coff * dim}));
         break;
       case AS_OP_COMPRESSOR_STATE:
@@ -113,7 +113,7 @@ class Builder {
                         dim);
         break;
       case AS_OP_INDEXER_COMPRESSOR_PROJ:
-        linear(Act::kNormed, weights_->indexer_compressor.kv_gate,
+        linear(Act::kNormed, weights_->indexer_compressor.kv_gate, {},
                frame_.make(Act::kIndexProj, AS_F32, {tokens_, 2 * coff * config_.index_dim}));
         break;
       case AS_OP_INDEXER_COMPRESSOR_STATE:
@@ -124,11 +124,11 @@ class Builder {
                         Act::kIndexRow, config_.index_dim);
         break;
       case AS_OP_INDEXER_Q_PROJ:
-        linear(Act::kQr, weights_->indexer_wq_b,
+        linear(Act::kQr, weights_->indexer_wq_b, weights_->fp8.indexer_wq_b,
                make3(Act::kIndexQRaw, index_heads, config_.index_dim));
         break;
       case AS_OP_INDEXER_WEIGHTS_PROJ:
-        linear(Act::kNormed, weights_->indexer_weights_proj,
+        linear(Act::kNormed, weights_->indexer_weights_proj, {},
                frame_.make(Act::kIndexWeightsRaw, AS_BF16, {tokens_, index_heads}));
         break;
       case AS_OP_INDEXER_Q:
@@ -153,7 +153,8 @@ class Builder {
         wo_a();
         break;
       case AS_OP_WO_B:
-        wo_b();
+        linear(Act::kZ, weights_->wo_b, weights_->fp8.wo_b,
+               frame_.make(Act::kY, AS_BF16, {tokens_, config_.hidden}));
         break;
       case AS_OP_RESIDUAL: {
         auto& p = params_.init<as_residual_params>(op_);
@@ -167,7 +168,7 @@ class Builder {
         break;
       case AS_OP_LM_HEAD:
         linear(
-            Act::kLastNormed, context_.weights->embedding,
+            Act::kLastNormed, context_.weights->embedding, {},
             frame_.make(Act::kHeadLogits, AS_F32, {frame_.get(Act::kLast).shape[0], kVocabulary}));
         break;
       case AS_OP_SAMPLE: {
@@ -196,10 +197,11 @@ class Builder {
   }
 
   // y may have more axes than [T, out]; the op sees it flat.
-  void linear(Act in, const Buffer<bf16_t>& weight, as_tensor y) {
+  void linear(Act in, const Buffer<bf16_t>& weight, const Fp8Matrix& fp8, as_tensor y) {
     auto& p = params_.init<as_linear_params>(op_);
-    p.x = frame_.get(in);
-    p.weight = weight.tensor();
+    p.x = flat(frame_.get(in));
+    p.weight = fp8.codes.size() > 0 ? fp8.codes.tensor() : weight.tensor();
+    p.weight_scale = fp8.scales.tensor();
     p.y = flat(y);
   }
 
@@ -357,13 +359,6 @@ class Builder {
     p.x.stride[1] = in;
     p.weight = weights_->wo_a.tensor();
     p.y = make3(Act::kZ, groups, config_.o_lora);
-  }
-
-  void wo_b() {
-    auto& p = params_.init<as_linear_params>(op_);
-    p.x = flat(frame_.get(Act::kZ));
-    p.weight = weights_->wo_b.tensor();
-    p.y = frame_.make(Act::kY, AS_BF16, {tokens_, config_.hidden});
   }
 
   as_op_id op_;

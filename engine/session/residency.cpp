@@ -63,6 +63,11 @@ Residency::Residency(std::shared_ptr<ComputeDevice> device, const SessionParts& 
       add(layer.wo_b);
       add(layer.indexer_wq_b);
       add(layer.indexer_weights_proj);
+      for (const Fp8Matrix* m :
+           {&layer.fp8.wq_kv_a, &layer.fp8.wq_b, &layer.fp8.wo_b, &layer.fp8.indexer_wq_b}) {
+        add(m->codes);
+        add(m->scales);
+      }
       add_compressor(layer.compressor);
       add_compressor(layer.indexer_compressor);
     }

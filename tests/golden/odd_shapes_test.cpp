@@ -50,18 +50,20 @@ class OddShapes : public testing::TestWithParam<Shape> {};
 
 TEST_P(OddShapes, NothingIsWrong) { run_and_check(scenario_of(GetParam())); }
 
-INSTANTIATE_TEST_SUITE_P(All, OddShapes,
-                         testing::Values(Shape{{1, 3, 4, 7, 8}, 8, 5, 6, {0, 1, 2, 3}, "vllm"},
-                                         Shape{{1, 2, 5}, 1, 2, 4, {0, 1, 2}, "vllm"},
-                                         Shape{{4, 1}, 8, 1, 3, {0, 1, 2, 3}, "deepseek"},
-                                         Shape{{127, 128, 129}, 8, 64, 4, {0, 1, 2, 3}, "vllm"},
-                                         Shape{{126, 3, 130}, 64, 100, 3, {0, 1, 2}, "vllm"},
-                                         Shape{{127, 128}, 1, 53, 3, {1, 2}, "deepseek"},
-                                         Shape{{255, 256, 1}, 8, 201, 3, {1, 2, 3}, "vllm"},
-                                         Shape{{257}, 8, 61, 2, {2}, "vllm"},
-                                         Shape{{260}, 8, 90, 2, {0}, "vllm"},
-                                         Shape{{2050, 2051}, 1, 700, 3, {1}, "vllm"},
-                                         Shape{{2049}, 8, 1000, 4, {1, 2}, "deepseek"}));
+INSTANTIATE_TEST_SUITE_P(
+    All, OddShapes,
+    testing::Values(Shape{{1, 3, 4, 7, 8}, 8, 5, 6, {0, 1, 2, 3}, "vllm"},
+                    Shape{{1, 2, 5}, 1, 2, 4, {0, 1, 2}, "vllm"},
+                    Shape{{4, 1}, 8, 1, 3, {0, 1, 2, 3}, "deepseek"},
+                    Shape{{127, 128, 129}, 8, 64, 4, {0, 1, 2, 3}, "vllm"},
+                    Shape{{126, 3, 130}, 64, 100, 3, {0, 1, 2}, "vllm"},
+                    Shape{{127, 128}, 1, 53, 3, {1, 2}, "deepseek"},
+                    Shape{{255, 256, 1}, 8, 201, 3, {1, 2, 3}, "vllm"},
+                    Shape{{257}, 8, 61, 2, {2}, "vllm"}, Shape{{260}, 8, 90, 2, {0}, "vllm"},
+                    Shape{{2050, 2051}, 1, 700, 3, {1}, "vllm"},
+                    Shape{{2049}, 8, 1000, 4, {1, 2}, "deepseek"},
+                    Shape{{131, 1, 257}, 8, 97, 3, {0, 1, 2, 3}, "vllm,projections=fp8"},
+                    Shape{{129, 260}, 8, 200, 3, {0, 1, 2}, "deepseek,projections=fp8"}));
 
 }  // namespace
 }  // namespace attnscope

@@ -159,6 +159,7 @@ TEST_F(LookCommands, ProfilesShowEverySwitch) {
   EXPECT_GT(effect.at("q_norm=bf16_factor"), 1e-9);
   EXPECT_EQ(effect.at("fp4_rule=down"), 0);     // no MXFP4 rows under vllm
   EXPECT_EQ(effect.at("scale_floor=1e-8"), 0);  // no block that small
+  EXPECT_GT(effect.at("projections=fp8"), 1e-6);
   EXPECT_GT(effect.at("deepseek"), 1e-9);
   const Outcome other = run({"profiles", scenario_, "--profile", "deepseek"});
   EXPECT_EQ(other.code, 0) << other.err;

@@ -13,11 +13,11 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/checkpoint/export_checkpoint.h"
-#include "engine/checkpoint/fp8_blocks.h"
 #include "engine/checkpoint/hidden_states.h"
 #include "engine/checkpoint/tensor_names.h"
 #include "engine/checkpoint/weight_slots.h"
 #include "engine/config/json_file.h"
+#include "engine/model/fp8_blocks.h"
 #include "engine/model/hf_config.h"
 #include "engine/tensorfile/tensor_writer.h"
 #include "kernels/cpu/codec.h"

@@ -1,4 +1,4 @@
-#include "engine/checkpoint/fp8_blocks.h"
+#include "engine/model/fp8_blocks.h"
 
 #include <algorithm>
 #include <array>
