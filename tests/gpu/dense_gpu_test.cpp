@@ -69,8 +69,8 @@ INSTANTIATE_TEST_SUITE_P(
                {{512, 640}, {128, 4096}, {64, 8}, {1, 1}, {77, 33}, {1024, 130}, {4096, 64}})),
     shape_name);
 
-// Projections in FP8. With dense scales the library takes what it can; scales whose rows lie apart
-// it does not take, so that our own kernel runs.
+// Projections in FP8. With dense scales the library takes what it can; scales on the GPU whose rows
+// lie apart it does not take, so that our own kernel runs (host tensors become dense on their way).
 class GpuLinearFp8 : public GpuDense {
  protected:
   void check(std::int64_t scale_pad) {
