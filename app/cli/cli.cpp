@@ -190,8 +190,20 @@ void add_what_if(CLI::App& app, Action& action) {
       ->delimiter(',');
   what_if->add_option("--token", command->token,
                       "Token to compute alone (default: the worst, or the last)");
-  what_if->add_flag("--after", command->after,
-                    "Also re-run everything with the first of them, and compare the outputs");
+  auto* after = what_if->add_flag(
+      "--after", command->after,
+      "Also run everything after it with each change, and compare the layers' outputs");
+  what_if->add_option("--change", command->changes, "With --after: this change alone; repeatable")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->needs(after);
+  what_if
+      ->add_flag("--once", command->once,
+                 "With --after: change that op alone (default: later ones of its kind too)")
+      ->needs(after);
+  what_if->add_option("--steps", command->steps, "With --after: run so many steps (default: all)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->needs(after);
   what_if->callback([=, &action] {
     action = [=] {
       WhatIfCommand c = *command;

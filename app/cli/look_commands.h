@@ -37,6 +37,9 @@ struct WhatIfCommand {
   std::vector<std::string> with = {"cpu"};  // lanes to try in its place
   std::int64_t token = -1;                  // to compute alone; -1 = the worst, or the last
   bool after = false;                       // everything after it too
+  std::vector<std::string> changes;         // .. with these alone; empty = all that apply
+  bool once = false;                        // .. with that op changed alone
+  std::int64_t steps = 0;                   // .. for so many steps; 0 = to the end
 };
 Result<as_status> what_if_command(const WhatIfCommand& command);
 

@@ -11,6 +11,7 @@
 #include "engine/session/place.h"
 #include "engine/session/row_alone.h"
 #include "engine/session/what_if.h"
+#include "engine/session/what_if_after.h"
 #include "reference/register.h"
 
 namespace attnscope {
@@ -19,28 +20,6 @@ namespace {
 using nlohmann::json;
 
 json number(double v) { return std::isfinite(v) ? json(v) : json(nullptr); }
-
-// 1-cos of every layer's output against ref.sim on its own history, worst over the step.
-Result<std::vector<double>> drift_of(const WhatIfCommand& command, const Place& place,
-                                     const std::vector<std::string>& lanes) {
-  auto scenario = scenario_of(command.at);
-  if (!scenario) return scenario.error();
-  SessionOptions options;
-  options.references = References::kSim;
-  options.lanes = lanes;
-  options.threads = command.at.threads;
-  options.checkpoint_every = 0;
-  auto session = Session::create(*scenario, all_lanes(), options);
-  if (!session) return session.error();
-  while (!(*session)->finished() && (*session)->cursor().step <= place.step) {
-    if (auto ok = (*session)->step(); !ok) return ok.error();
-  }
-  std::vector<double> drift;
-  for (const TapResult& r : (*session)->history().back().results) {
-    if (r.op == AS_OP_RESIDUAL && r.inherited) drift.push_back(r.inherited->cosine);
-  }
-  return drift;
-}
 
 json held_json(const std::optional<Held>& held) {
   if (!held) return nullptr;
@@ -84,6 +63,53 @@ void print_row(const WhatIf& r) {
   fmt::print("\n");
 }
 
+Result<std::vector<WhatIfAfter>> run_after(const WhatIfCommand& command, const Place& place,
+                                           const LaneRegistry& registry) {
+  auto scenario = scenario_of(command.at);
+  if (!scenario) return scenario.error();
+  SessionOptions options;
+  options.lanes = command.at.lanes;
+  options.threads = command.at.threads;
+  return what_if_after(
+      *scenario, registry, options, place,
+      {command.changes, command.with, reference::fp32_lane(), command.once, command.steps});
+}
+
+json after_json(const std::vector<WhatIfAfter>& results) {
+  json rows = json::array();
+  for (const WhatIfAfter& r : results) {
+    json steps = json::array();
+    for (const Drift& d : r.steps) {
+      steps.push_back({{"step", d.step},
+                       {"from_sim", number(d.from_sim)},
+                       {"from_exact", d.from_exact ? number(*d.from_exact) : json(nullptr)}});
+    }
+    rows.push_back({{"change", r.change},
+                    {"sentence", r.sentence},
+                    {"error", r.error.empty() ? json(nullptr) : json(r.error)},
+                    {"steps", steps}});
+  }
+  return rows;
+}
+
+// A paragraph a change, a line a step.
+void print_after(const std::vector<WhatIfAfter>& results, bool once) {
+  fmt::print("\nWith everything after it, {}; 1-cos of the layers' outputs, the worst of a step:\n",
+             once ? "this op changed alone" : "and all later ops of its kind changed");
+  for (const WhatIfAfter& r : results) {
+    if (!r.error.empty()) {
+      fmt::print("{:<30} {}\n", r.change, r.error);
+      continue;
+    }
+    fmt::print("{:<30} {:<6}{:>12}{:>12}\n", r.change, "step", "ref.sim", "ref.exact");
+    for (const Drift& d : r.steps) {
+      fmt::print("{:<30} {:<6}{:>12.2g}{:>12}\n", "", d.step, d.from_sim,
+                 d.from_exact ? fmt::format("{:.2g}", *d.from_exact) : "-");
+    }
+  }
+  fmt::print("\n{}\n", what_if_after_sentence(results));
+}
+
 // Which token to compute alone: as asked; else the one with the worst element, else the last.
 Result<std::int64_t> token_alone(const WhatIfCommand& command, const Session& session,
                                  const WhatIf& ran) {
@@ -123,7 +149,7 @@ Result<as_status> what_if_command(const WhatIfCommand& command) {
     if (!command.at.json) print_row(r);
   }
   json out = {{"format", "attnscope-what-if"},
-              {"version", 2},
+              {"version", 3},
               {"place", command.at.place},
               {"changes", rows},
               {"sentence", sentence}};
@@ -143,22 +169,13 @@ Result<as_status> what_if_command(const WhatIfCommand& command) {
                                    alone.differing, alone.elements, alone.worst_ulp, alone.worst));
     }
   }
-  if (command.after && !command.with.empty()) {
-    std::vector<std::string> lanes = command.at.lanes;
-    lanes.push_back(fmt::format("{}={}", as_op_find(place->op)->name, command.with.front()));
-    auto before = drift_of(command, *place, command.at.lanes);
-    auto after = drift_of(command, *place, lanes);
-    if (!before) return before.error();
+  if (command.after) {
+    auto after = run_after(command, *place, registry);
     if (!after) return after.error();
-    json drifts = json::array();
-    for (std::size_t i = 0; i < std::min(before->size(), after->size()); ++i) {
-      drifts.push_back({{"as_it_ran", number((*before)[i])}, {"changed", number((*after)[i])}});
-      if (!command.at.json) {
-        fmt::print("{}. layer's output, free-running 1-cos: {:.2g} as it ran, {:.2g} with {}\n",
-                   i + 1, (*before)[i], (*after)[i], lanes.back());
-      }
-    }
-    out["after"] = drifts;
+    out["after"] = {{"once", command.once},
+                    {"changes", after_json(*after)},
+                    {"sentence", what_if_after_sentence(*after)}};
+    if (!command.at.json) print_after(*after, command.once);
   }
   if (command.at.json) fmt::print("{}\n", out.dump(1));
   return results->front().right() ? AS_OK : AS_MISMATCH;

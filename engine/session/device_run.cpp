@@ -59,12 +59,12 @@ Result<std::unique_ptr<DeviceRun>> DeviceRun::make(std::shared_ptr<ComputeDevice
 }
 
 Result<void> DeviceRun::begin_layers(const StepMetadata& step, const as_tensor& hidden,
-                                     const LaneSelector& lanes) {
+                                     const LaneSelector& lanes, bool may_plan) {
   plan_ = nullptr;
   ran_.clear();
   residency_->host_wrote(hidden);
   // A plan runs all layers at once; recorded inputs and sums over ranks come between two ops.
-  if (parts_.inputs || parts_.ranks.size() > 1) return {};
+  if (!may_plan || parts_.inputs || parts_.ranks.size() > 1) return {};
   PlanShape shape = most_;
   shape.tokens = padded(step.num_tokens_in_step());
   if (!decodes(step) || !runs_all(lanes) || step.num_live() > shape.live ||

@@ -25,9 +25,10 @@ class DeviceRun {
 
   // Once a step's tables are known.
   void begin_step(const StepMetadata& step) { residency_->begin_step(step.tables); }
-  // Before the first layer's first op: chooses a plan where the step is one of decoding.
+  // Before the first layer's first op: chooses a plan where the step is one of decoding and every
+  // op is its lane's.
   Result<void> begin_layers(const StepMetadata& step, const as_tensor& hidden,
-                            const LaneSelector& lanes);
+                            const LaneSelector& lanes, bool may_plan);
 
   // Runs an op of a layer or of the head in its lane. seen: inputs and outputs are on the host
   // afterwards, outputs had started as NaN.

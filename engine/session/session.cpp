@@ -13,6 +13,7 @@
 #include "engine/model/memory.h"
 #include "engine/model/tensor_parallel.h"
 #include "engine/session/checkpoint_ring.h"
+#include "engine/session/op_change.h"
 #include "kernels/cpu/rope_table.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
@@ -254,7 +255,7 @@ Result<void> Session::run_next() {
   } else {
     if (device_ && cursor_.layer == 0 && cursor_.op == 0) {
       const as_tensor hidden = frame_.get(Act::kHidden);
-      auto begun = device_->begin_layers(metadata_, hidden, lanes_);
+      auto begun = device_->begin_layers(metadata_, hidden, lanes_, change_ == nullptr);
       if (!begun) return device_failure(begun.error());
       if (device_->planned() && whole_step_ && !seen()) return run_planned();
     }
@@ -414,7 +415,9 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
   call.host = &host_;
   const auto start = std::chrono::steady_clock::now();
   Result<void> ran;
-  if (by_device) {
+  if (change_ != nullptr && change_->changes(id, layer)) {
+    ran = run_changed(layer, params, call);
+  } else if (by_device) {
     ran = device_->run(lane, lanes_.function(id), layer, params, call, is_seen);
   } else {
     ran = call_op(lanes_.function(id), params.data(), call);

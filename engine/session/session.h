@@ -83,6 +83,7 @@ struct CheckpointUse {
 
 struct SessionCheckpoint;
 class CheckpointRing;
+class OpChange;
 
 class Session {
  public:
@@ -112,6 +113,11 @@ class Session {
   // Steps before it stay as they are, also when the session goes back to them.
   Result<void> change_lanes(const LaneRegistry& registry, const std::vector<std::string>& lanes,
                             std::int64_t step);
+  // The same for single ops (op_change.h): from `step` on they are computed as `change` says, until
+  // the next call; nullptr = as their lanes do. It must outlive the session or be replaced.
+  Result<void> change_ops(OpChange* change, std::int64_t step);
+  // Without going anywhere: what was computed stays as it is.
+  void forget_change();
   // Makes running calls, and the next ones until resume(), return soon, between two ops and without
   // an error. From any thread.
   void cancel() { cancelled_ = true; }
@@ -178,6 +184,7 @@ class Session {
   Result<void> run_op(as_op_id op, int layer, OpParams& params);
   // Who arrives, who computes what, on which blocks. A block starts as NaN for its new owner: a
   // read of a row nobody wrote shows, and a replay meets the same bytes as the first run.
+  Result<void> run_changed(int layer, const OpParams& params, const as_call& call);
   Result<void> decide();
   Result<void> check_invariants() const;
   // Once the schedule op ran: its tokens.
@@ -249,4 +256,5 @@ class Session {
   SessionObserver* observer_ = nullptr;
 };
 
+  OpChange* change_ = nullptr;
 }  // namespace attnscope

@@ -13,6 +13,7 @@
 #include "engine/checkpoint/hidden_states.h"
 #include "engine/session/evidence.h"
 #include "engine/session/kept_rows.h"
+#include "engine/session/op_change.h"
 #include "engine/session/peers.h"
 #include "engine/session/row_checks.h"
 #include "kernels/cpu/codec.h"
@@ -426,11 +427,7 @@ Result<void> Verifier::run_forced(int layer, const OpParams& params) {
               parts_.threads);
 }
 
-Result<void> Verifier::run_free(int layer, as_op_id op, FreeRun& run) {
-  run.ran = as_op_find(op)->phase != AS_PHASE_BEFORE && op != AS_OP_SAMPLE;
-  if (!run.ran) return {};
-  const LogicalSource source(parts_.layout, run.history, logical_, parts_.config.window,
-                             step_->c128_width);
+OpContext Verifier::free_context() const {
   OpContext context;
   context.config = &parts_.config;
   context.weights = parts_.weights.get();
@@ -438,6 +435,21 @@ Result<void> Verifier::run_free(int layer, as_op_id op, FreeRun& run) {
   context.positions = make_tensor(step_->positions.data(), {step_->num_tokens_in_step()});
   context.request_of = make_tensor(step_->request_of.data(), {step_->num_tokens_in_step()});
   context.logits_width = step_->logits_width();
+  return context;
+}
+
+OpParams Verifier::free_inputs(int layer, as_op_id op) const {
+  const LogicalSource source(parts_.layout, free_sim_->history, logical_, parts_.config.window,
+                             step_->c128_width);
+  return layer_op_params(op, layer, free_context(), free_sim_->frame, source);
+}
+
+Result<void> Verifier::run_free(int layer, as_op_id op, FreeRun& run) {
+  run.ran = as_op_find(op)->phase != AS_PHASE_BEFORE && op != AS_OP_SAMPLE;
+  if (!run.ran) return {};
+  const LogicalSource source(parts_.layout, run.history, logical_, parts_.config.window,
+                             step_->c128_width);
+  const OpContext context = free_context();
   if (op == AS_OP_FINAL_NORM) gather_last(run.frame, *step_);
   if (op == AS_OP_RESIDUAL) {
     Peers::Runner runner;
@@ -451,7 +463,13 @@ Result<void> Verifier::run_free(int layer, as_op_id op, FreeRun& run) {
     logical_top_k_slots(run.last.get<as_topk_to_slots_params>(), logical_);
     return {};
   }
-  if (auto ok = call(run.lane, run.last, parts_.threads); !ok) return ok;
+  if (change_ != nullptr && change_->changes(op, layer)) {
+    OpParams changed = run.last;
+    change_->change_reference(layer, run.frame.kind() == Frame::Kind::kExact, changed);
+    if (auto ok = call(run.lane, changed, parts_.threads); !ok) return ok;
+  } else if (auto ok = call(run.lane, run.last, parts_.threads); !ok) {
+    return ok;
+  }
   if (op == AS_OP_RESIDUAL) run.frame.swap(Act::kHidden, Act::kHiddenOut);
   return {};
 }

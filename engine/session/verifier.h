@@ -26,6 +26,7 @@
 namespace attnscope {
 
 class HiddenStates;
+class OpChange;
 struct TensorUse;
 
 enum class References { kNone, kSim, kBoth };
@@ -67,6 +68,8 @@ class Verifier {
   void summed(const as_tensor& y);
   // Between attn_norm and what reads it: the references' layer input is the recorded one too.
   void replay_input(int layer);
+  // What the free-running references are to compute otherwise; nullptr = nothing.
+  void set_change(OpChange* change) { change_ = change; }
   // Instead of both where the op's tensors are not on the host: results without comparison.
   Result<void> unseen(int layer, const OpParams& params, const std::string& lane);
 
@@ -80,6 +83,9 @@ class Verifier {
   // What the free-running ref.sim or ref.exact gave the op that ran last; nullptr when it does not
   // run, or not this op (those before the layers, and sample).
   const OpParams* free_params(bool exact) const;
+  // What it will be given for an op that has not run yet; outputs are undefined. Only with
+  // references.
+  OpParams free_inputs(int layer, as_op_id op) const;
   References references() const { return references_; }
   // Forced ref.sim outputs of the last op (same taps as the engine's params).
   const OpParams& forced() const { return forced_->params(); }
@@ -88,6 +94,7 @@ class Verifier {
   struct FreeRun;  // one free-running reference
 
   std::vector<History*> free_histories() const;
+  OpContext free_context() const;
 
   TapResult blank(int layer, const OpParams& params, const char* tap, const as_tensor& tensor,
                   const std::string& lane) const;
@@ -140,6 +147,7 @@ class Verifier {
   std::vector<TapResult> results_;
   SwappedPlaces swapped_;  // of the selection made last, until its attention has run
   std::size_t swapped_result_ = 0;
+  OpChange* change_ = nullptr;
 };
 
 // Copies the rows to sample from: kHidden -> kLast.

@@ -10,6 +10,7 @@
 
 #include "engine/backend/call_op.h"
 #include "engine/session/forced_copy.h"
+#include "engine/session/place.h"
 #include "engine/session/rows_as_read.h"
 #include "engine/session/what_if_changes.h"
 #include "engine/trace/compare.h"
@@ -26,10 +27,6 @@ Result<void> call(as_op_fn function, const OpParams& params, const as_threads* t
 // 1-cos of an output rounded to bf16 is far below.
 constexpr double kRounding = 1e-5;
 
-bool reads_quantised_rows(as_op_id op) {
-  return op == AS_OP_SPARSE_ATTENTION || op == AS_OP_INDEXER_LOGITS;
-}
-
 class Trial {
  public:
   Trial(const Session& session, UnquantisedRows* unquantised)
@@ -40,6 +37,10 @@ class Trial {
     WhatIf out = named(change);
     OpParams lane = session_.last_params();
     ChangedInputs memory;
+    const std::vector<int>& layers = session_.parts().config.layers;
+    const auto layer = std::ranges::find(layers, last_place(session_).layer);
+    memory.layer = layer == layers.end() ? -1 : static_cast<int>(layer - layers.begin());
+    memory.free = session_.verifier().free_params(false);
     if (!change.apply(session_, lane, memory)) {
       out.error = WhatIf::kDoesNotApply;
       return out;

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "engine/session/place.h"
+#include "engine/trace/compare.h"
 #include "kernels/cpu/rope_table.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
@@ -113,7 +113,7 @@ bool positive_scores(const Session&, OpParams& params, ChangedInputs& memory) {
   const std::int64_t tokens = p.logits.shape[0], width = p.logits.shape[1];
   for (std::int64_t t = 0; t < tokens; ++t) {
     for (std::int64_t c = 0; c < width; ++c) {
-      memory.floats.push_back(std::fabs(*at<float>(p.logits, t, c)));
+      memory.floats.push_back(static_cast<float>(std::fabs(element(p.logits, t, c))));
     }
   }
   p.logits = make_tensor(memory.floats.data(), {tokens, width});
@@ -139,11 +139,9 @@ bool yarn_turned(const Session& session, OpParams& params, ChangedInputs& memory
 // Lists of logical rows as slots of the paged cache, through the tables of the step.
 class Lists {
  public:
-  Lists(const Session& session, CacheKind kind)
+  Lists(const Session& session, int layer, CacheKind kind)
       : metadata_(session.metadata()), space_(session.verifier().space()) {
-    const std::vector<int>& layers = session.parts().config.layers;
-    const auto layer = std::ranges::find(layers, last_place(session).layer) - layers.begin();
-    const CacheSpec& spec = *session.parts().layout.find(static_cast<int>(layer), kind);
+    const CacheSpec& spec = *session.parts().layout.find(layer, kind);
     table_ = metadata_.group_table(spec.group);
     rows_per_block_ = spec.rows_per_block;
     ratio_ = row_ratio(spec);
@@ -177,20 +175,24 @@ class Lists {
 
 // Window and entries that ref.sim, on its own history, attends to.
 bool reference_lists(const Session& session, OpParams& params, ChangedInputs& memory) {
-  const OpParams* free = session.verifier().free_params(false);
-  if (free == nullptr || free->op() != params.op()) return false;
-  const auto& own = free->get<as_sparse_attention_params>();
+  if (memory.free == nullptr || memory.free->op() != params.op()) return false;
+  const auto& own = memory.free->get<as_sparse_attention_params>();
   auto& p = params.get<as_sparse_attention_params>();
-  p.indices = Lists(session, CacheKind::kSwa).slots(own.indices, own.lens, memory.integers);
+  p.indices =
+      Lists(session, memory.layer, CacheKind::kSwa).slots(own.indices, own.lens, memory.integers);
   p.lens = own.lens;
   if (!present(p.extra_indices)) return true;
-  p.extra_indices =
-      Lists(session, CacheKind::kMain).slots(own.extra_indices, own.extra_lens, memory.more);
+  p.extra_indices = Lists(session, memory.layer, CacheKind::kMain)
+                        .slots(own.extra_indices, own.extra_lens, memory.more);
   p.extra_lens = own.extra_lens;
   return true;
 }
 
 }  // namespace
+
+bool reads_quantised_rows(as_op_id op) {
+  return op == AS_OP_SPARSE_ATTENTION || op == AS_OP_INDEXER_LOGITS;
+}
 
 std::vector<Change> changes_of(as_op_id op) {
   const Change none = {kAsItRan, "nothing changed", as_it_ran};

@@ -9,8 +9,10 @@
 
 namespace attnscope {
 
-// Memory behind changed inputs.
+// Memory behind changed inputs, and what they are made from.
 struct ChangedInputs {
+  int layer = -1;                  // running index of the op's
+  const OpParams* free = nullptr;  // the op in ref.sim's free run; null = it has none
   std::vector<float> floats;
   std::vector<std::int32_t> integers, more;
   std::vector<std::int64_t> longs;
@@ -20,7 +22,8 @@ struct ChangedInputs {
 struct Change {
   const char* name;
   const char* sentence;
-  // Changes params, a copy of those of the op that ran last. False where it does not apply.
+  // Changes params, a copy of those of the op that ran last or runs next. False, and nothing
+  // changed, where it does not apply.
   bool (*apply)(const Session& session, OpParams& params, ChangedInputs& memory);
 };
 
@@ -29,5 +32,8 @@ inline constexpr const char* kReferenceLists = "reference indices";
 
 // Of one op; the first changes nothing.
 std::vector<Change> changes_of(as_op_id op);
+
+// Reads rows of a cache that keeps them quantised.
+bool reads_quantised_rows(as_op_id op);
 
 }  // namespace attnscope

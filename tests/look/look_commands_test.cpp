@@ -93,7 +93,32 @@ TEST_F(LookCommands, WhatIfNamesTheChangeThatRemovesTheError) {
                              "sparse_attention=mutant:sink_scaled", "--after"});
   EXPECT_EQ(after.code, 1) << after.err;
   EXPECT_GT(after.out.size(), bug.out.size());
+  EXPECT_NE(after.out.find("and all later ops of its kind changed"), std::string::npos);
   fails({"what-if", scenario_, "0/1/sparse_attention", "--with", "nobody"}, 2, {"nobody"});
+}
+
+TEST_F(LookCommands, WhatIfGoesOnToTheEnd) {
+  const Outcome outcome = run({"what-if", scenario_, "0/0/sparse_attention", "--lane",
+                               "sparse_attention=mutant:sink_scaled", "--after", "--change",
+                               "no sink", "--change", "window alone", "--json"});
+  ASSERT_EQ(outcome.code, 1) << outcome.err;
+  const json after = json::parse(outcome.out, nullptr, false)["after"];
+  ASSERT_EQ(after["changes"].size(), 3u) << outcome.out;
+  EXPECT_EQ(after["changes"][1]["change"], "no sink");
+  for (const json& change : after["changes"]) {
+    ASSERT_EQ(change["steps"].size(), 2u);
+    EXPECT_EQ(change["steps"][0]["step"], 0);
+  }
+  const auto drift = [&](std::size_t i) {
+    return after["changes"][i]["steps"][0]["from_sim"].get<double>();
+  };
+  EXPECT_LT(drift(1), drift(0) / 10);
+  EXPECT_GT(drift(2), drift(0) / 10);
+  EXPECT_NE(after["sentence"].get<std::string>().find("goes away with: no sink"),
+            std::string::npos);
+  fails({"what-if", scenario_, "0/1/wo_b", "--after", "--change", "no sink"}, 2,
+        {"no sink", "lane cpu"});
+  fails({"what-if", scenario_, "0/1/wo_b", "--once"}, 2, {"--after"});
 }
 
 TEST_F(LookCommands, SweepGoesOverEveryValue) {

@@ -1,0 +1,26 @@
+// Rows of their own for what an op writes to caches: a reference writes to no paged cache.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "engine/session/frame.h"
+#include "engine/session/op_params.h"
+
+namespace attnscope {
+
+class OwnRows {
+ public:
+  // Token t of `params` writes row t of a logical cache in the place of each cache it writes to.
+  // Valid until the next call.
+  void replace(OpParams& params);
+  // Copies them to where `engine`, the params before replace(), would have written.
+  void put(const OpParams& engine) const;
+
+ private:
+  std::array<Scratch, 16> memory_;  // by tap
+  std::array<as_tensor, 16> rows_{};
+  std::vector<std::int64_t> slots_;
+};
+
+}  // namespace attnscope

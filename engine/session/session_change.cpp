@@ -1,0 +1,47 @@
+// A session in which some ops are computed otherwise than their lanes would.
+#include <fmt/format.h>
+
+#include "engine/backend/call_op.h"
+#include "engine/session/checkpoint_ring.h"
+#include "engine/session/op_change.h"
+#include "engine/session/session.h"
+
+namespace attnscope {
+
+Result<void> Session::change_ops(OpChange* change, std::int64_t step) {
+  forget_change();  // steps before it are as they were
+  if (auto ok = seek({step, -1, 0, false}); !ok) return ok;
+  if (cursor_.step != step) return {};  // cancelled on the way
+  checkpoints_->drop_after(step);
+  ahead_.clear();
+  change_ = change;
+  verifier_->set_change(change);
+  if (observer_ != nullptr) observer_->lanes_changed(*this);
+  return {};
+}
+
+void Session::forget_change() {
+  change_ = nullptr;
+  verifier_->set_change(nullptr);
+}
+
+Result<void> Session::run_changed(int layer, const OpParams& params, const as_call& call) {
+  const as_op_id id = params.op();
+  const std::string& lane = lanes_.lane(id);
+  const bool by_device = device_ && params.info().phase != AS_PHASE_BEFORE;
+  if (by_device) {
+    if (auto ok = device_->residency().before_host_op(params); !ok) return ok;
+  }
+  const auto own_lane = [&](const OpParams& changed) -> Result<void> {
+    if (by_device && lane == DeviceRun::kLane) {
+      return usage_error(fmt::format("{} runs on the device: its inputs cannot be changed", lane),
+                         "change who computes it: lane cpu, fp32 accumulation");
+    }
+    return call_op(lanes_.function(id), changed.data(), call);
+  };
+  auto ran = change_->run(layer, params, own_lane);
+  if (ran && by_device) device_->residency().after_host_op(params);
+  return ran;
+}
+
+}  // namespace attnscope
