@@ -69,9 +69,20 @@ std::size_t bytes_of(const as_tensor& t) {
   return to_size(as_tensor_numel(&t) * as_dtype_size(t.dtype));
 }
 
-std::uint64_t hash_of(const as_tensor& t) {
-  return std::hash<std::string_view>{}(
-      std::string_view(static_cast<const char*>(t.data), bytes_of(t)));
+RowHashes hash_rows(const as_tensor& t) {
+  const std::size_t bytes = bytes_of(t), rows = bytes > 0 ? to_size(t.shape[0]) : 0;
+  RowHashes hashes;
+  for (std::size_t r = 0; r < rows; ++r) {
+    hashes.push_back(std::hash<std::string_view>{}(
+        std::string_view(static_cast<const char*>(t.data) + r * (bytes / rows), bytes / rows)));
+  }
+  return hashes;
+}
+
+// "token 3 (request 0, position 18)", of rows that are the step's tokens.
+std::string token_of(const StepMetadata& step, std::int64_t t) {
+  return fmt::format("token {} (request {}, position {})", t,
+                     step.live[to_size(step.request_of[to_size(t)])], step.positions[to_size(t)]);
 }
 
 // Activations and lists: neither weights nor caches nor what lies on a device.
@@ -130,14 +141,13 @@ std::optional<TapResult> check_embedded(const as_tensor& h, const StepMetadata& 
   }
   if (beyond == 0) return {};
   return wrong(AS_OP_ATTN_NORM, std::string("embedding") + kMetadataTap, h.shape[0], beyond,
-               fmt::format("token {} (request {}, position {}): the hidden state is not the "
-                           "embedding of its token {}",
-                           first, step.live[to_size(step.request_of[to_size(first)])],
-                           step.positions[to_size(first)], step.tokens[to_size(first)]));
+               fmt::format("{}: the hidden state is not the embedding of its token {}",
+                           token_of(step, first), step.tokens[to_size(first)]));
 }
 
-std::optional<TapResult> check_rope(const as_rope& rope, const std::vector<std::int64_t>& positions,
+std::optional<TapResult> check_rope(const as_rope& rope, const StepMetadata& step,
                                     const as_lane& exact, const as_threads* threads) {
+  const std::vector<std::int64_t>& positions = step.positions;
   const auto n = static_cast<std::int64_t>(positions.size());
   std::vector<double> ones(to_size(n * AS_HEAD_DIM)), turned(ones.size());
   for (std::size_t i = 0; i < ones.size(); i += 2) ones[i] = 1;
@@ -163,32 +173,33 @@ std::optional<TapResult> check_rope(const as_rope& rope, const std::vector<std::
                          std::fabs(static_cast<double>(row[AS_ROPE_DIM / 2 + i]) + pair[1]);
       if (off <= bound) continue;
       if (beyond++ == 0) {
-        first = position;
+        first = t;
         first_pair = i;
       }
     }
   }
   if (beyond == 0) return {};
   return wrong(AS_OP_Q_ROPE_KV_INSERT, std::string("rope") + kTableTap, n * AS_ROPE_DIM / 2, beyond,
-               fmt::format("position {}, pair {}: cos and sin of the rotary table are not those of "
-                           "the angle; {} pairs of this step's positions are off",
-                           first, first_pair, beyond));
+               fmt::format("{}, pair {}: cos and sin of the rotary table are not those of the "
+                           "angle; {} pairs of this step's positions are off",
+                           token_of(step, first), first_pair, beyond));
 }
 
-std::vector<std::uint64_t> hash_inputs(const OpParams& params) {
+std::vector<RowHashes> hash_inputs(const OpParams& params) {
   const as_op_info& info = params.info();
-  std::vector<std::uint64_t> hashes(info.num_taps, 0);
+  std::vector<RowHashes> hashes(info.num_taps);
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
     if (tap.direction != AS_TAP_IN || tap.kind != AS_TAP_TENSOR) continue;
     const as_tensor& t = params.tensor(tap.offset);
-    if (std::string_view(tap.name) != "weight" && present(t)) hashes[i] = hash_of(t);
+    if (std::string_view(tap.name) != "weight" && present(t)) hashes[i] = hash_rows(t);
   }
   return hashes;
 }
 
 std::vector<TapResult> Unchanged::before(const OpParams& params,
-                                         const std::vector<std::uint64_t>& hashes) {
+                                         const std::vector<RowHashes>& hashes,
+                                         const StepMetadata& step) {
   std::vector<TapResult> found;
   const as_op_info& info = params.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
@@ -197,20 +208,30 @@ std::vector<TapResult> Unchanged::before(const OpParams& params,
     if (tap.direction != AS_TAP_IN || !looked_at(tap, t)) continue;
     const auto it = seen_.find(t.data);
     if (it == seen_.end() || it->second.bytes != bytes_of(t)) continue;
-    if (hashes[i] == it->second.hash) continue;
-    found.push_back(wrong(params.op(), std::string(tap.name) + kChangedTap, as_tensor_numel(&t), 1,
-                          fmt::format("{} is no longer what it was when {} had run: an op between "
-                                      "them wrote to it",
-                                      tap.name, as_op_find(it->second.by)->name)));
+    RowHashes& was = it->second.rows;
+    if (hashes[i] == was) continue;
+    std::int64_t beyond = 0, first = 0;
+    for (std::size_t r = 0; r < hashes[i].size(); ++r) {
+      if (r < was.size() && hashes[i][r] == was[r]) continue;
+      if (beyond++ == 0) first = static_cast<std::int64_t>(r);
+    }
+    was = hashes[i];
+    const bool of_tokens =
+        std::string_view(tap.axes).starts_with("T") && t.shape[0] == step.num_tokens_in_step();
+    found.push_back(wrong(params.op(), std::string(tap.name) + kChangedTap, t.shape[0], beyond,
+                          fmt::format("{}{} is no longer what it was when {} had run: an op "
+                                      "between them wrote to it",
+                                      of_tokens ? token_of(step, first) + ": " : "", tap.name,
+                                      as_op_find(it->second.by)->name)));
   }
   return found;
 }
 
 void Unchanged::wrote(const as_tensor& tensor, as_op_id by) {
-  seen_[tensor.data] = {hash_of(tensor), bytes_of(tensor), by};
+  seen_[tensor.data] = {hash_rows(tensor), bytes_of(tensor), by};
 }
 
-void Unchanged::after(const OpParams& params, const std::vector<std::uint64_t>& hashes) {
+void Unchanged::after(const OpParams& params, const std::vector<RowHashes>& hashes) {
   const as_op_info& info = params.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
@@ -219,7 +240,7 @@ void Unchanged::after(const OpParams& params, const std::vector<std::uint64_t>& 
     const bool output = tap.direction == AS_TAP_OUT;
     const auto it = seen_.find(t.data);
     if (!output && it != seen_.end() && it->second.bytes == bytes_of(t)) continue;
-    seen_[t.data] = {output ? hash_of(t) : hashes[i], bytes_of(t), params.op()};
+    seen_[t.data] = {output ? hash_rows(t) : hashes[i], bytes_of(t), params.op()};
   }
 }
 

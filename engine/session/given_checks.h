@@ -27,27 +27,31 @@ std::vector<TapResult> check_tokens(const StepMetadata& step, const Serving& ser
 std::optional<TapResult> check_embedded(const as_tensor& h, const StepMetadata& step,
                                         const Weights& weights);
 
-// Rows of a rotary table at these positions against ref.exact.
-std::optional<TapResult> check_rope(const as_rope& rope, const std::vector<std::int64_t>& positions,
+// Rows of a rotary table at the tokens' positions against ref.exact.
+std::optional<TapResult> check_rope(const as_rope& rope, const StepMetadata& step,
                                     const as_lane& exact, const as_threads* threads);
 
-// One hash per tap: bytes of the input tensors, weights left out for their size; 0 for other taps.
-std::vector<std::uint64_t> hash_inputs(const OpParams& params);
+// A hash for every row of a tensor's first axis.
+using RowHashes = std::vector<std::uint64_t>;
+
+// By tap: rows of the input tensors, weights left out for their size; empty for other taps.
+std::vector<RowHashes> hash_inputs(const OpParams& params);
 
 // Whether a tensor still is what its writer, or its first reader, saw.
 class Unchanged {
  public:
   void begin_step() { seen_.clear(); }
-  // Before an op: inputs that changed since. After it: its inputs and outputs as they are.
-  // hashes: of its inputs then (hash_inputs).
-  std::vector<TapResult> before(const OpParams& params, const std::vector<std::uint64_t>& hashes);
-  void after(const OpParams& params, const std::vector<std::uint64_t>& hashes);
+  // Before an op: inputs that changed since, each once. After it: its inputs and outputs as they
+  // are. hashes: of its inputs then (hash_inputs).
+  std::vector<TapResult> before(const OpParams& params, const std::vector<RowHashes>& hashes,
+                                const StepMetadata& step);
+  void after(const OpParams& params, const std::vector<RowHashes>& hashes);
   // The session itself wrote a tensor that ops read, from what `by` gave.
   void wrote(const as_tensor& tensor, as_op_id by);
 
  private:
   struct Seen {
-    std::uint64_t hash = 0;
+    RowHashes rows;
     std::size_t bytes = 0;
     as_op_id by = AS_OP_SCHEDULE;  // who wrote or first read it
   };

@@ -13,6 +13,7 @@
 #include "engine/model/memory.h"
 #include "engine/model/tensor_parallel.h"
 #include "engine/session/checkpoint_ring.h"
+#include "engine/session/given_mutants.h"
 #include "engine/session/op_change.h"
 #include "kernels/cpu/rope_table.h"
 #include "kernels/layout/records.h"
@@ -212,6 +213,7 @@ as_op_id Session::next_op() const {
 Result<void> Session::begin() {
   lanes_ = std::prev(lanes_from_.upper_bound(cursor_.step))->second;
   if (auto ok = open_device(); !ok) return ok;
+  set_rope_tables();
   serving_->begin_step(cursor_.step);
   guard_.after_arrivals();
   metadata_ = begin_step(parts_.layout, *serving_, tables_);
@@ -224,6 +226,21 @@ Result<void> Session::begin() {
   in_step_ = true;
   ran_any_ = false;  // the last op's tensors belong to the step before
   return {};
+}
+
+void Session::set_rope_tables() {
+  const std::size_t layers = parts_.ropes.size();
+  rope_tables_.resize(layers);  // a planted bug has copies of its own
+  const GivenMutant* bug = given_mutant(lanes_.lane(AS_OP_SCHEDULE));
+  const bool spoiled = bug != nullptr && bug->table != nullptr && !device_;
+  for (std::size_t i = 0; i < layers; ++i) {
+    as_tensor& table = parts_.ropes[i].table;
+    table.data = rope_tables_[i].data();
+    if (!spoiled) continue;
+    std::vector<float> copy = rope_tables_[i];
+    table.data = rope_tables_.emplace_back(std::move(copy)).data();
+    bug->table(table);
+  }
 }
 
 Result<void> Session::op() {
@@ -451,6 +468,8 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
   last_params_ = params;
   ran_any_ = is_seen;
   if (ok && observer_ != nullptr) observer_->op_done(*this);
+  const GivenMutant* bug = given_mutant(lanes_.lane(AS_OP_SCHEDULE));
+  if (bug != nullptr && bug->after != nullptr && !device_) bug->after(params);
   return ok;
 }
 
@@ -477,7 +496,9 @@ Result<void> Session::decide() {
 Result<void> Session::plan_step() {
   plan_tokens(metadata_, *serving_, parts_.layout, parts_.config.window, parts_.config.max_position,
               has_type(parts_.config, LayerType::kC4A), has_type(parts_.config, LayerType::kC128A));
+  const GivenMutant* bug = given_mutant(lanes_.lane(AS_OP_SCHEDULE));
   current_.tokens = metadata_.num_tokens_in_step();
+  if (bug != nullptr && bug->metadata != nullptr && current_.tokens > 0) bug->metadata(metadata_);
   if (current_.tokens == 0) {
     if (!serving_->plan().preempted.empty()) return {};  // all were preempted: the next step runs
     return internal_error(fmt::format("step {}: no request could be scheduled although {} are live",
@@ -485,6 +506,7 @@ Result<void> Session::plan_step() {
   }
   verifier_->begin_tokens(metadata_, *serving_);
   embed();
+  if (bug != nullptr && bug->hidden != nullptr) bug->hidden(frame_.get(Act::kHidden));
   return {};
 }
 

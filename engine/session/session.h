@@ -179,12 +179,14 @@ class Session {
   Result<void> make_drafter(const Scenario& scenario, const LaneRegistry& registry,
                             const SessionOptions& options);
   Result<void> begin();
+  // Those of the layers; a planted bug's where the step has one.
+  void set_rope_tables();
   Result<void> run_next();
   Result<void> run_before_op(as_op_id op);
   Result<void> run_op(as_op_id op, int layer, OpParams& params);
+  Result<void> run_changed(int layer, const OpParams& params, const as_call& call);
   // Who arrives, who computes what, on which blocks. A block starts as NaN for its new owner: a
   // read of a row nobody wrote shows, and a replay meets the same bytes as the first run.
-  Result<void> run_changed(int layer, const OpParams& params, const as_call& call);
   Result<void> decide();
   Result<void> check_invariants() const;
   // Once the schedule op ran: its tokens.
@@ -254,7 +256,7 @@ class Session {
   bool ran_any_ = false;
   std::atomic<bool> cancelled_{false};
   SessionObserver* observer_ = nullptr;
+  OpChange* change_ = nullptr;
 };
 
-  OpChange* change_ = nullptr;
 }  // namespace attnscope

@@ -157,7 +157,7 @@ void Verifier::given(int layer, TapResult result) {
 }
 
 void Verifier::check_given(int layer, const OpParams& params) {
-  for (TapResult& r : unchanged_.before(params, input_hashes_)) given(layer, std::move(r));
+  for (TapResult& r : unchanged_.before(params, input_hashes_, *step_)) given(layer, std::move(r));
   if (params.op() == AS_OP_ATTN_NORM && layer == 0) {
     const as_tensor& h = params.get<as_rms_norm_params>().x;
     auto r = h.device == 0 ? check_embedded(h, *step_, *parts_.weights) : std::nullopt;
@@ -166,7 +166,7 @@ void Verifier::check_given(int layer, const OpParams& params) {
   if (params.op() != AS_OP_Q_ROPE_KV_INSERT) return;
   const as_rope& rope = parts_.ropes[static_cast<std::size_t>(layer)];
   if (!tables_checked_.insert(rope.table.data).second) return;
-  if (auto r = check_rope(rope, step_->positions, *parts_.exact, parts_.threads)) {
+  if (auto r = check_rope(rope, *step_, *parts_.exact, parts_.threads)) {
     given(layer, std::move(*r));
   }
 }
@@ -286,7 +286,7 @@ Result<void> Verifier::before(int layer, const OpParams& params, const std::stri
 Result<void> Verifier::after(int layer, const OpParams& params, const std::string& lane) {
   const as_op_info& info = params.info();
   if (references_ != References::kNone) {
-    const std::vector<std::uint64_t> now = hash_inputs(params);
+    const std::vector<RowHashes> now = hash_inputs(params);
     check_inputs(layer, params, lane, now);
     unchanged_.after(params, now);
   }
@@ -337,7 +337,7 @@ Result<void> Verifier::unseen(int layer, const OpParams& params, const std::stri
 }
 
 void Verifier::check_inputs(int layer, const OpParams& params, const std::string& lane,
-                            const std::vector<std::uint64_t>& now) {
+                            const std::vector<RowHashes>& now) {
   for (std::size_t i = 0; i < now.size(); ++i) {
     if (now[i] == input_hashes_[i]) continue;
     const as_tap_info& tap = params.info().taps[i];

@@ -107,7 +107,7 @@ class Verifier {
   void given(int layer, TapResult result);
   // A lane that writes to its inputs would be judged on what it wrote there.
   void check_inputs(int layer, const OpParams& params, const std::string& lane,
-                    const std::vector<std::uint64_t>& now);
+                    const std::vector<RowHashes>& now);
   // Rows (tokens) that fp32 cannot be asked to get right: an input whose square leaves its range.
   void find_huge_inputs(const OpParams& params);
   void check_rows_left_alone(int layer, const OpParams& params, const as_tap_info& tap,
@@ -140,7 +140,7 @@ class Verifier {
   bool requantised_ = false;
   OpParams requantised_params_;
   Scratch gathered_, decoded_;
-  std::vector<std::uint64_t> input_hashes_;
+  std::vector<RowHashes> input_hashes_;
   Unchanged unchanged_;
   std::set<const void*> tables_checked_;  // rotary tables, in this step
   std::vector<bool> huge_inputs_;         // by row of the op's first axis; empty = none

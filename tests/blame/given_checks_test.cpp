@@ -79,22 +79,25 @@ TEST_F(GivenChecks, ARotaryTableIsHeldAgainstTheAngles) {
   const SessionParts& parts = session_->parts();
   for (std::size_t layer = 0; layer < 2; ++layer) {
     as_rope rope = parts.ropes[layer];
-    std::vector<std::int64_t> positions;
-    for (std::int64_t p = 0; p < rope.table.shape[0]; ++p) positions.push_back(p);
-    EXPECT_FALSE(check_rope(rope, positions, *parts.exact, nullptr));
+    StepMetadata step;
+    step.live = {0};
+    for (std::int64_t p = 0; p < rope.table.shape[0]; ++p) {
+      step.positions.push_back(p);
+      step.request_of.push_back(0);
+    }
+    EXPECT_FALSE(check_rope(rope, step, *parts.exact, nullptr));
     std::vector<float> table(at<float>(rope.table),
                              at<float>(rope.table) + rope.table.shape[0] * AS_ROPE_DIM);
     rope.table = make_tensor(table.data(), {rope.table.shape[0], AS_ROPE_DIM});
     *at<float>(rope.table, 7, 2) += 1e-5f;
-    const auto found = check_rope(rope, positions, *parts.exact, nullptr);
+    const auto found = check_rope(rope, step, *parts.exact, nullptr);
     ASSERT_TRUE(found);
-    EXPECT_TRUE(found->note.starts_with("position 7, pair 2")) << found->note;
+    EXPECT_TRUE(found->note.starts_with("token 7 (request 0, position 7), pair 2")) << found->note;
     EXPECT_EQ(found->introduced->beyond, 1);
     // The numbers of the other kind of layer.
-    EXPECT_TRUE(check_rope(parts.ropes[1 - layer], positions, *parts.exact, nullptr) ==
-                std::nullopt);
+    EXPECT_TRUE(check_rope(parts.ropes[1 - layer], step, *parts.exact, nullptr) == std::nullopt);
     rope.table = parts.ropes[1 - layer].table;
-    EXPECT_TRUE(check_rope(rope, positions, *parts.exact, nullptr));
+    EXPECT_TRUE(check_rope(rope, step, *parts.exact, nullptr));
   }
 }
 
@@ -127,18 +130,24 @@ TEST_F(GivenChecks, ATensorThatSomebodyWroteToIsNamed) {
   b.h = tensor(out);
   b.y = tensor(y);
   b.out = tensor(next);
+  StepMetadata step;
+  step.live = {5};
+  step.positions = {30, 31};
+  step.request_of = {0, 0};
   Unchanged unchanged;
-  EXPECT_TRUE(unchanged.before(first, hash_inputs(first)).empty());
+  EXPECT_TRUE(unchanged.before(first, hash_inputs(first), step).empty());
   unchanged.after(first, hash_inputs(first));
-  EXPECT_TRUE(unchanged.before(second, hash_inputs(second)).empty());
+  EXPECT_TRUE(unchanged.before(second, hash_inputs(second), step).empty());
   out[40].bits ^= 1;
-  const auto found = unchanged.before(second, hash_inputs(second));
+  const auto found = unchanged.before(second, hash_inputs(second), step);
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].tap, "h.changed");
   EXPECT_NE(found[0].note.find("when residual had run"), std::string::npos) << found[0].note;
   EXPECT_NE(blame(found)[0].sentence().find("what residual is fed"), std::string::npos);
+  EXPECT_TRUE(found[0].note.starts_with("token 1 (request 5, position 31)")) << found[0].note;
+  EXPECT_TRUE(unchanged.before(second, hash_inputs(second), step).empty()) << "once is enough";
   unchanged.begin_step();
-  EXPECT_TRUE(unchanged.before(second, hash_inputs(second)).empty());
+  EXPECT_TRUE(unchanged.before(second, hash_inputs(second), step).empty());
 }
 
 }  // namespace

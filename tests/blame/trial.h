@@ -6,6 +6,7 @@
 #include <set>
 
 #include "engine/backend/host_mutants.h"
+#include "engine/session/given_mutants.h"
 #include "engine/trace/tap_result.h"
 #include "kernels/mutants/mutants.h"
 #include "tests/blame/tiny_session.h"
@@ -13,7 +14,8 @@
 namespace attnscope {
 struct Planted {
   std::string name;
-  as_op_id op;
+  as_op_id op;     // whose lane it is
+  as_op_id shows;  // the op that is to be blamed; another one where `op` is given what is wrong
 };
 
 // Bugs that only projections in FP8 can have.
@@ -29,9 +31,13 @@ inline const std::vector<Planted>& planted() {
       for (const as_lane& lane : lanes) {
         if (in_fp8_alone(lane)) continue;
         for (int op = 0; op < AS_OP_COUNT; ++op) {
-          if (lane.ops[op] != nullptr) all.push_back({lane.name, static_cast<as_op_id>(op)});
+          const auto id = static_cast<as_op_id>(op);
+          if (lane.ops[op] != nullptr) all.push_back({lane.name, id, id});
         }
       }
+    }
+    for (const GivenMutant& bug : given_mutants()) {
+      all.push_back({bug.name, AS_OP_SCHEDULE, bug.shows});
     }
     return all;
   }();
@@ -80,7 +86,7 @@ inline void check_pair(Trial& trial, const Planted& a, const Planted& b, int* bo
   const std::vector<Blame> blamed = trial.run({a, b});
   ASSERT_FALSE(blamed.empty());
   for (const Blame& one : blamed) {
-    EXPECT_TRUE(one.op == a.op || one.op == b.op) << sentences(blamed);
+    EXPECT_TRUE(one.op == a.shows || one.op == b.shows) << sentences(blamed);
     EXPECT_FALSE(one.cache) << sentences(blamed);
   }
   *both += blamed.size() == 2 ? 1 : 0;

@@ -1,0 +1,115 @@
+#include "engine/session/given_mutants.h"
+
+#include <algorithm>
+
+#include "engine/backend/host_ops.h"
+#include "kernels/layout/records.h"
+#include "kernels/params/dtype.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+void last_token(StepMetadata& step) { step.tokens.back() ^= 1; }
+
+void position_late(StepMetadata& step) { ++step.positions.back(); }
+
+// The newest request's first token: another row of the tables.
+void request_before(StepMetadata& step) {
+  const std::int32_t newest = step.request_of.back();
+  if (newest == 0) return;
+  *std::ranges::find(step.request_of, newest) = newest - 1;
+}
+
+void start_early(StepMetadata& step) {
+  if (step.query_start.size() > 2) --step.query_start[1];
+}
+
+void length_long(StepMetadata& step) { ++step.seq_lens.front(); }
+
+void sampled_before(StepMetadata& step) {
+  if (!step.sample_rows.empty() && step.sample_rows.front() > 0) --step.sample_rows.front();
+}
+
+void embedding_bit(const as_tensor& h) { at<bf16_t>(h, h.shape[0] - 1)->bits ^= 0x40; }
+
+void rows_shifted(const as_tensor& table) {
+  auto* rows = at<float>(table);
+  std::copy(rows + AS_ROPE_DIM, rows + table.shape[0] * AS_ROPE_DIM, rows);
+}
+
+// Behind its first reader.
+void normed_row(const OpParams& params) {
+  if (params.op() != AS_OP_Q_KV_A_PROJ) return;
+  const as_tensor& x = params.get<as_linear_params>().x;
+  at<bf16_t>(x, x.shape[0] - 1)->bits ^= 0x40;
+}
+
+}  // namespace
+
+const std::vector<GivenMutant>& given_mutants() {
+  static const std::vector<GivenMutant> kMutants = {
+      {.name = "mutant:token_misread",
+       .description = "The last token of a step is another one.",
+       .shows = AS_OP_SCHEDULE,
+       .metadata = last_token},
+      {.name = "mutant:position_late",
+       .description = "The last token of a step is one position late.",
+       .shows = AS_OP_SCHEDULE,
+       .metadata = position_late},
+      {.name = "mutant:token_of_other_request",
+       .description = "The first token of a step's last request is counted to the one before.",
+       .shows = AS_OP_SCHEDULE,
+       .metadata = request_before},
+      {.name = "mutant:query_start_early",
+       .description = "The second request of a step begins one token early.",
+       .shows = AS_OP_SCHEDULE,
+       .metadata = start_early},
+      {.name = "mutant:seq_len_long",
+       .description = "The first request of a step is one token longer than it is.",
+       .shows = AS_OP_SCHEDULE,
+       .metadata = length_long},
+      {.name = "mutant:sampled_from_row_before",
+       .description = "The first token that is sampled comes from the row before.",
+       .shows = AS_OP_SCHEDULE,
+       .metadata = sampled_before},
+      {.name = "mutant:embedding_bit",
+       .description = "One bit of the last token's embedding is another one.",
+       .shows = AS_OP_ATTN_NORM,
+       .hidden = embedding_bit},
+      {.name = "mutant:rotary_table_shifted",
+       .description = "Rotary tables hold at each position the angles of the next one.",
+       .shows = AS_OP_Q_ROPE_KV_INSERT,
+       .table = rows_shifted},
+      {.name = "mutant:normed_row_overwritten",
+       .description = "Somebody writes to the layer's normed input behind its first reader.",
+       .shows = AS_OP_COMPRESSOR_PROJ,
+       .after = normed_row},
+  };
+  return kMutants;
+}
+
+const GivenMutant* given_mutant(std::string_view lane) {
+  const auto& all = given_mutants();
+  const auto found = std::ranges::find(all, lane, &GivenMutant::name);
+  return found != all.end() ? &*found : nullptr;
+}
+
+const std::vector<as_lane>& given_mutant_lanes() {
+  static const std::vector<as_lane> kLanes = [] {
+    std::vector<as_lane> lanes;
+    for (const GivenMutant& mutant : given_mutants()) {
+      as_lane lane{};
+      lane.struct_size = sizeof(as_lane);
+      lane.version = AS_LANE_VERSION;
+      lane.name = mutant.name;
+      lane.description = mutant.description;
+      lane.ops[AS_OP_SCHEDULE] = host_schedule;
+      lanes.push_back(lane);
+    }
+    return lanes;
+  }();
+  return kLanes;
+}
+
+}  // namespace attnscope
