@@ -23,7 +23,9 @@
 
 namespace attnscope {
 
-struct WhatIfOf;  // what_if_run.h
+struct PooledOf;      // pooled_tokens.h
+struct PooledTokens;  // pooled_tokens.h
+struct WhatIfOf;      // what_if_run.h
 
 struct Message {
   enum class Kind { kInfo, kWarning, kError } kind = Kind::kInfo;
@@ -155,6 +157,10 @@ class Workbench {
   // Asks the session's thread for a block's bytes; block_bytes() is null until they come.
   void request_block(std::int32_t block);
   std::shared_ptr<const BlockBytes> block_bytes() const;
+  // The same for the tokens pooled into an entry: from the rows that the layer's compressor wrote,
+  // however long ago.
+  void request_pooled(const PooledOf& of);
+  std::shared_ptr<const PooledTokens> pooled() const;
 
   // ---- messages and planted bugs
   void say(Message::Kind kind, std::string text);

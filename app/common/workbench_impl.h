@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/common/pooled_tokens.h"
 #include "app/common/wiring.h"
 #include "app/common/workbench.h"
 
@@ -24,6 +25,7 @@ struct Workbench::Impl {
   struct Mailbox {
     std::mutex mutex;
     std::shared_ptr<const BlockBytes> bytes;
+    std::shared_ptr<const PooledTokens> pooled;
     std::optional<Error> error;
   };
 
@@ -59,6 +61,8 @@ struct Workbench::Impl {
   std::shared_ptr<Recording> recording;           // while one is being made
   std::shared_ptr<Asking> asking;                 // while a what-if is on its way
   Invariants invariants = default_invariants();
+  PooledOf asked_pooled;
+  Place pooled_at;
   Place asked_at;  // where the session stood: a block is read again when it has moved
   const Snapshot* seen = nullptr;
   bool was_busy = false;

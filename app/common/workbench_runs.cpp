@@ -1,6 +1,8 @@
 // What a workbench runs beside its session, on a thread of its own: recordings, captures to save,
-// what-ifs, streams of events to read.
+// what-ifs, streams of events to read; and what its thread is asked for between two commands.
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "app/common/capture_record.h"
 #include "app/common/format.h"
@@ -151,6 +153,36 @@ Result<void> Workbench::ask_what_if() {
 std::optional<std::pair<double, Place>> Workbench::asking() const {
   if (!impl_->asking) return std::nullopt;
   return std::pair(impl_->asking->share.load(), impl_->asking->place);
+}
+
+void Workbench::request_pooled(const PooledOf& of) {
+  Impl& impl = *impl_;
+  if (!impl.worker || !snapshot_ || of.entry < 0) return;
+  if (impl.asked_pooled == of && impl.pooled_at == snapshot_->last) return;
+  impl.asked_pooled = of;
+  impl.pooled_at = snapshot_->last;
+  impl.worker->post("reading an entry's tokens", [box = impl.mailbox, of](Session& s) {
+    const auto& layers = s.parts().config.layers;
+    const auto layer = std::ranges::find(layers, of.layer) - layers.begin();
+    auto tokens =
+        pooled_tokens(s, static_cast<int>(layer), of.request, of.entry, of.channel, of.index);
+    auto found = std::make_shared<PooledTokens>();
+    found->of = of;
+    if (tokens) {
+      found->tokens = std::move(*tokens);
+    } else {
+      found->why_empty = tokens.error().text();
+    }
+    std::lock_guard lock(box->mutex);
+    box->pooled = std::move(found);
+    return Result<void>();
+  });
+}
+
+std::shared_ptr<const PooledTokens> Workbench::pooled() const {
+  std::lock_guard lock(impl_->mailbox->mutex);
+  const auto& pooled = impl_->mailbox->pooled;
+  return pooled && pooled->of == impl_->asked_pooled ? pooled : nullptr;
 }
 
 Result<void> Workbench::open_events(const std::string& path) {

@@ -1,6 +1,7 @@
 // Why: what every row, entry and the sink put into one element of an attention output, what was
-// left out and by how much, who wrote the selected slot; and what would have come out if one thing
-// about the op under the cursor had been different.
+// left out and by how much, who wrote the selected slot, which tokens were pooled into the selected
+// entry; and what would have come out if one thing about the op under the cursor had been
+// different.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <memory>
 
 #include "app/common/format.h"
+#include "app/common/pooled_tokens.h"
 #include "app/common/views/linkage.h"
 #include "app/common/views/sink_view.h"
 #include "app/common/views/why_view.h"
@@ -58,9 +60,9 @@ class WhyPanel : public Panel {
             return {};
           }
           return usage_error(fmt::format("why.part: '{}' is unknown", value.substr(0, 40)),
-                             "allowed: contributions, left_out, writes, what_if");
+                             "allowed: contributions, left_out, writes, pooled, what_if");
         },
-        "contributions, left_out, writes or what_if");
+        "contributions, left_out, writes, pooled or what_if");
   }
 
   void draw(Ui& ui) override {
@@ -77,13 +79,14 @@ class WhyPanel : public Panel {
       if (!note_.empty()) dim(note_);
     }
     static constexpr const char* kParts[] = {"contributions", "not selected", "writes of the slot",
-                                             "what if"};
+                                             "pooled tokens", "what if"};
     if (segmented("part", &part_, kParts, kPartCount)) ++version_;
     if (part_ != kWhatIf && !view_.why_empty.empty()) {
       empty_state(ui, view_.why_empty, "layer.forward");
       return;
     }
     if (part_ == kWhatIf && what_if_ == nullptr) return;
+    if (part_ == kPooled) ask_pooled(bench);
     table_.begin(version_);
     if (table_.stale()) fill();
     if (empty_part_ != nullptr) {
@@ -92,13 +95,13 @@ class WhyPanel : public Panel {
     }
     const ImVec2 size(0, ImGui::GetContentRegionAvail().y);
     const auto key = table_.draw("##why", size, -1, false);
-    if (key && part_ != kWhatIf) select(bench, *key);
+    if (key && part_ != kWhatIf && part_ != kPooled) select(bench, *key);
   }
 
  private:
-  static constexpr int kWrites = 2, kWhatIf = 3, kPartCount = 4;
+  static constexpr int kWrites = 2, kPooled = 3, kWhatIf = 4, kPartCount = 5;
   static constexpr const char* kPartNames[kPartCount] = {"contributions", "left_out", "writes",
-                                                         "what_if"};
+                                                         "pooled", "what_if"};
 
   void show_part(int part) {
     part_ = part;
@@ -207,8 +210,42 @@ class WhyPanel : public Panel {
       const int layer = held_->info->config.layers[static_cast<std::size_t>(spec.layer)];
       if (spec.group != s.group || layer != shown.layer) continue;
       slot_ = std::int64_t{s.block} * spec.rows_per_block + s.row;
-      writes_ = writes_of_slot(held_->traces, layer, s.group, slot_);
+      writes_ = writes_of_slot(*held_, layer, s.group, slot_);
       break;
+    }
+  }
+
+  // Of the selected entry, in the channel of the selected dim.
+  void ask_pooled(Workbench& bench) {
+    const Selection& s = key_.selection;
+    bench.request_pooled({view_.layer, view_.request, s.entry, s.dim, false});
+    auto now = s.entry >= 0 ? bench.pooled() : nullptr;
+    if (now == pooled_) return;
+    pooled_ = std::move(now);
+    ++version_;
+  }
+
+  void fill_pooled() {
+    if (pooled_ == nullptr) {
+      empty_part_ = key_.selection.entry < 0
+                        ? "Select an entry: a line of the contributions or of those not selected."
+                        : "The session is asked for the entry's tokens.";
+    } else if (!pooled_->why_empty.empty()) {
+      empty_part_ = pooled_->why_empty.c_str();
+    }
+    table_.columns({{"position", true},
+                    {"half", false, 1, "Of a C4A entry: the window before, or its own."},
+                    {"weight", true, 1, "In the channel of the selected dim; they sum to 1."},
+                    {"mean weight", true, 1, "Over all channels."},
+                    {"value", true, 1, "Of this channel, before pooling."}});
+    if (pooled_ == nullptr) return;
+    for (const PooledToken& token : pooled_->tokens) {
+      table_.row({whole(token.position),
+                  {token.older_half ? "older" : "own"},
+                  number(token.weight),
+                  number(token.mean_weight),
+                  number(token.value)},
+                 token.position);
     }
   }
 
@@ -216,6 +253,7 @@ class WhyPanel : public Panel {
     empty_part_ = nullptr;
     if (part_ == 0) return fill_contributions();
     if (part_ == 1) return fill_left_out();
+    if (part_ == kPooled) return fill_pooled();
     if (part_ == kWhatIf) return fill_what_if();
     fill_writes();
   }
@@ -263,7 +301,7 @@ class WhyPanel : public Panel {
     if (slot_ < 0) {
       empty_part_ = "Select a row of a block of this layer: a line of the contributions does it.";
     } else if (writes_.empty()) {
-      empty_part_ = "No kept step wrote this slot in this layer.";
+      empty_part_ = "No step wrote this slot in this layer.";
     }
     table_.columns(
         {{"step", true}, {"op", false, 2}, {"request", false, 1.5f}, {"position", true}});
@@ -306,6 +344,7 @@ class WhyPanel : public Panel {
   WhyView view_;
   std::vector<SlotWrite> writes_;
   std::int64_t slot_ = -1;
+  std::shared_ptr<const PooledTokens> pooled_;
   std::string note_;
   DataTable table_;
   Key key_;

@@ -177,6 +177,27 @@ class Attention {
   AttentionCopy out_;
 };
 
+RowsRead rows_of(const as_cache& cache, std::vector<std::int64_t> slots) {
+  RowsRead rows;
+  std::ranges::sort(slots);
+  slots.erase(std::unique(slots.begin(), slots.end()), slots.end());
+  if (!slots.empty() && slots.front() < 0) slots.erase(slots.begin());
+  rows.slots = std::move(slots);
+  rows.steps.assign(rows.slots.size(), -1);
+  const auto payload = to_size(as_payload_bytes(cache.record, cache.width));
+  const auto scales = to_size(as_scale_bytes(cache.record));
+  rows.row_bytes = static_cast<std::int64_t>(payload + scales);
+  rows.bytes.resize(rows.slots.size() * (payload + scales));
+  std::uint8_t* to = rows.bytes.data();
+  for (const std::int64_t slot : rows.slots) {
+    const as_row_address row = as_cache_row(&cache, slot);
+    std::memcpy(to, row.payload, payload);
+    std::memcpy(to + payload, row.scales, scales);
+    to += payload + scales;
+  }
+  return rows;
+}
+
 }  // namespace
 
 AttentionCopy copy_attention(const as_sparse_attention_params& params,
@@ -184,10 +205,26 @@ AttentionCopy copy_attention(const as_sparse_attention_params& params,
   return Attention(params, rows, threads).run();
 }
 
+void copy_rows_read(const as_sparse_attention_params& params, AttentionCopy* copy) {
+  const std::int64_t columns = copy->window + copy->extra;
+  std::vector<std::int64_t> window, extra;
+  for (std::size_t i = 0; i < copy->slots.size(); ++i) {
+    const bool of_window = static_cast<std::int64_t>(i) % columns < copy->window;
+    (of_window ? window : extra).push_back(copy->slots[i]);
+  }
+  copy->window_rows = rows_of(params.cache, std::move(window));
+  if (copy->extra > 0) copy->extra_rows = rows_of(params.extra_cache, std::move(extra));
+}
+
 std::int64_t attention_bytes(const AttentionCopy& copy) {
   const std::size_t fours = copy.window_len.size() + copy.extra_len.size() + copy.logits.size() +
                             copy.weights.size() + copy.sink_mass.size() + copy.sinks.size();
-  return static_cast<std::int64_t>(fours * sizeof(float) +
+  std::size_t rows = 0;
+  for (const RowsRead* read : {&copy.window_rows, &copy.extra_rows}) {
+    rows +=
+        read->bytes.size() + read->slots.size() * (sizeof(read->slots[0]) + sizeof(read->steps[0]));
+  }
+  return static_cast<std::int64_t>(rows + fours * sizeof(float) +
                                    copy.slots.size() * sizeof(copy.slots[0]));
 }
 

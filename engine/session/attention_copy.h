@@ -14,6 +14,9 @@ namespace attnscope {
 AttentionCopy copy_attention(const as_sparse_attention_params& params,
                              const std::vector<std::int32_t>& rows, const as_threads* threads);
 
+// The rows behind the slots of a copy, as they are in the caches now; their steps are not known.
+void copy_rows_read(const as_sparse_attention_params& params, AttentionCopy* copy);
+
 std::int64_t attention_bytes(const AttentionCopy& copy);
 
 }  // namespace attnscope

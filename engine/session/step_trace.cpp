@@ -4,6 +4,11 @@
 
 namespace attnscope {
 
+std::int64_t RowsRead::find(std::int64_t slot) const {
+  const auto it = std::ranges::lower_bound(slots, slot);
+  return it != slots.end() && *it == slot ? it - slots.begin() : -1;
+}
+
 const TapCopy* OpTrace::tap(std::string_view name) const {
   const auto it = std::ranges::find(taps, name, &TapCopy::name);
   return it != taps.end() ? &*it : nullptr;

@@ -63,6 +63,17 @@ struct RowsCopy {
   std::vector<std::uint8_t> reference;  // ref.sim's forced rows; empty = not compared
 };
 
+// Rows that the kept tokens of an op read from a cache, whoever wrote them and when.
+struct RowsRead {
+  std::vector<std::int64_t> slots;  // ascending, each once
+  std::vector<std::int32_t> steps;  // that wrote each one; -1 = nobody did
+  std::int64_t row_bytes = 0;       // of one record, payload and scales
+  std::vector<std::uint8_t> bytes;  // [slots, row_bytes] as they were read
+
+  // Index of a slot; -1 when nobody read it.
+  std::int64_t find(std::int64_t slot) const;
+};
+
 // How attention distributed its weight, recomputed in fp32 from the op's own inputs and its LSE:
 // weight(s) = e^(logit_s - m) / (sum e^(logit - m) + e^(sink - m)). Columns: the window list (W),
 // then the compressed list. A column that was not read (-1 or beyond the length) has weight 0,
@@ -78,6 +89,7 @@ struct AttentionCopy {
   std::vector<float> weights;            // [kept, heads, window + extra]
   std::vector<float> sink_mass;          // [kept, heads]
   std::vector<float> sinks;              // [heads] the layer's sink logits
+  RowsRead window_rows, extra_rows;      // empty in a capture
   float lse_error = 0;                   // worst |recomputed - op's| natural-log LSE over all
 };
 
@@ -174,6 +186,14 @@ struct LayerCell {
   std::int64_t counts[kVerdicts] = {};
 };
 
+// Where the tokens of a step went: the slots that each cache was told to write them to.
+struct StepWrites {
+  std::vector<std::int32_t> requests;              // id, by token
+  std::vector<std::int64_t> positions;             // by token
+  std::vector<std::vector<std::int64_t>> slots;    // by group; -1 = none
+  std::vector<std::int64_t> c4_slots, c128_slots;  // of entries that a token completes; -1 = none
+};
+
 // What stays of every step that ran, however long ago.
 struct StepSummary {
   std::int64_t step = 0;
@@ -189,7 +209,8 @@ struct StepSummary {
   PoolUsage usage;              // once the step's blocks were taken
   std::int64_t hit_tokens = 0;  // that requests admitted in this step found computed
   std::int64_t preemptions = 0;
-  std::optional<StepExercise> exercise;  // none: the step ran before anybody watched
+  std::shared_ptr<const StepWrites> writes;  // null: not known
+  std::optional<StepExercise> exercise;      // none: the step ran before anybody watched
 };
 
 }  // namespace attnscope

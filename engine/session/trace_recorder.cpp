@@ -72,6 +72,43 @@ void time_op(const OpTiming& timing, StepSummary& summary) {
   if (cell != nullptr) cell->microseconds += timing.microseconds;
 }
 
+// The attention of the op that ran last, with the rows it read and the steps that wrote them.
+std::shared_ptr<const AttentionCopy> copy_with_rows(const Session& session,
+                                                    const std::vector<std::int32_t>& kept) {
+  const auto& params = session.last_params().get<as_sparse_attention_params>();
+  AttentionCopy copy = copy_attention(params, kept, session.parts().threads);
+  copy_rows_read(params, &copy);
+  const auto& layers = session.parts().config.layers;
+  const int published = session.current().timings.back().layer;
+  const auto layer = static_cast<int>(std::ranges::find(layers, published) - layers.begin());
+  const Shadow& shadow = session.verifier().shadow();
+  for (const auto& [rows, kind] : {std::pair{&copy.window_rows, CacheKind::kSwa},
+                                   std::pair{&copy.extra_rows, CacheKind::kMain}}) {
+    for (std::size_t i = 0; i < rows->slots.size(); ++i) {
+      const CacheSpec& spec = *session.parts().layout.find(layer, kind);
+      const std::int64_t row = shadow.row_of(spec, rows->slots[i]);
+      if (row >= 0) rows->steps[i] = static_cast<std::int32_t>(shadow.written(spec, row));
+    }
+  }
+  return std::make_shared<const AttentionCopy>(std::move(copy));
+}
+
+std::shared_ptr<const StepWrites> writes_of(const StepMetadata& step) {
+  StepWrites writes;
+  const auto tokens = static_cast<std::size_t>(step.num_tokens_in_step());
+  for (const std::int32_t row : step.request_of) {
+    writes.requests.push_back(step.live[static_cast<std::size_t>(row)]);
+  }
+  writes.positions = step.positions;
+  for (std::size_t at = 0; tokens > 0 && at + tokens <= step.slots.size(); at += tokens) {
+    const auto first = step.slots.begin() + static_cast<std::ptrdiff_t>(at);
+    writes.slots.emplace_back(first, first + static_cast<std::ptrdiff_t>(tokens));
+  }
+  writes.c4_slots = step.c4_slots;
+  writes.c128_slots = step.c128_slots;
+  return std::make_shared<const StepWrites>(std::move(writes));
+}
+
 bool stays(const Event& event) {
   return event.kind == EventKind::kBack || event.kind == EventKind::kError;
 }
@@ -200,15 +237,14 @@ void TraceRecorder::State::record_op(const Session& session) {
   const bool before_layers = as_op_find(id)->phase == AS_PHASE_BEFORE;
   if (before_layers || trace.ops.empty()) trace.metadata = session.metadata();
   if (!current->planned) plan(session);
+  if (id == AS_OP_SLOT_MAPPING) summary.writes = writes_of(session.metadata());
   auto op = std::make_shared<OpTrace>();
   op->place = {position, timing.layer, id};
   op->lane = session.lanes().lane(id);
   op->microseconds = timing.microseconds;
   copy_taps(session, trace.kept, current->outputs, *op);
   if (id == AS_OP_SPARSE_ATTENTION && options.attention) {
-    op->attention = std::make_shared<const AttentionCopy>(
-        copy_attention(session.last_params().get<as_sparse_attention_params>(), trace.kept,
-                       session.parts().threads));
+    op->attention = copy_with_rows(session, trace.kept);
   }
   // The op's own results are the last ones.
   const std::vector<TapResult>& results = session.current_results();

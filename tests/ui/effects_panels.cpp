@@ -412,8 +412,8 @@ Effects panel_effects() {
     EXPECT_TRUE(t.in_front("tensor"));
   };
   e["why.what_if"] = ask_what_if;
-  e["why.part"] = changes("why", {"why.part=left_out", "why.part=writes", "why.part=what_if",
-                                  "why.part=contributions"});
+  e["why.part"] = changes("why", {"why.part=left_out", "why.part=writes", "why.part=pooled",
+                                  "why.part=what_if", "why.part=contributions"});
   e["events.show"] = [](Trial& t) {
     t.run("panel.events");
     t.bench().say(Message::Kind::kInfo, "a message of the test");

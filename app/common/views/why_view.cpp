@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "app/common/format.h"
@@ -57,7 +58,7 @@ class Builder {
     view_.position = in_.step.metadata.positions[index(in_.row)];
     view_.verdict = op_->worst;
     read_output(kept);
-    find_rows();
+    if (attention.window_rows.slots.empty()) find_rows();
     for (std::int64_t c = 0; c < attention.window + attention.extra; ++c) column(kept, c);
     std::ranges::stable_sort(view_.rows,
                              [](const WhyRow& a, const WhyRow& b) { return a.weight > b.weight; });
@@ -86,7 +87,7 @@ class Builder {
     if (present(o->reference)) view_.reference = element_at(o->reference, at);
   }
 
-  // Rows of the request that kept steps wrote, the latest of each.
+  // Rows of the request that recorded steps wrote, the latest of each: a capture has no others.
   void find_rows() {
     for (const auto& trace : in_.traces) {
       if (trace->step > in_.step.step) break;
@@ -126,18 +127,30 @@ class Builder {
     const std::size_t cell = index((kept * a.heads + in_.head) * columns + c);
     row.logit = static_cast<double>(a.logits[cell]);
     row.weight = static_cast<double>(a.weights[cell]);
-    const auto& rows = entry ? entry_rows_ : window_rows_;
-    if (const auto found = rows.find({row.slot, row.at}); found != rows.end()) {
-      const DecodedElement value = decode_element(found->second.bytes, in_.dim);
+    if (const auto written = read_row(row, *spec)) {
+      const DecodedElement value = decode_element(written->bytes, in_.dim);
       row.bytes = element_words(value);
       row.value = value.value;
       row.partial = row.weight * row.value;
-      row.written = found->second.step;
+      row.written = written->step;
       (entry ? view_.entries : view_.window) += row.partial;
     } else {
       ++view_.unknown;
     }
     view_.rows.push_back(std::move(row));
+  }
+
+  std::optional<Written> read_row(const WhyRow& row, const CacheSpec& spec) const {
+    const bool entry = row.kind == WhyRow::Kind::kEntry;
+    const RowsRead& read = entry ? op_->attention->extra_rows : op_->attention->window_rows;
+    if (const std::int64_t i = read.find(row.slot); i >= 0) {
+      const auto bytes =
+          std::span(read.bytes).subspan(index(i * read.row_bytes), index(read.row_bytes));
+      return Written{read.steps[index(i)], {spec.record, spec.width, bytes}};
+    }
+    const auto& rows = entry ? entry_rows_ : window_rows_;
+    const auto found = rows.find({row.slot, row.at});
+    return found != rows.end() ? std::optional(found->second) : std::nullopt;
   }
 
   std::int64_t entry_of_column(std::int64_t kept, std::int64_t column) const {
@@ -209,25 +222,72 @@ class Builder {
   WhyView view_;
 };
 
+as_op_id writer_of(CacheKind kind) {
+  switch (kind) {
+    case CacheKind::kMain:
+      return AS_OP_COMPRESS_INSERT;
+    case CacheKind::kMainState:
+      return AS_OP_COMPRESSOR_STATE;
+    case CacheKind::kIndex:
+      return AS_OP_INDEXER_COMPRESS_INSERT;
+    case CacheKind::kIndexState:
+      return AS_OP_INDEXER_COMPRESSOR_STATE;
+    case CacheKind::kSwa:
+      break;
+  }
+  return AS_OP_Q_ROPE_KV_INSERT;
+}
+
+// What the step's writers were told; trace: of the step, null = not kept.
+void add_planned_writes(const SessionInfo& info, const StepSummary& step, const StepTrace* trace,
+                        int layer, int group, std::int64_t slot, std::vector<SlotWrite>& to) {
+  std::map<as_op_id, const std::vector<std::int64_t>*> lists;
+  for (const CacheSpec& spec : info.layout.specs) {
+    if (spec.group != group || info.config.layers[index(spec.layer)] != layer) continue;
+    const as_op_id op = writer_of(spec.kind);
+    if (!step.complete && (trace == nullptr || trace->find(layer, op) == nullptr)) continue;
+    const bool entries = spec.kind == CacheKind::kMain || spec.kind == CacheKind::kIndex;
+    lists[op] = !entries                             ? &step.writes->slots[index(group)]
+                : info.config.ratio(spec.layer) == 4 ? &step.writes->c4_slots
+                                                     : &step.writes->c128_slots;
+  }
+  for (const auto& [op, slots] : lists) {
+    for (std::size_t t = 0; t < slots->size(); ++t) {
+      if ((*slots)[t] != slot) continue;
+      to.push_back({step.step, op, step.writes->requests[t], step.writes->positions[t]});
+    }
+  }
+}
+
+void add_recorded_writes(const StepTrace& trace, int layer, int group, std::int64_t slot,
+                         std::vector<SlotWrite>& to) {
+  for (const auto& op : trace.ops) {
+    if (op->place.layer != layer) continue;
+    for (const RowsCopy& rows : op->rows) {
+      if (rows.group != group) continue;
+      for (std::size_t i = 0; i < rows.slots.size(); ++i) {
+        if (rows.slots[i] != slot) continue;
+        const std::int32_t token = rows.tokens[i];
+        to.push_back({trace.step, op->place.op, trace.request_of(token),
+                      trace.metadata.positions[index(token)]});
+      }
+    }
+  }
+}
+
 }  // namespace
 
 WhyView why_view(const WhyInput& input) { return Builder(input).build(); }
 
-std::vector<SlotWrite> writes_of_slot(std::span<const std::shared_ptr<const StepTrace>> traces,
-                                      int layer, int group, std::int64_t slot) {
+std::vector<SlotWrite> writes_of_slot(const Snapshot& snapshot, int layer, int group,
+                                      std::int64_t slot) {
   std::vector<SlotWrite> writes;
-  for (const auto& trace : traces) {
-    for (const auto& op : trace->ops) {
-      if (op->place.layer != layer) continue;
-      for (const RowsCopy& rows : op->rows) {
-        if (rows.group != group) continue;
-        for (std::size_t i = 0; i < rows.slots.size(); ++i) {
-          if (rows.slots[i] != slot) continue;
-          const std::int32_t token = rows.tokens[i];
-          writes.push_back({trace->step, op->place.op, trace->request_of(token),
-                            trace->metadata.positions[index(token)]});
-        }
-      }
+  for (const auto& summary : snapshot.steps) {
+    const StepTrace* trace = snapshot.trace(summary->step);
+    if (summary->writes != nullptr) {
+      add_planned_writes(*snapshot.info, *summary, trace, layer, group, slot, writes);
+    } else if (trace != nullptr) {
+      add_recorded_writes(*trace, layer, group, slot, writes);
     }
   }
   return writes;

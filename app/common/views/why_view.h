@@ -21,8 +21,8 @@ struct WhyRow {
   std::int64_t at = -1;  // position or entry
   std::int32_t block = -1, row = -1;
   std::int64_t slot = -1;
-  std::string bytes;     // of the dim, decoded in words; empty = the row is not kept
-  double value = kNone;  // of the dim; NaN: no kept token of the request wrote the row
+  std::string bytes;     // of the dim, decoded in words; empty = not known
+  double value = kNone;  // of the dim; NaN: not known, in a capture
   double logit = kNone, weight = 0, partial = kNone;
   std::int64_t written = -1;  // step; -1 = not known
   std::int64_t rank = -1;     // of entries that were not selected: among all visible, 0 = best
@@ -40,7 +40,7 @@ struct WhyView {
   double sink = 0;                          // share of the weight
   std::vector<WhyRow> rows;                 // read ones by weight, largest first; then the sink
   std::vector<WhyRow> left_out;             // not selected, best first
-  std::int64_t unknown = 0;                 // rows that were read and that no kept token wrote
+  std::int64_t unknown = 0;                 // rows of a capture that no recorded token wrote
   Verdict verdict = Verdict::kNotCompared;  // of the op
 };
 
@@ -61,9 +61,11 @@ struct SlotWrite {
   as_op_id op = AS_OP_SCHEDULE;
   std::int32_t request = -1;
   std::int64_t position = -1;
+  friend bool operator==(const SlotWrite&, const SlotWrite&) = default;
 };
-// Of one row of a layer's caches in a group, in all kept steps, oldest first.
-std::vector<SlotWrite> writes_of_slot(std::span<const std::shared_ptr<const StepTrace>> traces,
-                                      int layer, int group, std::int64_t slot);
+// Of one row of a layer's caches in a group, in all steps that ran, oldest first; in a capture in
+// those whose rows were recorded.
+std::vector<SlotWrite> writes_of_slot(const Snapshot& snapshot, int layer, int group,
+                                      std::int64_t slot);
 
 }  // namespace attnscope

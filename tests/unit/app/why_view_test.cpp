@@ -18,6 +18,14 @@ class Why : public SteppedSession {
   WhyView view(int layer, std::int64_t row, int head, std::int64_t dim) const {
     return why_view({*info_, snapshot_->traces, *step_, layer, row, head, dim});
   }
+  // By the session itself.
+  std::int64_t written(int layer, const WhyRow& row, std::int32_t request) const {
+    const bool entry = row.kind == WhyRow::Kind::kEntry;
+    const SessionParts& parts = session_->parts();
+    const CacheSpec& spec = *parts.layout.find(layer, entry ? CacheKind::kMain : CacheKind::kSwa);
+    const std::int64_t base = session_->verifier().space().base(request, row_ratio(spec));
+    return session_->verifier().shadow().written(spec, base + row.at);
+  }
 };
 
 TEST_F(Why, RowsAreThoseOfTheEnginesOwnHistory) {
@@ -49,11 +57,13 @@ TEST_F(Why, RowsAreThoseOfTheEnginesOwnHistory) {
         ++known;
         EXPECT_EQ(row.value, same->value) << row.bytes;
         EXPECT_NEAR(row.partial, same->partial, 1e-12);
+        EXPECT_EQ(row.written, written(layer, row, v.request));
         EXPECT_GE(row.written, 0);
         EXPECT_LE(row.written, step_->step);
       }
       EXPECT_GT(known, 0);
-      EXPECT_EQ(known + v.unknown + 1, std::ssize(v.rows));
+      EXPECT_EQ(v.unknown, 0) << "the rows were written in five chunks and two steps before";
+      EXPECT_EQ(known + 1, std::ssize(v.rows));
       EXPECT_TRUE(std::ranges::is_sorted(v.rows.begin(), v.rows.end() - 1, std::greater<>(),
                                          &WhyRow::weight));
     }
@@ -102,14 +112,76 @@ TEST_F(Why, WritesOfASlot) {
   const RowsCopy* rows = step_->find(1, AS_OP_Q_ROPE_KV_INSERT)->cache_rows("cache");
   ASSERT_NE(rows, nullptr);
   ASSERT_FALSE(rows->slots.empty());
-  const auto writes = writes_of_slot(snapshot_->traces, 1, rows->group, rows->slots.back());
+  const auto writes = writes_of_slot(*snapshot_, 1, rows->group, rows->slots.back());
   ASSERT_FALSE(writes.empty());
   EXPECT_EQ(writes.back().step, step_->step);
   EXPECT_EQ(writes.back().op, AS_OP_Q_ROPE_KV_INSERT);
   const std::int32_t token = rows->tokens.back();
   EXPECT_EQ(writes.back().request, step_->request_of(token));
   EXPECT_EQ(writes.back().position, step_->metadata.positions[static_cast<std::size_t>(token)]);
-  EXPECT_TRUE(writes_of_slot(snapshot_->traces, 1, rows->group, 1 << 30).empty());
+  EXPECT_TRUE(writes_of_slot(*snapshot_, 1, rows->group, 1 << 30).empty());
+}
+
+// Steps whose tensors have gone, and tokens of a chunk whose rows were never kept.
+TEST(WhyOfLongAgo, ValuesAndWritesAreThere) {
+  const auto session = small_session(References::kNone, small_scenario(260, 8));
+  TraceRecorder all({.all_rows = true});
+  TraceRecorder few({.budget_bytes = 1, .max_rows = 1});
+  struct Both : SessionObserver {
+    void op_done(const Session& s) override {
+      a.op_done(s);
+      b.op_done(s);
+    }
+    void step_done(const Session& s) override {
+      a.step_done(s);
+      b.step_done(s);
+    }
+    void went_back(const Session&) override {}
+    Both(TraceRecorder& x, TraceRecorder& y) : a(x), b(y) {}
+    TraceRecorder &a, &b;
+  } both(all, few);
+  session->set_observer(&both);
+  run_steps(*session, 7);
+  const auto info = session_info(*session);
+  const auto whole = take_snapshot(*session, all, info, 1);
+  const auto last = take_snapshot(*session, few, info, 1);
+  ASSERT_LT(last->traces.size(), whole->traces.size());
+  const StepTrace& step = *last->traces.back();
+  const std::int64_t row = step.token_row(0, step.metadata.seq_lens[0] - 1);
+  const WhyView v = why_view({*info, last->traces, step, 1, row, 0, 3});
+  ASSERT_EQ(v.why_empty, "");
+  EXPECT_EQ(v.unknown, 0);
+  std::int64_t before = 0;
+  for (const WhyRow& read : v.rows) {
+    if (read.kind == WhyRow::Kind::kSink) continue;
+    EXPECT_FALSE(std::isnan(read.value));
+    before += read.written < last->traces.front()->step ? 1 : 0;
+  }
+  EXPECT_GT(before, 100);
+  int compared = 0;
+  for (const auto& trace : whole->traces) {
+    for (const auto& op : trace->ops) {
+      if (op->place.layer != 1) continue;
+      for (const RowsCopy& rows : op->rows) {
+        for (const std::int64_t slot : rows.slots) {
+          // By the lists of all steps, and by the rows of all traces.
+          Snapshot recorded = *whole;
+          std::vector<std::shared_ptr<const StepSummary>> bare;
+          if (++compared % 40 != 1) continue;
+          for (const auto& summary : whole->steps) {
+            auto without = std::make_shared<StepSummary>(*summary);
+            without->writes = nullptr;
+            bare.push_back(std::move(without));
+          }
+          recorded.steps = bare;
+          const auto expected = writes_of_slot(recorded, 1, rows.group, slot);
+          EXPECT_EQ(writes_of_slot(*last, 1, rows.group, slot), expected);
+          EXPECT_FALSE(expected.empty());
+        }
+      }
+    }
+  }
+  EXPECT_GT(compared, 100);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "app/common/op_order.h"
+#include "app/common/pooled_tokens.h"
 #include "tests/unit/app/small_scenario.h"
 
 namespace attnscope {
@@ -41,6 +42,29 @@ TEST(Workbench, ANewcomerSeesAttentionAlsoWhenTheWarmUpWasWatched) {
   EXPECT_EQ(bench.cursor(), first_view(*bench.snapshot()->info, bench.cursor().step));
   EXPECT_EQ(bench.cursor().op, AS_OP_SPARSE_ATTENTION);
   EXPECT_TRUE(bench.snapshot()->decoding);
+}
+
+TEST(Workbench, TheSessionIsAskedForTheTokensOfAnEntry) {
+  Workbench bench({});
+  bench.open(small_setup(), true);
+  bench.wait_idle();
+  EXPECT_EQ(bench.pooled(), nullptr);
+  const PooledOf first{.layer = 1, .request = 0, .entry = 0, .channel = 5};
+  bench.request_pooled(first);
+  bench.wait_idle();
+  const auto pooled = bench.pooled();
+  ASSERT_NE(pooled, nullptr);
+  EXPECT_EQ(pooled->of, first);
+  EXPECT_EQ(pooled->why_empty, "");
+  ASSERT_EQ(pooled->tokens.size(), 4u) << "the first C4A entry has no window before it";
+  double weights = 0;
+  for (const PooledToken& token : pooled->tokens) weights += token.weight;
+  EXPECT_NEAR(weights, 1, 1e-9);
+  bench.request_pooled({.layer = 1, .request = 0, .entry = 5000});
+  EXPECT_EQ(bench.pooled(), nullptr) << "that was another entry";
+  bench.wait_idle();
+  ASSERT_NE(bench.pooled(), nullptr);
+  EXPECT_NE(bench.pooled()->why_empty.find("no entry 5000"), std::string::npos);
 }
 
 TEST(Workbench, TheCursorMovesAtOnceAmongKeptStepsAndComesBackToTheNewest) {
