@@ -25,8 +25,11 @@ endif()
 function(attnscope_plugin name source)
   add_library(${name} MODULE ${source})
   target_include_directories(${name} PRIVATE "${ATTNSCOPE_PLUGIN_INCLUDE}")
-  target_compile_options(${name} PRIVATE -Wall -Wextra $<$<BOOL:${ATTNSCOPE_WERROR}>:-Werror>
-                         $<$<COMPILE_LANGUAGE:C>:-pedantic>)
+  get_filename_component(kind ${source} LAST_EXT)
+  if(NOT kind STREQUAL ".cu")
+    target_compile_options(${name} PRIVATE -Wall -Wextra $<$<BOOL:${ATTNSCOPE_WERROR}>:-Werror>
+                           $<$<COMPILE_LANGUAGE:C>:-pedantic>)
+  endif()
   target_compile_definitions(${name} PRIVATE ${ARGN})
   target_link_libraries(${name} PRIVATE m)
 endfunction()

@@ -9,6 +9,7 @@
 
 #include "app/common/format.h"
 #include "kernels/cpu/cpu_lane.h"
+#include "kernels/cuda/cuda_lane.h"
 #include "kernels/params/op_table.h"
 
 namespace attnscope {
@@ -79,6 +80,7 @@ Result<void> open_plugins(const PluginChoice& choice) {
     options.in_process = choice.in_process;
     options.seconds_limit = choice.seconds_limit;
     options.stand_in = cpu::lane();
+    options.beside_on_device = cuda::lane();
     auto plugin = PluginLane::open(options);
     if (!plugin) return plugin.error();
     if (find_plugin((*plugin)->lane().name) != nullptr) {
@@ -111,8 +113,8 @@ std::string plugin_report() {
           fmt::format("{}: {}, {} calls, fastest {}", plugin->lane().name, as_op_find(t.op)->name,
                       t.calls, t.microseconds > 0 ? format_us(t.microseconds) : "-");
       if (t.pair) {
-        text += fmt::format("; one call on both: {}, lane cpu {}", format_us(t.pair->plugin),
-                            format_us(t.pair->stand_in));
+        text += fmt::format("; one call on both: {}, lane {} {}", format_us(t.pair->plugin),
+                            t.pair->lane, format_us(t.pair->other));
       }
       text += "\n";
     }

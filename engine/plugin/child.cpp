@@ -18,13 +18,13 @@
 #include <thread>
 
 #include "engine/plugin/load.h"
-#include "engine/plugin/protocol.h"
+#include "engine/plugin/regions.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace attnscope {
 namespace {
 
-// A tensor with a page before and one behind it that nobody may touch.
+// A tensor with a page before and one behind it that nobody may touch; or one on the device.
 struct Mapped {
   std::uint8_t* begin = nullptr;  // of the page before
   std::size_t size = 0;
@@ -86,15 +86,18 @@ void catch_signals() {
   }
 }
 
+bool mapped_here = false;  // not on the device
+
 void unmap_all() {
   for (Mapped& m : mapped) {
-    if (m.begin != nullptr) ::munmap(m.begin, m.size);
+    if (mapped_here && m.begin != nullptr) ::munmap(m.begin, m.size);
     m = {};
   }
 }
 
 bool map_all() {
   unmap_all();
+  mapped_here = true;
   for (std::int32_t i = 0; i < request.regions; ++i) {
     const PluginRegion& region = request.region[i];
     const auto size = static_cast<std::size_t>((region.pages + 2) * kPluginPage);
@@ -112,34 +115,92 @@ bool map_all() {
   return true;
 }
 
-PluginReply run(const as_lane& lane, const as_threads* threads) {
+// The device and what the parent has shared of it.
+class Device {
+ public:
+  explicit Device(const OpenPluginDevice& open) : open_(open) {}
+
+  Result<void> attach(const PluginDevice::Handle& handle) {
+    if (!device_) {
+      auto device = open_();
+      if (!device) return device.error();
+      device_ = *device;
+    }
+    if (room_ != nullptr) device_->close(room_);
+    room_ = nullptr;
+    auto room = device_->open(handle);
+    if (!room) return room.error();
+    room_ = static_cast<std::uint8_t*>(*room);
+    return {};
+  }
+  std::uint8_t* room() const { return room_; }
+  PluginDevice& get() { return *device_; }
+
+ private:
+  OpenPluginDevice open_;
+  std::shared_ptr<PluginDevice> device_;
+  std::uint8_t* room_ = nullptr;
+};
+
+// Aligned as a struct wants it.
+alignas(16) unsigned char params[sizeof(request.params)];
+
+PluginReply answer(std::int32_t status, const char* text) {
   PluginReply reply{};
   reply.word = PluginWord::kDone;
-  if (!map_all()) {
-    reply.status = AS_NO_ENVIRONMENT;
-    std::strcpy(reply.text, "no address space for its tensors");
-    return reply;
-  }
-  // Aligned as a struct wants it.
-  alignas(16) static unsigned char params[sizeof(request.params)];
+  reply.status = status;
+  std::strncpy(reply.text, text, sizeof(reply.text) - 1);
+  return reply;
+}
+
+[[noreturn]] void give_up(const Error& error) {
+  PluginReply reply = answer(error.code, error.message.c_str());
+  reply.word = PluginWord::kDevice;
+  say(reply);
+  ::_exit(0);  // what a broken device does at an ordered end is its own affair
+}
+
+PluginReply called(const as_lane& lane, const as_call& call) {
+  as_error error{};
+  const auto start = std::chrono::steady_clock::now();
+  in_call = 1;
+  const std::int32_t status = lane.ops[request.op](params, &call, &error);
+  in_call = 0;
+  const std::chrono::duration<double, std::micro> elapsed =
+      std::chrono::steady_clock::now() - start;
+  error.message[sizeof(error.message) - 1] = '\0';
+  PluginReply reply = answer(status, error.message);
+  reply.microseconds = elapsed.count();
+  return reply;
+}
+
+PluginReply run(const as_lane& lane, as_call call) {
+  if (!map_all()) return answer(AS_NO_ENVIRONMENT, "no address space for its tensors");
   std::memcpy(params, request.params, sizeof(params));
   for (std::int32_t i = 0; i < request.pointers; ++i) {
     void* data = mapped[request.pointer[i].region].data;
     std::memcpy(params + request.pointer[i].offset, &data, sizeof(data));
   }
-  as_call call{};
-  call.struct_size = sizeof(call);
-  call.threads = threads;
-  as_error error{};
-  const auto start = std::chrono::steady_clock::now();
-  in_call = 1;
-  reply.status = lane.ops[request.op](params, &call, &error);
-  in_call = 0;
-  const std::chrono::duration<double, std::micro> elapsed =
-      std::chrono::steady_clock::now() - start;
-  reply.microseconds = elapsed.count();
-  error.message[sizeof(error.message) - 1] = '\0';
-  std::strncpy(reply.text, error.message, sizeof(reply.text) - 1);
+  return called(lane, call);
+}
+
+PluginReply run_on(Device& device, const as_lane& lane, as_call call) {
+  unmap_all();
+  mapped_here = false;
+  for (std::int32_t i = 0; i < request.regions; ++i) {
+    const PluginRegion& region = request.region[i];
+    std::uint8_t* begin = device.room() + region.offset;
+    mapped[i] = {begin, static_cast<std::size_t>(region.pages * kPluginPage), begin + region.start};
+  }
+  std::memcpy(params, request.params, sizeof(params));
+  point_to_device(params, {request.pointer, static_cast<std::size_t>(request.pointers)},
+                  {request.region, static_cast<std::size_t>(request.regions)}, device.room());
+  call.stream = device.get().stream();
+  if (auto ok = device.get().begin(); !ok) give_up(ok.error());
+  PluginReply reply = called(lane, call);
+  auto time = device.get().end();
+  if (!time) give_up(time.error());
+  reply.microseconds = *time;
   return reply;
 }
 
@@ -158,35 +219,48 @@ void end_with_parent() {
 
 }  // namespace
 
-int run_plugin_child(const char* library) {
+int run_plugin_child(const char* library, const OpenPluginDevice& open_device) {
   end_with_parent();
   // Leaves no core file.
   const rlimit none{0, 0};
   ::setrlimit(RLIMIT_CORE, &none);
   catch_signals();
   PluginReply hello{};
-  auto lane = load_plugin_lane(library);
-  if (!lane) {
+  auto plugin = load_plugin(library);
+  if (!plugin) {
     hello.word = PluginWord::kCannot;
-    hello.status = lane.error().code;
-    std::strncpy(hello.text, lane.error().text().c_str(), sizeof(hello.text) - 1);
+    hello.status = plugin.error().code;
+    std::strncpy(hello.text, plugin.error().text().c_str(), sizeof(hello.text) - 1);
     say(hello);
     return 0;
   }
   hello.word = PluginWord::kHello;
-  for (int op = 0; op < AS_OP_COUNT; ++op) hello.ops[op] = lane->ops[op] != nullptr ? 1 : 0;
-  std::strncpy(hello.name, lane->name, sizeof(hello.name) - 1);
-  if (lane->description != nullptr) {
-    std::strncpy(hello.text, lane->description, sizeof(hello.text) - 1);
+  const as_lane& lane = plugin->lane;
+  for (std::size_t op = 0; op < AS_OP_COUNT; ++op) {
+    hello.ops[op] = lane.ops[op] != nullptr ? 1 : 0;
+    hello.device_ops[op] = plugin->on_device[op] ? 1 : 0;
+  }
+  std::strncpy(hello.name, lane.name, sizeof(hello.name) - 1);
+  if (lane.description != nullptr) {
+    std::strncpy(hello.text, lane.description, sizeof(hello.text) - 1);
   }
   say(hello);
+  Device device(open_device);
   std::unique_ptr<cpu::ThreadPool> pool;
   for (;;) {
     const ssize_t got = ::recv(kPluginSocket, &request, sizeof(request), 0);
     if (got != static_cast<ssize_t>(sizeof(request))) return 0;  // the parent is done
+    if (request.ask == PluginAsk::kAttach) {
+      if (auto ok = device.attach(request.handle); !ok) give_up(ok.error());
+      say(answer(AS_OK, ""));
+      continue;
+    }
     const int threads = std::max(1, request.threads);
     if (!pool || pool->num_threads() != threads) pool = std::make_unique<cpu::ThreadPool>(threads);
-    say(run(*lane, pool->handle()));
+    as_call call{};
+    call.struct_size = sizeof(call);
+    call.threads = pool->handle();
+    say(request.ask == PluginAsk::kCallOnDevice ? run_on(device, lane, call) : run(lane, call));
   }
 }
 

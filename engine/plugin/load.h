@@ -1,6 +1,7 @@
-// Loading a plugin's library into this process and looking at the lane it exports.
+// Loading a plugin's library into this process and looking at what it exports.
 #pragma once
 
+#include <array>
 #include <string>
 
 #include "kernels/params/lane.h"
@@ -8,8 +9,14 @@
 
 namespace attnscope {
 
+struct LoadedPlugin {
+  as_lane lane{};
+  std::array<bool, AS_OP_COUNT> on_device{};  // ops whose tensors lie on the GPU
+};
+
 // The library stays loaded. AS_BAD_INPUT: no library, lacks the symbol, built for another version,
-// a name that is no word, no op at all, or one of the ops that the engine carries out itself.
-Result<as_lane> load_plugin_lane(const std::string& library);
+// a name that is no word, no op at all, one of the ops that the engine carries out itself, or one
+// on the GPU that it does not have.
+Result<LoadedPlugin> load_plugin(const std::string& library);
 
 }  // namespace attnscope

@@ -78,24 +78,11 @@ Result<std::unique_ptr<PluginLane>> PluginLane::open(const PluginOptions& option
     return usage_error(fmt::format("--plugin {}: too many plugins", options.library),
                        fmt::format("at most {} at once", kMostPlugins));
   }
-  std::array<bool, AS_OP_COUNT> has{};
-  if (options.in_process) {
-    auto loaded = load_plugin_lane(options.library);
-    if (!loaded) return loaded.error();
-    plugin->loaded_ = *loaded;
-    plugin->name_ = loaded->name;
-    plugin->description_ = loaded->description != nullptr ? loaded->description : "";
-    for (std::size_t op = 0; op < has.size(); ++op) has[op] = loaded->ops[op] != nullptr;
-  } else {
-    plugin->process_ =
-        std::make_unique<PluginProcess>(options.program, options.library, options.seconds_limit);
-    auto info = plugin->process_->start();
-    if (!info) return info.error();
-    plugin->name_ = info->name;
-    plugin->description_ = info->description;
-    has = info->ops;
-  }
-  plugin->name_ = "plugin:" + plugin->name_;
+  auto info = plugin->load();
+  if (!info) return info.error();
+  plugin->name_ = "plugin:" + info->name;
+  plugin->description_ = info->description;
+  plugin->on_device_ = info->on_device;
   plugin->slot_ = static_cast<int>(free - open_plugins.begin());
   *free = plugin.get();
   as_lane& lane = plugin->lane_;
@@ -103,11 +90,45 @@ Result<std::unique_ptr<PluginLane>> PluginLane::open(const PluginOptions& option
   lane.version = AS_LANE_VERSION;
   lane.name = plugin->name_.c_str();
   lane.description = plugin->description_.c_str();
-  for (std::size_t op = 0; op < has.size(); ++op) {
+  for (std::size_t op = 0; op < AS_OP_COUNT; ++op) {
     plugin->timings_[op].op = static_cast<as_op_id>(op);
-    if (has[op]) lane.ops[op] = kFunctions[static_cast<std::size_t>(plugin->slot_)][op];
+    if (info->ops[op]) lane.ops[op] = kFunctions[static_cast<std::size_t>(plugin->slot_)][op];
   }
   return plugin;
+}
+
+Result<PluginInfo> PluginLane::load() {
+  PluginInfo info;
+  if (options_.in_process) {
+    auto loaded = load_plugin(options_.library);
+    if (!loaded) return loaded.error();
+    loaded_ = loaded->lane;
+    info.name = loaded_.name;
+    info.description = loaded_.description != nullptr ? loaded_.description : "";
+    info.on_device = loaded->on_device;
+    for (std::size_t op = 0; op < AS_OP_COUNT; ++op) info.ops[op] = loaded_.ops[op] != nullptr;
+  } else {
+    process_ =
+        std::make_unique<PluginProcess>(options_.program, options_.library, options_.seconds_limit);
+    auto started = process_->start();
+    if (!started) return started.error();
+    info = *started;
+  }
+  const auto first = std::find(info.on_device.begin(), info.on_device.end(), true);
+  if (first == info.on_device.end()) return info;
+  auto device = options_.open_device();
+  if (!device) {
+    const auto op = static_cast<std::int32_t>(first - info.on_device.begin());
+    return Error{AS_NO_ENVIRONMENT,
+                 fmt::format("plugin {}: its {} takes tensors on the GPU: {}", options_.library,
+                             as_op_find(op)->name, device.error().message),
+                 "run it where there is a GPU, with a build that has the CUDA lane"};
+  }
+  image_ = std::make_unique<DeviceImage>(*device);
+  if (process_) {
+    if (auto ok = process_->attach(image_.get()); !ok) return ok.error();
+  }
+  return info;
 }
 
 PluginLane::~PluginLane() {
@@ -127,9 +148,29 @@ std::vector<PluginTiming> PluginLane::timings() const {
 }
 
 Result<double> PluginLane::run_plugin(as_op_id op, const void* params, const as_call* call) {
-  if (options_.in_process) return timed(loaded_.ops[op], params, call);
+  if (options_.in_process) {
+    return on_device_[op] ? run_here_on_device(op, params, call)
+                          : timed(loaded_.ops[op], params, call);
+  }
   const int threads = call->threads != nullptr ? call->threads->num_threads : 1;
   return process_->call(op, params, threads);
+}
+
+Result<double> PluginLane::run_here_on_device(as_op_id op, const void* params,
+                                              const as_call* call) {
+  auto kept = keep_case(*find_case_op(op), params, {});
+  if (!kept) return kept.error();
+  image_->clear();
+  auto copy = CaseCall::make(*kept, *image_);
+  if (!copy) return copy.error();
+  auto time = image_->run(loaded_.ops[op], *copy, call->threads);
+  if (!time) return time;
+  auto wrong = image_->download();
+  if (!wrong) return wrong.error();
+  if (wrong->empty()) *wrong = strays(*copy, *kept);
+  if (!wrong->empty()) return bad_input(*wrong);
+  copy_outputs(*copy, const_cast<void*>(params));
+  return time;
 }
 
 void PluginLane::reset_timings() {
@@ -137,15 +178,18 @@ void PluginLane::reset_timings() {
   for (PluginTiming& t : timings_) t = {t.op, 0, 0, {}};
 }
 
-std::optional<double> PluginLane::time_stand_in(as_op_id op, const void* params,
-                                                const as_call* call) {
-  if (options_.stand_in == nullptr || !is_timed(timings_[op].calls)) return std::nullopt;
-  const as_op_fn function = options_.stand_in->ops[op];
+std::optional<double> PluginLane::time_other(as_op_id op, const void* params, const as_call* call) {
+  const as_lane* other = beside(op);
+  if (other == nullptr || other->ops[op] == nullptr || !is_timed(timings_[op].calls)) {
+    return std::nullopt;
+  }
   auto kept = keep_case(*find_case_op(op), params, {});
-  if (function == nullptr || !kept) return std::nullopt;
-  auto copy = CaseCall::make(*kept);
+  if (!kept) return std::nullopt;
+  if (on_device_[op]) image_->clear();
+  auto copy = on_device_[op] ? CaseCall::make(*kept, *image_) : CaseCall::make(*kept);
   if (!copy) return std::nullopt;
-  auto time = timed(function, copy->params(), call);
+  auto time = on_device_[op] ? image_->run(other->ops[op], *copy, call->threads)
+                             : timed(other->ops[op], copy->params(), call);
   return time ? std::optional(*time) : std::nullopt;
 }
 
@@ -155,13 +199,15 @@ std::int32_t PluginLane::run(as_op_id op, const void* params, const as_call* cal
   const as_op_fn instead =
       !strict_ && options_.stand_in != nullptr ? options_.stand_in->ops[op] : nullptr;
   if (failed_[op] && instead != nullptr) return instead(params, call, error);
-  const auto stand_in = time_stand_in(op, params, call);
+  const auto other = time_other(op, params, call);
   auto time = run_plugin(op, params, call);
   PluginTiming& timing = timings_[op];
   ++timing.calls;
   if (time) {
     timing.microseconds = timing.microseconds == 0 ? *time : std::min(timing.microseconds, *time);
-    if (stand_in && (!timing.pair || *time < timing.pair->plugin)) timing.pair = {*time, *stand_in};
+    if (other && (!timing.pair || *time < timing.pair->plugin)) {
+      timing.pair = {*time, *other, beside(op)->name};
+    }
     return AS_OK;
   }
   ++failures_;

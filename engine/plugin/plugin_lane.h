@@ -27,6 +27,9 @@ struct PluginOptions {
   double seconds_limit = 10;
   // Carries out an op that the plugin failed at, and is timed beside it.
   const as_lane* stand_in = nullptr;
+  // Timed beside ops on the GPU, on tensors there; nullptr = nobody is.
+  const as_lane* beside_on_device = nullptr;
+  OpenPluginDevice open_device = open_cuda_plugin_device;
 };
 
 struct PluginFault {
@@ -36,14 +39,15 @@ struct PluginFault {
   std::string text() const;
 };
 
-// Of one op: calls, and the fastest one. The lane that stands in is timed beside some of the calls,
-// on a copy of their inputs; of these the one that took the plugin least is kept.
+// Of one op: calls, and the fastest one. Another lane is timed beside some of the calls, on a copy
+// of their inputs; of these the one that took the plugin least is kept.
 struct PluginTiming {
   as_op_id op = AS_OP_SCHEDULE;
   std::int64_t calls = 0;
   double microseconds = 0;
   struct Pair {
-    double plugin = 0, stand_in = 0;  // microseconds of the same call
+    double plugin = 0, other = 0;  // microseconds of the same call
+    const char* lane = "";         // the other
   };
   std::optional<Pair> pair;
 };
@@ -70,13 +74,21 @@ class PluginLane {
 
  private:
   explicit PluginLane(const PluginOptions& options) : options_(options) {}
+  Result<PluginInfo> load();
+  // Who is timed beside an op.
+  const as_lane* beside(as_op_id op) const {
+    return on_device_[op] ? options_.beside_on_device : options_.stand_in;
+  }
   Result<double> run_plugin(as_op_id op, const void* params, const as_call* call);
-  std::optional<double> time_stand_in(as_op_id op, const void* params, const as_call* call);
+  Result<double> run_here_on_device(as_op_id op, const void* params, const as_call* call);
+  std::optional<double> time_other(as_op_id op, const void* params, const as_call* call);
 
   PluginOptions options_;
   std::string name_, description_;
   as_lane lane_{};
   as_lane loaded_{};  // in-process
+  std::array<bool, AS_OP_COUNT> on_device_{};
+  std::unique_ptr<DeviceImage> image_;  // outlives the process, which has it open
   std::unique_ptr<PluginProcess> process_;
   int slot_ = -1;
   bool strict_ = false;

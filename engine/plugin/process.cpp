@@ -17,8 +17,6 @@
 #include <thread>
 #include <vector>
 
-#include "engine/opcase/op_case.h"
-#include "engine/plugin/protocol.h"
 #include "kernels/layout/records.h"
 
 extern char** environ;
@@ -53,7 +51,7 @@ Heard listen(int socket, double seconds, PluginReply* reply) {
 }  // namespace
 
 // The file that both processes map: regions one after the other.
-class PluginProcess::Memory : public CaseMemory {
+class PluginProcess::Memory : public PluginMemory {
  public:
   ~Memory() override {
     clear();
@@ -71,13 +69,13 @@ class PluginProcess::Memory : public CaseMemory {
   void clear() {
     for (const Mapping& m : mappings_) ::munmap(m.memory, m.size);
     mappings_.clear();
-    regions_.clear();
+    forget();
     end_ = 0;
   }
 
   // Data lies at the end of its pages, so that the first byte behind it is on the next one.
   Result<void*> allocate(std::int64_t bytes, const char* name, bool written) override {
-    if (regions_.size() == kMostRegions)
+    if (regions().size() == kMostRegions)
       return internal_error("a plugin call with too many tensors");
     PluginRegion region{};
     region.bytes = std::max<std::int64_t>(1, bytes);
@@ -96,39 +94,14 @@ class PluginProcess::Memory : public CaseMemory {
     if (memory == MAP_FAILED) return no_environment("plugin: shared memory");
     mappings_.push_back({memory, static_cast<std::size_t>(size)});
     end_ += size;
-    regions_.push_back(region);
-    std::memset(memory, kCanary, static_cast<std::size_t>(size));
-    std::uint8_t* data = static_cast<std::uint8_t*>(memory) + region.start;
-    std::memset(data, 0xff, static_cast<std::size_t>(region.bytes));
-    return data;
+    add(region, static_cast<std::uint8_t*>(memory));
+    return static_cast<std::uint8_t*>(memory) + region.start;
   }
 
-  const std::vector<PluginRegion>& regions() const { return regions_; }
-  // -1 when it points to none.
-  int region_of(const void* data) const {
-    for (std::size_t i = 0; i < regions_.size(); ++i) {
-      if (static_cast<const std::uint8_t*>(mappings_[i].memory) + regions_[i].start == data) {
-        return static_cast<int>(i);
-      }
-    }
-    return -1;
-  }
   // Names the first tensor around which something was written; empty = none.
-  std::string spoilt() const {
-    for (std::size_t i = 0; i < regions_.size(); ++i) {
-      const auto* all = static_cast<const std::uint8_t*>(mappings_[i].memory);
-      const PluginRegion& r = regions_[i];
-      std::int64_t wrong = 0;
-      bool behind = false;
-      for (std::int64_t b = 0; b < r.pages * kPluginPage; ++b) {
-        if ((b >= r.start && b < r.start + r.bytes) || all[b] == kCanary) continue;
-        ++wrong;
-        behind = behind || b >= r.start;
-      }
-      if (wrong > 0) {
-        return fmt::format("wrote {} bytes {} {}", wrong, behind ? "behind the end of" : "before",
-                           r.name);
-      }
+  std::string first_spoilt() const {
+    for (std::size_t i = 0; i < regions().size(); ++i) {
+      if (std::string wrong = spoilt(regions()[i], memory()[i]); !wrong.empty()) return wrong;
     }
     return {};
   }
@@ -141,48 +114,14 @@ class PluginProcess::Memory : public CaseMemory {
   int file_ = -1;
   std::int64_t size_ = 0, end_ = 0;
   std::vector<Mapping> mappings_;
-  std::vector<PluginRegion> regions_;
 };
 
 namespace {
 
-// Rows of an output cache that the op was not given, and that are not 0xff any more.
-std::string strays(const CaseCall& call, const OpCase& kept) {
-  for (const as_tap_info& tap : call.op().taps) {
-    const auto it = kept.caches.find(tap.name);
-    if (it == kept.caches.end() || tap.direction != AS_TAP_OUT) continue;
-    const as_cache& cache = call.cache(tap);
-    const auto total = static_cast<std::size_t>((it->second.blocks - 1) * it->second.page_stride +
-                                                cache.data.shape[1]);
-    const auto* bytes = static_cast<const std::uint8_t*>(cache.data.data);
-    // Bytes of given rows, by address; what is left must be as it was.
-    std::vector<bool> given(total, false);
-    const auto mark = [&](const std::uint8_t* from, std::int64_t count) {
-      const auto first = static_cast<std::size_t>(from - bytes);
-      std::fill_n(given.begin() + static_cast<std::ptrdiff_t>(first), count, true);
-    };
-    for (const std::int64_t slot : it->second.slots) {
-      const as_row_address row = as_cache_row(&cache, slot);
-      mark(row.payload, as_payload_bytes(cache.record, cache.width));
-      if (row.scales != nullptr) mark(row.scales, as_scale_bytes(cache.record));
-    }
-    std::int64_t wrong = 0, block = -1;
-    for (std::size_t i = 0; i < total; ++i) {
-      if (bytes[i] == 0xff || given[i]) continue;
-      if (wrong++ == 0) {
-        block = static_cast<std::int64_t>(i) / it->second.page_stride;
-      }
-    }
-    if (wrong > 0) {
-      return fmt::format("wrote {} bytes of {} beside the rows it was given, the first in block {}",
-                         wrong, tap.name, block);
-    }
-  }
-  return {};
-}
-
-std::string touched_text(const PluginReply& reply, const PluginRegion& region) {
+std::string touched_text(const PluginReply& reply, const PluginRegion& region, bool on_device) {
   const char* how = reply.write == 1 ? "wrote" : reply.write == 0 ? "read" : "touched";
+  if (on_device)
+    return fmt::format("{} {}, which lies on the GPU, from the host", how, region.name);
   if (reply.offset >= 0 && reply.offset < region.bytes) {
     return fmt::format("wrote to its input {} (byte {})", region.name, reply.offset);
   }
@@ -211,9 +150,11 @@ void PluginProcess::end() {
     ::waitpid(pid_, nullptr, 0);
   }
   pid_ = -1;
+  attached_ = nullptr;
 }
 
 std::string PluginProcess::how_it_ended() {
+  attached_ = nullptr;
   ::close(socket_);
   socket_ = -1;
   int status = 0;
@@ -285,19 +226,78 @@ Result<PluginInfo> PluginProcess::start() {
   }
   info_.name = hello.name;
   info_.description = hello.text;
-  for (int op = 0; op < AS_OP_COUNT; ++op) info_.ops[static_cast<std::size_t>(op)] = hello.ops[op];
+  for (std::size_t op = 0; op < AS_OP_COUNT; ++op) {
+    info_.ops[op] = hello.ops[op] != 0;
+    info_.on_device[op] = hello.device_ops[op] != 0;
+  }
   return info_;
+}
+
+Result<PluginReply> PluginProcess::ask(const PluginRequest& request, double seconds) {
+  PluginReply reply{};
+  if (::send(socket_, &request, sizeof(request), MSG_NOSIGNAL) < 0) {
+    return bad_input(how_it_ended());
+  }
+  switch (listen(socket_, seconds, &reply)) {
+    case Heard::kNothing:
+      end();
+      return bad_input(fmt::format("did not return within {:g} s and was ended", seconds));
+    case Heard::kClosed:
+      return bad_input(how_it_ended());
+    case Heard::kReply:
+      break;
+  }
+  if (reply.word == PluginWord::kDone) return reply;
+  end();
+  if (reply.word == PluginWord::kDevice) {
+    return bad_input(fmt::format("failed on the GPU: {}", reply.text));
+  }
+  std::string what = fmt::format("crashed ({})", signal_text(reply.signal));
+  if (reply.word == PluginWord::kTouched && reply.region >= 0 && reply.region < request.regions) {
+    what += ": it " + touched_text(reply, request.region[reply.region],
+                                   request.ask == PluginAsk::kCallOnDevice);
+  }
+  return bad_input(what);
+}
+
+Result<void> PluginProcess::attach_room() {
+  if (image_->room() == attached_) return {};
+  auto handle = image_->device().share(image_->room());
+  if (!handle) return handle.error();
+  auto request = std::make_unique<PluginRequest>();
+  request->ask = PluginAsk::kAttach;
+  request->handle = *handle;
+  // The first time the process opens the GPU, which takes its time.
+  if (auto reply = ask(*request, std::max(limit_, 30.0)); !reply) return reply.error();
+  attached_ = image_->room();
+  image_->release_outgrown();
+  return {};
+}
+
+Result<void> PluginProcess::attach(DeviceImage* image) {
+  image_ = image;
+  auto ok = image_->make_room(1);
+  if (ok) ok = attach_room();
+  if (ok) return ok;
+  return Error{AS_NO_ENVIRONMENT,
+               fmt::format("plugin {}: its process cannot have the GPU's memory: {}", library_,
+                           ok.error().message),
+               "with --in-process it needs no process of its own"};
 }
 
 Result<double> PluginProcess::call(as_op_id op, const void* params, int threads) {
   if (auto ok = start(); !ok) return ok.error();
   auto kept = keep_case(*find_case_op(op), params, {});
   if (!kept) return kept.error();
+  const bool on_device = info_.on_device[static_cast<std::size_t>(op)];
   memory_->clear();
-  auto call = CaseCall::make(*kept, *memory_);
+  if (on_device) image_->clear();
+  PluginMemory& memory = on_device ? static_cast<PluginMemory&>(*image_) : *memory_;
+  auto call = CaseCall::make(*kept, memory);
   if (!call) return call.error();
   static thread_local PluginRequest request;
   request = {};
+  request.ask = on_device ? PluginAsk::kCallOnDevice : PluginAsk::kCall;
   request.op = op;
   request.threads = threads;
   request.params_size = static_cast<std::int32_t>(call->op().params_size);
@@ -305,53 +305,32 @@ Result<double> PluginProcess::call(as_op_id op, const void* params, int threads)
     return internal_error("a params struct that is too large for a plugin");
   }
   std::memcpy(request.params, call->params(), call->op().params_size);
-  const auto point = [&](std::size_t offset) {
-    void* data = nullptr;
-    std::memcpy(&data, static_cast<const char*>(call->params()) + offset, sizeof(data));
-    const int region = memory_->region_of(data);
-    if (region < 0) return;
-    request.pointer[request.pointers++] = {static_cast<std::int32_t>(offset), region};
-  };
-  for (const as_tap_info& tap : call->op().taps) point(tap.offset);
-  for (const ParamField& field : call->op().fields) {
-    if (field.kind == FieldKind::kRope) point(field.offset);
+  for (const PluginPointer& pointer : memory.pointers(*call)) {
+    request.pointer[request.pointers++] = pointer;
   }
-  for (const PluginRegion& region : memory_->regions()) {
+  for (const PluginRegion& region : memory.regions()) {
     request.region[request.regions++] = region;
   }
-  PluginReply reply{};
-  if (::send(socket_, &request, sizeof(request), MSG_NOSIGNAL) < 0) {
-    return bad_input(how_it_ended());
+  if (on_device) {
+    auto ok = image_->upload();
+    if (ok) ok = attach_room();
+    if (!ok) return Error{ok.error().code, "was not called: " + ok.error().message, {}};
   }
-  switch (listen(socket_, limit_, &reply)) {
-    case Heard::kNothing:
-      end();
-      return bad_input(fmt::format("did not return within {:g} s and was ended", limit_));
-    case Heard::kClosed:
-      return bad_input(how_it_ended());
-    case Heard::kReply:
-      break;
+  auto reply = ask(request, limit_);
+  if (!reply) return reply.error();
+  if (reply->status != AS_OK) {
+    return bad_input(fmt::format("returned status {}: {}", reply->status,
+                                 reply->text[0] != '\0' ? reply->text : "no message"));
   }
-  if (reply.word == PluginWord::kDone && reply.status == AS_OK) {
-    std::string wrong = memory_->spoilt();
-    if (wrong.empty()) wrong = strays(*call, *kept);
-    if (!wrong.empty()) {
-      end();
-      return bad_input(wrong);
-    }
-    copy_outputs(*call, const_cast<void*>(params));
-    return reply.microseconds;
+  auto wrong = on_device ? image_->download() : Result<std::string>(memory_->first_spoilt());
+  if (!wrong) return wrong.error();
+  if (wrong->empty()) *wrong = strays(*call, *kept);
+  if (!wrong->empty()) {
+    end();
+    return bad_input(*wrong);
   }
-  if (reply.word == PluginWord::kDone) {
-    return bad_input(fmt::format("returned status {}: {}", reply.status,
-                                 reply.text[0] != '\0' ? reply.text : "no message"));
-  }
-  std::string what = fmt::format("crashed ({})", signal_text(reply.signal));
-  if (reply.word == PluginWord::kTouched && reply.region >= 0 && reply.region < request.regions) {
-    what += ": it " + touched_text(reply, request.region[reply.region]);
-  }
-  end();
-  return bad_input(what);
+  copy_outputs(*call, const_cast<void*>(params));
+  return reply->microseconds;
 }
 
 }  // namespace attnscope

@@ -1,5 +1,6 @@
 // A plugin in a process of its own: what it does there harms nobody here. Crashes, endless loops,
-// bytes touched outside of tensors, inputs written to: each is an error that says so.
+// bytes touched outside of tensors, inputs written to, a GPU that fails: each is an error that says
+// so.
 #pragma once
 
 #include <sys/types.h>
@@ -9,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "engine/plugin/device_image.h"
 #include "kernels/params/lane.h"
 #include "kernels/params/result.h"
 
@@ -17,6 +19,7 @@ namespace attnscope {
 struct PluginInfo {
   std::string name, description;
   std::array<bool, AS_OP_COUNT> ops{};
+  std::array<bool, AS_OP_COUNT> on_device{};  // of these: tensors lie on the GPU
 };
 
 class PluginProcess {
@@ -29,6 +32,9 @@ class PluginProcess {
 
   // Starts the process unless it runs.
   Result<PluginInfo> start();
+  // For ops on the GPU, once the process has started: opens the memory of `image` there, which must
+  // outlive this. AS_NO_ENVIRONMENT where processes cannot share it.
+  Result<void> attach(DeviceImage* image);
   // One call with the tensors of `params`, whose outputs it fills when all went well. After an
   // error other than a status that the kernel returned the process is gone; the next call starts it
   // anew.
@@ -38,6 +44,9 @@ class PluginProcess {
   class Memory;
   Result<void> begin();
   void end();
+  // One message there and its answer. What went wrong in words once the process is gone.
+  Result<PluginReply> ask(const PluginRequest& request, double seconds);
+  Result<void> attach_room();
   // Name of what went wrong, once the process does not answer any more.
   std::string how_it_ended();
 
@@ -46,6 +55,8 @@ class PluginProcess {
   pid_t pid_ = -1;
   int socket_ = -1;
   std::unique_ptr<Memory> memory_;
+  DeviceImage* image_ = nullptr;
+  const std::uint8_t* attached_ = nullptr;  // room of image_ that the process has open
   PluginInfo info_;
 };
 

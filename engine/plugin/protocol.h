@@ -1,10 +1,12 @@
-// What the two processes of a plugin say to each other: one message a datagram over a socket, the
-// tensors in a file in memory that both map. The child puts every tensor between pages that nobody
-// may touch; inputs are read-only there.
+// What the two processes of a plugin say to each other: one message a datagram over a socket. The
+// tensors of an op on the host lie in a file in memory that both map; the child puts every tensor
+// between pages that nobody may touch, and inputs are read-only there. Those of an op on the GPU
+// lie in memory of the parent that the child opens by its handle, once (kAttach).
 #pragma once
 
 #include <cstdint>
 
+#include "engine/plugin/plugin_device.h"
 #include "kernels/params/lane.h"
 
 namespace attnscope {
@@ -29,12 +31,19 @@ struct PluginPointer {
   std::int32_t region;
 };
 
+enum class PluginAsk : std::int32_t {
+  kCall = 1,
+  kCallOnDevice = 2,  // regions lie in the memory that is open
+  kAttach = 3,        // opens the memory of `handle` in the place of what was open
+};
+
 struct PluginRequest {
+  PluginAsk ask;
   std::int32_t op;
   std::int32_t threads;
   std::int32_t params_size;
   std::int32_t regions, pointers;
-  std::int32_t reserved;
+  PluginDevice::Handle handle;
   PluginRegion region[kMostRegions];
   PluginPointer pointer[kMostRegions];
   unsigned char params[2048];
@@ -43,9 +52,10 @@ struct PluginRequest {
 enum class PluginWord : std::int32_t {
   kHello = 1,    // loaded: name, description, ops
   kCannot = 2,   // it cannot be loaded: text
-  kDone = 3,     // the call returned: status, microseconds, text
+  kDone = 3,     // the call returned: status, microseconds, text; memory is open
   kTouched = 4,  // a byte outside of a tensor, or an input written to: region, offset; the end
   kCrashed = 5,  // another signal; the end
+  kDevice = 6,   // the GPU cannot be used (any more): text; the end
 };
 
 struct PluginReply {
@@ -58,6 +68,7 @@ struct PluginReply {
   std::int32_t write;   // 1 written, 0 read, -1 unknown
   std::int32_t reserved;
   std::uint8_t ops[AS_OP_COUNT];
+  std::uint8_t device_ops[AS_OP_COUNT];
   char name[64];
   char text[768];
 };

@@ -30,14 +30,19 @@ const Result<const Device*>& Device::get() {
   return kNone;
 }
 std::size_t Device::free_memory() const { return 0; }
+Result<void> Device::synchronize() const { return get().error(); }
 
 DeviceMemory::~DeviceMemory() = default;
 Result<DeviceMemory> DeviceMemory::allocate(std::size_t) { return Device::get().error(); }
+Result<MemoryHandle> DeviceMemory::share() const { return Device::get().error(); }
+OpenedMemory::~OpenedMemory() = default;
+Result<OpenedMemory> OpenedMemory::open(const MemoryHandle&) { return Device::get().error(); }
 PinnedMemory::~PinnedMemory() = default;
 Result<PinnedMemory> PinnedMemory::allocate(std::size_t) { return Device::get().error(); }
 
 Stream::~Stream() = default;
 Result<Stream> Stream::create() { return Device::get().error(); }
+Result<Stream> Stream::create_in_order() { return Device::get().error(); }
 Result<void> Stream::upload(void*, const void*, std::size_t) const { return Device::get().error(); }
 Result<void> Stream::download(void*, const void*, std::size_t) const {
   return Device::get().error();

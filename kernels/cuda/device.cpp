@@ -2,6 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstring>
+
 namespace attnscope::cuda {
 namespace {
 
@@ -75,6 +77,10 @@ std::size_t Device::free_memory() const {
   return cudaMemGetInfo(&free, &total) == cudaSuccess ? free : 0;
 }
 
+Result<void> Device::synchronize() const {
+  return check(cudaDeviceSynchronize(), "work on the GPU");
+}
+
 DeviceMemory::~DeviceMemory() {
   if (data_ != nullptr) cudaFree(data_);
 }
@@ -88,6 +94,36 @@ Result<DeviceMemory> DeviceMemory::allocate(std::size_t bytes) {
   }
   memory.data_ = static_cast<unsigned char*>(data);
   memory.size_ = bytes;
+  return memory;
+}
+
+Result<MemoryHandle> DeviceMemory::share() const {
+  cudaIpcMemHandle_t handle{};
+  static_assert(sizeof(handle) == sizeof(MemoryHandle));
+  if (const cudaError_t code = cudaIpcGetMemHandle(&handle, data_); code != cudaSuccess) {
+    cudaGetLastError();
+    return device_error(code, "GPU memory for another process");
+  }
+  MemoryHandle out;
+  std::memcpy(out.data(), &handle, sizeof(handle));
+  return out;
+}
+
+OpenedMemory::~OpenedMemory() {
+  if (data_ != nullptr) cudaIpcCloseMemHandle(data_);
+}
+
+Result<OpenedMemory> OpenedMemory::open(const MemoryHandle& handle) {
+  cudaIpcMemHandle_t theirs{};
+  std::memcpy(&theirs, handle.data(), sizeof(theirs));
+  void* data = nullptr;
+  const cudaError_t code = cudaIpcOpenMemHandle(&data, theirs, cudaIpcMemLazyEnablePeerAccess);
+  if (code != cudaSuccess) {
+    cudaGetLastError();
+    return device_error(code, "GPU memory of another process");
+  }
+  OpenedMemory memory;
+  memory.data_ = static_cast<unsigned char*>(data);
   return memory;
 }
 
@@ -115,6 +151,14 @@ Result<Stream> Stream::create() {
   cudaStream_t stream = nullptr;
   if (const cudaError_t code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
       code != cudaSuccess) {
+    return device_error(code, "a CUDA stream");
+  }
+  return Stream(stream);
+}
+
+Result<Stream> Stream::create_in_order() {
+  cudaStream_t stream = nullptr;
+  if (const cudaError_t code = cudaStreamCreate(&stream); code != cudaSuccess) {
     return device_error(code, "a CUDA stream");
   }
   return Stream(stream);

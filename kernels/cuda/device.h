@@ -6,6 +6,7 @@
 //   auto memory = DeviceMemory::allocate(bytes);
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -38,6 +39,8 @@ class Device {
 
   const DeviceInfo& info() const { return info_; }
   std::size_t free_memory() const;
+  // Waits for all work of this process on it, whatever stream it is in.
+  Result<void> synchronize() const;
 
  private:
   Device() = default;
@@ -45,6 +48,9 @@ class Device {
 
   DeviceInfo info_;
 };
+
+// Names memory on the GPU for other processes of this machine.
+using MemoryHandle = std::array<unsigned char, 64>;
 
 // Owns memory on the GPU.
 class DeviceMemory {
@@ -60,6 +66,10 @@ class DeviceMemory {
 
   unsigned char* data() const { return data_; }
   std::size_t size() const { return size_; }
+  // For OpenedMemory elsewhere. Others see the 2 MiB pages around it too: a size that is a multiple
+  // of kSharedPage shares nothing else.
+  Result<MemoryHandle> share() const;
+  static constexpr std::size_t kSharedPage = 2u << 20;
 
  private:
   void swap(DeviceMemory& other) {
@@ -69,6 +79,24 @@ class DeviceMemory {
 
   unsigned char* data_ = nullptr;
   std::size_t size_ = 0;
+};
+
+// Memory that another process has shared, for as long as that process keeps it.
+class OpenedMemory {
+ public:
+  OpenedMemory() = default;
+  OpenedMemory(OpenedMemory&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+  OpenedMemory& operator=(OpenedMemory&& other) noexcept {
+    std::swap(data_, other.data_);
+    return *this;
+  }
+  ~OpenedMemory();
+  static Result<OpenedMemory> open(const MemoryHandle& handle);
+
+  unsigned char* data() const { return data_; }
+
+ private:
+  unsigned char* data_ = nullptr;
 };
 
 // Owns host memory that the GPU can read and write: copies to and from it overlap with other work.
@@ -104,6 +132,8 @@ class Stream {
   Stream& operator=(Stream&&) = delete;
   ~Stream();
   static Result<Stream> create();
+  // In order with the default stream, which others pass by: for kernels of unknown streams.
+  static Result<Stream> create_in_order();
 
   void* handle() const { return handle_; }  // a cudaStream_t, for as_call::stream
   // Host memory may be reused after the call returns only once synchronize() has.
