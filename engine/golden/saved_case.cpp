@@ -21,9 +21,11 @@ namespace {
 namespace fs = std::filesystem;
 
 Result<std::string> files_digest(const fs::path& json) {
+  auto tensors = case_tensors(json.string());
+  if (!tensors) return tensors.error();
   std::string all;
-  for (const char* extension : {".json", ".safetensors"}) {
-    auto bytes = read_text_file(fs::path(json).replace_extension(extension).string());
+  for (const std::string& file : {json.string(), *tensors}) {
+    auto bytes = read_text_file(file);
     if (!bytes) return bytes.error();
     all += *bytes;
   }

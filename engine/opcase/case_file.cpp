@@ -23,13 +23,37 @@ using nlohmann::json;
 constexpr const char* kRecords[] = {"none", "latent", "index_fp8", "index_mxfp4", "state"};
 constexpr std::int64_t kMany = std::int64_t{1} << 40;
 
-std::string tensors_name(const std::string& path) {
-  const std::filesystem::path p(path);
-  return p.stem().string() + ".safetensors";
-}
+namespace fs = std::filesystem;
 
 std::string beside(const std::string& path, const std::string& name) {
-  return (std::filesystem::path(path).parent_path() / name).string();
+  return (fs::path(path).parent_path() / name).string();
+}
+
+// The two names that the tensors of a case can have: those of the case that is there keep theirs.
+struct TensorNames {
+  std::string free, used;  // used: empty where there is no case
+
+  explicit TensorNames(const std::string& path) {
+    const std::string first = fs::path(path).stem().string() + ".safetensors";
+    const std::string second = fs::path(path).filename().string() + ".safetensors";
+    std::error_code code;
+    if (fs::exists(path, code)) {
+      if (auto file = case_tensors(path)) used = fs::path(*file).filename().string();
+    }
+    free = used == first ? second : first;
+    // Of another program's, or of a case that was moved: not ours to take away.
+    if (used != first && used != second) used.clear();
+  }
+};
+
+// A name of a file beside a case's JSON, read from it.
+std::string read_tensors_name(JsonObject& object) {
+  std::string name = object.text("tensors");
+  if (!name.empty() && name.find_first_of("/\\") == std::string::npos && !name.starts_with(".")) {
+    return name;
+  }
+  object.fail("tensors", shown_name(name) + " is no name of a file beside this one");
+  return {};
 }
 
 as_tensor numbers(const std::vector<std::int64_t>& values) {
@@ -243,22 +267,17 @@ void read_parts(JsonObject& object, Reader& reader, OpCase& kept) {
 }  // namespace
 
 Result<void> write_case(const OpCase& kept, const std::string& path) {
-  if (!path.ends_with(".json") || std::filesystem::path(path).stem().empty()) {
+  if (!path.ends_with(".json") || fs::path(path).stem().empty()) {
     return usage_error(fmt::format("'{}': a case is a file NAME.json", path),
                        "its tensors go to NAME.safetensors beside it");
   }
-  json out = {{"format", kCaseFormat},
-              {"version", kCaseVersion},
-              {"op", kept.op.name},
-              {"origin", origin_json(kept.origin)},
-              {"tensors", tensors_name(path)},
-              {"inputs", json::array()},
-              {"outputs", json::array()},
-              {"unknown", kept.unknown},
-              {"integers", json::object()},
-              {"reals", json::object()},
-              {"ropes", json::object()},
-              {"caches", json::object()},
+  const TensorNames names(path);
+  json out = {{"format", kCaseFormat},      {"version", kCaseVersion},
+              {"op", kept.op.name},         {"origin", origin_json(kept.origin)},
+              {"tensors", names.free},      {"inputs", json::array()},
+              {"outputs", json::array()},   {"unknown", kept.unknown},
+              {"integers", json::object()}, {"reals", json::object()},
+              {"ropes", json::object()},    {"caches", json::object()},
               {"strides", json::object()}};
   TensorWriter writer;
   for (const auto& [name, value] : kept.integers) out["integers"][name] = value;
@@ -289,10 +308,28 @@ Result<void> write_case(const OpCase& kept, const std::string& path) {
       writer.add(fmt::format("{}.rows", tap.name), stored_rows(cache->second));
     }
   }
-  auto size = writer.write(beside(path, tensors_name(path)));
+  auto size = writer.write(beside(path, names.free));
   if (!size) return size.error();
   out["digest"] = fmt::format("{:016x}", size->digest);
-  return write_text_file(path, out.dump(1) + "\n");
+  auto ok = write_text_file(path, out.dump(1) + "\n");
+  // Of the two files of tensors the one that the JSON does not name goes.
+  const std::string now = TensorNames(path).used;
+  std::error_code code;
+  if (now != names.free) fs::remove(beside(path, names.free), code);
+  if (now == names.free && !names.used.empty()) fs::remove(beside(path, names.used), code);
+  return ok;
+}
+
+Result<std::string> case_tensors(const std::string& path) {
+  auto text = read_text_file(path);
+  if (!text) return text.error();
+  auto root = parse_json(*text, path);
+  if (!root) return root.error();
+  JsonReader reader(path);
+  JsonObject object(reader, *root);
+  const std::string name = read_tensors_name(object);
+  if (!reader.ok()) return reader.error();
+  return beside(path, name);
 }
 
 Result<OpCase> read_case(const std::string& path) {
@@ -315,11 +352,7 @@ Result<OpCase> read_case(const std::string& path) {
   auto op = case_op_by_name(object.text("op"));
   if (!reader.ok()) return reader.error();
   if (!op) return bad_input(fmt::format("{}: {}", path, op.error().message), op.error().hint);
-  const std::string name = object.text("tensors");
-  if (reader.ok() &&
-      (name.empty() || name.find_first_of("/\\") != std::string::npos || name.starts_with("."))) {
-    object.fail("tensors", shown_name(name) + " is no name of a file beside this one");
-  }
+  const std::string name = read_tensors_name(object);
   OpCase kept;
   kept.op = *op;
   JsonObject origin = object.object("origin");

@@ -12,16 +12,14 @@
 
 #include "engine/capture/capture.h"
 #include "engine/capture/capture_pack.h"
-#include "engine/capture/capture_writer.h"
 #include "engine/checkpoint/export_checkpoint.h"
 #include "engine/config/json_file.h"
 #include "engine/golden/golden_folder.h"
+#include "engine/opcase/case_file.h"
 #include "engine/session/session_file.h"
-#include "engine/session/snapshot.h"
-#include "engine/session/trace_recorder.h"
 #include "engine/tensorfile/tensor_writer.h"
 #include "tests/faults/disk.h"
-#include "tests/fuzz/small_capture.h"
+#include "tests/faults/recorded_session.h"
 #include "tests/fuzz/small_golden.h"
 
 namespace attnscope::faults {
@@ -29,24 +27,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class DiskFaults : public testing::Test {
+class DiskFaults : public RecordedSession {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "attnscope-faults-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
-    session_ = fuzz::small_session();
-    TraceOptions options;
-    options.budget_bytes = std::int64_t{1} << 30;
-    options.max_rows = 1;
-    recorder_ = std::make_unique<TraceRecorder>(options);
-    session_->set_observer(recorder_.get());
-    for (int i = 0; i < 2; ++i) ASSERT_TRUE(session_->step());
-    session_->set_observer(nullptr);
-  }
   void TearDown() override {
     sound_again();
-    fs::remove_all(root_);
+    RecordedSession::TearDown();
   }
 
   std::string path(const std::string& name) const { return (root_ / name).string(); }
@@ -66,16 +51,7 @@ class DiskFaults : public testing::Test {
     CaptureOptions options;
     options.level = CaptureLevel::kFull;
     options.cache_steps = {1};
-    auto writer = CaptureWriter::create(path(name), options, *session_info(*session_), {});
-    if (!writer) return writer.error();
-    const auto traces = recorder_->traces();
-    const auto summaries = recorder_->summaries();
-    for (std::size_t i = 0; i < traces.size(); ++i) {
-      auto ok = (*writer)->add(*summaries[i], traces[i].get(), session_.get());
-      if (!ok) return ok;
-    }
-    auto totals = (*writer)->finish();
-    return totals ? Result<void>() : Result<void>(totals.error());
+    return RecordedSession::record(path(name), options);
   }
 
   // `save` under every fault at every call. before: what stands in the folder, which a failed save
@@ -141,10 +117,6 @@ class DiskFaults : public testing::Test {
     restore();
     EXPECT_EQ(session_->digest(), digest) << name;
   }
-
-  fs::path root_;
-  std::unique_ptr<Session> session_;
-  std::unique_ptr<TraceRecorder> recorder_;
 };
 
 TEST_F(DiskFaults, Recording) {
@@ -201,6 +173,16 @@ TEST_F(DiskFaults, SessionsTextsTensorsAndModels) {
     auto totals = export_checkpoint(weights, config, path("m"), ExportDtype::kBf16, nullptr);
     return totals ? Result<void>() : Result<void>(totals.error());
   });
+}
+
+TEST_F(DiskFaults, Cases) {
+  const auto kept = keep_case(*find_case_op(session_->last_params().op()),
+                              session_->last_params().data(), {"a session", "cpu"});
+  ASSERT_TRUE(kept) << kept.error().text();
+  const auto save = [&] { return write_case(*kept, path("one.json")); };
+  everywhere("case", save);
+  ASSERT_TRUE(save());
+  everywhere("case over another", save);
 }
 
 TEST_F(DiskFaults, Goldens) {

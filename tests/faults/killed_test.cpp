@@ -14,13 +14,11 @@
 
 #include "engine/capture/capture.h"
 #include "engine/capture/capture_pack.h"
-#include "engine/capture/capture_writer.h"
 #include "engine/golden/golden_folder.h"
+#include "engine/opcase/case_file.h"
 #include "engine/session/session_file.h"
-#include "engine/session/snapshot.h"
-#include "engine/session/trace_recorder.h"
+#include "tests/faults/recorded_session.h"
 #include "tests/fuzz/judge.h"
-#include "tests/fuzz/small_capture.h"
 #include "tests/fuzz/small_golden.h"
 
 namespace attnscope::faults {
@@ -34,34 +32,12 @@ int rounds() {
   return wanted != nullptr ? std::max(1, std::atoi(wanted)) : 200;
 }
 
-class Killed : public testing::Test {
+class Killed : public RecordedSession {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "attnscope-killed-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
-    session_ = fuzz::small_session();
-    TraceOptions options;
-    options.budget_bytes = std::int64_t{1} << 30;
-    options.max_rows = 1;
-    recorder_ = std::make_unique<TraceRecorder>(options);
-    session_->set_observer(recorder_.get());
-    for (int i = 0; i < 2; ++i) ASSERT_TRUE(session_->step());
-    session_->set_observer(nullptr);
-  }
-  void TearDown() override { fs::remove_all(root_); }
-
   bool record(const std::string& path, CaptureLevel level) const {
     CaptureOptions options;
     options.level = level;
-    auto writer = CaptureWriter::create(path, options, *session_info(*session_), {});
-    if (!writer) return false;
-    const auto traces = recorder_->traces();
-    const auto summaries = recorder_->summaries();
-    for (std::size_t i = 0; i < traces.size(); ++i) {
-      if (!(*writer)->add(*summaries[i], traces[i].get(), session_.get())) return false;
-    }
-    return static_cast<bool>((*writer)->finish());
+    return static_cast<bool>(RecordedSession::record(path, options));
   }
 
   // `save` in processes of their own, four at a time, each killed at a moment of the time that it
@@ -110,9 +86,16 @@ class Killed : public testing::Test {
     return (root_ / (name + std::to_string(place))).string();
   }
 
-  fs::path root_;
-  std::unique_ptr<Session> session_;
-  std::unique_ptr<TraceRecorder> recorder_;
+  // A recording that must be whole.
+  void expect_complete(const std::string& path, CaptureLevel* level = nullptr) const {
+    const auto capture = Capture::open(path);
+    ASSERT_TRUE(capture) << capture.error().text();
+    EXPECT_TRUE((*capture)->complete());
+    const auto ok = (*capture)->verify();
+    EXPECT_TRUE(ok) << ok.error().text();
+    if (level != nullptr) *level = (*capture)->index().level;
+  }
+
   std::mt19937_64 random_{7};
 };
 
@@ -149,12 +132,9 @@ TEST_F(Killed, WhileRecordingOverAnother) {
         return record(at("old", place), summary ? CaptureLevel::kTables : CaptureLevel::kSummary);
       },
       [&](int place) {
-        const auto capture = Capture::open(at("old", place));
-        ASSERT_TRUE(capture) << capture.error().text();
-        EXPECT_TRUE((*capture)->complete());
-        const auto ok = (*capture)->verify();
-        EXPECT_TRUE(ok) << ok.error().text();
-        ++((*capture)->index().level == CaptureLevel::kSummary ? old : fresh);
+        CaptureLevel level = CaptureLevel::kFull;
+        expect_complete(at("old", place), &level);
+        ++(level == CaptureLevel::kSummary ? old : fresh);
       });
   EXPECT_GT(old, 0);
   EXPECT_GT(fresh, 0);
@@ -176,13 +156,7 @@ TEST_F(Killed, WhileUnpackingOverAnother) {
     ASSERT_TRUE(record(at("old", place), CaptureLevel::kSummary));
   }
   everywhen([&](int place) { return static_cast<bool>(unpack_capture(packed, at("old", place))); },
-            [&](int place) {
-              const auto capture = Capture::open(at("old", place));
-              ASSERT_TRUE(capture) << capture.error().text();
-              EXPECT_TRUE((*capture)->complete());
-              const auto ok = (*capture)->verify();
-              EXPECT_TRUE(ok) << ok.error().text();
-            });
+            [&](int place) { expect_complete(at("old", place)); });
 }
 
 TEST_F(Killed, WhileASessionIsKept) {
@@ -198,6 +172,44 @@ TEST_F(Killed, WhileASessionIsKept) {
         const auto ok = load_session(*again, at("session", place), "key");
         EXPECT_TRUE(ok) << ok.error().text();
       });
+}
+
+// Two files: the numbers of one case never stand beside the tensors of the other.
+TEST_F(Killed, WhileACaseIsSavedOverAnother) {
+  const auto kept = keep_case(*find_case_op(session_->last_params().op()),
+                              session_->last_params().data(), {"old", "cpu"});
+  ASSERT_TRUE(kept) << kept.error().text();
+  OpCase other = *kept;
+  other.origin.from = "new";
+  for (auto& [name, tensor] : other.tensors) tensor.bytes.back() ^= 1;
+  const auto of = [&](const OpCase& one) { return one.origin.from == "old" ? *kept : other; };
+  const auto file = [&](int place) { return at("case", place) + ".json"; };
+  for (int place = 0; place < 4; ++place) ASSERT_TRUE(write_case(*kept, file(place)));
+  int old = 0, fresh = 0;
+  everywhen(
+      [&](int place) {
+        const auto before = read_case(file(place));
+        return before && write_case(before->origin.from == "old" ? other : *kept, file(place));
+      },
+      [&](int place) {
+        const auto now = read_case(file(place));
+        ASSERT_TRUE(now) << now.error().text();
+        for (const auto& [name, tensor] : of(*now).tensors) {
+          EXPECT_EQ(now->tensors.at(name).bytes, tensor.bytes) << name;
+        }
+        ++(now->origin.from == "old" ? old : fresh);
+      });
+  EXPECT_GT(old, 0);
+  EXPECT_GT(fresh, 0);
+  // What the killed ones left is used or taken away by the next two that save there.
+  for (int place = 0; place < 4; ++place) {
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE(write_case(*kept, file(place)));
+  }
+  int tensors = 0;
+  for (const auto& entry : fs::directory_iterator(root_)) {
+    tensors += entry.path().extension() == ".safetensors" ? 1 : 0;
+  }
+  EXPECT_EQ(tensors, 4);
 }
 
 TEST_F(Killed, WhileAGoldenIsAccepted) {

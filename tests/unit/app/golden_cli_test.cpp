@@ -4,6 +4,7 @@
 
 #include "app/common/git_commit.h"
 #include "app/common/golden_review.h"
+#include "engine/opcase/case_file.h"
 #include "tests/unit/app/cli_fixture.h"
 
 namespace attnscope {
@@ -298,7 +299,7 @@ TEST_F(GoldenCliTest, SavedCasesOfOpsAreGoldensToo) {
       run({"case", "save", "early", "--at", "4/1/compress_insert", "-o", path("saved.json")}).code,
       0);
   EXPECT_NE(golden({"run", "saved_op"}).out.find("its case is another"), std::string::npos);
-  std::filesystem::remove(path("saved.safetensors"));
+  std::filesystem::remove(*case_tensors(path("saved.json")));
   EXPECT_EQ(golden({"run", "saved_op"}).code, 3);
   write("saved_op.golden.json", R"({"format": "attnscope-golden", "version": 1, "about": "a case",
     "case": "../saved"})");

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 #include <random>
 #include <set>
 
@@ -78,6 +79,7 @@ class OpCaseTest : public CliTest {
   // The message of a case whose text was changed.
   std::string error_of(const std::string& from, const std::string& to) const {
     const std::string file = path("changed.json");
+    std::filesystem::remove(file);
     EXPECT_TRUE(write_case(case_of(AS_OP_SPARSE_ATTENTION), file));
     std::string text = read(file);
     const auto at = text.find(from);
@@ -234,6 +236,34 @@ TEST_F(OpCaseTest, DamageIsNamed) {
             std::string::npos);
 }
 
+TEST_F(OpCaseTest, ACaseReplacesAnotherAndLeavesNoTensorsOfIt) {
+  const std::string file = path("turns.json");
+  const auto files = [&] {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(path(""))) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with("turns")) names.insert(name);
+    }
+    return names;
+  };
+  using Names = std::set<std::string>;
+  ASSERT_TRUE(write_case(case_of(AS_OP_SAMPLE), file));
+  EXPECT_EQ(files(), (Names{"turns.json", "turns.safetensors"}));
+  ASSERT_TRUE(write_case(case_of(AS_OP_RESIDUAL), file));
+  EXPECT_EQ(files(), (Names{"turns.json", "turns.json.safetensors"}));
+  EXPECT_EQ(read_case(file)->op.id, AS_OP_RESIDUAL);
+  ASSERT_TRUE(write_case(case_of(AS_OP_SAMPLE), file));
+  EXPECT_EQ(files(), (Names{"turns.json", "turns.safetensors"}));
+  // Tensors that have another name are somebody's.
+  std::string text = read(file);
+  const std::string own = "\"turns.safetensors\"";
+  text.replace(text.find(own), own.size(), "\"turns-of-others.safetensors\"");
+  write("turns.json", text);
+  std::filesystem::rename(path("turns.safetensors"), path("turns-of-others.safetensors"));
+  ASSERT_TRUE(write_case(case_of(AS_OP_SAMPLE), file));
+  EXPECT_EQ(files(), (Names{"turns.json", "turns.safetensors", "turns-of-others.safetensors"}));
+}
+
 TEST_F(OpCaseTest, NumbersThatLeadOutOfATensorAreRefused) {
   OpCase kept = case_of(AS_OP_SPARSE_ATTENTION);
   StoredTensor& indices = kept.tensors["indices"];
@@ -275,7 +305,7 @@ TEST_F(OpCaseTest, NoDamageLeadsOutOfTheFiles) {
     std::string text = read(file);
     const std::size_t digest = text.find("\"digest\"");
     text.erase(digest, text.find('\n', digest) - digest + 1);  // the flips below are not noticed
-    const std::string tensors = read(path("damaged.safetensors"));
+    const std::string tensors_file = *case_tensors(file), tensors = read(tensors_file);
     for (std::size_t length = 0; length < text.size(); length += 3) {
       write("damaged.json", text.substr(0, length));
       attempt(file);
@@ -291,7 +321,7 @@ TEST_F(OpCaseTest, NoDamageLeadsOutOfTheFiles) {
       std::string changed = tensors;
       const std::size_t within = i % 2 == 0 ? 2000 : changed.size();  // half of them in the header
       changed[random() % std::min(within, changed.size())] = static_cast<char>(random());
-      write("damaged.safetensors", changed);
+      write(std::filesystem::path(tensors_file).filename().string(), changed);
       attempt(file);
     }
   }
