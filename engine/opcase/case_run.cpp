@@ -10,6 +10,7 @@
 #include "engine/backend/call_op.h"
 #include "engine/opcase/reference_call.h"
 #include "engine/session/forced_copy.h"
+#include "engine/session/op_params.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/helper_params.h"
 #include "kernels/params/indexer_params.h"
@@ -193,7 +194,13 @@ class Judge {
     out.tap = tap.name;
     out.dtype = as_dtype_name(value.dtype);
     out.shape.assign(value.shape, value.shape + value.rank);
-    auto rule = case_rule(kept_.op, tap, lane_.name, out.dtype.c_str(), *options_.tolerances);
+    auto rule = kept_.op.helper
+                    ? case_rule(kept_.op, tap, lane_.name, out.dtype.c_str(), *options_.tolerances)
+                    : options_.tolerances->find(
+                          static_cast<as_op_id>(kept_.op.id), tap.name, lane_.name,
+                          tolerance_class(*as_op_find(static_cast<as_op_id>(kept_.op.id)),
+                                          call.params(), tap),
+                          out.dtype);
     if (!rule) return rule.error();
     out.tolerance = rule->name;
     if (rule->top_k) {

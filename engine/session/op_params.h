@@ -82,4 +82,21 @@ class OpParams {
   as_op_id op_ = AS_OP_SCHEDULE;
 };
 
+// The tolerance class of an op's output: that of the op table, but of a projection in FP8 one of
+// their own. params: of the op with this info.
+inline const char* tolerance_class(const as_op_info& info, const void* params,
+                                   const as_tap_info& tap) {
+  if (tap.rule == nullptr || std::strcmp(tap.rule, "dense") != 0) return tap.rule;
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& other = info.taps[i];
+    if (std::strcmp(other.name, "weight_scale") != 0) continue;
+    const char* at = static_cast<const char*>(params) + other.offset;
+    if (reinterpret_cast<const as_tensor*>(at)->data != nullptr) return "dense_fp8";
+  }
+  return tap.rule;
+}
+inline const char* tolerance_class(const OpParams& params, const as_tap_info& tap) {
+  return tolerance_class(params.info(), params.data(), tap);
+}
+
 }  // namespace attnscope

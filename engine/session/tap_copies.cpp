@@ -218,6 +218,7 @@ void copy_taps(const Session& session, const std::vector<std::int32_t>& kept,
     const as_tensor& tensor = params.tensor(tap.offset);
     if (!present(tensor) || as_tensor_numel(&tensor) == 0) continue;
     TapCopy copy = described_copy(tap);
+    copy.rule = tolerance_class(params, tap);
     std::int64_t axis = axis_of(tap.axes, "T");
     if (head && axis >= 0) {
       copy.axes[0] = 'N';

@@ -328,7 +328,7 @@ Result<void> Verifier::unseen(int layer, const OpParams& params, const std::stri
       shape.shape[1] = as_row_bytes(cache.record, cache.width);
     }
     TapResult result = blank(layer, params, tap.name, shape, lane);
-    auto rule = parts_.tolerances.find(params.op(), tap.name, lane, tap.rule);
+    auto rule = parts_.tolerances.find(params.op(), tap.name, lane, tolerance_class(params, tap));
     if (!rule) return rule.error();
     result.tolerance = rule->name;
     results_.push_back(std::move(result));
@@ -482,7 +482,8 @@ Result<void> Verifier::compare_tap(int layer, const OpParams& params, std::uint3
       is_cache ? gather_rows(params.cache(tap.offset), params.tensor(tap.mask_offset), gathered_)
                : params.tensor(tap.offset);
   TapResult result = blank(layer, params, tap.name, value, lane);
-  auto rule = parts_.tolerances.find(params.op(), tap.name, lane, tap.rule, result.dtype);
+  auto rule = parts_.tolerances.find(params.op(), tap.name, lane, tolerance_class(params, tap),
+                                     result.dtype);
   if (!rule) return rule.error();
   result.tolerance = rule->name;
   if (references_ == References::kNone) {

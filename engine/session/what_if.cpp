@@ -205,8 +205,8 @@ class Trial {
           cache ? reference.cache(tap.offset).data : reference.tensor(tap.offset);
       if (!present(value) || (has_row && value.dtype == AS_U8)) continue;
       if (has_row && std::string_view(tap.rule) == "weights") continue;
-      const auto rule = session_.parts().tolerances.find(lane.op(), tap.name, "", tap.rule,
-                                                         as_dtype_name(value.dtype));
+      const auto rule = session_.parts().tolerances.find(
+          lane.op(), tap.name, "", tolerance_class(lane, tap), as_dtype_name(value.dtype));
       if (!rule) continue;
       Comparison c;
       if (rule->top_k) {

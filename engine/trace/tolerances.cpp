@@ -72,21 +72,22 @@ Result<Tolerances> Tolerances::parse(const std::string& text, const std::string&
   }
   for (JsonObject& object : root.objects("exceptions")) {
     Exception e;
+    e.rule = object.text("class", "");
     e.op = object.text("op", "");
     e.tap = object.text("tap", "");
     e.lane = object.text("lane", "");
     if (object.has("dtype")) {
       e.dtype = object.choice("dtype", {"bf16", "f32", "u8", "i32", "i64"}, "bf16");
     }
-    if (e.op.empty() && e.tap.empty() && e.lane.empty() && e.dtype.empty()) {
+    if (e.rule.empty() && e.op.empty() && e.tap.empty() && e.lane.empty() && e.dtype.empty()) {
       object.fail("op", "an exception for everything",
-                  "name at least one of op, tap, dtype, lane; "
+                  "name at least one of class, op, tap, dtype, lane; "
                   "change the class to change a rule");
     }
     if (!e.op.empty() && as_op_by_name(e.op.c_str()) < 0) {
       object.fail("op", fmt::format("unknown op \"{}\"", e.op), "`attnscope ops` lists them");
     }
-    e.tolerance = read_bounds(object, "exception for " + e.op);
+    e.tolerance = read_bounds(object, "exception for " + (e.op.empty() ? e.rule : e.op));
     object.finish();
     out.exceptions_.push_back(std::move(e));
   }
@@ -103,8 +104,9 @@ Result<Tolerance> Tolerances::find(as_op_id op, std::string_view tap, std::strin
                                    std::string_view rule, std::string_view dtype) const {
   const std::string_view name = as_op_find(op)->name;
   for (const Exception& e : exceptions_) {
-    if ((e.op.empty() || e.op == name) && (e.tap.empty() || e.tap == tap) &&
-        (e.lane.empty() || e.lane == lane) && (e.dtype.empty() || e.dtype == dtype)) {
+    if ((e.rule.empty() || e.rule == rule) && (e.op.empty() || e.op == name) &&
+        (e.tap.empty() || e.tap == tap) && (e.lane.empty() || e.lane == lane) &&
+        (e.dtype.empty() || e.dtype == dtype)) {
       return e.tolerance;
     }
   }

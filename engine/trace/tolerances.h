@@ -47,7 +47,7 @@ class Tolerances {
 
  private:
   struct Exception {
-    std::string op, tap, dtype, lane;  // empty = any
+    std::string rule, op, tap, dtype, lane;  // empty = any
     Tolerance tolerance;
   };
   std::map<std::string, Tolerance> classes_;

@@ -94,7 +94,8 @@ class GpuLinearFp8 : public GpuDense {
               std::ldexp(1.0f, static_cast<int>(-12 - below(random, 4)));
         }
       }
-      p.y = memory.make(op == AS_OP_WO_B ? AS_BF16 : AS_F32, {s.tokens, s.out}, 8);
+      p.y = memory.make(AS_BF16, {s.tokens, s.out}, 8);
+      report.judge_as(scale_pad > 0 && s.way == Way::kDevice ? "cpu" : "cuda");
       finish(engine);
     }
   }

@@ -247,7 +247,8 @@ OpParams with_own_outputs(const OpParams& params, Memory* memory) {
 
 void judge(const OpParams& value, const OpParams& sim, std::string_view name, Report* report) {
   const as_tap_info* tap = find_tap(value, name);
-  auto rule = tolerances().find(value.op(), tap->name, "cpu", tap->rule);
+  auto rule =
+      tolerances().find(value.op(), tap->name, report->lane(), tolerance_class(value, *tap));
   if (!rule) return report->fail(tap->name, rule.error().text());
   const as_tensor& ours = value.tensor(tap->offset);
   const as_tensor& theirs = sim.tensor(tap->offset);

@@ -51,10 +51,14 @@ class Report {
   bool ok() const { return failures_.empty(); }
   const std::set<std::string>& taps() const { return taps_; }
   std::uint64_t seed() const { return seed_; }
+  // The lane whose tolerances count.
+  void judge_as(std::string lane) { lane_ = std::move(lane); }
+  const std::string& lane() const { return lane_; }
   friend std::ostream& operator<<(std::ostream& out, const Report& report);
 
  private:
   std::uint64_t seed_;
+  std::string lane_ = "cpu";
   std::vector<std::string> failures_;
   std::set<std::string> taps_;
 };

@@ -69,6 +69,17 @@ TEST(Tolerances, ExceptionsMatchADtype) {
   EXPECT_EQ(tolerances->find(AS_OP_WO_B, "y", "cpu", "a", "bf16")->abs, 1);
 }
 
+TEST(Tolerances, ExceptionsMatchAClass) {
+  const auto t =
+      Tolerances::parse(file(R"("a": {"abs": 1, "reason": "r"}, "b": {"abs": 2, "reason": "r"})",
+                             R"({"class": "b", "lane": "cuda", "abs": 3, "reason": "r"})"),
+                        "t.json");
+  ASSERT_TRUE(t) << t.error().text();
+  EXPECT_EQ(t->find(AS_OP_WO_B, "y", "cuda", "b", "bf16")->abs, 3);
+  EXPECT_EQ(t->find(AS_OP_WO_B, "y", "cuda", "a", "bf16")->abs, 1);
+  EXPECT_EQ(t->find(AS_OP_WO_B, "y", "cpu", "b", "bf16")->abs, 2);
+}
+
 TEST(Tolerances, ALoosenedBoundNeedsAReason) {
   const std::string fine = R"("a": {"abs": 1, "reason": "r"})";
   EXPECT_NE(error_of(file(fine, R"({"op": "wo_b", "abs": 9})")).find("exceptions[0].reason"),
