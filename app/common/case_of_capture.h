@@ -6,7 +6,7 @@
 
 namespace attnscope {
 
-// Ops of tensors alone: of caches and rotary tables a capture does not hold what an op read.
+// Numbers and rotary tables follow from the capture's model, rows of caches from the steps before.
 // AS_BAD_INPUT says what is missing and how to record it, or how to save the case instead.
 Result<OpCase> case_of_capture(const Capture& capture, const Place& place);
 

@@ -1,8 +1,8 @@
 #include "engine/session/layer_ops.h"
 
 #include <array>
-#include <cmath>
 
+#include "engine/session/op_numbers.h"
 #include "kernels/layout/records.h"
 
 namespace attnscope {
@@ -180,6 +180,9 @@ class Builder {
       default:
         break;
     }
+    const std::int32_t rows_per_block =
+        op_ == AS_OP_TOPK_TO_SLOTS ? source_.cache(layer_, CacheKind::kMain).rows_per_block : 0;
+    set_layer_numbers(op_, layer_, config_, rows_per_block, &params_.get<as_params_head>());
     return params_;
   }
 
@@ -193,7 +196,6 @@ class Builder {
     p.x = frame_.get(in);
     p.weight = weight.tensor();
     p.y = frame_.make(out, AS_BF16, {p.x.shape[0], config_.hidden});
-    p.eps = config_.rms_eps;
   }
 
   // y may have more axes than [T, out]; the op sees it flat.
@@ -223,7 +225,6 @@ class Builder {
     p.kv_weight = weights_->kv_norm.tensor();
     p.qr = frame_.make(Act::kQr, AS_BF16, {tokens_, config_.q_lora});
     p.kv = frame_.make(Act::kKv, AS_BF16, {tokens_, config_.head_dim});
-    p.eps = config_.rms_eps;
   }
 
   void q_rope_kv_insert() {
@@ -236,9 +237,6 @@ class Builder {
     p.q = make3(Act::kQ, config_.heads, config_.head_dim);
     p.kv_row = frame_.make(Act::kKvRow, AS_BF16, {tokens_, config_.head_dim});
     p.cache = source_.cache(layer_, CacheKind::kSwa);
-    p.eps = config_.rms_eps;
-    p.q_norm = config_.switches.q_norm;
-    p.scale_floor = config_.switches.scale_floor;
   }
 
   void compressor_state(Act proj, const CompressorWeights& weights, CacheKind kind) {
@@ -248,7 +246,6 @@ class Builder {
     p.positions = context_.positions;
     p.slots = source_.slots(layer_, kind);
     p.state = source_.cache(layer_, kind);
-    p.ratio = ratio_;
   }
 
   void compress_insert(const CompressorWeights& weights, CacheKind state, CacheKind cache, Act row,
@@ -263,12 +260,6 @@ class Builder {
     p.rope = rope();
     p.row = frame_.make(row, AS_BF16, {tokens_, dim});
     p.cache = source_.cache(layer_, cache);
-    p.eps = config_.rms_eps;
-    p.ratio = ratio_;
-    p.hadamard = cache == CacheKind::kIndex && config_.switches.hadamard ? 1 : 0;
-    p.round_pooled = config_.switches.round_pooled ? 1 : 0;
-    p.scale_floor = config_.switches.scale_floor;
-    p.fp4_rule = config_.switches.fp4_rule;
   }
 
   void indexer_q() {
@@ -286,10 +277,6 @@ class Builder {
                       {tokens_, heads, fp4 && !exact ? dim / 2 : dim});
     if (fp4 && !exact) p.q_scale = frame_.make(Act::kIndexQScale, AS_U8, {tokens_, heads, 4});
     p.weights = frame_.make(Act::kIndexWeights, AS_F32, {tokens_, heads});
-    p.format = config_.switches.index_format;
-    p.hadamard = config_.switches.hadamard ? 1 : 0;
-    p.scale_floor = config_.switches.scale_floor;
-    p.fp4_rule = config_.switches.fp4_rule;
   }
 
   void indexer_logits() {
@@ -318,7 +305,6 @@ class Builder {
     p.request_of = context_.request_of;
     p.slots = frame_.make(Act::kTopKSlots, AS_I32, {tokens_, config_.index_topk});
     p.lens = frame_.make(Act::kTopKLens, AS_I32, {tokens_});
-    p.rows_per_block = source_.cache(layer_, CacheKind::kMain).rows_per_block;
   }
 
   void sparse_attention() {
@@ -338,7 +324,6 @@ class Builder {
     p.sinks = weights_->sinks.tensor();
     p.o = make3(Act::kO, config_.heads, config_.head_dim);
     p.lse = frame_.make(Act::kLse, AS_F32, {tokens_, config_.heads});
-    p.scale = 1 / std::sqrt(static_cast<double>(config_.head_dim));
   }
 
   void inverse_rope() {

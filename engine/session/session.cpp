@@ -15,6 +15,7 @@
 #include "engine/session/checkpoint_ring.h"
 #include "engine/session/given_mutants.h"
 #include "engine/session/op_change.h"
+#include "engine/session/op_numbers.h"
 #include "kernels/cpu/rope_table.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
@@ -329,8 +330,6 @@ Result<void> Session::run_before_op(as_op_id id) {
       p.matching = tensor1(m.matching);
       p.num_computed = tensor1(m.num_computed);
       p.scheduled = tensor1(m.scheduled);
-      p.token_budget = static_cast<std::int32_t>(serving_->limits().token_budget);
-      p.alignment = static_cast<std::int32_t>(serving_->options().kv.alignment);
       break;
     }
     case AS_OP_BLOCK_TABLES: {
@@ -356,7 +355,6 @@ Result<void> Session::run_before_op(as_op_id id) {
       if (!m.c4_slots.empty()) p.c4_slots = tensor1(m.c4_slots);
       if (!m.c128_slots.empty()) p.c128_slots = tensor1(m.c128_slots);
       if (!m.c4_lens.empty()) p.c4_lens = tensor1(m.c4_lens);
-      p.mla_group = parts_.layout.mla_group;
       break;
     }
     case AS_OP_SWA_INDEX: {
@@ -371,24 +369,20 @@ Result<void> Session::run_before_op(as_op_id id) {
       p.request_of = tensor1(m.request_of);
       p.indices = make_tensor(m.swa_indices.data(), {swa, tokens, window});
       p.lens = tensor1(m.swa_lens);
-      p.block_size = parts_.layout.groups[static_cast<std::size_t>(first)].block_tokens;
-      p.window = window;
       break;
     }
     default: {
       auto& p = params.init<as_c128_index_params>(id);
-      const CacheLayout& layout = parts_.layout;
-      p.table = m.group_table(layout.mla_group);
+      p.table = m.group_table(parts_.layout.mla_group);
       p.positions = tensor1(m.positions);
       p.request_of = tensor1(m.request_of);
       p.indices = make_tensor(m.c128_indices.data(), {tokens, m.c128_width});
       p.lens = tensor1(m.c128_lens);
-      p.ratio = 128;
-      p.rows_per_block =
-          layout.groups[static_cast<std::size_t>(layout.mla_group)].block_tokens / 128;
       break;
     }
   }
+  set_step_numbers(id, parts_.config, parts_.layout, serving_->limits().token_budget,
+                   serving_->options().kv.alignment, &params.get<as_params_head>());
   if (auto ok = run_op(id, -1, params); !ok) return ok;
   if (id == AS_OP_SLOT_MAPPING) {
     const std::int32_t k = parts_.config.index_topk;

@@ -8,9 +8,14 @@
 #include <set>
 
 #include "app/common/case_lane.h"
+#include "app/common/case_of_capture.h"
+#include "app/common/format.h"
 #include "app/common/wiring.h"
+#include "engine/capture/capture_writer.h"
 #include "engine/opcase/case_file.h"
 #include "engine/session/session.h"
+#include "engine/session/snapshot.h"
+#include "engine/session/trace_recorder.h"
 #include "kernels/params/helper_params.h"
 #include "kernels/params/helper_table.h"
 #include "kernels/params/step_params.h"
@@ -55,6 +60,21 @@ const std::vector<OpCase>& cases_of_step_two() {
     return keeper.cases;
   }();
   return cases;
+}
+
+// Two observers of one session.
+struct Both : SessionObserver {
+  SessionObserver &a, &b;
+  Both(SessionObserver& first, SessionObserver& second) : a(first), b(second) {}
+  void op_done(const Session& s) override { a.op_done(s), b.op_done(s); }
+  void step_done(const Session& s) override { a.step_done(s), b.step_done(s); }
+  void went_back(const Session& s) override { a.went_back(s), b.went_back(s); }
+};
+
+std::vector<Verdict> verdicts(const CaseRun& run) {
+  std::vector<Verdict> out;
+  for (const CaseTap& tap : run.taps) out.push_back(tap.verdict);
+  return out;
 }
 
 class OpCaseTest : public CliTest {
@@ -234,6 +254,95 @@ TEST_F(OpCaseTest, DamageIsNamed) {
             std::string::npos);
   EXPECT_NE(error_of("\"version\": 1", "\"version\": 1, \"more\": 2").find("unknown key"),
             std::string::npos);
+}
+
+// What a capture holds of a step is all of its cases: the same numbers, inputs and rows, the same
+// verdicts in every lane.
+TEST_F(OpCaseTest, ACaptureGivesTheCasesOfItsSession) {
+  Keeper keeper(2);
+  TraceOptions rows;
+  rows.all_rows = true;
+  TraceRecorder recorder(rows);
+  SessionOptions options;
+  options.references = References::kNone;
+  options.checkpoint_every = 0;
+  auto session = Session::create(small_scenario(), all_lanes(), options);
+  ASSERT_TRUE(session);
+  Both both(keeper, recorder);
+  (*session)->set_observer(&both);
+  CaptureOptions full;
+  full.level = CaptureLevel::kFull;
+  full.weights = true;
+  auto writer =
+      CaptureWriter::create(path("all.acap"), full, *session_info(**session), {"", "small", {}});
+  ASSERT_TRUE(writer) << writer.error().text();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE((*session)->step());
+    ASSERT_TRUE((*writer)->add(*recorder.summaries().back(), recorder.traces().back().get(),
+                               session->get()));
+  }
+  ASSERT_TRUE((*writer)->finish());
+  const auto capture = Capture::open(path("all.acap"));
+  ASSERT_TRUE(capture) << capture.error().text();
+  std::set<int> ops;
+  for (const OpCase& live : keeper.cases) {
+    const Place place{2, live.origin.layer, static_cast<as_op_id>(live.op.id)};
+    SCOPED_TRACE(format_place(place));
+    const auto made = case_of_capture(**capture, place);
+    ASSERT_TRUE(made) << made.error().text();
+    ASSERT_TRUE(write_case(*made, path("made.json")));
+    const auto again = read_case(path("made.json"));
+    ASSERT_TRUE(again) << again.error().text();
+    EXPECT_EQ(again->integers, live.integers);
+    EXPECT_EQ(again->reals, live.reals);
+    for (const auto& [name, rope] : live.ropes) {
+      EXPECT_EQ(again->ropes.at(name).positions, rope.positions);
+      EXPECT_EQ(again->ropes.at(name).rows, rope.rows);
+    }
+    for (const auto& [name, cache] : live.caches) {
+      EXPECT_EQ(again->caches.at(name).slots, cache.slots) << name;
+      EXPECT_EQ(again->caches.at(name).rows, cache.rows) << name;
+    }
+    for (const as_tap_info& tap : live.op.taps) {
+      if (tap.direction == AS_TAP_OUT || !live.tensors.contains(tap.name)) continue;
+      ASSERT_TRUE(again->tensors.contains(tap.name)) << tap.name;
+      EXPECT_EQ(again->tensors.at(tap.name).bytes, live.tensors.at(tap.name).bytes) << tap.name;
+    }
+    if (is_host_op(live.op)) continue;
+    for (const char* lane : {"cpu", "ref.sim"}) {
+      const auto of_live = run_in(live, lane), of_capture = run_in(*again, lane);
+      ASSERT_TRUE(of_live && of_capture) << lane;
+      EXPECT_TRUE(of_capture->right()) << lane;
+      EXPECT_EQ(verdicts(*of_capture), verdicts(*of_live)) << lane;
+    }
+    ops.insert(live.op.id);
+  }
+  EXPECT_EQ(ops.size(), static_cast<std::size_t>(AS_OP_COUNT) - 2);
+}
+
+// What a capture lacks is said: rows of steps that it does not have, values, weights.
+TEST_F(OpCaseTest, ACaptureSaysWhatACaseOfItLacks) {
+  const auto record = [&](const std::string& name, std::vector<std::string> more) {
+    std::vector<std::string> all = {"record", "early", "-o", path(name), "--steps", "3"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Outcome out = run(all);
+    EXPECT_LE(out.code, 1) << out.err;
+  };
+  const auto refused = [&](const std::string& name, const std::string& place) {
+    const Outcome out = run({"case", "save", path(name), "--at", place, "-o", path("no.json")});
+    EXPECT_EQ(out.code, 3) << out.out;
+    return out.err;
+  };
+  record("late.acap", {"--level", "full", "--rows", "all", "--at-steps", "2", "--weights"});
+  EXPECT_NE(refused("late.acap", "2/1/sparse_attention").find("was written by no step of the"),
+            std::string::npos);
+  record("bare.acap", {"--level", "full"});
+  const std::string bare = refused("bare.acap", "2/1/wo_b");
+  EXPECT_NE(bare.find("weight was recorded without its values; record with --weights"),
+            std::string::npos)
+      << bare;
+  record("tables.acap", {"--level", "tables"});
+  EXPECT_NE(refused("tables.acap", "2/1/attn_norm").find("without its values"), std::string::npos);
 }
 
 TEST_F(OpCaseTest, ACaseReplacesAnotherAndLeavesNoTensorsOfIt) {

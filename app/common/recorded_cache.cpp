@@ -1,0 +1,125 @@
+#include "app/common/recorded_cache.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "app/common/op_order.h"
+#include "kernels/layout/records.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+struct Writer {
+  as_op_id op;
+  const char* tap;
+};
+
+Writer writer_of(CacheKind kind) {
+  switch (kind) {
+    case CacheKind::kSwa:
+      return {AS_OP_Q_ROPE_KV_INSERT, "cache"};
+    case CacheKind::kMain:
+      return {AS_OP_COMPRESS_INSERT, "cache"};
+    case CacheKind::kMainState:
+      return {AS_OP_COMPRESSOR_STATE, "state"};
+    case CacheKind::kIndex:
+      return {AS_OP_INDEXER_COMPRESS_INSERT, "cache"};
+    case CacheKind::kIndexState:
+      break;
+  }
+  return {AS_OP_INDEXER_COMPRESSOR_STATE, "state"};
+}
+
+CacheKind kind_of(as_op_id op, const std::string& tap) {
+  switch (op) {
+    case AS_OP_COMPRESSOR_STATE:
+      return CacheKind::kMainState;
+    case AS_OP_COMPRESS_INSERT:
+      return tap == "state" ? CacheKind::kMainState : CacheKind::kMain;
+    case AS_OP_INDEXER_COMPRESSOR_STATE:
+      return CacheKind::kIndexState;
+    case AS_OP_INDEXER_COMPRESS_INSERT:
+      return tap == "state" ? CacheKind::kIndexState : CacheKind::kIndex;
+    case AS_OP_INDEXER_LOGITS:
+      return CacheKind::kIndex;
+    case AS_OP_SPARSE_ATTENTION:
+      return tap == "extra_cache" ? CacheKind::kMain : CacheKind::kSwa;
+    default:
+      return CacheKind::kSwa;
+  }
+}
+
+}  // namespace
+
+const CacheSpec* cache_of_tap(const SessionInfo& info, const Place& place, const std::string& tap) {
+  return info.layout.find(layer_index(info, place.layer), kind_of(place.op, tap));
+}
+
+Result<RecordedCache> RecordedCache::read(const Capture& capture, const CacheSpec& spec, int layer,
+                                          std::int64_t step) {
+  RecordedCache cache(spec);
+  cache.blocks_ = capture.index().num_blocks;
+  // Pages that nobody touches cost nothing.
+  cache.pages_.reset(static_cast<std::uint8_t*>(
+      std::calloc(static_cast<std::size_t>(cache.blocks_) + 1,
+                  static_cast<std::size_t>(as_round_up(spec.page_bytes, AS_PAGE_ALIGNMENT)))));
+  if (!cache.pages_) return Error{AS_NO_ENVIRONMENT, "a capture's cache: out of memory", {}};
+  // The null block as the engine keeps it.
+  std::memset(cache.pages_.get(), 0xff, static_cast<std::size_t>(spec.page_bytes));
+  const Writer writer = writer_of(spec.kind);
+  for (const auto& summary : capture.summaries()) {
+    if (summary->step > step) break;
+    auto trace = capture.trace(summary->step);
+    if (!trace) return trace.error();
+    if (!*trace) continue;
+    const OpTrace* op = (*trace)->find(layer, writer.op);
+    if (op != nullptr) cache.put(**trace, *op, writer.tap);
+  }
+  return cache;
+}
+
+as_cache RecordedCache::cache() const {
+  as_cache c{};
+  c.data = make_tensor(pages_.get(), AS_U8, {blocks_, spec_.page_bytes});
+  c.record = spec_.record;
+  c.addressing = AS_PAGED;
+  c.rows_per_block = spec_.rows_per_block;
+  c.width = spec_.width;
+  return c;
+}
+
+bool RecordedCache::knows(std::int64_t slot) const {
+  return slot < spec_.rows_per_block || known_.contains(slot);
+}
+
+void RecordedCache::put(const StepTrace& trace, const OpTrace& writer, const char* tap) {
+  // What a block held before somebody took it is gone.
+  for (const std::int32_t block : trace.fresh) {
+    for (int row = 0; row < spec_.rows_per_block; ++row) {
+      known_.erase(std::int64_t{block} * spec_.rows_per_block + row);
+    }
+  }
+  const RowsCopy* rows = writer.cache_rows(tap);
+  if (rows == nullptr || rows->record != spec_.record || rows->width != spec_.width) return;
+  const as_cache to = cache();
+  const auto payload = static_cast<std::size_t>(as_payload_bytes(spec_.record, spec_.width));
+  const auto scales = static_cast<std::size_t>(as_scale_bytes(spec_.record));
+  if (rows->bytes.size() != rows->slots.size() * (payload + scales)) {
+    for (const std::int64_t slot : rows->slots) known_.erase(slot);  // written, by values not kept
+    return;
+  }
+  const std::uint8_t* from = rows->bytes.data();
+  for (const std::int64_t slot : rows->slots) {
+    if (slot >= 0 && slot < blocks_ * spec_.rows_per_block) {
+      const as_row_address row = as_cache_row(&to, slot);
+      std::memcpy(row.payload, from, payload);
+      if (scales > 0) std::memcpy(row.scales, from + payload, scales);
+      known_.insert(slot);
+    }
+    from += payload + scales;
+  }
+}
+
+}  // namespace attnscope
