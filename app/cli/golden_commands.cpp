@@ -20,16 +20,14 @@ namespace {
 using Action = std::function<Result<as_status>()>;
 
 struct GoldenCommand {
-  std::string folder;
+  std::string folder, large;
   std::vector<std::string> names, lanes;
   std::string tolerances, report, junit, html, reason;
   int threads = 0;
   bool ci = false, json = false, all = false;
 };
 
-Result<GoldenFolder> open(const GoldenCommand& c) {
-  return GoldenFolder::open(golden_folder(c.folder));
-}
+Result<GoldenFolder> open(const GoldenCommand& c) { return open_goldens(c.folder, c.large); }
 
 // ---- run
 
@@ -283,6 +281,9 @@ void add_golden_commands(CLI::App& app, Action& action) {
     auto* sub = golden->add_subcommand(name, about);
     auto c = std::make_shared<GoldenCommand>();
     sub->add_option("--goldens", c->folder, "Folder (default: tests/goldens)");
+    sub->add_option(
+        "--large", c->large,
+        "Folder with the values of goldens above 64 KiB (default: in the state folder)");
     sub->callback([=, &action] { action = [=] { return command(*c); }; });
     return std::pair(sub, c);
   };

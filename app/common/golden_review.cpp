@@ -12,6 +12,7 @@
 #include "app/common/capture_record.h"
 #include "app/common/format.h"
 #include "app/common/git_commit.h"
+#include "app/common/settings.h"
 #include "app/common/text.h"
 #include "engine/config/scenario.h"
 
@@ -221,6 +222,17 @@ std::string golden_folder(const std::string& named) {
   if (!assets) return here;
   const fs::path beside = fs::path(*assets).parent_path() / here;
   return fs::is_directory(beside, code) ? beside.string() : here;
+}
+
+Result<GoldenFolder> open_goldens(const std::string& named, const std::string& large) {
+  auto folder = GoldenFolder::open(golden_folder(named));
+  if (!folder) return folder;
+  if (!large.empty()) {
+    folder->keep_large_in(large);
+  } else if (const auto state = state_folder()) {
+    folder->keep_large_in(*state + "/goldens");
+  }
+  return folder;
 }
 
 }  // namespace attnscope

@@ -54,5 +54,7 @@ std::string origin_text(const GoldenOrigin& origin);
 
 // --goldens, else tests/goldens here, else the one beside the assets.
 std::string golden_folder(const std::string& named);
+// That folder, with the place for large ones: `large`, else goldens in the state folder.
+Result<GoldenFolder> open_goldens(const std::string& named, const std::string& large = {});
 
 }  // namespace attnscope

@@ -9,7 +9,7 @@
 namespace attnscope {
 
 Result<void> GoldenSession::open(const std::string& folder) {
-  auto opened = GoldenFolder::open(golden_folder(folder));
+  auto opened = open_goldens(folder);
   if (!opened) return opened.error();
   folder_ = std::move(*opened);
   pending_ = folder_->pending();

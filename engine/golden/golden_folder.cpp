@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <string_view>
+#include <utility>
 
 #include "engine/config/json_file.h"
 #include "engine/config/json_object.h"
@@ -15,6 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kLargestFile = 4 << 20;
+constexpr std::size_t kLargestValues = std::size_t{1}
+                                       << 30;  // of a large golden, and received ones
 constexpr std::size_t kLongestReason = 200;
 
 Result<void> remove_file(const std::string& path) {
@@ -137,14 +141,71 @@ Result<GoldenSpec> GoldenFolder::spec(const std::string& name) const {
 
 Result<GoldenValues> GoldenFolder::values(const std::string& name, const char* suffix) const {
   const std::string path = file(name, suffix);
-  auto text = read_text_file(path, kLargestFile);
+  const bool accepted = std::string_view(suffix) == kAcceptedSuffix;
+  auto text = read_text_file(path, accepted ? kLargestFile : kLargestValues);
   if (!text) return text.error();
+  if (accepted && is_large_golden(*text)) {
+    auto large = this->large(name);
+    if (!large) return large.error();
+    return large_values(**large);
+  }
   auto values = parse_golden_values(*text, path);
   if (values && values->name != name) {
     return bad_input(fmt::format("{}: holds the values of '{}'", path, values->name),
                      "a golden's files share its name: rename it, or run and accept again");
   }
   return values;
+}
+
+Result<std::optional<LargeGolden>> GoldenFolder::large(const std::string& name) const {
+  const std::string path = file(name, kAcceptedSuffix);
+  auto text = read_text_file(path, kLargestFile);
+  if (!text) return text.error();
+  if (!is_large_golden(*text)) return std::optional<LargeGolden>();
+  auto large = parse_large_golden(*text, path);
+  if (!large) return large.error();
+  if (large->values.name != name) {
+    return bad_input(fmt::format("{}: holds the values of '{}'", path, large->values.name),
+                     "a golden's files share its name: rename it, or run and accept again");
+  }
+  return std::optional<LargeGolden>(std::move(*large));
+}
+
+Result<GoldenValues> GoldenFolder::large_values(const LargeGolden& large) const {
+  for (const bool made : {false, true}) {
+    const fs::path path =
+        fs::path(large_folder_) / (made ? large.made_file() : large.accepted_file());
+    std::error_code code;
+    if (large_folder_.empty() || !fs::is_regular_file(path, code)) continue;
+    auto text = read_text_file(path.string(), kLargestValues);
+    if (!text) return text.error();
+    auto values = parse_golden_values(*text, path.string());
+    if (!values) return values.error();
+    const bool right =
+        made ? large.is_of(*values) : make_large_golden(*values, *text).digest == large.digest;
+    if (right) return values;
+    return bad_input(fmt::format("{}: does not hold the values of its golden", path.string()),
+                     "it is damaged: remove it, and run the golden to make them anew");
+  }
+  return large.values;
+}
+
+Result<void> GoldenFolder::write_large(const std::string& file, const std::string& text) const {
+  std::error_code code;
+  fs::create_directories(large_folder_, code);
+  if (code) {
+    return bad_input(fmt::format("{}: cannot be created: {}", large_folder_, code.message()),
+                     "name a folder for large goldens with --large");
+  }
+  return write_text_file((fs::path(large_folder_) / file).string(), text);
+}
+
+Result<void> GoldenFolder::keep_made(const LargeGolden& large, const GoldenValues& values) {
+  if (large_folder_.empty()) return {};
+  GoldenValues made = values;
+  made.findings.clear();
+  made.origin.reason = "made anew from its scenario; accepted: " + large.values.origin.reason;
+  return write_large(large.made_file(), golden_values_text(made));
 }
 
 Result<void> GoldenFolder::write_received(const GoldenValues& values) {
@@ -182,11 +243,18 @@ Result<void> GoldenFolder::accept(const std::string& name, const GoldenOrigin& o
   received->origin.reason = origin.reason;
   received->origin.commit = origin.commit;
   received->findings.clear();
-  const std::string text = golden_values_text(*received);
+  std::string text = golden_values_text(*received);
   if (text.size() > kSmallGolden) {
-    return bad_input(
-        fmt::format("{}: takes {} bytes, a golden may take {}", name, text.size(), kSmallGolden),
-        "keep fewer taps, steps, rows or samples");
+    const LargeGolden large = make_large_golden(*received, text);
+    std::string record = large_golden_text(large);
+    // Without integers nothing would be left to hold a run elsewhere to.
+    if (large_folder_.empty() || record.size() > kSmallGolden || large.integer_taps == 0) {
+      return bad_input(
+          fmt::format("{}: takes {} bytes, a golden may take {}", name, text.size(), kSmallGolden),
+          "keep fewer taps, steps, rows or samples; a large golden needs a tap of integers");
+    }
+    if (auto ok = write_large(large.accepted_file(), text); !ok) return ok;
+    text = std::move(record);
   }
   if (auto ok = write_text_file(file(name, kAcceptedSuffix), text); !ok) return ok;
   it->second.accepted = true;

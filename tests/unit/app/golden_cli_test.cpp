@@ -1,4 +1,5 @@
 // attnscope golden, as people and build servers call it: run, list, review, accept, prune.
+#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -72,6 +73,58 @@ TEST_F(GoldenCliTest, ANewOneIsPendingUntilItIsAccepted) {
   out = golden({"run"});
   EXPECT_EQ(out.code, 0) << out.out;
   EXPECT_NE(out.out.find("1 passed"), std::string::npos);
+}
+
+// More than a repository's golden may take: its values lie elsewhere, or are made anew.
+TEST_F(GoldenCliTest, ALargeOneKeepsARecordHereAndItsValuesElsewhere) {
+  std::filesystem::remove(path("norm.golden.json"));
+  write("big.golden.json", R"({"format": "attnscope-golden", "version": 1, "about": "much",
+    "scenario": "early", "steps": 2, "rows": 8, "samples": 4000,
+    "taps": [{"op": "attn_norm"}, {"op": "slot_mapping"}]})");
+  const std::string there = path("there"), elsewhere = path("elsewhere");
+  const auto only_file = [](const std::string& folder) {
+    const auto begin = std::filesystem::directory_iterator(folder);
+    return begin->path().string();
+  };
+  EXPECT_EQ(golden({"run", "--large", there}).code, 1);
+  ASSERT_EQ(golden({"accept", "big", "--reason", "first", "--large", there}).code, 0);
+  EXPECT_LE(read(path("big.accepted.json")).size(), kSmallGolden);
+  EXPECT_NE(read(path("big.accepted.json")).find(kLargeGoldenFormat), std::string::npos);
+  const std::string values = only_file(there);
+  EXPECT_GT(read(values).size(), kSmallGolden);
+  Outcome out = golden({"run", "--ci", "--large", there});
+  EXPECT_EQ(out.code, 0) << out.out;
+  EXPECT_EQ(out.out.find("not on this machine"), std::string::npos) << out.out;
+
+  // Another machine: what is exact holds, and the next runs have values again.
+  out = golden({"run", "--ci", "--json", "--large", elsewhere});
+  EXPECT_EQ(out.code, 0) << out.out;
+  EXPECT_NE(out.out.find("are not on this machine: a run without --ci"), std::string::npos)
+      << out.out;
+  EXPECT_FALSE(exists("elsewhere"));
+  out = golden({"run", "--json", "--large", elsewhere});
+  EXPECT_EQ(out.code, 0) << out.out;
+  EXPECT_NE(out.out.find("made anew, for the runs to come"), std::string::npos) << out.out;
+  out = golden({"run", "--json", "--large", elsewhere});
+  EXPECT_EQ(out.code, 0) << out.out;
+  EXPECT_EQ(out.out.find("not on this machine"), std::string::npos) << out.out;
+
+  // Values that differ fail, wherever they come from; a file of others is damaged.
+  for (const std::string& folder : {elsewhere, there}) {
+    std::string text = read(only_file(folder));
+    const std::size_t at = text.find("\"values\":[") + 10;
+    text.replace(at, text.find(',', at) - at, "123.5");
+    std::ofstream(only_file(folder)) << text;
+    EXPECT_EQ(golden({"run", "--ci", "--large", folder}).code, folder == there ? 3 : 1);
+  }
+  // Other integers fail without any values.
+  std::string record = read(path("big.accepted.json"));
+  const std::size_t at = record.find("\"integers\": \"") + 13;
+  record[at] = record[at] == '0' ? '1' : '0';
+  write("big.accepted.json", record);
+  out = golden({"run", "--ci", "--json", "--large", path("nowhere")});
+  EXPECT_EQ(out.code, 1);
+  EXPECT_NE(out.out.find("taps of integers are others than"), std::string::npos) << out.out;
 }
 
 TEST_F(GoldenCliTest, AFailureKeepsWhatWasReceivedAndCiWritesNothing) {
