@@ -6,7 +6,8 @@
 #include "app/cli/capture_commands.h"
 #include "app/cli/progress_bar.h"
 #include "app/common/format.h"
-#include "engine/capture/capture_diff.h"
+#include "app/common/own_judge.h"
+#include "engine/capture/op_blame.h"
 
 namespace attnscope {
 namespace {
@@ -38,6 +39,8 @@ json op_json(const OpDiff& op) {
           {"lane_a", op.lane_a},
           {"lane_b", op.lane_b},
           {"verdict", diff_verdict_name(op.verdict)},
+          {"inputs", diff_inputs_name(op.inputs)},
+          {"why", op.why},
           {"taps", std::move(taps)}};
 }
 
@@ -62,6 +65,7 @@ json diff_json(const CaptureDiff& diff, const DiffCommand& c) {
               {"steps", diff.steps},
               {"tokens", diff.tokens},
               {"same", diff.same()},
+              {"blameless", diff.blameless()},
               {"counts", counts},
               {"states", states},
               {"ops", ops},
@@ -77,8 +81,8 @@ void print_text(const CaptureDiff& diff, const DiffCommand& c) {
   fmt::print("{} and {}: {} tokens of {} steps in both\n", c.a, c.b, diff.tokens, diff.steps);
   std::string counts;
   std::int64_t ops = 0;
-  const char* const kWords[kDiffVerdicts] = {
-      "equal", "within tolerance", "same inputs, other output", "inherited", "not comparable"};
+  const char* const kWords[kDiffVerdicts] = {"equal", "within tolerance", "origin", "inherited",
+                                             "not comparable"};
   for (int v = 0; v < kDiffVerdicts; ++v) {
     const std::int64_t n = diff.counts[static_cast<std::size_t>(v)];
     ops += n;
@@ -90,6 +94,7 @@ void print_text(const CaptureDiff& diff, const DiffCommand& c) {
     fmt::print("no op's output differs beyond its tolerance\n");
     return;
   }
+  if (diff.blameless()) fmt::print("\n{}\n", kBlameless);
   fmt::print("\n{}\n\n  {:>5} {:>5}  {:<24} {:<10} {:<14} {:>10} {:>9}\n", diff.first->text, "step",
              "layer", "op", "verdict", "tap", "max abs", "budget");
   int shown = 0;
@@ -118,10 +123,13 @@ Result<as_status> diff_command(const DiffCommand& c) {
   if (!tolerances) return tolerances.error();
   auto diff = [&] {
     ProgressBar bar;
-    return diff_captures(**a, **b, *tolerances, [&](double share) {
-      bar({0, share, "comparing", -1});
-      return true;
-    });
+    return diff_captures(
+        **a, **b, *tolerances,
+        [&](double share) {
+          bar({0, share, "comparing", -1});
+          return true;
+        },
+        reference_judge(*tolerances));
   }();
   if (!diff) return diff.error();
   if (c.as_json) {
@@ -136,7 +144,9 @@ Result<as_status> diff_command(const DiffCommand& c) {
 
 void add_diff_command(CLI::App& app, std::function<Result<as_status>()>& action) {
   auto* diff = app.add_subcommand(
-      "diff", "Compare two captures token by token: the first op that differs, and why");
+      "diff",
+      "Compare two captures token by token: the first op that differs, and why. Exit code 1: an "
+      "output differs beyond its tolerance, be it inherited");
   auto c = std::make_shared<DiffCommand>();
   diff->add_option("a", c->a, "A capture")->required();
   diff->add_option("b", c->b, "Another one")->required();

@@ -8,6 +8,8 @@
 #include <tuple>
 
 #include "app/common/capture_record.h"
+#include "app/common/own_judge.h"
+#include "engine/capture/op_blame.h"
 #include "engine/trace/tolerances.h"
 
 namespace attnscope {
@@ -103,6 +105,7 @@ const OpDiff* RunPair::next(const Place& from) const {
 }
 
 std::string RunPair::sentence() const {
+  if (diff.first && diff.blameless()) return fmt::format("{} {}.", kBlameless, diff.first->text);
   if (diff.first) return diff.first->text + ".";
   std::string text = fmt::format(
       "No op's output differs beyond its tolerance: {} tokens of {} "
@@ -184,10 +187,13 @@ Result<void> CompareSession::open(const Workbench& bench, const std::string& pat
                        }
                        auto tolerances = Tolerances::load();
                        if (!tolerances) return tolerances.error();
-                       auto diff = diff_captures(*c.a, *c.b, *tolerances, [&](double share) {
-                         state->share = share;
-                         return !state->stopped;
-                       });
+                       auto diff = diff_captures(
+                           *c.a, *c.b, *tolerances,
+                           [&](double share) {
+                             state->share = share;
+                             return !state->stopped;
+                           },
+                           reference_judge(*tolerances));
                        if (!diff) return diff.error();
                        c.diff = std::move(*diff);
                        c.parted = worst_by_cell(c.diff);

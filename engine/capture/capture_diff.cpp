@@ -7,9 +7,10 @@
 #include <set>
 
 #include "engine/capture/logical_slots.h"
+#include "engine/capture/op_blame.h"
 #include "engine/capture/row_match.h"
-#include "engine/trace/compare.h"
-#include "kernels/params/tensor_view.h"
+#include "engine/capture/unrecorded.h"
+#include "engine/session/forced_copy.h"
 
 namespace attnscope {
 namespace {
@@ -45,8 +46,8 @@ std::vector<std::int32_t> match_requests(const SessionInfo& a, const SessionInfo
 
 class Differ {
  public:
-  Differ(const Capture& a, const Capture& b, const Tolerances& tolerances)
-      : a_(a), b_(b), tolerances_(tolerances) {}
+  Differ(const Capture& a, const Capture& b, const Tolerances& tolerances, const OwnJudge& judge)
+      : a_(a), b_(b), tolerances_(tolerances), judge_(judge), unrecorded_(a, b) {}
 
   Result<CaptureDiff> run(const std::function<bool(double)>& progress) {
     out_.requests = match_requests(*a_.info(), *b_.info(), out_.states);
@@ -257,9 +258,10 @@ class Differ {
     diff.b = y.place;
     diff.lane_a = x.lane;
     diff.lane_b = y.lane;
-    bool inputs_agree = true, outputs_equal = true, outputs_within = true;
+    bool outputs_equal = true, outputs_within = true;
     bool rounded_row = false;     // what was quantised differs by rounding
     std::optional<TapDiff> tied;  // an input that differs by a near-tie
+    const auto reads = [&](DiffInputs one) { diff.inputs = std::max(diff.inputs, one); };
     for (const TapCopy& tap : x.taps) {
       const TapCopy* twin = y.tap(tap.name);
       if (twin == nullptr || tap_meaning(x.place.op, tap.name) == TapMeaning::kPlacement) continue;
@@ -282,7 +284,9 @@ class Differ {
           compared->within = compared->within || producer->second.within;
           compared->near_tie = producer->second.near_tie;
         }
-        inputs_agree &= compared->within && !compared->near_tie;
+        reads(compared->equal                           ? DiffInputs::kEqual
+              : compared->within && !compared->near_tie ? DiffInputs::kWithin
+                                                        : DiffInputs::kBeyond);
         if (compared->near_tie) tied = *compared;
       }
       diff.taps.push_back(std::move(*compared));
@@ -298,52 +302,76 @@ class Differ {
       outputs_within &= compared.within;
       diff.taps.push_back(std::move(compared));
     }
+    for_each_cache(x.place.op, AS_TAP_IN, [&](const as_tap_info& tap) {
+      const auto written = written_.find(cache_of(x.place, tap));
+      if (written != written_.end()) reads(written->second);
+    });
+    note_written(m, x, y, diff);
     const bool any_output = std::ranges::any_of(diff.taps, &TapDiff::output);
-    diff.verdict = !any_output      ? DiffVerdict::kUnknown
-                   : outputs_equal  ? DiffVerdict::kEqual
-                   : outputs_within ? DiffVerdict::kWithin
-                   : inputs_agree   ? DiffVerdict::kOrigin
-                                    : DiffVerdict::kInherited;
+    diff.verdict = !any_output     ? DiffVerdict::kUnknown
+                   : outputs_equal ? DiffVerdict::kEqual
+                                   : DiffVerdict::kWithin;
+    if (any_output && !outputs_within) {
+      if (diff.inputs < DiffInputs::kUnknown) reads(unrecorded_.inputs(m, x, y));
+      blame_op(own_output(a_, x, judge_), own_output(b_, y, judge_), diff);
+    }
     ++out_.counts[static_cast<std::size_t>(diff.verdict)];
     const bool beyond =
         diff.verdict == DiffVerdict::kOrigin || diff.verdict == DiffVerdict::kInherited;
     if (beyond && (!out_.first || (diff.verdict == DiffVerdict::kOrigin &&
                                    out_.first->op.verdict != DiffVerdict::kOrigin))) {
-      out_.first = FirstDivergence{diff, explain(diff)};
+      out_.first = FirstDivergence{diff, first_difference(diff)};
     }
     if (diff.verdict != DiffVerdict::kEqual) out_.ops.push_back(std::move(diff));
   }
 
-  static std::string explain(const OpDiff& d) {
-    const auto worst =
-        std::ranges::find_if(d.taps, [](const TapDiff& t) { return t.output && !t.within; });
-    const bool tie =
-        std::ranges::any_of(d.taps, [](const TapDiff& t) { return !t.output && t.near_tie; });
-    std::string text =
-        fmt::format("{} of layer {} in step {}", as_op_find(d.a.op)->name,
-                    d.a.layer < 0 ? std::string("-") : std::to_string(d.a.layer), d.a.step);
-    if (d.b.step != d.a.step) text += fmt::format(" (step {} of the second)", d.b.step);
-    const bool begins = d.verdict == DiffVerdict::kOrigin;
-    text += begins ? " is where they part: its inputs agree, its output "
-            : tie  ? " is the first that differs, for its entries are others by a near-tie: "
-                   : " is the first that differs, with inputs that differ already: ";
-    text += worst == d.taps.end() ? "differs"
-                                  : fmt::format("{} {}: {}", worst->tap,
-                                                begins ? "does not" : "differs", worst->evidence);
-    if (d.lane_a != d.lane_b) text += fmt::format("; lanes {} and {}", d.lane_a, d.lane_b);
-    return text;
+  // A cache of a layer.
+  using CacheId = std::pair<int, CacheKind>;
+  static CacheId cache_of(const Place& place, const as_tap_info& tap) {
+    return {place.layer, cache_kind(place.op, tap.offset)};
+  }
+  template <class Body>
+  static void for_each_cache(as_op_id op, as_tap_direction direction, const Body& body) {
+    const as_op_info& info = *as_op_find(op);
+    for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+      const as_tap_info& tap = info.taps[i];
+      if (tap.kind == AS_TAP_CACHE && tap.direction == direction) body(tap);
+    }
+  }
+
+  // What later ops find in the caches that this one wrote: other rows, or rows elsewhere.
+  void note_written(const RowMatch& m, const OpTrace& x, const OpTrace& y, const OpDiff& diff) {
+    for_each_cache(x.place.op, AS_TAP_OUT, [&](const as_tap_info& tap) {
+      DiffInputs& known = written_[cache_of(x.place, tap)];
+      const auto rows = std::ranges::find(diff.taps, tap.name, &TapDiff::tap);
+      if (rows == diff.taps.end()) {
+        known = std::max(known, unrecorded_.rows(m, x, y, tap.name));
+      } else if (!rows->equal) {
+        known = std::max(known, rows->within ? DiffInputs::kWithin : DiffInputs::kBeyond);
+      }
+      const auto slots = std::ranges::find(diff.taps, std::string("slots"), &TapDiff::tap);
+      if (slots != diff.taps.end() && !slots->equal) known = DiffInputs::kBeyond;
+    });
   }
 
   const Capture &a_, &b_;
   const Tolerances& tolerances_;
+  const OwnJudge& judge_;
   CaptureDiff out_;
   std::set<std::pair<std::int32_t, std::int64_t>> rejected_there_;  // request, step of the second
   TracePtr last_b_;
   std::map<const void*, TapDiff> producers_;  // outputs of the step so far
+  std::map<CacheId, DiffInputs> written_;     // what the caches hold so far
+  Unrecorded unrecorded_;
   std::set<std::string> said_;
 };
 
 }  // namespace
+
+const char* diff_inputs_name(DiffInputs inputs) {
+  constexpr const char* kNames[] = {"equal", "within", "unknown", "beyond"};
+  return kNames[static_cast<int>(inputs)];
+}
 
 const char* diff_verdict_name(DiffVerdict verdict) {
   constexpr const char* kNames[kDiffVerdicts] = {"equal", "within", "origin", "inherited",
@@ -352,15 +380,25 @@ const char* diff_verdict_name(DiffVerdict verdict) {
 }
 
 Result<CaptureDiff> diff_captures(const Capture& a, const Capture& b, const Tolerances& tolerances,
-                                  const std::function<bool(double)>& progress) {
+                                  const std::function<bool(double)>& progress,
+                                  const OwnJudge& judge) {
   const ModelConfig &x = a.index().model, &y = b.index().model;
+  if (x.parallel != y.parallel) {
+    const auto rank = [](const ModelConfig& m) {
+      return m.parallel.size == 1 ? std::string("the whole model")
+                                  : fmt::format("rank {} of {}", m.parallel.rank, m.parallel.size);
+    };
+    return bad_input(fmt::format("{} is of {}, {} of {}: they have other heads", a.path(), rank(x),
+                                 b.path(), rank(y)),
+                     "record the same rank of the same number of ranks twice: --tp N --rank R");
+  }
   if (x.hidden != y.hidden || x.heads != y.heads || x.window != y.window ||
       x.compress_ratios != y.compress_ratios || x.layers != y.layers) {
     return bad_input(fmt::format("{} is of model {} and {} of model {}: other dimensions or layers",
                                  a.path(), x.name, b.path(), y.name),
                      "captures of the same model can be compared");
   }
-  return Differ(a, b, tolerances).run(progress);
+  return Differ(a, b, tolerances, judge).run(progress);
 }
 
 }  // namespace attnscope

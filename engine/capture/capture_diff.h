@@ -3,15 +3,19 @@
 //
 // Verdict of an op (worst of its taps and of the cache rows it wrote):
 //   equal       same bits
-//   within      beyond no tolerance; other entries of the same scores (near-ties) count as that
-//   origin      same inputs, and an output beyond its tolerance: it begins here
-//   inherited   an output beyond its tolerance, and an input differs already, be it by a near-tie
+//   within      beyond no tolerance; other entries of the same scores (near-ties) count as that,
+//               and what is right beside the reference on both sides from the same inputs
+//   origin      an output beyond its tolerance that the inputs do not explain: they have the same
+//               bits, or one side is not what the reference makes of that side's own inputs
+//   inherited   an output beyond its tolerance, and an input differs already, be it by rounding or
+//               a near-tie; where both sides could be judged, each is right by itself
 //   unknown     not recorded in one of the two
 //
 //   auto diff = diff_captures(*a, *b, tolerances);
 //   if (diff->first) report(diff->first->text);
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -23,6 +27,7 @@
 #include <vector>
 
 #include "engine/capture/capture.h"
+#include "engine/capture/own_output.h"
 #include "engine/trace/tolerances.h"
 
 namespace attnscope {
@@ -43,10 +48,17 @@ struct TapDiff {
   std::string evidence;  // the worst element, with its token and both values
 };
 
+// Of all that an op reads, the rows of caches included: the furthest apart.
+enum class DiffInputs { kEqual, kWithin, kUnknown, kBeyond };
+const char* diff_inputs_name(DiffInputs inputs);  // "equal", "within", "unknown", "beyond"
+
 struct OpDiff {
   Place a, b;  // where it ran in each
   std::string lane_a, lane_b;
   DiffVerdict verdict = DiffVerdict::kUnknown;
+  DiffInputs inputs = DiffInputs::kEqual;
+  bool judged = false;        // of an output beyond its tolerance: both sides beside the reference
+  std::string why;            // then: what explains it, or whose fault it is
   std::vector<TapDiff> taps;  // that were recorded in both
 };
 
@@ -86,12 +98,21 @@ struct CaptureDiff {
     return counts[static_cast<std::size_t>(DiffVerdict::kOrigin)] == 0 &&
            counts[static_cast<std::size_t>(DiffVerdict::kInherited)] == 0;
   }
+  // What differs beyond its tolerance is inherited, and both sides are right by themselves.
+  bool blameless() const {
+    const auto right = [](const OpDiff& op) {
+      return op.verdict == DiffVerdict::kInherited ? op.judged : op.verdict != DiffVerdict::kOrigin;
+    };
+    return !same() && std::all_of(ops.begin(), ops.end(), right);
+  }
 };
 
 // AS_BAD_INPUT when the two are of models that cannot be laid beside each other, or nothing in them
 // belongs to the same request; AS_USAGE when it was stopped. progress: takes the share done, false
-// = stop; may be empty.
+// = stop; may be empty. judge: asked for ops that differ beyond tolerance and were not compared
+// with a reference while they were recorded; may be empty.
 Result<CaptureDiff> diff_captures(const Capture& a, const Capture& b, const Tolerances& tolerances,
-                                  const std::function<bool(double)>& progress = {});
+                                  const std::function<bool(double)>& progress = {},
+                                  const OwnJudge& judge = {});
 
 }  // namespace attnscope

@@ -108,7 +108,7 @@ DiffLook diff_look(DiffVerdict verdict) {
     case DiffVerdict::kWithin:
       return {"within tolerance", Verdict::kRounding};
     case DiffVerdict::kOrigin:
-      return {"same inputs, other output", Verdict::kWrong};
+      return {"begins here", Verdict::kWrong};
     case DiffVerdict::kInherited:
       return {"inherited", Verdict::kQuantisation};
     default:
@@ -125,6 +125,7 @@ std::string compared_text(const RunPair* comparison, const Place& place) {
   const auto worst =
       std::ranges::find_if(op->taps, [](const TapDiff& tap) { return tap.output && !tap.within; });
   if (worst != op->taps.end()) out += fmt::format("; {}: {}", worst->tap, worst->evidence);
+  if (!op->why.empty()) out += "; " + op->why;
   return out;
 }
 
@@ -175,12 +176,17 @@ std::string compare_sentence(const RunPair& c, const ComparedToken& token, const
       std::ranges::find_if(diff->taps, [](const TapDiff& t) { return t.output && !t.within; });
   switch (diff->verdict) {
     case DiffVerdict::kOrigin:
-      return fmt::format("{}: the inputs agree and {} does not, most at {}.", where, worst->tap,
-                         worst->evidence);
+      if (diff->inputs == DiffInputs::kEqual) {
+        return fmt::format("{}: the inputs agree and {} does not, most at {}; {}.", where,
+                           worst->tap, worst->evidence, diff->why);
+      }
+      return fmt::format("{}: {} differs, most at {}; {}.", where, worst->tap, worst->evidence,
+                         diff->why);
     case DiffVerdict::kInherited:
-      return fmt::format("{}: {} differs, and so do inputs already, most at {}.", where, worst->tap,
-                         worst->evidence);
+      return fmt::format("{}: {} differs, most at {}; {}.", where, worst->tap, worst->evidence,
+                         diff->why);
     case DiffVerdict::kWithin: {
+      if (!diff->why.empty()) return fmt::format("{}: {}.", where, diff->why);
       const bool tie = std::ranges::any_of(diff->taps, [](const TapDiff& t) { return t.near_tie; });
       return fmt::format(
           "{}: {}.", where,

@@ -1,0 +1,47 @@
+#include "engine/capture/own_output.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace attnscope {
+namespace {
+
+std::string evidence(const TapResult& result) {
+  std::string text = result.tap;
+  if (result.worst) {
+    text += fmt::format(", {:.6g} instead of {:.6g}", result.worst->value, result.worst->reference);
+  }
+  if (std::isfinite(result.budget_used) && result.budget_used > 0) {
+    text += fmt::format(", {:.3g} times the tolerance", result.budget_used);
+  }
+  if (!result.note.empty()) text += ", " + result.note;
+  return text;
+}
+
+}  // namespace
+
+OwnOutput recorded_output(const OpTrace& op) {
+  // A reader is judged by the rows that were written. Where it found others, it has not had its
+  // chance: whoever misplaced them is to blame.
+  for (const TapResult& result : op.results) {
+    if (result.verdict == Verdict::kWrong && result.tap.ends_with(".read")) {
+      return {OwnOutput::kUnknown, "the rows that it read are not those that were written"};
+    }
+  }
+  const auto wrong = std::ranges::find(op.results, Verdict::kWrong, &TapResult::verdict);
+  if (wrong != op.results.end()) return {OwnOutput::kWrong, evidence(*wrong)};
+  const bool open =
+      op.results.empty() ||
+      std::ranges::find(op.results, Verdict::kNotCompared, &TapResult::verdict) != op.results.end();
+  if (open) return {OwnOutput::kUnknown, "recorded without a reference"};
+  return {OwnOutput::kRight, ""};
+}
+
+OwnOutput own_output(const Capture& capture, const OpTrace& op, const OwnJudge& judge) {
+  OwnOutput out = recorded_output(op);
+  return out.verdict == OwnOutput::kUnknown && judge ? judge(capture, op.place) : out;
+}
+
+}  // namespace attnscope

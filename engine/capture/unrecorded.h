@@ -1,0 +1,32 @@
+// What two captures say of tensors that at least one of them did not keep: by checksums, which
+// every level has.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "engine/capture/capture_diff.h"
+#include "engine/capture/row_match.h"
+
+namespace attnscope {
+
+class Unrecorded {
+ public:
+  Unrecorded(const Capture& a, const Capture& b) : a_{a, {}}, b_{b, {}} {}
+
+  // Inputs of an op without values in one of the two: equal, or unknown.
+  DiffInputs inputs(const RowMatch& match, const OpTrace& x, const OpTrace& y);
+  // Cache rows that it wrote.
+  DiffInputs rows(const RowMatch& match, const OpTrace& x, const OpTrace& y,
+                  const std::string& tap);
+
+ private:
+  struct Side {
+    const Capture& capture;
+    std::optional<TraceEntry> entry;  // of the step that was asked for last
+    const OpEntry* find(const Place& place);
+  };
+  Side a_, b_;
+};
+
+}  // namespace attnscope

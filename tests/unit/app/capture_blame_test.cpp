@@ -1,0 +1,244 @@
+// Whose fault it is where two captures differ: a lane that rounds otherwise is nobody's fault, be
+// the difference ever so amplified; a planted bug beside it is named, and only that.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <set>
+
+#include "app/common/capture_record.h"
+#include "app/common/own_judge.h"
+#include "engine/capture/capture_diff.h"
+#include "kernels/cpu/codec.h"
+#include "kernels/cpu/cpu_lane.h"
+#include "kernels/params/attention_params.h"
+#include "kernels/params/dense_params.h"
+#include "kernels/params/tensor_view.h"
+#include "tests/unit/app/trace_session.h"
+
+namespace attnscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+double value(const as_tensor& t, std::int64_t row, std::int64_t column) {
+  const auto bits = *at<std::uint16_t>(t, row, column);
+  return static_cast<double>(cpu::bf16_to_float(bits));
+}
+
+// The other bf16 number beside the exact result: what another order of sums may give at worst.
+void round_otherwise(std::uint16_t& bits, double exact) {
+  const double now = static_cast<double>(cpu::bf16_to_float(bits));
+  if (now == 0 || !std::isfinite(now)) return;
+  const bool away = std::fabs(now) < std::fabs(exact);
+  bits = static_cast<std::uint16_t>(away ? bits + 1 : bits - 1);
+}
+
+// Every third element of a projection is rounded to the other side.
+template <as_op_id kOp>
+std::int32_t linear(const void* params, const as_call* call, as_error* error) {
+  const std::int32_t status = cpu::lane()->ops[kOp](params, call, error);
+  const auto& p = *static_cast<const as_linear_params*>(params);
+  if (status != AS_OK || p.y.dtype != AS_BF16) return status;
+  for (std::int64_t t = 0; t < p.y.shape[0]; ++t) {
+    for (std::int64_t o = t % 3; o < p.y.shape[1]; o += 3) {
+      double exact = 0;
+      for (std::int64_t i = 0; i < p.x.shape[1]; ++i)
+        exact += value(p.x, t, i) * value(p.weight, o, i);
+      round_otherwise(*at<std::uint16_t>(p.y, t, o), exact);
+    }
+  }
+  return status;
+}
+
+std::int32_t residual(const void* params, const as_call* call, as_error* error) {
+  const std::int32_t status = cpu::lane()->ops[AS_OP_RESIDUAL](params, call, error);
+  const auto& p = *static_cast<const as_residual_params*>(params);
+  if (status != AS_OK || p.out.data == p.h.data) return status;
+  for (std::int64_t t = 0; t < p.out.shape[0]; ++t) {
+    for (std::int64_t i = t % 5; i < p.out.shape[1]; i += 5) {
+      const double exact = value(p.h, t, i) + value(p.y, t, i);
+      if (exact == value(p.out, t, i)) continue;  // nothing was rounded
+      round_otherwise(*at<std::uint16_t>(p.out, t, i), exact);
+    }
+  }
+  return status;
+}
+
+// One step of bf16 here and there: a quarter of what attention may be off.
+std::int32_t attention(const void* params, const as_call* call, as_error* error) {
+  const std::int32_t status = cpu::lane()->ops[AS_OP_SPARSE_ATTENTION](params, call, error);
+  const auto& p = *static_cast<const as_sparse_attention_params*>(params);
+  if (status != AS_OK) return status;
+  auto* o = static_cast<std::uint16_t*>(p.o.data);
+  for (std::int64_t i = 0; i < as_tensor_numel(&p.o); ++i) {
+    if (i % 8 == 0 && std::isfinite(cpu::bf16_to_float(o[i]))) o[i] ^= 1;
+  }
+  return status;
+}
+
+// Tokens at the end see more entries than are selected.
+Scenario selective_scenario() {
+  Scenario s = small_scenario(300);
+  s.model.index_topk = 64;
+  s.limits.token_budget = 128;
+  return s;
+}
+
+LaneRegistry lanes_with_another() {
+  LaneRegistry registry = all_lanes();
+  as_lane lane = *registry.find("cpu");
+  lane.name = "rounds_otherwise";
+  lane.description = "The CPU lane with other roundings, as another device has.";
+  lane.ops[AS_OP_Q_KV_A_PROJ] = linear<AS_OP_Q_KV_A_PROJ>;
+  lane.ops[AS_OP_Q_B_PROJ] = linear<AS_OP_Q_B_PROJ>;
+  lane.ops[AS_OP_INDEXER_Q_PROJ] = linear<AS_OP_INDEXER_Q_PROJ>;
+  lane.ops[AS_OP_INDEXER_WEIGHTS_PROJ] = linear<AS_OP_INDEXER_WEIGHTS_PROJ>;
+  lane.ops[AS_OP_WO_B] = linear<AS_OP_WO_B>;
+  lane.ops[AS_OP_RESIDUAL] = residual;
+  lane.ops[AS_OP_SPARSE_ATTENTION] = attention;
+  registry.add(lane);
+  return registry;
+}
+
+class CaptureBlameTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("ATTNSCOPE_ASSETS", ATTNSCOPE_SOURCE_DIR "/assets", 1);
+    folder_ = fs::temp_directory_path() / ("attnscope-blame-" + std::to_string(getpid()));
+    fs::create_directories(folder_);
+    auto tolerances = Tolerances::load();
+    ASSERT_TRUE(tolerances);
+    tolerances_ = *tolerances;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::shared_ptr<const Capture> record(const std::string& name,
+                                        const std::vector<std::string>& lanes,
+                                        References references = References::kSim,
+                                        CaptureLevel level = CaptureLevel::kFull,
+                                        const Scenario& scenario = selective_scenario()) {
+    RecordOptions options;
+    options.run.session.references = references;
+    options.run.session.threads = 2;
+    options.run.session.lanes = lanes;
+    options.run.steps = 5;
+    options.rows = 0;
+    options.capture.level = level;
+    options.capture.weights = level == CaptureLevel::kFull;
+    const std::string path = (folder_ / name).string();
+    auto result = record_scenario(scenario, lanes_with_another(), options, path, nullptr);
+    EXPECT_TRUE(result) << result.error().text();
+    auto capture = Capture::open(path);
+    EXPECT_TRUE(capture) << capture.error().text();
+    return *capture;
+  }
+  CaptureDiff diff(const Capture& a, const Capture& b) {
+    auto out = diff_captures(a, b, tolerances_, {}, reference_judge(tolerances_));
+    EXPECT_TRUE(out) << out.error().text();
+    return *out;
+  }
+  // Ops that are origins, by name.
+  static std::set<std::string> origins(const CaptureDiff& d) {
+    std::set<std::string> out;
+    for (const OpDiff& op : d.ops) {
+      if (op.verdict == DiffVerdict::kOrigin) out.insert(as_op_find(op.a.op)->name);
+    }
+    return out;
+  }
+
+  fs::path folder_;
+  Tolerances tolerances_;
+};
+
+std::int64_t counted(const CaptureDiff& d, DiffVerdict v) {
+  return d.counts[static_cast<std::size_t>(v)];
+}
+
+TEST_F(CaptureBlameTest, OtherRoundingsAreNobodysFault) {
+  const auto a = record("a.acap", {"cpu"}), b = record("b.acap", {"rounds_otherwise"});
+  const CaptureDiff d = diff(*a, *b);
+  EXPECT_GT(counted(d, DiffVerdict::kWithin), 100);
+  ASSERT_GT(counted(d, DiffVerdict::kInherited), 0) << "roundings grow on their way";
+  EXPECT_EQ(origins(d), std::set<std::string>()) << d.first->text;
+  EXPECT_TRUE(d.blameless());
+  EXPECT_NE(d.first->text.find("each output is what its own inputs give"), std::string::npos)
+      << d.first->text;
+  for (const OpDiff& op : d.ops) {
+    if (op.verdict != DiffVerdict::kInherited) continue;
+    EXPECT_NE(op.inputs, DiffInputs::kEqual);
+    EXPECT_TRUE(op.judged);
+  }
+}
+
+TEST_F(CaptureBlameTest, APlantedBugBesideOtherRoundingsIsNamed) {
+  const auto a = record("a.acap", {"cpu"});
+  for (const auto& [op, mutant] :
+       std::vector<std::pair<std::string, std::string>>{{"sparse_attention", "own_row_missed"},
+                                                        {"wo_b", "activations_in_fp8"},
+                                                        {"indexer_topk", "topk_takes_first"}}) {
+    const auto b = record("b.acap", {"rounds_otherwise", op + "=mutant:" + mutant});
+    const CaptureDiff d = diff(*a, *b);
+    EXPECT_EQ(origins(d), std::set<std::string>{op}) << mutant;
+    ASSERT_TRUE(d.first);
+    EXPECT_EQ(as_op_find(d.first->op.a.op)->name, op) << d.first->text;
+    EXPECT_NE(d.first->text.find("the second's output is not what its own inputs give"),
+              std::string::npos)
+        << d.first->text;
+    EXPECT_FALSE(d.blameless());
+  }
+}
+
+// Without references the op runs again, where the capture holds all that it read.
+TEST_F(CaptureBlameTest, WithoutReferencesOpsRunAgain) {
+  const auto none = References::kNone;
+  const auto a = record("a.acap", {"cpu"}, none), b = record("b.acap", {"rounds_otherwise"}, none);
+  const CaptureDiff clean = diff(*a, *b);
+  EXPECT_EQ(origins(clean), std::set<std::string>()) << clean.first->text;
+  const auto c = record("c.acap", {"rounds_otherwise", "wo_b=mutant:activations_in_fp8"}, none);
+  const CaptureDiff d = diff(*a, *c);
+  EXPECT_EQ(origins(d), std::set<std::string>{"wo_b"});
+  EXPECT_NE(d.first->text.find("the second's output is not what its own inputs give: y, "),
+            std::string::npos)
+      << d.first->text;
+  // Nobody is asked: inputs that differ by rounding are said to.
+  auto unasked = diff_captures(*a, *b, tolerances_);
+  ASSERT_TRUE(unasked);
+  for (const OpDiff& op : unasked->ops) {
+    if (op.verdict == DiffVerdict::kOrigin) {
+      EXPECT_EQ(op.inputs, DiffInputs::kEqual);
+    }
+    if (op.verdict != DiffVerdict::kInherited) continue;
+    EXPECT_NE(op.why.find("could not be judged by itself: recorded without a reference"),
+              std::string::npos)
+        << op.why;
+  }
+}
+
+// At level tables floats are known by their checksums alone.
+TEST_F(CaptureBlameTest, TablesAloneNameTheOpByChecksums) {
+  const auto none = References::kNone;
+  const auto tables = CaptureLevel::kTables;
+  const auto a = record("a.acap", {"cpu"}, none, tables);
+  const auto b = record("b.acap", {"cpu", "indexer_topk=mutant:topk_takes_first"}, none, tables);
+  const CaptureDiff d = diff(*a, *b);
+  ASSERT_TRUE(d.first);
+  EXPECT_EQ(as_op_find(d.first->op.a.op)->name, std::string("indexer_topk")) << d.first->text;
+}
+
+TEST_F(CaptureBlameTest, RanksAreNotComparedWithEachOther) {
+  Scenario first = small_scenario(), second = small_scenario();
+  first.parallel = {2, 0};
+  second.parallel = {2, 1};
+  const auto a = record("a.acap", {"cpu"}, References::kNone, CaptureLevel::kFull, first);
+  const auto b = record("b.acap", {"cpu"}, References::kNone, CaptureLevel::kFull, second);
+  const auto refused = diff_captures(*a, *b, tolerances_);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().text().find("rank 0 of 2"), std::string::npos)
+      << refused.error().text();
+  EXPECT_NE(refused.error().text().find("other heads"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace attnscope
