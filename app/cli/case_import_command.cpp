@@ -3,13 +3,18 @@
 
 #include <charconv>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "app/cli/capture_commands.h"
+#include "app/common/case_lane.h"
 #include "app/common/find_model.h"
 #include "app/common/format.h"
+#include "app/common/report_parts.h"
+#include "app/common/wiring.h"
 #include "engine/opcase/case_file.h"
 #include "engine/opcase/import_capture.h"
 #include "engine/opcase/import_case.h"
+#include "kernels/cpu/thread_pool.h"
 
 namespace attnscope {
 namespace {
@@ -21,6 +26,7 @@ struct ImportCommand {
   std::vector<std::string> dumps, requests;
   std::vector<int> layers;
   int layer = -1;
+  std::string references = "sim";
 };
 
 Result<std::vector<TensorFile>> open_dumps(const ImportCommand& c) {
@@ -118,13 +124,32 @@ Result<as_status> import_whole(const ImportCommand& c, const ImportMap& map) {
   }
   auto files = open_dumps(c);
   if (!files) return files.error();
+  auto tolerances = Tolerances::load("");
+  if (!tolerances) return tolerances.error();
+  const LaneRegistry registry = all_lanes();
+  const cpu::ThreadPool pool(0);
+  if (c.references != "none") {
+    options.judge = [&](const OpCase& kept) -> Result<CaseRun> {
+      auto lane = find_case_lane(registry, "ref.sim", kept.op);
+      if (!lane) return lane.error();
+      CaseRunOptions run = case_options(registry, kept.op, *tolerances, pool.handle());
+      run.keep_references = true;
+      return run_case(kept, *lane, run);
+    };
+  }
   auto made = import_capture(map, steps_of_dump(std::move(*files)), options, c.output);
   if (!made) return made.error();
   fmt::print("{}: {} steps, {} ops, {}\n", c.output, made->totals.steps, made->ops,
              format_bytes(static_cast<double>(made->totals.bytes)));
   for (const std::string& note : made->notes) fmt::print("  {}\n", note);
+  const Summary summary = summarise(made->results, tolerances->drift_limit());
+  if (options.judge) {
+    fmt::print("beside ref.sim on their own inputs: {} taps, {} wrong\n", summary.taps,
+               summary.count(Verdict::kWrong));
+    fmt::print("{}", format_blamed(blamed_json(summary)));
+  }
   fmt::print("open it with: attnscope show {0}, or attnscope gui {0}\n", c.output);
-  return AS_OK;
+  return summary.count(Verdict::kWrong) > 0 ? AS_MISMATCH : AS_OK;
 }
 
 Result<as_status> import_command(const ImportCommand& c) {
@@ -161,6 +186,10 @@ void add_case_import(CLI::App& app, Action& action) {
   command->add_option("--model", c->model,
                       "The dumped model, a preset or a config.json: which type a layer has");
   command->add_option("--layers", c->layers, "Layers of the capture, 0,2,3 (all)")->delimiter(',');
+  command
+      ->add_option("--references", c->references,
+                   "sim (default): ref.sim judges every op of the capture on its own inputs; none")
+      ->check(CLI::IsMember({"sim", "none"}));
   command
       ->add_option("--request", c->requests,
                    "NAME or NAME:PROMPT_TOKENS of the next row of the tables; may be repeated")

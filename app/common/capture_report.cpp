@@ -6,6 +6,7 @@
 
 #include "app/common/format.h"
 #include "app/common/report.h"
+#include "app/common/report_parts.h"
 
 namespace attnscope {
 namespace {
@@ -78,7 +79,9 @@ Result<json> describe_capture(const Capture& capture, std::optional<std::int64_t
   json machine = json::object();
   for (const CaptureProperty& p : index.origin.machine) machine[p.name] = p.value;
   json steps = json::array();
+  std::vector<TapResult> results;
   for (const auto& summary : capture.summaries()) {
+    results.insert(results.end(), summary->results.begin(), summary->results.end());
     steps.push_back({{"step", summary->step},
                      {"tokens", summary->tokens},
                      {"seconds", summary->seconds},
@@ -105,7 +108,8 @@ Result<json> describe_capture(const Capture& capture, std::optional<std::int64_t
               {"lanes", index.lanes},
               {"model", describe_model(index.model)},
               {"requests", index.request_names},
-              {"steps", steps}};
+              {"steps", steps},
+              {"blamed", blamed_json(summarise(results, index.drift_limit))}};
   if (!step) return out;
   auto entry = capture.entry(*step);
   if (!entry) return entry.error();
@@ -151,6 +155,7 @@ std::string format_capture(const json& d) {
                        step.at("decode").get<bool>() ? "decode" : "prefill",
                        format_us(step.at("seconds").get<double>() * 1e6), verdicts);
   }
+  out += format_blamed(d.at("blamed"));
   if (d.contains("shown")) append_step(out, d.at("shown"));
   return out;
 }

@@ -142,6 +142,7 @@ std::string format_share(double share) {
 std::string format_token(std::int32_t token) {
   if (token < 0) return "none";
   if (token >= 0x20 && token < 0x7f) return fmt::format("'{}'", static_cast<char>(token));
+  if (token > 0xff) return fmt::format("#{}", token);  // of another engine's vocabulary
   return fmt::format("0x{:02X}", token);
 }
 

@@ -82,7 +82,7 @@ void check_metadata(Check& check, const StepMetadata& m, const SessionInfo& info
   check.range(m.counts_before, 0, m.columns, "counts_before");
   check.range(m.counts, 0, m.columns, "counts");
   check.size(m.tokens, tokens, "tokens");
-  check.range(m.tokens, 0, kVocabulary - 1, "tokens");
+  check.range(m.tokens, 0, kMostTokens - 1, "tokens");
   check.range(m.positions, 0, kMany, "positions");
   check.size(m.request_of, tokens, "request_of");
   check.range(m.request_of, 0, rows - 1, "request_of");
@@ -111,14 +111,14 @@ void check_step(Check& check, const StepTrace& t, const SessionInfo& info) {
   check.range(t.free_list, 1, blocks - 1, "free_list");
   check.range(t.fresh, 1, blocks - 1, "fresh");
   check.range(t.freed, 1, blocks - 1, "freed");
-  check.range(t.sampled, -1, kVocabulary - 1, "sampled");
+  check.range(t.sampled, -1, kMostTokens - 1, "sampled");
   size_if_any(check, t.sampled, t.metadata.num_live(), "sampled");
   check.size(t.requests, requests, "requests");
   for (std::size_t r = 0; r < t.requests.size() && check.ok(); ++r) {
     const Request& request = t.requests[r].request;
     const std::int64_t known = request.num_tokens();
     check.that(request.id == static_cast<std::int32_t>(r), "requests are not in the order of ids");
-    check.range(request.tokens, 0, kVocabulary - 1, "tokens of a request");
+    check.range(request.tokens, 0, kMostTokens - 1, "tokens of a request");
     check.that(request.computed >= 0 && request.computed <= known && request.prompt_tokens >= 0 &&
                    request.prompt_tokens <= known,
                "lengths of a request do not fit each other");
@@ -172,7 +172,10 @@ void check_axes(Check& check, const TapCopy& tap, const StepTrace& t, const Sess
                  "a tap has other requests");
     }
     if (letter == "G") check.that(n == count(info.layout.groups.size()), "a tap has other groups");
-    if (letter == "K") check.that(n <= info.config.index_topk, "a tap has a larger top-k");
+    if (letter == "K") {  // or the list of a C128A layer, which is as wide as its entries need
+      check.that(n <= std::max<std::int64_t>(info.config.index_topk, t.metadata.c128_width),
+                 "a tap has a larger top-k");
+    }
   }
   check.that(axis == tap.value.rank, "a tap's axes are not its shape's");
   if (present(tap.reference)) {

@@ -13,6 +13,9 @@
 
 namespace attnscope {
 
+// Token ids lie below: those of other engines are of a vocabulary that this program does not know.
+inline constexpr std::int32_t kMostTokens = 1 << 24;
+
 // Adds to `payload` what the options keep. Weights go to `weights` under "LAYER/OP/TAP", once: a
 // name that is there already is not added again. The trace outlives both writers.
 class TraceWriter {

@@ -6,8 +6,10 @@
 #include <chrono>
 #include <cstring>
 #include <limits>
+#include <optional>
 
 #include "engine/backend/call_op.h"
+#include "engine/opcase/near_codes.h"
 #include "engine/opcase/reference_call.h"
 #include "engine/session/forced_copy.h"
 #include "engine/session/op_params.h"
@@ -31,29 +33,17 @@ Result<void> call(as_op_fn function, const void* params, const std::string& lane
       ran.error().code, fmt::format("{}: lane {}: {}", op.name, lane, ran.error().message), {}};
 }
 
-bool quantises(const CaseOp& op) {
-  return op.id == AS_OP_Q_ROPE_KV_INSERT || op.id == AS_OP_COMPRESS_INSERT ||
-         op.id == AS_OP_INDEXER_COMPRESS_INSERT || op.id == AS_OP_INDEXER_Q;
-}
-
-// What follows from the row before quantisation.
-bool follows_row(const CaseOp& op, const as_tap_info& tap, const as_tensor& value) {
-  return tap.kind == AS_TAP_CACHE || value.dtype == AS_U8 ||
-         (op.id == AS_OP_INDEXER_Q && tap.offset == offsetof(as_indexer_q_params, weights));
-}
-
-const as_tap_info* row_tap(const CaseOp& op) {
-  for (const as_tap_info& tap : op.taps) {
-    if (tap.direction == AS_TAP_OUT && tap.optional != 0) return &tap;
-  }
-  return nullptr;
-}
-
 TapMask mask_of(const void* params, const as_tap_info& tap) {
   TapMask mask;
   if (tap.mask == AS_MASK_SLOTS) mask.slots = at<std::int64_t>(tensor_at(params, tap.mask_offset));
   if (tap.mask == AS_MASK_LENS) mask.lens = at<std::int32_t>(tensor_at(params, tap.mask_offset));
   return mask;
+}
+
+StoredTensor stored_copy(const as_tensor& t) {
+  const auto* bytes = static_cast<const std::uint8_t*>(t.data);
+  const auto size = static_cast<std::size_t>(as_tensor_numel(&t) * as_dtype_size(t.dtype));
+  return {t.dtype, {t.shape, t.shape + t.rank}, {}, {bytes, bytes + size}};
 }
 
 Verdict verdict_of(const Comparison& c) {
@@ -212,6 +202,11 @@ class Judge {
     if (!out.comparison.within && has_requantised_ && follows_row(kept_.op, tap, value)) {
       on_own_row(tap, call, *rule, out);
     }
+    if (!out.comparison.within && lane_.reference && quantises(kept_.op) &&
+        follows_row(kept_.op, tap, value)) {
+      if (auto ok = on_near_rows(tap, value, mask, out); !ok) return ok;
+    }
+    if (options_.keep_references) out.reference = stored_copy(reference);
     out.verdict = verdict_of(out.comparison);
     if (out.note.empty()) out.note = out.comparison.note;
     out_.taps.push_back(std::move(out));
@@ -236,12 +231,29 @@ class Judge {
         fmt::format("{} elements differ from the case and follow from the row before", differing);
   }
 
+  // Codes without the row that they were made of: of a row one rounding away.
+  Result<void> on_near_rows(const as_tap_info& tap, const as_tensor& value, const TapMask& mask,
+                            CaseTap& out) {
+    if (!near_) {
+      near_.emplace();
+      if (auto ok = near_->make(kept_, lane_.function, options_.threads); !ok) return ok;
+    }
+    if (near_->unexplained(tap, value, mask) > 0) return {};
+    out.comparison.within = true;
+    out.comparison.budget_used = 1;
+    out.comparison.figures.beyond = 0;
+    out.note = fmt::format("{} elements differ and follow from a row one rounding away",
+                           out.comparison.figures.differing);
+    return {};
+  }
+
   const OpCase& kept_;
   const CaseLane& lane_;
   const CaseRunOptions& options_;
   CaseRun& out_;
   ReferenceCall requantised_;
   bool has_requantised_ = false;
+  std::optional<NearCodes> near_;
 };
 
 // Runs the lane; the last call's memory is left in the result.

@@ -29,6 +29,7 @@ struct CaseRunOptions {
   // ref.sim: judges codes on the lane's own row before quantisation. Null = codes must be equal.
   as_op_fn sim = nullptr;
   int repeat = 1;  // calls timed; the fastest counts
+  bool keep_references = false;
 };
 
 struct CaseTap {
@@ -39,6 +40,8 @@ struct CaseTap {
   std::string note;
   std::vector<std::int64_t> shape;
   std::string dtype;
+  // With keep_references: what it was compared with, float64 or codes; of a cache rows by token.
+  StoredTensor reference;
 };
 
 struct CaseRun {

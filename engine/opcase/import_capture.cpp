@@ -9,9 +9,11 @@
 #include <set>
 
 #include "engine/capture/capture_index.h"
+#include "engine/capture/trace_io.h"
 #include "engine/opcase/case_trace.h"
 #include "engine/opcase/import_case.h"
 #include "engine/opcase/import_tables.h"
+#include "engine/opcase/import_verdicts.h"
 #include "engine/session/attention_copy.h"
 #include "engine/session/forced_copy.h"
 #include "kernels/params/tensor_view.h"
@@ -28,8 +30,13 @@ struct ImportedStep {
   std::int64_t tokens = -1;
   std::vector<std::int64_t> positions;
   std::vector<std::int32_t> request_of;
+  std::vector<std::int32_t> ids;  // of the tokens; empty = not dumped
   std::int64_t requests = 1;
+  std::int64_t head_rows = -1;  // of the ops after the layers; -1 = none was dumped
+  std::vector<std::int64_t> sample_rows;
 };
+
+bool is_head(const Place& place) { return as_op_find(place.op)->phase == AS_PHASE_AFTER; }
 
 const as_tap_info* axis_tap(const OpCase& kept, const char* axis) {
   for (const as_tap_info& tap : kept.op.taps) {
@@ -69,11 +76,15 @@ class Importer {
     if (!info) return info.error();
     CaptureOptions capture;
     capture.level = CaptureLevel::kFull;
+    capture.weights = true;
     auto writer =
         CaptureWriter::create(path, capture, **info, {options_.program, map_.engine + " dump", {}});
     if (!writer) return writer.error();
     for (std::size_t s = 0; s < steps_.size(); ++s) {
       const StepTrace trace = trace_of(s, **info);
+      for (const auto& op : trace.ops) {
+        out_.results.insert(out_.results.end(), op->results.begin(), op->results.end());
+      }
       if (auto ok = (*writer)->add(summary_of(trace, **info), &trace, nullptr); !ok) {
         return ok.error();
       }
@@ -93,7 +104,7 @@ class Importer {
       auto made = import_case(op, dump_[s], map_.engine, layer);
       if (!made) return in_place({at, layer, static_cast<as_op_id>(op.op.id)}, made.error());
       const Place place = {at, layer, static_cast<as_op_id>(op.op.id)};
-      if (auto ok = fits(step, made->kept); !ok) return in_place(place, ok.error());
+      if (auto ok = fits(step, place, made->kept); !ok) return in_place(place, ok.error());
       for (const std::string& note : made->notes) {
         const std::string text = fmt::format("{}: {}", op.op.name, note);
         if (std::ranges::count(out_.notes, text) == 0) out_.notes.push_back(text);
@@ -116,11 +127,14 @@ class Importer {
         if (auto ok = add(*op, i, options_.model.layers[to_size(i)]); !ok) return ok;
       }
     }
+    if (auto ok = phase(AS_PHASE_AFTER); !ok) return ok;
     if (step.tokens < 0) {
       return bad_input(fmt::format("step {}: its files have the inputs of no op with tokens", at),
                        "every step of a dump names the same tensors");
     }
-    return place_tokens(step, at);
+    if (auto ok = place_tokens(step, at); !ok) return ok;
+    if (auto ok = place_samples(step, s); !ok) return ok;
+    return name_tokens(step, s);
   }
 
   bool has_op(int layer, std::int32_t op) const {
@@ -139,14 +153,16 @@ class Importer {
   }
 
   // One step has one number of tokens, and the model's own numbers of heads.
-  Result<void> fits(ImportedStep& step, const OpCase& kept) const {
-    const as_tap_info* tap = axis_tap(kept, "T");
+  Result<void> fits(ImportedStep& step, const Place& place, const OpCase& kept) const {
+    const bool head = is_head(place);
+    const as_tap_info* tap = axis_tap(kept, place.op == AS_OP_SAMPLE ? "N" : "T");
     if (tap != nullptr) {
       const std::int64_t rows = kept.tensors.at(tap->name).shape[0];
-      if (step.tokens < 0) step.tokens = rows;
-      if (rows != step.tokens) {
-        return bad_input(fmt::format("{}: {} has {} tokens, the ops before have {}", kept.op.name,
-                                     tap->name, rows, step.tokens),
+      std::int64_t& known = head ? step.head_rows : step.tokens;
+      if (known < 0) known = rows;
+      if (rows != known) {
+        return bad_input(fmt::format("{}: {} has {} {}, the ops before have {}", kept.op.name,
+                                     tap->name, rows, head ? "rows" : "tokens", known),
                          "a dump holds the same tokens for every op of a step");
       }
     }
@@ -205,6 +221,52 @@ class Importer {
     return {};
   }
 
+  // Which rows the ops after the layers got.
+  Result<void> place_samples(ImportedStep& step, std::size_t s) const {
+    if (step.head_rows < 0) return {};
+    std::vector<std::int64_t>& rows = step.sample_rows;
+    if (map_.sample_rows && has_tensor(*map_.sample_rows, dump_[s])) {
+      auto named = import_integers(*map_.sample_rows, "sample_rows", dump_[s]);
+      if (!named) return named.error();
+      rows = std::move(*named);
+    } else if (step.head_rows == step.tokens) {
+      for (std::int64_t t = 0; t < step.tokens; ++t) rows.push_back(t);
+    } else {
+      for (std::int32_t r = 0; r < step.requests; ++r) {
+        const auto [from, to] = span(step, r);
+        if (to > from) rows.push_back(to - 1);
+      }
+    }
+    const bool inside =
+        std::ranges::all_of(rows, [&](std::int64_t t) { return t >= 0 && t < step.tokens; });
+    if (inside && static_cast<std::int64_t>(rows.size()) == step.head_rows) return {};
+    return bad_input(
+        fmt::format("step {}: the ops after the layers have {} rows, neither one of each request "
+                    "nor one of each token",
+                    s, step.head_rows),
+        "say which tokens they are of: \"sample_rows\" in the map names a tensor of row numbers");
+  }
+
+  Result<void> name_tokens(ImportedStep& step, std::size_t s) const {
+    if (!map_.token_ids || !has_tensor(*map_.token_ids, dump_[s])) return {};
+    auto ids = import_integers(*map_.token_ids, "token_ids", dump_[s]);
+    if (!ids) return ids.error();
+    // An engine's own buffer may be padded.
+    if (static_cast<std::int64_t>(ids->size()) < step.tokens) {
+      return bad_input(
+          fmt::format("step {}: {} token ids of {} tokens", s, ids->size(), step.tokens),
+          "\"token_ids\" in the map names a tensor with one id a token");
+    }
+    ids->resize(to_size(step.tokens));
+    for (const std::int64_t id : *ids) {
+      if (id < 0 || id >= kMostTokens) {
+        return bad_input(fmt::format("step {}: {} is no token id", s, id));
+      }
+      step.ids.push_back(static_cast<std::int32_t>(id));
+    }
+    return {};
+  }
+
   void name_requests() {
     std::int64_t count = 0;
     for (const ImportedStep& step : steps_) count = std::max(count, step.requests);
@@ -213,6 +275,7 @@ class Importer {
       requests_.push_back({fmt::format("request {}", r), -1});
     }
     seen_.assign(requests_.size(), 0);
+    known_.resize(requests_.size());
     for (std::size_t r = 0; r < requests_.size(); ++r) {
       if (requests_[r].prompt_tokens >= 0) continue;
       std::int64_t first = -1, end = -1;
@@ -246,6 +309,7 @@ class Importer {
       }
     }
     index.max_requests = static_cast<std::int64_t>(requests_.size());
+    index.references = options_.judge ? References::kSim : References::kNone;
     index.lanes = map_.engine;
     index.lane_of.assign(AS_OP_COUNT, map_.engine);
     for (const ImportedRequest& request : requests_) {
@@ -261,7 +325,12 @@ class Importer {
     const std::size_t groups = info.layout.groups.size();
     m.positions = step.positions;
     m.request_of = step.request_of;
-    m.tokens.assign(tokens, 0);
+    m.tokens = step.ids;
+    m.tokens.resize(tokens, 0);
+    m.sample_rows = step.sample_rows;
+    for (const std::int64_t t : step.sample_rows) {
+      m.sample_request.push_back(step.request_of[to_size(t)]);
+    }
     m.query_start.push_back(0);
     for (std::size_t r = 0; r < rows; ++r) {
       const auto [from, to] = span(step, static_cast<std::int32_t>(r));
@@ -302,19 +371,24 @@ class Importer {
       if (copy == trace.taps.end() || mask == kept.op.taps.end()) continue;
       const auto limits = kept.tensors.find(mask->name);
       if (limits == kept.tensors.end()) continue;
-      const std::int64_t columns = copy->value.shape[copy->value.rank - 1];
-      const std::int64_t size = as_dtype_size(copy->value.dtype);
-      const std::int64_t row = copy->value.stride[0] * size;
       const as_tensor given = stored_view(limits->second);
-      auto* bytes = static_cast<std::uint8_t*>(copy->value.data);
-      for (std::int64_t t = 0; t < copy->value.shape[0]; ++t) {
-        std::int64_t valid = columns;
-        if (tap.mask == AS_MASK_SLOTS && *at<std::int64_t>(given, t) < 0) valid = 0;
-        if (tap.mask == AS_MASK_LENS) {
-          valid = std::clamp<std::int64_t>(*at<std::int32_t>(given, t), 0, columns);
-        }
-        std::memset(bytes + t * row + valid * size, 0xff, to_size(row - valid * size));
+      for (const as_tensor* t : {&copy->value, &copy->reference}) {
+        if (present(*t)) blank_rows(tap, given, *t);
       }
+    }
+  }
+  static void blank_rows(const as_tap_info& tap, const as_tensor& given, const as_tensor& tensor) {
+    const std::int64_t columns = tensor.shape[tensor.rank - 1];
+    const std::int64_t size = as_dtype_size(tensor.dtype);
+    const std::int64_t row = tensor.stride[0] * size;
+    auto* bytes = static_cast<std::uint8_t*>(tensor.data);
+    for (std::int64_t t = 0; t < tensor.shape[0]; ++t) {
+      std::int64_t valid = columns;
+      if (tap.mask == AS_MASK_SLOTS && *at<std::int64_t>(given, t) < 0) valid = 0;
+      if (tap.mask == AS_MASK_LENS) {
+        valid = std::clamp<std::int64_t>(*at<std::int32_t>(given, t), 0, columns);
+      }
+      std::memset(bytes + t * row + valid * size, 0xff, to_size(row - valid * size));
     }
   }
 
@@ -332,18 +406,32 @@ class Importer {
     return std::make_shared<const AttentionCopy>(copy_attention(params, rows, nullptr));
   }
 
+  // The reference's values and what they say of the op.
+  void judge(const PlacedCase& op, OpTrace& trace) {
+    if (!options_.judge) return;
+    auto run = options_.judge(*op.kept);
+    if (run) return take_verdicts(*run, trace);
+    const std::string text =
+        fmt::format("{}: not judged: {}", op.kept->op.name, run.error().message);
+    if (std::ranges::count(out_.notes, text) == 0) out_.notes.push_back(text);
+  }
+
   std::shared_ptr<const OpTrace> op_trace(const PlacedCase& op, const ImportedStep& step,
-                                          const SessionInfo& info) const {
+                                          const SessionInfo& info) {
     auto trace = std::make_shared<OpTrace>(trace_of_case(*op.kept, map_.engine));
     trace->place = op.place;
     std::erase_if(trace->taps, [&](const TapCopy& t) { return op.kept->unknown.contains(t.name); });
     for (TapCopy& tap : trace->taps) {
+      if (is_head(op.place) && tap.axes.starts_with('T')) tap.axes.front() = 'N';
+      tap.owner = op.kept;
+      if (is_weight(tap)) continue;  // kept once
       const std::size_t bytes =
           to_size(as_tensor_numel(&tap.value) * as_dtype_size(tap.value.dtype));
       const auto* from = static_cast<const std::uint8_t*>(tap.value.data);
       tap.value_bytes.assign(from, from + bytes);
       tap.value.data = tap.value_bytes.data();
     }
+    judge(op, *trace);
     blank(*op.kept, *trace);
     for (RowsCopy& rows : trace->rows) {
       for (const as_tap_info& tap : op.kept->op.taps) {
@@ -358,6 +446,22 @@ class Importer {
     return trace;
   }
 
+  // By request: the token of its last sampled row.
+  static std::vector<std::int32_t> sampled_of(const ImportedStep& step) {
+    for (const PlacedCase& op : step.ops) {
+      if (op.place.op != AS_OP_SAMPLE || op.kept->unknown.contains("tokens")) continue;
+      const auto ids = list_of<std::int32_t>(op.kept->tensors.at("tokens"));
+      std::vector<std::int32_t> out(to_size(step.requests), -1);
+      for (std::size_t i = 0; i < ids.size() && i < step.sample_rows.size(); ++i) {
+        if (ids[i] >= 0 && ids[i] < kMostTokens) {
+          out[to_size(step.request_of[to_size(step.sample_rows[i])])] = ids[i];
+        }
+      }
+      return out;
+    }
+    return {};
+  }
+
   StepTrace trace_of(std::size_t s, const SessionInfo& info) {
     const ImportedStep& step = steps_[s];
     StepTrace trace;
@@ -366,6 +470,12 @@ class Importer {
     trace.metadata = metadata_of(step, info);
     for (std::int32_t t = 0; t < step.tokens; ++t) trace.kept.push_back(t);
     trace.owners.resize(to_size(info.num_blocks));
+    for (std::size_t t = 0; t < step.ids.size(); ++t) {
+      auto& known = known_[to_size(step.request_of[t])];
+      const std::size_t at = to_size(step.positions[t]);
+      if (known.size() <= at) known.resize(at + 1, 0);
+      known[at] = step.ids[t];
+    }
     for (std::size_t r = 0; r < requests_.size(); ++r) {
       const auto row = r < trace.metadata.seq_lens.size() ? trace.metadata.seq_lens[r] : 0;
       seen_[r] = std::max<std::int64_t>(seen_[r], row);
@@ -373,12 +483,14 @@ class Importer {
       request.id = static_cast<std::int32_t>(r);
       request.name = requests_[r].name;
       request.prompt_tokens = requests_[r].prompt_tokens;
-      request.tokens.assign(to_size(std::max(seen_[r], request.prompt_tokens)), 0);
+      request.tokens = known_[r];
+      request.tokens.resize(to_size(std::max(seen_[r], request.prompt_tokens)), 0);
       request.computed = seen_[r];
       trace.requests.push_back(
           {request, std::vector<std::vector<std::int32_t>>(info.layout.groups.size())});
     }
     fill_tables(step.ops, info, trace);
+    trace.sampled = sampled_of(step);
     for (const PlacedCase& op : step.ops) trace.ops.push_back(op_trace(op, step, info));
     return trace;
   }
@@ -394,6 +506,7 @@ class Importer {
     for (std::size_t i = 0; i < info.config.layers.size(); ++i) {
       summary.layers[i + 1].layer = info.config.layers[i];
     }
+    for (const auto& op : trace.ops) count_verdicts(*op, summary);
     return summary;
   }
 
@@ -402,7 +515,8 @@ class Importer {
   const ImportCaptureOptions& options_;
   std::vector<ImportedStep> steps_;
   std::vector<ImportedRequest> requests_;
-  std::vector<std::int64_t> seen_;  // tokens of each request so far
+  std::vector<std::int64_t> seen_;                // tokens of each request so far
+  std::vector<std::vector<std::int32_t>> known_;  // their ids
   ImportedCapture out_;
 };
 

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "engine/capture/capture_writer.h"
+#include "engine/opcase/case_run.h"
 #include "engine/opcase/import_map.h"
 #include "engine/tensorfile/tensor_file.h"
 
@@ -22,11 +24,14 @@ struct ImportCaptureOptions {
   // By row of the other engine's tables; further ones are named "request N".
   std::vector<ImportedRequest> requests;
   std::string program;  // that imports
+  // Runs the reference on the op's own inputs, its values kept; empty = ops are not judged.
+  std::function<Result<CaseRun>(const OpCase&)> judge;
 };
 
 struct ImportedCapture {
   CaptureTotals totals;
   std::int64_t ops = 0;
+  std::vector<TapResult> results;  // of the ops that could be judged, in causal order
   std::vector<std::string> notes;
 };
 
@@ -34,7 +39,8 @@ struct ImportedCapture {
 std::vector<std::vector<TensorFile>> steps_of_dump(std::vector<TensorFile> files);
 
 // Of a step are known: the tokens' positions and requests as its ops have them (else 0, 1, .. of
-// one request), and the blocks that tables, slots and lists show; no token ids, no scheduling.
+// one request), their ids where the map names them, and the blocks that tables, slots and lists
+// show; no scheduling.
 // AS_BAD_INPUT names step, layer and op.
 Result<ImportedCapture> import_capture(const ImportMap& map,
                                        const std::vector<std::vector<TensorFile>>& steps,

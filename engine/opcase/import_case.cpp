@@ -164,6 +164,26 @@ class Importer {
     return ImportedCase{std::move(*kept), std::move(notes_)};
   }
 
+  Result<std::vector<std::int64_t>> integers(const ImportTensor& t) const {
+    auto found = entry(t.name);
+    if (!found) return found.error();
+    const TensorEntry& e = **found;
+    auto seen = view(t, e);
+    if (!seen) return seen.error();
+    std::vector<std::int64_t> out(static_cast<std::size_t>(as_tensor_numel(&*seen)));
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (e.type != ElementType::kI64 && e.type != ElementType::kI32) {
+        return bad_input(fmt::format("{}: tensor {} is {}, integers are wanted", map_.op.name,
+                                     shown_name(e.name), element_name(e.type)),
+                         "dump it as i32 or i64");
+      }
+      const std::int64_t at = offset_of(t, *seen, static_cast<std::int64_t>(i));
+      out[i] =
+          static_cast<std::int64_t>(value_of(e.type, e.data + at * (element_bits(e.type) / 8)));
+    }
+    return out;
+  }
+
  private:
   Result<const TensorEntry*> entry(const std::string& name) const {
     const std::string full = with_layer(name, layer_);
@@ -253,6 +273,16 @@ class Importer {
     return out;
   }
 
+  // Where element i of a view lies.
+  static std::int64_t offset_of(const ImportTensor& t, const as_tensor& view, std::int64_t i) {
+    std::int64_t offset = t.offset;
+    for (std::int32_t a = view.rank - 1; a >= 0; --a) {
+      offset += i % view.shape[a] * view.stride[a];
+      i /= view.shape[a];
+    }
+    return offset;
+  }
+
   Result<double> factor(const ImportTensor& t) const {
     if (t.factor_name.empty()) return t.factor;
     auto e = entry(t.factor_name);
@@ -318,12 +348,7 @@ class Importer {
     const std::int64_t from_size = element_bits(e.type) / 8;
     const bool same = t.decode.empty() && *times == 1 && dtype_of(e.type) == dtype;
     for (std::int64_t i = 0; i < count; ++i) {
-      std::int64_t offset = t.offset, rest = i;
-      for (std::int32_t a = to.rank - 1; a >= 0; --a) {
-        offset += rest % to.shape[a] * seen->stride[a];
-        rest /= to.shape[a];
-      }
-      const std::uint8_t* from = e.data + offset * from_size;
+      const std::uint8_t* from = e.data + offset_of(t, *seen, i) * from_size;
       auto* put = static_cast<std::uint8_t*>(to.data) + i * size;
       if (same) {
         std::memcpy(put, from, static_cast<std::size_t>(size));
@@ -569,6 +594,17 @@ bool has_inputs(const ImportOp& op, const std::vector<TensorFile>& files, int la
   }
   return std::all_of(op.ropes.begin(), op.ropes.end(),
                      [&](const auto& rope) { return has(rope.second.table); });
+}
+
+bool has_tensor(const ImportTensor& tensor, const std::vector<TensorFile>& files) {
+  return find(files, tensor.name) != nullptr;
+}
+
+Result<std::vector<std::int64_t>> import_integers(const ImportTensor& tensor, const char* what,
+                                                  const std::vector<TensorFile>& files) {
+  ImportOp named;
+  named.op.name = what;
+  return Importer(named, files, 0).integers(tensor);
 }
 
 Result<ImportedCase> import_case(const ImportOp& op, const std::vector<TensorFile>& files,

@@ -24,4 +24,10 @@ bool has_inputs(const ImportOp& op, const std::vector<TensorFile>& files, int la
 Result<ImportedCase> import_case(const ImportOp& op, const std::vector<TensorFile>& files,
                                  const std::string& engine, int layer);
 
+// Integers that no op reads. `what` is named in errors. AS_BAD_INPUT where they are none.
+Result<std::vector<std::int64_t>> import_integers(const ImportTensor& tensor, const char* what,
+                                                  const std::vector<TensorFile>& files);
+// Whether the files have it.
+bool has_tensor(const ImportTensor& tensor, const std::vector<TensorFile>& files);
+
 }  // namespace attnscope

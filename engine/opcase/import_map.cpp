@@ -168,6 +168,8 @@ Result<ImportMap> read_import_map(const std::string& name) {
   object.integer("version", 1, 1);
   ImportMap map;
   map.engine = object.text("engine", "");
+  if (object.has("token_ids")) map.token_ids = read_tensor(object.object("token_ids"));
+  if (object.has("sample_rows")) map.sample_rows = read_tensor(object.object("sample_rows"));
   JsonObject ops = object.object("ops");
   for (std::int32_t id = 0; id < AS_HELPER_END; ++id) {
     if (id == AS_OP_COUNT) id = AS_HELPER_FIRST;

@@ -1,0 +1,213 @@
+#include "engine/opcase/near_codes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "engine/session/forced_copy.h"
+#include "kernels/layout/records.h"
+#include "kernels/params/indexer_params.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+// fp32 products of the weights' own tolerance, twice: beside each of the rows.
+constexpr double kWeightRel = 1e-6;
+
+// Empty where the case lacks what it follows from.
+std::vector<std::int64_t> row_shape(const OpCase& kept) {
+  const bool query = kept.op.id == AS_OP_INDEXER_Q;
+  const auto given = kept.tensors.find(query ? "q_raw" : "slots");
+  if (given == kept.tensors.end() || given->second.shape.empty()) return {};
+  if (query) return given->second.shape;
+  const auto cache = kept.caches.find("cache");
+  if (cache == kept.caches.end()) return {};
+  return {given->second.shape[0], cache->second.width};
+}
+
+// bf16 numbers, moved by some steps away from zero.
+std::vector<std::uint8_t> bf16_rows(const as_tensor& rows, int steps) {
+  const std::int64_t n = as_tensor_numel(&rows);
+  std::vector<std::uint8_t> out(static_cast<std::size_t>(n) * 2);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto exact = static_cast<float>(static_cast<const double*>(rows.data)[i]);
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, &exact, sizeof(bits));
+    auto half = static_cast<std::uint16_t>(bits >> 16);  // the reference's rows are bf16 numbers
+    const int magnitude = half & 0x7fff;
+    if (magnitude < 0x7f80) {
+      half = static_cast<std::uint16_t>((half & 0x8000) | std::clamp(magnitude + steps, 0, 0x7f7f));
+    }
+    std::memcpy(&out[static_cast<std::size_t>(i) * 2], &half, sizeof(half));
+  }
+  return out;
+}
+
+// One row's bytes of the value and of the three sets.
+struct Row {
+  const std::uint8_t* value;
+  std::array<const std::uint8_t*, 3> sets;
+
+  bool as_one(std::int64_t at, std::int64_t size) const {
+    return std::ranges::any_of(sets, [&](const std::uint8_t* s) {
+      return std::memcmp(value + at, s + at, static_cast<std::size_t>(size)) == 0;
+    });
+  }
+  // A code whose scale may have moved with the row's largest element: of the sets with this scale,
+  // and where that is not the row's own, a neighbouring code too.
+  template <class Code>
+  bool as_scaled(const Code& code, int sign, std::int64_t scale, std::int64_t scale_bytes,
+                 bool moved) const {
+    const auto same_scale = [&](const std::uint8_t* s) {
+      return scale_bytes == 0 ||
+             std::memcmp(value + scale, s + scale, static_cast<std::size_t>(scale_bytes)) == 0;
+    };
+    const bool steady = !moved && std::ranges::all_of(sets, same_scale);
+    return std::ranges::any_of(sets, [&](const std::uint8_t* s) {
+      if (!same_scale(s)) return false;
+      const int mine = code(value), its = code(s), mask = sign - 1;
+      return mine == its || (!steady && (mine & sign) == (its & sign) &&
+                             std::abs((mine & mask) - (its & mask)) == 1);
+    });
+  }
+};
+
+// Whether the sets have several scales, which are not among the bytes: one rounding of an element
+// moves its code by two at most, another scale by eight.
+bool scales_differ(const Row& row, std::int64_t codes) {
+  for (std::int64_t i = 0; i < codes; ++i) {
+    for (const std::uint8_t* s : row.sets) {
+      const bool same_sign = (s[i] & 0x80) == (row.sets[0][i] & 0x80);
+      if (same_sign && std::abs((s[i] & 0x7f) - (row.sets[0][i] & 0x7f)) > 2) return true;
+    }
+  }
+  return false;
+}
+
+// Elements of a row that follow from none of the sets.
+std::int64_t unexplained_codes(const Row& row, std::int32_t record, bool scales) {
+  std::int64_t n = 0;
+  if (record == AS_RECORD_INDEX_MXFP4) {
+    const std::int64_t payload = AS_INDEX_DIM / 2;
+    for (std::int64_t i = 0; i < AS_INDEX_DIM; ++i) {
+      const auto code = [i](const std::uint8_t* r) { return (r[i / 2] >> (i % 2 * 4)) & 0xf; };
+      n += !row.as_scaled(code, 0x8, payload + i / AS_MXFP4_BLOCK, scales ? 1 : 0, !scales);
+    }
+    for (std::int64_t b = 0; scales && b < 4; ++b) n += !row.as_one(payload + b, 1);
+    return n;
+  }
+  const bool latent = record == AS_RECORD_LATENT;
+  const std::int64_t codes = latent ? AS_NOPE_DIM : AS_INDEX_DIM;
+  const std::int64_t payload = as_payload_bytes(record, 0);
+  const bool moved = !scales && scales_differ(row, codes);
+  for (std::int64_t i = 0; i < codes; ++i) {
+    const auto code = [i](const std::uint8_t* r) { return static_cast<int>(r[i]); };
+    const std::int64_t scale = payload + (latent ? i / AS_QUANT_BLOCK : 0);
+    n += !row.as_scaled(code, 0x80, scale, !scales ? 0 : latent ? 1 : 4, moved);
+  }
+  for (std::int64_t i = codes; i < payload; i += 2) n += !row.as_one(i, 2);
+  if (!scales) return n;
+  if (!latent) return n + !row.as_one(payload, 4);
+  for (std::int64_t b = 0; b < as_scale_bytes(record); ++b) n += !row.as_one(payload + b, 1);
+  return n;
+}
+
+}  // namespace
+
+bool quantises(const CaseOp& op) {
+  return op.id == AS_OP_Q_ROPE_KV_INSERT || op.id == AS_OP_COMPRESS_INSERT ||
+         op.id == AS_OP_INDEXER_COMPRESS_INSERT || op.id == AS_OP_INDEXER_Q;
+}
+
+bool follows_row(const CaseOp& op, const as_tap_info& tap, const as_tensor& value) {
+  return tap.kind == AS_TAP_CACHE || value.dtype == AS_U8 ||
+         (op.id == AS_OP_INDEXER_Q && tap.offset == offsetof(as_indexer_q_params, weights));
+}
+
+const as_tap_info* row_tap(const CaseOp& op) {
+  for (const as_tap_info& tap : op.taps) {
+    if (tap.direction == AS_TAP_OUT && tap.optional != 0) return &tap;
+  }
+  return nullptr;
+}
+
+Result<void> NearCodes::Set::run(as_op_fn sim, const as_threads* threads) {
+  auto made = CaseCall::make(kept);
+  if (!made) return made.error();
+  call = std::make_unique<CaseCall>(std::move(*made));
+  const bool given = kept.integers["rows_given"] != 0;
+  if (auto ok = reference.make(*call, given); !ok) return ok;
+  as_error error{};
+  as_call context{};
+  context.struct_size = sizeof(context);
+  context.threads = threads;
+  const std::int32_t status = sim(reference.params(), &context, &error);
+  if (status == AS_OK) return {};
+  return Error{static_cast<as_status>(status), error.message, {}};
+}
+
+Result<void> NearCodes::make(const OpCase& kept, as_op_fn sim, const as_threads* threads) {
+  const as_tap_info& row = *row_tap(kept.op);
+  Set first;
+  first.kept = kept;
+  first.kept.unknown.erase(row.name);
+  StoredTensor& stored = first.kept.tensors[row.name];
+  stored = {AS_BF16, row_shape(kept), {}, {}};
+  if (stored.shape.empty()) return bad_input(fmt::format("{}: has no rows", kept.op.name));
+  std::int64_t elements = 1;
+  for (const std::int64_t n : stored.shape) elements *= n;
+  stored.bytes.assign(static_cast<std::size_t>(elements) * 2, 0);
+  if (auto ok = first.run(sim, threads); !ok) return ok;
+  const as_tensor rows = first.reference.output(row);
+  constexpr int kSteps[] = {0, 1, -1};
+  for (std::size_t i = 0; i < sets_.size(); ++i) {
+    sets_[i].kept = first.kept;
+    sets_[i].kept.integers["rows_given"] = 1;
+    sets_[i].kept.tensors[row.name].bytes = bf16_rows(rows, kSteps[i]);
+    if (auto ok = sets_[i].run(sim, threads); !ok) return ok;
+  }
+  return {};
+}
+
+std::int64_t NearCodes::unexplained(const as_tap_info& tap, const as_tensor& value,
+                                    const TapMask& mask) const {
+  std::array<as_tensor, 3> sets;
+  for (std::size_t i = 0; i < sets.size(); ++i) sets[i] = sets_[i].reference.output(tap);
+  const std::int64_t all = as_tensor_numel(&value);
+  std::int64_t n = 0;
+  if (value.dtype == AS_F32) {
+    for (std::int64_t i = 0; i < all; ++i) {
+      const auto mine = static_cast<double>(static_cast<const float*>(value.data)[i]);
+      n += std::ranges::none_of(sets, [&](const as_tensor& s) {
+        const double its = static_cast<const double*>(s.data)[i];
+        return std::fabs(mine - its) <= kWeightRel * std::fabs(its);
+      });
+    }
+    return n;
+  }
+  const OpCase& kept = sets_[0].kept;
+  const bool cache = tap.kind == AS_TAP_CACHE;
+  const bool query_scale = !cache && tap.offset == offsetof(as_indexer_q_params, q_scale);
+  const auto record = cache ? kept.caches.at(tap.name).record
+                            : static_cast<std::int32_t>(kept.integers.at("format"));
+  const std::int64_t width = value.shape[value.rank - 1];
+  for (std::int64_t r = 0; width > 0 && r < all / width; ++r) {
+    if (mask.slots != nullptr && mask.slots[r] < 0) continue;
+    Row row{static_cast<const std::uint8_t*>(value.data) + r * width, {}};
+    for (std::size_t i = 0; i < sets.size(); ++i) {
+      row.sets[i] = static_cast<const std::uint8_t*>(sets[i].data) + r * width;
+    }
+    if (query_scale) {
+      for (std::int64_t b = 0; b < width; ++b) n += !row.as_one(b, 1);
+    } else {
+      n += unexplained_codes(row, record, cache);
+    }
+  }
+  return n;
+}
+
+}  // namespace attnscope

@@ -1,0 +1,42 @@
+// Codes of rows that nobody kept before quantisation: another engine's row may differ from the
+// reference's by one rounding to bf16, and its codes then differ too without being wrong. Codes are
+// right when they follow from a row whose every element is the reference's or a neighbour of it; or
+// from the case's own row, where it has one.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "engine/opcase/op_case.h"
+#include "engine/opcase/reference_call.h"
+#include "engine/trace/compare.h"
+
+namespace attnscope {
+
+// Whether an op quantises, and what of it follows from the row before.
+bool quantises(const CaseOp& op);
+bool follows_row(const CaseOp& op, const as_tap_info& tap, const as_tensor& value);
+// The optional output that holds this row; null where the op has none.
+const as_tap_info* row_tap(const CaseOp& op);
+
+class NearCodes {
+ public:
+  // sim: the reference's function of this op, which quantises.
+  Result<void> make(const OpCase& kept, as_op_fn sim, const as_threads* threads);
+  // Elements of an output that differ from the reference and follow from no such row. value: dense,
+  // bytes or f32; of a cache its rows by token.
+  std::int64_t unexplained(const as_tap_info& tap, const as_tensor& value,
+                           const TapMask& mask) const;
+
+ private:
+  struct Set {
+    OpCase kept;
+    std::unique_ptr<CaseCall> call;
+    ReferenceCall reference;
+    Result<void> run(as_op_fn sim, const as_threads* threads);
+  };
+  std::array<Set, 3> sets_;  // the row itself, every element a step up, every element a step down
+};
+
+}  // namespace attnscope
