@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 namespace attnscope {
 
@@ -38,6 +39,17 @@ void set_lane(std::vector<std::string>& lanes, as_op_id op, const std::string& l
   std::erase_if(lanes, [&](const std::string& item) { return item.starts_with(prefix); });
   if (!lane.empty()) lanes.push_back(prefix + lane);
   set_base_lane(lanes, base_lane(lanes));
+}
+
+std::vector<std::string> lanes_of_description(const std::string& description) {
+  std::vector<std::string> lanes;
+  constexpr std::string_view kBetween = ", ";
+  for (std::size_t at = 0; at < description.size();) {
+    const std::size_t end = std::min(description.find(kBetween, at), description.size());
+    lanes.push_back(description.substr(at, end - at));
+    at = end + kBetween.size();
+  }
+  return lanes;
 }
 
 }  // namespace attnscope

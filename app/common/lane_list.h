@@ -16,4 +16,7 @@ std::string lane_of(const std::vector<std::string>& lanes, as_op_id op);
 void set_base_lane(std::vector<std::string>& lanes, const std::string& lane);
 void set_lane(std::vector<std::string>& lanes, as_op_id op, const std::string& lane);
 
+// "cpu, sample=mutant:NAME", as sessions and captures describe their lanes, as such a list.
+std::vector<std::string> lanes_of_description(const std::string& description);
+
 }  // namespace attnscope

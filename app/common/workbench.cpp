@@ -163,6 +163,7 @@ Result<void> Workbench::open_capture(const std::string& path) {
   auto scenario = scenario_of(*capture_);
   no_scenario_ = scenario ? std::nullopt : std::optional(scenario.error());
   setup_.scenario = scenario ? std::move(*scenario) : Scenario{};
+  setup_.lanes = lanes_of_description(capture_->index().lanes);
   auto first = std::make_shared<Snapshot>();
   first->info = capture_->info();
   first->steps = steps;

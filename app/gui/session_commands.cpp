@@ -7,6 +7,7 @@
 #include "app/common/format.h"
 #include "app/common/lane_list.h"
 #include "app/common/op_order.h"
+#include "app/common/start_over.h"
 #include "app/common/views/error_view.h"
 #include "app/gui/command_group.h"
 #include "app/gui/shell_commands.h"
@@ -147,11 +148,7 @@ void add_way_back(const CommandGroup& group, Workbench& bench) {
 
 void add_setup(const CommandGroup& group, Workbench& bench) {
   group.add("session.restart", "Start over", "Opens the scenario anew, from its first step.", "",
-            [&](std::string_view) -> Result<void> {
-              if (bench.no_scenario()) return *bench.no_scenario();
-              bench.open(RunSetup(bench.setup()), false);
-              return {};
-            });
+            [&](std::string_view) -> Result<void> { return start_over(bench); });
   group.add(
       "lane.set", "Lane ..",
       "Who computes: LANE for all ops, OP=LANE for one; opens the scenario anew.", "",

@@ -6,14 +6,14 @@
 
 namespace attnscope::gui {
 
-const StepTrace* kept_step(Ui& ui, const char* gone) {
+const StepTrace* kept_step(Ui& ui, const char* gone, CaptureLevel needs) {
   const StepTrace* step = ui.bench.step();
   if (step == nullptr) {
     empty_state(ui,
                 ui.bench.snapshot() == nullptr
                     ? "No session yet: its first picture has not arrived."
                     : gone,
-                "step.forward");
+                "step.forward", needs);
   }
   return step;
 }

@@ -11,6 +11,6 @@ const StepTrace* step_with_tables(Ui& ui, const char* what);
 
 // The step under the cursor; nullptr, with the reason drawn, without one. gone: what is said where
 // its tensors are not kept.
-const StepTrace* kept_step(Ui& ui, const char* gone);
+const StepTrace* kept_step(Ui& ui, const char* gone, CaptureLevel needs = CaptureLevel::kFull);
 
 }  // namespace attnscope::gui

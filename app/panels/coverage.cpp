@@ -26,7 +26,8 @@ class CoveragePanel : public Panel {
     }
     refresh(bench);
     if (!view_.why_empty.empty()) {
-      empty_state(ui, view_.why_empty, "step.forward");
+      empty_state(ui, view_.why_empty, bench.capture() != nullptr ? "" : "step.forward",
+                  CaptureLevel::kSummary);
       return;
     }
     sentence(view_.sentence);

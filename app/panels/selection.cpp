@@ -20,7 +20,8 @@ class SelectionPanel : public Panel {
   void draw(Ui& ui) override {
     Workbench& bench = ui.bench;
     const StepTrace* step =
-        kept_step(ui, "The tables of this step are no longer kept. Run or replay it to see them.");
+        kept_step(ui, "The tables of this step are no longer kept. Run or replay it to see them.",
+                  CaptureLevel::kTables);
     if (step == nullptr) return;
     if (step->requests.empty()) {
       empty_state(ui, "This step has not come to its block tables yet.", "op.forward");

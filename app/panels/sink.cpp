@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "app/common/format.h"
+#include "app/common/missing_ops.h"
 #include "app/common/views/sink_view.h"
 #include "app/gui/data_table.h"
 #include "app/gui/heat_map.h"
@@ -273,12 +274,17 @@ void SinkPanel::draw(Ui& ui) {
   }
   const StepTrace* step = ui.bench.step();
   if (!step) {
+    const std::string missing =
+        missing_ops(ui.bench, ui.bench.cursor().layer, {AS_OP_SPARSE_ATTENTION});
+    if (!missing.empty()) return empty_state(ui, missing, "", CaptureLevel::kSummary);
     empty_state(ui, "No step has run yet, so there is no attention to share out.", "step.forward");
     return;
   }
   refresh(ui, *step);
   if (!view_.why_empty.empty()) {
-    empty_state(ui, view_.why_empty, "op.forward");
+    const std::string missing = missing_ops(ui.bench, layer_.layer, {AS_OP_SPARSE_ATTENTION});
+    if (!missing.empty()) return empty_state(ui, missing, "", CaptureLevel::kSummary);
+    empty_state(ui, view_.why_empty, "op.forward", CaptureLevel::kSummary);
     return;
   }
   const int head = ui.bench.selection().head;

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "app/common/format.h"
+#include "app/common/missing_ops.h"
 #include "app/common/views/linkage.h"
 #include "app/common/views/top_k_view.h"
 #include "app/gui/data_table.h"
@@ -238,6 +239,9 @@ void TopKPanel::draw(Ui& ui) {
   }
   const StepTrace* step = ui.bench.step();
   if (!step) {
+    const std::string missing = missing_ops(ui.bench, ui.bench.cursor().layer,
+                                            {AS_OP_INDEXER_TOPK, AS_OP_SPARSE_ATTENTION});
+    if (!missing.empty()) return empty_state(ui, missing, "", CaptureLevel::kSummary);
     empty_state(ui, "No step has run yet, so nothing has been selected.", "step.forward");
     return;
   }
@@ -247,7 +251,12 @@ void TopKPanel::draw(Ui& ui) {
     return;
   }
   if (!view_.why_empty.empty()) {
-    empty_state(ui, view_.why_empty, layer_.layer < 0 ? "" : "op.forward");
+    const std::string missing =
+        layer_.layer < 0
+            ? std::string()
+            : missing_ops(ui.bench, layer_.layer, {AS_OP_INDEXER_TOPK, AS_OP_SPARSE_ATTENTION});
+    if (!missing.empty()) return empty_state(ui, missing, "", CaptureLevel::kSummary);
+    empty_state(ui, view_.why_empty, layer_.layer < 0 ? "" : "op.forward", CaptureLevel::kSummary);
     return;
   }
   sentence(top_k_sentence(view_), view_.verdict);

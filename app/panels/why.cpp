@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "app/common/format.h"
+#include "app/common/missing_ops.h"
 #include "app/common/pooled_tokens.h"
 #include "app/common/views/linkage.h"
 #include "app/common/views/sink_view.h"
@@ -82,7 +83,9 @@ class WhyPanel : public Panel {
                                              "pooled tokens", "what if"};
     if (segmented("part", &part_, kParts, kPartCount)) ++version_;
     if (part_ != kWhatIf && !view_.why_empty.empty()) {
-      empty_state(ui, view_.why_empty, "layer.forward");
+      const std::string missing = missing_ops(bench, key_.layer, {AS_OP_SPARSE_ATTENTION});
+      if (!missing.empty()) return empty_state(ui, missing, "", CaptureLevel::kSummary);
+      empty_state(ui, view_.why_empty, "layer.forward", CaptureLevel::kSummary);
       return;
     }
     if (part_ == kWhatIf && what_if_ == nullptr) return;

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "app/common/format.h"
+#include "app/common/missing_ops.h"
 #include "app/common/views/window_view.h"
 #include "app/gui/data_table.h"
 #include "app/gui/widgets.h"
@@ -34,6 +35,10 @@ class WindowPanel : public Panel {
       return;
     }
     sentence(view_.sentence);
+    const int layer = bench.cursor().layer;
+    const std::string missing =
+        layer < 0 ? std::string() : missing_ops(bench, layer, {AS_OP_SPARSE_ATTENTION});
+    if (!missing.empty()) dim("Without weights. " + missing);
     static constexpr const char* kColours[] = {"weight", "block"};
     segmented("colour", &by_block_, kColours, 2);
     ImGui::SameLine(0, px(12));

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <new>
 
+#include "engine/capture/exercise_line.h"
 #include "engine/capture/trace_io.h"
 #include "engine/config/json_file.h"
 
@@ -116,7 +117,8 @@ Result<void> Capture::read_steps() {
     }
     StepLine step;
     const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
-    const std::string wrong = from_json_fields(json, step);
+    std::string wrong = from_json_fields(json, step);
+    if (wrong.empty() && !take_exercise(json, step.summary)) wrong = "exercise";
     if (!wrong.empty()) {
       return damaged(fmt::format("line {} of steps.jsonl: '{}' is missing or of another kind",
                                  summaries_.size() + 1, wrong));

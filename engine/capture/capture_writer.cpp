@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "engine/capture/exercise_line.h"
 #include "engine/capture/folder_swap.h"
 #include "engine/capture/step_line.h"
 #include "engine/capture/trace_io.h"
@@ -181,7 +182,9 @@ Result<void> CaptureWriter::add(const StepSummary& summary, const StepTrace* tra
     }
   }
   // Last: a step is there when its line is.
-  if (auto ok = append(steps_, "steps.jsonl", checked_line(to_json_fields(line).dump())); !ok) {
+  nlohmann::json text = to_json_fields(line);
+  put_exercise(summary, text);
+  if (auto ok = append(steps_, "steps.jsonl", checked_line(text.dump())); !ok) {
     return explain(ok.error());
   }
   ++totals_.steps;

@@ -1,0 +1,80 @@
+// Starting over on a capture: on the lanes that it was recorded on, or a word on which one is not
+// here.
+#include "app/common/start_over.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "app/common/capture_record.h"
+#include "app/common/lane_list.h"
+#include "app/common/wiring.h"
+
+namespace attnscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+class StartOverTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("ATTNSCOPE_ASSETS", ATTNSCOPE_SOURCE_DIR "/assets", 1);
+    folder_ = fs::temp_directory_path() / ("attnscope-start-over-" + std::to_string(getpid()));
+    fs::create_directories(folder_);
+    path_ = (folder_ / "a.acap").string();
+    auto scenario = load_scenario("early", {});
+    ASSERT_TRUE(scenario) << scenario.error().text();
+    RecordOptions options;
+    options.run.session.references = References::kNone;
+    options.run.session.lanes = lanes_;
+    options.run.steps = 1;
+    auto made = record_scenario(*scenario, all_lanes(), options, path_, nullptr);
+    ASSERT_TRUE(made) << made.error().text();
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  const std::vector<std::string> lanes_ = {"cpu", "swa_index=mutant:window_off_by_one"};
+  fs::path folder_;
+  std::string path_;
+};
+
+TEST_F(StartOverTest, OnTheLanesOfTheRecording) {
+  Workbench bench({});
+  ASSERT_TRUE(bench.open_capture(path_));
+  EXPECT_EQ(bench.setup().lanes, lanes_);
+  const auto ok = start_over(bench);
+  ASSERT_TRUE(ok) << ok.error().text();
+  bench.wait_idle();
+  EXPECT_EQ(bench.capture(), nullptr);
+  ASSERT_NE(bench.snapshot(), nullptr);
+  EXPECT_EQ(bench.snapshot()->info->lanes, "cpu, swa_index=mutant:window_off_by_one");
+}
+
+TEST_F(StartOverTest, ALaneThatIsNotHereIsNamedWithThoseThatAre) {
+  auto index = nlohmann::json::parse(std::ifstream(path_ + "/index.json"));
+  index["lanes"] = "plugin:elsewhere, schedule=cpu, block_tables=cpu";
+  std::ofstream(path_ + "/index.json") << index.dump();
+  Workbench bench({});
+  ASSERT_TRUE(bench.open_capture(path_));
+  const auto refused = start_over(bench);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, AS_NO_ENVIRONMENT);
+  EXPECT_NE(refused.error().message.find("recorded on plugin:elsewhere"), std::string::npos)
+      << refused.error().text();
+  EXPECT_NE(refused.error().hint.find("lane.set=LANE starts over on another: cpu"),
+            std::string::npos)
+      << refused.error().hint;
+  EXPECT_NE(bench.capture(), nullptr) << "it is still shown";
+}
+
+TEST(LaneDescription, IsTheListThatItWasMadeOf) {
+  EXPECT_EQ(lanes_of_description("cpu"), std::vector<std::string>{"cpu"});
+  EXPECT_EQ(lanes_of_description("cuda, schedule=cpu, sample=mutant:x"),
+            (std::vector<std::string>{"cuda", "schedule=cpu", "sample=mutant:x"}));
+}
+
+}  // namespace
+}  // namespace attnscope
