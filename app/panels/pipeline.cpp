@@ -341,6 +341,15 @@ void PipelinePanel::draw_edges() const {
     list_->AddPolyline(path.data(), static_cast<int>(path.size()), colour, thick);
     list_->AddTriangleFilled({end.x, end.y}, {end.x - head, end.y - head * 0.7f},
                              {end.x - head, end.y + head * 0.7f}, colour);
+    // Not the whole of what the writer wrote: the other ranks' parts are added on the way.
+    if (state_.ranks > 1 && sums_ranks(from.op, to.op)) {
+      const ImVec2 middle{(start.x + end.x - head) * 0.5f, start.y};
+      const float radius = px(5), arm = px(3);
+      list_->AddCircleFilled(middle, radius, t.panel);
+      list_->AddCircle(middle, radius, t.accent, 0, px(1.3f));
+      list_->AddLine({middle.x - arm, middle.y}, {middle.x + arm, middle.y}, t.accent, px(1.3f));
+      list_->AddLine({middle.x, middle.y - arm}, {middle.x, middle.y + arm}, t.accent, px(1.3f));
+    }
   }
 }
 

@@ -121,6 +121,8 @@ std::string plural(std::int64_t n, const char* one, const char* many) {
 
 std::span<const PipelineRead> pipeline_reads() { return kReads; }
 
+bool sums_ranks(as_op_id from, as_op_id to) { return from == AS_OP_WO_B && to == AS_OP_RESIDUAL; }
+
 bool PipelineChart::taken(int row, int column) const {
   return std::any_of(nodes.begin(), nodes.end(), [&](const PipelineNode& node) {
     return node.row == row && node.column == column;
@@ -215,6 +217,11 @@ PipelineState pipeline_state(const Snapshot& snapshot, const PipelinePart& part,
   if (part.kind == PipelinePart::Kind::kLayer && at >= 0) {
     state.title += fmt::format(" ({})", layer_type_name(info.config.type(at)));
   }
+  const TensorParallel& parallel = info.config.parallel;
+  state.ranks = parallel.size;
+  if (state.ranks > 1) {
+    state.title += fmt::format(", rank {} of {}", parallel.rank, parallel.size);
+  }
   const StepTrace* trace = snapshot.trace(step);
   const StepSummary* summary = snapshot.summary(step);
   state.kept = trace != nullptr;
@@ -237,6 +244,13 @@ PipelineState pipeline_state(const Snapshot& snapshot, const PipelinePart& part,
         card.lane = result.lane;
       }
       card.ran = summary->complete || card.taps > 0;
+    }
+    if (state.ranks > 1 && op == AS_OP_WO_B) {
+      card.part = fmt::format("y is the part of rank {}: residual reads the sum over all {} ranks",
+                              parallel.rank, parallel.size);
+    }
+    if (state.ranks > 1 && op == AS_OP_RESIDUAL) {
+      card.part = fmt::format("y is the sum of wo_b over all {} ranks", parallel.size);
     }
     card.other_lane = !card.lane.empty() && card.lane != usual && card.lane != "host";
     state.ran += card.ran ? 1 : 0;
@@ -332,6 +346,7 @@ std::string pipeline_card_text(const PipelineCard& card) {
   const as_op_info* info = as_op_find(card.op);
   if (info == nullptr) return {};
   std::string text = fmt::format("{}\n{}", info->name, info->summary);
+  if (!card.part.empty()) text += "\n" + card.part;
   if (!card.lane.empty()) text += "\nlane " + card.lane;
   if (!card.ran) return text + "\nhas not run in this step yet";
   if (card.microseconds >= 0)

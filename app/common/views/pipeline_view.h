@@ -38,6 +38,9 @@ struct PipelineEdge {
   Route route = Route::kLate;
 };
 
+// Whether a connector stands for a sum over the ranks of a model under tensor parallelism.
+bool sums_ranks(as_op_id from, as_op_id to);
+
 struct PipelineChart {
   int columns = 0, rows = 0;
   std::vector<PipelineNode> nodes;  // in causal order
@@ -71,6 +74,7 @@ struct PipelineCard {
   Verdict worst = Verdict::kNotCompared;
   std::string lane;         // who computed it
   bool other_lane = false;  // not the lane of most ops: a planted bug, a plugin
+  std::string part;         // of a rank: what of the op's result is its own
   const OpTrace* trace = nullptr;
 };
 
@@ -80,6 +84,7 @@ struct PipelineState {
   std::string title;  // "Layer 2 (C4A)", "Before the layers"
   std::vector<PipelineCard> cards;
   int ran = 0;
+  int ranks = 1;      // that the model is dealt out to; wo_b of each is a part of residual's y
   bool kept = false;  // the step's trace is there
 };
 PipelineState pipeline_state(const Snapshot& snapshot, const PipelinePart& part, std::int64_t step);

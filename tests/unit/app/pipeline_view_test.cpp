@@ -112,6 +112,37 @@ TEST(PipelineReads, AreWhatAStepReallyReads) {
   EXPECT_GT(compared, 60);
 }
 
+// Under tensor parallelism residual reads a sum of which this rank's wo_b is a part.
+TEST(PipelineState, ARanksPartIsToldFromTheSum) {
+  SessionInfo info = tiny_info();
+  const auto card = [](const PipelineState& state, as_op_id op) {
+    return *std::ranges::find(state.cards, op, &PipelineCard::op);
+  };
+  Snapshot snapshot;
+  const auto look = [&] {
+    snapshot.info = std::make_shared<const SessionInfo>(info);
+    return pipeline_state(snapshot, {PipelinePart::Kind::kLayer, 1}, 0);
+  };
+  const PipelineState whole = look();
+  EXPECT_EQ(whole.ranks, 1);
+  EXPECT_EQ(whole.title.find("rank"), std::string::npos);
+  EXPECT_EQ(card(whole, AS_OP_WO_B).part, "");
+  info.config.parallel = {2, 1};
+  const PipelineState part = look();
+  EXPECT_EQ(part.ranks, 2);
+  EXPECT_NE(part.title.find(", rank 1 of 2"), std::string::npos) << part.title;
+  EXPECT_NE(pipeline_card_text(card(part, AS_OP_WO_B)).find("residual reads the sum over all 2"),
+            std::string::npos);
+  EXPECT_EQ(card(part, AS_OP_RESIDUAL).part, "y is the sum of wo_b over all 2 ranks");
+  EXPECT_EQ(card(part, AS_OP_WO_A).part, "");
+  for (const PipelineEdge& edge : pipeline_chart(info.ops[1]).edges) {
+    const auto& nodes = pipeline_chart(info.ops[1]).nodes;
+    const as_op_id from = nodes[static_cast<std::size_t>(edge.from)].op;
+    const as_op_id to = nodes[static_cast<std::size_t>(edge.to)].op;
+    EXPECT_EQ(sums_ranks(from, to), to == AS_OP_RESIDUAL);
+  }
+}
+
 TEST(PipelineChart, CardsNeverShareAPlaceAndConnectorsRunLeftToRight) {
   for (const auto& ops : all_parts()) {
     const PipelineChart chart = pipeline_chart(ops);
