@@ -1,6 +1,7 @@
 // The params struct of any op, and its taps by the op table.
 #pragma once
 
+#include <cstdint>
 #include <cstring>
 
 #include "kernels/params/attention_params.h"
