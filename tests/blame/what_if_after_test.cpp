@@ -2,6 +2,8 @@
 // away, another one does not, and the session is the same again afterwards.
 #include "engine/session/what_if_after.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "reference/register.h"
