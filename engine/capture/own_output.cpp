@@ -23,11 +23,17 @@ std::string evidence(const TapResult& result) {
 }  // namespace
 
 OwnOutput recorded_output(const OpTrace& op) {
-  // A reader is judged by the rows that were written. Where it found others, it has not had its
-  // chance: whoever misplaced them is to blame.
+  // A reader is judged by the rows that were written. Where it found others, or was given what is
+  // not its own step's, it has not had its chance: somebody else is to blame.
   for (const TapResult& result : op.results) {
-    if (result.verdict == Verdict::kWrong && result.tap.ends_with(".read")) {
+    if (result.verdict != Verdict::kWrong) continue;
+    if (result.tap.ends_with(".read")) {
       return {OwnOutput::kUnknown, "the rows that it read are not those that were written"};
+    }
+    for (const char* given : {kMetadataTap, kTableTap, kChangedTap}) {
+      if (result.tap.ends_with(given)) {
+        return {OwnOutput::kUnknown, fmt::format("it was given a wrong {}", given + 1)};
+      }
     }
   }
   const auto wrong = std::ranges::find(op.results, Verdict::kWrong, &TapResult::verdict);

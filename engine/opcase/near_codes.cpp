@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "engine/backend/call_op.h"
 #include "engine/session/forced_copy.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/indexer_params.h"
@@ -141,13 +142,7 @@ Result<void> NearCodes::Set::run(as_op_fn sim, const as_threads* threads) {
   call = std::make_unique<CaseCall>(std::move(*made));
   const bool given = kept.integers["rows_given"] != 0;
   if (auto ok = reference.make(*call, given); !ok) return ok;
-  as_error error{};
-  as_call context{};
-  context.struct_size = sizeof(context);
-  context.threads = threads;
-  const std::int32_t status = sim(reference.params(), &context, &error);
-  if (status == AS_OK) return {};
-  return Error{static_cast<as_status>(status), error.message, {}};
+  return call_op(sim, reference.params(), host_call(threads));
 }
 
 Result<void> NearCodes::make(const OpCase& kept, as_op_fn sim, const as_threads* threads) {
