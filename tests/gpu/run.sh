@@ -181,7 +181,8 @@ case $suite in
       # racecheck watches shared memory within a kernel: of sessions, thousands of launches of
       # kernels that are cases as well, a single one does not end in 200 s.
       without='-*GpuPlugin*'
-      [ "$tool" = racecheck ] && without='-*GpuPlugin*:*GpuSession*'
+      # In cuBLASLt's own kernels for FP8, whose blocks form clusters, it reports hazards.
+      [ "$tool" = racecheck ] && without='-*GpuPlugin*:*GpuSession*:*GpuLinearFp8*'
       [ "$tool" = initcheck ] && without='-*GpuPlugin*:*Linear*:*SeesWeights*:*GpuSession*'
       run_shards $((10 * count * jobs)) $(((index - 1) * jobs)) "$jobs" \
         compute-sanitizer --tool "$tool" --error-exitcode 9 || status=1
