@@ -78,7 +78,7 @@ TEST_F(Fp8Projections, BugsOfTheirScalesAreNamed) {
     const auto op = static_cast<as_op_id>(
         std::find_if(lane.ops, lane.ops + AS_OP_COUNT, [](as_op_fn f) { return f != nullptr; }) -
         lane.ops);
-    const std::vector<Blame> blamed = trial.run({{lane.name, op}});
+    const std::vector<Blame> blamed = trial.run({{lane.name, op, op}});
     ASSERT_EQ(blamed.size(), 1u) << sentences(blamed);
     EXPECT_EQ(blamed[0].op, op);
     EXPECT_EQ(blamed[0].first.step, kStepUnderTest);
