@@ -524,7 +524,8 @@ class Importer {
       const bool there = is_cache ? cache_at(params_.data(), tap.offset).record != AS_RECORD_NONE
                                   : present(tensor_at(params_.data(), tap.offset));
       const bool extra = is_extra(tap.name);
-      const bool scale = std::string_view(tap.name) == "q_scale";
+      // Of codes alone; the op itself asks for it then.
+      const bool scale = std::string_view(tap.name).ends_with("_scale");
       if (!there && tap.direction == AS_TAP_IN && !extra && !scale) {
         return bad_input(fmt::format("{}: the map gives no {}", map_.op.name, tap.name),
                          fmt::format("add it under \"{}\"", is_cache ? "caches" : "tensors"));

@@ -111,7 +111,7 @@ TEST(Format, Tokens) {
   EXPECT_EQ(format_token(' '), "' '");
   EXPECT_EQ(format_token('\n'), "0x0A");
   EXPECT_EQ(format_token(0x7f), "0x7F");
-  EXPECT_EQ(format_token(258), "0x102");
+  EXPECT_EQ(format_token(258), "#258");
   EXPECT_EQ(format_token(-1), "none");
 }
 
