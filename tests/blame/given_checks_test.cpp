@@ -150,5 +150,29 @@ TEST_F(GivenChecks, ATensorThatSomebodyWroteToIsNamed) {
   EXPECT_TRUE(unchanged.before(second, hash_inputs(second), step).empty());
 }
 
+// Lists of the only group are written as [1, T, W] and read as [T, W].
+TEST_F(GivenChecks, AnotherShapeOfTheSameTensorIsNoChange) {
+  std::vector<bf16_t> h(64), y(64), out(64), next(64);
+  for (std::size_t i = 0; i < out.size(); ++i) out[i].bits = static_cast<std::uint16_t>(i * 37);
+  OpParams first, second;
+  auto& a = first.init<as_residual_params>(AS_OP_RESIDUAL);
+  a.h = make_tensor(h.data(), {1, 2, 32});
+  a.y = make_tensor(y.data(), {1, 2, 32});
+  a.out = make_tensor(out.data(), {1, 2, 32});
+  auto& b = second.init<as_residual_params>(AS_OP_RESIDUAL);
+  b.h = make_tensor(out.data(), {2, 32});
+  b.y = make_tensor(y.data(), {2, 32});
+  b.out = make_tensor(next.data(), {2, 32});
+  StepMetadata step;
+  step.live = {5};
+  step.positions = {30, 31};
+  step.request_of = {0, 0};
+  Unchanged unchanged;
+  unchanged.after(first, hash_inputs(first));
+  EXPECT_TRUE(unchanged.before(second, hash_inputs(second), step).empty());
+  std::swap(out[3], out[40]);  // the same values in other places
+  EXPECT_EQ(unchanged.before(second, hash_inputs(second), step).size(), 1u);
+}
+
 }  // namespace
 }  // namespace attnscope
