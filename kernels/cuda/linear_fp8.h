@@ -1,6 +1,8 @@
 // The inputs of a projection in FP8, quantised.
 #pragma once
 
+#include <cstdint>
+
 #include "kernels/cuda/ops.h"
 
 namespace attnscope::cuda {
