@@ -184,13 +184,11 @@ class Judge {
     out.tap = tap.name;
     out.dtype = as_dtype_name(value.dtype);
     out.shape.assign(value.shape, value.shape + value.rank);
-    auto rule = kept_.op.helper
-                    ? case_rule(kept_.op, tap, lane_.name, out.dtype.c_str(), *options_.tolerances)
-                    : options_.tolerances->find(
-                          static_cast<as_op_id>(kept_.op.id), tap.name, lane_.name,
-                          tolerance_class(*as_op_find(static_cast<as_op_id>(kept_.op.id)),
-                                          call.params(), tap),
-                          out.dtype);
+    const char* of =
+        kept_.op.helper
+            ? tap.rule
+            : tolerance_class(*as_op_find(static_cast<as_op_id>(kept_.op.id)), call.params(), tap);
+    auto rule = case_rule(kept_.op, tap, of, lane_.name, out.dtype.c_str(), *options_.tolerances);
     if (!rule) return rule.error();
     out.tolerance = rule->name;
     if (rule->top_k) {
@@ -303,15 +301,16 @@ Result<CaseCall> with_outputs(const OpCase& kept) {
 
 }  // namespace
 
-Result<Tolerance> case_rule(const CaseOp& op, const as_tap_info& tap, const std::string& lane,
-                            const char* dtype, const Tolerances& tolerances) {
+Result<Tolerance> case_rule(const CaseOp& op, const as_tap_info& tap, const std::string& rule,
+                            const std::string& lane, const char* dtype,
+                            const Tolerances& tolerances) {
   if (!op.helper) {
-    return tolerances.find(static_cast<as_op_id>(op.id), tap.name, lane, tap.rule, dtype);
+    return tolerances.find(static_cast<as_op_id>(op.id), tap.name, lane, rule, dtype);
   }
-  const auto it = tolerances.classes().find(tap.rule);
+  const auto it = tolerances.classes().find(rule);
   if (it != tolerances.classes().end()) return it->second;
   return bad_input(
-      fmt::format("tolerances: no class \"{}\" for tap {} of op {}", tap.rule, tap.name, op.name),
+      fmt::format("tolerances: no class \"{}\" for tap {} of op {}", rule, tap.name, op.name),
       "add the class to tolerances.json");
 }
 

@@ -53,9 +53,10 @@ struct CaseRun {
   bool right() const;
 };
 
-// The bound that an output must keep. dtype: of the output.
-Result<Tolerance> case_rule(const CaseOp& op, const as_tap_info& tap, const std::string& lane,
-                            const char* dtype, const Tolerances& tolerances);
+// The bound that an output must keep. rule: its class (tolerance_class). dtype: of the output.
+Result<Tolerance> case_rule(const CaseOp& op, const as_tap_info& tap, const std::string& rule,
+                            const std::string& lane, const char* dtype,
+                            const Tolerances& tolerances);
 
 // An error: the case cannot be run, or the lane said so.
 Result<CaseRun> run_case(const OpCase& kept, const CaseLane& lane, const CaseRunOptions& options);
