@@ -2,7 +2,10 @@
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  # What uses precompiled headers is cached only with these.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      ${CCACHE_PROGRAM})
 endif()
 
 add_library(attnscope_options INTERFACE)
@@ -10,9 +13,9 @@ target_include_directories(attnscope_options INTERFACE ${CMAKE_SOURCE_DIR})
 # -ffp-contract=off: a fused multiply-add appears only where the code asks for one, so that the same
 # SIMD level gives the same bytes with every compiler.
 set(attnscope_flags -Wall -Wextra -Wshadow -ffp-contract=off)
-# g++ 12 warns wrongly about joined strings (GCC bug 105651).
+# g++ 12 warns wrongly about joined strings (GCC bug 105651); the address sanitizer watches instead.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  list(APPEND attnscope_flags -Wno-restrict)
+  list(APPEND attnscope_flags -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow)
 endif()
 if(ATTNSCOPE_WERROR)
   list(APPEND attnscope_flags -Werror)
@@ -36,4 +39,15 @@ function(attnscope_library name)
   add_library(${name} STATIC ${ARG_SOURCES})
   add_library(attnscope::${name} ALIAS ${name})
   target_link_libraries(${name} PUBLIC attnscope_options ${ARG_LINK})
+endfunction()
+
+# The libraries' headers that most files of a target include, parsed once: reading them was four
+# fifths of the time of most files. Only headers that are not ours, so that an edit recompiles no
+# more than it must; and every file still includes what it uses (test repo.headers).
+set(attnscope_std_headers <algorithm> <array> <chrono> <cmath> <cstdint> <cstring> <deque>
+    <filesystem> <fstream> <functional> <limits> <map> <memory> <numeric> <optional> <set> <span>
+    <sstream> <string> <string_view> <unordered_map> <utility> <variant> <vector>)
+function(attnscope_precompile name)
+  list(TRANSFORM ARGN REPLACE "^(.+)$" "<\\1>")
+  target_precompile_headers(${name} PRIVATE ${attnscope_std_headers} ${ARGN})
 endfunction()

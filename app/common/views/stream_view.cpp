@@ -13,7 +13,8 @@ namespace {
 
 // Enough to tell hashes apart, short enough for a column.
 std::string short_hash(const std::string& hash) {
-  return hash.size() <= 16 ? hash : hash.substr(0, 7) + ".." + hash.substr(hash.size() - 7);
+  return hash.size() <= 16 ? hash
+                           : fmt::format("{}..{}", hash.substr(0, 7), hash.substr(hash.size() - 7));
 }
 
 std::string where(const KvStreamMap::Key& key, const KvStreamEntry& entry) {
