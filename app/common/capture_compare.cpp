@@ -4,8 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <exception>
 #include <filesystem>
-#include <tuple>
+#include <functional>
 
 #include "app/common/capture_record.h"
 #include "app/common/own_judge.h"
@@ -65,14 +66,32 @@ int badness(DiffVerdict verdict) {
   }
 }
 
-std::map<std::pair<std::int64_t, int>, DiffVerdict> worst_by_cell(const CaptureDiff& diff) {
-  std::map<std::pair<std::int64_t, int>, DiffVerdict> out;
-  for (const OpDiff& op : diff.ops) {
+void note_the_worst(RunPair& pair) {
+  for (std::size_t i = 0; i < pair.diff.ops.size(); ++i) {
+    const OpDiff& op = pair.diff.ops[i];
+    auto [of_op, first_of_op] = pair.worst.try_emplace({op.a.step, op.a.layer, op.a.op}, i);
+    if (!first_of_op && badness(op.verdict) > badness(pair.diff.ops[of_op->second].verdict)) {
+      of_op->second = i;
+    }
     if (!beyond(op.verdict)) continue;
-    const auto [at, first] = out.try_emplace({op.a.step, op.a.layer}, op.verdict);
-    if (!first && badness(op.verdict) > badness(at->second)) at->second = op.verdict;
+    auto [cell, first] = pair.parted.try_emplace({op.a.step, op.a.layer}, op.verdict);
+    if (!first && badness(op.verdict) > badness(cell->second)) cell->second = op.verdict;
   }
-  return out;
+}
+
+Made compare(const std::shared_ptr<WithCopy>& made, const Snapshot& snapshot,
+             const Scenario& scenario, const std::function<bool(double)>& go_on) {
+  RunPair& c = made->comparison;
+  if (!c.a) {
+    if (auto ok = copy_session(snapshot, scenario, *made); !ok) return ok.error();
+  }
+  auto tolerances = Tolerances::load();
+  if (!tolerances) return tolerances.error();
+  auto diff = diff_captures(*c.a, *c.b, *tolerances, go_on, reference_judge(*tolerances));
+  if (!diff) return diff.error();
+  c.diff = std::move(*diff);
+  note_the_worst(c);
+  return std::shared_ptr<const RunPair>(made, &c);
 }
 
 }  // namespace
@@ -84,12 +103,8 @@ std::optional<DiffVerdict> RunPair::verdict(const Place& place) const {
 }
 
 const OpDiff* RunPair::find(const Place& place) const {
-  const OpDiff* worst = nullptr;
-  for (const OpDiff& op : diff.ops) {
-    if (op.a != place) continue;
-    if (worst == nullptr || badness(op.verdict) > badness(worst->verdict)) worst = &op;
-  }
-  return worst;
+  const auto at = worst.find({place.step, place.layer, place.op});
+  return at == worst.end() ? nullptr : &diff.ops[at->second];
 }
 
 const OpDiff* RunPair::next(const Place& from) const {
@@ -179,25 +194,14 @@ Result<void> CompareSession::open(const Workbench& bench, const std::string& pat
   work_ = std::async(std::launch::async,
                      [made, state, snapshot = bench.shared_snapshot(),
                       scenario = bench.setup().scenario]() -> Made {
-                       RunPair& c = made->comparison;
-                       if (!c.a) {
-                         if (auto ok = copy_session(*snapshot, scenario, *made); !ok) {
-                           return ok.error();
-                         }
+                       try {
+                         return compare(made, *snapshot, scenario, [&](double share) {
+                           state->share = share;
+                           return !state->stopped;
+                         });
+                       } catch (const std::exception& e) {  // no memory, say
+                         return internal_error(fmt::format("it was given up: {}", e.what()));
                        }
-                       auto tolerances = Tolerances::load();
-                       if (!tolerances) return tolerances.error();
-                       auto diff = diff_captures(
-                           *c.a, *c.b, *tolerances,
-                           [&](double share) {
-                             state->share = share;
-                             return !state->stopped;
-                           },
-                           reference_judge(*tolerances));
-                       if (!diff) return diff.error();
-                       c.diff = std::move(*diff);
-                       c.parted = worst_by_cell(c.diff);
-                       return std::shared_ptr<const RunPair>(made, &c);
                      });
   path_ = path;
   state_ = std::move(state);

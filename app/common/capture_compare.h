@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "app/common/workbench.h"
@@ -27,6 +28,8 @@ struct RunPair {
   CaptureDiff diff;
   // The worst of what lies beyond its tolerance, by step and layer of the first.
   std::map<std::pair<std::int64_t, int>, DiffVerdict> parted;
+  // The worst difference of each op of the first: its place in diff.ops. By step, layer and op.
+  std::map<std::tuple<std::int64_t, int, int>, std::size_t> worst;
 
   // Of an op of the first that ran; nothing where its step is not in the second.
   std::optional<DiffVerdict> verdict(const Place& place) const;

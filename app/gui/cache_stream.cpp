@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
+#include <utility>
 
 #include "app/common/format.h"
 #include "app/gui/command_group.h"
@@ -45,6 +47,7 @@ void CacheStream::take(const std::shared_ptr<const KvStream>& stream) {
   if (stream == stream_) return;
   if (making_.valid()) making_.wait();
   making_ = {};
+  given_up_ = -2;
   shown_.reset();
   stream_ = stream;
   wanted_ = static_cast<std::int64_t>(stream_->batches.size()) - 1;
@@ -52,18 +55,30 @@ void CacheStream::take(const std::shared_ptr<const KvStream>& stream) {
 
 void CacheStream::make() {
   if (making_.valid() && making_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
-    shown_ = making_.get();
-    ++version_;
+    if (auto made = making_.get()) {
+      shown_ = std::move(made);
+      ++version_;
+    } else {
+      given_up_ = being_made_;
+    }
   }
-  if (making_.valid() || (shown_ && shown_->map.batch() == wanted_)) return;
+  if (making_.valid() || given_up_ == wanted_) return;
+  if (shown_ && shown_->map.batch() == wanted_) return;
+  being_made_ = wanted_;
   // The map that is shown goes on from where it is, in a copy.
-  making_ = std::async(std::launch::async, [stream = stream_, batch = wanted_,
-                                            from = shown_ ? shown_->map : KvStreamMap(stream_)] {
-    auto made = std::make_unique<Shown>(Shown{from, {}});
-    made->map.seek(batch);
-    made->view = stream_view(*stream, made->map);
-    return made;
-  });
+  making_ =
+      std::async(std::launch::async,
+                 [stream = stream_, batch = wanted_,
+                  from = shown_ ? shown_->map : KvStreamMap(stream_)]() -> std::unique_ptr<Shown> {
+                   try {
+                     auto made = std::make_unique<Shown>(Shown{from, {}});
+                     made->map.seek(batch);
+                     made->view = stream_view(*stream, made->map);
+                     return made;
+                   } catch (const std::bad_alloc&) {
+                     return nullptr;
+                   }
+                 });
 }
 
 void CacheStream::draw_slider(Ui& ui) {
@@ -90,6 +105,9 @@ void CacheStream::draw(Ui& ui) {
   }
   take(ui.bench.events());
   make();
+  if (given_up_ == wanted_) {
+    return sentence("There is not enough memory for the map after this batch; choose another one.");
+  }
   if (!shown_) return sentence("The map is being made ..");
   const StreamView& view = shown_->view;
   sentence(view.sentence);

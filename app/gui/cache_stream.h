@@ -30,9 +30,10 @@ class CacheStream {
   void draw_slider(Ui& ui);
 
   std::shared_ptr<const KvStream> stream_;
-  std::unique_ptr<Shown> shown_;  // none: the first one is being made
-  std::int64_t wanted_ = -1;      // batch
-  std::future<std::unique_ptr<Shown>> making_;
+  std::unique_ptr<Shown> shown_;                  // none: the first one is being made
+  std::int64_t wanted_ = -1;                      // batch
+  std::future<std::unique_ptr<Shown>> making_;    // null: there was no memory for it
+  std::int64_t being_made_ = -2, given_up_ = -2;  // batches; -2: none
   std::uint64_t version_ = 0;
   DataTable table_;
 };

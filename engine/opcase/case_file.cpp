@@ -29,6 +29,12 @@ std::string beside(const std::string& path, const std::string& name) {
   return (fs::path(path).parent_path() / name).string();
 }
 
+Result<json> read_json(const std::string& path) {
+  auto text = read_text_file(path);
+  if (!text) return text.error();
+  return parse_json(*text, path);
+}
+
 // The two names that the tensors of a case can have: those of the case that is there keep theirs.
 struct TensorNames {
   std::string free, used;  // used: empty where there is no case
@@ -321,9 +327,7 @@ Result<void> write_case(const OpCase& kept, const std::string& path) {
 }
 
 Result<std::string> case_tensors(const std::string& path) {
-  auto text = read_text_file(path);
-  if (!text) return text.error();
-  auto root = parse_json(*text, path);
+  auto root = read_json(path);
   if (!root) return root.error();
   JsonReader reader(path);
   JsonObject object(reader, *root);
@@ -333,9 +337,7 @@ Result<std::string> case_tensors(const std::string& path) {
 }
 
 Result<OpCase> read_case(const std::string& path) {
-  auto text = read_text_file(path);
-  if (!text) return text.error();
-  auto root = parse_json(*text, path);
+  auto root = read_json(path);
   if (!root) return root.error();
   JsonReader reader(path);
   JsonObject object(reader, *root);

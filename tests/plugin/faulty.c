@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/plugin/bf16.h"
+
 #define NONE 0
 #define CRASH 1
 #define LOOP 2
@@ -29,19 +31,6 @@
 #define STRAY_ROW 19
 #define CRASH_THREADS 20
 #define CLOSE_ALL 21
-
-static float from_bf16(uint16_t bits) {
-  const uint32_t wide = (uint32_t)bits << 16;
-  float value;
-  memcpy(&value, &wide, sizeof(value));
-  return value;
-}
-
-static uint16_t to_bf16(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof(bits));
-  return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-}
 
 #if FAULT == UNRESOLVED
 int nobody_has_this(void);

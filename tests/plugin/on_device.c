@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/plugin/bf16.h"
+
 #define NONE 0
 #define BREAKS_THE_DEVICE 1
 #define LOOP 2
@@ -16,19 +18,6 @@
 #define TOUCH_BEYOND 8
 #define OTHER_LIST 9
 #define NOT_IN_LANE 10
-
-static float from_bf16(uint16_t bits) {
-  const uint32_t wide = (uint32_t)bits << 16;
-  float value;
-  memcpy(&value, &wide, sizeof(value));
-  return value;
-}
-
-static uint16_t to_bf16(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof(bits));
-  return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-}
 
 static volatile int forever = 1;
 

@@ -173,6 +173,10 @@ PipelineChart pipeline_chart(std::span<const as_op_id> ops) {
     edge.route = clear(from.row) ? PipelineEdge::Route::kLate
                  : clear(to.row) ? PipelineEdge::Route::kEarly
                                  : PipelineEdge::Route::kBelow;
+    // Its level part lies in the row of a branch as far as the reader.
+    if (edge.route == PipelineEdge::Route::kLate && from.row > 0) {
+      chart.free_from = std::max(chart.free_from, to.column);
+    }
   }
   return chart;
 }

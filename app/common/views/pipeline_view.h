@@ -46,7 +46,7 @@ struct PipelineChart {
   std::vector<PipelineNode> nodes;  // in causal order
   std::vector<PipelineEdge> edges;
   std::vector<std::string> captions;  // by row; empty for the main path
-  // Column from which on only row 0 holds cards.
+  // Column from which on only row 0 holds cards and connectors.
   int free_from = 0;
   bool taken(int row, int column) const;
 };

@@ -162,6 +162,7 @@ TEST(PipelineChart, CardsNeverShareAPlaceAndConnectorsRunLeftToRight) {
       EXPECT_LT(from.column, to.column);
       const int row = edge.route == PipelineEdge::Route::kLate ? from.row : to.row;
       if (edge.route == PipelineEdge::Route::kBelow) continue;
+      EXPECT_TRUE(row == 0 || to.column <= chart.free_from) << as_op_find(to.op)->name;
       for (int column = from.column + 1; column < to.column; ++column) {
         EXPECT_FALSE(chart.taken(row, column)) << as_op_find(from.op)->name;
       }
