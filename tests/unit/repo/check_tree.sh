@@ -3,8 +3,8 @@
 # any.
 #
 # Usage: check_tree.sh CHECK ROOT [PREFIX]
-# CHECK: layers c99 headers headers_alone top_level size hygiene manual format (77: skipped, no
-# clang-format-16). PREFIX: of the headers, only those whose path begins so.
+# CHECK: layers c99 headers top_level size hygiene manual format (77: skipped, no clang-format-16)
+# PREFIX: of the headers, only those whose path begins so.
 set -uo pipefail
 export LC_ALL=C.UTF-8
 
@@ -128,29 +128,15 @@ own_headers() {
   done
 }
 
-compile_headers() { # OPTION...
+check_headers() {
   local lines compile
   # shellcheck disable=SC2016
   compile='printf "#include \"%s\"\n" "$1" |
-    "${CXX:-c++}" -std=c++20 -Wall -Wextra -Werror -I. "${@:2}" -fsyntax-only -x c++ - ||
+    "${CXX:-c++}" -std=c++20 -Wall -Wextra -Werror -I. -fsyntax-only -x c++ - ||
     echo "$1: does not compile on its own"'
-  lines=$(own_headers | xargs -P "$(nproc)" -I{} bash -c "$compile" bash {} "$@" 2>&1)
+  lines=$(own_headers | xargs -P "$(nproc)" -I{} bash -c "$compile" bash {} 2>&1)
   [ -z "$lines" ] || finding "$lines"
   [ -n "$(own_headers)" ] || finding "no header seen: nothing was checked"
-}
-
-check_headers_alone() { compile_headers; }
-
-# The same in a fifth of the time: what they include of the libraries is parsed once for all.
-check_headers() {
-  local folder
-  folder=$(mktemp -d) || exit 2
-  own_headers | tr '\n' '\0' | xargs -0 -r grep -hoE '^#include <[^>]+>' | sort -u |
-    grep -vE '<(cuda|nvtx|arm_|imm|x86)' >"$folder/all.h"
-  "${CXX:-c++}" -std=c++20 -Wall -Wextra -x c++-header "$folder/all.h" -o "$folder/all.h.gch" ||
-    finding "the libraries' headers do not compile together"
-  compile_headers -Winvalid-pch -include "$folder/all.h"
-  rm -rf "$folder"
 }
 
 # ---- top_level: nothing lies at the root that does not belong there
@@ -232,7 +218,6 @@ case $check in
   layers) check_layers ;;
   c99) check_c99 ;;
   headers) check_headers ;;
-  headers_alone) check_headers_alone ;;
   top_level) check_top_level ;;
   size) check_size ;;
   hygiene) check_hygiene ;;
