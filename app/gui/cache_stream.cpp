@@ -106,7 +106,8 @@ void CacheStream::draw(Ui& ui) {
   take(ui.bench.events());
   make();
   if (given_up_ == wanted_) {
-    return sentence("There is not enough memory for the map after this batch; choose another one.");
+    sentence("There is not enough memory for the map after this batch; choose another one.");
+    return draw_slider(ui);
   }
   if (!shown_) return sentence("The map is being made ..");
   const StreamView& view = shown_->view;

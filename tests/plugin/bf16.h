@@ -1,5 +1,4 @@
-/* bf16 to and from float, rounded to even; NaNs are not told apart. For the plugins of the tests.
- */
+/* For the plugins of the tests: bf16 to and from float, rounded to even, NaNs not told apart. */
 #pragma once
 
 #include <stdint.h>
