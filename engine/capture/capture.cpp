@@ -16,6 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::size_t kRecent = 16;  // traces that are kept
+
 std::string_view text_of(std::span<const std::uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -195,12 +197,30 @@ Result<std::shared_ptr<const StepTrace>> Capture::trace(std::int64_t step) const
   if (where->trace.bytes == 0 || where->payload.bytes == 0) {
     return std::shared_ptr<const StepTrace>();
   }
+  {
+    const std::lock_guard lock(recent_mutex_);
+    const auto it = std::ranges::find(recent_, step, &StepTrace::step);
+    if (it != recent_.end()) {
+      std::rotate(recent_.begin(), it, it + 1);
+      return recent_.front();
+    }
+  }
+  auto trace = read_step(*where);
+  if (!trace) return trace;
+  const std::lock_guard lock(recent_mutex_);
+  if (recent_.size() == kRecent) recent_.pop_back();
+  recent_.insert(recent_.begin(), *trace);
+  return trace;
+}
+
+Result<std::shared_ptr<const StepTrace>> Capture::read_step(const Line& where) const {
+  const auto at = static_cast<std::size_t>(&where - lines_.data());
+  const std::int64_t step = summaries_[at]->step;
   try {
-    auto entry = read_entry(step, *where);
+    auto entry = read_entry(step, where);
     if (!entry) return entry.error();
-    auto payload = open_part("payload", step, where->payload);
+    auto payload = open_part("payload", step, where.payload);
     if (!payload) return payload.error();
-    const auto at = static_cast<std::size_t>(where - lines_.data());
     return read_trace(*entry, summaries_[at]->results, *info_, &*payload, weights_.get(), path_);
   } catch (const std::bad_alloc&) {
     return Error{AS_NO_ENVIRONMENT, fmt::format("{}: not enough memory for step {}", path_, step),
@@ -248,10 +268,10 @@ Result<std::shared_ptr<const BlockBytes>> Capture::block(std::int64_t step, std:
 
 Result<void> Capture::verify() const {
   for (const auto& summary : summaries_) {
-    auto read = trace(summary->step);
-    if (!read) return read.error();
     const Line& where = *line(summary->step);
-    if (where.trace.bytes > 0) {
+    if (where.trace.bytes > 0 && where.payload.bytes > 0) {
+      if (auto read = read_step(where); !read) return read.error();
+    } else if (where.trace.bytes > 0) {
       if (auto known = read_entry(summary->step, where); !known) return known.error();
     }
     if (where.cache.bytes > 0) {

@@ -63,6 +63,7 @@ class Capture {
   };
   Result<void> read_steps();
   const Line* line(std::int64_t step) const;
+  Result<std::shared_ptr<const StepTrace>> read_step(const Line& where) const;
   Error damaged(const std::string& what) const;
   Result<TraceEntry> read_entry(std::int64_t step, const Line& line) const;
   // Checked against its digest.
@@ -75,6 +76,10 @@ class Capture {
   std::vector<Line> lines_;  // by index into summaries_
   MappedFile traces_;
   std::shared_ptr<const TensorFile> weights_;
+  // What was asked for last, newest first: who follows a row through the steps asks for each of
+  // them for every op. They point into files, so that they are small.
+  mutable std::mutex recent_mutex_;
+  mutable std::vector<std::shared_ptr<const StepTrace>> recent_;
 };
 
 }  // namespace attnscope
