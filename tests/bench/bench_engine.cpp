@@ -19,6 +19,7 @@
 #include "engine/session/session.h"
 #include "kernels/params/op_table.h"
 #include "tests/bench/bench_blocks.h"
+#include "tests/bench/bench_capture.h"
 
 namespace attnscope {
 namespace {
@@ -197,6 +198,7 @@ int run(int argc, char** argv) {
   }
   register_benchmarks();
   register_block_benchmarks();
+  register_capture_benchmarks();
   const std::size_t count = benchmark::RunSpecifiedBenchmarks();
   kept().reset();
   benchmark::Shutdown();
