@@ -13,6 +13,7 @@
 #include "app/common/case_python.h"
 #include "app/common/format.h"
 #include "app/common/plugins.h"
+#include "app/common/report_parts.h"
 #include "app/common/wiring.h"
 #include "engine/config/json_file.h"
 #include "engine/opcase/case_file.h"
@@ -25,9 +26,7 @@ namespace {
 using nlohmann::json;
 using Action = std::function<Result<as_status>()>;
 
-json number(double v) { return std::isfinite(v) ? json(v) : json(nullptr); }
-
-std::string shape_text(const std::vector<std::int64_t>& shape) {
+std::string extents_text(const std::vector<std::int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ","));
 }
 
@@ -71,7 +70,7 @@ Result<as_status> save_command(const SaveCommand& c) {
   return AS_OK;
 }
 
-void add_save(CLI::App& app, Action& action) {
+void add_case_save(CLI::App& app, Action& action) {
   auto* save = app.add_subcommand("save", "Keep one op's call: its numbers, inputs and outputs");
   auto c = std::make_shared<SaveCommand>();
   save->add_option("scenario", c->at.scenario,
@@ -106,8 +105,8 @@ json run_json(const std::string& file, const OpCase& kept, const CaseRun& run) {
     json worst = nullptr;
     if (!t.comparison.worst.index.empty() && t.comparison.budget_used > 0) {
       worst = {{"index", t.comparison.worst.index},
-               {"value", number(t.comparison.worst.value)},
-               {"expected", number(t.comparison.worst.reference)}};
+               {"value", number_json(t.comparison.worst.value)},
+               {"expected", number_json(t.comparison.worst.reference)}};
     }
     taps.push_back({{"tap", t.tap},
                     {"dtype", t.dtype},
@@ -117,9 +116,9 @@ json run_json(const std::string& file, const OpCase& kept, const CaseRun& run) {
                     {"elements", t.comparison.elements},
                     {"differing", t.comparison.figures.differing},
                     {"beyond", t.comparison.figures.beyond},
-                    {"max_abs", number(t.comparison.figures.max_abs)},
-                    {"cosine", number(t.comparison.figures.cosine)},
-                    {"budget_used", number(t.comparison.budget_used)},
+                    {"max_abs", number_json(t.comparison.figures.max_abs)},
+                    {"cosine", number_json(t.comparison.figures.cosine)},
+                    {"budget_used", number_json(t.comparison.budget_used)},
                     {"worst", worst},
                     {"note", t.note}});
   }
@@ -144,10 +143,10 @@ void print_run(const std::string& file, const OpCase& kept, const CaseRun& run) 
   for (const CaseTap& t : run.taps) {
     const Comparison& c = t.comparison;
     fmt::print("  {:<12} {:<5} {:<18} {:<9} {:>9} of {} differ, max abs {}, {:.3g} of {}\n", t.tap,
-               t.dtype, shape_text(t.shape), verdict_name(t.verdict), c.figures.differing,
+               t.dtype, extents_text(t.shape), verdict_name(t.verdict), c.figures.differing,
                c.elements, format_error(c.figures.max_abs), c.budget_used, t.tolerance);
     if (t.verdict == Verdict::kWrong && !c.worst.index.empty()) {
-      fmt::print("    worst at {}: {} instead of {}\n", shape_text(c.worst.index),
+      fmt::print("    worst at {}: {} instead of {}\n", extents_text(c.worst.index),
                  format_exact(c.worst.value), format_exact(c.worst.reference));
     }
     if (!t.note.empty()) fmt::print("    {}\n", t.note);
@@ -214,7 +213,7 @@ Result<as_status> run_case_command(const RunCaseCommand& c) {
   return right ? AS_OK : AS_MISMATCH;
 }
 
-void add_run(CLI::App& app, Action& action) {
+void add_case_run(CLI::App& app, Action& action) {
   auto* run =
       app.add_subcommand("run", "Run cases in a lane and compare with the outputs that they hold");
   auto c = std::make_shared<RunCaseCommand>();
@@ -254,7 +253,8 @@ Result<as_status> show_case(const std::string& file, bool as_json) {
       tensors.push_back(
           {{"tap", tap.name}, {"side", side}, {"dtype", dtype}, {"shape", t->second.shape}});
       if (!as_json) {
-        fmt::print("  {:<3} {:<14} {:<5} {}\n", side, tap.name, dtype, shape_text(t->second.shape));
+        fmt::print("  {:<3} {:<14} {:<5} {}\n", side, tap.name, dtype,
+                   extents_text(t->second.shape));
       }
     } else if (const auto r = kept->caches.find(tap.name); r != kept->caches.end()) {
       tensors.push_back({{"tap", tap.name}, {"side", side}, {"rows", r->second.slots.size()}});
@@ -278,7 +278,7 @@ Result<as_status> show_case(const std::string& file, bool as_json) {
   return AS_OK;
 }
 
-void add_show(CLI::App& app, Action& action) {
+void add_case_show(CLI::App& app, Action& action) {
   auto* show = app.add_subcommand("show", "What a case holds");
   struct Command {
     std::string file;
@@ -317,7 +317,7 @@ Result<as_status> export_command(const ExportCommand& c) {
   return AS_OK;
 }
 
-void add_export(CLI::App& app, Action& action) {
+void add_case_export(CLI::App& app, Action& action) {
   auto* command =
       app.add_subcommand("export", "Write a script that runs the case with a function of yours");
   auto c = std::make_shared<ExportCommand>();
@@ -335,10 +335,10 @@ void add_case_commands(CLI::App& app, Action& action) {
   auto* group = app.add_subcommand(
       "case", "Single calls of ops: save, run in any lane, show, export, import");
   group->require_subcommand(1);
-  add_save(*group, action);
-  add_run(*group, action);
-  add_show(*group, action);
-  add_export(*group, action);
+  add_case_save(*group, action);
+  add_case_run(*group, action);
+  add_case_show(*group, action);
+  add_case_export(*group, action);
   add_case_import(*group, action);
 }
 

@@ -131,16 +131,16 @@ void add_gui(CLI::App& app, Action& action) {
 
 void add_ops(CLI::App& app, Action& action) {
   auto* ops = app.add_subcommand("ops", "List the op table: id, taps, lanes, reference, tests");
-  auto json = std::make_shared<bool>(false);
-  ops->add_flag("--json", *json, "Print as JSON");
-  ops->callback([=, &action] { action = [=] { return ops_command(*json); }; });
+  auto as_json = std::make_shared<bool>(false);
+  ops->add_flag("--json", *as_json, "Print as JSON");
+  ops->callback([=, &action] { action = [=] { return ops_command(*as_json); }; });
 }
 
 void add_lanes(CLI::App& app, Action& action) {
   auto* lanes = app.add_subcommand("lanes", "List the lanes: kernels, references, planted bugs");
-  auto json = std::make_shared<bool>(false);
-  lanes->add_flag("--json", *json, "Print as JSON");
-  lanes->callback([=, &action] { action = [=] { return lanes_command(*json); }; });
+  auto as_json = std::make_shared<bool>(false);
+  lanes->add_flag("--json", *as_json, "Print as JSON");
+  lanes->callback([=, &action] { action = [=] { return lanes_command(*as_json); }; });
 }
 
 void add_look_at(CLI::App& command, const std::shared_ptr<LookAt>& at) {
@@ -258,9 +258,9 @@ void add_profiles(CLI::App& app, Action& action) {
 void add_doctor(CLI::App& app, Action& action) {
   auto* doctor =
       app.add_subcommand("doctor", "What this machine and build have, what a missing piece costs");
-  auto json = std::make_shared<bool>(false);
-  doctor->add_flag("--json", *json, "Print as JSON");
-  doctor->callback([=, &action] { action = [=] { return doctor_command(*json); }; });
+  auto as_json = std::make_shared<bool>(false);
+  doctor->add_flag("--json", *as_json, "Print as JSON");
+  doctor->callback([=, &action] { action = [=] { return doctor_command(*as_json); }; });
 }
 
 void add_layout(CLI::App& blocks, Action& action) {

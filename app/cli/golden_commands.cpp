@@ -31,7 +31,7 @@ Result<GoldenFolder> open(const GoldenCommand& c) { return open_goldens(c.folder
 
 // ---- run
 
-Result<as_status> run_command(const GoldenCommand& c) {
+Result<as_status> run_goldens(const GoldenCommand& c) {
   auto folder = open(c);
   if (!folder) return folder.error();
   auto names = folder->select(c.names);
@@ -287,7 +287,7 @@ void add_golden_commands(CLI::App& app, Action& action) {
     sub->callback([=, &action] { action = [=] { return command(*c); }; });
     return std::pair(sub, c);
   };
-  auto [run, r] = add("run", "Run goldens, and keep what differs beside them", run_command);
+  auto [run, r] = add("run", "Run goldens, and keep what differs beside them", run_goldens);
   run->add_option("names", r->names, "Which (default: all)");
   run->add_flag("--ci", r->ci, "Write nothing beside the goldens");
   run->add_option("--lane", r->lanes, "LANE or OP=LANE in place of the definitions'; as --ci then")

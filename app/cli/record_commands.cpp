@@ -190,7 +190,7 @@ Result<as_status> show_command(const ShowCommand& c) {
   return AS_OK;
 }
 
-void add_show(CLI::App& app, Action& action) {
+void add_show_capture(CLI::App& app, Action& action) {
   auto* show = app.add_subcommand("show", "What a capture holds");
   auto c = std::make_shared<ShowCommand>();
   show->add_option("capture", c->path, "A folder made by 'attnscope record'")->required();
@@ -253,7 +253,7 @@ void add_pack(CLI::App& app, Action& action) {
 
 void add_capture_commands(CLI::App& app, Action& action) {
   add_record(app, action);
-  add_show(app, action);
+  add_show_capture(app, action);
   add_pack(app, action);
 }
 

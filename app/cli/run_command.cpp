@@ -51,8 +51,8 @@ nlohmann::json kept_report(const std::string& path, const std::string& key) {
   return same ? report : nlohmann::json(nullptr);
 }
 
-void print(const nlohmann::json& report, bool json) {
-  if (json) {
+void print(const nlohmann::json& report, bool as_json) {
+  if (as_json) {
     fmt::print("{}\n", report.dump(1));
   } else {
     fmt::print("{}", format_report(report, is_terminal(STDOUT_FILENO)));

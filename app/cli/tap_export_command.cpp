@@ -13,14 +13,14 @@
 namespace attnscope {
 namespace {
 
-struct Command {
+struct TapExportCommand {
   std::string scenario, output, profile;
   ModelChoice model;
   TapExportOptions options;
   std::int64_t steps = -1, decode_steps = -1;
 };
 
-Result<as_status> tap_export(const Command& c) {
+Result<as_status> tap_export(const TapExportCommand& c) {
   auto scenario = scenario_with_profile(c.scenario, c.profile, c.model);
   if (!scenario) return scenario.error();
   TapExportOptions options = c.options;
@@ -42,7 +42,7 @@ Result<as_status> tap_export(const Command& c) {
 void add_tap_export_command(CLI::App& app, std::function<Result<as_status>()>& action) {
   auto* command = app.add_subcommand(
       "tap-export", "Run a scenario and write taps of any lane, references too, as safetensors");
-  auto c = std::make_shared<Command>();
+  auto c = std::make_shared<TapExportCommand>();
   command->add_option("scenario", c->scenario, "File, or a name from assets/scenarios")->required();
   add_model_options(*command, std::shared_ptr<ModelChoice>(c, &c->model));
   command->add_option("--lane", c->options.lane, "cpu (default), cuda, .., ref.sim or ref.exact");

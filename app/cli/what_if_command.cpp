@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "app/cli/look_at.h"
 #include "app/cli/look_commands.h"
 #include "app/common/format.h"
+#include "app/common/report_parts.h"
 #include "app/common/what_if_run.h"
 #include "app/common/wiring.h"
 #include "engine/session/place.h"
@@ -19,11 +19,9 @@ namespace {
 
 using nlohmann::json;
 
-json number(double v) { return std::isfinite(v) ? json(v) : json(nullptr); }
-
 json held_json(const std::optional<Held>& held) {
   if (!held) return nullptr;
-  return {{"budget_used", number(held->budget_used)},
+  return {{"budget_used", number_json(held->budget_used)},
           {"beyond", held->beyond},
           {"elements", held->elements},
           {"tap", held->worst_tap}};
@@ -35,7 +33,7 @@ json row_json(const WhatIf& r) {
           {"error", r.error.empty() ? json(nullptr) : json(r.error)},
           {"introduced", held_json(r.introduced)},
           {"from_exact", held_json(r.from_exact)},
-          {"from_history", r.from_history ? number(*r.from_history) : json(nullptr)},
+          {"from_history", r.from_history ? number_json(*r.from_history) : json(nullptr)},
           {"right", r.right()}};
 }
 
@@ -81,8 +79,8 @@ json after_json(const std::vector<WhatIfAfter>& results) {
     json steps = json::array();
     for (const Drift& d : r.steps) {
       steps.push_back({{"step", d.step},
-                       {"from_sim", number(d.from_sim)},
-                       {"from_exact", d.from_exact ? number(*d.from_exact) : json(nullptr)}});
+                       {"from_sim", number_json(d.from_sim)},
+                       {"from_exact", d.from_exact ? number_json(*d.from_exact) : json(nullptr)}});
     }
     rows.push_back({{"change", r.change},
                     {"sentence", r.sentence},

@@ -7,6 +7,7 @@
 #include "app/cli/look_at.h"
 #include "app/cli/look_commands.h"
 #include "app/common/format.h"
+#include "app/common/report_parts.h"
 #include "engine/session/forced_copy.h"
 #include "engine/session/place.h"
 #include "engine/session/value_history.h"
@@ -17,8 +18,6 @@ namespace {
 
 using nlohmann::json;
 
-json number(double v) { return std::isfinite(v) ? json(v) : json(nullptr); }
-
 json contribution_json(const Contribution& c) {
   json j = {{"kind", c.kind},
             {"status", c.status},
@@ -26,13 +25,13 @@ json contribution_json(const Contribution& c) {
             {"block", c.block},
             {"slot", c.slot},
             {"bytes", c.bytes},
-            {"value", number(c.value)},
-            {"logit", number(c.logit)},
-            {"weight", number(c.weight)},
-            {"partial", number(c.partial)}};
+            {"value", number_json(c.value)},
+            {"logit", number_json(c.logit)},
+            {"weight", number_json(c.weight)},
+            {"partial", number_json(c.partial)}};
   if (c.rank >= 0) {
     j["rank"] = c.rank;
-    j["margin"] = number(c.margin);
+    j["margin"] = number_json(c.margin);
   }
   return j;
 }
@@ -202,9 +201,9 @@ Result<as_status> why_command(const WhyCommand& command) {
                           {"dim", history->dim},
                           {"request", history->request},
                           {"position", history->position},
-                          {"output", number(history->output)},
-                          {"reference", number(history->reference)},
-                          {"sum", number(history->sum)},
+                          {"output", number_json(history->output)},
+                          {"reference", number_json(history->reference)},
+                          {"sum", number_json(history->sum)},
                           {"contributions", contributions}}
                          .dump(1));
   return AS_OK;

@@ -79,8 +79,8 @@ void note_the_worst(RunPair& pair) {
   }
 }
 
-Made compare(const std::shared_ptr<WithCopy>& made, const Snapshot& snapshot,
-             const Scenario& scenario, const std::function<bool(double)>& go_on) {
+Made compare_sides(const std::shared_ptr<WithCopy>& made, const Snapshot& snapshot,
+                   const Scenario& scenario, const std::function<bool(double)>& go_on) {
   RunPair& c = made->comparison;
   if (!c.a) {
     if (auto ok = copy_session(snapshot, scenario, *made); !ok) return ok.error();
@@ -195,7 +195,7 @@ Result<void> CompareSession::open(const Workbench& bench, const std::string& pat
                      [made, state, snapshot = bench.shared_snapshot(),
                       scenario = bench.setup().scenario]() -> Made {
                        try {
-                         return compare(made, *snapshot, scenario, [&](double share) {
+                         return compare_sides(made, *snapshot, scenario, [&](double share) {
                            state->share = share;
                            return !state->stopped;
                          });

@@ -8,16 +8,11 @@
 
 #include "app/common/doctor.h"
 #include "engine/capture/trace_fields.h"
+#include "engine/session/elapsed.h"
 #include "engine/session/trace_recorder.h"
 
 namespace attnscope {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Requests by name or id.
 Result<std::vector<std::int32_t>> request_ids(const std::vector<std::string>& wanted,
@@ -128,12 +123,12 @@ Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistr
       session.set_observer(nullptr);
       return result;
     }
-    const auto start = Clock::now();
+    const auto start = std::chrono::steady_clock::now();
     const Result<void> ran = session.step();
     result.run_seconds += seconds_since(start);
     if (!ran) return ran.error();  // the steps before it stay, as an incomplete capture
     decode_steps += decoding ? 1 : 0;
-    const auto writing = Clock::now();
+    const auto writing = std::chrono::steady_clock::now();
     const auto traces = recorder.traces();
     const auto summaries = recorder.summaries();
     if (summaries.empty() || summaries.back()->step != steps) {
@@ -151,7 +146,7 @@ Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistr
     const auto& results = session.history().back().results;
     all.insert(all.end(), results.begin(), results.end());
   }
-  const auto finishing = Clock::now();
+  const auto finishing = std::chrono::steady_clock::now();
   auto totals = (*writer)->finish();
   if (!totals) return totals.error();
   result.write_seconds += seconds_since(finishing);

@@ -43,7 +43,7 @@ json op_json(const OpEntry& op) {
           {"taps", std::move(taps)}};
 }
 
-std::string shape_text(const json& tap) {
+std::string recorded_shape(const json& tap) {
   std::string text = tap.at("dtype").get<std::string>() + " [";
   for (const json& n : tap.at("shape")) {
     text += (text.back() == '[' ? "" : ",") + std::to_string(n.get<std::int64_t>());
@@ -51,7 +51,7 @@ std::string shape_text(const json& tap) {
   return text + "]";
 }
 
-double number(const json& v) { return v.is_number() ? v.get<double>() : std::nan(""); }
+double number_of(const json& v) { return v.is_number() ? v.get<double>() : std::nan(""); }
 
 void append_step(std::string& out, const json& step) {
   out += fmt::format("\nstep {}\n  {:<5} {:<25} {:<14} {:<16} {:>10} {:>10} {:>10}  {}\n",
@@ -62,12 +62,13 @@ void append_step(std::string& out, const json& step) {
       if (!tap.contains("stats")) continue;
       const json& s = tap.at("stats");
       const auto layer = op.at("layer").get<int>();
-      out += fmt::format("  {:<5} {:<25} {:<14} {:<16} {:>10} {:>10} {:>10}  {}{}\n",
-                         layer < 0 ? "-" : std::to_string(layer), op.at("op").get<std::string>(),
-                         tap.at("name").get<std::string>(), shape_text(tap),
-                         format_number(number(s.at("min"))), format_number(number(s.at("max"))),
-                         format_number(number(s.at("l2"))), s.at("checksum").get<std::string>(),
-                         tap.at("kept").get<bool>() ? "" : "  values not recorded");
+      out +=
+          fmt::format("  {:<5} {:<25} {:<14} {:<16} {:>10} {:>10} {:>10}  {}{}\n",
+                      layer < 0 ? "-" : std::to_string(layer), op.at("op").get<std::string>(),
+                      tap.at("name").get<std::string>(), recorded_shape(tap),
+                      format_number(number_of(s.at("min"))), format_number(number_of(s.at("max"))),
+                      format_number(number_of(s.at("l2"))), s.at("checksum").get<std::string>(),
+                      tap.at("kept").get<bool>() ? "" : "  values not recorded");
     }
   }
 }

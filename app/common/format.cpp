@@ -126,6 +126,10 @@ std::string format_count(std::int64_t count) {
   return out;
 }
 
+std::string plural(std::int64_t n, const char* one, const char* many) {
+  return fmt::format("{} {}", format_count(n), n == 1 ? one : many);
+}
+
 std::string format_share(double share) {
   if (!std::isfinite(share)) return not_finite(share);
   const double percent = share * 100;

@@ -20,5 +20,7 @@ std::string format_share(double share);            // 0..1 as "31 %", "0.4 %", "
 std::string format_token(std::int32_t token);      // printable byte as "'a'", else "0x0A"
 std::string format_place(const Place& place);      // "step 7 · layer 2 · indexer_topk"
 Result<Place> parse_place(std::string_view text);  // "7/2/indexer_topk", layer "-" = none
+// "1 tap", "2 104 taps"
+std::string plural(std::int64_t n, const char* one, const char* many);
 
 }  // namespace attnscope

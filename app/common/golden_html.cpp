@@ -12,7 +12,7 @@ namespace attnscope {
 namespace {
 
 constexpr std::size_t kMostTaps = 12;  // of a golden, drawn in full
-constexpr std::size_t kMostSides = 64;
+constexpr std::size_t kMostDrawn = 64;
 constexpr double kWidth = 560, kHeight = 120, kMargin = 8;
 
 constexpr const char* kStyle = R"(<style>
@@ -89,7 +89,7 @@ void add_tap(const GoldenReviewTap& tap, std::string& out) {
   const GoldenTap *a = tap.accepted, *b = tap.received;
   out += "<table><tr><th></th><th>accepted</th><th>received</th><th>difference</th></tr>\n";
   if (tap.deltas.empty()) {
-    for (const GoldenSides& sides : golden_sides(tap, kMostSides)) {
+    for (const GoldenSides& sides : golden_sides(tap, kMostDrawn)) {
       add_row(out, sides.what, sides.accepted, sides.received, "");
     }
   }

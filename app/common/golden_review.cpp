@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kWidestSide = 34;
 constexpr std::size_t kMostDeltas = 8;
-constexpr std::size_t kMostSides = 3;  // in a terminal
+constexpr std::size_t kMostPrinted = 3;  // in a terminal
 
 const GoldenTap* find_tap(const GoldenValues& values, const GoldenFinding& finding) {
   const auto it = std::ranges::find_if(values.taps, [&](const GoldenTap& t) {
@@ -61,7 +61,7 @@ void format_tap(const GoldenReviewTap& tap, std::string& out) {
   if (a == nullptr && b == nullptr) return;
   add_line(out, "", "accepted", "received", "");
   if (tap.deltas.empty()) {
-    for (const GoldenSides& s : golden_sides(tap, kMostSides)) {
+    for (const GoldenSides& s : golden_sides(tap, kMostPrinted)) {
       add_line(out, s.what, s.accepted, s.received, "");
     }
   }

@@ -76,7 +76,7 @@ constexpr std::array<Lesson, 8> kLessons = {{
      "order of far things gets blurred."},
 }};
 
-std::string where(const TapResult& result) {
+std::string which_layer(const TapResult& result) {
   return result.layer >= 0 ? fmt::format("layer {}", result.layer) : "the ops outside the layers";
 }
 
@@ -95,7 +95,8 @@ LessonPage cell_page(const Snapshot& snapshot, const TapResult& wrong) {
   page.text = fmt::format(
       "Step {}, {}: {} of {} taps {} wrong. A column is a step, a row is a layer; every cell left "
       "of this one is as its reference.",
-      wrong.step, where(wrong), format_count(bad), format_count(taps), bad == 1 ? "is" : "are");
+      wrong.step, which_layer(wrong), format_count(bad), format_count(taps),
+      bad == 1 ? "is" : "are");
   return page;
 }
 
@@ -108,7 +109,7 @@ LessonPage op_page(const Snapshot& snapshot, const TapResult& wrong) {
   page.text = fmt::format(
       "{} in {} is the first op whose output is beyond its tolerance. It was given the right "
       "inputs: everything before it agrees with its reference.",
-      name, where(wrong));
+      name, which_layer(wrong));
   std::set<as_op_id> others;
   std::int64_t right = 0;
   if (const StepSummary* step = snapshot.summary(wrong.step)) {

@@ -8,12 +8,13 @@
 namespace attnscope {
 namespace {
 
-constexpr std::size_t kLongest = 128;  // of what a user typed; the rest cannot matter
+constexpr std::size_t kLongestTyped = 128;  // of what a user typed; the rest cannot matter
 
 }  // namespace
 
 int edit_distance(std::string_view a_text, std::string_view b_text) {
-  const std::string a = lower(a_text.substr(0, kLongest)), b = lower(b_text.substr(0, kLongest));
+  const std::string a = lower(a_text.substr(0, kLongestTyped)),
+                    b = lower(b_text.substr(0, kLongestTyped));
   std::vector<int> before(b.size() + 1), row(b.size() + 1), next(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
   for (std::size_t i = 1; i <= a.size(); ++i) {
@@ -33,7 +34,7 @@ int edit_distance(std::string_view a_text, std::string_view b_text) {
 
 std::vector<std::string> nearest_names(std::string_view wanted,
                                        const std::vector<std::string>& names, std::size_t count) {
-  const std::string text = lower(wanted.substr(0, kLongest));
+  const std::string text = lower(wanted.substr(0, kLongestTyped));
   if (text.empty()) return {};
   // Beyond this share of the text the two have nothing to do with each other.
   const int furthest = std::max<int>(2, static_cast<int>(text.size()) / 2);

@@ -11,12 +11,12 @@
 namespace attnscope {
 namespace {
 
-struct Writer {
+struct CacheWriter {
   as_op_id op;
   const char* tap;
 };
 
-Writer writer_of(CacheKind kind) {
+CacheWriter writer_of(CacheKind kind) {
   switch (kind) {
     case CacheKind::kSwa:
       return {AS_OP_Q_ROPE_KV_INSERT, "cache"};
@@ -68,7 +68,7 @@ Result<RecordedCache> RecordedCache::read(const Capture& capture, const CacheSpe
   if (!cache.pages_) return Error{AS_NO_ENVIRONMENT, "a capture's cache: out of memory", {}};
   // The null block as the engine keeps it.
   std::memset(cache.pages_.get(), 0xff, static_cast<std::size_t>(spec.page_bytes));
-  const Writer writer = writer_of(spec.kind);
+  const CacheWriter writer = writer_of(spec.kind);
   for (const auto& summary : capture.summaries()) {
     if (summary->step > step) break;
     auto trace = capture.trace(summary->step);

@@ -24,17 +24,15 @@ namespace {
 using nlohmann::json;
 
 // JSON has no infinity: null says "beyond any bound".
-json number(double v) { return std::isfinite(v) ? json(v) : json(nullptr); }
-
 json figures(const std::optional<ErrorFigures>& f) {
   if (!f) return nullptr;
-  return {{"max_abs", number(f->max_abs)},
-          {"max_rel", number(f->max_rel)},
-          {"cosine", number(f->cosine)},
-          {"median", number(f->median)},
-          {"p90", number(f->p90)},
-          {"p99", number(f->p99)},
-          {"max_ulp", number(f->max_ulp)},
+  return {{"max_abs", number_json(f->max_abs)},
+          {"max_rel", number_json(f->max_rel)},
+          {"cosine", number_json(f->cosine)},
+          {"median", number_json(f->median)},
+          {"p90", number_json(f->p90)},
+          {"p99", number_json(f->p99)},
+          {"max_ulp", number_json(f->max_ulp)},
           {"differing", f->differing},
           {"beyond", f->beyond}};
 }
@@ -53,21 +51,21 @@ json result_json(const TapResult& r) {
             {"inherited", figures(r.inherited)},
             {"quantisation", figures(r.quantisation)},
             {"tolerance", r.tolerance},
-            {"budget_used", number(r.budget_used)},
+            {"budget_used", number_json(r.budget_used)},
             {"verdict", verdict_name(r.verdict)}};
   if (r.selection) {
     j["selection"] = {{"tokens", r.selection->tokens},
                       {"entries", r.selection->entries},
-                      {"margin", number(r.selection->margin)},
-                      {"score_difference", number(r.selection->score_difference)},
+                      {"margin", number_json(r.selection->margin)},
+                      {"score_difference", number_json(r.selection->score_difference)},
                       {"recall", r.selection->recall}};
   }
   if (r.introduced && r.op == AS_OP_INDEXER_TOPK) j["recall"] = r.introduced->recall;
-  if (r.mass_moved) j["mass_moved"] = number(*r.mass_moved);
+  if (r.mass_moved) j["mass_moved"] = number_json(*r.mass_moved);
   if (r.worst) {
     j["worst"] = {{"index", r.worst->index},
-                  {"value", number(r.worst->value)},
-                  {"reference", number(r.worst->reference)}};
+                  {"value", number_json(r.worst->value)},
+                  {"reference", number_json(r.worst->reference)}};
   }
   if (!r.note.empty()) j["note"] = r.note;
   return j;
@@ -296,7 +294,7 @@ json make_report(const Scenario& scenario, const RunOptions& options, const RunR
   }
   json drift = json::array();
   for (const LayerDrift& d : result.summary.drift) {
-    drift.push_back({{"layer", d.layer}, {"cosine", number(d.cosine)}, {"step", d.step}});
+    drift.push_back({{"layer", d.layer}, {"cosine", number_json(d.cosine)}, {"step", d.step}});
   }
   return {{"format", "attnscope-report"},
           {"version", kReportVersion},

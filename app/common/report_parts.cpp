@@ -14,8 +14,6 @@ namespace {
 
 using nlohmann::json;
 
-json number(double v) { return std::isfinite(v) ? json(v) : json(nullptr); }
-
 // One character a step, a level every decade from 1e-8 up; '!' beyond any number.
 std::string sparkline(const json& values) {
   static const char* const kLevels[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
@@ -49,6 +47,8 @@ std::string sparkline(const json& values) {
 
 }  // namespace
 
+json number_json(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
+
 json blamed_json(const Summary& summary) {
   json out = json::array();
   for (const Blame& b : summary.blamed) {
@@ -71,7 +71,7 @@ json budgets_json(const Summary& summary) {
                    {"tap", b.tap},
                    {"lane", b.lane},
                    {"tolerance", b.tolerance},
-                   {"used", number(b.used)},
+                   {"used", number_json(b.used)},
                    {"taps", b.taps},
                    {"slack", b.slack()}});
   }

@@ -12,6 +12,8 @@
 
 namespace attnscope {
 
+// null where it is not finite.
+nlohmann::json number_json(double value);
 nlohmann::json blamed_json(const Summary& summary);
 nlohmann::json budgets_json(const Summary& summary);
 nlohmann::json invariants_json(const std::vector<Invariant>& invariants);

@@ -38,7 +38,7 @@ const char* colour_of(const std::string& verdict) {
 }
 
 // Order of severity, best first.
-int severity(const std::string& verdict) {
+int verdict_rank(const std::string& verdict) {
   static const std::vector<std::string> kOrder = {"equal",    "rounding",     "quantisation",
                                                   "near_tie", "not_compared", "wrong"};
   return static_cast<int>(std::find(kOrder.begin(), kOrder.end(), verdict) - kOrder.begin());
@@ -98,7 +98,7 @@ std::vector<Row> rows_of(const json& report) {
         row.budget = std::max(row.budget, tap.at("budget_used").get<double>());
       }
       const std::string verdict = tap.at("verdict");
-      if (severity(verdict) > severity(row.verdict)) row.verdict = verdict;
+      if (verdict_rank(verdict) > verdict_rank(row.verdict)) row.verdict = verdict;
     }
   }
   // Causal order; rows read come before rows written.
@@ -110,7 +110,7 @@ std::vector<Row> rows_of(const json& report) {
   return rows;
 }
 
-std::string budget_text(const Row& row) {
+std::string budget_cell(const Row& row) {
   if (row.beyond || row.budget > 9.99) return ">999 %";
   return fmt::format("{:.0f} %", row.budget * 100);
 }
@@ -138,7 +138,7 @@ std::string table(const json& report, const Paint& paint) {
   for (const Row& row : rows_of(report)) {
     out += fmt::format("{:<26}{:<20}{:>6} {:>11} {:>11} {:>11} {:>8}  {}\n",
                        row.op == last ? "" : row.op, row.tap, row.count, cell(row.introduced),
-                       cell(row.inherited), cell(row.quantisation), budget_text(row),
+                       cell(row.inherited), cell(row.quantisation), budget_cell(row),
                        paint(colour_of(row.verdict), row.verdict));
     last = row.op;
   }

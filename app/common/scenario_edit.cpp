@@ -48,9 +48,9 @@ std::size_t bad_utf8(std::string_view text) {
 }
 
 // Builds the JSON of a draft; what cannot be written is an error of its place.
-class Writer {
+class DraftWriter {
  public:
-  explicit Writer(DraftErrors& errors) : errors_(errors) {}
+  explicit DraftWriter(DraftErrors& errors) : errors_(errors) {}
 
   // Numbers are written as typed, so that the loader judges them. Empty: the key is left out.
   void number(ordered_json& at, const std::string& place, const char* key, std::string_view typed) {
@@ -91,7 +91,7 @@ class Writer {
   DraftErrors& errors_;
 };
 
-void write_layers(const ScenarioFile& draft, Writer& writer, ordered_json& model) {
+void write_layers(const ScenarioFile& draft, DraftWriter& writer, ordered_json& model) {
   if (trimmed(draft.layers).empty()) return;
   ordered_json list = ordered_json::array();
   std::string_view rest = draft.layers;
@@ -138,7 +138,7 @@ void fill_serving(json serving, ScenarioFile& draft) {
   if (!serving.empty()) draft.serving = serving.dump();
 }
 
-void write_serving(const ScenarioFile& draft, Writer& writer, DraftErrors& errors,
+void write_serving(const ScenarioFile& draft, DraftWriter& writer, DraftErrors& errors,
                    ordered_json& root) {
   ordered_json serving = ordered_json::object();
   if (!draft.caching.empty()) serving["prefix_caching"] = draft.caching == "on";
@@ -294,7 +294,7 @@ ScenarioDraft draft_of(const RunSetup& setup) {
 Result<std::string> draft_text(const ScenarioFile& draft, DraftErrors* errors) {
   DraftErrors own;
   DraftErrors& found = errors != nullptr ? *errors : own;
-  Writer writer(found);
+  DraftWriter writer(found);
   ordered_json root;
   root["version"] = 1;
   if (!draft.name.empty()) writer.text(root, "", "name", draft.name);

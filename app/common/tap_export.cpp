@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "app/common/tap_choice.h"
+#include "engine/model/numbers.h"
 #include "engine/model/tensor_parallel.h"
 #include "engine/tensorfile/tensor_writer.h"
 #include "kernels/layout/records.h"
@@ -17,8 +18,6 @@
 
 namespace attnscope {
 namespace {
-
-std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 // Whether a tap has an axis that changes from step to step.
 bool has_axis(std::string_view axes, std::string_view letters) {

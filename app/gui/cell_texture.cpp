@@ -14,7 +14,7 @@ constexpr std::int64_t kRoom = 1 << 20;  // pixels that a texture may be larger 
 
 // Making a texture costs the driver more than filling one: a new picture goes into the old texture
 // where it fits, and into one that fits both where that is not much larger.
-int room_for(int wanted, int had, int other, int other_had) {
+int side_for(int wanted, int had, int other, int other_had) {
   const std::int64_t both = std::int64_t{std::max(wanted, had)} * std::max(other, other_had);
   return both <= std::int64_t{wanted} * other + kRoom ? std::max(wanted, had) : wanted;
 }
@@ -105,8 +105,8 @@ void CellTexture::update(int width, int height, const std::vector<ImU32>& pixels
   }
   const int had_width = impl_ ? impl_->texture.Width : 0;
   const int had_height = impl_ ? impl_->texture.Height : 0;
-  const int wide = room_for(width, had_width, height, had_height);
-  const int high = room_for(height, had_height, width, had_width);
+  const int wide = side_for(width, had_width, height, had_height);
+  const int high = side_for(height, had_height, width, had_width);
   if (wide != had_width || high != had_height) {
     Impl::abandon(std::move(impl_));
     impl_ = std::make_unique<Impl>();

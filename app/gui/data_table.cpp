@@ -14,7 +14,7 @@
 namespace attnscope::gui {
 namespace {
 
-constexpr ImGuiTableFlags kFlags =
+constexpr ImGuiTableFlags kTableFlags =
     ImGuiTableFlags_Sortable | ImGuiTableFlags_SortTristate | ImGuiTableFlags_RowBg |
     ImGuiTableFlags_BordersInnerV | ImGuiTableFlags_BordersOuter | ImGuiTableFlags_Resizable |
     ImGuiTableFlags_Reorderable | ImGuiTableFlags_Hideable | ImGuiTableFlags_ScrollY |
@@ -293,7 +293,7 @@ std::optional<std::int64_t> DataTable::draw(const char* id, ImVec2 size, std::in
   }
   const float room = size.x > 0 ? size.x : ImGui::GetContentRegionAvail().x;
   const bool wide = room < px(least_width);
-  const ImGuiTableFlags flags = kFlags | (wide ? ImGuiTableFlags_ScrollX : 0);
+  const ImGuiTableFlags flags = kTableFlags | (wide ? ImGuiTableFlags_ScrollX : 0);
   if (ImGui::BeginTable("##table", static_cast<int>(columns_.size()), flags, size,
                         wide ? px(least_width) : 0)) {
     ImGui::TableSetupScrollFreeze(0, 1);

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostRecent = 10;
+constexpr std::size_t kMostRecentFiles = 10;
 constexpr const char* kExtension = ".json";
 
 }  // namespace
@@ -32,7 +32,7 @@ void remember(Settings& settings, const std::string& path) {
   settings.scenario = name;
   std::erase(settings.recent, name);
   settings.recent.insert(settings.recent.begin(), name);
-  if (settings.recent.size() > kMostRecent) settings.recent.pop_back();
+  if (settings.recent.size() > kMostRecentFiles) settings.recent.pop_back();
 }
 
 namespace {

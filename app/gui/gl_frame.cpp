@@ -1,6 +1,5 @@
 #include "app/gui/gl_frame.h"
 
-#define GL_GLEXT_PROTOTYPES
 #include <GL/gl.h>
 #include <GL/glext.h>
 #include <fmt/format.h>

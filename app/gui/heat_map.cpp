@@ -14,15 +14,11 @@
 namespace attnscope::gui {
 namespace {
 
-constexpr auto kSliceTime = std::chrono::microseconds(3500);  // of a frame, for reading values
-constexpr float kTextWidth = 34, kTextHeight = 18;            // smallest cell that shows its number
-constexpr float kMarkCell = 6;            // smallest cell with stripes and marks
+constexpr auto kReadTime = std::chrono::microseconds(3500);  // of a frame, for reading values
+constexpr float kTextWidth = 34, kTextHeight = 18;           // smallest cell that shows its number
+constexpr float kMarkCell = 6;                               // smallest cell with stripes and marks
 constexpr double kHatchedColumns = 2048;  // more on screen are hatched by the texture
 constexpr float kWidestCell = 96, kTallestCell = 64;
-
-std::string name_of(const std::function<std::string(std::int64_t)>& name, std::int64_t index) {
-  return name ? name(index) : std::to_string(index);
-}
 
 // Diagonal stripes over a cell whose value lies outside the range.
 void draw_stripes(ImDrawList* list, ImVec2 min, ImVec2 max, ImU32 colour) {
@@ -45,10 +41,14 @@ std::string number_that_fits(double value, float width) {
 
 }  // namespace
 
+std::string index_label(const std::function<std::string(std::int64_t)>& name, std::int64_t index) {
+  return name ? name(index) : std::to_string(index);
+}
+
 std::string cell_text(const HeatMapData& data, std::int64_t row, std::int64_t column) {
   std::string text =
-      fmt::format("{} {} \xc2\xb7 {} {}\n", data.row_axis, name_of(data.row_name, row),
-                  data.column_axis, name_of(data.column_name, column));
+      fmt::format("{} {} \xc2\xb7 {} {}\n", data.row_axis, index_label(data.row_name, row),
+                  data.column_axis, index_label(data.column_name, column));
   if (data.absent && data.absent(row, column)) {
     text += "holds no value";
   } else {
@@ -377,11 +377,11 @@ void HeatMap::Impl::axes(const HeatMapData& data, ImDrawList* list, ImVec2 origi
     return step;
   };
   // Columns, above.
-  const float wide = std::max(width(name_of(data.column_name, data.columns - 1)),
-                              width(name_of(data.column_name, 0)));
+  const float wide = std::max(width(index_label(data.column_name, data.columns - 1)),
+                              width(index_label(data.column_name, 0)));
   const std::int64_t dx = step_for((wide + px(10)) / cell_w);
   const auto draw_column = [&](std::int64_t c, ImU32 colour) {
-    const std::string name = name_of(data.column_name, c);
+    const std::string name = index_label(data.column_name, c);
     const float centre = at(min, static_cast<double>(c) + 0.5, 0).x;
     if (centre < min.x || centre > max.x) return ImVec2{0, 0};
     const float x =
@@ -402,7 +402,7 @@ void HeatMap::Impl::axes(const HeatMapData& data, ImDrawList* list, ImVec2 origi
   // Rows, to the left.
   const std::int64_t dy = step_for((line + px(1)) / cell_h);
   const auto draw_row = [&](std::int64_t r, ImU32 colour) {
-    const std::string name = name_of(data.row_name, r);
+    const std::string name = index_label(data.row_name, r);
     const float centre = at(min, 0, static_cast<double>(r) + 0.5).y;
     if (centre < min.y || centre > max.y) return -2 * line;
     const float y = std::clamp(centre - line / 2, min.y, std::max(min.y, max.y - line));
@@ -491,7 +491,7 @@ HeatMapEvents HeatMap::draw(const char* id, const HeatMapData& data, ImVec2 size
     return events;
   }
   Impl& m = *impl_;
-  const auto deadline = ScanClock::now() + kSliceTime;
+  const auto deadline = ScanClock::now() + kReadTime;
   m.read(data, deadline);
   ImGui::PushID(id);
   const ImVec2 top = ImGui::GetCursorScreenPos();
@@ -503,7 +503,7 @@ HeatMapEvents HeatMap::draw(const char* id, const HeatMapData& data, ImVec2 size
   ImGui::PushFont(numbers(), 0);
   float left = 0;
   for (const std::int64_t r : {std::int64_t{0}, data.rows / 2, data.rows - 1}) {
-    left = std::max(left, ImGui::CalcTextSize(name_of(data.row_name, r).c_str()).x);
+    left = std::max(left, ImGui::CalcTextSize(index_label(data.row_name, r).c_str()).x);
   }
   const float bar_width = ImGui::CalcTextSize("-0.0001234").x + px(22);
   ImGui::PopFont();

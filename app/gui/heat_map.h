@@ -28,6 +28,9 @@ struct HeatMapData {
 // Names of row and column, value in full precision, note: what a tooltip says.
 std::string cell_text(const HeatMapData& data, std::int64_t row, std::int64_t column);
 
+// A row's or column's label by its name function, which may be empty.
+std::string index_label(const std::function<std::string(std::int64_t)>& name, std::int64_t index);
+
 struct HeatMapEvents {
   bool hovered = false, clicked = false;
   std::int64_t row = -1, column = -1;  // of hovered or clicked

@@ -14,25 +14,25 @@ struct Name {
 };
 
 // Keys whose names differ from ImGui's own.
-constexpr std::array<Name, 16> kNames = {{{"Left", ImGuiKey_LeftArrow},
-                                          {"Right", ImGuiKey_RightArrow},
-                                          {"Up", ImGuiKey_UpArrow},
-                                          {"Down", ImGuiKey_DownArrow},
-                                          {"Comma", ImGuiKey_Comma},
-                                          {"Period", ImGuiKey_Period},
-                                          {"Slash", ImGuiKey_Slash},
-                                          {"Minus", ImGuiKey_Minus},
-                                          {"Equal", ImGuiKey_Equal},
-                                          {"LeftBracket", ImGuiKey_LeftBracket},
-                                          {"RightBracket", ImGuiKey_RightBracket},
-                                          {"Backslash", ImGuiKey_Backslash},
-                                          {"Semicolon", ImGuiKey_Semicolon},
-                                          {"Apostrophe", ImGuiKey_Apostrophe},
-                                          {"Grave", ImGuiKey_GraveAccent},
-                                          {"Enter", ImGuiKey_Enter}}};
+constexpr std::array<Name, 16> kKeyNames = {{{"Left", ImGuiKey_LeftArrow},
+                                             {"Right", ImGuiKey_RightArrow},
+                                             {"Up", ImGuiKey_UpArrow},
+                                             {"Down", ImGuiKey_DownArrow},
+                                             {"Comma", ImGuiKey_Comma},
+                                             {"Period", ImGuiKey_Period},
+                                             {"Slash", ImGuiKey_Slash},
+                                             {"Minus", ImGuiKey_Minus},
+                                             {"Equal", ImGuiKey_Equal},
+                                             {"LeftBracket", ImGuiKey_LeftBracket},
+                                             {"RightBracket", ImGuiKey_RightBracket},
+                                             {"Backslash", ImGuiKey_Backslash},
+                                             {"Semicolon", ImGuiKey_Semicolon},
+                                             {"Apostrophe", ImGuiKey_Apostrophe},
+                                             {"Grave", ImGuiKey_GraveAccent},
+                                             {"Enter", ImGuiKey_Enter}}};
 
 ImGuiKey key_of(std::string_view name) {
-  for (const Name& n : kNames) {
+  for (const Name& n : kKeyNames) {
     if (name == n.text) return n.key;
   }
   for (int key = ImGuiKey_NamedKey_BEGIN; key < ImGuiKey_NamedKey_END; ++key) {
@@ -79,9 +79,9 @@ std::string pressed_chord() {
     if (io.KeyCtrl) text += "Ctrl+";
     if (io.KeyAlt) text += "Alt+";
     if (io.KeyShift) text += "Shift+";
-    const auto* named =
-        std::find_if(kNames.begin(), kNames.end(), [&](const Name& n) { return n.key == key; });
-    return text + (named != kNames.end() ? named->text : ImGui::GetKeyName(key));
+    const auto* named = std::find_if(kKeyNames.begin(), kKeyNames.end(),
+                                     [&](const Name& n) { return n.key == key; });
+    return text + (named != kKeyNames.end() ? named->text : ImGui::GetKeyName(key));
   }
   return {};
 }

@@ -12,10 +12,6 @@
 namespace attnscope::gui {
 namespace {
 
-std::string name_of(const std::function<std::string(std::int64_t)>& name, std::int64_t index) {
-  return name ? name(index) : std::to_string(index);
-}
-
 void text_right(ImDrawList* list, float right, float y, ImU32 colour, const std::string& text) {
   list->AddText({right - ImGui::CalcTextSize(text.c_str()).x, y}, colour, text.c_str());
 }
@@ -35,7 +31,7 @@ HeatMapEvents NumberGrid::draw(const char* id, const HeatMapData& data, ImVec2 s
   const float wide = ImGui::CalcTextSize("-1.234e-05").x + px(10);
   float left = 0;
   for (const std::int64_t r : {std::int64_t{0}, data.rows - 1}) {
-    left = std::max(left, ImGui::CalcTextSize(name_of(data.row_name, r).c_str()).x);
+    left = std::max(left, ImGui::CalcTextSize(index_label(data.row_name, r).c_str()).x);
   }
   left = std::max(left, ImGui::CalcTextSize(data.row_axis.c_str()).x) + px(10);
   if (!ImGui::BeginChild(id, size, ImGuiChildFlags_None, ImGuiWindowFlags_HorizontalScrollbar)) {
@@ -114,13 +110,13 @@ HeatMapEvents NumberGrid::draw(const char* id, const HeatMapData& data, ImVec2 s
   list->PushClipRect({view.x, min.y}, {min.x, max.y}, true);
   for (std::int64_t r = first_row; r < end_row; ++r) {
     text_right(list, min.x - px(6), corner(r, 0).y + px(2),
-               r == selected_row ? t.accent : t.text_dim, name_of(data.row_name, r));
+               r == selected_row ? t.accent : t.text_dim, index_label(data.row_name, r));
   }
   list->PopClipRect();
   list->PushClipRect({min.x, view.y}, {max.x, min.y}, true);
   for (std::int64_t c = first_column; c < end_column; ++c) {
     text_right(list, corner(0, c).x + wide - px(4), view.y + px(2),
-               c == selected_column ? t.accent : t.text_dim, name_of(data.column_name, c));
+               c == selected_column ? t.accent : t.text_dim, index_label(data.column_name, c));
   }
   list->PopClipRect();
   list->AddText({view.x + px(2), view.y + px(2)}, t.text_faint, data.row_axis.c_str());

@@ -1,5 +1,4 @@
 // Frames without a display: an EGL context that has no surface, drawing into a frame buffer.
-#define GL_GLEXT_PROTOTYPES
 #include <EGL/egl.h>
 #include <EGL/eglext.h>
 #include <GL/gl.h>

@@ -14,7 +14,7 @@ namespace attnscope::gui {
 namespace {
 
 constexpr const char* kPopup = "##palette";
-constexpr std::size_t kMostRecent = 6;
+constexpr std::size_t kMostRecentItems = 6;
 
 bool is_enabled(const Ui& ui, const PaletteItem& item) {
   if (item.kind == PaletteItem::Kind::kNote) return false;
@@ -94,7 +94,7 @@ void Palette::choose(Ui& ui, const PaletteItem& item) {
   }
   std::erase(recent_, id);
   recent_.insert(recent_.begin(), id);
-  if (recent_.size() > kMostRecent) recent_.pop_back();
+  if (recent_.size() > kMostRecentItems) recent_.pop_back();
   closing_ = true;
 }
 

@@ -17,9 +17,9 @@ bool is_number(std::string_view word) {
   return first != std::string_view::npos && word[first] >= '0' && word[first] <= '9';
 }
 
-class Layout {
+class TextFlow {
  public:
-  explicit Layout(float width) : width_(width), origin_(ImGui::GetCursorScreenPos()) {
+  explicit TextFlow(float width) : width_(width), origin_(ImGui::GetCursorScreenPos()) {
     space_ = words()->CalcTextSizeA(size_, FLT_MAX, 0, " ").x;
   }
 
@@ -52,7 +52,7 @@ class Layout {
 }  // namespace
 
 void rich_text(std::string_view text, float width) {
-  Layout layout(width);
+  TextFlow layout(width);
   while (!text.empty()) {
     const std::size_t end = std::min(text.find_first_of(" \n"), text.size());
     if (end > 0) {

@@ -9,13 +9,12 @@
 #include "app/gui/colour.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
+#include "engine/model/numbers.h"
 
 namespace attnscope::gui {
 namespace {
 
 constexpr int kAroundThreshold = 24;  // ranks on either side
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 ImU32 swap_colour(const TopKSwap& swap) { return swap.near_tie ? theme().tie : theme().bad; }
 
@@ -49,10 +48,10 @@ struct ScorePlot::Frame {
     return max.y - static_cast<float>(std::clamp(t, -1.0, 2.0)) * (max.y - min.y);
   }
   std::int64_t place(const TopKView& view, std::int64_t entry) const {
-    return by_rank ? view.rank[index(entry)] : entry;
+    return by_rank ? view.rank[to_size(entry)] : entry;
   }
   std::int64_t entry(const TopKView& view, std::int64_t place) const {
-    return by_rank ? view.order[index(place)] : place;
+    return by_rank ? view.order[to_size(place)] : place;
   }
   // Of a bar from the lowest to the highest of its scores; it ends at base.
   BarEdges bar(double low, double high) const {
@@ -75,8 +74,8 @@ void ScorePlot::fit(const TopKView& view, ScoreOrder order) {
   const auto first = static_cast<std::int64_t>(std::ceil(begin));
   const auto last = static_cast<std::int64_t>(std::floor(end));
   for (std::int64_t place = first; place <= last; ++place) {
-    const std::int64_t entry = order == ScoreOrder::kEntry ? place : view.order[index(place)];
-    const float score = view.scores[index(entry)];
+    const std::int64_t entry = order == ScoreOrder::kEntry ? place : view.order[to_size(place)];
+    const float score = view.scores[to_size(entry)];
     if (!std::isfinite(score)) continue;
     low = std::min(low, static_cast<double>(score));
     high = std::max(high, static_cast<double>(score));
@@ -120,14 +119,14 @@ void ScorePlot::paint_columns(const Frame& frame) {
   if (!repaint_ && now == painted_) return;
   repaint_ = false;
   painted_ = now;
-  std::vector<ImU32> pixels(index(width) * index(height), 0);
+  std::vector<ImU32> pixels(to_size(width) * to_size(height), 0);
   // A row is filled where its middle lies between the edges, as rectangles are.
   const auto fill = [&](std::size_t column, float top, float bottom, ImU32 colour) {
     const auto row = [&](float y) {
       return std::clamp(static_cast<int>(std::ceil(y - frame.min.y - 0.5f)), 0, height);
     };
     for (int r = row(top); r < row(bottom); ++r) {
-      ImU32& pixel = pixels[index(r) * index(width) + column];
+      ImU32& pixel = pixels[to_size(r) * to_size(width) + column];
       pixel = layered(colour, pixel);
     }
   };
@@ -162,14 +161,14 @@ void ScorePlot::draw_bars(const TopKView& view, const Frame& frame) {
       std::min<std::int64_t>(view.visible - 1, std::llround(std::ceil(frame.limits.X.Max)));
   for (std::int64_t place = first; place <= last; ++place) {
     const std::int64_t entry = frame.entry(view, place);
-    const float score = view.scores[index(entry)];
+    const float score = view.scores[to_size(entry)];
     const float x0 = frame.x(static_cast<double>(place) - 0.5) + gap;
     const float x1 = frame.x(static_cast<double>(place) + 0.5) - gap;
     if (std::isnan(score)) {
       frame.list->AddRectFilled({x0, frame.min.y}, {x1, frame.max.y}, theme().nan_cell);
       continue;
     }
-    const int set = view.flags[index(entry)] & kInOurs ? 1 : 0;
+    const int set = view.flags[to_size(entry)] & kInOurs ? 1 : 0;
     const BarEdges bar = frame.bar(score, score);
     frame.list->AddRectFilled({x0, bar.cap_end}, {x1, frame.base}, colours.bodies[set]);
     frame.list->AddRectFilled({x0, bar.top}, {x1, bar.cap_end}, colours.caps[set]);
@@ -193,7 +192,7 @@ void ScorePlot::draw_changes(const TopKView& view, const Frame& frame) const {
     }
   };
   for (std::int64_t e = 0; e < view.visible; ++e) {
-    const std::uint8_t flags = view.flags[index(e)];
+    const std::uint8_t flags = view.flags[to_size(e)];
     if ((flags & kInOurs) && !(flags & kInBefore)) tick(e, true);
   }
   for (std::int32_t e : view.left) {
@@ -271,8 +270,8 @@ std::int32_t ScorePlot::entry_under_mouse(const TopKView& view, const Frame& fra
                                               : static_cast<std::int32_t>(frame.entry(view, place));
   }
   const auto column =
-      index(std::clamp<std::int64_t>(static_cast<std::int64_t>(mouse.x - frame.min.x), 0,
-                                     static_cast<std::int64_t>(columns_.size()) - 1));
+      to_size(std::clamp<std::int64_t>(static_cast<std::int64_t>(mouse.x - frame.min.x), 0,
+                                       static_cast<std::int64_t>(columns_.size()) - 1));
   if (columns_[column].swap >= 0) return columns_[column].swap;
   // The best of the entries that share this pixel.
   std::int64_t best = -1;
@@ -281,7 +280,7 @@ std::int32_t ScorePlot::entry_under_mouse(const TopKView& view, const Frame& fra
       std::min<std::int64_t>(view.visible - 1, std::llround(std::floor(at + per_pixel * 0.5)));
   for (std::int64_t place = first; place <= last; ++place) {
     const std::int64_t entry = frame.entry(view, place);
-    if (best < 0 || view.rank[index(entry)] < view.rank[index(best)]) best = entry;
+    if (best < 0 || view.rank[to_size(entry)] < view.rank[to_size(best)]) best = entry;
   }
   return static_cast<std::int32_t>(best);
 }

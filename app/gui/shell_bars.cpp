@@ -94,7 +94,7 @@ void parts_text(const std::string& text, float room) {
 }
 
 // "124 of 124 taps as the reference"; empty without a step.
-std::pair<std::string, Verdict> verdict_of(const StepSummary* step) {
+std::pair<std::string, Verdict> verdict_of_step(const StepSummary* step) {
   if (step == nullptr) return {"", Verdict::kNotCompared};
   std::int64_t taps = 0, wrong = 0, open = 0;
   for (const LayerCell& cell : step->layers) {
@@ -213,7 +213,7 @@ void Shell::draw_cursor_line() {
                             request_name(*now->info, request), bench.selected_position());
       }
       text += fmt::format("  ·  head {}", bench.selection().head);
-      const auto [verdict, worst] = verdict_of(bench.summary());
+      const auto [verdict, worst] = verdict_of_step(bench.summary());
       const float right = ImGui::GetWindowWidth() - px(12);
       const float width = ImGui::CalcTextSize(verdict.c_str()).x;
       parts_text(text, right - (verdict.empty() ? 0 : width + px(12)) - ImGui::GetCursorPosX());

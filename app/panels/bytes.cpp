@@ -13,6 +13,7 @@
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
+#include "engine/model/numbers.h"
 #include "kernels/layout/records.h"
 
 namespace attnscope::gui {
@@ -20,8 +21,6 @@ namespace {
 
 constexpr const char* kSources[] = {"rows of this op", "selected block"};
 constexpr const char* kForms[] = {"hex", "codes", "values"};
-
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 class BytesPanel : public Panel {
  public:
@@ -196,8 +195,8 @@ void BytesPanel::find_in_op(const Ui& ui, const StepTrace* step, const OpTrace* 
     row.reference.assign(rows_->reference.begin() + i * n, rows_->reference.begin() + (i + 1) * n);
   }
   row.before = values_before(*step, *op, *rows_, i);
-  row.place = fmt::format("Row of token {}{}, {}", token_label(*step, rows_->tokens[at(i)]), writer,
-                          slot_text(rows_->slots[at(i)], rows_->rows_per_block));
+  row.place = fmt::format("Row of token {}{}, {}", token_label(*step, rows_->tokens[to_size(i)]),
+                          writer, slot_text(rows_->slots[to_size(i)], rows_->rows_per_block));
   set(std::move(row));
 }
 
@@ -218,15 +217,15 @@ void BytesPanel::find_in_block(const Ui& ui) {
   }
   const bool is_free = block->owner.request < 0;
   const std::int32_t group = is_free ? selection.group : block->owner.group;
-  if (group < 0 || at(group) >= info.layout.groups.size()) {
+  if (group < 0 || to_size(group) >= info.layout.groups.size()) {
     return say_why(
         fmt::format("Block {} is free: it belongs to no group, so its bytes stand for "
                     "nothing.",
                     selection.block));
   }
-  group_ = &info.layout.groups[at(group)];
+  group_ = &info.layout.groups[to_size(group)];
   page_ = std::clamp(page_, 0, static_cast<int>(group_->specs.size()) - 1);
-  const CacheSpec& spec = info.layout.specs[at(group_->specs[at(page_)])];
+  const CacheSpec& spec = info.layout.specs[to_size(group_->specs[to_size(page_)])];
   index_ = std::clamp(selection.row, 0, spec.rows_per_block - 1);
   Row row;
   row.record = spec.record;
@@ -243,14 +242,14 @@ void BytesPanel::find_in_block(const Ui& ui) {
 }
 
 std::string BytesPanel::page_name(const SessionInfo& info, int page) const {
-  const CacheSpec& spec = info.layout.specs[at(group_->specs[at(page)])];
-  return fmt::format("layer {} \xc2\xb7 {}", info.config.layers[at(spec.layer)],
+  const CacheSpec& spec = info.layout.specs[to_size(group_->specs[to_size(page)])];
+  return fmt::format("layer {} \xc2\xb7 {}", info.config.layers[to_size(spec.layer)],
                      cache_kind_name(spec.kind));
 }
 
 void BytesPanel::choose_token(Ui& ui, const StepTrace& step) {
   const std::int64_t zero = 0, last = static_cast<std::int64_t>(rows_->tokens.size()) - 1;
-  const std::string label = token_label(step, rows_->tokens[at(index_)]);
+  const std::string label = token_label(step, rows_->tokens[to_size(index_)]);
   ImGui::SameLine(0, px(14));
   ImGui::AlignTextToFramePadding();
   ImGui::TextDisabled("token");
@@ -260,14 +259,14 @@ void BytesPanel::choose_token(Ui& ui, const StepTrace& step) {
   ImGui::SetNextItemWidth(px(110));
   if (ImGui::SliderScalar("##token", ImGuiDataType_S64, &i, &zero, &last, label.c_str(),
                           ImGuiSliderFlags_AlwaysClamp)) {
-    const std::int64_t row = rows_->tokens[at(i)];
-    ui.bench.select_token(step.request_of(row), step.metadata.positions[at(row)]);
+    const std::int64_t row = rows_->tokens[to_size(i)];
+    ui.bench.select_token(step.request_of(row), step.metadata.positions[to_size(row)]);
   }
 }
 
 void BytesPanel::choose_page(Ui& ui) {
   const SessionInfo& info = *ui.bench.snapshot()->info;
-  const CacheSpec& spec = info.layout.specs[at(group_->specs[at(page_)])];
+  const CacheSpec& spec = info.layout.specs[to_size(group_->specs[to_size(page_)])];
   ImGui::SameLine(0, px(14));
   ImGui::SetNextItemWidth(px(140));
   if (ImGui::BeginCombo("##page", page_name(info, page_).c_str())) {
@@ -302,7 +301,7 @@ void BytesPanel::element_line(Ui& ui) {
   }
   std::string text = element_words(decode_element(row_.view(), dim));
   if (!row_.before.empty()) {
-    text += fmt::format("; before quantisation {}", format_number(row_.before[at(dim)]));
+    text += fmt::format("; before quantisation {}", format_number(row_.before[to_size(dim)]));
   }
   if (!row_.reference.empty()) {
     const std::string reference = element_words(decode_element(row_.reference_view(), dim));
@@ -335,7 +334,7 @@ void BytesPanel::draw_cell(std::int64_t i, ImVec2 min, ImVec2 max, double larges
   const ByteField field = field_of_byte(view.record, view.width, byte);
   std::string text;
   ImU32 back = t.surface, colour = t.text;
-  if (form_ == 0) text = fmt::format("{:02x}", view.bytes[at(i)]);
+  if (form_ == 0) text = fmt::format("{:02x}", view.bytes[to_size(i)]);
   if (field.format == ByteFormat::kPadding) {
     colour = t.text_faint;
   } else if (field.format == ByteFormat::kUe8m0 || field.format == ByteFormat::kFloatScale) {
@@ -512,7 +511,7 @@ void BytesPanel::draw(Ui& ui) {
   }
   int form = form_;
   if (segmented("##form", &form, kForms, 3)) {
-    ui.run(fmt::format("bytes.form={}", kForms[at(form)]));
+    ui.run(fmt::format("bytes.form={}", kForms[to_size(form)]));
   }
   ImGui::SameLine(0, px(14));
   element_line(ui);

@@ -19,12 +19,23 @@
 namespace attnscope::gui {
 namespace {
 
-enum Tab { kLife, kFree, kPrefixes, kRequests, kUsage, kDead, kChecks, kStream, kTabCount };
-constexpr const char* kTabs[] = {"Life",  "Free", "Prefixes", "Requests",
-                                 "Usage", "Dead", "Checks",   "Stream"};
-constexpr const char* kTabIds[] = {"life",  "free", "prefixes", "requests",
-                                   "usage", "dead", "checks",   "stream"};
-constexpr const char* kTabIdList = "life, free, prefixes, requests, usage, dead, checks, stream";
+enum CacheTab {
+  kLife,
+  kFree,
+  kPrefixes,
+  kRequests,
+  kUsage,
+  kDead,
+  kChecks,
+  kStream,
+  kCacheTabCount
+};
+constexpr const char* kCacheTabs[] = {"Life",  "Free", "Prefixes", "Requests",
+                                      "Usage", "Dead", "Checks",   "Stream"};
+constexpr const char* kCacheTabIds[] = {"life",  "free", "prefixes", "requests",
+                                        "usage", "dead", "checks",   "stream"};
+constexpr const char* kCacheTabIdList =
+    "life, free, prefixes, requests, usage, dead, checks, stream";
 
 class CachePanel : public Panel {
  public:
@@ -61,16 +72,16 @@ void CachePanel::register_commands(Ui& ui) {
                    .group = "View",
                    .help = "What the cache panel shows.",
                    .shortcut = {},
-                   .argument = kTabIdList,
+                   .argument = kCacheTabIdList,
                    .run = [this](std::string_view value) -> Result<void> {
-                     for (int i = 0; i < kTabCount; ++i) {
-                       if (value != kTabIds[i]) continue;
+                     for (int i = 0; i < kCacheTabCount; ++i) {
+                       if (value != kCacheTabIds[i]) continue;
                        tab_ = i;
                        return {};
                      }
                      return usage_error(
                          fmt::format("cache.tab: there is no '{}'", value.substr(0, 40)),
-                         std::string("allowed: ") + kTabIdList);
+                         std::string("allowed: ") + kCacheTabIdList);
                    },
                    .in_menu = false});
 }
@@ -272,14 +283,14 @@ void CachePanel::draw_why() const {
 }
 
 void CachePanel::draw_tabs(Ui& ui) const {
-  for (int i = 0; i < kTabCount; ++i) {
-    const float width = ImGui::CalcTextSize(kTabs[i]).x + 2 * ImGui::GetStyle().FramePadding.x;
+  for (int i = 0; i < kCacheTabCount; ++i) {
+    const float width = ImGui::CalcTextSize(kCacheTabs[i]).x + 2 * ImGui::GetStyle().FramePadding.x;
     if (i > 0) ImGui::SameLine();
     if (i > 0 && ImGui::GetContentRegionAvail().x < width) ImGui::NewLine();
     const bool on = i == tab_;
     ImGui::PushStyleColor(ImGuiCol_Button, on ? theme().raised : 0);
     ImGui::PushStyleColor(ImGuiCol_Text, on ? theme().text : theme().text_dim);
-    if (ImGui::SmallButton(kTabs[i])) ui.run(fmt::format("cache.tab={}", kTabIds[i]));
+    if (ImGui::SmallButton(kCacheTabs[i])) ui.run(fmt::format("cache.tab={}", kCacheTabIds[i]));
     ImGui::PopStyleColor(2);
   }
 }

@@ -18,10 +18,10 @@
 namespace attnscope::gui {
 namespace {
 
-enum Tab { kOps, kValues, kTables, kLists, kTabCount };
-constexpr const char* kTabs[] = {"Ops", "Values", "Block tables", "Window and entries"};
-constexpr const char* kTabIds[] = {"ops", "values", "tables", "lists"};
-constexpr const char* kTabIdList = "ops, values, tables, lists";
+enum CompareTab { kOps, kValues, kTables, kLists, kCompareTabCount };
+constexpr const char* kCompareTabs[] = {"Ops", "Values", "Block tables", "Window and entries"};
+constexpr const char* kCompareTabIds[] = {"ops", "values", "tables", "lists"};
+constexpr const char* kCompareTabIdList = "ops, values, tables, lists";
 
 // kUnknown of ops whose tensors are places of one run alone.
 constexpr const char* kPlacement = "by its tables";
@@ -111,15 +111,15 @@ void ComparePanel::register_commands(Ui& ui) {
   compare.add(
       "compare.tab", "Compare: show ..", "What the split view shows.", "",
       [this](std::string_view value) -> Result<void> {
-        for (int i = 0; i < kTabCount; ++i) {
-          if (value != kTabIds[i]) continue;
+        for (int i = 0; i < kCompareTabCount; ++i) {
+          if (value != kCompareTabIds[i]) continue;
           tab_ = i;
           return {};
         }
         return usage_error(fmt::format("compare.tab: there is no '{}'", value.substr(0, 40)),
-                           std::string("allowed: ") + kTabIdList);
+                           std::string("allowed: ") + kCompareTabIdList);
       },
-      kTabIdList);
+      kCompareTabIdList);
 }
 
 void ComparePanel::go_to_first(Ui& ui) const {
@@ -188,8 +188,8 @@ void ComparePanel::draw_buttons(Ui& ui) {
     ImGui::SameLine();
   }
   int tab = tab_;
-  if (segmented("tab", &tab, kTabs, kTabCount)) {
-    ui.run(fmt::format("compare.tab={}", kTabIds[tab]));
+  if (segmented("tab", &tab, kCompareTabs, kCompareTabCount)) {
+    ui.run(fmt::format("compare.tab={}", kCompareTabIds[tab]));
   }
 }
 

@@ -14,6 +14,7 @@
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
+#include "engine/model/numbers.h"
 
 namespace attnscope::gui {
 namespace {
@@ -21,9 +22,7 @@ namespace {
 constexpr const char* kScopes[] = {"this layer", "all layers", "all steps"};
 constexpr std::array<const char*, 3> kScopeNames = {"layer", "step", "run"};
 constexpr std::array<const char*, 3> kFigureNames = {"abs", "rel", "cosine"};
-constexpr double kSmallest = 1e-12;  // left end of the log axis at most
-
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+constexpr double kSmallestError = 1e-12;  // left end of the log axis at most
 
 ImU32 kind_colour(ErrorKind kind, Verdict verdict) {
   switch (kind) {
@@ -50,7 +49,7 @@ class ErrorPanel : public Panel {
     float unit(double value) const {
       const double decades = std::max(1, high - low);
       return static_cast<float>(
-          std::clamp((std::log10(std::max(value, kSmallest)) - low) / decades, 0.02, 1.0));
+          std::clamp((std::log10(std::max(value, kSmallestError)) - low) / decades, 0.02, 1.0));
     }
   };
 
@@ -171,17 +170,17 @@ void ErrorPanel::refresh(const Ui& ui, const StepSummary& summary) {
     }
   }
   axis_figure_ = figure_;
-  double low = 1, high = kSmallest;
+  double low = 1, high = kSmallestError;
   for (const OpError& row : rows_) {
     for (const auto& kind : row.errors) {
-      const auto& value = kind[at(figure_)];
-      if (!value || !std::isfinite(*value) || *value <= kSmallest) continue;
+      const auto& value = kind[to_size(figure_)];
+      if (!value || !std::isfinite(*value) || *value <= kSmallestError) continue;
       low = std::min(low, *value);
       high = std::max(high, *value);
     }
   }
   axis_ = {};
-  if (high > kSmallest) {
+  if (high > kSmallestError) {
     axis_.low = static_cast<int>(std::floor(std::log10(low)));
     axis_.high = std::max(axis_.low + 1, static_cast<int>(std::ceil(std::log10(high))));
   }
@@ -210,10 +209,10 @@ std::string ErrorPanel::row_tip(const OpError& row) const {
   std::string text = fmt::format("{}\n{} of {} taps: {}", format_place(row.place), row.tap,
                                  row.taps, verdict_name(row.worst));
   for (int i = 0; i < kErrorKinds; ++i) {
-    const auto& value = row.errors[at(i)][at(figure_)];
-    text +=
-        fmt::format("\n{} {}: {}", error_kind_name(static_cast<ErrorKind>(i)),
-                    kErrorFigureNames[at(figure_)], value ? format_error(*value) : "not measured");
+    const auto& value = row.errors[to_size(i)][to_size(figure_)];
+    text += fmt::format("\n{} {}: {}", error_kind_name(static_cast<ErrorKind>(i)),
+                        kErrorFigureNames[to_size(figure_)],
+                        value ? format_error(*value) : "not measured");
   }
   return text + "\n" + budget_words(row.budget_used) + (scope_ == 2 ? "; worst of all steps" : "");
 }
@@ -241,7 +240,7 @@ void ErrorPanel::draw_row(const OpError& row, ImVec2 bars_min, ImVec2 bars_max, 
   const Theme& t = theme();
   const float height = (bars_max.y - bars_min.y) / kErrorKinds;
   for (int i = 0; i < kErrorKinds; ++i) {
-    const auto& value = row.errors[at(i)][at(figure_)];
+    const auto& value = row.errors[to_size(i)][to_size(figure_)];
     if (!value || *value == 0) continue;
     const bool finite = std::isfinite(*value);
     const float y = bars_min.y + height * static_cast<float>(i);
@@ -307,7 +306,7 @@ void ErrorPanel::draw_bars(Ui& ui, float height) {
   clipper.Begin(static_cast<int>(rows_.size()), line);
   while (clipper.Step()) {
     for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i) {
-      const OpError& row = rows_[at(i)];
+      const OpError& row = rows_[to_size(i)];
       const ImVec2 a = ImGui::GetCursorScreenPos();
       const std::string label = row_name(row);
       const bool clicked =
@@ -397,7 +396,7 @@ void ErrorPanel::draw_results(Ui& ui, const OpTrace& op) {
   // Two tables: widths that a user drew in one are none of the other's.
   const char* id = narrow ? "##results_narrow" : "##results";
   if (const auto key = results_.draw(id, {-1, height + px(6)}, selected, false)) {
-    const std::string& tap = op.results[at(*key)].tap;
+    const std::string& tap = op.results[to_size(*key)].tap;
     if (op.tap(tap) != nullptr || op.cache_rows(tap) != nullptr) {
       ui.run("tensor.tap=" + tap);
     }
@@ -410,14 +409,15 @@ void ErrorPanel::draw_cached(const Ui& ui, const OpTrace& op, const TapResult& r
   if (!cached || cached->dim < 0) return;
   const RowsCopy& rows = *cached->rows;
   const auto& groups = ui.bench.snapshot()->info->layout.groups;
-  const std::string group =
-      rows.group >= 0 && at(rows.group) < groups.size() ? " of " + groups[at(rows.group)].name : "";
+  const std::string group = rows.group >= 0 && to_size(rows.group) < groups.size()
+                                ? " of " + groups[to_size(rows.group)].name
+                                : "";
   field("lives in",
         fmt::format("{}{}, dim {} of its {}", slot_text(cached->slot, rows.rows_per_block), group,
                     cached->dim, record_name(rows.record)));
   const auto words_of = [&](const std::vector<std::uint8_t>& bytes) {
     const auto n = static_cast<std::size_t>(rows.row_bytes);
-    const std::span<const std::uint8_t> row(bytes.data() + at(cached->row) * n, n);
+    const std::span<const std::uint8_t> row(bytes.data() + to_size(cached->row) * n, n);
     return element_words(decode_element({rows.record, rows.width, row}, cached->dim));
   };
   field("bytes", words_of(rows.bytes));
@@ -489,12 +489,12 @@ void ErrorPanel::draw(Ui& ui) {
   sentence(error_sentence(step, *summary, op, ui.bench.cursor()), error_verdict(*summary, op));
   int scope = scope_;
   if (segmented("##scope", &scope, kScopes, 3)) {
-    ui.run(fmt::format("error.scope={}", kScopeNames[at(scope)]));
+    ui.run(fmt::format("error.scope={}", kScopeNames[to_size(scope)]));
   }
   ImGui::SameLine(0, px(14));
   int which = figure_;
   if (segmented("##figure", &which, kErrorFigureNames.data(), kErrorFigures)) {
-    ui.run(fmt::format("error.figure={}", kFigureNames[at(which)]));
+    ui.run(fmt::format("error.figure={}", kFigureNames[to_size(which)]));
   }
   draw_legend();
   if (rows_.empty()) {

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kMostRows = 5000;   // rows of the table; a session may have more events
 constexpr double kRefreshSeconds = 0.25;  // while the session runs, the table is made anew so often
-constexpr const char* kTabs[] = {"Events", "Log"};
+constexpr const char* kListTabs[] = {"Events", "Log"};
 
 class EventsPanel : public Panel {
  public:
@@ -126,7 +126,7 @@ void EventsPanel::register_commands(Ui& ui) {
 
 void EventsPanel::draw(Ui& ui) {
   ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, ImVec2(px(8), px(2)));
-  segmented("##list", &tab_, kTabs, 2);
+  segmented("##list", &tab_, kListTabs, 2);
   ImGui::PopStyleVar();
   if (tab_ == 1) {
     draw_log(ui);

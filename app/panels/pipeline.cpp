@@ -15,6 +15,7 @@
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
+#include "engine/model/numbers.h"
 
 namespace attnscope::gui {
 namespace {
@@ -23,10 +24,8 @@ namespace {
 constexpr float kGapX = 16, kGapY = 5;
 constexpr float kLeastCard = 66, kUsualCard = 92, kWidestCard = 190;
 constexpr float kLowestCard = 29, kHighestCard = 54;
-constexpr float kSmallest = 0.82f;  // of the face, for names that do not fit
+constexpr float kSmallestName = 0.82f;  // of the face, for names that do not fit
 constexpr float kDetailsWidth = 300, kDetailsHeight = 46;
-
-std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
 class PipelinePanel : public Panel {
  public:
@@ -56,12 +55,12 @@ class PipelinePanel : public Panel {
   void draw_compared(const RunPair* comparison, const Place& place, ImVec2 max) const;
   void draw_details() const;
   ImVec2 card_min(const PipelineNode& node) const {
-    return {origin_.x + x_[index(node.column)],
+    return {origin_.x + x_[to_size(node.column)],
             origin_.y + static_cast<float>(node.row) * (card_height_ + px(kGapY))};
   }
   ImVec2 card_max(const PipelineNode& node) const {
     const ImVec2 min = card_min(node);
-    return {min.x + width_[index(node.column)], min.y + card_height_};
+    return {min.x + width_[to_size(node.column)], min.y + card_height_};
   }
 
   Key key_;
@@ -204,12 +203,12 @@ void PipelinePanel::draw_stops(Ui& ui, float width) {
 // Widths by column and the height of rows, so that the chart fills the space; below the least
 // sizes it is larger than the space and scrolls.
 void PipelinePanel::lay_out(ImVec2 space) {
-  const auto columns = index(chart_.columns);
+  const auto columns = to_size(chart_.columns);
   const float gaps = px(kGapX) * static_cast<float>(chart_.columns - 1);
   std::vector<float> natural(columns, px(kUsualCard));
   for (const PipelineNode& node : chart_.nodes) {
     const float name = ImGui::CalcTextSize(pipeline_label(node.op).c_str()).x + px(12);
-    float& width = natural[index(node.column)];
+    float& width = natural[to_size(node.column)];
     width = std::min(px(kWidestCard), std::max(width, name));
   }
   float sum = 0;
@@ -260,8 +259,8 @@ void PipelinePanel::draw_chart(Ui& ui) {
   if ((cursor != shown_ || space.x != shown_width_) && selected_ >= 0) {
     shown_ = cursor;
     shown_width_ = space.x;
-    const PipelineNode& node = chart_.nodes[index(selected_)];
-    const float x = x_[index(node.column)], w = width_[index(node.column)];
+    const PipelineNode& node = chart_.nodes[to_size(selected_)];
+    const float x = x_[to_size(node.column)], w = width_[to_size(node.column)];
     if (x < ImGui::GetScrollX() || x + w > ImGui::GetScrollX() + space.x) {
       ImGui::SetScrollX(std::max(0.0f, x - (space.x - w) * 0.5f));
     }
@@ -274,7 +273,7 @@ void PipelinePanel::draw_chart(Ui& ui) {
   // The space that holds no card: beside the branches, or below the only row.
   const float row = card_height_ + px(kGapY);
   if (chart_.rows > 1 && chart_.free_from < chart_.columns) {
-    details_min_ = {origin_.x + x_[index(chart_.free_from)], origin_.y + row};
+    details_min_ = {origin_.x + x_[to_size(chart_.free_from)], origin_.y + row};
     details_max_ = {origin_.x + width - px(4), origin_.y + std::max(height, space.y - 2)};
   } else if (chart_.rows > 1) {
     details_min_ = {origin_.x + width + px(kGapX), origin_.y};
@@ -312,8 +311,8 @@ void PipelinePanel::draw_edges() const {
   const Theme& t = theme();
   const float head = px(4);
   for (const PipelineEdge& edge : chart_.edges) {
-    const PipelineNode& from = chart_.nodes[index(edge.from)];
-    const PipelineNode& to = chart_.nodes[index(edge.to)];
+    const PipelineNode& from = chart_.nodes[to_size(edge.from)];
+    const PipelineNode& to = chart_.nodes[to_size(edge.to)];
     const bool lit = selected_ == edge.from || selected_ == edge.to;
     const ImU32 colour = lit ? t.accent : t.text_faint;
     const float thick = lit ? px(1.6f) : px(1.1f);
@@ -355,8 +354,8 @@ void PipelinePanel::draw_edges() const {
 
 void PipelinePanel::draw_card(Ui& ui, int i) {
   const Theme& t = theme();
-  const PipelineNode& node = chart_.nodes[index(i)];
-  const PipelineCard& card = state_.cards[index(i)];
+  const PipelineNode& node = chart_.nodes[to_size(i)];
+  const PipelineCard& card = state_.cards[to_size(i)];
   const ImVec2 min = card_min(node), max = card_max(node);
   ImGui::SetCursorScreenPos(min);
   const as_op_info* info = as_op_find(card.op);
@@ -442,7 +441,7 @@ void PipelinePanel::draw_card_words(const PipelineCard& card, ImVec2 min, ImVec2
   if (card.other_lane) {
     // Who computed it stands in the corner: the kind of lane, or a sign where that is too wide.
     std::string lane = card.lane.substr(0, card.lane.find(':'));
-    if (width(words(), small, lane) + width(words(), full * kSmallest, name) + px(12) > room) {
+    if (width(words(), small, lane) + width(words(), full * kSmallestName, name) + px(12) > room) {
       lane = icon::kBug;
     }
     const float w = width(words(), small, lane) + px(6);
@@ -451,7 +450,7 @@ void PipelinePanel::draw_card_words(const PipelineCard& card, ImVec2 min, ImVec2
     list_->AddText(words(), small, {a.x + px(3), a.y}, text_on(t.warn), lane.c_str());
     room -= w + px(2);
   }
-  while (size > full * kSmallest && width(words(), size, name) > room) size -= 0.5f;
+  while (size > full * kSmallestName && width(words(), size, name) > room) size -= 0.5f;
   if (width(words(), size, name) > room) {
     // The end of a name tells more than its middle.
     const auto tail = name.rfind('_') == std::string::npos ? name.size() : name.rfind('_');
@@ -503,7 +502,7 @@ void PipelinePanel::draw_details() const {
   list_->PushClipRect(min, max, true);
   const float pad = px(8);
   const float wrap = max.x - min.x - 2 * pad;
-  const std::string text = pipeline_card_text(state_.cards[index(selected_)]);
+  const std::string text = pipeline_card_text(state_.cards[to_size(selected_)]);
   const float size = ImGui::GetFontSize() * 0.92f;
   float y = min.y + px(4);
   std::size_t from = 0;

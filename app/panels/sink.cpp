@@ -15,11 +15,10 @@
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
+#include "engine/model/numbers.h"
 
 namespace attnscope::gui {
 namespace {
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 class SinkPanel : public Panel {
  public:
@@ -91,7 +90,7 @@ void SinkPanel::select_head(Ui& ui, std::int64_t head) {
 }
 
 std::string SinkPanel::describe(int head) const {
-  const SinkHead& h = view_.heads[index(head)];
+  const SinkHead& h = view_.heads[to_size(head)];
   std::string text = fmt::format("head {} of layer {}, token {}\nwindow {} ({} slots)\n", head,
                                  view_.layer, format_count(view_.position), format_number(h.window),
                                  format_count(view_.window_slots));
@@ -159,7 +158,7 @@ void SinkPanel::draw_bars(Ui& ui, ImVec2 size) {
   clipper.Begin(count, row);
   while (clipper.Step()) {
     for (int h = clipper.DisplayStart; h < clipper.DisplayEnd; ++h) {
-      const SinkHead& head = view_.heads[index(h)];
+      const SinkHead& head = view_.heads[to_size(h)];
       const ImVec2 at = ImGui::GetCursorScreenPos();
       if (ImGui::InvisibleButton(fmt::format("head {}", h).c_str(), {width, row})) {
         select_head(ui, h);
@@ -195,22 +194,22 @@ void SinkPanel::draw_map(Ui& ui, ImVec2 size) {
   data.rows = rows;
   data.columns = map_.heads;
   data.value = [this](std::int64_t row, std::int64_t column) {
-    return static_cast<double>(map_.mass[index(row * map_.heads + column)]);
+    return static_cast<double>(map_.mass[to_size(row * map_.heads + column)]);
   };
   data.row_axis = "layer";
   data.column_axis = "head";
-  data.row_name = [this](std::int64_t row) { return std::to_string(map_.layers[index(row)]); };
+  data.row_name = [this](std::int64_t row) { return std::to_string(map_.layers[to_size(row)]); };
   data.value_name = "sink mass";
   data.version = version_;
   std::int64_t selected_row = -1;
   for (std::int64_t i = 0; i < rows; ++i) {
-    if (map_.layers[index(i)] == view_.layer) selected_row = i;
+    if (map_.layers[to_size(i)] == view_.layer) selected_row = i;
   }
   const HeatMapEvents events =
       heat_map_.draw("##map", data, size, selected_row, ui.bench.selection().head, false);
   if (!events.clicked || events.row < 0 || events.row >= rows) return;
   select_head(ui, events.column);
-  const int layer = map_.layers[index(events.row)];
+  const int layer = map_.layers[to_size(events.row)];
   if (layer != ui.bench.cursor().layer) {
     ui.bench.go_to({ui.bench.cursor().step, layer, AS_OP_SPARSE_ATTENTION});
   }

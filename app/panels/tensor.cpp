@@ -18,6 +18,7 @@
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
+#include "engine/model/numbers.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope::gui {
@@ -25,10 +26,8 @@ namespace {
 
 constexpr std::array<const char*, 4> kShapes = {"heat map", "numbers", "histogram", "history"};
 constexpr std::array<const char*, 4> kShapeNames = {"heat", "numbers", "histogram", "history"};
-constexpr auto kSliceTime = std::chrono::microseconds(2500);
+constexpr auto kScanTime = std::chrono::microseconds(2500);
 constexpr std::int64_t kMostCopied = 1 << 18;  // cells of one CSV
-
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 class TensorPanel : public Panel {
  public:
@@ -237,8 +236,8 @@ TapIndex TensorPanel::focus(const Ui& ui, const StepTrace& step, const OpTrace& 
   index.rank = reader_.tap->value.rank;
   const bool named = selection.tap == reader_.tap->name && selection.element.size() == axes_.size();
   for (int i = 0; i < index.rank; ++i) {
-    const TapAxis& axis = axes_[at(i)];
-    index[i] = named ? selection.element[at(i)] : -1;
+    const TapAxis& axis = axes_[to_size(i)];
+    index[i] = named ? selection.element[to_size(i)] : -1;
     if (axis.link == AxisLink::kToken) {
       index[i] = index_of_token_row(step, op, ui.bench.selected_row());
     } else if (axis.link == AxisLink::kHead) {
@@ -257,13 +256,13 @@ void TensorPanel::select(Workbench& bench, const StepTrace& step, const OpTrace&
   selection.tap = reader_.tap->name;
   selection.element = index.vector();
   for (int i = 0; i < index.rank; ++i) {
-    const TapAxis& axis = axes_[at(i)];
+    const TapAxis& axis = axes_[to_size(i)];
     if (axis.link == AxisLink::kToken) {
       const std::int64_t row = token_row_at(step, op, index[i]);
-      selection.element[at(i)] = row;
+      selection.element[to_size(i)] = row;
       if (row >= 0) {
         selection.request = step.request_of(row);
-        selection.position = step.metadata.positions[at(row)];
+        selection.position = step.metadata.positions[to_size(row)];
       }
     } else if (axis.link == AxisLink::kHead) {
       selection.head = static_cast<int>(std::max<std::int64_t>(index[i], 0));
@@ -334,7 +333,7 @@ void TensorPanel::chips(Ui& ui, const StepTrace& step, const OpTrace& op) const 
 
 std::string TensorPanel::row_name(const StepTrace& step, const OpTrace& op, int axis,
                                   std::int64_t i) const {
-  if (axis >= 0 && axes_[at(axis)].link == AxisLink::kToken) {
+  if (axis >= 0 && axes_[to_size(axis)].link == AxisLink::kToken) {
     return token_label(step, token_row_at(step, op, i));
   }
   return std::to_string(i);
@@ -350,7 +349,8 @@ void TensorPanel::axis_choosers(Ui& ui, const StepTrace& step, const OpTrace& op
     for (int row = 0; row < rank; ++row) {
       for (int column = row + 1; column < rank; ++column) {
         pairs.emplace_back(row, column);
-        names.push_back(fmt::format("{} \xc3\x97 {}", axes_[at(row)].name, axes_[at(column)].name));
+        names.push_back(
+            fmt::format("{} \xc3\x97 {}", axes_[to_size(row)].name, axes_[to_size(column)].name));
       }
     }
     const auto chosen =
@@ -371,7 +371,7 @@ void TensorPanel::axis_choosers(Ui& ui, const StepTrace& step, const OpTrace& op
   }
   for (int i = 0; i < rank; ++i) {
     if (i == slice_.row_axis || i == slice_.column_axis || rank < 2) continue;
-    const TapAxis& axis = axes_[at(i)];
+    const TapAxis& axis = axes_[to_size(i)];
     const std::int64_t last = axis.size - 1;
     std::int64_t place = index[i] >= 0 ? index[i] : axis.link == AxisLink::kToken ? last : 0;
     if (place != slice_.fixed[i]) ++version_;
@@ -441,14 +441,14 @@ HeatMapData TensorPanel::slice_data(const StepTrace& step, const OpTrace& op) co
   // Magnitudes alone (norms' weights, LSE) need no second hue.
   const bool floats = is_float_tensor(reader_.tap->value) && !(scan_.done() && scan_.min >= 0);
   data.is_signed = floats || mode_ == TensorMode::kDifference;
-  const TapAxis& columns = axes_[at(slice.column_axis)];
+  const TapAxis& columns = axes_[to_size(slice.column_axis)];
   data.column_axis = columns.name;
   if (wrapped) {
     data.row_axis = columns.name;
     data.column_axis = "+";
     data.row_name = [](std::int64_t r) { return std::to_string(r * TapSlice::kWrap); };
   } else {
-    data.row_axis = axes_[at(slice.row_axis)].name;
+    data.row_axis = axes_[to_size(slice.row_axis)].name;
     data.row_name = [this, &step, &op, slice](std::int64_t r) {
       return row_name(step, op, slice.row_axis, r);
     };
@@ -456,7 +456,7 @@ HeatMapData TensorPanel::slice_data(const StepTrace& step, const OpTrace& op) co
       return row_name(step, op, slice.column_axis, c);
     };
   }
-  data.value_name = kTensorModes[at(static_cast<int>(mode_))];
+  data.value_name = kTensorModes[to_size(static_cast<int>(mode_))];
   data.note = [this, &step, &op, slice](std::int64_t r, std::int64_t c) {
     return note(step, op, slice.index(r, c));
   };
@@ -476,7 +476,7 @@ void TensorPanel::draw_histogram(const HeatMapData& data, ImVec2 size) {
     counts_.start(data.rows, data.columns);
     counted_ = data.version;
   }
-  working_ |= !counts_.advance(value, data.absent, ScanClock::now() + kSliceTime);
+  working_ |= !counts_.advance(value, data.absent, ScanClock::now() + kScanTime);
   const MatrixStats& stats = counts_.stats();
   const std::int64_t zeros = stats.negative_inf;
   if (differences) {
@@ -495,7 +495,7 @@ void TensorPanel::draw_histogram(const HeatMapData& data, ImVec2 size) {
   std::vector<double> x, y;
   for (int i = 0; i < MatrixScan::kBins; ++i) {
     x.push_back(stats.min + bin * (i + 0.5));
-    y.push_back(static_cast<double>(counts_.histogram()[at(i)]));
+    y.push_back(static_cast<double>(counts_.histogram()[to_size(i)]));
   }
   if (!ImPlot::BeginPlot("##histogram", size, ImPlotFlags_CanvasOnly)) return;
   ImPlot::SetupAxis(ImAxis_X1, differences ? "|difference|, power of ten" : "value");
@@ -511,8 +511,9 @@ void TensorPanel::draw_histogram(const HeatMapData& data, ImVec2 size) {
     const int i = static_cast<int>((ImPlot::GetPlotMousePos().x - stats.min) / bin);
     if (i >= 0 && i < MatrixScan::kBins) {
       const auto end = [&](double v) { return format_number(differences ? std::pow(10, v) : v); };
-      tooltip(fmt::format("{} to {}: {} elements", end(x[at(i)] - bin / 2), end(x[at(i)] + bin / 2),
-                          format_count(counts_.histogram()[at(i)])));
+      tooltip(fmt::format("{} to {}: {} elements", end(x[to_size(i)] - bin / 2),
+                          end(x[to_size(i)] + bin / 2),
+                          format_count(counts_.histogram()[to_size(i)])));
     }
   }
   ImPlot::EndPlot();
@@ -529,7 +530,7 @@ void TensorPanel::draw_history(Ui& ui, const StepTrace& step, const OpTrace& op,
       fmt::format("{} of request {}", reader_.tap->name, ui.bench.selected_request());
   for (int i = 0; i < index.rank; ++i) {
     index[i] = std::max<std::int64_t>(index[i], 0);
-    if (i != reader_.token_axis) what += fmt::format(", {} {}", axes_[at(i)].name, index[i]);
+    if (i != reader_.token_axis) what += fmt::format(", {} {}", axes_[to_size(i)].name, index[i]);
   }
   const ElementHistory history =
       element_history(held_->traces, op.place, reader_.tap->name, ui.bench.selected_request(),
@@ -637,7 +638,7 @@ void TensorPanel::draw(Ui& ui) {
     return;
   }
   refresh(ui, *step, *op, *tap);
-  working_ |= !scan_.advance(ScanClock::now() + kSliceTime);
+  working_ |= !scan_.advance(ScanClock::now() + kScanTime);
   const TapResult* result = tap->output ? op->result(tap->name) : nullptr;
   sentence(tensor_sentence(*step, *op, *tap, scan_),
            result ? result->verdict : Verdict::kNotCompared);
@@ -645,12 +646,12 @@ void TensorPanel::draw(Ui& ui) {
 
   int mode = static_cast<int>(mode_);
   if (segmented("##view", &mode, kTensorModes.data(), static_cast<int>(kTensorModes.size()))) {
-    ui.run(fmt::format("tensor.view={}", kTensorModes[at(mode)]));
+    ui.run(fmt::format("tensor.view={}", kTensorModes[to_size(mode)]));
   }
   ImGui::SameLine(0, px(14));
   int shape = shape_;
   if (segmented("##as", &shape, kShapes.data(), static_cast<int>(kShapes.size()))) {
-    ui.run(fmt::format("tensor.as={}", kShapeNames[at(shape)]));
+    ui.run(fmt::format("tensor.as={}", kShapeNames[to_size(shape)]));
   }
   ImGui::SameLine(0, px(14));
   command_button(ui, "tensor.copy", icon::kCopy);

@@ -17,6 +17,7 @@
 #include "app/gui/top_k_steps.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
+#include "engine/model/numbers.h"
 #include "engine/trace/tolerances.h"
 
 namespace attnscope::gui {
@@ -29,9 +30,7 @@ constexpr float kNarrowTable = 520;
 constexpr float kBesideWidth = 820;  // from here on the steps stand beside this step
 constexpr const char* kOrders[] = {"By entry", "By rank", "Threshold"};
 constexpr const char* kOrderNames[] = {"entry", "rank", "threshold"};
-constexpr const char* kTabs[] = {"This step", "Steps"};
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+constexpr const char* kViewTabs[] = {"This step", "Steps"};
 
 TableCell count_cell(std::int64_t value) {
   return {format_count(value), 0, static_cast<double>(value), true, std::to_string(value)};
@@ -180,15 +179,15 @@ void TopKPanel::move_entry(Workbench& bench, int by) {
   const bool by_rank = order_ != 0;
   const std::int64_t now = bench.selection().entry;
   std::int64_t place = by > 0 ? -1 : view_.visible;
-  if (now >= 0 && now < view_.visible) place = by_rank ? view_.rank[index(now)] : now;
+  if (now >= 0 && now < view_.visible) place = by_rank ? view_.rank[to_size(now)] : now;
   place = std::clamp<std::int64_t>(place + by, 0, view_.visible - 1);
-  select_entry(bench, *step, by_rank ? view_.order[index(place)] : place);
+  select_entry(bench, *step, by_rank ? view_.order[to_size(place)] : place);
 }
 
 // All that is known of an entry; between: facts.
 std::string TopKPanel::describe(const Ui& ui, const StepTrace& step, std::int64_t entry,
                                 const char* between) const {
-  const std::size_t e = index(entry);
+  const std::size_t e = to_size(entry);
   const TokenRange tokens = tokens_of_entry(kRatio, entry);
   const RequestView* request = find_request(step, view_.request);
   std::string text = fmt::format("entry {}: tokens {}-{}", format_count(entry),
@@ -224,7 +223,7 @@ std::string TopKPanel::describe(const Ui& ui, const StepTrace& step, std::int64_
 }
 
 void TopKPanel::draw_switches() {
-  segmented("##tab", &tab_, kTabs, 2);
+  segmented("##tab", &tab_, kViewTabs, 2);
   if (tab_ == 0 && view_.why_empty.empty()) {
     ImGui::SameLine(0, px(16));
     segmented("##order", &order_, kOrders, 3);
@@ -357,7 +356,7 @@ void TopKPanel::fill_table(const Ui& ui, const StepTrace& step, bool narrow) {
   const SessionInfo& info = *ui.bench.snapshot()->info;
   const RequestView* request = find_request(step, view_.request);
   const auto add = [&](std::int64_t entry) {
-    const std::size_t e = index(entry);
+    const std::size_t e = to_size(entry);
     const TokenRange tokens = tokens_of_entry(kRatio, entry);
     std::vector<TableCell> cells;
     cells.push_back(count_cell(entry));
@@ -393,10 +392,10 @@ void TopKPanel::fill_table(const Ui& ui, const StepTrace& step, bool narrow) {
     for (std::int64_t e = 0; e < view_.visible; ++e) add(e);
     return;
   }
-  for (std::int64_t r = 0; r < kTableEntries; ++r) add(view_.order[index(r)]);
+  for (std::int64_t r = 0; r < kTableEntries; ++r) add(view_.order[to_size(r)]);
   for (const auto* swaps : {&view_.only_ours, &view_.only_reference}) {
     for (const TopKSwap& swap : *swaps) {
-      if (view_.rank[index(swap.entry)] >= kTableEntries) add(swap.entry);
+      if (view_.rank[to_size(swap.entry)] >= kTableEntries) add(swap.entry);
     }
   }
 }

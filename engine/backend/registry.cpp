@@ -29,14 +29,14 @@ bool is_usable(const as_lane& lane) {
                      [](as_op_fn f) { return f != nullptr; });
 }
 
+}  // namespace
+
 std::vector<std::string> op_names() {
   std::vector<std::string> names;
   names.reserve(AS_OP_COUNT);
   for (int i = 0; i < AS_OP_COUNT; ++i) names.emplace_back(as_op_find(i)->name);
   return names;
 }
-
-}  // namespace
 
 void LaneRegistry::add(const as_lane& lane) {
   as_lane copy = lane;

@@ -17,6 +17,9 @@
 
 namespace attnscope {
 
+// Of all ops, in the order of their ids.
+std::vector<std::string> op_names();
+
 class LaneRegistry {
  public:
   // Copies the table. The host ops (schedule, block_tables) of lane "cpu" are the engine's. A lane

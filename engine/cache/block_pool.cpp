@@ -5,7 +5,6 @@
 namespace attnscope {
 namespace {
 
-constexpr std::int32_t kNull = 0;
 constexpr std::uint8_t kNoKey = 0;
 constexpr std::uint8_t kFullKey = 1;
 constexpr std::uint8_t kPromptEndKey = 2;
@@ -17,7 +16,7 @@ BlockPool::BlockPool(std::int64_t num_blocks, bool caching, FreeOrder order)
       order_(order),
       refs_(static_cast<std::size_t>(num_blocks), 0),
       hashed_(static_cast<std::size_t>(num_blocks), kNoKey),
-      queue_(num_blocks, kNull + 1),
+      queue_(num_blocks, kNullBlock + 1),
       map_(caching ? num_blocks : 0) {}
 
 double BlockPool::usage() const {
@@ -54,7 +53,7 @@ bool BlockPool::get(std::int64_t n, std::vector<std::int32_t>& out) {
 
 void BlockPool::touch(std::span<const std::int32_t> blocks) {
   for (const std::int32_t block : blocks) {
-    if (block == kNull) continue;
+    if (block == kNullBlock) continue;
     if (refs_[index(block)]++ == 0 && !planted(PlantedBug::kTouchWithoutUnlink)) {
       queue_.remove(block);
       if (hashed_[index(block)] != kNoKey) --free_with_key_;
@@ -67,7 +66,7 @@ void BlockPool::release(std::span<const std::int32_t> blocks) {
   std::int32_t place = queue_.sentinel();  // after it comes the next one freed to the front
   bool skip = planted(PlantedBug::kReleaseSkipsOne);
   for (const std::int32_t block : blocks) {
-    if (block == kNull && !planted(PlantedBug::kNullFreeable)) continue;
+    if (block == kNullBlock && !planted(PlantedBug::kNullFreeable)) continue;
     if (skip) {
       skip = false;
       continue;

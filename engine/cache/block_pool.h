@@ -15,6 +15,8 @@
 
 namespace attnscope {
 
+inline constexpr std::int32_t kNullBlock = 0;
+
 class BlockPool {
  public:
   BlockPool(std::int64_t num_blocks, bool caching, FreeOrder order);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "engine/model/numbers.h"
 #include "kernels/layout/records.h"
 
 namespace attnscope {
@@ -12,8 +13,6 @@ constexpr int kFullBlock = 256;   // tokens of a compressed block
 constexpr int kSwaBlock = 64;     // as many rows as a C4A page of kFullBlock tokens
 constexpr int kC4StateBlock = 4;  // state pages stay just below a latent page
 constexpr int kC128StateBlock = 8;
-
-std::int64_t ceil_div(std::int64_t n, std::int64_t d) { return (n + d - 1) / d; }
 
 CacheSpec make_spec(int layer, CacheKind kind, std::int32_t record, int width, int block_tokens,
                     int window, int ratio) {

@@ -4,19 +4,12 @@
 
 #include <algorithm>
 
+#include "engine/model/numbers.h"
+
 namespace attnscope {
 namespace {
 
-constexpr std::int32_t kNull = 0;
 using Blocks = std::vector<std::int32_t>;
-
-template <class... Arguments>
-Finding fail(const char* invariant, fmt::format_string<Arguments...> what,
-             Arguments&&... arguments) {
-  return Violation{invariant, fmt::format(what, std::forward<Arguments>(arguments)...)};
-}
-
-std::int64_t length(const Blocks& blocks) { return static_cast<std::int64_t>(blocks.size()); }
 
 // What an allocation did to a request's tables, by group.
 struct Moves {
@@ -46,24 +39,25 @@ Moves moves_of(const KvTransition& t) {
     const Blocks& before = t.before.tables[place(t, g)];
     const Blocks& after = t.after.tables[place(t, g)];
     for (std::size_t i = before.size(); i > 0; --i) {
-      if (before[i - 1] != kNull && after[i - 1] == kNull) m.dropped[g].push_back(before[i - 1]);
+      if (before[i - 1] != kNullBlock && after[i - 1] == kNullBlock)
+        m.dropped[g].push_back(before[i - 1]);
     }
     const bool adopts = a.hit != nullptr && a.hit->any() && before.empty();
-    const std::int64_t hit = adopts ? a.hit->groups[g].size() : length(before);
+    const std::int64_t hit = adopts ? a.hit->groups[g].size() : to_count(before.size());
     const std::int64_t block = t.kv.options().groups[g].block_tokens;
     const std::int64_t outside = a.external > 0 ? (total(t) + block - 1) / block : 0;
-    for (std::int64_t i = length(before); i < length(after); ++i) {
+    for (std::int64_t i = to_count(before.size()); i < to_count(after.size()); ++i) {
       const std::int32_t b = after[static_cast<std::size_t>(i)];
-      if (b == kNull) continue;
+      if (b == kNullBlock) continue;
       (i < hit ? m.touched : i < outside ? m.external : m.grown)[g].push_back(b);
     }
   }
   return m;
 }
 
-std::int64_t count(const std::vector<Blocks>& blocks) {
+std::int64_t total_blocks(const std::vector<Blocks>& blocks) {
   std::int64_t n = 0;
-  for (const Blocks& b : blocks) n += length(b);
+  for (const Blocks& b : blocks) n += to_count(b.size());
   return n;
 }
 
@@ -76,9 +70,9 @@ std::int64_t unheld(const std::vector<Blocks>& blocks, const KvSnapshot& state) 
 }
 
 // The free queue and the references as plain lists, moved by the rules.
-class Shadow {
+class PoolRules {
  public:
-  Shadow(const KvSnapshot& state, bool caching, FreeOrder order)
+  PoolRules(const KvSnapshot& state, bool caching, FreeOrder order)
       : queue(state.queue),
         refs_(state.refs),
         keys_(state.keys),
@@ -89,7 +83,7 @@ class Shadow {
     Blocks front;
     Blocks back;
     for (const std::int32_t b : blocks) {
-      if (b == kNull || --refs_[static_cast<std::size_t>(b)] > 0) continue;
+      if (b == kNullBlock || --refs_[static_cast<std::size_t>(b)] > 0) continue;
       const bool keyed = !keys_[static_cast<std::size_t>(b)].empty();
       const bool ahead = caching_ ? order_ != FreeOrder::kAppend && !keyed
                                   : order_ == FreeOrder::kLifoWhenUncached;
@@ -108,7 +102,7 @@ class Shadow {
     if (blocks.size() > queue.size() || !std::equal(blocks.begin(), blocks.end(), queue.begin())) {
       return false;
     }
-    queue.erase(queue.begin(), queue.begin() + length(blocks));
+    queue.erase(queue.begin(), queue.begin() + to_count(blocks.size()));
     return true;
   }
 
@@ -134,12 +128,12 @@ Finding check_length(const KvTransition& t) {
       std::min(total(t) + a.new_tokens + a.lookahead, t.kv.options().max_model_len);
   for (std::size_t g = 0; g < t.kv.num_groups(); ++g) {
     const std::int64_t block = t.kv.options().groups[g].block_tokens;
-    const std::int64_t before = length(t.before.tables[place(t, g)]);
-    const std::int64_t after = length(t.after.tables[place(t, g)]);
+    const std::int64_t before = to_count(t.before.tables[place(t, g)].size());
+    const std::int64_t after = to_count(t.after.tables[place(t, g)].size());
     const std::int64_t wanted = std::max(before, (upto + block - 1) / block);
     if (after != wanted) {
-      return fail("I6 length", "request {} has {} entries in group {} for {} tokens, not {}",
-                  t.call.request->id, after, g, upto, wanted);
+      return violation("I6 length", "request {} has {} entries in group {} for {} tokens, not {}",
+                       t.call.request->id, after, g, upto, wanted);
     }
   }
   return {};
@@ -166,17 +160,17 @@ Finding check_commits(const KvTransition& t) {
     const std::int64_t before = t.before.cached[place(t, g)];
     const std::int64_t after = t.after.cached[place(t, g)];
     if (after < before) {
-      return fail(name, "request {} in group {}: {} committed entries became {}",
-                  t.call.request->id, g, before, after);
+      return violation(name, "request {} in group {}: {} committed entries became {}",
+                       t.call.request->id, g, before, after);
     }
     if (std::max<std::int64_t>(after, 0) < limit / block) {
-      return fail(name, "request {} in group {}: {} entries committed, {} tokens allow {}",
-                  t.call.request->id, g, after, limit, limit / block);
+      return violation(name, "request {} in group {}: {} entries committed, {} tokens allow {}",
+                       t.call.request->id, g, after, limit, limit / block);
     }
     const bool adopted = before < 0 && t.call.allocation->hit != nullptr;
     if (!adopted && after > std::max<std::int64_t>(before, limit / block)) {
-      return fail(name, "request {} in group {}: {} entries committed, only {} may be",
-                  t.call.request->id, g, after, limit / block);
+      return violation(name, "request {} in group {}: {} entries committed, only {} may be",
+                       t.call.request->id, g, after, limit / block);
     }
   }
   return {};
@@ -189,18 +183,19 @@ Finding check_hit(const KvTransition& t) {
   const PrefixHit& hit = *t.call.hit;
   const KvRequest& r = *t.call.request;
   if (hit.tokens > r.num_tokens() - 1) {
-    return fail(name, "request {} of {} tokens hits {}", r.id, r.num_tokens(), hit.tokens);
+    return violation(name, "request {} of {} tokens hits {}", r.id, r.num_tokens(), hit.tokens);
   }
   const bool single = o.groups.size() == 1;
   const std::int64_t unit = single ? o.groups[0].block_tokens : o.alignment;
   if (hit.tokens % unit != 0) {
-    return fail(name, "a hit of {} tokens is no multiple of {}", hit.tokens, unit);
+    return violation(name, "a hit of {} tokens is no multiple of {}", hit.tokens, unit);
   }
   for (std::size_t g = 0; g < o.groups.size(); ++g) {
     const GroupSpec& spec = o.groups[g];
     const GroupHit& h = hit.groups[g];
     if (h.size() * spec.block_tokens != hit.tokens) {
-      return fail(name, "group {} has {} entries for a hit of {} tokens", g, h.size(), hit.tokens);
+      return violation(name, "group {} has {} entries for a hit of {} tokens", g, h.size(),
+                       hit.tokens);
     }
     std::int64_t first = 0;  // position from which on all blocks must be there
     if (spec.kind == GroupKind::kSliding) {
@@ -210,10 +205,10 @@ Finding check_hit(const KvTransition& t) {
     }
     for (std::int64_t i = 0; i < h.size(); ++i) {
       const std::int32_t b = h[i];
-      if (b == kNull) {
+      if (b == kNullBlock) {
         if ((i + 1) * spec.block_tokens > first) {
-          return fail(name, "group {}: entry {} of a hit of {} tokens is null and in sight", g, i,
-                      hit.tokens);
+          return violation(name, "group {}: entry {} of a hit of {} tokens is null and in sight", g,
+                           i, hit.tokens);
         }
         continue;
       }
@@ -222,12 +217,13 @@ Finding check_hit(const KvTransition& t) {
       const bool right = std::any_of(keys.begin(), keys.end(), [&](const PrefixKey& k) {
         return k.hash == hash && k.group == static_cast<std::int32_t>(g);
       });
-      if (!right) return fail(name, "group {}: entry {} is block {} of other content", g, i, b);
+      if (!right)
+        return violation(name, "group {}: entry {} is block {} of other content", g, i, b);
     }
     // A flagged group's draft needs a block more than the hit shows.
     if (spec.flagged && hit.tokens + spec.block_tokens > r.num_tokens() - 1) {
-      return fail(name, "a flagged group hits {} of {} tokens and gives none up", hit.tokens,
-                  r.num_tokens());
+      return violation(name, "a flagged group hits {} of {} tokens and gives none up", hit.tokens,
+                       r.num_tokens());
     }
   }
   return {};
@@ -241,13 +237,13 @@ Finding check_arithmetic(const KvTransition& t) {
     for (const std::int32_t b : list) freed += t.before.refs[static_cast<std::size_t>(b)] == 1;
   }
   const std::int64_t expected = t.before.free_count + freed - unheld(m.touched, t.before) -
-                                count(m.external) - count(m.grown);
+                                total_blocks(m.external) - total_blocks(m.grown);
   if (t.after.free_count != expected) {
-    return fail("I11 free arithmetic",
-                "request {}: {} blocks are free, {} before, {} dropped, {} "
-                "hits taken out, {} taken",
-                t.call.request->id, t.after.free_count, t.before.free_count, freed,
-                unheld(m.touched, t.before), count(m.external) + count(m.grown));
+    return violation("I11 free arithmetic",
+                     "request {}: {} blocks are free, {} before, {} dropped, {} "
+                     "hits taken out, {} taken",
+                     t.call.request->id, t.after.free_count, t.before.free_count, freed,
+                     unheld(m.touched, t.before), total_blocks(m.external) + total_blocks(m.grown));
   }
   return {};
 }
@@ -255,10 +251,11 @@ Finding check_arithmetic(const KvTransition& t) {
 Finding check_prediction(const KvTransition& t) {
   if (!allocated(t)) return {};
   const Moves m = moves_of(t);
-  const std::int64_t taken = unheld(m.touched, t.before) + count(m.external) + count(m.grown);
+  const std::int64_t taken =
+      unheld(m.touched, t.before) + total_blocks(m.external) + total_blocks(m.grown);
   if (taken != t.predicted) {
-    return fail("I12 prediction", "request {}: {} blocks were needed, {} taken", t.call.request->id,
-                t.predicted, taken);
+    return violation("I12 prediction", "request {}: {} blocks were needed, {} taken",
+                     t.call.request->id, t.predicted, taken);
   }
   return {};
 }
@@ -267,12 +264,12 @@ Finding check_failure(const KvTransition& t) {
   const char* name = "I13 failed allocation";
   if (t.call.kind == KvCallKind::kLookup) {
     if (t.before == t.after) return {};
-    return fail(name, "a lookup changed the state");
+    return violation(name, "a lookup changed the state");
   }
   if (t.call.kind != KvCallKind::kAllocate || t.call.outcome == Allocated::kYes) return {};
   if (t.call.outcome != Allocated::kTooFewFree) {
     if (t.before == t.after) return {};
-    return fail(name, "request {} was refused and the state changed", t.call.request->id);
+    return violation(name, "request {} was refused and the state changed", t.call.request->id);
   }
   // Only its own windows may have been dropped.
   const Moves m = moves_of(t);
@@ -282,55 +279,55 @@ Finding check_failure(const KvTransition& t) {
       const Blocks& dropped = m.dropped[g];
       if (std::find(dropped.begin(), dropped.end(), b) == dropped.end()) continue;
       --expected.refs[static_cast<std::size_t>(b)];
-      b = kNull;
+      b = kNullBlock;
     }
   }
   if (expected.tables != t.after.tables || expected.refs != t.after.refs ||
       expected.keys != t.after.keys || expected.cached != t.after.cached) {
-    return fail(name, "request {} was refused and more than its windows changed",
-                t.call.request->id);
+    return violation(name, "request {} was refused and more than its windows changed",
+                     t.call.request->id);
   }
   return {};
 }
 
 Finding check_order(const KvTransition& t) {
   const char* name = "I14 order";
-  Shadow shadow(t.before, t.kv.options().caching, t.kv.options().switches.free_order);
+  PoolRules rules(t.before, t.kv.options().caching, t.kv.options().switches.free_order);
   const std::size_t groups = t.kv.num_groups();
   if (t.call.kind == KvCallKind::kAllocate) {
     const Moves m = moves_of(t);
-    for (const Blocks& dropped : m.dropped) shadow.release(dropped);
+    for (const Blocks& dropped : m.dropped) rules.release(dropped);
     const bool interleaved = t.kv.options().switches.adopt == AdoptOrder::kPerGroup;
     bool front = true;
     for (std::size_t g = 0; g < groups; ++g) {
-      shadow.touch(m.touched[g]);
-      if (interleaved) front = front && shadow.take(m.external[g]);
+      rules.touch(m.touched[g]);
+      if (interleaved) front = front && rules.take(m.external[g]);
     }
     for (std::size_t g = 0; g < groups && !interleaved; ++g) {
-      front = front && shadow.take(m.external[g]);
+      front = front && rules.take(m.external[g]);
     }
-    for (std::size_t g = 0; g < groups; ++g) front = front && shadow.take(m.grown[g]);
+    for (std::size_t g = 0; g < groups; ++g) front = front && rules.take(m.grown[g]);
     if (!front) {
-      return fail(name, "request {} got other blocks than those in front", t.call.request->id);
+      return violation(name, "request {} got other blocks than those in front", t.call.request->id);
     }
   } else if (t.call.kind == KvCallKind::kFree) {
     for (std::size_t g = 0; g < groups; ++g) {
       Blocks table = t.before.tables[place(t, g)];
       std::reverse(table.begin(), table.end());
-      shadow.release(table);
+      rules.release(table);
     }
   } else if (t.call.kind == KvCallKind::kRelease) {
-    shadow.release(Blocks(t.call.blocks.begin(), t.call.blocks.end()));
+    rules.release(Blocks(t.call.blocks.begin(), t.call.blocks.end()));
   }
-  if (shadow.queue == t.after.queue) return {};
-  const auto [expected, found] = std::mismatch(shadow.queue.begin(), shadow.queue.end(),
+  if (rules.queue == t.after.queue) return {};
+  const auto [expected, found] = std::mismatch(rules.queue.begin(), rules.queue.end(),
                                                t.after.queue.begin(), t.after.queue.end());
   const auto shown = [](auto it, const Blocks& in) {
     return it == in.end() ? std::string("the end") : fmt::format("block {}", *it);
   };
-  return fail(name, "after {} place {} of the free queue is {}, not {}", kv_call_name(t.call.kind),
-              expected - shadow.queue.begin(), shown(found, t.after.queue),
-              shown(expected, shadow.queue));
+  return violation(name, "after {} place {} of the free queue is {}, not {}",
+                   kv_call_name(t.call.kind), expected - rules.queue.begin(),
+                   shown(found, t.after.queue), shown(expected, rules.queue));
 }
 
 std::vector<Violation> check_transition(const KvTransition& t) {

@@ -1,36 +1,18 @@
 #include "engine/cache/invariants.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 #include <set>
 
+#include "engine/model/numbers.h"
+
 namespace attnscope {
 namespace {
-
-constexpr std::int32_t kNull = 0;
-
-template <class... Arguments>
-Finding fail(const char* invariant, fmt::format_string<Arguments...> what,
-             Arguments&&... arguments) {
-  return Violation{invariant, fmt::format(what, std::forward<Arguments>(arguments)...)};
-}
 
 std::size_t groups(const KvFacts& f) { return f.kv.num_groups(); }
 std::size_t slots(const KvFacts& f) { return f.state.tables.size() / groups(f); }
 const std::vector<std::int32_t>& table(const KvFacts& f, std::size_t slot, std::size_t group) {
   return f.state.tables[slot * groups(f) + group];
-}
-std::int64_t length(const std::vector<std::int32_t>& table) {
-  return static_cast<std::int64_t>(table.size());
-}
-
-// First position that the token after `computed` ones sees, from the definition of the kind.
-std::int64_t first_seen(const GroupSpec& spec, std::int64_t computed) {
-  if (spec.kind == GroupKind::kFull) return 0;
-  if (spec.kind == GroupKind::kChunked) return computed - computed % spec.window;
-  return std::max<std::int64_t>(computed - (spec.window - 1), 0);
 }
 
 // Whether a hit can end so that entry i of a windowed group is in its window: some multiple of the
@@ -50,28 +32,35 @@ bool worth_keeping(const KvOptions& o, std::size_t group, bool draft, std::int64
 
 }  // namespace
 
+std::int64_t first_seen(const GroupSpec& spec, std::int64_t computed) {
+  if (spec.kind == GroupKind::kFull) return 0;
+  if (spec.kind == GroupKind::kChunked) return computed - computed % spec.window;
+  return std::max<std::int64_t>(computed - (spec.window - 1), 0);
+}
+
 Finding check_partition(const KvFacts& f) {
   const char* name = "I1 partition";
   const KvSnapshot& s = f.state;
-  if (s.free_count != length(s.queue)) {
-    return fail(name, "{} blocks are counted as free, the queue has {}", s.free_count,
-                s.queue.size());
+  if (s.free_count != to_count(s.queue.size())) {
+    return violation(name, "{} blocks are counted as free, the queue has {}", s.free_count,
+                     s.queue.size());
   }
   std::vector<bool> in(s.refs.size(), false);
   for (const std::int32_t b : s.queue) {
-    if (b <= kNull || b >= static_cast<std::int32_t>(s.refs.size())) {
-      return fail(name, "block {} is in the free queue", b);
+    if (b <= kNullBlock || b >= static_cast<std::int32_t>(s.refs.size())) {
+      return violation(name, "block {} is in the free queue", b);
     }
-    if (in[static_cast<std::size_t>(b)]) return fail(name, "block {} is queued twice", b);
+    if (in[static_cast<std::size_t>(b)]) return violation(name, "block {} is queued twice", b);
     in[static_cast<std::size_t>(b)] = true;
   }
   for (std::size_t b = 1; b < s.refs.size(); ++b) {
     if (in[b] != (s.refs[b] == 0)) {
-      return fail(name, "block {} has {} references and is {}queued", b, s.refs[b],
-                  in[b] ? "" : "not ");
+      return violation(name, "block {} has {} references and is {}queued", b, s.refs[b],
+                       in[b] ? "" : "not ");
     }
   }
-  if (!f.kv.pool().queue().consistent()) return fail(name, "links forward and backward differ");
+  if (!f.kv.pool().queue().consistent())
+    return violation(name, "links forward and backward differ");
   return {};
 }
 
@@ -83,8 +72,8 @@ Finding check_conservation(const KvFacts& f) {
   for (const std::int32_t b : f.pins) ++held[static_cast<std::size_t>(b)];
   for (std::size_t b = 1; b < held.size(); ++b) {
     if (held[b] != f.state.refs[b]) {
-      return fail("I2 conservation", "block {} has {} references and {} holders", b,
-                  f.state.refs[b], held[b]);
+      return violation("I2 conservation", "block {} has {} references and {} holders", b,
+                       f.state.refs[b], held[b]);
     }
   }
   return {};
@@ -100,7 +89,7 @@ Finding check_ownership(const KvFacts& f) {
     for (std::size_t g = 0; g < groups(f); ++g) {
       const auto& t = table(f, slot, g);
       for (std::size_t i = 0; i < t.size(); ++i) {
-        if (t[i] == kNull) continue;
+        if (t[i] == kNullBlock) continue;
         Place& p = first[static_cast<std::size_t>(t[i])];
         const Place here{static_cast<std::int64_t>(slot), static_cast<std::int64_t>(g),
                          static_cast<std::int64_t>(i)};
@@ -109,17 +98,17 @@ Finding check_ownership(const KvFacts& f) {
           continue;
         }
         if (p.slot == here.slot || p.group != here.group || p.index != here.index) {
-          return fail(name,
-                      "block {} is entry {} of group {} in slot {} and entry {} of group {} "
-                      "in slot {}",
-                      t[i], p.index, p.group, p.slot, i, g, slot);
+          return violation(name,
+                           "block {} is entry {} of group {} in slot {} and entry {} of group {} "
+                           "in slot {}",
+                           t[i], p.index, p.group, p.slot, i, g, slot);
         }
         const auto& keys = f.state.keys[static_cast<std::size_t>(t[i])];
         const bool keyed = std::any_of(keys.begin(), keys.end(), [&](const PrefixKey& k) {
           return k.group == static_cast<std::int32_t>(g);
         });
         if (!keyed && !f.keys_taken_away) {
-          return fail(name, "block {} is shared and has no key of group {}", t[i], g);
+          return violation(name, "block {} is shared and has no key of group {}", t[i], g);
         }
       }
     }
@@ -134,14 +123,14 @@ Finding check_map(const KvFacts& f) {
   std::int64_t of_blocks = 0;
   for (std::size_t b = 0; b < f.state.keys.size(); ++b) {
     for (const PrefixKey& key : f.state.keys[b]) {
-      if (b == kNull) return fail(name, "the null block has a key");
+      if (b == kNullBlock) return violation(name, "the null block has a key");
       if (key.group < 0 || key.group >= static_cast<std::int32_t>(groups(f))) {
-        return fail(name, "block {} has a key of group {}", b, key.group);
+        return violation(name, "block {} has a key of group {}", b, key.group);
       }
       const std::vector<std::int32_t> blocks = pool.map().blocks(key);
       const auto id = static_cast<std::int32_t>(b);
       if (std::count(blocks.begin(), blocks.end(), id) != 1) {
-        return fail(name, "block {} is not once under its key", b);
+        return violation(name, "block {} is not once under its key", b);
       }
       ++of_blocks;
     }
@@ -150,14 +139,14 @@ Finding check_map(const KvFacts& f) {
   const std::vector<PrefixKey> keys = pool.map().keys();
   for (const PrefixKey& key : keys) {
     const std::vector<std::int32_t> blocks = pool.map().blocks(key);
-    if (blocks.empty()) return fail(name, "a key has no block");
-    of_map += length(blocks);
+    if (blocks.empty()) return violation(name, "a key has no block");
+    of_map += to_count(blocks.size());
   }
   if (of_map != of_blocks) {
-    return fail(name, "the map lists {} blocks, the blocks {} keys", of_map, of_blocks);
+    return violation(name, "the map lists {} blocks, the blocks {} keys", of_map, of_blocks);
   }
   if (static_cast<std::int64_t>(keys.size()) != pool.num_keys()) {
-    return fail(name, "{} keys are counted, the map has {}", pool.num_keys(), keys.size());
+    return violation(name, "{} keys are counted, the map has {}", pool.num_keys(), keys.size());
   }
   return {};
 }
@@ -171,7 +160,7 @@ Finding check_content(const KvFacts& f) {
       const auto& t = table(f, slot, g);
       const std::int64_t block = f.kv.options().groups[g].block_tokens;
       for (std::size_t i = 0; i < t.size(); ++i) {
-        if (t[i] == kNull) continue;
+        if (t[i] == kNullBlock) continue;
         const auto& keys = f.state.keys[static_cast<std::size_t>(t[i])];
         if (keys.empty()) continue;
         // The block's last hash, or that of any end inside it.
@@ -181,10 +170,10 @@ Finding check_content(const KvFacts& f) {
         bool known = false;
         for (std::int64_t h = first; h < last && !known; ++h) known = keys[0].hash == r->chain[h];
         if (!known || keys[0].group != static_cast<std::int32_t>(g)) {
-          return fail("I5 content",
-                      "block {}, entry {} of request {} in group {}, has the key of "
-                      "other tokens",
-                      t[i], i, r->id, g);
+          return violation("I5 content",
+                           "block {}, entry {} of request {} in group {}, has the key of "
+                           "other tokens",
+                           t[i], i, r->id, g);
         }
       }
     }
@@ -200,21 +189,24 @@ Finding check_nulls(const KvFacts& f) {
       const auto& t = table(f, slot, g);
       const GroupSpec& spec = f.kv.options().groups[g];
       std::int64_t nulls = 0;
-      while (nulls < length(t) && t[static_cast<std::size_t>(nulls)] == kNull) ++nulls;
-      for (std::int64_t i = nulls; i < length(t); ++i) {
-        if (t[static_cast<std::size_t>(i)] == kNull) {
-          return fail(name, "entry {} of slot {} in group {} is null after a real one", i, slot, g);
+      while (nulls < to_count(t.size()) && t[static_cast<std::size_t>(nulls)] == kNullBlock)
+        ++nulls;
+      for (std::int64_t i = nulls; i < to_count(t.size()); ++i) {
+        if (t[static_cast<std::size_t>(i)] == kNullBlock) {
+          return violation(name, "entry {} of slot {} in group {} is null after a real one", i,
+                           slot, g);
         }
       }
       if (t.empty() || point < 0) continue;
       const std::int64_t seen = first_seen(spec, point);
       if (nulls * spec.block_tokens > seen) {
-        return fail(name, "slot {} in group {}: position {} is in sight and its block is gone",
-                    slot, g, seen);
+        return violation(name, "slot {} in group {}: position {} is in sight and its block is gone",
+                         slot, g, seen);
       }
-      if (nulls < length(t) && (nulls + 1) * spec.block_tokens <= seen) {
-        return fail(name, "slot {} in group {}: entry {} is out of sight of position {} and kept",
-                    slot, g, nulls, seen);
+      if (nulls < to_count(t.size()) && (nulls + 1) * spec.block_tokens <= seen) {
+        return violation(name,
+                         "slot {} in group {}: entry {} is out of sight of position {} and kept",
+                         slot, g, nulls, seen);
       }
     }
   }
@@ -235,10 +227,10 @@ Finding check_cap(const KvFacts& f) {
         (tokens + spec.block_tokens - 1) / spec.block_tokens + (inside ? 1 : 0);
     for (std::size_t slot = 0; slot < slots(f); ++slot) {
       const auto& t = table(f, slot, g);
-      const std::int64_t real = length(t) - std::count(t.begin(), t.end(), kNull);
+      const std::int64_t real = to_count(t.size()) - std::count(t.begin(), t.end(), kNullBlock);
       if (real > cap) {
-        return fail("I8 cap", "slot {} holds {} blocks of group {}, at most {} are allowed", slot,
-                    real, g, cap);
+        return violation("I8 cap", "slot {} holds {} blocks of group {}, at most {} are allowed",
+                         slot, real, g, cap);
       }
     }
   }
@@ -261,17 +253,17 @@ Finding check_commit(const KvFacts& f) {
     for (std::size_t g = 0; g < groups(f); ++g) {
       const auto& t = table(f, slot, g);
       const std::int64_t cached = f.state.cached[slot * groups(f) + g];
-      if (cached > length(t)) {
-        return fail(name, "slot {} in group {}: {} entries committed of {}", slot, g, cached,
-                    t.size());
+      if (cached > to_count(t.size())) {
+        return violation(name, "slot {} in group {}: {} entries committed of {}", slot, g, cached,
+                         t.size());
       }
       if (f.keys_taken_away || o.retention) continue;
       for (std::int64_t i = 0; i < cached; ++i) {
         const std::int32_t b = t[static_cast<std::size_t>(i)];
-        if (b == kNull || !f.state.keys[static_cast<std::size_t>(b)].empty()) continue;
+        if (b == kNullBlock || !f.state.keys[static_cast<std::size_t>(b)].empty()) continue;
         if (worth_keeping(o, g, drafts[g], i)) {
-          return fail(name, "slot {} in group {}: block {} of committed entry {} has no key", slot,
-                      g, b, i);
+          return violation(name, "slot {} in group {}: block {} of committed entry {} has no key",
+                           slot, g, b, i);
         }
       }
     }
@@ -286,13 +278,13 @@ Finding check_quiescence(const KvFacts& f) {
   }
   if (!f.pins.empty()) return {};
   for (const std::int64_t cached : f.state.cached) {
-    if (cached >= 0) return fail(name, "a request without a table has committed entries");
+    if (cached >= 0) return violation(name, "a request without a table has committed entries");
   }
   for (std::size_t b = 1; b < f.state.refs.size(); ++b) {
-    if (f.state.refs[b] != 0) return fail(name, "block {} is held by nobody known", b);
+    if (f.state.refs[b] != 0) return violation(name, "block {} is held by nobody known", b);
   }
-  if (f.state.free_count != length(f.state.refs) - 1) {
-    return fail(name, "{} of {} blocks are free", f.state.free_count, f.state.refs.size() - 1);
+  if (f.state.free_count != to_count(f.state.refs.size()) - 1) {
+    return violation(name, "{} of {} blocks are free", f.state.free_count, f.state.refs.size() - 1);
   }
   return {};
 }
@@ -301,7 +293,7 @@ Finding check_metrics(const KvFacts& f) {
   const char* name = "I22 metrics";
   const BlockPool& pool = f.kv.pool();
   const double usage = pool.usage();
-  if (!(usage >= 0 && usage <= 1)) return fail(name, "usage is {}", usage);
+  if (!(usage >= 0 && usage <= 1)) return violation(name, "usage is {}", usage);
   std::int64_t held = 0, with_key = 0, empty = 0;
   const std::vector<bool> in = queued(f.state);
   for (std::size_t b = 1; b < f.state.refs.size(); ++b) {
@@ -312,12 +304,12 @@ Finding check_metrics(const KvFacts& f) {
     }
   }
   if (with_key != pool.free_with_key()) {
-    return fail(name, "{} free blocks are counted with a key, {} have one", pool.free_with_key(),
-                with_key);
+    return violation(name, "{} free blocks are counted with a key, {} have one",
+                     pool.free_with_key(), with_key);
   }
   if (held + with_key + empty + 1 != pool.num_blocks()) {
-    return fail(name, "{} held, {} free with and {} without a key are not {} blocks", held,
-                with_key, empty, pool.num_blocks() - 1);
+    return violation(name, "{} held, {} free with and {} without a key are not {} blocks", held,
+                     with_key, empty, pool.num_blocks() - 1);
   }
   return {};
 }
@@ -333,12 +325,13 @@ Finding check_storage(const CacheLayout& layout) {
     std::sort(ranges.begin(), ranges.end());
     std::int64_t end = 0;
     for (const auto& [from, to] : ranges) {
-      if (from < end) return fail(name, "group {}: two layers share byte {}", group.name, from);
+      if (from < end)
+        return violation(name, "group {}: two layers share byte {}", group.name, from);
       end = to;
     }
     if (end > layout.block_stride) {
-      return fail(name, "group {} ends at byte {} of a block of {}", group.name, end,
-                  layout.block_stride);
+      return violation(name, "group {} ends at byte {} of a block of {}", group.name, end,
+                       layout.block_stride);
     }
   }
   return {};

@@ -5,22 +5,18 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "engine/cache/cache_layout.h"
+#include "engine/cache/group_spec.h"
 #include "engine/cache/kv_snapshot.h"
+#include "engine/cache/violation.h"
 
 namespace attnscope {
 
-struct Violation {
-  std::string invariant;  // "I2 conservation"
-  std::string what;
-  std::string text() const { return invariant + ": " + what; }
-};
-using Finding = std::optional<Violation>;
+// First position that the token after `computed` ones sees, from the definition of the kind.
+std::int64_t first_seen(const GroupSpec& spec, std::int64_t computed);
 
 // A state and what the manager itself does not know of it.
 struct KvFacts {

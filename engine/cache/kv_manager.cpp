@@ -11,7 +11,6 @@ namespace attnscope {
 namespace {
 
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-constexpr std::int32_t kNull = 0;
 
 // Tells an audit, if there is one, before and after a call.
 class Watched {
@@ -202,7 +201,7 @@ void KvManager::drop_windows(std::int32_t slot, std::int64_t total) {
       std::int32_t& entry = table.blocks[static_cast<std::size_t>(i)];
       scratch_.push_back(entry);
       pool_.tell(CacheEventKind::kDrop, entry, CacheReason::kWindow, i);
-      entry = kNull;
+      entry = kNullBlock;
     }
     if (planted(PlantedBug::kDropAscending)) std::reverse(scratch_.begin(), scratch_.end());
     if (planted(PlantedBug::kDoubleListing)) scratch_.push_back(scratch_.front());
@@ -220,7 +219,7 @@ void KvManager::adopt(std::int32_t slot, std::size_t group, const PrefixHit& hit
   const GroupHit& h = hit.groups[group];
   const std::int64_t skipped = blocks_floor(skipped_tokens(spec, total), spec.block_tokens);
   const std::int64_t nulls = std::max(skipped, h.nulls);
-  table.blocks.assign(static_cast<std::size_t>(nulls), kNull);
+  table.blocks.assign(static_cast<std::size_t>(nulls), kNullBlock);
   table.first_real = nulls;
   const std::int64_t first = nulls - h.nulls;  // of the real blocks
   if (first < static_cast<std::int64_t>(h.blocks.size())) {

@@ -8,7 +8,7 @@ namespace attnscope {
 namespace {
 
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;  // token counts fit 32 bits
-constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
+constexpr std::int64_t kMostOfPool = std::int64_t{1} << 30;
 constexpr std::size_t kMostGroups = 64;
 
 Error out_of_range(const std::string& what, std::int64_t value, std::int64_t low,
@@ -95,8 +95,8 @@ Result<KvOptions> check_options(KvOptions o) {
   if (o.hash_block < 1 || o.hash_block > kMostTokens) {
     return out_of_range("hash_block_size", o.hash_block, 1, kMostTokens);
   }
-  if (o.num_blocks < 1 || o.num_blocks > kMostBlocks) {
-    return out_of_range("the number of blocks", o.num_blocks, 1, kMostBlocks);
+  if (o.num_blocks < 1 || o.num_blocks > kMostOfPool) {
+    return out_of_range("the number of blocks", o.num_blocks, 1, kMostOfPool);
   }
   if (o.max_model_len < 1 || o.max_model_len > kMostTokens) {
     return out_of_range("max_model_len", o.max_model_len, 1, kMostTokens);

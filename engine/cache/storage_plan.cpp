@@ -4,12 +4,11 @@
 #include <map>
 #include <numeric>
 
+#include "engine/model/numbers.h"
 #include "kernels/layout/records.h"
 
 namespace attnscope {
 namespace {
-
-std::int64_t ceil_div(std::int64_t n, std::int64_t d) { return (n + d - 1) / d; }
 
 // A cache of one layer with its page as the plan pads it.
 struct Item {
@@ -65,7 +64,7 @@ std::vector<Items> buckets_of(const CacheLayout& layout) {
 }
 
 // Tuples per group: the d with the least padding, from the full group's up; ties: the larger.
-std::int64_t group_width(const std::vector<std::int64_t>& t, bool has_full) {
+std::int64_t tuple_width(const std::vector<std::int64_t>& t, bool has_full) {
   const std::int64_t high = *std::max_element(t.begin(), t.end());
   std::int64_t best = high;
   std::int64_t best_padding = -1;
@@ -132,7 +131,7 @@ StoragePlan plan_storage(const ModelConfig& config, StorageLayout layout) {
   if (layout == StorageLayout::kPerTensor && has_full) pad_to_full(buckets);
   std::vector<std::int64_t> t;
   for (const Items& items : buckets) t.push_back(tuples_of(items));
-  const std::int64_t width = group_width(t, has_full);
+  const std::int64_t width = tuple_width(t, has_full);
   std::int64_t largest = 0;
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const std::int64_t parts = ceil_div(t[b], width);

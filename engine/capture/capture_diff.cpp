@@ -10,12 +10,11 @@
 #include "engine/capture/op_blame.h"
 #include "engine/capture/row_match.h"
 #include "engine/capture/unrecorded.h"
+#include "engine/model/numbers.h"
 #include "engine/session/forced_copy.h"
 
 namespace attnscope {
 namespace {
-
-std::int64_t count(std::size_t n) { return static_cast<std::int64_t>(n); }
 
 // The requests of the second capture by those of the first: same name, same prompt length.
 std::vector<std::int32_t> match_requests(const SessionInfo& a, const SessionInfo& b,
@@ -82,7 +81,7 @@ class Differ {
   static bool is_draft(const StepTrace& trace, std::int32_t row) {
     const StepMetadata& m = trace.metadata;
     const auto at = std::ranges::find(m.sample_rows, std::int64_t{row}) - m.sample_rows.begin();
-    return at > 0 && at < count(m.sample_rows.size()) &&
+    return at > 0 && at < to_count(m.sample_rows.size()) &&
            m.sample_request[static_cast<std::size_t>(at)] ==
                m.sample_request[static_cast<std::size_t>(at) - 1];
   }
@@ -150,7 +149,7 @@ class Differ {
       if (!*b) continue;
       match.a = &a;
       match.b = b->get();
-      out_.tokens += count(match.rows.size());
+      out_.tokens += to_count(match.rows.size());
       compare_states(match);
       producers_.clear();
       for (const auto& op : a.ops) {
@@ -195,7 +194,7 @@ class Differ {
                fmt::format("step {}: token {} of request \"{}\" is {} in the first capture and {} "
                            "in the second{}",
                            a.step, i, x.name, x.tokens[i], y.tokens[i],
-                           count(i) < x.prompt_tokens ? "" : " (sampled)"));
+                           to_count(i) < x.prompt_tokens ? "" : " (sampled)"));
       return;
     }
   }

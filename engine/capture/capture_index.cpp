@@ -72,10 +72,6 @@ constexpr std::size_t kSumBytes = kSum.size() + kSumDigits + 2;  // with quote a
 
 const char* const kDamagedHint = "record it again, or copy it again from where it came";
 
-std::string sum_of(std::string_view rest) {
-  return hex64(checksum(reinterpret_cast<const std::uint8_t*>(rest.data()), rest.size()));
-}
-
 }  // namespace
 
 CaptureIndex make_index(const SessionInfo& info, const CaptureOptions& options,
@@ -176,13 +172,13 @@ std::string step_file(const char* folder, std::int64_t step) {
 
 std::string checked_line(const std::string& object) {
   const std::string rest = object.substr(1);
-  return fmt::format("{}{}\",{}\n", kSum, sum_of(rest), rest);
+  return fmt::format("{}{}\",{}\n", kSum, text_checksum(rest), rest);
 }
 
 bool check_line(std::string_view line) {
   return line.size() > kSumBytes && line.starts_with(kSum) &&
          line.substr(kSum.size() + kSumDigits, 2) == "\"," &&
-         line.substr(kSum.size(), kSumDigits) == sum_of(line.substr(kSumBytes));
+         line.substr(kSum.size(), kSumDigits) == text_checksum(line.substr(kSumBytes));
 }
 
 }  // namespace attnscope

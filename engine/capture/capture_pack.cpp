@@ -28,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kBuffer = std::size_t{1} << 20;
-constexpr std::uint64_t kLargestFile = std::uint64_t{8} << 30;  // what eleven octal digits hold
+constexpr std::uint64_t kLargestMember = std::uint64_t{8} << 30;  // what eleven octal digits hold
 
 // Whether a capture has a file of this name: nothing else is read from an archive or put into one.
 bool belongs(const std::string& name) {
@@ -142,7 +142,7 @@ Result<PackTotals> extract_all(Decompressor& in, const std::string& archive,
     std::string name = entry->name;
     while (name.starts_with("./")) name.erase(0, 2);
     if (entry->folder) continue;
-    if (!belongs(name) || entry->size >= kLargestFile) {
+    if (!belongs(name) || entry->size >= kLargestMember) {
       return damaged(fmt::format("{} is no file of a capture", shown_name(entry->name)));
     }
     if (auto ok = extract(in, {name, entry->size, false, false}, folder, damaged); !ok) {
@@ -185,7 +185,7 @@ Result<PackTotals> pack_capture(const std::string& folder, const std::string& pa
     auto content = MappedFile::open((root / name).string());
     if (!content) return content.error();
     const auto bytes = content->bytes();
-    if (bytes.size() >= kLargestFile) {
+    if (bytes.size() >= kLargestMember) {
       return bad_input(fmt::format("{}/{}: larger than 8 GiB", folder, name),
                        "record fewer rows or ops a step");
     }
@@ -237,6 +237,7 @@ Result<PackTotals> unpack_capture(const std::string& path, const std::string& fo
 #else
 
 namespace {
+
 Error no_zstd() {
   return {AS_NO_ENVIRONMENT, "this build has no zstd, which packs captures",
           "install libzstd-dev and build again, or send the folder as it is"};

@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kRecording = ".recording-";
 
-Error io_error(const std::string& path, const char* doing, int code) {
+Error capture_error(const std::string& path, const char* doing, int code) {
   return bad_input(fmt::format("{}: {}: {}", path, doing, std::strerror(code)),
                    code == ENOSPC || code == EDQUOT ? "make room on the disk" : "");
 }
@@ -71,18 +71,18 @@ Result<std::unique_ptr<CaptureWriter>> CaptureWriter::create(const std::string& 
   writer->folder_ =
       taken ? fmt::format("{}{}{}", path, kRecording, static_cast<long>(::getpid())) : path;
   if (!fs::create_directory(writer->folder_, code)) {
-    return io_error(writer->folder_, "cannot create the folder", code.value());
+    return capture_error(writer->folder_, "cannot create the folder", code.value());
   }
   for (const char* sub : {"payload", "cache"})
     fs::create_directory(writer->folder_ + "/" + sub, code);
-  if (code) return io_error(writer->folder_, "cannot create a folder in it", code.value());
+  if (code) return capture_error(writer->folder_, "cannot create a folder in it", code.value());
   if (auto ok = write_text_file(writer->folder_ + "/index.json", index_text(writer->index_)); !ok) {
     return ok.error();
   }
   writer->steps_ = open_new(writer->folder_ + "/steps.jsonl");
   writer->traces_ = open_new(writer->folder_ + "/traces.jsonl");
   if (writer->steps_ < 0 || writer->traces_ < 0) {
-    return io_error(writer->folder_, "cannot write in it", errno);
+    return capture_error(writer->folder_, "cannot write in it", errno);
   }
   return writer;
 }
@@ -114,7 +114,7 @@ Result<void> CaptureWriter::append(int fd, const std::string& name, const std::s
       // A part of a line is not left; where that fails too, readers take it for an interruption.
       const bool cut = before >= 0 && ::ftruncate(fd, before) == 0;
       (void)cut;
-      return io_error(folder_ + "/" + name, "cannot write", why);
+      return capture_error(folder_ + "/" + name, "cannot write", why);
     }
     done += static_cast<std::size_t>(n);
   }
@@ -206,7 +206,7 @@ Result<CaptureTotals> CaptureWriter::finish() {
     ::close(*fd);
     *fd = -1;
   }
-  if (!synced) return explain(io_error(folder_, "cannot sync", why));
+  if (!synced) return explain(capture_error(folder_, "cannot sync", why));
   index_.complete = true;
   index_.steps = totals_.steps;
   if (auto ok = write_text_file(folder_ + "/index.json", index_text(index_)); !ok) {

@@ -8,7 +8,7 @@
 namespace attnscope {
 namespace {
 
-std::string evidence(const TapResult& result) {
+std::string tap_evidence(const TapResult& result) {
   std::string text = result.tap;
   if (result.worst) {
     text += fmt::format(", {:.6g} instead of {:.6g}", result.worst->value, result.worst->reference);
@@ -37,7 +37,7 @@ OwnOutput recorded_output(const OpTrace& op) {
     }
   }
   const auto wrong = std::ranges::find(op.results, Verdict::kWrong, &TapResult::verdict);
-  if (wrong != op.results.end()) return {OwnOutput::kWrong, evidence(*wrong)};
+  if (wrong != op.results.end()) return {OwnOutput::kWrong, tap_evidence(*wrong)};
   const bool open =
       op.results.empty() ||
       std::ranges::find(op.results, Verdict::kNotCompared, &TapResult::verdict) != op.results.end();

@@ -7,14 +7,12 @@
 #include <cstring>
 
 #include "engine/capture/logical_slots.h"
+#include "engine/model/numbers.h"
 #include "engine/trace/compare.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace {
-
-std::int64_t count(std::size_t n) { return static_cast<std::int64_t>(n); }
-std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 // Which axis has the tokens (or the sampled ones), -1 = none.
 int row_axis(const TapCopy& tap) {
@@ -63,7 +61,7 @@ Gathered gather(const as_tensor& t, const Extent& e, std::int64_t inner,
   const std::int64_t size = as_dtype_size(t.dtype);
   const auto* from = static_cast<const std::uint8_t*>(t.data);
   Gathered out;
-  out.bytes.resize(to_size(e.outer * count(pairs.size()) * inner * size));
+  out.bytes.resize(to_size(e.outer * to_count(pairs.size()) * inner * size));
   std::uint8_t* to = out.bytes.data();
   for (std::int64_t o = 0; o < e.outer; ++o) {
     for (const Pair& p : pairs) {
@@ -72,7 +70,7 @@ Gathered gather(const as_tensor& t, const Extent& e, std::int64_t inner,
       to += inner * size;
     }
   }
-  out.tensor = make_tensor(out.bytes.data(), t.dtype, {e.outer * count(pairs.size()), inner});
+  out.tensor = make_tensor(out.bytes.data(), t.dtype, {e.outer * to_count(pairs.size()), inner});
   return out;
 }
 
@@ -85,7 +83,7 @@ std::int64_t integer(const as_tensor& t, std::int64_t i) {
 void make_logical(Gathered& g, const StepTrace& trace, const SessionInfo& info, const OpTrace& op,
                   const TapCopy& tap, const std::vector<Pair>& pairs, bool second) {
   const std::int64_t rows = g.tensor.shape[0], inner = g.tensor.shape[1];
-  const std::int64_t n = count(pairs.size());
+  const std::int64_t n = to_count(pairs.size());
   std::vector<std::uint8_t> out(to_size(rows * inner) * sizeof(std::int64_t));
   auto* to = reinterpret_cast<std::int64_t*>(out.data());
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -171,7 +169,7 @@ void judge_selection(const Chosen& a, const Chosen& b, const std::vector<Pair>& 
   const Gathered lens_a = lens_of(a), lens_b = lens_of(b);
   bool tie = true;
   double used = 0, margin = 0;
-  for (std::int64_t row = 0; row < count(pairs.size()); ++row) {
+  for (std::int64_t row = 0; row < to_count(pairs.size()); ++row) {
     const auto len = static_cast<std::int32_t>(integer(lens_a.tensor, row));
     tie &= len == static_cast<std::int32_t>(integer(lens_b.tensor, row));
     double scale = 0, apart = 0;
@@ -238,13 +236,13 @@ std::optional<TapDiff> compare_taps(const RowMatch& match, const SessionInfo& in
   TapDiff out;
   out.tap = a.name;
   out.output = a.output;
-  out.rows = count(pairs.size());
+  out.rows = to_count(pairs.size());
   std::int64_t worst = -1;
   count_differences(gx, gy, out, worst);
   out.equal = out.within = out.differing == 0;
   if (out.equal) return out;
   const std::int64_t cells = gx.tensor.shape[1];
-  const Pair& at = pairs[to_size(worst / cells % count(pairs.size()))];
+  const Pair& at = pairs[to_size(worst / cells % to_count(pairs.size()))];
   if (axis >= 0) {
     const auto& request = info_a.request_names[to_size(match.a->request_of(at.token_a))];
     out.evidence = fmt::format("request \"{}\", token {}, ", request,

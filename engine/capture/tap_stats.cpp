@@ -28,7 +28,7 @@ double as_number(T value) {
 }
 
 template <class T>
-void measure(const as_tensor& tensor, TapStats& stats) {
+void measure_as(const as_tensor& tensor, TapStats& stats) {
   const T* from = static_cast<const T*>(tensor.data);
   double low = std::numeric_limits<double>::infinity(), high = -low, sum = 0, squares = 0;
   std::int64_t finite = 0;
@@ -60,22 +60,22 @@ TapStats tap_stats(const as_tensor& tensor) {
   stats.checksum = hex64(checksum(static_cast<const std::uint8_t*>(tensor.data), bytes));
   switch (tensor.dtype) {
     case AS_F64:
-      measure<double>(tensor, stats);
+      measure_as<double>(tensor, stats);
       break;
     case AS_F32:
-      measure<float>(tensor, stats);
+      measure_as<float>(tensor, stats);
       break;
     case AS_BF16:
-      measure<std::uint16_t>(tensor, stats);
+      measure_as<std::uint16_t>(tensor, stats);
       break;
     case AS_U8:
-      measure<std::uint8_t>(tensor, stats);
+      measure_as<std::uint8_t>(tensor, stats);
       break;
     case AS_I32:
-      measure<std::int32_t>(tensor, stats);
+      measure_as<std::int32_t>(tensor, stats);
       break;
     case AS_I64:
-      measure<std::int64_t>(tensor, stats);
+      measure_as<std::int64_t>(tensor, stats);
       break;
     default:
       break;
@@ -84,5 +84,9 @@ TapStats tap_stats(const as_tensor& tensor) {
 }
 
 std::string hex64(std::uint64_t n) { return fmt::format("{:016x}", n); }
+
+std::string text_checksum(std::string_view text) {
+  return hex64(checksum(reinterpret_cast<const std::uint8_t*>(text.data()), text.size()));
+}
 
 }  // namespace attnscope

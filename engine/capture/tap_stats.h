@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "kernels/params/tensor.h"
 
@@ -34,5 +35,7 @@ void fields(V& v, TapStats& s) {
 
 // 16 hex digits.
 std::string hex64(std::uint64_t n);
+// Of the bytes, as 16 hex digits.
+std::string text_checksum(std::string_view text);
 
 }  // namespace attnscope

@@ -8,13 +8,14 @@ namespace attnscope {
 namespace {
 
 // Fields of the header: where and how long.
-constexpr std::size_t kName = 0, kNameBytes = 100, kMode = 100, kSize = 124, kSizeBytes = 12,
-                      kTime = 136, kSum = 148, kSumBytes = 8, kType = 156, kMagic = 257;
+constexpr std::size_t kTarName = 0, kTarNameBytes = 100, kTarMode = 100, kTarSize = 124,
+                      kTarSizeBytes = 12, kTarTime = 136, kTarSum = 148, kTarSumBytes = 8,
+                      kTarType = 156, kTarMagic = 257;
 
 std::uint64_t sum_of(const TarBlock& block) {
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < kTarBlock; ++i) {
-    const bool own = i >= kSum && i < kSum + kSumBytes;  // counts as spaces
+    const bool own = i >= kTarSum && i < kTarSum + kTarSumBytes;  // counts as spaces
     sum += own ? ' ' : static_cast<unsigned char>(block[i]);
   }
   return sum;
@@ -44,16 +45,16 @@ std::optional<std::uint64_t> octal(const TarBlock& block, std::size_t at, std::s
 
 TarBlock tar_header(const std::string& name, std::uint64_t size) {
   TarBlock block{};
-  std::memcpy(block.data() + kName, name.data(), std::min(name.size(), kNameBytes - 1));
-  put_octal(block, kMode, 7, 0644);
-  put_octal(block, kMode + 8, 7, 0);
-  put_octal(block, kMode + 16, 7, 0);
-  put_octal(block, kSize, 11, size);
-  put_octal(block, kTime, 11, 0);
-  block[kType] = '0';
-  std::memcpy(block.data() + kMagic, "ustar\00000", 8);
-  put_octal(block, kSum, 6, sum_of(block));
-  block[kSum + 7] = ' ';
+  std::memcpy(block.data() + kTarName, name.data(), std::min(name.size(), kTarNameBytes - 1));
+  put_octal(block, kTarMode, 7, 0644);
+  put_octal(block, kTarMode + 8, 7, 0);
+  put_octal(block, kTarMode + 16, 7, 0);
+  put_octal(block, kTarSize, 11, size);
+  put_octal(block, kTarTime, 11, 0);
+  block[kTarType] = '0';
+  std::memcpy(block.data() + kTarMagic, "ustar\00000", 8);
+  put_octal(block, kTarSum, 6, sum_of(block));
+  block[kTarSum + 7] = ' ';
   return block;
 }
 
@@ -63,11 +64,12 @@ std::optional<TarEntry> read_tar_header(const TarBlock& block) {
     entry.end = true;
     return entry;
   }
-  const auto sum = octal(block, kSum, kSumBytes), size = octal(block, kSize, kSizeBytes);
+  const auto sum = octal(block, kTarSum, kTarSumBytes),
+             size = octal(block, kTarSize, kTarSizeBytes);
   if (!sum || *sum != sum_of(block) || !size) return std::nullopt;
-  const char type = block[kType];
+  const char type = block[kTarType];
   if (type != '0' && type != '\0' && type != '5') return std::nullopt;
-  entry.name.assign(block.data(), strnlen(block.data(), kNameBytes));
+  entry.name.assign(block.data(), strnlen(block.data(), kTarNameBytes));
   entry.size = *size;
   entry.folder = type == '5';
   return entry;

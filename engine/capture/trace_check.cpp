@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "engine/capture/trace_io.h"
+#include "engine/model/numbers.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 
@@ -43,8 +44,6 @@ class Check {
   std::string wrong_;
 };
 
-std::int64_t count(std::size_t n) { return static_cast<std::int64_t>(n); }
-
 // Nothing, or as many as expected: lists that only some models have.
 template <class T>
 void size_if_any(Check& check, const std::vector<T>& list, std::int64_t expected,
@@ -55,12 +54,12 @@ void size_if_any(Check& check, const std::vector<T>& list, std::int64_t expected
 void check_metadata(Check& check, const StepMetadata& m, const SessionInfo& info) {
   constexpr std::int64_t kMany = std::int64_t{1} << 40;
   const std::int64_t rows = m.num_live(), tokens = m.num_tokens_in_step();
-  const std::int64_t groups = count(info.layout.groups.size());
+  const std::int64_t groups = to_count(info.layout.groups.size());
   const std::int64_t blocks = info.num_blocks;
   check.that(m.columns >= 0 && m.columns < kMany && m.c128_width >= 0 && m.c128_width < kMany,
              "table columns are out of range");
   if (!check.ok()) return;
-  check.range(m.live, 0, count(info.request_names.size()) - 1, "live");
+  check.range(m.live, 0, to_count(info.request_names.size()) - 1, "live");
   check.size(m.num_tokens, rows, "num_tokens");
   check.size(m.num_before, rows, "num_before");
   check.size(m.running, rows, "running");
@@ -91,7 +90,7 @@ void check_metadata(Check& check, const StepMetadata& m, const SessionInfo& info
   check.ascending(m.query_start, "query_start does not ascend");
   check.size(m.seq_lens, rows, "seq_lens");
   check.range(m.sample_rows, 0, tokens - 1, "sample_rows");
-  check.size(m.sample_request, count(m.sample_rows.size()), "sample_request");
+  check.size(m.sample_request, to_count(m.sample_rows.size()), "sample_request");
   check.range(m.sample_request, 0, rows - 1, "sample_request");
   check.size(m.slots, groups * tokens, "slots");
   size_if_any(check, m.c4_slots, tokens, "c4_slots");
@@ -99,13 +98,13 @@ void check_metadata(Check& check, const StepMetadata& m, const SessionInfo& info
   size_if_any(check, m.c128_slots, tokens, "c128_slots");
   size_if_any(check, m.c128_lens, tokens, "c128_lens");
   size_if_any(check, m.c128_indices, tokens * m.c128_width, "c128_indices");
-  check.size(m.swa_indices, count(info.layout.swa_groups.size()) * tokens * info.config.window,
+  check.size(m.swa_indices, to_count(info.layout.swa_groups.size()) * tokens * info.config.window,
              "swa_indices");
   check.size(m.swa_lens, tokens, "swa_lens");
 }
 
 void check_step(Check& check, const StepTrace& t, const SessionInfo& info) {
-  const std::int64_t blocks = info.num_blocks, requests = count(info.request_names.size());
+  const std::int64_t blocks = info.num_blocks, requests = to_count(info.request_names.size());
   check.range(t.kept, 0, t.metadata.num_tokens_in_step() - 1, "kept");
   check.ascending(t.kept, "kept does not ascend");
   check.range(t.free_list, 1, blocks - 1, "free_list");
@@ -132,12 +131,12 @@ void check_step(Check& check, const StepTrace& t, const SessionInfo& info) {
   check.size(t.owners, blocks, "owners");
   for (const BlockOwner& o : t.owners) {
     check.that(o.request >= -1 && o.request < requests && o.writer >= -1 && o.writer < requests &&
-                   o.group >= -1 && o.group < count(info.layout.groups.size()) && o.index >= -1,
+                   o.group >= -1 && o.group < to_count(info.layout.groups.size()) && o.index >= -1,
                "a block's owner is none of the requests or groups");
   }
   for (const BlockKey& k : t.keys) {
     check.that(k.block >= 0 && k.block < blocks && k.group >= -1 &&
-                   k.group < count(info.layout.groups.size()),
+                   k.group < to_count(info.layout.groups.size()),
                "a key belongs to no block");
   }
   for (const CacheEvent& e : t.cache_events) {
@@ -159,9 +158,10 @@ void check_axes(Check& check, const TapCopy& tap, const StepTrace& t, const Sess
     axes.remove_prefix(std::min(axes.size(), end + 1));
     if (axis >= tap.value.rank) break;
     const std::int64_t n = tap.value.shape[axis];
-    if (letter == "T") check.that(n == count(t.kept.size()), "a tap has other rows than were kept");
+    if (letter == "T")
+      check.that(n == to_count(t.kept.size()), "a tap has other rows than were kept");
     if (letter == "N" && head && axis == 0) {
-      check.that(n == count(t.metadata.sample_rows.size()),
+      check.that(n == to_count(t.metadata.sample_rows.size()),
                  "a tap has other rows than were sampled");
     }
     if (letter == "H") check.that(n == info.config.heads, "a tap has other heads than the model");
@@ -171,7 +171,8 @@ void check_axes(Check& check, const TapCopy& tap, const StepTrace& t, const Sess
       check.that(n == live || (n == live + 1 && tap.name == "query_start"),
                  "a tap has other requests");
     }
-    if (letter == "G") check.that(n == count(info.layout.groups.size()), "a tap has other groups");
+    if (letter == "G")
+      check.that(n == to_count(info.layout.groups.size()), "a tap has other groups");
     if (letter == "K") {  // or the list of a C128A layer, which is as wide as its entries need
       check.that(n <= std::max<std::int64_t>(info.config.index_topk, t.metadata.c128_width),
                  "a tap has a larger top-k");
@@ -189,13 +190,13 @@ void check_axes(Check& check, const TapCopy& tap, const StepTrace& t, const Sess
 }
 
 void check_rows(Check& check, const RowsCopy& r, const StepTrace& t, const SessionInfo& info) {
-  const std::int64_t rows = count(r.tokens.size());
+  const std::int64_t rows = to_count(r.tokens.size());
   check.that(r.record > AS_RECORD_NONE && r.record <= AS_RECORD_STATE && r.width > 0 &&
                  r.width <= 1 << 16 && r.row_bytes == as_row_bytes(r.record, r.width),
              "cache rows are of no known record");
   if (!check.ok()) return;
-  check.that(r.group >= 0 && r.group < count(info.layout.groups.size()) && r.rows_per_block > 0 &&
-                 r.rows_per_block <= 1 << 20,
+  check.that(r.group >= 0 && r.group < to_count(info.layout.groups.size()) &&
+                 r.rows_per_block > 0 && r.rows_per_block <= 1 << 20,
              "cache rows are of no group");
   check.size(r.slots, rows, "slots of cache rows");
   check.range(r.tokens, 0, t.metadata.num_tokens_in_step() - 1, "tokens of cache rows");
@@ -206,7 +207,7 @@ void check_rows(Check& check, const RowsCopy& r, const StepTrace& t, const Sessi
 
 void check_attention(Check& check, const AttentionCopy& a, const StepTrace& t,
                      const SessionInfo& info) {
-  const std::int64_t kept = count(t.kept.size());
+  const std::int64_t kept = to_count(t.kept.size());
   check.that(a.heads == info.config.heads && a.window == info.config.window && a.extra >= 0 &&
                  a.extra < std::int64_t{1} << 32,
              "attention weights have other heads or another window than the model");

@@ -3,12 +3,11 @@
 
 #include "engine/capture/trace_arrays.h"
 #include "engine/capture/trace_io.h"
+#include "engine/model/numbers.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace {
-
-std::int64_t count(std::size_t n) { return static_cast<std::int64_t>(n); }
 
 // Adds tensors under a prefix; the same memory is written once.
 class Payload {
@@ -17,7 +16,7 @@ class Payload {
 
   template <class T>
   void array(const std::string& name, const std::vector<T>& values) {
-    writer_.add(name, element_of(kDtypeOf<T>), {count(values.size())}, values);
+    writer_.add(name, element_of(kDtypeOf<T>), {to_count(values.size())}, values);
   }
   std::string tensor(const std::string& name, const as_tensor& value) {
     const auto bytes = as_tensor_numel(&value) * as_dtype_size(value.dtype);
@@ -63,9 +62,9 @@ template <class T>
 void add_table(TensorWriter& payload, const std::string& name, const std::vector<T>& items) {
   ColumnWriter writer;
   for (const T& item : items) columns(writer, const_cast<T&>(item));
-  const std::int64_t width = items.empty() ? 0 : count(writer.out.size() / items.size());
+  const std::int64_t width = items.empty() ? 0 : to_count(writer.out.size() / items.size());
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(writer.out.data());
-  payload.add_owned(name, ElementType::kI64, {count(items.size()), width},
+  payload.add_owned(name, ElementType::kI64, {to_count(items.size()), width},
                     {bytes, bytes + writer.out.size() * sizeof(std::int64_t)});
 }
 
@@ -108,7 +107,7 @@ RowsEntry describe_rows(const RowsCopy& rows, const std::string& prefix, bool ke
   entry.group = rows.group;
   entry.rows_per_block = rows.rows_per_block;
   entry.row_bytes = rows.row_bytes;
-  entry.stats = tap_stats(make_tensor(rows.bytes.data(), {count(rows.bytes.size())}));
+  entry.stats = tap_stats(make_tensor(rows.bytes.data(), {to_count(rows.bytes.size())}));
   if (!keep) return entry;
   entry.prefix = prefix + rows.name;
   entry.reference = !rows.reference.empty();

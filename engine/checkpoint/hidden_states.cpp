@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "engine/config/json_object.h"
@@ -14,21 +13,14 @@
 namespace attnscope {
 namespace {
 
-template <class T>
-T element(const TensorEntry& entry, std::int64_t i) {
-  T value;
-  std::memcpy(&value, entry.data + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
-  return value;
-}
-
 double value_of(const TensorEntry& entry, std::int64_t i) {
   switch (entry.type) {
     case ElementType::kBf16:
-      return cpu::bf16_to_float(element<std::uint16_t>(entry, i));
+      return cpu::bf16_to_float(entry_value<std::uint16_t>(entry, i));
     case ElementType::kF32:
-      return element<float>(entry, i);
+      return entry_value<float>(entry, i);
     default:
-      return element<double>(entry, i);
+      return entry_value<double>(entry, i);
   }
 }
 

@@ -32,13 +32,6 @@ bool shape_fits(const WeightSlot& slot, const std::vector<std::int64_t>& shape) 
          shape[1] == slot.shape[1] && shape[0] > slot.shape[0];
 }
 
-template <class T>
-T element(const TensorEntry& entry, std::int64_t i) {
-  T value;
-  std::memcpy(&value, entry.data + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
-  return value;
-}
-
 class Loader {
  public:
   Loader(Checkpoint& checkpoint, const as_threads* threads)
@@ -88,11 +81,11 @@ class Loader {
       std::memcpy(slot.f32, entry.data, bytes * sizeof(float));
     } else if (entry.type == ElementType::kBf16) {
       for (std::int64_t i = 0; i < n; ++i) {
-        slot.f32[i] = cpu::bf16_to_float(element<std::uint16_t>(entry, i));
+        slot.f32[i] = cpu::bf16_to_float(entry_value<std::uint16_t>(entry, i));
       }
     } else if (entry.type == ElementType::kF32) {
       for (std::int64_t i = 0; i < n; ++i) {
-        const auto value = element<float>(entry, i);
+        const auto value = entry_value<float>(entry, i);
         slot.bf16[i] = {cpu::float_to_bf16(value)};
         const float kept = cpu::bf16_to_float(slot.bf16[i].bits);
         use.rounded += kept != value && !std::isnan(value) ? 1 : 0;
@@ -142,7 +135,7 @@ class Loader {
       if (entry.type == ElementType::kF8E8m0) {
         scales[i] = cpu::ue8m0_to_float(entry.data[i]);
       } else if (entry.type == ElementType::kF32) {
-        scales[i] = element<float>(entry, at);
+        scales[i] = entry_value<float>(entry, at);
       } else {
         return wrong(*scale,
                      fmt::format("is {}, expected F8_E8M0 or F32", element_name(entry.type)));

@@ -49,7 +49,7 @@ std::optional<std::string_view> published(const std::array<Spelling, N>& table,
   return std::nullopt;
 }
 
-std::vector<std::string_view> split(std::string_view name) {
+std::vector<std::string_view> split_name(std::string_view name) {
   std::vector<std::string_view> parts;
   for (;;) {
     const std::size_t dot = name.find('.');
@@ -104,7 +104,7 @@ std::string canonical_tensor_name(std::string_view name) {
   if (rest == "embed.weight" || rest == "head.weight" || rest == "norm.weight") {
     return std::string(rest);
   }
-  const std::vector<std::string_view> parts = split(rest);
+  const std::vector<std::string_view> parts = split_name(rest);
   if (parts.size() < 4 || parts[0] != "layers") return std::string(name);
   const std::string prefix = "layers." + std::string(parts[1]) + ".";
   if (parts.size() == 4 && parts[3] == "weight" &&

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-Error io_error(const std::string& path, const char* doing, int code) {
+Error file_error(const std::string& path, const char* doing, int code) {
   return bad_input(fmt::format("{}: {}: {}", path, doing, std::strerror(code)));
 }
 
@@ -57,8 +57,8 @@ bool write_all(int fd, const std::string& text) {
 // /dev/stdout, a pipe: nothing to keep intact, and rename would replace the device.
 Result<void> write_in_place(const std::string& path, const std::string& text) {
   File file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
-  if (file.get() < 0) return io_error(path, "cannot open for writing", errno);
-  if (!write_all(file.get(), text)) return io_error(path, "cannot write", errno);
+  if (file.get() < 0) return file_error(path, "cannot open for writing", errno);
+  if (!write_all(file.get(), text)) return file_error(path, "cannot write", errno);
   return {};
 }
 
@@ -127,16 +127,16 @@ std::string reason(const std::string& what) {
 
 Result<std::string> read_text_file(const std::string& path, std::size_t max_bytes) {
   File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return io_error(path, "cannot open", errno);
+  if (file.get() < 0) return file_error(path, "cannot open", errno);
   struct stat info {};
-  if (::fstat(file.get(), &info) != 0) return io_error(path, "cannot read", errno);
+  if (::fstat(file.get(), &info) != 0) return file_error(path, "cannot read", errno);
   if (S_ISDIR(info.st_mode)) return bad_input(path + ": is a folder, not a file");
   std::string text;
   char buffer[1 << 16];
   while (true) {
     const ssize_t n = ::read(file.get(), buffer, sizeof buffer);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return io_error(path, "cannot read", errno);
+    if (n < 0) return file_error(path, "cannot read", errno);
     if (n == 0) return text;
     text.append(buffer, static_cast<std::size_t>(n));
     if (text.size() > max_bytes) {
@@ -166,13 +166,13 @@ Result<void> write_text_file(const std::string& path, const std::string& text) {
 
   File file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (file.get() < 0) {
-    Error error = io_error(path, "cannot write", errno);
+    Error error = file_error(path, "cannot write", errno);
     error.hint = "the folder " + where + " must exist and be writable";
     return error;
   }
   const auto give_up = [&](int why) -> Error {
     ::unlink(temporary.c_str());
-    return io_error(path, "cannot write", why);
+    return file_error(path, "cannot write", why);
   };
   if (replaces && ::fchmod(file.get(), old.st_mode & 07777) != 0) return give_up(errno);
   if (!write_all(file.get(), text)) return give_up(errno);
@@ -182,7 +182,7 @@ Result<void> write_text_file(const std::string& path, const std::string& text) {
   // The rename itself reaches the disk only with the folder.
   File parent(::open(where.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (parent.get() < 0 || ::fsync(parent.get()) != 0) {
-    return io_error(where, "written, but the folder cannot be synced", errno);
+    return file_error(where, "written, but the folder cannot be synced", errno);
   }
   return {};
 }

@@ -60,9 +60,9 @@ class Fields {
 };
 
 // A stream is foreign data: every access is checked, and says where it was.
-class Reader {
+class EventReader {
  public:
-  explicit Reader(std::string place) : place_(std::move(place)) {}
+  explicit EventReader(std::string place) : place_(std::move(place)) {}
   const std::optional<Error>& error() const { return error_; }
   void fail(const std::string& what, const std::string& hint) {
     if (!error_) error_ = bad_input(place_ + ": " + what, hint);
@@ -257,7 +257,7 @@ bool is_batch(const json& value) {
 Result<std::vector<KvEventBatch>> read_value(const json& value, const std::string& place) {
   std::vector<KvEventBatch> out;
   if (is_batch(value)) {
-    Reader reader(place);
+    EventReader reader(place);
     out.push_back(reader.batch(value));
     if (reader.error()) return *reader.error();
     return out;
@@ -267,7 +267,7 @@ Result<std::vector<KvEventBatch>> read_value(const json& value, const std::strin
                      "a batch is [time, [events], rank] or an object with \"events\"");
   }
   for (std::size_t i = 0; i < value.size(); ++i) {
-    Reader reader(fmt::format("{}: batch {}", place, i));
+    EventReader reader(fmt::format("{}: batch {}", place, i));
     out.push_back(reader.batch(value[i]));
     if (reader.error()) return *reader.error();
   }

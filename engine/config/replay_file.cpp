@@ -15,8 +15,8 @@ namespace attnscope {
 namespace {
 
 constexpr const char* kFormat = "attnscope-blocks-replay";
-constexpr std::int64_t kVersion = 1;
-constexpr std::int64_t kMost = std::int64_t{1} << 30;
+constexpr std::int64_t kReplayVersion = 1;
+constexpr std::int64_t kMostOfCall = std::int64_t{1} << 30;
 constexpr std::int64_t kMostId = std::int64_t{1} << 53;  // what every JSON reader keeps exactly
 constexpr std::int64_t kLowToken = std::numeric_limits<std::int32_t>::min() + 1;
 constexpr std::int64_t kHighToken = std::numeric_limits<std::int32_t>::max();
@@ -60,9 +60,9 @@ void read_add(JsonObject& line, std::int64_t adds, std::int64_t longest, SchedRe
   r.id = line.integer("id", 0, kMostId);
   read_prompt(line, longest, r);
   r.arrival = line.number("arrival", -1e18, 1e18, static_cast<double>(adds));
-  r.priority = line.integer("priority", -kMost, kMost, 0);
-  r.stop.max_tokens = line.integer("max_tokens", 1, kMost);
-  r.stop.min_tokens = line.integer("min_tokens", 0, kMost, 0);
+  r.priority = line.integer("priority", -kMostOfCall, kMostOfCall, 0);
+  r.stop.max_tokens = line.integer("max_tokens", 1, kMostOfCall);
+  r.stop.min_tokens = line.integer("min_tokens", 0, kMostOfCall, 0);
   r.stop.end_token = static_cast<std::int32_t>(line.integer("end_token", -1, kHighToken, -1));
   r.stop.ignore_end = line.boolean("ignore_end", false);
   if (line.has("stop_tokens")) {
@@ -75,18 +75,18 @@ void read_add(JsonObject& line, std::int64_t adds, std::int64_t longest, SchedRe
   for (JsonObject& item : line.objects("media")) {
     MediaItem media;
     media.identifier = item.text("identifier");
-    media.offset = item.integer("offset", 0, kMost);
-    media.length = item.integer("length", 1, kMost);
+    media.offset = item.integer("offset", 0, kMostOfCall);
+    media.length = item.integer("length", 1, kMostOfCall);
     item.finish();
     r.extras.media.push_back(std::move(media));
   }
 }
 
 // "tokens": {"0": [9], "3": []}
-void read_results(JsonObject& line, const nlohmann::json& json, ReplayCall& call) {
+void read_results(JsonObject& line, const nlohmann::json& parsed, ReplayCall& call) {
   JsonObject tokens = line.object("tokens");
-  const auto it = json.find("tokens");
-  if (it == json.end() || !it->is_object()) return;  // told already
+  const auto it = parsed.find("tokens");
+  if (it == parsed.end() || !it->is_object()) return;  // told already
   for (const auto& [key, value] : it->items()) {
     std::int64_t id = -1;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
@@ -100,7 +100,7 @@ void read_results(JsonObject& line, const nlohmann::json& json, ReplayCall& call
   tokens.finish();
 }
 
-void read_call(JsonObject& line, const nlohmann::json& json, std::int64_t& adds,
+void read_call(JsonObject& line, const nlohmann::json& parsed, std::int64_t& adds,
                std::int64_t longest, ReplayCall& call) {
   const std::string name = line.choice("call", {kCalls.begin(), kCalls.end()}, "");
   if (!line.has("call")) {
@@ -116,7 +116,7 @@ void read_call(JsonObject& line, const nlohmann::json& json, std::int64_t& adds,
       read_add(line, adds++, longest, call.request);
       break;
     case ReplayCallKind::kResults:
-      read_results(line, json, call);
+      read_results(line, parsed, call);
       break;
     case ReplayCallKind::kAbort:
       call.id = line.integer("id", 0, kMostId);
@@ -128,8 +128,8 @@ void read_call(JsonObject& line, const nlohmann::json& json, std::int64_t& adds,
       break;
   }
   if (line.has("expect")) {
-    if (json.at("expect").is_object()) {
-      call.expect = std::make_shared<const nlohmann::json>(json.at("expect"));
+    if (parsed.at("expect").is_object()) {
+      call.expect = std::make_shared<const nlohmann::json>(parsed.at("expect"));
     } else {
       line.fail("expect", "is no object", "give the keys to compare and their values");
     }
@@ -137,10 +137,10 @@ void read_call(JsonObject& line, const nlohmann::json& json, std::int64_t& adds,
   line.finish();
 }
 
-void read_header(JsonObject& line, const nlohmann::json& json, Replay& replay) {
+void read_header(JsonObject& line, const nlohmann::json& parsed, Replay& replay) {
   line.choice("format", {kFormat}, "");
   if (!line.has("format")) line.fail("format", "is missing", fmt::format("allowed: {}", kFormat));
-  line.integer("version", kVersion, kVersion);
+  line.integer("version", kReplayVersion, kReplayVersion);
   if (line.has("show")) {
     replay.show_tables = false;
     for (const std::string& part : line.texts("show")) {
@@ -154,7 +154,7 @@ void read_header(JsonObject& line, const nlohmann::json& json, Replay& replay) {
     }
   }
   replay.options.steps_in_flight = line.integer("steps_in_flight", 1, 16, 1);
-  read_engine(line, json, read_profile(line, std::nullopt), replay.options);
+  read_engine(line, parsed, read_profile(line, std::nullopt), replay.options);
   line.finish();
 }
 
@@ -167,17 +167,17 @@ Result<Replay> parse_replay(const std::string& text, const std::string& name) {
   replay.name = name;
   std::int64_t adds = 0;
   bool header = false;
-  const auto take = [&](const nlohmann::json& json, int number,
+  const auto take = [&](const nlohmann::json& parsed, int number,
                         const std::string& place) -> Result<void> {
     JsonReader reader(place);
-    JsonObject object(reader, json);
+    JsonObject object(reader, parsed);
     if (!header) {
-      read_header(object, json, replay);
+      read_header(object, parsed, replay);
       header = true;
     } else {
       ReplayCall call;
       call.line = number;
-      read_call(object, json, adds, replay.options.kv.max_model_len, call);
+      read_call(object, parsed, adds, replay.options.kv.max_model_len, call);
       replay.calls.push_back(std::move(call));
     }
     if (!reader.ok()) return reader.error();

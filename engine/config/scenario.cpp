@@ -21,13 +21,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kScenarioVersion = 1;
 constexpr std::int64_t kDefaultDecodeSteps = 20;
 constexpr std::int64_t kMostSteps = 1000000;
 constexpr std::int64_t kLargestBudget = 65536;  // activations of a step stay in memory
-constexpr std::int64_t kMostRequests = 4096;
+constexpr std::int64_t kMostInScenario = 4096;
 // Slots of index lists are 32 bits, and an SWA or C4A block has 64 rows.
-constexpr std::int64_t kMostBlocks = (std::int64_t{1} << 31) / 64;
+constexpr std::int64_t kMostPoolBlocks = (std::int64_t{1} << 31) / 64;
 constexpr double kMaxSinkShift = 1e4;  // beyond it a sink is all or nothing anyway
 constexpr std::size_t kLargestText = std::size_t{1} << 30;
 
@@ -170,9 +170,9 @@ void read_prompt(JsonObject& item, const Scenario& scenario, ScenarioRequest& re
 void read_requests(JsonObject& root, const JsonReader& reader, Scenario& scenario) {
   std::vector<JsonObject> items = root.objects("requests");
   if (items.empty()) root.fail("requests", "there is no request", "list at least one");
-  if (static_cast<std::int64_t>(items.size()) > kMostRequests) {
+  if (static_cast<std::int64_t>(items.size()) > kMostInScenario) {
     root.fail("requests", fmt::format("{} requests", items.size()),
-              fmt::format("allowed: 1 to {}", kMostRequests));
+              fmt::format("allowed: 1 to {}", kMostInScenario));
   }
   const CacheLayout layout = build_cache_layout(scenario.model);
   const std::int64_t usable = scenario.pool_blocks - 1;
@@ -221,35 +221,35 @@ void read_requests(JsonObject& root, const JsonReader& reader, Scenario& scenari
   }
 }
 
-void read_serving_part(JsonObject& root, const nlohmann::json& json, Scenario& scenario) {
+void read_serving_part(JsonObject& root, const nlohmann::json& parsed, Scenario& scenario) {
   if (!root.has("serving")) return;
   JsonObject object = root.object("serving");
-  read_serving(object, json.at("serving"), scenario.serving);
+  read_serving(object, parsed.at("serving"), scenario.serving);
   const CacheLayout layout = build_cache_layout(scenario.model);
   if (auto good = check_options(serving_options(scenario, layout)); !good) {
     root.fail("serving", good.error().message, good.error().hint);
   }
 }
 
-void read_scenario(JsonObject& root, const nlohmann::json& json, const JsonReader& reader,
+void read_scenario(JsonObject& root, const nlohmann::json& parsed, const JsonReader& reader,
                    Scenario& scenario) {
   const std::int64_t version = root.integer("version", 1, std::numeric_limits<std::int64_t>::max());
-  if (version > kVersion) {
+  if (version > kScenarioVersion) {
     root.fail("version", fmt::format("{} is newer than this program", version),
-              fmt::format("allowed: {}", kVersion));
+              fmt::format("allowed: {}", kScenarioVersion));
   }
   scenario.name = root.text("name", fs::path(scenario.path).stem().string());
-  scenario.pool_blocks = root.integer("pool_blocks", 2, kMostBlocks);
+  scenario.pool_blocks = root.integer("pool_blocks", 2, kMostPoolBlocks);
   scenario.limits.token_budget =
       root.integer("token_budget", 1, kLargestBudget, scenario.limits.token_budget);
   scenario.limits.max_requests =
-      root.integer("max_requests", 1, kMostRequests, scenario.limits.max_requests);
+      root.integer("max_requests", 1, kMostInScenario, scenario.limits.max_requests);
   scenario.decode_steps = root.integer("decode_steps", 0, kMostSteps, kDefaultDecodeSteps);
   read_model(root, scenario);
   if (reader.ok()) read_parallel(root, scenario);
   read_hidden_states(root, scenario);
   if (!reader.ok()) return;  // requests are checked against the model
-  read_serving_part(root, json, scenario);
+  read_serving_part(root, parsed, scenario);
   if (!reader.ok()) return;
   // The same tokens need not mean the same rows where these come from a file.
   if (!scenario.hidden_states.empty()) {
@@ -265,13 +265,13 @@ void read_scenario(JsonObject& root, const nlohmann::json& json, const JsonReade
 // The scenario's text with the choice in it: whoever keeps the text keeps the choice.
 Result<std::string> with_choice(const std::string& text, const std::string& path,
                                 const ModelChoice& choice) {
-  Result<nlohmann::json> json = parse_json(text, path);
-  if (!json) return json.error();
-  if (!json->is_object()) return text;  // the reader of the scenario says what is wrong
+  Result<nlohmann::json> parsed = parse_json(text, path);
+  if (!parsed) return parsed.error();
+  if (!parsed->is_object()) return text;  // the reader of the scenario says what is wrong
   std::error_code code;
   if (!choice.model.empty()) {
     nlohmann::json model = nlohmann::json::object();
-    const nlohmann::json* own = json->contains("model") ? &json->at("model") : nullptr;
+    const nlohmann::json* own = parsed->contains("model") ? &parsed->at("model") : nullptr;
     if (own != nullptr && own->is_object() && own->contains("seed"))
       model["seed"] = own->at("seed");
     const auto presets = preset_names();
@@ -284,27 +284,29 @@ Result<std::string> with_choice(const std::string& text, const std::string& path
     } else {
       model["config"] = fs::absolute(choice.model, code).lexically_normal().string();
     }
-    (*json)["model"] = std::move(model);
+    (*parsed)["model"] = std::move(model);
   }
-  if (!choice.layers.empty() && (*json)["model"].is_object()) {
-    (*json)["model"]["layers"] = choice.layers;
+  if (!choice.layers.empty() && (*parsed)["model"].is_object()) {
+    (*parsed)["model"]["layers"] = choice.layers;
   }
-  if (choice.ranks > 0) (*json)["tensor_parallel"] = {{"size", choice.ranks}};
+  if (choice.ranks > 0) (*parsed)["tensor_parallel"] = {{"size", choice.ranks}};
   if (choice.rank >= 0) {
-    if (!json->contains("tensor_parallel")) {
+    if (!parsed->contains("tensor_parallel")) {
       return bad_input(fmt::format("--rank {}: there is one rank alone", choice.rank),
                        "say of how many: --tp N");
     }
-    if ((*json)["tensor_parallel"].is_object()) (*json)["tensor_parallel"]["rank"] = choice.rank;
+    if ((*parsed)["tensor_parallel"].is_object())
+      (*parsed)["tensor_parallel"]["rank"] = choice.rank;
   }
   if (!choice.hidden_states.empty()) {
     if (!fs::exists(choice.hidden_states, code)) {
       return bad_input(
           fmt::format("--hidden-states {}: there is no such file", choice.hidden_states));
     }
-    (*json)["hidden_states"] = fs::absolute(choice.hidden_states, code).lexically_normal().string();
+    (*parsed)["hidden_states"] =
+        fs::absolute(choice.hidden_states, code).lexically_normal().string();
   }
-  return json->dump(2) + "\n";
+  return parsed->dump(2) + "\n";
 }
 
 // A name from the assets, or a path.
@@ -399,12 +401,12 @@ Result<Scenario> parse_scenario(std::string text, const std::string& path) {
   Scenario scenario;
   scenario.path = path;
   scenario.text = std::move(text);
-  Result<nlohmann::json> json = parse_json(scenario.text, path);
-  if (!json) return json.error();
+  Result<nlohmann::json> parsed = parse_json(scenario.text, path);
+  if (!parsed) return parsed.error();
 
   JsonReader reader(path);
-  JsonObject root(reader, *json);
-  read_scenario(root, *json, reader, scenario);
+  JsonObject root(reader, *parsed);
+  read_scenario(root, *parsed, reader, scenario);
   // Every key has been asked for by now, unless an error came first.
   if (reader.ok()) root.finish();
   if (!reader.ok()) return reader.error();

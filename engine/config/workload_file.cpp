@@ -15,10 +15,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kMost = std::int64_t{1} << 30;
+constexpr std::int64_t kMostOfSetting = std::int64_t{1} << 30;
 // Tokens of different requests stay apart modulo 2^32, and digests hold ids in 32 bits.
-constexpr std::int64_t kMostRequests = 1000000;
-constexpr std::int64_t kMostBlocks = std::int64_t{1} << 24;  // about a gigabyte of bookkeeping
+constexpr std::int64_t kMostInWorkload = 1000000;
+// About a gigabyte of bookkeeping.
+constexpr std::int64_t kMostWorkloadBlocks = std::int64_t{1} << 24;
 
 template <class Enum>
 struct Choice {
@@ -63,17 +64,17 @@ constexpr Choice<ConcurrencyFigure> kFigures[] = {{"by-bytes", ConcurrencyFigure
                                                   {"by-group", ConcurrencyFigure::kByGroup}};
 
 // `holder` has the key "retention".
-void read_retention(JsonObject& holder, const nlohmann::json& json,
+void read_retention(JsonObject& holder, const nlohmann::json& parsed,
                     std::optional<std::int64_t>& retention) {
-  if (json.is_string()) {
+  if (parsed.is_string()) {
     holder.choice("retention", {"dense"}, "dense");
     retention.reset();
   } else {
-    retention = holder.integer("retention", 0, kMost);
+    retention = holder.integer("retention", 0, kMostOfSetting);
   }
 }
 
-void read_switches(JsonObject& root, const nlohmann::json& json, SchedulerOptions& options) {
+void read_switches(JsonObject& root, const nlohmann::json& parsed, SchedulerOptions& options) {
   if (!root.has("switches")) return;
   JsonObject object = root.object("switches");
   CacheSwitches& s = options.kv.switches;
@@ -96,7 +97,7 @@ void read_switches(JsonObject& root, const nlohmann::json& json, SchedulerOption
     }
   }
   if (object.has("retention")) {
-    read_retention(object, json.at("switches").at("retention"), options.kv.retention);
+    read_retention(object, parsed.at("switches").at("retention"), options.kv.retention);
   }
   if (object.has("watermark")) options.kv.watermark = object.number("watermark", 0, 1);
   object.finish();
@@ -107,13 +108,13 @@ void read_groups(JsonObject& root, std::vector<GroupSpec>& groups) {
     GroupSpec g;
     const std::string kind = item.choice("kind", {"full", "swa", "chunked"}, "");
     if (!item.has("kind")) item.fail("kind", "is missing", "allowed: full, swa, chunked");
-    g.block_tokens = static_cast<std::int32_t>(item.integer("block_size", 1, kMost));
+    g.block_tokens = static_cast<std::int32_t>(item.integer("block_size", 1, kMostOfSetting));
     if (kind == "swa") {
       g.kind = GroupKind::kSliding;
-      g.window = static_cast<std::int32_t>(item.integer("window", 1, kMost));
+      g.window = static_cast<std::int32_t>(item.integer("window", 1, kMostOfSetting));
     } else if (kind == "chunked") {
       g.kind = GroupKind::kChunked;
-      g.window = static_cast<std::int32_t>(item.integer("chunk", 1, kMost));
+      g.window = static_cast<std::int32_t>(item.integer("chunk", 1, kMostOfSetting));
     }
     item.finish();
     groups.push_back(g);
@@ -135,11 +136,11 @@ void read_flagged(JsonObject& root, std::vector<GroupSpec>& groups) {
 
 void read_generator(JsonObject& root, Workload& w) {
   w.seed = root.unsigned_integer("seed", w.seed);
-  w.requests = root.integer("requests", 0, kMostRequests);
-  w.shared_unit = root.integer("S", 0, kMost / 8);
-  w.tail_range = root.integer("T", 1, kMost / 8);
-  w.output_range = root.integer("O", 1, kMost / 8);
-  w.duplicate_unit = root.integer("dup", 0, kMost / 8, 0);
+  w.requests = root.integer("requests", 0, kMostInWorkload);
+  w.shared_unit = root.integer("S", 0, kMostOfSetting / 8);
+  w.tail_range = root.integer("T", 1, kMostOfSetting / 8);
+  w.output_range = root.integer("O", 1, kMostOfSetting / 8);
+  w.duplicate_unit = root.integer("dup", 0, kMostOfSetting / 8, 0);
 }
 
 // A prompt beyond the model's limit would never be served.
@@ -163,39 +164,39 @@ void check_lengths(JsonObject& root, const Workload& w) {
 
 }  // namespace
 
-void read_engine(JsonObject& root, const nlohmann::json& json, CacheProfile profile,
+void read_engine(JsonObject& root, const nlohmann::json& parsed, CacheProfile profile,
                  SchedulerOptions& options) {
   KvOptions& kv = options.kv;
   kv.switches = switches_of(profile);
   read_groups(root, kv.groups);
-  kv.num_blocks = root.integer("blocks", 1, kMostBlocks);
-  kv.alignment = root.integer("scheduler_block_size", 1, kMost, 0);
-  kv.hash_block = root.integer("hash_block_size", 1, kMost, 0);
-  options.token_budget = root.integer("token_budget", 1, kMost);
-  options.max_requests = root.integer("max_seqs", 1, kMost);
-  kv.max_model_len = root.integer("max_model_len", 1, kMost, kv.max_model_len);
+  kv.num_blocks = root.integer("blocks", 1, kMostWorkloadBlocks);
+  kv.alignment = root.integer("scheduler_block_size", 1, kMostOfSetting, 0);
+  kv.hash_block = root.integer("hash_block_size", 1, kMostOfSetting, 0);
+  options.token_budget = root.integer("token_budget", 1, kMostOfSetting);
+  options.max_requests = root.integer("max_seqs", 1, kMostOfSetting);
+  kv.max_model_len = root.integer("max_model_len", 1, kMostOfSetting, kv.max_model_len);
   const std::string policy = root.choice("policy", {"fcfs", "priority"}, "fcfs");
   options.policy = policy == "priority" ? SchedulePolicy::kPriority : SchedulePolicy::kFcfs;
   kv.caching = root.boolean("caching", true);
   options.whole_sequence = root.boolean("reserve_full_sequence", true);
   kv.watermark = root.number("watermark", 0, 1, 0);
-  options.lookahead = root.integer("lookahead", 0, kMost, 0);
-  if (root.has("retention")) read_retention(root, json.at("retention"), kv.retention);
+  options.lookahead = root.integer("lookahead", 0, kMostOfSetting, 0);
+  if (root.has("retention")) read_retention(root, parsed.at("retention"), kv.retention);
   read_flagged(root, kv.groups);
-  read_switches(root, json, options);
+  read_switches(root, parsed, options);
 }
 
-void read_serving(JsonObject& object, const nlohmann::json& json, SchedulerOptions& options) {
+void read_serving(JsonObject& object, const nlohmann::json& parsed, SchedulerOptions& options) {
   KvOptions& kv = options.kv;
   kv.switches = switches_of(read_profile(object, {}));
   kv.caching = object.boolean("prefix_caching", true);
   const std::string policy = object.choice("policy", {"fcfs", "priority"}, "fcfs");
   options.policy = policy == "priority" ? SchedulePolicy::kPriority : SchedulePolicy::kFcfs;
-  kv.alignment = object.integer("scheduler_block_size", 1, kMost, 0);
-  kv.hash_block = object.integer("hash_block_size", 1, kMost, 0);
+  kv.alignment = object.integer("scheduler_block_size", 1, kMostOfSetting, 0);
+  kv.hash_block = object.integer("hash_block_size", 1, kMostOfSetting, 0);
   options.whole_sequence = object.boolean("reserve_full_sequence", true);
   kv.watermark = object.number("watermark", 0, 1, 0);
-  if (object.has("retention")) read_retention(object, json.at("retention"), kv.retention);
+  if (object.has("retention")) read_retention(object, parsed.at("retention"), kv.retention);
   options.drafts.tokens = object.integer("draft_tokens", 0, kMostDrafts, 0);
   if (object.has("draft_accept") && options.drafts.tokens == 0) {
     object.fail("draft_accept", "there are no drafts to accept", "give draft_tokens too");
@@ -206,7 +207,7 @@ void read_serving(JsonObject& object, const nlohmann::json& json, SchedulerOptio
                   "name at least one number, or leave the key out: then all drafts are right");
     }
   }
-  read_switches(object, json, options);
+  read_switches(object, parsed, options);
   object.finish();
 }
 
@@ -217,14 +218,14 @@ CacheProfile read_profile(JsonObject& root, std::optional<CacheProfile> instead)
 
 Result<Workload> parse_workload(const std::string& text, const std::string& name,
                                 std::optional<CacheProfile> profile) {
-  Result<nlohmann::json> json = parse_json(text, name);
-  if (!json) return json.error();
+  Result<nlohmann::json> parsed = parse_json(text, name);
+  if (!parsed) return parsed.error();
   JsonReader reader(name);
-  JsonObject root(reader, *json);
+  JsonObject root(reader, *parsed);
   Workload w;
   w.name = root.text("name", fs::path(name).stem().string());
   w.profile = read_profile(root, profile);
-  read_engine(root, *json, w.profile, w.options);
+  read_engine(root, *parsed, w.profile, w.options);
   read_generator(root, w);
   root.finish();
   if (reader.ok()) check_lengths(root, w);

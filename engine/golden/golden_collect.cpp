@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/model/numbers.h"
 #include "engine/model/synthetic_fill.h"
 #include "engine/session/byte_stream.h"
 #include "engine/session/forced_copy.h"
@@ -15,10 +16,6 @@ namespace {
 
 constexpr std::int64_t kMostRanges = 16;
 constexpr std::int64_t kMostNumbers = 64;
-
-std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
-
-std::int64_t columns_of(const as_tensor& t) { return t.shape[t.rank - 1]; }
 
 bool by_row(const TapCopy& tap) { return tap.axes.starts_with("T") || tap.axes.starts_with("N"); }
 

@@ -9,13 +9,12 @@
 #include <map>
 
 #include "engine/config/json_object.h"
+#include "engine/model/numbers.h"
 #include "engine/trace/compare.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Distance of two neighbours of bf16 is at most this share of the smaller one.
 constexpr double kBf16Step = 0x1p-7;
@@ -41,7 +40,7 @@ double used_of(double a, double b, double bound) {
   return std::fabs(a - b) / bound;
 }
 
-std::string shown(double v) { return std::isnan(v) ? "NaN" : fmt::format("{:.6g}", v); }
+std::string shown_number(double v) { return std::isnan(v) ? "NaN" : fmt::format("{:.6g}", v); }
 
 // The worst of many differences, as evidence.
 struct Worst {
@@ -58,7 +57,7 @@ struct Worst {
     if (one > 1) ++beyond;
     if (one <= used) return;
     used = one;
-    note = fmt::format("{} was {}, is {}", what(), shown(a), shown(b));
+    note = fmt::format("{} was {}, is {}", what(), shown_number(a), shown_number(b));
   }
 };
 

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kLargestFile = 4 << 20;
+constexpr std::size_t kLargestGolden = 4 << 20;
 constexpr std::size_t kLargestValues = std::size_t{1}
                                        << 30;  // of a large golden, and received ones
 constexpr std::size_t kLongestReason = 200;
@@ -134,7 +134,7 @@ Result<GoldenSpec> GoldenFolder::spec(const std::string& name) const {
     return bad_input(fmt::format("{}: '{}' is no name of a golden", path, name),
                      "names are of letters, digits, '_', '-' and inner dots");
   }
-  auto text = read_text_file(path, kLargestFile);
+  auto text = read_text_file(path, kLargestGolden);
   if (!text) return text.error();
   return parse_golden_spec(*text, path);
 }
@@ -142,7 +142,7 @@ Result<GoldenSpec> GoldenFolder::spec(const std::string& name) const {
 Result<GoldenValues> GoldenFolder::values(const std::string& name, const char* suffix) const {
   const std::string path = file(name, suffix);
   const bool accepted = std::string_view(suffix) == kAcceptedSuffix;
-  auto text = read_text_file(path, accepted ? kLargestFile : kLargestValues);
+  auto text = read_text_file(path, accepted ? kLargestGolden : kLargestValues);
   if (!text) return text.error();
   if (accepted && is_large_golden(*text)) {
     auto large = this->large(name);
@@ -159,7 +159,7 @@ Result<GoldenValues> GoldenFolder::values(const std::string& name, const char* s
 
 Result<std::optional<LargeGolden>> GoldenFolder::large(const std::string& name) const {
   const std::string path = file(name, kAcceptedSuffix);
-  auto text = read_text_file(path, kLargestFile);
+  auto text = read_text_file(path, kLargestGolden);
   if (!text) return text.error();
   if (!is_large_golden(*text)) return std::optional<LargeGolden>();
   auto large = parse_large_golden(*text, path);

@@ -15,10 +15,6 @@
 namespace attnscope {
 namespace {
 
-std::string digest_of(const std::string& text) {
-  return hex64(checksum(reinterpret_cast<const std::uint8_t*>(text.data()), text.size()));
-}
-
 // Checksums of taps that no float had a part in, and how many taps those are.
 std::pair<std::string, std::int64_t> integers_of(const GoldenValues& all) {
   std::string text;
@@ -31,7 +27,7 @@ std::pair<std::string, std::int64_t> integers_of(const GoldenValues& all) {
     for (const GoldenPart& p : t.parts) text += " " + p.checksum;
     text += "\n";
   }
-  return {digest_of(text), taps};
+  return {text_checksum(text), taps};
 }
 
 }  // namespace
@@ -42,7 +38,7 @@ std::string LargeGolden::accepted_file() const {
 
 std::string LargeGolden::made_file() const {
   return fmt::format("{}.{}.made.json", values.name,
-                     digest_of(values.definition + values.inputs + integers));
+                     text_checksum(values.definition + values.inputs + integers));
 }
 
 bool LargeGolden::is_of(const GoldenValues& all) const {
@@ -56,7 +52,7 @@ LargeGolden make_large_golden(const GoldenValues& all, const std::string& text) 
   large.values.taps.clear();
   large.values.findings.clear();
   large.bytes = static_cast<std::int64_t>(text.size());
-  large.digest = digest_of(text);
+  large.digest = text_checksum(text);
   std::tie(large.integers, large.integer_taps) = integers_of(all);
   return large;
 }

@@ -29,7 +29,7 @@ std::string inputs_digest(const Scenario& scenario) {
     text += fmt::format("\n{}:", r.name);
     for (const std::int32_t token : r.tokens) text += fmt::format(" {}", token);
   }
-  return hex64(checksum(reinterpret_cast<const std::uint8_t*>(text.data()), text.size()));
+  return text_checksum(text);
 }
 
 Result<Scenario> find_scenario(const GoldenSpec& spec) {

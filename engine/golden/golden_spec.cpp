@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "engine/backend/registry.h"
 #include "engine/capture/tap_stats.h"
 #include "engine/config/json_file.h"
 #include "engine/config/json_object.h"
@@ -18,16 +19,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kLargest = 1e30;
+constexpr double kLargestBound = 1e30;
 
 bool has_text(const std::string& text) {
   return text.find_first_not_of(" \t\n") != std::string::npos;
-}
-
-std::vector<std::string> op_names() {
-  std::vector<std::string> names;
-  for (int i = 0; i < AS_OP_COUNT; ++i) names.emplace_back(as_op_find(i)->name);
-  return names;
 }
 
 std::vector<std::string> output_names(const as_op_info& info) {
@@ -38,7 +33,7 @@ std::vector<std::string> output_names(const as_op_info& info) {
   return names;
 }
 
-as_op_id read_op(JsonObject& object, const std::string& key) {
+as_op_id read_op_id(JsonObject& object, const std::string& key) {
   const std::string name = object.text(key);
   const int op = as_op_by_name(name.c_str());
   if (op < 0) {
@@ -58,9 +53,9 @@ void check_tap(JsonObject& object, const std::string& key, const std::string& ta
   }
 }
 
-GoldenTaps read_taps(JsonObject& object) {
+GoldenTaps read_golden_taps(JsonObject& object) {
   GoldenTaps taps;
-  taps.op = read_op(object, "op");
+  taps.op = read_op_id(object, "op");
   if (object.has("taps")) {
     taps.taps = object.texts("taps");
     for (const std::string& tap : taps.taps) {
@@ -93,12 +88,12 @@ GoldenTolerance read_tolerance(JsonObject& object) {
   GoldenTolerance t;
   t.rule = object.text("class", "");
   t.op = object.text("op", "");
-  if (!t.op.empty() && as_op_by_name(t.op.c_str()) < 0) read_op(object, "op");
+  if (!t.op.empty() && as_op_by_name(t.op.c_str()) < 0) read_op_id(object, "op");
   t.tap = object.text("tap", "");
-  t.abs = read_bound(object, "abs", kLargest);
-  t.rel = read_bound(object, "rel", kLargest);
+  t.abs = read_bound(object, "abs", kLargestBound);
+  t.rel = read_bound(object, "rel", kLargestBound);
   t.bf16_ulp = read_bound(object, "bf16_ulp", 1e6);
-  t.row_max = read_bound(object, "row_max", kLargest);
+  t.row_max = read_bound(object, "row_max", kLargestBound);
   t.score_rel = read_bound(object, "score_rel", 1);
   t.reason = object.text("reason");
   if (!has_text(t.reason)) object.fail("reason", "is empty", "say why this bound may be another");
@@ -110,7 +105,7 @@ GoldenTolerance read_tolerance(JsonObject& object) {
   return t;
 }
 
-GoldenCase read_case(JsonObject& object) {
+GoldenCase read_golden_case(JsonObject& object) {
   GoldenCase c;
   c.name = object.text("name");
   if (!has_text(c.name) || c.name.find('/') != std::string::npos) {
@@ -145,13 +140,13 @@ void read_what(JsonObject& root, GoldenSpec& spec) {
     return;
   }
   if (of_op) {
-    spec.op = read_op(root, "op");
+    spec.op = read_op_id(root, "op");
     if (!has_own_inputs(*spec.op)) {
       root.fail("op", "is carried out by the engine and has no inputs apart from a session",
                 "name a scenario, its steps, and this op among the taps");
     }
     for (JsonObject& object : root.objects("cases")) {
-      spec.cases.push_back(read_case(object));
+      spec.cases.push_back(read_golden_case(object));
       const auto same = [&](const GoldenCase& c) { return c.name == spec.cases.back().name; };
       if (std::ranges::count_if(spec.cases, same) > 1) object.fail("name", "is given twice");
     }
@@ -165,16 +160,16 @@ void read_what(JsonObject& root, GoldenSpec& spec) {
               "give a name from assets/scenarios, or of a file in the golden's own folder");
   }
   spec.steps = root.integer("steps", 1, 1 << 20);
-  for (JsonObject& object : root.objects("taps")) spec.taps.push_back(read_taps(object));
+  for (JsonObject& object : root.objects("taps")) spec.taps.push_back(read_golden_taps(object));
   if (spec.taps.empty()) root.fail("taps", "is empty", "name at least one op");
 }
 
 // Without what changes no value: the sentence about it and the bounds.
-std::string digest_of(json definition) {
+std::string definition_digest(json definition) {
   definition.erase("about");
   definition.erase("tolerances");
   const std::string text = definition.dump();
-  return hex64(checksum(reinterpret_cast<const std::uint8_t*>(text.data()), text.size()));
+  return text_checksum(text);
 }
 
 // Whether a replacement allows more than the class.
@@ -261,7 +256,7 @@ Result<GoldenSpec> parse_golden_spec(const std::string& text, const std::string&
   }
   root.finish();
   if (!reader.ok()) return reader.error();
-  spec.digest = digest_of(std::move(*parsed));
+  spec.digest = definition_digest(std::move(*parsed));
   return spec;
 }
 

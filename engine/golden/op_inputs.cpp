@@ -12,6 +12,7 @@
 
 #include "engine/backend/call_op.h"
 #include "engine/golden/golden_run.h"
+#include "engine/model/numbers.h"
 #include "engine/model/synthetic_fill.h"
 #include "engine/session/tap_copies.h"
 #include "kernels/cpu/rope_table.h"
@@ -23,17 +24,21 @@ namespace {
 
 constexpr std::int64_t kHidden = 512, kHeads = 8, kQLora = 128, kOLora = 64, kGroups = 2;
 constexpr std::int64_t kIndexHeads = 8, kTopK = 64, kVocab = 256, kWindow = 128;
-constexpr std::int64_t kHeadDim = AS_HEAD_DIM, kIndexDim = AS_INDEX_DIM;
+constexpr std::int64_t kIndexDim = AS_INDEX_DIM;
 constexpr std::int64_t kBlockTokens = 64;       // of a window block
 constexpr std::int64_t kFullBlockTokens = 256;  // of a block of compressed rows
-constexpr std::int64_t kRatio = 4, kWideRatio = 128, kStateRows = 4;
+constexpr std::int64_t kRatio = 4, kWideRatio = 128, kStateBlockRows = 4;
 constexpr double kEps = 1e-6;
 
-std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+bf16_t rounded(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  return {static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1)) >> 16)};
+}
+
+}  // namespace
 
 // Integers alone until the last, exact step: the same everywhere.
-class Random {
+class OpInputs::Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 0x632be59bd9b4e019u) {}
 
@@ -51,13 +56,8 @@ class Random {
   std::uint64_t state_;
 };
 
-bf16_t rounded(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  return {static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1)) >> 16)};
-}
-
 // One request's blocks in one group, and its row of the table.
-struct Table {
+struct OpInputs::Table {
   std::vector<std::int32_t> ids;  // [R,C]
   std::int64_t columns = 1, blocks = 1;
 
@@ -66,8 +66,6 @@ struct Table {
     return block * rows_per_block + row % rows_per_block;
   }
 };
-
-}  // namespace
 
 struct OpInputs::State {
   State(as_op_id an_op, const GoldenCase& a_shape)
@@ -231,18 +229,18 @@ struct OpInputs::State {
   void state_row(std::int64_t dim) {
     auto& p = init<as_compressor_state_params>();
     const std::int64_t half = 2 * dim;  // ratio 4 keeps two rows' worth
-    const Table table = make_table(shape.lengths, kStateRows);
+    const Table table = make_table(shape.lengths, kStateBlockRows);
     p.proj = normals(AS_F32, {tokens, 2 * half});
     p.ape = normals(AS_F32, {kRatio, half});
     p.positions = positions_tensor();
-    p.slots = slots_of(table, kStateRows);
-    p.state = make_cache(table, AS_RECORD_STATE, 2 * half, kStateRows, false);
+    p.slots = slots_of(table, kStateBlockRows);
+    p.state = make_cache(table, AS_RECORD_STATE, 2 * half, kStateBlockRows, false);
     p.ratio = kRatio;
   }
   void compress(std::int64_t dim, std::int32_t record) {
     auto& p = init<as_compress_insert_params>();
-    const Table states = make_table(shape.lengths, kStateRows);
-    p.state = make_cache(states, AS_RECORD_STATE, 4 * dim, kStateRows, true);
+    const Table states = make_table(shape.lengths, kStateBlockRows);
+    p.state = make_cache(states, AS_RECORD_STATE, 4 * dim, kStateBlockRows, true);
     p.table = table_tensor(states);
     p.request_of = request_tensor();
     p.positions = positions_tensor();
@@ -314,14 +312,14 @@ struct OpInputs::State {
   void q_rope_kv_insert() {
     auto& p = init<as_q_rope_kv_insert_params>();
     const Table table = make_table(shape.lengths, kBlockTokens);
-    p.q_raw = normals(AS_BF16, {tokens, kHeads, kHeadDim});
-    p.kv = normals(AS_BF16, {tokens, kHeadDim});
+    p.q_raw = normals(AS_BF16, {tokens, kHeads, AS_HEAD_DIM});
+    p.kv = normals(AS_BF16, {tokens, AS_HEAD_DIM});
     p.positions = positions_tensor();
     p.rope = make_rope();
     p.slots = slots_of(table, kBlockTokens);
-    p.q = make(AS_BF16, {tokens, kHeads, kHeadDim});
-    p.kv_row = make(AS_BF16, {tokens, kHeadDim});
-    p.cache = make_cache(table, AS_RECORD_LATENT, kHeadDim, kBlockTokens, false);
+    p.q = make(AS_BF16, {tokens, kHeads, AS_HEAD_DIM});
+    p.kv_row = make(AS_BF16, {tokens, AS_HEAD_DIM});
+    p.cache = make_cache(table, AS_RECORD_LATENT, AS_HEAD_DIM, kBlockTokens, false);
     p.eps = kEps;
   }
   void indexer_q() {
@@ -405,15 +403,15 @@ struct OpInputs::State {
       }
       extra_lens.push_back(static_cast<std::int32_t>(std::min(len, kTopK)));
     }
-    p.q = normals(AS_BF16, {tokens, kHeads, kHeadDim});
-    p.cache = make_cache(window, AS_RECORD_LATENT, kHeadDim, kBlockTokens, true);
+    p.q = normals(AS_BF16, {tokens, kHeads, AS_HEAD_DIM});
+    p.cache = make_cache(window, AS_RECORD_LATENT, AS_HEAD_DIM, kBlockTokens, true);
     p.indices = keep(indices, {tokens, kWindow});
     p.lens = keep(lens, {tokens});
-    p.extra_cache = make_cache(entries, AS_RECORD_LATENT, kHeadDim, rows, true);
+    p.extra_cache = make_cache(entries, AS_RECORD_LATENT, AS_HEAD_DIM, rows, true);
     p.extra_indices = keep(extra, {tokens, kTopK});
     p.extra_lens = keep(extra_lens, {tokens});
     p.sinks = normals(AS_F32, {kHeads});
-    p.o = make(AS_BF16, {tokens, kHeads, kHeadDim});
+    p.o = make(AS_BF16, {tokens, kHeads, AS_HEAD_DIM});
     p.lse = make(AS_F32, {tokens, kHeads});
     p.scale = 0x1p-6;  // deviations of 1 in a row of 512: logits of a few units
   }
@@ -441,27 +439,27 @@ void OpInputs::State::fill() {
     case AS_OP_FINAL_NORM:
       return norm();
     case AS_OP_Q_KV_A_PROJ:
-      return linear(kHidden, kQLora + kHeadDim);
+      return linear(kHidden, kQLora + AS_HEAD_DIM);
     case AS_OP_Q_KV_NORM: {
       auto& p = init<as_q_kv_norm_params>();
-      p.qkv = normals(AS_BF16, {tokens, kQLora + kHeadDim});
+      p.qkv = normals(AS_BF16, {tokens, kQLora + AS_HEAD_DIM});
       p.q_weight = normals(AS_BF16, {kQLora}, 0x1p-3f, 1);
-      p.kv_weight = normals(AS_BF16, {kHeadDim}, 0x1p-3f, 1);
+      p.kv_weight = normals(AS_BF16, {AS_HEAD_DIM}, 0x1p-3f, 1);
       p.qr = make(AS_BF16, {tokens, kQLora});
-      p.kv = make(AS_BF16, {tokens, kHeadDim});
+      p.kv = make(AS_BF16, {tokens, AS_HEAD_DIM});
       p.eps = kEps;
       return;
     }
     case AS_OP_Q_B_PROJ:
-      return linear(kQLora, kHeads * kHeadDim);
+      return linear(kQLora, kHeads * AS_HEAD_DIM);
     case AS_OP_Q_ROPE_KV_INSERT:
       return q_rope_kv_insert();
     case AS_OP_COMPRESSOR_PROJ:
-      return linear(kHidden, 4 * kHeadDim, AS_F32);
+      return linear(kHidden, 4 * AS_HEAD_DIM, AS_F32);
     case AS_OP_COMPRESSOR_STATE:
-      return state_row(kHeadDim);
+      return state_row(AS_HEAD_DIM);
     case AS_OP_COMPRESS_INSERT:
-      return compress(kHeadDim, AS_RECORD_LATENT);
+      return compress(AS_HEAD_DIM, AS_RECORD_LATENT);
     case AS_OP_INDEXER_COMPRESSOR_PROJ:
       return linear(kHidden, 4 * kIndexDim, AS_F32);
     case AS_OP_INDEXER_COMPRESSOR_STATE:
@@ -484,15 +482,15 @@ void OpInputs::State::fill() {
       return sparse_attention();
     case AS_OP_INVERSE_ROPE: {
       auto& p = init<as_inverse_rope_params>();
-      p.o = normals(AS_BF16, {tokens, kHeads, kHeadDim});
+      p.o = normals(AS_BF16, {tokens, kHeads, AS_HEAD_DIM});
       p.positions = positions_tensor();
       p.rope = make_rope();
-      p.out = make(AS_BF16, {tokens, kHeads, kHeadDim});
+      p.out = make(AS_BF16, {tokens, kHeads, AS_HEAD_DIM});
       return;
     }
     case AS_OP_WO_A: {
       auto& p = init<as_grouped_linear_params>();
-      const std::int64_t in = kHeads / kGroups * kHeadDim;
+      const std::int64_t in = kHeads / kGroups * AS_HEAD_DIM;
       p.x = normals(AS_BF16, {tokens, kGroups, in});
       p.weight = normals(AS_BF16, {kGroups, kOLora, in}, 0x1p-5f);
       p.y = make(AS_BF16, {tokens, kGroups, kOLora});

@@ -31,6 +31,8 @@ class OpInputs {
   RowOwners owners() const;
 
  private:
+  class Random;
+  struct Table;
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -20,16 +20,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Result<std::string> files_digest(const fs::path& json) {
-  auto tensors = case_tensors(json.string());
+Result<std::string> files_digest(const fs::path& case_json) {
+  auto tensors = case_tensors(case_json.string());
   if (!tensors) return tensors.error();
   std::string all;
-  for (const std::string& file : {json.string(), *tensors}) {
+  for (const std::string& file : {case_json.string(), *tensors}) {
     auto bytes = read_text_file(file);
     if (!bytes) return bytes.error();
     all += *bytes;
   }
-  return hex64(checksum(reinterpret_cast<const std::uint8_t*>(all.data()), all.size()));
+  return text_checksum(all);
 }
 
 // A case says which request a token is of where its op asks for that.
@@ -55,16 +55,16 @@ RowOwners owners_of(const OpTrace& trace) {
 
 Result<void> run_saved_case(const GoldenSpec& spec, const LaneRegistry& registry,
                             const GoldenRunOptions& options, GoldenValues& out) {
-  const fs::path json = fs::path(spec.path).parent_path() / (spec.saved_case + ".json");
-  auto kept = read_case(json.string());
+  const fs::path case_json = fs::path(spec.path).parent_path() / (spec.saved_case + ".json");
+  auto kept = read_case(case_json.string());
   if (!kept) return kept.error();
   const auto op = static_cast<as_op_id>(kept->op.id);
   if (kept->op.helper || !has_own_inputs(op)) {
     return bad_input(fmt::format("{}: {} is no op that a lane of a session runs by itself",
-                                 json.string(), kept->op.name),
+                                 case_json.string(), kept->op.name),
                      "save another op, or name a scenario");
   }
-  auto digest = files_digest(json);
+  auto digest = files_digest(case_json);
   if (!digest) return digest.error();
   out.inputs = *digest;
   auto lanes = LaneSelector::make(registry, options.lanes.empty() ? spec.lanes : options.lanes);

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "engine/model/numbers.h"
+
 namespace attnscope {
 namespace {
-
-std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 // Entry a token completes, -1 when it completes none.
 std::int64_t emitted(std::int64_t base, std::int64_t position, int ratio) {

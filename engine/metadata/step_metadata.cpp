@@ -2,15 +2,11 @@
 
 #include <algorithm>
 
+#include "engine/model/numbers.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
-namespace {
-
-std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
-
-}  // namespace
 
 as_tensor StepMetadata::group_table(int group) const {
   return make_tensor(tables.data() + group * num_live() * columns, {num_live(), columns});

@@ -11,7 +11,7 @@
 namespace attnscope {
 namespace {
 
-constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kBufferAlignment = 64;
 // From this size on memory comes straight from the kernel: zero pages on first touch (so that the
 // threads that fill a tensor also fault it in) and huge pages where the system allows them.
 constexpr std::size_t kMapFrom = std::size_t{4} << 20;
@@ -23,8 +23,8 @@ void* allocate(std::size_t bytes) {
     ::madvise(p, bytes, MADV_HUGEPAGE);  // a hint; failure changes nothing but speed
     return p;
   }
-  const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  void* p = std::aligned_alloc(kAlignment, rounded);
+  const std::size_t rounded = (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+  void* p = std::aligned_alloc(kBufferAlignment, rounded);
   if (p == nullptr) throw std::bad_alloc();
   std::memset(p, 0, rounded);
   return p;

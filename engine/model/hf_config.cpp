@@ -21,7 +21,7 @@ constexpr const char* kV41Hint =
     "ratio 2 belongs to V4.1, whose attention and cache rows differ and which is not supported; "
     "use a V4 configuration (ratios 0, 4, 128)";
 constexpr std::int64_t kMostLayers = 4096;
-constexpr std::int64_t kWidest = 1 << 20;  // validate() is stricter; this keeps ints in range
+constexpr std::int64_t kMostRead = 1 << 20;  // validate() is stricter; this keeps ints in range
 
 int narrow(std::int64_t n) { return static_cast<int>(n); }
 
@@ -54,7 +54,7 @@ void check_unsupported(JsonObject& root) {
   quantised.choice("quant_method", {"fp8"}, "fp8");
   quantised.choice("fmt", {"e4m3"}, "e4m3");
   if (!quantised.has("weight_block_size")) return;
-  const auto block = quantised.integers("weight_block_size", 1, kWidest);
+  const auto block = quantised.integers("weight_block_size", 1, kMostRead);
   if (block != std::vector<std::int64_t>{128, 128}) {
     quantised.fail("weight_block_size",
                    fmt::format("[{}] is not supported", fmt::join(block, ", ")),
@@ -98,7 +98,7 @@ std::vector<int> ratios_from_types(JsonObject& root, std::size_t num_layers) {
 // Entries beyond num_layers belong to MTP or draft layers and are not used; 1 is another spelling
 // of 0 (window only).
 std::vector<int> ratios_from_list(JsonObject& root, std::size_t num_layers) {
-  const auto list = root.integers("compress_ratios", 0, kWidest);
+  const auto list = root.integers("compress_ratios", 0, kMostRead);
   if (list.size() < num_layers) {
     root.fail("compress_ratios",
               fmt::format("has {} entries for {} layers", list.size(), num_layers),
@@ -182,18 +182,18 @@ void read_hf_rope(JsonObject& root, ModelConfig& c) {
 
 ModelConfig read_config(JsonObject& root, const ConfigKeys& keys, bool hugging_face) {
   ModelConfig c;
-  c.hidden = narrow(root.integer(keys.hidden, 1, kWidest));
-  c.heads = narrow(root.integer(keys.heads, 1, kWidest));
+  c.hidden = narrow(root.integer(keys.hidden, 1, kMostRead));
+  c.heads = narrow(root.integer(keys.heads, 1, kMostRead));
   root.integer("num_key_value_heads", 1, 1, 1);
   c.head_dim = narrow(root.integer(keys.head_dim, AS_HEAD_DIM, AS_HEAD_DIM));
   root.integer(keys.rope_dim, AS_ROPE_DIM, AS_ROPE_DIM);
-  c.q_lora = narrow(root.integer(keys.q_lora, 1, kWidest));
-  c.o_lora = narrow(root.integer(keys.o_lora, 1, kWidest));
-  c.o_groups = narrow(root.integer(keys.o_groups, 1, kWidest));
-  c.window = narrow(root.integer(keys.window, 1, kWidest));
-  c.index_heads = narrow(root.integer(keys.index_heads, 1, kWidest));
+  c.q_lora = narrow(root.integer(keys.q_lora, 1, kMostRead));
+  c.o_lora = narrow(root.integer(keys.o_lora, 1, kMostRead));
+  c.o_groups = narrow(root.integer(keys.o_groups, 1, kMostRead));
+  c.window = narrow(root.integer(keys.window, 1, kMostRead));
+  c.index_heads = narrow(root.integer(keys.index_heads, 1, kMostRead));
   c.index_dim = narrow(root.integer(keys.index_dim, AS_INDEX_DIM, AS_INDEX_DIM));
-  c.index_topk = narrow(root.integer(keys.index_topk, 1, kWidest));
+  c.index_topk = narrow(root.integer(keys.index_topk, 1, kMostRead));
   c.rms_eps = root.number(keys.rms_eps, 0.0, 1.0, c.rms_eps);
   c.max_position = root.integer(keys.max_position, 1, std::int64_t{1} << 40, c.max_position);
   if (hugging_face) {

@@ -6,7 +6,7 @@
 namespace attnscope {
 namespace {
 
-constexpr std::int64_t kChunk = std::int64_t{1} << 17;  // elements a thread takes at a time
+constexpr std::int64_t kFillChunk = std::int64_t{1} << 17;  // elements a thread takes at a time
 
 // Four independent uniform 16-bit fields have variance (2^32 - 1) / 3.
 constexpr float kInverseSigma = 2.6428996e-05f;  // 1 / sqrt((2^32 - 1) / 3)
@@ -59,9 +59,9 @@ void FillQueue::uniform(float* data, std::int64_t count, std::string_view name, 
 }
 
 void FillQueue::push(Chunk chunk, std::int64_t count) {
-  for (std::int64_t begin = 0; begin < count; begin += kChunk) {
+  for (std::int64_t begin = 0; begin < count; begin += kFillChunk) {
     chunk.begin = begin;
-    chunk.end = std::min(begin + kChunk, count);
+    chunk.end = std::min(begin + kFillChunk, count);
     chunks_.push_back(chunk);
   }
 }

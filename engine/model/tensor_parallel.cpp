@@ -12,7 +12,7 @@ namespace {
 
 // Part `rank` of `size` of the first axis.
 template <class T>
-Buffer<T> rows_of(const Buffer<T>& whole, const TensorParallel& part) {
+Buffer<T> own_rows(const Buffer<T>& whole, const TensorParallel& part) {
   if (whole.size() == 0) return {};
   std::vector<std::int64_t> shape = whole.shape();
   shape[0] /= part.size;
@@ -23,7 +23,7 @@ Buffer<T> rows_of(const Buffer<T>& whole, const TensorParallel& part) {
 
 // Part `rank` of `size` of the columns of a matrix.
 template <class T>
-Buffer<T> columns_of(const Buffer<T>& whole, const TensorParallel& part) {
+Buffer<T> own_columns(const Buffer<T>& whole, const TensorParallel& part) {
   if (whole.size() == 0) return {};
   const std::int64_t all = whole.shape()[1], columns = all / part.size;
   Buffer<T> out({whole.shape()[0], columns});
@@ -35,18 +35,18 @@ Buffer<T> columns_of(const Buffer<T>& whole, const TensorParallel& part) {
 }
 
 void deal_out(const LayerWeights& whole, const TensorParallel& part, LayerWeights& out) {
-  out.wq_b = rows_of(whole.wq_b, part);
-  out.sinks = rows_of(whole.sinks, part);
-  out.wo_a = rows_of(whole.wo_a, part);
-  out.wo_b = columns_of(whole.wo_b, part);
-  out.fp8.wq_b = {rows_of(whole.fp8.wq_b.codes, part), rows_of(whole.fp8.wq_b.scales, part)};
+  out.wq_b = own_rows(whole.wq_b, part);
+  out.sinks = own_rows(whole.sinks, part);
+  out.wo_a = own_rows(whole.wo_a, part);
+  out.wo_b = own_columns(whole.wo_b, part);
+  out.fp8.wq_b = {own_rows(whole.fp8.wq_b.codes, part), own_rows(whole.fp8.wq_b.scales, part)};
   const Fp8Matrix& wo_b = whole.fp8.wo_b;
   if (wo_b.codes.size() == 0) return;
   // Inputs of a rank that cut through blocks: the values of the codes, in bf16.
   if (wo_b.codes.shape()[1] / part.size % kScaleBlock != 0) {
-    out.wo_b = columns_of(decoded(wo_b, nullptr), part);
+    out.wo_b = own_columns(decoded(wo_b, nullptr), part);
   } else {
-    out.fp8.wo_b = {columns_of(wo_b.codes, part), columns_of(wo_b.scales, part)};
+    out.fp8.wo_b = {own_columns(wo_b.codes, part), own_columns(wo_b.scales, part)};
   }
 }
 

@@ -33,19 +33,18 @@
 #include "engine/model/fp8_projections.h"
 #include "engine/model/synthetic_fill.h"
 #include "engine/model/weight_scales.h"
+#include "kernels/layout/records.h"
 
 namespace attnscope {
 namespace {
-
-constexpr std::int64_t kHeadDim = 512;
 
 double fan(double gain, std::int64_t fan_in) {
   return gain / std::sqrt(static_cast<double>(fan_in));
 }
 
-class Builder {
+class WeightsBuilder {
  public:
-  Builder(const ModelConfig& config, std::uint64_t seed)
+  WeightsBuilder(const ModelConfig& config, std::uint64_t seed)
       : config_(config), seed_(seed), queue_(seed) {}
 
   Weights build(const as_threads* threads) {
@@ -125,22 +124,23 @@ class Builder {
         fmt::format("layers.{}.attn.", config_.layers[static_cast<std::size_t>(i)]);
     const std::int64_t hidden = config_.hidden;
     const std::int64_t q_lora = config_.q_lora;
-    const std::int64_t group_in = std::int64_t{config_.heads_per_group()} * kHeadDim;
+    const std::int64_t group_in = std::int64_t{config_.heads_per_group()} * AS_HEAD_DIM;
     const std::int64_t out_in = std::int64_t{config_.o_groups} * config_.o_lora;
     LayerWeights w;
     w.attn_norm = norm(hidden, p + "attn_norm", 1.0);
-    w.wq_kv_a = Buffer<bf16_t>({q_lora + kHeadDim, hidden});
+    w.wq_kv_a = Buffer<bf16_t>({q_lora + AS_HEAD_DIM, hidden});
     queue_.normal(w.wq_kv_a.data(), q_lora * hidden, p + "wq_a", fan(1.0, hidden));
-    queue_.normal(w.wq_kv_a.data() + q_lora * hidden, kHeadDim * hidden, p + "wkv",
+    queue_.normal(w.wq_kv_a.data() + q_lora * hidden, AS_HEAD_DIM * hidden, p + "wkv",
                   fan(1.0, hidden));
     w.q_norm = norm(q_lora, p + "q_norm", 1.0);
-    w.kv_norm = norm(kHeadDim, p + "kv_norm", scales_.latent_gain);
-    w.wq_b = matrix({config_.heads * kHeadDim, q_lora}, p + "wq_b", fan(1.0, q_lora));
+    w.kv_norm = norm(AS_HEAD_DIM, p + "kv_norm", scales_.latent_gain);
+    w.wq_b = matrix({config_.heads * AS_HEAD_DIM, q_lora}, p + "wq_b", fan(1.0, q_lora));
     w.sinks = sinks(i, p + "attn_sink");
     w.wo_a = matrix({config_.o_groups, config_.o_lora, group_in}, p + "wo_a", fan(1.0, group_in));
     w.wo_b = matrix({hidden, out_in}, p + "wo_b", fan(scales_.output_gain, out_in));
     if (config_.ratio(i) > 0) {
-      w.compressor = compressor(p + "compressor.", config_.ratio(i), kHeadDim, scales_.latent_gain);
+      w.compressor =
+          compressor(p + "compressor.", config_.ratio(i), AS_HEAD_DIM, scales_.latent_gain);
     }
     if (config_.type(i) == LayerType::kC4A) {
       w.indexer_compressor = compressor(p + "indexer.compressor.", config_.ratio(i),
@@ -186,7 +186,7 @@ std::int64_t Weights::bytes() const {
 
 Weights synthetic_weights(const ModelConfig& config, std::uint64_t seed,
                           const as_threads* threads) {
-  Weights weights = Builder(config, seed).build(threads);
+  Weights weights = WeightsBuilder(config, seed).build(threads);
   shift_sinks(config, weights);
   quantise_projections(config, weights, threads);
   return weights;

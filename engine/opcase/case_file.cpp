@@ -21,7 +21,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kRecords[] = {"none", "latent", "index_fp8", "index_mxfp4", "state"};
-constexpr std::int64_t kMany = std::int64_t{1} << 40;
+constexpr std::int64_t kMostInCase = std::int64_t{1} << 40;
 
 namespace fs = std::filesystem;
 
@@ -93,9 +93,9 @@ json origin_json(const CaseOrigin& o) {
 }
 
 // Reads the parts of a case whose JSON is right so far.
-class Reader {
+class CaseReader {
  public:
-  Reader(JsonReader& reader, const TensorFile& file) : reader_(reader), file_(file) {}
+  CaseReader(JsonReader& reader, const TensorFile& file) : reader_(reader), file_(file) {}
 
   bool failed() const { return !reader_.ok(); }
 
@@ -126,10 +126,10 @@ class Reader {
         object.choice("record", {std::begin(kRecords) + 1, std::end(kRecords)}, "latent");
     cache.record = static_cast<std::int32_t>(
         std::find(std::begin(kRecords), std::end(kRecords), record) - std::begin(kRecords));
-    cache.blocks = object.integer("blocks", 1, kMany);
+    cache.blocks = object.integer("blocks", 1, kMostInCase);
     cache.rows_per_block =
         static_cast<std::int32_t>(object.integer("rows_per_block", 1, std::int64_t{1} << 20));
-    cache.page_stride = object.integer("page_stride", 1, kMany);
+    cache.page_stride = object.integer("page_stride", 1, kMostInCase);
     cache.width = static_cast<std::int32_t>(object.integer("width", 1, std::int64_t{1} << 20));
     object.finish();
     if (failed()) return;
@@ -217,7 +217,7 @@ bool is_name_of(const CaseOp& op, std::uint8_t kind, const std::string& name) {
 }
 
 // Optional in the struct: what may be missing from a case is decided by the lane that runs it.
-void read_parts(JsonObject& object, Reader& reader, OpCase& kept) {
+void read_parts(JsonObject& object, CaseReader& reader, OpCase& kept) {
   JsonObject integers = object.object("integers");
   JsonObject reals = object.object("reals");
   JsonObject ropes = object.object("ropes");
@@ -262,7 +262,7 @@ void read_parts(JsonObject& object, Reader& reader, OpCase& kept) {
   JsonObject strides = object.object("strides");
   for (auto& [name, tensor] : kept.tensors) {
     if (!strides.has(name)) continue;
-    tensor.stride = strides.integers(name, 0, kMany);
+    tensor.stride = strides.integers(name, 0, kMostInCase);
     if (tensor.stride.size() != tensor.shape.size() && !reader.failed()) {
       strides.fail(name, fmt::format("expected {} numbers", tensor.shape.size()));
     }
@@ -360,7 +360,7 @@ Result<OpCase> read_case(const std::string& path) {
   JsonObject origin = object.object("origin");
   kept.origin.from = origin.text("from", "");
   kept.origin.lane = origin.text("lane", "");
-  kept.origin.step = origin.integer("step", 0, kMany, -1);
+  kept.origin.step = origin.integer("step", 0, kMostInCase, -1);
   kept.origin.layer = static_cast<int>(origin.integer("layer", -1, INT32_MAX, -1));
   origin.finish();
   const std::string digest = object.text("digest", "");
@@ -371,7 +371,7 @@ Result<OpCase> read_case(const std::string& path) {
     return bad_input(fmt::format("{}: is not the file that {} was saved with", file->path(), path),
                      "one of the two is damaged or of another case: save it again");
   }
-  Reader parts(reader, *file);
+  CaseReader parts(reader, *file);
   read_parts(object, parts, kept);
   object.finish();
   if (!reader.ok()) return reader.error();

@@ -17,7 +17,7 @@ const StoredTensor* slots_of(const OpCase& done, const as_tap_info& tap) {
   return nullptr;
 }
 
-RowsCopy written_rows(const OpCase& done, const as_tap_info& tap, const StoredCache& cache) {
+RowsCopy rows_at_slots(const OpCase& done, const as_tap_info& tap, const StoredCache& cache) {
   RowsCopy rows;
   rows.name = tap.name;
   rows.record = cache.record;
@@ -50,7 +50,7 @@ OpTrace trace_of_case(const OpCase& done, const std::string& lane) {
     if (tap.kind == AS_TAP_CACHE) {
       const auto it = done.caches.find(tap.name);
       if (output && it != done.caches.end()) {
-        trace.rows.push_back(written_rows(done, tap, it->second));
+        trace.rows.push_back(rows_at_slots(done, tap, it->second));
       }
       continue;
     }

@@ -10,6 +10,7 @@
 
 #include "engine/capture/capture_index.h"
 #include "engine/capture/trace_io.h"
+#include "engine/model/numbers.h"
 #include "engine/opcase/case_trace.h"
 #include "engine/opcase/import_case.h"
 #include "engine/opcase/import_tables.h"
@@ -22,8 +23,6 @@ namespace attnscope {
 namespace {
 
 constexpr std::int64_t kMostPosition = std::int64_t{1} << 24;  // beyond any model
-
-std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 struct ImportedStep {
   std::vector<PlacedCase> ops;
@@ -54,10 +53,10 @@ std::vector<T> list_of(const StoredTensor& stored) {
   return out;
 }
 
-class Importer {
+class DumpImporter {
  public:
-  Importer(const ImportMap& map, const std::vector<std::vector<TensorFile>>& dump,
-           const ImportCaptureOptions& options)
+  DumpImporter(const ImportMap& map, const std::vector<std::vector<TensorFile>>& dump,
+               const ImportCaptureOptions& options)
       : map_(map), dump_(dump), options_(options) {}
 
   Result<ImportedCapture> run(const std::string& path) {
@@ -542,7 +541,7 @@ Result<ImportedCapture> import_capture(const ImportMap& map,
                                        const std::vector<std::vector<TensorFile>>& steps,
                                        const ImportCaptureOptions& options,
                                        const std::string& path) {
-  return Importer(map, steps, options).run(path);
+  return DumpImporter(map, steps, options).run(path);
 }
 
 }  // namespace attnscope

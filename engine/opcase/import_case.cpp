@@ -125,9 +125,9 @@ bool put_value(double value, std::int32_t dtype, bool round, std::uint8_t* to) {
   }
 }
 
-class Importer {
+class CaseImporter {
  public:
-  Importer(const ImportOp& op, const std::vector<TensorFile>& files, int layer)
+  CaseImporter(const ImportOp& op, const std::vector<TensorFile>& files, int layer)
       : map_(op), files_(files), layer_(layer) {}
 
   Result<ImportedCase> make(const std::string& engine) {
@@ -605,12 +605,12 @@ Result<std::vector<std::int64_t>> import_integers(const ImportTensor& tensor, co
                                                   const std::vector<TensorFile>& files) {
   ImportOp named;
   named.op.name = what;
-  return Importer(named, files, 0).integers(tensor);
+  return CaseImporter(named, files, 0).integers(tensor);
 }
 
 Result<ImportedCase> import_case(const ImportOp& op, const std::vector<TensorFile>& files,
                                  const std::string& engine, int layer) {
-  return Importer(op, files, layer).make(engine);
+  return CaseImporter(op, files, layer).make(engine);
 }
 
 }  // namespace attnscope

@@ -15,14 +15,14 @@
 namespace attnscope {
 namespace {
 
-constexpr std::int64_t kMany = std::int64_t{1} << 40;
+constexpr std::int64_t kMostInDump = std::int64_t{1} << 40;
 
 ImportTensor read_tensor(JsonObject o) {
   ImportTensor t;
   t.name = o.text("name");
-  if (o.has("shape")) t.shape = o.integers("shape", -1, kMany);
-  if (o.has("stride")) t.stride = o.integers("stride", 0, kMany);
-  t.offset = o.integer("offset", 0, kMany, 0);
+  if (o.has("shape")) t.shape = o.integers("shape", -1, kMostInDump);
+  if (o.has("stride")) t.stride = o.integers("stride", 0, kMostInDump);
+  t.offset = o.integer("offset", 0, kMostInDump, 0);
   if (o.has("permute")) t.permute = o.integers("permute", 0, AS_MAX_RANK - 1);
   t.decode = o.choice("decode", {"e4m3", "e4m3fnuz"}, "");
   t.factor = o.number("factor", 0, 1e30, 1);
@@ -53,8 +53,8 @@ ImportCache read_cache(JsonObject o) {
   if (c.record == AS_RECORD_STATE) {
     c.width = static_cast<std::int32_t>(o.integer("width", 1, std::int64_t{1} << 20));
   }
-  c.page_stride = o.integer("page_stride", 0, kMany, 0);
-  c.offset = o.integer("offset", 0, kMany, 0);
+  c.page_stride = o.integer("page_stride", 0, kMostInDump, 0);
+  c.offset = o.integer("offset", 0, kMostInDump, 0);
   if (c.fnuz && c.record != AS_RECORD_LATENT && c.record != AS_RECORD_INDEX_FP8) {
     o.fail("codes", "this record has no e4m3 codes");
   }
@@ -74,7 +74,7 @@ ImportRope read_rope(JsonObject o) {
   return r;
 }
 
-std::vector<LayerType> read_layers(JsonObject& o) {
+std::vector<LayerType> read_layer_types(JsonObject& o) {
   std::vector<LayerType> out;
   if (!o.has("layers")) return out;
   constexpr LayerType kTypes[] = {LayerType::kSwa, LayerType::kC4A, LayerType::kC128A};
@@ -93,7 +93,7 @@ std::vector<LayerType> read_layers(JsonObject& o) {
 ImportOp read_op(const CaseOp& op, JsonObject o) {
   ImportOp out;
   out.op = op;
-  out.layers = read_layers(o);
+  out.layers = read_layer_types(o);
   JsonObject tensors = o.object("tensors");
   for (const as_tap_info& tap : op.taps) {
     if (tap.kind == AS_TAP_TENSOR && tensors.has(tap.name)) {

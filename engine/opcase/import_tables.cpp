@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <map>
 
+#include "engine/model/numbers.h"
 #include "engine/session/forced_copy.h"
 #include "kernels/params/compressor_params.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace {
-
-std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 class Tables {
  public:

@@ -43,12 +43,6 @@ void give_reference(const CaseTap& tap, OpTrace& trace) {
   }
 }
 
-// Verdicts stand in the order of their severity, but for what was not compared.
-Verdict worse(Verdict a, Verdict b) {
-  if (a == Verdict::kNotCompared || b == Verdict::kNotCompared) return std::min(a, b);
-  return std::max(a, b);
-}
-
 }  // namespace
 
 void take_verdicts(const CaseRun& run, OpTrace& trace) {

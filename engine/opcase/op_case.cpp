@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "engine/model/memory.h"
+#include "engine/model/numbers.h"
 #include "engine/opcase/rows_read.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/head.h"
@@ -17,9 +18,7 @@ namespace attnscope {
 namespace {
 
 constexpr std::int64_t kLargestCall = std::int64_t{1} << 40;  // bytes
-constexpr std::int64_t kAlignment = 64;
-
-std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
+constexpr std::int64_t kMemoryAlignment = 64;
 
 // Calls visit(offset of a run in elements, index of the run) for every run of the last axis.
 template <class Visit>
@@ -129,11 +128,11 @@ Error wrong_size(const std::string& what) {
 class HeapMemory : public CaseMemory {
  public:
   Result<void*> allocate(std::int64_t bytes, const char* name, bool) override {
-    const std::int64_t rounded = as_round_up(std::max<std::int64_t>(bytes, 1), kAlignment);
+    const std::int64_t rounded = as_round_up(std::max<std::int64_t>(bytes, 1), kMemoryAlignment);
     if (rounded > (std::int64_t{64} << 20)) {
       if (auto ok = check_memory(rounded); !ok) return ok.error();
     }
-    memory_.emplace_back(std::aligned_alloc(kAlignment, to_size(rounded)));
+    memory_.emplace_back(std::aligned_alloc(kMemoryAlignment, to_size(rounded)));
     void* memory = memory_.back().get();
     if (memory == nullptr) {
       return Error{AS_NO_ENVIRONMENT, fmt::format("{}: out of memory", name), {}};

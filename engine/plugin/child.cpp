@@ -32,8 +32,8 @@ struct Mapped {
 };
 
 // What a signal handler can look at.
-PluginRequest request;
-Mapped mapped[kMostRegions];
+PluginRequest the_request;
+Mapped mapped_regions[kMostRegions];
 PluginReply last_words;
 volatile sig_atomic_t in_call = 0;
 
@@ -60,11 +60,13 @@ void on_signal(int number, siginfo_t* info, void* context) {
   last_words.write = is_write(context);
   if (in_call != 0 && (number == SIGSEGV || number == SIGBUS)) {
     const auto* address = static_cast<const std::uint8_t*>(info->si_addr);
-    for (std::int32_t i = 0; i < request.regions; ++i) {
-      if (address < mapped[i].begin || address >= mapped[i].begin + mapped[i].size) continue;
+    for (std::int32_t i = 0; i < the_request.regions; ++i) {
+      if (address < mapped_regions[i].begin ||
+          address >= mapped_regions[i].begin + mapped_regions[i].size)
+        continue;
       last_words.word = PluginWord::kTouched;
       last_words.region = i;
-      last_words.offset = address - mapped[i].data;
+      last_words.offset = address - mapped_regions[i].data;
     }
   }
   say(last_words);
@@ -89,7 +91,7 @@ void catch_signals() {
 bool mapped_here = false;  // not on the device
 
 void unmap_all() {
-  for (Mapped& m : mapped) {
+  for (Mapped& m : mapped_regions) {
     if (mapped_here && m.begin != nullptr) ::munmap(m.begin, m.size);
     m = {};
   }
@@ -98,19 +100,19 @@ void unmap_all() {
 bool map_all() {
   unmap_all();
   mapped_here = true;
-  for (std::int32_t i = 0; i < request.regions; ++i) {
-    const PluginRegion& region = request.region[i];
+  for (std::int32_t i = 0; i < the_request.regions; ++i) {
+    const PluginRegion& region = the_request.region[i];
     const auto size = static_cast<std::size_t>((region.pages + 2) * kPluginPage);
     void* space = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (space == MAP_FAILED) return false;
-    mapped[i] = {static_cast<std::uint8_t*>(space), size, nullptr};
-    std::uint8_t* first = mapped[i].begin + kPluginPage;
+    mapped_regions[i] = {static_cast<std::uint8_t*>(space), size, nullptr};
+    std::uint8_t* first = mapped_regions[i].begin + kPluginPage;
     const int rights = region.written != 0 ? PROT_READ | PROT_WRITE : PROT_READ;
     if (::mmap(first, static_cast<std::size_t>(region.pages * kPluginPage), rights,
                MAP_SHARED | MAP_FIXED, kPluginMemory, region.offset) == MAP_FAILED) {
       return false;
     }
-    mapped[i].data = first + region.start;
+    mapped_regions[i].data = first + region.start;
   }
   return true;
 }
@@ -143,7 +145,7 @@ class Device {
 };
 
 // Aligned as a struct wants it.
-alignas(16) unsigned char params[sizeof(request.params)];
+alignas(16) unsigned char own_params[sizeof(the_request.params)];
 
 PluginReply answer(std::int32_t status, const char* text) {
   PluginReply reply{};
@@ -164,7 +166,7 @@ PluginReply called(const as_lane& lane, const as_call& call) {
   as_error error{};
   const auto start = std::chrono::steady_clock::now();
   in_call = 1;
-  const std::int32_t status = lane.ops[request.op](params, &call, &error);
+  const std::int32_t status = lane.ops[the_request.op](own_params, &call, &error);
   in_call = 0;
   const std::chrono::duration<double, std::micro> elapsed =
       std::chrono::steady_clock::now() - start;
@@ -176,10 +178,10 @@ PluginReply called(const as_lane& lane, const as_call& call) {
 
 PluginReply run(const as_lane& lane, as_call call) {
   if (!map_all()) return answer(AS_NO_ENVIRONMENT, "no address space for its tensors");
-  std::memcpy(params, request.params, sizeof(params));
-  for (std::int32_t i = 0; i < request.pointers; ++i) {
-    void* data = mapped[request.pointer[i].region].data;
-    std::memcpy(params + request.pointer[i].offset, &data, sizeof(data));
+  std::memcpy(own_params, the_request.params, sizeof(own_params));
+  for (std::int32_t i = 0; i < the_request.pointers; ++i) {
+    void* data = mapped_regions[the_request.pointer[i].region].data;
+    std::memcpy(own_params + the_request.pointer[i].offset, &data, sizeof(data));
   }
   return called(lane, call);
 }
@@ -187,14 +189,16 @@ PluginReply run(const as_lane& lane, as_call call) {
 PluginReply run_on(Device& device, const as_lane& lane, as_call call) {
   unmap_all();
   mapped_here = false;
-  for (std::int32_t i = 0; i < request.regions; ++i) {
-    const PluginRegion& region = request.region[i];
+  for (std::int32_t i = 0; i < the_request.regions; ++i) {
+    const PluginRegion& region = the_request.region[i];
     std::uint8_t* begin = device.room() + region.offset;
-    mapped[i] = {begin, static_cast<std::size_t>(region.pages * kPluginPage), begin + region.start};
+    mapped_regions[i] = {begin, static_cast<std::size_t>(region.pages * kPluginPage),
+                         begin + region.start};
   }
-  std::memcpy(params, request.params, sizeof(params));
-  point_to_device(params, {request.pointer, static_cast<std::size_t>(request.pointers)},
-                  {request.region, static_cast<std::size_t>(request.regions)}, device.room());
+  std::memcpy(own_params, the_request.params, sizeof(own_params));
+  point_to_device(own_params, {the_request.pointer, static_cast<std::size_t>(the_request.pointers)},
+                  {the_request.region, static_cast<std::size_t>(the_request.regions)},
+                  device.room());
   call.stream = device.get().stream();
   if (auto ok = device.get().begin(); !ok) give_up(ok.error());
   PluginReply reply = called(lane, call);
@@ -248,19 +252,19 @@ int run_plugin_child(const char* library, const OpenPluginDevice& open_device) {
   Device device(open_device);
   std::unique_ptr<cpu::ThreadPool> pool;
   for (;;) {
-    const ssize_t got = ::recv(kPluginSocket, &request, sizeof(request), 0);
-    if (got != static_cast<ssize_t>(sizeof(request))) return 0;  // the parent is done
-    if (request.ask == PluginAsk::kAttach) {
-      if (auto ok = device.attach(request.handle); !ok) give_up(ok.error());
+    const ssize_t got = ::recv(kPluginSocket, &the_request, sizeof(the_request), 0);
+    if (got != static_cast<ssize_t>(sizeof(the_request))) return 0;  // the parent is done
+    if (the_request.ask == PluginAsk::kAttach) {
+      if (auto ok = device.attach(the_request.handle); !ok) give_up(ok.error());
       say(answer(AS_OK, ""));
       continue;
     }
-    const int threads = std::max(1, request.threads);
+    const int threads = std::max(1, the_request.threads);
     if (!pool || pool->num_threads() != threads) pool = std::make_unique<cpu::ThreadPool>(threads);
     as_call call{};
     call.struct_size = sizeof(call);
     call.threads = pool->handle();
-    say(request.ask == PluginAsk::kCallOnDevice ? run_on(device, lane, call) : run(lane, call));
+    say(the_request.ask == PluginAsk::kCallOnDevice ? run_on(device, lane, call) : run(lane, call));
   }
 }
 

@@ -7,14 +7,13 @@
 #include <new>
 
 #include "engine/model/memory.h"
+#include "engine/model/numbers.h"
 #include "kernels/layout/records.h"
 
 namespace attnscope {
 namespace {
 
 constexpr std::size_t kLeastRoom = std::size_t{2} << 20;  // bytes
-
-std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 }  // namespace
 

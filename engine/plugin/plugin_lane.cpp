@@ -38,7 +38,7 @@ constexpr std::array<Functions, kMostPlugins> all_functions(std::index_sequence<
 
 constexpr auto kFunctions = all_functions(std::make_index_sequence<kMostPlugins>());
 
-std::int32_t fail(as_error* error, std::int32_t code, const std::string& message) {
+std::int32_t set_error(as_error* error, std::int32_t code, const std::string& message) {
   if (error != nullptr) {
     error->code = code;
     std::strncpy(error->message, message.c_str(), sizeof(error->message) - 1);
@@ -212,7 +212,7 @@ std::int32_t PluginLane::run(as_op_id op, const void* params, const as_call* cal
   }
   ++failures_;
   const PluginFault fault = {name_, op, time.error().message};
-  if (instead == nullptr) return fail(error, time.error().code, fault.what);
+  if (instead == nullptr) return set_error(error, time.error().code, fault.what);
   failed_[op] = true;
   faults_.push_back(fault);
   if (on_fault_) on_fault_(fault);

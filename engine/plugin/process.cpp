@@ -24,7 +24,7 @@ extern char** environ;
 namespace attnscope {
 namespace {
 
-constexpr std::int64_t kAlignment = 64;
+constexpr std::int64_t kRegionAlignment = 64;
 
 Error no_environment(const std::string& what) {
   return {AS_NO_ENVIRONMENT, fmt::format("{}: {}", what, std::strerror(errno)), {}};
@@ -80,7 +80,8 @@ class PluginProcess::Memory : public PluginMemory {
     PluginRegion region{};
     region.bytes = std::max<std::int64_t>(1, bytes);
     region.pages = as_round_up(region.bytes, kPluginPage) / kPluginPage;
-    region.start = (region.pages * kPluginPage - region.bytes) / kAlignment * kAlignment;
+    region.start =
+        (region.pages * kPluginPage - region.bytes) / kRegionAlignment * kRegionAlignment;
     region.offset = end_;
     region.written = written ? 1 : 0;
     std::strncpy(region.name, name, sizeof(region.name) - 1);

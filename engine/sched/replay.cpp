@@ -126,7 +126,7 @@ class Player {
   std::deque<StepPlan> plans_;
 };
 
-void compare(const ReplayCall& call, const Json& found, std::vector<ReplayMismatch>& out) {
+void compare_call(const ReplayCall& call, const Json& found, std::vector<ReplayMismatch>& out) {
   if (call.expect == nullptr) return;
   const nlohmann::json plain = found;
   for (const auto& [key, value] : call.expect->items()) {
@@ -151,7 +151,7 @@ Result<ReplayOutcome> run_replay(const Replay& replay) {
   for (const ReplayCall& call : replay.calls) {
     Result<Json> state = player.apply(call);
     if (!state) return state.error();
-    compare(call, *state, outcome.mismatches);
+    compare_call(call, *state, outcome.mismatches);
     outcome.lines += state->dump();
     outcome.lines += '\n';
   }

@@ -1,21 +1,10 @@
 #include "engine/sched/sched_invariants.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 #include <set>
 
 namespace attnscope {
-namespace {
-
-template <class... Arguments>
-Finding fail(const char* invariant, fmt::format_string<Arguments...> what,
-             Arguments&&... arguments) {
-  return Violation{invariant, fmt::format(what, std::forward<Arguments>(arguments)...)};
-}
-
-}  // namespace
 
 Finding check_slots(const BlockScheduler& s, const StepPlan& plan) {
   const char* name = "I16 slots";
@@ -28,22 +17,22 @@ Finding check_slots(const BlockScheduler& s, const StepPlan& plan) {
       const GroupTable& table = kv.table(scheduled.slot, g);
       const std::int64_t first = r.computed - scheduled.tokens;  // position written first
       if (scheduled.admitted && first < r.hit_tokens) {
-        return fail(name, "request {} writes position {} of its hit of {}", r.id, first,
-                    r.hit_tokens);
+        return violation(name, "request {} writes position {} of its hit of {}", r.id, first,
+                         r.hit_tokens);
       }
       for (std::int64_t i = first / block; i <= (r.computed - 1) / block; ++i) {
         if (i >= table.size()) {
-          return fail(name, "request {} writes to entry {} of {} in group {}", r.id, i,
-                      table.size(), g);
+          return violation(name, "request {} writes to entry {} of {} in group {}", r.id, i,
+                           table.size(), g);
         }
         const std::int32_t b = table.blocks[static_cast<std::size_t>(i)];
         if (b <= 0 || kv.pool().refs(b) < 1) {
-          return fail(name, "request {} writes to block {}, which nobody holds", r.id, b);
+          return violation(name, "request {} writes to block {}, which nobody holds", r.id, b);
         }
         const auto [it, fresh] = writer.emplace(b, r.id);
         if (!fresh && it->second != r.id) {
-          return fail(name, "requests {} and {} write to block {} of group {}", it->second, r.id, b,
-                      g);
+          return violation(name, "requests {} and {} write to block {} of group {}", it->second,
+                           r.id, b, g);
         }
       }
     }
@@ -56,37 +45,38 @@ Finding check_scheduler(const BlockScheduler& s) {
   std::set<std::int32_t> seen;
   const std::vector<std::int32_t> waiting = s.waiting();
   for (const std::int32_t slot : s.running()) {
-    if (!seen.insert(slot).second) return fail(name, "slot {} runs twice", slot);
+    if (!seen.insert(slot).second) return violation(name, "slot {} runs twice", slot);
     const SchedRequest& r = s.request(slot);
     if (r.status != RequestStatus::kRunning) {
-      return fail(name, "request {} runs and is {}", r.id, request_status_name(r.status));
+      return violation(name, "request {} runs and is {}", r.id, request_status_name(r.status));
     }
     if (r.computed > r.num_tokens() + r.placeholders + r.drafts) {
-      return fail(name, "request {} of {} tokens has {} computed", r.id, r.num_tokens(),
-                  r.computed);
+      return violation(name, "request {} of {} tokens has {} computed", r.id, r.num_tokens(),
+                       r.computed);
     }
   }
   if (static_cast<std::int64_t>(s.running().size()) > s.options().max_requests) {
-    return fail(name, "{} requests run, at most {} may", s.running().size(),
-                s.options().max_requests);
+    return violation(name, "{} requests run, at most {} may", s.running().size(),
+                     s.options().max_requests);
   }
   for (const std::int32_t slot : waiting) {
-    if (!seen.insert(slot).second) return fail(name, "slot {} waits and runs, or twice", slot);
+    if (!seen.insert(slot).second) return violation(name, "slot {} waits and runs, or twice", slot);
     const SchedRequest& r = s.request(slot);
     if (r.status != RequestStatus::kWaiting && r.status != RequestStatus::kPreempted) {
-      return fail(name, "request {} waits and is {}", r.id, request_status_name(r.status));
+      return violation(name, "request {} waits and is {}", r.id, request_status_name(r.status));
     }
     bool tables = false;
     for (std::size_t g = 0; g < s.kv().num_groups(); ++g) {
       tables = tables || s.kv().table(slot, g).size() > 0;
     }
     if (tables || r.computed != 0) {
-      return fail(name, "request {} waits and has {} computed tokens or a table", r.id, r.computed);
+      return violation(name, "request {} waits and has {} computed tokens or a table", r.id,
+                       r.computed);
     }
   }
   for (const std::int32_t slot : seen) {
     if (s.find(s.request(slot).id) == nullptr) {
-      return fail(name, "request {} is in a list and not alive", s.request(slot).id);
+      return violation(name, "request {} is in a list and not alive", s.request(slot).id);
     }
   }
   return {};
@@ -99,22 +89,24 @@ Finding check_plan(const BlockScheduler& s, const StepPlan& plan) {
   bool admitted = false;
   for (const ScheduledTokens& scheduled : plan.scheduled) {
     if (scheduled.tokens < 1) {
-      return fail(name, "request {} computes {} tokens", scheduled.id, scheduled.tokens);
+      return violation(name, "request {} computes {} tokens", scheduled.id, scheduled.tokens);
     }
     if (!ids.insert(scheduled.id).second) {
-      return fail(name, "request {} is planned twice", scheduled.id);
+      return violation(name, "request {} is planned twice", scheduled.id);
     }
     total += scheduled.tokens;
     admitted = admitted || scheduled.admitted;
   }
   if (total > s.options().token_budget) {
-    return fail(name, "{} tokens are planned, the budget is {}", total, s.options().token_budget);
+    return violation(name, "{} tokens are planned, the budget is {}", total,
+                     s.options().token_budget);
   }
   if (plan.scheduled.size() > s.running().size()) {
-    return fail(name, "{} requests are planned, {} run", plan.scheduled.size(), s.running().size());
+    return violation(name, "{} requests are planned, {} run", plan.scheduled.size(),
+                     s.running().size());
   }
   if (admitted && !plan.preempted.empty()) {
-    return fail(name, "step {} preempts and admits", plan.step);
+    return violation(name, "step {} preempts and admits", plan.step);
   }
   return {};
 }
@@ -145,7 +137,7 @@ Finding check_in_flight(const BlockScheduler& s, const std::deque<StepInFlight>&
   for (const StepInFlight& step : steps) {
     for (const std::int32_t b : step.blocks) {
       if (s.kv().pool().refs(b) < 1) {
-        return fail("I19 in flight", "block {} is in use by step {} and free", b, step.step);
+        return violation("I19 in flight", "block {} is in use by step {} and free", b, step.step);
       }
     }
   }
@@ -184,7 +176,8 @@ Finding check_liveness(const HeadBefore& head, const StepPlan& plan) {
   for (const ScheduledTokens& s : plan.scheduled) {
     if (s.id == head.id) return {};
   }
-  return fail("I20 liveness", "request {} fits into the empty pool and was not admitted", head.id);
+  return violation("I20 liveness", "request {} fits into the empty pool and was not admitted",
+                   head.id);
 }
 
 SchedAuditor::SchedAuditor(BlockScheduler& scheduler, bool events)

@@ -4,10 +4,10 @@
 #include <limits>
 #include <utility>
 
+#include "engine/model/numbers.h"
+
 namespace attnscope {
 namespace {
-
-std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 RequestState state_of(RequestStatus status) {
   switch (status) {

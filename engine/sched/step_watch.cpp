@@ -9,19 +9,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// First position that the first of the new tokens sees, from the definition of the kind.
-std::int64_t first_seen(const GroupSpec& spec, std::int64_t computed) {
-  switch (spec.kind) {
-    case GroupKind::kSliding:
-      return std::max<std::int64_t>(computed - (spec.window - 1), 0);
-    case GroupKind::kChunked:
-      return computed - computed % spec.window;
-    case GroupKind::kFull:
-      break;
-  }
-  return 0;
-}
-
 }  // namespace
 
 void StepWatch::fail(const char* invariant, std::string what) {

@@ -9,7 +9,7 @@ namespace attnscope {
 namespace {
 
 constexpr std::int64_t kAbortAfter = 5;  // steps
-constexpr std::array<std::int64_t, 7> kCheckpoints = {1, 10, 50, 100, 200, 400, 800};
+constexpr std::array<std::int64_t, 7> kReportedSteps = {1, 10, 50, 100, 200, 400, 800};
 
 class Lcg {
  public:
@@ -182,7 +182,7 @@ Result<WorkloadResult> run_workload(const Workload& workload, const WorkloadRun&
     ++s;
     if (run.digests) {
       digest_step(digest, scheduler, plan);
-      if (std::find(kCheckpoints.begin(), kCheckpoints.end(), s) != kCheckpoints.end()) {
+      if (std::find(kReportedSteps.begin(), kReportedSteps.end(), s) != kReportedSteps.end()) {
         result.checkpoints[s] = digest.value();
       }
     }

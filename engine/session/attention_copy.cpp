@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "engine/model/numbers.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/simd/simd.h"
@@ -15,10 +16,7 @@ namespace attnscope {
 namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr std::int64_t kChunk = 64;  // columns decoded and multiplied at once
-
-std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
+constexpr std::int64_t kColumnChunk = 64;  // columns decoded and multiplied at once
 
 // Fills the slots that one list reads for one token; returns how many columns it counts.
 std::int32_t fill_slots(const as_tensor& indices, const as_tensor& lens, const as_cache& cache,
@@ -75,9 +73,10 @@ class Attention {
           fill_slots(p_.extra_indices, p_.extra_lens, p_.extra_cache, token, slots + out_.window));
     }
     read_queries();
-    const std::int64_t chunks = (columns_ + kChunk - 1) / kChunk;
+    const std::int64_t chunks = (columns_ + kColumnChunk - 1) / kColumnChunk;
     cpu::parallel_for(threads_, kept * chunks, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t job = begin; job < end; ++job) logits(job / chunks, job % chunks * kChunk);
+      for (std::int64_t job = begin; job < end; ++job)
+        logits(job / chunks, job % chunks * kColumnChunk);
     });
     std::vector<float> errors(to_size(kept), 0);
     cpu::parallel_for(threads_, kept, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -105,9 +104,9 @@ class Attention {
 
   // Logits of the columns [first, first + kChunk) of one kept row that are read.
   void logits(std::int64_t i, std::int64_t first) {
-    const std::int64_t last = std::min(columns_, first + kChunk);
-    float keys[kChunk * AS_HEAD_DIM];
-    std::int64_t read[kChunk];
+    const std::int64_t last = std::min(columns_, first + kColumnChunk);
+    float keys[kColumnChunk * AS_HEAD_DIM];
+    std::int64_t read[kColumnChunk];
     std::int64_t n = 0;
     for (std::int64_t c = first; c < last; ++c) {
       const std::int64_t slot = out_.slots[to_size(i * columns_ + c)];
@@ -122,7 +121,7 @@ class Attention {
                                   out_.heads, keys, AS_HEAD_DIM, n, AS_HEAD_DIM, out, columns_);
     const auto scale = static_cast<float>(p_.scale);
     for (std::int64_t h = 0; h < out_.heads; ++h) {
-      float dots[kChunk];
+      float dots[kColumnChunk];
       float* row = out + h * columns_;
       std::copy_n(row, n, dots);
       std::fill_n(row, last - first, kNaN);

@@ -4,16 +4,11 @@
 #include <cstring>
 
 #include "engine/backend/call_op.h"
+#include "engine/model/numbers.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace {
-
-std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
-
-std::size_t bytes_of(const as_tensor& t) {
-  return to_size(as_tensor_numel(&t) * as_dtype_size(t.dtype));
-}
 
 // Which stream an op of a compressed layer lies on, which streams start with it, and which it waits
 // for.
@@ -163,7 +158,7 @@ Result<void> DecodePlan::build(const LaneSelector& lanes) {
     if (auto ok = translate(step.params); !ok) return ok;
   }
   // Padded tokens never get a hidden state.
-  if (auto ok = device_.fill(hidden_in_.data, 0, bytes_of(hidden_in_)); !ok) return ok;
+  if (auto ok = device_.fill(hidden_in_.data, 0, tensor_bytes(hidden_in_)); !ok) return ok;
   hidden_out_ = frame_.get(Act::kHidden);
   last_ = frame_.get(Act::kLast);
   if (auto ok = translate(hidden_out_); !ok) return ok;
@@ -212,14 +207,14 @@ Result<void> DecodePlan::translate(as_tensor& tensor) {
   }
   void*& memory = memory_[tensor.data];
   if (memory == nullptr) {
-    std::size_t bytes = bytes_of(tensor);
+    std::size_t bytes = tensor_bytes(tensor);
     // The same memory serves other layers, where it may be larger.
     for (const Step& step : steps_) {
       const as_op_info& info = step.params.info();
       for (std::uint32_t i = 0; i < info.num_taps; ++i) {
         if (info.taps[i].kind != AS_TAP_TENSOR) continue;
         const as_tensor& other = step.params.tensor(info.taps[i].offset);
-        if (other.data == tensor.data) bytes = std::max(bytes, bytes_of(other));
+        if (other.data == tensor.data) bytes = std::max(bytes, tensor_bytes(other));
       }
     }
     auto made = device_.allocate(bytes);
@@ -300,7 +295,7 @@ Result<void> DecodePlan::begin(const StepMetadata& step, const as_tensor& hidden
     }
   }
   timed_.clear();
-  return device_.upload(hidden_in_.data, hidden.data, bytes_of(hidden));
+  return device_.upload(hidden_in_.data, hidden.data, tensor_bytes(hidden));
 }
 
 Result<void> DecodePlan::call(const Step& step, int branch) {
@@ -314,7 +309,7 @@ Result<void> DecodePlan::call(const Step& step, int branch) {
 
 // Every token of a decode step is sampled from.
 Result<void> DecodePlan::last_hidden() {
-  return device_.copy(last_.data, hidden_out_.data, bytes_of(last_));
+  return device_.copy(last_.data, hidden_out_.data, tensor_bytes(last_));
 }
 
 Result<void> DecodePlan::run(int layer, as_op_id op, bool poison) {
@@ -329,7 +324,7 @@ Result<void> DecodePlan::run(int layer, as_op_id op, bool poison) {
     if (!poison || tap.kind != AS_TAP_TENSOR || tap.direction != AS_TAP_OUT) continue;
     const as_tensor& t = step->params.tensor(tap.offset);
     if (!present(t)) continue;
-    if (auto ok = device_.fill(t.data, 0xFF, bytes_of(t)); !ok) return ok;
+    if (auto ok = device_.fill(t.data, 0xFF, tensor_bytes(t)); !ok) return ok;
   }
   timed_.push_back(static_cast<std::size_t>(step - steps_.begin()));
   return call(*step, 0);
@@ -380,7 +375,7 @@ Result<void> DecodePlan::fetch(int layer, const OpParams& host, bool inputs) {
     const std::int64_t size = as_dtype_size(to.dtype);
     const std::int64_t row = as_tensor_numel(&to) / to.shape[0];
     if (to.stride[0] == from.stride[0]) {
-      auto ok = device_.download(to.data, from.data, bytes_of(to));
+      auto ok = device_.download(to.data, from.data, tensor_bytes(to));
       if (!ok) return ok;
       continue;
     }

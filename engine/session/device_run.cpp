@@ -16,7 +16,7 @@ std::int64_t padded(std::int64_t tokens) {
   return (tokens + 7) / 8 * 8;
 }
 
-constexpr std::int64_t kMostTokens = 512;  // of a plan
+constexpr std::int64_t kMostPlanned = 512;  // of a plan
 
 bool runs_all(const LaneSelector& lanes) {
   for (int op = 0; op < AS_OP_COUNT; ++op) {
@@ -29,7 +29,7 @@ bool runs_all(const LaneSelector& lanes) {
 // One token of each scheduled request, and all of them sampled from.
 bool decodes(const StepMetadata& step) {
   const auto tokens = step.num_tokens_in_step();
-  if (tokens == 0 || tokens > kMostTokens ||
+  if (tokens == 0 || tokens > kMostPlanned ||
       static_cast<std::int64_t>(step.sample_rows.size()) != tokens) {
     return false;
   }

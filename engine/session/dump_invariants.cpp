@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "engine/model/numbers.h"
 #include "engine/session/attention_copy.h"
 #include "engine/session/place.h"
 #include "engine/session/row_alone.h"
@@ -14,8 +15,6 @@
 
 namespace attnscope {
 namespace {
-
-std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 // Rows of a full group's cache.
 int entries_per_block(const Session& session, int ratio) {

@@ -12,7 +12,7 @@
 namespace attnscope {
 namespace {
 
-std::vector<std::string> split(const char* axes) {
+std::vector<std::string> split_axes(const char* axes) {
   std::vector<std::string> letters(1);
   for (const char* c = axes; *c != '\0'; ++c) {
     if (*c == ',') {
@@ -38,7 +38,7 @@ std::string word(const std::string& axis) {
   return "column";
 }
 
-std::string token_text(std::int64_t token, const StepMetadata* step) {
+std::string token_place(std::int64_t token, const StepMetadata* step) {
   const bool known = step != nullptr && token < step->num_tokens_in_step();
   if (!known) return fmt::format("token {}", token);
   const auto t = static_cast<std::size_t>(token);
@@ -59,9 +59,9 @@ std::string evidence(const Comparison& c, const OpParams& params, const as_tap_i
                      const as_tensor& value, const StepMetadata* step) {
   if (c.worst.index.empty()) return c.note;
   if (params.op() == AS_OP_INDEXER_TOPK) {  // "token 5: .."
-    return token_text(c.worst.index[0], step) + c.note.substr(c.note.find(':'));
+    return token_place(c.worst.index[0], step) + c.note.substr(c.note.find(':'));
   }
-  const std::vector<std::string> axes = split(tap.axes);
+  const std::vector<std::string> axes = split_axes(tap.axes);
   const bool sampled = params.info().phase == AS_PHASE_AFTER;  // rows to sample, not tokens
   std::string where;
   std::int64_t token = -1;
@@ -74,7 +74,7 @@ std::string evidence(const Comparison& c, const OpParams& params, const as_tap_i
           at_index < static_cast<std::int64_t>(step->sample_rows.size())) {
         token = step->sample_rows[static_cast<std::size_t>(at_index)];
       }
-      where += token_text(token, step);
+      where += token_place(token, step);
     } else {
       where += fmt::format("{} {}", word(axes[i]), at_index);
     }

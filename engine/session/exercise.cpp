@@ -5,14 +5,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/model/numbers.h"
 #include "engine/session/layer_ops.h"
 #include "engine/session/place.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace {
-
-std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 constexpr double kSinkMass = 0.1;
 

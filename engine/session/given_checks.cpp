@@ -9,13 +9,12 @@
 #include <string_view>
 
 #include "engine/backend/call_op.h"
+#include "engine/model/numbers.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace {
-
-std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 TapResult wrong(as_op_id op, const std::string& tap, std::int64_t elements, std::int64_t beyond,
                 std::string note) {
@@ -32,7 +31,7 @@ TapResult wrong(as_op_id op, const std::string& tap, std::int64_t elements, std:
 }
 
 // One list of the metadata against what it must be.
-class Lists {
+class ListCheck {
  public:
   template <class T>
   void hold(const char* name, const std::vector<T>& is, const std::vector<T>& must,
@@ -64,10 +63,6 @@ class Lists {
     return fmt::format(" (request {}, position {})", ids[to_size(t)], position[to_size(t)]);
   }
 };
-
-std::size_t bytes_of(const as_tensor& t) {
-  return to_size(as_tensor_numel(&t) * as_dtype_size(t.dtype));
-}
 
 // Sums of what the row's elements and their places in the tensor are mixed to, so that the sum over
 // all rows is that of the tensor, however its shape is read.
@@ -124,7 +119,7 @@ bool looked_at(const as_tap_info& tap, const as_tensor& t) {
 }  // namespace
 
 std::vector<TapResult> check_tokens(const StepMetadata& step, const Serving& serving) {
-  Lists lists;
+  ListCheck lists;
   std::vector<std::int32_t> tokens, rows, starts = {0}, lengths, sampled_of;
   std::vector<std::int64_t> sampled;
   for (std::int32_t r = 0; r < static_cast<std::int32_t>(step.live.size()); ++r) {
@@ -237,7 +232,7 @@ std::vector<TapResult> Unchanged::before(const OpParams& params,
     const as_tensor& t = params.tensor(tap.offset);
     if (tap.direction != AS_TAP_IN || !looked_at(tap, t)) continue;
     const auto it = seen_.find(t.data);
-    if (it == seen_.end() || it->second.bytes != bytes_of(t)) continue;
+    if (it == seen_.end() || it->second.bytes != tensor_bytes(t)) continue;
     RowHashes& was = it->second.rows;
     // Its writer may have seen it in another shape, as lists of the only group.
     const bool same_rows = hashes[i].size() == was.size();
@@ -260,7 +255,7 @@ std::vector<TapResult> Unchanged::before(const OpParams& params,
 }
 
 void Unchanged::wrote(const as_tensor& tensor, as_op_id by) {
-  seen_[tensor.data] = {hash_rows(tensor), bytes_of(tensor), by};
+  seen_[tensor.data] = {hash_rows(tensor), tensor_bytes(tensor), by};
 }
 
 void Unchanged::after(const OpParams& params, const std::vector<RowHashes>& hashes) {
@@ -271,8 +266,8 @@ void Unchanged::after(const OpParams& params, const std::vector<RowHashes>& hash
     if (!looked_at(tap, t)) continue;
     const bool output = tap.direction == AS_TAP_OUT;
     const auto it = seen_.find(t.data);
-    if (!output && it != seen_.end() && it->second.bytes == bytes_of(t)) continue;
-    seen_[t.data] = {output ? hash_rows(t) : hashes[i], bytes_of(t), params.op()};
+    if (!output && it != seen_.end() && it->second.bytes == tensor_bytes(t)) continue;
+    seen_[t.data] = {output ? hash_rows(t) : hashes[i], tensor_bytes(t), params.op()};
   }
 }
 

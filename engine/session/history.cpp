@@ -3,20 +3,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/model/numbers.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
-namespace {
-
-std::int64_t count(const std::vector<std::int64_t>& v) {
-  return static_cast<std::int64_t>(v.size());
-}
-std::int64_t count(const std::vector<std::int32_t>& v) {
-  return static_cast<std::int64_t>(v.size());
-}
-
-}  // namespace
 
 int row_ratio(const CacheSpec& spec) { return spec.block_tokens / spec.rows_per_block; }
 
@@ -146,7 +137,7 @@ void Shadow::restore_row(const CacheSpec& spec, const as_cache& paged, std::int6
 
 std::int64_t Shadow::row_of(const CacheSpec& spec, std::int64_t slot) const {
   const auto& rows = slot_rows_[index(spec)];
-  return slot >= 0 && slot < count(rows) ? rows[static_cast<std::size_t>(slot)] : -1;
+  return slot >= 0 && slot < to_count(rows.size()) ? rows[static_cast<std::size_t>(slot)] : -1;
 }
 
 std::int64_t Shadow::row_of(const CacheSpec& spec, std::int64_t slot, std::int32_t request) const {
@@ -165,7 +156,7 @@ bool Shadow::holds(const CacheSpec& spec, std::int64_t slot, std::int64_t row) c
 
 std::int64_t Shadow::written(const CacheSpec& spec, std::int64_t row) const {
   const auto& steps = steps_[index(spec)];
-  return row >= 0 && row < count(steps) ? steps[static_cast<std::size_t>(row)] : -1;
+  return row >= 0 && row < to_count(steps.size()) ? steps[static_cast<std::size_t>(row)] : -1;
 }
 
 bool Shadow::matches(const CacheSpec& spec, const as_cache& paged, std::int64_t slot,
@@ -186,33 +177,33 @@ as_cache LogicalSource::cache(int layer, CacheKind kind) const {
 as_tensor LogicalSource::slots(int layer, CacheKind kind) const {
   const int ratio = row_ratio(*layout_.find(layer, kind));
   const auto& rows = ratio == 1 ? step_.rows : ratio == 4 ? step_.c4_rows : step_.c128_rows;
-  return make_tensor(rows.data(), {count(rows)});
+  return make_tensor(rows.data(), {to_count(rows.size())});
 }
 
 as_tensor LogicalSource::table(int layer, CacheKind kind) const {
   const int ratio = row_ratio(*layout_.find(layer, kind));
   const auto& table = ratio == 1 ? step_.table1 : ratio == 4 ? step_.table4 : step_.table128;
-  return make_tensor(table.data(), {count(table), 1});
+  return make_tensor(table.data(), {to_count(table.size()), 1});
 }
 
 as_tensor LogicalSource::swa_indices(int) const {
-  return make_tensor(step_.swa_indices.data(), {count(step_.rows), window_});
+  return make_tensor(step_.swa_indices.data(), {to_count(step_.rows.size()), window_});
 }
 
 as_tensor LogicalSource::swa_lens() const {
-  return make_tensor(step_.swa_lens.data(), {count(step_.swa_lens)});
+  return make_tensor(step_.swa_lens.data(), {to_count(step_.swa_lens.size())});
 }
 
 as_tensor LogicalSource::c128_indices() const {
-  return make_tensor(step_.c128_indices.data(), {count(step_.rows), width_});
+  return make_tensor(step_.c128_indices.data(), {to_count(step_.rows.size()), width_});
 }
 
 as_tensor LogicalSource::c128_lens() const {
-  return make_tensor(step_.c128_lens.data(), {count(step_.c128_lens)});
+  return make_tensor(step_.c128_lens.data(), {to_count(step_.c128_lens.size())});
 }
 
 as_tensor LogicalSource::c4_lens() const {
-  return make_tensor(step_.c4_lens.data(), {count(step_.c4_lens)});
+  return make_tensor(step_.c4_lens.data(), {to_count(step_.c4_lens.size())});
 }
 
 }  // namespace attnscope

@@ -59,12 +59,13 @@ constexpr std::array kC4Ops = {AS_OP_ATTN_NORM,
                                AS_OP_WO_B,
                                AS_OP_RESIDUAL};
 
-constexpr std::array kHeadOps = {AS_OP_FINAL_NORM, AS_OP_LM_HEAD, AS_OP_SAMPLE};
+constexpr std::array kOutputOps = {AS_OP_FINAL_NORM, AS_OP_LM_HEAD, AS_OP_SAMPLE};
 
 // One layer's ops, a method a family.
-class Builder {
+class ParamsBuilder {
  public:
-  Builder(as_op_id op, int layer, const OpContext& context, Frame& frame, const CacheSource& source)
+  ParamsBuilder(as_op_id op, int layer, const OpContext& context, Frame& frame,
+                const CacheSource& source)
       : op_(op),
         layer_(layer),
         context_(context),
@@ -384,11 +385,11 @@ std::span<const as_op_id> layer_ops(LayerType type) {
   return kSwaOps;
 }
 
-std::span<const as_op_id> head_ops() { return kHeadOps; }
+std::span<const as_op_id> head_ops() { return kOutputOps; }
 
 OpParams layer_op_params(as_op_id op, int layer, const OpContext& context, Frame& frame,
                          const CacheSource& source) {
-  return Builder(op, layer, context, frame, source).build();
+  return ParamsBuilder(op, layer, context, frame, source).build();
 }
 
 }  // namespace attnscope

@@ -13,7 +13,7 @@ namespace attnscope {
 namespace {
 
 // Those of a layer that have heads or output groups.
-constexpr std::array kHeadOps = {
+constexpr std::array kOpsOfHeads = {
     AS_OP_Q_B_PROJ, AS_OP_Q_ROPE_KV_INSERT, AS_OP_SPARSE_ATTENTION, AS_OP_INVERSE_ROPE, AS_OP_WO_A,
     AS_OP_WO_B};
 
@@ -21,14 +21,16 @@ constexpr std::array kHeadOps = {
 constexpr std::array kShared = {Act::kQr, Act::kKv, Act::kTopKSlots, Act::kTopKLens};
 
 float to_float(bf16_t v) { return cpu::bf16_to_float(v.bits); }
-double to_bf16(double v) { return cpu::bf16_to_float(cpu::float_to_bf16(static_cast<float>(v))); }
+double through_bf16(double v) {
+  return cpu::bf16_to_float(cpu::float_to_bf16(static_cast<float>(v)));
+}
 
 }  // namespace
 
 Result<void> Peers::run(int layer, const OpContext& context, const Frame& own,
                         const CacheSource& source, const Runner& runner) {
   for (const Act act : kShared) frame_.borrow(act, own);
-  for (const as_op_id op : kHeadOps) {
+  for (const as_op_id op : kOpsOfHeads) {
     OpParams params = layer_op_params(op, layer, context, frame_, source);
     if (op == AS_OP_Q_ROPE_KV_INSERT) {
       params.get<as_q_rope_kv_insert_params>().slots =
@@ -79,7 +81,7 @@ Result<void> Peers::sum(int layer, const OpContext& context, Frame& own, const C
                            [](float v) { return bf16_t{cpu::float_to_bf16(v)}; });
   } else if (own.kind() == Frame::Kind::kSim) {
     std::transform(at<double>(total), at<double>(total) + tokens * hidden, at<double>(total),
-                   to_bf16);
+                   through_bf16);
   }
   runner.wrote(total);
   return {};

@@ -3,19 +3,11 @@
 #include <algorithm>
 
 #include "engine/backend/call_op.h"
+#include "engine/model/numbers.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
-namespace {
-
-std::size_t bytes_of(const as_tensor& t) {
-  return static_cast<std::size_t>(as_tensor_numel(&t) * as_dtype_size(t.dtype));
-}
-
-std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
-
-}  // namespace
 
 as_rope* rope_of(OpParams& params) {
   switch (params.op()) {
@@ -72,7 +64,8 @@ Residency::Residency(std::shared_ptr<ComputeDevice> device, const SessionParts& 
       add_compressor(layer.indexer_compressor);
     }
   }
-  for (const as_rope& rope : parts.ropes) constant_ranges_[rope.table.data] = bytes_of(rope.table);
+  for (const as_rope& rope : parts.ropes)
+    constant_ranges_[rope.table.data] = tensor_bytes(rope.table);
 }
 
 Result<std::unique_ptr<Residency>> Residency::make(std::shared_ptr<ComputeDevice> device,
@@ -138,7 +131,7 @@ Result<as_tensor> Residency::constant(const as_tensor& host) {
 Result<Residency::Mirror*> Residency::mirror(const as_tensor& host) {
   Mirror& m = mirrors_[host.data];
   m.used = step_;
-  const std::size_t bytes = bytes_of(host);
+  const std::size_t bytes = tensor_bytes(host);
   if (m.memory != nullptr && m.capacity >= bytes) return &m;
   if (m.memory != nullptr) spare_.emplace(m.capacity, m.memory);
   m = Mirror{nullptr, 0, false, true, step_};
@@ -174,11 +167,11 @@ Result<void> Residency::to_device(as_tensor& tensor, bool written, bool poison) 
   Mirror& m = **found;
   Result<void> ok;
   if (written) {
-    if (poison) ok = device_->fill(m.memory, 0xFF, bytes_of(tensor));
+    if (poison) ok = device_->fill(m.memory, 0xFF, tensor_bytes(tensor));
     m.device_valid = true;
     m.host_valid = false;
   } else if (!m.device_valid) {
-    ok = device_->upload(m.memory, tensor.data, bytes_of(tensor));
+    ok = device_->upload(m.memory, tensor.data, tensor_bytes(tensor));
     m.device_valid = true;
   }
   tensor.data = m.memory;
@@ -302,7 +295,8 @@ void Residency::host_wrote(const as_tensor& tensor) {
 Result<void> Residency::fetch(const as_tensor& tensor) {
   const auto it = mirrors_.find(tensor.data);
   if (it == mirrors_.end() || it->second.host_valid) return {};
-  if (auto ok = device_->download(tensor.data, it->second.memory, bytes_of(tensor)); !ok) return ok;
+  if (auto ok = device_->download(tensor.data, it->second.memory, tensor_bytes(tensor)); !ok)
+    return ok;
   it->second.host_valid = true;
   return device_->synchronize();
 }

@@ -15,7 +15,7 @@ namespace attnscope {
 namespace {
 
 // Tensor axes start with the letter T: one row of it.
-as_tensor row_of(const as_tensor& tensor, std::int64_t row) {
+as_tensor row_view(const as_tensor& tensor, std::int64_t row) {
   as_tensor one = tensor;
   one.data = static_cast<char*>(tensor.data) + row * tensor.stride[0] * as_dtype_size(tensor.dtype);
   one.shape[0] = 1;
@@ -44,7 +44,7 @@ RowAlone run_row_alone(const Session& session, std::int64_t token) {
     if (!by_token(tap) || !present(batch.tensor(tap.offset))) continue;
     const as_tensor& all = batch.tensor(tap.offset);
     if (token < 0 || token >= all.shape[0]) return result;
-    alone.tensor(tap.offset) = row_of(all, token);
+    alone.tensor(tap.offset) = row_view(all, token);
     if (tap.direction == AS_TAP_OUT) {
       as_tensor& out = alone.tensor(tap.offset);
       out = outputs[i].make_like(all.dtype, out);
@@ -102,7 +102,7 @@ RowAlone run_row_alone(const Session& session, std::int64_t token) {
     if (!by_token(tap) || !present(batch.tensor(tap.offset))) continue;
     if (tap.mask == AS_MASK_LENS) mask.lens = at<std::int32_t>(alone.tensor(tap.mask_offset));
     if (tap.mask == AS_MASK_SLOTS) mask.slots = at<std::int64_t>(alone.tensor(tap.mask_offset));
-    hold(tap, alone.tensor(tap.offset), row_of(batch.tensor(tap.offset), token), mask);
+    hold(tap, alone.tensor(tap.offset), row_view(batch.tensor(tap.offset), token), mask);
   }
   return result;
 }

@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/model/numbers.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace {
-
-std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 std::int64_t slots_of(const as_cache& cache) { return cache.data.shape[0] * cache.rows_per_block; }
 

@@ -13,6 +13,7 @@
 #include "engine/model/memory.h"
 #include "engine/model/tensor_parallel.h"
 #include "engine/session/checkpoint_ring.h"
+#include "engine/session/elapsed.h"
 #include "engine/session/given_mutants.h"
 #include "engine/session/op_change.h"
 #include "engine/session/op_numbers.h"
@@ -22,10 +23,6 @@
 
 namespace attnscope {
 namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 Error out_of_memory() {
   return {

@@ -12,6 +12,7 @@
 #include <new>
 #include <optional>
 
+#include "engine/model/numbers.h"
 #include "engine/session/byte_stream.h"
 #include "engine/session/checkpoint_ring.h"
 #include "engine/session/record_io.h"
@@ -22,15 +23,13 @@ namespace attnscope {
 namespace {
 
 constexpr char kMagic[8] = {'A', 'S', 'K', 'E', 'P', 'T', '0', '3'};
-constexpr std::size_t kCheckpoints = 2;  // the newest ones go along, for steps back
+constexpr std::size_t kKeptCheckpoints = 2;  // the newest ones go along, for steps back
 
 struct Header {
   char magic[8];
   std::uint64_t bytes;  // of what follows
   std::uint64_t checksum;
 };
-
-std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 // One block of a cache as a cache of its own.
 as_cache block_cache(const CacheSpec& spec, const std::uint8_t* block) {
@@ -397,7 +396,7 @@ Result<void> SessionFile::save(const Session& s, const std::string& path, const 
     if (c->step > 0 && c->step < s.cursor_.step) newest.push_back(c.get());
   }
   std::ranges::sort(newest, std::greater<>(), &Picture::step);
-  while (newest.size() > kCheckpoints) newest.pop_back();
+  while (newest.size() > kKeptCheckpoints) newest.pop_back();
   out.value(std::uint64_t{newest.size()});
   for (const Picture* c : newest) out.value(c->step);
   write_blocks(out, s, *now, nullptr);
@@ -457,7 +456,7 @@ Result<void> SessionFile::load(Session& s, const std::string& path, const std::s
   }
   std::vector<StepRecord> history = read_records(in);
   const auto kept = in.value<std::uint64_t>();
-  if (kept > kCheckpoints) in.fail();
+  if (kept > kKeptCheckpoints) in.fail();
   // Newest first in the file, now in front; oldest first where they are rebuilt.
   std::vector<std::int64_t> steps{static_cast<std::int64_t>(history.size())};
   for (std::uint64_t i = 0; in.ok() && i < kept; ++i) {

@@ -4,13 +4,12 @@
 #include <cstring>
 #include <string_view>
 
+#include "engine/model/numbers.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace {
-
-std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 // Position of a letter among comma-separated axes, -1 when it is not there.
 int axis_of(std::string_view axes, std::string_view letter) {
@@ -24,7 +23,7 @@ int axis_of(std::string_view axes, std::string_view letter) {
 
 // Weights are named by the model's dimensions alone; all else has tokens, requests, groups, free
 // blocks, columns or sampled rows.
-bool is_weight(const as_tap_info& tap) {
+bool is_weight_tap(const as_tap_info& tap) {
   if (tap.direction != AS_TAP_IN) return false;
   for (const char* letter : {"T", "R", "G", "S", "F", "C", "N"}) {
     if (axis_of(tap.axes, letter) >= 0) return false;
@@ -225,7 +224,7 @@ void copy_taps(const Session& session, const std::vector<std::int32_t>& kept,
       axis = -1;
     }
     if (axis >= 0 && kept.empty()) continue;
-    if (is_weight(tap)) {
+    if (is_weight_tap(tap)) {
       copy.value = tensor;
       copy.owner = session.parts().weights;
     } else if (copy.output || !outputs.share(tensor, axis, kept, copy)) {

@@ -20,26 +20,6 @@ constexpr std::int64_t kStepBytes = std::int64_t{24} << 20;
 constexpr std::int64_t kFewestRows = 8;
 constexpr int kAlwaysKept = 2;  // newest steps
 
-int severity(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::kWrong:
-      return 5;
-    case Verdict::kNearTie:
-      return 4;
-    case Verdict::kQuantisation:
-      return 3;
-    case Verdict::kRounding:
-      return 2;
-    case Verdict::kEqual:
-      return 1;
-    case Verdict::kNotCompared:
-      break;
-  }
-  return 0;
-}
-
-Verdict worse(Verdict a, Verdict b) { return severity(b) > severity(a) ? b : a; }
-
 std::int64_t copy_bytes(const OpTrace& op) {
   std::size_t bytes = 0;
   for (const TapCopy& tap : op.taps) bytes += tap.value_bytes.size() + tap.reference_bytes.size();

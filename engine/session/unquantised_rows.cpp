@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/model/numbers.h"
 #include "engine/session/forced_copy.h"
 #include "engine/session/place.h"
 #include "engine/session/rows_as_read.h"
@@ -10,8 +11,6 @@
 
 namespace attnscope {
 namespace {
-
-std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 as_cache logical(const as_cache& cache, std::vector<double>& values) {
   as_cache out = cache;

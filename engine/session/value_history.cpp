@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/model/numbers.h"
 #include "engine/session/attention_copy.h"
 #include "engine/session/place.h"
 #include "engine/trace/compare.h"
@@ -15,8 +16,6 @@
 
 namespace attnscope {
 namespace {
-
-std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 void decode_element(const as_cache& cache, std::int64_t slot, std::int64_t dim, Contribution& c) {
   const as_row_address row = as_cache_row(&cache, slot);
@@ -32,9 +31,9 @@ void decode_element(const as_cache& cache, std::int64_t slot, std::int64_t dim, 
   }
 }
 
-class Builder {
+class HistoryBuilder {
  public:
-  Builder(const Session& session, std::int64_t token, std::int64_t head, std::int64_t dim)
+  HistoryBuilder(const Session& session, std::int64_t token, std::int64_t head, std::int64_t dim)
       : session_(session),
         p_(session.last_params().get<as_sparse_attention_params>()),
         layer_(session.cursor().layer) {
@@ -172,7 +171,7 @@ Result<ValueHistory> value_history(const Session& session, std::int64_t token, s
     }
   }
   const bool same_layer = scores.layer == last_place(session).layer;
-  return Builder(session, token, head, dim).build(same_layer ? scores : KeptScores{});
+  return HistoryBuilder(session, token, head, dim).build(same_layer ? scores : KeptScores{});
 }
 
 Result<std::vector<PooledToken>> pooled_tokens(const Session& session, int running_layer,

@@ -23,7 +23,7 @@
 namespace attnscope {
 namespace {
 
-bool quantises(as_op_id op) {
+bool is_quantiser(as_op_id op) {
   return op == AS_OP_Q_ROPE_KV_INSERT || op == AS_OP_COMPRESS_INSERT ||
          op == AS_OP_INDEXER_COMPRESS_INSERT || op == AS_OP_INDEXER_Q;
 }
@@ -415,7 +415,7 @@ Result<void> Verifier::run_forced(int layer, const OpParams& params) {
       !ok) {
     return ok;
   }
-  if (!quantises(params.op())) return {};
+  if (!is_quantiser(params.op())) return {};
   OpParams again;
   if (forced_->requantise(params, &again)) {
     requantised_ = true;
@@ -536,7 +536,7 @@ Result<void> Verifier::compare_tap(int layer, const OpParams& params, std::uint3
     }
   }
   bool beyond_exact = false;
-  if (quantises(params.op()) && references_ == References::kBoth) {
+  if (is_quantiser(params.op()) && references_ == References::kBoth) {
     beyond_exact = quantisation_error(params, tap, value, mask, *rule, result);
   }
   if (!comparison.within) {

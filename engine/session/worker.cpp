@@ -4,14 +4,12 @@
 #include <exception>
 #include <utility>
 
+#include "engine/session/elapsed.h"
+
 namespace attnscope {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Runs f; what it throws becomes an error.
 template <class F>

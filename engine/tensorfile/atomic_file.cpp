@@ -21,7 +21,7 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
-Error io_error(const std::string& path, const char* doing, int code) {
+Error write_error(const std::string& path, const char* doing, int code) {
   std::string hint;
   if (code == ENOSPC || code == EDQUOT) hint = "make room on the disk, or choose another place";
   if (code == EACCES || code == EROFS || code == ENOENT) {
@@ -37,7 +37,7 @@ Result<AtomicFile> AtomicFile::create(const std::string& path) {
   const std::string temporary =
       fmt::format("{}.{}.{}.tmp", path, static_cast<long>(::getpid()), counter++);
   const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd < 0) return io_error(path, "cannot write", errno);
+  if (fd < 0) return write_error(path, "cannot write", errno);
   return AtomicFile(path, temporary, fd);
 }
 
@@ -57,7 +57,7 @@ Error AtomicFile::give_up(const char* doing, int code) {
   fd_ = -1;
   ::unlink(temporary_.c_str());
   temporary_.clear();
-  return io_error(path_, doing, code);
+  return write_error(path_, doing, code);
 }
 
 Result<void> AtomicFile::append(const void* data, std::size_t bytes) {
@@ -87,7 +87,7 @@ Result<void> sync_folder(const std::string& folder) {
   const bool synced = fd >= 0 && ::fsync(fd) == 0;
   const int why = errno;
   if (fd >= 0) ::close(fd);
-  if (!synced) return io_error(folder, "written, but the folder cannot be synced", why);
+  if (!synced) return write_error(folder, "written, but the folder cannot be synced", why);
   return {};
 }
 

@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kLargestRank = 32;
-const char* const kHint =
+const char* const kHeaderHint =
     "the file was damaged, or is no safetensors file: fetch or write it again";
 
 // Walks the header without building a tree: it may hold a hundred thousand tensors.
@@ -157,7 +157,9 @@ class Walker : public json::json_sax_t {
     return fail(fmt::format("the header is not JSON: stopped at byte {} of it", at));
   }
 
-  Error failed(std::string what) const { return bad_input(file_ + ": " + std::move(what), kHint); }
+  Error failed(std::string what) const {
+    return bad_input(file_ + ": " + std::move(what), kHeaderHint);
+  }
 
  private:
   enum class State {

@@ -18,7 +18,7 @@ namespace attnscope {
 namespace {
 
 constexpr std::size_t kPrefix = 8;
-const char* const kHint = "the file was damaged or cut off: fetch or write it again";
+const char* const kCutOffHint = "the file was damaged or cut off: fetch or write it again";
 
 // Product of the shape, nothing when it does not fit 63 bits.
 std::optional<std::int64_t> count_elements(const std::vector<std::uint64_t>& shape) {
@@ -48,7 +48,7 @@ bool fills(std::int64_t elements, ElementType type, std::uint64_t bytes) {
 }
 
 Error damaged(const std::string& path, const std::string& tensor, const std::string& what) {
-  return bad_input(fmt::format("{}: tensor {}: {}", path, shown_name(tensor), what), kHint);
+  return bad_input(fmt::format("{}: tensor {}: {}", path, shown_name(tensor), what), kCutOffHint);
 }
 
 // One tensor against its own numbers and the bytes there are.
@@ -104,7 +104,7 @@ Result<void> check_coverage(const std::vector<TensorEntry>& tensors, std::uint64
   if (at != available) {
     return bad_input(
         fmt::format("{}: {} bytes after the last tensor belong to none", path, available - at),
-        kHint);
+        kCutOffHint);
   }
   return {};
 }
@@ -129,7 +129,7 @@ Result<TensorFile> TensorFile::open(const std::string& path) {
   if (bytes.size() < kPrefix) {
     return bad_input(
         fmt::format("{}: {} bytes long, a safetensors file has at least 10", path, bytes.size()),
-        kHint);
+        kCutOffHint);
   }
   const std::uint64_t length = read_length(bytes.data());
   if (length > kLargestHeader) {
@@ -140,7 +140,7 @@ Result<TensorFile> TensorFile::open(const std::string& path) {
   if (length > bytes.size() - kPrefix) {
     return bad_input(fmt::format("{}: says its header is {} bytes long, but {} bytes follow", path,
                                  length, bytes.size() - kPrefix),
-                     kHint);
+                     kCutOffHint);
   }
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + kPrefix, length);
   if (text.empty() || text.front() != '{') {

@@ -8,7 +8,9 @@
 //   if (const TensorEntry* t = file->find("layers.0.attn.wq_a.weight")) use(t->data, t->bytes);
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <string>
@@ -35,6 +37,14 @@ struct TensorEntry {
   // Whether data can be read as the element type in place.
   bool aligned() const;
 };
+
+// Element i of an entry that holds T; of unaligned data too.
+template <class T>
+T entry_value(const TensorEntry& entry, std::int64_t i) {
+  T value;
+  std::memcpy(&value, entry.data + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
+  return value;
+}
 
 // Longest header that is read, as elsewhere: 100 million bytes.
 inline constexpr std::uint64_t kLargestHeader = 100'000'000;

@@ -10,13 +10,13 @@
 #include <map>
 #include <vector>
 
+#include "engine/model/numbers.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Elements that a thread compares at least. What is smaller is summed in one go.
 constexpr std::int64_t kPartElements = std::int64_t{1} << 17;
 
@@ -33,8 +33,6 @@ std::int64_t row_offset(const as_tensor& t, std::int64_t row) {
   }
   return offset;
 }
-
-std::int64_t columns_of(const as_tensor& t) { return t.shape[t.rank - 1]; }
 
 void load_row(const as_tensor& t, std::int64_t row, std::int64_t count, double* out) {
   const std::int64_t offset = row_offset(t, row);
@@ -61,15 +59,18 @@ void load_row(const as_tensor& t, std::int64_t row, std::int64_t count, double* 
   }
 }
 
+// Round to nearest even to bf16, for numbers not below its smallest normal one, 2^-126.
+double to_bf16_normal(double v) {  // bf16 keeps 7 of a double's 52 bits
+  const auto bits = std::bit_cast<std::uint64_t>(v);
+  const std::uint64_t up = (std::uint64_t{1} << 44) - 1 + (bits >> 45 & 1);
+  return std::bit_cast<double>((bits + up) >> 45 << 45);
+}
+
 // Round to nearest even to the tap's dtype, so that "equal" means equal bits.
 double round_to(double v, std::int32_t dtype) {
   if (dtype == AS_F32) return static_cast<float>(v);
   if (dtype != AS_BF16 || !std::isfinite(v) || v == 0) return v;
-  if (std::fabs(v) >= 0x1p-126) {  // bf16 keeps 7 of a double's 52 bits
-    const auto bits = std::bit_cast<std::uint64_t>(v);
-    const std::uint64_t up = (std::uint64_t{1} << 44) - 1 + (bits >> 45 & 1);
-    return std::bit_cast<double>((bits + up) >> 45 << 45);
-  }
+  if (std::fabs(v) >= 0x1p-126) return to_bf16_normal(v);
   int exponent = 0;
   std::frexp(v, &exponent);
   // bf16 has 8 significant bits; below 2^-126 the step stays at 2^-133.
@@ -79,10 +80,9 @@ double round_to(double v, std::int32_t dtype) {
 
 // Distance of two bf16 neighbours at this magnitude.
 double bf16_step(double magnitude) {
-  if (magnitude == 0) return std::ldexp(1.0, -133);
-  int exponent = 0;
-  std::frexp(magnitude, &exponent);
-  return std::ldexp(1.0, std::max(exponent - 8, -133));
+  if (magnitude < 0x1p-126) return 0x1p-133;
+  const std::uint64_t exponent = std::bit_cast<std::uint64_t>(magnitude) >> 52;
+  return std::bit_cast<double>((exponent - 7) << 52);
 }
 
 // |a - b| in units of the loosest bound that applies; the element passes when this is <= 1.
@@ -150,20 +150,20 @@ std::int64_t ordinal(double v, std::int32_t dtype) {
 // How often differences of each size occurred: 8 bins an octave, so that percentiles need no sort.
 class DifferenceCounts {
  public:
-  void add(double difference) {
-    if (difference == 0) {
-      ++zeros_;
-      return;
-    }
+  // A difference other than zero; add_totals is told how many these were.
+  void count(double difference) {
     // Exponent and the first three bits after the leading one.
     const auto bin = static_cast<std::int64_t>(std::bit_cast<std::uint64_t>(difference) >> 49);
     ++counts_[static_cast<std::size_t>(std::clamp<std::int64_t>(bin - kFirst, 0, kBins - 1))];
-    ++others_;
   }
   void add(const DifferenceCounts& other) {
     for (std::size_t i = 0; i < counts_.size(); ++i) counts_[i] += other.counts_[i];
     zeros_ += other.zeros_;
     others_ += other.others_;
+  }
+  void add_totals(std::int64_t zeros, std::int64_t others) {
+    zeros_ += zeros;
+    others_ += others;
   }
   // Upper edge of the bin in which the share of all differences is reached.
   double quantile(double share) const {
@@ -187,10 +187,6 @@ class DifferenceCounts {
 
 struct CosineSums {
   double ab = 0, aa_bb = 0;
-  void add(double a, double b) {
-    ab += a * b;
-    aa_bb += a * a + b * b;
-  }
   void add(const CosineSums& other) {
     ab += other.ab;
     aa_bb += other.aa_bb;
@@ -226,64 +222,150 @@ struct Findings {
   }
 };
 
+// What a row adds.
+struct RowFindings {
+  CosineSums sums;  // of all rows so far
+  double max_abs = 0, max_rel = 0;
+  std::int64_t max_ulp = 0, zeros = 0, nonzeros = 0, differing = 0, beyond = 0, anomalies = 0;
+  double worst = -1;  // in all rows so far
+  std::int64_t worst_column = -1;
+};
+
+// Compares the elements of rows. Most pass with sums alone: these take a loop without calls, which
+// keeps its values in registers, and only what is left is looked at closely.
+class RowComparison {
+ public:
+  RowComparison(std::int32_t dtype, const Tolerance& rule, std::int64_t columns)
+      : dtype_(dtype), rule_(rule), left_(static_cast<std::size_t>(columns)) {}
+
+  RowFindings operator()(const double* a, const double* b, std::int64_t count, Findings& found) {
+    RowFindings row;
+    row.worst = found.worst;
+    const std::int64_t left = sum_up(a, b, count, row, found);
+    if (row.worst < 0 && row.nonzeros > 0) {  // a place to name where all round to the same
+      row.worst = 0;
+      while (anomaly(a[++row.worst_column]) || anomaly(b[row.worst_column]) ||
+             a[row.worst_column] == b[row.worst_column]) {
+      }
+    }
+    const double row_max = rule_.row_max > 0 && left > 0 ? largest_number(b, count) : 0;
+    for (std::int64_t i = 0; i < left; ++i) {
+      const std::int64_t c = left_[static_cast<std::size_t>(i)];
+      const double used = close_look(a[c], b[c], row_max, row);
+      if (used > 1) ++row.beyond;
+      if (used > row.worst) {
+        row.worst = used;
+        row.worst_column = c;
+      }
+    }
+    return row;
+  }
+
+ private:
+  // Columns of the others lie in left_ then; how many they are.
+  std::int64_t sum_up(const double* a, const double* b, std::int64_t count, RowFindings& row,
+                      Findings& found) {
+    double ab = found.sums.ab, aa_bb = found.sums.aa_bb, max_abs = 0, max_rel = 0;
+    std::int64_t zeros = 0, nonzeros = 0, left = 0;
+    std::int64_t* const others = left_.data();
+    const bool bf16 = dtype_ == AS_BF16, f32 = dtype_ == AS_F32;
+    for (std::int64_t c = 0; c < count; ++c) {
+      const double x = a[c], y = b[c];
+      if (anomaly(x) || anomaly(y)) {
+        others[left++] = c;
+        continue;
+      }
+      ab += x * y;
+      aa_bb += x * x + y * y;
+      if (x == y) {
+        ++zeros;
+        continue;
+      }
+      ++nonzeros;
+      const double difference = std::fabs(x - y);
+      found.differences.count(difference);
+      const double relative = difference / (std::fabs(y) + 1e-6);
+      max_abs = difference > max_abs ? difference : max_abs;
+      max_rel = relative > max_rel ? relative : max_rel;
+      const double rounded = bf16  ? to_bf16_normal(y)
+                             : f32 ? static_cast<double>(static_cast<float>(y))
+                                   : y;
+      if (x != rounded) others[left++] = c;
+    }
+    row.sums = {ab, aa_bb};
+    row.max_abs = max_abs;
+    row.max_rel = max_rel;
+    row.zeros = zeros;
+    row.nonzeros = nonzeros;
+    return left;
+  }
+
+  // Share of the budget that the element uses.
+  double close_look(double x, double y, double row_max, RowFindings& row) const {
+    if (anomaly(x) || anomaly(y)) {
+      if (same_anomaly(x, y)) return 0;
+      ++row.anomalies;
+      ++row.differing;
+      return kInfinity;
+    }
+    const double rounded = round_to(y, dtype_);
+    if (x == rounded) return 0;
+    ++row.differing;
+    if (dtype_ == AS_BF16 || dtype_ == AS_F32) {
+      row.max_ulp = std::max(row.max_ulp, std::abs(ordinal(x, dtype_) - ordinal(rounded, dtype_)));
+    }
+    return budget(x, y, row_max, rule_);
+  }
+
+  static double largest_number(const double* values, std::int64_t count) {
+    double largest = 0;
+    for (std::int64_t c = 0; c < count; ++c) {
+      const double v = std::fabs(values[c]);
+      if (std::isfinite(v)) largest = std::max(largest, v);
+    }
+    return largest;
+  }
+
+  std::int32_t dtype_;
+  const Tolerance& rule_;
+  std::vector<std::int64_t> left_;
+};
+
 // Compares places begin..end-1 of the first axis.
 void find(const as_tensor& value, const as_tensor& reference, const TapMask& mask,
           const Tolerance& rule, std::int64_t begin, std::int64_t end, Findings& found) {
   std::vector<double> a(static_cast<std::size_t>(columns_of(value)));
   std::vector<double> b(a.size());
-  const bool stepped = value.dtype == AS_BF16 || value.dtype == AS_F32;
+  RowComparison compare_row(value.dtype, rule, columns_of(value));
   const std::int64_t per_first = rows_per_first(value);
   std::int64_t last_beyond = -1;
   Comparison& out = found.out;
   for_rows(value, mask, begin, end, [&](std::int64_t row, std::int64_t count) {
     load_row(value, row, count, a.data());
     load_row(reference, row, count, b.data());
-    double row_max = 0;
-    if (rule.row_max > 0) {
-      for (std::int64_t c = 0; c < count; ++c) {
-        const double v = std::fabs(b[static_cast<std::size_t>(c)]);
-        if (std::isfinite(v)) row_max = std::max(row_max, v);
-      }
-    }
-    for (std::int64_t c = 0; c < count; ++c) {
-      const double x = a[static_cast<std::size_t>(c)], y = b[static_cast<std::size_t>(c)];
-      double used = 0;
-      if (anomaly(x) || anomaly(y)) {
-        if (same_anomaly(x, y)) continue;
-        used = kInfinity;
-        ++out.anomalies;
-        out.equal = false;
-        ++out.figures.differing;
-      } else {
-        found.sums.add(x, y);
-        found.differences.add(std::fabs(x - y));
-        if (x == y) continue;
-        const double difference = std::fabs(x - y);
-        out.figures.max_abs = std::max(out.figures.max_abs, difference);
-        out.figures.max_rel = std::max(out.figures.max_rel, difference / (std::fabs(y) + 1e-6));
-        if (x != round_to(y, value.dtype)) {
-          out.equal = false;
-          ++out.figures.differing;
-          used = budget(x, y, row_max, rule);
-          if (stepped) {
-            const std::int64_t steps =
-                std::abs(ordinal(x, value.dtype) - ordinal(round_to(y, value.dtype), value.dtype));
-            out.figures.max_ulp = std::max(out.figures.max_ulp, static_cast<double>(steps));
-          }
-        }
-      }
-      if (used > 1) {
-        ++out.figures.beyond;
-        const std::int64_t first = value.rank > 1 ? row / per_first : c;
-        out.rows_beyond += first != last_beyond ? 1 : 0;
-        last_beyond = first;
-      }
-      if (used > found.worst) {
-        found.worst = used;
-        out.worst = {index_of(value, row, c), x, y};
-      }
-    }
+    const RowFindings more = compare_row(a.data(), b.data(), count, found);
+    found.sums = more.sums;
+    found.differences.add_totals(more.zeros, more.nonzeros);
+    ErrorFigures& figures = out.figures;
+    figures.max_abs = std::max(figures.max_abs, more.max_abs);
+    figures.max_rel = std::max(figures.max_rel, more.max_rel);
+    figures.max_ulp = std::max(figures.max_ulp, static_cast<double>(more.max_ulp));
+    figures.differing += more.differing;
+    figures.beyond += more.beyond;
+    out.equal = out.equal && more.differing == 0;
+    out.anomalies += more.anomalies;
     out.elements += count;
+    if (value.rank == 1) {  // an element is a place of its own
+      out.rows_beyond += more.beyond;
+    } else if (more.beyond > 0) {
+      out.rows_beyond += row / per_first != last_beyond ? 1 : 0;
+      last_beyond = row / per_first;
+    }
+    if (more.worst_column >= 0) {
+      const auto c = static_cast<std::size_t>(more.worst_column);
+      found.worst = more.worst;
+      out.worst = {index_of(value, row, more.worst_column), a[c], b[c]};
+    }
   });
 }
 

@@ -65,5 +65,7 @@ ErrorFigures measure(const as_tensor& a, const as_tensor& b, const TapMask& mask
 
 // Element of a tensor at flat row `row` (all axes but the last) as a double. U8, I32 and I64 too.
 double element(const as_tensor& t, std::int64_t row, std::int64_t column);
+// Extent of the last axis.
+inline std::int64_t columns_of(const as_tensor& t) { return t.shape[t.rank - 1]; }
 
 }  // namespace attnscope

@@ -3,16 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
 
+#include "engine/model/numbers.h"
 #include "engine/trace/compare.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Entries of one row, sorted; the first complaint about its form, if any.
 std::vector<std::int32_t> members(const as_tensor& indices, std::int64_t token, std::int32_t len,

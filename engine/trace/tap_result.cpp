@@ -23,6 +23,13 @@ const char* verdict_name(Verdict verdict) {
   return "?";
 }
 
+bool is_worse(Verdict a, Verdict b) {
+  if (a == Verdict::kNotCompared || b == Verdict::kNotCompared) return a < b;
+  return a > b;
+}
+
+Verdict worse(Verdict a, Verdict b) { return is_worse(a, b) ? a : b; }
+
 std::string Summary::verdict() const {
   if (count(Verdict::kWrong) > 0) return "wrong";
   if (diverged) return "diverged";

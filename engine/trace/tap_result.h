@@ -20,6 +20,9 @@ namespace attnscope {
 enum class Verdict { kEqual, kRounding, kQuantisation, kNearTie, kWrong, kNotCompared };
 inline constexpr int kVerdicts = 6;
 const char* verdict_name(Verdict verdict);
+// Whether a is more severe than b; what was not compared is less than anything else.
+bool is_worse(Verdict a, Verdict b);
+Verdict worse(Verdict a, Verdict b);
 
 // Ends of tap names that stand for what an op was given instead of what it put out: lists of the
 // step's metadata, a rotary table, a tensor that somebody wrote to in between.

@@ -1,6 +1,7 @@
 // Making as_tensor from typed memory, and reading it back typed. Host memory, no ownership.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 
@@ -65,6 +66,11 @@ T* at(const as_tensor& t, std::int64_t i = 0, std::int64_t j = 0, std::int64_t k
       std::int64_t l = 0) {
   return static_cast<T*>(t.data) + i * t.stride[0] + j * t.stride[1] + k * t.stride[2] +
          l * t.stride[3];
+}
+
+// Of a dense tensor.
+inline std::size_t tensor_bytes(const as_tensor& t) {
+  return static_cast<std::size_t>(as_tensor_numel(&t) * as_dtype_size(t.dtype));
 }
 
 inline bool present(const as_tensor& t) { return t.data != nullptr; }

@@ -14,7 +14,7 @@ namespace attnscope {
 namespace {
 
 constexpr std::int64_t kTextBefore = 36, kTextAfter = 12;  // tokens around the one looked at
-constexpr std::size_t kTextLimit = 64;
+constexpr std::size_t kTableTextLimit = 64;
 
 const char* content_name(CacheKind kind) {
   switch (kind) {
@@ -124,8 +124,8 @@ std::string blocks_text(const SessionInfo& info, const TablesOfRequest& tables) 
 }
 
 // Where the position lies in the window group of the layer, as the end of a sentence.
-std::string slot_text(const BlockTablesInput& input, const RequestView& request,
-                      std::int64_t position, bool now) {
+std::string window_slot_text(const BlockTablesInput& input, const RequestView& request,
+                             std::int64_t position, bool now) {
   const SessionInfo& info = input.info;
   const int layer = layer_index(info, input.layer);
   const CacheSpec* spec = layer < 0 ? nullptr : info.layout.find(layer, CacheKind::kSwa);
@@ -169,9 +169,9 @@ std::string sentence_of(const BlockTablesInput& input, const RequestView& reques
                         nulls == 1 ? "entry" : "entries", nulls == 1 ? "is" : "are");
   }
   if (picked >= 0) {
-    text += slot_text(input, request, picked, false);
+    text += window_slot_text(input, request, picked, false);
   } else if (tables.token >= 0) {
-    text += slot_text(input, request, tables.token, true);
+    text += window_slot_text(input, request, tables.token, true);
   }
   return text + ".";
 }
@@ -209,7 +209,7 @@ BlockTablesView block_tables_view(const BlockTablesInput& input) {
                                                     : known - 1;
     tables.text =
         text_of(request, {std::max<std::int64_t>(0, centre - kTextBefore), centre + kTextAfter},
-                kTextLimit);
+                kTableTextLimit);
     for (std::size_t g = 0; g < std::min(r.tables.size(), input.info.layout.groups.size()); ++g) {
       const int group = static_cast<int>(g);
       tables.strips.push_back(strip_of(input.info, r.tables[g],

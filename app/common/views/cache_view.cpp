@@ -11,7 +11,7 @@
 namespace attnscope {
 namespace {
 
-constexpr std::size_t kTextLimit = 40;
+constexpr std::size_t kCacheTextLimit = 40;
 constexpr std::int64_t kTextTokens = 24;
 
 const BlockOwner* owner_of(const StepTrace& step, std::int32_t block) {
@@ -151,7 +151,7 @@ PrefixView prefix_view(const SessionInfo& info, const StepTrace& step) {
     }
     if (const RequestView* writer = find_request(step, key.writer)) {
       const std::int64_t first = std::max<std::int64_t>(key.tokens - kTextTokens, 0);
-      entry.text = text_of(writer->request, {first, key.tokens}, kTextLimit);
+      entry.text = text_of(writer->request, {first, key.tokens}, kCacheTextLimit);
     }
   }
   if (view.entries.empty()) {

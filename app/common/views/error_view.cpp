@@ -14,33 +14,14 @@
 namespace attnscope {
 namespace {
 
-// Wrong before not compared before the rest, in the order of the enum.
-int severity(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::kWrong:
-      return 5;
-    case Verdict::kNearTie:
-      return 4;
-    case Verdict::kQuantisation:
-      return 3;
-    case Verdict::kRounding:
-      return 2;
-    case Verdict::kEqual:
-      return 1;
-    case Verdict::kNotCompared:
-      return 0;
-  }
-  return 0;
-}
-
 void take(OpError& row, const TapResult& result) {
-  const bool worse = row.taps == 0 || severity(result.verdict) > severity(row.worst) ||
+  const bool worse = row.taps == 0 || is_worse(result.verdict, row.worst) ||
                      (result.verdict == row.worst && result.budget_used > row.budget_used);
   if (worse) {
     row.place = {result.step, result.layer, result.op};
     row.tap = result.tap;
   }
-  if (row.taps == 0 || severity(result.verdict) > severity(row.worst)) row.worst = result.verdict;
+  if (row.taps == 0 || is_worse(result.verdict, row.worst)) row.worst = result.verdict;
   row.budget_used = std::max(row.budget_used, result.budget_used);
   ++row.taps;
   const std::optional<ErrorFigures>* kinds[] = {&result.introduced, &result.inherited,
@@ -281,7 +262,7 @@ Verdict error_verdict(const StepSummary& summary, const OpTrace* op) {
   if (op != nullptr && op->worst == Verdict::kWrong) return Verdict::kWrong;
   Verdict worst = Verdict::kNotCompared;
   for (const TapResult& result : summary.results) {
-    if (severity(result.verdict) > severity(worst)) worst = result.verdict;
+    if (is_worse(result.verdict, worst)) worst = result.verdict;
   }
   return worst;
 }

@@ -8,13 +8,6 @@
 #include "app/common/op_order.h"
 
 namespace attnscope {
-namespace {
-
-std::string plural(std::int64_t n, const char* one, const char* many) {
-  return fmt::format("{} {}", format_count(n), n == 1 ? one : many);
-}
-
-}  // namespace
 
 EventsView events_view(const Snapshot& snapshot, std::uint32_t kinds, std::size_t most) {
   EventsView view;

@@ -18,8 +18,8 @@ std::vector<int> ratios_of(const CacheLayout& layout, const CacheGroup& group) {
   return {ratios.begin(), ratios.end()};
 }
 
-TokenSlot locate(const CacheGroup& group, int group_index, int ratio,
-                 const std::vector<std::int32_t>& table, std::int64_t position) {
+TokenSlot locate_in(const CacheGroup& group, int group_index, int ratio,
+                    const std::vector<std::int32_t>& table, std::int64_t position) {
   TokenSlot slot;
   slot.group = group_index;
   slot.ratio = ratio;
@@ -126,7 +126,7 @@ std::vector<TokenSlot> slots_of_token(const SessionInfo& info, const RequestView
     const CacheGroup& group = info.layout.groups[g];
     const auto& table = g < request.tables.size() ? request.tables[g] : kNoTable;
     for (const int ratio : ratios_of(info.layout, group)) {
-      slots.push_back(locate(group, static_cast<int>(g), ratio, table, position));
+      slots.push_back(locate_in(group, static_cast<int>(g), ratio, table, position));
     }
   }
   return slots;
@@ -219,8 +219,8 @@ TokenSlot slot_of_entry(const SessionInfo& info, const RequestView& request, int
                         std::int64_t entry) {
   const int g = info.layout.mla_group;
   if (g < 0 || entry < 0 || static_cast<std::size_t>(g) >= request.tables.size()) return {};
-  return locate(info.layout.groups[static_cast<std::size_t>(g)], g, ratio,
-                request.tables[static_cast<std::size_t>(g)], entry * ratio);
+  return locate_in(info.layout.groups[static_cast<std::size_t>(g)], g, ratio,
+                   request.tables[static_cast<std::size_t>(g)], entry * ratio);
 }
 
 std::string text_of(const Request& request, TokenRange range, std::size_t limit) {

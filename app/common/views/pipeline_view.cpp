@@ -83,7 +83,7 @@ bool in_layer(as_op_id op) {
   return info != nullptr && info->phase == AS_PHASE_LAYER;
 }
 
-std::string op_name(as_op_id op) {
+std::string card_name(as_op_id op) {
   const as_op_info* info = as_op_find(op);
   return info != nullptr ? info->name : "?";
 }
@@ -111,10 +111,6 @@ void add_result(PipelineCard& card, const TapResult& result) {
     card.budget_used = result.budget_used;
     card.budget_tap = result.tap;
   }
-}
-
-std::string plural(std::int64_t n, const char* one, const char* many) {
-  return fmt::format("{} {}", format_count(n), n == 1 ? one : many);
 }
 
 }  // namespace
@@ -182,7 +178,7 @@ PipelineChart pipeline_chart(std::span<const as_op_id> ops) {
 }
 
 std::string pipeline_label(as_op_id op) {
-  const std::string name = op_name(op);
+  const std::string name = card_name(op);
   constexpr std::string_view kPrefix = "indexer_";
   return name.rfind(kPrefix, 0) == 0 ? name.substr(kPrefix.size()) : name;
 }
@@ -304,7 +300,7 @@ std::string pipeline_sentence(const PipelineState& state) {
   }
   if (first_wrong != nullptr) {
     std::string text = fmt::format("{}: {} is wrong although its inputs are right", state.title,
-                                   op_name(first_wrong->op));
+                                   card_name(first_wrong->op));
     text += ". " + first_wrong->note;
     if (std::isfinite(first_wrong->budget_used)) {
       text += fmt::format(", {} of the budget used", format_number(first_wrong->budget_used));
@@ -314,11 +310,11 @@ std::string pipeline_sentence(const PipelineState& state) {
   }
   std::string text = state.title + ": ";
   text += next != nullptr ? fmt::format("{} of {} ops have run in step {}, next is {}", state.ran,
-                                        total, format_count(state.step), op_name(next->op))
+                                        total, format_count(state.step), card_name(next->op))
                           : plural(total, "op", "ops");
   if (slowest != nullptr) {
     text += fmt::format("{} {}, slowest {} with {}", next != nullptr ? "; so far" : " in",
-                        format_us(microseconds), op_name(slowest->op),
+                        format_us(microseconds), card_name(slowest->op),
                         format_us(slowest->microseconds));
   }
   if (compared == 0) return text + "; nothing was compared.";
@@ -326,7 +322,7 @@ std::string pipeline_sentence(const PipelineState& state) {
   if (ties > 0) text += ", " + plural(ties, "near-tie", "near-ties");
   if (worst != nullptr && worst->budget_used > 0) {
     text += fmt::format(", largest budget used {} by {}", format_number(worst->budget_used),
-                        op_name(worst->op));
+                        card_name(worst->op));
   }
   return text + ".";
 }

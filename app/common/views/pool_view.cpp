@@ -12,7 +12,7 @@ namespace attnscope {
 namespace {
 
 constexpr std::size_t kReadersNamed = 6;
-constexpr std::size_t kTextLimit = 72;
+constexpr std::size_t kPoolTextLimit = 72;
 
 bool contains(const std::vector<std::int32_t>& blocks, std::int32_t block) {
   return std::find(blocks.begin(), blocks.end(), block) != blocks.end();
@@ -108,7 +108,7 @@ std::string describe_block(const SessionInfo& info, const StepTrace& step, std::
     const std::int64_t rest = group.block_tokens - (tokens.end - tokens.begin);
     if (rest > 0) text += fmt::format(", room for {} more", rest);
     if (const RequestView* request = find_request(step, contents->request)) {
-      text += fmt::format("\n\"{}\"", text_of(request->request, tokens, kTextLimit));
+      text += fmt::format("\n\"{}\"", text_of(request->request, tokens, kPoolTextLimit));
     }
   }
   if (contents->fresh) text += "\ntaken in this step";

@@ -15,7 +15,7 @@
 namespace attnscope {
 namespace {
 
-constexpr std::size_t kTextLimit = 60;
+constexpr std::size_t kSelectionTextLimit = 60;
 constexpr std::size_t kReadersShown = 6;
 
 std::string token_text(const RequestView& request, std::int64_t position) {
@@ -41,9 +41,9 @@ std::vector<int> compressed_ratios(const SessionInfo& info) {
   return ratios;
 }
 
-class Builder {
+class SelectionBuilder {
  public:
-  explicit Builder(const SelectionInput& input)
+  explicit SelectionBuilder(const SelectionInput& input)
       : in_(input),
         request_(find_request(input.step, input.selection.request)),
         looked_at_(position_of_row()) {}
@@ -143,9 +143,9 @@ class Builder {
     SelectionPart& out =
         part(fmt::format("Token {} {}", format_count(position_), token_text(*request_, position_)));
     const TokenRange around{position_ - 24, position_ + 24};
-    out.lines.push_back({"text",
-                         fmt::format("\"{}\"", text_of(request_->request, around, kTextLimit)),
-                         false, false, std::nullopt});
+    out.lines.push_back(
+        {"text", fmt::format("\"{}\"", text_of(request_->request, around, kSelectionTextLimit)),
+         false, false, std::nullopt});
     std::size_t live = 0, gone = 0;
     for (const TokenSlot& slot : slots_of_token(in_.info, *request_, position_)) {
       out.lines.push_back(slot_line(slot));
@@ -207,7 +207,7 @@ class Builder {
     SelectionPart& out = part(fmt::format("Entry {}, one a {} tokens", format_count(entry), ratio));
     SelectionLine pools{"pools",
                         fmt::format("{} \"{}\"", positions_text(tokens),
-                                    text_of(request_->request, tokens, kTextLimit)),
+                                    text_of(request_->request, tokens, kSelectionTextLimit)),
                         false, false, in_.selection};
     pools.to->position = tokens.begin;
     out.lines.push_back(pools);
@@ -279,7 +279,8 @@ class Builder {
                             ? "nothing yet"
                             : positions_text(contents->tokens);
     if (holder != nullptr && contents->tokens.begin < contents->tokens.end) {
-      holds += fmt::format(" \"{}\"", text_of(holder->request, contents->tokens, kTextLimit / 2));
+      holds += fmt::format(" \"{}\"",
+                           text_of(holder->request, contents->tokens, kSelectionTextLimit / 2));
     }
     if (contents->fresh) holds += ", taken in this step";
     out.lines.push_back({"holds", holds, false, false, owner});
@@ -352,6 +353,8 @@ class Builder {
 
 }  // namespace
 
-SelectionView selection_view(const SelectionInput& input) { return Builder(input).build(); }
+SelectionView selection_view(const SelectionInput& input) {
+  return SelectionBuilder(input).build();
+}
 
 }  // namespace attnscope

@@ -6,15 +6,12 @@
 #include <cmath>
 
 #include "app/common/format.h"
+#include "engine/model/numbers.h"
 #include "engine/trace/compare.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 const AttentionCopy* attention_of(const StepTrace& step, int layer) {
   const OpTrace* op = step.find(layer, AS_OP_SPARSE_ATTENTION);
@@ -56,17 +53,17 @@ SinkLayer sink_layer(const SessionInfo& info, const StepTrace& step, const Place
   const as_op_info* op = as_op_find(cursor.op);
   int at = -1;
   for (int i = 0; i < config.num_layers(); ++i) {
-    if (config.layers[index(i)] == cursor.layer) at = i;
+    if (config.layers[to_size(i)] == cursor.layer) at = i;
   }
   const int from = at >= 0 ? at : op && op->phase == AS_PHASE_AFTER ? config.num_layers() : -1;
   int nearest = -1;
   for (int i = 0; i < config.num_layers(); ++i) {
-    if (!attention_of(step, config.layers[index(i)])) continue;
+    if (!attention_of(step, config.layers[to_size(i)])) continue;
     if (nearest < 0 || std::abs(i - from) < std::abs(nearest - from)) nearest = i;
   }
   SinkLayer out;
   if (nearest < 0) return out;
-  out.layer = config.layers[index(nearest)];
+  out.layer = config.layers[to_size(nearest)];
   const std::string why = at < 0 ? fmt::format("{} is outside the layers", op ? op->name : "?")
                                  : fmt::format(
                                        "The attention of layer {} has not run yet in step "
@@ -94,10 +91,10 @@ SinkView sink_view(const SinkInput& input) {
   }
   const ModelConfig& config = input.info.config;
   for (int i = 0; i < config.num_layers(); ++i) {
-    if (config.layers[index(i)] == input.layer) view.type = config.type(i);
+    if (config.layers[to_size(i)] == input.layer) view.type = config.type(i);
   }
   view.request = input.step.request_of(input.row);
-  view.position = input.step.metadata.positions[index(input.row)];
+  view.position = input.step.metadata.positions[to_size(input.row)];
 
   const OpTrace& op = *input.step.find(input.layer, AS_OP_SPARSE_ATTENTION);
   const TapCopy* lse = op.tap("lse");
@@ -113,11 +110,11 @@ SinkView sink_view(const SinkInput& input) {
     const std::int64_t at_head = kept * attention->heads + h;
     const float* weights = attention->weights.data() + at_head * columns;
     SinkHead head;
-    head.sink_logit = attention->sinks[index(h)];
+    head.sink_logit = attention->sinks[to_size(h)];
     for (std::int64_t c = 0; c < columns; ++c) {
       (c < attention->window ? head.window : head.compressed) += weights[c];
     }
-    head.sink = attention->sink_mass[index(at_head)];
+    head.sink = attention->sink_mass[to_size(at_head)];
     head.lse_again = log_sum_exp(attention->logits.data() + at_head * columns, slots, columns);
     head.lse = lse ? element(lse->value, kept, h) : head.lse_again;
     if (lse && present(lse->reference)) head.lse_reference = element(lse->reference, kept, h);
@@ -136,11 +133,11 @@ SinkView sink_view(const SinkInput& input) {
 
 std::string sink_sentence(const SinkView& view, int head) {
   if (!view.why_empty.empty()) return view.why_empty;
-  if (head < 0 || index(head) >= view.heads.size()) {
+  if (head < 0 || to_size(head) >= view.heads.size()) {
     return fmt::format("Head {} does not exist: this model has heads 0-{}.", head,
                        view.heads.size() - 1);
   }
-  const SinkHead& h = view.heads[index(head)];
+  const SinkHead& h = view.heads[to_size(head)];
   if (view.nothing_read()) {
     return fmt::format("Token {} has no readable slot in layer {}: its output is 0 and its LSE {}.",
                        format_count(view.position), view.layer, format_number(h.lse));

@@ -8,6 +8,7 @@
 
 #include "app/common/format.h"
 #include "app/common/op_order.h"
+#include "engine/model/numbers.h"
 
 namespace attnscope {
 namespace {
@@ -15,12 +16,6 @@ namespace {
 constexpr std::array kBySeverity = {
     Verdict::kNotCompared,  Verdict::kNotCompared, Verdict::kEqual, Verdict::kRounding,
     Verdict::kQuantisation, Verdict::kNearTie,     Verdict::kWrong};
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-std::string plural(std::int64_t n, const char* one, const char* many) {
-  return fmt::format("{} {}", format_count(n), n == 1 ? one : many);
-}
 
 std::string where(const TapResult& result) {
   std::string text = fmt::format("step {}, ", format_count(result.step));
@@ -86,7 +81,7 @@ void TimelineData::update(const Snapshot& snapshot) {
     seconds_.clear();
     changed = true;
   }
-  const std::size_t count = index(end - first);
+  const std::size_t count = to_size(end - first);
   if (count != facts_.size()) {
     facts_.resize(count);
     cells_.resize(count * rows(), kNothingRan);
@@ -94,7 +89,7 @@ void TimelineData::update(const Snapshot& snapshot) {
     changed = true;
   }
   for (const auto& summary : steps) {
-    const std::size_t at = index(summary->step - first);
+    const std::size_t at = to_size(summary->step - first);
     if (facts_[at].source == summary) continue;
     take(at, summary);
     changed = true;
@@ -151,12 +146,12 @@ void TimelineData::sum_up() {
 
 const StepFacts* TimelineData::facts(std::int64_t step) const {
   if (step < first_ || step >= end_step()) return nullptr;
-  const StepFacts& facts = facts_[index(step - first_)];
+  const StepFacts& facts = facts_[to_size(step - first_)];
   return facts.source != nullptr ? &facts : nullptr;
 }
 
 const Severity* TimelineData::column(std::int64_t step) const {
-  return cells_.data() + index(step - first_) * rows();
+  return cells_.data() + to_size(step - first_) * rows();
 }
 
 Severity TimelineData::cell(std::int64_t step, std::size_t row) const {
@@ -164,7 +159,7 @@ Severity TimelineData::cell(std::int64_t step, std::size_t row) const {
 }
 
 float TimelineData::seconds(std::int64_t step) const {
-  return step < first_ || step >= end_step() ? 0 : seconds_[index(step - first_)];
+  return step < first_ || step >= end_step() ? 0 : seconds_[to_size(step - first_)];
 }
 
 // ---- grid
@@ -185,18 +180,18 @@ TimelineGrid timeline_grid(const TimelineData& data, double from, double end,
   const auto layers = static_cast<std::int64_t>(data.rows()) - 1;
   grid.per_row = std::max<std::int64_t>(1, (layers + max_rows - 2) / (max_rows - 1));
   grid.rows = 1 + (layers + grid.per_row - 1) / grid.per_row;
-  grid.cells.assign(index(grid.rows * grid.columns), kNothingRan);
-  grid.seconds.assign(index(grid.columns), 0);
+  grid.cells.assign(to_size(grid.rows * grid.columns), kNothingRan);
+  grid.seconds.assign(to_size(grid.columns), 0);
   for (std::int64_t step = std::max(grid.first, data.first_step());
        step < std::min(grid.first + grid.columns * grid.per_column, data.end_step()); ++step) {
     const std::int64_t column = (step - grid.first) / grid.per_column;
     const Severity* from_cells = data.column(step);
     for (std::int64_t row = 0; row <= layers; ++row) {
       const std::int64_t to = row == 0 ? 0 : 1 + (row - 1) / grid.per_row;
-      Severity& cell = grid.cells[index(to * grid.columns + column)];
+      Severity& cell = grid.cells[to_size(to * grid.columns + column)];
       cell = std::max(cell, from_cells[row]);
     }
-    float& seconds = grid.seconds[index(column)];
+    float& seconds = grid.seconds[to_size(column)];
     seconds = std::max(seconds, data.seconds(step));
   }
   return grid;
@@ -205,8 +200,8 @@ TimelineGrid timeline_grid(const TimelineData& data, double from, double end,
 std::pair<std::size_t, std::size_t> grid_layers(const TimelineGrid& grid, std::int64_t row,
                                                 std::size_t data_rows) {
   if (row <= 0) return {0, 1};
-  const std::size_t first = index(1 + (row - 1) * grid.per_row);
-  return {std::min(first, data_rows), std::min(first + index(grid.per_row), data_rows)};
+  const std::size_t first = to_size(1 + (row - 1) * grid.per_row);
+  return {std::min(first, data_rows), std::min(first + to_size(grid.per_row), data_rows)};
 }
 
 std::optional<TimelineCell> worst_cell(const TimelineData& data, std::int64_t first,

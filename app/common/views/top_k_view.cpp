@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "app/common/format.h"
+#include "engine/model/numbers.h"
 #include "engine/trace/compare.h"
 #include "kernels/params/tensor_view.h"
 
@@ -14,9 +15,6 @@ namespace attnscope {
 namespace {
 
 constexpr int kRatio = 4;  // tokens an entry of a C4A layer stands for
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // NaN ranks below every number.
 double ranked(double score) { return std::isnan(score) ? -kInfinity : score; }
@@ -48,11 +46,11 @@ void read_scores(const TopKInput& input, const OpTrace* topk, std::int64_t kept,
   }
   view.visible =
       std::clamp<std::int64_t>(*at<std::int32_t>(lens->value, kept), 0, logits->value.shape[1]);
-  view.scores.resize(index(view.visible));
+  view.scores.resize(to_size(view.visible));
   for (std::int64_t e = 0; e < view.visible; ++e) {
-    view.scores[index(e)] = static_cast<float>(element(logits->value, kept, e));
+    view.scores[to_size(e)] = static_cast<float>(element(logits->value, kept, e));
   }
-  view.flags.assign(index(view.visible), 0);
+  view.flags.assign(to_size(view.visible), 0);
 }
 
 // Best first, NaN last.
@@ -63,33 +61,33 @@ void order_scores(const TopKInput& input, std::int64_t kept, TopKView& view) {
   const TapCopy* compared = logits_op ? logits_op->tap("logits") : nullptr;
   if (compared && present(compared->reference)) {
     const std::int64_t columns = compared->reference.shape[1];
-    view.reference_scores.resize(index(view.visible), TopKView::kNone);
+    view.reference_scores.resize(to_size(view.visible), TopKView::kNone);
     for (std::int64_t e = 0; e < std::min(view.visible, columns); ++e) {
-      view.reference_scores[index(e)] = element(compared->reference, kept, e);
+      view.reference_scores[to_size(e)] = element(compared->reference, kept, e);
     }
   }
-  view.order.resize(index(view.visible));
+  view.order.resize(to_size(view.visible));
   std::iota(view.order.begin(), view.order.end(), 0);
   std::stable_sort(view.order.begin(), view.order.end(), [&](std::int32_t a, std::int32_t b) {
-    return ranks_before(view.scores[index(a)], view.scores[index(b)]);
+    return ranks_before(view.scores[to_size(a)], view.scores[to_size(b)]);
   });
-  view.rank.resize(index(view.visible));
+  view.rank.resize(to_size(view.visible));
   for (std::size_t i = 0; i < view.order.size(); ++i) {
-    view.rank[index(view.order[i])] = static_cast<std::int32_t>(i);
+    view.rank[to_size(view.order[i])] = static_cast<std::int32_t>(i);
   }
 }
 
 void mark(const as_tensor& indices, std::int64_t row, std::uint8_t flag, TopKView& view) {
   for (std::int64_t k = 0; k < indices.shape[1]; ++k) {
     const std::int32_t entry = *at<std::int32_t>(indices, row, k);
-    if (entry >= 0 && entry < view.visible) view.flags[index(entry)] |= flag;
+    if (entry >= 0 && entry < view.visible) view.flags[to_size(entry)] |= flag;
   }
 }
 
 void find_threshold(TopKView& view) {
   for (std::int64_t e = 0; e < view.visible; ++e) {
-    const double score = ranked(view.scores[index(e)]);
-    if (view.flags[index(e)] & kInOurs) {
+    const double score = ranked(view.scores[to_size(e)]);
+    if (view.flags[to_size(e)] & kInOurs) {
       ++view.selected;
       if (view.at_threshold < 0 || score <= view.threshold) {
         view.threshold = score;
@@ -136,14 +134,14 @@ void compare_sets(const TopKInput& input, const OpTrace& topk, std::int64_t kept
 
   double best_lost = -kInfinity, worst_taken = kInfinity;
   for (std::int64_t e = 0; e < view.visible; ++e) {
-    const std::uint8_t sides = view.flags[index(e)] & (kInOurs | kInReference);
-    const double score = ranked(view.scores[index(e)]);
+    const std::uint8_t sides = view.flags[to_size(e)] & (kInOurs | kInReference);
+    const double score = ranked(view.scores[to_size(e)]);
     const auto entry = static_cast<std::int32_t>(e);
     if (sides == kInOurs) {
-      view.only_ours.push_back({entry, view.scores[index(e)]});
+      view.only_ours.push_back({entry, view.scores[to_size(e)]});
       worst_taken = std::min(worst_taken, score);
     } else if (sides == kInReference) {
-      view.only_reference.push_back({entry, view.scores[index(e)]});
+      view.only_reference.push_back({entry, view.scores[to_size(e)]});
       best_lost = std::max(best_lost, score);
     }
   }
@@ -174,8 +172,9 @@ void compare_with_before(const TopKInput& input, TopKView& view) {
   for (std::int64_t k = 0; k < indices->value.shape[1]; ++k) {
     const std::int32_t entry = *at<std::int32_t>(indices->value, kept, k);
     if (entry < 0) continue;
-    if (entry < view.visible) view.flags[index(entry)] |= kInBefore;
-    if (entry >= view.visible || !(view.flags[index(entry)] & kInOurs)) view.left.push_back(entry);
+    if (entry < view.visible) view.flags[to_size(entry)] |= kInBefore;
+    if (entry >= view.visible || !(view.flags[to_size(entry)] & kInOurs))
+      view.left.push_back(entry);
   }
   for (std::uint8_t flags : view.flags) {
     if (!(flags & kInOurs)) continue;
@@ -189,7 +188,7 @@ void read_weights(const TopKInput& input, const as_tensor& indices, std::int64_t
   const OpTrace* op = input.step.find(input.layer, AS_OP_SPARSE_ATTENTION);
   const AttentionCopy* attention = op ? op->attention.get() : nullptr;
   if (!attention || input.head < 0 || input.head >= attention->heads) return;
-  view.weights.assign(index(view.visible), std::numeric_limits<float>::quiet_NaN());
+  view.weights.assign(to_size(view.visible), std::numeric_limits<float>::quiet_NaN());
   const std::int64_t columns = attention->window + attention->extra;
   const float* weights =
       attention->weights.data() + (kept * attention->heads + input.head) * columns;
@@ -198,7 +197,7 @@ void read_weights(const TopKInput& input, const as_tensor& indices, std::int64_t
     const std::int32_t entry = *at<std::int32_t>(indices, kept, k);
     const std::int64_t column = attention->window + k;
     if (entry < 0 || entry >= view.visible || slots[column] < 0) continue;
-    view.weights[index(entry)] = weights[column];
+    view.weights[to_size(entry)] = weights[column];
   }
 }
 
@@ -208,7 +207,7 @@ TopKLayer top_k_layer(const SessionInfo& info, const Place& cursor, std::int64_t
   const ModelConfig& config = info.config;
   int at = -1;  // of the cursor among the running layers
   for (int i = 0; i < config.num_layers(); ++i) {
-    if (config.layers[index(i)] == cursor.layer) at = i;
+    if (config.layers[to_size(i)] == cursor.layer) at = i;
   }
   if (at >= 0 && config.type(at) == LayerType::kC4A) return {cursor.layer, {}};
   const as_op_info* op = as_op_find(cursor.op);
@@ -220,7 +219,7 @@ TopKLayer top_k_layer(const SessionInfo& info, const Place& cursor, std::int64_t
   }
   TopKLayer out;
   if (nearest < 0) return out;
-  out.layer = config.layers[index(nearest)];
+  out.layer = config.layers[to_size(nearest)];
   std::string why;
   if (at < 0) {
     why = fmt::format("{} is outside the layers.", op ? op->name : "The cursor");
@@ -261,7 +260,7 @@ TopKView top_k_view(const TopKInput& input) {
     return view;
   }
   view.request = input.step.request_of(input.row);
-  view.position = input.step.metadata.positions[index(input.row)];
+  view.position = input.step.metadata.positions[to_size(input.row)];
   const OpTrace* topk = input.step.find(input.layer, AS_OP_INDEXER_TOPK);
   read_scores(input, topk, kept, view);
   if (!view.why_empty.empty()) return view;
@@ -286,12 +285,12 @@ std::optional<TopKEntry> top_k_entry(const TopKInput& input, std::int64_t entry)
   read_scores(input, topk, kept, view);
   if (!view.why_empty.empty() || entry >= view.visible) return std::nullopt;
   TopKEntry out;
-  const float score = view.scores[index(entry)];
+  const float score = view.scores[to_size(entry)];
   out.score = score;
   out.visible = view.visible;
   out.k = input.info.config.index_topk;
   for (std::int64_t e = 0; e < view.visible; ++e) {
-    const float other = view.scores[index(e)];
+    const float other = view.scores[to_size(e)];
     out.rank += ranks_before(other, score) || (e < entry && !ranks_before(score, other)) ? 1 : 0;
   }
   const TapCopy* indices = topk ? topk->tap("indices") : nullptr;
@@ -299,11 +298,11 @@ std::optional<TopKEntry> top_k_entry(const TopKInput& input, std::int64_t entry)
   out.chosen = true;
   out.k = indices->value.shape[1];
   mark(indices->value, kept, kInOurs, view);
-  out.selected = (view.flags[index(entry)] & kInOurs) != 0;
+  out.selected = (view.flags[to_size(entry)] & kInOurs) != 0;
   find_threshold(view);
   out.threshold = view.threshold;
   read_weights(input, indices->value, kept, view);
-  if (!view.weights.empty()) out.weight = view.weights[index(entry)];
+  if (!view.weights.empty()) out.weight = view.weights[to_size(entry)];
   return out;
 }
 
@@ -365,17 +364,17 @@ std::string top_k_sentence(const TopKView& view) {
 std::vector<ScoreColumn> reduce_scores(const TopKView& view, bool by_rank, double begin, double end,
                                        int columns) {
   constexpr float kHuge = std::numeric_limits<float>::infinity();
-  std::vector<ScoreColumn> out(index(columns), ScoreColumn{{kHuge, kHuge}, {-kHuge, -kHuge}});
+  std::vector<ScoreColumn> out(to_size(columns), ScoreColumn{{kHuge, kHuge}, {-kHuge, -kHuge}});
   const double per_place = columns / (end - begin);
   const auto first = static_cast<std::int64_t>(std::ceil(std::max(0.0, begin)));
   const auto places = std::min<std::int64_t>(view.visible, std::llround(std::ceil(end)));
   for (std::int64_t place = first; place < places; ++place) {
-    const std::int64_t entry = by_rank ? view.order[index(place)] : place;
+    const std::int64_t entry = by_rank ? view.order[to_size(place)] : place;
     const auto c = static_cast<std::int64_t>((static_cast<double>(place) - begin) * per_place);
     if (c < 0 || c >= columns) continue;
-    ScoreColumn& column = out[index(c)];
-    const float score = view.scores[index(entry)];
-    const std::uint8_t flags = view.flags[index(entry)];
+    ScoreColumn& column = out[to_size(c)];
+    const float score = view.scores[to_size(entry)];
+    const std::uint8_t flags = view.flags[to_size(entry)];
     column.flags |= flags;
     if (std::isnan(score)) {
       column.nan = true;
@@ -385,10 +384,10 @@ std::vector<ScoreColumn> reduce_scores(const TopKView& view, bool by_rank, doubl
       column.high[set] = std::max(column.high[set], score);
     }
   }
-  std::vector<double> margins(index(columns), -1);
+  std::vector<double> margins(to_size(columns), -1);
   for (const auto* swaps : {&view.only_ours, &view.only_reference}) {
     for (const TopKSwap& swap : *swaps) {
-      const std::int64_t place = by_rank ? view.rank[index(swap.entry)] : swap.entry;
+      const std::int64_t place = by_rank ? view.rank[to_size(swap.entry)] : swap.entry;
       const auto c = std::floor((static_cast<double>(place) - begin) * per_place);
       if (c < 0 || c >= columns) continue;
       const auto i = static_cast<std::size_t>(c);

@@ -13,12 +13,11 @@
 #include "app/common/views/linkage.h"
 #include "app/common/views/tensor_view.h"
 #include "app/common/views/top_k_view.h"
+#include "engine/model/numbers.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace {
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // Where a row of one request was written last, among the kept steps up to one.
 struct Written {
@@ -26,9 +25,9 @@ struct Written {
   RecordBytes bytes;
 };
 
-class Builder {
+class WhyBuilder {
  public:
-  explicit Builder(const WhyInput& input)
+  explicit WhyBuilder(const WhyInput& input)
       : in_(input), op_(input.step.find(input.layer, AS_OP_SPARSE_ATTENTION)) {}
 
   WhyView build() {
@@ -55,7 +54,7 @@ class Builder {
       return view_;
     }
     view_.request = in_.step.request_of(in_.row);
-    view_.position = in_.step.metadata.positions[index(in_.row)];
+    view_.position = in_.step.metadata.positions[to_size(in_.row)];
     view_.verdict = op_->worst;
     read_output(kept);
     if (attention.window_rows.slots.empty()) find_rows();
@@ -64,9 +63,9 @@ class Builder {
                              [](const WhyRow& a, const WhyRow& b) { return a.weight > b.weight; });
     WhyRow sink;
     sink.kind = WhyRow::Kind::kSink;
-    sink.logit = static_cast<double>(attention.sinks[index(in_.head)]);
+    sink.logit = static_cast<double>(attention.sinks[to_size(in_.head)]);
     sink.weight =
-        static_cast<double>(attention.sink_mass[index(kept * attention.heads + in_.head)]);
+        static_cast<double>(attention.sink_mass[to_size(kept * attention.heads + in_.head)]);
     view_.sink = sink.weight;
     not_selected();
     view_.sentence = sentence();
@@ -100,10 +99,11 @@ class Builder {
         for (std::size_t i = 0; i < copy->tokens.size(); ++i) {
           const std::int32_t token = copy->tokens[i];
           if (trace->request_of(token) != view_.request) continue;
-          const std::int64_t position = trace->metadata.positions[index(token)];
+          const std::int64_t position = trace->metadata.positions[to_size(token)];
           const RecordBytes bytes{
               copy->record, copy->width,
-              std::span(copy->bytes).subspan(i * index(copy->row_bytes), index(copy->row_bytes))};
+              std::span(copy->bytes)
+                  .subspan(i * to_size(copy->row_bytes), to_size(copy->row_bytes))};
           (*rows)[{copy->slots[i], position / ratio}] = {trace->step, bytes};
         }
       }
@@ -114,17 +114,17 @@ class Builder {
     const AttentionCopy& a = *op_->attention;
     const std::int64_t columns = a.window + a.extra;
     WhyRow row;
-    row.slot = a.slots[index(kept * columns + c)];
+    row.slot = a.slots[to_size(kept * columns + c)];
     if (row.slot < 0) return;
     const bool entry = c >= a.window;
     row.kind = entry ? WhyRow::Kind::kEntry : WhyRow::Kind::kWindow;
     row.at = entry ? entry_of_column(kept, c - a.window)
-                   : view_.position - a.window_len[index(kept)] + 1 + c;
+                   : view_.position - a.window_len[to_size(kept)] + 1 + c;
     const CacheSpec* spec =
         in_.info.layout.find(running_, entry ? CacheKind::kMain : CacheKind::kSwa);
     row.block = static_cast<std::int32_t>(row.slot / spec->rows_per_block);
     row.row = static_cast<std::int32_t>(row.slot % spec->rows_per_block);
-    const std::size_t cell = index((kept * a.heads + in_.head) * columns + c);
+    const std::size_t cell = to_size((kept * a.heads + in_.head) * columns + c);
     row.logit = static_cast<double>(a.logits[cell]);
     row.weight = static_cast<double>(a.weights[cell]);
     if (const auto written = read_row(row, *spec)) {
@@ -145,8 +145,8 @@ class Builder {
     const RowsRead& read = entry ? op_->attention->extra_rows : op_->attention->window_rows;
     if (const std::int64_t i = read.find(row.slot); i >= 0) {
       const auto bytes =
-          std::span(read.bytes).subspan(index(i * read.row_bytes), index(read.row_bytes));
-      return Written{read.steps[index(i)], {spec.record, spec.width, bytes}};
+          std::span(read.bytes).subspan(to_size(i * read.row_bytes), to_size(read.row_bytes));
+      return Written{read.steps[to_size(i)], {spec.record, spec.width, bytes}};
     }
     const auto& rows = entry ? entry_rows_ : window_rows_;
     const auto found = rows.find({row.slot, row.at});
@@ -165,12 +165,12 @@ class Builder {
     const TopKView top =
         top_k_view({in_.info, in_.step, nullptr, in_.layer, in_.row, in_.head, Tolerance{}});
     for (const std::int32_t entry : top.order) {
-      if (!top.chosen || (top.flags[index(entry)] & kInOurs) != 0) continue;
+      if (!top.chosen || (top.flags[to_size(entry)] & kInOurs) != 0) continue;
       WhyRow row;
       row.kind = WhyRow::Kind::kNotSelected;
       row.at = entry;
-      row.rank = top.rank[index(entry)];
-      row.margin = top.threshold - static_cast<double>(top.scores[index(entry)]);
+      row.rank = top.rank[to_size(entry)];
+      row.margin = top.threshold - static_cast<double>(top.scores[to_size(entry)]);
       view_.left_out.push_back(row);
     }
   }
@@ -222,7 +222,7 @@ class Builder {
   WhyView view_;
 };
 
-as_op_id writer_of(CacheKind kind) {
+as_op_id writing_op(CacheKind kind) {
   switch (kind) {
     case CacheKind::kMain:
       return AS_OP_COMPRESS_INSERT;
@@ -243,11 +243,11 @@ void add_planned_writes(const SessionInfo& info, const StepSummary& step, const 
                         int layer, int group, std::int64_t slot, std::vector<SlotWrite>& to) {
   std::map<as_op_id, const std::vector<std::int64_t>*> lists;
   for (const CacheSpec& spec : info.layout.specs) {
-    if (spec.group != group || info.config.layers[index(spec.layer)] != layer) continue;
-    const as_op_id op = writer_of(spec.kind);
+    if (spec.group != group || info.config.layers[to_size(spec.layer)] != layer) continue;
+    const as_op_id op = writing_op(spec.kind);
     if (!step.complete && (trace == nullptr || trace->find(layer, op) == nullptr)) continue;
     const bool entries = spec.kind == CacheKind::kMain || spec.kind == CacheKind::kIndex;
-    lists[op] = !entries                             ? &step.writes->slots[index(group)]
+    lists[op] = !entries                             ? &step.writes->slots[to_size(group)]
                 : info.config.ratio(spec.layer) == 4 ? &step.writes->c4_slots
                                                      : &step.writes->c128_slots;
   }
@@ -269,7 +269,7 @@ void add_recorded_writes(const StepTrace& trace, int layer, int group, std::int6
         if (rows.slots[i] != slot) continue;
         const std::int32_t token = rows.tokens[i];
         to.push_back({trace.step, op->place.op, trace.request_of(token),
-                      trace.metadata.positions[index(token)]});
+                      trace.metadata.positions[to_size(token)]});
       }
     }
   }
@@ -277,7 +277,7 @@ void add_recorded_writes(const StepTrace& trace, int layer, int group, std::int6
 
 }  // namespace
 
-WhyView why_view(const WhyInput& input) { return Builder(input).build(); }
+WhyView why_view(const WhyInput& input) { return WhyBuilder(input).build(); }
 
 std::vector<SlotWrite> writes_of_slot(const Snapshot& snapshot, int layer, int group,
                                       std::int64_t slot) {

@@ -1,0 +1,25 @@
+// What a check of an invariant finds.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace attnscope {
+
+struct Violation {
+  std::string invariant;  // "I2 conservation"
+  std::string what;
+  std::string text() const { return invariant + ": " + what; }
+};
+using Finding = std::optional<Violation>;
+
+template <class... Arguments>
+Finding violation(const char* invariant, fmt::format_string<Arguments...> what,
+                  Arguments&&... arguments) {
+  return Violation{invariant, fmt::format(what, std::forward<Arguments>(arguments)...)};
+}
+
+}  // namespace attnscope
