@@ -96,10 +96,10 @@ function(attnscope_ui_library name)
   add_library(${name} STATIC ${ARGN})
   target_link_libraries(${name} PUBLIC attnscope::ui_headers)
   target_compile_options(${name} PRIVATE -w)
-  # implot makes every plot for every number type it is told of; fewer types compile faster. The
+  # implot makes every plot for every number type it is told of; ours are of one. The
   # demo windows are not part of the app.
   target_compile_definitions(${name} PRIVATE IMGUI_DISABLE_DEMO_WINDOWS
-    "IMPLOT_CUSTOM_NUMERIC_TYPES=(float)(double)(int)")
+    "IMPLOT_CUSTOM_NUMERIC_TYPES=(double)")
   if(attnscope_ui_sanitizers)
     target_compile_options(${name} PRIVATE -fsanitize=${attnscope_ui_sanitizers}
       -fno-omit-frame-pointer -O1)

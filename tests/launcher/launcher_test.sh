@@ -522,8 +522,8 @@ tests_walk_through_the_app() {
   run test
   check "exit code" status_is 0
   check "sanitized" called "--preset walk"
-  check "that program alone" called "$work/tree/build/walk -j 2 test_ui"
-  check "the walk alone" called "test_ui --gtest_filter=*Walk*"
+  check "that program alone" called "$work/tree/build/walk -j 2 test_walk"
+  check "the walk alone" called "test_walk "
   check "its outcome" says "walk under the address sanitizer passed (seed 7, 20 actions)"
   echo 'echo "[  PASSED  ] 0 tests."' >"$work/walk"
   run test
@@ -537,7 +537,7 @@ tests_walk_through_the_app() {
   check "soak walks too" status_is 1
   : >"$work/calls"
   EXTRA=CTEST_STATUS=8 run test
-  check "not after failed tests" not called "test_ui"
+  check "not after failed tests" not called "test_walk"
   touch "$work/no-gui"
   rm -rf "$work/tree/build/ci"
   run test

@@ -159,11 +159,11 @@ if [ ! -e "\$program" ] || [ "$work/tree/app/main.cpp" -nt "\$program" ]; then
   mv "\$program.new" "\$program"
 fi
 case "\$*" in
-  *test_ui)
+  *test_walk)
     mkdir -p "\$folder/tests"
-    { echo '#!/bin/sh'; echo 'echo "test_ui \$*" >>$work/calls'; cat "$work/walk"; } \
-      >"\$folder/tests/test_ui"
-    chmod +x "\$folder/tests/test_ui"
+    { echo '#!/bin/sh'; echo 'echo "test_walk \$*" >>$work/calls'; cat "$work/walk"; } \
+      >"\$folder/tests/test_walk"
+    chmod +x "\$folder/tests/test_walk"
     ;;
   *fuzz_all)
     mkdir -p "\$folder/tests"
