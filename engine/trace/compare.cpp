@@ -242,12 +242,6 @@ class RowComparison {
     RowFindings row;
     row.worst = found.worst;
     const std::int64_t left = sum_up(a, b, count, row, found);
-    if (row.worst < 0 && row.nonzeros > 0) {  // a place to name where all round to the same
-      row.worst = 0;
-      while (anomaly(a[++row.worst_column]) || anomaly(b[row.worst_column]) ||
-             a[row.worst_column] == b[row.worst_column]) {
-      }
-    }
     const double row_max = rule_.row_max > 0 && left > 0 ? largest_number(b, count) : 0;
     for (std::int64_t i = 0; i < left; ++i) {
       const std::int64_t c = left_[static_cast<std::size_t>(i)];
@@ -266,7 +260,7 @@ class RowComparison {
   std::int64_t sum_up(const double* a, const double* b, std::int64_t count, RowFindings& row,
                       Findings& found) {
     double ab = found.sums.ab, aa_bb = found.sums.aa_bb, max_abs = 0, max_rel = 0;
-    std::int64_t zeros = 0, nonzeros = 0, left = 0;
+    std::int64_t zeros = 0, nonzeros = 0, left = 0, first = -1;
     std::int64_t* const others = left_.data();
     const bool bf16 = dtype_ == AS_BF16, f32 = dtype_ == AS_F32;
     for (std::int64_t c = 0; c < count; ++c) {
@@ -281,7 +275,7 @@ class RowComparison {
         ++zeros;
         continue;
       }
-      ++nonzeros;
+      if (nonzeros++ == 0) first = c;
       const double difference = std::fabs(x - y);
       found.differences.count(difference);
       const double relative = difference / (std::fabs(y) + 1e-6);
@@ -297,6 +291,10 @@ class RowComparison {
     row.max_rel = max_rel;
     row.zeros = zeros;
     row.nonzeros = nonzeros;
+    if (row.worst < 0 && first >= 0) {  // a place to name even where all round to the same
+      row.worst = 0;
+      row.worst_column = first;
+    }
     return left;
   }
 

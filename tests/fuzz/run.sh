@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fuzzes parsers for some seconds each, two at a time, from their kept inputs, and replays these
-# under sanitizers.
+# Under sanitizers and two at a time: the tests with damaged files, and every parser fuzzed for some
+# seconds from its kept inputs. With names of parsers these alone.
 #
 # Usage: run.sh BUILD [SECONDS|ci] [PARSER...]     BUILD: folder of preset fuzz; SECONDS: 60
 # ci: a minute for each parser of what others write by hand or hand over, ten seconds for the rest.
@@ -11,7 +11,9 @@ seconds=${2:-60}
 shift $(($# < 2 ? $# : 2))
 parsers=("$@")
 minute=(safetensors config checkpoint_index tolerances)
-if [ ${#parsers[@]} -eq 0 ]; then  # the longest first
+tests=() # program/part/parts
+if [ ${#parsers[@]} -eq 0 ]; then # the longest first
+  tests=(test_hostile/{0..5}/6 test_parsers/0/1)
   mapfile -t parsers < <(printf '%s\n' "${minute[@]}"
     ls "$here/corpus" | grep -vxF "$(printf '%s\n' "${minute[@]}")")
 fi
@@ -48,15 +50,32 @@ fuzz() {
   return 1
 }
 
+# A part of a program's tests.
+damaged_files() {
+  local program part parts log=$work/${1//\//-}.log start=$SECONDS
+  IFS=/ read -r program part parts <<<"$1"
+  if GTEST_TOTAL_SHARDS=$parts GTEST_SHARD_INDEX=$part "$build/tests/$program" \
+    >"$log" 2>&1; then
+    printf '%-18s ok, part %s of %s in %s s\n' "$program" $((part + 1)) "$parts" \
+      $((SECONDS - start))
+    return 0
+  fi
+  printf '%s\n%-18s FAILED\n' "$(tail -n 60 "$log")" "$program"
+  return 1
+}
+
 failed=0 running=0
-for parser in "${parsers[@]}"; do
+# in_turn COMMAND...: two at a time.
+in_turn() {
   if [ "$running" -eq 2 ]; then
     wait -n || failed=1
     running=1
   fi
-  fuzz "$parser" &
+  "$@" &
   running=$((running + 1))
-done
+}
+for part in "${tests[@]}"; do in_turn damaged_files "$part"; done
+for parser in "${parsers[@]}"; do in_turn fuzz "$parser"; done
 while [ "$running" -gt 0 ]; do
   wait -n || failed=1
   running=$((running - 1))

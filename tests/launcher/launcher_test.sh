@@ -523,7 +523,7 @@ tests_walk_through_the_app() {
   check "exit code" status_is 0
   check "sanitized" called "--preset walk"
   check "that program alone" called "$work/tree/build/walk -j 2 test_walk"
-  check "the walk alone" called "test_walk "
+  check "the walk" called "test_walk"
   check "its outcome" says "walk under the address sanitizer passed (seed 7, 20 actions)"
   echo 'echo "[  PASSED  ] 0 tests."' >"$work/walk"
   run test
@@ -551,7 +551,7 @@ tests_fuzz_the_parsers() {
   run test
   check "exit code" status_is 0
   check "sanitized" called "--preset fuzz"
-  check "hostile files" called "test_hostile"
+  check "its programs" called "build/fuzz -j 2 fuzz_all"
   check "as long as each one needs in CI" called "fuzz $work/tree/build/fuzz ci"
   check "says so" says "fuzzers passed under the sanitizers"
   run test --level soak

@@ -165,13 +165,6 @@ case "\$*" in
       >"\$folder/tests/test_walk"
     chmod +x "\$folder/tests/test_walk"
     ;;
-  *fuzz_all)
-    mkdir -p "\$folder/tests"
-    for program in test_parsers test_hostile; do
-      printf '#!/bin/sh\necho "%s" >>%s/calls\n' "\$program" "$work" >"\$folder/tests/\$program"
-      chmod +x "\$folder/tests/\$program"
-    done
-    ;;
 esac
 END
   echo 'echo "seed 7, 20 actions"; echo "[  PASSED  ] 1 test."' >"$work/walk"
