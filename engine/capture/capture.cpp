@@ -16,8 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kRecent = 64;  // traces that are kept
-
 std::string_view text_of(std::span<const std::uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -182,13 +180,16 @@ Result<TensorFile> Capture::open_part(const char* folder, std::int64_t step,
   return file;
 }
 
-Result<std::optional<TraceEntry>> Capture::entry(std::int64_t step) const {
+Result<std::shared_ptr<const TraceEntry>> Capture::entry(std::int64_t step) const {
   const Line* where = line(step);
   if (where == nullptr) return bad_input(fmt::format("{}: has no step {}", path_, step));
-  if (where->trace.bytes == 0) return std::optional<TraceEntry>();
-  auto entry = read_entry(step, *where);
-  if (!entry) return entry.error();
-  return std::optional<TraceEntry>(std::move(*entry));
+  if (where->trace.bytes == 0) return std::shared_ptr<const TraceEntry>();
+  if (auto kept = recent_entries_.find(step)) return kept;
+  auto read = read_entry(step, *where);
+  if (!read) return read.error();
+  auto entry = std::make_shared<const TraceEntry>(std::move(*read));
+  recent_entries_.keep(entry);
+  return std::shared_ptr<const TraceEntry>(std::move(entry));
 }
 
 Result<std::shared_ptr<const StepTrace>> Capture::trace(std::int64_t step) const {
@@ -197,19 +198,9 @@ Result<std::shared_ptr<const StepTrace>> Capture::trace(std::int64_t step) const
   if (where->trace.bytes == 0 || where->payload.bytes == 0) {
     return std::shared_ptr<const StepTrace>();
   }
-  {
-    const std::lock_guard lock(recent_mutex_);
-    const auto it = std::ranges::find(recent_, step, &StepTrace::step);
-    if (it != recent_.end()) {
-      std::rotate(recent_.begin(), it, it + 1);
-      return recent_.front();
-    }
-  }
+  if (auto kept = recent_traces_.find(step)) return kept;
   auto trace = read_step(*where);
-  if (!trace) return trace;
-  const std::lock_guard lock(recent_mutex_);
-  if (recent_.size() == kRecent) recent_.pop_back();
-  recent_.insert(recent_.begin(), *trace);
+  if (trace) recent_traces_.keep(*trace);
   return trace;
 }
 

@@ -12,12 +12,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/capture/capture_index.h"
+#include "engine/capture/recent_steps.h"
 #include "engine/capture/step_line.h"
 #include "engine/capture/trace_entry.h"
 #include "engine/session/place.h"
@@ -41,8 +40,8 @@ class Capture {
 
   // Null where only the summary was recorded (no such step: AS_BAD_INPUT).
   Result<std::shared_ptr<const StepTrace>> trace(std::int64_t step) const;
-  // Ops, taps and their statistics, which every level has; nothing where no trace ran along.
-  Result<std::optional<TraceEntry>> entry(std::int64_t step) const;
+  // Ops, taps and their statistics, which every level has; null where no trace ran along.
+  Result<std::shared_ptr<const TraceEntry>> entry(std::int64_t step) const;
   // Null where the step's blocks were not kept or this one was not in use.
   Result<std::shared_ptr<const BlockBytes>> block(std::int64_t step, std::int32_t id) const;
   // Newest step at or before `step` whose blocks were kept; -1 = none.
@@ -76,10 +75,10 @@ class Capture {
   std::vector<Line> lines_;  // by index into summaries_
   MappedFile traces_;
   std::shared_ptr<const TensorFile> weights_;
-  // What was asked for last, newest first: who follows a row through the steps asks for each of
-  // them for every op. They point into files, so that they are small.
-  mutable std::mutex recent_mutex_;
-  mutable std::vector<std::shared_ptr<const StepTrace>> recent_;
+  // Who follows a row through the steps asks for each of them at every op. Traces point into files,
+  // so that they are small; entries are not.
+  mutable RecentSteps<StepTrace> recent_traces_{64};
+  mutable RecentSteps<TraceEntry> recent_entries_{4};
 };
 
 }  // namespace attnscope

@@ -24,7 +24,7 @@ bool same_bytes(const std::optional<TapStats>& x, const std::optional<TapStats>&
 const OpEntry* Unrecorded::Side::find(const Place& place) {
   if (!entry || entry->step != place.step) {
     auto read = capture.entry(place.step);
-    entry = read ? std::move(*read) : std::nullopt;
+    entry = read ? *read : nullptr;
   }
   if (!entry) return nullptr;
   const auto at = std::ranges::find_if(

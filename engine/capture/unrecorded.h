@@ -2,7 +2,7 @@
 // every level has.
 #pragma once
 
-#include <optional>
+#include <memory>
 #include <string>
 
 #include "engine/capture/capture_diff.h"
@@ -23,7 +23,7 @@ class Unrecorded {
  private:
   struct Side {
     const Capture& capture;
-    std::optional<TraceEntry> entry;  // of the step that was asked for last
+    std::shared_ptr<const TraceEntry> entry;  // of the step that was asked for last
     const OpEntry* find(const Place& place);
   };
   Side a_, b_;

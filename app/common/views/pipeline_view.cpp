@@ -106,7 +106,7 @@ void add_result(PipelineCard& card, const TapResult& result) {
     card.note = fmt::format("{}: {}", result.tap,
                             result.note.empty() ? "beyond its tolerance" : result.note);
   }
-  if (severity(result.verdict) > severity(card.worst)) card.worst = result.verdict;
+  card.worst = worse(result.verdict, card.worst);
   if (card.budget_tap.empty() || result.budget_used > card.budget_used) {
     card.budget_used = result.budget_used;
     card.budget_tap = result.tap;
@@ -261,7 +261,7 @@ PipelineState pipeline_state(const Snapshot& snapshot, const PipelinePart& part,
 Verdict pipeline_verdict(const PipelineState& state) {
   Verdict worst = Verdict::kNotCompared;
   for (const PipelineCard& card : state.cards) {
-    if (severity(card.worst) > severity(worst)) worst = card.worst;
+    worst = worse(card.worst, worst);
   }
   return worst;
 }
@@ -405,7 +405,7 @@ std::vector<PipelineStop> pipeline_stops(const Snapshot& snapshot, const Place& 
     for (const TapResult& result : summary->results) {
       if (std::find(ops.begin(), ops.end(), result.op) == ops.end()) continue;
       stop.ran = true;
-      if (severity(result.verdict) > severity(stop.worst)) stop.worst = result.verdict;
+      stop.worst = worse(result.verdict, stop.worst);
     }
     stop.ran = stop.ran || summary->complete;
   };
