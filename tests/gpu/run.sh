@@ -44,7 +44,7 @@ case $suite in cases | sanitize | scenario | time) ;; *) usage ;; esac
 index=${BASH_REMATCH[1]}
 count=${BASH_REMATCH[2]}
 if [ "$index" -lt 1 ] || [ "$index" -gt "$count" ]; then usage; fi
-cores=$(nproc)
+cores=$(env -u OMP_NUM_THREADS nproc)
 mkdir -p "$build"
 
 if ! command -v nvidia-smi >/dev/null || ! nvidia-smi -L >/dev/null 2>&1; then
@@ -69,7 +69,7 @@ configure() {
     fi
   fi
   cmake -G Ninja -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release -DATTNSCOPE_GUI=OFF \
-    -DATTNSCOPE_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$arch-real" "${options[@]}"
+    -DATTNSCOPE_UNITY=ON -DATTNSCOPE_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$arch-real" "${options[@]}"
 }
 
 if [ "$only" -eq 0 ]; then
