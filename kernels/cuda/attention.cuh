@@ -144,10 +144,7 @@ struct Raw {
       const std::uint32_t scale =
           (block < 4 ? all.x >> (8 * block) : all.y >> (8 * block - 32)) & 0xffu;
       uint4 a, b;
-      decode_e4m3x4(chunk[i].x, scale, &a.x, &a.y);
-      decode_e4m3x4(chunk[i].y, scale, &a.z, &a.w);
-      decode_e4m3x4(chunk[i].z, scale, &b.x, &b.y);
-      decode_e4m3x4(chunk[i].w, scale, &b.z, &b.w);
+      decode_e4m3x16(chunk[i], scale, &a, &b);
       *reinterpret_cast<uint4*>(rows + chunk_offset<kRowChunks>(row, 2 * c)) = a;
       *reinterpret_cast<uint4*>(rows + chunk_offset<kRowChunks>(row, 2 * c + 1)) = b;
     }

@@ -1,11 +1,11 @@
 // sparse_attention on Hopper for more than 32 heads.
 //
-// A block takes one token, 64 heads and a run of tiles of 64 list entries. One warpgroup gathers
-// rows and decodes them to bf16 in one of two shared buffers while two others compute: each has all
-// 64 heads by half of the 512 value dims, and computes the scores, maxima and weights of the whole
-// tile by itself, so that the two need nothing of each other. Scores, weights and sums stay in
-// registers. As in the portable kernel the softmax runs online in base 2, and a weight enters the
-// second product as two bf16.
+// A block takes one token, 64 heads and a run of tiles of 64 list entries. Two warpgroups gather
+// the rows of alternate tiles and decode them to bf16, each into a shared buffer of its own, while
+// two others compute: each has all 64 heads by half of the 512 value dims, and computes the scores,
+// maxima and weights of the whole tile by itself, so that the two need nothing of each other.
+// Scores, weights and sums stay in registers. As in the portable kernel the softmax runs online in
+// base 2, and a weight enters the second product as two bf16.
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/hopper_attention.h"
 #include "kernels/cuda/wgmma.cuh"
@@ -23,12 +23,14 @@ using portable::Parts;
 
 constexpr int kHeads = 64;
 constexpr int kComputing = 256;  // threads
-constexpr int kGathering = 128;
-constexpr int kThreads = kComputing + kGathering;
+constexpr int kGatherers = 2;    // warpgroups, which take alternate tiles, each for its own buffer
+constexpr int kGathering = 128;  // threads of one
+constexpr int kThreads = kComputing + kGatherers * kGathering;
+constexpr int kPartners = kComputing + kGathering;  // at a buffer's barriers
 struct alignas(1024) Shared {
   unsigned char queries[kHeads * kDim * 2];
-  unsigned char rows[2][kTile * kDim * 2];
-  unsigned char valid[2][kTile];
+  unsigned char rows[kGatherers][kTile * kDim * 2];
+  unsigned char valid[kGatherers][kTile];
 };
 constexpr std::size_t kBytes = sizeof(Shared) + 1024;  // the base may have to move up
 
@@ -38,78 +40,101 @@ constexpr int kHalf = kDim / 2;  // value dims of a computing warpgroup
 constexpr std::uint32_t kPanel = kTile * 128;
 constexpr int kFull = 1, kEmpty = 3, kDone = 5;  // barriers; two of the first two
 
-// Row `row` of a tile by two threads, which take alternate chunks of 16 bytes.
+// The rows of every other tile, one row by two threads, which take alternate chunks of 16 bytes.
+// Chunks come in six batches a tile; two or three of them are on their way while another is
+// decoded, across tiles too.
 struct Gather {
   static constexpr int kCodes = 14;  // of a thread's 18 chunks; the others hold bf16
-  static constexpr int kBatch = 6;
-  uint4 chunk[2][kBatch];
-  const uint4* payload;
-  uint2 scales;
+  static constexpr int kBatch = 3;
+  struct Row {
+    const uint4* payload;  // nullptr: not valid
+    uint2 scales;
+  };
 
-  __device__ void find(const Lists& lists, const Caches& caches, int tile, int slot, int half) {
-    const RowAddress row = portable::row_of<portable::Source::kRecords>(lists, caches, tile, slot);
-    payload = row.payload == nullptr ? nullptr : reinterpret_cast<const uint4*>(row.payload) + half;
-    scales = portable::scales_of<portable::Source::kRecords>(row);
+  const Lists& lists;
+  const Caches& caches;
+  int row, half;
+  uint4 chunk[3][kBatch];
+  Row now, next;
+
+  __device__ Gather(const Lists& its_lists, const Caches& its_caches, int thread)
+      : lists(its_lists), caches(its_caches), half(thread % 2) {
+    // The four rows that a quarter of a warp stores at once lie in different banks.
+    const int pair = thread / 2;
+    row = (pair & ~6) | (pair & 2) << 1 | (pair & 4) >> 1;
+  }
+
+  __device__ int slot(int tile, int end) const {
+    return tile < end ? portable::slot_of(lists, tile, row) : -1;
+  }
+  __device__ Row find(int tile, int slot) const {
+    const RowAddress at = portable::row_of<portable::Source::kRecords>(lists, caches, tile, slot);
+    const auto* payload = reinterpret_cast<const uint4*>(at.payload);
+    return {payload == nullptr ? nullptr : payload + half,
+            portable::scales_of<portable::Source::kRecords>(at)};
   }
 
   template <int batch>
-  __device__ void load() {
+  __device__ void load(uint4 (&to)[kBatch], const Row& from) {
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      uint4& to = chunk[batch % 2][i];
-      to = make_uint4(0u, 0u, 0u, 0u);
-      if (payload != nullptr) to = __ldg(payload + 2 * (kBatch * batch + i));
+      to[i] = make_uint4(0u, 0u, 0u, 0u);
+      if (from.payload != nullptr) to[i] = __ldg(from.payload + 2 * (kBatch * batch + i));
     }
   }
 
   template <int batch>
-  __device__ void store(unsigned char* rows, int row, int half) const {
+  __device__ void store(const uint4 (&from)[kBatch], unsigned char* rows) const {
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       const int n = kBatch * batch + i;
-      const uint4 bits = chunk[batch % 2][i];
       const int c = 2 * n + half;
       if (n >= kCodes) {
-        *reinterpret_cast<uint4*>(rows + panel_offset<kTile>(row, c + kCodes * 2)) = bits;
+        *reinterpret_cast<uint4*>(rows + panel_offset<kTile>(row, c + kCodes * 2)) = from[i];
         continue;
       }
       const int block = n / 2;  // of 64 values
       const std::uint32_t scale =
-          (block < 4 ? scales.x >> (8 * block) : scales.y >> (8 * block - 32)) & 0xffu;
-      uint4 a, b;
-      decode_e4m3x4(bits.x, scale, &a.x, &a.y);
-      decode_e4m3x4(bits.y, scale, &a.z, &a.w);
-      decode_e4m3x4(bits.z, scale, &b.x, &b.y);
-      decode_e4m3x4(bits.w, scale, &b.z, &b.w);
-      *reinterpret_cast<uint4*>(rows + panel_offset<kTile>(row, 2 * c)) = a;
-      *reinterpret_cast<uint4*>(rows + panel_offset<kTile>(row, 2 * c + 1)) = b;
+          (block < 4 ? now.scales.x >> (8 * block) : now.scales.y >> (8 * block - 32)) & 0xffu;
+      uint4 low, high;
+      decode_e4m3x16(from[i], scale, &low, &high);
+      *reinterpret_cast<uint4*>(rows + panel_offset<kTile>(row, 2 * c)) = low;
+      *reinterpret_cast<uint4*>(rows + panel_offset<kTile>(row, 2 * c + 1)) = high;
+    }
+  }
+
+  __device__ void tiles(Shared& shared, int buffer, int begin, int end) {
+    const int first = begin + buffer;
+    if (first >= end) return;
+    unsigned char* rows = shared.rows[buffer];
+    now = find(first, slot(first, end));
+    load<0>(chunk[0], now);
+    load<1>(chunk[1], now);
+    load<2>(chunk[2], now);
+    int following = slot(first + kGatherers, end);
+    for (int t = first; t < end; t += kGatherers) {
+      next = find(t + kGatherers, following);
+      following = slot(t + 2 * kGatherers, end);
+      if (t != first) barrier_wait(kEmpty + buffer, kPartners);
+      store<0>(chunk[0], rows);
+      load<3>(chunk[0], now);
+      store<1>(chunk[1], rows);
+      load<4>(chunk[1], now);
+      store<2>(chunk[2], rows);
+      load<5>(chunk[2], now);
+      store<3>(chunk[0], rows);
+      load<0>(chunk[0], next);
+      store<4>(chunk[1], rows);
+      load<1>(chunk[1], next);
+      store<5>(chunk[2], rows);
+      load<2>(chunk[2], next);
+      if (half == 0) shared.valid[buffer][row] = now.payload != nullptr ? 1 : 0;
+      publish_shared();
+      barrier_arrive(kFull + buffer, kPartners);
+      now = next;
     }
   }
 };
-
-__device__ void gather_tiles(Shared& shared, const Lists& lists, const Caches& caches, int begin,
-                             int end) {
-  const int thread = static_cast<int>(threadIdx.x) - kComputing;
-  const int row = thread / 2, half = thread % 2;
-  Gather gather;
-  int slot = begin < end ? portable::slot_of(lists, begin, row) : -1;
-  for (int tile = begin; tile < end; ++tile) {
-    const int buffer = (tile - begin) & 1;
-    gather.find(lists, caches, tile, slot, half);
-    gather.load<0>();
-    gather.load<1>();
-    if (tile + 1 < end) slot = portable::slot_of(lists, tile + 1, row);
-    if (tile - begin >= 2) barrier_wait(kEmpty + buffer, kThreads);
-    unsigned char* rows = shared.rows[buffer];
-    gather.store<0>(rows, row, half);
-    gather.load<2>();
-    gather.store<1>(rows, row, half);
-    gather.store<2>(rows, row, half);
-    if (half == 0) shared.valid[buffer][row] = gather.payload != nullptr ? 1 : 0;
-    publish_shared();
-    barrier_arrive(kFull + buffer, kThreads);
-  }
-}
 
 __device__ __forceinline__ std::uint32_t pair_of(float low, float high) {
   return as_bits(__floats2bfloat162_rn(low, high));
@@ -189,9 +214,13 @@ struct Compute {
     const std::uint32_t first = rows + static_cast<std::uint32_t>(group) * (kHalf / 64) * kPanel;
 #pragma unroll
     for (int k = 0; k < kTile / 16; ++k) {
-      const std::uint64_t b = descriptor(first + static_cast<std::uint32_t>(k) * 2048, kPanel);
-      step_64x256(values, weights[k], b);
-      step_64x256(values, rest[k], b);
+#pragma unroll
+      for (int part = 0; part < 2; ++part) {
+        const std::uint32_t from = first + static_cast<std::uint32_t>(2 * part) * kPanel;
+        const std::uint64_t b = descriptor(from + static_cast<std::uint32_t>(k) * 2048, kPanel);
+        step_64x128(values + 64 * part, weights[k], b);
+        step_64x128(values + 64 * part, rest[k], b);
+      }
     }
     end_steps();
     wait_steps();
@@ -232,22 +261,23 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int end = tiles * (split + 1) / parts.splits;
 
   if (tid >= kComputing) {
-    // 88 + 2 * 208 registers are the block's 3 * 168: more would be waited for in vain.
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 88;");
-    gather_tiles(shared, lists, caches, begin, end);
+    // 2 * 64 + 2 * 192 registers are the block's 4 * 128: more would be waited for in vain.
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 64;");
+    Gather(lists, caches, tid % kGathering)
+        .tiles(shared, (tid - kComputing) / kGathering, begin, end);
     return;
   }
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 208;");
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 192;");
   const int group = tid / 128, lane = tid % 32, warp = tid % 128 / 32;
   Compute compute;
 #pragma unroll
   for (float& v : compute.values) v = 0.0f;
   for (int tile = begin; tile < end; ++tile) {
     const int buffer = (tile - begin) & 1;
-    barrier_wait(kFull + buffer, kThreads);
+    barrier_wait(kFull + buffer, kPartners);
     compute.tile(shared, buffer, group, scale);
     // The gathering warps wait for every buffer that they fill again, and for no other.
-    if (tile + 2 < end) barrier_arrive(kEmpty + buffer, kThreads);
+    if (tile + 2 < end) barrier_arrive(kEmpty + buffer, kPartners);
   }
   bool any = compute.any;
   any |= __shfl_xor_sync(kAllLanes, any ? 1 : 0, 1) != 0;
