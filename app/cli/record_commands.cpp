@@ -114,15 +114,16 @@ Result<as_status> record_command(const RecordCommand& c) {
                                        {"verdict", result->summary.verdict()},
                                        {"engine_seconds", result->engine_seconds},
                                        {"run_seconds", result->run_seconds},
-                                       {"write_seconds", result->write_seconds}})
+                                       {"write_seconds", result->write_seconds},
+                                       {"wall_seconds", result->wall_seconds}})
                            .dump(1));
   } else {
     fmt::print("{}: {} steps, {}, level {}; {} taps {}\n", c.path, result->totals.steps,
                format_bytes(static_cast<double>(result->totals.bytes)), c.level,
                result->summary.taps, result->summary.verdict());
-    fmt::print("ops {}, with references and copies {}, writing {}\n",
-               format_us(result->engine_seconds * 1e6), format_us(result->run_seconds * 1e6),
-               format_us(result->write_seconds * 1e6));
+    fmt::print("{} in all: ops {}, with references and copies {}, writing {} beside them\n",
+               format_us(result->wall_seconds * 1e6), format_us(result->engine_seconds * 1e6),
+               format_us(result->run_seconds * 1e6), format_us(result->write_seconds * 1e6));
     fmt::print("open it with: attnscope show {0}, or attnscope gui {0}\n", c.path);
   }
   return bad ? AS_MISMATCH : AS_OK;

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "app/common/doctor.h"
+#include "engine/capture/capture_queue.h"
 #include "engine/capture/trace_fields.h"
 #include "engine/session/elapsed.h"
 #include "engine/session/trace_recorder.h"
@@ -101,11 +102,13 @@ Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistr
   const auto info = session_info(session);
   auto writer = CaptureWriter::create(path, options.capture, *info, capture_origin(scenario));
   if (!writer) return writer.error();
+  CaptureQueue queue(std::move(*writer));
 
   RecordResult result;
   result.lanes = info->lanes;
   std::vector<TapResult> all;
   std::int64_t decode_steps = 0;
+  const auto begin = std::chrono::steady_clock::now();
   const std::int64_t wanted = options.run.decode_steps.value_or(scenario.decode_steps);
   while (!session.finished()) {
     const auto steps = static_cast<std::int64_t>(session.history().size());
@@ -119,7 +122,7 @@ Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistr
     }
     if (options.cancelled && options.cancelled()) {
       result.cancelled = true;
-      result.totals = (*writer)->totals();
+      result.totals = queue.drain();
       session.set_observer(nullptr);
       return result;
     }
@@ -128,7 +131,6 @@ Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistr
     result.run_seconds += seconds_since(start);
     if (!ran) return ran.error();  // the steps before it stay, as an incomplete capture
     decode_steps += decoding ? 1 : 0;
-    const auto writing = std::chrono::steady_clock::now();
     const auto traces = recorder.traces();
     const auto summaries = recorder.summaries();
     if (summaries.empty() || summaries.back()->step != steps) {
@@ -136,20 +138,17 @@ Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistr
                    "record fewer rows: --rows N"};
     }
     const bool traced = !traces.empty() && traces.back()->step == steps;
-    if (auto ok =
-            (*writer)->add(*summaries.back(), traced ? traces.back().get() : nullptr, &session);
-        !ok) {
+    if (auto ok = queue.add(summaries.back(), traced ? traces.back() : nullptr, &session); !ok) {
       return ok.error();
     }
-    result.write_seconds += seconds_since(writing);
     result.engine_seconds += session.history().back().seconds;
     const auto& results = session.history().back().results;
     all.insert(all.end(), results.begin(), results.end());
   }
-  const auto finishing = std::chrono::steady_clock::now();
-  auto totals = (*writer)->finish();
+  auto totals = queue.finish();
   if (!totals) return totals.error();
-  result.write_seconds += seconds_since(finishing);
+  result.write_seconds = queue.seconds();
+  result.wall_seconds = seconds_since(begin);
   result.totals = *totals;
   result.summary = summarise(all, info->drift_limit);
   session.set_observer(nullptr);

@@ -28,7 +28,8 @@ struct RecordResult {
   Summary summary;
   double engine_seconds = 0;  // inside ops
   double run_seconds = 0;     // inside the session, with references and the copies of tensors
-  double write_seconds = 0;   // statistics and files
+  double write_seconds = 0;   // statistics and files, beside the session
+  double wall_seconds = 0;    // from the first step to the end of the last file
 };
 
 Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistry& lanes,

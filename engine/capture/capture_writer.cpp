@@ -97,8 +97,10 @@ CaptureWriter::~CaptureWriter() {
 
 Error CaptureWriter::explain(Error error) const {
   if (totals_.steps > 0) {
-    error.hint += fmt::format("{}the {} steps before it are kept in {}",
-                              error.hint.empty() ? "" : "; ", totals_.steps, folder_);
+    error.hint +=
+        fmt::format("{}{} before it {} kept in {}", error.hint.empty() ? "" : "; ",
+                    totals_.steps == 1 ? "the step" : fmt::format("the {} steps", totals_.steps),
+                    totals_.steps == 1 ? "is" : "are", folder_);
   }
   return error;
 }
@@ -147,6 +149,10 @@ Result<void> CaptureWriter::add_blocks(const Session& session, std::int64_t step
   return {};
 }
 
+bool CaptureWriter::keeps_blocks(std::int64_t step) const {
+  return std::ranges::find(options_.cache_steps, step) != options_.cache_steps.end();
+}
+
 Result<void> CaptureWriter::add(const StepSummary& summary, const StepTrace* trace,
                                 const Session* session) {
   StepLine line;
@@ -174,9 +180,7 @@ Result<void> CaptureWriter::add(const StepSummary& summary, const StepTrace* tra
     if (auto ok = append(traces_, "traces.jsonl", text); !ok) return explain(ok.error());
     traces_bytes_ += text.size();
   }
-  const bool wanted =
-      std::ranges::find(options_.cache_steps, summary.step) != options_.cache_steps.end();
-  if (wanted && session != nullptr) {
+  if (keeps_blocks(summary.step) && session != nullptr) {
     if (auto ok = add_blocks(*session, summary.step, line.cache.digest, line.cache.bytes); !ok) {
       return explain(ok.error());
     }

@@ -36,6 +36,8 @@ class CaptureWriter {
   // to keep its blocks where the options ask for this step's; null = it has passed.
   Result<void> add(const StepSummary& summary, const StepTrace* trace, const Session* session);
   Result<CaptureTotals> finish();
+  // Whether the options ask for the blocks of this step.
+  bool keeps_blocks(std::int64_t step) const;
 
   // Where it is being recorded: the name itself when it was free.
   const std::string& folder() const { return folder_; }

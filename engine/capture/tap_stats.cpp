@@ -27,40 +27,63 @@ double as_number(T value) {
   }
 }
 
-constexpr std::int64_t kLanes = 4;
-constexpr std::int64_t kBlock = 512;
+constexpr std::int64_t kStatsBlock = 512;
 
-// Of the finite elements so far; each lane sees every fourth of them, so that compilers keep the
-// lanes in vectors.
+using TwoDoubles = double __attribute__((vector_size(16)));
+
+// Neighbours in memory.
+template <class T>
+TwoDoubles two_at(const T* from) {
+  return TwoDoubles{as_number(from[0]), as_number(from[1])};
+}
+
+// Of the finite elements so far, each lane of one half of them. Vectors by name, since compilers
+// leave arrays of lanes in memory.
 struct Figures {
-  double low[kLanes], high[kLanes], sum[kLanes] = {}, squares[kLanes] = {};
+  TwoDoubles low, high, sum{}, squares{};
 
   Figures() {
-    std::fill_n(low, kLanes, std::numeric_limits<double>::infinity());
-    std::fill_n(high, kLanes, -std::numeric_limits<double>::infinity());
+    constexpr double kInfinite = std::numeric_limits<double>::infinity();
+    low = TwoDoubles{kInfinite, kInfinite};
+    high = -low;
   }
-  void add(std::int64_t lane, double v) {
-    low[lane] = v < low[lane] ? v : low[lane];
-    high[lane] = v > high[lane] ? v : high[lane];
-    sum[lane] += v;
-    squares[lane] += v * v;
+  void add(TwoDoubles v) {
+    low = v < low ? v : low;
+    high = v > high ? v : high;
+    sum += v;
+    squares += v * v;
+  }
+  void add(const Figures& other) {
+    low = other.low < low ? other.low : low;
+    high = other.high > high ? other.high : high;
+    sum += other.sum;
+    squares += other.squares;
+  }
+  void add_one(double v) {
+    low[0] = std::min(low[0], v);
+    high[0] = std::max(high[0], v);
+    sum[0] += v;
+    squares[0] += v * v;
   }
 };
 
-// A whole block; false = an element of it is not finite, and the figures are of no use.
+// A whole block; false = an element of it is not finite, and nothing was added.
 template <class T>
 bool add_finite(const T* from, Figures& figures) {
-  Figures f = figures;
-  double zeros[kLanes] = {};  // NaN after an infinity or a NaN
-  for (std::int64_t i = 0; i < kBlock; i += kLanes) {
-    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-      const double v = as_number(from[i + lane]);
-      f.add(lane, v);
-      zeros[lane] += v * 0.0;
-    }
+  Figures even, odd;
+  TwoDoubles zeros{}, more{};  // NaN after an infinity or a NaN
+  for (std::int64_t i = 0; i < kStatsBlock; i += 4) {
+    const TwoDoubles first = two_at(from + i), second = two_at(from + i + 2);
+    even.add(first);
+    odd.add(second);
+    zeros += first * 0.0;
+    more += second * 0.0;
   }
-  figures = f;
-  return std::none_of(zeros, zeros + kLanes, [](double zero) { return std::isnan(zero); });
+  zeros += more;
+  if (std::isnan(zeros[0]) || std::isnan(zeros[1])) return false;
+  figures.add(even);
+  figures.add(odd);
+  return true;
 }
 
 // Whole numbers have sums that need no lanes.
@@ -68,7 +91,7 @@ template <>
 bool add_finite(const std::uint8_t* from, Figures& figures) {
   std::uint8_t low = 255, high = 0;
   std::uint32_t sum = 0, squares = 0;
-  for (std::int64_t i = 0; i < kBlock; ++i) {
+  for (std::int64_t i = 0; i < kStatsBlock; ++i) {
     const std::uint32_t v = from[i];
     low = std::min(low, from[i]);
     high = std::max(high, from[i]);
@@ -87,16 +110,15 @@ void measure_as(const as_tensor& tensor, TapStats& stats) {
   const T* from = static_cast<const T*>(tensor.data);
   Figures figures;
   for (std::int64_t i = 0; i < stats.elements;) {
-    const std::int64_t n = std::min(kBlock, stats.elements - i);
-    if (Figures with = figures; n == kBlock && add_finite(from + i, with)) {
-      figures = with;
+    const std::int64_t n = std::min(kStatsBlock, stats.elements - i);
+    if (n == kStatsBlock && add_finite(from + i, figures)) {
       i += n;
       continue;
     }
     for (const std::int64_t end = i + n; i < end; ++i) {
       const double v = as_number(from[i]);
       if (std::isfinite(v)) {
-        figures.add(i % kLanes, v);
+        figures.add_one(v);
       } else {
         ++(std::isnan(v) ? stats.nans : stats.infinities);
       }
@@ -104,15 +126,10 @@ void measure_as(const as_tensor& tensor, TapStats& stats) {
   }
   const std::int64_t finite = stats.elements - stats.nans - stats.infinities;
   if (finite == 0) return;
-  double sum = 0, squares = 0;
-  for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-    sum += figures.sum[lane];
-    squares += figures.squares[lane];
-  }
-  stats.min = *std::min_element(figures.low, figures.low + kLanes);
-  stats.max = *std::max_element(figures.high, figures.high + kLanes);
-  stats.mean = sum / static_cast<double>(finite);
-  stats.l2 = std::sqrt(squares);
+  stats.min = std::min(figures.low[0], figures.low[1]);
+  stats.max = std::max(figures.high[0], figures.high[1]);
+  stats.mean = (figures.sum[0] + figures.sum[1]) / static_cast<double>(finite);
+  stats.l2 = std::sqrt(figures.squares[0] + figures.squares[1]);
 }
 
 }  // namespace

@@ -100,8 +100,8 @@ void record_benchmark(benchmark::State& state, CaptureLevel level) {
     if (!plain) return state.SkipWithError(plain.error().text().c_str());
     auto made = record(folder.at(std::to_string(round++).c_str()), level);
     if (!made) return state.SkipWithError(made.error().text().c_str());
-    state.SetIterationTime(made->run_seconds + made->write_seconds);
-    with += made->run_seconds + made->write_seconds;
+    state.SetIterationTime(made->wall_seconds);
+    with += made->wall_seconds;
     without += *plain;
     state.counters["MB"] = static_cast<double>(made->totals.bytes) / 1e6;
   }
