@@ -7,7 +7,7 @@
 namespace attnscope {
 namespace {
 
-constexpr int kParts = 32;
+constexpr int kParts = 16;
 
 class AllPairsSoak : public testing::TestWithParam<int> {};
 
@@ -21,13 +21,12 @@ TEST_P(AllPairsSoak, NobodyElseIsBlamed) {
       ++pairs;
       const int before = both;
       check_pair(trial, all[i], all[j], &both);
-      if (both == before) fmt::print("one hides the other: {}, {}\n", all[i].name, all[j].name);
+      if (both == before) fmt::print("one alone is blamed: {}, {}\n", all[i].name, all[j].name);
     }
   }
   fmt::print("part {} of {}: {} of {} pairs, both blamed in {}\n", GetParam(), kParts, pairs,
              number, both);
-  // Of all 3,301 pairs it is 94 %, of the part with the fewest 87 %.
-  EXPECT_GE(both * 100, pairs * 80);
+  EXPECT_GE(both * 100, pairs * 90);
 }
 
 INSTANTIATE_TEST_SUITE_P(Parts, AllPairsSoak, testing::Range(0, kParts));
