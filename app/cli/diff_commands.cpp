@@ -26,6 +26,7 @@ json op_json(const OpDiff& op) {
                     {"output", t.output},
                     {"equal", t.equal},
                     {"within", t.within},
+                    {"by_checksum", t.by_checksum},
                     {"rows", t.rows},
                     {"differing", t.differing},
                     {"max_abs", JsonWriter::of(t.max_abs)},
@@ -40,6 +41,7 @@ json op_json(const OpDiff& op) {
           {"lane_b", op.lane_b},
           {"verdict", diff_verdict_name(op.verdict)},
           {"inputs", diff_inputs_name(op.inputs)},
+          {"open", op.open},
           {"why", op.why},
           {"taps", std::move(taps)}};
 }
@@ -66,6 +68,9 @@ json diff_json(const CaptureDiff& diff, const DiffCommand& c) {
               {"tokens", diff.tokens},
               {"same", diff.same()},
               {"blameless", diff.blameless()},
+              {"setup", diff.setup},
+              {"open", open_text(diff)},
+              {"by_their_tables", diff.placements},
               {"counts", counts},
               {"states", states},
               {"ops", ops},
@@ -77,29 +82,31 @@ json diff_json(const CaptureDiff& diff, const DiffCommand& c) {
   return out;
 }
 
-void print_text(const CaptureDiff& diff, const DiffCommand& c) {
-  fmt::print("{} and {}: {} tokens of {} steps in both\n", c.a, c.b, diff.tokens, diff.steps);
-  std::string counts;
+std::string counts_text(const CaptureDiff& diff) {
+  const char* const kWords[kDiffVerdicts] = {
+      "equal",         "within tolerance", "origin", "inherited", "different by an unknown amount",
+      "not comparable"};
+  std::string text;
+  const auto add = [&](std::int64_t n, const char* word) {
+    if (n > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", n, word);
+  };
   std::int64_t ops = 0;
-  const char* const kWords[kDiffVerdicts] = {"equal", "within tolerance", "origin", "inherited",
-                                             "not comparable"};
   for (int v = 0; v < kDiffVerdicts; ++v) {
-    const std::int64_t n = diff.counts[static_cast<std::size_t>(v)];
+    const auto verdict = static_cast<DiffVerdict>(v);
+    const std::int64_t n = diff.count(verdict);
     ops += n;
-    if (n > 0) counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", n, kWords[v]);
+    add(verdict == DiffVerdict::kUnknown ? n - diff.placements : n, kWords[v]);
   }
-  fmt::print("  {} ops: {}\n", ops, counts);
-  for (const StateDiff& s : diff.states) fmt::print("  {}: {}\n", s.what, s.text);
-  if (!diff.first) {
-    fmt::print("no op's output differs beyond its tolerance\n");
-    return;
-  }
-  if (diff.blameless()) fmt::print("\n{}\n", kBlameless);
-  fmt::print("\n{}\n\n  {:>5} {:>5}  {:<24} {:<10} {:<14} {:>10} {:>9}\n", diff.first->text, "step",
-             "layer", "op", "verdict", "tap", "max abs", "budget");
+  add(diff.placements, "compared by their tables");
+  return fmt::format("{} ops: {}", ops, text);
+}
+
+void print_ops(const CaptureDiff& diff) {
+  fmt::print("\n  {:>5} {:>5}  {:<24} {:<10} {:<14} {:>10} {:>9}\n", "step", "layer", "op",
+             "verdict", "tap", "max abs", "budget");
   int shown = 0;
   for (const OpDiff& op : diff.ops) {
-    if (op.verdict != DiffVerdict::kOrigin && op.verdict != DiffVerdict::kInherited) continue;
+    if (op.verdict == DiffVerdict::kWithin || op.verdict == DiffVerdict::kUnknown) continue;
     if (++shown > 20) {
       fmt::print("  .. --json has all of them\n");
       return;
@@ -108,10 +115,27 @@ void print_text(const CaptureDiff& diff, const DiffCommand& c) {
       if (!t.output || t.within) continue;
       fmt::print("  {:>5} {:>5}  {:<24} {:<10} {:<14} {:>10} {:>9}\n", op.a.step,
                  op.a.layer < 0 ? "-" : std::to_string(op.a.layer), as_op_find(op.a.op)->name,
-                 diff_verdict_name(op.verdict), t.tap, format_error(t.max_abs),
+                 diff_verdict_name(op.verdict), t.tap,
+                 t.by_checksum ? "not kept" : format_error(t.max_abs),
                  t.budget_used > 0 ? format_number(t.budget_used) : "");
     }
   }
+}
+
+void print_text(const CaptureDiff& diff, const DiffCommand& c) {
+  fmt::print("{} and {}: {} tokens of {} steps in both\n", c.a, c.b, diff.tokens, diff.steps);
+  fmt::print("  {}\n", counts_text(diff));
+  for (const StateDiff& s : diff.states) fmt::print("  {}: {}\n", s.what, s.text);
+  const std::string blameless = blameless_text(diff), open = open_text(diff);
+  if (!blameless.empty()) fmt::print("\n{}\n", blameless);
+  if (diff.first) {
+    fmt::print("\n{}\n", diff.first->text);
+    print_ops(diff);
+  } else {
+    fmt::print("no op's output differs beyond its tolerance{}\n",
+               diff.whole() ? "" : ", of those that could be compared");
+  }
+  if (!open.empty()) fmt::print("\n{}\n", open);
 }
 
 Result<as_status> diff_command(const DiffCommand& c) {
@@ -137,7 +161,7 @@ Result<as_status> diff_command(const DiffCommand& c) {
   } else {
     print_text(*diff, c);
   }
-  return diff->same() ? AS_OK : AS_MISMATCH;
+  return diff->same() && diff->whole() ? AS_OK : AS_MISMATCH;
 }
 
 }  // namespace
@@ -146,7 +170,7 @@ void add_diff_command(CLI::App& app, std::function<Result<as_status>()>& action)
   auto* diff = app.add_subcommand(
       "diff",
       "Compare two captures token by token: the first op that differs, and why. Exit code 1: an "
-      "output differs beyond its tolerance, be it inherited");
+      "output differs beyond its tolerance, be it inherited, or could not be compared");
   auto c = std::make_shared<DiffCommand>();
   diff->add_option("a", c->a, "A capture")->required();
   diff->add_option("b", c->b, "Another one")->required();

@@ -50,12 +50,15 @@ Result<void> copy_session(const Snapshot& snapshot, const Scenario& scenario, Wi
 }
 
 bool beyond(DiffVerdict verdict) {
-  return verdict == DiffVerdict::kOrigin || verdict == DiffVerdict::kInherited;
+  return verdict == DiffVerdict::kOrigin || verdict == DiffVerdict::kInherited ||
+         verdict == DiffVerdict::kDiffers;
 }
 
 int badness(DiffVerdict verdict) {
   switch (verdict) {
     case DiffVerdict::kOrigin:
+      return 5;
+    case DiffVerdict::kDiffers:
       return 4;
     case DiffVerdict::kInherited:
       return 3;
@@ -120,16 +123,18 @@ const OpDiff* RunPair::next(const Place& from) const {
 }
 
 std::string RunPair::sentence() const {
-  if (diff.first && diff.blameless()) return fmt::format("{} {}.", kBlameless, diff.first->text);
-  if (diff.first) return diff.first->text + ".";
-  std::string text = fmt::format(
-      "No op's output differs beyond its tolerance: {} tokens of {} "
-      "steps are in both",
-      diff.tokens, diff.steps);
-  const auto within = diff.counts[static_cast<std::size_t>(DiffVerdict::kWithin)];
-  const auto equal = diff.counts[static_cast<std::size_t>(DiffVerdict::kEqual)];
-  return text +
-         fmt::format(", {} ops have the same bits and {} are within tolerance.", equal, within);
+  std::string text = blameless_text(diff), open = open_text(diff);
+  if (!open.empty()) open = " " + open;
+  if (diff.first) {
+    if (!text.empty()) text += " ";
+    return text + diff.first->text + "." + open;
+  }
+  return fmt::format(
+             "No op's output differs beyond its tolerance: {} tokens of {} steps are in both, {} "
+             "ops have the same bits and {} are within tolerance.",
+             diff.tokens, diff.steps, diff.count(DiffVerdict::kEqual),
+             diff.count(DiffVerdict::kWithin)) +
+         open;
 }
 
 Result<ComparedToken> locate(const RunPair& c, std::int64_t step, std::int32_t request,

@@ -259,8 +259,9 @@ void ComparePanel::draw_ops(Ui& ui) {
                 {row.lane_b},
                 {look.word, verdict_colour(look.like)},
                 {tap != nullptr ? tap->tap : ""},
-                tap != nullptr ? TableCell{format_error(tap->max_abs), 0, tap->max_abs, true}
-                               : TableCell{},
+                tap != nullptr && !tap->by_checksum
+                    ? TableCell{format_error(tap->max_abs), 0, tap->max_abs, true}
+                    : TableCell{},
                 tap != nullptr && tap->budget_used > 0
                     ? TableCell{format_number(tap->budget_used), 0, tap->budget_used, true}
                     : TableCell{},

@@ -3,15 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <future>
 #include <map>
 #include <set>
+#include <system_error>
 
 #include "engine/capture/logical_slots.h"
 #include "engine/capture/op_blame.h"
 #include "engine/capture/row_match.h"
+#include "engine/capture/setup_diff.h"
 #include "engine/capture/unrecorded.h"
 #include "engine/model/numbers.h"
 #include "engine/session/forced_copy.h"
+#include "kernels/cpu/thread_pool.h"
 
 namespace attnscope {
 namespace {
@@ -49,6 +53,10 @@ class Differ {
       : a_(a), b_(b), tolerances_(tolerances), judge_(judge), unrecorded_(a, b) {}
 
   Result<CaptureDiff> run(const std::function<bool(double)>& progress) {
+    for (const SetupDiff& diff : compare_setups(a_.index(), b_.index())) {
+      out_.states.push_back({-1, "setup", diff.text});
+      if (diff.numbers) out_.setup += (out_.setup.empty() ? "" : "; ") + diff.text;
+    }
     out_.requests = match_requests(*a_.info(), *b_.info(), out_.states);
     if (std::ranges::all_of(out_.requests, [](std::int32_t r) { return r < 0; })) {
       return bad_input(
@@ -95,11 +103,24 @@ class Differ {
       for (const std::int32_t row : (*trace)->kept) {
         const std::int32_t request = (*trace)->request_of(row);
         const std::int64_t position = (*trace)->metadata.positions[static_cast<std::size_t>(row)];
-        out_.where[{request, position}] = {summary->step, row, token_of(**trace, row),
-                                           is_draft(**trace, row)};
+        const TokenPlace here{summary->step, row, token_of(**trace, row), is_draft(**trace, row)};
+        const auto [at, fresh] = out_.where.try_emplace({request, position}, here);
+        if (fresh) continue;
+        before_[{request, position}].push_back(at->second);
+        at->second = here;
       }
     }
     return {};
+  }
+
+  // Where the second computed a token: in the same step, where it did so again later.
+  const TokenPlace* place_of(std::int32_t request, std::int64_t position, std::int64_t step) const {
+    const auto last = out_.where.find({request, position});
+    if (last == out_.where.end()) return nullptr;
+    const auto earlier = before_.find({request, position});
+    if (last->second.step == step || earlier == before_.end()) return &last->second;
+    const auto same = std::ranges::find(earlier->second, step, &TokenPlace::step);
+    return same == earlier->second.end() ? &last->second : &*same;
   }
 
   Result<TracePtr> second(std::int64_t step) {
@@ -121,9 +142,9 @@ class Differ {
     for (const std::int32_t row : a.kept) {
       const std::int32_t request = out_.requests[static_cast<std::size_t>(a.request_of(row))];
       const std::int64_t position = a.metadata.positions[static_cast<std::size_t>(row)];
-      const auto at = out_.where.find({request, position});
-      if (request < 0 || at == out_.where.end()) continue;
-      const TokenPlace& there = at->second;
+      const TokenPlace* at = place_of(request, position, step);
+      if (request < 0 || at == nullptr) continue;
+      const TokenPlace& there = *at;
       // A draft that was wrong, and what was computed behind it, is nobody's prefix.
       if (is_draft(a, row) || there.draft) {
         if (token_of(a, row) != there.token) {
@@ -149,6 +170,7 @@ class Differ {
       if (!*b) continue;
       match.a = &a;
       match.b = b->get();
+      match.threads = pool_.handle();
       out_.tokens += to_count(match.rows.size());
       compare_states(match);
       producers_.clear();
@@ -229,6 +251,10 @@ class Differ {
       for (const Event& e : summary->events) {
         // Verdicts of each run against its own reference, and ids of blocks, are not compared.
         if (e.kind == EventKind::kWrong || e.kind == EventKind::kNearTie) continue;
+        if (e.kind == EventKind::kError) {  // what happened to the run, not to a request
+          out.insert(e.text);
+          continue;
+        }
         const std::string who =
             e.request >= 0 ? c.info()->request_names[static_cast<std::size_t>(e.request)] : "-";
         out.insert(fmt::format("{} of request \"{}\"", event_kind_name(e.kind), who));
@@ -257,7 +283,6 @@ class Differ {
     diff.b = y.place;
     diff.lane_a = x.lane;
     diff.lane_b = y.lane;
-    bool outputs_equal = true, outputs_within = true;
     bool rounded_row = false;     // what was quantised differs by rounding
     std::optional<TapDiff> tied;  // an input that differs by a near-tie
     const auto reads = [&](DiffInputs one) { diff.inputs = std::max(diff.inputs, one); };
@@ -274,8 +299,6 @@ class Differ {
           compared->evidence += ", of a near-tie";
         }
         producers_[tap.value.data] = *compared;
-        outputs_equal &= compared->equal;
-        outputs_within &= compared->within;
         rounded_row |= tap.rule == "row" && !compared->equal && compared->within;
       } else {
         const auto producer = producers_.find(tap.value.data);
@@ -297,8 +320,6 @@ class Differ {
       // A rounding before quantisation explains other bytes after it.
       const bool state = rows.record == AS_RECORD_STATE;
       compared.within = compared.equal || rounded_row || (state && compared.max_abs < 1e-3);
-      outputs_equal &= compared.equal;
-      outputs_within &= compared.within;
       diff.taps.push_back(std::move(compared));
     }
     for_each_cache(x.place.op, AS_TAP_IN, [&](const as_tap_info& tap) {
@@ -306,22 +327,81 @@ class Differ {
       if (written != written_.end()) reads(written->second);
     });
     note_written(m, x, y, diff);
-    const bool any_output = std::ranges::any_of(diff.taps, &TapDiff::output);
-    diff.verdict = !any_output     ? DiffVerdict::kUnknown
-                   : outputs_equal ? DiffVerdict::kEqual
-                                   : DiffVerdict::kWithin;
-    if (any_output && !outputs_within) {
-      if (diff.inputs < DiffInputs::kUnknown) reads(unrecorded_.inputs(m, x, y));
-      blame_op(own_output(a_, x, judge_), own_output(b_, y, judge_), diff);
-    }
+    if (!all_compared(x, diff)) unrecorded_.outputs(m, x, y, diff);
+    judge(m, x, y, diff);
     ++out_.counts[static_cast<std::size_t>(diff.verdict)];
-    const bool beyond =
-        diff.verdict == DiffVerdict::kOrigin || diff.verdict == DiffVerdict::kInherited;
-    if (beyond && (!out_.first || (diff.verdict == DiffVerdict::kOrigin &&
-                                   out_.first->op.verdict != DiffVerdict::kOrigin))) {
+    if (blame_rank(diff) > (out_.first ? blame_rank(out_.first->op) : 0)) {
       out_.first = FirstDivergence{diff, first_difference(diff)};
     }
     if (diff.verdict != DiffVerdict::kEqual) out_.ops.push_back(std::move(diff));
+  }
+
+  // Who is named rather than those behind him.
+  static int blame_rank(const OpDiff& diff) {
+    return diff.verdict == DiffVerdict::kOrigin      ? 3
+           : diff.verdict == DiffVerdict::kDiffers   ? 2
+           : diff.verdict == DiffVerdict::kInherited ? 1
+                                                     : 0;
+  }
+
+  template <class Body>
+  static void for_each_output(as_op_id op, const Body& body) {
+    const as_op_info& info = *as_op_find(op);
+    for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+      const as_tap_info& tap = info.taps[i];
+      if (tap.direction != AS_TAP_OUT) continue;
+      if (tap_meaning(op, tap.name) != TapMeaning::kPlacement) body(tap);
+    }
+  }
+  static bool all_compared(const OpTrace& x, const OpDiff& diff) {
+    bool all = true;
+    for_each_output(x.place.op, [&](const as_tap_info& tap) {
+      all &= std::ranges::find(diff.taps, tap.name, &TapDiff::tap) != diff.taps.end();
+    });
+    return all;
+  }
+
+  void judge(const RowMatch& m, const OpTrace& x, const OpTrace& y, OpDiff& diff) {
+    bool any = false, equal = true, within = true;
+    for (const TapDiff& tap : diff.taps) {
+      if (!tap.output) continue;
+      any = true;
+      equal &= tap.equal;
+      within &= tap.within;
+    }
+    if (any && !within) {
+      if (diff.inputs < DiffInputs::kDiffers) {
+        diff.inputs = std::max(diff.inputs, unrecorded_.inputs(m, x, y));
+      }
+      diff.open = false;  // what differs says enough
+      const auto [first, second] = own_outputs(x, y);
+      blame_op(first, second, out_.setup, diff);
+      return;
+    }
+    bool outputs = false;
+    for_each_output(x.place.op, [&](const as_tap_info&) { outputs = true; });
+    if (!outputs) ++out_.placements;
+    diff.open |= outputs && !any;
+    if (diff.open && diff.why.empty()) diff.why = "it has no output that both recorded";
+    diff.verdict = diff.open || !any ? DiffVerdict::kUnknown
+                   : equal           ? DiffVerdict::kEqual
+                                     : DiffVerdict::kWithin;
+  }
+
+  // A judge takes longer than all else, and the two sides know nothing of each other.
+  std::pair<OwnOutput, OwnOutput> own_outputs(const OpTrace& x, const OpTrace& y) const {
+    const auto second = [&] { return own_output(b_, y, judge_); };
+    const bool both = judge_ && recorded_output(x).verdict == OwnOutput::kUnknown &&
+                      recorded_output(y).verdict == OwnOutput::kUnknown;
+    if (!both) return {own_output(a_, x, judge_), second()};
+    std::future<OwnOutput> later;
+    try {
+      later = std::async(std::launch::async, second);
+    } catch (const std::system_error&) {  // no thread to be had
+      later = std::async(std::launch::deferred, second);
+    }
+    OwnOutput first = own_output(a_, x, judge_);
+    return {std::move(first), later.get()};
   }
 
   // A cache of a layer.
@@ -356,7 +436,10 @@ class Differ {
   const Capture &a_, &b_;
   const Tolerances& tolerances_;
   const OwnJudge& judge_;
+  cpu::ThreadPool pool_{0};
   CaptureDiff out_;
+  // Of tokens that the second computed more than once: all but the last time.
+  std::map<std::pair<std::int32_t, std::int64_t>, std::vector<TokenPlace>> before_;
   std::set<std::pair<std::int32_t, std::int64_t>> rejected_there_;  // request, step of the second
   TracePtr last_b_;
   std::map<const void*, TapDiff> producers_;  // outputs of the step so far
@@ -368,13 +451,13 @@ class Differ {
 }  // namespace
 
 const char* diff_inputs_name(DiffInputs inputs) {
-  constexpr const char* kNames[] = {"equal", "within", "unknown", "beyond"};
+  constexpr const char* kNames[] = {"equal", "within", "unknown", "differs", "beyond"};
   return kNames[static_cast<int>(inputs)];
 }
 
 const char* diff_verdict_name(DiffVerdict verdict) {
-  constexpr const char* kNames[kDiffVerdicts] = {"equal", "within", "origin", "inherited",
-                                                 "unknown"};
+  constexpr const char* kNames[kDiffVerdicts] = {"equal",     "within",  "origin",
+                                                 "inherited", "differs", "unknown"};
   return kNames[static_cast<int>(verdict)];
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -105,6 +106,29 @@ bool is_selection(as_op_id op, const std::string& tap) {
          (op == AS_OP_SPARSE_ATTENTION && tap == "extra_indices");
 }
 
+// Entries -1 behind the end of every row.
+void widen(Gathered& g, std::int64_t width) {
+  const std::int64_t rows = g.tensor.shape[0], had = g.tensor.shape[1];
+  if (had == width) return;
+  const auto size = as_dtype_size(g.tensor.dtype);
+  std::vector<std::uint8_t> out(to_size(rows * width * size), 0xff);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    std::memcpy(out.data() + row * width * size, g.bytes.data() + row * had * size,
+                to_size(had * size));
+  }
+  g.bytes = std::move(out);
+  g.tensor = make_tensor(g.bytes.data(), g.tensor.dtype, {rows, width});
+}
+
+// How many entries a row of a selection has.
+std::int64_t entries_of(const Gathered& g, std::int64_t row) {
+  std::int64_t n = 0;
+  for (std::int64_t c = 0; c < g.tensor.shape[1]; ++c) {
+    n += integer(g.tensor, row * g.tensor.shape[1] + c) == -1 ? 0 : 1;
+  }
+  return n;
+}
+
 template <class T>
 void sort_rows(Gathered& g) {
   for (std::int64_t row = 0; row < g.tensor.shape[0]; ++row) {
@@ -113,18 +137,16 @@ void sort_rows(Gathered& g) {
   }
 }
 
-// First element whose bits differ and the one with the largest distance.
-void count_differences(const Gathered& x, const Gathered& y, TapDiff& out, std::int64_t& worst) {
-  const std::int64_t size = as_dtype_size(x.tensor.dtype);
-  const std::int64_t inner = x.tensor.shape[1];
+template <class T, class Number>
+void count_differences_as(const Gathered& x, const Gathered& y, const Number& number, TapDiff& out,
+                          std::int64_t& worst) {
+  const T* const first = static_cast<const T*>(x.tensor.data);
+  const T* const second = static_cast<const T*>(y.tensor.data);
   double largest = -1;
-  for (std::int64_t i = 0; i < x.tensor.shape[0] * inner; ++i) {
-    if (std::memcmp(&x.bytes[to_size(i * size)], &y.bytes[to_size(i * size)], to_size(size)) == 0) {
-      continue;
-    }
+  for (std::int64_t i = 0, n = as_tensor_numel(&x.tensor); i < n; ++i) {
+    if (std::memcmp(first + i, second + i, sizeof(T)) == 0) continue;
     ++out.differing;
-    const double distance = std::fabs(element(x.tensor, i / inner, i % inner) -
-                                      element(y.tensor, i / inner, i % inner));
+    const double distance = std::fabs(number(first[i]) - number(second[i]));
     const double rank = std::isnan(distance) ? HUGE_VAL : distance;
     if (rank > largest) {
       largest = rank;
@@ -132,6 +154,30 @@ void count_differences(const Gathered& x, const Gathered& y, TapDiff& out, std::
     }
   }
   out.max_abs = std::max(0.0, largest);
+}
+
+// Elements whose bits differ, and the one with the largest distance.
+void count_differences(const Gathered& x, const Gathered& y, TapDiff& out, std::int64_t& worst) {
+  const auto plain = [](auto v) { return static_cast<double>(v); };
+  const auto bf16 = [](std::uint16_t v) {
+    return static_cast<double>(std::bit_cast<float>(std::uint32_t{v} << 16));
+  };
+  switch (x.tensor.dtype) {
+    case AS_F64:
+      return count_differences_as<double>(x, y, plain, out, worst);
+    case AS_F32:
+      return count_differences_as<float>(x, y, plain, out, worst);
+    case AS_BF16:
+      return count_differences_as<std::uint16_t>(x, y, bf16, out, worst);
+    case AS_U8:
+      return count_differences_as<std::uint8_t>(x, y, plain, out, worst);
+    case AS_I32:
+      return count_differences_as<std::int32_t>(x, y, plain, out, worst);
+    case AS_I64:
+      return count_differences_as<std::int64_t>(x, y, plain, out, worst);
+    default:
+      return;
+  }
 }
 
 // One side of a selection: [rows, K] entries, and the scores it was made by.
@@ -212,31 +258,39 @@ std::optional<TapDiff> compare_taps(const RowMatch& match, const SessionInfo& in
     const Pair p{row_of(*match.a, a, first), row_of(*match.b, b, second), first, second};
     if (p.a >= 0 && p.b >= 0) pairs.push_back(p);
   }
-  if (pairs.empty()) return std::nullopt;
+  TapDiff out;
+  out.tap = a.name;
+  out.output = a.output;
+  out.rows = to_count(pairs.size());
+  if (pairs.empty()) {  // no token of both was sampled
+    out.equal = out.within = true;
+    return out;
+  }
   const Extent ex = extent_of(x, axis < 0 ? x.rank : axis);
   const Extent ey = extent_of(y, axis < 0 ? y.rank : axis);
   if (ex.outer != ey.outer || (ex.inner != ey.inner && x.rank != axis + 2)) return std::nullopt;
-  // Lists are as wide as the batch's longest request needs: beyond the shorter one is nothing.
+  // Lists are as wide as the batch's longest request needs: beyond the shorter one is nothing. But
+  // selections are as wide as the model's top-k.
+  const bool selection =
+      is_selection(op.place.op, a.name) && (x.dtype == AS_I32 || x.dtype == AS_I64);
   const std::int64_t inner = std::min(ex.inner, ey.inner);
   if (axis < 0 && inner * ex.outer == 0) return std::nullopt;
   Extent fx = ex, fy = ey;
   if (axis < 0) fx = fy = {1, 1, ex.outer * ex.rows * ex.inner};
   const std::int64_t width = axis < 0 ? fx.inner : inner;
-  Gathered gx = gather(x, fx, width, pairs, false), gy = gather(y, fy, width, pairs, true);
+  Gathered gx = gather(x, fx, selection ? fx.inner : width, pairs, false);
+  Gathered gy = gather(y, fy, selection ? fy.inner : width, pairs, true);
   if (tap_meaning(op.place.op, a.name) == TapMeaning::kSlots) {
     make_logical(gx, *match.a, info_a, op, a, pairs, false);
     make_logical(gy, *match.b, info_b, op, b, pairs, true);
   }
-  if (is_selection(op.place.op, a.name)) {
+  if (selection) {
     for (Gathered* g : {&gx, &gy}) {
+      widen(*g, std::max(fx.inner, fy.inner));
       if (g->tensor.dtype == AS_I64) sort_rows<std::int64_t>(*g);
       if (g->tensor.dtype == AS_I32) sort_rows<std::int32_t>(*g);
     }
   }
-  TapDiff out;
-  out.tap = a.name;
-  out.output = a.output;
-  out.rows = to_count(pairs.size());
   std::int64_t worst = -1;
   count_differences(gx, gy, out, worst);
   out.equal = out.within = out.differing == 0;
@@ -252,6 +306,12 @@ std::optional<TapDiff> compare_taps(const RowMatch& match, const SessionInfo& in
                               worst % cells, element(gx.tensor, worst / cells, worst % cells),
                               element(gy.tensor, worst / cells, worst % cells), out.differing,
                               gx.tensor.shape[0] * cells);
+  if (selection) {
+    const std::int64_t in_a = entries_of(gx, worst / cells), in_b = entries_of(gy, worst / cells);
+    if (in_a != in_b) {
+      out.evidence += fmt::format(", {} entries in the first, {} in the second", in_a, in_b);
+    }
+  }
   // An input is judged as what it is in most ops: the output of a dense one.
   if (!a.output && x.dtype != AS_BF16 && x.dtype != AS_F32) return out;
   auto tolerance =
@@ -263,7 +323,7 @@ std::optional<TapDiff> compare_taps(const RowMatch& match, const SessionInfo& in
     judge_selection(first, second, pairs, *tolerance, out);
     return out;
   }
-  const Comparison compared = compare(gx.tensor, gy.tensor, {}, *tolerance);
+  const Comparison compared = compare(gx.tensor, gy.tensor, {}, *tolerance, match.threads);
   out.budget_used = compared.budget_used;
   out.within = compared.within;
   out.evidence += fmt::format(", {:.3g} times the tolerance", compared.budget_used);
@@ -284,8 +344,13 @@ TapDiff compare_rows(const RowMatch& match, const RowsCopy& a, const RowsCopy& b
     ++out.rows;
     if (in_a != in_b || a.row_bytes != b.row_bytes) {
       out.equal = false;
-      out.evidence = fmt::format("token {} wrote a row in one of them alone",
-                                 match.a->metadata.positions[to_size(first)]);
+      const std::int64_t position = match.a->metadata.positions[to_size(first)];
+      out.evidence = in_a != in_b
+                         ? fmt::format("token {} wrote a row in one of them alone", position)
+                         : fmt::format(
+                               "token {} wrote a row of {} bytes in the first and of {} in "
+                               "the second",
+                               position, a.row_bytes, b.row_bytes);
       continue;
     }
     const std::uint8_t* p = a.bytes.data() + (x - a.tokens.begin()) * a.row_bytes;

@@ -15,6 +15,7 @@ struct RowMatch {
   const StepTrace* a = nullptr;
   const StepTrace* b = nullptr;
   std::vector<std::pair<std::int32_t, std::int32_t>> rows;
+  const as_threads* threads = nullptr;  // to compare with; null = this one alone
 };
 
 // Nothing where the two cannot be laid beside each other.

@@ -1,5 +1,7 @@
 #include "engine/capture/unrecorded.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "engine/capture/logical_slots.h"
@@ -15,8 +17,46 @@ bool same_tokens(const RowMatch& m) {
          });
 }
 
-bool same_bytes(const std::optional<TapStats>& x, const std::optional<TapStats>& y) {
-  return x && y && x->checksum == y->checksum;
+// By their checksums.
+DiffInputs apart(const std::optional<TapStats>& x, const std::optional<TapStats>& y) {
+  if (!x || !y) return DiffInputs::kUnknown;
+  return x->checksum == y->checksum ? DiffInputs::kEqual : DiffInputs::kDiffers;
+}
+
+// The figures that differ.
+std::string figures_text(const TapStats& x, const TapStats& y) {
+  std::string text;
+  const auto add = [&](const char* name, double p, double q) {
+    if (p != q) text += fmt::format(", {} {:.6g} and {:.6g}", name, p, q);
+  };
+  add("elements", static_cast<double>(x.elements), static_cast<double>(y.elements));
+  add("NaNs", static_cast<double>(x.nans), static_cast<double>(y.nans));
+  add("infinities", static_cast<double>(x.infinities), static_cast<double>(y.infinities));
+  add("smallest", x.min, y.min);
+  add("largest", x.max, y.max);
+  add("mean", x.mean, y.mean);
+  add("l2", x.l2, y.l2);
+  return "other checksums" + (text.empty() ? ", the same figures" : text);
+}
+
+void compare_stats(const std::string& name, const std::optional<TapStats>& x,
+                   const std::optional<TapStats>& y, bool same, OpDiff& diff) {
+  const bool nothing = x && y && x->elements == 0 && y->elements == 0;
+  if (!x || !y || (!same && !nothing)) {
+    diff.open = true;
+    diff.why = !x || !y ? fmt::format("{} was recorded without a checksum", name)
+                        : fmt::format(
+                              "the values of {} were not kept, and the step holds other "
+                              "tokens in the second",
+                              name);
+    return;
+  }
+  TapDiff tap;
+  tap.tap = name;
+  tap.output = tap.by_checksum = true;
+  tap.equal = tap.within = x->checksum == y->checksum;
+  if (!tap.equal) tap.evidence = figures_text(*x, *y);
+  diff.taps.push_back(std::move(tap));
 }
 
 }  // namespace
@@ -36,16 +76,51 @@ DiffInputs Unrecorded::inputs(const RowMatch& match, const OpTrace& x, const OpT
   const OpEntry *p = a_.find(x.place), *q = b_.find(y.place);
   if (p == nullptr || q == nullptr) return DiffInputs::kUnknown;
   const bool same = same_tokens(match);
+  DiffInputs worst = DiffInputs::kEqual;
   for (const TapEntry& tap : p->taps) {
     const bool seen = x.tap(tap.name) != nullptr && y.tap(tap.name) != nullptr;
     if (tap.output || tap.weight || seen) continue;
     if (tap_meaning(x.place.op, tap.name) == TapMeaning::kPlacement) continue;
     const auto twin = std::ranges::find(q->taps, tap.name, &TapEntry::name);
-    if (!same || twin == q->taps.end() || !same_bytes(tap.stats, twin->stats)) {
-      return DiffInputs::kUnknown;
-    }
+    const bool known = same && twin != q->taps.end();
+    DiffInputs one = known ? apart(tap.stats, twin->stats) : DiffInputs::kUnknown;
+    const bool slots = tap_meaning(x.place.op, tap.name) == TapMeaning::kSlots;
+    if (slots && one == DiffInputs::kDiffers) one = DiffInputs::kUnknown;  // maybe other blocks
+    worst = std::max(worst, one);
   }
-  return DiffInputs::kEqual;
+  return worst;
+}
+
+void Unrecorded::outputs(const RowMatch& match, const OpTrace& x, const OpTrace& y, OpDiff& diff) {
+  const OpEntry *p = a_.find(x.place), *q = b_.find(y.place);
+  if (p == nullptr || q == nullptr) return;
+  const bool same = same_tokens(match);
+  const auto seen = [&](const std::string& name) {
+    return std::ranges::find(diff.taps, name, &TapDiff::tap) != diff.taps.end();
+  };
+  for (const TapEntry& tap : p->taps) {
+    if (!tap.output || seen(tap.name)) continue;
+    if (tap_meaning(x.place.op, tap.name) == TapMeaning::kPlacement) continue;
+    const auto twin = std::ranges::find(q->taps, tap.name, &TapEntry::name);
+    if (twin == q->taps.end()) continue;  // a lane or an engine that withholds it
+    if (x.tap(tap.name) != nullptr && y.tap(tap.name) != nullptr) {
+      diff.open = true;
+      diff.why = fmt::format("{} has another kind or shape in the second", tap.name);
+      continue;
+    }
+    const bool slots = tap_meaning(x.place.op, tap.name) == TapMeaning::kSlots;
+    if (slots && apart(tap.stats, twin->stats) == DiffInputs::kDiffers) {
+      diff.open = true;
+      diff.why = fmt::format("the values of {} were not kept, and its slots are others", tap.name);
+      continue;
+    }
+    compare_stats(tap.name, tap.stats, twin->stats, same, diff);
+  }
+  for (const RowsEntry& rows : p->rows) {
+    if (seen(rows.name)) continue;
+    const auto twin = std::ranges::find(q->rows, rows.name, &RowsEntry::name);
+    if (twin != q->rows.end()) compare_stats(rows.name, rows.stats, twin->stats, same, diff);
+  }
 }
 
 DiffInputs Unrecorded::rows(const RowMatch& match, const OpTrace& x, const OpTrace& y,
@@ -54,9 +129,8 @@ DiffInputs Unrecorded::rows(const RowMatch& match, const OpTrace& x, const OpTra
   if (p == nullptr || q == nullptr || !same_tokens(match)) return DiffInputs::kUnknown;
   const auto first = std::ranges::find(p->rows, tap, &RowsEntry::name);
   const auto second = std::ranges::find(q->rows, tap, &RowsEntry::name);
-  const bool equal =
-      first != p->rows.end() && second != q->rows.end() && same_bytes(first->stats, second->stats);
-  return equal ? DiffInputs::kEqual : DiffInputs::kUnknown;
+  const bool known = first != p->rows.end() && second != q->rows.end();
+  return known ? apart(first->stats, second->stats) : DiffInputs::kUnknown;
 }
 
 }  // namespace attnscope

@@ -14,8 +14,11 @@ class Unrecorded {
  public:
   Unrecorded(const Capture& a, const Capture& b) : a_{a, {}}, b_{b, {}} {}
 
-  // Inputs of an op without values in one of the two: equal, or unknown.
+  // Inputs of an op without values in one of the two: equal, unknown, or different.
   DiffInputs inputs(const RowMatch& match, const OpTrace& x, const OpTrace& y);
+  // Outputs of an op that `diff` does not have: those that could be compared go into it, and of
+  // those that could not, it is said why.
+  void outputs(const RowMatch& match, const OpTrace& x, const OpTrace& y, OpDiff& diff);
   // Cache rows that it wrote.
   DiffInputs rows(const RowMatch& match, const OpTrace& x, const OpTrace& y,
                   const std::string& tap);

@@ -8,6 +8,7 @@
 
 #include "engine/model/memory.h"
 #include "engine/model/numbers.h"
+#include "engine/opcase/nan_memory.h"
 #include "engine/opcase/rows_read.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/head.h"
@@ -18,7 +19,6 @@ namespace attnscope {
 namespace {
 
 constexpr std::int64_t kLargestCall = std::int64_t{1} << 40;  // bytes
-constexpr std::int64_t kMemoryAlignment = 64;
 
 // Calls visit(offset of a run in elements, index of the run) for every run of the last axis.
 template <class Visit>
@@ -128,24 +128,18 @@ Error wrong_size(const std::string& what) {
 class HeapMemory : public CaseMemory {
  public:
   Result<void*> allocate(std::int64_t bytes, const char* name, bool) override {
-    const std::int64_t rounded = as_round_up(std::max<std::int64_t>(bytes, 1), kMemoryAlignment);
-    if (rounded > (std::int64_t{64} << 20)) {
-      if (auto ok = check_memory(rounded); !ok) return ok.error();
+    if (bytes > (std::int64_t{64} << 20)) {
+      if (auto ok = check_memory(bytes); !ok) return ok.error();
     }
-    memory_.emplace_back(std::aligned_alloc(kMemoryAlignment, to_size(rounded)));
-    void* memory = memory_.back().get();
-    if (memory == nullptr) {
+    memory_.push_back(nan_memory(bytes));
+    if (memory_.back() == nullptr) {
       return Error{AS_NO_ENVIRONMENT, fmt::format("{}: out of memory", name), {}};
     }
-    std::memset(memory, 0xff, to_size(rounded));
-    return memory;
+    return memory_.back().get();
   }
 
  private:
-  struct Free {
-    void operator()(void* p) const { std::free(p); }
-  };
-  std::vector<std::unique_ptr<void, Free>> memory_;
+  std::vector<NanMemory> memory_;
 };
 
 void copy_row(const as_row_address& from, const as_row_address& to, const as_cache& cache) {

@@ -111,6 +111,8 @@ DiffLook diff_look(DiffVerdict verdict) {
       return {"begins here", Verdict::kWrong};
     case DiffVerdict::kInherited:
       return {"inherited", Verdict::kQuantisation};
+    case DiffVerdict::kDiffers:
+      return {"differs, by how much unknown", Verdict::kNearTie};
     default:
       return {"not recorded in both", Verdict::kNotCompared};
   }
@@ -174,17 +176,21 @@ std::string compare_sentence(const RunPair& c, const ComparedToken& token, const
   }
   const auto worst =
       std::ranges::find_if(diff->taps, [](const TapDiff& t) { return t.output && !t.within; });
+  // Of values that were not kept there is no worst place.
+  const auto evidence = [&] {
+    return fmt::format("{}{}; {}", worst->by_checksum ? "" : "most at ", worst->evidence,
+                       diff->why);
+  };
   switch (diff->verdict) {
     case DiffVerdict::kOrigin:
       if (diff->inputs == DiffInputs::kEqual) {
-        return fmt::format("{}: the inputs agree and {} does not, most at {}; {}.", where,
-                           worst->tap, worst->evidence, diff->why);
+        return fmt::format("{}: the inputs agree and {} does not, {}.", where, worst->tap,
+                           evidence());
       }
-      return fmt::format("{}: {} differs, most at {}; {}.", where, worst->tap, worst->evidence,
-                         diff->why);
+      [[fallthrough]];
     case DiffVerdict::kInherited:
-      return fmt::format("{}: {} differs, most at {}; {}.", where, worst->tap, worst->evidence,
-                         diff->why);
+    case DiffVerdict::kDiffers:
+      return fmt::format("{}: {} differs, {}.", where, worst->tap, evidence());
     case DiffVerdict::kWithin: {
       if (!diff->why.empty()) return fmt::format("{}: {}.", where, diff->why);
       const bool tie = std::ranges::any_of(diff->taps, [](const TapDiff& t) { return t.near_tie; });
@@ -193,6 +199,10 @@ std::string compare_sentence(const RunPair& c, const ComparedToken& token, const
           tie ? "other entries of the same scores, a near-tie" : "differences within tolerance");
     }
     default:
+      if (diff->open) {
+        return fmt::format("{}: could not be compared: {}; record both at level full, all rows.",
+                           where, diff->why);
+      }
       return fmt::format("{}: its values were not recorded in both; record at level full.", where);
   }
 }

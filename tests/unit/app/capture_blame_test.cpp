@@ -7,9 +7,11 @@
 #include <filesystem>
 #include <set>
 
+#include "app/common/capture_compare.h"
 #include "app/common/capture_record.h"
 #include "app/common/own_judge.h"
 #include "engine/capture/capture_diff.h"
+#include "engine/capture/op_blame.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/cpu/cpu_lane.h"
 #include "kernels/params/attention_params.h"
@@ -225,6 +227,143 @@ TEST_F(CaptureBlameTest, TablesAloneNameTheOpByChecksums) {
   const CaptureDiff d = diff(*a, *b);
   ASSERT_TRUE(d.first);
   EXPECT_EQ(as_op_find(d.first->op.a.op)->name, std::string("indexer_topk")) << d.first->text;
+}
+
+TEST_F(CaptureBlameTest, EqualTablesAreEqualByChecksums) {
+  const auto a = record("a.acap", {"cpu"}, References::kNone, CaptureLevel::kTables);
+  const CaptureDiff d = diff(*a, *a);
+  EXPECT_TRUE(d.same());
+  EXPECT_TRUE(d.whole()) << open_text(d);
+  EXPECT_EQ(open_text(d), "");
+  EXPECT_GT(counted(d, DiffVerdict::kEqual), 200);
+  EXPECT_EQ(counted(d, DiffVerdict::kUnknown), d.placements);
+  EXPECT_EQ(counted(d, DiffVerdict::kWithin), 0);
+}
+
+TEST_F(CaptureBlameTest, TablesNameAWrongFloatByTheVerdictOfItsRecording) {
+  const auto sim = References::kSim;
+  const auto tables = CaptureLevel::kTables;
+  const std::string bug = "sparse_attention=mutant:sink_scaled";
+  const auto a = record("a.acap", {"cpu"}, sim, tables);
+  const auto b = record("b.acap", {"cpu", bug}, sim, tables);
+  const CaptureDiff d = diff(*a, *b);
+  EXPECT_FALSE(d.same());
+  EXPECT_FALSE(d.blameless());
+  EXPECT_EQ(origins(d), std::set<std::string>{"sparse_attention"});
+  ASSERT_TRUE(d.first);
+  EXPECT_EQ(d.first->op.verdict, DiffVerdict::kOrigin);
+  EXPECT_EQ(d.first->op.inputs, DiffInputs::kEqual);
+  for (const char* part : {"its inputs agree", "other checksums, ",
+                           "the second's output is not what its own inputs give: "}) {
+    EXPECT_NE(d.first->text.find(part), std::string::npos) << d.first->text;
+  }
+  EXPECT_GT(counted(d, DiffVerdict::kInherited), 0);
+  EXPECT_EQ(counted(d, DiffVerdict::kUnknown), d.placements);
+  EXPECT_EQ(open_text(d), "");
+  // Lanes that round otherwise are nobody's fault here either.
+  const auto c = record("c.acap", {"rounds_otherwise"}, sim, tables);
+  const CaptureDiff rounded = diff(*a, *c);
+  EXPECT_EQ(origins(rounded), std::set<std::string>());
+  EXPECT_TRUE(rounded.blameless()) << open_text(rounded);
+  EXPECT_GT(counted(rounded, DiffVerdict::kWithin), 0);
+}
+
+// Nobody judged, and by how much they differ is not known: it is named and left open.
+TEST_F(CaptureBlameTest, TablesWithoutVerdictsLeaveItOpen) {
+  const auto none = References::kNone;
+  const auto tables = CaptureLevel::kTables;
+  const std::string bug = "sparse_attention=mutant:sink_scaled";
+  const auto a = record("a.acap", {"cpu"}, none, tables);
+  const auto b = record("b.acap", {"cpu", bug}, none, tables);
+  const CaptureDiff d = diff(*a, *b);
+  EXPECT_FALSE(d.same());
+  EXPECT_FALSE(d.blameless());
+  ASSERT_TRUE(d.first);
+  EXPECT_EQ(as_op_find(d.first->op.a.op)->name, std::string("sparse_attention")) << d.first->text;
+  EXPECT_EQ(d.first->op.verdict, DiffVerdict::kDiffers);
+  EXPECT_NE(d.first->text.find("by how much its output differs was not recorded"),
+            std::string::npos)
+      << d.first->text;
+  EXPECT_NE(open_text(d).find("could not be judged by themselves: record both with --references"),
+            std::string::npos)
+      << open_text(d);
+}
+
+// Checksums are of all tokens of a step: other batches have others.
+TEST_F(CaptureBlameTest, TablesOfOtherBatchesAreNotComparedAndThatIsSaid) {
+  const auto none = References::kNone;
+  const auto tables = CaptureLevel::kTables;
+  const auto a = record("a.acap", {"cpu"}, none, tables);
+  Scenario other = selective_scenario();
+  other.limits.token_budget = 100;
+  const auto b = record("b.acap", {"cpu"}, none, tables, other);
+  const CaptureDiff d = diff(*a, *b);
+  EXPECT_FALSE(d.whole());
+  EXPECT_FALSE(d.blameless());
+  EXPECT_GT(counted(d, DiffVerdict::kUnknown), d.placements);
+  EXPECT_NE(open_text(d).find("ops could not be compared: "), std::string::npos) << open_text(d);
+  RunPair pair;
+  pair.diff = d;
+  EXPECT_TRUE(pair.sentence().ends_with("Record both with --level full --rows all."))
+      << pair.sentence();
+}
+
+// Both are right by themselves: what differs is how they were set up.
+TEST_F(CaptureBlameTest, AnotherTopKIsNamed) {
+  Scenario other = selective_scenario();
+  other.model.index_topk = 128;
+  const auto a = record("a.acap", {"cpu"});
+  const auto b = record("b.acap", {"cpu"}, References::kSim, CaptureLevel::kFull, other);
+  const CaptureDiff d = diff(*a, *b);
+  ASSERT_FALSE(d.states.empty());
+  EXPECT_EQ(d.states.front().what, "setup");
+  EXPECT_EQ(d.states.front().text, "index_topk is 64 in the first capture and 128 in the second");
+  ASSERT_TRUE(d.first);
+  EXPECT_EQ(as_op_find(d.first->op.a.op)->name, std::string("indexer_topk")) << d.first->text;
+  EXPECT_EQ(d.first->op.verdict, DiffVerdict::kOrigin);
+  EXPECT_TRUE(d.first->op.setup);
+  EXPECT_NE(d.first->text.find(" 64 entries in the first, "), std::string::npos) << d.first->text;
+  EXPECT_EQ(origins(d), std::set<std::string>{"indexer_topk"});
+  EXPECT_TRUE(d.blameless()) << open_text(d);
+  EXPECT_NE(blameless_text(d).find("set up otherwise"), std::string::npos) << blameless_text(d);
+  EXPECT_NE(blameless_text(d).find("index_topk is 64"), std::string::npos) << blameless_text(d);
+}
+
+TEST_F(CaptureBlameTest, AnotherSetupIsNamed) {
+  const auto sim = References::kSim;
+  const auto full = CaptureLevel::kFull;
+  const auto one = [&](std::int64_t seed) {
+    Scenario s = small_scenario(80);
+    s.seed = static_cast<std::uint64_t>(seed);
+    s.text = R"({"model": {"seed": )" + std::to_string(seed) + "}}";
+    return s;
+  };
+  const auto first_setup = [](const CaptureDiff& d) {
+    return d.states.empty() ? StateDiff{} : d.states.front();
+  };
+  const auto a = record("a.acap", {"cpu"}, sim, full, one(3));
+  Scenario hadamard = one(3);
+  hadamard.model.switches = *profile_switches("vllm,hadamard=on");
+  Scenario eps = one(3);
+  eps.model.rms_eps = 1e-3;
+  const std::vector<std::pair<Scenario, std::string>> others = {
+      {hadamard, "switch hadamard is off in the first capture and on in the second"},
+      {eps, "rms_eps is 1e-06 in the first capture and 0.001 in the second"},
+      {one(4), "the seed of the weights is 3 in the first capture and 4 in the second"}};
+  for (const auto& [scenario, text] : others) {
+    const auto b = record("b.acap", {"cpu"}, sim, full, scenario);
+    const CaptureDiff d = diff(*a, *b);
+    EXPECT_EQ(first_setup(d).what, "setup");
+    EXPECT_EQ(first_setup(d).text, text);
+    EXPECT_EQ(d.setup, text);
+    ASSERT_TRUE(d.first) << text;
+    EXPECT_TRUE(d.blameless()) << text << open_text(d);
+    EXPECT_NE(blameless_text(d).find(text), std::string::npos) << blameless_text(d);
+    // With other weights the layers are given another embedding already.
+    if (scenario.seed != 3) continue;
+    EXPECT_TRUE(d.first->op.setup) << d.first->text;
+    EXPECT_NE(d.first->text.find(text), std::string::npos) << d.first->text;
+  }
 }
 
 TEST_F(CaptureBlameTest, RanksAreNotComparedWithEachOther) {

@@ -40,6 +40,17 @@ TEST(RowMatch, TheOrderOfASelectionDoesNotMatter) {
   EXPECT_TRUE(compared(selected(kScores, {0, 1}), selected(kScores, {1, 0})).equal);
 }
 
+// Another top-k: the wider list is not cut to the other's width.
+TEST(RowMatch, SelectionsOfAnotherWidthAreComparedWhole) {
+  const StepTrace narrow = selected(kScores, {0, 1});
+  EXPECT_TRUE(compared(narrow, selected(kScores, {1, 0, -1, -1})).equal);
+  const TapDiff diff = compared(narrow, selected(kScores, {0, 1, 2, -1}));
+  EXPECT_FALSE(diff.equal);
+  EXPECT_FALSE(diff.within);
+  EXPECT_NE(diff.evidence.find("2 entries in the first, 3 in the second"), std::string::npos)
+      << diff.evidence;
+}
+
 TEST(RowMatch, EntriesOfTheSameScoreAreANearTie) {
   const TapDiff diff = compared(selected(kScores, {0, 1}), selected(kScores, {0, 2}));
   EXPECT_FALSE(diff.equal);
