@@ -2,8 +2,10 @@
 #include <fmt/ranges.h>
 
 #include <charconv>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "app/cli/capture_commands.h"
 #include "app/common/case_lane.h"
@@ -103,6 +105,43 @@ Result<ImportedRequest> parse_request(const std::string& text) {
   return request;
 }
 
+struct LeftOutTotals {
+  std::int64_t ops = 0, taps = 0, wrong = 0;
+};
+
+// A line for each kind of op, and one for each tap of theirs that is wrong.
+LeftOutTotals print_left_out(const ImportCommand& c, const std::vector<LeftOutOp>& left_out) {
+  LeftOutTotals totals;
+  std::map<std::string, std::vector<const LeftOutOp*>> by_name;
+  for (const LeftOutOp& left : left_out) by_name[left.name].push_back(&left);
+  for (const auto& [name, ops] : by_name) {
+    std::set<int> layers;
+    for (const LeftOutOp* left : ops) layers.insert(left->layer);
+    fmt::print(
+        "  left out: {} of layer{} {}: it is a helper op, which has no place in a step; "
+        "import it as a case: attnscope case import {} {} -o {}.json --op {} --layer {} "
+        "--model {}\n",
+        name, layers.size() > 1 ? "s" : "", fmt::join(layers, ", "), c.map, fmt::join(c.dumps, " "),
+        name, name, *layers.begin(), c.model);
+    for (const LeftOutOp* left : ops) {
+      ++totals.ops;
+      const std::string place =
+          fmt::format("{} of layer {} of step {}", name, left->layer, left->step);
+      if (!left->why_not.empty()) fmt::print("  {}: not judged: {}\n", place, left->why_not);
+      if (!left->run) continue;
+      for (const CaseTap& tap : left->run->taps) {
+        if (tap.verdict == Verdict::kNotCompared) continue;
+        ++totals.taps;
+        if (tap.verdict != Verdict::kWrong) continue;
+        ++totals.wrong;
+        fmt::print("  {}: {} is wrong{}{}\n", place, tap.tap, tap.note.empty() ? "" : ": ",
+                   tap.note);
+      }
+    }
+  }
+  return totals;
+}
+
 Result<as_status> import_whole(const ImportCommand& c, const ImportMap& map) {
   if (c.model.empty()) {
     return usage_error("a capture needs --model: it says which layers there are",
@@ -142,14 +181,20 @@ Result<as_status> import_whole(const ImportCommand& c, const ImportMap& map) {
   fmt::print("{}: {} steps, {} ops, {}\n", c.output, made->totals.steps, made->ops,
              format_bytes(static_cast<double>(made->totals.bytes)));
   for (const std::string& note : made->notes) fmt::print("  {}\n", note);
+  const LeftOutTotals left_out = print_left_out(c, made->left_out);
   const Summary summary = summarise(made->results, tolerances->drift_limit());
+  const std::int64_t wrong = summary.count(Verdict::kWrong) + left_out.wrong;
   if (options.judge) {
-    fmt::print("beside ref.sim on their own inputs: {} taps, {} wrong\n", summary.taps,
+    fmt::print("beside ref.sim on their own inputs: {} taps, {} wrong", summary.taps,
                summary.count(Verdict::kWrong));
-    fmt::print("{}", format_blamed(blamed_json(summary)));
+    if (left_out.ops > 0) {
+      fmt::print("; {} ops left out of the capture: {} taps, {} wrong", left_out.ops, left_out.taps,
+                 left_out.wrong);
+    }
+    fmt::print("\n{}", format_blamed(blamed_json(summary)));
   }
   fmt::print("open it with: attnscope show {0}, or attnscope gui {0}\n", c.output);
-  return summary.count(Verdict::kWrong) > 0 ? AS_MISMATCH : AS_OK;
+  return wrong > 0 ? AS_MISMATCH : AS_OK;
 }
 
 Result<as_status> import_command(const ImportCommand& c) {

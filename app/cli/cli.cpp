@@ -16,8 +16,8 @@
 #include "app/cli/look_commands.h"
 #include "app/cli/model_commands.h"
 #include "app/cli/model_options.h"
-#include "app/common/nearest.h"
 #include "app/common/plugins.h"
+#include "engine/config/nearest.h"
 
 namespace attnscope {
 namespace {
@@ -318,11 +318,9 @@ void add_blocks(CLI::App& app, Action& action) {
 }
 
 // One line: what is wrong with the words, and where help is.
-std::string usage_text(const CLI::App& app, const std::vector<std::string>& arguments,
-                       std::string problem) {
+std::string usage_text(const CLI::App& app, const std::string& first, std::string problem) {
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
-  const std::string first = arguments.size() > 1 ? arguments[1] : "";
   const bool known = std::find(names.begin(), names.end(), first) != names.end();
   if (!known && !first.empty() && first[0] != '-') {
     const auto nearest = nearest_names(first, names);
@@ -337,7 +335,7 @@ std::string usage_text(const CLI::App& app, const std::vector<std::string>& argu
 
 }  // namespace
 
-// Options of every command: they come behind it.
+// Options of every command: they stand before or behind it.
 void add_plugins(CLI::App& app, PluginChoice& choice) {
   app.add_option("--plugin", choice.libraries,
                  "Shared library with kernels of your own, lane plugin:NAME; may be repeated")
@@ -354,6 +352,27 @@ void add_plugins(CLI::App& app, PluginChoice& choice) {
   };
   for (CLI::App* command : app.get_subcommands({})) pass_on(command);
 }
+
+namespace {
+
+// Where the command stands, behind the options of every command.
+std::size_t command_index(const std::vector<std::string>& arguments) {
+  std::size_t i = 1;
+  while (i < arguments.size()) {
+    const std::string& word = arguments[i];
+    if (word == "--plugin" || word == "--plugin-timeout") {
+      i += 2;
+    } else if (word == "--in-process" || word.starts_with("--plugin=") ||
+               word.starts_with("--plugin-timeout=")) {
+      ++i;
+    } else {
+      break;
+    }
+  }
+  return std::min(i, arguments.size());
+}
+
+}  // namespace
 
 int run_cli(const std::vector<std::string>& arguments) {
   CLI::App app("attnscope: a workbench for paged sparse attention", "attnscope");
@@ -384,7 +403,8 @@ int run_cli(const std::vector<std::string>& arguments) {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
     if (!reversed.empty()) reversed.pop_back();
     // Without a command it is the app that is wanted.
-    const std::string first = reversed.empty() ? "" : reversed.back();
+    const std::size_t command = command_index(arguments);
+    const std::string first = command < arguments.size() ? arguments[command] : "";
     const bool option = first.rfind("--", 0) == 0 && first != "--help" && first != "--version";
     if (first.empty() || option) reversed.emplace_back("gui");
     try {
@@ -394,7 +414,7 @@ int run_cli(const std::vector<std::string>& arguments) {
         app.exit(e);
         return AS_OK;
       }
-      fmt::print(stderr, "attnscope: {}\n", usage_text(app, arguments, e.what()));
+      fmt::print(stderr, "attnscope: {}\n", usage_text(app, first, e.what()));
       return AS_USAGE;
     }
     if (auto ok = open_plugins(plugin_choice); !ok) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/cli/capture_commands.h"
+#include "app/cli/look_at.h"
 #include "app/cli/model_options.h"
 #include "app/cli/progress_bar.h"
 #include "app/common/capture_record.h"
@@ -23,7 +24,7 @@ struct RecordCommand {
   std::string scenario, path, level = "tables", references = "both";
   std::vector<std::string> lanes, ops, requests;
   std::vector<std::string> layers;
-  std::string steps_filter, cache_steps, rows = "64";
+  std::string steps_filter, cache_steps, rows = "64", profile, tolerances;
   std::int64_t steps = -1, decode_steps = -1;
   int threads = 0;
   bool weights = false, json = false;
@@ -60,11 +61,30 @@ Result<CaptureFilter> parse_filter(const RecordCommand& c, const ModelConfig& mo
   return filter;
 }
 
+// Known before the run where its number of steps is.
+Result<void> check_steps(const RecordCommand& c, const CaptureOptions& capture) {
+  if (c.steps < 0) return {};
+  const auto check = [&](const char* option, std::int64_t step) -> Result<void> {
+    if (step < c.steps) return {};
+    return usage_error(fmt::format("{} {}: with --steps {} the run ends after step {}", option,
+                                   step, c.steps, c.steps - 1),
+                       "ask for more --steps, or for an earlier one");
+  };
+  for (const CaptureFilter::Range& range : capture.filter.steps) {
+    if (auto ok = check("--at-steps", range.first); !ok) return ok;
+  }
+  for (const std::int64_t step : capture.cache_steps) {
+    if (auto ok = check("--cache-at", step); !ok) return ok;
+  }
+  return {};
+}
+
 Result<RecordOptions> record_options(const RecordCommand& c, const Scenario& scenario) {
   RecordOptions options;
   if (c.steps >= 0) options.run.steps = c.steps;
   if (c.decode_steps >= 0) options.run.decode_steps = c.decode_steps;
   if (!c.lanes.empty()) options.run.session.lanes = c.lanes;
+  options.run.session.tolerance_file = c.tolerances;
   options.run.session.threads = c.threads;
   options.run.session.references = c.references == "none"  ? References::kNone
                                    : c.references == "sim" ? References::kSim
@@ -90,13 +110,14 @@ Result<RecordOptions> record_options(const RecordCommand& c, const Scenario& sce
       }
     }
   }
+  if (auto ok = check_steps(c, options.capture); !ok) return ok.error();
   options.requests = c.requests;
   options.rows = c.rows == "all" ? 0 : std::atoll(c.rows.c_str());
   return options;
 }
 
 Result<as_status> record_command(const RecordCommand& c) {
-  auto scenario = load_scenario(c.scenario, c.model);
+  auto scenario = scenario_with_profile(c.scenario, c.profile, c.model);
   if (!scenario) return scenario.error();
   auto options = record_options(c, *scenario);
   if (!options) return options.error();
@@ -115,6 +136,7 @@ Result<as_status> record_command(const RecordCommand& c) {
                                        {"engine_seconds", result->engine_seconds},
                                        {"run_seconds", result->run_seconds},
                                        {"write_seconds", result->write_seconds},
+                                       {"note", result->note},
                                        {"wall_seconds", result->wall_seconds}})
                            .dump(1));
   } else {
@@ -124,6 +146,7 @@ Result<as_status> record_command(const RecordCommand& c) {
     fmt::print("{} in all: ops {}, with references and copies {}, writing {} beside them\n",
                format_us(result->wall_seconds * 1e6), format_us(result->engine_seconds * 1e6),
                format_us(result->run_seconds * 1e6), format_us(result->write_seconds * 1e6));
+    if (!result->note.empty()) fmt::print("{}\n", result->note);
     fmt::print("open it with: attnscope show {0}, or attnscope gui {0}\n", c.path);
   }
   return bad ? AS_MISMATCH : AS_OK;
@@ -166,6 +189,9 @@ void add_record(CLI::App& app, Action& action) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   record->add_option("--references", c->references, "none, sim or both")
       ->check(CLI::IsMember({"none", "sim", "both"}));
+  record->add_option("--profile", c->profile, kProfileHelp)->check(check_profile);
+  record->add_option("--tolerances", c->tolerances,
+                     "Tolerance file (default: assets/tolerances.json)");
   record->add_option("--threads", c->threads, "Threads, 0 = all")->check(CLI::Range(0, 4096));
   record->add_flag("--json", c->json, "Print as JSON");
   record->callback([=, &action] { action = [=] { return record_command(*c); }; });

@@ -10,6 +10,7 @@
 #include "engine/capture/capture_queue.h"
 #include "engine/capture/trace_fields.h"
 #include "engine/session/elapsed.h"
+#include "engine/session/lanes_ran.h"
 #include "engine/session/trace_recorder.h"
 
 namespace attnscope {
@@ -34,6 +35,34 @@ Result<std::vector<std::int32_t>> request_ids(const std::vector<std::string>& wa
     ids.push_back(found);
   }
   return ids;
+}
+
+// What the recorder keeps of a step, for whoever misses a row later.
+std::string rows_text(const RecordOptions& options) {
+  std::string text;
+  if (!options.requests.empty()) {
+    text = fmt::format("of request{} {}", options.requests.size() == 1 ? "" : "s",
+                       fmt::join(options.requests, ", "));
+  }
+  if (options.rows > 0) {
+    text += fmt::format("{}at most {} of a step", text.empty() ? "" : ", ", options.rows);
+  }
+  return text;
+}
+
+// Steps that were chosen and never ran.
+std::string steps_beyond(const CaptureOptions& options, std::int64_t steps) {
+  std::vector<std::string> beyond;
+  for (const CaptureFilter::Range& r : options.filter.steps) {
+    if (r.first >= steps) beyond.push_back(fmt::format("values of step {}", r.first));
+  }
+  for (const std::int64_t step : options.cache_steps) {
+    if (step >= steps) beyond.push_back(fmt::format("blocks after step {}", step));
+  }
+  if (beyond.empty()) return "";
+  return fmt::format("not in it: {}{}; the run ended after step {}", beyond.front(),
+                     beyond.size() > 1 ? fmt::format(" and {} more", beyond.size() - 1) : "",
+                     steps - 1);
 }
 
 // The first thing in which a scenario is not that of a capture; empty = none.
@@ -97,10 +126,15 @@ Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistr
   trace.all_rows = options.rows == 0;
   trace.requests = *requests;
   trace.attention = options.capture.level == CaptureLevel::kFull;
+  trace.keeps = [&](const Place& place, std::int32_t dtype) {
+    return options.capture.keeps(place, dtype);
+  };
   TraceRecorder recorder(trace);
   session.set_observer(&recorder);
   const auto info = session_info(session);
-  auto writer = CaptureWriter::create(path, options.capture, *info, capture_origin(scenario));
+  CaptureOptions capture = options.capture;
+  capture.rows = rows_text(options);
+  auto writer = CaptureWriter::create(path, capture, *info, capture_origin(scenario));
   if (!writer) return writer.error();
   CaptureQueue queue(std::move(*writer));
 
@@ -131,16 +165,12 @@ Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistr
     result.run_seconds += seconds_since(start);
     if (!ran) return ran.error();  // the steps before it stay, as an incomplete capture
     decode_steps += decoding ? 1 : 0;
-    const auto traces = recorder.traces();
-    const auto summaries = recorder.summaries();
-    if (summaries.empty() || summaries.back()->step != steps) {
+    const auto summary = recorder.summary(steps);
+    if (summary == nullptr) {
       return Error{AS_NO_ENVIRONMENT, fmt::format("step {}: not enough memory to record it", steps),
                    "record fewer rows: --rows N"};
     }
-    const bool traced = !traces.empty() && traces.back()->step == steps;
-    if (auto ok = queue.add(summaries.back(), traced ? traces.back() : nullptr, &session); !ok) {
-      return ok.error();
-    }
+    if (auto ok = queue.add(summary, recorder.trace(steps), &session); !ok) return ok.error();
     result.engine_seconds += session.history().back().seconds;
     const auto& results = session.history().back().results;
     all.insert(all.end(), results.begin(), results.end());
@@ -150,7 +180,11 @@ Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistr
   result.write_seconds = queue.seconds();
   result.wall_seconds = seconds_since(begin);
   result.totals = *totals;
+  result.note = steps_beyond(options.capture, totals->steps);
   result.summary = summarise(all, info->drift_limit);
+  LanesRan ran(info->lane_of);
+  ran.add(all);
+  result.lanes = ran.description();
   session.set_observer(nullptr);
   return result;
 }

@@ -30,6 +30,7 @@ struct RecordResult {
   double run_seconds = 0;     // inside the session, with references and the copies of tensors
   double write_seconds = 0;   // statistics and files, beside the session
   double wall_seconds = 0;    // from the first step to the end of the last file
+  std::string note = {};      // what was asked for and is not in it; empty = everything is
 };
 
 Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistry& lanes,

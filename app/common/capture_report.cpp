@@ -83,11 +83,19 @@ Result<json> describe_capture(const Capture& capture, std::optional<std::int64_t
   std::vector<TapResult> results;
   for (const auto& summary : capture.summaries()) {
     results.insert(results.end(), summary->results.begin(), summary->results.end());
+    json faults = json::array();
+    for (const Event& event : summary->events) {
+      if (event.kind != EventKind::kError) continue;
+      faults.push_back({{"layer", event.place.layer},
+                        {"op", as_op_find(event.place.op)->name},
+                        {"text", event.text}});
+    }
     steps.push_back({{"step", summary->step},
                      {"tokens", summary->tokens},
                      {"seconds", summary->seconds},
                      {"decode", summary->decode_only},
-                     {"verdicts", verdicts(*summary)}});
+                     {"verdicts", verdicts(*summary)},
+                     {"faults", std::move(faults)}});
   }
   json out = {{"format", "attnscope-show"},
               {"version", 1},
@@ -103,10 +111,11 @@ Result<json> describe_capture(const Capture& capture, std::optional<std::int64_t
               {"machine", machine},
               {"level", capture_level_name(index.level)},
               {"filter", index.filter},
+              {"rows", index.rows},
               {"weights", index.weights},
               {"cache_steps", index.cache_steps},
               {"bytes", capture.bytes()},
-              {"lanes", index.lanes},
+              {"lanes", capture.info()->lanes},
               {"model", describe_model(index.model)},
               {"requests", index.request_names},
               {"steps", steps},
@@ -124,12 +133,13 @@ Result<json> describe_capture(const Capture& capture, std::optional<std::int64_t
 
 std::string format_capture(const json& d) {
   std::string out = fmt::format(
-      "{}\n  {}, level {}{}, {} {} steps, {}\n  recorded {} by {}\n  scenario {}, model {}, "
+      "{}\n  {}, level {}{}{}, {} {} steps, {}\n  recorded {} by {}\n  scenario {}, model {}, "
       "lanes {}\n",
       d.at("path").get<std::string>(),
       d.at("complete").get<bool>() ? "complete" : "INCOMPLETE: the recording was interrupted",
       d.at("level").get<std::string>(),
       d.at("filter") == "all" ? "" : " (values of " + d.at("filter").get<std::string>() + ")",
+      d.at("rows") == "" ? "" : ", rows: " + d.at("rows").get<std::string>(),
       d.at("complete").get<bool>() ? "all" : "the first", d.at("steps").size(),
       format_bytes(d.at("bytes").get<double>()), d.at("created").get<std::string>(),
       d.at("program").get<std::string>(), d.at("scenario").get<std::string>(),
@@ -155,6 +165,14 @@ std::string format_capture(const json& d) {
                        step.at("tokens").get<std::int64_t>(),
                        step.at("decode").get<bool>() ? "decode" : "prefill",
                        format_us(step.at("seconds").get<double>() * 1e6), verdicts);
+  }
+  for (const json& step : d.at("steps")) {
+    for (const json& fault : step.at("faults")) {
+      const auto layer = fault.at("layer").get<int>();
+      out += fmt::format("fault in step {}{}: {}\n", step.at("step").get<std::int64_t>(),
+                         layer < 0 ? "" : fmt::format(", layer {}", layer),
+                         fault.at("text").get<std::string>());
+    }
   }
   out += format_blamed(d.at("blamed"));
   if (d.contains("shown")) append_step(out, d.at("shown"));

@@ -8,9 +8,9 @@
 #include <exception>
 #include <optional>
 
-#include "app/common/nearest.h"
 #include "app/common/shortcut_keys.h"
 #include "app/common/text.h"
+#include "engine/config/nearest.h"
 
 namespace attnscope {
 namespace {

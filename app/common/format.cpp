@@ -8,8 +8,8 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "app/common/nearest.h"
 #include "app/common/text.h"
+#include "engine/config/nearest.h"
 #include "kernels/params/op_table.h"
 
 namespace attnscope {

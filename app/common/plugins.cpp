@@ -89,8 +89,7 @@ Result<void> open_plugins(const PluginChoice& choice) {
           "give the lane another name");
     }
     (*plugin)->set_on_fault([](const PluginFault& fault) {
-      std::string text = fmt::format("{}; lane cpu carries out {} from here on", fault.text(),
-                                     as_op_find(fault.op)->name);
+      std::string text = fault.text_with(cpu::lane()->name);
       fmt::print(stderr, "attnscope: {}\n", text);
       std::lock_guard lock(new_faults().mutex);
       new_faults().texts.push_back(std::move(text));

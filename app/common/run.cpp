@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "engine/session/lanes_ran.h"
 #include "kernels/params/op_table.h"
 
 namespace attnscope {
@@ -75,7 +76,10 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
   Session& session = **created;
   session.set_observer(options.observer);
   result.weights_read = session.parts().weights_read;
-  result.lanes = session.lanes().description();
+  std::vector<std::string> chosen;
+  for (int op = 0; op < AS_OP_COUNT; ++op) {
+    chosen.push_back(session.lanes().lane(static_cast<as_op_id>(op)));
+  }
   const Meter meter(scenario, options);
   const std::int64_t wanted_decode = options.decode_steps.value_or(scenario.decode_steps);
   DumpInvariants invariants;
@@ -136,6 +140,9 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
     all.insert(all.end(), step.results.begin(), step.results.end());
   }
   result.summary = summarise(all, session.parts().tolerances.drift_limit());
+  LanesRan ran(std::move(chosen));
+  ran.add(all);
+  result.lanes = ran.description();
   result.wall_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   result.peak_bytes = peak_bytes();

@@ -9,9 +9,9 @@
 #include <set>
 
 #include "app/common/command_registry.h"
-#include "app/common/nearest.h"
 #include "app/common/text.h"
 #include "engine/config/json_file.h"
+#include "engine/config/nearest.h"
 
 namespace attnscope {
 namespace {

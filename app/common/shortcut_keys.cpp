@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "app/common/command_registry.h"
-#include "app/common/nearest.h"
 #include "app/common/text.h"
+#include "engine/config/nearest.h"
 
 namespace attnscope {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "app/common/nearest.h"
+#include "engine/config/nearest.h"
 
 namespace attnscope {
 namespace {

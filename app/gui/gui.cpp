@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <imgui.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <deque>
@@ -10,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/common/format.h"
+#include "app/common/plugins.h"
 #include "app/common/report.h"
 #include "app/common/wiring.h"
 #include "app/gui/file_dialog.h"
@@ -134,8 +136,11 @@ Result<as_status> run_once(const GuiOptions& options, const GuiParts& parts,
   }
   auto picture = settled_picture(app, **platform);
   if (!picture) return picture.error();
+  const std::vector<std::string> printed = plugin_faults();  // when they happened
   for (const Message& message : app.bench().messages()) {
-    if (message.kind == Message::Kind::kError) {
+    const bool again = std::ranges::any_of(
+        printed, [&](const std::string& fault) { return message.text.starts_with(fault); });
+    if (message.kind == Message::Kind::kError && !again) {
       fmt::print(stderr, "attnscope: {}\n", message.text);
     }
   }

@@ -7,11 +7,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "app/common/nearest.h"
 #include "app/common/text.h"
 #include "app/gui/themes.h"
 #include "engine/config/json_file.h"
 #include "engine/config/json_object.h"
+#include "engine/config/nearest.h"
 #include "engine/config/scenario.h"
 
 namespace attnscope::gui {

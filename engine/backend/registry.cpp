@@ -7,6 +7,7 @@
 #include <map>
 
 #include "engine/backend/host_ops.h"
+#include "engine/config/nearest.h"
 #include "kernels/params/op_table.h"
 
 namespace attnscope {
@@ -27,6 +28,24 @@ bool is_host_op(int op) { return op == AS_OP_SCHEDULE || op == AS_OP_BLOCK_TABLE
 bool is_usable(const as_lane& lane) {
   return std::any_of(std::begin(lane.ops), std::end(lane.ops),
                      [](as_op_fn f) { return f != nullptr; });
+}
+
+// What to name instead: all of them would be a page.
+std::string lane_hint(const std::string& wanted, const std::vector<std::string>& allowed) {
+  if (wanted.starts_with("plugin:")) {
+    std::vector<std::string> loaded = allowed;
+    std::erase_if(loaded, [](const std::string& n) { return !n.starts_with("plugin:"); });
+    return fmt::format("load it with --plugin LIBRARY; loaded: {}",
+                       loaded.empty() ? "none" : fmt::format("{}", fmt::join(loaded, ", ")));
+  }
+  const std::vector<std::string> nearest = nearest_names(wanted, allowed, 5);
+  if (!nearest.empty()) {
+    return fmt::format("did you mean {}; 'attnscope lanes' lists all", fmt::join(nearest, ", "));
+  }
+  std::vector<std::string> whole = allowed;
+  std::erase_if(whole, [](const std::string& n) { return n.starts_with("mutant:"); });
+  return fmt::format("lanes: {}, and planted bugs; 'attnscope lanes' lists all",
+                     fmt::join(whole, ", "));
 }
 
 }  // namespace
@@ -89,7 +108,7 @@ Result<LaneSelector> LaneSelector::make(const LaneRegistry& registry,
       std::erase_if(allowed, is_reference);
       return usage_error(
           fmt::format("--lane {}: {} lane \"{}\"", choice, lane ? "not a kernel" : "unknown", name),
-          fmt::format("lanes: {}", fmt::join(allowed, ", ")));
+          lane_hint(name, allowed));
     }
     if (!is_usable(*lane)) {
       return Error{AS_NO_ENVIRONMENT, fmt::format("--lane {}: {}", choice, lane->description),
@@ -131,14 +150,21 @@ LaneSelector LaneSelector::without(std::string_view lane, const LaneSelector& ot
   return selector;
 }
 
-std::string LaneSelector::description() const {
+LaneSelector LaneSelector::with(as_op_id op, const as_lane& lane) const {
+  LaneSelector selector = *this;
+  selector.functions_[op] = lane.ops[op];
+  selector.names_[op] = lane.name;
+  return selector;
+}
+
+std::string describe_lanes(std::span<const std::string> by_op) {
   std::map<std::string, int> counts;
-  for (const std::string& name : names_) ++counts[name];
+  for (const std::string& name : by_op) ++counts[name];
   auto most = std::max_element(counts.begin(), counts.end(),
                                [](const auto& a, const auto& b) { return a.second < b.second; });
   std::string text = most->first;
   for (int op = 0; op < AS_OP_COUNT; ++op) {
-    const std::string& name = names_[static_cast<std::size_t>(op)];
+    const std::string& name = by_op[static_cast<std::size_t>(op)];
     if (name != most->first) text += fmt::format(", {}={}", as_op_find(op)->name, name);
   }
   return text;

@@ -19,6 +19,8 @@ namespace attnscope {
 
 // Of all ops, in the order of their ids.
 std::vector<std::string> op_names();
+// "cpu", or "cpu, indexer_topk=mutant:topk_one_short". by_op: a lane for each op.
+std::string describe_lanes(std::span<const std::string> by_op);
 
 class LaneRegistry {
  public:
@@ -48,11 +50,12 @@ class LaneSelector {
 
   // The same choice with the ops of one lane as `other` has them.
   LaneSelector without(std::string_view lane, const LaneSelector& other) const;
+  // The same choice with one op as `lane` has it.
+  LaneSelector with(as_op_id op, const as_lane& lane) const;
 
   as_op_fn function(as_op_id op) const { return functions_[op]; }
   const std::string& lane(as_op_id op) const { return names_[op]; }
-  // "cpu", or "cpu, indexer_topk=mutant:topk_one_short".
-  std::string description() const;
+  std::string description() const { return describe_lanes(names_); }
 
  private:
   std::array<as_op_fn, AS_OP_COUNT> functions_{};

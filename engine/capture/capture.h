@@ -33,6 +33,7 @@ class Capture {
 
   const std::string& path() const { return path_; }
   const CaptureIndex& index() const { return index_; }
+  // Its lanes are those that ran, not those that were chosen and failed.
   const std::shared_ptr<const SessionInfo>& info() const { return info_; }
   bool complete() const { return index_.complete; }
   // By step, ascending.
@@ -61,6 +62,7 @@ class Capture {
     FileRef payload, cache;
   };
   Result<void> read_steps();
+  void name_lanes();
   const Line* line(std::int64_t step) const;
   Result<std::shared_ptr<const StepTrace>> read_step(const Line& where) const;
   Error damaged(const std::string& what) const;

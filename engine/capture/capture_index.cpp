@@ -6,9 +6,9 @@
 #include <chrono>
 #include <ctime>
 
-#include "engine/capture/tap_stats.h"
 #include "engine/session/byte_stream.h"
 #include "engine/session/layer_ops.h"
+#include "engine/trace/tap_stats.h"
 
 namespace attnscope {
 
@@ -48,6 +48,7 @@ void fields(V& v, CaptureIndex& i) {
   v("origin", i.origin);
   v("level", i.level);
   v("filter", i.filter);
+  v.later("rows", i.rows);
   v("weights", i.weights);
   v("steps", i.steps);
   v("cache_steps", i.cache_steps);
@@ -82,6 +83,7 @@ CaptureIndex make_index(const SessionInfo& info, const CaptureOptions& options,
   index.origin = origin;
   index.level = options.level;
   index.filter = options.filter.text();
+  index.rows = options.rows;
   index.model = info.config;
   index.num_blocks = info.num_blocks;
   index.block_stride = info.block_stride;

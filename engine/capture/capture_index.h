@@ -47,6 +47,7 @@ struct CaptureIndex {
   CaptureOrigin origin;
   CaptureLevel level = CaptureLevel::kTables;
   std::string filter;
+  std::string rows = {};  // CaptureOptions::rows
   bool weights = false;
   std::int64_t steps = 0;  // once complete
   std::vector<std::int64_t> cache_steps;
@@ -54,7 +55,7 @@ struct CaptureIndex {
   ModelConfig model;
   std::int64_t num_blocks = 0, block_stride = 0;
   std::int64_t token_budget = 0, max_requests = 0;
-  std::string lanes;
+  std::string lanes;                 // chosen at the start; Capture::info() says who ran
   std::vector<std::string> lane_of;  // by op id
   References references = References::kNone;
   std::vector<std::string> request_names;

@@ -41,6 +41,11 @@ bool CaptureFilter::admits_step(std::int64_t step) const {
          });
 }
 
+bool CaptureOptions::keeps(const Place& place, std::int32_t dtype) const {
+  if (level == CaptureLevel::kFull && filter.admits(place)) return true;
+  return level != CaptureLevel::kSummary && (dtype == AS_I32 || dtype == AS_I64);
+}
+
 bool CaptureFilter::admits(const Place& place) const {
   return admits_step(place.step) && admits_one(layers, place.layer) && admits_one(ops, place.op);
 }

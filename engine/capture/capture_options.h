@@ -41,6 +41,10 @@ struct CaptureOptions {
   CaptureFilter filter;
   bool weights = false;                   // inputs that are the model's weights, once
   std::vector<std::int64_t> cache_steps;  // steps after which all blocks in use are kept
+  std::string rows = {};                  // which rows of a step there are, in words; empty = all
+
+  // Whether the values of an op's taps of this dtype (AS_DTYPE_..) are written.
+  bool keeps(const Place& place, std::int32_t dtype) const;
 };
 
 // "3,5-9" as ranges.

@@ -9,10 +9,12 @@ constexpr const char* kKey = "exercise";
 
 }  // namespace
 
-void put_exercise(const StepSummary& summary, nlohmann::json& line) {
+void put_exercise(const StepSummary& summary, std::string& line) {
   if (!summary.exercise) return;
-  line[kKey] = {{"counts", summary.exercise->counts},
-                {"lengths_mod_4", summary.exercise->lengths_mod_4}};
+  const nlohmann::json exercise = {{"counts", summary.exercise->counts},
+                                   {"lengths_mod_4", summary.exercise->lengths_mod_4}};
+  line.back() = ',';
+  line += nlohmann::json(kKey).dump() + ":" + exercise.dump() + "}";
 }
 
 bool take_exercise(const nlohmann::json& line, StepSummary& summary) {

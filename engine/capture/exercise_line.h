@@ -2,12 +2,14 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 
 #include "engine/session/step_trace.h"
 
 namespace attnscope {
 
-void put_exercise(const StepSummary& summary, nlohmann::json& line);
+// line: the text of an object that has keys.
+void put_exercise(const StepSummary& summary, std::string& line);
 // Nothing where the line has none: it is of an older program, or nobody watched. False: damaged.
 bool take_exercise(const nlohmann::json& line, StepSummary& summary);
 

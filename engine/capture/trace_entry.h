@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/capture/tap_stats.h"
 #include "engine/capture/trace_fields.h"
+#include "engine/trace/tap_stats.h"
 
 namespace attnscope {
 

@@ -18,13 +18,16 @@ class Payload {
   void array(const std::string& name, const std::vector<T>& values) {
     writer_.add(name, element_of(kDtypeOf<T>), {to_count(values.size())}, values);
   }
-  std::string tensor(const std::string& name, const as_tensor& value) {
+  // stats: of the value, where they are known.
+  std::string tensor(const std::string& name, const as_tensor& value,
+                     const TapStats* stats = nullptr) {
+    const auto sum = stats != nullptr ? checksum_of(*stats) : std::nullopt;
     const auto bytes = as_tensor_numel(&value) * as_dtype_size(value.dtype);
     const auto [it, fresh] = known_.try_emplace({value.data, bytes, value.dtype}, name);
-    if (fresh) writer_.add(name, value);
+    if (fresh) writer_.add(name, value, sum);
     // Seen under another shape: written again, since a tensor has one.
     if (!fresh && shapes_[it->second] != shape_of(value)) {
-      writer_.add(name, value);
+      writer_.add(name, value, sum);
       return name;
     }
     if (fresh) shapes_[name] = shape_of(value);
@@ -38,6 +41,20 @@ class Payload {
   TensorWriter& writer_;
   std::map<std::tuple<const void*, std::int64_t, std::int32_t>, std::string> known_;
   std::map<std::string, std::vector<std::int64_t>> shapes_;
+};
+
+// Ops share the copies of what one of them wrote and others read.
+class StatsOnce {
+ public:
+  const TapStats& of(const as_tensor& tensor) {
+    const auto [it, fresh] =
+        known_.try_emplace({tensor.data, as_tensor_numel(&tensor), tensor.dtype});
+    if (fresh) it->second = tap_stats(tensor);
+    return it->second;
+  }
+
+ private:
+  std::map<std::tuple<const void*, std::int64_t, std::int32_t>, TapStats> known_;
 };
 
 struct ArrayWriter {
@@ -90,8 +107,6 @@ TensorRef kind_of(const as_tensor& t) {
   ref.shape = Payload::shape_of(t);
   return ref;
 }
-
-bool is_table(const as_tensor& t) { return t.dtype == AS_I32 || t.dtype == AS_I64; }
 
 std::string place_name(const OpTrace& op) {
   return (op.place.layer < 0 ? std::string("-") : std::to_string(op.place.layer)) + "/" +
@@ -152,6 +167,7 @@ TraceEntry TraceWriter::describe(const StepTrace& trace, TensorWriter& writer,
   entry.columns = trace.metadata.columns;
   entry.c128_width = trace.metadata.c128_width;
   Payload payload(writer);
+  StatsOnce known;
   if (entry.tables) {
     add_tables(trace, writer, payload);
     for (const RequestView& view : trace.requests) {
@@ -174,14 +190,14 @@ TraceEntry TraceWriter::describe(const StepTrace& trace, TensorWriter& writer,
     for (const TapCopy& tap : op->taps) {
       TapEntry t{tap.name,       tap.axes,           tap.rule, tap.output,
                  is_weight(tap), kind_of(tap.value), {},       {}};
-      if (present(tap.reference)) t.reference = kind_of(tap.reference);
+      if (present(tap.reference) || tap.reference.rank > 0) t.reference = kind_of(tap.reference);
       if (t.weight) {
         const std::string name = weight_name(out.layer, out.op, tap.name);
         if (weights != nullptr && full) weights->add_once(name, tap.value);
       } else {
-        t.stats = tap_stats(tap.value);
-        const bool keep = full || (entry.tables && is_table(tap.value));
-        if (keep) t.value.name = payload.tensor(prefix + tap.name, tap.value);
+        t.stats = tap.stats ? *tap.stats : known.of(tap.value);
+        const bool keep = options_.keeps(op->place, tap.value.dtype) && present(tap.value);
+        if (keep) t.value.name = payload.tensor(prefix + tap.name, tap.value, &*t.stats);
         if (keep && present(tap.reference)) {
           t.reference.name = payload.tensor(prefix + tap.name + ".reference", tap.reference);
         }

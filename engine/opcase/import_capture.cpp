@@ -99,7 +99,7 @@ class DumpImporter {
     ImportedStep& step = steps_[s];
     const auto at = static_cast<std::int64_t>(s);
     const auto add = [&](const ImportOp& op, int index, int layer) -> Result<void> {
-      if (op.op.helper || !has_inputs(op, dump_[s], layer)) return {};
+      if (!has_inputs(op, dump_[s], layer)) return {};
       auto made = import_case(op, dump_[s], map_.engine, layer);
       if (!made) return in_place({at, layer, static_cast<as_op_id>(op.op.id)}, made.error());
       const Place place = {at, layer, static_cast<as_op_id>(op.op.id)};
@@ -122,11 +122,21 @@ class DumpImporter {
     if (auto ok = phase(AS_PHASE_BEFORE); !ok) return ok;
     for (int i = 0; i < options_.model.num_layers(); ++i) {
       for (const ImportOp* op : ops_of_layer(map_, options_.model.type(i))) {
-        if (op->op.helper || !has_op(i, op->op.id)) continue;
-        if (auto ok = add(*op, i, options_.model.layers[to_size(i)]); !ok) return ok;
+        const int layer = options_.model.layers[to_size(i)];
+        if (op->op.helper) {
+          leave_out(*op, s, layer);
+        } else if (has_op(i, op->op.id)) {
+          if (auto ok = add(*op, i, layer); !ok) return ok;
+        }
       }
     }
     if (auto ok = phase(AS_PHASE_AFTER); !ok) return ok;
+    if (step.tokens < 0 && !out_.left_out.empty()) {
+      return bad_input(fmt::format("step {}: of the ops that a capture has, its files have the "
+                                   "inputs of none with tokens; of {} they have",
+                                   at, out_.left_out.back().name),
+                       "import it as a case: --layer N --op NAME -o NAME.json");
+    }
     if (step.tokens < 0) {
       return bad_input(fmt::format("step {}: its files have the inputs of no op with tokens", at),
                        "every step of a dump names the same tensors");
@@ -134,6 +144,26 @@ class DumpImporter {
     if (auto ok = place_tokens(step, at); !ok) return ok;
     if (auto ok = place_samples(step, s); !ok) return ok;
     return name_tokens(step, s);
+  }
+
+  // It has no place in a step, so no tap of a capture could be its; what it got wrong is said.
+  void leave_out(const ImportOp& op, std::size_t s, int layer) {
+    if (!has_inputs(op, dump_[s], layer)) return;
+    LeftOutOp& left = out_.left_out.emplace_back();
+    left.step = static_cast<std::int64_t>(s);
+    left.layer = layer;
+    left.name = op.op.name;
+    const auto made = import_case(op, dump_[s], map_.engine, layer);
+    if (!made) {
+      left.why_not = made.error().message;
+    } else if (options_.judge) {
+      auto run = options_.judge(made->kept);
+      if (run) {
+        left.run = std::move(*run);
+      } else {
+        left.why_not = run.error().message;
+      }
+    }
   }
 
   bool has_op(int layer, std::int32_t op) const {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,11 +29,22 @@ struct ImportCaptureOptions {
   std::function<Result<CaseRun>(const OpCase&)> judge;
 };
 
+// An op whose inputs are there and that a capture has no place for: a helper op, which stands for
+// part of an op or for one in another form. It is judged all the same.
+struct LeftOutOp {
+  std::int64_t step = 0;
+  int layer = -1;              // published
+  std::string name;            // of the helper op
+  std::optional<CaseRun> run;  // none: not judged
+  std::string why_not;         // where it could not be
+};
+
 struct ImportedCapture {
   CaptureTotals totals;
   std::int64_t ops = 0;
   std::vector<TapResult> results;  // of the ops that could be judged, in causal order
   std::vector<std::string> notes;
+  std::vector<LeftOutOp> left_out;  // in the order of steps and layers
 };
 
 // Files belong to one step until a file repeats a tensor's name: the next step begins with it.

@@ -71,8 +71,11 @@ struct Row {
     return std::ranges::any_of(sets, [&](const std::uint8_t* s) {
       if (!same_scale(s)) return false;
       const int mine = code(value), its = code(s), mask = sign - 1;
-      return mine == its || (!steady && (mine & sign) == (its & sign) &&
-                             std::abs((mine & mask) - (its & mask)) == 1);
+      // Codes of the FNUZ kind have no -0.
+      const bool zeros = sign == 0x80 && mine == 0 && its == sign;
+      return mine == its || zeros ||
+             (!steady && (mine & sign) == (its & sign) &&
+              std::abs((mine & mask) - (its & mask)) == 1);
     });
   }
 };

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/backend/stand_in.h"
 #include "engine/opcase/op_case.h"
 #include "engine/plugin/load.h"
 #include "kernels/params/op_table.h"
@@ -69,6 +70,11 @@ bool is_timed(std::int64_t call) {
 
 std::string PluginFault::text() const {
   return fmt::format("{}: {} {}", lane, as_op_find(op)->name, what);
+}
+
+std::string PluginFault::text_with(const char* stand_in) const {
+  return fmt::format("{}; lane {} carries out {} from here on", text(), stand_in,
+                     as_op_find(op)->name);
 }
 
 Result<std::unique_ptr<PluginLane>> PluginLane::open(const PluginOptions& options) {
@@ -198,7 +204,10 @@ std::int32_t PluginLane::run(as_op_id op, const void* params, const as_call* cal
   const std::lock_guard lock(mutex_);
   const as_op_fn instead =
       !strict_ && options_.stand_in != nullptr ? options_.stand_in->ops[op] : nullptr;
-  if (failed_[op] && instead != nullptr) return instead(params, call, error);
+  if (failed_[op] && instead != nullptr) {
+    note_stand_in({options_.stand_in, failed_[op]->text_with(options_.stand_in->name)});
+    return instead(params, call, error);
+  }
   const auto other = time_other(op, params, call);
   auto time = run_plugin(op, params, call);
   PluginTiming& timing = timings_[op];
@@ -213,9 +222,10 @@ std::int32_t PluginLane::run(as_op_id op, const void* params, const as_call* cal
   ++failures_;
   const PluginFault fault = {name_, op, time.error().message};
   if (instead == nullptr) return set_error(error, time.error().code, fault.what);
-  failed_[op] = true;
+  failed_[op] = fault;
   faults_.push_back(fault);
   if (on_fault_) on_fault_(fault);
+  note_stand_in({options_.stand_in, fault.text_with(options_.stand_in->name)});
   return instead(params, call, error);
 }
 

@@ -37,6 +37,7 @@ struct PluginFault {
   as_op_id op = AS_OP_SCHEDULE;
   std::string what;  // "crashed (SIGSEGV): it wrote beyond the end of o: byte 4096 of 4096"
   std::string text() const;
+  std::string text_with(const char* stand_in) const;  // and who carries out the op from then on
 };
 
 // Of one op: calls, and the fastest one. Another lane is timed beside some of the calls, on a copy
@@ -69,7 +70,8 @@ class PluginLane {
   // Calls that ended with an error, strict or not.
   std::int64_t failures() const { return failures_; }
 
-  // A call from the lane's table.
+  // A call from the lane's table. Where the stand-in carries it out, that is noted
+  // (backend/stand_in.h).
   std::int32_t run(as_op_id op, const void* params, const as_call* call, as_error* error);
 
  private:
@@ -94,7 +96,7 @@ class PluginLane {
   bool strict_ = false;
   std::function<void(const PluginFault&)> on_fault_;
   mutable std::mutex mutex_;
-  std::array<bool, AS_OP_COUNT> failed_{};
+  std::array<std::optional<PluginFault>, AS_OP_COUNT> failed_;
   std::array<PluginTiming, AS_OP_COUNT> timings_{};
   std::vector<PluginFault> faults_;
   std::atomic<std::int64_t> failures_{0};

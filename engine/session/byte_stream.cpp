@@ -16,15 +16,21 @@ std::uint64_t mix(std::uint64_t lane, std::uint64_t word, std::uint64_t prime) {
 }  // namespace
 
 std::uint64_t checksum(const std::uint8_t* data, std::size_t n) {
-  std::uint64_t lanes[4] = {n, 1, 2, 3};
+  // Lanes by name: as an array they stay in memory below -O3, at a quarter of the speed.
+  std::uint64_t a = n, b = 1, c = 2, d = 3;
   std::size_t i = 0;
   for (; i + 32 <= n; i += 32) {
     std::uint64_t words[4];
     std::memcpy(words, data + i, sizeof(words));
-    for (int l = 0; l < 4; ++l) lanes[l] = mix(lanes[l], words[l], kPrimes[l]);
+    a = mix(a, words[0], kPrimes[0]);
+    b = mix(b, words[1], kPrimes[1]);
+    c = mix(c, words[2], kPrimes[2]);
+    d = mix(d, words[3], kPrimes[3]);
   }
-  std::uint64_t sum = 0;
-  for (int l = 0; l < 4; ++l) sum = mix(sum, lanes[l], kPrimes[l]);
+  std::uint64_t sum = mix(0, a, kPrimes[0]);
+  sum = mix(sum, b, kPrimes[1]);
+  sum = mix(sum, c, kPrimes[2]);
+  sum = mix(sum, d, kPrimes[3]);
   for (; i < n; ++i) sum = mix(sum, data[i], kPrimes[0]);
   return sum;
 }

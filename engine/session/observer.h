@@ -4,6 +4,7 @@
 namespace attnscope {
 
 class Session;
+struct Error;
 
 class SessionObserver {
  public:
@@ -16,6 +17,8 @@ class SessionObserver {
   virtual void went_back(const Session& session) = 0;
   // From the session's step on, everything is computed anew by other lanes.
   virtual void lanes_changed(const Session&) {}
+  // Behind op_done(): the op's lane failed at it, another carried it out and does so from here on.
+  virtual void lane_failed(const Session&, const Error&) {}
 };
 
 }  // namespace attnscope

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "engine/backend/call_op.h"
+#include "engine/backend/stand_in.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/hidden_states.h"
 #include "engine/model/memory.h"
@@ -423,6 +424,7 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
   call.host = &host_;
   const auto start = std::chrono::steady_clock::now();
   Result<void> ran;
+  const StandInWatch watch;
   if (change_ != nullptr && change_->changes(id, layer)) {
     ran = run_changed(layer, params, call);
   } else if (by_device) {
@@ -439,6 +441,8 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
                              ran.error().message),
                  ran.error().hint};
   }
+  const std::optional<StandIn>& stand_in = watch.seen();
+  if (stand_in) change_hands(id, published, *stand_in->lane);
   if (id == AS_OP_SCHEDULE) {
     elapsed += deciding_seconds_;
     if (auto ok = plan_step(); !ok) return ok;
@@ -458,10 +462,23 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
       is_seen ? verifier_->after(layer, params, lane) : verifier_->unseen(layer, params, lane);
   last_params_ = params;
   ran_any_ = is_seen;
-  if (ok && observer_ != nullptr) observer_->op_done(*this);
+  if (ok && observer_ != nullptr) {
+    observer_->op_done(*this);
+    if (stand_in) observer_->lane_failed(*this, Error{AS_MISMATCH, stand_in->why, {}});
+  }
   const GivenMutant* bug = given_mutant(lanes_.lane(AS_OP_SCHEDULE));
   if (bug != nullptr && bug->after != nullptr && !device_) bug->after(params);
   return ok;
+}
+
+void Session::change_hands(as_op_id op, int layer, const as_lane& to) {
+  const std::string from = lanes_.lane(op);
+  lanes_ = lanes_.with(op, to);
+  verifier_->change_hands(op, layer, from, lanes_.lane(op));
+  lanes_from_.insert_or_assign(cursor_.step, lanes_);
+  for (auto it = lanes_from_.upper_bound(cursor_.step); it != lanes_from_.end(); ++it) {
+    if (it->second.lane(op) == from) it->second = it->second.with(op, to);
+  }
 }
 
 Result<void> Session::check_invariants() const {

@@ -185,6 +185,8 @@ class Session {
   Result<void> run_before_op(as_op_id op);
   Result<void> run_op(as_op_id op, int layer, OpParams& params);
   Result<void> run_changed(int layer, const OpParams& params, const as_call& call);
+  // The op's lane failed and another carried it out: it is that one's from this step on.
+  void change_hands(as_op_id op, int layer, const as_lane& to);
   // Who arrives, who computes what, on which blocks. A block starts as NaN for its new owner: a
   // read of a row nobody wrote shows, and a replay meets the same bytes as the first run.
   Result<void> decide();

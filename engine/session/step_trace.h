@@ -20,6 +20,7 @@
 #include "engine/sched/request.h"
 #include "engine/session/step_exercise.h"
 #include "engine/trace/tap_result.h"
+#include "engine/trace/tap_stats.h"
 #include "kernels/params/op_table.h"
 #include "kernels/params/tensor.h"
 
@@ -44,6 +45,7 @@ struct TapCopy {
   as_tensor value{};      // points into value_bytes, or into what owner holds
   as_tensor reference{};  // ref.sim's forced value, F64 or the tap's dtype; absent = not compared
   std::vector<std::uint8_t> value_bytes, reference_bytes;
+  std::optional<TapStats> stats;  // instead of a value: kind and shape alone are in `value` then
   // Keeps alive what value points to where that is not value_bytes: the weights, or an earlier op
   // of the step whose output this input is, byte for byte.
   std::shared_ptr<const void> owner;

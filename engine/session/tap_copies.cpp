@@ -43,6 +43,12 @@ struct Runs {
   }
   std::size_t total() const { return to_size(outer * count() * bytes); }
   std::int64_t count() const { return length < 0 ? 1 : static_cast<std::int64_t>(kept.size()); }
+  // Whether all runs are one.
+  bool whole() const {
+    const std::int64_t n = count();
+    return length < 0 || n == length ||
+           (outer == 1 && n > 0 && kept.back() - kept.front() + 1 == n);
+  }
   const std::uint8_t* run(std::int64_t o, std::int64_t k) const {
     return from + (length < 0 ? 0 : (o * length + kept[to_size(k)]) * bytes);
   }
@@ -76,6 +82,7 @@ as_tensor kept_shape(const as_tensor& from, std::int64_t axis, std::size_t rows)
 as_tensor copy_rows(const as_tensor& from, std::int64_t axis, const std::vector<std::int32_t>& kept,
                     std::vector<std::uint8_t>& bytes) {
   const Runs runs(from, axis, kept);
+  bytes.clear();
   bytes.reserve(runs.total());
   runs.each([&](const std::uint8_t* run, std::size_t n) {
     bytes.insert(bytes.end(), run, run + n);
@@ -105,6 +112,24 @@ void blank_masked(const OpParams& params, const as_tap_info& tap,
     std::memset(row + first, 0xFF, to_size(row_bytes - first));
     row += row_bytes;
   }
+}
+
+// Statistics in the place of a value. A tensor that has to be put together for them lies in
+// `scratch`, which stays in the processor's cache.
+void measure_rows(const as_tensor& from, std::int64_t axis, const std::vector<std::int32_t>& kept,
+                  const OpParams& params, const as_tap_info& tap, const TapStats* likely,
+                  std::vector<std::uint8_t>& scratch, TapCopy& copy) {
+  const bool masked = copy.output && tap.mask != AS_MASK_ALL;
+  const Runs runs(from, axis, kept);
+  if (!masked && runs.whole()) {
+    copy.value = kept_shape(from, axis, kept.size());
+    copy.value.data = const_cast<std::uint8_t*>(runs.run(0, 0));
+  } else {
+    copy.value = copy_rows(from, axis, kept, scratch);
+    if (masked) blank_masked(params, tap, kept, copy.value);
+  }
+  copy.stats = tap_stats(copy.value, likely);
+  copy.value.data = nullptr;
 }
 
 // Rows that ref.sim wrote in the place of the engine: logical, row t is what token t writes.
@@ -166,6 +191,13 @@ bool OutputsOfStep::share(const as_tensor& tensor, std::int64_t t_axis,
   return true;
 }
 
+const TapStats* OutputsOfStep::stats(const as_tensor& tensor) const {
+  const auto it = by_address_.find(tensor.data);
+  const bool known = it != by_address_.end() && it->second.tap->stats &&
+                     it->second.tap->value.dtype == tensor.dtype;
+  return known ? &*it->second.tap->stats : nullptr;
+}
+
 TapCopy described_copy(const as_tap_info& tap) {
   TapCopy copy;
   copy.name = tap.name;
@@ -200,8 +232,8 @@ RowsCopy written_rows(const OpParams& params, const as_tap_info& tap,
   return copy;
 }
 
-void copy_taps(const Session& session, const std::vector<std::int32_t>& kept,
-               const OutputsOfStep& outputs, OpTrace& op) {
+void copy_taps(const Session& session, const std::vector<std::int32_t>& kept, const KeepsTap& keeps,
+               const OutputsOfStep& outputs, std::vector<std::uint8_t>& scratch, OpTrace& op) {
   const OpParams& params = session.last_params();
   const as_op_info& info = params.info();
   const bool compared = session.references() != References::kNone;
@@ -227,14 +259,21 @@ void copy_taps(const Session& session, const std::vector<std::int32_t>& kept,
     if (is_weight_tap(tap)) {
       copy.value = tensor;
       copy.owner = session.parts().weights;
+    } else if (keeps && !keeps(op.place, tensor.dtype)) {
+      measure_rows(tensor, axis, kept, params, tap, outputs.stats(tensor), scratch, copy);
     } else if (copy.output || !outputs.share(tensor, axis, kept, copy)) {
       copy.value = copy_rows(tensor, axis, kept, copy.value_bytes);
       if (copy.output) blank_masked(params, tap, kept, copy.value);
     }
     if (copy.output && compared) {
-      copy.reference =
-          copy_rows(session.last_forced().tensor(tap.offset), axis, kept, copy.reference_bytes);
-      blank_masked(params, tap, kept, copy.reference);
+      const as_tensor& forced = session.last_forced().tensor(tap.offset);
+      if (copy.stats) {
+        copy.reference = kept_shape(forced, axis, kept.size());
+        copy.reference.data = nullptr;
+      } else {
+        copy.reference = copy_rows(forced, axis, kept, copy.reference_bytes);
+        blank_masked(params, tap, kept, copy.reference);
+      }
     }
     op.taps.push_back(std::move(copy));
   }

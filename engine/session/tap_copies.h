@@ -8,6 +8,7 @@
 
 #include "engine/session/session.h"
 #include "engine/session/step_trace.h"
+#include "engine/session/trace_recorder.h"
 
 namespace attnscope {
 
@@ -20,6 +21,8 @@ class OutputsOfStep {
   // Fills value and owner; false when there is nothing to share.
   bool share(const as_tensor& tensor, std::int64_t t_axis, const std::vector<std::int32_t>& kept,
              TapCopy& copy) const;
+  // Statistics of the output that lay at this address, nullptr when they were not taken.
+  const TapStats* stats(const as_tensor& tensor) const;
 
  private:
   struct Output {
@@ -35,9 +38,10 @@ TapCopy described_copy(const as_tap_info& tap);
 RowsCopy written_rows(const OpParams& params, const as_tap_info& tap,
                       const std::vector<std::int32_t>& tokens);
 
-// Fills taps and rows of `op` from the params of the op that ran last. kept: token rows.
-void copy_taps(const Session& session, const std::vector<std::int32_t>& kept,
-               const OutputsOfStep& outputs, OpTrace& op);
+// Fills taps and rows of `op`, whose place is known, from the params of the op that ran last. kept:
+// token rows. scratch: any bytes, overwritten.
+void copy_taps(const Session& session, const std::vector<std::int32_t>& kept, const KeepsTap& keeps,
+               const OutputsOfStep& outputs, std::vector<std::uint8_t>& scratch, OpTrace& op);
 
 // Bytes one token row takes in the largest copies of a whole step, references included.
 std::int64_t row_copy_bytes(const Session& session);

@@ -105,7 +105,7 @@ struct TraceRecorder::State {
     bool planned = false;  // tokens are known, `kept` is chosen
   };
 
-  explicit State(TraceOptions o) : options(o) {}
+  explicit State(TraceOptions o) : options(std::move(o)) {}
 
   void begin(const Session& session);
   void plan(const Session& session);
@@ -140,6 +140,7 @@ struct TraceRecorder::State {
   std::optional<Step> current;
   std::int64_t position = 0;  // step the session stands in
   std::int64_t kept_bytes = 0;
+  std::vector<std::uint8_t> scratch;
 };
 
 void TraceRecorder::State::begin(const Session& session) {
@@ -222,7 +223,7 @@ void TraceRecorder::State::record_op(const Session& session) {
   op->place = {position, timing.layer, id};
   op->lane = session.lanes().lane(id);
   op->microseconds = timing.microseconds;
-  copy_taps(session, trace.kept, current->outputs, *op);
+  copy_taps(session, trace.kept, options.keeps, current->outputs, scratch, *op);
   if (id == AS_OP_SPARSE_ATTENTION && options.attention) {
     op->attention = copy_with_rows(session, trace.kept);
   }
@@ -334,7 +335,8 @@ void TraceRecorder::State::add_event(std::int64_t step, Event event) {
   }
 }
 
-TraceRecorder::TraceRecorder(TraceOptions options) : state_(std::make_unique<State>(options)) {}
+TraceRecorder::TraceRecorder(TraceOptions options)
+    : state_(std::make_unique<State>(std::move(options))) {}
 TraceRecorder::~TraceRecorder() = default;
 
 void TraceRecorder::op_done(const Session& session) {
@@ -420,6 +422,16 @@ std::vector<std::shared_ptr<const StepTrace>> TraceRecorder::traces() const {
   std::vector<std::shared_ptr<const StepTrace>> out;
   for (auto& [step, trace] : all) out.push_back(std::move(trace));
   return out;
+}
+
+std::shared_ptr<const StepSummary> TraceRecorder::summary(std::int64_t step) const {
+  const auto it = state_->summaries.find(step);
+  return it != state_->summaries.end() && it->second->complete ? it->second : nullptr;
+}
+
+std::shared_ptr<const StepTrace> TraceRecorder::trace(std::int64_t step) const {
+  const auto it = state_->traces.find(step);
+  return it != state_->traces.end() && it->second->complete ? it->second : nullptr;
 }
 
 std::int64_t TraceRecorder::bytes() const { return state_->bytes(); }

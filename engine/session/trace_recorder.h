@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -13,12 +14,17 @@
 
 namespace attnscope {
 
+// Whether the values of an op's taps of one dtype (AS_DTYPE_..) are copied; of others there are
+// statistics, which cost less than a copy.
+using KeepsTap = std::function<bool(const Place& place, std::int32_t dtype)>;
+
 struct TraceOptions {
   std::int64_t budget_bytes = std::int64_t{256} << 20;  // of all traces; the newest two always stay
   std::int64_t max_rows = 64;                           // token rows a trace keeps at most
   bool all_rows = false;                                // whatever they cost
   std::vector<std::int32_t> requests = {};              // ids whose rows are kept; empty = all
   bool attention = true;                                // AttentionCopy of sparse_attention
+  KeepsTap keeps = {};                                  // empty = all
 };
 
 class TraceRecorder : public SessionObserver {
@@ -30,6 +36,7 @@ class TraceRecorder : public SessionObserver {
   void step_done(const Session& session) override;
   void went_back(const Session& session) override;
   void lanes_changed(const Session& session) override;
+  void lane_failed(const Session& session, const Error& error) override { failed(session, error); }
   // A command failed: the step in progress (or the last one) says so.
   void failed(const Session& session, const Error& error);
   // Steps that ran before this recorder watched (a resumed session): summaries without traces.
@@ -38,6 +45,9 @@ class TraceRecorder : public SessionObserver {
   // By step, ascending; the step in progress last. Steps after the session's own position stay.
   std::vector<std::shared_ptr<const StepSummary>> summaries() const;
   std::vector<std::shared_ptr<const StepTrace>> traces() const;
+  // Of one step that is complete; nullptr = it is not kept.
+  std::shared_ptr<const StepSummary> summary(std::int64_t step) const;
+  std::shared_ptr<const StepTrace> trace(std::int64_t step) const;
   std::int64_t bytes() const;
 
  private:

@@ -336,6 +336,13 @@ Result<void> Verifier::unseen(int layer, const OpParams& params, const std::stri
   return {};
 }
 
+void Verifier::change_hands(as_op_id op, int layer, const std::string& from,
+                            const std::string& to) {
+  for (TapResult& r : results_) {
+    if (r.op == op && r.layer == layer && r.lane == from) r.lane = to;
+  }
+}
+
 void Verifier::check_inputs(int layer, const OpParams& params, const std::string& lane,
                             const std::vector<RowHashes>& now) {
   for (std::size_t i = 0; i < now.size(); ++i) {

@@ -64,6 +64,8 @@ class Verifier {
   // layer: index among the running layers, -1 outside. lane: who runs the op.
   Result<void> before(int layer, const OpParams& params, const std::string& lane);
   Result<void> after(int layer, const OpParams& params, const std::string& lane);
+  // Between both: another lane than was announced ran the op. layer: published.
+  void change_hands(as_op_id op, int layer, const std::string& from, const std::string& to);
   // The session added up what the ranks' wo_b gave.
   void summed(const as_tensor& y);
   // Between attn_norm and what reads it: the references' layer input is the recorded one too.

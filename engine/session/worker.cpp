@@ -51,6 +51,8 @@ struct SessionWorker::State : SessionObserver {
     publish_sometimes(s);
   }
 
+  void lane_failed(const Session& s, const Error& why) override { recorder.failed(s, why); }
+
   void publish_sometimes(const Session& s) {
     if (seconds_since(published) < options.publish_every) return;
     // A picture that cannot be taken now is taken later.

@@ -74,6 +74,10 @@ Result<void> AtomicFile::append(const void* data, std::size_t bytes) {
 
 Result<void> AtomicFile::commit(Sync sync) {
   if (sync == Sync::kYes && ::fsync(fd_) != 0) return give_up("cannot sync", errno);
+#ifdef SYNC_FILE_RANGE_WRITE
+  // Where it does not work, the later sync does it all.
+  if (sync == Sync::kSoon) (void)::sync_file_range(fd_, 0, 0, SYNC_FILE_RANGE_WRITE);
+#endif
   const int fd = fd_;
   fd_ = -1;
   if (::close(fd) != 0) return give_up("cannot write", errno);

@@ -13,8 +13,9 @@
 
 namespace attnscope {
 
-// kNo: whole after a crash of the program, not after a loss of power.
-enum class Sync { kYes, kNo };
+// kNo: whole after a crash of the program, not after a loss of power. kSoon: likewise, but the disk
+// begins with it at once, so that whoever syncs everything later waits for less.
+enum class Sync { kYes, kNo, kSoon };
 
 class AtomicFile {
  public:

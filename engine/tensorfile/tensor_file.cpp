@@ -185,7 +185,11 @@ Result<TensorFile> TensorFile::open(const std::string& path) {
 }
 
 std::uint64_t digest_of(std::uint64_t before, const void* data, std::size_t bytes) {
-  const std::uint64_t pair[2] = {before, checksum(static_cast<const std::uint8_t*>(data), bytes)};
+  return digest_with(before, checksum(static_cast<const std::uint8_t*>(data), bytes));
+}
+
+std::uint64_t digest_with(std::uint64_t before, std::uint64_t sum) {
+  const std::uint64_t pair[2] = {before, sum};
   return checksum(reinterpret_cast<const std::uint8_t*>(pair), sizeof(pair));
 }
 

@@ -83,5 +83,7 @@ Result<as_tensor> as_tensor_of(const TensorFile& file, const TensorEntry& entry)
 
 // One more piece of a digest.
 std::uint64_t digest_of(std::uint64_t before, const void* data, std::size_t bytes);
+// The same of bytes whose checksum() is known.
+std::uint64_t digest_with(std::uint64_t before, std::uint64_t sum);
 
 }  // namespace attnscope

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 
 #include "engine/config/json_object.h"
 #include "engine/session/byte_stream.h"
@@ -47,14 +49,20 @@ std::vector<std::uint8_t> dense_copy(const as_tensor& t, std::size_t bytes) {
   return out;
 }
 
-nlohmann::json describe(ElementType type, const std::vector<std::int64_t>& shape,
-                        std::uint64_t begin, std::uint64_t end) {
-  return {{"dtype", element_name(type)}, {"shape", shape}, {"data_offsets", {begin, end}}};
+// One key of the header, behind those that are there. As text and not as a tree of values: a step
+// of a capture has thousands.
+void describe(const std::string& name, ElementType type, const std::vector<std::int64_t>& shape,
+              std::uint64_t begin, std::uint64_t end, std::string& header) {
+  fmt::format_to(std::back_inserter(header),
+                 R"({}{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                 header.empty() ? "" : ",", nlohmann::json(name).dump(), element_name(type),
+                 fmt::join(shape, ","), begin, end);
 }
 
-// Length, header and the spaces that end it at a multiple of the alignment.
-std::string prefix(const nlohmann::json& header) {
-  const std::string text = header.dump();
+// Length, header and the spaces that end it at a multiple of the alignment. keys: what lies between
+// the header's braces.
+std::string prefix(const std::string& keys) {
+  const std::string text = "{" + keys + "}";
   const std::uint64_t length = text.size() + padding_after(8 + text.size());
   std::string out;
   for (int i = 0; i < 8; ++i) out += static_cast<char>(length >> (8 * i) & 0xff);
@@ -77,13 +85,15 @@ void TensorWriter::add_owned(std::string name, ElementType type, std::vector<std
   add(std::move(name), type, std::move(shape), copies_.back()->data(), copies_.back()->size());
 }
 
-void TensorWriter::add(std::string name, const as_tensor& tensor) {
+void TensorWriter::add(std::string name, const as_tensor& tensor,
+                       std::optional<std::uint64_t> sum) {
   std::vector<std::int64_t> shape(tensor.shape, tensor.shape + tensor.rank);
   const ElementType type = element_of(tensor.dtype);
   const auto bytes =
       static_cast<std::size_t>(as_tensor_numel(&tensor) * as_dtype_size(tensor.dtype));
   if (dense(tensor)) {
     add(std::move(name), type, std::move(shape), tensor.data, bytes);
+    items_.back().sum = sum;
     return;
   }
   add_owned(std::move(name), type, std::move(shape), dense_copy(tensor, bytes));
@@ -100,11 +110,7 @@ void TensorWriter::metadata(std::string key, std::string value) {
   metadata_[std::move(key)] = std::move(value);
 }
 
-Result<TensorFileSize> TensorWriter::write(const std::string& path, Sync sync) const {
-  nlohmann::json header = nlohmann::json::object();
-  std::uint64_t at = 0;
-  int pads = 0;
-  std::set<std::string> names;
+std::vector<const TensorWriter::Item*> TensorWriter::in_file_order() const {
   std::vector<const Item*> order;
   for (const Item& item : items_) order.push_back(&item);
   if (!aligned_) {
@@ -112,8 +118,12 @@ Result<TensorFileSize> TensorWriter::write(const std::string& path, Sync sync) c
       return element_bits(a->type) > element_bits(b->type);
     });
   }
-  for (const Item* next : order) {
-    const Item& item = *next;
+  return order;
+}
+
+Result<void> TensorWriter::check(const std::string& path) const {
+  std::set<std::string_view> names;
+  for (const Item& item : items_) {
     std::uint64_t bits = static_cast<std::uint64_t>(element_bits(item.type));
     for (const std::int64_t size : item.shape) bits *= static_cast<std::uint64_t>(size);
     if (bits != item.bytes * 8) {
@@ -128,33 +138,50 @@ Result<TensorFileSize> TensorWriter::write(const std::string& path, Sync sync) c
       return usage_error(
           fmt::format("{}: tensor {}: the name is taken", path, shown_name(item.name)));
     }
-    header[item.name] = describe(item.type, item.shape, at, at + item.bytes);
-    at += item.bytes;
-    if (const std::size_t pad = aligned_ ? padding_after(at) : 0; pad > 0 && next != order.back()) {
-      header[kPaddingPrefix + std::to_string(pads++)] =
-          describe(ElementType::kU8, {static_cast<std::int64_t>(pad)}, at, at + pad);
-      at += pad;
-    }
+  }
+  return {};
+}
+
+std::string TensorWriter::header(const std::vector<const Item*>& order) const {
+  std::string keys;
+  std::uint64_t at = 0;
+  int pads = 0;
+  for (const Item* item : order) {
+    describe(item->name, item->type, item->shape, at, at + item->bytes, keys);
+    at += item->bytes;
+    const std::size_t pad = aligned_ && item != order.back() ? padding_after(at) : 0;
+    if (pad == 0) continue;
+    describe(kPaddingPrefix + std::to_string(pads++), ElementType::kU8,
+             {static_cast<std::int64_t>(pad)}, at, at + pad, keys);
+    at += pad;
   }
   std::map<std::string, std::string> metadata = metadata_;
   if (pads > 0) metadata[kPaddingKey] = kPaddingPrefix;
-  if (!metadata.empty()) header["__metadata__"] = metadata;
+  if (!metadata.empty()) {
+    keys += (keys.empty() ? "" : ",") + ("\"__metadata__\":" + nlohmann::json(metadata).dump());
+  }
+  return prefix(keys);
+}
 
-  auto file = AtomicFile::create(path);
-  if (!file) return file.error();
+Result<TensorFileSize> TensorWriter::write(const std::string& path, Sync sync) const {
+  if (auto ok = check(path); !ok) return ok.error();
+  const std::vector<const Item*> order = in_file_order();
   std::string text;
   try {
-    text = prefix(header);
+    text = header(order);
   } catch (const nlohmann::json::exception&) {
     return usage_error(path + ": a name or a metadata text is not UTF-8");
   }
+  auto file = AtomicFile::create(path);
+  if (!file) return file.error();
   if (auto ok = file->append(text.data(), text.size()); !ok) return ok.error();
   TensorFileSize size{text.size(), digest_of(0, text.data() + 8, text.size() - 8)};
   for (const Item* next : order) {
     const Item& item = *next;
     if (auto ok = file->append(item.data, item.bytes); !ok) return ok.error();
     size.bytes += item.bytes;
-    size.digest = digest_of(size.digest, item.data, item.bytes);
+    size.digest = item.sum ? digest_with(size.digest, *item.sum)
+                           : digest_of(size.digest, item.data, item.bytes);
     if (next == order.back()) break;
     const std::size_t pad = aligned_ ? padding_after(item.bytes) : 0;
     if (auto ok = file->append(kZeros, pad); !ok) return ok.error();

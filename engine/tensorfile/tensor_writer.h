@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,8 +46,9 @@ class TensorWriter {
   // The bytes become the writer's.
   void add_owned(std::string name, ElementType type, std::vector<std::int64_t> shape,
                  std::vector<std::uint8_t> bytes);
-  // Dense ones are written where they lie; of others a dense copy is made.
-  void add(std::string name, const as_tensor& tensor);
+  // Dense ones are written where they lie; of others a dense copy is made. sum: checksum() of the
+  // dense bytes where it is known already, so that it is not computed again.
+  void add(std::string name, const as_tensor& tensor, std::optional<std::uint64_t> sum = {});
   // Unless the name is there already.
   void add_once(const std::string& name, const as_tensor& tensor);
   void metadata(std::string key, std::string value);
@@ -67,7 +69,13 @@ class TensorWriter {
     std::vector<std::int64_t> shape;
     const void* data;
     std::size_t bytes;
+    std::optional<std::uint64_t> sum = {};
   };
+  std::vector<const Item*> in_file_order() const;
+  Result<void> check(const std::string& path) const;
+  // Throws nlohmann::json::exception where a text is not UTF-8.
+  std::string header(const std::vector<const Item*>& order) const;
+
   std::vector<Item> items_;
   std::vector<std::unique_ptr<std::vector<std::uint8_t>>> copies_;
   std::map<std::string, std::string> metadata_;

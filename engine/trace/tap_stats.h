@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -18,8 +19,9 @@ struct TapStats {
   std::string checksum;  // of the dense bytes, 16 hex digits
 };
 
-// Of a dense tensor in host memory.
-TapStats tap_stats(const as_tensor& tensor);
+// Of a dense tensor in host memory. likely: of one of the same dtype that may have the same bytes;
+// where its checksum says so, its figures are taken.
+TapStats tap_stats(const as_tensor& tensor, const TapStats* likely = nullptr);
 
 template <class V>
 void fields(V& v, TapStats& s) {
@@ -33,6 +35,8 @@ void fields(V& v, TapStats& s) {
   v("checksum", s.checksum);
 }
 
+// As a number, where it is there.
+std::optional<std::uint64_t> checksum_of(const TapStats& stats);
 // 16 hex digits.
 std::string hex64(std::uint64_t n);
 // Of the bytes, as 16 hex digits.

@@ -38,6 +38,8 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 // The tensors of one step under the names of a map.
 class Dump {
  public:
+  // fnuz: codes and scales as an engine with e4m3fnuz keeps them.
+  explicit Dump(bool fnuz = false) : fnuz_(fnuz) {}
   void add(const ImportOp& map, const OpCase& kept, int layer) {
     const auto name = [&](const std::string& text) {
       return replaced(text, "{layer}", std::to_string(layer));
@@ -94,10 +96,29 @@ class Dump {
       const as_row_address at = as_cache_row(&to, slot);
       std::memcpy(at.payload, row, payload);
       if (scales > 0) std::memcpy(at.scales, row + payload, scales);
+      if (fnuz_) make_fnuz(cache.record, at);
       row += payload + scales;
     }
   }
 
+  // A code stands for half the value: twice the scale. There is no -0.
+  static void make_fnuz(std::int32_t record, const as_row_address& row) {
+    if (record != AS_RECORD_LATENT && record != AS_RECORD_INDEX_FP8) return;
+    const int codes = record == AS_RECORD_LATENT ? AS_NOPE_DIM : AS_INDEX_DIM;
+    for (int i = 0; i < codes; ++i) {
+      if (row.payload[i] == 0x80) row.payload[i] = 0;
+    }
+    if (record == AS_RECORD_LATENT) {
+      for (int b = 0; b < AS_QUANT_BLOCKS; ++b) ++row.scales[b];
+      return;
+    }
+    float scale;
+    std::memcpy(&scale, row.scales, sizeof(scale));
+    scale *= 2;
+    std::memcpy(row.scales, &scale, sizeof(scale));
+  }
+
+  bool fnuz_;
   std::map<std::string, StoredTensor> tensors_;
   std::map<std::string, Pages> pages_;
 };
@@ -130,12 +151,12 @@ class CaptureImportTest : public CliTest {
   }
 
   // Of our run, or of one whose lanes are others.
-  void dump(Session& session) {
+  void dump(Session& session, bool fnuz = false) {
     auto map = read_import_map(map_);
     ASSERT_TRUE(map) << map.error().text();
     ops_ = 0;
     for (std::int64_t step = kFirst; step < kSteps; ++step) {
-      Dump dump;
+      Dump dump(fnuz);
       const ModelConfig model = small_scenario().model;
       for (int i = 0; i < model.num_layers(); ++i) {
         const int layer = model.layers[static_cast<std::size_t>(i)];
@@ -347,6 +368,118 @@ TEST_F(CaptureImportTest, AnotherValueIsFoundByItsOp) {
   const Outcome diff = run({"diff", path("ours.acap"), path("theirs.acap")});
   EXPECT_EQ(diff.code, 1) << diff.out << diff.err;
   EXPECT_NE(diff.out.find("sparse_attention"), std::string::npos) << diff.out;
+}
+
+// An op that a capture has no place for is named, counted and judged all the same.
+TEST_F(CaptureImportTest, AHelperOpIsNotLeftOutInSilence) {
+  const std::string map =
+      write("helper.json", replaced(read(map_), "\"ops\": {", R"("ops": {"workspace_attention": {
+          "tensors": {"q": {"name": "ws.{layer}.q"}, "rows": {"name": "ws.{layer}.rows"},
+                      "indices": {"name": "ws.{layer}.indices"},
+                      "lens": {"name": "ws.{layer}.lens"},
+                      "sinks": {"name": "ws.{layer}.sinks"}, "o": {"name": "ws.{layer}.o"}},
+          "numbers": {"scale": 0.0442}},)"));
+  // One key and no sink: the output is its row.
+  const auto helper = [&](float error) {
+    const std::vector<float> q(1024, 0.5f), sinks = {-1e4f, -1e4f};
+    std::vector<float> rows(512), o;
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i % 32) / 16;
+    for (int head = 0; head < 2; ++head) o.insert(o.end(), rows.begin(), rows.end());
+    o[700] += error;
+    const std::vector<std::int32_t> indices = {0}, lens = {1};
+    TensorWriter writer;
+    writer.add("ws.1.q", ElementType::kF32, {1, 2, 512}, q);
+    writer.add("ws.1.rows", ElementType::kF32, {1, 512}, rows);
+    writer.add("ws.1.sinks", ElementType::kF32, {2}, sinks);
+    writer.add("ws.1.indices", ElementType::kI32, {1, 1}, indices);
+    writer.add("ws.1.lens", ElementType::kI32, {1}, lens);
+    writer.add("ws.1.o", ElementType::kF32, {1, 2, 512}, o);
+    ASSERT_TRUE(writer.write(path("helper.safetensors")));
+  };
+  const auto whole = [&](const std::vector<std::string>& more = {}) {
+    std::vector<std::string> command = {"case",
+                                        "import",
+                                        map,
+                                        path("step2.safetensors"),
+                                        path("helper.safetensors"),
+                                        "-o",
+                                        path("x.acap"),
+                                        "--model",
+                                        "tiny"};
+    command.insert(command.end(), more.begin(), more.end());
+    return run(command);
+  };
+  helper(0);
+  const Outcome right = whole();
+  EXPECT_EQ(right.code, 0) << right.out << right.err;
+  for (const char* text :
+       {"left out: workspace_attention of layer 1: it is a helper op",
+        "import it as a case: attnscope case import", "--op workspace_attention --layer 1",
+        "; 1 ops left out of the capture: 1 taps, 0 wrong\n"}) {
+    EXPECT_NE(right.out.find(text), std::string::npos) << text << '\n' << right.out;
+  }
+  helper(1);
+  const Outcome wrong = whole();
+  EXPECT_EQ(wrong.code, 1) << wrong.out << wrong.err;
+  for (const char* text : {"workspace_attention of layer 1 of step 0: o is wrong",
+                           "; 1 ops left out of the capture: 1 taps, 1 wrong\n"}) {
+    EXPECT_NE(wrong.out.find(text), std::string::npos) << text << '\n' << wrong.out;
+  }
+  // As the case that it says.
+  const Outcome one = run({"case", "import", map, path("helper.safetensors"), "-o", path("w.json"),
+                           "--op", "workspace_attention", "--layer", "1", "--model", "tiny"});
+  ASSERT_EQ(one.code, 0) << one.err;
+  EXPECT_EQ(run({"case", "run", path("w.json"), "--lane", "ref.sim"}).code, 1);
+  const Outcome unjudged = whole({"--references", "none"});
+  EXPECT_EQ(unjudged.code, 0) << unjudged.err;
+  EXPECT_NE(unjudged.out.find("left out: workspace_attention"), std::string::npos);
+  // A dump of nothing else.
+  const Outcome alone = run(
+      {"case", "import", map, path("helper.safetensors"), "-o", path("y.acap"), "--model", "tiny"});
+  EXPECT_EQ(alone.code, 3);
+  EXPECT_NE(alone.err.find("of workspace_attention they have; import it as a case"),
+            std::string::npos)
+      << alone.err;
+}
+
+// The caches of an engine with e4m3fnuz codes: ours again, but for the sign of zeros.
+TEST_F(CaptureImportTest, ADumpWithFnuzCodesBecomesACapture) {
+  const std::string plain = map_;
+  std::string text = read(map_);
+  for (const char* record : {"\"record\": \"latent\"", "\"record\": \"index_fp8\""}) {
+    text = replaced(text, record, std::string(record) + ", \"codes\": \"e4m3fnuz\"");
+  }
+  map_ = write("fnuz.json", text);
+  dump(*small_session(), true);
+  const Outcome made = import();
+  EXPECT_EQ(made.code, 0) << made.out << made.err;
+  EXPECT_NE(made.out.find(fmt::format("2 steps, {} ops", ops_)), std::string::npos) << made.out;
+  auto ours = Capture::open(path("ours.acap")), theirs = Capture::open(path("theirs.acap"));
+  ASSERT_TRUE(theirs) << theirs.error().text();
+  auto own = (*ours)->trace(kFirst), other = (*theirs)->trace(0);
+  ASSERT_TRUE(own);
+  ASSERT_TRUE(other);
+  int compared = 0;
+  for (const auto& op : (*other)->ops) {
+    const OpTrace* twin = (*own)->find(op->place.layer, op->place.op);
+    ASSERT_NE(twin, nullptr);
+    for (const RowsCopy& rows : op->rows) {
+      const RowsCopy* of_ours = twin->cache_rows(rows.name);
+      ASSERT_NE(of_ours, nullptr) << rows.name;
+      ASSERT_EQ(rows.bytes.size(), of_ours->bytes.size());
+      if (rows.record != AS_RECORD_LATENT && rows.record != AS_RECORD_INDEX_FP8) continue;
+      for (std::size_t i = 0; i < rows.bytes.size(); ++i) {
+        if (rows.bytes[i] == of_ours->bytes[i]) continue;
+        ASSERT_EQ(of_ours->bytes[i], 0x80) << as_op_find(op->place.op)->name << " byte " << i;
+        ASSERT_EQ(rows.bytes[i], 0);
+      }
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 0);
+  // Read as if they were of the other kind, they are not ours.
+  map_ = plain;
+  EXPECT_EQ(import().code, 1);
 }
 
 TEST_F(CaptureImportTest, WhatDoesNotFitIsSaid) {

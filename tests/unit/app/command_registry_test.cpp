@@ -4,8 +4,8 @@
 
 #include <stdexcept>
 
-#include "app/common/nearest.h"
 #include "app/common/shortcut_keys.h"
+#include "engine/config/nearest.h"
 
 namespace attnscope {
 namespace {

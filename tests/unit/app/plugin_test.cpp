@@ -10,8 +10,10 @@
 
 #include "app/common/plugins.h"
 #include "app/common/workbench.h"
+#include "engine/capture/capture.h"
 #include "engine/opcase/case_file.h"
 #include "engine/opcase/op_case.h"
+#include "engine/session/lanes_ran.h"
 #include "tests/unit/app/cli_fixture.h"
 #include "tests/unit/app/small_scenario.h"
 
@@ -211,9 +213,115 @@ TEST_F(PluginTest, TheAppSaysWhatFailed) {
              m.text.find("lane cpu carries out residual from here on") != std::string::npos;
     });
     EXPECT_EQ(said, 1) << "once, not in every layer";
-    EXPECT_TRUE(bench.snapshot()->steps.front()->complete);
+    const StepSummary& step = *bench.snapshot()->steps.front();
+    EXPECT_TRUE(step.complete);
+    EXPECT_EQ(std::ranges::count(step.events, EventKind::kError, &Event::kind), 1);
+    EXPECT_EQ(bench.snapshot()->info->lanes, "cpu") << "nothing is the plugin's any more";
   }
   EXPECT_TRUE(take_plugin_faults().empty());
+}
+
+// A recording names who computed its values, and what happened on the way.
+TEST_F(PluginTest, ARecordingSaysThatAnotherStoodIn) {
+  const std::string good = path("good.acap"), bad = path("bad.acap");
+  const std::string said =
+      "plugin:faulty: residual returned status 3: I would rather not; lane cpu carries out "
+      "residual from here on";
+  ASSERT_EQ(run({"record", "early", "-o", good, "--level", "full", "--steps", "2"}).code, 0);
+  for (const char* level : {"summary", "full"}) {
+    std::filesystem::remove_all(bad);
+    const Outcome recorded =
+        run({"record", "early", "-o", bad, "--level", level, "--steps", "2", "--plugin",
+             library("RETURN_ERROR"), "--lane", "residual=plugin:faulty"});
+    EXPECT_EQ(recorded.code, 1) << recorded.err;
+    const Outcome shown = run({"show", bad});
+    EXPECT_EQ(shown.code, 0) << shown.err;
+    EXPECT_NE(shown.out.find("lanes cpu\n"), std::string::npos) << shown.out;
+    EXPECT_NE(shown.out.find("fault in step 0, layer 0: " + said), std::string::npos) << shown.out;
+    EXPECT_EQ(shown.out.find("fault in step 1"), std::string::npos) << shown.out;
+    const auto json = nlohmann::json::parse(run({"show", bad, "--json", "--step", "0"}).out);
+    ASSERT_EQ(json["steps"][0]["faults"].size(), 1u);
+    EXPECT_EQ(json["steps"][0]["faults"][0]["op"], "residual");
+    for (const auto& op : json["shown"]["ops"]) EXPECT_EQ(op["lane"], "cpu") << op["op"];
+    auto capture = Capture::open(bad);
+    ASSERT_TRUE(capture) << capture.error().text();
+    EXPECT_EQ((*capture)->info()->lane_of[AS_OP_RESIDUAL], "cpu");
+    for (const auto& summary : (*capture)->summaries()) {
+      for (const TapResult& r : summary->results) {
+        EXPECT_NE(r.lane, "plugin:faulty") << as_op_find(r.op)->name << '.' << r.tap;
+      }
+    }
+  }
+  const Outcome diff = run({"diff", good, bad});
+  EXPECT_NE(diff.out.find("I would rather not"), std::string::npos) << diff.out;
+}
+
+TEST_F(PluginTest, AReportSaysThatAnotherStoodIn) {
+  const Outcome out = run({"run", "early", "--steps", "2", "--json", "--plugin",
+                           library("RETURN_ERROR"), "--lane", "residual=plugin:faulty"});
+  EXPECT_EQ(out.code, 1) << out.err;
+  const auto report = nlohmann::json::parse(out.out);
+  EXPECT_EQ(report["lanes"], "cpu");
+  EXPECT_EQ(report["plugin_faults"].size(), 1u);
+  const Outcome right = run({"run", "early", "--steps", "1", "--json", "--plugin", library("NONE"),
+                             "--lane", "residual=plugin:faulty"});
+  EXPECT_EQ(nlohmann::json::parse(right.out)["lanes"], "cpu, residual=plugin:faulty");
+}
+
+TEST(LanesRan, ThoseOfOneOpStandInTheirOrder) {
+  LanesRan ran(std::vector<std::string>(AS_OP_COUNT, "cpu"));
+  EXPECT_EQ(ran.description(), "cpu");
+  std::vector<TapResult> results(3);
+  for (TapResult& r : results) r.op = AS_OP_RESIDUAL;
+  results[0].lane = "plugin:mine";
+  results[2].lane = "cpu";  // [1] is of no lane: what the op was given
+  ran.add(results);
+  EXPECT_EQ(ran.description(), "cpu, residual=plugin:mine then cpu");
+  EXPECT_EQ(ran.last()[AS_OP_RESIDUAL], "cpu");
+}
+
+TEST_F(PluginTest, OptionsOfEveryCommandStandBeforeItToo) {
+  const std::string plain = library("plain");
+  for (const std::vector<std::string>& before : std::vector<std::vector<std::string>>{
+           {"--plugin", plain},
+           {"--plugin=" + plain},
+           {"--plugin-timeout", "5", "--plugin", plain},
+           {"--in-process", "--plugin-timeout=5", "--plugin=" + plain}}) {
+    std::vector<std::string> arguments = before;
+    arguments.emplace_back("lanes");
+    const Outcome lanes = run(arguments);
+    EXPECT_EQ(lanes.code, 0) << before.front() << ": " << lanes.err;
+    EXPECT_NE(lanes.out.find("plugin:plain"), std::string::npos) << lanes.out;
+  }
+  const Outcome ran = run(
+      {"--plugin", library("example"), "run", "early", "--steps", "1", "--lane", "plugin:mine"});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  const Outcome unknown = run({"--plugin", plain, "lnes"});
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_NE(unknown.err.find("no command 'lnes'; did you mean lanes"), std::string::npos)
+      << unknown.err;
+}
+
+TEST_F(PluginTest, ALaneThatIsNotThereIsSaidWithoutAllOthers) {
+  const Outcome none = run({"run", "early", "--lane", "plugin:mine"});
+  EXPECT_EQ(none.code, 2);
+  EXPECT_NE(none.err.find("load it with --plugin LIBRARY; loaded: none"), std::string::npos)
+      << none.err;
+  const Outcome other =
+      run({"run", "early", "--lane", "residual=plugin:mine", "--plugin", library("plain")});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_NE(other.err.find("loaded: plugin:plain"), std::string::npos) << other.err;
+  for (const auto& [typed, nearest] : std::vector<std::pair<std::string, std::string>>{
+           {"cpo", "did you mean cpu"},
+           {"topk_one_short", "did you mean mutant:topk_one_short"},
+           {"mutant:topk_one_shrt", "did you mean mutant:topk_one_short"},
+           {"xyzzyxyzzy", "lanes: cpu"}}) {
+    const Outcome o = run({"run", "early", "--lane", typed});
+    EXPECT_EQ(o.code, 2);
+    EXPECT_NE(o.err.find(nearest), std::string::npos) << o.err;
+    EXPECT_NE(o.err.find("'attnscope lanes' lists all"), std::string::npos) << o.err;
+    EXPECT_LE(std::ranges::count(o.err, ','), 6) << o.err;
+  }
 }
 
 TEST_F(PluginTest, WhatCannotBeLoadedIsRefusedByName) {

@@ -348,7 +348,7 @@ TEST(Session, UnknownLanesAndOpsAreUsageErrorsWithTheAllowedValues) {
     const char* expected;
   };
   for (const Case& c :
-       {Case{"gpu", "mutant:window_off_by_one"}, Case{"indexer_topk=gpu", "unknown lane \"gpu\""},
+       {Case{"gpu", "did you mean cpu"}, Case{"indexer_topk=gpu", "unknown lane \"gpu\""},
         Case{"indexer_top=cpu", "indexer_topk"}, Case{"ref.sim", "not a kernel"},
         Case{"wo_a=mutant:topk_one_short", "has no op wo_a"}}) {
     options.lanes = {"cpu", c.choice};

@@ -1,0 +1,33 @@
+#include "engine/session/lanes_ran.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/backend/registry.h"
+
+namespace attnscope {
+
+LanesRan::LanesRan(std::vector<std::string> chosen)
+    : last_(std::move(chosen)), ran_(last_.size()) {}
+
+void LanesRan::add(std::span<const TapResult> results) {
+  for (const TapResult& result : results) {
+    const auto op = static_cast<std::size_t>(result.op);
+    if (result.lane.empty() || op >= last_.size()) continue;  // not of what a lane wrote
+    if (std::ranges::count(ran_[op], result.lane) == 0) ran_[op].push_back(result.lane);
+    last_[op] = result.lane;
+  }
+}
+
+std::string LanesRan::description() const {
+  std::vector<std::string> names = last_;
+  for (std::size_t op = 0; op < names.size(); ++op) {
+    if (!ran_[op].empty()) names[op] = fmt::format("{}", fmt::join(ran_[op], " then "));
+  }
+  return describe_lanes(names);
+}
+
+}  // namespace attnscope

@@ -1,0 +1,28 @@
+// Which lanes carried out the ops of a run: those that were chosen, unless others stood in on the
+// way (a plugin that failed, a GPU that was lost).
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/trace/tap_result.h"
+
+namespace attnscope {
+
+class LanesRan {
+ public:
+  explicit LanesRan(std::vector<std::string> chosen);  // by op id
+
+  void add(std::span<const TapResult> results);  // in the order of the run
+  // By op id: who carried it out last; of an op that did not run, who was chosen.
+  const std::vector<std::string>& last() const { return last_; }
+  // "cpu", or "cpu, residual=plugin:mine then cpu".
+  std::string description() const;
+
+ private:
+  std::vector<std::string> last_;
+  std::vector<std::vector<std::string>> ran_;  // by op id, each lane once
+};
+
+}  // namespace attnscope
