@@ -58,6 +58,11 @@ Result<as_status> run_goldens(const GoldenCommand& c) {
   }
   // Of the folder as a whole, whichever goldens ran.
   report.orphans = folder->orphans();
+  if (report.outcomes.empty() && report.orphans.empty()) {
+    return bad_input(
+        fmt::format("{}: holds no golden: there is no *{} in it", folder->path(), kSpecSuffix),
+        "name their folder with --goldens FOLDER");
+  }
   const auto write = [](const std::string& path, const std::string& text) -> Result<void> {
     return path.empty() ? Result<void>() : write_text_file(path, text);
   };
@@ -76,7 +81,7 @@ Result<as_status> run_goldens(const GoldenCommand& c) {
 // ---- list
 
 nlohmann::json listed(const GoldenFolder& folder, const Tolerances& tolerances,
-                      const std::string& name) {
+                      const LaneRegistry& lanes, const std::string& name) {
   const GoldenEntry& entry = folder.entries().at(name);
   nlohmann::json out = {{"name", name},
                         {"accepted", entry.accepted},
@@ -93,6 +98,10 @@ nlohmann::json listed(const GoldenFolder& folder, const Tolerances& tolerances,
                                           : "scenario " + spec->scenario;
   for (const GoldenTolerance& t : loosened_tolerances(*spec, tolerances)) {
     out["loosened"].push_back({{"bound", t.text()}, {"reason", t.reason}});
+  }
+  if (auto ok = check_golden(*spec, lanes); !ok) {
+    out["error"] = ok.error().text();
+    return out;
   }
   if (!entry.accepted) return out;
   auto values = folder.values(name, kAcceptedSuffix);
@@ -132,8 +141,9 @@ Result<as_status> list_command(const GoldenCommand& c) {
   if (!tolerances) return tolerances.error();
   nlohmann::json goldens = nlohmann::json::array(), orphans = nlohmann::json::array();
   as_status status = AS_OK;
+  const LaneRegistry lanes = all_lanes();
   for (const std::string& name : folder->defined()) {
-    goldens.push_back(listed(*folder, *tolerances, name));
+    goldens.push_back(listed(*folder, *tolerances, lanes, name));
     if (goldens.back().contains("error")) status = AS_BAD_INPUT;
   }
   for (const GoldenOrphan& o : folder->orphans()) {
@@ -218,6 +228,17 @@ Result<void> review_one(GoldenFolder& folder, const std::string& name, Reviewed&
   }
 }
 
+// Its definition, what that names, and its accepted values.
+Result<void> readable(const GoldenFolder& folder, const LaneRegistry& lanes,
+                      const std::string& name) {
+  auto spec = folder.spec(name);
+  if (!spec) return spec.error();
+  if (auto ok = check_golden(*spec, lanes); !ok) return ok;
+  if (!folder.entries().at(name).accepted) return {};
+  auto values = folder.values(name, kAcceptedSuffix);
+  return values ? Result<void>() : values.error();
+}
+
 Result<as_status> review_command(const GoldenCommand& c) {
   auto folder = open(c);
   if (!folder) return folder.error();
@@ -228,9 +249,19 @@ Result<as_status> review_command(const GoldenCommand& c) {
     if (done.quit || !folder->entries().at(name).received) continue;
     if (auto ok = review_one(*folder, name, done); !ok) return ok.error();
   }
+  // They have nothing to be looked at, and nobody would learn of them here.
+  as_status status = AS_OK;
+  const LaneRegistry lanes = all_lanes();
+  for (const std::string& name : *names) {
+    if (folder->entries().at(name).received) continue;
+    const Result<void> ok = readable(*folder, lanes, name);
+    if (ok) continue;
+    fmt::print("broken    {}: {}\n", name, ok.error().text());
+    status = AS_BAD_INPUT;
+  }
   fmt::print("{} accepted, {} rejected, {} skipped; {} pending\n", done.accepted, done.rejected,
              done.skipped, folder->pending().size());
-  return AS_OK;
+  return status;
 }
 
 Result<as_status> accept_command(const GoldenCommand& c) {

@@ -56,6 +56,7 @@ Result<std::string> python_script(const OpCase& kept, const std::string& case_na
     rules[tap.name] = rule_json(kept.op, tap, *rule);
   }
   if (!replace(*text, "CASE = None", "CASE = " + json(case_name).dump()) ||
+      !replace(*text, "OP = None", "OP = " + json(kept.op.name).dump()) ||
       !replace(*text, "RULES = {}", "RULES = " + rules.dump(1))) {
     return bad_input(path + ": has no line for the case and its rules",
                      "take the file that came with this program");

@@ -399,3 +399,24 @@ apt_install() {
     "Run: apt-get update && apt-get install -y --no-install-recommends $line" "$(gui_advice)"
   if [ -z "$fetch" ]; then prefer_openblas >>"$logs/apt-install.log" 2>&1; fi
 }
+
+# The tests of the scripts that 'attnscope case export' writes need numpy (1:1.24.2-1+deb12u1).
+# Without it they are skipped, so that nothing here ends the run.
+install_numpy() {
+  if [ -n "${ATTNSCOPE_PYTHON:-}" ] || python3 -c 'import numpy' 2>/dev/null; then return 0; fi
+  if command -v dpkg-query >/dev/null && command -v apt-get >/dev/null; then
+    dpkg-query -W -f '${db:Status-Status} ${Package}\n' python3-numpy 2>/dev/null |
+      grep -q '^installed ' && return 0
+    as_root=()
+    if [ "$(id -u)" -ne 0 ]; then as_root=(sudo -n); fi
+    local install=(apt install -y --no-install-recommends python3-numpy)
+    if [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null; then
+      if ! has_candidate python3-numpy; then
+        step "Reading package lists" "$logs/apt-update.log" apt update
+      fi
+      step "Installing python3-numpy" "$logs/apt-install.log" "${install[@]}" && return 0
+    fi
+  fi
+  say "attnscope: python3-numpy is missing and cannot be installed here: tests that need it are" \
+    "skipped."
+}

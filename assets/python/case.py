@@ -22,6 +22,7 @@ import os
 import sys
 
 CASE = None  # set by 'attnscope case export'
+OP = None  # whose outputs RULES judges, set by 'attnscope case export'
 RULES = {}  # by output: tolerance class and mask, set by 'attnscope case export'
 
 try:
@@ -283,6 +284,9 @@ def main():
         case = Case(path, torch)
     except (OSError, ValueError, KeyError) as error:
         stop(3, f"{path}: cannot be read: {error}")
+    if OP is not None and case.op != OP:
+        stop(2, f"{path}: is a call of {case.op}, and this script judges {OP}; write one for it: "
+                f"attnscope case export --python {path}")
     if not options.function:
         show(case)
         return 0

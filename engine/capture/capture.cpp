@@ -10,6 +10,7 @@
 #include "engine/capture/exercise_line.h"
 #include "engine/capture/trace_io.h"
 #include "engine/config/json_file.h"
+#include "engine/session/lanes_ran.h"
 
 namespace attnscope {
 namespace {
@@ -45,6 +46,22 @@ std::string check_summary(const StepSummary& s, const SessionInfo& info) {
   return "";
 }
 
+// A link could lead to any file of this machine, of which whoever made the capture knows nothing.
+std::string link_in(const std::string& folder, const std::string& name) {
+  std::error_code code;
+  if (!fs::is_symlink(fs::path(folder) / name, code)) return "";
+  return name + " is a link, and the files of a capture lie in its own folder";
+}
+
+Error no_step(const Capture& capture, std::int64_t step) {
+  const auto& steps = capture.summaries();
+  return bad_input(
+      fmt::format("{}: has no step {}", capture.path(), step),
+      steps.empty()
+          ? "it holds no step: the recording was interrupted before one ended"
+          : fmt::format("it has steps {} to {}", steps.front()->step, steps.back()->step));
+}
+
 }  // namespace
 
 bool is_capture_folder(const std::string& path) {
@@ -60,6 +77,10 @@ Error Capture::damaged(const std::string& what) const {
 
 Result<std::shared_ptr<const Capture>> Capture::open(const std::string& path) {
   std::error_code code;
+  if (path.empty()) {
+    return bad_input("no capture is named: its name is empty",
+                     "name a folder that 'attnscope record' made");
+  }
   if (!fs::exists(path, code)) {
     return bad_input(path + ": there is no such capture",
                      "captures are made with 'attnscope record'");
@@ -72,6 +93,12 @@ Result<std::shared_ptr<const Capture>> Capture::open(const std::string& path) {
   capture->path_ = path;
   while (capture->path_.size() > 1 && capture->path_.back() == '/') capture->path_.pop_back();
   const std::string& folder = capture->path_;
+  for (const char* name :
+       {"index.json", "steps.jsonl", "traces.jsonl", "weights.safetensors", "payload", "cache"}) {
+    if (const std::string link = link_in(folder, name); !link.empty()) {
+      return capture->damaged(link);
+    }
+  }
   auto text = read_text_file(folder + "/index.json");
   if (!text) {
     return fs::exists(folder + "/index.json", code)
@@ -95,6 +122,7 @@ Result<std::shared_ptr<const Capture>> Capture::open(const std::string& path) {
       capture->weights_ = std::make_shared<const TensorFile>(std::move(*weights));
     }
     if (auto ok = capture->read_steps(); !ok) return ok.error();
+    capture->name_lanes();
   } catch (const std::bad_alloc&) {
     return Error{AS_NO_ENVIRONMENT, folder + ": not enough memory to open it", ""};
   }
@@ -147,6 +175,17 @@ Result<void> Capture::read_steps() {
   return {};
 }
 
+// The index says what was chosen before the first step; results say who ran.
+void Capture::name_lanes() {
+  LanesRan ran(info_->lane_of);
+  for (const auto& summary : summaries_) ran.add(summary->results);
+  if (ran.last() == info_->lane_of && ran.description() == info_->lanes) return;
+  auto named = std::make_shared<SessionInfo>(*info_);
+  named->lane_of = ran.last();
+  named->lanes = ran.description();
+  info_ = std::move(named);
+}
+
 const Capture::Line* Capture::line(std::int64_t step) const {
   const auto it = std::ranges::lower_bound(summaries_, step, {},
                                            [](const auto& summary) { return summary->step; });
@@ -172,6 +211,7 @@ Result<TraceEntry> Capture::read_entry(std::int64_t step, const Line& where) con
 Result<TensorFile> Capture::open_part(const char* folder, std::int64_t step,
                                       const FileRef& ref) const {
   const std::string name = step_file(folder, step);
+  if (const std::string link = link_in(path_, name); !link.empty()) return damaged(link);
   auto file = TensorFile::open(path_ + "/" + name);
   if (!file) return damaged(file.error().message);
   if (hex64(file->digest()) != ref.digest) {
@@ -182,7 +222,7 @@ Result<TensorFile> Capture::open_part(const char* folder, std::int64_t step,
 
 Result<std::shared_ptr<const TraceEntry>> Capture::entry(std::int64_t step) const {
   const Line* where = line(step);
-  if (where == nullptr) return bad_input(fmt::format("{}: has no step {}", path_, step));
+  if (where == nullptr) return no_step(*this, step);
   if (where->trace.bytes == 0) return std::shared_ptr<const TraceEntry>();
   if (auto kept = recent_entries_.find(step)) return kept;
   auto read = read_entry(step, *where);
@@ -194,7 +234,7 @@ Result<std::shared_ptr<const TraceEntry>> Capture::entry(std::int64_t step) cons
 
 Result<std::shared_ptr<const StepTrace>> Capture::trace(std::int64_t step) const {
   const Line* where = line(step);
-  if (where == nullptr) return bad_input(fmt::format("{}: has no step {}", path_, step));
+  if (where == nullptr) return no_step(*this, step);
   if (where->trace.bytes == 0 || where->payload.bytes == 0) {
     return std::shared_ptr<const StepTrace>();
   }
@@ -295,8 +335,9 @@ std::string Capture::why_missing(const Place& place, const std::string& tap) con
     return fmt::format("{} not recorded: this capture's level is {}. Record it with: {} --op {}",
                        what, capture_level_name(index_.level), again, op);
   }
-  return fmt::format("{} not recorded in step {}: its filter is {}. Record it with: {}", what,
-                     place.step, index_.filter, again);
+  return fmt::format("{} not recorded in step {}: its filter is {}{}. Record it with: {}", what,
+                     place.step, index_.filter,
+                     index_.rows.empty() ? "" : ", its rows: " + index_.rows, again);
 }
 
 }  // namespace attnscope

@@ -175,6 +175,10 @@ Result<PackTotals> pack_capture(const std::string& folder, const std::string& pa
   std::vector<std::string> names;
   const fs::path root = (*capture)->path();
   for (const auto& entry : fs::recursive_directory_iterator(root, code)) {
+    if (entry.is_symlink(code)) {
+      return bad_input(fmt::format("{}: is a link, and is not packed", entry.path().string()),
+                       "put the file itself in its place");
+    }
     if (entry.is_regular_file(code))
       names.push_back(fs::relative(entry.path(), root, code).string());
   }

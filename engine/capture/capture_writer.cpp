@@ -13,6 +13,7 @@
 
 #include "engine/capture/exercise_line.h"
 #include "engine/capture/folder_swap.h"
+#include "engine/capture/json_text.h"
 #include "engine/capture/step_line.h"
 #include "engine/capture/trace_io.h"
 #include "engine/config/json_file.h"
@@ -68,21 +69,31 @@ Result<std::unique_ptr<CaptureWriter>> CaptureWriter::create(const std::string& 
   writer->index_ = make_index(info, options, origin);
   std::error_code code;
   const bool taken = fs::exists(path, code);
-  writer->folder_ =
-      taken ? fmt::format("{}{}{}", path, kRecording, static_cast<long>(::getpid())) : path;
+  writer->folder_ = fmt::format("{}{}{}", path, kRecording, static_cast<long>(::getpid()));
   if (!fs::create_directory(writer->folder_, code)) {
-    return capture_error(writer->folder_, "cannot create the folder", code.value());
+    writer->folder_.clear();  // not ours to remove
+    return bad_input(fmt::format("{}: cannot create the folder: {}", path,
+                                 code ? code.message() : "it is being recorded already"),
+                     "choose a name in a folder that can be written");
   }
   for (const char* sub : {"payload", "cache"})
     fs::create_directory(writer->folder_ + "/" + sub, code);
   if (code) return capture_error(writer->folder_, "cannot create a folder in it", code.value());
-  if (auto ok = write_text_file(writer->folder_ + "/index.json", index_text(writer->index_)); !ok) {
-    return ok.error();
-  }
   writer->steps_ = open_new(writer->folder_ + "/steps.jsonl");
   writer->traces_ = open_new(writer->folder_ + "/traces.jsonl");
   if (writer->steps_ < 0 || writer->traces_ < 0) {
     return capture_error(writer->folder_, "cannot write in it", errno);
+  }
+  if (auto ok = write_text_file(writer->folder_ + "/index.json", index_text(writer->index_)); !ok) {
+    return ok.error();
+  }
+  // Under its own name it is there as a whole: whoever interrupts the next line leaves a capture,
+  // incomplete, or none.
+  if (!taken) {
+    if (::rename(writer->folder_.c_str(), path.c_str()) != 0) {
+      return capture_error(path, "cannot create the folder", errno);
+    }
+    writer->folder_ = path;
   }
   return writer;
 }
@@ -140,7 +151,7 @@ Result<void> CaptureWriter::add_blocks(const Session& session, std::int64_t step
   TensorWriter writer;
   writer.add("ids", ElementType::kI32, {count}, ids);
   writer.add("blocks", ElementType::kU8, {count, stride}, content);
-  auto size = writer.write(folder_ + "/" + step_file("cache", step), Sync::kNo);
+  auto size = writer.write(folder_ + "/" + step_file("cache", step), Sync::kSoon);
   if (!size) return size.error();
   digest = hex64(size->digest);
   bytes = size->bytes;
@@ -162,7 +173,7 @@ Result<void> CaptureWriter::add(const StepSummary& summary, const StepTrace* tra
     const TraceEntry entry =
         TraceWriter(options_).describe(*trace, payload, options_.weights ? &weights_ : nullptr);
     if (!payload.empty()) {
-      auto size = payload.write(folder_ + "/" + step_file("payload", summary.step), Sync::kNo);
+      auto size = payload.write(folder_ + "/" + step_file("payload", summary.step), Sync::kSoon);
       if (!size) return explain(size.error());
       line.payload = {size->bytes, hex64(size->digest)};
       totals_.bytes += size->bytes;
@@ -175,7 +186,7 @@ Result<void> CaptureWriter::add(const StepSummary& summary, const StepTrace* tra
         }
       }
     }
-    const std::string text = checked_line(to_json_fields(entry).dump());
+    const std::string text = checked_line(to_json_text(entry));
     line.trace = {traces_bytes_, text.size() - 1};
     if (auto ok = append(traces_, "traces.jsonl", text); !ok) return explain(ok.error());
     traces_bytes_ += text.size();
@@ -186,9 +197,9 @@ Result<void> CaptureWriter::add(const StepSummary& summary, const StepTrace* tra
     }
   }
   // Last: a step is there when its line is.
-  nlohmann::json text = to_json_fields(line);
+  std::string text = to_json_text(line);
   put_exercise(summary, text);
-  if (auto ok = append(steps_, "steps.jsonl", checked_line(text.dump())); !ok) {
+  if (auto ok = append(steps_, "steps.jsonl", checked_line(text)); !ok) {
     return explain(ok.error());
   }
   ++totals_.steps;

@@ -48,6 +48,11 @@ Result<void> check_capture_target(const std::string& name) {
                      "choose a name in a writable folder");
   }
   if (!fs::exists(fs::symlink_status(path, code))) return {};
+  if (fs::is_symlink(path, code)) {
+    return bad_input(fmt::format("{}: is a link to {}, which a capture would replace",
+                                 path.string(), fs::read_symlink(path, code).string()),
+                     "name what it leads to, or choose another name");
+  }
   if (!fs::is_directory(path, code) || !fs::exists(path / "index.json", code)) {
     const bool empty = fs::is_directory(path, code) && fs::is_empty(path, code);
     if (empty) return {};

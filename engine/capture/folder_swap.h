@@ -8,7 +8,8 @@
 namespace attnscope {
 
 // Whether a capture may be written under this name: it is free, or holds a capture or an empty
-// folder, and the folder around it can be written. AS_BAD_INPUT says what is in the way.
+// folder (a link to one: no), and the folder around it can be written. AS_BAD_INPUT says what is in
+// the way.
 Result<void> check_capture_target(const std::string& path);
 
 // `made` takes the name `path`; what was there before is removed. A reader finds the old one or the

@@ -13,6 +13,8 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "engine/config/open_file.h"
+
 namespace attnscope {
 namespace {
 
@@ -126,11 +128,9 @@ std::string reason(const std::string& what) {
 }  // namespace
 
 Result<std::string> read_text_file(const std::string& path, std::size_t max_bytes) {
-  File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return file_error(path, "cannot open", errno);
-  struct stat info {};
-  if (::fstat(file.get(), &info) != 0) return file_error(path, "cannot read", errno);
-  if (S_ISDIR(info.st_mode)) return bad_input(path + ": is a folder, not a file");
+  const auto opened = open_to_read(path);
+  if (!opened) return opened.error();
+  File file(*opened);
   std::string text;
   char buffer[1 << 16];
   while (true) {

@@ -35,10 +35,14 @@ Result<void> check_reason(const std::string& reason) {
     return usage_error("accepting needs a reason",
                        "--reason TEXT says in one line why the new values are right");
   }
-  if (reason.size() > kLongestReason || reason.find('\n') != std::string::npos) {
-    return usage_error(
-        fmt::format("the reason is longer than one line of {} characters", kLongestReason),
-        "say it shorter");
+  const auto breaks = std::ranges::count(reason, '\n');
+  if (breaks > 0) {
+    return usage_error(fmt::format("the reason has {} lines", breaks + 1), "say it in one");
+  }
+  if (reason.size() > kLongestReason) {
+    return usage_error(fmt::format("the reason has {} characters, at most {} are kept",
+                                   reason.size(), kLongestReason),
+                       "say it shorter");
   }
   return {};
 }

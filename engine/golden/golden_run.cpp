@@ -74,18 +74,18 @@ Result<void> run_scenario_steps(const GoldenSpec& spec, const LaneRegistry& regi
     }
     if (auto ok = session.step(); !ok) return ok;
     if (session.device_error()) return *session.device_error();
-    const auto traces = recorder.traces();
-    if (traces.empty() || traces.back()->step != step) {
+    const auto now = recorder.trace(step);
+    if (now == nullptr) {
       return Error{AS_NO_ENVIRONMENT, fmt::format("step {}: not enough memory to trace it", step),
                    "keep fewer rows"};
     }
-    const RowOwners owners = row_owners(*traces.back());
-    for (const auto& op : traces.back()->ops) {
+    const RowOwners owners = row_owners(*now);
+    for (const auto& op : now->ops) {
       const std::string layer = op->place.layer < 0 ? "-" : std::to_string(op->place.layer);
       collect_taps(*op, owners, spec,
                    fmt::format("{}/{}/{}", step, layer, as_op_find(op->place.op)->name), out.taps);
     }
-    collect_tokens(*traces.back(), out.sampled);
+    collect_tokens(*now, out.sampled);
   }
   session.set_observer(nullptr);
   return {};
@@ -197,9 +197,14 @@ void run_and_decide(GoldenFolder& folder, const std::string& name, const LaneReg
   }
   if (options.ci || !options.lanes.empty() || out.state == GoldenState::kBroken) return;
   const bool pending = out.state != GoldenState::kPassed;
-  const auto ok = pending ? folder.write_received(out.received) : folder.remove_received(name);
-  if (!ok) return broken(ok.error(), out);
-  if (pending) out.wrote = folder.file(name, kReceivedSuffix);
+  if (!pending) {
+    if (const auto ok = folder.remove_received(name); !ok) broken(ok.error(), out);
+  } else if (const auto ok = folder.write_received(out.received); ok) {
+    out.wrote = folder.file(name, kReceivedSuffix);
+  } else {
+    // What it found is worth more than what came of keeping it.
+    out.sentence += "; what was received could not be kept: " + ok.error().text();
+  }
 }
 
 }  // namespace
@@ -233,6 +238,20 @@ Result<GoldenValues> compute_golden(const GoldenSpec& spec, const LaneRegistry& 
                                              : run_scenario_steps(spec, registry, options, out);
   if (!ok) return ok.error();
   return out;
+}
+
+Result<void> check_golden(const GoldenSpec& spec, const LaneRegistry& registry) {
+  if (auto lanes = LaneSelector::make(registry, spec.lanes);
+      !lanes && lanes.error().code != AS_NO_ENVIRONMENT) {
+    return lanes.error();
+  }
+  if (spec.op) return {};
+  if (!spec.saved_case.empty()) {
+    auto kept = read_saved_case(spec);
+    return kept ? Result<void>() : kept.error();
+  }
+  auto scenario = find_scenario(spec);
+  return scenario ? Result<void>() : scenario.error();
 }
 
 GoldenOutcome run_golden(GoldenFolder& folder, const std::string& name,

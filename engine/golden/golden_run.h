@@ -26,7 +26,7 @@ enum class GoldenState {
   kFailed,   // a value is beyond its tolerance, or missing
   kNew,      // nothing was accepted yet
   kStale,    // the definition, the scenario or its prompts are others than when it was accepted
-  kSkipped,  // this machine lacks the lane
+  kSkipped,  // this machine lacks the lane, or the lane the op
   kBroken    // a file cannot be read, or the run failed
 };
 inline constexpr int kGoldenStates = 6;
@@ -48,6 +48,10 @@ struct GoldenOutcome {
 // What one definition computes.
 Result<GoldenValues> compute_golden(const GoldenSpec& spec, const LaneRegistry& registry,
                                     const GoldenRunOptions& options);
+
+// What keeps a definition from running, before anything runs: a scenario or case that cannot be
+// read, a lane that nobody knows. A lane that this machine lacks is no such thing.
+Result<void> check_golden(const GoldenSpec& spec, const LaneRegistry& registry);
 
 GoldenOutcome run_golden(GoldenFolder& folder, const std::string& name,
                          const LaneRegistry& registry, const GoldenRunOptions& options);

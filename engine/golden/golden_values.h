@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "engine/capture/capture_index.h"
-#include "engine/capture/tap_stats.h"
 #include "engine/golden/golden_spec.h"
+#include "engine/trace/tap_stats.h"
 
 namespace attnscope {
 

@@ -1,6 +1,7 @@
 #include "engine/golden/op_inputs.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <bit>
@@ -554,9 +555,29 @@ OpTrace OpInputs::trace(const std::string& lane) const {
 
 bool has_own_inputs(as_op_id op) { return op != AS_OP_SCHEDULE && op != AS_OP_BLOCK_TABLES; }
 
+Result<LaneSelector> lanes_with_op(const LaneRegistry& registry,
+                                   const std::vector<std::string>& choices, as_op_id op) {
+  auto lanes = LaneSelector::make(registry, choices);
+  if (!lanes) return lanes;
+  const std::string name = as_op_find(op)->name;
+  std::string wanted = lanes->lane(op);
+  for (const std::string& choice : choices) {
+    const std::size_t equals = choice.find('=');
+    if (equals == std::string::npos) wanted = choice;
+    if (equals != std::string::npos && choice.substr(0, equals) == name) {
+      wanted = choice.substr(equals + 1);
+    }
+  }
+  if (wanted == lanes->lane(op)) return lanes;
+  return Error{AS_NO_ENVIRONMENT,
+               fmt::format("lane {} has no {}: nothing of it was tested", wanted, name),
+               fmt::format("lanes with it: {}", fmt::join(registry.lanes_of(op), ", "))};
+}
+
 Result<void> run_op_cases(const GoldenSpec& spec, const LaneRegistry& registry,
                           const GoldenRunOptions& options, GoldenValues& out) {
-  auto lanes = LaneSelector::make(registry, options.lanes.empty() ? spec.lanes : options.lanes);
+  auto lanes =
+      lanes_with_op(registry, options.lanes.empty() ? spec.lanes : options.lanes, *spec.op);
   if (!lanes) return lanes.error();
   out.lanes = lanes->lane(*spec.op);
   for (const GoldenCase& one : spec.cases) {

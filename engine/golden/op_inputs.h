@@ -40,6 +40,11 @@ class OpInputs {
 // Whether an op can run on inputs of its own.
 bool has_own_inputs(as_op_id op);
 
+// A choice of lanes for one op alone. AS_NO_ENVIRONMENT where the lane that is chosen for it holds
+// other ops, so that cpu would stand in for it.
+Result<LaneSelector> lanes_with_op(const LaneRegistry& registry,
+                                   const std::vector<std::string>& choices, as_op_id op);
+
 // All cases of an op's golden, on the lane that it (or the options) names.
 Result<void> run_op_cases(const GoldenSpec& spec, const LaneRegistry& registry,
                           const GoldenRunOptions& options, GoldenValues& out);

@@ -20,6 +20,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+fs::path case_file_of(const GoldenSpec& spec) {
+  return fs::path(spec.path).parent_path() / (spec.saved_case + ".json");
+}
+
 Result<std::string> files_digest(const fs::path& case_json) {
   auto tensors = case_tensors(case_json.string());
   if (!tensors) return tensors.error();
@@ -53,21 +57,31 @@ RowOwners owners_of(const OpTrace& trace) {
 
 }  // namespace
 
+Result<OpCase> read_saved_case(const GoldenSpec& spec) {
+  const std::string path = case_file_of(spec).string();
+  std::error_code code;
+  if (!fs::exists(path, code)) {
+    return bad_input(fmt::format("{}: case: there is no {}", spec.path, path),
+                     "save it there: attnscope case save SCENARIO --at STEP/LAYER/OP -o " + path);
+  }
+  auto kept = read_case(path);
+  if (kept && (kept->op.helper || !has_own_inputs(static_cast<as_op_id>(kept->op.id)))) {
+    return bad_input(
+        fmt::format("{}: {} is no op that a lane of a session runs by itself", path, kept->op.name),
+        "save another op, or name a scenario");
+  }
+  return kept;
+}
+
 Result<void> run_saved_case(const GoldenSpec& spec, const LaneRegistry& registry,
                             const GoldenRunOptions& options, GoldenValues& out) {
-  const fs::path case_json = fs::path(spec.path).parent_path() / (spec.saved_case + ".json");
-  auto kept = read_case(case_json.string());
+  auto kept = read_saved_case(spec);
   if (!kept) return kept.error();
   const auto op = static_cast<as_op_id>(kept->op.id);
-  if (kept->op.helper || !has_own_inputs(op)) {
-    return bad_input(fmt::format("{}: {} is no op that a lane of a session runs by itself",
-                                 case_json.string(), kept->op.name),
-                     "save another op, or name a scenario");
-  }
-  auto digest = files_digest(case_json);
+  auto digest = files_digest(case_file_of(spec));
   if (!digest) return digest.error();
   out.inputs = *digest;
-  auto lanes = LaneSelector::make(registry, options.lanes.empty() ? spec.lanes : options.lanes);
+  auto lanes = lanes_with_op(registry, options.lanes.empty() ? spec.lanes : options.lanes, op);
   if (!lanes) return lanes.error();
   auto tolerances = Tolerances::load(options.tolerance_file);
   if (!tolerances) return tolerances.error();

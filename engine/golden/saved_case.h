@@ -3,11 +3,15 @@
 #pragma once
 
 #include "engine/golden/golden_run.h"
+#include "engine/opcase/op_case.h"
 
 namespace attnscope {
 
-// The case's op on the lane that the definition (or the options) names. AS_BAD_INPUT for a case
-// that cannot be read, or of an op that no lane runs by itself.
+// AS_BAD_INPUT for a case that is not there, that cannot be read, or of an op that no lane runs by
+// itself.
+Result<OpCase> read_saved_case(const GoldenSpec& spec);
+
+// The case's op on the lane that the definition (or the options) names.
 Result<void> run_saved_case(const GoldenSpec& spec, const LaneRegistry& registry,
                             const GoldenRunOptions& options, GoldenValues& out);
 

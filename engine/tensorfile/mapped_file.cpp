@@ -1,6 +1,5 @@
 #include "engine/tensorfile/mapped_file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -9,11 +8,14 @@
 #include <cerrno>
 #include <cstring>
 
+#include "engine/config/open_file.h"
+
 namespace attnscope {
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return bad_input(fmt::format("{}: cannot open: {}", path, std::strerror(errno)));
+  const auto opened = open_to_read(path);
+  if (!opened) return opened.error();
+  const int fd = *opened;
   struct stat info {};
   const bool known = ::fstat(fd, &info) == 0;
   if (!known || !S_ISREG(info.st_mode)) {

@@ -3,6 +3,7 @@
 // answered by a named error, or by a capture that is sound; none by a crash or a read outside of
 // the file (run under sanitizers for the latter).
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -14,6 +15,8 @@
 
 #include "engine/capture/capture.h"
 #include "engine/capture/capture_index.h"
+#include "engine/capture/capture_pack.h"
+#include "engine/opcase/case_file.h"
 #include "engine/tensorfile/tensor_writer.h"
 #include "tests/fuzz/hostile_json.h"
 #include "tests/fuzz/parsers.h"
@@ -300,6 +303,48 @@ TEST_F(HostileCaptures, PayloadsOfAnotherStepBehindGoodDigests) {
     }
   }
   EXPECT_GE(cases_, 100);
+}
+
+// A pipe that nobody writes to would be waited for without end.
+TEST_F(HostileCaptures, PipesInThePlaceOfFiles) {
+  const std::string aside = (root_ / "aside").string();
+  for (const char* file : {"index.json", "steps.jsonl", "traces.jsonl",
+                           "payload/000000.safetensors", "cache/000001.safetensors"}) {
+    fs::rename(path(file), aside);
+    ASSERT_EQ(::mkfifo(path(file).c_str(), 0600), 0);
+    EXPECT_NE(error().find("is not a plain file"), std::string::npos) << file << ": " << error();
+    expect_answer(std::string(file) + " is a pipe", false);
+    fs::remove(path(file));
+    fs::rename(aside, path(file));
+  }
+  EXPECT_TRUE(sound());
+  const std::string pipe = (root_ / "pipe.json").string();
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const auto kept = read_case(pipe);
+  ASSERT_FALSE(kept);
+  EXPECT_NE(kept.error().message.find("is not a plain file"), std::string::npos);
+}
+
+// They lead to files of whoever opens the capture, not of whoever made it.
+TEST_F(HostileCaptures, LinksOutOfTheFolder) {
+  const std::string outside = (root_ / "outside").string();
+  for (const char* file :
+       {"index.json", "steps.jsonl", "traces.jsonl", "payload/000000.safetensors",
+        "cache/000001.safetensors", "payload", "cache"}) {
+    fs::rename(path(file), outside);
+    fs::create_symlink(outside, path(file));
+    EXPECT_NE(error().find("is a link"), std::string::npos) << file << ": " << error();
+    if (!zstd_version().empty()) {
+      const auto packed = pack_capture(folder_, (root_ / "packed").string(), 1);
+      ASSERT_FALSE(packed) << file;
+      EXPECT_NE(packed.error().message.find("is a link"), std::string::npos);
+    }
+    fs::remove(path(file));
+    fs::rename(outside, path(file));
+  }
+  EXPECT_TRUE(sound());
+  fs::create_directory_symlink(folder_, root_ / "other.acap");
+  EXPECT_TRUE(Capture::open((root_ / "other.acap").string())) << "the capture itself may be one";
 }
 
 TEST_F(HostileCaptures, OtherAnswersForOtherTroubles) {

@@ -501,6 +501,38 @@ starts_at_once_build_once() {
   check "one configuration" count_is "cmake -S" 1
 }
 
+tests_get_numpy_where_it_can_be_had() {
+  echo python3-numpy >"$work/not-installed"
+  run test --level quick
+  check "another way" not called apt-get
+  touch "$work/no-numpy"
+  run test --level quick
+  check "exit code" status_is 0
+  check "installed" called "install -y --no-install-recommends python3-numpy"
+  : >"$work/calls"
+  run test --level quick
+  check "once" not called apt-get
+  echo python3-numpy >"$work/not-installed"
+  touch "$work/apt-fails"
+  run test --level quick
+  check "nowhere to be had" status_is 0
+  check "says so" says "python3-numpy is missing and cannot be installed here"
+  echo 1000 >"$work/uid"
+  : >"$work/calls"
+  run test --level quick
+  check "not by this user" status_is 0
+  check "says so" says "python3-numpy is missing and cannot be installed here"
+  check "not tried" not called apt-get
+}
+
+the_program_alone_needs_no_numpy() {
+  echo python3-numpy >"$work/not-installed"
+  touch "$work/no-numpy"
+  run ops
+  check "exit code" status_is 0
+  check "installs nothing" not called apt-get
+}
+
 tests_go_through_ctest() {
   run test --level quick
   check "exit code" status_is 0

@@ -78,6 +78,7 @@ END
   stand_in apt-get <<END
 #!/bin/sh
 echo "apt-get \$*" >>"$work/calls"
+if [ -e "$work/apt-fails" ]; then exit 100; fi
 case "\$*" in
   *install*) : >"$work/not-installed" ;;
   *update*) rm -f "$work/no-lists" ;;
@@ -112,6 +113,10 @@ case "\$1 \$2 \$3" in
         ;;
     esac
     touch "\$2/\${requirement%%=*}.whl"
+    ;;
+  "-c import numpy "*)
+    [ ! -e "$work/no-numpy" ]
+    exit
     ;;
   "-c "*)
     echo "unpack \$(cd "\$3" && echo *.whl)" >>"$work/calls"

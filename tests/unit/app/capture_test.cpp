@@ -3,6 +3,7 @@
 #include "engine/capture/capture.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -69,6 +70,19 @@ CaptureOptions level(CaptureLevel l) {
   CaptureOptions options;
   options.level = l;
   return options;
+}
+
+// Memory of this process, its own and that of files it has mapped; what malloc keeps for later is
+// given back first.
+std::int64_t resident_bytes() {
+  ::malloc_trim(0);
+  std::istringstream status(read("/proc/self/status"));
+  std::int64_t kib = 0;
+  for (std::string word; status >> word;) {
+    std::int64_t n = 0;
+    if ((word == "RssAnon:" || word == "RssFile:") && status >> n) kib += n;
+  }
+  return kib << 10;
 }
 
 bool same_bytes(const as_tensor& a, const as_tensor& b) {
@@ -281,6 +295,40 @@ TEST_F(CaptureTest, ForeignFoldersStay) {
   EXPECT_NE(error_of((folder_ / "none").string()).find("no such capture"), std::string::npos);
 }
 
+TEST_F(CaptureTest, ErrorsSayWhatToDoNext) {
+  ASSERT_TRUE(record(level(CaptureLevel::kFull), 3, path_));
+  const auto capture = Capture::open(path_);
+  ASSERT_TRUE(capture) << capture.error().text();
+  for (const auto& error : {(*capture)->trace(99).error(), (*capture)->entry(-1).error()}) {
+    EXPECT_NE(error.message.find("has no step"), std::string::npos);
+    EXPECT_EQ(error.hint, "it has steps 0 to 2");
+  }
+  const auto nameless = Capture::open("");
+  ASSERT_FALSE(nameless);
+  EXPECT_NE(nameless.error().message.find("its name is empty"), std::string::npos);
+  EXPECT_NE(nameless.error().hint, "");
+  const auto no_place = record(level(CaptureLevel::kSummary), 1, "/proc/x.acap");
+  ASSERT_FALSE(no_place);
+  EXPECT_NE(no_place.error().message.find("/proc/x.acap"), std::string::npos);
+  EXPECT_NE(no_place.error().hint, "") << no_place.error().text();
+}
+
+// A link to a capture would become a folder.
+TEST_F(CaptureTest, LinksAreNotReplaced) {
+  ASSERT_TRUE(record(level(CaptureLevel::kSummary), 2, path_));
+  const std::string link = (folder_ / "latest.acap").string();
+  for (const std::string& target : {path_, (folder_ / "none.acap").string()}) {
+    fs::create_directory_symlink(target, link);
+    const auto refused = record(level(CaptureLevel::kTables), 2, link);
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.error().message.find("is a link to " + target), std::string::npos)
+        << refused.error().text();
+    EXPECT_TRUE(fs::is_symlink(link));
+    fs::remove(link);
+  }
+  EXPECT_EQ(error_of(path_), "no error");
+}
+
 TEST_F(CaptureTest, NewerDamagedAndIncompleteAreToldApart) {
   ASSERT_TRUE(record(level(CaptureLevel::kTables), 3, path_));
   const std::string index = read(path_ + "/index.json");
@@ -396,9 +444,7 @@ TEST_F(CaptureTest, KilledRecordingsOpen) {
     waitpid(child, &status, 0);
     auto capture = Capture::open(path);
     if (fresh && !capture) {
-      // Nothing was written yet, or not all of what makes a capture.
-      EXPECT_FALSE(fs::exists(path + "/steps.jsonl") && fs::exists(path + "/traces.jsonl"))
-          << capture.error().text();
+      EXPECT_FALSE(fs::exists(path)) << capture.error().text();
       continue;
     }
     ASSERT_TRUE(capture) << capture.error().text();
@@ -414,6 +460,45 @@ TEST_F(CaptureTest, KilledRecordingsOpen) {
   for (const auto& entry : fs::directory_iterator(folder_)) {  // leftovers of the killed are gone
     EXPECT_EQ(entry.path().string().find(".recording-"), std::string::npos) << entry.path();
   }
+}
+
+// What a build server would see of a viewer that loads the same file again and again.
+TEST_F(CaptureTest, LoadingAgainAndAgainTakesNoMoreMemory) {
+  ASSERT_TRUE(record(level(CaptureLevel::kFull), 3, path_));
+  const auto load = [&] {
+    auto capture = Capture::open(path_);
+    EXPECT_TRUE(capture) << capture.error().text();
+    for (const auto& summary : (*capture)->summaries()) {
+      const auto trace = (*capture)->trace(summary->step);
+      EXPECT_TRUE(trace && *trace);
+    }
+    return *capture;
+  };
+  // As a share of the third load, the twentieth.
+  const auto growth = [](const std::function<void()>& once) {
+    std::int64_t third = 0;
+    for (int i = 1; i <= 20; ++i) {
+      once();
+      if (i == 3) third = resident_bytes();
+    }
+    return static_cast<double>(resident_bytes()) / static_cast<double>(third);
+  };
+  EXPECT_LE(growth([&] { load(); }), 1.1);
+  {
+    Workbench bench({});
+    EXPECT_LE(growth([&] {
+                const auto ok = bench.open_capture(path_);
+                ASSERT_TRUE(ok) << ok.error().text();
+                for (int i = 0; i < 3; ++i) {
+                  EXPECT_NE(bench.op(), nullptr);
+                  bench.previous_step();
+                }
+              }),
+              1.1);
+  }
+  // The measure sees a capture that is not let go of.
+  std::vector<std::shared_ptr<const Capture>> kept;
+  EXPECT_GT(growth([&] { kept.push_back(load()); }), 1.1);
 }
 
 TEST_F(CaptureTest, PacksAndUnpacks) {

@@ -1,5 +1,6 @@
 // Cases as Python scripts: the script reads them by itself, calls a function and judges its outputs
-// as the program does. Needs python3; numpy where something is computed.
+// as the program does. Needs python3; numpy where something is computed (./attnscope test installs
+// python3-numpy; under .ci/run its absence is a failure).
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -13,11 +14,23 @@ namespace {
 
 class CasePythonTest : public CliTest {
  protected:
-  // ATTNSCOPE_PYTHON chooses one that has numpy.
+  // ATTNSCOPE_PYTHON chooses one. Else the first that has numpy: the system's is not always the
+  // first of the path.
+  static const std::string& interpreter() {
+    static const std::string found = [] {
+      if (const char* chosen = std::getenv("ATTNSCOPE_PYTHON")) return std::string(chosen);
+      for (const char* one : {"python3", "/usr/bin/python3"}) {
+        if (call(std::string(one) + " -c 'import numpy'").code == 0) return std::string(one);
+      }
+      return std::string("python3");
+    }();
+    return found;
+  }
   static Outcome python(const std::string& arguments) {
-    const char* chosen = std::getenv("ATTNSCOPE_PYTHON");
-    const std::string command =
-        std::string(chosen != nullptr ? chosen : "python3") + " " + arguments + " 2>&1";
+    return call(interpreter() + " " + arguments);
+  }
+  static Outcome call(const std::string& program) {
+    const std::string command = program + " 2>&1";
     std::string text;
     FILE* pipe = ::popen(command.c_str(), "r");
     if (pipe == nullptr) return {-1, "", ""};
@@ -31,6 +44,7 @@ class CasePythonTest : public CliTest {
   static bool has(const std::string& module) {
     return python("-c 'import " + module + "'").code == 0;
   }
+  static bool lacks_numpy() { return !has("numpy"); }
   // Saves and exports a case of `early`; the script's path.
   std::string exported(const std::string& place, const std::string& name) const {
     const std::string file = path(name + ".json");
@@ -58,7 +72,7 @@ TEST_F(CasePythonTest, ExportSaysWhatItNeeds) {
 }
 
 TEST_F(CasePythonTest, AFunctionIsJudgedByTheTolerances) {
-  if (!has("numpy")) GTEST_SKIP() << "no numpy here";
+  if (lacks_numpy()) GTEST_SKIP() << "no numpy here";
   const std::string script = exported("1/1/residual", "residual");
   const std::string functions = write("functions.py",
                                       "def run(case):\n"
@@ -78,11 +92,23 @@ TEST_F(CasePythonTest, AFunctionIsJudgedByTheTolerances) {
   EXPECT_EQ(python(script + " " + functions + ":wrong_shape").code, 1);
   EXPECT_EQ(python(script + " " + functions + ":nobody").code, 2);
   EXPECT_EQ(python(script + " --case " + path("none.json")).code, 3);
+  // Another call of this op, and one of another op.
+  const std::string another = exported("2/1/residual", "another");
+  EXPECT_EQ(python(script + " " + functions + " --case " + path("another.json")).code, 0);
+  exported("1/1/attn_norm", "norm");
+  for (const std::string& function : {functions, std::string()}) {
+    const Outcome other = python(script + " " + function + " --case " + path("norm.json"));
+    EXPECT_EQ(other.code, 2) << other.out;
+    EXPECT_NE(other.out.find("is a call of attn_norm, and this script judges residual"),
+              std::string::npos)
+        << other.out;
+    EXPECT_EQ(other.out.find("Traceback"), std::string::npos) << other.out;
+  }
 }
 
 // The attention of the paper in ten lines, on rows that the script finds by slot and decodes.
 TEST_F(CasePythonTest, AttentionOverPagedRowsInNumpy) {
-  if (!has("numpy")) GTEST_SKIP() << "no numpy here";
+  if (lacks_numpy()) GTEST_SKIP() << "no numpy here";
   const std::string script = exported("3/1/sparse_attention", "attention");
   const std::string functions =
       write("attention_of_mine.py",
@@ -115,7 +141,7 @@ TEST_F(CasePythonTest, AttentionOverPagedRowsInNumpy) {
 
 // Every record is decoded: what the kept row before quantisation says, within its format's step.
 TEST_F(CasePythonTest, RowsOfCachesAreDecoded) {
-  if (!has("numpy")) GTEST_SKIP() << "no numpy here";
+  if (lacks_numpy()) GTEST_SKIP() << "no numpy here";
   for (const auto& [place, row, cache] :
        std::vector<std::array<std::string, 3>>{{"1/1/q_rope_kv_insert", "kv_row", "cache"},
                                                {"1/1/indexer_compress_insert", "row", "cache"}}) {

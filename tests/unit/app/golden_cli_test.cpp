@@ -400,6 +400,87 @@ TEST_F(GoldenCliTest, BrokenFilesAreNamed) {
   EXPECT_EQ(golden({"run", "other"}).code, 2);
 }
 
+TEST_F(GoldenCliTest, AFolderWithoutGoldensIsAnError) {
+  std::filesystem::remove(path("norm.golden.json"));
+  for (const auto& arguments : std::vector<std::vector<std::string>>{{"run", "--ci"}, {"run"}}) {
+    const Outcome out = golden(arguments);
+    EXPECT_EQ(out.code, 3) << out.out;
+    EXPECT_NE(out.err.find(folder_.string() + ": holds no golden"), std::string::npos) << out.err;
+    EXPECT_NE(out.err.find("--goldens FOLDER"), std::string::npos) << out.err;
+  }
+}
+
+TEST_F(GoldenCliTest, WhatCannotBeKeptHidesNoFailure) {
+  accept_first();
+  spoil();
+  // In the place of the file, so that root cannot write it either.
+  std::filesystem::create_directory(path("norm.received.json"));
+  const Outcome out = golden({"run"});
+  EXPECT_EQ(out.code, 1) << out.out;
+  EXPECT_NE(out.out.find("failed   norm"), std::string::npos) << out.out;
+  EXPECT_NE(out.out.find("was 123.5"), std::string::npos) << out.out;
+  EXPECT_NE(out.out.find("what was received could not be kept: " + path("norm.received.json")),
+            std::string::npos)
+      << out.out;
+  EXPECT_EQ(out.out.find("received: "), std::string::npos) << out.out;
+}
+
+TEST_F(GoldenCliTest, ListAndReviewNameWhatCannotRun) {
+  const auto broken = [&](const std::string& rest, const std::string& what) {
+    write("norm.golden.json",
+          R"({"format": "attnscope-golden", "version": 1, "about": "x", )" + rest + "}");
+    const Outcome ran = golden({"run", "--ci"});
+    EXPECT_EQ(ran.code, golden({"list"}).code) << ran.out << ran.err;
+    EXPECT_NE(ran.out.find("broken   norm"), std::string::npos) << ran.out;
+    for (const char* command : {"list", "review"}) {
+      const Outcome out = golden({command});
+      EXPECT_EQ(out.code, 3) << command;
+      EXPECT_NE(out.out.find("broken    norm"), std::string::npos) << out.out;
+      EXPECT_NE(out.out.find(what), std::string::npos) << out.out;
+    }
+  };
+  broken(R"("scenario": "none_such", "steps": 1, "taps": [{"op": "attn_norm"}])", "none_such");
+  broken(R"("case": "none_such")", "save it there: attnscope case save");
+  write("norm.golden.json", kNorm);
+  EXPECT_EQ(golden({"review"}).code, 0);
+}
+
+// cpu stands in for what a lane lacks: its values say nothing of the lane.
+TEST_F(GoldenCliTest, ALaneWithoutTheOpIsNotTested) {
+  accept_first();
+  for (const char* lane : {"mutant:topk_one_short", "attn_norm=cpu"}) {
+    const bool has = std::string(lane) == "attn_norm=cpu";
+    const Outcome out = golden({"run", "--lane", lane});
+    EXPECT_EQ(out.code, has ? 0 : 4) << out.out;
+    EXPECT_EQ(out.out.find("has no attn_norm: nothing of it was tested") == std::string::npos, has)
+        << out.out;
+  }
+}
+
+TEST_F(GoldenCliTest, AReasonSaysWhatIsWrongWithIt) {
+  golden({"run"});
+  Outcome out = golden({"accept", "norm", "--reason", "two\nlines"});
+  EXPECT_NE(out.err.find("the reason has 2 lines"), std::string::npos) << out.err;
+  out = golden({"accept", "norm", "--reason", std::string(300, 'x')});
+  EXPECT_NE(out.err.find("has 300 characters, at most 200"), std::string::npos) << out.err;
+}
+
+TEST_F(GoldenCliTest, MissingFilesSayWhereTheyWereLookedFor) {
+  for (const auto& arguments : std::vector<std::vector<std::string>>{
+           {"case", "run", "none.json"},
+           {"case", "export", "--python", "none.json"},
+           {"unpack", "none.tar.zst", "-o", path("x.acap")},
+           {"golden", "list", "--goldens", folder_.string(), "--tolerances", "none.json"}}) {
+    const Outcome out = run(arguments);
+    EXPECT_EQ(out.code, 3) << arguments[0] << out.err;
+    EXPECT_NE(out.err.find("it is looked for in " + std::filesystem::current_path().string()),
+              std::string::npos)
+        << out.err;
+  }
+  const Outcome out = run({"case", "run", path("nowhere/x.json")});
+  EXPECT_NE(out.err.find("there is no folder " + path("nowhere")), std::string::npos) << out.err;
+}
+
 TEST_F(GoldenCliTest, TheCommitIsReadFromGitsFiles) {
   EXPECT_EQ(git_commit(folder_.string()), "");
   const std::string commit(40, 'a');
