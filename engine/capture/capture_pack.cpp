@@ -217,6 +217,7 @@ Result<PackTotals> unpack_capture(const std::string& path, const std::string& fo
   const std::string temporary =
       fmt::format("{}.unpacking-{}", folder, static_cast<long>(::getpid()));
   std::error_code code;
+  fs::remove_all(temporary, code);  // of a killed program that had this number
   for (const char* sub : {"/payload", "/cache"}) fs::create_directories(temporary + sub, code);
   if (code) {
     const Error error =

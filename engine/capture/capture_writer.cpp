@@ -69,12 +69,15 @@ Result<std::unique_ptr<CaptureWriter>> CaptureWriter::create(const std::string& 
   writer->index_ = make_index(info, options, origin);
   std::error_code code;
   const bool taken = fs::exists(path, code);
-  writer->folder_ = fmt::format("{}{}{}", path, kRecording, static_cast<long>(::getpid()));
-  if (!fs::create_directory(writer->folder_, code)) {
-    writer->folder_.clear();  // not ours to remove
-    return bad_input(fmt::format("{}: cannot create the folder: {}", path,
-                                 code ? code.message() : "it is being recorded already"),
-                     "choose a name in a folder that can be written");
+  // A program of the same number may have left one: in a container numbers begin anew.
+  for (int n = 0; writer->folder_.empty(); ++n) {
+    const std::string folder =
+        fmt::format("{}{}{}.{}", path, kRecording, static_cast<long>(::getpid()), n);
+    if (fs::create_directory(folder, code)) writer->folder_ = folder;
+    if (code) {
+      return bad_input(fmt::format("{}: cannot create the folder: {}", path, code.message()),
+                       "choose a name in a folder that can be written");
+    }
   }
   for (const char* sub : {"payload", "cache"})
     fs::create_directory(writer->folder_ + "/" + sub, code);

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -160,11 +159,8 @@ Result<void> write_text_file(const std::string& path, const std::string& text) {
   }
   const std::string folder = fs::path(target).parent_path().string();
   const std::string where = folder.empty() ? "." : folder;
-  static std::atomic<unsigned> counter{0};
-  const std::string temporary =
-      fmt::format("{}.{}.{}.tmp", target, static_cast<long>(::getpid()), counter++);
-
-  File file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  std::string temporary;
+  File file(open_temporary(target, temporary));
   if (file.get() < 0) {
     Error error = file_error(path, "cannot write", errno);
     error.hint = "the folder " + where + " must exist and be writable";

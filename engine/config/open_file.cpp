@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -42,6 +43,16 @@ Result<int> open_to_read(const std::string& path) {
   ::close(fd);
   if (known && S_ISDIR(info.st_mode)) return bad_input(path + ": is a folder, not a plain file");
   return bad_input(path + ": is not a plain file", "name a file, no pipe, socket or device");
+}
+
+int open_temporary(const std::string& path, std::string& temporary) {
+  static std::atomic<unsigned> counter{0};
+  int fd = -1;
+  do {
+    temporary = fmt::format("{}.{}.{}.tmp", path, static_cast<long>(::getpid()), counter++);
+    fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  } while (fd < 0 && errno == EEXIST);
+  return fd;
 }
 
 }  // namespace attnscope

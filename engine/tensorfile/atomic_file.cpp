@@ -5,10 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+
+#include "engine/config/open_file.h"
 
 namespace attnscope {
 namespace {
@@ -33,10 +34,8 @@ Error write_error(const std::string& path, const char* doing, int code) {
 }  // namespace
 
 Result<AtomicFile> AtomicFile::create(const std::string& path) {
-  static std::atomic<unsigned> counter{0};
-  const std::string temporary =
-      fmt::format("{}.{}.{}.tmp", path, static_cast<long>(::getpid()), counter++);
-  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  std::string temporary;
+  const int fd = open_temporary(path, temporary);
   if (fd < 0) return write_error(path, "cannot write", errno);
   return AtomicFile(path, temporary, fd);
 }

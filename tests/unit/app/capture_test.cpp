@@ -313,6 +313,17 @@ TEST_F(CaptureTest, ErrorsSayWhatToDoNext) {
   EXPECT_NE(no_place.error().hint, "") << no_place.error().text();
 }
 
+// In a container a program may have the number of one that was killed.
+TEST_F(CaptureTest, WhatAKilledProgramOfThisNumberLeftIsNoObstacle) {
+  const fs::path left = path_ + ".recording-" + std::to_string(getpid()) + ".0";
+  fs::create_directory(left);
+  write(left / "index.json", "{");
+  ASSERT_TRUE(record(level(CaptureLevel::kFull), 2, path_));
+  ASSERT_TRUE(record(level(CaptureLevel::kTables), 2, path_));
+  EXPECT_EQ(error_of(path_), "no error");
+  EXPECT_EQ(read(left / "index.json"), "{");  // nobody knows whose it is
+}
+
 // A link to a capture would become a folder.
 TEST_F(CaptureTest, LinksAreNotReplaced) {
   ASSERT_TRUE(record(level(CaptureLevel::kSummary), 2, path_));

@@ -145,6 +145,22 @@ TEST_F(TensorFileTest, WriterNamesTheFolder) {
   EXPECT_NE(ok.error().text().find("missing must exist"), std::string::npos) << ok.error().text();
 }
 
+// In a container a program may have the number of one that was killed while it wrote.
+TEST_F(TensorFileTest, WhatAKilledWriterOfThisNumberLeftIsGoneRound) {
+  const std::string path = (folder_ / "a.safetensors").string();
+  for (int n = 0; n < 200; ++n) {
+    std::ofstream(path + "." + std::to_string(getpid()) + "." + std::to_string(n) + ".tmp") << "x";
+  }
+  TensorWriter writer;
+  const std::vector<float> f(6);
+  writer.add("f", make_tensor(f.data(), {6}));
+  for (int n = 0; n < 3; ++n) {
+    const auto ok = writer.write(path);
+    ASSERT_TRUE(ok) << ok.error().text();
+  }
+  EXPECT_TRUE(TensorFile::open(path));
+}
+
 TEST_F(TensorFileTest, SaysWhatIsWrongInAHeader) {
   const std::string four(4, 'x');
   expect_error(R"({"t":{"dtype":"F32","shape":[1],"data_offsets":[0,5]}})", four,
