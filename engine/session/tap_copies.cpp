@@ -1,15 +1,21 @@
 #include "engine/session/tap_copies.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <new>
 #include <string_view>
 
 #include "engine/model/numbers.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace {
+
+// Elements that one thread measures before others have woken up.
+constexpr std::int64_t kAlone = 1 << 14;
 
 // Position of a letter among comma-separated axes, -1 when it is not there.
 int axis_of(std::string_view axes, std::string_view letter) {
@@ -233,12 +239,21 @@ RowsCopy written_rows(const OpParams& params, const as_tap_info& tap,
 }
 
 void copy_taps(const Session& session, const std::vector<std::int32_t>& kept, const KeepsTap& keeps,
-               const OutputsOfStep& outputs, std::vector<std::uint8_t>& scratch, OpTrace& op) {
+               const OutputsOfStep& outputs, std::vector<std::vector<std::uint8_t>>& scratch,
+               OpTrace& op) {
   const OpParams& params = session.last_params();
   const as_op_info& info = params.info();
   const bool compared = session.references() != References::kNone;
   const bool head = info.phase == AS_PHASE_AFTER;
   op.taps.reserve(info.num_taps);
+  struct Unkept {
+    const as_tap_info* tap;
+    const as_tensor* tensor;
+    std::int64_t axis;
+    std::size_t copy;
+  };
+  std::vector<Unkept> unkept;
+  std::int64_t unkept_elements = 0;
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
     if (tap.kind == AS_TAP_CACHE) {
@@ -249,6 +264,7 @@ void copy_taps(const Session& session, const std::vector<std::int32_t>& kept, co
     const as_tensor& tensor = params.tensor(tap.offset);
     if (!present(tensor) || as_tensor_numel(&tensor) == 0) continue;
     TapCopy copy = described_copy(tap);
+    bool left = false;
     copy.rule = tolerance_class(params, tap);
     std::int64_t axis = axis_of(tap.axes, "T");
     if (head && axis >= 0) {
@@ -260,14 +276,16 @@ void copy_taps(const Session& session, const std::vector<std::int32_t>& kept, co
       copy.value = tensor;
       copy.owner = session.parts().weights;
     } else if (keeps && !keeps(op.place, tensor.dtype)) {
-      measure_rows(tensor, axis, kept, params, tap, outputs.stats(tensor), scratch, copy);
+      left = true;
+      unkept.push_back({&tap, &tensor, axis, op.taps.size()});
+      unkept_elements += as_tensor_numel(&tensor);
     } else if (copy.output || !outputs.share(tensor, axis, kept, copy)) {
       copy.value = copy_rows(tensor, axis, kept, copy.value_bytes);
       if (copy.output) blank_masked(params, tap, kept, copy.value);
     }
     if (copy.output && compared) {
       const as_tensor& forced = session.last_forced().tensor(tap.offset);
-      if (copy.stats) {
+      if (left) {
         copy.reference = kept_shape(forced, axis, kept.size());
         copy.reference.data = nullptr;
       } else {
@@ -277,6 +295,22 @@ void copy_taps(const Session& session, const std::vector<std::int32_t>& kept, co
     }
     op.taps.push_back(std::move(copy));
   }
+  if (unkept.empty()) return;
+  scratch.resize(std::max(scratch.size(), unkept.size()));
+  const as_threads* threads = unkept_elements < kAlone ? nullptr : session.parts().threads;
+  std::atomic<bool> out_of_memory{false};  // a thread of the pool has nobody to throw to
+  cpu::parallel_for(threads, to_count(unkept.size()), 1, [&](std::int64_t i, std::int64_t end) {
+    try {
+      for (; i < end; ++i) {
+        const Unkept& u = unkept[to_size(i)];
+        measure_rows(*u.tensor, u.axis, kept, params, *u.tap, outputs.stats(*u.tensor),
+                     scratch[to_size(i)], op.taps[u.copy]);
+      }
+    } catch (const std::bad_alloc&) {
+      out_of_memory = true;
+    }
+  });
+  if (out_of_memory) throw std::bad_alloc();
 }
 
 std::int64_t row_copy_bytes(const Session& session) {

@@ -39,9 +39,10 @@ RowsCopy written_rows(const OpParams& params, const as_tap_info& tap,
                       const std::vector<std::int32_t>& tokens);
 
 // Fills taps and rows of `op`, whose place is known, from the params of the op that ran last. kept:
-// token rows. scratch: any bytes, overwritten.
+// token rows. scratch: bytes for every tap, overwritten.
 void copy_taps(const Session& session, const std::vector<std::int32_t>& kept, const KeepsTap& keeps,
-               const OutputsOfStep& outputs, std::vector<std::uint8_t>& scratch, OpTrace& op);
+               const OutputsOfStep& outputs, std::vector<std::vector<std::uint8_t>>& scratch,
+               OpTrace& op);
 
 // Bytes one token row takes in the largest copies of a whole step, references included.
 std::int64_t row_copy_bytes(const Session& session);

@@ -140,7 +140,7 @@ struct TraceRecorder::State {
   std::optional<Step> current;
   std::int64_t position = 0;  // step the session stands in
   std::int64_t kept_bytes = 0;
-  std::vector<std::uint8_t> scratch;
+  std::vector<std::vector<std::uint8_t>> scratch;
 };
 
 void TraceRecorder::State::begin(const Session& session) {
