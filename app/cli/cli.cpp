@@ -98,7 +98,10 @@ void add_gui(CLI::App& app, Action& action) {
   auto references = std::make_shared<std::string>("both");
   auto size = std::make_shared<std::string>();
   auto model = std::make_shared<ModelChoice>();
-  gui->add_option("scenario", command->scenario, "File, or a name from assets/scenarios");
+  auto beside = std::make_shared<std::string>();
+  gui->add_option("scenario", command->scenario,
+                  "File, a name from assets/scenarios, or a capture");
+  gui->add_option("beside", *beside, "A capture to lay beside it, under one cursor");
   add_model_options(*gui, model);
   gui->add_option("--references", *references, "none, sim or both")
       ->check(CLI::IsMember({"none", "sim", "both"}));
@@ -123,6 +126,10 @@ void add_gui(CLI::App& app, Action& action) {
       GuiCommand c = *command;
       c.model = *model;
       c.references = parse_references(*references);
+      if (!beside->empty()) {
+        if (c.layout.empty()) c.layout = "compare";
+        c.commands.insert(c.commands.begin(), "compare.open=" + *beside);
+      }
       if (!size->empty()) std::sscanf(size->c_str(), "%5dx%5d", &c.width, &c.height);
       return gui_command(c);
     };

@@ -34,19 +34,18 @@ inline constexpr const char* kRedo = "\xef\x8b\xb9";          // f2f9 rotate-rig
 inline constexpr const char* kWarning = "\xef\x81\xb1";       // f071 triangle-exclamation
 inline constexpr const char* kInfo = "\xef\x81\x9a";          // f05a circle-info
 inline constexpr const char* kSpinner = "\xef\x84\x90";       // f110 spinner
-inline constexpr const char* kGear = "\xef\x80\x93";          // f013 gear
-inline constexpr const char* kTarget = "\xef\x81\x9b";        // f05b crosshairs
+inline constexpr const char* kRecord = "\xef\x84\x91";        // f111 circle
 
 struct Letter {
   unsigned code;
   char letter;
 };
-inline constexpr std::array<Letter, 29> kLetters = {{
+inline constexpr std::array<Letter, 28> kLetters = {{
     {0xf00c, 'v'}, {0xf00d, 'x'}, {0x2248, '~'}, {0xe289, 'q'}, {0xf24e, 't'}, {0xf068, '-'},
     {0xf5fd, 'L'}, {0xf04b, '>'}, {0xf04d, 'o'}, {0xf051, '>'}, {0xf048, '<'}, {0xf04e, '>'},
     {0xf04a, '<'}, {0xf050, '}'}, {0xf049, '{'}, {0xf104, '<'}, {0xf105, '>'}, {0xf188, 'b'},
     {0xf002, '?'}, {0xf0c5, 'c'}, {0xf07c, 'f'}, {0xf0c7, 's'}, {0xf2ea, 'u'}, {0xf2f9, 'r'},
-    {0xf071, '!'}, {0xf05a, 'i'}, {0xf110, '.'}, {0xf013, '*'}, {0xf05b, '+'},
+    {0xf071, '!'}, {0xf05a, 'i'}, {0xf110, '.'}, {0xf111, '*'},
 }};
 
 }  // namespace attnscope::gui::icon

@@ -170,6 +170,10 @@ void Shell::draw_tool_bar() {
   command_button(ui_, "step.forward", icon::kForwardStep);
   command_button(ui_, "run.until", icon::kFastForward);
   ImGui::PopStyleVar();
+  if (wide) {
+    separator();
+    command_button(ui_, "capture.record_all", icon::kRecord);
+  }
   if (ui_.bench.busy()) command_button(ui_, "run.cancel", icon::kStop);
   if (ui_.commands.find("palette.open") == nullptr) return;
   const std::string palette =

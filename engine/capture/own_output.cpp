@@ -9,6 +9,10 @@ namespace attnscope {
 namespace {
 
 std::string tap_evidence(const TapResult& result) {
+  // A note that has the numbers has the place as well.
+  if (result.note.find(" instead of ") != std::string::npos) {
+    return result.tap + ", " + result.note;
+  }
   std::string text = result.tap;
   if (result.worst) {
     text += fmt::format(", {:.6g} instead of {:.6g}", result.worst->value, result.worst->reference);

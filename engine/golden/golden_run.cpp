@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "engine/backend/stand_in.h"
 #include "engine/config/json_file.h"
 #include "engine/golden/golden_collect.h"
 #include "engine/golden/op_inputs.h"
@@ -47,6 +48,15 @@ Result<Scenario> find_scenario(const GoldenSpec& spec) {
   return scenario;
 }
 
+// What another lane computed says nothing of the one that was to be tested.
+Error stood_in(const std::string& golden, const std::string& chosen, as_op_id op,
+               const std::string& instead) {
+  return bad_input(fmt::format("{}: lane {} failed at {}, and lane {} carried it out: nothing is "
+                               "known of the golden's values on it",
+                               golden, chosen, as_op_find(op)->name, instead),
+                   "mend the plugin, or choose another --lane");
+}
+
 Result<void> run_scenario_steps(const GoldenSpec& spec, const LaneRegistry& registry,
                                 const GoldenRunOptions& options, GoldenValues& out) {
   auto scenario = find_scenario(spec);
@@ -61,6 +71,7 @@ Result<void> run_scenario_steps(const GoldenSpec& spec, const LaneRegistry& regi
   if (!created) return created.error();
   Session& session = **created;
   out.lanes = session.lanes().description();
+  const LaneSelector chosen = session.lanes();
   TraceOptions trace;
   trace.budget_bytes = 0;  // the newest alone is looked at
   trace.max_rows = spec.rows;
@@ -88,6 +99,11 @@ Result<void> run_scenario_steps(const GoldenSpec& spec, const LaneRegistry& regi
     collect_tokens(*now, out.sampled);
   }
   session.set_observer(nullptr);
+  for (int i = 0; i < AS_OP_COUNT; ++i) {
+    const auto op = static_cast<as_op_id>(i);
+    if (chosen.lane(op) == session.lanes().lane(op)) continue;
+    return stood_in(spec.name, chosen.lane(op), op, session.lanes().lane(op));
+  }
   return {};
 }
 
@@ -233,10 +249,16 @@ Result<GoldenValues> compute_golden(const GoldenSpec& spec, const LaneRegistry& 
   out.name = spec.name;
   out.definition = spec.digest;
   out.origin = options.origin;
+  StandInWatch watch;
   const auto ok = spec.op                    ? run_op_cases(spec, registry, options, out)
                   : !spec.saved_case.empty() ? run_saved_case(spec, registry, options, out)
                                              : run_scenario_steps(spec, registry, options, out);
   if (!ok) return ok.error();
+  if (watch.seen()) {
+    return bad_input(fmt::format("{}: {}: nothing is known of the golden's values on that lane",
+                                 spec.name, watch.seen()->why),
+                     "mend the plugin, or choose another --lane");
+  }
   return out;
 }
 

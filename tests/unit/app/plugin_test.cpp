@@ -221,6 +221,19 @@ TEST_F(PluginTest, TheAppSaysWhatFailed) {
   EXPECT_TRUE(take_plugin_faults().empty());
 }
 
+// What the stand-in computes is right, and no result of the plugin.
+TEST_F(PluginTest, AGoldenOfAPluginThatFailsDoesNotPass) {
+  const std::string goldens = ATTNSCOPE_SOURCE_DIR "/tests/goldens";
+  for (const char* name : {"op_residual", "default"}) {
+    const Outcome ran = run({"golden", "run", name, "--goldens", goldens, "--plugin",
+                             library("RETURN_ERROR"), "--lane", "residual=plugin:faulty"});
+    EXPECT_EQ(ran.code, 3) << ran.out;
+    EXPECT_NE(ran.out.find("1 broken"), std::string::npos) << ran.out;
+    EXPECT_NE(ran.out.find("nothing is known of the golden's values"), std::string::npos)
+        << ran.out;
+  }
+}
+
 // A recording names who computed its values, and what happened on the way.
 TEST_F(PluginTest, ARecordingSaysThatAnotherStoodIn) {
   const std::string good = path("good.acap"), bad = path("bad.acap");
