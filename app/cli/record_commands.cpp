@@ -140,7 +140,8 @@ Result<as_status> record_command(const RecordCommand& c) {
                                        {"wall_seconds", result->wall_seconds}})
                            .dump(1));
   } else {
-    fmt::print("{}: {} steps, {}, level {}; {} taps {}\n", c.path, result->totals.steps,
+    fmt::print("{}: {}, {}, level {}; {} taps {}\n", c.path,
+               plural(result->totals.steps, "step", "steps"),
                format_bytes(static_cast<double>(result->totals.bytes)), c.level,
                result->summary.taps, result->summary.verdict());
     fmt::print("{} in all: ops {}, with references and copies {}, writing {} beside them\n",

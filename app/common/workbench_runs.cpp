@@ -80,16 +80,19 @@ Result<void> Workbench::record(const std::string& path, CaptureLevel level) {
           text = result.error().text();
         } else if (!result->cancelled) {
           text = fmt::format(
-              "{} steps recorded in {} ({}, level {}); all taps {}: open it with "
+              "{} recorded in {} ({}, level {}); all taps {}: open it with "
               "File, Open capture",
-              result->totals.steps, path, format_bytes(static_cast<double>(result->totals.bytes)),
+              plural(result->totals.steps, "step", "steps"), path,
+              format_bytes(static_cast<double>(result->totals.bytes)),
               capture_level_name(options.capture.level), result->summary.verdict());
         } else if (result->totals.steps == 0) {
           text = "Recording stopped before its first step was whole; nothing was kept.";
         } else {
-          text =
-              fmt::format("Recording stopped: the {} steps before are in an incomplete capture, {}",
-                          result->totals.steps, path);
+          const std::int64_t steps = result->totals.steps;
+          text = fmt::format(
+              "Recording stopped: {} in an incomplete capture, {}",
+              steps == 1 ? "its first step is" : fmt::format("its first {} steps are", steps),
+              path);
         }
         return [this, text = std::move(text), kind] { say(kind, text); };
       });
