@@ -118,6 +118,11 @@ void add_block(const T* from, std::int64_t n, Lanes& lanes) {
 #if defined(__x86_64__)
 #define AS_AVX2 [[gnu::target("avx2")]]
 
+bool has_avx2() {
+  static const bool here = __builtin_cpu_supports("avx2");
+  return here;
+}
+
 AS_AVX2 inline __m256 load8(const float* from) { return _mm256_loadu_ps(from); }
 AS_AVX2 inline __m256 load8(const std::uint16_t* from) {
   const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
@@ -188,11 +193,10 @@ template <class T>
 bool add_finite(const T* from, std::int64_t n, Figures& figures) {
   Lanes lanes;
 #if defined(__x86_64__)
-  static const bool avx2 = __builtin_cpu_supports("avx2");
   constexpr bool kFloat = std::is_same_v<T, float> || std::is_same_v<T, std::uint16_t>;
   constexpr bool kDouble = std::is_same_v<T, double> || std::is_same_v<T, std::int32_t>;
   if constexpr (kFloat || kDouble) {
-    if (avx2) {
+    if (has_avx2()) {
       if constexpr (kFloat) add_floats_avx2(from, n, lanes);
       if constexpr (kDouble) add_doubles_avx2(from, n, lanes);
       return lanes.add_to(figures);
@@ -252,8 +256,7 @@ bool add_finite(const std::uint8_t* from, std::int64_t n, Figures& figures) {
   ByteFigures bytes;
   std::int64_t done = 0;
 #if defined(__x86_64__)
-  static const bool avx2 = __builtin_cpu_supports("avx2");
-  if (avx2 && n >= 32) add_bytes_avx2(from, done = n / 32 * 32, bytes);
+  if (has_avx2() && n >= 32) add_bytes_avx2(from, done = n / 32 * 32, bytes);
 #endif
   add_bytes(from + done, n - done, bytes);
   figures.low = std::min<double>(figures.low, bytes.low);

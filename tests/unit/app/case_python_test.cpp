@@ -44,7 +44,6 @@ class CasePythonTest : public CliTest {
   static bool has(const std::string& module) {
     return python("-c 'import " + module + "'").code == 0;
   }
-  static bool lacks_numpy() { return !has("numpy"); }
   // Saves and exports a case of `early`; the script's path.
   std::string exported(const std::string& place, const std::string& name) const {
     const std::string file = path(name + ".json");
@@ -72,7 +71,7 @@ TEST_F(CasePythonTest, ExportSaysWhatItNeeds) {
 }
 
 TEST_F(CasePythonTest, AFunctionIsJudgedByTheTolerances) {
-  if (lacks_numpy()) GTEST_SKIP() << "no numpy here";
+  if (!has("numpy")) GTEST_SKIP() << "no numpy here";
   const std::string script = exported("1/1/residual", "residual");
   const std::string functions = write("functions.py",
                                       "def run(case):\n"
@@ -108,7 +107,7 @@ TEST_F(CasePythonTest, AFunctionIsJudgedByTheTolerances) {
 
 // The attention of the paper in ten lines, on rows that the script finds by slot and decodes.
 TEST_F(CasePythonTest, AttentionOverPagedRowsInNumpy) {
-  if (lacks_numpy()) GTEST_SKIP() << "no numpy here";
+  if (!has("numpy")) GTEST_SKIP() << "no numpy here";
   const std::string script = exported("3/1/sparse_attention", "attention");
   const std::string functions =
       write("attention_of_mine.py",
@@ -141,7 +140,7 @@ TEST_F(CasePythonTest, AttentionOverPagedRowsInNumpy) {
 
 // Every record is decoded: what the kept row before quantisation says, within its format's step.
 TEST_F(CasePythonTest, RowsOfCachesAreDecoded) {
-  if (lacks_numpy()) GTEST_SKIP() << "no numpy here";
+  if (!has("numpy")) GTEST_SKIP() << "no numpy here";
   for (const auto& [place, row, cache] :
        std::vector<std::array<std::string, 3>>{{"1/1/q_rope_kv_insert", "kv_row", "cache"},
                                                {"1/1/indexer_compress_insert", "row", "cache"}}) {
