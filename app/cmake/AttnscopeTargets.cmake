@@ -43,23 +43,15 @@ function(attnscope_library name)
   add_library(attnscope::${name} ALIAS ${name})
   target_link_libraries(${name} PUBLIC attnscope_options ${ARG_LINK})
   if(ARG_UNITY AND ATTNSCOPE_UNITY)
-    attnscope_batches(${name} ${ARG_SOURCES})
+    attnscope_batches(${name})
   endif()
 endfunction()
 
-# Batches of up to eight files of one folder: test_planted puts its own build of two folders in the
-# place of the engine's, which works only as long as no other folder is in the same object. A new
-# file moves others to another batch, so file-local names must differ within the whole library.
+# Batches of up to sixteen files, whatever their folders. A new file moves others to another batch,
+# so file-local names must differ within the whole target.
 function(attnscope_batches name)
-  set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  foreach(source ${ARGN})
-    cmake_path(GET source PARENT_PATH folder)
-    cmake_path(GET folder FILENAME folder)
-    list(APPEND of_${folder} ${source})
-    list(LENGTH of_${folder} count)
-    math(EXPR batch "(${count} - 1) / 8")
-    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder}_${batch})
-  endforeach()
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE BATCH
+                        UNITY_BUILD_BATCH_SIZE 16)
 endfunction()
 
 # The libraries' headers that most files of a target include, parsed once: reading them was four

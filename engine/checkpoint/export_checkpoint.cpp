@@ -140,8 +140,8 @@ class Exporter {
   }
 
  private:
-  Result<void> text(const std::string& folder, const char* name, const ordered_json& json) {
-    const std::string content = json.dump(2) + "\n";
+  Result<void> text(const std::string& folder, const char* name, const ordered_json& tree) {
+    const std::string content = tree.dump(2) + "\n";
     totals_.bytes += content.size();
     return write_text_file((fs::path(folder) / name).string(), content);
   }
