@@ -5,7 +5,7 @@
 #include "tests/blame/trial.h"
 
 namespace attnscope {
-namespace {
+namespace all_pairs_soak_test {
 
 constexpr int kParts = 16;
 
@@ -31,5 +31,5 @@ TEST_P(AllPairsSoak, NobodyElseIsBlamed) {
 
 INSTANTIATE_TEST_SUITE_P(Parts, AllPairsSoak, testing::Range(0, kParts));
 
-}  // namespace
+}  // namespace all_pairs_soak_test
 }  // namespace attnscope

@@ -9,7 +9,7 @@
 #include "tests/blame/trial.h"
 
 namespace attnscope {
-namespace {
+namespace fp8_projections_test {
 
 namespace fs = std::filesystem;
 
@@ -86,5 +86,5 @@ TEST_F(Fp8Projections, BugsOfTheirScalesAreNamed) {
   EXPECT_EQ(bugs, 2);
 }
 
-}  // namespace
+}  // namespace fp8_projections_test
 }  // namespace attnscope

@@ -7,7 +7,7 @@
 #include "tests/blame/tiny_session.h"
 
 namespace attnscope {
-namespace {
+namespace given_checks_test {
 
 // In the middle of step 1: tokens 0 to 21 are the end of request 0, 22 to 39 are request 1.
 class GivenChecks : public testing::Test {
@@ -174,5 +174,5 @@ TEST_F(GivenChecks, AnotherShapeOfTheSameTensorIsNoChange) {
   EXPECT_EQ(unchanged.before(second, hash_inputs(second), step).size(), 1u);
 }
 
-}  // namespace
+}  // namespace given_checks_test
 }  // namespace attnscope

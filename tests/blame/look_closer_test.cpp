@@ -12,7 +12,7 @@
 #include "tests/blame/trial.h"
 
 namespace attnscope {
-namespace {
+namespace look_closer_test {
 
 // Runs until `op` of the C4A layer of the step under test, keeping the indexer's scores.
 void run_to(Session& session, as_op_id op, KeptScores* scores = nullptr) {
@@ -302,5 +302,5 @@ TEST(ExerciseCoverage, SaysWhatWasMetAndWhatWasNot) {
   }
 }
 
-}  // namespace
+}  // namespace look_closer_test
 }  // namespace attnscope

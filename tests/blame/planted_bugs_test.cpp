@@ -5,7 +5,7 @@
 #include "tests/blame/trial.h"
 
 namespace attnscope {
-namespace {
+namespace planted_bugs_test {
 
 TEST(PlantedBugs, ThereAreManyAndEveryOpHasOne) {
   std::set<as_op_id> ops;
@@ -113,5 +113,5 @@ TEST(PlantedBugs, ASoundRunBlamesNobody) {
   }
 }
 
-}  // namespace
+}  // namespace planted_bugs_test
 }  // namespace attnscope

@@ -10,7 +10,7 @@
 #include "tests/blame/tiny_session.h"
 
 namespace attnscope {
-namespace {
+namespace what_if_after_test {
 
 constexpr double kSound = 1e-3;
 
@@ -159,5 +159,5 @@ TEST(WhatIfAfter, WhatCannotBeAskedIsSaid) {
   EXPECT_NE(layer.error().text().find("layer 9"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace what_if_after_test
 }  // namespace attnscope

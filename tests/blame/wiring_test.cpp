@@ -13,7 +13,7 @@
 #include "tests/blame/tiny_session.h"
 
 namespace attnscope {
-namespace {
+namespace wiring_test {
 
 using Rows = std::vector<std::vector<double>>;  // [tokens][values]
 
@@ -275,5 +275,5 @@ TEST(Wiring, EveryLayerIsTheOneOfTheFormulas) {
   }
 }
 
-}  // namespace
+}  // namespace wiring_test
 }  // namespace attnscope

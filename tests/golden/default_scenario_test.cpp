@@ -2,7 +2,7 @@
 #include "tests/golden/scenario_run.h"
 
 namespace attnscope {
-namespace {
+namespace default_scenario_test {
 
 TEST(Scenarios, DefaultRunsTwentyDecodeStepsWithNothingWrong) {
   const auto scenario = load_scenario("default");
@@ -45,5 +45,5 @@ TEST(Scenarios, DeepSeekProfileHasNothingWrong) {
   run_and_check(*scenario);
 }
 
-}  // namespace
+}  // namespace default_scenario_test
 }  // namespace attnscope

@@ -2,7 +2,7 @@
 #include "tests/golden/scenario_run.h"
 
 namespace attnscope {
-namespace {
+namespace flash_soak_test {
 
 TEST(Soak, FlashAtLength2100HasNothingWrong) {
   const auto scenario = load_scenario("flash");
@@ -22,5 +22,5 @@ TEST(Soak, TenSeedsOfDefaultHaveNothingWrong) {
   }
 }
 
-}  // namespace
+}  // namespace flash_soak_test
 }  // namespace attnscope

@@ -6,7 +6,7 @@
 #include "tests/golden/scenario_run.h"
 
 namespace attnscope {
-namespace {
+namespace odd_shapes_test {
 
 struct Shape {
   std::vector<std::int64_t> lengths;
@@ -65,5 +65,5 @@ INSTANTIATE_TEST_SUITE_P(
                     Shape{{131, 1, 257}, 8, 97, 3, {0, 1, 2, 3}, "vllm,projections=fp8"},
                     Shape{{129, 260}, 8, 200, 3, {0, 1, 2}, "deepseek,projections=fp8"}));
 
-}  // namespace
+}  // namespace odd_shapes_test
 }  // namespace attnscope

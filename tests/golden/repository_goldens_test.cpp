@@ -11,7 +11,7 @@
 #include "engine/golden/op_inputs.h"
 
 namespace attnscope {
-namespace {
+namespace repository_goldens_test {
 
 constexpr const char* kFolder = ATTNSCOPE_SOURCE_DIR "/tests/goldens";
 
@@ -82,5 +82,5 @@ TEST(RepositoryGoldens, NoPlantedBugOfAnOpGetsPast) {
   EXPECT_GT(seen, 50);
 }
 
-}  // namespace
+}  // namespace repository_goldens_test
 }  // namespace attnscope

@@ -5,7 +5,7 @@
 #include "tests/golden/scenario_run.h"
 
 namespace attnscope {
-namespace {
+namespace serving_scenario_test {
 
 Scenario shipped(const char* name) {
   auto scenario = load_scenario(name);
@@ -86,5 +86,5 @@ TEST(ServingScenarios, ChunksRunBesideDecodesByPriority) {
   EXPECT_LT(first_of(2), first_of(1));
 }
 
-}  // namespace
+}  // namespace serving_scenario_test
 }  // namespace attnscope

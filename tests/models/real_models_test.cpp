@@ -8,7 +8,7 @@
 #include "tests/unit/app/cli_fixture.h"
 
 namespace attnscope {
-namespace {
+namespace real_models_test {
 
 using nlohmann::json;
 
@@ -227,5 +227,5 @@ TEST_F(RealModels, WhatIsWrongIsNamed) {
   EXPECT_FALSE(std::filesystem::exists(out));
 }
 
-}  // namespace
+}  // namespace real_models_test
 }  // namespace attnscope

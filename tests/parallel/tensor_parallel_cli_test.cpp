@@ -6,7 +6,7 @@
 #include "tests/unit/app/cli_fixture.h"
 
 namespace attnscope {
-namespace {
+namespace tensor_parallel_cli_test {
 
 class TensorParallelCli : public CliTest {
  protected:
@@ -98,5 +98,5 @@ TEST_F(TensorParallelCli, ACaptureSaysWhichRankItIsOf) {
   EXPECT_EQ((*older)->index().model.parallel, TensorParallel{});
 }
 
-}  // namespace
+}  // namespace tensor_parallel_cli_test
 }  // namespace attnscope

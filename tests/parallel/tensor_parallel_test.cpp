@@ -14,7 +14,7 @@
 #include "tests/unit/app/trace_session.h"
 
 namespace attnscope {
-namespace {
+namespace tensor_parallel_test {
 
 Scenario sliced(int size, int rank, Scenario scenario = small_scenario()) {
   scenario.parallel = {size, rank};
@@ -302,5 +302,5 @@ TEST(TensorParallel, ADeviceThatFailsUnderAPeerIsLeft) {
   }
 }
 
-}  // namespace
+}  // namespace tensor_parallel_test
 }  // namespace attnscope

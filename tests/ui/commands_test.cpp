@@ -44,7 +44,7 @@ std::string Trial::clipboard() const {
   return text != nullptr ? text : "";
 }
 
-namespace {
+namespace commands_test {
 
 namespace fs = std::filesystem;
 
@@ -164,5 +164,5 @@ TEST(Commands, UnknownOnesAreRefusedWithTheNearest) {
   EXPECT_FALSE(app->commands().run("settings.theme=/no/such/theme.json"));
 }
 
-}  // namespace
+}  // namespace commands_test
 }  // namespace attnscope::gui

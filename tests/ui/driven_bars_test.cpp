@@ -7,7 +7,7 @@
 #include "tests/ui/driven_app.h"
 
 namespace attnscope::gui {
-namespace {
+namespace driven_bars_test {
 
 constexpr const char* kMenuBar = "//##MainMenuBar";
 
@@ -280,5 +280,5 @@ TEST(Driven, AShortcutIsGivenByPressingIt) {
   });
 }
 
-}  // namespace
+}  // namespace driven_bars_test
 }  // namespace attnscope::gui

@@ -8,7 +8,7 @@
 #include "tests/ui/scenario_panel.h"
 
 namespace attnscope::gui {
-namespace {
+namespace driven_forms_test {
 
 namespace fs = std::filesystem;
 
@@ -260,5 +260,5 @@ TEST(Forms, NoTextHarmsAField) {
   });
 }
 
-}  // namespace
+}  // namespace driven_forms_test
 }  // namespace attnscope::gui

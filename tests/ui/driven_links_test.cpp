@@ -14,7 +14,7 @@
 #include "tests/ui/driven_app.h"
 
 namespace attnscope::gui {
-namespace {
+namespace driven_links_test {
 
 bool shows(const std::string& screen, const std::string& text) {
   return screen.find(text) != std::string::npos;
@@ -352,5 +352,5 @@ TEST(Links, AnEventLeadsToItsPlaceAndItsFilterToFewer) {
   });
 }
 
-}  // namespace
+}  // namespace driven_links_test
 }  // namespace attnscope::gui

@@ -4,7 +4,7 @@
 #include "tests/ui/driven_app.h"
 
 namespace attnscope::gui {
-namespace {
+namespace driven_timeline_test {
 
 // Enough steps that not all of them fit at their widest.
 void open_long_session(DrivenApp& app, User& user) {
@@ -116,5 +116,5 @@ TEST(Timeline, FirstFailureIsOneClickAway) {
   });
 }
 
-}  // namespace
+}  // namespace driven_timeline_test
 }  // namespace attnscope::gui

@@ -7,7 +7,7 @@
 #include "tests/ui/driven_app.h"
 
 namespace attnscope::gui {
-namespace {
+namespace driven_windows_test {
 
 struct Rect {
   float x, y, width, height;
@@ -132,5 +132,5 @@ TEST(Driven, SmallAndLargeScreensShowTheSameState) {
   });
 }
 
-}  // namespace
+}  // namespace driven_windows_test
 }  // namespace attnscope::gui

@@ -18,7 +18,7 @@
 #include "app/panels/panels.h"
 
 namespace attnscope::gui {
-namespace {
+namespace offscreen_test {
 
 namespace fs = std::filesystem;
 
@@ -126,5 +126,5 @@ TEST_F(OffScreen, AnOpenGLThatIsTooOldIsNamed) {
               "OpenGL 3.3.*LIBGL_ALWAYS_SOFTWARE");
 }
 
-}  // namespace
+}  // namespace offscreen_test
 }  // namespace attnscope::gui

@@ -18,7 +18,7 @@
 #include "tests/ui/headless.h"
 
 namespace attnscope::gui {
-namespace {
+namespace theme_test {
 
 namespace fs = std::filesystem;
 
@@ -317,5 +317,5 @@ TEST(Style, ScalesWithoutAddingUp) {
   EXPECT_EQ(ui_scale(), 1);
 }
 
-}  // namespace
+}  // namespace theme_test
 }  // namespace attnscope::gui

@@ -11,7 +11,7 @@
 #include "tests/ui/headless.h"
 
 namespace attnscope::gui {
-namespace {
+namespace toolkit_test {
 
 int textures() { return ImGui::GetCurrentContext()->UserTextures.Size; }
 
@@ -397,5 +397,5 @@ TEST_F(Tables, TextSortsDigitsByValue) {
   EXPECT_EQ(table_.csv(), "name\n\nlayer 2\nLayer 02\nlayer 2a\nlayer 10\nµ\n");
 }
 
-}  // namespace
+}  // namespace toolkit_test
 }  // namespace attnscope::gui

@@ -12,7 +12,7 @@
 #include "tests/ui/headless_app.h"
 
 namespace attnscope::gui {
-namespace {
+namespace walk_test {
 
 // ATTNSCOPE_WALK_ACTIONS and ATTNSCOPE_WALK_SEED change what is walked.
 std::uint64_t setting(const char* name, std::uint64_t fallback) {
@@ -200,5 +200,5 @@ TEST(Walk, RandomActionsDoNoHarm) {
   EXPECT_GT(commands, actions / 20) << "the walker got about";
 }
 
-}  // namespace
+}  // namespace walk_test
 }  // namespace attnscope::gui

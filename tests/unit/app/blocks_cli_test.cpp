@@ -4,7 +4,7 @@
 #include "tests/unit/app/cli_fixture.h"
 
 namespace attnscope {
-namespace {
+namespace blocks_cli_test {
 
 using nlohmann::json;
 
@@ -101,5 +101,5 @@ TEST_F(BlocksCli, LayoutAndEvents) {
   EXPECT_EQ(run({"events", write("f.json", "[1,[[\"What\"]]]")}).code, 3);
 }
 
-}  // namespace
+}  // namespace blocks_cli_test
 }  // namespace attnscope

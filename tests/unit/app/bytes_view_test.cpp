@@ -10,7 +10,7 @@
 #include "tests/unit/app/trace_builder.h"
 
 namespace attnscope {
-namespace {
+namespace bytes_view_test {
 
 // A row of a record made by the kernels' own quantiser.
 struct Quantised {
@@ -184,5 +184,5 @@ TEST(BytesView, SlotsInWords) {
   EXPECT_EQ(slot_text(-1, 64), "no slot");
 }
 
-}  // namespace
+}  // namespace bytes_view_test
 }  // namespace attnscope

@@ -8,7 +8,7 @@
 #include "tests/unit/app/trace_session.h"
 
 namespace attnscope {
-namespace {
+namespace cache_panel_view_test {
 
 // Two prompts that begin alike; the second comes when the first is computed.
 class CacheView : public ::testing::Test {
@@ -141,5 +141,5 @@ TEST_F(CacheView, DeadEntriesAreListedAndNobodyReadThem) {
   EXPECT_NE(view.sentence.find("none of them were read"), std::string::npos) << view.sentence;
 }
 
-}  // namespace
+}  // namespace cache_panel_view_test
 }  // namespace attnscope

@@ -10,7 +10,7 @@
 #include "tests/unit/app/stepped_session.h"
 
 namespace attnscope {
-namespace {
+namespace cache_views_test {
 
 using CacheViews = SteppedSession;
 
@@ -263,5 +263,5 @@ TEST_F(CacheViews, NoWindowOutsideTheLayersOrBeyondTheStep) {
             std::string::npos);
 }
 
-}  // namespace
+}  // namespace cache_views_test
 }  // namespace attnscope

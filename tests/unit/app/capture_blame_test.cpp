@@ -20,7 +20,7 @@
 #include "tests/unit/app/trace_session.h"
 
 namespace attnscope {
-namespace {
+namespace capture_blame_test {
 
 namespace fs = std::filesystem;
 
@@ -379,5 +379,5 @@ TEST_F(CaptureBlameTest, RanksAreNotComparedWithEachOther) {
   EXPECT_NE(refused.error().text().find("other heads"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace capture_blame_test
 }  // namespace attnscope

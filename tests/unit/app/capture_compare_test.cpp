@@ -14,7 +14,7 @@
 #include "tests/unit/app/small_scenario.h"
 
 namespace attnscope {
-namespace {
+namespace capture_compare_test {
 
 namespace fs = std::filesystem;
 
@@ -215,5 +215,5 @@ TEST_F(CompareTest, ARecordingIsMadeBesideTheSessionAndCanBeStopped) {
   EXPECT_TRUE(!part || !(*part)->complete());
 }
 
-}  // namespace
+}  // namespace capture_compare_test
 }  // namespace attnscope

@@ -11,7 +11,7 @@
 #include "tests/unit/app/trace_session.h"
 
 namespace attnscope {
-namespace {
+namespace capture_diff_test {
 
 namespace fs = std::filesystem;
 
@@ -136,5 +136,5 @@ TEST_F(CaptureDiffTest, SaysWhatCannotBeCompared) {
   EXPECT_FALSE(diff_captures(*a, *w, *tolerances));
 }
 
-}  // namespace
+}  // namespace capture_diff_test
 }  // namespace attnscope

@@ -24,7 +24,7 @@
 #include "tests/unit/app/trace_session.h"
 
 namespace attnscope {
-namespace {
+namespace capture_import_test {
 
 constexpr std::int64_t kFirst = 2, kSteps = 4;  // steps of our run that are dumped: 2 and 3
 
@@ -530,5 +530,5 @@ TEST_F(CaptureImportTest, CasesOfEachTypeOfLayerRun) {
   }
 }
 
-}  // namespace
+}  // namespace capture_import_test
 }  // namespace attnscope

@@ -12,7 +12,7 @@
 #include "tests/unit/app/small_scenario.h"
 
 namespace attnscope {
-namespace {
+namespace capture_panels_test {
 
 namespace fs = std::filesystem;
 
@@ -69,5 +69,5 @@ TEST_F(CapturePanelsTest, EveryLevelKnowsWhichPathsWereTaken) {
   }
 }
 
-}  // namespace
+}  // namespace capture_panels_test
 }  // namespace attnscope

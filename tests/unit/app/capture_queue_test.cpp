@@ -14,7 +14,7 @@
 #include "tests/unit/app/trace_session.h"
 
 namespace attnscope {
-namespace {
+namespace capture_queue_test {
 
 namespace fs = std::filesystem;
 
@@ -115,5 +115,5 @@ TEST_F(CaptureQueueTest, AnErrorIsSaidAndNothingIsWrittenAfterIt) {
   EXPECT_EQ(totals.error().text(), after.error().text());
 }
 
-}  // namespace
+}  // namespace capture_queue_test
 }  // namespace attnscope

@@ -22,7 +22,7 @@
 #include "tests/unit/app/trace_session.h"
 
 namespace attnscope {
-namespace {
+namespace capture_test {
 
 namespace fs = std::filesystem;
 
@@ -683,5 +683,5 @@ TEST_F(CaptureTest, TheWorkbenchShowsOne) {
   EXPECT_EQ(bench.why_missing(CaptureLevel::kTables), "");
 }
 
-}  // namespace
+}  // namespace capture_test
 }  // namespace attnscope

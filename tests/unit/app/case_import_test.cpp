@@ -21,7 +21,7 @@
 #include "tests/unit/app/cli_fixture.h"
 
 namespace attnscope {
-namespace {
+namespace case_import_test {
 
 class CaseImportTest : public CliTest {
  protected:
@@ -378,5 +378,5 @@ TEST_F(CaseImportTest, TheMapsOfThisProgramAreReadAndTakeADumpOfTheirNames) {
             3);
 }
 
-}  // namespace
+}  // namespace case_import_test
 }  // namespace attnscope

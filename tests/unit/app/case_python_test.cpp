@@ -10,7 +10,7 @@
 #include "tests/unit/app/cli_fixture.h"
 
 namespace attnscope {
-namespace {
+namespace case_python_test {
 
 class CasePythonTest : public CliTest {
  protected:
@@ -166,5 +166,5 @@ TEST_F(CasePythonTest, RowsOfCachesAreDecoded) {
   }
 }
 
-}  // namespace
+}  // namespace case_python_test
 }  // namespace attnscope

@@ -15,7 +15,7 @@
 #include "tests/unit/app/small_scenario.h"
 
 namespace attnscope {
-namespace {
+namespace checkpoint_ring_test {
 
 // Checksums of what every op of a step wrote, and how many steps ran.
 class Outputs : public SessionObserver {
@@ -196,5 +196,5 @@ TEST(CheckpointRing, CountsTheStateOfRequestsAboutRight) {
   EXPECT_LT(counted, each * 1.5);
 }
 
-}  // namespace
+}  // namespace checkpoint_ring_test
 }  // namespace attnscope

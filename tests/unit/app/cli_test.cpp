@@ -4,7 +4,7 @@
 #include "tests/unit/app/cli_fixture.h"
 
 namespace attnscope {
-namespace {
+namespace cli_test {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -265,5 +265,5 @@ TEST_F(Cli, ToleranceFilesAreChecked) {
   EXPECT_NE(o.err.find("classes"), std::string::npos) << o.err;
 }
 
-}  // namespace
+}  // namespace cli_test
 }  // namespace attnscope

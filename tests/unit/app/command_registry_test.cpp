@@ -8,7 +8,7 @@
 #include "engine/config/nearest.h"
 
 namespace attnscope {
-namespace {
+namespace command_registry_test {
 
 class Commands : public ::testing::Test {
  protected:
@@ -221,5 +221,5 @@ TEST(Nearest, LeavesOutWhatHasNothingToDoWithIt) {
   EXPECT_TRUE(nearest_names("", names).empty());
 }
 
-}  // namespace
+}  // namespace command_registry_test
 }  // namespace attnscope

@@ -6,7 +6,7 @@
 #include "tests/unit/app/stepped_session.h"
 
 namespace attnscope {
-namespace {
+namespace coverage_view_test {
 
 class Coverage : public SteppedSession {
  protected:
@@ -69,5 +69,5 @@ TEST_F(Coverage, StepsThatNobodyWatchedAreSaid) {
   EXPECT_NE(view.sentence.find("7 other steps"), std::string::npos) << view.sentence;
 }
 
-}  // namespace
+}  // namespace coverage_view_test
 }  // namespace attnscope

@@ -7,7 +7,7 @@
 #include "tests/unit/app/small_scenario.h"
 
 namespace attnscope {
-namespace {
+namespace device_session_test {
 
 struct Made {
   std::shared_ptr<HostDevice> device = std::make_shared<HostDevice>();
@@ -178,5 +178,5 @@ TEST(DeviceSession, GoesOnInTheCpuLaneWhereTheDeviceHasTooLittleMemory) {
   }
 }
 
-}  // namespace
+}  // namespace device_session_test
 }  // namespace attnscope

@@ -9,7 +9,7 @@
 #include "tests/unit/app/small_scenario.h"
 
 namespace attnscope {
-namespace {
+namespace device_times_test {
 
 constexpr double kOp = 7.0;  // what the stand-in says of every op
 
@@ -95,5 +95,5 @@ TEST(DeviceTimes, OfAnOpOfTheHostAreTheHosts) {
   }
 }
 
-}  // namespace
+}  // namespace device_times_test
 }  // namespace attnscope

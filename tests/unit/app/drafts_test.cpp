@@ -17,7 +17,7 @@
 #include "tests/unit/app/trace_session.h"
 
 namespace attnscope {
-namespace {
+namespace drafts_test {
 
 using Pattern = std::vector<std::int64_t>;
 
@@ -260,5 +260,5 @@ TEST(Drafts, ADeviceVerifiesThemByPlan) {
   EXPECT_GT(device->counts.replays, replays);
 }
 
-}  // namespace
+}  // namespace drafts_test
 }  // namespace attnscope

@@ -8,7 +8,7 @@
 #include "tests/unit/app/trace_builder.h"
 
 namespace attnscope {
-namespace {
+namespace element_history_test {
 
 std::shared_ptr<const StepTrace> step_with(std::int64_t number, std::int64_t known,
                                            std::int64_t tokens, const std::vector<float>& values) {
@@ -52,5 +52,5 @@ TEST(ElementHistory, LeavesOutStepsThatDoNotHoldIt) {
             "y of hidden 1 holds no value in any kept step.");
 }
 
-}  // namespace
+}  // namespace element_history_test
 }  // namespace attnscope

@@ -9,7 +9,7 @@
 #include "tests/unit/app/trace_builder.h"
 
 namespace attnscope {
-namespace {
+namespace error_view_test {
 
 TapResult make_result(std::int64_t step, int layer, as_op_id op, const std::string& tap,
                       Verdict verdict, double budget) {
@@ -184,5 +184,5 @@ TEST(ErrorView, EveryKindIsNamedAndExplained) {
   }
 }
 
-}  // namespace
+}  // namespace error_view_test
 }  // namespace attnscope

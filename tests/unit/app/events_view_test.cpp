@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace attnscope {
-namespace {
+namespace events_view_test {
 
 Event event(EventKind kind, std::int64_t step, std::int32_t request = -1, std::int32_t block = -1) {
   Event e;
@@ -109,5 +109,5 @@ TEST(Log, IsCountedAndCopiedAsText) {
   EXPECT_EQ(log_text(messages), "0.500 s\tinfo\topened\n1.250 s\terror\tno such block\n");
 }
 
-}  // namespace
+}  // namespace events_view_test
 }  // namespace attnscope

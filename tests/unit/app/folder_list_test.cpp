@@ -10,7 +10,7 @@
 #include "engine/config/json_file.h"
 
 namespace attnscope {
-namespace {
+namespace folder_list_test {
 
 namespace fs = std::filesystem;
 
@@ -64,5 +64,5 @@ TEST_F(FolderLists, NamesAreTypedInAFolder) {
   EXPECT_EQ(typed_path("/a/b", "~c.json"), "/a/b/~c.json");
 }
 
-}  // namespace
+}  // namespace folder_list_test
 }  // namespace attnscope

@@ -9,7 +9,7 @@
 #include "kernels/params/op_table.h"
 
 namespace attnscope {
-namespace {
+namespace format_test {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -149,5 +149,5 @@ TEST(Place, ErrorsSayWhatAndHow) {
   EXPECT_LT(parse_place("1/2/" + std::string(1 << 20, 'x')).error().text().size(), 2000u);
 }
 
-}  // namespace
+}  // namespace format_test
 }  // namespace attnscope

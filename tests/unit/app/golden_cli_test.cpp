@@ -9,7 +9,7 @@
 #include "tests/unit/app/cli_fixture.h"
 
 namespace attnscope {
-namespace {
+namespace golden_cli_test {
 
 using nlohmann::json;
 
@@ -501,5 +501,5 @@ TEST_F(GoldenCliTest, TheCommitIsReadFromGitsFiles) {
   EXPECT_EQ(git_commit((folder_ / "sub").string()), commit);
 }
 
-}  // namespace
+}  // namespace golden_cli_test
 }  // namespace attnscope

@@ -10,7 +10,7 @@
 #include "app/common/views/stream_view.h"
 
 namespace attnscope {
-namespace {
+namespace kv_stream_test {
 
 class KvStreamTest : public ::testing::Test {
  protected:
@@ -134,5 +134,5 @@ TEST_F(KvStreamTest, Refusals) {
   EXPECT_NE(stream.error().text().find(path_), std::string::npos) << stream.error().text();
 }
 
-}  // namespace
+}  // namespace kv_stream_test
 }  // namespace attnscope

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace attnscope {
-namespace {
+namespace lane_list_test {
 
 TEST(LaneList, OneOpAtATime) {
   std::vector<std::string> lanes = {"cpu"};
@@ -19,5 +19,5 @@ TEST(LaneList, OneOpAtATime) {
   EXPECT_EQ(lanes, (std::vector<std::string>{"gpu", "sample=other"}));
 }
 
-}  // namespace
+}  // namespace lane_list_test
 }  // namespace attnscope

@@ -12,7 +12,7 @@
 #include "kernels/mutants/mutants.h"
 
 namespace attnscope {
-namespace {
+namespace lessons_test {
 
 TEST(Lessons, AreOfBugsThatCanBePlanted) {
   const auto& lanes = mutants::lanes();
@@ -68,5 +68,5 @@ TEST(Lessons, EveryPlantedBugIsFoundAndExplained) {
   }
 }
 
-}  // namespace
+}  // namespace lessons_test
 }  // namespace attnscope

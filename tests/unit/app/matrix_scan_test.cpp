@@ -7,7 +7,7 @@
 #include <limits>
 
 namespace attnscope {
-namespace {
+namespace matrix_scan_test {
 
 constexpr auto kNoDeadline = ScanClock::time_point::max();
 constexpr auto kPast = ScanClock::time_point::min();
@@ -96,5 +96,5 @@ TEST(ReducedMatrix, APartIsAlignedToItsSteps) {
   EXPECT_EQ(picture.height, 5);
 }
 
-}  // namespace
+}  // namespace matrix_scan_test
 }  // namespace attnscope

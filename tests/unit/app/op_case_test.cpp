@@ -24,7 +24,7 @@
 #include "tests/unit/app/small_scenario.h"
 
 namespace attnscope {
-namespace {
+namespace op_case_test {
 
 // Keeps a case of every op of every layer in one step.
 class Keeper : public SessionObserver {
@@ -485,5 +485,5 @@ TEST_F(OpCaseTest, AFullCaptureGivesCasesOfItsTensors) {
   EXPECT_EQ(run({"case", "save", capture, "--at", "9/1/residual", "-o", path("c.json")}).code, 3);
 }
 
-}  // namespace
+}  // namespace op_case_test
 }  // namespace attnscope

@@ -5,7 +5,7 @@
 #include "tests/unit/app/trace_session.h"
 
 namespace attnscope {
-namespace {
+namespace palette_list_test {
 
 class PaletteList : public ::testing::Test {
  protected:
@@ -103,5 +103,5 @@ TEST_F(PaletteList, AtListsTheStepsThatFailed) {
   EXPECT_EQ(failed[1].detail, "2 wrong taps, first tokens");
 }
 
-}  // namespace
+}  // namespace palette_list_test
 }  // namespace attnscope

@@ -14,7 +14,7 @@
 #include "tests/unit/app/trace_builder.h"
 
 namespace attnscope {
-namespace {
+namespace pipeline_view_test {
 
 const std::vector<as_op_id> kBefore = {AS_OP_SCHEDULE, AS_OP_BLOCK_TABLES, AS_OP_SLOT_MAPPING,
                                        AS_OP_SWA_INDEX, AS_OP_C128_INDEX};
@@ -350,5 +350,5 @@ TEST(PipelineStops, GoToTheSameOpOrWhatStandsForIt) {
   EXPECT_FALSE(stops[5].ran);
 }
 
-}  // namespace
+}  // namespace pipeline_view_test
 }  // namespace attnscope

@@ -12,7 +12,7 @@
 #include "tests/unit/app/small_scenario.h"
 
 namespace attnscope {
-namespace {
+namespace plugin_device_test {
 
 std::string library(const std::string& fault) {
   return ATTNSCOPE_TEST_PLUGINS "/libplugin_on_device_" + fault + ".so";
@@ -253,5 +253,5 @@ TEST(PluginDevice, EveryOpsCallGetsThereAndBack) {
   EXPECT_EQ(seen.size(), static_cast<std::size_t>(AS_OP_COUNT) - 2) << "all but the host's two";
 }
 
-}  // namespace
+}  // namespace plugin_device_test
 }  // namespace attnscope

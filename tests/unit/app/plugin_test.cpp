@@ -18,7 +18,7 @@
 #include "tests/unit/app/small_scenario.h"
 
 namespace attnscope {
-namespace {
+namespace plugin_test {
 
 std::string library(const std::string& name) {
   return ATTNSCOPE_TEST_PLUGINS "/libplugin_" + name + ".so";
@@ -370,5 +370,5 @@ TEST_F(PluginTest, ABugPlantedThroughAPluginIsFoundInTwoCaptures) {
   EXPECT_EQ(found["first"]["lane_b"], "plugin:faulty");
 }
 
-}  // namespace
+}  // namespace plugin_test
 }  // namespace attnscope

@@ -7,7 +7,7 @@
 #include "tests/unit/app/cli_fixture.h"
 
 namespace attnscope {
-namespace {
+namespace record_levels_test {
 
 class RecordLevels : public CliTest {
  protected:
@@ -108,5 +108,5 @@ TEST_F(RecordLevels, ProfileAndTolerancesAreThoseAskedFor) {
   EXPECT_NE(last_.err.find("none.json"), std::string::npos) << last_.err;
 }
 
-}  // namespace
+}  // namespace record_levels_test
 }  // namespace attnscope

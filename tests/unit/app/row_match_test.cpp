@@ -7,7 +7,7 @@
 #include "tests/unit/app/trace_builder.h"
 
 namespace attnscope {
-namespace {
+namespace row_match_test {
 
 // One token with four visible entries; no scores: they were not recorded.
 StepTrace selected(const std::vector<float>& scores, const std::vector<std::int32_t>& entries) {
@@ -86,5 +86,5 @@ TEST(RowMatch, WithoutScoresNothingIsANearTie) {
   EXPECT_NE(diff.evidence.find("scores not recorded"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace row_match_test
 }  // namespace attnscope

@@ -13,7 +13,7 @@
 #include "tests/unit/app/small_scenario.h"
 
 namespace attnscope {
-namespace {
+namespace scenario_edit_test {
 
 namespace fs = std::filesystem;
 
@@ -533,5 +533,5 @@ TEST(ScenarioNeeds, ProfilesDiffer) {
   EXPECT_TRUE(profile_lines("none of these").empty());
 }
 
-}  // namespace
+}  // namespace scenario_edit_test
 }  // namespace attnscope

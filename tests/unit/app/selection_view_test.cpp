@@ -6,7 +6,7 @@
 #include "tests/unit/app/stepped_session.h"
 
 namespace attnscope {
-namespace {
+namespace selection_view_test {
 
 const SelectionPart* part_of(const SelectionView& view, const std::string& title) {
   for (const SelectionPart& part : view.parts) {
@@ -167,5 +167,5 @@ TEST_F(SelectionViews, EveryLineLeadsToASelectionThatNamesItAgain) {
   EXPECT_NE(view(selection).sentence.find("Request 77 is not running"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace selection_view_test
 }  // namespace attnscope

@@ -13,7 +13,7 @@
 #include "tests/unit/app/trace_session.h"
 
 namespace attnscope {
-namespace {
+namespace session_file_test {
 
 namespace fs = std::filesystem;
 
@@ -411,5 +411,5 @@ TEST(ByteStream, TheChecksumSeesEveryBitAndTheLength) {
   EXPECT_NE(checksum(zeros.data(), 3), checksum(zeros.data(), 4));
 }
 
-}  // namespace
+}  // namespace session_file_test
 }  // namespace attnscope

@@ -16,7 +16,7 @@
 #include "tests/unit/app/trace_session.h"
 
 namespace attnscope {
-namespace {
+namespace session_serving_test {
 
 std::unique_ptr<Session> make(const Scenario& scenario, References references = References::kNone,
                               std::int64_t checkpoint_every = 3) {
@@ -324,5 +324,5 @@ TEST(SessionServing, LateRequestsComeEarlierWhereNothingElseIsLeft) {
   EXPECT_EQ(session->serving().requests()[1].hit_tokens, 256);
 }
 
-}  // namespace
+}  // namespace session_serving_test
 }  // namespace attnscope

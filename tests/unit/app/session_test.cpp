@@ -13,7 +13,7 @@
 #include "tests/unit/app/trace_session.h"
 
 namespace attnscope {
-namespace {
+namespace session_test {
 
 std::unique_ptr<Session> make(const Scenario& scenario, References references = References::kNone,
                               std::vector<std::string> lanes = {"cpu"}, int threads = 2,
@@ -419,5 +419,5 @@ TEST(Session, OneOpCanRunOnAnotherLane) {
   EXPECT_EQ(session->lanes().description(), "cpu, indexer_topk=mutant:topk_one_short");
 }
 
-}  // namespace
+}  // namespace session_test
 }  // namespace attnscope

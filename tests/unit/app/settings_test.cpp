@@ -10,7 +10,7 @@
 #include <fstream>
 
 namespace attnscope {
-namespace {
+namespace settings_test {
 
 namespace fs = std::filesystem;
 
@@ -283,5 +283,5 @@ TEST(Undo, ForgetsTheOldestOf200) {
   EXPECT_EQ(last, 100);
 }
 
-}  // namespace
+}  // namespace settings_test
 }  // namespace attnscope

@@ -9,7 +9,7 @@
 #include "tests/unit/app/trace_builder.h"
 
 namespace attnscope {
-namespace {
+namespace sink_view_test {
 
 SessionInfo tiny() {
   SessionInfo info;
@@ -175,5 +175,5 @@ TEST(SinkMap, HoldsTheLayersThatRan) {
   EXPECT_TRUE(sink_map(info, step, 9).layers.empty());
 }
 
-}  // namespace
+}  // namespace sink_view_test
 }  // namespace attnscope

@@ -14,7 +14,7 @@
 #include "app/common/wiring.h"
 
 namespace attnscope {
-namespace {
+namespace start_over_test {
 
 namespace fs = std::filesystem;
 
@@ -76,5 +76,5 @@ TEST(LaneDescription, IsTheListThatItWasMadeOf) {
             (std::vector<std::string>{"cuda", "schedule=cpu", "sample=mutant:x"}));
 }
 
-}  // namespace
+}  // namespace start_over_test
 }  // namespace attnscope

@@ -10,7 +10,7 @@
 #include "tests/unit/app/trace_builder.h"
 
 namespace attnscope {
-namespace {
+namespace tensor_view_test {
 
 constexpr auto kNoDeadline = ScanClock::time_point::max();
 const double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -254,5 +254,5 @@ TEST(TensorView, CsvHasNamesAndFullPrecision) {
   EXPECT_EQ(slice_csv(2, 2, value, {}, name, name, 2), ",10,11\n10,0,0.1\n");
 }
 
-}  // namespace
+}  // namespace tensor_view_test
 }  // namespace attnscope

@@ -9,7 +9,7 @@
 #include "engine/session/layer_ops.h"
 
 namespace attnscope {
-namespace {
+namespace timeline_view_test {
 
 std::shared_ptr<const SessionInfo> tiny_info() {
   auto info = std::make_shared<SessionInfo>();
@@ -356,5 +356,5 @@ TEST(TimelineZoom, BringsAStepIntoViewWithTheLeastMove) {
   EXPECT_DOUBLE_EQ(zoom.visible_end(), 421);
 }
 
-}  // namespace
+}  // namespace timeline_view_test
 }  // namespace attnscope

@@ -9,7 +9,7 @@
 #include "tests/unit/app/trace_builder.h"
 
 namespace attnscope {
-namespace {
+namespace top_k_view_test {
 
 constexpr int kLayer = 1;  // C4A in the tiny model
 const float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -287,5 +287,5 @@ TEST(LastRowOf, FindsTheRequestsNewestKeptToken) {
   EXPECT_EQ(last_row_of(step, 3), -1);
 }
 
-}  // namespace
+}  // namespace top_k_view_test
 }  // namespace attnscope

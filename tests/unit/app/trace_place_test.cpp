@@ -7,7 +7,7 @@
 #include "tests/unit/app/trace_session.h"
 
 namespace attnscope {
-namespace {
+namespace trace_place_test {
 
 std::vector<Place> places(const Session& session) {
   std::vector<Place> out;
@@ -162,5 +162,5 @@ TEST(TracePlace, BlocksAreReadWholeWithTheirOwner) {
   EXPECT_NE(beyond.error().text().find("0 to 399"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace trace_place_test
 }  // namespace attnscope

@@ -13,7 +13,7 @@
 #include "tests/unit/app/trace_session.h"
 
 namespace attnscope {
-namespace {
+namespace trace_recorder_test {
 
 std::vector<std::int64_t> numbers(const TraceRecorder& recorder) {
   std::vector<std::int64_t> out;
@@ -592,5 +592,5 @@ TEST(TraceSnapshot, InfoListsTheOpsThatRun) {
   EXPECT_EQ(has_c128, wanted);
 }
 
-}  // namespace
+}  // namespace trace_recorder_test
 }  // namespace attnscope

@@ -14,7 +14,7 @@
 #include "tests/unit/app/trace_session.h"
 
 namespace attnscope {
-namespace {
+namespace trace_taps_test {
 
 // Lets a test look at session and recorder between two ops.
 class Probe : public SessionObserver {
@@ -415,5 +415,5 @@ TEST(TraceKept, AllRowsWhenTheyFitElseTheLastOfEveryRequest) {
   EXPECT_TRUE(rows_to_keep(scheduled({0, 0}), 4).empty());
 }
 
-}  // namespace
+}  // namespace trace_taps_test
 }  // namespace attnscope

@@ -9,7 +9,7 @@
 #include "tests/unit/app/stepped_session.h"
 
 namespace attnscope {
-namespace {
+namespace why_view_test {
 
 class Why : public SteppedSession {
  protected:
@@ -184,5 +184,5 @@ TEST(WhyOfLongAgo, ValuesAndWritesAreThere) {
   EXPECT_GT(compared, 100);
 }
 
-}  // namespace
+}  // namespace why_view_test
 }  // namespace attnscope

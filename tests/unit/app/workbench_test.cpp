@@ -13,7 +13,7 @@
 #include "tests/unit/app/small_scenario.h"
 
 namespace attnscope {
-namespace {
+namespace workbench_test {
 
 namespace fs = std::filesystem;
 
@@ -213,5 +213,5 @@ TEST(Workbench, ALongRunCanBeCancelledAndGoesOn) {
   EXPECT_FALSE(bench.busy());
 }
 
-}  // namespace
+}  // namespace workbench_test
 }  // namespace attnscope

@@ -11,7 +11,7 @@
 #include "tests/unit/app/small_scenario.h"
 
 namespace attnscope {
-namespace {
+namespace worker_test {
 
 SessionWorker::Factory factory(References references = References::kNone) {
   return [=] {
@@ -310,5 +310,5 @@ TEST(Worker, ReadersOnOtherThreadsSeeWholePictures) {
   EXPECT_GT(checked, 0);
 }
 
-}  // namespace
+}  // namespace worker_test
 }  // namespace attnscope

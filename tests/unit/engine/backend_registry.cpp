@@ -7,7 +7,7 @@
 #include "kernels/cpu/cpu_lane.h"
 
 namespace attnscope {
-namespace {
+namespace backend_registry_test {
 
 as_lane lane_named(const char* name) {
   as_lane lane{};
@@ -50,5 +50,5 @@ TEST(LaneSelector, HostOpsStayWithTheEngine) {
   EXPECT_EQ(single.error().code, AS_USAGE);
 }
 
-}  // namespace
+}  // namespace backend_registry_test
 }  // namespace attnscope

@@ -4,7 +4,7 @@
 #include "tests/unit/engine/blocks_bench.h"
 
 namespace attnscope::blocks_test {
-namespace {
+namespace blocks_catalogue_full_test {
 
 const Ids kCommon = tokens(48);  // three blocks
 Ids common(std::int32_t more, std::int32_t first) { return kCommon + tokens(more, first); }
@@ -297,5 +297,5 @@ TEST(BlocksCatalogue, T25_cache_blocks_multi_group) {
   }
 }
 
-}  // namespace
+}  // namespace blocks_catalogue_full_test
 }  // namespace attnscope::blocks_test

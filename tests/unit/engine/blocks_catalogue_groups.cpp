@@ -4,7 +4,7 @@
 #include "tests/unit/engine/blocks_bench.h"
 
 namespace attnscope::blocks_test {
-namespace {
+namespace blocks_catalogue_groups_test {
 
 // A search over entries that are there (T) or not (F); entry i is block i + 10.
 std::vector<Ids> search(const GroupSpec& spec, const std::string& there, std::int64_t max_tokens) {
@@ -305,5 +305,5 @@ TEST(BlocksCatalogue, T68_block_removed_event_group_idx) {
   EXPECT_EQ(groups, (Ids{0, 1}));
 }
 
-}  // namespace
+}  // namespace blocks_catalogue_groups_test
 }  // namespace attnscope::blocks_test

@@ -6,7 +6,7 @@
 #include "tests/unit/engine/blocks_bench.h"
 
 namespace attnscope::blocks_test {
-namespace {
+namespace blocks_catalogue_hybrid_test {
 
 using Lists = std::vector<Ids>;
 
@@ -384,5 +384,5 @@ TEST(BlocksCatalogue, T48_cache_hit_local_and_external) {
   }
 }
 
-}  // namespace
+}  // namespace blocks_catalogue_hybrid_test
 }  // namespace attnscope::blocks_test

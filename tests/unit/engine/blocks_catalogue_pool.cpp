@@ -4,7 +4,7 @@
 #include "tests/unit/engine/blocks_bench.h"
 
 namespace attnscope::blocks_test {
-namespace {
+namespace blocks_catalogue_pool_test {
 
 TEST(BlocksCatalogue, T1_free_kv_cache_block_queue_operations) {
   FreeQueue q(5);
@@ -188,5 +188,5 @@ TEST(BlocksPool, FreeOrders) {
   EXPECT_EQ(queue(false, FreeOrder::kLifoWhenUncached), (Ids{4, 3, 2, 1, 5}));
 }
 
-}  // namespace
+}  // namespace blocks_catalogue_pool_test
 }  // namespace attnscope::blocks_test

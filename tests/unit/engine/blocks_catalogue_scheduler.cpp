@@ -5,7 +5,7 @@
 #include "tests/unit/engine/blocks_bench.h"
 
 namespace attnscope::blocks_test {
-namespace {
+namespace blocks_catalogue_scheduler_test {
 
 // A scheduler under test: all invariants around every call.
 class Loop {
@@ -513,5 +513,5 @@ TEST(BlocksScheduler, RefusesWhatItCannotServe) {
   EXPECT_FALSE(BlockScheduler::make(bad));
 }
 
-}  // namespace
+}  // namespace blocks_catalogue_scheduler_test
 }  // namespace attnscope::blocks_test

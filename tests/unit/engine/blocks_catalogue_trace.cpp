@@ -5,7 +5,7 @@
 #include "tests/unit/engine/blocks_bench.h"
 
 namespace attnscope::blocks_test {
-namespace {
+namespace blocks_catalogue_trace_test {
 
 using Lists = std::vector<Ids>;
 
@@ -198,5 +198,5 @@ TEST(BlocksCatalogue, KeysPerSegmentOfFiveGroups) {
   EXPECT_EQ(keys_by_group(b), (Ids{1, 2, 2, 2, 16}));
 }
 
-}  // namespace
+}  // namespace blocks_catalogue_trace_test
 }  // namespace attnscope::blocks_test

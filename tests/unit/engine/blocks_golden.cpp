@@ -11,7 +11,7 @@
 #include "engine/config/workload_file.h"
 
 namespace attnscope {
-namespace {
+namespace blocks_golden_test {
 
 constexpr std::array<std::int64_t, 7> kSteps = {1, 10, 50, 100, 200, 400, 800};
 
@@ -340,5 +340,5 @@ TEST(BlocksWorkloads, DigestOfZerosIsThatOfWords) {
   EXPECT_EQ(d.value(), 0xfc179f83ee0724ddu);
 }
 
-}  // namespace
+}  // namespace blocks_golden_test
 }  // namespace attnscope

@@ -8,7 +8,7 @@
 #include "engine/cache/storage_plan.h"
 
 namespace attnscope {
-namespace {
+namespace blocks_storage_plan_test {
 
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 
@@ -167,5 +167,5 @@ TEST(BlocksStoragePlan, T75_get_max_concurrency_packed_kv_cache_config) {
   EXPECT_DOUBLE_EQ(figure(ConcurrencyFigure::kByBytes), 10000.0 / 1061);
 }
 
-}  // namespace
+}  // namespace blocks_storage_plan_test
 }  // namespace attnscope

@@ -11,7 +11,7 @@
 #include "tests/unit/engine/blocks_bench.h"
 
 namespace attnscope::blocks_test {
-namespace {
+namespace blocks_tools_test {
 
 using nlohmann::json;
 
@@ -404,5 +404,5 @@ TEST(BlocksWorkloadFile, SwitchesAreSingleDifferences) {
   EXPECT_EQ(a->options.kv.switches, switches_of(CacheProfile::kA));
 }
 
-}  // namespace
+}  // namespace blocks_tools_test
 }  // namespace attnscope::blocks_test

@@ -8,7 +8,7 @@
 #include <string>
 
 namespace attnscope {
-namespace {
+namespace cache_layout_test {
 
 ModelConfig model(const char* name, const std::vector<int>& layers = {},
                   const char* profile = "vllm") {
@@ -193,5 +193,5 @@ TEST(CacheLayout, KindNamesDiffer) {
   EXPECT_EQ(seen, (std::set<std::string>{"swa", "main", "state", "index", "index_state"}));
 }
 
-}  // namespace
+}  // namespace cache_layout_test
 }  // namespace attnscope

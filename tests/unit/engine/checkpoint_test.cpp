@@ -23,7 +23,7 @@
 #include "kernels/cpu/codec.h"
 
 namespace attnscope {
-namespace {
+namespace checkpoint_test {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -525,5 +525,5 @@ TEST_F(CheckpointTest, HiddenStates) {
          {"layers.0.attn_norm.y", "row 1", "nan at column 5", "record every position"});
 }
 
-}  // namespace
+}  // namespace checkpoint_test
 }  // namespace attnscope

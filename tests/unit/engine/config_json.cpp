@@ -12,7 +12,7 @@
 #include "engine/config/json_object.h"
 
 namespace attnscope {
-namespace {
+namespace config_json_test {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -229,5 +229,5 @@ TEST(JsonObject, TheFirstErrorIsKept) {
   EXPECT_EQ(text.find("b:"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace config_json_test
 }  // namespace attnscope

@@ -12,7 +12,7 @@
 #include "engine/config/scenario.h"
 
 namespace attnscope {
-namespace {
+namespace config_scenario_test {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -356,5 +356,5 @@ TEST_F(Scenarios, PromptBeyondThePoolOrThePositions) {
   expect_error(s, {"requests[1].max_new_tokens", "request \"inline\"", "1048580", "1048576"});
 }
 
-}  // namespace
+}  // namespace config_scenario_test
 }  // namespace attnscope

@@ -20,7 +20,7 @@
 #include "kernels/cpu/codec.h"
 
 namespace attnscope {
-namespace {
+namespace fp8_projections_test {
 
 namespace fs = std::filesystem;
 
@@ -201,5 +201,5 @@ TEST_F(Fp8Checkpoint, ScalesInF32AreTakenAsTheyAre) {
   EXPECT_EQ((*checkpoint)->get("layers.2.attn.wo_b.scale")->entry->type, ElementType::kF8E8m0);
 }
 
-}  // namespace
+}  // namespace fp8_projections_test
 }  // namespace attnscope

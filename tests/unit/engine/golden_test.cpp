@@ -18,7 +18,7 @@
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
-namespace {
+namespace golden_test {
 
 constexpr const char* kOpSpec = R"({"format": "attnscope-golden", "version": 1, "about": "a test",
   "op": "compress_insert", "cases": [{"name": "one", "lengths": [8], "new_tokens": 2}]})";
@@ -463,5 +463,5 @@ TEST(GoldenNames, LeaveNoFolder) {
   }
 }
 
-}  // namespace
+}  // namespace golden_test
 }  // namespace attnscope

@@ -9,7 +9,7 @@
 #include "engine/capture/trace_entry.h"
 
 namespace attnscope {
-namespace {
+namespace json_text_test {
 
 template <class T>
 void expect_same(const T& value) {
@@ -80,5 +80,5 @@ TEST(JsonText, ATextThatIsNotUtf8IsRefusedAsBefore) {
   EXPECT_THROW(to_json_text(stats), nlohmann::json::exception);
 }
 
-}  // namespace
+}  // namespace json_text_test
 }  // namespace attnscope

@@ -10,7 +10,7 @@
 #include "engine/model/profile_switches.h"
 
 namespace attnscope {
-namespace {
+namespace model_config_test {
 
 std::int64_t count(const ModelConfig& c, LayerType type) {
   std::int64_t n = 0;
@@ -222,5 +222,5 @@ TEST(ModelConfig, ValidateNamesKeyAndAllowedValues) {
   }
 }
 
-}  // namespace
+}  // namespace model_config_test
 }  // namespace attnscope

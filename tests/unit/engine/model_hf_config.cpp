@@ -9,7 +9,7 @@
 #include "engine/model/hf_config.h"
 
 namespace attnscope {
-namespace {
+namespace model_hf_config_test {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -221,5 +221,5 @@ TEST_F(HfConfig, UnreadableFiles) {
   EXPECT_NE(read_hf_config(path_).error().text().find("expected an object"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace model_hf_config_test
 }  // namespace attnscope

@@ -12,7 +12,7 @@
 #include "engine/model/weights.h"
 
 namespace attnscope {
-namespace {
+namespace model_weights_test {
 
 float to_float(bf16_t x) { return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16); }
 float to_float(float x) { return x; }
@@ -287,5 +287,5 @@ TEST(Buffer, OwnsZeroedMemoryAndMoves) {
   }
 }
 
-}  // namespace
+}  // namespace model_weights_test
 }  // namespace attnscope

@@ -7,7 +7,7 @@
 #include <cstring>
 
 namespace attnscope {
-namespace {
+namespace nan_memory_test {
 
 bool all_set(const NanMemory& memory, std::int64_t from, std::int64_t to) {
   const auto* bytes = static_cast<const std::uint8_t*>(memory.get());
@@ -40,5 +40,5 @@ TEST(NanMemory, OneChangedByteLeavesItsNeighbours) {
   EXPECT_TRUE(all_set(memory, kAt + 1, kSize));
 }
 
-}  // namespace
+}  // namespace nan_memory_test
 }  // namespace attnscope

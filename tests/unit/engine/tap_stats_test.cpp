@@ -12,7 +12,7 @@
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
-namespace {
+namespace tap_stats_test {
 
 constexpr std::int64_t kBlock = 512, kLanes = 8;
 
@@ -169,5 +169,5 @@ TEST(TapStats, FiguresOfEqualBytesAreTakenAndOfOthersAreNot) {
   expect_equal(tap_stats(dense(bytes, AS_F32), &likely), expected(dense(bytes, AS_F32)));
 }
 
-}  // namespace
+}  // namespace tap_stats_test
 }  // namespace attnscope

@@ -16,7 +16,7 @@
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
-namespace {
+namespace tensor_file_test {
 
 namespace fs = std::filesystem;
 
@@ -307,5 +307,5 @@ TEST_F(TensorFileTest, PythonReadsIt) {
   EXPECT_EQ(text.str(), "f F32 [3] (1.5, -2.0, 3.25)\ni I32 [1, 2] (7, -9)\nwho = w\xc3\xb6rld\n");
 }
 
-}  // namespace
+}  // namespace tensor_file_test
 }  // namespace attnscope

@@ -11,7 +11,7 @@
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
-namespace {
+namespace trace_compare_test {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
@@ -344,5 +344,5 @@ TEST(Compare, LargeTapsDoNotDependOnThreads) {
   }
 }
 
-}  // namespace
+}  // namespace trace_compare_test
 }  // namespace attnscope

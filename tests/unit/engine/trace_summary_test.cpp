@@ -7,7 +7,7 @@
 #include "engine/trace/tap_result.h"
 
 namespace attnscope {
-namespace {
+namespace trace_summary_test {
 
 TapResult tap(Verdict verdict, std::int64_t step = 0, as_op_id op = AS_OP_WO_B) {
   TapResult r;
@@ -124,5 +124,5 @@ TEST(Summary, SaysHowMuchOfEachBoundWasUsedAndWhichIsSlack) {
   EXPECT_FALSE(summary.budgets[2].slack());
 }
 
-}  // namespace
+}  // namespace trace_summary_test
 }  // namespace attnscope

@@ -5,7 +5,7 @@
 #include "kernels/params/op_table.h"
 
 namespace attnscope {
-namespace {
+namespace trace_tolerances_test {
 
 std::string file(const std::string& classes, const std::string& rest = "") {
   return R"({"version": 1, "classes": {)" + classes + R"(}, "exceptions": [)" + rest +
@@ -107,5 +107,5 @@ TEST(Tolerances, BadFilesNamePlaceAndExpectation) {
   EXPECT_NE(error_of(R"({"version": 2})").find("version"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace trace_tolerances_test
 }  // namespace attnscope

@@ -5,7 +5,7 @@
 #include "tests/unit/kernels/support.h"
 
 namespace attnscope::kernel_tests {
-namespace {
+namespace attention_test {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
@@ -236,5 +236,5 @@ TEST(SparseAttention, TokensGiveTheSameBytesAloneAndInABatch) {
   }
 }
 
-}  // namespace
+}  // namespace attention_test
 }  // namespace attnscope::kernel_tests

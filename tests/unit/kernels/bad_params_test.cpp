@@ -2,7 +2,7 @@
 #include "tests/unit/kernels/support.h"
 
 namespace attnscope::kernel_tests {
-namespace {
+namespace bad_params_test {
 
 struct SmallInsert {
   Array<bf16_t> kv_row{{3, 512}, to_bf16(1.0f)};
@@ -235,5 +235,5 @@ TEST(NoTokens, EveryShapeOfEmptinessIsFine) {
   EXPECT_OK(run(AS_OP_SLOT_MAPPING, mapping));
 }
 
-}  // namespace
+}  // namespace bad_params_test
 }  // namespace attnscope::kernel_tests

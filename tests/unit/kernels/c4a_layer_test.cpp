@@ -5,7 +5,7 @@
 #include "kernels/mutants/mutants.h"
 
 namespace attnscope::kernel_tests {
-namespace {
+namespace c4a_layer_test {
 
 TEST(C4aLayer, SameBytesForAnyNumberOfThreads) {
   const C4aLayer alone;
@@ -68,5 +68,5 @@ TEST(Mutants, TheNamedOnesExist) {
   }
 }
 
-}  // namespace
+}  // namespace c4a_layer_test
 }  // namespace attnscope::kernel_tests

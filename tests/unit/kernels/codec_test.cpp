@@ -5,7 +5,7 @@
 #include "tests/unit/kernels/support.h"
 
 namespace attnscope::kernel_tests {
-namespace {
+namespace codec_test {
 
 double e4m3_by_definition(int code) {
   const int exponent = code >> 3 & 15;
@@ -209,5 +209,5 @@ TEST(Codec, Bf16RoundsToNearestEvenAndKeepsNan) {
   EXPECT_EQ(cpu::round_bf16(-1.0 - 0x1p-8 - 0x1p-40), -1.0f - 0x1p-7f);
 }
 
-}  // namespace
+}  // namespace codec_test
 }  // namespace attnscope::kernel_tests

@@ -5,7 +5,7 @@
 #include "tests/unit/kernels/support.h"
 
 namespace attnscope::kernel_tests {
-namespace {
+namespace compressor_test {
 
 struct Case {
   std::int32_t ratio;
@@ -285,5 +285,5 @@ TEST(CompressInsert, LogicalStateAndRowsGivenGiveTheSameBytes) {
   EXPECT_EQ(s.cache.bytes(), given.cache.bytes());
 }
 
-}  // namespace
+}  // namespace compressor_test
 }  // namespace attnscope::kernel_tests

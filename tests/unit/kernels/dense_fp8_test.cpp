@@ -3,7 +3,7 @@
 #include "tests/unit/kernels/support.h"
 
 namespace attnscope::kernel_tests {
-namespace {
+namespace dense_fp8_test {
 
 struct Small {
   Array<bf16_t> x{{4, 256}};
@@ -100,5 +100,5 @@ TEST(LinearFp8, RefusesWhatDoesNotFit) {
   refuse([&](P& p) { p.weight = weight.tensor; }, "scales belong to codes");
 }
 
-}  // namespace
+}  // namespace dense_fp8_test
 }  // namespace attnscope::kernel_tests

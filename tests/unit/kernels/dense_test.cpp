@@ -2,7 +2,7 @@
 #include "tests/unit/kernels/support.h"
 
 namespace attnscope::kernel_tests {
-namespace {
+namespace dense_test {
 
 double rms_factor(const bf16_t* x, std::int64_t n, double eps) {
   double sum = 0.0;
@@ -198,5 +198,5 @@ TEST(Residual, AddsAndMayAlias) {
   for (std::int64_t i = 0; i < 5 * 77; ++i) ASSERT_EQ(h[i].bits, out[i].bits);
 }
 
-}  // namespace
+}  // namespace dense_test
 }  // namespace attnscope::kernel_tests

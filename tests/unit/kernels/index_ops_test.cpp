@@ -4,7 +4,7 @@
 #include "tests/unit/kernels/support.h"
 
 namespace attnscope::kernel_tests {
-namespace {
+namespace index_ops_test {
 
 struct Visible {
   std::int64_t t, swa_start;
@@ -195,5 +195,5 @@ TEST(TopkToSlots, MapsKeepsHolesAndCounts) {
   EXPECT_EQ(lens.values, (std::vector<std::int32_t>{3, 2, 0}));
 }
 
-}  // namespace
+}  // namespace index_ops_test
 }  // namespace attnscope::kernel_tests

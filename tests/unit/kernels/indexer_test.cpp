@@ -5,7 +5,7 @@
 #include "tests/unit/kernels/support.h"
 
 namespace attnscope::kernel_tests {
-namespace {
+namespace indexer_test {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
@@ -263,5 +263,5 @@ TEST(IndexerLogits, ReadsLogicalRows) {
   EXPECT_EQ(s.logits.values, paged);
 }
 
-}  // namespace
+}  // namespace indexer_test
 }  // namespace attnscope::kernel_tests

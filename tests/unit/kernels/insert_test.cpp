@@ -4,7 +4,7 @@
 #include "tests/unit/kernels/support.h"
 
 namespace attnscope::kernel_tests {
-namespace {
+namespace insert_test {
 
 // Rotation of the last 64 of n values in float64, with the fp32 table.
 void rotate_exact(std::vector<double>& x, const as_rope& rope, std::int64_t position, double sign) {
@@ -175,5 +175,5 @@ TEST(InverseRope, UndoesTheRotation) {
   }
 }
 
-}  // namespace
+}  // namespace insert_test
 }  // namespace attnscope::kernel_tests

@@ -6,7 +6,7 @@
 #include "tests/unit/kernels/support.h"
 
 namespace attnscope::kernel_tests {
-namespace {
+namespace lane_test {
 
 TEST(CpuLane, HasEveryOpExceptTheHostOnes) {
   const as_lane* lane = cpu::lane();
@@ -111,5 +111,5 @@ TEST(Simd, ChosenLevelIsRunnable) {
   EXPECT_STREQ(levels.items[0]->name, "generic");
 }
 
-}  // namespace
+}  // namespace lane_test
 }  // namespace attnscope::kernel_tests

@@ -2,7 +2,7 @@
 #include "tests/unit/kernels/support.h"
 
 namespace attnscope::kernel_tests {
-namespace {
+namespace layout_test {
 
 TEST(Layout, PageSizes) {
   EXPECT_EQ(as_page_bytes_raw(AS_RECORD_LATENT, 512, 64), 37376);
@@ -54,5 +54,5 @@ TEST(Layout, C128IndexWidth) {
   EXPECT_EQ(as_c128_index_width(100000, 100000), 896);
 }
 
-}  // namespace
+}  // namespace layout_test
 }  // namespace attnscope::kernel_tests

@@ -5,7 +5,7 @@
 #include "tests/unit/kernels/support.h"
 
 namespace attnscope::kernel_tests {
-namespace {
+namespace rope_table_test {
 
 as_rope numbers(double base, double factor) {
   as_rope rope{};
@@ -74,5 +74,5 @@ TEST(RopeTable, SameForAnyNumberOfThreads) {
   EXPECT_EQ(alone, shared);
 }
 
-}  // namespace
+}  // namespace rope_table_test
 }  // namespace attnscope::kernel_tests

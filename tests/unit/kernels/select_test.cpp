@@ -6,7 +6,7 @@
 #include "tests/unit/kernels/support.h"
 
 namespace attnscope::kernel_tests {
-namespace {
+namespace select_test {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -70,5 +70,5 @@ TEST(Sample, LowestIdOfTheBestWinsAndNanNever) {
   EXPECT_EQ(tokens.values, (List{1, 2, -1, 0}));
 }
 
-}  // namespace
+}  // namespace select_test
 }  // namespace attnscope::kernel_tests

@@ -7,7 +7,7 @@
 #include "tests/unit/kernels/support.h"
 
 namespace attnscope::kernel_tests {
-namespace {
+namespace simd_test {
 
 using cpu::simd::Kernels;
 
@@ -215,5 +215,5 @@ INSTANTIATE_TEST_SUITE_P(Levels, SimdLevel, ::testing::Range(0, cpu::simd::runna
                            return cpu::simd::runnable_levels().items[level.param]->name;
                          });
 
-}  // namespace
+}  // namespace simd_test
 }  // namespace attnscope::kernel_tests

@@ -6,7 +6,7 @@
 #include "tests/unit/reference/lane_test.h"
 
 namespace attnscope::reference {
-namespace {
+namespace attention_test {
 
 // One call with its own memory. Rows are plain float64 values; every row starts as NaN so that a
 // test sees when one is read that should not be.
@@ -229,5 +229,5 @@ TEST(SparseAttention, RefusesRowsOutsideTheCache) {
   expect_refused(AS_OP_SPARSE_ATTENTION, a.p, {"lens 3", "0 to 2"});
 }
 
-}  // namespace
+}  // namespace attention_test
 }  // namespace attnscope::reference

@@ -8,7 +8,7 @@
 #include "tests/unit/reference/lane_test.h"
 
 namespace attnscope::reference {
-namespace {
+namespace codec_test {
 
 TEST(Bf16, EveryValueRoundsToItself) {
   for (int bits = 0; bits < 65536; ++bits) {
@@ -254,5 +254,5 @@ TEST(IndexRecords, EvenDimsAreInTheLowNibble) {
   EXPECT_EQ(payload[16], 0x70);
 }
 
-}  // namespace
+}  // namespace codec_test
 }  // namespace attnscope::reference

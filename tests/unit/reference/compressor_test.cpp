@@ -7,7 +7,7 @@
 #include "tests/unit/reference/lane_test.h"
 
 namespace attnscope::reference {
-namespace {
+namespace compressor_test {
 
 constexpr int kDim = 128;  // the indexer's compressor: same code, small rows
 
@@ -249,5 +249,5 @@ TEST(CompressInsert, RefusesASlotInTheMiddleOfAWindow) {
   expect_refused(AS_OP_INDEXER_COMPRESS_INSERT, c.p, {"ratio is 5", "4, 128"});
 }
 
-}  // namespace
+}  // namespace compressor_test
 }  // namespace attnscope::reference

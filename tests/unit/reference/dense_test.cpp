@@ -5,7 +5,7 @@
 #include "tests/unit/reference/lane_test.h"
 
 namespace attnscope::reference {
-namespace {
+namespace dense_test {
 
 std::vector<bf16_t> to_bf16(const Doubles& values) {
   std::vector<bf16_t> result(values.size());
@@ -221,5 +221,5 @@ TEST(QRopeKvInsert, InverseRopeUndoesTheRotation) {
   }
 }
 
-}  // namespace
+}  // namespace dense_test
 }  // namespace attnscope::reference

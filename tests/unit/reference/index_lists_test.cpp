@@ -4,7 +4,7 @@
 #include "tests/unit/reference/lane_test.h"
 
 namespace attnscope::reference {
-namespace {
+namespace index_lists_test {
 
 // A table whose entry c is block first + c.
 Int32s counting_table(std::int32_t columns, std::int32_t first) {
@@ -213,5 +213,5 @@ TEST(C128Index, RefusesARowThatIsTooNarrow) {
   expect_refused(AS_OP_C128_INDEX, p, {"sees 4 entries", "3 columns"});
 }
 
-}  // namespace
+}  // namespace index_lists_test
 }  // namespace attnscope::reference

@@ -9,7 +9,7 @@
 #include "tests/unit/reference/lane_test.h"
 
 namespace attnscope::reference {
-namespace {
+namespace indexer_test {
 
 struct Topk {
   Topk(Doubles scores_, Int32s lens_, int k)
@@ -277,5 +277,5 @@ TEST(IndexerLogits, RefusesEntriesBeyondTheCache) {
   expect_refused(AS_OP_INDEXER_LOGITS, x.lp, {"indexer_logits", "cache 9", "0 to 8"});
 }
 
-}  // namespace
+}  // namespace indexer_test
 }  // namespace attnscope::reference

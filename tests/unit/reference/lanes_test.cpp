@@ -2,7 +2,7 @@
 #include "tests/unit/reference/lane_test.h"
 
 namespace attnscope::reference {
-namespace {
+namespace lanes_test {
 
 TEST(Lanes, HaveEveryOp) {
   for (const as_lane* lane : {exact_lane(), sim_lane(), fp32_lane()}) {
@@ -116,5 +116,5 @@ TEST(Lanes, AcceptStepsWithoutTokens) {
   run(sim_lane(), AS_OP_WO_B, linear);
 }
 
-}  // namespace
+}  // namespace lanes_test
 }  // namespace attnscope::reference

@@ -5,7 +5,7 @@
 #include "tests/unit/reference/lane_test.h"
 
 namespace attnscope::reference {
-namespace {
+namespace layer_test {
 
 constexpr std::int64_t kTokens = 203;
 constexpr std::int64_t kHidden = 48;
@@ -290,5 +290,5 @@ TEST(Layer, SimStaysNearExact) {
   EXPECT_GT(difference, 1e-4);  // it does round
 }
 
-}  // namespace
+}  // namespace layer_test
 }  // namespace attnscope::reference

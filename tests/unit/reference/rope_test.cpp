@@ -6,7 +6,7 @@
 #include "tests/unit/reference/lane_test.h"
 
 namespace attnscope::reference {
-namespace {
+namespace rope_test {
 
 // Equal to the eight digits printed.
 void expect_digits(double value, double printed) {
@@ -84,5 +84,5 @@ TEST(Hadamard, IsTheNormalisedSylvesterMatrix) {
   }
 }
 
-}  // namespace
+}  // namespace rope_test
 }  // namespace attnscope::reference

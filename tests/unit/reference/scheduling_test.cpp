@@ -1,7 +1,7 @@
 #include "tests/unit/reference/lane_test.h"
 
 namespace attnscope::reference {
-namespace {
+namespace scheduling_test {
 
 // The five groups of a model with all layer types: MLA, SWA twice, C4 state, C128 state.
 const Int32s kGroups = {256, 0, 64, 128, 64, 128, 4, 8, 8, 128};
@@ -161,5 +161,5 @@ TEST(BlockTables, RefusesWhatCannotBe) {
   expect_refused(AS_OP_BLOCK_TABLES, narrow.p, {"needs 5", "3 columns"});
 }
 
-}  // namespace
+}  // namespace scheduling_test
 }  // namespace attnscope::reference
