@@ -38,20 +38,33 @@ target_compile_options(attnscope_options INTERFACE
 # same headers and templates. The presets dev, asan and tsan compile each on its own, so that a
 # missing include shows.
 function(attnscope_library name)
-  cmake_parse_arguments(ARG "UNITY" "" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "UNITY" "" "SOURCES;LINK;ALONE" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
   add_library(attnscope::${name} ALIAS ${name})
   target_link_libraries(${name} PUBLIC attnscope_options ${ARG_LINK})
   if(ARG_UNITY AND ATTNSCOPE_UNITY)
-    attnscope_batches(${name})
+    attnscope_batches(${name} SOURCES ${ARG_SOURCES} ALONE ${ARG_ALONE})
   endif()
 endfunction()
 
-# Batches of up to sixteen files, whatever their folders. A new file moves others to another batch,
-# so file-local names must differ within the whole target.
+# Batches of up to sixteen files, the files of each folder named in ALONE by themselves: tests/bugs
+# exchanges the objects of whole folders. A new file moves others to another batch, so file-local
+# names must differ within the whole target.
 function(attnscope_batches name)
-  set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE BATCH
-                        UNITY_BUILD_BATCH_SIZE 16)
+  cmake_parse_arguments(ARG "" "" "SOURCES;ALONE" ${ARGN})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP
+                        ATTNSCOPE_ALONE "${ARG_ALONE}")
+  foreach(source ${ARG_SOURCES})
+    cmake_path(GET source PARENT_PATH folder)
+    cmake_path(GET folder FILENAME folder)
+    if(NOT folder IN_LIST ARG_ALONE)
+      set(folder batch)
+    endif()
+    list(APPEND of_${folder} ${source})
+    list(LENGTH of_${folder} count)
+    math(EXPR batch "(${count} - 1) / 16")
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder}_${batch})
+  endforeach()
 endfunction()
 
 # The libraries' headers that most files of a target include, parsed once: reading them was four

@@ -1,7 +1,5 @@
 #include "engine/cache/block_pool.h"
 
-#include "engine/cache/planted_bug.h"
-
 namespace attnscope {
 namespace {
 
@@ -24,10 +22,6 @@ double BlockPool::usage() const {
   return usable == 0 ? 0.0 : 1.0 - static_cast<double>(num_free()) / static_cast<double>(usable);
 }
 
-std::int32_t BlockPool::key_group(std::int32_t group) {
-  return planted(PlantedBug::kGroupMissingInKey) ? 0 : group;
-}
-
 void BlockPool::tell(CacheEventKind kind, std::int32_t block, CacheReason reason,
                      std::int64_t value) const {
   if (observer_ == nullptr) return;
@@ -39,7 +33,7 @@ bool BlockPool::get(std::int64_t n, std::vector<std::int32_t>& out) {
   if (n > queue_.size()) return false;
   for (; n > 0; --n) {
     const std::int32_t block = queue_.pop_front();
-    if (hashed_[index(block)] != kNoKey && !planted(PlantedBug::kKeyKeptAfterPop)) {
+    if (hashed_[index(block)] != kNoKey) {
       --free_with_key_;
       ++evictions_;
       unhash(block, CacheReason::kReuse);
@@ -54,7 +48,7 @@ bool BlockPool::get(std::int64_t n, std::vector<std::int32_t>& out) {
 void BlockPool::touch(std::span<const std::int32_t> blocks) {
   for (const std::int32_t block : blocks) {
     if (block == kNullBlock) continue;
-    if (refs_[index(block)]++ == 0 && !planted(PlantedBug::kTouchWithoutUnlink)) {
+    if (refs_[index(block)]++ == 0) {
       queue_.remove(block);
       if (hashed_[index(block)] != kNoKey) --free_with_key_;
     }
@@ -64,13 +58,8 @@ void BlockPool::touch(std::span<const std::int32_t> blocks) {
 
 void BlockPool::release(std::span<const std::int32_t> blocks) {
   std::int32_t place = queue_.sentinel();  // after it comes the next one freed to the front
-  bool skip = planted(PlantedBug::kReleaseSkipsOne);
   for (const std::int32_t block : blocks) {
-    if (block == kNullBlock && !planted(PlantedBug::kNullFreeable)) continue;
-    if (skip) {
-      skip = false;
-      continue;
-    }
+    if (block == kNullBlock) continue;
     const std::int32_t refs = --refs_[index(block)];
     tell(CacheEventKind::kFree, block, context.reason);
     if (refs > 0) continue;
@@ -90,13 +79,13 @@ void BlockPool::release(std::span<const std::int32_t> blocks) {
 
 void BlockPool::cache(std::int32_t block, const BlockHash& hash, std::int32_t group) {
   if (hashed_[index(block)] != kNoKey) forget_primary(block);
-  map_.set_primary(block, {hash, key_group(group)});
+  map_.set_primary(block, {hash, group});
   hashed_[index(block)] = kFullKey;
   tell(CacheEventKind::kCache, block, CacheReason::kFull);
 }
 
 bool BlockPool::cache_prompt_end(std::int32_t block, const BlockHash& hash, std::int32_t group) {
-  const PrefixKey key{hash, key_group(group)};
+  const PrefixKey key{hash, group};
   if (map_.has_key(block, key)) return false;
   if (hashed_[index(block)] == kNoKey) {
     map_.set_primary(block, key);

@@ -35,7 +35,7 @@ class BlockPool {
 
   // The oldest block with this content; -1 = none.
   std::int32_t find(const BlockHash& hash, std::int32_t group) const {
-    return map_.find(hash, key_group(group));
+    return map_.find(hash, group);
   }
 
   // Appends n blocks from the front of the queue to `out`. False, with nothing changed, when there
@@ -74,7 +74,6 @@ class BlockPool {
 
  private:
   static std::size_t index(std::int32_t block) { return static_cast<std::size_t>(block); }
-  static std::int32_t key_group(std::int32_t group);
   bool unhash(std::int32_t block, CacheReason reason);
   void forget_primary(std::int32_t block);
 

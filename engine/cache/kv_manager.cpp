@@ -5,8 +5,6 @@
 #include <cassert>
 #include <limits>
 
-#include "engine/cache/planted_bug.h"
-
 namespace attnscope {
 namespace {
 
@@ -98,7 +96,7 @@ const PrefixHit& KvManager::find(KvRequest& request) {
     return hit_;
   }
   // The last token is always computed: its logits are what the request is for.
-  const std::int64_t most = request.num_tokens() - (planted(PlantedBug::kHitAllTokens) ? 0 : 1);
+  const std::int64_t most = request.num_tokens() - 1;
   lookup_.find(pool_, request.chain, most, hit_);
   request.shared = hit_.shared;
   return hit_;
@@ -120,7 +118,6 @@ std::int64_t KvManager::group_need(const KvRequest& request, std::size_t group, 
     const std::int64_t first = std::max(skipped - table.size(), h.nulls);
     for (std::int64_t i = first; i < h.size(); ++i) evictable += pool_.refs(h[i]) == 0 ? 1 : 0;
   }
-  if (planted(PlantedBug::kEvictableNotCounted)) evictable = 0;
   return std::max<std::int64_t>(required - std::max(skipped, held), 0) + evictable;
 }
 
@@ -138,8 +135,7 @@ Allocated KvManager::place(const KvRequest& r, const Allocation& a) {
   const std::int64_t most = options_.max_model_len;
   const std::int64_t local = r.computed + (a.hit != nullptr ? a.hit->tokens : 0);
   const std::int64_t total = std::min(local + a.external, most);
-  const std::int64_t lookahead = planted(PlantedBug::kLookaheadIgnored) ? 0 : a.lookahead;
-  const std::int64_t upto = std::min(total + a.new_tokens + lookahead, most);
+  const std::int64_t upto = std::min(total + a.new_tokens + a.lookahead, most);
   const std::int64_t known = std::min(total + a.new_tokens, r.num_tokens());
   const std::int64_t seen = options_.switches.window_basis == WindowBasis::kProcessed
                                 ? std::max<std::int64_t>(total - r.in_flight, 0)
@@ -152,7 +148,7 @@ Allocated KvManager::place(const KvRequest& r, const Allocation& a) {
   }
 
   const std::int64_t reserve = a.keep_watermark ? watermark_blocks_ : 0;
-  if (a.whole_sequence && !planted(PlantedBug::kNoFullSequenceGate)) {
+  if (a.whole_sequence) {
     const std::int64_t all = std::min(r.num_tokens(), most);
     if (need(r, all, total, a.hit, true) + reserve > pool_.num_free()) {
       return Allocated::kWholeSequenceTooLong;
@@ -160,12 +156,11 @@ Allocated KvManager::place(const KvRequest& r, const Allocation& a) {
   }
   pool_.context.request = r.id;
   drop_windows(r.slot, seen);
-  if (need(r, upto, total, a.hit, planted(PlantedBug::kCapOnStep)) + reserve > pool_.num_free()) {
+  if (need(r, upto, total, a.hit, false) + reserve > pool_.num_free()) {
     update_quiet(r, 0);
     return Allocated::kTooFewFree;
   }
-  const bool adopts = (a.hit != nullptr && a.hit->any()) || a.external > 0;
-  if (adopts) {
+  if ((a.hit != nullptr && a.hit->any()) || a.external > 0) {
     const bool interleaved = options_.switches.adopt == AdoptOrder::kPerGroup;
     for (std::size_t g = 0; g < groups_; ++g) {
       if (a.hit != nullptr) adopt(r.slot, g, *a.hit, total);
@@ -176,9 +171,6 @@ Allocated KvManager::place(const KvRequest& r, const Allocation& a) {
     }
   }
   grow(r.slot, upto);
-  if (planted(PlantedBug::kAdoptAfterGrow) && adopts) {
-    for (std::size_t g = 0; g < groups_; ++g) pool_.touch(a.hit->groups[g].blocks);
-  }
   if (events_on_) flush_removed();
   if (options_.caching && !a.delay_commit) commit_known(r, known);
   update_quiet(r, a.delay_commit ? 0 : known);
@@ -191,8 +183,7 @@ void KvManager::drop_windows(std::int32_t slot, std::int64_t total) {
     const GroupSpec& spec = options_.groups[g];
     if (spec.kind == GroupKind::kFull) continue;
     GroupTable& table = at(slot, g);
-    const std::int64_t one_more = planted(PlantedBug::kDropOneTooMany) ? 1 : 0;
-    const std::int64_t skipped = skipped_tokens(spec, total + one_more);
+    const std::int64_t skipped = skipped_tokens(spec, total);
     const std::int64_t end = std::min(blocks_floor(skipped, spec.block_tokens), table.size());
     if (end <= table.first_real) continue;
     pool_.context.group = static_cast<std::int32_t>(g);
@@ -203,8 +194,6 @@ void KvManager::drop_windows(std::int32_t slot, std::int64_t total) {
       pool_.tell(CacheEventKind::kDrop, entry, CacheReason::kWindow, i);
       entry = kNullBlock;
     }
-    if (planted(PlantedBug::kDropAscending)) std::reverse(scratch_.begin(), scratch_.end());
-    if (planted(PlantedBug::kDoubleListing)) scratch_.push_back(scratch_.front());
     table.first_real = end;
     pool_.release(scratch_);
   }
@@ -228,7 +217,6 @@ void KvManager::adopt(std::int32_t slot, std::size_t group, const PrefixHit& hit
   table.cached = table.size();
   pool_.context.group = static_cast<std::int32_t>(group);
   pool_.context.reason = CacheReason::kAdopt;
-  if (planted(PlantedBug::kAdoptAfterGrow)) return;
   pool_.touch(std::span(table.blocks).subspan(static_cast<std::size_t>(nulls)));
 }
 
@@ -256,7 +244,7 @@ void KvManager::grow(std::int32_t slot, std::int64_t upto) {
 }
 
 std::int64_t KvManager::commit_limit(std::size_t group, std::int64_t known) const {
-  if (groups_ == 1 || planted(PlantedBug::kCommitNotClamped)) return known;
+  if (groups_ == 1) return known;
   const std::int64_t aligned = blocks_floor(known, options_.alignment) * options_.alignment;
   if (!drafts_[group] || aligned == 0) return aligned;
   return std::min(known, aligned + options_.groups[group].block_tokens);
@@ -289,7 +277,7 @@ void KvManager::commit_group(const KvRequest& request, std::size_t group, std::i
   const std::int64_t ratio = spec.block_tokens / options_.hash_block;
   std::vector<std::string> hashes;
   for (std::int64_t i = std::max(from, table.first_real); i < to; ++i) {
-    if (!retention_[group].keeps(i, used) && !planted(PlantedBug::kNoRetentionMask)) continue;
+    if (!retention_[group].keeps(i, used)) continue;
     const BlockHash& hash = request.chain[(i + 1) * ratio - 1];
     pool_.cache(table.blocks[static_cast<std::size_t>(i)], hash, static_cast<std::int32_t>(group));
     if (events_on_) hashes.push_back(hash_text(hash));
@@ -349,14 +337,8 @@ void KvManager::update_quiet(const KvRequest& request, std::int64_t known) {
 }
 
 void KvManager::collect_reversed(GroupTable& table, std::vector<std::int32_t>& out) const {
-  const std::size_t from =
-      planted(PlantedBug::kNullFreeable) ? 0 : static_cast<std::size_t>(table.first_real);
-  if (planted(PlantedBug::kFreeNotReversed)) {
-    out.insert(out.end(), table.blocks.begin() + static_cast<std::ptrdiff_t>(from),
-               table.blocks.end());
-  } else {
-    for (std::size_t i = table.blocks.size(); i > from; --i) out.push_back(table.blocks[i - 1]);
-  }
+  const auto from = static_cast<std::size_t>(table.first_real);
+  for (std::size_t i = table.blocks.size(); i > from; --i) out.push_back(table.blocks[i - 1]);
   table.blocks.clear();
   table.first_real = 0;
   table.cached = -1;

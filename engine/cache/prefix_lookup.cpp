@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "engine/cache/planted_bug.h"
-
 namespace attnscope {
 namespace {
 
@@ -47,24 +45,21 @@ void align(std::span<GroupHit> out, std::int64_t block, std::int64_t alignment) 
   while (out[0].size() * block % alignment != 0) pop_all(out);
 }
 
-bool drops_last(bool draft) { return draft && !planted(PlantedBug::kDraftDropOmitted); }
-
 void find_full(Probe& probe, std::int64_t block, std::int64_t max_tokens, bool draft,
                std::int64_t alignment, std::span<GroupHit> out) {
   const std::int64_t n = std::min(max_tokens / block, probe.entries());
   for (std::int64_t i = 0; i < n && probe.hit(i); ++i) probe.append_to(out);
-  if (drops_last(draft) && out[0].size() > 0) pop_all(out);
+  if (draft && out[0].size() > 0) pop_all(out);
   align(out, block, alignment);
 }
 
 void find_sliding(Probe& probe, const GroupSpec& spec, std::int64_t max_tokens, bool draft,
                   std::int64_t alignment, std::span<GroupHit> out) {
   const std::int64_t block = spec.block_tokens;
-  std::int64_t need = window_blocks(spec, draft);
-  if (planted(PlantedBug::kWindowNeedsOneLess) && need > 1) --need;
+  const std::int64_t need = window_blocks(spec, draft);
   // Entries at which a run of hits may end: i, or for a draft the entry before it, ends aligned.
   const std::int64_t shift = draft ? 0 : 1;
-  const bool any_end = block == alignment || planted(PlantedBug::kAlignmentIgnored);
+  const bool any_end = block == alignment;
   std::int64_t run = 0;  // entries [i, i + run) are hits
   std::int64_t i = std::min(max_tokens / block, probe.entries()) - 1;
   for (; i >= 0; --i) {
@@ -83,7 +78,7 @@ void find_sliding(Probe& probe, const GroupSpec& spec, std::int64_t max_tokens, 
     std::reverse(hit.blocks.begin(), hit.blocks.end());
   }
   if (run < need) align(out, block, alignment);
-  if (drops_last(draft) && out[0].size() > 0) {
+  if (draft && out[0].size() > 0) {
     pop_all(out);
     align(out, block, alignment);
   }
@@ -210,7 +205,6 @@ void PrefixLookup::find_joint(const GroupSearch& search, std::int64_t max_hit, P
     if (current >= hit) break;
     hit = current;
     if (batches_.size() == 2 && batches_[0].spec.kind == GroupKind::kFull) break;
-    if (planted(PlantedBug::kOnePass)) break;
   }
   std::size_t groups = 0;
   for (const LookupBatch& batch : batches_) groups += batch.groups.size();

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "engine/cache/planted_bug.h"
-
 namespace attnscope {
 
 PrefixMap::PrefixMap(std::int64_t num_blocks)
@@ -17,11 +15,6 @@ PrefixMap::PrefixMap(std::int64_t num_blocks)
 PrefixKey PrefixMap::primary(std::int32_t block) const {
   const Node& n = nodes_[index(block)];
   return {n.hash, n.group};
-}
-
-std::int32_t PrefixMap::found(std::int32_t oldest) const {
-  if (planted(PlantedBug::kNewestDuplicateWins)) return nodes_[index(oldest)].prev;
-  return oldest;
 }
 
 void PrefixMap::link(std::int32_t node, const PrefixKey& key) {

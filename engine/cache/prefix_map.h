@@ -30,7 +30,7 @@ class PrefixMap {
     while (node != kNone && !matches(nodes_[index(node)], hash, group)) {
       node = nodes_[index(node)].next_key;
     }
-    return node == kNone ? kNone : block_of(found(node));
+    return node == kNone ? kNone : block_of(node);
   }
   std::int64_t num_keys() const { return num_keys_; }
 
@@ -77,8 +77,6 @@ class PrefixMap {
   std::int32_t block_of(std::int32_t node) const {
     return node < num_blocks_ ? node : secondary_block_[index(node - num_blocks_)];
   }
-  // The node of a key that a lookup finds.
-  std::int32_t found(std::int32_t oldest) const;
   void link(std::int32_t node, const PrefixKey& key);
   void unlink(std::int32_t node);
 
