@@ -1,8 +1,8 @@
 #include "app/common/wiring.h"
 
 #include "app/common/plugins.h"
-#include "engine/backend/host_mutants.h"
-#include "engine/session/given_mutants.h"
+#include "engine/mutants/given_mutants.h"
+#include "engine/mutants/host_mutants.h"
 #include "kernels/cpu/cpu_lane.h"
 #include "kernels/cuda/cuda_lane.h"
 #include "kernels/mutants/mutants.h"
@@ -16,7 +16,7 @@ LaneRegistry all_lanes() {
   registry.add(*cuda::lane());
   for (const as_lane& lane : mutants::lanes()) registry.add(lane);
   for (const as_lane& lane : host_mutants()) registry.add(lane);
-  for (const as_lane& lane : given_mutant_lanes()) registry.add(lane);
+  add_given_mutants(registry);
   registry.add(*reference::exact_lane());
   registry.add(*reference::sim_lane());
   for (const auto& plugin : plugins()) registry.add(plugin->lane());

@@ -57,13 +57,18 @@ std::vector<std::string> op_names() {
   return names;
 }
 
-void LaneRegistry::add(const as_lane& lane) {
+void LaneRegistry::add(const as_lane& lane, const BetweenOps* between) {
   as_lane copy = lane;
   if (std::string_view(lane.name) == "cpu") {
     copy.ops[AS_OP_SCHEDULE] = host_schedule;
     copy.ops[AS_OP_BLOCK_TABLES] = host_block_tables;
   }
   lanes_.push_back(copy);
+  between_.push_back(between);
+}
+
+const BetweenOps* LaneRegistry::between(const as_lane& lane) const {
+  return between_[static_cast<std::size_t>(&lane - lanes_.data())];
 }
 
 const as_lane* LaneRegistry::find(std::string_view name) const {
@@ -129,6 +134,7 @@ Result<LaneSelector> LaneSelector::make(const LaneRegistry& registry,
       if (lane->ops[op] != nullptr) {
         selector.functions_[i] = lane->ops[op];
         selector.names_[i] = lane->name;
+        if (op == AS_OP_SCHEDULE) selector.between_ = registry.between(*lane);
       } else if (single || !(is_partial(name) || is_host_op(op))) {
         return usage_error(
             fmt::format("--lane {}: lane {} has no op {}", choice, name, as_op_find(op)->name),
@@ -146,6 +152,7 @@ LaneSelector LaneSelector::without(std::string_view lane, const LaneSelector& ot
     if (names_[i] != lane) continue;
     selector.functions_[i] = other.functions_[i];
     selector.names_[i] = other.names_[i];
+    if (i == AS_OP_SCHEDULE) selector.between_ = other.between_;
   }
   return selector;
 }
@@ -154,6 +161,7 @@ LaneSelector LaneSelector::with(as_op_id op, const as_lane& lane) const {
   LaneSelector selector = *this;
   selector.functions_[op] = lane.ops[op];
   selector.names_[op] = lane.name;
+  if (op == AS_OP_SCHEDULE) selector.between_ = nullptr;
   return selector;
 }
 

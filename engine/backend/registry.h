@@ -17,6 +17,8 @@
 
 namespace attnscope {
 
+struct BetweenOps;  // engine/session/between_ops.h
+
 // Of all ops, in the order of their ids.
 std::vector<std::string> op_names();
 // "cpu", or "cpu, indexer_topk=mutant:topk_one_short". by_op: a lane for each op.
@@ -25,17 +27,21 @@ std::string describe_lanes(std::span<const std::string> by_op);
 class LaneRegistry {
  public:
   // Copies the table. The host ops (schedule, block_tables) of lane "cpu" are the engine's. A lane
-  // with no op at all cannot run here; its description says why.
-  void add(const as_lane& lane);
+  // with no op at all cannot run here; its description says why. between: what the lane brings
+  // besides ops, if anything; it must outlive the registry and the sessions.
+  void add(const as_lane& lane, const BetweenOps* between = nullptr);
   const as_lane* find(std::string_view name) const;  // nullptr when unknown
   std::vector<std::string> names() const;            // of those that can run
   // Names of the lanes that implement an op, in order of registration.
   std::vector<std::string> lanes_of(as_op_id op) const;
   // In the order they were added, those that cannot run here included.
   const std::vector<as_lane>& all() const { return lanes_; }
+  // Of a lane of all(); nullptr = none.
+  const BetweenOps* between(const as_lane& lane) const;
 
  private:
   std::vector<as_lane> lanes_;
+  std::vector<const BetweenOps*> between_;  // by lane
 };
 
 // Which lane runs each op.
@@ -55,11 +61,14 @@ class LaneSelector {
 
   as_op_fn function(as_op_id op) const { return functions_[op]; }
   const std::string& lane(as_op_id op) const { return names_[op]; }
+  // What the lane of schedule brings besides ops; nullptr = nothing, as all but planted bugs.
+  const BetweenOps* between() const { return between_; }
   std::string description() const { return describe_lanes(names_); }
 
  private:
   std::array<as_op_fn, AS_OP_COUNT> functions_{};
   std::array<std::string, AS_OP_COUNT> names_;
+  const BetweenOps* between_ = nullptr;
 };
 
 }  // namespace attnscope

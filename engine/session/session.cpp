@@ -13,9 +13,9 @@
 #include "engine/checkpoint/hidden_states.h"
 #include "engine/model/memory.h"
 #include "engine/model/tensor_parallel.h"
+#include "engine/session/between_ops.h"
 #include "engine/session/checkpoint_ring.h"
 #include "engine/session/elapsed.h"
-#include "engine/session/given_mutants.h"
 #include "engine/session/op_change.h"
 #include "engine/session/op_numbers.h"
 #include "kernels/cpu/rope_table.h"
@@ -229,16 +229,16 @@ Result<void> Session::begin() {
 
 void Session::set_rope_tables() {
   const std::size_t layers = parts_.ropes.size();
-  rope_tables_.resize(layers);  // a planted bug has copies of its own
-  const GivenMutant* bug = given_mutant(lanes_.lane(AS_OP_SCHEDULE));
-  const bool spoiled = bug != nullptr && bug->table != nullptr && !device_;
+  rope_tables_.resize(layers);  // behind them lie changed copies, of the step before
+  const BetweenOps* between = lanes_.between();
+  const bool changed = between != nullptr && between->rope != nullptr && !device_;
   for (std::size_t i = 0; i < layers; ++i) {
     as_tensor& table = parts_.ropes[i].table;
     table.data = rope_tables_[i].data();
-    if (!spoiled) continue;
+    if (!changed) continue;
     std::vector<float> copy = rope_tables_[i];
     table.data = rope_tables_.emplace_back(std::move(copy)).data();
-    bug->table(table);
+    between->rope(table);
   }
 }
 
@@ -466,8 +466,8 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
     observer_->op_done(*this);
     if (stand_in) observer_->lane_failed(*this, Error{AS_MISMATCH, stand_in->why, {}});
   }
-  const GivenMutant* bug = given_mutant(lanes_.lane(AS_OP_SCHEDULE));
-  if (bug != nullptr && bug->after != nullptr && !device_) bug->after(params);
+  const BetweenOps* between = lanes_.between();
+  if (between != nullptr && between->ran != nullptr && !device_) between->ran(params);
   return ok;
 }
 
@@ -504,9 +504,11 @@ Result<void> Session::decide() {
 Result<void> Session::plan_step() {
   plan_tokens(metadata_, *serving_, parts_.layout, parts_.config.window, parts_.config.max_position,
               has_type(parts_.config, LayerType::kC4A), has_type(parts_.config, LayerType::kC128A));
-  const GivenMutant* bug = given_mutant(lanes_.lane(AS_OP_SCHEDULE));
+  const BetweenOps* between = lanes_.between();
   current_.tokens = metadata_.num_tokens_in_step();
-  if (bug != nullptr && bug->metadata != nullptr && current_.tokens > 0) bug->metadata(metadata_);
+  if (between != nullptr && between->planned != nullptr && current_.tokens > 0) {
+    between->planned(metadata_);
+  }
   if (current_.tokens == 0) {
     if (!serving_->plan().preempted.empty()) return {};  // all were preempted: the next step runs
     return internal_error(fmt::format("step {}: no request could be scheduled although {} are live",
@@ -514,7 +516,9 @@ Result<void> Session::plan_step() {
   }
   verifier_->begin_tokens(metadata_, *serving_);
   embed();
-  if (bug != nullptr && bug->hidden != nullptr) bug->hidden(frame_.get(Act::kHidden));
+  if (between != nullptr && between->embedded != nullptr) {
+    between->embedded(frame_.get(Act::kHidden));
+  }
   return {};
 }
 

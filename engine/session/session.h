@@ -179,7 +179,7 @@ class Session {
   Result<void> make_drafter(const Scenario& scenario, const LaneRegistry& registry,
                             const SessionOptions& options);
   Result<void> begin();
-  // Those of the layers; a planted bug's where the step has one.
+  // Those of the layers, or what the step's lanes make of them.
   void set_rope_tables();
   Result<void> run_next();
   Result<void> run_before_op(as_op_id op);

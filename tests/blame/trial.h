@@ -5,8 +5,8 @@
 
 #include <set>
 
-#include "engine/backend/host_mutants.h"
-#include "engine/session/given_mutants.h"
+#include "engine/mutants/given_mutants.h"
+#include "engine/mutants/host_mutants.h"
 #include "engine/trace/tap_result.h"
 #include "kernels/mutants/mutants.h"
 #include "tests/blame/tiny_session.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "engine/backend/registry.h"
+#include "engine/session/between_ops.h"
 #include "kernels/cpu/cpu_lane.h"
 
 namespace attnscope {
@@ -48,6 +49,31 @@ TEST(LaneSelector, HostOpsStayWithTheEngine) {
   const auto single = LaneSelector::make(registry, std::vector<std::string>{"schedule=whole"});
   ASSERT_FALSE(single);
   EXPECT_EQ(single.error().code, AS_USAGE);
+}
+
+TEST(LaneSelector, WhatALaneDoesBetweenOpsComesWithItsSchedule) {
+  const BetweenOps between;
+  as_lane serving = lane_named("mutant:between");
+  serving.ops[AS_OP_SCHEDULE] = cpu::lane()->ops[AS_OP_SLOT_MAPPING];
+  serving.ops[AS_OP_SLOT_MAPPING] = serving.ops[AS_OP_SCHEDULE];
+  LaneRegistry registry;
+  registry.add(*cpu::lane());
+  registry.add(serving, &between);
+  const auto choose = [&](std::vector<std::string> choices) {
+    auto selector = LaneSelector::make(registry, choices);
+    EXPECT_TRUE(selector) << selector.error().text();
+    return *selector;
+  };
+  const LaneSelector plain = choose({"cpu"}), whole = choose({"mutant:between"});
+  EXPECT_EQ(plain.between(), nullptr);
+  EXPECT_EQ(whole.between(), &between);
+  EXPECT_EQ(choose({"schedule=mutant:between"}).between(), &between);
+  EXPECT_EQ(choose({"slot_mapping=mutant:between"}).between(), nullptr);
+  EXPECT_EQ(choose({"mutant:between", "schedule=cpu"}).between(), nullptr);
+  // With another lane in its place it goes.
+  EXPECT_EQ(whole.without("mutant:between", plain).between(), nullptr);
+  EXPECT_EQ(whole.with(AS_OP_SCHEDULE, *cpu::lane()).between(), nullptr);
+  EXPECT_EQ(whole.with(AS_OP_SLOT_MAPPING, *cpu::lane()).between(), &between);
 }
 
 }  // namespace backend_registry_test

@@ -1,4 +1,4 @@
-#include "engine/session/given_mutants.h"
+#include "engine/mutants/given_mutants.h"
 
 #include <algorithm>
 
@@ -52,64 +52,53 @@ const std::vector<GivenMutant>& given_mutants() {
       {.name = "mutant:token_misread",
        .description = "The last token of a step is another one.",
        .shows = AS_OP_SCHEDULE,
-       .metadata = last_token},
+       .between = {.planned = last_token}},
       {.name = "mutant:position_late",
        .description = "The last token of a step is one position late.",
        .shows = AS_OP_SCHEDULE,
-       .metadata = position_late},
+       .between = {.planned = position_late}},
       {.name = "mutant:token_of_other_request",
        .description = "The first token of a step's last request is counted to the one before.",
        .shows = AS_OP_SCHEDULE,
-       .metadata = request_before},
+       .between = {.planned = request_before}},
       {.name = "mutant:query_start_early",
        .description = "The second request of a step begins one token early.",
        .shows = AS_OP_SCHEDULE,
-       .metadata = start_early},
+       .between = {.planned = start_early}},
       {.name = "mutant:seq_len_long",
        .description = "The first request of a step is one token longer than it is.",
        .shows = AS_OP_SCHEDULE,
-       .metadata = length_long},
+       .between = {.planned = length_long}},
       {.name = "mutant:sampled_from_row_before",
        .description = "The first token that is sampled comes from the row before.",
        .shows = AS_OP_SCHEDULE,
-       .metadata = sampled_before},
+       .between = {.planned = sampled_before}},
       {.name = "mutant:embedding_bit",
        .description = "One bit of the last token's embedding is another one.",
        .shows = AS_OP_ATTN_NORM,
-       .hidden = embedding_bit},
+       .between = {.embedded = embedding_bit}},
       {.name = "mutant:rotary_table_shifted",
        .description = "Rotary tables hold at each position the angles of the next one.",
        .shows = AS_OP_Q_ROPE_KV_INSERT,
-       .table = rows_shifted},
+       .between = {.rope = rows_shifted}},
       {.name = "mutant:normed_row_overwritten",
        .description = "Somebody writes to the layer's normed input behind its first reader.",
        .shows = AS_OP_COMPRESSOR_PROJ,
-       .after = normed_row},
+       .between = {.ran = normed_row}},
   };
   return kMutants;
 }
 
-const GivenMutant* given_mutant(std::string_view lane) {
-  const auto& all = given_mutants();
-  const auto found = std::ranges::find(all, lane, &GivenMutant::name);
-  return found != all.end() ? &*found : nullptr;
-}
-
-const std::vector<as_lane>& given_mutant_lanes() {
-  static const std::vector<as_lane> kLanes = [] {
-    std::vector<as_lane> lanes;
-    for (const GivenMutant& mutant : given_mutants()) {
-      as_lane lane{};
-      lane.struct_size = sizeof(as_lane);
-      lane.version = AS_LANE_VERSION;
-      lane.name = mutant.name;
-      lane.description = mutant.description;
-      lane.ops[AS_OP_SCHEDULE] = host_schedule;
-      lanes.push_back(lane);
-    }
-    return lanes;
-  }();
-  return kLanes;
+void add_given_mutants(LaneRegistry& registry) {
+  for (const GivenMutant& mutant : given_mutants()) {
+    as_lane lane{};
+    lane.struct_size = sizeof(as_lane);
+    lane.version = AS_LANE_VERSION;
+    lane.name = mutant.name;
+    lane.description = mutant.description;
+    lane.ops[AS_OP_SCHEDULE] = host_schedule;
+    registry.add(lane, &mutant.between);
+  }
 }
 
 }  // namespace attnscope

@@ -1,4 +1,4 @@
-#include "engine/backend/host_mutants.h"
+#include "engine/mutants/host_mutants.h"
 
 #include "engine/backend/host_ops.h"
 #include "kernels/layout/records.h"
