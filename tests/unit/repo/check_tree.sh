@@ -3,7 +3,8 @@
 # any.
 #
 # Usage: check_tree.sh CHECK ROOT [PREFIX]
-# CHECK: layers c99 headers top_level size hygiene manual format (77: skipped, no clang-format-16)
+# CHECK: layers c99 headers top_level size hygiene manual planted format (77: skipped, no
+# clang-format-16)
 # PREFIX: of the headers, only those whose path begins so.
 set -uo pipefail
 export LC_ALL=C.UTF-8
@@ -200,6 +201,17 @@ check_manual() {
   [ "$count" -gt 0 ] || finding "no op seen: nothing was checked"
 }
 
+# ---- planted: bugs are lanes in folders named mutants, or patches in tests/bugs, nothing else
+
+check_planted() {
+  local line
+  while read -r line; do
+    finding "$line"
+  done < <(sources | grep -E '^(kernels|engine|reference|app)/' | grep -v '/mutants/' |
+    matches '(^|[^A-Za-z_.>])(planted|bug_chosen)\([^)]|chosen_bug' 'a planted bug')
+  [ "$(sources | grep -c '/mutants/')" -gt 0 ] || finding "no folder of mutants seen"
+}
+
 # ---- format: sources are as clang-format leaves them; versions differ, so one is chosen
 
 check_format() {
@@ -222,6 +234,7 @@ case $check in
   size) check_size ;;
   hygiene) check_hygiene ;;
   manual) check_manual ;;
+  planted) check_planted ;;
   format) check_format ;;
   *)
     echo "unknown check: $check"
