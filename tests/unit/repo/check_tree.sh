@@ -29,8 +29,8 @@ files() {
     find . \( -name build -o -name .git \) -prune -o -type f -print | sed 's|^\./||'
   fi | sort
 }
-# Without pictures and kept inputs of fuzzers, which have no lines.
-texts() { files | grep -vE '\.png$|^tests/fuzz/corpus/'; }
+# Without pictures, recorded bytes and kept inputs of fuzzers, which have no lines.
+texts() { files | grep -vE '\.(png|zst|safetensors|session|so)$|^tests/fuzz/corpus/'; }
 sources() { files | grep -E '\.(h|c|cpp|cu|cuh)$'; }
 
 # ---- layers: includes go down only, are quoted from the root, and libraries stay where they belong
