@@ -1,0 +1,205 @@
+// The case, the golden, the session and the plugin that 83b8554 left (tests/fixtures/README.md) run
+// in the program of today and say what they said then. Integers are compared exactly, what was
+// computed within tolerances: it may round otherwise at another SIMD level.
+#include "tests/unit/app/fixtures.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "app/common/plugins.h"
+#include "app/common/wiring.h"
+#include "engine/session/session.h"
+#include "engine/session/session_file.h"
+
+namespace attnscope {
+namespace {
+
+using nlohmann::json;
+
+TEST_F(FixturesTest, TheCaseRunsInEveryLane) {
+  const std::string file = path("sparse_attention.json");
+  const Outcome out = run({"case", "run", file, "--lane", "cpu", "--lane", "ref.sim", "--lane",
+                           "ref.exact", "--repeat", "1", "--json"});
+  EXPECT_EQ(out.code, 0) << out.out << out.err;
+  const json runs = parsed(out);
+  ASSERT_EQ(runs.size(), 3u);
+  for (const json& one : runs) {
+    EXPECT_EQ(one.at("op"), "sparse_attention");
+    EXPECT_EQ(one.at("stored_lane"), "cpu");
+    EXPECT_EQ(one.at("right"), true) << one.dump(1);
+    ASSERT_EQ(one.at("taps").size(), 2u);
+    EXPECT_EQ(one.at("taps")[0].at("tap"), "o");
+    EXPECT_EQ(one.at("taps")[0].at("shape"), json({2, 8, 512}));
+    EXPECT_EQ(one.at("taps")[1].at("tap"), "lse");
+    EXPECT_EQ(one.at("taps")[1].at("shape"), json({2, 8}));
+  }
+  EXPECT_EQ(run({"case", "run", file, "--lane", "mutant:lse_with_sink"}).code, 1);
+  flip("sparse_attention.safetensors", 100);
+  EXPECT_EQ(run({"case", "run", file}).code, 3);
+  flip("sparse_attention.safetensors", 100);
+  EXPECT_EQ(run({"case", "run", file}).code, 0);
+  replace("sparse_attention.json", "\n \"version\": 1", "\n \"version\": 99");
+  expect(run({"case", "run", file}), 3, "99");
+}
+
+TEST_F(FixturesTest, TheGoldenHolds) {
+  const auto golden = [&](std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"golden", "run", "--ci", "--json", "--goldens", path("golden")});
+    return run(more);
+  };
+  const Outcome out = golden();
+  EXPECT_EQ(out.code, 0) << out.out << out.err;
+  const json report = parsed(out);
+  EXPECT_EQ(report.at("counts").at("passed"), 1);
+  EXPECT_TRUE(report.at("orphans").empty());
+  const json& counts = report.at("goldens").at(0).at("counts");
+  int values = 0;
+  for (const char* verdict : {"equal", "within", "follows", "near_tie"}) {
+    values += counts.at(verdict).get<int>();
+  }
+  EXPECT_EQ(values, 80) << counts;
+
+  expect(golden({"--lane", "mutant:lse_with_sink"}), 1, "lse of ");
+  replace("golden/prefix_hit.accepted.json", "[1,0,111]", "[1,0,112]");
+  EXPECT_EQ(golden().code, 1);
+  replace("golden/prefix_hit.accepted.json", "[1,0,112]", "[1,0,111]");
+  replace("golden/prefix_hit.json", "Why?", "Who?");
+  expect(golden(), 1, "\"stale\"");
+  replace("golden/prefix_hit.json", "Who?", "Why?");
+  replace("golden/prefix_hit.accepted.json", "\"version\": 1", "\"version\": 99");
+  expect(golden(), 3, "99");
+}
+
+class KeptSession : public FixturesTest {
+ protected:
+  std::unique_ptr<Session> fresh() const {
+    auto scenario = load_scenario(path("short.json"));
+    EXPECT_TRUE(scenario) << scenario.error().text();
+    auto session = Session::create(*scenario, all_lanes(), {});
+    EXPECT_TRUE(session) << session.error().text();
+    return std::move(*session);
+  }
+  Result<void> load(Session& session, const std::string& key = "") const {
+    const auto own = facts_.at("session").at("key").get<std::string>();
+    return load_session(session, path("short.session"), key.empty() ? own : key);
+  }
+  static std::vector<std::int32_t> tokens(const Session& session) {
+    std::vector<std::int32_t> sampled;
+    for (const StepRecord& step : session.history()) sampled.push_back(step.sampled.at(0));
+    return sampled;
+  }
+};
+
+TEST_F(KeptSession, GoesOnWhereItWas) {
+  const auto session = fresh();
+  const auto ok = load(*session);
+  ASSERT_TRUE(ok) << ok.error().text();
+  const json& recorded = facts_.at("session");
+  EXPECT_EQ(session->cursor().step, recorded.at("step"));
+  EXPECT_EQ(fmt::format("{:016x}", session->digest()), recorded.at("digest"));
+  while (!session->finished()) ASSERT_TRUE(session->step());
+  EXPECT_EQ(json(tokens(*session)), recorded.at("tokens"));
+  std::size_t results = 0;
+  for (const StepRecord& step : session->history()) {
+    for (const TapResult& result : step.results) {
+      EXPECT_NE(result.verdict, Verdict::kWrong) << as_op_find(result.op)->name;
+      EXPECT_NE(result.verdict, Verdict::kNotCompared) << as_op_find(result.op)->name;
+      ++results;
+    }
+  }
+  EXPECT_EQ(results, recorded.at("results"));
+  // Back among the steps that were read, and forward again.
+  const std::uint64_t end = session->digest();
+  ASSERT_TRUE(session->seek({recorded.at("step"), -1, 0, false}));
+  while (!session->finished()) ASSERT_TRUE(session->step());
+  EXPECT_EQ(session->digest(), end);
+}
+
+TEST_F(KeptSession, IsRefusedWhereItIsNotWhole) {
+  const auto refused = [&](const std::string& key = "") {
+    const auto session = fresh();
+    const auto ok = load(*session, key);
+    EXPECT_EQ(session->cursor().step, ok ? facts_.at("session").at("step").get<int>() : 0);
+    return ok ? std::string() : ok.error().text();
+  };
+  EXPECT_EQ(refused(), "");
+  EXPECT_NE(refused("another").find("of another program"), std::string::npos);
+  flip("short.session", 1000);
+  EXPECT_NE(refused().find("damaged"), std::string::npos);
+  flip("short.session", 1000);
+  replace("short.session", "ASKEPT03", "ASKEPT02");
+  EXPECT_NE(refused().find("not a kept session"), std::string::npos);
+  replace("short.session", "ASKEPT02", "ASKEPT03");
+  // Another prompt under the same key: it is read, and is another session.
+  replace("short.json", "KV?", "KV!");
+  const auto other = fresh();
+  ASSERT_TRUE(load(*other));
+  EXPECT_NE(fmt::format("{:016x}", other->digest()), facts_.at("session").at("digest"));
+}
+
+class KeptPlugin : public FixturesTest {
+ protected:
+  void SetUp() override {
+    FixturesTest::SetUp();
+#if !defined(__x86_64__) || !defined(__linux__)
+    GTEST_SKIP() << "the library that is kept is for x86-64 Linux";
+#endif
+  }
+  void TearDown() override {
+    EXPECT_TRUE(open_plugins({}));
+    FixturesTest::TearDown();
+  }
+  Outcome run_beside(const std::string& scenario, const std::string& steps) const {
+    return run({"run", path(scenario), "--steps", steps, "--references", "sim", "--json",
+                "--plugin", path("plugin_x86_64.so"), "--lane", "plugin:kept"});
+  }
+};
+
+TEST_F(KeptPlugin, ComputesWhatItComputedThen) {
+  const Outcome out = run_beside("golden/prefix_hit.json", "5");
+  ASSERT_EQ(out.code, 0) << out.err;
+  const json report = parsed(out), &recorded = facts_.at("plugin");
+  EXPECT_TRUE(report.at("plugin_faults").empty()) << report.at("plugin_faults");
+  EXPECT_EQ(report.at("summary").at("verdict"), "ok");
+  EXPECT_EQ(report.at("summary").at("taps"), recorded.at("taps"));
+  std::map<std::string, int> right, exact;
+  for (const json& step : report.at("steps")) {
+    for (const json& tap : step.at("taps")) {
+      if (tap.at("lane") != "plugin:kept") continue;
+      const std::string name =
+          fmt::format("{}.{}", tap.at("op").get<std::string>(), tap.at("tap").get<std::string>());
+      const std::string verdict = tap.at("verdict");
+      exact[name] += verdict == "equal" ? 1 : 0;
+      right[name] += verdict == "equal" || verdict == "rounding" ? 1 : 0;
+    }
+  }
+  ASSERT_EQ(right.size(), recorded.at("verdicts").size());
+  for (const auto& [name, verdicts] : recorded.at("verdicts").items()) {
+    EXPECT_EQ(right[name], verdicts.value("equal", 0) + verdicts.value("rounding", 0)) << name;
+  }
+  EXPECT_EQ(exact["residual.out"], recorded.at("verdicts").at("residual.out").at("equal"));
+}
+
+TEST_F(KeptPlugin, IsRefusedOrFoundWrongWhereItIsAnother) {
+  using namespace std::string_literals;
+  const std::string whole = read(path("plugin_x86_64.so"));
+  // struct_size and version of its lane.
+  replace("plugin_x86_64.so", "\x08\x01\0\0\x01\0\0\0"s, "\x08\x01\0\0\x02\0\0\0"s);
+  expect(run_beside("short.json", "3"), 3, "built for version 2 of the lane interface");
+  // lea 0x7fff(..): what it adds before it cuts a float down to bf16.
+  write("plugin_x86_64.so", whole);
+  replace("plugin_x86_64.so", "\x8d\x94\x10\xff\x7f\0\0"s, "\x8d\x94\x10\0\0\0\0"s, true);
+  const Outcome out = run_beside("short.json", "3");
+  EXPECT_EQ(out.code, 1);
+  const json report = parsed(out);
+  EXPECT_TRUE(report.at("plugin_faults").empty()) << report.at("plugin_faults");
+  EXPECT_GT(report.at("summary").at("wrong"), 0);
+  EXPECT_NE(report.at("summary").at("first_wrong").dump().find("sparse_attention"),
+            std::string::npos);
+  write("plugin_x86_64.so", whole.substr(0, whole.size() / 2));
+  EXPECT_EQ(run_beside("short.json", "3").code, 3);
+}
+
+}  // namespace
+}  // namespace attnscope
