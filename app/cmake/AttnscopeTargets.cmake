@@ -17,9 +17,18 @@ set(attnscope_flags -Wall -Wextra -Wshadow -ffp-contract=off)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   list(APPEND attnscope_flags -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow)
 endif()
+# AUTO: a compiler that nobody tried may warn of more. The launcher's tests say which it is.
+set(attnscope_compiler "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
+if(ATTNSCOPE_WERROR STREQUAL "AUTO")
+  set(ATTNSCOPE_WERROR OFF)
+  if(attnscope_compiler MATCHES "^(GNU 1[23]|Clang 16)\\.")
+    set(ATTNSCOPE_WERROR ON)
+  endif()
+endif()
 if(ATTNSCOPE_WERROR)
   list(APPEND attnscope_flags -Werror)
 endif()
+message(STATUS "Warnings are errors: ${ATTNSCOPE_WERROR} (${attnscope_compiler})")
 if(ATTNSCOPE_SANITIZE)
   list(APPEND attnscope_flags -fsanitize=${ATTNSCOPE_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(attnscope_options INTERFACE -fsanitize=${ATTNSCOPE_SANITIZE})
@@ -33,13 +42,17 @@ target_compile_options(attnscope_options INTERFACE
   "$<$<COMPILE_LANGUAGE:C,CXX>:${attnscope_flags}>"
   "$<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor;-Woverloaded-virtual>")
 
-# A library of one layer: all sources below the current folder unless listed. UNITY: with
+# A library of one layer, or with OBJECT a part of one that has compiler flags of its own. UNITY: with
 # ATTNSCOPE_UNITY its sources are compiled in batches, since most of the time of each goes into the
 # same headers and templates. The presets dev, asan and tsan compile each on its own, so that a
 # missing include shows.
 function(attnscope_library name)
-  cmake_parse_arguments(ARG "UNITY" "" "SOURCES;LINK;ALONE" ${ARGN})
-  add_library(${name} STATIC ${ARG_SOURCES})
+  cmake_parse_arguments(ARG "UNITY;OBJECT" "" "SOURCES;LINK;ALONE" ${ARGN})
+  set(kind STATIC)
+  if(ARG_OBJECT)
+    set(kind OBJECT)
+  endif()
+  add_library(${name} ${kind} ${ARG_SOURCES})
   add_library(attnscope::${name} ALIAS ${name})
   target_link_libraries(${name} PUBLIC attnscope_options ${ARG_LINK})
   if(ARG_UNITY AND ATTNSCOPE_UNITY)

@@ -14,9 +14,23 @@ libfmt-dev        9.1.0+ds1-2
 libcli11-dev      2.1.2+ds-1
 nlohmann-json3-dev 3.11.2-2
 libzstd-dev       1.5.4+dfsg2-5
+'
+# What tests and benchmarks are built and run with.
+TEST_PACKAGES='
 libgtest-dev      1.12.1-0.2
 libbenchmark-dev  1.7.1-1
 librapidcheck-dev 0~1033-08b5058-3
+patch             2.7.6-7
+clang-format-16   1:16.0.6-15~deb12u1
+python3-numpy     1:1.24.2-1+deb12u1
+zstd              1.5.4+dfsg2-5
+'
+# What the nightly tests are built with too.
+CLANG_PACKAGES='
+clang-16          1:16.0.6-15~deb12u1
+clang-tidy-16     1:16.0.6-15~deb12u1
+libclang-rt-16-dev 1:16.0.6-15~deb12u1
+llvm-16           1:16.0.6-15~deb12u1
 '
 # Where the system has no libtorch-dev (Ubuntu 24.04): wheels for x86-64, fetched with pip and used
 # for their CPU half, with their SHA-256. libtorch_cpu.so does not load without the two of NVIDIA.
@@ -66,7 +80,14 @@ package_names() {
   else
     names_of "$PACKAGES"
   fi
+  [ -z "$needs_tests" ] || names_of "$TEST_PACKAGES" | without_given_python
+  [ -z "$needs_clang" ] || names_of "$CLANG_PACKAGES"
   [ "$gui" = OFF ] || names_of "$GUI_PACKAGES"
+}
+
+# ATTNSCOPE_PYTHON names a Python of the user's, which has numpy or has not.
+without_given_python() {
+  if [ -n "${ATTNSCOPE_PYTHON:-}" ]; then grep -vx python3-numpy; else cat; fi
 }
 
 missing_packages() {
@@ -398,25 +419,4 @@ apt_install() {
   } || show_failure 4 "apt-get install" "$logs/apt-install.log" \
     "Run: apt-get update && apt-get install -y --no-install-recommends $line" "$(gui_advice)"
   if [ -z "$fetch" ]; then prefer_openblas >>"$logs/apt-install.log" 2>&1; fi
-}
-
-# The tests of the scripts that 'attnscope case export' writes need numpy (1:1.24.2-1+deb12u1).
-# Without it they are skipped, so that nothing here ends the run.
-install_numpy() {
-  if [ -n "${ATTNSCOPE_PYTHON:-}" ] || python3 -c 'import numpy' 2>/dev/null; then return 0; fi
-  if command -v dpkg-query >/dev/null && command -v apt-get >/dev/null; then
-    dpkg-query -W -f '${db:Status-Status} ${Package}\n' python3-numpy 2>/dev/null |
-      grep -q '^installed ' && return 0
-    as_root=()
-    if [ "$(id -u)" -ne 0 ]; then as_root=(sudo -n); fi
-    local install=(apt install -y --no-install-recommends python3-numpy)
-    if [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null; then
-      if ! has_candidate python3-numpy; then
-        step "Reading package lists" "$logs/apt-update.log" apt update
-      fi
-      step "Installing python3-numpy" "$logs/apt-install.log" "${install[@]}" && return 0
-    fi
-  fi
-  say "attnscope: python3-numpy is missing and cannot be installed here: tests that need it are" \
-    "skipped."
 }

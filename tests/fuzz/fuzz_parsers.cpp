@@ -1,6 +1,5 @@
 // libFuzzer target for all parsers of user files; ATTNSCOPE_FUZZ names the one to feed. run.sh runs
-// all of them:
-//   cmake --preset fuzz && cmake --build --preset fuzz && tests/fuzz/run.sh build/fuzz 60
+// all of them: ./attnscope test --level nightly --part fuzz.
 #include <unistd.h>
 
 #include <cstdio>

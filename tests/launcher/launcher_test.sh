@@ -501,97 +501,110 @@ starts_at_once_build_once() {
   check "one configuration" count_is "cmake -S" 1
 }
 
-tests_get_numpy_where_it_can_be_had() {
-  echo python3-numpy >"$work/not-installed"
-  run test --level quick
-  check "another way" not called apt-get
-  touch "$work/no-numpy"
+tests_get_what_they_need() {
+  printf 'python3-numpy\npatch\nclang-16\n' >"$work/not-installed"
+  run ops
+  check "the program alone does not" not called apt-get
   run test --level quick
   check "exit code" status_is 0
-  check "installed" called "install -y --no-install-recommends python3-numpy"
+  check "installed" called "install -y --no-install-recommends patch python3-numpy"
+  check "not what nightly needs" not called clang-16
   : >"$work/calls"
   run test --level quick
   check "once" not called apt-get
+  echo clang-16 >"$work/not-installed"
+  run test --level nightly --part tidy
+  check "nightly installs more" called "install -y --no-install-recommends clang-16"
   echo python3-numpy >"$work/not-installed"
   touch "$work/apt-fails"
   run test --level quick
-  check "nowhere to be had" status_is 0
-  check "says so" says "python3-numpy is missing and cannot be installed here"
+  check "nowhere to be had" status_is 4
+  check "says so" says "apt-get install failed"
   echo 1000 >"$work/uid"
-  : >"$work/calls"
   run test --level quick
-  check "not by this user" status_is 0
-  check "says so" says "python3-numpy is missing and cannot be installed here"
-  check "not tried" not called apt-get
-}
-
-the_program_alone_needs_no_numpy() {
-  echo python3-numpy >"$work/not-installed"
-  touch "$work/no-numpy"
-  run ops
-  check "exit code" status_is 0
-  check "installs nothing" not called apt-get
+  check "not by this user" status_is 4
+  check "the command" says "install -y --no-install-recommends python3-numpy'"
+  EXTRA=ATTNSCOPE_PYTHON=/somewhere/python3 run test --level quick
+  check "a Python of the user's" status_is 0
 }
 
 tests_go_through_ctest() {
   run test --level quick
   check "exit code" status_is 0
-  check "preset" called "--preset ci"
+  check "the program's own build" called "--preset release"
+  check "with tests" called "-DATTNSCOPE_TESTS=ON"
   check "everything" called "-j 2 all"
   check "label" called "-L ^quick$"
-  run test
-  check "full by default" called "-L ^(quick|full)$"
-  run test --level=soak
-  check "soak runs all" called "-L . "
   check "no test is an error" called "--no-tests=error"
-  EXTRA=CTEST_STATUS=8 run test --level quick
-  check "failed tests" status_is 1
-}
-
-tests_walk_through_the_app() {
-  run test --level quick
-  check "not at level quick" not called "--preset walk"
   run test
-  check "exit code" status_is 0
-  check "sanitized" called "--preset walk"
-  check "that program alone" called "$work/tree/build/walk -j 2 test_walk"
-  check "the walk" called "test_walk"
-  check "its outcome" says "walk under the address sanitizer passed (seed 7, 20 actions)"
-  echo 'echo "[  PASSED  ] 0 tests."' >"$work/walk"
-  run test
-  check "no walk is a failure" status_is 1
-  echo 'echo "ERROR: AddressSanitizer: heap-use-after-free"; exit 1' >"$work/walk"
-  run test
-  check "a finding" status_is 1
-  check "is shown" says "heap-use-after-free"
-  check "does not claim success" not says "all tests of level full passed"
-  run test --level soak
-  check "soak walks too" status_is 1
-  : >"$work/calls"
+  check "the default level" called "-L ^(quick|default)$"
+  check "says so" says "all tests of level default passed"
   EXTRA=CTEST_STATUS=8 run test
-  check "not after failed tests" not called "test_walk"
-  touch "$work/no-gui"
-  rm -rf "$work/tree/build/ci"
-  run test
-  check "a build without the app" status_is 0
-  check "says that there is none" says "no random walk"
+  check "failed tests" status_is 1
+  check "are not called passed" not says "passed"
 }
 
-tests_fuzz_the_parsers() {
+tests_and_program_share_a_build() {
+  run ops
+  check "no tests for the program" called "-DATTNSCOPE_TESTS=OFF"
+  : >"$work/calls"
   run test --level quick
-  check "not at level quick" not called "--preset fuzz"
+  check "adds them" called "-DATTNSCOPE_TESTS=ON"
+  check "links nothing again" not called linked
+  : >"$work/calls"
+  run ops
+  check "the program is still fresh" test ! -s "$work/calls"
+}
+
+tests_say_where_the_time_went() {
   run test
+  check "the build" says " s  build"
+  check "suites together" says "15.0 s  test_app"
+  check "scripts too" says "1.2 s  repo.*"
+  check "the slowest test" says "11.9 s  Capture.Slow"
+  check "what was skipped" says "2 tests in the programs, 1 skipped: Capture.Quick"
+  EXTRA=CTEST_STATUS=8 run test
+  check "after failures too" says "11.9 s  Capture.Slow"
+}
+
+without_the_app_tests_fail_or_say_so() {
+  touch "$work/no-gui"
+  run test
+  check "an incomplete level fails" status_is 4
+  check "says why" says "no GLFW: install libglfw3-dev"
+  check "and the way out" says "ATTNSCOPE_GUI=OFF ./attnscope test"
+  EXTRA=ATTNSCOPE_GUI=OFF run test
+  check "left out on purpose" status_is 0
+  check "is said" says "tests of the desktop app and the random walk are left out"
+}
+
+nightly_runs_its_parts() {
+  run test --level nightly
   check "exit code" status_is 0
-  check "sanitized" called "--preset fuzz"
-  check "its programs" called "build/fuzz -j 2 fuzz_all"
-  check "as long as each one needs in CI" called "fuzz $work/tree/build/fuzz ci"
-  check "says so" says "fuzzers passed under the sanitizers"
-  run test --level soak
-  check "a minute each in the soak" called "fuzz $work/tree/build/fuzz 60"
+  check "one clang build for two parts" called "--preset address"
+  check "the long walk" called "(test_kernels|test_engine|test_reference|test_parsers|test_hostile"
+  check "fuzzers a minute each" called "fuzz $work/tree/build/address 60"
+  check "threads" called "--preset thread"
+  check "clang-tidy" called "tidy $work/tree $work/tree/build/tidy 1/1 2"
+  check "soak" called "-L ^soak$"
+  check "headers" called "-L ^headers$"
+  check "not the default level" not called "quick|default"
+  : >"$work/calls"
+  run test --part tidy:2/5
+  check "a share of one part" called "tidy $work/tree $work/tree/build/tidy 2/5 2"
+  check "that part alone" not called ctest
+}
+
+nightly_fails_with_a_part() {
   echo "ERROR: AddressSanitizer: heap-buffer-overflow" >"$work/fuzz-finds"
-  run test
+  run test --level nightly --part fuzz
   check "a finding" status_is 1
   check "is shown" says "heap-buffer-overflow"
+  echo "warning: planted" >"$work/tidy-finds"
+  run test --level nightly
+  check "both" says "failed parts: fuzz tidy"
+  check "the others ran" called "-L ^headers$"
+  check "exit code" status_is 1
 }
 
 # bench_stand_in NAME STATUS
@@ -660,9 +673,16 @@ without_the_app_no_frame_is_measured() {
 usage_errors() {
   run test --level best
   check "unknown level" status_is 2
-  check "allowed values" says "quick, full, soak"
+  check "allowed values" says "quick, default, nightly"
   run test --levle quick
   check "unknown argument" status_is 2
+  run test --level
+  check "no level" status_is 2
+  run test --part best
+  check "unknown part" status_is 2
+  check "allowed parts" says "address, fuzz, thread, tidy, soak, headers, tidy:2/4"
+  run test --level quick --part tidy
+  check "a part of another level" status_is 2
   EXTRA=ATTNSCOPE_JOBS=many run
   check "jobs" status_is 2
 }

@@ -43,7 +43,7 @@ fresh_world() {
   mkdir -p "$work/tree/app/launcher" "$work/tree/engine" "$work/tree/kernels" \
     "$work/tree/reference" "$work/tree/tests" "$work/bin" "$work/home"
   cp "$source_folder/attnscope" "$work/tree/"
-  cp "$source_folder/app/launcher/packages.sh" "$work/tree/app/launcher/"
+  cp "$source_folder"/app/launcher/*.sh "$work/tree/app/launcher/"
   gui_fetched
   touch "$work/tree/CMakeLists.txt" "$work/tree/CMakePresets.json" "$work/tree/app/main.cpp"
   : >"$work/calls"
@@ -114,10 +114,6 @@ case "\$1 \$2 \$3" in
     esac
     touch "\$2/\${requirement%%=*}.whl"
     ;;
-  "-c import numpy "*)
-    [ ! -e "$work/no-numpy" ]
-    exit
-    ;;
   "-c "*)
     echo "unpack \$(cd "\$3" && echo *.whl)" >>"$work/calls"
     [ ! -e "$work/unpack-fails" ] || exit 1
@@ -163,30 +159,45 @@ if [ ! -e "\$program" ] || [ "$work/tree/app/main.cpp" -nt "\$program" ]; then
   chmod +x "\$program.new"
   mv "\$program.new" "\$program"
 fi
-case "\$*" in
-  *test_walk)
-    mkdir -p "\$folder/tests"
-    { echo '#!/bin/sh'; echo 'echo "test_walk \$*" >>$work/calls'; cat "$work/walk"; } \
-      >"\$folder/tests/test_walk"
-    chmod +x "\$folder/tests/test_walk"
-    ;;
-esac
-END
-  echo 'echo "seed 7, 20 actions"; echo "[  PASSED  ] 1 test."' >"$work/walk"
-  stand_in clang++-16 <<END
-#!/bin/sh
-exit 9
 END
   mkdir -p "$work/tree/tests/fuzz"
   cat >"$work/tree/tests/fuzz/run.sh" <<END
 #!/bin/sh
 echo "fuzz \$*" >>"$work/calls"
 if [ -e "$work/fuzz-finds" ]; then cat "$work/fuzz-finds"; exit 1; fi
+echo "config ok, 7 inputs in 60 s"
 END
-  chmod +x "$work/tree/tests/fuzz/run.sh"
+  mkdir -p "$work/tree/tests/unit/repo"
+  cat >"$work/tree/tests/unit/repo/tidy.sh" <<END
+#!/bin/sh
+echo "tidy \$*" >>"$work/calls"
+if [ -e "$work/tidy-finds" ]; then cat "$work/tidy-finds"; exit 1; fi
+echo "clang-tidy: 7 sources, nothing found"
+END
+  chmod +x "$work/tree/tests/fuzz/run.sh" "$work/tree/tests/unit/repo/tidy.sh"
   stand_in ctest <<END
 #!/bin/sh
 echo "ctest \$*" >>"$work/calls"
+while [ \$# -gt 0 ]; do
+  case \$1 in
+    --test-dir) times=\$2/tests/times ;;
+    --output-log) log=\$2 ;;
+  esac
+  shift
+done
+echo ' 1/3 Test  #1: test_app.1 ........   Passed   12.50 sec' >"\$log"
+echo ' 2/3 Test  #3: test_app.2 ........***Failed    2.50 sec' >>"\$log"
+echo ' 3/3 Test  #2: repo.layers .......   Passed    1.25 sec' >>"\$log"
+cat >"\$times/test_app.1.json" <<JSON
+          "name": "Quick",
+          "result": "SKIPPED",
+          "time": "0.001s",
+          "classname": "Capture"
+          "name": "Slow",
+          "result": "COMPLETED",
+          "time": "11.9s",
+          "classname": "Capture"
+JSON
 exit \${CTEST_STATUS:-0}
 END
 }

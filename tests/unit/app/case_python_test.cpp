@@ -59,7 +59,7 @@ TEST_F(CasePythonTest, ExportSaysWhatItNeeds) {
   const std::string script = exported("1/1/residual", "residual");
   EXPECT_EQ(run({"case", "export", path("residual.json")}).code, 2);
   EXPECT_EQ(run({"case", "export", "--python", path("none.json")}).code, 3);
-  if (!has("sys")) GTEST_SKIP() << "no python3 here";
+  ASSERT_TRUE(has("sys")) << "no python3 here";
   const Outcome shown = python(script);
   if (has("numpy")) {
     EXPECT_EQ(shown.code, 0) << shown.out;
@@ -71,7 +71,7 @@ TEST_F(CasePythonTest, ExportSaysWhatItNeeds) {
 }
 
 TEST_F(CasePythonTest, AFunctionIsJudgedByTheTolerances) {
-  if (!has("numpy")) GTEST_SKIP() << "no numpy here";
+  ASSERT_TRUE(has("numpy")) << "no numpy here: install python3-numpy";
   const std::string script = exported("1/1/residual", "residual");
   const std::string functions = write("functions.py",
                                       "def run(case):\n"
@@ -107,7 +107,7 @@ TEST_F(CasePythonTest, AFunctionIsJudgedByTheTolerances) {
 
 // The attention of the paper in ten lines, on rows that the script finds by slot and decodes.
 TEST_F(CasePythonTest, AttentionOverPagedRowsInNumpy) {
-  if (!has("numpy")) GTEST_SKIP() << "no numpy here";
+  ASSERT_TRUE(has("numpy")) << "no numpy here: install python3-numpy";
   const std::string script = exported("3/1/sparse_attention", "attention");
   const std::string functions =
       write("attention_of_mine.py",
@@ -140,7 +140,7 @@ TEST_F(CasePythonTest, AttentionOverPagedRowsInNumpy) {
 
 // Every record is decoded: what the kept row before quantisation says, within its format's step.
 TEST_F(CasePythonTest, RowsOfCachesAreDecoded) {
-  if (!has("numpy")) GTEST_SKIP() << "no numpy here";
+  ASSERT_TRUE(has("numpy")) << "no numpy here: install python3-numpy";
   for (const auto& [place, row, cache] :
        std::vector<std::array<std::string, 3>>{{"1/1/q_rope_kv_insert", "kv_row", "cache"},
                                                {"1/1/indexer_compress_insert", "row", "cache"}}) {

@@ -3,8 +3,7 @@
 # any.
 #
 # Usage: check_tree.sh CHECK ROOT [PREFIX]
-# CHECK: layers c99 headers top_level size hygiene manual planted format (77: skipped, no
-# clang-format-16)
+# CHECK: layers c99 headers top_level size hygiene manual planted format commits
 # PREFIX: of the headers, only those whose path begins so.
 set -uo pipefail
 export LC_ALL=C.UTF-8
@@ -144,7 +143,7 @@ check_headers() {
 
 check_top_level() {
   local allowed=' .ci .clang-format .clang-tidy .gitignore CMakeLists.txt CMakePresets.json '
-  allowed+='LICENSE README.md app assets attnscope engine kernels reference tests '
+  allowed+='CONTRIBUTING.md LICENSE README.md app assets attnscope engine kernels reference tests '
   local entry
   while read -r entry; do
     case $allowed in *" $entry "*) ;; *) finding "$entry: not allowed here" ;; esac
@@ -216,14 +215,45 @@ check_planted() {
 
 check_format() {
   if ! command -v clang-format-16 >/dev/null; then
-    echo "skipped: no clang-format-16"
-    exit 77
+    finding "clang-format-16 is missing: install it; ./attnscope test does, where apt is"
+    return
   fi
   local file
   while read -r file; do
     finding "$file: run clang-format-16 -i on it"
   done < <(sources | tr '\n' '\0' | xargs -0 clang-format-16 --dry-run -Werror 2>&1 |
     sed -nE 's/^([^: ]+):[0-9]+:[0-9]+: error: .*/\1/p' | sort -u)
+}
+
+# ---- commits: subjects of one topic, imperative, short; for commits since the rule was made
+
+first_judged=83b8554bcb54
+check_commits() {
+  local hash subject range=$first_judged..HEAD
+  if [ ! -e .git ]; then
+    echo "no repository here, so no commits"
+    return
+  fi
+  # A shallow clone may begin behind that commit: what it has is newer.
+  git cat-file -e "$first_judged^{commit}" 2>/dev/null || range=HEAD
+  while read -r hash subject; do
+    [ "${#subject}" -le 72 ] || finding "$hash: the subject has ${#subject} characters, at most 72"
+    case $subject in
+      *';'*) finding "$hash: the subject joins topics with ';'" ;;
+      *.) finding "$hash: the subject ends with '.'" ;;
+    esac
+    imperative "${subject%% *}" ||
+      finding "$hash: the subject does not begin with a capitalised imperative: '${subject%% *}'"
+  done < <(git log --no-merges --format='%h %s' "$range" --)
+}
+
+# imperative WORD: as far as its form tells: "Add", not "Added", "Adds", "Adding" or "add".
+imperative() {
+  [[ $1 =~ ^[A-Z][a-z-]+$ ]] || return 1
+  case $1 in
+    Need | Feed | Speed | Embed | Shed | Bring | String | Ring | *ss | Focus | Bias) return 0 ;;
+    *ed | *ing | *s) return 1 ;;
+  esac
 }
 
 case $check in
@@ -236,6 +266,7 @@ case $check in
   manual) check_manual ;;
   planted) check_planted ;;
   format) check_format ;;
+  commits) check_commits ;;
   *)
     echo "unknown check: $check"
     exit 2

@@ -45,7 +45,7 @@ expect_failure() { # CHECK NAME WHAT
 }
 
 copy_tree
-for name in layers c99 size hygiene manual planted; do
+for name in layers c99 size hygiene manual planted format; do
   if ! output=$("$check" "$name" "$work/tree" 2>&1); then
     printf 'FAILED: %s on the tree as it is:\n%s\n' "$name" "$output"
     failures=$((failures + 1))
@@ -89,14 +89,38 @@ plant hygiene engine/model/planted.cpp '<<<<<<< planted'
 plant planted engine/cache/planted.cpp '  if (bug_chosen("key_kept_after_pop")) return;'
 plant planted app/common/planted.cpp 'bool skip = planted(PlantedBug::kReleaseSkipsOne);'
 plant planted reference/planted.h 'extern std::string chosen_bug;'
-if command -v clang-format-16 >/dev/null; then
-  plant format engine/model/planted.cpp 'int  planted;'
-  plant format kernels/params/op_ids.h 'int planted ;'
-fi
+plant format engine/model/planted.cpp 'int  planted;'
+plant format kernels/params/op_ids.h 'int planted ;'
 rm "$work/tree/LICENSE"
 expect_failure top_level LICENSE 'a missing file'
 sed -i 's/.indexer_topk./the top-k op/g' "$work/tree/assets/manual.md"
 expect_failure manual indexer_topk 'an op that is not explained'
+
+# Subjects of commits, in a repository of its own.
+commit() { # SUBJECT
+  git -C "$work/repo" -c user.name=planted -c user.email=planted@localhost commit -q \
+    --allow-empty -m "$1"
+}
+git init -q "$work/repo"
+commit 'Avoid temp-file collisions when PIDs repeat'
+if ! output=$("$check" commits "$work/repo" 2>&1); then
+  printf 'FAILED: commits on a good subject:\n%s\n' "$output"
+  failures=$((failures + 1))
+fi
+for subject in "Explain at length what could be said in fewer than half of all these words" \
+  'Add a reader; remove a writer' 'Add a reader.' 'Added a reader' 'Adds a reader' 'add a reader' \
+  'Adding a reader' 'A reader of files'; do
+  commit "$subject"
+  if output=$("$check" commits "$work/repo" 2>&1); then
+    echo "FAILED: commits does not see '$subject'"
+    failures=$((failures + 1))
+  elif ! grep -qF "$(git -C "$work/repo" rev-parse --short HEAD)" <<<"$output"; then
+    echo "FAILED: commits does not name the commit of '$subject': $output"
+    failures=$((failures + 1))
+  fi
+  git -C "$work/repo" -c user.name=planted -c user.email=planted@localhost commit -q --amend \
+    --allow-empty -m 'Add a reader'
+done
 
 if [ "$failures" -gt 0 ]; then
   echo "$failures failed"
