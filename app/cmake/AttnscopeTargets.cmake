@@ -60,7 +60,7 @@ function(attnscope_library name)
   endif()
 endfunction()
 
-# Batches of up to sixteen files, the files of each folder named in ALONE by themselves: tests/bugs
+# Batches of up to 24 files, the files of each folder named in ALONE by themselves: tests/bugs
 # exchanges the objects of whole folders. A new file moves others to another batch, so file-local
 # names must differ within the whole target.
 function(attnscope_batches name)
@@ -75,7 +75,7 @@ function(attnscope_batches name)
     endif()
     list(APPEND of_${folder} ${source})
     list(LENGTH of_${folder} count)
-    math(EXPR batch "(${count} - 1) / 16")
+    math(EXPR batch "(${count} - 1) / 24")
     set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder}_${batch})
   endforeach()
 endfunction()
