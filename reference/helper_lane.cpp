@@ -14,6 +14,7 @@
 #include "reference/rope.h"
 #include "reference/rows.h"
 #include "reference/tensors.h"
+#include "reference/torch_module.h"
 
 namespace attnscope::reference {
 
@@ -193,6 +194,8 @@ std::int32_t entry(const void* params, const as_call*, as_error* error) {
     return AS_OK;
   } catch (const BadInput& e) {
     return fail(error, AS_BAD_INPUT, name, e.what());
+  } catch (const NoTorch& e) {
+    return fail(error, AS_NO_ENVIRONMENT, name, e.what());
   } catch (const std::bad_alloc&) {
     return fail(error, AS_NO_ENVIRONMENT, name, "out of memory; use fewer tokens");
   } catch (const std::exception& e) {

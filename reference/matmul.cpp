@@ -1,16 +1,12 @@
 #include "reference/matmul.h"
 
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/from_blob.h>
-#include <ATen/ops/mm.h>
-#include <c10/core/InferenceMode.h>
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <array>
+#include <exception>
+#include <mutex>
 
 #include "reference/codec.h"
+#include "reference/torch_module.h"
 
 namespace attnscope::reference {
 
@@ -40,16 +36,11 @@ double dot(const double* a, const double* b, std::int64_t n) {
   return static_cast<double>(rest);
 }
 
-at::Tensor view(const double* data, std::int64_t rows, std::int64_t cols) {
-  return at::from_blob(const_cast<double*>(data), {rows, cols}, at::kDouble);
-}
-
-void multiply_into(double* c, const at::Tensor& a, const at::Tensor& b, bool fp32) {
-  at::Tensor out = view(c, a.size(0), b.size(1));
-  if (fp32) {
-    out.copy_(at::mm(a.to(at::kFloat), b.to(at::kFloat)));
-  } else {
-    at::mm_out(out, a, b);
+void multiply(const double* a, const double* b, double* c, std::int64_t m, std::int64_t n,
+              std::int64_t k, bool b_transposed, bool fp32) {
+  TorchFailure failure;
+  if (!torch_module().matmul(a, b, c, m, n, k, b_transposed, fp32, &failure)) {
+    throw_failure(failure);
   }
 }
 
@@ -57,14 +48,12 @@ void multiply_into(double* c, const at::Tensor& a, const at::Tensor& b, bool fp3
 
 void matmul_transposed(const double* a, const double* b, double* c, std::int64_t m, std::int64_t n,
                        std::int64_t k, bool fp32) {
-  const c10::InferenceMode inference;
-  multiply_into(c, view(a, m, k), view(b, n, k).t(), fp32);
+  multiply(a, b, c, m, n, k, true, fp32);
 }
 
 void matmul(const double* a, const double* b, double* c, std::int64_t m, std::int64_t n,
             std::int64_t k, bool fp32) {
-  const c10::InferenceMode inference;
-  multiply_into(c, view(a, m, k), view(b, k, n), fp32);
+  multiply(a, b, c, m, n, k, false, fp32);
 }
 
 Weight::Weight(const as_tensor& weight, const as_tensor& scales, std::int64_t m, bool fp32)
@@ -105,12 +94,12 @@ void Weight::load(std::int64_t row, double* values) const {
 
 void Weight::multiply_rows(const double* x, std::int64_t begin, std::int64_t end, double* y) const {
   const std::int64_t in = cols_;
-  at::parallel_for(begin, end, kGrain, [&](std::int64_t first, std::int64_t last) {
+  for_rows(end - begin, kGrain, [&](std::int64_t first, std::int64_t last) {
     std::vector<double> row(static_cast<std::size_t>(in));
     for (std::int64_t r = first; r < last; ++r) {
-      load(r, row.data());
+      load(begin + r, row.data());
       for (std::int64_t t = 0; t < m_; ++t) {
-        double& product = y[t * (end - begin) + r - begin];
+        double& product = y[t * (end - begin) + r];
         product = fp32_ ? dot<float>(x + t * in, row.data(), in)
                         : dot<double>(x + t * in, row.data(), in);
       }
@@ -121,29 +110,34 @@ void Weight::multiply_rows(const double* x, std::int64_t begin, std::int64_t end
 void Weight::multiply(const double* x, std::int64_t begin, std::int64_t end, double* y) {
   if (m_ <= kFewRows) return multiply_rows(x, begin, end, y);
   const std::int64_t in = cols_;
-  at::parallel_for(begin, end, kGrain, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t r = first; r < last; ++r) {
-      load(r, converted_.get() + (r - begin) * in);
-    }
+  for_rows(end - begin, kGrain, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t r = first; r < last; ++r) load(begin + r, converted_.get() + r * in);
   });
   matmul_transposed(x, converted_.get(), y, m_, end - begin, in, fp32_);
 }
 
 void for_rows(std::int64_t n, std::int64_t grain,
               const std::function<void(std::int64_t, std::int64_t)>& f) {
-  at::parallel_for(0, n, grain, f);
-}
-
-void set_matmul_threads(int n) {
-  static const int libtorch_default = at::get_num_threads();
-  const int threads = n > 0 ? n : libtorch_default;
-  at::set_num_threads(threads);
-  // OpenBLAS has a thread pool of its own, which libtorch does not reach; other BLAS libraries do
-  // not have this symbol.
-  using SetThreads = void (*)(int);
-  const auto set_blas =
-      reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "openblas_set_num_threads"));
-  if (set_blas != nullptr) set_blas(threads);
+  if (n <= 0) return;
+  if (n <= grain) return f(0, n);  // on this thread anyway: needs no libtorch
+  struct Work {
+    const std::function<void(std::int64_t, std::int64_t)>& f;
+    std::mutex mutex;
+    std::exception_ptr thrown;
+  } work{f, {}, {}};
+  const auto part = [](void* data, std::int64_t first, std::int64_t last) {
+    auto& w = *static_cast<Work*>(data);
+    try {
+      w.f(first, last);
+    } catch (...) {
+      const std::lock_guard lock(w.mutex);
+      if (!w.thrown) w.thrown = std::current_exception();
+    }
+  };
+  TorchFailure failure;
+  const bool done = torch_module().for_rows(0, n, grain, part, &work, &failure);
+  if (work.thrown) std::rethrow_exception(work.thrown);
+  if (!done) throw_failure(failure);
 }
 
 }  // namespace attnscope::reference

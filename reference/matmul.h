@@ -46,8 +46,6 @@ class Weight {
   std::unique_ptr<double[]> converted_;  // [block,in]; null for few rows of x
 };
 
-void set_matmul_threads(int n);  // 0 = libtorch's default
-
 // f(first, last) for parts of 0..n-1, at least `grain` rows each. f writes nothing that another
 // part reads or writes, so that results do not depend on the number of threads; what it throws
 // arrives here.

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "kernels/params/op_table.h"
-#include "reference/matmul.h"
 #include "reference/ops.h"
 #include "reference/tensors.h"
+#include "reference/torch_module.h"
 
 namespace attnscope::reference {
 
@@ -67,6 +67,8 @@ struct Border<kId, kOp, kNumbers> {
       return AS_OK;
     } catch (const BadInput& e) {
       return fail(err, AS_BAD_INPUT, kId, kName<kNumbers>, e.what());
+    } catch (const NoTorch& e) {
+      return fail(err, AS_NO_ENVIRONMENT, kId, kName<kNumbers>, e.what());
     } catch (const std::bad_alloc&) {
       return fail(err, AS_NO_ENVIRONMENT, kId, kName<kNumbers>,
                   "out of memory; use fewer tokens a step or a smaller model");
@@ -138,7 +140,5 @@ const as_lane* fp32_lane() {
   static const as_lane lane = make_lane<Numbers::kFp32>();
   return &lane;
 }
-
-void set_threads(int n) { set_matmul_threads(n); }
 
 }  // namespace attnscope::reference

@@ -14,8 +14,9 @@
 //     ref.exact works in float64).
 //   * rows that an op masks (slot -1, columns beyond lens) are left untouched; index rows are
 //     written in full, -1 included.
-// No exception leaves a lane. Matrix products go to the BLAS of libtorch: another number of threads
-// may change the last bits of a float64 sum.
+// No exception leaves a lane. Matrix products go to the BLAS of libtorch, which the first op to
+// need it loads (AS_NO_ENVIRONMENT where that fails): another number of threads may change the last
+// bits of a float64 sum.
 #pragma once
 
 #include "kernels/params/lane.h"
@@ -27,8 +28,5 @@ const as_lane* sim_lane();
 // "ref.fp32": ref.sim with products and sums in fp32. It tells what the accumulation alone costs;
 // nothing is judged by it.
 const as_lane* fp32_lane();
-
-// Threads libtorch and its BLAS may use; 0 = its default.
-void set_threads(int n);
 
 }  // namespace attnscope::reference

@@ -1,6 +1,5 @@
 #include "app/common/doctor.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include "engine/capture/capture_pack.h"
 #include "kernels/cpu/cpu_lane.h"
 #include "kernels/cuda/cuda_lane.h"
+#include "reference/torch_module.h"
 
 namespace attnscope {
 namespace {
@@ -50,8 +50,8 @@ std::string on_path(const char* program) {
   return "";
 }
 
-// The BLAS that this process has loaded.
-std::string loaded_blas() {
+// The BLAS that libtorch has brought into this process.
+std::string loaded_blas(bool mkl_inside) {
   std::ifstream maps("/proc/self/maps");
   std::string found;
   for (std::string line; std::getline(maps, line);) {
@@ -66,9 +66,7 @@ std::string loaded_blas() {
     }
   }
   if (!found.empty()) return found;
-  // PyTorch's own builds hold MKL inside libtorch_cpu.
-  return dlsym(RTLD_DEFAULT, "MKL_Get_Max_Threads") != nullptr ? "mkl inside libtorch"
-                                                               : "none loaded";
+  return mkl_inside ? "mkl inside libtorch" : "none loaded";
 }
 
 DoctorLine gpu() {
@@ -114,12 +112,18 @@ std::vector<DoctorLine> examine() {
                    simd != "generic"});
   lines.push_back({"compiler", compiler(), "", true});
   lines.push_back({"build", ATTNSCOPE_BUILD_TYPE, "", true});
-  lines.push_back({"libtorch", ATTNSCOPE_TORCH_VERSION, "", true});
-  const std::string blas = loaded_blas();
+  const reference::TorchState torch = reference::torch_state();
+  const bool loads = torch.problem.empty();
+  lines.push_back({"libtorch", loads ? torch.version : "does not load: " + torch.problem,
+                   loads ? "" : "no references, so nothing can be compared; " + torch.advice,
+                   loads});
+  const std::string blas = loaded_blas(torch.mkl_inside);
   const bool fast = blas.find("openblas") != std::string::npos ||
                     blas.find("mkl") != std::string::npos || blas.find("OpenBLAS") == 0;
   lines.push_back({"BLAS", blas,
-                   fast ? "" : "references run several times slower; install libopenblas0-pthread",
+                   fast || !loads ? ""
+                                  : "references run several times slower; install "
+                                    "libopenblas0-pthread",
                    fast});
   lines.push_back(
       {"fmt",

@@ -1,4 +1,6 @@
 // The command line as a user meets it: output, files, exit codes, bad input.
+#include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "tests/unit/app/cli_fixture.h"
@@ -157,6 +159,27 @@ TEST_F(Cli, DoctorNamesWhatItFound) {
     EXPECT_NE(o.out.find(what), std::string::npos) << what;
   }
   EXPECT_TRUE(json::parse(run({"doctor", "--json"}).out).is_array());
+}
+
+// In a process of its own: libtorch may be loaded in this one.
+TEST_F(Cli, MissingLibtorchEndsWithFour) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  const auto without_libtorch = [&](std::vector<std::string> arguments) {
+    setenv("ATTNSCOPE_TORCH_MODULE", "/nowhere/module.so", 1);
+    dup2(STDERR_FILENO, STDOUT_FILENO);  // which is what the expectation sees
+    arguments.insert(arguments.begin(), "attnscope");
+    const int code = run_cli(arguments);
+    TearDown();
+    std::fflush(nullptr);
+    std::_Exit(code);
+  };
+  const std::string file = small();
+  EXPECT_EXIT(without_libtorch({"run", file}), testing::ExitedWithCode(4),
+              "libtorch does not load: /nowhere/module.so: .*; run ./attnscope");
+  EXPECT_EXIT(without_libtorch({"run", file, "--references", "none"}), testing::ExitedWithCode(0),
+              "not_compared");
+  EXPECT_EXIT(without_libtorch({"doctor"}), testing::ExitedWithCode(0),
+              "-- libtorch +does not load: /nowhere/module.so");
 }
 
 TEST_F(Cli, HelpIsNoError) {

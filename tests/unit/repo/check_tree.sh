@@ -67,7 +67,10 @@ check_quoted_include() { # FILE INCLUDED
 check_system_include() { # FILE INCLUDED
   case $2 in
     torch/* | ATen/* | c10/*)
-      case $1 in reference/*) ;; *) finding "$1: <$2> belongs to reference/ alone" ;; esac
+      case $1 in
+        reference/torch/*) ;;
+        *) finding "$1: <$2> belongs to reference/torch/ alone" ;;
+      esac
       ;;
     GL/* | GLES*/* | EGL/* | GLFW/* | SDL* | imgui* | implot* | epoxy/* | glad/*)
       case $1 in
@@ -119,7 +122,7 @@ check_c99() {
 
 # ---- headers: every header compiles on its own
 
-# Headers that need libtorch are left to the compilation of reference/ itself.
+# Headers that need libtorch are left to the compilation of reference/torch/ itself.
 own_headers() {
   local file
   sources | grep -E '^(kernels|engine|reference|app/(cli|common))/.*\.h$' |

@@ -64,6 +64,7 @@ plant layers engine/model/planted.cpp '#include "local.inc"'
 rm "$work/tree/engine/model/local.inc"
 plant layers engine/model/planted.cpp '#include <torch/torch.h>'
 plant layers tests/unit/engine/planted.cpp '#include <ATen/ATen.h>'
+plant layers reference/planted.cpp '#include <c10/core/InferenceMode.h>'
 plant layers app/common/planted.cpp '#include <imgui.h>'
 plant layers app/common/planted.cpp '#include "app/cli/planted.h"'
 plant layers engine/model/planted.cpp '#include <GL/gl.h>'

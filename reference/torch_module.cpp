@@ -1,0 +1,88 @@
+#include "reference/torch_module.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <new>
+
+namespace attnscope::reference {
+
+namespace {
+
+constexpr char kFile[] = "libattnscope_torch.so";
+constexpr char kAdvice[] =
+    "run ./attnscope, which builds it with what it needs, or leave the references out";
+
+struct Loaded {
+  const TorchModule* module = nullptr;
+  bool mkl_inside = false;
+  std::string problem;
+};
+
+// Beside this program; where the build put it, for tests and other programs of the build.
+std::string module_file() {
+  if (const char* chosen = std::getenv("ATTNSCOPE_TORCH_MODULE")) return chosen;
+  std::error_code code;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", code);
+  const auto beside = self.parent_path() / kFile;
+  if (!code && std::filesystem::exists(beside, code)) return beside.string();
+  return ATTNSCOPE_TORCH_MODULE;
+}
+
+Loaded open_module() {
+  Loaded loaded;
+  const std::string file = module_file();
+  // Its symbols stay its own: libtorch brings libraries that others have in other versions.
+  void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    const char* why = dlerror();
+    // Names the file itself where that is at fault, and a library that it needs otherwise.
+    const std::string text = why != nullptr ? why : "unknown reason";
+    loaded.problem = text.find(file) == std::string::npos ? file + ": " + text : text;
+    return loaded;
+  }
+  using Entry = const TorchModule* (*)();
+  const auto entry = reinterpret_cast<Entry>(dlsym(handle, kTorchModuleEntry));
+  if (entry == nullptr) {
+    loaded.problem = file + ": not a module of attnscope";
+    return loaded;
+  }
+  const TorchModule* module = entry();
+  if (module->version != kTorchModuleVersion || module->struct_size != sizeof(TorchModule)) {
+    loaded.problem = file + ": of another version of attnscope";
+    return loaded;
+  }
+  loaded.module = module;
+  loaded.mkl_inside = dlsym(handle, "MKL_Get_Max_Threads") != nullptr;
+  return loaded;
+}
+
+// Never closed: threads of libtorch live on.
+const Loaded& loaded_once() {
+  static const Loaded loaded = open_module();
+  return loaded;
+}
+
+}  // namespace
+
+const TorchModule& torch_module() {
+  const Loaded& loaded = loaded_once();
+  if (loaded.module == nullptr) {
+    throw NoTorch("libtorch does not load: " + loaded.problem + "; " + kAdvice);
+  }
+  return *loaded.module;
+}
+
+void throw_failure(const TorchFailure& failure) {
+  if (failure.no_memory) throw std::bad_alloc();
+  throw std::runtime_error(failure.message);
+}
+
+TorchState torch_state() {
+  const Loaded& loaded = loaded_once();
+  if (loaded.module == nullptr) return {"", loaded.problem, kAdvice, false};
+  return {loaded.module->torch_version, "", "", loaded.mkl_inside};
+}
+
+}  // namespace attnscope::reference

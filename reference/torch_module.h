@@ -1,0 +1,34 @@
+// libtorch, opened when something first needs it and kept until the process ends.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include "reference/torch/module.h"
+
+namespace attnscope::reference {
+
+// libtorch, or the module that is linked with it, is missing or does not load. Caught at the border
+// of a lane.
+class NoTorch : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Loads it at the first call, from any thread. Throws NoTorch, at later calls too.
+const TorchModule& torch_module();
+
+// Throws what `failure` tells.
+[[noreturn]] void throw_failure(const TorchFailure& failure);
+
+struct TorchState {
+  std::string version;      // empty: it does not load
+  std::string problem;      // then: what does not load and why
+  std::string advice;       // and what to do about it
+  bool mkl_inside = false;  // PyTorch's own builds hold MKL
+};
+
+// Loads it, as torch_module() does, to see whether it does.
+TorchState torch_state();
+
+}  // namespace attnscope::reference
