@@ -39,6 +39,7 @@ set_allowed() {
   case $1 in
     kernels/*) allowed='kernels/' ;;
     engine/*) allowed='engine/ kernels/' ;;
+    reference/model.*) allowed='reference/model.h kernels/params/ engine/tensorfile/' ;;
     reference/*) allowed='reference/ kernels/params/ kernels/layout/ engine/model/' ;;
     app/common/*) allowed='app/common/ engine/ reference/ kernels/' ;;
     app/cli/*) allowed='app/common/ app/cli/ app/gui/ app/panels/ engine/ reference/ kernels/' ;;
