@@ -1,0 +1,110 @@
+#include "app/common/model_reference.h"
+
+#include <map>
+#include <string>
+
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/tensor_names.h"
+#include "engine/checkpoint/weight_slots.h"
+#include "engine/model/fp8_blocks.h"
+
+namespace attnscope {
+namespace {
+
+using reference::ModelReference;
+
+reference::ModelNumbers numbers_of(const ModelConfig& c) {
+  reference::ModelNumbers n;
+  n.hidden = c.hidden;
+  n.heads = c.heads;
+  n.q_lora = c.q_lora;
+  n.o_lora = c.o_lora;
+  n.o_groups = c.o_groups;
+  n.head_dim = c.head_dim;
+  n.window = c.window;
+  n.index_heads = c.index_heads;
+  n.index_dim = c.index_dim;
+  n.index_topk = c.index_topk;
+  n.norm_eps = c.rms_eps;
+  n.rope_theta = c.rope_theta;
+  n.compress_rope_theta = c.compress_rope_theta;
+  n.yarn_factor = c.yarn_factor;
+  n.yarn_original_max = c.yarn_original_max;
+  n.yarn_beta_fast = c.yarn_beta_fast;
+  n.yarn_beta_slow = c.yarn_beta_slow;
+  n.compress_ratios = c.compress_ratios;
+  n.layers = c.layers;
+  n.yarn_in_every_layer = c.switches.ratio0_yarn;
+  n.keep_fp8_values = c.switches.fp8_projections;
+  n.sink_shift = static_cast<float>(c.sink_shift);
+  return n;
+}
+
+// Entries that point into weights, which must stay.
+class SlotEntries {
+ public:
+  SlotEntries(const ModelConfig& config, const Weights& weights) {
+    for (const WeightSlot& slot : weight_slots(config, weights)) {
+      if (slot.bf16 != nullptr) add(slot.name, ElementType::kBf16, slot.shape, slot.bf16);
+      if (slot.f32 != nullptr) add(slot.name, ElementType::kF32, slot.shape, slot.f32);
+      if (slot.codes == nullptr) continue;
+      add(slot.name, ElementType::kF8E4m3, slot.shape, slot.codes);
+      add(scale_name(slot.name), ElementType::kF32,
+          {scale_blocks(slot.shape[0]), scale_blocks(slot.shape[1])}, slot.scales);
+    }
+  }
+  const TensorEntry* find(const std::string& name) const {
+    const auto it = entries_.find(name);
+    return it == entries_.end() ? nullptr : &it->second;
+  }
+
+ private:
+  void add(const std::string& name, ElementType type, const std::vector<std::int64_t>& shape,
+           const void* data) {
+    TensorEntry& entry = entries_[name];
+    entry.name = name;
+    entry.type = type;
+    entry.shape = shape;
+    entry.elements = 1;
+    for (const std::int64_t n : shape) entry.elements *= n;
+    entry.data = static_cast<const std::uint8_t*>(data);
+    entry.bytes = static_cast<std::size_t>(entry.elements * element_bits(type) / 8);
+  }
+  std::map<std::string, TensorEntry> entries_;
+};
+
+Result<std::unique_ptr<ModelReference>> from_weights(const ModelConfig& config,
+                                                     const Weights& weights) {
+  const SlotEntries entries(config, weights);
+  return ModelReference::make(numbers_of(config),
+                              [&](const std::string& name) { return entries.find(name); });
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ModelReference>> model_reference(const Scenario& scenario,
+                                                        const as_threads* threads) {
+  ModelConfig config = scenario.model;
+  if (scenario.checkpoint.empty()) {
+    config.sink_shift = 0;  // ref.model shifts them itself
+    const Weights weights = synthetic_weights(config, scenario.seed, threads);
+    config.sink_shift = scenario.model.sink_shift;
+    return from_weights(config, weights);
+  }
+  auto checkpoint = Checkpoint::open(scenario.checkpoint);
+  if (!checkpoint) return checkpoint.error();
+  if (config.switches.fp8_projections) {  // those not published so are quantised when read
+    config.sink_shift = 0;
+    auto loaded = load_weights(**checkpoint, config, threads);
+    if (!loaded) return loaded.error();
+    config.sink_shift = scenario.model.sink_shift;
+    return from_weights(config, loaded->weights);
+  }
+  return ModelReference::make(numbers_of(config), [&](const std::string& name) {
+    const bool there = (*checkpoint)->has(name);
+    const auto found = there ? (*checkpoint)->get(name) : Checkpoint::Found{};
+    return found ? found->entry : nullptr;
+  });
+}
+
+}  // namespace attnscope
