@@ -460,38 +460,63 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
-// A block a token and head, four dims a thread.
-static __global__ void __launch_bounds__(kDim / 4) combine_kernel(Params p, Parts parts) {
+// What the kernel before this one in the stream has written may be read after this, when it has
+// been launched before that one's end.
+__device__ __forceinline__ void wait_for_kernel_before() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// A block a token and head, four dims a thread; a lane has up to two parts.
+static __global__ void __launch_bounds__(kDim / 4)
+    combine_kernel(const __grid_constant__ Params p, Parts parts) {
+  static_assert(kMaxSplits == 64);
   const std::int64_t t = blockIdx.x;
   const std::int64_t h = blockIdx.y;
   const std::int64_t heads = p.q.shape[1];
-  const int d = static_cast<int>(threadIdx.x) * 4;
-  const auto index = [&](int split) { return (t * parts.splits + split) * heads + h; };
-  float best = kMinusInf;
-  bool any = false;
-  for (int s = 0; s < parts.splits; ++s) {
-    if (parts.sum[index(s)] == -1.0f) continue;
-    any = true;
-    best = fmaxf(best, parts.best[index(s)]);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const float sink = *at<float>(p.sinks, h);
+  const std::int64_t first = t * parts.splits * heads + h;
+  const float* from = parts.values + first * kDim + threadIdx.x * 4;
+  wait_for_kernel_before();
+  float part[2] = {-1.0f, -1.0f}, top[2] = {kMinusInf, kMinusInf};
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int s = lane + 32 * i;
+    if (s >= parts.splits) continue;
+    part[i] = parts.sum[first + s * heads];
+    top[i] = parts.best[first + s * heads];
   }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    if (part[i] == -1.0f) top[i] = kMinusInf;
+  }
+  const bool any = __any_sync(kAllLanes, part[0] != -1.0f || part[1] != -1.0f) != 0;
+  const float best = warp_max(fmaxf(top[0], top[1]));
   const float shift = best == kMinusInf ? 0.0f : best;
+  float factor[2];
   float sum = 0.0f;
-  float value[4] = {};
-  for (int s = 0; s < parts.splits; ++s) {
-    const float part = parts.sum[index(s)];
-    if (part == -1.0f) continue;
-    const float factor = exp2f(parts.best[index(s)] - shift);
-    sum += part * factor;
-    const float4 v = *reinterpret_cast<const float4*>(parts.values + index(s) * kDim + d);
-    value[0] += v.x * factor;
-    value[1] += v.y * factor;
-    value[2] += v.z * factor;
-    value[3] += v.w * factor;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    factor[i] = part[i] == -1.0f ? 0.0f : exp2f(top[i] - shift);
+    if (part[i] != -1.0f) sum += part[i] * factor[i];
   }
-  const float factor = any ? normaliser(sum, best, *at<float>(p.sinks, h)) : 0.0f;
-  const uint2 bits = make_uint2(pair_of(value[0] * factor, value[1] * factor),
-                                pair_of(value[2] * factor, value[3] * factor));
-  *reinterpret_cast<uint2*>(at<Bits>(p.o, t, h) + d) = bits;
+  sum = warp_sum(sum);
+  float value[4] = {};
+#pragma unroll 8
+  for (int s = 0; s < parts.splits; ++s) {
+    const float f = __shfl_sync(kAllLanes, s < 32 ? factor[0] : factor[1], s % 32);
+    const float4 v = *reinterpret_cast<const float4*>(from + s * heads * kDim);
+    value[0] += v.x * f;
+    value[1] += v.y * f;
+    value[2] += v.z * f;
+    value[3] += v.w * f;
+  }
+  const float whole = any ? normaliser(sum, best, sink) : 0.0f;
+  const uint2 bits = make_uint2(pair_of(value[0] * whole, value[1] * whole),
+                                pair_of(value[2] * whole, value[3] * whole));
+  *reinterpret_cast<uint2*>(at<Bits>(p.o, t, h) + 4 * threadIdx.x) = bits;
   if (threadIdx.x == 0) {
     *at<float>(p.lse, t, h) = any ? log_sum(sum, best) : -kMinusInf;
   }
@@ -521,8 +546,7 @@ inline int splits_for(const Params& p, const Gpu& gpu) {
   return static_cast<int>(std::clamp<std::int64_t>(wanted, 1, kMaxSplits));
 }
 
-inline std::size_t parts_bytes(const Params& p, const Gpu& gpu) {
-  const int splits = splits_for(p, gpu);
+inline std::size_t parts_bytes(const Params& p, int splits) {
   if (splits == 1) return 0;
   const auto rows = static_cast<std::size_t>(p.q.shape[0] * p.q.shape[1] * splits);
   return rows * (kDim + 2) * sizeof(float);
@@ -556,10 +580,19 @@ cudaError_t launch_kernel(const Params& p, const Caches& caches, const Parts& pa
   return cudaGetLastError();
 }
 
-inline int combine(const Params& p, const Parts& parts, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(p.q.shape[0]), static_cast<unsigned>(p.q.shape[1]));
-  combine_kernel<<<grid, kDim / 4, 0, stream>>>(p, parts);
-  return launch_status();
+// early: the kernel before this one lets it start; the GPU is a Hopper.
+inline int combine(const Params& p, const Parts& parts, cudaStream_t stream, bool early) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(p.q.shape[0]), static_cast<unsigned>(p.q.shape[1]));
+  config.blockDim = dim3(kDim / 4);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = early ? 1 : 0;
+  const cudaError_t code = cudaLaunchKernelEx(&config, combine_kernel, p, parts);
+  return code != cudaSuccess ? code : launch_status();
 }
 
 template <Source source>
@@ -584,7 +617,7 @@ int attend(const Params& p, const Launch& launch) {
       break;
   }
   if (code != cudaSuccess || parts.splits == 1) return code;
-  return combine(p, parts, stream);
+  return combine(p, parts, stream, false);
 }
 
 }  // namespace attnscope::cuda::portable

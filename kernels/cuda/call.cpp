@@ -19,16 +19,25 @@ std::int32_t refuse(as_error* error, const char* op, const Error& why) {
   return why.code;
 }
 
+namespace {
+
+// Whether a variable of the environment has a value.
+bool environment_is(const char* name, std::string_view wanted) {
+  const char* value = std::getenv(name);
+  return value != nullptr && std::string_view(value) == wanted;
+}
+
+}  // namespace
+
 Gpu gpu_of(const DeviceInfo& info) {
   Gpu gpu;
   gpu.multiprocessors = info.multiprocessors;
   gpu.shared_memory = info.shared_memory;
 #ifdef ATTNSCOPE_SM90A
-  static const bool kRefused = [] {
-    const char* value = std::getenv("ATTNSCOPE_HOPPER");
-    return value != nullptr && std::string_view(value) == "0";
-  }();
+  static const bool kRefused = environment_is("ATTNSCOPE_HOPPER", "0");
+  static const bool kExact = environment_is("ATTNSCOPE_ATTENTION", "exact");
   gpu.hopper = !kRefused && info.major == 9 && info.minor == 0;
+  gpu.exact = kExact;
 #endif
   return gpu;
 }

@@ -5,7 +5,8 @@
 namespace attnscope::cuda {
 
 std::size_t workspace_bytes(const as_sparse_attention_params& p, const Gpu& gpu) {
-  return portable::parts_bytes(p, gpu);
+  return portable::parts_bytes(
+      p, hopper::takes(p, gpu) ? hopper::splits_for(p, gpu) : portable::splits_for(p, gpu));
 }
 
 int sparse_attention(const as_sparse_attention_params& p, const Launch& launch) {

@@ -25,7 +25,7 @@ as_sparse_attention_params as_cache_call(const as_workspace_attention_params& p)
 }  // namespace
 
 std::size_t workspace_bytes(const as_workspace_attention_params& p, const Gpu& gpu) {
-  return portable::parts_bytes(as_cache_call(p), gpu);
+  return portable::parts_bytes(as_cache_call(p), portable::splits_for(as_cache_call(p), gpu));
 }
 
 int workspace_attention(const as_workspace_attention_params& p, const Launch& launch) {

@@ -1,0 +1,438 @@
+// What the two computing warpgroups of Hopper's attention do.
+//
+// The softmax runs online in base 2, and what is summed is rescaled only where a maximum has grown
+// by more than kSlack. The second warpgroup is half a tile behind: it adds a tile while the first
+// weighs the next one, so that the tensor cores have work meanwhile.
+#pragma once
+
+#include "kernels/cuda/hopper_gather.cuh"
+#include "kernels/cuda/hopper_tile.cuh"
+
+namespace attnscope::cuda::hopper {
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+constexpr float kSlack = 8.0f;  // weights grow to 2^8 at most
+
+__device__ __forceinline__ std::uint32_t pair_of(float low, float high) {
+  return as_bits(__floats2bfloat162_rn(low, high));
+}
+__device__ __forceinline__ std::uint32_t half_pair_of(float low, float high) {
+  std::uint32_t pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+__device__ __forceinline__ float power_of_two(float x) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
+}
+// Four 8x8 matrices from the registers that a matrix step leaves or takes; lane l gives the address
+// of row l % 8 of matrix l / 8.
+__device__ __forceinline__ void store_matrix4(std::uint32_t address, const std::uint32_t* r) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(address),
+               "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+               : "memory");
+}
+// The same, but what is computed from it stays where it is: addresses of steps made ahead of a loop
+// would fill the registers.
+__device__ __forceinline__ std::uint32_t made_here(std::uint32_t value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+// `sum`, which begins as zeros, or NaN where one of two fp16 is not finite.
+__device__ __forceinline__ std::uint32_t infinite_f16x2(std::uint32_t pair, std::uint32_t sum) {
+  std::uint32_t next;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(next) : "r"(pair), "r"(0u), "r"(sum));
+  return next;
+}
+// NaN if one of them is not finite, else 0.
+__device__ __forceinline__ float probe(const float (&values)[kHalf / 2]) {
+  float sum[4] = {};
+#pragma unroll
+  for (int i = 0; i < kHalf / 2; ++i) sum[i % 4] = fmaf(values[i], 0.0f, sum[i % 4]);
+  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+// What a block does; made again for every pass, so that little is kept in registers.
+struct Block {
+  const as_sparse_attention_params& p;
+  const Parts& parts;
+  Shared& shared;
+  std::int64_t token;
+  int first_head, heads;
+  int split, begin, end;  // tiles
+  float scale;            // of a score, in base 2
+
+  __device__ __forceinline__ Block(const as_sparse_attention_params& params, const Parts& its_parts,
+                                   Shared& its_shared, float its_scale)
+      : p(params), parts(its_parts), shared(its_shared), scale(its_scale) {
+    const std::uint32_t id = made_here(blockIdx.x);
+    const std::uint32_t of_token = (static_cast<std::uint32_t>(p.q.shape[1]) + kHeads - 1) / kHeads;
+    token = of_token == 1 ? id : id / of_token;
+    first_head = static_cast<int>(id - static_cast<std::uint32_t>(token) * of_token) * kHeads;
+    heads = min(kHeads, static_cast<int>(p.q.shape[1]) - first_head);
+    split = static_cast<int>(blockIdx.z);
+    begin = end = 0;
+  }
+  __device__ __forceinline__ Lists find_tiles() {
+    const Lists lists = portable::lists_of(p, token);
+    const int tiles = lists.tiles[0] + lists.tiles[1];
+    begin = __shfl_sync(kAllLanes, tiles * split / parts.splits, 0);
+    end = __shfl_sync(kAllLanes, tiles * (split + 1) / parts.splits, 0);
+    return lists;
+  }
+};
+
+// Queries into shared memory, by both computing warpgroups. Whether one does not fit the form.
+template <bool exact>
+__device__ __forceinline__ bool load_queries(const Block& block) {
+  const int tid = static_cast<int>(threadIdx.x);
+  constexpr int kBatch = 8;
+  std::uint32_t lost = 0;
+#pragma unroll 1
+  for (int part = 0; part < kHeads * kRowChunks / (2 * kGroup * kBatch); ++part) {
+    uint4 bits[kBatch];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const int id = (part * kBatch + i) * 2 * kGroup + tid;
+      const int h = id / kRowChunks;
+      bits[i] = make_uint4(0u, 0u, 0u, 0u);
+      if (h < block.heads) {
+        bits[i] = __ldg(reinterpret_cast<const uint4*>(
+                            at<std::uint16_t>(block.p.q, block.token, block.first_head + h)) +
+                        id % kRowChunks);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const int id = (part * kBatch + i) * 2 * kGroup + tid;
+      uint4 to = bits[i];
+      if (!exact) {
+        to = make_uint4(narrow_bf16x2<0>(to.x), narrow_bf16x2<0>(to.y), narrow_bf16x2<0>(to.z),
+                        narrow_bf16x2<0>(to.w));
+        lost = infinite_f16x2(to.x, infinite_f16x2(to.y, lost));
+        lost = infinite_f16x2(to.z, infinite_f16x2(to.w, lost));
+      }
+      *reinterpret_cast<uint4*>(block.shared.queries +
+                                panel_offset<kHeads>(id / kRowChunks, id % kRowChunks)) = to;
+    }
+  }
+  publish_shared();
+  barrier_wait(kQueries, 2 * kGroup);
+  return (lost & 0x7fff7fffu) != 0;
+}
+
+// A warpgroup's 64 heads by 256 dims: thread has rows lane / 4 and lane / 4 + 8 of its warp's
+// sixteen heads. To the result, or to the parts of a split token.
+__device__ __forceinline__ void write_values(const Block& block, int group,
+                                             const float (&values)[kHalf / 2],
+                                             const float (&factor)[2]) {
+  const int tid = static_cast<int>(threadIdx.x) % kGroup, lane = tid % 32, warp = tid / 32;
+  if (block.parts.splits > 1) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int h = 16 * warp + lane / 4 + 8 * half;
+      if (h >= block.heads) continue;
+      const std::int64_t index =
+          (block.token * block.parts.splits + block.split) * block.p.q.shape[1] + block.first_head +
+          h;
+      float* to = block.parts.values + index * kDim + kHalf * group + 2 * (lane % 4);
+#pragma unroll
+      for (int j = 0; j < kHalf / 8; ++j) {
+        *reinterpret_cast<float2*>(to + 8 * j) = make_float2(
+            values[4 * j + 2 * half] * factor[half], values[4 * j + 2 * half + 1] * factor[half]);
+      }
+    }
+    return;
+  }
+  // Through shared memory, so that rows leave in whole chunks; nobody reads queries any more.
+  constexpr int kChunks = kHalf / 8;
+  unsigned char* staged = block.shared.queries + group * kHeads * kHalf * 2;
+  const int row = 16 * warp + lane % 16;
+#pragma unroll
+  for (int j = 0; j < kChunks; j += 2) {
+    std::uint32_t pairs[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float* from = values + 4 * (j + i / 2) + 2 * (i % 2);
+      pairs[i] = pair_of(from[0] * factor[i % 2], from[1] * factor[i % 2]);
+    }
+    store_matrix4(shared_address(staged) + chunk_offset<kChunks>(row, j + lane / 16), pairs);
+  }
+  __syncwarp();
+#pragma unroll 4
+  for (int i = 0; i < 16 * kChunks / 32; ++i) {
+    const int h = 16 * warp + i;
+    static_assert(kChunks == 32);
+    if (h < block.heads) {
+      reinterpret_cast<uint4*>(at<std::uint16_t>(block.p.o, block.token, block.first_head + h) +
+                               group * kHalf)[lane] =
+          *reinterpret_cast<const uint4*>(staged + chunk_offset<kChunks>(h, lane));
+    }
+  }
+}
+
+// The first warpgroup.
+template <bool exact>
+class Scorer {
+ public:
+  __device__ __forceinline__ explicit Scorer(const Block& block) : block_(block) {}
+
+  // Whether the result is not finite.
+  __device__ __forceinline__ bool run() {
+    const int begin = block_.begin, end = block_.end;
+#pragma unroll
+    for (float& v : values_) v = 0.0f;
+    if (begin < end) {
+      score(0);
+      wait_steps();
+      int tile = begin;
+      for (; tile + 1 < end; ++tile) {
+        const int buffer = (tile - begin) & 1;
+        weigh(buffer);
+        add(buffer);
+        score(buffer ^ 1);
+        wait_steps<1>();  // the values
+        if (tile + 2 < end) barrier_arrive(kEmpty + buffer, kPartners);
+        wait_steps();
+        barrier_arrive(kScored, 2 * kGroup);
+      }
+      weigh((tile - begin) & 1);
+      add((tile - begin) & 1);
+      wait_steps();
+    }
+    return finish();
+  }
+
+ private:
+  __device__ __forceinline__ void score(int buffer) {
+    const std::uint64_t queries = descriptor(made_here(shared_address(block_.shared.queries)), 16);
+    const std::uint64_t rows =
+        descriptor(made_here(shared_address(block_.shared.rows[buffer])), 16);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      barrier_wait(kFull + 2 * half + buffer, kPartners);
+      begin_steps();
+#pragma unroll
+      for (int i = 0; i < kHalf / 16; ++i) {
+        const int k = half * (kHalf / 16) + i;
+        const std::uint64_t offset = (static_cast<std::uint32_t>(k / 4) * kPanel + k % 4 * 32) / 16;
+        step_64x64<exact>(scores_, queries + offset, rows + offset, k > 0);
+      }
+    }
+    end_steps();
+  }
+
+  __device__ __forceinline__ void weigh(int buffer) {
+    Shared& shared = block_.shared;
+    const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+    std::uint32_t valid[8];
+    {
+      const uint4 a = *reinterpret_cast<const uint4*>(shared.valid[buffer]);
+      const uint4 b = *reinterpret_cast<const uint4*>(shared.valid[buffer] + 4);
+      valid[0] = a.x, valid[1] = a.y, valid[2] = a.z, valid[3] = a.w;
+      valid[4] = b.x, valid[5] = b.y, valid[6] = b.z, valid[7] = b.w;
+    }
+    std::uint32_t all = ~0u, some = 0u;
+#pragma unroll
+    for (const std::uint32_t v : valid) {
+      all &= v;
+      some |= v;
+    }
+    any_ = any_ || some != 0u;
+    if (exact) {
+#pragma unroll
+      for (float& s : scores_) s *= block_.scale;
+    }
+    if (all != ~0u) {
+#pragma unroll
+      for (int j = 0; j < kTile / 8; ++j) {
+        const std::uint32_t mine = valid[j] >> (8 * (lane % 4));
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if ((mine >> (4 * (i % 2)) & 1u) == 0) scores_[4 * j + i] = kMinusInf;
+        }
+      }
+    }
+    float most[2] = {kMinusInf, kMinusInf};
+#pragma unroll
+    for (int i = 0; i < kTile / 2; ++i) {
+      most[i / 2 % 2] = fmaxf(most[i / 2 % 2], scores_[i]);
+    }
+    bool grew = false;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      most[half] = warp_max<4>(most[half]);
+      if (!exact) most[half] *= block_.scale;
+      grew = grew || most[half] > best_[half] + kSlack;
+    }
+    grew = __any_sync(kAllLanes, grew) != 0;
+    if (lane == 0) shared.grew[buffer][warp] = grew ? 1u : 0u;
+    if (grew) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float top = fmaxf(best_[half], most[half]);
+        const float old = power_of_two(best_[half] - (top == kMinusInf ? 0.0f : top));
+        best_[half] = top;
+        sum_[half] *= old;
+#pragma unroll
+        for (int j = 0; j < kHalf / 8; ++j) {
+          values_[4 * j + 2 * half] *= old;
+          values_[4 * j + 2 * half + 1] *= old;
+        }
+        if (lane % 4 == 0) shared.factors[buffer][16 * warp + lane / 4 + 8 * half] = old;
+      }
+    }
+    float shift[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      shift[half] = best_[half] == kMinusInf ? 0.0f : best_[half];
+    }
+    // As left operands of 16 entries each, for this warpgroup in registers.
+    const std::uint32_t at =
+        shared_address(shared.weights[buffer][0]) + panel_offset<kHeads>(16 * warp + lane % 16, 0);
+#pragma unroll
+    for (int k = 0; k < kTile / 16; ++k) {
+      std::uint32_t rest[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int half = i % 2;
+        const float* from = scores_ + 8 * k + 4 * (i / 2) + 2 * half;
+        const float low = weight(from[0], shift[half]), high = weight(from[1], shift[half]);
+        sum_[half] += low;
+        sum_[half] += high;
+        const std::uint32_t packed = exact ? pair_of(low, high) : half_pair_of(low, high);
+        weights_[k][i] = packed;
+        if (exact) {
+          rest[i] = pair_of(low - __uint_as_float(packed << 16),
+                            high - __uint_as_float(packed & 0xffff0000u));
+        }
+      }
+      // Chunk 2k and the next of a row, at their places.
+      const std::uint32_t to = at ^ ((2 * k + lane / 16) * 16);
+      store_matrix4(to, weights_[k]);
+      if (exact) store_matrix4(to + sizeof(shared.weights[0][0]), rest);
+    }
+    publish_shared();
+    barrier_arrive(kWeights + buffer, 2 * kGroup);
+    if (exact) barrier_wait(kRest, kGroup);
+  }
+
+  __device__ __forceinline__ float weight(float score, float shift) const {
+    return exact ? exp2f(score - shift) : power_of_two(fmaf(score, block_.scale, -shift));
+  }
+
+  __device__ __forceinline__ void add(int buffer) {
+    const std::uint64_t rows =
+        descriptor(made_here(shared_address(block_.shared.rows[buffer])), kPanel);
+    begin_steps();
+#pragma unroll
+    for (int k = 0; k < kTile / 16; ++k) {
+      const std::uint64_t from = rows + k * 2048 / 16;
+      step_64x128<exact>(values_, weights_[k], from);
+      step_64x128<exact>(values_ + 64, weights_[k], from + 2 * kPanel / 16);
+      if (exact) {
+        const std::uint64_t rest =
+            descriptor(made_here(shared_address(block_.shared.weights[buffer][1])), 16) +
+            k * 32 / 16;
+        step_64x128<exact>(values_, rest, from);
+        step_64x128<exact>(values_ + 64, rest, from + 2 * kPanel / 16);
+      }
+    }
+    end_steps();
+  }
+
+  __device__ __forceinline__ bool finish() {
+    const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+    const auto& p = block_.p;
+    float factor[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      sum_[half] = warp_sum<4>(sum_[half]);
+      const int h = 16 * warp + lane / 4 + 8 * half;
+      factor[half] = exact ? 1.0f : 1.0f / (1 << kRowBits);
+      if (block_.parts.splits > 1) {
+        if (h < block_.heads && lane % 4 == 0) {
+          const std::int64_t index =
+              (block_.token * block_.parts.splits + block_.split) * p.q.shape[1] +
+              block_.first_head + h;
+          block_.parts.best[index] = best_[half];
+          block_.parts.sum[index] = any_ ? sum_[half] : -1.0f;
+        }
+      } else {
+        const float sink = h < block_.heads ? *at<float>(p.sinks, block_.first_head + h) : 0.0f;
+        factor[half] =
+            any_ ? factor[half] * portable::normaliser(sum_[half], best_[half], sink) : 0.0f;
+        if (h < block_.heads && lane % 4 == 0) {
+          *at<float>(p.lse, block_.token, block_.first_head + h) =
+              any_ ? portable::log_sum(sum_[half], best_[half]) : -kMinusInf;
+        }
+      }
+      if (lane % 4 == 0) block_.shared.last[h] = factor[half];
+    }
+    barrier_arrive(kLast, 2 * kGroup);
+    write_values(block_, 0, values_, factor);
+    const float bad = exact ? 0.0f : probe(values_) + (sum_[0] + sum_[1]) * 0.0f;
+    return bad != bad;
+  }
+
+  const Block& block_;
+  float values_[kHalf / 2];
+  float scores_[kTile / 2];
+  std::uint32_t weights_[kTile / 16][4];
+  float best_[2] = {kMinusInf, kMinusInf};
+  float sum_[2] = {0.0f, 0.0f};  // this lane's share
+  bool any_ = false;
+};
+
+// The second warpgroup.
+template <bool exact>
+__device__ __forceinline__ bool add_upper(const Block& block) {
+  const int tid = static_cast<int>(threadIdx.x) % kGroup, lane = tid % 32, warp = tid / 32;
+  const int row = 16 * warp + lane / 4;
+  Shared& shared = block.shared;
+  float values[kHalf / 2];
+#pragma unroll
+  for (float& v : values) v = 0.0f;
+  for (int tile = block.begin; tile < block.end; ++tile) {
+    const int buffer = (tile - block.begin) & 1;
+    barrier_wait(kWeights + buffer, 2 * kGroup);
+    if (shared.grew[buffer][warp] != 0) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float old = shared.factors[buffer][row + 8 * half];
+#pragma unroll
+        for (int j = 0; j < kHalf / 8; ++j) {
+          values[4 * j + 2 * half] *= old;
+          values[4 * j + 2 * half + 1] *= old;
+        }
+      }
+    }
+    if (tile + 1 < block.end) barrier_wait(kScored, 2 * kGroup);
+    const std::uint64_t rows =
+        descriptor(shared_address(shared.rows[buffer]) + kHalf / 64 * kPanel, kPanel);
+    begin_steps();
+#pragma unroll
+    for (int part = 0; part < (exact ? 2 : 1); ++part) {
+      const std::uint64_t weights = descriptor(shared_address(shared.weights[buffer][part]), 16);
+#pragma unroll
+      for (int k = 0; k < kTile / 16; ++k) {
+        step_64x128<exact>(values, weights + k * 32 / 16, rows + k * 2048 / 16);
+        step_64x128<exact>(values + 64, weights + k * 32 / 16, rows + (k * 2048 + 2 * kPanel) / 16);
+      }
+    }
+    end_steps();
+    wait_steps();
+    if (tile + 2 < block.end) barrier_arrive(kEmpty + 2 + buffer, kPartners);
+  }
+  barrier_wait(kLast, 2 * kGroup);
+  const float factor[2] = {shared.last[row], shared.last[row + 8]};
+  write_values(block, 1, values, factor);
+  const float bad = exact ? 0.0f : probe(values);
+  return bad != bad;
+}
+
+#endif
+
+}  // namespace attnscope::cuda::hopper

@@ -1,0 +1,236 @@
+// Gathers the rows of tiles and decodes them into shared memory, four threads a row.
+//
+// A thread holds its nine chunks of 16 bytes of the next tile in registers while the present one is
+// decoded; slots and scales are a tile further ahead.
+#pragma once
+
+#include "kernels/cuda/hopper_tile.cuh"
+
+namespace attnscope::cuda::hopper {
+
+// What a list's entry without a row reads: zeros of scale 2^-7. Weight 0 times NaN would leak.
+struct alignas(16) EmptyRow {
+  std::uint32_t payload[144] = {};
+  std::uint32_t scales[2] = {0x78787878u, 0x78787878u};
+};
+static __device__ const EmptyRow kEmptyRow{};
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+// Two e4m3 codes to fp16, exactly; the code of NaN becomes one.
+__device__ __forceinline__ std::uint32_t widen_e4m3x2(std::uint32_t codes) {
+  std::uint32_t wide;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(wide) : "h"(static_cast<std::uint16_t>(codes)));
+  return wide;
+}
+__device__ __forceinline__ std::uint32_t multiply_f16x2(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t product;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
+// Two bf16, 2^bits of their value, to fp16: infinite where they do not fit.
+template <int bits>
+__device__ __forceinline__ std::uint32_t narrow_bf16x2(std::uint32_t pair) {
+  std::uint32_t v = pair;
+  if (bits != 0) {
+    const __nv_bfloat162 factor =
+        as_bf162(static_cast<std::uint32_t>((127 + bits) << 7) * 0x00010001u);
+    v = as_bits(__hmul2(as_bf162(pair), factor));
+  }
+  std::uint32_t narrow;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;"
+      : "=r"(narrow)
+      : "f"(__uint_as_float(v & 0xffff0000u)), "f"(__uint_as_float(v << 16)));
+  return narrow;
+}
+
+__device__ __forceinline__ void prefetch(const unsigned char* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
+// One warpgroup's half of every tile: dims 0 to 255, or the others. A thread has two rows.
+template <bool exact, int half>
+class Gather {
+ public:
+  __device__ __forceinline__ Gather(const Lists& lists, const Sources& sources, int thread)
+      : lists_(lists), sources_(sources), row_(thread / 4), lane_(thread % 4) {}
+
+  // Fills tiles begin to end - 1. Whether some row does not fit the form.
+  __device__ __forceinline__ bool tiles(Shared& shared, int begin, int end) {
+    if (begin >= end) return false;
+    // A chunk of codes becomes chunks 2 lane and the next of its panel; the two of bf16, which rows
+    // that follow one another take in turn so that their stores meet different banks, are copied.
+    const std::uint32_t first = panel_offset<kTile>(row_, half * 32 + 2 * lane_);
+    const std::uint32_t last = panel_offset<kTile>(row_, 56 + lane_ + 4 * (row_ & 1));
+    // Slots of the next tile and of the one after it, which is on its way into the L2.
+    int next[kRows], ahead[kRows];
+    std::uint32_t masks[kRows];
+    {
+      int now[kRows];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        now[r] = slot(begin, r, end);
+        next[r] = slot(begin + 1, r, end);
+        ahead[r] = half == 0 ? slot(begin + 2, r, end) : 0;
+      }
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        load(r, find(begin, now[r]));
+        masks[r] = __ballot_sync(kAllLanes, now[r] >= 0);
+      }
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        if (half == 0) fetch(begin + 1, next[r]);
+      }
+    }
+    for (int t = begin; t < end; ++t) {
+      const int buffer = (t - begin) & 1;
+      unsigned char* rows = shared.rows[buffer];
+      if (!exact && !(fits(scales_[0]) && fits(scales_[1]))) {
+        misfit_ = misfit_ || !(fits(scales_[0]) || zeros(0)) || !(fits(scales_[1]) || zeros(1));
+      }
+      if (t - begin >= 2) barrier_wait(kEmpty + 2 * half + buffer, kPartners);
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+        for (int i = 0; i < kCodes; ++i) {
+          store_codes(r, i, rows + first + r * kStep, rows + (first ^ 16) + r * kStep);
+        }
+        if (half == 1) {
+          store_values(chunk_[r][3], rows + last + r * kStep);
+          store_values(chunk_[r][4], rows + (last ^ 64) + r * kStep);
+        }
+      }
+      if (half == 1 && threadIdx.x % 32 == 0) {
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) shared.valid[buffer][row_ / 8 + 4 * r] = masks[r];
+      }
+      publish_shared();
+      barrier_arrive(kFull + 2 * half + buffer, kPartners);
+      if (t + 1 >= end) break;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) load(r, find(t + 1, next[r]));
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        if (half == 1) masks[r] = __ballot_sync(kAllLanes, next[r] >= 0);
+        if (half == 0) {
+          fetch(t + 2, ahead[r]);
+          next[r] = ahead[r];
+          ahead[r] = slot(t + 3, r, end);
+        } else {
+          next[r] = slot(t + 2, r, end);
+        }
+      }
+    }
+    return misfit_;
+  }
+
+ private:
+  static constexpr int kRows = 2;
+  static constexpr int kCodes = half == 0 ? 4 : 3;  // of a row's chunks; two more hold bf16
+  static constexpr int kStep = 32 * 128;            // bytes from a thread's row to the next
+
+  __device__ __forceinline__ int slot(int tile, int r, int end) const {
+    // The lists lie in registers: no index into them.
+    const bool extra = tile >= lists_.tiles[0];
+    const int column = (extra ? tile - lists_.tiles[0] : tile) * kTile + row_ + 32 * r;
+    const std::int32_t* from = extra ? lists_.slots[1] : lists_.slots[0];
+    const int len = extra ? lists_.lens[1] : lists_.lens[0];
+    return tile < end && column < len ? __ldg(from + column) : -1;
+  }
+
+  __device__ __forceinline__ RowAddress find(int tile, int slot) const {
+    if (slot >= 0) {
+      return row_at(sources_.pages[tile >= lists_.tiles[0] ? 1 : 0],
+                    static_cast<std::uint32_t>(slot));
+    }
+    auto* empty = reinterpret_cast<unsigned char*>(const_cast<EmptyRow*>(&kEmptyRow));
+    return {empty, empty + sizeof(kEmptyRow.payload)};
+  }
+
+  // Into the L2, a tile before it is loaded: the compiler has all loads of a turn of the loop wait
+  // for one another.
+  __device__ __forceinline__ void fetch(int tile, int slot) const {
+    if (slot < 0) return;
+    const RowAddress row = find(tile, slot);
+    prefetch(row.payload + 64 * lane_);
+    prefetch(row.payload + 256 + 64 * lane_);
+    if (lane_ < 2) prefetch(lane_ == 0 ? row.payload + 512 : row.scales);
+  }
+
+  __device__ __forceinline__ void load(int r, const RowAddress& row) {
+    const unsigned char* from = row.payload + 256 * half + 16 * lane_;
+    scales_[r] = __ldg(reinterpret_cast<const std::uint32_t*>(row.scales) + half);
+#pragma unroll
+    for (int i = 0; i < kCodes; ++i) {
+      chunk_[r][i] = __ldg(reinterpret_cast<const uint4*>(from + 64 * i));
+    }
+    if (half == 1) {
+      const int odd = 64 * (row_ & 1);
+      chunk_[r][3] = __ldg(reinterpret_cast<const uint4*>(from + 192 + odd));
+      chunk_[r][4] = __ldg(reinterpret_cast<const uint4*>(from + 256 - odd));
+    }
+  }
+
+  // Zeros fit whatever their scale.
+  __device__ __forceinline__ bool zeros(int r) const {
+    std::uint32_t bits = 0;
+#pragma unroll
+    for (int i = 0; i < kCodes; ++i) {
+      bits |= chunk_[r][i].x | chunk_[r][i].y | chunk_[r][i].z | chunk_[r][i].w;
+    }
+    return bits == 0;
+  }
+
+  // The half's four or three bytes, each from kSmallestCode to 126?
+  __device__ __forceinline__ static bool fits(std::uint32_t scales) {
+    constexpr std::uint32_t ones = 0x01010101u;
+    const std::uint32_t inside =
+        (scales + ones * (128 - kSmallestCode)) & ~(scales | (scales + ones));
+    return (inside | ~(half == 0 ? 0x80808080u : 0x00808080u)) == ~0u;
+  }
+
+  // The i-th chunk of codes, which lies in the i-th block of 64 values.
+  __device__ __forceinline__ void store_codes(int r, int i, unsigned char* low_at,
+                                              unsigned char* high_at) const {
+    const uint4& from = chunk_[r][i];
+    const std::uint32_t code = scales_[r] >> (8 * i) & 0xffu;
+    uint4 low, high;
+    if (exact) {
+      decode_e4m3x16(from, code, &low, &high);
+    } else {
+      // 2^(code - 127 + kRowBits) as two fp16.
+      const std::uint32_t factor = (code - (112 - kRowBits)) * 0x04000400u;
+      low = decode(from.x, from.y, factor);
+      high = decode(from.z, from.w, factor);
+    }
+    *reinterpret_cast<uint4*>(low_at + i * kPanel) = low;
+    *reinterpret_cast<uint4*>(high_at + i * kPanel) = high;
+  }
+  __device__ __forceinline__ void store_values(const uint4& from, unsigned char* to) const {
+    uint4 values = from;
+    if (!exact) {
+      values = make_uint4(narrow_bf16x2<kRowBits>(from.x), narrow_bf16x2<kRowBits>(from.y),
+                          narrow_bf16x2<kRowBits>(from.z), narrow_bf16x2<kRowBits>(from.w));
+    }
+    *reinterpret_cast<uint4*>(to) = values;
+  }
+
+  __device__ __forceinline__ static uint4 decode(std::uint32_t a, std::uint32_t b,
+                                                 std::uint32_t factor) {
+    return make_uint4(
+        multiply_f16x2(widen_e4m3x2(a), factor), multiply_f16x2(widen_e4m3x2(a >> 16), factor),
+        multiply_f16x2(widen_e4m3x2(b), factor), multiply_f16x2(widen_e4m3x2(b >> 16), factor));
+  }
+
+  const Lists lists_;
+  const Sources& sources_;
+  const int row_, lane_;
+  uint4 chunk_[kRows][half == 0 ? 4 : 5];
+  std::uint32_t scales_[kRows];
+  bool misfit_ = false;
+};
+
+#endif
+
+}  // namespace attnscope::cuda::hopper

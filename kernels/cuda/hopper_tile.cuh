@@ -1,0 +1,105 @@
+// What the warpgroups of Hopper's attention share: the block's memory, its barriers, and the two
+// forms in which it multiplies.
+//
+// Four warpgroups: one scores tiles of 64 entries and sums value dims 0 to 255, one sums dims 256
+// to 511 with the weights of the first, two gather rows and decode them. Two tiles are in shared
+// memory; each has two halves of 256 dims, which are filled and given back one by one.
+#pragma once
+
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/wgmma.cuh"
+
+namespace attnscope::cuda::hopper {
+
+using portable::kDim;
+using portable::kMinusInf;
+using portable::kRowChunks;
+using portable::kTile;
+using portable::Lists;
+using portable::Parts;
+
+constexpr int kHeads = 64;   // of a block
+constexpr int kGroup = 128;  // threads of a warpgroup
+constexpr int kThreads = 4 * kGroup;
+constexpr int kHalf = kDim / 2;  // value dims of a computing warpgroup
+constexpr std::uint32_t kPanel = kTile * 128;
+
+// The near-exact form multiplies in fp16, whose eleven bits hold every e4m3 code times the scale of
+// its row and round a weight eight times finer than bf16. Rows are 2^8 of their value there, so
+// that UE8M0 codes from the smallest that the quantiser writes up to 126 (values up to 224) are
+// exact, as are queries up to 65504 but for bits below 2^-24. What is larger is noticed, and the
+// block starts again in the exact form: bf16, each weight as the sum of two.
+constexpr int kRowBits = 8;
+constexpr std::uint32_t kSmallestCode = 105;  // ceil(log2(1e-4 / 448)) + 127
+
+struct alignas(1024) Shared {
+  unsigned char queries[kHeads * kDim * 2];
+  unsigned char rows[2][kTile * kDim * 2];
+  unsigned char weights[2][2][kHeads * kTile * 2];  // by tile; rounded, and what that cut off
+  std::uint32_t valid[2][8];                        // by tile and eight rows: four bits a row
+  float factors[2][kHeads];                         // of the values so far, by tile
+  float last[kHeads];                               // of the values in the end
+  std::uint32_t grew[2][4];  // by tile and sixteen heads: factors are not all 1
+};
+constexpr std::size_t kBytes = sizeof(Shared) + 1024;  // the base may have to move up
+
+// Named barriers. Those of a tile's halves come in fours: half * 2 + buffer.
+constexpr int kFull = 1, kEmpty = 5, kWeights = 9, kScored = 11, kLast = 12, kQueries = 13,
+              kAll = 14, kRest = 15;
+constexpr int kPartners = 2 * kGroup;  // of kFull and kEmpty
+
+// Where the rows of a cache lie; a slot's page by one product.
+struct Pages {
+  const unsigned char* base;
+  std::int64_t stride;  // bytes
+  std::int64_t total;   // rows
+  std::uint32_t rows;   // of a page
+  std::uint32_t magic, shift;
+  std::uint32_t scales;  // offset of the scale plane
+};
+struct Sources {
+  Pages pages[2];
+};
+
+inline Pages pages_of(const as_cache& cache) {
+  const CacheView view = cache_view(cache);
+  Pages pages{};
+  pages.base = view.base;
+  pages.stride = view.page_stride;
+  pages.total = view.rows_total;
+  pages.rows = static_cast<std::uint32_t>(view.rows);
+  pages.scales = static_cast<std::uint32_t>(view.scales);
+  std::uint32_t bits = 0;
+  while ((std::uint64_t{1} << bits) < pages.rows) ++bits;
+  if (bits > 0) {  // n / rows = n * magic >> (32 + shift) for n below 2^31
+    pages.magic = static_cast<std::uint32_t>(((std::uint64_t{1} << (31 + bits)) + pages.rows - 1) /
+                                             pages.rows);
+    pages.shift = bits - 1;
+  }
+  return pages;
+}
+
+__device__ __forceinline__ RowAddress row_at(const Pages& pages, std::uint32_t slot) {
+  AS_DEVICE_CHECK(slot < pages.total);
+  std::uint32_t page = slot, row = 0;
+  if (pages.rows > 1) {
+    page = __umulhi(slot, pages.magic) >> pages.shift;
+    row = slot - page * pages.rows;
+  }
+  auto* start = const_cast<unsigned char*>(pages.base) + page * pages.stride;
+  return {start + row * 576u, start + pages.scales + row * 8u};
+}
+
+// Whether any of the block's threads says so.
+__device__ __forceinline__ bool any_of_block(bool mine) {
+  std::uint32_t all;
+  asm volatile(
+      "{\n.reg .pred p, q;\nsetp.ne.u32 p, %1, 0;\n"
+      "barrier.cta.red.or.pred q, %2, %3, p;\nselp.u32 %0, 1, 0, q;\n}\n"
+      : "=r"(all)
+      : "r"(mine ? 1u : 0u), "n"(kAll), "n"(kThreads)
+      : "memory");
+  return all != 0;
+}
+
+}  // namespace attnscope::cuda::hopper
