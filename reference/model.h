@@ -63,22 +63,18 @@ struct ModelOutput {
 
 class ModelReference {
  public:
-  // AS_BAD_INPUT names a tensor that is missing or has another shape or type than the model's.
+  // AS_NO_ENVIRONMENT: libtorch does not load. AS_BAD_INPUT names a tensor that is missing or has
+  // another shape or type than the model's.
   static Result<std::unique_ptr<ModelReference>> make(const ModelNumbers& numbers,
                                                       const TensorSource& source);
-  ~ModelReference();
+  virtual ~ModelReference() = default;
 
   // Tokens at the positions that follow what the request has so far, at least one.
-  Result<ModelOutput> step(std::int64_t request, std::span<const std::int32_t> tokens);
+  virtual Result<ModelOutput> step(std::int64_t request, std::span<const std::int32_t> tokens) = 0;
   // Positions computed so far.
-  std::int64_t length(std::int64_t request) const;
+  virtual std::int64_t length(std::int64_t request) const = 0;
   // Forgets positions from `length` on; nothing where there are none.
-  void cut(std::int64_t request, std::int64_t length);
-
- private:
-  struct Impl;
-  explicit ModelReference(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  virtual void cut(std::int64_t request, std::int64_t length) = 0;
 };
 
 }  // namespace attnscope::reference

@@ -42,10 +42,10 @@ target_compile_options(attnscope_options INTERFACE
   "$<$<COMPILE_LANGUAGE:C,CXX>:${attnscope_flags}>"
   "$<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor;-Woverloaded-virtual>")
 
-# A library of one layer, or with OBJECT a part of one that has compiler flags of its own. UNITY: with
-# ATTNSCOPE_UNITY its sources are compiled in batches, since most of the time of each goes into the
-# same headers and templates. The presets dev, asan and tsan compile each on its own, so that a
-# missing include shows.
+# A library of one layer, or with OBJECT a part of one that has compiler flags of its own. UNITY:
+# with ATTNSCOPE_UNITY its sources are compiled in batches, since most of the time of each goes into
+# the same headers and templates. The presets dev and tidy take each on its own, so that a missing
+# include shows.
 function(attnscope_library name)
   cmake_parse_arguments(ARG "UNITY;OBJECT" "" "SOURCES;LINK;ALONE" ${ARGN})
   set(kind STATIC)

@@ -2,15 +2,19 @@
 // opens it when something first needs libtorch (torch_module.h): loading libtorch takes longer than
 // most commands and tests run.
 //
-// Plain functions and plain data only: no type of libtorch and no exception crosses. Module and
-// caller are built together, so a new function is a new member and another version.
+// No type of libtorch and no exception crosses: plain functions on plain data, and one that makes
+// an object of ours. Module and caller are built together, so a new function is a new member and
+// another version.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+
+#include "reference/model.h"
 
 namespace attnscope::reference {
 
-inline constexpr std::uint32_t kTorchModuleVersion = 1;
+inline constexpr std::uint32_t kTorchModuleVersion = 2;
 inline constexpr char kTorchModuleEntry[] = "attnscope_torch_module";
 
 // What libtorch threw.
@@ -33,6 +37,9 @@ struct TorchModule {
   bool (*for_rows)(std::int64_t begin, std::int64_t end, std::int64_t grain,
                    void (*body)(void* data, std::int64_t first, std::int64_t last), void* data,
                    TorchFailure* failure);
+  // See ModelReference::make.
+  Result<std::unique_ptr<ModelReference>> (*make_model)(const ModelNumbers& numbers,
+                                                        const TensorSource& source);
 };
 
 }  // namespace attnscope::reference

@@ -39,7 +39,9 @@ set_allowed() {
   case $1 in
     kernels/*) allowed='kernels/' ;;
     engine/*) allowed='engine/ kernels/' ;;
-    reference/model.*) allowed='reference/model.h kernels/params/ engine/tensorfile/' ;;
+    reference/model.h | reference/torch/model.*)
+      allowed='reference/model.h reference/torch/model.h kernels/params/ engine/tensorfile/'
+      ;;
     reference/*) allowed='reference/ kernels/params/ kernels/layout/ engine/model/' ;;
     app/common/*) allowed='app/common/ engine/ reference/ kernels/' ;;
     app/cli/*) allowed='app/common/ app/cli/ app/gui/ app/panels/ engine/ reference/ kernels/' ;;

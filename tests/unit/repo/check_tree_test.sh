@@ -59,8 +59,8 @@ plant layers engine/model/planted.cpp '  #  include "app/cli/planted.h"'
 plant layers reference/planted.cpp '#include "kernels/cpu/cpu_lane.h"'
 plant layers reference/planted.cpp '#include "engine/cache/cache_layout.h"'
 plant layers reference/planted.h '#include "register.h"'
-plant layers reference/model.cpp '#include "reference/rope.h"'
-plant layers reference/model.cpp '#include "engine/model/model_config.h"'
+plant layers reference/torch/model.cpp '#include "reference/rope.h"'
+plant layers reference/torch/model.cpp '#include "engine/model/model_config.h"'
 echo '// planted' >"$work/tree/engine/model/local.inc"
 plant layers engine/model/planted.cpp '#include "local.inc"'
 rm "$work/tree/engine/model/local.inc"
