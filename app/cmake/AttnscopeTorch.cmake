@@ -34,8 +34,14 @@ function(attnscope_import_torch_cpu root)
   add_library(attnscope_torch_cpu INTERFACE IMPORTED GLOBAL)
   target_include_directories(attnscope_torch_cpu INTERFACE
     "${root}/include" "${root}/include/torch/csrc/api/include")
+  # PyTorch's wheels export functions of the C++ library that were linked into them, std::filesystem
+  # above all: the C++ library goes first, so that the program and the library itself use one copy.
+  set(cxx_library "")
+  if("stdc++" IN_LIST CMAKE_CXX_IMPLICIT_LINK_LIBRARIES)
+    set(cxx_library -Wl,--push-state,--no-as-needed -lstdc++ -Wl,--pop-state)
+  endif()
   # What libtorch_cpu itself needs of CUDA it finds by its own run path when it is loaded.
-  target_link_libraries(attnscope_torch_cpu INTERFACE ${libraries}
+  target_link_libraries(attnscope_torch_cpu INTERFACE ${cxx_library} ${libraries}
     -Wl,--unresolved-symbols=ignore-in-shared-libs)
 endfunction()
 
