@@ -20,12 +20,21 @@ struct RunOptions {
   std::optional<std::int64_t> decode_steps;  // steps after every request has finished prefill
 };
 
+// What ref.model, which runs beside both references, said of a run (model_witness.h).
+struct Witnessed {
+  std::int64_t rows = 0;  // of layers and logits that were compared
+  double worst = 0;       // largest difference from ref.exact, of the row's largest value
+  double seconds = 0;     // that it took
+  std::string left_out;   // why it did not run; empty = it did
+};
+
 struct RunResult {
   std::vector<StepRecord> steps;
   Distributions distributions;
   Summary summary;
   std::vector<Invariant> invariants;
   std::vector<Exercised> exercise;
+  Witnessed witnessed;
   std::string lanes;
   std::optional<Error> error;         // an op or a reference failed; everything before it is here
   std::optional<Error> device_error;  // the GPU failed; the CPU lane computed from there on

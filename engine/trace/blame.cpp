@@ -5,6 +5,7 @@
 #include <initializer_list>
 
 #include "engine/trace/tap_result.h"
+#include "engine/trace/wiring_tap.h"
 #include "kernels/params/op_table.h"
 
 namespace attnscope {
@@ -90,6 +91,7 @@ std::string Blame::sentence() const {
       first.tap.ends_with(kMetadataTap)  ? std::string("the metadata of the step")
       : first.tap.ends_with(kTableTap)   ? std::string("the rotary table of the layer")
       : first.tap.ends_with(kChangedTap) ? fmt::format("what {} is fed", name)
+      : first.tap.ends_with(kWiringTap)  ? std::string("wiring")
       : cache                            ? fmt::format("the cache that {} reads", name)
               : fmt::format("{}{}", name, first.lane.empty() ? "" : " (lane " + first.lane + ")");
   const std::string where = first.layer < 0
