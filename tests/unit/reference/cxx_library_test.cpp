@@ -8,10 +8,10 @@
 #include <string>
 #include <system_error>
 
-#include "reference/matmul.h"
+#include "reference/torch_module.h"
 
 namespace attnscope::reference {
-namespace {
+namespace cxx_library_test {
 
 template <class Function>
 std::string library_of(Function* function) {
@@ -20,7 +20,7 @@ std::string library_of(Function* function) {
 }
 
 TEST(CxxLibrary, FilesystemComesFromWhereTheRestComes) {
-  set_matmul_threads(1);  // libtorch is linked
+  ASSERT_NE(torch_state().version, "");  // libtorch is loaded
   using Path = std::filesystem::path;
   const std::string rest = library_of(&std::get_terminate);
   ASSERT_NE(rest, "");
@@ -30,5 +30,5 @@ TEST(CxxLibrary, FilesystemComesFromWhereTheRestComes) {
             rest);
 }
 
-}  // namespace
+}  // namespace cxx_library_test
 }  // namespace attnscope::reference
