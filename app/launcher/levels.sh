@@ -58,7 +58,7 @@ run_tests() {
   # As many tests at once as there are cores: threads of one would only wait for those of another.
   export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
   started_tests=$SECONDS spent=''
-  rm -f "$logs"/tests*.log
+  rm -rf "$logs"/tests*.log "$build"/*/tests/times
   if [ "$level" = nightly ]; then
     run_nightly "${part:-$NIGHTLY_PARTS}"
   else
@@ -108,7 +108,6 @@ need_gui() {
 run_ctest() {
   local preset=$1 name=$2 log=$logs/tests-$2.log
   shift 2
-  rm -rf "$build/$preset/tests/times"
   mkdir -p "$build/$preset/tests/times"
   timed "tests" ctest --test-dir "$build/$preset" "$@" -j "$jobs" --output-on-failure \
     --no-tests=error --output-log "$log"

@@ -1,4 +1,6 @@
 // Page sizes, worked addresses of token 1000, addresses beyond 32 bits.
+#include <sys/mman.h>
+
 #include "tests/unit/kernels/support.h"
 
 namespace attnscope::kernel_tests {
@@ -40,11 +42,16 @@ TEST(Layout, AddressesUse64Bits) {
   cache.width = 512;
   cache.data.dtype = AS_U8;
   cache.data.stride[0] = 1002240;
-  const std::int64_t block = 100000;  // 100 GB into the slab
+  const std::int64_t block = 100000;  // 100 GB into the slab, which is addresses alone
+  const std::size_t bytes = 100'001 * std::size_t{1002240};
+  void* slab = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(slab, MAP_FAILED);
+  cache.data.data = slab;
   const as_row_address row = as_cache_row(&cache, block * 64 + 40);
   const auto base = reinterpret_cast<std::uintptr_t>(cache.data.data);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(row.payload) - base, 100224000000u + 23040u);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(row.scales) - base, 100224000000u + 37184u);
+  munmap(slab, bytes);
 }
 
 TEST(Layout, C128IndexWidth) {
