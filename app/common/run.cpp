@@ -95,6 +95,7 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
   session.set_observer(witness ? &*witness : options.observer);
   result.weights_read = session.parts().weights_read;
   std::vector<std::string> chosen;
+  chosen.reserve(AS_OP_COUNT);
   for (int op = 0; op < AS_OP_COUNT; ++op) {
     chosen.push_back(session.lanes().lane(static_cast<as_op_id>(op)));
   }
