@@ -17,7 +17,7 @@ set(attnscope_flags -Wall -Wextra -Wshadow -ffp-contract=off)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   list(APPEND attnscope_flags -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow)
 endif()
-# AUTO: a compiler that nobody tried may warn of more. The launcher's tests say which it is.
+# AUTO: a compiler that nobody tried may warn of more. ./attnscope test says which it is.
 set(attnscope_compiler "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
 if(ATTNSCOPE_WERROR STREQUAL "AUTO")
   set(ATTNSCOPE_WERROR OFF)

@@ -6,8 +6,7 @@
 # Parts of level nightly, in this order; tidy takes a share of the sources, as in tidy:2/4.
 NIGHTLY_PARTS='address fuzz thread tidy soak headers'
 
-# Programs whose tests run under the sanitizers. Those that link libtorch and the desktop app are
-# left to the random walk, which runs without references.
+# Programs whose tests run under the sanitizers; of the desktop app the random walk is added.
 ADDRESS_TESTS='test_kernels test_engine test_reference test_parsers test_hostile test_property'
 THREAD_TESTS='test_kernels test_engine test_walk'
 
@@ -89,6 +88,8 @@ run_level() {
   if [ "$1" = default ]; then labels='^(quick|default)$'; fi
   needs_tests=yes
   timed "build" ensure release all
+  sed -n 's/^-- Warnings are errors: OFF (\(.*\))$/attnscope: warnings of \1 are no errors/p' \
+    "$logs/configure-release.log" >&2
   need_gui
   run_ctest release "$1" -L "$labels"
 }
@@ -228,5 +229,6 @@ report_times() {
 test_lines() {
   awk -F'"' '/^ *"name": / { name = $4 } /^ *"result": / { result = $4 }
     /^ *"time": / { time = $4; sub(/s$/, "", time) }
-    /^ *"classname": / { print time, $4 "." name, result }' "$@"
+    /^ *"classname": / { name = $4 "." name; gsub(/\\\//, "/", name); print time, name, result }' \
+    "$@"
 }

@@ -539,6 +539,11 @@ tests_go_through_ctest() {
   run test
   check "the default level" called "-L ^(quick|default)$"
   check "says so" says "all tests of level default passed"
+  check "of warnings nothing" not says "are no errors"
+  touch "$work/other-compiler"
+  rm -rf "$work/tree/build/release"
+  run test
+  check "a compiler that was not tried" says "warnings of GNU 99.1 are no errors"
   EXTRA=CTEST_STATUS=8 run test
   check "failed tests" status_is 1
   check "are not called passed" not says "passed"
@@ -561,10 +566,10 @@ tests_say_where_the_time_went() {
   check "the build" says " s  build"
   check "suites together" says "15.0 s  test_app"
   check "scripts too" says "1.2 s  repo.*"
-  check "the slowest test" says "11.9 s  Capture.Slow"
+  check "the slowest test" says "11.9 s  Capture.Slow/1"
   check "what was skipped" says "2 tests in the programs, 1 skipped: Capture.Quick"
   EXTRA=CTEST_STATUS=8 run test
-  check "after failures too" says "11.9 s  Capture.Slow"
+  check "after failures too" says "11.9 s  Capture.Slow/1"
 }
 
 without_the_app_tests_fail_or_say_so() {

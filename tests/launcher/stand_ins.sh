@@ -129,6 +129,7 @@ echo "prefix \$CMAKE_PREFIX_PATH" >>"$work/calls"
 if [ -e "$work/cmake-fails" ]; then cat "$work/cmake-fails"; exit 1; fi
 while [ "\$1" != -B ]; do shift; done
 mkdir -p "\$2"; echo ok >"\$2/build.ninja"
+if [ -e "$work/other-compiler" ]; then echo "-- Warnings are errors: OFF (GNU 99.1)"; fi
 if [ -e "$work/no-gui" ]; then
   echo "-- GUI: no (no GLFW: install libglfw3-dev)"
   echo "ATTNSCOPE_HAS_GUI:INTERNAL=FALSE" >"\$2/CMakeCache.txt"
@@ -193,7 +194,7 @@ cat >"\$times/test_app.1.json" <<JSON
           "result": "SKIPPED",
           "time": "0.001s",
           "classname": "Capture"
-          "name": "Slow",
+          "name": "Slow\/1",
           "result": "COMPLETED",
           "time": "11.9s",
           "classname": "Capture"
