@@ -343,7 +343,8 @@ class Model {
   static Tensor stored_tensor(const TensorSource& source, const std::string& name) {
     const TensorEntry& entry = find(source, name);
     if (entry.type != ElementType::kF8E4m3) return copy_of(entry);
-    const TensorEntry& scale = find(source, name.substr(0, name.rfind('.')) + ".scale");
+    const std::string scale_name = name.substr(0, name.rfind('.')) + ".scale";
+    const TensorEntry& scale = find(source, scale_name);
     Tensor scales = copy_of(scale);
     if (scale.type == ElementType::kF8E8m0) scales = (scales.to(at::kDouble) - 127).exp2();
     const Tensor codes = copy_of(entry).to(at::kLong);
