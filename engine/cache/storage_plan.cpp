@@ -130,6 +130,7 @@ StoragePlan plan_storage(const ModelConfig& config, StorageLayout layout) {
   const bool has_full = buckets[0][0].spec->window == 0;
   if (layout == StorageLayout::kPerTensor && has_full) pad_to_full(buckets);
   std::vector<std::int64_t> t;
+  t.reserve(buckets.size());
   for (const Items& items : buckets) t.push_back(tuples_of(items));
   const std::int64_t width = tuple_width(t, has_full);
   std::int64_t largest = 0;
