@@ -3,6 +3,10 @@
 #
 # Usage: tidy.sh ROOT BUILD I/N JOBS     BUILD: folder of preset tidy; I/N: the I-th of N shares
 # Prints the findings, then how many sources were looked at; exit code 1 where there is a finding.
+#
+# Batches are looked at whole, which saves reading headers again for each source. Under the name that
+# the analyzer knows batches by: into sources included by others it does not look. It follows calls
+# less far than it could (shallow), which takes less than half of the time.
 set -uo pipefail
 root=$(cd "$1" && pwd) || exit 2
 build=$2 jobs=$4
@@ -18,11 +22,27 @@ for tool in clang-tidy-16 python3; do
   }
 done
 # Every N-th, so that each share has some of each folder.
-mapfile -t sources < <(python3 - "$build/compile_commands.json" "$root" <<'END' |
-import json, sys
-files = {entry["file"] for entry in json.load(open(sys.argv[1]))}
-print("\n".join(sorted(f for f in files if f.startswith(sys.argv[2] + "/") and
-                       not f.startswith(sys.argv[2] + "/build/") and f.endswith(".cpp"))))
+mapfile -t sources < <(python3 - "$build" "$root" <<'END' |
+import json, os, shutil, sys
+build, root = sys.argv[1:]
+units = {}
+for unit in json.load(open(f"{build}/compile_commands.json")):
+    batch = unit["file"]
+    if batch.endswith("_cxx.cxx"):
+        folder, name = os.path.split(batch)
+        unit["file"] = f"{folder}/UnifiedSource_{name}"
+        shutil.copyfile(batch, unit["file"])
+        unit["command"] = unit["command"].replace(batch, unit["file"])
+    elif not batch.endswith(".cpp") or batch.startswith(f"{build}/"):
+        continue
+    if unit["file"].startswith(f"{root}/"):
+        units[unit["file"]] = unit
+os.makedirs(f"{build}/tidy", exist_ok=True)
+json.dump(list(units.values()), open(f"{build}/tidy/compile_commands.json", "w"))
+# Batches lie in the build folder, where the settings of their sources are looked for.
+shutil.copyfile(f"{root}/.clang-tidy", f"{build}/.clang-tidy")
+shutil.copyfile(f"{root}/tests/.clang-tidy", f"{build}/tests/.clang-tidy")
+print("\n".join(sorted(units)))
 END
   awk -v share="$share" -v shares="$shares" 'NR % shares == share % shares')
 [ ${#sources[@]} -gt 0 ] || {
@@ -31,7 +51,8 @@ END
 }
 found=0
 printf '%s\0' "${sources[@]}" |
-  xargs -0 -P "$jobs" -n 4 clang-tidy-16 -p "$build" --quiet --warnings-as-errors='*' \
+  xargs -0 -P "$jobs" -n 1 clang-tidy-16 -p "$build/tidy" --quiet --warnings-as-errors='*' \
+    --extra-arg={-Xclang,-analyzer-config,-Xclang,mode=shallow} \
     2> >(grep -vE '^[0-9]+ warnings? (generated|treated as errors)' >&2) || found=1
 echo "clang-tidy: share $share of $shares, ${#sources[@]} sources, $([ $found -eq 0 ] &&
   echo 'nothing found' || echo 'findings above')"
