@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/config/json_file.h"
+#include "engine/config/printable.h"
 #include "engine/config/scenario.h"
 #include "engine/opcase/case_run.h"
 
@@ -55,8 +56,8 @@ Result<std::string> python_script(const OpCase& kept, const std::string& case_na
     if (!rule) return rule.error();
     rules[tap.name] = rule_json(kept.op, tap, *rule);
   }
-  if (!replace(*text, "CASE = None", "CASE = " + json(case_name).dump()) ||
-      !replace(*text, "OP = None", "OP = " + json(kept.op.name).dump()) ||
+  if (!replace(*text, "CASE = None", "CASE = " + json_text(json(case_name))) ||
+      !replace(*text, "OP = None", "OP = " + json_text(json(kept.op.name))) ||
       !replace(*text, "RULES = {}", "RULES = " + rules.dump(1))) {
     return bad_input(path + ": has no line for the case and its rules",
                      "take the file that came with this program");

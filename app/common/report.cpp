@@ -14,6 +14,7 @@
 #include "engine/cache/cache_layout.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/config/json_file.h"
+#include "engine/config/printable.h"
 #include "engine/model/fp8_projections.h"
 #include "engine/model/tensor_parallel.h"
 #include "kernels/params/op_table.h"
@@ -373,7 +374,7 @@ std::string run_key(const Scenario& scenario, const RunOptions& options) {
   fnv.add(std::string(std::istreambuf_iterator<char>(self), {}));
   fnv.add(scenario.text);
   const ModelConfig& m = scenario.model;
-  fnv.add(describe_model(rank_config(m, scenario.parallel)).dump());
+  fnv.add(json_text(describe_model(rank_config(m, scenario.parallel))));
   fnv.add(fmt::format("{} {} {} {} {} {} {} {} {} {}", m.sink_shift, m.rms_eps, m.rope_theta,
                       m.compress_rope_theta, m.yarn_factor, m.yarn_original_max, m.yarn_beta_fast,
                       m.yarn_beta_slow, m.max_position, scenario.seed));
@@ -394,7 +395,7 @@ std::string run_key(const Scenario& scenario, const RunOptions& options) {
     if (auto assets = assets_folder()) tolerances = *assets + "/tolerances.json";
   }
   if (auto text = read_text_file(tolerances)) fnv.add(*text);
-  fnv.add(describe_machine().dump());
+  fnv.add(json_text(describe_machine()));
   return fnv.hex();
 }
 

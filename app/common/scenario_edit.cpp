@@ -11,6 +11,7 @@
 
 #include "app/common/text.h"
 #include "engine/config/json_file.h"
+#include "engine/config/printable.h"
 
 namespace attnscope {
 namespace {
@@ -336,7 +337,7 @@ Result<std::string> draft_text(const ScenarioFile& draft, DraftErrors* errors) {
     const auto& [place, what] = *found.begin();
     return bad_input(fmt::format("{}: {}", place, what));
   }
-  return root.dump(2) + "\n";
+  return json_text(root, 2) + "\n";
 }
 
 DraftCheck check_draft(const ScenarioFile& draft, const std::string& path) {

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "app/common/tap_choice.h"
+#include "engine/config/printable.h"
 #include "engine/model/numbers.h"
 #include "engine/model/tensor_parallel.h"
 #include "engine/tensorfile/tensor_writer.h"
@@ -289,7 +290,8 @@ Result<TapExportTotals> export_taps(const Scenario& scenario, const LaneRegistry
   writer.metadata("format", "pt");
   writer.metadata("attnscope.scenario", scenario.name);
   writer.metadata("attnscope.model", rank_config(scenario.model, scenario.parallel).name);
-  writer.metadata("attnscope.taps", taps.dump());
+  writer.metadata("attnscope.complete", result->stopped ? "false" : "true");
+  writer.metadata("attnscope.taps", json_text(taps));
   auto size = writer.write(path);
   if (!size) return size.error();
   TapExportTotals totals;

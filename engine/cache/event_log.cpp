@@ -4,6 +4,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "engine/config/printable.h"
+
 namespace attnscope {
 
 void CacheEventLog::on_event(const CacheEvent& event) {
@@ -38,7 +40,7 @@ std::string event_json(const CacheEvent& event) {
     j["refs"] = event.refs;
   }
   if (event.value >= 0) j["value"] = event.value;
-  return j.dump();
+  return json_text(j);
 }
 
 }  // namespace attnscope

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/config/printable.h"
+
 namespace attnscope {
 
 void JsonText::put_text(std::string_view text) {
   const bool plain = std::ranges::all_of(
       text, [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; });
-  if (!plain) return append(nlohmann::json(text).dump());
+  if (!plain) return append(json_text(nlohmann::json(text)));
   out_.push_back('"');
   append(text);
   out_.push_back('"');

@@ -136,7 +136,7 @@ class JsonText {
   bool first_ = true;  // no item stands before the next one in its brackets
 };
 
-// Throws nlohmann::json::exception where a text is not UTF-8, as its dump() does.
+// Bytes that are no UTF-8 become U+FFFD.
 template <class T>
 std::string to_json_text(const T& value) {
   JsonText writer;

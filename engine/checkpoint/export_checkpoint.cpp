@@ -13,6 +13,7 @@
 #include "engine/checkpoint/tensor_names.h"
 #include "engine/checkpoint/weight_slots.h"
 #include "engine/config/json_file.h"
+#include "engine/config/printable.h"
 #include "engine/model/fp8_blocks.h"
 #include "engine/tensorfile/tensor_writer.h"
 #include "kernels/cpu/codec.h"
@@ -141,7 +142,7 @@ class Exporter {
 
  private:
   Result<void> text(const std::string& folder, const char* name, const ordered_json& tree) {
-    const std::string content = tree.dump(2) + "\n";
+    const std::string content = json_text(tree, 2) + "\n";
     totals_.bytes += content.size();
     return write_text_file((fs::path(folder) / name).string(), content);
   }

@@ -11,6 +11,7 @@
 
 #include "engine/config/json_file.h"
 #include "engine/config/json_object.h"
+#include "engine/config/printable.h"
 #include "engine/config/workload_file.h"
 #include "engine/model/config_keys.h"
 #include "engine/model/hf_config.h"
@@ -269,6 +270,12 @@ Result<std::string> with_choice(const std::string& text, const std::string& path
   if (!parsed) return parsed.error();
   if (!parsed->is_object()) return text;  // the reader of the scenario says what is wrong
   std::error_code code;
+  for (const auto& [option, name] :
+       {std::pair{"--model", &choice.model}, {"--hidden-states", &choice.hidden_states}}) {
+    if (is_utf8(*name)) continue;
+    return bad_input(fmt::format("{} {}: its name is no UTF-8", option, *name),
+                     "rename it: the scenario's text, which keeps its name, is JSON");
+  }
   if (!choice.model.empty()) {
     nlohmann::json model = nlohmann::json::object();
     const nlohmann::json* own = parsed->contains("model") ? &parsed->at("model") : nullptr;

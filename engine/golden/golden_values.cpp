@@ -13,6 +13,7 @@
 #include "engine/capture/json_fields.h"
 #include "engine/config/json_file.h"
 #include "engine/config/json_object.h"
+#include "engine/config/printable.h"
 #include "kernels/params/tensor.h"
 
 namespace attnscope {
@@ -360,8 +361,7 @@ std::string golden_values_text(const GoldenValues& v) {
   std::string out = fmt::format("{{\n\"format\": \"{}\",\n\"version\": {},\n", kGoldenValuesFormat,
                                 kGoldenVersion);
   const auto line = [&](const char* key, const json& value, bool last = false) {
-    out += fmt::format("\"{}\": {}{}\n", key,
-                       value.dump(-1, ' ', false, json::error_handler_t::replace), last ? "" : ",");
+    out += fmt::format("\"{}\": {}{}\n", key, json_text(value), last ? "" : ",");
   };
   line("name", v.name);
   line("definition", v.definition);
@@ -383,7 +383,7 @@ std::string golden_values_text(const GoldenValues& v) {
   out += "\"taps\": [";
   const char* separator = "\n";
   for (const GoldenTap& t : v.taps) {
-    out += separator + tap_json(t).dump();
+    out += separator + json_text(tap_json(t));
     separator = ",\n";
   }
   return out + "\n]}\n";

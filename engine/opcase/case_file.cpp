@@ -10,6 +10,7 @@
 
 #include "engine/config/json_file.h"
 #include "engine/config/json_object.h"
+#include "engine/config/printable.h"
 #include "engine/tensorfile/tensor_file.h"
 #include "engine/tensorfile/tensor_writer.h"
 #include "kernels/layout/records.h"
@@ -317,7 +318,7 @@ Result<void> write_case(const OpCase& kept, const std::string& path) {
   auto size = writer.write(beside(path, names.free));
   if (!size) return size.error();
   out["digest"] = fmt::format("{:016x}", size->digest);
-  auto ok = write_text_file(path, out.dump(1) + "\n");
+  auto ok = write_text_file(path, json_text(out, 1) + "\n");
   // Of the two files of tensors the one that the JSON does not name goes.
   const std::string now = TensorNames(path).used;
   std::error_code code;

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "engine/config/json_object.h"
+#include "engine/config/printable.h"
 #include "engine/session/byte_stream.h"
 #include "engine/tensorfile/tensor_file.h"
 
@@ -55,7 +56,7 @@ void describe(const std::string& name, ElementType type, const std::vector<std::
               std::uint64_t begin, std::uint64_t end, std::string& header) {
   fmt::format_to(std::back_inserter(header),
                  R"({}{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
-                 header.empty() ? "" : ",", nlohmann::json(name).dump(), element_name(type),
+                 header.empty() ? "" : ",", json_text(nlohmann::json(name)), element_name(type),
                  fmt::join(shape, ","), begin, end);
 }
 
@@ -158,7 +159,7 @@ std::string TensorWriter::header(const std::vector<const Item*>& order) const {
   std::map<std::string, std::string> metadata = metadata_;
   if (pads > 0) metadata[kPaddingKey] = kPaddingPrefix;
   if (!metadata.empty()) {
-    keys += (keys.empty() ? "" : ",") + ("\"__metadata__\":" + nlohmann::json(metadata).dump());
+    keys += (keys.empty() ? "" : ",") + ("\"__metadata__\":" + json_text(nlohmann::json(metadata)));
   }
   return prefix(keys);
 }

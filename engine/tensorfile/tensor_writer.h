@@ -73,7 +73,6 @@ class TensorWriter {
   };
   std::vector<const Item*> in_file_order() const;
   Result<void> check(const std::string& path) const;
-  // Throws nlohmann::json::exception where a text is not UTF-8.
   std::string header(const std::vector<const Item*>& order) const;
 
   std::vector<Item> items_;
