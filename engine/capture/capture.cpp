@@ -276,7 +276,8 @@ Result<std::shared_ptr<const BlockBytes>> Capture::block(std::int64_t step, std:
   const TensorEntry *ids = file->find("ids"), *blocks = file->find("blocks");
   const auto stride = info_->block_stride;
   if (ids == nullptr || blocks == nullptr || ids->type != ElementType::kI32 ||
-      blocks->type != ElementType::kU8 || blocks->elements != ids->elements * stride) {
+      blocks->type != ElementType::kU8 || blocks->elements % stride != 0 ||
+      blocks->elements / stride != ids->elements) {
     return damaged(step_file("cache", step) + " does not hold blocks");
   }
   for (std::int64_t i = 0; i < ids->elements; ++i) {
@@ -298,6 +299,9 @@ Result<std::shared_ptr<const BlockBytes>> Capture::block(std::int64_t step, std:
 }
 
 Result<void> Capture::verify() const {
+  auto index = read_text_file(path_ + "/index.json");
+  if (!index) return damaged(index.error().message);
+  if (!check_index(*index)) return damaged("index.json does not fit its checksum");
   for (const auto& summary : summaries_) {
     const Line& where = *line(summary->step);
     if (where.trace.bytes > 0 && where.payload.bytes > 0) {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <ctime>
 
+#include "engine/config/printable.h"
 #include "engine/session/byte_stream.h"
 #include "engine/session/layer_ops.h"
 #include "engine/trace/tap_stats.h"
@@ -51,6 +52,7 @@ void fields(V& v, CaptureIndex& i) {
   v.later("rows", i.rows);
   v("weights", i.weights);
   v("steps", i.steps);
+  v.later("bytes", i.bytes);
   v("cache_steps", i.cache_steps);
   v("model", i.model);
   v("num_blocks", i.num_blocks);
@@ -72,6 +74,37 @@ constexpr std::size_t kSumDigits = 16;
 constexpr std::size_t kSumBytes = kSum.size() + kSumDigits + 2;  // with quote and comma
 
 const char* const kDamagedHint = "record it again, or copy it again from where it came";
+
+constexpr const char *kIndexSum = "sum", *kIndexBytes = "bytes";
+
+std::string sum_of(const nlohmann::json& index) { return text_checksum(json_text(index)); }
+
+// The first number that no recording has; empty = none.
+std::string odd_number(const CaptureIndex& index) {
+  constexpr std::int64_t kMostBlocks = std::int64_t{1} << 31, kMostTokens = std::int64_t{1} << 31;
+  constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;  // of the pool
+  constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
+  constexpr std::int64_t kMostRequests = 1 << 20;
+  constexpr int kMostRanks = 128;
+  const auto within = [](auto value, auto low, auto high) { return value >= low && value <= high; };
+  const TensorParallel& parallel = index.model.parallel;
+  if (!within(parallel.size, 1, kMostRanks)) return "model.parallel.size";
+  if (!within(parallel.rank, 0, parallel.size - 1)) return "model.parallel.rank";
+  if (!within(index.num_blocks, 1, kMostBlocks)) return "num_blocks";
+  if (!within(index.block_stride, 1, kMostBytes / index.num_blocks)) return "block_stride";
+  if (!within(index.token_budget, 0, kMostTokens - 1)) return "token_budget";
+  if (!within(index.max_requests, 0, kMostRequests)) return "max_requests";
+  if (!within(index.steps, 0, kMostSteps)) return "steps";
+  if (!within(index.drift_limit, 0.0, 2.0)) return "drift_limit";
+  for (const std::int64_t step : index.cache_steps) {
+    if (!within(step, 0, kMostSteps)) return "cache_steps";
+  }
+  for (const std::int64_t tokens : index.prompt_tokens) {
+    if (!within(tokens, 0, kMostTokens)) return "prompt_tokens";
+  }
+  if (index.request_names.size() > kMostRequests) return "the number of requests";
+  return "";
+}
 
 }  // namespace
 
@@ -98,7 +131,21 @@ CaptureIndex make_index(const SessionInfo& info, const CaptureOptions& options,
   return index;
 }
 
-std::string index_text(const CaptureIndex& index) { return to_json_fields(index).dump(1) + "\n"; }
+std::string index_text(const CaptureIndex& index) {
+  nlohmann::json json = to_json_fields(index);
+  json[kIndexSum] = sum_of(json);
+  return json_text(json, 1) + "\n";
+}
+
+bool check_index(const std::string& text) {
+  nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object()) return false;
+  const auto at = json.find(kIndexSum);
+  if (at == json.end()) return !json.contains(kIndexBytes);  // which came with the checksum
+  const nlohmann::json sum = *at;
+  json.erase(at);
+  return sum == sum_of(json);
+}
 
 Result<CaptureIndex> parse_index(const std::string& text, const std::string& path) {
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
@@ -128,19 +175,18 @@ Result<CaptureIndex> parse_index(const std::string& text, const std::string& pat
 
 Result<std::shared_ptr<const SessionInfo>> info_of(const CaptureIndex& index,
                                                    const std::string& path) {
-  constexpr std::int64_t kMostBlocks = std::int64_t{1} << 31;
-  constexpr std::size_t kMostLayers = 4096, kMostRequests = 1 << 20;
+  constexpr std::size_t kMostLayers = 4096;
   const auto damaged = [&](const std::string& what) {
     return bad_input(fmt::format("{}: damaged: index.json: {}", path, what), kDamagedHint);
   };
   const ModelConfig& m = index.model;
   if (m.compress_ratios.size() > kMostLayers) return damaged("too many layers");
   if (auto ok = validate(m); !ok) return damaged(ok.error().message);
-  if (m.parallel.rank < 0 || m.parallel.rank >= m.parallel.size) return damaged("parallel");
-  if (index.num_blocks < 1 || index.num_blocks > kMostBlocks) return damaged("num_blocks");
+  if (const std::string odd = odd_number(index); !odd.empty()) {
+    return damaged(odd + " is none that a recording has");
+  }
   if (index.lane_of.size() != AS_OP_COUNT) return damaged("lane_of has not one lane an op");
-  if (index.request_names.size() > kMostRequests ||
-      index.request_names.size() != index.prompt_tokens.size()) {
+  if (index.request_names.size() != index.prompt_tokens.size()) {
     return damaged("request_names and prompt_tokens do not fit each other");
   }
   auto info = std::make_shared<SessionInfo>();

@@ -49,7 +49,8 @@ struct CaptureIndex {
   std::string filter;
   std::string rows = {};  // CaptureOptions::rows
   bool weights = false;
-  std::int64_t steps = 0;  // once complete
+  std::int64_t steps = 0;   // once complete
+  std::uint64_t bytes = 0;  // of the other files, once complete; 0 in captures of older programs
   std::vector<std::int64_t> cache_steps;
   // SessionInfo, less what follows from the model
   ModelConfig model;
@@ -65,10 +66,14 @@ struct CaptureIndex {
 
 CaptureIndex make_index(const SessionInfo& info, const CaptureOptions& options,
                         const CaptureOrigin& origin);
+// With a checksum, key "sum": of the compact text of everything else, so that white space is free.
 std::string index_text(const CaptureIndex& index);
+// Whether a text fits its checksum. Those of older programs have none, and fit.
+bool check_index(const std::string& text);
 // Errors begin with `path` and are one of: too new, damaged, not a capture.
 Result<CaptureIndex> parse_index(const std::string& text, const std::string& path);
-// AS_BAD_INPUT when the model is none that this program knows how to lay out.
+// AS_BAD_INPUT when the model is none that this program knows how to lay out, or when a number is
+// none that a recording can have: whoever opens a capture calculates with all of them.
 Result<std::shared_ptr<const SessionInfo>> info_of(const CaptureIndex& index,
                                                    const std::string& path);
 

@@ -227,6 +227,7 @@ Result<CaptureTotals> CaptureWriter::finish() {
   if (!synced) return explain(capture_error(folder_, "cannot sync", why));
   index_.complete = true;
   index_.steps = totals_.steps;
+  index_.bytes = totals_.bytes;
   if (auto ok = write_text_file(folder_ + "/index.json", index_text(index_)); !ok) {
     return explain(ok.error());
   }

@@ -16,8 +16,10 @@
 #include "engine/capture/capture.h"
 #include "engine/capture/capture_index.h"
 #include "engine/capture/capture_pack.h"
+#include "engine/model/numbers.h"
 #include "engine/opcase/case_file.h"
 #include "engine/tensorfile/tensor_writer.h"
+#include "engine/trace/tap_stats.h"
 #include "tests/fuzz/hostile_json.h"
 #include "tests/fuzz/parsers.h"
 #include "tests/fuzz/small_capture.h"
@@ -92,10 +94,85 @@ class HostileCaptures : public testing::Test {
     });
   }
 
+  // An index behind a checksum that fits.
+  void write_index(json index) const {
+    index.erase("sum");
+    index["sum"] = text_checksum(index.dump());
+    write("index.json", index.dump());
+  }
+
   fs::path root_;
   std::string folder_;
   int cases_ = 0;
 };
+
+// Whoever opens a capture multiplies them.
+TEST_F(HostileCaptures, NumbersOfTheIndexThatNoRecordingHas) {
+  // Four blocks: with a stride that is larger by 2^62 the bytes of all of them are the same number
+  // modulo 2^64, and the second block would lie outside of the file.
+  const json index = json::parse(read("index.json"));
+  const auto stride = index["block_stride"].get<std::int64_t>();
+  const std::vector<std::int32_t> ids = {1, 2, 3, 4};
+  const std::vector<std::uint8_t> content(to_size(4 * stride));
+  TensorWriter writer;
+  writer.add("ids", ElementType::kI32, {4}, ids);
+  writer.add("blocks", ElementType::kU8, {4, stride}, content);
+  const auto size = writer.write(path("cache/000000.safetensors"));
+  ASSERT_TRUE(size);
+  change_step([&](json& step) {
+    step["cache"] = {{"bytes", size->bytes}, {"digest", hex64(size->digest)}};
+  });
+  ASSERT_TRUE(sound());
+  EXPECT_TRUE(*(*Capture::open(folder_))->block(0, 2));
+  const std::vector<std::pair<const char*, json>> odd = {
+      {"/block_stride", stride + (std::int64_t{1} << 62)},
+      {"/block_stride", INT64_MAX},
+      {"/block_stride", 0},
+      {"/num_blocks", (std::int64_t{1} << 31) + 1},
+      {"/num_blocks", 0},
+      {"/token_budget", std::int64_t{1} << 31},
+      {"/token_budget", -1},
+      {"/max_requests", std::int64_t{1} << 40},
+      {"/steps", -1},
+      {"/cache_steps/0", -1},
+      {"/cache_steps/0", INT64_MAX},
+      {"/prompt_tokens/0", -1},
+      {"/prompt_tokens/0", INT64_MAX},
+      {"/drift_limit", "nan"},
+      {"/drift_limit", 1e308},
+      {"/bytes", -1},
+      {"/model/parallel/size", 0},
+      {"/model/parallel/size", INT32_MAX},
+      {"/model/parallel/rank", -1},
+      {"/model/max_position", INT32_MAX},
+      {"/model/rms_eps", "nan"}};
+  for (const auto& [key, value] : odd) {
+    json changed = index;
+    changed[json::json_pointer(key)] = value;
+    write_index(changed);
+    const auto refused = Capture::open(folder_);
+    EXPECT_FALSE(refused) << key << " " << value;
+    if (refused) (void)(*refused)->block(0, 2);
+    expect_answer(std::string(key) + " = " + value.dump(), false);
+  }
+}
+
+TEST_F(HostileCaptures, TheIndexHasAChecksum) {
+  const std::string text = read("index.json");
+  json index = json::parse(text);
+  write("index.json", index.dump());
+  EXPECT_TRUE(sound()) << "white space is free";
+  index["created"] = "2000-01-01T00:00:00Z";
+  write("index.json", index.dump(1));
+  EXPECT_NE(error().find("index.json does not fit its checksum"), std::string::npos) << error();
+  index.erase("sum");
+  write("index.json", index.dump(1));
+  EXPECT_NE(error().find("index.json does not fit its checksum"), std::string::npos) << error();
+  // Of a program that knew neither.
+  index.erase("bytes");
+  write("index.json", index.dump(1));
+  EXPECT_TRUE(sound()) << error();
+}
 
 TEST_F(HostileCaptures, CutOffAnywhere) {
   for (const char* file : {"index.json", "steps.jsonl", "traces.jsonl",
@@ -130,9 +207,7 @@ TEST_F(HostileCaptures, FlippedBits) {
       std::string bytes = whole;
       bytes[at] = static_cast<char>(bytes[at] ^ (1 << at % 8));
       write(file, bytes);
-      // The index has no checksum: a letter of a name may be another one.
-      expect_answer(std::string(file) + " flipped at " + std::to_string(at),
-                    std::strcmp(file, "index.json") == 0);
+      expect_answer(std::string(file) + " flipped at " + std::to_string(at), false);
     }
     write(file, whole);
   }
@@ -170,8 +245,9 @@ TEST_F(HostileCaptures, FieldsOfAnotherKindBehindGoodChecksums) {
     json root = json::parse(index);
     if (round > 0) root.erase("created");  // another turn of values for each place
     if (round > 1) root.erase("filter");
+    root.erase("sum");
     each_field(root, [&](const std::string& what) {
-      write("index.json", root.dump());
+      write_index(root);
       expect_answer("index.json " + what, true);
     });
   }
