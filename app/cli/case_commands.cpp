@@ -14,6 +14,7 @@
 #include "app/common/format.h"
 #include "app/common/plugins.h"
 #include "app/common/report_parts.h"
+#include "app/common/say.h"
 #include "app/common/wiring.h"
 #include "engine/config/json_file.h"
 #include "engine/opcase/case_file.h"
@@ -62,10 +63,10 @@ Result<as_status> save_command(const SaveCommand& c) {
   for (const auto& [name, t] : kept->tensors) bytes += t.bytes.size();
   for (const auto& [name, t] : kept->caches) bytes += t.rows.size();
   if (c.at.json) {
-    fmt::print("{}\n", json({{"file", c.output}, {"op", kept->op.name}, {"bytes", bytes}}).dump(1));
+    say_json(json({{"file", c.output}, {"op", kept->op.name}, {"bytes", bytes}}));
   } else {
-    fmt::print("{}: {}, {} tensors, {} caches, {}\n", c.output, format_place(*place),
-               kept->tensors.size(), kept->caches.size(), format_bytes(static_cast<double>(bytes)));
+    say("{}: {}, {} tensors, {} caches, {}\n", c.output, format_place(*place), kept->tensors.size(),
+        kept->caches.size(), format_bytes(static_cast<double>(bytes)));
   }
   return AS_OK;
 }
@@ -135,26 +136,26 @@ json run_json(const std::string& file, const OpCase& kept, const CaseRun& run) {
 }
 
 void print_run(const std::string& file, const OpCase& kept, const CaseRun& run) {
-  fmt::print("{}: {}, lane {} against {} of lane {}, {}\n", file, kept.op.name, run.lane,
-             kept.origin.step >= 0 ? format_place({kept.origin.step, kept.origin.layer,
-                                                   static_cast<as_op_id>(kept.op.id)})
-                                   : kept.origin.from,
-             kept.origin.lane, format_us(run.microseconds));
+  say("{}: {}, lane {} against {} of lane {}, {}\n", file, kept.op.name, run.lane,
+      kept.origin.step >= 0
+          ? format_place({kept.origin.step, kept.origin.layer, static_cast<as_op_id>(kept.op.id)})
+          : kept.origin.from,
+      kept.origin.lane, format_us(run.microseconds));
   for (const CaseTap& t : run.taps) {
     const Comparison& c = t.comparison;
-    fmt::print("  {:<12} {:<5} {:<18} {:<9} {:>9} of {} differ, max abs {}, {:.3g} of {}\n", t.tap,
-               t.dtype, extents_text(t.shape), verdict_name(t.verdict), c.figures.differing,
-               c.elements, format_error(c.figures.max_abs), c.budget_used, t.tolerance);
+    say("  {:<12} {:<5} {:<18} {:<9} {:>9} of {} differ, max abs {}, {:.3g} of {}\n", t.tap,
+        t.dtype, extents_text(t.shape), verdict_name(t.verdict), c.figures.differing, c.elements,
+        format_error(c.figures.max_abs), c.budget_used, t.tolerance);
     if (t.verdict == Verdict::kWrong && !c.worst.index.empty()) {
-      fmt::print("    worst at {}: {} instead of {}\n", extents_text(c.worst.index),
-                 format_exact(c.worst.value), format_exact(c.worst.reference));
+      say("    worst at {}: {} instead of {}\n", extents_text(c.worst.index),
+          format_exact(c.worst.value), format_exact(c.worst.reference));
     }
-    if (!t.note.empty()) fmt::print("    {}\n", t.note);
+    if (!t.note.empty()) say("    {}\n", t.note);
   }
   for (const std::string& text : run.trespasses) {
-    fmt::print("  wrote where it must not: {}\n", text);
+    say("  wrote where it must not: {}\n", text);
   }
-  fmt::print("  {}\n", run.right() ? "right" : "wrong");
+  say("  {}\n", run.right() ? "right" : "wrong");
 }
 
 Result<as_status> run_case_command(const RunCaseCommand& c) {
@@ -181,7 +182,7 @@ Result<as_status> run_case_command(const RunCaseCommand& c) {
       if (plugin != nullptr && plugin->failures() > failures) {
         // That is what the case is there to find out; the others are run all the same.
         const std::string what = run ? "the plugin failed" : run.error().message;
-        fmt::print(stderr, "attnscope: {}: {}\n", file, what);
+        say(stderr, "attnscope: {}: {}\n", file, what);
         runs.push_back({{"format", "attnscope-case-run"},
                         {"version", 1},
                         {"file", file},
@@ -209,7 +210,7 @@ Result<as_status> run_case_command(const RunCaseCommand& c) {
       }
     }
   }
-  if (c.as_json) fmt::print("{}\n", (runs.size() == 1 ? runs[0] : runs).dump(1));
+  if (c.as_json) say_json((runs.size() == 1 ? runs[0] : runs));
   return right ? AS_OK : AS_MISMATCH;
 }
 
@@ -237,14 +238,14 @@ Result<as_status> show_case(const std::string& file, bool as_json) {
   if (!kept) return kept.error();
   json tensors = json::array();
   if (!as_json) {
-    fmt::print("{}: {}\n  {}\n  from {}{}, lane {}\n", file, kept->op.name, kept->op.summary,
-               kept->origin.from,
-               kept->origin.step >= 0 ? ", " + format_place({kept->origin.step, kept->origin.layer,
-                                                             static_cast<as_op_id>(kept->op.id)})
-                                      : "",
-               kept->origin.lane);
-    for (const auto& [name, v] : kept->integers) fmt::print("  {} = {}\n", name, v);
-    for (const auto& [name, v] : kept->reals) fmt::print("  {} = {}\n", name, format_exact(v));
+    say("{}: {}\n  {}\n  from {}{}, lane {}\n", file, kept->op.name, kept->op.summary,
+        kept->origin.from,
+        kept->origin.step >= 0 ? ", " + format_place({kept->origin.step, kept->origin.layer,
+                                                      static_cast<as_op_id>(kept->op.id)})
+                               : "",
+        kept->origin.lane);
+    for (const auto& [name, v] : kept->integers) say("  {} = {}\n", name, v);
+    for (const auto& [name, v] : kept->reals) say("  {} = {}\n", name, format_exact(v));
   }
   for (const as_tap_info& tap : kept->op.taps) {
     const char* side = tap.direction == AS_TAP_IN ? "in" : "out";
@@ -253,27 +254,25 @@ Result<as_status> show_case(const std::string& file, bool as_json) {
       tensors.push_back(
           {{"tap", tap.name}, {"side", side}, {"dtype", dtype}, {"shape", t->second.shape}});
       if (!as_json) {
-        fmt::print("  {:<3} {:<14} {:<5} {}\n", side, tap.name, dtype,
-                   extents_text(t->second.shape));
+        say("  {:<3} {:<14} {:<5} {}\n", side, tap.name, dtype, extents_text(t->second.shape));
       }
     } else if (const auto r = kept->caches.find(tap.name); r != kept->caches.end()) {
       tensors.push_back({{"tap", tap.name}, {"side", side}, {"rows", r->second.slots.size()}});
       if (!as_json) {
-        fmt::print("  {:<3} {:<14} {} rows of {} bytes, of {} blocks of {}\n", side, tap.name,
-                   r->second.slots.size(), r->second.row_bytes(), r->second.blocks,
-                   r->second.rows_per_block);
+        say("  {:<3} {:<14} {} rows of {} bytes, of {} blocks of {}\n", side, tap.name,
+            r->second.slots.size(), r->second.row_bytes(), r->second.blocks,
+            r->second.rows_per_block);
       }
     }
   }
   if (as_json) {
-    fmt::print("{}\n", json({{"format", "attnscope-case-show"},
-                             {"version", 1},
-                             {"file", file},
-                             {"op", kept->op.name},
-                             {"integers", kept->integers},
-                             {"reals", kept->reals},
-                             {"taps", tensors}})
-                           .dump(1));
+    say_json(json({{"format", "attnscope-case-show"},
+                   {"version", 1},
+                   {"file", file},
+                   {"op", kept->op.name},
+                   {"integers", kept->integers},
+                   {"reals", kept->reals},
+                   {"taps", tensors}}));
   }
   return AS_OK;
 }
@@ -313,7 +312,7 @@ Result<as_status> export_command(const ExportCommand& c) {
   auto script = python_script(*kept, code ? c.file : from.string(), *tolerances);
   if (!script) return script.error();
   if (auto ok = write_text_file(output.string(), *script); !ok) return ok.error();
-  fmt::print("{0}: python3 {0} FILE.py calls run(case) of FILE.py\n", output.string());
+  say("{0}: python3 {0} FILE.py calls run(case) of FILE.py\n", output.string());
   return AS_OK;
 }
 

@@ -12,6 +12,7 @@
 #include "app/common/find_model.h"
 #include "app/common/format.h"
 #include "app/common/report_parts.h"
+#include "app/common/say.h"
 #include "app/common/wiring.h"
 #include "engine/opcase/case_file.h"
 #include "engine/opcase/import_capture.h"
@@ -70,12 +71,12 @@ Result<as_status> import_cases(const ImportCommand& c, const ImportMap& map) {
       name = fmt::format("{}.{}.json", name.substr(0, name.size() - 5), op->op.name);
     }
     if (auto ok = write_case(made->kept, name); !ok) return ok.error();
-    fmt::print("{}: {}\n", name, op->op.name);
+    say("{}: {}\n", name, op->op.name);
     if (!*type && !op->layers.empty()) {
-      fmt::print("  taken for a layer of type {}: --model says what layer {} is\n",
-                 layer_type_name(op->layers.front()), layer);
+      say("  taken for a layer of type {}: --model says what layer {} is\n",
+          layer_type_name(op->layers.front()), layer);
     }
-    for (const std::string& note : made->notes) fmt::print("  {}\n", note);
+    for (const std::string& note : made->notes) say("  {}\n", note);
     ++written;
   }
   if (written > 0) return AS_OK;
@@ -117,8 +118,7 @@ LeftOutTotals print_left_out(const ImportCommand& c, const std::vector<LeftOutOp
   for (const auto& [name, ops] : by_name) {
     std::set<int> layers;
     for (const LeftOutOp* left : ops) layers.insert(left->layer);
-    fmt::print(
-        "  left out: {} of layer{} {}: it is a helper op, which has no place in a step; "
+    say("  left out: {} of layer{} {}: it is a helper op, which has no place in a step; "
         "import it as a case: attnscope case import {} {} -o {}.json --op {} --layer {} "
         "--model {}\n",
         name, layers.size() > 1 ? "s" : "", fmt::join(layers, ", "), c.map, fmt::join(c.dumps, " "),
@@ -127,15 +127,14 @@ LeftOutTotals print_left_out(const ImportCommand& c, const std::vector<LeftOutOp
       ++totals.ops;
       const std::string place =
           fmt::format("{} of layer {} of step {}", name, left->layer, left->step);
-      if (!left->why_not.empty()) fmt::print("  {}: not judged: {}\n", place, left->why_not);
+      if (!left->why_not.empty()) say("  {}: not judged: {}\n", place, left->why_not);
       if (!left->run) continue;
       for (const CaseTap& tap : left->run->taps) {
         if (tap.verdict == Verdict::kNotCompared) continue;
         ++totals.taps;
         if (tap.verdict != Verdict::kWrong) continue;
         ++totals.wrong;
-        fmt::print("  {}: {} is wrong{}{}\n", place, tap.tap, tap.note.empty() ? "" : ": ",
-                   tap.note);
+        say("  {}: {} is wrong{}{}\n", place, tap.tap, tap.note.empty() ? "" : ": ", tap.note);
       }
     }
   }
@@ -178,22 +177,22 @@ Result<as_status> import_whole(const ImportCommand& c, const ImportMap& map) {
   }
   auto made = import_capture(map, steps_of_dump(std::move(*files)), options, c.output);
   if (!made) return made.error();
-  fmt::print("{}: {} steps, {} ops, {}\n", c.output, made->totals.steps, made->ops,
-             format_bytes(static_cast<double>(made->totals.bytes)));
-  for (const std::string& note : made->notes) fmt::print("  {}\n", note);
+  say("{}: {} steps, {} ops, {}\n", c.output, made->totals.steps, made->ops,
+      format_bytes(static_cast<double>(made->totals.bytes)));
+  for (const std::string& note : made->notes) say("  {}\n", note);
   const LeftOutTotals left_out = print_left_out(c, made->left_out);
   const Summary summary = summarise(made->results, tolerances->drift_limit());
   const std::int64_t wrong = summary.count(Verdict::kWrong) + left_out.wrong;
   if (options.judge) {
-    fmt::print("beside ref.sim on their own inputs: {} taps, {} wrong", summary.taps,
-               summary.count(Verdict::kWrong));
+    say("beside ref.sim on their own inputs: {} taps, {} wrong", summary.taps,
+        summary.count(Verdict::kWrong));
     if (left_out.ops > 0) {
-      fmt::print("; {} ops left out of the capture: {} taps, {} wrong", left_out.ops, left_out.taps,
-                 left_out.wrong);
+      say("; {} ops left out of the capture: {} taps, {} wrong", left_out.ops, left_out.taps,
+          left_out.wrong);
     }
-    fmt::print("\n{}", format_blamed(blamed_json(summary)));
+    say("\n{}", Lines{format_blamed(printable_json(blamed_json(summary)))});
   }
-  fmt::print("open it with: attnscope show {0}, or attnscope gui {0}\n", c.output);
+  say("open it with: attnscope show {0}, or attnscope gui {0}\n", c.output);
   return wrong > 0 ? AS_MISMATCH : AS_OK;
 }
 

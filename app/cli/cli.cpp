@@ -9,6 +9,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <new>
 
 #include "app/cli/capture_commands.h"
 #include "app/cli/commands.h"
@@ -17,6 +18,7 @@
 #include "app/cli/model_commands.h"
 #include "app/cli/model_options.h"
 #include "app/common/plugins.h"
+#include "app/common/say.h"
 #include "engine/config/nearest.h"
 
 namespace attnscope {
@@ -421,11 +423,11 @@ int run_cli(const std::vector<std::string>& arguments) {
         app.exit(e);
         return AS_OK;
       }
-      fmt::print(stderr, "attnscope: {}\n", usage_text(app, first, e.what()));
+      say(stderr, "attnscope: {}\n", usage_text(app, first, e.what()));
       return AS_USAGE;
     }
     if (auto ok = open_plugins(plugin_choice); !ok) {
-      fmt::print(stderr, "attnscope: {}\n", ok.error().text());
+      say(stderr, "attnscope: {}\n", ok.error().text());
       return ok.error().code;
     }
     const Result<as_status> result = action();
@@ -434,7 +436,7 @@ int run_cli(const std::vector<std::string>& arguments) {
     fmt::print(stderr, "attnscope: {}\n", result.error().text());
     return result.error().code;
   } catch (const std::exception& e) {
-    fmt::print(stderr, "attnscope: internal error: {}; please report this\n", e.what());
+    say(stderr, "attnscope: internal error: {}; please report this\n", e.what());
     return AS_INTERNAL;
   }
 }

@@ -7,6 +7,7 @@
 #include "app/cli/progress_bar.h"
 #include "app/common/format.h"
 #include "app/common/own_judge.h"
+#include "app/common/say.h"
 #include "engine/capture/op_blame.h"
 
 namespace attnscope {
@@ -102,40 +103,40 @@ std::string counts_text(const CaptureDiff& diff) {
 }
 
 void print_ops(const CaptureDiff& diff) {
-  fmt::print("\n  {:>5} {:>5}  {:<24} {:<10} {:<14} {:>10} {:>9}\n", "step", "layer", "op",
-             "verdict", "tap", "max abs", "budget");
+  say("\n  {:>5} {:>5}  {:<24} {:<10} {:<14} {:>10} {:>9}\n", "step", "layer", "op", "verdict",
+      "tap", "max abs", "budget");
   int shown = 0;
   for (const OpDiff& op : diff.ops) {
     if (op.verdict == DiffVerdict::kWithin || op.verdict == DiffVerdict::kUnknown) continue;
     if (++shown > 20) {
-      fmt::print("  .. --json has all of them\n");
+      say("  .. --json has all of them\n");
       return;
     }
     for (const TapDiff& t : op.taps) {
       if (!t.output || t.within) continue;
-      fmt::print("  {:>5} {:>5}  {:<24} {:<10} {:<14} {:>10} {:>9}\n", op.a.step,
-                 op.a.layer < 0 ? "-" : std::to_string(op.a.layer), as_op_find(op.a.op)->name,
-                 diff_verdict_name(op.verdict), t.tap,
-                 t.by_checksum ? "not kept" : format_error(t.max_abs),
-                 t.budget_used > 0 ? format_number(t.budget_used) : "");
+      say("  {:>5} {:>5}  {:<24} {:<10} {:<14} {:>10} {:>9}\n", op.a.step,
+          op.a.layer < 0 ? "-" : std::to_string(op.a.layer), as_op_find(op.a.op)->name,
+          diff_verdict_name(op.verdict), t.tap,
+          t.by_checksum ? "not kept" : format_error(t.max_abs),
+          t.budget_used > 0 ? format_number(t.budget_used) : "");
     }
   }
 }
 
 void print_text(const CaptureDiff& diff, const DiffCommand& c) {
-  fmt::print("{} and {}: {} tokens of {} steps in both\n", c.a, c.b, diff.tokens, diff.steps);
-  fmt::print("  {}\n", counts_text(diff));
-  for (const StateDiff& s : diff.states) fmt::print("  {}: {}\n", s.what, s.text);
+  say("{} and {}: {} tokens of {} steps in both\n", c.a, c.b, diff.tokens, diff.steps);
+  say("  {}\n", counts_text(diff));
+  for (const StateDiff& s : diff.states) say("  {}: {}\n", s.what, s.text);
   const std::string blameless = blameless_text(diff), open = open_text(diff);
-  if (!blameless.empty()) fmt::print("\n{}\n", blameless);
+  if (!blameless.empty()) say("\n{}\n", blameless);
   if (diff.first) {
-    fmt::print("\n{}\n", diff.first->text);
+    say("\n{}\n", diff.first->text);
     print_ops(diff);
   } else {
-    fmt::print("no op's output differs beyond its tolerance{}\n",
-               diff.whole() ? "" : ", of those that could be compared");
+    say("no op's output differs beyond its tolerance{}\n",
+        diff.whole() ? "" : ", of those that could be compared");
   }
-  if (!open.empty()) fmt::print("\n{}\n", open);
+  if (!open.empty()) say("\n{}\n", open);
 }
 
 Result<as_status> diff_command(const DiffCommand& c) {
@@ -157,7 +158,7 @@ Result<as_status> diff_command(const DiffCommand& c) {
   }();
   if (!diff) return diff.error();
   if (c.as_json) {
-    fmt::print("{}\n", diff_json(*diff, c).dump(1));
+    say_json(diff_json(*diff, c));
   } else {
     print_text(*diff, c);
   }

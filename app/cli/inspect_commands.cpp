@@ -9,6 +9,7 @@
 #include "app/common/doctor.h"
 #include "app/common/find_model.h"
 #include "app/common/report.h"
+#include "app/common/say.h"
 #include "app/common/wiring.h"
 #include "kernels/params/op_table.h"
 
@@ -83,40 +84,37 @@ std::string format_text(const json& m) {
 }
 
 void print_model(const json& m) {
-  fmt::print("{}: {} of {} published layers, {} parameters, vocabulary {}\n",
-             m.at("name").get<std::string>(), m.at("layers").size(),
-             m.at("published_layers").get<int>(), m.at("parameters").get<std::int64_t>(),
-             m.at("vocabulary").get<int>());
-  fmt::print("  ({})\n\n", m.at("scope").get<std::string>());
+  say("{}: {} of {} published layers, {} parameters, vocabulary {}\n",
+      m.at("name").get<std::string>(), m.at("layers").size(), m.at("published_layers").get<int>(),
+      m.at("parameters").get<std::int64_t>(), m.at("vocabulary").get<int>());
+  say("  ({})\n\n", m.at("scope").get<std::string>());
   for (const char* key : {"hidden", "heads", "head_dim", "q_lora", "o_lora", "o_groups", "window",
                           "index_heads", "index_dim", "index_topk"}) {
-    fmt::print("  {:<12} {:>7}\n", key, m.at(key).get<int>());
+    say("  {:<12} {:>7}\n", key, m.at(key).get<int>());
   }
-  fmt::print("  {:<12} {:>7}\n\nlayers:", "index_rows", m.at("index_rows").get<std::string>());
+  say("  {:<12} {:>7}\n\nlayers:", "index_rows", m.at("index_rows").get<std::string>());
   for (const json& layer : m.at("layers")) {
-    fmt::print(" {}:{}", layer.at("layer").get<int>(), layer.at("type").get<std::string>());
+    say(" {}:{}", layer.at("layer").get<int>(), layer.at("type").get<std::string>());
   }
-  fmt::print("\n\n{:<12}{:>8}{:>8}{:>16}  caches (rows per block, page bytes)\n", "group", "tokens",
-             "window", "bytes a block");
+  say("\n\n{:<12}{:>8}{:>8}{:>16}  caches (rows per block, page bytes)\n", "group", "tokens",
+      "window", "bytes a block");
   for (const json& g : m.at("groups")) {
-    fmt::print("{:<12}{:>8}{:>8}{:>16}  ", g.at("name").get<std::string>(),
-               g.at("block_tokens").get<int>(),
-               g.at("window").is_null() ? "-" : g.at("window").dump(),
-               g.at("bytes_per_block").get<std::int64_t>());
+    say("{:<12}{:>8}{:>8}{:>16}  ", g.at("name").get<std::string>(),
+        g.at("block_tokens").get<int>(), g.at("window").is_null() ? "-" : g.at("window").dump(),
+        g.at("bytes_per_block").get<std::int64_t>());
     std::size_t shown = 0;
     for (const json& c : g.at("caches")) {
       if (++shown > 6) {
-        fmt::print("… {} more", g.at("caches").size() - 6);
+        say("… {} more", g.at("caches").size() - 6);
         break;
       }
-      fmt::print("{}/{} ({}, {})  ", c.at("layer").get<int>(), c.at("cache").get<std::string>(),
-                 c.at("rows_per_block").get<int>(), c.at("page_bytes").get<std::int64_t>());
+      say("{}/{} ({}, {})  ", c.at("layer").get<int>(), c.at("cache").get<std::string>(),
+          c.at("rows_per_block").get<int>(), c.at("page_bytes").get<std::int64_t>());
     }
-    fmt::print("\n");
+    say("\n");
   }
   const std::int64_t stride = m.at("block_stride_bytes");
-  fmt::print(
-      "\nevery block id costs {} bytes ({}), the largest group\n"
+  say("\nevery block id costs {} bytes ({}), the largest group\n"
       "full group: {:.1f} bytes a token for good; a decoding request holds up to {} windowed "
       "blocks "
       "besides\nparameters: {}{}\n",
@@ -132,12 +130,12 @@ Result<as_status> ops_command(bool as_json) {
   json table = json::array();
   for (int i = 0; i < AS_OP_COUNT; ++i) table.push_back(op_json(*as_op_find(i), lanes));
   if (as_json) {
-    fmt::print("{}\n", json{{"format", "attnscope-ops"}, {"version", 1}, {"ops", table}}.dump(1));
+    say_json(json{{"format", "attnscope-ops"}, {"version", 1}, {"ops", table}});
     return AS_OK;
   }
   for (const json& op : table) {
-    fmt::print("{}  ({})\n  {}\n", op.at("id").get<std::string>(),
-               op.at("where").get<std::string>(), op.at("summary").get<std::string>());
+    say("{}  ({})\n  {}\n", op.at("id").get<std::string>(), op.at("where").get<std::string>(),
+        op.at("summary").get<std::string>());
     for (const char* direction : {"in", "out"}) {
       std::vector<std::string> taps;
       for (const json& tap : op.at("taps")) {
@@ -147,12 +145,12 @@ Result<as_status> ops_command(bool as_json) {
                                    tap.at("dtype").get<std::string>(),
                                    tap.at("optional").get<bool>() ? " (optional)" : ""));
       }
-      fmt::print("  {:<6} {}\n", direction, fmt::join(taps, "; "));
+      say("  {:<6} {}\n", direction, fmt::join(taps, "; "));
     }
-    fmt::print("  lanes  {}\n  refs   {}\n  tests  {}\n\n",
-               fmt::join(op.at("lanes").get<std::vector<std::string>>(), ", "),
-               fmt::join(op.at("references").get<std::vector<std::string>>(), ", "),
-               fmt::join(op.at("tests").get<std::vector<std::string>>(), ", "));
+    say("  lanes  {}\n  refs   {}\n  tests  {}\n\n",
+        fmt::join(op.at("lanes").get<std::vector<std::string>>(), ", "),
+        fmt::join(op.at("references").get<std::vector<std::string>>(), ", "),
+        fmt::join(op.at("tests").get<std::vector<std::string>>(), ", "));
   }
   return AS_OK;
 }
@@ -168,20 +166,18 @@ Result<as_status> lanes_command(bool as_json) {
     table.push_back({{"name", lane.name}, {"description", lane.description}, {"ops", ops}});
   }
   if (as_json) {
-    fmt::print("{}\n",
-               json{{"format", "attnscope-lanes"}, {"version", 1}, {"lanes", table}}.dump(1));
+    say_json(json{{"format", "attnscope-lanes"}, {"version", 1}, {"lanes", table}});
     return AS_OK;
   }
   for (const json& lane : table) {
     const auto ops = lane.at("ops").get<std::vector<std::string>>();
-    fmt::print("{:<36} {:<26} {}\n", lane.at("name").get<std::string>(),
-               ops.empty()       ? "not here"
-               : ops.size() == 1 ? ops[0]
-                                 : fmt::format("{} ops", ops.size()),
-               lane.at("description").get<std::string>());
+    say("{:<36} {:<26} {}\n", lane.at("name").get<std::string>(),
+        ops.empty()       ? "not here"
+        : ops.size() == 1 ? ops[0]
+                          : fmt::format("{} ops", ops.size()),
+        lane.at("description").get<std::string>());
   }
-  fmt::print(
-      "\nrun SCENARIO --lane NAME, or --lane OP=NAME for one op. A mutant is the CPU lane with one "
+  say("\nrun SCENARIO --lane NAME, or --lane OP=NAME for one op. A mutant is the CPU lane with one "
       "op wrong on purpose.\n");
   return AS_OK;
 }
@@ -191,7 +187,7 @@ Result<as_status> describe_command(const DescribeCommand& command) {
   if (!config) return config.error();
   const json model = describe_model(*config);
   if (command.json) {
-    fmt::print("{}\n", model.dump(1));
+    say_json(model);
   } else {
     print_model(model);
   }
@@ -206,12 +202,12 @@ Result<as_status> doctor_command(bool as_json) {
       out.push_back(
           {{"what", line.what}, {"found", line.found}, {"ok", line.ok}, {"note", line.note}});
     }
-    fmt::print("{}\n", out.dump(1));
+    say_json(out);
     return AS_OK;
   }
   for (const DoctorLine& line : lines) {
-    fmt::print("{} {:<14} {}\n", line.ok ? "ok" : "--", line.what, line.found);
-    if (!line.note.empty()) fmt::print("                  {}\n", line.note);
+    say("{} {:<14} {}\n", line.ok ? "ok" : "--", line.what, line.found);
+    if (!line.note.empty()) say("                  {}\n", line.note);
   }
   return AS_OK;
 }

@@ -13,6 +13,7 @@
 #include "app/common/find_model.h"
 #include "app/common/format.h"
 #include "app/common/report.h"
+#include "app/common/say.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/export_checkpoint.h"
 #include "engine/config/scenario.h"
@@ -63,25 +64,24 @@ Result<as_status> tensors_command(const ModelCommand& c) {
     rows.push_back(use_json(use));
   }
   if (c.json) {
-    fmt::print("{}\n", json{{"format", "attnscope-model-tensors"},
-                            {"version", 1},
-                            {"model", c.model},
-                            {"layers", config->layers},
-                            {"bytes", bytes},
-                            {"unused", loaded->unused},
-                            {"tensors", rows}}
-                           .dump(1));
+    say_json(json{{"format", "attnscope-model-tensors"},
+                  {"version", 1},
+                  {"model", c.model},
+                  {"layers", config->layers},
+                  {"bytes", bytes},
+                  {"unused", loaded->unused},
+                  {"tensors", rows}});
     return AS_OK;
   }
   for (const TensorUse& use : loaded->used) {
-    fmt::print("{:<44} {:<8}{:<9} [{}]  {}", use.name, use.dtype,
-               use.scales.empty() ? "" : "x " + use.scales, fmt::join(use.shape, ", "), use.shard);
-    if (use.rounded > 0) fmt::print("  {} values rounded to bf16", use.rounded);
-    fmt::print("\n");
+    say("{:<44} {:<8}{:<9} [{}]  {}", use.name, use.dtype,
+        use.scales.empty() ? "" : "x " + use.scales, fmt::join(use.shape, ", "), use.shard);
+    if (use.rounded > 0) say("  {} values rounded to bf16", use.rounded);
+    say("\n");
   }
-  fmt::print("\n{} tensors of layers {} read, {}; {} others in the checkpoint not used\n",
-             loaded->used.size(), fmt::join(config->layers, ","),
-             format_bytes(static_cast<double>(bytes)), loaded->unused);
+  say("\n{} tensors of layers {} read, {}; {} others in the checkpoint not used\n",
+      loaded->used.size(), fmt::join(config->layers, ","), format_bytes(static_cast<double>(bytes)),
+      loaded->unused);
   return AS_OK;
 }
 
@@ -132,22 +132,20 @@ Result<as_status> export_command(const ModelCommand& c) {
   auto totals = export_checkpoint(weights, source->config, c.output, dtype, pool.handle());
   if (!totals) return totals.error();
   if (c.json) {
-    fmt::print("{}\n", json{{"path", c.output},
-                            {"tensors", totals->tensors},
-                            {"shards", totals->shards},
-                            {"bytes", totals->bytes},
-                            {"values_in_fp8", totals->in_blocks},
-                            {"values_changed", totals->changed}}
-                           .dump(1));
+    say_json(json{{"path", c.output},
+                  {"tensors", totals->tensors},
+                  {"shards", totals->shards},
+                  {"bytes", totals->bytes},
+                  {"values_in_fp8", totals->in_blocks},
+                  {"values_changed", totals->changed}});
     return AS_OK;
   }
-  fmt::print("{}: {} tensors in {} shards, {}, {}\n", c.output, totals->tensors, totals->shards,
-             format_bytes(static_cast<double>(totals->bytes)), c.dtype);
+  say("{}: {} tensors in {} shards, {}, {}\n", c.output, totals->tensors, totals->shards,
+      format_bytes(static_cast<double>(totals->bytes)), c.dtype);
   if (totals->in_blocks > 0) {
-    fmt::print("{} of {} values in FP8 are others than in bf16\n", totals->changed,
-               totals->in_blocks);
+    say("{} of {} values in FP8 are others than in bf16\n", totals->changed, totals->in_blocks);
   }
-  fmt::print("run it with: attnscope run SCENARIO --model {}\n", c.output);
+  say("run it with: attnscope run SCENARIO --model {}\n", c.output);
   return AS_OK;
 }
 

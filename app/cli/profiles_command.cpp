@@ -8,6 +8,7 @@
 #include <set>
 
 #include "app/cli/look_at.h"
+#include "app/common/say.h"
 #include "app/common/wiring.h"
 #include "engine/model/profile_switches.h"
 #include "engine/session/place.h"
@@ -141,14 +142,14 @@ Result<as_status> profiles_command(const ProfilesCommand& command) {
   if (!base) return base.error();
   json rows = json::array();
   if (!command.json) {
-    fmt::print("scenario {}, against profile {}, up to the first sampled token\n\n", scenario->name,
-               scenario->model.switches.profile);
+    say("scenario {}, against profile {}, up to the first sampled token\n\n", scenario->name,
+        scenario->model.switches.profile);
   }
   for (const Variant& variant : variants(scenario->model.switches)) {
     auto outcome = run(command, *scenario, variant.switches);
     if (!outcome) return outcome.error();
     json layers = json::array();
-    if (!command.json) fmt::print("{}: {}\n", variant.name, variant.sentence);
+    if (!command.json) say("{}: {}\n", variant.name, variant.sentence);
     for (const auto& [layer, effect] : effects(*base, *outcome)) {
       layers.push_back({{"layer", layer},
                         {"cosine", effect.cosine},
@@ -156,22 +157,21 @@ Result<as_status> profiles_command(const ProfilesCommand& command) {
                         {"tokens", effect.tokens},
                         {"tokens_changed", effect.changed}});
       if (command.json) continue;
-      fmt::print("  layer {:<3} output 1-cos {:<10.2g}", layer, effect.cosine);
+      say("  layer {:<3} output 1-cos {:<10.2g}", layer, effect.cosine);
       if (effect.tokens > 0) {
-        fmt::print(" selection of {} of {} tokens changed, worst recall {:.3g}", effect.changed,
-                   effect.tokens, effect.recall);
+        say(" selection of {} of {} tokens changed, worst recall {:.3g}", effect.changed,
+            effect.tokens, effect.recall);
       }
-      fmt::print("\n");
+      say("\n");
     }
     rows.push_back({{"switch", variant.name}, {"sentence", variant.sentence}, {"layers", layers}});
   }
   if (command.json) {
-    fmt::print("{}\n", json{{"format", "attnscope-profiles"},
-                            {"version", 1},
-                            {"scenario", scenario->name},
-                            {"profile", scenario->model.switches.profile},
-                            {"variants", rows}}
-                           .dump(1));
+    say_json(json{{"format", "attnscope-profiles"},
+                  {"version", 1},
+                  {"scenario", scenario->name},
+                  {"profile", scenario->model.switches.profile},
+                  {"variants", rows}});
   }
   return AS_OK;
 }

@@ -6,6 +6,7 @@
 #include "app/cli/look_commands.h"
 #include "app/common/format.h"
 #include "app/common/report_parts.h"
+#include "app/common/say.h"
 #include "app/common/what_if_run.h"
 #include "app/common/wiring.h"
 #include "engine/session/place.h"
@@ -43,22 +44,22 @@ std::string share(const std::optional<Held>& held) {
 }
 
 void print_head() {
-  fmt::print("{:<30} {:<48} {:>10} {:>10} {:>10}\n", "", "", "ref.sim", "ref.exact", "history");
+  say("{:<30} {:<48} {:>10} {:>10} {:>10}\n", "", "", "ref.sim", "ref.exact", "history");
 }
 
 void print_row(const WhatIf& r) {
-  fmt::print("{:<30} {:<48} ", r.change, r.sentence);
+  say("{:<30} {:<48} ", r.change, r.sentence);
   if (!r.error.empty()) {
-    fmt::print("{}\n", r.error);
+    say("{}\n", r.error);
     return;
   }
-  fmt::print("{:>10} {:>10} {:>10}", share(r.introduced), share(r.from_exact),
-             r.from_history ? fmt::format("{:.2g}", *r.from_history) : "-");
+  say("{:>10} {:>10} {:>10}", share(r.introduced), share(r.from_exact),
+      r.from_history ? fmt::format("{:.2g}", *r.from_history) : "-");
   if (r.introduced && !r.introduced->right()) {
-    fmt::print("  wrong: {} of {} elements of {} beyond the tolerance", r.introduced->beyond,
-               r.introduced->elements, r.introduced->worst_tap);
+    say("  wrong: {} of {} elements of {} beyond the tolerance", r.introduced->beyond,
+        r.introduced->elements, r.introduced->worst_tap);
   }
-  fmt::print("\n");
+  say("\n");
 }
 
 Result<std::vector<WhatIfAfter>> run_after(const WhatIfCommand& command, const Place& place,
@@ -92,20 +93,20 @@ json after_json(const std::vector<WhatIfAfter>& results) {
 
 // A paragraph a change, a line a step.
 void print_after(const std::vector<WhatIfAfter>& results, bool once) {
-  fmt::print("\nWith everything after it, {}; 1-cos of the layers' outputs, the worst of a step:\n",
-             once ? "this op changed alone" : "and all later ops of its kind changed");
+  say("\nWith everything after it, {}; 1-cos of the layers' outputs, the worst of a step:\n",
+      once ? "this op changed alone" : "and all later ops of its kind changed");
   for (const WhatIfAfter& r : results) {
     if (!r.error.empty()) {
-      fmt::print("{:<30} {}\n", r.change, r.error);
+      say("{:<30} {}\n", r.change, r.error);
       continue;
     }
-    fmt::print("{:<30} {:<6}{:>12}{:>12}\n", r.change, "step", "ref.sim", "ref.exact");
+    say("{:<30} {:<6}{:>12}{:>12}\n", r.change, "step", "ref.sim", "ref.exact");
     for (const Drift& d : r.steps) {
-      fmt::print("{:<30} {:<6}{:>12.2g}{:>12}\n", "", d.step, d.from_sim,
-                 d.from_exact ? fmt::format("{:.2g}", *d.from_exact) : "-");
+      say("{:<30} {:<6}{:>12.2g}{:>12}\n", "", d.step, d.from_sim,
+          d.from_exact ? fmt::format("{:.2g}", *d.from_exact) : "-");
     }
   }
-  fmt::print("\n{}\n", what_if_after_sentence(results));
+  say("\n{}\n", what_if_after_sentence(results));
 }
 
 // Which token to compute alone: as asked; else the one with the worst element, else the last.
@@ -151,20 +152,20 @@ Result<as_status> what_if_command(const WhatIfCommand& command) {
               {"place", command.at.place},
               {"changes", rows},
               {"sentence", sentence}};
-  if (!command.at.json) fmt::print("\n{}\n", sentence);
+  if (!command.at.json) say("\n{}\n", sentence);
   if (alone.possible) {
     out["row_alone"] = {{"token", alone.token},
                         {"elements", alone.elements},
                         {"differing", alone.differing},
                         {"worst_ulp", alone.worst_ulp}};
     if (!command.at.json) {
-      fmt::print("token {} alone: {}\n", alone.token,
-                 alone.elements == 0 ? "it writes nothing"
-                 : alone.differing == 0
-                     ? "the same bits as in its batch"
-                     : fmt::format("{} of {} elements differ from those in its batch, by up to {} "
-                                   "steps ({})",
-                                   alone.differing, alone.elements, alone.worst_ulp, alone.worst));
+      say("token {} alone: {}\n", alone.token,
+          alone.elements == 0 ? "it writes nothing"
+          : alone.differing == 0
+              ? "the same bits as in its batch"
+              : fmt::format("{} of {} elements differ from those in its batch, by up to {} "
+                            "steps ({})",
+                            alone.differing, alone.elements, alone.worst_ulp, alone.worst));
     }
   }
   if (command.after) {
@@ -175,7 +176,7 @@ Result<as_status> what_if_command(const WhatIfCommand& command) {
                     {"sentence", what_if_after_sentence(*after)}};
     if (!command.at.json) print_after(*after, command.once);
   }
-  if (command.at.json) fmt::print("{}\n", out.dump(1));
+  if (command.at.json) say_json(out);
   return results->front().right() ? AS_OK : AS_MISMATCH;
 }
 

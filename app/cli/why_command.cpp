@@ -8,6 +8,7 @@
 #include "app/cli/look_commands.h"
 #include "app/common/format.h"
 #include "app/common/report_parts.h"
+#include "app/common/say.h"
 #include "engine/session/forced_copy.h"
 #include "engine/session/place.h"
 #include "engine/session/value_history.h"
@@ -37,47 +38,47 @@ json contribution_json(const Contribution& c) {
 }
 
 void print_history(const ValueHistory& h, std::int64_t rows) {
-  fmt::print("o[token {}, head {}, dim {}] of request {}, position {}: {:.6g}", h.token, h.head,
-             h.dim, h.request, h.position, h.output);
-  if (!std::isnan(h.reference)) fmt::print(", ref.sim {:.6g}", h.reference);
-  fmt::print("; the contributions below sum to {:.6g}\n\n", h.sum);
+  say("o[token {}, head {}, dim {}] of request {}, position {}: {:.6g}", h.token, h.head, h.dim,
+      h.request, h.position, h.output);
+  if (!std::isnan(h.reference)) say(", ref.sim {:.6g}", h.reference);
+  say("; the contributions below sum to {:.6g}\n\n", h.sum);
   std::vector<const Contribution*> read, others;
   for (const Contribution& c : h.contributions) {
     (c.status == "contributed" ? read : others).push_back(&c);
   }
   std::stable_sort(read.begin(), read.end(),
                    [](const auto* a, const auto* b) { return a->weight > b->weight; });
-  fmt::print("{:<8}{:>9}{:>8}{:>9}  {:<10}{:>11}{:>10}{:>10}{:>12}\n", "kind", "position", "block",
-             "slot", "bytes", "value", "logit", "weight", "partial");
+  say("{:<8}{:>9}{:>8}{:>9}  {:<10}{:>11}{:>10}{:>10}{:>12}\n", "kind", "position", "block", "slot",
+      "bytes", "value", "logit", "weight", "partial");
   std::int64_t shown = 0;
   for (const Contribution* c : read) {
     if (++shown > rows) {
-      fmt::print("  and {} more (--rows)\n", static_cast<std::int64_t>(read.size()) - rows);
+      say("  and {} more (--rows)\n", static_cast<std::int64_t>(read.size()) - rows);
       break;
     }
     if (c->kind == "sink") {
-      fmt::print("{:<8}{:>9}{:>8}{:>9}  {:<10}{:>11}{:>10.4f}{:>10.3g}{:>12}\n", "sink", "-", "-",
-                 "-", "-", "-", c->logit, c->weight, "-");
+      say("{:<8}{:>9}{:>8}{:>9}  {:<10}{:>11}{:>10.4f}{:>10.3g}{:>12}\n", "sink", "-", "-", "-",
+          "-", "-", c->logit, c->weight, "-");
       continue;
     }
-    fmt::print("{:<8}{:>9}{:>8}{:>9}  {:<10}{:>11.4g}{:>10.4f}{:>10.3g}{:>12.4g}\n", c->kind,
-               c->row, c->block, c->slot, c->bytes, c->value, c->logit, c->weight, c->partial);
+    say("{:<8}{:>9}{:>8}{:>9}  {:<10}{:>11.4g}{:>10.4f}{:>10.3g}{:>12.4g}\n", c->kind, c->row,
+        c->block, c->slot, c->bytes, c->value, c->logit, c->weight, c->partial);
   }
   if (others.empty()) return;
-  fmt::print("\ndid not contribute:\n");
+  say("\ndid not contribute:\n");
   std::stable_sort(others.begin(), others.end(),
                    [](const auto* a, const auto* b) { return a->margin < b->margin; });
   shown = 0;
   for (const Contribution* c : others) {
     if (++shown > rows) {
-      fmt::print("  and {} more (--rows)\n", static_cast<std::int64_t>(others.size()) - rows);
+      say("  and {} more (--rows)\n", static_cast<std::int64_t>(others.size()) - rows);
       break;
     }
     if (c->rank >= 0) {
-      fmt::print("  entry {:<7} not selected: rank {}, {:.4g} below the worst selected score\n",
-                 c->row, c->rank, c->margin);
+      say("  entry {:<7} not selected: rank {}, {:.4g} below the worst selected score\n", c->row,
+          c->rank, c->margin);
     } else {
-      fmt::print("  {} in slot {}: {}\n", c->kind, c->slot, c->status);
+      say("  {} in slot {}: {}\n", c->kind, c->slot, c->status);
     }
   }
 }
@@ -147,15 +148,15 @@ Result<as_status> why_command(const WhyCommand& command) {
                      {"position", w.position},
                      {"token", w.token}});
       if (!command.at.json) {
-        fmt::print("step {}: {} wrote position {} of request {} (token {})\n", w.step,
-                   as_op_find(w.op)->name, w.position, w.request, w.token);
+        say("step {}: {} wrote position {} of request {} (token {})\n", w.step,
+            as_op_find(w.op)->name, w.position, w.request, w.token);
       }
     }
     if (command.at.json) {
-      fmt::print("{}\n", out.dump(1));
+      say_json(out);
     } else if (writes.empty()) {
-      fmt::print("slot {} of the {} cache of layer {} was never written up to {}\n", command.slot,
-                 command.cache, place->layer, command.at.place);
+      say("slot {} of the {} cache of layer {} was never written up to {}\n", command.slot,
+          command.cache, place->layer, command.at.place);
     }
     return AS_OK;
   }
@@ -173,12 +174,11 @@ Result<as_status> why_command(const WhyCommand& command) {
                      {"mean_weight", t.mean_weight},
                      {"value", t.value}});
       if (!command.at.json) {
-        fmt::print(
-            "position {:<7} {:<6} weight {:<10.4g} over all channels {:<10.4g} value {:.4g}\n",
+        say("position {:<7} {:<6} weight {:<10.4g} over all channels {:<10.4g} value {:.4g}\n",
             t.position, t.older_half ? "older" : "own", t.weight, t.mean_weight, t.value);
       }
     }
-    if (command.at.json) fmt::print("{}\n", out.dump(1));
+    if (command.at.json) say_json(out);
     return AS_OK;
   }
   const std::int64_t token =
@@ -193,19 +193,18 @@ Result<as_status> why_command(const WhyCommand& command) {
   for (const Contribution& c : history->contributions) {
     contributions.push_back(contribution_json(c));
   }
-  fmt::print("{}\n", json{{"format", "attnscope-why"},
-                          {"version", 1},
-                          {"place", command.at.place},
-                          {"token", history->token},
-                          {"head", history->head},
-                          {"dim", history->dim},
-                          {"request", history->request},
-                          {"position", history->position},
-                          {"output", number_json(history->output)},
-                          {"reference", number_json(history->reference)},
-                          {"sum", number_json(history->sum)},
-                          {"contributions", contributions}}
-                         .dump(1));
+  say_json(json{{"format", "attnscope-why"},
+                {"version", 1},
+                {"place", command.at.place},
+                {"token", history->token},
+                {"head", history->head},
+                {"dim", history->dim},
+                {"request", history->request},
+                {"position", history->position},
+                {"output", number_json(history->output)},
+                {"reference", number_json(history->reference)},
+                {"sum", number_json(history->sum)},
+                {"contributions", contributions}});
   return AS_OK;
 }
 

@@ -7,6 +7,7 @@
 #include "app/common/format.h"
 #include "app/common/report.h"
 #include "app/common/report_parts.h"
+#include "engine/config/printable.h"
 
 namespace attnscope {
 namespace {
@@ -131,7 +132,8 @@ Result<json> describe_capture(const Capture& capture, std::optional<std::int64_t
   return out;
 }
 
-std::string format_capture(const json& d) {
+std::string format_capture(const json& description) {
+  const json d = printable_json(description);
   std::string out = fmt::format(
       "{}\n  {}, level {}{}{}, {} {} steps, {}\n  recorded {} by {}\n  scenario {}, model {}, "
       "lanes {}\n",

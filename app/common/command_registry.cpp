@@ -8,6 +8,7 @@
 #include <exception>
 #include <optional>
 
+#include "app/common/say.h"
 #include "app/common/shortcut_keys.h"
 #include "app/common/text.h"
 #include "engine/config/nearest.h"
@@ -16,7 +17,7 @@ namespace attnscope {
 namespace {
 
 [[noreturn]] void programmers_error(const std::string& what) {
-  std::fprintf(stderr, "attnscope: %s\n", what.c_str());
+  say(stderr, "attnscope: {}\n", what);
   std::abort();
 }
 

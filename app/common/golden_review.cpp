@@ -14,6 +14,7 @@
 #include "app/common/git_commit.h"
 #include "app/common/settings.h"
 #include "app/common/text.h"
+#include "engine/config/printable.h"
 #include "engine/config/scenario.h"
 
 namespace attnscope {
@@ -33,12 +34,13 @@ const GoldenTap* find_tap(const GoldenValues& values, const GoldenFinding& findi
 }
 
 std::string padded(std::string_view text) {
-  return fmt::format("{:<{}}", shortened(text, kWidestSide - 3), kWidestSide);
+  return fmt::format("{:<{}}", shortened(printable(text), kWidestSide - 3), kWidestSide);
 }
 
 void add_line(std::string& out, const std::string& what, const std::string& accepted,
               const std::string& received, const std::string& delta) {
-  out += fmt::format("    {:<20} {} {} {}\n", what, padded(accepted), padded(received), delta);
+  out += fmt::format("    {:<20} {} {} {}\n", printable(what), padded(accepted), padded(received),
+                     delta);
 }
 
 // One side in a short text.
@@ -55,8 +57,9 @@ std::string whole(const GoldenTap* tap) {
 
 void format_tap(const GoldenReviewTap& tap, std::string& out) {
   const GoldenFinding& f = tap.finding;
-  out += fmt::format("  {} {}: {}{}\n", f.where, f.tap, golden_verdict_name(f.verdict),
-                     f.note.empty() ? "" : ", " + f.note);
+  out +=
+      fmt::format("  {} {}: {}{}\n", printable(f.where), printable(f.tap),
+                  golden_verdict_name(f.verdict), f.note.empty() ? "" : ", " + printable(f.note));
   const GoldenTap *a = tap.accepted, *b = tap.received;
   if (a == nullptr && b == nullptr) return;
   add_line(out, "", "accepted", "received", "");
@@ -174,9 +177,12 @@ std::optional<std::pair<double, double>> sample_range(const GoldenTap& a, const 
 }
 
 std::string format_review(const GoldenReview& review, std::size_t most) {
-  std::string out = fmt::format("{}: {}\n  {}\n", review.name, review.about, review.sentence);
-  if (!review.accepted_by.empty()) out += fmt::format("  accepted: {}\n", review.accepted_by);
-  if (!review.received_by.empty()) out += fmt::format("  received: {}\n", review.received_by);
+  std::string out = fmt::format("{}: {}\n  {}\n", printable(review.name), printable(review.about),
+                                printable(review.sentence));
+  if (!review.accepted_by.empty())
+    out += fmt::format("  accepted: {}\n", printable(review.accepted_by));
+  if (!review.received_by.empty())
+    out += fmt::format("  received: {}\n", printable(review.received_by));
   for (std::size_t i = 0; i < std::min(most, review.taps.size()); ++i) {
     format_tap(review.taps[i], out);
   }

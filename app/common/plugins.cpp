@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "app/common/format.h"
+#include "app/common/say.h"
 #include "kernels/cpu/cpu_lane.h"
 #include "kernels/cuda/cuda_lane.h"
 #include "kernels/params/op_table.h"
@@ -90,7 +91,7 @@ Result<void> open_plugins(const PluginChoice& choice) {
     }
     (*plugin)->set_on_fault([](const PluginFault& fault) {
       std::string text = fault.text_with(cpu::lane()->name);
-      fmt::print(stderr, "attnscope: {}\n", text);
+      say(stderr, "attnscope: {}\n", text);
       std::lock_guard lock(new_faults().mutex);
       new_faults().texts.push_back(std::move(text));
     });
@@ -108,9 +109,9 @@ std::string plugin_report() {
   std::string text;
   for (const auto& plugin : open_ones()) {
     for (const PluginTiming& t : plugin->timings()) {
-      text +=
-          fmt::format("{}: {}, {} calls, fastest {}", plugin->lane().name, as_op_find(t.op)->name,
-                      t.calls, t.microseconds > 0 ? format_us(t.microseconds) : "-");
+      text += fmt::format("{}: {}, {} calls, fastest {}", printable(plugin->lane().name),
+                          as_op_find(t.op)->name, t.calls,
+                          t.microseconds > 0 ? format_us(t.microseconds) : "-");
       if (t.pair) {
         text += fmt::format("; one call on both: {}, lane {} {}", format_us(t.pair->plugin),
                             t.pair->lane, format_us(t.pair->other));
@@ -118,7 +119,7 @@ std::string plugin_report() {
       text += "\n";
     }
   }
-  for (const std::string& fault : plugin_faults()) text += fault + "\n";
+  for (const std::string& fault : plugin_faults()) text += printable(fault) + "\n";
   return text;
 }
 

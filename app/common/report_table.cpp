@@ -11,6 +11,7 @@
 #include "app/common/format.h"
 #include "app/common/report.h"
 #include "app/common/report_parts.h"
+#include "app/common/say.h"
 #include "engine/session/layer_ops.h"
 
 namespace attnscope {
@@ -22,7 +23,7 @@ class Paint {
  public:
   explicit Paint(bool on) : on_(on) {}
   std::string operator()(const char* code, const std::string& text) const {
-    return on_ ? fmt::format("\033[{}m{}\033[0m", code, text) : text;
+    return on_ ? painted(code, text) : text;
   }
 
  private:
@@ -262,7 +263,8 @@ std::string summary(const json& report, const Paint& paint) {
 
 }  // namespace
 
-std::string format_report(const json& report, bool colour) {
+std::string format_report(const json& of_run, bool colour) {
+  const json report = printable_json(of_run);
   const Paint paint(colour);
   const json& scenario = report.at("scenario");
   std::string out = fmt::format(

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/config/printable.h"
+
 namespace attnscope {
 namespace {
 
@@ -91,7 +93,7 @@ std::string storage_text(const Json& r) {
   std::string out = fmt::format(
       "{}, profile {}: {} storage\n\n{:<14}{:>8}{:>8}{:>8}{:>14}{:>10}  "
       "pages (layers x bytes, padded)\n",
-      r.at("model").get<std::string>(), r.at("profile").get<std::string>(),
+      printable(r.at("model").get<std::string>()), r.at("profile").get<std::string>(),
       r.at("layout") == "packed" ? "packed" : "per-tensor", "group", "tokens", "window", "caches",
       "bytes", "request");
   for (const Json& g : r.at("groups")) {

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/config/printable.h"
+
 namespace attnscope {
 namespace {
 
@@ -35,7 +37,8 @@ nlohmann::ordered_json workload_json(const Workload& w, const WorkloadResult& r)
 }
 
 std::string workload_text(const Workload& w, const WorkloadResult& r) {
-  std::string out = fmt::format("{}, profile {}\n\n", w.name, cache_profile_name(w.profile));
+  std::string out =
+      fmt::format("{}, profile {}\n\n", printable(w.name), cache_profile_name(w.profile));
   const auto line = [&](const char* name, const auto& value) {
     out += fmt::format("  {:<18} {:>16}\n", name, value);
   };

@@ -13,6 +13,7 @@
 #include "app/common/format.h"
 #include "app/common/plugins.h"
 #include "app/common/report.h"
+#include "app/common/say.h"
 #include "app/common/wiring.h"
 #include "app/gui/file_dialog.h"
 #include "app/gui/layouts.h"
@@ -77,7 +78,7 @@ Result<void> prepare(App& app, const GuiOptions& options) {
 
 // Said on the screen and on the terminal.
 void complain(App& app, const Error& error) {
-  fmt::print(stderr, "attnscope: {}\n", error.text());
+  say(stderr, "attnscope: {}\n", error.text());
   app.bench().say(Message::Kind::kError, error.text());
 }
 
@@ -110,7 +111,7 @@ Result<void> write_report(const Workbench& bench, const std::string& path) {
   options.steps = static_cast<std::int64_t>(result.steps.size());
   const nlohmann::json report = make_report(bench.setup().scenario, options, result,
                                             run_key(bench.setup().scenario, options));
-  return write_text_file(path, report.dump(1) + "\n");
+  return write_text_file(path, json_text(report, 1) + "\n");
 }
 
 // One picture (or all of the tour), then the end.
@@ -123,7 +124,7 @@ Result<as_status> run_once(const GuiOptions& options, const GuiParts& parts,
   App app(app_options, parts);
   app.settings().tour_seen = true;
   app.settings().animations = false;
-  for (const std::string& problem : app.problems()) fmt::print(stderr, "attnscope: {}\n", problem);
+  for (const std::string& problem : app.problems()) say(stderr, "attnscope: {}\n", problem);
   auto platform = make_offscreen(options.width > 0 ? options.width : kWidth,
                                  options.height > 0 ? options.height : kHeight);
   if (!platform) return platform.error();
@@ -131,7 +132,7 @@ Result<as_status> run_once(const GuiOptions& options, const GuiParts& parts,
   if (auto ok = prepare(app, options); !ok) return ok.error();
   if (!options.tour.empty()) {
     if (auto ok = write_tour(app, **platform, options.tour); !ok) return ok.error();
-    fmt::print("pictures: {}\n", std::filesystem::absolute(options.tour).string());
+    say("pictures: {}\n", std::filesystem::absolute(options.tour).string());
     return AS_OK;
   }
   auto picture = settled_picture(app, **platform);
@@ -141,14 +142,14 @@ Result<as_status> run_once(const GuiOptions& options, const GuiParts& parts,
     const bool again = std::ranges::any_of(
         printed, [&](const std::string& fault) { return message.text.starts_with(fault); });
     if (message.kind == Message::Kind::kError && !again) {
-      fmt::print(stderr, "attnscope: {}\n", message.text);
+      say(stderr, "attnscope: {}\n", message.text);
     }
   }
   if (auto ok = write_png(*picture, options.screenshot); !ok) return ok.error();
-  fmt::print("picture: {}\n", std::filesystem::absolute(options.screenshot).string());
+  say("picture: {}\n", std::filesystem::absolute(options.screenshot).string());
   if (!options.report.empty()) {
     if (auto ok = write_report(app.bench(), options.report); !ok) return ok.error();
-    fmt::print("report:  {}\n", std::filesystem::absolute(options.report).string());
+    say("report:  {}\n", std::filesystem::absolute(options.report).string());
   }
   return AS_OK;
 }
@@ -216,7 +217,7 @@ class Loop {
     auto drawn = platform_.render();
     if (!drawn || app_.shell().take_reset_graphics()) {
       if (!drawn) {
-        fmt::print(stderr, "attnscope: {}; starting it anew\n", drawn.error().message);
+        say(stderr, "attnscope: {}; starting it anew\n", drawn.error().message);
         app_.bench().say(Message::Kind::kWarning, drawn.error().message + "; it was made anew");
       }
       if (auto ok = platform_.recreate(); !ok) return ok;
@@ -250,7 +251,7 @@ Result<as_status> run_window(const GuiOptions& options, const GuiParts& parts,
     if (Platform* platform = awake.load()) platform->wake();
   };
   App app(app_options, parts);
-  for (const std::string& problem : app.problems()) fmt::print(stderr, "attnscope: {}\n", problem);
+  for (const std::string& problem : app.problems()) say(stderr, "attnscope: {}\n", problem);
   const Settings& settings = app.settings();
   auto platform =
       make_window("attnscope", options.width > 0 ? options.width : settings.window_width,
@@ -309,7 +310,7 @@ Result<as_status> run_gui(const GuiOptions& options, const GuiParts& parts) {
   if (auto folder = state_folder()) {
     state = *folder;
   } else {
-    fmt::print(stderr, "attnscope: {}; settings will not be kept\n", folder.error().text());
+    say(stderr, "attnscope: {}; settings will not be kept\n", folder.error().text());
   }
   if (!options.tour.empty() || !options.screenshot.empty()) return run_once(options, parts, state);
   if (!has_display()) {
@@ -317,7 +318,7 @@ Result<as_status> run_gui(const GuiOptions& options, const GuiParts& parts) {
       return Error{AS_NO_ENVIRONMENT, "no display, and no folder to put a picture into",
                    "set DISPLAY, or use --screenshot FILE"};
     }
-    fmt::print("no display (DISPLAY is not set): drawing off screen\n");
+    say("no display (DISPLAY is not set): drawing off screen\n");
     GuiOptions once = options;
     once.screenshot = state + "/attnscope.png";
     once.report = state + "/attnscope.json";
