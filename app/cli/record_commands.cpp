@@ -234,6 +234,7 @@ void add_pack(CLI::App& app, Action& action) {
   struct Command {
     std::string from, to;
     int level = 3;
+    UnpackOptions unpack;
   };
   auto c = std::make_shared<Command>();
   const auto print = [](const PackTotals& t, const std::string& made) {
@@ -260,6 +261,8 @@ void add_pack(CLI::App& app, Action& action) {
   unpack->add_option("file", c->from, "A file made by 'attnscope pack'")->required();
   unpack->add_option("-o,--output", c->to,
                      "The capture (default: the file's name without .tar.zst)");
+  unpack->add_flag("--large", c->unpack.large,
+                   "Also when it becomes more than 50 times as large as its file, and over 64 MiB");
   unpack->callback([=, &action] {
     action = [=]() -> Result<as_status> {
       std::string to = c->to;
@@ -270,7 +273,7 @@ void add_pack(CLI::App& app, Action& action) {
         }
         to = c->from.substr(0, c->from.size() - 8);
       }
-      auto totals = unpack_capture(c->from, to);
+      auto totals = unpack_capture(c->from, to, c->unpack);
       if (!totals) return totals.error();
       return print(*totals, to);
     };

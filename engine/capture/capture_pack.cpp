@@ -108,55 +108,121 @@ class Decompressor {
   bool ended_ = false;  // the frame is whole
 };
 
-Result<void> extract(Decompressor& in, const TarEntry& entry, const std::string& folder,
-                     const std::function<Error(const std::string&)>& damaged) {
-  auto file = AtomicFile::create(folder + "/" + entry.name);
-  if (!file) return file.error();
-  std::vector<char> buffer(kBuffer);
-  for (std::uint64_t left = entry.size; left > 0;) {
-    const std::size_t want = std::min<std::uint64_t>(left, buffer.size());
-    if (in.read(buffer.data(), want) != want) return damaged(entry.name + " is cut off");
-    if (auto ok = file->append(buffer.data(), want); !ok) return ok;
-    left -= want;
+// Goes through the files of an archive once.
+class Archive {
+ public:
+  Archive(std::string path, std::span<const std::uint8_t> bytes)
+      : path_(std::move(path)), in_(bytes) {}
+
+  Error damaged(const std::string& what) const {
+    return bad_input(fmt::format("{}: damaged: {}", path_, what),
+                     "pack it again, or copy it again from where it came");
   }
-  const std::size_t padding = (kTarBlock - entry.size % kTarBlock) % kTarBlock;
-  if (in.read(buffer.data(), padding) != padding) return damaged(entry.name + " is cut off");
-  return file->commit(Sync::kNo);
+
+  // `take` is given each file, whose bytes it reads with read().
+  Result<PackTotals> each(const std::function<Result<void>(const TarEntry& entry)>& take) {
+    PackTotals totals;
+    while (true) {
+      TarBlock block;
+      if (in_.read(block.data(), block.size()) != block.size()) {
+        return damaged(totals.files == 0 ? "is no packed capture" : "it is cut off");
+      }
+      auto entry = read_tar_header(block);
+      if (!entry) return damaged("a header does not fit its checksum, or is of no plain file");
+      if (entry->end) break;
+      while (entry->name.starts_with("./")) entry->name.erase(0, 2);
+      if (entry->folder) continue;
+      if (!belongs(entry->name) || entry->size >= kLargestMember) {
+        return damaged(fmt::format("{} is no file of a capture", shown_name(entry->name)));
+      }
+      ++totals.files;
+      totals.bytes += entry->size;
+      if (auto ok = take(*entry); !ok) return ok.error();
+      const std::size_t padding = (kTarBlock - entry->size % kTarBlock) % kTarBlock;
+      if (in_.read(block.data(), padding) != padding) return damaged(entry->name + " is cut off");
+    }
+    // The end of the stream, with its checksum.
+    char rest[kTarBlock];
+    for (std::size_t n = 0; in_.read(rest, sizeof(rest)) == sizeof(rest); ++n) {
+      if (n * kTarBlock > kMostPadding) return damaged("something follows its end");
+    }
+    if (in_.damaged()) return damaged("its bytes do not fit their checksum");
+    return totals;
+  }
+
+  // All bytes of a file, in parts.
+  Result<void> read(const TarEntry& entry,
+                    const std::function<Result<void>(const char* data, std::size_t bytes)>& part) {
+    for (std::uint64_t left = entry.size; left > 0;) {
+      const std::size_t want = std::min<std::uint64_t>(left, buffer_.size());
+      if (in_.read(buffer_.data(), want) != want) return damaged(entry.name + " is cut off");
+      if (auto ok = part(buffer_.data(), want); !ok) return ok;
+      left -= want;
+    }
+    return {};
+  }
+
+ private:
+  static constexpr std::size_t kMostPadding = std::size_t{1} << 20;  // other programs fill records
+
+  std::string path_;
+  Decompressor in_;
+  std::vector<char> buffer_ = std::vector<char>(kBuffer);
+};
+
+// Reads headers and the index, and writes nothing.
+Result<void> check_sizes(const std::string& path, std::span<const std::uint8_t> bytes,
+                         const std::string& folder, const UnpackOptions& options) {
+  constexpr std::uint64_t kLargestIndex = std::uint64_t{64} << 20;
+  const std::uint64_t most =
+      options.large ? UINT64_MAX : std::max(kUnpackFree, kUnpackRatio * bytes.size());
+  Archive archive(path, bytes);
+  std::uint64_t total = 0, others = 0;
+  std::string index_text;
+  const auto too_large = [&](std::uint64_t wanted) {
+    return bad_input(fmt::format("{}: a file of {} bytes that unpacks to {} bytes or more", path,
+                                 bytes.size(), wanted),
+                     "if you know where it comes from: attnscope unpack --large");
+  };
+  auto listed = archive.each([&](const TarEntry& entry) -> Result<void> {
+    total += entry.size;
+    // Before its bytes are gone through.
+    if (total > most) return too_large(total);
+    const bool is_index = entry.name == "index.json";
+    if (is_index && entry.size > kLargestIndex) return archive.damaged("index.json is too large");
+    if (!is_index) others += entry.size;
+    if (is_index) index_text.clear();
+    return archive.read(entry, [&](const char* data, std::size_t n) -> Result<void> {
+      if (is_index) index_text.append(data, n);
+      return {};
+    });
+  });
+  if (!listed) return listed.error();
+  auto index = parse_index(index_text, path);
+  if (!index) return index.error();
+  if (index->bytes > 0 && others > index->bytes) {
+    return archive.damaged(
+        fmt::format("its files have {} bytes, index.json says {}", others, index->bytes));
+  }
+  std::error_code code;
+  const fs::path parent = fs::absolute(folder, code).parent_path();
+  const fs::space_info space = fs::space(parent, code);
+  if (!code && total > space.available) {
+    return bad_input(fmt::format("{}: unpacks to {} bytes, and {} has {} left", path, total,
+                                 parent.string(), space.available),
+                     "make room on the disk, or unpack it elsewhere");
+  }
+  return {};
 }
 
-Result<PackTotals> extract_all(Decompressor& in, const std::string& archive,
-                               const std::string& folder) {
-  const auto damaged = [&](const std::string& what) {
-    return bad_input(fmt::format("{}: damaged: {}", archive, what),
-                     "pack it again, or copy it again from where it came");
-  };
-  PackTotals totals;
-  while (true) {
-    TarBlock block;
-    if (in.read(block.data(), block.size()) != block.size()) {
-      return damaged(totals.files == 0 ? "is no packed capture" : "it is cut off");
-    }
-    const auto entry = read_tar_header(block);
-    if (!entry) return damaged("a header does not fit its checksum, or is of no plain file");
-    if (entry->end) break;
-    std::string name = entry->name;
-    while (name.starts_with("./")) name.erase(0, 2);
-    if (entry->folder) continue;
-    if (!belongs(name) || entry->size >= kLargestMember) {
-      return damaged(fmt::format("{} is no file of a capture", shown_name(entry->name)));
-    }
-    if (auto ok = extract(in, {name, entry->size, false, false}, folder, damaged); !ok) {
-      return ok.error();
-    }
-    ++totals.files;
-    totals.bytes += entry->size;
-  }
-  // The end of the stream, with its checksum.
-  char rest[kTarBlock];
-  while (in.read(rest, sizeof(rest)) == sizeof(rest)) {
-  }
-  if (in.damaged()) return damaged("its bytes do not fit their checksum");
-  return totals;
+Result<PackTotals> extract_all(Archive& archive, const std::string& folder) {
+  return archive.each([&](const TarEntry& entry) -> Result<void> {
+    auto file = AtomicFile::create(folder + "/" + entry.name);
+    if (!file) return file.error();
+    auto ok = archive.read(
+        entry, [&](const char* data, std::size_t bytes) { return file->append(data, bytes); });
+    return ok ? file->commit(Sync::kNo) : ok;
+  });
 }
 
 }  // namespace
@@ -210,10 +276,12 @@ Result<PackTotals> pack_capture(const std::string& folder, const std::string& pa
   return totals;
 }
 
-Result<PackTotals> unpack_capture(const std::string& path, const std::string& folder) {
+Result<PackTotals> unpack_capture(const std::string& path, const std::string& folder,
+                                  const UnpackOptions& options) {
   auto file = MappedFile::open(path);
   if (!file) return file.error();
   if (auto ok = check_capture_target(folder); !ok) return ok.error();
+  if (auto ok = check_sizes(path, file->bytes(), folder, options); !ok) return ok.error();
   const std::string temporary =
       fmt::format("{}.unpacking-{}", folder, static_cast<long>(::getpid()));
   std::error_code code;
@@ -226,8 +294,8 @@ Result<PackTotals> unpack_capture(const std::string& path, const std::string& fo
     fs::remove_all(temporary, code);
     return error;
   }
-  Decompressor in(file->bytes());
-  auto totals = extract_all(in, path, temporary);
+  Archive archive(path, file->bytes());
+  auto totals = extract_all(archive, temporary);
   if (totals) {
     totals->packed = file->bytes().size();
     if (auto opened = Capture::open(temporary); !opened) totals = opened.error();
@@ -252,7 +320,9 @@ Error no_zstd() {
 std::string zstd_version() { return ""; }
 
 Result<PackTotals> pack_capture(const std::string&, const std::string&, int) { return no_zstd(); }
-Result<PackTotals> unpack_capture(const std::string&, const std::string&) { return no_zstd(); }
+Result<PackTotals> unpack_capture(const std::string&, const std::string&, const UnpackOptions&) {
+  return no_zstd();
+}
 
 #endif
 

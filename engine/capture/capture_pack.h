@@ -18,9 +18,19 @@ struct PackTotals {
 // Of the library that packs; empty in a build without it.
 std::string zstd_version();
 
+struct UnpackOptions {
+  // A small file can hold a very large capture. One that would become more than kUnpackRatio times
+  // as large as its file, and more than kUnpackFree bytes, is refused unless this is set.
+  bool large = false;
+};
+inline constexpr std::uint64_t kUnpackRatio = 50, kUnpackFree = std::uint64_t{64} << 20;
+
 // AS_NO_ENVIRONMENT in a build without zstd. level: 1 (fast) to 19 (small).
 Result<PackTotals> pack_capture(const std::string& folder, const std::string& file, int level);
-// Replaces a capture at `folder`, never anything else; what is unpacked is opened before.
-Result<PackTotals> unpack_capture(const std::string& file, const std::string& folder);
+// Replaces a capture at `folder`, never anything else; what is unpacked is opened before. Nothing
+// is written before all sizes are known: those of the archive's headers fit on the disk and into
+// what its index.json states (CaptureIndex::bytes).
+Result<PackTotals> unpack_capture(const std::string& file, const std::string& folder,
+                                  const UnpackOptions& options = {});
 
 }  // namespace attnscope

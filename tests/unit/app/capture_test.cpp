@@ -578,6 +578,68 @@ TEST_F(CaptureTest, UnpackingStaysInItsFolder) {
   }
 }
 
+// A small file may hold a large capture: what it would write is known before it is written.
+TEST_F(CaptureTest, UnpackingIsBoundBySizesKnownBefore) {
+  if (zstd_version().empty()) GTEST_SKIP() << "no zstd in this build";
+  ASSERT_EQ(std::system("zstd --version >/dev/null 2>&1"), 0) << "install the program zstd";
+  ASSERT_TRUE(record(level(CaptureLevel::kTables), 2, path_));
+  const std::string packed = (folder_ / "bomb.tar.zst").string(),
+                    into = (folder_ / "into.acap").string();
+  const auto member = [](const std::string& name, const std::string& content) {
+    const TarBlock header = tar_header(name, content.size());
+    return std::string(header.data(), header.size()) + content +
+           std::string((kTarBlock - content.size() % kTarBlock) % kTarBlock, '\0');
+  };
+  const auto pack = [&](const std::string& index, std::size_t zeros) {
+    write(folder_ / "bomb.tar",
+          member("cache/000007.safetensors", std::string(zeros, '\0')) +
+              member("index.json", index) +
+              member("payload/000000.safetensors", read(path_ + "/payload/000000.safetensors")) +
+              member("payload/000001.safetensors", read(path_ + "/payload/000001.safetensors")) +
+              member("steps.jsonl", read(path_ + "/steps.jsonl")) +
+              member("traces.jsonl", read(path_ + "/traces.jsonl")) +
+              std::string(2 * kTarBlock, '\0'));
+    const std::string command =
+        "zstd -q -f '" + (folder_ / "bomb.tar").string() + "' -o '" + packed + "'";
+    ASSERT_EQ(std::system(command.c_str()), 0);
+  };
+  // Nothing of the capture, and nothing on the way to it.
+  const auto nothing_written = [&] {
+    for (const auto& entry : fs::directory_iterator(folder_)) {
+      EXPECT_EQ(entry.path().filename().string().find("into.acap"), std::string::npos);
+    }
+  };
+  // Of an older program, whose index states no sizes.
+  auto index = nlohmann::json::parse(read(path_ + "/index.json"));
+  ASSERT_GT(index["bytes"].get<std::uint64_t>(), 0u);
+  const std::string stated = read(path_ + "/index.json");
+  index.erase("bytes");
+  index.erase("sum");
+  const std::string old = index.dump();
+  pack(old, kUnpackFree + 1);
+  const auto large = unpack_capture(packed, into);
+  ASSERT_FALSE(large);
+  EXPECT_EQ(large.error().code, AS_BAD_INPUT);
+  EXPECT_NE(large.error().text().find("bomb.tar.zst: a file of"), std::string::npos);
+  EXPECT_NE(large.error().hint.find("--large"), std::string::npos);
+  nothing_written();
+  // Asked for.
+  const auto asked = unpack_capture(packed, into, {true});
+  ASSERT_TRUE(asked) << asked.error().text();
+  EXPECT_EQ(fs::file_size(into + "/cache/000007.safetensors"), kUnpackFree + 1);
+  fs::remove_all(into);
+  // A stated size holds for whoever asks for a large one as well.
+  pack(stated, 1 << 20);
+  const auto beyond = unpack_capture(packed, into, {true});
+  ASSERT_FALSE(beyond);
+  EXPECT_NE(beyond.error().message.find("index.json says"), std::string::npos)
+      << beyond.error().text();
+  nothing_written();
+  pack(stated, 0);
+  const auto good = unpack_capture(packed, into);
+  EXPECT_TRUE(good) << good.error().text();
+}
+
 // What is started over is what was recorded, or nothing.
 TEST_F(CaptureTest, KnowsItsScenario) {
   const auto record_text = [&](const std::string& text) {
