@@ -7,7 +7,9 @@
 
 #include "app/cli/commands.h"
 #include "app/common/find_model.h"
+#include "app/common/interrupt.h"
 #include "app/common/kv_stream.h"
+#include "app/common/say.h"
 #include "app/common/storage_report.h"
 #include "app/common/workload_report.h"
 #include "engine/cache/event_log.h"
@@ -29,6 +31,7 @@ struct Watched {
 
 WorkloadRun watched_run(const SimulateCommand& command, Watched& watched) {
   WorkloadRun run;
+  run.stopped = [] { return interrupted() != 0; };
   run.watch = [&](BlockScheduler& scheduler) -> std::shared_ptr<SchedWatch> {
     if (!command.events.empty()) {
       watched.log = std::make_shared<CacheEventLog>(std::size_t{1} << 24);
@@ -47,7 +50,7 @@ Result<void> write_events(const CacheEventLog& log, const std::string& path) {
     text += '\n';
   }
   if (log.dropped() > 0) {
-    fmt::print(stderr, "attnscope: {} older events are not in {}\n", log.dropped(), path);
+    say(stderr, "attnscope: {} older events are not in {}\n", log.dropped(), path);
   }
   return write_text_file(path, text);
 }
@@ -64,23 +67,25 @@ Result<as_status> simulate_command(const SimulateCommand& command) {
   Result<Workload> workload = load_workload(command.workload, profile);
   if (!workload) return workload.error();
   Watched watched;
+  catch_interrupts();
   Result<WorkloadResult> result = run_workload(*workload, watched_run(command, watched));
   if (!result) return result.error();
+  if (!result->complete && interrupted() != 0) ended_early();
   if (watched.log) {
     if (Result<void> done = write_events(*watched.log, command.events); !done) return done.error();
   }
   if (watched.auditor) {
     for (const Violation& v : watched.auditor->findings()) {
-      fmt::print(stderr, "attnscope: step {}: {}\n", result->steps, v.text());
+      say(stderr, "attnscope: step {}: {}\n", result->steps, v.text());
     }
     if (!watched.auditor->findings().empty()) return AS_MISMATCH;
   }
   if (command.json) {
-    fmt::print("{}\n", workload_json(*workload, *result).dump(1));
+    say_json(workload_json(*workload, *result));
   } else {
-    fmt::print("{}", workload_text(*workload, *result));
+    say("{}", Lines{workload_text(*workload, *result)});
     if (watched.auditor) {
-      fmt::print("\nall invariants hold around {} calls\n", watched.auditor->calls());
+      say("\nall invariants hold around {} calls\n", watched.auditor->calls());
     }
   }
   return AS_OK;
@@ -93,9 +98,9 @@ Result<as_status> replay_command(const std::string& file) {
   if (!replay) return replay.error();
   Result<ReplayOutcome> outcome = run_replay(*replay);
   if (!outcome) return outcome.error();
-  fmt::print("{}", outcome->lines);
+  say("{}", Lines{outcome->lines});
   for (const ReplayMismatch& m : outcome->mismatches) {
-    fmt::print(stderr, "attnscope: {}: line {}: {}\n", file, m.line, m.what);
+    say(stderr, "attnscope: {}: line {}: {}\n", file, m.line, m.what);
   }
   return outcome->mismatches.empty() ? AS_OK : AS_MISMATCH;
 }
@@ -112,9 +117,9 @@ Result<as_status> layout_command(const LayoutCommand& command) {
   question.token_budget = command.token_budget;
   const nlohmann::ordered_json report = storage_report(*config, question);
   if (command.json) {
-    fmt::print("{}\n", report.dump(1));
+    say_json(report);
   } else {
-    fmt::print("{}", storage_text(report));
+    say("{}", Lines{storage_text(report)});
   }
   return AS_OK;
 }
@@ -146,14 +151,14 @@ Result<as_status> cache_events_command(const std::string& file, bool as_json) {
          {"blocks", counts.second}});
   }
   if (as_json) {
-    fmt::print("{}\n", report.dump(1));
+    say_json(report);
     return AS_OK;
   }
-  fmt::print("{} batches: {} stored, {} removed, {} cleared; {} removals of unknown content\n",
-             batches, events.stored, events.removed, events.cleared, events.unknown);
+  say("{} batches: {} stored, {} removed, {} cleared; {} removals of unknown content\n", batches,
+      events.stored, events.removed, events.cleared, events.unknown);
   for (const auto& [group, counts] : groups) {
     const std::string name = group < 0 ? "not said" : std::to_string(group);
-    fmt::print("group {}: {} hash entries, {} blocks\n", name, counts.first, counts.second);
+    say("group {}: {} hash entries, {} blocks\n", name, counts.first, counts.second);
   }
   return AS_OK;
 }

@@ -17,6 +17,7 @@
 #include "app/cli/look_commands.h"
 #include "app/cli/model_commands.h"
 #include "app/cli/model_options.h"
+#include "app/common/interrupt.h"
 #include "app/common/plugins.h"
 #include "app/common/say.h"
 #include "engine/config/nearest.h"
@@ -371,8 +372,8 @@ std::size_t command_index(const std::vector<std::string>& arguments) {
     const std::string& word = arguments[i];
     if (word == "--plugin" || word == "--plugin-timeout") {
       i += 2;
-    } else if (word == "--in-process" || word.starts_with("--plugin=") ||
-               word.starts_with("--plugin-timeout=")) {
+    } else if (word == "--in-process" || word == "--any-text-file" ||
+               word.starts_with("--plugin=") || word.starts_with("--plugin-timeout=")) {
       ++i;
     } else {
       break;
@@ -388,7 +389,8 @@ int run_cli(const std::vector<std::string>& arguments) {
   app.set_version_flag("--version", ATTNSCOPE_VERSION);
   app.require_subcommand(1);
   app.footer(
-      "Exit codes: 0 ok, 1 mismatch, 2 usage, 3 bad input, 4 missing environment, 5 internal");
+      "Exit codes: 0 ok, 1 mismatch, 2 usage, 3 bad input, 4 missing environment, 5 internal, "
+      "130 and 143 ended by SIGINT and SIGTERM");
   Action action;
   add_gui(app, action);
   add_run(app, action);
@@ -421,7 +423,7 @@ int run_cli(const std::vector<std::string>& arguments) {
     } catch (const CLI::ParseError& e) {
       if (e.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
         app.exit(e);
-        return AS_OK;
+        return all_said() ? AS_OK : AS_BAD_INPUT;
       }
       say(stderr, "attnscope: {}\n", usage_text(app, first, e.what()));
       return AS_USAGE;
@@ -431,10 +433,22 @@ int run_cli(const std::vector<std::string>& arguments) {
       return ok.error().code;
     }
     const Result<as_status> result = action();
-    fmt::print(stderr, "{}", plugin_report());
-    if (result) return *result == AS_OK && !plugin_faults().empty() ? AS_MISMATCH : *result;
-    fmt::print(stderr, "attnscope: {}\n", result.error().text());
-    return result.error().code;
+    say(stderr, "{}", Lines{plugin_report()});
+    const Result<void> written = all_said();
+    const int interrupt = exit_code_of_interrupt();
+    if (!result) {
+      say(stderr, "attnscope: {}\n", result.error().text());
+      return interrupt != 0 ? interrupt : result.error().code;
+    }
+    if (!written) {
+      say(stderr, "attnscope: {}\n", written.error().text());
+      return written.error().code;
+    }
+    if (interrupt != 0) return interrupt;
+    return *result == AS_OK && !plugin_faults().empty() ? AS_MISMATCH : *result;
+  } catch (const std::bad_alloc&) {
+    say(stderr, "attnscope: not enough memory; ask for less, or run it on a larger machine\n");
+    return AS_NO_ENVIRONMENT;
   } catch (const std::exception& e) {
     say(stderr, "attnscope: internal error: {}; please report this\n", e.what());
     return AS_INTERNAL;

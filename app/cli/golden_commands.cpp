@@ -9,6 +9,8 @@
 #include "app/cli/progress_bar.h"
 #include "app/common/golden_report.h"
 #include "app/common/golden_review.h"
+#include "app/common/interrupt.h"
+#include "app/common/say.h"
 #include "app/common/text.h"
 #include "app/common/wiring.h"
 #include "engine/config/json_file.h"
@@ -45,20 +47,30 @@ Result<as_status> run_goldens(const GoldenCommand& c) {
   options.tolerance_file = c.tolerances;
   options.origin = golden_origin(folder->path());
   const LaneRegistry lanes = all_lanes();
+  catch_interrupts();
   {
     ProgressBar bar;
-    for (std::size_t i = 0; i < names->size(); ++i) {
+    for (std::size_t i = 0; i < names->size() && interrupted() == 0; ++i) {
+      bool stopped = false;
       options.going = [&](double share) {
         const double all = (static_cast<double>(i) + share) / static_cast<double>(names->size());
         bar({static_cast<std::int64_t>(i), all, (*names)[i].c_str(), -1});
-        return true;
+        stopped = interrupted() != 0;
+        return !stopped;
       };
-      report.outcomes.push_back(run_golden(*folder, (*names)[i], lanes, options));
+      GoldenOutcome outcome = run_golden(*folder, (*names)[i], lanes, options);
+      if (!stopped) report.outcomes.push_back(std::move(outcome));
     }
+  }
+  if (report.outcomes.size() < names->size()) {
+    ended_early();
+    report.interrupted = interrupt_name();
+    report.not_run.assign(names->begin() + static_cast<std::ptrdiff_t>(report.outcomes.size()),
+                          names->end());
   }
   // Of the folder as a whole, whichever goldens ran.
   report.orphans = folder->orphans();
-  if (report.outcomes.empty() && report.orphans.empty()) {
+  if (names->empty() && report.orphans.empty()) {
     return bad_input(
         fmt::format("{}: holds no golden: there is no *{} in it", folder->path(), kSpecSuffix),
         "name their folder with --goldens FOLDER");
@@ -66,14 +78,14 @@ Result<as_status> run_goldens(const GoldenCommand& c) {
   const auto write = [](const std::string& path, const std::string& text) -> Result<void> {
     return path.empty() ? Result<void>() : write_text_file(path, text);
   };
-  if (auto ok = write(c.report, golden_json(report).dump(1) + "\n"); !ok) return ok.error();
+  if (auto ok = write(c.report, json_text(golden_json(report), 1) + "\n"); !ok) return ok.error();
   if (auto ok = write(c.junit, golden_junit(report)); !ok) return ok.error();
   if (auto ok = write(c.html, golden_html(report)); !ok) return ok.error();
   if (c.json) {
-    fmt::print("{}\n", golden_json(report).dump(1));
+    say_json(golden_json(report));
   } else {
-    fmt::print("{}", golden_text(report, is_terminal(STDOUT_FILENO)));
-    if (!folder->pending().empty() && !c.ci) fmt::print("next: attnscope golden review\n");
+    say("{}", Lines{golden_text(report, is_terminal(STDOUT_FILENO))});
+    if (!folder->pending().empty() && !c.ci) say("next: attnscope golden review\n");
   }
   return report.status();
 }
@@ -122,15 +134,15 @@ void print_listed(const nlohmann::json& g) {
                             : !g["accepted"]          ? "new"
                             : g.value("stale", false) ? "stale"
                                                       : "accepted";
-  fmt::print("{:<9} {:<28} {}\n", state, g["name"].get<std::string>(),
-             g.contains("error") ? g["error"].get<std::string>() : g["about"].get<std::string>());
+  say("{:<9} {:<28} {}\n", state, g["name"].get<std::string>(),
+      g.contains("error") ? g["error"].get<std::string>() : g["about"].get<std::string>());
   if (g.contains("origin")) {
-    fmt::print("{:>10}{}, {} values, accepted {}\n", "", g["of"].get<std::string>(),
-               g["values"].get<std::size_t>(), g["origin"].get<std::string>());
+    say("{:>10}{}, {} values, accepted {}\n", "", g["of"].get<std::string>(),
+        g["values"].get<std::size_t>(), g["origin"].get<std::string>());
   }
   for (const auto& t : g["loosened"]) {
-    fmt::print("{:>10}loosened: {}; {}\n", "", t["bound"].get<std::string>(),
-               t["reason"].get<std::string>());
+    say("{:>10}loosened: {}; {}\n", "", t["bound"].get<std::string>(),
+        t["reason"].get<std::string>());
   }
 }
 
@@ -151,20 +163,19 @@ Result<as_status> list_command(const GoldenCommand& c) {
   }
   if (status == AS_OK && !orphans.empty()) status = AS_MISMATCH;
   if (c.json) {
-    fmt::print("{}\n", nlohmann::json{{"format", "attnscope-golden-list"},
-                                      {"version", kGoldenReportVersion},
-                                      {"folder", folder->path()},
-                                      {"goldens", goldens},
-                                      {"orphans", orphans}}
-                           .dump(1));
+    say_json(nlohmann::json{{"format", "attnscope-golden-list"},
+                            {"version", kGoldenReportVersion},
+                            {"folder", folder->path()},
+                            {"goldens", goldens},
+                            {"orphans", orphans}});
     return status;
   }
   for (const auto& g : goldens) print_listed(g);
   for (const auto& o : orphans) {
-    fmt::print("orphan    {}: {}\n", o["file"].get<std::string>(), o["why"].get<std::string>());
+    say("orphan    {}: {}\n", o["file"].get<std::string>(), o["why"].get<std::string>());
   }
-  fmt::print("{} goldens in {}, {} pending, {} orphans\n", goldens.size(), folder->path(),
-             folder->pending().size(), orphans.size());
+  say("{} goldens in {}, {} pending, {} orphans\n", goldens.size(), folder->path(),
+      folder->pending().size(), orphans.size());
   return status;
 }
 
@@ -188,13 +199,13 @@ struct Reviewed {
 // One pending golden: asks until there is a decision.
 Result<void> review_one(GoldenFolder& folder, const std::string& name, Reviewed& done) {
   const GoldenReview review = review_pending(folder, name);
-  fmt::print("\n{}", format_review(review, kShownTaps));
+  say("\n{}", Lines{format_review(review, kShownTaps)});
   while (true) {
-    fmt::print("[{}] > ", kReviewKeys);
+    say("[{}] > ", kReviewKeys);
     std::fflush(stdout);
     std::string line;
     if (!std::getline(std::cin, line)) {
-      fmt::print("\n");
+      say("\n");
       done.quit = true;
       return {};
     }
@@ -212,7 +223,7 @@ Result<void> review_one(GoldenFolder& folder, const std::string& name, Reviewed&
       return folder.remove_received(name);
     }
     if (word == "m") {
-      fmt::print("{}", format_review(review, review.taps.size()));
+      say("{}", Lines{format_review(review, review.taps.size())});
     } else if (word == "a" || word.starts_with("a ")) {
       const std::string reason(trimmed(word.substr(1)));
       auto ok = accept_one(folder, name, reason);
@@ -220,10 +231,10 @@ Result<void> review_one(GoldenFolder& folder, const std::string& name, Reviewed&
         ++done.accepted;
         return {};
       }
-      fmt::print("{}\n", ok.error().code == AS_USAGE ? ok.error().message + ": a REASON"
-                                                     : ok.error().text());
+      say("{}\n",
+          ok.error().code == AS_USAGE ? ok.error().message + ": a REASON" : ok.error().text());
     } else {
-      fmt::print("'{}' is none of these\n", shortened(word, 20));
+      say("'{}' is none of these\n", shortened(word, 20));
     }
   }
 }
@@ -256,11 +267,11 @@ Result<as_status> review_command(const GoldenCommand& c) {
     if (folder->entries().at(name).received) continue;
     const Result<void> ok = readable(*folder, lanes, name);
     if (ok) continue;
-    fmt::print("broken    {}: {}\n", name, ok.error().text());
+    say("broken    {}: {}\n", name, ok.error().text());
     status = AS_BAD_INPUT;
   }
-  fmt::print("{} accepted, {} rejected, {} skipped; {} pending\n", done.accepted, done.rejected,
-             done.skipped, folder->pending().size());
+  say("{} accepted, {} rejected, {} skipped; {} pending\n", done.accepted, done.rejected,
+      done.skipped, folder->pending().size());
   return status;
 }
 
@@ -279,14 +290,14 @@ Result<as_status> accept_command(const GoldenCommand& c) {
   for (const std::string& name : *names) {
     auto ok = accept_one(*folder, name, c.reason);
     if (ok) {
-      fmt::print("accepted {}\n", name);
+      say("accepted {}\n", name);
       continue;
     }
     if (ok.error().code == AS_USAGE || names->size() == 1) return ok.error();
-    fmt::print(stderr, "attnscope: {}\n", ok.error().text());
+    say(stderr, "attnscope: {}\n", ok.error().text());
     status = ok.error().code;
   }
-  if (names->empty()) fmt::print("nothing is pending in {}\n", folder->path());
+  if (names->empty()) say("nothing is pending in {}\n", folder->path());
   return status;
 }
 
@@ -295,10 +306,10 @@ Result<as_status> prune_command(const GoldenCommand& c) {
   if (!folder) return folder.error();
   auto removed = folder->prune();
   if (!removed) return removed.error();
-  for (const std::string& file : *removed) fmt::print("removed {}\n", file);
+  for (const std::string& file : *removed) say("removed {}\n", file);
   const std::vector<GoldenOrphan> left = folder->orphans();
-  for (const GoldenOrphan& o : left) fmt::print("left in place {}: {}\n", o.file, o.why);
-  fmt::print("{} files removed, {} orphans left\n", removed->size(), left.size());
+  for (const GoldenOrphan& o : left) say("left in place {}: {}\n", o.file, o.why);
+  say("{} files removed, {} orphans left\n", removed->size(), left.size());
   return left.empty() ? AS_OK : AS_MISMATCH;
 }
 

@@ -11,6 +11,8 @@
 #include "app/common/capture_record.h"
 #include "app/common/capture_report.h"
 #include "app/common/format.h"
+#include "app/common/interrupt.h"
+#include "app/common/say.h"
 #include "app/common/wiring.h"
 #include "engine/capture/capture_pack.h"
 
@@ -121,34 +123,45 @@ Result<as_status> record_command(const RecordCommand& c) {
   if (!scenario) return scenario.error();
   auto options = record_options(c, *scenario);
   if (!options) return options.error();
+  catch_interrupts();
+  options->cancelled = [] { return interrupted() != 0; };
   auto result = [&] {
     ProgressBar bar;
     return record_scenario(*scenario, all_lanes(), *options, c.path,
                            [&](const RunProgress& p) { bar(p); });
   }();
   if (!result) return result.error();
+  if (result->cancelled) ended_early();
   const bool bad = result->summary.count(Verdict::kWrong) > 0 || result->summary.diverged;
+  const std::string verdict = result->cancelled && !bad ? "incomplete" : result->summary.verdict();
+  const std::string& where = result->cancelled ? result->folder : c.path;
   if (c.json) {
-    fmt::print("{}\n", nlohmann::json({{"path", c.path},
-                                       {"steps", result->totals.steps},
-                                       {"bytes", result->totals.bytes},
-                                       {"verdict", result->summary.verdict()},
-                                       {"engine_seconds", result->engine_seconds},
-                                       {"run_seconds", result->run_seconds},
-                                       {"write_seconds", result->write_seconds},
-                                       {"note", result->note},
-                                       {"wall_seconds", result->wall_seconds}})
-                           .dump(1));
+    say_json(nlohmann::json({{"path", where},
+                             {"complete", !result->cancelled},
+                             {"interrupted", result->cancelled ? nlohmann::json(interrupt_name())
+                                                               : nlohmann::json(nullptr)},
+                             {"steps", result->totals.steps},
+                             {"bytes", result->totals.bytes},
+                             {"verdict", verdict},
+                             {"engine_seconds", result->engine_seconds},
+                             {"run_seconds", result->run_seconds},
+                             {"write_seconds", result->write_seconds},
+                             {"note", result->note},
+                             {"wall_seconds", result->wall_seconds}}));
   } else {
-    fmt::print("{}: {}, {}, level {}; {} taps {}\n", c.path,
-               plural(result->totals.steps, "step", "steps"),
-               format_bytes(static_cast<double>(result->totals.bytes)), c.level,
-               result->summary.taps, result->summary.verdict());
-    fmt::print("{} in all: ops {}, with references and copies {}, writing {} beside them\n",
-               format_us(result->wall_seconds * 1e6), format_us(result->engine_seconds * 1e6),
-               format_us(result->run_seconds * 1e6), format_us(result->write_seconds * 1e6));
-    if (!result->note.empty()) fmt::print("{}\n", result->note);
-    fmt::print("open it with: attnscope show {0}, or attnscope gui {0}\n", c.path);
+    say("{}: {}, {}, level {}; {} taps {}\n", where, plural(result->totals.steps, "step", "steps"),
+        format_bytes(static_cast<double>(result->totals.bytes)), c.level, result->summary.taps,
+        verdict);
+    say("{} in all: ops {}, with references and copies {}, writing {} beside them\n",
+        format_us(result->wall_seconds * 1e6), format_us(result->engine_seconds * 1e6),
+        format_us(result->run_seconds * 1e6), format_us(result->write_seconds * 1e6));
+    if (!result->note.empty()) say("{}\n", result->note);
+    if (result->cancelled) say("INCOMPLETE: {} ended the recording\n", interrupt_name());
+    if (result->totals.steps > 0) {
+      say("open it with: attnscope show {0}, or attnscope gui {0}\n", where);
+    } else {
+      say("no step was whole: nothing was kept\n");
+    }
   }
   return bad ? AS_MISMATCH : AS_OK;
 }
@@ -213,8 +226,8 @@ Result<as_status> show_command(const ShowCommand& c) {
   auto description =
       describe_capture(**capture, c.step >= 0 ? std::optional<std::int64_t>(c.step) : std::nullopt);
   if (!description) return description.error();
-  fmt::print("{}", c.json ? description->dump(1) + "\n" : format_capture(*description));
-  if (c.verify && !c.json) fmt::print("\neverything in it fits its checksums\n");
+  say("{}", Lines{c.json ? json_text(*description, 1) + "\n" : format_capture(*description)});
+  if (c.verify && !c.json) say("\neverything in it fits its checksums\n");
   return AS_OK;
 }
 
@@ -238,9 +251,8 @@ void add_pack(CLI::App& app, Action& action) {
   };
   auto c = std::make_shared<Command>();
   const auto print = [](const PackTotals& t, const std::string& made) {
-    fmt::print("{}: {} files, {} in {} packed\n", made, t.files,
-               format_bytes(static_cast<double>(t.bytes)),
-               format_bytes(static_cast<double>(t.packed)));
+    say("{}: {} files, {} in {} packed\n", made, t.files,
+        format_bytes(static_cast<double>(t.bytes)), format_bytes(static_cast<double>(t.packed)));
     return AS_OK;
   };
   pack->add_option("capture", c->from, "A capture")->required();

@@ -8,7 +8,9 @@
 #include "app/cli/commands.h"
 #include "app/cli/look_at.h"
 #include "app/cli/progress_bar.h"
+#include "app/common/interrupt.h"
 #include "app/common/report.h"
+#include "app/common/say.h"
 #include "app/common/wiring.h"
 #include "engine/config/json_file.h"
 
@@ -47,15 +49,16 @@ nlohmann::json kept_report(const std::string& path, const std::string& key) {
   if (!text) return nullptr;
   nlohmann::json report = nlohmann::json::parse(*text, nullptr, false);
   const bool same = report.is_object() && report.value("format", "") == "attnscope-report" &&
-                    report.value("version", 0) == kReportVersion && report.value("key", "") == key;
+                    report.value("version", 0) == kReportVersion &&
+                    report.value("complete", false) && report.value("key", "") == key;
   return same ? report : nlohmann::json(nullptr);
 }
 
 void print(const nlohmann::json& report, bool as_json) {
   if (as_json) {
-    fmt::print("{}\n", report.dump(1));
+    say_json(report);
   } else {
-    fmt::print("{}", format_report(report, is_terminal(STDOUT_FILENO)));
+    say("{}", Lines{format_report(report, is_terminal(STDOUT_FILENO))});
   }
 }
 
@@ -73,29 +76,37 @@ Result<as_status> run_command(const RunCommand& command) {
     if (!kept.is_null()) {
       print(kept, command.json);
       if (!command.json) {
-        fmt::print("kept result of an unchanged run; without --reuse it runs again\nreport: {}\n",
-                   std::filesystem::absolute(command.report).string());
+        say("kept result of an unchanged run; without --reuse it runs again\nreport: {}\n",
+            std::filesystem::absolute(command.report).string());
       }
       return report_status(kept);
     }
   }
   const LaneRegistry lanes = all_lanes();
+  catch_interrupts();
+  RunOptions options = command.options;
+  options.stopped = [] { return interrupted() != 0; };
   auto result = [&] {
     ProgressBar bar;
-    return run_scenario(*scenario, lanes, command.options, [&](const RunProgress& p) { bar(p); });
+    return run_scenario(*scenario, lanes, options, [&](const RunProgress& p) { bar(p); });
   }();
   if (!result) return result.error();
+  if (result->stopped) ended_early();
   if (result->device_error) {
-    fmt::print(stderr, "the GPU failed, from its last checkpoint on the CPU lane computed: {}\n",
-               result->device_error->text());
+    say(stderr, "the GPU failed, from its last checkpoint on the CPU lane computed: {}\n",
+        result->device_error->text());
   }
   const nlohmann::json report = make_report(*scenario, command.options, *result, key);
-  print(report, command.json);
+  // First the file: who reads the other end of a pipe may be gone.
   if (!command.report.empty()) {
-    if (auto ok = write_text_file(command.report, report.dump(1) + "\n"); !ok) return ok.error();
-    if (!command.json) {
-      fmt::print("report: {}\n", std::filesystem::absolute(command.report).string());
+    if (auto ok = write_text_file(command.report, json_text(report, 1) + "\n"); !ok) {
+      print(report, command.json);
+      return ok.error();
     }
+  }
+  print(report, command.json);
+  if (!command.report.empty() && !command.json) {
+    say("report: {}\n", std::filesystem::absolute(command.report).string());
   }
   return report_status(report);
 }

@@ -7,7 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "app/cli/look_commands.h"
+#include "app/common/interrupt.h"
 #include "app/common/run.h"
+#include "app/common/say.h"
 #include "app/common/wiring.h"
 #include "engine/model/profile_switches.h"
 
@@ -225,18 +227,25 @@ Result<as_status> sweep_command(const SweepCommand& command) {
   options.session.references = References::kSim;
   options.session.threads = command.threads;
   options.decode_steps = command.decode_steps;
+  options.stopped = [] { return interrupted() != 0; };
+  catch_interrupts();
   json rows = json::array();
   std::vector<std::vector<double>> table;
-  bool any_wrong = false;
+  bool any_wrong = false, complete = true;
   if (!command.json) {
-    fmt::print("{:>12}", vary->parameter);
-    for (const Metric* m : *metrics) fmt::print("{:>12}", m->name);
-    fmt::print("   verdict\n");
+    say("{:>12}", vary->parameter);
+    for (const Metric* m : *metrics) say("{:>12}", m->name);
+    say("   verdict\n");
   }
   for (std::size_t i = 0; i < scenarios.size(); ++i) {
     auto run = run_scenario(scenarios[i], lanes, options, {});
     if (!run) return run.error();
     if (run->error) return *run->error;
+    if (run->stopped) {
+      ended_early();
+      complete = false;
+      break;
+    }
     any_wrong = any_wrong || run->summary.verdict() == "wrong";
     json row = {{vary->parameter, vary->values[i]}, {"verdict", run->summary.verdict()}};
     table.emplace_back();
@@ -248,32 +257,37 @@ Result<as_status> sweep_command(const SweepCommand& command) {
     if (!run->summary.blamed.empty()) row["blamed"] = run->summary.blamed.front().sentence();
     rows.push_back(row);
     if (command.json) continue;
-    fmt::print("{:>12}", vary->values[i]);
-    for (const double value : table.back()) fmt::print("{:>12.4g}", value);
-    fmt::print("   {}{}\n", run->summary.verdict(),
-               run->summary.blamed.empty()
-                   ? ""
-                   : fmt::format(" ({})", as_op_find(run->summary.blamed.front().op)->name));
+    say("{:>12}", vary->values[i]);
+    for (const double value : table.back()) say("{:>12.4g}", value);
+    say("   {}{}\n", run->summary.verdict(),
+        run->summary.blamed.empty()
+            ? ""
+            : fmt::format(" ({})", as_op_find(run->summary.blamed.front().op)->name));
     std::fflush(stdout);
   }
   if (command.json) {
-    fmt::print("{}\n", json{{"format", "attnscope-sweep"},
-                            {"version", 1},
-                            {"scenario", scenario->name},
-                            {"parameter", vary->parameter},
-                            {"rows", rows}}
-                           .dump(1));
+    say_json(json{{"format", "attnscope-sweep"},
+                  {"version", 1},
+                  {"scenario", scenario->name},
+                  {"parameter", vary->parameter},
+                  {"complete", complete},
+                  {"interrupted", complete ? json(nullptr) : json(interrupt_name())},
+                  {"rows", rows}});
   } else if (table.size() > 1) {
     for (std::size_t m = 0; m < metrics->size(); ++m) {
       double largest = 0;
       for (const auto& row : table) {
         if (std::isfinite(row[m])) largest = std::max(largest, row[m]);
       }
-      fmt::print("\n{}: {}\n", (*metrics)[m]->name, (*metrics)[m]->sentence);
+      say("\n{}: {}\n", (*metrics)[m]->name, (*metrics)[m]->sentence);
       for (std::size_t i = 0; i < table.size(); ++i) {
-        fmt::print("{:>12} {}\n", vary->values[i], bar(table[i][m], largest));
+        say("{:>12} {}\n", vary->values[i], bar(table[i][m], largest));
       }
     }
+  }
+  if (!complete && !command.json) {
+    say("\nINCOMPLETE: {} ended the sweep after {} of {} values\n", interrupt_name(), table.size(),
+        scenarios.size());
   }
   return any_wrong ? AS_MISMATCH : AS_OK;
 }

@@ -7,6 +7,8 @@
 #include "app/cli/model_options.h"
 #include "app/cli/progress_bar.h"
 #include "app/common/format.h"
+#include "app/common/interrupt.h"
+#include "app/common/say.h"
 #include "app/common/tap_export.h"
 #include "app/common/wiring.h"
 
@@ -26,14 +28,20 @@ Result<as_status> tap_export(const TapExportCommand& c) {
   TapExportOptions options = c.options;
   if (c.steps >= 0) options.steps = c.steps;
   if (c.decode_steps >= 0) options.decode_steps = c.decode_steps;
+  catch_interrupts();
+  options.stopped = [] { return interrupted() != 0; };
   auto totals = [&] {
     ProgressBar bar;
     return export_taps(*scenario, all_lanes(), options, c.output,
                        [&](const RunProgress& p) { bar(p); });
   }();
+  if (interrupted() != 0 && !(totals && totals->complete)) ended_early();
   if (!totals) return totals.error();
-  fmt::print("{}: {} tensors of {} steps, lane {}, {}\n", c.output, totals->tensors, totals->steps,
-             options.lane, format_bytes(static_cast<double>(totals->bytes)));
+  say("{}: {} tensors of {} steps, lane {}, {}\n", c.output, totals->tensors, totals->steps,
+      options.lane, format_bytes(static_cast<double>(totals->bytes)));
+  if (!totals->complete) {
+    say("INCOMPLETE: {} ended the run; the file holds what was done before it\n", interrupt_name());
+  }
   return AS_OK;
 }
 

@@ -136,9 +136,10 @@ Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistr
   capture.rows = rows_text(options);
   auto writer = CaptureWriter::create(path, capture, *info, capture_origin(scenario));
   if (!writer) return writer.error();
+  RecordResult result;
+  result.folder = (*writer)->folder();
   CaptureQueue queue(std::move(*writer));
 
-  RecordResult result;
   result.lanes = info->lanes;
   std::vector<TapResult> all;
   std::int64_t decode_steps = 0;
@@ -154,16 +155,17 @@ Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistr
                             : static_cast<double>(decode_steps) / static_cast<double>(wanted + 1);
       progress({steps, share, "recording", -1});
     }
-    if (options.cancelled && options.cancelled()) {
-      result.cancelled = true;
-      result.totals = queue.drain();
-      session.set_observer(nullptr);
-      return result;
-    }
     const auto start = std::chrono::steady_clock::now();
-    const Result<void> ran = session.step();
+    const auto left = [&] { return options.cancelled && options.cancelled(); };
+    const Result<bool> ran = session.run_until([&](const Session& s) {
+      return left() || static_cast<std::int64_t>(s.history().size()) > steps;
+    });
     result.run_seconds += seconds_since(start);
     if (!ran) return ran.error();  // the steps before it stay, as an incomplete capture
+    if (static_cast<std::int64_t>(session.history().size()) == steps) {
+      result.cancelled = true;
+      break;
+    }
     decode_steps += decoding ? 1 : 0;
     const auto summary = recorder.summary(steps);
     if (summary == nullptr) {
@@ -175,12 +177,12 @@ Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistr
     const auto& results = session.history().back().results;
     all.insert(all.end(), results.begin(), results.end());
   }
-  auto totals = queue.finish();
+  auto totals = result.cancelled ? Result<CaptureTotals>(queue.drain()) : queue.finish();
   if (!totals) return totals.error();
   result.write_seconds = queue.seconds();
   result.wall_seconds = seconds_since(begin);
   result.totals = *totals;
-  result.note = steps_beyond(options.capture, totals->steps);
+  if (!result.cancelled) result.note = steps_beyond(options.capture, totals->steps);
   result.summary = summarise(all, info->drift_limit);
   LanesRan ran(info->lane_of);
   ran.add(all);

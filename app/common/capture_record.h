@@ -16,14 +16,15 @@ struct RecordOptions {
   CaptureOptions capture;
   std::int64_t rows = 64;             // token rows of a step at most; 0 = all
   std::vector<std::string> requests;  // names or ids; empty = all
-  // Asked between two steps, may be empty: true ends the recording, which stays as an incomplete
-  // capture with the steps before.
+  // Asked between two ops, may be empty: true ends the recording, which stays as an incomplete
+  // capture with the whole steps before.
   std::function<bool()> cancelled;
 };
 
 struct RecordResult {
   CaptureTotals totals;
   bool cancelled = false;
+  std::string folder = {};  // where an incomplete capture lies: the name may be an older one's
   std::string lanes;
   Summary summary;
   double engine_seconds = 0;  // inside ops

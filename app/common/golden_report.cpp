@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/common/format.h"
+#include "app/common/say.h"
 #include "engine/capture/json_fields.h"
 
 namespace attnscope {
@@ -82,6 +83,10 @@ std::string golden_totals(const GoldenReport& report) {
   text = fmt::format("{} goldens{}{}", report.outcomes.size(), text.empty() ? "" : ": ", text);
   const std::size_t orphans = report.orphans.size();
   if (orphans > 0) text += fmt::format("; {} orphan{}", orphans, orphans == 1 ? "" : "s");
+  if (!report.not_run.empty()) {
+    text += fmt::format("; INCOMPLETE: {} ended the run, {} did not run", report.interrupted,
+                        report.not_run.size());
+  }
   return text;
 }
 
@@ -98,46 +103,52 @@ json golden_json(const GoldenReport& report) {
           {"version", kGoldenReportVersion},
           {"folder", report.folder},
           {"status", static_cast<int>(report.status())},
+          {"complete", report.not_run.empty()},
+          {"interrupted", report.not_run.empty() ? json(nullptr) : json(report.interrupted)},
+          {"not_run", report.not_run},
           {"counts", counts},
           {"goldens", outcomes},
           {"orphans", orphans}};
 }
 
 std::string golden_text(const GoldenReport& report, bool colour) {
-  const auto painted = [&](GoldenState state) {
+  const auto coloured = [&](GoldenState state) {
     const std::string word = fmt::format("{:<8}", golden_state_name(state));
     if (!colour) return word;
     const int code = state == GoldenState::kPassed ? 32 : is_fault(state) ? 31 : 33;
-    return fmt::format("\033[{}m{}\033[0m", code, word);
+    return painted(std::to_string(code), word);
   };
   std::string out;
   for (const GoldenOutcome& o : report.outcomes) {
     const std::string counts = counts_text(o);
-    out +=
-        fmt::format("{} {:<28} {:>9}  {}\n", painted(o.state), o.name, format_us(o.seconds * 1e6),
-                    o.state == GoldenState::kPassed ? counts : o.sentence);
+    out += fmt::format("{} {:<28} {:>9}  {}\n", coloured(o.state), printable(o.name),
+                       format_us(o.seconds * 1e6),
+                       o.state == GoldenState::kPassed ? counts : printable(o.sentence));
     if (o.state != GoldenState::kPassed && !counts.empty())
       out += fmt::format("{:>9}{}\n", "", counts);
-    if (!o.wrote.empty()) out += fmt::format("{:>9}received: {}\n", "", o.wrote);
+    if (!o.wrote.empty()) out += fmt::format("{:>9}received: {}\n", "", printable(o.wrote));
   }
   if (has_loosened(report)) {
     out += "\nloosened tolerances\n";
     for (const GoldenOutcome& o : report.outcomes) {
       for (const GoldenTolerance& t : o.loosened) {
-        out += fmt::format("  {}: {}; {}\n", o.name, t.text(), t.reason);
+        out += fmt::format("  {}: {}; {}\n", printable(o.name), printable(t.text()),
+                           printable(t.reason));
       }
     }
   }
   if (!report.orphans.empty()) {
     out += "\norphans\n";
-    for (const GoldenOrphan& o : report.orphans) out += fmt::format("  {}: {}\n", o.file, o.why);
+    for (const GoldenOrphan& o : report.orphans) {
+      out += fmt::format("  {}: {}\n", printable(o.file), printable(o.why));
+    }
   }
   return out + fmt::format("\n{}\n", golden_totals(report));
 }
 
 std::string xml_text(std::string_view text) {
   std::string out;
-  for (const char c : text) {
+  for (const char c : printable_lines(text)) {
     switch (c) {
       case '&':
         out += "&amp;";
@@ -152,7 +163,7 @@ std::string xml_text(std::string_view text) {
         out += "&quot;";
         break;
       default:
-        out += static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t' ? '?' : c;
+        out += c;
     }
   }
   return out;
@@ -160,6 +171,7 @@ std::string xml_text(std::string_view text) {
 
 std::string golden_junit(const GoldenReport& report) {
   std::int64_t failures = static_cast<std::int64_t>(report.orphans.size()), errors = 0;
+  errors += static_cast<std::int64_t>(report.not_run.size());
   double seconds = 0;
   for (const GoldenOutcome& o : report.outcomes) {
     errors += o.state == GoldenState::kBroken ? 1 : 0;
@@ -170,7 +182,7 @@ std::string golden_junit(const GoldenReport& report) {
       "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n"
       "<testsuite name=\"goldens\" tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\" "
       "time=\"{:.3f}\">\n",
-      report.outcomes.size() + report.orphans.size(), failures, errors,
+      report.outcomes.size() + report.orphans.size() + report.not_run.size(), failures, errors,
       report.count(GoldenState::kSkipped), seconds);
   for (const GoldenOutcome& o : report.outcomes) {
     out += fmt::format("<testcase classname=\"golden\" name=\"{}\" time=\"{:.3f}\"",
@@ -197,6 +209,12 @@ std::string golden_junit(const GoldenReport& report) {
         "<testcase classname=\"golden.orphan\" name=\"{}\" time=\"0\"><failure type=\"orphan\" "
         "message=\"{}\"/></testcase>\n",
         xml_text(o.file), xml_text(o.why));
+  }
+  for (const std::string& name : report.not_run) {
+    out += fmt::format(
+        "<testcase classname=\"golden\" name=\"{}\" time=\"0\"><error type=\"not run\" "
+        "message=\"{} ended the run\"/></testcase>\n",
+        xml_text(name), report.interrupted);
   }
   return out + "</testsuite>\n</testsuites>\n";
 }

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/common/doctor.h"
+#include "app/common/interrupt.h"
 #include "app/common/plugins.h"
 #include "app/common/report_parts.h"
 #include "engine/cache/cache_layout.h"
@@ -120,12 +121,20 @@ json distributions_json(const Distributions& distributions) {
   return out;
 }
 
-json summary_json(const Summary& s) {
+// What was left undone may have been wrong.
+std::string verdict_of(const RunResult& run) {
+  const std::string verdict = run.summary.verdict();
+  const bool bad = verdict == "wrong" || verdict == "diverged";
+  return run.stopped && !bad ? "incomplete" : verdict;
+}
+
+json summary_json(const RunResult& run) {
+  const Summary& s = run.summary;
   json j = {{"taps", s.taps}};
   for (int v = 0; v < kVerdicts; ++v) {
     j[verdict_name(static_cast<Verdict>(v))] = s.counts[static_cast<std::size_t>(v)];
   }
-  j["verdict"] = s.verdict();
+  j["verdict"] = verdict_of(run);
   j["blamed"] = blamed_json(s);
   j["first_wrong"] = s.first_wrong ? located(*s.first_wrong) : json(nullptr);
   return j;
@@ -309,6 +318,8 @@ json make_report(const Scenario& scenario, const RunOptions& options, const RunR
           {"error", result.error ? json{{"code", static_cast<int>(result.error->code)},
                                         {"message", result.error->text()}}
                                  : json(nullptr)},
+          {"complete", !result.stopped && !result.error},
+          {"interrupted", result.stopped ? json(interrupt_name()) : json(nullptr)},
           {"lanes", result.lanes},
           {"plugin_faults", plugin_faults()},
           {"references", references_name(options.session.references)},
@@ -333,7 +344,7 @@ json make_report(const Scenario& scenario, const RunOptions& options, const RunR
           {"near_ties", near_ties},
           {"steps", steps},
           {"serving", serving_json(scenario, result.serving)},
-          {"summary", summary_json(result.summary)}};
+          {"summary", summary_json(result)}};
 }
 
 as_status report_status(const json& report) {

@@ -34,7 +34,7 @@ const char* colour_of(const std::string& verdict) {
   if (verdict == "wrong" || verdict == "diverged") return "31;1";
   if (verdict == "near_tie") return "35";
   if (verdict == "quantisation") return "33";
-  if (verdict == "not_compared") return "90";
+  if (verdict == "not_compared" || verdict == "incomplete") return "90";
   return "32";
 }
 
@@ -248,6 +248,10 @@ std::string summary(const json& report, const Paint& paint) {
   out += fmt::format("taps {} = {}\n", s.at("taps").get<std::int64_t>(), counts);
   out +=
       fmt::format("verdict: {}\n", paint(colour_of(verdict == "ok" ? "equal" : verdict), verdict));
+  if (!report.at("interrupted").is_null()) {
+    out += fmt::format("INCOMPLETE: {} ended the run; what was done before it stands here\n",
+                       report.at("interrupted").get<std::string>());
+  }
   if (!report.at("error").is_null()) {
     out += fmt::format("the run ended early: {}\n",
                        paint("31;1", report.at("error").at("message").get<std::string>()));

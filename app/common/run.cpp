@@ -109,13 +109,17 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
     if (options.steps) return static_cast<std::int64_t>(session.history().size()) < *options.steps;
     return !session.decoding() || result.decode_steps < wanted_decode;
   };
-  while (more() && !result.error) {
+  while (more() && !result.error && !result.stopped) {
     const std::size_t step = session.history().size();
     const bool decoding = session.decoding();
     double done = 0;
     while (session.history().size() == step) {
       const Cursor cursor = session.cursor();
       const as_op_id op = session.next_op();
+      if (options.stopped && options.stopped()) {
+        result.stopped = true;
+        break;
+      }
       if (progress) {
         const double layers = std::max(1, session.parts().config.num_layers());
         done = cursor.after_layers ? 1 : std::max(0, cursor.layer) / layers;
@@ -137,7 +141,7 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
       invariants.op_done(session);
       exercise.op_done(session);
     }
-    if (result.error) break;
+    if (result.error || result.stopped) break;
     if (decoding) {
       ++result.decode_steps;
     } else {
@@ -154,7 +158,8 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
     const auto& parted = witness->parted();
     if (parted) result.steps[static_cast<std::size_t>(parted->step)].results.push_back(*parted);
   }
-  if (result.error) {  // the step that did not end
+  const bool inside = session.cursor() != Cursor{session.cursor().step};
+  if (result.error || (result.stopped && inside)) {  // the step that did not end
     result.steps.push_back(session.current());
     result.steps.back().results = session.current_results();
   }

@@ -18,6 +18,7 @@ struct RunOptions {
   std::optional<std::int64_t> steps;         // scheduler iterations
   SessionObserver* observer = nullptr;       // sees every op of the run
   std::optional<std::int64_t> decode_steps;  // steps after every request has finished prefill
+  std::function<bool()> stopped = {};        // asked between two ops; true ends the run there
 };
 
 // What ref.model, which runs beside both references, said of a run (model_witness.h).
@@ -36,6 +37,7 @@ struct RunResult {
   std::vector<Exercised> exercise;
   Witnessed witnessed;
   std::string lanes;
+  bool stopped = false;               // by RunOptions::stopped; what was done before it is here
   std::optional<Error> error;         // an op or a reference failed; everything before it is here
   std::optional<Error> device_error;  // the GPU failed; the CPU lane computed from there on
   ServingTotals serving;

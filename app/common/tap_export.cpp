@@ -271,6 +271,7 @@ Result<TapExportTotals> export_taps(const Scenario& scenario, const LaneRegistry
   run.steps = options.steps;
   run.decode_steps = options.decode_steps;
   run.observer = &collector;
+  run.stopped = options.stopped;
   auto result = run_scenario(scenario, lanes, run, progress);
   if (!result) return result.error();
   if (result->error) return *result->error;
@@ -298,6 +299,7 @@ Result<TapExportTotals> export_taps(const Scenario& scenario, const LaneRegistry
   totals.tensors = static_cast<std::int64_t>(taps.size());
   totals.steps = static_cast<std::int64_t>(result->steps.size());
   totals.bytes = size->bytes;
+  totals.complete = !result->stopped;
   return totals;
 }
 

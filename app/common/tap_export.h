@@ -25,11 +25,14 @@ struct TapExportOptions {
   std::vector<int> layers;        // published numbers; empty = all that run
   std::optional<std::int64_t> steps, decode_steps;
   int threads = 0;
+  std::function<bool()> stopped = {};  // as RunOptions::stopped
 };
 
 struct TapExportTotals {
   std::int64_t tensors = 0, steps = 0;
   std::uint64_t bytes = 0;
+  bool complete =
+      true;  // else the file holds what was done so far, and says so: attnscope.complete
 };
 
 Result<TapExportTotals> export_taps(const Scenario& scenario, const LaneRegistry& lanes,

@@ -92,7 +92,7 @@ Result<void> Workbench::record(const std::string& path, CaptureLevel level) {
           text = fmt::format(
               "Recording stopped: {} in an incomplete capture, {}",
               steps == 1 ? "its first step is" : fmt::format("its first {} steps are", steps),
-              path);
+              result->folder);
         }
         return [this, text = std::move(text), kind] { say(kind, text); };
       });

@@ -31,6 +31,7 @@ nlohmann::ordered_json workload_json(const Workload& w, const WorkloadResult& r)
           {"aborted", r.aborted},
           {"scheduled_tokens", r.scheduled_tokens},
           {"recomputed_tokens", r.recomputed_tokens},
+          {"complete", r.complete},
           {"min_free", r.min_free},
           {"max_hash_entries", r.max_keys},
           {"checkpoints", checkpoints}};
@@ -42,6 +43,7 @@ std::string workload_text(const Workload& w, const WorkloadResult& r) {
   const auto line = [&](const char* name, const auto& value) {
     out += fmt::format("  {:<18} {:>16}\n", name, value);
   };
+  if (!r.complete) out += "  INCOMPLETE: it was ended before its end\n\n";
   line("steps", r.steps);
   line("final digest", digest_text(r.final_digest));
   line("queue digest", digest_text(r.queue_digest));

@@ -60,6 +60,9 @@ struct GoldenReport {
   std::string folder;
   std::vector<GoldenOutcome> outcomes;
   std::vector<GoldenOrphan> orphans;
+  // A signal ended the run: its name, and the goldens that are therefore not among the outcomes.
+  std::string interrupted = {};
+  std::vector<std::string> not_run = {};
 
   std::int64_t count(GoldenState state) const;
   // AS_OK; AS_MISMATCH when a golden failed, is new or stale, or there are orphans; AS_BAD_INPUT

@@ -229,6 +229,8 @@ int run_plugin_child(const char* library, const OpenPluginDevice& open_device) {
   const rlimit none{0, 0};
   ::setrlimit(RLIMIT_CORE, &none);
   catch_signals();
+  // They are meant for the parent, which may want an op's outputs before it ends.
+  for (const int number : {SIGINT, SIGTERM}) ::signal(number, SIG_IGN);
   PluginReply hello{};
   auto plugin = load_plugin(library);
   if (!plugin) {

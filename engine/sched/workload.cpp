@@ -201,8 +201,9 @@ Result<WorkloadResult> run_workload(const Workload& workload, const WorkloadRun&
     scheduler.results(plan, sampled);
     scheduler.take_finished();
     watch->after_results(plan);
-    stopped = stopped || !watch->go_on();
+    stopped = stopped || !watch->go_on() || (run.stopped && run.stopped());
   }
+  result.complete = added == requests.size() && scheduler.done();
   watch->detach();
   const SchedulerCounters& counters = scheduler.counters();
   result.steps = s;

@@ -65,12 +65,14 @@ struct WorkloadResult {
   std::int64_t max_keys = 0;                          // of the prefix map, likewise
   std::map<std::int64_t, std::uint64_t> checkpoints;  // running digest after these steps
   std::int64_t final_free = 0;
+  bool complete = true;  // nobody ended it before its end
 };
 
 struct WorkloadRun {
   bool digests = true;
   // Makes what watches the loop; once it does not want to go on, the run ends.
   std::function<std::shared_ptr<SchedWatch>(BlockScheduler&)> watch;
+  std::function<bool()> stopped = {};  // asked after every step; true ends the run
 };
 Result<WorkloadResult> run_workload(const Workload& workload, const WorkloadRun& run = {});
 

@@ -60,6 +60,15 @@ arguments_of_the_app_are_passed_on() {
   check "options alone" says "program --screenshot picture.png"
 }
 
+an_interrupted_run_says_so_itself() {
+  local status_wanted
+  for status_wanted in 130 143; do
+    EXTRA=PROGRAM_STATUS=$status_wanted run run default
+    check "exit code" status_is "$status_wanted"
+    check "accuses nobody" not says "a bug of ours"
+  done
+}
+
 run_default_keeps_table_and_report() {
   run run default
   check "exit code" status_is 0
