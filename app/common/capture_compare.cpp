@@ -1,7 +1,6 @@
 #include "app/common/capture_compare.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <exception>
@@ -10,6 +9,7 @@
 
 #include "app/common/capture_record.h"
 #include "app/common/own_judge.h"
+#include "app/common/private_folder.h"
 #include "engine/capture/op_blame.h"
 #include "engine/trace/tolerances.h"
 
@@ -33,14 +33,13 @@ struct WithCopy {
 };
 
 Result<void> copy_session(const Snapshot& snapshot, const Scenario& scenario, WithCopy& made) {
-  static std::atomic<int> next{0};
-  std::error_code code;
-  const fs::path base = fs::temp_directory_path(code);
-  if (code) return bad_input("no folder for temporary files", "set TMPDIR to one");
-  made.folder = base / fmt::format("attnscope-compare-{}-{}.acap", ::getpid(), next++);
-  auto written = write_capture(snapshot, scenario, made.folder.string());
+  auto folder = make_private_folder();
+  if (!folder) return folder.error();
+  made.folder = *folder;
+  const std::string copy = *folder + "/session.acap";
+  auto written = write_capture(snapshot, scenario, copy);
   if (!written) return written.error();
-  auto opened = Capture::open(made.folder.string());
+  auto opened = Capture::open(copy);
   if (!opened) return opened.error();
   made.comparison.a = std::move(*opened);
   const auto& steps = made.comparison.a->summaries();

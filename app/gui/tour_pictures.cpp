@@ -1,12 +1,13 @@
 // The pictures of every layout, size, theme and state that is worth looking at.
 #include <fmt/format.h>
 #include <imgui.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <vector>
 
 #include "app/common/op_order.h"
+#include "app/common/private_folder.h"
+#include "app/common/say.h"
 #include "app/gui/gui.h"
 #include "app/gui/theme.h"
 
@@ -56,7 +57,7 @@ Result<void> write_tour(App& app, Platform& platform, const std::string& folder)
     if (!picture) return picture.error();
     const std::string file = fmt::format("{}/{}.png", folder, shot.name);
     if (auto ok = write_png(*picture, file); !ok) return ok;
-    fmt::print("{}\n", file);
+    say("{}\n", file);
     return {};
   };
   const auto reset = [&]() -> Result<void> {
@@ -78,9 +79,9 @@ Result<void> write_tour(App& app, Platform& platform, const std::string& folder)
   const Place here = first_view(*now->info, 2);
   const std::string op = fmt::format("{}/sparse_attention", here.layer);
   // What was recorded, at the level that leaves out all values and at the one that has them.
-  const std::string kept = fmt::format(
-      "{}/tour-{}", std::filesystem::temp_directory_path().string(), static_cast<long>(::getpid()));
-  const std::string tables = kept + "-tables.acap", full = kept + "-full.acap";
+  auto kept = make_private_folder();
+  if (!kept) return kept.error();
+  const std::string tables = *kept + "/tour-tables.acap", full = *kept + "/tour-full.acap";
   const std::vector<Shot> states = {
       {"prefill", 1600, 1000, {fmt::format("cursor.goto=2/{}", op)}},
       {"decode-long", 1600, 1000, {"cursor.last"}},
@@ -110,9 +111,7 @@ Result<void> write_tour(App& app, Platform& platform, const std::string& folder)
     }
     return {};
   }();
-  for (const std::string& folder_made : {tables, full}) {
-    std::filesystem::remove_all(folder_made, error);
-  }
+  std::filesystem::remove_all(*kept, error);
   return done;
 }
 

@@ -79,6 +79,16 @@ run_default_keeps_table_and_report() {
   check "with options it is the program's" grep -qx "program run default --steps 3" "$work/out"
 }
 
+without_a_home_results_lie_in_a_private_folder() {
+  local table
+  EXTRA="-u HOME TMPDIR=$work" run run default
+  check "exit code" status_is 0
+  table=$(sed -n 's/^  Table:  //p' "$work/err")
+  check "keeps the table" grep -q program "$table"
+  check "under a name that nobody foresees" test "${table#"$work"/attnscope-??????/}" = default.txt
+  check "for this user alone" test "$(stat -c %a "$(dirname "$table")")" = 700
+}
+
 without_the_app_the_default_scenario_runs() {
   touch "$work/no-gui"
   run
