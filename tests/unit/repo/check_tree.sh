@@ -3,7 +3,7 @@
 # any.
 #
 # Usage: check_tree.sh CHECK ROOT [PREFIX]
-# CHECK: layers c99 headers top_level size hygiene manual planted format commits
+# CHECK: layers c99 headers top_level size hygiene said manual planted format commits
 # PREFIX: of the headers, only those whose path begins so.
 set -uo pipefail
 export LC_ALL=C.UTF-8
@@ -194,6 +194,19 @@ matches() {
   tr '\n' '\0' | xargs -0 grep -nIHE -e "$1" | sed -E "s/^([^:]*:[0-9]+):.*/\1: $2/"
 }
 
+# ---- said: what the program prints passes app/common/say.h, which escapes names of others
+
+check_said() {
+  local line
+  while read -r line; do
+    finding "$line"
+  done < <(sources | grep -E '^app/' |
+    grep -vxE 'app/common/say\.(h|cpp)|app/cli/(progress_bar\.h|plugin_host\.cpp)' |
+    matches '(^|[^A-Za-z_])(fmt::print|std::cout|std::cerr|(std::)?(printf|fprintf|fputs|puts))\b' \
+      'printed past say()')
+  [ "$(sources | grep -c '^app/common/say.h$')" -gt 0 ] || finding "no say.h seen"
+}
+
 # ---- manual: it explains every op
 
 check_manual() {
@@ -269,6 +282,7 @@ case $check in
   top_level) check_top_level ;;
   size) check_size ;;
   hygiene) check_hygiene ;;
+  said) check_said ;;
   manual) check_manual ;;
   planted) check_planted ;;
   format) check_format ;;

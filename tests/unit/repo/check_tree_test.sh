@@ -45,7 +45,7 @@ expect_failure() { # CHECK NAME WHAT
 }
 
 copy_tree
-for name in layers c99 size hygiene manual planted format; do
+for name in layers c99 size hygiene said manual planted format; do
   if ! output=$("$check" "$name" "$work/tree" 2>&1); then
     printf 'FAILED: %s on the tree as it is:\n%s\n' "$name" "$output"
     failures=$((failures + 1))
@@ -89,6 +89,9 @@ plant hygiene assets/manual.md 'planted\t'
 plant hygiene engine/model/planted.cpp '\tint planted;'
 plant hygiene engine/model/planted.cpp 'int planted;\r'
 plant hygiene engine/model/planted.cpp '<<<<<<< planted'
+plant said app/cli/planted.cpp '  fmt::print("{}", name);'
+plant said app/common/planted.cpp '  std::cerr << name;'
+plant said app/gui/planted.cpp '  std::fprintf(stderr, "%s", name);'
 plant planted engine/cache/planted.cpp '  if (bug_chosen("key_kept_after_pop")) return;'
 plant planted app/common/planted.cpp 'bool skip = planted(PlantedBug::kReleaseSkipsOne);'
 plant planted reference/planted.h 'extern std::string chosen_bug;'
