@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <signal.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -385,6 +386,8 @@ std::size_t command_index(const std::vector<std::string>& arguments) {
 }  // namespace
 
 int run_cli(const std::vector<std::string>& arguments) {
+  // A write beyond the limit of a file's size is an error like that of a full disk.
+  ::signal(SIGXFSZ, SIG_IGN);
   CLI::App app("attnscope: a workbench for paged sparse attention", "attnscope");
   app.set_version_flag("--version", ATTNSCOPE_VERSION);
   app.require_subcommand(1);

@@ -28,7 +28,9 @@ constexpr const char* kRecording = ".recording-";
 
 Error capture_error(const std::string& path, const char* doing, int code) {
   return bad_input(fmt::format("{}: {}: {}", path, doing, std::strerror(code)),
-                   code == ENOSPC || code == EDQUOT ? "make room on the disk" : "");
+                   code == ENOSPC || code == EDQUOT ? "make room on the disk"
+                   : code == EFBIG                  ? "raise the limit of a file's size: ulimit -f"
+                                                    : "");
 }
 
 // Recordings of this name whose programs are gone.

@@ -25,6 +25,7 @@ std::string folder_of(const std::string& path) {
 Error write_error(const std::string& path, const char* doing, int code) {
   std::string hint;
   if (code == ENOSPC || code == EDQUOT) hint = "make room on the disk, or choose another place";
+  if (code == EFBIG) hint = "raise the limit of a file's size: ulimit -f";
   if (code == EACCES || code == EROFS || code == ENOENT) {
     hint = "the folder " + folder_of(path) + " must exist and be writable";
   }

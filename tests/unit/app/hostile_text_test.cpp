@@ -165,6 +165,44 @@ TEST_F(HostileText, NamesThatAreNoUtf8) {
   EXPECT_NE(model.err.find("its name is no UTF-8"), std::string::npos) << model.err;
 }
 
+// ---- what cannot be written
+
+TEST_F(HostileText, AFullStandardOutputIsAnError) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"ops"}, {"lanes", "--json"}, {"run", "early", "--steps", "0"}}) {
+    start(words, "/dev/full");
+    EXPECT_EQ(finish(), 3);
+    EXPECT_NE(err().find("standard output: cannot write: No space left on device"),
+              std::string::npos)
+        << err();
+  }
+}
+
+TEST_F(HostileText, ALimitOfAFilesSizeIsAnError) {
+  const auto limited = [](rlim_t bytes) {
+    return [bytes] {
+      const rlimit limit{bytes, bytes};
+      ::setrlimit(RLIMIT_FSIZE, &limit);
+    };
+  };
+  const std::vector<std::string> base = {"early", "--references", "none", "--steps", "1"};
+  const auto fails = [&](std::vector<std::string> words) {
+    words.insert(words.begin() + 1, base.begin(), base.end());
+    start(words, "/dev/null", limited(20000));
+    EXPECT_EQ(finish(), 3) << err();
+    EXPECT_NE(err().find("File too large"), std::string::npos) << err();
+    EXPECT_NE(err().find("ulimit -f"), std::string::npos) << err();
+  };
+  fails({"run", "--report", path("r.json")});
+  EXPECT_FALSE(fs::exists(path("r.json")));
+  fails({"record", "-o", path("a.acap")});
+  fails({"tap-export", "--taps", "attn_norm.y", "-o", path("t.safetensors")});
+  EXPECT_FALSE(fs::exists(path("t.safetensors")));
+  for (const auto& entry : fs::directory_iterator(folder_)) {
+    EXPECT_NE(entry.path().extension(), ".tmp") << entry.path();
+  }
+}
+
 // ---- how it is said
 
 TEST(Say, EscapesWhatItIsGiven) {
