@@ -22,6 +22,7 @@
 #include "app/common/plugins.h"
 #include "app/common/say.h"
 #include "engine/config/nearest.h"
+#include "engine/config/scenario.h"
 
 namespace attnscope {
 namespace {
@@ -347,7 +348,9 @@ std::string usage_text(const CLI::App& app, const std::string& first, std::strin
 }  // namespace
 
 // Options of every command: they stand before or behind it.
-void add_plugins(CLI::App& app, PluginChoice& choice) {
+void add_common(CLI::App& app, PluginChoice& choice, bool& any_text_file) {
+  app.add_flag("--any-text-file", any_text_file,
+               "Let scenarios read prompts that lie outside of their folder and of the assets");
   app.add_option("--plugin", choice.libraries,
                  "Shared library with kernels of your own, lane plugin:NAME; may be repeated")
       ->allow_extra_args(false)
@@ -412,7 +415,8 @@ int run_cli(const std::vector<std::string>& arguments) {
   add_doctor(app, action);
   add_blocks(app, action);
   PluginChoice plugin_choice;
-  add_plugins(app, plugin_choice);
+  bool any_text_file = false;
+  add_common(app, plugin_choice, any_text_file);
   try {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
     if (!reversed.empty()) reversed.pop_back();
@@ -431,6 +435,7 @@ int run_cli(const std::vector<std::string>& arguments) {
       say(stderr, "attnscope: {}\n", usage_text(app, first, e.what()));
       return AS_USAGE;
     }
+    allow_text_files_anywhere(any_text_file);
     if (auto ok = open_plugins(plugin_choice); !ok) {
       say(stderr, "attnscope: {}\n", ok.error().text());
       return ok.error().code;

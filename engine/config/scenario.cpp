@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
@@ -31,6 +32,29 @@ constexpr std::int64_t kMostInScenario = 4096;
 constexpr std::int64_t kMostPoolBlocks = (std::int64_t{1} << 31) / 64;
 constexpr double kMaxSinkShift = 1e4;  // beyond it a sink is all or nothing anyway
 constexpr std::size_t kLargestText = std::size_t{1} << 30;
+
+std::atomic<bool> anywhere{false};
+
+// Whether a file lies in a folder or below it, both without links.
+bool lies_in(const fs::path& file, const fs::path& folder) {
+  const auto [end, rest] = std::mismatch(folder.begin(), folder.end(), file.begin(), file.end());
+  return end == folder.end() && rest != file.end();
+}
+
+Result<void> check_text_file(const std::string& file, const Scenario& scenario) {
+  if (anywhere) return {};
+  std::error_code code;
+  const fs::path real = fs::weakly_canonical(file, code);
+  std::vector<fs::path> folders = {fs::absolute(scenario.path, code).parent_path()};
+  if (auto assets = assets_folder()) folders.emplace_back(*assets);
+  for (const fs::path& folder : folders) {
+    if (lies_in(real, fs::weakly_canonical(folder, code))) return {};
+  }
+  return bad_input(
+      fmt::format("{} lies outside of the scenario's folder and of the program's assets",
+                  shown_name(file)),
+      "copy it beside the scenario, or, if you trust who wrote that, allow it: --any-text-file");
+}
 
 std::vector<int> read_layers(JsonObject& model) {
   std::vector<int> layers;
@@ -131,6 +155,10 @@ void read_prompt(JsonObject& item, const Scenario& scenario, ScenarioRequest& re
     Result<std::string> path = find_scenario_file(file, scenario.path);
     if (!path) {
       item.fail("text_file", path.error().message, path.error().hint);
+      return;
+    }
+    if (auto good = check_text_file(*path, scenario); !good) {
+      item.fail("text_file", good.error().message, good.error().hint);
       return;
     }
     Result<std::string> read = read_text_file(*path, kLargestText);
@@ -347,6 +375,8 @@ SchedulerOptions serving_options(const Scenario& scenario, const CacheLayout& la
   options.kv.max_model_len = scenario.model.max_position;
   return options;
 }
+
+void allow_text_files_anywhere(bool allowed) { anywhere = allowed; }
 
 Result<std::string> assets_folder() {
   std::error_code code;

@@ -43,7 +43,9 @@
 //   }
 //
 // Files are looked up beside the scenario file, then in the assets folder; offset and tokens are in
-// bytes (one token a byte) and default to 0 and all that follows.
+// bytes (one token a byte) and default to 0 and all that follows. Whoever wrote a scenario may be
+// somebody else, and a prompt ends in reports and captures: a text_file that lies neither in the
+// scenario's folder nor in the assets, links followed, is refused unless the user allowed it.
 #pragma once
 
 #include <cstdint>
@@ -107,6 +109,10 @@ std::vector<std::string> scenario_names();
 // The same of a text that stands for the file `path`: messages name it, and other files are looked
 // up beside it. It need not exist.
 Result<Scenario> parse_scenario(std::string text, const std::string& path);
+
+// For the whole program, as its user says on the command line: captures, goldens and the app read
+// scenarios too. Not allowed at first.
+void allow_text_files_anywhere(bool allowed);
 
 // A file named in a scenario: beside it, else in the assets folder.
 Result<std::string> find_scenario_file(const std::string& name, const std::string& scenario_path);

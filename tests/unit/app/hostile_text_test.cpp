@@ -203,6 +203,45 @@ TEST_F(HostileText, ALimitOfAFilesSizeIsAnError) {
   }
 }
 
+// ---- prompts of elsewhere
+
+TEST_F(HostileText, PromptsLieBesideTheirScenarioUnlessAllowed) {
+  fs::create_directories(path("in/below"));
+  write("secret.txt", "the secret");
+  write("in/below/own.txt", "own text");
+  fs::create_symlink(path("secret.txt"), path("in/link.txt"));
+  const auto with = [&](const std::string& file) {
+    write("in/s.json", json{{"version", 1},
+                            {"model", {{"preset", "tiny"}, {"layers", {0}}}},
+                            {"pool_blocks", 60},
+                            {"requests", {{{"text_file", file}, {"max_new_tokens", 1}}}}}
+                           .dump());
+    return path("in/s.json");
+  };
+  const std::vector<std::string> quick = {"--references", "none", "--steps", "1"};
+  const auto run_with = [&](const std::string& file, std::vector<std::string> more) {
+    std::vector<std::string> words = {"run", with(file)};
+    words.insert(words.end(), quick.begin(), quick.end());
+    words.insert(words.end(), more.begin(), more.end());
+    return answer(words);
+  };
+  for (const std::string& near : {std::string("below/own.txt"), path("in/below/own.txt"),
+                                  std::string("below/../below/own.txt"), std::string("prompts.md"),
+                                  std::string(ATTNSCOPE_SOURCE_DIR "/assets/prompts.md")}) {
+    EXPECT_EQ(run_with(near, {}).code, 0) << near;
+  }
+  for (const std::string& far : {std::string("../secret.txt"), path("secret.txt"),
+                                 std::string("link.txt"), std::string("below/../../secret.txt")}) {
+    const Outcome refused = run_with(far, {});
+    EXPECT_EQ(refused.code, 3) << far;
+    EXPECT_NE(refused.err.find("lies outside of the scenario's folder"), std::string::npos);
+    EXPECT_NE(refused.err.find("--any-text-file"), std::string::npos) << refused.err;
+    EXPECT_EQ(run_with(far, {"--any-text-file"}).code, 0) << far;
+    // It holds for the command that it stands in.
+    EXPECT_EQ(run_with(far, {}).code, 3);
+  }
+}
+
 // ---- how it is said
 
 TEST(Say, EscapesWhatItIsGiven) {

@@ -163,6 +163,10 @@ TEST_F(ScenarioFiles, FilesAreFoundFromTheNewPlace) {
   file.requests.resize(1);
   file.requests[0].from_file = true;
   file.requests[0].text_file = "mine.txt";
+  const auto far = save_draft(file, path("a/s.json"), path("b/s.json"));
+  ASSERT_FALSE(far) << "a prompt lies beside its scenario, unless the user allowed others";
+  EXPECT_NE(far.error().text().find("lies outside of the scenario's folder"), std::string::npos);
+  allow_text_files_anywhere(true);
   const auto moved = save_draft(file, path("a/s.json"), path("b/s.json"));
   ASSERT_TRUE(moved) << moved.error().text();
   EXPECT_EQ(moved->requests[0].text_file, path("a/mine.txt"));
@@ -171,6 +175,7 @@ TEST_F(ScenarioFiles, FilesAreFoundFromTheNewPlace) {
   const auto again = save_draft(file, path("a/s.json"), path("b/t.json"));
   ASSERT_TRUE(again);
   EXPECT_EQ(load_scenario(path("b/t.json"))->requests[0].tokens.size(), 4u);
+  allow_text_files_anywhere(false);
   // Where it is the same file, its name stays short.
   EXPECT_EQ(save_draft(file, path("a/s.json"), path("a/t.json"))->requests[0].text_file,
             "mine.txt");

@@ -293,8 +293,18 @@ TEST_F(Scenarios, Prompts) {
   r["max_new_tokens"] = 4;
   r["text_file"] = "nothing.txt";
   expect_error(s, {"requests[0].text_file", "no file \"nothing.txt\"", "looked for"});
+  fs::create_directory(folder_ / "below");
+  r["text_file"] = "below";
+  expect_error(s, {"requests[0].text_file", "is a folder"});
+  for (const char* far : {"..", ".", "/", "/etc/passwd", "../../../../../../../../etc/passwd"}) {
+    r["text_file"] = far;
+    expect_error(
+        s, {"requests[0].text_file", "lies outside of the scenario's folder", "--any-text-file"});
+  }
+  allow_text_files_anywhere(true);
   r["text_file"] = "..";
   expect_error(s, {"requests[0].text_file", "is a folder"});
+  allow_text_files_anywhere(false);
   ASSERT_TRUE(write_text_file((folder_ / "empty.txt").string(), ""));
   r["text_file"] = "empty.txt";
   expect_error(s, {"requests[0].text_file", "empty.txt", "is empty"});
