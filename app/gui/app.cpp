@@ -3,6 +3,7 @@
 
 #include "app/gui/cell_texture.h"
 #include "app/gui/gui.h"
+#include "app/gui/input_queue.h"
 #include "app/gui/theme.h"
 
 namespace attnscope::gui {
@@ -54,7 +55,7 @@ bool App::frame() {
   const bool changed = bench_->poll();
   collect_textures(false);
   shell_->before_frame();
-  ImGui::NewFrame();
+  new_frame();
   shell_->frame();
   ImGui::Render();
   return changed;

@@ -41,12 +41,12 @@ ImGuiKey key_of(std::string_view name) {
   return ImGuiKey_None;
 }
 
+}  // namespace
+
 bool is_modifier(ImGuiKey key) {
   return (key >= ImGuiKey_LeftCtrl && key <= ImGuiKey_RightSuper) ||
          key >= ImGuiKey_ReservedForModCtrl;
 }
-
-}  // namespace
 
 ImGuiKeyChord key_chord(std::string_view shortcut) {
   ImGuiKeyChord chord = 0;

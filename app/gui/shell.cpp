@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "app/common/format.h"
+#include "app/gui/input_queue.h"
 #include "app/gui/key_chord.h"
 #include "app/gui/layouts.h"
 #include "app/gui/theme.h"
@@ -121,8 +122,9 @@ void Shell::before_frame() {
 }
 
 void Shell::frame() {
-  // Waiting for an event is no slow frame.
-  if (const float seconds = ImGui::GetIO().DeltaTime; seconds < kIdleGap) {
+  // Waiting for an event is no slow frame, and what is not shown is none.
+  const float seconds = ImGui::GetIO().DeltaTime;
+  if (seconds < kIdleGap && seconds > kUnseenFrame) {
     frame_times_[timed_frames_++ % frame_times_.size()] = seconds;
   }
   handle_shortcuts();

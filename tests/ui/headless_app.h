@@ -34,11 +34,16 @@ class HeadlessApp {
   }
 
   App* operator->() { return &app_; }
+  App& app() { return app_; }
   Workbench& bench() { return app_.bench(); }
 
   void frame() {
     ImGui::GetIO().DeltaTime = 1.0f / 60;
     app_.frame();
+    serve_textures();
+  }
+  // What a renderer does with the textures of a frame.
+  static void serve_textures() {
     for (ImTextureData* texture : ImGui::GetPlatformIO().Textures) {
       if (texture->Status == ImTextureStatus_WantCreate) {
         texture->SetTexID(1);
