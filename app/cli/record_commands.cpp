@@ -12,6 +12,7 @@
 #include "app/common/capture_report.h"
 #include "app/common/format.h"
 #include "app/common/interrupt.h"
+#include "app/common/report_parts.h"
 #include "app/common/say.h"
 #include "app/common/wiring.h"
 #include "engine/capture/capture_pack.h"
@@ -149,9 +150,9 @@ Result<as_status> record_command(const RecordCommand& c) {
                              {"note", result->note},
                              {"wall_seconds", result->wall_seconds}}));
   } else {
-    say("{}: {}, {}, level {}; {} taps {}\n", where, plural(result->totals.steps, "step", "steps"),
-        format_bytes(static_cast<double>(result->totals.bytes)), c.level, result->summary.taps,
-        verdict);
+    say("{}: {}, {}, level {}; {}\n", where, plural(result->totals.steps, "step", "steps"),
+        format_bytes(static_cast<double>(result->totals.bytes)), c.level,
+        taps_text(result->summary));
     say("{} in all: ops {}, with references and copies {}, writing {} beside them\n",
         format_us(result->wall_seconds * 1e6), format_us(result->engine_seconds * 1e6),
         format_us(result->run_seconds * 1e6), format_us(result->write_seconds * 1e6));

@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "app/common/format.h"
 #include "kernels/params/op_table.h"
 
 namespace attnscope {
@@ -179,6 +180,19 @@ std::string format_invariants(const json& invariants) {
   }
   return fmt::format("\n{} invariants, checked {} times, {} broken\n{}", invariants.size(), checked,
                      broken, out);
+}
+
+std::string taps_text(const Summary& summary) {
+  const std::int64_t compared = summary.taps - summary.count(Verdict::kNotCompared);
+  const std::int64_t wrong = summary.count(Verdict::kWrong);
+  if (compared == 0) return "no tap compared";
+  std::string text = fmt::format("{} compared, ", plural(compared, "tap", "taps"));
+  text += wrong == 0 ? "none wrong" : format_count(wrong) + " wrong";
+  if (compared < summary.taps) {
+    text += fmt::format(", {} not compared", format_count(summary.taps - compared));
+  }
+  if (summary.diverged) text += "; a layer has drifted beyond the limit";
+  return text;
 }
 
 std::string format_exercise(const json& exercise) {

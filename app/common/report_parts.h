@@ -27,6 +27,8 @@ std::string format_blamed(const nlohmann::json& blamed);
 std::string format_slack(const nlohmann::json& budgets);
 std::string format_curves(const nlohmann::json& curves);
 std::string format_invariants(const nlohmann::json& invariants);
+// How many taps were compared and what came out, of a whole run: "2 706 taps compared, 12 wrong".
+std::string taps_text(const Summary& summary);
 // What the run has not exercised, and how a scenario would.
 std::string format_exercise(const nlohmann::json& exercise);
 

@@ -6,6 +6,7 @@
 
 #include "app/common/capture_record.h"
 #include "app/common/format.h"
+#include "app/common/report_parts.h"
 #include "app/common/what_if_run.h"
 #include "app/common/workbench_impl.h"
 
@@ -79,12 +80,11 @@ Result<void> Workbench::record(const std::string& path, CaptureLevel level) {
         if (!result) {
           text = result.error().text();
         } else if (!result->cancelled) {
-          text = fmt::format(
-              "{} recorded in {} ({}, level {}); all taps {}: open it with "
-              "File, Open capture",
-              plural(result->totals.steps, "step", "steps"), path,
-              format_bytes(static_cast<double>(result->totals.bytes)),
-              capture_level_name(options.capture.level), result->summary.verdict());
+          text =
+              fmt::format("{} recorded in {} ({}, level {}); {}: open it with File, Open capture",
+                          plural(result->totals.steps, "step", "steps"), path,
+                          format_bytes(static_cast<double>(result->totals.bytes)),
+                          capture_level_name(options.capture.level), taps_text(result->summary));
         } else if (result->totals.steps == 0) {
           text = "Recording stopped before its first step was whole; nothing was kept.";
         } else {

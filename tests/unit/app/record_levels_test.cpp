@@ -1,7 +1,9 @@
 // What recordings say at every level, and what they say of what they do not hold.
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <map>
+#include <utility>
 
 #include "engine/capture/capture.h"
 #include "tests/unit/app/cli_fixture.h"
@@ -87,6 +89,34 @@ TEST_F(RecordLevels, StepsThatDoNotRunAreSaid) {
   EXPECT_NE(last_.out.find("not in it: blocks after step 5000; the run ended after step"),
             std::string::npos)
       << last_.out;
+}
+
+TEST_F(RecordLevels, TapsThatAreRightAreNotCalledWrong) {
+  const auto counts = [&](const std::string& name) {
+    std::int64_t compared = 0, wrong = 0;
+    auto capture = Capture::open(path(name));
+    EXPECT_TRUE(capture);
+    for (const auto& summary : (*capture)->summaries()) {
+      for (const TapResult& result : summary->results) {
+        compared += result.verdict != Verdict::kNotCompared ? 1 : 0;
+        wrong += result.verdict == Verdict::kWrong ? 1 : 0;
+      }
+    }
+    return std::pair(compared, wrong);
+  };
+  record("a.acap", {"--steps", "2", "--references", "sim"});
+  EXPECT_NE(last_.out.find(" taps compared, none wrong\n"), std::string::npos) << last_.out;
+  EXPECT_EQ(counts("a.acap").second, 0);
+  record("b.acap",
+         {"--steps", "2", "--references", "sim", "--lane", "attn_norm=mutant:norm_weight_plus_one"},
+         1);
+  const auto [compared, wrong] = counts("b.acap");
+  ASSERT_GT(wrong, 0);
+  ASSERT_GT(compared, 10 * wrong) << "most are right";
+  EXPECT_NE(last_.out.find(fmt::format("taps compared, {} wrong\n", wrong)), std::string::npos)
+      << last_.out;
+  record("c.acap", {"--steps", "1", "--references", "none"});
+  EXPECT_NE(last_.out.find("no tap compared"), std::string::npos) << last_.out;
 }
 
 TEST_F(RecordLevels, ACaptureSaysWhichRowsItHolds) {

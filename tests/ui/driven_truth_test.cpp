@@ -1,0 +1,90 @@
+// The screen tells the truth: what several panels say of one thing at a step is one thing, and what
+// is said belongs to the step, the request and the layer that it names.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "app/common/op_order.h"
+#include "tests/ui/driven_app.h"
+
+namespace attnscope::gui {
+namespace driven_truth_test {
+
+bool shows(User& user, const std::string& text) {
+  return user.screen().find(text) != std::string::npos;
+}
+
+void run(DrivenApp& app, User& user, const std::string& command) {
+  const auto ok = app->commands().run(command);
+  EXPECT_TRUE(ok) << command << ": " << (ok ? "" : ok.error().text());
+  user.settle();
+}
+
+void open(DrivenApp& app, User& user, Scenario scenario, std::vector<std::string> lanes = {"cpu"},
+          References references = References::kSim) {
+  RunSetup setup;
+  setup.scenario = std::move(scenario);
+  setup.lanes = std::move(lanes);
+  setup.references = references;
+  app.bench().open(std::move(setup), false);
+  user.settle();
+  app.bench().run_until("to the end", [](const Session&) { return false; });
+  user.settle();
+}
+
+// Tokens of a prompt that another may share.
+ScenarioRequest request(const std::string& name, std::int64_t tokens, std::int64_t arrival) {
+  ScenarioRequest r;
+  r.name = name;
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    r.tokens.push_back(static_cast<std::int32_t>((t * 29 + t / 7) % 251));
+  }
+  r.max_new_tokens = 6;
+  r.arrival_step = arrival;
+  return r;
+}
+
+int layer_of_ratio(const SessionInfo& info, int ratio) {
+  for (int i = 0; i < info.config.num_layers(); ++i) {
+    if (info.config.ratio(i) == ratio) return info.config.layers[static_cast<std::size_t>(i)];
+  }
+  ADD_FAILURE() << "no layer of ratio " << ratio;
+  return -1;
+}
+
+class TruthOfCaptures : public testing::Test {
+ protected:
+  TruthOfCaptures()
+      : folder_(std::filesystem::temp_directory_path() /
+                ("attnscope-truth-" + std::to_string(getpid()))) {
+    std::filesystem::create_directories(folder_);
+  }
+  ~TruthOfCaptures() override { std::filesystem::remove_all(folder_); }
+  std::filesystem::path folder_;
+};
+
+TEST_F(TruthOfCaptures, ARecordingSaysHowManyTapsWereWrong) {
+  DrivenApp app;
+  app.drive([&](User& user) {
+    open(app, user, small_scenario(90, 3), {"cpu", "attn_norm=mutant:norm_weight_plus_one"});
+    run(app, user, "capture.record=tables:" + (folder_ / "wrong.acap").string());
+    std::string text;
+    for (const Message& message : app.bench().messages()) {
+      if (message.text.find("recorded in") != std::string::npos) text = message.text;
+    }
+    std::int64_t wrong = 0;
+    auto capture = Capture::open((folder_ / "wrong.acap").string());
+    ASSERT_TRUE(capture);
+    for (const auto& summary : (*capture)->summaries()) {
+      wrong += std::ranges::count(summary->results, Verdict::kWrong, &TapResult::verdict);
+    }
+    ASSERT_GT(wrong, 0);
+    EXPECT_NE(text.find(fmt::format("taps compared, {} wrong", wrong)), std::string::npos) << text;
+    EXPECT_EQ(text.find("all taps"), std::string::npos) << text;
+  });
+}
+
+}  // namespace driven_truth_test
+}  // namespace attnscope::gui
