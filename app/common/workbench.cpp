@@ -16,6 +16,7 @@
 #include "app/common/views/error_view.h"
 #include "app/common/wiring.h"
 #include "app/common/workbench_impl.h"
+#include "engine/capture/trace_fields.h"
 #include "engine/session/session_file.h"
 
 namespace attnscope {
@@ -70,6 +71,18 @@ Result<void> warm_up(Session& session, const std::string& file, const std::strin
   return {};
 }
 
+// Whether what was selected in a session of one still means something in one of the other.
+bool same_scenario(const Scenario& a, const Scenario& b) {
+  const auto same_request = [](const ScenarioRequest& x, const ScenarioRequest& y) {
+    return x.name == y.name && x.tokens == y.tokens;
+  };
+  return a.name == b.name && a.path == b.path && a.text == b.text && a.seed == b.seed &&
+         a.pool_blocks == b.pool_blocks && a.checkpoint == b.checkpoint &&
+         a.hidden_states == b.hidden_states && a.parallel == b.parallel &&
+         to_json_fields(a.model) == to_json_fields(b.model) &&
+         std::ranges::equal(a.requests, b.requests, same_request);
+}
+
 }  // namespace
 
 void Workbench::Impl::start(const RunSetup& setup, bool warm) {
@@ -118,6 +131,7 @@ Workbench::~Workbench() {
 }
 
 void Workbench::open(RunSetup setup, bool warm) {
+  if (capture_ != nullptr || !same_scenario(setup.scenario, setup_.scenario)) selection_ = {};
   setup_ = std::move(setup);
   capture_.reset();
   comparison_.reset();
@@ -271,8 +285,6 @@ bool Workbench::poll() {
     if (fresh) {
       cursor_ = {-1, -1, AS_OP_SCHEDULE};
       impl.view.reset();
-      const auto requests = static_cast<std::int32_t>(snapshot_->info->request_names.size());
-      if (selection_.request >= requests) selection_ = {};
       selection_.head = std::min(selection_.head, snapshot_->info->config.heads - 1);
     }
   }

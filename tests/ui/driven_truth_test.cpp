@@ -54,6 +54,20 @@ int layer_of_ratio(const SessionInfo& info, int ratio) {
   return -1;
 }
 
+TEST(Truth, ASelectionEndsWithItsScenario) {
+  DrivenApp app(References::kNone);
+  app.drive([&](User& user) {
+    run(app, user, "select.token=1/7");
+    run(app, user, "select.block=4");
+    run(app, user, "select.head=5");
+    run(app, user, "references.set=sim");
+    EXPECT_EQ(app.selection().block, 4) << "the same scenario, compared";
+    EXPECT_EQ(app.selection().request, 1);
+    open(app, user, small_scenario(120, 6));
+    EXPECT_EQ(app.selection(), Selection{});
+  });
+}
+
 class TruthOfCaptures : public testing::Test {
  protected:
   TruthOfCaptures()
