@@ -3,21 +3,27 @@
 
 #include <algorithm>
 
+#include "app/common/op_order.h"
+#include "app/common/views/linkage.h"
 #include "app/gui/command_group.h"
 #include "app/gui/shell_commands.h"
 
 namespace attnscope::gui {
 namespace {
 
+// Tokens that a request has in the step that is shown; 0 where the step does not know it, or its
+// tables were not kept.
+std::int64_t tokens_shown(const Workbench& bench, std::int32_t request) {
+  const StepTrace* step = bench.step();
+  const RequestView* view = step != nullptr ? find_request(*step, request) : nullptr;
+  return view != nullptr ? view->request.num_tokens() : 0;
+}
+
 // Moves the selected token within its request, or to another request.
 void move_token(Workbench& bench, std::int64_t by) {
   const std::int32_t request = bench.selected_request();
   if (request < 0) return;
-  const auto& tokens =
-      bench.step()->requests.empty()
-          ? bench.snapshot()->requests[static_cast<std::size_t>(request)].request.tokens
-          : bench.step()->requests[static_cast<std::size_t>(request)].request.tokens;
-  const auto last = static_cast<std::int64_t>(tokens.size()) - 1;
+  const std::int64_t last = tokens_shown(bench, request) - 1;
   const std::int64_t from =
       bench.selection().position >= 0 ? bench.selection().position : bench.selected_position();
   bench.select_token(request,
@@ -40,18 +46,25 @@ void add_tokens(const CommandGroup& group, Workbench& bench) {
       "select.token", "Token ..", "Selects a token by request and position, such as 0/2051.", "",
       [&](std::string_view value) -> Result<void> {
         const auto slash = value.find('/');
-        const auto requests = static_cast<std::int64_t>(bench.snapshot()->requests.size());
+        const auto requests =
+            static_cast<std::int64_t>(bench.snapshot()->info->request_names.size());
         auto request =
             whole_value(value.substr(0, slash), "select.token, request", 0, requests - 1);
         if (!request) return request.error();
         if (slash == std::string_view::npos) {
           return usage_error("select.token: no position", "write REQUEST/POSITION, such as 0/2051");
         }
-        const auto& r = bench.snapshot()->requests[static_cast<std::size_t>(*request)].request;
+        const auto id = static_cast<std::int32_t>(*request);
+        const std::int64_t tokens = tokens_shown(bench, id);
+        if (tokens == 0) {
+          return usage_error(fmt::format("select.token: the step that is shown has no token of {}",
+                                         request_name(*bench.snapshot()->info, id)),
+                             "go to a step in which it runs, with its tables recorded");
+        }
         auto position =
-            whole_value(value.substr(slash + 1), "select.token, position", 0, r.num_tokens() - 1);
+            whole_value(value.substr(slash + 1), "select.token, position", 0, tokens - 1);
         if (!position) return position.error();
-        bench.select_token(static_cast<std::int32_t>(*request), *position);
+        bench.select_token(id, *position);
         return {};
       },
       "REQUEST/POSITION");

@@ -281,9 +281,9 @@ void Shell::draw_status_bar() {
           text += fmt::format(" ({} with references)", format_us(wall / steps * 1e6));
         }
       }
-      if (!now->owners.empty()) {
-        text += fmt::format("  ·  pool {}/{}", now->info->num_blocks - 1 - now->free_blocks,
-                            now->info->num_blocks - 1);
+      // Of the step that is shown, once its blocks were taken.
+      if (const StepSummary* step = bench.summary(); step != nullptr && step->usage.null > 0) {
+        text += fmt::format("  ·  pool {}/{}", step->usage.held, now->info->num_blocks - 1);
       }
       if (bench.capture() == nullptr) {
         text += fmt::format("  ·  tracing: full, {} of {} MiB", now->trace_bytes >> 20,

@@ -7,6 +7,8 @@
 #include <filesystem>
 
 #include "app/common/op_order.h"
+#include "app/common/views/linkage.h"
+#include "app/common/views/pool_view.h"
 #include "tests/ui/driven_app.h"
 
 namespace attnscope::gui {
@@ -65,6 +67,32 @@ TEST(Truth, ASelectionEndsWithItsScenario) {
     EXPECT_EQ(app.selection().request, 1);
     open(app, user, small_scenario(120, 6));
     EXPECT_EQ(app.selection(), Selection{});
+  });
+}
+
+TEST(Truth, LimitsAndThePoolBelongToTheStepShown) {
+  DrivenApp app(References::kNone);
+  app.drive([&](User& user) {
+    const auto held = app.bench().shared_snapshot();
+    const Snapshot& now = *held;
+    std::int64_t steps = 0;
+    for (const auto& summary : now.steps) {
+      run(app, user, fmt::format("cursor.goto={}/1/attn_norm", summary->step));
+      const StepTrace* step = app.bench().step();
+      ASSERT_NE(step, nullptr);
+      const RequestView* first = find_request(*step, 0);
+      ASSERT_NE(first, nullptr);
+      const std::int64_t tokens = first->request.num_tokens();
+      EXPECT_TRUE(app->commands().run(fmt::format("select.token=0/{}", tokens - 1)));
+      const auto beyond = app->commands().run(fmt::format("select.token=0/{}", tokens));
+      ASSERT_FALSE(beyond) << "step " << step->step << " knows no such token";
+      EXPECT_NE(beyond.error().text().find(fmt::format("0 to {}", tokens - 1)), std::string::npos);
+      const PoolView pool = pool_view(*now.info, *step);
+      EXPECT_TRUE(shows(user, fmt::format("pool {}/{}", pool.used, pool.blocks)))
+          << "step " << step->step;
+      ++steps;
+    }
+    EXPECT_GE(steps, 6);
   });
 }
 
