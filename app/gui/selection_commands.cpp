@@ -70,6 +70,31 @@ void add_tokens(const CommandGroup& group, Workbench& bench) {
       "REQUEST/POSITION");
 }
 
+// An entry of the request that the panels look at: of layers like the cursor's, of C4A layers where
+// that has none.
+Result<void> pick_entry(Workbench& bench, std::string_view value) {
+  const std::int32_t request = bench.selected_request();
+  if (request < 0) {
+    return usage_error("select.entry: the step that is shown has no tokens", "go to another step");
+  }
+  const SessionInfo& info = *bench.snapshot()->info;
+  const int layer = layer_index(info, bench.cursor().layer);
+  const int ratio = layer >= 0 && info.config.ratio(layer) > 1 ? info.config.ratio(layer) : 4;
+  const RequestView* view = find_request(*bench.step(), request);
+  const std::int64_t entries = view == nullptr ? 0 : length_in_step(*bench.step(), *view) / ratio;
+  if (entries == 0) {
+    return usage_error(fmt::format("select.entry: {} has no entry of {} tokens in this step",
+                                   request_name(info, request), ratio),
+                       "go to a later step");
+  }
+  auto number = whole_value(value, "select.entry", 0, entries - 1);
+  if (!number) return number.error();
+  Selection selection = bench.selection();
+  selection.pick_entry(request, ratio, *number);
+  bench.select(selection);
+  return {};
+}
+
 void add_heads_and_blocks(const CommandGroup& group, Workbench& bench) {
   const auto turn_head = [&](int by) {
     Selection selection = bench.selection();
@@ -112,11 +137,9 @@ void add_heads_and_blocks(const CommandGroup& group, Workbench& bench) {
                   s.row = -1;
                 }),
             "BLOCK");
-  group.add("select.entry", "Entry ..", "Selects a compressed entry of the request.", "",
-            pick(
-                "select.entry", [] { return std::int64_t{1} << 24; },
-                [](Selection& s, std::int64_t n) { s.entry = n; }),
-            "ENTRY");
+  group.add(
+      "select.entry", "Entry ..", "Selects a compressed entry of the request.", "",
+      [&](std::string_view value) { return pick_entry(bench, value); }, "ENTRY");
 }
 
 }  // namespace

@@ -161,7 +161,7 @@ void TopKPanel::refresh(const Ui& ui, const StepTrace& step) {
 
 void TopKPanel::select_entry(Workbench& bench, const StepTrace& step, std::int64_t entry) const {
   Selection selection = bench.selection();
-  selection.entry = entry;
+  selection.pick_entry(view_.request, kRatio, entry);
   if (const RequestView* request = find_request(step, view_.request)) {
     const TokenSlot slot = slot_of_entry(*bench.snapshot()->info, *request, kRatio, entry);
     if (slot.block > 0) {
@@ -177,7 +177,7 @@ void TopKPanel::move_entry(Workbench& bench, int by) {
   const StepTrace* step = bench.step();
   if (!step || view_.visible == 0) return;
   const bool by_rank = order_ != 0;
-  const std::int64_t now = bench.selection().entry;
+  const std::int64_t now = bench.selection().entry_of(view_.request, kRatio);
   std::int64_t place = by > 0 ? -1 : view_.visible;
   if (now >= 0 && now < view_.visible) place = by_rank ? view_.rank[to_size(now)] : now;
   place = std::clamp<std::int64_t>(place + by, 0, view_.visible - 1);
@@ -300,7 +300,7 @@ void TopKPanel::draw_step(Ui& ui, const StepTrace& step) {
     legend(view_.verdict == Verdict::kNearTie ? theme().tie : theme().bad,
            "ours / reference's alone");
   }
-  const std::int64_t selected = ui.bench.selection().entry;
+  const std::int64_t selected = ui.bench.selection().entry_of(view_.request, kRatio);
   const bool details = selected >= 0 && selected < view_.visible;
   const std::string text = details ? describe(ui, step, selected, " · ") : std::string();
   const ImVec2 space = ImGui::GetContentRegionAvail();

@@ -10,6 +10,7 @@
 
 #include "app/common/format.h"
 #include "app/common/missing_ops.h"
+#include "app/common/op_order.h"
 #include "app/common/pooled_tokens.h"
 #include "app/common/views/linkage.h"
 #include "app/common/views/sink_view.h"
@@ -218,11 +219,19 @@ class WhyPanel : public Panel {
     }
   }
 
+  // Tokens an entry of the layer that is shown.
+  int ratio() const {
+    const int layer = layer_index(*held_->info, view_.layer);
+    return layer < 0 ? 0 : held_->info->config.ratio(layer);
+  }
+  // The selected entry, where it is one of the request and of layers like the one that is shown.
+  std::int64_t picked() const { return key_.selection.entry_of(view_.request, ratio()); }
+
   // Of the selected entry, in the channel of the selected dim.
   void ask_pooled(Workbench& bench) {
-    const Selection& s = key_.selection;
-    bench.request_pooled({view_.layer, view_.request, s.entry, s.dim, false});
-    auto now = s.entry >= 0 ? bench.pooled() : nullptr;
+    const std::int64_t entry = picked();
+    bench.request_pooled({view_.layer, view_.request, entry, key_.selection.dim, false});
+    auto now = entry >= 0 ? bench.pooled() : nullptr;
     if (now == pooled_) return;
     pooled_ = std::move(now);
     ++version_;
@@ -230,7 +239,7 @@ class WhyPanel : public Panel {
 
   void fill_pooled() {
     if (pooled_ == nullptr) {
-      empty_part_ = key_.selection.entry < 0
+      empty_part_ = picked() < 0
                         ? "Select an entry: a line of the contributions or of those not selected."
                         : "The session is asked for the entry's tokens.";
     } else if (!pooled_->why_empty.empty()) {
@@ -326,7 +335,7 @@ class WhyPanel : public Panel {
     }
     Selection selection = bench.selection();
     if (part_ == 1) {
-      selection.entry = key;
+      selection.pick_entry(view_.request, ratio(), key);
     } else {
       const WhyRow& row = view_.rows[static_cast<std::size_t>(key)];
       if (row.kind == WhyRow::Kind::kSink) return;
@@ -338,7 +347,7 @@ class WhyPanel : public Panel {
       selection.block = row.block;
       selection.row = row.row;
       selection.group = spec->group;
-      selection.entry = entry ? row.at : selection.entry;
+      if (entry) selection.pick_entry(view_.request, ratio(), row.at);
     }
     bench.select(selection);
   }

@@ -9,6 +9,8 @@
 #include "app/common/op_order.h"
 #include "app/common/views/linkage.h"
 #include "app/common/views/pool_view.h"
+#include "app/common/views/selection_view.h"
+#include "app/common/views/top_k_view.h"
 #include "tests/ui/driven_app.h"
 
 namespace attnscope::gui {
@@ -54,6 +56,77 @@ int layer_of_ratio(const SessionInfo& info, int ratio) {
   }
   ADD_FAILURE() << "no layer of ratio " << ratio;
   return -1;
+}
+
+// What the selection panel, whose lines are pictures, says of the tokens of the picked entry.
+std::string pooled_words(DrivenApp& app) {
+  const Workbench& bench = app.bench();
+  const SelectionView view =
+      selection_view({*bench.snapshot()->info, *bench.step(), bench.cursor(), bench.selection(),
+                      bench.selected_row(), bench.op(), bench.selected_tap()});
+  for (const SelectionPart& part : view.parts) {
+    for (const SelectionLine& line : part.lines) {
+      if (line.label == "pools") return line.text;
+    }
+  }
+  return "nothing";
+}
+
+TEST(Truth, AnEntryKeepsItsRatioWhereverTheCursorGoes) {
+  DrivenApp app(References::kNone);
+  app.drive([&](User& user) {
+    const auto held = app.bench().shared_snapshot();
+    const SessionInfo& info = *held->info;
+    const int c128 = layer_of_ratio(info, 128), c4 = layer_of_ratio(info, 4);
+    run(app, user, fmt::format("cursor.goto=7/{}/sparse_attention", c128));
+    user.show("selection");
+    run(app, user, "select.entry=0");
+    EXPECT_EQ(app.selection().entry_of(0, 128), 0);
+    EXPECT_TRUE(shows(user, "Entry 0 of long, one a 128 tokens"));
+    EXPECT_TRUE(pooled_words(app).starts_with("tokens 0-127 ")) << pooled_words(app);
+    EXPECT_FALSE(app->commands().run("select.entry=1")) << "the second one is not complete";
+    run(app, user, fmt::format("cursor.goto=7/{}/sparse_attention", c4));
+    EXPECT_TRUE(shows(user, "Entry 0 of long, one a 128 tokens"));
+    EXPECT_TRUE(pooled_words(app).starts_with("tokens 0-127 ")) << pooled_words(app);
+    user.show("top_k");
+    EXPECT_FALSE(shows(user, "entry 0: tokens")) << "this layer's entries are others";
+    run(app, user, "select.entry=0");
+    EXPECT_TRUE(shows(user, "entry 0: tokens 0-3"));
+    user.show("selection");
+    EXPECT_TRUE(shows(user, "Entry 0 of long, one a 4 tokens"));
+  });
+}
+
+TEST(Truth, AnEntryOfAFinishedRequestIsNotItsNeighbours) {
+  DrivenApp app(References::kNone);
+  app.drive([&](User& user) {
+    Scenario scenario = small_scenario(150, 6);
+    scenario.requests[2].max_new_tokens = 2;  // "short" ends long before the others
+    scenario.requests[2].tokens.assign(9, 'x');
+    open(app, user, scenario);
+    const int c4 = layer_of_ratio(*app.bench().snapshot()->info, 4);
+    run(app, user, fmt::format("cursor.goto=3/{}/sparse_attention", c4));
+    std::int64_t alive = -1;  // a step in which it computes
+    for (std::int64_t step = 0; step < 8; ++step) {
+      const StepTrace* trace = app.bench().snapshot()->trace(step);
+      if (trace != nullptr && last_row_of(*trace, 2) >= 0) alive = step;
+    }
+    ASSERT_GE(alive, 0);
+    run(app, user, fmt::format("cursor.goto={}/{}/sparse_attention", alive, c4));
+    app.bench().select_token(2, -1);
+    run(app, user, "select.entry=1");
+    ASSERT_EQ(app.selection().entry_of(2, 4), 1);
+    user.show("selection");
+    EXPECT_TRUE(shows(user, "Entry 1 of short, one a 4 tokens"));
+    EXPECT_EQ(pooled_words(app), "tokens 0-7 \"xxxxxxxx\"");
+    run(app, user, "cursor.last");
+    ASSERT_EQ(app.bench().cursor().step, app.bench().snapshot()->steps.back()->step);
+    ASSERT_NE(app.bench().selected_request(), 2) << "the panels look at a neighbour";
+    EXPECT_TRUE(shows(user, "Entry 1 of short, one a 4 tokens"));
+    EXPECT_EQ(pooled_words(app), "tokens 0-7 \"xxxxxxxx\"");
+    user.show("top_k");
+    EXPECT_FALSE(shows(user, "entry 1: tokens"));
+  });
 }
 
 TEST(Truth, ASelectionEndsWithItsScenario) {

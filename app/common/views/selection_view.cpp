@@ -49,6 +49,7 @@ class SelectionBuilder {
         looked_at_(position_of_row()) {}
 
   SelectionView build() {
+    if (in_.selection.entry >= 0) entry_of_ = find_request(in_.step, in_.selection.entry_request);
     if (request_ == nullptr) {
       view_.sentence = fmt::format("Request {} is not running in this step: pick another one.",
                                    in_.selection.request);
@@ -58,7 +59,7 @@ class SelectionBuilder {
     const bool elsewhere = in_.row >= 0 && in_.step.request_of(in_.row) != in_.selection.request;
     position_ = in_.selection.position >= 0 || elsewhere ? in_.selection.position : looked_at_;
     if (position_ >= 0) token_part();
-    if (in_.selection.entry >= 0) entry_part();
+    if (entry_of_ != nullptr) entry_part();
     if (in_.selection.block >= 0) block_part();
     if (in_.op != nullptr && in_.tap != nullptr && !in_.selection.element.empty()) element_part();
     if (view_.sentence.empty() && elsewhere) {
@@ -106,7 +107,7 @@ class SelectionBuilder {
       if (slot.entry >= 0) line.text += fmt::format(", entry {}", slot.entry);
       line.here = in_.selection.block == slot.block && in_.selection.group == slot.group;
       line.to = at_block(slot.block, slot.row, slot.group);
-      if (slot.entry >= 0) line.to->entry = slot.entry;
+      if (slot.entry >= 0) line.to->pick_entry(in_.selection.request, slot.ratio, slot.entry);
       return line;
     }
     line.null = true;
@@ -192,35 +193,44 @@ class SelectionBuilder {
       line.text += ", still incomplete";
       return line;
     }
-    line.here = in_.selection.entry == entry;
+    line.here = in_.selection.entry_of(in_.selection.request, ratio) == entry;
     line.to = at_block(slot.block, slot.row, slot.group);
-    line.to->entry = entry;
+    line.to->pick_entry(in_.selection.request, ratio, entry);
     return line;
   }
 
   void entry_part() {
     const std::int64_t entry = in_.selection.entry;
-    const int index = layer_index(in_.info, in_.cursor.layer);
-    const int own = index < 0 ? 0 : in_.info.config.ratio(index);
-    const int ratio = own > 1 ? own : 4;
+    const int ratio = in_.selection.entry_ratio;
+    const std::int32_t owner = in_.selection.entry_request;
     const TokenRange tokens = tokens_of_entry(ratio, entry);
-    SelectionPart& out = part(fmt::format("Entry {}, one a {} tokens", format_count(entry), ratio));
+    SelectionPart& out = part(fmt::format("Entry {} of {}, one a {} tokens", format_count(entry),
+                                          request_name(in_.info, owner), ratio));
     SelectionLine pools{"pools",
                         fmt::format("{} \"{}\"", positions_text(tokens),
-                                    text_of(request_->request, tokens, kSelectionTextLimit)),
+                                    text_of(entry_of_->request, tokens, kSelectionTextLimit)),
                         false, false, in_.selection};
+    pools.to->request = owner;
     pools.to->position = tokens.begin;
     out.lines.push_back(pools);
-    const TokenSlot slot = slot_of_entry(in_.info, *request_, ratio, entry);
+    const TokenSlot slot = slot_of_entry(in_.info, *entry_of_, ratio, entry);
     if (slot.block > 0) {
-      SelectionLine line{
-          "row", fmt::format("block {} row {}, slot {}", slot.block, slot.row, slot.slot), false,
-          in_.selection.block == slot.block, at_block(slot.block, slot.row, slot.group)};
-      out.lines.push_back(line);
+      Selection to = at_block(slot.block, slot.row, slot.group);
+      to.request = owner;
+      to.position = tokens.begin;
+      out.lines.push_back({"row",
+                           fmt::format("block {} row {}, slot {}", slot.block, slot.row, slot.slot),
+                           false, in_.selection.block == slot.block, to});
+    } else {
+      out.lines.push_back(
+          {"row",
+           fmt::format("none: {} has no block there ({})", request_name(in_.info, owner),
+                       request_state_name(entry_of_->request.state)),
+           true, false, std::nullopt});
     }
     if (ratio != 4) return;
     const TopKLayer layer = top_k_layer(in_.info, in_.cursor, looked_at_);
-    if (layer.layer < 0 || in_.step.request_of(in_.row) != in_.selection.request) return;
+    if (layer.layer < 0 || in_.row < 0 || in_.step.request_of(in_.row) != owner) return;
     const auto top = top_k_entry(
         {in_.info, in_.step, nullptr, layer.layer, in_.row, in_.selection.head, Tolerance{}},
         entry);
@@ -345,8 +355,9 @@ class SelectionBuilder {
 
   const SelectionInput& in_;
   const RequestView* request_;
-  std::int64_t looked_at_;      // position of the row
-  std::int64_t position_ = -1;  // picked
+  const RequestView* entry_of_ = nullptr;  // whose entry is picked; null: none is
+  std::int64_t looked_at_;                 // position of the row
+  std::int64_t position_ = -1;             // picked
   std::optional<double> window_weight_;
   SelectionView view_;
 };

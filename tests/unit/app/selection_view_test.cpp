@@ -95,7 +95,7 @@ TEST_F(SelectionViews, ATokenThatLeftTheWindowIsNullThereAndSeenThroughEntries) 
 
 TEST_F(SelectionViews, AnEntryHasItsTokensItsRankAndItsRow) {
   Selection selection;
-  selection.entry = 3;
+  selection.pick_entry(0, 4, 3);
   const SelectionView v = view(selection);
   const SelectionPart* entry = part_of(v, "Entry 3");
   ASSERT_NE(entry, nullptr);
@@ -105,8 +105,32 @@ TEST_F(SelectionViews, AnEntryHasItsTokensItsRankAndItsRow) {
   EXPECT_EQ(line_of(*entry, "row")->to->block, slot.block);
   EXPECT_NE(line_of(*entry, "score")->text.find("rank "), std::string::npos);
   EXPECT_EQ(line_of(*entry, "choice")->text.substr(0, 8), "selected") << "all fit: none is left";
-  selection.entry = 100000;
+  selection.pick_entry(0, 4, 100000);
   EXPECT_TRUE(line_of(*part_of(view(selection), "Entry 100"), "score")->null);
+}
+
+TEST_F(SelectionViews, AnEntryKeepsItsRatioAndItsRequest) {
+  // Whatever layer the cursor goes to: one of 128 tokens stays one.
+  Selection selection;
+  selection.pick_entry(0, 128, 1);
+  for (const Place cursor : {Place{0, 1, AS_OP_SPARSE_ATTENTION}, Place{0, 2, AS_OP_WO_A}}) {
+    const SelectionView v = view(selection, cursor);
+    const SelectionPart* entry = part_of(v, "Entry 1 of long, one a 128 tokens");
+    ASSERT_NE(entry, nullptr) << v.parts.back().title;
+    EXPECT_NE(line_of(*entry, "pools")->text.find("tokens 128-255"), std::string::npos);
+    EXPECT_EQ(line_of(*entry, "row")->to->block, slot_of_entry(*info_, *request_, 128, 1).block);
+    EXPECT_EQ(line_of(*entry, "score"), nullptr) << "nobody scores it";
+  }
+  // Nor does it become another request's when that one is looked at.
+  const RequestView& other = step_->requests[1];
+  selection.pick_entry(other.request.id, 4, 2);
+  const SelectionView v = view(selection);
+  const SelectionPart* entry = part_of(v, "Entry 2 of " + other.request.name);
+  ASSERT_NE(entry, nullptr);
+  const std::string text = text_of(other.request, tokens_of_entry(4, 2), 60);
+  EXPECT_NE(line_of(*entry, "pools")->text.find(text), std::string::npos)
+      << line_of(*entry, "pools")->text;
+  EXPECT_EQ(line_of(*entry, "pools")->to->request, other.request.id);
 }
 
 TEST_F(SelectionViews, ABlockHasItsOwnerAndItsReaders) {
@@ -152,7 +176,7 @@ TEST_F(SelectionViews, AnElementHasBothOfItsValues) {
 TEST_F(SelectionViews, EveryLineLeadsToASelectionThatNamesItAgain) {
   Selection selection;
   selection.position = position_;
-  selection.entry = 3;
+  selection.pick_entry(0, 4, 3);
   selection.block = slots_of_token(*info_, *request_, position_).front().block;
   int followed = 0;
   for (const SelectionPart& part : view(selection).parts) {
