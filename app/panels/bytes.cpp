@@ -8,6 +8,7 @@
 
 #include "app/common/format.h"
 #include "app/common/views/bytes_view.h"
+#include "app/common/views/linkage.h"
 #include "app/common/views/tensor_view.h"
 #include "app/gui/data_table.h"
 #include "app/gui/theme.h"
@@ -213,15 +214,31 @@ void BytesPanel::find_in_block(const Ui& ui) {
   ui.bench.request_block(selection.block);
   const std::shared_ptr<const BlockBytes> block = ui.bench.block_bytes();
   if (block == nullptr || block->block != selection.block) {
-    return say_why(fmt::format("Reading block {} ..", selection.block));
+    if (ui.bench.capture() == nullptr) {
+      return say_why(fmt::format("Reading block {} ..", selection.block));
+    }
+    return say_why(
+        fmt::format("This capture has no bytes of block {} at or before this step: "
+                    "'attnscope record --cache-at STEPS' keeps those of blocks in use.",
+                    selection.block));
   }
-  const bool is_free = block->owner.request < 0;
-  const std::int32_t group = is_free ? selection.group : block->owner.group;
+  // Who holds it is said of the step that is shown, as everywhere; the bytes may be later ones.
+  const StepTrace* step = ui.bench.step();
+  const bool known = step != nullptr && to_size(selection.block) < step->owners.size();
+  const BlockOwner& shown = known ? step->owners[to_size(selection.block)] : block->owner;
+  std::string state = known ? block_state(info, *step, selection.block) : owner_state(info, shown);
+  if (known && block->after != step->step) {
+    state += fmt::format("; bytes as after step {}, when it was {}", block->after,
+                         owner_state(info, block->owner));
+  }
+  const std::int32_t group = block->owner.group >= 0 ? block->owner.group
+                             : shown.group >= 0      ? shown.group
+                                                     : selection.group;
   if (group < 0 || to_size(group) >= info.layout.groups.size()) {
     return say_why(
-        fmt::format("Block {} is free: it belongs to no group, so its bytes stand for "
+        fmt::format("Block {} is {}: it belongs to no group, so its bytes stand for "
                     "nothing.",
-                    selection.block));
+                    selection.block, state));
   }
   group_ = &info.layout.groups[to_size(group)];
   page_ = std::clamp(page_, 0, static_cast<int>(group_->specs.size()) - 1);
@@ -231,9 +248,7 @@ void BytesPanel::find_in_block(const Ui& ui) {
   row.record = spec.record;
   row.width = spec.width;
   row.bytes = row_of_page(spec, block->bytes, static_cast<std::int32_t>(index_));
-  row.place = fmt::format("Block {} ({}{}), {}, row {}", selection.block, group_->name,
-                          is_free ? std::string(", free: left by its last owner")
-                                  : fmt::format(" of request {}", block->owner.request),
+  row.place = fmt::format("Block {} ({}, {}), {}, row {}", selection.block, group_->name, state,
                           page_name(info, page_), index_);
   if (row.bytes.empty()) {
     return say_why(fmt::format("Block {} is shorter than this page.", selection.block));

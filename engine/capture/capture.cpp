@@ -287,6 +287,7 @@ Result<std::shared_ptr<const BlockBytes>> Capture::block(std::int64_t step, std:
     auto out = std::make_shared<BlockBytes>();
     out->block = id;
     out->step = step;
+    out->after = step;
     out->bytes.assign(blocks->data + i * stride, blocks->data + (i + 1) * stride);
     auto owners = trace(step);
     if (!owners) return owners.error();

@@ -115,6 +115,7 @@ Result<BlockBytes> read_block(const Session& session, std::int32_t block) {
   BlockBytes out;
   out.block = block;
   out.step = session.cursor().step;
+  out.after = last_place(session).step;
   out.owner = session.serving().owners()[static_cast<std::size_t>(block)];
   const std::uint8_t* bytes = session.slab().block(block);
   out.bytes.assign(bytes, bytes + session.slab().block_stride());

@@ -23,7 +23,8 @@ Result<void> go_to_step_end(Session& session, std::int64_t step);
 // Bytes of one block as they are now.
 struct BlockBytes {
   std::int32_t block = -1;
-  std::int64_t step = 0;  // the session's position when it was read
+  std::int64_t step = 0;    // the session's position when it was read
+  std::int64_t after = -1;  // step that ran last by then; -1 = none
   BlockOwner owner;
   std::vector<std::uint8_t> bytes;  // one block stride: the group's pages from offset 0
 };

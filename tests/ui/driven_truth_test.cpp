@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "app/common/op_order.h"
+#include "app/common/views/cache_view.h"
 #include "app/common/views/linkage.h"
 #include "app/common/views/pool_view.h"
 #include "app/common/views/selection_view.h"
@@ -166,6 +167,73 @@ TEST(Truth, LimitsAndThePoolBelongToTheStepShown) {
       ++steps;
     }
     EXPECT_GE(steps, 6);
+  });
+}
+
+// Whoever names the holders of a block at a step names the same.
+TEST(Truth, BytesLifePoolAndSelectionAgreeOnABlock) {
+  DrivenApp app(References::kNone);
+  app.drive([&](User& user) {
+    Scenario scenario;
+    scenario.name = "shared";
+    scenario.model = *preset("tiny", {1, 2});
+    scenario.seed = 11;
+    scenario.pool_blocks = 260;
+    scenario.limits = {128, 2};
+    scenario.requests = {request("donor", 300, 0), request("reader", 290, 4)};
+    open(app, user, scenario);
+    const auto held = app.bench().shared_snapshot();
+    const Snapshot& now = *held;
+    ASSERT_TRUE(now.finished);
+    // The newest step with a block of two holders: the session has ended since.
+    std::int64_t at = -1;
+    std::int32_t shared = -1;
+    for (const auto& trace : now.traces) {
+      for (std::size_t b = 1; b < trace->owners.size(); ++b) {
+        if (trace->owners[b].refs != 2) continue;
+        at = trace->step;
+        shared = static_cast<std::int32_t>(b);
+      }
+    }
+    ASSERT_GE(shared, 0) << "the reader found what the donor had computed";
+    run(app, user, fmt::format("cursor.goto={}/1/attn_norm", at));
+    const StepTrace& step = *now.trace(at);
+    const SessionInfo& info = *now.info;
+    EXPECT_TRUE(block_state(info, step, shared).starts_with("held by donor and reader"));
+    std::vector<std::int32_t> blocks = {shared, step.free_list.front(),
+                                        find_request(step, 1)->tables.back().back()};
+    run(app, user, "layout.cache");
+    for (const std::int32_t block : blocks) {
+      SCOPED_TRACE(block);
+      const std::string state = block_state(info, step, block);
+      app.bench().select(block_selection(info, step, app.selection(), block));
+      user.settle();
+      user.show("cache");
+      run(app, user, "cache.tab=life");
+      EXPECT_TRUE(shows(user, fmt::format("Block {} is {}", block, state))) << state;
+      user.show("bytes");
+      run(app, user, "bytes.source=block");
+      const std::string bytes = user.screen();
+      // A block that was free in both is of no group.
+      const bool said =
+          bytes.find(fmt::format(", {}", state)) != std::string::npos ||
+          bytes.find(fmt::format("Block {} is {}", block, state)) != std::string::npos;
+      EXPECT_TRUE(said) << state << "\n" << bytes;
+      EXPECT_TRUE(
+          describe_block(info, step, block).starts_with(fmt::format("block {}: {}", block, state)));
+      const SelectionView selected =
+          selection_view({info, step, app.bench().cursor(), app.selection(),
+                          app.bench().selected_row(), nullptr, nullptr});
+      const auto line = std::ranges::find_if(
+          selected.parts.back().lines, [](const SelectionLine& l) { return l.label == "state"; });
+      ASSERT_NE(line, selected.parts.back().lines.end());
+      EXPECT_TRUE(line->text.starts_with(state)) << line->text;
+    }
+    // The bytes themselves are the session's: later ones.
+    app.bench().select(block_selection(info, step, app.selection(), shared));
+    user.settle();
+    user.show("bytes");
+    EXPECT_TRUE(shows(user, fmt::format("bytes as after step {}", now.last.step)));
   });
 }
 

@@ -19,12 +19,6 @@ const BlockOwner* owner_of(const StepTrace& step, std::int32_t block) {
   return block > 0 && i < step.owners.size() ? &step.owners[i] : nullptr;
 }
 
-std::string names(const SessionInfo& info, const std::vector<std::int32_t>& requests) {
-  std::string text;
-  for (const std::int32_t r : requests) text += (text.empty() ? "" : ", ") + name_if_known(info, r);
-  return text;
-}
-
 std::string life_text(const SessionInfo& info, const CacheEvent& e) {
   const std::string who = name_if_known(info, e.request);
   switch (e.kind) {
@@ -56,17 +50,6 @@ std::string content_text(const SessionInfo& info, const BlockOwner& owner) {
                      name_if_known(info, owner.writer));
 }
 
-std::vector<std::int32_t> holders_of(const StepTrace& step, std::int32_t block) {
-  std::vector<std::int32_t> holders;
-  for (const RequestView& request : step.requests) {
-    const bool holds = std::ranges::any_of(request.tables, [&](const auto& table) {
-      return std::ranges::find(table, block) != table.end();
-    });
-    if (holds) holders.push_back(request.request.id);
-  }
-  return holders;
-}
-
 BlockLife block_life(const Snapshot& snapshot, const StepTrace& step, std::int32_t block) {
   const SessionInfo& info = *snapshot.info;
   BlockLife life;
@@ -92,18 +75,10 @@ BlockLife block_life(const Snapshot& snapshot, const StepTrace& step, std::int32
                       ? "1 event"
                       : format_count(static_cast<std::int64_t>(life.events.size())) + " events",
                   snapshot.traces.size());
-  if (owner->refs > 0) {
-    life.sentence =
-        fmt::format("Block {} holds {}; {} {} it{}; {}.", block, content_text(info, *owner),
-                    names(info, holders_of(step, block)), owner->refs == 1 ? "holds" : "hold",
-                    owner->keyed ? ", a lookup finds it" : "", known);
-  } else {
-    life.sentence = fmt::format(
-        "Block {} is free{}; {}.", block,
-        owner->keyed ? " and a lookup still finds " + content_text(info, *owner) + " in it"
-                     : " and holds nothing that can be found",
-        known);
-  }
+  const bool known_content = owner->request >= 0 || owner->keyed;
+  life.sentence =
+      fmt::format("Block {} is {}{}; {}.", block, block_state(info, step, block),
+                  known_content ? ": " + content_text(info, *owner) : std::string(), known);
   return life;
 }
 

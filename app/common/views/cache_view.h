@@ -14,9 +14,6 @@ namespace attnscope {
 // "SWA-a, positions 64-127 of manual"; "nothing that is known" for a block without content.
 std::string content_text(const SessionInfo& info, const BlockOwner& owner);
 
-// Ids of the requests whose tables hold the block.
-std::vector<std::int32_t> holders_of(const StepTrace& step, std::int32_t block);
-
 // One thing that happened to a block, of a step whose trace is kept.
 struct LifeEvent {
   std::int64_t step = 0;

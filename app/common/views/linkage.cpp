@@ -115,6 +115,23 @@ void add_state_readers(const SessionInfo& info, const StepTrace& step,
   }
 }
 
+// holders: by their tables; where none is known, the owner's.
+std::string state_words(const SessionInfo& info, const BlockOwner& owner,
+                        std::vector<std::int32_t> holders) {
+  if (owner.request < 0 && owner.refs == 0) {
+    return owner.keyed ? "free, a lookup still finds it" : "free";
+  }
+  if (holders.empty()) holders.push_back(owner.request);
+  std::string text = "held by ";
+  for (std::size_t i = 0; i < holders.size(); ++i) {
+    text += i == 0 ? "" : i + 1 == holders.size() ? " and " : ", ";
+    text += name_if_known(info, holders[i]);
+  }
+  const auto others = owner.refs - static_cast<std::int32_t>(holders.size());
+  if (holders.size() == 1 && others > 0) text += fmt::format(" and {} more", others);
+  return text + (owner.keyed ? ", a lookup finds it" : "");
+}
+
 }  // namespace
 
 std::vector<TokenSlot> slots_of_token(const SessionInfo& info, const RequestView& request,
@@ -155,6 +172,28 @@ std::int64_t length_in_step(const StepTrace& step, const RequestView& request) {
     if (m.live[row] == request.request.id) length = std::max<std::int64_t>(length, m.seq_lens[row]);
   }
   return length;
+}
+
+std::vector<std::int32_t> holders_of(const StepTrace& step, std::int32_t block) {
+  std::vector<std::int32_t> holders;
+  for (const RequestView& request : step.requests) {
+    const bool holds = std::ranges::any_of(request.tables, [&](const auto& table) {
+      return std::ranges::find(table, block) != table.end();
+    });
+    if (holds) holders.push_back(request.request.id);
+  }
+  return holders;
+}
+
+std::string block_state(const SessionInfo& info, const StepTrace& step, std::int32_t block) {
+  if (block == 0) return "the null block";
+  if (block < 0 || static_cast<std::size_t>(block) >= step.owners.size()) return "not in this pool";
+  const BlockOwner& owner = step.owners[static_cast<std::size_t>(block)];
+  return state_words(info, owner, holders_of(step, block));
+}
+
+std::string owner_state(const SessionInfo& info, const BlockOwner& owner) {
+  return state_words(info, owner, {});
 }
 
 std::optional<BlockContents> contents_of_block(const SessionInfo& info, const StepTrace& step,

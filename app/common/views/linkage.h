@@ -42,6 +42,14 @@ std::int64_t length_in_step(const StepTrace& step, const RequestView& request);
 std::vector<TokenSlot> slots_of_token(const SessionInfo& info, const RequestView& request,
                                       std::int64_t position);
 
+// Ids of the requests whose tables hold the block.
+std::vector<std::int32_t> holders_of(const StepTrace& step, std::int32_t block);
+// Who holds a block at a step, in the words of every panel: "free", "free, a lookup still finds
+// it", "held by manual", "held by manual and inline, a lookup finds it", "the null block".
+std::string block_state(const SessionInfo& info, const StepTrace& step, std::int32_t block);
+// The same of a block whose holders are not known by name but for one, or none.
+std::string owner_state(const SessionInfo& info, const BlockOwner& owner);
+
 // What a block holds: owner and the positions its rows stand for; nullopt when free or null.
 struct BlockContents {
   std::int32_t request = -1;

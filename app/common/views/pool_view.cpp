@@ -18,8 +18,8 @@ bool contains(const std::vector<std::int32_t>& blocks, std::int32_t block) {
   return std::find(blocks.begin(), blocks.end(), block) != blocks.end();
 }
 
-std::string describe_free(const StepTrace& step, std::int32_t block) {
-  std::string text = fmt::format("block {}: free", block);
+std::string describe_free(const SessionInfo& info, const StepTrace& step, std::int32_t block) {
+  std::string text = fmt::format("block {}: {}", block, block_state(info, step, block));
   const auto at = std::find(step.free_list.begin(), step.free_list.end(), block);
   if (at != step.free_list.end()) {
     text += fmt::format("\nplace {} of {} in the free list; place 1 is taken next",
@@ -93,12 +93,11 @@ std::string describe_block(const SessionInfo& info, const StepTrace& step, std::
            "it where an entry has left the window.";
   }
   const auto contents = contents_of_block(info, step, block);
-  if (!contents) return describe_free(step, block);
+  if (!contents) return describe_free(info, step, block);
   const CacheGroup& group = info.layout.groups[static_cast<std::size_t>(contents->group)];
   std::string text = fmt::format(
-      "block {}: request {} \"{}\"\n{}, entry {} of its table, {} in {}", block, contents->request,
-      name_if_known(info, contents->request), group.name, contents->index,
-      format_bytes(static_cast<double>(group.bytes)),
+      "block {}: {}\n{}, entry {} of the table, {} in {}", block, block_state(info, step, block),
+      group.name, contents->index, format_bytes(static_cast<double>(group.bytes)),
       group.specs.size() == 1 ? "one layer's page" : fmt::format("{} pages", group.specs.size()));
   const TokenRange tokens = contents->tokens;
   if (tokens.begin == tokens.end) {

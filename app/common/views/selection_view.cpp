@@ -267,12 +267,12 @@ class SelectionBuilder {
     if (!contents) {
       const auto& list = in_.step.free_list;
       const auto found = std::find(list.begin(), list.end(), block);
-      out.lines.push_back({"free",
-                           found == list.end()
-                               ? std::string("not in this pool")
-                               : fmt::format("in turn {} of {}", found - list.begin() + 1,
-                                             format_count(static_cast<std::int64_t>(list.size()))),
-                           true, false, std::nullopt});
+      std::string state = block_state(in_.info, in_.step, block);
+      if (found != list.end()) {
+        state += fmt::format(", in turn {} of {}", found - list.begin() + 1,
+                             format_count(static_cast<std::int64_t>(list.size())));
+      }
+      out.lines.push_back({"state", state, true, false, std::nullopt});
       return;
     }
     const CacheGroup& group = in_.info.layout.groups[static_cast<std::size_t>(contents->group)];
@@ -280,8 +280,8 @@ class SelectionBuilder {
     owner.request = contents->request;
     owner.position = contents->tokens.begin;
     out.lines.push_back(
-        {"owner",
-         fmt::format("{}, {} table entry {}", request_name(in_.info, contents->request), group.name,
+        {"state",
+         fmt::format("{}; {} table entry {}", block_state(in_.info, in_.step, block), group.name,
                      contents->index),
          false, in_.selection.request == contents->request, owner});
     const RequestView* holder = find_request(in_.step, contents->request);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "app/common/views/cache_view.h"
+#include "app/common/views/linkage.h"
 #include "app/common/wiring.h"
 #include "tests/unit/app/trace_session.h"
 
@@ -70,7 +71,7 @@ TEST_F(CacheView, LifeOfASharedBlockNamesItsHoldersAndTellsItsStory) {
   EXPECT_EQ(holders_of(*step_, block), (std::vector<std::int32_t>{0, 1}));
   const BlockLife life = block_life(*snapshot_, *step_, block);
   EXPECT_NE(life.sentence.find("positions 0-255 of donor"), std::string::npos) << life.sentence;
-  EXPECT_NE(life.sentence.find("donor, reader hold it, a lookup finds it"), std::string::npos)
+  EXPECT_NE(life.sentence.find("held by donor and reader, a lookup finds it"), std::string::npos)
       << life.sentence;
   ASSERT_GE(life.events.size(), 3u);
   EXPECT_EQ(life.events[0].kind, CacheEventKind::kAllocate);

@@ -140,8 +140,8 @@ TEST_F(SelectionViews, ABlockHasItsOwnerAndItsReaders) {
   SelectionView v = view(selection);
   const SelectionPart* block = part_of(v, "Block");
   ASSERT_NE(block, nullptr);
-  EXPECT_NE(line_of(*block, "owner")->text.find("long"), std::string::npos);
-  EXPECT_TRUE(line_of(*block, "owner")->here);
+  EXPECT_NE(line_of(*block, "state")->text.find("long"), std::string::npos);
+  EXPECT_TRUE(line_of(*block, "state")->here);
   const auto readers = readers_of_block(*info_, *step_, selection.block);
   EXPECT_EQ(line_of(*block, "read by")->null, readers.empty());
   selection.block = 0;
