@@ -4,14 +4,18 @@
 #include <implot.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "app/common/format.h"
+#include "app/common/views/matrix_scan.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 
 namespace attnscope::gui {
 namespace {
+
+constexpr auto kStepsReadTime = std::chrono::milliseconds(8);
 
 // Counts below the zero line are counts all the same.
 int format_magnitude(double value, char* out, int size, void*) {
@@ -103,34 +107,90 @@ bool begin_plot(const char* id, const char* axis, const std::vector<TopKStep>& s
 
 }  // namespace
 
-void TopKSteps::refresh(std::shared_ptr<const Snapshot> snapshot, int layer, std::int32_t request,
+void TopKSteps::refresh(const Workbench& bench, int layer, std::int32_t request,
                         const Tolerance& tolerance) {
-  if (snapshot == held_ && layer == layer_ && request == request_) return;
+  std::shared_ptr<const Snapshot> snapshot = bench.shared_snapshot();
+  const bool same =
+      held_ != nullptr && snapshot->info == held_->info && layer == layer_ && request == request_;
+  const bool same_picture = snapshot == held_;
+  layer_ = layer;
+  request_ = request;
+  // What was held goes last: its ops' addresses are keys.
+  const std::shared_ptr<const Snapshot> before = std::exchange(held_, std::move(snapshot));
+  if (const Capture* capture = bench.capture()) {
+    if (!same) {
+      steps_.clear();
+      problem_.clear();
+      next_ = 0;
+      ++version_;
+    }
+    read_on(*capture, *held_, tolerance);
+  } else if (!same || !same_picture) {
+    reading_ = false;
+    problem_.clear();
+    take_kept(*held_, same, tolerance);
+  }
+}
+
+void TopKSteps::take_kept(const Snapshot& snapshot, bool same, const Tolerance& tolerance) {
   std::map<Ops, TopKStep> known;
   std::vector<TopKStep> steps;
-  const bool same = layer == layer_ && request == request_;
-  for (const auto& trace : snapshot->traces) {
-    const OpTrace* topk = layer < 0 ? nullptr : trace->find(layer, AS_OP_INDEXER_TOPK);
-    const std::int64_t row = last_row_of(*trace, request);
+  for (const auto& trace : snapshot.traces) {
+    const OpTrace* topk = layer_ < 0 ? nullptr : trace->find(layer_, AS_OP_INDEXER_TOPK);
+    const std::int64_t row = last_row_of(*trace, request_);
     if (!topk || row < 0) continue;
-    const StepTrace* before = snapshot->trace(trace->step - 1);
-    const Ops ops{topk, before ? before->find(layer, AS_OP_INDEXER_TOPK) : nullptr};
+    const StepTrace* before = snapshot.trace(trace->step - 1);
+    const Ops ops{topk, before ? before->find(layer_, AS_OP_INDEXER_TOPK) : nullptr};
     const auto found = same ? known_.find(ops) : known_.end();
     if (found != known_.end()) {
       known.insert(*found);
       steps.push_back(found->second);
     } else {
-      const TopKView view = top_k_view({*snapshot->info, *trace, before, layer, row, 0, tolerance});
+      const TopKView view = top_k_view({*snapshot.info, *trace, before, layer_, row, 0, tolerance});
       steps.push_back(summarise_top_k(view, trace->step));
       known[ops] = steps.back();
     }
   }
   known_ = std::move(known);
   steps_ = std::move(steps);
-  held_ = std::move(snapshot);
-  layer_ = layer;
-  request_ = request;
   ++version_;
+}
+
+// A capture holds more steps than are at hand: each is read once, where its file is.
+void TopKSteps::read_on(const Capture& capture, const Snapshot& snapshot,
+                        const Tolerance& tolerance) {
+  const auto end = ScanClock::now() + kStepsReadTime;
+  const auto read = [&](std::int64_t step) -> std::shared_ptr<const StepTrace> {
+    if (snapshot.summary(step) == nullptr) return nullptr;
+    auto trace = capture.trace(step);
+    if (trace) return *trace;
+    if (problem_.empty()) problem_ = trace.error().text();
+    return nullptr;
+  };
+  for (; layer_ >= 0 && next_ < snapshot.steps.size() && ScanClock::now() < end; ++next_) {
+    const auto trace = read(snapshot.steps[next_]->step);
+    const std::int64_t row = trace != nullptr ? last_row_of(*trace, request_) : -1;
+    if (row < 0 || trace->find(layer_, AS_OP_INDEXER_TOPK) == nullptr) continue;
+    const auto before = read(trace->step - 1);
+    const TopKView view =
+        top_k_view({*snapshot.info, *trace, before.get(), layer_, row, 0, tolerance});
+    if (!view.why_empty.empty()) continue;
+    steps_.push_back(summarise_top_k(view, trace->step));
+    ++version_;
+  }
+  reading_ = layer_ >= 0 && next_ < snapshot.steps.size();
+}
+
+std::string TopKSteps::sentence() const {
+  std::string text = top_k_steps_sentence(steps_);
+  if (held_ == nullptr) return text;
+  const std::size_t all = held_->steps.size();
+  if (reading_) {
+    text += fmt::format(" {} of {} steps are read.", next_, all);
+  } else if (!problem_.empty()) {
+    text += " " + problem_;
+  }
+  return text;
 }
 
 std::optional<std::int64_t> TopKSteps::draw_margins(std::int64_t cursor_step, ImVec2 size) const {

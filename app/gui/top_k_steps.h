@@ -6,20 +6,24 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "app/common/views/top_k_view.h"
+#include "app/common/workbench.h"
 #include "app/gui/data_table.h"
 
 namespace attnscope::gui {
 
 class TopKSteps {
  public:
-  // Steps whose traces are kept; each is worked out once.
-  void refresh(std::shared_ptr<const Snapshot> snapshot, int layer, std::int32_t request,
-               const Tolerance& tolerance);
+  // Of a session the steps whose traces are kept, of a capture all that hold values; each is worked
+  // out once. A capture is read in slices of time, some steps a call.
+  void refresh(const Workbench& bench, int layer, std::int32_t request, const Tolerance& tolerance);
   const std::vector<TopKStep>& steps() const { return steps_; }
+  bool reading() const { return reading_; }  // there are more, for the next call
+  std::string sentence() const;
   // Fills the space left, with or without the table. Returns a step that was clicked. There must be
   // steps.
   std::optional<std::int64_t> draw(std::int64_t cursor_step, bool table);
@@ -28,6 +32,8 @@ class TopKSteps {
   std::optional<std::int64_t> draw_margins(std::int64_t cursor_step, ImVec2 size) const;
   std::optional<std::int64_t> draw_changes(std::int64_t cursor_step, ImVec2 size) const;
   void fill_table();
+  void take_kept(const Snapshot& snapshot, bool same, const Tolerance& tolerance);
+  void read_on(const Capture& capture, const Snapshot& snapshot, const Tolerance& tolerance);
 
   using Ops =
       std::pair<const OpTrace*, const OpTrace*>;  // this step's indexer_topk, the one before
@@ -35,6 +41,9 @@ class TopKSteps {
   int layer_ = -1;
   std::int32_t request_ = -1;
   std::map<Ops, TopKStep> known_;
+  std::size_t next_ = 0;  // summary of a capture whose step is read next
+  bool reading_ = false;
+  std::string problem_;  // why a step of a capture could not be read
   std::vector<TopKStep> steps_;
   std::uint64_t version_ = 0;  // of steps_
   DataTable table_;

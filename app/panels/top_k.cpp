@@ -47,6 +47,7 @@ class TopKPanel : public Panel {
 
   void register_commands(Ui& ui) override;
   void draw(Ui& ui) override;
+  bool animating() const override { return reading_; }
 
  private:
   // What the view was made from. The snapshot keeps the ops alive, so that equal pointers mean
@@ -79,6 +80,7 @@ class TopKPanel : public Panel {
   ScorePlot plot_;
   DataTable table_;
   TopKSteps steps_;
+  bool reading_ = false;  // there is more of a capture for steps_
 };
 
 void TopKPanel::register_commands(Ui& ui) {
@@ -231,6 +233,7 @@ void TopKPanel::draw_switches() {
 }
 
 void TopKPanel::draw(Ui& ui) {
+  reading_ = false;
   const Snapshot* snapshot = ui.bench.snapshot();
   if (!snapshot) {
     empty_state(ui, "No session yet: its first picture has not arrived.");
@@ -402,8 +405,9 @@ void TopKPanel::fill_table(const Ui& ui, const StepTrace& step, bool narrow) {
 
 // alone: the whole panel, else a part of it without switches and table.
 void TopKPanel::draw_steps(Ui& ui, bool alone) {
-  steps_.refresh(ui.bench.shared_snapshot(), layer_.layer, ui.bench.selected_request(), tolerance_);
-  sentence(layer_.layer < 0 ? view_.why_empty : top_k_steps_sentence(steps_.steps()));
+  steps_.refresh(ui.bench, layer_.layer, ui.bench.selected_request(), tolerance_);
+  reading_ = steps_.reading();
+  sentence(layer_.layer < 0 ? view_.why_empty : steps_.sentence());
   if (alone) draw_switches();
   if (steps_.steps().empty()) return;
   if (const auto step = steps_.draw(ui.bench.cursor().step, alone)) {

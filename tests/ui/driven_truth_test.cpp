@@ -248,6 +248,34 @@ class TruthOfCaptures : public testing::Test {
   std::filesystem::path folder_;
 };
 
+TEST_F(TruthOfCaptures, StepsAreAllThatWereRecorded) {
+  DrivenApp app(References::kNone);
+  app.drive([&](User& user) {
+    open(app, user, small_scenario(90, 40), {"cpu"}, References::kNone);
+    const std::string path = (folder_ / "all.acap").string();
+    run(app, user, "capture.record=full:" + path);
+    run(app, user, "file.open_capture=" + path);
+    ASSERT_NE(app.bench().capture(), nullptr);
+    const int layer = layer_of_ratio(*app.bench().snapshot()->info, 4);
+    const auto& steps = app.bench().capture()->summaries();
+    ASSERT_GE(steps.size(), 5u);
+    run(app, user, fmt::format("cursor.goto={}/{}/indexer_topk", steps.back()->step, layer));
+    app.bench().select_token(0, -1);
+    std::int64_t first = -1, last = -1;
+    for (const auto& summary : steps) {
+      const auto trace = *app.bench().capture()->trace(summary->step);
+      if (last_row_of(*trace, 0) < 0) continue;
+      if (first < 0) first = summary->step;
+      last = summary->step;
+    }
+    ASSERT_LT(first + 2, last) << "more than what is at hand around the cursor";
+    user.show("top_k");
+    run(app, user, "top_k.steps");
+    user.wait_for("top_k");
+    EXPECT_TRUE(shows(user, fmt::format("Steps {}-{}: ", first, last))) << user.screen();
+  });
+}
+
 TEST_F(TruthOfCaptures, ARecordingSaysHowManyTapsWereWrong) {
   DrivenApp app;
   app.drive([&](User& user) {
