@@ -305,7 +305,9 @@ ScorePlotEvents ScorePlot::draw(const char* id, const TopKView& view, std::uint6
   ImPlot::SetupAxes(by_rank ? "rank" : "entry", "score", axis, axis);
   ImPlot::SetupAxesLimits(fitted_.X.Min, fitted_.X.Max, fitted_.Y.Min, fitted_.Y.Max,
                           refit_ ? ImPlotCond_Always : ImPlotCond_Once);
-  ImPlot::SetupAxisZoomConstraints(ImAxis_X1, 4, static_cast<double>(view.visible) * 4 + 16);
+  // What is fitted is allowed, however few entries there are.
+  ImPlot::SetupAxisZoomConstraints(ImAxis_X1, std::min(4.0, fitted_.X.Size()),
+                                   static_cast<double>(view.visible) * 4 + 16);
   ImPlot::SetupFinish();
 
   Frame frame;

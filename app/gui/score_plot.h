@@ -25,6 +25,11 @@ class ScorePlot {
   // version: of the view. The view must have entries. Wheel zooms, drag pans, double click resets.
   ScorePlotEvents draw(const char* id, const TopKView& view, std::uint64_t version,
                        ScoreOrder order, std::int64_t selected, ImVec2 size);
+  // The next picture shows all of its entries, whatever was zoomed into.
+  void fit_again() {
+    refit_ = true;
+    zoomed_ = false;
+  }
 
  private:
   struct Frame;  // one frame's geometry

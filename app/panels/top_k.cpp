@@ -154,9 +154,12 @@ void TopKPanel::refresh(const Ui& ui, const StepTrace& step) {
   key.topk = step.find(key.layer, AS_OP_INDEXER_TOPK);
   key.attention = step.find(key.layer, AS_OP_SPARSE_ATTENTION);
   key.before = before ? before->find(key.layer, AS_OP_INDEXER_TOPK) : nullptr;
+  const bool other_run = held_ == nullptr || held_->info != ui.bench.snapshot()->info;
   held_ = ui.bench.shared_snapshot();
-  if (key == key_ && version_ > 0) return;
+  if (!other_run && key == key_ && version_ > 0) return;
   key_ = key;
+  // Another scenario's scores have another range.
+  if (other_run) plot_.fit_again();
   view_ = top_k_view({info, step, before, key.layer, row, key.head, tolerance_});
   ++version_;
 }
