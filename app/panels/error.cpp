@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 
 #include "app/common/format.h"
 #include "app/common/views/bytes_view.h"
 #include "app/common/views/error_view.h"
 #include "app/common/views/tensor_view.h"
+#include "app/common/views/worst_element.h"
 #include "app/gui/data_table.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
@@ -54,7 +56,9 @@ class ErrorPanel : public Panel {
   };
 
   void refresh(const Ui& ui, const StepSummary& summary);
-  static const TapResult* shown_result(const Selection& selection, const OpTrace& op);
+  const std::string& words(const Ui& ui, const StepSummary& summary);
+  const ShownResult& shown_of(const StepTrace& step, const OpTrace& op, const TapResult& result);
+  static const TapResult* chosen_result(const Selection& selection, const OpTrace& op);
   void draw_legend() const;
   void draw_bars(Ui& ui, float height);
   static float row_height() { return std::max(px(17), ImGui::GetTextLineHeight() + px(2)); }
@@ -65,7 +69,7 @@ class ErrorPanel : public Panel {
   std::string row_tip(const OpError& row) const;
   void fill_results(const OpTrace& op);
   void draw_results(Ui& ui, const OpTrace& op);
-  void draw_worst(Ui& ui, const StepTrace& step, const OpTrace& op, const TapResult& result);
+  void draw_worst(Ui& ui, const StepTrace& step, const OpTrace& op, const TapResult& compared);
   void draw_cached(const Ui& ui, const OpTrace& op, const TapResult& result) const;
   Result<void> show_difference(Workbench& bench, CommandRegistry& commands) const;
 
@@ -84,6 +88,15 @@ class ErrorPanel : public Panel {
   Place results_place_;
   bool narrow_ = false;
   std::uint64_t results_version_ = 0;
+  // The sentence, and what it was made of; the snapshot keeps the ops alive.
+  struct Said {
+    std::shared_ptr<const Snapshot> snapshot;
+    Place cursor{-1, -1, AS_OP_SCHEDULE};
+    friend bool operator==(const Said&, const Said&) = default;
+  };
+  Said said_;
+  std::string sentence_;
+  std::map<const TapResult*, ShownResult> shown_;  // of the op under the cursor
 };
 
 void ErrorPanel::register_commands(Ui& ui) {
@@ -126,7 +139,7 @@ void ErrorPanel::register_commands(Ui& ui) {
 }
 
 // The selected tap's result, else the one that used most of its budget.
-const TapResult* ErrorPanel::shown_result(const Selection& selection, const OpTrace& op) {
+const TapResult* ErrorPanel::chosen_result(const Selection& selection, const OpTrace& op) {
   if (const TapResult* chosen = op.result(selection.tap)) return chosen;
   const TapResult* worst = nullptr;
   for (const TapResult& result : op.results) {
@@ -142,7 +155,7 @@ const TapResult* ErrorPanel::shown_result(const Selection& selection, const OpTr
 Result<void> ErrorPanel::show_difference(Workbench& bench, CommandRegistry& commands) const {
   const OpTrace& op = *bench.op();
   const StepTrace& step = *bench.step();
-  const TapResult* result = shown_result(bench.selection(), op);
+  const TapResult* result = chosen_result(bench.selection(), op);
   if (result != nullptr) bench.select(worst_selection(step, op, *result, bench.selection()));
   const bool is_rows = result != nullptr && op.cache_rows(result->tap) != nullptr;
   if (is_rows) return commands.run("panel.bytes");
@@ -184,6 +197,24 @@ void ErrorPanel::refresh(const Ui& ui, const StepSummary& summary) {
     axis_.low = static_cast<int>(std::floor(std::log10(low)));
     axis_.high = std::max(axis_.low + 1, static_cast<int>(std::ceil(std::log10(high))));
   }
+}
+
+// Worked out once an op: where rows are missing the kept ones are compared again.
+const std::string& ErrorPanel::words(const Ui& ui, const StepSummary& summary) {
+  const Said now{ui.bench.shared_snapshot(), ui.bench.cursor()};
+  if (now == said_) return sentence_;
+  said_ = now;
+  shown_.clear();
+  sentence_ = error_sentence(ui.bench.step(), summary, ui.bench.op(), ui.bench.cursor());
+  return sentence_;
+}
+
+const ShownResult& ErrorPanel::shown_of(const StepTrace& step, const OpTrace& op,
+                                        const TapResult& result) {
+  const auto known = shown_.find(&result);
+  return known != shown_.end()
+             ? known->second
+             : shown_.emplace(&result, shown_result(step, op, result)).first->second;
 }
 
 void ErrorPanel::draw_legend() const {
@@ -389,7 +420,7 @@ void ErrorPanel::draw_results(Ui& ui, const OpTrace& op) {
   }
   results_.begin(results_version_);
   if (results_.stale()) fill_results(op);
-  const TapResult* shown = shown_result(ui.bench.selection(), op);
+  const TapResult* shown = chosen_result(ui.bench.selection(), op);
   const std::int64_t selected = shown == nullptr ? -1 : shown - op.results.data();
   const float row = ImGui::GetTextLineHeightWithSpacing() + px(4);
   const float height = row * static_cast<float>(std::min<std::size_t>(op.results.size(), 6) + 1);
@@ -425,7 +456,9 @@ void ErrorPanel::draw_cached(const Ui& ui, const OpTrace& op, const TapResult& r
 }
 
 void ErrorPanel::draw_worst(Ui& ui, const StepTrace& step, const OpTrace& op,
-                            const TapResult& result) {
+                            const TapResult& compared) {
+  const ShownResult& shown = shown_of(step, op, compared);
+  const TapResult& result = shown.result;
   ImGui::SeparatorText(fmt::format("{}.{}", as_op_find(op.place.op)->name, result.tap).c_str());
   verdict_chip(result.verdict);
   ImGui::SameLine();
@@ -442,8 +475,17 @@ void ErrorPanel::draw_worst(Ui& ui, const StepTrace& step, const OpTrace& op,
     }
     field("differ", text);
   }
+  if (shown.elsewhere) {
+    field("not kept", worst_text(step, compared) + ": " + worst_words(compared));
+    if (ImGui::IsItemHovered()) {
+      tooltip(
+          "The worst element of all. The trace of this step does not keep its row, so that "
+          "nothing more can be shown of it.");
+    }
+    if (!result.worst) ImGui::TextDisabled("the rows that are kept agree");
+  }
   if (result.worst) {
-    field("worst at", worst_text(step, result));
+    field(shown.elsewhere ? "worst kept" : "worst at", worst_text(step, result));
     const bool whole = result.dtype == "i32" || result.dtype == "i64" || result.dtype == "u8";
     const double value = result.worst->value, reference = result.worst->reference;
     const auto text = [&](double v) {
@@ -486,7 +528,7 @@ void ErrorPanel::draw(Ui& ui) {
   const StepTrace* step = ui.bench.step();
   const OpTrace* op = ui.bench.op();
   refresh(ui, *summary);
-  sentence(error_sentence(step, *summary, op, ui.bench.cursor()), error_verdict(*summary, op));
+  sentence(words(ui, *summary), error_verdict(*summary, op));
   int scope = scope_;
   if (segmented("##scope", &scope, kScopes, 3)) {
     ui.run(fmt::format("error.scope={}", kScopeNames[to_size(scope)]));
@@ -512,7 +554,7 @@ void ErrorPanel::draw(Ui& ui) {
     return;
   }
   draw_results(ui, *op);
-  if (const TapResult* result = shown_result(ui.bench.selection(), *op))
+  if (const TapResult* result = chosen_result(ui.bench.selection(), *op))
     draw_worst(ui, *step, *op, *result);
 }
 

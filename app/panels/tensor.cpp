@@ -12,6 +12,7 @@
 #include "app/common/views/bytes_view.h"
 #include "app/common/views/element_history.h"
 #include "app/common/views/tensor_view.h"
+#include "app/common/views/worst_element.h"
 #include "app/gui/heat_map.h"
 #include "app/gui/icons.h"
 #include "app/gui/number_grid.h"
@@ -71,6 +72,7 @@ class TensorPanel : public Panel {
   std::string axes_text_;
   TapSlice slice_;
   TapScan scan_;
+  TapIndex worst_;  // rank 0: no kept element differs from the reference
   HeatMap map_;
   NumberGrid grid_;
   MatrixScan counts_;  // of the histogram
@@ -147,9 +149,10 @@ void TensorPanel::register_tap_commands(Ui& ui) {
                    .why_disabled = "the op under the cursor has no kept trace",
                    .in_menu = false});
   ui.commands.add({.id = "tensor.largest",
-                   .title = "Go to the largest difference",
+                   .title = "Go to the worst element",
                    .group = "Selection",
-                   .help = "Selects the element of the tap that lies farthest from ref.sim.",
+                   .help = "Selects the element of the tap that used most of its tolerance, the "
+                           "one that the error panel names.",
                    .shortcut = "",
                    .argument = "",
                    .run = [this, &bench](std::string_view) { return go_to_largest(bench); },
@@ -172,11 +175,11 @@ void TensorPanel::register_tap_commands(Ui& ui) {
 Result<void> TensorPanel::go_to_largest(Workbench& bench) {
   const StepTrace* step = bench.step();
   const OpTrace* op = bench.op();
-  if (scan_.largest_at.rank == 0 || op != shown_.op || bench.selected_tap() != shown_.tap) {
+  if (worst_.rank == 0 || op != shown_.op || bench.selected_tap() != shown_.tap) {
     return usage_error("tensor.largest: the tap shown has no difference",
                        "pick a tap whose elements differ from ref.sim");
   }
-  select(bench, *step, *op, scan_.largest_at);
+  select(bench, *step, *op, worst_);
   return {};
 }
 
@@ -226,6 +229,9 @@ void TensorPanel::refresh(const Ui& ui, const StepTrace& step, const OpTrace& op
   }
   axes_text_ = axes_text;
   scan_.start(reader_.op, &tap);
+  const TapResult* result = tap.output ? op.result(tap.name) : nullptr;
+  worst_ =
+      result != nullptr ? worst_index(step, op, tap, shown_result(step, op, *result)) : TapIndex();
 }
 
 // The element in the middle of things: the selection where it names one, else along each axis the
@@ -640,7 +646,7 @@ void TensorPanel::draw(Ui& ui) {
   refresh(ui, *step, *op, *tap);
   working_ |= !scan_.advance(ScanClock::now() + kScanTime);
   const TapResult* result = tap->output ? op->result(tap->name) : nullptr;
-  sentence(tensor_sentence(*step, *op, *tap, scan_),
+  sentence(tensor_sentence(*step, *op, *tap, scan_, worst_),
            result ? result->verdict : Verdict::kNotCompared);
   chips(ui, *step, *op);
 
@@ -668,9 +674,9 @@ void TensorPanel::draw(Ui& ui) {
           "Elements that are the reference rounded to their type count as no difference.\n"
           "Off: the plain difference to the float64 reference.");
     }
-    if (scan_.largest_at.rank > 0) {
+    if (worst_.rank > 0) {
       flow(px(90));
-      command_button(ui, "tensor.largest", "Largest");
+      command_button(ui, "tensor.largest", "Worst");
     }
   }
   if (tap->value.rank > 2) flow(px(320));

@@ -8,10 +8,12 @@
 
 #include "app/common/op_order.h"
 #include "app/common/views/cache_view.h"
+#include "app/common/views/error_view.h"
 #include "app/common/views/linkage.h"
 #include "app/common/views/pool_view.h"
 #include "app/common/views/selection_view.h"
 #include "app/common/views/top_k_view.h"
+#include "app/common/views/worst_element.h"
 #include "tests/ui/driven_app.h"
 
 namespace attnscope::gui {
@@ -294,6 +296,53 @@ TEST_F(TruthOfCaptures, ARecordingSaysHowManyTapsWereWrong) {
     ASSERT_GT(wrong, 0);
     EXPECT_NE(text.find(fmt::format("taps compared, {} wrong", wrong)), std::string::npos) << text;
     EXPECT_EQ(text.find("all taps"), std::string::npos) << text;
+  });
+}
+
+// A step of more tokens than a trace keeps: what is named can be seen.
+TEST(Truth, TheWorstElementIsOneThatIsKeptAndTheOneTheTensorShows) {
+  DrivenApp app;
+  app.drive([&](User& user) {
+    Scenario scenario = small_scenario(200, 2);
+    scenario.limits = {256, 8};
+    open(app, user, scenario);
+    const int layer = layer_of_ratio(*app.bench().snapshot()->info, 4);
+    run(app, user, fmt::format("cursor.goto=0/{}/attn_norm", layer));
+    const auto held = app.bench().shared_snapshot();
+    const StepTrace& step = *held->trace(0);
+    ASSERT_LT(step.kept.size(), step.metadata.positions.size()) << "some rows are not kept";
+    std::int64_t elsewhere = 0;
+    for (const auto& op : step.ops) {
+      if (op->place.layer != layer) continue;
+      for (const TapResult& result : op->results) {
+        const TapCopy* tap = op->tap(result.tap);
+        const ShownResult shown = shown_result(step, *op, result);
+        elsewhere += shown.elsewhere ? 1 : 0;
+        if (tap == nullptr || !shown.result.worst) continue;
+        const auto& index = shown.result.worst->index;
+        EXPECT_GE(step.kept_index(index[0]), 0) << as_op_find(op->place.op)->name;
+        const TapIndex at = worst_index(step, *op, *tap, shown);
+        ASSERT_EQ(at.rank, tap->value.rank);
+        EXPECT_EQ(element_at(tap->value, at), shown.result.worst->value);
+        if (!shown.elsewhere || elsewhere > 3) continue;
+        // On the screen.
+        SCOPED_TRACE(std::string(as_op_find(op->place.op)->name) + "." + result.tap);
+        run(app, user, fmt::format("cursor.goto=0/{}/{}", layer, as_op_find(op->place.op)->name));
+        run(app, user, "tensor.tap=" + result.tap);
+        run(app, user, "error.show_difference");
+        EXPECT_EQ(app.selection().element, index);
+        EXPECT_EQ(app.bench().selected_row(), index[0]);
+        user.wait_for("tensor");
+        const std::string screen = user.screen();
+        EXPECT_NE(screen.find("worst kept"), std::string::npos);
+        EXPECT_NE(screen.find(worst_text(step, shown.result)), std::string::npos);
+        EXPECT_NE(screen.find("at " + element_text(step, *op, *tap, at)), std::string::npos)
+            << screen;
+        run(app, user, "tensor.largest");
+        EXPECT_EQ(app.selection().element, index);
+      }
+    }
+    EXPECT_GT(elsewhere, 0) << "of many taps the worst row of some is not kept";
   });
 }
 

@@ -9,6 +9,7 @@
 #include "app/common/format.h"
 #include "app/common/views/bytes_view.h"
 #include "app/common/views/tensor_view.h"
+#include "app/common/views/worst_element.h"
 #include "kernels/layout/records.h"
 
 namespace attnscope {
@@ -227,7 +228,11 @@ std::string worst_words(const TapResult& result) {
   return fmt::format("{} where ref.sim has {}", a, b);
 }
 
-std::string result_sentence(const StepTrace* step, const TapResult& result) {
+std::string result_sentence(const StepTrace* step, const TapResult& compared) {
+  const OpTrace* op = step != nullptr ? step->find(compared.layer, compared.op) : nullptr;
+  const ShownResult shown =
+      op != nullptr ? shown_result(*step, *op, compared) : ShownResult{compared, std::nullopt};
+  const TapResult& result = shown.result;
   const std::string name = fmt::format("{}.{}", op_name(result.op), result.tap);
   std::string text;
   switch (result.verdict) {
@@ -248,13 +253,20 @@ std::string result_sentence(const StepTrace* step, const TapResult& result) {
     case Verdict::kNotCompared:
       return name + " was not compared.";
   }
-  if (result.worst) {
+  const bool wrong = result.verdict == Verdict::kWrong;
+  if (result.worst && !shown.elsewhere) {
     const std::string where = step != nullptr ? worst_text(*step, result) : std::string();
-    text += fmt::format("{}{}: {}; {}", result.verdict == Verdict::kWrong ? " at " : "; worst at ",
+    text += fmt::format("{}{}: {}; {}", wrong ? " at " : "; worst at ",
                         where.empty() ? "one element" : where, worst_words(result),
                         budget_words(result.budget_used));
+  } else if (shown.elsewhere) {
+    text += result.worst ? fmt::format("; of the kept rows worst at {}: {}",
+                                       worst_text(*step, result), worst_words(result))
+                         : std::string("; the kept rows agree");
+    text += fmt::format("; the worst of all, at {}, is in a row that is not kept; {}",
+                        worst_text(*step, compared), budget_words(result.budget_used));
   }
-  if (result.verdict == Verdict::kWrong && !result.note.empty()) text += "; " + result.note;
+  if (wrong && !result.note.empty()) text += "; " + result.note;
   return text + ".";
 }
 
@@ -333,8 +345,9 @@ std::optional<CachedElement> cached_element(const OpTrace& op, const TapResult& 
   return out;
 }
 
-Selection worst_selection(const StepTrace& step, const OpTrace& op, const TapResult& result,
+Selection worst_selection(const StepTrace& step, const OpTrace& op, const TapResult& compared,
                           Selection selection) {
+  const TapResult result = shown_result(step, op, compared).result;
   const auto follow = [&](std::int64_t row) {
     if (row < 0 || static_cast<std::size_t>(row) >= step.metadata.positions.size()) return;
     selection.request = step.request_of(row);

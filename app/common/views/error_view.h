@@ -65,6 +65,7 @@ std::string budget_short(double budget_used);  // "31 %", "3.4x", "exact"
 std::string worst_text(const StepTrace& step, const TapResult& result);
 // Both values of the worst element: "12 where ref.sim has 14", "entry 33 is missing".
 std::string worst_words(const TapResult& result);
+// Of a step that is kept the worst element that can be shown (worst_element.h).
 // "indices is wrong at ..: 12 where ref.sim has 14, 3.4 times the tolerance" and the like.
 std::string result_sentence(const StepTrace* step, const TapResult& result);
 // The panel's sentence. op may be null (its trace is not kept).
@@ -73,7 +74,8 @@ std::string error_sentence(const StepTrace* step, const StepSummary& summary, co
 // Verdict of the same.
 Verdict error_verdict(const StepSummary& summary, const OpTrace* op);
 
-// The selection that names a result's worst element: tap, element, its token, head and dim.
+// The selection that names the worst element of a result that can be shown (worst_element.h): tap,
+// element, its token, head and dim.
 Selection worst_selection(const StepTrace& step, const OpTrace& op, const TapResult& result,
                           Selection selection);
 

@@ -418,7 +418,7 @@ std::string shape_text(const StepTrace& step, const OpTrace& op, const TapCopy& 
 }
 
 std::string tensor_sentence(const StepTrace& step, const OpTrace& op, const TapCopy& tap,
-                            const TapScan& scan) {
+                            const TapScan& scan, const TapIndex& worst) {
   std::string text = fmt::format("{} {} {}: ", tap.name, shape_text(step, op, tap),
                                  as_dtype_name(tap.value.dtype));
   if (scan.elements == 0) {
@@ -467,7 +467,12 @@ std::string tensor_sentence(const StepTrace& step, const OpTrace& op, const TapC
                         : result->verdict == Verdict::kNearTie      ? " in near-ties"
                         : result->verdict == Verdict::kQuantisation ? " within the format's error"
                                                                     : " by rounding");
-    if (scan.largest_at.rank > 0) {
+    if (worst.rank > 0) {
+      text += fmt::format(
+          ", the worst by {} at {}",
+          format_error(std::fabs(element_at(tap.value, worst) - element_at(tap.reference, worst))),
+          element_text(step, op, tap, worst));
+    } else if (scan.largest_at.rank > 0) {
       text += fmt::format(", largest difference {} at {}", format_error(scan.largest),
                           element_text(step, op, tap, scan.largest_at));
     }

@@ -137,9 +137,10 @@ std::string element_text(const StepTrace& step, const OpTrace& op, const TapCopy
                          const TapIndex& index);
 std::string shape_text(const StepTrace& step, const OpTrace& op,
                        const TapCopy& tap);  // "[T 3, H 8, D 512]"
-// The sentence of the panel; `scan` may still be running.
+// The sentence of the panel; `scan` may still be running. worst: the element that used most of its
+// tolerance, as the error panel names it; rank 0 = none, the largest difference is named then.
 std::string tensor_sentence(const StepTrace& step, const OpTrace& op, const TapCopy& tap,
-                            const TapScan& scan);
+                            const TapScan& scan, const TapIndex& worst = {});
 
 // Names of rows above and before, values in full precision; at most `limit` cells, whole rows.
 std::string slice_csv(std::int64_t rows, std::int64_t columns, const CellValue& value,
