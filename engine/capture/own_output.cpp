@@ -31,10 +31,10 @@ OwnOutput recorded_output(const OpTrace& op) {
   // not its own step's, it has not had its chance: somebody else is to blame.
   for (const TapResult& result : op.results) {
     if (result.verdict != Verdict::kWrong) continue;
-    if (result.tap.ends_with(".read")) {
-      return {OwnOutput::kUnknown, "the rows that it read are not those that were written"};
+    if (result.tap.ends_with(".read") || result.tap.ends_with(kBetweenTap)) {
+      return {OwnOutput::kUnknown, "rows of its cache are not those that were written"};
     }
-    for (const char* given : {kMetadataTap, kTableTap, kChangedTap}) {
+    for (const char* given : {kMetadataTap, kTableTap, kChangedTap, kWeightTap, kLoadTap}) {
       if (result.tap.ends_with(given)) {
         return {OwnOutput::kUnknown, fmt::format("it was given a wrong {}", given + 1)};
       }

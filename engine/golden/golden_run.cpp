@@ -85,6 +85,11 @@ Result<void> run_scenario_steps(const GoldenSpec& spec, const LaneRegistry& regi
     }
     if (auto ok = session.step(); !ok) return ok;
     if (session.device_error()) return *session.device_error();
+    const std::vector<Blame> blamed = blame(session.history().back().results);
+    if (!blamed.empty()) {
+      return Error{AS_MISMATCH, spec.name + ": " + blamed.front().sentence(),
+                   "its values say nothing before that is mended"};
+    }
     const auto now = recorder.trace(step);
     if (now == nullptr) {
       return Error{AS_NO_ENVIRONMENT, fmt::format("step {}: not enough memory to trace it", step),

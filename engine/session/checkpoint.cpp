@@ -6,6 +6,7 @@
 #include <cstring>
 #include <tuple>
 
+#include "engine/session/between_ops.h"
 #include "engine/session/checkpoint_ring.h"
 #include "kernels/layout/records.h"
 
@@ -64,12 +65,19 @@ void Session::restore(const SessionCheckpoint& c) {
   tables_ = c.tables;
   if (device_) device_->residency().host_wrote_all_blocks();
   restore_rows(c);
+  const BetweenOps* between = lanes_.between();
+  if (between != nullptr && between->restored != nullptr) between->restored(*slab_);
   cursor_ = {c.step, -1, 0, false};
   in_step_ = false;
+  check_restored();
   ran_any_ = false;
   current_ = {};
   cut_history(c.step);
   if (observer_ != nullptr) observer_->went_back(*this);
+}
+
+void Session::check_restored() {
+  verifier_->went_back();
 }
 
 void Session::restore_rows(const SessionCheckpoint& c) {

@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <numeric>
 #include <string_view>
 
@@ -15,20 +14,6 @@
 
 namespace attnscope {
 namespace {
-
-TapResult wrong(as_op_id op, const std::string& tap, std::int64_t elements, std::int64_t beyond,
-                std::string note) {
-  TapResult result;
-  result.op = op;
-  result.tap = tap;
-  result.elements = elements;
-  result.tolerance = "exact";
-  result.introduced = ErrorFigures{0, 0, 0, beyond, beyond};
-  result.verdict = Verdict::kWrong;
-  result.budget_used = std::numeric_limits<double>::infinity();
-  result.note = std::move(note);
-  return result;
-}
 
 // One list of the metadata against what it must be.
 class ListCheck {
@@ -46,12 +31,12 @@ class ListCheck {
       return to_size(first) < list.size() ? fmt::format("{}", list[to_size(first)])
                                           : std::string("missing");
     };
-    found.push_back(
-        wrong(AS_OP_SCHEDULE, std::string(name) + kMetadataTap,
-              static_cast<std::int64_t>(must.size()), beyond,
-              fmt::format("{} {}{}: is {}, must be {}; {} of {} differ",
-                          of_tokens ? "token" : "place", first, of_tokens ? place(first) : "",
-                          shown(is), shown(must), beyond, must.size())));
+    found.push_back(wrong_result(
+        AS_OP_SCHEDULE, std::string(name) + kMetadataTap, static_cast<std::int64_t>(must.size()),
+        beyond,
+        fmt::format("{} {}{}: is {}, must be {}; {} of {} differ", of_tokens ? "token" : "place",
+                    first, of_tokens ? place(first) : "", shown(is), shown(must), beyond,
+                    must.size())));
   }
   std::vector<std::int32_t> ids;       // request of a token
   std::vector<std::int64_t> position;  // of a token
@@ -165,9 +150,9 @@ std::optional<TapResult> check_embedded(const as_tensor& h, const StepMetadata& 
     if (beyond++ == 0) first = t;
   }
   if (beyond == 0) return {};
-  return wrong(AS_OP_ATTN_NORM, std::string("embedding") + kMetadataTap, h.shape[0], beyond,
-               fmt::format("{}: the hidden state is not the embedding of its token {}",
-                           token_of(step, first), step.tokens[to_size(first)]));
+  return wrong_result(AS_OP_ATTN_NORM, std::string("embedding") + kMetadataTap, h.shape[0], beyond,
+                      fmt::format("{}: the hidden state is not the embedding of its token {}",
+                                  token_of(step, first), step.tokens[to_size(first)]));
 }
 
 std::optional<TapResult> check_rope(const as_rope& rope, const StepMetadata& step,
@@ -204,10 +189,11 @@ std::optional<TapResult> check_rope(const as_rope& rope, const StepMetadata& ste
     }
   }
   if (beyond == 0) return {};
-  return wrong(AS_OP_Q_ROPE_KV_INSERT, std::string("rope") + kTableTap, n * AS_ROPE_DIM / 2, beyond,
-               fmt::format("{}, pair {}: cos and sin of the rotary table are not those of the "
-                           "angle; {} pairs of this step's positions are off",
-                           token_of(step, first), first_pair, beyond));
+  return wrong_result(
+      AS_OP_Q_ROPE_KV_INSERT, std::string("rope") + kTableTap, n * AS_ROPE_DIM / 2, beyond,
+      fmt::format("{}, pair {}: cos and sin of the rotary table are not those of the "
+                  "angle; {} pairs of this step's positions are off",
+                  token_of(step, first), first_pair, beyond));
 }
 
 std::vector<RowHashes> hash_inputs(const OpParams& params) {
@@ -245,11 +231,12 @@ std::vector<TapResult> Unchanged::before(const OpParams& params,
     was = hashes[i];
     const bool of_tokens = same_rows && std::string_view(tap.axes).starts_with("T") &&
                            t.shape[0] == step.num_tokens_in_step();
-    found.push_back(wrong(params.op(), std::string(tap.name) + kChangedTap, t.shape[0], beyond,
-                          fmt::format("{}{} is no longer what it was when {} had run: an op "
-                                      "between them wrote to it",
-                                      of_tokens ? token_of(step, first) + ": " : "", tap.name,
-                                      as_op_find(it->second.by)->name)));
+    found.push_back(wrong_result(params.op(), std::string(tap.name) + kChangedTap, t.shape[0],
+                                 beyond,
+                                 fmt::format("{}{} is no longer what it was when {} had run: an op "
+                                             "between them wrote to it",
+                                             of_tokens ? token_of(step, first) + ": " : "",
+                                             tap.name, as_op_find(it->second.by)->name)));
   }
   return found;
 }

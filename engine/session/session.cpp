@@ -59,11 +59,12 @@ std::int64_t memory_estimate(const Scenario& scenario, References references) {
 }
 
 Result<void> read_weights(const std::string& folder, const ModelConfig& whole,
-                          SessionParts& parts) {
+                          const BetweenOps* between, SessionParts& parts) {
   auto checkpoint = Checkpoint::open(folder);
   if (!checkpoint) return checkpoint.error();
   auto loaded = load_weights(**checkpoint, whole, parts.threads);
   if (!loaded) return loaded.error();
+  if (between != nullptr && between->loaded != nullptr) between->loaded(loaded->weights);
   parts.ranks = rank_weights(std::move(loaded->weights), parts.config.parallel);
   parts.weights_read = std::make_shared<const std::vector<TensorUse>>(std::move(loaded->used));
   return {};
@@ -142,10 +143,13 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   if (!ranks.empty()) {
     parts.ranks = std::move(ranks);
   } else if (!scenario.checkpoint.empty()) {
-    if (auto ok = read_weights(scenario.checkpoint, scenario.model, parts); !ok) return ok.error();
+    auto ok = read_weights(scenario.checkpoint, scenario.model, s->lanes_.between(), parts);
+    if (!ok) return ok.error();
   } else {
-    parts.ranks = rank_weights(synthetic_weights(scenario.model, scenario.seed, parts.threads),
-                               scenario.parallel);
+    Weights made = synthetic_weights(scenario.model, scenario.seed, parts.threads);
+    const BetweenOps* between = s->lanes_.between();
+    if (between != nullptr && between->loaded != nullptr) between->loaded(made);
+    parts.ranks = rank_weights(std::move(made), scenario.parallel);
   }
   parts.weights = parts.ranks[static_cast<std::size_t>(scenario.parallel.rank)];
   parts.layout = build_cache_layout(parts.config);
@@ -549,7 +553,12 @@ void Session::finish_step() {
   verify_drafts();
   // Times alone: what they belong to has run. A lost device shows in the next op.
   if (device_) static_cast<void>(take_device_times());
-  serving_->finish_step(current_.sampled, current_.accepted);
+  const BetweenOps* between = lanes_.between();
+  std::vector<std::int32_t> sampled = current_.sampled, accepted = current_.accepted;
+  if (between != nullptr && between->appending != nullptr) {
+    between->appending(metadata_, sampled, accepted);
+  }
+  serving_->finish_step(sampled, accepted);
   guard_.after_results(serving_->plan());
   current_.results = verifier_->results();
   history_.push_back(std::move(current_));

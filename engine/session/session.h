@@ -209,6 +209,8 @@ class Session {
   OpContext op_context();
   void finish_step();
   void verify_drafts();
+  // Going back has brought the bytes of a step.
+  void check_restored();
   void embed();
   // The recorded rows take the place of what attn_norm gave.
   void replay_input();

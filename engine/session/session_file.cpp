@@ -376,6 +376,7 @@ void SessionFile::put_back(Session& s, const Picture& now, const std::vector<Row
   s.tables_ = now.tables;
   s.restore_rows(now);
   s.cursor_ = {now.step, -1, 0, false};
+  s.check_restored();
 }
 
 Result<void> SessionFile::save(const Session& s, const std::string& path, const std::string& key) {

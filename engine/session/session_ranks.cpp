@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "engine/backend/call_op.h"
+#include "engine/session/between_ops.h"
 #include "engine/session/session.h"
 
 namespace attnscope {
@@ -36,6 +37,10 @@ Result<void> Session::sum_over_ranks(const CacheSource& source) {
     if (device_) device_->residency().host_wrote(tensor);
   };
   auto ok = peers_.sum(cursor_.layer, op_context(), frame_, source, runner);
+  const BetweenOps* between = lanes_.between();
+  if (ok && between != nullptr && between->summed != nullptr) {
+    between->summed(frame_.get(Act::kYSum));
+  }
   if (ok) verifier_->summed(frame_.get(Act::kYSum));
   device_failed_ = !ok && lost && ok.error().code == AS_NO_ENVIRONMENT;
   return ok;

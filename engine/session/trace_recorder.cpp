@@ -103,6 +103,9 @@ struct TraceRecorder::State {
     std::size_t events_seen = 0;  // of the serving's
     OutputsOfStep outputs;
     bool planned = false;  // tokens are known, `kept` is chosen
+    // Of the step's results those that are here; all of them from the step's first op on.
+    std::size_t results_seen = 0;
+    bool from_start = false;
   };
 
   explicit State(TraceOptions o) : options(std::move(o)) {}
@@ -227,20 +230,24 @@ void TraceRecorder::State::record_op(const Session& session) {
   if (id == AS_OP_SPARSE_ATTENTION && options.attention) {
     op->attention = copy_with_rows(session, trace.kept);
   }
-  // The op's own results are the last ones.
+  // The op's own results are the last ones. What was found around it is the step's.
   const std::vector<TapResult>& results = session.current_results();
+  const auto own = [&](const TapResult& r) { return r.op == id && r.layer == timing.layer; };
+  if (session.current().timings.size() == 1) current->from_start = true;
   auto first = results.end();
-  while (first != results.begin() && std::prev(first)->op == id &&
-         std::prev(first)->layer == timing.layer) {
-    --first;
+  while (first != results.begin() && own(*std::prev(first))) --first;
+  if (current->from_start) {
+    first = results.begin() + static_cast<std::ptrdiff_t>(current->results_seen);
   }
-  op->results.assign(first, results.end());
-  for (const TapResult& result : op->results) {
-    op->worst = worse(op->worst, result.verdict);
-    op->budget_used = std::max(op->budget_used, result.budget_used);
-    count_result(result, summary);
-    add_verdict(result, summary.events);
-    summary.results.push_back(result);
+  current->results_seen = results.size();
+  for (; first != results.end(); ++first) {
+    count_result(*first, summary);
+    add_verdict(*first, summary.events);
+    summary.results.push_back(*first);
+    if (!own(*first)) continue;
+    op->results.push_back(*first);
+    op->worst = worse(op->worst, first->verdict);
+    op->budget_used = std::max(op->budget_used, first->budget_used);
   }
   time_op(timing, summary);
   summary.seconds = session.current().seconds;
@@ -264,6 +271,12 @@ void TraceRecorder::State::finish(const Session& session) {
   StepSummary& summary = current->summary;
   trace.complete = summary.complete = true;
   trace.sampled = record.sampled;
+  // What was found when its last op had run.
+  for (std::size_t i = current->results_seen; i < record.results.size(); ++i) {
+    count_result(record.results[i], summary);
+    add_verdict(record.results[i], summary.events);
+    summary.results.push_back(record.results[i]);
+  }
   summary.seconds = record.seconds;
   summary.wall_seconds = record.wall_seconds;
   add_samples(session, record, summary.events);

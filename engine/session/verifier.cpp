@@ -148,6 +148,23 @@ void Verifier::begin_step(std::int64_t step_number) {
   swapped_ = {};
   unchanged_.begin_step();
   tables_checked_.clear();
+  in_step_ = true;
+  for (TapResult& result : pending_) found(std::move(result));
+  pending_.clear();
+}
+
+void Verifier::found(TapResult result) {
+  if (!in_step_) {
+    pending_.push_back(std::move(result));
+    return;
+  }
+  result.step = step_number_;
+  results_.push_back(std::move(result));
+}
+
+void Verifier::went_back() {
+  in_step_ = false;
+  pending_.clear();
 }
 
 void Verifier::given(int layer, TapResult result) {

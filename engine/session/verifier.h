@@ -68,6 +68,11 @@ class Verifier {
   void change_hands(as_op_id op, int layer, const std::string& from, const std::string& to);
   // The session added up what the ranks' wo_b gave.
   void summed(const as_tensor& y);
+  // Something is wrong that no op of the step says: a result of the step in progress, or, between
+  // two steps, of the next one. Layers are published numbers.
+  void found(TapResult result);
+  // The session has other bytes and tokens than the step before left.
+  void went_back();
   // Between attn_norm and what reads it: the references' layer input is the recorded one too.
   void replay_input(int layer);
   // What the free-running references are to compute otherwise; nullptr = nothing.
@@ -144,6 +149,8 @@ class Verifier {
   Scratch gathered_, decoded_;
   std::vector<RowHashes> input_hashes_;
   Unchanged unchanged_;
+  std::vector<TapResult> pending_;
+  bool in_step_ = false;
   std::set<const void*> tables_checked_;  // rotary tables, in this step
   std::vector<bool> huge_inputs_;         // by row of the op's first axis; empty = none
   std::vector<TapResult> results_;

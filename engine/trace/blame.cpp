@@ -14,7 +14,7 @@ namespace {
 // Given to ops by the session itself (session/given_checks.h).
 bool is_given(const TapResult& result) {
   return result.tap.ends_with(kMetadataTap) || result.tap.ends_with(kTableTap) ||
-         result.tap.ends_with(kChangedTap);
+         result.tap.ends_with(kChangedTap) || result.tap.ends_with(kWeightTap);
 }
 
 bool turns(as_op_id op) {
@@ -23,6 +23,7 @@ bool turns(as_op_id op) {
 }
 
 bool is_read(const TapResult& result) { return result.tap.ends_with(".read"); }
+bool is_between(const TapResult& result) { return result.tap.ends_with(kBetweenTap); }
 
 // Ops that decide which rows a reader finds where: planning, tables, slots, its list, the writer.
 std::vector<as_op_id> makers_of(as_op_id reader, const std::string& tap) {
@@ -59,14 +60,17 @@ std::vector<Blame> blame(const std::vector<TapResult>& results) {
     return std::find_if(blamed.begin(), blamed.end(),
                         [&](const Blame& b) { return b.op == op && b.cache == cache; });
   };
-  bool table = false;  // a rotary table is wrong: so is all that is turned by it
+  bool table = false;    // a rotary table is wrong: so is all that is turned by it
+  bool between = false;  // rows changed while no op ran: so did those that are read
   for (const TapResult& result : results) {
     if (result.verdict != Verdict::kWrong) continue;
     table = table || result.tap.ends_with(kTableTap);
     if (table && turns(result.op) && !is_given(result)) continue;
-    const bool cache = is_read(result);
+    if (between && is_read(result)) continue;
+    between = between || is_between(result);
+    const bool cache = is_read(result) || is_between(result);
     // Rows overwritten where tables or slots are wrong: by whoever was told to.
-    if (cache || result.tap.ends_with(".kept")) {
+    if (is_read(result) || result.tap.ends_with(".kept")) {
       const auto makers = makers_of(result.op, result.tap);
       const bool follows = std::any_of(makers.begin(), makers.end(), [&](as_op_id op) {
         return find(op, false) != blamed.end();
@@ -92,6 +96,12 @@ std::string Blame::sentence() const {
       : first.tap.ends_with(kTableTap)   ? std::string("the rotary table of the layer")
       : first.tap.ends_with(kChangedTap) ? fmt::format("what {} is fed", name)
       : first.tap.ends_with(kWiringTap)  ? std::string("wiring")
+      : first.tap.ends_with(kWeightTap)  ? fmt::format("the weights that {} reads", name)
+      : first.tap.ends_with(kLoadTap)    ? std::string("loading the checkpoint")
+      : first.tap.ends_with(kBetweenTap) ? fmt::format("the cache that {} writes to", name)
+      : first.tap.ends_with(kSumTap)     ? std::string("the sum over ranks")
+      : first.tap.ends_with(kAppendTap)  ? std::string("the tokens that were appended")
+      : first.tap.ends_with(kReplayTap)  ? std::string("going back")
       : cache                            ? fmt::format("the cache that {} reads", name)
               : fmt::format("{}{}", name, first.lane.empty() ? "" : " (lane " + first.lane + ")");
   const std::string where = first.layer < 0

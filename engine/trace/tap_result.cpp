@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
 
 namespace attnscope {
 
@@ -29,6 +31,20 @@ bool is_worse(Verdict a, Verdict b) {
 }
 
 Verdict worse(Verdict a, Verdict b) { return is_worse(a, b) ? a : b; }
+
+TapResult wrong_result(as_op_id op, std::string tap, std::int64_t elements, std::int64_t beyond,
+                       std::string note) {
+  TapResult result;
+  result.op = op;
+  result.tap = std::move(tap);
+  result.elements = elements;
+  result.tolerance = "exact";
+  result.introduced = ErrorFigures{0, 0, 0, beyond, beyond};
+  result.verdict = Verdict::kWrong;
+  result.budget_used = std::numeric_limits<double>::infinity();
+  result.note = std::move(note);
+  return result;
+}
 
 std::string Summary::verdict() const {
   if (count(Verdict::kWrong) > 0) return "wrong";

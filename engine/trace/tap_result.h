@@ -29,6 +29,15 @@ Verdict worse(Verdict a, Verdict b);
 inline constexpr const char* kMetadataTap = ".metadata";
 inline constexpr const char* kTableTap = ".table";
 inline constexpr const char* kChangedTap = ".changed";
+// .. and of what happens around ops: weights and tables that changed while the session ran, or were
+// read otherwise than the file has them; rows of a cache that somebody changed between two ops; the
+// sum over ranks; tokens that a request got; bytes that going back brought.
+inline constexpr const char* kWeightTap = ".weights";
+inline constexpr const char* kLoadTap = ".loaded";
+inline constexpr const char* kBetweenTap = ".between";
+inline constexpr const char* kSumTap = ".sum";
+inline constexpr const char* kAppendTap = ".appended";
+inline constexpr const char* kReplayTap = ".replay";
 
 // Figures of one comparison.
 struct ErrorFigures {
@@ -80,6 +89,10 @@ struct TapResult {
   std::optional<double> mass_moved;
   std::string note;  // evidence in one sentence, when there is something to say
 };
+
+// Of what is held exactly and does not hold: step 0, no layer, no lane.
+TapResult wrong_result(as_op_id op, std::string tap, std::int64_t elements, std::int64_t beyond,
+                       std::string note);
 
 // Free-running drift of one layer: worst cosine-type difference of its output over the run.
 struct LayerDrift {
