@@ -333,6 +333,7 @@ json make_report(const Scenario& scenario, const RunOptions& options, const RunR
             {"decode_steps", result.decode_steps},
             {"engine_seconds", result.engine_seconds},
             {"wall_seconds", result.wall_seconds},
+            {"hashing_seconds", result.hashing_seconds},
             {"peak_bytes", result.peak_bytes}}},
           {"distributions", distributions_json(result.distributions)},
           {"free_running",

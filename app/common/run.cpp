@@ -175,6 +175,9 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
   result.lanes = ran.description();
   result.wall_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (const WeightWatch* weights = session.verifier().weights()) {
+    result.hashing_seconds = weights->seconds();
+  }
   result.peak_bytes = peak_bytes();
   return result;
 }

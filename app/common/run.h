@@ -45,6 +45,7 @@ struct RunResult {
   std::int64_t decode_steps = 0;                               // decode-only steps among `steps`
   double engine_seconds = 0;                                   // inside ops
   double wall_seconds = 0;                                     // with references and comparison
+  double hashing_seconds = 0;                                  // of that, weights and tables
   std::int64_t peak_bytes = 0;                                 // resident set of the process
 };
 

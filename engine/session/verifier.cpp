@@ -132,6 +132,7 @@ Verifier::Verifier(const SessionParts& parts, References references, const Addre
       forced_(std::make_unique<ForcedCopy>(parts.layout, shadow_)),
       forced_exact_(std::make_unique<ForcedCopy>(parts.layout, shadow_)) {
   if (references_ != References::kNone) {
+    weights_.emplace(parts);
     free_sim_ = std::make_unique<FreeRun>(parts.sim, parts, space, false);
   }
   if (references_ == References::kBoth) {
@@ -174,6 +175,7 @@ void Verifier::given(int layer, TapResult result) {
 }
 
 void Verifier::check_given(int layer, const OpParams& params) {
+  for (TapResult& r : weights_->before(layer, params)) given(layer, std::move(r));
   for (TapResult& r : unchanged_.before(params, input_hashes_, *step_)) given(layer, std::move(r));
   if (params.op() == AS_OP_ATTN_NORM && layer == 0) {
     const as_tensor& h = params.get<as_rms_norm_params>().x;
@@ -191,6 +193,7 @@ void Verifier::check_given(int layer, const OpParams& params) {
 void Verifier::begin_tokens(const StepMetadata& step, const Serving& serving) {
   step_ = &step;
   if (references_ != References::kNone) {
+    if (auto r = weights_->before_embedding()) given(-1, std::move(*r));
     for (TapResult& r : check_tokens(step, serving)) given(-1, std::move(r));
   }
   logical_ = logical_metadata(step, space_, parts_.config.window);

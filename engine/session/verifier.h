@@ -9,6 +9,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "engine/session/mass_moved.h"
 #include "engine/session/slab.h"
 #include "engine/session/takeover.h"
+#include "engine/session/weight_watch.h"
 #include "engine/trace/compare.h"
 
 namespace attnscope {
@@ -96,6 +98,8 @@ class Verifier {
   References references() const { return references_; }
   // Forced ref.sim outputs of the last op (same taps as the engine's params).
   const OpParams& forced() const { return forced_->params(); }
+  // nullptr without references.
+  const WeightWatch* weights() const { return weights_ ? &*weights_ : nullptr; }
 
  private:
   struct FreeRun;  // one free-running reference
@@ -149,6 +153,7 @@ class Verifier {
   Scratch gathered_, decoded_;
   std::vector<RowHashes> input_hashes_;
   Unchanged unchanged_;
+  std::optional<WeightWatch> weights_;  // with references
   std::vector<TapResult> pending_;
   bool in_step_ = false;
   std::set<const void*> tables_checked_;  // rotary tables, in this step
