@@ -11,6 +11,7 @@
 #include "engine/backend/stand_in.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/hidden_states.h"
+#include "engine/checkpoint/second_reading.h"
 #include "engine/model/memory.h"
 #include "engine/model/tensor_parallel.h"
 #include "engine/session/between_ops.h"
@@ -192,6 +193,12 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   s->space_ = std::make_unique<AddressSpace>(s->serving_->requests());
   s->verifier_ =
       std::make_unique<Verifier>(parts, options.references, *s->space_, scenario.pool_blocks);
+  if (parts.weights_read && options.references != References::kNone) {
+    auto differing = check_loaded(scenario.checkpoint, scenario.model, scenario.parallel,
+                                  *parts.weights_read, parts.ranks);
+    if (!differing) return differing.error();
+    s->verifier_->set_loaded(std::move(*differing));
+  }
   s->checkpoint_every_ = options.checkpoint_every;
   s->checkpoints_ = std::make_unique<CheckpointRing>(options.checkpoint_bytes);
   s->save_checkpoint();

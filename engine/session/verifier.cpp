@@ -150,6 +150,7 @@ void Verifier::begin_step(std::int64_t step_number) {
   unchanged_.begin_step();
   tables_checked_.clear();
   in_step_ = true;
+  if (step_number == 0) results_ = loaded_;
   for (TapResult& result : pending_) found(std::move(result));
   pending_.clear();
 }

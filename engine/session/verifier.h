@@ -73,6 +73,8 @@ class Verifier {
   // Something is wrong that no op of the step says: a result of the step in progress, or, between
   // two steps, of the next one. Layers are published numbers.
   void found(TapResult result);
+  // What was read otherwise than the checkpoint has it: results of step 0, whenever it runs.
+  void set_loaded(std::vector<TapResult> results) { loaded_ = std::move(results); }
   // The session has other bytes and tokens than the step before left.
   void went_back();
   // Between attn_norm and what reads it: the references' layer input is the recorded one too.
@@ -154,7 +156,7 @@ class Verifier {
   std::vector<RowHashes> input_hashes_;
   Unchanged unchanged_;
   std::optional<WeightWatch> weights_;  // with references
-  std::vector<TapResult> pending_;
+  std::vector<TapResult> loaded_, pending_;
   bool in_step_ = false;
   std::set<const void*> tables_checked_;  // rotary tables, in this step
   std::vector<bool> huge_inputs_;         // by row of the op's first axis; empty = none
