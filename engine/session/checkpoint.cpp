@@ -78,6 +78,7 @@ void Session::restore(const SessionCheckpoint& c) {
 
 void Session::check_restored() {
   verifier_->went_back();
+  token_watch_->went_back(serving_->requests());
 }
 
 void Session::restore_rows(const SessionCheckpoint& c) {
@@ -171,6 +172,7 @@ Result<void> Session::change_lanes(const LaneRegistry& registry,
   lanes_from_.erase(lanes_from_.lower_bound(step), lanes_from_.end());
   lanes_from_.emplace(step, std::move(*selector));
   checkpoints_->drop_after(step);
+  token_watch_->forget_plain();
   ahead_.clear();
   if (observer_ != nullptr) observer_->lanes_changed(*this);
   return {};

@@ -176,6 +176,7 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   auto serving = Serving::make(serving_options(scenario, parts.layout), std::move(requests));
   if (!serving) return serving.error();
   s->serving_ = std::make_unique<Serving>(std::move(*serving));
+  s->token_watch_.emplace(s->serving_->requests());
   if (scenario.serving.drafts.tokens > 0) {
     if (auto ok = s->make_drafter(scenario, registry, options); !ok) return ok.error();
   }
@@ -473,6 +474,7 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
       is_seen ? verifier_->after(layer, params, lane) : verifier_->unseen(layer, params, lane);
   last_params_ = params;
   ran_any_ = is_seen;
+  if (id == AS_OP_SAMPLE && is_seen) token_watch_->sampled(params.get<as_sample_params>());
   if (ok && observer_ != nullptr) {
     observer_->op_done(*this);
     if (stand_in) observer_->lane_failed(*this, Error{AS_MISMATCH, stand_in->why, {}});
@@ -567,6 +569,7 @@ void Session::finish_step() {
   }
   serving_->finish_step(sampled, accepted);
   guard_.after_results(serving_->plan());
+  check_step();
   current_.results = verifier_->results();
   history_.push_back(std::move(current_));
   if (!ahead_.empty()) ahead_.pop_front();  // the same step, as it ran before
@@ -574,6 +577,12 @@ void Session::finish_step() {
   in_step_ = false;
   cursor_ = {cursor_.step + 1, -1, 0, false};
   if (checkpoint_every_ > 0 && cursor_.step % checkpoint_every_ == 0) save_checkpoint();
+}
+
+void Session::check_step() {
+  for (TapResult& wrong : token_watch_->appended(metadata_, serving_->requests())) {
+    verifier_->found(std::move(wrong));
+  }
 }
 
 Result<void> Session::layer() {

@@ -26,6 +26,7 @@
 #include "engine/session/observer.h"
 #include "engine/session/peers.h"
 #include "engine/session/slab.h"
+#include "engine/session/token_watch.h"
 #include "engine/session/verifier.h"
 
 namespace attnscope {
@@ -209,6 +210,8 @@ class Session {
   OpContext op_context();
   void finish_step();
   void verify_drafts();
+  // Once the step has ended: what its requests got.
+  void check_step();
   // Going back has brought the bytes of a step.
   void check_restored();
   void embed();
@@ -237,6 +240,7 @@ class Session {
   std::unique_ptr<Slab> slab_;
   std::unique_ptr<AddressSpace> space_;
   std::unique_ptr<Verifier> verifier_;
+  std::optional<TokenWatch> token_watch_;
   std::shared_ptr<ComputeDevice> compute_device_;
   std::unique_ptr<DeviceRun> device_;
   std::optional<LaneSelector> cpu_lanes_;

@@ -13,6 +13,7 @@ Result<void> Session::change_ops(OpChange* change, std::int64_t step) {
   if (auto ok = seek({step, -1, 0, false}); !ok) return ok;
   if (cursor_.step != step) return {};  // cancelled on the way
   checkpoints_->drop_after(step);
+  token_watch_->forget_plain();
   ahead_.clear();
   change_ = change;
   verifier_->set_change(change);

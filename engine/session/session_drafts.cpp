@@ -24,6 +24,7 @@ Result<void> Session::make_drafter(const Scenario& scenario, const LaneRegistry&
   for (const Request& request : (*session)->serving().requests()) {
     drafter.known.push_back(request.tokens);
   }
+  token_watch_->set_plain(drafter.known);
   serving_->set_drafter(std::make_shared<const Drafter>(std::move(drafter)));
   return {};
 }
