@@ -13,12 +13,14 @@ Result<void> Session::sum_over_ranks(const CacheSource& source) {
   call.host = &host_;
   Peers::Runner runner;
   bool lost = false;  // the device, if anything
+  OpParams part;      // wo_b of the peer that ran last
   runner.op = [&](int layer, const OpParams& params) -> Result<void> {
     const as_op_id id = params.op();
     const std::string& lane = lanes_.lane(id);
     const as_op_fn function = lanes_.function(id);
     const auto ran = device_ ? device_->run_beside(lane, function, params, call)
                              : call_op(function, params.data(), call);
+    if (id == AS_OP_WO_B) part = params;
     if (ran) return {};
     lost = lane == DeviceRun::kLane;
     const int published = parts_.config.layers[static_cast<std::size_t>(layer)];
@@ -28,10 +30,15 @@ Result<void> Session::sum_over_ranks(const CacheSource& source) {
                  ran.error().hint};
   };
   runner.fetch = [&](const as_tensor& tensor) -> Result<void> {
-    if (!device_) return {};
-    auto ok = device_->residency().fetch(tensor);
-    lost = !ok;
-    return ok;
+    if (device_) {
+      auto ok = device_->residency().fetch(tensor);
+      lost = !ok;
+      if (!ok) return ok;
+    }
+    const bool of_peer =
+        part.op() == AS_OP_WO_B && part.get<as_linear_params>().y.data == tensor.data;
+    if (of_peer) verifier_->rank_part(cursor_.layer, part.get<as_linear_params>());
+    return {};
   };
   runner.wrote = [&](const as_tensor& tensor) {
     if (device_) device_->residency().host_wrote(tensor);
@@ -41,7 +48,7 @@ Result<void> Session::sum_over_ranks(const CacheSource& source) {
   if (ok && between != nullptr && between->summed != nullptr) {
     between->summed(frame_.get(Act::kYSum));
   }
-  if (ok) verifier_->summed(frame_.get(Act::kYSum));
+  if (ok) verifier_->summed(cursor_.layer, frame_.get(Act::kYSum));
   device_failed_ = !ok && lost && ok.error().code == AS_NO_ENVIRONMENT;
   return ok;
 }

@@ -130,7 +130,8 @@ Verifier::Verifier(const SessionParts& parts, References references, const Addre
       shadow_(parts.layout, space, num_blocks),
       take_over_(space_),
       forced_(std::make_unique<ForcedCopy>(parts.layout, shadow_)),
-      forced_exact_(std::make_unique<ForcedCopy>(parts.layout, shadow_)) {
+      forced_exact_(std::make_unique<ForcedCopy>(parts.layout, shadow_)),
+      sums_(parts) {
   if (references_ != References::kNone) {
     weights_.emplace(parts);
     free_sim_ = std::make_unique<FreeRun>(parts.sim, parts, space, false);
@@ -234,8 +235,14 @@ const OpParams* Verifier::free_params(bool exact) const {
   return run && run->ran ? &run->last : nullptr;
 }
 
-void Verifier::summed(const as_tensor& y) {
-  if (references_ != References::kNone) unchanged_.wrote(y, AS_OP_WO_B);
+void Verifier::rank_part(int layer, const as_linear_params& wo_b) {
+  if (references_ != References::kNone) sums_.part(layer, wo_b);
+}
+
+void Verifier::summed(int layer, const as_tensor& y) {
+  if (references_ == References::kNone) return;
+  unchanged_.wrote(y, AS_OP_WO_B);
+  if (auto r = sums_.summed(layer, y)) given(layer, std::move(*r));
 }
 
 void Verifier::replay_input(int layer) {
@@ -310,6 +317,9 @@ Result<void> Verifier::after(int layer, const OpParams& params, const std::strin
     const std::vector<RowHashes> now = hash_inputs(params);
     check_inputs(layer, params, lane, now);
     unchanged_.after(params, now);
+    if (params.op() == AS_OP_WO_B && parts_.ranks.size() > 1) {
+      sums_.part(layer, params.get<as_linear_params>());
+    }
   }
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];

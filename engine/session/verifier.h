@@ -21,6 +21,7 @@
 #include "engine/session/layer_ops.h"
 #include "engine/session/mass_moved.h"
 #include "engine/session/slab.h"
+#include "engine/session/sum_watch.h"
 #include "engine/session/takeover.h"
 #include "engine/session/weight_watch.h"
 #include "engine/trace/compare.h"
@@ -68,8 +69,9 @@ class Verifier {
   Result<void> after(int layer, const OpParams& params, const std::string& lane);
   // Between both: another lane than was announced ran the op. layer: published.
   void change_hands(as_op_id op, int layer, const std::string& from, const std::string& to);
-  // The session added up what the ranks' wo_b gave.
-  void summed(const as_tensor& y);
+  // wo_b of another rank has run in a layer; and the session added up what all of them gave.
+  void rank_part(int layer, const as_linear_params& wo_b);
+  void summed(int layer, const as_tensor& y);
   // Something is wrong that no op of the step says: a result of the step in progress, or, between
   // two steps, of the next one. Layers are published numbers.
   void found(TapResult result);
@@ -156,6 +158,7 @@ class Verifier {
   std::vector<RowHashes> input_hashes_;
   Unchanged unchanged_;
   std::optional<WeightWatch> weights_;  // with references
+  SumWatch sums_;
   std::vector<TapResult> loaded_, pending_;
   bool in_step_ = false;
   std::set<const void*> tables_checked_;  // rotary tables, in this step
