@@ -168,16 +168,18 @@ Result<as_status> what_if_command(const WhatIfCommand& command) {
                             alone.differing, alone.elements, alone.worst_ulp, alone.worst));
     }
   }
+  bool after_is_nan = false;
   if (command.after) {
     auto after = run_after(command, *place, registry);
     if (!after) return after.error();
+    after_is_nan = no_number(*after);
     out["after"] = {{"once", command.once},
                     {"changes", after_json(*after)},
                     {"sentence", what_if_after_sentence(*after)}};
     if (!command.at.json) print_after(*after, command.once);
   }
   if (command.at.json) say_json(out);
-  return results->front().right() ? AS_OK : AS_MISMATCH;
+  return results->front().right() && !after_is_nan ? AS_OK : AS_MISMATCH;
 }
 
 }  // namespace attnscope

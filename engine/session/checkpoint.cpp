@@ -79,6 +79,16 @@ void Session::restore(const SessionCheckpoint& c) {
 void Session::check_restored() {
   verifier_->went_back();
   token_watch_->went_back(serving_->requests());
+  if (!keeps_digests()) return;
+  auto wrong =
+      replay_watch_.went_to(cursor_.step, ReplayWatch::state_of(*serving_, parts_.layout, *slab_),
+                            parts_.layout, parts_.config.layers);
+  if (!wrong) return;
+  const std::string row = changed_row(*serving_, parts_.layout, *slab_, verifier_->shadow(),
+                                      *space_, parts_.config.layers);
+  if (!row.empty()) wrong->note += "; the first row that differs: " + row;
+  replay_faults_.push_back(wrong->note);
+  verifier_->found(std::move(*wrong));
 }
 
 void Session::restore_rows(const SessionCheckpoint& c) {
@@ -172,6 +182,7 @@ Result<void> Session::change_lanes(const LaneRegistry& registry,
   lanes_from_.erase(lanes_from_.lower_bound(step), lanes_from_.end());
   lanes_from_.emplace(step, std::move(*selector));
   checkpoints_->drop_after(step);
+  replay_watch_.forget_after(step);
   token_watch_->forget_plain();
   ahead_.clear();
   if (observer_ != nullptr) observer_->lanes_changed(*this);

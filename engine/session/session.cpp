@@ -203,6 +203,10 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   s->checkpoint_every_ = options.checkpoint_every;
   s->checkpoints_ = std::make_unique<CheckpointRing>(options.checkpoint_bytes);
   s->save_checkpoint();
+  if (s->keeps_digests()) {
+    s->replay_watch_.came_to(0, ReplayWatch::state_of(*s->serving_, parts.layout, *s->slab_),
+                             parts.layout, parts.config.layers);
+  }
   return s;
 }
 
@@ -488,6 +492,7 @@ void Session::change_hands(as_op_id op, int layer, const as_lane& to) {
   const std::string from = lanes_.lane(op);
   lanes_ = lanes_.with(op, to);
   verifier_->change_hands(op, layer, from, lanes_.lane(op));
+  replay_watch_.changed_hands(cursor_.step);
   lanes_from_.insert_or_assign(cursor_.step, lanes_);
   for (auto it = lanes_from_.upper_bound(cursor_.step); it != lanes_from_.end(); ++it) {
     if (it->second.lane(op) == from) it->second = it->second.with(op, to);
@@ -583,6 +588,13 @@ void Session::check_step() {
   for (TapResult& wrong : token_watch_->appended(metadata_, serving_->requests())) {
     verifier_->found(std::move(wrong));
   }
+  if (!keeps_digests()) return;
+  auto wrong = replay_watch_.came_to(cursor_.step + 1,
+                                     ReplayWatch::state_of(*serving_, parts_.layout, *slab_),
+                                     parts_.layout, parts_.config.layers);
+  if (!wrong) return;
+  replay_faults_.push_back(wrong->note);
+  verifier_->found(std::move(*wrong));
 }
 
 Result<void> Session::layer() {

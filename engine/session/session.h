@@ -25,6 +25,7 @@
 #include "engine/session/invariant_guard.h"
 #include "engine/session/observer.h"
 #include "engine/session/peers.h"
+#include "engine/session/replay_watch.h"
 #include "engine/session/slab.h"
 #include "engine/session/token_watch.h"
 #include "engine/session/verifier.h"
@@ -125,6 +126,10 @@ class Session {
   void resume() { cancelled_ = false; }
   bool cancelled() const { return cancelled_; }
 
+  // What going back or running again did not bring as it was, in sentences; the results of the
+  // steps say so too.
+  const std::vector<std::string>& replay_faults() const { return replay_faults_; }
+
   CheckpointUse checkpoints() const;
   void set_checkpoint_budget(std::int64_t bytes);
 
@@ -210,10 +215,13 @@ class Session {
   OpContext op_context();
   void finish_step();
   void verify_drafts();
-  // Once the step has ended: what its requests got.
+  // Once the step has ended: what its requests got, and whether it left what it left before.
   void check_step();
   // Going back has brought the bytes of a step.
   void check_restored();
+  bool keeps_digests() const {
+    return checkpoint_every_ > 0 && verifier_->references() != References::kNone;
+  }
   void embed();
   // The recorded rows take the place of what attn_norm gave.
   void replay_input();
@@ -241,6 +249,8 @@ class Session {
   std::unique_ptr<AddressSpace> space_;
   std::unique_ptr<Verifier> verifier_;
   std::optional<TokenWatch> token_watch_;
+  ReplayWatch replay_watch_;
+  std::vector<std::string> replay_faults_;
   std::shared_ptr<ComputeDevice> compute_device_;
   std::unique_ptr<DeviceRun> device_;
   std::optional<LaneSelector> cpu_lanes_;
@@ -265,6 +275,7 @@ class Session {
   std::atomic<bool> cancelled_{false};
   SessionObserver* observer_ = nullptr;
   OpChange* change_ = nullptr;
+  std::int64_t changed_from_ = 0;  // step that change_ began with
 };
 
 }  // namespace attnscope

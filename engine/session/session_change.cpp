@@ -13,15 +13,18 @@ Result<void> Session::change_ops(OpChange* change, std::int64_t step) {
   if (auto ok = seek({step, -1, 0, false}); !ok) return ok;
   if (cursor_.step != step) return {};  // cancelled on the way
   checkpoints_->drop_after(step);
+  replay_watch_.forget_after(step);
   token_watch_->forget_plain();
   ahead_.clear();
   change_ = change;
+  changed_from_ = step;
   verifier_->set_change(change);
   if (observer_ != nullptr) observer_->lanes_changed(*this);
   return {};
 }
 
 void Session::forget_change() {
+  if (change_ != nullptr) replay_watch_.forget_after(changed_from_);
   change_ = nullptr;
   verifier_->set_change(nullptr);
 }

@@ -111,6 +111,7 @@ Result<void> Session::leave_device(const Error& why) {
     it->second = it->second.without(DeviceRun::kLane, *cpu_lanes_);
   }
   checkpoints_->drop_after(from.step);
+  replay_watch_.forget_after(from.step);
   restore(from);
   ahead_.clear();
   if (observer_ != nullptr) observer_->lanes_changed(*this);

@@ -266,7 +266,17 @@ Result<std::vector<WhatIfAfter>> what_if_after(const Scenario& scenario,
     if (result) results.push_back(std::move(*result));
   }
   session.set_observer(nullptr);
+  if (!session.replay_faults().empty()) {
+    return Error{AS_MISMATCH, session.replay_faults().front(),
+                 "what was run from there on says nothing: going back is at fault, not the op"};
+  }
   return results;
+}
+
+bool no_number(const std::vector<WhatIfAfter>& results) {
+  return std::ranges::any_of(results, [](const WhatIfAfter& r) {
+    return std::isnan(r.from_sim()) || std::isnan(r.from_exact().value_or(0));
+  });
 }
 
 std::string what_if_after_sentence(const std::vector<WhatIfAfter>& results) {

@@ -42,11 +42,15 @@ struct WhatIfAfter {
   std::optional<double> from_exact() const;
 };
 
-// The first is "as it ran". options: References are chosen here.
+// The first is "as it ran". options: References are chosen here. AS_MISMATCH: the session did not
+// come back to what it had been before a change.
 Result<std::vector<WhatIfAfter>> what_if_after(const Scenario& scenario,
                                                const LaneRegistry& registry, SessionOptions session,
                                                const Place& place,
                                                const WhatIfAfterOptions& options);
+
+// Whether some drift is no number: outputs of the engine or of a reference are NaN.
+bool no_number(const std::vector<WhatIfAfter>& results);
 
 // Which changes take the error away, in one sentence.
 std::string what_if_after_sentence(const std::vector<WhatIfAfter>& results);
