@@ -9,8 +9,8 @@
 namespace attnscope {
 
 RowCheck check_rows_kept(const CacheSpec& spec, const as_cache& cache, const as_tensor& told,
-                         const Shadow& shadow, const AddressSpace& space,
-                         const StepMetadata& step) {
+                         const Shadow& shadow, const AddressSpace& space, const StepMetadata& step,
+                         KeptWhen when, std::set<std::int64_t>& known) {
   RowCheck check;
   std::unordered_set<std::int64_t> told_slots;
   for (std::int64_t t = 0; t < told.shape[0]; ++t) told_slots.insert(*at<std::int64_t>(told, t));
@@ -30,15 +30,24 @@ RowCheck check_rows_kept(const CacheSpec& spec, const as_cache& cache, const as_
           std::int64_t{table[column]} * spec.rows_per_block + row % spec.rows_per_block;
       // Written elsewhere, or not at all: what a reader finds there is a reader's check.
       if (shadow.row_of(spec, slot) != base + row) continue;
-      if (told_slots.count(slot) > 0) continue;
+      if (told_slots.count(slot) > 0 || known.contains(slot)) continue;
       ++check.rows;
       if (shadow.matches(spec, cache, slot, base + row)) continue;
+      known.insert(slot);
       if (check.bad++ > 0) continue;
-      check.note = fmt::format(
-          "overwrites slot {} (block {}, row {}) of the {} cache, which holds {} {} of request {}, "
-          "written in step {}",
-          slot, table[column], row % spec.rows_per_block, cache_kind_name(spec.kind),
-          ratio == 1 ? "position" : "entry", row, step.live[r], shadow.written(spec, base + row));
+      const std::string place =
+          fmt::format("slot {} (block {}, row {}) of the {} cache", slot, table[column],
+                      row % spec.rows_per_block, cache_kind_name(spec.kind));
+      const std::string content =
+          fmt::format("{} {} of request {}", ratio == 1 ? "position" : "entry", row, step.live[r]);
+      const std::int64_t written = shadow.written(spec, base + row);
+      check.note = when == KeptWhen::kAfter
+                       ? fmt::format("overwrites {}, which holds {}, written in step {}", place,
+                                     content, written)
+                       : fmt::format(
+                             "{} no longer holds what was written for {} in step {}: it changed "
+                             "since, while no op wrote to this cache",
+                             place, content, written);
     }
   }
   return check;

@@ -1,14 +1,20 @@
-// After a writer ran: do the rows that it had no business with still hold what was written?
+// Around a writer: do the rows that it has no business with hold what was written? Before it runs
+// those that differ changed while no op wrote to the cache; after it, they are its own doing.
 #pragma once
+
+#include <set>
 
 #include "engine/session/row_checks.h"
 
 namespace attnscope {
 
+enum class KeptWhen { kBefore, kAfter };
+
 // Rows that live requests wrote to this cache before the step, against the shadow, byte for byte.
-// A row that differs was overwritten since: by the writer that just ran, when this is asked after
-// every writer. Slots that it was told to write (i64 [T]) are left out: those are not its choice.
+// Slots that the writer is told to write (i64 [T]) are left out: those are not its choice. So are
+// known ones, which were found to differ before; what is found joins them.
 RowCheck check_rows_kept(const CacheSpec& spec, const as_cache& cache, const as_tensor& told,
-                         const Shadow& shadow, const AddressSpace& space, const StepMetadata& step);
+                         const Shadow& shadow, const AddressSpace& space, const StepMetadata& step,
+                         KeptWhen when, std::set<std::int64_t>& known);
 
 }  // namespace attnscope

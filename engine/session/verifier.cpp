@@ -168,6 +168,7 @@ void Verifier::found(TapResult result) {
 void Verifier::went_back() {
   in_step_ = false;
   pending_.clear();
+  bad_slots_.clear();
 }
 
 void Verifier::given(int layer, TapResult result) {
@@ -297,7 +298,11 @@ Result<void> Verifier::before(int layer, const OpParams& params, const std::stri
   const as_op_info& info = params.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
-    if (tap.direction != AS_TAP_IN || tap.kind != AS_TAP_CACHE) continue;
+    if (tap.kind != AS_TAP_CACHE) continue;
+    if (tap.direction == AS_TAP_OUT) {
+      check_between(layer, params, tap, lane);
+      continue;
+    }
     const as_cache& cache = params.cache(tap.offset);
     if (cache.record == AS_RECORD_NONE) continue;
     const CacheSpec& spec = *parts_.layout.find(layer, cache_kind(params.op(), tap.offset));
@@ -408,12 +413,23 @@ void Verifier::find_huge_inputs(const OpParams& params) {
   }
 }
 
+void Verifier::check_between(int layer, const OpParams& params, const as_tap_info& tap,
+                             const std::string& lane) {
+  const CacheSpec& spec = *parts_.layout.find(layer, cache_kind(params.op(), tap.offset));
+  const as_cache& cache = params.cache(tap.offset);
+  const RowCheck check = check_rows_kept(spec, cache, params.tensor(tap.mask_offset), shadow_,
+                                         space_, *step_, KeptWhen::kBefore, bad_slots_[&spec]);
+  if (check.bad == 0) return;
+  results_.push_back(
+      rows_result(layer, params, std::string(tap.name) + kBetweenTap, cache, check, lane));
+}
+
 void Verifier::check_rows_left_alone(int layer, const OpParams& params, const as_tap_info& tap,
                                      const std::string& lane) {
   const CacheSpec& spec = *parts_.layout.find(layer, cache_kind(params.op(), tap.offset));
   const as_cache& cache = params.cache(tap.offset);
-  const RowCheck check =
-      check_rows_kept(spec, cache, params.tensor(tap.mask_offset), shadow_, space_, *step_);
+  const RowCheck check = check_rows_kept(spec, cache, params.tensor(tap.mask_offset), shadow_,
+                                         space_, *step_, KeptWhen::kAfter, bad_slots_[&spec]);
   if (check.bad == 0) return;  // one tap a writer would say nothing in a sound run
   TapResult result =
       rows_result(layer, params, std::string(tap.name) + ".kept", cache, check, lane);
@@ -431,6 +447,7 @@ void Verifier::record_rows(int layer, const OpParams& params, const as_tap_info&
     const std::int64_t slot = *at<std::int64_t>(slots, t);
     const std::int64_t row = rows[static_cast<std::size_t>(t)];
     if (slot >= 0 && slot < shadow_.slots(spec) && row >= 0) {
+      bad_slots_[&spec].erase(slot);
       shadow_.record(spec, params.cache(tap.offset), slot, row, step_number_);
     }
   }

@@ -8,6 +8,7 @@
 // runs the references and appends one TapResult per output tap.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -130,6 +131,8 @@ class Verifier {
   void record_rows(int layer, const OpParams& params, const as_tap_info& tap);
   // Rows that others take over from what this op wrote.
   void share_rows(int layer, const OpParams& params);
+  void check_between(int layer, const OpParams& params, const as_tap_info& tap,
+                     const std::string& lane);
   Result<void> run_forced(int layer, const OpParams& params);
   Result<void> run_free(int layer, as_op_id op, FreeRun& run);
   Result<void> compare_tap(int layer, const OpParams& params, std::uint32_t index,
@@ -159,6 +162,7 @@ class Verifier {
   Unchanged unchanged_;
   std::optional<WeightWatch> weights_;  // with references
   SumWatch sums_;
+  std::map<const CacheSpec*, std::set<std::int64_t>> bad_slots_;  // known to hold other bytes
   std::vector<TapResult> loaded_, pending_;
   bool in_step_ = false;
   std::set<const void*> tables_checked_;  // rotary tables, in this step
