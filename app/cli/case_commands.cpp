@@ -12,6 +12,7 @@
 #include "app/common/case_of_capture.h"
 #include "app/common/case_python.h"
 #include "app/common/format.h"
+#include "app/common/overwrite.h"
 #include "app/common/plugins.h"
 #include "app/common/report_parts.h"
 #include "app/common/say.h"
@@ -36,6 +37,7 @@ std::string extents_text(const std::vector<std::int64_t>& shape) {
 struct SaveCommand {
   LookAt at;
   std::string output;
+  bool force = false;
 };
 
 Result<OpCase> case_of_scenario(const LookAt& at, const Place& place) {
@@ -55,6 +57,8 @@ Result<OpCase> case_of_recording(const std::string& path, const Place& place) {
 Result<as_status> save_command(const SaveCommand& c) {
   auto place = parse_place(c.at.place);
   if (!place) return place.error();
+  // A case makes room for another one; anything else does not.
+  if (auto ok = check_free(c.output, c.force || case_tensors(c.output)); !ok) return ok.error();
   auto kept = is_capture_folder(c.at.scenario) ? case_of_recording(c.at.scenario, *place)
                                                : case_of_scenario(c.at, *place);
   if (!kept) return kept.error();
@@ -87,6 +91,7 @@ void add_case_save(CLI::App& app, Action& action) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   save->add_option("--profile", c->at.profile, kProfileHelp)->check(check_profile);
   save->add_option("--threads", c->at.threads, "Threads, 0 = all")->check(CLI::Range(0, 4096));
+  save->add_flag("--force", c->force, "Replace a file that is no case");
   save->add_flag("--json", c->at.json, "Print as JSON");
   save->callback([=, &action] { action = [=] { return save_command(*c); }; });
 }
@@ -293,7 +298,7 @@ void add_case_show(CLI::App& app, Action& action) {
 
 struct ExportCommand {
   std::string file, output, tolerances;
-  bool python = false;
+  bool python = false, force = false;
 };
 
 Result<as_status> export_command(const ExportCommand& c) {
@@ -305,6 +310,7 @@ Result<as_status> export_command(const ExportCommand& c) {
   if (!tolerances) return tolerances.error();
   const fs::path output =
       c.output.empty() ? fs::path(c.file).replace_extension(".py") : fs::path(c.output);
+  if (auto ok = check_free(output.string(), c.force); !ok) return ok.error();
   std::error_code code;
   const fs::path folder = fs::absolute(output, code).parent_path();
   // The script finds its case wherever both are moved together.
@@ -325,6 +331,7 @@ void add_case_export(CLI::App& app, Action& action) {
   command->add_option("-o,--output", c->output, "The script (default: NAME.py beside NAME.json)");
   command->add_option("--tolerances", c->tolerances,
                       "Tolerance file (default: assets/tolerances.json)");
+  command->add_flag("--force", c->force, kForceHelp);
   command->callback([=, &action] { action = [=] { return export_command(*c); }; });
 }
 

@@ -11,6 +11,7 @@
 #include "app/common/case_lane.h"
 #include "app/common/find_model.h"
 #include "app/common/format.h"
+#include "app/common/overwrite.h"
 #include "app/common/report_parts.h"
 #include "app/common/say.h"
 #include "app/common/wiring.h"
@@ -30,6 +31,7 @@ struct ImportCommand {
   std::vector<int> layers;
   int layer = -1;
   std::string references = "sim";
+  bool force = false;
 };
 
 Result<std::vector<TensorFile>> open_dumps(const ImportCommand& c) {
@@ -58,18 +60,22 @@ Result<as_status> import_cases(const ImportCommand& c, const ImportMap& map) {
   if (!type) return type.error();
   const std::vector<const ImportOp*> ops = ops_of_layer(map, *type);
   std::vector<std::string> known;
-  int written = 0;
+  std::vector<std::pair<const ImportOp*, std::string>> wanted;  // and the file of each
   for (const ImportOp* op : ops) {
     known.emplace_back(op->op.name);
     if (!c.op.empty() && c.op != op->op.name) continue;
     // One that was asked for says what it lacks.
     if (c.op.empty() && !has_inputs(*op, *files, layer)) continue;
-    auto made = import_case(*op, *files, map.engine, layer);
-    if (!made) return made.error();
     std::string name = c.output;
     if (c.op.empty() && ops.size() > 1 && name.ends_with(".json")) {
       name = fmt::format("{}.{}.json", name.substr(0, name.size() - 5), op->op.name);
     }
+    if (auto ok = check_free(name, c.force); !ok) return ok.error();
+    wanted.emplace_back(op, std::move(name));
+  }
+  for (const auto& [op, name] : wanted) {
+    auto made = import_case(*op, *files, map.engine, layer);
+    if (!made) return made.error();
     if (auto ok = write_case(made->kept, name); !ok) return ok.error();
     say("{}: {}\n", name, op->op.name);
     if (!*type && !op->layers.empty()) {
@@ -77,9 +83,8 @@ Result<as_status> import_cases(const ImportCommand& c, const ImportMap& map) {
           layer_type_name(op->layers.front()), layer);
     }
     for (const std::string& note : made->notes) say("  {}\n", note);
-    ++written;
   }
-  if (written > 0) return AS_OK;
+  if (!wanted.empty()) return AS_OK;
   if (!c.op.empty() && std::ranges::count(known, c.op) == 0) {
     return usage_error(fmt::format("--op {}: the map has no such op{}", c.op,
                                    *type ? " in a layer of this type" : ""),
@@ -160,6 +165,7 @@ Result<as_status> import_whole(const ImportCommand& c, const ImportMap& map) {
     if (!request) return request.error();
     options.requests.push_back(std::move(*request));
   }
+  if (auto ok = check_free(c.output, c.force); !ok) return ok.error();
   auto files = open_dumps(c);
   if (!files) return files.error();
   auto tolerances = Tolerances::load("");
@@ -239,6 +245,7 @@ void add_case_import(CLI::App& app, Action& action) {
                    "NAME or NAME:PROMPT_TOKENS of the next row of the tables; may be repeated")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command->add_flag("--force", c->force, kForceHelp);
   command->callback([=, &action] { action = [=] { return import_command(*c); }; });
 }
 

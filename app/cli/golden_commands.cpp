@@ -26,7 +26,7 @@ struct GoldenCommand {
   std::vector<std::string> names, lanes;
   std::string tolerances, report, junit, html, reason;
   int threads = 0;
-  bool ci = false, json = false, all = false;
+  bool ci = false, json = false, all = false, force = false;
 };
 
 Result<GoldenFolder> open(const GoldenCommand& c) { return open_goldens(c.folder, c.large); }
@@ -85,7 +85,9 @@ Result<as_status> run_goldens(const GoldenCommand& c) {
     say_json(golden_json(report));
   } else {
     say("{}", Lines{golden_text(report, is_terminal(STDOUT_FILENO))});
-    if (!folder->pending().empty() && !c.ci) say("next: attnscope golden review\n");
+    if (!folder->pending().empty() && !c.ci) {
+      say("next: attnscope golden review{}\n", folder->words());
+    }
   }
   return report.status();
 }
@@ -275,6 +277,16 @@ Result<as_status> review_command(const GoldenCommand& c) {
   return status;
 }
 
+// Values that somebody accepted are not replaced unseen.
+Result<void> keeps_accepted(const GoldenFolder& folder, const std::string& name) {
+  const GoldenEntry& entry = folder.entries().at(name);
+  if (!entry.accepted || !entry.received) return {};
+  return bad_input(fmt::format("{}: has accepted values already", name),
+                   fmt::format("look at both sides: attnscope golden review {}{}; or replace them "
+                               "unseen: --force",
+                               name, folder.words()));
+}
+
 Result<as_status> accept_command(const GoldenCommand& c) {
   auto folder = open(c);
   if (!folder) return folder.error();
@@ -288,7 +300,8 @@ Result<as_status> accept_command(const GoldenCommand& c) {
   // One that cannot be accepted keeps no other from it.
   as_status status = AS_OK;
   for (const std::string& name : *names) {
-    auto ok = accept_one(*folder, name, c.reason);
+    auto ok = c.force ? Result<void>() : keeps_accepted(*folder, name);
+    if (ok) ok = accept_one(*folder, name, c.reason);
     if (ok) {
       say("accepted {}\n", name);
       continue;
@@ -350,6 +363,7 @@ void add_golden_commands(CLI::App& app, Action& action) {
   auto [accept, a] = add("accept", "Accept what is pending", accept_command);
   accept->add_option("names", a->names, "Which");
   accept->add_flag("--all", a->all, "Everything that is pending");
+  accept->add_flag("--force", a->force, "Replace values that were accepted before");
   accept->add_option("--reason", a->reason, "Why the new values are right, in one line")
       ->required();
   add("prune", "Remove values whose definition is gone", prune_command);

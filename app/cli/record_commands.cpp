@@ -12,6 +12,7 @@
 #include "app/common/capture_report.h"
 #include "app/common/format.h"
 #include "app/common/interrupt.h"
+#include "app/common/overwrite.h"
 #include "app/common/report_parts.h"
 #include "app/common/say.h"
 #include "app/common/wiring.h"
@@ -30,7 +31,7 @@ struct RecordCommand {
   std::string steps_filter, cache_steps, rows = "64", profile, tolerances;
   std::int64_t steps = -1, decode_steps = -1;
   int threads = 0;
-  bool weights = false, json = false;
+  bool weights = false, json = false, force = false;
 };
 
 Result<CaptureFilter> parse_filter(const RecordCommand& c, const ModelConfig& model) {
@@ -124,6 +125,7 @@ Result<as_status> record_command(const RecordCommand& c) {
   if (!scenario) return scenario.error();
   auto options = record_options(c, *scenario);
   if (!options) return options.error();
+  if (auto ok = check_free(c.path, c.force); !ok) return ok.error();
   catch_interrupts();
   options->cancelled = [] { return interrupted() != 0; };
   auto result = [&] {
@@ -208,6 +210,7 @@ void add_record(CLI::App& app, Action& action) {
   record->add_option("--tolerances", c->tolerances,
                      "Tolerance file (default: assets/tolerances.json)");
   record->add_option("--threads", c->threads, "Threads, 0 = all")->check(CLI::Range(0, 4096));
+  record->add_flag("--force", c->force, kForceHelp);
   record->add_flag("--json", c->json, "Print as JSON");
   record->callback([=, &action] { action = [=] { return record_command(*c); }; });
 }
@@ -249,6 +252,7 @@ void add_pack(CLI::App& app, Action& action) {
     std::string from, to;
     int level = 3;
     UnpackOptions unpack;
+    bool force = false;
   };
   auto c = std::make_shared<Command>();
   const auto print = [](const PackTotals& t, const std::string& made) {
@@ -260,11 +264,13 @@ void add_pack(CLI::App& app, Action& action) {
   pack->add_option("-o,--output", c->to, "The file (default: CAPTURE.tar.zst)");
   pack->add_option("--compression", c->level, "1, fast, to 19, small (3)")
       ->check(CLI::Range(1, 19));
+  pack->add_flag("--force", c->force, kForceHelp);
   pack->callback([=, &action] {
     action = [=]() -> Result<as_status> {
       std::string from = c->from;
       while (from.size() > 1 && from.back() == '/') from.pop_back();
       const std::string to = c->to.empty() ? from + ".tar.zst" : c->to;
+      if (auto ok = check_free(to, c->force); !ok) return ok.error();
       auto totals = pack_capture(from, to, c->level);
       if (!totals) return totals.error();
       return print(*totals, to);
@@ -276,6 +282,7 @@ void add_pack(CLI::App& app, Action& action) {
                      "The capture (default: the file's name without .tar.zst)");
   unpack->add_flag("--large", c->unpack.large,
                    "Also when it becomes more than 50 times as large as its file, and over 64 MiB");
+  unpack->add_flag("--force", c->force, kForceHelp);
   unpack->callback([=, &action] {
     action = [=]() -> Result<as_status> {
       std::string to = c->to;
@@ -286,6 +293,7 @@ void add_pack(CLI::App& app, Action& action) {
         }
         to = c->from.substr(0, c->from.size() - 8);
       }
+      if (auto ok = check_free(to, c->force); !ok) return ok.error();
       auto totals = unpack_capture(c->from, to, c->unpack);
       if (!totals) return totals.error();
       return print(*totals, to);

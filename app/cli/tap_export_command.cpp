@@ -8,6 +8,7 @@
 #include "app/cli/progress_bar.h"
 #include "app/common/format.h"
 #include "app/common/interrupt.h"
+#include "app/common/overwrite.h"
 #include "app/common/say.h"
 #include "app/common/tap_export.h"
 #include "app/common/wiring.h"
@@ -20,9 +21,16 @@ struct TapExportCommand {
   ModelChoice model;
   TapExportOptions options;
   std::int64_t steps = -1, decode_steps = -1;
+  bool force = false;
 };
 
 Result<as_status> tap_export(const TapExportCommand& c) {
+  if (!c.output.ends_with(".safetensors")) {
+    return usage_error(fmt::format("-o {}: taps are written as safetensors", c.output),
+                       "name a file that ends in .safetensors; safetensors.torch.load_file(FILE) "
+                       "gives torch tensors");
+  }
+  if (auto ok = check_free(c.output, c.force); !ok) return ok.error();
   auto scenario = scenario_with_profile(c.scenario, c.profile, c.model);
   if (!scenario) return scenario.error();
   TapExportOptions options = c.options;
@@ -69,6 +77,7 @@ void add_tap_export_command(CLI::App& app, std::function<Result<as_status>()>& a
   command->add_option("--threads", c->options.threads, "Threads, 0 = all")
       ->check(CLI::Range(0, 4096));
   command->add_option("-o,--output", c->output, "The file to write, .safetensors")->required();
+  command->add_flag("--force", c->force, kForceHelp);
   command->callback([=, &action] { action = [=] { return tap_export(*c); }; });
 }
 

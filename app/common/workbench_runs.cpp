@@ -6,6 +6,7 @@
 
 #include "app/common/capture_record.h"
 #include "app/common/format.h"
+#include "app/common/overwrite.h"
 #include "app/common/report_parts.h"
 #include "app/common/what_if_run.h"
 #include "app/common/workbench_impl.h"
@@ -37,6 +38,7 @@ Result<void> Workbench::in_background(const char* what,
 Result<void> Workbench::save_capture(const std::string& path) {
   if (!snapshot_) return usage_error("there is nothing to save yet", "open a scenario first");
   if (capture_) return usage_error("this is a capture already", "copy its folder");
+  if (is_taken(path)) return usage_error(path + ": exists already", "choose another name");
   auto begun = in_background(
       "a capture is being saved",
       [this, path, snapshot = snapshot_, scenario = setup_.scenario]() -> std::function<void()> {
@@ -59,6 +61,7 @@ Result<void> Workbench::record(const std::string& path, CaptureLevel level) {
   if (capture_ && capture_->path() == path) {
     return usage_error(path + " is what is shown", "choose another name");
   }
+  if (is_taken(path)) return usage_error(path + ": exists already", "choose another name");
   RecordOptions options;
   options.run.session.lanes = setup_.lanes;
   options.run.session.references = setup_.references;

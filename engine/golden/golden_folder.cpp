@@ -10,6 +10,7 @@
 
 #include "engine/config/json_file.h"
 #include "engine/config/json_object.h"
+#include "engine/config/shell_word.h"
 
 namespace attnscope {
 namespace {
@@ -76,6 +77,8 @@ Result<GoldenFolder> GoldenFolder::open(const std::string& path) {
   std::ranges::sort(folder.others_);
   return folder;
 }
+
+std::string GoldenFolder::words() const { return " --goldens " + shell_word(path_); }
 
 std::vector<std::string> GoldenFolder::defined() const {
   std::vector<std::string> names;
@@ -233,7 +236,7 @@ Result<void> GoldenFolder::accept(const std::string& name, const GoldenOrigin& o
   const auto it = entries_.find(name);
   if (it == entries_.end() || !it->second.received) {
     return bad_input(fmt::format("{}: nothing was received that could be accepted", name),
-                     fmt::format("run it first: attnscope golden run {}", name));
+                     fmt::format("run it first: attnscope golden run {}{}", name, words()));
   }
   auto definition = spec(name);
   if (!definition) return definition.error();
@@ -241,7 +244,7 @@ Result<void> GoldenFolder::accept(const std::string& name, const GoldenOrigin& o
   if (!received) return received.error();
   if (received->definition != definition->digest) {
     return bad_input(fmt::format("{}: was received before its definition changed", name),
-                     fmt::format("run it again: attnscope golden run {}", name));
+                     fmt::format("run it again: attnscope golden run {}{}", name, words()));
   }
   // Where it ran is where it was received; who says yes, and to which state, is known now.
   received->origin.reason = origin.reason;

@@ -32,6 +32,8 @@ class GoldenFolder {
   static Result<GoldenFolder> open(const std::string& path);
 
   const std::string& path() const { return path_; }
+  // " --goldens FOLDER", for commands of it that messages print.
+  std::string words() const;
   // By name, those without a definition included.
   const std::map<std::string, GoldenEntry>& entries() const { return entries_; }
   std::vector<std::string> defined() const;

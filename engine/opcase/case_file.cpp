@@ -23,6 +23,8 @@ using nlohmann::json;
 
 constexpr const char* kRecords[] = {"none", "latent", "index_fp8", "index_mxfp4", "state"};
 constexpr std::int64_t kMostInCase = std::int64_t{1} << 40;
+// In the metadata of a case's tensors.
+constexpr const char* kTensorsOfCase = "attnscope.case";
 
 namespace fs = std::filesystem;
 
@@ -36,9 +38,18 @@ Result<json> read_json(const std::string& path) {
   return parse_json(*text, path);
 }
 
+// A file that a case may write its tensors to: none is there, or one that a case left when it was
+// interrupted. A dump that a case is made of may lie beside it under the same name.
+bool takes_tensors(const std::string& path) {
+  std::error_code code;
+  if (!fs::exists(fs::symlink_status(path, code))) return true;
+  auto file = TensorFile::open(path);
+  return file && file->metadata().contains(kTensorsOfCase);
+}
+
 // The two names that the tensors of a case can have: those of the case that is there keep theirs.
 struct TensorNames {
-  std::string free, used;  // used: empty where there is no case
+  std::string free, used;  // free: empty where both are taken; used: empty where there is no case
 
   explicit TensorNames(const std::string& path) {
     const std::string first = fs::path(path).stem().string() + ".safetensors";
@@ -47,7 +58,9 @@ struct TensorNames {
     if (fs::exists(path, code)) {
       if (auto file = case_tensors(path)) used = fs::path(*file).filename().string();
     }
-    free = used == first ? second : first;
+    for (const std::string& name : {second, first}) {
+      if (used != name && takes_tensors(beside(path, name))) free = name;
+    }
     // Of another program's, or of a case that was moved: not ours to take away.
     if (used != first && used != second) used.clear();
   }
@@ -279,6 +292,11 @@ Result<void> write_case(const OpCase& kept, const std::string& path) {
                        "its tensors go to NAME.safetensors beside it");
   }
   const TensorNames names(path);
+  if (names.free.empty()) {
+    return bad_input(
+        fmt::format("{}: files with both names that its tensors could have are there", path),
+        "choose another name: nothing but the tensors of cases is replaced");
+  }
   json out = {{"format", kCaseFormat},      {"version", kCaseVersion},
               {"op", kept.op.name},         {"origin", origin_json(kept.origin)},
               {"tensors", names.free},      {"inputs", json::array()},
@@ -287,6 +305,7 @@ Result<void> write_case(const OpCase& kept, const std::string& path) {
               {"ropes", json::object()},    {"caches", json::object()},
               {"strides", json::object()}};
   TensorWriter writer;
+  writer.metadata(kTensorsOfCase, kept.op.name);
   for (const auto& [name, value] : kept.integers) out["integers"][name] = value;
   for (const auto& [name, value] : kept.reals) {
     if (!std::isfinite(value)) {

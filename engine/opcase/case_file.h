@@ -15,7 +15,8 @@ inline constexpr int kCaseVersion = 1;
 
 // path: of the JSON file, must end in .json. An older case of the name is replaced at once,
 // whenever this is interrupted: its tensors stay until the new JSON is there, so that the new ones
-// take turns between NAME.safetensors and NAME.json.safetensors.
+// take turns between NAME.safetensors and NAME.json.safetensors. A file of one of these names that
+// is no case's stays, and the other name is taken; AS_BAD_INPUT where neither can be.
 Result<void> write_case(const OpCase& kept, const std::string& path);
 
 // The file with the tensors of the case at `path`.

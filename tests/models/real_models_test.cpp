@@ -214,7 +214,8 @@ TEST_F(RealModels, WhatIsWrongIsNamed) {
         {"layers that run: 0, 1, 2, 3"});
   fails({"tap-export", scenario_, "--taps", "wo_b", "--lane", "ref.none", "-o", out}, 2,
         {"ref.none"});
-  fails({"tap-export", scenario_, "--taps", "wo_b", "-o", path("x/y")}, 3, {"must exist"});
+  fails({"tap-export", scenario_, "--taps", "wo_b", "-o", path("x/y.safetensors")}, 3,
+        {"must exist"});
   // Recorded from a model of another width; too few rows; a folder in the place of a file.
   must({"tap-export", scenario_, "--taps", "attn_norm.y", "--layer", "0,1,2,3", "--steps", "1",
         "-o", path("h.safetensors")});

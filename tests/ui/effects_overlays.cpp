@@ -82,9 +82,13 @@ Effects overlay_effects() {
   // One that was saved is opened, walked, and left for a scenario.
   const auto keeps = [](Trial& t) {
     const std::string path = t.folder + "/kept.acap";
+    std::filesystem::remove_all(path);
     const std::size_t traces = t.bench().snapshot()->traces.size();
     t.run("file.save_capture=" + path);
     t.user.settle();
+    for (const char* again : {"file.save_capture=", "capture.record="}) {
+      EXPECT_FALSE(t.app->commands().run(again + path)) << "it is there already";
+    }
     EXPECT_EQ(t.bench().capture(), nullptr);
     t.run("file.open_capture=" + path);
     ASSERT_NE(t.bench().capture(), nullptr);
@@ -105,6 +109,7 @@ Effects overlay_effects() {
   e["file.open_capture"] = keeps;
   e["capture.record"] = [](Trial& t) {
     const std::string path = t.folder + "/recorded.acap";
+    std::filesystem::remove_all(path);
     t.run("capture.record=full:" + path);
     t.user.settle();
     EXPECT_TRUE(t.app.said("steps recorded in " + path));

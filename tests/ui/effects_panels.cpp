@@ -154,6 +154,7 @@ void compare_runs(Trial& t) {
   EXPECT_FALSE(t.app->commands().run("compare.first")) << "nothing is compared";
   EXPECT_FALSE(t.app->commands().run("compare.open=/no/such.acap"));
   const std::string path = t.folder + "/right.acap";
+  std::filesystem::remove_all(path);
   t.run("capture.record=full:" + path);
   t.user.settle();
   t.run("layout.compare");

@@ -193,7 +193,7 @@ class CaptureImportTest : public CliTest {
     for (std::int64_t step = kFirst; step < kSteps; ++step) {
       command.push_back(path(fmt::format("step{}.safetensors", step)));
     }
-    command.insert(command.end(), {"-o", path("theirs.acap"), "--model", "tiny"});
+    command.insert(command.end(), {"-o", path("theirs.acap"), "--model", "tiny", "--force"});
     for (const ScenarioRequest& r : small_scenario().requests) {
       command.insert(command.end(), {"--request", fmt::format("{}:{}", r.name, r.tokens.size())});
     }
@@ -405,7 +405,8 @@ TEST_F(CaptureImportTest, AHelperOpIsNotLeftOutInSilence) {
                                         "-o",
                                         path("x.acap"),
                                         "--model",
-                                        "tiny"};
+                                        "tiny",
+                                        "--force"};
     command.insert(command.end(), more.begin(), more.end());
     return run(command);
   };
@@ -521,8 +522,9 @@ TEST_F(CaptureImportTest, CasesOfEachTypeOfLayerRun) {
                          std::string_view(op) == "topk_to_slots";
       if (compressed && model.type(i) == LayerType::kSwa) continue;
       if (index && model.type(i) != LayerType::kC4A) continue;
-      const Outcome made = run({"case", "import", map_, path("step3.safetensors"), "--model",
-                                "tiny", "--layer", layer, "--op", op, "-o", path("one.json")});
+      const Outcome made =
+          run({"case", "import", map_, path("step3.safetensors"), "--model", "tiny", "--layer",
+               layer, "--op", op, "-o", path("one.json"), "--force"});
       ASSERT_EQ(made.code, 0) << op << " of layer " << layer << ": " << made.err;
       const Outcome judged = run({"case", "run", path("one.json"), "--lane", "ref.sim"});
       EXPECT_EQ(judged.code, 0) << op << " of layer " << layer << ": " << judged.out << judged.err;

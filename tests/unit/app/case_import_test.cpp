@@ -278,7 +278,7 @@ TEST_F(CaseImportTest, CodesAndPartsThatWouldBeMisreadAreRefused) {
         "map.json",
         map_text(same_names(others) + R"(, "q": )" + q,
                  R"("cache": {"name": "pool", "rows_per_block": 64, "rows": "interleaved"})"));
-    return run({"case", "import", map, path("dump.safetensors"), "-o", path("x.json")});
+    return run({"case", "import", map, path("dump.safetensors"), "-o", path("x.json"), "--force"});
   };
   const std::vector<std::string> window_alone = {"indices", "lens", "sinks", "o", "lse"};
   EXPECT_NE(import({}, R"({"name": "codes"})", window_alone)
@@ -327,7 +327,7 @@ TEST_F(CaseImportTest, ATableOfAnotherLayerTypeIsRefused) {
                             R"("original_max_pos": {}, "table": "table"}}}}, )",
                             base, rope.factor, rope.original_max_pos));
     return run({"case", "import", write("map.json", text), path("dump.safetensors"), "--op",
-                "q_rope_kv_insert", "-o", path("x.json")});
+                "q_rope_kv_insert", "-o", path("x.json"), "--force"});
   };
   const Outcome right = import(rope.base);
   EXPECT_EQ(right.code, 0) << right.err;

@@ -49,7 +49,7 @@ class CasePythonTest : public CliTest {
     const std::string file = path(name + ".json");
     const Outcome save = run({"case", "save", "early", "--at", place, "-o", file});
     EXPECT_EQ(save.code, 0) << save.err;
-    const Outcome done = run({"case", "export", "--python", file});
+    const Outcome done = run({"case", "export", "--python", file, "--force"});
     EXPECT_EQ(done.code, 0) << done.err;
     return path(name + ".py");
   }

@@ -248,7 +248,7 @@ TEST_F(GoldenCliTest, AnotherDefinitionOrPromptMakesValuesStale) {
   EXPECT_NE(out.out.find("its definition has changed"), std::string::npos) << out.out;
   // What was received before the definition changed once more is not accepted.
   write("norm.golden.json", kNorm);
-  out = golden({"accept", "norm", "--reason", "x"});
+  out = golden({"accept", "norm", "--reason", "x", "--force"});
   EXPECT_EQ(out.code, 3);
   EXPECT_NE(out.err.find("before its definition changed"), std::string::npos) << out.err;
 }

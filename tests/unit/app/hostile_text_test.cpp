@@ -108,8 +108,10 @@ TEST_F(HostileText, NamesInFiles) {
   EXPECT_EQ(answer({"record", file, "--references", "none", "-o", capture}).code, 0);
   EXPECT_EQ(answer({"show", capture, "--step", "1"}).code, 0);
   EXPECT_EQ(answer({"diff", capture, capture}).code, 0);
-  EXPECT_EQ(answer({"record", file, "--references", "none", "-o", capture, "--request", "x"}).code,
-            2);
+  EXPECT_EQ(
+      answer({"record", file, "--references", "none", "-o", capture, "--request", "x", "--force"})
+          .code,
+      2);
   EXPECT_EQ(answer({"case", "save", file, "--at", "0/0/attn_norm", "-o", path("c.json")}).code, 0);
   EXPECT_EQ(answer({"case", "show", path("c.json")}).code, 0);
   EXPECT_EQ(answer({"case", "run", path("c.json")}).code, 0);

@@ -14,7 +14,7 @@ namespace record_levels_test {
 class RecordLevels : public CliTest {
  protected:
   void record(const std::string& name, std::vector<std::string> options, int code = 0) {
-    std::vector<std::string> all = {"record", "early", "-o", path(name)};
+    std::vector<std::string> all = {"record", "early", "-o", path(name), "--force"};
     all.insert(all.end(), options.begin(), options.end());
     last_ = run(all);
     ASSERT_EQ(last_.code, code) << last_.err;
