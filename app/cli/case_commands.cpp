@@ -18,6 +18,7 @@
 #include "app/common/say.h"
 #include "app/common/wiring.h"
 #include "engine/config/json_file.h"
+#include "engine/config/shell_word.h"
 #include "engine/opcase/case_file.h"
 #include "engine/session/place.h"
 #include "kernels/cpu/thread_pool.h"
@@ -318,7 +319,8 @@ Result<as_status> export_command(const ExportCommand& c) {
   auto script = python_script(*kept, code ? c.file : from.string(), *tolerances);
   if (!script) return script.error();
   if (auto ok = write_text_file(output.string(), *script); !ok) return ok.error();
-  say("{0}: python3 {0} FILE.py calls run(case) of FILE.py\n", output.string());
+  say("{}: python3 {} FILE.py calls run(case) of FILE.py\n", output.string(),
+      shell_word(output.string()));
   return AS_OK;
 }
 

@@ -15,6 +15,7 @@
 #include "app/common/report_parts.h"
 #include "app/common/say.h"
 #include "app/common/wiring.h"
+#include "engine/config/shell_word.h"
 #include "engine/opcase/case_file.h"
 #include "engine/opcase/import_capture.h"
 #include "engine/opcase/import_case.h"
@@ -118,6 +119,8 @@ struct LeftOutTotals {
 // A line for each kind of op, and one for each tap of theirs that is wrong.
 LeftOutTotals print_left_out(const ImportCommand& c, const std::vector<LeftOutOp>& left_out) {
   LeftOutTotals totals;
+  std::vector<std::string> dumps;
+  for (const std::string& dump : c.dumps) dumps.push_back(shell_word(dump));
   std::map<std::string, std::vector<const LeftOutOp*>> by_name;
   for (const LeftOutOp& left : left_out) by_name[left.name].push_back(&left);
   for (const auto& [name, ops] : by_name) {
@@ -126,8 +129,8 @@ LeftOutTotals print_left_out(const ImportCommand& c, const std::vector<LeftOutOp
     say("  left out: {} of layer{} {}: it is a helper op, which has no place in a step; "
         "import it as a case: attnscope case import {} {} -o {}.json --op {} --layer {} "
         "--model {}\n",
-        name, layers.size() > 1 ? "s" : "", fmt::join(layers, ", "), c.map, fmt::join(c.dumps, " "),
-        name, name, *layers.begin(), c.model);
+        name, layers.size() > 1 ? "s" : "", fmt::join(layers, ", "), shell_word(c.map),
+        fmt::join(dumps, " "), name, name, *layers.begin(), shell_word(c.model));
     for (const LeftOutOp* left : ops) {
       ++totals.ops;
       const std::string place =
@@ -198,7 +201,7 @@ Result<as_status> import_whole(const ImportCommand& c, const ImportMap& map) {
     }
     say("\n{}", Lines{format_blamed(printable_json(blamed_json(summary)))});
   }
-  say("open it with: attnscope show {0}, or attnscope gui {0}\n", c.output);
+  say("open it with: attnscope show {0}, or attnscope gui {0}\n", shell_word(c.output));
   return wrong > 0 ? AS_MISMATCH : AS_OK;
 }
 

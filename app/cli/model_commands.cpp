@@ -17,6 +17,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/export_checkpoint.h"
 #include "engine/config/scenario.h"
+#include "engine/config/shell_word.h"
 #include "engine/model/memory.h"
 #include "kernels/cpu/thread_pool.h"
 
@@ -145,7 +146,7 @@ Result<as_status> export_command(const ModelCommand& c) {
   if (totals->in_blocks > 0) {
     say("{} of {} values in FP8 are others than in bf16\n", totals->changed, totals->in_blocks);
   }
-  say("run it with: attnscope run SCENARIO --model {}\n", c.output);
+  say("run it with: attnscope run default --model {}\n", shell_word(c.output));
   return AS_OK;
 }
 

@@ -17,6 +17,7 @@
 #include "app/common/say.h"
 #include "app/common/wiring.h"
 #include "engine/capture/capture_pack.h"
+#include "engine/config/shell_word.h"
 
 namespace attnscope {
 namespace {
@@ -161,7 +162,7 @@ Result<as_status> record_command(const RecordCommand& c) {
     if (!result->note.empty()) say("{}\n", result->note);
     if (result->cancelled) say("INCOMPLETE: {} ended the recording\n", interrupt_name());
     if (result->totals.steps > 0) {
-      say("open it with: attnscope show {0}, or attnscope gui {0}\n", where);
+      say("open it with: attnscope show {0}, or attnscope gui {0}\n", shell_word(where));
     } else {
       say("no step was whole: nothing was kept\n");
     }

@@ -11,6 +11,7 @@
 #include "app/common/format.h"
 #include "app/common/op_order.h"
 #include "app/common/recorded_cache.h"
+#include "engine/capture/again.h"
 #include "engine/config/json_file.h"
 #include "engine/session/op_numbers.h"
 #include "kernels/cpu/rope_table.h"
@@ -155,13 +156,17 @@ class Call {
       const auto unknown = std::ranges::find_if(
           it->second.slots, [&cache = cache](std::int64_t slot) { return !cache.knows(slot); });
       if (unknown == it->second.slots.end()) continue;
+      const std::string words = scenario_words(capture_.index());
+      std::string hint = "record all steps from the first one with --level full";
+      if (!words.empty()) {
+        hint += fmt::format(
+            ", or save it from its scenario: attnscope case save {} --at {}/{}/{} -o {}.json",
+            words, place_.step, place_.layer < 0 ? std::string("-") : std::to_string(place_.layer),
+            op_.name, op_.name);
+      }
       return missing(
           fmt::format("slot {} of its {} was written by no step of the capture", *unknown, name),
-          fmt::format("record all steps from the first one with --level full --rows all, or save "
-                      "it from its scenario: attnscope case save {} --at {}/{}/{}",
-                      capture_.index().origin.scenario, place_.step,
-                      place_.layer < 0 ? std::string("-") : std::to_string(place_.layer),
-                      op_.name));
+          hint);
     }
     return {};
   }

@@ -4,8 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <vector>
+
+#include "engine/capture/again.h"
 
 namespace attnscope {
 namespace {
@@ -34,12 +35,12 @@ std::string missing_ops(const Workbench& bench, int layer, std::initializer_list
           ? fmt::format("its filter is {}", index.filter)
           : fmt::format("this capture's level is {}", capture_level_name(index.level));
   const bool one = layer >= 0;
-  return fmt::format(
-      "The taps of {}{} were not recorded: {}. Record it with: attnscope record {} -o {} --level "
-      "full{} --op {}",
-      fmt::join(names, " and "), one ? fmt::format(" of layer {}", layer) : "", why,
-      index.origin.scenario, std::filesystem::path(capture->path()).filename().string(),
-      one ? fmt::format(" --layer {}", layer) : "", fmt::join(names, ","));
+  return fmt::format("The taps of {}{} were not recorded: {}. {}", fmt::join(names, " and "),
+                     one ? fmt::format(" of layer {}", layer) : "", why,
+                     record_again(index, capture->path(),
+                                  fmt::format("--level full{} --op {}",
+                                              one ? fmt::format(" --layer {}", layer) : "",
+                                              fmt::join(names, ","))));
 }
 
 }  // namespace attnscope

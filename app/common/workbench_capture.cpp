@@ -2,9 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "app/common/workbench.h"
+#include "engine/capture/again.h"
 
 namespace attnscope {
 namespace {
@@ -78,11 +78,9 @@ std::string Workbench::why_missing(CaptureLevel needs) const {
     const CaptureIndex& index = capture_->index();
     if (index.level >= needs) return "";
     const char* least = capture_level_name(needs);
-    return fmt::format(
-        "The {} of step {} were not recorded: this capture's level is {}. Record it with: "
-        "attnscope record {} -o {} --level {}",
-        least, cursor_.step, capture_level_name(index.level), index.origin.scenario,
-        std::filesystem::path(capture_->path()).filename().string(), least);
+    return fmt::format("The {} of step {} were not recorded: this capture's level is {}. {}", least,
+                       cursor_.step, capture_level_name(index.level),
+                       record_again(index, capture_->path(), fmt::format("--level {}", least)));
   }
   const OpTrace* trace = op();
   const bool values =

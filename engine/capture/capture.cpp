@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <new>
 
+#include "engine/capture/again.h"
 #include "engine/capture/exercise_line.h"
 #include "engine/capture/trace_io.h"
 #include "engine/config/json_file.h"
@@ -327,9 +328,6 @@ std::uint64_t Capture::bytes() const {
 }
 
 std::string Capture::why_missing(const Place& place, const std::string& tap) const {
-  const std::string again =
-      fmt::format("attnscope record {} -o {} --level full", index_.origin.scenario,
-                  fs::path(path_).filename().string());
   const char* op = as_op_find(place.op)->name;
   if (line(place.step) == nullptr) {
     return fmt::format("Step {} is not in this capture.", place.step);
@@ -337,12 +335,13 @@ std::string Capture::why_missing(const Place& place, const std::string& tap) con
   const std::string what = tap.empty() ? fmt::format("The taps of {} were", op)
                                        : fmt::format("Tap {} of {} was", tap, op);
   if (index_.level != CaptureLevel::kFull) {
-    return fmt::format("{} not recorded: this capture's level is {}. Record it with: {} --op {}",
-                       what, capture_level_name(index_.level), again, op);
+    return fmt::format("{} not recorded: this capture's level is {}. {}", what,
+                       capture_level_name(index_.level),
+                       record_again(index_, path_, fmt::format("--level full --op {}", op)));
   }
-  return fmt::format("{} not recorded in step {}: its filter is {}{}. Record it with: {}", what,
-                     place.step, index_.filter,
-                     index_.rows.empty() ? "" : ", its rows: " + index_.rows, again);
+  return fmt::format("{} not recorded in step {}: its filter is {}{}. {}", what, place.step,
+                     index_.filter, index_.rows.empty() ? "" : ", its rows: " + index_.rows,
+                     record_again(index_, path_, "--level full"));
 }
 
 }  // namespace attnscope

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "engine/config/json_file.h"
+#include "engine/config/shell_word.h"
 #include "engine/golden/golden_collect.h"
 #include "engine/golden/op_inputs.h"
 #include "engine/opcase/case_file.h"
@@ -61,8 +62,9 @@ Result<OpCase> read_saved_case(const GoldenSpec& spec) {
   const std::string path = case_file_of(spec).string();
   std::error_code code;
   if (!fs::exists(path, code)) {
-    return bad_input(fmt::format("{}: case: there is no {}", spec.path, path),
-                     "save it there: attnscope case save SCENARIO --at STEP/LAYER/OP -o " + path);
+    return bad_input(
+        fmt::format("{}: case: there is no {}", spec.path, path),
+        "save it there: attnscope case save SCENARIO --at STEP/LAYER/OP -o " + shell_word(path));
   }
   auto kept = read_case(path);
   if (kept && (kept->op.helper || !has_own_inputs(static_cast<as_op_id>(kept->op.id)))) {
