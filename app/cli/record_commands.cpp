@@ -29,7 +29,7 @@ struct RecordCommand {
   std::string scenario, path, level = "tables", references = "both";
   std::vector<std::string> lanes, ops, requests;
   std::vector<std::string> layers;
-  std::string steps_filter, cache_steps, rows = "64", profile, tolerances;
+  std::string steps_filter, cache_steps, rows, profile, tolerances;
   std::int64_t steps = -1, decode_steps = -1;
   int threads = 0;
   bool weights = false, json = false, force = false;
@@ -117,7 +117,7 @@ Result<RecordOptions> record_options(const RecordCommand& c, const Scenario& sce
   }
   if (auto ok = check_steps(c, options.capture); !ok) return ok.error();
   options.requests = c.requests;
-  options.rows = c.rows == "all" ? 0 : std::atoll(c.rows.c_str());
+  if (!c.rows.empty()) options.rows = c.rows == "all" ? 0 : std::atoll(c.rows.c_str());
   return options;
 }
 
@@ -185,7 +185,10 @@ void add_record(CLI::App& app, Action& action) {
   record->add_option("--op", c->ops, "Keep values of these ops alone")->delimiter(',');
   record->add_option("--request", c->requests, "Keep rows of these requests alone: names or ids")
       ->delimiter(',');
-  record->add_option("--rows", c->rows, "Token rows of a step that are kept at most (64), or all")
+  record
+      ->add_option(
+          "--rows", c->rows,
+          "Token rows of a step that are kept at most, or all (all at level full, else 64)")
       ->check([](const std::string& text) {
         const bool number = !text.empty() && text.size() < 9 &&
                             text.find_first_not_of("0123456789") == std::string::npos;

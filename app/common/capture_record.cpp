@@ -44,8 +44,8 @@ std::string rows_text(const RecordOptions& options) {
     text = fmt::format("of request{} {}", options.requests.size() == 1 ? "" : "s",
                        fmt::join(options.requests, ", "));
   }
-  if (options.rows > 0) {
-    text += fmt::format("{}at most {} of a step", text.empty() ? "" : ", ", options.rows);
+  if (rows_at_most(options) > 0) {
+    text += fmt::format("{}at most {} of a step", text.empty() ? "" : ", ", rows_at_most(options));
   }
   return text;
 }
@@ -91,6 +91,10 @@ std::string difference(const Scenario& scenario, const CaptureIndex& index) {
 
 }  // namespace
 
+std::int64_t rows_at_most(const RecordOptions& options) {
+  return options.rows.value_or(options.capture.level == CaptureLevel::kFull ? 0 : 64);
+}
+
 CaptureOrigin capture_origin(const Scenario& scenario) {
   CaptureOrigin origin;
   origin.program = "attnscope " ATTNSCOPE_VERSION;
@@ -122,8 +126,9 @@ Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistr
   Session& session = **created;
   TraceOptions trace;
   trace.budget_bytes = 0;  // the newest two stay, and one is needed
-  trace.max_rows = options.rows > 0 ? options.rows : std::numeric_limits<std::int32_t>::max();
-  trace.all_rows = options.rows == 0;
+  const std::int64_t rows = rows_at_most(options);
+  trace.max_rows = rows > 0 ? rows : std::numeric_limits<std::int32_t>::max();
+  trace.all_rows = rows == 0;
   trace.requests = *requests;
   trace.attention = options.capture.level == CaptureLevel::kFull;
   trace.keeps = [&](const Place& place, std::int32_t dtype) {
@@ -195,6 +200,7 @@ Result<CaptureTotals> write_capture(const Snapshot& snapshot, const Scenario& sc
                                     const std::string& path) {
   CaptureOptions options;
   options.level = CaptureLevel::kFull;
+  options.rows = "those that the session kept";
   auto writer = CaptureWriter::create(path, options, *snapshot.info, capture_origin(scenario));
   if (!writer) return writer.error();
   for (const auto& summary : snapshot.steps) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "app/common/run.h"
@@ -14,12 +15,15 @@ namespace attnscope {
 struct RecordOptions {
   RunOptions run;
   CaptureOptions capture;
-  std::int64_t rows = 64;             // token rows of a step at most; 0 = all
+  std::optional<std::int64_t> rows;   // token rows of a step at most, 0 = all; see rows_at_most
   std::vector<std::string> requests;  // names or ids; empty = all
   // Asked between two ops, may be empty: true ends the recording, which stays as an incomplete
   // capture with the whole steps before.
   std::function<bool()> cancelled;
 };
+
+// 0 = all: those of level full unless something else is asked for. Else 64.
+std::int64_t rows_at_most(const RecordOptions& options);
 
 struct RecordResult {
   CaptureTotals totals;

@@ -459,8 +459,8 @@ TEST_F(OpCaseTest, CommandsSaveRunAndShow) {
 // Token rows that a capture keeps are a call of their own.
 TEST_F(OpCaseTest, AFullCaptureGivesCasesOfItsTensors) {
   const std::string capture = path("full.acap");
-  const Outcome recorded =
-      run({"record", "early", "-o", capture, "--level", "full", "--steps", "2", "--weights"});
+  const Outcome recorded = run({"record", "early", "-o", capture, "--level", "full", "--rows", "64",
+                                "--steps", "2", "--weights"});
   ASSERT_EQ(recorded.code, 0) << recorded.err;
   for (const auto& [place, mutant] : std::vector<std::pair<std::string, std::string>>{
            {"1/1/residual", "mutant:residual_missing"},

@@ -119,6 +119,28 @@ TEST_F(RecordLevels, TapsThatAreRightAreNotCalledWrong) {
   EXPECT_NE(last_.out.find("no tap compared"), std::string::npos) << last_.out;
 }
 
+// A level of that name holds every row of every step, however long the prompt is.
+TEST_F(RecordLevels, FullKeepsEveryRow) {
+  const Outcome made = run({"record", "default", "-o", path("a.acap"), "--steps", "1", "--level",
+                            "full", "--references", "none"});
+  ASSERT_EQ(made.code, 0) << made.err;
+  EXPECT_EQ(run({"show", path("a.acap")}).out.find("rows:"), std::string::npos);
+  auto capture = Capture::open(path("a.acap"));
+  ASSERT_TRUE(capture);
+  std::int64_t most = 0;
+  for (const auto& summary : (*capture)->summaries()) {
+    auto trace = (*capture)->trace(summary->step);
+    ASSERT_TRUE(trace && *trace);
+    const std::int64_t tokens = (*trace)->metadata.num_tokens_in_step();
+    EXPECT_EQ(static_cast<std::int64_t>((*trace)->kept.size()), tokens) << summary->step;
+    const OpTrace* attention = (*trace)->find(1, AS_OP_SPARSE_ATTENTION);
+    ASSERT_NE(attention, nullptr);
+    EXPECT_EQ(attention->tap("o")->value.shape[0], tokens);
+    most = std::max(most, tokens);
+  }
+  EXPECT_GT(most, 64);
+}
+
 TEST_F(RecordLevels, ACaptureSaysWhichRowsItHolds) {
   record("a.acap", {"--steps", "2", "--level", "full", "--rows", "7", "--request", "0"});
   const Outcome shown = run({"show", path("a.acap")});
