@@ -47,6 +47,19 @@ json op_json(const OpDiff& op) {
           {"taps", std::move(taps)}};
 }
 
+json share_json(const ComparedShare& s) {
+  return {
+      {"tokens", s.tokens}, {"all_tokens", s.all_tokens}, {"ops", s.ops}, {"all_ops", s.all_ops}};
+}
+
+std::string share_text(const ComparedShare& s) {
+  const double share =
+      s.all_tokens > 0 ? 100.0 * static_cast<double>(s.tokens) / static_cast<double>(s.all_tokens)
+                       : 0;
+  return fmt::format("{} of {} tokens ({:.3g} %), {} of {} ops", s.tokens, s.all_tokens, share,
+                     s.ops, s.all_ops);
+}
+
 json diff_json(const CaptureDiff& diff, const DiffCommand& c) {
   json counts = json::object();
   for (int v = 0; v < kDiffVerdicts; ++v) {
@@ -61,21 +74,23 @@ json diff_json(const CaptureDiff& diff, const DiffCommand& c) {
   for (const OpDiff& op : diff.ops) {
     if (op.verdict != DiffVerdict::kWithin) ops.push_back(op_json(op));
   }
-  json out = {{"format", "attnscope-diff"},
-              {"version", 1},
-              {"a", c.a},
-              {"b", c.b},
-              {"steps", diff.steps},
-              {"tokens", diff.tokens},
-              {"same", diff.same()},
-              {"blameless", diff.blameless()},
-              {"setup", diff.setup},
-              {"open", open_text(diff)},
-              {"by_their_tables", diff.placements},
-              {"counts", counts},
-              {"states", states},
-              {"ops", ops},
-              {"first", nullptr}};
+  json out = {
+      {"format", "attnscope-diff"},
+      {"version", 1},
+      {"a", c.a},
+      {"b", c.b},
+      {"steps", diff.steps},
+      {"tokens", diff.tokens},
+      {"compared", {{"a", share_json(diff.first_share)}, {"b", share_json(diff.second_share)}}},
+      {"same", diff.same()},
+      {"blameless", diff.blameless()},
+      {"setup", diff.setup},
+      {"open", open_text(diff)},
+      {"by_their_tables", diff.placements},
+      {"counts", counts},
+      {"states", states},
+      {"ops", ops},
+      {"first", nullptr}};
   if (diff.first) {
     out["first"] = op_json(diff.first->op);
     out["first"]["text"] = diff.first->text;
@@ -125,6 +140,8 @@ void print_ops(const CaptureDiff& diff) {
 
 void print_text(const CaptureDiff& diff, const DiffCommand& c) {
   say("{} and {}: {} tokens of {} steps in both\n", c.a, c.b, diff.tokens, diff.steps);
+  say("  compared of the first: {}; of the second: {}\n", share_text(diff.first_share),
+      share_text(diff.second_share));
   say("  {}\n", counts_text(diff));
   for (const StateDiff& s : diff.states) say("  {}: {}\n", s.what, s.text);
   const std::string blameless = blameless_text(diff), open = open_text(diff);

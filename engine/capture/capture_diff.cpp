@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <future>
 #include <map>
 #include <set>
 #include <system_error>
+#include <tuple>
 
 #include "engine/capture/logical_slots.h"
 #include "engine/capture/op_blame.h"
@@ -71,6 +73,10 @@ class Differ {
       }
       if (auto ok = compare_step(steps[i]->step); !ok) return ok.error();
     }
+    for (const auto& summary : steps) out_.first_share.all_tokens += summary->tokens;
+    out_.first_share.tokens = out_.tokens;
+    out_.second_share.tokens = to_count(rows_there_.size());
+    out_.second_share.ops = to_count(compared_there_.size());
     if (out_.tokens == 0) {
       return bad_input(fmt::format("{} and {}: no token of a request was recorded in both",
                                    a_.path(), b_.path()),
@@ -81,6 +87,11 @@ class Differ {
 
  private:
   using TracePtr = std::shared_ptr<const StepTrace>;
+  struct ByPlace {
+    bool operator()(const Place& a, const Place& b) const {
+      return std::tie(a.step, a.layer, a.op) < std::tie(b.step, b.layer, b.op);
+    }
+  };
 
   static std::int32_t token_of(const StepTrace& trace, std::int32_t row) {
     return trace.metadata.tokens[static_cast<std::size_t>(row)];
@@ -99,7 +110,9 @@ class Differ {
     for (const auto& summary : b_.summaries()) {
       auto trace = b_.trace(summary->step);
       if (!trace) return trace.error();
+      out_.second_share.all_tokens += summary->tokens;
       if (!*trace) continue;
+      out_.second_share.all_ops += to_count((*trace)->ops.size());
       for (const std::int32_t row : (*trace)->kept) {
         const std::int32_t request = (*trace)->request_of(row);
         const std::int64_t position = (*trace)->metadata.positions[static_cast<std::size_t>(row)];
@@ -113,14 +126,18 @@ class Differ {
     return {};
   }
 
-  // Where the second computed a token: in the same step, where it did so again later.
-  const TokenPlace* place_of(std::int32_t request, std::int64_t position, std::int64_t step) const {
+  // Where the second computed a token: in the same step, where it did so again later. nth: of those
+  // of that step, where one names a position twice.
+  const TokenPlace* place_of(std::int32_t request, std::int64_t position, std::int64_t step,
+                             std::int64_t nth) const {
     const auto last = out_.where.find({request, position});
     if (last == out_.where.end()) return nullptr;
     const auto earlier = before_.find({request, position});
-    if (last->second.step == step || earlier == before_.end()) return &last->second;
-    const auto same = std::ranges::find(earlier->second, step, &TokenPlace::step);
-    return same == earlier->second.end() ? &last->second : &*same;
+    if (earlier == before_.end()) return &last->second;
+    for (const TokenPlace& place : earlier->second) {
+      if (place.step == step && nth-- == 0) return &place;
+    }
+    return &last->second;
   }
 
   Result<TracePtr> second(std::int64_t step) {
@@ -137,12 +154,14 @@ class Differ {
     if (!trace) return trace.error();
     if (!*trace) return {};
     const StepTrace& a = **trace;
+    out_.first_share.all_ops += to_count(a.ops.size());
+    std::map<std::pair<std::int32_t, std::int64_t>, std::int64_t> seen;
     std::map<std::int64_t, RowMatch> by_step;  // of the second capture
     std::set<std::int32_t> rejected;           // requests with a wrong draft in this step
     for (const std::int32_t row : a.kept) {
       const std::int32_t request = out_.requests[static_cast<std::size_t>(a.request_of(row))];
       const std::int64_t position = a.metadata.positions[static_cast<std::size_t>(row)];
-      const TokenPlace* at = place_of(request, position, step);
+      const TokenPlace* at = place_of(request, position, step, seen[{request, position}]++);
       if (request < 0 || at == nullptr) continue;
       const TokenPlace& there = *at;
       // A draft that was wrong, and what was computed behind it, is nobody's prefix.
@@ -164,6 +183,7 @@ class Differ {
     }
     ++out_.steps;
     out_.compared.insert(step);
+    std::set<const OpTrace*> compared;
     for (auto& [other, match] : by_step) {
       auto b = second(other);
       if (!b) return b.error();
@@ -172,14 +192,17 @@ class Differ {
       match.b = b->get();
       match.threads = pool_.handle();
       out_.tokens += to_count(match.rows.size());
+      for (const auto& row : match.rows) rows_there_.insert({other, row.second});
       compare_states(match);
       producers_.clear();
       for (const auto& op : a.ops) {
-        if (const OpTrace* twin = match.b->find(op->place.layer, op->place.op)) {
-          compare_op(match, *op, *twin);
-        }
+        const OpTrace* twin = match.b->find(op->place.layer, op->place.op);
+        if (twin == nullptr || !compare_op(match, *op, *twin)) continue;
+        compared.insert(op.get());
+        compared_there_.insert(twin->place);
       }
     }
+    out_.first_share.ops += to_count(compared.size());
     return {};
   }
 
@@ -277,7 +300,8 @@ class Differ {
                          step, first.size(), some(first), then.size(), some(then)));
   }
 
-  void compare_op(const RowMatch& m, const OpTrace& x, const OpTrace& y) {
+  // False when nothing of what they put out could be.
+  bool compare_op(const RowMatch& m, const OpTrace& x, const OpTrace& y) {
     OpDiff diff;
     diff.a = x.place;
     diff.b = y.place;
@@ -333,7 +357,9 @@ class Differ {
     if (blame_rank(diff) > (out_.first ? blame_rank(out_.first->op) : 0)) {
       out_.first = FirstDivergence{diff, first_difference(diff)};
     }
+    const bool compared = diff.verdict != DiffVerdict::kUnknown || !has_outputs(x.place.op);
     if (diff.verdict != DiffVerdict::kEqual) out_.ops.push_back(std::move(diff));
+    return compared;
   }
 
   // Who is named rather than those behind him.
@@ -378,14 +404,40 @@ class Differ {
       blame_op(first, second, out_.setup, diff);
       return;
     }
-    bool outputs = false;
-    for_each_output(x.place.op, [&](const as_tap_info&) { outputs = true; });
+    const bool outputs = has_outputs(x.place.op);
     if (!outputs) ++out_.placements;
-    diff.open |= outputs && !any;
+    // A dump may hold what an op read alone: two of them are the same where all of that is.
+    const bool same_reads = outputs && !any && diff.inputs == DiffInputs::kEqual &&
+                            read_the_same(x, y, diff) && unrecorded_.no_outputs(x, y);
+    diff.open |= outputs && !any && !same_reads;
     if (diff.open && diff.why.empty()) diff.why = "it has no output that both recorded";
-    diff.verdict = diff.open || !any ? DiffVerdict::kUnknown
-                   : equal           ? DiffVerdict::kEqual
-                                     : DiffVerdict::kWithin;
+    diff.verdict = diff.open || (!any && !same_reads) ? DiffVerdict::kUnknown
+                   : equal                            ? DiffVerdict::kEqual
+                                                      : DiffVerdict::kWithin;
+  }
+
+  // Every tensor that an op read, weights included.
+  static bool read_the_same(const OpTrace& x, const OpTrace& y, const OpDiff& diff) {
+    const auto same_bytes = [](const as_tensor& a, const as_tensor& b) {
+      return a.data != nullptr && b.data != nullptr && a.dtype == b.dtype && a.rank == b.rank &&
+             std::equal(a.shape, a.shape + a.rank, b.shape) &&
+             std::memcmp(a.data, b.data, to_size(as_tensor_numel(&a) * as_dtype_size(a.dtype))) ==
+                 0;
+    };
+    return x.taps.size() == y.taps.size() && std::ranges::all_of(x.taps, [&](const TapCopy& tap) {
+             const auto compared = std::ranges::find(diff.taps, tap.name, &TapDiff::tap);
+             if (compared != diff.taps.end()) return compared->equal;
+             const TapCopy* twin = y.tap(tap.name);
+             return twin != nullptr &&
+                    (tap_meaning(x.place.op, tap.name) == TapMeaning::kPlacement ||
+                     same_bytes(tap.value, twin->value));
+           });
+  }
+
+  static bool has_outputs(as_op_id op) {
+    bool outputs = false;
+    for_each_output(op, [&](const as_tap_info&) { outputs = true; });
+    return outputs;
   }
 
   // A judge takes longer than all else, and the two sides know nothing of each other.
@@ -441,6 +493,8 @@ class Differ {
   // Of tokens that the second computed more than once: all but the last time.
   std::map<std::pair<std::int32_t, std::int64_t>, std::vector<TokenPlace>> before_;
   std::set<std::pair<std::int32_t, std::int64_t>> rejected_there_;  // request, step of the second
+  std::set<Place, ByPlace> compared_there_;                         // ops of the second
+  std::set<std::pair<std::int64_t, std::int32_t>> rows_there_;      // its steps and rows
   TracePtr last_b_;
   std::map<const void*, TapDiff> producers_;  // outputs of the step so far
   std::map<CacheId, DiffInputs> written_;     // what the caches hold so far

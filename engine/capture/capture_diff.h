@@ -2,7 +2,7 @@
 // step, batch and block it fell into. Slots are compared by the logical row that they stand for.
 //
 // Verdict of an op (worst of its taps and of the cache rows it wrote):
-//   equal       same bits
+//   equal       same bits; of an op without outputs in either, of all that it read
 //   within      beyond no tolerance; other entries of the same scores (near-ties) count as that,
 //               and what is right beside the reference on both sides from the same inputs
 //   origin      an output beyond its tolerance that the inputs do not explain: they have the same
@@ -92,10 +92,17 @@ struct TokenPlace {
   bool draft = false;  // verified behind another row of its request
 };
 
+// How much of a capture was compared.
+struct ComparedShare {
+  std::int64_t tokens = 0, all_tokens = 0;  // computed in all steps; a token twice counts twice
+  std::int64_t ops = 0, all_ops = 0;        // whose outputs were compared, of those it holds
+};
+
 struct CaptureDiff {
   std::int64_t steps = 0;           // of the first that have tokens in the second
   std::set<std::int64_t> compared;  // which
   std::int64_t tokens = 0;          // (request, position) pairs in both
+  ComparedShare first_share, second_share;
   std::array<std::int64_t, kDiffVerdicts> counts{};
   std::int64_t placements = 0;  // of the unknown: ops that are compared by their tables
   std::vector<OpDiff> ops;      // all but the equal ones, in causal order

@@ -123,6 +123,13 @@ void Unrecorded::outputs(const RowMatch& match, const OpTrace& x, const OpTrace&
   }
 }
 
+bool Unrecorded::no_outputs(const OpTrace& x, const OpTrace& y) {
+  const auto has = [](const OpEntry* op) {
+    return op == nullptr || !op->rows.empty() || std::ranges::any_of(op->taps, &TapEntry::output);
+  };
+  return !has(a_.find(x.place)) && !has(b_.find(y.place));
+}
+
 DiffInputs Unrecorded::rows(const RowMatch& match, const OpTrace& x, const OpTrace& y,
                             const std::string& tap) {
   const OpEntry *p = a_.find(x.place), *q = b_.find(y.place);

@@ -19,6 +19,8 @@ class Unrecorded {
   // Outputs of an op that `diff` does not have: those that could be compared go into it, and of
   // those that could not, it is said why.
   void outputs(const RowMatch& match, const OpTrace& x, const OpTrace& y, OpDiff& diff);
+  // Whether neither holds anything that it put out, not even a checksum.
+  bool no_outputs(const OpTrace& x, const OpTrace& y);
   // Cache rows that it wrote.
   DiffInputs rows(const RowMatch& match, const OpTrace& x, const OpTrace& y,
                   const std::string& tap);

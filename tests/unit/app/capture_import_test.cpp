@@ -344,6 +344,60 @@ TEST_F(CaptureImportTest, RowsAndIdsThatDoNotFitAreSaid) {
   }
 }
 
+// Whatever a dump holds: outputs of all ops, of some, of none.
+TEST_F(CaptureImportTest, ACaptureOfADumpEqualsItself) {
+  for (const std::vector<std::string>& without :
+       std::vector<std::vector<std::string>>{{}, {".lse"}, {".lse", ".attn_out"}}) {
+    for (std::int64_t step = kFirst; step < kSteps; ++step) {
+      auto file = TensorFile::open(path(fmt::format("step{}.safetensors", step)));
+      ASSERT_TRUE(file);
+      TensorWriter writer;
+      for (const TensorEntry& e : file->tensors()) {
+        const bool left_out = std::ranges::any_of(
+            without, [&](const std::string& end) { return e.name.ends_with(end); });
+        if (!left_out) writer.add(e.name, e.type, e.shape, e.data, e.bytes);
+      }
+      ASSERT_TRUE(writer.write(path("fewer.safetensors")));
+      std::filesystem::rename(path("fewer.safetensors"),
+                              path(fmt::format("step{}.safetensors", step)));
+    }
+    const Outcome made = import();
+    ASSERT_EQ(made.code, 0) << made.out << made.err;
+    const Outcome diff = run({"diff", path("theirs.acap"), path("theirs.acap"), "--json"});
+    EXPECT_EQ(diff.code, 0) << without.size() << diff.out << diff.err;
+    const auto json = nlohmann::json::parse(diff.out);
+    EXPECT_TRUE(json.at("same"));
+    EXPECT_EQ(json.at("counts").at("unknown"), 0) << diff.out;
+    for (const char* side : {"a", "b"}) {
+      const auto& share = json.at("compared").at(side);
+      EXPECT_EQ(share.at("tokens"), share.at("all_tokens"));
+      EXPECT_EQ(share.at("ops"), share.at("all_ops"));
+      EXPECT_GT(share.at("ops"), 10);
+    }
+  }
+  // It is no answer for two that read other things.
+  auto file = TensorFile::open(path("step3.safetensors"));
+  ASSERT_TRUE(file);
+  TensorWriter writer;
+  std::vector<std::uint8_t> changed;
+  for (const TensorEntry& e : file->tensors()) {
+    if (e.name != "layers.1.attn_sink") {
+      writer.add(e.name, e.type, e.shape, e.data, e.bytes);
+      continue;
+    }
+    changed.assign(e.data, e.data + e.bytes);
+    changed[2] ^= 1;
+    writer.add(e.name, e.type, e.shape, changed.data(), e.bytes);
+  }
+  ASSERT_FALSE(changed.empty());
+  std::filesystem::rename(path("theirs.acap"), path("first.acap"));
+  ASSERT_TRUE(writer.write(path("other.safetensors")));
+  std::filesystem::rename(path("other.safetensors"), path("step3.safetensors"));
+  ASSERT_EQ(import().code, 0);
+  const Outcome diff = run({"diff", path("first.acap"), path("theirs.acap")});
+  EXPECT_EQ(diff.code, 1) << diff.out;
+}
+
 TEST_F(CaptureImportTest, AnotherValueIsFoundByItsOp) {
   // One element of one output of the dump is another.
   auto file = TensorFile::open(path("step3.safetensors"));

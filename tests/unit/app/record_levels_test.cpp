@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <map>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "engine/capture/capture.h"
@@ -139,6 +140,33 @@ TEST_F(RecordLevels, FullKeepsEveryRow) {
     most = std::max(most, tokens);
   }
   EXPECT_GT(most, 64);
+}
+
+// What of two captures was compared is said: a part of them may be all that both hold.
+TEST_F(RecordLevels, DiffSaysTheShareThatItCompared) {
+  record("all.acap", {"--steps", "3", "--level", "full", "--references", "none"});
+  record("some.acap", {"--steps", "3", "--level", "full", "--references", "none", "--rows", "16"});
+  const auto shares = [&](const std::string& a, const std::string& b) {
+    const Outcome out = run({"diff", path(a), path(b), "--json"});
+    return nlohmann::json::parse(out.out, nullptr, false).at("compared");
+  };
+  const auto whole = shares("all.acap", "all.acap");
+  const auto part = shares("all.acap", "some.acap");
+  const std::int64_t tokens = whole.at("a").at("all_tokens");
+  EXPECT_GT(tokens, 64);
+  EXPECT_EQ(whole.at("a").at("tokens"), tokens);
+  EXPECT_EQ(whole.at("b").at("tokens"), tokens);
+  EXPECT_EQ(whole.at("a").at("ops"), whole.at("a").at("all_ops"));
+  EXPECT_EQ(part.at("a").at("all_tokens"), tokens);
+  EXPECT_EQ(part.at("b").at("all_tokens"), tokens);
+  EXPECT_LT(part.at("a").at("tokens"), tokens);
+  EXPECT_LE(part.at("a").at("tokens"), 3 * 16);
+  EXPECT_GT(part.at("a").at("tokens"), 0);
+  const Outcome text = run({"diff", path("all.acap"), path("some.acap")});
+  EXPECT_NE(text.out.find("compared of the first: " + part.at("a").at("tokens").dump() + " of " +
+                          std::to_string(tokens) + " tokens ("),
+            std::string::npos)
+      << text.out;
 }
 
 TEST_F(RecordLevels, ACaptureSaysWhichRowsItHolds) {
