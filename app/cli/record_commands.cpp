@@ -136,7 +136,8 @@ Result<as_status> record_command(const RecordCommand& c) {
   }();
   if (!result) return result.error();
   if (result->cancelled) ended_early();
-  const bool bad = result->summary.count(Verdict::kWrong) > 0 || result->summary.diverged;
+  const bool bad = result->summary.count(Verdict::kWrong) > 0 || result->summary.diverged ||
+                   result->summary.stood_in;
   const std::string verdict = result->cancelled && !bad ? "incomplete" : result->summary.verdict();
   const std::string& where = result->cancelled ? result->folder : c.path;
   if (c.json) {

@@ -246,7 +246,7 @@ Result<as_status> sweep_command(const SweepCommand& command) {
       complete = false;
       break;
     }
-    any_wrong = any_wrong || run->summary.verdict() == "wrong";
+    any_wrong = any_wrong || run->summary.verdict() == "wrong" || run->summary.stood_in;
     json row = {{vary->parameter, vary->values[i]}, {"verdict", run->summary.verdict()}};
     table.emplace_back();
     for (const Metric* m : *metrics) {

@@ -189,6 +189,8 @@ Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistr
   result.totals = *totals;
   if (!result.cancelled) result.note = steps_beyond(options.capture, totals->steps);
   result.summary = summarise(all, info->drift_limit);
+  result.summary.stood_in =
+      !session.device_error() && another_stood_in(info->lane_of, session.lanes());
   LanesRan ran(info->lane_of);
   ran.add(all);
   result.lanes = ran.description();

@@ -350,7 +350,7 @@ json make_report(const Scenario& scenario, const RunOptions& options, const RunR
 
 as_status report_status(const json& report) {
   const std::string verdict = report.at("summary").at("verdict");
-  if (verdict == "wrong" || verdict == "diverged") return AS_MISMATCH;
+  if (verdict == "wrong" || verdict == "failed" || verdict == "diverged") return AS_MISMATCH;
   if (!report.at("plugin_faults").empty()) return AS_MISMATCH;
   const json& error = report.at("error");
   return error.is_null() ? AS_OK : static_cast<as_status>(error.at("code").get<int>());

@@ -26,7 +26,8 @@ nlohmann::json use_json(const TensorUse& use);
 // The error table, drift, near ties, distributions and summary. colour: ANSI.
 std::string format_report(const nlohmann::json& report, bool colour);
 
-// AS_MISMATCH when the report's summary says wrong or diverged, else the code of the run's error.
+// AS_MISMATCH when the report's summary says wrong, failed or diverged, else the code of the run's
+// error.
 as_status report_status(const nlohmann::json& report);
 
 // Hash of everything the run depends on, 16 hex digits.

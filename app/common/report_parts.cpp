@@ -185,13 +185,16 @@ std::string format_invariants(const json& invariants) {
 std::string taps_text(const Summary& summary) {
   const std::int64_t compared = summary.taps - summary.count(Verdict::kNotCompared);
   const std::int64_t wrong = summary.count(Verdict::kWrong);
-  if (compared == 0) return "no tap compared";
-  std::string text = fmt::format("{} compared, ", plural(compared, "tap", "taps"));
-  text += wrong == 0 ? "none wrong" : format_count(wrong) + " wrong";
-  if (compared < summary.taps) {
+  std::string text = "no tap compared";
+  if (compared > 0) {
+    text = fmt::format("{} compared, ", plural(compared, "tap", "taps"));
+    text += wrong == 0 ? "none wrong" : format_count(wrong) + " wrong";
+  }
+  if (compared > 0 && compared < summary.taps) {
     text += fmt::format(", {} not compared", format_count(summary.taps - compared));
   }
   if (summary.diverged) text += "; a layer has drifted beyond the limit";
+  if (summary.stood_in) text += "; a lane failed, and another one stood in";
   return text;
 }
 

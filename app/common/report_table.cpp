@@ -31,7 +31,7 @@ class Paint {
 };
 
 const char* colour_of(const std::string& verdict) {
-  if (verdict == "wrong" || verdict == "diverged") return "31;1";
+  if (verdict == "wrong" || verdict == "failed" || verdict == "diverged") return "31;1";
   if (verdict == "near_tie") return "35";
   if (verdict == "quantisation") return "33";
   if (verdict == "not_compared" || verdict == "incomplete") return "90";
@@ -248,6 +248,9 @@ std::string summary(const json& report, const Paint& paint) {
   out += fmt::format("taps {} = {}\n", s.at("taps").get<std::int64_t>(), counts);
   out +=
       fmt::format("verdict: {}\n", paint(colour_of(verdict == "ok" ? "equal" : verdict), verdict));
+  for (const json& fault : report.at("plugin_faults")) {
+    out += fmt::format("failed: {}\n", paint("31;1", fault.get<std::string>()));
+  }
   if (!report.at("interrupted").is_null()) {
     out += fmt::format("INCOMPLETE: {} ended the run; what was done before it stands here\n",
                        report.at("interrupted").get<std::string>());

@@ -170,6 +170,7 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
     all.insert(all.end(), step.results.begin(), step.results.end());
   }
   result.summary = summarise(all, session.parts().tolerances.drift_limit());
+  result.summary.stood_in = !session.device_error() && another_stood_in(chosen, session.lanes());
   LanesRan ran(std::move(chosen));
   ran.add(all);
   result.lanes = ran.description();

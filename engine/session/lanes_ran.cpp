@@ -6,9 +6,14 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/backend/registry.h"
-
 namespace attnscope {
+
+bool another_stood_in(const std::vector<std::string>& chosen, const LaneSelector& now) {
+  for (std::size_t op = 0; op < chosen.size(); ++op) {
+    if (chosen[op] != now.lane(static_cast<as_op_id>(op))) return true;
+  }
+  return false;
+}
 
 LanesRan::LanesRan(std::vector<std::string> chosen)
     : last_(std::move(chosen)), ran_(last_.size()) {}

@@ -6,9 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "engine/backend/registry.h"
 #include "engine/trace/tap_result.h"
 
 namespace attnscope {
+
+// Whether an op has another lane now than the one that was chosen, by op id.
+bool another_stood_in(const std::vector<std::string>& chosen, const LaneSelector& now);
 
 class LanesRan {
  public:

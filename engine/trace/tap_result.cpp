@@ -48,6 +48,7 @@ TapResult wrong_result(as_op_id op, std::string tap, std::int64_t elements, std:
 
 std::string Summary::verdict() const {
   if (count(Verdict::kWrong) > 0) return "wrong";
+  if (stood_in) return "failed";
   if (diverged) return "diverged";
   if (taps == 0 || count(Verdict::kNotCompared) > 0) return "not_compared";
   return "ok";

@@ -134,9 +134,10 @@ struct Summary {
   std::vector<LayerDrift> drift;
   double drift_limit = 0;
   bool diverged = false;  // a layer's drift is beyond the limit
+  bool stood_in = false;  // a lane failed, and another one carried out its op from there on
 
   std::int64_t count(Verdict v) const { return counts[static_cast<std::size_t>(v)]; }
-  // "ok", "wrong", "diverged" or "not_compared".
+  // "ok", "wrong", "failed" (stood_in), "diverged" or "not_compared".
   std::string verdict() const;
 };
 

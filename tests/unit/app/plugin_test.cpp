@@ -112,8 +112,10 @@ TEST_F(PluginTest, EveryFaultIsNamedAndTheSessionGoesOn) {
         << session.err;
     EXPECT_NE(session.err.find(fault.text), std::string::npos) << session.err;
     EXPECT_NE(session.err.find("lane cpu carries out"), std::string::npos) << session.err;
-    // Nothing of what the plugin did got into the session.
-    EXPECT_EQ(nlohmann::json::parse(session.out)["summary"]["verdict"], "ok") << session.out;
+    // Nothing of what the plugin did got into the session, whose verdict is no "ok" all the same.
+    const auto summary = nlohmann::json::parse(session.out)["summary"];
+    EXPECT_EQ(summary["wrong"], 0) << session.out;
+    EXPECT_EQ(summary["verdict"], "failed") << session.out;
   }
 }
 
@@ -247,6 +249,8 @@ TEST_F(PluginTest, ARecordingSaysThatAnotherStoodIn) {
         run({"record", "early", "-o", bad, "--level", level, "--steps", "2", "--plugin",
              library("RETURN_ERROR"), "--lane", "residual=plugin:faulty"});
     EXPECT_EQ(recorded.code, 1) << recorded.err;
+    EXPECT_NE(recorded.out.find("; a lane failed, and another one stood in\n"), std::string::npos)
+        << recorded.out;
     const Outcome shown = run({"show", bad});
     EXPECT_EQ(shown.code, 0) << shown.err;
     EXPECT_NE(shown.out.find("lanes cpu\n"), std::string::npos) << shown.out;
@@ -276,6 +280,14 @@ TEST_F(PluginTest, AReportSaysThatAnotherStoodIn) {
   const auto report = nlohmann::json::parse(out.out);
   EXPECT_EQ(report["lanes"], "cpu");
   EXPECT_EQ(report["plugin_faults"].size(), 1u);
+  EXPECT_EQ(report["summary"]["verdict"], "failed");
+  const Outcome text = run({"run", "early", "--steps", "2", "--plugin", library("CRASH"), "--lane",
+                            "residual=plugin:faulty"});
+  EXPECT_EQ(text.code, 1);
+  EXPECT_EQ(text.out.find("verdict: ok"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("verdict: failed\nfailed: plugin:faulty: residual crashed"),
+            std::string::npos)
+      << text.out;
   const Outcome right = run({"run", "early", "--steps", "1", "--json", "--plugin", library("NONE"),
                              "--lane", "residual=plugin:faulty"});
   EXPECT_EQ(nlohmann::json::parse(right.out)["lanes"], "cpu, residual=plugin:faulty");
