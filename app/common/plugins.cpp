@@ -109,11 +109,12 @@ std::string plugin_report() {
   std::string text;
   for (const auto& plugin : open_ones()) {
     for (const PluginTiming& t : plugin->timings()) {
-      text += fmt::format("{}: {}, {} calls, fastest {}", printable(plugin->lane().name),
-                          as_op_find(t.op)->name, t.calls,
+      text += fmt::format("{}: {}, {}; of {} with {}: fastest {}", printable(plugin->lane().name),
+                          as_op_find(t.op)->name, plural(t.all_calls, "call", "calls"), t.calls,
+                          plural(t.rows, "row", "rows"),
                           t.microseconds > 0 ? format_us(t.microseconds) : "-");
       if (t.pair) {
-        text += fmt::format("; one call on both: {}, lane {} {}", format_us(t.pair->plugin),
+        text += fmt::format(", one of them on both {} and on lane {} {}", format_us(t.pair->plugin),
                             t.pair->lane, format_us(t.pair->other));
       }
       text += "\n";

@@ -61,7 +61,21 @@ Result<double> timed(as_op_fn function, const void* params, const as_call* call)
                                error.message[0] != '\0' ? error.message : "no message"));
 }
 
-// The first calls, then fewer and fewer: prompts and decode steps are both among them.
+// Of what the op puts out.
+std::int64_t rows_of_call(as_op_id op, const void* params) {
+  const CaseOp of = *find_case_op(op);
+  std::int64_t rows = 0;
+  for (const as_tap_info& tap : of.taps) {
+    if (tap.kind != AS_TAP_TENSOR) continue;
+    const as_tensor& t = tensor_at(params, tap.offset);
+    if (t.data == nullptr || t.rank == 0) continue;
+    if (tap.direction == AS_TAP_OUT) return t.shape[0];
+    if (rows == 0) rows = t.shape[0];  // of an op that writes to a cache alone
+  }
+  return rows;
+}
+
+// The first calls of a size, then fewer and fewer.
 bool is_timed(std::int64_t call) {
   return call < 4 || (call & (call - 1)) == 0;  // powers of two
 }
@@ -97,7 +111,6 @@ Result<std::unique_ptr<PluginLane>> PluginLane::open(const PluginOptions& option
   lane.name = plugin->name_.c_str();
   lane.description = plugin->description_.c_str();
   for (std::size_t op = 0; op < AS_OP_COUNT; ++op) {
-    plugin->timings_[op].op = static_cast<as_op_id>(op);
     if (info->ops[op]) lane.ops[op] = kFunctions[static_cast<std::size_t>(plugin->slot_)][op];
   }
   return plugin;
@@ -148,8 +161,18 @@ std::vector<PluginFault> PluginLane::faults() const {
 
 std::vector<PluginTiming> PluginLane::timings() const {
   const std::lock_guard lock(mutex_);
-  std::vector<PluginTiming> out(timings_.begin(), timings_.end());
-  std::erase_if(out, [](const PluginTiming& t) { return t.calls == 0; });
+  std::vector<PluginTiming> out;
+  for (const auto& sizes : timings_) {
+    if (sizes.empty()) continue;
+    std::int64_t calls = 0;
+    const PluginTiming* shown = nullptr;
+    for (const auto& [rows, timing] : sizes) {  // ascending
+      calls += timing.calls;
+      if (shown == nullptr || timing.pair || !shown->pair) shown = &timing;
+    }
+    out.push_back(*shown);
+    out.back().all_calls = calls;
+  }
   return out;
 }
 
@@ -181,12 +204,13 @@ Result<double> PluginLane::run_here_on_device(as_op_id op, const void* params,
 
 void PluginLane::reset_timings() {
   const std::lock_guard lock(mutex_);
-  for (PluginTiming& t : timings_) t = {t.op, 0, 0, {}};
+  for (auto& sizes : timings_) sizes.clear();
 }
 
-std::optional<double> PluginLane::time_other(as_op_id op, const void* params, const as_call* call) {
+std::optional<double> PluginLane::time_other(as_op_id op, const void* params, const as_call* call,
+                                             std::int64_t calls_before) {
   const as_lane* other = beside(op);
-  if (other == nullptr || other->ops[op] == nullptr || !is_timed(timings_[op].calls)) {
+  if (other == nullptr || other->ops[op] == nullptr || !is_timed(calls_before)) {
     return std::nullopt;
   }
   auto kept = keep_case(*find_case_op(op), params, {});
@@ -208,9 +232,11 @@ std::int32_t PluginLane::run(as_op_id op, const void* params, const as_call* cal
     note_stand_in({options_.stand_in, failed_[op]->text_with(options_.stand_in->name)});
     return instead(params, call, error);
   }
-  const auto other = time_other(op, params, call);
+  PluginTiming& timing = timings_[op][rows_of_call(op, params)];
+  timing.op = op;
+  timing.rows = rows_of_call(op, params);
+  const auto other = time_other(op, params, call, timing.calls);
   auto time = run_plugin(op, params, call);
-  PluginTiming& timing = timings_[op];
   ++timing.calls;
   if (time) {
     timing.microseconds = timing.microseconds == 0 ? *time : std::min(timing.microseconds, *time);

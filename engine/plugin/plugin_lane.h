@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -40,12 +41,15 @@ struct PluginFault {
   std::string text_with(const char* stand_in) const;  // and who carries out the op from then on
 };
 
-// Of one op: calls, and the fastest one. Another lane is timed beside some of the calls, on a copy
-// of their inputs; of these the one that took the plugin least is kept.
+// Calls of one op that have the same number of rows: times of others cannot be laid beside each
+// other. Another lane is timed beside some of them, on a copy of their inputs; of these the one
+// that took the plugin least is kept.
 struct PluginTiming {
   as_op_id op = AS_OP_SCHEDULE;
-  std::int64_t calls = 0;
-  double microseconds = 0;
+  std::int64_t all_calls = 0;  // of the op, of whatever size
+  std::int64_t rows = 0;       // first axis of what it puts out: mostly tokens
+  std::int64_t calls = 0;      // of that size
+  double microseconds = 0;     // the fastest of these
   struct Pair {
     double plugin = 0, other = 0;  // microseconds of the same call
     const char* lane = "";         // the other
@@ -65,6 +69,8 @@ class PluginLane {
     on_fault_ = std::move(on_fault);
   }
   std::vector<PluginFault> faults() const;
+  // One an op that was called: of its largest calls, those that another lane was timed beside
+  // first.
   std::vector<PluginTiming> timings() const;
   void reset_timings();
   // Calls that ended with an error, strict or not.
@@ -83,7 +89,8 @@ class PluginLane {
   }
   Result<double> run_plugin(as_op_id op, const void* params, const as_call* call);
   Result<double> run_here_on_device(as_op_id op, const void* params, const as_call* call);
-  std::optional<double> time_other(as_op_id op, const void* params, const as_call* call);
+  std::optional<double> time_other(as_op_id op, const void* params, const as_call* call,
+                                   std::int64_t calls_before);
 
   PluginOptions options_;
   std::string name_, description_;
@@ -97,7 +104,7 @@ class PluginLane {
   std::function<void(const PluginFault&)> on_fault_;
   mutable std::mutex mutex_;
   std::array<std::optional<PluginFault>, AS_OP_COUNT> failed_;
-  std::array<PluginTiming, AS_OP_COUNT> timings_{};
+  std::array<std::map<std::int64_t, PluginTiming>, AS_OP_COUNT> timings_;  // by rows
   std::vector<PluginFault> faults_;
   std::atomic<std::int64_t> failures_{0};
 };

@@ -94,7 +94,9 @@ TEST(GpuPlugin, KernelsOnTheGpuAreRightAndTimedBesideOurs) {
       }
       const auto timings = (*plugin)->timings();
       ASSERT_EQ(timings.size(), 1u);
-      EXPECT_EQ(timings[0].calls, 7);
+      EXPECT_EQ(timings[0].all_calls, 7);
+      EXPECT_EQ(timings[0].rows, 9000);
+      EXPECT_EQ(timings[0].calls, 1);
       EXPECT_GT(timings[0].microseconds, 0);
       ASSERT_TRUE(timings[0].pair);
       EXPECT_STREQ(timings[0].pair->lane, "cuda");

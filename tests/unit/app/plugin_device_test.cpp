@@ -99,6 +99,10 @@ TEST(PluginDevice, AKernelOfTheDeviceIsRightAndItsMemoryIsOpenedOnce) {
     const auto timings = (*plugin.lane)->timings();
     ASSERT_EQ(timings.size(), 1u);
     EXPECT_EQ(timings[0].microseconds, SharedDevice::kMicroseconds) << "the device's clock";
+    // Of calls of one size: the largest.
+    EXPECT_EQ(timings[0].rows, 1000);
+    EXPECT_EQ(timings[0].calls, 1);
+    EXPECT_EQ(timings[0].all_calls, 8);
     EXPECT_FALSE(timings[0].pair) << "nobody else computes there";
     plugin.lane = internal_error("closed");
     EXPECT_EQ(plugin.device->held, 0);
