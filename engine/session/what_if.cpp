@@ -215,10 +215,10 @@ class Trial {
       } else {
         c = compare(value, other, mask_of(lane, tap), *rule);
       }
-      out.elements += c.elements;
-      out.beyond += c.figures.beyond;
       if (c.budget_used >= out.budget_used) {
         out.budget_used = c.budget_used;
+        out.elements = c.elements;
+        out.beyond = c.figures.beyond;
         out.worst_tap = tap.name;
         out.worst_row = c.worst.index.empty() ? -1 : c.worst.index.front();
       }

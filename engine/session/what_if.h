@@ -13,10 +13,10 @@ namespace attnscope {
 
 // One set of outputs held against another.
 struct Held {
-  double budget_used = 0;   // worst tap
+  std::string worst_tap;  // the figures are its
+  double budget_used = 0;
   std::int64_t beyond = 0;  // elements beyond the tolerance
   std::int64_t elements = 0;
-  std::string worst_tap;
   std::int64_t worst_row = -1;  // first axis, mostly the token
   bool right() const { return budget_used <= 1; }
 };

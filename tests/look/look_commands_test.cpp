@@ -97,6 +97,18 @@ TEST_F(LookCommands, WhatIfNamesTheChangeThatRemovesTheError) {
   fails({"what-if", scenario_, "0/1/sparse_attention", "--with", "nobody"}, 2, {"nobody"});
 }
 
+// Of an op with two outputs, what is counted is elements of the one that is named.
+TEST_F(LookCommands, WhatIfCountsElementsOfItsTap) {
+  const json found = json::parse(run({"what-if", scenario_, "0/1/sparse_attention", "--lane",
+                                      "sparse_attention=mutant:sink_scaled", "--json"})
+                                     .out,
+                                 nullptr, false);
+  const json& ran = found["changes"][0]["introduced"];
+  EXPECT_EQ(ran["tap"], "o");
+  EXPECT_EQ(ran["elements"], 40 * 8 * 512);  // and none of lse
+  EXPECT_LE(ran["beyond"], ran["elements"]);
+}
+
 TEST_F(LookCommands, WhatIfGoesOnToTheEnd) {
   const Outcome outcome = run({"what-if", scenario_, "0/0/sparse_attention", "--lane",
                                "sparse_attention=mutant:sink_scaled", "--after", "--change",
