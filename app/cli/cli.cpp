@@ -110,6 +110,9 @@ void add_gui(CLI::App& app, Action& action) {
   add_model_options(*gui, model);
   gui->add_option("--references", *references, "none, sim or both")
       ->check(CLI::IsMember({"none", "sim", "both"}));
+  gui->add_option("--lane", command->lanes, "LANE for all ops, or OP=LANE for one; may be repeated")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   gui->add_option("--layout", command->layout, "step, cache, selection, error or review");
   gui->add_option("--at", command->at, "Where to go: STEP/LAYER/OP, layer - for none");
   gui->add_option("--do", command->commands, "Commands to run: ID or ID=VALUE, comma separated")

@@ -23,6 +23,7 @@ struct GuiCommand {
   std::string scenario;  // empty = what was open last, or "default"
   ModelChoice model;
   References references = References::kBoth;
+  std::vector<std::string> lanes;  // empty = cpu
   std::string layout, at, screenshot, tour, report;
   std::vector<std::string> commands;
   int width = 0, height = 0;  // 0 = as it was last

@@ -13,6 +13,7 @@ Result<as_status> gui_command(const GuiCommand& command) {
   options.scenario = command.scenario;
   options.model = command.model;
   options.references = command.references;
+  if (!command.lanes.empty()) options.lanes = command.lanes;
   options.layout = command.layout;
   options.at = command.at;
   options.commands = command.commands;

@@ -24,14 +24,15 @@ namespace {
 constexpr int kWidth = 1600, kHeight = 1000;
 constexpr double kPatience = 60;  // of a picture for panels that are still computing
 
-Result<void> open_first(App& app, const std::string& name, const ModelChoice& model,
-                        References references) {
+Result<void> open_first(App& app, const std::string& name, const GuiOptions& options) {
   if (is_capture_folder(name)) return app.bench().open_capture(name);
-  auto scenario = load_scenario(name, model);
+  if (auto ok = app.bench().check_lanes(options.lanes); !ok) return ok;
+  auto scenario = load_scenario(name, options.model);
   if (!scenario) return scenario.error();
   RunSetup setup;
   setup.scenario = std::move(*scenario);
-  setup.references = references;
+  setup.references = options.references;
+  setup.lanes = options.lanes;
   app.bench().open(std::move(setup), true);
   return {};
 }
@@ -56,7 +57,7 @@ std::vector<std::string> first_commands(const GuiOptions& options) {
 // All of it, waiting for each part.
 Result<void> prepare(App& app, const GuiOptions& options) {
   const std::string name = options.scenario.empty() ? "default" : options.scenario;
-  if (auto ok = open_first(app, name, options.model, options.references); !ok) return ok;
+  if (auto ok = open_first(app, name, options); !ok) return ok;
   if (auto ok = choose_layout(app, options.layout); !ok) return ok;
   app.bench().wait_idle();
   for (const std::string& command : first_commands(options)) {
@@ -163,12 +164,12 @@ Result<as_status> run_window(const GuiOptions& options, const GuiParts& parts,
   };
   // What was open last time comes back, unless something else is asked for.
   const std::string wanted = options.scenario.empty() ? settings.scenario : options.scenario;
-  Result<void> opened = open_first(app, wanted, options.model, options.references);
+  Result<void> opened = open_first(app, wanted, options);
   if (opened) {
     remember(app.settings(), wanted);
   } else if (options.scenario.empty()) {
     app.bench().say(Message::Kind::kWarning, opened.error().text());
-    opened = open_first(app, "default", options.model, options.references);
+    opened = open_first(app, "default", options);
   }
   // The window opens all the same: another scenario or layout can be chosen there.
   Result<void> prepared = opened ? choose_layout(app, options.layout) : opened;

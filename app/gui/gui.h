@@ -17,13 +17,14 @@ struct GuiOptions {
   std::string scenario;  // name or file; empty = in a window what was open last, else "default"
   ModelChoice model;
   References references = References::kBoth;
-  std::string layout;                 // empty = the one that was shown last
-  std::string at;                     // STEP/LAYER/OP
-  std::vector<std::string> commands;  // run in this order once the first picture is there
-  std::string screenshot;             // write one picture and end
-  std::string tour;                   // folder: write all pictures of the tour and end
-  std::string report;                 // JSON of what was run, written with a picture
-  int width = 0, height = 0;          // 0 = as it was last, or 1600 x 1000
+  std::vector<std::string> lanes = {"cpu"};  // as LaneSelector::make; a capture has its own
+  std::string layout;                        // empty = the one that was shown last
+  std::string at;                            // STEP/LAYER/OP
+  std::vector<std::string> commands;         // run in this order once the first picture is there
+  std::string screenshot;                    // write one picture and end
+  std::string tour;                          // folder: write all pictures of the tour and end
+  std::string report;                        // JSON of what was run, written with a picture
+  int width = 0, height = 0;                 // 0 = as it was last, or 1600 x 1000
   int threads = 0;
 };
 

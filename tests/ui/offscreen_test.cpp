@@ -79,6 +79,23 @@ TEST_F(OffScreen, APictureHasItsSizeAndContent) {
   EXPECT_EQ(number(20), 400u);
 }
 
+TEST_F(OffScreen, TheLaneIsThatAskedFor) {
+  options_.report = (folder_ / "report.json").string();
+  options_.references = References::kSim;
+  options_.lanes = {"residual=mutant:residual_missing"};
+  const auto ran = run();
+  ASSERT_TRUE(ran) << ran.error().text();
+  std::ifstream file(options_.report);
+  const std::string report{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_NE(report.find("\"lanes\": \"cpu, residual=mutant:residual_missing\""), std::string::npos);
+  EXPECT_NE(report.find("\"verdict\": \"wrong\""), std::string::npos);
+  options_.lanes = {"nobody"};
+  const auto refused = run();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, AS_USAGE);
+  EXPECT_NE(refused.error().message.find("nobody"), std::string::npos) << refused.error().text();
+}
+
 TEST_F(OffScreen, PixelsComeFromTheRenderer) {
   App app(App::Options(), {make_panels});
   auto platform = make_offscreen(320, 240);
