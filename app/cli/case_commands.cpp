@@ -106,6 +106,11 @@ struct RunCaseCommand {
   bool as_json = false;
 };
 
+// An output without an element says nothing.
+const char* shown_verdict(const CaseTap& tap) {
+  return verdict_name(tap.comparison.elements > 0 ? tap.verdict : Verdict::kNotCompared);
+}
+
 json run_json(const std::string& file, const OpCase& kept, const CaseRun& run) {
   json taps = json::array();
   for (const CaseTap& t : run.taps) {
@@ -118,7 +123,7 @@ json run_json(const std::string& file, const OpCase& kept, const CaseRun& run) {
     taps.push_back({{"tap", t.tap},
                     {"dtype", t.dtype},
                     {"shape", t.shape},
-                    {"verdict", verdict_name(t.verdict)},
+                    {"verdict", shown_verdict(t)},
                     {"tolerance", t.tolerance},
                     {"elements", t.comparison.elements},
                     {"differing", t.comparison.figures.differing},
@@ -138,6 +143,7 @@ json run_json(const std::string& file, const OpCase& kept, const CaseRun& run) {
           {"microseconds", run.microseconds},
           {"taps", taps},
           {"trespasses", run.trespasses},
+          {"compared", run.compared()},
           {"right", run.right()}};
 }
 
@@ -149,8 +155,8 @@ void print_run(const std::string& file, const OpCase& kept, const CaseRun& run) 
       kept.origin.lane, format_us(run.microseconds));
   for (const CaseTap& t : run.taps) {
     const Comparison& c = t.comparison;
-    say("  {:<12} {:<5} {:<18} {:<9} {:>9} of {} differ, max abs {}, {:.3g} of {}\n", t.tap,
-        t.dtype, extents_text(t.shape), verdict_name(t.verdict), c.figures.differing, c.elements,
+    say("  {:<12} {:<5} {:<18} {:<12} {:>9} of {} differ, max abs {}, {:.3g} of {}\n", t.tap,
+        t.dtype, extents_text(t.shape), shown_verdict(t), c.figures.differing, c.elements,
         format_error(c.figures.max_abs), c.budget_used, t.tolerance);
     if (t.verdict == Verdict::kWrong && !c.worst.index.empty()) {
       say("    worst at {}: {} instead of {}\n", extents_text(c.worst.index),
@@ -161,7 +167,14 @@ void print_run(const std::string& file, const OpCase& kept, const CaseRun& run) 
   for (const std::string& text : run.trespasses) {
     say("  wrote where it must not: {}\n", text);
   }
-  say("  {}\n", run.right() ? "right" : "wrong");
+  const bool silent = run.compared() == 0 && run.trespasses.empty();
+  if (silent) {
+    say("  not compared: {}\n", kept.unknown.empty()
+                                    ? "the call has no element to put out"
+                                    : "nothing is known of what it should put out");
+  } else {
+    say("  {}\n", run.right() ? "right" : "wrong");
+  }
 }
 
 Result<as_status> run_case_command(const RunCaseCommand& c) {

@@ -271,7 +271,16 @@ void read_parts(JsonObject& object, CaseReader& reader, OpCase& kept) {
     }
   }
   if (object.has("unknown")) {
-    for (const std::string& name : object.texts("unknown")) kept.unknown.insert(name);
+    for (const std::string& name : object.texts("unknown")) {
+      const auto tap =
+          std::ranges::find_if(kept.op.taps, [&](const as_tap_info& t) { return name == t.name; });
+      if (tap == kept.op.taps.end() || tap->direction != AS_TAP_OUT || tap->kind != AS_TAP_TENSOR) {
+        object.fail("unknown",
+                    fmt::format("op {} puts out no tensor {}", kept.op.name, shown_name(name)));
+        return;
+      }
+      kept.unknown.insert(name);
+    }
   }
   JsonObject strides = object.object("strides");
   for (auto& [name, tensor] : kept.tensors) {

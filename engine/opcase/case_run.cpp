@@ -314,10 +314,16 @@ Result<Tolerance> case_rule(const CaseOp& op, const as_tap_info& tap, const std:
       "add the class to tolerances.json");
 }
 
+std::int64_t CaseRun::compared() const {
+  std::int64_t elements = 0;
+  for (const CaseTap& tap : taps) elements += tap.comparison.elements;
+  return elements;
+}
+
 bool CaseRun::right() const {
-  return trespasses.empty() && std::none_of(taps.begin(), taps.end(), [](const CaseTap& t) {
-           return t.verdict == Verdict::kWrong;
-         });
+  return compared() > 0 && trespasses.empty() &&
+         std::none_of(taps.begin(), taps.end(),
+                      [](const CaseTap& t) { return t.verdict == Verdict::kWrong; });
 }
 
 Result<CaseRun> run_case(const OpCase& kept, const CaseLane& lane, const CaseRunOptions& options) {

@@ -50,6 +50,8 @@ struct CaseRun {
   std::vector<CaseTap> taps;
   // Written although it was not the lane's to write: "input q", "cache, 64 bytes at slot 12".
   std::vector<std::string> trespasses;
+  std::int64_t compared() const;  // elements of all outputs
+  // Something was compared, and nothing was wrong.
   bool right() const;
 };
 

@@ -581,7 +581,11 @@ TEST_F(CaptureImportTest, CasesOfEachTypeOfLayerRun) {
                layer, "--op", op, "-o", path("one.json"), "--force"});
       ASSERT_EQ(made.code, 0) << op << " of layer " << layer << ": " << made.err;
       const Outcome judged = run({"case", "run", path("one.json"), "--lane", "ref.sim"});
-      EXPECT_EQ(judged.code, 0) << op << " of layer " << layer << ": " << judged.out << judged.err;
+      // No token of the step completes an entry of 128.
+      const bool empty = judged.out.find("the call has no element") != std::string::npos;
+      EXPECT_EQ(empty, std::string_view(op) == "compress_insert" && model.ratio(i) == 128);
+      EXPECT_EQ(judged.code, empty ? 1 : 0)
+          << op << " of layer " << layer << ": " << judged.out << judged.err;
     }
   }
 }
