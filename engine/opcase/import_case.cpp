@@ -232,10 +232,14 @@ class CaseImporter {
       if (n >= 0) known *= std::max<std::int64_t>(1, n);
       if (known > (std::int64_t{1} << 40)) return wrong("the shape is too large");
     }
-    for (std::int64_t& n : shape) {
-      if (n >= 0) continue;
-      n = std::max<std::int64_t>(0, e.elements - t.offset) / known;
-      known *= std::max<std::int64_t>(1, n);
+    const std::int64_t left = std::max<std::int64_t>(0, e.elements - t.offset);
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+      if (shape[i] >= 0) continue;
+      if (t.stride.empty() && left % known != 0) {
+        return wrong(fmt::format("[{}]: {} elements are no multiple of {}", fmt::join(shape, ","),
+                                 left, known));
+      }
+      shape[i] = t.stride.empty() ? left / known : rows_inside(t, i, left);
     }
     as_tensor out{};
     out.rank = static_cast<std::int32_t>(shape.size());
@@ -271,6 +275,18 @@ class CaseImporter {
       out.stride[i] = from.stride[t.permute[i]];
     }
     return out;
+  }
+
+  // How often the axis that was left open fits into so many elements, by its stride.
+  static std::int64_t rows_inside(const ImportTensor& t, std::size_t axis, std::int64_t left) {
+    std::int64_t last = 0;  // element of a row
+    for (std::size_t a = 0; a < t.shape.size(); ++a) {
+      if (a == axis || t.shape[a] <= 1 || t.stride[a] == 0) continue;
+      if (t.shape[a] - 1 > left / t.stride[a]) return 0;
+      last += (t.shape[a] - 1) * t.stride[a];
+    }
+    if (left <= last) return 0;
+    return t.stride[axis] == 0 ? 1 : (left - last - 1) / t.stride[axis] + 1;
   }
 
   // Where element i of a view lies.
@@ -396,6 +412,16 @@ class CaseImporter {
     return {};
   }
 
+  // That of an input which has the same choice of types; else the first.
+  std::int32_t output_dtype(const as_tap_info& tap) const {
+    for (const as_tap_info& other : map_.op.taps) {
+      if (other.kind != AS_TAP_TENSOR || other.direction != AS_TAP_IN) continue;
+      const as_tensor& t = tensor_at(params_.data(), other.offset);
+      if (std::string_view(other.dtype) == tap.dtype && present(t)) return t.dtype;
+    }
+    return dtype_named(split(tap.dtype, '|').front());
+  }
+
   // Tensors that the op writes and the dump has not: their shape follows from the letters.
   Result<void> missing_outputs() {
     std::map<std::string, std::int64_t> sizes;
@@ -433,7 +459,7 @@ class CaseImporter {
         made.stride[a] = stride;
         stride *= std::max<std::int64_t>(1, made.shape[a]);
       }
-      made.dtype = dtype_named(split(tap.dtype, '|').front());
+      made.dtype = output_dtype(tap);
       made.data = allocate(count * as_dtype_size(made.dtype));
       t = made;
       unknown_.insert(tap.name);

@@ -237,6 +237,61 @@ TEST_F(CaseImportTest, WhatDoesNotFitIsNamed) {
             3);
 }
 
+// What is left of an axis is whole rows, or the map is wrong.
+TEST_F(CaseImportTest, AShapeThatDoesNotDivideIsAnError) {
+  const OpCase kept = attention("1/1/residual");
+  TensorWriter writer;
+  add_tensors(kept, writer);
+  ASSERT_TRUE(writer.write(path("dump.safetensors")));
+  const auto import = [&](const std::string& h) {
+    std::string text =
+        map_text(R"("h": {"name": "h")" + h + R"(}, "y": {"name": "y"})", "", "residual");
+    const std::string numbers = R"("numbers": {"scale": 0.04419417382415922}, )";
+    text.replace(text.find(numbers), numbers.size(), "");
+    return run({"case", "import", write("map.json", text), path("dump.safetensors"), "-o",
+                path("x.json"), "--force"});
+  };
+  const std::int64_t tokens = kept.tensors.at("h").shape[0];
+  const Outcome uneven = import(R"(, "shape": [-1, 500])");
+  EXPECT_EQ(uneven.code, 3) << uneven.out;
+  EXPECT_NE(uneven.err.find(fmt::format("{} elements are no multiple of 500", tokens * 512)),
+            std::string::npos)
+      << uneven.err;
+  EXPECT_EQ(import(R"(, "shape": [-1, 512])").code, 0);
+  // Rows that lie further apart than they are long: as many as there are.
+  const Outcome strided = import(R"(, "shape": [-1, 512], "stride": [1024, 1])");
+  EXPECT_EQ(strided.code, 3);
+  EXPECT_NE(strided.err.find(fmt::format("h has {};", (tokens + 1) / 2)), std::string::npos)
+      << strided.err;
+}
+
+// An output that the dump lacks has the type of the inputs that have the same choice.
+TEST_F(CaseImportTest, AMergeInFp32WithoutItsOutputRuns) {
+  const std::vector<float> a = {1, 2, 3, 4}, b = {5, 6, 7, 8}, lse = {0};
+  TensorWriter writer;
+  writer.add("a", ElementType::kF32, {1, 1, 4}, a);
+  writer.add("b", ElementType::kF32, {1, 1, 4}, b);
+  writer.add("lse_a", ElementType::kF32, {1, 1}, lse);
+  writer.add("lse_b", ElementType::kF32, {1, 1}, lse);
+  const std::vector<float> merged = {0.6931472f};
+  writer.add("lse", ElementType::kF32, {1, 1}, merged);
+  ASSERT_TRUE(writer.write(path("dump.safetensors")));
+  std::string text =
+      map_text(same_names({"a", "b", "lse_a", "lse_b", "out", "lse"}), "", "merge_states");
+  const std::string numbers = R"("numbers": {"scale": 0.04419417382415922}, )";
+  text.replace(text.find(numbers), numbers.size(), "");
+  const Outcome made = run({"case", "import", write("map.json", text), path("dump.safetensors"),
+                            "-o", path("merge.json")});
+  ASSERT_EQ(made.code, 0) << made.err;
+  auto kept = read_case(path("merge.json"));
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(kept->tensors.at("out").dtype, AS_F32);
+  for (const char* lane : {"cpu", "ref.sim"}) {
+    const Outcome ran = run({"case", "run", path("merge.json"), "--lane", lane});
+    EXPECT_EQ(ran.code, 0) << ran.out << ran.err;
+  }
+}
+
 // The view of one layer in a slab: its first axis counts pages, the offset lies inside of each.
 TEST_F(CaseImportTest, AnOffsetDoesNotMoveThePagesApart) {
   const OpCase kept = attention();
