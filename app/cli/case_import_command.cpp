@@ -19,6 +19,7 @@
 #include "engine/opcase/case_file.h"
 #include "engine/opcase/import_capture.h"
 #include "engine/opcase/import_case.h"
+#include "engine/opcase/import_use.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace attnscope {
@@ -74,6 +75,11 @@ Result<as_status> import_cases(const ImportCommand& c, const ImportMap& map) {
     if (auto ok = check_free(name, c.force); !ok) return ok.error();
     wanted.emplace_back(op, std::move(name));
   }
+  ImportUse use(*files);
+  for (const ImportOp* op : ops) {
+    if (!c.op.empty() && c.op != op->op.name) continue;
+    use.looked_for(*op, layer, !c.op.empty() || has_inputs(*op, *files, layer));
+  }
   for (const auto& [op, name] : wanted) {
     auto made = import_case(*op, *files, map.engine, layer);
     if (!made) return made.error();
@@ -85,6 +91,7 @@ Result<as_status> import_cases(const ImportCommand& c, const ImportMap& map) {
     }
     for (const std::string& note : made->notes) say("  {}\n", note);
   }
+  for (const std::string& text : use.sentences(map)) say("{}\n", text);
   if (!wanted.empty()) return AS_OK;
   if (!c.op.empty() && std::ranges::count(known, c.op) == 0) {
     return usage_error(fmt::format("--op {}: the map has no such op{}", c.op,
@@ -142,7 +149,13 @@ LeftOutTotals print_left_out(const ImportCommand& c, const std::vector<LeftOutOp
         ++totals.taps;
         if (tap.verdict != Verdict::kWrong) continue;
         ++totals.wrong;
-        say("  {}: {} is wrong{}{}\n", place, tap.tap, tap.note.empty() ? "" : ": ", tap.note);
+        const WorstElement& worst = tap.comparison.worst;
+        say("  {}: {} is wrong{}{}{}\n", place, tap.tap,
+            worst.index.empty()
+                ? ""
+                : fmt::format(", worst at [{}]: {} instead of {}", fmt::join(worst.index, ","),
+                              format_exact(worst.value), format_exact(worst.reference)),
+            tap.note.empty() ? "" : ": ", tap.note);
       }
     }
   }

@@ -13,9 +13,12 @@
 #include "engine/model/numbers.h"
 #include "engine/opcase/case_trace.h"
 #include "engine/opcase/import_case.h"
+#include "engine/opcase/import_requests.h"
 #include "engine/opcase/import_tables.h"
+#include "engine/opcase/import_use.h"
 #include "engine/opcase/import_verdicts.h"
 #include "engine/session/attention_copy.h"
+#include "engine/session/evidence.h"
 #include "engine/session/forced_copy.h"
 #include "kernels/params/tensor_view.h"
 
@@ -23,6 +26,7 @@ namespace attnscope {
 namespace {
 
 constexpr std::int64_t kMostPosition = std::int64_t{1} << 24;  // beyond any model
+constexpr std::int32_t kMostRequests = 1 << 16;
 
 struct ImportedStep {
   std::vector<PlacedCase> ops;
@@ -62,8 +66,11 @@ class DumpImporter {
   Result<ImportedCapture> run(const std::string& path) {
     steps_.resize(dump_.size());
     for (std::size_t s = 0; s < dump_.size(); ++s) {
+      use_.add(dump_[s]);
       if (auto ok = read_step(s); !ok) return ok.error();
     }
+    if (const std::string note = by_position_.note(); !note.empty()) out_.notes.push_back(note);
+    for (std::string& text : use_.sentences(map_)) out_.notes.push_back(std::move(text));
     if (out_.ops == 0) {
       return bad_input("the dump has the inputs of no op of the map, in no layer of the model",
                        fmt::format("layers of the model: {}; --layer N --op NAME without a capture "
@@ -99,7 +106,9 @@ class DumpImporter {
     ImportedStep& step = steps_[s];
     const auto at = static_cast<std::int64_t>(s);
     const auto add = [&](const ImportOp& op, int index, int layer) -> Result<void> {
-      if (!has_inputs(op, dump_[s], layer)) return {};
+      const bool taken = has_inputs(op, dump_[s], layer);
+      use_.looked_for(op, layer, taken);
+      if (!taken) return {};
       auto made = import_case(op, dump_[s], map_.engine, layer);
       if (!made) return in_place({at, layer, static_cast<as_op_id>(op.op.id)}, made.error());
       const Place place = {at, layer, static_cast<as_op_id>(op.op.id)};
@@ -141,14 +150,16 @@ class DumpImporter {
       return bad_input(fmt::format("step {}: its files have the inputs of no op with tokens", at),
                        "every step of a dump names the same tensors");
     }
-    if (auto ok = place_tokens(step, at); !ok) return ok;
+    if (auto ok = place_tokens(step, s); !ok) return ok;
     if (auto ok = place_samples(step, s); !ok) return ok;
     return name_tokens(step, s);
   }
 
   // It has no place in a step, so no tap of a capture could be its; what it got wrong is said.
   void leave_out(const ImportOp& op, std::size_t s, int layer) {
-    if (!has_inputs(op, dump_[s], layer)) return;
+    const bool taken = has_inputs(op, dump_[s], layer);
+    use_.looked_for(op, layer, taken);
+    if (!taken) return;
     LeftOutOp& left = out_.left_out.emplace_back();
     left.step = static_cast<std::int64_t>(s);
     left.layer = layer;
@@ -216,7 +227,8 @@ class DumpImporter {
   }
 
   // Positions and requests of the tokens, of the first op that has them.
-  Result<void> place_tokens(ImportedStep& step, std::int64_t at) const {
+  Result<void> place_tokens(ImportedStep& step, std::size_t s) {
+    const auto at = static_cast<std::int64_t>(s);
     for (const PlacedCase& op : step.ops) {
       const auto take = [&](const char* name, auto& list) {
         const auto it = op.kept->tensors.find(name);
@@ -228,12 +240,17 @@ class DumpImporter {
       take("request_of", step.request_of);
     }
     const bool has_positions = !step.positions.empty();
-    if (step.request_of.empty()) step.request_of.assign(to_size(step.tokens), 0);
+    for (std::size_t t = 0; t < step.positions.size(); ++t) {
+      if (step.positions[t] >= 0 && step.positions[t] < kMostPosition) continue;
+      return bad_input(fmt::format("step {}: token {} has position {}", at, t, step.positions[t]),
+                       "leave padding out with \"shape\"");
+    }
+    if (auto ok = place_requests(step, s); !ok) return ok;
     std::map<std::int32_t, std::int64_t> next;
     step.positions.resize(to_size(step.tokens), -1);
     for (std::size_t t = 0; t < step.positions.size(); ++t) {
       const std::int32_t request = step.request_of[t];
-      if (request < 0 || request >= 1 << 16 || (t > 0 && request < step.request_of[t - 1])) {
+      if (request < 0 || request >= kMostRequests || (t > 0 && request < step.request_of[t - 1])) {
         return bad_input(
             fmt::format("step {}: token {} is of request {}; tokens of a request lie together, "
                         "requests ascend from 0",
@@ -241,17 +258,57 @@ class DumpImporter {
             "leave padding out with \"shape\"");
       }
       if (!has_positions) step.positions[t] = next[request]++;
-      if (step.positions[t] < 0 || step.positions[t] >= kMostPosition) {
-        return bad_input(fmt::format("step {}: token {} has position {}", at, t, step.positions[t]),
-                         "leave padding out with \"shape\"");
-      }
       step.requests = std::max<std::int64_t>(step.requests, request + 1);
     }
     return {};
   }
 
+  // Whose tokens they are: as ops have it, the map names it, or positions show it.
+  Result<void> place_requests(ImportedStep& step, std::size_t s) {
+    if (map_.request_of) use_.looked_for(*map_.request_of, "request_of");
+    if (step.request_of.empty() && map_.request_of && has_tensor(*map_.request_of, dump_[s])) {
+      auto named = import_integers(*map_.request_of, "request_of", dump_[s]);
+      if (!named) return named.error();
+      if (std::ssize(*named) < step.tokens) {
+        return bad_input(fmt::format("step {}: request_of has {} numbers, there are {} tokens", s,
+                                     named->size(), step.tokens),
+                         "\"request_of\" in the map names a tensor with one number a token");
+      }
+      for (std::int64_t t = 0; t < step.tokens; ++t) {
+        step.request_of.push_back(
+            static_cast<std::int32_t>(std::clamp<std::int64_t>((*named)[to_size(t)], -1, 1 << 16)));
+      }
+    }
+    if (!step.request_of.empty()) {
+      const bool whole = std::ranges::all_of(
+          step.request_of, [](std::int32_t r) { return r >= 0 && r < kMostRequests; });
+      if (whole && step.positions.size() == step.request_of.size()) {
+        by_position_.know(step.positions, step.request_of);
+      }
+      return {};
+    }
+    if (step.positions.empty()) {
+      step.request_of.assign(to_size(step.tokens), 0);
+      return {};
+    }
+    std::vector<std::int64_t> slots;
+    std::int64_t rows_per_block = 0;
+    for (const PlacedCase& op : step.ops) {
+      if (op.place.op != AS_OP_Q_ROPE_KV_INSERT) continue;
+      slots = list_of<std::int64_t>(op.kept->tensors.at("slots"));
+      rows_per_block = op.kept->caches.at("cache").rows_per_block;
+      break;
+    }
+    auto told =
+        by_position_.assign(static_cast<std::int64_t>(s), step.positions, slots, rows_per_block);
+    if (!told) return told.error();
+    step.request_of = std::move(*told);
+    return {};
+  }
+
   // Which rows the ops after the layers got.
-  Result<void> place_samples(ImportedStep& step, std::size_t s) const {
+  Result<void> place_samples(ImportedStep& step, std::size_t s) {
+    if (map_.sample_rows) use_.looked_for(*map_.sample_rows, "sample_rows");
     if (step.head_rows < 0) return {};
     std::vector<std::int64_t>& rows = step.sample_rows;
     if (map_.sample_rows && has_tensor(*map_.sample_rows, dump_[s])) {
@@ -276,7 +333,8 @@ class DumpImporter {
         "say which tokens they are of: \"sample_rows\" in the map names a tensor of row numbers");
   }
 
-  Result<void> name_tokens(ImportedStep& step, std::size_t s) const {
+  Result<void> name_tokens(ImportedStep& step, std::size_t s) {
+    if (map_.token_ids) use_.looked_for(*map_.token_ids, "token_ids");
     if (!map_.token_ids || !has_tensor(*map_.token_ids, dump_[s])) return {};
     auto ids = import_integers(*map_.token_ids, "token_ids", dump_[s]);
     if (!ids) return ids.error();
@@ -435,17 +493,36 @@ class DumpImporter {
     return std::make_shared<const AttentionCopy>(copy_attention(params, rows, nullptr));
   }
 
+  // Where the worst element of a wrong output lies, and what is there.
+  static void name_places(const PlacedCase& op, const StepMetadata& step, CaseRun& run) {
+    auto call = CaseCall::make(*op.kept);
+    if (!call) return;
+    const OpParams params = OpParams::of(op.place.op, call->params());
+    for (CaseTap& tap : run.taps) {
+      const auto info = std::ranges::find_if(
+          op.kept->op.taps, [&](const as_tap_info& t) { return tap.tap == t.name; });
+      if (tap.verdict != Verdict::kWrong || info == op.kept->op.taps.end()) continue;
+      as_tensor value{};
+      value.rank = static_cast<std::int32_t>(tap.shape.size());
+      std::ranges::copy(tap.shape, value.shape);
+      tap.note = evidence(tap.comparison, params, *info, value, &step);
+    }
+  }
+
   // The reference's values and what they say of the op.
-  void judge(const PlacedCase& op, OpTrace& trace) {
+  void judge(const PlacedCase& op, const StepMetadata& step, OpTrace& trace) {
     if (!options_.judge) return;
     auto run = options_.judge(*op.kept);
-    if (run) return take_verdicts(*run, trace);
+    if (run) {
+      name_places(op, step, *run);
+      return take_verdicts(*run, trace);
+    }
     const std::string text =
         fmt::format("{}: not judged: {}", op.kept->op.name, run.error().message);
     if (std::ranges::count(out_.notes, text) == 0) out_.notes.push_back(text);
   }
 
-  std::shared_ptr<const OpTrace> op_trace(const PlacedCase& op, const ImportedStep& step,
+  std::shared_ptr<const OpTrace> op_trace(const PlacedCase& op, const StepMetadata& step,
                                           const SessionInfo& info) {
     auto trace = std::make_shared<OpTrace>(trace_of_case(*op.kept, map_.engine));
     trace->place = op.place;
@@ -460,7 +537,7 @@ class DumpImporter {
       tap.value_bytes.assign(from, from + bytes);
       tap.value.data = tap.value_bytes.data();
     }
-    judge(op, *trace);
+    judge(op, step, *trace);
     blank(*op.kept, *trace);
     for (RowsCopy& rows : trace->rows) {
       for (const as_tap_info& tap : op.kept->op.taps) {
@@ -470,7 +547,7 @@ class DumpImporter {
       }
     }
     if (op.place.op == AS_OP_SPARSE_ATTENTION) {
-      trace->attention = attention_of(*op.kept, step.tokens);
+      trace->attention = attention_of(*op.kept, step.num_tokens_in_step());
     }
     return trace;
   }
@@ -520,7 +597,9 @@ class DumpImporter {
     }
     fill_tables(step.ops, info, trace);
     trace.sampled = sampled_of(step);
-    for (const PlacedCase& op : step.ops) trace.ops.push_back(op_trace(op, step, info));
+    for (const PlacedCase& op : step.ops) {
+      trace.ops.push_back(op_trace(op, trace.metadata, info));
+    }
     return trace;
   }
 
@@ -546,6 +625,8 @@ class DumpImporter {
   std::vector<ImportedRequest> requests_;
   std::vector<std::int64_t> seen_;                // tokens of each request so far
   std::vector<std::vector<std::int32_t>> known_;  // their ids
+  RequestsByPosition by_position_;
+  ImportUse use_;
   ImportedCapture out_;
 };
 

@@ -9,6 +9,7 @@
 
 #include "engine/config/json_object.h"
 #include "engine/opcase/import_rows.h"
+#include "engine/opcase/import_use.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/cpu/rope_table.h"
 #include "kernels/layout/records.h"
@@ -20,11 +21,6 @@ namespace {
 
 // Elements of a view whose strides repeat those of the dump: beyond any list that a model has.
 constexpr std::int64_t kMostRepeated = std::int64_t{1} << 24;
-
-std::string with_layer(std::string name, int layer) {
-  const std::size_t at = name.find("{layer}");
-  return at == std::string::npos ? name : name.replace(at, 7, std::to_string(layer));
-}
 
 const TensorEntry* find(const std::vector<TensorFile>& files, const std::string& name) {
   for (const TensorFile& file : files) {

@@ -170,6 +170,7 @@ Result<ImportMap> read_import_map(const std::string& name) {
   map.engine = object.text("engine", "");
   if (object.has("token_ids")) map.token_ids = read_tensor(object.object("token_ids"));
   if (object.has("sample_rows")) map.sample_rows = read_tensor(object.object("sample_rows"));
+  if (object.has("request_of")) map.request_of = read_tensor(object.object("request_of"));
   JsonObject ops = object.object("ops");
   for (std::int32_t id = 0; id < AS_HELPER_END; ++id) {
     if (id == AS_OP_COUNT) id = AS_HELPER_FIRST;

@@ -6,8 +6,8 @@
 //      "caches": {"cache": {"name": "swa_kv_cache", "record": "latent", "rows_per_block": 64}},
 //      "numbers": {"scale": 0.04419417382415922}}}}
 //
-// Beside "ops": "token_ids" and "sample_rows", tensors of integers that no op reads: the ids of the
-// tokens, and which rows the ops after the layers got.
+// Beside "ops": "token_ids", "sample_rows" and "request_of", tensors of integers that no op needs
+// to read: the ids of the tokens, which rows the ops after the layers got, whose tokens they are.
 //
 // "{layer}" in a name is replaced. Where layers of different types have other tensors or numbers,
 // an op is a list of such objects, each with "layers": ["SWA"] or ["C4A", "C128A"]. The manual
@@ -66,6 +66,7 @@ struct ImportMap {
   std::string engine;
   std::optional<ImportTensor> token_ids;    // [T] of every step
   std::optional<ImportTensor> sample_rows;  // [N]; else the last row of every request, or all
+  std::optional<ImportTensor> request_of;   // [T]; else by the ops' own, or by positions
   std::vector<ImportOp> ops;
 };
 

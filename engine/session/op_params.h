@@ -18,6 +18,14 @@ class OpParams {
  public:
   OpParams() { std::memset(&storage_, 0, sizeof(storage_)); }
 
+  // A copy of a whole struct of this op.
+  static OpParams of(as_op_id op, const void* params) {
+    OpParams out;
+    out.op_ = op;
+    std::memcpy(&out.storage_, params, out.info().params_size);
+    return out;
+  }
+
   // Fills in the head of a fresh struct S for op.
   template <class S>
   S& init(as_op_id op) {

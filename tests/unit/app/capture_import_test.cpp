@@ -270,6 +270,11 @@ TEST_F(CaptureImportTest, TheBugOfAnotherEngineIsNamedAndOnlyThat) {
     const auto blamed = nlohmann::json::parse(shown.out).at("blamed");
     ASSERT_EQ(blamed.size(), 1u) << mutant << ": " << blamed.dump(1);
     EXPECT_EQ(blamed[0].at("op"), op) << mutant;
+    // Where, and what is there.
+    const auto sentence = blamed[0].at("sentence").get<std::string>();
+    for (const char* part : {"token ", "(request ", ", position ", " instead of "}) {
+      EXPECT_NE(sentence.find(part), std::string::npos) << mutant << ": " << sentence;
+    }
     EXPECT_NE(run({"show", path("theirs.acap")}).out.find("blamed: " + op), std::string::npos);
   }
 }
@@ -396,6 +401,95 @@ TEST_F(CaptureImportTest, ACaptureOfADumpEqualsItself) {
   ASSERT_EQ(import().code, 0);
   const Outcome diff = run({"diff", path("first.acap"), path("theirs.acap")});
   EXPECT_EQ(diff.code, 1) << diff.out;
+}
+
+// Steps of one op whose tokens have positions, of which no tensor says whose they are.
+class RequestsOfADump : public CliTest {
+ protected:
+  void step(const std::string& name, const std::vector<std::int64_t>& positions,
+            const std::vector<std::int32_t>& request_of = {}) {
+    const auto tokens = static_cast<std::int64_t>(positions.size());
+    const std::vector<std::uint16_t> zeros(positions.size() * 8 * 512, 0);
+    TensorWriter writer;
+    writer.add("o", ElementType::kBf16, {tokens, 8, 512}, zeros);
+    writer.add("out", ElementType::kBf16, {tokens, 8, 512}, zeros);
+    writer.add("positions", ElementType::kI64, {tokens}, positions);
+    if (!request_of.empty()) writer.add("whose", ElementType::kI32, {tokens}, request_of);
+    ASSERT_TRUE(writer.write(path(name)));
+    steps_.push_back(path(name));
+  }
+  Outcome import() {
+    const std::string map = write("map.json", R"({"format": "attnscope-import-map", "version": 1,
+      "engine": "other", "request_of": {"name": "whose"}, "ops": {"inverse_rope": {
+      "tensors": {"o": {"name": "o"}, "positions": {"name": "positions"}, "out": {"name": "out"}},
+      "ropes": {"rope": {"base": 10000, "factor": 1}}}}})");
+    std::vector<std::string> command = {"case", "import", map};
+    command.insert(command.end(), steps_.begin(), steps_.end());
+    command.insert(command.end(),
+                   {"-o", path("x.acap"), "--model", "tiny", "--layers", "0", "--force"});
+    steps_.clear();
+    return run(command);
+  }
+  // Of each step, the requests of its tokens.
+  std::vector<std::vector<std::int32_t>> requests() const {
+    std::vector<std::vector<std::int32_t>> out;
+    auto capture = Capture::open(path("x.acap"));
+    EXPECT_TRUE(capture) << capture.error().text();
+    if (!capture) return out;
+    for (const auto& summary : (*capture)->summaries()) {
+      auto trace = (*capture)->trace(summary->step);
+      EXPECT_TRUE(trace && *trace);
+      if (trace && *trace) out.push_back((*trace)->metadata.request_of);
+    }
+    return out;
+  }
+  std::vector<std::string> steps_;
+};
+
+TEST_F(RequestsOfADump, AreToldApartByTheirPositions) {
+  using Requests = std::vector<std::vector<std::int32_t>>;
+  step("0.safetensors", {0, 1, 2, 0, 1});
+  step("1.safetensors", {3, 2});
+  step("2.safetensors", {4});
+  step("3.safetensors", {3, 0, 1});
+  Outcome made = import();
+  ASSERT_EQ(made.code, 0) << made.err;
+  EXPECT_EQ(requests(), (Requests{{0, 0, 0, 1, 1}, {0, 1}, {0}, {1, 2, 2}}));
+  EXPECT_NE(made.out.find("3 requests are told apart by the positions"), std::string::npos)
+      << made.out;
+  const Outcome diff = run({"diff", path("x.acap"), path("x.acap")});
+  EXPECT_EQ(diff.code, 0) << diff.out << diff.err;
+  // Two of one length go on together; one alone could be either.
+  step("0.safetensors", {0, 1, 0, 1});
+  step("1.safetensors", {2, 2});
+  made = import();
+  ASSERT_EQ(made.code, 0) << made.err;
+  EXPECT_EQ(requests(), (Requests{{0, 0, 1, 1}, {0, 1}}));
+  // One request, of which a step was not dumped.
+  step("0.safetensors", {0, 1, 2});
+  step("1.safetensors", {4});
+  made = import();
+  ASSERT_EQ(made.code, 0) << made.err;
+  EXPECT_EQ(requests(), (Requests{{0, 0, 0}, {0}}));
+  EXPECT_EQ(made.out.find("told apart"), std::string::npos) << made.out;
+}
+
+TEST_F(RequestsOfADump, AreAskedForWherePositionsLeaveThemOpen) {
+  for (const std::vector<std::int64_t>& second :
+       std::vector<std::vector<std::int64_t>>{{2}, {2, 7}, {2, 3}}) {
+    step("0.safetensors", {0, 1, 0, 1});
+    step("1.safetensors", second);
+    const Outcome refused = import();
+    EXPECT_EQ(refused.code, 3) << second.back() << refused.out;
+    EXPECT_NE(refused.err.find("step 1: tokens from "), std::string::npos) << refused.err;
+    EXPECT_NE(refused.err.find("\"request_of\" in the map"), std::string::npos) << refused.err;
+  }
+  // As the dump says it.
+  step("0.safetensors", {0, 1, 0, 1}, {0, 0, 1, 1});
+  step("1.safetensors", {2}, {1});
+  const Outcome made = import();
+  ASSERT_EQ(made.code, 0) << made.err;
+  EXPECT_EQ(requests(), (std::vector<std::vector<std::int32_t>>{{0, 0, 1, 1}, {1}}));
 }
 
 TEST_F(CaptureImportTest, AnotherValueIsFoundByItsOp) {

@@ -292,6 +292,41 @@ TEST_F(CaseImportTest, AMergeInFp32WithoutItsOutputRuns) {
   }
 }
 
+// A name with a letter too many leaves its op out: that is said.
+TEST_F(CaseImportTest, WhatFoundNothingInTheOtherIsSaid) {
+  const OpCase kept = attention("1/1/residual");
+  TensorWriter writer;
+  add_tensors(kept, writer);
+  const std::vector<float> more(4, 1);
+  writer.add("layers.1.mistyped", ElementType::kF32, {4}, more);
+  writer.add("layers.2.known", ElementType::kF32, {4}, more);
+  ASSERT_TRUE(writer.write(path("dump.safetensors")));
+  const std::string map = write("map.json", R"({"format": "attnscope-import-map", "version": 1,
+    "engine": "other", "token_ids": {"name": "ids"}, "ops": {
+      "residual": {"tensors": {"h": {"name": "h"}, "y": {"name": "y"}, "out": {"name": "o"}}},
+      "sample": {"tensors": {"logits": {"name": "logits"}, "tokens": {"name": "tokens"}}},
+      "attn_norm": {"numbers": {"eps": 1e-6}, "tensors": {"x": {"name": "h"},
+        "weight": {"name": "layers.{layer}.known"}, "y": {"name": "out"}}}}})");
+  const Outcome out =
+      run({"case", "import", map, path("dump.safetensors"), "--layer", "1", "-o", path("x.json")});
+  ASSERT_EQ(out.code, 0) << out.err;
+  for (const char* text :
+       {"residual: no tensor of the dump is named \"o\" (out)\n",
+        "attn_norm: no tensor of the dump is named \"layers.{layer}.known\" (weight)\n",
+        "none of their names in the map is in the dump: sample\n",
+        "of the dump nothing used 2 tensors: \"layers.1.mistyped\", \"out\"\n"}) {
+    EXPECT_NE(out.out.find(text), std::string::npos) << text << out.out;
+  }
+  // Of one op alone what others are for is no mistake.
+  const Outcome one = run({"case", "import", map, path("dump.safetensors"), "--layer", "1", "--op",
+                           "residual", "-o", path("y.json")});
+  ASSERT_EQ(one.code, 0) << one.err;
+  EXPECT_NE(one.out.find("of the dump nothing used 1 tensor: \"layers.1.mistyped\"\n"),
+            std::string::npos)
+      << one.out;
+  EXPECT_EQ(one.out.find("sample"), std::string::npos) << one.out;
+}
+
 // The view of one layer in a slab: its first axis counts pages, the offset lies inside of each.
 TEST_F(CaseImportTest, AnOffsetDoesNotMoveThePagesApart) {
   const OpCase kept = attention();
