@@ -82,6 +82,14 @@ bool has_value(ElementType type) {
   return type != ElementType::kF16 && type != ElementType::kU64 && type != ElementType::kF4;
 }
 
+// Whether the dump has a tensor of the map, all its parts where it has several.
+bool has_all_of(const ImportTensor& t, const std::vector<TensorFile>& files, int layer) {
+  const auto has = [&](const std::string& name) {
+    return name.empty() || find(files, with_layer(name, layer)) != nullptr;
+  };
+  return has(t.name) && has(t.factor_name) && std::ranges::all_of(t.stack, has);
+}
+
 bool is_fp8(ElementType type) {
   return type == ElementType::kF8E4m3 || type == ElementType::kF8E5m2 ||
          type == ElementType::kF8E4m3Fnuz || type == ElementType::kF8E5m2Fnuz ||
@@ -316,9 +324,9 @@ class CaseImporter {
     if (it == map_.tensors.end()) return {};
     const ImportTensor& t = it->second;
     const bool output = tap.direction == AS_TAP_OUT;
-    if ((output || is_extra(tap.name)) && find(files_, with_layer(t.name, layer_)) == nullptr) {
-      return {};
-    }
+    if ((output || is_extra(tap.name)) && !has_all_of(t, files_, layer_)) return {};
+    if (!t.values.empty()) return literal(tap, t);
+    if (!t.stack.empty()) return stacked(tap, t);
     auto found = entry(t.name);
     if (!found) return found.error();
     const TensorEntry& e = **found;
@@ -374,6 +382,90 @@ class CaseImporter {
         return bad_input(fmt::format("{}: {} of tensor {} has no {} value", map_.op.name, value,
                                      shown_name(e.name), as_dtype_name(dtype)),
                          "dump it in the op's own type");
+      }
+    }
+    tensor_at(params_.data(), tap.offset) = to;
+    return {};
+  }
+
+  // A tensor in memory of its own.
+  as_tensor make(const std::vector<std::int64_t>& shape, std::int32_t dtype) {
+    as_tensor to{};
+    to.rank = static_cast<std::int32_t>(shape.size());
+    to.dtype = dtype;
+    std::int64_t stride = 1;
+    for (std::size_t a = shape.size(); a-- > 0;) {
+      to.shape[a] = shape[a];
+      to.stride[a] = stride;
+      stride *= std::max<std::int64_t>(1, shape[a]);
+    }
+    to.data = allocate(as_tensor_numel(&to) * as_dtype_size(dtype));
+    return to;
+  }
+  Error no_value(double value, const std::string& name, std::int32_t dtype) const {
+    return bad_input(fmt::format("{}: {} of tensor {} has no {} value", map_.op.name, value,
+                                 shown_name(name), as_dtype_name(dtype)),
+                     "dump it in the op's own type");
+  }
+
+  // Elements that the map gives.
+  Result<void> literal(const as_tap_info& tap, const ImportTensor& t) {
+    if (t.shape.size() > AS_MAX_RANK) {
+      return bad_input(fmt::format("{}: {} has {} axes", map_.op.name, tap.name, t.shape.size()));
+    }
+    const as_tensor to = make(t.shape, dtype_named(split(tap.dtype, '|').front()));
+    auto* put = static_cast<std::uint8_t*>(to.data);
+    for (const std::int64_t value : t.values) {
+      if (!put_value(static_cast<double>(value), to.dtype, false, put)) {
+        return no_value(static_cast<double>(value), tap.name, to.dtype);
+      }
+      put += as_dtype_size(to.dtype);
+    }
+    tensor_at(params_.data(), tap.offset) = to;
+    return {};
+  }
+
+  // Tensors of one shape behind each other; the last axis of a table may be longer in some, the
+  // others have the null block there.
+  Result<void> stacked(const as_tap_info& tap, const ImportTensor& t) {
+    std::vector<std::pair<const TensorEntry*, as_tensor>> parts;
+    std::vector<std::int64_t> shape;
+    for (const std::string& name : t.stack) {
+      auto found = entry(name);
+      if (!found) return found.error();
+      auto seen = view(t, **found);
+      if (!seen) return seen.error();
+      std::vector<std::int64_t> own(seen->shape, seen->shape + seen->rank);
+      if (shape.empty()) shape = own;
+      const bool fits = own.size() == shape.size() && own.size() < AS_MAX_RANK &&
+                        std::equal(own.begin(), own.end() - 1, shape.begin()) &&
+                        (own.back() == shape.back() || own.size() > 1);
+      if (!fits || !has_value((*found)->type)) {
+        return bad_input(fmt::format("{}: {} of {} [{}] does not lie behind the first, {} [{}]",
+                                     map_.op.name, shown_name((*found)->name),
+                                     element_name((*found)->type), fmt::join(own, ","),
+                                     shown_name(parts.empty() ? name : parts.front().first->name),
+                                     fmt::join(shape, ",")),
+                         "tensors of a \"stack\" have one shape");
+      }
+      shape.back() = std::max(shape.back(), own.back());
+      parts.emplace_back(*found, *seen);
+    }
+    shape.insert(shape.begin(), std::ssize(parts));
+    const as_tensor to = make(shape, dtype_named(split(tap.dtype, '|').front()));
+    const std::int64_t size = as_dtype_size(to.dtype), width = shape.back();
+    auto* bytes = static_cast<std::uint8_t*>(to.data);
+    std::memset(bytes, 0, static_cast<std::size_t>(as_tensor_numel(&to) * size));
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      const auto& [e, seen] = parts[p];
+      const std::int64_t columns = std::max<std::int64_t>(1, seen.shape[seen.rank - 1]);
+      for (std::int64_t i = 0; i < as_tensor_numel(&seen); ++i) {
+        const std::uint8_t* from = e->data + offset_of(t, seen, i) * (element_bits(e->type) / 8);
+        std::uint8_t* put = bytes + (static_cast<std::int64_t>(p) * to.stride[0] +
+                                     i / columns * width + i % columns) *
+                                        size;
+        const double value = value_of(e->type, from);
+        if (!put_value(value, to.dtype, false, put)) return no_value(value, e->name, to.dtype);
       }
     }
     tensor_at(params_.data(), tap.offset) = to;
@@ -609,7 +701,7 @@ bool has_inputs(const ImportOp& op, const std::vector<TensorFile>& files, int la
     if (is_extra(tap.name)) continue;
     if (tap.direction == AS_TAP_OUT && tap.kind == AS_TAP_TENSOR) continue;
     if (const auto t = op.tensors.find(tap.name); t != op.tensors.end()) {
-      if (!has(t->second.name) || !has(t->second.factor_name)) return false;
+      if (!has_all_of(t->second, files, layer)) return false;
     }
     if (const auto c = op.caches.find(tap.name); c != op.caches.end()) {
       if (!has(c->second.name) || !has(c->second.scales)) return false;

@@ -16,10 +16,27 @@ namespace attnscope {
 namespace {
 
 constexpr std::int64_t kMostInDump = std::int64_t{1} << 40;
+constexpr std::int64_t kTooMany = 4096;  // elements to write out in a map
 
 ImportTensor read_tensor(JsonObject o) {
   ImportTensor t;
-  t.name = o.text("name");
+  if (o.has("values")) {
+    t.values = o.integers("values", -kMostInDump, kMostInDump);
+    t.shape = o.integers("shape", 1, kMostInDump);
+    std::int64_t count = t.shape.empty() ? 0 : 1;
+    for (const std::int64_t n : t.shape) count = std::min(count * std::min(n, kTooMany), kTooMany);
+    if (count == kTooMany || count != std::ssize(t.values)) {
+      o.fail("values", "are not as many as the shape has elements");
+    }
+    o.finish();
+    return t;
+  }
+  if (o.has("stack")) {
+    t.stack = o.texts("stack");
+    if (t.stack.empty()) o.fail("stack", "names no tensor");
+  } else {
+    t.name = o.text("name");
+  }
   if (o.has("shape")) t.shape = o.integers("shape", -1, kMostInDump);
   if (o.has("stride")) t.stride = o.integers("stride", 0, kMostInDump);
   t.offset = o.integer("offset", 0, kMostInDump, 0);
@@ -30,6 +47,9 @@ ImportTensor read_tensor(JsonObject o) {
   if (std::count(t.shape.begin(), t.shape.end(), -1) > 1) o.fail("shape", "has more than one -1");
   if (!t.stride.empty() && t.stride.size() != t.shape.size()) {
     o.fail("stride", "needs a shape with as many numbers");
+  }
+  if (!t.stack.empty() && (!t.decode.empty() || t.factor != 1 || !t.factor_name.empty())) {
+    o.fail("stack", "is of integers, which are not decoded");
   }
   o.finish();
   return t;

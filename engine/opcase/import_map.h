@@ -25,10 +25,12 @@
 namespace attnscope {
 
 struct ImportTensor {
-  std::string name;
-  std::vector<std::int64_t> shape;    // empty = the dump's; one -1 = what is left
-  std::vector<std::int64_t> stride;   // in elements of the dump; empty = dense
-  std::int64_t offset = 0;            // in elements of the dump
+  std::string name;                  // empty where one of the next two is not
+  std::vector<std::string> stack;    // names of tensors that lie behind each other along a new axis
+  std::vector<std::int64_t> values;  // the elements themselves, of `shape`
+  std::vector<std::int64_t> shape;   // empty = the dump's; one -1 = what is left
+  std::vector<std::int64_t> stride;  // in elements of the dump; empty = dense
+  std::int64_t offset = 0;           // in elements of the dump
   std::vector<std::int64_t> permute;  // of the axes, afterwards
   // Codes that stand for values: "", "e4m3" or "e4m3fnuz", times a factor or a tensor with one.
   std::string decode;

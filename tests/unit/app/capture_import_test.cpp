@@ -46,7 +46,20 @@ class Dump {
     };
     for (const auto& [tap, tensor] : map.tensors) {
       const auto it = kept.tensors.find(tap);
-      if (it != kept.tensors.end()) tensors_.emplace(name(tensor.name), it->second);
+      if (it == kept.tensors.end() || !tensor.values.empty()) continue;
+      if (tensor.stack.empty()) {
+        tensors_.emplace(name(tensor.name), it->second);
+        continue;
+      }
+      ASSERT_EQ(it->second.shape[0], static_cast<std::int64_t>(tensor.stack.size())) << tap;
+      const std::size_t bytes = it->second.bytes.size() / tensor.stack.size();
+      for (std::size_t i = 0; i < tensor.stack.size(); ++i) {
+        StoredTensor part = it->second;
+        part.shape.erase(part.shape.begin());
+        const auto from = it->second.bytes.begin() + static_cast<std::ptrdiff_t>(i * bytes);
+        part.bytes.assign(from, from + static_cast<std::ptrdiff_t>(bytes));
+        tensors_.emplace(name(tensor.stack[i]), std::move(part));
+      }
     }
     for (const auto& [tap, cache] : map.caches) {
       const auto it = kept.caches.find(tap);
@@ -158,6 +171,12 @@ class CaptureImportTest : public CliTest {
     for (std::int64_t step = kFirst; step < kSteps; ++step) {
       Dump dump(fnuz);
       const ModelConfig model = small_scenario().model;
+      for (const ImportOp* op : ops_of_layer(*map, std::nullopt)) {
+        const auto id = static_cast<as_op_id>(op->op.id);
+        if (as_op_find(id)->phase != AS_PHASE_BEFORE) continue;
+        ASSERT_TRUE(go_to(session, {step, -1, id}));
+        add_op(session, *op, -1, dump);
+      }
       for (int i = 0; i < model.num_layers(); ++i) {
         const int layer = model.layers[static_cast<std::size_t>(i)];
         for (const ImportOp* op : ops_of_layer(*map, model.type(i))) {
