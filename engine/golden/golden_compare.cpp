@@ -98,6 +98,17 @@ class Comparer {
     out_.findings.push_back(std::move(finding));
   }
 
+  // Whether another lane computed, and each of its ops is what its own inputs give.
+  bool right_by_itself() const {
+    return accepted_.lanes != received_.lanes && received_.judged && received_.fault.empty();
+  }
+  // What a value beyond its bound is then.
+  GoldenVerdict beyond(std::string& note) const {
+    if (!right_by_itself()) return GoldenVerdict::kWrong;
+    note += "; every op of this lane is right on its own inputs";
+    return GoldenVerdict::kFollows;
+  }
+
   void absent(const GoldenTap& a) {
     const as_op_info& info = *as_op_find(a.op);
     const auto* end = info.taps + info.num_taps;
@@ -157,9 +168,14 @@ class Comparer {
       finding.budget_used = *used;
       finding.note =
           fmt::format("request {} took token {} in place of {}", a.request, it->token, a.token);
-      finding.verdict = *used <= 1 ? GoldenVerdict::kNearTie : GoldenVerdict::kWrong;
       if (*used <= 1) {
-        finding.note += ", whose scores tie; its later rows are left out";
+        finding.verdict = GoldenVerdict::kNearTie;
+        finding.note += ", whose scores tie";
+      } else {
+        finding.verdict = beyond(finding.note);
+      }
+      if (!is_failure(finding.verdict)) {
+        finding.note += "; its later rows are left out";
         parted_[a.request] = a.step;
       }
       tokens_.emplace_back(a.step, std::move(finding));
@@ -251,11 +267,10 @@ class Comparer {
           fmt::format("; {} of {} samples and {} of {} statistics are beyond it", samples_beyond,
                       samples, worst.beyond - samples_beyond, worst.looked - samples);
     }
-    add(a,
-        worst.used > 1 ? GoldenVerdict::kWrong
-        : worst.equal  ? GoldenVerdict::kEqual
-                       : GoldenVerdict::kWithin,
-        worst.used, worst.note);
+    const GoldenVerdict verdict = worst.used > 1 ? beyond(worst.note)
+                                  : worst.equal  ? GoldenVerdict::kEqual
+                                                 : GoldenVerdict::kWithin;
+    add(a, verdict, worst.used, worst.note);
   }
 
   static void statistics(const GoldenTap& a, const GoldenTap& b, const Tolerance& rule,
@@ -299,11 +314,10 @@ class Comparer {
       worst.note = note;
     }
     if (swapped > 0) worst.note += fmt::format("; {} of {} rows differ", swapped, a.sets.size());
-    add(a,
-        worst.used > 1 ? GoldenVerdict::kWrong
-        : worst.equal  ? GoldenVerdict::kEqual
-                       : GoldenVerdict::kNearTie,
-        worst.used, worst.note);
+    const GoldenVerdict verdict = worst.used > 1 ? beyond(worst.note)
+                                  : worst.equal  ? GoldenVerdict::kEqual
+                                                 : GoldenVerdict::kNearTie;
+    add(a, verdict, worst.used, worst.note);
   }
 
   // By the scores of this run: the received choice is one of the best, and the accepted one nearly.

@@ -6,6 +6,9 @@
 // and bytes: same checksum, row by row, unless what they were computed from differs. Sets: as
 // compare.h does, by the scores of the run. A request that took another token after a near tie is
 // left out of later steps.
+//
+// On another lane than the accepted values roundings grow from op to op. There a value beyond its
+// bound follows from its inputs where the run was judged and every op of it is right on its own.
 #pragma once
 
 #include <array>

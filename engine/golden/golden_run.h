@@ -16,6 +16,7 @@ struct GoldenRunOptions {
   bool ci = false;                 // nothing is written
   std::vector<std::string> lanes;  // in place of each definition's; nothing is written then either
   int threads = 0;
+  bool judged = false;  // ref.sim beside every op, on the op's own inputs
   std::string tolerance_file;
   GoldenOrigin origin;                      // of what is received
   std::function<bool(double share)> going;  // false = stop; may be empty

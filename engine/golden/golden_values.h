@@ -74,7 +74,8 @@ enum class GoldenVerdict {
   kEqual,       // same values
   kWithin,      // within its tolerance
   kNearTie,     // another choice among scores that tie within the score tolerance
-  kFollows,     // other bytes, of other (tolerated) values before quantisation or selection
+  kFollows,     // other bytes, of other (tolerated) values before quantisation or selection; other
+                // values of another lane whose ops are all right on their own inputs
   kLeftOut,     // of a request that took another token after a near tie
   kWithheld,    // an optional inner result that this lane does not show
   kWrong,       // beyond its tolerance
@@ -110,6 +111,10 @@ struct GoldenValues {
   std::vector<GoldenTap> taps;
   // Received ones alone: where they differ from the accepted ones, and how.
   std::vector<GoldenFinding> findings;
+  // Of a run whose ops were held against ref.sim, each on its own inputs
+  // (GoldenRunOptions::judged): the first that is wrong by itself, or empty.
+  bool judged = false;
+  std::string fault;
 };
 
 std::string golden_values_text(const GoldenValues& values);

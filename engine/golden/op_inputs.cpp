@@ -13,6 +13,7 @@
 
 #include "engine/backend/call_op.h"
 #include "engine/golden/golden_run.h"
+#include "engine/golden/saved_case.h"
 #include "engine/model/numbers.h"
 #include "engine/model/synthetic_fill.h"
 #include "engine/session/tap_copies.h"
@@ -589,6 +590,10 @@ Result<void> run_op_cases(const GoldenSpec& spec, const LaneRegistry& registry,
                    {}};
     }
     collect_taps(inputs.trace(out.lanes), inputs.owners(), spec, one.name, out.taps);
+    if (!options.judged) continue;
+    auto kept = keep_case(*find_case_op(*spec.op), inputs.params().data(), {});
+    if (!kept) return kept.error();
+    if (auto ok = judge_case(*kept, registry, options, one.name, out); !ok) return ok;
   }
   return {};
 }

@@ -75,6 +75,28 @@ Result<OpCase> read_saved_case(const GoldenSpec& spec) {
   return kept;
 }
 
+Result<void> judge_case(const OpCase& done, const LaneRegistry& registry,
+                        const GoldenRunOptions& options, const std::string& name,
+                        GoldenValues& out) {
+  const as_lane *sim = registry.find("ref.sim"), *cpu = registry.find("cpu");
+  if (sim == nullptr || sim->ops[done.op.id] == nullptr) return {};
+  auto tolerances = Tolerances::load(options.tolerance_file);
+  if (!tolerances) return tolerances.error();
+  CaseRunOptions run;
+  run.tolerances = &*tolerances;
+  if (cpu != nullptr) run.guard = cpu->ops[done.op.id];
+  auto judged = run_case(done, {"ref.sim", sim->ops[done.op.id], true}, run);
+  if (!judged) return judged.error();
+  out.judged = true;
+  const auto wrong = std::ranges::find(judged->taps, Verdict::kWrong, &CaseTap::verdict);
+  if (wrong == judged->taps.end() || !out.fault.empty()) return {};
+  out.fault = fmt::format("{}, {} of {}: {:.6g} instead of {:.6g}, {} of {} elements beyond", name,
+                          wrong->tap, done.op.name, wrong->comparison.worst.value,
+                          wrong->comparison.worst.reference, wrong->comparison.figures.beyond,
+                          wrong->comparison.elements);
+  return {};
+}
+
 Result<void> run_saved_case(const GoldenSpec& spec, const LaneRegistry& registry,
                             const GoldenRunOptions& options, GoldenValues& out) {
   auto kept = read_saved_case(spec);
@@ -95,7 +117,8 @@ Result<void> run_saved_case(const GoldenSpec& spec, const LaneRegistry& registry
   if (!done) return done.error();
   const OpTrace trace = trace_of_case(*done, out.lanes);
   collect_taps(trace, owners_of(trace), spec, spec.saved_case, out.taps);
-  return {};
+  return options.judged ? judge_case(*done, registry, options, spec.saved_case, out)
+                        : Result<void>();
 }
 
 }  // namespace attnscope

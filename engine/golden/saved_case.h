@@ -11,6 +11,12 @@ namespace attnscope {
 // itself.
 Result<OpCase> read_saved_case(const GoldenSpec& spec);
 
+// The outputs of a call beside ref.sim's, of the same inputs: GoldenValues::judged and fault. name:
+// of the case.
+Result<void> judge_case(const OpCase& done, const LaneRegistry& registry,
+                        const GoldenRunOptions& options, const std::string& name,
+                        GoldenValues& out);
+
 // The case's op on the lane that the definition (or the options) names.
 Result<void> run_saved_case(const GoldenSpec& spec, const LaneRegistry& registry,
                             const GoldenRunOptions& options, GoldenValues& out);
