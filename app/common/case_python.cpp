@@ -16,7 +16,10 @@ json rule_json(const CaseOp& op, const as_tap_info& tap, const Tolerance& rule) 
   json out = {{"class", rule.name}};
   // True and False are not JSON's: numbers serve as well.
   if (rule.exact) out["exact"] = 1;
-  if (rule.top_k) out["top_k"] = 1;
+  if (rule.top_k) {
+    out["top_k"] = 1;
+    out["score_rel"] = rule.score_rel;
+  }
   if (rule.abs > 0) out["abs"] = rule.abs;
   if (rule.rel > 0) out["rel"] = rule.rel;
   if (rule.row_max > 0) out["row_max"] = rule.row_max;

@@ -7,6 +7,9 @@
 #include <array>
 #include <cstdio>
 
+#include "engine/opcase/case_file.h"
+#include "kernels/params/indexer_params.h"
+#include "kernels/params/tensor_view.h"
 #include "tests/unit/app/cli_fixture.h"
 
 namespace attnscope {
@@ -136,6 +139,45 @@ TEST_F(CasePythonTest, AttentionOverPagedRowsInNumpy) {
   const Outcome wrong = python(script + " " + functions + ":without_sink");
   EXPECT_EQ(wrong.code, 1) << wrong.out;
   EXPECT_NE(wrong.out.find("lse            right"), std::string::npos) << wrong.out;
+}
+
+// Entries whose scores tie within the tolerance may stand in for each other, as in the program.
+TEST_F(CasePythonTest, TiesAreRightAsTheProgramHasThem) {
+  ASSERT_TRUE(has("numpy")) << "no numpy here: install python3-numpy";
+  // Scores of 8 entries, of which 4 are taken: those of 3 and 4 tie in row 0, not in row 1.
+  std::vector<float> logits = {9, 8, 7, 5, 5, 1, 0, 0, 9, 8, 7, 5, 4, 1, 0, 0};
+  std::vector<std::int32_t> lens = {8, 8}, indices = {0, 1, 2, 3, 0, 1, 2, 3};
+  as_indexer_topk_params p{};
+  p.head = {sizeof(p), AS_PARAMS_VERSION};
+  p.logits = make_tensor(logits.data(), {2, 8});
+  p.lens = make_tensor(lens.data(), {2});
+  p.indices = make_tensor(indices.data(), {2, 4});
+  auto kept = keep_case(*find_case_op(AS_OP_INDEXER_TOPK), &p, {"by hand", "me"});
+  ASSERT_TRUE(kept) << kept.error().text();
+  ASSERT_TRUE(write_case(*kept, path("topk.json")));
+  ASSERT_EQ(run({"case", "export", "--python", path("topk.json")}).code, 0);
+  const auto judged = [&](const std::string& first, const std::string& second) {
+    const std::string functions =
+        write("topk_of_mine.py",
+              "import numpy as np\ndef run(case):\n    return {'indices': "
+              "np.array([[" +
+                  first + "], [" + second + "]], dtype=np.int32)}\n");
+    return python(path("topk.py") + " " + functions);
+  };
+  const Outcome tie = judged("0, 1, 2, 4", "0, 1, 2, 3");
+  EXPECT_EQ(tie.code, 0) << tie.out;
+  EXPECT_NE(tie.out.find("1 rows by a tie of scores"), std::string::npos) << tie.out;
+  EXPECT_EQ(judged("3, 2, 1, 0", "0, 1, 2, 3").code, 0) << "any order";
+  for (const auto& [row, text] : std::vector<std::pair<std::string, std::string>>{
+           {"0, 1, 2, 4", "row 1: has [4] for [3], margin 1"},
+           {"0, 1, 2, -1", "3 entries, 4 visible and wanted"},
+           {"0, 1, 2, 2", "is selected twice"},
+           {"0, 1, 2, 8", "is outside 0..7"},
+           {"0, 1, -1, 2", "comes after a -1"}}) {
+    const Outcome wrong = judged("0, 1, 2, 4", row);
+    EXPECT_EQ(wrong.code, 1) << row << wrong.out;
+    EXPECT_NE(wrong.out.find(text), std::string::npos) << row << wrong.out;
+  }
 }
 
 // Every record is decoded: what the kept row before quantisation says, within its format's step.
