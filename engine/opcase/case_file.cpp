@@ -398,7 +398,8 @@ Result<OpCase> read_case(const std::string& path) {
   if (!file) return file.error();
   if (!digest.empty() && fmt::format("{:016x}", file->digest()) != digest) {
     return bad_input(fmt::format("{}: is not the file that {} was saved with", file->path(), path),
-                     "one of the two is damaged or of another case: save it again");
+                     "one of the two is damaged or of another case: save it again; for another "
+                     "input than it was saved with: attnscope case edit");
   }
   CaseReader parts(reader, *file);
   read_parts(object, parts, kept);

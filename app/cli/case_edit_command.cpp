@@ -1,0 +1,67 @@
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "app/cli/capture_commands.h"
+#include "app/common/case_lane.h"
+#include "app/common/overwrite.h"
+#include "app/common/say.h"
+#include "app/common/wiring.h"
+#include "engine/config/shell_word.h"
+#include "engine/opcase/case_edit.h"
+#include "engine/opcase/case_file.h"
+#include "engine/opcase/case_run.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace attnscope {
+namespace {
+
+struct EditCommand {
+  std::string file, output, lane = "cpu";
+  std::vector<std::string> changes;
+  bool force = false;
+};
+
+Result<as_status> edit_command(const EditCommand& c) {
+  if (auto ok = check_free(c.output, c.force); !ok) return ok.error();
+  auto kept = read_case(c.file);
+  if (!kept) return kept.error();
+  auto tolerances = Tolerances::load("");
+  if (!tolerances) return tolerances.error();
+  const LaneRegistry registry = all_lanes();
+  auto lane = find_case_lane(registry, c.lane, kept->op);
+  if (!lane) return lane.error();
+  auto edited = edit_case(std::move(*kept), c.changes);
+  if (!edited) return edited.error();
+  const cpu::ThreadPool pool(0);
+  auto done = rerun_case(edited->kept, *lane,
+                         case_options(registry, edited->kept.op, *tolerances, pool.handle()));
+  if (!done) return done.error();
+  if (!done->origin.from.ends_with(", edited")) done->origin.from += ", edited";
+  if (auto ok = write_case(*done, c.output); !ok) return ok.error();
+  say("{}: {}, its outputs are those of lane {}\n", c.output, done->op.name, lane->name);
+  for (const std::string& note : edited->notes) say("  {}\n", note);
+  say("judge them with: attnscope case run {} --lane ref.sim\n", shell_word(c.output));
+  return AS_OK;
+}
+
+}  // namespace
+
+void add_case_edit(CLI::App& app, std::function<Result<as_status>()>& action) {
+  auto* command = app.add_subcommand(
+      "edit", "Another case from one: with another number or input, and what a kernel makes of it");
+  auto c = std::make_shared<EditCommand>();
+  command->add_option("file", c->file, "A case")->required();
+  command
+      ->add_option("--set", c->changes,
+                   "NAME=NUMBER, or INPUT=FILE.safetensors[:TENSOR]; may be repeated")
+      ->required()
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command->add_option("-o,--output", c->output, "NAME.json")->required();
+  command->add_option("--lane", c->lane, "Whose outputs it gets (cpu)");
+  command->add_flag("--force", c->force, kForceHelp);
+  command->callback([=, &action] { action = [=] { return edit_command(*c); }; });
+}
+
+}  // namespace attnscope

@@ -1,0 +1,111 @@
+// A case with one thing changed, without a map.
+#include <cstring>
+
+#include "engine/opcase/case_file.h"
+#include "engine/tensorfile/tensor_writer.h"
+#include "engine/trace/compare.h"
+#include "tests/unit/app/cli_fixture.h"
+
+namespace attnscope {
+namespace case_edit_test {
+
+class CaseEdit : public CliTest {
+ protected:
+  void SetUp() override {
+    CliTest::SetUp();
+    ASSERT_EQ(
+        run({"case", "save", "early", "--at", "1/1/sparse_attention", "-o", path("a.json")}).code,
+        0);
+    kept_ = std::move(*read_case(path("a.json")));
+  }
+  Outcome edit(std::vector<std::string> words, const std::string& to = "b.json") const {
+    std::vector<std::string> command = {"case", "edit", path("a.json"), "-o", path(to)};
+    command.insert(command.end(), words.begin(), words.end());
+    return run(command);
+  }
+  OpCase kept_;
+};
+
+TEST_F(CaseEdit, AnInputAndANumberAreOthersAndTheOutputsFollow) {
+  const std::vector<float> sinks(static_cast<std::size_t>(kept_.tensors.at("sinks").shape[0]), 3);
+  TensorWriter writer;
+  writer.add("mine", ElementType::kF32, kept_.tensors.at("sinks").shape, sinks);
+  ASSERT_TRUE(writer.write(path("mine.safetensors")));
+  const Outcome done =
+      edit({"--set", "sinks=" + path("mine.safetensors") + ":mine", "--set", "scale=0.05"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  auto edited = read_case(path("b.json"));
+  ASSERT_TRUE(edited) << edited.error().text();
+  EXPECT_EQ(edited->reals.at("scale"), 0.05);
+  const as_tensor now = stored_view(edited->tensors.at("sinks"));
+  EXPECT_EQ(element(now, 0, 0), 3);
+  EXPECT_NE(edited->tensors.at("o").bytes, kept_.tensors.at("o").bytes);
+  EXPECT_EQ(edited->tensors.at("q").bytes, kept_.tensors.at("q").bytes);
+  // What a kernel made of it is right, and a bug is seen.
+  EXPECT_NE(
+      done.out.find("judge them with: attnscope case run " + path("b.json") + " --lane ref.sim\n"),
+      std::string::npos)
+      << done.out;
+  EXPECT_EQ(run({"case", "run", path("b.json"), "--lane", "ref.sim"}).code, 0);
+  EXPECT_EQ(run({"case", "run", path("b.json"), "--lane", "mutant:sink_scaled"}).code, 1);
+  const Outcome wrong = edit({"--set", "scale=0.06", "--lane", "mutant:sink_scaled"}, "c.json");
+  ASSERT_EQ(wrong.code, 0) << wrong.err;
+  EXPECT_EQ(run({"case", "run", path("c.json"), "--lane", "ref.sim"}).code, 1);
+}
+
+TEST_F(CaseEdit, NumbersOfAWiderTypeAreRounded) {
+  const std::vector<std::int64_t>& shape = kept_.tensors.at("q").shape;
+  std::vector<float> q(static_cast<std::size_t>(shape[0] * shape[1] * shape[2]), 0.1f);
+  TensorWriter writer;
+  writer.add("q", ElementType::kF32, shape, q);
+  ASSERT_TRUE(writer.write(path("q.safetensors")));
+  const Outcome done = edit({"--set", "q=" + path("q.safetensors")});
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_NE(done.out.find("q: " + std::to_string(q.size()) + " values were rounded to bf16"),
+            std::string::npos)
+      << done.out;
+  auto edited = read_case(path("b.json"));
+  ASSERT_TRUE(edited);
+  EXPECT_EQ(element(stored_view(edited->tensors.at("q")), 0, 0), 0.10009765625);
+}
+
+TEST_F(CaseEdit, WhatDoesNotFitIsNamed) {
+  const auto refused = [&](const std::string& change, int code, const char* text) {
+    const Outcome out = edit({"--set", change});
+    EXPECT_EQ(out.code, code) << change << out.out;
+    EXPECT_NE(out.err.find(text), std::string::npos) << change << ": " << out.err;
+    EXPECT_FALSE(std::filesystem::exists(path("b.json"))) << change;
+  };
+  const std::vector<std::int32_t> few = {1, 2};
+  std::vector<std::uint8_t> indices = kept_.tensors.at("indices").bytes;
+  const std::int32_t elsewhere = 399 * 64;
+  std::memcpy(indices.data(), &elsewhere, sizeof(elsewhere));
+  TensorWriter writer;
+  writer.add("lens", ElementType::kI32, {2}, few);
+  writer.add("indices", ElementType::kI32, kept_.tensors.at("indices").shape, indices.data(),
+             indices.size());
+  ASSERT_TRUE(writer.write(path("mine.safetensors")));
+  refused("scale", 2, "NAME=VALUE");
+  refused("scale=x", 2, "no number");
+  refused("bias=1", 2, "numbers and inputs of this case: ");
+  refused("o=" + path("mine.safetensors"), 2, "no number or input");
+  refused("lens=" + path("mine.safetensors"), 3, "has [2], the case has [");
+  refused("q=" + path("mine.safetensors"), 3, "q");
+  refused("indices=" + path("mine.safetensors"), 3, "slot 25536 of cache would be read");
+  refused("q=" + path("none.safetensors"), 3, "none.safetensors");
+}
+
+// Who edits the file of tensors by hand is told of the command.
+TEST_F(CaseEdit, AChangedFileOfTensorsLeadsHere) {
+  auto file = case_tensors(path("a.json"));
+  ASSERT_TRUE(file);
+  std::string bytes = read(*file);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  std::ofstream(*file, std::ios::binary) << bytes;
+  const Outcome out = run({"case", "run", path("a.json")});
+  EXPECT_EQ(out.code, 3);
+  EXPECT_NE(out.err.find("attnscope case edit"), std::string::npos) << out.err;
+}
+
+}  // namespace case_edit_test
+}  // namespace attnscope
