@@ -2,7 +2,7 @@
 // shares no code with the ops, lanes and sessions it is held against. From numbers, tensors under
 // their published names and token ids it computes hidden states, selections, logits and the next
 // token in float64, exactly: nothing is quantised and nothing is rounded but the weights, which are
-// what the file says.
+// what the file says, and cos and sin, which served models keep as a table of fp32 angles in fp32.
 //
 //   auto model = ModelReference::make(numbers, source);
 //   auto out = (*model)->step(request, tokens);  // the next positions of this request
@@ -33,6 +33,7 @@ struct ModelNumbers {
   std::vector<int> compress_ratios;  // of every published layer: 0, 4 or 128
   std::vector<int> layers;           // those that run, ascending
   bool yarn_in_every_layer = false;  // also in layers without compression
+  bool fp32_frequencies = true;      // of the rotation, each step rounded to fp32; else float64
   bool keep_fp8_values = false;      // FP8 projections are not rounded to bf16
   float sink_shift = 0;              // added to every sink
 };

@@ -6,7 +6,9 @@
 #include <string>
 
 #include "kernels/layout/records.h"
-#include "reference/tensors.h"
+#include "kernels/params/numeric_rules.h"
+#include "kernels/params/tensor_view.h"
+#include "reference/precision.h"
 
 namespace attnscope::reference {
 
@@ -17,9 +19,14 @@ constexpr double kDims = AS_ROPE_DIM;
 }  // namespace
 
 std::array<double, kRopePairs> rope_frequencies(const as_rope& rope) {
+  // Each step of AS_ROPE_FP32 is rounded to binary32, the power of the base before its inverse.
+  const bool fp32 = rope.table.reserved == AS_ROPE_FP32;
+  const auto step = [fp32](double value) { return fp32 ? round_to_fp32(value) : value; };
   std::array<double, kRopePairs> frequencies;
   for (int i = 0; i < kRopePairs; ++i) {
-    frequencies[static_cast<std::size_t>(i)] = std::pow(rope.base, -2.0 * i / kDims);
+    double& f = frequencies[static_cast<std::size_t>(i)];
+    f = fp32 ? step(1 / step(std::pow(rope.base, 2.0 * i / kDims)))
+             : std::pow(rope.base, -2.0 * i / kDims);
   }
   if (rope.factor <= 1) return frequencies;
 
@@ -33,9 +40,11 @@ std::array<double, kRopePairs> rope_frequencies(const as_rope& rope) {
   double high = std::clamp(std::ceil(correction_dim(rope.beta_slow)), 0.0, last);
   if (low == high) high += 0.001;
   for (int i = 0; i < kRopePairs; ++i) {
-    const double ramp = std::clamp((i - low) / (high - low), 0.0, 1.0);
+    const double way = step(step(i - step(low)) / step(high - low));
+    const double unchanged = step(1 - std::clamp(way, 0.0, 1.0));
+    const double slowed = fp32 ? step(1 - unchanged) : std::clamp(way, 0.0, 1.0);
     double& f = frequencies[static_cast<std::size_t>(i)];
-    f = f / rope.factor * ramp + f * (1 - ramp);
+    f = step(step(step(f / step(rope.factor)) * slowed) + step(f * unchanged));
   }
   return frequencies;
 }
@@ -71,6 +80,10 @@ void rotate(double* values, const RopeRow& row, bool inverse) {
 }
 
 Rope::Rope(const as_rope& rope, bool exact) : exact_(exact) {
+  if (present(rope.table)) {
+    table_.emplace(rope.table, "rope.table", Shape{kAny, AS_ROPE_DIM});
+    return;
+  }
   if (!(rope.base > 1)) {
     throw BadInput("rope.base is " + std::to_string(rope.base) + "; it must be greater than 1");
   }
@@ -80,6 +93,23 @@ Rope::Rope(const as_rope& rope, bool exact) : exact_(exact) {
         "above 0");
   }
   frequencies_ = rope_frequencies(rope);
+}
+
+RopeRow Rope::row(std::int64_t t) const {
+  if (!table_) {
+    return exact_ ? rope_row_exact(frequencies_, t) : rope_row_fp32(frequencies_, t);
+  }
+  if (t < 0 || t >= table_->rows()) {
+    throw BadInput("position " + std::to_string(t) +
+                   " is outside of rope.table, which has rows 0 to " +
+                   std::to_string(table_->rows() - 1));
+  }
+  std::array<double, 2 * kRopePairs> values;
+  table_->load(t, values.data());
+  RopeRow row;
+  std::copy_n(values.begin(), kRopePairs, row.cos.begin());
+  std::copy_n(values.begin() + kRopePairs, kRopePairs, row.sin.begin());
+  return row;
 }
 
 }  // namespace attnscope::reference

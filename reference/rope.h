@@ -1,16 +1,20 @@
-// Rotary embedding: frequencies, the fp32 table that kernels read, and rotation of one vector.
+// Rotary embedding: rows of the table that an op is given, the same from its numbers, and rotation
+// of one vector.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "kernels/params/tensor.h"
+#include "reference/tensors.h"
 
 namespace attnscope::reference {
 
 inline constexpr int kRopePairs = 32;
 
-// f_i of the layer, with YaRN when rope.factor > 1.
+// f_i of the layer from its numbers, with YaRN when rope.factor > 1; as_rope_frequencies of
+// rope.table.reserved.
 std::array<double, kRopePairs> rope_frequencies(const as_rope& rope);
 
 // cos (32) then sin (32) of position t.
@@ -26,16 +30,16 @@ RopeRow rope_row_fp32(const std::array<double, kRopePairs>& frequencies, std::in
 // Rotates 64 values as 32 neighbouring pairs; inverse = by the negative angle.
 void rotate(double* values, const RopeRow& row, bool inverse);
 
-// What an op needs of its layer's embedding.
+// What an op needs of its layer's embedding. A table is data, not the arithmetic under test: where
+// one is given its rows are taken as they are, for ref.exact too. Without one they are computed.
 class Rope {
  public:
   Rope(const as_rope& rope, bool exact);
-  RopeRow row(std::int64_t t) const {
-    return exact_ ? rope_row_exact(frequencies_, t) : rope_row_fp32(frequencies_, t);
-  }
+  RopeRow row(std::int64_t t) const;
 
  private:
-  std::array<double, kRopePairs> frequencies_;
+  std::optional<FloatRows> table_;
+  std::array<double, kRopePairs> frequencies_{};
   bool exact_;
 };
 

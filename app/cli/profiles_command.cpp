@@ -13,6 +13,8 @@
 #include "engine/model/profile_switches.h"
 #include "engine/session/place.h"
 #include "engine/trace/compare.h"
+#include "kernels/cpu/rope_table.h"
+#include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -42,6 +44,32 @@ std::vector<Variant> variants(const ProfileSwitches& base) {
         {profile, fmt::format("every switch as profile {}", profile), *profile_switches(profile)});
   }
   return all;
+}
+
+// Positions at which rotary tables are held against each other, as far as the model goes.
+constexpr std::int64_t kPositions[] = {128, 1024, 8192, 65536, 1048575};
+
+// Largest difference of a cosine or sine, over all pairs and running layers, at each position.
+std::vector<std::pair<std::int64_t, double>> rotary_effect(const ModelConfig& model,
+                                                           const ProfileSwitches& other) {
+  std::vector<std::pair<std::int64_t, double>> out;
+  ModelConfig changed = model;
+  changed.switches = other;
+  for (const std::int64_t position : kPositions) {
+    if (position >= model.max_position) break;
+    double largest = 0;
+    for (int i = 0; i < model.num_layers(); ++i) {
+      float a[AS_ROPE_DIM], b[AS_ROPE_DIM];
+      cpu::rope_table_row(cpu::rope_frequencies(model.rope(i)), position, a);
+      cpu::rope_table_row(cpu::rope_frequencies(changed.rope(i)), position, b);
+      for (int k = 0; k < AS_ROPE_DIM; ++k) {
+        largest =
+            std::max(largest, std::fabs(static_cast<double>(a[k]) - static_cast<double>(b[k])));
+      }
+    }
+    out.emplace_back(position, largest);
+  }
+  return out;
 }
 
 // What one run gave, as long as all runs have the same tokens: up to the first sampled one.
@@ -165,6 +193,16 @@ Result<as_status> profiles_command(const ProfilesCommand& command) {
       say("\n");
     }
     rows.push_back({{"switch", variant.name}, {"sentence", variant.sentence}, {"layers", layers}});
+    // A run is short; what frequencies do grows with the position.
+    const auto rotary = rotary_effect(scenario->model, variant.switches);
+    if (std::ranges::all_of(rotary, [](const auto& at) { return at.second == 0; })) continue;
+    json positions = json::array();
+    if (!command.json) say("  cos and sin of the rotary tables differ by up to\n");
+    for (const auto& [position, difference] : rotary) {
+      positions.push_back({{"position", position}, {"difference", difference}});
+      if (!command.json) say("    {:<10.2g} at position {}\n", difference, position);
+    }
+    rows.back()["rotary"] = positions;
   }
   if (command.json) {
     say_json(json{{"format", "attnscope-profiles"},

@@ -53,7 +53,6 @@ class Call {
     trace_ = *trace;
     recorded_ = trace_ ? trace_->find(place_.layer, place_.op) : nullptr;
     if (recorded_ == nullptr) return missing("was not recorded", "record with --level full");
-    set_numbers();
     if (auto ok = put_tensors(); !ok) return ok.error();
     if (auto ok = put_caches(); !ok) return ok.error();
     put_rope();
@@ -144,7 +143,7 @@ class Call {
       for (const std::int64_t p : trace_->metadata.positions) rows = std::max(rows, p + 1);
       rope_.resize(static_cast<std::size_t>(rows * AS_ROPE_DIM));
       cpu::build_rope_table(rope, rows, rope_.data(), nullptr);
-      rope.table = make_tensor(rope_.data(), {rows, AS_ROPE_DIM});
+      set_rope_table(rope, rope_.data(), rows);
     }
   }
 

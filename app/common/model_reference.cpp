@@ -35,6 +35,7 @@ reference::ModelNumbers numbers_of(const ModelConfig& c) {
   n.compress_ratios = c.compress_ratios;
   n.layers = c.layers;
   n.yarn_in_every_layer = c.switches.ratio0_yarn;
+  n.fp32_frequencies = c.switches.rope_frequencies == AS_ROPE_FP32;
   n.keep_fp8_values = c.switches.fp8_projections;
   n.sink_shift = static_cast<float>(c.sink_shift);
   return n;

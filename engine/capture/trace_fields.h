@@ -156,8 +156,13 @@ void fields(V& v, ProfileSwitches& s) {
       s.fp4_rule = all->fp4_rule;
       s.q_norm = all->q_norm;
       s.fp8_projections = all->fp8_projections;
+      s.rope_frequencies = all->rope_frequencies;
     }
   }
+  // What the profile's name stood for; files of before do not say.
+  int version = std::is_same_v<V, JsonFieldReader> ? 1 : kProfilesVersion;
+  v.later("profiles", version);
+  s = switches_of_version(s, version);
 }
 
 template <class V>

@@ -62,6 +62,7 @@ Result<void> run_scenario_steps(const GoldenSpec& spec, const LaneRegistry& regi
   auto scenario = find_scenario(spec);
   if (!scenario) return scenario.error();
   out.inputs = inputs_digest(*scenario);
+  scenario->model.switches = switches_of_version(scenario->model.switches, options.profiles);
   SessionOptions session_options;
   session_options.references = options.judged ? References::kSim : References::kNone;
   session_options.tolerance_file = options.tolerance_file;
@@ -214,8 +215,39 @@ void broken(const Error& error, GoldenOutcome& out) {
   out.sentence = error.text();
 }
 
+// Computes the golden and holds it against what was accepted.
+void compute_and_decide(GoldenFolder& folder, const GoldenSpec& spec, const Tolerances& tolerances,
+                        bool accepted, const LaneRegistry& registry,
+                        const GoldenRunOptions& options, GoldenOutcome& out) {
+  out.error.reset();
+  auto received = compute_golden(spec, registry, options);
+  if (!received) return broken(received.error(), out);
+  out.received = std::move(*received);
+  out.lanes = out.received.lanes;
+  if (out.received.taps.empty()) {
+    return broken(bad_input(fmt::format("{}: no op that runs has the taps it names", spec.path),
+                            "check layers, steps and ops: attnscope ops lists them"),
+                  out);
+  }
+  std::optional<LargeGolden> large;
+  if (accepted && out.accepted.taps.empty()) {
+    auto record = folder.large(spec.name);
+    if (!record) return broken(record.error(), out);
+    large = std::move(*record);
+  }
+  const auto decide_now = [&]() -> Result<void> {
+    if (large) return decide_by_record(spec, tolerances, *large, options, folder, out);
+    decide(spec, tolerances, accepted, out);
+    return {};
+  };
+  auto decided = decide_now();
+  if (decided) decided = judge_by_itself(spec, registry, options, decide_now, out);
+  if (!decided) broken(decided.error(), out);
+}
+
 void run_and_decide(GoldenFolder& folder, const std::string& name, const LaneRegistry& registry,
-                    const GoldenRunOptions& options, GoldenOutcome& out) {
+                    const GoldenRunOptions& given, GoldenOutcome& out) {
+  GoldenRunOptions options = given;
   auto tolerances = Tolerances::load(options.tolerance_file);
   if (!tolerances) return broken(tolerances.error(), out);
   auto spec = folder.spec(name);
@@ -227,30 +259,13 @@ void run_and_decide(GoldenFolder& folder, const std::string& name, const LaneReg
     auto values = folder.values(name, kAcceptedSuffix);
     if (!values) return broken(values.error(), out);
     out.accepted = std::move(*values);
+    options.profiles = out.accepted.profiles;
   }
-  auto received = compute_golden(*spec, registry, options);
-  if (!received) return broken(received.error(), out);
-  out.received = std::move(*received);
-  out.lanes = out.received.lanes;
-  if (out.received.taps.empty()) {
-    return broken(bad_input(fmt::format("{}: no op that runs has the taps it names", spec->path),
-                            "check layers, steps and ops: attnscope ops lists them"),
-                  out);
+  compute_and_decide(folder, *spec, *tolerances, accepted, registry, options, out);
+  if (options.profiles < given.profiles && out.state != GoldenState::kPassed &&
+      out.state != GoldenState::kBroken && out.state != GoldenState::kSkipped) {
+    compute_and_decide(folder, *spec, *tolerances, accepted, registry, given, out);
   }
-  std::optional<LargeGolden> large;
-  if (accepted && out.accepted.taps.empty()) {
-    auto record = folder.large(name);
-    if (!record) return broken(record.error(), out);
-    large = std::move(*record);
-  }
-  const auto decide_now = [&]() -> Result<void> {
-    if (large) return decide_by_record(*spec, *tolerances, *large, options, folder, out);
-    decide(*spec, *tolerances, accepted, out);
-    return {};
-  };
-  auto decided = decide_now();
-  if (decided) decided = judge_by_itself(*spec, registry, options, decide_now, out);
-  if (!decided) return broken(decided.error(), out);
   if (options.ci || !options.lanes.empty() || out.state == GoldenState::kBroken) return;
   const bool pending = out.state != GoldenState::kPassed;
   if (!pending) {
@@ -288,6 +303,7 @@ Result<GoldenValues> compute_golden(const GoldenSpec& spec, const LaneRegistry& 
   GoldenValues out;
   out.name = spec.name;
   out.definition = spec.digest;
+  out.profiles = options.profiles;
   out.origin = options.origin;
   StandInWatch watch;
   const auto ok = spec.op                    ? run_op_cases(spec, registry, options, out)

@@ -18,7 +18,8 @@ struct GoldenRunOptions {
   int threads = 0;
   bool judged = false;  // ref.sim beside every op, on the op's own inputs
   std::string tolerance_file;
-  GoldenOrigin origin;                      // of what is received
+  int profiles = kProfilesVersion;  // of scenarios; run_golden() goes by the accepted values
+  GoldenOrigin origin;              // of what is received
   std::function<bool(double share)> going;  // false = stop; may be empty
 };
 
@@ -54,6 +55,8 @@ Result<GoldenValues> compute_golden(const GoldenSpec& spec, const LaneRegistry& 
 // read, a lane that nobody knows. A lane that this machine lacks is no such thing.
 Result<void> check_golden(const GoldenSpec& spec, const LaneRegistry& registry);
 
+// A golden keeps the meaning that profiles had when its values were accepted, as long as it passes
+// so. What is received from one that does not is computed as profiles are now.
 GoldenOutcome run_golden(GoldenFolder& folder, const std::string& name,
                          const LaneRegistry& registry, const GoldenRunOptions& options);
 

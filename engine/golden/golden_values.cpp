@@ -367,6 +367,7 @@ std::string golden_values_text(const GoldenValues& v) {
   line("definition", v.definition);
   line("inputs", v.inputs);
   line("lanes", v.lanes);
+  line("profiles", v.profiles);
   line("origin", origin);
   json sampled = json::array();
   for (const GoldenToken& t : v.sampled) sampled.push_back({t.step, t.request, t.token});
@@ -403,6 +404,7 @@ Result<GoldenValues> parse_golden_values(const std::string& text, const std::str
   v.definition = root.text("definition");
   v.inputs = root.text("inputs");
   v.lanes = root.text("lanes");
+  v.profiles = static_cast<int>(root.integer("profiles", 1, kProfilesVersion, 1));
   // Objects are read from the value itself where their keys are free or numbers may be texts.
   const auto raw = [&](const char* key) -> const json& {
     static const json kNone;

@@ -14,6 +14,7 @@
 
 #include "engine/capture/capture_index.h"
 #include "engine/golden/golden_spec.h"
+#include "engine/model/model_config.h"
 #include "engine/trace/tap_stats.h"
 
 namespace attnscope {
@@ -106,6 +107,8 @@ struct GoldenValues {
   std::string definition;  // GoldenSpec::digest
   std::string inputs;      // of the scenario's model, limits and prompts; empty for an op alone
   std::string lanes;
+  int profiles =
+      kProfilesVersion;  // what the scenario's profile means; 1 where a file says nothing
   GoldenOrigin origin;
   std::vector<GoldenToken> sampled;
   std::vector<GoldenTap> taps;

@@ -115,6 +115,7 @@ as_rope ModelConfig::rope(int i) const {
   rope.original_max_pos = yarn_original_max;
   rope.beta_fast = yarn_beta_fast;
   rope.beta_slow = yarn_beta_slow;
+  rope.table.reserved = switches.rope_frequencies;
   return rope;
 }
 

@@ -39,12 +39,19 @@ struct ProfileSwitches {
   std::int32_t scale_floor = AS_SCALE_FLOOR_1E4;
   std::int32_t fp4_rule = AS_FP4_EVEN;
   std::int32_t q_norm = AS_Q_NORM_FP32;
+  std::int32_t rope_frequencies = AS_ROPE_FP32;
   bool fp8_projections = false;  // weights and inputs of the large projections as e4m3 codes
 };
+
+// What the named profiles set has changed: 2 since their rotary frequencies are fp32.
+inline constexpr int kProfilesVersion = 2;
 
 // "vllm" (default) or "deepseek", then single switches set otherwise:
 // "vllm,hadamard=on,scale_floor=1e-8".
 Result<ProfileSwitches> profile_switches(std::string_view text);
+// Of a file that was written when profiles had this version: switches that the text does not name
+// and that its profile set otherwise then get that value, and the text says so.
+ProfileSwitches switches_of_version(ProfileSwitches switches, int version);
 
 // Which of how many ranks: heads and output groups are dealt out, the rest is on every rank.
 struct TensorParallel {
@@ -88,7 +95,7 @@ struct ModelConfig {
   int heads_per_group() const { return heads / o_groups; }
   // Parameters of the layers that run, embedding included.
   std::int64_t parameter_count() const;
-  // Rotary embedding of a layer, table not set.
+  // Rotary embedding of a layer: its numbers and how frequencies are made of them, no table.
   as_rope rope(int i) const;
 };
 

@@ -50,6 +50,11 @@ const SwitchInfo kSwitches[] = {
      {"fp32", "bf16", "bf16_factor"},
      [](const Switches& s) { return static_cast<int>(s.q_norm); },
      [](Switches& s, int v) { s.q_norm = v; }},
+    {"rope_frequencies",
+     "arithmetic of the rotary frequencies: every step in float64, or rounded to fp32 as served",
+     {"fp64", "fp32"},
+     [](const Switches& s) { return static_cast<int>(s.rope_frequencies); },
+     [](Switches& s, int v) { s.rope_frequencies = v; }},
     {"projections",
      "the large projections: in bf16, or e4m3 codes with a scale for each block of 128",
      {"bf16", "fp8"},
@@ -69,6 +74,11 @@ bool named_profile(std::string_view name, Switches* s) {
   return true;
 }
 
+// What a profile set before it had this version.
+struct FormerValue {
+  int version;
+  const char *name, *value;
+};
 }  // namespace
 
 std::span<const SwitchInfo> all_switches() { return kSwitches; }
@@ -128,6 +138,15 @@ Result<ProfileSwitches> profile_switches(std::string_view text) {
     }
     auto set = set_switch(switches, part.substr(0, equals), part.substr(equals + 1));
     if (!set) return set.error();
+  }
+  return switches;
+}
+
+ProfileSwitches switches_of_version(ProfileSwitches switches, int version) {
+  for (const FormerValue& former : kFormer) {
+    const bool named = switches.profile.find(fmt::format(",{}=", former.name)) != std::string::npos;
+    if (version >= former.version || named) continue;
+    (void)set_switch(switches, former.name, former.value);
   }
   return switches;
 }

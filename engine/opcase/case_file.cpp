@@ -21,6 +21,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr const char* kFrequencies[] = {"fp64", "fp32"};  // by as_rope_frequencies
 constexpr const char* kRecords[] = {"none", "latent", "index_fp8", "index_mxfp4", "state"};
 constexpr std::int64_t kMostInCase = std::int64_t{1} << 40;
 // In the metadata of a case's tensors.
@@ -86,6 +87,7 @@ json rope_json(const StoredRope& r) {
           {"original_max_pos", r.original_max_pos},
           {"beta_fast", r.beta_fast},
           {"beta_slow", r.beta_slow},
+          {"frequencies", kFrequencies[r.frequencies]},
           {"table_rows", r.table_rows}};
 }
 
@@ -121,6 +123,11 @@ class CaseReader {
     rope.beta_fast = object.number("beta_fast", 0, 1e30);
     rope.beta_slow = object.number("beta_slow", 0, 1e30);
     rope.table_rows = object.integer("table_rows", 1, std::int64_t{1} << 30);
+    // Files of before say nothing: float64.
+    rope.frequencies = object.choice("frequencies", {kFrequencies[0], kFrequencies[1]},
+                                     kFrequencies[AS_ROPE_FP64]) == kFrequencies[AS_ROPE_FP32]
+                           ? AS_ROPE_FP32
+                           : AS_ROPE_FP64;
     object.finish();
     rope.positions = integers(name + ".positions", rope.table_rows);
     const as_tensor rows = get(name + ".rows");

@@ -97,8 +97,15 @@ StoredCache keep_cache(const as_cache& cache, std::vector<std::int64_t> slots) {
 }
 
 StoredRope keep_rope(const as_rope& rope, std::vector<std::int64_t> positions) {
-  StoredRope out{rope.base, rope.factor, rope.original_max_pos, rope.beta_fast, rope.beta_slow, 1,
-                 {},        {}};
+  StoredRope out{rope.base,
+                 rope.factor,
+                 rope.original_max_pos,
+                 rope.beta_fast,
+                 rope.beta_slow,
+                 1,
+                 rope.table.reserved,
+                 {},
+                 {}};
   if (!positions.empty()) out.table_rows = positions.back() + 1;
   for (const std::int64_t p : positions) {
     const float* row = at<float>(rope.table, p);
@@ -283,7 +290,8 @@ Result<void> CaseCall::put_rope(const ParamField& field, const StoredRope& from)
   rope.beta_slow = from.beta_slow;
   auto memory = allocate(bounded(from.table_rows, AS_ROPE_DIM * 4), field.name, false);
   if (!memory) return memory.error();
-  rope.table = make_tensor(static_cast<float*>(*memory), {from.table_rows, AS_ROPE_DIM});
+  rope.table.reserved = from.frequencies;
+  set_rope_table(rope, static_cast<float*>(*memory), from.table_rows);
   for (std::size_t i = 0; i < from.positions.size(); ++i) {
     std::memcpy(at<float>(rope.table, from.positions[i]), from.rows.data() + i * AS_ROPE_DIM,
                 AS_ROPE_DIM * sizeof(float));

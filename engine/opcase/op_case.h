@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/opcase/case_op.h"
+#include "kernels/params/numeric_rules.h"
 
 namespace attnscope {
 
@@ -46,7 +47,8 @@ struct StoredCache {
 
 struct StoredRope {
   double base = 0, factor = 0, original_max_pos = 0, beta_fast = 0, beta_slow = 0;
-  std::int64_t table_rows = 0;  // of the table that the op gets
+  std::int64_t table_rows = 0;              // of the table that the op gets
+  std::int32_t frequencies = AS_ROPE_FP64;  // as_rope_frequencies
   std::vector<std::int64_t> positions;
   std::vector<float> rows;  // [positions, 64]
 };

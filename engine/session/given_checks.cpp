@@ -168,6 +168,7 @@ std::optional<TapResult> check_rope(const as_rope& rope, const StepMetadata& ste
   p.out = make_tensor(turned.data(), {n, 1, AS_HEAD_DIM});
   p.positions = make_tensor(at_positions.data(), {n});
   p.rope = rope;
+  p.rope.table.data = nullptr;  // the reference computes its own
   if (!call_op(exact.ops[AS_OP_INVERSE_ROPE], params.data(), host_call(threads))) return {};
   std::int64_t beyond = 0, first = -1, first_pair = 0;
   for (std::int64_t t = 0; t < n; ++t) {

@@ -27,7 +27,7 @@ std::vector<TapResult> check_tokens(const StepMetadata& step, const Serving& ser
 std::optional<TapResult> check_embedded(const as_tensor& h, const StepMetadata& step,
                                         const Weights& weights);
 
-// Rows of a rotary table at the tokens' positions against ref.exact.
+// Rows of a rotary table at the tokens' positions against what ref.exact computes of the numbers.
 std::optional<TapResult> check_rope(const as_rope& rope, const StepMetadata& step,
                                     const as_lane& exact, const as_threads* threads);
 

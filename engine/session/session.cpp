@@ -183,13 +183,7 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   s->guard_.attach(*s->serving_, options.invariants);
   s->tables_.assign(scenario.requests.size(),
                     std::vector<std::vector<std::int32_t>>(parts.layout.groups.size()));
-  for (int i = 0; i < parts.config.num_layers(); ++i) {
-    as_rope rope = parts.config.rope(i);
-    s->rope_tables_.emplace_back(static_cast<std::size_t>(longest) * AS_ROPE_DIM);
-    cpu::build_rope_table(rope, longest, s->rope_tables_.back().data(), parts.threads);
-    rope.table = make_tensor(s->rope_tables_.back().data(), {longest, AS_ROPE_DIM});
-    parts.ropes.push_back(rope);
-  }
+  s->make_rope_tables(longest);
   s->slab_ = std::make_unique<Slab>(parts.layout, scenario.pool_blocks);
   s->space_ = std::make_unique<AddressSpace>(s->serving_->requests());
   s->verifier_ =
@@ -241,6 +235,23 @@ Result<void> Session::begin() {
   in_step_ = true;
   ran_any_ = false;  // the last op's tensors belong to the step before
   return {};
+}
+
+void Session::make_rope_tables(std::int64_t rows) {
+  parts_.ropes.clear();
+  rope_tables_.clear();
+  for (int i = 0; i < parts_.config.num_layers(); ++i) {
+    as_rope rope = parts_.config.rope(i);
+    rope_tables_.emplace_back(static_cast<std::size_t>(rows) * AS_ROPE_DIM);
+    cpu::build_rope_table(rope, rows, rope_tables_.back().data(), parts_.threads);
+    set_rope_table(rope, rope_tables_.back().data(), rows);
+    parts_.ropes.push_back(rope);
+  }
+}
+
+void Session::take_profiles(int version) {
+  parts_.config.switches = switches_of_version(parts_.config.switches, version);
+  make_rope_tables(parts_.ropes.front().table.shape[0]);
 }
 
 void Session::set_rope_tables() {

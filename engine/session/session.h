@@ -187,6 +187,9 @@ class Session {
   Result<void> begin();
   // Those of the layers, or what the step's lanes make of them.
   void set_rope_tables();
+  void make_rope_tables(std::int64_t rows);
+  // The model's switches as profiles of this version had them. Before the first step.
+  void take_profiles(int version);
   Result<void> run_next();
   Result<void> run_before_op(as_op_id op);
   Result<void> run_op(as_op_id op, int layer, OpParams& params);

@@ -22,7 +22,9 @@
 namespace attnscope {
 namespace {
 
-constexpr char kMagic[8] = {'A', 'S', 'K', 'E', 'P', 'T', '0', '3'};
+constexpr char kMagic[8] = {'A', 'S', 'K', 'E', 'P', 'T', '0', '4'};
+// The same, of a program whose profiles had version 1.
+constexpr char kFormerMagic[8] = {'A', 'S', 'K', 'E', 'P', 'T', '0', '3'};
 constexpr std::size_t kKeptCheckpoints = 2;  // the newest ones go along, for steps back
 
 struct Header {
@@ -441,7 +443,8 @@ Result<void> SessionFile::load(Session& s, const std::string& path, const std::s
   std::error_code ignored;
   const std::uintmax_t size = std::filesystem::file_size(path, ignored);
   if (ignored || std::fread(&header, sizeof(header), 1, file.get()) != 1 ||
-      std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0) {
+      (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0 &&
+       std::memcmp(header.magic, kFormerMagic, sizeof(kMagic)) != 0)) {
     return damaged(path, "not a kept session");
   }
   if (header.bytes != size - sizeof(header)) return damaged(path, "cut off or too long");
@@ -481,6 +484,7 @@ Result<void> SessionFile::load(Session& s, const std::string& path, const std::s
   for (std::size_t i = 1; i < pictures.size() && s.checkpoint_every_ > 0; ++i) {
     checkpoints.push_back(std::make_unique<Picture>(pictures[i]));
   }
+  if (std::memcmp(header.magic, kFormerMagic, sizeof(kMagic)) == 0) s.take_profiles(1);
   put_back(s, pictures.front(), rows);
   for (auto& c : checkpoints) s.checkpoints_->add(std::move(c));
   s.history_ = std::move(history);

@@ -71,7 +71,7 @@ bool no_rotation(const Session&, OpParams& params, ChangedInputs& memory) {
   }
   memory.longs.assign(static_cast<std::size_t>(p.positions.shape[0]), 0);
   p.positions = make_tensor(memory.longs.data(), {p.positions.shape[0]});
-  p.rope.table = make_tensor(memory.floats.data(), {p.rope.table.shape[0], AS_ROPE_DIM});
+  set_rope_table(p.rope, memory.floats.data(), p.rope.table.shape[0]);
   return true;
 }
 
@@ -132,7 +132,7 @@ bool yarn_turned(const Session& session, OpParams& params, ChangedInputs& memory
   const std::int64_t rows = p.rope.table.shape[0];
   memory.floats.resize(static_cast<std::size_t>(rows * AS_ROPE_DIM));
   cpu::build_rope_table(p.rope, rows, memory.floats.data(), session.parts().threads);
-  p.rope.table = make_tensor(memory.floats.data(), {rows, AS_ROPE_DIM});
+  set_rope_table(p.rope, memory.floats.data(), rows);
   return true;
 }
 

@@ -9,6 +9,13 @@ typedef enum as_scale_floor {
   AS_SCALE_FLOOR_1E8 = 1  /* 1e-8: none below 92 */
 } as_scale_floor;
 
+/* In which arithmetic the frequencies of a rotary embedding are computed: as_rope.table.reserved.
+ */
+typedef enum as_rope_frequencies {
+  AS_ROPE_FP64 = 0, /* powers and YaRN's blend in float64, one rounding to fp32 */
+  AS_ROPE_FP32 = 1  /* every step rounded to fp32, as torch computes them from fp32 exponents */
+} as_rope_frequencies;
+
 /* How a block of 32 values becomes e2m1. */
 typedef enum as_fp4_rule {
   AS_FP4_EVEN = 0, /* amax floor 6 * 2^-126, nearest, ties to the even code */

@@ -34,7 +34,7 @@ typedef struct as_tensor {
   int64_t shape[AS_MAX_RANK];
   int64_t stride[AS_MAX_RANK]; /* in elements */
   int32_t device;              /* 0 = host, n = GPU n-1 */
-  int32_t reserved;
+  int32_t reserved;            /* 0, or a rule where a struct says so */
 } as_tensor;
 
 /* What one cache row holds. Byte layouts: kernels/layout/records.h. */
@@ -56,13 +56,16 @@ typedef struct as_cache {
   int32_t width;          /* values in one row */
 } as_cache;
 
-/* A layer's rotary embedding. Frequencies f_i = base^(-2i/64), i < 32, in float64; with factor > 1
- * (YaRN): low = floor(cd(beta_fast)), high = ceil(cd(beta_slow)), both clamped to [0, 63],
- * high += 0.001 if equal, cd(n) = 64 ln(original_max_pos / (2 pi n)) / (2 ln base);
+/* A layer's rotary embedding. Frequencies f_i = base^(-2i/64), i < 32; with factor > 1 (YaRN):
+ * low = floor(cd(beta_fast)), high = ceil(cd(beta_slow)), both clamped to [0, 63], high += 0.001 if
+ * equal, cd(n) = 64 ln(original_max_pos / (2 pi n)) / (2 ln base);
  * ramp_i = clamp((i - low) / (high - low), 0, 1); f_i <- f_i / factor * ramp_i + f_i * (1 -
- * ramp_i). table: f32 [max_pos,64], row t = cos then sin (32 each) of the fp32 product fp32(t) *
- * fp32(f_i), evaluated in float64 and rounded once. Kernel lanes read the table; references build
- * their own from the numbers (ref.sim the same table, ref.exact in float64 throughout). */
+ * ramp_i). In float64, or as table.reserved (as_rope_frequencies of numeric_rules.h) says: fp32 is
+ * f_i = 1 / fp32(base^(2i/64)) and every step after it rounded, 1 - ramp_i being one of them.
+ * table: f32 [max_pos,64], row t = cos then sin (32 each) of the fp32 product fp32(t) * fp32(f_i),
+ * evaluated in float64 and rounded once. All lanes read the table, the references too: it is data.
+ * Without one (data NULL) references compute its rows from the numbers, ref.exact in float64 from
+ * the angle on. */
 typedef struct as_rope {
   as_tensor table;
   double base;   /* 160000 in compressed layers, 10000 in SWA-only layers */

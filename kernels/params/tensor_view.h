@@ -58,6 +58,13 @@ as_tensor make_tensor(const T* data, std::initializer_list<std::int64_t> shape) 
   return make_tensor(const_cast<T*>(data), shape);
 }
 
+// Gives an embedding a table of so many rows; how its frequencies are made stays.
+inline void set_rope_table(as_rope& rope, const float* data, std::int64_t rows) {
+  const std::int32_t frequencies = rope.table.reserved;
+  rope.table = make_tensor(data, {rows, 64});
+  rope.table.reserved = frequencies;
+}
+
 inline as_tensor no_tensor() { return as_tensor{}; }
 
 // Pointer to element [i, ...] of a tensor known to hold T.

@@ -224,24 +224,30 @@ class Model {
     return chosen;
   }
 
-  // Rotates the last channels of x [T, H, D], in pairs of neighbours, by position times frequency.
+  // Rotates the last channels of x [T, H, D], in pairs of neighbours, by position times frequency:
+  // an fp32 product, whose cos and sin are those of a table in fp32.
   Tensor rotate(const Tensor& x, const Tensor& positions, std::size_t i) const {
     const std::int64_t plain = x.size(2) - n_.rope_dim;
-    const Tensor angles = at::outer(positions.to(at::kDouble), frequencies(i)).unsqueeze(1);
-    const Tensor cos = angles.cos(), sin = angles.sin();
+    const Tensor angles = at::outer(positions.to(at::kFloat), frequencies(i)).to(at::kDouble);
+    const auto listed = [](const Tensor& t) {
+      return t.to(at::kFloat).to(at::kDouble).unsqueeze(1);
+    };
+    const Tensor cos = listed(angles.cos()), sin = listed(angles.sin());
     const Tensor pairs = x.narrow(2, plain, n_.rope_dim).reshape({x.size(0), x.size(1), -1, 2});
     const Tensor even = pairs.select(3, 0), odd = pairs.select(3, 1);
     const Tensor turned = at::stack({even * cos - odd * sin, even * sin + odd * cos}, 3);
     return at::cat({x.narrow(2, 0, plain), turned.flatten(2)}, 2);
   }
 
-  // [rope_dim / 2]. YaRN divides the slow ones by its factor and blends those between.
+  // [rope_dim / 2] in fp32. YaRN divides the slow ones by its factor and blends those between. Each
+  // step is rounded to fp32, or only the end.
   Tensor frequencies(std::size_t i) const {
     const auto dim = static_cast<double>(n_.rope_dim);
     const double base = ratio(i) > 0 ? n_.compress_rope_theta : n_.rope_theta;
+    const at::ScalarType type = n_.fp32_frequencies ? at::kFloat : at::kDouble;
     const Tensor pair = at::arange(n_.rope_dim / 2, at::kDouble);
-    const Tensor f = (pair * (-2 / dim * std::log(base))).exp();
-    if (ratio(i) == 0 && !n_.yarn_in_every_layer) return f;
+    const Tensor f = (pair * (2 / dim * std::log(base))).exp().to(type).reciprocal();
+    if (ratio(i) == 0 && !n_.yarn_in_every_layer) return f.to(at::kFloat);
     const auto pair_that_turns = [&](double times) {  // so often in the original length
       return dim * std::log(n_.yarn_original_max / (times * 2 * std::numbers::pi)) /
              (2 * std::log(base));
@@ -249,8 +255,8 @@ class Model {
     const double low = std::max(std::floor(pair_that_turns(n_.yarn_beta_fast)), 0.0);
     double high = std::min(std::ceil(pair_that_turns(n_.yarn_beta_slow)), dim - 1);
     if (high == low) high += 0.001;
-    const Tensor ramp = ((pair - low) / (high - low)).clamp(0, 1);
-    return f / n_.yarn_factor * ramp + f * (1 - ramp);
+    const Tensor stays = 1 - ((pair.to(type) - low) / (high - low)).clamp(0, 1);
+    return (f / n_.yarn_factor * (1 - stays) + f * stays).to(at::kFloat);
   }
 
   // Over the last axis; w undefined = 1.

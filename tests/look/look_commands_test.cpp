@@ -198,6 +198,18 @@ TEST_F(LookCommands, ProfilesShowEverySwitch) {
   EXPECT_EQ(effect.at("scale_floor=1e-8"), 0);  // no block that small
   EXPECT_GT(effect.at("projections=fp8"), 1e-6);
   EXPECT_GT(effect.at("deepseek"), 1e-9);
+  // Of frequencies it shows what they do where no short run goes: more the further away.
+  for (const json& variant : profiles["variants"]) {
+    if (variant["switch"] != "rope_frequencies=fp64") continue;
+    const json& rotary = variant.at("rotary");
+    ASSERT_EQ(rotary.size(), 5u);
+    for (std::size_t i = 1; i < rotary.size(); ++i) {
+      EXPECT_GT(rotary[i].at("difference"), rotary[i - 1].at("difference"));
+    }
+    EXPECT_LT(rotary[0].at("difference"), 1e-5);
+    EXPECT_GT(rotary[3].at("difference"), 1e-4);  // position 65536
+  }
+  EXPECT_EQ(effect.count("rope_frequencies=fp64"), 1u);
   const Outcome other = run({"profiles", scenario_, "--profile", "deepseek"});
   EXPECT_EQ(other.code, 0) << other.err;
   EXPECT_NE(other.out.find("against profile deepseek"), std::string::npos);

@@ -235,6 +235,7 @@ TEST(ModelReference, FollowsSwitchesOfValuesAndRanks) {
   run("vllm,ratio0_yarn=on,hadamard=on", 0.3, 1);
   run("vllm,projections=fp8", -1, 1);
   run("vllm", 0, 2);
+  run("vllm,rope_frequencies=fp64", 0, 1);
 }
 
 // A checkpoint is read by each of the two on its own.

@@ -3,6 +3,7 @@
 // as diff does it: it may round otherwise at another SIMD level.
 #include <fmt/format.h>
 
+#include "engine/capture/capture.h"
 #include "tests/unit/app/fixtures.h"
 
 namespace attnscope {
@@ -88,6 +89,20 @@ TEST_F(FixturesTest, CapturesHoldWhatWasRecorded) {
   }
 }
 
+// They do not say how rotary frequencies were computed: in float64, as all were then.
+TEST_F(FixturesTest, CapturesKeepTheMeaningOfTheirProfile) {
+  auto kept = Capture::open(capture("short"));
+  ASSERT_TRUE(kept) << kept.error().text();
+  EXPECT_EQ((*kept)->index().model.switches.rope_frequencies, AS_ROPE_FP64);
+  EXPECT_EQ((*kept)->index().model.switches.profile, "vllm,rope_frequencies=fp64");
+  const std::string fresh = path("fresh.acap");
+  EXPECT_EQ(run({"record", path("short.json"), "--steps", "1", "-o", fresh}).code, 0);
+  auto now = Capture::open(fresh);
+  ASSERT_TRUE(now) << now.error().text();
+  EXPECT_EQ((*now)->index().model.switches.rope_frequencies, AS_ROPE_FP32);
+  EXPECT_EQ((*now)->index().model.switches.profile, "vllm");
+}
+
 TEST_F(FixturesTest, DamagedCapturesAreTold) {
   const std::string folder = capture("short");
   flip("short.acap/payload/000001.safetensors", 100);
@@ -133,7 +148,20 @@ TEST_F(FixturesTest, CapturesCompareWithARunOfToday) {
   const auto differs = [&](const std::string& name, const std::string& fresh) {
     return fault(parsed(run({"diff", capture(name), fresh, "--json"})));
   };
-  std::string fresh = record("golden/prefix_hit.json", {"--steps", "5", "--at-steps", "4"});
+  // Of today's profile: rotary frequencies in fp32 are another setup, and are said to be.
+  std::string fresh = record("short.json", {"--steps", "2"});
+  EXPECT_EQ(differs("short", fresh),
+            parsed(run({"diff", capture("short"), fresh, "--json"})).at("states").dump());
+  EXPECT_NE(
+      differs("short", fresh)
+          .find("switch rope_frequencies is fp64 in the first capture and fp32 in the second"),
+      std::string::npos);
+  // Of the profile as it was then.
+  const std::string name = "\"profile\": \"vllm\"",
+                    then = "\"profile\": \"vllm,rope_frequencies=fp64\"";
+  replace("short.json", name, then);
+  replace("golden/prefix_hit.json", name, then);
+  fresh = record("golden/prefix_hit.json", {"--steps", "5", "--at-steps", "4"});
   EXPECT_EQ(differs("tables", fresh), "");
   EXPECT_EQ(differs("full", fresh), "");
   const json shown = parsed(run({"show", fresh, "--json", "--step", "4"}));

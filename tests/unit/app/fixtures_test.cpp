@@ -71,6 +71,26 @@ TEST_F(FixturesTest, TheGoldenHolds) {
   expect(golden(), 3, "99");
 }
 
+// Values without a version of profiles mean those of then; values accepted today mean today's.
+TEST_F(FixturesTest, AGoldenKeepsTheMeaningOfItsProfile) {
+  const std::string accepted = "golden/prefix_hit.accepted.json";
+  const auto golden = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"golden"};
+    all.insert(all.end(), more.begin(), more.end());
+    all.insert(all.end(), {"--goldens", path("golden")});
+    return run(all);
+  };
+  EXPECT_EQ(read(path(accepted)).find("\"profiles\""), std::string::npos);
+  EXPECT_EQ(golden({"run"}).code, 0);
+  std::filesystem::remove(path(accepted));
+  EXPECT_EQ(golden({"run"}).code, 1);
+  EXPECT_EQ(golden({"accept", "prefix_hit", "--reason", "today"}).code, 0);
+  EXPECT_NE(read(path(accepted)).find("\"profiles\": 2"), std::string::npos);
+  EXPECT_EQ(golden({"run", "--ci"}).code, 0);
+  replace(accepted, "\"profiles\": 2", "\"profiles\": 3");
+  EXPECT_EQ(golden({"run", "--ci"}).code, 3);
+}
+
 class KeptSession : public FixturesTest {
  protected:
   std::unique_ptr<Session> fresh() const {
@@ -96,6 +116,8 @@ TEST_F(KeptSession, GoesOnWhereItWas) {
   const auto ok = load(*session);
   ASSERT_TRUE(ok) << ok.error().text();
   const json& recorded = facts_.at("session");
+  EXPECT_EQ(session->parts().config.switches.rope_frequencies, AS_ROPE_FP64);
+  EXPECT_EQ(session->parts().ropes.at(0).table.reserved, AS_ROPE_FP64);
   EXPECT_EQ(session->cursor().step, recorded.at("step"));
   EXPECT_EQ(fmt::format("{:016x}", session->digest()), recorded.at("digest"));
   while (!session->finished()) ASSERT_TRUE(session->step());

@@ -122,6 +122,25 @@ TEST(ModelConfig, Profiles) {
   EXPECT_FALSE(deepseek.ratio0_yarn);
   EXPECT_EQ(deepseek.profile, "deepseek");
   EXPECT_EQ(deepseek.q_norm, AS_Q_NORM_BF16);
+  for (const ProfileSwitches& s : {vllm, deepseek, ProfileSwitches{}}) {
+    EXPECT_EQ(s.rope_frequencies, AS_ROPE_FP32);
+  }
+  ModelConfig c = *preset("tiny");
+  EXPECT_EQ(c.rope(1).table.reserved, AS_ROPE_FP32);
+  c.switches = *profile_switches("vllm,rope_frequencies=fp64");
+  EXPECT_EQ(c.rope(1).table.reserved, AS_ROPE_FP64);
+}
+
+// What a file of before meant by the name of a profile, as the text of today.
+TEST(ModelConfig, ProfilesOfBefore) {
+  const auto then = [](const char* text) {
+    return switches_of_version(*profile_switches(text), 1);
+  };
+  EXPECT_EQ(then("vllm").profile, "vllm,rope_frequencies=fp64");
+  EXPECT_EQ(then("vllm").rope_frequencies, AS_ROPE_FP64);
+  EXPECT_EQ(then("deepseek").profile, "deepseek,rope_frequencies=fp64");
+  EXPECT_EQ(switches_of_version(*profile_switches("deepseek"), kProfilesVersion).profile,
+            "deepseek");
 }
 
 TEST(ModelConfig, SwitchesBehindAProfile) {

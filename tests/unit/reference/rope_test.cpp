@@ -59,6 +59,35 @@ TEST(RopeRow, Fp32TableRowHoldsBinary32Values) {
   }
 }
 
+// A table is data: both references take it as it is, whatever the numbers beside it say.
+TEST(RopeTable, IsTakenAsItIsGiven) {
+  std::vector<float> table(3 * 64);
+  for (std::size_t i = 0; i < table.size(); ++i) table[i] = 0.25F * static_cast<float>(i % 7) - 1;
+  Doubles o = normal(2 * 512, 3), out(o.size());
+  Int64s positions = {2, 0};
+  auto p = new_params<as_inverse_rope_params>();
+  p.o = over(o, {2, 1, 512});
+  p.out = over(out, {2, 1, 512});
+  p.positions = over(positions, {2});
+  p.rope = compress_rope();
+  p.rope.table = over(table, {3, 64});
+  run(exact_lane(), AS_OP_INVERSE_ROPE, p);
+  for (std::size_t t = 0; t < 2; ++t) {
+    const float* row = table.data() + 64 * positions[t];
+    for (std::size_t i = 0; i < 32; ++i) {
+      const std::size_t at = 512 * t + 448 + 2 * i;
+      const double c = row[i], s = row[32 + i];
+      EXPECT_EQ(out[at], o[at] * c - o[at + 1] * -s);
+      EXPECT_EQ(out[at + 1], o[at] * -s + o[at + 1] * c);
+    }
+  }
+  const Doubles exact = out;
+  run(sim_lane(), AS_OP_INVERSE_ROPE, p);
+  for (std::size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], round_to_bf16(exact[i]));
+  positions[1] = 3;
+  expect_refused(AS_OP_INVERSE_ROPE, p, {"position 3", "rows 0 to 2"});
+}
+
 TEST(RopeRow, PairsTurnByTheirAngleAndBack) {
   const auto f = rope_frequencies(plain_rope());
   Doubles x = normal(64, 1);
