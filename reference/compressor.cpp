@@ -110,6 +110,7 @@ void compress_insert(const as_compress_insert_params& p, const Precision& precis
   std::vector<double> entry(static_cast<std::size_t>(dim));
   check_rule("scale_floor", p.scale_floor, AS_SCALE_FLOOR_1E8);
   check_rule("fp4_rule", p.fp4_rule, AS_FP4_DOWN);
+  check_rule("hadamard", p.hadamard, AS_HADAMARD_ROUNDED);
   const Quantiser quantiser{p.scale_floor, p.fp4_rule};
 
   if (p.rows_given != 0) {
@@ -148,6 +149,7 @@ void compress_insert(const as_compress_insert_params& p, const Precision& precis
     normalise(entry.data(), dim, p.eps, weight.data(), precision);
     if (round_between) precision.bf16(entry.data(), dim);
     rotate(entry.data() + dim - AS_ROPE_DIM, rope.row(position + 1 - p.ratio), false);
+    if (p.hadamard == AS_HADAMARD_ROUNDED) precision.bf16(entry.data(), dim);
     if (p.hadamard != 0) hadamard_transform(entry.data(), dim);
     precision.bf16(entry.data(), dim);
     if (row) row->store(t, entry.data());

@@ -69,6 +69,7 @@ void indexer_q(const as_indexer_q_params& p, const Precision& precision) {
   check_format(p.format);
   check_rule("scale_floor", p.scale_floor, AS_SCALE_FLOOR_1E8);
   check_rule("fp4_rule", p.fp4_rule, AS_FP4_DOWN);
+  check_rule("hadamard", p.hadamard, AS_HADAMARD_ROUNDED);
   const FloatRows weights_raw(p.weights_raw, "weights_raw", {kAny, kAny});
   const std::int64_t tokens = weights_raw.size(0);
   const std::int64_t heads = weights_raw.size(1);
@@ -96,6 +97,7 @@ void indexer_q(const as_indexer_q_params& p, const Precision& precision) {
       source.load(t * heads + j, row.data());
       if (p.rows_given == 0) {
         rotate(row.data() + AS_INDEX_DIM - AS_ROPE_DIM, rotation, false);
+        if (p.hadamard == AS_HADAMARD_ROUNDED) precision.bf16(row.data(), AS_INDEX_DIM);
         if (p.hadamard != 0) hadamard_transform(row.data(), AS_INDEX_DIM);
         precision.bf16(row.data(), AS_INDEX_DIM);
       }

@@ -157,6 +157,7 @@ void fields(V& v, ProfileSwitches& s) {
       s.q_norm = all->q_norm;
       s.fp8_projections = all->fp8_projections;
       s.rope_frequencies = all->rope_frequencies;
+      s.round_rotated = all->round_rotated;
     }
   }
   // What the profile's name stood for; files of before do not say.

@@ -39,11 +39,13 @@ struct ProfileSwitches {
   std::int32_t scale_floor = AS_SCALE_FLOOR_1E4;
   std::int32_t fp4_rule = AS_FP4_EVEN;
   std::int32_t q_norm = AS_Q_NORM_FP32;
+  bool round_rotated = false;  // index queries and keys rounded to bf16 before that rotation too
   std::int32_t rope_frequencies = AS_ROPE_FP32;
   bool fp8_projections = false;  // weights and inputs of the large projections as e4m3 codes
 };
 
-// What the named profiles set has changed: 2 since their rotary frequencies are fp32.
+// What the named profiles set has changed: 2 since their rotary frequencies are fp32 and deepseek
+// rounds rotated index queries and keys.
 inline constexpr int kProfilesVersion = 2;
 
 // "vllm" (default) or "deepseek", then single switches set otherwise:

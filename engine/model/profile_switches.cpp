@@ -18,6 +18,11 @@ const SwitchInfo kSwitches[] = {
      {"off", "on"},
      [](const Switches& s) { return s.hadamard ? 1 : 0; },
      [](Switches& s, int v) { s.hadamard = v != 0; }},
+    {"round_rotated",
+     "index queries and keys rounded to bf16 after RoPE, before the Hadamard transform",
+     {"off", "on"},
+     [](const Switches& s) { return s.round_rotated ? 1 : 0; },
+     [](Switches& s, int v) { s.round_rotated = v != 0; }},
     {"index_format",
      "format of index queries and keys",
      {"fp8", "mxfp4"},
@@ -69,6 +74,7 @@ bool named_profile(std::string_view name, Switches* s) {
   if (name == "vllm") return true;
   s->index_format = AS_RECORD_INDEX_MXFP4;
   s->hadamard = true;
+  s->round_rotated = true;
   s->round_pooled = true;
   s->q_norm = AS_Q_NORM_BF16;
   return true;
@@ -79,6 +85,8 @@ struct FormerValue {
   int version;
   const char *name, *value;
 };
+constexpr FormerValue kFormer[] = {{2, "rope_frequencies", "fp64"}, {2, "round_rotated", "off"}};
+
 }  // namespace
 
 std::span<const SwitchInfo> all_switches() { return kSwitches; }

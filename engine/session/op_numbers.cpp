@@ -16,6 +16,11 @@ S& as(void* params) {
   return *static_cast<S*>(params);
 }
 
+std::int32_t hadamard_of(const ProfileSwitches& switches) {
+  if (!switches.hadamard) return AS_HADAMARD_OFF;
+  return switches.round_rotated ? AS_HADAMARD_ROUNDED : AS_HADAMARD_ON;
+}
+
 }  // namespace
 
 void set_layer_numbers(as_op_id op, int layer, const ModelConfig& config,
@@ -45,7 +50,7 @@ void set_layer_numbers(as_op_id op, int layer, const ModelConfig& config,
       auto& p = as<as_compress_insert_params>(params);
       p.eps = config.rms_eps;
       p.ratio = config.ratio(layer);
-      p.hadamard = op == AS_OP_INDEXER_COMPRESS_INSERT && switches.hadamard ? 1 : 0;
+      p.hadamard = op == AS_OP_INDEXER_COMPRESS_INSERT ? hadamard_of(switches) : AS_HADAMARD_OFF;
       p.round_pooled = switches.round_pooled ? 1 : 0;
       p.scale_floor = switches.scale_floor;
       p.fp4_rule = switches.fp4_rule;
@@ -54,7 +59,7 @@ void set_layer_numbers(as_op_id op, int layer, const ModelConfig& config,
     case AS_OP_INDEXER_Q: {
       auto& p = as<as_indexer_q_params>(params);
       p.format = switches.index_format;
-      p.hadamard = switches.hadamard ? 1 : 0;
+      p.hadamard = hadamard_of(switches);
       p.scale_floor = switches.scale_floor;
       p.fp4_rule = switches.fp4_rule;
       break;

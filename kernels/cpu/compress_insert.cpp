@@ -79,6 +79,7 @@ bool check_params(const Params& p, Check& check) {
   }
   if (!check.range("scale_floor", p.scale_floor, AS_SCALE_FLOOR_1E4, AS_SCALE_FLOOR_1E8) ||
       !check.range("fp4_rule", p.fp4_rule, AS_FP4_EVEN, AS_FP4_DOWN) ||
+      !check.range("hadamard", p.hadamard, AS_HADAMARD_OFF, AS_HADAMARD_ROUNDED) ||
       !check.cache("cache", p.cache, record, dim) ||
       !check.tensor("slots", p.slots, AS_I64, {kAny}) || !check.slots("slots", p.slots, p.cache)) {
     return false;
@@ -174,7 +175,14 @@ void make_row(const Params& p, std::int64_t t, std::int64_t dim, float* y) {
   } else {
     pool_and_norm(p, window, dim, y);
   }
-  rotate(y + dim - AS_ROPE_DIM, rope_row(p.rope, *at<std::int64_t>(p.positions, t) + 1 - p.ratio));
+  float* rotated = y + dim - AS_ROPE_DIM;
+  const float* turn = rope_row(p.rope, *at<std::int64_t>(p.positions, t) + 1 - p.ratio);
+  if (p.hadamard == AS_HADAMARD_ROUNDED) {
+    rotate_to_bf16(rotated, turn);
+    for (std::int64_t i = 0; i < dim - AS_ROPE_DIM; ++i) y[i] = round_bf16(y[i]);
+  } else {
+    rotate(rotated, turn);
+  }
   if (p.hadamard != 0) hadamard(y);
   for (std::int64_t i = 0; i < dim; ++i) y[i] = round_bf16(y[i]);
   if (present(p.row)) simd.to_bf16(y, 1.0f, dim, at<Bits>(p.row, t));

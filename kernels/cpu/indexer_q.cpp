@@ -20,7 +20,8 @@ bool check_params(const Params& p, Check& check) {
     return check.fail("format is %d; allowed: INDEX_FP8 (2), INDEX_MXFP4 (3)", p.format);
   }
   if (!check.range("scale_floor", p.scale_floor, AS_SCALE_FLOOR_1E4, AS_SCALE_FLOOR_1E8) ||
-      !check.range("fp4_rule", p.fp4_rule, AS_FP4_EVEN, AS_FP4_DOWN)) {
+      !check.range("fp4_rule", p.fp4_rule, AS_FP4_EVEN, AS_FP4_DOWN) ||
+      !check.range("hadamard", p.hadamard, AS_HADAMARD_OFF, AS_HADAMARD_ROUNDED)) {
     return false;
   }
   if (!check.tensor("weights_raw", p.weights_raw, AS_BF16, {kAny, kAny})) return false;
@@ -53,7 +54,9 @@ void make_row(const Params& p, std::int64_t t, std::int64_t j, float* row) {
     return;
   }
   simd.from_bf16(at<Bits>(p.q_raw, t, j), AS_INDEX_DIM, row);
-  rotate(row + AS_INDEX_DIM - AS_ROPE_DIM, rope_row(p.rope, *at<std::int64_t>(p.positions, t)));
+  float* rotated = row + AS_INDEX_DIM - AS_ROPE_DIM;
+  const float* turn = rope_row(p.rope, *at<std::int64_t>(p.positions, t));
+  p.hadamard == AS_HADAMARD_ROUNDED ? rotate_to_bf16(rotated, turn) : rotate(rotated, turn);
   if (p.hadamard != 0) hadamard(row);
   Bits rounded[AS_INDEX_DIM];
   simd.to_bf16(row, 1.0f, AS_INDEX_DIM, rounded);

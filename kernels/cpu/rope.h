@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/codec.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 
@@ -19,6 +20,18 @@ inline void rotate(float* x, const float* row, float sign = 1.0f) {
     const float odd = x[2 * i + 1];
     x[2 * i] = even * c - odd * s;
     x[2 * i + 1] = even * s + odd * c;
+  }
+}
+
+// The same with results rounded to bf16, once: in float64, where products of bf16 and fp32 numbers
+// are exact, so that no result falls on the wrong side of a rounding boundary.
+inline void rotate_to_bf16(float* x, const float* row) {
+  constexpr int kPairs = AS_ROPE_DIM / 2;
+  for (int i = 0; i < kPairs; ++i) {
+    const auto c = static_cast<double>(row[i]), s = static_cast<double>(row[kPairs + i]);
+    const auto even = static_cast<double>(x[2 * i]), odd = static_cast<double>(x[2 * i + 1]);
+    x[2 * i] = round_bf16(even * c - odd * s);
+    x[2 * i + 1] = round_bf16(even * s + odd * c);
   }
 }
 

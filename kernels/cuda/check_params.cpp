@@ -369,6 +369,7 @@ bool check_params(const as_compress_insert_params& p, bool values, Check& check)
   }
   if (!check.range("scale_floor", p.scale_floor, AS_SCALE_FLOOR_1E4, AS_SCALE_FLOOR_1E8) ||
       !check.range("fp4_rule", p.fp4_rule, AS_FP4_EVEN, AS_FP4_DOWN) ||
+      !check.range("hadamard", p.hadamard, AS_HADAMARD_OFF, AS_HADAMARD_ROUNDED) ||
       !check.cache("cache", p.cache, record, dim) ||
       !check.tensor("slots", p.slots, AS_I64, {kAny}) ||
       (values && !check.slots("slots", p.slots, p.cache))) {
@@ -412,6 +413,7 @@ bool check_params(const as_indexer_q_params& p, bool values, Check& check) {
   }
   if (!check.range("scale_floor", p.scale_floor, AS_SCALE_FLOOR_1E4, AS_SCALE_FLOOR_1E8) ||
       !check.range("fp4_rule", p.fp4_rule, AS_FP4_EVEN, AS_FP4_DOWN) ||
+      !check.range("hadamard", p.hadamard, AS_HADAMARD_OFF, AS_HADAMARD_ROUNDED) ||
       !check.tensor("weights_raw", p.weights_raw, AS_BF16, {kAny, kAny})) {
     return false;
   }

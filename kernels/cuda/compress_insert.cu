@@ -170,7 +170,12 @@ __global__ void __launch_bounds__(kThreads)
     if (threadIdx.x < AS_ROPE_DIM / 2) {
       const int i = static_cast<int>(threadIdx.x);
       const int d = dim - AS_ROPE_DIM + 2 * i;
-      rotate_pair(at<float>(p.rope.table, angle), i, 1.0f, &row[d], &row[d + 1]);
+      const float* turn = at<float>(p.rope.table, angle);
+      if (p.hadamard == AS_HADAMARD_ROUNDED) {
+        rotate_pair_to_bf16(turn, i, &row[d], &row[d + 1]);
+      } else {
+        rotate_pair(turn, i, 1.0f, &row[d], &row[d + 1]);
+      }
     }
     __syncthreads();
   }
@@ -189,7 +194,13 @@ __global__ void __launch_bounds__(kThreads)
     float v[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) v[i] = row[4 * lane + i];
-    if (p.rows_given == 0 && p.hadamard != 0) hadamard(v);
+    if (p.rows_given == 0 && p.hadamard != 0) {
+      if (p.hadamard == AS_HADAMARD_ROUNDED) {
+#pragma unroll
+        for (float& value : v) value = round_bf16(value);
+      }
+      hadamard(v);
+    }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       v[i] = round_bf16(v[i]);

@@ -29,8 +29,14 @@ __global__ void indexer_q_kernel(as_indexer_q_params p, float dim_scale, float h
     AS_DEVICE_CHECK(position >= 0 && position < p.rope.table.shape[0]);
     if (lane >= 16) {
       const float* row = at<float>(p.rope.table, position);
-      rotate_pair(row, 2 * (lane - 16), 1.0f, &x[0], &x[1]);
-      rotate_pair(row, 2 * (lane - 16) + 1, 1.0f, &x[2], &x[3]);
+      const int pair = 2 * (lane - 16);
+      if (p.hadamard == AS_HADAMARD_ROUNDED) {
+        rotate_pair_to_bf16(row, pair, &x[0], &x[1]);
+        rotate_pair_to_bf16(row, pair + 1, &x[2], &x[3]);
+      } else {
+        rotate_pair(row, pair, 1.0f, &x[0], &x[1]);
+        rotate_pair(row, pair + 1, 1.0f, &x[2], &x[3]);
+      }
     }
     if (p.hadamard != 0) hadamard(x);
 #pragma unroll

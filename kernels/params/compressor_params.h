@@ -32,15 +32,13 @@ typedef struct as_compressor_state_params {
  * weighted sum of C. ratio 4: the older four rows use channels [0,d), the newer four [d,2d).
  * Then y = rmsnorm(pooled) * weight; RoPE on the last 64 dims at position p + 1 - ratio, from the
  * unrounded value; hadamard: normalised Hadamard transform of size d (indexer only), result
- * rounded to bf16. round_pooled: pooled and normed values are rounded to bf16 in between.
- * row[t] = bf16(...) is the row before quantisation; rows of other tokens are left untouched.
- * Cache row slots[t] = quantise(row[t]), by record:
- *   LATENT       as q_rope_kv_insert
- *   INDEX_FP8    scale = 2^ceil(log2(max(amax, 1e-4) / 448)) over all 128 dims, stored as fp32
- *   INDEX_MXFP4  per 32 dims: amax floor 6*2^-126, e = ceil(log2(amax / 6)), e2m1 RNE codes, even
- *                dim in the low nibble
- * scale_floor and fp4_rule may change floors and ties (numeric_rules.h).
- * rows_given: row is an input, only quantise-and-insert runs. */
+ * rounded to bf16, with AS_HADAMARD_ROUNDED its input as well. round_pooled: pooled and normed
+ * values are rounded to bf16 in between. row[t] = bf16(...) is the row before quantisation; rows of
+ * other tokens are left untouched. Cache row slots[t] = quantise(row[t]), by record: LATENT as
+ * q_rope_kv_insert INDEX_FP8    scale = 2^ceil(log2(max(amax, 1e-4) / 448)) over all 128 dims,
+ * stored as fp32 INDEX_MXFP4  per 32 dims: amax floor 6*2^-126, e = ceil(log2(amax / 6)), e2m1 RNE
+ * codes, even dim in the low nibble scale_floor and fp4_rule may change floors and ties
+ * (numeric_rules.h). rows_given: row is an input, only quantise-and-insert runs. */
 typedef struct as_compress_insert_params {
   as_params_head head;
   as_cache state;       /* in  state rows */
@@ -54,7 +52,7 @@ typedef struct as_compress_insert_params {
   as_cache cache;       /* out compressed rows */
   double eps;
   int32_t ratio;
-  int32_t hadamard;
+  int32_t hadamard; /* as_hadamard */
   int32_t round_pooled;
   int32_t rows_given;
   int32_t scale_floor; /* as_scale_floor */

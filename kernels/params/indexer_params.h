@@ -11,7 +11,8 @@ extern "C" {
 #endif
 
 /* indexer_q: q_row = q_raw with dims 64..127 = rope(q_raw) (fp32 inside), hadamard: then the
- * normalised Hadamard transform of all 128 dims; one rounding to bf16. Then, by format:
+ * normalised Hadamard transform of all 128 dims; one rounding to bf16, with AS_HADAMARD_ROUNDED
+ * another before the transform. Then, by format:
  *   INDEX_FP8    per (token, head): qs = 2^ceil(log2(max(amax, 1e-4) / 448));
  *                q = e4m3 codes [T,J,128]; weights = ((w_raw * qs) * d^-0.5) * J^-0.5 in fp32
  *   INDEX_MXFP4  q = packed e2m1 [T,J,64], q_scale = UE8M0 [T,J,4];
@@ -30,7 +31,7 @@ typedef struct as_indexer_q_params {
   as_tensor q_scale;     /* out u8 [T,J,4], MXFP4 only */
   as_tensor weights;     /* out f32 [T,J] */
   int32_t format;        /* AS_RECORD_INDEX_FP8 or AS_RECORD_INDEX_MXFP4 */
-  int32_t hadamard;
+  int32_t hadamard;      /* as_hadamard */
   int32_t rows_given;
   int32_t scale_floor; /* as_scale_floor */
   int32_t fp4_rule;    /* as_fp4_rule */

@@ -22,6 +22,13 @@ typedef enum as_fp4_rule {
   AS_FP4_DOWN = 1  /* amax / 6 floored at 1e-4, nearest, ties towards zero, no code of -0 */
 } as_fp4_rule;
 
+/* The Hadamard transform of index queries and keys. */
+typedef enum as_hadamard {
+  AS_HADAMARD_OFF = 0,
+  AS_HADAMARD_ON = 1,     /* of the rotated values; the result alone is rounded to bf16 */
+  AS_HADAMARD_ROUNDED = 2 /* of the rotated values rounded to bf16 */
+} as_hadamard;
+
 /* The norm of a query's heads, x * rsqrt(mean(x^2) + eps). */
 typedef enum as_q_norm {
   AS_Q_NORM_FP32 = 0, /* in fp32, nothing rounded before RoPE */

@@ -16,7 +16,7 @@ struct QueryCase {
   Way way = Way::kHost;
   std::int32_t format = AS_RECORD_INDEX_FP8;
   std::int64_t tokens = 1, heads = 1;
-  bool hadamard = false;
+  std::int32_t hadamard = AS_HADAMARD_OFF;
   float scale = 1.0f;
 };
 void PrintTo(const QueryCase& c, std::ostream* out) { *out << c.name; }
@@ -42,7 +42,7 @@ TEST_P(GpuIndexerQ, GivesTheBytesOfTheCpuLane) {
   if (fp4) p.q_scale = memory.make(AS_U8, {c.tokens, c.heads, 4}, 1);
   p.weights = memory.make(AS_F32, {c.tokens, c.heads}, 1);
   p.format = c.format;
-  p.hadamard = c.hadamard ? 1 : 0;
+  p.hadamard = c.hadamard;
   ASSERT_TRUE(properties::run(lane(c.way), engine, &report)) << report;
   memory.check_guards(&report);
   const OpParams sim = properties::with_own_outputs(engine, &memory);
@@ -73,7 +73,7 @@ std::vector<QueryCase> query_cases() {
       for (std::int64_t tokens : {1, 4, 74, 321}) {
         for (std::int64_t heads : {1, 5, 8, 64}) {
           if (tokens * heads > 5000) continue;
-          for (bool hadamard : {false, true}) {
+          for (std::int32_t hadamard : {AS_HADAMARD_OFF, AS_HADAMARD_ON, AS_HADAMARD_ROUNDED}) {
             for (float scale : {1.0f, 1e-6f, 1e6f}) {
               QueryCase c{"", way, format, tokens, heads, hadamard, scale};
               c.name = way_name(way) + "_" + std::to_string(all.size());

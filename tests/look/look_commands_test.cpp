@@ -198,6 +198,7 @@ TEST_F(LookCommands, ProfilesShowEverySwitch) {
   EXPECT_EQ(effect.at("scale_floor=1e-8"), 0);  // no block that small
   EXPECT_GT(effect.at("projections=fp8"), 1e-6);
   EXPECT_GT(effect.at("deepseek"), 1e-9);
+  EXPECT_EQ(effect.at("round_rotated=on"), 0);  // no transform under vllm
   // Of frequencies it shows what they do where no short run goes: more the further away.
   for (const json& variant : profiles["variants"]) {
     if (variant["switch"] != "rope_frequencies=fp64") continue;

@@ -50,6 +50,7 @@ struct CompressCase {
   bool hadamard = false;
   bool round_pooled = false;
   float score_scale = 1.0f;
+  bool round_rotated = false;  // with hadamard
 };
 Report check_compress(const as_lane& lane, const CompressCase& c);
 

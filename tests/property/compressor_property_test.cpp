@@ -126,7 +126,7 @@ class Compressor {
     p.cache = cache_.paged();
     p.eps = 1e-6;
     p.ratio = c_.ratio;
-    p.hadamard = c_.hadamard;
+    p.hadamard = c_.hadamard + c_.round_rotated;
     p.round_pooled = c_.round_pooled;
     const std::vector<unsigned char> before = cache_.slab();
     if (!run(lane_, engine, report_)) return;
@@ -178,7 +178,7 @@ class Compressor {
     if (column >= dim_ - AS_ROPE_DIM) mixed = std::hypot(pair[0], pair[1]);
     if (c_.hadamard) mixed = length;
     return 2 * kBf16Half * value + 0x1p-14 * largest + 0x1p-11 * mixed +
-           (c_.round_pooled ? 0x1p-7 * mixed : 0);
+           (c_.round_pooled ? 0x1p-7 * mixed : 0) + (c_.round_rotated ? 0x1p-8 * mixed : 0);
   }
 
   void judge_exact(const as_compress_insert_params& p, const as_compress_insert_params& e,
@@ -264,6 +264,7 @@ const CompressCase kCompressCases[] = {
     {"mxfp4_hadamard", 4, kMxfp4, {129, 12}, 127, {2, 0}, {3, 11}, true},
     {"mxfp4_rounded", 4, kMxfp4, {128, 131}, 129, {4, 0}, {53, 0}, false, true},
     {"mxfp4_hadamard_rounded", 4, kMxfp4, {65}, 6, {4, 0}, {64, 0}, true, true},
+    {"mxfp4_rounded_throughout", 4, kMxfp4, {65, 260}, 6, {4, 0}, {64, 0}, true, true, 1.0f, true},
     {"c128_short", 128, kLatent, {127, 1}, 3, {8, 0}, {2, 0}},
     {"c128_first_window", 128, kLatent, {128, 129, 4}, 0, {8, 64}, {2, 560}},
     {"c128_border_inside", 128, kLatent, {255, 256, 300}, 200, {61, 4}, {1, 0}},

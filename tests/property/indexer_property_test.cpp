@@ -32,6 +32,7 @@ struct QueryCase {
   std::int64_t heads = 1;
   bool hadamard = false;
   float scale = 1.0f;
+  bool round_rotated = false;
 };
 void PrintTo(const QueryCase& c, std::ostream* out) { *out << c.name; }
 
@@ -56,7 +57,7 @@ TEST_P(IndexerQProperty, MatchesBothReferences) {
   if (fp4) p.q_scale = memory.make(AS_U8, {n, c.heads, 4}, 1);
   p.weights = memory.make(AS_F32, {n, c.heads}, 1);
   p.format = c.format;
-  p.hadamard = c.hadamard;
+  p.hadamard = c.hadamard + c.round_rotated;
   ASSERT_TRUE(run(*cpu::lane(), engine, &report)) << report;
   memory.check_guards(&report);
 
@@ -87,7 +88,8 @@ TEST_P(IndexerQProperty, MatchesBothReferences) {
       const std::int64_t even = column - column % 2;
       mixed = std::hypot(values[even], values[even + 1]);
     }
-    return 2 * kBf16Half * std::fabs(values[column]) + 0x1p-11 * mixed + 0x1p-133;
+    return 2 * kBf16Half * std::fabs(values[column]) + 0x1p-11 * mixed +
+           (c.round_rotated ? 0x1p-8 * mixed : 0) + 0x1p-133;
   };
   judge_bound(
       "q_row against ref.exact", p.q_row, e.q_row, nullptr,
@@ -135,6 +137,8 @@ const QueryCase kQueryCases[] = {
     {"mxfp4_no_tokens", kMxfp4, {0, 0}, 2, 64},
     {"mxfp4_one_head", kMxfp4, {1, 127}, 5, 1, true},
     {"mxfp4_64_heads", kMxfp4, {129, 2051}, 2, 64, true},
+    {"mxfp4_rounded_throughout", kMxfp4, {129, 2051, 4}, 5, 64, true, 1.0f, true},
+    {"fp8_rounded_throughout", kFp8, {127, 2051}, 3, 8, true, 1.0f, true},
     {"mxfp4_plain", kMxfp4, {3, 255, 256}, 5, 8},
     {"mxfp4_large", kMxfp4, {2050}, 1, 8, false, 1e6f},
     {"mxfp4_zero", kMxfp4, {4}, 1, 8, false, 0.0f},

@@ -122,6 +122,8 @@ TEST(ModelConfig, Profiles) {
   EXPECT_FALSE(deepseek.ratio0_yarn);
   EXPECT_EQ(deepseek.profile, "deepseek");
   EXPECT_EQ(deepseek.q_norm, AS_Q_NORM_BF16);
+  EXPECT_TRUE(deepseek.round_rotated);
+  EXPECT_FALSE(vllm.round_rotated);
   for (const ProfileSwitches& s : {vllm, deepseek, ProfileSwitches{}}) {
     EXPECT_EQ(s.rope_frequencies, AS_ROPE_FP32);
   }
@@ -138,7 +140,8 @@ TEST(ModelConfig, ProfilesOfBefore) {
   };
   EXPECT_EQ(then("vllm").profile, "vllm,rope_frequencies=fp64");
   EXPECT_EQ(then("vllm").rope_frequencies, AS_ROPE_FP64);
-  EXPECT_EQ(then("deepseek").profile, "deepseek,rope_frequencies=fp64");
+  EXPECT_EQ(then("deepseek").profile, "deepseek,rope_frequencies=fp64,round_rotated=off");
+  EXPECT_FALSE(then("deepseek").round_rotated);
   EXPECT_EQ(switches_of_version(*profile_switches("deepseek"), kProfilesVersion).profile,
             "deepseek");
 }

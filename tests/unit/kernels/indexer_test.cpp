@@ -52,7 +52,7 @@ struct Queries {
 
 TEST(IndexerQ, RotatedRowsAreQuantisedAndScalesFoldedIntoWeights) {
   for (std::int32_t format : {AS_RECORD_INDEX_FP8, AS_RECORD_INDEX_MXFP4}) {
-    for (std::int32_t hadamard : {0, 1}) {
+    for (std::int32_t hadamard : {AS_HADAMARD_OFF, AS_HADAMARD_ON, AS_HADAMARD_ROUNDED}) {
       Queries s(format, 3, 5);
       auto p = s.params();
       p.hadamard = hadamard;
@@ -68,6 +68,9 @@ TEST(IndexerQ, RotatedRowsAreQuantisedAndScalesFoldedIntoWeights) {
           const double c = static_cast<double>(turn[i]), n = static_cast<double>(turn[32 + i]);
           x[64 + 2 * i] = e * c - o * n;
           x[65 + 2 * i] = e * n + o * c;
+        }
+        if (hadamard == AS_HADAMARD_ROUNDED) {
+          for (double& v : x) v = static_cast<double>(cpu::round_bf16(v));
         }
         if (hadamard != 0) {
           std::vector<double> y(128, 0.0);
