@@ -63,6 +63,10 @@ void indexer_logits(const as_indexer_logits_params& p, const Precision& precisio
   const Integers lens(p.lens, "lens", {tokens});
   const FloatRows logits(p.logits, "logits", {tokens, kAny});
 
+  check_rule("score rule", p.weights.reserved, AS_SCORES_BF16);
+  const bool bf16 = p.weights.reserved == AS_SCORES_BF16 && !precision.exact;
+  const auto step = [bf16](double value) { return bf16 ? round_to_bf16(value) : value; };
+
   std::vector<double> q;
   std::vector<double> keys;
   std::vector<double> dots;
@@ -107,13 +111,15 @@ void indexer_logits(const as_indexer_logits_params& p, const Precision& precisio
       std::fill_n(scores.begin(), n, 0.0);
       for (std::int64_t j = 0; j < heads; ++j) {
         const double* head_dots = dots.data() + ((t - first) * heads + j) * entries;
-        const double weight = w[static_cast<std::size_t>(j)];
+        const double weight = step(w[static_cast<std::size_t>(j)]);
         for (std::int64_t c = 0; c < n; ++c) {
-          const double relu = head_dots[c] < 0 ? 0 : head_dots[c];  // NaN stays NaN
+          const double dot = step(head_dots[c]);
+          const double relu = dot < 0 ? 0 : dot;  // NaN stays NaN
           double& sum = scores[static_cast<std::size_t>(c)];
-          sum = precision.sum(sum + relu * weight);
+          sum = precision.sum(sum + step(relu * weight));
         }
       }
+      if (bf16) precision.bf16(scores.data(), n);
       precision.fp32(scores.data(), n);
       logits.store(t, 0, n, scores.data());
     };

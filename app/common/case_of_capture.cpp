@@ -54,6 +54,7 @@ class Call {
     recorded_ = trace_ ? trace_->find(place_.layer, place_.op) : nullptr;
     if (recorded_ == nullptr) return missing("was not recorded", "record with --level full");
     if (auto ok = put_tensors(); !ok) return ok.error();
+    set_numbers();
     if (auto ok = put_caches(); !ok) return ok.error();
     put_rope();
     std::string from = capture_.path();

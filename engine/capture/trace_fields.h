@@ -158,6 +158,7 @@ void fields(V& v, ProfileSwitches& s) {
       s.fp8_projections = all->fp8_projections;
       s.rope_frequencies = all->rope_frequencies;
       s.round_rotated = all->round_rotated;
+      s.index_scores = all->index_scores;
     }
   }
   // What the profile's name stood for; files of before do not say.

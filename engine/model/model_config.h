@@ -40,6 +40,7 @@ struct ProfileSwitches {
   std::int32_t fp4_rule = AS_FP4_EVEN;
   std::int32_t q_norm = AS_Q_NORM_FP32;
   bool round_rotated = false;  // index queries and keys rounded to bf16 before that rotation too
+  std::int32_t index_scores = AS_SCORES_FP32;
   std::int32_t rope_frequencies = AS_ROPE_FP32;
   bool fp8_projections = false;  // weights and inputs of the large projections as e4m3 codes
 };

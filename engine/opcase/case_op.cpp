@@ -53,6 +53,9 @@ constexpr ParamField kIndexerQ[] = {
     ROPE(as_indexer_q_params, rope),        INTEGER(as_indexer_q_params, format),
     INTEGER(as_indexer_q_params, hadamard), INTEGER(as_indexer_q_params, rows_given),
     RULE(as_indexer_q_params, scale_floor), RULE(as_indexer_q_params, fp4_rule)};
+constexpr ParamField kIndexerLogits[] = {
+    {"score_rule", FieldKind::kInteger,
+     offsetof(as_indexer_logits_params, weights) + offsetof(as_tensor, reserved), true}};
 constexpr ParamField kTopkToSlots[] = {INTEGER(as_topk_to_slots_params, rows_per_block)};
 constexpr ParamField kSparseAttention[] = {REAL(as_sparse_attention_params, scale)};
 constexpr ParamField kInverseRope[] = {ROPE(as_inverse_rope_params, rope)};
@@ -86,6 +89,8 @@ std::span<const ParamField> fields_of(std::int32_t id) {
       return kCompressInsert;
     case AS_OP_INDEXER_Q:
       return kIndexerQ;
+    case AS_OP_INDEXER_LOGITS:
+      return kIndexerLogits;
     case AS_OP_TOPK_TO_SLOTS:
       return kTopkToSlots;
     case AS_OP_SPARSE_ATTENTION:

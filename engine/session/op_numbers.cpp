@@ -64,6 +64,9 @@ void set_layer_numbers(as_op_id op, int layer, const ModelConfig& config,
       p.fp4_rule = switches.fp4_rule;
       break;
     }
+    case AS_OP_INDEXER_LOGITS:
+      as<as_indexer_logits_params>(params).weights.reserved = switches.index_scores;
+      break;
     case AS_OP_TOPK_TO_SLOTS:
       as<as_topk_to_slots_params>(params).rows_per_block = rows_per_block;
       break;

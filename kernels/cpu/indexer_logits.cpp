@@ -68,7 +68,8 @@ bool check_params(const Params& p, Check& check) {
   const bool fp4 = p.cache.record == AS_RECORD_INDEX_MXFP4;
   const std::int32_t record = fp4 ? AS_RECORD_INDEX_MXFP4 : AS_RECORD_INDEX_FP8;
   if (!check.cache("cache", p.cache, record, AS_INDEX_DIM) ||
-      !check.tensor("weights", p.weights, AS_F32, {kAny, kAny})) {
+      !check.tensor("weights", p.weights, AS_F32, {kAny, kAny}) ||
+      !check.range("score rule", p.weights.reserved, AS_SCORES_FP32, AS_SCORES_BF16)) {
     return false;
   }
   const std::int64_t tokens = p.weights.shape[0];
@@ -167,15 +168,53 @@ void score(const Params& p, const Item& item) {
   }
 }
 
+// AS_SCORES_BF16, in float64: dot products of these formats and sums of bf16 numbers are exact
+// there, so that each result is rounded once.
+void score_rounded(const Params& p, const Item& item) {
+  const std::int64_t heads = p.weights.shape[1];
+  const std::int64_t request = *at<std::int32_t>(p.request_of, item.first);
+  float keys[AS_INDEX_DIM * kTile], key_scales[kTile], query[AS_INDEX_DIM];
+  double sums[kTile];
+  for (std::int64_t begin = item.key_begin; begin < item.key_end; begin += kTile) {
+    const std::int64_t count = std::min(kTile, item.key_end - begin);
+    load_keys(p, request, begin, count, keys, key_scales);
+    for (std::int64_t t = item.first; t < item.first + item.count; ++t) {
+      const std::int64_t visible =
+          std::min<std::int64_t>(*at<std::int32_t>(p.lens, t) - begin, count);
+      std::fill_n(sums, kTile, 0.0);
+      for (std::int64_t j = 0; visible > 0 && j < heads; ++j) {
+        const auto* scales =
+            p.cache.record == AS_RECORD_INDEX_MXFP4 ? at<unsigned char>(p.q_scale, t, j) : nullptr;
+        decode(p.cache.record, at<unsigned char>(p.q, t, j), scales, query);
+        const float weight = round_bf16(*at<float>(p.weights, t, j));
+        for (std::int64_t c = 0; c < visible; ++c) {
+          double dot = 0.0;
+          for (int d = 0; d < AS_INDEX_DIM; ++d) {
+            dot += static_cast<double>(query[d]) * static_cast<double>(keys[d * kTile + c]);
+          }
+          const float rounded = round_bf16(dot);
+          const float positive = rounded < 0.0f ? 0.0f : rounded;  // NaN stays
+          sums[c] += static_cast<double>(round_bf16(positive * weight));
+        }
+      }
+      for (std::int64_t c = 0; c < visible; ++c) {
+        at<float>(p.logits, t)[begin + c] = round_bf16(sums[c]) * key_scales[c];
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void indexer_logits(const Params& p, const as_call* call, Check& check) {
   if (!check_params(p, check)) return;
   const std::vector<Item> items = make_items(p);
+  const bool rounded = p.weights.reserved == AS_SCORES_BF16;
   parallel_for(call, static_cast<std::int64_t>(items.size()), 1,
                [&](std::int64_t begin, std::int64_t end) {
                  for (std::int64_t i = begin; i < end; ++i) {
-                   score(p, items[static_cast<std::size_t>(i)]);
+                   const Item& item = items[static_cast<std::size_t>(i)];
+                   rounded ? score_rounded(p, item) : score(p, item);
                  }
                });
 }

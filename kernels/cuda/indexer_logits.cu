@@ -251,10 +251,72 @@ cudaError_t launch_kernel(const Params& p, const Launch& launch) {
   return cudaGetLastError();
 }
 
+// One value of a row, whose scale byte (MXFP4) is given.
+template <bool fp4>
+__device__ double value_of(const unsigned char* row, int d, std::uint32_t scale) {
+  std::uint32_t low, high;
+  if constexpr (fp4) {
+    decode_e2m1x4(static_cast<std::uint32_t>(row[d / 2]) >> (4 * (d % 2)), scale, &low, &high);
+  } else {
+    decode_e4m3x4(row[d], 127u, &low, &high);
+  }
+  return static_cast<double>(bf16_to_float(static_cast<std::uint16_t>(low & 0xffffu)));
+}
+
+// AS_SCORES_BF16, a thread an entry: in float64, where dot products of these formats and sums of
+// bf16 numbers are exact, so that each result is rounded once.
+template <bool fp4>
+__global__ void __launch_bounds__(kThreads) rounded_scores_kernel(Params p, CacheView cache) {
+  const std::int64_t t = blockIdx.y;
+  const int entry = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
+  if (entry >= *at<std::int32_t>(p.lens, t)) return;
+  const RowAddress key = key_row<fp4>(p, cache, *at<std::int32_t>(p.request_of, t), entry);
+  const int heads = static_cast<int>(p.weights.shape[1]);
+  double sum = 0.0;
+  for (int j = 0; j < heads; ++j) {
+    const unsigned char* query = at<unsigned char>(p.q, t, j);
+    double dot = 0.0;
+    for (int d = 0; d < AS_INDEX_DIM; ++d) {
+      const std::uint32_t q_scale =
+          fp4 ? at<unsigned char>(p.q_scale, t, j)[d / AS_MXFP4_BLOCK] : 127u;
+      const std::uint32_t k_scale = fp4 ? key.scales[d / AS_MXFP4_BLOCK] : 127u;
+      dot += value_of<fp4>(query, d, q_scale) * value_of<fp4>(key.payload, d, k_scale);
+    }
+    const float rounded = round_bf16(dot);
+    const float positive = rounded < 0.0f ? 0.0f : rounded;  // NaN stays
+    sum += static_cast<double>(round_bf16(positive * round_bf16(*at<float>(p.weights, t, j))));
+  }
+  const float scale = fp4 ? 1.0f : *reinterpret_cast<const float*>(key.scales);
+  at<float>(p.logits, t)[entry] = round_bf16(sum) * scale;
+}
+
+template <bool fp4>
+int launch_rounded(const Params& p, const Launch& launch) {
+  constexpr std::int64_t kMostTokens = 65535;  // of a grid's second axis
+  for (std::int64_t first = 0; first < p.weights.shape[0]; first += kMostTokens) {
+    Params part = p;
+    for (as_tensor* t :
+         {&part.q, &part.q_scale, &part.weights, &part.request_of, &part.lens, &part.logits}) {
+      if (t->data == nullptr) continue;
+      t->data =
+          static_cast<unsigned char*>(t->data) + first * t->stride[0] * as_dtype_size(t->dtype);
+    }
+    const dim3 grid(static_cast<unsigned>((p.logits.shape[1] + kThreads - 1) / kThreads),
+                    static_cast<unsigned>(std::min(kMostTokens, p.weights.shape[0] - first)));
+    rounded_scores_kernel<fp4><<<grid, kThreads, 0, static_cast<cudaStream_t>(launch.stream)>>>(
+        part, cache_view(p.cache));
+  }
+  return cudaGetLastError();
+}
+
 }  // namespace
 
 int indexer_logits(const Params& p, const Launch& launch) {
   if (p.weights.shape[0] == 0 || p.logits.shape[1] == 0) return 0;
+  if (p.weights.reserved == AS_SCORES_BF16) {
+    return p.cache.record == AS_RECORD_INDEX_MXFP4 ? launch_rounded<true>(p, launch)
+                                                   : launch_rounded<false>(p, launch);
+  }
   if (hopper::takes(p, launch.gpu)) return hopper::indexer_logits(p, launch);
   return p.cache.record == AS_RECORD_INDEX_MXFP4 ? launch_kernel<true>(p, launch)
                                                  : launch_kernel<false>(p, launch);

@@ -41,7 +41,9 @@ typedef struct as_indexer_q_params {
 /* indexer_logits: for c < lens[t]: logits[t,c] = kscale_c * sum_j relu(q_j . k_c) * weights_j
  * (per-head ReLU on the raw dot product; MXFP4 applies the block scales inside the dot). Entry c of
  * the token's request lies in slot table[c / rows] * rows + c % rows. Columns >= lens[t] are not
- * written. lens[t] = (position + 1) / 4, 0 for padding. */
+ * written. lens[t] = (position + 1) / 4, 0 for padding.
+ * weights.reserved (as_score_rule): AS_SCORES_BF16 rounds as ops on bf16 tensors do: with b() to
+ * bf16, b(sum_j b(relu(b(q_j . k_c)) * b(weights_j))); logits are fp32 all the same. */
 typedef struct as_indexer_logits_params {
   as_params_head head;
   as_tensor q;          /* in  u8 [T,J,128 or 64] */

@@ -29,6 +29,12 @@ typedef enum as_hadamard {
   AS_HADAMARD_ROUNDED = 2 /* of the rotated values rounded to bf16 */
 } as_hadamard;
 
+/* Arithmetic of index scores: weights.reserved of indexer_logits. */
+typedef enum as_score_rule {
+  AS_SCORES_FP32 = 0,
+  AS_SCORES_BF16 = 1 /* head weights, dot products, weighted products and their sum each rounded */
+} as_score_rule;
+
 /* The norm of a query's heads, x * rsqrt(mean(x^2) + eps). */
 typedef enum as_q_norm {
   AS_Q_NORM_FP32 = 0, /* in fp32, nothing rounded before RoPE */

@@ -127,6 +127,19 @@ std::vector<LogitsCase> logits_cases() {
   cases.push_back({"fp8_long", AS_RECORD_INDEX_FP8, {2050, 2051}, 1, 64, {64, 192}, 0});
   cases.push_back({"mxfp4_long", AS_RECORD_INDEX_MXFP4, {2051, 2050}, 1, 64, {64, 256}});
   cases.push_back({"fp8_no_keys", AS_RECORD_INDEX_FP8, {0, 0}, 2, 8});
+  for (std::int32_t record : {AS_RECORD_INDEX_FP8, AS_RECORD_INDEX_MXFP4}) {
+    for (std::int64_t count : {1, 8, 64}) {
+      const char* name = record == AS_RECORD_INDEX_FP8 ? "fp8" : "mxfp4";
+      cases.push_back({std::string(name) + "_bf16_scores_h" + std::to_string(count),
+                       record,
+                       {300, 0, 65},
+                       3,
+                       count,
+                       {64, 192},
+                       3,
+                       AS_SCORES_BF16});
+    }
+  }
   return cases;
 }
 INSTANTIATE_TEST_SUITE_P(Shapes, GpuLogitsProperty,

@@ -199,6 +199,7 @@ TEST_F(LookCommands, ProfilesShowEverySwitch) {
   EXPECT_GT(effect.at("projections=fp8"), 1e-6);
   EXPECT_GT(effect.at("deepseek"), 1e-9);
   EXPECT_EQ(effect.at("round_rotated=on"), 0);  // no transform under vllm
+  EXPECT_EQ(effect.at("index_scores=bf16"), 0);
   // Of frequencies it shows what they do where no short run goes: more the further away.
   for (const json& variant : profiles["variants"]) {
     if (variant["switch"] != "rope_frequencies=fp64") continue;

@@ -62,6 +62,7 @@ struct LogitsCase {
   std::int64_t heads = 1;
   Pages pages{};
   std::int64_t spare_columns = 3;
+  std::int32_t scores = AS_SCORES_FP32;
 };
 Report check_logits(const as_lane& lane, const LogitsCase& c);
 

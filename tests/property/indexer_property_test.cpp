@@ -196,6 +196,7 @@ Report check_logits(const as_lane& lane, const LogitsCase& c) {
       *at<float>(p.weights, t, j) *= scale;  // a power of two
     }
   }
+  p.weights.reserved = c.scores;
   p.cache = keys.paged();
   p.table = keys.table();
   p.request_of = memory.ints(request_of, {n});
@@ -247,7 +248,8 @@ Report check_logits(const as_lane& lane, const LogitsCase& c) {
           }
           const double weight = *at<double>(exact_weights, t, j);
           quantised *= double{*at<float>(p.weights, t, j)};
-          bound += std::fabs(quantised - weight * dot) + 1e-5 * std::fabs(quantised);
+          bound += std::fabs(quantised - weight * dot) +
+                   (c.scores == AS_SCORES_BF16 ? 0x1p-6 : 1e-5) * std::fabs(quantised);
         }
         return bound;
       },
@@ -276,6 +278,8 @@ const LogitsCase kLogitsCases[] = {
     {"mxfp4_window_edges", kMxfp4, {127, 128, 129}, 2, 8, {61, 1}},
     {"mxfp4_one_head", kMxfp4, {256, 255}, 5, 1, {64, 0}, 40},
     {"mxfp4_long", kMxfp4, {2051, 2050}, 1, 8, {64, 256}},
+    {"mxfp4_bf16_scores", kMxfp4, {129, 3, 0}, 3, 64, {64, 0}, 5, AS_SCORES_BF16},
+    {"fp8_bf16_scores", kFp8, {300, 64}, 2, 8, {53, 4}, 5, AS_SCORES_BF16},
 };
 INSTANTIATE_TEST_SUITE_P(Shapes, IndexerLogitsProperty, testing::ValuesIn(kLogitsCases),
                          name_of<LogitsCase>);

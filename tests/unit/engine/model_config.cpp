@@ -126,6 +126,7 @@ TEST(ModelConfig, Profiles) {
   EXPECT_FALSE(vllm.round_rotated);
   for (const ProfileSwitches& s : {vllm, deepseek, ProfileSwitches{}}) {
     EXPECT_EQ(s.rope_frequencies, AS_ROPE_FP32);
+    EXPECT_EQ(s.index_scores, AS_SCORES_FP32);
   }
   ModelConfig c = *preset("tiny");
   EXPECT_EQ(c.rope(1).table.reserved, AS_ROPE_FP32);
