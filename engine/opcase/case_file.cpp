@@ -289,6 +289,13 @@ void read_parts(JsonObject& object, CaseReader& reader, OpCase& kept) {
       kept.unknown.insert(name);
     }
   }
+  if (object.has("classes")) {
+    JsonObject classes = object.object("classes");
+    for (const as_tap_info& tap : kept.op.taps) {
+      if (classes.has(tap.name)) kept.classes[tap.name] = classes.text(tap.name);
+    }
+    classes.finish();
+  }
   JsonObject strides = object.object("strides");
   for (auto& [name, tensor] : kept.tensors) {
     if (!strides.has(name)) continue;
@@ -320,6 +327,7 @@ Result<void> write_case(const OpCase& kept, const std::string& path) {
               {"integers", json::object()}, {"reals", json::object()},
               {"ropes", json::object()},    {"caches", json::object()},
               {"strides", json::object()}};
+  if (!kept.classes.empty()) out["classes"] = kept.classes;
   TensorWriter writer;
   writer.metadata(kTensorsOfCase, kept.op.name);
   for (const auto& [name, value] : kept.integers) out["integers"][name] = value;

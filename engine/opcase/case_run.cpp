@@ -188,6 +188,9 @@ class Judge {
         kept_.op.helper
             ? tap.rule
             : tolerance_class(*as_op_find(static_cast<as_op_id>(kept_.op.id)), call.params(), tap);
+    if (const auto named = kept_.classes.find(tap.name); named != kept_.classes.end()) {
+      of = named->second.c_str();
+    }
     auto rule = case_rule(kept_.op, tap, of, lane_.name, out.dtype.c_str(), *options_.tolerances);
     if (!rule) return rule.error();
     out.tolerance = rule->name;

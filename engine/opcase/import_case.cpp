@@ -9,7 +9,10 @@
 
 #include "engine/config/json_object.h"
 #include "engine/opcase/import_rows.h"
+#include "engine/opcase/import_sizes.h"
 #include "engine/opcase/import_use.h"
+#include "engine/opcase/import_values.h"
+#include "engine/trace/tolerances.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/cpu/rope_table.h"
 #include "kernels/layout/records.h"
@@ -48,40 +51,6 @@ std::int32_t dtype_named(const std::string& name) {
   return -1;
 }
 
-// Element as a double; exact for every type, i64 up to 2^53.
-double value_of(ElementType type, const std::uint8_t* at) {
-  const auto read = [at]<class T>(T value) {
-    std::memcpy(&value, at, sizeof(value));
-    return value;
-  };
-  switch (type) {
-    case ElementType::kF64:
-      return read(double{});
-    case ElementType::kF32:
-      return static_cast<double>(read(float{}));
-    case ElementType::kBf16:
-      return static_cast<double>(cpu::bf16_to_float(read(std::uint16_t{})));
-    case ElementType::kI64:
-      return static_cast<double>(read(std::int64_t{}));
-    case ElementType::kI32:
-      return read(std::int32_t{});
-    case ElementType::kI16:
-      return read(std::int16_t{});
-    case ElementType::kI8:
-      return read(std::int8_t{});
-    case ElementType::kU32:
-      return read(std::uint32_t{});
-    case ElementType::kU16:
-      return read(std::uint16_t{});
-    default:
-      return *at;
-  }
-}
-
-bool has_value(ElementType type) {
-  return type != ElementType::kF16 && type != ElementType::kU64 && type != ElementType::kF4;
-}
-
 // Whether the dump has a tensor of the map, all its parts where it has several.
 bool has_all_of(const ImportTensor& t, const std::vector<TensorFile>& files, int layer) {
   const auto has = [&](const std::string& name) {
@@ -90,44 +59,14 @@ bool has_all_of(const ImportTensor& t, const std::vector<TensorFile>& files, int
   return has(t.name) && has(t.factor_name) && std::ranges::all_of(t.stack, has);
 }
 
-bool is_fp8(ElementType type) {
-  return type == ElementType::kF8E4m3 || type == ElementType::kF8E5m2 ||
-         type == ElementType::kF8E4m3Fnuz || type == ElementType::kF8E5m2Fnuz ||
-         type == ElementType::kF8E8m0;
-}
-
-// Codes that a tap of bytes takes as they are.
-bool is_plain_byte(ElementType type) {
-  return type == ElementType::kU8 || type == ElementType::kF8E4m3 || type == ElementType::kF8E8m0;
+// Projections whose result is rounded to bf16; the others keep theirs in fp32.
+bool rounds_to_bf16(std::int32_t op) {
+  return op == AS_OP_Q_KV_A_PROJ || op == AS_OP_Q_B_PROJ || op == AS_OP_INDEXER_Q_PROJ ||
+         op == AS_OP_INDEXER_WEIGHTS_PROJ || op == AS_OP_WO_B;
 }
 
 // Tensors of the compressed entries: an attention over the window alone has none of them.
 bool is_extra(std::string_view tap) { return tap.starts_with("extra_"); }
-
-// False when the type has not this value.
-bool put_value(double value, std::int32_t dtype, bool round, std::uint8_t* to) {
-  const auto put = [&](auto converted) {
-    std::memcpy(to, &converted, sizeof(converted));
-    return round || static_cast<double>(converted) == value || std::isnan(value);
-  };
-  switch (dtype) {
-    case AS_F64:
-      return put(value);
-    case AS_F32:
-      return put(static_cast<float>(value));
-    case AS_BF16: {
-      const std::uint16_t bits = cpu::float_to_bf16(static_cast<float>(value));
-      std::memcpy(to, &bits, sizeof(bits));
-      return round || static_cast<double>(cpu::bf16_to_float(bits)) == value || std::isnan(value);
-    }
-    case AS_I32:
-      return std::fabs(value) < 0x1p31 && put(static_cast<std::int32_t>(value));
-    case AS_I64:
-      return std::fabs(value) < 0x1p53 && put(static_cast<std::int64_t>(value));
-    default:
-      return value >= 0 && value < 256 && put(static_cast<std::uint8_t>(value));
-  }
-}
 
 class CaseImporter {
  public:
@@ -144,6 +83,7 @@ class CaseImporter {
       auto ok = tap.kind == AS_TAP_CACHE ? cache(tap) : tensor(tap);
       if (!ok) return ok.error();
     }
+    if (auto ok = sizes_fit(); !ok) return ok.error();
     if (auto ok = missing_outputs(); !ok) return ok.error();
     for (const ParamField& field : map_.op.fields) {
       if (field.kind != FieldKind::kRope) continue;
@@ -165,6 +105,7 @@ class CaseImporter {
       }
     }
     kept->unknown = unknown_;
+    if (auto ok = name_classes(*kept); !ok) return ok.error();
     return ImportedCase{std::move(*kept), std::move(notes_)};
   }
 
@@ -339,10 +280,11 @@ class CaseImporter {
                                    shown_name(e.name), element_name(e.type)),
                        "dump it as bf16, f32 or an integer");
     }
-    // The dump's own type where the op takes it, else the first that it takes.
+    // The dump's own type where the op takes it, else the first that it takes. An output that the
+    // op rounds to bf16 is judged as that, whatever type a lane may write it in.
     const std::vector<std::string> taken = split(tap.dtype, '|');
     std::int32_t dtype = dtype_named(taken.front());
-    if (t.decode.empty()) {
+    if (t.decode.empty() && !(output && rounds_to_bf16(map_.op.id))) {
       const std::int32_t own = dtype_of(e.type);
       for (const std::string& name : taken) dtype = dtype_named(name) == own ? own : dtype;
     }
@@ -356,20 +298,19 @@ class CaseImporter {
                                    shown_name(e.name), element_name(e.type), as_dtype_name(dtype)),
                        "say \"decode\": \"e4m3\" or \"e4m3fnuz\", with its factor");
     }
-    as_tensor to = *seen;
+    const bool floats = is_float(e.type) && (dtype == AS_BF16 || dtype == AS_F32);
+    auto padded = padded_view(t, *seen, floats, tap.name);
+    if (!padded) return padded.error();
+    as_tensor to = *padded;
     to.dtype = dtype;
-    std::int64_t stride = 1;
-    for (std::int32_t a = to.rank - 1; a >= 0; --a) {
-      to.stride[a] = stride;
-      stride *= std::max<std::int64_t>(1, to.shape[a]);
-    }
-    const std::int64_t count = as_tensor_numel(&to), size = as_dtype_size(dtype);
-    to.data = allocate(count * size);
+    const std::int64_t count = as_tensor_numel(&*seen), size = as_dtype_size(dtype);
+    to.data = allocate(as_tensor_numel(&to) * size);
     const std::int64_t from_size = element_bits(e.type) / 8;
     const bool same = t.decode.empty() && *times == 1 && dtype_of(e.type) == dtype;
+    std::int64_t rounded = 0;
     for (std::int64_t i = 0; i < count; ++i) {
       const std::uint8_t* from = e.data + offset_of(t, *seen, i) * from_size;
-      auto* put = static_cast<std::uint8_t*>(to.data) + i * size;
+      auto* put = static_cast<std::uint8_t*>(to.data) + place_of(to, *seen, i) * size;
       if (same) {
         std::memcpy(put, from, static_cast<std::size_t>(size));
         continue;
@@ -378,13 +319,28 @@ class CaseImporter {
                                ? value_of(e.type, from)
                                : static_cast<double>(e4m3_value(*from, t.decode == "e4m3fnuz"));
       const bool scaled = !t.decode.empty() || *times != 1;
-      if (!put_value(value * *times, dtype, scaled, put)) {
+      if (put_value(value * *times, dtype, scaled, put)) continue;
+      ++rounded;
+      const bool lost = std::isfinite(value) && !std::isfinite(value_of(element_of(dtype), put));
+      if (!floats || lost) {
         return bad_input(fmt::format("{}: {} of tensor {} has no {} value", map_.op.name, value,
                                      shown_name(e.name), as_dtype_name(dtype)),
                          "dump it in the op's own type");
       }
     }
-    tensor_at(params_.data(), tap.offset) = to;
+    if (rounded > 0) {
+      notes_.push_back(fmt::format("{}: {} is rounded to {}, once: {} of {} values change",
+                                   tap.name, element_name(e.type), as_dtype_name(dtype), rounded,
+                                   count));
+    }
+    if (std::string_view(tap.name) == "sinks" && e.type == ElementType::kBf16) {
+      notes_.push_back(
+          "warning: sinks are stored as bf16: published ones are fp32, so that either "
+          "bits were lost or fp32 was read by halves");
+    }
+    as_tensor& put = tensor_at(params_.data(), tap.offset);
+    to.reserved = put.reserved;  // a number of the map
+    put = to;
     return {};
   }
 
@@ -472,6 +428,43 @@ class CaseImporter {
     return {};
   }
 
+  // The view made dense, its axes as long as "pad" says.
+  Result<as_tensor> padded_view(const ImportTensor& t, const as_tensor& view, bool floats,
+                                const char* tap) const {
+    as_tensor out = view;
+    const auto wrong = [&](const std::string& what) {
+      return bad_input(fmt::format("{}: pad of {}: {}", map_.op.name, tap, what),
+                       "give the size of each axis, at least what the tensor has");
+    };
+    if (!t.pad.empty() && t.pad.size() != static_cast<std::size_t>(view.rank)) {
+      return wrong(fmt::format("{} numbers for {} axes", t.pad.size(), view.rank));
+    }
+    if (!t.pad.empty() && !floats) return wrong("zeros stand for nothing in codes and integers");
+    std::int64_t stride = 1;
+    for (std::int32_t a = view.rank - 1; a >= 0; --a) {
+      if (!t.pad.empty()) out.shape[a] = t.pad[static_cast<std::size_t>(a)];
+      if (out.shape[a] < view.shape[a]) {
+        return wrong(fmt::format("{} is below the {} there are", out.shape[a], view.shape[a]));
+      }
+      out.stride[a] = stride;
+      stride *= std::max<std::int64_t>(1, out.shape[a]);
+      if (stride > std::max(as_tensor_numel(&view), kMostRepeated)) {
+        return wrong(fmt::format("more than {} elements", kMostRepeated));
+      }
+    }
+    return out;
+  }
+
+  // Where element i of a view lies in its padded, dense copy.
+  static std::int64_t place_of(const as_tensor& padded, const as_tensor& view, std::int64_t i) {
+    std::int64_t place = 0;
+    for (std::int32_t a = view.rank - 1; a >= 0; --a) {
+      place += i % view.shape[a] * padded.stride[a];
+      i /= view.shape[a];
+    }
+    return place;
+  }
+
   Result<void> cache(const as_tap_info& tap) {
     const auto it = map_.caches.find(tap.name);
     if (it == map_.caches.end()) return {};
@@ -510,6 +503,35 @@ class CaseImporter {
     return dtype_named(split(tap.dtype, '|').front());
   }
 
+  Result<void> sizes_fit() const {
+    const std::vector<std::string> wrong = size_violations(map_.op, params_.data());
+    if (wrong.empty()) return {};
+    return bad_input(fmt::format("{}: {}", map_.op.name, fmt::join(wrong, "; ")),
+                     "cut what is longer with \"shape\"; \"pad\" puts zeros behind values, where "
+                     "the op's result is the same with them");
+  }
+
+  // Classes that the map names for outputs.
+  Result<void> name_classes(OpCase& kept) {
+    for (const auto& [tap, t] : map_.tensors) {
+      if (t.tolerance.empty() || !kept.tensors.contains(tap) || unknown_.contains(tap)) continue;
+      auto tolerances = Tolerances::load();
+      if (!tolerances) return tolerances.error();
+      const auto found = tolerances->classes().find(t.tolerance);
+      if (found == tolerances->classes().end()) {
+        std::vector<std::string> names;
+        for (const auto& [name, c] : tolerances->classes()) names.push_back(name);
+        return bad_input(fmt::format("{}: class {} of {} is none of the tolerance file's",
+                                     map_.op.name, shown_name(t.tolerance), tap),
+                         fmt::format("classes: {}", fmt::join(names, ", ")));
+      }
+      kept.classes[tap] = t.tolerance;
+      notes_.push_back(
+          fmt::format("{} is held against class {}: {}", tap, t.tolerance, found->second.reason));
+    }
+    return {};
+  }
+
   // Tensors that the op writes and the dump has not: their shape follows from the letters.
   Result<void> missing_outputs() {
     std::map<std::string, std::int64_t> sizes;
@@ -517,11 +539,6 @@ class CaseImporter {
       if (tap.kind != AS_TAP_TENSOR || !present(tensor_at(params_.data(), tap.offset))) continue;
       const as_tensor& t = tensor_at(params_.data(), tap.offset);
       const std::vector<std::string> letters = split(tap.axes, ',');
-      if (letters.size() != static_cast<std::size_t>(t.rank)) {
-        return bad_input(fmt::format("{}: {} has {} axes, expected [{}]", map_.op.name, tap.name,
-                                     t.rank, tap.axes),
-                         "give it a shape in the map");
-      }
       for (std::int32_t a = 0; a < t.rank; ++a) {
         sizes.emplace(letters[static_cast<std::size_t>(a)], t.shape[a]);
       }
@@ -569,18 +586,23 @@ class CaseImporter {
     to.original_max_pos = from.original_max_pos;
     to.beta_fast = from.beta_fast;
     to.beta_slow = from.beta_slow;
+    to.table.reserved = from.frequencies;
     if (!from.table.empty()) {
       auto found = entry(from.table);
       if (!found) return found.error();
       const TensorEntry& e = **found;
-      if (e.type != ElementType::kF32 || e.shape.size() != 2 || e.shape[1] != AS_ROPE_DIM) {
-        return bad_input(fmt::format("{}: tensor {} is no F32 [positions,64]", map_.op.name,
-                                     shown_name(e.name)));
+      if (!is_float(e.type) || e.shape.size() != 2 || e.shape[1] != AS_ROPE_DIM) {
+        return bad_input(fmt::format("{}: tensor {} is no table of floats [positions,64]",
+                                     map_.op.name, shown_name(e.name)));
       }
-      if (auto ok = is_table_of(to, e); !ok) return ok;
-      void* memory = allocate(static_cast<std::int64_t>(e.bytes));
-      std::memcpy(memory, e.data, e.bytes);
-      to.table = make_tensor(static_cast<float*>(memory), {e.shape[0], AS_ROPE_DIM});
+      auto* table = static_cast<float*>(allocate(e.elements * 4));
+      for (std::int64_t i = 0; i < e.elements; ++i) {
+        table[i] = static_cast<float>(value_of(e.type, e.data + i * (element_bits(e.type) / 8)));
+      }
+      if (auto ok = is_table_of(to, table, e); !ok) return ok;
+      set_rope_table(to, table, e.shape[0]);
+      notes_.push_back(fmt::format("{} is the dump's, in {}{}", field.name, element_name(e.type),
+                                   e.type == ElementType::kF64 ? " rounded once to fp32" : ""));
       return {};
     }
     auto reached = positions();
@@ -588,8 +610,9 @@ class CaseImporter {
     const std::int64_t rows = *reached;
     auto* table = static_cast<float*>(allocate(rows * AS_ROPE_DIM * 4));
     cpu::build_rope_table(to, rows, table, nullptr);
-    to.table = make_tensor(table, {rows, AS_ROPE_DIM});
-    notes_.push_back(fmt::format("{}'s table is computed from its numbers", field.name));
+    set_rope_table(to, table, rows);
+    notes_.push_back(fmt::format("{}'s table is computed from its numbers, with {} frequencies",
+                                 field.name, from.frequencies == AS_ROPE_FP32 ? "fp32" : "fp64"));
     return {};
   }
 
@@ -610,14 +633,13 @@ class CaseImporter {
   }
 
   // A table of another layer type is found at once; the angles of far positions differ by what
-  // float32 makes of them.
-  Result<void> is_table_of(const as_rope& rope, const TensorEntry& e) const {
+  // float32 makes of them, all of them by their own type.
+  Result<void> is_table_of(const as_rope& rope, const float* table, const TensorEntry& e) const {
     const std::int64_t rows = std::min<std::int64_t>(e.shape[0], 4096);
     std::vector<float> expected(static_cast<std::size_t>(rows * AS_ROPE_DIM));
     cpu::build_rope_table(rope, rows, expected.data(), nullptr);
     for (std::size_t i = 0; i < expected.size(); ++i) {
-      float value;
-      std::memcpy(&value, e.data + i * sizeof(value), sizeof(value));
+      const float value = table[i];
       if (std::fabs(value - expected[i]) < 0.01f) continue;
       return bad_input(
           fmt::format(
@@ -631,7 +653,7 @@ class CaseImporter {
     return {};
   }
 
-  // What keep_case() walks: every tensor that its lists are made of, of equal lengths.
+  // What keep_case() walks: every tensor that its lists are made of.
   Result<void> lists_are_whole() {
     for (const as_tap_info& tap : map_.op.taps) {
       const bool is_cache = tap.kind == AS_TAP_CACHE;
@@ -643,22 +665,6 @@ class CaseImporter {
       if (!there && tap.direction == AS_TAP_IN && !extra && !scale) {
         return bad_input(fmt::format("{}: the map gives no {}", map_.op.name, tap.name),
                          fmt::format("add it under \"{}\"", is_cache ? "caches" : "tensors"));
-      }
-    }
-    std::map<std::string, std::pair<std::int64_t, const char*>> sizes;
-    for (const as_tap_info& tap : map_.op.taps) {
-      if (tap.kind != AS_TAP_TENSOR) continue;
-      const as_tensor& t = tensor_at(params_.data(), tap.offset);
-      if (!present(t)) continue;
-      const std::vector<std::string> letters = split(tap.axes, ',');
-      for (std::size_t a = 0; a < letters.size(); ++a) {
-        if (letters[a] != "T" && letters[a] != "N") continue;
-        const auto [at, first] = sizes.try_emplace(letters[a], t.shape[a], tap.name);
-        // N is a number of columns in lists of scores.
-        if (first || at->second.first == t.shape[a] || letters[a] == "N") continue;
-        return bad_input(fmt::format("{}: {} has {} tokens, {} has {}", map_.op.name, tap.name,
-                                     t.shape[a], at->second.second, at->second.first),
-                         "cut the longer one with \"shape\"");
       }
     }
     std::vector<const char*> there, missing;

@@ -44,6 +44,8 @@ ImportTensor read_tensor(JsonObject o) {
   t.decode = o.choice("decode", {"e4m3", "e4m3fnuz"}, "");
   t.factor = o.number("factor", 0, 1e30, 1);
   t.factor_name = o.text("factor_name", "");
+  if (o.has("pad")) t.pad = o.integers("pad", 0, kMostInDump);
+  t.tolerance = o.text("class", "");
   if (std::count(t.shape.begin(), t.shape.end(), -1) > 1) o.fail("shape", "has more than one -1");
   if (!t.stride.empty() && t.stride.size() != t.shape.size()) {
     o.fail("stride", "needs a shape with as many numbers");
@@ -89,6 +91,8 @@ ImportRope read_rope(JsonObject o) {
   r.original_max_pos = o.number("original_max_pos", 1, 1e30, r.original_max_pos);
   r.beta_fast = o.number("beta_fast", 0, 1e30, r.beta_fast);
   r.beta_slow = o.number("beta_slow", 0, 1e30, r.beta_slow);
+  r.frequencies =
+      o.choice("frequencies", {"fp64", "fp32"}, "fp32") == "fp64" ? AS_ROPE_FP64 : AS_ROPE_FP32;
   r.table = o.text("table", "");
   o.finish();
   return r;

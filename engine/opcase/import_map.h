@@ -36,6 +36,8 @@ struct ImportTensor {
   std::string decode;
   double factor = 1;
   std::string factor_name;
+  std::vector<std::int64_t> pad;  // sizes of the axes at the end, zeros behind; empty = as they are
+  std::string tolerance;          // of an output: a class of the tolerance file in place of its own
 };
 
 struct ImportCache {
@@ -52,7 +54,8 @@ struct ImportCache {
 
 struct ImportRope {
   double base = 0, factor = 1, original_max_pos = 65536, beta_fast = 32, beta_slow = 1;
-  std::string table;  // tensor f32 [positions,64]; empty = computed
+  std::int32_t frequencies = AS_ROPE_FP32;  // as_rope_frequencies, of a table that is computed
+  std::string table;                        // a tensor of floats [positions,64]; empty = computed
 };
 
 struct ImportOp {

@@ -64,6 +64,8 @@ struct OpCase {
   std::map<std::string, StoredCache> caches;
   // Outputs of tensors that nobody knows: of these the shape alone counts.
   std::set<std::string> unknown;
+  // Class of tolerances by output, in place of the op table's: what is known to round otherwise.
+  std::map<std::string, std::string> classes;
 };
 
 // Copies what the op of this struct read and wrote. Host memory, paged caches.

@@ -1,0 +1,15 @@
+// Sizes of a dump's tensors that an op cannot take, all of them: the letters of the op table must
+// have one size each, and some of them one that the op is written for.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/opcase/case_op.h"
+
+namespace attnscope {
+
+// A sentence each, empty = none. Tensors that are absent are passed over.
+std::vector<std::string> size_violations(const CaseOp& op, const void* params);
+
+}  // namespace attnscope
