@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "app/common/tap_choice.h"
+#include "engine/checkpoint/hidden_states.h"
 #include "engine/config/printable.h"
 #include "engine/model/numbers.h"
 #include "engine/model/tensor_parallel.h"
@@ -102,9 +103,10 @@ class Collector : public SessionObserver {
     const int running = info.phase == AS_PHASE_LAYER ? session.cursor().layer : -1;
     const int layer = running < 0 ? -1 : session.parts().config.layers[to_size(running)];
     if (layer >= 0 && !layers_.empty() && std::ranges::count(layers_, layer) == 0) return;
+    const OpParams seen = with_recorded_inputs(session, *params, running);
     for (std::uint32_t i = 0; i < info.num_taps; ++i) {
       const as_tap_info& tap = info.taps[i];
-      if (choice_.wants(session.last_params().op(), tap)) take(session, *params, tap, layer);
+      if (choice_.wants(session.last_params().op(), tap)) take(session, seen, tap, layer);
     }
   }
   void step_done(const Session&) override {}
@@ -117,6 +119,28 @@ class Collector : public SessionObserver {
     std::int32_t request;
     std::int64_t position, token;  // token row of the step
   };
+
+  // The params with the rows that ops behind attn_norm are given, where these were recorded
+  // elsewhere: they take the place of what it put out before anybody reads that.
+  OpParams with_recorded_inputs(const Session& session, const OpParams& params, int running) {
+    OpParams seen = params;
+    const auto& inputs = session.parts().inputs;
+    if (inputs == nullptr || params.op() != AS_OP_ATTN_NORM) return seen;
+    as_tensor& y = seen.get<as_rms_norm_params>().y;
+    recorded_.assign(tensor_bytes(y), 0);
+    const StepMetadata& m = session.metadata();
+    y = make_tensor(static_cast<void*>(recorded_.data()), y.dtype, {y.shape[0], y.shape[1]});
+    for (std::int64_t t = 0; t < y.shape[0]; ++t) {
+      const std::int32_t request = m.live[to_size(m.request_of[to_size(t)])];
+      const std::int64_t position = m.positions[to_size(t)];
+      if (source_ == Source::kEngine) {
+        inputs->row(running, request, position, at<bf16_t>(y, t));
+      } else {
+        inputs->row(running, request, position, source_ == Source::kSim, at<double>(y, t));
+      }
+    }
+    return seen;
+  }
 
   // Whose rows the first axis of a tap of this op has; n of them.
   std::vector<Row> rows_of(const Session& session, const as_op_info& info, std::int64_t n) const {
@@ -221,6 +245,7 @@ class Collector : public SessionObserver {
     }
   }
 
+  std::vector<std::uint8_t> recorded_;  // rows of attn_norm.y in the place of its own
   const TapChoice& choice_;
   Source source_;
   const std::vector<int>& layers_;

@@ -1,10 +1,12 @@
 // Checkpoints, recorded inputs and exported taps by the command line: what a run of them gives is
 // what the run they were made from gave.
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "engine/tensorfile/tensor_file.h"
+#include "engine/tensorfile/tensor_writer.h"
 #include "tests/unit/app/cli_fixture.h"
 
 namespace attnscope {
@@ -107,7 +109,8 @@ TEST_F(RealModels, RecordedInputsGiveTheSameRunAgain) {
   const TensorFile x = open("x.safetensors"), y = open("y.safetensors");
   for (const std::string& name : differences(x, y)) {
     // The residual stream begins with the embedding, and the head is it.
-    const bool follows = name.find("attn_norm") != std::string::npos ||
+    // What is exported as y is what the layers were given.
+    const bool follows = name.find("attn_norm.x") != std::string::npos ||
                          name.find("residual") != std::string::npos || name.find("layers.") != 0;
     EXPECT_TRUE(follows) << name;
   }
@@ -118,6 +121,45 @@ TEST_F(RealModels, RecordedInputsGiveTheSameRunAgain) {
   EXPECT_NE(outcome.out.find("inputs of the layers: from"), std::string::npos);
   EXPECT_NE(outcome.out.find(" 0 wrong"), std::string::npos);
   EXPECT_NE(outcome.out.find("prefix caching off"), std::string::npos);
+}
+
+// In the types of references too: ref.exact takes what bf16 has not.
+TEST_F(RealModels, RecordedInputsAreExportedAsTheLayersTookThem) {
+  must({"tap-export", scenario_, "--taps", "attn_norm.y", "-o", path("h.safetensors")});
+  const TensorFile recorded = open("h.safetensors");
+  TensorWriter writer;
+  std::vector<std::vector<double>> values;
+  for (const TensorEntry& e : recorded.tensors()) {
+    std::vector<double>& wide = values.emplace_back();
+    for (std::int64_t i = 0; i < e.elements; ++i) {
+      const auto bits = static_cast<std::uint32_t>(entry_value<std::uint16_t>(e, i)) << 16;
+      wide.push_back(static_cast<double>(std::bit_cast<float>(bits)) * (1 + 0x1p-12));
+    }
+    writer.add(e.name, ElementType::kF64, e.shape, wide);
+  }
+  ASSERT_TRUE(writer.write(path("wide.safetensors")));
+  for (const char* lane : {"cpu", "ref.sim", "ref.exact"}) {
+    SCOPED_TRACE(lane);
+    must({"tap-export", scenario_, "--hidden-states", path("wide.safetensors"), "--lane", lane,
+          "--taps", "attn_norm.y", "--layer", "1", "-o", path("y.safetensors")});
+    const TensorFile y = open("y.safetensors");
+    ASSERT_EQ(y.tensors().size(), 1u);
+    const TensorEntry& e = y.tensors()[0];
+    const TensorEntry* own = recorded.find(e.name);
+    ASSERT_NE(own, nullptr);
+    std::int64_t compared = 0;
+    for (std::int64_t i = 0; i < 150 * 512; ++i, ++compared) {
+      const auto bits = static_cast<std::uint32_t>(entry_value<std::uint16_t>(*own, i)) << 16;
+      const auto narrow = static_cast<double>(std::bit_cast<float>(bits));
+      if (std::string(lane) == "cpu") {
+        ASSERT_EQ(entry_value<std::uint16_t>(e, i), bits >> 16);
+      } else {
+        const bool exact = std::string(lane) == "ref.exact";
+        ASSERT_EQ(entry_value<double>(e, i), exact ? narrow * (1 + 0x1p-12) : narrow) << i;
+      }
+    }
+    EXPECT_EQ(compared, 150 * 512);
+  }
 }
 
 TEST_F(RealModels, TapsOfReferencesHaveTheirOwnTypes) {
