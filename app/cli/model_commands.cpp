@@ -102,7 +102,7 @@ Result<ExportSource> export_source(const ModelCommand& c) {
     auto config = find_model(c.model, c.layers, "");
     if (!config) return config.error();
     source.config = std::move(*config);
-    if (is_checkpoint_folder(c.model)) source.checkpoint = c.model;
+    if (!is_preset && is_checkpoint_folder(c.model)) source.checkpoint = c.model;
   } else {
     ModelChoice choice;
     choice.layers = c.layers;
@@ -111,6 +111,11 @@ Result<ExportSource> export_source(const ModelCommand& c) {
     source.config = scenario->model;
     source.seed = scenario->seed;
     source.checkpoint = scenario->checkpoint;
+  }
+  if (c.seed >= 0 && !source.checkpoint.empty()) {
+    return usage_error(fmt::format("--seed {} has no effect: the weights are read from {}", c.seed,
+                                   source.checkpoint),
+                       "leave it out, or name a preset or a config.json without weights");
   }
   if (c.seed >= 0) source.seed = static_cast<std::uint64_t>(c.seed);
   return source;

@@ -1,5 +1,6 @@
 #include "app/common/find_model.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "engine/model/hf_config.h"
@@ -9,8 +10,11 @@ namespace attnscope {
 Result<ModelConfig> find_model(const std::string& name, const std::vector<int>& layers,
                                const std::string& profile) {
   std::error_code error;
-  const bool file = name.find('/') != std::string::npos || name.ends_with(".json") ||
-                    std::filesystem::exists(name, error);
+  const auto presets = preset_names();
+  // A folder of a preset's name is meant where "./" says so.
+  const bool file = std::find(presets.begin(), presets.end(), name) == presets.end() &&
+                    (name.find('/') != std::string::npos || name.ends_with(".json") ||
+                     std::filesystem::exists(name, error));
   Result<ModelConfig> config = file ? read_hf_config(name, layers) : preset(name, layers);
   if (!config || profile.empty()) return config;
   auto switches = profile_switches(profile);

@@ -162,6 +162,28 @@ TEST_F(RealModels, RecordedInputsAreExportedAsTheLayersTookThem) {
   }
 }
 
+// A folder of a preset's name is not the preset; what a seed cannot change is refused.
+TEST_F(RealModels, PresetsAndSeedsMeanWhatTheySay) {
+  must({"model", "export", scenario_, "-o", path("tiny")});
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder_);
+  must({"model", "export", "tiny", "-o", "preset", "--seed", "5"});
+  must({"model", "export", "./tiny", "-o", "folder"});
+  const Outcome seeded = run({"model", "export", "./tiny", "-o", "no", "--seed", "5"});
+  const Outcome described = run({"model", "describe", "tiny", "--json"});
+  std::filesystem::current_path(before);
+  EXPECT_EQ(seeded.code, 2);
+  EXPECT_NE(seeded.err.find("--seed 5 has no effect"), std::string::npos) << seeded.err;
+  EXPECT_FALSE(std::filesystem::exists(path("no")));
+  EXPECT_EQ(described.code, 0) << described.err;
+  const auto same = [&](const char* a, const char* b) {
+    return read(path(std::string(a) + "/model-00001-of-00005.safetensors")) ==
+           read(path(std::string(b) + "/model-00001-of-00005.safetensors"));
+  };
+  EXPECT_TRUE(same("tiny", "folder"));
+  EXPECT_FALSE(same("tiny", "preset"));
+}
+
 TEST_F(RealModels, TapsOfReferencesHaveTheirOwnTypes) {
   must({"tap-export", scenario_, "--lane", "ref.exact", "--layer", "1", "--taps",
         "sparse_attention,compress_insert,indexer_q.q,indexer_logits,lm_head.y", "-o",
