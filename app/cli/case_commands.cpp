@@ -8,6 +8,7 @@
 
 #include "app/cli/capture_commands.h"
 #include "app/cli/look_at.h"
+#include "app/cli/model_options.h"
 #include "app/common/case_lane.h"
 #include "app/common/case_of_capture.h"
 #include "app/common/case_python.h"
@@ -58,6 +59,11 @@ Result<OpCase> case_of_recording(const std::string& path, const Place& place) {
 Result<as_status> save_command(const SaveCommand& c) {
   auto place = parse_place(c.at.place);
   if (!place) return place.error();
+  if (is_capture_folder(c.at.scenario) && c.at.model.any()) {
+    return usage_error(
+        fmt::format("{} is a capture: its model and its inputs are recorded", c.at.scenario),
+        "leave out --model, --layers, --hidden-states, --tp and --rank, or name a scenario");
+  }
   // A case makes room for another one; anything else does not.
   if (auto ok = check_free(c.output, c.force || case_tensors(c.output)); !ok) return ok.error();
   auto kept = is_capture_folder(c.at.scenario) ? case_of_recording(c.at.scenario, *place)
@@ -87,6 +93,7 @@ void add_case_save(CLI::App& app, Action& action) {
       ->required();
   save->add_option("-o,--output", c->output, "NAME.json; tensors go to NAME.safetensors beside it")
       ->required();
+  add_model_options(*save, std::shared_ptr<ModelChoice>(c, &c->at.model));
   save->add_option("--lane", c->at.lanes, "LANE for all ops, or OP=LANE for one; may be repeated")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);

@@ -184,6 +184,36 @@ TEST_F(RealModels, PresetsAndSeedsMeanWhatTheySay) {
   EXPECT_FALSE(same("tiny", "preset"));
 }
 
+// The call that the scenario makes with that model and those inputs.
+TEST_F(RealModels, CasesAreSavedWithAModelAndItsInputs) {
+  must({"model", "export", "tiny", "-o", path("m"), "--seed", "9"});
+  must({"tap-export", scenario_, "--taps", "attn_norm.y", "-o", path("h.safetensors")});
+  const auto save = [&](const std::string& name, std::vector<std::string> more) {
+    more.insert(more.begin(),
+                {"case", "save", scenario_, "--at", "0/1/q_kv_a_proj", "-o", path(name + ".json")});
+    must(std::move(more));
+    return open(name + ".safetensors");
+  };
+  const TensorFile plain = save("plain", {});
+  const TensorFile model = save("model", {"--model", path("m")});
+  const TensorFile inputs =
+      save("inputs", {"--model", path("m"), "--hidden-states", path("h.safetensors")});
+  const auto same = [](const TensorFile& a, const TensorFile& b, const char* name) {
+    const TensorEntry *x = a.find(name), *y = b.find(name);
+    return x != nullptr && y != nullptr && x->bytes == y->bytes &&
+           std::memcmp(x->data, y->data, x->bytes) == 0;
+  };
+  EXPECT_FALSE(same(plain, model, "weight"));
+  EXPECT_FALSE(same(plain, model, "x"));
+  EXPECT_TRUE(same(model, inputs, "weight"));
+  EXPECT_TRUE(same(plain, inputs, "x"));
+  must({"case", "run", path("inputs.json"), "--lane", "ref.sim"});
+  must({"record", scenario_, "--steps", "1", "--level", "full", "-o", path("r.acap")});
+  fails({"case", "save", path("r.acap"), "--at", "0/1/q_kv_a_proj", "--model", path("m"), "-o",
+         path("x.json")},
+        2, {"is a capture", "--model"});
+}
+
 TEST_F(RealModels, TapsOfReferencesHaveTheirOwnTypes) {
   must({"tap-export", scenario_, "--lane", "ref.exact", "--layer", "1", "--taps",
         "sparse_attention,compress_insert,indexer_q.q,indexer_logits,lm_head.y", "-o",
