@@ -79,6 +79,7 @@ Result<as_status> tensors_command(const ModelCommand& c) {
         use.scales.empty() ? "" : "x " + use.scales, fmt::join(use.shape, ", "), use.shard);
     if (use.rounded > 0) say("  {} values rounded to bf16", use.rounded);
     say("\n");
+    if (!use.warning.empty()) say("  warning: {}\n", use.warning);
   }
   say("\n{} tensors of layers {} read, {}; {} others in the checkpoint not used\n",
       loaded->used.size(), fmt::join(config->layers, ","), format_bytes(static_cast<double>(bytes)),

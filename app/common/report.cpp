@@ -286,7 +286,8 @@ json use_json(const TensorUse& use) {
           {"scales", use.scales.empty() ? json(nullptr) : json(use.scales)},
           {"shape", use.shape},
           {"bytes", use.bytes},
-          {"rounded", use.rounded}};
+          {"rounded", use.rounded},
+          {"warning", use.warning.empty() ? json(nullptr) : json(use.warning)}};
 }
 
 json make_report(const Scenario& scenario, const RunOptions& options, const RunResult& result,

@@ -289,6 +289,15 @@ std::string format_report(const json& of_run, bool colour) {
                     weights.at("folder").get<std::string>(),
                     weights.at("rounded").get<std::int64_t>()));
   }
+  if (const json& weights = report.at("weights"); !weights.is_null()) {
+    std::map<std::string, int> warnings;  // tensors of each
+    for (const json& use : weights.at("tensors")) {
+      if (use.at("warning").is_string()) ++warnings[use.at("warning").get<std::string>()];
+    }
+    for (const auto& [text, count] : warnings) {
+      out.insert(out.size() - 1, fmt::format("warning: {} (tensors: {})\n", text, count));
+    }
+  }
   if (const json& inputs = report.at("hidden_states"); !inputs.is_null()) {
     out.insert(out.size() - 1,
                fmt::format("inputs of the layers: from {}\n", inputs.get<std::string>()));

@@ -27,6 +27,7 @@ struct TensorUse {
   std::vector<std::int64_t> shape;
   std::uint64_t bytes = 0;   // read, scales included
   std::int64_t rounded = 0;  // values that bf16 does not hold exactly
+  std::string warning;       // what is not as published; empty = nothing
 };
 
 struct LoadedWeights {

@@ -67,6 +67,11 @@ class Loader {
       read = plain(slot, *found, use);
     }
     if (!read) return read.error();
+    if (entry.type == ElementType::kBf16 && slot.name.ends_with("attn_sink")) {
+      use.warning =
+          "attn_sink is stored as bf16, published ones are F32: 16 bits of each were lost "
+          "when it was written";
+    }
     return use;
   }
 

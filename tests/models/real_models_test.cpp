@@ -214,6 +214,41 @@ TEST_F(RealModels, CasesAreSavedWithAModelAndItsInputs) {
         2, {"is a capture", "--model"});
 }
 
+TEST_F(RealModels, SinksInBf16AreWarnedOf) {
+  must({"model", "export", scenario_, "-o", path("m")});
+  std::filesystem::create_directory(path("narrow"));
+  std::filesystem::copy(path("m/config.json"), path("narrow/config.json"));
+  std::vector<TensorFile> shards;
+  for (int i = 1; i <= 5; ++i) {
+    shards.push_back(open("m/model-0000" + std::to_string(i) + "-of-00005.safetensors"));
+  }
+  TensorWriter writer;
+  std::vector<std::vector<std::uint8_t>> bytes;
+  for (const TensorFile& shard : shards) {
+    for (const TensorEntry& e : shard.tensors()) {
+      std::vector<std::uint8_t>& own = bytes.emplace_back(e.data, e.data + e.bytes);
+      const bool sink = e.name == "layers.1.attn.attn_sink";
+      if (sink) {
+        for (std::size_t i = 0; i < own.size() / 4; ++i) {
+          own[2 * i] = own[4 * i + 2];
+          own[2 * i + 1] = own[4 * i + 3];
+        }
+        own.resize(own.size() / 2);
+      }
+      writer.add(e.name, sink ? ElementType::kBf16 : e.type, e.shape, own);
+    }
+  }
+  ASSERT_TRUE(writer.write(path("narrow/model.safetensors")));
+  const std::string warning = "attn_sink is stored as bf16";
+  EXPECT_NE(run({"model", "tensors", path("narrow")}).out.find(warning), std::string::npos);
+  EXPECT_EQ(run({"model", "tensors", path("m")}).out.find(warning), std::string::npos);
+  const Outcome ran =
+      run({"run", scenario_, "--model", path("narrow"), "--steps", "1", "--references", "none"});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_NE(ran.out.find("warning: " + warning), std::string::npos) << ran.out;
+  EXPECT_NE(ran.out.find("(tensors: 1)"), std::string::npos) << ran.out;
+}
+
 TEST_F(RealModels, TapsOfReferencesHaveTheirOwnTypes) {
   must({"tap-export", scenario_, "--lane", "ref.exact", "--layer", "1", "--taps",
         "sparse_attention,compress_insert,indexer_q.q,indexer_logits,lm_head.y", "-o",
