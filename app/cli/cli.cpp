@@ -232,17 +232,18 @@ void add_sweep(CLI::App& app, Action& action) {
   auto* sweep =
       app.add_subcommand("sweep", "Run a scenario for many values of one parameter, side by side");
   auto command = std::make_shared<SweepCommand>();
-  command->metrics = {"wrong", "budget", "drift"};
+  command->metrics = {"wrong", "changed", "drift"};
   add_model_options(*sweep, std::shared_ptr<ModelChoice>(command, &command->model));
   sweep->add_option("scenario", command->scenario, "File, or a name from assets/scenarios")
       ->required();
   sweep
       ->add_option("--vary", command->vary,
-                   "PARAMETER=FIRST..LAST or =A,B,C: prompt, topk, window, seed, switch")
+                   "PARAMETER=FIRST..LAST or =A,B,C: prompt, topk, window, seed, sink, switch, "
+                   "token_budget, max_seqs, or a key of the scenario: serving.policy=fcfs,priority")
       ->required();
   sweep
       ->add_option("--metric", command->metrics,
-                   "wrong, budget, drift, swapped, near_ties, sink, selective")
+                   "wrong, changed, budget, drift, swapped, near_ties, sink, selective")
       ->delimiter(',');
   sweep->add_option("--lane", command->lanes, "LANE for all ops, or OP=LANE for one")
       ->allow_extra_args(false)

@@ -5,12 +5,14 @@
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "app/cli/look_commands.h"
 #include "app/common/interrupt.h"
 #include "app/common/run.h"
 #include "app/common/say.h"
 #include "app/common/wiring.h"
+#include "engine/config/json_file.h"
 #include "engine/model/profile_switches.h"
 
 namespace attnscope {
@@ -30,7 +32,13 @@ bool read(const std::string& text, std::int64_t* value) {
   return end.ec == std::errc() && end.ptr == text.data() + text.size();
 }
 
-const char* const kParameters = "prompt, topk, window, seed, sink, switch";
+const char* const kParameters =
+    "prompt, topk, window, seed, sink, switch, token_budget, max_seqs, or any key of the scenario, "
+    "such as pool_blocks, serving.policy, requests[0].max_new_tokens";
+// Keys of a scenario that change a run.
+constexpr const char* kKeys[] = {"model",        "hidden_states", "profile",      "tensor_parallel",
+                                 "pool_blocks",  "token_budget",  "max_requests", "serving",
+                                 "decode_steps", "requests"};
 
 // "prompt=126..190", "topk=64,128", "switch=hadamard,q_norm=bf16".
 Result<Vary> parse_vary(const std::string& text) {
@@ -95,9 +103,68 @@ Result<void> shift_sink(ModelConfig& model, const std::string& value) {
   return {};
 }
 
+// The place of "serving.policy" or "requests[0].tokens"; null where a list has no such element.
+json* place_of(json& root, std::string_view key) {
+  json* at = &root;
+  while (!key.empty()) {
+    const std::size_t end = std::min(key.find_first_of(".[]"), key.size());
+    const std::string part(key.substr(0, end));
+    key.remove_prefix(std::min(key.size(), end + 1));
+    if (part.empty()) continue;
+    if (at->is_array()) {
+      std::int64_t i = 0;
+      if (!read(part, &i) || i < 0 || i >= std::ssize(*at)) return nullptr;
+      at = &(*at)[static_cast<std::size_t>(i)];
+    } else if (at->is_object() || at->is_null()) {
+      at = &(*at)[part];
+    } else {
+      return nullptr;
+    }
+  }
+  return at;
+}
+
+// A key of the scenario's file set to `value`: a number or other JSON, else a text.
+Result<void> set_key(Scenario& scenario, const std::string& key, const std::string& value) {
+  const std::string what = fmt::format("--vary {}={}", key, value);
+  if (key == "model.seed" && !scenario.checkpoint.empty()) {
+    return usage_error(
+        fmt::format("{} has no effect: the weights are read from {}", what, scenario.checkpoint),
+        "seeds are of synthetic weights");
+  }
+  auto parsed = parse_json(scenario.text, scenario.path);
+  if (!parsed) return parsed.error();
+  json* place = place_of(*parsed, key);
+  if (place == nullptr) {
+    return usage_error(what + ": the scenario has no place of this name",
+                       "keys stand behind dots, elements of lists in brackets, from 0 on");
+  }
+  *place = json::parse(value, nullptr, false);
+  if (place->is_discarded()) *place = value;
+  auto changed = parse_scenario(parsed->dump(1), scenario.path);
+  if (!changed) {
+    return Error{changed.error().code, fmt::format("{}: {}", what, changed.error().message),
+                 changed.error().hint};
+  }
+  scenario = std::move(*changed);
+  return {};
+}
+
+bool is_key(const std::string& parameter) {
+  const std::string first = parameter.substr(0, parameter.find_first_of(".["));
+  return std::ranges::any_of(kKeys, [&](const char* key) { return first == key; });
+}
+
 Result<void> apply(Scenario& scenario, const std::string& parameter, const std::string& value) {
+  if (parameter == "max_seqs") return set_key(scenario, "max_requests", value);
+  if (parameter == "seed") return set_key(scenario, "model.seed", value);
+  if (is_key(parameter)) return set_key(scenario, parameter, value);
   if (parameter == "switch") return turn_switch(scenario.model.switches, value);
   if (parameter == "sink") return shift_sink(scenario.model, value);
+  if (parameter != "prompt" && parameter != "topk" && parameter != "window") {
+    return usage_error(fmt::format("--vary {}: no such parameter", parameter),
+                       fmt::format("parameters: {}", kParameters));
+  }
   std::int64_t n = 0;
   if (!read(value, &n)) {
     return usage_error(fmt::format("--vary {}={}: no whole number", parameter, value),
@@ -116,13 +183,8 @@ Result<void> apply(Scenario& scenario, const std::string& parameter, const std::
     longest.tokens.resize(static_cast<std::size_t>(n));
   } else if (parameter == "topk") {
     scenario.model.index_topk = static_cast<int>(std::clamp<std::int64_t>(n, 0, 1 << 20));
-  } else if (parameter == "window") {
-    scenario.model.window = static_cast<int>(std::clamp<std::int64_t>(n, 0, 1 << 20));
-  } else if (parameter == "seed") {
-    scenario.seed = static_cast<std::uint64_t>(n);
   } else {
-    return usage_error(fmt::format("--vary {}: no such parameter", parameter),
-                       fmt::format("parameters: {}", kParameters));
+    scenario.model.window = static_cast<int>(std::clamp<std::int64_t>(n, 0, 1 << 20));
   }
   return validate(scenario.model);
 }
@@ -136,6 +198,42 @@ struct Metric {
 double worst_budget(const RunResult& run) {
   double worst = 0;
   for (const BudgetUse& b : run.summary.budgets) worst = std::max(worst, b.used);
+  return worst;
+}
+// Elements that a lane put out other than ref.sim on the same inputs, by op and tap.
+struct Changed {
+  std::string tap;  // "OP.TAP"
+  double differing = 0, elements = 0;
+  double share() const { return elements > 0 ? differing / elements : 0; }
+};
+std::vector<Changed> changed_taps(const RunResult& run) {
+  std::vector<Changed> all;
+  for (const StepRecord& step : run.steps) {
+    for (const TapResult& r : step.results) {
+      if (!r.introduced) continue;
+      const std::string name = fmt::format("{}.{}", as_op_find(r.op)->name, r.tap);
+      auto at = std::ranges::find(all, name, &Changed::tap);
+      if (at == all.end()) at = all.insert(at, {name});
+      at->differing += static_cast<double>(r.introduced->differing);
+      at->elements += static_cast<double>(r.elements);
+    }
+  }
+  return all;
+}
+double changed(const RunResult& run) {
+  Changed total;
+  for (const Changed& c : changed_taps(run)) {
+    total.differing += c.differing;
+    total.elements += c.elements;
+  }
+  return total.share();
+}
+// The tap with the largest share; empty where no element differs.
+Changed worst_tap(const RunResult& run) {
+  Changed worst;
+  for (const Changed& c : changed_taps(run)) {
+    if (c.share() > worst.share()) worst = c;
+  }
   return worst;
 }
 double wrong(const RunResult& run) {
@@ -175,6 +273,7 @@ double selective(const RunResult& run) {
 
 constexpr Metric kMetrics[] = {
     {"wrong", "wrong taps", wrong},
+    {"changed", "share of elements that are not those of ref.sim on the same inputs", changed},
     {"budget", "worst element in units of its bound", worst_budget},
     {"drift", "worst 1-cos of a layer's output, free-running", drift},
     {"swapped", "entries selected otherwise than by ref.sim on its own history", swapped},
@@ -235,9 +334,10 @@ Result<as_status> sweep_command(const SweepCommand& command) {
   if (!command.json) {
     say("{:>12}", vary->parameter);
     for (const Metric* m : *metrics) say("{:>12}", m->name);
-    say("   verdict\n");
+    say("   {:<32} verdict\n", "worst op, its share");
   }
   for (std::size_t i = 0; i < scenarios.size(); ++i) {
+    if (vary->parameter == "decode_steps") options.decode_steps = scenarios[i].decode_steps;
     auto run = run_scenario(scenarios[i], lanes, options, {});
     if (!run) return run.error();
     if (run->error) return *run->error;
@@ -254,12 +354,17 @@ Result<as_status> sweep_command(const SweepCommand& command) {
       table.back().push_back(value);
       row[m->name] = std::isfinite(value) ? json(value) : json(nullptr);
     }
+    const Changed worst = worst_tap(*run);
+    row["worst_op"] = worst.tap.empty() ? json(nullptr) : json(worst.tap);
+    row["worst_share"] = worst.share();
     if (!run->summary.blamed.empty()) row["blamed"] = run->summary.blamed.front().sentence();
     rows.push_back(row);
     if (command.json) continue;
     say("{:>12}", vary->values[i]);
     for (const double value : table.back()) say("{:>12.4g}", value);
-    say("   {}{}\n", run->summary.verdict(),
+    say("   {:<32} {}{}\n",
+        worst.tap.empty() ? "-" : fmt::format("{}, {:.2g}", worst.tap, worst.share()),
+        run->summary.verdict(),
         run->summary.blamed.empty()
             ? ""
             : fmt::format(" ({})", as_op_find(run->summary.blamed.front().op)->name));

@@ -176,6 +176,36 @@ TEST_F(LookCommands, SweepGoesOverEveryValue) {
   fails({"sweep", scenario_, "--vary", "prompt=30", "--metric", "foo"}, 2, {"no such metric"});
 }
 
+// Any key of the scenario, and columns that tell rows from each other.
+TEST_F(LookCommands, SweepVariesKeysOfTheScenario) {
+  const auto sweep = [&](const std::string& vary) {
+    return parsed(run({"sweep", scenario_, "--vary", vary, "--decode-steps", "0", "--json"}));
+  };
+  for (const char* vary :
+       {"token_budget=16,40", "max_seqs=1..2", "model.seed=1,2", "serving.policy=fcfs,priority"}) {
+    SCOPED_TRACE(vary);
+    const json rows = sweep(vary).at("rows");
+    ASSERT_EQ(rows.size(), 2u);
+    for (const json& row : rows) {
+      EXPECT_EQ(row.at("wrong"), 0);
+      EXPECT_GT(row.at("changed"), 0);
+      EXPECT_LT(row.at("changed"), 0.5);
+      EXPECT_GE(row.at("worst_share"), row.at("changed"));
+      EXPECT_TRUE(row.at("worst_op").is_string());
+    }
+    // Chunks and weights change numbers; the one request is served alike by any policy.
+    const std::string key = vary;
+    const bool same = key.starts_with("max_seqs") || key.starts_with("serving");
+    EXPECT_EQ(rows[0].at("drift") == rows[1].at("drift"), same);
+  }
+  const Outcome text = run({"sweep", scenario_, "--vary", "decode_steps=0,1"});
+  EXPECT_NE(text.out.find("worst op"), std::string::npos) << text.out;
+  fails({"sweep", scenario_, "--vary", "token_budget=0"}, 3, {"token_budget=0", "from 1 to"});
+  fails({"sweep", scenario_, "--vary", "serving.polcy=fcfs"}, 3, {"polcy"});
+  fails({"sweep", scenario_, "--vary", "requests[9].tokens=3"}, 2, {"no place of this name"});
+  fails({"sweep", scenario_, "--vary", "name=x"}, 2, {"no such parameter", "any key"});
+}
+
 TEST_F(LookCommands, ProfilesShowEverySwitch) {
   const json profiles = parsed(run({"profiles", scenario_, "--json"}));
   std::map<std::string, double> effect;

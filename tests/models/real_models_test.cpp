@@ -171,11 +171,14 @@ TEST_F(RealModels, PresetsAndSeedsMeanWhatTheySay) {
   must({"model", "export", "./tiny", "-o", "folder"});
   const Outcome seeded = run({"model", "export", "./tiny", "-o", "no", "--seed", "5"});
   const Outcome described = run({"model", "describe", "tiny", "--json"});
+  const Outcome swept = run({"sweep", scenario_, "--model", "./tiny", "--vary", "seed=1,2"});
   std::filesystem::current_path(before);
   EXPECT_EQ(seeded.code, 2);
   EXPECT_NE(seeded.err.find("--seed 5 has no effect"), std::string::npos) << seeded.err;
   EXPECT_FALSE(std::filesystem::exists(path("no")));
   EXPECT_EQ(described.code, 0) << described.err;
+  EXPECT_EQ(swept.code, 2);
+  EXPECT_NE(swept.err.find("has no effect"), std::string::npos) << swept.err;
   const auto same = [&](const char* a, const char* b) {
     return read(path(std::string(a) + "/model-00001-of-00005.safetensors")) ==
            read(path(std::string(b) + "/model-00001-of-00005.safetensors"));
