@@ -6,6 +6,7 @@
 #include <array>
 #include <vector>
 
+#include "engine/config/nearest.h"
 #include "kernels/cpu/helper_lane.h"
 #include "kernels/cuda/helper_lane.h"
 #include "reference/helper_lane.h"
@@ -54,7 +55,12 @@ Result<CaseLane> find_case_lane(const LaneRegistry& registry, const std::string&
     if (lane.function != nullptr && !needs_engine(op, lane.name)) having.push_back(lane.name);
   }
   const std::string hint = fmt::format("lanes with it: {}", fmt::join(having, ", "));
-  if (found == nullptr) return usage_error(fmt::format("--lane {}: unknown lane", name), hint);
+  if (found == nullptr) {
+    const auto near = nearest_names(name, having, 3);
+    return usage_error(
+        fmt::format("--lane {}: unknown lane", name),
+        near.empty() ? hint : fmt::format("did you mean {}? {}", fmt::join(near, ", "), hint));
+  }
   if (needs_engine(op, name)) {
     return usage_error(
         fmt::format("--lane {}: {} is carried out by the engine's scheduler, which a case has not",

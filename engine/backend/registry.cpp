@@ -110,10 +110,17 @@ Result<LaneSelector> LaneSelector::make(const LaneRegistry& registry,
     const as_lane* lane = registry.find(name);
     if (lane == nullptr || is_reference(name)) {
       std::vector<std::string> allowed = registry.names();
+      const std::vector<std::string> near = nearest_names(name, allowed, 1);
+      const bool reference = is_reference(name) || (!near.empty() && is_reference(near.front()));
       std::erase_if(allowed, is_reference);
       return usage_error(
           fmt::format("--lane {}: {} lane \"{}\"", choice, lane ? "not a kernel" : "unknown", name),
-          lane_hint(name, allowed));
+          reference ? fmt::format("{}references run beside kernel lanes, with --references; 'case "
+                                  "run' and 'tap-export' take one as --lane",
+                                  near.empty() || near.front() == name
+                                      ? ""
+                                      : fmt::format("did you mean {}? ", near.front()))
+                    : lane_hint(name, allowed));
     }
     if (!is_usable(*lane)) {
       return Error{AS_NO_ENVIRONMENT, fmt::format("--lane {}: {}", choice, lane->description),

@@ -133,6 +133,16 @@ TEST_F(LookCommands, WhatIfGoesOnToTheEnd) {
   fails({"what-if", scenario_, "0/1/wo_b", "--once"}, 2, {"--after"});
 }
 
+// Who mistypes a reference is told of references.
+TEST_F(LookCommands, SuggestionsForLanesKnowTheReferences) {
+  fails({"run", scenario_, "--lane", "ref.sin"}, 2, {"did you mean ref.sim?", "--references"});
+  fails({"run", scenario_, "--lane", "ref.exact"}, 2, {"not a kernel", "--references"});
+  fails({"run", scenario_, "--lane", "mutant:lse_with_sinc"}, 2, {"mutant:lse_with_sink"});
+  const std::string file = (folder_ / "a.json").string();
+  ASSERT_EQ(run({"case", "save", scenario_, "--at", "0/1/sparse_attention", "-o", file}).code, 0);
+  fails({"case", "run", file, "--lane", "ref.exat"}, 2, {"did you mean ref.exact"});
+}
+
 TEST_F(LookCommands, SweepGoesOverEveryValue) {
   const json sweep = parsed(run({"sweep", scenario_, "--vary", "prompt=30..33", "--decode-steps",
                                  "1", "--metric", "wrong,drift", "--json"}));
