@@ -55,7 +55,9 @@ Result<std::string> python_script(const OpCase& kept, const std::string& case_na
     if (!kept.tensors.contains(tap.name) && !kept.caches.contains(tap.name)) continue;
     const auto tensor = kept.tensors.find(tap.name);
     const char* dtype = tensor != kept.tensors.end() ? as_dtype_name(tensor->second.dtype) : "";
-    auto rule = case_rule(kept.op, tap, tap.rule, "python", dtype, tolerances);
+    const auto named = kept.classes.find(tap.name);
+    const std::string of = named != kept.classes.end() ? named->second : tap.rule;
+    auto rule = case_rule(kept.op, tap, of, "python", dtype, tolerances);
     if (!rule) return rule.error();
     rules[tap.name] = rule_json(kept.op, tap, *rule);
   }

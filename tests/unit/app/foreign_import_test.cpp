@@ -297,6 +297,8 @@ TEST_F(ForeignImport, AMapNamesAKnownRounding) {
          0, {"o is held against class attention_bf16_logits: for imports"});
   EXPECT_EQ(judged(), 0);
   expect(run({"case", "run", path("x.json"), "--lane", "ref.sim"}), 0, {"attention_bf16_logits"});
+  EXPECT_EQ(run({"case", "export", path("x.json"), "--python"}).code, 0);
+  EXPECT_NE(read(path("x.py")).find("attention_bf16_logits"), std::string::npos);
   // Looser is not blind: the wrong sink is found.
   Eager other = eager;
   other.sinks = {38, 38};
