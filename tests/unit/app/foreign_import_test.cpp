@@ -36,8 +36,8 @@ class ForeignImport : public CliTest {
         write("map.json",
               R"({"format": "attnscope-import-map", "version": 1, "engine": "other", "ops": {")" +
                   op + "\": {" + body + "}}}");
-    return run(
-        {"case", "import", map, path("dump.safetensors"), "--op", op, "-o", path(name + ".json")});
+    return run({"case", "import", map, path("dump.safetensors"), "--op", op, "--force", "-o",
+                path(name + ".json")});
   }
   int judged(const std::string& name = "x", const std::string& lane = "ref.sim") {
     return run({"case", "run", path(name + ".json"), "--lane", lane}).code;
