@@ -320,6 +320,10 @@ Result<void> write_case(const OpCase& kept, const std::string& path) {
         fmt::format("{}: files with both names that its tensors could have are there", path),
         "choose another name: nothing but the tensors of cases is replaced");
   }
+  if (!is_utf8(names.free)) {
+    return usage_error(path + ": its name is no UTF-8",
+                       "a case keeps the name of its tensors, as JSON");
+  }
   json out = {{"format", kCaseFormat},      {"version", kCaseVersion},
               {"op", kept.op.name},         {"origin", origin_json(kept.origin)},
               {"tensors", names.free},      {"inputs", json::array()},

@@ -74,10 +74,12 @@ TEST(JsonText, NumbersAreReadBackToTheLastBit) {
   }
 }
 
-TEST(JsonText, ATextThatIsNotUtf8IsRefusedAsBefore) {
+TEST(JsonText, ATextThatIsNotUtf8IsWrittenWithReplacements) {
   TapStats stats;
-  stats.checksum = "\xff\xfe";
-  EXPECT_THROW(to_json_text(stats), nlohmann::json::exception);
+  stats.checksum = "\xff\033";
+  TapStats back;
+  EXPECT_EQ(from_json_fields(nlohmann::json::parse(to_json_text(stats)), back), "");
+  EXPECT_EQ(back.checksum, "\xef\xbf\xbd\033");
 }
 
 }  // namespace json_text_test
