@@ -21,7 +21,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 Error file_error(const std::string& path, const char* doing, int code) {
-  return bad_input(fmt::format("{}: {}: {}", path, doing, std::strerror(code)));
+  return bad_input(fmt::format("{}: {}: {}", path, doing, std::strerror(code)),
+                   code == EFBIG ? "raise the limit of a file's size: ulimit -f" : "");
 }
 
 // Closes on scope exit.
