@@ -4,9 +4,9 @@
 # Usage: tidy.sh ROOT BUILD I/N JOBS     BUILD: folder of preset tidy; I/N: the I-th of N shares
 # Prints the findings, then how many sources were looked at; exit code 1 where there is a finding.
 #
-# Batches are looked at whole, which saves reading headers again for each source. Under the name that
-# the analyzer knows batches by: into sources included by others it does not look. It follows calls
-# less far than it could (shallow), which takes less than half of the time.
+# Batches are looked at whole, which saves reading headers again for each source. Under the name
+# that the analyzer knows batches by: into sources included by others it does not look. It follows
+# calls less far than it could (shallow), which takes less than half of the time.
 set -uo pipefail
 root=$(cd "$1" && pwd) || exit 2
 build=$2 jobs=$4
