@@ -288,20 +288,17 @@ void KvManager::commit_group(const KvRequest& request, std::size_t group, std::i
 
 void KvManager::commit_prompt_end(const KvRequest& request, std::size_t group, std::int64_t limit) {
   const GroupSpec& spec = options_.groups[group];
-  GroupTable& table = at(request.slot, group);
-  if (spec.kind != GroupKind::kFull || table.prompt_end_done) return;
+  const GroupTable& table = at(request.slot, group);
+  if (spec.kind != GroupKind::kFull) return;
   const std::int64_t hashes = request.prompt_tokens / options_.hash_block;
   const std::int64_t end = hashes * options_.hash_block;
-  if (end % spec.block_tokens == 0) {
-    table.prompt_end_done = true;
-    return;
-  }
+  if (end % spec.block_tokens == 0) return;
+  // Each time: where the block is full by now, its own key took the place of this one.
   const std::int64_t entry = end / spec.block_tokens;
   if (end > limit || entry >= table.size()) return;
   const bool fresh =
       pool_.cache_prompt_end(table.blocks[static_cast<std::size_t>(entry)],
                              request.chain[hashes - 1], static_cast<std::int32_t>(group));
-  table.prompt_end_done = true;
   if (fresh && events_on_) {
     store_event(request, group, hashes - 1, hashes, options_.hash_block,
                 {hash_text(request.chain[hashes - 1])});
@@ -342,7 +339,6 @@ void KvManager::collect_reversed(GroupTable& table, std::vector<std::int32_t>& o
   table.blocks.clear();
   table.first_real = 0;
   table.cached = -1;
-  table.prompt_end_done = false;
 }
 
 void KvManager::free(const KvRequest& request, CacheReason reason) {

@@ -27,7 +27,6 @@ struct GroupTable {
   std::vector<std::int32_t> blocks;
   std::int64_t first_real = 0;
   std::int64_t cached = -1;  // leading entries that have been through caching; -1 = none ever
-  bool prompt_end_done = false;
 
   std::int64_t size() const { return static_cast<std::int64_t>(blocks.size()); }
   std::int64_t real() const { return size() - first_real; }
