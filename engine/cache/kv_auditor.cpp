@@ -6,6 +6,16 @@
 
 namespace attnscope {
 
+namespace {
+
+// "allocate of request 3".
+std::string call_text(const KvCall& call) {
+  const char* name = kv_call_name(call.kind);
+  return call.request == nullptr ? name : fmt::format("{} of request {}", name, call.request->id);
+}
+
+}  // namespace
+
 bool KvEventMirror::apply(const KvEvent& event) {
   switch (event.kind) {
     case KvEventKind::kBlockStored:
@@ -74,6 +84,7 @@ void KvAuditor::after(const KvManager& kv, const KvCall& call) {
   note_drop_point(kv, call);
   findings_ = check_transition({kv, call, before_, state, predicted_});
   for (Violation& more : check(kv, call, state)) findings_.push_back(std::move(more));
+  for (Violation& found : findings_) found.met = call_text(call);
 }
 
 void KvAuditor::note_drop_point(const KvManager& kv, const KvCall& call) {

@@ -42,8 +42,11 @@ class KvAuditor : public KvAudit {
   // All that the first bad call violated.
   const std::vector<Violation>& findings() const { return findings_; }
   std::int64_t calls() const { return calls_; }
-  void report(Finding finding) {
-    if (finding && findings_.empty()) findings_.push_back(std::move(*finding));
+  // Of a check outside of calls to the block manager; met: by what.
+  void report(Finding finding, const char* met) {
+    if (!finding || !findings_.empty()) return;
+    finding->met = met;
+    findings_.push_back(std::move(*finding));
   }
 
  private:

@@ -1,4 +1,4 @@
-// What a check of an invariant finds.
+// What a check of an invariant finds, and where.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,7 +12,11 @@ namespace attnscope {
 struct Violation {
   std::string invariant;  // "I2 conservation"
   std::string what;
-  std::string text() const { return invariant + ": " + what; }
+  // "allocate of request 3", "schedule": the call after which it did not hold; empty = not known.
+  std::string met{};
+  std::string text() const {
+    return invariant + ": " + what + (met.empty() ? "" : ", met by " + met);
+  }
 };
 using Finding = std::optional<Violation>;
 

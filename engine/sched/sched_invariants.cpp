@@ -5,6 +5,11 @@
 #include <set>
 
 namespace attnscope {
+namespace {
+
+constexpr const char* kSchedule = "schedule";
+
+}  // namespace
 
 Finding check_slots(const BlockScheduler& s, const StepPlan& plan) {
   const char* name = "I16 slots";
@@ -201,33 +206,35 @@ SchedAuditor::SchedAuditor(BlockScheduler& scheduler, bool events)
 void SchedAuditor::before_schedule() { head_ = head_before(scheduler_); }
 
 void SchedAuditor::after_schedule(const StepPlan& plan) {
-  kv_.report(check_plan(scheduler_, plan));
-  kv_.report(check_slots(scheduler_, plan));
-  kv_.report(check_liveness(head_, plan));
+  kv_.report(check_plan(scheduler_, plan), kSchedule);
+  kv_.report(check_slots(scheduler_, plan), kSchedule);
+  kv_.report(check_liveness(head_, plan), kSchedule);
   // One step at a time nothing else frees blocks while it runs; with several in flight they stay
   // only where frees wait for them.
   const SchedulerOptions& o = scheduler_.options();
   const bool guarded = o.kv.switches.window_basis == WindowBasis::kProcessed &&
                        o.kv.switches.defer_frees && o.outside_writer;
   if (o.steps_in_flight > 1 && guarded) in_flight_.push_back(blocks_in_use(scheduler_, plan));
-  after_change();
+  check_now(kSchedule);
 }
 
 void SchedAuditor::after_results(const StepPlan& plan) {
   while (!in_flight_.empty() && in_flight_.front().step <= plan.step) in_flight_.pop_front();
-  after_change();
+  check_now("results");
 }
 
-void SchedAuditor::after_change() {
-  kv_.report(check_scheduler(scheduler_));
-  kv_.report(check_in_flight(scheduler_, in_flight_));
+void SchedAuditor::after_change() { check_now("an arrival, an abort or a reset"); }
+
+void SchedAuditor::check_now(const char* met) {
+  kv_.report(check_scheduler(scheduler_), met);
+  kv_.report(check_in_flight(scheduler_, in_flight_), met);
   if (!events_) return;
   for (const KvEvent& event : scheduler_.kv().take_events()) {
     if (!mirror_.apply(event)) {
-      kv_.report(Violation{"I15 events", "content was removed that was never stored"});
+      kv_.report(Violation{"I15 events", "content was removed that was never stored"}, met);
     }
   }
-  kv_.report(check_events(scheduler_.kv(), mirror_));
+  kv_.report(check_events(scheduler_.kv(), mirror_), met);
 }
 
 }  // namespace attnscope

@@ -51,6 +51,8 @@ class SchedAuditor : public SchedWatch {
   std::int64_t calls() const { return kv_.calls(); }
 
  private:
+  void check_now(const char* met);
+
   BlockScheduler& scheduler_;
   KvAuditor kv_;
   bool events_;

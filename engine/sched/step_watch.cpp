@@ -12,7 +12,7 @@ using Clock = std::chrono::steady_clock;
 }  // namespace
 
 void StepWatch::fail(const char* invariant, std::string what) {
-  findings_.push_back({invariant, std::move(what)});
+  findings_.push_back({invariant, std::move(what), met_});
 }
 
 void StepWatch::check_request(const ScheduledTokens& scheduled) {
@@ -86,12 +86,14 @@ void StepWatch::walk() {
   };
   const KvFacts facts{
       scheduler_.kv(), state, pins, request, {}, scheduler_.options().lookahead, false};
-  for (Violation& v : check_state(facts)) findings_.push_back(std::move(v));
-  if (Finding found = check_scheduler(scheduler_)) findings_.push_back(std::move(*found));
+  std::vector<Violation> found = check_state(facts);
+  if (Finding more = check_scheduler(scheduler_)) found.push_back(std::move(*more));
+  for (const Violation& v : found) fail(v.invariant.c_str(), v.what);
 }
 
 void StepWatch::after_schedule(const StepPlan& plan) {
   const Clock::time_point start = Clock::now();
+  met_ = "schedule";
   check_figures(plan);
   for (const ScheduledTokens& scheduled : plan.scheduled) check_request(scheduled);
   if (++steps_ % full_every_ == 0) walk();
@@ -100,6 +102,7 @@ void StepWatch::after_schedule(const StepPlan& plan) {
 
 void StepWatch::after_results(const StepPlan& /*plan*/) {
   if (!scheduler_.done()) return;
+  met_ = "results";
   // I17: with nobody left all blocks are free.
   const BlockPool& pool = scheduler_.kv().pool();
   if (scheduler_.deferred().empty() && pool.num_free() != pool.num_blocks() - 1) {

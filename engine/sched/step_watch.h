@@ -33,6 +33,7 @@ class StepWatch : public SchedWatch {
   const BlockScheduler& scheduler_;
   std::int64_t full_every_;
   std::vector<Violation> findings_;
+  const char* met_ = "";
   std::int64_t steps_ = 0;
   std::int64_t full_walks_ = 0;
   std::chrono::nanoseconds cost_{0};
