@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "app/cli/commands.h"
 #include "app/common/find_model.h"
@@ -15,6 +16,7 @@
 #include "engine/cache/event_log.h"
 #include "engine/config/json_file.h"
 #include "engine/config/workload_file.h"
+#include "engine/decisions/decision_watch.h"
 #include "engine/sched/replay.h"
 #include "engine/sched/sched_invariants.h"
 
@@ -27,6 +29,32 @@ constexpr std::size_t kLargestFile = std::size_t{1} << 30;
 struct Watched {
   std::shared_ptr<CacheEventLog> log;
   std::shared_ptr<SchedAuditor> auditor;
+  std::shared_ptr<DecisionWatch> judge;
+};
+
+// Invariants, and decisions.
+class Checked : public SchedWatch {
+ public:
+  explicit Checked(const Watched& watched) : auditor_(watched.auditor), judge_(watched.judge) {}
+  void before_schedule() override { auditor_->before_schedule(); }
+  void after_schedule(const StepPlan& plan) override {
+    auditor_->after_schedule(plan);
+    judge_->after_schedule(plan);
+  }
+  void after_results(const StepPlan& plan) override {
+    auditor_->after_results(plan);
+    judge_->after_results(plan);
+  }
+  void after_change() override {
+    auditor_->after_change();
+    judge_->after_change();
+  }
+  bool go_on() const override { return auditor_->go_on() && judge_->go_on(); }
+  void detach() override { auditor_->detach(); }
+
+ private:
+  std::shared_ptr<SchedAuditor> auditor_;
+  std::shared_ptr<DecisionWatch> judge_;
 };
 
 WorkloadRun watched_run(const SimulateCommand& command, Watched& watched) {
@@ -38,7 +66,9 @@ WorkloadRun watched_run(const SimulateCommand& command, Watched& watched) {
       scheduler.kv().pool().set_observer(watched.log.get());
     }
     if (!command.check) return std::make_shared<SchedWatch>();
-    return watched.auditor = std::make_shared<SchedAuditor>(scheduler, true);
+    watched.auditor = std::make_shared<SchedAuditor>(scheduler, true);
+    watched.judge = std::make_shared<DecisionWatch>(scheduler, output_token);
+    return std::make_shared<Checked>(watched);
   };
   return run;
 }
@@ -78,14 +108,22 @@ Result<as_status> simulate_command(const SimulateCommand& command) {
     for (const Violation& v : watched.auditor->findings()) {
       say(stderr, "attnscope: step {}: {}\n", result->steps, v.text());
     }
-    if (!watched.auditor->findings().empty()) return AS_MISMATCH;
+    const auto& wrong = watched.judge->wrong();
+    if (wrong) {
+      say(stderr, "attnscope: step {}: wrong decision, {}: {}\n", wrong->step,
+          decision_name(wrong->decision), wrong->note);
+    }
+    if (!watched.auditor->findings().empty() || wrong) return AS_MISMATCH;
   }
   if (command.json) {
     say_json(workload_json(*workload, *result));
   } else {
     say("{}", Lines{workload_text(*workload, *result)});
     if (watched.auditor) {
+      const DecisionCounts& counts = watched.judge->counts();
       say("\nall invariants hold around {} calls\n", watched.auditor->calls());
+      say("all {} decisions are those of the plain model\n",
+          std::accumulate(counts.begin(), counts.end(), std::int64_t{0}));
     }
   }
   return AS_OK;

@@ -206,9 +206,12 @@ void Serving::forget_uncomputed(std::size_t first_event) {
   std::vector<std::int32_t> blocks;
   for (std::size_t i = first_event; i < events_.size(); ++i) {
     const CacheEvent& e = events_[i];
-    const bool lost = e.kind == CacheEventKind::kCache &&
-                      std::ranges::find(plan_.preempted, e.request) != plan_.preempted.end();
-    if (lost && pool().hashed(e.block)) blocks.push_back(e.block);
+    // Taken for other content since.
+    if (e.kind == CacheEventKind::kUnhash) std::erase(blocks, e.block);
+    if (e.kind != CacheEventKind::kCache) continue;
+    if (std::ranges::find(plan_.preempted, e.request) != plan_.preempted.end()) {
+      blocks.push_back(e.block);
+    }
   }
   if (blocks.empty()) return;
   const Listening listening(*this);

@@ -27,7 +27,7 @@ Error wrong(const std::filesystem::path& patch, const std::string& why) {
 Result<std::map<std::string, std::string>> read_head(std::istream& in,
                                                      const std::filesystem::path& patch) {
   std::map<std::string, std::string> head = {
-      {"Name", ""}, {"Bug", ""}, {"Workloads", ""}, {"Invariants", ""}};
+      {"Name", ""}, {"Bug", ""}, {"Workloads", ""}, {"Invariants", ""}, {"Decisions", ""}};
   for (std::string line; std::getline(in, line) && !line.empty();) {
     const std::size_t colon = line.find(": ");
     const auto place = head.find(line.substr(0, colon));
@@ -67,7 +67,7 @@ Result<Bug> read_bug(const std::filesystem::path& patch) {
   if (!head) return head.error();
   if (auto ok = check_choice(in, patch); !ok) return ok.error();
   Bug bug{(*head)["Name"], (*head)["Bug"], words((*head)["Workloads"]),
-          words((*head)["Invariants"])};
+          words((*head)["Invariants"]), words((*head)["Decisions"])};
   if (bug.name != patch.stem()) {
     return wrong(patch, fmt::format("is named \"{}\" inside", bug.name));
   }

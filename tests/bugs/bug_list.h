@@ -4,6 +4,7 @@
 //   Bug: A block that is handed out keeps its key.
 //   Workloads: g1 g2                            small ones of the block manager that end otherwise
 //   Invariants: I5                              that trip in them; none: only what they end with
+//   Decisions: keys                             that are the first to differ from the plain model's
 //
 // and an empty line.
 #pragma once
@@ -20,6 +21,7 @@ struct Bug {
   std::string sentence;
   std::vector<std::string> workloads;
   std::vector<std::string> invariants;
+  std::vector<std::string> decisions;
 };
 
 // In the order of their names. An error: a patch that leaves a line out, has another one, or whose

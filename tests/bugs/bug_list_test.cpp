@@ -13,7 +13,8 @@ const std::string kHead =
     "Name: one\n"
     "Bug: Something is wrong.\n"
     "Workloads: g1 g2\n"
-    "Invariants: none\n";
+    "Invariants: none\n"
+    "Decisions: keys\n";
 const std::string kDiff = "\n--- a/x.cpp\n+++ b/x.cpp\n@@ -1 +1,2 @@\n int x;\n";
 const std::string kCode = "+if (bug_chosen(\"one\")) ++x;\n";
 
@@ -53,6 +54,7 @@ TEST_F(BugList, ReadsWhatStandsBeforeTheDiff) {
   EXPECT_EQ(bugs->front().sentence, "Something is wrong.");
   EXPECT_EQ(bugs->front().workloads, (std::vector<std::string>{"g1", "g2"}));
   EXPECT_TRUE(bugs->front().invariants.empty());
+  EXPECT_EQ(bugs->front().decisions, (std::vector<std::string>{"keys"}));
 }
 
 TEST_F(BugList, RefusesWhatExpectsNothing) {

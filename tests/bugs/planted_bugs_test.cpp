@@ -1,5 +1,5 @@
-// Every planted bug of the block manager is caught: by the invariants named for it, by the digest
-// of a workload, or by both.
+// Every planted bug of the block manager or the scheduler is caught: by the invariants named for
+// it, by the digest of a workload, or by both; and the plain model names the decision it changes.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/config/workload_file.h"
+#include "engine/decisions/decision_watch.h"
 #include "engine/sched/sched_invariants.h"
 #include "tests/bugs/bug_list.h"
 #include "tests/bugs/chosen.h"
@@ -33,7 +34,7 @@ class PlantedBugs : public testing::TestWithParam<Bug> {
 
 TEST_P(PlantedBugs, IsCaught) {
   const Bug& bug = GetParam();
-  std::set<std::string> tripped;
+  std::set<std::string> tripped, decisions;
   bool differs = false;
   for (const std::string& name : bug.workloads) {
     for (const CacheProfile profile : {CacheProfile::kM, CacheProfile::kA}) {
@@ -54,10 +55,19 @@ TEST_P(PlantedBugs, IsCaught) {
       Result<WorkloadResult> stopped = run_workload(*w, watched);
       for (const Violation& v : auditor->findings()) {
         tripped.insert(v.invariant.substr(0, v.invariant.find(' ')));
+        EXPECT_NE(v.met, "") << v.text();
       }
+      std::shared_ptr<DecisionWatch> judge;
+      WorkloadRun judged;
+      judged.watch = [&](BlockScheduler& s) -> std::shared_ptr<SchedWatch> {
+        return judge = std::make_shared<DecisionWatch>(s, output_token);
+      };
+      stopped = run_workload(*w, judged);
+      if (judge->wrong()) decisions.insert(decision_name(judge->wrong()->decision));
     }
   }
   EXPECT_TRUE(differs) << "no digest does";
+  EXPECT_EQ(decisions, std::set<std::string>(bug.decisions.begin(), bug.decisions.end()));
   for (const std::string& invariant : bug.invariants) {
     EXPECT_TRUE(tripped.contains(invariant)) << invariant << " did not trip";
   }

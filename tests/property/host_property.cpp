@@ -1,15 +1,17 @@
 // AS_OP_SCHEDULE and AS_OP_BLOCK_TABLES: random streams of requests through the scheduler and the
 // block manager, with shared prompts, preemption and aborts, against the references, which see only
-// the params of each step.
+// the params of each step; every decision against the plain model of both.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/backend/host_ops.h"
 #include "engine/cache/cache_layout.h"
+#include "engine/decisions/serving_judge.h"
 #include "engine/metadata/step_metadata.h"
 #include "engine/model/model_config.h"
 #include "engine/sched/sched_invariants.h"
@@ -67,18 +69,21 @@ class Stream {
     EXPECT_TRUE(serving) << serving.error().text();
     serving_ = std::make_unique<Serving>(std::move(*serving));
     auditor_ = std::make_unique<SchedAuditor>(serving_->scheduler());
+    judge_.emplace(*serving_);
     tables_.assign(static_cast<std::size_t>(c.requests),
                    std::vector<std::vector<std::int32_t>>(layout_.groups.size()));
   }
 
   bool done() const { return serving_->done() || !report_.ok(); }
   void step() {
-    serving_->begin_step(step_++);
+    serving_->begin_step(step_);
+    judge_->begin_step(step_++, *serving_);
     StepMetadata m = begin_step(layout_, *serving_, tables_);
     host_ = {serving_.get()};
     auditor_->before_schedule();
     serving_->schedule();
     auditor_->after_schedule(serving_->plan());
+    judge_->planned(*serving_);
     take_decisions(m, *serving_);
     schedule(m);
     block_tables(m);
@@ -95,6 +100,10 @@ class Stream {
     serving_->finish_step(sampled);
     auditor_->after_results(serving_->plan());
     for (const Violation& v : auditor_->findings()) report_.fail(v.invariant, v.what);
+    judge_->ended(*serving_, sampled, {});
+    if (const auto& wrong = judge_->wrong()) {
+      report_.fail(decision_name(wrong->decision), wrong->note);
+    }
   }
 
   const Report& report() const { return report_; }
@@ -200,6 +209,7 @@ class Stream {
   CacheLayout layout_;
   std::unique_ptr<Serving> serving_;
   std::unique_ptr<SchedAuditor> auditor_;
+  std::optional<ServingJudge> judge_;
   WorkerTables tables_;
   StepHost host_;
   Met met_;

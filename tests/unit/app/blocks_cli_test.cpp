@@ -34,6 +34,7 @@ TEST_F(BlocksCli, SimulatePrintsTheRow) {
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_NE(text.out.find("fbea498e505095c7"), std::string::npos);
   EXPECT_NE(text.out.find("all invariants hold"), std::string::npos);
+  EXPECT_NE(text.out.find(" decisions are those of the plain model"), std::string::npos);
 }
 
 TEST_F(BlocksCli, SimulateWritesEvents) {

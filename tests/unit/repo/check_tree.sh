@@ -38,6 +38,7 @@ sources() { files | grep -E '\.(h|c|cpp|cu|cuh)$'; }
 set_allowed() {
   case $1 in
     kernels/*) allowed='kernels/' ;;
+    engine/decisions/plain_*) allowed='engine/decisions/plain_' ;;
     engine/*) allowed='engine/ kernels/' ;;
     reference/model.h | reference/torch/model.*)
       allowed='reference/model.h reference/torch/model.h kernels/params/ engine/tensorfile/'

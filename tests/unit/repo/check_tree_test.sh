@@ -59,6 +59,7 @@ plant layers engine/model/planted.cpp '  #  include "app/cli/planted.h"'
 plant layers reference/planted.cpp '#include "kernels/cpu/cpu_lane.h"'
 plant layers reference/planted.cpp '#include "engine/cache/cache_layout.h"'
 plant layers reference/planted.h '#include "register.h"'
+plant layers engine/decisions/plain_planted.h '#include "engine/cache/group_spec.h"'
 plant layers reference/torch/model.cpp '#include "reference/rope.h"'
 plant layers reference/torch/model.cpp '#include "engine/model/model_config.h"'
 echo '// planted' >"$work/tree/engine/model/local.inc"

@@ -1,0 +1,77 @@
+// Holds what a scheduler and its block manager decide against the plain model, which is told the
+// same requests and goes through the same steps. The first decision that differs is kept; what
+// comes after it follows from it, and nothing more is judged.
+//
+//   judge.model().add(..);  judge.planned(scheduler, scheduler.schedule());
+//   judge.model().results(..);  judge.ended(scheduler);
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "engine/decisions/plain_scheduler.h"
+#include "engine/sched/block_scheduler.h"
+
+namespace attnscope {
+
+enum class Decision {
+  kTokens,     // how many tokens of a request a step computes
+  kVictim,     // who loses its blocks, and to whom
+  kAdmission,  // who is admitted, in which order
+  kHit,        // how much of it a newcomer finds computed, and in which blocks
+  kQueue,      // the order of those who run and of those who wait
+  kWindow,     // which entries of a table are out of sight
+  kRoom,       // how many entries a table has
+  kEviction,   // which free block is taken next
+  kKeys,       // which blocks can be found by their content
+  kStop,       // who is over
+};
+inline constexpr std::size_t kDecisions = 10;
+const char* decision_name(Decision decision);      // "tokens", ..
+const char* decision_sentence(Decision decision);  // as above
+
+struct WrongDecision {
+  Decision decision = Decision::kTokens;
+  std::int64_t step = 0;
+  std::int64_t request = -1;  // whom it is about
+  std::string note;           // "request 3: computes 17 tokens, must compute 16"
+};
+
+// Decisions that were compared, by kind.
+using DecisionCounts = std::array<std::int64_t, kDecisions>;
+
+class DecisionJudge {
+ public:
+  // serving: of the requests of a session (serving.h), who forget the keys of what is not computed.
+  DecisionJudge(const SchedulerOptions& options, bool serving);
+
+  plain::Scheduler& model() { return model_; }
+  const plain::Scheduler& model() const { return model_; }
+  // After the scheduler's step: lets the model go through it too, and compares.
+  void planned(const BlockScheduler& scheduler, const StepPlan& plan);
+  // After the results of the step went to both.
+  void ended(const BlockScheduler& scheduler);
+
+  const std::optional<WrongDecision>& wrong() const { return wrong_; }
+  const DecisionCounts& counts() const { return counts_; }
+
+ private:
+  // Counts one decision; keeps it where it does not hold. Whether it holds.
+  bool judge(Decision decision, std::int64_t request, bool holds, const std::string& note);
+  bool running(const StepPlan& plan, const plain::Plan& must);
+  bool admitted(const BlockScheduler& scheduler, const StepPlan& plan, const plain::Plan& must);
+  bool queues(const BlockScheduler& scheduler);
+  bool tables(const BlockScheduler& scheduler, const plain::Planned& planned);
+  // request: who to name where nobody has held the block.
+  bool free_order(const BlockScheduler& scheduler, std::int64_t request);
+  bool keys(const BlockScheduler& scheduler);
+
+  plain::Scheduler model_;
+  std::int64_t step_ = 0;
+  std::optional<WrongDecision> wrong_;
+  DecisionCounts counts_{};
+};
+
+}  // namespace attnscope

@@ -1,0 +1,108 @@
+// The plain model's block manager: which blocks a request gets, what it finds computed, which
+// blocks are free in which order and which of them can still be found.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/decisions/plain_prefixes.h"
+#include "engine/decisions/plain_request.h"
+#include "engine/decisions/plain_rules.h"
+
+namespace attnscope::plain {
+
+using Blocks = std::vector<std::int32_t>;  // ids; 0 = null
+
+struct Key {
+  std::int64_t prefix = 0;
+  std::size_t group = 0;
+  auto operator<=>(const Key&) const = default;
+};
+
+struct Hit {
+  std::int64_t tokens = 0;
+  std::vector<Blocks> blocks;           // by group
+  std::optional<std::int64_t> longest;  // of one kind of group, where it had more
+};
+
+class Cache {
+ public:
+  explicit Cache(const Rules& rules);
+
+  // Names the prefixes of the tokens that have come.
+  void name_prefixes(Request& request);
+  Hit lookup(const Request& request) const;
+  // hit: of a request that is to be admitted; null = it runs. False where blocks are missing; what
+  // left the windows is given back all the same.
+  bool allocate(const Request& request, std::int64_t tokens, const Hit* hit, std::int64_t reserve);
+  void free(std::int64_t request);
+  // Keys that `request` gave to blocks since begin_step(): nobody finds them.
+  void forget_new_keys(std::int64_t request);
+  void begin_step() { new_keys_.clear(); }
+
+  // Table of one request in one group; empty for who has none.
+  const Blocks& table(std::int64_t request, std::size_t group) const;
+  Blocks free_blocks() const;  // front first
+  std::int64_t keys_of(std::int32_t block) const {
+    return static_cast<std::int64_t>(keys_[static_cast<std::size_t>(block)].size());
+  }
+  // Who held it last; -1 = nobody did.
+  std::int64_t last_holder(std::int32_t block) const {
+    return last_holder_[static_cast<std::size_t>(block)];
+  }
+
+ private:
+  struct Table {
+    Blocks blocks;
+    std::optional<std::int64_t> cached;  // leading entries that were considered for a key
+  };
+  // Groups of one kind, which are looked up together.
+  struct Batch {
+    Group kind;
+    std::vector<std::size_t> groups;
+    bool flagged = false;
+  };
+  struct NewKey {
+    std::int64_t request = -1;
+    std::int32_t block = 0;
+  };
+  using Found = std::vector<Blocks>;  // by group of a batch
+
+  std::int64_t skipped(const Group& group, std::int64_t computed) const;
+  std::optional<std::int64_t> cap(const Group& group) const;
+  std::int64_t need(const Request& request, std::int64_t tokens, std::int64_t total, const Hit* hit,
+                    bool capped) const;
+  // The blocks of entry i in all groups of a batch; empty = not all have it.
+  Blocks entry(const Batch& batch, const Request& request, std::int64_t i) const;
+  Found find(const Batch& batch, const Request& request, std::int64_t most, bool drop,
+             std::int64_t align) const;
+  void commit(const Request& request, std::int64_t tokens);
+  bool worth_a_key(const Request& request, std::size_t group, std::int64_t i) const;
+
+  bool has_key(std::int32_t block, const Key& key) const;
+  void give_key(std::int64_t request, std::int32_t block, const Key& key);
+  void take_key(std::int32_t block, Key key);
+  void take_all_keys(std::int32_t block);
+  void take_new(std::int64_t request, std::int64_t count, Blocks& table);
+  void touch(std::int64_t request, std::int32_t block);
+  void release(const Blocks& blocks);
+
+  Rules rules_;
+  std::vector<Batch> batches_;
+  std::vector<bool> keeps_more_;                       // by group
+  std::shared_ptr<Prefixes> prefixes_;                 // names never change: copies share them
+  std::map<std::int64_t, std::vector<Table>> tables_;  // by request, by group
+  std::vector<std::int64_t> holders_, last_holder_;    // by block
+  // The queue of free blocks by their tickets, the smallest first; by block its ticket.
+  std::map<std::int64_t, std::int32_t> queue_;
+  std::vector<std::int64_t> ticket_;
+  std::int64_t first_ticket_ = 0, last_ticket_ = 0;
+  std::map<Key, Blocks> found_under_;   // oldest first
+  std::vector<std::vector<Key>> keys_;  // by block: a full block's key first
+  std::vector<NewKey> new_keys_;
+};
+
+}  // namespace attnscope::plain

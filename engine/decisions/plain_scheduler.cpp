@@ -1,0 +1,169 @@
+#include "engine/decisions/plain_scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace attnscope::plain {
+
+void Scheduler::add(Request request) {
+  if (rules_.caching) cache_.name_prefixes(request);
+  waiting_.push_back(request.id);
+  requests_.insert_or_assign(request.id, std::move(request));
+}
+
+void Scheduler::abort(std::int64_t id) { finish(id, State::kAborted); }
+
+bool Scheduler::sooner(std::int64_t a, std::int64_t b) const {
+  const Request &x = request(a), &y = request(b);
+  if (x.priority != y.priority) return x.priority < y.priority;
+  if (x.arrival != y.arrival) return x.arrival < y.arrival;
+  return a < b;
+}
+
+std::vector<std::int64_t> Scheduler::waiting() const {
+  std::vector<std::int64_t> ids = waiting_;
+  if (rules_.by_priority) {
+    std::sort(ids.begin(), ids.end(), [&](std::int64_t a, std::int64_t b) { return sooner(a, b); });
+  }
+  return ids;
+}
+
+const Plan& Scheduler::step() {
+  plan_ = {};
+  plan_.running = running_;
+  cache_.begin_step();
+  std::int64_t budget = rules_.budget;
+  step_running(budget);
+  if (plan_.preempted.empty()) step_waiting(budget);
+  if (rules_.forget_uncomputed) {
+    for (const Preempted& p : plan_.preempted) cache_.forget_new_keys(p.request);
+  }
+  for (const Planned& p : plan_.scheduled) at(p.request).computed += p.tokens;
+  return plan_;
+}
+
+// First come, first served: the last one of those that run. By priority: the least urgent, and of
+// equals the one that came last.
+std::size_t Scheduler::victim() const {
+  if (!rules_.by_priority) return running_.size() - 1;
+  std::size_t chosen = 0;
+  for (std::size_t i = 1; i < running_.size(); ++i) {
+    const Request &r = request(running_[i]), &worst = request(running_[chosen]);
+    if (r.priority > worst.priority ||
+        (r.priority == worst.priority && r.arrival > worst.arrival)) {
+      chosen = i;
+    }
+  }
+  return chosen;
+}
+
+void Scheduler::step_running(std::int64_t& budget) {
+  for (std::size_t i = 0; i < running_.size() && budget > 0;) {
+    Request& r = at(running_[i]);
+    std::int64_t tokens = r.known() + r.drafts - r.computed;
+    if (rules_.longest_chunk > 0) tokens = std::min(tokens, rules_.longest_chunk);
+    tokens = std::min({tokens, budget, rules_.max_len - 1 - r.computed});
+    if (tokens <= 0) {
+      ++i;
+      continue;
+    }
+    bool itself = false;
+    while (!itself && !cache_.allocate(r, tokens, nullptr, 0)) {
+      const std::size_t place = victim();
+      Request& lost = at(running_[place]);
+      running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(place));
+      const auto planned = std::find_if(plan_.scheduled.begin(), plan_.scheduled.end(),
+                                        [&](const Planned& p) { return p.request == lost.id; });
+      const bool was_planned = planned != plan_.scheduled.end();
+      if (was_planned) {
+        budget += planned->tokens;
+        plan_.scheduled.erase(planned);
+      }
+      if (rules_.cursor_by_place ? place < i : was_planned) --i;
+      cache_.free(lost.id);
+      lost.state = State::kWaiting;
+      lost.computed = 0;
+      lost.drafts = 0;
+      waiting_.insert(waiting_.begin(), lost.id);
+      plan_.preempted.push_back({lost.id, r.id});
+      itself = lost.id == r.id;
+    }
+    if (itself) return;
+    // Drafts for which there was no room are not computed.
+    r.drafts = std::clamp<std::int64_t>(r.computed + tokens - r.known(), 0, r.drafts);
+    plan_.scheduled.push_back({r.id, tokens, false, 0});
+    budget -= tokens;
+    ++i;
+  }
+}
+
+void Scheduler::step_waiting(std::int64_t& budget) {
+  while (!waiting_.empty() && budget > 0 &&
+         static_cast<std::int64_t>(running_.size()) < rules_.max_running) {
+    Request& r = at(waiting().front());
+    const Hit hit = cache_.lookup(r);
+    r.longest = hit.longest;
+    std::int64_t tokens = r.known() - hit.tokens;
+    if (rules_.longest_chunk > 0) tokens = std::min(tokens, rules_.longest_chunk);
+    if (!rules_.chunked_prefill && tokens > budget) return;
+    tokens = std::min(tokens, budget);
+    // The head that does not fit stops all behind it.
+    if (!cache_.allocate(r, tokens, &hit, running_.empty() ? 0 : rules_.watermark)) return;
+    std::erase(waiting_, r.id);
+    running_.push_back(r.id);
+    r.state = State::kRunning;
+    r.computed = hit.tokens;
+    plan_.scheduled.push_back({r.id, tokens, true, hit.tokens});
+    budget -= tokens;
+  }
+}
+
+void Scheduler::results(const std::map<std::int64_t, std::vector<std::int32_t>>& tokens,
+                        bool abort_empty) {
+  std::vector<std::int64_t> empty;
+  for (const Planned& p : plan_.scheduled) {
+    Request& r = at(p.request);
+    if (r.state != State::kRunning) continue;
+    const auto got = tokens.find(p.request);
+    if (got == tokens.end() || got->second.empty()) {
+      if (r.computed >= r.known()) empty.push_back(r.id);
+      continue;
+    }
+    // The last token comes without a draft; drafts that did not hold were computed for nothing.
+    const auto accepted = static_cast<std::int64_t>(got->second.size()) - 1;
+    if (r.drafts > 0) r.computed -= std::max<std::int64_t>(r.drafts - accepted, 0);
+    r.drafts = 0;
+    for (const std::int32_t token : got->second) {
+      r.tokens.push_back(token);
+      stop(r);
+      if (r.state != State::kRunning) break;
+    }
+    if (rules_.caching && r.state == State::kRunning) cache_.name_prefixes(r);
+  }
+  for (const std::int64_t id : empty) {
+    if (abort_empty) finish(id, State::kAborted);
+  }
+}
+
+// After its newest token.
+void Scheduler::stop(Request& r) {
+  const std::int32_t token = r.tokens.back();
+  const std::vector<std::int32_t>& stops = r.stop.stop_tokens;
+  if (r.sampled() < r.stop.min_tokens) return;
+  if (token == r.stop.end_token && token >= 0 && !r.stop.ignore_end) {
+    finish(r.id, State::kStopped);
+  } else if (std::find(stops.begin(), stops.end(), token) != stops.end()) {
+    finish(r.id, State::kStopped);
+  } else if (r.known() >= rules_.max_len || r.sampled() >= r.stop.max_tokens) {
+    finish(r.id, State::kLength);
+  }
+}
+
+void Scheduler::finish(std::int64_t id, State state) {
+  at(id).state = state;
+  cache_.free(id);
+  std::erase(running_, id);
+  std::erase(waiting_, id);
+}
+
+}  // namespace attnscope::plain
