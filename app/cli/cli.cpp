@@ -46,6 +46,7 @@ void add_run(CLI::App& app, Action& action) {
   auto decode_steps = std::make_shared<std::int64_t>(0);
   auto references = std::make_shared<std::string>("both");
   auto lanes = std::make_shared<std::vector<std::string>>();
+  auto invariants = std::make_shared<std::string>(invariants_name(default_invariants()));
   auto model = std::make_shared<ModelChoice>();
   run->add_option("scenario", command->scenario, "File, or a name from assets/scenarios")
       ->required();
@@ -63,6 +64,10 @@ void add_run(CLI::App& app, Action& action) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   run->add_option("--references", *references, "none, sim or both")
       ->check(CLI::IsMember({"none", "sim", "both"}));
+  run->add_option("--invariants", *invariants,
+                  "What must hold of every step: off; step (the default: of block manager and "
+                  "scheduler what a step touched); call (all of it around every call)")
+      ->check(CLI::IsMember({"off", "step", "call"}));
   run->add_option("--profile", command->profile, kProfileHelp)->check(check_profile);
   run->add_option("--report", command->report, "Write the full report, JSON")->check(kNotEmpty);
   run->add_option("--tolerances", command->options.session.tolerance_file,
@@ -81,6 +86,7 @@ void add_run(CLI::App& app, Action& action) {
       if (decode_option->count() > 0) c.options.decode_steps = *decode_steps;
       if (!lanes->empty()) c.options.session.lanes = *lanes;
       c.options.session.references = parse_references(*references);
+      c.options.session.invariants = *parse_invariants(*invariants);
       return run_command(c);
     };
   });
@@ -313,7 +319,8 @@ void add_blocks(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"M", "A"}));
   simulate->add_option("--events", command->events, "Write the log of block events, JSONL")
       ->check(kNotEmpty);
-  simulate->add_flag("--check", command->check, "Check all invariants around every call; slow");
+  simulate->add_flag("--check", command->check,
+                     "Check all invariants around every call, and every decision; slow");
   simulate->add_flag("--json", command->json, "Print as JSON");
   simulate->callback([=, &action] { action = [=] { return simulate_command(*command); }; });
 

@@ -11,6 +11,7 @@
 #include "app/common/doctor.h"
 #include "app/common/interrupt.h"
 #include "app/common/plugins.h"
+#include "app/common/report_decisions.h"
 #include "app/common/report_parts.h"
 #include "engine/cache/cache_layout.h"
 #include "engine/checkpoint/checkpoint.h"
@@ -125,7 +126,8 @@ json distributions_json(const Distributions& distributions) {
 std::string verdict_of(const RunResult& run) {
   const std::string verdict = run.summary.verdict();
   const bool bad = verdict == "wrong" || verdict == "diverged";
-  return run.stopped && !bad ? "incomplete" : verdict;
+  const bool ended_early = run.stopped || (run.error && verdict == "ok");
+  return ended_early && !bad ? "incomplete" : verdict;
 }
 
 json summary_json(const RunResult& run) {
@@ -341,6 +343,8 @@ json make_report(const Scenario& scenario, const RunOptions& options, const RunR
            {{"limit", result.summary.drift_limit}, {"layers", drift}, {"selections", selections}}},
           {"curves", curves_json(result.steps)},
           {"invariants", invariants_json(result.invariants)},
+          {"guard", guard_json(result)},
+          {"decisions", decisions_json(result)},
           {"exercise", exercise_json(result.exercise)},
           {"budgets", budgets_json(result.summary)},
           {"near_ties", near_ties},
@@ -398,6 +402,7 @@ std::string run_key(const Scenario& scenario, const RunOptions& options) {
     for (std::int32_t token : r.tokens) fnv.add(std::to_string(token));
   }
   fnv.add(references_name(options.session.references));
+  fnv.add(invariants_name(options.session.invariants));
   for (const std::string& lane : options.session.lanes) fnv.add(lane);
   const PluginChoice& plugins = plugin_choice();
   for (const std::string& library : plugins.libraries) fnv.add(file_state(library));

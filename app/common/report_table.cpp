@@ -10,6 +10,7 @@
 
 #include "app/common/format.h"
 #include "app/common/report.h"
+#include "app/common/report_decisions.h"
 #include "app/common/report_parts.h"
 #include "app/common/say.h"
 #include "engine/session/layer_ops.h"
@@ -246,6 +247,7 @@ std::string summary(const json& report, const Paint& paint) {
                        count("accepted_drafts"));
   }
   out += fmt::format("taps {} = {}\n", s.at("taps").get<std::int64_t>(), counts);
+  out += format_decisions(report.at("decisions"));
   out +=
       fmt::format("verdict: {}\n", paint(colour_of(verdict == "ok" ? "equal" : verdict), verdict));
   for (const json& fault : report.at("plugin_faults")) {
@@ -261,8 +263,9 @@ std::string summary(const json& report, const Paint& paint) {
   }
   const json& wrong = s.at("first_wrong");
   if (!wrong.is_null()) {
-    out += fmt::format("first wrong: {} (lane {})\n", paint("31;1", place(wrong)),
-                       wrong.at("lane").get<std::string>());
+    const auto lane = wrong.at("lane").get<std::string>();
+    out += fmt::format("first wrong: {}{}\n", paint("31;1", place(wrong)),
+                       lane.empty() ? "" : fmt::format(" (lane {})", lane));
     out += paint("31;1", format_blamed(s.at("blamed")));
   }
   return out;
@@ -314,7 +317,8 @@ std::string format_report(const json& of_run, bool colour) {
   return out + table(report, paint) + drift(report, paint) + selections(report, paint) +
          near_ties(report, paint) + format_curves(report.at("curves")) + distributions(report) +
          format_slack(report.at("budgets")) + format_invariants(report.at("invariants")) +
-         format_exercise(report.at("exercise")) + summary(report, paint);
+         format_guard(report.at("guard")) + format_exercise(report.at("exercise")) +
+         summary(report, paint);
 }
 
 }  // namespace attnscope

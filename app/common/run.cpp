@@ -102,6 +102,7 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
   const Meter meter(scenario, options);
   const std::int64_t wanted_decode = options.decode_steps.value_or(scenario.decode_steps);
   DumpInvariants invariants;
+  const bool check_invariants = options.session.invariants != Invariants::kOff;
   Exercise exercise(session.parts().config);
   std::int64_t tokens = 0;
   const auto more = [&] {
@@ -138,7 +139,7 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
       }
       if (!session.ran_any()) continue;
       collect(result.distributions, session);
-      invariants.op_done(session);
+      if (check_invariants) invariants.op_done(session);
       exercise.op_done(session);
     }
     if (result.error || result.stopped) break;
@@ -153,15 +154,23 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
   result.serving = session.serving().totals();
   result.invariants = invariants.all();
   result.exercise = exercise.all();
+  result.guard = session.guard().level();
+  result.guarded_steps = session.guard().steps();
+  result.violation = session.guard().violation();
+  result.decisions = session.judge().counts();
+  result.wrong_decision = session.judge().wrong();
   if (witness) {
     result.witnessed = {witness->rows(), witness->worst(), witness->seconds(), {}};
     const auto& parted = witness->parted();
     if (parted) result.steps[static_cast<std::size_t>(parted->step)].results.push_back(*parted);
   }
-  const bool inside = session.cursor() != Cursor{session.cursor().step};
-  if (result.error || (result.stopped && inside)) {  // the step that did not end
+  // The step that did not end.
+  if ((result.error || result.stopped) && !session.at_boundary()) {
     result.steps.push_back(session.current());
     result.steps.back().results = session.current_results();
+  }
+  for (const TapResult& broken : invariants.broken()) {
+    result.steps[static_cast<std::size_t>(broken.step)].results.push_back(broken);
   }
   if (witness && witness->error() && !result.error) result.error = witness->error();
   std::vector<TapResult> all;

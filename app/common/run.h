@@ -34,6 +34,12 @@ struct RunResult {
   Distributions distributions;
   Summary summary;
   std::vector<Invariant> invariants;
+  // Of block manager and scheduler: which were checked, in how many steps, what ended the run.
+  Invariants guard = Invariants::kOff;
+  std::int64_t guarded_steps = 0;
+  std::optional<Violation> violation;
+  DecisionCounts decisions{};  // of both, that were judged, by kind
+  std::optional<WrongDecision> wrong_decision;
   std::vector<Exercised> exercise;
   Witnessed witnessed;
   std::string lanes;

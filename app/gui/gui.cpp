@@ -76,6 +76,11 @@ Result<void> write_report(const Workbench& bench, const std::string& path) {
   RunResult result;
   result.lanes = now->info->lanes;
   result.weights_read = now->info->weights_read;
+  result.guard = now->invariants;
+  result.guarded_steps = now->invariant_steps;
+  result.violation = now->violation;
+  result.decisions = now->decisions;
+  result.wrong_decision = now->wrong_decision;
   std::vector<TapResult> all;
   for (const auto& step : now->steps) {
     if (!step->complete) continue;

@@ -93,7 +93,7 @@ void parts_text(const std::string& text, float room) {
   if (shown.size() < text.size() && ImGui::IsItemHovered()) tooltip(text);
 }
 
-// "124 of 124 taps as the reference"; empty without a step.
+// "124 of 124 taps as the reference, 41 decisions"; empty without a step.
 std::pair<std::string, Verdict> verdict_of_step(const StepSummary* step) {
   if (step == nullptr) return {"", Verdict::kNotCompared};
   std::int64_t taps = 0, wrong = 0, open = 0;
@@ -110,8 +110,10 @@ std::pair<std::string, Verdict> verdict_of_step(const StepSummary* step) {
     return {fmt::format("{}  not compared", verdict_glyph(Verdict::kNotCompared)),
             Verdict::kNotCompared};
   }
-  return {fmt::format("{}  {} of {} taps as the reference", verdict_glyph(Verdict::kEqual),
-                      taps - open, taps),
+  const std::string decisions =
+      step->decisions > 0 ? fmt::format(", {} decisions", step->decisions) : "";
+  return {fmt::format("{}  {} of {} taps as the reference{}", verdict_glyph(Verdict::kEqual),
+                      taps - open, taps, decisions),
           Verdict::kRounding};
 }
 

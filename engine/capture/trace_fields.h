@@ -118,6 +118,7 @@ void fields(V& v, StepSummary& s) {
   v("layers", s.layers);
   v("results", s.results);
   v("events", s.events);
+  v.later("decisions", s.decisions);
 }
 
 template <class V>

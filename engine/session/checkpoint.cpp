@@ -31,8 +31,8 @@ void Session::save_checkpoint() {
 }
 
 std::unique_ptr<SessionCheckpoint> Session::make_checkpoint() const {
-  std::unique_ptr<SessionCheckpoint> c(
-      new SessionCheckpoint{cursor_.step, *serving_, tables_, serving_->blocks_with_content(), {}});
+  std::unique_ptr<SessionCheckpoint> c(new SessionCheckpoint{
+      cursor_.step, *serving_, *judge_, tables_, serving_->blocks_with_content(), {}});
   const std::vector<BlockOwner> owners = serving_->owners();
   const auto stride = static_cast<std::size_t>(slab_->block_stride());
   const std::array<const SessionCheckpoint*, 2> around = {checkpoints_->at_or_before(cursor_.step),
@@ -61,6 +61,7 @@ std::unique_ptr<SessionCheckpoint> Session::make_checkpoint() const {
 
 void Session::restore(const SessionCheckpoint& c) {
   *serving_ = c.serving;
+  *judge_ = c.judge;
   guard_.attach(*serving_, guard_.level());
   tables_ = c.tables;
   if (device_) device_->residency().host_wrote_all_blocks();

@@ -29,12 +29,13 @@ std::shared_ptr<const KeptBlock> SessionCheckpoint::find(std::int32_t id) const 
   return blocks[static_cast<std::size_t>(it - ids.begin())];
 }
 
-// Per request its tokens here and with the scheduler, a hash for every few of them and its tables;
-// per block its place in the free list, in the prefix map and in the list of contents.
+// Per request its tokens here, with the scheduler and with the model that judges it, a hash for
+// every few of them and its tables; per block its place in the free list, in the prefix map and in
+// the list of contents, and the first two in that model once more.
 std::int64_t serving_bytes(const Serving& serving) {
-  std::int64_t bytes = static_cast<std::int64_t>(sizeof(serving)) + 72 * serving.num_blocks();
+  std::int64_t bytes = static_cast<std::int64_t>(sizeof(serving)) + 232 * serving.num_blocks();
   for (const Request& request : serving.requests()) {
-    bytes += 1024 + static_cast<std::int64_t>(request.tokens.capacity() * 16);
+    bytes += 1024 + static_cast<std::int64_t>(request.tokens.capacity() * 24);
   }
   return bytes + static_cast<std::int64_t>(serving.events().capacity() * sizeof(CacheEvent));
 }

@@ -10,6 +10,7 @@
 #include "engine/session/attention_copy.h"
 #include "engine/session/place.h"
 #include "engine/session/row_alone.h"
+#include "engine/trace/judged_taps.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 
@@ -57,18 +58,40 @@ DumpInvariants::DumpInvariants() {
 }
 
 void DumpInvariants::check(Name name, bool holds, const std::string& how) {
-  Invariant& invariant = all_[static_cast<std::size_t>(name)];
-  ++invariant.checked;
-  if (holds) return;
-  if (invariant.broken++ == 0) invariant.first = place_ + ": " + how;
+  Here& here = here_[static_cast<std::size_t>(name)];
+  ++here.checked;
+  if (!holds && here.broken++ == 0) here.first = how;
 }
 
 void DumpInvariants::op_done(const Session& session) {
+  here_ = {};
+  check_op(session);
   const Place place = last_place(session);
+  const as_op_id op = session.last_params().op();
+  const char* name = as_op_find(op)->name;
+  for (std::size_t i = 0; i < here_.size(); ++i) {
+    const Here& here = here_[i];
+    Invariant& invariant = all_[i];
+    invariant.checked += here.checked;
+    if (here.broken == 0) continue;
+    if (invariant.broken == 0) {
+      invariant.first =
+          place.layer < 0
+              ? fmt::format("step {}, {}: {}", place.step, name, here.first)
+              : fmt::format("step {}, layer {}, {}: {}", place.step, place.layer, name, here.first);
+    }
+    invariant.broken += here.broken;
+    TapResult result = judged_wrong(op, invariant.name + kInvariantTap, here.checked, here.broken,
+                                    here.first + "; what must hold: " + invariant.sentence);
+    result.step = place.step;
+    result.layer = place.layer;
+    result.lane = session.lanes().lane(op);
+    broken_.push_back(std::move(result));
+  }
+}
+
+void DumpInvariants::check_op(const Session& session) {
   const OpParams& params = session.last_params();
-  place_ = place.layer < 0
-               ? fmt::format("step {}, {}", place.step, params.info().name)
-               : fmt::format("step {}, layer {}, {}", place.step, place.layer, params.info().name);
   const CacheLayout& layout = session.parts().layout;
   switch (params.op()) {
     case AS_OP_SLOT_MAPPING:

@@ -3,6 +3,7 @@
 // held against them too.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -24,6 +25,8 @@ class DumpInvariants {
   // After every op of a session.
   void op_done(const Session& session);
   const std::vector<Invariant>& all() const { return all_; }
+  // A wrong tap (engine/trace/judged_taps.h) of every op after which one did not hold.
+  const std::vector<TapResult>& broken() const { return broken_; }
 
  private:
   enum Name {
@@ -41,6 +44,7 @@ class DumpInvariants {
     kCount
   };
   void check(Name name, bool holds, const std::string& how);
+  void check_op(const Session& session);
   void positions(const Session& session);
   void window_rows(const Session& session);
   void own_blocks(const Session& session, const as_tensor& list, int group, int rows_per_block);
@@ -52,8 +56,14 @@ class DumpInvariants {
   void scores(const Session& session);
   void row_alone(const Session& session);
 
+  // Of the op being looked at.
+  struct Here {
+    std::int64_t checked = 0, broken = 0;
+    std::string first;
+  };
   std::vector<Invariant> all_;
-  std::string place_;  // of the op being looked at
+  std::array<Here, kCount> here_;
+  std::vector<TapResult> broken_;
 };
 
 }  // namespace attnscope

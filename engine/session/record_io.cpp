@@ -4,7 +4,7 @@ namespace attnscope {
 namespace {
 
 // Bytes that one of them takes at least: bounds what a list can claim to hold.
-constexpr std::size_t kSmallestRecord = 82, kSmallestResult = 85, kSmallestTiming = 16;
+constexpr std::size_t kSmallestRecord = 90, kSmallestResult = 85, kSmallestTiming = 16;
 
 template <class T>
 void write_optional(ByteWriter& out, const std::optional<T>& v) {
@@ -88,6 +88,7 @@ void write_records(ByteWriter& out, const std::vector<StepRecord>& records) {
   for (const StepRecord& r : records) {
     out.value(r.step);
     out.value(r.tokens);
+    out.value(r.decisions);
     out.value<std::uint8_t>(r.decode_only ? 1 : 0);
     out.value<std::uint8_t>(r.selective ? 1 : 0);
     out.value(r.seconds);
@@ -107,11 +108,13 @@ void write_records(ByteWriter& out, const std::vector<StepRecord>& records) {
   }
 }
 
-std::vector<StepRecord> read_records(ByteReader& in) {
-  std::vector<StepRecord> records(in.count(kSmallestRecord));
+std::vector<StepRecord> read_records(ByteReader& in, bool with_decisions) {
+  const std::size_t smallest = kSmallestRecord - (with_decisions ? 0 : sizeof(std::int64_t));
+  std::vector<StepRecord> records(in.count(smallest));
   for (StepRecord& r : records) {
     r.step = in.value<std::int64_t>();
     r.tokens = in.value<std::int64_t>();
+    if (with_decisions) r.decisions = in.value<std::int64_t>();
     r.decode_only = in.value<std::uint8_t>() != 0;
     r.selective = in.value<std::uint8_t>() != 0;
     r.seconds = in.value<double>();

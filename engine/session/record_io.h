@@ -10,6 +10,7 @@ namespace attnscope {
 
 void write_records(ByteWriter& out, const std::vector<StepRecord>& records);
 // Values out of range make the reader fail.
-std::vector<StepRecord> read_records(ByteReader& in);
+// with_decisions: false for files that did not count them.
+std::vector<StepRecord> read_records(ByteReader& in, bool with_decisions);
 
 }  // namespace attnscope

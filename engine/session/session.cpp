@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <new>
+#include <numeric>
 
 #include "engine/backend/call_op.h"
 #include "engine/backend/stand_in.h"
@@ -13,12 +14,14 @@
 #include "engine/checkpoint/hidden_states.h"
 #include "engine/checkpoint/second_reading.h"
 #include "engine/model/memory.h"
+#include "engine/model/numbers.h"
 #include "engine/model/tensor_parallel.h"
 #include "engine/session/between_ops.h"
 #include "engine/session/checkpoint_ring.h"
 #include "engine/session/elapsed.h"
 #include "engine/session/op_change.h"
 #include "engine/session/op_numbers.h"
+#include "engine/trace/judged_taps.h"
 #include "kernels/cpu/rope_table.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
@@ -181,6 +184,7 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
     if (auto ok = s->make_drafter(scenario, registry, options); !ok) return ok.error();
   }
   s->guard_.attach(*s->serving_, options.invariants);
+  s->judge_.emplace(*s->serving_);
   s->tables_.assign(scenario.requests.size(),
                     std::vector<std::vector<std::int32_t>>(parts.layout.groups.size()));
   s->make_rope_tables(longest);
@@ -224,14 +228,16 @@ Result<void> Session::begin() {
   if (auto ok = open_device(); !ok) return ok;
   set_rope_tables();
   serving_->begin_step(cursor_.step);
-  guard_.after_arrivals();
+  verifier_->begin_step(cursor_.step);
+  guarded([](InvariantGuard& guard) { guard.after_arrivals(); });
+  judge_->begin_step(cursor_.step, *serving_);
   metadata_ = begin_step(parts_.layout, *serving_, tables_);
   host_ = {serving_.get()};
   decided_ = false;
+  plan_error_.reset();
   current_ = {};
   current_.step = cursor_.step;
   current_.decode_only = decoding();
-  verifier_->begin_step(cursor_.step);
   in_step_ = true;
   ran_any_ = false;  // the last op's tensors belong to the step before
   return {};
@@ -513,21 +519,78 @@ void Session::change_hands(as_op_id op, int layer, const as_lane& to) {
 Result<void> Session::check_invariants() const {
   const auto& violation = guard_.violation();
   if (!violation) return {};
-  return internal_error(fmt::format("step {}: invariant {}", cursor_.step, violation->text()));
+  return Error{AS_MISMATCH, fmt::format("step {}: invariant {}", cursor_.step, violation->text()),
+               "what follows could not be trusted"};
+}
+
+template <class F>
+void Session::guarded(const F& tell) {
+  const bool before = guard_.violation().has_value();
+  tell(guard_);
+  if (before || !guard_.violation()) return;
+  const Violation& v = *guard_.violation();
+  verifier_->found(judged_wrong(AS_OP_SCHEDULE,
+                                v.invariant.substr(0, v.invariant.find(' ')) + kInvariantTap, 1, 1,
+                                v.text()));
+}
+
+template <class F>
+void Session::judged(const F& tell) {
+  const auto total = [&] {
+    const DecisionCounts& counts = judge_->counts();
+    return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  };
+  const bool before = judge_->wrong().has_value();
+  current_.decisions -= total();
+  tell(*judge_);
+  current_.decisions += total();
+  if (before || !judge_->wrong()) return;
+  const WrongDecision& wrong = *judge_->wrong();
+  verifier_->found(judged_wrong(
+      AS_OP_SCHEDULE, std::string(decision_name(wrong.decision)) + kDecisionTap, 1, 1, wrong.note));
 }
 
 Result<void> Session::decide() {
+  if (plan_error_) return *plan_error_;
   if (decided_) return {};  // the op failed before and is tried again
   guard_.before_schedule();
   const auto start = std::chrono::steady_clock::now();
   const ServingStep& step = serving_->schedule();
-  take_decisions(metadata_, *serving_);
   deciding_seconds_ = seconds_since(start);
+  judged([&](ServingJudge& judge) { judge.planned(*serving_); });
+  if (auto ok = check_plan(step); !ok) {
+    plan_error_ = ok.error();
+    return ok;
+  }
+  take_decisions(metadata_, *serving_);
   decided_ = true;
-  guard_.after_schedule(serving_->plan());
+  guarded([&](InvariantGuard& guard) { guard.after_schedule(serving_->plan()); });
   verifier_->begin_blocks(step, *slab_);
   for (const std::int32_t block : step.fresh) slab_->poison(block);
   return check_invariants();
+}
+
+Result<void> Session::check_plan(const ServingStep& step) const {
+  for (std::size_t row = 0; row < step.scheduled.size(); ++row) {
+    const std::int32_t id = serving_->live()[row];
+    const Request& request = serving_->requests()[static_cast<std::size_t>(id)];
+    const std::int64_t end = step.num_computed[row] + step.scheduled[row];
+    const auto drafts = static_cast<std::int64_t>(serving_->drafts()[row].size());
+    const std::int64_t known = std::min(request.num_tokens() + drafts, request.max_len());
+    std::size_t entries = 0;
+    for (std::size_t g = 0; g < parts_.layout.groups.size(); ++g) {
+      entries = std::max(entries, serving_->table(id, static_cast<int>(g)).size());
+    }
+    if (step.scheduled[row] == 0 || (end <= known && entries <= to_size(metadata_.columns))) {
+      continue;
+    }
+    return Error{AS_MISMATCH,
+                 fmt::format("step {}: request {} is to compute tokens up to {} on {} entries of a "
+                             "table; it has {} tokens, a table has room for {} entries",
+                             cursor_.step, id, end, entries, known, metadata_.columns),
+                 "the scheduler or the block manager is wrong: what follows cannot be computed"};
+  }
+  return {};
 }
 
 Result<void> Session::plan_step() {
@@ -584,7 +647,8 @@ void Session::finish_step() {
     between->appending(metadata_, sampled, accepted);
   }
   serving_->finish_step(sampled, accepted);
-  guard_.after_results(serving_->plan());
+  judged([&](ServingJudge& judge) { judge.ended(*serving_, sampled, accepted); });
+  guarded([&](InvariantGuard& guard) { guard.after_results(serving_->plan()); });
   check_step();
   current_.results = verifier_->results();
   history_.push_back(std::move(current_));

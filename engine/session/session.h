@@ -21,6 +21,7 @@
 #include "engine/backend/host_ops.h"
 #include "engine/backend/registry.h"
 #include "engine/config/scenario.h"
+#include "engine/decisions/serving_judge.h"
 #include "engine/session/device_run.h"
 #include "engine/session/invariant_guard.h"
 #include "engine/session/observer.h"
@@ -62,11 +63,12 @@ struct OpTiming {
 
 struct StepRecord {
   std::int64_t step = 0;
-  std::int64_t tokens = 0;   // computed in this step
-  bool decode_only = false;  // every live request had finished its prefill
-  bool selective = false;    // some token saw more entries than the indexer may select
-  double seconds = 0;        // ops alone, without references
-  double wall_seconds = 0;   // with references and comparison
+  std::int64_t tokens = 0;     // computed in this step
+  std::int64_t decisions = 0;  // of scheduler and block manager, that were judged
+  bool decode_only = false;    // every live request had finished its prefill
+  bool selective = false;      // some token saw more entries than the indexer may select
+  double seconds = 0;          // ops alone, without references
+  double wall_seconds = 0;     // with references and comparison
   std::vector<OpTiming> timings;
   std::vector<TapResult> results;
   std::vector<std::int32_t> live;  // request id of each row
@@ -96,6 +98,8 @@ class Session {
                                                  const SessionOptions& options);
   ~Session();
 
+  // No step has begun that has not ended.
+  bool at_boundary() const { return !in_step_; }
   // Nothing left to compute (at a step boundary).
   bool finished() const;
   // Runs one op, the rest of the layer, the rest of the step.
@@ -135,8 +139,12 @@ class Session {
 
   // From the next call to the block manager on.
   void set_invariants(Invariants level) { guard_.attach(*serving_, level); }
-  // A violation stops the session at the op that met it: op() says so until the session goes back.
+  // A violation is a wrong tap, and stops the session at the op that met it: op() says so until the
+  // session goes back.
   const InvariantGuard& guard() const { return guard_; }
+  // What scheduler and block manager decided, held against a model of their own. The first decision
+  // that differs is a wrong tap; the session goes on.
+  const ServingJudge& judge() const { return *judge_; }
 
   // Called between ops until it is replaced; nullptr = nobody. Must outlive the session or be
   // replaced, and must not throw.
@@ -200,6 +208,13 @@ class Session {
   // read of a row nobody wrote shows, and a replay meets the same bytes as the first run.
   Result<void> decide();
   Result<void> check_invariants() const;
+  // What a step cannot compute whoever decided it: tokens that a request does not have.
+  Result<void> check_plan(const ServingStep& step) const;
+  // Tells the guard or the judge of something; what it then finds is a wrong tap of the step.
+  template <class F>
+  void guarded(const F& tell);
+  template <class F>
+  void judged(const F& tell);
   // Once the schedule op ran: its tokens.
   Result<void> plan_step();
   // Whether somebody looks at the tensors of ops: else those of a device stay there.
@@ -247,6 +262,7 @@ class Session {
   std::map<std::int64_t, LaneSelector> lanes_from_;  // by the step they begin with
   std::unique_ptr<Serving> serving_;
   InvariantGuard guard_;
+  std::optional<ServingJudge> judge_;
   WorkerTables tables_;
   std::unique_ptr<Slab> slab_;
   std::unique_ptr<AddressSpace> space_;
@@ -264,7 +280,8 @@ class Session {
   Peers peers_{parts_, Frame::Kind::kEngine};
   StepMetadata metadata_;
   StepHost host_;
-  bool decided_ = false;  // schedule() of this step has run
+  bool decided_ = false;             // schedule() of this step has run
+  std::optional<Error> plan_error_;  // what it decided cannot be computed
   double deciding_seconds_ = 0;
   bool in_step_ = false;  // begin() ran and finish_step() did not
   Cursor cursor_;

@@ -23,6 +23,7 @@ struct KeptBlock {
 struct SessionCheckpoint {
   std::int64_t step = 0;
   Serving serving;
+  ServingJudge judge;
   WorkerTables tables;
   std::vector<std::int32_t> ids;  // blocks with content, free ones with a key among them; ascending
   std::vector<std::shared_ptr<const KeptBlock>> blocks;  // by place in ids

@@ -23,7 +23,7 @@ namespace attnscope {
 namespace {
 
 constexpr char kMagic[8] = {'A', 'S', 'K', 'E', 'P', 'T', '0', '4'};
-// The same, of a program whose profiles had version 1.
+// Of a program whose profiles had version 1, and which did not count decisions.
 constexpr char kFormerMagic[8] = {'A', 'S', 'K', 'E', 'P', 'T', '0', '3'};
 constexpr std::size_t kKeptCheckpoints = 2;  // the newest ones go along, for steps back
 
@@ -196,11 +196,12 @@ bool SessionFile::rebuild(const Session& s, const std::vector<StepRecord>& histo
                           const std::vector<std::int64_t>& steps, std::vector<Picture>& pictures) {
   Serving serving = *s.serving_;
   serving.scheduler().kv().set_audit(nullptr);  // whoever watches the session's own
+  ServingJudge judge = *s.judge_;
   WorkerTables tables = s.tables_;
   std::size_t next = 0;
   const auto keep = [&](std::int64_t step) {
     if (next >= steps.size() || steps[next] != step) return;
-    pictures.push_back({step, serving, tables, serving.blocks_with_content(), {}});
+    pictures.push_back({step, serving, judge, tables, serving.blocks_with_content(), {}});
     ++next;
   };
   for (std::size_t i = 0; i < history.size(); ++i) {
@@ -209,12 +210,14 @@ bool SessionFile::rebuild(const Session& s, const std::vector<StepRecord>& histo
     keep(step);
     if (record.step != step || record.timings.empty() || serving.done()) return false;
     serving.begin_step(step);
+    judge.begin_step(step, serving);
     const std::size_t rows = record.live.size();
     if (record.live != serving.live() || record.sampled.size() != rows ||
         record.drafted.size() != rows || record.accepted.size() != rows) {
       return false;
     }
     const ServingStep& decided = serving.schedule();
+    judge.planned(serving);
     std::int64_t tokens = 0;
     for (std::size_t r = 0; r < rows; ++r) {
       tokens += decided.scheduled[r];
@@ -230,6 +233,7 @@ bool SessionFile::rebuild(const Session& s, const std::vector<StepRecord>& histo
     if (tokens != record.tokens) return false;
     keep_tables(serving, tables);
     serving.finish_step(record.sampled, record.accepted);
+    judge.ended(serving, record.sampled, record.accepted);
   }
   keep(static_cast<std::int64_t>(history.size()));
   return next == steps.size();
@@ -374,6 +378,7 @@ void SessionFile::put_back(Session& s, const Picture& now, const std::vector<Row
     }
   }
   *s.serving_ = now.serving;
+  *s.judge_ = now.judge;
   s.guard_.attach(*s.serving_, s.guard_.level());
   s.tables_ = now.tables;
   s.restore_rows(now);
@@ -454,11 +459,12 @@ Result<void> SessionFile::load(Session& s, const std::string& path, const std::s
   }
   if (checksum(data.get(), header.bytes) != header.checksum) return damaged(path, "damaged");
 
+  const bool former = std::memcmp(header.magic, kFormerMagic, sizeof(kMagic)) == 0;
   ByteReader in(data.get(), header.bytes);
   if (!read_identity(in, s, key)) {
     return damaged(path, "of another program, scenario or choice of lanes");
   }
-  std::vector<StepRecord> history = read_records(in);
+  std::vector<StepRecord> history = read_records(in, !former);
   const auto kept = in.value<std::uint64_t>();
   if (kept > kKeptCheckpoints) in.fail();
   // Newest first in the file, now in front; oldest first where they are rebuilt.
@@ -484,7 +490,7 @@ Result<void> SessionFile::load(Session& s, const std::string& path, const std::s
   for (std::size_t i = 1; i < pictures.size() && s.checkpoint_every_ > 0; ++i) {
     checkpoints.push_back(std::make_unique<Picture>(pictures[i]));
   }
-  if (std::memcmp(header.magic, kFormerMagic, sizeof(kMagic)) == 0) s.take_profiles(1);
+  if (former) s.take_profiles(1);
   put_back(s, pictures.front(), rows);
   for (auto& c : checkpoints) s.checkpoints_->add(std::move(c));
   s.history_ = std::move(history);

@@ -85,6 +85,8 @@ std::shared_ptr<const Snapshot> take_snapshot(const Session& session, const Trac
   snapshot->invariant_steps = session.guard().steps();
   snapshot->invariant_seconds = session.guard().seconds();
   snapshot->violation = session.guard().violation();
+  snapshot->decisions = session.judge().counts();
+  snapshot->wrong_decision = session.judge().wrong();
   snapshot->steps = recorder.summaries();
   snapshot->traces = recorder.traces();
   snapshot->trace_bytes = recorder.bytes();

@@ -47,6 +47,8 @@ struct Snapshot {
   std::int64_t invariant_steps = 0;    // checked so far
   double invariant_seconds = 0;        // what that cost
   std::optional<Violation> violation;  // the one that stopped the session
+  DecisionCounts decisions{};          // of scheduler and block manager that were judged, so far
+  std::optional<WrongDecision> wrong_decision;
   std::vector<std::shared_ptr<const StepSummary>> steps;
   std::vector<std::shared_ptr<const StepTrace>> traces;
   std::int64_t trace_bytes = 0;

@@ -211,6 +211,7 @@ struct StepSummary {
   PoolUsage usage;              // once the step's blocks were taken
   std::int64_t hit_tokens = 0;  // that requests admitted in this step found computed
   std::int64_t preemptions = 0;
+  std::int64_t decisions = 0;                // of scheduler and block manager, that were judged
   std::shared_ptr<const StepWrites> writes;  // null: not known
   std::optional<StepExercise> exercise;      // none: the step ran before anybody watched
 };

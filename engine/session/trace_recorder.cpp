@@ -253,6 +253,7 @@ void TraceRecorder::State::record_op(const Session& session) {
   summary.seconds = session.current().seconds;
   summary.wall_seconds = session.current().wall_seconds;
   summary.decode_only = session.current().decode_only;
+  summary.decisions = session.current().decisions;
   summary.selective = session.current().selective;
   if (!summary.exercise) summary.exercise.emplace();
   note_exercise(session, &*summary.exercise);
@@ -271,6 +272,7 @@ void TraceRecorder::State::finish(const Session& session) {
   StepSummary& summary = current->summary;
   trace.complete = summary.complete = true;
   trace.sampled = record.sampled;
+  summary.decisions = record.decisions;
   // What was found when its last op had run.
   for (std::size_t i = current->results_seen; i < record.results.size(); ++i) {
     count_result(record.results[i], summary);
@@ -397,6 +399,7 @@ void TraceRecorder::adopt_history(const Session& session) {
     StepSummary summary;
     summary.step = record.step;
     summary.tokens = record.tokens;
+    summary.decisions = record.decisions;
     summary.decode_only = record.decode_only;
     summary.selective = record.selective;
     summary.complete = true;

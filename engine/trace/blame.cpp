@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "engine/trace/judged_taps.h"
 #include "engine/trace/tap_result.h"
 #include "engine/trace/wiring_tap.h"
 #include "kernels/params/op_table.h"
@@ -67,6 +68,8 @@ std::vector<Blame> blame(const std::vector<TapResult>& results) {
     table = table || result.tap.ends_with(kTableTap);
     if (table && turns(result.op) && !is_given(result)) continue;
     if (between && is_read(result)) continue;
+    // What does not hold where an op or a decision is wrong already follows from it.
+    if (result.tap.ends_with(kInvariantTap) && !blamed.empty()) continue;
     between = between || is_between(result);
     const bool cache = is_read(result) || is_between(result);
     // Rows overwritten where tables or slots are wrong: by whoever was told to.
@@ -92,17 +95,19 @@ std::vector<Blame> blame(const std::vector<TapResult>& results) {
 std::string Blame::sentence() const {
   const char* name = as_op_find(op)->name;
   const std::string who =
-      first.tap.ends_with(kMetadataTap)  ? std::string("the metadata of the step")
-      : first.tap.ends_with(kTableTap)   ? std::string("the rotary table of the layer")
-      : first.tap.ends_with(kChangedTap) ? fmt::format("what {} is fed", name)
-      : first.tap.ends_with(kWiringTap)  ? std::string("wiring")
-      : first.tap.ends_with(kWeightTap)  ? fmt::format("the weights that {} reads", name)
-      : first.tap.ends_with(kLoadTap)    ? std::string("loading the checkpoint")
-      : first.tap.ends_with(kBetweenTap) ? fmt::format("the cache that {} writes to", name)
-      : first.tap.ends_with(kSumTap)     ? std::string("the sum over ranks")
-      : first.tap.ends_with(kAppendTap)  ? std::string("the tokens that were appended")
-      : first.tap.ends_with(kReplayTap)  ? std::string("going back")
-      : cache                            ? fmt::format("the cache that {} reads", name)
+      first.tap.ends_with(kMetadataTap)    ? std::string("the metadata of the step")
+      : first.tap.ends_with(kTableTap)     ? std::string("the rotary table of the layer")
+      : first.tap.ends_with(kChangedTap)   ? fmt::format("what {} is fed", name)
+      : first.tap.ends_with(kWiringTap)    ? std::string("wiring")
+      : first.tap.ends_with(kWeightTap)    ? fmt::format("the weights that {} reads", name)
+      : first.tap.ends_with(kLoadTap)      ? std::string("loading the checkpoint")
+      : first.tap.ends_with(kBetweenTap)   ? fmt::format("the cache that {} writes to", name)
+      : first.tap.ends_with(kSumTap)       ? std::string("the sum over ranks")
+      : first.tap.ends_with(kAppendTap)    ? std::string("the tokens that were appended")
+      : first.tap.ends_with(kReplayTap)    ? std::string("going back")
+      : first.tap.ends_with(kDecisionTap)  ? std::string("the scheduler")
+      : first.tap.ends_with(kInvariantTap) ? std::string("an invariant")
+      : cache                              ? fmt::format("the cache that {} reads", name)
               : fmt::format("{}{}", name, first.lane.empty() ? "" : " (lane " + first.lane + ")");
   const std::string where = first.layer < 0
                                 ? fmt::format("step {}", first.step)

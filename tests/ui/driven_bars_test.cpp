@@ -81,6 +81,17 @@ TEST(Driven, ToolBarButtonsMoveTheCursorAndListsChooseTheReferences) {
   });
 }
 
+TEST(Driven, TheStatusBarCountsDecisionsBesideTaps) {
+  DrivenApp app(References::kSim);
+  app.drive([&](User& user) {
+    const StepSummary* step = app.bench().summary();
+    ASSERT_NE(step, nullptr);
+    ASSERT_GT(step->decisions, 0);
+    const std::string shown = fmt::format("taps as the reference, {} decisions", step->decisions);
+    EXPECT_NE(user.screen().find(shown), std::string::npos);
+  });
+}
+
 TEST(Driven, ThePaletteFindsRunsAsksAndRefuses) {
   DrivenApp app(References::kNone);
   app.drive([&](User& user) {

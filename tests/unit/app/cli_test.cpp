@@ -1,4 +1,6 @@
 // The command line as a user meets it: output, files, exit codes, bad input.
+#include <fmt/format.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -175,11 +177,66 @@ TEST_F(Cli, MissingLibtorchEndsWithFour) {
   };
   const std::string file = small();
   EXPECT_EXIT(without_libtorch({"run", file}), testing::ExitedWithCode(4),
-              "libtorch does not load: /nowhere/module.so: .*; run ./attnscope");
+              "verdict: incomplete.*libtorch does not load: /nowhere/module.so: .*; run "
+              "./attnscope");
   EXPECT_EXIT(without_libtorch({"run", file, "--references", "none"}), testing::ExitedWithCode(0),
               "not_compared");
   EXPECT_EXIT(without_libtorch({"doctor"}), testing::ExitedWithCode(0),
               "-- libtorch +does not load: /nowhere/module.so");
+}
+
+// Nothing is compared, and what must hold of every step does not.
+TEST_F(Cli, ABrokenInvariantIsWrong) {
+  const std::vector<std::string> bug = {"run",   small(),  "--references",
+                                        "none",  "--lane", "swa_index=mutant:window_off_by_one",
+                                        "--json"};
+  const Outcome o = run(bug);
+  EXPECT_EQ(o.code, 1) << o.err;
+  const json report = json::parse(o.out);
+  const json& s = report.at("summary");
+  EXPECT_EQ(s.at("verdict"), "wrong");
+  std::int64_t wrong = 0;
+  for (const json& step : report.at("steps")) {
+    for (const json& tap : step.at("taps")) {
+      if (tap.at("verdict") != "wrong") continue;
+      ++wrong;
+      EXPECT_EQ(tap.at("tap"), "window_rows.invariant");
+      EXPECT_EQ(tap.at("op"), "swa_index");
+    }
+  }
+  EXPECT_GT(wrong, 1);
+  EXPECT_EQ(s.at("wrong"), wrong);
+  EXPECT_EQ(s.at("blamed").at(0).at("op"), "swa_index");
+  for (const json& i : report.at("invariants")) {
+    EXPECT_EQ(i.at("broken").get<std::int64_t>() > 0, i.at("name") == "window_rows");
+  }
+
+  std::vector<std::string> off = bug;
+  off.back() = "--invariants";
+  off.emplace_back("off");
+  const Outcome quiet = run(off);
+  EXPECT_EQ(quiet.code, 0) << quiet.err;
+  EXPECT_NE(quiet.out.find("verdict: not_compared"), std::string::npos);
+  EXPECT_NE(quiet.out.find("invariants of block manager and scheduler: off"), std::string::npos);
+  EXPECT_EQ(run({"run", small(), "--invariants", "sometimes"}).code, 2);
+}
+
+TEST_F(Cli, DecisionsAndTheirInvariantsAreCounted) {
+  const Outcome o = run({"run", small(), "--references", "none", "--invariants", "call"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_NE(o.out.find("invariants of block manager and scheduler (call): checked in "),
+            std::string::npos);
+  const json report = json::parse(run({"run", small(), "--references", "none", "--json"}).out);
+  const json& decisions = report.at("decisions");
+  std::int64_t judged = 0;
+  for (const json& kind : decisions.at("kinds")) judged += kind.at("judged").get<std::int64_t>();
+  EXPECT_GT(judged, 30);
+  EXPECT_EQ(decisions.at("judged"), judged);
+  EXPECT_EQ(decisions.at("equal"), judged);
+  EXPECT_TRUE(decisions.at("wrong").is_null());
+  EXPECT_NE(o.out.find(fmt::format("decisions {0} = {0} equal + 0 wrong", judged)),
+            std::string::npos)
+      << o.out;
 }
 
 TEST_F(Cli, HelpIsNoError) {

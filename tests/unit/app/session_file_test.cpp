@@ -53,6 +53,7 @@ bool same(const std::optional<ErrorFigures>& a, const std::optional<ErrorFigures
 void expect_same(const StepRecord& a, const StepRecord& b, bool times) {
   EXPECT_EQ(a.step, b.step);
   EXPECT_EQ(a.tokens, b.tokens);
+  EXPECT_EQ(a.decisions, b.decisions);
   EXPECT_EQ(a.decode_only, b.decode_only);
   EXPECT_EQ(a.selective, b.selective);
   EXPECT_EQ(a.live, b.live);
