@@ -49,6 +49,11 @@ class ProgramTest : public CliTest {
   // Once the program catches it.
   void signal(int number) {
     const auto catches = [&] {
+      // Before that it is a copy of this process, with its handlers.
+      std::error_code code;
+      const auto runs =
+          std::filesystem::read_symlink("/proc/" + std::to_string(pid_) + "/exe", code);
+      if (runs != std::filesystem::canonical(ATTNSCOPE_PROGRAM)) return false;
       std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
       for (std::string line; std::getline(status, line);) {
         if (!line.starts_with("SigCgt:")) continue;
