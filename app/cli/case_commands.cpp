@@ -45,7 +45,7 @@ struct SaveCommand {
 Result<OpCase> case_of_scenario(const LookAt& at, const Place& place) {
   auto session = session_at(at, place, nullptr);
   if (!session) return session.error();
-  const OpParams& params = (*session)->last_params();
+  const OpParams& params = (*session)->last_called();
   return keep_case(*find_case_op(params.op()), params.data(),
                    {at.scenario, (*session)->lanes().lane(place.op), place.step, place.layer});
 }

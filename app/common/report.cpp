@@ -395,6 +395,8 @@ std::string run_key(const Scenario& scenario, const RunOptions& options) {
   fnv.add(fmt::format("{} {} {} {} {} {} {} {} {} {}", m.sink_shift, m.rms_eps, m.rope_theta,
                       m.compress_rope_theta, m.yarn_factor, m.yarn_original_max, m.yarn_beta_fast,
                       m.yarn_beta_slow, m.max_position, scenario.seed));
+  fnv.add(fmt::format("{} {} {} {}", m.logit_gain, m.twin_tokens, scenario.first_block,
+                      scenario.adversarial_lists));
   fnv.add(m.switches.profile);
   fnv.add(file_state(scenario.checkpoint) + file_state(scenario.hidden_states));
   for (const ScenarioRequest& r : scenario.requests) {

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "app/common/text.h"
 #include "engine/config/json_file.h"
@@ -20,7 +21,11 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-// Keys of "serving" that have fields of their own.
+// Keys of the whole, of "model" and of "serving" that have fields of their own.
+constexpr std::array<std::string_view, 12> kRootFields = {
+    "version",     "name",         "model",        "hidden_states", "profile", "tensor_parallel",
+    "pool_blocks", "token_budget", "max_requests", "decode_steps",  "serving", "requests"};
+constexpr std::array<std::string_view, 4> kModelFields = {"preset", "config", "layers", "seed"};
 constexpr std::array<std::string_view, 3> kServingFields = {"prefix_caching", "profile", "policy"};
 
 // Offset of the first byte that is not UTF-8; npos = none.
@@ -164,6 +169,19 @@ void write_serving(const ScenarioFile& draft, DraftWriter& writer, DraftErrors& 
   if (!serving.empty()) root["serving"] = std::move(serving);
 }
 
+// What else an object holds, as JSON; empty = nothing.
+std::string rest_of(json object, std::span<const std::string_view> fields) {
+  for (const std::string_view key : fields) object.erase(std::string(key));
+  return object.empty() ? std::string() : object.dump();
+}
+
+// Written by rest_of().
+void write_rest(const std::string& rest, ordered_json& at) {
+  if (rest.empty()) return;
+  const json more = json::parse(rest);
+  for (const auto& [key, value] : more.items()) at[key] = value;
+}
+
 // From what the scenario was read from. It has been read once, so its types are right.
 void fill_from_file(const json& root, ScenarioFile& draft) {
   const json model = root.value("model", json::object());
@@ -184,6 +202,8 @@ void fill_from_file(const json& root, ScenarioFile& draft) {
   draft.max_requests = shown(root, "max_requests");
   draft.decode_steps = shown(root, "decode_steps");
   if (root.contains("serving")) fill_serving(root["serving"], draft);
+  draft.model_more = rest_of(model, kModelFields);
+  draft.more = rest_of(root, kRootFields);
   for (const json& item : root.value("requests", json::array())) {
     RequestDraft request;
     request.name = shown_text(item, "name");
@@ -217,6 +237,14 @@ void fill_from_scenario(const Scenario& scenario, ScenarioFile& draft) {
   draft.token_budget = std::to_string(scenario.limits.token_budget);
   draft.max_requests = std::to_string(scenario.limits.max_requests);
   draft.decode_steps = std::to_string(scenario.decode_steps);
+  json model_more = json::object(), more = json::object();
+  if (model.sink_shift != 0) model_more["sink_shift"] = model.sink_shift;
+  if (model.logit_gain != 1) model_more["logit_gain"] = model.logit_gain;
+  if (model.twin_tokens) model_more["twin_tokens"] = true;
+  if (scenario.first_block != 1) more["first_block"] = scenario.first_block;
+  if (scenario.adversarial_lists) more["lists"] = "adversarial";
+  draft.model_more = rest_of(model_more, {});
+  draft.more = rest_of(more, {});
   for (const ScenarioRequest& r : scenario.requests) {
     RequestDraft request;
     request.name = r.name;
@@ -304,6 +332,7 @@ Result<std::string> draft_text(const ScenarioFile& draft, DraftErrors* errors) {
               draft.from_config ? draft.config : draft.preset);
   write_layers(draft, writer, model);
   writer.number(model, "model.", "seed", draft.seed);
+  write_rest(draft.model_more, model);
   root["model"] = std::move(model);
   if (!draft.hidden_states.empty()) writer.text(root, "", "hidden_states", draft.hidden_states);
   if (!draft.profile.empty()) writer.text(root, "", "profile", draft.profile);
@@ -315,6 +344,7 @@ Result<std::string> draft_text(const ScenarioFile& draft, DraftErrors* errors) {
   writer.number(root, "", "token_budget", draft.token_budget);
   writer.number(root, "", "max_requests", draft.max_requests);
   writer.number(root, "", "decode_steps", draft.decode_steps);
+  write_rest(draft.more, root);
   write_serving(draft, writer, found, root);
   ordered_json requests = ordered_json::array();
   for (std::size_t i = 0; i < draft.requests.size(); ++i) {

@@ -67,6 +67,7 @@ struct ScenarioFile {
   std::string manager_profile;  // of the block manager: "M" or "A"
   std::string policy;           // "fcfs" or "priority"
   std::string serving;          // what else the object of this name holds, as JSON; empty = nothing
+  std::string model_more, more;  // the same of the model and of the whole: keys without a field
   std::vector<RequestDraft> requests;
   friend bool operator==(const ScenarioFile&, const ScenarioFile&) = default;
 };

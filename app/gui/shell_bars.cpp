@@ -285,7 +285,7 @@ void Shell::draw_status_bar() {
       }
       // Of the step that is shown, once its blocks were taken.
       if (const StepSummary* step = bench.summary(); step != nullptr && step->usage.null > 0) {
-        text += fmt::format("  ·  pool {}/{}", step->usage.held, now->info->num_blocks - 1);
+        text += fmt::format("  ·  pool {}/{}", step->usage.held, now->info->usable_blocks());
       }
       if (bench.capture() == nullptr) {
         text += fmt::format("  ·  tracing: full, {} of {} MiB", now->trace_bytes >> 20,

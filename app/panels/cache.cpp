@@ -245,7 +245,7 @@ void CachePanel::draw_usage(Ui& ui) {
   // The newest ones, where a bar would be thinner than a pixel.
   const auto fits = static_cast<std::int64_t>(room.x / std::max(width, 1.0f));
   const std::int64_t first = std::max<std::int64_t>(0, count - fits);
-  const auto total = static_cast<float>(std::max<std::int64_t>(1, held_->info->num_blocks - 1));
+  const auto total = static_cast<float>(std::max<std::int64_t>(1, held_->info->usable_blocks()));
   for (std::int64_t i = first; i < count; ++i) {
     const PoolUsage& u = usage_.usage[static_cast<std::size_t>(i)];
     const float x = at.x + static_cast<float>(i - first) * std::max(width, 1.0f);

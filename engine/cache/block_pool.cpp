@@ -9,17 +9,18 @@ constexpr std::uint8_t kPromptEndKey = 2;
 
 }  // namespace
 
-BlockPool::BlockPool(std::int64_t num_blocks, bool caching, FreeOrder order)
-    : caching_(caching),
+BlockPool::BlockPool(std::int64_t num_blocks, bool caching, FreeOrder order, std::int64_t first)
+    : first_(static_cast<std::int32_t>(first)),
+      caching_(caching),
       order_(order),
-      refs_(static_cast<std::size_t>(num_blocks), 0),
-      hashed_(static_cast<std::size_t>(num_blocks), kNoKey),
-      queue_(num_blocks, kNullBlock + 1),
-      map_(caching ? num_blocks : 0) {}
+      refs_(static_cast<std::size_t>(first - 1 + num_blocks), 0),
+      hashed_(refs_.size(), kNoKey),
+      queue_(end_block(), first_),
+      map_(caching ? end_block() : 0) {}
 
 double BlockPool::usage() const {
-  const std::int64_t usable = num_blocks() - 1;
-  return usable == 0 ? 0.0 : 1.0 - static_cast<double>(num_free()) / static_cast<double>(usable);
+  return usable() == 0 ? 0.0
+                       : 1.0 - static_cast<double>(num_free()) / static_cast<double>(usable());
 }
 
 void BlockPool::tell(CacheEventKind kind, std::int32_t block, CacheReason reason,
@@ -118,7 +119,7 @@ bool BlockPool::unhash(std::int32_t block, CacheReason reason) {
 
 bool BlockPool::evict(std::span<const std::int32_t> blocks) {
   for (const std::int32_t block : blocks) {
-    if (block < 0 || block >= num_blocks()) return false;
+    if (block != kNullBlock && (block < first_ || block >= end_block())) return false;
   }
   for (const std::int32_t block : blocks) {
     const bool free = queue_.contains(block);
@@ -128,10 +129,10 @@ bool BlockPool::evict(std::span<const std::int32_t> blocks) {
 }
 
 bool BlockPool::reset() {
-  if (num_free() != num_blocks() - 1) return false;
+  if (num_free() != usable()) return false;
   if (caching_) map_.clear();
   if (observer_ != nullptr) {
-    for (std::int32_t b = 0; b < num_blocks(); ++b) {
+    for (std::int32_t b = first_; b < end_block(); ++b) {
       if (hashed_[index(b)] != kNoKey) tell(CacheEventKind::kUnhash, b, CacheReason::kReset);
     }
   }

@@ -1,5 +1,6 @@
 // All blocks of a cache: who holds how many references, which are free in which order, which
-// content is findable. Block 0 is the null block: never held, never free, never with a key.
+// content is findable. Block 0 is the null block: never held, never free, never with a key. The ids
+// of the others may begin anywhere above it; ids between do not exist.
 //
 // A free block keeps its keys until it is taken for new content, so that it can still be hit.
 #pragma once
@@ -19,9 +20,13 @@ inline constexpr std::int32_t kNullBlock = 0;
 
 class BlockPool {
  public:
-  BlockPool(std::int64_t num_blocks, bool caching, FreeOrder order);
+  // num_blocks: null block included. first: the lowest id of the others.
+  BlockPool(std::int64_t num_blocks, bool caching, FreeOrder order, std::int64_t first = 1);
 
-  std::int64_t num_blocks() const { return static_cast<std::int64_t>(refs_.size()); }
+  std::int64_t num_blocks() const { return end_block() - first_ + 1; }  // null block included
+  std::int64_t usable() const { return end_block() - first_; }          // and without it
+  std::int32_t first_block() const { return first_; }
+  std::int32_t end_block() const { return static_cast<std::int32_t>(refs_.size()); }  // ids below
   std::int64_t num_free() const { return queue_.size(); }
   bool caching() const { return caching_; }
   std::int32_t refs(std::int32_t block) const { return refs_[index(block)]; }
@@ -77,6 +82,7 @@ class BlockPool {
   bool unhash(std::int32_t block, CacheReason reason);
   void forget_primary(std::int32_t block);
 
+  std::int32_t first_;
   bool caching_;
   FreeOrder order_;
   bool keep_removed_ = false;

@@ -47,13 +47,13 @@ Finding check_partition(const KvFacts& f) {
   }
   std::vector<bool> in(s.refs.size(), false);
   for (const std::int32_t b : s.queue) {
-    if (b <= kNullBlock || b >= static_cast<std::int32_t>(s.refs.size())) {
+    if (b < f.kv.pool().first_block() || b >= f.kv.pool().end_block()) {
       return violation(name, "block {} is in the free queue", b);
     }
     if (in[static_cast<std::size_t>(b)]) return violation(name, "block {} is queued twice", b);
     in[static_cast<std::size_t>(b)] = true;
   }
-  for (std::size_t b = 1; b < s.refs.size(); ++b) {
+  for (auto b = static_cast<std::size_t>(f.kv.pool().first_block()); b < s.refs.size(); ++b) {
     if (in[b] != (s.refs[b] == 0)) {
       return violation(name, "block {} has {} references and is {}queued", b, s.refs[b],
                        in[b] ? "" : "not ");
@@ -283,8 +283,9 @@ Finding check_quiescence(const KvFacts& f) {
   for (std::size_t b = 1; b < f.state.refs.size(); ++b) {
     if (f.state.refs[b] != 0) return violation(name, "block {} is held by nobody known", b);
   }
-  if (f.state.free_count != to_count(f.state.refs.size()) - 1) {
-    return violation(name, "{} of {} blocks are free", f.state.free_count, f.state.refs.size() - 1);
+  const std::int64_t usable = f.kv.pool().usable();
+  if (f.state.free_count != usable) {
+    return violation(name, "{} of {} blocks are free", f.state.free_count, usable);
   }
   return {};
 }
@@ -296,7 +297,7 @@ Finding check_metrics(const KvFacts& f) {
   if (!(usage >= 0 && usage <= 1)) return violation(name, "usage is {}", usage);
   std::int64_t held = 0, with_key = 0, empty = 0;
   const std::vector<bool> in = queued(f.state);
-  for (std::size_t b = 1; b < f.state.refs.size(); ++b) {
+  for (auto b = static_cast<std::size_t>(pool.first_block()); b < f.state.refs.size(); ++b) {
     if (!in[b]) {
       ++held;
     } else {
@@ -309,7 +310,7 @@ Finding check_metrics(const KvFacts& f) {
   }
   if (held + with_key + empty + 1 != pool.num_blocks()) {
     return violation(name, "{} held, {} free with and {} without a key are not {} blocks", held,
-                     with_key, empty, pool.num_blocks() - 1);
+                     with_key, empty, pool.usable());
   }
   return {};
 }

@@ -41,7 +41,7 @@ const char* kv_call_name(KvCallKind kind) {
 KvManager::KvManager(const KvOptions& options)
     : options_(options),
       groups_(options.groups.size()),
-      pool_(options.num_blocks, options.caching, options.switches.free_order),
+      pool_(options.num_blocks, options.caching, options.switches.free_order, options.first_block),
       lookup_(options.groups, options.alignment, options.hash_block, options.switches.full_trim),
       drafts_(groups_, false),
       watermark_blocks_(

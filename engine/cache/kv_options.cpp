@@ -98,6 +98,9 @@ Result<KvOptions> check_options(KvOptions o) {
   if (o.num_blocks < 1 || o.num_blocks > kMostOfPool) {
     return out_of_range("the number of blocks", o.num_blocks, 1, kMostOfPool);
   }
+  if (o.first_block < 1 || o.first_block > kMostOfPool - o.num_blocks) {
+    return out_of_range("first_block", o.first_block, 1, kMostOfPool - o.num_blocks);
+  }
   if (o.max_model_len < 1 || o.max_model_len > kMostTokens) {
     return out_of_range("max_model_len", o.max_model_len, 1, kMostTokens);
   }

@@ -13,7 +13,8 @@ namespace attnscope {
 
 struct KvOptions {
   std::vector<GroupSpec> groups;
-  std::int64_t num_blocks = 0;  // null block included
+  std::int64_t num_blocks = 0;   // null block included
+  std::int64_t first_block = 1;  // the lowest id but the null block's, which is 0
   std::int64_t max_model_len = 8192;
   // Tokens that may be computed at a time: the budget of a step, or of all steps in flight.
   std::int64_t cap_tokens = 0;

@@ -5,7 +5,7 @@ namespace attnscope {
 KvSnapshot take_snapshot(const KvManager& kv) {
   const BlockPool& pool = kv.pool();
   KvSnapshot s;
-  const auto n = static_cast<std::int32_t>(pool.num_blocks());
+  const auto n = static_cast<std::int32_t>(pool.end_block());
   s.refs.reserve(static_cast<std::size_t>(n));
   s.keys.resize(static_cast<std::size_t>(n));
   for (std::int32_t b = 0; b < n; ++b) {

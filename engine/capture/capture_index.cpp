@@ -56,6 +56,7 @@ void fields(V& v, CaptureIndex& i) {
   v("cache_steps", i.cache_steps);
   v("model", i.model);
   v("num_blocks", i.num_blocks);
+  v.later("first_block", i.first_block);
   v("block_stride", i.block_stride);
   v("token_budget", i.token_budget);
   v("max_requests", i.max_requests);
@@ -119,6 +120,7 @@ CaptureIndex make_index(const SessionInfo& info, const CaptureOptions& options,
   index.rows = options.rows;
   index.model = info.config;
   index.num_blocks = info.num_blocks;
+  index.first_block = info.first_block;
   index.block_stride = info.block_stride;
   index.token_budget = info.limits.token_budget;
   index.max_requests = info.limits.max_requests;
@@ -185,6 +187,7 @@ Result<std::shared_ptr<const SessionInfo>> info_of(const CaptureIndex& index,
   if (const std::string odd = odd_number(index); !odd.empty()) {
     return damaged(odd + " is none that a recording has");
   }
+  if (index.first_block < 1 || index.first_block > index.num_blocks) return damaged("first_block");
   if (index.lane_of.size() != AS_OP_COUNT) return damaged("lane_of has not one lane an op");
   if (index.request_names.size() != index.prompt_tokens.size()) {
     return damaged("request_names and prompt_tokens do not fit each other");
@@ -193,6 +196,7 @@ Result<std::shared_ptr<const SessionInfo>> info_of(const CaptureIndex& index,
   info->config = m;
   info->layout = build_cache_layout(m);
   info->num_blocks = index.num_blocks;
+  info->first_block = index.first_block;
   info->block_stride = index.block_stride;
   if (index.block_stride < info->layout.block_stride) {
     return damaged(fmt::format("block_stride is {}, the model needs {}", index.block_stride,

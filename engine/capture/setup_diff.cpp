@@ -93,7 +93,8 @@ std::vector<SetupDiff> compare_setups(const CaptureIndex& a, const CaptureIndex&
   const auto limits = [](const CaptureIndex& i) {
     return json{{"token_budget", i.token_budget},
                 {"max_requests", i.max_requests},
-                {"pool_blocks", i.num_blocks}};
+                {"first_block", i.first_block},
+                {"pool_blocks", i.num_blocks - i.first_block + 1}};
   };
   compare_keys(limits(a), limits(b), "", false, out);
   if (texts) {

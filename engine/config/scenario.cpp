@@ -30,7 +30,10 @@ constexpr std::int64_t kLargestBudget = 65536;  // activations of a step stay in
 constexpr std::int64_t kMostInScenario = 4096;
 // Slots of index lists are 32 bits, and an SWA or C4A block has 64 rows.
 constexpr std::int64_t kMostPoolBlocks = (std::int64_t{1} << 31) / 64;
+// Lists by id are as long as the highest one.
+constexpr std::int64_t kMostFirstBlock = std::int64_t{1} << 20;
 constexpr double kMaxSinkShift = 1e4;  // beyond it a sink is all or nothing anyway
+constexpr double kLeastGain = 1.0 / 1024;
 constexpr std::size_t kLargestText = std::size_t{1} << 30;
 
 std::atomic<bool> anywhere{false};
@@ -76,6 +79,8 @@ void read_model(JsonObject& root, Scenario& scenario) {
   const std::vector<int> layers = read_layers(model);
   scenario.seed = model.unsigned_integer("seed", scenario.seed);
   const double sink_shift = model.number("sink_shift", -kMaxSinkShift, kMaxSinkShift, 0.0);
+  const double logit_gain = model.number("logit_gain", kLeastGain, 1 / kLeastGain, 1.0);
+  const bool twin_tokens = model.boolean("twin_tokens", false);
   model.finish();
   if (has_preset == has_config) {
     model.fail(
@@ -113,6 +118,12 @@ void read_model(JsonObject& root, Scenario& scenario) {
   }
   scenario.model.switches = *switches;
   scenario.model.sink_shift = sink_shift;
+  scenario.model.logit_gain = logit_gain;
+  scenario.model.twin_tokens = twin_tokens;
+  if (!scenario.checkpoint.empty() && (logit_gain != 1 || twin_tokens)) {
+    model.fail(twin_tokens ? "twin_tokens" : "logit_gain", "the weights are read from a checkpoint",
+               "only weights that are made can be made so");
+  }
 }
 
 void read_parallel(JsonObject& root, Scenario& scenario) {
@@ -269,6 +280,10 @@ void read_scenario(JsonObject& root, const nlohmann::json& parsed, const JsonRea
   }
   scenario.name = root.text("name", fs::path(scenario.path).stem().string());
   scenario.pool_blocks = root.integer("pool_blocks", 2, kMostPoolBlocks);
+  scenario.first_block = root.integer(
+      "first_block", 1, std::min(kMostFirstBlock, kMostPoolBlocks - scenario.pool_blocks + 1), 1);
+  scenario.adversarial_lists =
+      root.choice("lists", {"plain", "adversarial"}, "plain") == "adversarial";
   scenario.limits.token_budget =
       root.integer("token_budget", 1, kLargestBudget, scenario.limits.token_budget);
   scenario.limits.max_requests =
@@ -372,6 +387,7 @@ SchedulerOptions serving_options(const Scenario& scenario, const CacheLayout& la
                                  group.block_tokens, group.window, false});
   }
   options.kv.num_blocks = scenario.pool_blocks;
+  options.kv.first_block = scenario.first_block;
   options.kv.max_model_len = scenario.model.max_position;
   return options;
 }

@@ -8,13 +8,20 @@
 //                                     // or the folder of a checkpoint, whose weights are read
 //               "layers": [0, 1],     // optional: all
 //               "seed": 1,            // optional: 1
-//               "sink_shift": 0.0},   // optional: added to every sink
+//               "sink_shift": 0.0,    // optional: added to every sink
+//               "logit_gain": 1.0,    // optional, of synthetic weights: attention's logits are so
+//                                     // many times as large
+//               "twin_tokens": false},  // optional, of synthetic weights: bytes 128 apart have one
+//                                     // embedding, so that every choice of a token is a tie
 //     "hidden_states": "x.safetensors",  // optional: what the layers are fed, recorded elsewhere
 //     "profile": "vllm",              // optional: "vllm"; or "deepseek", then switches:
 //                                     // "vllm,q_norm=bf16" (profile_switches.h)
 //     "tensor_parallel": {"size": 2,  // optional: one rank of so many is looked at, the others
 //                         "rank": 0}, // compute beside it; rank: optional, 0
 //     "pool_blocks": 640,             // null block included
+//     "first_block": 1,               // optional: 1; the lowest id that blocks have
+//     "lists": "plain",               // optional: "plain"; or "adversarial": lanes get lists with
+//                                     // holes, and garbage behind their ends
 //     "token_budget": 512,            // optional: 512
 //     "max_requests": 8,              // optional: 8
 //     "serving": {                    // optional; defaults as here
@@ -79,6 +86,8 @@ struct Scenario {
   std::string checkpoint;        // folder the weights are read from; empty = synthetic ones
   std::string hidden_states;     // file with the inputs of the layers; empty = they come about
   std::int64_t pool_blocks = 0;  // null block included
+  std::int64_t first_block = 1;  // the lowest id but the null block's
+  bool adversarial_lists = false;
   SchedulerLimits limits;
   SchedulerOptions serving;  // all but the limits, the groups and the pool
   std::int64_t decode_steps = 20;

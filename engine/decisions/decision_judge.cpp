@@ -25,7 +25,8 @@ plain::Rules plain_rules(const SchedulerOptions& o, bool serving) {
     rules.groups.push_back({plain_kind(g.kind), g.block_tokens, g.window, g.flagged});
   }
   const CacheSwitches& switches = o.kv.switches;
-  rules.blocks = o.kv.num_blocks;
+  rules.blocks = o.kv.first_block - 1 + o.kv.num_blocks;
+  rules.first_block = o.kv.first_block;
   rules.alignment = o.kv.alignment;
   rules.hash_block = o.kv.hash_block;
   rules.max_len = o.kv.max_model_len;
@@ -270,7 +271,7 @@ bool DecisionJudge::free_order(const BlockScheduler& s, std::int64_t request) {
 
 bool DecisionJudge::keys(const BlockScheduler& s) {
   const BlockPool& pool = s.kv().pool();
-  for (std::int32_t b = 1; b < pool.num_blocks(); ++b) {
+  for (std::int32_t b = pool.first_block(); b < pool.end_block(); ++b) {
     std::int64_t is = pool.caching() && pool.map().has_primary(b) ? 1 : 0;
     if (pool.caching() && pool.map().has_secondary(b)) {
       is += static_cast<std::int64_t>(pool.map().secondaries(b).size());

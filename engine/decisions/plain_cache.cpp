@@ -35,7 +35,7 @@ Cache::Cache(const Rules& rules)
       keeps_more_[g] = rules.drafts_keep_more && batch.flagged;
     }
   }
-  for (std::int32_t block = kNull + 1; block < rules.blocks; ++block) {
+  for (auto block = static_cast<std::int32_t>(rules.first_block); block < rules.blocks; ++block) {
     queue_[ticket_[index(block)] = ++last_ticket_] = block;
   }
 }

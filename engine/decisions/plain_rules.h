@@ -30,11 +30,12 @@ struct Group {
 
 struct Rules {
   std::vector<Group> groups;
-  std::int64_t blocks = 0;      // null block included
-  std::int64_t alignment = 0;   // tokens at whose multiples hits of several groups end
-  std::int64_t hash_block = 0;  // tokens that a prefix grows by
-  std::int64_t max_len = 0;     // tokens of a request, sampled ones included
-  std::int64_t budget = 0;      // tokens of a step
+  std::int64_t blocks = 0;       // ids are below: null block included, and ids below the first
+  std::int64_t first_block = 1;  // the lowest id but the null block's
+  std::int64_t alignment = 0;    // tokens at whose multiples hits of several groups end
+  std::int64_t hash_block = 0;   // tokens that a prefix grows by
+  std::int64_t max_len = 0;      // tokens of a request, sampled ones included
+  std::int64_t budget = 0;       // tokens of a step
   std::int64_t max_running = 0;
   std::int64_t lookahead = 0;          // tokens of room beyond those computed
   std::int64_t longest_chunk = 0;      // of one request in a step; 0 = the budget

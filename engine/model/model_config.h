@@ -87,6 +87,10 @@ struct ModelConfig {
   std::vector<int> layers;  // the layers that run, ascending indices into compress_ratios
   ProfileSwitches switches;
   double sink_shift = 0;  // added to every sink, whichever weights these are
+  // Of synthetic weights: a factor of the norms that logits are products with, and whether bytes
+  // 128 apart have one embedding (and so equal logits).
+  double logit_gain = 1;
+  bool twin_tokens = false;
   // Of more than one rank: heads and o_groups are those of this rank.
   TensorParallel parallel;
 

@@ -55,6 +55,10 @@ class WeightsBuilder {
     w.layers.reserve(static_cast<std::size_t>(config_.num_layers()));
     for (int i = 0; i < config_.num_layers(); ++i) w.layers.push_back(layer(i));
     queue_.run(threads);
+    if (config_.twin_tokens) {
+      bf16_t* rows = w.embedding.data();
+      std::copy_n(rows, kVocabulary / 2 * hidden, rows + kVocabulary / 2 * hidden);
+    }
     return w;
   }
 
@@ -133,14 +137,14 @@ class WeightsBuilder {
     queue_.normal(w.wq_kv_a.data() + q_lora * hidden, AS_HEAD_DIM * hidden, p + "wkv",
                   fan(1.0, hidden));
     w.q_norm = norm(q_lora, p + "q_norm", 1.0);
-    w.kv_norm = norm(AS_HEAD_DIM, p + "kv_norm", scales_.latent_gain);
+    const double latent_gain = scales_.latent_gain * config_.logit_gain;
+    w.kv_norm = norm(AS_HEAD_DIM, p + "kv_norm", latent_gain);
     w.wq_b = matrix({config_.heads * AS_HEAD_DIM, q_lora}, p + "wq_b", fan(1.0, q_lora));
     w.sinks = sinks(i, p + "attn_sink");
     w.wo_a = matrix({config_.o_groups, config_.o_lora, group_in}, p + "wo_a", fan(1.0, group_in));
     w.wo_b = matrix({hidden, out_in}, p + "wo_b", fan(scales_.output_gain, out_in));
     if (config_.ratio(i) > 0) {
-      w.compressor =
-          compressor(p + "compressor.", config_.ratio(i), AS_HEAD_DIM, scales_.latent_gain);
+      w.compressor = compressor(p + "compressor.", config_.ratio(i), AS_HEAD_DIM, latent_gain);
     }
     if (config_.type(i) == LayerType::kC4A) {
       w.indexer_compressor = compressor(p + "indexer.compressor.", config_.ratio(i),

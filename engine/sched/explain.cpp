@@ -85,7 +85,7 @@ AdmissionReport explain_admission(const BlockScheduler& s) {
   const KvManager& kv = s.kv();
   const BlockPool& pool = kv.pool();
   report.free = pool.num_free();
-  report.held = pool.num_blocks() - 1 - report.free;
+  report.held = pool.usable() - report.free;
   report.running = static_cast<std::int64_t>(s.running().size());
   report.max_running = s.options().max_requests;
   const std::vector<std::int32_t> waiting = s.waiting();
@@ -119,7 +119,7 @@ AdmissionReport explain_admission(const BlockScheduler& s) {
   }
   report.blocks_short = report.need + report.watermark > report.free;
   report.slots_short = report.running >= report.max_running;
-  report.never_fits = alone > pool.num_blocks() - 1;
+  report.never_fits = alone > pool.usable();
   return report;
 }
 

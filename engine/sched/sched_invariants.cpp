@@ -155,7 +155,7 @@ HeadBefore head_before(const BlockScheduler& s) {
   if (waiting.empty() || !s.running().empty() || !s.deferred().empty()) return head;
   const SchedRequest& r = s.request(waiting.front());
   const KvManager& kv = s.kv();
-  const std::int64_t usable = kv.pool().num_blocks() - 1;
+  const std::int64_t usable = kv.pool().usable();
   const std::int64_t chunk = std::min(r.num_tokens(), s.options().token_budget);
   const std::int64_t most = kv.options().max_model_len;
   std::int64_t whole = 0;

@@ -28,8 +28,8 @@ RequestState state_of(RequestStatus status) {
 
 // By block, whether an event of this kind named it from `first` on.
 std::vector<bool> blocks_of(const std::vector<CacheEvent>& events, std::size_t first,
-                            CacheEventKind kind, std::int64_t num_blocks) {
-  std::vector<bool> out(to_size(num_blocks), false);
+                            CacheEventKind kind, std::int64_t end_block) {
+  std::vector<bool> out(to_size(end_block), false);
   for (std::size_t i = first; i < events.size(); ++i) {
     if (events[i].kind == kind && events[i].block >= 0) out[to_size(events[i].block)] = true;
   }
@@ -62,7 +62,7 @@ Result<Serving> Serving::make(const SchedulerOptions& options, std::vector<Reque
   serving.requests_ = std::move(requests);
   serving.slots_.assign(serving.requests_.size(), -1);
   serving.verified_.assign(serving.requests_.size(), 0);
-  serving.contents_.resize(to_size(serving.num_blocks()));
+  serving.contents_.resize(to_size(serving.end_block()));
   // Whether each of them can be added shows now and not in the step of its arrival.
   BlockScheduler trial = serving.scheduler_;
   for (std::size_t i = 0; i < serving.requests_.size(); ++i) {
@@ -221,7 +221,7 @@ void Serving::forget_uncomputed(std::size_t first_event) {
 
 void Serving::note_contents(std::size_t first_event) {
   const std::vector<bool> taken =
-      blocks_of(events_, first_event, CacheEventKind::kAllocate, num_blocks());
+      blocks_of(events_, first_event, CacheEventKind::kAllocate, end_block());
   for (std::size_t b = 0; b < taken.size(); ++b) {
     if (!taken[b]) continue;
     step_.fresh.push_back(static_cast<std::int32_t>(b));
@@ -249,7 +249,7 @@ void Serving::note_shared(std::int32_t row, std::size_t first_event) {
   ++hits_;
   hit_tokens_ += found;
   const std::vector<bool> keyed =
-      blocks_of(events_, first_event, CacheEventKind::kCache, num_blocks());
+      blocks_of(events_, first_event, CacheEventKind::kCache, end_block());
   const std::vector<std::int32_t>& own = requests_[to_size(id)].tokens;
   std::int64_t matching = found;
   for (std::size_t g = 0; g < scheduler_.kv().num_groups(); ++g) {
@@ -338,10 +338,9 @@ std::span<const std::int32_t> Serving::table(std::int32_t request, int group) co
 }
 
 std::vector<BlockOwner> Serving::owners() const {
-  std::vector<BlockOwner> owners(to_size(num_blocks()));
-  for (std::size_t b = 1; b < owners.size(); ++b) {
-    const auto block = static_cast<std::int32_t>(b);
-    BlockOwner& owner = owners[b];
+  std::vector<BlockOwner> owners(to_size(end_block()));
+  for (std::int32_t block = first_block(); block < end_block(); ++block) {
+    BlockOwner& owner = owners[to_size(block)];
     owner.refs = pool().refs(block);
     owner.keyed = pool().hashed(block);
     if (owner.refs == 0 && !owner.keyed) continue;
@@ -396,7 +395,7 @@ std::vector<BlockKey> Serving::keys() const {
       return;
     }
   };
-  for (std::int32_t b = 1; b < num_blocks(); ++b) {
+  for (std::int32_t b = first_block(); b < end_block(); ++b) {
     if (!pool().map().has_primary(b)) continue;
     add(b, pool().map().primary(b));
     if (!pool().map().has_secondary(b)) continue;
@@ -410,7 +409,7 @@ PoolUsage Serving::usage() const {
   usage.null = 1;
   usage.free_keyed = pool().free_with_key();
   usage.free_empty = num_free() - usage.free_keyed;
-  usage.held = num_blocks() - 1 - num_free();
+  usage.held = pool().usable() - num_free();
   return usage;
 }
 
@@ -430,7 +429,7 @@ ServingTotals Serving::totals() const {
 
 std::vector<std::int32_t> Serving::blocks_with_content() const {
   std::vector<std::int32_t> ids;
-  for (std::int32_t b = 1; b < num_blocks(); ++b) {
+  for (std::int32_t b = first_block(); b < end_block(); ++b) {
     if (pool().refs(b) > 0 || pool().hashed(b)) ids.push_back(b);
   }
   return ids;

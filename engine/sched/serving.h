@@ -91,7 +91,9 @@ class Serving {
   const std::vector<std::vector<std::int32_t>>& drafts() const { return drafts_; }
 
   // Blocks.
-  std::int64_t num_blocks() const { return pool().num_blocks(); }  // null block included
+  std::int64_t num_blocks() const { return pool().num_blocks(); }    // null block included
+  std::int32_t first_block() const { return pool().first_block(); }  // the lowest id but the null's
+  std::int32_t end_block() const { return pool().end_block(); }      // ids are below
   std::int64_t num_free() const { return pool().num_free(); }
   std::span<const std::int32_t> table(std::int32_t request, int group) const;
   std::vector<std::int32_t> free_list() const { return pool().queue().ids(); }  // front first

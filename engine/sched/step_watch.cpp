@@ -51,7 +51,7 @@ void StepWatch::check_request(const ScheduledTokens& scheduled) {
         std::max(first / block, table.size() - 1 - scheduled.tokens / block);
     for (std::int64_t i = table.size() - 1; i >= oldest && i >= 0; --i) {
       const std::int32_t b = table.blocks[static_cast<std::size_t>(i)];
-      if (b <= 0 || b >= pool.num_blocks() || pool.refs(b) < 1 || pool.queue().contains(b)) {
+      if (b <= 0 || b >= pool.end_block() || pool.refs(b) < 1 || pool.queue().contains(b)) {
         return fail("I16 slots",
                     fmt::format("request {} writes to block {}, which is not held", r.id, b));
       }
@@ -66,10 +66,10 @@ void StepWatch::check_figures(const StepPlan& plan) {
     fail("I18 scheduler", fmt::format("step {} plans {} tokens, {} requests run", plan.step,
                                       plan.total_tokens, scheduler_.running().size()));
   }
-  if (pool.num_free() < 0 || pool.num_free() > pool.num_blocks() - 1 || pool.free_with_key() < 0 ||
+  if (pool.num_free() < 0 || pool.num_free() > pool.usable() || pool.free_with_key() < 0 ||
       pool.free_with_key() > pool.num_free()) {
     fail("I22 metrics", fmt::format("{} of {} blocks are free, {} of them with a key",
-                                    pool.num_free(), pool.num_blocks() - 1, pool.free_with_key()));
+                                    pool.num_free(), pool.usable(), pool.free_with_key()));
   }
 }
 
@@ -105,9 +105,8 @@ void StepWatch::after_results(const StepPlan& /*plan*/) {
   met_ = "results";
   // I17: with nobody left all blocks are free.
   const BlockPool& pool = scheduler_.kv().pool();
-  if (scheduler_.deferred().empty() && pool.num_free() != pool.num_blocks() - 1) {
-    fail("I17 quiescence",
-         fmt::format("{} of {} blocks are free", pool.num_free(), pool.num_blocks() - 1));
+  if (scheduler_.deferred().empty() && pool.num_free() != pool.usable()) {
+    fail("I17 quiescence", fmt::format("{} of {} blocks are free", pool.num_free(), pool.usable()));
   }
 }
 

@@ -73,7 +73,7 @@ Error stuck(const BlockScheduler& scheduler, std::int64_t step, std::int64_t idl
           "no request got on in the {} steps before step {}: request {} of {} tokens is {}, "
           "and the pool has {} blocks",
           idle, step, head.id, head.num_tokens(), request_status_name(head.status),
-          kv.pool().num_blocks() - 1),
+          kv.pool().usable()),
       "raise the number of blocks, or lower the lengths of the requests");
 }
 

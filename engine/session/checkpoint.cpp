@@ -94,7 +94,10 @@ void Session::check_restored() {
 
 void Session::restore_rows(const SessionCheckpoint& c) {
   Shadow& shadow = verifier_->shadow();
-  for (std::int32_t block = 0; block < serving_->num_blocks(); ++block) shadow.forget_block(block);
+  shadow.forget_block(AS_NULL_BLOCK);
+  for (std::int32_t b = serving_->first_block(); b < serving_->end_block(); ++b) {
+    shadow.forget_block(b);
+  }
   const std::vector<BlockOwner> owners = serving_->owners();
   const auto stride = static_cast<std::size_t>(slab_->block_stride());
   for (std::size_t i = 0; i < c.ids.size(); ++i) {

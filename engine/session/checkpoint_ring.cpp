@@ -33,7 +33,8 @@ std::shared_ptr<const KeptBlock> SessionCheckpoint::find(std::int32_t id) const 
 // every few of them and its tables; per block its place in the free list, in the prefix map and in
 // the list of contents, and the first two in that model once more.
 std::int64_t serving_bytes(const Serving& serving) {
-  std::int64_t bytes = static_cast<std::int64_t>(sizeof(serving)) + 232 * serving.num_blocks();
+  std::int64_t bytes =
+      static_cast<std::int64_t>(sizeof(serving)) + 232 * std::int64_t{serving.end_block()};
   for (const Request& request : serving.requests()) {
     bytes += 1024 + static_cast<std::int64_t>(request.tokens.capacity() * 24);
   }

@@ -5,6 +5,7 @@
 
 #include "engine/backend/call_op.h"
 #include "engine/model/numbers.h"
+#include "engine/session/output_poison.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -295,6 +296,7 @@ Result<void> DecodePlan::begin(const StepMetadata& step, const as_tensor& hidden
     }
   }
   timed_.clear();
+  ++begun_;
   return device_.upload(hidden_in_.data, hidden.data, tensor_bytes(hidden));
 }
 
@@ -324,7 +326,8 @@ Result<void> DecodePlan::run(int layer, as_op_id op, bool poison) {
     if (!poison || tap.kind != AS_TAP_TENSOR || tap.direction != AS_TAP_OUT) continue;
     const as_tensor& t = step->params.tensor(tap.offset);
     if (!present(t)) continue;
-    if (auto ok = device_.fill(t.data, 0xFF, tensor_bytes(t)); !ok) return ok;
+    const std::uint8_t byte = poison_byte(tap, t.dtype, (begun_ + layer) % 2 != 0);
+    if (auto ok = device_.fill(t.data, byte, tensor_bytes(t)); !ok) return ok;
   }
   timed_.push_back(static_cast<std::size_t>(step - steps_.begin()));
   return call(*step, 0);

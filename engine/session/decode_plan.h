@@ -97,6 +97,7 @@ class DecodePlan {
   as_tensor hidden_in_{}, hidden_out_{}, last_{};  // on the device
   std::vector<Step> steps_;
   std::vector<std::size_t> timed_;  // steps run since begin()
+  std::int64_t begun_ = 0;          // calls of begin()
   bool ran_ = false;
   std::optional<std::size_t> graph_;
 };

@@ -14,6 +14,14 @@ namespace attnscope {
 namespace {
 
 constexpr double kSinkMass = 0.1;
+constexpr std::int32_t kManyKeys = 1024;                    // entries scored for a token
+constexpr std::int64_t kFarOffset = std::int64_t{1} << 31;  // bytes: beyond 32 bits with a sign
+
+Exercised chunk_at(int rest) {
+  return {fmt::format("chunk_at_{}_mod_4", rest),
+          fmt::format("a later chunk of a prompt began at a position of {} modulo 4", rest),
+          "a token budget that is odd, and a prompt of several times as many tokens"};
+}
 
 // By Path; count and first are open.
 std::vector<Exercised> paths(const ModelConfig& config) {
@@ -33,7 +41,8 @@ std::vector<Exercised> paths(const ModelConfig& config) {
        "a pool too small for all requests, where the scheduler preempts"},
       {"first_c4_window", "the first C4A entry of a request, which has no window before it",
        "a prompt of 4 tokens"},
-      {"split_c4_window", "a chunk ended inside a C4A window", "a length that is no multiple of 4"},
+      {"split_c4_window", "a chunk of a prompt ended inside a C4A window",
+       "a token budget that is no multiple of 4, below the prompt"},
       {"c128_boundary", "a C128A entry was completed", "more than 127 tokens"},
       {"several_requests", "several requests in one step", "a second request"},
       {"prefill_beside_decode", "a step with a chunk of one request and a decode of another",
@@ -46,6 +55,20 @@ std::vector<Exercised> paths(const ModelConfig& config) {
       {"sink_below_0.1", "a sink took less than a tenth of a head's attention", "longer prompts"},
       {"lengths_mod_4", "requests of every length modulo 4 in decode",
        "at least four decode steps"},
+      chunk_at(0),
+      chunk_at(1),
+      chunk_at(2),
+      chunk_at(3),
+      {"many_keys", fmt::format("a token's indexer scored more than {} entries", kManyKeys),
+       fmt::format("a prompt of more than {} tokens", 4 * kManyKeys + 4)},
+      {"far_page", "a page that was read lay 2 GiB or more behind the first one",
+       "first_block above 2 GiB / the bytes of a block"},
+      {"prefix_hit", "a request found rows that another had computed",
+       "prompts that begin with the same 256 tokens"},
+      {"ranks", "the outputs of several ranks were added", "tensor_parallel, or --tp 2"},
+      {"draft_held", "a drafted token held", "serving.draft_tokens"},
+      {"draft_refused", "a drafted token was refused",
+       "serving.draft_accept with a number below draft_tokens"},
   };
 }
 
@@ -56,6 +79,11 @@ bool reachable(const ModelConfig& config, Path path) {
     case Path::kFirstC4Window:
     case Path::kSplitC4Window:
     case Path::kShortPrompt:
+    case Path::kChunkAt0Mod4:
+    case Path::kChunkAt1Mod4:
+    case Path::kChunkAt2Mod4:
+    case Path::kChunkAt3Mod4:
+    case Path::kManyKeys:
       return has_type(config, LayerType::kC4A);
     case Path::kC128Boundary:
       return has_type(config, LayerType::kC128A);
@@ -72,13 +100,16 @@ void blocks(const Session& session, StepExercise* step) {
                     [](const BlockOwner& before) { return before.writer >= 0; });
   for (std::size_t r = 0; r < m.live.size(); ++r) {
     const Request& request = session.serving().requests()[to_size(m.live[r])];
-    if (m.joins[r] != 0 && request.preemptions > 0) ++step->of(Path::kRecomputed);
+    if (m.joins[r] == 0) continue;
+    if (request.preemptions > 0) ++step->of(Path::kRecomputed);
+    if (m.num_computed[r] > 0) ++step->of(Path::kHit);
   }
 }
 
 void tokens(const Session& session, StepExercise* step) {
   const StepMetadata& m = session.metadata();
   const ModelConfig& config = session.parts().config;
+  const auto blocks_of_swa = session.parts().layout.find(0, CacheKind::kSwa)->block_tokens;
   std::int64_t chunks = 0, decodes = 0, rows = 0;
   for (std::size_t r = 0; r < m.live.size(); ++r) {
     if (m.scheduled[r] == 0) continue;
@@ -88,13 +119,19 @@ void tokens(const Session& session, StepExercise* step) {
     const bool decode = m.num_computed[r] >= request.prompt_tokens;
     (decode ? decodes : chunks) += 1;
     if (decode) step->lengths_mod_4 |= static_cast<std::uint8_t>(1 << end % 4);
-    if (m.num_computed[r] < 4 && end >= 4) ++step->of(Path::kFirstC4Window);
-    if (end % 4 != 0) ++step->of(Path::kSplitC4Window);
-    if (end / 128 > m.num_computed[r] / 128) ++step->of(Path::kC128Boundary);
-    if (request.prompt_tokens < 4) ++step->of(Path::kShortPrompt);
-    if (end > config.window) ++step->of(Path::kWindowMoved);
-    // Blocks of 64 rows: a window of 128 reaches over three unless it begins with one.
-    if (end > config.window && end % 64 != 0) ++step->of(Path::kWindowOverThreeBlocks);
+    const std::int64_t start = m.num_computed[r];
+    if (start < 4 && end >= 4) ++step->of(Path::kFirstC4Window);
+    if (end % 4 != 0 && end < request.prompt_tokens) ++step->of(Path::kSplitC4Window);
+    step->of(Path::kC128Boundary) += end / 128 - start / 128;
+    if (start == 0 && request.prompt_tokens < 4) ++step->of(Path::kShortPrompt);
+    if (!decode && start > 0 && m.scheduled[r] > 1) {
+      ++step->of(static_cast<Path>(static_cast<int>(Path::kChunkAt0Mod4) + start % 4));
+    }
+    for (std::int64_t p = std::max<std::int64_t>(start, config.window); p < end; ++p) {
+      ++step->of(Path::kWindowMoved);
+      const std::int64_t first = p - config.window + 1;
+      if (p / blocks_of_swa - first / blocks_of_swa >= 2) ++step->of(Path::kWindowOverThreeBlocks);
+    }
   }
   if (rows > 1) ++step->of(Path::kSeveralRequests);
   if (chunks > 0 && decodes > 0) ++step->of(Path::kMixedStep);
@@ -103,9 +140,10 @@ void tokens(const Session& session, StepExercise* step) {
 void selection(const Session& session, StepExercise* step) {
   const auto& p = session.last_params().get<as_indexer_topk_params>();
   const std::int64_t width = p.indices.shape[1];
-  std::int64_t selective = 0, ties = 0;
+  std::int64_t selective = 0, ties = 0, many = 0;
   for (std::int64_t t = 0; t < p.lens.shape[0]; ++t) {
     const std::int32_t len = *at<std::int32_t>(p.lens, t);
+    many += len > kManyKeys ? 1 : 0;
     if (len <= width) continue;
     ++selective;
     std::vector<float> scores(at<float>(p.logits, t), at<float>(p.logits, t) + len);
@@ -116,6 +154,39 @@ void selection(const Session& session, StepExercise* step) {
   }
   step->of(Path::kSelective) += selective;
   step->of(Path::kNearTie) += ties;
+  step->of(Path::kManyKeys) += many;
+}
+
+// Rows of a list that lie in a far page.
+std::int64_t far_rows(const as_cache& cache, const as_tensor& indices, const as_tensor& lens) {
+  const std::int64_t stride = cache.data.stride[0];
+  if (!present(indices) || cache.data.shape[0] * stride <= kFarOffset) return 0;
+  std::int64_t far = 0;
+  for (std::int64_t t = 0; t < indices.shape[0]; ++t) {
+    for (std::int64_t k = 0; k < *at<std::int32_t>(lens, t); ++k) {
+      const std::int64_t slot = *at<std::int32_t>(indices, t, k);
+      far += slot >= 0 && slot / cache.rows_per_block * stride >= kFarOffset ? 1 : 0;
+    }
+  }
+  return far;
+}
+
+// A sampled row with the next row of its request beside it is the verification of a draft.
+void drafts(const Session& session, StepExercise* step) {
+  const StepMetadata& m = session.metadata();
+  const auto& p = session.last_params().get<as_sample_params>();
+  bool holds = true;
+  for (std::size_t i = 0; i + 1 < m.sample_rows.size(); ++i) {
+    const auto row = to_size(m.sample_rows[i]), next = to_size(m.sample_rows[i + 1]);
+    if (next != row + 1 || m.request_of[next] != m.request_of[row]) {
+      holds = true;
+      continue;
+    }
+    // Behind one that is refused the others mean nothing.
+    const bool before = holds;
+    holds = holds && *at<std::int32_t>(p.tokens, static_cast<std::int64_t>(i)) == m.tokens[next];
+    if (before) ++step->of(holds ? Path::kDraftHeld : Path::kDraftRefused);
+  }
 }
 
 void attention(const Session& session, StepExercise* step) {
@@ -134,6 +205,8 @@ void attention(const Session& session, StepExercise* step) {
   step->of(Path::kLargeSink) += above;
   step->of(Path::kSmallSink) += below;
   step->of(Path::kLongRow) += long_rows;
+  step->of(Path::kFarPage) +=
+      far_rows(p.cache, p.indices, p.lens) + far_rows(p.extra_cache, p.extra_indices, p.extra_lens);
 }
 
 }  // namespace
@@ -148,6 +221,11 @@ void note_exercise(const Session& session, StepExercise* step) {
       return selection(session, step);
     case AS_OP_SPARSE_ATTENTION:
       return attention(session, step);
+    case AS_OP_RESIDUAL:
+      if (session.parts().ranks.size() > 1) ++step->of(Path::kRanks);
+      return;
+    case AS_OP_SAMPLE:
+      return drafts(session, step);
     default:
       return;
   }

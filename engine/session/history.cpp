@@ -43,8 +43,9 @@ void History::copy_row(const CacheSpec& spec, std::int64_t from, std::int64_t to
               rows + static_cast<std::size_t>(from) * bytes, bytes);
 }
 
-Shadow::Shadow(const CacheLayout& layout, const AddressSpace& space, std::int64_t num_blocks)
-    : layout_(layout), space_(space), rows_(layout, space, false) {
+Shadow::Shadow(const CacheLayout& layout, const AddressSpace& space, std::int64_t num_blocks,
+               std::int64_t first_block)
+    : layout_(layout), skipped_(first_block - 1), space_(space), rows_(layout, space, false) {
   for (const CacheSpec& spec : layout.specs) {
     const auto slots = static_cast<std::size_t>(num_blocks * spec.rows_per_block);
     const auto rows = static_cast<std::size_t>(space.rows(row_ratio(spec)));
@@ -59,11 +60,20 @@ std::size_t Shadow::index(const CacheSpec& spec) const {
   return static_cast<std::size_t>(&spec - layout_.specs.data());
 }
 
+std::int64_t Shadow::place(const CacheSpec& spec, std::int64_t slot) const {
+  const std::int64_t rows = spec.rows_per_block, skipped = skipped_ * rows;
+  const std::int64_t place = slot < rows ? slot : slot - skipped;
+  const bool is_null = slot >= 0 && slot < rows;
+  const bool there = is_null || (place >= rows && place < to_count(slot_rows_[index(spec)].size()));
+  return there ? place : -1;
+}
+
 void Shadow::record(const CacheSpec& spec, const as_cache& paged, std::int64_t slot,
                     std::int64_t row, std::int64_t step) {
   put_record(spec, row, as_cache_row(&paged, slot), step, row);
-  slot_rows_[index(spec)][static_cast<std::size_t>(slot)] = row;
-  slot_steps_[index(spec)][static_cast<std::size_t>(slot)] = static_cast<std::int32_t>(step);
+  const auto at = static_cast<std::size_t>(place(spec, slot));
+  slot_rows_[index(spec)][at] = row;
+  slot_steps_[index(spec)][at] = static_cast<std::int32_t>(step);
 }
 
 void Shadow::put_record(const CacheSpec& spec, std::int64_t row, const as_row_address& from,
@@ -83,7 +93,7 @@ std::int64_t Shadow::take_over(const CacheSpec& spec, const as_cache& paged, std
                                std::int64_t row) {
   const std::int64_t from = row_of(spec, slot);
   if (from < 0) return -1;
-  const std::int32_t step = slot_steps_[index(spec)][static_cast<std::size_t>(slot)];
+  const std::int32_t step = slot_steps_[index(spec)][static_cast<std::size_t>(place(spec, slot))];
   if (written(spec, from) == step && origin(spec, from) == from) {
     as_cache own = rows_.cache(spec);
     if (from != row) put_record(spec, row, as_cache_row(&own, from), step, from);
@@ -97,8 +107,9 @@ std::int64_t Shadow::take_over(const CacheSpec& spec, const as_cache& paged, std
 void Shadow::forget_block(std::int32_t block) {
   for (std::size_t spec = 0; spec < layout_.specs.size(); ++spec) {
     const std::int64_t rows = layout_.specs[spec].rows_per_block;
-    std::fill_n(slot_rows_[spec].begin() + block * rows, rows, -1);
-    std::fill_n(slot_steps_[spec].begin() + block * rows, rows, -1);
+    const std::ptrdiff_t first = first_place(layout_.specs[spec], block);
+    std::fill_n(slot_rows_[spec].begin() + first, rows, -1);
+    std::fill_n(slot_steps_[spec].begin() + first, rows, -1);
   }
 }
 
@@ -107,9 +118,10 @@ SlotMarks Shadow::marks(std::int32_t group, std::int32_t block) const {
   for (const int s : layout_.groups[static_cast<std::size_t>(group)].specs) {
     const auto spec = static_cast<std::size_t>(s);
     const std::int64_t rows = layout_.specs[spec].rows_per_block;
-    const auto first = slot_rows_[spec].begin() + block * rows;
+    const std::ptrdiff_t place = first_place(layout_.specs[spec], block);
+    const auto first = slot_rows_[spec].begin() + place;
     marks.rows.insert(marks.rows.end(), first, first + rows);
-    const auto step = slot_steps_[spec].begin() + block * rows;
+    const auto step = slot_steps_[spec].begin() + place;
     marks.steps.insert(marks.steps.end(), step, step + rows);
   }
   return marks;
@@ -120,8 +132,9 @@ void Shadow::restore_marks(std::int32_t group, std::int32_t block, const SlotMar
   for (const int s : layout_.groups[static_cast<std::size_t>(group)].specs) {
     const auto spec = static_cast<std::size_t>(s);
     const std::ptrdiff_t rows = layout_.specs[spec].rows_per_block;
-    std::copy_n(marks.rows.begin() + at, rows, slot_rows_[spec].begin() + block * rows);
-    std::copy_n(marks.steps.begin() + at, rows, slot_steps_[spec].begin() + block * rows);
+    const std::ptrdiff_t first = first_place(layout_.specs[spec], block);
+    std::copy_n(marks.rows.begin() + at, rows, slot_rows_[spec].begin() + first);
+    std::copy_n(marks.steps.begin() + at, rows, slot_steps_[spec].begin() + first);
     at += rows;
   }
 }
@@ -130,14 +143,14 @@ void Shadow::restore_row(const CacheSpec& spec, const as_cache& paged, std::int6
                          std::int64_t row) {
   const std::int64_t from = row_of(spec, slot);
   if (from < 0) return;
-  const std::int32_t step = slot_steps_[index(spec)][static_cast<std::size_t>(slot)];
+  const std::int32_t step = slot_steps_[index(spec)][static_cast<std::size_t>(place(spec, slot))];
   if (origin(spec, row) == from && written(spec, row) == step) return;
   put_record(spec, row, as_cache_row(&paged, slot), step, from);
 }
 
 std::int64_t Shadow::row_of(const CacheSpec& spec, std::int64_t slot) const {
-  const auto& rows = slot_rows_[index(spec)];
-  return slot >= 0 && slot < to_count(rows.size()) ? rows[static_cast<std::size_t>(slot)] : -1;
+  const std::int64_t at = place(spec, slot);
+  return at < 0 ? -1 : slot_rows_[index(spec)][static_cast<std::size_t>(at)];
 }
 
 std::int64_t Shadow::row_of(const CacheSpec& spec, std::int64_t slot, std::int32_t request) const {

@@ -48,7 +48,9 @@ struct SlotMarks {
 // preempted and computed it again elsewhere) still holds the older one.
 class Shadow {
  public:
-  Shadow(const CacheLayout& layout, const AddressSpace& space, std::int64_t num_blocks);
+  // num_blocks: null block included; the others have the ids from first_block on.
+  Shadow(const CacheLayout& layout, const AddressSpace& space, std::int64_t num_blocks,
+         std::int64_t first_block = 1);
 
   as_cache cache(const CacheSpec& spec) const { return rows_.cache(spec); }
   // Copies the row in `slot` of the paged cache to logical row `row`.
@@ -79,9 +81,8 @@ class Shadow {
   std::int64_t row_of(const CacheSpec& spec, std::int64_t slot, std::int32_t request) const;
   // Whether the slot is where this row was written, or taken over from.
   bool holds(const CacheSpec& spec, std::int64_t slot, std::int64_t row) const;
-  std::int64_t slots(const CacheSpec& spec) const {
-    return static_cast<std::int64_t>(slot_rows_[index(spec)].size());
-  }
+  // Whether there is such a slot.
+  bool has(const CacheSpec& spec, std::int64_t slot) const { return place(spec, slot) >= 0; }
   // Step of the last write of a logical row, -1 = never.
   std::int64_t written(const CacheSpec& spec, std::int64_t row) const;
   // Whether the paged row holds exactly the recorded bytes.
@@ -90,12 +91,19 @@ class Shadow {
 
  private:
   std::size_t index(const CacheSpec& spec) const;
+  // Of a slot in what is kept by slot, where no place is for ids that do not exist; -1 = none.
+  std::int64_t place(const CacheSpec& spec, std::int64_t slot) const;
+  // Of a block's first slot.
+  std::ptrdiff_t first_place(const CacheSpec& spec, std::int32_t block) const {
+    return static_cast<std::ptrdiff_t>(place(spec, std::int64_t{block} * spec.rows_per_block));
+  }
 
   const CacheLayout& layout_;
+  std::int64_t skipped_;  // ids between the null block and the first one
   AddressSpace space_;
   History rows_;
-  std::vector<std::vector<std::int64_t>> slot_rows_;   // by spec, slot
-  std::vector<std::vector<std::int32_t>> slot_steps_;  // by spec, slot: when it was written
+  std::vector<std::vector<std::int64_t>> slot_rows_;   // by spec, place of the slot
+  std::vector<std::vector<std::int32_t>> slot_steps_;  // by spec, place: when it was written
   std::vector<std::vector<std::int32_t>> steps_;       // by spec, row: of its record
   std::vector<std::vector<std::int64_t>> origins_;     // by spec, row: the row it was taken from
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/session/layer_ops.h"
+#include "kernels/layout/records.h"
 
 namespace attnscope {
 namespace {
@@ -107,10 +108,11 @@ Result<void> go_to_step_end(Session& session, std::int64_t step) {
 }
 
 Result<BlockBytes> read_block(const Session& session, std::int32_t block) {
-  const std::int64_t blocks = session.serving().num_blocks();
-  if (block < 0 || block >= blocks) {
+  const std::int32_t first = session.serving().first_block(), end = session.serving().end_block();
+  if (block != AS_NULL_BLOCK && (block < first || block >= end)) {
     return bad_input(fmt::format("there is no block {}", block),
-                     fmt::format("blocks are 0 to {}", blocks - 1));
+                     first == 1 ? fmt::format("blocks are 0 to {}", end - 1)
+                                : fmt::format("blocks are 0 and {} to {}", first, end - 1));
   }
   BlockBytes out;
   out.block = block;

@@ -4,6 +4,7 @@
 
 #include "engine/backend/call_op.h"
 #include "engine/model/numbers.h"
+#include "engine/session/output_poison.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 
@@ -154,7 +155,8 @@ Result<Residency::Mirror*> Residency::mirror(const as_tensor& host) {
   return &m;
 }
 
-Result<void> Residency::to_device(as_tensor& tensor, bool written, bool poison) {
+Result<void> Residency::to_device(as_tensor& tensor, bool written,
+                                  std::optional<std::uint8_t> poison) {
   if (!present(tensor)) return {};
   if (is_constant(tensor.data)) {
     auto there = constant(tensor);
@@ -167,7 +169,7 @@ Result<void> Residency::to_device(as_tensor& tensor, bool written, bool poison) 
   Mirror& m = **found;
   Result<void> ok;
   if (written) {
-    if (poison) ok = device_->fill(m.memory, 0xFF, tensor_bytes(tensor));
+    if (poison) ok = device_->fill(m.memory, *poison, tensor_bytes(tensor));
     m.device_valid = true;
     m.host_valid = false;
   } else if (!m.device_valid) {
@@ -216,7 +218,10 @@ Result<void> Residency::run(as_op_fn function, const OpParams& params, bool pois
       continue;
     }
     const bool written = tap.direction == AS_TAP_OUT;
-    if (auto ok = to_device(there.tensor(tap.offset), written, poison && written); !ok) return ok;
+    as_tensor& tensor = there.tensor(tap.offset);
+    std::optional<std::uint8_t> byte;
+    if (poison && written) byte = poison_byte(tap, tensor.dtype, step_ % 2 != 0);
+    if (auto ok = to_device(tensor, written, byte); !ok) return ok;
   }
   if (as_rope* rope = rope_of(there); rope != nullptr && present(rope->table)) {
     auto table = constant(rope->table);

@@ -40,7 +40,7 @@ class Residency : public SlabMirror {
   void begin_step(const std::vector<std::int32_t>& tables);
 
   // Runs an op of the device's lane on the main stream; the same params with host addresses.
-  // poison: outputs start as NaN. An event before it and one after it are marked.
+  // poison: outputs start as output_poison.h says. An event before it and one after it are marked.
   Result<void> run(as_op_fn function, const OpParams& params, bool poison);
   // Around an op that a lane of the host runs: what it reads comes to the host, what it wrote is
   // newer there.
@@ -89,7 +89,7 @@ class Residency : public SlabMirror {
 
   // The mirror of a tensor's memory, at least as large; what it holds is undefined when it grew.
   Result<Mirror*> mirror(const as_tensor& host);
-  Result<void> to_device(as_tensor& tensor, bool written, bool poison);
+  Result<void> to_device(as_tensor& tensor, bool written, std::optional<std::uint8_t> poison);
   Result<void> fetch_taps(const OpParams& params, bool outputs);
   // Puts the copy of a block that is newer on the device on the stream, and says so.
   Result<void> download_block(std::int64_t block, bool* any);

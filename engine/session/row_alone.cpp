@@ -32,7 +32,7 @@ bool by_token(const as_tap_info& tap) {
 RowAlone run_row_alone(const Session& session, std::int64_t token) {
   RowAlone result;
   result.token = token;
-  const OpParams& batch = session.last_params();
+  const OpParams& batch = session.last_called();
   const as_op_info& info = batch.info();
   if (info.phase != AS_PHASE_LAYER) return result;
   OpParams alone = batch;

@@ -157,6 +157,7 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   }
   parts.weights = parts.ranks[static_cast<std::size_t>(scenario.parallel.rank)];
   parts.layout = build_cache_layout(parts.config);
+  parts.adversarial_lists = scenario.adversarial_lists;
 
   std::int64_t longest = 1;
   std::vector<Request> requests;
@@ -188,10 +189,11 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   s->tables_.assign(scenario.requests.size(),
                     std::vector<std::vector<std::int32_t>>(parts.layout.groups.size()));
   s->make_rope_tables(longest);
-  s->slab_ = std::make_unique<Slab>(parts.layout, scenario.pool_blocks);
+  s->slab_ = std::make_unique<Slab>(parts.layout, s->serving_->end_block());
+  if (parts.adversarial_lists) plant_nan_codes(parts.layout, *s->slab_);
   s->space_ = std::make_unique<AddressSpace>(s->serving_->requests());
-  s->verifier_ =
-      std::make_unique<Verifier>(parts, options.references, *s->space_, scenario.pool_blocks);
+  s->verifier_ = std::make_unique<Verifier>(parts, options.references, *s->space_,
+                                            scenario.pool_blocks, scenario.first_block);
   if (parts.weights_read && options.references != References::kNone) {
     auto differing = check_loaded(scenario.checkpoint, scenario.model, scenario.parallel,
                                   *parts.weights_read, parts.ranks);
@@ -458,12 +460,15 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
   const auto start = std::chrono::steady_clock::now();
   Result<void> ran;
   const StandInWatch watch;
+  last_called_ = params;
   if (change_ != nullptr && change_->changes(id, layer)) {
     ran = run_changed(layer, params, call);
-  } else if (by_device) {
-    ran = device_->run(lane, lanes_.function(id), layer, params, call, is_seen);
   } else {
-    ran = call_op(lanes_.function(id), params.data(), call);
+    const auto called = as_called(layer, params, by_device);
+    if (!called) return called.error();
+    last_called_ = **called;
+    ran = by_device ? device_->run(lane, lanes_.function(id), layer, **called, call, is_seen)
+                    : call_op(lanes_.function(id), (*called)->data(), call);
   }
   double elapsed = seconds_since(start);
   const int published = layer < 0 ? -1 : parts_.config.layers[static_cast<std::size_t>(layer)];
@@ -493,6 +498,7 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
   current_.seconds += elapsed;
   auto ok =
       is_seen ? verifier_->after(layer, params, lane) : verifier_->unseen(layer, params, lane);
+  if (ok && !by_device) ok = probe_nan_codes(layer, params, call);
   last_params_ = params;
   ran_any_ = is_seen;
   if (id == AS_OP_SAMPLE && is_seen) token_watch_->sampled(params.get<as_sample_params>());

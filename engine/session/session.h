@@ -22,6 +22,7 @@
 #include "engine/backend/registry.h"
 #include "engine/config/scenario.h"
 #include "engine/decisions/serving_judge.h"
+#include "engine/session/adversarial_lists.h"
 #include "engine/session/device_run.h"
 #include "engine/session/invariant_guard.h"
 #include "engine/session/observer.h"
@@ -162,6 +163,8 @@ class Session {
   // The params of the op that ran last; meaningful once ran_any().
   bool ran_any() const { return ran_any_; }
   const OpParams& last_params() const { return last_params_; }
+  // The same as its lane got them: with other lists where these are adversarial.
+  const OpParams& last_called() const { return last_called_; }
   const OpParams& last_forced() const { return verifier_->forced(); }
 
   const SessionParts& parts() const { return parts_; }
@@ -201,6 +204,10 @@ class Session {
   Result<void> run_next();
   Result<void> run_before_op(as_op_id op);
   Result<void> run_op(as_op_id op, int layer, OpParams& params);
+  // What a lane is called with: the params, or the same with adversarial lists.
+  Result<const OpParams*> as_called(int layer, const OpParams& params, bool by_device);
+  // Whether the lane knows NaN codes, where lists are adversarial.
+  Result<void> probe_nan_codes(int layer, const OpParams& params, const as_call& call);
   Result<void> run_changed(int layer, const OpParams& params, const as_call& call);
   // The op's lane failed and another carried it out: it is that one's from this step on.
   void change_hands(as_op_id op, int layer, const as_lane& to);
@@ -277,6 +284,7 @@ class Session {
   bool device_failed_ = false;  // the error of the op that just ran is the device's
   bool whole_step_ = false;     // nobody stops inside the step
   Frame frame_{Frame::Kind::kEngine};
+  AdversarialLists adversarial_;
   Peers peers_{parts_, Frame::Kind::kEngine};
   StepMetadata metadata_;
   StepHost host_;
@@ -290,7 +298,7 @@ class Session {
   std::deque<StepRecord> ahead_;  // of steps after history_ that ran before the session went back
   std::unique_ptr<CheckpointRing> checkpoints_;
   std::int64_t checkpoint_every_ = 0;
-  OpParams last_params_;
+  OpParams last_params_, last_called_;
   bool ran_any_ = false;
   std::atomic<bool> cancelled_{false};
   SessionObserver* observer_ = nullptr;

@@ -29,6 +29,41 @@ void Session::forget_change() {
   verifier_->set_change(nullptr);
 }
 
+Result<const OpParams*> Session::as_called(int layer, const OpParams& params, bool by_device) {
+  // A plan's tensors are its own.
+  const bool planned = by_device && device_->planned();
+  if (!parts_.adversarial_lists || !AdversarialLists::apply_to(params.op()) || planned) {
+    return &params;
+  }
+  const as_op_info& info = params.info();
+  for (std::uint32_t i = 0; by_device && i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.kind != AS_TAP_TENSOR || tap.direction != AS_TAP_IN) continue;
+    auto ok = device_->residency().fetch(params.tensor(tap.offset));
+    if (!ok) return device_failure(ok.error());
+  }
+  const OpParams& dressed = adversarial_.dress(params, metadata_.positions.data(), layer);
+  for (std::uint32_t i = 0; by_device && i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.kind != AS_TAP_TENSOR || tap.direction != AS_TAP_IN) continue;
+    const as_tensor& tensor = dressed.tensor(tap.offset);
+    if (tensor.data != params.tensor(tap.offset).data) device_->residency().host_wrote(tensor);
+  }
+  return &dressed;
+}
+
+Result<void> Session::probe_nan_codes(int layer, const OpParams& params, const as_call& call) {
+  const as_op_id id = params.op();
+  if (!parts_.adversarial_lists || id != AS_OP_SPARSE_ATTENTION || change_ != nullptr ||
+      verifier_->references() == References::kNone) {
+    return {};
+  }
+  auto number = adversarial_.read_nan_codes(params, lanes_.function(id), call);
+  if (!number) return number.error();
+  if (*number) verifier_->read_nan_codes(layer, params, lanes_.lane(id), std::move(**number));
+  return {};
+}
+
 Result<void> Session::run_changed(int layer, const OpParams& params, const as_call& call) {
   const as_op_id id = params.op();
   const std::string& lane = lanes_.lane(id);

@@ -1,7 +1,8 @@
 #include "engine/session/slab.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 
@@ -10,13 +11,15 @@
 
 namespace attnscope {
 
-void Slab::Free::operator()(std::uint8_t* p) const { std::free(p); }
+void Slab::Free::operator()(std::uint8_t* p) const { munmap(p, bytes); }
 
 Slab::Slab(const CacheLayout& layout, std::int64_t num_blocks)
     : num_blocks_(num_blocks), stride_(layout.block_stride) {
-  const auto bytes = static_cast<std::size_t>(as_round_up(num_blocks_ * stride_, 64));
-  memory_.reset(static_cast<std::uint8_t*>(std::aligned_alloc(64, bytes)));
-  if (!memory_) throw std::bad_alloc();
+  const auto bytes = static_cast<std::size_t>(num_blocks_ * stride_);
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  memory_ = {static_cast<std::uint8_t*>(memory), Free{bytes}};
   // Other blocks are filled when somebody gets them, so that a large pool costs only what is used.
   poison(AS_NULL_BLOCK);
 }

@@ -18,8 +18,11 @@ class SlabMirror {
   virtual void wrote(std::int64_t block) = 0;  // the host's block was written
 };
 
+// Memory is reserved for every id from 0 on and taken where it is written: ids that do not exist,
+// as those below a first block, cost nothing.
 class Slab {
  public:
+  // num_blocks: ids are below.
   Slab(const CacheLayout& layout, std::int64_t num_blocks);
 
   as_cache cache(const CacheSpec& spec) const;
@@ -37,10 +40,11 @@ class Slab {
 
  private:
   struct Free {
+    std::size_t bytes;
     void operator()(std::uint8_t* p) const;
   };
   std::int64_t num_blocks_, stride_;
-  std::unique_ptr<std::uint8_t, Free> memory_;
+  std::unique_ptr<std::uint8_t, Free> memory_{nullptr, Free{0}};
   SlabMirror* mirror_ = nullptr;
 };
 

@@ -39,7 +39,8 @@ std::shared_ptr<const SessionInfo> session_info(const Session& session) {
   const SessionParts& parts = session.parts();
   info->config = parts.config;
   info->layout = parts.layout;
-  info->num_blocks = session.serving().num_blocks();
+  info->num_blocks = session.serving().end_block();
+  info->first_block = session.serving().first_block();
   info->block_stride = session.slab().block_stride();
   info->limits = session.serving().limits();
   info->lanes = session.lanes().description();

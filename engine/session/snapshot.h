@@ -17,7 +17,9 @@ namespace attnscope {
 struct SessionInfo {
   ModelConfig config;
   CacheLayout layout;
-  std::int64_t num_blocks = 0;  // null block included
+  std::int64_t num_blocks = 0;   // ids are below: null block included, and ids below the first
+  std::int64_t first_block = 1;  // the lowest id but the null block's
+  std::int64_t usable_blocks() const { return num_blocks - first_block; }
   std::int64_t block_stride = 0;
   SchedulerLimits limits;
   std::string lanes;                 // description

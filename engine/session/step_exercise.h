@@ -6,6 +6,7 @@
 
 namespace attnscope {
 
+// In the order in which a capture keeps them: new ones come last.
 enum class Path {
   kSelective,
   kNearTie,
@@ -22,9 +23,19 @@ enum class Path {
   kLongRow,
   kLargeSink,
   kSmallSink,
-  kLengthsMod4
+  kLengthsMod4,
+  kChunkAt0Mod4,
+  kChunkAt1Mod4,
+  kChunkAt2Mod4,
+  kChunkAt3Mod4,
+  kManyKeys,
+  kFarPage,
+  kHit,
+  kRanks,
+  kDraftHeld,
+  kDraftRefused
 };
-inline constexpr std::size_t kPaths = 16;
+inline constexpr std::size_t kPaths = 26;
 
 struct StepExercise {
   std::array<std::int64_t, kPaths> counts{};  // by Path; kLengthsMod4 is of several steps

@@ -47,7 +47,8 @@ struct SessionParts {
   std::vector<as_rope> ropes;                                  // by running layer, tables set
   CacheLayout layout;
   Tolerances tolerances;
-  const as_lane* sim = nullptr;  // references; nullptr = none
+  bool adversarial_lists = false;  // lanes get adversarial_lists.h
+  const as_lane* sim = nullptr;    // references; nullptr = none
   const as_lane* exact = nullptr;
   const as_threads* threads = nullptr;
 };
@@ -55,7 +56,7 @@ struct SessionParts {
 class Verifier {
  public:
   Verifier(const SessionParts& parts, References references, const AddressSpace& space,
-           std::int64_t num_blocks);
+           std::int64_t num_blocks, std::int64_t first_block = 1);
   ~Verifier();
 
   // At the start of a step; then once its tokens are planned (step must outlive the step).
@@ -84,6 +85,8 @@ class Verifier {
   void replay_input(int layer);
   // What the free-running references are to compute otherwise; nullptr = nothing.
   void set_change(OpChange* change) { change_ = change; }
+  // After both: the lane takes NaN codes for numbers, as the note says.
+  void read_nan_codes(int layer, const OpParams& params, const std::string& lane, std::string note);
   // Instead of both where the op's tensors are not on the host: results without comparison.
   Result<void> unseen(int layer, const OpParams& params, const std::string& lane);
 

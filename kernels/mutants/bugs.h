@@ -16,6 +16,13 @@ struct Bug {
   as_op_fn function;
 };
 
+// One that only some traffic reaches.
+struct RareBug {
+  Bug bug;
+  const char* scenario;  // of assets/scenarios, that does
+};
+std::vector<RareBug> rare_bugs();
+
 // By what they spoil; a file each.
 std::vector<Bug> list_bugs();        // slots, windows and lists of the step
 std::vector<Bug> dense_bugs();       // norms, projections, residual, sampling

@@ -8,7 +8,15 @@
 
 namespace attnscope::mutants {
 
-// All mutants; ops they do not replace are NULL.
+// All mutants that any traffic reaches; ops they do not replace are NULL.
 const std::vector<as_lane>& lanes();
+
+// One that only some traffic reaches.
+struct RareMutant {
+  as_lane lane;
+  as_op_id op;           // that it replaces
+  const char* scenario;  // a name of assets/scenarios: there it shows
+};
+const std::vector<RareMutant>& rare();
 
 }  // namespace attnscope::mutants

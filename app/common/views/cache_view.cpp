@@ -204,7 +204,7 @@ UsageView usage_view(const Snapshot& snapshot) {
           : fmt::format(
                 "Of {} blocks {} are held, {} free and findable, {} free and empty; most "
                 "were held in step {}: {}.",
-                format_count(snapshot.info->num_blocks - 1), format_count(view.usage.back().held),
+                format_count(snapshot.info->usable_blocks()), format_count(view.usage.back().held),
                 format_count(view.usage.back().free_keyed),
                 format_count(view.usage.back().free_empty), at, format_count(fullest));
   return view;

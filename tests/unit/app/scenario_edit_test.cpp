@@ -24,6 +24,9 @@ bool same(const Scenario& a, const Scenario& b) {
   return a.name == b.name && a.model.name == b.model.name && a.model.layers == b.model.layers &&
          a.model.switches.profile == b.model.switches.profile && a.seed == b.seed &&
          a.parallel == b.parallel && a.pool_blocks == b.pool_blocks &&
+         a.first_block == b.first_block && a.adversarial_lists == b.adversarial_lists &&
+         a.model.sink_shift == b.model.sink_shift && a.model.logit_gain == b.model.logit_gain &&
+         a.model.twin_tokens == b.model.twin_tokens &&
          a.limits.token_budget == b.limits.token_budget &&
          a.limits.max_requests == b.limits.max_requests && a.decode_steps == b.decode_steps &&
          std::ranges::equal(a.requests, b.requests, requests);
@@ -51,7 +54,7 @@ class ScenarioFiles : public ::testing::Test {
 
 // What was saved is the same scenario, and gives the same draft again.
 TEST_F(ScenarioFiles, ShippedScenariosSurviveSaving) {
-  for (const char* name : {"default", "early", "flash"}) {
+  for (const char* name : {"default", "early", "flash", "large_scores", "high_blocks"}) {
     const RunSetup setup = shipped(name);
     const ScenarioDraft draft = draft_of(setup);
     const std::string file = path("saved.json");

@@ -107,6 +107,29 @@ TEST_F(Scenarios, IsReadFromTextToo) {
   EXPECT_NE(bad.error().message.find(path + ": line 1"), std::string::npos) << bad.error().message;
 }
 
+TEST_F(Scenarios, MaySayWhereIdsBeginAndHowListsAre) {
+  EXPECT_EQ(load_scenario(write(good_.dump()))->first_block, 1);
+  EXPECT_FALSE(load_scenario(write(good_.dump()))->adversarial_lists);
+  json s = good_;
+  s["first_block"] = 120000;
+  s["lists"] = "adversarial";
+  s["model"]["logit_gain"] = 256;
+  s["model"]["twin_tokens"] = true;
+  const Result<Scenario> r = load_scenario(write(s.dump()));
+  ASSERT_TRUE(r) << r.error().text();
+  EXPECT_EQ(r->first_block, 120000);
+  EXPECT_TRUE(r->adversarial_lists);
+  EXPECT_EQ(r->model.logit_gain, 256);
+  EXPECT_TRUE(r->model.twin_tokens);
+  s["first_block"] = 0;
+  expect_error(s, {"first_block", "found 0"});
+  s["first_block"] = (1 << 20) + 1;
+  expect_error(s, {"first_block", "1048576"});
+  s["first_block"] = 1;
+  s["lists"] = "odd";
+  expect_error(s, {"lists", "plain", "adversarial"});
+}
+
 TEST_F(Scenarios, DefaultsAndBytesAbove127) {
   const Result<Scenario> s = load_scenario(write(R"({"version": 1, "model": {"preset": "tiny"},
       "pool_blocks": 400, "requests": [{"text": "\u00e4", "max_new_tokens": 1},
@@ -253,6 +276,12 @@ TEST_F(Scenarios, Models) {
   s["model"]["sink_shift"] = 1e5;
   expect_error(s, {"model.sink_shift", "10000"});
   s["model"].erase("sink_shift");
+  s["model"]["logit_gain"] = 0;
+  expect_error(s, {"model.logit_gain", "1024"});
+  s["model"].erase("logit_gain");
+  s["model"]["twin_tokens"] = 1;
+  expect_error(s, {"model.twin_tokens"});
+  s["model"].erase("twin_tokens");
   s["model"]["seed"] = -1;
   expect_error(s, {"model.seed", "found -1"});
   s = good_;
