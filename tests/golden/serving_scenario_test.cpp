@@ -67,13 +67,18 @@ TEST(ServingScenarios, AbortedRequestsLeaveTheirBlocksToOthers) {
 
 TEST(ServingScenarios, ChunksRunBesideDecodesByPriority) {
   const RunResult run = run_and_check(shipped("mixed"));
+  // In one step: a request that has its token, and another whose prompt goes on.
   std::int64_t mixed = 0;
   for (const StepRecord& step : run.steps) {
     const std::int64_t sampling =
         std::ranges::count_if(step.sampled, [](std::int32_t t) { return t >= 0; });
-    mixed += sampling > 0 && step.tokens > 8 ? 1 : 0;
+    const bool goes_on = sampling < std::ssize(step.live);
+    mixed += sampling > 0 && goes_on && step.tokens > sampling + 8 ? 1 : 0;
   }
-  EXPECT_GE(mixed, 3);
+  EXPECT_GE(mixed, 5);
+  const auto path = std::ranges::find(run.exercise, "prefill_beside_decode", &Exercised::name);
+  ASSERT_NE(path, run.exercise.end());
+  EXPECT_GE(path->count, 5);
   // Both arrive in step 3; the chunks of "urgent" come first.
   const auto first_of = [&](std::int32_t request) {
     for (const StepRecord& s : run.steps) {
