@@ -65,6 +65,24 @@ TEST(ServingScenarios, AbortedRequestsLeaveTheirBlocksToOthers) {
   EXPECT_EQ(run.serving.hit_tokens, 256);
 }
 
+// The words of a block are not all that names it: what stands before them counts too.
+TEST(ServingScenarios, EqualWordsBehindAnotherBeginningAreNotHit) {
+  const Scenario scenario = shipped("chains");
+  const auto& first = scenario.requests[0].tokens;
+  const auto& mixed = scenario.requests[2].tokens;
+  ASSERT_FALSE(std::equal(first.begin(), first.begin() + 256, mixed.begin()));
+  ASSERT_TRUE(std::equal(first.begin() + 256, first.begin() + 512, mixed.begin() + 256));
+  const RunResult run = run_and_check(scenario);
+  EXPECT_EQ(run.serving.hits, 1);
+  EXPECT_EQ(run.serving.hit_tokens, 256);
+}
+
+TEST(ServingScenarios, SharedBlocksOutliveAHolderThatIsPreempted) {
+  const RunResult run = run_and_check(shipped("pressure"));
+  EXPECT_GE(run.serving.hits, 1);
+  EXPECT_GE(run.serving.preemptions, 1);
+}
+
 TEST(ServingScenarios, ChunksRunBesideDecodesByPriority) {
   const RunResult run = run_and_check(shipped("mixed"));
   // In one step: a request that has its token, and another whose prompt goes on.

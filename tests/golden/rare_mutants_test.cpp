@@ -1,0 +1,131 @@
+// Bugs that only some traffic reaches are named in the scenario that is there for them, and all
+// scenarios together leave no path open.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "engine/session/exercise.h"
+#include "kernels/mutants/mutants.h"
+#include "tests/golden/scenario_run.h"
+
+namespace attnscope {
+namespace rare_mutants_test {
+
+// Who is blamed first, and what ran before that.
+struct Shown {
+  std::vector<Blame> blamed;
+  std::int64_t steps = 0;
+};
+
+Shown first_blamed(const std::string& scenario_name, const mutants::RareMutant& mutant) {
+  Shown shown;
+  const auto scenario = load_scenario(scenario_name);
+  EXPECT_TRUE(scenario) << scenario.error().text();
+  if (!scenario) return shown;
+  SessionOptions options;
+  options.references = References::kSim;
+  options.checkpoint_every = 0;
+  options.lanes = {"cpu", std::string(as_op_find(mutant.op)->name) + "=" + mutant.lane.name};
+  auto session = Session::create(*scenario, all_lanes(), options);
+  EXPECT_TRUE(session) << session.error().text();
+  while (session && !(*session)->finished() && shown.blamed.empty()) {
+    const auto ran = (*session)->op();
+    EXPECT_TRUE(ran) << ran.error().text();
+    if (!ran) break;
+    const bool ended = !(*session)->current().timings.empty();
+    shown.steps = static_cast<std::int64_t>((*session)->history().size());
+    shown.blamed =
+        blame(ended ? (*session)->current_results() : (*session)->history().back().results);
+  }
+  return shown;
+}
+
+class RareMutants : public testing::TestWithParam<std::size_t> {};
+
+TEST_P(RareMutants, AreNamedInTheirScenario) {
+  const mutants::RareMutant& mutant = mutants::rare()[GetParam()];
+  const Shown shown = first_blamed(mutant.scenario, mutant);
+  ASSERT_EQ(shown.blamed.size(), 1u) << mutant.scenario << " does not reach it";
+  EXPECT_EQ(shown.blamed[0].op, mutant.op) << shown.blamed[0].sentence();
+  EXPECT_FALSE(shown.blamed[0].cache) << shown.blamed[0].sentence();
+}
+
+std::string mutant_name(const testing::TestParamInfo<std::size_t>& index) {
+  return std::string(mutants::rare()[index.param].lane.name).substr(7);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RareMutants, testing::Range<std::size_t>(0, mutants::rare().size()),
+                         mutant_name);
+
+TEST(RareMutants, HaveNamesAndScenarios) {
+  std::set<std::string> names;
+  const std::vector<std::string> scenarios = scenario_names();
+  for (const mutants::RareMutant& mutant : mutants::rare()) {
+    EXPECT_TRUE(names.insert(mutant.lane.name).second) << mutant.lane.name;
+    EXPECT_TRUE(std::ranges::find(scenarios, mutant.scenario) != scenarios.end());
+    EXPECT_NE(all_lanes().find(mutant.lane.name), nullptr) << mutant.lane.name;
+  }
+  EXPECT_GE(names.size(), 12u);
+}
+
+// Scores of both signs that no exponential of a float holds.
+TEST(Scenarios, LargeScoresHaveNothingWrongAndReachBothEnds) {
+  const auto scenario = load_scenario("large_scores");
+  ASSERT_TRUE(scenario) << scenario.error().text();
+  const RunResult run = run_and_check(*scenario);
+  double low = 0, high = 0;
+  for (const LayerDistributions& d : run.distributions.layers()) {
+    low = std::min(low, quantiles(d.lse).min);
+    high = std::max(high, quantiles(d.lse).max);
+  }
+  EXPECT_LT(low, -850);
+  EXPECT_GT(high, 850);
+  // Bytes 128 apart have equal logits, and the lower one wins.
+  for (const StepRecord& step : run.steps) {
+    for (const std::int32_t token : step.sampled) EXPECT_LT(token, 128);
+  }
+}
+
+TEST(Scenarios, HighBlocksHaveNothingWrong) {
+  const auto scenario = load_scenario("high_blocks");
+  ASSERT_TRUE(scenario) << scenario.error().text();
+  EXPECT_GT(scenario->first_block * build_cache_layout(scenario->model).block_stride,
+            std::int64_t{1} << 32);
+  const RunResult run = run_and_check(*scenario);
+  // The memory before the first block is not there.
+  EXPECT_LT(run.peak_bytes, std::int64_t{2} << 30);
+}
+
+TEST(Scenarios, OddChunksHaveNothingWrong) {
+  const auto scenario = load_scenario("odd_chunks");
+  ASSERT_TRUE(scenario) << scenario.error().text();
+  const RunResult run = run_and_check(*scenario);
+  EXPECT_GT(run.serving.accepted, 0);
+  EXPECT_GT(run.serving.drafted, run.serving.accepted);
+}
+
+// Every scenario that ships but the one of real size, as the engine runs it.
+TEST(ExerciseCoverage, AllScenariosTogetherLeaveNoPathOpen) {
+  std::map<std::string, std::int64_t> counts;
+  std::map<std::string, std::string> where;
+  for (const std::string& name : scenario_names()) {
+    if (name == "flash") continue;
+    const auto scenario = load_scenario(name);
+    ASSERT_TRUE(scenario) << scenario.error().text();
+    RunOptions options;
+    options.session.references = References::kNone;
+    options.session.invariants = Invariants::kOff;
+    const auto run = run_scenario(*scenario, all_lanes(), options, {});
+    ASSERT_TRUE(run) << name << ": " << run.error().text();
+    ASSERT_FALSE(run->error) << name << ": " << run->error->text();
+    for (const Exercised& e : run->exercise) {
+      counts[e.name] += e.count;
+      if (e.count > 0 && where[e.name].empty()) where[e.name] = name;
+    }
+  }
+  EXPECT_EQ(counts.size(), kPaths);
+  for (const auto& [path, count] : counts) EXPECT_GT(count, 0) << path;
+}
+
+}  // namespace rare_mutants_test
+}  // namespace attnscope
