@@ -5,8 +5,8 @@
 // what the file says, and cos and sin, which served models keep as a table of fp32 angles in fp32.
 //
 //   auto model = ModelReference::make(numbers, source);
-//   auto out = (*model)->step(request, tokens);  // the next positions of this request
-//   (*model)->cut(request, length);              // a step back: later positions are forgotten
+//   auto out = (*model)->step({{request, tokens}});  // the next positions of this request
+//   (*model)->cut(request, length);                  // a step back: later positions are forgotten
 #pragma once
 
 #include <cstdint>
@@ -39,20 +39,31 @@ struct ModelNumbers {
 };
 
 // The tensor of a published name ("layers.2.attn.wq_a.weight"); nullptr = there is none. Its bytes
-// are copied while the model is made.
+// are read where they lie, as long as the model lives; FP8 codes are decoded once.
 using TensorSource = std::function<const TensorEntry*(const std::string& name)>;
 
 inline constexpr std::int64_t kModelTokens = 256;  // rows of the embedding, which is the head too
 
-// What one layer gave for T tokens.
-struct ModelLayer {
-  std::vector<double> hidden;  // [T, hidden], with the residual
-  // Of layers with an indexer; empty in others, and before there is an entry. [T, entries]: which
-  // ones a token attends to, and the scores, -infinity of those that it may not see yet.
-  std::vector<bool> selected;
-  std::vector<double> scores;
-  // [T] Of the last entry chosen over the best one left out; infinite where none was.
+// Tokens at the positions that follow what a request has so far, at least one.
+struct ModelRows {
+  std::int64_t request = 0;
+  std::span<const std::int32_t> tokens;
+};
+
+// What the indexer chose for the n tokens of one request. Empty in layers without one, and before
+// there is an entry.
+struct ModelChoice {
+  std::int64_t entries = 0;
+  std::vector<bool> selected;  // [n, entries] which ones a token attends to
+  std::vector<double> scores;  // [n, entries] -infinity of those that it may not see yet
+  // [n] Of the last entry chosen over the best one left out; infinite where none was.
   std::vector<double> margin;
+};
+
+// What one layer gave for the T tokens of a step, in the order that they were given.
+struct ModelLayer {
+  std::vector<double> hidden;        // [T, hidden], with the residual
+  std::vector<ModelChoice> choices;  // by ModelRows
 };
 
 struct ModelOutput {
@@ -64,18 +75,30 @@ struct ModelOutput {
 
 class ModelReference {
  public:
-  // AS_NO_ENVIRONMENT: libtorch does not load. AS_BAD_INPUT names a tensor that is missing or has
-  // another shape or type than the model's.
+  // owner: keeps the bytes of the source's tensors. AS_NO_ENVIRONMENT: libtorch does not load.
+  // AS_BAD_INPUT names a tensor that is missing or has another shape or type than the model's.
   static Result<std::unique_ptr<ModelReference>> make(const ModelNumbers& numbers,
-                                                      const TensorSource& source);
+                                                      const TensorSource& source,
+                                                      std::shared_ptr<const void> owner = {});
   virtual ~ModelReference() = default;
 
-  // Tokens at the positions that follow what the request has so far, at least one.
-  virtual Result<ModelOutput> step(std::int64_t request, std::span<const std::int32_t> tokens) = 0;
+  // Each request once.
+  virtual Result<ModelOutput> step(std::span<const ModelRows> rows) = 0;
   // Positions computed so far.
   virtual std::int64_t length(std::int64_t request) const = 0;
   // Forgets positions from `length` on; nothing where there are none.
   virtual void cut(std::int64_t request, std::int64_t length) = 0;
+
+  // What it computes by, for others to be held against.
+
+  virtual const ModelNumbers& numbers() const = 0;
+  virtual std::vector<std::string> weights() const = 0;  // published names
+  // How many values of `given` are not those of this weight from a row and column on; -1 where the
+  // weight is smaller. scale: of FP8 codes, one for each 128 x 128.
+  virtual std::int64_t others(const std::string& weight, std::int64_t row, std::int64_t column,
+                              const TensorEntry& given, const TensorEntry* scale) const = 0;
+  // Of a running layer: what its pairs of channels turn by from one position to the next.
+  virtual std::vector<double> frequencies(std::size_t layer) const = 0;
 };
 
 }  // namespace attnscope::reference

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/tensor_names.h"
@@ -74,38 +75,47 @@ class SlotEntries {
   std::map<std::string, TensorEntry> entries_;
 };
 
-Result<std::unique_ptr<ModelReference>> from_weights(const ModelConfig& config,
-                                                     const Weights& weights) {
-  const SlotEntries entries(config, weights);
-  return ModelReference::make(numbers_of(config),
-                              [&](const std::string& name) { return entries.find(name); });
-}
+// What from_weights() reads in place.
+struct OwnWeights {
+  OwnWeights(const ModelConfig& config, Weights&& filled)
+      : weights(std::move(filled)), entries(config, weights) {}
+  Weights weights;
+  SlotEntries entries;
+};
 
 }  // namespace
 
 Result<std::unique_ptr<ModelReference>> model_reference(const Scenario& scenario,
                                                         const as_threads* threads) {
+  const reference::ModelNumbers numbers = numbers_of(scenario.model);
   ModelConfig config = scenario.model;
+  config.sink_shift = 0;  // ref.model shifts them itself
+  std::shared_ptr<OwnWeights> made;
   if (scenario.checkpoint.empty()) {
-    config.sink_shift = 0;  // ref.model shifts them itself
-    const Weights weights = synthetic_weights(config, scenario.seed, threads);
-    config.sink_shift = scenario.model.sink_shift;
-    return from_weights(config, weights);
+    made = std::make_shared<OwnWeights>(config, synthetic_weights(config, scenario.seed, threads));
+    return ModelReference::make(
+        numbers, [&](const std::string& name) { return made->entries.find(name); }, made);
   }
-  auto checkpoint = Checkpoint::open(scenario.checkpoint);
-  if (!checkpoint) return checkpoint.error();
+  auto opened = Checkpoint::open(scenario.checkpoint);
+  if (!opened) return opened.error();
+  const std::shared_ptr<Checkpoint> checkpoint = std::move(*opened);
   if (config.switches.fp8_projections) {  // those not published so are quantised when read
-    config.sink_shift = 0;
-    auto loaded = load_weights(**checkpoint, config, threads);
+    auto loaded = load_weights(*checkpoint, config, threads);
     if (!loaded) return loaded.error();
-    config.sink_shift = scenario.model.sink_shift;
-    return from_weights(config, loaded->weights);
+    made = std::make_shared<OwnWeights>(config, std::move(loaded->weights));
   }
-  return ModelReference::make(numbers_of(config), [&](const std::string& name) {
-    const bool there = (*checkpoint)->has(name);
-    const auto found = there ? (*checkpoint)->get(name) : Checkpoint::Found{};
-    return found ? found->entry : nullptr;
-  });
+  const auto find = [&](const std::string& name) -> const TensorEntry* {
+    const bool there = checkpoint->has(name);
+    const auto found = there ? checkpoint->get(name) : Checkpoint::Found{};
+    const TensorEntry* published = found ? found->entry : nullptr;
+    const TensorEntry* run = made ? made->entries.find(name) : nullptr;
+    if (run == nullptr || published == nullptr) return run != nullptr ? run : published;
+    // wo_a is published in FP8 and always run in bf16, which ref.model knows.
+    const bool same = published->type == run->type || name.find("wo_a") != name.npos;
+    return same || name.ends_with(".scale") ? published : run;
+  };
+  using Owner = std::pair<std::shared_ptr<Checkpoint>, std::shared_ptr<OwnWeights>>;
+  return ModelReference::make(numbers, find, std::make_shared<Owner>(checkpoint, made));
 }
 
 }  // namespace attnscope

@@ -1,93 +1,121 @@
-// Holds a run against ref.model, which shares no wiring with engine, ref.sim and ref.exact. Behind
-// every step it computes the same tokens and compares
+// Holds a session against ref.model, which shares no wiring with engine, ref.sim and ref.exact.
+// Behind every step it computes the same tokens and compares, each of the others running free,
 //
-//   the free-running ref.exact   hidden states of every layer, selections and logits: both are
-//                                float64 without quantisation, so that nothing may drift
-//   the engine                   the tokens that were appended to requests: each is the best one by
-//                                logits that lie as far from ref.model's as the engine's do
+//   ref.exact    hidden states of every layer, selections and logits: both are float64 without
+//                quantisation, so that nothing may drift
+//   the engine   the same, within what its formats may have moved them (Drift); and the tokens that
+//                were appended to requests: each is the best one by logits that lie as far from
+//                ref.model's as the engine's do
 //
-// What parts although every op is right on its own inputs has been wired otherwise: an op was given
-// another weight, number, table or input than its layer's, on both sides. A result only where that
-// is so, the first one; a run in which something else is wrong is left alone from there on.
+// and looks at what each op of the engine is given (wiring_audit.h). What parts although every op
+// is right on its own inputs has been wired otherwise; the audit says which op, and what it was
+// given. Results only where that is so, of the first step; a session in which something else is
+// wrong is left alone from there on, until it goes back behind that step.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "app/common/model_reference.h"
+#include "app/common/wiring_audit.h"
 #include "engine/metadata/step_metadata.h"
-#include "engine/session/observer.h"
-#include "engine/trace/tap_result.h"
+#include "engine/session/witness.h"
 
 namespace attnscope {
 
-// How far the two may be apart, of the largest value of a row: order of sums in float64, and angles
+// How far ref.exact may be off, of the largest value of a row: order of sums in float64, and angles
 // of positions up to a million.
 inline constexpr double kModelBound = 1e-9;
 
-class ModelWitness : public SessionObserver {
+// How far the engine may be off, as the length of the difference over the length of the row.
+// Formats move a row: e4m3 codes of latent rows by 2 to 4 % of each value, index keys and queries
+// so that other entries are chosen, and each layer reads what the one before it gave. How much
+// that comes to depends on the weights, so that ref.sim, which rounds where the engine does and
+// differs from it in the order of sums, says it where it runs: the engine may be off kTimesSim
+// times as far as ref.sim was in any row of this layer, and never has to be nearer than kFloor.
+// Without ref.sim the limit is kAlone.
+struct Drift {
+  static constexpr double kTimesSim = 3, kFloor = 0.05, kAlone = 0.8;
+};
+
+class ModelWitness : public SessionWitness {
  public:
-  // next: is told everything too; may be null.
-  ModelWitness(std::unique_ptr<reference::ModelReference> model, SessionObserver* next)
-      : model_(std::move(model)), next_(next) {}
+  explicit ModelWitness(std::unique_ptr<reference::ModelReference> model)
+      : model_(std::move(model)), audit_(*model_) {}
 
   void op_done(const Session& session) override;
-  void step_done(const Session& session) override;
-  void went_back(const Session& session) override;
-  void lanes_changed(const Session& session) override;
-  void lane_failed(const Session& session, const Error& error) override;
-
-  // What is wired otherwise.
-  const std::optional<TapResult>& parted() const { return parted_; }
-  // Rows of layers and of logits that were compared, and how far they were apart at most.
-  std::int64_t rows() const { return rows_; }
-  double worst() const { return worst_; }
-  double seconds() const { return seconds_; }
-  // ref.model could not compute a step.
-  const std::optional<Error>& error() const { return error_; }
+  Result<std::vector<TapResult>> step_done(const Session& session, bool changed) override;
+  Witnessed witnessed() const override { return figures_; }
 
  private:
   struct Selection {
     std::int64_t width = 0;
     std::vector<std::int32_t> entries;  // [T, width], -1 = none
   };
-  // What the step that runs gave.
-  struct Seen {
-    StepMetadata step;
-    std::vector<std::size_t> known;             // tokens of each live request before the step
-    std::vector<std::vector<double>> hidden;    // by running layer: [T, hidden]
-    std::vector<Selection> selected;            // by running layer
-    std::vector<double> logits, engine_logits;  // [N, 256]
+  // What one party gave in the step that runs; empty where it does not run.
+  struct Party {
+    std::vector<std::vector<double>> hidden;  // by running layer: [T, hidden]
+    std::vector<Selection> selected;          // by running layer
+    std::vector<double> logits;               // [N, 256]
   };
+  // Largest so far of what ref.sim was off.
+  struct SimDrift {
+    double hidden = 0, gap = 0;
+  };
+  // The rows of a request in a step, and ref.model's of them.
+  struct Rows {
+    std::size_t live = 0;               // row of the step's metadata
+    std::int64_t first = 0, count = 0;  // tokens of the step
+    std::int64_t model_first = 0;       // in what ref.model gave
+    std::size_t part = 0;
+  };
+  static void keep(const OpParams& params, std::size_t layer, std::size_t layers, Party& party);
   Result<void> follow(const Session& session);
-  Result<reference::ModelOutput> compute(const Session& session, std::size_t live);
-  void compare_layers(const Session& session, std::size_t live, const reference::ModelOutput& out);
-  void compare_logits(const Session& session, std::size_t live, const reference::ModelOutput& out);
-  // Whether a selection is another one; ties leave the request out from there on.
-  bool same_selection(const Session& session, std::size_t live, std::size_t layer,
-                      const reference::ModelLayer& model);
-  void part(const Session& session, as_op_id op, const char* tap, int layer, std::string note);
-  std::string place(std::size_t live, std::int64_t token) const;
+  Result<void> catch_up(const Session& session, const std::vector<Rows>& rows);
+  void compare_layers(const Session& session, const reference::ModelOutput& out, const Rows& rows);
+  void compare_exact(const Session& session, const reference::ModelOutput& out, const Rows& rows,
+                     std::size_t layer);
+  void compare_engine(const Session& session, const reference::ModelOutput& out, const Rows& rows,
+                      std::size_t layer);
+  void compare_logits(const Session& session, const reference::ModelOutput& out, const Rows& rows);
+  void compare_tokens(const Session& session, const reference::ModelOutput& out, const Rows& rows);
+  bool tied(const Rows& rows) const;
+  // Whether ref.exact's selection is another one; ties leave the request out from there on.
+  bool same_selection(const Session& session, const reference::ModelChoice& model, const Rows& rows,
+                      std::size_t layer);
+  void part(const Session& session, as_op_id op, const std::string& tap, int layer,
+            std::string note);
+  std::string place(const Rows& rows, std::int64_t token) const;
 
   std::unique_ptr<reference::ModelReference> model_;
-  SessionObserver* next_;
-  Seen seen_;
-  std::set<std::int32_t> tied_;  // requests whose histories may differ since a tie
-  bool over_ = false;
+  WiringAudit audit_;
+  StepMetadata step_;
+  std::vector<std::size_t> known_;  // tokens of each live request before the step
+  Party exact_, sim_, engine_;
+  std::vector<SimDrift> sim_drift_;            // by running layer; behind them the logits
+  std::map<std::int32_t, std::int64_t> tied_;  // request: position from which it may differ
+  std::optional<std::int64_t> over_since_;     // step
   std::optional<TapResult> parted_;
-  std::optional<Error> error_;
-  std::int64_t rows_ = 0;
-  double worst_ = 0, seconds_ = 0;
+  Witnessed figures_;
 };
+
+// For LaneRegistry::set_witness.
+Result<std::unique_ptr<SessionWitness>> make_model_witness(const Scenario& scenario,
+                                                           const as_threads* threads);
 
 // Why a token cannot be the one that logits like these chose: empty when it can. model: ref.model's
 // logits; engine: those the token was sampled by, which the formats have moved.
 std::string token_note(const double* model, const double* engine, std::int64_t n,
                        std::int32_t token);
+
+// By how much the worst entry chosen lies below the best one left out, by ref.model's scores of one
+// token, of the largest of them: 0 where the selection is ref.model's own. list: -1 = none.
+// Infinite where the list has another length, an entry twice or one that cannot be seen.
+double selection_gap(const reference::ModelChoice& model, std::int64_t token,
+                     const std::int32_t* list, std::int64_t width);
 
 }  // namespace attnscope

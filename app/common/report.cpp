@@ -329,6 +329,8 @@ json make_report(const Scenario& scenario, const RunOptions& options, const RunR
           {"ref_model",
            {{"rows", result.witnessed.rows},
             {"worst", result.witnessed.worst},
+            {"drift", result.witnessed.drift},
+            {"sim_drift", result.witnessed.sim_drift},
             {"seconds", result.witnessed.seconds},
             {"left_out", result.witnessed.left_out}}},
           {"run",

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "app/common/model_witness.h"
 #include "engine/session/lanes_ran.h"
 #include "kernels/params/op_table.h"
 
@@ -56,16 +55,6 @@ void collect(Distributions& distributions, const Session& session) {
   }
 }
 
-// ref.model copies the weights, as bf16.
-constexpr std::int64_t kMostWitnessed = std::int64_t{2} << 30;  // parameters
-
-std::string not_witnessed(const Scenario& scenario, const RunOptions& options) {
-  if (options.session.references != References::kBoth) return "ref.exact does not run";
-  if (!scenario.hidden_states.empty()) return "layers are fed recorded hidden states";
-  if (scenario.model.parameter_count() > kMostWitnessed) return "the model is too large";
-  return {};
-}
-
 }  // namespace
 
 Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lanes,
@@ -85,14 +74,7 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
   auto created = Session::create(scenario, lanes, session_options);
   if (!created) return created.error();
   Session& session = **created;
-  std::optional<ModelWitness> witness;
-  result.witnessed.left_out = not_witnessed(scenario, options);
-  if (result.witnessed.left_out.empty()) {
-    auto model = model_reference(scenario, session.parts().threads);
-    if (!model) return model.error();
-    witness.emplace(std::move(*model), options.observer);
-  }
-  session.set_observer(witness ? &*witness : options.observer);
+  session.set_observer(options.observer);
   result.weights_read = session.parts().weights_read;
   std::vector<std::string> chosen;
   chosen.reserve(AS_OP_COUNT);
@@ -159,11 +141,7 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
   result.violation = session.guard().violation();
   result.decisions = session.judge().counts();
   result.wrong_decision = session.judge().wrong();
-  if (witness) {
-    result.witnessed = {witness->rows(), witness->worst(), witness->seconds(), {}};
-    const auto& parted = witness->parted();
-    if (parted) result.steps[static_cast<std::size_t>(parted->step)].results.push_back(*parted);
-  }
+  result.witnessed = session.witnessed();
   // The step that did not end.
   if ((result.error || result.stopped) && !session.at_boundary()) {
     result.steps.push_back(session.current());
@@ -172,7 +150,6 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
   for (const TapResult& broken : invariants.broken()) {
     result.steps[static_cast<std::size_t>(broken.step)].results.push_back(broken);
   }
-  if (witness && witness->error() && !result.error) result.error = witness->error();
   std::vector<TapResult> all;
   for (const StepRecord& step : result.steps) {
     result.engine_seconds += step.seconds;

@@ -21,14 +21,6 @@ struct RunOptions {
   std::function<bool()> stopped = {};        // asked between two ops; true ends the run there
 };
 
-// What ref.model, which runs beside both references, said of a run (model_witness.h).
-struct Witnessed {
-  std::int64_t rows = 0;  // of layers and logits that were compared
-  double worst = 0;       // largest difference from ref.exact, of the row's largest value
-  double seconds = 0;     // that it took
-  std::string left_out;   // why it did not run; empty = it did
-};
-
 struct RunResult {
   std::vector<StepRecord> steps;
   Distributions distributions;

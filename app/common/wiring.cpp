@@ -1,5 +1,6 @@
 #include "app/common/wiring.h"
 
+#include "app/common/model_witness.h"
 #include "app/common/plugins.h"
 #include "engine/mutants/given_mutants.h"
 #include "engine/mutants/host_mutants.h"
@@ -21,6 +22,7 @@ LaneRegistry all_lanes() {
   registry.add(*reference::exact_lane());
   registry.add(*reference::sim_lane());
   for (const auto& plugin : plugins()) registry.add(plugin->lane());
+  registry.set_witness(make_model_witness);
   return registry;
 }
 

@@ -7,6 +7,8 @@
 #pragma once
 
 #include <array>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,7 +19,13 @@
 
 namespace attnscope {
 
-struct BetweenOps;  // engine/session/between_ops.h
+struct BetweenOps;     // engine/session/between_ops.h
+class SessionWitness;  // engine/session/witness.h
+struct Scenario;
+
+// One for a session of a scenario.
+using MakeWitness = std::function<Result<std::unique_ptr<SessionWitness>>(
+    const Scenario& scenario, const as_threads* threads)>;
 
 // Of all ops, in the order of their ids.
 std::vector<std::string> op_names();
@@ -38,10 +46,14 @@ class LaneRegistry {
   const std::vector<as_lane>& all() const { return lanes_; }
   // Of a lane of all(); nullptr = none.
   const BetweenOps* between(const as_lane& lane) const;
+  // Beside the lanes: who follows sessions. None until it is set.
+  void set_witness(MakeWitness make) { witness_ = std::move(make); }
+  const MakeWitness& witness() const { return witness_; }
 
  private:
   std::vector<as_lane> lanes_;
   std::vector<const BetweenOps*> between_;  // by lane
+  MakeWitness witness_;
 };
 
 // Which lane runs each op.

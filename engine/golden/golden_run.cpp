@@ -66,6 +66,7 @@ Result<void> run_scenario_steps(const GoldenSpec& spec, const LaneRegistry& regi
   SessionOptions session_options;
   session_options.references = options.judged ? References::kSim : References::kNone;
   session_options.tolerance_file = options.tolerance_file;
+  session_options.witness = true;  // values to compare with may be those of a wrong model
   session_options.lanes = options.lanes.empty() ? spec.lanes : options.lanes;
   session_options.threads = options.threads;
   session_options.checkpoint_every = 0;

@@ -202,6 +202,7 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   }
   s->checkpoint_every_ = options.checkpoint_every;
   s->checkpoints_ = std::make_unique<CheckpointRing>(options.checkpoint_bytes);
+  s->choose_witness(scenario, registry, options);
   s->save_checkpoint();
   if (s->keeps_digests()) {
     s->replay_watch_.came_to(0, ReplayWatch::state_of(*s->serving_, parts.layout, *s->slab_),
@@ -226,6 +227,7 @@ as_op_id Session::next_op() const {
 }
 
 Result<void> Session::begin() {
+  if (auto ok = make_witness(); !ok) return ok;
   lanes_ = std::prev(lanes_from_.upper_bound(cursor_.step))->second;
   if (auto ok = open_device(); !ok) return ok;
   set_rope_tables();
@@ -284,6 +286,7 @@ Result<void> Session::op() {
   Result<void> ok;
   try {
     ok = run_next();
+    if (ok && history_.size() > complete) ok = ask_witness();
   } catch (const std::bad_alloc&) {
     ok = out_of_memory();
   }
@@ -502,6 +505,7 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
   last_params_ = params;
   ran_any_ = is_seen;
   if (id == AS_OP_SAMPLE && is_seen) token_watch_->sampled(params.get<as_sample_params>());
+  if (ok && is_seen && witness_) witness_->op_done(*this);
   if (ok && observer_ != nullptr) {
     observer_->op_done(*this);
     if (stand_in) observer_->lane_failed(*this, Error{AS_MISMATCH, stand_in->why, {}});

@@ -31,15 +31,17 @@
 #include "engine/session/slab.h"
 #include "engine/session/token_watch.h"
 #include "engine/session/verifier.h"
+#include "engine/session/witness.h"
 
 namespace attnscope {
 
 struct SessionOptions {
   References references = References::kBoth;
-  std::vector<std::string> lanes = {"cpu"};                 // as LaneSelector::make
-  int threads = 0;                                          // 0 = all
-  std::string tolerance_file;                               // empty = assets/tolerances.json
-  std::int64_t checkpoint_every = 8;                        // steps; 0 = none
+  bool witness = false;                      // the witness follows where no reference runs, too
+  std::vector<std::string> lanes = {"cpu"};  // as LaneSelector::make
+  int threads = 0;                           // 0 = all
+  std::string tolerance_file;                // empty = assets/tolerances.json
+  std::int64_t checkpoint_every = 8;         // steps; 0 = none
   std::int64_t checkpoint_bytes = std::int64_t{256} << 20;  // of all checkpoints together
   Invariants invariants = default_invariants();
   // What lane "cuda" computes on; null = the GPU, opened when a step first wants it.
@@ -176,6 +178,8 @@ class Session {
   const LaneSelector& lanes() const { return lanes_; }
   // Why the session left the device, once it has: since then the CPU lane stands in for it.
   const std::optional<Error>& device_error() const { return device_error_; }
+  // What the witness says of itself, or why there is none.
+  Witnessed witnessed() const { return witness_ ? witness_->witnessed() : unwitnessed_; }
   References references() const { return verifier_->references(); }
   // True once every request has finished its prefill (or is over).
   bool decoding() const;
@@ -196,6 +200,11 @@ class Session {
   Result<void> make_drafter(const Scenario& scenario, const LaneRegistry& registry,
                             const SessionOptions& options);
   Result<void> begin();
+  // The witness is made when a step wants it first; what it says goes into the step's results.
+  void choose_witness(const Scenario& scenario, const LaneRegistry& registry,
+                      const SessionOptions& options);
+  Result<void> make_witness();
+  Result<void> ask_witness();
   // Those of the layers, or what the step's lanes make of them.
   void set_rope_tables();
   void make_rope_tables(std::int64_t rows);
@@ -302,6 +311,9 @@ class Session {
   bool ran_any_ = false;
   std::atomic<bool> cancelled_{false};
   SessionObserver* observer_ = nullptr;
+  std::function<Result<std::unique_ptr<SessionWitness>>()> witness_to_make_;
+  std::unique_ptr<SessionWitness> witness_;
+  Witnessed unwitnessed_;
   OpChange* change_ = nullptr;
   std::int64_t changed_from_ = 0;  // step that change_ began with
 };

@@ -30,7 +30,7 @@ PlanShape largest_step(const std::vector<Request>& requests, const SessionParts&
 }  // namespace
 
 bool Session::seen() const {
-  return observer_ != nullptr || references() != References::kNone || !whole_step_;
+  return observer_ != nullptr || witness_ || references() != References::kNone || !whole_step_;
 }
 
 Error Session::device_failure(const Error& why) {

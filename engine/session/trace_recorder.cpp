@@ -11,6 +11,7 @@
 #include "engine/session/snapshot.h"
 #include "engine/session/step_events.h"
 #include "engine/session/tap_copies.h"
+#include "engine/trace/wiring_tap.h"
 
 namespace attnscope {
 namespace {
@@ -115,6 +116,7 @@ struct TraceRecorder::State {
   void take_events(const Session& session, bool at_end);
   void record_op(const Session& session);
   void finish(const Session& session);
+  void add_witnessed(const StepRecord& record);
   void stash();
   void evict();
   void add_event(std::int64_t step, Event event);
@@ -279,12 +281,28 @@ void TraceRecorder::State::finish(const Session& session) {
     add_verdict(record.results[i], summary.events);
     summary.results.push_back(record.results[i]);
   }
+  add_witnessed(record);
   summary.seconds = record.seconds;
   summary.wall_seconds = record.wall_seconds;
   add_samples(session, record, summary.events);
   take_events(session, true);
   stash();
   evict();
+}
+
+// What the witness said at the step's end, of ops that were recorded before.
+void TraceRecorder::State::add_witnessed(const StepRecord& record) {
+  for (const TapResult& result : record.results) {
+    if (!result.tap.ends_with(kWiringTap)) continue;
+    for (std::shared_ptr<const OpTrace>& op : current->trace.ops) {
+      if (op->place.op != result.op || op->place.layer != result.layer) continue;
+      auto changed = std::make_shared<OpTrace>(*op);
+      changed->results.push_back(result);
+      changed->worst = worse(changed->worst, result.verdict);
+      changed->budget_used = std::max(changed->budget_used, result.budget_used);
+      op = std::move(changed);
+    }
+  }
 }
 
 bool TraceRecorder::State::shows_current_trace() const {

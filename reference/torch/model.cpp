@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <numbers>
+#include <numeric>
 #include <stdexcept>
 
 namespace attnscope::reference {
@@ -15,9 +16,8 @@ namespace {
 
 using at::Tensor;
 
-constexpr std::int64_t kConvertedRows = 256;                      // of a weight at a time
-constexpr std::int64_t kFloat64Weights = std::int64_t{64} << 20;  // values kept in float64 at most
-constexpr std::int64_t kBlock = 32;                               // tokens at a time in attention
+constexpr std::int64_t kConvertedRows = 256;  // of a weight at a time
+constexpr std::int64_t kBlock = 32;           // tokens at a time in attention
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 // Rows of a history: they grow at the end and may be cut there.
@@ -60,31 +60,42 @@ struct Past {
   std::vector<LayerPast> layers;
 };
 
-template <class T = double>
-std::vector<T> values_of(const Tensor& t) {
+// The tokens of one request among those of a step.
+struct Part {
+  Past* past = nullptr;
+  std::int64_t begin = 0, count = 0;
+
+  Tensor of(const Tensor& rows) const { return rows.narrow(0, begin, count); }
+};
+
+std::vector<double> values_of(const Tensor& t) {
   const Tensor dense = t.contiguous();
-  const T* data = dense.data_ptr<T>();
-  return std::vector<T>(data, data + dense.numel());
+  const double* data = dense.data_ptr<double>();
+  return std::vector<double>(data, data + dense.numel());
 }
 
 class Model {
  public:
   Model(const ModelNumbers& numbers, const TensorSource& source) : n_(numbers) { read(source); }
 
-  ModelOutput forward(Past& past, std::span<const std::int32_t> tokens) const {
-    const Tensor ids = at::tensor(std::vector<std::int64_t>(tokens.begin(), tokens.end()));
-    const Tensor positions = at::arange(past.length, past.length + ids.size(0), at::kLong);
-    const Tensor embedding = weight("embed.weight").to(at::kDouble);
+  // ids [T]: of all parts, one behind the other.
+  ModelOutput forward(std::span<const Part> parts, const Tensor& ids) const {
+    std::vector<Tensor> all;
+    for (const Part& part : parts) {
+      part.past->layers.resize(n_.layers.size());
+      const std::int64_t first = part.past->length;
+      all.push_back(at::arange(first, first + part.count, at::kLong));
+    }
+    const Tensor positions = at::cat(all), embedding = weight("embed.weight").to(at::kDouble);
     ModelOutput out;
-    past.layers.resize(n_.layers.size());
     Tensor h = embedding.index_select(0, ids);
     for (std::size_t i = 0; i < n_.layers.size(); ++i) {
       ModelLayer& seen = out.layers.emplace_back();
       const Tensor x = rms_norm(h, weight(prefix(i) + "attn_norm.weight"));
-      h = h + attention(i, x, positions, past.layers[i], seen);
+      h = h + attention(i, x, positions, parts, seen);
       seen.hidden = values_of(h);
     }
-    past.length += ids.size(0);
+    for (const Part& part : parts) part.past->length += part.count;
     const Tensor logits = at::mm(rms_norm(h, weight("norm.weight")), embedding.t());
     const Tensor best = std::get<0>(logits.topk(2, 1));
     out.logits = values_of(logits);
@@ -96,6 +107,26 @@ class Model {
     return out;
   }
 
+  std::int64_t others(const std::string& name, std::int64_t row, std::int64_t column,
+                      const TensorEntry& given, const TensorEntry* scale) const {
+    const Tensor values = scale != nullptr ? decoded(given, *scale) : in_place(given);
+    Tensor w = weight(name);
+    if (w.dim() != values.dim() || row + values.size(0) > w.size(0)) return -1;
+    w = w.narrow(0, row, values.size(0));
+    if (w.dim() == 2) {
+      if (column + values.size(1) > w.size(1)) return -1;
+      w = w.narrow(1, column, values.size(1));
+    }
+    const Tensor numbers = w.eq(w).logical_or_(values.eq(values));  // or both are none
+    return w.ne(values).logical_and_(numbers).sum().item<std::int64_t>();
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const auto& [name, w] : weights_) all.push_back(name);
+    return all;
+  }
+  const ModelNumbers& numbers() const { return n_; }
+
   void cut(Past& past, std::int64_t length) const {
     past.length = std::min(past.length, length);
     for (std::size_t i = 0; i < past.layers.size(); ++i) {
@@ -106,137 +137,6 @@ class Model {
         if (ratio(i) > 0) c->entries.cut(length / ratio(i));
       }
     }
-  }
-
- private:
-  // x [T, hidden], normalised; gives [T, hidden].
-  Tensor attention(std::size_t i, const Tensor& x, const Tensor& positions, LayerPast& past,
-                   ModelLayer& seen) const {
-    const std::int64_t T = x.size(0), first = positions[0].item<std::int64_t>();
-    const std::int64_t ratio = this->ratio(i);
-    const std::string p = prefix(i) + "attn.";
-    const Tensor qr = rms_norm(linear(x, p + "wq_a.weight"), weight(p + "q_norm.weight"));
-    const Tensor kv = rms_norm(linear(x, p + "wkv.weight"), weight(p + "kv_norm.weight"));
-    Tensor q = linear(qr, p + "wq_b.weight").view({T, n_.heads, n_.head_dim});
-    q = rotate(rms_norm(q, {}), positions, i);
-    past.latent.append(rotate(kv.unsqueeze(1), positions, i).squeeze(1));
-    if (ratio > 0) compress(i, p + "compressor.", x, n_.head_dim, past.main);
-    if (ratio == 4) compress(i, p + "indexer.compressor.", x, n_.index_dim, past.index);
-    const Tensor chosen = ratio == 4 ? select(i, x, qr, positions, past.index.entries, seen)
-                                     : finished(positions, ratio, past.main.entries.size());
-    const Tensor sinks = weight(p + "attn_sink").to(at::kDouble).unsqueeze(1);
-    std::vector<Tensor> o;
-    for (std::int64_t begin = 0; begin < T; begin += kBlock) {
-      const std::int64_t count = std::min(kBlock, T - begin), now = first + begin;
-      const Tensor t = positions.narrow(0, begin, count).unsqueeze(1);
-      const std::int64_t oldest = std::max<std::int64_t>(0, now - n_.window + 1);
-      const Tensor key = at::arange(oldest, now + count, at::kLong);
-      const Tensor in_window = key.le(t).logical_and(key.gt(t - n_.window));
-      const Tensor mask = chosen.narrow(0, begin, count);
-      const Tensor used = mask.any(0).nonzero().squeeze(1);
-      Tensor rows = past.latent.range(oldest, now + count);
-      if (used.numel() > 0) rows = at::cat({rows, past.main.entries.all().index_select(0, used)});
-      o.push_back(attend(q.narrow(0, begin, count), rows,
-                         at::cat({in_window, mask.index_select(1, used)}, 1), sinks));
-    }
-    const Tensor turned = rotate(at::cat(o), -positions, i).view({T, n_.o_groups, -1});
-    return linear(grouped_linear(turned, p + "wo_a.weight"), p + "wo_b.weight");
-  }
-
-  // Which of so many entries each token may see: [T, entries], those whose tokens are all there.
-  static Tensor finished(const Tensor& positions, std::int64_t ratio, std::int64_t entries) {
-    const Tensor last = (at::arange(entries, at::kLong) + 1) * ratio - 1;
-    return last.le(positions.unsqueeze(1));
-  }
-
-  // q [T, H, D] over rows [N, D], which are keys and values, where mask [T, N] says so. A sink
-  // takes its share and gives nothing.
-  static Tensor attend(const Tensor& q, const Tensor& rows, const Tensor& mask,
-                       const Tensor& sinks) {
-    const std::int64_t T = q.size(0), H = q.size(1), D = q.size(2);
-    Tensor l = at::mm(q.reshape({T * H, D}), rows.t()).view({T, H, -1});
-    l = (l / std::sqrt(static_cast<double>(D))).masked_fill(~mask.unsqueeze(1), -kInfinite);
-    const Tensor top = at::maximum(l.amax(2, true), sinks);
-    const Tensor e = (l - top).exp();
-    const Tensor sum = at::mm(e.view({T * H, -1}), rows).view({T, H, D});
-    return sum / (e.sum(2, true) + (sinks - top).exp());
-  }
-
-  // Adds what the compressor makes of each token, and an entry for each window that is complete.
-  void compress(std::size_t i, const std::string& p, const Tensor& x, std::int64_t d,
-                Compressed& past) const {
-    const std::int64_t r = ratio(i), first = past.values.size();
-    const Tensor phase = at::arange(first, first + x.size(0), at::kLong).remainder(r);
-    past.values.append(linear(x, p + "wkv.weight"));
-    past.scores.append(linear(x, p + "wgate.weight") +
-                       weight(p + "ape").to(at::kDouble).index_select(0, phase));
-    const std::int64_t begin = past.entries.size(), end = past.values.size() / r;
-    if (begin == end) return;
-    const Tensor weights = windows(past.scores, begin, end, r, d, -kInfinite).softmax(1);
-    const Tensor pooled = (weights * windows(past.values, begin, end, r, d, 0)).sum(1);
-    const Tensor y = rms_norm(pooled, weight(p + "norm.weight")).unsqueeze(1);
-    past.entries.append(rotate(y, at::arange(begin, end, at::kLong) * r, i).squeeze(1));
-  }
-
-  // What is pooled into entries [begin, end): [entries, tokens, d]. Without overlap the r tokens of
-  // the entry's window. With overlap (r = 4) the second half of their channels, behind the first
-  // half of those of the window before, which are `missing` where there is none.
-  static Tensor windows(const Rows& rows, std::int64_t begin, std::int64_t end, std::int64_t r,
-                        std::int64_t d, double missing) {
-    const Tensor own = rows.range(begin * r, end * r).view({end - begin, r, -1});
-    if (r != 4) return own;
-    Tensor before = rows.range(std::max<std::int64_t>(0, begin - 1) * r, (end - 1) * r);
-    if (begin == 0) before = at::cat({at::full({r, 2 * d}, missing, at::kDouble), before});
-    const Tensor first_half = before.view({end - begin, r, -1}).narrow(2, 0, d);
-    return at::cat({first_half, own.narrow(2, d, d)}, 1);
-  }
-
-  // The entries that each token attends to, those with the highest scores: [T, entries].
-  Tensor select(std::size_t i, const Tensor& x, const Tensor& qr, const Tensor& positions,
-                const Rows& keys, ModelLayer& seen) const {
-    const std::string p = prefix(i) + "attn.indexer.";
-    const std::int64_t T = x.size(0), heads = n_.index_heads, count = keys.size();
-    const Tensor may_see = finished(positions, 4, count);
-    if (count == 0) return may_see;
-    const Tensor q = linear(qr, p + "wq_b.weight").view({T, heads, n_.index_dim});
-    const Tensor turned = rotate(q, positions, i);
-    const Tensor w =
-        linear(x, p + "weights_proj.weight") / std::sqrt(static_cast<double>(n_.index_dim * heads));
-    Tensor scores = at::empty({T, count}, at::kDouble);
-    for (std::int64_t begin = 0; begin < T; begin += kBlock) {
-      const std::int64_t n = std::min(kBlock, T - begin);
-      const Tensor queries = turned.narrow(0, begin, n).reshape({n * heads, n_.index_dim});
-      const Tensor hits = at::mm(queries, keys.all().t()).relu().view({n, heads, count});
-      scores.narrow(0, begin, n).copy_((hits * w.narrow(0, begin, n).unsqueeze(2)).sum(1));
-    }
-    scores.masked_fill_(~may_see, -kInfinite);
-    seen.scores = values_of(scores);
-    seen.margin.assign(static_cast<std::size_t>(T), kInfinite);
-    Tensor chosen = may_see;
-    if (count > n_.index_topk) {
-      const auto [best, which] = scores.topk(n_.index_topk + 1, 1);
-      const Tensor margin = best.select(1, n_.index_topk - 1) - best.select(1, n_.index_topk);
-      seen.margin = values_of(margin.nan_to_num(kInfinite, kInfinite));
-      chosen = at::zeros_like(may_see).scatter(1, which.narrow(1, 0, n_.index_topk), true);
-      chosen = chosen.logical_and(may_see);
-    }
-    seen.selected = values_of<bool>(chosen);
-    return chosen;
-  }
-
-  // Rotates the last channels of x [T, H, D], in pairs of neighbours, by position times frequency:
-  // an fp32 product, whose cos and sin are those of a table in fp32.
-  Tensor rotate(const Tensor& x, const Tensor& positions, std::size_t i) const {
-    const std::int64_t plain = x.size(2) - n_.rope_dim;
-    const Tensor angles = at::outer(positions.to(at::kFloat), frequencies(i)).to(at::kDouble);
-    const auto listed = [](const Tensor& t) {
-      return t.to(at::kFloat).to(at::kDouble).unsqueeze(1);
-    };
-    const Tensor cos = listed(angles.cos()), sin = listed(angles.sin());
-    const Tensor pairs = x.narrow(2, plain, n_.rope_dim).reshape({x.size(0), x.size(1), -1, 2});
-    const Tensor even = pairs.select(3, 0), odd = pairs.select(3, 1);
-    const Tensor turned = at::stack({even * cos - odd * sin, even * sin + odd * cos}, 3);
-    return at::cat({x.narrow(2, 0, plain), turned.flatten(2)}, 2);
   }
 
   // [rope_dim / 2] in fp32. YaRN divides the slow ones by its factor and blends those between. Each
@@ -259,16 +159,201 @@ class Model {
     return (f / n_.yarn_factor * (1 - stays) + f * stays).to(at::kFloat);
   }
 
+ private:
+  // x [T, hidden], normalised; gives [T, hidden].
+  Tensor attention(std::size_t i, const Tensor& x, const Tensor& positions,
+                   std::span<const Part> parts, ModelLayer& seen) const {
+    const std::int64_t T = x.size(0), ratio = this->ratio(i);
+    const std::string p = prefix(i) + "attn.";
+    const Tensor qr = rms_norm(linear(x, p + "wq_a.weight"), weight(p + "q_norm.weight"));
+    const Tensor kv = rms_norm(linear(x, p + "wkv.weight"), weight(p + "kv_norm.weight"));
+    const Tensor q_raw = linear(qr, p + "wq_b.weight").view({T, n_.heads, n_.head_dim});
+    const Tensor q = rotate(rms_norm(q_raw, {}), positions, i);
+    const Tensor latent = rotate(kv.unsqueeze(1), positions, i).squeeze(1);
+    for (const Part& part : parts) part.past->layers[i].latent.append(part.of(latent));
+    if (ratio > 0) compress(i, p + "compressor.", x, n_.head_dim, parts, &LayerPast::main);
+    std::vector<Tensor> chosen;  // by part
+    if (ratio == 4) {
+      compress(i, p + "indexer.compressor.", x, n_.index_dim, parts, &LayerPast::index);
+      chosen = select(i, x, qr, positions, parts, seen);
+    } else {
+      for (const Part& part : parts) {
+        const std::int64_t entries = part.past->layers[i].main.entries.size();
+        chosen.push_back(finished(part.of(positions), ratio, entries));
+      }
+    }
+    const Tensor scaled = q / std::sqrt(static_cast<double>(n_.head_dim));
+    const Tensor sinks = weight(p + "attn_sink").to(at::kDouble).unsqueeze(1);
+    Tensor o = at::empty_like(q);
+    for (std::size_t k = 0; k < parts.size(); ++k) {
+      for (std::int64_t begin = 0; begin < parts[k].count; begin += kBlock) {
+        const std::int64_t n = std::min(kBlock, parts[k].count - begin);
+        const std::int64_t row = parts[k].begin + begin, now = parts[k].past->length + begin;
+        o.narrow(0, row, n).copy_(attend(scaled.narrow(0, row, n), now, parts[k].past->layers[i],
+                                         chosen[k].narrow(0, begin, n), sinks));
+      }
+    }
+    const Tensor turned = rotate(o, -positions, i).view({T, n_.o_groups, -1});
+    return linear(grouped_linear(turned, p + "wo_a.weight"), p + "wo_b.weight");
+  }
+
+  // Which of so many entries each token may see: [T, entries], those whose tokens are all there.
+  static Tensor finished(const Tensor& positions, std::int64_t ratio, std::int64_t entries) {
+    const Tensor last = (at::arange(entries, at::kLong) + 1) * ratio - 1;
+    return last.le(positions.unsqueeze(1));
+  }
+
+  // q [T, H, D], times 1/sqrt(D), of the tokens from position `now` on, over the rows of their
+  // window and the chosen entries [T, entries], which are keys and values. A sink takes its share
+  // and gives nothing.
+  Tensor attend(const Tensor& q, std::int64_t now, const LayerPast& past, const Tensor& chosen,
+                const Tensor& sinks) const {
+    const std::int64_t T = q.size(0), H = q.size(1), D = q.size(2);
+    const Tensor t = at::arange(now, now + T, at::kLong).unsqueeze(1);
+    const std::int64_t oldest = std::max<std::int64_t>(0, now - n_.window + 1);
+    const Tensor key = at::arange(oldest, now + T, at::kLong);
+    std::vector<Tensor> rows = {past.latent.range(oldest, now + T)};
+    std::vector<Tensor> mask = {key.le(t).logical_and(key.gt(t - n_.window))};
+    if (const Tensor used = chosen.any(0).nonzero().squeeze(1); used.numel() > 0) {
+      const std::int64_t n = used[-1].item<std::int64_t>() + 1;
+      const bool most = 4 * used.numel() > 3 * n;  // then a copy costs more than it saves
+      const Tensor seen = past.main.entries.range(0, n);
+      rows.push_back(most ? seen : seen.index_select(0, used));
+      mask.push_back(most ? chosen.narrow(1, 0, n) : chosen.index_select(1, used));
+    }
+    const Tensor queries = q.reshape({T * H, D});
+    std::vector<Tensor> parts;
+    for (const Tensor& r : rows) parts.push_back(at::mm(queries, r.t()));
+    const Tensor l = at::cat(parts, 1).view({T, H, -1});
+    l.masked_fill_(at::cat(mask, 1).logical_not_().unsqueeze(1), -kInfinite);
+    const Tensor top = at::maximum(l.amax(2, true), sinks);
+    const Tensor e = l.sub_(top).exp_();
+    const Tensor flat = e.view({T * H, -1});
+    Tensor sum = at::mm(flat.narrow(1, 0, rows[0].size(0)), rows[0]);
+    if (rows.size() > 1) sum.addmm_(flat.narrow(1, rows[0].size(0), rows[1].size(0)), rows[1]);
+    return sum.view({T, H, D}) / (e.sum(2, true) + (sinks - top).exp());
+  }
+
+  // Adds what the compressor makes of each token, and an entry for each window that is complete.
+  void compress(std::size_t i, const std::string& p, const Tensor& x, std::int64_t d,
+                std::span<const Part> parts, Compressed LayerPast::*which) const {
+    const std::int64_t r = ratio(i);
+    const Tensor values = linear(x, p + "wkv.weight"), gates = linear(x, p + "wgate.weight");
+    const Tensor ape = weight(p + "ape").to(at::kDouble);
+    for (const Part& part : parts) {
+      Compressed& past = part.past->layers[i].*which;
+      const std::int64_t first = past.values.size();
+      const Tensor phase = at::arange(first, first + part.count, at::kLong).remainder(r);
+      past.values.append(part.of(values));
+      past.scores.append(part.of(gates) + ape.index_select(0, phase));
+      const std::int64_t begin = past.entries.size(), end = past.values.size() / r;
+      if (begin == end) continue;
+      const Tensor weights = windows(past.scores, begin, end, r, d, -kInfinite).softmax(1);
+      const Tensor pooled = (weights * windows(past.values, begin, end, r, d, 0)).sum(1);
+      const Tensor y = rms_norm(pooled, weight(p + "norm.weight")).unsqueeze(1);
+      past.entries.append(rotate(y, at::arange(begin, end, at::kLong) * r, i).squeeze(1));
+    }
+  }
+
+  // What is pooled into entries [begin, end): [entries, tokens, d]. Without overlap the r tokens of
+  // the entry's window. With overlap (r = 4) the second half of their channels, behind the first
+  // half of those of the window before, which are `missing` where there is none.
+  static Tensor windows(const Rows& rows, std::int64_t begin, std::int64_t end, std::int64_t r,
+                        std::int64_t d, double missing) {
+    const Tensor own = rows.range(begin * r, end * r).view({end - begin, r, -1});
+    if (r != 4) return own;
+    Tensor before = rows.range(std::max<std::int64_t>(0, begin - 1) * r, (end - 1) * r);
+    if (begin == 0) before = at::cat({at::full({r, 2 * d}, missing, at::kDouble), before});
+    const Tensor first_half = before.view({end - begin, r, -1}).narrow(2, 0, d);
+    return at::cat({first_half, own.narrow(2, d, d)}, 1);
+  }
+
+  // The entries that each token attends to, those with the highest scores: by part [n, entries].
+  std::vector<Tensor> select(std::size_t i, const Tensor& x, const Tensor& qr,
+                             const Tensor& positions, std::span<const Part> parts,
+                             ModelLayer& seen) const {
+    const std::string p = prefix(i) + "attn.indexer.";
+    const std::int64_t T = x.size(0), heads = n_.index_heads, d = n_.index_dim;
+    const Tensor q_raw = linear(qr, p + "wq_b.weight").view({T, heads, d});
+    const Tensor q = rotate(q_raw, positions, i);
+    const Tensor w =
+        linear(x, p + "weights_proj.weight") / std::sqrt(static_cast<double>(d * heads));
+    std::vector<Tensor> chosen;
+    for (const Part& part : parts) {
+      const Rows& keys = part.past->layers[i].index.entries;
+      const std::int64_t count = keys.size();
+      const Tensor may_see = finished(part.of(positions), 4, count);
+      ModelChoice& choice = seen.choices.emplace_back();
+      chosen.push_back(may_see);
+      if (count == 0) continue;
+      Tensor scores = at::empty({part.count, count}, at::kDouble);
+      for (std::int64_t begin = 0; begin < part.count; begin += kBlock) {
+        const std::int64_t n = std::min(kBlock, part.count - begin), row = part.begin + begin;
+        const Tensor queries = q.narrow(0, row, n).reshape({n * heads, d});
+        const Tensor hits = at::mm(queries, keys.all().t()).relu_().view({n, heads, count});
+        const Tensor sums = at::bmm(w.narrow(0, row, n).unsqueeze(1), hits);
+        scores.narrow(0, begin, n).copy_(sums.squeeze(1));
+      }
+      // What is no number never wins over one.
+      scores.masked_fill_(may_see.logical_not().logical_or_(scores.isnan()), -kInfinite);
+      choice.entries = count;
+      choice.scores = values_of(scores);
+      choose(choice, part.count, chosen.back());
+    }
+    return chosen;
+  }
+
+  // Clears what a token leaves out of [n, entries] that it may see: beside the best index_topk all,
+  // of equals the later ones.
+  void choose(ModelChoice& choice, std::int64_t n, const Tensor& may_see) const {
+    const auto count = choice.entries, top = n_.index_topk;
+    bool* chosen = may_see.data_ptr<bool>();
+    choice.margin.assign(static_cast<std::size_t>(n), kInfinite);
+    std::vector<std::int64_t> order;
+    for (std::int64_t t = 0; t < n; ++t, chosen += count) {
+      const auto seen = std::count(chosen, chosen + count, true);  // the first ones
+      if (seen <= top) continue;
+      const double* s = choice.scores.data() + t * count;
+      const auto before = [s](std::int64_t a, std::int64_t b) {
+        return s[a] != s[b] ? s[a] > s[b] : a < b;
+      };
+      order.resize(static_cast<std::size_t>(seen));
+      std::iota(order.begin(), order.end(), 0);
+      const auto next = order.begin() + top;
+      std::nth_element(order.begin(), next, order.end(), before);
+      const double last = s[*std::max_element(order.begin(), next, before)];
+      choice.margin[static_cast<std::size_t>(t)] = last - s[*next];
+      for (auto left = next; left != order.end(); ++left) chosen[*left] = false;
+    }
+    choice.selected.assign(may_see.data_ptr<bool>(), may_see.data_ptr<bool>() + n * count);
+  }
+
+  // Rotates the last channels of x [T, H, D], in pairs of neighbours, by position times frequency:
+  // an fp32 product, whose cos and sin are those of a table in fp32. Gives x, changed.
+  Tensor rotate(const Tensor& x, const Tensor& positions, std::size_t i) const {
+    const Tensor angles = at::outer(positions.to(at::kFloat), frequencies(i)).to(at::kDouble);
+    const auto listed = [](const Tensor& t) {
+      return t.to(at::kFloat).to(at::kDouble).unsqueeze(1);
+    };
+    const Tensor cos = listed(angles.cos()), sin = listed(angles.sin());
+    const Tensor last = x.narrow(2, x.size(2) - n_.rope_dim, n_.rope_dim);
+    const Tensor even = last.slice(2, 0, n_.rope_dim, 2).clone();
+    const Tensor odd = last.slice(2, 1, n_.rope_dim, 2).clone();
+    last.slice(2, 0, n_.rope_dim, 2).copy_(even * cos - odd * sin);
+    last.slice(2, 1, n_.rope_dim, 2).copy_(even * sin + odd * cos);
+    return x;
+  }
+
   // Over the last axis; w undefined = 1.
   Tensor rms_norm(const Tensor& x, const Tensor& w) const {
     const Tensor y = x * (x.square().mean(-1, true) + n_.norm_eps).rsqrt();
     return w.defined() ? y * w : y;
   }
 
-  // x [T, in] by a weight [out, in]; a large one is converted to float64 some rows at a time.
+  // x [T, in] by a weight [out, in], which is converted to float64 some rows at a time: nothing is
+  // kept beside what was read.
   Tensor linear(const Tensor& x, const std::string& name) const { return linear(x, weight(name)); }
   static Tensor linear(const Tensor& x, const Tensor& w) {
-    if (w.scalar_type() == at::kDouble) return at::mm(x, w.t());
     std::vector<Tensor> parts;
     for (const Tensor& rows : w.split(kConvertedRows)) {
       parts.push_back(at::mm(x, rows.to(at::kDouble).t()));
@@ -314,11 +399,6 @@ class Model {
       add(source, p + "indexer.wq_b.weight", {n.index_heads * n.index_dim, n.q_lora});
       add(source, p + "indexer.weights_proj.weight", {n.index_heads, n.hidden});
     }
-    std::int64_t total = 0;
-    for (const auto& [name, w] : weights_) total += w.numel();
-    for (auto& [name, w] : weights_) {
-      if (total <= kFloat64Weights) w = w.to(at::kDouble);
-    }
   }
 
   void add_compressor(const TensorSource& source, const std::string& p, std::int64_t r,
@@ -332,31 +412,23 @@ class Model {
 
   // Sinks and `ape` are fp32, all else bf16.
   void add(const TensorSource& source, const std::string& name, at::IntArrayRef shape) {
-    const Tensor stored = stored_tensor(source, name);
+    const TensorEntry& entry = find(source, name);
+    const bool in_codes = entry.type == ElementType::kF8E4m3;
+    const Tensor stored =
+        in_codes ? decoded(entry, find(source, name.substr(0, name.rfind('.')) + ".scale"))
+                 : in_place(entry);
     const bool rows_beyond = name == "embed.weight" && stored.size(0) > shape[0];
     const Tensor t = rows_beyond ? stored.narrow(0, 0, shape[0]) : stored;
     if (t.sizes() != shape) {
       throw std::invalid_argument(name + ": a shape that is not the model's");
     }
-    const bool codes = stored.scalar_type() == at::kDouble && name.find("wo_a") == name.npos;
     const bool fp32 = name.ends_with("attn_sink") || name.ends_with("ape");
     Tensor& w = weights_[name];
-    w = codes && n_.keep_fp8_values ? t : t.to(fp32 ? at::kFloat : at::kBFloat16);
+    w = t.to(fp32 ? at::kFloat : at::kBFloat16);
+    // Products of codes and scales that bf16 does not hold.
+    const bool keeps = in_codes && n_.keep_fp8_values && name.find("wo_a") == name.npos;
+    if (keeps && !at::equal(w.to(at::kDouble), t)) w = t;
     if (name.ends_with("attn_sink")) w = w + n_.sink_shift;
-  }
-
-  // As the file has it; FP8 codes, which have a scale for each 128 x 128, as their values.
-  static Tensor stored_tensor(const TensorSource& source, const std::string& name) {
-    const TensorEntry& entry = find(source, name);
-    if (entry.type != ElementType::kF8E4m3) return copy_of(entry);
-    const std::string scale_name = name.substr(0, name.rfind('.')) + ".scale";
-    const TensorEntry& scale = find(source, scale_name);
-    Tensor scales = copy_of(scale);
-    if (scale.type == ElementType::kF8E8m0) scales = (scales.to(at::kDouble) - 127).exp2();
-    const Tensor codes = copy_of(entry).to(at::kLong);
-    const Tensor values = e4m3_values().index_select(0, codes.flatten()).view(codes.sizes());
-    const Tensor wide = scales.to(at::kDouble).repeat_interleave(128, 0).repeat_interleave(128, 1);
-    return values * wide.narrow(0, 0, codes.size(0)).narrow(1, 0, codes.size(1));
   }
 
   static const TensorEntry& find(const TensorSource& source, const std::string& name) {
@@ -365,12 +437,28 @@ class Model {
     return *entry;
   }
 
-  static Tensor copy_of(const TensorEntry& entry) {
-    at::ScalarType type = at::kByte;  // codes
+  // Of FP8 codes, which have a scale for each 128 x 128: their values.
+  static Tensor decoded(const TensorEntry& entry, const TensorEntry& scale) {
+    Tensor scales = in_place(scale);
+    if (scale.type == ElementType::kF8E8m0) scales = (scales.to(at::kDouble) - 127).exp2();
+    const Tensor codes = in_place(entry).to(at::kLong);
+    const Tensor values = e4m3_values().index_select(0, codes.flatten()).view(codes.sizes());
+    const Tensor wide = scales.to(at::kDouble).repeat_interleave(128, 0).repeat_interleave(128, 1);
+    return values * wide.narrow(0, 0, codes.size(0)).narrow(1, 0, codes.size(1));
+  }
+
+  // As the file has it; codes as bytes.
+  static Tensor in_place(const TensorEntry& entry) {
+    at::ScalarType type = at::kByte;
     if (entry.type == ElementType::kBf16) type = at::kBFloat16;
     if (entry.type == ElementType::kF32) type = at::kFloat;
+    if (static_cast<std::size_t>(entry.elements) * c10::elementSize(type) != entry.bytes) {
+      throw std::invalid_argument(entry.name + ": no type of weights");
+    }
+    if (reinterpret_cast<std::uintptr_t>(entry.data) % c10::elementSize(type) == 0) {
+      return at::from_blob(const_cast<std::uint8_t*>(entry.data), entry.shape, type);
+    }
     Tensor t = at::empty(entry.shape, type);
-    if (t.nbytes() != entry.bytes) throw std::invalid_argument(entry.name + ": no type of weights");
     std::memcpy(t.data_ptr(), entry.data, entry.bytes);
     return t;
   }
@@ -395,14 +483,23 @@ class Model {
 // The border: what libtorch throws becomes an error here.
 class TorchModel : public ModelReference {
  public:
-  TorchModel(const ModelNumbers& numbers, const TensorSource& source) : model_(numbers, source) {}
+  TorchModel(const ModelNumbers& numbers, const TensorSource& source,
+             std::shared_ptr<const void> owner)
+      : owner_(std::move(owner)), model_(numbers, source) {}
 
-  Result<ModelOutput> step(std::int64_t request, std::span<const std::int32_t> tokens) override {
+  Result<ModelOutput> step(std::span<const ModelRows> rows) override {
     try {
       const c10::InferenceMode inference;
-      return model_.forward(requests_[request], tokens);
+      std::vector<Part> parts;
+      std::vector<std::int64_t> ids;
+      for (const ModelRows& r : rows) {
+        const auto begin = static_cast<std::int64_t>(ids.size());
+        ids.insert(ids.end(), r.tokens.begin(), r.tokens.end());
+        parts.push_back({&requests_[r.request], begin, std::ssize(r.tokens)});
+      }
+      return model_.forward(parts, at::tensor(ids));
     } catch (const std::exception& e) {
-      cut(request, length(request));  // what some layers have of these tokens
+      for (const ModelRows& r : rows) cut(r.request, length(r.request));  // what some layers have
       return internal_error(std::string("ref.model: ") + e.what());
     }
   }
@@ -415,7 +512,20 @@ class TorchModel : public ModelReference {
     if (it != requests_.end()) model_.cut(it->second, length);
   }
 
+  const ModelNumbers& numbers() const override { return model_.numbers(); }
+  std::vector<std::string> weights() const override { return model_.names(); }
+  std::int64_t others(const std::string& weight, std::int64_t row, std::int64_t column,
+                      const TensorEntry& given, const TensorEntry* scale) const override {
+    const c10::InferenceMode inference;
+    return model_.others(weight, row, column, given, scale);
+  }
+  std::vector<double> frequencies(std::size_t layer) const override {
+    const c10::InferenceMode inference;
+    return values_of(model_.frequencies(layer).to(at::kDouble));
+  }
+
  private:
+  std::shared_ptr<const void> owner_;
   Model model_;
   std::map<std::int64_t, Past> requests_;
 };
@@ -423,10 +533,12 @@ class TorchModel : public ModelReference {
 }  // namespace
 
 Result<std::unique_ptr<ModelReference>> make_torch_model(const ModelNumbers& numbers,
-                                                         const TensorSource& source) {
+                                                         const TensorSource& source,
+                                                         std::shared_ptr<const void> owner) {
   try {
     const c10::InferenceMode inference;
-    std::unique_ptr<ModelReference> model = std::make_unique<TorchModel>(numbers, source);
+    std::unique_ptr<ModelReference> model =
+        std::make_unique<TorchModel>(numbers, source, std::move(owner));
     return model;
   } catch (const std::exception& e) {
     return bad_input(std::string("ref.model: ") + e.what(), "see `model tensors`");

@@ -6,6 +6,7 @@
 namespace attnscope::reference {
 
 Result<std::unique_ptr<ModelReference>> make_torch_model(const ModelNumbers& numbers,
-                                                         const TensorSource& source);
+                                                         const TensorSource& source,
+                                                         std::shared_ptr<const void> owner);
 
 }  // namespace attnscope::reference

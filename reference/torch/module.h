@@ -14,7 +14,7 @@
 
 namespace attnscope::reference {
 
-inline constexpr std::uint32_t kTorchModuleVersion = 2;
+inline constexpr std::uint32_t kTorchModuleVersion = 3;
 inline constexpr char kTorchModuleEntry[] = "attnscope_torch_module";
 
 // What libtorch threw.
@@ -39,7 +39,8 @@ struct TorchModule {
                    TorchFailure* failure);
   // See ModelReference::make.
   Result<std::unique_ptr<ModelReference>> (*make_model)(const ModelNumbers& numbers,
-                                                        const TensorSource& source);
+                                                        const TensorSource& source,
+                                                        std::shared_ptr<const void> owner);
 };
 
 }  // namespace attnscope::reference

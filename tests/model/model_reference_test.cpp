@@ -23,6 +23,12 @@ namespace {
 
 constexpr double kBound = 1e-9;  // of the largest value of a row
 
+Result<reference::ModelOutput> one_step(reference::ModelReference& model, std::int64_t request,
+                                        std::span<const std::int32_t> tokens) {
+  const reference::ModelRows rows = {request, tokens};
+  return model.step({&rows, 1});
+}
+
 // What the free-running ref.exact gave in the step that ran last.
 class Seen : public SessionObserver {
  public:
@@ -91,6 +97,7 @@ double off(const double* a, const double* b, std::int64_t n) {
   return std::isfinite(difference) ? difference / std::max(largest, 1e-300) : kInfinity;
 }
 
+// Of the one request that ref.model was given.
 void compare_layers(const Seen& seen, const reference::ModelOutput& model, std::int64_t first,
                     std::int64_t n, std::int64_t hidden, Agreement& found) {
   const std::int64_t first_position = seen.step.positions[to_size(first)];
@@ -99,17 +106,17 @@ void compare_layers(const Seen& seen, const reference::ModelOutput& model, std::
     for (std::int64_t t = 0; t < n; ++t) {
       const double* row = seen.hidden.at(layer).data() + (first + t) * hidden;
       found.hidden = std::max(found.hidden, off(of.hidden.data() + t * hidden, row, hidden));
-      if (of.selected.empty()) continue;
+      if (of.choices.empty() || of.choices[0].entries == 0) continue;
+      const reference::ModelChoice& choice = of.choices[0];
       const auto& [width, exact] = seen.scores.at(layer);
-      const std::int64_t entries = to_count(of.scores.size()) / n,
-                         visible = (first_position + t + 1) / 4;
-      found.scores = std::max(found.scores, off(of.scores.data() + t * entries,
+      const std::int64_t entries = choice.entries, visible = (first_position + t + 1) / 4;
+      found.scores = std::max(found.scores, off(choice.scores.data() + t * entries,
                                                 exact.data() + (first + t) * width, visible));
-      if (!std::isfinite(of.margin[to_size(t)])) continue;
+      if (!std::isfinite(choice.margin[to_size(t)])) continue;
       ++found.selections;
       std::vector<std::int64_t> chosen;
       for (std::int64_t c = 0; c < entries; ++c) {
-        if (of.selected[to_size(t * entries + c)]) chosen.push_back(c);
+        if (choice.selected[to_size(t * entries + c)]) chosen.push_back(c);
       }
       found.other_selections += chosen == seen.selected.at(layer)[to_size(first + t)] ? 0 : 1;
     }
@@ -146,8 +153,9 @@ Agreement agreement(const Scenario& scenario, std::int64_t decode_steps) {
       const std::int64_t first = step.query_start[r], end = step.query_start[r + 1];
       if (first == end) continue;
       EXPECT_EQ((*model)->length(step.live[r]), step.positions[to_size(first)]);
-      const auto out = (*model)->step(
-          step.live[r], std::span(step.tokens).subspan(to_size(first), to_size(end - first)));
+      const auto out =
+          one_step(**model, step.live[r],
+                   std::span(step.tokens).subspan(to_size(first), to_size(end - first)));
       EXPECT_TRUE(out) << out.error().text();
       if (!out) return found;
       compare_layers(seen, *out, first, end - first, hidden, found);
@@ -267,13 +275,13 @@ TEST(ModelReference, GoesOnBehindACutAsIfNothingHadBeenThere) {
   auto model = model_reference(scenario, nullptr);
   ASSERT_TRUE(model) << model.error().text();
   const std::vector<std::int32_t> text = request("", 300, 0).tokens;
-  const auto whole = (*model)->step(0, text);
+  const auto whole = one_step(**model, 0, text);
   ASSERT_TRUE(whole) << whole.error().text();
   EXPECT_EQ((*model)->length(0), 300);
   const std::int64_t hidden = scenario.model.hidden;
   std::int64_t rows = 0;
   const auto hold = [&](std::int64_t first, std::int64_t n) {
-    const auto part = (*model)->step(1, std::span(text).subspan(to_size(first), to_size(n)));
+    const auto part = one_step(**model, 1, std::span(text).subspan(to_size(first), to_size(n)));
     ASSERT_TRUE(part) << part.error().text();
     for (std::size_t i = 0; i < part->layers.size(); ++i) {
       for (std::int64_t t = 0; t < n; ++t, ++rows) {
@@ -287,7 +295,7 @@ TEST(ModelReference, GoesOnBehindACutAsIfNothingHadBeenThere) {
   hold(137, 1);
   const std::vector<std::int32_t> other(80, 7);
   for (const std::int64_t kept : {138, 131, 128, 127, 3, 0}) {
-    ASSERT_TRUE((*model)->step(1, other));
+    ASSERT_TRUE(one_step(**model, 1, other));
     (*model)->cut(1, kept);
     EXPECT_EQ((*model)->length(1), kept);
     hold(kept, 140 - kept);
@@ -296,7 +304,7 @@ TEST(ModelReference, GoesOnBehindACutAsIfNothingHadBeenThere) {
   EXPECT_GT(rows, 4 * 300);
   // A token that does not exist leaves nothing behind.
   const std::vector<std::int32_t> bad = {1, 2, kVocabulary};
-  EXPECT_FALSE((*model)->step(1, bad));
+  EXPECT_FALSE(one_step(**model, 1, bad));
   EXPECT_EQ((*model)->length(1), 300);
   (*model)->cut(1, 290);
   hold(290, 10);

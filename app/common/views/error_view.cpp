@@ -10,6 +10,7 @@
 #include "app/common/views/bytes_view.h"
 #include "app/common/views/tensor_view.h"
 #include "app/common/views/worst_element.h"
+#include "engine/trace/wiring_tap.h"
 #include "kernels/layout/records.h"
 
 namespace attnscope {
@@ -301,9 +302,10 @@ std::string error_sentence(const StepTrace* step, const StepSummary& summary, co
   }
   if (count > 0) {
     const auto top = std::find_if(all.begin(), all.end(), wrong);
-    return fmt::format("{} agrees; the first of {} wrong taps of step {} is {}.{}{}.",
+    const bool wired = top->tap.ends_with(kWiringTap);  // what it is given is not looked at there
+    return fmt::format("{} agrees; the first of {} wrong taps of step {} is {}.{}{}{}.",
                        op_name(cursor.op), format_count(count), summary.step, op_name(top->op),
-                       top->tap, layer_words(top->layer));
+                       top->tap, layer_words(top->layer), wired ? ": " + top->note : "");
   }
   const auto compared = std::count_if(all.begin(), all.end(), [](const TapResult& r) {
     return r.verdict != Verdict::kNotCompared;

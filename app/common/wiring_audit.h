@@ -1,0 +1,74 @@
+// What the ops of a session are given, held against what ref.model computes by, one by one: which
+// weight of a checkpoint each reads, the numbers of its params, its rotary table, and which op's
+// output lies in each of its inputs. A kernel is right on whatever it is given, and the references
+// take what the session hands them: that it is the right thing shows here alone.
+//
+// Pointers and numbers are looked at in every step, a weight or a table when it is met first.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/model/model_config.h"
+#include "engine/session/op_params.h"
+#include "reference/model.h"
+
+namespace attnscope {
+
+class Session;
+
+// An op that was given something else.
+struct WrongWire {
+  as_op_id op = AS_OP_SCHEDULE;
+  int layer = -1;    // index among the running layers
+  std::string what;  // a tap of the op, or a number: "sinks", "eps"
+  std::string note;
+};
+
+class WiringAudit {
+ public:
+  // model must outlive the audit.
+  explicit WiringAudit(const reference::ModelReference& model) : model_(model) {}
+
+  // Of the op that ran last.
+  void op_done(const Session& session);
+  // The same of any op; a schedule op begins a step. layer: index among the running ones, -1 =
+  // outside. sample_rows: those that final_norm is to read.
+  void op_done(const OpParams& params, int layer, const TensorParallel& parallel,
+               std::span<const std::int64_t> sample_rows);
+  // Of this step, in causal order.
+  const std::vector<WrongWire>& found() const { return found_; }
+
+ private:
+  struct Output {
+    const void* data = nullptr;
+    int layer = -1;
+  };
+  void check_sources(const OpParams& params, int layer, int ranks);
+  void check_gathered(const OpParams& params, std::span<const std::int64_t> rows);
+  void check_weights(const OpParams& params, int layer, int rank);
+  void check_weight(const OpParams& params, int layer, const char* tap,
+                    std::vector<std::string> names, int rank);
+  void check_numbers(const OpParams& params, int layer);
+  void check_rope(const OpParams& params, int layer, const as_rope& rope);
+  void number(const OpParams& params, int layer, const char* what, double given, double right);
+  void wrong(const OpParams& params, int layer, const std::string& what, std::string note);
+  // The tensor that holds these values where one does: "layers.3.attn.attn_sink".
+  std::string name_of(const TensorEntry& given, const TensorEntry* scale) const;
+  std::string output_at(const void* data) const;
+
+  const reference::ModelReference& model_;
+  std::map<std::pair<as_op_id, std::string>, Output> outputs_;  // of this step, by op and tap
+  std::vector<std::uint8_t> last_hidden_;                       // rows that the last layer gave
+  std::size_t row_bytes_ = 0;                                   // of these
+  std::set<std::pair<const void*, std::string>> known_;         // right weights and tables
+  std::int32_t hadamard_ = 0;                                   // of the index keys, in this layer
+  std::vector<WrongWire> found_;
+};
+
+}  // namespace attnscope

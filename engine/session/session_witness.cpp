@@ -1,0 +1,55 @@
+// A session and its witness.
+#include "engine/session/session.h"
+
+namespace attnscope {
+namespace {
+
+// It reads all weights a second time, two bytes each.
+constexpr std::int64_t kMostWitnessed = std::int64_t{2} << 30;  // parameters
+
+std::string not_witnessed(const Scenario& scenario, const LaneRegistry& registry,
+                          const SessionOptions& options) {
+  if (options.references == References::kNone && !options.witness) return "no reference runs";
+  if (!registry.witness()) return "this build has none";
+  if (!scenario.hidden_states.empty()) return "layers are fed recorded hidden states";
+  if (scenario.model.parameter_count() > kMostWitnessed) return "the model is too large";
+  return {};
+}
+
+}  // namespace
+
+void Session::choose_witness(const Scenario& scenario, const LaneRegistry& registry,
+                             const SessionOptions& options) {
+  unwitnessed_.left_out = not_witnessed(scenario, registry, options);
+  if (!unwitnessed_.left_out.empty()) return;
+  witness_to_make_ = [make = registry.witness(), scenario, threads = parts_.threads] {
+    return make(scenario, threads);
+  };
+}
+
+Result<void> Session::make_witness() {
+  if (!witness_to_make_) return {};
+  auto made = std::exchange(witness_to_make_, nullptr)();
+  if (made) {
+    witness_ = std::move(*made);
+    return {};
+  }
+  unwitnessed_.left_out = made.error().message;
+  return made.error();
+}
+
+Result<void> Session::ask_witness() {
+  if (!witness_) return {};
+  auto said = witness_->step_done(*this, change_ != nullptr);
+  if (said) {
+    std::vector<TapResult>& results = history_.back().results;
+    results.insert(results.end(), said->begin(), said->end());
+    return {};
+  }
+  unwitnessed_ = witness_->witnessed();
+  unwitnessed_.left_out = said.error().message;
+  witness_.reset();
+  return said.error();
+}
+
+}  // namespace attnscope

@@ -1,0 +1,235 @@
+// What an op is given, planted otherwise between a session and the audit: each time the op, the
+// layer and the right name are said, and of sound sessions nothing.
+#include "app/common/wiring_audit.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <map>
+
+#include "app/common/model_reference.h"
+#include "app/common/wiring.h"
+#include "engine/checkpoint/export_checkpoint.h"
+#include "engine/session/session.h"
+#include "kernels/params/tensor_view.h"
+#include "tests/unit/app/small_scenario.h"
+
+namespace attnscope {
+namespace wiring_audit_test {
+
+// What a plant may take in the place of what is right.
+struct Around {
+  const Session& session;
+  const std::map<as_op_id, OpParams>& ran;  // by op, the last time
+
+  const LayerWeights& weights(std::size_t layer) const {
+    return session.parts().weights->layers[layer];
+  }
+};
+using Plant = std::function<void(OpParams& params, const Around& around)>;
+
+// Gives the audit each op, and the one of a layer as the plant leaves it.
+class Audited : public SessionObserver {
+ public:
+  Audited(const reference::ModelReference& model, as_op_id op, int layer, Plant plant)
+      : audit_(model), op_(op), layer_(layer), plant_(std::move(plant)) {}
+
+  void op_done(const Session& session) override {
+    OpParams params = session.last_params();
+    const int layer = session.cursor().layer;
+    if (plant_ && params.op() == op_ && layer == layer_) plant_(params, {session, ran_});
+    ran_[params.op()] = session.last_params();
+    audit_.op_done(params, layer, session.parts().config.parallel, session.metadata().sample_rows);
+    ++ops;
+  }
+  void step_done(const Session&) override {
+    if (found.empty()) found = audit_.found();
+  }
+  void went_back(const Session&) override {}
+
+  std::vector<WrongWire> found;  // in the first step that has something
+  std::int64_t ops = 0;
+
+ private:
+  WiringAudit audit_;
+  as_op_id op_;
+  int layer_;
+  Plant plant_;
+  std::map<as_op_id, OpParams> ran_;
+};
+
+Scenario audited_scenario() {
+  Scenario scenario = small_scenario(150, 3);
+  scenario.model.index_topk = 16;
+  return scenario;
+}
+
+// told: of whom ref.model is.
+std::vector<WrongWire> audit(const Scenario& scenario, const Scenario& told, as_op_id op = {},
+                             int layer = -1, const Plant& plant = {}) {
+  SessionOptions options;
+  options.references = References::kNone;
+  options.threads = 2;
+  auto session = Session::create(scenario, all_lanes(), options);
+  auto model = model_reference(told, nullptr);
+  EXPECT_TRUE(session) << session.error().text();
+  EXPECT_TRUE(model) << model.error().text();
+  if (!session || !model) return {};
+  Audited audited(**model, op, layer, plant);
+  (*session)->set_observer(&audited);
+  while (!(*session)->finished() && audited.found.empty()) {
+    const auto ok = (*session)->step();
+    EXPECT_TRUE(ok) << ok.error().text();
+    if (!ok) break;
+  }
+  EXPECT_GT(audited.ops, 50);
+  return audited.found;
+}
+
+TEST(WiringAudit, SaysNothingOfSoundSessions) {
+  const auto sound = [&](const char* switches, int ranks) {
+    SCOPED_TRACE(switches);
+    Scenario scenario = audited_scenario();
+    scenario.model.switches = *profile_switches(switches);
+    scenario.model.sink_shift = 0.25;
+    if (ranks > 1) scenario.parallel = {ranks, 1};
+    for (const WrongWire& w : audit(scenario, scenario)) ADD_FAILURE() << w.what << ": " << w.note;
+  };
+  sound("vllm", 1);
+  sound("deepseek", 1);
+  sound("vllm,ratio0_yarn=on,projections=fp8", 1);
+  sound("vllm,projections=fp8", 2);
+}
+
+TEST(WiringAudit, NamesWhatAnOpIsGivenInstead) {
+  const Scenario scenario = audited_scenario();
+  const auto expect = [&](as_op_id op, int layer, const std::string& what, const std::string& note,
+                          const Plant& plant) {
+    SCOPED_TRACE(note);
+    const auto found = audit(scenario, scenario, op, layer, plant);
+    ASSERT_EQ(found.size(), 1u);
+    EXPECT_EQ(found[0].op, op);
+    EXPECT_EQ(found[0].layer, layer);
+    EXPECT_EQ(found[0].what, what);
+    EXPECT_NE(found[0].note.find(note), std::string::npos) << found[0].note;
+  };
+  // Weights of another layer.
+  expect(AS_OP_SPARSE_ATTENTION, 1, "sinks",
+         "is layers.2.attn.attn_sink, not layers.1.attn.attn_sink",
+         [](OpParams& p, const Around& around) {
+           p.get<as_sparse_attention_params>().sinks = around.weights(2).sinks.tensor();
+         });
+  expect(AS_OP_ATTN_NORM, 2, "weight",
+         "is layers.0.attn_norm.weight, not layers.2.attn_norm.weight",
+         [](OpParams& p, const Around& around) {
+           p.get<as_rms_norm_params>().weight = around.weights(0).attn_norm.tensor();
+         });
+  expect(AS_OP_WO_A, 1, "weight", "is layers.3.attn.wo_a.weight, not layers.1.attn.wo_a.weight",
+         [](OpParams& p, const Around& around) {
+           p.get<as_grouped_linear_params>().weight = around.weights(3).wo_a.tensor();
+         });
+  // Numbers and tables.
+  expect(AS_OP_INVERSE_ROPE, 1, "rope.table", "is that of layer 0, not that of layer 1",
+         [](OpParams& p, const Around& around) {
+           p.get<as_inverse_rope_params>().rope.table = around.session.parts().ropes[0].table;
+         });
+  expect(AS_OP_Q_ROPE_KV_INSERT, 3, "rope.base", "is 10000; the model's is 160000",
+         [](OpParams& p, const Around&) { p.get<as_q_rope_kv_insert_params>().rope.base = 10000; });
+  expect(AS_OP_INDEXER_Q, 1, "rope.factor", "is 1; the model's is 16",
+         [](OpParams& p, const Around&) { p.get<as_indexer_q_params>().rope.factor = 1; });
+  expect(AS_OP_INDEXER_Q, 1, "hadamard", "that of the keys",
+         [](OpParams& p, const Around&) { p.get<as_indexer_q_params>().hadamard ^= 1; });
+  expect(AS_OP_INDEXER_TOPK, 1, "K", "is 8; the model's is 16",
+         [](OpParams& p, const Around&) { p.get<as_indexer_topk_params>().indices.shape[1] /= 2; });
+  expect(AS_OP_SPARSE_ATTENTION, 2, "scale", "the model's is 0.0441942",
+         [](OpParams& p, const Around&) { p.get<as_sparse_attention_params>().scale /= 2; });
+  // Other inputs.
+  expect(AS_OP_Q_KV_A_PROJ, 2, "x", "is x of attn_norm, not y of attn_norm",
+         [](OpParams& p, const Around& around) {
+           p.get<as_linear_params>().x = around.ran.at(AS_OP_ATTN_NORM).get<as_rms_norm_params>().x;
+         });
+  expect(AS_OP_WO_A, 0, "x", "is o of sparse_attention, not out of inverse_rope",
+         [](OpParams& p, const Around& around) {
+           p.get<as_grouped_linear_params>().x.data =
+               around.ran.at(AS_OP_SPARSE_ATTENTION).get<as_sparse_attention_params>().o.data;
+         });
+  expect(AS_OP_INDEXER_Q_PROJ, 3, "x", "is y of attn_norm, not qr of q_kv_norm",
+         [](OpParams& p, const Around& around) {
+           p.get<as_linear_params>().x = around.ran.at(AS_OP_ATTN_NORM).get<as_rms_norm_params>().y;
+         });
+  expect(AS_OP_SPARSE_ATTENTION, 1, "cache", "is cache of compress_insert, not cache of q_rope",
+         [](OpParams& p, const Around&) {
+           auto& attention = p.get<as_sparse_attention_params>();
+           attention.cache.data.data = attention.extra_cache.data.data;
+         });
+  expect(AS_OP_ATTN_NORM, 3, "x", "is h of residual, not out of residual",
+         [](OpParams& p, const Around& around) {
+           p.get<as_rms_norm_params>().x.data =
+               around.ran.at(AS_OP_RESIDUAL).get<as_residual_params>().h.data;
+         });
+}
+
+// final_norm reads a copy: its rows are compared.
+TEST(WiringAudit, NamesARowThatWasGatheredInstead) {
+  const Scenario scenario = audited_scenario();
+  std::vector<bf16_t> rows;
+  const auto found =
+      audit(scenario, scenario, AS_OP_FINAL_NORM, -1, [&](OpParams& p, const Around& around) {
+        auto& norm = p.get<as_rms_norm_params>();
+        const std::int64_t row = around.session.metadata().sample_rows[0];
+        ASSERT_GT(row, 0);
+        const as_tensor& out = around.ran.at(AS_OP_RESIDUAL).get<as_residual_params>().out;
+        rows.assign(at<bf16_t>(norm.x), at<bf16_t>(norm.x) + as_tensor_numel(&norm.x));
+        std::copy_n(at<bf16_t>(out, row - 1), out.shape[1], rows.data());
+        norm.x.data = rows.data();
+      });
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].op, AS_OP_FINAL_NORM);
+  EXPECT_NE(found[0].note.find("row 0 of its input x is row"), std::string::npos);
+}
+
+// Two folders stand for a file and what a faulty loader makes of it.
+TEST(WiringAudit, NamesAWeightThatWasLoadedOtherwise) {
+  const auto loaded = [](ExportDtype dtype, const std::function<void(Weights&)>& change) {
+    Scenario scenario = audited_scenario(), told = scenario;
+    scenario.checkpoint = ::testing::TempDir() + "attnscope_loaded";
+    told.checkpoint = ::testing::TempDir() + "attnscope_published";
+    const ModelConfig& config = scenario.model;
+    Weights weights = synthetic_weights(config, 5, nullptr);
+    for (const std::string& folder : {told.checkpoint, scenario.checkpoint}) {
+      std::filesystem::remove_all(folder);
+      const auto written = export_checkpoint(weights, config, folder, dtype, nullptr);
+      EXPECT_TRUE(written) << written.error().text();
+      change(weights);
+    }
+    const auto found = audit(scenario, told);
+    for (const std::string& folder : {told.checkpoint, scenario.checkpoint}) {
+      std::filesystem::remove_all(folder);
+    }
+    return found;
+  };
+  const auto turned = loaded(ExportDtype::kBf16, [](Weights& w) {
+    Buffer<float>& sinks = w.layers[2].sinks;
+    std::rotate(sinks.data(), sinks.data() + 1, sinks.data() + sinks.size());
+  });
+  ASSERT_EQ(turned.size(), 1u);
+  EXPECT_EQ(turned[0].op, AS_OP_SPARSE_ATTENTION);
+  EXPECT_EQ(turned[0].layer, 2);
+  EXPECT_EQ(turned[0].note, "its sinks is not layers.2.attn.attn_sink: 8 of 8 values are others");
+  const auto doubled = loaded(ExportDtype::kFp8, [](Weights& w) {
+    Buffer<bf16_t>& wq_b = w.layers[1].wq_b;
+    const std::int64_t columns = wq_b.shape()[1];
+    for (std::int64_t row = 128; row < 256; ++row) {  // a block: its exponents are one higher
+      for (std::int64_t i = 0; i < 128; ++i) wq_b.data()[row * columns + i].bits += 0x80;
+    }
+  });
+  ASSERT_EQ(doubled.size(), 1u);
+  EXPECT_EQ(doubled[0].op, AS_OP_Q_B_PROJ);
+  EXPECT_EQ(doubled[0].layer, 1);
+  EXPECT_NE(doubled[0].note.find("is not layers.1.attn.wq_b.weight"), std::string::npos);
+}
+
+}  // namespace wiring_audit_test
+}  // namespace attnscope
