@@ -152,6 +152,7 @@ void WiringAudit::op_done(const OpParams& params, int layer, const TensorParalle
     outputs_.clear();
     found_.clear();
   }
+  due_.clear();
   check_sources(params, layer, parallel.size);
   if (params.op() == AS_OP_FINAL_NORM) check_gathered(params, sample_rows);
   check_numbers(params, layer);
@@ -163,7 +164,10 @@ void WiringAudit::op_done(const OpParams& params, int layer, const TensorParalle
       return s.first == params.op() && std::string_view(tap.name) == s.second;
     });
     if (tap.direction == AS_TAP_OUT || shared) {
-      outputs_[{params.op(), tap.name}] = {data_of(params, tap), layer};
+      // Others must share what this op was to be given.
+      const auto due = due_.find(tap.name);
+      outputs_[{params.op(), tap.name}] = {due == due_.end() ? data_of(params, tap) : due->second,
+                                           layer};
     }
   }
   if (params.op() == AS_OP_RESIDUAL && to_size(layer) + 1 == model_.numbers().layers.size()) {
@@ -196,6 +200,7 @@ void WiringAudit::check_sources(const OpParams& params, int layer, int ranks) {
     if (in_layer && from->second.layer != due) continue;
     const void* data = data_of(params, *find_tap(params, wire.tap));
     if (data == from->second.data) continue;
+    due_[wire.tap] = from->second.data;
     const std::string other = output_at(data);
     wrong(
         params, layer, wire.tap,

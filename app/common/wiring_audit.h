@@ -64,10 +64,11 @@ class WiringAudit {
 
   const reference::ModelReference& model_;
   std::map<std::pair<as_op_id, std::string>, Output> outputs_;  // of this step, by op and tap
-  std::vector<std::uint8_t> last_hidden_;                       // rows that the last layer gave
-  std::size_t row_bytes_ = 0;                                   // of these
-  std::set<std::pair<const void*, std::string>> known_;         // right weights and tables
-  std::int32_t hadamard_ = 0;                                   // of the index keys, in this layer
+  std::map<std::string, const void*> due_;  // where inputs of this op belong that lie elsewhere
+  std::vector<std::uint8_t> last_hidden_;   // rows that the last layer gave
+  std::size_t row_bytes_ = 0;               // of these
+  std::set<std::pair<const void*, std::string>> known_;  // right weights and tables
+  std::int32_t hadamard_ = 0;                            // of the index keys, in this layer
   std::vector<WrongWire> found_;
 };
 

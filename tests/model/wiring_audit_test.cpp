@@ -159,12 +159,23 @@ TEST(WiringAudit, NamesWhatAnOpIsGivenInstead) {
          [](OpParams& p, const Around& around) {
            p.get<as_linear_params>().x = around.ran.at(AS_OP_ATTN_NORM).get<as_rms_norm_params>().y;
          });
-  expect(AS_OP_SPARSE_ATTENTION, 1, "cache", "is cache of compress_insert, not cache of q_rope",
-         [](OpParams& p, const Around&) {
-           auto& attention = p.get<as_sparse_attention_params>();
-           attention.cache.data.data = attention.extra_cache.data.data;
+  // The pages of window and compressed rows begin at one address, those of index keys at another.
+  expect(AS_OP_SPARSE_ATTENTION, 1, "extra_cache", ", not cache of compress_insert",
+         [](OpParams& p, const Around& around) {
+           p.get<as_sparse_attention_params>().extra_cache.data.data =
+               around.ran.at(AS_OP_INDEXER_COMPRESS_INSERT)
+                   .get<as_compress_insert_params>()
+                   .cache.data.data;
          });
-  expect(AS_OP_ATTN_NORM, 3, "x", "is h of residual, not out of residual",
+  expect(
+      AS_OP_INDEXER_LOGITS, 1, "cache", "not cache of indexer_compress_insert",
+      [](OpParams& p, const Around& around) {
+        p.get<as_indexer_logits_params>().cache.data.data =
+            around.ran.at(AS_OP_COMPRESS_INSERT).get<as_compress_insert_params>().cache.data.data;
+      });
+  // What residual read a layer before lay in x of its attn_norm. The residual of this layer is
+  // given what is right, and nothing is said of it.
+  expect(AS_OP_ATTN_NORM, 3, "x", "is x of attn_norm, not out of residual",
          [](OpParams& p, const Around& around) {
            p.get<as_rms_norm_params>().x.data =
                around.ran.at(AS_OP_RESIDUAL).get<as_residual_params>().h.data;

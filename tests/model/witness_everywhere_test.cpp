@@ -17,7 +17,8 @@
 namespace attnscope {
 namespace witness_everywhere_test {
 
-// All lanes, and a witness that is told of another window.
+// All lanes, and a witness that is told of another window: of other synthetic sinks too, which
+// follow from it.
 LaneRegistry misled_lanes() {
   LaneRegistry lanes = all_lanes();
   lanes.set_witness([](const Scenario& scenario, const as_threads* threads) {
@@ -46,9 +47,13 @@ TEST(WitnessEverywhere, BesideEachReference) {
     const auto result = run_scenario(small_scenario(40, 2), misled_lanes(), options, {});
     ASSERT_TRUE(result) << result.error().text();
     EXPECT_EQ(result->summary.verdict(), "wrong");
-    ASSERT_EQ(result->summary.blamed.size(), 1u);
+    ASSERT_EQ(result->summary.blamed.size(), 2u);
     EXPECT_TRUE(says_window(result->summary.blamed[0].sentence()));
     EXPECT_EQ(result->summary.blamed[0].op, AS_OP_SWA_INDEX);
+    EXPECT_EQ(result->summary.blamed[0].taps, 1);
+    EXPECT_EQ(result->summary.blamed[1].op, AS_OP_SPARSE_ATTENTION);
+    EXPECT_EQ(result->summary.blamed[1].first.tap, "sinks.wiring");
+    EXPECT_EQ(result->summary.blamed[1].taps, 4);  // layers
   }
 }
 
@@ -63,7 +68,7 @@ TEST(WitnessEverywhere, NotWithoutAReferenceUnlessAskedFor) {
   result = run_scenario(small_scenario(40, 2), misled_lanes(), options, {});
   ASSERT_TRUE(result) << result.error().text();
   EXPECT_EQ(result->witnessed.left_out, "");
-  EXPECT_EQ(result->summary.count(Verdict::kWrong), 1);
+  EXPECT_EQ(result->summary.count(Verdict::kWrong), 1 + 4);  // the window, sinks of four layers
 }
 
 TEST(WitnessEverywhere, InRecordings) {
