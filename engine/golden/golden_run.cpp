@@ -89,11 +89,6 @@ Result<void> run_scenario_steps(const GoldenSpec& spec, const LaneRegistry& regi
     }
     if (auto ok = session.step(); !ok) return ok;
     if (session.device_error()) return *session.device_error();
-    const std::vector<Blame> blamed = blame(session.history().back().results);
-    if (!blamed.empty()) {
-      return Error{AS_MISMATCH, spec.name + ": " + blamed.front().sentence(),
-                   "its values say nothing before that is mended"};
-    }
     const auto now = recorder.trace(step);
     if (now == nullptr) {
       return Error{AS_NO_ENVIRONMENT, fmt::format("step {}: not enough memory to trace it", step),
@@ -110,14 +105,12 @@ Result<void> run_scenario_steps(const GoldenSpec& spec, const LaneRegistry& regi
     collect_tokens(*now, out.sampled);
   }
   session.set_observer(nullptr);
-  if (options.judged) {
-    const Summary summary = summarise(all, session.parts().tolerances.drift_limit());
-    out.judged = summary.verdict() != "not_compared";
-    if (!summary.blamed.empty()) {
-      out.fault = summary.blamed.front().sentence();
-    } else if (summary.verdict() != "ok") {
-      out.fault = "the run is " + summary.verdict();
-    }
+  const Summary summary = summarise(all, session.parts().tolerances.drift_limit());
+  out.judged = options.judged && summary.verdict() != "not_compared";
+  if (!summary.blamed.empty()) {
+    out.fault = summary.blamed.front().sentence();
+  } else if (options.judged && summary.verdict() != "ok") {
+    out.fault = "the run is " + summary.verdict();
   }
   for (int i = 0; i < AS_OP_COUNT; ++i) {
     const auto op = static_cast<as_op_id>(i);
@@ -175,8 +168,33 @@ Result<void> judge_by_itself(const GoldenSpec& spec, const LaneRegistry& registr
   if (!received) return received.error();
   out.received = std::move(*received);
   if (auto ok = decide_again(); !ok) return ok;
-  if (!out.received.fault.empty()) out.sentence += "; beside ref.sim: " + out.received.fault;
+  if (!out.received.fault.empty()) {
+    out.state = GoldenState::kFailed;
+    out.sentence += "; beside ref.sim: " + out.received.fault;
+  }
   return {};
+}
+
+void broken(const Error& error, GoldenOutcome& out) {
+  out.state = error.code == AS_NO_ENVIRONMENT ? GoldenState::kSkipped : GoldenState::kBroken;
+  out.error = error;
+  out.sentence = error.text();
+}
+
+// What a run found wrong of itself, whatever values it was to have.
+void decide_by_fault(const GoldenSpec& spec, bool accepted, GoldenOutcome& out) {
+  if (out.received.fault.empty()) return;
+  if (!accepted) {
+    return broken(Error{AS_MISMATCH, spec.name + ": " + out.received.fault,
+                        "its values say nothing before that is mended"},
+                  out);
+  }
+  if (out.state == GoldenState::kPassed) {
+    out.state = GoldenState::kFailed;
+    out.sentence = out.received.fault;
+  } else if (out.state == GoldenState::kFailed) {
+    out.sentence += "; " + out.received.fault;
+  }
 }
 
 // Of a large golden whose values are not on this machine: what is exact is compared, and the values
@@ -210,12 +228,6 @@ Result<void> decide_by_record(const GoldenSpec& spec, const Tolerances& toleranc
   return {};
 }
 
-void broken(const Error& error, GoldenOutcome& out) {
-  out.state = error.code == AS_NO_ENVIRONMENT ? GoldenState::kSkipped : GoldenState::kBroken;
-  out.error = error;
-  out.sentence = error.text();
-}
-
 // Computes the golden and holds it against what was accepted.
 void compute_and_decide(GoldenFolder& folder, const GoldenSpec& spec, const Tolerances& tolerances,
                         bool accepted, const LaneRegistry& registry,
@@ -242,6 +254,7 @@ void compute_and_decide(GoldenFolder& folder, const GoldenSpec& spec, const Tole
     return {};
   };
   auto decided = decide_now();
+  if (decided) decide_by_fault(spec, accepted, out);
   if (decided) decided = judge_by_itself(spec, registry, options, decide_now, out);
   if (!decided) broken(decided.error(), out);
 }

@@ -114,8 +114,9 @@ struct GoldenValues {
   std::vector<GoldenTap> taps;
   // Received ones alone: where they differ from the accepted ones, and how.
   std::vector<GoldenFinding> findings;
-  // Of a run whose ops were held against ref.sim, each on its own inputs
-  // (GoldenRunOptions::judged): the first that is wrong by itself, or empty.
+  // judged: of a run whose ops were held against ref.sim, each on its own inputs
+  // (GoldenRunOptions::judged). fault: what the run found wrong of itself, such as the first of
+  // these ops; or empty.
   bool judged = false;
   std::string fault;
 };
