@@ -262,6 +262,9 @@ void Session::make_rope_tables(std::int64_t rows) {
 void Session::take_profiles(int version) {
   parts_.config.switches = switches_of_version(parts_.config.switches, version);
   make_rope_tables(parts_.ropes.front().table.shape[0]);
+  verifier_->watch_weights_anew();
+  witness_to_make_ = nullptr;
+  unwitnessed_.left_out = "an older program kept the session";
 }
 
 void Session::set_rope_tables() {

@@ -140,6 +140,10 @@ Verifier::Verifier(const SessionParts& parts, References references, const Addre
   }
 }
 
+void Verifier::watch_weights_anew() {
+  if (weights_) weights_.emplace(parts_);
+}
+
 Verifier::~Verifier() = default;
 
 void Verifier::begin_step(std::int64_t step_number) {

@@ -108,6 +108,8 @@ class Verifier {
   const OpParams& forced() const { return forced_->params(); }
   // nullptr without references.
   const WeightWatch* weights() const { return weights_ ? &*weights_ : nullptr; }
+  // Takes weights and tables for right as they are now.
+  void watch_weights_anew();
 
  private:
   struct FreeRun;  // one free-running reference
