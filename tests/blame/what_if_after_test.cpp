@@ -20,7 +20,9 @@ Result<std::vector<WhatIfAfter>> after(const std::vector<std::string>& lanes, co
   options.lanes = {"cpu"};
   options.lanes.insert(options.lanes.end(), lanes.begin(), lanes.end());
   options.threads = 2;
-  return what_if_after(tiny_scenario(), all_lanes(), options, place, asked);
+  // Frequencies in float64: with those in fp32 a selection of this seed is a near-tie.
+  return what_if_after(tiny_scenario(7, 396, "vllm,rope_frequencies=fp64"), all_lanes(), options,
+                       place, asked);
 }
 
 const WhatIfAfter* named(const std::vector<WhatIfAfter>& results, std::string_view name) {

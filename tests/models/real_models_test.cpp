@@ -141,8 +141,8 @@ TEST_F(RealModels, RecordedInputsAreExportedAsTheLayersTookThem) {
   for (const char* lane : {"cpu", "ref.sim", "ref.exact"}) {
     SCOPED_TRACE(lane);
     must({"tap-export", scenario_, "--hidden-states", path("wide.safetensors"), "--lane", lane,
-          "--taps", "attn_norm.y", "--layer", "1", "-o", path(lane)});
-    const TensorFile y = open(lane);
+          "--taps", "attn_norm.y", "--layer", "1", "-o", path(lane + std::string(".safetensors"))});
+    const TensorFile y = open(lane + std::string(".safetensors"));
     ASSERT_EQ(y.tensors().size(), 1u);
     const TensorEntry& e = y.tensors()[0];
     const TensorEntry* own = recorded.find(e.name);
