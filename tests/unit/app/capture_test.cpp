@@ -362,7 +362,11 @@ TEST_F(CaptureTest, NewerDamagedAndIncompleteAreToldApart) {
   EXPECT_NE(error_of(path_).find("is no capture"), std::string::npos);
 
   // As a recording that was interrupted in the middle of its third step.
-  with("\"complete\": true", "\"complete\": false");
+  nlohmann::json unfinished = nlohmann::json::parse(index);
+  unfinished["complete"] = false;
+  unfinished.erase("sum");
+  unfinished["sum"] = text_checksum(unfinished.dump());
+  write(path_ + "/index.json", unfinished.dump());
   write(path_ + "/steps.jsonl", steps.substr(0, steps.size() - 200));
   auto cut = Capture::open(path_);
   ASSERT_TRUE(cut) << cut.error().text();

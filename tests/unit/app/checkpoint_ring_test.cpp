@@ -186,10 +186,10 @@ TEST(CheckpointRing, PreemptedAndSharedRequestsComeBackTheSame) {
 TEST(CheckpointRing, CountsTheStateOfRequestsAboutRight) {
   auto session = make(long_scenario(), 0);
   for (int i = 0; i < 300; ++i) ASSERT_TRUE(session->step());
-  std::vector<Serving> copies;
+  std::vector<std::pair<Serving, ServingJudge>> copies;
   copies.reserve(64);
   const std::size_t before = mallinfo2().uordblks;
-  for (int i = 0; i < 64; ++i) copies.push_back(session->serving());
+  for (int i = 0; i < 64; ++i) copies.emplace_back(session->serving(), session->judge());
   const auto each = static_cast<double>(mallinfo2().uordblks - before) / 64 + sizeof(Serving);
   const auto counted = static_cast<double>(serving_bytes(session->serving()));
   EXPECT_GT(counted, each / 1.5);

@@ -2,6 +2,8 @@
 // their files says.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <random>
@@ -126,6 +128,12 @@ TEST_F(OpCaseTest, TapsAndFieldsCoverEveryParamsStruct) {
       cover(tap.offset, tap.kind == AS_TAP_CACHE ? sizeof(as_cache) : sizeof(as_tensor));
     }
     for (const ParamField& field : op.fields) {
+      // A number that a struct had no room for lies in a tensor's `reserved`.
+      const bool inside = std::ranges::any_of(op.taps, [&](const as_tap_info& tap) {
+        return tap.kind != AS_TAP_CACHE && field.kind == FieldKind::kInteger &&
+               field.offset == tap.offset + offsetof(as_tensor, reserved);
+      });
+      if (inside) continue;
       cover(field.offset, field.kind == FieldKind::kRope   ? sizeof(as_rope)
                           : field.kind == FieldKind::kReal ? sizeof(double)
                                                            : sizeof(std::int32_t));
