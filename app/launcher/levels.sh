@@ -4,7 +4,7 @@
 # ensure and show_failure are ./attnscope's.
 
 # Parts of level nightly, in this order; tidy takes a share of the sources, as in tidy:2/4.
-NIGHTLY_PARTS='address fuzz thread tidy soak headers'
+NIGHTLY_PARTS='address fuzz thread tidy soak bugs headers'
 
 # Programs whose tests run under the sanitizers; of the desktop app the random walk is added.
 ADDRESS_TESTS='test_kernels test_engine test_reference test_parsers test_hostile test_property'
@@ -189,6 +189,24 @@ part_tidy() {
 part_soak() {
   timed "build" ensure release all
   run_ctest release soak -L '^soak$'
+}
+
+# The program with every planted bug in, one after the other: the table of tests/bugs.
+part_bugs() {
+  local log=$logs/bugs.log copy=$build/bugs-source
+  mkdir -p "$logs"
+  if ! timed "planting" "$root/tests/bugs/stack.sh" whole "$root" "$copy" 2>"$log"; then
+    tail -n 60 "$log" >&2
+    return 1
+  fi
+  timed "build (bugs)" ensure bugs attnscope
+  if ! timed "table of bugs" step "Running with each bug" "$log" "$root/tests/bugs/table.sh" \
+    "$root" "$build/bugs/app/attnscope" "$jobs"; then
+    grep -vE '^caught ' "$log" >&2
+    say "attnscope: bugs were missed. Full log: $log"
+    return 1
+  fi
+  tail -n 1 "$log" >&2
 }
 
 # Every public header compiles by itself.

@@ -25,9 +25,13 @@ Error wrong(const std::filesystem::path& patch, const std::string& why) {
 
 // Of the lines "KEY: VALUE" up to the empty one.
 Result<std::map<std::string, std::string>> read_head(std::istream& in,
-                                                     const std::filesystem::path& patch) {
+                                                     const std::filesystem::path& patch,
+                                                     BugsOf part) {
   std::map<std::string, std::string> head = {
-      {"Name", ""}, {"Bug", ""}, {"Workloads", ""}, {"Invariants", ""}, {"Decisions", ""}};
+      {"Name", ""}, {"Bug", ""}, {"Run", ""}, {"Exit", ""}, {"Says", ""}};
+  if (part == BugsOf::kManager) {
+    for (const char* key : {"Workloads", "Invariants", "Decisions"}) head.emplace(key, "");
+  }
   for (std::string line; std::getline(in, line) && !line.empty();) {
     const std::size_t colon = line.find(": ");
     const auto place = head.find(line.substr(0, colon));
@@ -61,13 +65,23 @@ Result<void> check_choice(std::istream& in, const std::filesystem::path& patch) 
   return {};
 }
 
-Result<Bug> read_bug(const std::filesystem::path& patch) {
+Result<Bug> read_bug(const std::filesystem::path& patch, BugsOf part) {
   std::ifstream in(patch);
-  auto head = read_head(in, patch);
+  auto head = read_head(in, patch, part);
   if (!head) return head.error();
   if (auto ok = check_choice(in, patch); !ok) return ok.error();
-  Bug bug{(*head)["Name"], (*head)["Bug"], words((*head)["Workloads"]),
-          words((*head)["Invariants"]), words((*head)["Decisions"])};
+  static const std::regex kCode("[0-9]{1,3}");
+  if (!std::regex_match((*head)["Exit"], kCode)) {
+    return wrong(patch, fmt::format("\"Exit: {}\" is no exit code", (*head)["Exit"]));
+  }
+  Bug bug{.name = (*head)["Name"],
+          .sentence = (*head)["Bug"],
+          .run = (*head)["Run"],
+          .says = (*head)["Says"],
+          .exit = std::stoi((*head)["Exit"]),
+          .workloads = words((*head)["Workloads"]),
+          .invariants = words((*head)["Invariants"]),
+          .decisions = words((*head)["Decisions"])};
   if (bug.name != patch.stem()) {
     return wrong(patch, fmt::format("is named \"{}\" inside", bug.name));
   }
@@ -77,7 +91,7 @@ Result<Bug> read_bug(const std::filesystem::path& patch) {
 
 }  // namespace
 
-Result<std::vector<Bug>> read_bugs(const std::string& folder) {
+Result<std::vector<Bug>> read_bugs(const std::string& folder, BugsOf part) {
   std::vector<std::filesystem::path> patches;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (entry.path().extension() == ".patch") patches.push_back(entry.path());
@@ -85,7 +99,7 @@ Result<std::vector<Bug>> read_bugs(const std::string& folder) {
   std::sort(patches.begin(), patches.end());
   std::vector<Bug> bugs;
   for (const auto& patch : patches) {
-    auto bug = read_bug(patch);
+    auto bug = read_bug(patch, part);
     if (!bug) return bug.error();
     bugs.push_back(*bug);
   }

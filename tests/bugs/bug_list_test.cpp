@@ -12,6 +12,9 @@ namespace {
 const std::string kHead =
     "Name: one\n"
     "Bug: Something is wrong.\n"
+    "Run: attnscope run early\n"
+    "Exit: 1\n"
+    "Says: wrong .*keys\n"
     "Workloads: g1 g2\n"
     "Invariants: none\n"
     "Decisions: keys\n";
@@ -28,9 +31,9 @@ class BugList : public testing::Test {
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
   // The only patch of a folder.
-  Result<std::vector<Bug>> read(const std::string& text) {
+  Result<std::vector<Bug>> read(const std::string& text, BugsOf part = BugsOf::kManager) {
     std::ofstream(folder_ / "one.patch") << text;
-    return read_bugs(folder_.string());
+    return read_bugs(folder_.string(), part);
   }
   // Why it is refused.
   std::string refused(const std::string& text) {
@@ -53,6 +56,9 @@ TEST_F(BugList, ReadsWhatStandsBeforeTheDiff) {
   EXPECT_EQ(bugs->front().name, "one");
   EXPECT_EQ(bugs->front().sentence, "Something is wrong.");
   EXPECT_EQ(bugs->front().workloads, (std::vector<std::string>{"g1", "g2"}));
+  EXPECT_EQ(bugs->front().run, "attnscope run early");
+  EXPECT_EQ(bugs->front().exit, 1);
+  EXPECT_EQ(bugs->front().says, "wrong .*keys");
   EXPECT_TRUE(bugs->front().invariants.empty());
   EXPECT_EQ(bugs->front().decisions, (std::vector<std::string>{"keys"}));
 }
@@ -62,6 +68,20 @@ TEST_F(BugList, RefusesWhatExpectsNothing) {
             "one.patch: no \"Workloads:\"");
   EXPECT_EQ(refused(without(kHead, "Invariants: none\n") + kDiff + kCode),
             "one.patch: no \"Invariants:\"");
+}
+
+TEST_F(BugList, OfTheProgramNeedsNoWorkload) {
+  const std::string head = kHead.substr(0, kHead.find("Workloads"));
+  const auto bugs = read(head + kDiff + kCode, BugsOf::kProgram);
+  ASSERT_TRUE(bugs) << bugs.error().text();
+  EXPECT_TRUE(bugs->front().workloads.empty());
+  EXPECT_FALSE(read(kHead + kDiff + kCode, BugsOf::kProgram));
+}
+
+TEST_F(BugList, RefusesAnExitThatIsNoCode) {
+  std::string head = kHead;
+  head.replace(head.find("Exit: 1"), 7, "Exit: no");
+  EXPECT_EQ(refused(head + kDiff + kCode), "one.patch: \"Exit: no\" is no exit code");
 }
 
 TEST_F(BugList, RefusesALineThatNobodyReads) {

@@ -2,13 +2,18 @@
 // build includes this header before each source that it compiles from there.
 #pragma once
 
+#include <cstdlib>
 #include <string>
 #include <string_view>
 
 namespace attnscope {
 
-// Its name; empty: none. Not to be changed while another thread runs what may hold bugs.
-inline std::string chosen_bug;
+// Its name; empty: none. At the start what the environment says in ATTNSCOPE_BUG. Not to be changed
+// while another thread runs what may hold bugs.
+inline std::string chosen_bug = [] {
+  const char* named = std::getenv("ATTNSCOPE_BUG");
+  return std::string(named == nullptr ? "" : named);
+}();
 
 inline bool bug_chosen(std::string_view name) { return chosen_bug == name; }
 

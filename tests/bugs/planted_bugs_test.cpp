@@ -21,11 +21,19 @@ std::ostream& operator<<(std::ostream& out, const Bug& bug) { return out << bug.
 namespace {
 
 const Result<std::vector<Bug>>& bugs() {
-  static const Result<std::vector<Bug>> kBugs = read_bugs(ATTNSCOPE_SOURCE_DIR "/tests/bugs");
+  static const Result<std::vector<Bug>> kBugs =
+      read_bugs(ATTNSCOPE_SOURCE_DIR "/tests/bugs", BugsOf::kManager);
   return kBugs;
 }
 
 TEST(PlantedBugList, IsSound) { ASSERT_TRUE(bugs()) << bugs().error().text(); }
+
+// table.sh runs them; here only what they say of themselves.
+TEST(PlantedBugList, OfTheProgramIsSound) {
+  const auto all = read_bugs(ATTNSCOPE_SOURCE_DIR "/tests/bugs/program", BugsOf::kProgram);
+  ASSERT_TRUE(all) << all.error().text();
+  EXPECT_FALSE(all->empty());
+}
 
 class PlantedBugs : public testing::TestWithParam<Bug> {
  protected:

@@ -8,9 +8,12 @@
 #        stack.sh same ROOT LIST       fails, and rewrites LIST, where it is not what sources prints
 #        stack.sh apply ROOT COPY      makes COPY hold the patched files and nothing else; a file
 #                                      that is as it should be is left alone
-# ROOT: of the project. The patches are ROOT/tests/bugs/*.patch, in the order of their names: each
-# is a diff on top of those before it, and begins with what bug_list.h reads. To write one: run
-# apply, change a copy, and take diff -U2 --suppress-blank-empty of the two.
+#        stack.sh whole ROOT COPY      makes COPY the whole tree, with the patches of program/ in
+#                                      too; its preset bugs puts chosen.h before each source
+# ROOT: of the project. The patches are ROOT/tests/bugs/*.patch, in the order of their names, and on
+# top of them, for whole alone, ROOT/tests/bugs/program/*.patch: each is a diff on top of those
+# before it, and begins with what bug_list.h reads. To write one: run apply (or whole), change a
+# copy, and take diff -U2 --suppress-blank-empty of the two.
 #
 # Exit code 1: a patch no longer applies, or LIST is old; standard error says which and why.
 set -uo pipefail
@@ -61,12 +64,11 @@ put_in() {
     --input="$2"
 }
 
-apply() { # COPY
-  local copy=$1 file patch status=0
-  scratch=$(mktemp -d) || return 2
-  trap 'rm -rf "$scratch"' EXIT
-  local good=$scratch/good tried=$scratch/tried rejects=$scratch/rejects
-  mkdir -p "$copy" "$good"
+# stacked GOOD: puts all patches into copies of the files that they change, in the folder GOOD.
+stacked() {
+  local good=$1 file patch status=0
+  local tried=$scratch/tried rejects=$scratch/rejects
+  mkdir -p "$good"
   for patch in "${patches[@]}"; do
     for file in $(patched "$patch"); do
       if [ ! -f "$root/$file" ]; then
@@ -91,7 +93,38 @@ apply() { # COPY
       status=1
     fi
   done
-  [ "$status" -eq 0 ] || return 1
+  return "$status"
+}
+
+apply() { # COPY
+  local copy=$1 file good
+  scratch=$(mktemp -d) || return 2
+  trap 'rm -rf "$scratch"' EXIT
+  good=$scratch/good
+  stacked "$good" || return
+  mkdir -p "$copy"
+  update "$good" "$copy"
+}
+
+# whole COPY: without git's files and what was built.
+whole() {
+  local copy=$1 all
+  local more=("$bugs"/program/*.patch)
+  if [ -e "${more[0]}" ]; then patches+=("${more[@]}"); fi
+  scratch=$(mktemp -d) || return 2
+  trap 'rm -rf "$scratch"' EXIT
+  stacked "$scratch/good" || return
+  all=$scratch/all
+  mkdir -p "$all" "$copy"
+  (cd "$root" && find . \( -path ./build -o -name .git -o -path ./out -o -path ./.deps \) -prune \
+    -o -type f -print0 | tar --null --no-recursion -T - -cf -) | tar -C "$all" -xf - || return 2
+  cp -r "$scratch/good/." "$all" || return 2
+  update "$all" "$copy"
+}
+
+# update FROM TO: makes TO what FROM is; what is the same is left alone, with its time.
+update() {
+  local good=$1 copy=$2 file
   while read -r file; do
     cmp -s "$good/$file" "$copy/$file" && continue
     mkdir -p "$(dirname "$copy/$file")" && cp "$good/$file" "$copy/$file" || return 2
@@ -107,6 +140,7 @@ case $command in
   sources) sources ;;
   same) same "$3" ;;
   apply) apply "$3" ;;
+  whole) whole "$3" ;;
   *)
     echo "unknown command: $command" >&2
     exit 2
