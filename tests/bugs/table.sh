@@ -47,7 +47,7 @@ run_one() {
   rm -rf "$folder"
 }
 
-declare -A sound says code
+declare -A sound=() says=() code=()
 names=() queue=()
 for patch in "$root"/tests/bugs/*.patch "$root"/tests/bugs/program/*.patch; do
   name=$(basename "$patch" .patch)

@@ -611,6 +611,10 @@ nightly_runs_its_parts() {
   check "threads" called "--preset thread"
   check "clang-tidy" called "tidy $work/tree $work/tree/build/tidy 1/1 2"
   check "soak" called "-L ^soak$"
+  check "a tree with bugs" called "stack whole $work/tree $work/tree/build/bugs-source"
+  check "which is built" called "--preset bugs -B $work/tree/build/bugs"
+  check "from there" called "cmake -S $work/tree/build/bugs-source"
+  check "and run" called "table $work/tree $work/tree/build/bugs/app/attnscope 2"
   check "headers" called "-L ^headers$"
   check "not the default level" not called "quick|default"
   : >"$work/calls"
@@ -629,6 +633,18 @@ nightly_fails_with_a_part() {
   check "both" says "failed parts: fuzz tidy"
   check "the others ran" called "-L ^headers$"
   check "exit code" status_is 1
+}
+
+nightly_fails_with_a_missed_bug() {
+  echo "MISSED  other_bug" >"$work/bug-missed"
+  run test --level nightly --part bugs
+  check "a missed bug" status_is 1
+  check "is named" says "MISSED  other_bug"
+  check "one that was caught is not" not says "caught  one_bug"
+  echo "one_bug.patch no longer applies" >"$work/stack-fails"
+  run test --level nightly --part bugs
+  check "an old patch" status_is 1
+  check "is named too" says "one_bug.patch no longer applies"
 }
 
 # bench_stand_in NAME STATUS

@@ -175,7 +175,20 @@ echo "tidy \$*" >>"$work/calls"
 if [ -e "$work/tidy-finds" ]; then cat "$work/tidy-finds"; exit 1; fi
 echo "clang-tidy: 7 sources, nothing found"
 END
-  chmod +x "$work/tree/tests/fuzz/run.sh" "$work/tree/tests/unit/repo/tidy.sh"
+  mkdir -p "$work/tree/tests/bugs"
+  cat >"$work/tree/tests/bugs/stack.sh" <<END
+#!/bin/sh
+echo "stack \$*" >>"$work/calls"
+if [ -e "$work/stack-fails" ]; then cat "$work/stack-fails" >&2; exit 1; fi
+END
+  cat >"$work/tree/tests/bugs/table.sh" <<END
+#!/bin/sh
+echo "table \$*" >>"$work/calls"
+echo "caught  one_bug"
+if [ -e "$work/bug-missed" ]; then cat "$work/bug-missed"; exit 1; fi
+echo "2 bugs, 1 runs without one; 0 failed"
+END
+  chmod +x "$work"/tree/tests/{fuzz/run,unit/repo/tidy,bugs/stack,bugs/table}.sh
   stand_in ctest <<END
 #!/bin/sh
 echo "ctest \$*" >>"$work/calls"
