@@ -148,14 +148,13 @@ TEST_F(FixturesTest, CapturesCompareWithARunOfToday) {
   const auto differs = [&](const std::string& name, const std::string& fresh) {
     return fault(parsed(run({"diff", capture(name), fresh, "--json"})));
   };
-  // Of today's profile: rotary frequencies in fp32 are another setup, and are said to be.
+  // Of today's profile: rotary frequencies in fp32 are another setup, and are said to be, whether
+  // or not this machine's instructions round as those of the recording did.
   std::string fresh = record("short.json", {"--steps", "2"});
-  EXPECT_EQ(differs("short", fresh),
-            parsed(run({"diff", capture("short"), fresh, "--json"})).at("states").dump());
-  EXPECT_NE(
-      differs("short", fresh)
-          .find("switch rope_frequencies is fp64 in the first capture and fp32 in the second"),
-      std::string::npos);
+  const std::string why = differs("short", fresh);
+  EXPECT_NE(why.find("switch rope_frequencies is fp64 in the first capture and fp32 in the second"),
+            std::string::npos)
+      << why;
   // Of the profile as it was then.
   const std::string name = "\"profile\": \"vllm\"",
                     then = "\"profile\": \"vllm,rope_frequencies=fp64\"";
