@@ -182,7 +182,7 @@ class Model {
         chosen.push_back(finished(part.of(positions), ratio, entries));
       }
     }
-    const Tensor scaled = q / std::sqrt(static_cast<double>(n_.head_dim));
+    const Tensor scaled = q.div_(std::sqrt(static_cast<double>(n_.head_dim)));
     const Tensor sinks = weight(p + "attn_sink").to(at::kDouble).unsqueeze(1);
     Tensor o = at::empty_like(q);
     for (std::size_t k = 0; k < parts.size(); ++k) {
@@ -217,21 +217,26 @@ class Model {
     if (const Tensor used = chosen.any(0).nonzero().squeeze(1); used.numel() > 0) {
       const std::int64_t n = used[-1].item<std::int64_t>() + 1;
       const bool most = 4 * used.numel() > 3 * n;  // then a copy costs more than it saves
-      const Tensor seen = past.main.entries.range(0, n);
-      rows.push_back(most ? seen : seen.index_select(0, used));
+      const Tensor entries = past.main.entries.range(0, n);
+      rows.push_back(most ? entries : entries.index_select(0, used));
       mask.push_back(most ? chosen.narrow(1, 0, n) : chosen.index_select(1, used));
     }
-    const Tensor queries = q.reshape({T * H, D});
-    std::vector<Tensor> parts;
-    for (const Tensor& r : rows) parts.push_back(at::mm(queries, r.t()));
-    const Tensor l = at::cat(parts, 1).view({T, H, -1});
-    l.masked_fill_(at::cat(mask, 1).logical_not_().unsqueeze(1), -kInfinite);
+    const Tensor queries = q.reshape({T * H, D}), seen = at::cat(mask, 1);
+    const Tensor logits = at::empty({T * H, seen.size(1)}, at::kDouble);
+    std::int64_t column = 0;
+    for (const Tensor& r : rows) {
+      Tensor part = logits.narrow(1, column, r.size(0));
+      at::mm_out(part, queries, r.t());
+      column += r.size(0);
+    }
+    const Tensor l = logits.view({T, H, -1});
+    l.masked_fill_(seen.logical_not().unsqueeze(1), -kInfinite);
     const Tensor top = at::maximum(l.amax(2, true), sinks);
     const Tensor e = l.sub_(top).exp_();
     const Tensor flat = e.view({T * H, -1});
     Tensor sum = at::mm(flat.narrow(1, 0, rows[0].size(0)), rows[0]);
     if (rows.size() > 1) sum.addmm_(flat.narrow(1, rows[0].size(0), rows[1].size(0)), rows[1]);
-    return sum.view({T, H, D}) / (e.sum(2, true) + (sinks - top).exp());
+    return sum.view({T, H, D}).div_(e.sum(2, true) + (sinks - top).exp());
   }
 
   // Adds what the compressor makes of each token, and an entry for each window that is complete.
@@ -346,8 +351,10 @@ class Model {
 
   // Over the last axis; w undefined = 1.
   Tensor rms_norm(const Tensor& x, const Tensor& w) const {
-    const Tensor y = x * (x.square().mean(-1, true) + n_.norm_eps).rsqrt();
-    return w.defined() ? y * w : y;
+    const Tensor length = at::linalg_vector_norm(x, 2, at::IntArrayRef{-1}, true);
+    const Tensor mean = length.square_().div_(x.size(-1));
+    const Tensor y = x * mean.add_(n_.norm_eps).rsqrt_();
+    return w.defined() ? y.mul_(w) : y;
   }
 
   // x [T, in] by a weight [out, in], which is converted to float64 some rows at a time: nothing is
