@@ -113,6 +113,10 @@ nlohmann::json listed(const GoldenFolder& folder, const Tolerances& tolerances,
   for (const GoldenTolerance& t : loosened_tolerances(*spec, tolerances)) {
     out["loosened"].push_back({{"bound", t.text()}, {"reason", t.reason}});
   }
+  if (auto ok = check_classes(*spec, tolerances); !ok) {
+    out["error"] = ok.error().text();
+    return out;
+  }
   if (auto ok = check_golden(*spec, lanes); !ok) {
     out["error"] = ok.error().text();
     return out;

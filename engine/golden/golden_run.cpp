@@ -267,6 +267,7 @@ void run_and_decide(GoldenFolder& folder, const std::string& name, const LaneReg
   auto spec = folder.spec(name);
   if (!spec) return broken(spec.error(), out);
   out.about = spec->about;
+  if (auto ok = check_classes(*spec, *tolerances); !ok) return broken(ok.error(), out);
   out.loosened = loosened_tolerances(*spec, *tolerances);
   const bool accepted = folder.entries().at(name).accepted;
   if (accepted) {

@@ -9,6 +9,7 @@
 #include "engine/backend/registry.h"
 #include "engine/config/json_file.h"
 #include "engine/config/json_object.h"
+#include "engine/config/printable.h"
 #include "engine/golden/golden_values.h"
 #include "engine/golden/op_inputs.h"
 #include "engine/session/byte_stream.h"
@@ -84,12 +85,29 @@ std::optional<double> read_bound(JsonObject& object, const char* key, double mos
   return object.has(key) ? std::optional(object.number(key, 0, most)) : std::nullopt;
 }
 
+// Whether the op, or where none is named any op, has it.
+bool has_tap(const std::string& op, const std::string& tap) {
+  for (int id = 0; id < AS_OP_COUNT; ++id) {
+    const as_op_info& info = *as_op_find(static_cast<as_op_id>(id));
+    if (!op.empty() && op != info.name) continue;
+    if (std::any_of(info.taps, info.taps + info.num_taps,
+                    [&](const as_tap_info& t) { return tap == t.name; })) {
+      return true;
+    }
+  }
+  return false;
+}
+
 GoldenTolerance read_tolerance(JsonObject& object) {
   GoldenTolerance t;
   t.rule = object.text("class", "");
   t.op = object.text("op", "");
   if (!t.op.empty() && as_op_by_name(t.op.c_str()) < 0) read_op_id(object, "op");
   t.tap = object.text("tap", "");
+  if (!t.tap.empty() && !has_tap(t.op, t.tap)) {
+    object.fail("tap", fmt::format("no op has a tap {}", shown_name(t.tap)),
+                "attnscope ops lists the taps of every op");
+  }
   t.abs = read_bound(object, "abs", kLargestBound);
   t.rel = read_bound(object, "rel", kLargestBound);
   t.bf16_ulp = read_bound(object, "bf16_ulp", 1e6);
@@ -277,6 +295,21 @@ Result<GoldenBound> golden_bound(const GoldenSpec& spec, const Tolerances& toler
   bound.tolerance.row_max = it->row_max.value_or(found->row_max);
   bound.tolerance.score_rel = it->score_rel.value_or(found->score_rel);
   return bound;
+}
+
+Result<void> check_classes(const GoldenSpec& spec, const Tolerances& tolerances) {
+  for (std::size_t i = 0; i < spec.tolerances.size(); ++i) {
+    const std::string& rule = spec.tolerances[i].rule;
+    if (rule.empty() || tolerances.classes().contains(rule)) continue;
+    std::string known;
+    for (const auto& [name, tolerance] : tolerances.classes()) {
+      known += (known.empty() ? "" : ", ") + name;
+    }
+    return bad_input(fmt::format("{}: tolerances[{}].class: there is no class {}", spec.path, i,
+                                 shown_name(rule)),
+                     "classes of the tolerance file: " + known);
+  }
+  return {};
 }
 
 std::vector<GoldenTolerance> loosened_tolerances(const GoldenSpec& spec,

@@ -100,6 +100,9 @@ Result<GoldenBound> golden_bound(const GoldenSpec& spec, const Tolerances& toler
                                  std::string_view tap, std::string_view lane, std::string_view rule,
                                  std::string_view dtype);
 
+// A class that no tolerance file has would loosen nothing, in silence.
+Result<void> check_classes(const GoldenSpec& spec, const Tolerances& tolerances);
+
 // Replacements that allow more than the class they name (every class, where they name none).
 std::vector<GoldenTolerance> loosened_tolerances(const GoldenSpec& spec,
                                                  const Tolerances& tolerances);

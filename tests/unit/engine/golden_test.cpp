@@ -378,6 +378,17 @@ TEST(GoldenSpec, MistakesAreNamedWithWhatIsAllowed) {
   says(loose(R"({"class": "dense", "rel": 0.1})"), "reason: required key is missing");
   says(loose(R"({"class": "dense", "rel": 0.1, "reason": " "})"), "reason: is empty");
   says(loose(R"({"class": "dense", "reason": "x"})"), "no bound");
+  says(loose(R"({"tap": "z", "rel": 0.1, "reason": "x"})"), "no op has a tap \"z\"");
+  says(loose(R"({"op": "wo_b", "tap": "cache", "rel": 0.1, "reason": "x"})"),
+       "no op has a tap \"cache\"");
+  const auto unknown = parse_golden_spec(loose(R"({"class": "dnse", "rel": 0.1, "reason": "x"})"),
+                                         "small.golden.json");
+  ASSERT_TRUE(unknown);
+  const auto checked = check_classes(*unknown, tolerances());
+  ASSERT_FALSE(checked) << "it would loosen nothing, and nobody would hear of it";
+  EXPECT_NE(checked.error().text().find("tolerances[0].class: there is no class \"dnse\""),
+            std::string::npos)
+      << checked.error().text();
 }
 
 TEST(GoldenFiles, OfNoTruncationOrFlippedBitDoesMoreThanAnError) {
