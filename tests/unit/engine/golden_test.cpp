@@ -222,6 +222,21 @@ TEST(GoldenCompare, WhatNoSampleSeesTheStatisticsSee) {
   EXPECT_NE(f.note.find("range 1 of 16"), std::string::npos) << f.note;
 }
 
+// What a person reads first in the file: it is not there for show.
+TEST(GoldenCompare, StatisticsThatAreNotThoseOfTheValuesAreWrong) {
+  std::vector<float> values = ramp(64 * 8);
+  const GoldenTap b = float_tap(values, 4);
+  ASSERT_EQ(finding(compare(spec_of(), holding(b), holding(b)), "y").verdict,
+            GoldenVerdict::kEqual);
+  for (double TapStats::*of : {&TapStats::mean, &TapStats::min, &TapStats::max, &TapStats::l2}) {
+    GoldenTap a = b;
+    *a.stats.*of += 1;
+    const GoldenFinding f = finding(compare(spec_of(), holding(a), holding(b)), "y");
+    EXPECT_EQ(f.verdict, GoldenVerdict::kWrong);
+    EXPECT_NE(f.note.find("of all elements"), std::string::npos) << f.note;
+  }
+}
+
 TEST(GoldenCompare, OneMoreNaNIsWrong) {
   std::vector<float> values = ramp(64 * 8);
   const GoldenTap a = float_tap(values, 1);
@@ -243,6 +258,23 @@ TEST(GoldenCompare, OtherBytesOfTheSameRowAreWrongAndOfAnotherRowFollow) {
   const GoldenFinding f = finding(compare(spec, a, b), "cache");
   EXPECT_EQ(f.verdict, GoldenVerdict::kFollows);
   EXPECT_FALSE(is_failure(f.verdict));
+}
+
+// What a person reads in the file is what the checksums are of.
+TEST(GoldenCompare, NumbersThatAreNotThoseOfTheChecksumsAreWrong) {
+  GoldenSpec spec = spec_of();
+  spec.op = AS_OP_SLOT_MAPPING;
+  spec.taps = {{AS_OP_SLOT_MAPPING, {}, {}, {}}};
+  const GoldenValues b = computed(spec, AS_OP_SLOT_MAPPING);
+  ASSERT_EQ(finding(compare(spec, b, b), "slots").verdict, GoldenVerdict::kEqual);
+  GoldenValues a = b;
+  a.taps[0].numbers[1] += 1;
+  EXPECT_EQ(finding(compare(spec, a, b), "slots").verdict, GoldenVerdict::kWrong);
+  a.taps[0].numbers = b.taps[0].numbers;
+  a.taps[0].numbers.pop_back();
+  EXPECT_EQ(finding(compare(spec, a, b), "slots").verdict, GoldenVerdict::kWrong);
+  a.taps[0].numbers.clear();  // not shown
+  EXPECT_EQ(finding(compare(spec, a, b), "slots").verdict, GoldenVerdict::kEqual);
 }
 
 TEST(GoldenCompare, IntegersAreOwedWhateverTheirInputs) {
