@@ -42,6 +42,14 @@ double score(const as_tensor& logits, std::int64_t token, std::int32_t entry) {
   return entry >= 0 && entry < logits.shape[1] ? element(logits, token, entry) : kInfinity;
 }
 
+// Place of an entry in a token's list; 0 when it is not there.
+std::int64_t place_of(const as_tensor& indices, std::int64_t token, std::int32_t entry) {
+  for (std::int64_t k = 0; k < indices.shape[1]; ++k) {
+    if (*at<std::int32_t>(indices, token, k) == entry) return k;
+  }
+  return 0;
+}
+
 // Members of one sorted set only.
 struct Swap {
   std::vector<std::int32_t> ours, theirs;
@@ -113,7 +121,12 @@ Comparison compare_top_k(const as_tensor& indices, const as_tensor& reference,
     if (used >= worst) {
       worst = used;
       out.note = complaint;
-      out.worst = {{token, 0},
+      // Where an entry stands that the other list lacks.
+      const std::int64_t place = !swap.ours.empty() ? place_of(indices, token, swap.ours.front())
+                                 : !swap.theirs.empty()
+                                     ? place_of(reference, token, swap.theirs.front())
+                                     : 0;
+      out.worst = {{token, place},
                    swap.ours.empty() ? -1.0 : swap.ours.front(),
                    swap.theirs.empty() ? -1.0 : swap.theirs.front()};
     }

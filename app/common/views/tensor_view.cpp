@@ -468,10 +468,11 @@ std::string tensor_sentence(const StepTrace& step, const OpTrace& op, const TapC
                         : result->verdict == Verdict::kQuantisation ? " within the format's error"
                                                                     : " by rounding");
     if (worst.rank > 0) {
-      text += fmt::format(
-          ", the worst by {} at {}",
-          format_error(std::fabs(element_at(tap.value, worst) - element_at(tap.reference, worst))),
-          element_text(step, op, tap, worst));
+      // Ids and counts are no more or less wrong by how far they are apart.
+      const double by = std::fabs(element_at(tap.value, worst) - element_at(tap.reference, worst));
+      text += fmt::format(", {} at {}",
+                          is_float_tensor(tap.value) ? "the worst by " + format_error(by) : "one",
+                          element_text(step, op, tap, worst));
     } else if (scan.largest_at.rank > 0) {
       text += fmt::format(", largest difference {} at {}", format_error(scan.largest),
                           element_text(step, op, tap, scan.largest_at));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/trace/compare.h"
+#include "engine/trace/tolerances.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/params/tensor_view.h"
@@ -306,6 +307,28 @@ TEST(Compare, RowsLeftOutAreNotJudged) {
       compare(make_tensor(a.data(), {2, 2}), make_tensor(b.data(), {2, 2}), mask, rule).within);
   EXPECT_FALSE(
       compare(make_tensor(a.data(), {2, 2}), make_tensor(b.data(), {2, 2}), {}, rule).within);
+}
+
+// The place that is named is the entry's, not the front of the list.
+TEST(CompareTopK, TheWorstElementIsTheEntryThatTheOtherListLacks) {
+  const std::vector<std::int32_t> ours = {0, 1, 2, -1, 0, 1, 3, 4},
+                                  theirs = {0, 1, 2, 3, 0, 1, 2, 3};
+  const std::vector<float> scores = {5, 4, 3, 2, 1, 5, 4, 3, 2, 1};
+  const std::vector<std::int32_t> lens = {5, 5};
+  Tolerance rule;
+  rule.top_k = true;
+  rule.score_rel = 1e-3;
+  const as_tensor logits = make_tensor(scores.data(), {2, 5});
+  const auto one = [&](std::int64_t row) {
+    return compare_top_k(make_tensor(ours.data() + row * 4, {1, 4}),
+                         make_tensor(theirs.data() + row * 4, {1, 4}), logits, lens.data(), rule)
+        .worst;
+  };
+  EXPECT_EQ(one(0).index, (std::vector<std::int64_t>{0, 3})) << "where 3 is missing";
+  EXPECT_EQ(one(0).value, -1);
+  EXPECT_EQ(one(0).reference, 3);
+  EXPECT_EQ(one(1).index, (std::vector<std::int64_t>{0, 3})) << "where 4 stands";
+  EXPECT_EQ(one(1).value, 4);
 }
 
 // Parts of a large tap are put together as if it had been walked in one go.
