@@ -4,18 +4,14 @@
 #include <implot.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "app/common/format.h"
-#include "app/common/views/matrix_scan.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 
 namespace attnscope::gui {
 namespace {
-
-constexpr auto kStepsReadTime = std::chrono::milliseconds(8);
 
 // Counts below the zero line are counts all the same.
 int format_magnitude(double value, char* out, int size, void*) {
@@ -120,14 +116,13 @@ void TopKSteps::refresh(const Workbench& bench, int layer, std::int32_t request,
   if (const Capture* capture = bench.capture()) {
     if (!same) {
       steps_.clear();
-      problem_.clear();
-      next_ = 0;
+      scan_.restart();
       ++version_;
     }
     read_on(*capture, *held_, tolerance);
   } else if (!same || !same_picture) {
     reading_ = false;
-    problem_.clear();
+    scan_.restart();
     take_kept(*held_, same, tolerance);
   }
 }
@@ -159,39 +154,27 @@ void TopKSteps::take_kept(const Snapshot& snapshot, bool same, const Tolerance& 
 // A capture holds more steps than are at hand: each is read once, where its file is.
 void TopKSteps::read_on(const Capture& capture, const Snapshot& snapshot,
                         const Tolerance& tolerance) {
-  const auto end = ScanClock::now() + kStepsReadTime;
-  const auto read = [&](std::int64_t step) -> std::shared_ptr<const StepTrace> {
-    if (snapshot.summary(step) == nullptr) return nullptr;
-    auto trace = capture.trace(step);
-    if (trace) return *trace;
-    if (problem_.empty()) problem_ = trace.error().text();
-    return nullptr;
-  };
-  for (; layer_ >= 0 && next_ < snapshot.steps.size() && ScanClock::now() < end; ++next_) {
-    const auto trace = read(snapshot.steps[next_]->step);
-    const std::int64_t row = trace != nullptr ? last_row_of(*trace, request_) : -1;
-    if (row < 0 || trace->find(layer_, AS_OP_INDEXER_TOPK) == nullptr) continue;
-    const auto before = read(trace->step - 1);
-    const TopKView view =
-        top_k_view({*snapshot.info, *trace, before.get(), layer_, row, 0, tolerance});
-    if (!view.why_empty.empty()) continue;
-    steps_.push_back(summarise_top_k(view, trace->step));
-    ++version_;
+  if (layer_ < 0) {
+    reading_ = false;
+    return;
   }
-  reading_ = layer_ >= 0 && next_ < snapshot.steps.size();
+  scan_.read_on(capture, [&](const StepTrace& trace) {
+    const std::int64_t row = last_row_of(trace, request_);
+    if (row < 0 || trace.find(layer_, AS_OP_INDEXER_TOPK) == nullptr) return;
+    std::shared_ptr<const StepTrace> before;
+    if (snapshot.summary(trace.step - 1) != nullptr) {
+      if (auto read = capture.trace(trace.step - 1)) before = *read;
+    }
+    const TopKView view =
+        top_k_view({*snapshot.info, trace, before.get(), layer_, row, 0, tolerance});
+    if (!view.why_empty.empty()) return;
+    steps_.push_back(summarise_top_k(view, trace.step));
+    ++version_;
+  });
+  reading_ = scan_.reading();
 }
 
-std::string TopKSteps::sentence() const {
-  std::string text = top_k_steps_sentence(steps_);
-  if (held_ == nullptr) return text;
-  const std::size_t all = held_->steps.size();
-  if (reading_) {
-    text += fmt::format(" {} of {} steps are read.", next_, all);
-  } else if (!problem_.empty()) {
-    text += " " + problem_;
-  }
-  return text;
-}
+std::string TopKSteps::sentence() const { return top_k_steps_sentence(steps_) + scan_.rest(); }
 
 std::optional<std::int64_t> TopKSteps::draw_margins(std::int64_t cursor_step, ImVec2 size) const {
   double low = 1, high = 1e-6;

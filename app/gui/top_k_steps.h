@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/common/capture_scan.h"
 #include "app/common/views/top_k_view.h"
 #include "app/common/workbench.h"
 #include "app/gui/data_table.h"
@@ -41,9 +42,8 @@ class TopKSteps {
   int layer_ = -1;
   std::int32_t request_ = -1;
   std::map<Ops, TopKStep> known_;
-  std::size_t next_ = 0;  // summary of a capture whose step is read next
+  CaptureScan scan_;  // of a capture
   bool reading_ = false;
-  std::string problem_;  // why a step of a capture could not be read
   std::vector<TopKStep> steps_;
   std::uint64_t version_ = 0;  // of steps_
   DataTable table_;

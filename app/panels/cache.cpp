@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "app/common/capture_scan.h"
 #include "app/common/format.h"
 #include "app/common/views/cache_view.h"
 #include "app/common/views/pool_view.h"
@@ -43,10 +44,13 @@ class CachePanel : public Panel {
   bool scrolls() const override { return false; }
   void register_commands(Ui& ui) override;
   void draw(Ui& ui) override;
-  bool animating() const override { return stream_.animating(); }
+  bool animating() const override {
+    return stream_.animating() || (tab_ == kLife && scan_.reading());
+  }
 
  private:
   void refresh(Ui& ui, const StepTrace& step);
+  bool read_events(const Workbench& bench);
   void fill();
   void draw_tabs(Ui& ui) const;
   static void draw_levels(Ui& ui);
@@ -61,6 +65,9 @@ class CachePanel : public Panel {
   std::uint64_t version_ = 0;
   std::string sentence_, why_;
   UsageView usage_;
+  BlockEvents events_;  // of the steps of what is shown
+  std::shared_ptr<const SessionInfo> events_of_;
+  CaptureScan scan_;  // that they come from, of a capture
   CacheStream stream_;
   DataTable table_;
 };
@@ -88,8 +95,9 @@ void CachePanel::register_commands(Ui& ui) {
 
 void CachePanel::refresh(Ui& ui, const StepTrace& step) {
   const std::int32_t block = ui.bench.selection().block;
+  const bool more = tab_ == kLife && read_events(ui.bench);
   const bool same = &step == step_ && held_.get() == ui.bench.snapshot() && shown_ == tab_ &&
-                    (block == block_ || tab_ != kLife);
+                    (block == block_ || tab_ != kLife) && !more;
   block_ = block;
   if (same) return;
   held_ = ui.bench.shared_snapshot();
@@ -99,14 +107,34 @@ void CachePanel::refresh(Ui& ui, const StepTrace& step) {
   fill();
 }
 
+// Of a session the steps that are kept, of a capture all, read on for a while. True: they changed.
+bool CachePanel::read_events(const Workbench& bench) {
+  const std::shared_ptr<const Snapshot> now = bench.shared_snapshot();
+  const bool other = now->info != events_of_;
+  events_of_ = now->info;
+  if (other) {
+    events_ = {};
+    scan_.restart();
+  }
+  if (bench.capture() == nullptr) {
+    if (!other && now == held_ && shown_ == kLife) return false;
+    events_ = kept_block_events(*now);
+    return true;
+  }
+  if (!other && !scan_.reading()) return false;
+  scan_.read_on(*bench.capture(), [&](const StepTrace& step) { add_block_events(step, events_); });
+  events_.steps = scan_.steps();
+  return true;
+}
+
 void CachePanel::fill() {
   const SessionInfo& info = *held_->info;
   why_.clear();
   table_.begin(version_);
   switch (tab_) {
     case kLife: {
-      const BlockLife life = block_life(*held_, *step_, block_);
-      sentence_ = life.sentence;
+      const BlockLife life = block_life(info, *step_, block_, events_);
+      sentence_ = life.sentence + scan_.rest();
       table_.columns({{"step", true, 0.5f},
                       {"event", false, 0.7f},
                       {"holders", true, 0.6f, "Requests that hold the block afterwards."},

@@ -10,10 +10,10 @@
 
 #include "app/common/format.h"
 #include "app/common/views/bytes_view.h"
-#include "app/common/views/element_history.h"
 #include "app/common/views/tensor_view.h"
 #include "app/common/views/worst_element.h"
 #include "app/gui/heat_map.h"
+#include "app/gui/history_plot.h"
 #include "app/gui/icons.h"
 #include "app/gui/number_grid.h"
 #include "app/gui/theme.h"
@@ -75,6 +75,7 @@ class TensorPanel : public Panel {
   TapIndex worst_;  // rank 0: no kept element differs from the reference
   HeatMap map_;
   NumberGrid grid_;
+  HistoryPlot history_;
   MatrixScan counts_;  // of the histogram
   std::uint64_t version_ = 0, counted_ = ~std::uint64_t{0};
   bool working_ = false;
@@ -525,66 +526,24 @@ void TensorPanel::draw_histogram(const HeatMapData& data, ImVec2 size) {
   ImPlot::EndPlot();
 }
 
-// The picked element over the steps that are kept; a click goes to one.
+// The picked element from step to step; a click goes to one.
 void TensorPanel::draw_history(Ui& ui, const StepTrace& step, const OpTrace& op, ImVec2 size) {
   if (reader_.token_axis < 0) {
     empty_state(ui, "This tap has no token axis: nothing to follow from step to step.");
     return;
   }
-  TapIndex index = focus(ui, step, op);
-  std::string what =
-      fmt::format("{} of request {}", reader_.tap->name, ui.bench.selected_request());
-  for (int i = 0; i < index.rank; ++i) {
-    index[i] = std::max<std::int64_t>(index[i], 0);
-    if (i != reader_.token_axis) what += fmt::format(", {} {}", axes_[to_size(i)].name, index[i]);
+  FollowedElement element{op.place, reader_.tap->name, ui.bench.selected_request(),
+                          focus(ui, step, op), reader_.token_axis};
+  std::string what = fmt::format("{} of request {}", element.tap, element.request);
+  for (int i = 0; i < element.index.rank; ++i) {
+    std::int64_t& at = element.index[i];
+    at = std::max<std::int64_t>(at, 0);
+    if (i != element.token_axis) what += fmt::format(", {} {}", axes_[to_size(i)].name, at);
   }
-  const ElementHistory history =
-      element_history(held_->traces, op.place, reader_.tap->name, ui.bench.selected_request(),
-                      index, reader_.token_axis);
-  ImGui::TextWrapped("%s", history_sentence(history, what, step.step).c_str());
-  if (history.steps.empty()) return;
-  size.y = std::max(px(60), ImGui::GetContentRegionAvail().y);
-  if (!ImPlot::BeginPlot("##history", size, ImPlotFlags_NoTitle | ImPlotFlags_NoMenus)) return;
-  ImPlot::SetupAxis(ImAxis_X1, "step", ImPlotAxisFlags_AutoFit);
-  ImPlot::SetupAxis(ImAxis_Y1, nullptr, ImPlotAxisFlags_AutoFit);
-  ImPlot::SetupAxisFormat(ImAxis_X1, "%.0f");
-  ImPlot::SetupLegend(ImPlotLocation_North,
-                      ImPlotLegendFlags_Horizontal | ImPlotLegendFlags_Outside);
-  const auto count = static_cast<int>(history.steps.size());
-  const auto colour = [](ImU32 c) { return ImGui::ColorConvertU32ToFloat4(c); };
-  ImPlotSpec line;
-  line.LineColor = colour(theme().text_dim);
-  line.Marker = ImPlotMarker_Cross;
-  line.MarkerLineColor = line.LineColor;
-  const bool compared = std::any_of(history.references.begin(), history.references.end(),
-                                    [](double v) { return !std::isnan(v); });
-  if (compared) {
-    ImPlot::PlotLine("ref.sim", history.steps.data(), history.references.data(), count, line);
+  if (const auto chosen = history_.draw(ui.bench, element, what, size)) {
+    ui.bench.go_to({*chosen, op.place.layer, op.place.op});
   }
-  line.LineColor = line.MarkerFillColor = line.MarkerLineColor = colour(theme().accent);
-  line.Marker = ImPlotMarker_Circle;
-  line.MarkerSize = px(3);
-  ImPlot::PlotLine("engine", history.steps.data(), history.values.data(), count, line);
-  const double here = static_cast<double>(step.step);
-  ImPlotSpec mark;
-  mark.LineColor = colour(theme().text_faint);
-  mark.Flags = ImPlotItemFlags_NoLegend;
-  ImPlot::PlotInfLines("##here", &here, 1, mark);
-  if (ImPlot::IsPlotHovered()) {
-    const double x = ImPlot::GetPlotMousePos().x;
-    const auto nearest =
-        std::min_element(history.steps.begin(), history.steps.end(),
-                         [x](double a, double b) { return std::fabs(a - x) < std::fabs(b - x); });
-    const auto i = static_cast<std::size_t>(nearest - history.steps.begin());
-    const auto number = static_cast<std::int64_t>(*nearest);
-    tooltip(fmt::format(
-        "step {}\nengine {}\nref.sim {}", number, format_exact(history.values[i]),
-        std::isnan(history.references[i]) ? "not compared" : format_exact(history.references[i])));
-    if (ImGui::IsMouseClicked(ImGuiMouseButton_Left)) {
-      ui.bench.go_to({number, op.place.layer, op.place.op});
-    }
-  }
-  ImPlot::EndPlot();
+  working_ |= history_.reading();
 }
 
 void TensorPanel::draw_slice(Ui& ui, const StepTrace& step, const OpTrace& op, ImVec2 size) {

@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 
+#include "app/common/capture_scan.h"
 #include "app/common/format.h"
 #include "app/common/missing_ops.h"
 #include "app/common/op_order.h"
@@ -67,18 +69,26 @@ class WhyPanel : public Panel {
         "contributions, left_out, writes, pooled or what_if");
   }
 
+  bool animating() const override {
+    return rows_scan_.reading() || (part_ == kWrites && scan_.reading());
+  }
+
   void draw(Ui& ui) override {
     Workbench& bench = ui.bench;
     const StepTrace* step =
         kept_step(ui, "The tensors of this step are not kept. Run or replay it to see them.");
     if (step == nullptr) return;
     refresh(bench, *step);
+    if (const Capture* capture = bench.capture(); capture != nullptr && part_ == kWrites) {
+      read_writes(*capture);
+    }
     const bool what_if = part_ == kWhatIf;
     if (what_if) {
       head_of_what_if(ui);
     } else if (view_.why_empty.empty()) {
       sentence(view_.sentence, view_.verdict);
       if (!note_.empty()) dim(note_);
+      if (rows_scan_.reading()) dim(rows_scan_.rest());
     }
     static constexpr const char* kParts[] = {"contributions", "not selected", "writes of the slot",
                                              "pooled tokens", "what if"};
@@ -93,6 +103,7 @@ class WhyPanel : public Panel {
     if (part_ == kPooled) ask_pooled(bench);
     table_.begin(version_);
     if (table_.stale()) fill();
+    if (part_ == kWrites && !known_writes_.empty()) dim(known_writes_);
     if (empty_part_ != nullptr) {
       dim(empty_part_);
       return;
@@ -194,29 +205,64 @@ class WhyPanel : public Panel {
     }
     const Snapshot& snapshot = *bench.snapshot();
     const SinkLayer shown = sink_layer(*snapshot.info, step, bench.cursor());
+    const bool more = bench.capture() != nullptr && read_rows(bench, shown.layer, step.step);
     const Key key{&step,
                   step.find(shown.layer, AS_OP_SPARSE_ATTENTION),
                   shown.layer,
                   bench.selected_row(),
                   bench.selection(),
                   snapshot.traces.size()};
-    if (held_ && key == key_) return;
+    const bool same = held_ && key == key_;
+    if (same && !more) return;
     key_ = key;
     held_ = bench.shared_snapshot();
     ++version_;
     note_ = shown.note;
     const Selection& s = key.selection;
-    view_ = why_view({*held_->info, held_->traces, step, shown.layer, key.row, s.head, s.dim});
+    view_ = why_view({*held_->info, step, shown.layer, key.row, s.head, s.dim,
+                      bench.capture() != nullptr ? &rows_ : nullptr});
+    if (same) return;
     writes_.clear();
+    known_writes_.clear();
+    scan_.restart();
     slot_ = -1;
     if (s.block < 0 || s.row < 0 || s.group < 0) return;
     for (const CacheSpec& spec : held_->info->layout.specs) {
       const int layer = held_->info->config.layers[static_cast<std::size_t>(spec.layer)];
       if (spec.group != s.group || layer != shown.layer) continue;
       slot_ = std::int64_t{s.block} * spec.rows_per_block + s.row;
-      writes_ = writes_of_slot(*held_, layer, s.group, slot_);
+      if (bench.capture() == nullptr) writes_ = writes_of_slot(*held_, layer, s.group, slot_);
       break;
     }
+  }
+
+  // What steps of a capture up to the cursor's wrote: those at hand are not all. True: it changed.
+  bool read_rows(const Workbench& bench, int layer, std::int64_t step) {
+    const std::shared_ptr<const SessionInfo>& info = bench.snapshot()->info;
+    const int place = layer_index(*info, layer);
+    if (place < 0) return false;
+    const RowsOf of{info, layer, bench.selected_request(), step};
+    const bool on = rows_of_ && rows_of_->info == of.info && rows_of_->layer == of.layer &&
+                    rows_of_->request == of.request && rows_of_->step <= of.step;
+    if (on && rows_of_->step == of.step && !rows_scan_.reading()) return false;
+    if (!on) {
+      rows_ = WrittenRows(layer, info->config.ratio(place), of.request);
+      rows_scan_.restart();
+    }
+    rows_of_ = of;
+    rows_scan_.read_on(
+        *bench.capture(), [&](const StepTrace& read) { rows_.add(read); }, step);
+    return true;
+  }
+
+  // In a capture all steps are read: those at hand around the cursor are not all that wrote.
+  void read_writes(const Capture& capture) {
+    if (slot_ < 0 || (!known_writes_.empty() && !scan_.reading())) return;
+    scan_.read_on(capture, [&](const StepTrace& step) {
+      add_recorded_writes(step, view_.layer, key_.selection.group, slot_, writes_);
+    });
+    known_writes_ = fmt::format("In {}.{}", scan_.steps(), scan_.rest());
+    ++version_;
   }
 
   // Tokens an entry of the layer that is shown.
@@ -355,6 +401,17 @@ class WhyPanel : public Panel {
   std::shared_ptr<const WhatIfOf> what_if_;  // the last one that was asked
   WhyView view_;
   std::vector<SlotWrite> writes_;
+  std::string known_writes_;  // of a capture: the steps that they are of
+  struct RowsOf {
+    std::shared_ptr<const SessionInfo> info;
+    int layer = -1;
+    std::int32_t request = -1;
+    std::int64_t step = -1;
+  };
+  std::optional<RowsOf> rows_of_;  // what rows_ are of, in a capture
+  WrittenRows rows_;
+  CaptureScan rows_scan_;
+  CaptureScan scan_;
   std::int64_t slot_ = -1;
   std::shared_ptr<const PooledTokens> pooled_;
   std::string note_;

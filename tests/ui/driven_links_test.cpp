@@ -318,7 +318,8 @@ TEST(Links, ARowOfTheCachePanelSelectsItsBlock) {
     EXPECT_EQ(app.selection().block, block);
     ASSERT_TRUE(app->commands().run("cache.tab=life"));
     user.wait(3);
-    const BlockLife life = block_life(*app.bench().snapshot(), *app.bench().step(), block);
+    const BlockLife life = block_life(*app.bench().snapshot()->info, *app.bench().step(), block,
+                                      kept_block_events(*app.bench().snapshot()));
     EXPECT_TRUE(shows(user.screen(), life.sentence)) << life.sentence;
   });
 }

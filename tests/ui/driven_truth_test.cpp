@@ -278,6 +278,68 @@ TEST_F(TruthOfCaptures, StepsAreAllThatWereRecorded) {
   });
 }
 
+// Around the cursor two steps are at hand; what is said is said of all.
+TEST_F(TruthOfCaptures, HistoryLifeAndWhyAreOfAllThatWasRecorded) {
+  DrivenApp app(References::kNone);
+  app.drive([&](User& user) {
+    open(app, user, small_scenario(90, 40), {"cpu"}, References::kNone);
+    const std::string path = (folder_ / "whole.acap").string();
+    run(app, user, "capture.record=full:" + path);
+    run(app, user, "why.part=contributions");
+    run(app, user, "file.open_capture=" + path);
+    ASSERT_NE(app.bench().capture(), nullptr);
+    const int layer = layer_of_ratio(*app.bench().snapshot()->info, 4);
+    const auto& steps = app.bench().capture()->summaries();
+    std::int64_t with_row = 0, last = -1;
+    for (const auto& summary : steps) {
+      if (last_row_of(**app.bench().capture()->trace(summary->step), 0) < 0) continue;
+      ++with_row;
+      last = summary->step;
+    }
+    run(app, user, fmt::format("cursor.goto={}/{}/sparse_attention", last, layer));
+    app.bench().select_token(0, -1);
+    const auto at_hand = static_cast<std::int64_t>(app.bench().snapshot()->traces.size());
+    ASSERT_LT(at_hand, with_row);
+
+    user.show("tensor");
+    run(app, user, "tensor.as=history");
+    user.wait_for("tensor");
+    EXPECT_TRUE(shows(user, fmt::format("over {} recorded steps", with_row))) << user.screen();
+
+    const std::int32_t block = app.bench().step()->requests[0].tables[0][0];
+    ASSERT_GT(block, 0);
+    std::int64_t events = 0;
+    for (const auto& summary : steps) {
+      const auto trace = *app.bench().capture()->trace(summary->step);
+      events += std::ranges::count(trace->cache_events, block, &CacheEvent::block);
+    }
+    ASSERT_GT(events, 0);
+    Selection chosen = app.bench().selection();
+    chosen.group = 0;
+    chosen.block = block;
+    chosen.row = 0;
+    app.bench().select(chosen);
+    user.show("cache");
+    run(app, user, "cache.tab=life");
+    user.wait_for("cache");
+    EXPECT_TRUE(shows(user, fmt::format("{} in the {} recorded steps.",
+                                        events == 1 ? "1 event" : fmt::format("{} events", events),
+                                        steps.size())))
+        << user.screen();
+
+    user.show("why");
+    user.wait_for("why");
+    EXPECT_TRUE(shows(user, " window rows with ")) << user.screen();
+    EXPECT_FALSE(shows(user, "are not known")) << user.screen();
+    user.look_at("why");
+    user.ctx->ItemClick("**/writes of the slot");
+    user.wait_for("why");
+    EXPECT_TRUE(shows(user, fmt::format("In the {} recorded steps.", steps.size())))
+        << user.screen();
+    EXPECT_FALSE(shows(user, "No step wrote this slot")) << user.screen();
+  });
+}
+
 TEST_F(TruthOfCaptures, ARecordingSaysHowManyTapsWereWrong) {
   DrivenApp app;
   app.drive([&](User& user) {

@@ -50,15 +50,26 @@ std::string content_text(const SessionInfo& info, const BlockOwner& owner) {
                      name_if_known(info, owner.writer));
 }
 
-BlockLife block_life(const Snapshot& snapshot, const StepTrace& step, std::int32_t block) {
-  const SessionInfo& info = *snapshot.info;
+void add_block_events(const StepTrace& step, BlockEvents& known) {
+  for (const CacheEvent& e : step.cache_events) known.events.emplace_back(step.step, e);
+}
+
+BlockEvents kept_block_events(const Snapshot& snapshot) {
+  BlockEvents known;
+  for (const auto& trace : snapshot.traces) add_block_events(*trace, known);
+  const auto steps = static_cast<std::int64_t>(snapshot.traces.size());
+  known.steps = steps == 1 ? "the step that is kept"
+                           : fmt::format("the {} steps that are kept", format_count(steps));
+  return known;
+}
+
+BlockLife block_life(const SessionInfo& info, const StepTrace& step, std::int32_t block,
+                     const BlockEvents& known) {
   BlockLife life;
-  for (const auto& trace : snapshot.traces) {
-    for (const CacheEvent& e : trace->cache_events) {
-      if (block <= 0 || e.block != block) continue;
-      life.events.push_back(
-          {trace->step, e.kind, static_cast<std::int32_t>(e.request), e.refs, life_text(info, e)});
-    }
+  for (const auto& [when, e] : known.events) {
+    if (block <= 0 || e.block != block) continue;
+    life.events.push_back(
+        {when, e.kind, static_cast<std::int32_t>(e.request), e.refs, life_text(info, e)});
   }
   const BlockOwner* owner = owner_of(step, block);
   if (block == 0) {
@@ -69,16 +80,16 @@ BlockLife block_life(const Snapshot& snapshot, const StepTrace& step, std::int32
     life.sentence = "No block is selected; a click on one anywhere selects it.";
     return life;
   }
-  const std::string known =
-      fmt::format("{} in the {} steps that are kept",
+  const std::string events =
+      fmt::format("{} in {}",
                   life.events.size() == 1
                       ? "1 event"
                       : format_count(static_cast<std::int64_t>(life.events.size())) + " events",
-                  snapshot.traces.size());
+                  known.steps);
   const bool known_content = owner->request >= 0 || owner->keyed;
   life.sentence =
       fmt::format("Block {} is {}{}; {}.", block, block_state(info, step, block),
-                  known_content ? ": " + content_text(info, *owner) : std::string(), known);
+                  known_content ? ": " + content_text(info, *owner) : std::string(), events);
   return life;
 }
 

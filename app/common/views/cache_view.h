@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/session/snapshot.h"
@@ -14,7 +15,16 @@ namespace attnscope {
 // "SWA-a, positions 64-127 of manual"; "nothing that is known" for a block without content.
 std::string content_text(const SessionInfo& info, const BlockOwner& owner);
 
-// One thing that happened to a block, of a step whose trace is kept.
+// What happened to all blocks in the steps that are known, oldest first.
+struct BlockEvents {
+  std::vector<std::pair<std::int64_t, CacheEvent>> events;  // with their steps
+  std::string steps;  // that are known, "the 14 steps that are kept"
+};
+void add_block_events(const StepTrace& step, BlockEvents& known);
+// Of the steps whose traces are at hand.
+BlockEvents kept_block_events(const Snapshot& snapshot);
+
+// One thing that happened to a block.
 struct LifeEvent {
   std::int64_t step = 0;
   CacheEventKind kind = CacheEventKind::kAllocate;
@@ -26,7 +36,9 @@ struct BlockLife {
   std::string sentence;
   std::vector<LifeEvent> events;  // oldest first
 };
-BlockLife block_life(const Snapshot& snapshot, const StepTrace& step, std::int32_t block);
+// As it is at the end of `step`, and what is known of it from all steps.
+BlockLife block_life(const SessionInfo& info, const StepTrace& step, std::int32_t block,
+                     const BlockEvents& known);
 
 struct FreeEntry {
   std::int32_t block = -1;

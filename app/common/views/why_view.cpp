@@ -19,7 +19,7 @@
 namespace attnscope {
 namespace {
 
-// Where a row of one request was written last, among the kept steps up to one.
+// Where a row was written last, and what it holds.
 struct Written {
   std::int64_t step = -1;
   RecordBytes bytes;
@@ -57,7 +57,6 @@ class WhyBuilder {
     view_.position = in_.step.metadata.positions[to_size(in_.row)];
     view_.verdict = op_->worst;
     read_output(kept);
-    if (attention.window_rows.slots.empty()) find_rows();
     for (std::int64_t c = 0; c < attention.window + attention.extra; ++c) column(kept, c);
     std::ranges::stable_sort(view_.rows,
                              [](const WhyRow& a, const WhyRow& b) { return a.weight > b.weight; });
@@ -84,30 +83,6 @@ class WhyBuilder {
     at[2] = in_.dim;
     view_.output = element_at(o->value, at);
     if (present(o->reference)) view_.reference = element_at(o->reference, at);
-  }
-
-  // Rows of the request that recorded steps wrote, the latest of each: a capture has no others.
-  void find_rows() {
-    for (const auto& trace : in_.traces) {
-      if (trace->step > in_.step.step) break;
-      for (const auto& [op, ratio, rows] :
-           {std::tuple{AS_OP_Q_ROPE_KV_INSERT, 1, &window_rows_},
-            std::tuple{AS_OP_COMPRESS_INSERT, in_.info.config.ratio(running_), &entry_rows_}}) {
-        const OpTrace* writer = trace->find(in_.layer, op);
-        const RowsCopy* copy = writer != nullptr ? writer->cache_rows("cache") : nullptr;
-        if (copy == nullptr) continue;
-        for (std::size_t i = 0; i < copy->tokens.size(); ++i) {
-          const std::int32_t token = copy->tokens[i];
-          if (trace->request_of(token) != view_.request) continue;
-          const std::int64_t position = trace->metadata.positions[to_size(token)];
-          const RecordBytes bytes{
-              copy->record, copy->width,
-              std::span(copy->bytes)
-                  .subspan(i * to_size(copy->row_bytes), to_size(copy->row_bytes))};
-          (*rows)[{copy->slots[i], position / ratio}] = {trace->step, bytes};
-        }
-      }
-    }
   }
 
   void column(std::int64_t kept, std::int64_t c) {
@@ -148,9 +123,10 @@ class WhyBuilder {
           std::span(read.bytes).subspan(to_size(i * read.row_bytes), to_size(read.row_bytes));
       return Written{read.steps[to_size(i)], {spec.record, spec.width, bytes}};
     }
-    const auto& rows = entry ? entry_rows_ : window_rows_;
-    const auto found = rows.find({row.slot, row.at});
-    return found != rows.end() ? std::optional(found->second) : std::nullopt;
+    const WrittenRows::Row* found =
+        in_.written != nullptr ? in_.written->find(entry, row.slot, row.at) : nullptr;
+    if (found == nullptr) return std::nullopt;
+    return Written{found->step, {found->record, found->width, found->bytes}};
   }
 
   std::int64_t entry_of_column(std::int64_t kept, std::int64_t column) const {
@@ -205,9 +181,8 @@ class WhyBuilder {
     text += ".";
     if (view_.unknown > 0) {
       text += fmt::format(
-          " The values of {} of {} rows are not kept, only those of a chunk's last tokens are; the "
-          "others put "
-          "in {}.",
+          " The values of {} of {} rows are not known, which a level below full or fewer steps or "
+          "tokens leave out; the others put in {}.",
           format_count(view_.unknown), format_count(std::ssize(view_.rows)),
           format_number(view_.window + view_.entries));
     }
@@ -217,8 +192,6 @@ class WhyBuilder {
   const WhyInput& in_;
   const OpTrace* op_;
   int running_ = -1;
-  // By slot, and position or entry: a slot may have held something else before.
-  std::map<std::pair<std::int64_t, std::int64_t>, Written> window_rows_, entry_rows_;
   WhyView view_;
 };
 
@@ -259,6 +232,33 @@ void add_planned_writes(const SessionInfo& info, const StepSummary& step, const 
   }
 }
 
+}  // namespace
+
+void WrittenRows::add(const StepTrace& step) {
+  for (const auto& [op, ratio, rows] : {std::tuple{AS_OP_Q_ROPE_KV_INSERT, 1, &window_},
+                                        std::tuple{AS_OP_COMPRESS_INSERT, ratio_, &entries_}}) {
+    const OpTrace* writer = step.find(layer_, op);
+    const RowsCopy* copy = writer != nullptr ? writer->cache_rows("cache") : nullptr;
+    if (copy == nullptr) continue;
+    for (std::size_t i = 0; i < copy->tokens.size(); ++i) {
+      const std::int32_t token = copy->tokens[i];
+      if (step.request_of(token) != request_) continue;
+      const std::int64_t position = step.metadata.positions[to_size(token)];
+      const auto bytes = copy->bytes.begin() + static_cast<std::ptrdiff_t>(i) * copy->row_bytes;
+      (*rows)[{copy->slots[i], position / ratio}] = {
+          step.step, copy->record, copy->width, {bytes, bytes + copy->row_bytes}};
+    }
+  }
+}
+
+const WrittenRows::Row* WrittenRows::find(bool entry, std::int64_t slot, std::int64_t at) const {
+  const Rows& rows = entry ? entries_ : window_;
+  const auto found = rows.find({slot, at});
+  return found != rows.end() ? &found->second : nullptr;
+}
+
+WhyView why_view(const WhyInput& input) { return WhyBuilder(input).build(); }
+
 void add_recorded_writes(const StepTrace& trace, int layer, int group, std::int64_t slot,
                          std::vector<SlotWrite>& to) {
   for (const auto& op : trace.ops) {
@@ -274,10 +274,6 @@ void add_recorded_writes(const StepTrace& trace, int layer, int group, std::int6
     }
   }
 }
-
-}  // namespace
-
-WhyView why_view(const WhyInput& input) { return WhyBuilder(input).build(); }
 
 std::vector<SlotWrite> writes_of_slot(const Snapshot& snapshot, int layer, int group,
                                       std::int64_t slot) {

@@ -1,14 +1,14 @@
 // Why an element of an attention output has its value: what every row, entry and the sink put in,
 // and what was left out and why; who wrote the selected slot.
 //
-//   WhyView view = why_view({info, snapshot.traces, *step, layer, row, head, dim});
+//   WhyView view = why_view({info, *step, layer, row, head, dim});
 #pragma once
 
 #include <cstdint>
 #include <limits>
-#include <memory>
-#include <span>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/session/snapshot.h"
@@ -40,18 +40,44 @@ struct WhyView {
   double sink = 0;                          // share of the weight
   std::vector<WhyRow> rows;                 // read ones by weight, largest first; then the sink
   std::vector<WhyRow> left_out;             // not selected, best first
-  std::int64_t unknown = 0;                 // rows of a capture that no recorded token wrote
+  std::int64_t unknown = 0;                 // rows whose values are not known
   Verdict verdict = Verdict::kNotCompared;  // of the op
+};
+
+// Rows of one request that the steps of a capture wrote into the caches of one layer, the latest of
+// each: a session's op keeps what it read, a capture's does not.
+class WrittenRows {
+ public:
+  struct Row {
+    std::int64_t step = -1;
+    std::int32_t record = 0, width = 0;
+    std::vector<std::uint8_t> bytes;
+  };
+  WrittenRows() = default;
+  // layer: published number; ratio: tokens an entry of it.
+  WrittenRows(int layer, int ratio, std::int32_t request)
+      : layer_(layer), ratio_(ratio), request_(request) {}
+  // A later step than those that are there.
+  void add(const StepTrace& step);
+  // at: position of a window's row, or entry. nullptr when no step wrote it.
+  const Row* find(bool entry, std::int64_t slot, std::int64_t at) const;
+
+ private:
+  // By slot, and position or entry: a slot may have held something else before.
+  using Rows = std::map<std::pair<std::int64_t, std::int64_t>, Row>;
+  int layer_ = -1, ratio_ = 1;
+  std::int32_t request_ = -1;
+  Rows window_, entries_;
 };
 
 struct WhyInput {
   const SessionInfo& info;
-  std::span<const std::shared_ptr<const StepTrace>> traces;  // ascending
   const StepTrace& step;
   int layer = -1;         // published number
   std::int64_t row = -1;  // token row of the step
   int head = 0;
   std::int64_t dim = 0;
+  const WrittenRows* written = nullptr;  // of the row's request up to the step, in a capture
 };
 WhyView why_view(const WhyInput& input);
 
@@ -63,9 +89,12 @@ struct SlotWrite {
   std::int64_t position = -1;
   friend bool operator==(const SlotWrite&, const SlotWrite&) = default;
 };
-// Of one row of a layer's caches in a group, in all steps that ran, oldest first; in a capture in
-// those whose rows were recorded.
+// Of one row of a layer's caches in a group, in all steps that ran, oldest first; where it is not
+// known what all wrote, as in a capture, in those whose traces are at hand.
 std::vector<SlotWrite> writes_of_slot(const Snapshot& snapshot, int layer, int group,
                                       std::int64_t slot);
+// The same of one step whose rows were kept.
+void add_recorded_writes(const StepTrace& trace, int layer, int group, std::int64_t slot,
+                         std::vector<SlotWrite>& to);
 
 }  // namespace attnscope

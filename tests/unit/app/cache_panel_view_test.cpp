@@ -40,6 +40,10 @@ class CacheView : public ::testing::Test {
     step_ = snapshot_->traces.back().get();
   }
 
+  BlockLife life_of(std::int32_t block) const {
+    return block_life(*info_, *step_, block, kept_block_events(*snapshot_));
+  }
+
   TraceRecorder recorder_;
   std::unique_ptr<Session> session_;
   std::shared_ptr<const SessionInfo> info_;
@@ -69,7 +73,7 @@ TEST_F(CacheView, ChecksSayWhatBroke) {
 TEST_F(CacheView, LifeOfASharedBlockNamesItsHoldersAndTellsItsStory) {
   const std::int32_t block = step_->requests[1].tables[0][0];
   EXPECT_EQ(holders_of(*step_, block), (std::vector<std::int32_t>{0, 1}));
-  const BlockLife life = block_life(*snapshot_, *step_, block);
+  const BlockLife life = life_of(block);
   EXPECT_NE(life.sentence.find("positions 0-255 of donor"), std::string::npos) << life.sentence;
   EXPECT_NE(life.sentence.find("held by donor and reader, a lookup finds it"), std::string::npos)
       << life.sentence;
@@ -78,10 +82,10 @@ TEST_F(CacheView, LifeOfASharedBlockNamesItsHoldersAndTellsItsStory) {
   EXPECT_EQ(life.events[1].kind, CacheEventKind::kCache);
   EXPECT_EQ(life.events[2].kind, CacheEventKind::kTouch);
   EXPECT_EQ(life.events[2].refs, 2);
-  EXPECT_NE(block_life(*snapshot_, *step_, 0).sentence.find("null block"), std::string::npos);
-  EXPECT_TRUE(block_life(*snapshot_, *step_, -1).events.empty());
+  EXPECT_NE(life_of(0).sentence.find("null block"), std::string::npos);
+  EXPECT_TRUE(life_of(-1).events.empty());
   const std::int32_t free = step_->free_list.back();
-  EXPECT_NE(block_life(*snapshot_, *step_, free).sentence.find("is free"), std::string::npos);
+  EXPECT_NE(life_of(free).sentence.find("is free"), std::string::npos);
 }
 
 TEST_F(CacheView, TheFreeListSaysWhatIsStillFoundInIt) {

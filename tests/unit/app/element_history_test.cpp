@@ -26,15 +26,15 @@ TEST(ElementHistory, FollowsTheNewestRowOfTheRequest) {
   add_reference(op, std::vector<double>{5, 6.5}, 1);
   const Place place{0, 2, AS_OP_ATTN_NORM};
   const ElementHistory history =
-      element_history({first, second}, place, "y", 0, TapIndex({0, 1}), 0);
+      element_history({first, second}, {place, "y", 0, TapIndex({0, 1}), 0});
   EXPECT_EQ(history.steps, (std::vector<double>{4, 5}));
   EXPECT_EQ(history.values, (std::vector<double>{4, 6}));
   EXPECT_TRUE(std::isnan(history.references[0]));
   EXPECT_EQ(history.references[1], 6.5);
-  EXPECT_EQ(history_sentence(history, "y of hidden 1", 5),
+  EXPECT_EQ(history_sentence(history, "y of hidden 1", 5, "kept"),
             "y of hidden 1: 6 in step 5, from 4 to 6 over 2 kept steps.");
-  EXPECT_EQ(history_sentence(history, "y of hidden 1", 7),
-            "y of hidden 1: from 4 to 6 over 2 kept steps.");
+  EXPECT_EQ(history_sentence(history, "y of hidden 1", 7, "recorded"),
+            "y of hidden 1: from 4 to 6 over 2 recorded steps.");
 }
 
 TEST(ElementHistory, LeavesOutStepsThatDoNotHoldIt) {
@@ -42,13 +42,13 @@ TEST(ElementHistory, LeavesOutStepsThatDoNotHoldIt) {
   auto wide = step_with(5, 11, 1, {5, 6});
   const Place place{0, 2, AS_OP_ATTN_NORM};
   const auto steps = [&](std::int32_t request, const TapIndex& index) {
-    return element_history({narrow, wide}, place, "y", request, index, 0).steps;
+    return element_history({narrow, wide}, {place, "y", request, index, 0}).steps;
   };
   EXPECT_EQ(steps(0, TapIndex({0, 1})), (std::vector<double>{5}));
   EXPECT_TRUE(steps(1, TapIndex({0, 0})).empty());  // no such request
-  EXPECT_TRUE(element_history({wide}, {0, 3, AS_OP_ATTN_NORM}, "y", 0, TapIndex({0, 0}), 0)
+  EXPECT_TRUE(element_history({wide}, {{0, 3, AS_OP_ATTN_NORM}, "y", 0, TapIndex({0, 0}), 0})
                   .steps.empty());  // no such layer
-  EXPECT_EQ(history_sentence({}, "y of hidden 1", 5),
+  EXPECT_EQ(history_sentence({}, "y of hidden 1", 5, "kept"),
             "y of hidden 1 holds no value in any kept step.");
 }
 

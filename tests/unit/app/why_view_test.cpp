@@ -16,7 +16,7 @@ class Why : public SteppedSession {
   References references() const override { return References::kSim; }
 
   WhyView view(int layer, std::int64_t row, int head, std::int64_t dim) const {
-    return why_view({*info_, snapshot_->traces, *step_, layer, row, head, dim});
+    return why_view({*info_, *step_, layer, row, head, dim});
   }
   // By the session itself.
   std::int64_t written(int layer, const WhyRow& row, std::int32_t request) const {
@@ -75,7 +75,7 @@ TEST_F(Why, TheSentenceSaysWhatPutInHowMuch) {
   EXPECT_TRUE(v.sentence.starts_with("o of head 0, dim 3, token ")) << v.sentence;
   EXPECT_NE(v.sentence.find(": 128 window rows with "), std::string::npos) << v.sentence;
   EXPECT_NE(v.sentence.find("the sink took "), std::string::npos) << v.sentence;
-  const std::string unknown = "rows are not kept";
+  const std::string unknown = "rows are not known";
   EXPECT_EQ(v.sentence.find(unknown) != std::string::npos, v.unknown > 0) << v.sentence;
   EXPECT_TRUE(v.left_out.empty());
 }
@@ -92,7 +92,7 @@ TEST(WhyLeftOut, EntriesThatWereNotSelected) {
   const auto snapshot = take_snapshot(*session, recorder, info, 1);
   const StepTrace& step = *snapshot->traces.back();
   const std::int64_t row = step.token_row(0, step.metadata.seq_lens[0] - 1);
-  const WhyView v = why_view({*info, snapshot->traces, step, 1, row, 0, 3});
+  const WhyView v = why_view({*info, step, 1, row, 0, 3});
   ASSERT_EQ(v.why_empty, "");
   ASSERT_EQ(std::ssize(v.left_out), (v.position + 1) / 4 - 64);
   EXPECT_EQ(v.left_out[0].rank, 64);
@@ -148,7 +148,7 @@ TEST(WhyOfLongAgo, ValuesAndWritesAreThere) {
   ASSERT_LT(last->traces.size(), whole->traces.size());
   const StepTrace& step = *last->traces.back();
   const std::int64_t row = step.token_row(0, step.metadata.seq_lens[0] - 1);
-  const WhyView v = why_view({*info, last->traces, step, 1, row, 0, 3});
+  const WhyView v = why_view({*info, step, 1, row, 0, 3});
   ASSERT_EQ(v.why_empty, "");
   EXPECT_EQ(v.unknown, 0);
   std::int64_t before = 0;
