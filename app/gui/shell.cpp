@@ -180,7 +180,8 @@ double Shell::seconds_to_save() const {
 
 bool Shell::animating() const {
   const auto moves = [](const auto& item) { return item->animating(); };
-  return !load_layout_.empty() || std::any_of(overlays_.begin(), overlays_.end(), moves) ||
+  return !load_layout_.empty() || !focus_panels_.empty() ||
+         std::any_of(overlays_.begin(), overlays_.end(), moves) ||
          std::any_of(panels_.begin(), panels_.end(),
                      [&](const auto& panel) { return panel->drawn && panel->animating(); });
 }
@@ -217,15 +218,18 @@ void Shell::handle_shortcuts() {
 }
 
 void Shell::draw_panels() {
+  // One a frame: of several, the tabs of the last one alone would turn.
+  std::string focus;
+  if (!focus_panels_.empty()) {
+    focus = std::move(focus_panels_.front());
+    focus_panels_.pop_front();
+  }
   for (const auto& panel : panels_) {
     panel->drawn = false;
     if (!panel->open) continue;
     ImGui::SetNextWindowSize(ImVec2(px(520), px(360)), ImGuiCond_FirstUseEver);
     ImGui::SetNextWindowSizeConstraints(ImVec2(px(120), px(60)), ImVec2(FLT_MAX, FLT_MAX));
-    if (focus_panel_ == panel->id()) {
-      ImGui::SetNextWindowFocus();
-      focus_panel_.clear();
-    }
+    if (focus == panel->id()) ImGui::SetNextWindowFocus();
     // The layout says which tab is in front; what a command opens is focused above.
     ImGuiWindowFlags flags = ImGuiWindowFlags_NoCollapse | ImGuiWindowFlags_NoFocusOnAppearing;
     if (!panel->scrolls())

@@ -8,6 +8,7 @@
 #include <imgui.h>
 
 #include <array>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -79,11 +80,11 @@ class Shell {
   std::vector<std::pair<ImGuiKeyChord, std::string>> chords_;  // of command ids
   std::uint64_t chords_version_ = ~std::uint64_t{0};
   std::string layout_ = "step";
-  Room room_ = Room::kFull;   // whose arrangement of the layout is shown
-  bool drawn_ = false;        // it is on the screen, worth keeping
-  bool build_layout_ = true;  // in the next frame, from the built-in arrangement
-  std::string load_layout_;   // before the next frame, from this file
-  std::string focus_panel_;
+  Room room_ = Room::kFull;               // whose arrangement of the layout is shown
+  bool drawn_ = false;                    // it is on the screen, worth keeping
+  bool build_layout_ = true;              // in the next frame, from the built-in arrangement
+  std::string load_layout_;               // before the next frame, from this file
+  std::deque<std::string> focus_panels_;  // by commands, in order
   bool wants_close_ = false, reset_graphics_ = false;
   std::string screenshot_;
   bool theme_applied_ = false;

@@ -34,7 +34,7 @@ void ShellCommands::add_panels(Shell& shell) {
                      fmt::format("Brings the panel \"{}\" to the front.", p->title()), "",
                      act([&shell, p] {
                        p->open = true;
-                       shell.focus_panel_ = p->id();
+                       shell.focus_panels_.emplace_back(p->id());
                      }),
                      [p] { return p->open; });
   }

@@ -132,5 +132,20 @@ TEST(Driven, SmallAndLargeScreensShowTheSameState) {
   });
 }
 
+// Commands of one frame, as --do gives them: each panel comes to the front of its tabs.
+TEST(Driven, PanelsThatAreAskedForTogetherAllComeToTheFront) {
+  DrivenApp app;
+  app.drive([&](User& user) {
+    user.wait(3);
+    ASSERT_TRUE(app->commands().run("layout.step"));
+    user.wait(4);
+    ASSERT_TRUE(app->commands().run("panel.window"));
+    ASSERT_TRUE(app->commands().run("panel.bytes"));
+    user.wait(4);
+    EXPECT_TRUE(app->shell().panel("window")->drawn);
+    EXPECT_TRUE(app->shell().panel("bytes")->drawn);
+  });
+}
+
 }  // namespace driven_windows_test
 }  // namespace attnscope::gui
