@@ -1,6 +1,7 @@
 #include "app/gui/widgets.h"
 
 #include <fmt/format.h>
+#include <imgui_internal.h>
 
 #include <algorithm>
 #include <cfloat>
@@ -58,13 +59,30 @@ bool button_for(const Ui& ui, const Command& command, const std::string& label) 
   return pressed;
 }
 
+void glyph_before(Verdict verdict) {
+  if (verdict == Verdict::kNotCompared) return;
+  coloured(verdict_colour(verdict), verdict_glyph(verdict));
+  ImGui::SameLine(0, px(6));
+}
+
 }  // namespace
 
-void sentence(std::string_view text, Verdict verdict) {
-  if (verdict != Verdict::kNotCompared) {
-    coloured(verdict_colour(verdict), verdict_glyph(verdict));
-    ImGui::SameLine(0, px(6));
+void sentence_line(std::string_view text, Verdict verdict) {
+  glyph_before(verdict);
+  const ImVec2 min = ImGui::GetCursorScreenPos();
+  const ImVec2 size(std::max(1.0f, ImGui::GetContentRegionAvail().x), ImGui::GetTextLineHeight());
+  const ImVec2 max(min.x + size.x, min.y + size.y);
+  ImGui::Dummy(size);
+  ImGui::RenderTextEllipsis(ImGui::GetWindowDrawList(), min, max, max.x, text.data(), end_of(text),
+                            nullptr);
+  if (ImGui::IsItemHovered() && ImGui::CalcTextSize(text.data(), end_of(text)).x > size.x) {
+    tooltip(std::string(text));
   }
+  ImGui::Spacing();
+}
+
+void sentence(std::string_view text, Verdict verdict) {
+  glyph_before(verdict);
   ImGui::PushTextWrapPos(0);
   text_unformatted(text);
   ImGui::PopTextWrapPos();

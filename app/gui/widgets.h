@@ -13,6 +13,8 @@ namespace attnscope::gui {
 
 // First line of a panel: wraps, never cut. Verdict colours the mark before it (kNotCompared: none).
 void sentence(std::string_view text, Verdict verdict = Verdict::kNotCompared);
+// The same in one line, where there is no room for more: what is cut off shows on hover.
+void sentence_line(std::string_view text, Verdict verdict = Verdict::kNotCompared);
 
 // In place of contents: why there are none, and a button that runs the command that would help. Of
 // a capture that has not what is needed: how to record it. needs: the lowest level that has it.

@@ -25,7 +25,7 @@ constexpr const char* kForms[] = {"hex", "codes", "values"};
 
 class BytesPanel : public Panel {
  public:
-  BytesPanel() : Panel("bytes", "Bytes") {}
+  BytesPanel() : Panel("bytes", "Bytes") { scales_.least_width = 480; }
   void register_commands(Ui& ui) override;
   void draw(Ui& ui) override;
   bool scrolls() const override { return false; }

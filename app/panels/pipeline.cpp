@@ -46,6 +46,7 @@ class PipelinePanel : public Panel {
   void draw_head(Ui& ui);
   void draw_stops(Ui& ui, float width);
   float stops_width() const;
+  float least_height() const;
   float stop_width(const PipelineStop& stop) const;
   void draw_chart(Ui& ui);
   void lay_out(ImVec2 space);
@@ -119,6 +120,13 @@ float PipelinePanel::stop_width(const PipelineStop& stop) const {
   return width;
 }
 
+// Of the chart with the lowest cards, and what lies between it and the sentence.
+float PipelinePanel::least_height() const {
+  const auto rows = static_cast<float>(chart_.rows);
+  return rows * px(kLowestCard) + (rows - 1) * px(kGapY) + px(2) +
+         3 * ImGui::GetStyle().ItemSpacing.y;
+}
+
 float PipelinePanel::stops_width() const {
   float width = 0;
   for (const PipelineStop& stop : stops_) width += stop_width(stop) + px(3);
@@ -127,6 +135,7 @@ float PipelinePanel::stops_width() const {
 
 void PipelinePanel::draw_head(Ui& ui) {
   const float width = ImGui::GetContentRegionAvail().x;
+  const float room = ImGui::GetContentRegionAvail().y;
   const float all = stops_width();
   const float strip = std::min(all, width * 0.45f);
   const bool beside = width > px(900);
@@ -134,7 +143,14 @@ void PipelinePanel::draw_head(Ui& ui) {
     ImGui::TableSetupColumn("words", ImGuiTableColumnFlags_WidthStretch);
     ImGui::TableSetupColumn("layers", ImGuiTableColumnFlags_WidthFixed, strip);
     ImGui::TableNextColumn();
-    sentence(sentence_, pipeline_verdict(state_));
+    // The chart comes first: its lowest cards are not pushed out by a second line.
+    const float wrap = ImGui::GetContentRegionAvail().x - ImGui::GetFontSize() - px(6);
+    const float words = ImGui::CalcTextSize(sentence_.c_str(), nullptr, false, wrap).y;
+    if (words > ImGui::GetTextLineHeight() * 1.5f && room - words < least_height()) {
+      sentence_line(sentence_, pipeline_verdict(state_));
+    } else {
+      sentence(sentence_, pipeline_verdict(state_));
+    }
     ImGui::TableNextColumn();
     draw_stops(ui, strip);
     ImGui::EndTable();

@@ -22,7 +22,7 @@ namespace {
 
 class SinkPanel : public Panel {
  public:
-  SinkPanel() : Panel("sink", "Sink") { table_.least_width = 500; }
+  SinkPanel() : Panel("sink", "Sink") { table_.least_width = 600; }
   void draw(Ui& ui) override;
   bool animating() const override { return heat_map_.busy(); }
 

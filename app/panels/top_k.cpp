@@ -12,6 +12,7 @@
 #include "app/common/views/linkage.h"
 #include "app/common/views/top_k_view.h"
 #include "app/gui/data_table.h"
+#include "app/gui/legend_row.h"
 #include "app/gui/score_plot.h"
 #include "app/gui/theme.h"
 #include "app/gui/top_k_steps.h"
@@ -289,22 +290,17 @@ void TopKPanel::draw(Ui& ui) {
 
 void TopKPanel::draw_step(Ui& ui, const StepTrace& step) {
   if (view_.visible == 0) return;
-  legend(theme().compressed_part, "selected");
-  ImGui::SameLine();
-  legend(theme().text_dim, "not selected");
-  if (view_.has_before && view_.entered + static_cast<std::int64_t>(view_.left.size()) > 0) {
-    ImGui::SameLine();
-    legend(theme().text, fmt::format("{} entered", format_count(view_.entered)).c_str());
-    ImGui::SameLine();
-    legend(
-        theme().text_dim,
-        fmt::format("{} left", format_count(static_cast<std::int64_t>(view_.left.size()))).c_str(),
-        false, true);
+  LegendRow row;
+  row.swatch(theme().compressed_part, "selected");
+  row.swatch(theme().text_dim, "not selected");
+  const auto left = static_cast<std::int64_t>(view_.left.size());
+  if (view_.has_before && view_.entered + left > 0) {
+    row.swatch(theme().text, format_count(view_.entered) + " entered");
+    row.outlined(format_count(left) + " left");
   }
   if (view_.swapped() > 0) {
-    ImGui::SameLine();
-    legend(view_.verdict == Verdict::kNearTie ? theme().tie : theme().bad,
-           "ours / reference's alone");
+    row.swatch(view_.verdict == Verdict::kNearTie ? theme().tie : theme().bad,
+               "ours / reference's alone");
   }
   const std::int64_t selected = ui.bench.selection().entry_of(view_.request, kRatio);
   const bool details = selected >= 0 && selected < view_.visible;

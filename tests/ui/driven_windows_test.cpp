@@ -147,5 +147,40 @@ TEST(Driven, PanelsThatAreAskedForTogetherAllComeToTheFront) {
   });
 }
 
+// The window of which the name holds `part`; null: there is none.
+const ImGuiWindow* window_named(const std::string& part) {
+  for (const ImGuiWindow* window : ImGui::GetCurrentContext()->Windows) {
+    if (window->WasActive && std::string(window->Name).find(part) != std::string::npos) {
+      return window;
+    }
+  }
+  return nullptr;
+}
+
+// What is wrong takes more words than what is right: the cards stay where they are seen.
+TEST(Driven, ALongSentenceLeavesThePipelineItsRoom) {
+  DrivenApp app;
+  app.drive([&](User& user) {
+    RunSetup setup;
+    setup.scenario = small_scenario(90, 3);
+    setup.lanes = {"cpu", "schedule=mutant:rotary_table_shifted"};
+    setup.references = References::kSim;
+    app.bench().open(std::move(setup), false);
+    user.settle();
+    app.bench().run_until("to the end", [](const Session&) { return false; });
+    user.settle();
+    ASSERT_TRUE(app->commands().run("layout.step"));
+    ASSERT_TRUE(app->commands().run("layout.reset"));
+    ASSERT_TRUE(app->commands().run("cursor.goto=0/1/sparse_attention"));
+    user.settle();
+    user.show("pipeline");
+    user.wait(4);
+    EXPECT_NE(user.screen().find("cos and sin of the rotary table"), std::string::npos);
+    const ImGuiWindow* chart = window_named("##chart");
+    ASSERT_NE(chart, nullptr);
+    EXPECT_EQ(chart->ScrollMax.y, 0) << "its lowest cards are out of sight";
+  });
+}
+
 }  // namespace driven_windows_test
 }  // namespace attnscope::gui
