@@ -256,7 +256,7 @@ void FileDialog::draw_bottom(Ui& ui) {
   }
   if (!error_.empty()) sentence(error_, Verdict::kWrong);
   if (overwrite_.empty()) return;
-  sentence(fmt::format("{} exists.", overwrite_), Verdict::kQuantisation);
+  caution(fmt::format("{} exists.", overwrite_));
   if (ImGui::Button("Overwrite it")) finish(ui, std::string(overwrite_));
   ImGui::SameLine();
   if (ImGui::Button("Keep it")) overwrite_.clear();

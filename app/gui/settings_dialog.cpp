@@ -211,9 +211,8 @@ void SettingsDialog::draw_shortcuts(Ui& ui) {
   command_button(ui, "shortcut.reset");
   if (!conflict_keys_.empty()) {
     const Command* other = ui.commands.find(conflict_with_);
-    sentence(fmt::format("{} belongs to \"{}\".", conflict_keys_,
-                         other != nullptr ? other->title : conflict_with_),
-             Verdict::kQuantisation);
+    caution(fmt::format("{} belongs to \"{}\".", conflict_keys_,
+                        other != nullptr ? other->title : conflict_with_));
     if (ImGui::Button("Take it from there")) {
       const std::string id = conflict_id_, keys = conflict_keys_, with = conflict_with_;
       set_shortcut(ui, with, "");

@@ -268,10 +268,12 @@ void Shell::draw_messages() {
         ImGuiWindowFlags_NoFocusOnAppearing | ImGuiWindowFlags_NoNav | ImGuiWindowFlags_NoDocking |
         ImGuiWindowFlags_NoMove | ImGuiWindowFlags_AlwaysAutoResize;
     if (ImGui::Begin(fmt::format("##message{}", i).c_str(), nullptr, flags)) {
-      const Verdict mark = message.kind == Message::Kind::kError     ? Verdict::kWrong
-                           : message.kind == Message::Kind::kWarning ? Verdict::kQuantisation
-                                                                     : Verdict::kNotCompared;
-      sentence(message.text, mark);
+      if (message.kind == Message::Kind::kWarning) {
+        caution(message.text);
+      } else {
+        sentence(message.text,
+                 message.kind == Message::Kind::kError ? Verdict::kWrong : Verdict::kNotCompared);
+      }
       ImGui::BringWindowToDisplayFront(ImGui::GetCurrentWindow());
       if (ImGui::IsWindowHovered() && ImGui::IsMouseClicked(ImGuiMouseButton_Left)) {
         toasts_[i].until = now;

@@ -11,6 +11,9 @@
 namespace attnscope::gui {
 namespace {
 
+// Of the colour for what a format rounds: healthy is calm, and amber is for what needs a look.
+constexpr float kQuantisedGrey = 0.55f;
+
 Theme& current() {
   static Theme theme = dark_theme();
   return theme;
@@ -109,7 +112,7 @@ ImU32 verdict_colour(Verdict verdict) {
     case Verdict::kRounding:
       return t.good;
     case Verdict::kQuantisation:
-      return t.warn;
+      return mix(t.good, t.none, kQuantisedGrey);
     case Verdict::kNearTie:
       return t.tie;
     case Verdict::kWrong:

@@ -81,6 +81,12 @@ void sentence_line(std::string_view text, Verdict verdict) {
   ImGui::Spacing();
 }
 
+void caution(std::string_view text) {
+  coloured(theme().warn, icon::kWarning);
+  ImGui::SameLine(0, px(6));
+  sentence(text);
+}
+
 void sentence(std::string_view text, Verdict verdict) {
   glyph_before(verdict);
   ImGui::PushTextWrapPos(0);

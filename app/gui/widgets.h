@@ -13,7 +13,9 @@ namespace attnscope::gui {
 
 // First line of a panel: wraps, never cut. Verdict colours the mark before it (kNotCompared: none).
 void sentence(std::string_view text, Verdict verdict = Verdict::kNotCompared);
-// The same in one line, where there is no room for more: what is cut off shows on hover.
+// What needs a look and is not wrong.
+void caution(std::string_view text);
+// A sentence in one line, where there is no room for more: what is cut off shows on hover.
 void sentence_line(std::string_view text, Verdict verdict = Verdict::kNotCompared);
 
 // In place of contents: why there are none, and a button that runs the command that would help. Of

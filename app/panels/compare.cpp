@@ -218,8 +218,13 @@ void ComparePanel::draw(Ui& ui) {
   if (!session_.result()) return;  // a button may just have ended it
   if (!problem_.empty()) return sentence(problem_, Verdict::kWrong);
   const OpDiff* here = c.find(place_);
-  sentence(compare_sentence(c, token_, place_),
-           here != nullptr ? diff_look(here->verdict).like : Verdict::kNotCompared);
+  const DiffLook look = here != nullptr ? diff_look(here->verdict) : DiffLook{"", {}};
+  const std::string words = compare_sentence(c, token_, place_);
+  if (look.caution) {
+    caution(words);
+  } else {
+    sentence(words, here != nullptr ? look.like : Verdict::kNotCompared);
+  }
   switch (tab_) {
     case kOps:
       return draw_ops(ui);
@@ -257,7 +262,7 @@ void ComparePanel::draw_ops(Ui& ui) {
                 {as_op_find(row.place.op)->name},
                 {row.lane_a},
                 {row.lane_b},
-                {look.word, verdict_colour(look.like)},
+                {look.word, look.caution ? theme().warn : verdict_colour(look.like)},
                 {tap != nullptr ? tap->tap : ""},
                 tap != nullptr && !tap->by_checksum
                     ? TableCell{format_error(tap->max_abs), 0, tap->max_abs, true}

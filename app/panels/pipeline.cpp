@@ -426,13 +426,13 @@ void PipelinePanel::draw_card(Ui& ui, int i) {
 void PipelinePanel::draw_compared(const RunPair* comparison, const Place& place, ImVec2 max) const {
   const auto verdict = comparison != nullptr ? comparison->verdict(place) : std::nullopt;
   if (!verdict || *verdict == DiffVerdict::kUnknown) return;
-  const Verdict like = diff_look(*verdict).like;
+  const DiffLook look = diff_look(*verdict);
   const float side = px(17), size = ImGui::GetFontSize() * 0.7f;
   const ImVec2 corner{max.x - px(1), max.y - px(1)};
-  const ImU32 colour = verdict_colour(like);
+  const ImU32 colour = look.caution ? theme().warn : verdict_colour(look.like);
   list_->AddTriangleFilled({corner.x - side, corner.y}, {corner.x, corner.y - side}, corner,
                            colour);
-  const char* glyph = verdict_glyph(like);
+  const char* glyph = look.caution ? icon::kWarning : verdict_glyph(look.like);
   const ImVec2 extent = words()->CalcTextSizeA(size, FLT_MAX, 0, glyph);
   list_->AddText(words(), size, {corner.x - px(1) - extent.x, corner.y - extent.y}, text_on(colour),
                  glyph);

@@ -205,7 +205,7 @@ void ScenarioPanel::draw_head(Ui& ui) {
                     ui.bench.setup().scenario.name),
         Verdict::kWrong);
   } else if (!editor_.applied()) {
-    sentence("Changed, not applied: " + sentence_, Verdict::kQuantisation);
+    caution("Changed, not applied: " + sentence_);
   } else {
     sentence(sentence_);
   }

@@ -439,7 +439,7 @@ void TimelinePanel::draw_parted(const RunPair* comparison) {
       const float bottom = y_of(row + 1);
       list_->AddRectFilled({x0, bottom - thick - px(1)}, {x0 + width, bottom}, t.panel);
       list_->AddRectFilled({x0, bottom - thick}, {x0 + width, bottom},
-                           verdict_colour(begins ? Verdict::kWrong : Verdict::kQuantisation));
+                           begins ? verdict_colour(Verdict::kWrong) : t.warn);
     }
   }
 }

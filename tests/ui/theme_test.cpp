@@ -90,6 +90,16 @@ TEST_P(Themes, VerdictsAndSelectionStayApartForAllReaders) {
   expect_apart(meanings, kDeuteranopia, 0.045f);
 }
 
+// A format's rounding is healthy: nearer to what is right than to what needs a look, and readable.
+TEST_P(Themes, QuantisationIsAMutedRelativeOfGreen) {
+  apply_theme(theme_, 1);
+  const ImU32 calm = verdict_colour(Verdict::kQuantisation);
+  EXPECT_NE(calm, verdict_colour(Verdict::kRounding));
+  EXPECT_LT(distance(calm, theme_.good), distance(calm, theme_.warn));
+  EXPECT_GE(distance(calm, theme_.warn), 0.12f);
+  EXPECT_GE(contrast(calm, theme_.panel), 4);
+}
+
 TEST_P(Themes, OwnersStayApartForAllReaders) {
   ASSERT_EQ(theme_.owners.size(), 8u);
   expect_apart(theme_.owners, kNormal, 0.13f);

@@ -110,7 +110,7 @@ DiffLook diff_look(DiffVerdict verdict) {
     case DiffVerdict::kOrigin:
       return {"begins here", Verdict::kWrong};
     case DiffVerdict::kInherited:
-      return {"inherited", Verdict::kQuantisation};
+      return {"inherited", Verdict::kQuantisation, true};
     case DiffVerdict::kDiffers:
       return {"differs, by how much unknown", Verdict::kNearTie};
     default:

@@ -15,6 +15,7 @@ namespace attnscope {
 struct DiffLook {
   const char* word;
   Verdict like;
+  bool caution = false;  // needs a look: the verdict's colour is too calm for it
 };
 DiffLook diff_look(DiffVerdict verdict);
 // "beside b.acap: inherited" and the evidence of its worst output; empty where the step is not in
