@@ -34,7 +34,8 @@ OwnOutput recorded_output(const OpTrace& op) {
     if (result.tap.ends_with(".read") || result.tap.ends_with(kBetweenTap)) {
       return {OwnOutput::kUnknown, "rows of its cache are not those that were written"};
     }
-    for (const char* given : {kMetadataTap, kTableTap, kChangedTap, kWeightTap, kLoadTap}) {
+    for (const char* given :
+         {kMetadataTap, kTableTap, kChangedTap, kWeightTap, kLoadTap, kRecordedTap}) {
       if (result.tap.ends_with(given)) {
         return {OwnOutput::kUnknown, fmt::format("it was given a wrong {}", given + 1)};
       }

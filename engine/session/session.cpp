@@ -21,6 +21,7 @@
 #include "engine/session/elapsed.h"
 #include "engine/session/op_change.h"
 #include "engine/session/op_numbers.h"
+#include "engine/session/recorded_rows.h"
 #include "engine/trace/judged_taps.h"
 #include "kernels/cpu/rope_table.h"
 #include "kernels/layout/records.h"
@@ -82,6 +83,11 @@ Result<void> open_inputs(const Scenario& scenario, SessionParts& parts) {
   auto inputs = HiddenStates::open(scenario.hidden_states, parts.config, needs);
   if (!inputs) return inputs.error();
   parts.inputs = std::move(*inputs);
+  std::vector<std::string> names;
+  for (const ScenarioRequest& r : scenario.requests) names.push_back(r.name);
+  auto again = RecordedRows::open(scenario.hidden_states, std::move(names), parts.config.layers);
+  if (!again) return again.error();
+  parts.recorded = std::move(*again);
   return {};
 }
 
@@ -450,7 +456,7 @@ void Session::replay_input() {
     parts_.inputs->row(cursor_.layer, metadata_.live[row], metadata_.positions[i],
                        at<bf16_t>(rows, t));
   }
-  if (verifier_->references() != References::kNone) verifier_->replay_input(cursor_.layer);
+  if (verifier_->references() != References::kNone) verifier_->replay_input(cursor_.layer, rows);
   if (device_) device_->residency().host_wrote(rows);
 }
 

@@ -16,6 +16,7 @@
 #include "engine/session/op_change.h"
 #include "engine/session/output_poison.h"
 #include "engine/session/peers.h"
+#include "engine/session/recorded_rows.h"
 #include "engine/session/row_checks.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/layout/records.h"
@@ -249,7 +250,8 @@ void Verifier::summed(int layer, const as_tensor& y) {
   if (auto r = sums_.summed(layer, y)) given(layer, std::move(*r));
 }
 
-void Verifier::replay_input(int layer) {
+void Verifier::replay_input(int layer, const as_tensor& fed) {
+  if (auto r = parts_.recorded->differing(layer, fed, *step_)) given(layer, std::move(*r));
   unchanged_.begin_step();  // the session itself has put recorded rows in the place of others
   for (const FreeRun* run : {free_sim_.get(), free_exact_.get()}) {
     if (run == nullptr) continue;

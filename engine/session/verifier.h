@@ -31,6 +31,7 @@ namespace attnscope {
 
 class HiddenStates;
 class OpChange;
+class RecordedRows;
 struct TensorUse;
 
 enum class References { kNone, kSim, kBoth };
@@ -44,6 +45,7 @@ struct SessionParts {
   std::vector<std::shared_ptr<const Weights>> ranks;  // by rank, the own one included
   std::shared_ptr<const std::vector<TensorUse>> weights_read;  // null: the weights are synthetic
   std::shared_ptr<const HiddenStates> inputs;                  // of the layers; null: computed
+  std::shared_ptr<const RecordedRows> recorded;                // the same, read a second time
   std::vector<as_rope> ropes;                                  // by running layer, tables set
   CacheLayout layout;
   Tolerances tolerances;
@@ -81,8 +83,9 @@ class Verifier {
   void set_loaded(std::vector<TapResult> results) { loaded_ = std::move(results); }
   // The session has other bytes and tokens than the step before left.
   void went_back();
-  // Between attn_norm and what reads it: the references' layer input is the recorded one too.
-  void replay_input(int layer);
+  // Between attn_norm and what reads it: the references' layer input is the recorded one too. fed:
+  // that of the engine, which is held against the file.
+  void replay_input(int layer, const as_tensor& fed);
   // What the free-running references are to compute otherwise; nullptr = nothing.
   void set_change(OpChange* change) { change_ = change; }
   // After both: the lane takes NaN codes for numbers, as the note says.

@@ -101,6 +101,7 @@ std::string Blame::sentence() const {
       : first.tap.ends_with(kWiringTap)    ? std::string("wiring")
       : first.tap.ends_with(kWeightTap)    ? fmt::format("the weights that {} reads", name)
       : first.tap.ends_with(kLoadTap)      ? std::string("loading the checkpoint")
+      : first.tap.ends_with(kRecordedTap)  ? std::string("reading the recorded hidden states")
       : first.tap.ends_with(kBetweenTap)   ? fmt::format("the cache that {} writes to", name)
       : first.tap.ends_with(kSumTap)       ? std::string("the sum over ranks")
       : first.tap.ends_with(kAppendTap)    ? std::string("the tokens that were appended")

@@ -30,10 +30,12 @@ inline constexpr const char* kMetadataTap = ".metadata";
 inline constexpr const char* kTableTap = ".table";
 inline constexpr const char* kChangedTap = ".changed";
 // .. and of what happens around ops: weights and tables that changed while the session ran, or were
-// read otherwise than the file has them; rows of a cache that somebody changed between two ops; the
-// sum over ranks; tokens that a request got; bytes that going back brought.
+// read otherwise than the file has them; recorded rows that are fed to a layer; rows of a cache
+// that somebody changed between two ops; the sum over ranks; tokens that a request got; bytes that
+// going back brought.
 inline constexpr const char* kWeightTap = ".weights";
 inline constexpr const char* kLoadTap = ".loaded";
+inline constexpr const char* kRecordedTap = ".recorded";
 inline constexpr const char* kBetweenTap = ".between";
 inline constexpr const char* kSumTap = ".sum";
 inline constexpr const char* kAppendTap = ".appended";
