@@ -11,6 +11,9 @@
 // is right on its own inputs has been wired otherwise; the audit says which op, and what it was
 // given. Results only where that is so, of the first step; a session in which something else is
 // wrong is left alone from there on, until it goes back behind that step.
+//
+// Layers that are fed recorded rows have no hidden states of their own: of these sessions only what
+// the ops are given is looked at.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +25,7 @@
 
 #include "app/common/model_reference.h"
 #include "app/common/wiring_audit.h"
+#include "engine/config/scenario.h"
 #include "engine/metadata/step_metadata.h"
 #include "engine/session/witness.h"
 
@@ -44,10 +48,10 @@ struct Drift {
 
 class ModelWitness : public SessionWitness {
  public:
-  explicit ModelWitness(std::unique_ptr<reference::ModelReference> model)
-      : model_(std::move(model)), audit_(*model_) {}
+  ModelWitness(std::unique_ptr<reference::ModelReference> model, const Scenario& scenario);
 
   void op_done(const Session& session) override;
+  void peer_op_done(const Session& session, const OpParams& params, int rank) override;
   Result<std::vector<TapResult>> step_done(const Session& session, bool changed) override;
   Witnessed witnessed() const override { return figures_; }
 
@@ -93,6 +97,7 @@ class ModelWitness : public SessionWitness {
 
   std::unique_ptr<reference::ModelReference> model_;
   WiringAudit audit_;
+  const bool follows_;  // computes the steps too
   StepMetadata step_;
   std::vector<std::size_t> known_;  // tokens of each live request before the step
   Party exact_, sim_, engine_;

@@ -113,6 +113,16 @@ std::int64_t rows_of(const as_tensor& t) {
   return t.rank > 1 ? as_tensor_numel(&t) / t.shape[t.rank - 1] : t.shape[0];
 }
 
+// What a step puts out has no gaps, whoever reads it in another shape.
+bool is_dense(const as_tensor& t) {
+  std::int64_t stride = 1;
+  for (int i = t.rank - 1; i >= 0; --i) {
+    if (t.shape[i] > 1 && t.stride[i] != stride) return false;
+    stride *= t.shape[i];
+  }
+  return true;
+}
+
 constexpr std::int64_t kScaleRows = 128;
 
 // A table that turns by these frequencies, angles in fp32, whose last bit weighs more where they
@@ -156,6 +166,11 @@ void WiringAudit::op_done(const OpParams& params, int layer, const TensorParalle
   check_sources(params, layer, parallel.size);
   if (params.op() == AS_OP_FINAL_NORM) check_gathered(params, sample_rows);
   check_numbers(params, layer);
+  if (peer_ < 0) {  // a peer reads the pages of the own rank
+    for (PageAudit::Fault& f : pages_.op_done(params, layer)) {
+      wrong(params, layer, f.what, std::move(f.note));
+    }
+  }
   check_weights(params, layer, parallel.rank);
   const as_op_info& info = params.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
@@ -178,8 +193,19 @@ void WiringAudit::op_done(const OpParams& params, int layer, const TensorParalle
   }
 }
 
+// What heads do not divide is the same on every rank, so that the ops before stand for the peer's.
+void WiringAudit::peer_op_done(const OpParams& params, int layer, const TensorParallel& peer) {
+  if (params.op() == AS_OP_Q_B_PROJ) peer_outputs_ = outputs_;
+  peer_ = peer.rank;
+  std::swap(outputs_, peer_outputs_);
+  op_done(params, layer, peer, {});
+  std::swap(outputs_, peer_outputs_);
+  peer_ = -1;
+}
+
 void WiringAudit::wrong(const OpParams& params, int layer, const std::string& what,
                         std::string note) {
+  if (peer_ >= 0) note = fmt::format("on rank {} {}", peer_, note);
   found_.push_back({params.op(), layer, what, std::move(note)});
 }
 
@@ -194,11 +220,23 @@ void WiringAudit::check_sources(const OpParams& params, int layer, int ranks) {
       continue;
     }
     const auto from = outputs_.find({wire.from, wire.output});
-    if (from == outputs_.end()) continue;
+    if (from == outputs_.end()) continue;  // beside a session that stands in the middle of a step
     const bool in_layer = as_op_find(wire.from)->phase == AS_PHASE_LAYER;
     const int due = wire.op == AS_OP_ATTN_NORM ? layer - 1 : layer;
-    if (in_layer && from->second.layer != due) continue;
-    const void* data = data_of(params, *find_tap(params, wire.tap));
+    const as_tap_info& tap = *find_tap(params, wire.tap);
+    const void* data = data_of(params, tap);
+    if (in_layer && from->second.layer != due) {
+      if (data == nullptr) continue;  // a layer without such a cache
+      wrong(params, layer, wire.tap,
+            fmt::format("its input {} is {} of {}, which has not run in this layer yet", wire.tap,
+                        wire.output, name_of_op(wire.from)));
+      continue;
+    }
+    if (tap.kind == AS_TAP_TENSOR && !is_dense(params.tensor(tap.offset))) {
+      wrong(params, layer, wire.tap,
+            fmt::format("its input {} is read with other strides than {} of {} was written with",
+                        wire.tap, wire.output, name_of_op(wire.from)));
+    }
     if (data == from->second.data) continue;
     due_[wire.tap] = from->second.data;
     const std::string other = output_at(data);
@@ -296,7 +334,9 @@ void WiringAudit::check_weights(const OpParams& params, int layer, int rank) {
 void WiringAudit::check_weight(const OpParams& params, int layer, const char* tap,
                                std::vector<std::string> names, int rank) {
   const as_tensor& weight = params.tensor(find_tap(params, tap)->offset);
-  if (!known_.insert({weight.data, names.front()}).second) return;
+  const std::pair<const void*, std::string> as_read = {
+      weight.data, fmt::format("{} of rank {}", names.front(), rank)};
+  if (!known_.insert(as_read).second) return;
   const as_tap_info* scales = find_tap(params, "weight_scale");
   const bool in_codes = weight.dtype == AS_U8;
   const ElementType type = in_codes ? ElementType::kF8E4m3 : element_of(weight.dtype);
@@ -322,7 +362,7 @@ void WiringAudit::check_weight(const OpParams& params, int layer, const char* ta
     const std::int64_t column = columns ? rank * given.shape[1] : 0;
     const std::int64_t others = model_.others(name, row, column, given, codes_scale);
     if (others != 0) {
-      known_.erase({weight.data, names.front()});
+      known_.erase(as_read);
       const std::string other = name_of(given, codes_scale);
       wrong(params, layer, tap,
             other.empty() ? fmt::format("its {} is not {}: {} of {} values are others", tap, name,
@@ -354,6 +394,9 @@ void WiringAudit::check_numbers(const OpParams& params, int layer) {
   const auto is = [&](const char* what, auto given, auto right) {
     number(params, layer, what, static_cast<double>(given), static_cast<double>(right));
   };
+  const int hadamard = !switches_.hadamard       ? AS_HADAMARD_OFF
+                       : switches_.round_rotated ? AS_HADAMARD_ROUNDED
+                                                 : AS_HADAMARD_ON;
   switch (params.op()) {
     case AS_OP_SWA_INDEX:
       return is("window", params.get<as_swa_index_params>().window, n.window);
@@ -368,6 +411,8 @@ void WiringAudit::check_numbers(const OpParams& params, int layer) {
       const auto& p = params.get<as_q_rope_kv_insert_params>();
       is("eps", p.eps, n.norm_eps);
       is("rows_given", p.rows_given, 0);
+      is("q_norm", p.q_norm, switches_.q_norm);
+      is("scale_floor", p.scale_floor, switches_.scale_floor);
       return check_rope(params, layer, p.rope);
     }
     case AS_OP_COMPRESSOR_STATE:
@@ -379,19 +424,27 @@ void WiringAudit::check_numbers(const OpParams& params, int layer) {
       is("eps", p.eps, n.norm_eps);
       is("ratio", p.ratio, ratio);
       is("rows_given", p.rows_given, 0);
-      hadamard_ = params.op() == AS_OP_INDEXER_COMPRESS_INSERT ? p.hadamard : hadamard_;
-      if (params.op() == AS_OP_COMPRESS_INSERT) is("hadamard", p.hadamard, 0);
+      const bool keys = params.op() == AS_OP_INDEXER_COMPRESS_INSERT;
+      is("hadamard", p.hadamard, keys ? hadamard : AS_HADAMARD_OFF);
+      is("round_pooled", p.round_pooled, switches_.round_pooled);
+      is("scale_floor", p.scale_floor, switches_.scale_floor);
+      is("fp4_rule", p.fp4_rule, switches_.fp4_rule);
+      is("cache.record", p.cache.record,
+         keys ? switches_.index_format : std::int32_t{AS_RECORD_LATENT});
       return check_rope(params, layer, p.rope);
     }
     case AS_OP_INDEXER_Q: {
       const auto& p = params.get<as_indexer_q_params>();
       is("rows_given", p.rows_given, 0);
-      if (p.hadamard != hadamard_) {  // turned alike, or products are others
-        wrong(params, layer, "hadamard",
-              fmt::format("its hadamard is {}, that of the keys {}", p.hadamard, hadamard_));
-      }
+      is("format", p.format, switches_.index_format);
+      is("hadamard", p.hadamard, hadamard);
+      is("scale_floor", p.scale_floor, switches_.scale_floor);
+      is("fp4_rule", p.fp4_rule, switches_.fp4_rule);
       return check_rope(params, layer, p.rope);
     }
+    case AS_OP_INDEXER_LOGITS:
+      return is("index_scores", params.get<as_indexer_logits_params>().weights.reserved,
+                switches_.index_scores);
     case AS_OP_INDEXER_TOPK:
       return is("K", params.get<as_indexer_topk_params>().indices.shape[1], n.index_topk);
     case AS_OP_SPARSE_ATTENTION: {

@@ -3,7 +3,9 @@
 // output lies in each of its inputs. A kernel is right on whatever it is given, and the references
 // take what the session hands them: that it is the right thing shows here alone.
 //
-// Pointers and numbers are looked at in every step, a weight or a table when it is met first.
+// Pointers and numbers are looked at in every step, a weight or a table when it is met first. What
+// the profile's switches choose is a number like others, although most of it rounds otherwise and
+// changes nothing that float64 would see.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/common/page_audit.h"
 #include "engine/model/model_config.h"
 #include "engine/session/op_params.h"
 #include "reference/model.h"
@@ -32,8 +35,9 @@ struct WrongWire {
 
 class WiringAudit {
  public:
-  // model must outlive the audit.
-  explicit WiringAudit(const reference::ModelReference& model) : model_(model) {}
+  // model must outlive the audit; config: the one that it is made of.
+  WiringAudit(const reference::ModelReference& model, const ModelConfig& config)
+      : model_(model), switches_(config.switches), pages_(build_cache_layout(config)) {}
 
   // Of the op that ran last.
   void op_done(const Session& session);
@@ -41,6 +45,8 @@ class WiringAudit {
   // outside. sample_rows: those that final_norm is to read.
   void op_done(const OpParams& params, int layer, const TensorParallel& parallel,
                std::span<const std::int64_t> sample_rows);
+  // Of an op that another rank ran, after the own ops of the layer.
+  void peer_op_done(const OpParams& params, int layer, const TensorParallel& peer);
   // Of this step, in causal order.
   const std::vector<WrongWire>& found() const { return found_; }
 
@@ -63,12 +69,16 @@ class WiringAudit {
   std::string output_at(const void* data) const;
 
   const reference::ModelReference& model_;
-  std::map<std::pair<as_op_id, std::string>, Output> outputs_;  // of this step, by op and tap
+  const ProfileSwitches switches_;
+  PageAudit pages_;
+  using Outputs = std::map<std::pair<as_op_id, std::string>, Output>;  // by op and tap
+  Outputs outputs_;                                                    // of this step
+  Outputs peer_outputs_;  // the same, with those of a peer in the place of its own rank's
+  int peer_ = -1;         // whose op is looked at; -1 = the own rank's
   std::map<std::string, const void*> due_;  // where inputs of this op belong that lie elsewhere
   std::vector<std::uint8_t> last_hidden_;   // rows that the last layer gave
   std::size_t row_bytes_ = 0;               // of these
   std::set<std::pair<const void*, std::string>> known_;  // right weights and tables
-  std::int32_t hadamard_ = 0;                            // of the index keys, in this layer
   std::vector<WrongWire> found_;
 };
 

@@ -27,7 +27,7 @@ double through_bf16(double v) {
 
 }  // namespace
 
-Result<void> Peers::run(int layer, const OpContext& context, const Frame& own,
+Result<void> Peers::run(int layer, int rank, const OpContext& context, const Frame& own,
                         const CacheSource& source, const Runner& runner) {
   for (const Act act : kShared) frame_.borrow(act, own);
   for (const as_op_id op : kOpsOfHeads) {
@@ -36,7 +36,7 @@ Result<void> Peers::run(int layer, const OpContext& context, const Frame& own,
       params.get<as_q_rope_kv_insert_params>().slots =
           make_tensor(no_slots_.data(), {static_cast<std::int64_t>(no_slots_.size())});
     }
-    if (auto ok = runner.op(layer, params); !ok) return ok;
+    if (auto ok = runner.op(layer, rank, params); !ok) return ok;
   }
   return runner.fetch(frame_.get(Act::kY));
 }
@@ -61,7 +61,7 @@ Result<void> Peers::sum(int layer, const OpContext& context, Frame& own, const C
     if (static_cast<int>(rank) != parts_.config.parallel.rank) {
       OpContext peer = context;
       peer.weights = parts_.ranks[rank].get();
-      if (auto ok = run(layer, peer, own, source, runner); !ok) {
+      if (auto ok = run(layer, static_cast<int>(rank), peer, own, source, runner); !ok) {
         return Error{ok.error().code, fmt::format("rank {}: {}", rank, ok.error().message),
                      ok.error().hint};
       }

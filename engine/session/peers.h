@@ -26,7 +26,7 @@ class Peers {
 
   struct Runner {
     // Runs one op of a peer.
-    std::function<Result<void>(int layer, const OpParams&)> op;
+    std::function<Result<void>(int layer, int rank, const OpParams&)> op;
     // Before the host reads a tensor; and once it has written one.
     std::function<Result<void>(const as_tensor&)> fetch;
     std::function<void(const as_tensor&)> wrote;
@@ -36,8 +36,8 @@ class Peers {
                    const Runner& runner);
 
  private:
-  Result<void> run(int layer, const OpContext& context, const Frame& own, const CacheSource& source,
-                   const Runner& runner);
+  Result<void> run(int layer, int rank, const OpContext& context, const Frame& own,
+                   const CacheSource& source, const Runner& runner);
 
   const SessionParts& parts_;
   Frame frame_;                         // of one peer after the other

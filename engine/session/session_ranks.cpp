@@ -14,14 +14,17 @@ Result<void> Session::sum_over_ranks(const CacheSource& source) {
   Peers::Runner runner;
   bool lost = false;  // the device, if anything
   OpParams part;      // wo_b of the peer that ran last
-  runner.op = [&](int layer, const OpParams& params) -> Result<void> {
+  runner.op = [&](int layer, int rank, const OpParams& params) -> Result<void> {
     const as_op_id id = params.op();
     const std::string& lane = lanes_.lane(id);
     const as_op_fn function = lanes_.function(id);
     const auto ran = device_ ? device_->run_beside(lane, function, params, call)
                              : call_op(function, params.data(), call);
     if (id == AS_OP_WO_B) part = params;
-    if (ran) return {};
+    if (ran) {
+      if (witness_) witness_->peer_op_done(*this, params, rank);
+      return {};
+    }
     lost = lane == DeviceRun::kLane;
     const int published = parts_.config.layers[static_cast<std::size_t>(layer)];
     return Error{ran.error().code,

@@ -526,7 +526,9 @@ Result<void> Verifier::run_free(int layer, as_op_id op, FreeRun& run) {
   if (op == AS_OP_FINAL_NORM) gather_last(run.frame, *step_);
   if (op == AS_OP_RESIDUAL) {
     Peers::Runner runner;
-    runner.op = [&](int, const OpParams& params) { return call(run.lane, params, parts_.threads); };
+    runner.op = [&](int, int, const OpParams& params) {
+      return call(run.lane, params, parts_.threads);
+    };
     runner.fetch = [](const as_tensor&) { return Result<void>(); };
     runner.wrote = [](const as_tensor&) {};
     if (auto ok = run.peers.sum(layer, context, run.frame, source, runner); !ok) return ok;

@@ -18,6 +18,14 @@ bool is_given(const TapResult& result) {
          result.tap.ends_with(kChangedTap) || result.tap.ends_with(kWeightTap);
 }
 
+// Given by the session's wiring: which rows an op finds where follows from these.
+bool is_of_pages(const TapResult& result) {
+  const auto places = {"table",     "slots",  "indices", "rows_per_block", "block_size",
+                       "mla_group", "window", "cache",   "state",          "extra_cache"};
+  return std::ranges::any_of(
+      places, [&](const char* place) { return result.tap == std::string(place) + kWiringTap; });
+}
+
 bool turns(as_op_id op) {
   return op == AS_OP_Q_ROPE_KV_INSERT || op == AS_OP_COMPRESS_INSERT ||
          op == AS_OP_INDEXER_COMPRESS_INSERT || op == AS_OP_INDEXER_Q || op == AS_OP_INVERSE_ROPE;
@@ -61,6 +69,11 @@ std::vector<Blame> blame(const std::vector<TapResult>& results) {
     return std::find_if(blamed.begin(), blamed.end(),
                         [&](const Blame& b) { return b.op == op && b.cache == cache; });
   };
+  std::vector<as_op_id> wired;  // given other pages; said at the end of its step
+  for (const TapResult& result : results) {
+    if (result.verdict == Verdict::kWrong && is_of_pages(result)) wired.push_back(result.op);
+  }
+  const auto given_else = [&](as_op_id op) { return std::ranges::find(wired, op) != wired.end(); };
   bool table = false;    // a rotary table is wrong: so is all that is turned by it
   bool between = false;  // rows changed while no op ran: so did those that are read
   for (const TapResult& result : results) {
@@ -76,9 +89,9 @@ std::vector<Blame> blame(const std::vector<TapResult>& results) {
     if (is_read(result) || result.tap.ends_with(".kept")) {
       const auto makers = makers_of(result.op, result.tap);
       const bool follows = std::any_of(makers.begin(), makers.end(), [&](as_op_id op) {
-        return find(op, false) != blamed.end();
+        return find(op, false) != blamed.end() || given_else(op);
       });
-      if (follows) continue;
+      if (follows || given_else(result.op)) continue;
     }
     auto at = find(result.op, cache);
     if (at == blamed.end()) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "app/common/views/error_view.h"
 #include "app/common/wiring.h"
 #include "engine/backend/host_ops.h"
 #include "engine/session/between_ops.h"
@@ -121,6 +122,28 @@ TEST(PlantedWiring, RowsOfTokensExchangedBetweenLayers) {
                                        at<bf16_t>(out, 1));
                     }},
                AS_OP_RESIDUAL, "out", "is off from ref.model by");
+}
+
+// A weight of another rank is another one from the first step on: nothing has changed since.
+TEST(PlantedWiring, WeightOfAnotherRank) {
+  Scenario scenario = scenario_to_plant_in();
+  scenario.parallel = {2, 0};
+  SessionOptions options;
+  options.references = References::kNone;
+  options.witness = true;
+  options.threads = 2;
+  auto session = Session::create(scenario, all_lanes(), options);
+  ASSERT_TRUE(session) << session.error().text();
+  const Weights& peer = *(*session)->parts().ranks[1];
+  const_cast<float*>(peer.layers[2].sinks.data())[3] += 1;
+  ASSERT_TRUE((*session)->step());
+  const TapResult* wrong = first_wrong((*session)->history().back().results);
+  ASSERT_NE(wrong, nullptr);
+  EXPECT_EQ(wrong->op, AS_OP_SPARSE_ATTENTION);
+  EXPECT_EQ(wrong->layer, 2);
+  EXPECT_EQ(wrong->tap, "sinks.wiring");
+  EXPECT_EQ(wrong->note,
+            "on rank 1 its sinks is not layers.2.attn.attn_sink: 1 of 4 values are others");
 }
 
 // The next two bend every row, by less than formats may where no ref.sim says how much that is:

@@ -33,8 +33,9 @@ using Plant = std::function<void(OpParams& params, const Around& around)>;
 // Gives the audit each op, and the one of a layer as the plant leaves it.
 class Audited : public SessionObserver {
  public:
-  Audited(const reference::ModelReference& model, as_op_id op, int layer, Plant plant)
-      : audit_(model), op_(op), layer_(layer), plant_(std::move(plant)) {}
+  Audited(const reference::ModelReference& model, const ModelConfig& config, as_op_id op, int layer,
+          Plant plant)
+      : audit_(model, config), op_(op), layer_(layer), plant_(std::move(plant)) {}
 
   void op_done(const Session& session) override {
     OpParams params = session.last_params();
@@ -77,7 +78,7 @@ std::vector<WrongWire> audit(const Scenario& scenario, const Scenario& told, as_
   EXPECT_TRUE(session) << session.error().text();
   EXPECT_TRUE(model) << model.error().text();
   if (!session || !model) return {};
-  Audited audited(**model, op, layer, plant);
+  Audited audited(**model, told.model, op, layer, plant);
   (*session)->set_observer(&audited);
   while (!(*session)->finished() && audited.found.empty()) {
     const auto ok = (*session)->step();
@@ -100,6 +101,7 @@ TEST(WiringAudit, SaysNothingOfSoundSessions) {
   sound("vllm", 1);
   sound("deepseek", 1);
   sound("vllm,ratio0_yarn=on,projections=fp8", 1);
+  sound("vllm,index_format=mxfp4,hadamard=on,fp4_rule=down,q_norm=bf16_factor", 1);
   sound("vllm,projections=fp8", 2);
 }
 
@@ -139,12 +141,62 @@ TEST(WiringAudit, NamesWhatAnOpIsGivenInstead) {
          [](OpParams& p, const Around&) { p.get<as_q_rope_kv_insert_params>().rope.base = 10000; });
   expect(AS_OP_INDEXER_Q, 1, "rope.factor", "is 1; the model's is 16",
          [](OpParams& p, const Around&) { p.get<as_indexer_q_params>().rope.factor = 1; });
-  expect(AS_OP_INDEXER_Q, 1, "hadamard", "that of the keys",
+  // Numbers of the profile, most of which round and no more.
+  expect(AS_OP_INDEXER_Q, 1, "hadamard", "is 1; the model's is 0",
          [](OpParams& p, const Around&) { p.get<as_indexer_q_params>().hadamard ^= 1; });
+  expect(AS_OP_INDEXER_COMPRESS_INSERT, 3, "hadamard", "is 1; the model's is 0",
+         [](OpParams& p, const Around&) { p.get<as_compress_insert_params>().hadamard ^= 1; });
+  expect(AS_OP_INDEXER_COMPRESS_INSERT, 1, "fp4_rule", "is 1; the model's is 0",
+         [](OpParams& p, const Around&) { p.get<as_compress_insert_params>().fp4_rule ^= 1; });
+  expect(AS_OP_COMPRESS_INSERT, 2, "round_pooled", "is 1; the model's is 0",
+         [](OpParams& p, const Around&) { p.get<as_compress_insert_params>().round_pooled ^= 1; });
+  expect(AS_OP_COMPRESS_INSERT, 1, "scale_floor", "is 1; the model's is 0",
+         [](OpParams& p, const Around&) { p.get<as_compress_insert_params>().scale_floor ^= 1; });
+  expect(AS_OP_Q_ROPE_KV_INSERT, 0, "scale_floor", "is 1; the model's is 0",
+         [](OpParams& p, const Around&) { p.get<as_q_rope_kv_insert_params>().scale_floor ^= 1; });
+  expect(AS_OP_Q_ROPE_KV_INSERT, 2, "q_norm", "is 2; the model's is 0",
+         [](OpParams& p, const Around&) {
+           p.get<as_q_rope_kv_insert_params>().q_norm = AS_Q_NORM_BF16_FACTOR;
+         });
+  expect(AS_OP_INDEXER_Q, 3, "fp4_rule", "is 1; the model's is 0",
+         [](OpParams& p, const Around&) { p.get<as_indexer_q_params>().fp4_rule ^= 1; });
+  expect(
+      AS_OP_INDEXER_LOGITS, 1, "index_scores", "is 1; the model's is 0",
+      [](OpParams& p, const Around&) { p.get<as_indexer_logits_params>().weights.reserved ^= 1; });
   expect(AS_OP_INDEXER_TOPK, 1, "K", "is 8; the model's is 16",
          [](OpParams& p, const Around&) { p.get<as_indexer_topk_params>().indices.shape[1] /= 2; });
   expect(AS_OP_SPARSE_ATTENTION, 2, "scale", "the model's is 0.0441942",
          [](OpParams& p, const Around&) { p.get<as_sparse_attention_params>().scale /= 2; });
+  // Pages of other groups.
+  expect(AS_OP_Q_ROPE_KV_INSERT, 1, "slots", "given as slots is that of group 0, not that of group",
+         [](OpParams& p, const Around& around) {
+           p.get<as_q_rope_kv_insert_params>().slots.data =
+               around.ran.at(AS_OP_SLOT_MAPPING).get<as_slot_mapping_params>().slots.data;
+         });
+  expect(AS_OP_INDEXER_COMPRESS_INSERT, 1, "table",
+         "given as table is that of group 0, not that of group",
+         [](OpParams& p, const Around& around) {
+           p.get<as_compress_insert_params>().table.data =
+               around.ran.at(AS_OP_BLOCK_TABLES).get<as_block_tables_params>().tables.data;
+         });
+  expect(AS_OP_SPARSE_ATTENTION, 2, "indices", "given as indices is that of no group",
+         [](OpParams& p, const Around& around) {
+           p.get<as_sparse_attention_params>().indices.data =
+               around.ran.at(AS_OP_SLOT_MAPPING).get<as_slot_mapping_params>().slots.data;
+         });
+  expect(AS_OP_COMPRESS_INSERT, 2, "slots", "its slots are not c128_slots of slot_mapping",
+         [](OpParams& p, const Around& around) {
+           p.get<as_compress_insert_params>().slots =
+               around.ran.at(AS_OP_SLOT_MAPPING).get<as_slot_mapping_params>().c4_slots;
+         });
+  expect(AS_OP_TOPK_TO_SLOTS, 3, "rows_per_block", "is 2; the caches' is 64",
+         [](OpParams& p, const Around&) { p.get<as_topk_to_slots_params>().rows_per_block = 2; });
+  expect(AS_OP_C128_INDEX, -1, "rows_per_block", "is 64; the caches' is 2",
+         [](OpParams& p, const Around&) { p.get<as_c128_index_params>().rows_per_block = 64; });
+  expect(AS_OP_SWA_INDEX, -1, "block_size", "is 256; the caches' is 64",
+         [](OpParams& p, const Around&) { p.get<as_swa_index_params>().block_size = 256; });
+  expect(AS_OP_SLOT_MAPPING, -1, "mla_group", "is 1; the caches' is 0",
+         [](OpParams& p, const Around&) { p.get<as_slot_mapping_params>().mla_group = 1; });
   // Other inputs.
   expect(AS_OP_Q_KV_A_PROJ, 2, "x", "is x of attn_norm, not y of attn_norm",
          [](OpParams& p, const Around& around) {
@@ -173,6 +225,8 @@ TEST(WiringAudit, NamesWhatAnOpIsGivenInstead) {
         p.get<as_indexer_logits_params>().cache.data.data =
             around.ran.at(AS_OP_COMPRESS_INSERT).get<as_compress_insert_params>().cache.data.data;
       });
+  expect(AS_OP_WO_A, 2, "x", "is read with other strides than out of inverse_rope",
+         [](OpParams& p, const Around&) { p.get<as_grouped_linear_params>().x.stride[1] = 0; });
   // What residual read a layer before lay in x of its attn_norm. The residual of this layer is
   // given what is right, and nothing is said of it.
   expect(AS_OP_ATTN_NORM, 3, "x", "is x of attn_norm, not out of residual",
@@ -180,6 +234,67 @@ TEST(WiringAudit, NamesWhatAnOpIsGivenInstead) {
            p.get<as_rms_norm_params>().x.data =
                around.ran.at(AS_OP_RESIDUAL).get<as_residual_params>().h.data;
          });
+}
+
+// Ops of the session stand for those that another rank has run on the same weights.
+class AuditedAsPeer : public SessionObserver {
+ public:
+  AuditedAsPeer(const reference::ModelReference& model, const ModelConfig& config, int peer)
+      : audit_(model, config), peer_(peer) {}
+
+  void op_done(const Session& session) override {
+    const OpParams& params = session.last_params();
+    const TensorParallel& own = session.parts().config.parallel;
+    const int layer = session.cursor().layer;
+    audit_.op_done(params, layer, own, session.metadata().sample_rows);
+    if (layer < 0 || !has_heads(params.op())) return;
+    of_heads_.push_back(params);
+    if (params.op() != AS_OP_WO_B) return;
+    for (const OpParams& p : of_heads_) audit_.peer_op_done(p, layer, {own.size, peer_});
+    of_heads_.clear();
+  }
+  void step_done(const Session&) override {
+    if (found.empty()) found = audit_.found();
+  }
+  void went_back(const Session&) override {}
+
+  std::vector<WrongWire> found;
+
+ private:
+  static bool has_heads(as_op_id op) {
+    return op == AS_OP_Q_B_PROJ || op == AS_OP_Q_ROPE_KV_INSERT || op == AS_OP_SPARSE_ATTENTION ||
+           op == AS_OP_INVERSE_ROPE || op == AS_OP_WO_A || op == AS_OP_WO_B;
+  }
+  WiringAudit audit_;
+  int peer_;
+  std::vector<OpParams> of_heads_;
+};
+
+TEST(WiringAudit, LooksAtWhatOtherRanksAreGiven) {
+  Scenario scenario = audited_scenario();
+  scenario.parallel = {2, 1};
+  const auto found = [&](int peer) {
+    SessionOptions options;
+    options.references = References::kNone;
+    options.threads = 2;
+    auto session = Session::create(scenario, all_lanes(), options);
+    auto model = model_reference(scenario, nullptr);
+    EXPECT_TRUE(session && model);
+    if (!session || !model) return std::vector<WrongWire>();
+    AuditedAsPeer audited(**model, scenario.model, peer);
+    (*session)->set_observer(&audited);
+    EXPECT_TRUE((*session)->step());
+    return audited.found;
+  };
+  for (const WrongWire& w : found(1)) ADD_FAILURE() << w.what << ": " << w.note;
+  const std::vector<WrongWire> wrong = found(0);
+  ASSERT_EQ(wrong.size(), 4u * 4u);  // of four layers: wq_b, sinks, wo_a and wo_b
+  EXPECT_EQ(wrong[0].op, AS_OP_Q_B_PROJ);
+  EXPECT_EQ(wrong[1].op, AS_OP_SPARSE_ATTENTION);
+  EXPECT_EQ(wrong[1].what, "sinks");
+  EXPECT_EQ(wrong[1].note,
+            "on rank 0 its sinks is not layers.0.attn.attn_sink: 4 of 4 values are others");
+  EXPECT_EQ(wrong[3].op, AS_OP_WO_B);
 }
 
 // final_norm reads a copy: its rows are compared.

@@ -2,6 +2,7 @@
 // Error panel says. The witness of these is told of another model than the session runs.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
@@ -10,8 +11,10 @@
 #include "app/common/run.h"
 #include "app/common/views/error_view.h"
 #include "app/common/wiring.h"
+#include "engine/checkpoint/hidden_states.h"
 #include "engine/golden/golden_run.h"
 #include "engine/session/trace_recorder.h"
+#include "engine/tensorfile/tensor_writer.h"
 #include "tests/unit/app/small_scenario.h"
 
 namespace attnscope {
@@ -55,6 +58,35 @@ TEST(WitnessEverywhere, BesideEachReference) {
     EXPECT_EQ(result->summary.blamed[1].first.tap, "sinks.wiring");
     EXPECT_EQ(result->summary.blamed[1].taps, 4);  // layers
   }
+}
+
+// Their hidden states are not those of the tokens, so that ref.model does not follow; what the ops
+// are given is looked at all the same.
+TEST(WitnessEverywhere, WhereLayersAreFedRecordedRows) {
+  Scenario scenario = small_scenario(40, 2);
+  scenario.hidden_states = ::testing::TempDir() + "attnscope_witnessed.safetensors";
+  TensorWriter writer;
+  std::vector<float> values;
+  for (std::int64_t i = 0; i < 42 * scenario.model.hidden; ++i) {
+    values.push_back(std::sin(static_cast<float>(i % 977)));
+  }
+  for (const int layer : scenario.model.layers) {
+    writer.add(HiddenStates::tensor_name(layer), ElementType::kF32, {42, scenario.model.hidden},
+               values);
+  }
+  ASSERT_TRUE(writer.write(scenario.hidden_states));
+  RunOptions options;
+  options.session = options_of(References::kBoth);
+  const auto sound = run_scenario(scenario, all_lanes(), options, {});
+  ASSERT_TRUE(sound) << sound.error().text();
+  EXPECT_EQ(sound->summary.verdict(), "ok");
+  EXPECT_EQ(sound->witnessed.left_out, "layers are fed recorded hidden states");
+  const auto misled = run_scenario(scenario, misled_lanes(), options, {});
+  ASSERT_TRUE(misled) << misled.error().text();
+  EXPECT_EQ(misled->summary.verdict(), "wrong");
+  ASSERT_FALSE(misled->summary.blamed.empty());
+  EXPECT_TRUE(says_window(misled->summary.blamed[0].sentence()));
+  std::filesystem::remove(scenario.hidden_states);
 }
 
 TEST(WitnessEverywhere, NotWithoutAReferenceUnlessAskedFor) {

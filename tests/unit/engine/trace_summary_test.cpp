@@ -104,6 +104,24 @@ TEST(Blame, WrongRowsThatNobodyAnswersForBlameTheCache) {
   EXPECT_NE(blamed[1].sentence().find("cache.read"), std::string::npos);
 }
 
+// Said at the end of the step, when the rows have been found wrong.
+TEST(Blame, WrongRowsOfAnOpThatWasGivenOtherPagesBlameTheWiring) {
+  auto blamed = blame({wrong(AS_OP_COMPRESS_INSERT, "state.read", 1),
+                       wrong(AS_OP_COMPRESS_INSERT, "table.wiring", 1)});
+  ASSERT_EQ(blamed.size(), 1u);
+  EXPECT_EQ(blamed[0].first.tap, "table.wiring");
+  // What the writer was given, rows that its reader does not find.
+  blamed = blame({wrong(AS_OP_SPARSE_ATTENTION, "cache.read", 1),
+                  wrong(AS_OP_Q_ROPE_KV_INSERT, "slots.wiring", 1)});
+  ASSERT_EQ(blamed.size(), 1u);
+  EXPECT_EQ(blamed[0].op, AS_OP_Q_ROPE_KV_INSERT);
+  // Another weight moves no rows.
+  blamed = blame({wrong(AS_OP_SPARSE_ATTENTION, "cache.read", 1),
+                  wrong(AS_OP_SPARSE_ATTENTION, "sinks.wiring", 1)});
+  ASSERT_EQ(blamed.size(), 2u);
+  EXPECT_TRUE(blamed[0].cache);
+}
+
 TEST(Summary, SaysHowMuchOfEachBoundWasUsedAndWhichIsSlack) {
   TapResult tight = wrong(AS_OP_WO_B, "y", 0);
   tight.verdict = Verdict::kRounding;
