@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <set>
 
@@ -85,10 +86,20 @@ std::vector<SetupDiff> compare_setups(const CaptureIndex& a, const CaptureIndex&
         {two_values("the file of hidden states", file(p.hidden_states), file(q.hidden_states)),
          true});
   }
-  if (texts) {
-    const json x = part_of(first, "/model/sink_shift", 0.0);
-    const json y = part_of(second, "/model/sink_shift", 0.0);
-    if (x != y) out.push_back({two_values("sink_shift", x.dump(), y.dump()), true});
+  struct Key {
+    const char* place;
+    json otherwise;  // where a scenario does not say
+  };
+  const Key keys[] = {{"/model/sink_shift", 0.0},
+                      {"/model/logit_gain", 1.0},
+                      {"/model/twin_tokens", false},
+                      {"/lists", "plain"}};
+  for (const Key& key : keys) {
+    if (!texts) break;
+    const json x = part_of(first, key.place, key.otherwise);
+    const json y = part_of(second, key.place, key.otherwise);
+    const char* name = std::strrchr(key.place, '/') + 1;
+    if (x != y) out.push_back({two_values(name, x.dump(), y.dump()), true});
   }
   const auto limits = [](const CaptureIndex& i) {
     return json{{"token_budget", i.token_budget},
