@@ -86,7 +86,7 @@ std::vector<Blame> blame(const std::vector<TapResult>& results) {
     between = between || is_between(result);
     const bool cache = is_read(result) || is_between(result);
     // Rows overwritten where tables or slots are wrong: by whoever was told to.
-    if (is_read(result) || result.tap.ends_with(".kept")) {
+    if (is_read(result) || is_between(result) || result.tap.ends_with(".kept")) {
       const auto makers = makers_of(result.op, result.tap);
       const bool follows = std::any_of(makers.begin(), makers.end(), [&](as_op_id op) {
         return find(op, false) != blamed.end() || given_else(op);

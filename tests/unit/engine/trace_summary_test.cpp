@@ -85,7 +85,8 @@ TapResult wrong(as_op_id op, const char* tap, std::int64_t step) {
 TEST(Blame, WrongRowsBehindABlamedOpBlameNobodyElse) {
   const auto blamed =
       blame({wrong(AS_OP_SLOT_MAPPING, "slots", 1), wrong(AS_OP_SPARSE_ATTENTION, "cache.read", 1),
-             wrong(AS_OP_COMPRESS_INSERT, "cache.kept", 1), wrong(AS_OP_WO_B, "y", 2),
+             wrong(AS_OP_COMPRESS_INSERT, "cache.kept", 1),
+             wrong(AS_OP_COMPRESS_INSERT, "cache.between", 1), wrong(AS_OP_WO_B, "y", 2),
              wrong(AS_OP_WO_B, "y", 3)});
   ASSERT_EQ(blamed.size(), 2u);
   EXPECT_EQ(blamed[0].op, AS_OP_SLOT_MAPPING);
