@@ -14,6 +14,16 @@ Result<void> Session::sum_over_ranks(const CacheSource& source) {
   Peers::Runner runner;
   bool lost = false;  // the device, if anything
   OpParams part;      // wo_b of the peer that ran last
+  const auto fetch_all = [&](const OpParams& params) -> Result<void> {
+    const as_op_info& info = params.info();
+    for (std::uint32_t i = 0; device_ && i < info.num_taps; ++i) {
+      if (info.taps[i].kind != AS_TAP_TENSOR) continue;
+      auto ok = device_->residency().fetch(params.tensor(info.taps[i].offset));
+      lost = !ok;
+      if (!ok) return ok;
+    }
+    return {};
+  };
   runner.op = [&](int layer, int rank, const OpParams& params) -> Result<void> {
     const as_op_id id = params.op();
     const std::string& lane = lanes_.lane(id);
@@ -22,8 +32,10 @@ Result<void> Session::sum_over_ranks(const CacheSource& source) {
                              : call_op(function, params.data(), call);
     if (id == AS_OP_WO_B) part = params;
     if (ran) {
+      if (references() == References::kNone) return {};
+      if (auto ok = fetch_all(params); !ok) return ok;
       if (witness_) witness_->peer_op_done(*this, params, rank);
-      return {};
+      return verifier_->peer_op(rank, layer, params, lane);
     }
     lost = lane == DeviceRun::kLane;
     const int published = parts_.config.layers[static_cast<std::size_t>(layer)];

@@ -368,6 +368,40 @@ void Verifier::read_nan_codes(int layer, const OpParams& params, const std::stri
   results_.push_back(std::move(result));
 }
 
+Result<void> Verifier::peer_op(int rank, int layer, const OpParams& params,
+                               const std::string& lane) {
+  if (references_ == References::kNone) return {};
+  const as_op_info& info = params.info();
+  bad_rows_ = false;
+  find_huge_inputs(params);
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.kind != AS_TAP_CACHE || tap.direction == AS_TAP_OUT) continue;
+    const as_cache& cache = params.cache(tap.offset);
+    if (cache.record == AS_RECORD_NONE) continue;
+    const CacheSpec& spec = *parts_.layout.find(layer, cache_kind(params.op(), tap.offset));
+    // Said of the rank that is seen, whose cache it is.
+    bad_rows_ = bad_rows_ ||
+                check_rows_read(params, tap.offset, spec, cache, shadow_, space_, *step_).bad > 0;
+  }
+  if (auto ok = run_forced(layer, params); !ok) return ok;
+  const std::size_t first = results_.size();
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.direction != AS_TAP_OUT || tap.kind != AS_TAP_TENSOR) continue;
+    if (!present(params.tensor(tap.offset))) continue;
+    if (auto ok = compare_tap(layer, params, i, lane, Whose::kPeers); !ok) return ok;
+  }
+  const auto right = [](const TapResult& r) { return r.verdict != Verdict::kWrong; };
+  const auto begin = results_.begin() + static_cast<std::ptrdiff_t>(first);
+  results_.erase(std::remove_if(begin, results_.end(), right), results_.end());
+  for (std::size_t i = first; i < results_.size(); ++i) {
+    results_[i].tap += fmt::format("{}{}", kRankTap, rank);
+    results_[i].note = fmt::format("rank {}: {}", rank, results_[i].note);
+  }
+  return {};
+}
+
 Result<void> Verifier::unseen(int layer, const OpParams& params, const std::string& lane) {
   const as_op_info& info = params.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
@@ -550,7 +584,7 @@ Result<void> Verifier::run_free(int layer, as_op_id op, FreeRun& run) {
 }
 
 Result<void> Verifier::compare_tap(int layer, const OpParams& params, std::uint32_t index,
-                                   const std::string& lane) {
+                                   const std::string& lane, Whose whose) {
   const as_tap_info& tap = params.info().taps[index];
   const bool is_cache = tap.kind == AS_TAP_CACHE;
   const as_tensor value =
@@ -627,7 +661,7 @@ Result<void> Verifier::compare_tap(int layer, const OpParams& params, std::uint3
   if (!comparison.worst.index.empty() && comparison.budget_used > 0) {
     result.worst = comparison.worst;
   }
-  measure_free(params, tap, result);
+  if (whose == Whose::kOwn) measure_free(params, tap, result);
   results_.push_back(std::move(result));
   if (rule->top_k && !comparison.equal) {
     swapped_ = swapped_places(value, reference_of(sim));

@@ -75,6 +75,10 @@ class Verifier {
   void change_hands(as_op_id op, int layer, const std::string& from, const std::string& to);
   // wo_b of another rank has run in a layer; and the session added up what all of them gave.
   void rank_part(int layer, const as_linear_params& wo_b);
+  // An op of another rank has run on its slice, beside this rank's; all its tensors are on the
+  // host. What is wrong becomes a result, of a tap "o.rank1"; what is right is not counted, as the
+  // rank that is seen stands for all.
+  Result<void> peer_op(int rank, int layer, const OpParams& params, const std::string& lane);
   void summed(int layer, const as_tensor& y);
   // Something is wrong that no op of the step says: a result of the step in progress, or, between
   // two steps, of the next one. Layers are published numbers.
@@ -143,8 +147,9 @@ class Verifier {
                      const std::string& lane);
   Result<void> run_forced(int layer, const OpParams& params);
   Result<void> run_free(int layer, as_op_id op, FreeRun& run);
+  enum class Whose { kOwn, kPeers };  // of the rank that is seen, or of another
   Result<void> compare_tap(int layer, const OpParams& params, std::uint32_t index,
-                           const std::string& lane);
+                           const std::string& lane, Whose whose = Whose::kOwn);
   // Fills result.quantisation of a quantising op's tap; true when the engine's value lies beyond
   // the tolerance from ref.exact.
   bool quantisation_error(const OpParams& params, const as_tap_info& tap, const as_tensor& value,

@@ -38,6 +38,7 @@ inline constexpr const char* kLoadTap = ".loaded";
 inline constexpr const char* kRecordedTap = ".recorded";
 inline constexpr const char* kBetweenTap = ".between";
 inline constexpr const char* kSumTap = ".sum";
+inline constexpr const char* kRankTap = ".rank";  // and its number: of another rank than the seen
 inline constexpr const char* kAppendTap = ".appended";
 inline constexpr const char* kReplayTap = ".replay";
 

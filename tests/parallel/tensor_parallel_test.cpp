@@ -9,6 +9,8 @@
 #include <cstring>
 
 #include "kernels/cpu/codec.h"
+#include "kernels/cpu/cpu_lane.h"
+#include "kernels/params/dense_params.h"
 #include "kernels/params/tensor_view.h"
 #include "tests/unit/app/host_device.h"
 #include "tests/unit/app/trace_session.h"
@@ -214,6 +216,43 @@ TEST(TensorParallel, SinksOfAnotherSliceAreNamed) {
     EXPECT_EQ(wrong->op, AS_OP_SPARSE_ATTENTION);
     EXPECT_EQ(wrong->tap, "o");
     EXPECT_EQ(wrong->layer, 0);
+  }
+}
+
+// wo_a of the peer alone, which runs after that of the rank that is seen: signs of a row.
+std::int32_t wrong_in_peer(const void* params, const as_call* call, as_error* error) {
+  static int calls = 0;
+  const std::int32_t status = cpu::lane()->ops[AS_OP_WO_A](params, call, error);
+  const as_tensor& y = static_cast<const as_grouped_linear_params*>(params)->y;
+  if (++calls % 2 == 0) {
+    const std::int64_t row = as_tensor_numel(&y) / y.shape[0];
+    for (std::int64_t i = 0; i < row; ++i) static_cast<std::uint16_t*>(y.data)[i] ^= 0x8000;
+  }
+  return status;
+}
+
+TEST(TensorParallel, AWrongOpOfAnotherRankIsNamed) {
+  if (all_lanes().find("ref.sim") == nullptr) GTEST_SKIP() << "skipped: no references";
+  LaneRegistry registry = all_lanes();
+  as_lane lane = *registry.find("cpu");
+  lane.name = "wrong_in_peer";
+  lane.ops[AS_OP_WO_A] = wrong_in_peer;
+  registry.add(lane);
+  SessionOptions options;
+  options.references = References::kSim;
+  options.lanes = {"wrong_in_peer"};
+  for (const int rank : {0, 1}) {
+    auto session = Session::create(sliced(2, rank), registry, options);
+    ASSERT_TRUE(session) << session.error().text();
+    ASSERT_TRUE((*session)->step());
+    const auto& results = (*session)->history().back().results;
+    const std::vector<Blame> blamed = blame(results);
+    ASSERT_EQ(blamed.size(), 1u);
+    EXPECT_EQ(blamed.front().op, AS_OP_WO_A);
+    EXPECT_EQ(blamed.front().first.layer, 0);
+    EXPECT_EQ(blamed.front().first.tap, rank == 0 ? "y.rank1" : "y.rank0");
+    EXPECT_TRUE(blamed.front().first.note.starts_with(rank == 0 ? "rank 1: " : "rank 0: "));
+    for (const TapResult& r : results) EXPECT_TRUE(r.tap != "y" || r.verdict != Verdict::kWrong);
   }
 }
 
