@@ -200,6 +200,9 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   s->space_ = std::make_unique<AddressSpace>(s->serving_->requests());
   s->verifier_ = std::make_unique<Verifier>(parts, options.references, *s->space_,
                                             scenario.pool_blocks, scenario.first_block);
+  const bool on_device = std::ranges::any_of(
+      options.lanes, [](const std::string& lane) { return lane.ends_with(DeviceRun::kLane); });
+  if (options.witness && !on_device) s->verifier_->watch_memory();
   if (parts.weights_read && options.references != References::kNone) {
     auto differing = check_loaded(scenario.checkpoint, scenario.model, scenario.parallel,
                                   *parts.weights_read, parts.ranks);

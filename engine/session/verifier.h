@@ -114,6 +114,9 @@ class Verifier {
   // Forced ref.sim outputs of the last op (same taps as the engine's params).
   const OpParams& forced() const { return forced_->params(); }
   // nullptr without references.
+  // Without references too: weights and tables stay what they are, and so do rows of caches that
+  // nobody writes. Before the first step. Of lanes whose memory is the host's.
+  void watch_memory();
   const WeightWatch* weights() const { return weights_ ? &*weights_ : nullptr; }
   // Takes weights and tables for right as they are now.
   void watch_weights_anew();
@@ -173,7 +176,7 @@ class Verifier {
   Scratch gathered_, decoded_;
   std::vector<RowHashes> input_hashes_;
   Unchanged unchanged_;
-  std::optional<WeightWatch> weights_;  // with references
+  std::optional<WeightWatch> weights_;  // with references, or where memory is watched
   SumWatch sums_;
   std::map<const CacheSpec*, std::set<std::int64_t>> bad_slots_;  // known to hold other bytes
   std::vector<TapResult> loaded_, pending_;

@@ -71,5 +71,30 @@ TEST(ChangedRows, WhatIsFoundAroundOpsIsRecorded) {
   }
 }
 
+// Goldens run without references, beside the witness.
+TEST(ChangedRows, AccuseTheCacheWhereNoReferenceRuns) {
+  static const BetweenOps kBetween = {.ran = spoil};
+  writer = AS_OP_Q_ROPE_KV_INSERT;
+  calls = ends = 0;
+  SessionOptions options;
+  options.references = References::kNone;
+  options.witness = true;
+  options.lanes = {"cpu", kPlantedLane};
+  auto session = Session::create(tiny_scenario(7, 150), lanes_with(kBetween), options);
+  ASSERT_TRUE(session) << session.error().text();
+  std::vector<TapResult> all;
+  for (int step = 0; step < 3; ++step) {
+    ASSERT_TRUE((*session)->step());
+    const auto& results = (*session)->history().back().results;
+    all.insert(all.end(), results.begin(), results.end());
+  }
+  const std::vector<Blame> blamed = blame(all);
+  ASSERT_EQ(blamed.size(), 1u);
+  EXPECT_EQ(blamed[0].op, AS_OP_Q_ROPE_KV_INSERT);
+  EXPECT_EQ(blamed[0].first.tap, "cache.between");
+  EXPECT_EQ(blamed[0].first.step, 2);
+  EXPECT_GT((*session)->verifier().weights()->seconds(), 0);
+}
+
 }  // namespace changed_rows_test
 }  // namespace attnscope
