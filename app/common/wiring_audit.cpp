@@ -113,7 +113,7 @@ std::int64_t rows_of(const as_tensor& t) {
   return t.rank > 1 ? as_tensor_numel(&t) / t.shape[t.rank - 1] : t.shape[0];
 }
 
-// What a step puts out has no gaps, whoever reads it in another shape.
+// What a step computes has no gaps, whoever reads it in another shape.
 bool is_dense(const as_tensor& t) {
   std::int64_t stride = 1;
   for (int i = t.rank - 1; i >= 0; --i) {

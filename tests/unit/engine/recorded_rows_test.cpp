@@ -85,7 +85,7 @@ TEST_F(RecordedRowsTest, NamesTheRowThatIsAnother) {
     EXPECT_EQ(found->op, AS_OP_ATTN_NORM);
     EXPECT_EQ(found->tap, "y.recorded");
     EXPECT_EQ(found->verdict, Verdict::kWrong);
-    EXPECT_EQ(found->introduced.beyond, 1);
+    EXPECT_EQ(found->introduced->beyond, 1);
     EXPECT_NE(found->note.find("token 2 (request 0, position 2): the row that the layer is fed is "
                                "not row 2 of layers.3.attn_norm.y in "),
               std::string::npos)
