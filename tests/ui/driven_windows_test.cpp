@@ -157,6 +157,31 @@ const ImGuiWindow* window_named(const std::string& part) {
   return nullptr;
 }
 
+// A legend that grows by what was swapped goes on in the next line.
+TEST(Driven, TheLegendOfASelectionStaysInItsPanel) {
+  DrivenApp app;
+  app.drive([&](User& user) {
+    RunSetup setup;
+    setup.scenario = small_scenario(90, 6);
+    setup.lanes = {"cpu", "indexer_topk=mutant:topk_one_short"};
+    setup.references = References::kSim;
+    app.bench().open(std::move(setup), false);
+    user.settle();
+    app.bench().run_until("to the end", [](const Session&) { return false; });
+    user.settle();
+    ASSERT_TRUE(app->commands().run("layout.step"));
+    ASSERT_TRUE(app->commands().run("layout.reset"));
+    ASSERT_TRUE(app->commands().run("cursor.first_failure"));
+    user.settle();
+    user.show("top_k");
+    user.wait(4);
+    ASSERT_NE(user.screen().find("ours / reference's alone"), std::string::npos) << user.screen();
+    const ImGuiWindow* panel = window_named("###top_k");
+    ASSERT_NE(panel, nullptr);
+    EXPECT_LE(panel->ContentSize.x, panel->InnerRect.GetWidth());
+  });
+}
+
 // What is wrong takes more words than what is right: the cards stay where they are seen.
 TEST(Driven, ALongSentenceLeavesThePipelineItsRoom) {
   DrivenApp app;
