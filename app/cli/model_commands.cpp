@@ -74,13 +74,15 @@ Result<as_status> tensors_command(const ModelCommand& c) {
                   {"tensors", rows}});
     return AS_OK;
   }
+  std::map<std::string, int> warnings;  // tensors of each
   for (const TensorUse& use : loaded->used) {
     say("{:<44} {:<8}{:<9} [{}]  {}", use.name, use.dtype,
         use.scales.empty() ? "" : "x " + use.scales, fmt::join(use.shape, ", "), use.shard);
-    if (use.rounded > 0) say("  {} values rounded to bf16", use.rounded);
+    if (use.rounded > 0) say("  {} values rounded", use.rounded);
     say("\n");
-    if (!use.warning.empty()) say("  warning: {}\n", use.warning);
+    if (!use.warning.empty()) ++warnings[use.warning];
   }
+  for (const auto& [text, count] : warnings) say("warning: {} (tensors: {})\n", text, count);
   say("\n{} tensors of layers {} read, {}; {} others in the checkpoint not used\n",
       loaded->used.size(), fmt::join(config->layers, ","), format_bytes(static_cast<double>(bytes)),
       loaded->unused);

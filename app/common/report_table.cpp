@@ -285,12 +285,11 @@ std::string format_report(const json& of_run, bool colour) {
       scenario.at("profile").get<std::string>(), report.at("lanes").get<std::string>(),
       report.at("references").get<std::string>());
   if (const json& weights = report.at("weights"); !weights.is_null()) {
-    out.insert(
-        out.size() - 1,
-        fmt::format("weights: {} tensors, {}, from {}; {} values rounded to bf16\n",
-                    weights.at("tensors").size(), format_bytes(weights.at("bytes").get<double>()),
-                    weights.at("folder").get<std::string>(),
-                    weights.at("rounded").get<std::int64_t>()));
+    out.insert(out.size() - 1, fmt::format("weights: {} tensors, {}, from {}; {} values rounded\n",
+                                           weights.at("tensors").size(),
+                                           format_bytes(weights.at("bytes").get<double>()),
+                                           weights.at("folder").get<std::string>(),
+                                           weights.at("rounded").get<std::int64_t>()));
   }
   if (const json& weights = report.at("weights"); !weights.is_null()) {
     std::map<std::string, int> warnings;  // tensors of each

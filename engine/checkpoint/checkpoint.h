@@ -26,7 +26,7 @@ struct TensorUse {
   std::string scales;  // of an FP8 tensor: dtype of its scales; else empty
   std::vector<std::int64_t> shape;
   std::uint64_t bytes = 0;   // read, scales included
-  std::int64_t rounded = 0;  // values that bf16 does not hold exactly
+  std::int64_t rounded = 0;  // values that the weight's own dtype does not hold exactly
   std::string warning;       // what is not as published; empty = nothing
 };
 

@@ -8,21 +8,11 @@
 #include <limits>
 
 #include "engine/config/json_object.h"
+#include "engine/tensorfile/float_value.h"
 #include "kernels/cpu/codec.h"
 
 namespace attnscope {
 namespace {
-
-double value_of(const TensorEntry& entry, std::int64_t i) {
-  switch (entry.type) {
-    case ElementType::kBf16:
-      return cpu::bf16_to_float(entry_value<std::uint16_t>(entry, i));
-    case ElementType::kF32:
-      return entry_value<float>(entry, i);
-    default:
-      return entry_value<double>(entry, i);
-  }
-}
 
 Result<void> check(const TensorFile& file, const TensorEntry& entry, std::int64_t hidden,
                    const HiddenStates::Need& need) {
@@ -30,9 +20,8 @@ Result<void> check(const TensorFile& file, const TensorEntry& entry, std::int64_
     return bad_input(fmt::format("{}: tensor {}: {}", file.path(), shown_name(entry.name), what),
                      std::move(hint));
   };
-  if (entry.type != ElementType::kBf16 && entry.type != ElementType::kF32 &&
-      entry.type != ElementType::kF64) {
-    return wrong(fmt::format("is {}, expected BF16, F32 or F64", element_name(entry.type)),
+  if (!is_float(entry.type)) {
+    return wrong(fmt::format("is {}, expected BF16, F16, F32 or F64", element_name(entry.type)),
                  "write it in one of these");
   }
   std::vector<std::int64_t> shape = entry.shape;
@@ -53,9 +42,9 @@ Result<void> check(const TensorFile& file, const TensorEntry& entry, std::int64_
                  fmt::format("a prompt of at most {} tokens can be replayed", shape[0]));
   }
   for (std::int64_t i = 0; i < need.rows * hidden; ++i) {
-    if (std::isfinite(value_of(entry, i))) continue;
+    if (std::isfinite(float_value(entry, i))) continue;
     return wrong(fmt::format("row {} (prompt of request \"{}\") has {} at column {}", i / hidden,
-                             need.request, value_of(entry, i), i % hidden),
+                             need.request, float_value(entry, i), i % hidden),
                  "rows of positions that were not computed are NaN: record every position of the "
                  "prompt");
   }
@@ -105,7 +94,7 @@ void HiddenStates::row(int layer, std::int32_t request, std::int64_t position, b
   const TensorEntry& entry =
       *entries_[static_cast<std::size_t>(request)][static_cast<std::size_t>(layer)];
   for (std::int64_t i = 0; i < hidden_; ++i) {
-    out[i] = {cpu::float_to_bf16(cpu::round_bf16(value_of(entry, position * hidden_ + i)))};
+    out[i] = {cpu::float_to_bf16(cpu::round_bf16(float_value(entry, position * hidden_ + i)))};
   }
 }
 
@@ -114,7 +103,7 @@ void HiddenStates::row(int layer, std::int32_t request, std::int64_t position, b
   const TensorEntry& entry =
       *entries_[static_cast<std::size_t>(request)][static_cast<std::size_t>(layer)];
   for (std::int64_t i = 0; i < hidden_; ++i) {
-    const double x = value_of(entry, position * hidden_ + i);
+    const double x = float_value(entry, position * hidden_ + i);
     out[i] = rounded ? cpu::round_bf16(x) : x;
   }
 }

@@ -1,7 +1,7 @@
 // Inputs of layers that were recorded elsewhere: for every layer the rows that attention is fed,
 // after the layer's norm. A safetensors file with one tensor per layer,
 //
-//   layers.2.attn_norm.y          [rows, hidden] or [1, rows, hidden], BF16, F32 or F64
+//   layers.2.attn_norm.y          [rows, hidden] or [1, rows, hidden], BF16, F16, F32 or F64
 //   NAME/layers.2.attn_norm.y     the same for the request NAME alone, which then comes first
 //
 // where row p belongs to position p of the request. Values wider than bf16 are rounded for the

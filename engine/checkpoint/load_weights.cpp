@@ -10,6 +10,7 @@
 #include "engine/checkpoint/weight_slots.h"
 #include "engine/config/json_object.h"
 #include "engine/model/fp8_projections.h"
+#include "engine/tensorfile/float_value.h"
 #include "kernels/cpu/codec.h"
 
 namespace attnscope {
@@ -95,13 +96,32 @@ class Loader {
         const float kept = cpu::bf16_to_float(slot.bf16[i].bits);
         use.rounded += kept != value && !std::isnan(value) ? 1 : 0;
       }
+    } else if (is_float(entry.type)) {
+      rounded_once(slot, entry, use);
     } else {
       return wrong(found, fmt::format("is {}, expected {}", use.dtype,
-                                      slot.f32 != nullptr ? "F32 or BF16"
-                                      : slot.in_blocks    ? "F8_E4M3 with scales, BF16 or F32"
-                                                          : "BF16 or F32"));
+                                      slot.in_blocks ? "F8_E4M3 with scales, BF16, F32, F16 or F64"
+                                                     : "BF16, F32, F16 or F64"));
     }
     return {};
+  }
+
+  // F64 and F16: what somebody else saved; published tensors are bf16 or F32.
+  static void rounded_once(const WeightSlot& slot, const TensorEntry& entry, TensorUse& use) {
+    const std::int64_t n = slot.size();
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double value = float_value(entry, i);
+      float kept = 0;
+      if (slot.f32 != nullptr) {
+        kept = slot.f32[i] = static_cast<float>(value);
+      } else {
+        kept = cpu::round_bf16(value);
+        slot.bf16[i] = {cpu::float_to_bf16(kept)};
+      }
+      use.rounded += static_cast<double>(kept) != value && !std::isnan(value) ? 1 : 0;
+    }
+    use.warning = fmt::format(
+        "stored as {}, published in bf16 or F32: values were rounded once to that", use.dtype);
   }
 
   // A matrix that was not published in FP8: read as bf16, then quantised.

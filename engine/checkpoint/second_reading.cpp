@@ -4,67 +4,18 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <limits>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <span>
+
+#include "engine/checkpoint/plain_reading.h"
 
 namespace attnscope {
 namespace {
 
-using nlohmann::json;
-namespace fs = std::filesystem;
-using FileValues = std::vector<double>;
+using plain::bf16_number, plain::from_e4m3, plain::nearest_bf16, plain::FileValues, plain::Stored;
 
 constexpr std::int64_t kSide = 128;  // of a block with a scale of its own
-
-// Formats, by their definitions.
-
-double bf16_number(std::uint16_t bits) {
-  return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16));
-}
-
-double e4m3_number(int code) {
-  const int exponent = code >> 3 & 15, mantissa = code & 7;
-  if (exponent == 15 && mantissa == 7) return std::numeric_limits<double>::quiet_NaN();
-  const double size =
-      exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
-  return code >= 128 ? -size : size;
-}
-
-double from_e4m3(std::uint8_t code) {
-  static const std::array<double, 256> kValues = [] {
-    std::array<double, 256> all{};
-    for (int i = 0; i < 256; ++i) all[static_cast<std::size_t>(i)] = e4m3_number(i);
-    return all;
-  }();
-  return kValues[code];
-}
-
-double from_e8m0(std::uint8_t code) {
-  return code == 255 ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(1.0, code - 127);
-}
-
-// The bf16 number nearest to a value, of two the one with an even mantissa.
-double nearest_bf16(double value) {
-  if (value == 0 || !std::isfinite(value)) return value;
-  const auto single = static_cast<float>(value);
-  const bool is_one =
-      static_cast<double>(single) == value && (std::bit_cast<std::uint32_t>(single) & 0xffff) == 0;
-  if (is_one) return value;
-  int exponent = 0;
-  std::frexp(value, &exponent);
-  const int step = std::max(exponent - 8, -133);
-  const double rounded = std::ldexp(std::nearbyint(std::ldexp(value, -step)), step);
-  const double infinite = std::ldexp(1.0, 128);
-  return std::fabs(rounded) < infinite ? rounded : std::copysign(INFINITY, value);
-}
 
 // Every e4m3 number that is not negative, by its code.
 const std::array<double, 127>& e4m3_numbers() {
@@ -96,115 +47,6 @@ double block_scale(double largest) {
   if (std::ldexp(448.0, exponent) < largest) ++exponent;
   return std::ldexp(1.0, std::max(exponent, -110));
 }
-
-// A tensor as a file has it.
-struct Stored {
-  std::string name, dtype;
-  std::vector<std::int64_t> shape;
-  std::int64_t begin = 0, end = 0;  // in the file
-  fs::path file;
-
-  std::int64_t columns() const { return shape.size() > 1 ? shape.back() : 1; }
-  std::int64_t element_bytes() const {
-    return dtype == "BF16" ? 2 : dtype == "F32" ? 4 : dtype.starts_with("F8_E") ? 1 : 0;
-  }
-};
-
-Error unreadable(const fs::path& file, const std::string& what) {
-  return bad_input(fmt::format("{}: {} when read a second time", file.string(), what),
-                   "the file must stay as it is while it is read");
-}
-
-class CheckpointFiles {
- public:
-  Result<void> open(const fs::path& folder) {
-    const fs::path index = folder / "model.safetensors.index.json";
-    std::error_code ignored;
-    if (!fs::exists(index, ignored)) return add(folder / "model.safetensors", {});
-    std::ifstream in(index);
-    const json parsed = json::parse(in, nullptr, false);
-    if (!parsed.is_object() || !parsed.contains("weight_map")) {
-      return unreadable(index, "no index");
-    }
-    for (const auto& [name, shard] : parsed["weight_map"].items()) {
-      if (shard.is_string()) shards_[name] = folder / shard.get<std::string>();
-    }
-    return {};
-  }
-
-  bool has(const std::string& name) const {
-    return stored_.contains(name) || shards_.contains(name);
-  }
-
-  Result<const Stored*> find(const std::string& name) {
-    const auto shard = shards_.find(name);
-    if (!stored_.contains(name) && shard != shards_.end()) {
-      if (auto ok = add(shard->second, name); !ok) return ok.error();
-    }
-    const auto at = stored_.find(name);
-    if (at == stored_.end()) return unreadable(name, "no such tensor");
-    return &at->second;
-  }
-
-  // Values of rows [first, first + rows) of a tensor of any rank, seen as [rows, columns].
-  Result<FileValues> read(const Stored& t, std::int64_t first, std::int64_t rows) {
-    const std::int64_t size = t.element_bytes(), count = rows * t.columns();
-    const std::int64_t at = t.begin + first * t.columns() * size;
-    if (size == 0 || at + count * size > t.end) return unreadable(t.file, t.name + " is shorter");
-    std::vector<char> bytes(static_cast<std::size_t>(count * size));
-    std::ifstream in(t.file, std::ios::binary);
-    in.seekg(at);
-    if (!in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()))) {
-      return unreadable(t.file, "cut off");
-    }
-    FileValues values(static_cast<std::size_t>(count));
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const char* p = bytes.data() + i * static_cast<std::size_t>(size);
-      if (size == 1) {
-        const auto code = static_cast<std::uint8_t>(*p);
-        values[i] = t.dtype == "F8_E8M0" ? from_e8m0(code) : from_e4m3(code);
-      } else if (size == 2) {
-        std::uint16_t bits = 0;
-        std::memcpy(&bits, p, 2);
-        values[i] = bf16_number(bits);
-      } else {
-        float value = 0;
-        std::memcpy(&value, p, 4);
-        values[i] = static_cast<double>(value);
-      }
-    }
-    return values;
-  }
-
- private:
-  // All tensors of a file; of a shard those that the index looks for there.
-  Result<void> add(const fs::path& file, const std::string& wanted) {
-    std::ifstream in(file, std::ios::binary);
-    std::uint64_t length = 0;
-    if (!in.read(reinterpret_cast<char*>(&length), 8)) return unreadable(file, "not readable");
-    std::error_code ignored;
-    const std::uintmax_t size = fs::file_size(file, ignored);
-    if (length > size) return unreadable(file, "cut off");
-    std::string text(length, ' ');
-    in.read(text.data(), static_cast<std::streamsize>(length));
-    const json header = json::parse(text, nullptr, false);
-    if (!in || !header.is_object()) return unreadable(file, "no header");
-    for (const auto& [name, entry] : header.items()) {
-      if (name == "__metadata__") continue;
-      const auto shard = shards_.find(name);
-      if (!wanted.empty() && (shard == shards_.end() || shard->second != file)) continue;
-      const auto offset = [&](std::size_t i) {
-        return entry["data_offsets"][i].template get<std::int64_t>() +
-               static_cast<std::int64_t>(8 + length);
-      };
-      stored_[name] = {name, entry["dtype"], entry["shape"], offset(0), offset(1), file};
-    }
-    return {};
-  }
-
-  std::map<std::string, fs::path> shards_;
-  std::map<std::string, Stored> stored_;
-};
 
 // Where a published tensor may be found: the names that files give it.
 
@@ -288,8 +130,9 @@ struct Target {
 
 class ReadingComparer {
  public:
-  ReadingComparer(CheckpointFiles& files, const std::vector<TensorUse>& used)
-      : files_(files), used_(used) {}
+  // exported: the file was made of the weights, and may hold fewer bits than they do.
+  ReadingComparer(plain::Files& files, const std::vector<TensorUse>& used, bool exported = false)
+      : files_(files), used_(used), exported_(exported) {}
 
   Result<std::optional<TapResult>> compare(const Target& target) {
     auto stored = stored_of(target.names, target.published);
@@ -335,8 +178,13 @@ class ReadingComparer {
   void band(const Target& target, std::int64_t first, std::int64_t rows, const FileValues& values,
             const FileValues& scales) {
     const std::int64_t columns = target.columns;
+    if (exported_ && !scales.empty() && target.pieces.front().bf16 != nullptr) {
+      return encoded_band(target, first, rows, values, scales);
+    }
     FileValues codes, own_scales = scales;
-    if (target.fp8 && scales.empty()) quantise(values, rows, columns, codes, own_scales);
+    if (target.fp8 && scales.empty() && !exported_) {
+      quantise(values, rows, columns, codes, own_scales);
+    }
     const FileValues& stored = codes.empty() ? values : codes;
     for (const RankPiece& piece : target.pieces) {
       const std::int64_t begin = std::max(first, piece.row);
@@ -349,6 +197,26 @@ class ReadingComparer {
           element(target, piece, r, c, value, scale);
         }
       }
+    }
+  }
+
+  // Of a matrix that was encoded when it was exported.
+  void encoded_band(const Target& target, std::int64_t first, std::int64_t rows,
+                    const FileValues& values, const FileValues& scales) {
+    const RankPiece& piece = target.pieces.front();
+    FileValues held(values.size()), codes, own_scales;
+    for (std::size_t i = 0; i < held.size(); ++i) {
+      held[i] = bf16_number(piece.bf16[first * target.columns + static_cast<std::int64_t>(i)].bits);
+    }
+    quantise(held, rows, target.columns, codes, own_scales);
+    for (std::size_t i = 0; i < held.size(); ++i) {
+      const auto at = static_cast<std::int64_t>(i), column = at % target.columns;
+      const auto block = static_cast<std::size_t>(column / kSide);
+      if (same(codes[i], values[i]) && same(own_scales[block], scales[block])) continue;
+      differs(
+          target, piece, first + at / target.columns, column,
+          fmt::format("{:.9g} with scale {:.9g}, which the file has as {:.9g} with scale {:.9g}",
+                      codes[i], own_scales[block], values[i], scales[block]));
     }
   }
 
@@ -377,7 +245,11 @@ class ReadingComparer {
     if (piece.codes != nullptr) {
       const double block =
           static_cast<double>(piece.scales[r / kSide * piece.scale_pitch + c / kSide]);
-      const double held = from_e4m3(piece.codes[at]);
+      double held = from_e4m3(piece.codes[at]);
+      if (exported_ && scale == 1 && block != 1) {  // written as values
+        held = nearest_bf16(held * block);
+        if (same(held, value)) return;
+      }
       if (same(held, value) && (same(block, scale))) return;
       return differs(target, piece, row, column,
                      same(block, scale)
@@ -427,8 +299,9 @@ class ReadingComparer {
     return out;
   }
 
-  CheckpointFiles& files_;
+  plain::Files& files_;
   const std::vector<TensorUse>& used_;
+  bool exported_;
   std::int64_t beyond_ = 0;
   std::string note_;
 };
@@ -620,8 +493,8 @@ Result<std::vector<TapResult>> check_loaded(
     const std::string& folder, const ModelConfig& whole, const TensorParallel& parallel,
     const std::vector<TensorUse>& used, const std::vector<std::shared_ptr<const Weights>>& ranks) {
   try {
-    CheckpointFiles files;
-    if (auto ok = files.open(folder); !ok) return ok.error();
+    plain::Files files;
+    if (auto ok = files.open_checkpoint(folder); !ok) return ok.error();
     ReadingComparer comparer(files, used);
     std::vector<TapResult> found;
     for (const Target& target : TargetList(whole, parallel, ranks).list()) {
@@ -630,9 +503,35 @@ Result<std::vector<TapResult>> check_loaded(
       if (*result) found.push_back(std::move(**result));
     }
     return found;
-  } catch (const json::exception& e) {
-    return unreadable(folder, e.what());
+  } catch (const nlohmann::json::exception& e) {
+    return plain::unreadable(folder, e.what());
   }
+}
+
+Result<void> check_exported(const std::string& folder, const ModelConfig& config,
+                            const Weights& weights) {
+  ModelConfig plain_config = config;
+  plain_config.sink_shift = 0;  // what is written is what is held
+  const std::vector<TensorUse> none;
+  const std::vector<std::shared_ptr<const Weights>> one = {{std::shared_ptr<void>(), &weights}};
+  try {
+    plain::Files files;
+    if (auto ok = files.open_checkpoint(folder); !ok) return ok.error();
+    ReadingComparer comparer(files, none, true);
+    std::vector<Target> targets = TargetList(plain_config, {}, one).list();
+    Target head = targets.front();  // the embedding, which files have twice
+    head.published = "head.weight";
+    head.names = {head.published};
+    targets.push_back(std::move(head));
+    for (const Target& target : targets) {
+      auto result = comparer.compare(target);
+      if (!result) return result.error();
+      if (*result) return internal_error("the export is not what was exported: " + (*result)->note);
+    }
+  } catch (const nlohmann::json::exception& e) {
+    return plain::unreadable(folder, e.what());
+  }
+  return {};
 }
 
 }  // namespace attnscope

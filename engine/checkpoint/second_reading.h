@@ -3,7 +3,7 @@
 // decodes formats by their definitions and says of every value what must have become of it.
 //
 //   same bits          BF16 as bf16, F32 as F32 (attn_sink, ape), codes and scales as they are
-//   rounded once       F32, and FP8 times its block's scale, to bf16
+//   rounded once       F64, F32, F16, and FP8 times its block's scale, to bf16; F64 to F32
 //   quantised          what the switch projections=fp8 asks for and the file has in another format
 //   dealt out          rows or columns of a rank (model/tensor_parallel.h)
 #pragma once
@@ -24,5 +24,10 @@ namespace attnscope {
 Result<std::vector<TapResult>> check_loaded(
     const std::string& folder, const ModelConfig& whole, const TensorParallel& parallel,
     const std::vector<TensorUse>& used, const std::vector<std::shared_ptr<const Weights>>& ranks);
+
+// A checkpoint that was just written, read back: every tensor is what the weights are, in FP8 the
+// codes nearest to them under the smallest scale that holds their block. An error: one is not.
+Result<void> check_exported(const std::string& folder, const ModelConfig& config,
+                            const Weights& weights);
 
 }  // namespace attnscope

@@ -7,18 +7,6 @@
 #include "kernels/params/tensor.h"
 
 namespace attnscope {
-namespace {
-
-// IEEE binary16: bias 15, 10 bits of mantissa.
-double f16_value(std::uint16_t bits) {
-  const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
-  const double size = exponent == 31  ? mantissa == 0 ? INFINITY : NAN
-                      : exponent == 0 ? std::ldexp(mantissa, -24)
-                                      : std::ldexp(1024 + mantissa, exponent - 25);
-  return (bits & 0x8000) != 0 ? -size : size;
-}
-
-}  // namespace
 
 double value_of(ElementType type, const std::uint8_t* at) {
   const auto read = [at]<class T>(T value) {
@@ -27,13 +15,10 @@ double value_of(ElementType type, const std::uint8_t* at) {
   };
   switch (type) {
     case ElementType::kF64:
-      return read(double{});
     case ElementType::kF32:
-      return static_cast<double>(read(float{}));
     case ElementType::kBf16:
-      return static_cast<double>(cpu::bf16_to_float(read(std::uint16_t{})));
     case ElementType::kF16:
-      return f16_value(read(std::uint16_t{}));
+      return float_value(type, at);
     case ElementType::kI64:
       return static_cast<double>(read(std::int64_t{}));
     case ElementType::kI32:
@@ -52,11 +37,6 @@ double value_of(ElementType type, const std::uint8_t* at) {
 }
 
 bool has_value(ElementType type) { return type != ElementType::kU64 && type != ElementType::kF4; }
-
-bool is_float(ElementType type) {
-  return type == ElementType::kF64 || type == ElementType::kF32 || type == ElementType::kF16 ||
-         type == ElementType::kBf16;
-}
 
 bool is_fp8(ElementType type) {
   return type == ElementType::kF8E4m3 || type == ElementType::kF8E5m2 ||

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "engine/tensorfile/element_type.h"
+#include "engine/tensorfile/float_value.h"
 
 namespace attnscope {
 
@@ -11,8 +11,6 @@ namespace attnscope {
 double value_of(ElementType type, const std::uint8_t* at);
 
 bool has_value(ElementType type);
-
-bool is_float(ElementType type);
 
 bool is_fp8(ElementType type);
 

@@ -431,7 +431,7 @@ class Model {
     }
     const bool fp32 = name.ends_with("attn_sink") || name.ends_with("ape");
     Tensor& w = weights_[name];
-    w = t.to(fp32 ? at::kFloat : at::kBFloat16);
+    w = fp32 ? t.to(at::kFloat) : to_bf16(t);
     // Products of codes and scales that bf16 does not hold.
     const bool keeps = in_codes && n_.keep_fp8_values && name.find("wo_a") == name.npos;
     if (keeps && !at::equal(w.to(at::kDouble), t)) w = t;
@@ -454,11 +454,21 @@ class Model {
     return values * wide.narrow(0, 0, codes.size(0)).narrow(1, 0, codes.size(1));
   }
 
+  // Float64 has more than bf16 can be told in two roundings: eight bits of mantissa in one, fewer
+  // where bf16 is denormal.
+  static Tensor to_bf16(const Tensor& t) {
+    if (t.scalar_type() != at::kDouble) return t.to(at::kBFloat16);
+    const Tensor step = (std::get<1>(at::frexp(t)) - 8).clamp_min(-133).to(at::kDouble).exp2();
+    return at::where(t.isfinite(), (t / step).round() * step, t).to(at::kBFloat16);
+  }
+
   // As the file has it; codes as bytes.
   static Tensor in_place(const TensorEntry& entry) {
     at::ScalarType type = at::kByte;
     if (entry.type == ElementType::kBf16) type = at::kBFloat16;
+    if (entry.type == ElementType::kF16) type = at::kHalf;
     if (entry.type == ElementType::kF32) type = at::kFloat;
+    if (entry.type == ElementType::kF64) type = at::kDouble;
     if (static_cast<std::size_t>(entry.elements) * c10::elementSize(type) != entry.bytes) {
       throw std::invalid_argument(entry.name + ": no type of weights");
     }

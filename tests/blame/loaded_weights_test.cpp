@@ -9,6 +9,7 @@
 #include "engine/checkpoint/second_reading.h"
 #include "engine/checkpoint/weight_slots.h"
 #include "tests/blame/planted_around.h"
+#include "tests/blame/stored_otherwise.h"
 
 namespace attnscope {
 namespace loaded_weights_test {
@@ -100,6 +101,28 @@ TEST_F(LoadedWeights, ASoundLoaderIsNotAccused) {
         for (const TapResult& result : *found) ADD_FAILURE() << result.note;
       }
     }
+  }
+}
+
+// What is stored in other floats is rounded once, by the loader as by the second reading.
+TEST_F(LoadedWeights, Float64AndFloat16AreReadTwiceTheSame) {
+  for (const ElementType type : {ElementType::kF64, ElementType::kF16}) {
+    Scenario scenario = exported(ExportDtype::kBf16);
+    store_otherwise(scenario.checkpoint, type);
+    for (const char* profile : {"vllm", "vllm,projections=fp8"}) {
+      SCOPED_TRACE(fmt::format("{} {}", element_name(type), profile));
+      scenario.model.switches = *profile_switches(profile);
+      auto session = session_of(scenario);
+      const SessionParts& parts = session->parts();
+      for (const TensorUse& use : *parts.weights_read) EXPECT_EQ(use.dtype, element_name(type));
+      auto found = check_loaded(scenario.checkpoint, scenario.model, scenario.parallel,
+                                *parts.weights_read, parts.ranks);
+      ASSERT_TRUE(found) << found.error().text();
+      for (const TapResult& result : *found) ADD_FAILURE() << result.note;
+    }
+    const PlantedRun run = run_with(scenario, kRotated);
+    expect_blamed(run, 0, 1, AS_OP_SPARSE_ATTENTION, "sinks.loaded", {"layers.1.attn.attn_sink"});
+    fs::remove_all(scenario.checkpoint);
   }
 }
 

@@ -17,6 +17,7 @@
 #include "engine/model/numbers.h"
 #include "engine/session/session.h"
 #include "kernels/params/tensor_view.h"
+#include "tests/blame/stored_otherwise.h"
 
 namespace attnscope {
 namespace {
@@ -255,6 +256,22 @@ TEST(ModelReference, ReadsCheckpointsInBf16AndFp8) {
     const Weights weights = synthetic_weights(scenario.model, 5, nullptr);
     const auto written = export_checkpoint(weights, scenario.model, folder, dtype, nullptr);
     ASSERT_TRUE(written) << written.error().text();
+    scenario.checkpoint = folder;
+    EXPECT_EQ(agreement(scenario, 2).decoded, 2);
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST(ModelReference, RoundsFloat64AndFloat16Once) {
+  const std::string folder = ::testing::TempDir() + "attnscope_model_reference_floats";
+  for (const ElementType type : {ElementType::kF64, ElementType::kF16}) {
+    std::filesystem::remove_all(folder);
+    Scenario scenario = scenario_of(*preset("tiny"), {request("a", 150, 3)}, 64);
+    const Weights weights = synthetic_weights(scenario.model, 5, nullptr);
+    const auto written =
+        export_checkpoint(weights, scenario.model, folder, ExportDtype::kBf16, nullptr);
+    ASSERT_TRUE(written) << written.error().text();
+    store_otherwise(folder, type);
     scenario.checkpoint = folder;
     EXPECT_EQ(agreement(scenario, 2).decoded, 2);
   }

@@ -7,6 +7,7 @@
 
 #include "engine/tensorfile/tensor_file.h"
 #include "engine/tensorfile/tensor_writer.h"
+#include "tests/blame/stored_otherwise.h"
 #include "tests/unit/app/cli_fixture.h"
 
 namespace attnscope {
@@ -250,6 +251,23 @@ TEST_F(RealModels, SinksInBf16AreWarnedOf) {
   EXPECT_EQ(ran.code, 0) << ran.err;
   EXPECT_NE(ran.out.find("warning: " + warning), std::string::npos) << ran.out;
   EXPECT_NE(ran.out.find("(tensors: 1)"), std::string::npos) << ran.out;
+}
+
+TEST_F(RealModels, OneMessageSaysHowManyTensorsAreInOtherFloats) {
+  must({"model", "export", scenario_, "-o", path("m")});
+  store_otherwise(path("m"), ElementType::kF64);
+  const std::string warning = "warning: stored as F64, published in bf16 or F32: values were";
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"run", scenario_, "--model", path("m"), "--steps", "1"},
+        std::vector<std::string>{"model", "tensors", path("m")}}) {
+    const Outcome outcome = run(command);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    const std::size_t at = outcome.out.find(warning);
+    ASSERT_NE(at, std::string::npos) << outcome.out;
+    EXPECT_EQ(outcome.out.find(warning, at + 1), std::string::npos) << outcome.out;
+    const std::string line = outcome.out.substr(at, outcome.out.find('\n', at) - at);
+    EXPECT_TRUE(line.ends_with(" (tensors: 51)")) << line;
+  }
 }
 
 TEST_F(RealModels, TapsOfReferencesHaveTheirOwnTypes) {

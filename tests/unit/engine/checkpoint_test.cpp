@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -367,6 +368,51 @@ TEST_F(CheckpointTest, Fp32ScalesAndValuesThatBf16DoesNotHold) {
   }
 }
 
+TEST_F(CheckpointTest, Float64AndFloat16AreRoundedOnce) {
+  const std::string norm = "layers.0.attn.kv_norm.weight", sinks = "layers.0.attn.attn_sink";
+  const auto loaded_as = [&](const std::string& folder, ElementType type, const auto& values) {
+    for (const std::string& name : {norm, sinks}) {
+      rewrite(folder, name, [&](const TensorEntry& e, TensorWriter& w) {
+        if (e.name != name) return false;
+        std::vector<std::uint8_t> bytes(static_cast<std::size_t>(e.elements) * sizeof(values[0]));
+        std::memcpy(bytes.data(), values.data(), std::min(bytes.size(), sizeof(values)));
+        w.add_owned(e.name, type, e.shape, std::move(bytes));
+        return true;
+      });
+    }
+    auto loaded = load(folder, config_);
+    EXPECT_TRUE(loaded) << loaded.error().text();
+    for (const TensorUse& use : loaded->used) {
+      const bool one = use.role == norm || use.role == sinks;
+      const std::string stored = std::string("stored as ") + element_name(type);
+      EXPECT_EQ(use.warning.starts_with(stored), one) << use.role << ": " << use.warning;
+      const bool wide = type == ElementType::kF64;
+      const std::int64_t rounded = use.role == norm ? wide ? 4 : 2 : wide && one ? 2 : 0;
+      EXPECT_EQ(use.rounded, rounded) << use.role;
+    }
+    return std::move(*loaded);
+  };
+  // Between 1 and the next bf16: on the tie, and above it by less than fp32 holds.
+  const std::array<double, 6> wide = {1 + 0x1p-8, 1 + 0x1p-8 + 0x1p-40, -0.1, 0.25, 0x1p-140, -0.0};
+  const LoadedWeights a = loaded_as(exported("f64"), ElementType::kF64, wide);
+  const LayerWeights& from_f64 = a.weights.layers[0];
+  const float in_bf16[] = {1, 1 + 0x1p-7f, -0x1.9ap-4f, 0.25f, 0, -0.0f};
+  for (std::size_t i = 0; i < wide.size(); ++i) {
+    EXPECT_EQ(from_f64.kv_norm.data()[i].bits, bf16(in_bf16[i]).bits) << i;
+    EXPECT_EQ(from_f64.sinks.data()[i], static_cast<float>(wide[i])) << i;
+  }
+  // 1 + 2^-8 and 1 + 2^-8 + 2^-10, the smallest, the largest, -2.
+  const std::array<std::uint16_t, 5> narrow = {0x3c04, 0x3c05, 0x0001, 0x7800, 0xc000};
+  const LoadedWeights b = loaded_as(exported("f16"), ElementType::kF16, narrow);
+  const LayerWeights& from_f16 = b.weights.layers[0];
+  const float of_f16[] = {1 + 0x1p-8f, 1 + 0x1.4p-8f, 0x1p-24f, 0x1p15f, -2};
+  const float rounded[] = {1, 1 + 0x1p-7f, 0x1p-24f, 0x1p15f, -2};
+  for (std::size_t i = 0; i < narrow.size(); ++i) {
+    EXPECT_EQ(from_f16.sinks.data()[i], of_f16[i]) << i;
+    EXPECT_EQ(from_f16.kv_norm.data()[i].bits, bf16(rounded[i]).bits) << i;
+  }
+}
+
 TEST_F(CheckpointTest, OnlyShardsOfRunningLayersAreOpened) {
   const std::string folder = exported("m");
   fs::remove(folder + "/" + shard_of(folder, "layers.1.attn.wq_a.weight"));
@@ -401,10 +447,10 @@ TEST_F(CheckpointTest, WrongShapesAndTypesNameTensorFileAndExpectation) {
   expect_load_error(folder, {"layers.1.attn.wkv.scale", "F16", "F8_E8M0 or F32"});
   replaced("layers.1.attn.wkv.weight", ElementType::kI8, {512, 512}, 512 * 512, 0);
   expect_load_error(folder, {"layers.1.attn.wkv.weight", "I8", "F8_E4M3"});
-  replaced("layers.1.attn.q_norm.weight", ElementType::kF16, {128}, 256, 0);
-  expect_load_error(folder, {"layers.1.attn.q_norm.weight", "F16", "BF16 or F32"});
-  replaced("layers.1.attn.attn_sink", ElementType::kF16, {8}, 16, 0);
-  expect_load_error(folder, {"layers.1.attn.attn_sink", "F16", "F32 or BF16"});
+  replaced("layers.1.attn.q_norm.weight", ElementType::kI16, {128}, 256, 0);
+  expect_load_error(folder, {"layers.1.attn.q_norm.weight", "I16", "BF16, F32, F16 or F64"});
+  replaced("layers.1.attn.attn_sink", ElementType::kI32, {8}, 32, 0);
+  expect_load_error(folder, {"layers.1.attn.attn_sink", "I32", "BF16, F32, F16 or F64"});
 }
 
 TEST_F(CheckpointTest, BrokenIndexes) {
@@ -487,7 +533,8 @@ TEST_F(CheckpointTest, HiddenStates) {
   expect(write(4, config_.hidden, ElementType::kF32, 4),
          {"x.safetensors", "layers.0.attn_norm.y", "[4, 512]", "has 5 tokens"});
   expect(write(5, 64, ElementType::kF32, 4), {"layers.0.attn_norm.y", "[5, 64]", "hidden_size"});
-  expect(write(5, config_.hidden, ElementType::kF16, 2), {"F16", "BF16, F32 or F64"});
+  EXPECT_TRUE(write(5, config_.hidden, ElementType::kF16, 2));
+  expect(write(5, config_.hidden, ElementType::kI16, 2), {"I16", "BF16, F16, F32 or F64"});
   expect(write(5, config_.hidden, ElementType::kBf16, 2, "layers.2.attn_norm.y"),
          {"has neither", "one/layers.2.attn_norm.y"});
 
@@ -512,6 +559,18 @@ TEST_F(CheckpointTest, HiddenStates) {
   EXPECT_EQ(narrow[1].bits, bf16(3).bits);
   (*states)->row(1, 0, 1, narrow.data());
   EXPECT_EQ(narrow[1].bits, bf16(1).bits);
+
+  TensorWriter halves;
+  const std::vector<std::uint16_t> ones(2 * hidden, 0x3c01);  // 1 + 2^-10
+  for (const int layer : config_.layers) {
+    halves.add(HiddenStates::tensor_name(layer), ElementType::kF16, {2, config_.hidden},
+               reinterpret_cast<const std::uint8_t*>(ones.data()), 4 * hidden);
+  }
+  ASSERT_TRUE(halves.write(path("z.safetensors")));
+  states = HiddenStates::open(path("z.safetensors"), config_, {{"a", 2}});
+  ASSERT_TRUE(states) << states.error().text();
+  (*states)->row(2, 0, 1, false, row.data());
+  EXPECT_EQ(row[3], 1.0 + 0x1p-10);
 
   // Rows that nobody computed; behind the prompt they may stand.
   TensorWriter gaps;
