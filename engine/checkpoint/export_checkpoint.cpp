@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/capture/folder_swap.h"
+#include "engine/checkpoint/second_reading.h"
 #include "engine/checkpoint/tensor_names.h"
 #include "engine/checkpoint/weight_slots.h"
 #include "engine/config/json_file.h"
@@ -240,6 +241,7 @@ Result<ExportTotals> export_checkpoint(const Weights& weights, const ModelConfig
   if (auto ok = made.make(); !ok) return ok.error();
   auto totals = Exporter(weights, config, dtype, threads).write(made.path());
   if (!totals) return totals.error();
+  if (auto ok = check_exported(made.path(), config, weights); !ok) return ok.error();
   if (auto ok = replace_folder(made.path(), *path); !ok) return ok.error();
   return totals;
 }

@@ -1,6 +1,7 @@
 // Checkpoint folders: names, dtypes, what an export holds and how it is read back, and broken ones.
 #include "engine/checkpoint/checkpoint.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 
 #include "engine/checkpoint/export_checkpoint.h"
 #include "engine/checkpoint/hidden_states.h"
+#include "engine/checkpoint/second_reading.h"
 #include "engine/checkpoint/tensor_names.h"
 #include "engine/checkpoint/weight_slots.h"
 #include "engine/config/json_file.h"
@@ -257,6 +259,49 @@ TEST_F(CheckpointTest, Fp8ExportReadsBackBitForBit) {
   auto wide = load(exported("c"), config_);
   ASSERT_TRUE(wide);
   expect_same(config_, weights_, wide->weights);
+}
+
+// What was written is held against the weights, by values as by codes and scales.
+TEST_F(CheckpointTest, AnExportThatHoldsSomethingElseIsNamed) {
+  const auto says = [&](const std::string& folder, const std::string& name, std::size_t byte) {
+    rewrite(folder, name, [&](const TensorEntry& e, TensorWriter& w) {
+      if (e.name != name) return false;
+      std::vector<std::uint8_t> bytes(e.data, e.data + e.bytes);
+      bytes[byte] ^= 1;
+      w.add_owned(e.name, e.type, e.shape, std::move(bytes));
+      return true;
+    });
+    const auto checked = check_exported(folder, config_, weights_);
+    return checked ? std::string("nothing") : checked.error().message;
+  };
+  const auto of = [&](const std::string& folder) {
+    const auto checked = check_exported(folder, config_, weights_);
+    EXPECT_TRUE(checked) << checked.error().text();
+    return folder;
+  };
+  int n = 0;
+  for (const char* name : {"layers.1.attn_norm.weight", "layers.2.attn.wo_b.weight",
+                           "layers.1.attn.compressor.ape", "head.weight"}) {
+    const std::string text = says(of(exported(fmt::format("m{}", ++n))), name, 0);
+    EXPECT_NE(text.find(std::string(name) + " is not what"), std::string::npos) << text;
+  }
+  for (const char* name : {"layers.1.attn.wq_b.weight", "layers.1.attn.wq_b.scale"}) {
+    const std::string text =
+        says(of(exported(fmt::format("m{}", ++n), ExportDtype::kFp8)), name, 1);
+    EXPECT_NE(text.find("layers.1.attn.wq_b.weight is not what"), std::string::npos) << text;
+    EXPECT_NE(text.find(" with scale "), std::string::npos) << text;
+  }
+  // Weights that are held as codes, written as such and as values.
+  const std::string coded = exported("coded", ExportDtype::kFp8);
+  config_.switches = *profile_switches("vllm,projections=fp8");
+  auto loaded = load(coded, config_);
+  ASSERT_TRUE(loaded) << loaded.error().text();
+  weights_ = std::move(loaded->weights);
+  for (const ExportDtype dtype : {ExportDtype::kFp8, ExportDtype::kBf16}) {
+    const std::string text =
+        says(of(exported(fmt::format("m{}", ++n), dtype)), "layers.1.attn.wq_b.weight", 1);
+    EXPECT_NE(text.find("layers.1.attn.wq_b.weight is not what"), std::string::npos) << text;
+  }
 }
 
 TEST_F(CheckpointTest, DtypesAndNamesAreThePublishedOnes) {
