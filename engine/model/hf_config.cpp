@@ -10,6 +10,7 @@
 #include "engine/config/json_file.h"
 #include "engine/config/json_object.h"
 #include "engine/model/config_keys.h"
+#include "engine/model/second_config.h"
 #include "kernels/layout/records.h"
 
 namespace attnscope {
@@ -235,6 +236,7 @@ Result<ModelConfig> read_hf_config(const std::string& given, const std::vector<i
     }
   }
   if (!reader.ok()) return reader.error();
+  if (auto ok = check_read_config(path, *json, config); !ok) return ok.error();
 
   Result<void> checked = select_layers(config, chosen);
   if (checked) checked = validate_with_keys(config, keys);

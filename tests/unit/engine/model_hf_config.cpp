@@ -7,6 +7,7 @@
 
 #include "engine/config/json_file.h"
 #include "engine/model/hf_config.h"
+#include "engine/model/second_config.h"
 
 namespace attnscope {
 namespace model_hf_config_test {
@@ -219,6 +220,36 @@ TEST_F(HfConfig, UnreadableFiles) {
   EXPECT_NE(read_hf_config(path_).error().text().find("line 1"), std::string::npos);
   ASSERT_TRUE(write_text_file(path_, "7"));
   EXPECT_NE(read_hf_config(path_).error().text().find("expected an object"), std::string::npos);
+}
+
+// Numbers that everything runs on, read a second time.
+TEST_F(HfConfig, ANumberReadOtherwiseIsNamed) {
+  for (const json& file : {hugging_face(), deepseek()}) {
+    const auto config = read(file);
+    ASSERT_TRUE(config) << config.error().text();
+    EXPECT_TRUE(check_read_config("config.json", file, *config));
+    const auto named = [&](const ModelConfig& other, const std::string& name) {
+      const auto checked = check_read_config("config.json", file, other);
+      ASSERT_FALSE(checked) << name;
+      EXPECT_EQ(checked.error().code, AS_INTERNAL);
+      EXPECT_NE(checked.error().message.find(name), std::string::npos) << checked.error().message;
+    };
+    ModelConfig other = *config;
+    std::swap(other.rope_theta, other.compress_rope_theta);
+    named(other, "rope_theta is 10000 there and was read as 160000");
+    other = *config;
+    other.rms_eps = 1e-5;
+    named(other, "norm_eps");
+    other = *config;
+    other.index_heads = 32;
+    named(other, "index_n_heads");
+    other = *config;
+    other.yarn_beta_slow = 2;
+    named(other, "beta_slow");
+    other = *config;
+    other.compress_ratios[3] = 4;
+    named(other, "compress_ratios[3] is 128 there and was read as 4");
+  }
 }
 
 }  // namespace model_hf_config_test
