@@ -18,6 +18,7 @@
 #include "engine/session/peers.h"
 #include "engine/session/recorded_rows.h"
 #include "engine/session/row_checks.h"
+#include "engine/trace/recheck.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
@@ -628,6 +629,7 @@ Result<void> Verifier::compare_tap(int layer, const OpParams& params, std::uint3
   const bool on_own_row =
       requantised_ && (is_cache || value.dtype == AS_U8 || is_index_weights(params, tap));
   Comparison comparison;
+  std::string passed;  // an element that the comparison should not have passed
   if (rule->top_k && params.op() != AS_OP_INDEXER_TOPK) {
     return bad_input(
         fmt::format("tolerances: kind top_k for tap {} of op {}", tap.name, params.info().name),
@@ -637,8 +639,14 @@ Result<void> Verifier::compare_tap(int layer, const OpParams& params, std::uint3
     const auto& p = params.get<as_indexer_topk_params>();
     comparison = compare_top_k(value, reference_of(sim), p.logits, at<std::int32_t>(p.lens), *rule);
   } else {
-    comparison = compare(value, reference_of(on_own_row ? requantised_params_ : sim), mask, *rule,
-                         parts_.threads);
+    const as_tensor& reference = reference_of(on_own_row ? requantised_params_ : sim);
+    comparison = compare(value, reference, mask, *rule, parts_.threads);
+    if (comparison.within) passed = passed_over(value, reference, mask, *rule);
+    if (!passed.empty()) {
+      comparison.within = comparison.equal = false;
+      comparison.budget_used = std::numeric_limits<double>::infinity();
+      ++comparison.figures.beyond;
+    }
   }
   result.elements = comparison.elements;
   result.introduced = comparison.figures;
@@ -662,6 +670,7 @@ Result<void> Verifier::compare_tap(int layer, const OpParams& params, std::uint3
   if (!comparison.within) {
     result.verdict = Verdict::kWrong;
     result.note = evidence(comparison, params, tap, value, step_);
+    if (!passed.empty()) result.note += "; " + passed;
   } else if (comparison.near_tie) {
     result.verdict = Verdict::kNearTie;
   } else if (equal) {

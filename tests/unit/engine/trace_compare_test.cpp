@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/trace/compare.h"
+#include "engine/trace/recheck.h"
 #include "engine/trace/tolerances.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/cpu/thread_pool.h"
@@ -364,6 +365,63 @@ TEST(Compare, LargeTapsDoNotDependOnThreads) {
     EXPECT_EQ(many.figures.cosine, one.figures.cosine);
     EXPECT_EQ(many.figures.p90, one.figures.p90);
     EXPECT_EQ(many.figures.max_ulp, one.figures.max_ulp);
+  }
+}
+
+// The plain look at some elements says what compare() says of all.
+TEST(Recheck, PassesWhatIsWithinAndNamesWhatIsNot) {
+  const auto looked = [](std::vector<double> a, std::vector<double> b, const Tolerance& t) {
+    const auto n = static_cast<std::int64_t>(a.size());
+    return passed_over(make_tensor(a.data(), {1, n}), make_tensor(b.data(), {1, n}), {}, t);
+  };
+  EXPECT_EQ(looked({0.001, 100.05, kNaN, kInf}, {0, 100, kNaN, kInf}, elements(0.002, 1e-3)), "");
+  const std::string found = looked({1, 1.05}, {1, 1}, elements(0.002, 1e-3));
+  EXPECT_NE(found.find("element [0,1], which is 1.05 and should be 1"), std::string::npos) << found;
+  EXPECT_NE(looked({1, kNaN}, {1, 1}, elements(1, 1)), "");
+  EXPECT_NE(looked({1, kInf}, {1, 1}, elements(1, 1)), "");
+  Tolerance exact, row;
+  exact.exact = true;
+  row.row_max = 0.01;
+  EXPECT_NE(looked({1, 2}, {1, 3}, exact), "");
+  EXPECT_EQ(looked({100, 0.9}, {100, 0}, row), "");
+  EXPECT_NE(looked({100, 1.1}, {100, 0}, row), "");
+}
+
+TEST(Recheck, LooksAtTheMiddleAndTheEndByStridesAndMasks) {
+  std::vector<float> a(5 * 8, 1.0f);
+  const std::vector<float> b = a;
+  as_tensor value = make_tensor(a.data(), {5, 4}), reference = make_tensor(b.data(), {5, 4});
+  value.stride[0] = reference.stride[0] = 8;
+  for (const std::size_t place : {0u, 2u, 4u}) {
+    a[place * 8 + 3] = 2;
+    EXPECT_NE(passed_over(value, reference, {}, elements(0.1, 0)), "") << place;
+    std::int32_t lens[5] = {4, 4, 4, 4, 4};
+    lens[place] = 3;
+    TapMask mask;
+    mask.lens = lens;
+    EXPECT_EQ(passed_over(value, reference, mask, elements(0.1, 0)), "") << place;
+    std::int64_t slots[5] = {0, 1, 2, 3, 4};
+    slots[place] = -1;
+    TapMask written;
+    written.slots = slots;
+    EXPECT_EQ(passed_over(value, reference, written, elements(0.1, 0)), "") << place;
+    a[place * 8 + 3] = 1;
+  }
+}
+
+TEST(Recheck, RoundsToBf16AsTheComparisonDoes) {
+  Tolerance one_step;
+  one_step.bf16_ulp = 1;
+  for (const double v : {1.0039, -3.3, 0x1p-130, 65504.0, 1e-3}) {
+    const float rounded = cpu::round_bf16(v);
+    std::uint16_t bits = cpu::float_to_bf16(rounded);
+    for (const int off : {0, 1, 2}) {
+      const auto moved = static_cast<std::uint16_t>(bits + off);
+      const as_tensor value = make_tensor(reinterpret_cast<const bf16_t*>(&moved), {1, 1});
+      const as_tensor reference = make_tensor(&v, {1, 1});
+      const bool within = compare(value, reference, {}, one_step).within;
+      EXPECT_EQ(passed_over(value, reference, {}, one_step).empty(), within) << v << " " << off;
+    }
   }
 }
 

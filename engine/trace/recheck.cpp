@@ -1,0 +1,120 @@
+#include "engine/trace/recheck.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+using Index = std::vector<std::int64_t>;
+
+double number_at(const as_tensor& t, const Index& index) {
+  std::int64_t at = 0;
+  for (std::size_t axis = 0; axis < index.size(); ++axis) at += index[axis] * t.stride[axis];
+  const auto* from = static_cast<const char*>(t.data) + at * as_dtype_size(t.dtype);
+  const auto read = [from]<class T>(T value) {
+    std::memcpy(&value, from, sizeof(value));
+    return value;
+  };
+  switch (t.dtype) {
+    case AS_F64:
+      return read(double{});
+    case AS_F32:
+      return static_cast<double>(read(float{}));
+    case AS_BF16:
+      return static_cast<double>(std::bit_cast<float>(std::uint32_t{read(std::uint16_t{})} << 16));
+    case AS_I32:
+      return read(std::int32_t{});
+    case AS_I64:
+      return static_cast<double>(read(std::int64_t{}));
+    default:
+      return read(std::uint8_t{});
+  }
+}
+
+// Distance of neighbours in bf16.
+double step_at(double magnitude) {
+  return std::ldexp(1, std::max(magnitude > 0 ? std::ilogb(magnitude) : -126, -126) - 7);
+}
+
+bool is_rounded(double a, double b, std::int32_t dtype) {
+  if (dtype == AS_F32) return a == static_cast<double>(static_cast<float>(b));
+  if (dtype != AS_BF16) return a == b;
+  // Nearest, of two the even one: whoever is nearer than half a step is.
+  const double step = step_at(std::fabs(b));
+  return a == std::nearbyint(b / step) * step;
+}
+
+bool passes(double a, double b, double row_max, std::int32_t dtype, const Tolerance& t) {
+  if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
+  if (a == b || std::isinf(a) || std::isinf(b)) return a == b;
+  if (is_rounded(a, b, dtype)) return true;
+  if (t.exact) return false;
+  double bound = std::max({t.abs, t.rel * std::fabs(b), t.row_max * row_max});
+  if (dtype == AS_BF16) {
+    bound = std::max(bound, t.bf16_ulp * step_at(std::max(std::fabs(a), std::fabs(b))));
+  }
+  return std::fabs(a - b) <= bound * (1 + 1e-9);
+}
+
+// Visits the rows (last axis) of a place of the first axis.
+template <class Visit>
+void rows_of(const as_tensor& t, std::int64_t place, const Visit& visit) {
+  Index index(static_cast<std::size_t>(t.rank), 0);
+  if (t.rank > 1) index[0] = place;
+  for (bool more = true; more;) {
+    visit(index);
+    more = false;
+    for (std::int32_t axis = t.rank - 2; axis >= 1 && !more; --axis) {
+      auto& at = index[static_cast<std::size_t>(axis)];
+      more = ++at < t.shape[axis];
+      if (!more) at = 0;
+    }
+  }
+}
+
+}  // namespace
+
+std::string passed_over(const as_tensor& value, const as_tensor& reference, const TapMask& mask,
+                        const Tolerance& tolerance) {
+  if (value.rank == 0 || as_tensor_numel(&value) == 0) return {};
+  std::vector<std::int64_t> places;
+  for (std::int64_t i = 0; i < (value.rank > 1 ? value.shape[0] : 1); ++i) {
+    if (mask.slots != nullptr && mask.slots[i] < 0) continue;
+    if (mask.left_out != nullptr && (*mask.left_out)[static_cast<std::size_t>(i)]) continue;
+    if (mask.lens == nullptr || mask.lens[i] > 0) places.push_back(i);
+  }
+  if (places.empty()) return {};
+  std::string found;
+  for (const std::int64_t place : {places.front(), places[places.size() / 2], places.back()}) {
+    std::int64_t columns = value.shape[value.rank - 1];
+    if (mask.lens != nullptr) columns = std::min<std::int64_t>(columns, mask.lens[place]);
+    rows_of(value, place, [&](Index index) {
+      double row_max = 0;
+      for (std::int64_t c = 0; c < columns; ++c) {
+        index.back() = c;
+        const double b = std::fabs(number_at(reference, index));
+        if (std::isfinite(b)) row_max = std::max(row_max, b);
+      }
+      for (std::int64_t c = 0; c < columns && found.empty(); ++c) {
+        index.back() = c;
+        const double a = number_at(value, index), b = number_at(reference, index);
+        if (passes(a, b, row_max, value.dtype, tolerance)) continue;
+        found =
+            fmt::format("the comparison passed element [{}], which is {:.6g} and should be {:.6g}",
+                        fmt::join(index, ","), a, b);
+      }
+    });
+  }
+  return found;
+}
+
+}  // namespace attnscope
