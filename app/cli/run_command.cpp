@@ -108,7 +108,9 @@ Result<as_status> run_command(const RunCommand& command) {
   if (!command.report.empty() && !command.json) {
     say("report: {}\n", std::filesystem::absolute(command.report).string());
   }
-  return report_status(report);
+  const as_status status = report_status(report);
+  if (auto ok = result->recount.hold(status == AS_OK); !ok) return ok.error();
+  return status;
 }
 
 }  // namespace attnscope

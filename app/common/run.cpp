@@ -156,6 +156,10 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
     all.insert(all.end(), step.results.begin(), step.results.end());
   }
   result.summary = summarise(all, session.parts().tolerances.drift_limit());
+  for (const StepRecord& step : result.steps) {
+    for (const TapResult& r : step.results) result.recount.add(r);
+  }
+  if (auto ok = result.recount.hold(result.summary); !ok) result.error = ok.error();
   result.summary.stood_in = !session.device_error() && another_stood_in(chosen, session.lanes());
   LanesRan ran(std::move(chosen));
   ran.add(all);

@@ -10,6 +10,7 @@
 #include "engine/session/exercise.h"
 #include "engine/session/session.h"
 #include "engine/trace/distributions.h"
+#include "engine/trace/recount.h"
 
 namespace attnscope {
 
@@ -25,6 +26,7 @@ struct RunResult {
   std::vector<StepRecord> steps;
   Distributions distributions;
   Summary summary;
+  Recount recount;  // of the same results
   std::vector<Invariant> invariants;
   // Of block manager and scheduler: which were checked, in how many steps, what ended the run.
   Invariants guard = Invariants::kOff;

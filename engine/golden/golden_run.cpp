@@ -16,6 +16,7 @@
 #include "engine/session/byte_stream.h"
 #include "engine/session/session.h"
 #include "engine/session/trace_recorder.h"
+#include "engine/trace/recount.h"
 
 namespace attnscope {
 namespace {
@@ -106,6 +107,9 @@ Result<void> run_scenario_steps(const GoldenSpec& spec, const LaneRegistry& regi
   }
   session.set_observer(nullptr);
   const Summary summary = summarise(all, session.parts().tolerances.drift_limit());
+  Recount recount;
+  for (const TapResult& result : all) recount.add(result);
+  if (auto ok = recount.hold(summary); !ok) return ok;
   out.judged = options.judged && summary.verdict() != "not_compared";
   if (!summary.blamed.empty()) {
     out.fault = summary.blamed.front().sentence();

@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 
+#include "engine/trace/recount.h"
 #include "engine/trace/tap_result.h"
 
 namespace attnscope {
@@ -141,6 +142,36 @@ TEST(Summary, SaysHowMuchOfEachBoundWasUsedAndWhichIsSlack) {
   EXPECT_TRUE(summary.budgets[1].slack());
   EXPECT_EQ(summary.budgets[1].taps, 2);
   EXPECT_FALSE(summary.budgets[2].slack());
+}
+
+// What a summary of the same results says, and what summaries of others would say.
+TEST(Recount, HoldsASummaryAgainstTheResults) {
+  const std::vector<TapResult> results = {tap(Verdict::kEqual, 0),
+                                          tap(Verdict::kWrong, 3, AS_OP_LM_HEAD),
+                                          tap(Verdict::kWrong, 4, AS_OP_SAMPLE)};
+  Recount recount, none;
+  for (const TapResult& r : results) recount.add(r);
+  const Summary sound = summarise(results, 1e-3);
+  EXPECT_TRUE(recount.hold(sound));
+  EXPECT_TRUE(recount.hold(false));
+  EXPECT_TRUE(none.hold(summarise({}, 1e-3)));
+  EXPECT_TRUE(none.hold(true));
+  const auto contradicted = [&](const Result<void>& held, const std::string& what) {
+    ASSERT_FALSE(held) << what;
+    EXPECT_EQ(held.error().code, AS_INTERNAL);
+    EXPECT_NE(held.error().message.find("step 3, layer -1, lm_head"), std::string::npos);
+    EXPECT_NE(held.error().message.find(what), std::string::npos) << held.error().message;
+  };
+  contradicted(recount.hold(true), "the run is called ok");
+  contradicted(recount.hold(summarise({results[2]}, 1e-3)), "the summary is of 1 results");
+  Summary other = sound;
+  other.counts[static_cast<std::size_t>(Verdict::kWrong)] = 0;
+  contradicted(recount.hold(other), "the summary counts 0");
+  other = sound;
+  other.blamed.front().first = results[2];
+  contradicted(recount.hold(other), "the first to blame is step 4");
+  other.blamed.clear();
+  contradicted(recount.hold(other), "the blame is another");
 }
 
 }  // namespace trace_summary_test
