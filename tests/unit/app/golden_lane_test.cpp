@@ -100,6 +100,19 @@ TEST_F(GoldenLane, ARightLanePassesAndAWrongOpBeforeTheKeptValuesDoesNot) {
   EXPECT_EQ(run_on("deep", {"cpu"}).state, GoldenState::kFailed);
 }
 
+// Accepted values say little where their bounds are wide, or where they are compared wrongly.
+TEST_F(GoldenLane, WhatHoldsOnAnotherLaneIsHeldAgainstTheReferenceToo) {
+  write("wide.golden.json", R"({"format": "attnscope-golden", "version": 1, "about": "one op",
+    "op": "q_b_proj", "cases": [{"name": "one", "lengths": [6], "new_tokens": 3}],
+    "tolerances": [{"class": "dense", "abs": 1e6, "reason": "anything goes"}]})");
+  accept("wide");
+  EXPECT_EQ(run_on("wide", {"rounds_otherwise"}).state, GoldenState::kPassed);
+  const GoldenOutcome wrong = run_on("wide", {"wrong_before"});
+  EXPECT_EQ(wrong.state, GoldenState::kFailed) << wrong.sentence;
+  EXPECT_NE(wrong.sentence.find("beside ref.sim: "), std::string::npos) << wrong.sentence;
+  EXPECT_NE(wrong.sentence.find("q_b_proj"), std::string::npos) << wrong.sentence;
+}
+
 // Twice the tolerance may lie between two right kernels; a table is never another one.
 TEST_F(GoldenLane, OpsAloneAreJudgedOnTheirInputsToo) {
   write("proj.golden.json", R"({"format": "attnscope-golden", "version": 1, "about": "one op",
