@@ -9,6 +9,7 @@
 
 #include "engine/capture/again.h"
 #include "engine/capture/exercise_line.h"
+#include "engine/capture/recorded_sums.h"
 #include "engine/capture/trace_io.h"
 #include "engine/config/json_file.h"
 #include "engine/session/lanes_ran.h"
@@ -307,7 +308,13 @@ Result<void> Capture::verify() const {
   for (const auto& summary : summaries_) {
     const Line& where = *line(summary->step);
     if (where.trace.bytes > 0 && where.payload.bytes > 0) {
-      if (auto read = read_step(where); !read) return read.error();
+      auto read = read_step(where);
+      if (!read) return read.error();
+      auto known = read_entry(summary->step, where);
+      if (!known) return known.error();
+      if (std::string wrong = check_recorded(*known, **read); !wrong.empty()) {
+        return damaged(std::move(wrong));
+      }
     } else if (where.trace.bytes > 0) {
       if (auto known = read_entry(summary->step, where); !known) return known.error();
     }

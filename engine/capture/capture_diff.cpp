@@ -12,6 +12,7 @@
 
 #include "engine/capture/logical_slots.h"
 #include "engine/capture/op_blame.h"
+#include "engine/capture/recorded_sums.h"
 #include "engine/capture/row_match.h"
 #include "engine/capture/setup_diff.h"
 #include "engine/capture/unrecorded.h"
@@ -195,12 +196,18 @@ class Differ {
       for (const auto& row : match.rows) rows_there_.insert({other, row.second});
       compare_states(match);
       producers_.clear();
+      auto entry_a = a_.entry(step), entry_b = b_.entry(other);
+      if (!entry_a) return entry_a.error();
+      if (!entry_b) return entry_b.error();
+      sums_.reset();
+      if (*entry_a && *entry_b) sums_.emplace(match, **entry_a, **entry_b);
       for (const auto& op : a.ops) {
         const OpTrace* twin = match.b->find(op->place.layer, op->place.op);
         if (twin == nullptr || !compare_op(match, *op, *twin)) continue;
         compared.insert(op.get());
         compared_there_.insert(twin->place);
       }
+      if (contradiction_) return *contradiction_;
     }
     out_.first_share.ops += to_count(compared.size());
     return {};
@@ -352,6 +359,7 @@ class Differ {
     });
     note_written(m, x, y, diff);
     if (!all_compared(x, diff)) unrecorded_.outputs(m, x, y, diff);
+    hold_against_sums(x, y, diff);
     judge(m, x, y, diff);
     ++out_.counts[static_cast<std::size_t>(diff.verdict)];
     if (blame_rank(diff) > (out_.first ? blame_rank(out_.first->op) : 0)) {
@@ -360,6 +368,23 @@ class Differ {
     const bool compared = diff.verdict != DiffVerdict::kUnknown || !has_outputs(x.place.op);
     if (diff.verdict != DiffVerdict::kEqual) out_.ops.push_back(std::move(diff));
     return compared;
+  }
+
+  // What was found of taps, by values, against what their checksums say.
+  void hold_against_sums(const OpTrace& x, const OpTrace& y, const OpDiff& diff) {
+    for (const TapDiff& tap : diff.taps) {
+      const bool by_bytes = tap_meaning(x.place.op, tap.tap) != TapMeaning::kSlots &&
+                            !is_selection(x.place.op, tap.tap);
+      const auto same = sums_ && by_bytes ? sums_->same(x.place, y.place, tap.tap) : std::nullopt;
+      if (!same || *same == tap.equal || contradiction_) continue;
+      contradiction_ =
+          internal_error(fmt::format("step {}, layer {}, {}: tap {} is found to be {} in {} and "
+                                     "{}, and by its checksums it is "
+                                     "{}",
+                                     x.place.step, x.place.layer, as_op_find(x.place.op)->name,
+                                     tap.tap, tap.equal ? "the same" : "another", a_.path(),
+                                     b_.path(), *same ? "the same" : "another"));
+    }
   }
 
   // Who is named rather than those behind him.
@@ -499,6 +524,8 @@ class Differ {
   std::map<const void*, TapDiff> producers_;  // outputs of the step so far
   std::map<CacheId, DiffInputs> written_;     // what the caches hold so far
   Unrecorded unrecorded_;
+  std::optional<RecordedSums> sums_;  // of the two steps at hand
+  std::optional<Error> contradiction_;
   std::set<std::string> said_;
 };
 

@@ -18,6 +18,7 @@
 #include "engine/capture/trace_io.h"
 #include "engine/config/json_file.h"
 #include "engine/tensorfile/atomic_file.h"
+#include "engine/tensorfile/tensor_file.h"
 
 namespace attnscope {
 namespace {
@@ -158,10 +159,29 @@ Result<void> CaptureWriter::add_blocks(const Session& session, std::int64_t step
   writer.add("blocks", ElementType::kU8, {count, stride}, content);
   auto size = writer.write(folder_ + "/" + step_file("cache", step), Sync::kSoon);
   if (!size) return size.error();
+  if (auto ok = check_blocks(session, step); !ok) return ok;
   digest = hex64(size->digest);
   bytes = size->bytes;
   totals_.bytes += size->bytes;
   index_.cache_steps.push_back(step);
+  return {};
+}
+
+// What was written against the pool, block by block.
+Result<void> CaptureWriter::check_blocks(const Session& session, std::int64_t step) const {
+  auto file = TensorFile::open(folder_ + "/" + step_file("cache", step));
+  if (!file) return file.error();
+  auto ids = file->get("ids");
+  auto blocks = file->get("blocks");
+  if (!ids || !blocks) return (!ids ? ids : blocks).error();
+  const auto stride = static_cast<std::size_t>(session.slab().block_stride());
+  for (std::int64_t i = 0; i < (*ids)->elements; ++i) {
+    const auto id = entry_value<std::int32_t>(**ids, i);
+    const std::uint8_t* kept = (*blocks)->data + static_cast<std::size_t>(i) * stride;
+    if (std::memcmp(kept, session.slab().block(id), stride) == 0) continue;
+    return internal_error(
+        fmt::format("step {}: block {} was kept with other bytes than the pool has", step, id));
+  }
   return {};
 }
 

@@ -45,6 +45,7 @@ class CaptureWriter {
 
  private:
   CaptureWriter() = default;
+  Result<void> check_blocks(const Session& session, std::int64_t step) const;
   Result<void> add_blocks(const Session& session, std::int64_t step, std::string& digest,
                           std::uint64_t& bytes);
   Result<void> append(int fd, const std::string& name, const std::string& line);

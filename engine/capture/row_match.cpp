@@ -99,13 +99,6 @@ void make_logical(Gathered& g, const StepTrace& trace, const SessionInfo& info, 
   g.tensor = make_tensor(g.bytes.data(), AS_I64, {rows, inner});
 }
 
-// The order in which entries were selected does not matter.
-bool is_selection(as_op_id op, const std::string& tap) {
-  return (op == AS_OP_INDEXER_TOPK && tap == "indices") ||
-         (op == AS_OP_TOPK_TO_SLOTS && (tap == "indices" || tap == "slots")) ||
-         (op == AS_OP_SPARSE_ATTENTION && tap == "extra_indices");
-}
-
 // Entries -1 behind the end of every row.
 void widen(Gathered& g, std::int64_t width) {
   const std::int64_t rows = g.tensor.shape[0], had = g.tensor.shape[1];
@@ -239,6 +232,12 @@ void judge_selection(const Chosen& a, const Chosen& b, const std::vector<Pair>& 
 }
 
 }  // namespace
+
+bool is_selection(as_op_id op, const std::string& tap) {
+  return (op == AS_OP_INDEXER_TOPK && tap == "indices") ||
+         (op == AS_OP_TOPK_TO_SLOTS && (tap == "indices" || tap == "slots")) ||
+         (op == AS_OP_SPARSE_ATTENTION && tap == "extra_indices");
+}
 
 std::optional<TapDiff> compare_taps(const RowMatch& match, const SessionInfo& info_a,
                                     const SessionInfo& info_b, const OpTrace& op,

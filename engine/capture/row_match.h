@@ -18,6 +18,9 @@ struct RowMatch {
   const as_threads* threads = nullptr;  // to compare with; null = this one alone
 };
 
+// Whether a tap lists selected entries: their order does not matter.
+bool is_selection(as_op_id op, const std::string& tap);
+
 // Nothing where the two cannot be laid beside each other.
 std::optional<TapDiff> compare_taps(const RowMatch& match, const SessionInfo& info_a,
                                     const SessionInfo& info_b, const OpTrace& op,

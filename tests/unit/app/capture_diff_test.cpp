@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "app/common/capture_record.h"
+#include "engine/capture/recorded_sums.h"
 #include "tests/unit/app/trace_session.h"
 
 namespace attnscope {
@@ -99,6 +101,51 @@ TEST_F(CaptureDiffTest, DraftsBesideThemselvesAndBesideNone) {
     EXPECT_TRUE(d.same());
     EXPECT_GT(d.tokens, 80 + 15);
   }
+}
+
+// Checksums that were recorded beside the values say whether those are read as they were written,
+// and whether two captures differ where they are said to.
+TEST_F(CaptureDiffTest, RecordedSumsAreHeldAgainstValuesAndAgainstEachOther) {
+  const auto a = record("a.acap", small_scenario());
+  const auto b = record("b.acap", small_scenario(), {"cpu", "residual=mutant:residual_missing"});
+  const std::int64_t step = 2;
+  const auto trace = *a->trace(step), other = *b->trace(step);
+  const auto entry = *a->entry(step), other_entry = *b->entry(step);
+  EXPECT_EQ(check_recorded(*entry, *trace), "");
+  EXPECT_TRUE(a->verify());
+  const auto altered = [&](const auto& alter) {
+    TraceEntry changed = *entry;
+    for (OpEntry& op : changed.ops) {
+      if (op.op == AS_OP_Q_ROPE_KV_INSERT && op.layer == 1) alter(op);
+    }
+    return check_recorded(changed, *trace);
+  };
+  const auto tap = [](OpEntry& op, const char* name) -> TapStats& {
+    return *std::ranges::find(op.taps, std::string(name), &TapEntry::name)->stats;
+  };
+  const auto expect_said = [](const std::string& said, const std::string& what) {
+    EXPECT_NE(said.find("layer 1, q_rope_kv_insert: " + what), std::string::npos) << said;
+  };
+  expect_said(altered([&](OpEntry& op) { tap(op, "q").checksum.back() ^= 1; }),
+              "tap q has checksum");
+  expect_said(altered([&](OpEntry& op) { op.rows[0].stats->checksum.back() ^= 1; }), "cache: ");
+  expect_said(altered([&](OpEntry& op) { tap(op, "q").mean += 1e-3; }), "a statistic of tap q");
+  expect_said(altered([&](OpEntry& op) { tap(op, "q").max *= 2; }), "a statistic of tap q");
+
+  RowMatch match{trace.get(), other.get(), {}, nullptr};
+  for (const std::int32_t row : trace->kept) match.rows.push_back({row, row});
+  const RecordedSums sums(match, *entry, *other_entry);
+  const auto same = [&](as_op_id op, const char* name) {
+    return sums.same({step, 0, op}, {step, 0, op}, name);
+  };
+  EXPECT_EQ(same(AS_OP_RESIDUAL, "out"), false);
+  EXPECT_EQ(same(AS_OP_ATTN_NORM, "y"), true);
+  EXPECT_EQ(same(AS_OP_Q_ROPE_KV_INSERT, "cache"), true);
+  EXPECT_EQ(same(AS_OP_ATTN_NORM, "none"), std::nullopt);
+  match.rows.pop_back();
+  EXPECT_EQ(RecordedSums(match, *entry, *other_entry)
+                .same({step, 0, AS_OP_ATTN_NORM}, {step, 0, AS_OP_ATTN_NORM}, "y"),
+            std::nullopt);
 }
 
 TEST_F(CaptureDiffTest, APlantedBugIsNamed) {
