@@ -9,6 +9,7 @@
 #include "app/cli/capture_commands.h"
 #include "app/cli/look_at.h"
 #include "app/cli/model_options.h"
+#include "app/common/case_check.h"
 #include "app/common/case_lane.h"
 #include "app/common/case_of_capture.h"
 #include "app/common/case_python.h"
@@ -69,6 +70,7 @@ Result<as_status> save_command(const SaveCommand& c) {
   auto kept = is_capture_folder(c.at.scenario) ? case_of_recording(c.at.scenario, *place)
                                                : case_of_scenario(c.at, *place);
   if (!kept) return kept.error();
+  if (auto ok = check_kept(*kept, all_lanes()); !ok) return ok.error();
   if (auto ok = write_case(*kept, c.output); !ok) return ok.error();
   std::size_t bytes = 0;
   for (const auto& [name, t] : kept->tensors) bytes += t.bytes.size();

@@ -9,6 +9,7 @@
 #include <random>
 #include <set>
 
+#include "app/common/case_check.h"
 #include "app/common/case_lane.h"
 #include "app/common/case_of_capture.h"
 #include "app/common/format.h"
@@ -185,6 +186,28 @@ TEST_F(OpCaseTest, PlantedBugsAreWrongInACase) {
     ASSERT_TRUE(run) << run.error().text();
     EXPECT_FALSE(run->right()) << mutant;
   }
+}
+
+// What is kept is run again before it is written.
+TEST_F(OpCaseTest, ACaseThatIsNotItsCallIsNamed) {
+  int ops = 0;
+  for (const OpCase& kept : cases_of_step_two()) {
+    const auto checked = check_kept(kept, all_lanes());
+    EXPECT_TRUE(checked) << kept.op.name << ": " << checked.error().text();
+    if (kept.op.name != std::string("sparse_attention")) continue;
+    ++ops;
+    OpCase other = kept;
+    std::ranges::reverse(other.caches.at("cache").slots);
+    const auto found = check_kept(other, all_lanes());
+    ASSERT_FALSE(found);
+    EXPECT_EQ(found.error().code, AS_INTERNAL);
+    EXPECT_NE(found.error().message.find("sparse_attention: the case does not give again"),
+              std::string::npos)
+        << found.error().message;
+    other.origin.lane = "plugin:mine";
+    EXPECT_TRUE(check_kept(other, all_lanes()));
+  }
+  EXPECT_GT(ops, 0);
 }
 
 TEST_F(OpCaseTest, WritesBesideTheOutputsAreNamed) {
