@@ -32,9 +32,10 @@ Result<void> Session::sum_over_ranks(const CacheSource& source) {
                              : call_op(function, params.data(), call);
     if (id == AS_OP_WO_B) part = params;
     if (ran) {
+      // Looks at weights, numbers and places alone, also where no reference runs.
+      if (witness_) witness_->peer_op_done(*this, params, rank);
       if (references() == References::kNone) return {};
       if (auto ok = fetch_all(params); !ok) return ok;
-      if (witness_) witness_->peer_op_done(*this, params, rank);
       return verifier_->peer_op(rank, layer, params, lane);
     }
     lost = lane == DeviceRun::kLane;
