@@ -270,6 +270,7 @@ bool DecisionJudge::free_order(const BlockScheduler& s, std::int64_t request) {
 }
 
 bool DecisionJudge::keys(const BlockScheduler& s) {
+  if (s.kv().pool().caching() && !learn_hashes(s)) return false;
   const BlockPool& pool = s.kv().pool();
   for (std::int32_t b = pool.first_block(); b < pool.end_block(); ++b) {
     std::int64_t is = pool.caching() && pool.map().has_primary(b) ? 1 : 0;
@@ -277,11 +278,47 @@ bool DecisionJudge::keys(const BlockScheduler& s) {
       is += static_cast<std::int64_t>(pool.map().secondaries(b).size());
     }
     const std::int64_t must = model_.cache().keys_of(b);
-    if (is == must) continue;
+    if (is == must && (is == 0 || same_keys(s, b))) continue;
     return judge(Decision::kKeys, model_.cache().last_holder(b), false,
-                 fmt::format("block {} can be found under {} keys, must be under {}", b, is, must));
+                 is != must ? fmt::format("block {} can be found under {} keys, must be under {}",
+                                          b, is, must)
+                            : fmt::format("block {} can be found under a key of other content", b));
   }
   return judge(Decision::kKeys, -1, true, "");
+}
+
+// A prefix has one hash, and a hash stands for one prefix.
+bool DecisionJudge::learn_hashes(const BlockScheduler& s) {
+  for (const auto& [id, request] : model_.requests()) {
+    const SchedRequest* scheduled = s.find(id);
+    if (scheduled == nullptr) continue;
+    std::int64_t& known = learnt_[id];
+    const std::int64_t end = std::min(scheduled->chain.size(), std::ssize(request.prefixes));
+    for (; known < end; ++known) {
+      const std::int64_t prefix = request.prefixes[static_cast<std::size_t>(known)];
+      const BlockHash& hash = scheduled->chain[known];
+      const std::pair words(hash.low, hash.high);
+      const bool holds = hashes_->prefix_of.emplace(words, prefix).first->second == prefix &&
+                         hashes_->hash_of.emplace(prefix, words).first->second == words;
+      if (holds) continue;
+      return judge(Decision::kKeys, id, false,
+                   fmt::format("the hash of its first {} tokens is not theirs alone",
+                               (known + 1) * model_.rules().hash_block));
+    }
+  }
+  return true;
+}
+
+bool DecisionJudge::same_keys(const BlockScheduler& s, std::int32_t block) const {
+  const PrefixMap& map = s.kv().pool().map();
+  std::vector<PrefixKey> is = map.secondaries(block);
+  is.push_back(map.primary(block));
+  std::vector<plain::Key> must = model_.cache().keys(block);
+  return std::ranges::all_of(is, [&](const PrefixKey& key) {
+    const auto prefix = hashes_->prefix_of.find({key.hash.low, key.hash.high});
+    return prefix != hashes_->prefix_of.end() &&
+           std::erase(must, plain::Key{prefix->second, static_cast<std::size_t>(key.group)}) == 1;
+  });
 }
 
 void DecisionJudge::ended(const BlockScheduler& s) {

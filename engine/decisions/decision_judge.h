@@ -8,8 +8,11 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "engine/decisions/plain_scheduler.h"
 #include "engine/sched/block_scheduler.h"
@@ -67,8 +70,21 @@ class DecisionJudge {
   // request: who to name where nobody has held the block.
   bool free_order(const BlockScheduler& scheduler, std::int64_t request);
   bool keys(const BlockScheduler& scheduler);
+  // Takes down the hashes of tokens that came; false where one is another prefix's too.
+  bool learn_hashes(const BlockScheduler& scheduler);
+  // Whether the keys of a block, as many as there must be, stand for the prefixes they must.
+  bool same_keys(const BlockScheduler& scheduler, std::int32_t block) const;
+
+  // Whatever the hashes are: which prefix each stands for.
+  struct Hashes {
+    using Words = std::pair<std::uint64_t, std::uint64_t>;
+    std::map<Words, std::int64_t> prefix_of;
+    std::map<std::int64_t, Words> hash_of;
+  };
 
   plain::Scheduler model_;
+  std::shared_ptr<Hashes> hashes_ = std::make_shared<Hashes>();  // never change: copies share them
+  std::map<std::int64_t, std::int64_t> learnt_;  // by request: hashes of it that are in there
   std::int64_t step_ = 0;
   std::optional<WrongDecision> wrong_;
   DecisionCounts counts_{};

@@ -47,7 +47,10 @@ class Cache {
   const Blocks& table(std::int64_t request, std::size_t group) const;
   Blocks free_blocks() const;  // front first
   std::int64_t keys_of(std::int32_t block) const {
-    return static_cast<std::int64_t>(keys_[static_cast<std::size_t>(block)].size());
+    return static_cast<std::int64_t>(keys(block).size());
+  }
+  const std::vector<Key>& keys(std::int32_t block) const {
+    return keys_[static_cast<std::size_t>(block)];
   }
   // Who held it last; -1 = nobody did.
   std::int64_t last_holder(std::int32_t block) const {
