@@ -124,7 +124,7 @@ TEST(PlantedWiring, RowsOfTokensExchangedBetweenLayers) {
                AS_OP_RESIDUAL, "out", "is off from ref.model by");
 }
 
-// A weight of another rank is another one from the first step on: nothing has changed since.
+// A weight of another rank that is written to is named with its rank, without references too.
 TEST(PlantedWiring, WeightOfAnotherRank) {
   Scenario scenario = scenario_to_plant_in();
   scenario.parallel = {2, 0};
@@ -139,11 +139,10 @@ TEST(PlantedWiring, WeightOfAnotherRank) {
   ASSERT_TRUE((*session)->step());
   const TapResult* wrong = first_wrong((*session)->history().back().results);
   ASSERT_NE(wrong, nullptr);
-  EXPECT_EQ(wrong->op, AS_OP_SPARSE_ATTENTION);
   EXPECT_EQ(wrong->layer, 2);
-  EXPECT_EQ(wrong->tap, "sinks.wiring");
-  EXPECT_EQ(wrong->note,
-            "on rank 1 its sinks is not layers.2.attn.attn_sink: 1 of 4 values are others");
+  EXPECT_NE(wrong->note.find("layers.2.attn.attn_sink of rank 1 is no longer what it was"),
+            std::string::npos)
+      << wrong->note;
 }
 
 // The next two bend every row, by less than formats may where no ref.sim says how much that is:

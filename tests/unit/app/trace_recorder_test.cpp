@@ -219,7 +219,8 @@ TEST(TraceSummary, CountsAndTimesAddUpToTheHistory) {
               events_of(*later[i], EventKind::kSample).size());
   }
   EXPECT_TRUE(worst.contains(Verdict::kEqual));
-  EXPECT_TRUE(worst.contains(Verdict::kQuantisation));
+  // Which of them depends on how this machine's instructions round.
+  EXPECT_TRUE(worst.contains(Verdict::kRounding) || worst.contains(Verdict::kQuantisation));
 }
 
 TEST(TraceSummary, SelectiveOnceATokenSeesMoreEntriesThanMayBeChosen) {
