@@ -720,7 +720,7 @@ usage_errors() {
   check "no level" status_is 2
   run test --part best
   check "unknown part" status_is 2
-  check "allowed parts" says "address, fuzz, thread, tidy, soak, headers, tidy:2/4"
+  check "allowed parts" says "address, fuzz, thread, tidy, soak, bugs, headers, tidy:2/4"
   run test --level quick --part tidy
   check "a part of another level" status_is 2
   EXTRA=ATTNSCOPE_JOBS=many run
