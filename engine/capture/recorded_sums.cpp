@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <cstring>
 
 #include "engine/model/numbers.h"
 #include "engine/session/byte_stream.h"
+#include "engine/trace/plain_number.h"
 #include "kernels/params/op_table.h"
 
 namespace attnscope {
@@ -20,34 +19,13 @@ const OpEntry* entry_of(const TraceEntry& trace, int layer, as_op_id op) {
   return it != trace.ops.end() ? &*it : nullptr;
 }
 
-double plain_element(const as_tensor& t, std::int64_t i) {
-  const auto* at = static_cast<const std::uint8_t*>(t.data) + i * as_dtype_size(t.dtype);
-  const auto read = [at]<class T>(T value) {
-    std::memcpy(&value, at, sizeof(value));
-    return value;
-  };
-  switch (t.dtype) {
-    case AS_F64:
-      return read(double{});
-    case AS_F32:
-      return static_cast<double>(read(float{}));
-    case AS_BF16:
-      return static_cast<double>(std::bit_cast<float>(std::uint32_t{read(std::uint16_t{})} << 16));
-    case AS_I64:
-      return static_cast<double>(read(std::int64_t{}));
-    case AS_I32:
-      return read(std::int32_t{});
-    default:
-      return *at;
-  }
-}
-
 // Statistics once more, in the order of the elements.
 std::string other_statistic(const TapStats& stats, const as_tensor& t) {
   std::int64_t nans = 0, infinities = 0, finite = 0;
   double low = INFINITY, high = -INFINITY, sum = 0, magnitudes = 0, squares = 0;
+  const auto* data = static_cast<const std::uint8_t*>(t.data);
   for (std::int64_t i = 0; i < as_tensor_numel(&t); ++i) {
-    const double v = plain_element(t, i);
+    const double v = plain_number(data + i * as_dtype_size(t.dtype), t.dtype);
     nans += std::isnan(v) ? 1 : 0;
     infinities += std::isinf(v) ? 1 : 0;
     if (!std::isfinite(v)) continue;

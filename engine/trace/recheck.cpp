@@ -4,11 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <cstring>
 #include <vector>
 
+#include "engine/trace/plain_number.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -19,25 +18,7 @@ using Index = std::vector<std::int64_t>;
 double number_at(const as_tensor& t, const Index& index) {
   std::int64_t at = 0;
   for (std::size_t axis = 0; axis < index.size(); ++axis) at += index[axis] * t.stride[axis];
-  const auto* from = static_cast<const char*>(t.data) + at * as_dtype_size(t.dtype);
-  const auto read = [from]<class T>(T value) {
-    std::memcpy(&value, from, sizeof(value));
-    return value;
-  };
-  switch (t.dtype) {
-    case AS_F64:
-      return read(double{});
-    case AS_F32:
-      return static_cast<double>(read(float{}));
-    case AS_BF16:
-      return static_cast<double>(std::bit_cast<float>(std::uint32_t{read(std::uint16_t{})} << 16));
-    case AS_I32:
-      return read(std::int32_t{});
-    case AS_I64:
-      return static_cast<double>(read(std::int64_t{}));
-    default:
-      return read(std::uint8_t{});
-  }
+  return plain_number(static_cast<const char*>(t.data) + at * as_dtype_size(t.dtype), t.dtype);
 }
 
 // Distance of neighbours in bf16.
@@ -94,7 +75,9 @@ std::string passed_over(const as_tensor& value, const as_tensor& reference, cons
   }
   if (places.empty()) return {};
   std::string found;
-  for (const std::int64_t place : {places.front(), places[places.size() / 2], places.back()}) {
+  std::vector<std::int64_t> some = {places.front(), places[places.size() / 2], places.back()};
+  some.erase(std::unique(some.begin(), some.end()), some.end());
+  for (const std::int64_t place : some) {
     std::int64_t columns = value.shape[value.rank - 1];
     if (mask.lens != nullptr) columns = std::min<std::int64_t>(columns, mask.lens[place]);
     rows_of(value, place, [&](Index index) {
