@@ -1,8 +1,16 @@
 // The tolerance file: what is read, what is refused, that every tap of the op table has a rule.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "engine/trace/compare.h"
 #include "engine/trace/tolerances.h"
 #include "kernels/params/op_table.h"
+#include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace trace_tolerances_test {
@@ -35,6 +43,69 @@ TEST(Tolerances, TheShippedFileCoversEveryOutputTap) {
   EXPECT_GT(taps, 40);
   EXPECT_GT(tolerances->drift_limit(), 0);
   EXPECT_GT(tolerances->drift_reason().size(), 40u);
+}
+
+float in_bf16(double x) {
+  auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(x));
+  bits += 0x7FFF + ((bits >> 16) & 1);
+  return std::bit_cast<float>(bits & 0xFFFF0000U);
+}
+
+// Attention over drawn logits and values of size 3: exact, with weights rounded to bf16 as public
+// kernels have them, and with an entry of each list left out.
+struct Attended {
+  std::vector<double> exact;
+  std::vector<float> rounded, one_less;
+};
+Attended attend(int rows, int entries, int dims) {
+  Attended out;
+  std::mt19937 draw(7);
+  std::normal_distribution<double> normal(0, 3);
+  for (int row = 0; row < rows; ++row) {
+    std::vector<double> logit(static_cast<std::size_t>(entries));
+    for (double& l : logit) l = normal(draw);
+    const double top = *std::max_element(logit.begin(), logit.end());
+    const auto left_out = static_cast<std::size_t>(row % entries);
+    logit[left_out] = top - 3;
+    const auto width = static_cast<std::size_t>(dims);
+    std::vector<double> sum(width), sum_rounded(width), sum_less(width);
+    double total = 0;
+    for (std::size_t i = 0; i < logit.size(); ++i) {
+      const double weight = std::exp(logit[i] - top);
+      total += weight;
+      for (std::size_t d = 0; d < width; ++d) {
+        const double value = normal(draw);
+        sum[d] += weight * value;
+        sum_rounded[d] += in_bf16(weight) * value;
+        sum_less[d] += i == left_out ? 0 : weight * value;
+      }
+    }
+    for (std::size_t d = 0; d < width; ++d) {
+      out.exact.push_back(sum[d] / total);
+      out.rounded.push_back(in_bf16(sum_rounded[d] / total));
+      out.one_less.push_back(in_bf16(sum_less[d] / (total - std::exp(-3.0))));
+    }
+  }
+  return out;
+}
+
+TEST(Tolerances, AttentionWithWeightsInBf16IsRight) {
+  const auto tolerances =
+      Tolerances::load(std::string(ATTNSCOPE_SOURCE_DIR) + "/assets/tolerances.json");
+  ASSERT_TRUE(tolerances) << tolerances.error().text();
+  const auto rule = tolerances->find(AS_OP_SPARSE_ATTENTION, "o", "mine", "attention");
+  ASSERT_TRUE(rule) << rule.error().text();
+  Attended made = attend(200, 98, 512);
+  const auto held = [&](std::vector<float>& o, const Tolerance& tolerance) {
+    return compare(make_tensor(o.data(), {200, 512}), make_tensor(made.exact.data(), {200, 512}),
+                   TapMask{}, tolerance);
+  };
+  EXPECT_TRUE(held(made.rounded, *rule).within) << held(made.rounded, *rule).budget_used;
+  EXPECT_EQ(held(made.one_less, *rule).rows_beyond, 200);
+  // What published tests allow is made for values of size 0.1.
+  Tolerance published = *rule;
+  published.row_max = 0;
+  EXPECT_GT(held(made.rounded, published).budget_used, 2);
 }
 
 TEST(Tolerances, ATapWithoutARuleIsAnError) {
