@@ -104,27 +104,28 @@ __device__ __forceinline__ bool pass(const as_sparse_attention_params& p, const 
   Block block(p, parts, shared, exact ? scale : scale * (1.0f / (1 << kRowBits)));
   if constexpr (group >= 2) {
     const Lists lists = block.find_tiles();
-    return Gather<exact, group - 2>(lists, sources, static_cast<int>(threadIdx.x) % kGroup)
-        .tiles(shared, block.begin, block.end);
+    const bool misfit =
+        Gather<exact, group - 2>(lists, sources, static_cast<int>(threadIdx.x) % kGroup)
+            .tiles(shared, block.begin, block.end);
+    barrier_wait(kReady + group - 2, 32 + kGroup);
+    return misfit;
   } else {
-    const bool misfit = load_queries<exact>(block);
     block.find_tiles();
-    bool broken;
     if constexpr (group == 0) {
-      broken = Scorer<exact>(block).run();
+      return Scorer<exact>(block).run();
     } else {
-      broken = add_upper<exact>(block);
+      return add_upper<exact>(block);
     }
-    return misfit || broken;
   }
 }
 
 template <bool exact, int group>
 __device__ __forceinline__ void attend(const as_sparse_attention_params& p, const Sources& sources,
-                                       const Parts& parts, Shared& shared, float scale) {
+                                       const Parts& parts, Shared& shared, float scale,
+                                       bool misfit) {
   if constexpr (exact) {
     pass<true, group>(p, sources, parts, shared, scale);
-  } else if (any_of_block(pass<false, group>(p, sources, parts, shared, scale))) {
+  } else if (any_of_block(shared, pass<false, group>(p, sources, parts, shared, scale) || misfit)) {
     again_in_float(Block(p, parts, shared, scale), sources);
   }
 }
@@ -143,18 +144,24 @@ __global__ void __launch_bounds__(kThreads, 1)
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
   // 208 + 160 + 2 * 72 registers are the block's 4 * 128: more would be waited for in vain.
   const int group = static_cast<int>(threadIdx.x) / kGroup;
+  bool misfit = false;
+  if (group < 2) {
+    if (threadIdx.x < 32) init(shared);
+    misfit = load_queries<exact>(Block(p, parts, shared, scale));
+    barrier_wait(kQueries, 2 * kGroup);
+  }
   if (group == 0) {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 208;");
-    attend<exact, 0>(p, sources, parts, shared, scale);
+    attend<exact, 0>(p, sources, parts, shared, scale, misfit);
   } else if (group == 1) {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
-    attend<exact, 1>(p, sources, parts, shared, scale);
+    attend<exact, 1>(p, sources, parts, shared, scale, misfit);
   } else if (group == 2) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 72;");
-    attend<exact, 2>(p, sources, parts, shared, scale);
+    attend<exact, 2>(p, sources, parts, shared, scale, false);
   } else {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 72;");
-    attend<exact, 3>(p, sources, parts, shared, scale);
+    attend<exact, 3>(p, sources, parts, shared, scale, false);
   }
 #endif
 }

@@ -119,7 +119,6 @@ __device__ __forceinline__ bool load_queries(const Block& block) {
     }
   }
   publish_shared();
-  barrier_wait(kQueries, 2 * kGroup);
   return (lost & 0x7fff7fffu) != 0;
 }
 
@@ -315,7 +314,7 @@ class Scorer {
       if (exact) store_matrix4(to + sizeof(shared.weights[0][0]), rest);
     }
     publish_shared();
-    barrier_arrive(kWeights + buffer, 2 * kGroup);
+    shared.weights_there[buffer].come();
     if (exact) barrier_wait(kRest, kGroup);
   }
 
@@ -371,7 +370,7 @@ class Scorer {
       }
       if (lane % 4 == 0) block_.shared.last[h] = factor[half];
     }
-    barrier_arrive(kLast, 2 * kGroup);
+    block_.shared.last_there.come();
     write_values(block_, 0, values_, factor);
     const float bad = exact ? 0.0f : probe(values_) + (sum_[0] + sum_[1]) * 0.0f;
     return bad != bad;
@@ -397,7 +396,7 @@ __device__ __forceinline__ bool add_upper(const Block& block) {
   for (float& v : values) v = 0.0f;
   for (int tile = block.begin; tile < block.end; ++tile) {
     const int buffer = (tile - block.begin) & 1;
-    barrier_wait(kWeights + buffer, 2 * kGroup);
+    shared.weights_there[buffer].wait((tile - block.begin) / 2 & 1);
     if (shared.grew[buffer][warp] != 0) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -426,7 +425,7 @@ __device__ __forceinline__ bool add_upper(const Block& block) {
     wait_steps();
     if (tile + 2 < block.end) barrier_arrive(kEmpty + 2 + buffer, kPartners);
   }
-  barrier_wait(kLast, 2 * kGroup);
+  shared.last_there.wait(0);
   const float factor[2] = {shared.last[row], shared.last[row + 8]};
   write_values(block, 1, values, factor);
   const float bad = exact ? 0.0f : probe(values);

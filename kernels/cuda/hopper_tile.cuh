@@ -40,13 +40,18 @@ struct alignas(1024) Shared {
   float factors[2][kHeads];                         // of the values so far, by tile
   float last[kHeads];                               // of the values in the end
   std::uint32_t grew[2][4];  // by tile and sixteen heads: factors are not all 1
+  std::uint32_t misfit;      // 1: fp16 does not hold some value
+  // What the first warpgroup leaves to the second: by tile weights and factors, in the end `last`.
+  Barrier weights_there[2], last_there;
+  Barrier all_done;  // the whole block
 };
 constexpr std::size_t kBytes = sizeof(Shared) + 1024;  // the base may have to move up
 
-// Named barriers. Those of a tile's halves come in fours: half * 2 + buffer.
-constexpr int kFull = 1, kEmpty = 5, kWeights = 9, kScored = 11, kLast = 12, kQueries = 13,
-              kAll = 14, kRest = 15;
-constexpr int kPartners = 2 * kGroup;  // of kFull and kEmpty
+// Named barriers, of two warpgroups each. Those of a tile's halves come in fours: half * 2 +
+// buffer; kReady by gathering warpgroup. Faster than barriers in shared memory for who waits; those
+// are where a warpgroup hands over what it stored, which tools follow through them alone.
+constexpr int kFull = 1, kEmpty = 5, kScored = 9, kQueries = 10, kReady = 11, kRest = 13;
+constexpr int kPartners = 2 * kGroup;
 
 // Where the rows of a cache lie; a slot's page by one product.
 struct Pages {
@@ -90,16 +95,26 @@ __device__ __forceinline__ RowAddress row_at(const Pages& pages, std::uint32_t s
   return {start + row * 576u, start + pages.scales + row * 8u};
 }
 
+// By the block's first warp; the others meet it at kQueries or kReady before they use a barrier.
+__device__ __forceinline__ void init(Shared& shared) {
+  if (threadIdx.x == 0) {
+    shared.misfit = 0;
+    shared.weights_there[0].init(kGroup);
+    shared.weights_there[1].init(kGroup);
+    shared.last_there.init(kGroup);
+    shared.all_done.init(kThreads);
+  }
+  __syncwarp();
+  barrier_arrive(kReady, 32 + kGroup);
+  barrier_arrive(kReady + 1, 32 + kGroup);
+}
+
 // Whether any of the block's threads says so.
-__device__ __forceinline__ bool any_of_block(bool mine) {
-  std::uint32_t all;
-  asm volatile(
-      "{\n.reg .pred p, q;\nsetp.ne.u32 p, %1, 0;\n"
-      "barrier.cta.red.or.pred q, %2, %3, p;\nselp.u32 %0, 1, 0, q;\n}\n"
-      : "=r"(all)
-      : "r"(mine ? 1u : 0u), "n"(kAll), "n"(kThreads)
-      : "memory");
-  return all != 0;
+__device__ __forceinline__ bool any_of_block(Shared& shared, bool mine) {
+  if (__any_sync(kAllLanes, mine) != 0 && threadIdx.x % 32 == 0) atomicExch(&shared.misfit, 1u);
+  shared.all_done.come();
+  shared.all_done.wait(0);
+  return shared.misfit != 0;
 }
 
 }  // namespace attnscope::cuda::hopper

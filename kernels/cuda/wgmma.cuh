@@ -166,6 +166,39 @@ __device__ __forceinline__ void publish_shared() {
 #endif
 }
 
+// A barrier in shared memory, of a number of warps: each comes once a phase without waiting, and
+// who waits names the phase by its parity. What lanes wrote before their warp came is seen by who
+// waited.
+struct Barrier {
+  std::uint64_t state;
+
+  // By one thread, before a barrier of the whole block.
+  __device__ __forceinline__ void init(int warps) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address()), "r"(warps) : "memory");
+  }
+  // By all lanes of a warp.
+  __device__ __forceinline__ void come() {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+      asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address()) : "memory");
+    }
+  }
+  // Until the phase of this parity, 0 or 1, has ended.
+  __device__ __forceinline__ void wait(int parity) {
+    asm volatile(
+        "{\n.reg .pred p;\nagain:\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+        "@p bra done;\nbra again;\ndone:\n}\n" ::"r"(address()),
+        "r"(parity)
+        : "memory");
+  }
+
+ private:
+  __device__ __forceinline__ std::uint32_t address() {
+    return static_cast<std::uint32_t>(__cvta_generic_to_shared(this));
+  }
+};
+
 // Named barriers: wait for `threads` to have come, or come without waiting.
 __device__ __forceinline__ void barrier_wait(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
