@@ -1,5 +1,7 @@
 // The property checks of the CPU lane, with both ways to call the CUDA lane: ref.sim through the
 // tolerance file, ref.exact through bounds, bytes of caches, guards.
+#include <fmt/format.h>
+
 #include "tests/gpu/support.h"
 
 namespace attnscope::gpu_tests {
@@ -173,6 +175,35 @@ std::vector<TopkCase> topk_cases() {
     cases.push_back(std::move(one));
   }
   cases.push_back({"no_tokens", Scores::kNormal, {}, 8, 4});
+  // Every way to cut a row: rows of one block that holds all of it, of 16, 8, 4 and 2 blocks, with
+  // and without a list, more entries than a list can be cut to. Few rows are long.
+  struct Cut {
+    std::int64_t rows, columns, k;
+  };
+  const Cut cuts[] = {{1, 4096, 512},    {64, 4096, 1024},  {1, 16384, 512},    {64, 16384, 2048},
+                      {1, 16385, 512},   {1, 65536, 2048},  {1, 262144, 512},   {2, 262141, 2048},
+                      {8, 65536, 512},   {8, 65533, 1024},  {8, 262144, 512},   {8, 131073, 2048},
+                      {20, 65536, 512},  {20, 65537, 2048}, {64, 65536, 512},   {64, 40001, 1024},
+                      {40, 70000, 2048}, {140, 40000, 512}, {140, 40003, 2048}, {3, 70000, 2500}};
+  const std::pair<const char*, Scores> kinds[] = {{"normal", Scores::kNormal},
+                                                  {"few", Scores::kFewValues},
+                                                  {"infinities", Scores::kInfinities},
+                                                  {"narrow", Scores::kNarrow},
+                                                  {"split", Scores::kSplit}};
+  for (const auto& [name, score] : kinds) {
+    for (const Cut& cut : cuts) {
+      TopkCase c{fmt::format("{}_rows{}_columns{}_k{}", name, cut.rows, cut.columns, cut.k),
+                 score,
+                 {},
+                 cut.k};
+      for (std::int64_t row = 0; row < cut.rows; ++row) {
+        const std::int64_t len =
+            row < 2 || row + 1 == cut.rows ? cut.columns - row % 2 : (cut.k - 3) + row * 61 % 5000;
+        c.lens.push_back(static_cast<std::int32_t>(std::min(len, cut.columns)));
+      }
+      cases.push_back(std::move(c));
+    }
+  }
   return cases;
 }
 INSTANTIATE_TEST_SUITE_P(Shapes, GpuTopkProperty,

@@ -66,7 +66,18 @@ struct LogitsCase {
 };
 Report check_logits(const as_lane& lane, const LogitsCase& c);
 
-enum class Scores { kNormal, kFewValues, kAllEqual, kNaN, kAllNaN, kInfinities, kZeros, kFalling };
+enum class Scores {
+  kNormal,
+  kFewValues,
+  kAllEqual,
+  kNaN,
+  kAllNaN,
+  kInfinities,
+  kZeros,
+  kFalling,
+  kNarrow,  // one exponent, few bits
+  kSplit    // rising scores, then ties with one in 8 better than all
+};
 
 struct TopkCase {
   std::string name;

@@ -11,6 +11,9 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
+// The first entries of Scores::kSplit.
+constexpr std::int64_t kRising = 20000;
+
 float score(Scores kind, std::int64_t column, Random& random) {
   switch (kind) {
     case Scores::kNormal:
@@ -31,6 +34,11 @@ float score(Scores kind, std::int64_t column, Random& random) {
       constexpr float kTiny[] = {0.0f, -0.0f, 0x1p-149f, -0x1p-149f};
       return kTiny[below(random, 4)];
     }
+    case Scores::kNarrow:
+      return 25.0f + 1e-4f * normal(random);
+    case Scores::kSplit:
+      if (column < kRising) return static_cast<float>(column);
+      return below(random, 8) == 0 ? 1e5f + normal(random) : 7.0f;
     default:
       return -1e-3f * static_cast<float>(column);
   }
@@ -95,6 +103,8 @@ const TopkCase kTopkCases[] = {
     {"zeros_and_denormals", Scores::kZeros, kLens, 61, 3},
     {"falling", Scores::kFalling, {2050, 2051, 128}, 512, 3},
     {"long", Scores::kNormal, {2050, 2051}, 512},
+    {"narrow", Scores::kNarrow, {2050, 128}, 512, 1},
+    {"split", Scores::kSplit, {22050, 2051}, 1024},
 };
 INSTANTIATE_TEST_SUITE_P(Shapes, TopkProperty, testing::ValuesIn(kTopkCases), name_of<TopkCase>);
 
