@@ -12,6 +12,8 @@ using Params = as_compress_insert_params;
 
 constexpr int kThreads = 128;
 constexpr int kMaxRows = 128;
+constexpr int kResident = 6;     // blocks of 512 channels a multiprocessor
+constexpr int kTokensApart = 2;  // tokens a multiprocessor up to which each has a block
 
 // Channels of one thread.
 template <int n>
@@ -214,11 +216,220 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// ---- ratio 4, from fp32 state rows
+
+// Four e4m3 codes, nearest, ties to even, saturating; every NaN becomes 0x7f.
+__device__ __forceinline__ std::uint32_t encode4(const float* x, float factor) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  std::uint16_t low, high;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;"
+      : "=h"(low)
+      : "f"(x[1] * factor), "f"(x[0] * factor));
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;"
+      : "=h"(high)
+      : "f"(x[3] * factor), "f"(x[2] * factor));
+  return low | static_cast<std::uint32_t>(high) << 16;
+#else
+  return encode_e4m3x4(x, factor);
+#endif
+}
+
+// Four neighbouring channels of a latent row, lane l of warp w holding dims 128w + 4l.. .
+__device__ __forceinline__ void insert_latent_part(const float* v, int channel,
+                                                   const RowAddress& to, int scale_floor) {
+  float amax = 0.0f;
+#pragma unroll
+  for (int k = 0; k < 4; ++k) amax = larger(amax, v[k]);
+  const int exponent = fp8_exponent(warp_max<16>(amax), scale_floor);
+  if (channel >= AS_NOPE_DIM) {
+    *reinterpret_cast<uint2*>(to.payload + AS_NOPE_DIM + 2 * (channel - AS_NOPE_DIM)) =
+        make_uint2(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]));
+    if (channel == AS_NOPE_DIM) to.scales[AS_QUANT_BLOCKS] = 0;
+    return;
+  }
+  *reinterpret_cast<std::uint32_t*>(to.payload + channel) = encode4(v, encode_factor(exponent));
+  if (channel % 64 == 0) to.scales[channel / 64] = exponent_to_ue8m0(exponent);
+}
+
+// The eight rows of the window of a position: the address of what each contributes.
+template <int dim>
+__device__ __forceinline__ void window_of_eight(const Params& p, const CacheView& state,
+                                                std::int64_t request, std::int64_t oldest,
+                                                const float* (&rows)[8]) {
+  constexpr std::int64_t kRowBytes = 16 * dim;
+  if (p.state.addressing == AS_LOGICAL) {
+    const std::int64_t first = *at<std::int32_t>(p.table, request) + oldest;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const std::int64_t slot = first + max(i, static_cast<int>(-min(oldest, std::int64_t{0})));
+      AS_DEVICE_CHECK(slot >= 0 && slot < state.rows_total);
+      rows[i] = reinterpret_cast<const float*>(state.base + slot * state.page_stride);
+    }
+    return;
+  }
+  // Rows before position 0 stand for the one of position 0: they are read and not counted.
+  const std::int64_t start = max(oldest, std::int64_t{0});
+  std::int64_t column;
+  int row;
+  if ((state.rows & (state.rows - 1)) == 0) {
+    column = start >> (31 - __clz(state.rows));
+    row = static_cast<int>(start) & (state.rows - 1);
+  } else {
+    column = start / state.rows;
+    row = static_cast<int>(start % state.rows);
+  }
+  std::int64_t pages[8];
+  int in_page[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    AS_DEVICE_CHECK(column < p.table.shape[1]);
+    pages[i] = *at<std::int32_t>(p.table, request, column);
+    in_page[i] = row;
+    if (oldest + i < 0) continue;
+    if (++row == state.rows) {
+      row = 0;
+      if (i < 7) ++column;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    AS_DEVICE_CHECK(pages[i] >= 0 && pages[i] * state.rows + in_page[i] < state.rows_total);
+    rows[i] = reinterpret_cast<const float*>(state.base + pages[i] * state.page_stride +
+                                             in_page[i] * kRowBytes);
+  }
+}
+
+// dim / 4 threads a token, four channels each; a block goes through `tokens` tokens, at most 32,
+// that follow each other, of which a chunk of a prompt emits one in four.
+template <int dim>
+__global__ void __launch_bounds__(dim / 4, dim == AS_HEAD_DIM ? kResident : 1)
+    compress4_kernel(Params p, CacheView state, CacheView cache, int tokens) {
+  constexpr int kWarps = dim / 128;
+  __shared__ float parts[2][kWarps];  // in turns
+  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+  const int channel = static_cast<int>(threadIdx.x) * 4;
+  const std::int64_t first = std::int64_t{blockIdx.x} * tokens;
+  std::int64_t slot_of_lane = -1, position_of_lane = 0;
+  int request_of_lane = 0;
+  if (lane < tokens && first + lane < p.slots.shape[0]) {
+    slot_of_lane = *at<std::int64_t>(p.slots, first + lane);
+    position_of_lane = *at<std::int64_t>(p.positions, first + lane);
+    request_of_lane = *at<std::int32_t>(p.request_of, first + lane);
+  }
+  float weight[4];
+#pragma unroll
+  for (int k = 0; k < 4; ++k) weight[k] = bf16_to_float(*at<Bits>(p.weight, channel + k));
+  int turn = 0;
+#pragma unroll 1
+  for (std::uint32_t emitting = __ballot_sync(kAllLanes, slot_of_lane >= 0); emitting != 0u;
+       emitting &= emitting - 1) {
+    const int i = __ffs(static_cast<int>(emitting)) - 1;
+    const std::int64_t slot = __shfl_sync(kAllLanes, slot_of_lane, i);
+    const std::int64_t position = __shfl_sync(kAllLanes, position_of_lane, i);
+    const int request = __shfl_sync(kAllLanes, request_of_lane, i);
+    const std::int64_t angle = position - 3;
+    const float* rows[8];
+    window_of_eight<dim>(p, state, request, position - 7, rows);
+    Channels<4> gates[8], values[8];
+#pragma unroll
+    for (int r = 0; r < 8; ++r) {
+      const float* row = rows[r] + (r >= 4 ? dim : 0) + channel;
+      gates[r] = load<4>(row + 2 * dim);
+      values[r] = load<4>(row);
+    }
+    AS_DEVICE_CHECK(angle >= 0 && angle < p.rope.table.shape[0]);
+    const bool turned = channel >= dim - AS_ROPE_DIM;
+    const int pair = turned ? (channel - (dim - AS_ROPE_DIM)) / 2 : 0;
+    float cosine[2], sine[2];
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      cosine[k] = turned ? at<float>(p.rope.table, angle)[pair + k] : 0.0f;
+      sine[k] = turned ? at<float>(p.rope.table, angle)[AS_ROPE_DIM / 2 + pair + k] : 0.0f;
+    }
+    float y[4];
+    float squares = 0.0f;
+    const bool whole = position >= 7;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      float best = __uint_as_float(0xff800000u);
+#pragma unroll
+      for (int r = 0; r < 8; ++r) {
+        if (r >= 4 || whole) best = fmaxf(best, gates[r].v[k]);
+      }
+      float sum = 0.0f, weights = 0.0f;
+#pragma unroll
+      for (int r = 0; r < 8; ++r) {
+        if (r < 4 && !whole) continue;
+        const float e = expf(gates[r].v[k] - best);
+        weights += e;
+        sum += e * values[r].v[k];
+      }
+      y[k] = sum / weights;
+      squares = fmaf(y[k], y[k], squares);
+    }
+    squares = warp_sum(squares);
+    if constexpr (kWarps > 1) {
+      if (lane == 0) parts[turn][warp] = squares;
+      __syncthreads();
+      squares = parts[turn][0];
+#pragma unroll
+      for (int w = 1; w < kWarps; ++w) squares += parts[turn][w];
+      turn ^= 1;
+    }
+    const auto factor = static_cast<float>(rsqrt(static_cast<double>(squares) / dim + p.eps));
+#pragma unroll
+    for (int k = 0; k < 4; ++k) y[k] = y[k] * factor * weight[k];
+    if (turned) {
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        const float turn[2] = {cosine[k], sine[k]};
+        const float even = y[2 * k], odd = y[2 * k + 1];
+        y[2 * k] = __fsub_rn(__fmul_rn(even, turn[0]), __fmul_rn(odd, turn[1]));
+        y[2 * k + 1] = __fadd_rn(__fmul_rn(even, turn[1]), __fmul_rn(odd, turn[0]));
+      }
+    }
+    if constexpr (dim == AS_INDEX_DIM) {
+      if (p.hadamard != AS_HADAMARD_OFF) hadamard(y);
+    }
+    const std::int64_t t = first + i;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      y[k] = round_bf16(y[k]);
+      if (present(p.row)) *at<Bits>(p.row, t, channel + k) = float_to_bf16(y[k]);
+    }
+    if constexpr (dim == AS_HEAD_DIM) {
+      insert_latent_part(y, channel, cache_row(cache, slot, 576, 8), p.scale_floor);
+    } else {
+      const bool fp8 = p.cache.record == AS_RECORD_INDEX_FP8;
+      insert_index(y, p.cache.record, cache_row(cache, slot, fp8 ? 128 : 64, 4), p.scale_floor,
+                   p.fp4_rule);
+    }
+  }
+}
+
+template <int dim>
+int compress4(const Params& p, const Launch& launch) {
+  const std::int64_t tokens = p.slots.shape[0];
+  const auto stream = static_cast<cudaStream_t>(launch.stream);
+  const CacheView state = cache_view(p.state), cache = cache_view(p.cache);
+  // Few tokens: all at once. Many: most emit nothing, and blocks that do nothing cost time.
+  const int apart = tokens <= kTokensApart * launch.gpu.multiprocessors ? 1 : 4;
+  compress4_kernel<dim>
+      <<<static_cast<unsigned>((tokens + apart - 1) / apart), dim / 4, 0, stream>>>(p, state, cache,
+                                                                                    apart);
+  return launch_status();
+}
+
 }  // namespace
 
 int compress_insert(const Params& p, const Launch& launch) {
   const std::int64_t tokens = p.slots.shape[0];
   if (tokens == 0) return 0;
+  if (p.ratio == 4 && p.rows_given == 0 && p.round_pooled == 0 &&
+      p.hadamard != AS_HADAMARD_ROUNDED) {
+    return p.cache.record == AS_RECORD_LATENT ? compress4<AS_HEAD_DIM>(p, launch)
+                                              : compress4<AS_INDEX_DIM>(p, launch);
+  }
   const auto stream = static_cast<cudaStream_t>(launch.stream);
   const auto blocks = static_cast<unsigned>(tokens);
   const CacheView state = p.rows_given != 0 ? CacheView{} : cache_view(p.state);
