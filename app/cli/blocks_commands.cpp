@@ -17,6 +17,7 @@
 #include "engine/config/json_file.h"
 #include "engine/config/workload_file.h"
 #include "engine/decisions/decision_watch.h"
+#include "engine/decisions/replay_judge.h"
 #include "engine/sched/replay.h"
 #include "engine/sched/sched_invariants.h"
 
@@ -73,6 +74,10 @@ WorkloadRun watched_run(const SimulateCommand& command, Watched& watched) {
   return run;
 }
 
+std::int64_t judged_decisions(const DecisionCounts& counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
+
 Result<void> write_events(const CacheEventLog& log, const std::string& path) {
   std::string text;
   for (const CacheEvent& event : log.events()) {
@@ -120,10 +125,9 @@ Result<as_status> simulate_command(const SimulateCommand& command) {
   } else {
     say("{}", Lines{workload_text(*workload, *result)});
     if (watched.auditor) {
-      const DecisionCounts& counts = watched.judge->counts();
       say("\nall invariants hold around {} calls\n", watched.auditor->calls());
       say("all {} decisions are those of the plain model\n",
-          std::accumulate(counts.begin(), counts.end(), std::int64_t{0}));
+          judged_decisions(watched.judge->counts()));
     }
   }
   return AS_OK;
@@ -134,12 +138,21 @@ Result<as_status> replay_command(const std::string& file) {
   if (!text) return text.error();
   Result<Replay> replay = parse_replay(*text, file);
   if (!replay) return replay.error();
-  Result<ReplayOutcome> outcome = run_replay(*replay);
+  Result<ReplayJudge> judge = ReplayJudge::make(*replay);
+  if (!judge) return judge.error();
+  Result<ReplayOutcome> outcome = run_replay(*replay, &*judge);
   if (!outcome) return outcome.error();
   say("{}", Lines{outcome->lines});
   for (const ReplayMismatch& m : outcome->mismatches) {
     say(stderr, "attnscope: {}: line {}: {}\n", file, m.line, m.what);
   }
+  if (const auto& wrong = judge->wrong()) {
+    say(stderr, "attnscope: {}: line {}: wrong decision, {}: {}\n", file, judge->line(),
+        decision_name(wrong->decision), wrong->note);
+    return AS_MISMATCH;
+  }
+  say(stderr, "attnscope: all {} decisions are those of the plain model\n",
+      judged_decisions(judge->counts()));
   return outcome->mismatches.empty() ? AS_OK : AS_MISMATCH;
 }
 

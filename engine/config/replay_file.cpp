@@ -78,6 +78,14 @@ void read_add(JsonObject& line, std::int64_t adds, std::int64_t longest, SchedRe
     media.offset = item.integer("offset", 0, kMostOfCall);
     media.length = item.integer("length", 1, kMostOfCall);
     item.finish();
+    const std::vector<MediaItem>& before = r.extras.media;
+    if (!before.empty() && media.offset < before.back().offset + before.back().length) {
+      line.fail("media",
+                fmt::format("\"{}\" begins before \"{}\" ends", media.identifier,
+                            before.back().identifier),
+                "give media by offset; no two share a token");
+      return;
+    }
     r.extras.media.push_back(std::move(media));
   }
 }

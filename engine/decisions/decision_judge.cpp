@@ -32,6 +32,7 @@ plain::Rules plain_rules(const SchedulerOptions& o, bool serving) {
   rules.max_len = o.kv.max_model_len;
   rules.budget = o.token_budget;
   rules.max_running = o.max_requests;
+  rules.steps_in_flight = o.steps_in_flight;
   rules.lookahead = o.lookahead;
   rules.longest_chunk = o.prefill_threshold;
   rules.watermark =
@@ -47,6 +48,8 @@ plain::Rules plain_rules(const SchedulerOptions& o, bool serving) {
   rules.prompt_ends = switches.partial_hashes;
   rules.cursor_by_place = switches.victim_cursor == VictimCursor::kBelowCursor;
   rules.trim_to_stored = switches.full_trim == FullTrim::kStoredLength;
+  rules.window_of_results = switches.window_basis == WindowBasis::kProcessed;
+  rules.cap_of_in_flight = switches.cap == CapBasis::kInFlight;
   rules.forget_uncomputed = serving;
   return rules;
 }
@@ -125,6 +128,12 @@ bool DecisionJudge::judge(Decision decision, std::int64_t request, bool holds,
   wrong_ = WrongDecision{decision, step_, request,
                          request < 0 ? note : fmt::format("request {}: {}", request, note)};
   return false;
+}
+
+void DecisionJudge::add(const plain::Request& request) {
+  if (wrong_) return;
+  learnt_.erase(request.id);
+  model_.add(request);
 }
 
 // In the order in which they are made, so that the first one to differ is none's consequence.
@@ -324,9 +333,9 @@ bool DecisionJudge::same_keys(const BlockScheduler& s, std::int32_t block) const
 void DecisionJudge::ended(const BlockScheduler& s) {
   if (wrong_) return;
   std::int64_t freed_by = -1;
-  for (const plain::Planned& planned : model_.plan().scheduled) {
+  for (const plain::Planned& planned : model_.over().scheduled) {
     const plain::Request& r = model_.request(planned.request);
-    const bool over = r.state != plain::State::kRunning;
+    const bool over = r.is_over();
     if (over) freed_by = r.id;
     const bool is_over = !s.alive(r.id);
     if (!judge(Decision::kStop, r.id, over == is_over,
@@ -336,6 +345,26 @@ void DecisionJudge::ended(const BlockScheduler& s) {
     }
   }
   if (freed_by >= 0) free_order(s, freed_by);
+}
+
+void DecisionJudge::aborted(const BlockScheduler& s, std::int64_t request, bool done, bool must) {
+  if (wrong_) return;
+  const auto shown = [](bool ended) { return ended ? "ended by the abort" : "not there to abort"; };
+  if (judge(Decision::kStop, request, done == must && !s.alive(request),
+            fmt::format("is {}, must be {}", shown(done), shown(must))) &&
+      queues(s)) {
+    free_order(s, request);
+  }
+}
+
+void DecisionJudge::reset(const BlockScheduler& s, bool done, bool must) {
+  if (wrong_) return;
+  const auto shown = [](bool cleared) { return cleared ? "cleared" : "left as it was"; };
+  if (judge(Decision::kKeys, -1, done == must,
+            fmt::format("the prefix cache is {}, must be {}", shown(done), shown(must))) &&
+      queues(s) && free_order(s, -1)) {
+    keys(s);
+  }
 }
 
 }  // namespace attnscope

@@ -52,10 +52,15 @@ class DecisionJudge {
 
   plain::Scheduler& model() { return model_; }
   const plain::Scheduler& model() const { return model_; }
+  // A request, or another one under the id of one that is over.
+  void add(const plain::Request& request);
   // After the scheduler's step: lets the model go through it too, and compares.
   void planned(const BlockScheduler& scheduler, const StepPlan& plan);
   // After the results of the step went to both.
   void ended(const BlockScheduler& scheduler);
+  // After an abort or a reset of both; done, must: whether each did anything.
+  void aborted(const BlockScheduler& scheduler, std::int64_t request, bool done, bool must);
+  void reset(const BlockScheduler& scheduler, bool done, bool must);
 
   const std::optional<WrongDecision>& wrong() const { return wrong_; }
   const DecisionCounts& counts() const { return counts_; }

@@ -14,6 +14,11 @@ plain::Request plain_request(const SchedRequest& from) {
   r.arrival = from.arrival;
   r.stop = {from.stop.max_tokens, from.stop.min_tokens, from.stop.end_token, from.stop.ignore_end,
             from.stop.stop_tokens};
+  r.apart = {from.extras.adapter, from.extras.salt, {}};
+  for (const MediaItem& m : from.extras.media) {
+    r.apart.media.push_back({m.identifier, m.offset, m.length});
+  }
+  r.computes_all = from.skip_lookup;
   return r;
 }
 
@@ -22,11 +27,10 @@ void DecisionWatch::after_change() {
   plain::Scheduler& model = judge_.model();
   for (const std::int32_t slot : scheduler_.waiting()) {
     const SchedRequest& r = scheduler_.request(slot);
-    if (!model.knows(r.id)) model.add(plain_request(r));
+    if (!model.knows(r.id)) judge_.add(plain_request(r));
   }
   for (const auto& [id, r] : model.requests()) {
-    const bool lives = r.state == plain::State::kWaiting || r.state == plain::State::kRunning;
-    if (lives && !scheduler_.alive(id)) model.abort(id);
+    if (!r.is_over() && !scheduler_.alive(id)) model.abort(id);
   }
 }
 

@@ -45,8 +45,15 @@ void Cache::name_prefixes(Request& r) {
     const std::int64_t named = static_cast<std::int64_t>(r.prefixes.size()) * rules_.hash_block;
     if (named + rules_.hash_block > r.known()) return;
     const auto first = r.tokens.begin() + named;
+    std::vector<Mark> marks;
+    if (!r.apart.adapter.empty()) marks.emplace_back(r.apart.adapter, std::nullopt);
+    for (const Media& m : r.apart.media) {
+      const bool inside = m.offset < named + rules_.hash_block && m.offset + m.length > named;
+      if (inside) marks.emplace_back(m.identifier, m.offset - named);
+    }
+    if (named == 0 && !r.apart.salt.empty()) marks.emplace_back(r.apart.salt, std::nullopt);
     r.prefixes.push_back(prefixes_->name(r.prefixes.empty() ? 0 : r.prefixes.back(),
-                                         {first, first + rules_.hash_block}));
+                                         {first, first + rules_.hash_block}, marks));
   }
 }
 
@@ -65,11 +72,12 @@ std::int64_t Cache::skipped(const Group& group, std::int64_t computed) const {
 
 // Most blocks that a request holds while its prompt is computed chunk by chunk.
 std::optional<std::int64_t> Cache::cap(const Group& group) const {
+  const std::int64_t chunk = rules_.budget * (rules_.cap_of_in_flight ? rules_.steps_in_flight : 1);
   switch (group.kind) {
     case Group::Kind::kSliding:
-      return ceil_div(std::min(group.window - 1 + rules_.budget, rules_.max_len), group.block) + 1;
+      return ceil_div(std::min(group.window - 1 + chunk, rules_.max_len), group.block) + 1;
     case Group::Kind::kChunked:
-      return ceil_div(std::min(group.window + rules_.budget, rules_.max_len), group.block);
+      return ceil_div(std::min(group.window + chunk, rules_.max_len), group.block);
     case Group::Kind::kFull:
       break;
   }
@@ -162,7 +170,7 @@ Cache::Found Cache::find(const Batch& batch, const Request& r, std::int64_t most
 Hit Cache::lookup(const Request& r) const {
   Hit out;
   out.blocks.resize(rules_.groups.size());
-  if (!rules_.caching) return out;
+  if (!rules_.caching || r.computes_all) return out;
   const std::int64_t most = r.known() - 1;  // the last token is computed in any case
   if (rules_.groups.size() == 1) {
     out.blocks = find(batches_[0], r, most, batches_[0].flagged, batches_[0].kind.block);
@@ -249,11 +257,13 @@ bool Cache::allocate(const Request& r, std::int64_t tokens, const Hit* hit, std:
     return false;
   }
   const std::int64_t upto = std::min(total + tokens + rules_.lookahead, rules_.max_len);
+  const std::int64_t late = rules_.window_of_results ? r.in_flight : 0;
+  const std::int64_t seen = std::max<std::int64_t>(total - late, 0);
   if (const auto held = tables_.find(r.id); held != tables_.end()) {
     for (std::size_t g = 0; g < rules_.groups.size(); ++g) {
       Blocks& table = held->second[g].blocks;
       Blocks dropped;
-      std::int64_t i = skipped(rules_.groups[g], total) / rules_.groups[g].block;
+      std::int64_t i = skipped(rules_.groups[g], seen) / rules_.groups[g].block;
       for (i = std::min(i, count(table)) - 1; i >= 0 && table[index(i)] != kNull; --i) {
         dropped.push_back(table[index(i)]);
         table[index(i)] = kNull;
@@ -378,6 +388,16 @@ void Cache::forget_new_keys(std::int64_t request) {
   for (const NewKey& key : given) {
     if (key.request == request) take_all_keys(key.block);
   }
+}
+
+bool Cache::forget_all() {
+  if (std::any_of(holders_.begin(), holders_.end(), [](std::int64_t n) { return n > 0; })) {
+    return false;
+  }
+  found_under_.clear();
+  keys_.assign(keys_.size(), {});
+  new_keys_.clear();
+  return true;
 }
 
 // ---- the queue of free blocks

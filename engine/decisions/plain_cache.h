@@ -42,6 +42,8 @@ class Cache {
   // Keys that `request` gave to blocks since begin_step(): nobody finds them.
   void forget_new_keys(std::int64_t request);
   void begin_step() { new_keys_.clear(); }
+  // Nobody finds anything any more. False, and nothing is done, while somebody holds a block.
+  bool forget_all();
 
   // Table of one request in one group; empty for who has none.
   const Blocks& table(std::int64_t request, std::size_t group) const;

@@ -37,6 +37,7 @@ struct Rules {
   std::int64_t max_len = 0;      // tokens of a request, sampled ones included
   std::int64_t budget = 0;       // tokens of a step
   std::int64_t max_running = 0;
+  std::int64_t steps_in_flight = 1;    // that may be decided before the first one's results
   std::int64_t lookahead = 0;          // tokens of room beyond those computed
   std::int64_t longest_chunk = 0;      // of one request in a step; 0 = the budget
   std::int64_t watermark = 0;          // blocks that an admission beside others leaves free
@@ -52,6 +53,8 @@ struct Rules {
   bool prompt_ends = false;        // a prompt's end inside a block gets a key too
   bool cursor_by_place = false;    // a victim before the cursor moves it, scheduled or not
   bool trim_to_stored = false;     // a full group looked up again is cut to what it had
+  bool window_of_results = false;  // tokens of steps in flight still see what they see
+  bool cap_of_in_flight = false;   // an admission has room for the chunks of all steps in flight
   bool forget_uncomputed = false;  // keys that a step gave to what it then did not compute go
 };
 

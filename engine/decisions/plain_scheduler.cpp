@@ -38,7 +38,14 @@ const Plan& Scheduler::step() {
   if (rules_.forget_uncomputed) {
     for (const Preempted& p : plan_.preempted) cache_.forget_new_keys(p.request);
   }
-  for (const Planned& p : plan_.scheduled) at(p.request).computed += p.tokens;
+  for (const Planned& p : plan_.scheduled) {
+    Request& r = at(p.request);
+    r.computed += p.tokens;
+    r.in_flight += p.tokens;
+    // It samples a token that the next step computes without knowing it.
+    if (rules_.steps_in_flight > 1 && r.computed >= r.known() + r.coming) ++r.coming;
+  }
+  in_flight_.push_back(plan_);
   return plan_;
 }
 
@@ -60,7 +67,7 @@ std::size_t Scheduler::victim() const {
 void Scheduler::step_running(std::int64_t& budget) {
   for (std::size_t i = 0; i < running_.size() && budget > 0;) {
     Request& r = at(running_[i]);
-    std::int64_t tokens = r.known() + r.drafts - r.computed;
+    std::int64_t tokens = r.known() + r.drafts + r.coming - r.computed;
     if (rules_.longest_chunk > 0) tokens = std::min(tokens, rules_.longest_chunk);
     tokens = std::min({tokens, budget, rules_.max_len - 1 - r.computed});
     if (tokens <= 0) {
@@ -70,8 +77,7 @@ void Scheduler::step_running(std::int64_t& budget) {
     bool itself = false;
     while (!itself && !cache_.allocate(r, tokens, nullptr, 0)) {
       const std::size_t place = victim();
-      Request& lost = at(running_[place]);
-      running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(place));
+      const Request& lost = request(running_[place]);
       const auto planned = std::find_if(plan_.scheduled.begin(), plan_.scheduled.end(),
                                         [&](const Planned& p) { return p.request == lost.id; });
       const bool was_planned = planned != plan_.scheduled.end();
@@ -80,21 +86,33 @@ void Scheduler::step_running(std::int64_t& budget) {
         plan_.scheduled.erase(planned);
       }
       if (rules_.cursor_by_place ? place < i : was_planned) --i;
-      cache_.free(lost.id);
-      lost.state = State::kWaiting;
-      lost.computed = 0;
-      lost.drafts = 0;
-      waiting_.insert(waiting_.begin(), lost.id);
+      preempt(place);
       plan_.preempted.push_back({lost.id, r.id});
       itself = lost.id == r.id;
     }
     if (itself) return;
     // Drafts for which there was no room are not computed.
-    r.drafts = std::clamp<std::int64_t>(r.computed + tokens - r.known(), 0, r.drafts);
+    r.drafts = std::clamp<std::int64_t>(r.computed + tokens - r.known() - r.coming, 0, r.drafts);
     plan_.scheduled.push_back({r.id, tokens, false, 0});
     budget -= tokens;
     ++i;
   }
+}
+
+void Scheduler::preempt(std::size_t place) {
+  Request& lost = at(running_[place]);
+  running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(place));
+  cache_.free(lost.id);
+  lost.state = State::kWaiting;
+  lost.computed = 0;
+  lost.drafts = 0;
+  lost.coming = 0;
+  waiting_.insert(waiting_.begin(), lost.id);
+}
+
+bool Scheduler::reset(bool of_all) {
+  while (of_all && !running_.empty()) preempt(running_.size() - 1);
+  return cache_.forget_all();
 }
 
 void Scheduler::step_waiting(std::int64_t& budget) {
@@ -120,10 +138,13 @@ void Scheduler::step_waiting(std::int64_t& budget) {
 
 void Scheduler::results(const std::map<std::int64_t, std::vector<std::int32_t>>& tokens,
                         bool abort_empty) {
+  over_ = std::move(in_flight_.front());
+  in_flight_.pop_front();
   std::vector<std::int64_t> empty;
-  for (const Planned& p : plan_.scheduled) {
+  for (const Planned& p : over_.scheduled) {
     Request& r = at(p.request);
-    if (r.state != State::kRunning) continue;
+    if (r.is_over()) continue;
+    r.in_flight = std::max<std::int64_t>(r.in_flight - p.tokens, 0);
     const auto got = tokens.find(p.request);
     if (got == tokens.end() || got->second.empty()) {
       if (r.computed >= r.known()) empty.push_back(r.id);
@@ -135,10 +156,11 @@ void Scheduler::results(const std::map<std::int64_t, std::vector<std::int32_t>>&
     r.drafts = 0;
     for (const std::int32_t token : got->second) {
       r.tokens.push_back(token);
+      if (r.coming > 0) --r.coming;
       stop(r);
-      if (r.state != State::kRunning) break;
+      if (r.is_over()) break;
     }
-    if (rules_.caching && r.state == State::kRunning) cache_.name_prefixes(r);
+    if (rules_.caching && !r.is_over()) cache_.name_prefixes(r);
   }
   for (const std::int64_t id : empty) {
     if (abort_empty) finish(id, State::kAborted);

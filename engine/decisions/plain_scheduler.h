@@ -1,10 +1,13 @@
 // The plain model's scheduler: who computes how many tokens in a step, who loses its blocks to
 // whom, who is admitted with what it finds computed, and who is over after the step.
 //
-//   add, abort -> set_drafts -> step -> results -> ...
+//   add, abort, reset -> set_drafts -> step -> results -> ...
+//
+// With several steps in flight step() goes on before results(), which are those of the oldest one.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <vector>
 
@@ -44,7 +47,12 @@ class Scheduler {
   // and got none has nothing to go on with: abort_empty ends it.
   void results(const std::map<std::int64_t, std::vector<std::int32_t>>& tokens, bool abort_empty);
 
+  // Everything that is kept to be found goes. of_all: those that run lose their blocks first.
+  // False while blocks are held.
+  bool reset(bool of_all);
+
   const Plan& plan() const { return plan_; }
+  const Plan& over() const { return over_; }  // whose results came last
   bool knows(std::int64_t id) const { return requests_.contains(id); }
   const Request& request(std::int64_t id) const { return requests_.at(id); }
   const std::map<std::int64_t, Request>& requests() const { return requests_; }
@@ -60,6 +68,7 @@ class Scheduler {
   std::size_t victim() const;
   // Whether the first goes before the second: in the queue of a scheduler by priority.
   bool sooner(std::int64_t a, std::int64_t b) const;
+  void preempt(std::size_t place);  // of those that run
   void stop(Request& request);
   void finish(std::int64_t id, State state);
 
@@ -67,7 +76,8 @@ class Scheduler {
   Cache cache_;
   std::map<std::int64_t, Request> requests_;  // of all times
   std::vector<std::int64_t> running_, waiting_;
-  Plan plan_;
+  Plan plan_, over_;
+  std::deque<Plan> in_flight_;  // oldest first
 };
 
 }  // namespace attnscope::plain

@@ -14,8 +14,8 @@ using Json = nlohmann::ordered_json;
 
 class Player {
  public:
-  Player(const Replay& replay, BlockScheduler scheduler)
-      : replay_(replay), s_(std::move(scheduler)) {}
+  Player(const Replay& replay, BlockScheduler scheduler, ReplayObserver* watch)
+      : replay_(replay), s_(std::move(scheduler)), watch_(watch) {}
 
   Result<Json> apply(const ReplayCall& call) {
     Json out = {{"line", call.line}, {"call", replay_call_name(call.kind)}};
@@ -25,6 +25,7 @@ class Player {
           fmt::format("{}: line {}: {}", replay_.name, call.line, done.error().message),
           done.error().hint);
     }
+    if (watch_ != nullptr) watch_->after(call, s_, plan_, done_);
     add_state(out);
     return out;
   }
@@ -33,25 +34,37 @@ class Player {
   Result<void> make(const ReplayCall& call, Json& out) {
     switch (call.kind) {
       case ReplayCallKind::kAdd:
-        return s_.add(call.request);
+        return add(call.request);
       case ReplayCallKind::kSchedule:
         schedule(out);
         return {};
       case ReplayCallKind::kResults:
         return results(call, out);
       case ReplayCallKind::kAbort:
-        out["ok"] = s_.abort(call.id);
+        out["ok"] = done_ = s_.abort(call.id);
         out["finished"] = s_.take_finished();
         return {};
       case ReplayCallKind::kReset:
-        out["ok"] = s_.reset_prefix_cache(call.preempt_running);
+        out["ok"] = done_ = s_.reset_prefix_cache(call.preempt_running);
         return {};
     }
     return {};
   }
 
+  Result<void> add(const SchedRequest& request) {
+    for (const StepPlan& plan : plans_) {
+      for (const ScheduledTokens& t : plan.scheduled) {
+        if (t.id != request.id || s_.alive(t.id)) continue;
+        return bad_input(
+            fmt::format("request {} is in step {}, whose results are not in", t.id, plan.step),
+            "give the results first, or another id");
+      }
+    }
+    return s_.add(request);
+  }
+
   void schedule(Json& out) {
-    const StepPlan& plan = s_.schedule();
+    const StepPlan& plan = plan_ = s_.schedule();
     plans_.push_back(plan);
     out["step"] = plan.step;
     Json scheduled = Json::array();
@@ -123,6 +136,9 @@ class Player {
 
   const Replay& replay_;
   BlockScheduler s_;
+  ReplayObserver* watch_;
+  StepPlan plan_;      // of the last schedule
+  bool done_ = false;  // what the last abort or reset returned
   std::deque<StepPlan> plans_;
 };
 
@@ -143,10 +159,10 @@ void compare_call(const ReplayCall& call, const Json& found, std::vector<ReplayM
 
 }  // namespace
 
-Result<ReplayOutcome> run_replay(const Replay& replay) {
+Result<ReplayOutcome> run_replay(const Replay& replay, ReplayObserver* watch) {
   Result<BlockScheduler> made = BlockScheduler::make(replay.options);
   if (!made) return made.error();
-  Player player(replay, std::move(*made));
+  Player player(replay, std::move(*made), watch);
   ReplayOutcome outcome;
   for (const ReplayCall& call : replay.calls) {
     Result<Json> state = player.apply(call);

@@ -27,8 +27,17 @@ struct ReplayOutcome {
   std::vector<ReplayMismatch> mismatches;
 };
 
+// Somebody who is told each call after it was made.
+class ReplayObserver {
+ public:
+  virtual ~ReplayObserver() = default;
+  // plan: of a schedule; done: what an abort or a reset returned.
+  virtual void after(const ReplayCall& call, const BlockScheduler& scheduler, const StepPlan& plan,
+                     bool done) = 0;
+};
+
 // A call that cannot be made (an unknown id, results without a step) ends it with an error that
 // names the line; then there is no outcome at all.
-Result<ReplayOutcome> run_replay(const Replay& replay);
+Result<ReplayOutcome> run_replay(const Replay& replay, ReplayObserver* watch = nullptr);
 
 }  // namespace attnscope

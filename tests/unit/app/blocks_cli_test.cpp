@@ -1,4 +1,6 @@
 // attnscope blocks ..: what it prints, its exit codes, bad files.
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "tests/unit/app/cli_fixture.h"
@@ -83,6 +85,42 @@ TEST_F(BlocksCli, ReplayComparesAndRefuses) {
   EXPECT_EQ(broken.code, 3);
   EXPECT_NE(broken.err.find("line 3"), std::string::npos);
   EXPECT_EQ(broken.out, "");
+}
+
+// What tells prompts apart, steps in flight and resets are judged too.
+TEST_F(BlocksCli, ReplayJudgesEveryDecision) {
+  const std::string head =
+      R"({"format":"attnscope-blocks-replay","version":1,"groups":[{"kind":"full",)"
+      R"("block_size":16}],"blocks":31,"token_budget":100,"max_seqs":4,"steps_in_flight":2})";
+  const auto add = [](int id, const std::string& more) {
+    return fmt::format(R"({{"call":"add","id":{},"prompt_range":[0,49],"max_tokens":3{}}})"
+                       "\n",
+                       id, more);
+  };
+  const std::string calls =
+      add(0, R"(,"salt":"a")") + add(1, R"(,"adapter":"b","priority":1)") +
+      "{\"call\":\"schedule\"}\n{\"call\":\"schedule\"}\n" +
+      "{\"call\":\"results\",\"tokens\":{\"0\":[7],\"1\":[8]}}\n" + add(2, R"(,"salt":"a")") +
+      add(3, R"(,"skip_lookup":true)") + "{\"call\":\"schedule\"}\n" +
+      "{\"call\":\"abort\",\"id\":1}\n{\"call\":\"reset\",\"preempt_running\":true}\n";
+  const Outcome o = run({"replay", write("good.jsonl", head + "\n" + calls)});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_NE(o.err.find(" decisions are those of the plain model"), std::string::npos) << o.err;
+  const Outcome media =
+      run({"replay",
+           write("media.jsonl", head + "\n" +
+                                    add(0, R"(,"media":[{"identifier":"x","offset":20,"length":9},)"
+                                           R"({"identifier":"y","offset":28,"length":2}])"))});
+  EXPECT_EQ(media.code, 3);
+  EXPECT_NE(media.err.find("\"y\" begins before \"x\" ends"), std::string::npos) << media.err;
+  const Outcome again =
+      run({"replay", write("again.jsonl", head + "\n" + add(0, "") +
+                                              "{\"call\":\"schedule\"}\n{\"call\":\"abort\","
+                                              "\"id\":0}\n" +
+                                              add(0, ""))});
+  EXPECT_EQ(again.code, 3);
+  EXPECT_NE(again.err.find("request 0 is in step 0, whose results are not in"), std::string::npos)
+      << again.err;
 }
 
 TEST_F(BlocksCli, LayoutAndEvents) {
