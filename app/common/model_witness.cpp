@@ -172,7 +172,9 @@ ModelWitness::ModelWitness(std::unique_ptr<reference::ModelReference> model,
     : model_(std::move(model)),
       audit_(*model_, scenario.model),
       follows_(scenario.hidden_states.empty()) {
-  if (!follows_) figures_.left_out = "layers are fed recorded hidden states";
+  if (follows_) return;
+  figures_.left_out = "layers are fed recorded hidden states";
+  figures_.hint = "without them, --hidden-states, the whole model is followed";
 }
 
 void ModelWitness::peer_op_done(const Session& session, const OpParams& params, int rank) {

@@ -247,6 +247,8 @@ std::string summary(const json& report, const Paint& paint) {
                        count("accepted_drafts"));
   }
   out += fmt::format("taps {} = {}\n", s.at("taps").get<std::int64_t>(), counts);
+  const auto unwitnessed = report.at("ref_model").at("says").get<std::string>();
+  if (report.at("references") != "none" && !unwitnessed.empty()) out += unwitnessed + "\n";
   out += format_decisions(report.at("decisions"));
   out +=
       fmt::format("verdict: {}\n", paint(colour_of(verdict == "ok" ? "equal" : verdict), verdict));

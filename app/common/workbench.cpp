@@ -116,6 +116,7 @@ void Workbench::Impl::start(const RunSetup& setup, bool warm) {
   seen = nullptr;
   follow = true;
   first_picture = true;
+  unwitnessed.clear();
   asked_block = -1;
   changed_at.reset();
   failure_wanted = false;
@@ -282,6 +283,10 @@ bool Workbench::poll() {
     impl.seen = snapshot_.get();
     impl.first_picture = false;
     ++version_;
+    if (snapshot_->unwitnessed != impl.unwitnessed) {
+      impl.unwitnessed = snapshot_->unwitnessed;
+      if (!impl.unwitnessed.empty()) say(Message::Kind::kWarning, impl.unwitnessed);
+    }
     if (fresh) {
       cursor_ = {-1, -1, AS_OP_SCHEDULE};
       impl.view.reset();

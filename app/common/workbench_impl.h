@@ -69,6 +69,7 @@ struct Workbench::Impl {
   bool follow = true;         // the cursor goes with the session
   std::optional<Place> view;  // layer and op that the user went to; a newcomer's until then
   bool first_picture = true;
+  std::string unwitnessed;                 // what was said of ref.model
   std::optional<std::int64_t> changed_at;  // step from which a planted bug runs
   bool failure_wanted = false;             // go to the first failure once the session is idle
   std::chrono::steady_clock::time_point start_time = std::chrono::steady_clock::now();

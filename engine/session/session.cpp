@@ -272,8 +272,10 @@ void Session::take_profiles(int version) {
   parts_.config.switches = switches_of_version(parts_.config.switches, version);
   make_rope_tables(parts_.ropes.front().table.shape[0]);
   verifier_->watch_weights_anew();
+  replay_watch_ = {};  // its first boundary had other tables
   witness_to_make_ = nullptr;
   unwitnessed_.left_out = "an older program kept the session";
+  unwitnessed_.hint = "start over: the steps are computed anew, with it";
 }
 
 void Session::set_rope_tables() {

@@ -1,25 +1,35 @@
 // A session and its witness.
+#include <fmt/format.h>
+
 #include "engine/session/session.h"
 
 namespace attnscope {
 namespace {
 
 // It reads all weights a second time, two bytes each.
+constexpr const char* kTooLarge = "the model is too large";
 constexpr std::int64_t kMostWitnessed = std::int64_t{2} << 30;  // parameters
 
 std::string not_witnessed(const Scenario& scenario, const LaneRegistry& registry,
                           const SessionOptions& options) {
   if (options.references == References::kNone && !options.witness) return "no reference runs";
   if (!registry.witness()) return "this build has none";
-  if (scenario.model.parameter_count() > kMostWitnessed) return "the model is too large";
+  if (scenario.model.parameter_count() > kMostWitnessed) return kTooLarge;
   return {};
 }
 
 }  // namespace
 
+std::string unwitnessed_text(const Witnessed& witnessed) {
+  if (witnessed.left_out.empty()) return {};
+  return fmt::format("ref.model does not follow: {}{}{}", witnessed.left_out,
+                     witnessed.hint.empty() ? "" : "; ", witnessed.hint);
+}
+
 void Session::choose_witness(const Scenario& scenario, const LaneRegistry& registry,
                              const SessionOptions& options) {
   unwitnessed_.left_out = not_witnessed(scenario, registry, options);
+  if (unwitnessed_.left_out == kTooLarge) unwitnessed_.hint = "run fewer layers, --layers";
   if (!unwitnessed_.left_out.empty()) return;
   witness_to_make_ = [make = registry.witness(), scenario, threads = parts_.threads] {
     return make(scenario, threads);

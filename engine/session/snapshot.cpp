@@ -88,6 +88,9 @@ std::shared_ptr<const Snapshot> take_snapshot(const Session& session, const Trac
   snapshot->violation = session.guard().violation();
   snapshot->decisions = session.judge().counts();
   snapshot->wrong_decision = session.judge().wrong();
+  if (session.references() != References::kNone) {
+    snapshot->unwitnessed = unwitnessed_text(session.witnessed());
+  }
   snapshot->steps = recorder.summaries();
   snapshot->traces = recorder.traces();
   snapshot->trace_bytes = recorder.bytes();

@@ -51,6 +51,7 @@ struct Snapshot {
   std::optional<Violation> violation;  // the one that stopped the session
   DecisionCounts decisions{};          // of scheduler and block manager that were judged, so far
   std::optional<WrongDecision> wrong_decision;
+  std::string unwitnessed;  // where references run without ref.model: why, and what to do
   std::vector<std::shared_ptr<const StepSummary>> steps;
   std::vector<std::shared_ptr<const StepTrace>> traces;
   std::int64_t trace_bytes = 0;

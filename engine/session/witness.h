@@ -23,7 +23,11 @@ struct Witnessed {
   double sim_drift = 0;   // of ref.sim's
   double seconds = 0;     // of processor time, over all threads
   std::string left_out;   // why there is none; empty = there is one
+  std::string hint;       // what to do to have one; may be empty
 };
+
+// "ref.model does not follow: an older program kept the session; start over ..": for people.
+std::string unwitnessed_text(const Witnessed& witnessed);
 
 class SessionWitness {
  public:

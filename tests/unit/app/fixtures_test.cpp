@@ -5,10 +5,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
 #include <map>
 
 #include "app/common/plugins.h"
+#include "app/common/report.h"
 #include "app/common/wiring.h"
+#include "app/common/workbench.h"
+#include "engine/session/byte_stream.h"
 #include "engine/session/session.h"
 #include "engine/session/session_file.h"
 
@@ -136,6 +141,40 @@ TEST_F(KeptSession, GoesOnWhereItWas) {
   ASSERT_TRUE(session->seek({recorded.at("step"), -1, 0, false}));
   while (!session->finished()) ASSERT_TRUE(session->step());
   EXPECT_EQ(session->digest(), end);
+}
+
+// Its references' histories are there, the tokens' path through ref.model is not.
+TEST_F(KeptSession, TheScreenSaysThatRefModelDoesNotFollow) {
+  RunSetup setup;
+  setup.scenario = *load_scenario(path("short.json"));
+  RunOptions options;
+  options.session.lanes = setup.lanes;
+  options.session.references = setup.references;
+  const std::string key = run_key(setup.scenario, options);
+  const auto was = facts_.at("session").at("key").get<std::string>();
+  ASSERT_EQ(key.size(), was.size());
+  // As if this program had kept it: its key, and a checksum that fits.
+  std::string bytes = read(path("short.session"));
+  bytes.replace(bytes.find(was), was.size(), key);
+  constexpr std::size_t kHeader = 24;
+  const std::uint64_t sum = checksum(reinterpret_cast<const std::uint8_t*>(bytes.data()) + kHeader,
+                                     bytes.size() - kHeader);
+  std::memcpy(bytes.data() + kHeader - sizeof(sum), &sum, sizeof(sum));
+  write(key + ".session", bytes);
+  Workbench::Options bench_options;
+  bench_options.cache_folder = folder_.string();
+  Workbench bench(bench_options);
+  bench.open(setup, true);
+  bench.wait_idle();
+  const auto said = [&] {
+    return std::ranges::count_if(bench.messages(), [](const Message& m) {
+      return m.kind == Message::Kind::kWarning &&
+             m.text.find(
+                 "ref.model does not follow: an older program kept the session; start "
+                 "over") != std::string::npos;
+    });
+  };
+  EXPECT_EQ(said(), 1);
 }
 
 TEST_F(KeptSession, IsRefusedWhereItIsNotWhole) {
