@@ -1,7 +1,9 @@
 #include "app/common/golden_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "app/common/format.h"
@@ -47,6 +49,10 @@ json outcome_json(const GoldenOutcome& o) {
                         {"budget_used", JsonWriter::of(f.budget_used)},
                         {"note", f.note}});
   }
+  json origin = json::array();
+  for (const GoldenChange& c : o.origin) {
+    origin.push_back({{"what", c.what}, {"accepted", c.accepted}, {"received", c.received}});
+  }
   return {{"name", o.name},
           {"about", o.about},
           {"state", golden_state_name(o.state)},
@@ -56,7 +62,8 @@ json outcome_json(const GoldenOutcome& o) {
           {"received", o.wrote.empty() ? json(nullptr) : json(o.wrote)},
           {"counts", counts},
           {"findings", findings},
-          {"loosened", loosened_json(o.loosened)}};
+          {"loosened", loosened_json(o.loosened)},
+          {"origin", origin}};
 }
 
 bool has_loosened(const GoldenReport& report) {
@@ -64,6 +71,24 @@ bool has_loosened(const GoldenReport& report) {
     if (!o.loosened.empty()) return true;
   }
   return false;
+}
+
+// One line a change, with the goldens that it is one of.
+std::string origin_lines(const GoldenReport& report) {
+  std::map<std::string, std::vector<std::string>> names;
+  for (const GoldenOutcome& o : report.outcomes) {
+    for (const GoldenChange& c : o.origin) {
+      names[fmt::format("{} was {}, is {}", c.what, c.accepted, c.received)].push_back(o.name);
+    }
+  }
+  std::string out = names.empty() ? "" : "\naccepted elsewhere\n";
+  for (const auto& [change, of] : names) {
+    const bool all = of.size() > 1 && of.size() == report.outcomes.size();
+    out +=
+        fmt::format("  {}: {}\n", all ? "all" : printable(fmt::format("{}", fmt::join(of, ", "))),
+                    printable(change));
+  }
+  return out;
 }
 
 bool is_fault(GoldenState state) {
@@ -137,6 +162,7 @@ std::string golden_text(const GoldenReport& report, bool colour) {
       }
     }
   }
+  out += origin_lines(report);
   if (!report.orphans.empty()) {
     out += "\norphans\n";
     for (const GoldenOrphan& o : report.orphans) {

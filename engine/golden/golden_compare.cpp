@@ -215,6 +215,14 @@ class Comparer {
                       as_dtype_name(b.dtype), shape_text(b)));
       return {};
     }
+    // Both choose the bounds.
+    if (a.rule != b.rule || (a.lane != b.lane && accepted_.lanes == received_.lanes)) {
+      const bool rule = a.rule != b.rule;
+      add(a, GoldenVerdict::kWrong, kInfinity,
+          fmt::format("{} {}, is {}", rule ? "its tolerance class was" : "was computed on lane",
+                      rule ? a.rule : a.lane, rule ? b.rule : b.lane));
+      return {};
+    }
     std::size_t out = 0;
     for (std::size_t r = 0; r < a.requests.size(); ++r) out += left_out(a, r) ? 1 : 0;
     if (out > 0 && out == a.requests.size()) {
@@ -426,6 +434,27 @@ Result<GoldenComparison> compare_golden(const GoldenSpec& spec, const GoldenValu
                                         const GoldenValues& received,
                                         const Tolerances& tolerances) {
   return Comparer(spec, accepted, received, tolerances).run();
+}
+
+std::vector<GoldenChange> origin_changes(const GoldenValues& accepted,
+                                         const GoldenValues& received) {
+  std::vector<GoldenChange> out;
+  const auto change = [&](const std::string& what, const std::string& was, const std::string& is) {
+    if (was != is) out.push_back({what, was, is});
+  };
+  change("lanes", accepted.lanes, received.lanes);
+  change("program", accepted.origin.program, received.origin.program);
+  const auto value_of = [](const GoldenOrigin& origin, const std::string& name) {
+    const auto it = std::ranges::find(origin.machine, name, &CaptureProperty::name);
+    return it == origin.machine.end() ? std::string("not said") : it->value;
+  };
+  for (const CaptureProperty& p : received.origin.machine) {
+    change(p.name, value_of(accepted.origin, p.name), p.value);
+  }
+  for (const CaptureProperty& p : accepted.origin.machine) {
+    if (value_of(received.origin, p.name) == "not said") change(p.name, p.value, "not said");
+  }
+  return out;
 }
 
 std::vector<GoldenDelta> golden_deltas(const GoldenTap& accepted, const GoldenTap& received,

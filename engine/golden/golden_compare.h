@@ -36,6 +36,14 @@ struct GoldenComparison {
 Result<GoldenComparison> compare_golden(const GoldenSpec& spec, const GoldenValues& accepted,
                                         const GoldenValues& received, const Tolerances& tolerances);
 
+// Program, lanes and machine of both sides where they differ; the commit always does.
+struct GoldenChange {
+  std::string what;  // "processor"
+  std::string accepted, received;
+};
+std::vector<GoldenChange> origin_changes(const GoldenValues& accepted,
+                                         const GoldenValues& received);
+
 // "2 samples, mean and 3 ranges" apart: what moved, for people who decide.
 struct GoldenDelta {
   std::string what;  // "mean", "element 317"

@@ -245,6 +245,7 @@ void compute_and_decide(GoldenFolder& folder, const GoldenSpec& spec, const Tole
   if (!received) return broken(received.error(), out);
   out.received = std::move(*received);
   out.lanes = out.received.lanes;
+  if (accepted) out.origin = origin_changes(out.accepted, out.received);
   if (out.received.taps.empty()) {
     return broken(bad_input(fmt::format("{}: no op that runs has the taps it names", spec.path),
                             "check layers, steps and ops: attnscope ops lists them"),

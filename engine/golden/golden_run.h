@@ -42,6 +42,7 @@ struct GoldenOutcome {
   double seconds = 0;
   GoldenComparison comparison;
   std::vector<GoldenTolerance> loosened;  // by the definition
+  std::vector<GoldenChange> origin;       // what differs where its values were accepted
   std::optional<Error> error;
   // Both sides, for pictures; empty where there are none.
   GoldenValues accepted, received;

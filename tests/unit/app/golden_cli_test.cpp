@@ -300,6 +300,46 @@ TEST_F(GoldenCliTest, ReportsHoldTheFailureAndTheLoosenedBounds) {
   EXPECT_EQ(html.find("http"), std::string::npos) << "nothing is fetched";
 }
 
+// Lane and class of a tap choose its bounds.
+TEST_F(GoldenCliTest, AnotherLaneOrClassOfATapIsAFailure) {
+  accept_first();
+  const std::string file = path("norm.accepted.json"), good = read(file);
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    const std::size_t at = text.find(from, text.find("\"taps\""));
+    ASSERT_NE(at, std::string::npos) << from;
+    write("norm.accepted.json", text.replace(at, from.size(), to));
+  };
+  changed(R"("lane":"cpu")", R"("lane":"cuda")");
+  Outcome out = golden({"run", "--ci"});
+  EXPECT_EQ(out.code, 1) << out.out;
+  EXPECT_NE(out.out.find("was computed on lane cuda, is cpu"), std::string::npos) << out.out;
+  changed(R"("rule":"dense")", R"("rule":"logits")");
+  out = golden({"run", "--ci"});
+  EXPECT_EQ(out.code, 1) << out.out;
+  EXPECT_NE(out.out.find("its tolerance class was logits, is dense"), std::string::npos) << out.out;
+}
+
+TEST_F(GoldenCliTest, WhereValuesWereAcceptedIsSaidWhereItIsElsewhere) {
+  accept_first();
+  EXPECT_EQ(golden({"run", "--ci"}).out.find("accepted elsewhere"), std::string::npos);
+  json values = json::parse(read(path("norm.accepted.json")));
+  values["origin"]["program"] = "attnscope 0.0.9";
+  values["origin"]["machine"]["SIMD"] = "sse7";
+  values["origin"]["machine"]["board"] = "green";
+  values["origin"]["machine"].erase("GPU");
+  write("norm.accepted.json", values.dump());
+  const Outcome out = golden({"run", "--ci", "--report", path("report.json")});
+  EXPECT_EQ(out.code, 0) << out.out;
+  for (const char* line :
+       {"  norm: program was attnscope 0.0.9, is attnscope ", "  norm: SIMD was sse7, is ",
+        "  norm: board was green, is not said", "  norm: GPU was not said, is "}) {
+    EXPECT_NE(out.out.find(line), std::string::npos) << line << "\n" << out.out;
+  }
+  const json report = json::parse(read(path("report.json")));
+  EXPECT_EQ(report["goldens"][0]["origin"].size(), 4u) << report["goldens"][0]["origin"];
+}
+
 TEST_F(GoldenCliTest, AMutantIsCaughtByName) {
   accept_first();
   const Outcome out = golden({"run", "--lane", "mutant:norm_weight_plus_one"});
