@@ -98,9 +98,10 @@ class CaseImporter {
           continue;
         }
         return bad_input(
-            fmt::format("{}: slot {} holds FNUZ codes of +-240, or a scale of 2^-127, which have "
-                        "no e4m3fn codes at half the scale",
-                        map_.caches.at(name).name, slot),
+            fmt::format("{}: slot {} of {} holds FNUZ codes of +-240, or a scale of 2^-127, which "
+                        "have no e4m3fn codes at half the scale",
+                        map_.op.name, slot,
+                        shown_name(with_layer(map_.caches.at(name).name, layer_))),
             "dump this cache as values");
       }
     }

@@ -137,13 +137,14 @@ TEST_F(CaseImportTest, FnuzCodesAndScalesOfTheirOwnBecomeOurs) {
   const auto import = [&]() -> Result<ImportedCase> {
     TensorWriter writer;
     add_tensors(kept, writer, {"extra_indices", "extra_lens", "lse"});
-    writer.add("codes", ElementType::kU8, {window.blocks, 64, 576}, codes);
+    writer.add("layers.1.codes", ElementType::kU8, {window.blocks, 64, 576}, codes);
     writer.add("scales", ElementType::kU8, {window.blocks, 64, 8}, scales);
     EXPECT_TRUE(writer.write(path("dump.safetensors")));
     const std::string map =
         write("map.json", map_text(same_names({"q", "indices", "lens", "sinks", "o", "lse"}),
-                                   R"("cache": {"name": "codes", "scales": "scales",
-                                      "rows_per_block": 64, "codes": "e4m3fnuz"})"));
+                                   R"("cache": {"name": "layers.{layer}.codes",
+                                      "scales": "scales", "rows_per_block": 64,
+                                      "codes": "e4m3fnuz"})"));
     auto read = read_import_map(map);
     if (!read) return read.error();
     std::vector<TensorFile> files;
@@ -160,7 +161,9 @@ TEST_F(CaseImportTest, FnuzCodesAndScalesOfTheirOwnBecomeOurs) {
   codes[static_cast<std::size_t>(window.slots.front()) * 576] = 0x7f;
   auto refused = import();
   ASSERT_FALSE(refused);
-  EXPECT_NE(refused.error().message.find("FNUZ codes of +-240"), std::string::npos);
+  const std::string& why = refused.error().message;
+  EXPECT_NE(why.find("FNUZ codes of +-240"), std::string::npos) << why;
+  EXPECT_NE(why.find(" of \"layers.1.codes\" holds"), std::string::npos) << why;
 }
 
 TEST_F(CaseImportTest, FnuzValuesAreHalfOfTheSameCode) {
