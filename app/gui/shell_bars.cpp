@@ -215,6 +215,13 @@ void Shell::draw_cursor_line() {
       }
       text += fmt::format("  ·  {}", as_op_find(at.op)->name);
       if (const std::int32_t request = bench.selected_request(); request >= 0) {
+        // Panels of one token show another request's where the selected one has none.
+        const std::int32_t selected = bench.selection().request;
+        const auto requests = static_cast<std::int32_t>(now->info->request_names.size());
+        if (selected != request && selected >= 0 && selected < requests) {
+          text += fmt::format("  ·  request {} \"{}\", no token in this step; in its place",
+                              selected, request_name(*now->info, selected));
+        }
         text += fmt::format("  ·  request {} \"{}\"  ·  token {}", request,
                             request_name(*now->info, request), bench.selected_position());
       }

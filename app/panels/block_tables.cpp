@@ -115,7 +115,7 @@ void BlockTablesPanel::draw(Ui& ui) {
   refresh(ui, *step);
   sentence(view_.sentence);
   LegendRow row;
-  row.swatch(owner_colour(bench.selected_request()), "the token may read");
+  row.swatch(owner_colour(bench.selection().request), "the token may read");
   row.hatched("null");
   row.mark(LegendMark::kFresh, "taken now");
   row.mark(LegendMark::kSlot, "the token's slot");

@@ -139,6 +139,47 @@ TEST(Links, ARequestIsSelectedByItsLineInTheTables) {
   });
 }
 
+// A request that is over has tables to be spoken of and no token to show: the line at the foot
+// names it all the same, and whose token stands in its place.
+TEST(Links, ARequestWithoutATokenIsNamedBelowToo) {
+  DrivenApp app;
+  app.drive([&](User& user) {
+    app.bench().run_until("to the end", [](const Session&) { return false; });
+    user.settle();
+    const auto now = app.bench().shared_snapshot();
+    std::int32_t over = -1;
+    std::int64_t step = -1;
+    for (const auto& trace : now->traces) {
+      const std::int64_t tokens = trace->metadata.num_tokens_in_step();
+      for (const RequestView& r : trace->requests) {
+        bool computes = tokens == 0;
+        for (std::int64_t row = 0; row < tokens; ++row) {
+          computes = computes || trace->request_of(row) == r.request.id;
+        }
+        if (computes) continue;
+        over = r.request.id;
+        step = trace->step;
+      }
+    }
+    ASSERT_GE(over, 0) << "every step computes tokens of every request";
+    ASSERT_TRUE(app->commands().run(fmt::format("cursor.goto={}/1/sparse_attention", step)));
+    user.settle();
+    user.show("block_tables");
+    user.look_at("block_tables");
+    user.ctx->ItemClick(fmt::format("$${}/##request", over).c_str());
+    user.wait(3);
+    EXPECT_EQ(app.selection().request, over);
+    EXPECT_NE(app.bench().selected_request(), over);
+    const std::string named =
+        fmt::format("request {} \"{}\", no token in this step; in its place", over,
+                    now->info->request_names[static_cast<std::size_t>(over)]);
+    EXPECT_TRUE(shows(user.screen(), named)) << named;
+    const auto tables =
+        block_tables_view({*now->info, *app.bench().step(), app.bench().cursor().layer, over, -1});
+    EXPECT_TRUE(shows(user.screen(), tables.sentence)) << tables.sentence;
+  });
+}
+
 TEST(Links, ASlotOfTheWindowSelectsItsBlockAndRow) {
   DrivenApp app;
   app.drive([&](User& user) {
