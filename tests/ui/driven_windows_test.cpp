@@ -157,24 +157,31 @@ const ImGuiWindow* window_named(const std::string& part) {
   return nullptr;
 }
 
+// A small session with a planted bug, run to its end; there a panel, in the layout it begins with.
+void show_after_run(DrivenApp& app, User& user, int new_tokens, const char* lane, const char* go,
+                    const char* panel) {
+  RunSetup setup;
+  setup.scenario = small_scenario(90, new_tokens);
+  setup.lanes = {"cpu", lane};
+  setup.references = References::kSim;
+  app.bench().open(std::move(setup), false);
+  user.settle();
+  app.bench().run_until("to the end", [](const Session&) { return false; });
+  user.settle();
+  for (const char* command : {"layout.step", "layout.reset", go}) {
+    ASSERT_TRUE(app->commands().run(command)) << command;
+  }
+  user.settle();
+  user.show(panel);
+  user.wait(4);
+}
+
 // A legend that grows by what was swapped goes on in the next line.
 TEST(Driven, TheLegendOfASelectionStaysInItsPanel) {
   DrivenApp app;
   app.drive([&](User& user) {
-    RunSetup setup;
-    setup.scenario = small_scenario(90, 6);
-    setup.lanes = {"cpu", "indexer_topk=mutant:topk_one_short"};
-    setup.references = References::kSim;
-    app.bench().open(std::move(setup), false);
-    user.settle();
-    app.bench().run_until("to the end", [](const Session&) { return false; });
-    user.settle();
-    ASSERT_TRUE(app->commands().run("layout.step"));
-    ASSERT_TRUE(app->commands().run("layout.reset"));
-    ASSERT_TRUE(app->commands().run("cursor.first_failure"));
-    user.settle();
-    user.show("top_k");
-    user.wait(4);
+    show_after_run(app, user, 6, "indexer_topk=mutant:topk_one_short", "cursor.first_failure",
+                   "top_k");
     ASSERT_NE(user.screen().find("ours / reference's alone"), std::string::npos) << user.screen();
     const ImGuiWindow* panel = window_named("###top_k");
     ASSERT_NE(panel, nullptr);
@@ -186,20 +193,8 @@ TEST(Driven, TheLegendOfASelectionStaysInItsPanel) {
 TEST(Driven, ALongSentenceLeavesThePipelineItsRoom) {
   DrivenApp app;
   app.drive([&](User& user) {
-    RunSetup setup;
-    setup.scenario = small_scenario(90, 3);
-    setup.lanes = {"cpu", "schedule=mutant:rotary_table_shifted"};
-    setup.references = References::kSim;
-    app.bench().open(std::move(setup), false);
-    user.settle();
-    app.bench().run_until("to the end", [](const Session&) { return false; });
-    user.settle();
-    ASSERT_TRUE(app->commands().run("layout.step"));
-    ASSERT_TRUE(app->commands().run("layout.reset"));
-    ASSERT_TRUE(app->commands().run("cursor.goto=0/1/sparse_attention"));
-    user.settle();
-    user.show("pipeline");
-    user.wait(4);
+    show_after_run(app, user, 3, "schedule=mutant:rotary_table_shifted",
+                   "cursor.goto=0/1/sparse_attention", "pipeline");
     EXPECT_NE(user.screen().find("cos and sin of the rotary table"), std::string::npos);
     const ImGuiWindow* chart = window_named("##chart");
     ASSERT_NE(chart, nullptr);
