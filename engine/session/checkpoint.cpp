@@ -77,13 +77,17 @@ void Session::restore(const SessionCheckpoint& c) {
   if (observer_ != nullptr) observer_->went_back(*this);
 }
 
+ReplayWatch::State Session::replay_state() const {
+  const std::span ropes = std::span(rope_tables_).first(parts_.ropes.size());
+  return ReplayWatch::state_of(*serving_, tables_, ropes, parts_.layout, *slab_);
+}
+
 void Session::check_restored() {
   verifier_->went_back();
   token_watch_->went_back(serving_->requests());
   if (!keeps_digests()) return;
   auto wrong =
-      replay_watch_.went_to(cursor_.step, ReplayWatch::state_of(*serving_, parts_.layout, *slab_),
-                            parts_.layout, parts_.config.layers);
+      replay_watch_.went_to(cursor_.step, replay_state(), parts_.layout, parts_.config.layers);
   if (!wrong) return;
   const std::string row = changed_row(*serving_, parts_.layout, *slab_, verifier_->shadow(),
                                       *space_, parts_.config.layers);

@@ -27,6 +27,12 @@ std::string state_difference(const ReplayWatch::State& a, const ReplayWatch::Sta
   for (std::size_t i = 0; i < a.requests.size(); ++i) {
     if (a.requests[i] != b.requests[i]) name(fmt::format("the tokens of request {}", i));
   }
+  for (std::size_t i = 0; i < a.tables.size(); ++i) {
+    if (a.tables[i] != b.tables[i]) name(fmt::format("the block tables of request {}", i));
+  }
+  for (std::size_t i = 0; i < a.ropes.size(); ++i) {
+    if (a.ropes[i] != b.ropes[i]) name(fmt::format("the rotary table of layer {}", layers[i]));
+  }
   for (std::size_t i = 0; i < a.caches.size(); ++i) {
     if (a.caches[i] == b.caches[i]) continue;
     const CacheSpec& spec = layout.specs[i];
@@ -36,20 +42,42 @@ std::string state_difference(const ReplayWatch::State& a, const ReplayWatch::Sta
   return more > 0 ? fmt::format("{} and {} others", text, more) : text;
 }
 
+// Of a long table some rows, evenly: a table that was made anew differs in most, and that none
+// changes while it is read is looked at elsewhere (weight_watch.h).
+std::uint64_t rope_hash(const std::vector<float>& table) {
+  constexpr std::size_t kMostRows = 2048;
+  const std::size_t rows = table.size() / AS_ROPE_DIM, stride = rows / kMostRows + 1;
+  std::uint64_t sum = content_hash(&rows, sizeof(rows));
+  for (std::size_t row = 0; row < rows; row += stride) {
+    sum = content_hash(&table[row * AS_ROPE_DIM], AS_ROPE_DIM * sizeof(float), sum);
+  }
+  return sum;
+}
+
 TapResult replay_result(std::string note) {
   return wrong_result(AS_OP_SCHEDULE, std::string("digest") + kReplayTap, 1, 1, std::move(note));
 }
 
 }  // namespace
 
-ReplayWatch::State ReplayWatch::state_of(const Serving& serving, const CacheLayout& layout,
-                                         const Slab& slab) {
+ReplayWatch::State ReplayWatch::state_of(const Serving& serving, const WorkerTables& tables,
+                                         std::span<const std::vector<float>> ropes,
+                                         const CacheLayout& layout, const Slab& slab) {
   State state;
   for (const Request& request : serving.requests()) {
     const std::uint64_t tokens =
         content_hash(request.tokens.data(), request.tokens.size() * sizeof(request.tokens[0]));
     state.requests.push_back(content_hash(&request.computed, sizeof(request.computed), tokens));
   }
+  for (const auto& of_request : tables) {
+    std::uint64_t& sum = state.tables.emplace_back(0);
+    for (const std::vector<std::int32_t>& table : of_request) {
+      const std::size_t entries = table.size();
+      sum = content_hash(&entries, sizeof(entries), sum);
+      sum = content_hash(table.data(), entries * sizeof(table[0]), sum);
+    }
+  }
+  for (const std::vector<float>& table : ropes) state.ropes.push_back(rope_hash(table));
   state.caches.assign(layout.specs.size(), 0);
   const std::vector<BlockOwner> owners = serving.owners();
   for (const std::int32_t id : serving.blocks_with_content()) {

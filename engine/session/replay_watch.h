@@ -1,6 +1,7 @@
 // Steps that run again leave what they left the first time. At every step boundary the tokens of
-// each request and the bytes of each cache are hashed; a session that goes back to the boundary, or
-// comes to it again, must have the same ones.
+// each request, the block tables that its ops read, the bytes of each cache and the rotary tables
+// are hashed; a session that goes back to the boundary, or comes to it again, must have the same
+// ones.
 #pragma once
 
 #include <algorithm>
@@ -8,9 +9,11 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "engine/metadata/step_metadata.h"
 #include "engine/session/history.h"
 #include "engine/session/slab.h"
 #include "engine/trace/tap_result.h"
@@ -22,10 +25,15 @@ class ReplayWatch {
   // What a session holds at a boundary.
   struct State {
     std::vector<std::uint64_t> requests;  // tokens and how many of them are computed
+    std::vector<std::uint64_t> tables;    // by request: of all groups
+    std::vector<std::uint64_t> ropes;     // by running layer
     std::vector<std::uint64_t> caches;    // by spec of the layout: pages of its blocks in use
     friend bool operator==(const State&, const State&) = default;
   };
-  static State state_of(const Serving& serving, const CacheLayout& layout, const Slab& slab);
+  // ropes: by running layer, [rows, AS_ROPE_DIM].
+  static State state_of(const Serving& serving, const WorkerTables& tables,
+                        std::span<const std::vector<float>> ropes, const CacheLayout& layout,
+                        const Slab& slab);
 
   // The session has come to the start of `step` by computing the one before.
   std::optional<TapResult> came_to(std::int64_t step, State now, const CacheLayout& layout,

@@ -214,8 +214,7 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   s->choose_witness(scenario, registry, options);
   s->save_checkpoint();
   if (s->keeps_digests()) {
-    s->replay_watch_.came_to(0, ReplayWatch::state_of(*s->serving_, parts.layout, *s->slab_),
-                             parts.layout, parts.config.layers);
+    s->replay_watch_.came_to(0, s->replay_state(), parts.layout, parts.config.layers);
   }
   return s;
 }
@@ -688,9 +687,8 @@ void Session::check_step() {
     verifier_->found(std::move(wrong));
   }
   if (!keeps_digests()) return;
-  auto wrong = replay_watch_.came_to(cursor_.step + 1,
-                                     ReplayWatch::state_of(*serving_, parts_.layout, *slab_),
-                                     parts_.layout, parts_.config.layers);
+  auto wrong =
+      replay_watch_.came_to(cursor_.step + 1, replay_state(), parts_.layout, parts_.config.layers);
   if (!wrong) return;
   replay_faults_.push_back(wrong->note);
   verifier_->found(std::move(*wrong));

@@ -253,6 +253,7 @@ class Session {
   void check_step();
   // Going back has brought the bytes of a step.
   void check_restored();
+  ReplayWatch::State replay_state() const;
   bool keeps_digests() const {
     return checkpoint_every_ > 0 && verifier_->references() != References::kNone;
   }
