@@ -9,6 +9,7 @@
 #include "app/common/wiring.h"
 #include "engine/config/shell_word.h"
 #include "engine/opcase/case_edit.h"
+#include "engine/opcase/case_edit_check.h"
 #include "engine/opcase/case_file.h"
 #include "engine/opcase/case_run.h"
 #include "kernels/cpu/thread_pool.h"
@@ -31,12 +32,20 @@ Result<as_status> edit_command(const EditCommand& c) {
   const LaneRegistry registry = all_lanes();
   auto lane = find_case_lane(registry, c.lane, kept->op);
   if (!lane) return lane.error();
-  auto edited = edit_case(std::move(*kept), c.changes);
+  auto edited = edit_case(*kept, c.changes);
   if (!edited) return edited.error();
   const cpu::ThreadPool pool(0);
   auto done = rerun_case(edited->kept, *lane,
                          case_options(registry, edited->kept.op, *tolerances, pool.handle()));
   if (!done) return done.error();
+  const auto fault = edit_fault(*kept, *done, c.changes);
+  if (!fault) return fault.error();
+  if (!fault->empty()) {
+    return Error{
+        AS_MISMATCH,
+        fmt::format("{}: the case that was made is not the one asked for: {}", c.output, *fault),
+        "the edit itself is at fault: please report it"};
+  }
   if (!done->origin.from.ends_with(", edited")) done->origin.from += ", edited";
   if (auto ok = write_case(*done, c.output); !ok) return ok.error();
   say("{}: {}, its outputs are those of lane {}\n", c.output, done->op.name, lane->name);

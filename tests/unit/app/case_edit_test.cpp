@@ -1,6 +1,11 @@
 // A case with one thing changed, without a map.
-#include <cstring>
+#include "engine/opcase/case_edit.h"
 
+#include <cmath>
+#include <cstring>
+#include <functional>
+
+#include "engine/opcase/case_edit_check.h"
 #include "engine/opcase/case_file.h"
 #include "engine/tensorfile/tensor_writer.h"
 #include "engine/trace/compare.h"
@@ -67,6 +72,39 @@ TEST_F(CaseEdit, NumbersOfAWiderTypeAreRounded) {
   auto edited = read_case(path("b.json"));
   ASSERT_TRUE(edited);
   EXPECT_EQ(element(stored_view(edited->tensors.at("q")), 0, 0), 0.10009765625);
+}
+
+// Of an edit that did something else.
+TEST_F(CaseEdit, WhatIsNotAsItWasAskedForIsNamed) {
+  const std::vector<std::int64_t>& shape = kept_.tensors.at("q").shape;
+  std::vector<float> q(static_cast<std::size_t>(shape[0] * shape[1] * shape[2]));
+  for (std::size_t i = 0; i < q.size(); ++i) q[i] = std::sin(static_cast<float>(i));
+  TensorWriter writer;
+  writer.add("q", ElementType::kF32, shape, q);
+  ASSERT_TRUE(writer.write(path("mine.safetensors")));
+  const std::vector<std::string> changes = {"scale=0.05", "q=" + path("mine.safetensors")};
+  const auto made = edit_case(kept_, changes);
+  ASSERT_TRUE(made) << made.error().text();
+  const auto fault = [&](const std::function<void(OpCase&)>& change) {
+    OpCase other = made->kept;
+    change(other);
+    const auto found = edit_fault(kept_, other, changes);
+    EXPECT_TRUE(found) << found.error().text();
+    return *found;
+  };
+  EXPECT_EQ(fault([](OpCase&) {}), "");
+  EXPECT_EQ(fault([](OpCase& c) { c.reals["scale"] = 0.04; }), "scale was to be 0.05 and is 0.04");
+  EXPECT_EQ(fault([](OpCase& c) { ++c.tensors.at("sinks").bytes[0]; }),
+            "sinks is another, and no change names it");
+  EXPECT_EQ(fault([](OpCase& c) { ++c.caches.at("cache").rows[7]; }),
+            "cache.rows is another, and no change names it");
+  // Cut off in place of rounded: a step of bf16 in about half of the elements.
+  const auto cut = fault([&](OpCase& c) {
+    for (std::size_t i = 0; i < q.size(); ++i) {
+      std::memcpy(&c.tensors.at("q").bytes[2 * i], reinterpret_cast<const char*>(&q[i]) + 2, 2);
+    }
+  });
+  EXPECT_NE(cut.find(" of q was to be "), std::string::npos) << cut;
 }
 
 TEST_F(CaseEdit, WhatDoesNotFitIsNamed) {

@@ -1,0 +1,127 @@
+#include "engine/opcase/case_edit_check.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+
+#include "engine/tensorfile/tensor_file.h"
+#include "engine/trace/plain_number.h"
+
+namespace attnscope {
+namespace {
+
+// Whether a kept number is the nearest of its type to what was given.
+bool holds_given(double kept, double given, std::int32_t dtype) {
+  if (std::isnan(given)) return std::isnan(kept);
+  if (kept == given) return true;
+  if (dtype == AS_F32) return kept == static_cast<double>(static_cast<float>(given));
+  if (dtype != AS_BF16) return false;
+  // Half a step beyond the largest: the nearest is infinity.
+  if (std::isinf(kept)) return std::copysign(1, kept) * given >= 0x1.ffp127;
+  const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(kept));
+  // Its neighbours in magnitude are no nearer; given is rounded to f32 first.
+  const double wanted = static_cast<double>(static_cast<float>(given));
+  for (const std::uint32_t other : {bits + 0x10000, bits - 0x10000}) {
+    const auto neighbour = static_cast<double>(std::bit_cast<float>(other));
+    if (std::fabs(neighbour - wanted) < std::fabs(kept - wanted)) return false;
+  }
+  return true;
+}
+
+class EditLook {
+ public:
+  EditLook(const OpCase& before, const OpCase& after) : before_(before), after_(after) {}
+
+  Result<std::string> run(const std::vector<std::string>& changes) {
+    for (const std::string& change : changes) {
+      const std::size_t equals = change.find('=');
+      given_[change.substr(0, equals)] = change.substr(equals + 1);  // the last one counts
+    }
+    for (const auto& [name, was] : before_.integers) {
+      number(name, static_cast<double>(was), static_cast<double>(after_.integers.at(name)));
+    }
+    for (const auto& [name, was] : before_.reals) number(name, was, after_.reals.at(name));
+    for (const as_tap_info& tap : before_.op.taps) {
+      if (tap.direction != AS_TAP_IN) continue;
+      if (const auto it = before_.tensors.find(tap.name); it != before_.tensors.end()) {
+        const StoredTensor& now = after_.tensors.at(tap.name);
+        auto ok = bytes(tap.name, it->second.bytes, now.bytes, now.dtype);
+        if (!ok) return ok.error();
+      }
+      if (const auto it = before_.caches.find(tap.name); it != before_.caches.end()) {
+        const StoredCache& now = after_.caches.at(tap.name);
+        if (now.slots != it->second.slots) wrong_ = fmt::format("{} has other slots", tap.name);
+        const std::int32_t dtype = now.record == AS_RECORD_STATE ? AS_F32 : AS_U8;
+        auto ok = bytes(tap.name + std::string(".rows"), it->second.rows, now.rows, dtype);
+        if (!ok) return ok.error();
+      }
+    }
+    for (const auto& [name, was] : before_.ropes) {
+      const StoredRope& now = after_.ropes.at(name);
+      if (was.rows != now.rows || was.positions != now.positions) changed(name);
+    }
+    return wrong_;
+  }
+
+ private:
+  void changed(const std::string& name) {
+    wrong_ = fmt::format("{} is another, and no change names it", name);
+  }
+
+  void number(const std::string& name, double was, double is) {
+    const auto given = given_.find(name);
+    if (given == given_.end()) {
+      if (was != is) changed(name);
+      return;
+    }
+    if (is == std::strtod(given->second.c_str(), nullptr)) return;
+    wrong_ = fmt::format("{} was to be {} and is {}", name, given->second, is);
+  }
+
+  Result<void> bytes(const std::string& name, const std::vector<std::uint8_t>& was,
+                     const std::vector<std::uint8_t>& is, std::int32_t dtype) {
+    const auto given = given_.find(name);
+    if (given == given_.end()) {
+      if (was != is) changed(name);
+      return {};
+    }
+    // FILE, or FILE.safetensors:TENSOR.
+    std::string file = given->second, tensor = name;
+    const std::string end = ".safetensors:";
+    if (const std::size_t at = file.rfind(end); at != std::string::npos) {
+      tensor = file.substr(at + end.size());
+      file.resize(at + end.size() - 1);
+    }
+    auto opened = TensorFile::open(file);
+    if (!opened) return opened.error();
+    auto entry = opened->get(tensor);
+    if (!entry) return entry.error();
+    const TensorEntry& from = **entry;
+    const std::int32_t from_dtype = dtype_of(from.type);
+    const std::int64_t from_size = as_dtype_size(from_dtype), size = as_dtype_size(dtype);
+    for (std::int64_t i = 0; i < from.elements; ++i) {
+      const double wanted = plain_number(from.data + i * from_size, from_dtype);
+      const double kept = plain_number(is.data() + i * size, dtype);
+      if (holds_given(kept, wanted, dtype)) continue;
+      wrong_ = fmt::format("element {} of {} was to be {} and is {}", i, name, wanted, kept);
+      return {};
+    }
+    return {};
+  }
+
+  const OpCase &before_, &after_;
+  std::map<std::string, std::string> given_;  // by number or input
+  std::string wrong_;
+};
+
+}  // namespace
+
+Result<std::string> edit_fault(const OpCase& before, const OpCase& after,
+                               const std::vector<std::string>& changes) {
+  return EditLook(before, after).run(changes);
+}
+
+}  // namespace attnscope
