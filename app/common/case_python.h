@@ -12,4 +12,10 @@ namespace attnscope {
 Result<std::string> python_script(const OpCase& kept, const std::string& case_name,
                                   const Tolerances& tolerances);
 
+// A second look at the rules that a script has: every output that is known has one, of its own
+// class, which allows no more than that class does in the tolerance file, and a mask where it has
+// one. Empty = that is so; else what is not.
+std::string script_fault(const std::string& script, const OpCase& kept,
+                         const Tolerances& tolerances);
+
 }  // namespace attnscope

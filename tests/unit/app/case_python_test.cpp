@@ -1,6 +1,8 @@
 // Cases as Python scripts: the script reads them by itself, calls a function and judges its outputs
 // as the program does. Needs python3; numpy where something is computed (./attnscope test installs
 // python3-numpy; under .ci/run its absence is a failure).
+#include "app/common/case_python.h"
+
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -71,6 +73,27 @@ TEST_F(CasePythonTest, ExportSaysWhatItNeeds) {
     EXPECT_EQ(shown.code, 4) << shown.out;
     EXPECT_NE(shown.out.find("pip install numpy"), std::string::npos);
   }
+}
+
+TEST_F(CasePythonTest, AScriptThatWouldAllowMoreIsNamed) {
+  const Tolerances tolerances = *Tolerances::load();
+  const auto check = [&](const std::string& place, const std::string& from, const std::string& to,
+                         const std::string& says) {
+    const std::string file = exported(place, "c");
+    std::string script = read(file);
+    const OpCase kept = *read_case(path("c.json"));
+    EXPECT_EQ(script_fault(script, kept, tolerances), "");
+    const std::size_t at = script.find(from, script.find("RULES = "));
+    ASSERT_NE(at, std::string::npos) << from;
+    script.replace(at, from.size(), to);
+    const std::string fault = script_fault(script, kept, tolerances);
+    EXPECT_NE(fault.find(says), std::string::npos) << fault;
+  };
+  check("1/1/sparse_attention", "\"abs\": 0.0", "\"abs\": 1.0", "abs of o is 1.0");
+  check("1/1/sparse_attention", "\"class\": \"lse\"", "\"class\": \"dense\"",
+        "lse is of class dense, not lse");
+  check("1/1/sparse_attention", "\"lse\": {", "\"other\": {", "lse has no rule");
+  check("1/1/indexer_logits", "\"lens\": \"lens\"", "\"lends\": 1", "logits has no mask");
 }
 
 TEST_F(CasePythonTest, AFunctionIsJudgedByTheTolerances) {
