@@ -57,6 +57,12 @@ Result<OpCase> case_of_recording(const std::string& path, const Place& place) {
   return case_of_capture(**capture, place);
 }
 
+// A case that `save` made makes room for another one. What was imported or edited does not.
+bool can_be_saved_again(const std::string& path) {
+  const auto kept = read_case(path);
+  return kept && kept->origin.step >= 0 && !kept->origin.from.ends_with(", edited");
+}
+
 Result<as_status> save_command(const SaveCommand& c) {
   auto place = parse_place(c.at.place);
   if (!place) return place.error();
@@ -65,8 +71,9 @@ Result<as_status> save_command(const SaveCommand& c) {
         fmt::format("{} is a capture: its model and its inputs are recorded", c.at.scenario),
         "leave out --model, --layers, --hidden-states, --tp and --rank, or name a scenario");
   }
-  // A case makes room for another one; anything else does not.
-  if (auto ok = check_free(c.output, c.force || case_tensors(c.output)); !ok) return ok.error();
+  if (auto ok = check_free(c.output, c.force || can_be_saved_again(c.output)); !ok) {
+    return ok.error();
+  }
   auto kept = is_capture_folder(c.at.scenario) ? case_of_recording(c.at.scenario, *place)
                                                : case_of_scenario(c.at, *place);
   if (!kept) return kept.error();

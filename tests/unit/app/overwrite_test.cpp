@@ -95,6 +95,16 @@ TEST_F(Overwrite, CasesAndDumpsBesideThemStay) {
                                          "1/1/residual", "-o",   path("saved.json")};
   must(save);
   must(save);
+  // What somebody edited or imported is no copy of a call that runs again.
+  must({"case", "edit", path("saved.json"), "--set", "h=" + path("saved.json.safetensors"), "-o",
+        path("edited.json")});
+  import[5] = path("third.json");
+  must(import);
+  std::vector<std::string> over = save;
+  for (const char* name : {"edited.json", "third.json"}) {
+    over.back() = path(name);
+    keeps(over);
+  }
   write("saved.json", "{\"name\": \"package\"}");
   const Outcome refused = run(save);
   EXPECT_EQ(refused.code, 3);
