@@ -174,13 +174,17 @@ LaneSelector LaneSelector::with(as_op_id op, const as_lane& lane) const {
 
 std::string describe_lanes(std::span<const std::string> by_op) {
   std::map<std::string, int> counts;
-  for (const std::string& name : by_op) ++counts[name];
+  for (const std::string& name : by_op) {
+    if (!name.empty()) ++counts[name];
+  }
+  if (counts.empty()) return {};
   auto most = std::max_element(counts.begin(), counts.end(),
                                [](const auto& a, const auto& b) { return a.second < b.second; });
   std::string text = most->first;
   for (int op = 0; op < AS_OP_COUNT; ++op) {
     const std::string& name = by_op[static_cast<std::size_t>(op)];
-    if (name != most->first) text += fmt::format(", {}={}", as_op_find(op)->name, name);
+    if (!name.empty() && name != most->first)
+      text += fmt::format(", {}={}", as_op_find(op)->name, name);
   }
   return text;
 }

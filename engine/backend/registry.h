@@ -29,7 +29,8 @@ using MakeWitness = std::function<Result<std::unique_ptr<SessionWitness>>(
 
 // Of all ops, in the order of their ids.
 std::vector<std::string> op_names();
-// "cpu", or "cpu, indexer_topk=mutant:topk_one_short". by_op: a lane for each op.
+// "cpu", or "cpu, indexer_topk=mutant:topk_one_short". by_op: a lane for each op,
+// empty for those that a recording does not know.
 std::string describe_lanes(std::span<const std::string> by_op);
 
 class LaneRegistry {

@@ -188,7 +188,7 @@ Result<std::shared_ptr<const SessionInfo>> info_of(const CaptureIndex& index,
     return damaged(odd + " is none that a recording has");
   }
   if (index.first_block < 1 || index.first_block > index.num_blocks) return damaged("first_block");
-  if (index.lane_of.size() != AS_OP_COUNT) return damaged("lane_of has not one lane an op");
+  if (index.lane_of.empty()) return damaged("lane_of names no lane");
   if (index.request_names.size() != index.prompt_tokens.size()) {
     return damaged("request_names and prompt_tokens do not fit each other");
   }
@@ -204,7 +204,9 @@ Result<std::shared_ptr<const SessionInfo>> info_of(const CaptureIndex& index,
   }
   info->limits = {index.token_budget, index.max_requests};
   info->lanes = index.lanes;
+  // By op id. Ops that came after the recording have no lane; a newer program's are left out.
   info->lane_of = index.lane_of;
+  info->lane_of.resize(AS_OP_COUNT);
   info->references = index.references;
   info->request_names = index.request_names;
   info->prompt_tokens = index.prompt_tokens;

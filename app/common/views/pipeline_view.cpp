@@ -93,6 +93,7 @@ std::string usual_lane(const SessionInfo& info) {
   std::map<std::string, int> count;
   std::string usual;
   for (const std::string& lane : info.lane_of) {
+    if (lane.empty()) continue;  // an op that came after the recording
     if (++count[lane] > count[usual]) usual = lane;
   }
   return usual;

@@ -3,6 +3,8 @@
 // as diff does it: it may round otherwise at another SIMD level.
 #include <fmt/format.h>
 
+#include <fstream>
+
 #include "engine/capture/capture.h"
 #include "tests/unit/app/fixtures.h"
 
@@ -181,6 +183,39 @@ TEST_F(FixturesTest, CapturesCompareWithARunOfToday) {
                 .code,
             1);
   EXPECT_NE(differs("short", fresh).find("sparse_attention"), std::string::npos);
+}
+
+// The list of lanes has one an op: shorter where ops have come since, longer where the recording
+// program had more.
+TEST_F(FixturesTest, ACaptureOfFewerOrMoreOpsReads) {
+  const std::string folder = capture("full"), index = folder + "/index.json";
+  const json whole = json::parse(read(index));
+  const json& recorded = facts_.at("captures").at("full");
+  const auto shown = [&](const json& lanes) {
+    json changed = whole;
+    changed["lane_of"] = lanes;
+    changed.erase("sum");  // as programs wrote it that had none
+    std::ofstream(index) << changed.dump(1);
+    return run({"show", folder, "--verify", "--json", "--step",
+                shown_step(recorded.at("scenario").get<std::string>())});
+  };
+  json lanes = whole.at("lane_of");
+  lanes.erase(lanes.size() - 1);
+  const Outcome fewer = shown(lanes);
+  ASSERT_EQ(fewer.code, 0) << fewer.err;
+  EXPECT_EQ(capture_facts(parsed(fewer)), recorded);
+  auto read_back = Capture::open(folder);
+  ASSERT_TRUE(read_back) << read_back.error().text();
+  const auto& info = *(*read_back)->info();
+  ASSERT_EQ(info.lane_of.size(), static_cast<std::size_t>(AS_OP_COUNT));
+  EXPECT_EQ(info.lane_of[AS_OP_LM_HEAD], "cpu");
+  EXPECT_EQ(info.lanes, "cpu") << "an op without a lane is not named";
+  lanes = whole.at("lane_of");
+  lanes.push_back("cuda");
+  const Outcome more = shown(lanes);
+  ASSERT_EQ(more.code, 0) << more.err;
+  EXPECT_EQ(capture_facts(parsed(more)), recorded);
+  expect(shown(json::array()), 3, "lane_of names no lane");
 }
 
 }  // namespace
