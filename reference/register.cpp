@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/params/op_table.h"
+#include "reference/helper_ops.h"
 #include "reference/ops.h"
 #include "reference/tensors.h"
 #include "reference/torch_module.h"
@@ -81,13 +82,11 @@ struct Border<kId, kOp, kNumbers> {
 };
 
 template <Numbers kNumbers>
-as_lane make_lane() {
-  as_lane lane{};
-  lane.struct_size = sizeof(as_lane);
-  lane.version = AS_LANE_VERSION;
+Lane make_lane() {
+  Lane lane{};
   lane.name = kName<kNumbers>;
   lane.description = kDescription<kNumbers>;
-  as_op_fn* op = lane.ops;
+  LaneFunctions& op = lane.ops;
   op[AS_OP_SCHEDULE] = Border<AS_OP_SCHEDULE, schedule, kNumbers>::call;
   op[AS_OP_BLOCK_TABLES] = Border<AS_OP_BLOCK_TABLES, block_tables, kNumbers>::call;
   op[AS_OP_SLOT_MAPPING] = Border<AS_OP_SLOT_MAPPING, slot_mapping, kNumbers>::call;
@@ -121,23 +120,24 @@ as_lane make_lane() {
   op[AS_OP_FINAL_NORM] = Border<AS_OP_FINAL_NORM, rms_norm, kNumbers>::call;
   op[AS_OP_LM_HEAD] = Border<AS_OP_LM_HEAD, linear_fp32, kNumbers>::call;
   op[AS_OP_SAMPLE] = Border<AS_OP_SAMPLE, sample, kNumbers>::call;
+  if constexpr (kNumbers == Numbers::kSim) enter_helpers(&lane);
   return lane;
 }
 
 }  // namespace
 
-const as_lane* exact_lane() {
-  static const as_lane lane = make_lane<Numbers::kExact>();
+const Lane* exact_lane() {
+  static const Lane lane = make_lane<Numbers::kExact>();
   return &lane;
 }
 
-const as_lane* sim_lane() {
-  static const as_lane lane = make_lane<Numbers::kSim>();
+const Lane* sim_lane() {
+  static const Lane lane = make_lane<Numbers::kSim>();
   return &lane;
 }
 
-const as_lane* fp32_lane() {
-  static const as_lane lane = make_lane<Numbers::kFp32>();
+const Lane* fp32_lane() {
+  static const Lane lane = make_lane<Numbers::kFp32>();
   return &lane;
 }
 

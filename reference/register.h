@@ -19,14 +19,14 @@
 // bits of a float64 sum.
 #pragma once
 
-#include "kernels/params/lane.h"
+#include "kernels/params/lane_table.h"
 
 namespace attnscope::reference {
 
-const as_lane* exact_lane();
-const as_lane* sim_lane();
+const Lane* exact_lane();
+const Lane* sim_lane();
 // "ref.fp32": ref.sim with products and sums in fp32. It tells what the accumulation alone costs;
 // nothing is judged by it.
-const as_lane* fp32_lane();
+const Lane* fp32_lane();
 
 }  // namespace attnscope::reference

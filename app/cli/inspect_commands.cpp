@@ -37,8 +37,18 @@ std::vector<std::string> tests_of(as_op_id op) {
 std::string where(const as_op_info& op) {
   if (op.phase == AS_PHASE_BEFORE) return "step, before the layers";
   if (op.phase == AS_PHASE_AFTER) return "step, after the layers";
+  if (op.phase == AS_PHASE_NONE) return "no place in a step: run as a case";
   if (op.layers == AS_LAYER_ALL) return "every layer";
   return op.layers == AS_LAYER_C4A ? "C4A layers" : "C4A and C128A layers";
+}
+
+std::vector<std::string> traits_of(const as_op_info& op) {
+  std::vector<std::string> traits;
+  if ((op.traits & AS_ROTATES) != 0) traits.emplace_back("rotates");
+  if ((op.traits & AS_QUANTISES) != 0) traits.emplace_back("quantises");
+  if ((op.traits & AS_FUSES) != 0) traits.emplace_back("may be fused");
+  if ((op.traits & AS_BY_ENGINE) != 0) traits.emplace_back("by the engine");
+  return traits;
 }
 
 json op_json(const as_op_info& op, const LaneRegistry& lanes) {
@@ -63,6 +73,8 @@ json op_json(const as_op_info& op, const LaneRegistry& lanes) {
           {"number", static_cast<int>(op.id)},
           {"summary", op.summary},
           {"where", where(op)},
+          {"role", as_role_name(op.role)},
+          {"traits", traits_of(op)},
           {"taps", taps},
           {"lanes", names},
           {"references", references},
@@ -128,14 +140,17 @@ void print_model(const json& m) {
 Result<as_status> ops_command(bool as_json) {
   const LaneRegistry lanes = all_lanes();
   json table = json::array();
-  for (int i = 0; i < AS_OP_COUNT; ++i) table.push_back(op_json(*as_op_find(i), lanes));
+  for (int i = 0; const as_op_info* op = as_op_at(i); ++i) table.push_back(op_json(*op, lanes));
   if (as_json) {
     say_json(json{{"format", "attnscope-ops"}, {"version", 1}, {"ops", table}});
     return AS_OK;
   }
   for (const json& op : table) {
-    say("{}  ({})\n  {}\n", op.at("id").get<std::string>(), op.at("where").get<std::string>(),
-        op.at("summary").get<std::string>());
+    std::vector<std::string> is = op.at("traits");
+    is.insert(is.begin(), op.at("role").get<std::string>());
+    say("{}  ({})\n  {}\n  role   {}\n", op.at("id").get<std::string>(),
+        op.at("where").get<std::string>(), op.at("summary").get<std::string>(),
+        fmt::join(is, ", "));
     for (const char* direction : {"in", "out"}) {
       std::vector<std::string> taps;
       for (const json& tap : op.at("taps")) {
@@ -158,10 +173,10 @@ Result<as_status> ops_command(bool as_json) {
 Result<as_status> lanes_command(bool as_json) {
   const LaneRegistry lanes = all_lanes();
   json table = json::array();
-  for (const as_lane& lane : lanes.all()) {
+  for (const Lane& lane : lanes.all()) {
     std::vector<std::string> ops;
-    for (int i = 0; i < AS_OP_COUNT; ++i) {
-      if (lane.ops[i] != nullptr) ops.emplace_back(as_op_find(i)->name);
+    for (int i = 0; const as_op_info* op = as_op_at(i); ++i) {
+      if (lane.ops[op->id] != nullptr) ops.emplace_back(op->name);
     }
     table.push_back({{"name", lane.name}, {"description", lane.description}, {"ops", ops}});
   }

@@ -56,7 +56,7 @@ Result<CaptureFilter> parse_filter(const RecordCommand& c, const ModelConfig& mo
     filter.layers.push_back(layer);
   }
   for (const std::string& text : c.ops) {
-    const std::int32_t op = as_op_by_name(text.c_str());
+    const std::int32_t op = as_step_op_by_name(text.c_str());
     if (op < 0) {
       return usage_error(fmt::format("--op {}: there is no such op", text),
                          "'attnscope ops' lists them");

@@ -5,15 +5,16 @@
 #include <algorithm>
 
 #include "engine/opcase/case_run.h"
+#include "kernels/params/op_table.h"
 
 namespace attnscope {
 
 Result<void> check_kept(const OpCase& kept, const LaneRegistry& lanes) {
   const std::string& name = kept.origin.lane;
   // The scheduler's ops run in a session alone.
-  const bool alone = kept.op.id != AS_OP_SCHEDULE && kept.op.id != AS_OP_BLOCK_TABLES;
+  const bool alone = as_op_has(kept.op.id, AS_BY_ENGINE) == 0;
   const bool of_host = alone && (name == "cpu" || name.starts_with("mutant:"));
-  const as_lane* lane = of_host && !kept.op.helper ? lanes.find(name) : nullptr;
+  const Lane* lane = of_host && !kept.op.helper ? lanes.find(name) : nullptr;
   if (lane == nullptr || lane->ops[kept.op.id] == nullptr) return {};
   auto tolerances = Tolerances::load();
   if (!tolerances) return tolerances.error();

@@ -3,13 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <array>
 #include <vector>
 
 #include "engine/config/nearest.h"
-#include "kernels/cpu/helper_lane.h"
-#include "kernels/cuda/helper_lane.h"
-#include "reference/helper_lane.h"
+#include "kernels/params/op_table.h"
 
 namespace attnscope {
 namespace {
@@ -23,24 +20,15 @@ struct Named {
 // Every lane there is, with its function for this op.
 std::vector<Named> implementations(const LaneRegistry& registry, const CaseOp& op) {
   std::vector<Named> out;
-  if (!op.helper) {
-    for (const as_lane& lane : registry.all()) {
-      out.push_back({lane.name, lane.description, lane.ops[op.id]});
-    }
-    return out;
-  }
-  const std::array<const as_helper_lane*, 3> lanes = {cpu::helper_lane(), cuda::helper_lane(),
-                                                      reference::helper_lane()};
-  const std::array<const char*, 3> names = {"cpu", "cuda", "ref.sim"};
-  for (std::size_t i = 0; i < lanes.size(); ++i) {
-    out.push_back({names[i], lanes[i]->description, lanes[i]->ops[op.id - AS_HELPER_FIRST]});
+  for (const Lane& lane : registry.all()) {
+    out.push_back({lane.name, lane.description, lane.ops[op.id]});
   }
   return out;
 }
 
 // These want the scheduler behind the call, which a case has not.
 bool needs_engine(const CaseOp& op, const std::string& lane) {
-  return (op.id == AS_OP_SCHEDULE || op.id == AS_OP_BLOCK_TABLES) && !lane.starts_with("ref.");
+  return as_op_has(op.id, AS_BY_ENGINE) != 0 && !lane.starts_with("ref.");
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 
 namespace attnscope {
 
-// Ops of the op table from the registry, helper ops from the helper lanes cpu, cuda and ref.sim.
 // Unknown lane or a lane without the op: AS_USAGE with those that have it; a lane that cannot run
 // here: AS_NO_ENVIRONMENT.
 Result<CaseLane> find_case_lane(const LaneRegistry& registry, const std::string& name,

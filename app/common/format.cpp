@@ -86,7 +86,7 @@ constexpr const char* kPlaceHint = "write STEP/LAYER/OP, such as 7/2/indexer_top
 
 Result<as_op_id> parse_op(std::string_view text) {
   const std::string name(text);
-  const std::int32_t id = as_op_by_name(name.c_str());
+  const std::int32_t id = as_step_op_by_name(name.c_str());
   if (id >= 0) return static_cast<as_op_id>(id);
   std::vector<std::string> names;
   std::string all;

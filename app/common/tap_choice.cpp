@@ -44,7 +44,7 @@ Result<TapChoice> TapChoice::parse(const std::vector<std::string>& names, bool r
     }
     const std::size_t dot = name.find('.');
     const std::string op_name = name.substr(0, dot);
-    const std::int32_t id = as_op_by_name(op_name.c_str());
+    const std::int32_t id = as_step_op_by_name(op_name.c_str());
     if (id < 0) return unknown(name, op_name, ops);
     const auto op = static_cast<as_op_id>(id);
     if (reference && !free_running(op)) {

@@ -15,9 +15,9 @@ LaneRegistry all_lanes() {
   LaneRegistry registry;
   registry.add(*cpu::lane());
   registry.add(*cuda::lane());
-  for (const as_lane& lane : mutants::lanes()) registry.add(lane);
+  for (const Lane& lane : mutants::lanes()) registry.add(lane);
   for (const mutants::RareMutant& mutant : mutants::rare()) registry.add(mutant.lane);
-  for (const as_lane& lane : host_mutants()) registry.add(lane);
+  for (const Lane& lane : host_mutants()) registry.add(lane);
   add_given_mutants(registry);
   registry.add(*reference::exact_lane());
   registry.add(*reference::sim_lane());

@@ -577,7 +577,7 @@ std::shared_ptr<const BlockBytes> Workbench::block_bytes() const {
 void Workbench::plant(const std::string& mutant) {
   if (capture_) say_read_only();
   if (!snapshot_ || !impl_->worker) return;
-  const as_lane* lane = impl_->registry.find("mutant:" + mutant);
+  const Lane* lane = impl_->registry.find("mutant:" + mutant);
   if (lane == nullptr) {
     say(Message::Kind::kError, fmt::format("There is no planted bug '{}'.", mutant));
     return;
@@ -588,7 +588,7 @@ void Workbench::plant(const std::string& mutant) {
 
 std::vector<std::string> Workbench::planted_lanes() const {
   std::vector<std::string> lanes = setup_.lanes;
-  const as_lane* lane = impl_->registry.find("mutant:" + planted_);
+  const Lane* lane = impl_->registry.find("mutant:" + planted_);
   for (int id = 0; id < AS_OP_COUNT; ++id) {
     if (lane->ops[id] != nullptr) set_lane(lanes, static_cast<as_op_id>(id), lane->name);
   }

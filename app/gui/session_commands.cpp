@@ -157,7 +157,8 @@ void add_setup(const CommandGroup& group, Workbench& bench) {
         RunSetup setup = bench.setup();
         const auto equals = value.find('=');
         const bool of_one = equals != std::string_view::npos;
-        const int op = of_one ? as_op_by_name(std::string(value.substr(0, equals)).c_str()) : -1;
+        const int op =
+            of_one ? as_step_op_by_name(std::string(value.substr(0, equals)).c_str()) : -1;
         if (op >= 0) {
           set_lane(setup.lanes, static_cast<as_op_id>(op), std::string(value.substr(equals + 1)));
         } else {

@@ -62,7 +62,7 @@ static int32_t residual(const void* params, const as_call* call, as_error* err) 
   const as_residual_params* p = (const as_residual_params*)params;
   int64_t t, c;
   (void)call;
-  if (p->head.version != AS_PARAMS_VERSION || p->head.struct_size != sizeof(*p)) {
+  if (p->head.version != AS_PARAMS_VERSION || p->head.struct_size < sizeof(*p)) {
     return refuse(err, "residual: params of another version");
   }
   for (t = 0; t < p->h.shape[0]; ++t) {
@@ -165,7 +165,7 @@ static void attend_tokens(void* ctx, int64_t begin, int64_t end) {
 static int32_t sparse_attention(const void* params, const as_call* call, as_error* err) {
   const as_sparse_attention_params* p = (const as_sparse_attention_params*)params;
   attention_work work = {NULL, 1, 0};
-  if (p->head.version != AS_PARAMS_VERSION || p->head.struct_size != sizeof(*p)) {
+  if (p->head.version != AS_PARAMS_VERSION || p->head.struct_size < sizeof(*p)) {
     return refuse(err, "sparse_attention: params of another version");
   }
   if (p->cache.record != AS_RECORD_LATENT || p->q.shape[2] != AS_HEAD_DIM) {
@@ -184,11 +184,11 @@ static int32_t sparse_attention(const void* params, const as_call* call, as_erro
 
 /* ---- what attnscope looks for */
 
-static const as_lane lane = {
-    sizeof(as_lane),
-    AS_LANE_VERSION,
-    "mine",
-    "The example of assets/plugin: residual and sparse_attention.",
-    {[AS_OP_SPARSE_ATTENTION] = sparse_attention, [AS_OP_RESIDUAL] = residual}};
+static const as_lane_op ops[] = {
+    AS_LANE_OP(AS_OP_SPARSE_ATTENTION, as_sparse_attention_params, sparse_attention),
+    AS_LANE_OP(AS_OP_RESIDUAL, as_residual_params, residual)};
+
+static const as_lane lane =
+    AS_LANE("mine", "The example of assets/plugin: residual and sparse_attention.", ops);
 
 AS_PLUGIN_EXPORT const as_lane* attnscope_lane(void) { return &lane; }

@@ -1,5 +1,5 @@
 // A kernel of one's own for attnscope, on the GPU: residual, out = bf16(h + y). Its tensors lie on
-// the GPU, because attnscope_device() below says so; attnscope takes them there and back, and
+// the GPU, because its entry below says so; attnscope takes them there and back, and
 // times what lies in the stream between the call's begin and its end.
 //
 //   nvcc -O2 -shared -Xcompiler -fPIC -I include my_kernels.cu -o libmine_cuda.so
@@ -30,7 +30,7 @@ int32_t refuse(as_error* err, int32_t code, const char* what) {
 
 int32_t residual(const void* params, const as_call* call, as_error* err) {
   const auto& p = *static_cast<const as_residual_params*>(params);
-  if (p.head.version != AS_PARAMS_VERSION || p.head.struct_size != sizeof(p)) {
+  if (p.head.version != AS_PARAMS_VERSION || p.head.struct_size < sizeof(p)) {
     return refuse(err, AS_BAD_INPUT, "params of another version");
   }
   const long long count = as_tensor_numel(&p.h);
@@ -43,33 +43,10 @@ int32_t residual(const void* params, const as_call* call, as_error* err) {
   return e == cudaSuccess ? AS_OK : refuse(err, AS_NO_ENVIRONMENT, cudaGetErrorString(e));
 }
 
-as_lane make_lane() {
-  as_lane lane{};
-  lane.struct_size = sizeof(lane);
-  lane.version = AS_LANE_VERSION;
-  lane.name = "mine_cuda";
-  lane.description = "The CUDA example of assets/plugin: residual.";
-  lane.ops[AS_OP_RESIDUAL] = residual;
-  return lane;
-}
-
-// Ops that are called with tensors on the GPU. Left out, they come on the host.
-as_plugin_device make_device() {
-  as_plugin_device device{};
-  device.struct_size = sizeof(device);
-  device.version = AS_PLUGIN_DEVICE_VERSION;
-  device.ops[AS_OP_RESIDUAL] = 1;
-  return device;
-}
+// As AS_LANE_OP its tensors would come on the host.
+const as_lane_op kOps[] = {AS_LANE_OP_ON_GPU(AS_OP_RESIDUAL, as_residual_params, residual)};
+const as_lane kLane = AS_LANE("mine_cuda", "The CUDA example of assets/plugin: residual.", kOps);
 
 }  // namespace
 
-AS_PLUGIN_EXPORT const as_lane* attnscope_lane(void) {
-  static const as_lane lane = make_lane();
-  return &lane;
-}
-
-AS_PLUGIN_EXPORT const as_plugin_device* attnscope_device(void) {
-  static const as_plugin_device device = make_device();
-  return &device;
-}
+AS_PLUGIN_EXPORT const as_lane* attnscope_lane(void) { return &kLane; }

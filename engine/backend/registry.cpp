@@ -21,14 +21,10 @@ bool is_partial(std::string_view name) {
 // A reference works on logical histories and float64; it cannot stand in for a kernel.
 bool is_reference(std::string_view name) { return name.starts_with("ref."); }
 
-// The engine carries these out itself, whatever lane runs the rest.
-bool is_host_op(int op) { return op == AS_OP_SCHEDULE || op == AS_OP_BLOCK_TABLES; }
+bool is_host_op(int op) { return as_op_has(op, AS_BY_ENGINE) != 0; }
 
 // A lane without any op is known but cannot run here; its description says why.
-bool is_usable(const as_lane& lane) {
-  return std::any_of(std::begin(lane.ops), std::end(lane.ops),
-                     [](as_op_fn f) { return f != nullptr; });
-}
+bool is_usable(const Lane& lane) { return lane.ops.count() > 0; }
 
 // What to name instead: all of them would be a page.
 std::string lane_hint(const std::string& wanted, const std::vector<std::string>& allowed) {
@@ -57,8 +53,8 @@ std::vector<std::string> op_names() {
   return names;
 }
 
-void LaneRegistry::add(const as_lane& lane, const BetweenOps* between) {
-  as_lane copy = lane;
+void LaneRegistry::add(const Lane& lane, const BetweenOps* between) {
+  Lane copy = lane;
   if (std::string_view(lane.name) == "cpu") {
     copy.ops[AS_OP_SCHEDULE] = host_schedule;
     copy.ops[AS_OP_BLOCK_TABLES] = host_block_tables;
@@ -67,20 +63,20 @@ void LaneRegistry::add(const as_lane& lane, const BetweenOps* between) {
   between_.push_back(between);
 }
 
-const BetweenOps* LaneRegistry::between(const as_lane& lane) const {
+const BetweenOps* LaneRegistry::between(const Lane& lane) const {
   return between_[static_cast<std::size_t>(&lane - lanes_.data())];
 }
 
-const as_lane* LaneRegistry::find(std::string_view name) const {
+const Lane* LaneRegistry::find(std::string_view name) const {
   auto it = std::find_if(lanes_.begin(), lanes_.end(),
-                         [&](const as_lane& lane) { return name == lane.name; });
+                         [&](const Lane& lane) { return name == lane.name; });
   return it == lanes_.end() ? nullptr : &*it;
 }
 
 std::vector<std::string> LaneRegistry::names() const {
   std::vector<std::string> names;
   names.reserve(lanes_.size());
-  for (const as_lane& lane : lanes_) {
+  for (const Lane& lane : lanes_) {
     if (is_usable(lane)) names.emplace_back(lane.name);
   }
   return names;
@@ -88,7 +84,7 @@ std::vector<std::string> LaneRegistry::names() const {
 
 std::vector<std::string> LaneRegistry::lanes_of(as_op_id op) const {
   std::vector<std::string> names;
-  for (const as_lane& lane : lanes_) {
+  for (const Lane& lane : lanes_) {
     if (lane.ops[op] != nullptr) names.emplace_back(lane.name);
   }
   return names;
@@ -97,7 +93,7 @@ std::vector<std::string> LaneRegistry::lanes_of(as_op_id op) const {
 Result<LaneSelector> LaneSelector::make(const LaneRegistry& registry,
                                         std::span<const std::string> choices) {
   LaneSelector selector;
-  const as_lane* cpu = registry.find("cpu");
+  const Lane* cpu = registry.find("cpu");
   if (cpu == nullptr) return internal_error("no lane named cpu is registered");
   for (int op = 0; op < AS_OP_COUNT; ++op) {
     selector.functions_[static_cast<std::size_t>(op)] = cpu->ops[op];
@@ -107,7 +103,7 @@ Result<LaneSelector> LaneSelector::make(const LaneRegistry& registry,
     const std::size_t equals = choice.find('=');
     const bool single = equals != std::string::npos;
     const std::string name = single ? choice.substr(equals + 1) : choice;
-    const as_lane* lane = registry.find(name);
+    const Lane* lane = registry.find(name);
     if (lane == nullptr || is_reference(name)) {
       std::vector<std::string> allowed = registry.names();
       const std::vector<std::string> near = nearest_names(name, allowed, 1);
@@ -128,7 +124,7 @@ Result<LaneSelector> LaneSelector::make(const LaneRegistry& registry,
     }
     int only = -1;
     if (single) {
-      only = as_op_by_name(choice.substr(0, equals).c_str());
+      only = as_step_op_by_name(choice.substr(0, equals).c_str());
       if (only < 0) {
         return usage_error(
             fmt::format("--lane {}: unknown op \"{}\"", choice, choice.substr(0, equals)),
@@ -164,7 +160,7 @@ LaneSelector LaneSelector::without(std::string_view lane, const LaneSelector& ot
   return selector;
 }
 
-LaneSelector LaneSelector::with(as_op_id op, const as_lane& lane) const {
+LaneSelector LaneSelector::with(as_op_id op, const Lane& lane) const {
   LaneSelector selector = *this;
   selector.functions_[op] = lane.ops[op];
   selector.names_[op] = lane.name;

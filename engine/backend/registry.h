@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/params/lane.h"
+#include "kernels/params/lane_table.h"
 #include "kernels/params/result.h"
 
 namespace attnscope {
@@ -38,21 +38,21 @@ class LaneRegistry {
   // Copies the table. The host ops (schedule, block_tables) of lane "cpu" are the engine's. A lane
   // with no op at all cannot run here; its description says why. between: what the lane brings
   // besides ops, if anything; it must outlive the registry and the sessions.
-  void add(const as_lane& lane, const BetweenOps* between = nullptr);
-  const as_lane* find(std::string_view name) const;  // nullptr when unknown
-  std::vector<std::string> names() const;            // of those that can run
+  void add(const Lane& lane, const BetweenOps* between = nullptr);
+  const Lane* find(std::string_view name) const;  // nullptr when unknown
+  std::vector<std::string> names() const;         // of those that can run
   // Names of the lanes that implement an op, in order of registration.
   std::vector<std::string> lanes_of(as_op_id op) const;
   // In the order they were added, those that cannot run here included.
-  const std::vector<as_lane>& all() const { return lanes_; }
+  const std::vector<Lane>& all() const { return lanes_; }
   // Of a lane of all(); nullptr = none.
-  const BetweenOps* between(const as_lane& lane) const;
+  const BetweenOps* between(const Lane& lane) const;
   // Beside the lanes: who follows sessions. None until it is set.
   void set_witness(MakeWitness make) { witness_ = std::move(make); }
   const MakeWitness& witness() const { return witness_; }
 
  private:
-  std::vector<as_lane> lanes_;
+  std::vector<Lane> lanes_;
   std::vector<const BetweenOps*> between_;  // by lane
   MakeWitness witness_;
 };
@@ -70,7 +70,7 @@ class LaneSelector {
   // The same choice with the ops of one lane as `other` has them.
   LaneSelector without(std::string_view lane, const LaneSelector& other) const;
   // The same choice with one op as `lane` has it.
-  LaneSelector with(as_op_id op, const as_lane& lane) const;
+  LaneSelector with(as_op_id op, const Lane& lane) const;
 
   as_op_fn function(as_op_id op) const { return functions_[op]; }
   const std::string& lane(as_op_id op) const { return names_[op]; }

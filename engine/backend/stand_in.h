@@ -9,13 +9,13 @@
 #include <optional>
 #include <string>
 
-#include "kernels/params/lane.h"
+#include "kernels/params/lane_table.h"
 
 namespace attnscope {
 
 struct StandIn {
-  const as_lane* lane = nullptr;  // that carried it out; outlives the lane it stands in for
-  std::string why;                // a sentence without its full stop
+  const Lane* lane = nullptr;  // that carried it out; outlives the lane it stands in for
+  std::string why;             // a sentence without its full stop
 };
 
 // Of the calls on this thread while it lives; the innermost one sees them.

@@ -36,7 +36,7 @@ std::vector<std::string> output_names(const as_op_info& info) {
 
 as_op_id read_op_id(JsonObject& object, const std::string& key) {
   const std::string name = object.text(key);
-  const int op = as_op_by_name(name.c_str());
+  const int op = as_step_op_by_name(name.c_str());
   if (op < 0) {
     object.fail(key, fmt::format("there is no op '{}'", name), "ops: " + join(op_names()));
     return AS_OP_SCHEDULE;
@@ -102,7 +102,7 @@ GoldenTolerance read_tolerance(JsonObject& object) {
   GoldenTolerance t;
   t.rule = object.text("class", "");
   t.op = object.text("op", "");
-  if (!t.op.empty() && as_op_by_name(t.op.c_str()) < 0) read_op_id(object, "op");
+  if (!t.op.empty() && as_step_op_by_name(t.op.c_str()) < 0) read_op_id(object, "op");
   t.tap = object.text("tap", "");
   if (!t.tap.empty() && !has_tap(t.op, t.tap)) {
     object.fail("tap", fmt::format("no op has a tap {}", shown_name(t.tap)),

@@ -156,7 +156,7 @@ GoldenTap read_tap(const json& raw, JsonObject object) {
   GoldenTap t;
   t.where = object.text("where");
   const std::string op = object.text("op");
-  const int id = as_op_by_name(op.c_str());
+  const int id = as_step_op_by_name(op.c_str());
   if (id < 0) object.fail("op", fmt::format("there is no op '{}'", op));
   t.op = static_cast<as_op_id>(std::max(0, id));
   t.step = object.integer("step", 0, kMostElements);

@@ -78,7 +78,7 @@ Result<OpCase> read_saved_case(const GoldenSpec& spec) {
 Result<void> judge_case(const OpCase& done, const LaneRegistry& registry,
                         const GoldenRunOptions& options, const std::string& name,
                         GoldenValues& out) {
-  const as_lane *sim = registry.find("ref.sim"), *cpu = registry.find("cpu");
+  const Lane *sim = registry.find("ref.sim"), *cpu = registry.find("cpu");
   if (sim == nullptr || sim->ops[done.op.id] == nullptr) return {};
   auto tolerances = Tolerances::load(options.tolerance_file);
   if (!tolerances) return tolerances.error();
@@ -112,7 +112,7 @@ Result<void> run_saved_case(const GoldenSpec& spec, const LaneRegistry& registry
   out.lanes = lanes->lane(op);
   CaseRunOptions run;
   run.tolerances = &*tolerances;
-  if (const as_lane* cpu = registry.find("cpu")) run.guard = cpu->ops[op];
+  if (const Lane* cpu = registry.find("cpu")) run.guard = cpu->ops[op];
   auto done = rerun_case(*kept, {out.lanes, lanes->function(op), false}, run);
   if (!done) return done.error();
   const OpTrace trace = trace_of_case(*done, out.lanes);

@@ -91,9 +91,7 @@ const std::vector<GivenMutant>& given_mutants() {
 
 void add_given_mutants(LaneRegistry& registry) {
   for (const GivenMutant& mutant : given_mutants()) {
-    as_lane lane{};
-    lane.struct_size = sizeof(as_lane);
-    lane.version = AS_LANE_VERSION;
+    Lane lane{};
     lane.name = mutant.name;
     lane.description = mutant.description;
     lane.ops[AS_OP_SCHEDULE] = host_schedule;

@@ -56,10 +56,8 @@ std::int32_t newest_block_null(const void* params, const as_call* call, as_error
                               });
 }
 
-as_lane make_lane(const char* name, const char* description, as_op_id op, as_op_fn function) {
-  as_lane lane{};
-  lane.struct_size = sizeof(as_lane);
-  lane.version = AS_LANE_VERSION;
+Lane make_lane(const char* name, const char* description, as_op_id op, as_op_fn function) {
+  Lane lane{};
   lane.name = name;
   lane.description = description;
   lane.ops[op] = function;
@@ -68,8 +66,8 @@ as_lane make_lane(const char* name, const char* description, as_op_id op, as_op_
 
 }  // namespace
 
-const std::vector<as_lane>& host_mutants() {
-  static const std::vector<as_lane> kLanes = {
+const std::vector<Lane>& host_mutants() {
+  static const std::vector<Lane> kLanes = {
       make_lane("mutant:block_freed_early",
                 "The oldest block that a window still needs is taken out of the table.",
                 AS_OP_BLOCK_TABLES, block_freed_early),

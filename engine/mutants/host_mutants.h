@@ -5,10 +5,10 @@
 
 #include <vector>
 
-#include "kernels/params/lane.h"
+#include "kernels/params/lane_table.h"
 
 namespace attnscope {
 
-const std::vector<as_lane>& host_mutants();
+const std::vector<Lane>& host_mutants();
 
 }  // namespace attnscope

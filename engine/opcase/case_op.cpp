@@ -11,7 +11,6 @@
 #include "kernels/params/compressor_params.h"
 #include "kernels/params/dense_params.h"
 #include "kernels/params/helper_params.h"
-#include "kernels/params/helper_table.h"
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/step_params.h"
 
@@ -97,45 +96,35 @@ std::span<const ParamField> fields_of(std::int32_t id) {
       return kSparseAttention;
     case AS_OP_INVERSE_ROPE:
       return kInverseRope;
-    case AS_HELPER_MERGE_STATES:
+    case AS_OP_MERGE_STATES:
       return kMergeStates;
-    case AS_HELPER_COPY_BLOCKS:
+    case AS_OP_COPY_BLOCKS:
       return kCopyBlocks;
-    case AS_HELPER_WORKSPACE_ATTENTION:
+    case AS_OP_WORKSPACE_ATTENTION:
       return kWorkspaceAttention;
-    case AS_HELPER_INVERSE_ROPE_QUANTISE:
+    case AS_OP_INVERSE_ROPE_QUANTISE:
       return kInverseRopeQuantise;
     default:
       return {};
   }
 }
 
-template <class Info>
-CaseOp case_op(const Info& info, bool helper) {
-  return {info.name,
-          info.summary,
-          static_cast<std::int32_t>(info.id),
-          helper,
-          info.params_size,
-          {info.taps, info.num_taps},
-          fields_of(static_cast<std::int32_t>(info.id))};
-}
-
 }  // namespace
 
 std::optional<CaseOp> find_case_op(std::int32_t id) {
-  if (const as_op_info* op = as_op_find(id)) return case_op(*op, false);
-  if (const as_helper_info* helper = as_helper_find(id)) return case_op(*helper, true);
-  return std::nullopt;
+  const as_op_info* op = as_op_find(id);
+  if (op == nullptr) return std::nullopt;
+  return CaseOp{op->name,        op->summary,
+                op->id,          op->phase == AS_PHASE_NONE,
+                op->params_size, {op->taps, op->num_taps},
+                fields_of(id)};
 }
 
 Result<CaseOp> case_op_by_name(std::string_view name) {
   std::vector<std::string> names;
-  for (std::int32_t id = 0; id < AS_HELPER_END; ++id) {
-    if (id == AS_OP_COUNT) id = AS_HELPER_FIRST;
-    const CaseOp op = *find_case_op(id);
-    if (name == op.name) return op;
-    names.emplace_back(op.name);
+  for (int i = 0; const as_op_info* op = as_op_at(i); ++i) {
+    if (name == op->name) return *find_case_op(op->id);
+    names.emplace_back(op->name);
   }
   return bad_input(fmt::format("unknown op \"{}\"", name),
                    fmt::format("ops: {}", fmt::join(names, ", ")));

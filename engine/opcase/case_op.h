@@ -1,4 +1,4 @@
-// An op of either table (kernels/params: op table, helper table) and what the tables leave out: the
+// An op of the table (kernels/params/op_table.h) and what the table leaves out: the
 // numbers and rotary embeddings of its params struct. Cases, plugins and scripts walk a struct by
 // this list, so that a new op needs no code of its own there.
 #pragma once
@@ -27,8 +27,8 @@ struct ParamField {
 struct CaseOp {
   const char* name = "";
   const char* summary = "";
-  std::int32_t id = -1;  // as_op_id or as_helper_id
-  bool helper = false;
+  std::int32_t id = -1;  // as_op_id
+  bool helper = false;   // has no place in a step
   std::size_t params_size = 0;
   std::span<const as_tap_info> taps;
   std::span<const ParamField> fields;

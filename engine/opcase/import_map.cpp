@@ -10,7 +10,6 @@
 #include "engine/config/json_object.h"
 #include "engine/config/scenario.h"
 #include "kernels/layout/records.h"
-#include "kernels/params/helper_table.h"
 
 namespace attnscope {
 namespace {
@@ -196,9 +195,8 @@ Result<ImportMap> read_import_map(const std::string& name) {
   if (object.has("sample_rows")) map.sample_rows = read_tensor(object.object("sample_rows"));
   if (object.has("request_of")) map.request_of = read_tensor(object.object("request_of"));
   JsonObject ops = object.object("ops");
-  for (std::int32_t id = 0; id < AS_HELPER_END; ++id) {
-    if (id == AS_OP_COUNT) id = AS_HELPER_FIRST;
-    const CaseOp op = *find_case_op(id);
+  for (int i = 0; const as_op_info* info = as_op_at(i); ++i) {
+    const CaseOp op = *find_case_op(info->id);
     if (!ops.has(op.name)) continue;
     if (!(*root)["ops"][op.name].is_array()) {
       map.ops.push_back(read_op(op, ops.object(op.name)));

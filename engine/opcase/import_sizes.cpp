@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "kernels/layout/records.h"
-#include "kernels/params/helper_table.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -30,9 +29,9 @@ constexpr Allowed kAllowed[] = {
     {AS_OP_INDEXER_Q, "d", AS_INDEX_DIM, AS_INDEX_DIM, 1},
     {AS_OP_INDEXER_LOGITS, "J", 1, kMostHeads, 1},
     {AS_OP_INVERSE_ROPE, "D", AS_ROPE_DIM, kAnySize, 1},
-    {AS_HELPER_WORKSPACE_ATTENTION, "D", AS_HEAD_DIM, AS_HEAD_DIM, 1},
-    {AS_HELPER_INVERSE_ROPE_QUANTISE, "D", 128, kAnySize, 128},
-    {AS_HELPER_FP8_LINEAR, "in", 128, kAnySize, 128},
+    {AS_OP_WORKSPACE_ATTENTION, "D", AS_HEAD_DIM, AS_HEAD_DIM, 1},
+    {AS_OP_INVERSE_ROPE_QUANTISE, "D", 128, kAnySize, 128},
+    {AS_OP_FP8_LINEAR, "in", 128, kAnySize, 128},
 };
 
 // Numbers of rows, columns and blocks differ from tensor to tensor.

@@ -12,7 +12,6 @@
 #include "engine/opcase/rows_read.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/head.h"
-#include "kernels/params/helper_table.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -168,7 +167,7 @@ std::int64_t bounded(std::int64_t a, std::int64_t b, std::int64_t c = 0) {
 std::int64_t StoredCache::row_bytes() const { return as_row_bytes(record, width); }
 
 Result<OpCase> keep_case(const CaseOp& op, const void* params, CaseOrigin origin) {
-  if (op.id == AS_HELPER_COPY_BLOCKS) {
+  if (op.id == AS_OP_COPY_BLOCKS) {
     return bad_input("copy_blocks changes blocks in place: a case cannot hold both states",
                      "use its property tests");
   }

@@ -8,7 +8,6 @@
 #include "engine/session/op_params.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/helper_params.h"
-#include "kernels/params/helper_table.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -33,7 +32,7 @@ Result<void> ReferenceCall::make(const CaseCall& call, bool row_given) {
   const CaseOp& op = call.op();
   params_.assign((op.params_size + 7) / 8, 0);
   std::memcpy(params_.data(), call.params(), op.params_size);
-  if (op.id == AS_HELPER_GATHER_ROWS) {
+  if (op.id == AS_OP_GATHER_ROWS) {
     auto& p = *reinterpret_cast<as_gather_rows_params*>(params_.data());
     const as_tensor rows = gather_rows(p.cache, p.slots, gathered_);
     p.cache.addressing = AS_LOGICAL;

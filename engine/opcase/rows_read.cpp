@@ -5,7 +5,6 @@
 #include "kernels/params/attention_params.h"
 #include "kernels/params/compressor_params.h"
 #include "kernels/params/helper_params.h"
-#include "kernels/params/helper_table.h"
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/tensor_view.h"
 
@@ -92,7 +91,7 @@ std::vector<std::int64_t> slots_read(const CaseOp& op, const void* params, std::
     case AS_OP_INDEXER_LOGITS:
       scored(*static_cast<const as_indexer_logits_params*>(params), slots);
       break;
-    case AS_HELPER_GATHER_ROWS:
+    case AS_OP_GATHER_ROWS:
       all(static_cast<const as_gather_rows_params*>(params)->slots, slots);
       break;
     default:
@@ -133,7 +132,7 @@ std::vector<std::int64_t> rope_rows_read(const CaseOp& op, const void* params) {
       rope = &p.rope;
       break;
     }
-    case AS_HELPER_INVERSE_ROPE_QUANTISE: {
+    case AS_OP_INVERSE_ROPE_QUANTISE: {
       const auto& p = *static_cast<const as_inverse_rope_quantise_params*>(params);
       all(p.positions, rows);
       rope = &p.rope;

@@ -20,6 +20,7 @@
 #include "engine/plugin/load.h"
 #include "engine/plugin/regions.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/params/op_table.h"
 
 namespace attnscope {
 namespace {
@@ -162,11 +163,11 @@ PluginReply answer(std::int32_t status, const char* text) {
   ::_exit(0);  // what a broken device does at an ordered end is its own affair
 }
 
-PluginReply called(const as_lane& lane, const as_call& call) {
+PluginReply called(const LoadedPlugin& plugin, const as_call& call) {
   as_error error{};
   const auto start = std::chrono::steady_clock::now();
   in_call = 1;
-  const std::int32_t status = lane.ops[the_request.op](own_params, &call, &error);
+  const std::int32_t status = plugin.call(the_request.op, own_params, &call, &error);
   in_call = 0;
   const std::chrono::duration<double, std::micro> elapsed =
       std::chrono::steady_clock::now() - start;
@@ -176,17 +177,17 @@ PluginReply called(const as_lane& lane, const as_call& call) {
   return reply;
 }
 
-PluginReply run(const as_lane& lane, as_call call) {
+PluginReply run(const LoadedPlugin& plugin, as_call call) {
   if (!map_all()) return answer(AS_NO_ENVIRONMENT, "no address space for its tensors");
   std::memcpy(own_params, the_request.params, sizeof(own_params));
   for (std::int32_t i = 0; i < the_request.pointers; ++i) {
     void* data = mapped_regions[the_request.pointer[i].region].data;
     std::memcpy(own_params + the_request.pointer[i].offset, &data, sizeof(data));
   }
-  return called(lane, call);
+  return called(plugin, call);
 }
 
-PluginReply run_on(Device& device, const as_lane& lane, as_call call) {
+PluginReply run_on(Device& device, const LoadedPlugin& plugin, as_call call) {
   unmap_all();
   mapped_here = false;
   for (std::int32_t i = 0; i < the_request.regions; ++i) {
@@ -201,7 +202,7 @@ PluginReply run_on(Device& device, const as_lane& lane, as_call call) {
                   device.room());
   call.stream = device.get().stream();
   if (auto ok = device.get().begin(); !ok) give_up(ok.error());
-  PluginReply reply = called(lane, call);
+  PluginReply reply = called(plugin, call);
   auto time = device.get().end();
   if (!time) give_up(time.error());
   reply.microseconds = *time;
@@ -241,15 +242,12 @@ int run_plugin_child(const char* library, const OpenPluginDevice& open_device) {
     return 0;
   }
   hello.word = PluginWord::kHello;
-  const as_lane& lane = plugin->lane;
-  for (std::size_t op = 0; op < AS_OP_COUNT; ++op) {
-    hello.ops[op] = lane.ops[op] != nullptr ? 1 : 0;
-    hello.device_ops[op] = plugin->on_device[op] ? 1 : 0;
+  for (int i = 0; const as_op_info* info = as_op_at(i); ++i) {
+    hello.ops[info->id] = plugin->ops[info->id].run != nullptr;
+    hello.device_ops[info->id] = plugin->ops[info->id].on_device;
   }
-  std::strncpy(hello.name, lane.name, sizeof(hello.name) - 1);
-  if (lane.description != nullptr) {
-    std::strncpy(hello.text, lane.description, sizeof(hello.text) - 1);
-  }
+  std::strncpy(hello.name, plugin->name.c_str(), sizeof(hello.name) - 1);
+  std::strncpy(hello.text, plugin->description.c_str(), sizeof(hello.text) - 1);
   say(hello);
   Device device(open_device);
   std::unique_ptr<cpu::ThreadPool> pool;
@@ -266,7 +264,8 @@ int run_plugin_child(const char* library, const OpenPluginDevice& open_device) {
     as_call call{};
     call.struct_size = sizeof(call);
     call.threads = pool->handle();
-    say(the_request.ask == PluginAsk::kCallOnDevice ? run_on(device, lane, call) : run(lane, call));
+    say(the_request.ask == PluginAsk::kCallOnDevice ? run_on(device, *plugin, call)
+                                                    : run(*plugin, call));
   }
 }
 

@@ -98,7 +98,7 @@ Result<std::string> DeviceImage::download() {
   return std::string();
 }
 
-Result<double> DeviceImage::run(as_op_fn function, const CaseCall& call,
+Result<double> DeviceImage::run(const Function& function, const CaseCall& call,
                                 const as_threads* threads) {
   if (auto ok = upload(); !ok) return ok.error();
   std::vector<std::uint64_t> params((call.op().params_size + 7) / 8);

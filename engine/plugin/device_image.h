@@ -7,6 +7,7 @@
 //   auto wrong = image.download();                     // outputs are in `call` now
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -38,8 +39,10 @@ class DeviceImage : public PluginMemory {
   // Everything back, outputs into the host's tensors. What was written beside them, or to an input,
   // in words; empty = nothing.
   Result<std::string> download();
+  // An as_op_fn, or what stands before one.
+  using Function = std::function<std::int32_t(const void*, const as_call*, as_error*)>;
   // Calls a function of this process; microseconds between two events around it.
-  Result<double> run(as_op_fn function, const CaseCall& call, const as_threads* threads);
+  Result<double> run(const Function& function, const CaseCall& call, const as_threads* threads);
 
  private:
   std::shared_ptr<PluginDevice> device_;

@@ -20,21 +20,21 @@ constexpr std::size_t kMostPlugins = 8;
 // A lane's functions have no place for an object: one set of them for each plugin.
 std::array<PluginLane*, kMostPlugins> open_plugins{};
 
-template <std::size_t Slot, std::size_t Op>
+template <std::size_t Slot, std::size_t Place>
 std::int32_t enter(const void* params, const as_call* call, as_error* error) {
-  return open_plugins[Slot]->run(static_cast<as_op_id>(Op), params, call, error);
+  return open_plugins[Slot]->run(as_op_at(Place)->id, params, call, error);
 }
 
-using Functions = std::array<as_op_fn, AS_OP_COUNT>;
+using Functions = std::array<as_op_fn, AS_NUM_OPS>;  // in the order of the op table
 
-template <std::size_t Slot, std::size_t... Ops>
-constexpr Functions functions_of(std::index_sequence<Ops...>) {
-  return {enter<Slot, Ops>...};
+template <std::size_t Slot, std::size_t... Places>
+constexpr Functions functions_of(std::index_sequence<Places...>) {
+  return {enter<Slot, Places>...};
 }
 
 template <std::size_t... Slots>
 constexpr std::array<Functions, kMostPlugins> all_functions(std::index_sequence<Slots...>) {
-  return {functions_of<Slots>(std::make_index_sequence<AS_OP_COUNT>())...};
+  return {functions_of<Slots>(std::make_index_sequence<AS_NUM_OPS>())...};
 }
 
 constexpr auto kFunctions = all_functions(std::make_index_sequence<kMostPlugins>());
@@ -49,7 +49,8 @@ std::int32_t set_error(as_error* error, std::int32_t code, const std::string& me
 }
 
 // Microseconds of a call, or what it returned.
-Result<double> timed(as_op_fn function, const void* params, const as_call* call) {
+Result<double> timed(const DeviceImage::Function& function, const void* params,
+                     const as_call* call) {
   as_error error{};
   const auto start = std::chrono::steady_clock::now();
   const std::int32_t status = function(params, call, &error);
@@ -105,13 +106,12 @@ Result<std::unique_ptr<PluginLane>> PluginLane::open(const PluginOptions& option
   plugin->on_device_ = info->on_device;
   plugin->slot_ = static_cast<int>(free - open_plugins.begin());
   *free = plugin.get();
-  as_lane& lane = plugin->lane_;
-  lane.struct_size = sizeof(lane);
-  lane.version = AS_LANE_VERSION;
+  Lane& lane = plugin->lane_;
   lane.name = plugin->name_.c_str();
   lane.description = plugin->description_.c_str();
-  for (std::size_t op = 0; op < AS_OP_COUNT; ++op) {
-    if (info->ops[op]) lane.ops[op] = kFunctions[static_cast<std::size_t>(plugin->slot_)][op];
+  const Functions& functions = kFunctions[static_cast<std::size_t>(plugin->slot_)];
+  for (int i = 0; const as_op_info* op = as_op_at(i); ++i) {
+    if (info->ops[op->id]) lane.ops[op->id] = functions[static_cast<std::size_t>(i)];
   }
   return plugin;
 }
@@ -121,11 +121,13 @@ Result<PluginInfo> PluginLane::load() {
   if (options_.in_process) {
     auto loaded = load_plugin(options_.library);
     if (!loaded) return loaded.error();
-    loaded_ = loaded->lane;
+    loaded_ = std::move(*loaded);
     info.name = loaded_.name;
-    info.description = loaded_.description != nullptr ? loaded_.description : "";
-    info.on_device = loaded->on_device;
-    for (std::size_t op = 0; op < AS_OP_COUNT; ++op) info.ops[op] = loaded_.ops[op] != nullptr;
+    info.description = loaded_.description;
+    for (int i = 0; const as_op_info* op = as_op_at(i); ++i) {
+      info.ops[op->id] = loaded_.ops[op->id].run != nullptr;
+      info.on_device[op->id] = loaded_.ops[op->id].on_device;
+    }
   } else {
     process_ =
         std::make_unique<PluginProcess>(options_.program, options_.library, options_.seconds_limit);
@@ -137,10 +139,10 @@ Result<PluginInfo> PluginLane::load() {
   if (first == info.on_device.end()) return info;
   auto device = options_.open_device();
   if (!device) {
-    const auto op = static_cast<std::int32_t>(first - info.on_device.begin());
+    const auto place = static_cast<std::int32_t>(first - info.on_device.begin());
     return Error{AS_NO_ENVIRONMENT,
                  fmt::format("plugin {}: its {} takes tensors on the GPU: {}", options_.library,
-                             as_op_find(op)->name, device.error().message),
+                             as_op_at(place)->name, device.error().message),
                  "run it where there is a GPU, with a build that has the CUDA lane"};
   }
   image_ = std::make_unique<DeviceImage>(*device);
@@ -176,10 +178,16 @@ std::vector<PluginTiming> PluginLane::timings() const {
   return out;
 }
 
+DeviceImage::Function PluginLane::in_process(as_op_id op) const {
+  return [this, op](const void* params, const as_call* call, as_error* error) {
+    return loaded_.call(op, params, call, error);
+  };
+}
+
 Result<double> PluginLane::run_plugin(as_op_id op, const void* params, const as_call* call) {
   if (options_.in_process) {
     return on_device_[op] ? run_here_on_device(op, params, call)
-                          : timed(loaded_.ops[op], params, call);
+                          : timed(in_process(op), params, call);
   }
   const int threads = call->threads != nullptr ? call->threads->num_threads : 1;
   return process_->call(op, params, threads);
@@ -192,7 +200,7 @@ Result<double> PluginLane::run_here_on_device(as_op_id op, const void* params,
   image_->clear();
   auto copy = CaseCall::make(*kept, *image_);
   if (!copy) return copy.error();
-  auto time = image_->run(loaded_.ops[op], *copy, call->threads);
+  auto time = image_->run(in_process(op), *copy, call->threads);
   if (!time) return time;
   auto wrong = image_->download();
   if (!wrong) return wrong.error();
@@ -209,7 +217,7 @@ void PluginLane::reset_timings() {
 
 std::optional<double> PluginLane::time_other(as_op_id op, const void* params, const as_call* call,
                                              std::int64_t calls_before) {
-  const as_lane* other = beside(op);
+  const Lane* other = beside(op);
   if (other == nullptr || other->ops[op] == nullptr || !is_timed(calls_before)) {
     return std::nullopt;
   }

@@ -6,7 +6,6 @@
 //   .. for (const PluginFault& f : (*plugin)->faults()) ..
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -17,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/plugin/load.h"
 #include "engine/plugin/process.h"
 
 namespace attnscope {
@@ -27,9 +27,9 @@ struct PluginOptions {
   bool in_process = false;  // fast, and nothing is caught
   double seconds_limit = 10;
   // Carries out an op that the plugin failed at, and is timed beside it.
-  const as_lane* stand_in = nullptr;
+  const Lane* stand_in = nullptr;
   // Timed beside ops on the GPU, on tensors there; nullptr = nobody is.
-  const as_lane* beside_on_device = nullptr;
+  const Lane* beside_on_device = nullptr;
   OpenPluginDevice open_device = open_cuda_plugin_device;
 };
 
@@ -62,7 +62,7 @@ class PluginLane {
   static Result<std::unique_ptr<PluginLane>> open(const PluginOptions& options);
   ~PluginLane();
 
-  const as_lane& lane() const { return lane_; }
+  const Lane& lane() const { return lane_; }
   // Whether a fault ends the call with an error (a case) or the stand-in takes over (a session).
   void set_strict(bool strict) { strict_ = strict; }
   void set_on_fault(std::function<void(const PluginFault&)> on_fault) {
@@ -84,9 +84,11 @@ class PluginLane {
   explicit PluginLane(const PluginOptions& options) : options_(options) {}
   Result<PluginInfo> load();
   // Who is timed beside an op.
-  const as_lane* beside(as_op_id op) const {
+  const Lane* beside(as_op_id op) const {
     return on_device_[op] ? options_.beside_on_device : options_.stand_in;
   }
+  // The library's op where it is loaded in this process.
+  DeviceImage::Function in_process(as_op_id op) const;
   Result<double> run_plugin(as_op_id op, const void* params, const as_call* call);
   Result<double> run_here_on_device(as_op_id op, const void* params, const as_call* call);
   std::optional<double> time_other(as_op_id op, const void* params, const as_call* call,
@@ -94,17 +96,17 @@ class PluginLane {
 
   PluginOptions options_;
   std::string name_, description_;
-  as_lane lane_{};
-  as_lane loaded_{};  // in-process
-  std::array<bool, AS_OP_COUNT> on_device_{};
+  Lane lane_{};
+  LoadedPlugin loaded_;  // in-process
+  PerOp<bool> on_device_;
   std::unique_ptr<DeviceImage> image_;  // outlives the process, which has it open
   std::unique_ptr<PluginProcess> process_;
   int slot_ = -1;
   bool strict_ = false;
   std::function<void(const PluginFault&)> on_fault_;
   mutable std::mutex mutex_;
-  std::array<std::optional<PluginFault>, AS_OP_COUNT> failed_;
-  std::array<std::map<std::int64_t, PluginTiming>, AS_OP_COUNT> timings_;  // by rows
+  PerOp<std::optional<PluginFault>> failed_;
+  PerOp<std::map<std::int64_t, PluginTiming>> timings_;  // by rows
   std::vector<PluginFault> faults_;
   std::atomic<std::int64_t> failures_{0};
 };

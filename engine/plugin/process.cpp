@@ -227,10 +227,8 @@ Result<PluginInfo> PluginProcess::start() {
   }
   info_.name = hello.name;
   info_.description = hello.text;
-  for (std::size_t op = 0; op < AS_OP_COUNT; ++op) {
-    info_.ops[op] = hello.ops[op] != 0;
-    info_.on_device[op] = hello.device_ops[op] != 0;
-  }
+  info_.ops = hello.ops;
+  info_.on_device = hello.device_ops;
   return info_;
 }
 
@@ -290,7 +288,7 @@ Result<double> PluginProcess::call(as_op_id op, const void* params, int threads)
   if (auto ok = start(); !ok) return ok.error();
   auto kept = keep_case(*find_case_op(op), params, {});
   if (!kept) return kept.error();
-  const bool on_device = info_.on_device[static_cast<std::size_t>(op)];
+  const bool on_device = info_.on_device[op];
   memory_->clear();
   if (on_device) image_->clear();
   PluginMemory& memory = on_device ? static_cast<PluginMemory&>(*image_) : *memory_;

@@ -5,21 +5,20 @@
 
 #include <sys/types.h>
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "engine/plugin/device_image.h"
-#include "kernels/params/lane.h"
+#include "kernels/params/lane_table.h"
 #include "kernels/params/result.h"
 
 namespace attnscope {
 
 struct PluginInfo {
   std::string name, description;
-  std::array<bool, AS_OP_COUNT> ops{};
-  std::array<bool, AS_OP_COUNT> on_device{};  // of these: tensors lie on the GPU
+  PerOp<bool> ops;
+  PerOp<bool> on_device;  // of these: tensors lie on the GPU
 };
 
 class PluginProcess {

@@ -6,8 +6,9 @@
 
 #include <cstdint>
 
+#include "engine/plugin/load.h"
 #include "engine/plugin/plugin_device.h"
-#include "kernels/params/lane.h"
+#include "kernels/params/lane_table.h"
 
 namespace attnscope {
 
@@ -46,7 +47,7 @@ struct PluginRequest {
   PluginDevice::Handle handle;
   PluginRegion region[kMostRegions];
   PluginPointer pointer[kMostRegions];
-  unsigned char params[2048];
+  unsigned char params[kMostPluginParams];
 };
 
 enum class PluginWord : std::int32_t {
@@ -67,8 +68,8 @@ struct PluginReply {
   std::int64_t offset;  // of the byte, from the start of the data
   std::int32_t write;   // 1 written, 0 read, -1 unknown
   std::int32_t reserved;
-  std::uint8_t ops[AS_OP_COUNT];
-  std::uint8_t device_ops[AS_OP_COUNT];
+  PerOp<bool> ops;
+  PerOp<bool> device_ops;
   char name[64];
   char text[768];
 };

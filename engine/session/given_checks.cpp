@@ -156,7 +156,7 @@ std::optional<TapResult> check_embedded(const as_tensor& h, const StepMetadata& 
 }
 
 std::optional<TapResult> check_rope(const as_rope& rope, const StepMetadata& step,
-                                    const as_lane& exact, const as_threads* threads) {
+                                    const Lane& exact, const as_threads* threads) {
   const std::vector<std::int64_t>& positions = step.positions;
   const auto n = static_cast<std::int64_t>(positions.size());
   std::vector<double> ones(to_size(n * AS_HEAD_DIM)), turned(ones.size());

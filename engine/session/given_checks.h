@@ -15,7 +15,7 @@
 #include "engine/model/weights.h"
 #include "engine/session/op_params.h"
 #include "engine/trace/tap_result.h"
-#include "kernels/params/lane.h"
+#include "kernels/params/lane_table.h"
 
 namespace attnscope {
 
@@ -29,7 +29,7 @@ std::optional<TapResult> check_embedded(const as_tensor& h, const StepMetadata& 
 
 // Rows of a rotary table at the tokens' positions against what ref.exact computes of the numbers.
 std::optional<TapResult> check_rope(const as_rope& rope, const StepMetadata& step,
-                                    const as_lane& exact, const as_threads* threads);
+                                    const Lane& exact, const as_threads* threads);
 
 // A hash for every row of a tensor's first axis.
 using RowHashes = std::vector<std::uint64_t>;

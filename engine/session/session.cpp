@@ -133,8 +133,8 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   if (auto ok = check_parallel(scenario.model, scenario.parallel); !ok) return ok.error();
   parts.config = rank_config(scenario.model, scenario.parallel);
   // Copies: the registry need not outlive the session.
-  const auto own = [&](const char* name, as_lane& copy) -> const as_lane* {
-    const as_lane* lane = registry.find(name);
+  const auto own = [&](const char* name, Lane& copy) -> const Lane* {
+    const Lane* lane = registry.find(name);
     if (lane != nullptr) copy = *lane;
     return lane != nullptr ? &copy : nullptr;
   };
@@ -528,7 +528,7 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
   return ok;
 }
 
-void Session::change_hands(as_op_id op, int layer, const as_lane& to) {
+void Session::change_hands(as_op_id op, int layer, const Lane& to) {
   const std::string from = lanes_.lane(op);
   lanes_ = lanes_.with(op, to);
   verifier_->change_hands(op, layer, from, lanes_.lane(op));

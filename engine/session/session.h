@@ -219,7 +219,7 @@ class Session {
   Result<void> probe_nan_codes(int layer, const OpParams& params, const as_call& call);
   Result<void> run_changed(int layer, const OpParams& params, const as_call& call);
   // The op's lane failed and another carried it out: it is that one's from this step on.
-  void change_hands(as_op_id op, int layer, const as_lane& to);
+  void change_hands(as_op_id op, int layer, const Lane& to);
   // Who arrives, who computes what, on which blocks. A block starts as NaN for its new owner: a
   // read of a row nobody wrote shows, and a replay meets the same bytes as the first run.
   Result<void> decide();
@@ -272,7 +272,7 @@ class Session {
   void cut_history(std::int64_t step);
 
   SessionParts parts_;
-  as_lane sim_lane_{}, exact_lane_{};
+  Lane sim_lane_{}, exact_lane_{};
   std::vector<std::vector<float>> rope_tables_;
   std::unique_ptr<Threads> threads_;
   LaneSelector lanes_;                               // of the step in progress

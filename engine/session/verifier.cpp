@@ -21,17 +21,15 @@
 #include "engine/trace/recheck.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/layout/records.h"
+#include "kernels/params/op_table.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace {
 
-bool is_quantiser(as_op_id op) {
-  return op == AS_OP_Q_ROPE_KV_INSERT || op == AS_OP_COMPRESS_INSERT ||
-         op == AS_OP_INDEXER_COMPRESS_INSERT || op == AS_OP_INDEXER_Q;
-}
+bool is_quantiser(as_op_id op) { return as_op_has(op, AS_QUANTISES) != 0; }
 
-Result<void> call(const as_lane* lane, const OpParams& params, const as_threads* threads) {
+Result<void> call(const Lane* lane, const OpParams& params, const as_threads* threads) {
   auto ran = call_op(lane->ops[params.op()], params.data(), host_call(threads));
   if (ran) return ran;
   return Error{ran.error().code,
@@ -108,14 +106,13 @@ void poison_outputs(const OpParams& params, bool second) {
 }  // namespace
 
 struct Verifier::FreeRun {
-  FreeRun(const as_lane* reference, const SessionParts& parts, const AddressSpace& space,
-          bool exact)
+  FreeRun(const Lane* reference, const SessionParts& parts, const AddressSpace& space, bool exact)
       : lane(reference),
         frame(exact ? Frame::Kind::kExact : Frame::Kind::kSim),
         peers(parts, frame.kind()),
         history(parts.layout, space, exact) {}
 
-  const as_lane* lane;
+  const Lane* lane;
   Frame frame;
   Peers peers;
   History history;

@@ -50,8 +50,8 @@ struct SessionParts {
   CacheLayout layout;
   Tolerances tolerances;
   bool adversarial_lists = false;  // lanes get adversarial_lists.h
-  const as_lane* sim = nullptr;    // references; nullptr = none
-  const as_lane* exact = nullptr;
+  const Lane* sim = nullptr;       // references; nullptr = none
+  const Lane* exact = nullptr;
   const as_threads* threads = nullptr;
 };
 

@@ -71,7 +71,7 @@ class Trial {
     const Change change{"unquantised cache", "the rows as they were before quantisation", nullptr};
     return run_reference(change, session_.parts().sim, true);
   }
-  WhatIf run_fp32(const as_lane* fp32) {
+  WhatIf run_fp32(const Lane* fp32) {
     const Change change{"fp32 accumulation", "products and sums of ref.sim in fp32", nullptr};
     WhatIf out = run_reference(change, fp32, false);
     out.other_code = true;
@@ -86,7 +86,7 @@ class Trial {
     return out;
   }
 
-  WhatIf run_reference(const Change& change, const as_lane* by, bool unquantised) {
+  WhatIf run_reference(const Change& change, const Lane* by, bool unquantised) {
     WhatIf out = named(change);
     const OpParams& inputs = session_.last_params();
     OpParams changed = inputs, reference = inputs;
@@ -255,7 +255,7 @@ Result<std::vector<WhatIf>> what_if(const Session& session, const LaneRegistry& 
   keep(trial.run_unquantised());
   if (options.fp32 != nullptr) keep(trial.run_fp32(options.fp32));
   for (const std::string& name : options.lanes) {
-    const as_lane* lane = registry.find(name);
+    const Lane* lane = registry.find(name);
     if (lane == nullptr || lane->ops[op] == nullptr || name == session.lanes().lane(op)) continue;
     WhatIf result = trial.run(changes.front(), lane->ops[op]);
     result.change = "lane " + name;

@@ -41,7 +41,7 @@ struct WhatIf {
 
 struct WhatIfOptions {
   std::vector<std::string> lanes;          // other lanes to try; those without the op are left out
-  const as_lane* fp32 = nullptr;           // a reference that sums in fp32; null = not tried
+  const Lane* fp32 = nullptr;              // a reference that sums in fp32; null = not tried
   UnquantisedRows* unquantised = nullptr;  // of the op's layer, kept from the start; may be null
 };
 

@@ -27,9 +27,9 @@ constexpr const char* kFp32 = "fp32 accumulation";
 struct Plan {
   std::string name, sentence;
   const Change* inputs = nullptr;
-  const as_lane* by = nullptr;         // a lane on the op's own inputs
-  const as_lane* reference = nullptr;  // a reference on the rows the op reads
-  bool unquantised = false;            // .. as they were before quantisation
+  const Lane* by = nullptr;         // a lane on the op's own inputs
+  const Lane* reference = nullptr;  // a reference on the rows the op reads
+  bool unquantised = false;         // .. as they were before quantisation
 };
 
 class PlannedChange : public OpChange {
@@ -45,7 +45,7 @@ class PlannedChange : public OpChange {
     return step > place_.step || (step == place_.step && layer >= layer_);
   }
 
-  Result<void> run(int layer, const OpParams& params, const Lane& lane) override {
+  Result<void> run(int layer, const OpParams& params, const OwnLane& lane) override {
     if (plan_.reference != nullptr) return run_reference(layer, params, lane);
     if (plan_.by != nullptr) {
       applied_ = true;
@@ -74,7 +74,7 @@ class PlannedChange : public OpChange {
   bool applied() const { return applied_; }
 
  private:
-  Result<void> run_reference(int layer, const OpParams& params, const Lane& lane) {
+  Result<void> run_reference(int layer, const OpParams& params, const OwnLane& lane) {
     OpParams changed = params;
     rows_as_read_.replace(params, changed);
     if (plan_.unquantised && !rows_[static_cast<std::size_t>(layer)].replace(params, changed)) {
@@ -87,7 +87,7 @@ class PlannedChange : public OpChange {
     return {};
   }
 
-  Result<void> call(const as_lane& lane, const OpParams& params) const {
+  Result<void> call(const Lane& lane, const OpParams& params) const {
     return call_op(lane.ops[params.op()], params.data(), host_call(session_.parts().threads));
   }
 
@@ -148,7 +148,7 @@ class Watch : public SessionObserver {
 };
 
 // Everything that can be asked of the op, in the order of what_if().
-Result<std::vector<Plan>> plans_of(const std::vector<Change>& changes, const as_lane* sim,
+Result<std::vector<Plan>> plans_of(const std::vector<Change>& changes, const Lane* sim,
                                    const LaneRegistry& registry, const Place& place,
                                    const WhatIfAfterOptions& options) {
   std::vector<Plan> all;
@@ -164,7 +164,7 @@ Result<std::vector<Plan>> plans_of(const std::vector<Change>& changes, const as_
         {kFp32, "ref.sim with products and sums in fp32", nullptr, nullptr, options.fp32});
   }
   for (const std::string& name : options.lanes) {
-    const as_lane* lane = registry.find(name);
+    const Lane* lane = registry.find(name);
     if (lane == nullptr || lane->ops[place.op] == nullptr || name == DeviceRun::kLane) continue;
     Plan plan{"lane " + name, "nothing else changed"};
     (name.starts_with("ref.") ? plan.reference : plan.by) = lane;
@@ -219,7 +219,7 @@ Result<std::vector<WhatIfAfter>> what_if_after(const Scenario& scenario,
                      "name an op of a layer, or of the head");
   }
   const std::vector<Change> changes = changes_of(place.op);
-  const as_lane* sim = registry.find("ref.sim");
+  const Lane* sim = registry.find("ref.sim");
   auto plans = plans_of(changes, sim, registry, place, asked);
   if (!plans) return plans.error();
   // Rows before quantisation are gathered on the way, so they come first.

@@ -21,7 +21,7 @@ namespace attnscope {
 struct WhatIfAfterOptions {
   std::vector<std::string> changes = {};  // by name; empty = all that apply
   std::vector<std::string> lanes = {};    // other lanes to try
-  const as_lane* fp32 = nullptr;          // a reference that sums in fp32; null = not tried
+  const Lane* fp32 = nullptr;             // a reference that sums in fp32; null = not tried
   bool once = false;                      // the op alone; else it and every later one of its kind
   std::int64_t steps = 0;                 // how many are run, the op's own included; 0 = all
 };

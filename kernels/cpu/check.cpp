@@ -5,7 +5,6 @@
 #include <string>
 
 #include "kernels/layout/records.h"
-#include "kernels/params/helper_table.h"
 #include "kernels/params/op_table.h"
 #include "kernels/params/tensor_view.h"
 
@@ -40,7 +39,6 @@ const char* record_name(std::int32_t record) {
 
 Check::Check(std::int32_t op, as_error* error) : op_("?"), error_(error) {
   if (const as_op_info* info = as_op_find(op)) op_ = info->name;
-  if (const as_helper_info* info = as_helper_find(op)) op_ = info->name;
 }
 
 bool Check::fail(const char* format, ...) {

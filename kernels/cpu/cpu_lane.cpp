@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <new>
 
+#include "kernels/cpu/helper_ops.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/simd/simd.h"
 #include "kernels/params/lane_entries.h"
@@ -33,22 +34,29 @@ std::int32_t entry(const void* params, const as_call* call, as_error* error) {
   return check.status();
 }
 
-as_lane make_lane() {
-  as_lane lane{};
-  lane.struct_size = sizeof(as_lane);
-  lane.version = AS_LANE_VERSION;
+// The CUDA lane shares the checks of helper ops, which stand beside their bodies therefore.
+template <class Params, OpBody<Params> kBody>
+void checked(const Params& p, const as_call* call, Check& check) {
+  if (check_params(p, true, check)) kBody(p, call, check);
+}
+
+Lane make_lane() {
+  Lane lane{};
   lane.name = "cpu";
   lane.description = "Every op on the byte-exact caches, on host threads with SIMD.";
 #define AS_ENTRY(id, params, function) lane.ops[id] = entry<id, params, function>;
   AS_FOR_EACH_KERNEL(AS_ENTRY)
+#undef AS_ENTRY
+#define AS_ENTRY(id, params, function) lane.ops[id] = entry<id, params, checked<params, function>>;
+  AS_FOR_EACH_HELPER(AS_ENTRY)
 #undef AS_ENTRY
   return lane;
 }
 
 }  // namespace
 
-const as_lane* lane() {
-  static const as_lane kLane = make_lane();
+const Lane* lane() {
+  static const Lane kLane = make_lane();
   return &kLane;
 }
 

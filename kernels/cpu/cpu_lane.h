@@ -4,12 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "kernels/params/lane.h"
+#include "kernels/params/lane_table.h"
 
 namespace attnscope::cpu {
 
 // All ops except the host ones (schedule, block_tables), which the engine adds.
-const as_lane* lane();
+const Lane* lane();
 
 // SIMD level in use: "generic", "avx2", "avx512". ATTNSCOPE_SIMD=NAME forces a lower one.
 const char* simd_level();

@@ -1,7 +1,6 @@
 // In place of the CUDA lane in builds without it.
 #include "kernels/cuda/cuda_lane.h"
 #include "kernels/cuda/device.h"
-#include "kernels/cuda/helper_lane.h"
 
 namespace attnscope::cuda {
 namespace {
@@ -11,17 +10,12 @@ constexpr char kWhy[] =
 
 }  // namespace
 
-const as_lane* lane() {
-  static const as_lane kLane = {sizeof(as_lane), AS_LANE_VERSION, "cuda", kWhy, {}};
+const Lane* lane() {
+  static const Lane kLane = {"cuda", kWhy, {}};
   return &kLane;
 }
 
 const char* fp8_projections() { return ""; }
-
-const as_helper_lane* helper_lane() {
-  static const as_helper_lane kLane = {sizeof(as_helper_lane), AS_LANE_VERSION, "cuda", kWhy, {}};
-  return &kLane;
-}
 
 // There is never a device, so that nothing below is reached but Device::get().
 const Result<const Device*>& Device::get() {

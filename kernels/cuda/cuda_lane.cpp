@@ -6,6 +6,7 @@
 #include "kernels/cuda/call.h"
 #include "kernels/cuda/check_params.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/helper_entries.h"
 #include "kernels/params/lane_entries.h"
 
 namespace attnscope::cuda {
@@ -59,10 +60,8 @@ std::int32_t entry(const void* params, const as_call* call, as_error* error) {
   }
 }
 
-as_lane make_lane() {
-  as_lane lane{};
-  lane.struct_size = sizeof(as_lane);
-  lane.version = AS_LANE_VERSION;
+Lane make_lane() {
+  Lane lane{};
   lane.name = "cuda";
   const auto& device = Device::get();
   if (!device) {
@@ -74,13 +73,14 @@ as_lane make_lane() {
 #define AS_ENTRY(id, params, function) lane.ops[id] = entry<id, params, function>;
   AS_FOR_EACH_KERNEL(AS_ENTRY)
 #undef AS_ENTRY
+  enter_helpers(&lane);
   return lane;
 }
 
 }  // namespace
 
-const as_lane* lane() {
-  static const as_lane kLane = make_lane();
+const Lane* lane() {
+  static const Lane kLane = make_lane();
   return &kLane;
 }
 

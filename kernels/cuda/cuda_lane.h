@@ -6,13 +6,13 @@
 
 #include <cstddef>
 
-#include "kernels/params/lane.h"
+#include "kernels/params/lane_table.h"
 
 namespace attnscope::cuda {
 
 // All ops except the host ones (schedule, block_tables). Where there is no GPU, or in a build
 // without CUDA, a lane with no op at all, whose description says why.
-const as_lane* lane();
+const Lane* lane();
 
 // What multiplies projections in FP8: "cuBLASLt" or "own kernel"; empty without a GPU. cuBLASLt may
 // still decline a shape, which then goes to the own kernel.

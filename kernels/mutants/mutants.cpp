@@ -7,10 +7,8 @@ namespace attnscope::mutants {
 
 namespace {
 
-as_lane lane_of(const Bug& bug) {
-  as_lane lane{};
-  lane.struct_size = sizeof(as_lane);
-  lane.version = AS_LANE_VERSION;
+Lane lane_of(const Bug& bug) {
+  Lane lane{};
   lane.name = bug.name;
   lane.description = bug.description;
   lane.ops[bug.op] = bug.function;
@@ -23,9 +21,9 @@ std::int32_t run_cpu(as_op_id op, const void* params, const as_call* call, as_er
   return cpu::lane()->ops[op](params, call, error);
 }
 
-const std::vector<as_lane>& lanes() {
-  static const std::vector<as_lane> kLanes = [] {
-    std::vector<as_lane> lanes;
+const std::vector<Lane>& lanes() {
+  static const std::vector<Lane> kLanes = [] {
+    std::vector<Lane> lanes;
     for (const auto& bugs : {list_bugs(), dense_bugs(), row_bugs(), compressor_bugs(),
                              indexer_bugs(), attention_bugs()}) {
       for (const Bug& bug : bugs) lanes.push_back(lane_of(bug));

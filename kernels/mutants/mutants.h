@@ -4,16 +4,16 @@
 
 #include <vector>
 
-#include "kernels/params/lane.h"
+#include "kernels/params/lane_table.h"
 
 namespace attnscope::mutants {
 
 // All mutants that any traffic reaches; ops they do not replace are NULL.
-const std::vector<as_lane>& lanes();
+const std::vector<Lane>& lanes();
 
 // One that only some traffic reaches.
 struct RareMutant {
-  as_lane lane;
+  Lane lane;
   as_op_id op;           // that it replaces
   const char* scenario;  // a name of assets/scenarios: there it shows
 };

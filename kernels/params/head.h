@@ -1,4 +1,6 @@
-/* What every params struct starts with, so that a lane can refuse a struct it was not built for. */
+/* What every params struct starts with, so that a lane can refuse a struct it was not built for.
+ * Structs grow at their end only, by fields whose zeros mean what was so before; anything else is
+ * another version. */
 #ifndef ATTNSCOPE_KERNELS_PARAMS_HEAD_H
 #define ATTNSCOPE_KERNELS_PARAMS_HEAD_H
 

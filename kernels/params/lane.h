@@ -1,9 +1,9 @@
-/* The lane interface: how an implementation of ops is called and how it reports failure.
+/* The lane interface: how an implementation of an op is called and how it reports failure.
  *
- * A lane is a name and one function per op id (NULL where it has none). All lanes of an op take the
- * same params struct. A lane must not keep pointers from the struct after it returns, must write
- * only the tensors and caches that the op table lists as outputs, and must give the same bytes for
- * any number of threads. */
+ * A lane is a name and functions of ops: lane_table.h inside of this program, plugin.h for shared
+ * libraries. All lanes of an op take the same params struct. A lane must not keep pointers from the
+ * struct after it returns, must write only the tensors and caches that the op table lists as
+ * outputs, and must give the same bytes for any number of threads. */
 #ifndef ATTNSCOPE_KERNELS_PARAMS_LANE_H
 #define ATTNSCOPE_KERNELS_PARAMS_LANE_H
 
@@ -51,16 +51,6 @@ typedef struct as_call {
 
 /* Returns AS_OK, or a status with err filled in. Never throws. */
 typedef int32_t (*as_op_fn)(const void* params, const as_call* call, as_error* err);
-
-typedef struct as_lane {
-  uint32_t struct_size;
-  uint32_t version;        /* AS_LANE_VERSION */
-  const char* name;        /* "cpu", "cuda", "mutant:window_off_by_one", "ref.sim", .. */
-  const char* description; /* one sentence */
-  as_op_fn ops[AS_OP_COUNT];
-} as_lane;
-
-#define AS_LANE_VERSION 1u
 
 #ifdef __cplusplus
 }

@@ -4,7 +4,6 @@
 #ifndef ATTNSCOPE_KERNELS_PARAMS_LANE_ENTRIES_H
 #define ATTNSCOPE_KERNELS_PARAMS_LANE_ENTRIES_H
 
-#include "kernels/params/helper_table.h"
 #include "kernels/params/op_ids.h"
 
 /* clang-format off */
@@ -39,12 +38,12 @@
   ENTRY(AS_OP_SAMPLE, as_sample_params, sample)
 
 #define AS_FOR_EACH_HELPER(ENTRY) \
-  ENTRY(AS_HELPER_MERGE_STATES, as_merge_states_params, merge_states) \
-  ENTRY(AS_HELPER_GATHER_ROWS, as_gather_rows_params, gather_rows) \
-  ENTRY(AS_HELPER_COPY_BLOCKS, as_copy_blocks_params, copy_blocks) \
-  ENTRY(AS_HELPER_WORKSPACE_ATTENTION, as_workspace_attention_params, workspace_attention) \
-  ENTRY(AS_HELPER_INVERSE_ROPE_QUANTISE, as_inverse_rope_quantise_params, inverse_rope_quantise) \
-  ENTRY(AS_HELPER_FP8_LINEAR, as_fp8_linear_params, fp8_linear)
+  ENTRY(AS_OP_MERGE_STATES, as_merge_states_params, merge_states) \
+  ENTRY(AS_OP_GATHER_ROWS, as_gather_rows_params, gather_rows) \
+  ENTRY(AS_OP_COPY_BLOCKS, as_copy_blocks_params, copy_blocks) \
+  ENTRY(AS_OP_WORKSPACE_ATTENTION, as_workspace_attention_params, workspace_attention) \
+  ENTRY(AS_OP_INVERSE_ROPE_QUANTISE, as_inverse_rope_quantise_params, inverse_rope_quantise) \
+  ENTRY(AS_OP_FP8_LINEAR, as_fp8_linear_params, fp8_linear)
 /* clang-format on */
 
 #endif

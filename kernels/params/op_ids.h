@@ -1,7 +1,10 @@
 /* The ids of the op table. An id is the unit that is stepped, traced, compared, timed and replaced.
- * Ids never change meaning once released; new ones go before AS_OP_COUNT with the next number. */
+ * Ids never change meaning once released; new ones go before AS_OP_COUNT with the next number,
+ * those of helper ops behind the last one. */
 #ifndef ATTNSCOPE_KERNELS_PARAMS_OP_IDS_H
 #define ATTNSCOPE_KERNELS_PARAMS_OP_IDS_H
+
+#include <stdint.h>
 
 typedef enum as_op_id {
   /* once per step, before the layers */
@@ -40,7 +43,27 @@ typedef enum as_op_id {
   AS_OP_FINAL_NORM = 27,
   AS_OP_LM_HEAD = 28,
   AS_OP_SAMPLE = 29,
-  AS_OP_COUNT = 30
+  AS_OP_COUNT = 30, /* ids below it have a place in a step */
+  /* helper ops: what serving code needs around the others, called on their own */
+  AS_OP_MERGE_STATES = 1000,
+  AS_OP_GATHER_ROWS = 1001,
+  AS_OP_COPY_BLOCKS = 1002,
+  AS_OP_WORKSPACE_ATTENTION = 1003,
+  AS_OP_INVERSE_ROPE_QUANTISE = 1004,
+  AS_OP_FP8_LINEAR = 1005
 } as_op_id;
+
+/* The table's list: the ops of a step, then the helper ops. */
+enum {
+  AS_FIRST_HELPER = AS_OP_MERGE_STATES,
+  AS_END_OF_HELPERS = AS_OP_FP8_LINEAR + 1,
+  AS_NUM_OPS = AS_OP_COUNT + AS_END_OF_HELPERS - AS_FIRST_HELPER
+};
+
+/* The place of an id in that list, -1 for an unknown one. */
+static inline int32_t as_op_index(int32_t id) {
+  if (id >= 0 && id < AS_OP_COUNT) return id;
+  return id >= AS_FIRST_HELPER && id < AS_END_OF_HELPERS ? id - AS_FIRST_HELPER + AS_OP_COUNT : -1;
+}
 
 #endif

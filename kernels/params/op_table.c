@@ -5,6 +5,7 @@
 #include "kernels/params/attention_params.h"
 #include "kernels/params/compressor_params.h"
 #include "kernels/params/dense_params.h"
+#include "kernels/params/helper_params.h"
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/step_params.h"
 #include "kernels/params/tap_macros.h"
@@ -201,90 +202,205 @@ static const as_tap_info kSample[] = {
     OUT(as_sample_params, tokens, "N", "i32", "exact"),
 };
 
-/* OP expands its arguments (EVERY and the like are two of them) before OP_ENTRY takes them. */
+static const as_tap_info kMergeStates[] = {
+    IN(as_merge_states_params, a, "T,H,D", "bf16|f32"),
+    IN(as_merge_states_params, lse_a, "T,H", "f32"),
+    IN(as_merge_states_params, b, "T,H,D", "bf16|f32"),
+    IN(as_merge_states_params, lse_b, "T,H", "f32"),
+    OUT(as_merge_states_params, out, "T,H,D", "bf16|f32", "row"),
+    OUT(as_merge_states_params, lse, "T,H", "f32", "lse"),
+};
+
+static const as_tap_info kGatherRows[] = {
+    IN_CACHE(as_gather_rows_params, cache, "rows,bytes"),
+    IN(as_gather_rows_params, slots, "N", "i64"),
+    OUT(as_gather_rows_params, out, "N,width", "bf16|f32", "bytes"),
+};
+
+static const as_tap_info kCopyBlocks[] = {
+    IN(as_copy_blocks_params, from, "B,bytes", "u8"),
+    IN(as_copy_blocks_params, pairs, "N,2", "i64"),
+    OUT(as_copy_blocks_params, to, "C,bytes", "u8", "bytes"),
+};
+
+static const as_tap_info kWorkspaceAttention[] = {
+    IN(as_workspace_attention_params, q, "T,H,D", "bf16"),
+    IN(as_workspace_attention_params, rows, "N,D", "bf16"),
+    IN(as_workspace_attention_params, indices, "T,K", "i32"),
+    IN(as_workspace_attention_params, lens, "T", "i32"),
+    IN(as_workspace_attention_params, sinks, "H", "f32"),
+    OUT(as_workspace_attention_params, o, "T,H,D", "bf16", "attention"),
+    OUT(as_workspace_attention_params, lse, "T,H", "f32", "lse"),
+};
+
+static const as_tap_info kInverseRopeQuantise[] = {
+    IN(as_inverse_rope_quantise_params, o, "T,H,D", "bf16"),
+    IN(as_inverse_rope_quantise_params, positions, "T", "i64"),
+    OUT(as_inverse_rope_quantise_params, codes, "T,H,D", "u8", "bytes"),
+    OUT(as_inverse_rope_quantise_params, scales, "T,H,D/128", "f32", "bytes"),
+};
+
+static const as_tap_info kFp8Linear[] = {
+    IN(as_fp8_linear_params, x, "T,in", "u8"),
+    IN(as_fp8_linear_params, x_scale, "T,in/128", "f32"),
+    IN(as_fp8_linear_params, weight, "out,in", "u8"),
+    IN(as_fp8_linear_params, weight_scale, "out/128,in/128", "f32"),
+    OUT(as_fp8_linear_params, y, "T,out", "bf16|f32", "dense"),
+};
+
+/* OP expands its arguments (EVERY and the like are several of them) before OP_ENTRY takes them. The
+ * second sizeof is the struct's when the op was released: an op whose struct grows says it there as
+ * a number, in a macro of its own. tests/unit/kernels/op_table_test.cpp keeps these numbers. */
 #define OP(...) OP_ENTRY(__VA_ARGS__)
-#define OP_ENTRY(id, name, summary, phase, layers, S, taps) \
-  { name, summary, id, phase, layers, sizeof(S), (uint32_t)(sizeof(taps) / sizeof(taps[0])), taps }
+#define OP_ENTRY(id, name, summary, phase, layers, role, traits, S, taps) \
+  {                                                                       \
+    name, summary, id, phase, layers, role, traits, sizeof(S), sizeof(S), \
+        (uint32_t)(sizeof(taps) / sizeof(taps[0])), taps                  \
+  }
 
 #define BEFORE AS_PHASE_BEFORE, AS_LAYER_ALL
 #define AFTER AS_PHASE_AFTER, AS_LAYER_ALL
 #define EVERY AS_PHASE_LAYER, AS_LAYER_ALL
 #define COMPRESSED AS_PHASE_LAYER, (AS_LAYER_C4A | AS_LAYER_C128A)
 #define C4A AS_PHASE_LAYER, AS_LAYER_C4A
+#define HELPER AS_PHASE_NONE, 0
 
-/* Indexed by id. */
-static const as_op_info kOps[AS_OP_COUNT] = {
+#define DECISION AS_ROLE_METADATA, AS_BY_ENGINE
+#define METADATA AS_ROLE_METADATA, 0
+#define INDEX_LIST AS_ROLE_INDEX_LIST, 0
+#define NORM AS_ROLE_NORM, AS_FUSES
+#define PROJECTION AS_ROLE_PROJECTION, 0
+#define STATE_WRITE AS_ROLE_CACHE_WRITE, AS_FUSES
+#define ROW_WRITE AS_ROLE_CACHE_WRITE, (AS_ROTATES | AS_QUANTISES | AS_FUSES)
+#define QUERY AS_ROLE_QUERY, (AS_ROTATES | AS_QUANTISES | AS_FUSES)
+#define SCORE AS_ROLE_SCORE, 0
+#define SELECT AS_ROLE_SELECT, 0
+#define SLOT_LIST AS_ROLE_INDEX_LIST, AS_FUSES
+#define ATTENTION AS_ROLE_ATTENTION, 0
+#define MERGE AS_ROLE_ATTENTION, AS_FUSES
+#define ROTATION AS_ROLE_ROTATION, (AS_ROTATES | AS_FUSES)
+#define RESIDUAL AS_ROLE_RESIDUAL, AS_FUSES
+#define SAMPLE AS_ROLE_SAMPLE, 0
+#define COPY AS_ROLE_COPY, 0
+
+/* By place in the list: as_op_index() of the id. */
+static const as_op_info kOps[AS_NUM_OPS] = {
     OP(AS_OP_SCHEDULE, "schedule", "Which request advances by how many tokens, and from where.",
-       BEFORE, as_schedule_params, kSchedule),
+       BEFORE, DECISION, as_schedule_params, kSchedule),
     OP(AS_OP_BLOCK_TABLES, "block_tables", "New blocks join the tables that the other ops read.",
-       BEFORE, as_block_tables_params, kBlockTables),
+       BEFORE, DECISION, as_block_tables_params, kBlockTables),
     OP(AS_OP_SLOT_MAPPING, "slot_mapping", "The slot each new row goes to, per group.", BEFORE,
-       as_slot_mapping_params, kSlotMapping),
-    OP(AS_OP_SWA_INDEX, "swa_index", "Slots of each token's sliding window.", BEFORE,
+       METADATA, as_slot_mapping_params, kSlotMapping),
+    OP(AS_OP_SWA_INDEX, "swa_index", "Slots of each token's sliding window.", BEFORE, INDEX_LIST,
        as_swa_index_params, kSwaIndex),
     OP(AS_OP_C128_INDEX, "c128_index", "Slots of all C128A entries a token sees.", AS_PHASE_BEFORE,
-       AS_LAYER_C128A, as_c128_index_params, kC128Index),
-    OP(AS_OP_ATTN_NORM, "attn_norm", "RMS norm of the hidden state.", EVERY, as_rms_norm_params,
-       kRmsNorm),
-    OP(AS_OP_Q_KV_A_PROJ, "q_kv_a_proj", "Low-rank query and the latent KV row.", EVERY,
+       AS_LAYER_C128A, INDEX_LIST, as_c128_index_params, kC128Index),
+    OP(AS_OP_ATTN_NORM, "attn_norm", "RMS norm of the hidden state.", EVERY, NORM,
+       as_rms_norm_params, kRmsNorm),
+    OP(AS_OP_Q_KV_A_PROJ, "q_kv_a_proj", "Low-rank query and the latent KV row.", EVERY, PROJECTION,
        as_linear_params, kLinear),
-    OP(AS_OP_Q_KV_NORM, "q_kv_norm", "RMS norms of the low-rank query and the KV row.", EVERY,
+    OP(AS_OP_Q_KV_NORM, "q_kv_norm", "RMS norms of the low-rank query and the KV row.", EVERY, NORM,
        as_q_kv_norm_params, kQKvNorm),
-    OP(AS_OP_Q_B_PROJ, "q_b_proj", "Queries of all heads.", EVERY, as_linear_params, kLinear),
+    OP(AS_OP_Q_B_PROJ, "q_b_proj", "Queries of all heads.", EVERY, PROJECTION, as_linear_params,
+       kLinear),
     OP(AS_OP_Q_ROPE_KV_INSERT, "q_rope_kv_insert",
        "Per-head q norm and RoPE; KV RoPE, FP8 quantisation, insertion into the SWA cache.", EVERY,
-       as_q_rope_kv_insert_params, kQRopeKvInsert),
+       ROW_WRITE, as_q_rope_kv_insert_params, kQRopeKvInsert),
     OP(AS_OP_COMPRESSOR_PROJ, "compressor_proj", "Values and gates of the compressor.", COMPRESSED,
-       as_linear_params, kLinear),
+       PROJECTION, as_linear_params, kLinear),
     OP(AS_OP_COMPRESSOR_STATE, "compressor_state", "Saves the compressor's state row.", COMPRESSED,
-       as_compressor_state_params, kCompressorState),
+       STATE_WRITE, as_compressor_state_params, kCompressorState),
     OP(AS_OP_COMPRESS_INSERT, "compress_insert",
        "Pools a window of state rows into one entry, norm, RoPE, FP8, insertion.", COMPRESSED,
-       as_compress_insert_params, kCompressInsert),
+       ROW_WRITE, as_compress_insert_params, kCompressInsert),
     OP(AS_OP_INDEXER_COMPRESSOR_PROJ, "indexer_compressor_proj",
-       "Values and gates of the indexer's compressor.", C4A, as_linear_params, kLinear),
+       "Values and gates of the indexer's compressor.", C4A, PROJECTION, as_linear_params, kLinear),
     OP(AS_OP_INDEXER_COMPRESSOR_STATE, "indexer_compressor_state",
-       "Saves the indexer compressor's state row.", C4A, as_compressor_state_params,
+       "Saves the indexer compressor's state row.", C4A, STATE_WRITE, as_compressor_state_params,
        kCompressorState),
     OP(AS_OP_INDEXER_COMPRESS_INSERT, "indexer_compress_insert",
-       "Pools state rows into one index key, quantises and inserts it.", C4A,
+       "Pools state rows into one index key, quantises and inserts it.", C4A, ROW_WRITE,
        as_compress_insert_params, kCompressInsert),
-    OP(AS_OP_INDEXER_Q_PROJ, "indexer_q_proj", "Index queries of all index heads.", C4A,
+    OP(AS_OP_INDEXER_Q_PROJ, "indexer_q_proj", "Index queries of all index heads.", C4A, PROJECTION,
        as_linear_params, kLinear),
     OP(AS_OP_INDEXER_Q, "indexer_q", "RoPE and quantisation of index queries, head weights.", C4A,
-       as_indexer_q_params, kIndexerQ),
+       QUERY, as_indexer_q_params, kIndexerQ),
     OP(AS_OP_INDEXER_WEIGHTS_PROJ, "indexer_weights_proj", "Raw weights of the index heads.", C4A,
-       as_linear_params, kLinear),
-    OP(AS_OP_INDEXER_LOGITS, "indexer_logits", "Score of every visible entry.", C4A,
+       PROJECTION, as_linear_params, kLinear),
+    OP(AS_OP_INDEXER_LOGITS, "indexer_logits", "Score of every visible entry.", C4A, SCORE,
        as_indexer_logits_params, kIndexerLogits),
-    OP(AS_OP_INDEXER_TOPK, "indexer_topk", "The k best entries.", C4A, as_indexer_topk_params,
-       kIndexerTopk),
-    OP(AS_OP_TOPK_TO_SLOTS, "topk_to_slots", "Selected entries as slots.", C4A,
+    OP(AS_OP_INDEXER_TOPK, "indexer_topk", "The k best entries.", C4A, SELECT,
+       as_indexer_topk_params, kIndexerTopk),
+    OP(AS_OP_TOPK_TO_SLOTS, "topk_to_slots", "Selected entries as slots.", C4A, SLOT_LIST,
        as_topk_to_slots_params, kTopkToSlots),
     OP(AS_OP_SPARSE_ATTENTION, "sparse_attention",
-       "Attention over the window and the selected entries, with sink.", EVERY,
+       "Attention over the window and the selected entries, with sink.", EVERY, ATTENTION,
        as_sparse_attention_params, kSparseAttention),
-    OP(AS_OP_INVERSE_ROPE, "inverse_rope", "Undoes the rotation of the values.", EVERY,
+    OP(AS_OP_INVERSE_ROPE, "inverse_rope", "Undoes the rotation of the values.", EVERY, ROTATION,
        as_inverse_rope_params, kInverseRope),
-    OP(AS_OP_WO_A, "wo_a", "Grouped low-rank output projection.", EVERY, as_grouped_linear_params,
-       kGroupedLinear),
-    OP(AS_OP_WO_B, "wo_b", "Output projection to the hidden size.", EVERY, as_linear_params,
-       kLinear),
+    OP(AS_OP_WO_A, "wo_a", "Grouped low-rank output projection.", EVERY, PROJECTION,
+       as_grouped_linear_params, kGroupedLinear),
+    OP(AS_OP_WO_B, "wo_b", "Output projection to the hidden size.", EVERY, PROJECTION,
+       as_linear_params, kLinear),
     OP(AS_OP_RESIDUAL, "residual", "Adds the attention output to the hidden state.", EVERY,
-       as_residual_params, kResidual),
-    OP(AS_OP_FINAL_NORM, "final_norm", "RMS norm of the rows to sample from.", AFTER,
+       RESIDUAL, as_residual_params, kResidual),
+    OP(AS_OP_FINAL_NORM, "final_norm", "RMS norm of the rows to sample from.", AFTER, NORM,
        as_rms_norm_params, kRmsNorm),
     OP(AS_OP_LM_HEAD, "lm_head", "Logits over the vocabulary, tied to the embedding.", AFTER,
-       as_linear_params, kLinear),
-    OP(AS_OP_SAMPLE, "sample", "Greedy choice of the next token.", AFTER, as_sample_params,
+       PROJECTION, as_linear_params, kLinear),
+    OP(AS_OP_SAMPLE, "sample", "Greedy choice of the next token.", AFTER, SAMPLE, as_sample_params,
        kSample),
+    OP(AS_OP_MERGE_STATES, "merge_states", "Attention over two disjoint sets of entries as one.",
+       HELPER, MERGE, as_merge_states_params, kMergeStates),
+    OP(AS_OP_GATHER_ROWS, "gather_rows", "Values of cache rows, by slot.", HELPER, COPY,
+       as_gather_rows_params, kGatherRows),
+    OP(AS_OP_COPY_BLOCKS, "copy_blocks", "Blocks copied or exchanged by pairs of ids.", HELPER,
+       COPY, as_copy_blocks_params, kCopyBlocks),
+    OP(AS_OP_WORKSPACE_ATTENTION, "workspace_attention",
+       "Sparse attention over rows gathered before.", HELPER, ATTENTION,
+       as_workspace_attention_params, kWorkspaceAttention),
+    OP(AS_OP_INVERSE_ROPE_QUANTISE, "inverse_rope_quantise",
+       "Undoes the rotation of the values and quantises them to FP8.", HELPER, AS_ROLE_ROTATION,
+       (AS_ROTATES | AS_QUANTISES | AS_FUSES), as_inverse_rope_quantise_params,
+       kInverseRopeQuantise),
+    OP(AS_OP_FP8_LINEAR, "fp8_linear", "Projection of FP8 inputs with block scales.", HELPER,
+       PROJECTION, as_fp8_linear_params, kFp8Linear),
 };
 
-const as_op_info* as_op_find(int32_t id) { return id >= 0 && id < AS_OP_COUNT ? &kOps[id] : NULL; }
+const as_op_info* as_op_at(int32_t index) {
+  return index >= 0 && index < AS_NUM_OPS ? &kOps[index] : NULL;
+}
+
+const as_op_info* as_op_find(int32_t id) { return as_op_at(as_op_index(id)); }
 
 int32_t as_op_by_name(const char* name) {
-  for (int32_t i = 0; i < AS_OP_COUNT; ++i) {
-    if (strcmp(kOps[i].name, name) == 0) return i;
+  int32_t i;
+  for (i = 0; i < AS_NUM_OPS; ++i) {
+    if (strcmp(kOps[i].name, name) == 0) return kOps[i].id;
   }
   return -1;
+}
+
+int32_t as_step_op_by_name(const char* name) {
+  const int32_t id = as_op_by_name(name);
+  return id < AS_OP_COUNT ? id : -1;
+}
+
+int as_op_has(int32_t id, int32_t trait) {
+  const as_op_info* op = as_op_find(id);
+  return op != NULL && (op->traits & trait) != 0;
+}
+
+int32_t as_op_role(int32_t id) {
+  const as_op_info* op = as_op_find(id);
+  return op != NULL ? op->role : AS_ROLE_UNKNOWN;
+}
+
+/* Indexed by role. */
+static const char* const kRoles[AS_ROLE_COUNT] = {
+    "?",     "metadata", "index list", "norm",     "projection", "cache write", "query",
+    "score", "select",   "attention",  "rotation", "residual",   "sample",      "copy"};
+
+const char* as_role_name(int32_t role) {
+  return kRoles[role > AS_ROLE_UNKNOWN && role < AS_ROLE_COUNT ? role : AS_ROLE_UNKNOWN];
 }

@@ -1,4 +1,4 @@
-/* The op table: for every op id its name, place, params size and taps. Stepping, tracing,
+/* The op table: for every op id its name, place, role, params size and taps. Stepping, tracing,
  * comparing, goldens, timelines, the plugin interface and "which ops lack a test" are generated
  * from it.
  *
@@ -15,7 +15,39 @@
 extern "C" {
 #endif
 
-typedef enum as_phase { AS_PHASE_BEFORE = 0, AS_PHASE_LAYER = 1, AS_PHASE_AFTER = 2 } as_phase;
+typedef enum as_phase {
+  AS_PHASE_BEFORE = 0,
+  AS_PHASE_LAYER = 1,
+  AS_PHASE_AFTER = 2,
+  AS_PHASE_NONE = 3 /* helper ops: no place in a step */
+} as_phase;
+
+/* What an op is for, whatever the family of models: views and comparisons ask for roles. */
+typedef enum as_role {
+  AS_ROLE_UNKNOWN = 0,
+  AS_ROLE_METADATA,    /* decides what runs, or makes tables and slots for all layers */
+  AS_ROLE_INDEX_LIST,  /* lists which rows an attention op reads */
+  AS_ROLE_NORM,        /* normalises rows */
+  AS_ROLE_PROJECTION,  /* multiplies by a weight matrix */
+  AS_ROLE_CACHE_WRITE, /* its result is rows of a cache */
+  AS_ROLE_QUERY,       /* makes the queries that select */
+  AS_ROLE_SCORE,       /* scores the entries to select from */
+  AS_ROLE_SELECT,      /* selects entries by their scores */
+  AS_ROLE_ATTENTION,   /* weighs values by scores that sum up to one */
+  AS_ROLE_ROTATION,    /* rotates values and does nothing else to them but round */
+  AS_ROLE_RESIDUAL,    /* adds a layer's result to the hidden state */
+  AS_ROLE_SAMPLE,      /* picks tokens */
+  AS_ROLE_COPY,        /* moves rows or blocks */
+  AS_ROLE_COUNT
+} as_role;
+
+/* What else is true of an op; bits. */
+enum {
+  AS_ROTATES = 1,   /* applies a rotary embedding, or undoes it */
+  AS_QUANTISES = 2, /* puts out codes of a format narrower than bf16 */
+  AS_FUSES = 4,     /* a lane may compute it together with the op before or behind it */
+  AS_BY_ENGINE = 8  /* the engine carries it out, whatever lane runs the others */
+};
 
 /* Layer types an op belongs to, by compress ratio 0 / 4 / 128. */
 enum { AS_LAYER_SWA = 1, AS_LAYER_C4A = 2, AS_LAYER_C128A = 4, AS_LAYER_ALL = 7 };
@@ -51,18 +83,35 @@ typedef struct as_op_info {
   const char* name;
   const char* summary; /* one sentence */
   as_op_id id;
-  uint8_t phase;  /* as_phase */
-  uint8_t layers; /* AS_LAYER_* bits */
-  uint16_t params_size;
+  uint8_t phase;        /* as_phase */
+  uint8_t layers;       /* AS_LAYER_* bits; none for helper ops */
+  uint8_t role;         /* as_role */
+  uint8_t traits;       /* AS_ROTATES and the like */
+  uint16_t params_size; /* of this header */
+  uint16_t first_size;  /* when the op was released: fields behind it came later, zero as before */
   uint32_t num_taps;
   const as_tap_info* taps;
 } as_op_info;
 
-/* The entry of an id, NULL when out of range. */
+/* The entry of an id, NULL when unknown. */
 const as_op_info* as_op_find(int32_t id);
+
+/* The entry at a place of the list, NULL behind its end:
+ *   for (int i = 0; as_op_at(i) != NULL; ++i) .. */
+const as_op_info* as_op_at(int32_t index);
 
 /* The id of a name, -1 when unknown. */
 int32_t as_op_by_name(const char* name);
+
+/* Of an op that has a place in a step; -1 for helper ops too. */
+int32_t as_step_op_by_name(const char* name);
+
+/* Whether an op has a trait, or what it is for; none of an unknown one. */
+int as_op_has(int32_t id, int32_t trait);
+int32_t as_op_role(int32_t id);
+
+/* The name of a role, "?" when unknown: "attention", "cache write". */
+const char* as_role_name(int32_t role);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
-/* Taps of the op tables: field of the struct S, axes, dtype, tolerance class. For the tables' own
- * files alone. */
+/* Taps of the op table: field of the struct S, axes, dtype, tolerance class. For the table's own
+ * file alone. */
 #ifndef ATTNSCOPE_KERNELS_PARAMS_TAP_MACROS_H
 #define ATTNSCOPE_KERNELS_PARAMS_TAP_MACROS_H
 

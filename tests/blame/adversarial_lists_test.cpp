@@ -16,7 +16,7 @@ Scenario scenario_with(bool adversarial) {
   return scenario;
 }
 
-std::vector<Blame> blamed_for(const as_lane& lane, as_op_id op, bool adversarial) {
+std::vector<Blame> blamed_for(const Lane& lane, as_op_id op, bool adversarial) {
   Trial trial(session_of(scenario_with(adversarial)));
   return trial.run({{lane.name, op, op}});
 }
@@ -151,9 +151,7 @@ std::int32_t keeps_larger(const void* params, const as_call* call, as_error* err
 
 TEST(OutputPoison, IsNoNaNTheSecondTime) {
   LaneRegistry registry = all_lanes();
-  as_lane lane{};
-  lane.struct_size = sizeof(as_lane);
-  lane.version = AS_LANE_VERSION;
+  Lane lane{};
   lane.name = "keeps_larger";
   lane.description = "Keeps what it finds where that is larger.";
   lane.ops[AS_OP_FINAL_NORM] = keeps_larger;

@@ -71,13 +71,13 @@ TEST_F(Fp8Projections, ASoundRunBlamesNobody) {
 TEST_F(Fp8Projections, BugsOfTheirScalesAreNamed) {
   Trial trial(session_of(scenario_));
   int bugs = 0;
-  for (const as_lane& lane : mutants::lanes()) {
+  for (const Lane& lane : mutants::lanes()) {
     if (!in_fp8_alone(lane)) continue;
     ++bugs;
     SCOPED_TRACE(lane.name);
-    const auto op = static_cast<as_op_id>(
-        std::find_if(lane.ops, lane.ops + AS_OP_COUNT, [](as_op_fn f) { return f != nullptr; }) -
-        lane.ops);
+    int of = 0;
+    while (of < AS_OP_COUNT && lane.ops[of] == nullptr) ++of;
+    const auto op = static_cast<as_op_id>(of);
     const std::vector<Blame> blamed = trial.run({{lane.name, op, op}});
     ASSERT_EQ(blamed.size(), 1u) << sentences(blamed);
     EXPECT_EQ(blamed[0].op, op);

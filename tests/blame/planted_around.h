@@ -17,9 +17,7 @@ inline constexpr const char* kPlantedLane = "schedule=mutant:planted_around";
 // between must outlive the registry and its sessions.
 inline LaneRegistry lanes_with(const BetweenOps& between) {
   LaneRegistry registry = all_lanes();
-  as_lane lane{};
-  lane.struct_size = sizeof(as_lane);
-  lane.version = AS_LANE_VERSION;
+  Lane lane{};
   lane.name = "mutant:planted_around";
   lane.description = "What a test plants between two ops.";
   lane.ops[AS_OP_SCHEDULE] = host_schedule;

@@ -19,7 +19,7 @@ struct Planted {
 };
 
 // Bugs that only projections in FP8 can have.
-inline bool in_fp8_alone(const as_lane& lane) {
+inline bool in_fp8_alone(const Lane& lane) {
   return std::string_view(lane.name).starts_with("mutant:fp8_");
 }
 
@@ -28,7 +28,7 @@ inline const std::vector<Planted>& planted() {
   static const std::vector<Planted> kPlanted = [] {
     std::vector<Planted> all;
     for (const auto& lanes : {mutants::lanes(), host_mutants()}) {
-      for (const as_lane& lane : lanes) {
+      for (const Lane& lane : lanes) {
         if (in_fp8_alone(lane)) continue;
         for (int op = 0; op < AS_OP_COUNT; ++op) {
           const auto id = static_cast<as_op_id>(op);

@@ -67,7 +67,7 @@ TEST(RepositoryGoldens, NoPlantedBugOfAnOpGetsPast) {
   GoldenFolder goldens = folder();
   const LaneRegistry lanes = all_lanes();
   int seen = 0;
-  for (const as_lane& lane : mutants::lanes()) {
+  for (const Lane& lane : mutants::lanes()) {
     for (int op = 0; op < AS_OP_COUNT; ++op) {
       if (lane.ops[op] == nullptr || !has_own_inputs(static_cast<as_op_id>(op))) continue;
       GoldenRunOptions options = ci();

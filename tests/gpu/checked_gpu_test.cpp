@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <functional>
 
+#include "kernels/cuda/cuda_lane.h"
 #include "kernels/cuda/device.h"
-#include "kernels/cuda/helper_lane.h"
 #include "kernels/cuda/ops.h"
 #include "tests/gpu/device_lane.h"
 #include "tests/gpu/support.h"
@@ -86,8 +86,8 @@ TEST_F(GpuChecked, StopsAtARowOrBlockThatIsNotThere) {
     p.slots = memory.ints64({slot});
     p.out = memory.make(AS_F32, {1, AS_INDEX_DIM});
     run_and_leave([&](as_error* error) {
-      const int op = AS_HELPER_GATHER_ROWS - AS_HELPER_FIRST;
-      return device_helper_lane().ops[op](&p, nullptr, error);
+      const int op = AS_OP_GATHER_ROWS;
+      return device_lane().ops[op](&p, nullptr, error);
     });
   };
   EXPECT_EXIT(gather(1 << 20), testing::ExitedWithCode(kStopped), "GPU");
@@ -100,8 +100,8 @@ TEST_F(GpuChecked, StopsAtARowOrBlockThatIsNotThere) {
     *at<std::int64_t>(p.pairs, 0, 0) = 1;
     *at<std::int64_t>(p.pairs, 0, 1) = block;
     run_and_leave([&](as_error* error) {
-      const int op = AS_HELPER_COPY_BLOCKS - AS_HELPER_FIRST;
-      return device_helper_lane().ops[op](&p, nullptr, error);
+      const int op = AS_OP_COPY_BLOCKS;
+      return device_lane().ops[op](&p, nullptr, error);
     });
   };
   EXPECT_EXIT(copy(4), testing::ExitedWithCode(kStopped), "GPU");

@@ -11,7 +11,6 @@
 #include "engine/session/residency.h"
 #include "kernels/cuda/cuda_lane.h"
 #include "kernels/cuda/device.h"
-#include "kernels/cuda/helper_lane.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/helper_params.h"
 #include "kernels/params/tensor_view.h"
@@ -111,8 +110,7 @@ Result<void> call_op(int op, const void* params, const Stream& stream) {
   call.struct_size = sizeof(call);
   call.stream = stream.handle();
   as_error error{};
-  const as_op_fn function = op >= AS_HELPER_FIRST ? cuda::helper_lane()->ops[op - AS_HELPER_FIRST]
-                                                  : cuda::lane()->ops[op];
+  const as_op_fn function = cuda::lane()->ops[op];
   const std::int32_t status = function(params, &call, &error);
   if (status != AS_OK) return Error{static_cast<as_status>(status), error.message, {}};
   return {};
@@ -136,13 +134,13 @@ Result<void> check_untouched(const Image& image, const char* name) {
 // A params struct of a helper op, with what OpParams offers for the ops of the table.
 class HelperParams {
  public:
-  void set(as_helper_id id, const void* params) {
+  void set(as_op_id id, const void* params) {
     id_ = id;
-    storage_.resize(as_helper_find(id)->params_size);
+    storage_.resize(as_op_find(id)->params_size);
     std::memcpy(storage_.data(), params, storage_.size());
   }
   int op() const { return id_; }
-  const as_helper_info& info() const { return *as_helper_find(id_); }
+  const as_op_info& info() const { return *as_op_find(id_); }
   void* data() { return storage_.data(); }
   as_tensor& tensor(std::size_t offset) {
     return *reinterpret_cast<as_tensor*>(storage_.data() + offset);
@@ -152,15 +150,14 @@ class HelperParams {
   }
 
  private:
-  as_helper_id id_ = AS_HELPER_FIRST;
+  as_op_id id_ = AS_OP_MERGE_STATES;
   std::vector<unsigned char> storage_;
 };
 
 bool is_written(const OpParams&, const as_tap_info& tap) { return tap.direction == AS_TAP_OUT; }
 bool is_written(HelperParams& params, const as_tap_info& tap) {
   if (tap.direction == AS_TAP_OUT) return true;
-  return params.op() == AS_HELPER_COPY_BLOCKS &&
-         tap.offset == offsetof(as_copy_blocks_params, from) &&
+  return params.op() == AS_OP_COPY_BLOCKS && tap.offset == offsetof(as_copy_blocks_params, from) &&
          static_cast<const as_copy_blocks_params*>(params.data())->exchange != 0;
 }
 
@@ -246,7 +243,7 @@ class Call {
   }
 
   static as_rope* rope_of(HelperParams& params) {
-    if (params.op() != AS_HELPER_INVERSE_ROPE_QUANTISE) return nullptr;
+    if (params.op() != AS_OP_INVERSE_ROPE_QUANTISE) return nullptr;
     return &static_cast<as_inverse_rope_quantise_params*>(params.data())->rope;
   }
   static as_rope* rope_of(OpParams& params) { return attnscope::rope_of(params); }
@@ -288,8 +285,26 @@ std::int32_t entry(const void* params, const as_call*, as_error* error) {
   return run_params<Params>(Op, params, error);
 }
 
-as_lane make_lane() {
-  as_lane lane = *cuda::lane();
+template <int id>
+std::int32_t helper_entry(const void* params, const as_call*, as_error* error) {
+  HelperParams host;
+  host.set(static_cast<as_op_id>(id), params);
+  Call<HelperParams> call;
+  Result<void> ok = call.stage(host);
+  if (ok) ok = call.run();
+  return ok ? AS_OK : fail(error, ok.error().code, ok.error().text().c_str());
+}
+
+template <int id>
+void fill_helpers(Lane* lane) {
+  if constexpr (id < AS_END_OF_HELPERS) {
+    lane->ops[id] = helper_entry<id>;
+    fill_helpers<id + 1>(lane);
+  }
+}
+
+Lane make_lane() {
+  Lane lane = *cuda::lane();
   lane.name = "cuda (GPU tensors)";
 #define AS_ENTRY(id, params) lane.ops[id] = entry<id, params>
   AS_ENTRY(AS_OP_SLOT_MAPPING, as_slot_mapping_params);
@@ -321,38 +336,11 @@ as_lane make_lane() {
   AS_ENTRY(AS_OP_LM_HEAD, as_linear_params);
   AS_ENTRY(AS_OP_SAMPLE, as_sample_params);
 #undef AS_ENTRY
+  fill_helpers<AS_FIRST_HELPER>(&lane);
   return lane;
 }
 
-template <int id>
-std::int32_t helper_entry(const void* params, const as_call*, as_error* error) {
-  HelperParams host;
-  host.set(static_cast<as_helper_id>(id), params);
-  Call<HelperParams> call;
-  Result<void> ok = call.stage(host);
-  if (ok) ok = call.run();
-  return ok ? AS_OK : fail(error, ok.error().code, ok.error().text().c_str());
-}
-
-template <int id>
-void fill_helpers(as_helper_lane* lane) {
-  if constexpr (id < AS_HELPER_END) {
-    lane->ops[id - AS_HELPER_FIRST] = helper_entry<id>;
-    fill_helpers<id + 1>(lane);
-  }
-}
-
 }  // namespace
-
-const as_helper_lane& device_helper_lane() {
-  static const as_helper_lane kLane = [] {
-    as_helper_lane lane = *cuda::helper_lane();
-    lane.name = "cuda (GPU tensors)";
-    fill_helpers<AS_HELPER_FIRST>(&lane);
-    return lane;
-  }();
-  return kLane;
-}
 
 Result<void> replay_with(const OpParams& captured, const OpParams& changed) {
   Call<OpParams> call;
@@ -360,8 +348,8 @@ Result<void> replay_with(const OpParams& captured, const OpParams& changed) {
   return call.replay(changed);
 }
 
-const as_lane& device_lane() {
-  static const as_lane kLane = make_lane();
+const Lane& device_lane() {
+  static const Lane kLane = make_lane();
   return kLane;
 }
 

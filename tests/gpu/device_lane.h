@@ -7,14 +7,12 @@
 #pragma once
 
 #include "engine/session/op_params.h"
-#include "kernels/params/helper_table.h"
-#include "kernels/params/lane.h"
+#include "kernels/params/lane_table.h"
 #include "kernels/params/result.h"
 
 namespace attnscope::gpu_tests {
 
-const as_lane& device_lane();
-const as_helper_lane& device_helper_lane();
+const Lane& device_lane();
 
 // Captures a graph of the op on the tensors of `captured`, puts those of `changed` (of the same
 // shapes) in their place on the GPU, replays. The outputs of `changed` get the results.

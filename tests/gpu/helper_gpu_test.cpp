@@ -3,8 +3,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "kernels/cuda/cuda_lane.h"
 #include "kernels/cuda/device.h"
-#include "kernels/cuda/helper_lane.h"
 #include "kernels/cuda/ops.h"
 #include "tests/gpu/device_lane.h"
 #include "tests/gpu/support.h"
@@ -17,14 +17,10 @@ using namespace properties;
 
 constexpr Way kWays[] = {Way::kHost, Way::kDevice};
 
-const as_helper_lane& helper_lane(Way way) {
-  return way == Way::kHost ? *cuda::helper_lane() : device_helper_lane();
-}
-
 template <class Case>
 class Checks : public testing::TestWithParam<std::tuple<Way, Case>> {
  protected:
-  const as_helper_lane& lane() const { return helper_lane(std::get<0>(this->GetParam())); }
+  const Lane& lane() const { return gpu_tests::lane(std::get<0>(this->GetParam())); }
   const Case& param() const { return std::get<1>(this->GetParam()); }
 };
 
@@ -51,9 +47,7 @@ AS_CHECKS(GpuFp8Linear, Fp8Case, check_fp8, fp8_cases());
 
 // Host blocks must be pinned: the check's pools lie on the GPU.
 class GpuCopyBlocks : public testing::TestWithParam<CopyCase> {};
-TEST_P(GpuCopyBlocks, MatchesTheReference) {
-  expect_right(check_copy(device_helper_lane(), GetParam()));
-}
+TEST_P(GpuCopyBlocks, MatchesTheReference) { expect_right(check_copy(device_lane(), GetParam())); }
 INSTANTIATE_TEST_SUITE_P(Shapes, GpuCopyBlocks, testing::ValuesIn(copy_cases()), name_of<CopyCase>);
 
 // Blocks swapped out to pinned memory, exchanged with others there, swapped in elsewhere; the pairs
@@ -92,7 +86,7 @@ TEST(GpuSwapBlocks, ThroughPinnedMemoryAndBack) {
       call.struct_size = sizeof(call);
       call.stream = stream->handle();
       as_error error{};
-      const as_op_fn op = cuda::helper_lane()->ops[AS_HELPER_COPY_BLOCKS - AS_HELPER_FIRST];
+      const as_op_fn op = cuda::lane()->ops[AS_OP_COPY_BLOCKS];
       ASSERT_EQ(op(&p, &call, &error), AS_OK) << error.message;
       ASSERT_TRUE(stream->synchronize());
     };
@@ -122,7 +116,7 @@ TEST(GpuSwapBlocks, RefusesHostMemoryThatIsNotPinned) {
   p.from = p.to = make_tensor(pool.data(), {4, 16});
   p.pairs = make_tensor(pairs.data(), {1, 2});
   as_error error{};
-  const as_op_fn op = cuda::helper_lane()->ops[AS_HELPER_COPY_BLOCKS - AS_HELPER_FIRST];
+  const as_op_fn op = cuda::lane()->ops[AS_OP_COPY_BLOCKS];
   EXPECT_EQ(op(&p, nullptr, &error), AS_BAD_INPUT);
   EXPECT_NE(std::string(error.message).find("not pinned"), std::string::npos) << error.message;
 }

@@ -70,13 +70,7 @@ int32_t residual(const void* params, const as_call* call, as_error* err) {
 }  // namespace
 
 AS_PLUGIN_EXPORT const as_lane* attnscope_lane(void) {
-  static as_lane lane = {sizeof(as_lane), AS_LANE_VERSION, "faulty_cuda", "Of the tests.", {}};
-  lane.ops[AS_OP_RESIDUAL] = residual;
+  static const as_lane_op ops[] = {AS_LANE_OP_ON_GPU(AS_OP_RESIDUAL, as_residual_params, residual)};
+  static const as_lane lane = AS_LANE("faulty_cuda", "Of the tests.", ops);
   return &lane;
-}
-
-AS_PLUGIN_EXPORT const as_plugin_device* attnscope_device(void) {
-  static as_plugin_device device = {sizeof(as_plugin_device), AS_PLUGIN_DEVICE_VERSION, {}};
-  device.ops[AS_OP_RESIDUAL] = 1;
-  return &device;
 }

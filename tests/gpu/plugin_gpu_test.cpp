@@ -24,7 +24,7 @@ Result<std::unique_ptr<PluginLane>> open(const std::string& name, bool in_proces
   return PluginLane::open(options);
 }
 
-std::unique_ptr<Session> session(std::vector<std::string> lanes, const as_lane* plugin = nullptr,
+std::unique_ptr<Session> session(std::vector<std::string> lanes, const Lane* plugin = nullptr,
                                  References references = References::kNone) {
   LaneRegistry registry;
   registry.add(*cpu::lane());
@@ -64,7 +64,7 @@ struct Called {
   std::vector<std::uint8_t> out;
 };
 
-Called call(const as_lane& lane, std::int64_t tokens) {
+Called call(const Lane& lane, std::int64_t tokens) {
   Called called;
   auto layout = CaseCall::make(residual_case(tokens));
   EXPECT_TRUE(layout);

@@ -29,7 +29,7 @@ std::int32_t threaded(const void* params, const as_call*, as_error* error) {
 }
 
 template <int op>
-void fill(as_lane* lane) {
+void fill(Lane* lane) {
   if constexpr (op < AS_OP_COUNT) {
     lane->ops[op] = cpu::lane()->ops[op] != nullptr ? threaded<op> : nullptr;
     fill<op + 1>(lane);
@@ -38,11 +38,11 @@ void fill(as_lane* lane) {
 
 }  // namespace
 
-const as_lane& lane(Way way) { return way == Way::kHost ? *cuda::lane() : device_lane(); }
+const Lane& lane(Way way) { return way == Way::kHost ? *cuda::lane() : device_lane(); }
 
-const as_lane& cpu_lane() {
-  static const as_lane kLane = [] {
-    as_lane lane = *cpu::lane();
+const Lane& cpu_lane() {
+  static const Lane kLane = [] {
+    Lane lane = *cpu::lane();
     fill<0>(&lane);
     return lane;
   }();

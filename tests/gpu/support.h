@@ -14,11 +14,11 @@ using properties::Report;
 
 // Host tensors (the session's way), or tensors laid out on the GPU.
 enum class Way { kHost, kDevice };
-const as_lane& lane(Way way);
+const Lane& lane(Way way);
 inline std::string way_name(Way way) { return way == Way::kHost ? "host" : "gpu"; }
 
 // The CPU lane on all threads.
-const as_lane& cpu_lane();
+const Lane& cpu_lane();
 
 // The same params with outputs of their own, of the same types, poisoned.
 OpParams same_outputs(const OpParams& params, Memory* memory);

@@ -20,7 +20,6 @@
 #include "engine/session/op_params.h"
 #include "kernels/cuda/cuda_lane.h"
 #include "kernels/cuda/device.h"
-#include "kernels/cuda/helper_lane.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/helper_params.h"
 #include "kernels/params/tensor_view.h"
@@ -147,10 +146,10 @@ class Bench {
   }
   // The same of a helper op.
   template <class Params>
-  void row(const std::string& name, as_helper_id id, const std::vector<Params>& calls, double bytes,
+  void row(const std::string& name, as_op_id id, const std::vector<Params>& calls, double bytes,
            double flops) {
     any_row(name, calls, bytes, flops, [id](const Params& p, as_call* call, as_error* error) {
-      return cuda::helper_lane()->ops[id - AS_HELPER_FIRST](&p, call, error);
+      return cuda::lane()->ops[id](&p, call, error);
     });
   }
 
@@ -481,7 +480,7 @@ void workspace_attention(Bench& bench, std::int64_t tokens, std::int64_t heads, 
   }
   const auto t = static_cast<double>(tokens), h = static_cast<double>(heads);
   const double rows = std::min(t * static_cast<double>(n), static_cast<double>(kRows));
-  bench.row(name, AS_HELPER_WORKSPACE_ATTENTION, calls, rows * 1024 + 2 * t * h * 1024,
+  bench.row(name, AS_OP_WORKSPACE_ATTENTION, calls, rows * 1024 + 2 * t * h * 1024,
             4 * t * h * static_cast<double>(n) * 512);
 }
 
@@ -499,7 +498,7 @@ void merge_states(Bench& bench, std::int64_t tokens) {
     p.lse = bench.make(AS_F32, {tokens, 64});
     calls.push_back(p);
   }
-  bench.row(name, AS_HELPER_MERGE_STATES, calls, static_cast<double>(tokens) * 64 * 3 * 1028, 0);
+  bench.row(name, AS_OP_MERGE_STATES, calls, static_cast<double>(tokens) * 64 * 3 * 1028, 0);
 }
 
 void gather_rows(Bench& bench, std::int64_t rows) {
@@ -515,7 +514,7 @@ void gather_rows(Bench& bench, std::int64_t rows) {
     p.out = bench.make(AS_BF16, {rows, 512});
     calls.push_back(p);
   }
-  bench.row(name, AS_HELPER_GATHER_ROWS, calls, static_cast<double>(rows) * (584 + 1024), 0);
+  bench.row(name, AS_OP_GATHER_ROWS, calls, static_cast<double>(rows) * (584 + 1024), 0);
 }
 
 void inverse_rope_quantise(Bench& bench, std::int64_t tokens) {
@@ -534,7 +533,7 @@ void inverse_rope_quantise(Bench& bench, std::int64_t tokens) {
     p.scales = bench.make(AS_F32, {tokens, 64, 4});
     calls.push_back(p);
   }
-  bench.row(name, AS_HELPER_INVERSE_ROPE_QUANTISE, calls,
+  bench.row(name, AS_OP_INVERSE_ROPE_QUANTISE, calls,
             static_cast<double>(tokens) * 64 * (1024 + 512 + 16), 0);
 }
 
@@ -553,7 +552,7 @@ void fp8_linear(Bench& bench, std::int64_t tokens, std::int64_t in, std::int64_t
   }
   const auto t = static_cast<double>(tokens), i = static_cast<double>(in);
   const auto o = static_cast<double>(out);
-  bench.row(name, AS_HELPER_FP8_LINEAR, calls, t * i + i * o + 2 * t * o, 2 * t * i * o);
+  bench.row(name, AS_OP_FP8_LINEAR, calls, t * i + i * o + 2 * t * o, 2 * t * i * o);
 }
 
 void run(Bench& bench) {

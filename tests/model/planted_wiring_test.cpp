@@ -25,9 +25,7 @@ struct Outcome {
 
 Outcome run(const BetweenOps& between, Scenario scenario) {
   LaneRegistry lanes = all_lanes();
-  as_lane lane{};
-  lane.struct_size = sizeof(as_lane);
-  lane.version = AS_LANE_VERSION;
+  Lane lane{};
   lane.name = "mutant:planted";
   lane.description = "What a test does between two ops.";
   lane.ops[AS_OP_SCHEDULE] = host_schedule;

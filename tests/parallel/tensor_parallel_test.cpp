@@ -234,7 +234,7 @@ std::int32_t wrong_in_peer(const void* params, const as_call* call, as_error* er
 TEST(TensorParallel, AWrongOpOfAnotherRankIsNamed) {
   if (all_lanes().find("ref.sim") == nullptr) GTEST_SKIP() << "skipped: no references";
   LaneRegistry registry = all_lanes();
-  as_lane lane = *registry.find("cpu");
+  Lane lane = *registry.find("cpu");
   lane.name = "wrong_in_peer";
   lane.ops[AS_OP_WO_A] = wrong_in_peer;
   registry.add(lane);

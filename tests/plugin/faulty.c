@@ -125,9 +125,19 @@ static int32_t state_with_a_stray_row(const void* params, const as_call* call, a
 __attribute__((constructor)) static void too_early(void) { raise(SIGSEGV); }
 #endif
 
+static const as_lane_op ops[] = {
+#if FAULT == HOST_OP
+    AS_LANE_OP(AS_OP_SCHEDULE, as_schedule_params, residual)
+#elif FAULT == STRAY_ROW
+    AS_LANE_OP(AS_OP_COMPRESSOR_STATE, as_compressor_state_params, state_with_a_stray_row)
+#else
+    AS_LANE_OP(AS_OP_RESIDUAL, as_residual_params, residual)
+#endif
+};
+
 static const as_lane lane = {sizeof(as_lane),
 #if FAULT == OTHER_VERSION
-                             AS_LANE_VERSION + 41,
+                             AS_LANE_VERSION + 40,
 #else
                              AS_LANE_VERSION,
 #endif
@@ -138,15 +148,12 @@ static const as_lane lane = {sizeof(as_lane),
 #endif
                              "A plugin of the tests.",
 #if FAULT == NO_OPS
-                             {NULL}
-#elif FAULT == HOST_OP
-                             {[AS_OP_SCHEDULE] = residual}
-#elif FAULT == STRAY_ROW
-                             {[AS_OP_COMPRESSOR_STATE] = state_with_a_stray_row}
+                             0,
 #else
-                             {[AS_OP_RESIDUAL] = residual}
+                             1,
 #endif
-};
+                             sizeof(as_lane_op),
+                             ops};
 
 #if FAULT == NO_SYMBOL
 AS_PLUGIN_EXPORT const as_lane* attnscope_lanes(void);

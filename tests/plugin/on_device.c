@@ -18,6 +18,7 @@
 #define TOUCH_BEYOND 8
 #define OTHER_LIST 9
 #define NOT_IN_LANE 10
+#define VERSION_1 11
 
 static volatile int forever = 1;
 
@@ -54,24 +55,35 @@ static int32_t residual(const void* params, const as_call* call, as_error* err) 
   return AS_OK;
 }
 
-static const as_lane lane = {sizeof(as_lane),
-                             AS_LANE_VERSION,
-                             "on_device",
-                             "A plugin of the tests.",
-                             {[AS_OP_RESIDUAL] = residual}};
+#if FAULT == OTHER_LIST || FAULT == NOT_IN_LANE || FAULT == VERSION_1
+/* As headers had it in version 1 of the lane: tables with an entry for every op. */
+typedef struct table_of_ops {
+  uint32_t struct_size, version;
+  const char *name, *description;
+  as_op_fn ops[30];
+} table_of_ops;
+typedef struct device_ops {
+  uint32_t struct_size, version;
+  uint8_t ops[30];
+} device_ops;
 
-static const as_plugin_device device = {sizeof(as_plugin_device),
+static const table_of_ops lane = {
+    sizeof(lane), 1, "on_device", "A plugin of the tests.", {[AS_OP_RESIDUAL] = residual}};
+static const device_ops device = {sizeof(device),
 #if FAULT == OTHER_LIST
-                                        AS_PLUGIN_DEVICE_VERSION + 6,
+                                  7,
 #else
-                                        AS_PLUGIN_DEVICE_VERSION,
+                                  1,
 #endif
 #if FAULT == NOT_IN_LANE
-                                        {[AS_OP_SAMPLE] = 1}};
+                                  {[AS_OP_SAMPLE] = 1}};
 #else
-                                        {[AS_OP_RESIDUAL] = 1}};
+                                  {[AS_OP_RESIDUAL] = 1}};
 #endif
-
+AS_PLUGIN_EXPORT const table_of_ops* attnscope_lane(void) { return &lane; }
+AS_PLUGIN_EXPORT const device_ops* attnscope_device(void) { return &device; }
+#else
+static const as_lane_op ops[] = {AS_LANE_OP_ON_GPU(AS_OP_RESIDUAL, as_residual_params, residual)};
+static const as_lane lane = AS_LANE("on_device", "A plugin of the tests.", ops);
 AS_PLUGIN_EXPORT const as_lane* attnscope_lane(void) { return &lane; }
-
-AS_PLUGIN_EXPORT const as_plugin_device* attnscope_device(void) { return &device; }
+#endif

@@ -11,18 +11,9 @@ int32_t residual(const void* params, const as_call*, as_error*) {
   return AS_OK;
 }
 
-as_lane make() {
-  as_lane lane{};
-  lane.struct_size = sizeof(lane);
-  lane.version = AS_LANE_VERSION;
-  lane.name = "plain";
-  lane.ops[AS_OP_RESIDUAL] = residual;
-  return lane;
-}
+const as_lane_op kOps[] = {AS_LANE_OP(AS_OP_RESIDUAL, as_residual_params, residual)};
+const as_lane kLane = AS_LANE("plain", nullptr, kOps);
 
 }  // namespace
 
-AS_PLUGIN_EXPORT const as_lane* attnscope_lane(void) {
-  static const as_lane lane = make();
-  return &lane;
-}
+AS_PLUGIN_EXPORT const as_lane* attnscope_lane(void) { return &kLane; }

@@ -117,7 +117,7 @@ std::vector<std::int64_t> entries_of(std::vector<std::int64_t> lengths) {
 
 }  // namespace
 
-Report check_attention(const as_lane& lane, const AttentionCase& c) {
+Report check_attention(const Lane& lane, const AttentionCase& c) {
   Report report(case_seed("attention " + c.name));
   Random random(report.seed());
   Memory memory;

@@ -24,7 +24,7 @@ struct AttentionCase {
   float q_scale = 1.0f;
   std::size_t first_sink = 0;  // of kSinks, for head 0
 };
-Report check_attention(const as_lane& lane, const AttentionCase& c);
+Report check_attention(const Lane& lane, const AttentionCase& c);
 
 struct InsertCase {
   std::string name;
@@ -37,7 +37,7 @@ struct InsertCase {
   std::int64_t pad = 0;  // elements between rows
   std::int32_t q_norm = AS_Q_NORM_FP32;
 };
-Report check_insert(const as_lane& lane, const InsertCase& c);
+Report check_insert(const Lane& lane, const InsertCase& c);
 
 struct CompressCase {
   std::string name;
@@ -52,7 +52,7 @@ struct CompressCase {
   float score_scale = 1.0f;
   bool round_rotated = false;  // with hadamard
 };
-Report check_compress(const as_lane& lane, const CompressCase& c);
+Report check_compress(const Lane& lane, const CompressCase& c);
 
 struct LogitsCase {
   std::string name;
@@ -64,7 +64,7 @@ struct LogitsCase {
   std::int64_t spare_columns = 3;
   std::int32_t scores = AS_SCORES_FP32;
 };
-Report check_logits(const as_lane& lane, const LogitsCase& c);
+Report check_logits(const Lane& lane, const LogitsCase& c);
 
 enum class Scores {
   kNormal,
@@ -86,7 +86,7 @@ struct TopkCase {
   std::int64_t k = 1;
   std::int64_t spare_columns = 0;
 };
-Report check_topk(const as_lane& lane, const TopkCase& c);
+Report check_topk(const Lane& lane, const TopkCase& c);
 
 struct WindowCase {
   std::string name;
@@ -96,7 +96,7 @@ struct WindowCase {
   std::int32_t window = 128;
   std::int64_t groups = 1;
 };
-Report check_window(const as_lane& lane, const WindowCase& c);
+Report check_window(const Lane& lane, const WindowCase& c);
 
 // GoogleTest prints a case by its name.
 template <class Case>

@@ -11,7 +11,7 @@ namespace {
 // One sequence of state rows and entries, computed in two calls.
 class Compressor {
  public:
-  Compressor(const as_lane& lane, const CompressCase& c, Report* report)
+  Compressor(const Lane& lane, const CompressCase& c, Report* report)
       : lane_(lane),
         c_(c),
         report_(report),
@@ -207,7 +207,7 @@ class Compressor {
         report_);
   }
 
-  const as_lane& lane_;
+  const Lane& lane_;
   const CompressCase& c_;
   Report* report_;
   Random random_;
@@ -224,7 +224,7 @@ class Compressor {
 
 }  // namespace
 
-Report check_compress(const as_lane& lane, const CompressCase& c) {
+Report check_compress(const Lane& lane, const CompressCase& c) {
   Report report(case_seed("compress " + c.name));
   Compressor compressor(lane, c, &report);
   const std::int64_t longest = *std::max_element(c.lengths.begin(), c.lengths.end());

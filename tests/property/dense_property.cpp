@@ -18,7 +18,7 @@ constexpr double kF32 = 0x1p-24;
 constexpr double kTiny = 0x1p-133;  // half a step of the smallest bf16
 
 // Runs a lane and ref.sim, judges all taps by their class; gives back the params of ref.exact.
-bool run_all(const as_lane& lane, const OpParams& engine, Memory* memory, OpParams* exact,
+bool run_all(const Lane& lane, const OpParams& engine, Memory* memory, OpParams* exact,
              Report* report) {
   if (!run(lane, engine, report)) return false;
   memory->check_guards(report);
@@ -72,9 +72,9 @@ constexpr as_op_id kProjections[] = {AS_OP_Q_KV_A_PROJ,
                                      AS_OP_WO_B,
                                      AS_OP_LM_HEAD};
 
-const as_lane& spoiled() {
-  static const as_lane kLane = [] {
-    as_lane lane = *cpu::lane();
+const Lane& spoiled() {
+  static const Lane kLane = [] {
+    Lane lane = *cpu::lane();
     lane.name = "spoiled";
     lane.ops[AS_OP_ATTN_NORM] =
         spoiled_op<AS_OP_ATTN_NORM, as_rms_norm_params, &as_rms_norm_params::y>;
@@ -118,7 +118,7 @@ Bound norm_bound(std::int64_t hidden) {
   };
 }
 
-Report check_rms_norm(const as_lane& lane, const NormCase& c, as_op_id op) {
+Report check_rms_norm(const Lane& lane, const NormCase& c, as_op_id op) {
   Report report(case_seed("norm " + c.name + std::to_string(op)));
   Random random(report.seed());
   Memory memory;
@@ -134,7 +134,7 @@ Report check_rms_norm(const as_lane& lane, const NormCase& c, as_op_id op) {
   return report;
 }
 
-Report check_q_kv_norm(const as_lane& lane, const NormCase& c) {
+Report check_q_kv_norm(const Lane& lane, const NormCase& c) {
   Report report(case_seed("q_kv_norm " + c.name));
   Random random(report.seed());
   Memory memory;
@@ -160,7 +160,7 @@ Report check_q_kv_norm(const as_lane& lane, const NormCase& c) {
   return report;
 }
 
-Report check_residual(const as_lane& lane, const NormCase& c, bool in_place) {
+Report check_residual(const Lane& lane, const NormCase& c, bool in_place) {
   Report report(case_seed("residual " + c.name));
   Random random(report.seed());
   Memory memory;
@@ -238,7 +238,7 @@ double sum_bound(const bf16_t* x, const bf16_t* w, std::int64_t n, double y, boo
   return static_cast<double>(n + 1) * kF32 * sum + rounding;
 }
 
-Report check_linear(const as_lane& lane, const LinearCase& c, as_op_id op) {
+Report check_linear(const Lane& lane, const LinearCase& c, as_op_id op) {
   const bool bf16 =
       op != AS_OP_COMPRESSOR_PROJ && op != AS_OP_INDEXER_COMPRESSOR_PROJ && op != AS_OP_LM_HEAD;
   Report report(case_seed("linear " + c.name + std::to_string(op)));
@@ -259,7 +259,7 @@ Report check_linear(const as_lane& lane, const LinearCase& c, as_op_id op) {
   return report;
 }
 
-Report check_grouped(const as_lane& lane, const LinearCase& c) {
+Report check_grouped(const Lane& lane, const LinearCase& c) {
   Report report(case_seed("grouped " + c.name));
   Random random(report.seed());
   Memory memory;

@@ -91,7 +91,7 @@ double bound(const as_linear_params& p, std::int64_t t, std::int64_t o, double y
   return quantised * 1.01 + static_cast<double>(p.x.shape[1] + 2) * 0x1p-24 * sum + half_step;
 }
 
-Report check(const as_lane& lane, const Fp8Case& c, as_op_id op) {
+Report check(const Lane& lane, const Fp8Case& c, as_op_id op) {
   Report report(case_seed("fp8 projection " + c.name + std::to_string(op)));
   Random random(report.seed());
   Memory memory;
@@ -151,8 +151,8 @@ TEST(Fp8ProjectionMutants, AreSeen) {
   for (const auto& bug : bugs) {
     SCOPED_TRACE(bug.name);
     const auto& lanes = mutants::lanes();
-    const auto lane = std::find_if(lanes.begin(), lanes.end(),
-                                   [&](const as_lane& l) { return l.name == bug.name; });
+    const auto lane =
+        std::find_if(lanes.begin(), lanes.end(), [&](const Lane& l) { return l.name == bug.name; });
     ASSERT_NE(lane, lanes.end());
     const Report wrong = check(*lane, {"mutants", 9, 384, 256}, bug.op);
     EXPECT_EQ(wrong.taps().count("y"), 1u) << wrong;

@@ -215,7 +215,7 @@ const as_rope& compressed_rope() {
   return rope;
 }
 
-bool run(const as_lane& lane, const OpParams& params, Report* report) {
+bool run(const Lane& lane, const OpParams& params, Report* report) {
   const as_op_fn own = lane.ops[params.op()];
   const as_op_fn function = own != nullptr ? own : cpu::lane()->ops[params.op()];
   const std::uint64_t before = hash_inputs(params);
@@ -293,7 +293,7 @@ void judge_equal(const std::string& tap, const as_tensor& value, const as_tensor
 }
 
 void judge_integers(const OpParams& engine, Memory* memory, Report* report) {
-  for (const as_lane* lane : {reference::sim_lane(), reference::exact_lane()}) {
+  for (const Lane* lane : {reference::sim_lane(), reference::exact_lane()}) {
     const OpParams own = with_own_outputs(engine, memory);
     if (!run(*lane, own, report)) return;
     const as_op_info& info = engine.info();

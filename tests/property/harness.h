@@ -150,7 +150,7 @@ const as_rope& plain_rope();
 const as_rope& compressed_rope();
 
 // Runs an op of a lane (the CPU lane's where it has none); inputs must stay as they are.
-bool run(const as_lane& lane, const OpParams& params, Report* report);
+bool run(const Lane& lane, const OpParams& params, Report* report);
 // The same params with F64 (integers: same dtype) outputs for a reference. Caches are left to the
 // caller.
 OpParams with_own_outputs(const OpParams& params, Memory* memory);

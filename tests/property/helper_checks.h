@@ -3,7 +3,6 @@
 #pragma once
 
 #include "kernels/params/helper_params.h"
-#include "kernels/params/helper_table.h"
 #include "tests/property/checks.h"
 
 namespace attnscope::properties {
@@ -15,7 +14,7 @@ struct MergeCase {
   bool base_2 = false;
   bool in_place = false;
 };
-Report check_merge(const as_helper_lane& lane, const MergeCase& c);
+Report check_merge(const Lane& lane, const MergeCase& c);
 
 struct GatherCase {
   std::string name;
@@ -25,7 +24,7 @@ struct GatherCase {
   Pages pages{};
   std::int32_t dtype = AS_BF16;
 };
-Report check_gather(const as_helper_lane& lane, const GatherCase& c);
+Report check_gather(const Lane& lane, const GatherCase& c);
 
 struct CopyCase {
   std::string name;
@@ -33,7 +32,7 @@ struct CopyCase {
   bool exchange = false;
   bool one_pool = false;
 };
-Report check_copy(const as_helper_lane& lane, const CopyCase& c);
+Report check_copy(const Lane& lane, const CopyCase& c);
 
 struct WorkspaceCase {
   std::string name;
@@ -41,7 +40,7 @@ struct WorkspaceCase {
   Lists lists = Lists::kPlain;
   std::int64_t pad = 0;
 };
-Report check_workspace(const as_helper_lane& lane, const WorkspaceCase& c);
+Report check_workspace(const Lane& lane, const WorkspaceCase& c);
 
 struct TurnCase {
   std::string name;
@@ -49,7 +48,7 @@ struct TurnCase {
   float scale = 1.0f;
   std::int64_t pad = 0;
 };
-Report check_turn(const as_helper_lane& lane, const TurnCase& c);
+Report check_turn(const Lane& lane, const TurnCase& c);
 
 struct Fp8Case {
   std::string name;
@@ -58,7 +57,7 @@ struct Fp8Case {
   bool odd_scales = false;  // not powers of two
   std::int64_t pad = 0;
 };
-Report check_fp8(const as_helper_lane& lane, const Fp8Case& c);
+Report check_fp8(const Lane& lane, const Fp8Case& c);
 
 std::vector<MergeCase> merge_cases();
 std::vector<GatherCase> gather_cases();
@@ -76,11 +75,11 @@ inline void PrintTo(const Fp8Case& c, std::ostream* out) { *out << c.name; }
 
 // Calls a helper op; a refusal goes into the report.
 template <class Params>
-bool run_helper(const as_helper_lane& lane, as_helper_id id, const Params& params, Report* report) {
+bool run_helper(const Lane& lane, as_op_id id, const Params& params, Report* report) {
   as_error error{};
   as_call call{};
   call.struct_size = sizeof(call);
-  const as_op_fn function = lane.ops[id - AS_HELPER_FIRST];
+  const as_op_fn function = lane.ops[id];
   if (function(&params, &call, &error) == AS_OK) return true;
   report->fail("call", std::string(lane.name) + " refused: " + error.message);
   return false;

@@ -6,8 +6,6 @@
 #include <limits>
 #include <numeric>
 
-#include "kernels/cpu/helper_lane.h"
-#include "reference/helper_lane.h"
 #include "tests/property/helper_checks.h"
 
 namespace attnscope::properties {
@@ -59,7 +57,7 @@ as_tensor codes(std::vector<std::int64_t> shape, std::int64_t pad, Random& rando
 
 }  // namespace
 
-Report check_merge(const as_helper_lane& lane, const MergeCase& c) {
+Report check_merge(const Lane& lane, const MergeCase& c) {
   Report report(case_seed(c.name));
   Random random(report.seed());
   Memory memory;
@@ -110,10 +108,10 @@ Report check_merge(const as_helper_lane& lane, const MergeCase& c) {
   auto sim = p;
   sim.out = memory.make(AS_F64, shape);
   sim.lse = memory.make(AS_F64, {c.tokens, c.heads});
-  if (!run_helper(*reference::helper_lane(), AS_HELPER_MERGE_STATES, sim, &report)) return report;
+  if (!run_helper(*reference::sim_lane(), AS_OP_MERGE_STATES, sim, &report)) return report;
   p.out = c.in_place ? p.a : memory.make(c.dtype, shape, 5);
   p.lse = c.in_place ? p.lse_b : memory.make(AS_F32, {c.tokens, c.heads}, 2);
-  if (!run_helper(lane, AS_HELPER_MERGE_STATES, p, &report)) return report;
+  if (!run_helper(lane, AS_OP_MERGE_STATES, p, &report)) return report;
   judge_by("out", "row", p.out, sim.out, &report);
   judge_by("lse", "lse", p.lse, sim.lse, &report);
   memory.check_guards(&report);
@@ -141,7 +139,7 @@ std::vector<MergeCase> merge_cases() {
   return cases;
 }
 
-Report check_gather(const as_helper_lane& lane, const GatherCase& c) {
+Report check_gather(const Lane& lane, const GatherCase& c) {
   Report report(case_seed(c.name));
   Random random(report.seed());
   Memory memory;
@@ -162,12 +160,12 @@ Report check_gather(const as_helper_lane& lane, const GatherCase& c) {
   p.slots = memory.ints64(slots);
   p.out = memory.make(c.dtype, shape, 3);
   const std::vector<unsigned char> before = cache.slab();
-  if (!run_helper(lane, AS_HELPER_GATHER_ROWS, p, &report)) return report;
+  if (!run_helper(lane, AS_OP_GATHER_ROWS, p, &report)) return report;
   auto sim = p;
   sim.cache = cache.logical();
   sim.slots = memory.ints64(rows);
   sim.out = memory.make(c.dtype, shape);
-  if (!run_helper(*reference::helper_lane(), AS_HELPER_GATHER_ROWS, sim, &report)) return report;
+  if (!run_helper(*reference::sim_lane(), AS_OP_GATHER_ROWS, sim, &report)) return report;
   judge_equal("out", p.out, sim.out, &report);
   if (cache.slab() != before) report.fail("cache", "was written to");
   memory.check_guards(&report);
@@ -199,7 +197,7 @@ std::vector<GatherCase> gather_cases() {
   return cases;
 }
 
-Report check_copy(const as_helper_lane& lane, const CopyCase& c) {
+Report check_copy(const Lane& lane, const CopyCase& c) {
   Report report(case_seed(c.name));
   Random random(report.seed());
   Memory memory;
@@ -224,8 +222,8 @@ Report check_copy(const as_helper_lane& lane, const CopyCase& c) {
   auto sim = p;
   sim.from = copy_of(p.from, &memory);
   sim.to = c.one_pool ? sim.from : copy_of(p.to, &memory);
-  if (!run_helper(*reference::helper_lane(), AS_HELPER_COPY_BLOCKS, sim, &report)) return report;
-  if (!run_helper(lane, AS_HELPER_COPY_BLOCKS, p, &report)) return report;
+  if (!run_helper(*reference::sim_lane(), AS_OP_COPY_BLOCKS, sim, &report)) return report;
+  if (!run_helper(lane, AS_OP_COPY_BLOCKS, p, &report)) return report;
   judge_equal("from", p.from, sim.from, &report);
   judge_equal("to", p.to, sim.to, &report);
   memory.check_guards(&report);
@@ -254,7 +252,7 @@ std::vector<CopyCase> copy_cases() {
   return cases;
 }
 
-Report check_workspace(const as_helper_lane& lane, const WorkspaceCase& c) {
+Report check_workspace(const Lane& lane, const WorkspaceCase& c) {
   constexpr std::int32_t kGarbage[] = {INT_MAX, 1 << 30, 0, INT_MIN, 1};
   constexpr float kSinks[] = {0.0f, -kInfinity, 3.0f, kInfinity, -80.0f};
   Report report(case_seed(c.name));
@@ -291,11 +289,11 @@ Report check_workspace(const as_helper_lane& lane, const WorkspaceCase& c) {
   p.scale = 0.04419417382415922;  // 512^-0.5
   p.o = memory.make(AS_BF16, {c.tokens, c.heads, AS_HEAD_DIM}, 8 * c.pad);
   p.lse = memory.make(AS_F32, {c.tokens, c.heads}, c.pad);
-  if (!run_helper(lane, AS_HELPER_WORKSPACE_ATTENTION, p, &report)) return report;
+  if (!run_helper(lane, AS_OP_WORKSPACE_ATTENTION, p, &report)) return report;
   auto sim = p;
   sim.o = memory.make(AS_F64, {c.tokens, c.heads, AS_HEAD_DIM});
   sim.lse = memory.make(AS_F64, {c.tokens, c.heads});
-  if (!run_helper(*reference::helper_lane(), AS_HELPER_WORKSPACE_ATTENTION, sim, &report)) {
+  if (!run_helper(*reference::sim_lane(), AS_OP_WORKSPACE_ATTENTION, sim, &report)) {
     return report;
   }
   judge_by("o", "attention", p.o, sim.o, &report);
@@ -324,7 +322,7 @@ std::vector<WorkspaceCase> workspace_cases() {
   return cases;
 }
 
-Report check_turn(const as_helper_lane& lane, const TurnCase& c) {
+Report check_turn(const Lane& lane, const TurnCase& c) {
   Report report(case_seed(c.name));
   Random random(report.seed());
   Memory memory;
@@ -336,11 +334,11 @@ Report check_turn(const as_helper_lane& lane, const TurnCase& c) {
   p.rope = compressed_rope();
   p.codes = memory.make(AS_U8, {c.tokens, c.heads, c.dim}, c.pad);
   p.scales = memory.make(AS_F32, {c.tokens, c.heads, c.dim / 128}, c.pad);
-  if (!run_helper(lane, AS_HELPER_INVERSE_ROPE_QUANTISE, p, &report)) return report;
+  if (!run_helper(lane, AS_OP_INVERSE_ROPE_QUANTISE, p, &report)) return report;
   auto sim = p;
   sim.codes = memory.make(AS_F64, {c.tokens, c.heads, c.dim});
   sim.scales = memory.make(AS_F64, {c.tokens, c.heads, c.dim / 128});
-  if (!run_helper(*reference::helper_lane(), AS_HELPER_INVERSE_ROPE_QUANTISE, sim, &report)) {
+  if (!run_helper(*reference::sim_lane(), AS_OP_INVERSE_ROPE_QUANTISE, sim, &report)) {
     return report;
   }
   // The row before quantisation may be one step of bf16 off, a code then one step of e4m3; where
@@ -365,11 +363,11 @@ Report check_turn(const as_helper_lane& lane, const TurnCase& c) {
       }
     }
   }
-  if (&lane != cpu::helper_lane()) {
+  if (&lane != cpu::lane()) {
     auto own = p;
     own.codes = memory.make(AS_U8, {c.tokens, c.heads, c.dim});
     own.scales = memory.make(AS_F32, {c.tokens, c.heads, c.dim / 128});
-    if (!run_helper(*cpu::helper_lane(), AS_HELPER_INVERSE_ROPE_QUANTISE, own, &report)) {
+    if (!run_helper(*cpu::lane(), AS_OP_INVERSE_ROPE_QUANTISE, own, &report)) {
       return report;
     }
     judge_equal("codes", p.codes, own.codes, &report);
@@ -396,7 +394,7 @@ std::vector<TurnCase> turn_cases() {
   return cases;
 }
 
-Report check_fp8(const as_helper_lane& lane, const Fp8Case& c) {
+Report check_fp8(const Lane& lane, const Fp8Case& c) {
   Report report(case_seed(c.name));
   Random random(report.seed());
   Memory memory;
@@ -416,10 +414,10 @@ Report check_fp8(const as_helper_lane& lane, const Fp8Case& c) {
   p.x_scale = scales(c.tokens);
   p.weight_scale = scales((c.out + 127) / 128);
   p.y = memory.make(c.dtype, {c.tokens, c.out}, c.pad);
-  if (!run_helper(lane, AS_HELPER_FP8_LINEAR, p, &report)) return report;
+  if (!run_helper(lane, AS_OP_FP8_LINEAR, p, &report)) return report;
   auto sim = p;
   sim.y = memory.make(AS_F64, {c.tokens, c.out});
-  if (!run_helper(*reference::helper_lane(), AS_HELPER_FP8_LINEAR, sim, &report)) return report;
+  if (!run_helper(*reference::sim_lane(), AS_OP_FP8_LINEAR, sim, &report)) return report;
   judge_by("y", "dense", p.y, sim.y, &report);
   memory.check_guards(&report);
   return report;
@@ -448,22 +446,16 @@ namespace {
 void expect_right(const Report& report) { EXPECT_TRUE(report.ok()) << report; }
 
 class MergeStates : public testing::TestWithParam<MergeCase> {};
-TEST_P(MergeStates, MatchesTheReference) {
-  expect_right(check_merge(*cpu::helper_lane(), GetParam()));
-}
+TEST_P(MergeStates, MatchesTheReference) { expect_right(check_merge(*cpu::lane(), GetParam())); }
 INSTANTIATE_TEST_SUITE_P(Shapes, MergeStates, testing::ValuesIn(merge_cases()), name_of<MergeCase>);
 
 class GatherRows : public testing::TestWithParam<GatherCase> {};
-TEST_P(GatherRows, MatchesTheReference) {
-  expect_right(check_gather(*cpu::helper_lane(), GetParam()));
-}
+TEST_P(GatherRows, MatchesTheReference) { expect_right(check_gather(*cpu::lane(), GetParam())); }
 INSTANTIATE_TEST_SUITE_P(Shapes, GatherRows, testing::ValuesIn(gather_cases()),
                          name_of<GatherCase>);
 
 class CopyBlocks : public testing::TestWithParam<CopyCase> {};
-TEST_P(CopyBlocks, MatchesTheReference) {
-  expect_right(check_copy(*cpu::helper_lane(), GetParam()));
-}
+TEST_P(CopyBlocks, MatchesTheReference) { expect_right(check_copy(*cpu::lane(), GetParam())); }
 INSTANTIATE_TEST_SUITE_P(Shapes, CopyBlocks, testing::ValuesIn(copy_cases()), name_of<CopyCase>);
 
 TEST(CopyBlocks, RefusesPairsThatMeet) {
@@ -475,7 +467,7 @@ TEST(CopyBlocks, RefusesPairsThatMeet) {
     p.pairs = make_tensor(ids.data(), {static_cast<std::int64_t>(ids.size()) / 2, 2});
     p.exchange = exchange ? 1 : 0;
     as_error error{};
-    const as_op_fn copy = cpu::helper_lane()->ops[AS_HELPER_COPY_BLOCKS - AS_HELPER_FIRST];
+    const as_op_fn copy = cpu::lane()->ops[AS_OP_COPY_BLOCKS];
     return copy(&p, nullptr, &error) == AS_OK ? std::string() : std::string(error.message);
   };
   EXPECT_EQ(refusal({0, 1, 2, 3}, false), "");
@@ -490,20 +482,20 @@ TEST(CopyBlocks, RefusesPairsThatMeet) {
 
 class WorkspaceAttention : public testing::TestWithParam<WorkspaceCase> {};
 TEST_P(WorkspaceAttention, MatchesTheReference) {
-  expect_right(check_workspace(*cpu::helper_lane(), GetParam()));
+  expect_right(check_workspace(*cpu::lane(), GetParam()));
 }
 INSTANTIATE_TEST_SUITE_P(Shapes, WorkspaceAttention, testing::ValuesIn(workspace_cases()),
                          name_of<WorkspaceCase>);
 
 class InverseRopeQuantise : public testing::TestWithParam<TurnCase> {};
 TEST_P(InverseRopeQuantise, MatchesTheReference) {
-  expect_right(check_turn(*cpu::helper_lane(), GetParam()));
+  expect_right(check_turn(*cpu::lane(), GetParam()));
 }
 INSTANTIATE_TEST_SUITE_P(Shapes, InverseRopeQuantise, testing::ValuesIn(turn_cases()),
                          name_of<TurnCase>);
 
 class Fp8Linear : public testing::TestWithParam<Fp8Case> {};
-TEST_P(Fp8Linear, MatchesTheReference) { expect_right(check_fp8(*cpu::helper_lane(), GetParam())); }
+TEST_P(Fp8Linear, MatchesTheReference) { expect_right(check_fp8(*cpu::lane(), GetParam())); }
 INSTANTIATE_TEST_SUITE_P(Shapes, Fp8Linear, testing::ValuesIn(fp8_cases()), name_of<Fp8Case>);
 
 TEST(HelperLane, NamesWhatIsWrong) {
@@ -512,18 +504,15 @@ TEST(HelperLane, NamesWhatIsWrong) {
   std::vector<unsigned char> x(100);
   p.x = make_tensor(x.data(), {1, 100});
   p.y = make_tensor(static_cast<float*>(nullptr), {1, 0});
-  const as_op_fn linear = cpu::helper_lane()->ops[AS_HELPER_FP8_LINEAR - AS_HELPER_FIRST];
+  const as_op_fn linear = cpu::lane()->ops[AS_OP_FP8_LINEAR];
   EXPECT_EQ(linear(&p, nullptr, &error), AS_BAD_INPUT);
   EXPECT_STREQ(error.message, "fp8_linear: x has 100 inputs; allowed: multiples of 128");
   p.head.struct_size = 3;
   EXPECT_EQ(linear(&p, nullptr, &error), AS_BAD_INPUT);
-  for (int id = AS_HELPER_FIRST; id < AS_HELPER_END; ++id) {
-    EXPECT_EQ(as_helper_find(id)->id, id);
-    EXPECT_NE(reference::helper_lane()->ops[id - AS_HELPER_FIRST], nullptr);
-    EXPECT_NE(cpu::helper_lane()->ops[id - AS_HELPER_FIRST], nullptr);
+  for (int id = AS_FIRST_HELPER; id < AS_END_OF_HELPERS; ++id) {
+    EXPECT_NE(reference::sim_lane()->ops[id], nullptr);
+    EXPECT_NE(cpu::lane()->ops[id], nullptr);
   }
-  EXPECT_EQ(as_helper_find(AS_HELPER_END), nullptr);
-  EXPECT_EQ(as_helper_find(AS_OP_SAMPLE), nullptr);
 }
 
 }  // namespace

@@ -142,7 +142,7 @@ class Stream {
   }
 
   void compare_with_references(const OpParams& engine) {
-    for (const as_lane* reference : {reference::sim_lane(), reference::exact_lane()}) {
+    for (const Lane* reference : {reference::sim_lane(), reference::exact_lane()}) {
       Memory memory;
       const OpParams own = with_own_outputs(engine, &memory);
       if (!run(*reference, own, &report_)) return;

@@ -66,7 +66,7 @@ std::int64_t longest(const std::vector<std::int64_t>& lengths) {
 
 }  // namespace
 
-Report check_window(const as_lane& lane, const WindowCase& c) {
+Report check_window(const Lane& lane, const WindowCase& c) {
   Report report(case_seed("window " + c.name));
   Random random(report.seed());
   Memory memory;

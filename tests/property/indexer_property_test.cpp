@@ -148,7 +148,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, IndexerQProperty, testing::ValuesIn(kQueryCases
 
 }  // namespace
 
-Report check_logits(const as_lane& lane, const LogitsCase& c) {
+Report check_logits(const Lane& lane, const LogitsCase& c) {
   Report report(case_seed("logits " + c.name));
   Random random(report.seed());
   Memory memory;

@@ -33,7 +33,7 @@ void judge_rotated(const std::string& tap, const as_tensor& value, const as_tens
 
 }  // namespace
 
-Report check_insert(const as_lane& lane, const InsertCase& c) {
+Report check_insert(const Lane& lane, const InsertCase& c) {
   Report report(case_seed("insert " + c.name));
   Random random(report.seed());
   Memory memory;

@@ -13,19 +13,19 @@ namespace {
 // A check, the output that the bug must be seen in against ref.sim, and outputs that follow from
 // it. All others must be right.
 struct Trap {
-  std::function<Report(const as_lane&)> check;
+  std::function<Report(const Lane&)> check;
   std::string spoiled;
   std::set<std::string> follow;
 };
 
-Report long_selection(const as_lane& lane) {
+Report long_selection(const Lane& lane) {
   AttentionCase c{"mutants", {129, 300}, 2, 8, {53, 7}};
   c.extra = 40;
   c.extra_pages = {61, 1};
   return check_attention(lane, c);
 }
 
-Report compress(const as_lane& lane) {
+Report compress(const Lane& lane) {
   CompressCase c{"mutants", 4, AS_RECORD_LATENT, {129, 40}, 18};
   c.pages = {53, 3};
   return check_compress(lane, c);
@@ -35,25 +35,25 @@ Report compress(const as_lane& lane) {
 const std::map<std::string, Trap>& traps() {
   static const std::map<std::string, Trap> kTraps = {
       {"mutant:window_off_by_one",
-       {[](const as_lane& lane) {
+       {[](const Lane& lane) {
           return check_window(lane, {"mutants", {127, 128, 129, 3}, 2, 64, 128, 2});
         },
         "indices",
         {"lens"}}},
       {"mutant:topk_one_short",
-       {[](const as_lane& lane) {
+       {[](const Lane& lane) {
           return check_topk(lane, {"mutants", Scores::kNormal, {1, 127, 128, 129}, 64, 1});
         },
         "indices",
         {}}},
       {"mutant:scale_rounded_down",
-       {[](const as_lane& lane) {
+       {[](const Lane& lane) {
           return check_insert(lane, {"mutants", {127, 129}, 5, 2, {53, 7}});
         },
         "cache",
         {}}},
       {"mutant:relu_missing",
-       {[](const as_lane& lane) {
+       {[](const Lane& lane) {
           return check_logits(lane, {"mutants", AS_RECORD_INDEX_FP8, {127, 129}, 2, 8, {53, 7}});
         },
         "logits",
@@ -66,15 +66,15 @@ const std::map<std::string, Trap>& traps() {
   return kTraps;
 }
 
-std::vector<as_lane> trapped() {
-  std::vector<as_lane> lanes;
-  for (const as_lane& lane : mutants::lanes()) {
+std::vector<Lane> trapped() {
+  std::vector<Lane> lanes;
+  for (const Lane& lane : mutants::lanes()) {
     if (traps().count(lane.name) > 0) lanes.push_back(lane);
   }
   return lanes;
 }
 
-class MutantProperty : public testing::TestWithParam<as_lane> {};
+class MutantProperty : public testing::TestWithParam<Lane> {};
 
 TEST(MutantProperties, EveryTrapHasItsLane) { EXPECT_EQ(trapped().size(), traps().size()); }
 
@@ -93,7 +93,7 @@ TEST_P(MutantProperty, FailsWhereItsBugIs) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Lanes, MutantProperty, testing::ValuesIn(trapped()),
-                         [](const testing::TestParamInfo<as_lane>& test) {
+                         [](const testing::TestParamInfo<Lane>& test) {
                            const std::string name = test.param.name;
                            return name.substr(name.find(':') + 1);
                          });

@@ -46,7 +46,7 @@ float score(Scores kind, std::int64_t column, Random& random) {
 
 }  // namespace
 
-Report check_topk(const as_lane& lane, const TopkCase& c) {
+Report check_topk(const Lane& lane, const TopkCase& c) {
   Report report(case_seed("topk " + c.name));
   Random random(report.seed());
   Memory memory;

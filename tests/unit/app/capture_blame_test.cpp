@@ -90,7 +90,7 @@ Scenario selective_scenario() {
 
 LaneRegistry lanes_with_another() {
   LaneRegistry registry = all_lanes();
-  as_lane lane = *registry.find("cpu");
+  Lane lane = *registry.find("cpu");
   lane.name = "rounds_otherwise";
   lane.description = "The CPU lane with other roundings, as another device has.";
   lane.ops[AS_OP_Q_KV_A_PROJ] = linear<AS_OP_Q_KV_A_PROJ>;

@@ -321,7 +321,7 @@ std::int32_t quantised_from_neighbours(const void* params, const as_call* call, 
 
 TEST_F(CaptureImportTest, CodesOfRowsOneRoundingAwayAreRight) {
   LaneRegistry lanes = all_lanes();
-  as_lane lane = *lanes.find("cpu");
+  Lane lane = *lanes.find("cpu");
   lane.name = "neighbours";
   lane.ops[AS_OP_Q_ROPE_KV_INSERT] =
       quantised_from_neighbours<AS_OP_Q_ROPE_KV_INSERT, as_q_rope_kv_insert_params>;

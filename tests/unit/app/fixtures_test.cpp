@@ -246,8 +246,8 @@ TEST_F(KeptPlugin, IsRefusedOrFoundWrongWhereItIsAnother) {
   using namespace std::string_literals;
   const std::string whole = read(path("plugin_x86_64.so"));
   // struct_size and version of its lane.
-  replace("plugin_x86_64.so", "\x08\x01\0\0\x01\0\0\0"s, "\x08\x01\0\0\x02\0\0\0"s);
-  expect(run_beside("short.json", "3"), 3, "built for version 2 of the lane interface");
+  replace("plugin_x86_64.so", "\x08\x01\0\0\x01\0\0\0"s, "\x08\x01\0\0\x03\0\0\0"s);
+  expect(run_beside("short.json", "3"), 3, "built for version 3 of the lane interface");
   // lea 0x7fff(..): what it adds before it cuts a float down to bf16.
   write("plugin_x86_64.so", whole);
   replace("plugin_x86_64.so", "\x8d\x94\x10\xff\x7f\0\0"s, "\x8d\x94\x10\0\0\0\0"s, true);

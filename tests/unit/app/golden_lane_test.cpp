@@ -45,13 +45,13 @@ class GoldenLane : public CliTest {
  protected:
   void SetUp() override {
     CliTest::SetUp();
-    as_lane rounds = *lanes_.find("cpu");
+    Lane rounds = *lanes_.find("cpu");
     rounds.name = "rounds_otherwise";
     rounds.ops[AS_OP_WO_B] = cut_off;
     rounds.ops[AS_OP_Q_KV_A_PROJ] = cut_off;
     lanes_.add(rounds);
     // The same with one op that is far off, somewhere before the values that are kept.
-    as_lane wrong = rounds;
+    Lane wrong = rounds;
     wrong.name = "wrong_before";
     wrong.ops[AS_OP_Q_B_PROJ] = far_off;
     lanes_.add(wrong);

@@ -150,8 +150,8 @@ std::int32_t call(const void* params, const as_call* call, as_error* error) {
   return status;
 }
 
-inline as_lane make_lane() {
-  as_lane lane = *cpu::lane();
+inline Lane make_lane() {
+  Lane lane = *cpu::lane();
   lane.name = "cuda";
 #define AS_ENTRY(id, params, function) lane.ops[id] = call<id, params>;
   AS_FOR_EACH_KERNEL(AS_ENTRY)
@@ -165,7 +165,7 @@ inline LaneRegistry lanes() {
   registry.add(*cpu::lane());
   registry.add(make_lane());
   for (const char* name : {"ref.sim", "ref.exact"}) {
-    if (const as_lane* lane = all_lanes().find(name)) registry.add(*lane);
+    if (const Lane* lane = all_lanes().find(name)) registry.add(*lane);
   }
   return registry;
 }

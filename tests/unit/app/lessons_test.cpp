@@ -18,7 +18,7 @@ TEST(Lessons, AreOfBugsThatCanBePlanted) {
   const auto& lanes = mutants::lanes();
   std::set<std::string> symptoms;
   for (const Lesson& lesson : lessons()) {
-    const auto lane = std::find_if(lanes.begin(), lanes.end(), [&](const as_lane& l) {
+    const auto lane = std::find_if(lanes.begin(), lanes.end(), [&](const Lane& l) {
       return std::string("mutant:") + lesson.name == l.name;
     });
     ASSERT_NE(lane, lanes.end()) << lesson.name;

@@ -20,7 +20,6 @@
 #include "engine/session/snapshot.h"
 #include "engine/session/trace_recorder.h"
 #include "kernels/params/helper_params.h"
-#include "kernels/params/helper_table.h"
 #include "kernels/params/step_params.h"
 #include "kernels/params/tensor_view.h"
 #include "tests/unit/app/cli_fixture.h"
@@ -117,9 +116,8 @@ class OpCaseTest : public CliTest {
 bool is_host_op(const CaseOp& op) { return op.id == AS_OP_SCHEDULE || op.id == AS_OP_BLOCK_TABLES; }
 
 TEST_F(OpCaseTest, TapsAndFieldsCoverEveryParamsStruct) {
-  for (std::int32_t id = 0; id < AS_HELPER_END; ++id) {
-    if (id == AS_OP_COUNT) id = AS_HELPER_FIRST;
-    const CaseOp op = *find_case_op(id);
+  for (int i = 0; const as_op_info* info = as_op_at(i); ++i) {
+    const CaseOp op = *find_case_op(info->id);
     std::vector<int> covered(op.params_size, 0);
     const auto cover = [&](std::size_t offset, std::size_t size) {
       for (std::size_t i = offset; i < offset + size; ++i) ++covered[i];
@@ -231,7 +229,7 @@ TEST_F(OpCaseTest, AMergeOfTwoStatesIsACaseToo) {
   p.lse = make_tensor(lse.data(), {1, 1});
   out = {3, 4, 5, 6};
   lse = {0.6931472f};
-  auto kept = keep_case(*find_case_op(AS_HELPER_MERGE_STATES), &p, {"by hand", "me"});
+  auto kept = keep_case(*find_case_op(AS_OP_MERGE_STATES), &p, {"by hand", "me"});
   ASSERT_TRUE(kept) << kept.error().text();
   ASSERT_TRUE(write_case(*kept, path("merge.json")));
   auto again = read_case(path("merge.json"));

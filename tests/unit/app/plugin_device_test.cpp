@@ -62,7 +62,7 @@ struct Called {
 };
 
 // Calls residual and gives its `out`.
-Called call(const as_lane& lane, std::int64_t tokens) {
+Called call(const Lane& lane, std::int64_t tokens) {
   Called called;
   auto layout = CaseCall::make(residual_case(tokens));
   EXPECT_TRUE(layout);
@@ -78,10 +78,11 @@ Called call(const as_lane& lane, std::int64_t tokens) {
 }
 
 TEST(PluginDevice, AKernelOfTheDeviceIsRightAndItsMemoryIsOpenedOnce) {
-  for (const bool in_process : {false, true}) {
-    Opened plugin = open("NONE", in_process);
+  for (const auto& [library, in_process] : std::vector<std::pair<std::string, bool>>{
+           {"NONE", false}, {"NONE", true}, {"VERSION_1", false}, {"VERSION_1", true}}) {
+    Opened plugin = open(library, in_process);
     ASSERT_TRUE(plugin.lane) << plugin.lane.error().text();
-    const as_lane& lane = (*plugin.lane)->lane();
+    const Lane& lane = (*plugin.lane)->lane();
     EXPECT_STREQ(lane.name, "plugin:on_device");
     const auto right = [&](std::int64_t tokens) {
       const Called ours = call(*cpu::lane(), tokens), theirs = call(lane, tokens);
@@ -128,7 +129,7 @@ TEST(PluginDevice, EveryFaultIsNamedAndTheNextCallGoesOn) {
     Opened plugin = open(fault.name, false, 1);
     ASSERT_TRUE(plugin.lane) << plugin.lane.error().text();
     (*plugin.lane)->set_strict(true);
-    const as_lane& lane = (*plugin.lane)->lane();
+    const Lane& lane = (*plugin.lane)->lane();
     for (int i = 0; i < 2; ++i) {
       const Called called = call(lane, 5);
       EXPECT_NE(called.status, AS_OK);

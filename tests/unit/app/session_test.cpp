@@ -370,9 +370,7 @@ std::int32_t clobbers_input(const void* params, const as_call* call, as_error* e
 }
 
 const TapResult* first_wrong_of(as_op_id op, as_op_fn function, Summary* summary) {
-  as_lane lane{};
-  lane.struct_size = sizeof(lane);
-  lane.version = AS_LANE_VERSION;
+  Lane lane{};
   lane.name = "mutant:contract";
   lane.description = "breaks the lane contract";
   lane.ops[op] = function;

@@ -10,10 +10,8 @@
 namespace attnscope {
 namespace backend_registry_test {
 
-as_lane lane_named(const char* name) {
-  as_lane lane{};
-  lane.struct_size = sizeof(as_lane);
-  lane.version = AS_LANE_VERSION;
+Lane lane_named(const char* name) {
+  Lane lane{};
   lane.name = name;
   lane.description = "the reason";
   return lane;
@@ -34,7 +32,7 @@ TEST(LaneSelector, LaneWithoutOpsIsAMissingEnvironment) {
 }
 
 TEST(LaneSelector, HostOpsStayWithTheEngine) {
-  as_lane whole = *cpu::lane();
+  Lane whole = *cpu::lane();
   whole.name = "whole";
   LaneRegistry registry;
   registry.add(*cpu::lane());
@@ -53,7 +51,7 @@ TEST(LaneSelector, HostOpsStayWithTheEngine) {
 
 TEST(LaneSelector, WhatALaneDoesBetweenOpsComesWithItsSchedule) {
   const BetweenOps between;
-  as_lane serving = lane_named("mutant:between");
+  Lane serving = lane_named("mutant:between");
   serving.ops[AS_OP_SCHEDULE] = cpu::lane()->ops[AS_OP_SLOT_MAPPING];
   serving.ops[AS_OP_SLOT_MAPPING] = serving.ops[AS_OP_SCHEDULE];
   LaneRegistry registry;

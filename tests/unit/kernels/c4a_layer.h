@@ -15,7 +15,7 @@ class C4aLayer {
   using Output = std::pair<as_op_id, std::vector<unsigned char>>;
 
   // Ops of `replacing` stand in for those of the CPU lane.
-  explicit C4aLayer(const as_threads* threads = nullptr, const as_lane* replacing = nullptr)
+  explicit C4aLayer(const as_threads* threads = nullptr, const Lane* replacing = nullptr)
       : threads_(threads), replacing_(replacing) {
     Random random(61);
     for (Array<bf16_t>* a : {&x_, &q_weight_, &o_weight_, &index_weight_, &norm_}) {
@@ -210,7 +210,7 @@ class C4aLayer {
   }
 
   const as_threads* threads_;
-  const as_lane* replacing_;
+  const Lane* replacing_;
   std::vector<Output> outputs_;
   Rope rope_{kTokens};
   Array<bf16_t> x_{{kTokens, kIn}}, q_weight_{{kHeads * 512, kIn}};

@@ -160,7 +160,7 @@ struct Outcome {
 
 template <class Params>
 Outcome run(as_op_id op, const Params& params, const as_threads* threads = nullptr,
-            const as_lane* lane = cpu::lane()) {
+            const Lane* lane = cpu::lane()) {
   as_call call{};
   call.struct_size = sizeof(call);
   call.threads = threads;
@@ -184,11 +184,10 @@ Outcome run(as_op_id op, const Params& params, const as_threads* threads = nullp
 
 // Every op of a lane refuses params of another size or version and params of zeros, where something
 // is absent or out of range; the message says so or names the op.
-inline void expect_foreign_structs_refused(const as_lane& lane) {
-  for (std::int32_t op = 0; op < AS_OP_COUNT; ++op) {
-    const as_op_fn function = lane.ops[op];
+inline void expect_foreign_structs_refused(const Lane& lane) {
+  for (int i = 0; const as_op_info* info = as_op_at(i); ++i) {
+    const as_op_fn function = lane.ops[info->id];
     if (function == nullptr) continue;
-    const as_op_info* info = as_op_find(op);
     std::vector<unsigned char> bytes(info->params_size, 0);
     auto* head = reinterpret_cast<as_params_head*>(bytes.data());
     as_error error{};

@@ -58,7 +58,7 @@ struct Attention {
 
 class BothLanes : public testing::TestWithParam<bool> {
  protected:
-  const as_lane* lane() const { return GetParam() ? exact_lane() : sim_lane(); }
+  const Lane* lane() const { return GetParam() ? exact_lane() : sim_lane(); }
 };
 INSTANTIATE_TEST_SUITE_P(SparseAttention, BothLanes, testing::Bool(), [](const auto& lane) {
   return std::string(lane.param ? "Exact" : "Sim");

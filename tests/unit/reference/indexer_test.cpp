@@ -203,7 +203,7 @@ TEST(IndexerLogits, EqualTheFormula) {
   for (int form = 0; form < 3; ++form) {
     Indexer x;
     x.p.format = form == 1 ? AS_RECORD_INDEX_MXFP4 : AS_RECORD_INDEX_FP8;
-    const as_lane* lane = form == 2 ? exact_lane() : sim_lane();
+    const Lane* lane = form == 2 ? exact_lane() : sim_lane();
     form == 2 ? x.use_values() : x.use_codes();
     run(lane, AS_OP_INDEXER_Q, x.p);
     run(lane, AS_OP_INDEXER_LOGITS, x.lp);

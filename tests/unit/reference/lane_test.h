@@ -13,7 +13,7 @@
 #include "kernels/params/compressor_params.h"
 #include "kernels/params/dense_params.h"
 #include "kernels/params/indexer_params.h"
-#include "kernels/params/lane.h"
+#include "kernels/params/lane_table.h"
 #include "kernels/params/step_params.h"
 #include "kernels/params/tensor_view.h"
 #include "reference/register.h"
@@ -37,7 +37,7 @@ struct Outcome {
 };
 
 template <class Params>
-Outcome call(const as_lane* lane, as_op_id id, const Params& p) {
+Outcome call(const Lane* lane, as_op_id id, const Params& p) {
   as_error error{};
   const as_call call{sizeof(as_call), 0, nullptr, nullptr, nullptr};
   const std::int32_t status = lane->ops[id](&p, &call, &error);
@@ -45,7 +45,7 @@ Outcome call(const as_lane* lane, as_op_id id, const Params& p) {
 }
 
 template <class Params>
-void run(const as_lane* lane, as_op_id id, const Params& p) {
+void run(const Lane* lane, as_op_id id, const Params& p) {
   const Outcome outcome = call(lane, id, p);
   ASSERT_EQ(outcome.status, AS_OK) << outcome.message;
 }
@@ -53,7 +53,7 @@ void run(const as_lane* lane, as_op_id id, const Params& p) {
 // A call that must be refused with a message that holds every one of `words`.
 template <class Params>
 void expect_refused(as_op_id id, const Params& p, const std::vector<std::string>& words) {
-  for (const as_lane* lane : {exact_lane(), sim_lane()}) {
+  for (const Lane* lane : {exact_lane(), sim_lane()}) {
     const Outcome outcome = call(lane, id, p);
     EXPECT_EQ(outcome.status, AS_BAD_INPUT) << outcome.message;
     for (const std::string& word : words) {

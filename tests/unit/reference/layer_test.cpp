@@ -30,7 +30,7 @@ Doubles space(std::int64_t n) { return Doubles(static_cast<std::size_t>(n), kNaN
 
 class Layer {
  public:
-  explicit Layer(const as_lane* lane) : lane_(lane), exact_(lane == exact_lane()) {
+  explicit Layer(const Lane* lane) : lane_(lane), exact_(lane == exact_lane()) {
     swa_ = cache(kTokens, AS_RECORD_LATENT, 512, 584, &swa_values_, &swa_records_);
     main_ = cache(kTokens / 4, AS_RECORD_LATENT, 512, 584, &main_values_, &main_records_);
     index_ = cache(kTokens / 4, AS_RECORD_INDEX_FP8, 128, 132, &index_values_, &index_records_);
@@ -234,7 +234,7 @@ class Layer {
     run(lane_, static_cast<as_op_id>(proj_id + 2), pool);
   }
 
-  const as_lane* lane_;
+  const Lane* lane_;
   bool exact_;
   Doubles swa_values_, main_values_, index_values_, state_values_, index_state_values_;
   std::vector<Byte> swa_records_, main_records_, index_records_;
@@ -247,7 +247,7 @@ Doubles hidden_states() {
   return h;
 }
 
-Doubles in_chunks(const as_lane* lane, const std::vector<std::int64_t>& chunks) {
+Doubles in_chunks(const Lane* lane, const std::vector<std::int64_t>& chunks) {
   const Doubles h = hidden_states();
   Layer layer(lane);
   Doubles out;

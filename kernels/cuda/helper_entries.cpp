@@ -1,4 +1,4 @@
-#include "kernels/cuda/helper_lane.h"
+#include "kernels/cuda/helper_entries.h"
 
 #include <cuda_runtime_api.h>
 
@@ -25,9 +25,9 @@ bool aligned(const Params&, cpu::Check&) {
   return true;
 }
 
-template <as_helper_id Id, class Params, OpBody<Params> kBody>
+template <as_op_id Id, class Params, OpBody<Params> kBody>
 std::int32_t entry(const void* params, const as_call* call, as_error* error) {
-  const as_helper_info& info = *as_helper_find(Id);
+  const as_op_info& info = *as_op_find(Id);
   const Range range(info.name);
   cpu::Check check(Id, error);
   if (!check.head(params, sizeof(Params)) || !check_call(call, check)) return check.status();
@@ -63,9 +63,9 @@ bool reachable(const char* name, as_tensor& pool, cpu::Check& check) {
 // return).
 std::int32_t copy_blocks_entry(const void* params, const as_call* call, as_error* error) {
   using Params = as_copy_blocks_params;
-  const char* name = as_helper_find(AS_HELPER_COPY_BLOCKS)->name;
+  const char* name = as_op_find(AS_OP_COPY_BLOCKS)->name;
   const Range range(name);
-  cpu::Check check(AS_HELPER_COPY_BLOCKS, error);
+  cpu::Check check(AS_OP_COPY_BLOCKS, error);
   if (!check.head(params, sizeof(Params)) || !check_call(call, check)) return check.status();
   Params p = *static_cast<const Params*>(params);
   const bool pairs_here = p.pairs.device == 0;
@@ -100,34 +100,17 @@ std::int32_t copy_blocks_entry(const void* params, const as_call* call, as_error
   return done ? AS_OK : refuse(error, name, done.error());
 }
 
-as_helper_lane make_lane() {
-  as_helper_lane lane{};
-  lane.struct_size = sizeof(as_helper_lane);
-  lane.version = AS_LANE_VERSION;
-  lane.name = "cuda";
-  const auto& device = Device::get();
-  if (!device) {
-    static const std::string kWhy = device.error().message;
-    lane.description = kWhy.c_str();
-    return lane;
-  }
-  lane.description = "Every helper op on the GPU.";
-#define AS_ENTRY(id, params, body) lane.ops[id - AS_HELPER_FIRST] = entry<id, params, body>
-  AS_ENTRY(AS_HELPER_MERGE_STATES, as_merge_states_params, merge_states);
-  AS_ENTRY(AS_HELPER_GATHER_ROWS, as_gather_rows_params, gather_rows);
-  AS_ENTRY(AS_HELPER_WORKSPACE_ATTENTION, as_workspace_attention_params, workspace_attention);
-  AS_ENTRY(AS_HELPER_INVERSE_ROPE_QUANTISE, as_inverse_rope_quantise_params, inverse_rope_quantise);
-  AS_ENTRY(AS_HELPER_FP8_LINEAR, as_fp8_linear_params, fp8_linear);
-#undef AS_ENTRY
-  lane.ops[AS_HELPER_COPY_BLOCKS - AS_HELPER_FIRST] = copy_blocks_entry;
-  return lane;
-}
-
 }  // namespace
 
-const as_helper_lane* helper_lane() {
-  static const as_helper_lane kLane = make_lane();
-  return &kLane;
+void enter_helpers(Lane* lane) {
+#define AS_ENTRY(id, params, body) lane->ops[id] = entry<id, params, body>
+  AS_ENTRY(AS_OP_MERGE_STATES, as_merge_states_params, merge_states);
+  AS_ENTRY(AS_OP_GATHER_ROWS, as_gather_rows_params, gather_rows);
+  AS_ENTRY(AS_OP_WORKSPACE_ATTENTION, as_workspace_attention_params, workspace_attention);
+  AS_ENTRY(AS_OP_INVERSE_ROPE_QUANTISE, as_inverse_rope_quantise_params, inverse_rope_quantise);
+  AS_ENTRY(AS_OP_FP8_LINEAR, as_fp8_linear_params, fp8_linear);
+#undef AS_ENTRY
+  lane->ops[AS_OP_COPY_BLOCKS] = copy_blocks_entry;
 }
 
 }  // namespace attnscope::cuda

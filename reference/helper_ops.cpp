@@ -1,4 +1,4 @@
-#include "reference/helper_lane.h"
+#include "reference/helper_ops.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +9,7 @@
 #include "kernels/layout/records.h"
 #include "kernels/params/helper_params.h"
 #include "kernels/params/lane_entries.h"
+#include "kernels/params/op_table.h"
 #include "reference/codec.h"
 #include "reference/ops.h"
 #include "reference/rope.h"
@@ -182,9 +183,9 @@ std::int32_t fail(as_error* error, as_status code, const char* name, const char*
 }
 
 // No exception leaves the lane.
-template <as_helper_id Id, class Params, void (*kOp)(const Params&)>
+template <as_op_id Id, class Params, void (*kOp)(const Params&)>
 std::int32_t entry(const void* params, const as_call*, as_error* error) {
-  const char* name = as_helper_find(Id)->name;
+  const char* name = as_op_find(Id)->name;
   try {
     const auto* p = static_cast<const Params*>(params);
     if (p == nullptr || p->head.struct_size != sizeof(Params)) {
@@ -203,23 +204,12 @@ std::int32_t entry(const void* params, const as_call*, as_error* error) {
   }
 }
 
-as_helper_lane make_lane() {
-  as_helper_lane lane{};
-  lane.struct_size = sizeof(as_helper_lane);
-  lane.version = AS_LANE_VERSION;
-  lane.name = "ref.sim";
-  lane.description = "Reference of the helper ops, in float64.";
-#define AS_ENTRY(id, params, function) lane.ops[id - AS_HELPER_FIRST] = entry<id, params, function>;
-  AS_FOR_EACH_HELPER(AS_ENTRY)
-#undef AS_ENTRY
-  return lane;
-}
-
 }  // namespace
 
-const as_helper_lane* helper_lane() {
-  static const as_helper_lane lane = make_lane();
-  return &lane;
+void enter_helpers(Lane* lane) {
+#define AS_ENTRY(id, params, function) lane->ops[id] = entry<id, params, function>;
+  AS_FOR_EACH_HELPER(AS_ENTRY)
+#undef AS_ENTRY
 }
 
 }  // namespace attnscope::reference

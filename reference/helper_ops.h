@@ -3,10 +3,11 @@
 // inverse_rope_quantise gives the values that its codes stand for).
 #pragma once
 
-#include "kernels/params/helper_table.h"
+#include "kernels/params/lane_table.h"
 
 namespace attnscope::reference {
 
-const as_helper_lane* helper_lane();
+// Those of ref.sim; the other references have none.
+void enter_helpers(Lane* lane);
 
 }  // namespace attnscope::reference
