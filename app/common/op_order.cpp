@@ -51,13 +51,24 @@ int layer_index(const SessionInfo& info, int layer) {
   return found == layers.end() ? -1 : static_cast<int>(found - layers.begin());
 }
 
+std::optional<as_op_id> op_of_role(const SessionInfo& info, std::size_t i, as_role role) {
+  if (i >= info.ops.size()) return std::nullopt;
+  const auto& ops = info.ops[i];
+  const auto at =
+      std::find_if(ops.begin(), ops.end(), [&](as_op_id op) { return as_op_role(op) == role; });
+  return at != ops.end() ? std::optional(*at) : std::nullopt;
+}
+
+as_op_id op_seen_in(const SessionInfo& info, std::size_t i, const Place& place) {
+  if (has_place(info, {place.step, info.config.layers[i], place.op})) return place.op;
+  return op_of_role(info, i, AS_ROLE_ATTENTION).value_or(place.op);
+}
+
 namespace {
 
 // The op, or what stands for it, in the i-th running layer.
 Place in_layer(const SessionInfo& info, const Place& place, std::size_t i) {
-  Place there{place.step, info.config.layers[i], place.op};
-  if (!has_place(info, there)) there.op = AS_OP_SPARSE_ATTENTION;
-  return there;
+  return {place.step, info.config.layers[i], op_seen_in(info, i, place)};
 }
 
 bool is_after(const SessionInfo& info, as_op_id op) {
@@ -90,14 +101,15 @@ std::optional<Place> place_in_previous_layer(const SessionInfo& info, const Plac
 }
 
 Place first_view(const SessionInfo& info, std::int64_t step) {
-  Place place{step, info.config.layers.back(), AS_OP_SPARSE_ATTENTION};
+  std::size_t at = info.config.layers.size() - 1;
   int seen = 0;
-  for (int i = 0; i < info.config.num_layers() && seen < 2; ++i) {
-    if (info.config.type(i) != LayerType::kC4A) continue;
-    place.layer = info.config.layers[static_cast<std::size_t>(i)];
+  for (std::size_t i = 0; i < info.config.layers.size() && seen < 2; ++i) {
+    if (!op_of_role(info, i, AS_ROLE_SELECT)) continue;
+    at = i;
     ++seen;
   }
-  return place;
+  const auto attention = op_of_role(info, at, AS_ROLE_ATTENTION);
+  return {step, info.config.layers[at], attention.value_or(AS_OP_SCHEDULE)};
 }
 
 }  // namespace attnscope

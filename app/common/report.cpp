@@ -63,7 +63,7 @@ json result_json(const TapResult& r) {
                       {"score_difference", number_json(r.selection->score_difference)},
                       {"recall", r.selection->recall}};
   }
-  if (r.introduced && r.op == AS_OP_INDEXER_TOPK) j["recall"] = r.introduced->recall;
+  if (r.introduced && as_op_role(r.op) == AS_ROLE_SELECT) j["recall"] = r.introduced->recall;
   if (r.mass_moved) j["mass_moved"] = number_json(*r.mass_moved);
   if (r.worst) {
     j["worst"] = {{"index", r.worst->index},

@@ -119,7 +119,7 @@ json curves_json(const std::vector<StepRecord>& steps) {
       for (const TapResult& r : step.results) {
         if (r.layer != layer || !r.introduced) continue;
         forced = std::max(forced, r.budget_used);
-        if (r.op == AS_OP_RESIDUAL && r.inherited) {
+        if (as_op_role(r.op) == AS_ROLE_RESIDUAL && r.inherited) {
           free = std::isnan(r.inherited->cosine) ? INFINITY : std::max(0.0, r.inherited->cosine);
         }
       }

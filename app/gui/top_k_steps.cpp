@@ -131,11 +131,11 @@ void TopKSteps::take_kept(const Snapshot& snapshot, bool same, const Tolerance& 
   std::map<Ops, TopKStep> known;
   std::vector<TopKStep> steps;
   for (const auto& trace : snapshot.traces) {
-    const OpTrace* topk = layer_ < 0 ? nullptr : trace->find(layer_, AS_OP_INDEXER_TOPK);
+    const OpTrace* topk = layer_ < 0 ? nullptr : trace->find_role(layer_, AS_ROLE_SELECT);
     const std::int64_t row = last_row_of(*trace, request_);
     if (!topk || row < 0) continue;
     const StepTrace* before = snapshot.trace(trace->step - 1);
-    const Ops ops{topk, before ? before->find(layer_, AS_OP_INDEXER_TOPK) : nullptr};
+    const Ops ops{topk, before ? before->find_role(layer_, AS_ROLE_SELECT) : nullptr};
     const auto found = same ? known_.find(ops) : known_.end();
     if (found != known_.end()) {
       known.insert(*found);
@@ -160,7 +160,7 @@ void TopKSteps::read_on(const Capture& capture, const Snapshot& snapshot,
   }
   scan_.read_on(capture, [&](const StepTrace& trace) {
     const std::int64_t row = last_row_of(trace, request_);
-    if (row < 0 || trace.find(layer_, AS_OP_INDEXER_TOPK) == nullptr) return;
+    if (row < 0 || trace.find_role(layer_, AS_ROLE_SELECT) == nullptr) return;
     std::shared_ptr<const StepTrace> before;
     if (snapshot.summary(trace.step - 1) != nullptr) {
       if (auto read = capture.trace(trace.step - 1)) before = *read;

@@ -254,7 +254,7 @@ void ComparePanel::draw_ops(Ui& ui) {
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const ComparedOp& row = rows[i];
       DiffLook look = diff_look(row.verdict);
-      if (row.place.op == AS_OP_SCHEDULE || row.place.op == AS_OP_BLOCK_TABLES) {
+      if (as_op_has(row.place.op, AS_BY_ENGINE) != 0) {
         look = {kPlacement, Verdict::kNotCompared};
       }
       const TapDiff* tap = row.worst;

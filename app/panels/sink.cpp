@@ -69,11 +69,11 @@ void SinkPanel::refresh(const Ui& ui, const StepTrace& step) {
   const SessionInfo& info = *ui.bench.snapshot()->info;
   layer_ = sink_layer(info, step, ui.bench.cursor());
   Key key;
-  key.attention = step.find(layer_.layer, AS_OP_SPARSE_ATTENTION);
+  key.attention = step.find_role(layer_.layer, AS_ROLE_ATTENTION);
   key.row = ui.bench.selected_row();
   key.step = step.step;
   for (int layer : info.config.layers) {
-    key.layers += step.find(layer, AS_OP_SPARSE_ATTENTION) != nullptr;
+    key.layers += step.find_role(layer, AS_ROLE_ATTENTION) != nullptr;
   }
   held_ = ui.bench.shared_snapshot();
   if (key == key_ && version_ > 0) return;

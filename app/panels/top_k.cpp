@@ -151,10 +151,10 @@ void TopKPanel::refresh(const Ui& ui, const StepTrace& step) {
   key.head = ui.bench.selection().head;
   key.row = row;
   key.step = step.step;
-  key.logits = step.find(key.layer, AS_OP_INDEXER_LOGITS);
-  key.topk = step.find(key.layer, AS_OP_INDEXER_TOPK);
-  key.attention = step.find(key.layer, AS_OP_SPARSE_ATTENTION);
-  key.before = before ? before->find(key.layer, AS_OP_INDEXER_TOPK) : nullptr;
+  key.logits = step.find_role(key.layer, AS_ROLE_SCORE);
+  key.topk = step.find_role(key.layer, AS_ROLE_SELECT);
+  key.attention = step.find_role(key.layer, AS_ROLE_ATTENTION);
+  key.before = before ? before->find_role(key.layer, AS_ROLE_SELECT) : nullptr;
   const bool other_run = held_ == nullptr || held_->info != ui.bench.snapshot()->info;
   held_ = ui.bench.shared_snapshot();
   if (!other_run && key == key_ && version_ > 0) return;

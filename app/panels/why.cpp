@@ -207,7 +207,7 @@ class WhyPanel : public Panel {
     const SinkLayer shown = sink_layer(*snapshot.info, step, bench.cursor());
     const bool more = bench.capture() != nullptr && read_rows(bench, shown.layer, step.step);
     const Key key{&step,
-                  step.find(shown.layer, AS_OP_SPARSE_ATTENTION),
+                  step.find_role(shown.layer, AS_ROLE_ATTENTION),
                   shown.layer,
                   bench.selected_row(),
                   bench.selection(),

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/params/op_table.h"
+
 namespace attnscope {
 namespace {
 
@@ -34,7 +36,7 @@ SlotSpace token_space(const SessionInfo& info, std::int64_t group) {
 }  // namespace
 
 TapMeaning tap_meaning(as_op_id op, std::string_view tap) {
-  if (op == AS_OP_SCHEDULE || op == AS_OP_BLOCK_TABLES) return TapMeaning::kPlacement;
+  if (as_op_has(op, AS_BY_ENGINE) != 0) return TapMeaning::kPlacement;
   if (tap == "table" || tap == "tables" || tap == "request_of" || tap == "query_start" ||
       tap == "seq_lens" || tap == "groups") {
     return TapMeaning::kPlacement;

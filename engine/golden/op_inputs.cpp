@@ -19,6 +19,7 @@
 #include "engine/session/tap_copies.h"
 #include "kernels/cpu/rope_table.h"
 #include "kernels/layout/records.h"
+#include "kernels/params/op_table.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -554,7 +555,7 @@ OpTrace OpInputs::trace(const std::string& lane) const {
   return trace;
 }
 
-bool has_own_inputs(as_op_id op) { return op != AS_OP_SCHEDULE && op != AS_OP_BLOCK_TABLES; }
+bool has_own_inputs(as_op_id op) { return as_op_has(op, AS_BY_ENGINE) == 0; }
 
 Result<LaneSelector> lanes_with_op(const LaneRegistry& registry,
                                    const std::vector<std::string>& choices, as_op_id op) {

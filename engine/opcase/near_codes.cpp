@@ -123,8 +123,7 @@ std::int64_t unexplained_codes(const Row& row, std::int32_t record, bool scales)
 }  // namespace
 
 bool quantises(const CaseOp& op) {
-  return op.id == AS_OP_Q_ROPE_KV_INSERT || op.id == AS_OP_COMPRESS_INSERT ||
-         op.id == AS_OP_INDEXER_COMPRESS_INSERT || op.id == AS_OP_INDEXER_Q;
+  return as_op_has(op.id, AS_QUANTISES) != 0 && row_tap(op) != nullptr;
 }
 
 bool follows_row(const CaseOp& op, const as_tap_info& tap, const as_tensor& value) {

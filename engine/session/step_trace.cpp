@@ -31,6 +31,13 @@ const OpTrace* StepTrace::find(int layer, as_op_id op) const {
   return nullptr;
 }
 
+const OpTrace* StepTrace::find_role(int layer, as_role role) const {
+  for (const auto& trace : ops) {
+    if (trace->place.layer == layer && as_op_role(trace->place.op) == role) return trace.get();
+  }
+  return nullptr;
+}
+
 std::int64_t StepTrace::kept_index(std::int64_t token_row) const {
   const auto it = std::lower_bound(kept.begin(), kept.end(), token_row);
   return it != kept.end() && *it == token_row ? it - kept.begin() : -1;

@@ -142,6 +142,8 @@ struct StepTrace {
   std::int64_t bytes = 0;                           // memory of the copies
 
   const OpTrace* find(int layer, as_op_id op) const;
+  // The first op of a layer that is for this; nullptr = none ran.
+  const OpTrace* find_role(int layer, as_role role) const;
   // Index into `kept` (= row of every T axis) of a token row; -1 when it was not kept.
   std::int64_t kept_index(std::int64_t token_row) const;
   // Token row of (request id, position) in this step; -1 when it is not computed here.

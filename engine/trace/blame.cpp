@@ -26,10 +26,7 @@ bool is_of_pages(const TapResult& result) {
       places, [&](const char* place) { return result.tap == std::string(place) + kWiringTap; });
 }
 
-bool turns(as_op_id op) {
-  return op == AS_OP_Q_ROPE_KV_INSERT || op == AS_OP_COMPRESS_INSERT ||
-         op == AS_OP_INDEXER_COMPRESS_INSERT || op == AS_OP_INDEXER_Q || op == AS_OP_INVERSE_ROPE;
-}
+bool turns(as_op_id op) { return as_op_has(op, AS_ROTATES) != 0; }
 
 bool is_read(const TapResult& result) { return result.tap.ends_with(".read"); }
 bool is_between(const TapResult& result) { return result.tap.ends_with(kBetweenTap); }

@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "kernels/params/op_table.h"
+
 namespace attnscope {
 
 const char* verdict_name(Verdict verdict) {
@@ -82,7 +84,7 @@ Summary summarise(const std::vector<TapResult>& results, double drift_limit) {
     if (result.verdict == Verdict::kWrong && !summary.first_wrong) summary.first_wrong = result;
     if (result.verdict == Verdict::kNearTie) summary.near_ties.push_back(result);
     if (result.selection && result.selection->tokens > 0) summary.selections.push_back(result);
-    if (result.op != AS_OP_RESIDUAL || !result.inherited) continue;
+    if (as_op_role(result.op) != AS_ROLE_RESIDUAL || !result.inherited) continue;
     auto drift = std::find_if(summary.drift.begin(), summary.drift.end(),
                               [&](const LayerDrift& d) { return d.layer == result.layer; });
     if (drift == summary.drift.end()) {

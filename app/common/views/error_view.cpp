@@ -12,6 +12,7 @@
 #include "app/common/views/worst_element.h"
 #include "engine/trace/wiring_tap.h"
 #include "kernels/layout/records.h"
+#include "kernels/params/op_table.h"
 
 namespace attnscope {
 namespace {
@@ -219,7 +220,7 @@ std::string worst_text(const StepTrace& step, const TapResult& result) {
 
 std::string worst_words(const TapResult& result) {
   const double value = result.worst->value, reference = result.worst->reference;
-  if (result.op == AS_OP_INDEXER_TOPK) {
+  if (as_op_role(result.op) == AS_ROLE_SELECT) {
     const auto entry = [](double v) { return fmt::format("entry {:.0f}", v); };
     if (value < 0) return entry(reference) + " is missing";
     if (reference < 0) return entry(value) + " is too many";

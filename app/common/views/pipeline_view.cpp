@@ -415,10 +415,9 @@ std::vector<PipelineStop> pipeline_stops(const Snapshot& snapshot, const Place& 
   }
   for (int i = 0; i < info.config.num_layers(); ++i) {
     const int layer = info.config.layers[static_cast<std::size_t>(i)];
-    Place there{cursor.step, layer, cursor.op};
-    if (!has_place(info, there)) there.op = AS_OP_SPARSE_ATTENTION;
     add({PipelinePart::Kind::kLayer, layer}, std::to_string(layer),
-        layer_type_name(info.config.type(i)), there.op);
+        layer_type_name(info.config.type(i)),
+        op_seen_in(info, static_cast<std::size_t>(i), cursor));
   }
   if (!info.ops_after.empty()) {
     add({PipelinePart::Kind::kAfter, -1}, "after", "", info.ops_after.back());

@@ -14,7 +14,7 @@ namespace attnscope {
 namespace {
 
 const AttentionCopy* attention_of(const StepTrace& step, int layer) {
-  const OpTrace* op = step.find(layer, AS_OP_SPARSE_ATTENTION);
+  const OpTrace* op = step.find_role(layer, AS_ROLE_ATTENTION);
   return op ? op->attention.get() : nullptr;
 }
 
@@ -96,7 +96,7 @@ SinkView sink_view(const SinkInput& input) {
   view.request = input.step.request_of(input.row);
   view.position = input.step.metadata.positions[to_size(input.row)];
 
-  const OpTrace& op = *input.step.find(input.layer, AS_OP_SPARSE_ATTENTION);
+  const OpTrace& op = *input.step.find_role(input.layer, AS_ROLE_ATTENTION);
   const TapCopy* lse = op.tap("lse");
   const TapResult* output = op.result("o");
   view.output_wrong = output && output->verdict == Verdict::kWrong;

@@ -238,10 +238,13 @@ Place timeline_target(const Snapshot& snapshot, const StepSummary& step, int lay
         std::find(info.ops_after.begin(), info.ops_after.end(), place.op) != info.ops_after.end();
     if (layer >= 0 || step.complete || !after) return place;
   }
-  place.op = layer >= 0                ? AS_OP_SPARSE_ATTENTION
-             : info.ops_before.empty() ? AS_OP_SCHEDULE
-                                       : info.ops_before.back();
-  if (layer < 0 && step.complete && !info.ops_after.empty()) place.op = info.ops_after.back();
+  if (layer >= 0) {
+    const int index = layer_index(info, layer);
+    if (index >= 0) place.op = op_seen_in(info, static_cast<std::size_t>(index), place);
+    return place;
+  }
+  place.op = info.ops_before.empty() ? AS_OP_SCHEDULE : info.ops_before.back();
+  if (step.complete && !info.ops_after.empty()) place.op = info.ops_after.back();
   return place;
 }
 

@@ -34,7 +34,7 @@ std::string entries_are(std::int64_t n) {
 }
 
 void read_scores(const TopKInput& input, const OpTrace* topk, std::int64_t kept, TopKView& view) {
-  const OpTrace* logits_op = input.step.find(input.layer, AS_OP_INDEXER_LOGITS);
+  const OpTrace* logits_op = input.step.find_role(input.layer, AS_ROLE_SCORE);
   const TapCopy* logits = topk ? topk->tap("logits") : nullptr;
   if (!logits && logits_op) logits = logits_op->tap("logits");
   const TapCopy* lens = topk ? topk->tap("lens") : nullptr;
@@ -57,7 +57,7 @@ void read_scores(const TopKInput& input, const OpTrace* topk, std::int64_t kept,
 bool ranks_before(float x, float y) { return std::isnan(y) ? !std::isnan(x) : x > y; }
 
 void order_scores(const TopKInput& input, std::int64_t kept, TopKView& view) {
-  const OpTrace* logits_op = input.step.find(input.layer, AS_OP_INDEXER_LOGITS);
+  const OpTrace* logits_op = input.step.find_role(input.layer, AS_ROLE_SCORE);
   const TapCopy* compared = logits_op ? logits_op->tap("logits") : nullptr;
   if (compared && present(compared->reference)) {
     const std::int64_t columns = compared->reference.shape[1];
@@ -164,7 +164,7 @@ void compare_sets(const TopKInput& input, const OpTrace& topk, std::int64_t kept
 
 void compare_with_before(const TopKInput& input, TopKView& view) {
   if (!input.before) return;
-  const OpTrace* topk = input.before->find(input.layer, AS_OP_INDEXER_TOPK);
+  const OpTrace* topk = input.before->find_role(input.layer, AS_ROLE_SELECT);
   const TapCopy* indices = topk ? topk->tap("indices") : nullptr;
   const std::int64_t kept = input.before->kept_index(last_row_of(*input.before, view.request));
   if (!indices || kept < 0) return;
@@ -185,7 +185,7 @@ void compare_with_before(const TopKInput& input, TopKView& view) {
 // The attention weight that the chosen head gave to each selected entry.
 void read_weights(const TopKInput& input, const as_tensor& indices, std::int64_t kept,
                   TopKView& view) {
-  const OpTrace* op = input.step.find(input.layer, AS_OP_SPARSE_ATTENTION);
+  const OpTrace* op = input.step.find_role(input.layer, AS_ROLE_ATTENTION);
   const AttentionCopy* attention = op ? op->attention.get() : nullptr;
   if (!attention || input.head < 0 || input.head >= attention->heads) return;
   view.weights.assign(to_size(view.visible), std::numeric_limits<float>::quiet_NaN());
@@ -261,7 +261,7 @@ TopKView top_k_view(const TopKInput& input) {
   }
   view.request = input.step.request_of(input.row);
   view.position = input.step.metadata.positions[to_size(input.row)];
-  const OpTrace* topk = input.step.find(input.layer, AS_OP_INDEXER_TOPK);
+  const OpTrace* topk = input.step.find_role(input.layer, AS_ROLE_SELECT);
   read_scores(input, topk, kept, view);
   if (!view.why_empty.empty()) return view;
   order_scores(input, kept, view);
@@ -281,7 +281,7 @@ std::optional<TopKEntry> top_k_entry(const TopKInput& input, std::int64_t entry)
   const std::int64_t kept = input.layer < 0 ? -1 : input.step.kept_index(input.row);
   if (kept < 0 || entry < 0) return std::nullopt;
   TopKView view;
-  const OpTrace* topk = input.step.find(input.layer, AS_OP_INDEXER_TOPK);
+  const OpTrace* topk = input.step.find_role(input.layer, AS_ROLE_SELECT);
   read_scores(input, topk, kept, view);
   if (!view.why_empty.empty() || entry >= view.visible) return std::nullopt;
   TopKEntry out;

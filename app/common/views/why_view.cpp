@@ -28,7 +28,7 @@ struct Written {
 class WhyBuilder {
  public:
   explicit WhyBuilder(const WhyInput& input)
-      : in_(input), op_(input.step.find(input.layer, AS_OP_SPARSE_ATTENTION)) {}
+      : in_(input), op_(input.step.find_role(input.layer, AS_ROLE_ATTENTION)) {}
 
   WhyView build() {
     view_.layer = in_.layer;
@@ -130,7 +130,7 @@ class WhyBuilder {
   }
 
   std::int64_t entry_of_column(std::int64_t kept, std::int64_t column) const {
-    const OpTrace* topk = in_.step.find(in_.layer, AS_OP_INDEXER_TOPK);
+    const OpTrace* topk = in_.step.find_role(in_.layer, AS_ROLE_SELECT);
     const TapCopy* indices = topk != nullptr ? topk->tap("indices") : nullptr;
     // A C128A list holds all entries in order.
     return indices == nullptr ? column : *at<std::int32_t>(indices->value, kept, column);

@@ -63,7 +63,7 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
   const std::int64_t length = std::clamp<std::int64_t>(m.swa_lens[row], 0, view.window);
   const std::int32_t request = step.request_of(token_row);
   const RequestView* owner = find_request(step, request);
-  const OpTrace* op = step.find(layer, AS_OP_SPARSE_ATTENTION);
+  const OpTrace* op = step.find_role(layer, AS_ROLE_ATTENTION);
   const AttentionCopy* weights = op != nullptr ? op->attention.get() : nullptr;
   const std::int64_t kept = step.kept_index(token_row);
   std::vector<std::int32_t> blocks;
