@@ -1,0 +1,78 @@
+#include "kernels/params/cache_access.h"
+
+#include "kernels/params/attention_params.h"
+#include "kernels/params/compressor_params.h"
+#include "kernels/params/helper_params.h"
+#include "kernels/params/helper_table.h"
+#include "kernels/params/indexer_params.h"
+
+#define AT(S, field) offsetof(S, field)
+#define WRITES_SLOTS(S, cache, slots) \
+  { AT(S, cache), AS_TAP_OUT, AS_BY_SLOTS, AT(S, slots), 0, 0, 0, 0, 0, 0, 0 }
+#define READS_SLOTS(S, cache, slots) \
+  { AT(S, cache), AS_TAP_IN, AS_BY_SLOTS, AT(S, slots), 0, 0, 0, 0, 0, 0, 0 }
+#define READS_LIST(S, cache, list, lens) \
+  { AT(S, cache), AS_TAP_IN, AS_BY_LIST, AT(S, list), AT(S, lens), 0, 0, 0, 0, 0, 0 }
+#define READS_TABLE(S, cache, table, lens, request_of)                                           \
+  {                                                                                              \
+    AT(S, cache), AS_TAP_IN, AS_BY_TABLE, AT(S, table), AT(S, lens), AT(S, request_of), 0, 0, 0, \
+        0, 0                                                                                     \
+  }
+
+static const as_cache_access kInsertAccess[] = {
+    WRITES_SLOTS(as_q_rope_kv_insert_params, cache, slots),
+};
+
+static const as_cache_access kStateAccess[] = {
+    WRITES_SLOTS(as_compressor_state_params, state, slots),
+};
+
+/* Entries of ratio 4 overlap: each pools the state rows of the one before it, too. */
+static const as_cache_access kCompressAccess[] = {
+    {AT(as_compress_insert_params, state), AS_TAP_IN, AS_BY_WINDOW,
+     AT(as_compress_insert_params, table), 0, AT(as_compress_insert_params, request_of),
+     AT(as_compress_insert_params, positions), AT(as_compress_insert_params, slots),
+     AT(as_compress_insert_params, ratio), 4, AT(as_compress_insert_params, rows_given)},
+    WRITES_SLOTS(as_compress_insert_params, cache, slots),
+};
+
+static const as_cache_access kLogitsAccess[] = {
+    READS_TABLE(as_indexer_logits_params, cache, table, lens, request_of),
+};
+
+static const as_cache_access kAttentionAccess[] = {
+    READS_LIST(as_sparse_attention_params, cache, indices, lens),
+    READS_LIST(as_sparse_attention_params, extra_cache, extra_indices, extra_lens),
+};
+
+static const as_cache_access kGatherAccess[] = {
+    READS_SLOTS(as_gather_rows_params, cache, slots),
+};
+
+#define ACCESSES(op, list) \
+  { op, (uint32_t)(sizeof(list) / sizeof(list[0])), list }
+
+static const struct {
+  int32_t op;
+  uint32_t count;
+  const as_cache_access* accesses;
+} kAccesses[] = {
+    ACCESSES(AS_OP_Q_ROPE_KV_INSERT, kInsertAccess),
+    ACCESSES(AS_OP_COMPRESSOR_STATE, kStateAccess),
+    ACCESSES(AS_OP_COMPRESS_INSERT, kCompressAccess),
+    ACCESSES(AS_OP_INDEXER_COMPRESSOR_STATE, kStateAccess),
+    ACCESSES(AS_OP_INDEXER_COMPRESS_INSERT, kCompressAccess),
+    ACCESSES(AS_OP_INDEXER_LOGITS, kLogitsAccess),
+    ACCESSES(AS_OP_SPARSE_ATTENTION, kAttentionAccess),
+    ACCESSES(AS_HELPER_GATHER_ROWS, kGatherAccess),
+};
+
+const as_cache_access* as_cache_accesses(int32_t op, uint32_t* count) {
+  for (size_t i = 0; i < sizeof(kAccesses) / sizeof(kAccesses[0]); ++i) {
+    if (kAccesses[i].op != op) continue;
+    *count = kAccesses[i].count;
+    return kAccesses[i].accesses;
+  }
+  *count = 0;
+  return NULL;
+}
