@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <set>
 #include <utility>
 
+#include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -74,29 +74,6 @@ class Checker {
   RowCheck check_;
 };
 
-void look_at_list(Checker& checker, const as_tensor& indices, const as_tensor& lens) {
-  for (std::int64_t t = 0; t < indices.shape[0]; ++t) {
-    const std::int64_t len = std::min<std::int64_t>(indices.shape[1], *at<std::int32_t>(lens, t));
-    for (std::int64_t k = 0; k < len; ++k) {
-      const std::int32_t slot = *at<std::int32_t>(indices, t, k);
-      if (slot >= 0) checker.look(t, slot, -1);
-    }
-  }
-}
-
-// Rows p = begin..end-1 of the token's request through a block table.
-void look_through_table(Checker& checker, const as_tensor& table, std::int64_t table_row,
-                        std::int64_t rows_per_block, std::int64_t token, std::int64_t first,
-                        std::int64_t begin, std::int64_t end) {
-  for (std::int64_t p = begin; p < end; ++p) {
-    const std::int64_t column = p / rows_per_block;
-    // Beyond the table: no slot, which is a bad one.
-    if (column >= table.shape[1]) return checker.look(token, -1, first + p);
-    const std::int64_t block = *at<std::int32_t>(table, table_row, column);
-    checker.look(token, block * rows_per_block + p % rows_per_block, first + p);
-  }
-}
-
 }  // namespace
 
 RowCheck check_rows_read(const OpParams& params, std::size_t cache_offset, const CacheSpec& spec,
@@ -107,44 +84,14 @@ RowCheck check_rows_read(const OpParams& params, std::size_t cache_offset, const
     const auto row = static_cast<std::size_t>(step.request_of[static_cast<std::size_t>(token)]);
     return space.base(step.live[row], row_ratio(spec));
   };
-  switch (params.op()) {
-    case AS_OP_SPARSE_ATTENTION: {
-      const auto& p = params.get<as_sparse_attention_params>();
-      if (cache_offset == offsetof(as_sparse_attention_params, cache)) {
-        look_at_list(checker, p.indices, p.lens);
-      } else {
-        look_at_list(checker, p.extra_indices, p.extra_lens);
-      }
-      break;
-    }
-    case AS_OP_COMPRESS_INSERT:
-    case AS_OP_INDEXER_COMPRESS_INSERT: {
-      const auto& p = params.get<as_compress_insert_params>();
-      const std::int64_t span = p.ratio == 4 ? 8 : p.ratio;
-      for (std::int64_t t = 0; t < p.slots.shape[0]; ++t) {
-        if (*at<std::int64_t>(p.slots, t) < 0) continue;
-        const std::int64_t position = *at<std::int64_t>(p.positions, t);
-        look_through_table(checker, p.table, *at<std::int32_t>(p.request_of, t),
-                           cache.rows_per_block, t, base(t),
-                           std::max<std::int64_t>(0, position - span + 1), position + 1);
-      }
-      break;
-    }
-    case AS_OP_INDEXER_LOGITS: {
-      const auto& p = params.get<as_indexer_logits_params>();
-      // The last token of a request sees all that its earlier ones see.
-      for (std::int64_t t = 0; t < p.lens.shape[0]; ++t) {
-        const std::int32_t row = *at<std::int32_t>(p.request_of, t);
-        const bool last = t + 1 == p.lens.shape[0] || *at<std::int32_t>(p.request_of, t + 1) != row;
-        if (!last) continue;
-        look_through_table(checker, p.table, row, cache.rows_per_block, t, base(t), 0,
-                           *at<std::int32_t>(p.lens, t));
-      }
-      break;
-    }
-    default:
-      break;
-  }
+  const as_cache_access* access = RowAccess::find(params.op(), cache_offset);
+  if (access == nullptr) return checker.result();
+  std::int64_t token = -1, first = 0;  // of the token's request
+  RowAccess::for_each(params.data(), *access, [&](const RowVisit& v) {
+    if (!RowAccess::by_table(*access)) return checker.look(v.token, v.slot, -1);
+    if (v.token != token) first = base(token = v.token);
+    checker.look(v.token, v.slot, first + v.place);
+  });
   return checker.result();
 }
 

@@ -63,13 +63,30 @@ class RowAccess {
         return rows.slots(visit);
       case AS_BY_LIST:
         return rows.list(visit);
-      case AS_BY_TABLE:
-        return rows.table(visit);
-      case AS_BY_WINDOW:
-        return rows.window(visit);
       default:
-        return;
+        return rows.ranges(
+            [&](std::int64_t token, std::int64_t request, std::int64_t begin, std::int64_t end) {
+              rows.through_table(token, request, begin, end, visit);
+            });
     }
+  }
+
+  // Whether rows are found through a block table.
+  static bool by_table(const as_cache_access& access) {
+    return access.by == AS_BY_TABLE || access.by == AS_BY_WINDOW;
+  }
+
+  // By row of the block table: the end of the rows that the call sees through it, 0 = none, also
+  // where the table ends before them.
+  static std::vector<std::int64_t> ends(const void* params, const as_cache_access& access) {
+    const RowAccess rows(params, access);
+    std::vector<std::int64_t> out(static_cast<std::size_t>(rows.tensor(access.rows).shape[0]), 0);
+    if (!rows.complete()) return out;
+    rows.ranges([&](std::int64_t, std::int64_t request, std::int64_t, std::int64_t end) {
+      std::int64_t& last = out[static_cast<std::size_t>(request)];
+      last = std::max(last, end);
+    });
+    return out;
   }
 
  private:
@@ -93,8 +110,7 @@ class RowAccess {
          {access_.rows, access_.lens, access_.request_of, access_.positions, access_.only}) {
       if (offset != 0 && !present(tensor(offset))) return false;
     }
-    const bool by_table = access_.by == AS_BY_TABLE || access_.by == AS_BY_WINDOW;
-    return !by_table || cache().addressing == AS_LOGICAL || cache().rows_per_block > 0;
+    return !by_table(access_) || cache().addressing == AS_LOGICAL || cache().rows_per_block > 0;
   }
 
   template <class Visit>
@@ -119,8 +135,14 @@ class RowAccess {
     }
   }
 
+  // Calls visit(token, row of the table, begin, end) for the rows that the call sees through it.
   template <class Visit>
-  void table(const Visit& visit) const {
+  void ranges(const Visit& visit) const {
+    access_.by == AS_BY_TABLE ? whole(visit) : windows(visit);
+  }
+
+  template <class Visit>
+  void whole(const Visit& visit) const {
     struct Seen {
       std::int64_t rows = 0, token = 0;
     };
@@ -134,12 +156,12 @@ class RowAccess {
       if (*at<std::int32_t>(lens, t) >= seen.rows) seen = {*at<std::int32_t>(lens, t), t};
     }
     for (std::size_t r = 0; r < most.size(); ++r) {
-      through_table(most[r].token, static_cast<std::int64_t>(r), 0, most[r].rows, visit);
+      visit(most[r].token, static_cast<std::int64_t>(r), std::int64_t{0}, most[r].rows);
     }
   }
 
   template <class Visit>
-  void window(const Visit& visit) const {
+  void windows(const Visit& visit) const {
     const as_tensor &positions = tensor(access_.positions), &requests = tensor(access_.request_of);
     const std::int64_t window = number(access_.window);
     const std::int64_t span = window == access_.twice_at ? 2 * window : window;
@@ -150,7 +172,7 @@ class RowAccess {
       const std::int64_t request = *at<std::int32_t>(requests, t);
       if (request < 0 || request >= tensor(access_.rows).shape[0]) continue;
       const std::int64_t end = *at<std::int64_t>(positions, t) + 1;
-      through_table(t, request, std::max<std::int64_t>(0, end - span), end, visit);
+      visit(t, request, std::max<std::int64_t>(0, end - span), end);
     }
   }
 

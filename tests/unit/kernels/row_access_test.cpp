@@ -202,6 +202,21 @@ TEST(RowAccess, RowsThatAreGivenReadNoState) {
             (Visits{{0, 0, 20}, {3, 0, 21}, {4, 0, 22}}));
 }
 
+// Also where the table is too short: a copy of the rows has to have room for them.
+TEST(RowAccess, EndsOfTheRowsByRequest) {
+  Logits logits;
+  logits.lens[1] = 7;
+  const std::size_t cache = offsetof(as_indexer_logits_params, cache);
+  EXPECT_EQ(RowAccess::ends(&logits.p, *RowAccess::find(AS_OP_INDEXER_LOGITS, cache)),
+            (std::vector<std::int64_t>{7, 2, 0}));
+  Compress pooled;
+  const std::size_t state = offsetof(as_compress_insert_params, state);
+  const as_cache_access& access = *RowAccess::find(AS_OP_COMPRESS_INSERT, state);
+  EXPECT_EQ(RowAccess::ends(&pooled.p, access), (std::vector<std::int64_t>{4, 12}));
+  pooled.p.rows_given = 1;
+  EXPECT_EQ(RowAccess::ends(&pooled.p, access), (std::vector<std::int64_t>{0, 0}));
+}
+
 // One access for each cache of an op, of the same direction; where it writes, by the slots that the
 // op table masks the rows with.
 void expect_same(std::int32_t op, const char* name, const as_tap_info* taps, std::uint32_t count) {
