@@ -5,6 +5,7 @@
 
 #include "engine/model/numbers.h"
 #include "kernels/layout/records.h"
+#include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -62,126 +63,92 @@ as_cache logical(const as_cache& cache, const as_tensor& data) {
 
 }  // namespace
 
-std::vector<std::int64_t> visible_entries(const as_indexer_logits_params& p) {
-  std::vector<std::int64_t> ends(to_size(p.table.shape[0]), 0);
-  for (std::int64_t t = 0; t < p.lens.shape[0]; ++t) {
-    const std::int32_t request = *at<std::int32_t>(p.request_of, t);
-    if (request < 0) continue;
-    std::int64_t& end = ends[to_size(request)];
-    end = std::max<std::int64_t>(end, *at<std::int32_t>(p.lens, t));
-  }
-  return ends;
+void RowsAsRead::mark_wild(std::int64_t token, std::int64_t tokens) {
+  wild_.resize(to_size(tokens));
+  wild_[to_size(token)] = true;
 }
 
-void RowsAsRead::by_list(const as_cache& cache, const as_tensor& indices, const as_tensor& lens,
-                         List& memory, as_cache* out, as_tensor* out_indices) {
+void RowsAsRead::by_list(const OpParams& engine, const as_cache_access& access, Memory& memory,
+                         OpParams& copy) {
+  const as_cache& cache = engine.cache(access.cache);
+  const as_tensor& indices = engine.tensor(access.rows);
   const std::int64_t tokens = indices.shape[0], width = indices.shape[1];
   const std::int64_t bytes = as_row_bytes(cache.record, cache.width);
-  memory.indices.assign(to_size(tokens * width), -1);
+  memory.numbers.assign(to_size(tokens * width), -1);
   // A slot is one row, however many tokens list it.
   std::vector<std::int32_t> row_of(to_size(slots_of(cache)), -1);
   std::int64_t rows = 0;
   memory.rows.clear();
-  for (std::int64_t t = 0; t < tokens; ++t) {
-    const std::int64_t len = std::min<std::int64_t>(width, *at<std::int32_t>(lens, t));
-    for (std::int64_t k = 0; k < len; ++k) {
-      const std::int32_t slot = *at<std::int32_t>(indices, t, k);
-      if (slot < 0 || slot >= slots_of(cache)) continue;
-      std::int32_t& row = row_of[to_size(slot)];
-      if (row < 0) {
-        row = static_cast<std::int32_t>(rows++);
-        memory.rows.resize(to_size(rows * bytes));
-        copy_row(cache, slot, memory.rows.data() + row * bytes);
-      }
-      memory.indices[to_size(t * width + k)] = row;
-      if (wild_row(cache, slot)) {
-        wild_.resize(to_size(tokens));
-        wild_[to_size(t)] = true;
-      }
+  RowAccess::for_each(engine.data(), access, [&](const RowVisit& v) {
+    if (v.slot >= slots_of(cache)) return;
+    std::int32_t& row = row_of[to_size(v.slot)];
+    if (row < 0) {
+      row = static_cast<std::int32_t>(rows++);
+      memory.rows.resize(to_size(rows * bytes));
+      copy_row(cache, v.slot, memory.rows.data() + row * bytes);
     }
-  }
-  memory.rows.resize(to_size(std::max<std::int64_t>(1, rows) * bytes));
-  *out = logical(cache, make_tensor(memory.rows.data(), {std::max<std::int64_t>(1, rows), bytes}));
-  *out_indices = make_tensor(memory.indices.data(), {tokens, width});
+    memory.numbers[to_size(v.token * width + v.place)] = row;
+    if (wild_row(cache, v.slot)) mark_wild(v.token, tokens);
+  });
+  rows = std::max<std::int64_t>(1, rows);
+  memory.rows.resize(to_size(rows * bytes));
+  copy.cache(access.cache) = logical(cache, make_tensor(memory.rows.data(), {rows, bytes}));
+  copy.tensor(access.rows) = make_tensor(memory.numbers.data(), {tokens, width});
 }
 
-void RowsAsRead::by_table(const as_cache& cache, const as_tensor& table,
-                          const as_tensor& request_of, const std::vector<std::int64_t>& ends,
-                          as_cache* out, as_tensor* out_table) {
+void RowsAsRead::by_table(const OpParams& engine, const as_cache_access& access, Memory& memory,
+                          OpParams& copy) {
+  const as_cache& cache = engine.cache(access.cache);
+  const as_tensor& request_of = engine.tensor(access.request_of);
   const bool state = cache.record == AS_RECORD_STATE;
   const std::int64_t width = state ? cache.width : as_row_bytes(cache.record, cache.width);
+  const std::vector<std::int64_t> ends = RowAccess::ends(engine.data(), access);
   std::int64_t rows = 0;
-  table_.clear();
+  memory.numbers.clear();
   for (const std::int64_t end : ends) {
-    table_.push_back(static_cast<std::int32_t>(rows));
+    memory.numbers.push_back(static_cast<std::int32_t>(rows));
     rows += end;
   }
   rows = std::max<std::int64_t>(1, rows);
   if (state) {
-    state_.assign(to_size(rows * width), 0);
+    memory.states.assign(to_size(rows * width), 0);
   } else {
-    rows_.assign(to_size(rows * width), 0);
+    memory.rows.assign(to_size(rows * width), 0);
   }
-  for (std::size_t r = 0; r < ends.size(); ++r) {
-    bool wild_request = false;
-    for (std::int64_t p = 0; p < ends[r]; ++p) {
-      const std::int64_t column = p / cache.rows_per_block;
-      if (column >= table.shape[1]) break;
-      const std::int64_t block = *at<std::int32_t>(table, static_cast<std::int64_t>(r), column);
-      const std::int64_t slot = block * cache.rows_per_block + p % cache.rows_per_block;
-      if (slot < 0 || slot >= slots_of(cache)) continue;
-      const std::int64_t to = (table_[r] + p) * width;
-      copy_row(
-          cache, slot,
-          state ? static_cast<void*>(state_.data() + to) : static_cast<void*>(rows_.data() + to));
-      wild_request = wild_request || wild_row(cache, slot);
-    }
-    if (!wild_request) continue;
-    wild_.resize(to_size(request_of.shape[0]));
-    for (std::int64_t t = 0; t < request_of.shape[0]; ++t) {
-      if (*at<std::int32_t>(request_of, t) == static_cast<std::int32_t>(r))
-        wild_[to_size(t)] = true;
+  std::vector<bool> wild_request(ends.size());
+  RowAccess::for_each(engine.data(), access, [&](const RowVisit& v) {
+    if (v.slot < 0 || v.slot >= slots_of(cache)) return;
+    const auto request = to_size(*at<std::int32_t>(request_of, v.token));
+    const std::int64_t to = (memory.numbers[request] + v.place) * width;
+    copy_row(cache, v.slot,
+             state ? static_cast<void*>(memory.states.data() + to)
+                   : static_cast<void*>(memory.rows.data() + to));
+    if (wild_row(cache, v.slot)) wild_request[request] = true;
+  });
+  for (std::int64_t t = 0; t < request_of.shape[0]; ++t) {
+    const std::int32_t request = *at<std::int32_t>(request_of, t);
+    if (request >= 0 && request < to_count(ends.size()) && wild_request[to_size(request)]) {
+      mark_wild(t, request_of.shape[0]);
     }
   }
-  *out = logical(cache, state ? make_tensor(state_.data(), {rows, width})
-                              : make_tensor(rows_.data(), {rows, width}));
-  *out_table = make_tensor(table_.data(), {static_cast<std::int64_t>(ends.size()), 1});
+  copy.cache(access.cache) = logical(cache, state ? make_tensor(memory.states.data(), {rows, width})
+                                                  : make_tensor(memory.rows.data(), {rows, width}));
+  copy.tensor(access.rows) =
+      make_tensor(memory.numbers.data(), {static_cast<std::int64_t>(ends.size()), 1});
 }
 
 void RowsAsRead::replace(const OpParams& engine, OpParams& copy) {
   wild_.clear();
-  switch (engine.op()) {
-    case AS_OP_SPARSE_ATTENTION: {
-      const auto& p = engine.get<as_sparse_attention_params>();
-      auto& to = copy.get<as_sparse_attention_params>();
-      by_list(p.cache, p.indices, p.lens, window_, &to.cache, &to.indices);
-      if (present(p.extra_indices)) {
-        by_list(p.extra_cache, p.extra_indices, p.extra_lens, extra_, &to.extra_cache,
-                &to.extra_indices);
-      }
-      break;
+  const auto accesses = RowAccess::of(engine.op());
+  memory_.resize(std::max(memory_.size(), accesses.size()));
+  for (std::size_t i = 0; i < accesses.size(); ++i) {
+    const as_cache_access& access = accesses[i];
+    if (access.direction != AS_TAP_IN) continue;
+    if (RowAccess::by_table(access)) {
+      by_table(engine, access, memory_[i], copy);
+    } else if (present(engine.tensor(access.rows))) {
+      by_list(engine, access, memory_[i], copy);
     }
-    case AS_OP_COMPRESS_INSERT:
-    case AS_OP_INDEXER_COMPRESS_INSERT: {
-      const auto& p = engine.get<as_compress_insert_params>();
-      auto& to = copy.get<as_compress_insert_params>();
-      std::vector<std::int64_t> ends(to_size(p.table.shape[0]), 0);
-      for (std::int64_t t = 0; t < p.slots.shape[0]; ++t) {
-        if (*at<std::int64_t>(p.slots, t) < 0) continue;
-        std::int64_t& end = ends[to_size(*at<std::int32_t>(p.request_of, t))];
-        end = std::max(end, *at<std::int64_t>(p.positions, t) + 1);
-      }
-      by_table(p.state, p.table, p.request_of, ends, &to.state, &to.table);
-      break;
-    }
-    case AS_OP_INDEXER_LOGITS: {
-      const auto& p = engine.get<as_indexer_logits_params>();
-      auto& to = copy.get<as_indexer_logits_params>();
-      by_table(p.cache, p.table, p.request_of, visible_entries(p), &to.cache, &to.table);
-      break;
-    }
-    default:
-      break;
   }
 }
 

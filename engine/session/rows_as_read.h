@@ -7,11 +7,9 @@
 #include <vector>
 
 #include "engine/session/op_params.h"
+#include "kernels/params/cache_access.h"
 
 namespace attnscope {
-
-// By row of its table: entries that some token of the call sees.
-std::vector<std::int64_t> visible_entries(const as_indexer_logits_params& p);
 
 class RowsAsRead {
  public:
@@ -23,21 +21,19 @@ class RowsAsRead {
   const std::vector<bool>& wild_tokens() const { return wild_; }
 
  private:
-  struct List {
+  struct Memory {
     std::vector<std::uint8_t> rows;
-    std::vector<std::int32_t> indices;
+    std::vector<float> states;
+    std::vector<std::int32_t> numbers;  // of rows: by place of a list, by row of a table
   };
-  void by_list(const as_cache& cache, const as_tensor& indices, const as_tensor& lens, List& memory,
-               as_cache* out, as_tensor* out_indices);
-  // ends[r]: rows 0 .. ends[r]-1 of table row r are read.
-  void by_table(const as_cache& cache, const as_tensor& table, const as_tensor& request_of,
-                const std::vector<std::int64_t>& ends, as_cache* out, as_tensor* out_table);
+  void by_list(const OpParams& engine, const as_cache_access& access, Memory& memory,
+               OpParams& copy);
+  void by_table(const OpParams& engine, const as_cache_access& access, Memory& memory,
+                OpParams& copy);
+  void mark_wild(std::int64_t token, std::int64_t tokens);
 
   std::vector<bool> wild_;
-  List window_, extra_;
-  std::vector<std::uint8_t> rows_;
-  std::vector<float> state_;
-  std::vector<std::int32_t> table_;
+  std::vector<Memory> memory_;  // by access
 };
 
 }  // namespace attnscope

@@ -5,8 +5,8 @@
 #include "engine/model/numbers.h"
 #include "engine/session/forced_copy.h"
 #include "engine/session/place.h"
-#include "engine/session/rows_as_read.h"
 #include "engine/trace/compare.h"
+#include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -52,73 +52,71 @@ void UnquantisedRows::op_done(const Session& session) {
   }
 }
 
-bool UnquantisedRows::by_list(const Rows& rows, const as_cache& cache, const as_tensor& indices,
-                              const as_tensor& lens, List& memory, as_cache* out,
-                              as_tensor* out_indices) {
+bool UnquantisedRows::by_list(const OpParams& engine, const as_cache_access& access,
+                              const Rows& rows, Memory& memory, OpParams& copy) {
+  const as_tensor& indices = engine.tensor(access.rows);
   const std::int64_t tokens = indices.shape[0], width = indices.shape[1];
-  memory.indices.assign(to_size(tokens * width), -1);
+  memory.numbers.assign(to_size(tokens * width), -1);
   memory.values.clear();
   std::unordered_map<std::int64_t, std::int32_t> place;
-  for (std::int64_t t = 0; t < tokens; ++t) {
-    const std::int64_t len = std::min<std::int64_t>(width, *at<std::int32_t>(lens, t));
-    for (std::int64_t k = 0; k < len; ++k) {
-      const std::int32_t slot = *at<std::int32_t>(indices, t, k);
-      if (slot < 0) continue;
-      const auto row = rows.find(slot);
-      if (row == rows.end()) return false;
-      const auto [at_row, fresh] = place.try_emplace(slot, static_cast<std::int32_t>(place.size()));
-      if (fresh) {
-        memory.values.insert(memory.values.end(), row->second.begin(), row->second.end());
-      }
-      memory.indices[to_size(t * width + k)] = at_row->second;
+  bool all = true;
+  RowAccess::for_each(engine.data(), access, [&](const RowVisit& v) {
+    const auto row = rows.find(v.slot);
+    all = all && row != rows.end();
+    if (!all) return;
+    const auto [at_row, fresh] = place.try_emplace(v.slot, static_cast<std::int32_t>(place.size()));
+    if (fresh) {
+      memory.values.insert(memory.values.end(), row->second.begin(), row->second.end());
     }
-  }
-  *out = logical(cache, memory.values);
-  *out_indices = make_tensor(memory.indices.data(), {tokens, width});
+    memory.numbers[to_size(v.token * width + v.place)] = at_row->second;
+  });
+  if (!all) return false;
+  copy.cache(access.cache) = logical(engine.cache(access.cache), memory.values);
+  copy.tensor(access.rows) = make_tensor(memory.numbers.data(), {tokens, width});
   return true;
 }
 
 // Entries 0 .. of every request, one request behind the other.
-bool UnquantisedRows::by_table(const OpParams& engine, OpParams& copy) {
-  const auto& p = engine.get<as_indexer_logits_params>();
-  const Rows& rows = rows_[to_size(static_cast<int>(CacheKind::kIndex))];
-  const std::vector<std::int64_t> ends = visible_entries(p);
-  window_.values.clear();
-  window_.indices.clear();
-  for (std::size_t r = 0; r < ends.size(); ++r) {
-    window_.indices.push_back(
-        static_cast<std::int32_t>(window_.values.size() / to_size(p.cache.width)));
-    for (std::int64_t c = 0; c < ends[r]; ++c) {
-      const std::int64_t column = c / p.cache.rows_per_block;
-      if (column >= p.table.shape[1]) return false;
-      const std::int64_t block = *at<std::int32_t>(p.table, static_cast<std::int64_t>(r), column);
-      const auto row = rows.find(block * p.cache.rows_per_block + c % p.cache.rows_per_block);
-      if (row == rows.end()) return false;
-      window_.values.insert(window_.values.end(), row->second.begin(), row->second.end());
-    }
+bool UnquantisedRows::by_table(const OpParams& engine, const as_cache_access& access,
+                               const Rows& rows, Memory& memory, OpParams& copy) {
+  std::int64_t before = 0;
+  memory.numbers.clear();
+  for (const std::int64_t end : RowAccess::ends(engine.data(), access)) {
+    memory.numbers.push_back(static_cast<std::int32_t>(before));
+    before += end;
   }
-  auto& to = copy.get<as_indexer_logits_params>();
-  to.cache = logical(p.cache, window_.values);
-  to.table =
-      make_tensor(window_.indices.data(), {static_cast<std::int64_t>(window_.indices.size()), 1});
+  memory.values.clear();
+  bool all = true;
+  RowAccess::for_each(engine.data(), access, [&](const RowVisit& v) {
+    const auto row = rows.find(v.slot);
+    all = all && row != rows.end();
+    if (!all) return;
+    memory.values.insert(memory.values.end(), row->second.begin(), row->second.end());
+  });
+  if (!all) return false;
+  copy.cache(access.cache) = logical(engine.cache(access.cache), memory.values);
+  copy.tensor(access.rows) =
+      make_tensor(memory.numbers.data(), {static_cast<std::int64_t>(memory.numbers.size()), 1});
   return true;
 }
 
 bool UnquantisedRows::replace(const OpParams& engine, OpParams& copy) {
-  if (engine.op() == AS_OP_INDEXER_LOGITS) return by_table(engine, copy);
-  if (engine.op() != AS_OP_SPARSE_ATTENTION) return false;
-  const auto& p = engine.get<as_sparse_attention_params>();
-  auto& to = copy.get<as_sparse_attention_params>();
-  const auto rows_of = [&](CacheKind kind) -> const Rows& {
-    return rows_[to_size(static_cast<int>(kind))];
-  };
-  if (!by_list(rows_of(CacheKind::kSwa), p.cache, p.indices, p.lens, window_, &to.cache,
-               &to.indices)) {
-    return false;
+  const auto accesses = RowAccess::of(engine.op());
+  memory_.resize(accesses.size());
+  bool any = false;
+  for (std::size_t i = 0; i < accesses.size(); ++i) {
+    const as_cache_access& access = accesses[i];
+    if (access.direction != AS_TAP_IN || !present(engine.tensor(access.rows))) continue;
+    // Nothing quantises state rows, which are pooled window by window.
+    if (access.by == AS_BY_WINDOW) return false;
+    const CacheKind kind = cache_kind(engine.op(), access.cache);
+    const Rows& rows = rows_[to_size(static_cast<int>(kind))];
+    const bool found = access.by == AS_BY_TABLE ? by_table(engine, access, rows, memory_[i], copy)
+                                                : by_list(engine, access, rows, memory_[i], copy);
+    if (!found) return false;
+    any = true;
   }
-  return !present(p.extra_indices) ||
-         by_list(rows_of(CacheKind::kMain), p.extra_cache, p.extra_indices, p.extra_lens, extra_,
-                 &to.extra_cache, &to.extra_indices);
+  return any;
 }
 
 }  // namespace attnscope

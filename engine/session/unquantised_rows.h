@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/session/session.h"
+#include "kernels/params/cache_access.h"
 
 namespace attnscope {
 
@@ -25,17 +26,18 @@ class UnquantisedRows {
 
  private:
   using Rows = std::unordered_map<std::int64_t, std::vector<double>>;  // by slot
-  struct List {
+  struct Memory {
     std::vector<double> values;
-    std::vector<std::int32_t> indices;
+    std::vector<std::int32_t> numbers;  // of rows: by place of a list, by row of a table
   };
-  static bool by_list(const Rows& rows, const as_cache& cache, const as_tensor& indices,
-                      const as_tensor& lens, List& memory, as_cache* out, as_tensor* out_indices);
-  bool by_table(const OpParams& engine, OpParams& copy);
+  static bool by_list(const OpParams& engine, const as_cache_access& access, const Rows& rows,
+                      Memory& memory, OpParams& copy);
+  static bool by_table(const OpParams& engine, const as_cache_access& access, const Rows& rows,
+                       Memory& memory, OpParams& copy);
 
   int layer_;
   std::array<Rows, kCacheKinds> rows_;
-  List window_, extra_;
+  std::vector<Memory> memory_;  // by access
 };
 
 }  // namespace attnscope
