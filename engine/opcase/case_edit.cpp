@@ -186,7 +186,7 @@ class Editor {
     for (const as_tap_info& tap : out_.kept.op.taps) {
       const auto it = out_.kept.caches.find(tap.name);
       if (it == out_.kept.caches.end() || tap.direction != AS_TAP_IN) continue;
-      for (const std::int64_t slot : slots_read(out_.kept.op, call->params(), tap.offset)) {
+      for (const std::int64_t slot : slots_touched(out_.kept.op, call->params(), tap.offset)) {
         if (std::ranges::binary_search(it->second.slots, slot)) continue;
         return bad_input(fmt::format("slot {} of {} would be read, which the case does not hold",
                                      slot, tap.name),

@@ -114,19 +114,6 @@ StoredRope keep_rope(const as_rope& rope, std::vector<std::int64_t> positions) {
   return out;
 }
 
-// Slots that the op wrote, ascending.
-std::vector<std::int64_t> slots_written(const as_tensor& slots, const as_cache& cache) {
-  std::vector<std::int64_t> out;
-  const std::int64_t end = cache.data.shape[0] * cache.rows_per_block;
-  for (std::int64_t t = 0; t < slots.shape[0]; ++t) {
-    const std::int64_t slot = *at<std::int64_t>(slots, t);
-    if (slot >= 0 && slot < end) out.push_back(slot);
-  }
-  std::sort(out.begin(), out.end());
-  out.erase(std::unique(out.begin(), out.end()), out.end());
-  return out;
-}
-
 Error wrong_size(const std::string& what) {
   return bad_input(what + ": larger than a call can be", "the case is damaged: save it again");
 }
@@ -212,10 +199,7 @@ Result<OpCase> keep_case(const CaseOp& op, const void* params, CaseOrigin origin
       return bad_input(fmt::format("{}: cache {} has no pages", op.name, tap.name),
                        "cases are made of calls of kernel lanes");
     }
-    kept.caches[tap.name] =
-        keep_cache(cache, tap.direction == AS_TAP_IN
-                              ? slots_read(op, params, tap.offset)
-                              : slots_written(tensor_at(params, tap.mask_offset), cache));
+    kept.caches[tap.name] = keep_cache(cache, slots_touched(op, params, tap.offset));
   }
   return kept;
 }
@@ -340,7 +324,7 @@ void copy_outputs(const CaseCall& call, void* params) {
     if (reads_tap(call.op(), tap, params)) continue;
     if (tap.kind == AS_TAP_CACHE) {
       const as_cache &from = call.cache(tap), &to = cache_at(params, tap.offset);
-      for (const std::int64_t slot : slots_written(tensor_at(params, tap.mask_offset), to)) {
+      for (const std::int64_t slot : slots_touched(call.op(), params, tap.offset)) {
         copy_row(as_cache_row(&from, slot), as_cache_row(&to, slot), to);
       }
       continue;

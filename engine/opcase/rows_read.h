@@ -1,4 +1,4 @@
-// Which rows of its caches and rotary tables an op reads: what a case has to keep of them.
+// Which rows of its caches and rotary tables a call touches: what a case has to keep of them.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,9 @@
 
 namespace attnscope {
 
-// Slots of the input cache at `offset`, ascending, without those outside of it.
-std::vector<std::int64_t> slots_read(const CaseOp& op, const void* params, std::size_t offset);
+// Slots that the op reads or writes in the cache at `offset`, ascending, without those outside of
+// it.
+std::vector<std::int64_t> slots_touched(const CaseOp& op, const void* params, std::size_t offset);
 
 // Rows of the op's rotary table, ascending, without those outside of it.
 std::vector<std::int64_t> rope_rows_read(const CaseOp& op, const void* params);
