@@ -12,7 +12,7 @@
 #include "engine/session/forced_copy.h"
 #include "engine/session/place.h"
 #include "engine/session/value_history.h"
-#include "kernels/params/tensor_view.h"
+#include "kernels/params/row_access.h"
 
 namespace attnscope {
 namespace {
@@ -95,19 +95,15 @@ void note_writes(const Session& session, int layer, CacheKind kind, std::int64_t
   const Place place = last_place(session);
   if (place.layer != layer) return;
   const OpParams& params = session.last_params();
-  const as_op_info& info = params.info();
   const StepMetadata& m = session.metadata();
-  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
-    const as_tap_info& tap = info.taps[i];
-    if (tap.direction != AS_TAP_OUT || tap.kind != AS_TAP_CACHE) continue;
-    if (cache_kind(params.op(), tap.offset) != kind) continue;
-    const as_tensor& slots = params.tensor(tap.mask_offset);
-    for (std::int64_t t = 0; t < slots.shape[0]; ++t) {
-      if (*at<std::int64_t>(slots, t) != slot) continue;
-      const auto row = static_cast<std::size_t>(m.request_of[static_cast<std::size_t>(t)]);
-      writes.push_back(
-          {place.step, t, m.positions[static_cast<std::size_t>(t)], m.live[row], params.op()});
-    }
+  for (const as_cache_access& access : RowAccess::of(params.op())) {
+    if (access.direction != AS_TAP_OUT || cache_kind(params.op(), access.cache) != kind) continue;
+    RowAccess::for_each(params.data(), access, [&](const RowVisit& v) {
+      if (v.slot != slot) return;
+      const auto token = static_cast<std::size_t>(v.token);
+      const auto row = static_cast<std::size_t>(m.request_of[token]);
+      writes.push_back({place.step, v.token, m.positions[token], m.live[row], params.op()});
+    });
   }
 }
 

@@ -32,6 +32,14 @@ std::int32_t AddressSpace::request_of(std::int64_t row, int ratio) const {
   return static_cast<std::int32_t>(next - base_.begin()) - 1;
 }
 
+const std::vector<std::int32_t>& LogicalMetadata::table(int ratio) const {
+  return ratio == 1 ? table1 : ratio == 4 ? table4 : table128;
+}
+
+const std::vector<std::int64_t>& LogicalMetadata::rows_of(int ratio) const {
+  return ratio == 1 ? rows : ratio == 4 ? c4_rows : c128_rows;
+}
+
 LogicalMetadata logical_metadata(const StepMetadata& step, const AddressSpace& space, int window) {
   LogicalMetadata out;
   for (std::int32_t id : step.live) {

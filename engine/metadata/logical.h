@@ -38,6 +38,10 @@ struct LogicalMetadata {
   std::vector<std::int32_t> c128_indices;              // [T,A]
   std::vector<std::int32_t> c128_lens;                 // [T]
   std::vector<std::int32_t> c4_lens;                   // [T]
+
+  // Of caches of this ratio: table1, table4 or table128; rows, c4_rows or c128_rows.
+  const std::vector<std::int32_t>& table(int ratio) const;
+  const std::vector<std::int64_t>& rows_of(int ratio) const;
 };
 
 LogicalMetadata logical_metadata(const StepMetadata& step, const AddressSpace& space, int window);

@@ -6,8 +6,10 @@
 
 #include "engine/session/forced_copy.h"
 #include "engine/session/op_params.h"
+#include "engine/session/own_rows.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/helper_params.h"
+#include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -35,12 +37,10 @@ Result<void> ReferenceCall::make(const CaseCall& call, bool row_given) {
   if (op.id == AS_OP_GATHER_ROWS) {
     auto& p = *reinterpret_cast<as_gather_rows_params*>(params_.data());
     const as_tensor rows = gather_rows(p.cache, p.slots, gathered_);
+    slots_ = rows_by_token(&p, *RowAccess::find(op.id, offsetof(as_gather_rows_params, cache)));
     p.cache.addressing = AS_LOGICAL;
     p.cache.rows_per_block = 0;
     p.cache.data = rows;
-    for (std::int64_t i = 0; i < p.slots.shape[0]; ++i) {
-      slots_.push_back(*at<std::int64_t>(p.slots, i) < 0 ? -1 : i);
-    }
     p.slots = make_tensor(slots_.data(), {p.slots.shape[0]});
   } else if (!op.helper) {
     const OpParams engine = op_params(call);
@@ -66,9 +66,7 @@ Result<void> ReferenceCall::make(const CaseCall& call, bool row_given) {
       as_cache& cache = cache_at(params_.data(), tap.offset);
       as_tensor& slots = tensor_at(params_.data(), tap.mask_offset);
       if (slots_.empty()) {
-        for (std::int64_t t = 0; t < slots.shape[0]; ++t) {
-          slots_.push_back(*at<std::int64_t>(slots, t) >= 0 ? t : -1);
-        }
+        slots_ = rows_by_token(params_.data(), *RowAccess::find(op.id, tap.offset));
       }
       const std::int64_t tokens = slots.shape[0];
       slots = make_tensor(slots_.data(), {tokens});

@@ -12,6 +12,7 @@
 #include "engine/session/row_alone.h"
 #include "engine/trace/judged_taps.h"
 #include "kernels/layout/records.h"
+#include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -300,22 +301,17 @@ void DumpInvariants::latent_rows(const as_cache& cache, const as_tensor& slots,
 }
 
 void DumpInvariants::state_rows(const Session& session) {
-  const auto& p = session.last_params().get<as_compress_insert_params>();
-  const std::int64_t span = p.ratio == 4 ? 8 : p.ratio;
-  for (std::int64_t t = 0; t < p.slots.shape[0]; ++t) {
-    if (*at<std::int64_t>(p.slots, t) < 0) continue;
-    const std::int64_t position = *at<std::int64_t>(p.positions, t);
-    for (std::int64_t q = std::max<std::int64_t>(0, position - span + 1); q <= position; ++q) {
-      const std::int64_t column = q / p.state.rows_per_block;
-      const std::int32_t row = *at<std::int32_t>(p.request_of, t);
-      const bool held =
-          column < p.table.shape[1] && *at<std::int32_t>(p.table, row, column) != AS_NULL_BLOCK;
-      check(kStateRows, held,
-            fmt::format("token {} (position {}) pools the state row of position {}, whose block "
-                        "is null",
-                        t, position, q));
-    }
-  }
+  const OpParams& params = session.last_params();
+  const auto& p = params.get<as_compress_insert_params>();
+  const std::int64_t rows = p.state.rows_per_block;
+  const std::size_t state = offsetof(as_compress_insert_params, state);
+  RowAccess::for_each(params.data(), *RowAccess::find(params.op(), state), [&](const RowVisit& v) {
+    const bool held = v.slot != RowAccess::kBeyondTable && v.slot / rows != AS_NULL_BLOCK;
+    check(kStateRows, held,
+          fmt::format("token {} (position {}) pools the state row of position {}, whose block "
+                      "is null",
+                      v.token, *at<std::int64_t>(p.positions, v.token), v.place));
+  });
 }
 
 void DumpInvariants::scores(const Session& session) {

@@ -8,6 +8,7 @@
 #include "engine/model/numbers.h"
 #include "engine/session/layer_ops.h"
 #include "engine/session/place.h"
+#include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -157,16 +158,16 @@ void selection(const Session& session, StepExercise* step) {
   step->of(Path::kManyKeys) += many;
 }
 
-// Rows of a list that lie in a far page.
-std::int64_t far_rows(const as_cache& cache, const as_tensor& indices, const as_tensor& lens) {
-  const std::int64_t stride = cache.data.stride[0];
-  if (!present(indices) || cache.data.shape[0] * stride <= kFarOffset) return 0;
+// Rows that the op reads in far pages.
+std::int64_t far_rows(const OpParams& params) {
   std::int64_t far = 0;
-  for (std::int64_t t = 0; t < indices.shape[0]; ++t) {
-    for (std::int64_t k = 0; k < *at<std::int32_t>(lens, t); ++k) {
-      const std::int64_t slot = *at<std::int32_t>(indices, t, k);
-      far += slot >= 0 && slot / cache.rows_per_block * stride >= kFarOffset ? 1 : 0;
-    }
+  for (const as_cache_access& access : RowAccess::of(params.op())) {
+    const as_cache& cache = params.cache(access.cache);
+    const std::int64_t stride = cache.data.stride[0];
+    if (cache.data.shape[0] * stride <= kFarOffset) continue;
+    RowAccess::for_each(params.data(), access, [&](const RowVisit& v) {
+      far += v.slot / cache.rows_per_block * stride >= kFarOffset ? 1 : 0;
+    });
   }
   return far;
 }
@@ -205,8 +206,7 @@ void attention(const Session& session, StepExercise* step) {
   step->of(Path::kLargeSink) += above;
   step->of(Path::kSmallSink) += below;
   step->of(Path::kLongRow) += long_rows;
-  step->of(Path::kFarPage) +=
-      far_rows(p.cache, p.indices, p.lens) + far_rows(p.extra_cache, p.extra_indices, p.extra_lens);
+  step->of(Path::kFarPage) += far_rows(session.last_params());
 }
 
 }  // namespace

@@ -188,14 +188,12 @@ as_cache LogicalSource::cache(int layer, CacheKind kind) const {
 }
 
 as_tensor LogicalSource::slots(int layer, CacheKind kind) const {
-  const int ratio = row_ratio(*layout_.find(layer, kind));
-  const auto& rows = ratio == 1 ? step_.rows : ratio == 4 ? step_.c4_rows : step_.c128_rows;
+  const auto& rows = step_.rows_of(row_ratio(*layout_.find(layer, kind)));
   return make_tensor(rows.data(), {to_count(rows.size())});
 }
 
 as_tensor LogicalSource::table(int layer, CacheKind kind) const {
-  const int ratio = row_ratio(*layout_.find(layer, kind));
-  const auto& table = ratio == 1 ? step_.table1 : ratio == 4 ? step_.table4 : step_.table128;
+  const auto& table = step_.table(row_ratio(*layout_.find(layer, kind)));
   return make_tensor(table.data(), {to_count(table.size()), 1});
 }
 

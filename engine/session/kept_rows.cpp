@@ -4,16 +4,18 @@
 
 #include <unordered_set>
 
-#include "kernels/params/tensor_view.h"
+#include "kernels/params/row_access.h"
 
 namespace attnscope {
 
-RowCheck check_rows_kept(const CacheSpec& spec, const as_cache& cache, const as_tensor& told,
-                         const Shadow& shadow, const AddressSpace& space, const StepMetadata& step,
-                         KeptWhen when, std::set<std::int64_t>& known) {
+RowCheck check_rows_kept(const OpParams& params, const as_cache_access& written,
+                         const CacheSpec& spec, const Shadow& shadow, const AddressSpace& space,
+                         const StepMetadata& step, KeptWhen when, std::set<std::int64_t>& known) {
   RowCheck check;
+  const as_cache& cache = params.cache(written.cache);
   std::unordered_set<std::int64_t> told_slots;
-  for (std::int64_t t = 0; t < told.shape[0]; ++t) told_slots.insert(*at<std::int64_t>(told, t));
+  RowAccess::for_each(params.data(), written,
+                      [&](const RowVisit& v) { told_slots.insert(v.slot); });
   const int ratio = row_ratio(spec);
   const auto table_of = [&](std::size_t row) {
     const auto first = static_cast<std::size_t>(spec.group) * step.live.size() + row;
@@ -40,14 +42,14 @@ RowCheck check_rows_kept(const CacheSpec& spec, const as_cache& cache, const as_
                       row % spec.rows_per_block, cache_kind_name(spec.kind));
       const std::string content =
           fmt::format("{} {} of request {}", ratio == 1 ? "position" : "entry", row, step.live[r]);
-      const std::int64_t written = shadow.written(spec, base + row);
+      const std::int64_t last = shadow.written(spec, base + row);
       check.note = when == KeptWhen::kAfter
                        ? fmt::format("overwrites {}, which holds {}, written in step {}", place,
-                                     content, written)
+                                     content, last)
                        : fmt::format(
                              "{} no longer holds what was written for {} in step {}: it changed "
                              "since, while no op wrote to this cache",
-                             place, content, written);
+                             place, content, last);
     }
   }
   return check;

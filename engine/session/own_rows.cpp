@@ -2,31 +2,29 @@
 
 #include <cstring>
 
+#include "engine/model/numbers.h"
 #include "kernels/layout/records.h"
+#include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
-namespace {
-
-bool writes_cache(const as_tap_info& tap) {
-  return tap.direction == AS_TAP_OUT && tap.kind == AS_TAP_CACHE;
+std::vector<std::int64_t> rows_by_token(const void* params, const as_cache_access& access) {
+  const auto& told =
+      *reinterpret_cast<const as_tensor*>(static_cast<const char*>(params) + access.rows);
+  std::vector<std::int64_t> rows(to_size(told.shape[0]), -1);
+  RowAccess::for_each(params, access, [&](const RowVisit& v) { rows[to_size(v.token)] = v.token; });
+  return rows;
 }
 
-}  // namespace
-
 void OwnRows::replace(OpParams& params) {
-  const as_op_info& info = params.info();
-  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
-    const as_tap_info& tap = info.taps[i];
-    if (!writes_cache(tap)) continue;
-    as_tensor& told = params.tensor(tap.mask_offset);
-    const std::int64_t tokens = told.shape[0];
-    slots_.clear();
-    for (std::int64_t t = 0; t < tokens; ++t) {
-      slots_.push_back(*at<std::int64_t>(told, t) >= 0 ? t : -1);
-    }
-    told = make_tensor(slots_.data(), {tokens});
-    as_cache& cache = params.cache(tap.offset);
+  const auto accesses = RowAccess::of(params.op());
+  for (std::size_t i = 0; i < accesses.size(); ++i) {
+    const as_cache_access& access = accesses[i];
+    if (access.direction != AS_TAP_OUT) continue;
+    slots_ = rows_by_token(params.data(), access);
+    const std::int64_t tokens = to_count(slots_.size());
+    params.tensor(access.rows) = make_tensor(slots_.data(), {tokens});
+    as_cache& cache = params.cache(access.cache);
     cache.addressing = AS_LOGICAL;
     cache.rows_per_block = 0;
     cache.data = cache.record == AS_RECORD_STATE
@@ -37,23 +35,21 @@ void OwnRows::replace(OpParams& params) {
 }
 
 void OwnRows::put(const OpParams& engine) const {
-  const as_op_info& info = engine.info();
-  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
-    const as_tap_info& tap = info.taps[i];
-    if (!writes_cache(tap)) continue;
-    const as_cache& cache = engine.cache(tap.offset);
-    const as_tensor& told = engine.tensor(tap.mask_offset);
-    const auto payload = static_cast<std::size_t>(as_payload_bytes(cache.record, cache.width));
-    const auto scales = static_cast<std::size_t>(as_scale_bytes(cache.record));
-    for (std::int64_t t = 0; t < told.shape[0]; ++t) {
-      const std::int64_t slot = *at<std::int64_t>(told, t);
-      if (slot < 0 || slot >= cache.data.shape[0] * cache.rows_per_block) continue;
-      const auto* row = static_cast<const std::uint8_t*>(rows_[i].data) +
-                        static_cast<std::size_t>(t) * (payload + scales);
-      const as_row_address to = as_cache_row(&cache, slot);
+  const auto accesses = RowAccess::of(engine.op());
+  for (std::size_t i = 0; i < accesses.size(); ++i) {
+    if (accesses[i].direction != AS_TAP_OUT) continue;
+    const as_cache& cache = engine.cache(accesses[i].cache);
+    const std::int64_t end = cache.data.shape[0] * cache.rows_per_block;
+    const auto payload = to_size(as_payload_bytes(cache.record, cache.width));
+    const auto scales = to_size(as_scale_bytes(cache.record));
+    RowAccess::for_each(engine.data(), accesses[i], [&](const RowVisit& v) {
+      if (v.slot >= end) return;
+      const auto* row =
+          static_cast<const std::uint8_t*>(rows_[i].data) + to_size(v.token) * (payload + scales);
+      const as_row_address to = as_cache_row(&cache, v.slot);
       std::memcpy(to.payload, row, payload);
       if (scales > 0) std::memcpy(to.scales, row + payload, scales);
-    }
+    });
   }
 }
 

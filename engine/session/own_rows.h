@@ -6,8 +6,12 @@
 
 #include "engine/session/frame.h"
 #include "engine/session/op_params.h"
+#include "kernels/params/cache_access.h"
 
 namespace attnscope {
+
+// Of an access by slots, by token: its own number where it has a slot, -1 where it has none.
+std::vector<std::int64_t> rows_by_token(const void* params, const as_cache_access& access);
 
 class OwnRows {
  public:
@@ -18,7 +22,7 @@ class OwnRows {
   void put(const OpParams& engine) const;
 
  private:
-  std::array<Scratch, 16> memory_;  // by tap
+  std::array<Scratch, 16> memory_;  // by access
   std::array<as_tensor, 16> rows_{};
   std::vector<std::int64_t> slots_;
 };

@@ -6,9 +6,23 @@
 #include "engine/model/numbers.h"
 #include "engine/session/output_poison.h"
 #include "kernels/layout/records.h"
+#include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
+namespace {
+
+// Blocks of the rows that the op writes, one as often as it has such rows.
+template <class Visit>
+void each_block_written(const OpParams& params, const Visit& visit) {
+  for (const as_cache_access& access : RowAccess::of(params.op())) {
+    if (access.direction != AS_TAP_OUT) continue;
+    const std::int64_t rows = params.cache(access.cache).rows_per_block;
+    RowAccess::for_each(params.data(), access, [&](const RowVisit& v) { visit(v.slot / rows); });
+  }
+}
+
+}  // namespace
 
 as_rope* rope_of(OpParams& params) {
   switch (params.op()) {
@@ -238,16 +252,7 @@ Result<void> Residency::run(as_op_fn function, const OpParams& params, bool pois
 }
 
 void Residency::device_wrote(const OpParams& params) {
-  const as_op_info& info = params.info();
-  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
-    const as_tap_info& tap = info.taps[i];
-    if (tap.kind != AS_TAP_CACHE || tap.direction != AS_TAP_OUT) continue;
-    const as_tensor& slots = params.tensor(tap.mask_offset);
-    for (std::int64_t t = 0; t < slots.shape[0]; ++t) {
-      const std::int64_t slot = *at<std::int64_t>(slots, t);
-      if (slot >= 0) device_wrote(slot / params.cache(tap.offset).rows_per_block);
-    }
-  }
+  each_block_written(params, [this](std::int64_t block) { device_wrote(block); });
 }
 
 Result<std::vector<double>> Residency::take_times() {
@@ -267,17 +272,11 @@ void Residency::after_host_op(const OpParams& params) {
   const as_op_info& info = params.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
-    if (tap.direction != AS_TAP_OUT) continue;
-    if (tap.kind == AS_TAP_TENSOR) {
+    if (tap.direction == AS_TAP_OUT && tap.kind == AS_TAP_TENSOR) {
       host_wrote(params.tensor(tap.offset));
-      continue;
-    }
-    const as_tensor& slots = params.tensor(tap.mask_offset);
-    for (std::int64_t t = 0; t < slots.shape[0]; ++t) {
-      const std::int64_t slot = *at<std::int64_t>(slots, t);
-      if (slot >= 0) wrote(slot / params.cache(tap.offset).rows_per_block);
     }
   }
+  each_block_written(params, [this](std::int64_t block) { wrote(block); });
 }
 
 void Residency::doubt_inputs(const OpParams& params) {

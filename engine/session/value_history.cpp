@@ -12,6 +12,7 @@
 #include "engine/trace/compare.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/layout/records.h"
+#include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -203,16 +204,27 @@ Result<std::vector<PooledToken>> pooled_tokens(const Session& session, int runni
   const as_cache rows = shadow.cache(*state);
   std::vector<PooledToken> tokens;
   std::vector<const float*> memory;
-  for (std::int64_t q = std::max<std::int64_t>(0, last + 1 - overlap * ratio); q <= last; ++q) {
+  // The rows that the op which made the entry was given, in the shadow.
+  const std::int32_t first = static_cast<std::int32_t>(base), only_request = 0;
+  const std::int64_t emitted = 0;
+  as_compress_insert_params p{};
+  p.state = rows;
+  p.table = make_tensor(&first, {1, 1});
+  p.request_of = make_tensor(&only_request, {1});
+  p.positions = make_tensor(&last, {1});
+  p.slots = make_tensor(&emitted, {1});
+  p.ratio = static_cast<std::int32_t>(ratio);
+  const std::size_t offset = offsetof(as_compress_insert_params, state);
+  RowAccess::for_each(&p, *RowAccess::find(AS_OP_COMPRESS_INSERT, offset), [&](const RowVisit& v) {
     PooledToken token;
-    token.position = q;
-    token.older_half = overlap == 2 && q < entry * ratio;
-    const auto* row = reinterpret_cast<const float*>(as_cache_row(&rows, base + q).payload) +
+    token.position = v.place;
+    token.older_half = overlap == 2 && v.place < entry * ratio;
+    const auto* row = reinterpret_cast<const float*>(as_cache_row(&rows, v.slot).payload) +
                       (overlap == 2 && !token.older_half ? dim : 0);
     token.value = static_cast<double>(row[channel]);
     memory.push_back(row + overlap * dim);
     tokens.push_back(token);
-  }
+  });
   for (std::int64_t k = 0; k < dim; ++k) {
     double largest = -std::numeric_limits<double>::infinity(), sum = 0;
     for (const float* scores : memory) largest = std::max<double>(largest, scores[k]);

@@ -22,6 +22,7 @@
 #include "kernels/cpu/codec.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/op_table.h"
+#include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -478,8 +479,9 @@ void Verifier::check_between(int layer, const OpParams& params, const as_tap_inf
                              const std::string& lane) {
   const CacheSpec& spec = *parts_.layout.find(layer, cache_kind(params.op(), tap.offset));
   const as_cache& cache = params.cache(tap.offset);
-  const RowCheck check = check_rows_kept(spec, cache, params.tensor(tap.mask_offset), shadow_,
-                                         space_, *step_, KeptWhen::kBefore, bad_slots_[&spec]);
+  const RowCheck check =
+      check_rows_kept(params, *RowAccess::find(params.op(), tap.offset), spec, shadow_, space_,
+                      *step_, KeptWhen::kBefore, bad_slots_[&spec]);
   if (check.bad == 0) return;
   results_.push_back(
       rows_result(layer, params, std::string(tap.name) + kBetweenTap, cache, check, lane));
@@ -489,8 +491,9 @@ void Verifier::check_rows_left_alone(int layer, const OpParams& params, const as
                                      const std::string& lane) {
   const CacheSpec& spec = *parts_.layout.find(layer, cache_kind(params.op(), tap.offset));
   const as_cache& cache = params.cache(tap.offset);
-  const RowCheck check = check_rows_kept(spec, cache, params.tensor(tap.mask_offset), shadow_,
-                                         space_, *step_, KeptWhen::kAfter, bad_slots_[&spec]);
+  const RowCheck check =
+      check_rows_kept(params, *RowAccess::find(params.op(), tap.offset), spec, shadow_, space_,
+                      *step_, KeptWhen::kAfter, bad_slots_[&spec]);
   if (check.bad == 0) return;  // one tap a writer would say nothing in a sound run
   TapResult result =
       rows_result(layer, params, std::string(tap.name) + ".kept", cache, check, lane);
@@ -499,19 +502,14 @@ void Verifier::check_rows_left_alone(int layer, const OpParams& params, const as
 
 void Verifier::record_rows(int layer, const OpParams& params, const as_tap_info& tap) {
   const CacheSpec& spec = *parts_.layout.find(layer, cache_kind(params.op(), tap.offset));
-  const int ratio = row_ratio(spec);
-  const auto& rows = ratio == 1   ? logical_.rows
-                     : ratio == 4 ? logical_.c4_rows
-                                  : logical_.c128_rows;
-  const as_tensor& slots = params.tensor(tap.mask_offset);
-  for (std::int64_t t = 0; t < slots.shape[0]; ++t) {
-    const std::int64_t slot = *at<std::int64_t>(slots, t);
-    const std::int64_t row = rows[static_cast<std::size_t>(t)];
-    if (shadow_.has(spec, slot) && row >= 0) {
-      bad_slots_[&spec].erase(slot);
-      shadow_.record(spec, params.cache(tap.offset), slot, row, step_number_);
-    }
-  }
+  const std::vector<std::int64_t>& rows = logical_.rows_of(row_ratio(spec));
+  RowAccess::for_each(params.data(), *RowAccess::find(params.op(), tap.offset),
+                      [&](const RowVisit& v) {
+                        const std::int64_t row = rows[static_cast<std::size_t>(v.token)];
+                        if (!shadow_.has(spec, v.slot) || row < 0) return;
+                        bad_slots_[&spec].erase(v.slot);
+                        shadow_.record(spec, params.cache(tap.offset), v.slot, row, step_number_);
+                      });
 }
 
 void Verifier::share_rows(int layer, const OpParams& params) {
