@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/model/numbers.h"
+#include "engine/session/own_rows.h"
 #include "kernels/layout/records.h"
+#include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -75,24 +78,34 @@ as_cache ForcedCopy::output_cache(const as_cache& engine, std::int64_t rows, boo
   return c;
 }
 
-as_tensor ForcedCopy::translate(const as_tensor& slots, const as_tensor& lens,
+as_tensor ForcedCopy::translate(const OpParams& engine, const as_cache_access& access,
                                 const CacheSpec& spec, const LogicalMetadata& logical,
                                 std::vector<std::int32_t>& memory) const {
-  if (!present(slots)) return slots;
-  const std::int64_t rows = slots.shape[0], width = slots.shape[1];
-  memory.assign(static_cast<std::size_t>(rows * width), -1);
-  for (std::int64_t t = 0; t < rows; ++t) {
-    const std::int64_t len = std::min<std::int64_t>(width, *at<std::int32_t>(lens, t));
-    const std::int32_t request = logical.requests[static_cast<std::size_t>(t)];
-    for (std::int64_t k = 0; k < len; ++k) {
-      const std::int32_t slot = *at<std::int32_t>(slots, t, k);
-      // A slot of somebody else's: that row, so that what the op read is what the reference reads.
-      const std::int64_t own = shadow_.row_of(spec, slot, request);
-      memory[static_cast<std::size_t>(t * width + k)] =
-          static_cast<std::int32_t>(own >= 0 ? own : shadow_.row_of(spec, slot));
-    }
+  const as_tensor& slots = engine.tensor(access.rows);
+  const std::int64_t tokens = slots.shape[0], width = slots.shape[1];
+  memory.assign(static_cast<std::size_t>(tokens * width), -1);
+  RowAccess::for_each(engine.data(), access, [&](const RowVisit& v) {
+    // A slot of somebody else's: that row, so that what the op read is what the reference reads.
+    const std::int32_t request = logical.requests[static_cast<std::size_t>(v.token)];
+    const std::int64_t own = shadow_.row_of(spec, v.slot, request);
+    memory[static_cast<std::size_t>(v.token * width + v.place)] =
+        static_cast<std::int32_t>(own >= 0 ? own : shadow_.row_of(spec, v.slot));
+  });
+  return make_tensor(memory.data(), {tokens, width});
+}
+
+void ForcedCopy::read_shadow(const OpParams& engine, int layer, const LogicalMetadata& logical) {
+  const auto accesses = RowAccess::of(engine.op());
+  lists_.resize(std::max(lists_.size(), accesses.size()));
+  for (std::size_t i = 0; i < accesses.size(); ++i) {
+    const as_cache_access& access = accesses[i];
+    if (access.direction != AS_TAP_IN || !present(engine.tensor(access.rows))) continue;
+    const CacheSpec& spec = *layout_.find(layer, cache_kind(engine.op(), access.cache));
+    params_.cache(access.cache) = shadow_.cache(spec);
+    params_.tensor(access.rows) = RowAccess::by_table(access)
+                                      ? logical_table(logical.table(row_ratio(spec)))
+                                      : translate(engine, access, spec, logical, lists_[i]);
   }
-  return make_tensor(memory.data(), {rows, width});
 }
 
 OpParams& ForcedCopy::make(const OpParams& engine, int layer, const LogicalMetadata& logical,
@@ -103,13 +116,9 @@ OpParams& ForcedCopy::make(const OpParams& engine, int layer, const LogicalMetad
     const as_tap_info& tap = info.taps[i];
     if (tap.direction != AS_TAP_OUT) continue;
     if (tap.kind == AS_TAP_CACHE) {
-      const as_tensor& slots = engine.tensor(tap.mask_offset);
-      const std::int64_t rows = slots.shape[0];
       // Row t of the copy is what token t writes.
-      slots_.resize(static_cast<std::size_t>(rows));
-      for (std::int64_t t = 0; t < rows; ++t) {
-        slots_[static_cast<std::size_t>(t)] = *at<std::int64_t>(slots, t) >= 0 ? t : -1;
-      }
+      slots_ = rows_by_token(engine.data(), *RowAccess::find(engine.op(), tap.offset));
+      const std::int64_t rows = to_count(slots_.size());
       params_.tensor(tap.mask_offset) = make_tensor(slots_.data(), {rows});
       params_.cache(tap.offset) = output_cache(engine.cache(tap.offset), rows, exact, outputs_[i]);
       continue;
@@ -119,42 +128,11 @@ OpParams& ForcedCopy::make(const OpParams& engine, int layer, const LogicalMetad
     params_.tensor(tap.offset) =
         outputs_[i].make_like(is_float(tensor.dtype) ? AS_F64 : tensor.dtype, tensor);
   }
-  switch (engine.op()) {
-    case AS_OP_COMPRESS_INSERT:
-    case AS_OP_INDEXER_COMPRESS_INSERT: {
-      auto& p = params_.get<as_compress_insert_params>();
-      const CacheKind kind = cache_kind(engine.op(), offsetof(as_compress_insert_params, state));
-      p.state = shadow_.cache(*layout_.find(layer, kind));
-      p.table = logical_table(logical.table1);
-      break;
-    }
-    case AS_OP_INDEXER_Q:
-      if (exact) {
-        auto& p = params_.get<as_indexer_q_params>();
-        p.q = exact_query_.make_like(AS_F64, p.q_raw);
-        p.q_scale = no_tensor();
-      }
-      break;
-    case AS_OP_INDEXER_LOGITS: {
-      auto& p = params_.get<as_indexer_logits_params>();
-      p.cache = shadow_.cache(*layout_.find(layer, CacheKind::kIndex));
-      p.table = logical_table(logical.table4);
-      break;
-    }
-    case AS_OP_SPARSE_ATTENTION: {
-      auto& p = params_.get<as_sparse_attention_params>();
-      const CacheSpec& window = *layout_.find(layer, CacheKind::kSwa);
-      p.indices = translate(p.indices, p.lens, window, logical, indices_);
-      p.cache = shadow_.cache(window);
-      if (present(p.extra_indices)) {
-        const CacheSpec& main = *layout_.find(layer, CacheKind::kMain);
-        p.extra_indices = translate(p.extra_indices, p.extra_lens, main, logical, extra_indices_);
-        p.extra_cache = shadow_.cache(main);
-      }
-      break;
-    }
-    default:
-      break;
+  read_shadow(engine, layer, logical);
+  if (exact && engine.op() == AS_OP_INDEXER_Q) {
+    auto& p = params_.get<as_indexer_q_params>();
+    p.q = exact_query_.make_like(AS_F64, p.q_raw);
+    p.q_scale = no_tensor();
   }
   if (as_read) rows_as_read_.replace(engine, params_);
   return params_;

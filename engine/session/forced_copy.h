@@ -11,6 +11,7 @@
 #include "engine/session/history.h"
 #include "engine/session/op_params.h"
 #include "engine/session/rows_as_read.h"
+#include "kernels/params/cache_access.h"
 
 namespace attnscope {
 
@@ -34,7 +35,10 @@ class ForcedCopy {
 
  private:
   as_cache output_cache(const as_cache& engine, std::int64_t rows, bool exact, Scratch& scratch);
-  as_tensor translate(const as_tensor& slots, const as_tensor& lens, const CacheSpec& spec,
+  // The shadow's rows in the place of those that the op reads.
+  void read_shadow(const OpParams& engine, int layer, const LogicalMetadata& logical);
+  // A list of slots as one of logical rows.
+  as_tensor translate(const OpParams& engine, const as_cache_access& access, const CacheSpec& spec,
                       const LogicalMetadata& logical, std::vector<std::int32_t>& memory) const;
 
   const CacheLayout& layout_;
@@ -44,7 +48,7 @@ class ForcedCopy {
   Scratch exact_query_;  // index queries as values, where the kernel has codes
   Scratch requantised_, requantised_scale_, requantised_weights_;
   std::vector<std::int64_t> slots_;
-  std::vector<std::int32_t> indices_, extra_indices_;
+  std::vector<std::vector<std::int32_t>> lists_;  // by access
   RowsAsRead rows_as_read_;
 };
 
