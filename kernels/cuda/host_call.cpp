@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/params/helper_table.h"
+#include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope::cuda {
@@ -10,43 +12,34 @@ namespace {
 
 using I64 = std::int64_t;
 
-I64 i32(const as_tensor& t, I64 i, I64 j = 0) { return *at<std::int32_t>(t, i, j); }
 I64 i64(const as_tensor& t, I64 i) { return *at<std::int64_t>(t, i); }
 
-I64 block_of(const as_cache& c, I64 slot) {
-  return c.addressing == AS_PAGED ? slot / c.rows_per_block : slot;
-}
-
-Blocks blocks_of_slots(const as_cache& c, const as_tensor& slots) {
+// Blocks of a cache with rows that a call touches, in no order.
+Blocks blocks_touched(const void* params, const as_cache_access& access, const as_cache& c) {
   Blocks blocks;
-  for (I64 t = 0; t < slots.shape[0]; ++t) {
-    if (i64(slots, t) >= 0) blocks.push_back(block_of(c, i64(slots, t)));
-  }
-  return blocks;
-}
-
-Blocks blocks_of_lists(const as_cache& c, const as_tensor& slots, const as_tensor& lens) {
-  Blocks blocks;
-  for (I64 t = 0; t < slots.shape[0]; ++t) {
-    for (I64 k = 0; k < i32(lens, t); ++k) {
-      if (i32(slots, t, k) >= 0) blocks.push_back(block_of(c, i32(slots, t, k)));
-    }
+  std::size_t tidy = 1024;
+  RowAccess::for_each(params, access, [&](const RowVisit& v) {
+    const I64 block = c.addressing == AS_PAGED ? v.slot / c.rows_per_block : v.slot;
+    if (!blocks.empty() && blocks.back() == block) return;
+    blocks.push_back(block);
+    if (blocks.size() < tidy) return;
     // Neighbours share blocks: keep the list short.
     std::sort(blocks.begin(), blocks.end());
     blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
-  }
+    tidy = std::max(tidy, 2 * blocks.size());
+  });
   return blocks;
 }
 
-// Blocks with rows [first, last] of a request.
-void add_rows(const as_cache& c, const as_tensor& table, I64 request, I64 first, I64 last,
-              Blocks* blocks) {
-  if (c.addressing == AS_LOGICAL) {
-    for (I64 row = first; row <= last; ++row) blocks->push_back(i32(table, request) + row);
-    return;
-  }
-  for (I64 column = first / c.rows_per_block; column <= last / c.rows_per_block; ++column) {
-    blocks->push_back(i32(table, request, column));
+// The caches of an op, by its accesses.
+template <class Params>
+void stage_caches(std::int32_t op, const Params& host, Params& device, Staging& staging) {
+  for (const as_cache_access& access : RowAccess::of(op)) {
+    const char* field = reinterpret_cast<const char*>(&host) + access.cache;
+    const auto& c = *reinterpret_cast<const as_cache*>(field);
+    if (c.record == AS_RECORD_NONE || !present(c.data)) continue;
+    auto& there = *reinterpret_cast<as_cache*>(reinterpret_cast<char*>(&device) + access.cache);
+    staging.cache(there, blocks_touched(&host, access, c), access.direction == AS_TAP_OUT);
   }
 }
 
@@ -77,16 +70,13 @@ void stage_rope(const as_tensor& positions, as_rope& rope, Staging& staging) {
 
 void stage_more(const as_q_rope_kv_insert_params& host, as_q_rope_kv_insert_params& device,
                 Staging& staging) {
-  staging.cache(device.cache, blocks_of_slots(host.cache, host.slots), true);
+  stage_caches(AS_OP_Q_ROPE_KV_INSERT, host, device, staging);
   if (host.rows_given == 0) stage_rope(host.positions, device.rope, staging);
 }
 
 void stage_more(const as_sparse_attention_params& host, as_sparse_attention_params& device,
                 Staging& staging) {
-  staging.cache(device.cache, blocks_of_lists(host.cache, host.indices, host.lens), false);
-  if (host.extra_cache.record == AS_RECORD_NONE) return;
-  staging.cache(device.extra_cache,
-                blocks_of_lists(host.extra_cache, host.extra_indices, host.extra_lens), false);
+  stage_caches(AS_OP_SPARSE_ATTENTION, host, device, staging);
 }
 
 void stage_more(const as_inverse_rope_params& host, as_inverse_rope_params& device,
@@ -101,29 +91,22 @@ void stage_more(const as_inverse_rope_quantise_params& host,
 
 void stage_more(const as_gather_rows_params& host, as_gather_rows_params& device,
                 Staging& staging) {
-  staging.cache(device.cache, blocks_of_slots(host.cache, host.slots), false);
+  stage_caches(AS_HELPER_GATHER_ROWS, host, device, staging);
 }
 
 void stage_more(const as_compressor_state_params& host, as_compressor_state_params& device,
                 Staging& staging) {
-  staging.cache(device.state, blocks_of_slots(host.state, host.slots), true);
+  stage_caches(AS_OP_COMPRESSOR_STATE, host, device, staging);
 }
 
 void stage_more(const as_compress_insert_params& host, as_compress_insert_params& device,
                 Staging& staging) {
-  staging.cache(device.cache, blocks_of_slots(host.cache, host.slots), true);
+  stage_caches(AS_OP_COMPRESS_INSERT, host, device, staging);
   if (host.rows_given != 0) return;
-  const I64 window = (host.ratio == 4 ? 2 : 1) * host.ratio;
-  Blocks blocks;
   Span span;
   for (I64 t = 0; t < host.slots.shape[0]; ++t) {
-    if (i64(host.slots, t) < 0) continue;
-    const I64 position = i64(host.positions, t);
-    add_rows(host.state, host.table, i32(host.request_of, t),
-             std::max<I64>(position + 1 - window, 0), position, &blocks);
-    span.add(position + 1 - host.ratio);
+    if (i64(host.slots, t) >= 0) span.add(i64(host.positions, t) + 1 - host.ratio);
   }
-  staging.cache(device.state, std::move(blocks), false);
   span.stage(device.rope, staging);
 }
 
@@ -133,20 +116,7 @@ void stage_more(const as_indexer_q_params& host, as_indexer_q_params& device, St
 
 void stage_more(const as_indexer_logits_params& host, as_indexer_logits_params& device,
                 Staging& staging) {
-  // The longest row of each request covers the others.
-  std::vector<I64> longest(static_cast<std::size_t>(host.table.shape[0]), 0);
-  for (I64 t = 0; t < host.lens.shape[0]; ++t) {
-    if (i32(host.lens, t) == 0) continue;
-    I64& len = longest[static_cast<std::size_t>(i32(host.request_of, t))];
-    len = std::max(len, i32(host.lens, t));
-  }
-  Blocks blocks;
-  for (std::size_t r = 0; r < longest.size(); ++r) {
-    if (longest[r] > 0) {
-      add_rows(host.cache, host.table, static_cast<I64>(r), 0, longest[r] - 1, &blocks);
-    }
-  }
-  staging.cache(device.cache, std::move(blocks), false);
+  stage_caches(AS_OP_INDEXER_LOGITS, host, device, staging);
 }
 
 }  // namespace attnscope::cuda
