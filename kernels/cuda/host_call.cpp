@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "kernels/params/helper_table.h"
+#include "kernels/params/op_table.h"
 #include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
 
@@ -91,7 +91,7 @@ void stage_more(const as_inverse_rope_quantise_params& host,
 
 void stage_more(const as_gather_rows_params& host, as_gather_rows_params& device,
                 Staging& staging) {
-  stage_caches(AS_HELPER_GATHER_ROWS, host, device, staging);
+  stage_caches(AS_OP_GATHER_ROWS, host, device, staging);
 }
 
 void stage_more(const as_compressor_state_params& host, as_compressor_state_params& device,

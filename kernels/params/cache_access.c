@@ -3,8 +3,8 @@
 #include "kernels/params/attention_params.h"
 #include "kernels/params/compressor_params.h"
 #include "kernels/params/helper_params.h"
-#include "kernels/params/helper_table.h"
 #include "kernels/params/indexer_params.h"
+#include "kernels/params/op_table.h"
 
 #define AT(S, field) offsetof(S, field)
 #define WRITES_SLOTS(S, cache, slots) \
@@ -64,7 +64,7 @@ static const struct {
     ACCESSES(AS_OP_INDEXER_COMPRESS_INSERT, kCompressAccess),
     ACCESSES(AS_OP_INDEXER_LOGITS, kLogitsAccess),
     ACCESSES(AS_OP_SPARSE_ATTENTION, kAttentionAccess),
-    ACCESSES(AS_HELPER_GATHER_ROWS, kGatherAccess),
+    ACCESSES(AS_OP_GATHER_ROWS, kGatherAccess),
 };
 
 const as_cache_access* as_cache_accesses(int32_t op, uint32_t* count) {

@@ -39,7 +39,7 @@ typedef struct as_cache_access {
   uint16_t unless;     /* int32_t; where it is not 0, no row is touched */
 } as_cache_access;
 
-/* The accesses of an op or helper op, in the order of its taps; NULL and *count 0 where it has no
+/* The accesses of an op, in the order of its taps; NULL and *count 0 where it has no
  * cache or there is no such op. */
 const as_cache_access* as_cache_accesses(int32_t op, uint32_t* count);
 

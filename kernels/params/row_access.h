@@ -30,7 +30,7 @@ class RowAccess {
   // Slot of a row behind the last column of a block table.
   static constexpr std::int64_t kBeyondTable = -1;
 
-  // Of an op or helper op, in the order of its taps.
+  // Of an op, in the order of its taps.
   static std::span<const as_cache_access> of(std::int32_t op) {
     std::uint32_t count = 0;
     const as_cache_access* accesses = as_cache_accesses(op, &count);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/params/helper_params.h"
-#include "kernels/params/helper_table.h"
+#include "kernels/params/op_table.h"
 #include "tests/unit/kernels/support.h"
 
 namespace attnscope::kernel_tests {
@@ -47,7 +47,7 @@ TEST(RowAccess, SlotsOfAHelperOp) {
   Array<std::int64_t> slots({3}, {-1, 5, 2});
   auto p = make_params<as_gather_rows_params>();
   p.slots = slots.tensor;
-  EXPECT_EQ(visits(AS_HELPER_GATHER_ROWS, &p, offsetof(as_gather_rows_params, cache)),
+  EXPECT_EQ(visits(AS_OP_GATHER_ROWS, &p, offsetof(as_gather_rows_params, cache)),
             (Visits{{1, 0, 5}, {2, 0, 2}}));
 }
 
@@ -235,13 +235,9 @@ void expect_same(std::int32_t op, const char* name, const as_tap_info* taps, std
 }
 
 TEST(RowAccess, EveryCacheOfTheOpTableIsListed) {
-  for (std::int32_t op = 0; op < AS_OP_COUNT; ++op) {
-    const as_op_info& info = *as_op_find(op);
-    expect_same(op, info.name, info.taps, info.num_taps);
-  }
-  for (std::int32_t op = AS_HELPER_FIRST; op < AS_HELPER_END; ++op) {
-    const as_helper_info& info = *as_helper_find(op);
-    expect_same(op, info.name, info.taps, info.num_taps);
+  for (int i = 0; as_op_at(i) != nullptr; ++i) {
+    const as_op_info& op = *as_op_at(i);
+    expect_same(op.id, op.name, op.taps, op.num_taps);
   }
   EXPECT_TRUE(RowAccess::of(-1).empty());
   EXPECT_TRUE(RowAccess::of(AS_OP_COUNT).empty());
