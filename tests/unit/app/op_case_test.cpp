@@ -116,7 +116,7 @@ class OpCaseTest : public CliTest {
 bool is_host_op(const CaseOp& op) { return op.id == AS_OP_SCHEDULE || op.id == AS_OP_BLOCK_TABLES; }
 
 TEST_F(OpCaseTest, TapsAndFieldsCoverEveryParamsStruct) {
-  for (int i = 0; const as_op_info* info = as_op_at(i); ++i) {
+  for (int place = 0; const as_op_info* info = as_op_at(place); ++place) {
     const CaseOp op = *find_case_op(info->id);
     std::vector<int> covered(op.params_size, 0);
     const auto cover = [&](std::size_t offset, std::size_t size) {
