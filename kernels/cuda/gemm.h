@@ -26,6 +26,10 @@ struct Product {
 // A kernel of ours, bf16 in: any shape and alignment. Returns a cudaError_t.
 int multiply(const Product& product, const Launch& launch);
 
+// A kernel of ours for a few rows, bf16 in, at the speed of memory.
+bool can_multiply_few(const Product& product);
+int multiply_few(const Product& product, const Launch& launch);
+
 // cuBLASLt, found when the program runs. False: not there, or not able to do this product.
 bool library_multiply(const Product& product, const Launch& launch);
 

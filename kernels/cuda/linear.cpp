@@ -1,5 +1,7 @@
 // linear (all projections) and grouped_linear (wo_a): by the library where it is there and able. A
 // projection in FP8 quantises its inputs into the workspace first.
+#include <cstdlib>
+
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/helper_ops.h"
 #include "kernels/cuda/linear_fp8.h"
@@ -44,6 +46,11 @@ Product product_of(const as_grouped_linear_params& p) {
 
 int run(const Product& m, const Launch& launch) {
   if (m.rows == 0 || m.out == 0 || m.batches == 0) return 0;
+  static const bool kFew = [] {
+    const char* value = std::getenv("ATTNSCOPE_GEMV");
+    return value == nullptr || *value != '0';
+  }();
+  if (kFew && can_multiply_few(m)) return multiply_few(m, launch);
   if (m.in > 0 && library_multiply(m, launch)) return 0;
   return multiply(m, launch);
 }

@@ -69,6 +69,61 @@ INSTANTIATE_TEST_SUITE_P(
                {{512, 640}, {128, 4096}, {64, 8}, {1, 1}, {77, 33}, {1024, 130}, {4096, 64}})),
     shape_name);
 
+// Rows of 16-byte pieces: up to 16 tokens are the kernel of a few rows, 17 are not. Neither inputs
+// nor outputs come to a whole of anything in some of the shapes.
+class GpuFewTokens : public GpuDense {};
+
+TEST_P(GpuFewTokens, MatchTheCpuLaneAndRefSim) {
+  const Shape& s = GetParam();
+  for (const as_op_id op : {AS_OP_Q_KV_A_PROJ, AS_OP_COMPRESSOR_PROJ}) {
+    OpParams engine;
+    auto& p = engine.init<as_linear_params>(op);
+    p.x = memory.normals(AS_BF16, {s.tokens, s.in}, random, 1.0f, 8 * (s.tokens % 3));
+    p.weight = memory.normals(AS_BF16, {s.out, s.in}, random, 0.05f);
+    p.y = memory.make(op == AS_OP_COMPRESSOR_PROJ ? AS_F32 : AS_BF16, {s.tokens, s.out}, 3);
+    finish(engine);
+  }
+  OpParams grouped;
+  auto& p = grouped.init<as_grouped_linear_params>(AS_OP_WO_A);
+  p.x = memory.normals(AS_BF16, {s.tokens, 3, s.in}, random, 1.0f, 8);
+  p.weight = memory.normals(AS_BF16, {3, s.out, s.in}, random, 0.05f);
+  p.y = memory.make(AS_BF16, {s.tokens, 3, s.out}, 5);
+  finish(grouped);
+}
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, GpuFewTokens,
+    testing::ValuesIn(shapes({1, 2, 3, 5, 7, 8, 9, 13, 16, 17},
+                             {{8, 1}, {24, 17}, {32, 16}, {136, 31}, {512, 40}, {1000, 33}})),
+    shape_name);
+INSTANTIATE_TEST_SUITE_P(
+    Large, GpuFewTokens,
+    testing::ValuesIn(shapes({1, 6, 16}, {{1024, 130}, {4096, 64}, {7168, 48}, {8192, 32}})),
+    shape_name);
+
+// A token's outputs are the same bytes whichever tokens stand beside it.
+TEST(GpuFewTokensBesideOthers, GiveTheSameBytes) {
+  Random random(3);
+  Memory memory;
+  constexpr std::int64_t kIn = 1016, kOut = 70, kMost = 16;
+  const as_tensor x = memory.normals(AS_BF16, {kMost, kIn}, random);
+  const as_tensor weight = memory.normals(AS_BF16, {kOut, kIn}, random, 0.05f);
+  std::vector<std::vector<std::uint16_t>> outputs;
+  for (const std::int64_t tokens : {1, 4, 8, 11, 16}) {
+    OpParams engine;
+    auto& p = engine.init<as_linear_params>(AS_OP_Q_KV_A_PROJ);
+    p.x = x;
+    p.x.shape[0] = tokens;
+    p.weight = weight;
+    p.y = memory.make(AS_BF16, {tokens, kOut});
+    as_error error{};
+    ASSERT_EQ(lane(Way::kHost).ops[AS_OP_Q_KV_A_PROJ](engine.data(), nullptr, &error), AS_OK)
+        << error.message;
+    const auto* first = at<std::uint16_t>(p.y);
+    outputs.emplace_back(first, first + kOut);
+    EXPECT_EQ(outputs.back(), outputs.front()) << tokens;
+  }
+}
+
 // Projections in FP8. With dense scales the library takes what it can; scales on the GPU whose rows
 // lie apart it does not take, so that our own kernel runs (host tensors become dense on their way).
 class GpuLinearFp8 : public GpuDense {

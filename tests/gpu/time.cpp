@@ -389,7 +389,9 @@ void linear(Bench& bench, std::int64_t tokens, std::int64_t in, std::int64_t out
   const std::string name = fmt::format("linear in={} out={} T={}", in, out, tokens);
   if (!bench.wants(name)) return;
   std::vector<OpParams> calls;
-  for (int i = 0; i < 4; ++i) {
+  // Weights beyond the L2, where they are not huge.
+  const int count = out * in < (1 << 24) ? 16 : 4;
+  for (int i = 0; i < count; ++i) {
     OpParams params;
     auto& p = params.init<as_linear_params>(AS_OP_Q_B_PROJ);
     p.x = bench.numbers(AS_BF16, {tokens, in});
@@ -577,7 +579,14 @@ void run(Bench& bench) {
   for (std::int64_t t : {1, 256, 4096}) inverse_rope(bench, t, 64);
   for (std::int64_t t : {1, 4096}) compress(bench, t, 4);
   for (std::int64_t t : {128, 4096}) compress(bench, t, 128);
-  for (std::int64_t t : {1, 64, 4096}) linear(bench, t, 1024, 32768);
+  for (std::int64_t t : {1, 8, 16, 64, 4096}) linear(bench, t, 1024, 32768);
+  for (std::int64_t t : {1, 8}) {
+    linear(bench, t, 4096, 1536);
+    linear(bench, t, 4096, 2048);
+    linear(bench, t, 4096, 512);
+    linear(bench, t, 1024, 8192);
+    linear(bench, t, 8192, 4096);
+  }
   for (std::int64_t t : {1, 64, 4096}) projection_fp8(bench, t, 1024, 32768);
   for (std::int64_t t : {1, 64, 4096}) projection_fp8(bench, t, 4096, 1536);
   for (std::int64_t t : {1, 64, 4096}) projection_fp8(bench, t, 8192, 4096);
