@@ -86,6 +86,8 @@ Result<as_status> run_command(const RunCommand& command) {
   catch_interrupts();
   RunOptions options = command.options;
   options.stopped = [] { return interrupted() != 0; };
+  // The report has the time of every op; the table has none.
+  options.session.op_times = command.json || !command.report.empty();
   auto result = [&] {
     ProgressBar bar;
     return run_scenario(*scenario, lanes, options, [&](const RunProgress& p) { bar(p); });

@@ -92,9 +92,11 @@ json step_json(const StepRecord& step) {
             {"timings", json::array()},
             {"taps", json::array()}};
   for (const OpTiming& t : step.timings) {
-    j["timings"].push_back({{"op", as_op_find(t.op)->name},
-                            {"layer", layer_number(t.layer)},
-                            {"microseconds", t.microseconds}});
+    j["timings"].push_back(
+        {{"op", as_op_find(t.op)->name},
+         {"layer", layer_number(t.layer)},
+         {"microseconds",
+          t.microseconds == OpTiming::kNotMeasured ? json(nullptr) : json(t.microseconds)}});
   }
   for (const TapResult& r : step.results) j["taps"].push_back(result_json(r));
   return j;

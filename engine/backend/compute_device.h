@@ -22,8 +22,12 @@ class ComputeDevice {
 
   virtual Result<void*> allocate(std::size_t bytes) = 0;
   virtual void release(void* memory) = 0;
+  // Host memory that copies of a recorded graph may name. Until those copies are done an upload
+  // from it reads what is there then, so it may be changed only after synchronize().
+  virtual Result<void*> allocate_host(std::size_t bytes) = 0;
+  virtual void release_host(void* memory) = 0;
 
-  // On the main stream. The host memory of an upload may be changed once the call returns; what a
+  // On the main stream. Other host memory of an upload may be changed once the call returns; what a
   // download fills is there once synchronize() has returned.
   virtual Result<void> upload(void* device, const void* host, std::size_t bytes) = 0;
   virtual Result<void> download(void* host, const void* device, std::size_t bytes) = 0;

@@ -1,3 +1,4 @@
+#include <array>
 #include <vector>
 
 #include "engine/backend/compute_device.h"
@@ -34,6 +35,17 @@ class CudaDevice : public ComputeDevice {
     std::erase_if(memory_, [&](const cuda::DeviceMemory& m) { return m.data() == memory; });
   }
 
+  Result<void*> allocate_host(std::size_t bytes) override {
+    auto memory = cuda::PinnedMemory::allocate(bytes);
+    if (!memory) return memory.error();
+    void* data = memory->data();
+    host_memory_.push_back(std::move(*memory));
+    return data;
+  }
+  void release_host(void* memory) override {
+    std::erase_if(host_memory_, [&](const cuda::PinnedMemory& m) { return m.data() == memory; });
+  }
+
   Result<void> upload(void* device, const void* host, std::size_t bytes) override {
     return streams_[0].upload(device, host, bytes);
   }
@@ -47,14 +59,17 @@ class CudaDevice : public ComputeDevice {
     return streams_[0].fill(device, byte, bytes);
   }
   Result<void> synchronize() override {
-    for (const cuda::Stream& stream : streams_) {
-      if (auto ok = stream.synchronize(); !ok) return ok;
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      if (i > 0 && !busy_[i]) continue;
+      if (auto ok = streams_[i].synchronize(); !ok) return ok;
+      busy_[i] = false;
     }
     return {};
   }
 
   void* stream(int branch) const override { return streams_[index(branch)].handle(); }
   Result<void> order(int branch, int on) override {
+    if (!recording_) busy_[index(branch)] = busy_[index(on)] = true;
     if (auto ok = order_[index(on)].record(streams_[index(on)]); !ok) return ok;
     return streams_[index(branch)].wait(order_[index(on)]);
   }
@@ -85,7 +100,9 @@ class CudaDevice : public ComputeDevice {
   static std::size_t index(int branch) { return static_cast<std::size_t>(branch); }
 
   std::vector<cuda::DeviceMemory> memory_;
+  std::vector<cuda::PinnedMemory> host_memory_;
   std::vector<cuda::Stream> streams_;
+  std::array<bool, kBranches> busy_{};  // streams that were told to go on beside the main one
   std::vector<cuda::Event> order_;
   std::vector<cuda::Event> marks_;
   std::vector<cuda::Graph> graphs_;

@@ -5,11 +5,15 @@
 
 #include "engine/backend/call_op.h"
 #include "engine/model/numbers.h"
+#include "engine/session/list_ops.h"
 #include "engine/session/output_poison.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace {
+
+// The stream of the ops that make slots and lists.
+constexpr int kListBranch = 1;
 
 // Which stream an op of a compressed layer lies on, which streams start with it, and which it waits
 // for.
@@ -53,73 +57,99 @@ as_tensor whole(std::vector<T>& v) {
   return make_tensor(v.data(), {static_cast<std::int64_t>(v.size())});
 }
 
-// rows x from_columns into rows x to_columns, the rest filled.
+// rows x from_columns into rows x to_columns, the rest of each row filled.
 template <class T>
-void pad_rows(const std::vector<T>& from, std::int64_t rows, std::int64_t from_columns,
-              std::vector<T>& to, std::int64_t to_columns, T rest) {
-  std::fill(to.begin(), to.end(), rest);
+void pad_rows(const std::vector<T>& from, std::int64_t rows, std::int64_t from_columns, T* to,
+              std::int64_t to_columns, T rest) {
+  for (std::int64_t r = 0; r < rows; ++r, to += to_columns) {
+    T* end = std::copy_n(from.begin() + r * from_columns, std::min(from_columns, to_columns), to);
+    std::fill(end, to + to_columns, rest);
+  }
+}
+
+// And back.
+template <class T>
+void unpad_rows(const T* from, std::int64_t rows, std::int64_t from_columns, std::vector<T>& to,
+                std::int64_t to_columns) {
   for (std::int64_t r = 0; r < rows; ++r) {
-    std::copy_n(from.begin() + r * from_columns, std::min(from_columns, to_columns),
-                to.begin() + r * to_columns);
+    std::copy_n(from + r * from_columns, to_columns, to.begin() + r * to_columns);
   }
 }
 
 }  // namespace
 
 DecodePlan::DecodePlan(const PlanShape& shape, const SessionParts& parts, const Slab& slab,
-                       Residency& residency)
+                       Residency& residency, bool lists)
     : shape_(shape),
       parts_(parts),
       slab_(slab),
       residency_(residency),
-      device_(residency.device()) {
+      device_(residency.device()),
+      lists_(lists) {
   const CacheLayout& layout = parts.layout;
   const auto groups = static_cast<std::int64_t>(layout.groups.size());
   const auto swa = static_cast<std::int64_t>(layout.swa_groups.size());
   const std::int64_t tokens = shape.tokens;
   StepMetadata& m = metadata_;
+  for (const CacheGroup& group : layout.groups) {
+    m.groups.insert(m.groups.end(), {group.block_tokens, group.window});
+  }
   m.live.assign(to_size(shape.live), -1);
   m.columns = shape.columns;
   m.tables.assign(to_size(groups * shape.live * shape.columns), 0);
   m.positions.assign(to_size(tokens), 0);
   m.request_of.assign(to_size(tokens), -1);
+  m.query_start.assign(to_size(shape.live + 1), 0);
+  m.seq_lens.assign(to_size(shape.live), 0);
   m.slots.assign(to_size(groups * tokens), -1);
-  m.c4_slots.assign(to_size(tokens), -1);
-  m.c128_slots.assign(to_size(tokens), -1);
-  m.c4_lens.assign(to_size(tokens), 0);
+  if (has_type(parts.config, LayerType::kC4A)) {
+    m.c4_slots.assign(to_size(tokens), -1);
+    m.c4_lens.assign(to_size(tokens), 0);
+  }
   m.swa_indices.assign(to_size(swa * tokens * parts.config.window), -1);
   m.swa_lens.assign(to_size(tokens), 0);
-  m.c128_width = shape.c128;
-  m.c128_indices.assign(to_size(tokens * shape.c128), -1);
-  m.c128_lens.assign(to_size(tokens), 0);
+  if (has_type(parts.config, LayerType::kC128A)) {
+    m.c128_slots.assign(to_size(tokens), -1);
+    m.c128_width = shape.c128;
+    m.c128_indices.assign(to_size(tokens * shape.c128), -1);
+    m.c128_lens.assign(to_size(tokens), 0);
+  }
 }
 
 DecodePlan::~DecodePlan() {
   for (const auto& [host, memory] : memory_) device_.release(memory);
   if (packed_ != nullptr) device_.release(packed_);
+  if (packing_ != nullptr) device_.release_host(packing_);
 }
 
 Result<std::unique_ptr<DecodePlan>> DecodePlan::make(const PlanShape& shape,
                                                      const SessionParts& parts, const Slab& slab,
                                                      const LaneSelector& lanes,
-                                                     Residency& residency) {
-  std::unique_ptr<DecodePlan> plan(new DecodePlan(shape, parts, slab, residency));
+                                                     Residency& residency, bool lists) {
+  std::unique_ptr<DecodePlan> plan(new DecodePlan(shape, parts, slab, residency, lists));
   if (auto ok = plan->build(lanes); !ok) return ok.error();
   return plan;
 }
 
-Result<void> DecodePlan::build(const LaneSelector& lanes) {
+Result<void> DecodePlan::pack_pieces() {
   std::size_t total = 0;
-  const auto piece = [&](auto& v) {
-    if (v.empty()) return;
-    const std::size_t bytes = v.size() * sizeof(v[0]);
-    pieces_.push_back({v.data(), bytes, total});
+  const auto add = [&](const void* host, std::size_t bytes) {
+    if (bytes == 0) return;
+    pieces_.push_back({host, bytes, total});
     total += (bytes + 255) / 256 * 256;
   };
-  StepMetadata& m = metadata_;
-  piece(m.tables);
+  const auto piece = [&](const auto& v) { add(v.data(), v.size() * sizeof(v[0])); };
+  const StepMetadata& m = metadata_;
+  piece(m.groups);
   piece(m.positions);
   piece(m.request_of);
+  piece(m.query_start);
+  piece(m.seq_lens);
+  const as_tensor& hidden = frame_.get(Act::kHidden);
+  hidden_in_ = at<bf16_t>(hidden);
+  add(hidden_in_, tensor_bytes(hidden));
+  piece(m.tables);
+  lists_at_ = total;
   piece(m.slots);
   piece(m.c4_slots);
   piece(m.c128_slots);
@@ -128,28 +158,47 @@ Result<void> DecodePlan::build(const LaneSelector& lanes) {
   piece(m.swa_lens);
   piece(m.c128_indices);
   piece(m.c128_lens);
-  auto packed = device_.allocate(total);
-  if (!packed) return packed.error();
-  packed_ = static_cast<unsigned char*>(*packed);
-  packing_.resize(total);
+  results_at_ = total;
+  const as_tensor& sampled = frame_.get(Act::kSampled);
+  sampled_ = at<std::int32_t>(sampled);
+  add(sampled_, tensor_bytes(sampled));
+  packed_bytes_ = total;
+  auto there = device_.allocate(total);
+  if (!there) return there.error();
+  packed_ = static_cast<unsigned char*>(*there);
+  auto here = device_.allocate_host(total);
+  if (!here) return here.error();
+  packing_ = static_cast<unsigned char*>(*here);
+  // Padded tokens never get a hidden state, rows without a request no blocks.
+  std::memset(packing_, 0, total);
+  std::copy(m.groups.begin(), m.groups.end(), packed(m.groups.data()));
+  return {};
+}
+
+template <class T>
+T* DecodePlan::packed(const T* host) const {
+  const auto piece =
+      std::find_if(pieces_.begin(), pieces_.end(), [&](const Piece& p) { return p.host == host; });
+  return reinterpret_cast<T*>(packing_ + piece->offset);
+}
+
+Result<void> DecodePlan::build(const LaneSelector& lanes) {
   // Twice: the first round lets every tensor of the frame grow to its largest layer.
   for (int round = 0; round < 2; ++round) {
     steps_.clear();
-    as_tensor hidden = frame_.make(Act::kHidden, AS_BF16, {shape_.tokens, parts_.config.hidden});
+    frame_.make(Act::kHidden, AS_BF16, {shape_.tokens, parts_.config.hidden});
     if (round == 1) {
-      if (auto ok = translate(hidden); !ok) return ok;
-      hidden_in_ = hidden;
+      if (auto ok = pack_pieces(); !ok) return ok;
+    }
+    if (lists_) {
+      for (const as_op_id op : list_ops(parts_.config)) add_list(op, lanes);
     }
     for (int layer = 0; layer < parts_.config.num_layers(); ++layer) {
-      for (const as_op_id op : layer_ops(parts_.config.type(layer))) {
-        if (auto ok = add(op, layer, lanes); !ok) return ok;
-      }
+      for (const as_op_id op : layer_ops(parts_.config.type(layer))) add(op, layer, lanes);
       frame_.swap(Act::kHidden, Act::kHiddenOut);
     }
     frame_.make(Act::kLast, AS_BF16, {shape_.tokens, parts_.config.hidden});
-    for (const as_op_id op : head_ops()) {
-      if (auto ok = add(op, -1, lanes); !ok) return ok;
-    }
+    for (const as_op_id op : head_ops()) add(op, -1, lanes);
     // An odd number of layers leaves the two hidden tensors swapped.
     if (round == 0 && parts_.config.num_layers() % 2 == 1) {
       frame_.swap(Act::kHidden, Act::kHiddenOut);
@@ -158,15 +207,21 @@ Result<void> DecodePlan::build(const LaneSelector& lanes) {
   for (Step& step : steps_) {
     if (auto ok = translate(step.params); !ok) return ok;
   }
-  // Padded tokens never get a hidden state.
-  if (auto ok = device_.fill(hidden_in_.data, 0, tensor_bytes(hidden_in_)); !ok) return ok;
-  hidden_out_ = frame_.get(Act::kHidden);
-  last_ = frame_.get(Act::kLast);
-  if (auto ok = translate(hidden_out_); !ok) return ok;
-  return translate(last_);
+  return {};
 }
 
-Result<void> DecodePlan::add(as_op_id op, int layer, const LaneSelector& lanes) {
+// On a branch of their own beside the first products of layer 0.
+void DecodePlan::add_list(as_op_id op, const LaneSelector& lanes) {
+  Step step;
+  step.op = op;
+  step.branch = kListBranch;
+  if (op == AS_OP_SLOT_MAPPING) step.starts = {kListBranch};
+  step.params = list_op_params(op, metadata_, parts_.config, parts_.layout);
+  step.function = lanes.function(op);
+  steps_.push_back(std::move(step));
+}
+
+void DecodePlan::add(as_op_id op, int layer, const LaneSelector& lanes) {
   const PagedSource source(parts_.layout, slab_, metadata_, parts_.config.window);
   OpContext context;
   context.config = &parts_.config;
@@ -183,11 +238,14 @@ Result<void> DecodePlan::add(as_op_id op, int layer, const LaneSelector& lanes) 
     step.branch = branch.stream;
     step.starts = std::move(branch.starts);
     step.after = std::move(branch.after);
+    // What follows reads slots and lists, on whatever branch.
+    if (lists_ && layer == 0 && op == AS_OP_Q_KV_NORM) step.after.push_back(kListBranch);
   }
   step.params = layer_op_params(op, layer, context, frame_, source);
+  // Every token of a decode step is sampled from: the head reads the hidden states where they are.
+  if (op == AS_OP_FINAL_NORM) step.params.get<as_rms_norm_params>().x = frame_.get(Act::kHidden);
   step.function = lanes.function(op);
   steps_.push_back(std::move(step));
-  return {};
 }
 
 Result<void> DecodePlan::translate(as_tensor& tensor) {
@@ -248,78 +306,116 @@ Result<void> DecodePlan::translate(OpParams& params) {
   return {};
 }
 
-void DecodePlan::pad(const StepMetadata& step) {
-  const auto groups = static_cast<std::int64_t>(parts_.layout.groups.size());
-  const auto swa = static_cast<std::int64_t>(parts_.layout.swa_groups.size());
-  const std::int64_t tokens = step.num_tokens_in_step();
-  const std::int64_t window = parts_.config.window;
-  StepMetadata& m = metadata_;
-  std::fill(m.tables.begin(), m.tables.end(), 0);
-  for (std::int64_t g = 0; g < groups; ++g) {
-    for (std::int64_t r = 0; r < step.num_live(); ++r) {
-      std::copy_n(step.tables.begin() + (g * step.num_live() + r) * step.columns,
-                  std::min(step.columns, shape_.columns),
-                  m.tables.begin() + (g * shape_.live + r) * shape_.columns);
-    }
-  }
-  const auto one = [&](const auto& from, auto& to, auto rest) {
-    pad_rows(from, from.empty() ? 0 : 1, static_cast<std::int64_t>(from.size()), to,
+void DecodePlan::pack_inputs(const StepMetadata& step, const as_tensor& hidden) {
+  const StepMetadata& m = metadata_;
+  const auto list = [&](const auto& from, const auto& to, auto rest) {
+    pad_rows(from, 1, static_cast<std::int64_t>(from.size()), packed(to.data()),
              static_cast<std::int64_t>(to.size()), rest);
   };
-  one(step.positions, m.positions, std::int64_t{0});
-  one(step.request_of, m.request_of, std::int32_t{-1});
-  pad_rows(step.slots, groups, tokens, m.slots, shape_.tokens, std::int64_t{-1});
-  one(step.c4_slots, m.c4_slots, std::int64_t{-1});
-  one(step.c128_slots, m.c128_slots, std::int64_t{-1});
-  one(step.c4_lens, m.c4_lens, std::int32_t{0});
-  pad_rows(step.swa_indices, swa, tokens * window, m.swa_indices, shape_.tokens * window,
-           std::int32_t{-1});
-  one(step.swa_lens, m.swa_lens, std::int32_t{0});
-  if (shape_.c128 > 0) {
-    pad_rows(step.c128_indices, tokens, step.c128_width, m.c128_indices, shape_.c128,
-             std::int32_t{-1});
-  }
-  one(step.c128_lens, m.c128_lens, std::int32_t{0});
-}
-
-Result<void> DecodePlan::begin(const StepMetadata& step, const as_tensor& hidden) {
-  pad(step);
-  for (const Piece& piece : pieces_) {
-    std::memcpy(packing_.data() + piece.offset, piece.host, piece.bytes);
-  }
-  if (auto ok = residency_.upload_blocks(); !ok) return ok;
-  if (auto ok = device_.upload(packed_, packing_.data(), packing_.size()); !ok) return ok;
+  list(step.positions, m.positions, std::int64_t{0});
+  list(step.request_of, m.request_of, std::int32_t{-1});
+  list(step.query_start, m.query_start, std::int32_t{0});
+  list(step.seq_lens, m.seq_lens, std::int32_t{0});
+  std::memcpy(packed(hidden_in_), hidden.data, tensor_bytes(hidden));
+  // Rows and columns beyond the step's are zero: only what a larger step has left there is cleared.
+  const std::int64_t live = step.num_live();
+  const std::int64_t columns = std::min(step.columns, shape_.columns);
+  columns_packed_ = std::max(columns_packed_, columns);
+  rows_packed_ = std::max(rows_packed_, live);
+  std::int32_t* to = packed(m.tables.data());
   for (std::size_t g = 0; g < parts_.layout.groups.size(); ++g) {
-    for (std::int64_t t = 0; t < step.num_tokens_in_step(); ++t) {
-      const std::int64_t slot = step.slots[g * to_size(step.num_tokens_in_step()) + to_size(t)];
-      if (slot >= 0) residency_.device_wrote(slot / parts_.layout.groups[g].block_tokens);
+    const std::int32_t* from =
+        step.tables.data() + static_cast<std::int64_t>(g) * live * step.columns;
+    std::int32_t* row = to + static_cast<std::int64_t>(g) * shape_.live * shape_.columns;
+    for (std::int64_t r = 0; r < live; ++r, from += step.columns, row += shape_.columns) {
+      std::memcpy(row, from, to_size(columns) * sizeof(*row));
+      std::fill(row + columns, row + columns_packed_, 0);
+    }
+    for (std::int64_t r = live; r < rows_packed_; ++r, row += shape_.columns) {
+      std::fill(row, row + columns_packed_, 0);
     }
   }
-  timed_.clear();
-  ++begun_;
-  return device_.upload(hidden_in_.data, hidden.data, tensor_bytes(hidden));
+  columns_packed_ = columns;
+  rows_packed_ = live;
 }
 
-Result<void> DecodePlan::call(const Step& step, int branch) {
+void DecodePlan::pack_lists(const StepMetadata& step) {
+  const auto groups = static_cast<std::int64_t>(parts_.layout.groups.size());
+  const auto swa = static_cast<std::int64_t>(parts_.layout.swa_groups.size());
+  const std::int64_t tokens = step.num_tokens_in_step(), most = shape_.tokens;
+  const std::int64_t window = parts_.config.window;
+  const StepMetadata& m = metadata_;
+  pad_rows(step.slots, groups, tokens, packed(m.slots.data()), most, std::int64_t{-1});
+  pad_rows(step.swa_indices, swa, tokens * window, packed(m.swa_indices.data()), most * window,
+           std::int32_t{-1});
+  pad_rows(step.swa_lens, 1, tokens, packed(m.swa_lens.data()), most, std::int32_t{0});
+  if (!m.c4_slots.empty()) {
+    pad_rows(step.c4_slots, 1, tokens, packed(m.c4_slots.data()), most, std::int64_t{-1});
+    pad_rows(step.c4_lens, 1, tokens, packed(m.c4_lens.data()), most, std::int32_t{0});
+  }
+  if (m.c128_slots.empty()) return;
+  pad_rows(step.c128_slots, 1, tokens, packed(m.c128_slots.data()), most, std::int64_t{-1});
+  pad_rows(step.c128_lens, 1, tokens, packed(m.c128_lens.data()), most, std::int32_t{0});
+  std::int32_t* indices = packed(m.c128_indices.data());
+  std::fill(indices, indices + m.c128_indices.size(), -1);
+  pad_rows(step.c128_indices, tokens, step.c128_width, indices, shape_.c128, std::int32_t{-1});
+}
+
+void DecodePlan::unpack_lists(StepMetadata& step) const {
+  const auto groups = static_cast<std::int64_t>(parts_.layout.groups.size());
+  const auto swa = static_cast<std::int64_t>(parts_.layout.swa_groups.size());
+  const std::int64_t tokens = step.num_tokens_in_step(), most = shape_.tokens;
+  const std::int64_t window = parts_.config.window;
+  const StepMetadata& m = metadata_;
+  unpad_rows(packed(m.slots.data()), groups, most, step.slots, tokens);
+  unpad_rows(packed(m.swa_indices.data()), swa, most * window, step.swa_indices, tokens * window);
+  unpad_rows(packed(m.swa_lens.data()), 1, most, step.swa_lens, tokens);
+  if (!m.c4_slots.empty()) {
+    unpad_rows(packed(m.c4_slots.data()), 1, most, step.c4_slots, tokens);
+    unpad_rows(packed(m.c4_lens.data()), 1, most, step.c4_lens, tokens);
+  }
+  if (m.c128_slots.empty()) return;
+  unpad_rows(packed(m.c128_slots.data()), 1, most, step.c128_slots, tokens);
+  unpad_rows(packed(m.c128_lens.data()), 1, most, step.c128_lens, tokens);
+  unpad_rows(packed(m.c128_indices.data()), tokens, shape_.c128, step.c128_indices,
+             step.c128_width);
+}
+
+void DecodePlan::wrote_blocks(const StepMetadata& step) {
+  auto slot = step.slots.begin();
+  for (const CacheGroup& group : parts_.layout.groups) {
+    for (std::int64_t t = 0; t < step.num_tokens_in_step(); ++t, ++slot) {
+      if (*slot >= 0) residency_.device_wrote(*slot / group.block_tokens);
+    }
+  }
+}
+
+Result<void> DecodePlan::begin(const StepMetadata& step, const as_tensor& hidden, bool whole) {
+  timed_.clear();
+  ++begun_;
+  pack_inputs(step, hidden);
+  if (!lists_ || !whole) {
+    pack_lists(step);
+    wrote_blocks(step);
+  }
+  if (auto ok = residency_.upload_blocks(); !ok) return ok;
+  return whole ? Result<void>{} : device_.upload(packed_, packing_, results_at_);
+}
+
+Result<void> DecodePlan::call(const Step& step, int branch, bool timed) {
   as_call context = host_call(nullptr);
   context.stream = device_.stream(branch);
   const auto event = 2 * static_cast<std::size_t>(&step - steps_.data());
-  if (auto ok = device_.mark(branch, event); !ok) return ok;
+  if (timed) {
+    if (auto ok = device_.mark(branch, event); !ok) return ok;
+  }
   if (auto ok = call_op(step.function, step.params.data(), context); !ok) return ok;
-  return device_.mark(branch, event + 1);
-}
-
-// Every token of a decode step is sampled from.
-Result<void> DecodePlan::last_hidden() {
-  return device_.copy(last_.data, hidden_out_.data, tensor_bytes(last_));
+  return timed ? device_.mark(branch, event + 1) : Result<void>{};
 }
 
 Result<void> DecodePlan::run(int layer, as_op_id op, bool poison) {
   const auto step = std::find_if(steps_.begin(), steps_.end(),
                                  [&](const Step& s) { return s.layer == layer && s.op == op; });
-  if (op == AS_OP_FINAL_NORM) {
-    if (auto ok = last_hidden(); !ok) return ok;
-  }
   const as_op_info& info = step->params.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
@@ -330,38 +426,47 @@ Result<void> DecodePlan::run(int layer, as_op_id op, bool poison) {
     if (auto ok = device_.fill(t.data, byte, tensor_bytes(t)); !ok) return ok;
   }
   timed_.push_back(static_cast<std::size_t>(step - steps_.begin()));
-  return call(*step, 0);
+  return call(*step, 0, true);
 }
 
-Result<void> DecodePlan::put_all() {
+Result<void> DecodePlan::put_all(bool timed) {
+  const std::size_t computed = lists_ ? lists_at_ : results_at_;
+  if (auto ok = device_.upload(packed_, packing_, computed); !ok) return ok;
   for (const Step& step : steps_) {
-    if (step.op == AS_OP_FINAL_NORM) {
-      if (auto ok = last_hidden(); !ok) return ok;
-    }
     for (const int started : step.starts) {
-      if (auto ok = device_.order(started, step.branch); !ok) return ok;
+      if (auto ok = device_.order(started, 0); !ok) return ok;
     }
     for (const int on : step.after) {
       if (auto ok = device_.order(step.branch, on); !ok) return ok;
     }
-    if (auto ok = call(step, step.branch); !ok) return ok;
+    if (auto ok = call(step, step.branch, timed); !ok) return ok;
   }
-  return {};
+  return device_.download(packing_ + computed, packed_ + computed, packed_bytes_ - computed);
 }
 
-Result<void> DecodePlan::run_all() {
-  for (std::size_t i = 0; i < steps_.size(); ++i) timed_.push_back(i);
+Result<void> DecodePlan::launch(bool timed) {
+  for (std::size_t i = 0; timed && i < steps_.size(); ++i) timed_.push_back(i);
   // The first run lets workspaces grow: nothing may be allocated while a graph is recorded.
   if (!ran_) {
     ran_ = true;
-    return put_all();
+    return put_all(timed);
   }
-  if (!graph_) {
-    auto graph = device_.record([&] { return put_all(); });
-    if (!graph) return graph.error();
-    graph_ = *graph;
+  std::optional<std::size_t>& graph = timed ? timed_graph_ : graph_;
+  if (!graph) {
+    auto recorded = device_.record([&] { return put_all(timed); });
+    if (!recorded) return recorded.error();
+    graph = *recorded;
   }
-  return device_.replay(*graph_);
+  return device_.replay(*graph);
+}
+
+Result<void> DecodePlan::finish(StepMetadata& step, const as_tensor& sampled) {
+  if (auto ok = device_.synchronize(); !ok) return ok;
+  std::memcpy(sampled.data, packed(sampled_), tensor_bytes(sampled));
+  if (!lists_) return {};
+  unpack_lists(step);
+  wrote_blocks(step);
+  return {};
 }
 
 Result<void> DecodePlan::fetch(int layer, const OpParams& host, bool inputs) {

@@ -48,6 +48,13 @@ bool DeviceRun::wanted(const LaneSelector& lanes) {
   return false;
 }
 
+bool DeviceRun::makes_lists(const LaneSelector& lanes) {
+  for (const as_op_id op : {AS_OP_SLOT_MAPPING, AS_OP_SWA_INDEX, AS_OP_C128_INDEX}) {
+    if (lanes.lane(op) != kLane) return false;
+  }
+  return true;
+}
+
 Result<std::unique_ptr<DeviceRun>> DeviceRun::make(std::shared_ptr<ComputeDevice> device,
                                                    const SessionParts& parts, Slab& slab,
                                                    const PlanShape& most) {
@@ -59,7 +66,7 @@ Result<std::unique_ptr<DeviceRun>> DeviceRun::make(std::shared_ptr<ComputeDevice
 }
 
 Result<void> DeviceRun::begin_layers(const StepMetadata& step, const as_tensor& hidden,
-                                     const LaneSelector& lanes, bool may_plan) {
+                                     const LaneSelector& lanes, bool may_plan, bool whole) {
   plan_ = nullptr;
   ran_.clear();
   residency_->host_wrote(hidden);
@@ -72,14 +79,15 @@ Result<void> DeviceRun::begin_layers(const StepMetadata& step, const as_tensor& 
       step.c128_width > shape.c128) {
     return {};
   }
-  auto& plan = plans_[shape.tokens];
+  const bool lists = makes_lists(lanes);
+  auto& plan = plans_[{shape.tokens, lists}];
   if (plan == nullptr) {
-    auto made = DecodePlan::make(shape, parts_, slab_, lanes, *residency_);
+    auto made = DecodePlan::make(shape, parts_, slab_, lanes, *residency_, lists);
     if (!made) return made.error();
     plan = std::move(*made);
   }
   plan_ = plan.get();
-  return plan_->begin(step, hidden);
+  return plan_->begin(step, hidden, whole);
 }
 
 Result<void> DeviceRun::run_on_host(as_op_fn function, const OpParams& params,
@@ -117,13 +125,6 @@ Result<void> DeviceRun::run(const std::string& lane, as_op_fn function, int laye
 Result<void> DeviceRun::gather(const as_tensor& hidden, const std::vector<std::int64_t>& rows,
                                const as_tensor& last) {
   return plan_ != nullptr ? Result<void>{} : residency_->gather(hidden, rows, last);
-}
-
-Result<void> DeviceRun::run_all(const as_tensor& sampled) {
-  if (auto ok = plan_->run_all(); !ok) return ok;
-  OpParams host;
-  host.init<as_sample_params>(AS_OP_SAMPLE).tokens = sampled;
-  return plan_->fetch(-1, host, false);
 }
 
 Result<std::vector<DecodePlan::Timed>> DeviceRun::take_times() {

@@ -26,9 +26,11 @@ class DeviceRun {
   // Once a step's tables are known.
   void begin_step(const StepMetadata& step) { residency_->begin_step(step.tables); }
   // Before the first layer's first op: chooses a plan where the step is one of decoding and every
-  // op is its lane's.
+  // op is its lane's. whole: launch() follows where there is a plan.
   Result<void> begin_layers(const StepMetadata& step, const as_tensor& hidden,
-                            const LaneSelector& lanes, bool may_plan);
+                            const LaneSelector& lanes, bool may_plan, bool whole);
+  // Whether a launch makes slots and lists as well: then begin_layers() may come before them.
+  static bool makes_lists(const LaneSelector& lanes);
 
   // Runs an op of a layer or of the head in its lane. seen: inputs and outputs are on the host
   // afterwards, outputs had started as NaN.
@@ -40,12 +42,16 @@ class DeviceRun {
   // The rows to sample from, hidden[rows], into `last`.
   Result<void> gather(const as_tensor& hidden, const std::vector<std::int64_t>& rows,
                       const as_tensor& last);
-  // Whether the step has a plan: then run_all() runs all layers and the head at once, and the
-  // sampled tokens come to the host.
+  // Whether the step has a plan: then launch() starts all layers and the head at once, and after
+  // finish() the sampled tokens are on the host, and slots and lists where they were made. timed:
+  // their times will be taken.
   bool planned() const { return plan_ != nullptr; }
-  Result<void> run_all(const as_tensor& sampled);
+  Result<void> launch(bool timed) { return plan_->launch(timed); }
+  Result<void> finish(StepMetadata& step, const as_tensor& sampled) {
+    return plan_->finish(step, sampled);
+  }
 
-  // Times of the ops run on the device since the last call, in order.
+  // Times of the ops that were timed on the device since the last call, in order.
   Result<std::vector<DecodePlan::Timed>> take_times();
 
   Residency& residency() { return *residency_; }
@@ -60,8 +66,8 @@ class DeviceRun {
   const Slab& slab_;
   PlanShape most_;
   std::unique_ptr<Residency> residency_;
-  // By padded tokens; of the lanes they were made with.
-  std::map<std::int64_t, std::unique_ptr<DecodePlan>> plans_;
+  // By padded tokens, and whether they make lists.
+  std::map<std::pair<std::int64_t, bool>, std::unique_ptr<DecodePlan>> plans_;
   DecodePlan* plan_ = nullptr;  // of this step
   struct Ran {
     as_op_id op;  // AS_OP_COUNT: beside the session's own

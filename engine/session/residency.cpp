@@ -45,7 +45,9 @@ Residency::Residency(std::shared_ptr<ComputeDevice> device, const SessionParts& 
       parts_(parts),
       slab_(slab),
       host_newer_(to_size(slab.num_blocks()), true),
-      device_newer_(to_size(slab.num_blocks()), false) {
+      device_newer_(to_size(slab.num_blocks()), false),
+      filled_(to_size(slab.num_blocks()), false),
+      met_(to_size(slab.num_blocks()), 0) {
   const auto add = [&](const auto& buffer) {
     if (buffer.size() > 0) {
       constant_ranges_[buffer.data()] = to_size(buffer.size()) * sizeof(*buffer.data());
@@ -114,9 +116,13 @@ void Residency::begin_step(const std::vector<std::int32_t>& tables) {
       ++it;
     }
   }
-  step_blocks_ = tables;
-  std::sort(step_blocks_.begin(), step_blocks_.end());
-  step_blocks_.erase(std::unique(step_blocks_.begin(), step_blocks_.end()), step_blocks_.end());
+  step_blocks_.clear();
+  for (const std::int32_t id : tables) {
+    const auto i = to_size(id);
+    if (id < 0 || i >= met_.size() || met_[i] == step_) continue;
+    met_[i] = step_;
+    step_blocks_.push_back(id);
+  }
   blocks_checked_ = false;
 }
 
@@ -208,12 +214,14 @@ Result<void> Residency::upload_blocks() {
   if (blocks_checked_) return {};
   for (const std::int32_t id : step_blocks_) {
     const auto i = to_size(id);
-    if (id < 0 || i >= host_newer_.size() || !host_newer_[i]) continue;
+    if (!host_newer_[i]) continue;
     const std::int64_t offset = id * slab_.block_stride();
-    auto ok = device_->upload(device_slab_ + offset, slab_.base() + offset,
-                              to_size(slab_.block_stride()));
+    unsigned char* there = device_slab_ + offset;
+    const std::size_t bytes = to_size(slab_.block_stride());
+    auto ok = filled_[i] ? device_->fill(there, 0xFF, bytes)
+                         : device_->upload(there, slab_.base() + offset, bytes);
     if (!ok) return ok;
-    host_newer_[i] = false;
+    host_newer_[i] = filled_[i] = false;
   }
   blocks_checked_ = true;
   return {};
@@ -375,13 +383,19 @@ void Residency::fetch(std::int64_t block) {
 
 void Residency::wrote(std::int64_t block) {
   host_newer_[to_size(block)] = true;
-  device_newer_[to_size(block)] = false;
+  device_newer_[to_size(block)] = filled_[to_size(block)] = false;
   blocks_checked_ = false;
+}
+
+void Residency::filled(std::int64_t block) {
+  wrote(block);
+  filled_[to_size(block)] = true;
 }
 
 void Residency::host_wrote_all_blocks() {
   host_newer_.assign(host_newer_.size(), true);
   device_newer_.assign(device_newer_.size(), false);
+  filled_.assign(filled_.size(), false);
   blocks_checked_ = false;
 }
 

@@ -66,6 +66,7 @@ class Residency : public SlabMirror {
   // SlabMirror
   void fetch(std::int64_t block) override;
   void wrote(std::int64_t block) override;
+  void filled(std::int64_t block) override;
 
   // Why the device cannot be used any more, once a fetch has failed.
   const std::optional<Error>& lost() const { return lost_; }
@@ -103,8 +104,10 @@ class Residency : public SlabMirror {
   std::unordered_map<const void*, Mirror> mirrors_;     // by host address
   std::multimap<std::size_t, void*> spare_;             // memory of forgotten mirrors, by size
   std::vector<bool> host_newer_, device_newer_;         // by block
+  std::vector<bool> filled_;  // by block: the newer one of the host is 0xFF, all of it
   std::vector<std::int32_t> step_blocks_;
-  bool blocks_checked_ = false;  // every block of the step is on the device
+  std::vector<std::int64_t> met_;  // by block: the step that it was in last
+  bool blocks_checked_ = false;    // every block of the step is on the device
   std::int64_t step_ = 0;
   std::size_t marks_ = 0;  // events since take_times
   std::optional<Error> lost_;

@@ -19,6 +19,7 @@
 #include "engine/session/between_ops.h"
 #include "engine/session/checkpoint_ring.h"
 #include "engine/session/elapsed.h"
+#include "engine/session/list_ops.h"
 #include "engine/session/op_change.h"
 #include "engine/session/op_numbers.h"
 #include "engine/session/recorded_rows.h"
@@ -123,6 +124,7 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   if (!cpu_lanes) return cpu_lanes.error();
   s->cpu_lanes_ = std::move(*cpu_lanes);
   s->compute_device_ = options.device;
+  s->op_times_ = options.op_times;
   s->lanes_ = *lanes;
   s->lanes_from_.emplace(0, std::move(*lanes));
   auto tolerances = Tolerances::load(options.tolerance_file);
@@ -245,7 +247,7 @@ Result<void> Session::begin() {
   judge_->begin_step(cursor_.step, *serving_);
   metadata_ = begin_step(parts_.layout, *serving_, tables_);
   host_ = {serving_.get()};
-  decided_ = false;
+  decided_ = judge_waits_ = false;
   plan_error_.reset();
   current_ = {};
   current_.step = cursor_.step;
@@ -317,15 +319,12 @@ Result<void> Session::run_next() {
     if (auto ok = begin(); !ok) return ok;
   }
   const as_op_id id = next_op();
+  const auto planned = try_plan(id);
+  if (!planned) return planned.error();
+  if (*planned) return check_invariants();
   if (cursor_.layer < 0 && !cursor_.after_layers) {
     if (auto ok = run_before_op(id); !ok) return ok;
   } else {
-    if (device_ && cursor_.layer == 0 && cursor_.op == 0) {
-      const as_tensor hidden = frame_.get(Act::kHidden);
-      auto begun = device_->begin_layers(metadata_, hidden, lanes_, change_ == nullptr);
-      if (!begun) return device_failure(begun.error());
-      if (device_->planned() && whole_step_ && !seen()) return run_planned();
-    }
     if (parts_.inputs && !cursor_.after_layers && cursor_.op == 1) replay_input();
     const PagedSource source(parts_.layout, *slab_, metadata_, parts_.config.window);
     const OpContext context = op_context();
@@ -363,7 +362,6 @@ Result<void> Session::run_before_op(as_op_id id) {
   StepMetadata& m = metadata_;
   const std::int64_t groups = static_cast<std::int64_t>(parts_.layout.groups.size());
   const std::int64_t rows = m.num_live();
-  const std::int64_t tokens = m.num_tokens_in_step();
   const as_tensor group_table = make_tensor(m.groups.data(), {groups, 2});
   OpParams params;
   switch (id) {
@@ -394,51 +392,20 @@ Result<void> Session::run_before_op(as_op_id id) {
       p.counts = make_tensor(m.counts.data(), {groups, rows});
       break;
     }
-    case AS_OP_SLOT_MAPPING: {
-      auto& p = params.init<as_slot_mapping_params>(id);
-      p.groups = group_table;
-      p.tables = make_tensor(m.tables.data(), {groups, rows, m.columns});
-      p.positions = tensor1(m.positions);
-      p.request_of = tensor1(m.request_of);
-      p.slots = make_tensor(m.slots.data(), {groups, tokens});
-      if (!m.c4_slots.empty()) p.c4_slots = tensor1(m.c4_slots);
-      if (!m.c128_slots.empty()) p.c128_slots = tensor1(m.c128_slots);
-      if (!m.c4_lens.empty()) p.c4_lens = tensor1(m.c4_lens);
-      break;
-    }
-    case AS_OP_SWA_INDEX: {
-      auto& p = params.init<as_swa_index_params>(id);
-      const auto swa = static_cast<std::int64_t>(parts_.layout.swa_groups.size());
-      const int first = parts_.layout.swa_groups.front();
-      const int window = parts_.config.window;
-      // SWA groups follow one another in the order of groups.
-      p.tables = make_tensor(m.tables.data() + first * rows * m.columns, {swa, rows, m.columns});
-      p.query_start = tensor1(m.query_start);
-      p.seq_lens = tensor1(m.seq_lens);
-      p.request_of = tensor1(m.request_of);
-      p.indices = make_tensor(m.swa_indices.data(), {swa, tokens, window});
-      p.lens = tensor1(m.swa_lens);
-      break;
-    }
-    default: {
-      auto& p = params.init<as_c128_index_params>(id);
-      p.table = m.group_table(parts_.layout.mla_group);
-      p.positions = tensor1(m.positions);
-      p.request_of = tensor1(m.request_of);
-      p.indices = make_tensor(m.c128_indices.data(), {tokens, m.c128_width});
-      p.lens = tensor1(m.c128_lens);
-      break;
-    }
+    default:
+      params = list_op_params(id, m, parts_.config, parts_.layout);
   }
   set_step_numbers(id, parts_.config, parts_.layout, serving_->limits().token_budget,
                    serving_->options().kv.alignment, &params.get<as_params_head>());
   if (auto ok = run_op(id, -1, params); !ok) return ok;
-  if (id == AS_OP_SLOT_MAPPING) {
-    const std::int32_t k = parts_.config.index_topk;
-    current_.selective =
-        std::any_of(m.c4_lens.begin(), m.c4_lens.end(), [k](std::int32_t n) { return n > k; });
-  }
+  if (id == AS_OP_SLOT_MAPPING) note_selective();
   return {};
+}
+
+void Session::note_selective() {
+  const std::int32_t k = parts_.config.index_topk;
+  current_.selective =
+      std::ranges::any_of(metadata_.c4_lens, [k](std::int32_t n) { return n > k; });
 }
 
 void Session::embed() {
@@ -580,8 +547,10 @@ Result<void> Session::decide() {
   const auto start = std::chrono::steady_clock::now();
   const ServingStep& step = serving_->schedule();
   deciding_seconds_ = seconds_since(start);
-  judged([&](ServingJudge& judge) { judge.planned(*serving_); });
-  if (auto ok = check_plan(step); !ok) {
+  judge_waits_ = true;
+  auto ok = check_plan(step);
+  if (!ok || !device_ || !whole_step_ || seen()) judge_plan();
+  if (!ok) {
     plan_error_ = ok.error();
     return ok;
   }
@@ -591,6 +560,12 @@ Result<void> Session::decide() {
   verifier_->begin_blocks(step, *slab_);
   for (const std::int32_t block : step.fresh) slab_->poison(block);
   return check_invariants();
+}
+
+void Session::judge_plan() {
+  if (!judge_waits_) return;
+  judge_waits_ = false;
+  judged([&](ServingJudge& judge) { judge.planned(*serving_); });
 }
 
 Result<void> Session::check_plan(const ServingStep& step) const {
@@ -661,6 +636,7 @@ void Session::advance_cursor() {
 }
 
 void Session::finish_step() {
+  judge_plan();  // of a step without tokens
   verify_drafts();
   // Times alone: what they belong to has run. A lost device shows in the next op.
   if (device_) static_cast<void>(take_device_times());

@@ -44,6 +44,9 @@ struct SessionOptions {
   std::int64_t checkpoint_every = 8;         // steps; 0 = none
   std::int64_t checkpoint_bytes = std::int64_t{256} << 20;  // of all checkpoints together
   Invariants invariants = default_invariants();
+  // Decode steps that run as a whole on a GPU measure each op, which costs a third of their time
+  // or more. Ops that somebody looks at are always measured.
+  bool op_times = false;
   // What lane "cuda" computes on; null = the GPU, opened when a step first wants it.
   std::shared_ptr<ComputeDevice> device;
 };
@@ -59,6 +62,7 @@ struct Cursor {
 
 // One op that ran: who, where, how long. On a GPU: the time between two events around it there.
 struct OpTiming {
+  static constexpr double kNotMeasured = -1;  // an op of a step that ran as a whole, without times
   as_op_id op = AS_OP_SCHEDULE;
   int layer = -1;  // published layer number
   double microseconds = 0;
@@ -139,6 +143,8 @@ class Session {
 
   CheckpointUse checkpoints() const;
   void set_checkpoint_budget(std::int64_t bytes);
+  // As SessionOptions::op_times, from the next step on.
+  void measure_ops(bool on) { op_times_ = on; }
 
   // From the next call to the block manager on.
   void set_invariants(Invariants level) { guard_.attach(*serving_, level); }
@@ -237,8 +243,22 @@ class Session {
   bool seen() const;
   // Lane cuda computes on a device of its own memory; it is opened when a step wants it.
   Result<void> open_device();
-  // All layers and the head at once, where the step has a plan.
-  Result<void> run_planned();
+  // All layers and the head at once, where the step has a plan; with `lists` also the ops that make
+  // slots and lists.
+  Result<void> run_planned(bool lists);
+  // Goes on by plan, if there is one and nobody looks. True when that ended the step.
+  Result<bool> try_plan(as_op_id next);
+  // What was decided for the step, if it has not been judged yet: a step that may run on a device
+  // as a whole is judged beside it.
+  void judge_plan();
+  // What a planned step leaves of its ops, whatever it computed.
+  struct PlannedRecord {
+    std::vector<OpTiming> timings;
+    std::vector<TapResult> results;
+  };
+  Result<void> record_planned(bool lists, PlannedRecord& record);
+  // Whether some token of the step sees more entries than may be selected.
+  void note_selective();
   Result<void> take_device_times();
   // After a failure of the device: back to the last checkpoint, and forward to where it failed, on
   // the CPU lane from there on.
@@ -293,6 +313,10 @@ class Session {
   std::optional<Error> device_error_;
   bool device_failed_ = false;  // the error of the op that just ran is the device's
   bool whole_step_ = false;     // nobody stops inside the step
+  bool op_times_ = false;       // SessionOptions
+  bool judge_waits_ = false;    // what was decided is not judged yet
+  // By tokens, with and without lists.
+  std::map<std::pair<std::int64_t, bool>, PlannedRecord> planned_records_;
   Frame frame_{Frame::Kind::kEngine};
   AdversarialLists adversarial_;
   Peers peers_{parts_, Frame::Kind::kEngine};

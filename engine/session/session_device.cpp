@@ -5,6 +5,8 @@
 #include <chrono>
 
 #include "engine/session/checkpoint_ring.h"
+#include "engine/session/elapsed.h"
+#include "engine/session/list_ops.h"
 #include "kernels/layout/records.h"
 
 namespace attnscope {
@@ -54,33 +56,71 @@ Result<void> Session::open_device() {
   return {};
 }
 
-Result<void> Session::run_planned() {
+Result<bool> Session::try_plan(as_op_id next) {
+  if (!device_) return false;
+  const bool whole = whole_step_ && !seen();
+  const bool at_layers = cursor_.layer == 0 && cursor_.op == 0;
+  const bool at_lists = next == AS_OP_SLOT_MAPPING && whole && DeviceRun::makes_lists(lanes_);
+  if (!at_layers && !at_lists) {
+    if (next == AS_OP_SLOT_MAPPING) judge_plan();
+    return false;
+  }
+  const as_tensor hidden = frame_.get(Act::kHidden);
+  auto begun = device_->begin_layers(metadata_, hidden, lanes_, change_ == nullptr, whole);
+  if (!begun) return device_failure(begun.error());
+  if (!device_->planned() || !whole) {
+    judge_plan();
+    return false;
+  }
+  if (auto ok = run_planned(at_lists); !ok) return ok.error();
+  return true;
+}
+
+Result<void> Session::run_planned(bool lists) {
   const auto start = std::chrono::steady_clock::now();
   const auto rows = static_cast<std::int64_t>(metadata_.sample_rows.size());
   const as_tensor sampled = frame_.make(Act::kSampled, AS_I32, {rows});
-  if (auto ok = device_->run_all(sampled); !ok) return device_failure(ok.error());
-  current_.seconds +=
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  // Results and times as if every op had run by itself.
+  if (auto ok = device_->launch(op_times_); !ok) return device_failure(ok.error());
+  // Beside the device: what does not need its answer.
+  judge_plan();
+  PlannedRecord& record = planned_records_[{rows, lists}];
+  if (record.timings.empty()) {
+    if (auto ok = record_planned(lists, record); !ok) return ok;
+  }
+  current_.timings.insert(current_.timings.end(), record.timings.begin(), record.timings.end());
+  verifier_->unseen_again(record.results, metadata_);
+  if (auto ok = device_->finish(metadata_, sampled); !ok) return device_failure(ok.error());
+  current_.seconds += seconds_since(start);
+  if (lists) note_selective();
+  ran_any_ = false;
+  finish_step();
+  return {};
+}
+
+// As if every op had run by itself.
+Result<void> Session::record_planned(bool lists, PlannedRecord& record) {
   const PagedSource source(parts_.layout, *slab_, metadata_, parts_.config.window);
   const OpContext context = op_context();
-  const auto note = [&](as_op_id op, int layer) -> Result<void> {
-    const OpParams params = layer_op_params(op, layer, context, frame_, source);
-    current_.timings.push_back(
-        {op, layer < 0 ? -1 : parts_.config.layers[static_cast<std::size_t>(layer)], 0.0});
-    return verifier_->unseen(layer, params, lanes_.lane(op));
+  const auto note = [&](as_op_id op, int layer, const OpParams& params) -> Result<void> {
+    const int published = layer < 0 ? -1 : parts_.config.layers[static_cast<std::size_t>(layer)];
+    record.timings.push_back({op, published, OpTiming::kNotMeasured});
+    return verifier_->unseen(layer, params, lanes_.lane(op), record.results);
   };
+  for (const as_op_id op : list_ops(parts_.config)) {
+    if (!lists) break;
+    auto ok = note(op, -1, list_op_params(op, metadata_, parts_.config, parts_.layout));
+    if (!ok) return ok;
+  }
   for (int layer = 0; layer < parts_.config.num_layers(); ++layer) {
     for (const as_op_id op : layer_ops(parts_.config.type(layer))) {
-      if (auto ok = note(op, layer); !ok) return ok;
+      auto ok = note(op, layer, layer_op_params(op, layer, context, frame_, source));
+      if (!ok) return ok;
     }
   }
   gather_last(frame_, metadata_);
   for (const as_op_id op : head_ops()) {
-    if (auto ok = note(op, -1); !ok) return ok;
+    if (auto ok = note(op, -1, layer_op_params(op, -1, context, frame_, source)); !ok) return ok;
   }
-  ran_any_ = false;
-  finish_step();
   return {};
 }
 

@@ -26,7 +26,7 @@ Slab::Slab(const CacheLayout& layout, std::int64_t num_blocks)
 
 void Slab::poison(std::int64_t id) {
   std::memset(memory_.get() + id * stride_, 0xFF, static_cast<std::size_t>(stride_));
-  if (mirror_ != nullptr) mirror_->wrote(id);
+  if (mirror_ != nullptr) mirror_->filled(id);
 }
 
 as_cache Slab::cache(const CacheSpec& spec) const {

@@ -14,8 +14,9 @@ namespace attnscope {
 class SlabMirror {
  public:
   virtual ~SlabMirror() = default;
-  virtual void fetch(std::int64_t block) = 0;  // before the host's block is looked at
-  virtual void wrote(std::int64_t block) = 0;  // the host's block was written
+  virtual void fetch(std::int64_t block) = 0;   // before the host's block is looked at
+  virtual void wrote(std::int64_t block) = 0;   // the host's block was written
+  virtual void filled(std::int64_t block) = 0;  // with 0xFF, all of it
 };
 
 // Memory is reserved for every id from 0 on and taken where it is written: ids that do not exist,

@@ -186,7 +186,7 @@ struct LayerCell {
   int layer = -1;  // published; -1 = the ops before and after the layers
   Verdict worst = Verdict::kNotCompared;
   double budget_used = 0;
-  double microseconds = 0;
+  double microseconds = 0;  // OpTiming::kNotMeasured where an op of it was not
   std::int64_t counts[kVerdicts] = {};
 };
 

@@ -50,7 +50,9 @@ void count_result(const TapResult& result, StepSummary& summary) {
 
 void time_op(const OpTiming& timing, StepSummary& summary) {
   LayerCell* cell = cell_of(summary.layers, timing.layer);
-  if (cell != nullptr) cell->microseconds += timing.microseconds;
+  if (cell == nullptr || cell->microseconds == OpTiming::kNotMeasured) return;
+  const bool measured = timing.microseconds != OpTiming::kNotMeasured;
+  cell->microseconds = measured ? cell->microseconds + timing.microseconds : OpTiming::kNotMeasured;
 }
 
 // The attention of the op that ran last, with the rows it read and the steps that wrote them.

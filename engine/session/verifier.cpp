@@ -412,7 +412,8 @@ Result<void> Verifier::peer_op(int rank, int layer, const OpParams& params,
   return {};
 }
 
-Result<void> Verifier::unseen(int layer, const OpParams& params, const std::string& lane) {
+Result<void> Verifier::unseen(int layer, const OpParams& params, const std::string& lane,
+                              std::vector<TapResult>& results) const {
   const as_op_info& info = params.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
@@ -429,9 +430,22 @@ Result<void> Verifier::unseen(int layer, const OpParams& params, const std::stri
     auto rule = parts_.tolerances.find(params.op(), tap.name, lane, tolerance_class(params, tap));
     if (!rule) return rule.error();
     result.tolerance = rule->name;
-    results_.push_back(std::move(result));
+    results.push_back(std::move(result));
   }
   return {};
+}
+
+void Verifier::unseen_again(const std::vector<TapResult>& results, const StepMetadata& step) {
+  results_.reserve(results_.size() + results.size());
+  for (const TapResult& like : results) {
+    TapResult& result = results_.emplace_back(like);
+    result.step = step_number_;
+    // Axes that grow with the requests.
+    if (result.op == AS_OP_INDEXER_LOGITS) result.shape.back() = step.logits_width();
+    if (result.op == AS_OP_C128_INDEX && result.shape.size() == 2) {
+      result.shape.back() = step.c128_width;
+    }
+  }
 }
 
 void Verifier::change_hands(as_op_id op, int layer, const std::string& from,

@@ -95,7 +95,13 @@ class Verifier {
   // After both: the lane takes NaN codes for numbers, as the note says.
   void read_nan_codes(int layer, const OpParams& params, const std::string& lane, std::string note);
   // Instead of both where the op's tensors are not on the host: results without comparison.
-  Result<void> unseen(int layer, const OpParams& params, const std::string& lane);
+  Result<void> unseen(int layer, const OpParams& params, const std::string& lane) {
+    return unseen(layer, params, lane, results_);
+  }
+  // The same, into `results`; and results of a step of as many tokens once more.
+  Result<void> unseen(int layer, const OpParams& params, const std::string& lane,
+                      std::vector<TapResult>& results) const;
+  void unseen_again(const std::vector<TapResult>& results, const StepMetadata& step);
 
   // Results of this step so far, in causal order.
   const std::vector<TapResult>& results() const { return results_; }

@@ -50,6 +50,40 @@ TEST(GpuSession, OpsAndStepsAndReplaysGiveTheSameBytes) {
   for (const OpTiming& t : by_op->history().back().timings) EXPECT_GT(t.microseconds, 0) << t.op;
 }
 
+// A recorded step has no events unless times are wanted, and makes slots and lists itself: the same
+// bytes and the same lists as where the host makes them.
+TEST(GpuSession, WholeStepsWithTimesOrListsOfTheHostGiveTheSameBytes) {
+  auto plain = make({"cuda"}), timed = make({"cuda"});
+  auto lists = make({"cuda", "slot_mapping=cpu", "swa_index=cpu", "c128_index=cpu"});
+  while (!plain->finished()) {
+    timed->measure_ops(timed->cursor().step % 3 == 0);
+    for (auto& session : {plain.get(), timed.get(), lists.get()}) {
+      const auto ok = session->step();
+      ASSERT_TRUE(ok) << ok.error().text();
+    }
+    ASSERT_EQ(timed->digest(), plain->digest()) << plain->cursor().step;
+    ASSERT_EQ(lists->digest(), plain->digest()) << plain->cursor().step;
+    const StepMetadata &a = plain->metadata(), &b = lists->metadata();
+    ASSERT_EQ(a.slots, b.slots);
+    ASSERT_EQ(a.c4_slots, b.c4_slots);
+    ASSERT_EQ(a.c128_slots, b.c128_slots);
+    ASSERT_EQ(a.c4_lens, b.c4_lens);
+    ASSERT_EQ(a.swa_indices, b.swa_indices);
+    ASSERT_EQ(a.swa_lens, b.swa_lens);
+    ASSERT_EQ(a.c128_indices, b.c128_indices);
+    ASSERT_EQ(a.c128_lens, b.c128_lens);
+  }
+  EXPECT_FALSE(plain->device_error());
+  for (const OpTiming& t : plain->history().back().timings) {
+    const bool on_host = t.op == AS_OP_SCHEDULE || t.op == AS_OP_BLOCK_TABLES;
+    EXPECT_EQ(t.microseconds == OpTiming::kNotMeasured, !on_host) << t.op;
+  }
+  const auto& history = timed->history();
+  for (const OpTiming& t : history[(history.size() - 1) / 3 * 3].timings) {
+    EXPECT_GT(t.microseconds, 0) << t.op;
+  }
+}
+
 TEST(GpuSession, EveryTapIsRightBesideRefSim) {
   for (const std::vector<std::string>& lanes :
        {std::vector<std::string>{"cuda"},

@@ -399,7 +399,7 @@ std::vector<PipelineStop> pipeline_stops(const Snapshot& snapshot, const Place& 
       const LayerCell* cell = find_cell(*summary, part.layer);
       if (cell == nullptr) return;
       stop.worst = cell->worst;
-      stop.ran = cell->microseconds > 0;
+      stop.ran = cell->microseconds != 0;
       return;
     }
     const auto ops = pipeline_ops(info, part);

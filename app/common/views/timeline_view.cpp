@@ -24,8 +24,11 @@ std::string where(const TapResult& result) {
   return text + (info != nullptr ? info->name : "?");
 }
 
+// Of steps that ran as one recorded graph; single ops are measured where somebody watches.
+constexpr const char* kNotMeasured = "not measured (step back and step again, to watch it)";
+
 bool ran(const LayerCell& cell) {
-  return cell.microseconds > 0 ||
+  return cell.microseconds != 0 ||
          std::any_of(std::begin(cell.counts), std::end(cell.counts), [](auto n) { return n > 0; });
 }
 
@@ -323,8 +326,10 @@ std::string timeline_cell_text(const Snapshot& snapshot, const StepSummary& step
     const as_op_info* info = worst != nullptr ? as_op_find(worst->op) : nullptr;
     if (info != nullptr) text += fmt::format(", {} of {}", worst->tap, info->name);
   }
-  text += fmt::format("\n{} here, {} in the whole step", format_us(cell->microseconds),
-                      format_us(step.seconds * 1e6));
+  text += fmt::format(
+      "\n{} here, {} in the whole step",
+      cell->microseconds < 0 ? std::string(kNotMeasured) : format_us(cell->microseconds),
+      format_us(step.seconds * 1e6));
   text += fmt::format("\n{}, {}", step.decode_only ? "decode" : "prefill",
                       plural(step.tokens, "token", "tokens"));
   if (layer >= 0 && at >= 0 && snapshot.info->config.type(at) == LayerType::kC4A) {

@@ -25,7 +25,9 @@ class HostDevice : public ComputeDevice {
  public:
   struct Counts {
     std::int64_t uploads = 0, downloads = 0, allocations = 0, calls = 0, replays = 0;
-    std::int64_t held = 0;  // pieces of memory
+    std::int64_t held = 0;        // pieces of memory
+    std::int64_t marks = 0;       // events, of graphs whenever they are replayed
+    std::int64_t list_calls = 0;  // of ops before the layers, here
   };
   Counts counts;
   std::int64_t fail_after = -1;  // calls of ops that still succeed; -1 = all
@@ -36,6 +38,7 @@ class HostDevice : public ComputeDevice {
   }
   ~HostDevice() override {
     for (auto& [memory, bytes] : memory_) ::operator delete(memory);
+    for (auto& [memory, bytes] : host_memory_) ::operator delete(memory);
   }
 
   Result<void*> allocate(std::size_t bytes) override {
@@ -53,13 +56,25 @@ class HostDevice : public ComputeDevice {
     --counts.held;
     ::operator delete(memory);
   }
+  Result<void*> allocate_host(std::size_t bytes) override {
+    ++counts.held;
+    auto* memory = static_cast<char*>(::operator new(bytes));
+    host_memory_[memory] = bytes;
+    return static_cast<void*>(memory);
+  }
+  void release_host(void* memory) override {
+    host_memory_.erase(static_cast<char*>(memory));
+    --counts.held;
+    ::operator delete(memory);
+  }
   Result<void> upload(void* device, const void* host, std::size_t bytes) override {
-    ++counts.uploads;
+    if (recording_ && !is_own(host)) return lost("an upload of passing memory in a graph");
+    static_cast<void>(put([this] { ++counts.uploads; }));
     return move(device, host, bytes);
   }
   Result<void> download(void* host, const void* device, std::size_t bytes) override {
-    ++counts.downloads;
-    if (recording_) return lost("a download while a graph is recorded");
+    if (recording_ && !is_own(host)) return lost("a download to passing memory in a graph");
+    static_cast<void>(put([this] { ++counts.downloads; }));
     return move(host, device, bytes);
   }
   Result<void> copy(void* to, const void* from, std::size_t bytes) override {
@@ -74,8 +89,10 @@ class HostDevice : public ComputeDevice {
   }
   Result<void> order(int, int) override { return {}; }
   Result<void> mark(int, std::size_t event) override {
-    marked_.insert(event);
-    return {};
+    return put([this, event] {
+      ++counts.marks;
+      marked_.insert(event);
+    });
   }
   Result<double> between(std::size_t first, std::size_t second) override {
     if (marked_.count(first) + marked_.count(second) != 2) return lost("an event nobody marked");
@@ -112,7 +129,17 @@ class HostDevice : public ComputeDevice {
     return put([=] { std::memcpy(to, from, bytes); });
   }
 
+  // Memory of allocate_host().
+  bool is_own(const void* host) const {
+    const auto* p = static_cast<const char*>(host);
+    const auto next = host_memory_.upper_bound(const_cast<char*>(p));
+    if (next == host_memory_.begin()) return false;
+    const auto& [begin, bytes] = *std::prev(next);
+    return p < begin + bytes;
+  }
+
   std::map<void*, std::size_t> memory_;
+  std::map<char*, std::size_t> host_memory_;
   std::vector<HostDevice*> streams_;
   std::vector<std::vector<std::function<void()>>> graphs_;
   std::set<std::size_t> marked_;
@@ -127,20 +154,26 @@ std::int32_t call(const void* params, const as_call* call, as_error* error) {
   OpParams own;
   own.init<Params>(static_cast<as_op_id>(op)) = *static_cast<const Params*>(params);
   const as_op_info& info = own.info();
+  // Ops before the layers may be called with tensors of the host.
   const bool before = info.phase == AS_PHASE_BEFORE;
+  bool here = false, there = false;
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
     as_tensor& t = tap.kind == AS_TAP_CACHE ? own.cache(tap.offset).data : own.tensor(tap.offset);
-    if (t.data != nullptr && t.device != (before ? 0 : 1)) {
+    if (t.data == nullptr) continue;
+    if (!before && t.device == 0) {
       return fail(error, AS_INTERNAL, (std::string(tap.name) + " lies elsewhere").c_str());
     }
+    (t.device == 0 ? here : there) = true;
     t.device = 0;
   }
   if constexpr (requires(Params p) { p.rope; }) own.get<Params>().rope.table.device = 0;
-  if (before) return cpu::lane()->ops[op](own.data(), call, error);
+  if (here && there) return fail(error, AS_INTERNAL, "tensors of both sides");
+  if (!there) return cpu::lane()->ops[op](own.data(), call, error);
   HostDevice& device = **static_cast<HostDevice**>(call->stream);
   if (!device.may_call()) return fail(error, AS_NO_ENVIRONMENT, "the device fell off the bus");
   std::int32_t status = AS_OK;
+  if (before) ++device.counts.list_calls;
   static_cast<void>(device.put([own, &device] {
     as_error ignored{};
     if (cpu::lane()->ops[op](own.data(), nullptr, &ignored) != AS_OK) {
