@@ -26,7 +26,7 @@ struct Product {
 // A kernel of ours, bf16 in: any shape and alignment. Returns a cudaError_t.
 int multiply(const Product& product, const Launch& launch);
 
-// A kernel of ours for a few rows, bf16 in, at the speed of memory.
+// A kernel of ours for up to 8 rows, bf16 in, at the speed of memory.
 bool can_multiply_few(const Product& product);
 int multiply_few(const Product& product, const Launch& launch);
 

@@ -1,7 +1,6 @@
-// linear (all projections) and grouped_linear (wo_a): by the library where it is there and able. A
-// projection in FP8 quantises its inputs into the workspace first.
-#include <cstdlib>
-
+// linear (all projections) and grouped_linear (wo_a): of a few tokens by a kernel of our own, else
+// by the library where it is there and able. A projection in FP8 quantises its inputs into the
+// workspace first.
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/helper_ops.h"
 #include "kernels/cuda/linear_fp8.h"
@@ -46,11 +45,7 @@ Product product_of(const as_grouped_linear_params& p) {
 
 int run(const Product& m, const Launch& launch) {
   if (m.rows == 0 || m.out == 0 || m.batches == 0) return 0;
-  static const bool kFew = [] {
-    const char* value = std::getenv("ATTNSCOPE_GEMV");
-    return value == nullptr || *value != '0';
-  }();
-  if (kFew && can_multiply_few(m)) return multiply_few(m, launch);
+  if (can_multiply_few(m)) return multiply_few(m, launch);
   if (m.in > 0 && library_multiply(m, launch)) return 0;
   return multiply(m, launch);
 }

@@ -69,18 +69,20 @@ INSTANTIATE_TEST_SUITE_P(
                {{512, 640}, {128, 4096}, {64, 8}, {1, 1}, {77, 33}, {1024, 130}, {4096, 64}})),
     shape_name);
 
-// Rows of 16-byte pieces: up to 16 tokens are the kernel of a few rows, 17 are not. Neither inputs
+// Rows of 16-byte pieces: up to 8 tokens are the kernel of a few rows, 9 are not. Neither inputs
 // nor outputs come to a whole of anything in some of the shapes.
 class GpuFewTokens : public GpuDense {};
 
 TEST_P(GpuFewTokens, MatchTheCpuLaneAndRefSim) {
   const Shape& s = GetParam();
-  for (const as_op_id op : {AS_OP_Q_KV_A_PROJ, AS_OP_COMPRESSOR_PROJ}) {
+  for (const as_op_id op : {AS_OP_Q_KV_A_PROJ, AS_OP_COMPRESSOR_PROJ, AS_OP_INDEXER_COMPRESSOR_PROJ,
+                            AS_OP_INDEXER_WEIGHTS_PROJ}) {
+    const bool wide = op == AS_OP_COMPRESSOR_PROJ || op == AS_OP_INDEXER_COMPRESSOR_PROJ;
     OpParams engine;
     auto& p = engine.init<as_linear_params>(op);
     p.x = memory.normals(AS_BF16, {s.tokens, s.in}, random, 1.0f, 8 * (s.tokens % 3));
     p.weight = memory.normals(AS_BF16, {s.out, s.in}, random, 0.05f);
-    p.y = memory.make(op == AS_OP_COMPRESSOR_PROJ ? AS_F32 : AS_BF16, {s.tokens, s.out}, 3);
+    p.y = memory.make(wide ? AS_F32 : AS_BF16, {s.tokens, s.out}, 3);
     finish(engine);
   }
   OpParams grouped;
@@ -97,30 +99,35 @@ INSTANTIATE_TEST_SUITE_P(
     shape_name);
 INSTANTIATE_TEST_SUITE_P(
     Large, GpuFewTokens,
-    testing::ValuesIn(shapes({1, 6, 16}, {{1024, 130}, {4096, 64}, {7168, 48}, {8192, 32}})),
+    testing::ValuesIn(shapes({1, 6, 8, 16}, {{1024, 130}, {4096, 64}, {7168, 48}, {8192, 32}})),
     shape_name);
+INSTANTIATE_TEST_SUITE_P(Compressor, GpuFewTokens,
+                         testing::ValuesIn(shapes({1, 8}, {{4096, 512}, {4096, 2048}})),
+                         shape_name);
 
-// A token's outputs are the same bytes whichever tokens stand beside it.
+// A token's outputs are the same bytes whichever tokens stand beside it, bf16 and fp32.
 TEST(GpuFewTokensBesideOthers, GiveTheSameBytes) {
   Random random(3);
   Memory memory;
-  constexpr std::int64_t kIn = 1016, kOut = 70, kMost = 16;
+  constexpr std::int64_t kIn = 1016, kOut = 70, kMost = 8;
   const as_tensor x = memory.normals(AS_BF16, {kMost, kIn}, random);
   const as_tensor weight = memory.normals(AS_BF16, {kOut, kIn}, random, 0.05f);
-  std::vector<std::vector<std::uint16_t>> outputs;
-  for (const std::int64_t tokens : {1, 4, 8, 11, 16}) {
-    OpParams engine;
-    auto& p = engine.init<as_linear_params>(AS_OP_Q_KV_A_PROJ);
-    p.x = x;
-    p.x.shape[0] = tokens;
-    p.weight = weight;
-    p.y = memory.make(AS_BF16, {tokens, kOut});
-    as_error error{};
-    ASSERT_EQ(lane(Way::kHost).ops[AS_OP_Q_KV_A_PROJ](engine.data(), nullptr, &error), AS_OK)
-        << error.message;
-    const auto* first = at<std::uint16_t>(p.y);
-    outputs.emplace_back(first, first + kOut);
-    EXPECT_EQ(outputs.back(), outputs.front()) << tokens;
+  for (const as_op_id op : {AS_OP_Q_KV_A_PROJ, AS_OP_COMPRESSOR_PROJ}) {
+    const as_dtype type = op == AS_OP_COMPRESSOR_PROJ ? AS_F32 : AS_BF16;
+    std::vector<std::vector<std::uint8_t>> outputs;
+    for (const std::int64_t tokens : {1, 2, 4, 7, 8}) {
+      OpParams engine;
+      auto& p = engine.init<as_linear_params>(op);
+      p.x = x;
+      p.x.shape[0] = tokens;
+      p.weight = weight;
+      p.y = memory.make(type, {tokens, kOut});
+      as_error error{};
+      ASSERT_EQ(lane(Way::kHost).ops[op](engine.data(), nullptr, &error), AS_OK) << error.message;
+      const auto* first = at<std::uint8_t>(p.y);
+      outputs.emplace_back(first, first + kOut * (type == AS_F32 ? 4 : 2));
+      EXPECT_EQ(outputs.back(), outputs.front()) << tokens;
+    }
   }
 }
 
