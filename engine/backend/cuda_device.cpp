@@ -14,7 +14,8 @@ class CudaDevice : public ComputeDevice {
     if (!found) return found.error();
     auto device = std::make_shared<CudaDevice>();
     for (int i = 0; i < kBranches; ++i) {
-      auto stream = cuda::Stream::create();
+      // Branches are chains of small ops, the main stream has the large products.
+      auto stream = cuda::Stream::create(i > 0);
       if (!stream) return stream.error();
       device->streams_.push_back(std::move(*stream));
       auto event = cuda::Event::create();

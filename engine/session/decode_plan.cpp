@@ -15,19 +15,20 @@ namespace {
 // The stream of the ops that make slots and lists.
 constexpr int kListBranch = 1;
 
-// Which stream an op of a compressed layer lies on, which streams start with it, and which it waits
-// for.
+// Which stream an op of a compressed layer lies on, which streams start where it begins, and which
+// it waits for.
 struct Branch {
   int stream = 0;
   std::vector<int> starts;
   std::vector<int> after;
 };
 
+// Compressors and index weights need only the normalised hidden state and start beside q_kv_a_proj.
 Branch branch_of(as_op_id op, LayerType type) {
   if (type == LayerType::kSwa) return {};
   const bool c4 = type == LayerType::kC4A;
   switch (op) {
-    case AS_OP_Q_B_PROJ:
+    case AS_OP_Q_KV_A_PROJ:
       return {0, c4 ? std::vector{1, 2, 3} : std::vector{1}, {}};
     case AS_OP_COMPRESSOR_PROJ:
     case AS_OP_COMPRESSOR_STATE:
@@ -37,9 +38,10 @@ Branch branch_of(as_op_id op, LayerType type) {
     case AS_OP_INDEXER_COMPRESSOR_STATE:
     case AS_OP_INDEXER_COMPRESS_INSERT:
       return {2, {}, {}};
+    case AS_OP_INDEXER_Q_PROJ:
+      return {3, {}, {0}};
     case AS_OP_INDEXER_LOGITS:
       return {3, {}, {2}};
-    case AS_OP_INDEXER_Q_PROJ:
     case AS_OP_INDEXER_WEIGHTS_PROJ:
     case AS_OP_INDEXER_Q:
     case AS_OP_INDEXER_TOPK:
@@ -50,6 +52,19 @@ Branch branch_of(as_op_id op, LayerType type) {
     default:
       return {};
   }
+}
+
+// A layer's ops in the order in which they are put on their streams: the index queries' product,
+// which a chain of ops waits for, before the larger product of the queries that fills the GPU.
+std::vector<as_op_id> order_of(LayerType type) {
+  const std::span<const as_op_id> ops = layer_ops(type);
+  std::vector<as_op_id> order(ops.begin(), ops.end());
+  for (const as_op_id op : {AS_OP_INDEXER_WEIGHTS_PROJ, AS_OP_INDEXER_Q_PROJ}) {
+    const auto from = std::find(order.begin(), order.end(), op);
+    if (from == order.end()) continue;
+    std::rotate(std::find(order.begin(), from, AS_OP_Q_B_PROJ), from, from + 1);
+  }
+  return order;
 }
 
 template <class T>
@@ -194,7 +209,7 @@ Result<void> DecodePlan::build(const LaneSelector& lanes) {
       for (const as_op_id op : list_ops(parts_.config)) add_list(op, lanes);
     }
     for (int layer = 0; layer < parts_.config.num_layers(); ++layer) {
-      for (const as_op_id op : layer_ops(parts_.config.type(layer))) add(op, layer, lanes);
+      for (const as_op_id op : order_of(parts_.config.type(layer))) add(op, layer, lanes);
       frame_.swap(Act::kHidden, Act::kHiddenOut);
     }
     frame_.make(Act::kLast, AS_BF16, {shape_.tokens, parts_.config.hidden});
@@ -238,8 +253,10 @@ void DecodePlan::add(as_op_id op, int layer, const LaneSelector& lanes) {
     step.branch = branch.stream;
     step.starts = std::move(branch.starts);
     step.after = std::move(branch.after);
-    // What follows reads slots and lists, on whatever branch.
-    if (lists_ && layer == 0 && op == AS_OP_Q_KV_NORM) step.after.push_back(kListBranch);
+    // Slots and lists are read by what follows, and by the other branches.
+    if (lists_ && layer == 0 && (op == AS_OP_Q_KV_NORM || op == AS_OP_INDEXER_COMPRESSOR_STATE)) {
+      step.after.push_back(kListBranch);
+    }
   }
   step.params = layer_op_params(op, layer, context, frame_, source);
   // Every token of a decode step is sampled from: the head reads the hidden states where they are.

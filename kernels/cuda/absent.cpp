@@ -35,7 +35,7 @@ PinnedMemory::~PinnedMemory() = default;
 Result<PinnedMemory> PinnedMemory::allocate(std::size_t) { return Device::get().error(); }
 
 Stream::~Stream() = default;
-Result<Stream> Stream::create() { return Device::get().error(); }
+Result<Stream> Stream::create(bool) { return Device::get().error(); }
 Result<Stream> Stream::create_in_order() { return Device::get().error(); }
 Result<void> Stream::upload(void*, const void*, std::size_t) const { return Device::get().error(); }
 Result<void> Stream::download(void*, const void*, std::size_t) const {

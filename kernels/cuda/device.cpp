@@ -147,12 +147,14 @@ Stream::~Stream() {
   if (handle_ != nullptr) cudaStreamDestroy(stream_of(*this));
 }
 
-Result<Stream> Stream::create() {
+Result<Stream> Stream::create(bool urgent) {
   cudaStream_t stream = nullptr;
-  if (const cudaError_t code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-      code != cudaSuccess) {
-    return device_error(code, "a CUDA stream");
+  int least = 0, greatest = 0;
+  cudaError_t code = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+  if (code == cudaSuccess) {
+    code = cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? greatest : least);
   }
+  if (code != cudaSuccess) return device_error(code, "a CUDA stream");
   return Stream(stream);
 }
 
@@ -242,7 +244,7 @@ Result<Graph> Graph::capture(const Stream& stream, const std::function<Result<vo
     return worked ? device_error(code, "capture of a CUDA graph") : worked.error();
   }
   cudaGraphExec_t exec = nullptr;
-  code = cudaGraphInstantiate(&exec, graph, 0);
+  code = cudaGraphInstantiate(&exec, graph, cudaGraphInstantiateFlagUseNodePriority);
   cudaGraphDestroy(graph);
   if (code != cudaSuccess) return device_error(code, "a CUDA graph");
   return Graph(exec);

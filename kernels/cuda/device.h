@@ -131,7 +131,8 @@ class Stream {
   Stream(Stream&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
   Stream& operator=(Stream&&) = delete;
   ~Stream();
-  static Result<Stream> create();
+  // urgent: its kernels get free multiprocessors before those of other streams.
+  static Result<Stream> create(bool urgent = false);
   // In order with the default stream, which others pass by: for kernels of unknown streams.
   static Result<Stream> create_in_order();
 
