@@ -2,6 +2,9 @@
 // the host spent on launching and copying.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
+#include "app/common/report.h"
 #include "app/common/views/pipeline_view.h"
 #include "app/common/views/timeline_view.h"
 #include "engine/session/snapshot.h"
@@ -92,6 +95,37 @@ TEST(DeviceTimes, OfAnOpOfTheHostAreTheHosts) {
     } else if (on_device(op->place.op)) {
       EXPECT_EQ(op->microseconds, kOp);
     }
+  }
+}
+
+// A step that is one recorded graph has no times of single ops unless they are asked for; its
+// report says null for them, not a number.
+TEST(DeviceTimes, AreNullInTheReportOfARunThatDidNotAskForThem) {
+  for (const bool asked : {false, true}) {
+    RunOptions options;
+    options.session.references = References::kNone;
+    options.session.lanes = {"cuda"};
+    options.session.threads = 2;
+    options.session.device = std::make_shared<HostDevice>();
+    options.session.op_times = asked;
+    const auto run = run_scenario(small_scenario(), host_device::lanes(), options, {});
+    ASSERT_TRUE(run) << run.error().text();
+    const nlohmann::json report = make_report(small_scenario(), options, *run, "key");
+    int planned = 0;
+    for (const auto& step : report["steps"]) {
+      planned += step["decode_only"].get<bool>();
+      for (const auto& timing : step["timings"]) {
+        const auto op = timing["op"].get<std::string>();
+        if (op == "schedule" || op == "block_tables") {
+          EXPECT_GT(timing["microseconds"].get<double>(), 0) << op;
+        } else if (step["decode_only"].get<bool>()) {
+          EXPECT_EQ(timing["microseconds"], asked ? nlohmann::json(kOp) : nlohmann::json()) << op;
+        } else {
+          EXPECT_TRUE(timing["microseconds"].is_number()) << op;
+        }
+      }
+    }
+    EXPECT_GT(planned, 0);
   }
 }
 

@@ -286,6 +286,19 @@ TEST(TimelineCellText, SaysCountsBudgetTimesAndSelection) {
   EXPECT_NE(timeline_cell_text(snapshot, *step, 17).find("has not run"), std::string::npos);
 }
 
+TEST(TimelineCellText, SaysWhereOpsWereNotMeasured) {
+  const auto info = tiny_info();
+  const auto step = make_summary(*info, 9);
+  const int layer = info->config.layers.front();
+  const Snapshot snapshot = snapshot_of(info, {step});
+  EXPECT_EQ(timeline_cell_text(snapshot, *step, layer).find("not measured"), std::string::npos);
+  for (LayerCell& cell : step->layers) cell.microseconds = OpTiming::kNotMeasured;
+  const std::string text = timeline_cell_text(snapshot, *step, layer);
+  EXPECT_NE(text.find("not measured (step back and step again, to watch it) here, 20"),
+            std::string::npos)
+      << text;
+}
+
 TEST(VerdictWord, HasNoUnderscore) {
   EXPECT_EQ(verdict_word(Verdict::kNearTie), "near-tie");
   EXPECT_EQ(verdict_word(Verdict::kNotCompared), "not compared");
