@@ -9,8 +9,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cassert>
 #include <cstdint>
+#include <cstdlib>
 
 #include "kernels/params/lane.h"
 #include "kernels/params/op_ids.h"
@@ -30,9 +30,11 @@ class PerOp {
   auto end() const { return all_.end(); }
 
  private:
+  // An id that is not in the table is a bug of the caller, in every build.
   static std::size_t place(std::int32_t op) {
-    assert(as_op_index(op) >= 0);
-    return static_cast<std::size_t>(as_op_index(op));
+    const std::int32_t index = as_op_index(op);
+    if (index < 0) std::abort();
+    return static_cast<std::size_t>(index);
   }
   std::array<T, AS_NUM_OPS> all_{};
 };
