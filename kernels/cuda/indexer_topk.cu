@@ -1,8 +1,10 @@
 // indexer_topk: the k best entries of each row of logits, in ascending order of entry. The lowest
 // entries of equal scores win; -0 equals 0; a NaN loses to every number.
 //
-// Up to 2048 of them, where a block may have 226 KB of shared memory, by topk_select.cuh, else by a
+// Up to 2048 of them, where a block may have 97 KB of shared memory, by topk_select.cuh, else by a
 // kernel that reads the row once a pass.
+#include <algorithm>
+
 #include "kernels/cuda/topk_select.cuh"
 
 namespace attnscope::cuda {
@@ -113,9 +115,14 @@ int indexer_topk(const as_indexer_topk_params& p, const Launch& launch) {
   const std::int64_t k = p.indices.shape[1];
   if (rows == 0 || k == 0) return 0;
   const auto stream = static_cast<cudaStream_t>(launch.stream);
-  constexpr std::int64_t kOf4 = 4 * kThreads, kOf16 = 16 * kThreads;  // entries a block
+  constexpr std::int64_t kOf4 = 4 * kThreads, kOf8 = 8 * kThreads, kOf16 = 16 * kThreads;
   if (columns <= kOf4) return topk::launch<1, 4, false>(p, stream);
-  if (columns <= kOf16) return topk::launch<1, 16, false>(p, stream);
+  if (columns <= kOf8) return topk::launch<1, 8, false>(p, stream);
+  if (columns <= kOf16) {
+    return launch.gpu.hopper && rows <= std::min<std::int64_t>(8, topk::clusters_at_once<8>())
+               ? topk::launch<8, 4, false>(p, stream)
+               : topk::launch<1, 16, false>(p, stream);
+  }
   if (k > topk::kMostK || columns > topk::kMostColumns ||
       launch.gpu.shared_memory < sizeof(topk::Shared<topk::kMostPieces, true>)) {
     many_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(p);
@@ -123,16 +130,17 @@ int indexer_topk(const as_indexer_topk_params& p, const Launch& launch) {
   }
   // As many blocks a row as let all rows run at once.
   if (launch.gpu.hopper) {
-    if (rows <= topk::clusters_at_once<16>()) {
-      return columns <= 16 * kOf4 ? topk::launch<16, 4, false>(p, stream)
-                                  : topk::launch<16, 4, true>(p, stream);
-    }
+    if (rows <= topk::clusters_at_once<16>()) return topk::launch<16, 4, true>(p, stream);
     if (rows <= topk::clusters_at_once<8>()) {
-      return columns <= 4 * kOf16 ? topk::launch<8, 8, false>(p, stream)
-                                  : topk::launch<8, 4, true>(p, stream);
+      if (columns <= 8 * kOf4) return topk::launch<8, 4, false>(p, stream);
+      return columns <= 8 * kOf8 ? topk::launch<8, 8, false>(p, stream)
+                                 : topk::launch<8, 4, true>(p, stream);
     }
     if (rows <= topk::clusters_at_once<4>()) return topk::launch<4, 4, true>(p, stream);
-    if (rows <= topk::clusters_at_once<2>()) return topk::launch<2, 4, true>(p, stream);
+    if (rows <= topk::clusters_at_once<2>()) {
+      return columns <= 2 * kOf16 ? topk::launch<2, 16, false>(p, stream)
+                                  : topk::launch<2, 4, true>(p, stream);
+    }
   }
   return topk::launch<1, 4, true>(p, stream);
 }

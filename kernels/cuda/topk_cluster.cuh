@@ -14,11 +14,9 @@ constexpr int kBins = 1 << kBits;
 constexpr int kPer = 4;                 // keys of a thread, of a list
 constexpr int kList = kPer * kThreads;  // entries that a block keeps
 constexpr int kTile = 16;               // entries of a thread in a tile
-constexpr int kAhead = 2;               // tiles on their way
 constexpr int kMostK = kList / 2;       // a list cut to its k best has room for those of a tile
 constexpr int kMostPieces = 16;
-constexpr int kMostColumns = 1 << 30;          // entries of tiles beyond the end are counted in int
-constexpr std::uint32_t kLowest = 0x007fffff;  // the key of -inf
+constexpr int kMostColumns = 1 << 30;  // entries of tiles beyond the end are counted in int
 
 // Unsigned numbers in the order of the scores. A NaN is 1, below -inf; 0 stands for no entry.
 __device__ __forceinline__ std::uint32_t order_key(float score) {
@@ -26,11 +24,6 @@ __device__ __forceinline__ std::uint32_t order_key(float score) {
   const std::uint32_t key =
       bits ^ (static_cast<std::uint32_t>(static_cast<int>(bits) >> 31) | 0x80000000u);
   return score != score ? 1u : key;
-}
-
-// The number with this key, above kLowest.
-__device__ __forceinline__ float score_of(std::uint32_t key) {
-  return __uint_as_float((key & 0x80000000u) != 0u ? key ^ 0x80000000u : ~key);
 }
 
 // Chosen are keys above `key`, and of those equal to it the first `ties`.
@@ -49,8 +42,7 @@ template <int pieces, bool tiled>
 struct Shared {
   std::uint32_t histogram[2][kBins];            // in turns; the other one is zeroed
   std::uint32_t total[pieces > 1 ? kBins : 4];  // over all pieces
-  float4 ahead[tiled ? kAhead : 1][tiled ? kTile / 4 * kThreads : 1];  // tiles, by group and thread
-  std::uint32_t keys[tiled ? kList : 4];  // the list, in order of entry
+  std::uint32_t keys[tiled ? kList : 4];        // the list, in order of entry
   std::int32_t entries[tiled ? kList : 4];
   std::uint32_t warp_sum[32];
   std::uint32_t chosen[2][32];                  // by each warp, above << 16 | ties, in turns
@@ -108,6 +100,25 @@ __device__ __forceinline__ int rank_in_cluster() {
   return static_cast<int>(rank);
 }
 
+// Begins what blocks of a cluster send each other; after all_began() a block's barriers are there.
+template <int pieces, class Memory>
+__device__ __forceinline__ void begin_exchange(Memory& s) {
+  if constexpr (pieces > 1) {
+    if (threadIdx.x == 0) {
+      for (int i = 0; i < 3; ++i) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address_of(&s.arrived[i]))
+                     : "memory");
+      }
+      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+  }
+}
+template <int pieces>
+__device__ __forceinline__ void all_began() {
+  if constexpr (pieces > 1) asm volatile("barrier.cluster.wait;" ::: "memory");
+}
+
 // The histogram over all pieces, in every block's s.total, by stores that the receivers' barriers
 // count. Blocks may be in different turns here, so nobody reads another's histogram.
 template <int pieces, class Memory>
@@ -152,6 +163,29 @@ __device__ void add_up(Memory& s, const std::uint32_t* histogram, std::uint32_t 
     }
   }
   wait(arrived + 8, parity);
+}
+
+// What the earlier pieces chose: above the cut, and ties.
+template <int pieces, class Memory>
+__device__ __forceinline__ uint2 chosen_before(Memory& s, std::uint32_t above, std::uint32_t ties) {
+  if constexpr (pieces == 1) {
+    return make_uint2(0, 0);
+  } else {
+    const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+    const int rank = rank_in_cluster<pieces>();
+    const std::uint32_t arrived = address_of(&s.arrived[2]);
+    if (warp == 0 && lane > rank && lane < pieces) {
+      send(address_in(address_of(&s.before[rank]), lane), make_uint2(above, ties),
+           address_in(arrived, lane));
+    }
+    if (rank > 0) {
+      if (threadIdx.x == 0) expect(arrived, static_cast<std::uint32_t>(8 * rank));
+      wait(arrived, 0);
+    }
+    const uint2 before = lane < rank ? s.before[lane] : make_uint2(0, 0);
+    return make_uint2(__reduce_add_sync(kAllLanes, before.x),
+                      __reduce_add_sync(kAllLanes, before.y));
+  }
 }
 
 }  // namespace attnscope::cuda::topk
