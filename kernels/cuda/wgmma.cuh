@@ -166,22 +166,19 @@ __device__ __forceinline__ void publish_shared() {
 #endif
 }
 
-// A barrier in shared memory, of a number of warps: each comes once a phase without waiting, and
-// who waits names the phase by its parity. What lanes wrote before their warp came is seen by who
+// A barrier in shared memory, of a number of threads: each comes once a phase without waiting, and
+// who waits names the phase by its parity. What a thread wrote before it came is seen by who
 // waited.
 struct Barrier {
   std::uint64_t state;
 
-  // By one thread, before a barrier of the whole block.
-  __device__ __forceinline__ void init(int warps) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address()), "r"(warps) : "memory");
+  // By one thread, before anybody comes.
+  __device__ __forceinline__ void init(int threads) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address()), "r"(threads)
+                 : "memory");
   }
-  // By all lanes of a warp.
   __device__ __forceinline__ void come() {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) {
-      asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address()) : "memory");
-    }
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address()) : "memory");
   }
   // Until the phase of this parity, 0 or 1, has ended.
   __device__ __forceinline__ void wait(int parity) {
