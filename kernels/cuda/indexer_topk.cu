@@ -130,13 +130,22 @@ int indexer_topk(const as_indexer_topk_params& p, const Launch& launch) {
   }
   // As many blocks a row as let all rows run at once.
   if (launch.gpu.hopper) {
-    if (rows <= topk::clusters_at_once<16>()) return topk::launch<16, 4, true>(p, stream);
+    if (columns <= 8 * kOf4 && rows <= topk::clusters_at_once<8>()) {
+      return topk::launch<8, 4, false>(p, stream);
+    }
+    if (rows <= topk::clusters_at_once<16>()) {
+      return columns <= 16 * kOf4 ? topk::launch<16, 4, false>(p, stream)
+                                  : topk::launch<16, 4, true>(p, stream);
+    }
     if (rows <= topk::clusters_at_once<8>()) {
-      if (columns <= 8 * kOf4) return topk::launch<8, 4, false>(p, stream);
       return columns <= 8 * kOf8 ? topk::launch<8, 8, false>(p, stream)
                                  : topk::launch<8, 4, true>(p, stream);
     }
-    if (rows <= topk::clusters_at_once<4>()) return topk::launch<4, 4, true>(p, stream);
+    if (rows <= topk::clusters_at_once<4>()) {
+      if (columns <= 4 * kOf8) return topk::launch<4, 8, false>(p, stream);
+      return columns <= 4 * kOf16 ? topk::launch<4, 16, false>(p, stream)
+                                  : topk::launch<4, 4, true>(p, stream);
+    }
     if (rows <= topk::clusters_at_once<2>()) {
       return columns <= 2 * kOf16 ? topk::launch<2, 16, false>(p, stream)
                                   : topk::launch<2, 4, true>(p, stream);
