@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# clang-tidy on every source that a build folder knows how to compile, but for those of others.
+# clang-tidy on every source that a build folder knows how to compile, but for those of others and
+# for copies with planted bugs in.
 #
 # Usage: tidy.sh ROOT BUILD I/N JOBS     BUILD: folder of preset tidy; I/N: the I-th of N shares
 # Prints the findings, then how many sources were looked at; exit code 1 where there is a finding.
@@ -28,6 +29,8 @@ build, root = sys.argv[1:]
 units = {}
 for unit in json.load(open(f"{build}/compile_commands.json")):
     batch = unit["file"]
+    if "_with_bugs.dir/" in batch:
+        continue
     if batch.endswith("_cxx.cxx"):
         folder, name = os.path.split(batch)
         unit["file"] = f"{folder}/UnifiedSource_{name}"
