@@ -8,7 +8,9 @@
 #include <malloc.h>
 
 #include <array>
+#include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -209,4 +211,11 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace attnscope
 
-int main(int argc, char** argv) { return attnscope::run(argc, argv); }
+int main(int argc, char** argv) {
+  try {
+    return attnscope::run(argc, argv);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return AS_INTERNAL;
+  }
+}

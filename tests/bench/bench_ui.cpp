@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <ctime>
+#include <exception>
 #include <functional>
 #include <regex>
 #include <string>
@@ -256,4 +258,11 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace attnscope::gui
 
-int main(int argc, char** argv) { return attnscope::gui::run(argc, argv); }
+int main(int argc, char** argv) {
+  try {
+    return attnscope::gui::run(argc, argv);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return AS_INTERNAL;
+  }
+}
