@@ -2,6 +2,7 @@
 // a run with one says.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "app/common/report.h"

@@ -174,7 +174,7 @@ std::int32_t call(const void* params, const as_call* call, as_error* error) {
   if (!device.may_call()) return fail(error, AS_NO_ENVIRONMENT, "the device fell off the bus");
   std::int32_t status = AS_OK;
   if (before) ++device.counts.list_calls;
-  static_cast<void>(device.put([own, &device] {
+  static_cast<void>(device.put([own] {
     as_error ignored{};
     if (cpu::lane()->ops[op](own.data(), nullptr, &ignored) != AS_OK) {
       throw std::runtime_error(ignored.message);
