@@ -39,7 +39,8 @@ TEST(RopeFrequencies, PlainLayers) {
                              3.1622777e-01, 2.3713737e-01, 1.7782794e-01, 1.3335214e-01};
   const std::vector<double> f = cpu::rope_frequencies(numbers(10000.0, 1.0));
   for (std::size_t i = 0; i < 32; ++i) {
-    expect_close(f[i], printed[i % 8] * std::pow(10.0, -static_cast<double>(i / 8)));
+    const std::size_t decade = i / 8;
+    expect_close(f[i], printed[i % 8] * std::pow(10.0, -static_cast<double>(decade)));
   }
 }
 

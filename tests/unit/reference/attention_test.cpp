@@ -42,11 +42,9 @@ struct Attention {
 
   void set_row(int row, double value) { std::fill_n(rows_.begin() + row * 512, 512, value); }
   double out(int token, int head, int dim = 0) const {
-    return o[static_cast<std::size_t>((token * h + head) * 512 + dim)];
+    return o[index_of(token * h + head, 512, dim)];
   }
-  double lse_of(int token, int head) const {
-    return lse[static_cast<std::size_t>(token * h + head)];
-  }
+  double lse_of(int token, int head) const { return lse[index_of(token, h, head)]; }
 
   int t, h;
   Doubles q, rows_, extra_rows_;
@@ -118,7 +116,7 @@ TEST_P(BothLanes, NaNReachesOnlyTheTokensThatListIt) {
   Attention a(3, 2, 8, 4);
   for (int row = 0; row < 7; ++row) a.set_row(row, row);
   for (int t = 0; t < 3; ++t) {
-    for (int k = 0; k < 4; ++k) a.indices[static_cast<std::size_t>(4 * t + k)] = k + t;
+    for (int k = 0; k < 4; ++k) a.indices[index_of(t, 4, k)] = k + t;
     a.lens[static_cast<std::size_t>(t)] = 4;
   }
   a.indices[7] = 7;
@@ -155,11 +153,10 @@ TEST_P(BothLanes, EqualsTheFormula) {
   for (int t = 0; t < tokens; ++t) {
     // First half: sliding windows; second half: scattered lists, as of many requests.
     for (int k = 0; k < 20; ++k) {
-      a.indices[static_cast<std::size_t>(20 * t + k)] =
-          t < 35 ? t + k : static_cast<int>(random() % 100);
+      a.indices[index_of(t, 20, k)] = t < 35 ? t + k : static_cast<int>(random() % 100);
     }
     for (int k = 0; k < 10; ++k) {
-      a.extra_indices[static_cast<std::size_t>(10 * t + k)] = static_cast<int>(random() % 31) - 1;
+      a.extra_indices[index_of(t, 10, k)] = static_cast<int>(random() % 31) - 1;
     }
     a.lens[static_cast<std::size_t>(t)] = 1 + t % 20;
     a.extra_lens[static_cast<std::size_t>(t)] = t % 11;
@@ -174,18 +171,18 @@ TEST_P(BothLanes, EqualsTheFormula) {
       Doubles sum(512, 0.0);
       const auto add = [&](const Doubles& rows, int row) {
         double dot = 0;
-        for (int d = 0; d < 512; ++d) dot += q[d] * rows[static_cast<std::size_t>(row * 512 + d)];
+        for (int d = 0; d < 512; ++d) dot += q[d] * rows[index_of(row, 512, d)];
         const double e = std::exp(dot * a.p.scale);
         denominator += e;
         for (int d = 0; d < 512; ++d) {
-          sum[static_cast<std::size_t>(d)] += e * rows[static_cast<std::size_t>(row * 512 + d)];
+          sum[static_cast<std::size_t>(d)] += e * rows[index_of(row, 512, d)];
         }
       };
       for (int k = 0; k < a.lens[static_cast<std::size_t>(t)]; ++k) {
-        add(a.rows_, a.indices[static_cast<std::size_t>(20 * t + k)]);
+        add(a.rows_, a.indices[index_of(t, 20, k)]);
       }
       for (int k = 0; k < a.extra_lens[static_cast<std::size_t>(t)]; ++k) {
-        const int row = a.extra_indices[static_cast<std::size_t>(10 * t + k)];
+        const int row = a.extra_indices[index_of(t, 10, k)];
         if (row >= 0) add(a.extra_rows_, row);
       }
       EXPECT_NEAR(a.lse_of(t, h), std::log(denominator), GetParam() ? 1e-12 : 1e-5);

@@ -43,7 +43,7 @@ struct Compressor {
   }
 
   // Channel k of C or Z (offset coff*kDim) of token t.
-  double& at_state(int t, int k) { return state[static_cast<std::size_t>(t * width + k)]; }
+  double& at_state(int t, int k) { return state[index_of(t, width, k)]; }
 
   // What the pooled value of a channel must have been: undoes the norm of a row in which every
   // channel but 0 and 1 pooled to zero. Channel 1 pools to 1 in every entry.
@@ -216,12 +216,15 @@ TEST(CompressInsert, HadamardRotatesTheWholeRow) {
 TEST(CompressorState, AddsTheApeOfThePositionToTheScores) {
   auto p = new_params<as_compressor_state_params>();
   const int width = 4 * kDim;
-  Doubles proj = normal(static_cast<std::size_t>(3 * width), 1);
+  Doubles proj = normal(std::size_t{3} * width, 1);
   Doubles ape(4 * 2 * kDim);
-  for (std::size_t i = 0; i < ape.size(); ++i) ape[i] = static_cast<double>(i / (2 * kDim)) * 10;
+  for (std::size_t i = 0; i < ape.size(); ++i) {
+    const std::size_t row = i / (2 * kDim);
+    ape[i] = static_cast<double>(row) * 10;
+  }
   Int64s positions = {5, 6, 7};
   Int64s slots = {2, -1, 0};
-  std::vector<float> state(static_cast<std::size_t>(3 * width), -1.0F);
+  std::vector<float> state(std::size_t{3} * width, -1.0F);
   p.proj = over(proj, {3, width});
   p.ape = over(ape, {4, 2 * kDim});
   p.positions = over(positions, {3});

@@ -28,9 +28,8 @@ TEST(Linear, EqualsTheFormulaAndRoundsByOp) {
   for (int t = 0; t < tokens; ++t) {
     for (int o = 0; o < out; ++o) {
       for (int i = 0; i < in; ++i) {
-        expected[static_cast<std::size_t>(t * out + o)] +=
-            bf16_value(x[static_cast<std::size_t>(t * in + i)].bits) *
-            bf16_value(weight[static_cast<std::size_t>(o * in + i)].bits);
+        expected[index_of(t, out, o)] +=
+            bf16_value(x[index_of(t, in, i)].bits) * bf16_value(weight[index_of(o, in, i)].bits);
       }
     }
   }
@@ -67,10 +66,9 @@ TEST(Linear, EqualsTheFormulaOverSeveralBlocks) {
     for (int o = 0; o < out; ++o) {
       double expected = 0;
       for (int i = 0; i < in; ++i) {
-        expected +=
-            x[static_cast<std::size_t>(t * in + i)] * values[static_cast<std::size_t>(o * in + i)];
+        expected += x[index_of(t, in, i)] * values[index_of(o, in, i)];
       }
-      ASSERT_NEAR(y[static_cast<std::size_t>(t * out + o)], expected, 1e-11) << t << " " << o;
+      ASSERT_NEAR(y[index_of(t, out, o)], expected, 1e-11) << t << " " << o;
     }
   }
 }
@@ -109,10 +107,9 @@ TEST(GroupedLinear, EachGroupHasItsOwnWeight) {
       for (int o = 0; o < out; ++o) {
         double sum = 0;
         for (int i = 0; i < in; ++i) {
-          sum += x[static_cast<std::size_t>((t * groups + g) * in + i)] *
-                 weight[static_cast<std::size_t>((g * out + o) * in + i)];
+          sum += x[index_of(t * groups + g, in, i)] * weight[index_of(g * out + o, in, i)];
         }
-        EXPECT_NEAR(y[static_cast<std::size_t>((t * groups + g) * out + o)], sum, 1e-13);
+        EXPECT_NEAR(y[index_of(t * groups + g, out, o)], sum, 1e-13);
       }
     }
   }

@@ -209,7 +209,7 @@ TEST(IndexerLogits, EqualTheFormula) {
     run(lane, AS_OP_INDEXER_LOGITS, x.lp);
     for (int t = 0; t < Indexer::kTokens; ++t) {
       for (int c = 0; c < 6; ++c) {
-        const double logit = x.logits[static_cast<std::size_t>(6 * t + c)];
+        const double logit = x.logits[index_of(t, 6, c)];
         if (c >= x.lens[static_cast<std::size_t>(t)]) {
           EXPECT_EQ(logit, -7);  // not written
           continue;
@@ -228,8 +228,7 @@ TEST(IndexerLogits, EqualTheFormula) {
           Doubles q(128);
           if (form == 0) {
             for (int k = 0; k < 128; ++k) {
-              q[static_cast<std::size_t>(k)] =
-                  e4m3_value(x.codes[static_cast<std::size_t>(i * 128 + k)]);
+              q[static_cast<std::size_t>(k)] = e4m3_value(x.codes[index_of(i, 128, k)]);
             }
           } else if (form == 1) {
             decode_mxfp4(x.codes.data() + i * 64, x.scales.data() + i * 4, 128, q.data());

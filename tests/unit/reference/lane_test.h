@@ -68,6 +68,12 @@ using Int32s = std::vector<std::int32_t>;
 using Int64s = std::vector<std::int64_t>;
 using Byte = std::uint8_t;
 
+// Where element `column` of a row of `width` lies.
+constexpr std::size_t index_of(int row, int width, int column) {
+  return static_cast<std::size_t>(row) * static_cast<std::size_t>(width) +
+         static_cast<std::size_t>(column);
+}
+
 template <class T>
 as_tensor over(std::vector<T>& values, std::initializer_list<std::int64_t> shape) {
   return make_tensor(values.data(), shape);

@@ -30,7 +30,8 @@ TEST(RopeFrequencies, SwaLayers) {
                             3.1622777e-01, 2.3713737e-01, 1.7782794e-01, 1.3335214e-01};
   const auto f = rope_frequencies(plain_rope());
   for (std::size_t i = 0; i < 32; ++i) {
-    expect_digits(f[i], octave[i % 8] * std::pow(10.0, -static_cast<double>(i / 8)));
+    const std::size_t decade = i / 8;
+    expect_digits(f[i], octave[i % 8] * std::pow(10.0, -static_cast<double>(decade)));
   }
 }
 
