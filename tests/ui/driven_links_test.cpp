@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "app/common/views/block_tables_view.h"
@@ -74,7 +75,9 @@ TEST(Links, ABlockOfATableSelectsItsOwnerGroupAndFirstToken) {
       std::erase_if(clicked, [&](std::int32_t block) {
         return std::find(table.begin(), table.end(), block) == table.end();
       });
-      for (float x = at.Min.x + 8; x < at.Max.x - 4; x += 16) {
+      const int clicks = static_cast<int>(std::ceil((at.GetWidth() - 12) / 16));
+      for (int i = 0; i < clicks; ++i) {
+        const float x = at.Min.x + 8 + 16 * static_cast<float>(i);
         const Selection before = app.selection();
         // A longer sentence moves the strips down.
         user.click(ImVec2(x, user.rect(strip).Min.y + 8));
@@ -105,7 +108,9 @@ TEST(Links, ABlockOfThePoolMapSelectsWhatItHolds) {
     std::set<std::int32_t> requests, blocks;
     for (const float y : {4.0f, 15.0f, 26.0f}) {
       std::int32_t last = 0;
-      for (float x = at.Min.x + 24; x < at.Max.x - 4; x += 32) {
+      const int clicks = static_cast<int>(std::ceil((at.GetWidth() - 28) / 32));
+      for (int i = 0; i < clicks; ++i) {
+        const float x = at.Min.x + 24 + 32 * static_cast<float>(i);
         user.click(ImVec2(x, at.Min.y + y));
         const Selection now = app.selection();
         EXPECT_GE(now.block, last) << "blocks lie in the order of their ids";

@@ -42,8 +42,8 @@ TEST(Timeline, AClickGoesToStepAndLayer) {
                 static_cast<double>(steps) * 0.15);
     std::set<int> layers;
     int before = -2;
-    for (float y = 0.25f; y < 0.7f; y += 0.05f) {
-      user.click("steps", 0.5f, y);
+    for (int percent = 25; percent <= 70; percent += 5) {
+      user.click("steps", 0.5f, static_cast<float>(percent) / 100);
       user.settle();
       EXPECT_GE(app.bench().cursor().layer, before) << "layers lie below one another";
       before = app.bench().cursor().layer;
