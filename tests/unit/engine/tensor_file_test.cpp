@@ -6,10 +6,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <sstream>
 
 #include "engine/tensorfile/tensor_writer.h"
@@ -115,7 +117,8 @@ TEST_F(TensorFileTest, BytesOutliveTheReader) {
     owner = moved.owner();
   }
   fs::remove(path_);
-  EXPECT_EQ(std::memcmp(data, f.data(), 4000), 0);
+  EXPECT_TRUE(
+      std::ranges::equal(std::as_bytes(std::span(data, 4000)), std::as_bytes(std::span(f))));
 }
 
 TEST_F(TensorFileTest, WriterRefusesWhatDoesNotFit) {
