@@ -91,11 +91,16 @@ SchedRequest random_request(Random& random, const SchedulerOptions& o, std::int6
   return r;
 }
 
+BlockScheduler random_engine(Random& random) {
+  for (;;) {
+    auto made = BlockScheduler::make(random_options(random));
+    if (made) return *std::move(made);
+  }
+}
+
 // One engine for some steps. Returns what was violated, with the step.
 std::string run_engine(Random& random, std::int64_t steps, std::int64_t* done) {
-  Result<BlockScheduler> made = BlockScheduler::make(random_options(random));
-  while (!made) made = BlockScheduler::make(random_options(random));
-  BlockScheduler& s = *made;
+  BlockScheduler s = random_engine(random);
   SchedAuditor audit(s, true);
   const SchedulerOptions& o = s.options();
   std::int64_t next_id = 0;

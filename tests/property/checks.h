@@ -49,8 +49,8 @@ struct CompressCase {
   Pages pages{};
   bool hadamard = false;
   bool round_pooled = false;
-  float score_scale = 1.0f;
   bool round_rotated = false;  // with hadamard
+  float score_scale = 1.0f;
 };
 Report check_compress(const Lane& lane, const CompressCase& c);
 
@@ -61,7 +61,7 @@ struct LogitsCase {
   std::int64_t queries = 1;           // the last one sees all keys, each before one less
   std::int64_t heads = 1;
   Pages pages{};
-  std::int64_t spare_columns = 3;
+  std::int32_t spare_columns = 3;
   std::int32_t scores = AS_SCORES_FP32;
 };
 Report check_logits(const Lane& lane, const LogitsCase& c);

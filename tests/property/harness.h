@@ -122,7 +122,7 @@ class TwinCache {
   // Null block for every table entry whose positions are all below `position`.
   void drop_below(std::int64_t request, std::int64_t position);
   std::vector<double> decoded(std::int64_t slot) const;
-  const std::vector<unsigned char>& slab() const { return slab_; }
+  std::vector<unsigned char> slab() const { return slab_; }  // a copy: ops write to it
 
  private:
   std::vector<std::int64_t> lengths_;

@@ -31,8 +31,8 @@ struct QueryCase {
   std::int64_t queries = 1;
   std::int64_t heads = 1;
   bool hadamard = false;
-  float scale = 1.0f;
   bool round_rotated = false;
+  float scale = 1.0f;
 };
 void PrintTo(const QueryCase& c, std::ostream* out) { *out << c.name; }
 
@@ -132,16 +132,16 @@ const QueryCase kQueryCases[] = {
     {"fp8_one_head", kFp8, {1, 3, 0, 4}, 5, 1},
     {"fp8_64_heads", kFp8, {128, 2050}, 2, 64},
     {"fp8_hadamard", kFp8, {127, 129, 2051}, 5, 8, true},
-    {"fp8_tiny", kFp8, {255}, 2, 8, false, 1e-7f},
-    {"fp8_zero_hadamard", kFp8, {256}, 2, 8, true, 0.0f},
+    {"fp8_tiny", kFp8, {255}, 2, 8, false, false, 1e-7f},
+    {"fp8_zero_hadamard", kFp8, {256}, 2, 8, true, false, 0.0f},
     {"mxfp4_no_tokens", kMxfp4, {0, 0}, 2, 64},
     {"mxfp4_one_head", kMxfp4, {1, 127}, 5, 1, true},
     {"mxfp4_64_heads", kMxfp4, {129, 2051}, 2, 64, true},
-    {"mxfp4_rounded_throughout", kMxfp4, {129, 2051, 4}, 5, 64, true, 1.0f, true},
-    {"fp8_rounded_throughout", kFp8, {127, 2051}, 3, 8, true, 1.0f, true},
+    {"mxfp4_rounded_throughout", kMxfp4, {129, 2051, 4}, 5, 64, true, true},
+    {"fp8_rounded_throughout", kFp8, {127, 2051}, 3, 8, true, true},
     {"mxfp4_plain", kMxfp4, {3, 255, 256}, 5, 8},
-    {"mxfp4_large", kMxfp4, {2050}, 1, 8, false, 1e6f},
-    {"mxfp4_zero", kMxfp4, {4}, 1, 8, false, 0.0f},
+    {"mxfp4_large", kMxfp4, {2050}, 1, 8, false, false, 1e6f},
+    {"mxfp4_zero", kMxfp4, {4}, 1, 8, false, false, 0.0f},
 };
 INSTANTIATE_TEST_SUITE_P(Shapes, IndexerQProperty, testing::ValuesIn(kQueryCases),
                          name_of<QueryCase>);

@@ -177,8 +177,8 @@ void judge_slab(const TwinCache& cache, const std::vector<unsigned char>& before
     std::memcpy(to.payload, record, static_cast<std::size_t>(payload));
     if (scales > 0) std::memcpy(to.scales, record + payload, static_cast<std::size_t>(scales));
   }
-  const auto differ =
-      std::mismatch(expected.begin(), expected.end(), cache.slab().begin(), cache.slab().end());
+  const std::vector<unsigned char> now = cache.slab();
+  const auto differ = std::mismatch(expected.begin(), expected.end(), now.begin(), now.end());
   if (differ.first == expected.end()) return;
   const std::int64_t i = differ.first - expected.begin();
   const std::int64_t stride = view.data.stride[0];
