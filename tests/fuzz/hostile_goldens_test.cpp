@@ -1,6 +1,7 @@
 // Thousands of broken goldens, generated as those of captures are: cut off at every byte, bits
 // flipped, fields of another kind or size, keys twice, names that lead elsewhere. Each is answered
 // by a named error, or read as what it says and compared with a run.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -91,7 +92,7 @@ TEST_F(HostileGoldens, FieldsOfAnotherKind) {
     for (int turn = 0; turn < 3; ++turn) {
       each_field(root, [&, &path = path](const std::string& what) {
         write_bytes(path, root.dump());
-        expect_answer(path + " " + what, true);
+        expect_answer(fmt::format("{} {}", path, what), true);
       });
       root["about"] = turn;  // another turn of values for each place
     }
@@ -149,7 +150,7 @@ TEST_F(HostileGoldens, OtherAnswersForOtherTroubles) {
     json changed = json::parse(whole);
     changed[key] = value;
     write_bytes(path, changed.dump());
-    const std::string answer = error();
+    std::string answer = error();
     write_bytes(path, whole);
     return answer;
   };

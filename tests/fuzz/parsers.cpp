@@ -85,7 +85,7 @@ std::string capture(const std::string& bytes, const std::string& folder) {
     const std::size_t end = original.find('\n');
     write_bytes(file, checked_line(text) + original.substr(end + 1));
   }
-  const std::string wrong = judge_capture(folder);
+  std::string wrong = judge_capture(folder);
   write_bytes(file, original);
   return wrong;
 }

@@ -91,7 +91,7 @@ std::string judge_map(const std::string& map, const std::string& dump) {
     const auto kept = import_case(op, files, read->engine, 0);
     if (kept) continue;
     // It names the tensor or the op; the file is the dump's.
-    if (const std::string wrong = judge_error(kept.error(), ""); !wrong.empty()) return wrong;
+    if (std::string wrong = judge_error(kept.error(), ""); !wrong.empty()) return wrong;
   }
   return "";
 }

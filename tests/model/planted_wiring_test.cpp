@@ -23,7 +23,7 @@ struct Outcome {
   Witnessed witnessed;
 };
 
-Outcome run(const BetweenOps& between, Scenario scenario) {
+Outcome run(const BetweenOps& between, const Scenario& scenario) {
   LaneRegistry lanes = all_lanes();
   Lane lane{};
   lane.name = "mutant:planted";

@@ -330,7 +330,7 @@ TEST(WiringAudit, NamesAWeightThatWasLoadedOtherwise) {
       EXPECT_TRUE(written) << written.error().text();
       change(weights);
     }
-    const auto found = audit(scenario, told);
+    auto found = audit(scenario, told);
     for (const std::string& folder : {told.checkpoint, scenario.checkpoint}) {
       std::filesystem::remove_all(folder);
     }

@@ -8,7 +8,7 @@ namespace attnscope::gui {
 namespace {
 
 // Opens a dialog that says this; Escape closes it.
-std::function<void(Trial&)> opens(std::string command, std::string words) {
+std::function<void(Trial&)> opens(const std::string& command, const std::string& words) {
   return [=](Trial& t) {
     EXPECT_FALSE(t.popup_open());
     t.run(command);

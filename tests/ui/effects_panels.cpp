@@ -13,7 +13,7 @@ namespace attnscope::gui {
 namespace {
 
 // The panel looks different after each of these.
-std::function<void(Trial&)> changes(const char* panel, std::vector<std::string> commands) {
+std::function<void(Trial&)> changes(const char* panel, const std::vector<std::string>& commands) {
   return [=](Trial& t) {
     t.user.show(panel);
     std::uint64_t before = t.picture(panel);
@@ -31,14 +31,14 @@ std::function<void(Trial&)> changes(const char* panel, std::vector<std::string> 
 
 // Steps between two places of the timeline, in a session longer than it is wide.
 std::int64_t visible_steps(Trial& t) {
-  std::int64_t steps[2];
-  for (const int i : {0, 1}) {
+  const auto step_at = [&](float x) {
     t.user.look_at("timeline");
-    t.user.click("steps", i == 0 ? 0.2f : 0.8f, 0.4f);
+    t.user.click("steps", x, 0.4f);
     t.user.settle();
-    steps[i] = t.cursor().step;
-  }
-  return steps[1] - steps[0];
+    return t.cursor().step;
+  };
+  const std::int64_t first = step_at(0.2f);
+  return step_at(0.8f) - first;
 }
 
 void open_long_session(Trial& t) {

@@ -6,7 +6,7 @@ namespace {
 using Act = std::function<void(Trial&)>;
 
 // The command moves the cursor from one place to another.
-Act moves(std::string command, std::string from, Place to) {
+Act moves(const std::string& command, const std::string& from, Place to) {
   return [=](Trial& t) {
     t.run("cursor.goto=" + from);
     t.run(command);
@@ -16,7 +16,7 @@ Act moves(std::string command, std::string from, Place to) {
 }
 
 // The session starts over and runs to its end.
-Act runs_to_the_end(std::string command) {
+Act runs_to_the_end(const std::string& command) {
   return [=](Trial& t) {
     t.run("session.restart");
     EXPECT_FALSE(t.bench().snapshot()->finished);

@@ -1,5 +1,6 @@
 // Whose fault it is where two captures differ: a lane that rounds otherwise is nobody's fault, be
 // the difference ever so amplified; a planted bug beside it is named, and only that.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -180,7 +181,7 @@ TEST_F(CaptureBlameTest, APlantedBugBesideOtherRoundingsIsNamed) {
        std::vector<std::pair<std::string, std::string>>{{"sparse_attention", "own_row_missed"},
                                                         {"wo_b", "activations_in_fp8"},
                                                         {"indexer_topk", "topk_takes_first"}}) {
-    const auto b = record("b.acap", {"rounds_otherwise", op + "=mutant:" + mutant});
+    const auto b = record("b.acap", {"rounds_otherwise", fmt::format("{}=mutant:{}", op, mutant)});
     const CaptureDiff d = diff(*a, *b);
     EXPECT_EQ(origins(d), std::set<std::string>{op}) << mutant;
     ASSERT_TRUE(d.first);

@@ -2,6 +2,7 @@
 // tokens fell into.
 #include "engine/capture/capture_diff.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -152,7 +153,8 @@ TEST_F(CaptureDiffTest, APlantedBugIsNamed) {
   const auto a = record("a.acap", small_scenario());
   for (const auto& [op, mutant] :
        std::vector<std::pair<std::string, std::string>>{{"swa_index", "window_off_by_one"}}) {
-    const auto b = record("b.acap", small_scenario(), {"cpu", op + "=mutant:" + mutant});
+    const auto b =
+        record("b.acap", small_scenario(), {"cpu", fmt::format("{}=mutant:{}", op, mutant)});
     const CaptureDiff d = diff(*a, *b);
     EXPECT_FALSE(d.same());
     ASSERT_TRUE(d.first);

@@ -281,7 +281,8 @@ TEST_F(CaptureImportTest, TheBugOfAnotherEngineIsNamedAndOnlyThat) {
                                                         {"q_rope_kv_insert", "key_not_rotated"},
                                                         {"lm_head", "head_in_bf16"},
                                                         {"sample", "sample_second_best"}}) {
-    dump(*small_session(References::kNone, small_scenario(), op + "=mutant:" + mutant));
+    dump(*small_session(References::kNone, small_scenario(),
+                        fmt::format("{}=mutant:{}", op, mutant)));
     const Outcome made = import();
     EXPECT_EQ(made.code, 1) << mutant << made.out << made.err;
     const Outcome shown = run({"show", path("theirs.acap"), "--json"});

@@ -54,7 +54,7 @@ class CaseImportTest : public CliTest {
   static std::string same_names(const std::vector<std::string>& names) {
     std::string text;
     for (const std::string& name : names) {
-      text += (text.empty() ? "\"" : ", \"") + name + R"(": {"name": ")" + name + "\"}";
+      text += fmt::format(R"({}"{}": {{"name": "{}"}})", text.empty() ? "" : ", ", name, name);
     }
     return text;
   }

@@ -3,6 +3,7 @@
 // python3-numpy; under .ci/run its absence is a failure).
 #include "app/common/case_python.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -122,7 +123,8 @@ TEST_F(CasePythonTest, AFunctionIsJudgedByTheTolerances) {
   EXPECT_EQ(python(script + " " + functions + " --case " + path("another.json")).code, 0);
   exported("1/1/attn_norm", "norm");
   for (const std::string& function : {functions, std::string()}) {
-    const Outcome other = python(script + " " + function + " --case " + path("norm.json"));
+    const Outcome other =
+        python(fmt::format("{} {} --case {}", script, function, path("norm.json")));
     EXPECT_EQ(other.code, 2) << other.out;
     EXPECT_NE(other.out.find("is a call of attn_norm, and this script judges residual"),
               std::string::npos)
@@ -211,22 +213,18 @@ TEST_F(CasePythonTest, RowsOfCachesAreDecoded) {
                                                {"1/1/indexer_compress_insert", "row", "cache"}}) {
     const std::string script = exported(place, "insert");
     const std::string functions =
-        write("decode.py",
-              "import numpy as np\n"
-              "def run(case):\n"
-              "    slots = case['slots']\n"
-              "    kept = case['" +
-                  row +
-                  "'][slots >= 0]\n"
-                  "    read = case.cache('" +
-                  cache +
-                  "').at(slots[slots >= 0])\n"
-                  "    assert len(kept) > 0 and np.abs(kept).max() > 0.1\n"
-                  "    error = np.abs(kept - read).max(axis=1)\n"
-                  "    assert (error <= np.abs(kept).max(axis=1) / 14).all(), error\n"
-                  "    return {'" +
-                  cache + "': case.cache('" + cache + "').rows}\n");
-    const Outcome out = python(script + " " + functions);
+        write("decode.py", fmt::format(R"(import numpy as np
+def run(case):
+    slots = case['slots']
+    kept = case['{row}'][slots >= 0]
+    read = case.cache('{cache}').at(slots[slots >= 0])
+    assert len(kept) > 0 and np.abs(kept).max() > 0.1
+    error = np.abs(kept - read).max(axis=1)
+    assert (error <= np.abs(kept).max(axis=1) / 14).all(), error
+    return {{'{cache}': case.cache('{cache}').rows}}
+)",
+                                       fmt::arg("row", row), fmt::arg("cache", cache)));
+    const Outcome out = python(fmt::format("{} {}", script, functions));
     EXPECT_EQ(out.code, 0) << out.out;
   }
 }

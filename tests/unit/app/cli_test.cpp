@@ -295,18 +295,17 @@ TEST_F(Cli, BadInputEndsWithThreeAndSaysWhatWhereAndWhatIsAllowed) {
   };
   const std::string head = R"({"version": 1, "name": "x", "pool_blocks": 40, "token_budget": 32,
                                "max_requests": 4, )";
-  const std::string requests = R"("requests": [{"name": "a", "text": "abc", "max_new_tokens": 2}])";
+  const auto with = [&](const char* fields) {
+    return head + fields + R"(, "requests": [{"name": "a", "text": "abc", "max_new_tokens": 2}]})";
+  };
   for (const Case& c : std::vector<Case>{
            {path("absent.json"), {"absent.json"}},
            {"no-such-scenario", {"no-such-scenario", "default"}},
            {scenario("m1.json", "{\n  \"version\": 1,\n  oops\n}"), {"m1.json", "line 3"}},
-           {scenario("m2.json", head + R"("model": {"preset": "v5"}, )" + requests + "}"),
-            {"v5", "tiny", "v4-flash"}},
-           {scenario("m3.json",
-                     head + R"("model": {"preset": "tiny", "layers": [9]}, )" + requests + "}"),
+           {scenario("m2.json", with(R"("model": {"preset": "v5"})")), {"v5", "tiny", "v4-flash"}},
+           {scenario("m3.json", with(R"("model": {"preset": "tiny", "layers": [9]})")),
             {"9", "layer"}},
-           {scenario("m4.json",
-                     head + R"("model": {"preset": "tiny"}, "colour": "red", )" + requests + "}"),
+           {scenario("m4.json", with(R"("model": {"preset": "tiny"}, "colour": "red")")),
             {"m4.json", "colour"}},
            {scenario("m5.json", head + R"("model": {"preset": "tiny"}, "requests": [{"name": "a",
                      "text": ")" + std::string(9000, 'q') +
@@ -315,7 +314,7 @@ TEST_F(Cli, BadInputEndsWithThreeAndSaysWhatWhereAndWhatIsAllowed) {
            {scenario("m6.json", head + R"("model": {"preset": "tiny"}, "requests": [{"name": "a",
                      "text": "abc", "max_new_tokens": -2}]})"),
             {"max_new_tokens"}},
-           {scenario("m7.json", head + R"("model": {"config": "nowhere.json"}, )" + requests + "}"),
+           {scenario("m7.json", with(R"("model": {"config": "nowhere.json"})")),
             {"nowhere.json"}}}) {
     const Outcome o = run({"run", c.file});
     EXPECT_EQ(o.code, 3) << c.file << o.err;

@@ -25,7 +25,8 @@ class FixturesTest : public CliTest {
 
   // Of the capture `name`, which may be packed: its path once it can be read.
   std::string capture(const std::string& name) const {
-    const std::string open = path(name + ".acap"), packed = open + ".tar.zst";
+    std::string open = path(name + ".acap");
+    const std::string packed = open + ".tar.zst";
     if (!std::filesystem::exists(open)) {
       const Outcome out = run({"unpack", packed, "-o", open});
       EXPECT_EQ(out.code, 0) << out.err;

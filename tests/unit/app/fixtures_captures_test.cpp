@@ -139,7 +139,7 @@ TEST_F(FixturesTest, CapturesCompareWithEachOther) {
 
 TEST_F(FixturesTest, CapturesCompareWithARunOfToday) {
   const auto record = [&](const char* scenario, std::vector<std::string> options) {
-    const std::string fresh = path("fresh.acap");
+    std::string fresh = path("fresh.acap");
     std::filesystem::remove_all(fresh);
     options.insert(options.begin(), {"record", path(scenario), "--references", "sim", "--level",
                                      "full", "-o", fresh});

@@ -26,7 +26,7 @@ class HostileText : public ProgramTest {
   }
   // Whatever it answers, its terminal is left alone and it is no error of ours.
   static Outcome answer(const std::vector<std::string>& arguments) {
-    const Outcome outcome = run(arguments);
+    Outcome outcome = run(arguments);
     const std::string what = arguments.empty() ? "nothing" : json_text(json(arguments));
     expect_plain(outcome.out, what);
     expect_plain(outcome.err, what);
@@ -139,7 +139,7 @@ TEST_F(HostileText, NamesInFiles) {
 
 TEST_F(HostileText, NamesThatAreNoUtf8) {
   const std::string file = scenario("caf\xe9.json");
-  const auto good = [&](std::vector<std::string> words) {
+  const auto good = [&](const std::vector<std::string>& words) {
     const Outcome outcome = answer(words);
     EXPECT_EQ(outcome.code, 0) << json_text(json(words)) << ": " << outcome.err;
     return outcome.out;

@@ -37,7 +37,7 @@ class PluginTest : public CliTest {
     CliTest::TearDown();
   }
   std::string saved(const std::string& op) const {
-    const std::string file = path(op + ".json");
+    std::string file = path(op + ".json");
     const Outcome done = run({"case", "save", "early", "--at", "1/1/" + op, "-o", file});
     EXPECT_EQ(done.code, 0) << done.err;
     return file;

@@ -26,7 +26,7 @@ Tolerance tolerance() {
 
 // Two heads, two window columns, one entry. Head 0: logits 0, 0, 0 and sink 0, so all parts are
 // 1/4 a column. Head 1: no sink. The entry is read when its slot is not -1.
-void add_attention(StepTrace& step, int layer, std::vector<std::int64_t> slots = {1, 2, 3}) {
+void add_attention(StepTrace& step, int layer, const std::vector<std::int64_t>& slots = {1, 2, 3}) {
   auto copy = std::make_shared<AttentionCopy>();
   copy->heads = 2;
   copy->window = 2;

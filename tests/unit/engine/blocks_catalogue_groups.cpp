@@ -148,7 +148,8 @@ TEST(BlocksCatalogue, T57_generate_block_hash_extra_keys) {
   HashExtras extras;
   extras.media = {{"h1", 0, 5}, {"h2", 10, 5}};
   using Keys = std::vector<ExtraKey>;
-  const auto run = [&](std::int64_t start, std::int64_t end, Keys expected, std::int64_t cursor) {
+  const auto run = [&](std::int64_t start, std::int64_t end, const Keys& expected,
+                       std::int64_t cursor) {
     std::int64_t item = 0;
     EXPECT_EQ(block_extras(extras, start, end, item), expected);
     EXPECT_EQ(item, cursor);

@@ -33,7 +33,7 @@ class Loop {
   }
   StepPlan schedule() {
     audit.before_schedule();
-    const StepPlan plan = s.schedule();
+    StepPlan plan = s.schedule();
     audit.after_schedule(plan);
     return plan;
   }
@@ -52,7 +52,7 @@ class Loop {
     audit.after_results(plan);
   }
   StepPlan step() {
-    const StepPlan plan = schedule();
+    StepPlan plan = schedule();
     results(plan);
     return plan;
   }

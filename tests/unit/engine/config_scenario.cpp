@@ -40,7 +40,7 @@ class Scenarios : public ::testing::Test {
   }
 
   std::string write(const std::string& text) {
-    const std::string path = (folder_ / "s.json").string();
+    std::string path = (folder_ / "s.json").string();
     EXPECT_TRUE(write_text_file(path, text));
     return path;
   }

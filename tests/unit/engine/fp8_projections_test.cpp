@@ -144,7 +144,7 @@ class Fp8Checkpoint : public testing::Test {
 
   std::string exported(const Weights& weights, const ModelConfig& config, const std::string& name,
                        ExportDtype dtype) {
-    const std::string path = (folder_ / name).string();
+    std::string path = (folder_ / name).string();
     auto totals = export_checkpoint(weights, config, path, dtype, nullptr);
     EXPECT_TRUE(totals) << totals.error().text();
     return path;
