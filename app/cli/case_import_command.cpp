@@ -127,6 +127,7 @@ struct LeftOutTotals {
 LeftOutTotals print_left_out(const ImportCommand& c, const std::vector<LeftOutOp>& left_out) {
   LeftOutTotals totals;
   std::vector<std::string> dumps;
+  dumps.reserve(c.dumps.size());
   for (const std::string& dump : c.dumps) dumps.push_back(shell_word(dump));
   std::map<std::string, std::vector<const LeftOutOp*>> by_name;
   for (const LeftOutOp& left : left_out) by_name[left.name].push_back(&left);
