@@ -26,6 +26,18 @@ bool is_host_op(int op) { return as_op_has(op, AS_BY_ENGINE) != 0; }
 // A lane without any op is known but cannot run here; its description says why.
 bool is_usable(const Lane& lane) { return lane.ops.count() > 0; }
 
+// The helper ops of a lane that has no op of a step; empty where it has one.
+std::vector<std::string> only_helper_ops(const Lane& lane) {
+  for (int op = 0; op < AS_OP_COUNT; ++op) {
+    if (lane.ops[op] != nullptr) return {};
+  }
+  std::vector<std::string> names;
+  for (int op = AS_FIRST_HELPER; op < AS_END_OF_HELPERS; ++op) {
+    if (lane.ops[op] != nullptr) names.emplace_back(as_op_find(op)->name);
+  }
+  return names;
+}
+
 // What to name instead: all of them would be a page.
 std::string lane_hint(const std::string& wanted, const std::vector<std::string>& allowed) {
   if (wanted.starts_with("plugin:")) {
@@ -121,6 +133,12 @@ Result<LaneSelector> LaneSelector::make(const LaneRegistry& registry,
     if (!is_usable(*lane)) {
       return Error{AS_NO_ENVIRONMENT, fmt::format("--lane {}: {}", choice, lane->description),
                    "use --lane cpu"};
+    }
+    if (const auto helpers = only_helper_ops(*lane); !helpers.empty()) {
+      return usage_error(fmt::format("--lane {}: {} has helper ops alone, which have no place in a "
+                                     "step: {}",
+                                     choice, name, fmt::join(helpers, ", ")),
+                         "'case run' takes it as --lane");
     }
     int only = -1;
     if (single) {

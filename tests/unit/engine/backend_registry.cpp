@@ -31,6 +31,32 @@ TEST(LaneSelector, LaneWithoutOpsIsAMissingEnvironment) {
   EXPECT_EQ(std::count(names.begin(), names.end(), "absent"), 0);
 }
 
+// It would change nothing of a step, and a step would look as if it had run there.
+TEST(LaneSelector, ALaneOfHelperOpsAloneIsRefused) {
+  LaneRegistry registry;
+  registry.add(*cpu::lane());
+  Lane helpers = lane_named("plugin:helpers");
+  helpers.ops[AS_OP_MERGE_STATES] = cpu::lane()->ops[AS_OP_MERGE_STATES];
+  helpers.ops[AS_OP_COPY_BLOCKS] = cpu::lane()->ops[AS_OP_COPY_BLOCKS];
+  registry.add(helpers);
+  for (const char* choice : {"plugin:helpers", "residual=plugin:helpers"}) {
+    const auto selector = LaneSelector::make(registry, std::vector<std::string>{choice});
+    ASSERT_FALSE(selector) << choice;
+    EXPECT_EQ(selector.error().code, AS_USAGE);
+    EXPECT_NE(selector.error().message.find("has helper ops alone, which have no place in a step: "
+                                            "merge_states, copy_blocks"),
+              std::string::npos)
+        << selector.error().text();
+    EXPECT_NE(selector.error().hint.find("case run"), std::string::npos);
+  }
+  helpers.name = "plugin:both";
+  helpers.ops[AS_OP_RESIDUAL] = cpu::lane()->ops[AS_OP_RESIDUAL];
+  registry.add(helpers);
+  const auto both = LaneSelector::make(registry, std::vector<std::string>{"plugin:both"});
+  ASSERT_TRUE(both) << both.error().text();
+  EXPECT_EQ(both->lane(AS_OP_RESIDUAL), "plugin:both");
+}
+
 TEST(LaneSelector, HostOpsStayWithTheEngine) {
   Lane whole = *cpu::lane();
   whole.name = "whole";
