@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <string>
 #include <vector>
@@ -21,24 +20,13 @@
 #include "kernels/cpu/cpu_lane.h"
 #include "kernels/cuda/cuda_lane.h"
 #include "kernels/cuda/device.h"
+#include "tests/gpu/need.h"
 
 namespace attnscope {
 namespace {
 
 constexpr int kSteps = 60;       // measured
 constexpr int kTimedSteps = 20;  // with events
-
-template <class T>
-T need(Result<T> result) {
-  if (result) return std::move(*result);
-  fmt::print(stderr, "gpu_step: {}\n", result.error().text());
-  std::exit(result.error().code);
-}
-void need(const Result<void>& result) {
-  if (result) return;
-  fmt::print(stderr, "gpu_step: {}\n", result.error().text());
-  std::exit(result.error().code);
-}
 
 double seconds_of(const std::function<void()>& work) {
   const auto start = std::chrono::steady_clock::now();

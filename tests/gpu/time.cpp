@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <random>
@@ -23,6 +22,7 @@
 #include "kernels/layout/records.h"
 #include "kernels/params/helper_params.h"
 #include "kernels/params/tensor_view.h"
+#include "tests/gpu/need.h"
 
 namespace attnscope {
 namespace {
@@ -38,18 +38,6 @@ constexpr double kFp8Tflops = 2 * kTensorTflops;
 constexpr double kBandwidth = 4300;  // GB/s of a copy, read and written bytes counted
 constexpr int kCalls = 8;            // in a graph, on inputs of their own
 constexpr int kReplays = 15;
-
-template <class T>
-T need(Result<T> result) {
-  if (result) return std::move(*result);
-  fmt::print(stderr, "gpu_time: {}\n", result.error().text());
-  std::exit(result.error().code);
-}
-void need(const Result<void>& result) {
-  if (result) return;
-  fmt::print(stderr, "gpu_time: {}\n", result.error().text());
-  std::exit(result.error().code);
-}
 
 class Bench {
  public:
