@@ -19,10 +19,10 @@
 #include "engine/session/session.h"
 #include "engine/session/snapshot.h"
 #include "engine/session/trace_recorder.h"
-#include "kernels/params/helper_params.h"
 #include "kernels/params/step_params.h"
 #include "kernels/params/tensor_view.h"
 #include "tests/unit/app/cli_fixture.h"
+#include "tests/unit/app/small_merge.h"
 #include "tests/unit/app/small_scenario.h"
 
 namespace attnscope {
@@ -218,17 +218,8 @@ TEST_F(OpCaseTest, WritesBesideTheOutputsAreNamed) {
 }
 
 TEST_F(OpCaseTest, AMergeOfTwoStatesIsACaseToo) {
-  std::vector<float> a = {1, 2, 3, 4}, b = {5, 6, 7, 8}, out(4), lse_a = {0}, lse_b = {0}, lse(1);
-  as_merge_states_params p{};
-  p.head = {sizeof(p), AS_PARAMS_VERSION};
-  p.a = make_tensor(a.data(), {1, 1, 4});
-  p.b = make_tensor(b.data(), {1, 1, 4});
-  p.out = make_tensor(out.data(), {1, 1, 4});
-  p.lse_a = make_tensor(lse_a.data(), {1, 1});
-  p.lse_b = make_tensor(lse_b.data(), {1, 1});
-  p.lse = make_tensor(lse.data(), {1, 1});
-  out = {3, 4, 5, 6};
-  lse = {0.6931472f};
+  SmallMerge merge(0, 0, {3, 4, 5, 6}, 0.6931472f);
+  const as_merge_states_params p = merge.params();
   auto kept = keep_case(*find_case_op(AS_OP_MERGE_STATES), &p, {"by hand", "me"});
   ASSERT_TRUE(kept) << kept.error().text();
   ASSERT_TRUE(write_case(*kept, path("merge.json")));

@@ -9,8 +9,8 @@
 #include "engine/opcase/op_case.h"
 #include "engine/plugin/load.h"
 #include "kernels/params/helper_params.h"
-#include "kernels/params/tensor_view.h"
 #include "tests/unit/app/cli_fixture.h"
+#include "tests/unit/app/small_merge.h"
 
 namespace attnscope {
 namespace plugin_ages_test {
@@ -68,16 +68,8 @@ TEST_F(PluginAges, HelperOpsAreOpsOfTheList) {
     if (lane.at("name") == "plugin:aged") ops = lane.at("ops");
   }
   EXPECT_EQ(ops, (nlohmann::json{"residual", "merge_states"}));
-  std::vector<float> a = {1, 2, 3, 4}, b = {5, 6, 7, 8}, out = a;
-  std::vector<float> lse_a = {0.5f}, lse_b = {-INFINITY}, lse = lse_a;
-  as_merge_states_params p{};
-  p.head = {sizeof(p), AS_PARAMS_VERSION};
-  p.a = make_tensor(a.data(), {1, 1, 4});
-  p.b = make_tensor(b.data(), {1, 1, 4});
-  p.out = make_tensor(out.data(), {1, 1, 4});
-  p.lse_a = make_tensor(lse_a.data(), {1, 1});
-  p.lse_b = make_tensor(lse_b.data(), {1, 1});
-  p.lse = make_tensor(lse.data(), {1, 1});
+  SmallMerge merge(0.5f, -INFINITY, {1, 2, 3, 4}, 0.5f);
+  const as_merge_states_params p = merge.params();
   const auto kept = keep_case(*find_case_op(AS_OP_MERGE_STATES), &p, {"by hand", "me"});
   ASSERT_TRUE(kept) << kept.error().text();
   ASSERT_TRUE(write_case(*kept, path("merge.json")));
