@@ -98,6 +98,7 @@ Result<void> CommandRegistry::run(std::string_view id_and_value) {
   const Command* command = find(id);
   if (command == nullptr) {
     std::vector<std::string> ids;
+    ids.reserve(commands_.size());
     for (const Command& c : commands_) ids.push_back(c.id);
     const auto near = nearest_names(id, ids);
     return usage_error(fmt::format("there is no command \"{}\"", shortened(id)),
@@ -143,6 +144,7 @@ std::vector<const Command*> CommandRegistry::search(std::string_view query) cons
   std::stable_sort(found.begin(), found.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });
   std::vector<const Command*> out;
+  out.reserve(found.size());
   for (const auto& [score, command] : found) out.push_back(command);
   return out;
 }

@@ -49,14 +49,14 @@ std::string git_commit(const std::string& folder) {
     const fs::path elsewhere = after(first_line(git), "gitdir:");
     git = elsewhere.is_absolute() ? elsewhere : at / elsewhere;
   }
-  const std::string head = first_line(git / "HEAD");
+  std::string head = first_line(git / "HEAD");
   if (is_commit(head)) return head;
   const std::string name = after(head, "ref:");
   if (name.empty()) return {};
   const std::string shared = first_line(git / "commondir");
   const fs::path common = shared.empty() ? git : git / shared;
   for (const fs::path& where : {git, common}) {
-    const std::string commit = first_line(where / name);
+    std::string commit = first_line(where / name);
     if (is_commit(commit)) return commit;
   }
   const std::string commit = packed(common / "packed-refs", name);

@@ -138,7 +138,7 @@ json golden_json(const GoldenReport& report) {
 
 std::string golden_text(const GoldenReport& report, bool colour) {
   const auto coloured = [&](GoldenState state) {
-    const std::string word = fmt::format("{:<8}", golden_state_name(state));
+    std::string word = fmt::format("{:<8}", golden_state_name(state));
     if (!colour) return word;
     const int code = state == GoldenState::kPassed ? 32 : is_fault(state) ? 31 : 33;
     return painted(std::to_string(code), word);

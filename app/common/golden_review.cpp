@@ -222,7 +222,7 @@ std::string origin_text(const GoldenOrigin& origin) {
 std::string golden_folder(const std::string& named) {
   if (!named.empty()) return named;
   std::error_code code;
-  const std::string here = "tests/goldens";
+  std::string here = "tests/goldens";
   if (fs::is_directory(here, code)) return here;
   const auto assets = assets_folder();
   if (!assets) return here;

@@ -372,7 +372,7 @@ Result<std::string> draft_text(const ScenarioFile& draft, DraftErrors* errors) {
 
 DraftCheck check_draft(const ScenarioFile& draft, const std::string& path) {
   DraftCheck check;
-  const std::string file = path.empty() ? "scenario.json" : path;
+  std::string file = path.empty() ? "scenario.json" : path;
   try {
     Result<std::string> text = draft_text(draft, &check.errors);
     if (!text) return check;

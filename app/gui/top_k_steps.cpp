@@ -72,6 +72,7 @@ void decade_ticks(double low, double high, float height) {
     names.push_back(format_error(places.back()));
   }
   std::vector<const char*> labels;
+  labels.reserve(names.size());
   for (const std::string& name : names) labels.push_back(name.c_str());
   if (!places.empty()) {
     ImPlot::SetupAxisTicks(ImAxis_Y1, places.data(), static_cast<int>(places.size()),

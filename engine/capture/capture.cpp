@@ -270,7 +270,7 @@ std::int64_t Capture::block_step(std::int64_t step) const {
 }
 
 Result<std::shared_ptr<const BlockBytes>> Capture::block(std::int64_t step, std::int32_t id) const {
-  const std::shared_ptr<const BlockBytes> none;
+  std::shared_ptr<const BlockBytes> none;
   const Line* where = line(step);
   if (where == nullptr || where->cache.bytes == 0) return none;
   auto file = open_part("cache", step, where->cache);

@@ -288,9 +288,8 @@ Result<PackTotals> unpack_capture(const std::string& path, const std::string& fo
   fs::remove_all(temporary, code);  // of a killed program that had this number
   for (const char* sub : {"/payload", "/cache"}) fs::create_directories(temporary + sub, code);
   if (code) {
-    const Error error =
-        bad_input(fmt::format("{}: cannot be created: {}", temporary, code.message()),
-                  "choose a folder that can be written, or make room on the disk");
+    Error error = bad_input(fmt::format("{}: cannot be created: {}", temporary, code.message()),
+                            "choose a folder that can be written, or make room on the disk");
     fs::remove_all(temporary, code);
     return error;
   }

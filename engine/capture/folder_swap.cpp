@@ -75,7 +75,7 @@ Result<void> replace_folder(const std::string& made, const std::string& path) {
     old = fmt::format("{}.old-{}", path, static_cast<long>(::getpid()));
     if (::rename(path.c_str(), old.c_str()) != 0) return rename_error(path);
     if (::rename(made.c_str(), path.c_str()) != 0) {
-      const Error error = rename_error(path);
+      Error error = rename_error(path);
       (void)::rename(old.c_str(), path.c_str());
       return error;
     }

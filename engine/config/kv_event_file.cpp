@@ -127,7 +127,7 @@ class EventReader {
   }
 
   Fields named(const json& value, std::span<const char* const> names) {
-    const Fields fields(value, names);
+    Fields fields(value, names);
     if (fields.too_many() > 0) {
       wrong(fmt::format("has {} fields, at most {} are known", fields.too_many(), fields.known()),
             "this version of the stream is too new");

@@ -361,7 +361,7 @@ Result<std::string> with_choice(const std::string& text, const std::string& path
 
 // A name from the assets, or a path.
 Result<std::string> resolve(std::string_view name_or_path) {
-  const std::string given(name_or_path);
+  std::string given(name_or_path);
   std::error_code code;
   const bool is_path = given.find('/') != std::string::npos || given.ends_with(".json");
   if (is_path) return given;
@@ -397,8 +397,7 @@ void allow_text_files_anywhere(bool allowed) { anywhere = allowed; }
 Result<std::string> assets_folder() {
   std::error_code code;
   const char* chosen = std::getenv("ATTNSCOPE_ASSETS");
-  const std::string folder =
-      chosen != nullptr && *chosen != '\0' ? chosen : ATTNSCOPE_SOURCE_ASSETS;
+  std::string folder = chosen != nullptr && *chosen != '\0' ? chosen : ATTNSCOPE_SOURCE_ASSETS;
   if (fs::is_directory(folder, code)) return folder;
   return Error{AS_NO_ENVIRONMENT, fmt::format("assets folder {}: not found", folder),
                "set ATTNSCOPE_ASSETS to the folder that holds scenarios/ and prompts.md"};

@@ -71,6 +71,7 @@ std::optional<std::int64_t> tokens_of(const plain::Plan& plan, std::int64_t requ
 
 std::vector<std::int64_t> ids(const BlockScheduler& s, const std::vector<std::int32_t>& slots) {
   std::vector<std::int64_t> out;
+  out.reserve(slots.size());
   for (const std::int32_t slot : slots) out.push_back(s.request(slot).id);
   return out;
 }

@@ -144,6 +144,7 @@ struct OpInputs::State {
   }
   std::vector<std::int64_t> rows_at(std::int64_t ratio) const {
     std::vector<std::int64_t> rows;
+    rows.reserve(shape.lengths.size());
     for (const std::int64_t length : shape.lengths) rows.push_back(length / ratio);
     return rows;
   }

@@ -78,6 +78,7 @@ class Editor {
 
   std::string allowed() const {
     std::vector<std::string> names;
+    names.reserve(out_.kept.integers.size() + out_.kept.reals.size());
     for (const auto& [name, value] : out_.kept.integers) names.push_back(name);
     for (const auto& [name, value] : out_.kept.reals) names.push_back(name);
     for (const auto& [name, tensor] : out_.kept.tensors) {

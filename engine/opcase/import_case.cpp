@@ -521,6 +521,7 @@ class CaseImporter {
       const auto found = tolerances->classes().find(t.tolerance);
       if (found == tolerances->classes().end()) {
         std::vector<std::string> names;
+        names.reserve(tolerances->classes().size());
         for (const auto& [name, c] : tolerances->classes()) names.push_back(name);
         return bad_input(fmt::format("{}: class {} of {} is none of the tolerance file's",
                                      map_.op.name, shown_name(t.tolerance), tap),

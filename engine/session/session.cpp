@@ -85,6 +85,7 @@ Result<void> open_inputs(const Scenario& scenario, SessionParts& parts) {
   if (!inputs) return inputs.error();
   parts.inputs = std::move(*inputs);
   std::vector<std::string> names;
+  names.reserve(scenario.requests.size());
   for (const ScenarioRequest& r : scenario.requests) names.push_back(r.name);
   auto again = RecordedRows::open(scenario.hidden_states, std::move(names), parts.config.layers);
   if (!again) return again.error();

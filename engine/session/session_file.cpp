@@ -431,7 +431,7 @@ Result<void> SessionFile::save(const Session& s, const std::string& path, const 
                  std::fwrite(out.out().data(), 1, out.out().size(), file) == out.out().size();
   written = std::fclose(file) == 0 && written;
   if (written && std::rename(temporary.c_str(), path.c_str()) == 0) return {};
-  const Error error = refused(path);
+  Error error = refused(path);
   std::remove(temporary.c_str());
   return error;
 }

@@ -445,6 +445,7 @@ std::vector<std::shared_ptr<const StepSummary>> TraceRecorder::summaries() const
     all[now.step] = std::make_shared<const StepSummary>(now);
   }
   std::vector<std::shared_ptr<const StepSummary>> out;
+  out.reserve(all.size());
   for (auto& [step, summary] : all) out.push_back(std::move(summary));
   return out;
 }
@@ -456,6 +457,7 @@ std::vector<std::shared_ptr<const StepTrace>> TraceRecorder::traces() const {
     all[now.step] = std::make_shared<const StepTrace>(now);
   }
   std::vector<std::shared_ptr<const StepTrace>> out;
+  out.reserve(all.size());
   for (auto& [step, trace] : all) out.push_back(std::move(trace));
   return out;
 }

@@ -176,6 +176,7 @@ Result<std::vector<Plan>> plans_of(const std::vector<Change>& changes, const Lan
     const auto found = std::ranges::find(all, name, &Plan::name);
     if (found == all.end()) {
       std::vector<std::string> names;
+      names.reserve(all.size());
       for (const Plan& plan : all) names.push_back(plan.name);
       return usage_error(fmt::format("no change \"{}\" of {}", name, as_op_find(place.op)->name),
                          fmt::format("changes: {}", fmt::join(names, ", ")));
@@ -231,6 +232,7 @@ Result<std::vector<WhatIfAfter>> what_if_after(const Scenario& scenario,
   if (!made) return made.error();
   Session& session = **made;
   std::vector<UnquantisedRows> rows;
+  rows.reserve(session.parts().config.layers.size());
   for (const int published : session.parts().config.layers) rows.emplace_back(published);
   const auto& layers = session.parts().config.layers;
   const auto layer = static_cast<int>(

@@ -113,6 +113,7 @@ void TensorWriter::metadata(std::string key, std::string value) {
 
 std::vector<const TensorWriter::Item*> TensorWriter::in_file_order() const {
   std::vector<const Item*> order;
+  order.reserve(items_.size());
   for (const Item& item : items_) order.push_back(&item);
   if (!aligned_) {
     std::stable_sort(order.begin(), order.end(), [](const Item* a, const Item* b) {

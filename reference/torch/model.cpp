@@ -122,6 +122,7 @@ class Model {
   }
   std::vector<std::string> names() const {
     std::vector<std::string> all;
+    all.reserve(weights_.size());
     for (const auto& [name, w] : weights_) all.push_back(name);
     return all;
   }
@@ -265,7 +266,7 @@ class Model {
   // half of those of the window before, which are `missing` where there is none.
   static Tensor windows(const Rows& rows, std::int64_t begin, std::int64_t end, std::int64_t r,
                         std::int64_t d, double missing) {
-    const Tensor own = rows.range(begin * r, end * r).view({end - begin, r, -1});
+    Tensor own = rows.range(begin * r, end * r).view({end - begin, r, -1});
     if (r != 4) return own;
     Tensor before = rows.range(std::max<std::int64_t>(0, begin - 1) * r, (end - 1) * r);
     if (begin == 0) before = at::cat({at::full({r, 2 * d}, missing, at::kDouble), before});

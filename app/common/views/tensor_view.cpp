@@ -97,7 +97,7 @@ std::int64_t index_of_token_row(const StepTrace& step, const OpTrace& op, std::i
 std::string token_label(const StepTrace& step, std::int64_t token_row) {
   const auto i = static_cast<std::size_t>(token_row);
   if (token_row < 0 || i >= step.metadata.positions.size()) return "?";
-  const std::string position = std::to_string(step.metadata.positions[i]);
+  std::string position = std::to_string(step.metadata.positions[i]);
   if (step.metadata.num_live() < 2) return position;
   return fmt::format("{}:{}", step.request_of(token_row), position);
 }
@@ -271,6 +271,7 @@ std::vector<std::int64_t> rows_before(const StepTrace& step, const StepTrace& be
 std::vector<std::int64_t> sampled_rows_before(const StepTrace& step, const StepTrace& before) {
   const auto requests = [](const StepTrace& trace) {
     std::vector<std::int32_t> ids;
+    ids.reserve(trace.metadata.sample_rows.size());
     for (const std::int64_t row : trace.metadata.sample_rows) ids.push_back(trace.request_of(row));
     return ids;
   };
