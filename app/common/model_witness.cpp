@@ -225,6 +225,7 @@ Result<void> ModelWitness::follow(const Session& session) {
   if (all.empty()) return {};
   if (auto ok = catch_up(session, all); !ok) return ok;
   std::vector<reference::ModelRows> tokens;
+  tokens.reserve(all.size());
   for (const Rows& rows : all) {
     tokens.push_back({step_.live[rows.live],
                       std::span(step_.tokens).subspan(to_size(rows.first), to_size(rows.count))});

@@ -5,7 +5,10 @@
 namespace attnscope {
 
 std::vector<Place> places_of_step(const SessionInfo& info, std::int64_t step) {
+  std::size_t count = info.ops_before.size() + info.ops_after.size();
+  for (const auto& ops : info.ops) count += ops.size();
   std::vector<Place> places;
+  places.reserve(count);
   for (const as_op_id op : info.ops_before) places.push_back({step, -1, op});
   for (std::size_t i = 0; i < info.ops.size(); ++i) {
     for (const as_op_id op : info.ops[i]) places.push_back({step, info.config.layers[i], op});
@@ -83,7 +86,7 @@ std::optional<Place> place_in_next_layer(const SessionInfo& info, const Place& p
     if (!is_after(info, place.op)) return in_layer(info, place, 0);
     return Place{place.step + 1, -1, info.ops_before.front()};
   }
-  const auto next = static_cast<std::size_t>(layer_index(info, place.layer) + 1);
+  const auto next = static_cast<std::size_t>(layer_index(info, place.layer)) + 1;
   if (next < info.ops.size()) return in_layer(info, place, next);
   return Place{place.step, -1, info.ops_after.back()};
 }

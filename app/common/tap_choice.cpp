@@ -29,6 +29,7 @@ Error unknown(const std::string& name, const std::string& part,
 Result<TapChoice> TapChoice::parse(const std::vector<std::string>& names, bool reference) {
   TapChoice choice;
   std::vector<std::string> ops;
+  ops.reserve(AS_OP_COUNT);
   for (int op = 0; op < AS_OP_COUNT; ++op) ops.emplace_back(as_op_find(op)->name);
   for (const std::string& name : names) {
     if (name == "all") {

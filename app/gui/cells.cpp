@@ -37,7 +37,10 @@ void draw_hatch(ImDrawList* list, ImVec2 min, ImVec2 max) {
     return;
   }
   // Lines x + y = c, at the same c in all cells, so that neighbours join.
-  for (float c = std::ceil((min.x + min.y) / gap) * gap; c < max.x + max.y; c += gap) {
+  const int first = static_cast<int>(std::ceil((min.x + min.y) / gap));
+  const int end = static_cast<int>(std::ceil((max.x + max.y) / gap));
+  for (int i = first; i < end; ++i) {
+    const float c = gap * static_cast<float>(i);
     const float x0 = std::max(min.x, c - max.y), x1 = std::min(max.x, c - min.y);
     if (x1 - x0 > 0.5f) list->AddLine({x0, c - x0}, {x1, c - x1}, t.hatch);
   }

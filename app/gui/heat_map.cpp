@@ -24,7 +24,9 @@ constexpr float kWidestCell = 96, kTallestCell = 64;
 void draw_stripes(ImDrawList* list, ImVec2 min, ImVec2 max, ImU32 colour) {
   list->PushClipRect(min, max, true);
   const float step = px(5), height = max.y - min.y;
-  for (float x = min.x - height; x < max.x; x += step) {
+  const int stripes = static_cast<int>(std::ceil((max.x - min.x + height) / step));
+  for (int i = 0; i < stripes; ++i) {
+    const float x = min.x - height + step * static_cast<float>(i);
     list->AddLine({x, max.y}, {x + height, min.y}, colour, px(1.5f));
   }
   list->PopClipRect();

@@ -68,9 +68,8 @@ std::optional<std::int64_t> HistoryPlot::draw(const Workbench& bench,
   const double first = history_.steps.front(), last = std::max(history_.steps.back(), first + 3);
   ImPlot::SetupAxisLimits(ImAxis_X1, first - 0.5, last + 0.5, ImPlotCond_Always);
   std::vector<double> whole;  // steps are whole numbers
-  for (double at = first; at <= last; at += std::max(1.0, std::ceil((last - first + 1) / 8))) {
-    whole.push_back(at);
-  }
+  const double stride = std::max(1.0, std::ceil((last - first + 1) / 8));
+  for (int i = 0; first + i * stride <= last; ++i) whole.push_back(first + i * stride);
   ImPlot::SetupAxisFormat(ImAxis_X1, "%.0f");
   ImPlot::SetupAxisTicks(ImAxis_X1, whole.data(), static_cast<int>(whole.size()));
   ImPlot::SetupLegend(

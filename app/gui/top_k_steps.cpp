@@ -95,7 +95,9 @@ bool begin_plot(const char* id, const char* axis, const std::vector<TopKStep>& s
   ImPlot::SetupAxisFormat(ImAxis_X1, "%.0f");
   std::vector<double> whole;
   const double stride = std::max(1.0, std::ceil((last - first + 1) / 8));
-  for (double at = first; at <= std::max(last, first + 3); at += stride) whole.push_back(at);
+  for (int i = 0; first + i * stride <= std::max(last, first + 3); ++i) {
+    whole.push_back(first + i * stride);
+  }
   ImPlot::SetupAxisTicks(ImAxis_X1, whole.data(), static_cast<int>(whole.size()));
   if (!logarithmic) ImPlot::SetupAxisFormat(ImAxis_Y1, format_magnitude);
   ImPlot::SetupFinish();

@@ -229,6 +229,7 @@ GoldenFinding read_finding(const json& raw, JsonObject object) {
   f.where = object.text("where");
   f.tap = object.text("tap");
   std::vector<std::string> names;
+  names.reserve(kGoldenVerdicts);
   for (int v = 0; v < kGoldenVerdicts; ++v) {
     names.emplace_back(golden_verdict_name(static_cast<GoldenVerdict>(v)));
   }

@@ -32,6 +32,7 @@ std::int32_t with_sinks(const void* params, const as_call* call, as_error* error
   const auto spoil = [&](Params p) {
     const std::int64_t heads = p.sinks.shape[0];
     std::vector<float> sinks;
+    sinks.reserve(static_cast<std::size_t>(heads));
     for (std::int64_t h = 0; h < heads; ++h) sinks.push_back(choose(h, p));
     p.sinks = make_tensor(sinks.data(), {heads});
     return run_cpu(kOp, &p, call, error);

@@ -372,6 +372,7 @@ class Model {
   Tensor grouped_linear(const Tensor& o, const std::string& name) const {
     const std::vector<Tensor> groups = weight(name).chunk(n_.o_groups);
     std::vector<Tensor> parts;
+    parts.reserve(groups.size());
     for (std::int64_t g = 0; g < n_.o_groups; ++g) {
       parts.push_back(linear(o.select(1, g), groups[static_cast<std::size_t>(g)]));
     }
