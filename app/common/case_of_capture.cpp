@@ -13,7 +13,7 @@
 #include "app/common/recorded_cache.h"
 #include "engine/capture/again.h"
 #include "engine/config/json_file.h"
-#include "engine/session/op_numbers.h"
+#include "engine/family/family.h"
 #include "kernels/cpu/rope_table.h"
 #include "kernels/params/head.h"
 #include "kernels/params/tensor_view.h"
@@ -80,15 +80,16 @@ class Call {
 
   void set_numbers() {
     const SessionInfo& info = *capture_.info();
+    const Family& family = family_of(info.config);
     if (as_op_find(place_.op)->phase == AS_PHASE_BEFORE) {
-      set_step_numbers(place_.op, info.config, info.layout, capture_.index().token_budget,
-                       alignment_of(capture_), params_.data());
+      family.set_step_numbers(place_.op, info.config, info.layout, capture_.index().token_budget,
+                              alignment_of(capture_), params_.data());
       return;
     }
     const int layer = layer_index(info, place_.layer);
     const CacheSpec* main = info.layout.find(layer, CacheKind::kMain);
-    set_layer_numbers(place_.op, layer, info.config, main != nullptr ? main->rows_per_block : 0,
-                      params_.data());
+    family.set_layer_numbers(place_.op, layer, info.config,
+                             main != nullptr ? main->rows_per_block : 0, params_.data());
   }
 
   Result<void> put_tensors() {

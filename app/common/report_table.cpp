@@ -13,7 +13,7 @@
 #include "app/common/report_decisions.h"
 #include "app/common/report_parts.h"
 #include "app/common/say.h"
-#include "engine/session/layer_ops.h"
+#include "engine/family/family.h"
 
 namespace attnscope {
 namespace {
@@ -69,13 +69,20 @@ double abs_of(const json& figures) {
 
 std::string cell(double v) { return v < 0 ? "-" : v == 0 ? "0" : fmt::format("{:.1e}", v); }
 
-// Place of an op in causal order: before the layers, the ops of a layer that has all, after them.
+// Place of an op in causal order: before the layers, the ops of a layer that has most, after them.
 int causal_rank(const std::string& op) {
   static const std::vector<std::string> kOrder = [] {
     std::vector<std::string> order;
-    for (int id = 0; id <= AS_OP_C128_INDEX; ++id) order.emplace_back(as_op_find(id)->name);
-    for (as_op_id id : layer_ops(LayerType::kC4A)) order.emplace_back(as_op_find(id)->name);
-    for (as_op_id id : head_ops()) order.emplace_back(as_op_find(id)->name);
+    const auto add = [&](const LayerGraph& part) {
+      for (const as_op_id id : part.ops()) order.emplace_back(as_op_find(id)->name);
+    };
+    for (const Family* family : families()) {
+      const ModelGraph& graph = example_graph(*family);
+      add(graph.before);
+      add(*std::ranges::max_element(graph.layers, {},
+                                    [](const LayerGraph& layer) { return layer.ops().size(); }));
+      add(graph.after);
+    }
     return order;
   }();
   return static_cast<int>(std::find(kOrder.begin(), kOrder.end(), op) - kOrder.begin());

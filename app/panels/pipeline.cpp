@@ -91,7 +91,8 @@ void PipelinePanel::refresh(const Ui& ui, const Snapshot& snapshot) {
   const Key key{ui.bench.version(), cursor.step, part, snapshot.info.get()};
   if (key == key_) return;
   if (key.part != key_.part || key.info != key_.info) {
-    chart_ = pipeline_chart(pipeline_ops(*snapshot.info, part));
+    const auto graph = model_graph(snapshot.info->config);
+    chart_ = pipeline_chart(*graph, pipeline_graph(*snapshot.info, *graph, part));
   }
   key_ = key;
   held_ = ui.bench.shared_snapshot();
@@ -223,7 +224,7 @@ void PipelinePanel::lay_out(ImVec2 space) {
   const float gaps = px(kGapX) * static_cast<float>(chart_.columns - 1);
   std::vector<float> natural(columns, px(kUsualCard));
   for (const PipelineNode& node : chart_.nodes) {
-    const float name = ImGui::CalcTextSize(pipeline_label(node.op).c_str()).x + px(12);
+    const float name = ImGui::CalcTextSize(node.label.c_str()).x + px(12);
     float& width = natural[to_size(node.column)];
     width = std::min(px(kWidestCard), std::max(width, name));
   }
@@ -357,7 +358,7 @@ void PipelinePanel::draw_edges() const {
     list_->AddTriangleFilled({end.x, end.y}, {end.x - head, end.y - head * 0.7f},
                              {end.x - head, end.y + head * 0.7f}, colour);
     // Not the whole of what the writer wrote: the other ranks' parts are added on the way.
-    if (state_.ranks > 1 && sums_ranks(from.op, to.op)) {
+    if (edge.sums) {
       const ImVec2 middle{(start.x + end.x - head) * 0.5f, start.y};
       const float radius = px(5), arm = px(3);
       list_->AddCircleFilled(middle, radius, t.panel);
@@ -448,7 +449,7 @@ void PipelinePanel::draw_card_words(const PipelineCard& card, ImVec2 min, ImVec2
   const ImU32 ink = card.ran ? t.text : t.text_dim;
   list_->PushClipRect({min.x + px(2), min.y}, {max.x - px(2), max.y}, true);
 
-  std::string name = pipeline_label(card.op);
+  std::string name = card.label;
   float size = full;
   const auto width = [&](ImFont* font, float at, const std::string& s) {
     return font->CalcTextSizeA(at, FLT_MAX, 0, s.c_str()).x;

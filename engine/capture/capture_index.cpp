@@ -7,8 +7,8 @@
 #include <ctime>
 
 #include "engine/config/printable.h"
+#include "engine/family/family.h"
 #include "engine/session/byte_stream.h"
-#include "engine/session/layer_ops.h"
 #include "engine/trace/tap_stats.h"
 
 namespace attnscope {
@@ -211,12 +211,10 @@ Result<std::shared_ptr<const SessionInfo>> info_of(const CaptureIndex& index,
   info->request_names = index.request_names;
   info->prompt_tokens = index.prompt_tokens;
   info->drift_limit = index.drift_limit;
-  const auto list = [](std::span<const as_op_id> ops) {
-    return std::vector<as_op_id>(ops.begin(), ops.end());
-  };
-  for (int i = 0; i < m.num_layers(); ++i) info->ops.push_back(list(layer_ops(m.type(i))));
-  info->ops_before = list(step_ops(m));
-  info->ops_after = list(head_ops());
+  const auto graph = model_graph(m);
+  for (const LayerGraph& layer : graph->layers) info->ops.push_back(layer.ops());
+  info->ops_before = graph->before.ops();
+  info->ops_after = graph->after.ops();
   return std::shared_ptr<const SessionInfo>(std::move(info));
 }
 

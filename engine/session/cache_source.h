@@ -1,6 +1,8 @@
 // Where an op finds its cache rows and lists: paged (the engine) or logical (references).
 #pragma once
 
+#include <string_view>
+
 #include "engine/cache/cache_layout.h"
 #include "kernels/params/tensor.h"
 
@@ -12,11 +14,8 @@ class CacheSource {
   virtual as_cache cache(int layer, CacheKind kind) const = 0;
   virtual as_tensor slots(int layer, CacheKind kind) const = 0;  // i64 [T] where new rows go
   virtual as_tensor table(int layer, CacheKind kind) const = 0;  // i32 [R,C]
-  virtual as_tensor swa_indices(int layer) const = 0;            // i32 [T,W]
-  virtual as_tensor swa_lens() const = 0;                        // i32 [T]
-  virtual as_tensor c128_indices() const = 0;                    // i32 [T,A]
-  virtual as_tensor c128_lens() const = 0;                       // i32 [T]
-  virtual as_tensor c4_lens() const = 0;                         // i32 [T]
+  // Of the lists that the step has made: what the layer reads of it, i32 [T] or [T,K].
+  virtual as_tensor list(int layer, std::string_view name) const = 0;
 };
 
 }  // namespace attnscope

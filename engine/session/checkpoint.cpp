@@ -204,15 +204,13 @@ Result<void> Session::step_back() {
 
 Cursor Session::cursor_before() const {
   Cursor c = cursor_;
-  const auto last_of = [](std::span<const as_op_id> ops) {
-    return static_cast<int>(ops.size()) - 1;
-  };
+  const std::vector<as_op_id>& head = parts_.graph->after.ops();
   if (!in_step_) {
-    const bool had_head = history_.back().timings.back().op == head_ops().back();
+    const bool had_head = history_.back().timings.back().op == head.back();
     --c.step;
     if (history_.back().tokens == 0) return {c.step, -1, 0, false};  // schedule alone
     c.after_layers = true;
-    c.op = had_head ? static_cast<int>(head_ops().size()) : 0;
+    c.op = had_head ? static_cast<int>(head.size()) : 0;
   }
   if (c.op > 0) {
     --c.op;
@@ -220,8 +218,7 @@ Cursor Session::cursor_before() const {
   }
   c.layer = c.after_layers ? parts_.config.num_layers() - 1 : c.layer - 1;
   c.after_layers = false;
-  c.op = c.layer >= 0 ? last_of(layer_ops(parts_.config.type(c.layer)))
-                      : last_of(step_ops(parts_.config));
+  c.op = static_cast<int>(ops_at(c).size()) - 1;
   return c;
 }
 

@@ -4,68 +4,13 @@
 #include <cstring>
 
 #include "engine/backend/call_op.h"
+#include "engine/family/deepseek_v4/deepseek_v4.h"
 #include "engine/model/numbers.h"
-#include "engine/session/list_ops.h"
 #include "engine/session/output_poison.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace {
-
-// The stream of the ops that make slots and lists.
-constexpr int kListBranch = 1;
-
-// Which stream an op of a compressed layer lies on, which streams start where it begins, and which
-// it waits for.
-struct Branch {
-  int stream = 0;
-  std::vector<int> starts;
-  std::vector<int> after;
-};
-
-// Compressors and index weights need only the normalised hidden state and start beside q_kv_a_proj.
-Branch branch_of(as_op_id op, LayerType type) {
-  if (type == LayerType::kSwa) return {};
-  const bool c4 = type == LayerType::kC4A;
-  switch (op) {
-    case AS_OP_Q_KV_A_PROJ:
-      return {0, c4 ? std::vector{1, 2, 3} : std::vector{1}, {}};
-    case AS_OP_COMPRESSOR_PROJ:
-    case AS_OP_COMPRESSOR_STATE:
-    case AS_OP_COMPRESS_INSERT:
-      return {1, {}, {}};
-    case AS_OP_INDEXER_COMPRESSOR_PROJ:
-    case AS_OP_INDEXER_COMPRESSOR_STATE:
-    case AS_OP_INDEXER_COMPRESS_INSERT:
-      return {2, {}, {}};
-    case AS_OP_INDEXER_Q_PROJ:
-      return {3, {}, {0}};
-    case AS_OP_INDEXER_LOGITS:
-      return {3, {}, {2}};
-    case AS_OP_INDEXER_WEIGHTS_PROJ:
-    case AS_OP_INDEXER_Q:
-    case AS_OP_INDEXER_TOPK:
-    case AS_OP_TOPK_TO_SLOTS:
-      return {3, {}, {}};
-    case AS_OP_SPARSE_ATTENTION:
-      return {0, {}, c4 ? std::vector{1, 3} : std::vector{1}};
-    default:
-      return {};
-  }
-}
-
-// A layer's ops in the order in which they are put on their streams: the index queries' product,
-// which a chain of ops waits for, before the larger product of the queries that fills the GPU.
-std::vector<as_op_id> order_of(LayerType type) {
-  const std::span<const as_op_id> ops = layer_ops(type);
-  std::vector<as_op_id> order(ops.begin(), ops.end());
-  for (const as_op_id op : {AS_OP_INDEXER_WEIGHTS_PROJ, AS_OP_INDEXER_Q_PROJ}) {
-    const auto from = std::find(order.begin(), order.end(), op);
-    if (from == order.end()) continue;
-    std::rotate(std::find(order.begin(), from, AS_OP_Q_B_PROJ), from, from + 1);
-  }
-  return order;
-}
 
 template <class T>
 as_tensor whole(std::vector<T>& v) {
@@ -160,7 +105,7 @@ Result<void> DecodePlan::pack_pieces() {
   piece(m.request_of);
   piece(m.query_start);
   piece(m.seq_lens);
-  const as_tensor& hidden = frame_.get(Act::kHidden);
+  const as_tensor hidden = frame_.get(parts_.graph->hidden);
   hidden_in_ = at<bf16_t>(hidden);
   add(hidden_in_, tensor_bytes(hidden));
   piece(m.tables);
@@ -174,7 +119,7 @@ Result<void> DecodePlan::pack_pieces() {
   piece(m.c128_indices);
   piece(m.c128_lens);
   results_at_ = total;
-  const as_tensor& sampled = frame_.get(Act::kSampled);
+  const as_tensor sampled = frame_.get(parts_.graph->sampled);
   sampled_ = at<std::int32_t>(sampled);
   add(sampled_, tensor_bytes(sampled));
   packed_bytes_ = total;
@@ -198,25 +143,27 @@ T* DecodePlan::packed(const T* host) const {
 }
 
 Result<void> DecodePlan::build(const LaneSelector& lanes) {
+  const ModelGraph& graph = *parts_.graph;
+  const std::vector<Launch> order = launch_order(graph, lists_);
   // Twice: the first round lets every tensor of the frame grow to its largest layer.
   for (int round = 0; round < 2; ++round) {
     steps_.clear();
-    frame_.make(Act::kHidden, AS_BF16, {shape_.tokens, parts_.config.hidden});
+    frame_.make(graph.hidden, AS_BF16, {shape_.tokens, parts_.config.hidden});
     if (round == 1) {
       if (auto ok = pack_pieces(); !ok) return ok;
     }
-    if (lists_) {
-      for (const as_op_id op : list_ops(parts_.config)) add_list(op, lanes);
+    for (const Launch& launch : order) {
+      // Every token of a decode step is sampled from: what comes after the layers reads the hidden
+      // states where they are.
+      frame_.share(graph.last, graph.hidden);
+      add(launch, lanes);
+      if (launch.layer >= 0 && launch.op == graph.layer(launch.layer).ops().back()) {
+        frame_.swap(graph.hidden, graph.hidden_out);
+      }
     }
-    for (int layer = 0; layer < parts_.config.num_layers(); ++layer) {
-      for (const as_op_id op : order_of(parts_.config.type(layer))) add(op, layer, lanes);
-      frame_.swap(Act::kHidden, Act::kHiddenOut);
-    }
-    frame_.make(Act::kLast, AS_BF16, {shape_.tokens, parts_.config.hidden});
-    for (const as_op_id op : head_ops()) add(op, -1, lanes);
     // An odd number of layers leaves the two hidden tensors swapped.
     if (round == 0 && parts_.config.num_layers() % 2 == 1) {
-      frame_.swap(Act::kHidden, Act::kHiddenOut);
+      frame_.swap(graph.hidden, graph.hidden_out);
     }
   }
   for (Step& step : steps_) {
@@ -225,43 +172,25 @@ Result<void> DecodePlan::build(const LaneSelector& lanes) {
   return {};
 }
 
-// On a branch of their own beside the first products of layer 0.
-void DecodePlan::add_list(as_op_id op, const LaneSelector& lanes) {
+void DecodePlan::add(const Launch& launch, const LaneSelector& lanes) {
+  const ModelGraph& graph = *parts_.graph;
   Step step;
-  step.op = op;
-  step.branch = kListBranch;
-  if (op == AS_OP_SLOT_MAPPING) step.starts = {kListBranch};
-  step.params = list_op_params(op, metadata_, parts_.config, parts_.layout);
-  step.function = lanes.function(op);
-  steps_.push_back(std::move(step));
-}
-
-void DecodePlan::add(as_op_id op, int layer, const LaneSelector& lanes) {
-  const PagedSource source(parts_.layout, slab_, metadata_, parts_.config.window);
-  OpContext context;
-  context.config = &parts_.config;
-  context.weights = parts_.weights.get();
-  context.ropes = &parts_.ropes;
-  context.positions = whole(metadata_.positions);
-  context.request_of = whole(metadata_.request_of);
-  context.logits_width = shape_.logits;
-  Step step;
-  step.op = op;
-  step.layer = layer;
-  if (layer >= 0) {
-    Branch branch = branch_of(op, parts_.config.type(layer));
-    step.branch = branch.stream;
-    step.starts = std::move(branch.starts);
-    step.after = std::move(branch.after);
-    // Slots and lists are read by what follows, and by the other branches.
-    if (lists_ && layer == 0 && (op == AS_OP_Q_KV_NORM || op == AS_OP_INDEXER_COMPRESSOR_STATE)) {
-      step.after.push_back(kListBranch);
-    }
+  step.launch = launch;
+  step.function = lanes.function(launch.op);
+  if (graph.before.find(launch.op) != nullptr) {
+    step.params = list_op_params(launch.op, graph, metadata_, parts_.config, parts_.layout);
+  } else {
+    const PagedSource source(parts_.layout, slab_, metadata_, parts_.config.window);
+    OpContext context;
+    context.graph = &graph;
+    context.config = &parts_.config;
+    context.weights = parts_.weights.get();
+    context.ropes = &parts_.ropes;
+    context.positions = whole(metadata_.positions);
+    context.request_of = whole(metadata_.request_of);
+    context.logits_width = shape_.logits;
+    step.params = layer_op_params(launch.op, launch.layer, context, frame_, source);
   }
-  step.params = layer_op_params(op, layer, context, frame_, source);
-  // Every token of a decode step is sampled from: the head reads the hidden states where they are.
-  if (op == AS_OP_FINAL_NORM) step.params.get<as_rms_norm_params>().x = frame_.get(Act::kHidden);
-  step.function = lanes.function(op);
   steps_.push_back(std::move(step));
 }
 
@@ -431,8 +360,9 @@ Result<void> DecodePlan::call(const Step& step, int branch, bool timed) {
 }
 
 Result<void> DecodePlan::run(int layer, as_op_id op, bool poison) {
-  const auto step = std::find_if(steps_.begin(), steps_.end(),
-                                 [&](const Step& s) { return s.layer == layer && s.op == op; });
+  const auto step = std::find_if(steps_.begin(), steps_.end(), [&](const Step& s) {
+    return s.launch.layer == layer && s.launch.op == op;
+  });
   const as_op_info& info = step->params.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
@@ -450,13 +380,13 @@ Result<void> DecodePlan::put_all(bool timed) {
   const std::size_t computed = lists_ ? lists_at_ : results_at_;
   if (auto ok = device_.upload(packed_, packing_, computed); !ok) return ok;
   for (const Step& step : steps_) {
-    for (const int started : step.starts) {
+    for (const int started : step.launch.starts) {
       if (auto ok = device_.order(started, 0); !ok) return ok;
     }
-    for (const int on : step.after) {
-      if (auto ok = device_.order(step.branch, on); !ok) return ok;
+    for (const int on : step.launch.after) {
+      if (auto ok = device_.order(step.launch.stream, on); !ok) return ok;
     }
-    if (auto ok = call(step, step.branch, timed); !ok) return ok;
+    if (auto ok = call(step, step.launch.stream, timed); !ok) return ok;
   }
   return device_.download(packing_ + computed, packed_ + computed, packed_bytes_ - computed);
 }
@@ -488,7 +418,7 @@ Result<void> DecodePlan::finish(StepMetadata& step, const as_tensor& sampled) {
 
 Result<void> DecodePlan::fetch(int layer, const OpParams& host, bool inputs) {
   const auto step = std::find_if(steps_.begin(), steps_.end(), [&](const Step& s) {
-    return s.layer == layer && s.op == host.op();
+    return s.launch.layer == layer && s.launch.op == host.op();
   });
   const as_op_info& info = host.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
@@ -519,7 +449,7 @@ Result<std::vector<DecodePlan::Timed>> DecodePlan::times() {
   for (const std::size_t i : timed_) {
     auto time = device_.between(2 * i, 2 * i + 1);
     if (!time) return time.error();
-    times.push_back({steps_[i].op, steps_[i].layer, *time});
+    times.push_back({steps_[i].launch.op, steps_[i].launch.layer, *time});
   }
   timed_.clear();
   return times;

@@ -7,8 +7,7 @@
 // Slots and lists are made by ops of the graph where their lanes are the device's, else on the host
 // and taken there. Events around ops are in a graph of their own, for who asks for times.
 //
-// The branches of a compressed layer (queries; compressor; indexer's compressor; index queries) lie
-// on streams of their own until attention needs them.
+// Branches of the model's graph lie on streams of their own (engine/family/launch_order.h).
 //
 // A plan computes the same bytes op by op and as a whole.
 #pragma once
@@ -20,6 +19,7 @@
 #include <vector>
 
 #include "engine/backend/registry.h"
+#include "engine/family/launch_order.h"
 #include "engine/metadata/step_metadata.h"
 #include "engine/session/residency.h"
 
@@ -67,12 +67,8 @@ class DecodePlan {
 
  private:
   struct Step {
-    as_op_id op = AS_OP_ATTN_NORM;
-    int layer = -1;
-    int branch = 0;
-    std::vector<int> starts;  // branches that go on from where this op begins
-    std::vector<int> after;   // branches that must be done first
-    OpParams params;          // addresses of the device
+    Launch launch;
+    OpParams params;  // addresses of the device
     as_op_fn function = nullptr;
   };
   DecodePlan(const PlanShape& shape, const SessionParts& parts, const Slab& slab,
@@ -80,8 +76,7 @@ class DecodePlan {
 
   Result<void> build(const LaneSelector& lanes);
   Result<void> pack_pieces();
-  void add_list(as_op_id op, const LaneSelector& lanes);
-  void add(as_op_id op, int layer, const LaneSelector& lanes);
+  void add(const Launch& launch, const LaneSelector& lanes);
   // Device addresses for params that point to the plan's own host tensors.
   Result<void> translate(OpParams& params);
   Result<void> translate(as_tensor& tensor);

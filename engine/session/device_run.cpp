@@ -48,11 +48,8 @@ bool DeviceRun::wanted(const LaneSelector& lanes) {
   return false;
 }
 
-bool DeviceRun::makes_lists(const LaneSelector& lanes) {
-  for (const as_op_id op : {AS_OP_SLOT_MAPPING, AS_OP_SWA_INDEX, AS_OP_C128_INDEX}) {
-    if (lanes.lane(op) != kLane) return false;
-  }
-  return true;
+bool DeviceRun::makes_lists(const ModelGraph& graph, const LaneSelector& lanes) {
+  return std::ranges::all_of(list_ops(graph), [&](as_op_id op) { return lanes.lane(op) == kLane; });
 }
 
 Result<std::unique_ptr<DeviceRun>> DeviceRun::make(std::shared_ptr<ComputeDevice> device,
@@ -79,7 +76,7 @@ Result<void> DeviceRun::begin_layers(const StepMetadata& step, const as_tensor& 
       step.c128_width > shape.c128) {
     return {};
   }
-  const bool lists = makes_lists(lanes);
+  const bool lists = makes_lists(*parts_.graph, lanes);
   auto& plan = plans_[{shape.tokens, lists}];
   if (plan == nullptr) {
     auto made = DecodePlan::make(shape, parts_, slab_, lanes, *residency_, lists);

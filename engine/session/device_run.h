@@ -30,7 +30,7 @@ class DeviceRun {
   Result<void> begin_layers(const StepMetadata& step, const as_tensor& hidden,
                             const LaneSelector& lanes, bool may_plan, bool whole);
   // Whether a launch makes slots and lists as well: then begin_layers() may come before them.
-  static bool makes_lists(const LaneSelector& lanes);
+  static bool makes_lists(const ModelGraph& graph, const LaneSelector& lanes);
 
   // Runs an op of a layer or of the head in its lane. seen: inputs and outputs are on the host
   // afterwards, outputs had started as NaN.

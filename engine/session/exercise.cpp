@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/family/deepseek_v4/deepseek_v4.h"
 #include "engine/model/numbers.h"
-#include "engine/session/layer_ops.h"
 #include "engine/session/place.h"
 #include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"

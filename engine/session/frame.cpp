@@ -1,5 +1,6 @@
 #include "engine/session/frame.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <new>
 #include <utility>
@@ -8,9 +9,23 @@
 
 namespace attnscope {
 
+as_tensor dense_tensor(void* data, std::int32_t dtype, std::span<const std::int64_t> shape) {
+  as_tensor t{};
+  t.data = data;
+  t.dtype = dtype;
+  t.rank = static_cast<std::int32_t>(shape.size());
+  std::int64_t stride = 1;
+  for (std::int32_t i = t.rank - 1; i >= 0; --i) {
+    t.shape[i] = shape[static_cast<std::size_t>(i)];
+    t.stride[i] = stride;
+    stride *= t.shape[i];
+  }
+  return t;
+}
+
 void Scratch::Free::operator()(void* p) const { std::free(p); }
 
-as_tensor Scratch::make(std::int32_t dtype, std::initializer_list<std::int64_t> shape) {
+as_tensor Scratch::make(std::int32_t dtype, std::span<const std::int64_t> shape) {
   std::size_t bytes = static_cast<std::size_t>(as_dtype_size(dtype));
   for (std::int64_t n : shape) bytes *= static_cast<std::size_t>(n);
   if (bytes > capacity_ || capacity_ == 0) {
@@ -19,41 +34,37 @@ as_tensor Scratch::make(std::int32_t dtype, std::initializer_list<std::int64_t> 
     if (!memory_) throw std::bad_alloc();
     capacity_ = rounded;
   }
-  return make_tensor(memory_.get(), dtype, shape);
+  return dense_tensor(memory_.get(), dtype, shape);
 }
 
 as_tensor Scratch::make_like(std::int32_t dtype, const as_tensor& shape) {
-  const auto* n = shape.shape;
-  switch (shape.rank) {
-    case 1:
-      return make(dtype, {n[0]});
-    case 2:
-      return make(dtype, {n[0], n[1]});
-    case 3:
-      return make(dtype, {n[0], n[1], n[2]});
-    default:
-      return make(dtype, {n[0], n[1], n[2], n[3]});
-  }
+  return make(dtype, std::span(shape.shape, static_cast<std::size_t>(shape.rank)));
 }
 
-as_tensor Frame::make(Act act, std::int32_t kernel_dtype,
-                      std::initializer_list<std::int64_t> shape) {
+Frame::Slot& Frame::slot(ValueId value) {
+  const auto i = static_cast<std::size_t>(value);
+  if (i >= slots_.size()) slots_.resize(i + 1);
+  return slots_[i];
+}
+
+as_tensor Frame::get(ValueId value) const {
+  const auto i = static_cast<std::size_t>(value);
+  return i < slots_.size() ? slots_[i].tensor : no_tensor();
+}
+
+as_tensor Frame::make(ValueId value, std::int32_t kernel_dtype,
+                      std::span<const std::int64_t> shape) {
   const bool is_float = kernel_dtype == AS_BF16 || kernel_dtype == AS_F32;
   const std::int32_t dtype = kind_ != Kind::kEngine && is_float ? AS_F64 : kernel_dtype;
-  const auto i = static_cast<std::size_t>(act);
-  tensors_[i] = scratch_[i].make(dtype, shape);
-  return tensors_[i];
+  Slot& made = slot(value);
+  made.tensor = made.memory.make(dtype, shape);
+  return made.tensor;
 }
 
-void Frame::swap(Act a, Act b) {
-  std::swap(tensors_[static_cast<std::size_t>(a)], tensors_[static_cast<std::size_t>(b)]);
-  std::swap(scratch_[static_cast<std::size_t>(a)], scratch_[static_cast<std::size_t>(b)]);
-}
-
-std::size_t Frame::bytes() const {
-  std::size_t sum = 0;
-  for (const Scratch& scratch : scratch_) sum += scratch.bytes();
-  return sum;
+void Frame::swap(ValueId a, ValueId b) {
+  const auto most = static_cast<std::size_t>(std::max(a, b));
+  if (most >= slots_.size()) slots_.resize(most + 1);
+  std::swap(slot(a), slot(b));
 }
 
 }  // namespace attnscope

@@ -1,61 +1,31 @@
 // The tensors of one step as one party sees them: the engine (bf16, fp32, bytes) or a free-running
-// reference (float64). Named by what they hold; shapes as in the op table.
+// reference (float64). They are the values of the model's graph (engine/family/op_graph.h).
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <span>
+#include <vector>
 
+#include "engine/family/op_graph.h"
 #include "kernels/params/tensor.h"
 
 namespace attnscope {
 
-enum class Act {
-  kHidden,           // [T,hidden] residual stream entering the layer
-  kNormed,           // [T,hidden]
-  kQkv,              // [T,q_lora+512]
-  kQr,               // [T,q_lora]
-  kKv,               // [T,512]
-  kQRaw,             // [T,H,512]
-  kQ,                // [T,H,512]
-  kKvRow,            // [T,512]
-  kProj,             // [T,2cd] attention compressor
-  kRow,              // [T,512]
-  kIndexProj,        // [T,2cd] indexer compressor
-  kIndexRow,         // [T,128]
-  kIndexQRaw,        // [T,J,128]
-  kIndexWeightsRaw,  // [T,J]
-  kIndexQRow,        // [T,J,128]
-  kIndexQ,           // [T,J,bytes]
-  kIndexQScale,      // [T,J,4]
-  kIndexWeights,     // [T,J]
-  kLogits,           // [T,N]
-  kTopK,             // [T,K]
-  kTopKSlots,        // [T,K]
-  kTopKLens,         // [T]
-  kO,                // [T,H,512]
-  kLse,              // [T,H]
-  kORotated,         // [T,H,512]
-  kZ,                // [T,groups,o_lora]
-  kY,                // [T,hidden]
-  kYSum,             // [T,hidden] kY over all ranks, where there are several
-  kHiddenOut,        // [T,hidden]
-  kLast,             // [N,hidden] rows to sample from
-  kLastNormed,       // [N,hidden]
-  kHeadLogits,       // [N,V]
-  kSampled,          // [N]
-  kCount
-};
+// A dense row-major tensor over memory.
+as_tensor dense_tensor(void* data, std::int32_t dtype, std::span<const std::int64_t> shape);
 
 // Memory for tensors that grows to the largest step and is then reused.
 class Scratch {
  public:
   // A dense tensor of this shape, contents undefined; valid until the next make() of this Scratch.
-  as_tensor make(std::int32_t dtype, std::initializer_list<std::int64_t> shape);
+  as_tensor make(std::int32_t dtype, std::span<const std::int64_t> shape);
+  as_tensor make(std::int32_t dtype, std::initializer_list<std::int64_t> shape) {
+    return make(dtype, std::span(shape.begin(), shape.size()));
+  }
   as_tensor make_like(std::int32_t dtype, const as_tensor& shape);
-  std::size_t bytes() const { return capacity_; }
 
  private:
   struct Free {
@@ -73,20 +43,28 @@ class Frame {
 
   Kind kind() const { return kind_; }
   // kernel_dtype: the engine's; mapped to F64 for references where it is a float.
-  as_tensor make(Act act, std::int32_t kernel_dtype, std::initializer_list<std::int64_t> shape);
-  const as_tensor& get(Act act) const { return tensors_[static_cast<std::size_t>(act)]; }
-  // A tensor that another frame made, as long as that one keeps it.
-  void borrow(Act act, const Frame& from) {
-    tensors_[static_cast<std::size_t>(act)] = from.get(act);
+  as_tensor make(ValueId value, std::int32_t kernel_dtype, std::span<const std::int64_t> shape);
+  as_tensor make(ValueId value, std::int32_t kernel_dtype,
+                 std::initializer_list<std::int64_t> shape) {
+    return make(value, kernel_dtype, std::span(shape.begin(), shape.size()));
   }
-  void swap(Act a, Act b);
-  void clear(Act act) { tensors_[static_cast<std::size_t>(act)] = as_tensor{}; }
-  std::size_t bytes() const;
+  // Absent where nothing was made.
+  as_tensor get(ValueId value) const;
+  // A tensor that another frame made, as long as that one keeps it.
+  void borrow(ValueId value, const Frame& from) { slot(value).tensor = from.get(value); }
+  // The tensor of another value, as long as that one keeps it.
+  void share(ValueId value, ValueId of) { slot(value).tensor = get(of); }
+  void swap(ValueId a, ValueId b);
 
  private:
+  struct Slot {
+    as_tensor tensor{};
+    Scratch memory;
+  };
+  Slot& slot(ValueId value);
+
   Kind kind_;
-  std::array<as_tensor, static_cast<std::size_t>(Act::kCount)> tensors_{};
-  std::array<Scratch, static_cast<std::size_t>(Act::kCount)> scratch_;
+  std::vector<Slot> slots_;  // by value
 };
 
 }  // namespace attnscope

@@ -197,24 +197,14 @@ as_tensor LogicalSource::table(int layer, CacheKind kind) const {
   return make_tensor(table.data(), {to_count(table.size()), 1});
 }
 
-as_tensor LogicalSource::swa_indices(int) const {
-  return make_tensor(step_.swa_indices.data(), {to_count(step_.rows.size()), window_});
-}
-
-as_tensor LogicalSource::swa_lens() const {
-  return make_tensor(step_.swa_lens.data(), {to_count(step_.swa_lens.size())});
-}
-
-as_tensor LogicalSource::c128_indices() const {
-  return make_tensor(step_.c128_indices.data(), {to_count(step_.rows.size()), width_});
-}
-
-as_tensor LogicalSource::c128_lens() const {
-  return make_tensor(step_.c128_lens.data(), {to_count(step_.c128_lens.size())});
-}
-
-as_tensor LogicalSource::c4_lens() const {
-  return make_tensor(step_.c4_lens.data(), {to_count(step_.c4_lens.size())});
+as_tensor LogicalSource::list(int, std::string_view name) const {
+  const auto tokens = to_count(step_.rows.size());
+  const auto lens = [](const auto& v) { return make_tensor(v.data(), {to_count(v.size())}); };
+  if (name == "swa_indices") return make_tensor(step_.swa_indices.data(), {tokens, window_});
+  if (name == "c128_indices") return make_tensor(step_.c128_indices.data(), {tokens, width_});
+  if (name == "swa_lens") return lens(step_.swa_lens);
+  if (name == "c128_lens") return lens(step_.c128_lens);
+  return name == "c4_lens" ? lens(step_.c4_lens) : no_tensor();
 }
 
 }  // namespace attnscope

@@ -1,10 +1,13 @@
-// The order in which ops run, and how each one's params struct is filled from a frame.
+// How an op's params struct is filled: what the model's graph binds its taps to, from a frame,
+// weights and caches.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "engine/family/family.h"
 #include "engine/model/weights.h"
 #include "engine/session/cache_source.h"
 #include "engine/session/frame.h"
@@ -12,29 +15,30 @@
 
 namespace attnscope {
 
-// Ops before the layers: c128_index only where the model has C128A layers.
-std::span<const as_op_id> step_ops(const ModelConfig& config);
-bool has_type(const ModelConfig& config, LayerType type);
-
-// Ops of one layer in causal order.
-std::span<const as_op_id> layer_ops(LayerType type);
-
-// Ops after the layers.
-std::span<const as_op_id> head_ops();
-
 // What the ops of a step share.
 struct OpContext {
+  const ModelGraph* graph = nullptr;
   const ModelConfig* config = nullptr;
   const Weights* weights = nullptr;
   const std::vector<as_rope>* ropes = nullptr;  // by running layer, tables set
   as_tensor positions;                          // i64 [T]
   as_tensor request_of;                         // i32 [T]
-  std::int64_t logits_width = 0;                // columns of the indexer logits this step
+  std::int64_t logits_width = 0;                // columns of scores this step
 };
 
-// Fills the struct of a layer op (AS_PHASE_LAYER) or head op (AS_PHASE_AFTER); outputs are made in
-// the frame. Layer: index among the layers that run.
+// Fills the struct of an op of a layer or after the layers (layer -1); outputs are made in the
+// frame. Layer: index among the layers that run.
 OpParams layer_op_params(as_op_id op, int layer, const OpContext& context, Frame& frame,
                          const CacheSource& source);
+
+// Of an op before the layers: tensors of the step, which must outlive the params.
+OpParams step_op_params(as_op_id op, const ModelGraph& graph, StepMetadata& step,
+                        const ModelConfig& config, const CacheLayout& layout,
+                        std::int64_t token_budget, std::int64_t alignment);
+
+// Those of them that make slots and lists of the step's tables: kernels like the ops of layers.
+std::vector<as_op_id> list_ops(const ModelGraph& graph);
+OpParams list_op_params(as_op_id op, const ModelGraph& graph, StepMetadata& step,
+                        const ModelConfig& config, const CacheLayout& layout);
 
 }  // namespace attnscope

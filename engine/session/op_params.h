@@ -1,95 +1,92 @@
-// The params struct of any op, and its taps by the op table.
+// The params struct of any op of the table, and its taps by the op table.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "kernels/params/attention_params.h"
 #include "kernels/params/compressor_params.h"
 #include "kernels/params/dense_params.h"
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/op_table.h"
+#include "kernels/params/rope_field.h"
 #include "kernels/params/step_params.h"
 
 namespace attnscope {
 
-// One of the params structs, with the id that says which. Copyable like the structs themselves.
+// The bytes of one params struct, as many as the table says, with the id that says which. Copyable
+// like the structs themselves.
 class OpParams {
  public:
-  OpParams() { std::memset(&storage_, 0, sizeof(storage_)); }
+  OpParams() { resize(); }
+  // An empty struct of this op with its head filled in.
+  explicit OpParams(as_op_id op) : op_(op) {
+    resize();
+    auto& head = get<as_params_head>();
+    head.struct_size = info().params_size;
+    head.version = AS_PARAMS_VERSION;
+  }
 
   // A copy of a whole struct of this op.
   static OpParams of(as_op_id op, const void* params) {
     OpParams out;
     out.op_ = op;
-    std::memcpy(&out.storage_, params, out.info().params_size);
+    out.resize();
+    std::memcpy(out.bytes(), params, out.info().params_size);
     return out;
   }
 
   // Fills in the head of a fresh struct S for op.
   template <class S>
   S& init(as_op_id op) {
-    static_assert(sizeof(S) <= sizeof(Storage));
-    std::memset(&storage_, 0, sizeof(storage_));
-    op_ = op;
-    S& params = get<S>();
-    params.head.struct_size = sizeof(S);
-    params.head.version = AS_PARAMS_VERSION;
-    return params;
+    static_assert(alignof(S) <= alignof(Unit));
+    *this = OpParams(op);
+    return get<S>();
   }
 
   template <class S>
   S& get() {
-    return *reinterpret_cast<S*>(&storage_);
+    return *reinterpret_cast<S*>(bytes());
   }
   template <class S>
   const S& get() const {
-    return *reinterpret_cast<const S*>(&storage_);
+    return *reinterpret_cast<const S*>(bytes());
   }
 
   as_op_id op() const { return op_; }
   const as_op_info& info() const { return *as_op_find(op_); }
-  const void* data() const { return &storage_; }
+  const void* data() const { return bytes(); }
+  void* data() { return bytes(); }
 
-  as_tensor& tensor(std::size_t offset) {
-    return *reinterpret_cast<as_tensor*>(reinterpret_cast<char*>(&storage_) + offset);
-  }
+  as_tensor& tensor(std::size_t offset) { return *reinterpret_cast<as_tensor*>(bytes() + offset); }
   const as_tensor& tensor(std::size_t offset) const {
-    return *reinterpret_cast<const as_tensor*>(reinterpret_cast<const char*>(&storage_) + offset);
+    return *reinterpret_cast<const as_tensor*>(bytes() + offset);
   }
-  as_cache& cache(std::size_t offset) {
-    return *reinterpret_cast<as_cache*>(reinterpret_cast<char*>(&storage_) + offset);
-  }
+  as_cache& cache(std::size_t offset) { return *reinterpret_cast<as_cache*>(bytes() + offset); }
   const as_cache& cache(std::size_t offset) const {
-    return *reinterpret_cast<const as_cache*>(reinterpret_cast<const char*>(&storage_) + offset);
+    return *reinterpret_cast<const as_cache*>(bytes() + offset);
   }
 
  private:
-  union Storage {
-    as_schedule_params schedule;
-    as_block_tables_params block_tables;
-    as_slot_mapping_params slot_mapping;
-    as_swa_index_params swa_index;
-    as_c128_index_params c128_index;
-    as_sample_params sample;
-    as_rms_norm_params rms_norm;
-    as_linear_params linear;
-    as_q_kv_norm_params q_kv_norm;
-    as_grouped_linear_params grouped_linear;
-    as_residual_params residual;
-    as_q_rope_kv_insert_params q_rope_kv_insert;
-    as_sparse_attention_params sparse_attention;
-    as_inverse_rope_params inverse_rope;
-    as_compressor_state_params compressor_state;
-    as_compress_insert_params compress_insert;
-    as_indexer_q_params indexer_q;
-    as_indexer_logits_params indexer_logits;
-    as_indexer_topk_params indexer_topk;
-    as_topk_to_slots_params topk_to_slots;
+  struct alignas(16) Unit {
+    std::byte bytes[16];
   };
-  Storage storage_;
+  void resize() { units_.assign((info().params_size + sizeof(Unit) - 1) / sizeof(Unit), Unit{}); }
+  char* bytes() { return reinterpret_cast<char*>(units_.data()); }
+  const char* bytes() const { return reinterpret_cast<const char*>(units_.data()); }
+
+  std::vector<Unit> units_;
   as_op_id op_ = AS_OP_SCHEDULE;
 };
+
+// The rotary embedding of an op that has one; nullptr.
+inline as_rope* rope_of(OpParams& params) {
+  const std::uint32_t offset = as_rope_offset(params.op());
+  return offset == 0 ? nullptr
+                     : reinterpret_cast<as_rope*>(static_cast<char*>(params.data()) + offset);
+}
 
 // The tolerance class of an op's output: that of the op table, but of a projection in FP8 one of
 // their own. params: of the op with this info.

@@ -3,22 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
+#include "engine/family/rank_split.h"
 #include "engine/session/verifier.h"
 #include "kernels/cpu/codec.h"
+#include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace {
-
-// Those of a layer that have heads or output groups.
-constexpr std::array kOpsOfHeads = {
-    AS_OP_Q_B_PROJ, AS_OP_Q_ROPE_KV_INSERT, AS_OP_SPARSE_ATTENTION, AS_OP_INVERSE_ROPE, AS_OP_WO_A,
-    AS_OP_WO_B};
-
-// What these read that is the same on every rank.
-constexpr std::array kShared = {Act::kQr, Act::kKv, Act::kTopKSlots, Act::kTopKLens};
 
 float to_float(bf16_t v) { return cpu::bf16_to_float(v.bits); }
 double through_bf16(double v) {
@@ -29,25 +22,27 @@ double through_bf16(double v) {
 
 Result<void> Peers::run(int layer, int rank, const OpContext& context, const Frame& own,
                         const CacheSource& source, const Runner& runner) {
-  for (const Act act : kShared) frame_.borrow(act, own);
-  for (const as_op_id op : kOpsOfHeads) {
+  const RankSplit split = rank_split(*parts_.graph, parts_.graph->layer(layer));
+  for (const ValueId value : split.shared) frame_.borrow(value, own);
+  for (const as_op_id op : split.ops) {
     OpParams params = layer_op_params(op, layer, context, frame_, source);
-    if (op == AS_OP_Q_ROPE_KV_INSERT) {
-      params.get<as_q_rope_kv_insert_params>().slots =
+    for (const as_cache_access& access : RowAccess::of(op)) {
+      if (access.direction != AS_TAP_OUT) continue;
+      params.tensor(access.rows) =
           make_tensor(no_slots_.data(), {static_cast<std::int64_t>(no_slots_.size())});
     }
     if (auto ok = runner.op(layer, rank, params); !ok) return ok;
   }
-  return runner.fetch(frame_.get(Act::kY));
+  return runner.fetch(frame_.get(parts_.graph->sum.part));
 }
 
 Result<void> Peers::sum(int layer, const OpContext& context, Frame& own, const CacheSource& source,
                         const Runner& runner) {
   if (parts_.ranks.size() < 2) return {};
-  const as_tensor mine = own.get(Act::kY);
+  const as_tensor mine = own.get(parts_.graph->sum.part);
   const std::int64_t tokens = mine.shape[0], hidden = mine.shape[1];
   no_slots_.assign(static_cast<std::size_t>(tokens), -1);
-  const as_tensor total = own.make(Act::kYSum, AS_BF16, {tokens, hidden});
+  const as_tensor total = own.make(parts_.graph->sum.total, AS_BF16, {tokens, hidden});
   const bool is_engine = own.kind() == Frame::Kind::kEngine;
   if (auto ok = runner.fetch(mine); !ok) return ok;
   // A reference's parts are added where they end up.
@@ -65,7 +60,7 @@ Result<void> Peers::sum(int layer, const OpContext& context, Frame& own, const C
         return Error{ok.error().code, fmt::format("rank {}: {}", rank, ok.error().message),
                      ok.error().hint};
       }
-      part = frame_.get(Act::kY);
+      part = frame_.get(parts_.graph->sum.part);
     }
     if (is_engine) {
       const auto* values = at<bf16_t>(part);

@@ -31,7 +31,7 @@ class Peers {
     std::function<Result<void>(const as_tensor&)> fetch;
     std::function<void(const as_tensor&)> wrote;
   };
-  // own's kYSum from its kY and those of its peers, after own's ops of the layer up to wo_b.
+  // own's sum from its part and those of its peers, after own's ops of the layer up to that part.
   Result<void> sum(int layer, const OpContext& context, Frame& own, const CacheSource& source,
                    const Runner& runner);
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "engine/session/layer_ops.h"
+#include "engine/family/family.h"
 #include "kernels/layout/records.h"
 
 namespace attnscope {
@@ -31,17 +31,17 @@ int index_of(std::span<const as_op_id> ops, as_op_id op) {
   return it != ops.end() ? static_cast<int>(it - ops.begin()) : -1;
 }
 
-Result<Cursor> cursor_of(const ModelConfig& config, const Place& place) {
+Result<Cursor> cursor_of(const ModelConfig& config, const ModelGraph& graph, const Place& place) {
   Cursor cursor;
   cursor.step = place.step;
   if (place.layer < 0) {
-    cursor.op = index_of(step_ops(config), place.op);
+    cursor.op = index_of(graph.before.ops(), place.op);
     cursor.after_layers = cursor.op < 0;
-    if (cursor.after_layers) cursor.op = index_of(head_ops(), place.op);
+    if (cursor.after_layers) cursor.op = index_of(graph.after.ops(), place.op);
     if (cursor.op >= 0) return cursor;
-    return bad_input(
-        fmt::format("there is no {}", describe(place)),
-        fmt::format("outside the layers run: {}, {}", names(step_ops(config)), names(head_ops())));
+    return bad_input(fmt::format("there is no {}", describe(place)),
+                     fmt::format("outside the layers run: {}, {}", names(graph.before.ops()),
+                                 names(graph.after.ops())));
   }
   const auto layer = std::ranges::find(config.layers, place.layer);
   if (layer == config.layers.end()) {
@@ -51,11 +51,11 @@ Result<Cursor> cursor_of(const ModelConfig& config, const Place& place) {
   }
   cursor.layer = static_cast<int>(layer - config.layers.begin());
   const LayerType type = config.type(cursor.layer);
-  cursor.op = index_of(layer_ops(type), place.op);
+  cursor.op = index_of(graph.layer(cursor.layer).ops(), place.op);
   if (cursor.op >= 0) return cursor;
   return bad_input(fmt::format("there is no {}: a {} layer has no such op", describe(place),
                                layer_type_name(type)),
-                   fmt::format("its ops: {}", names(layer_ops(type))));
+                   fmt::format("its ops: {}", names(graph.layer(cursor.layer).ops())));
 }
 
 // Why a seek did not get there: there is no such place, or an op failed on the way.
@@ -85,7 +85,7 @@ Place last_place(const Session& session) {
 
 Result<void> go_to(Session& session, const Place& place) {
   if (place.step < 0) return bad_input(fmt::format("there is no step {}", place.step));
-  const auto cursor = cursor_of(session.parts().config, place);
+  const auto cursor = cursor_of(session.parts().config, *session.parts().graph, place);
   if (!cursor) return cursor.error();
   if (session.ran_any() && last_place(session) == place) return {};
   if (auto ok = session.seek(*cursor); !ok) return not_reached(session, place, ok.error());

@@ -24,22 +24,6 @@ void each_block_written(const OpParams& params, const Visit& visit) {
 
 }  // namespace
 
-as_rope* rope_of(OpParams& params) {
-  switch (params.op()) {
-    case AS_OP_Q_ROPE_KV_INSERT:
-      return &params.get<as_q_rope_kv_insert_params>().rope;
-    case AS_OP_COMPRESS_INSERT:
-    case AS_OP_INDEXER_COMPRESS_INSERT:
-      return &params.get<as_compress_insert_params>().rope;
-    case AS_OP_INDEXER_Q:
-      return &params.get<as_indexer_q_params>().rope;
-    case AS_OP_INVERSE_ROPE:
-      return &params.get<as_inverse_rope_params>().rope;
-    default:
-      return nullptr;
-  }
-}
-
 Residency::Residency(std::shared_ptr<ComputeDevice> device, const SessionParts& parts, Slab& slab)
     : device_(std::move(device)),
       parts_(parts),
@@ -48,37 +32,15 @@ Residency::Residency(std::shared_ptr<ComputeDevice> device, const SessionParts& 
       device_newer_(to_size(slab.num_blocks()), false),
       filled_(to_size(slab.num_blocks()), false),
       met_(to_size(slab.num_blocks()), 0) {
-  const auto add = [&](const auto& buffer) {
-    if (buffer.size() > 0) {
-      constant_ranges_[buffer.data()] = to_size(buffer.size()) * sizeof(*buffer.data());
-    }
-  };
-  const auto add_compressor = [&](const CompressorWeights& w) {
-    add(w.kv_gate);
-    add(w.ape);
-    add(w.norm);
+  const auto add = [this](const as_tensor& weight) {
+    if (present(weight)) constant_ranges_[weight.data] = tensor_bytes(weight);
   };
   for (const std::shared_ptr<const Weights>& w : parts.ranks) {
-    add(w->embedding);
-    add(w->final_norm);
-    for (const LayerWeights& layer : w->layers) {
-      add(layer.attn_norm);
-      add(layer.wq_kv_a);
-      add(layer.q_norm);
-      add(layer.kv_norm);
-      add(layer.wq_b);
-      add(layer.sinks);
-      add(layer.wo_a);
-      add(layer.wo_b);
-      add(layer.indexer_wq_b);
-      add(layer.indexer_weights_proj);
-      for (const Fp8Matrix* m :
-           {&layer.fp8.wq_kv_a, &layer.fp8.wq_b, &layer.fp8.wo_b, &layer.fp8.indexer_wq_b}) {
-        add(m->codes);
-        add(m->scales);
+    for (const WeightUse& use : parts.graph->weights) {
+      for (int layer = 0; layer < parts.config.num_layers(); ++layer) {
+        add(use.tensor(*w, layer));
+        if (use.scale != nullptr) add(use.scale(*w, layer));
       }
-      add_compressor(layer.compressor);
-      add_compressor(layer.indexer_compressor);
     }
   }
   for (const as_rope& rope : parts.ropes)

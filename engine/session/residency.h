@@ -23,9 +23,6 @@
 
 namespace attnscope {
 
-// The rotary embedding of an op that has one.
-as_rope* rope_of(OpParams& params);
-
 class Residency : public SlabMirror {
  public:
   // The slab must outlive it and gets it as its mirror.

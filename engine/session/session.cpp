@@ -13,15 +13,14 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/hidden_states.h"
 #include "engine/checkpoint/second_reading.h"
+#include "engine/family/deepseek_v4/deepseek_v4.h"
 #include "engine/model/memory.h"
 #include "engine/model/numbers.h"
 #include "engine/model/tensor_parallel.h"
 #include "engine/session/between_ops.h"
 #include "engine/session/checkpoint_ring.h"
 #include "engine/session/elapsed.h"
-#include "engine/session/list_ops.h"
 #include "engine/session/op_change.h"
-#include "engine/session/op_numbers.h"
 #include "engine/session/recorded_rows.h"
 #include "engine/trace/judged_taps.h"
 #include "kernels/cpu/rope_table.h"
@@ -135,6 +134,7 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   parts.tolerances = std::move(*tolerances);
   if (auto ok = check_parallel(scenario.model, scenario.parallel); !ok) return ok.error();
   parts.config = rank_config(scenario.model, scenario.parallel);
+  parts.graph = model_graph(parts.config);
   // Copies: the registry need not outlive the session.
   const auto own = [&](const char* name, Lane& copy) -> const Lane* {
     const Lane* lane = registry.find(name);
@@ -232,9 +232,12 @@ bool Session::decoding() const {
 as_op_id Session::next_op() const {
   if (finished()) return AS_OP_COUNT;
   const auto i = static_cast<std::size_t>(cursor_.op);
-  if (cursor_.after_layers) return head_ops()[i];
-  if (cursor_.layer >= 0) return layer_ops(parts_.config.type(cursor_.layer))[i];
-  return step_ops(parts_.config)[i];
+  return ops_at(cursor_)[i];
+}
+
+const std::vector<as_op_id>& Session::ops_at(const Cursor& cursor) const {
+  if (cursor.after_layers) return parts_.graph->after.ops();
+  return cursor.layer >= 0 ? parts_.graph->layer(cursor.layer).ops() : parts_.graph->before.ops();
 }
 
 Result<void> Session::begin() {
@@ -272,6 +275,7 @@ void Session::make_rope_tables(std::int64_t rows) {
 
 void Session::take_profiles(int version) {
   parts_.config.switches = switches_of_version(parts_.config.switches, version);
+  parts_.graph = model_graph(parts_.config);
   make_rope_tables(parts_.ropes.front().table.shape[0]);
   verifier_->watch_weights_anew();
   replay_watch_ = {};  // its first boundary had other tables
@@ -329,20 +333,23 @@ Result<void> Session::run_next() {
     if (parts_.inputs && !cursor_.after_layers && cursor_.op == 1) replay_input();
     const PagedSource source(parts_.layout, *slab_, metadata_, parts_.config.window);
     const OpContext context = op_context();
-    if (id == AS_OP_FINAL_NORM) {
-      gather_last(frame_, metadata_);
+    const ModelGraph& graph = *parts_.graph;
+    if (id == graph.after.ops().front()) {
+      gather_last(graph, frame_, metadata_);
       if (device_) {
-        auto ok = device_->gather(frame_.get(Act::kHidden), metadata_.sample_rows,
-                                  frame_.get(Act::kLast));
+        auto ok = device_->gather(frame_.get(graph.hidden), metadata_.sample_rows,
+                                  frame_.get(graph.last));
         if (!ok) return device_failure(ok.error());
       }
     }
-    if (id == AS_OP_RESIDUAL) {
+    if (id == graph.sum.read_by) {
       if (auto ok = sum_over_ranks(source); !ok) return ok;
     }
     OpParams params = layer_op_params(id, cursor_.layer, context, frame_, source);
     if (auto ok = run_op(id, cursor_.layer, params); !ok) return ok;
-    if (id == AS_OP_RESIDUAL) frame_.swap(Act::kHidden, Act::kHiddenOut);
+    if (cursor_.layer >= 0 && id == graph.layer(cursor_.layer).ops().back()) {
+      frame_.swap(graph.hidden, graph.hidden_out);
+    }
   }
   advance_cursor();
   return check_invariants();
@@ -350,6 +357,7 @@ Result<void> Session::run_next() {
 
 OpContext Session::op_context() {
   OpContext context;
+  context.graph = parts_.graph.get();
   context.config = &parts_.config;
   context.weights = parts_.weights.get();
   context.ropes = &parts_.ropes;
@@ -360,44 +368,12 @@ OpContext Session::op_context() {
 }
 
 Result<void> Session::run_before_op(as_op_id id) {
-  StepMetadata& m = metadata_;
-  const std::int64_t groups = static_cast<std::int64_t>(parts_.layout.groups.size());
-  const std::int64_t rows = m.num_live();
-  const as_tensor group_table = make_tensor(m.groups.data(), {groups, 2});
-  OpParams params;
-  switch (id) {
-    case AS_OP_SCHEDULE: {
-      if (auto ok = decide(); !ok) return ok;
-      auto& p = params.init<as_schedule_params>(id);
-      p.groups = group_table;
-      p.num_tokens = tensor1(m.num_tokens);
-      p.num_before = tensor1(m.num_before);
-      p.running = tensor1(m.running);
-      p.joins = tensor1(m.joins);
-      p.lost_to = tensor1(m.lost_to);
-      p.matching = tensor1(m.matching);
-      p.num_computed = tensor1(m.num_computed);
-      p.scheduled = tensor1(m.scheduled);
-      break;
-    }
-    case AS_OP_BLOCK_TABLES: {
-      auto& p = params.init<as_block_tables_params>(id);
-      p.groups = group_table;
-      p.num_computed = tensor1(m.num_computed);
-      p.scheduled = tensor1(m.scheduled);
-      p.joins = tensor1(m.joins);
-      p.blocks = make_tensor(m.blocks.data(), {groups, rows, m.columns});
-      p.tables_before = make_tensor(m.tables_before.data(), {groups, rows, m.columns});
-      p.counts_before = make_tensor(m.counts_before.data(), {groups, rows});
-      p.tables = make_tensor(m.tables.data(), {groups, rows, m.columns});
-      p.counts = make_tensor(m.counts.data(), {groups, rows});
-      break;
-    }
-    default:
-      params = list_op_params(id, m, parts_.config, parts_.layout);
+  if (id == AS_OP_SCHEDULE) {
+    if (auto ok = decide(); !ok) return ok;
   }
-  set_step_numbers(id, parts_.config, parts_.layout, serving_->limits().token_budget,
-                   serving_->options().kv.alignment, &params.get<as_params_head>());
+  OpParams params =
+      step_op_params(id, *parts_.graph, metadata_, parts_.config, parts_.layout,
+                     serving_->limits().token_budget, serving_->options().kv.alignment);
   if (auto ok = run_op(id, -1, params); !ok) return ok;
   if (id == AS_OP_SLOT_MAPPING) note_selective();
   return {};
@@ -411,7 +387,8 @@ void Session::note_selective() {
 
 void Session::embed() {
   const std::int64_t hidden = parts_.config.hidden;
-  as_tensor h = frame_.make(Act::kHidden, AS_BF16, {metadata_.num_tokens_in_step(), hidden});
+  as_tensor h =
+      frame_.make(parts_.graph->hidden, AS_BF16, {metadata_.num_tokens_in_step(), hidden});
   for (std::int64_t t = 0; t < h.shape[0]; ++t) {
     std::memcpy(
         at<bf16_t>(h, t),
@@ -421,7 +398,7 @@ void Session::embed() {
 }
 
 void Session::replay_input() {
-  const as_tensor& rows = frame_.get(Act::kNormed);
+  const as_tensor rows = frame_.get(parts_.graph->layer_input);
   for (std::int64_t t = 0; t < rows.shape[0]; ++t) {
     const auto i = static_cast<std::size_t>(t);
     const auto row = static_cast<std::size_t>(metadata_.request_of[i]);
@@ -608,7 +585,7 @@ Result<void> Session::plan_step() {
   verifier_->begin_tokens(metadata_, *serving_);
   embed();
   if (between != nullptr && between->embedded != nullptr) {
-    between->embedded(frame_.get(Act::kHidden));
+    between->embedded(frame_.get(parts_.graph->hidden));
   }
   return {};
 }
@@ -617,20 +594,19 @@ void Session::advance_cursor() {
   ++cursor_.op;
   if (current_.tokens == 0) return finish_step();  // nobody computes anything
   if (cursor_.layer < 0 && !cursor_.after_layers) {
-    if (cursor_.op < static_cast<int>(step_ops(parts_.config).size())) return;
+    if (cursor_.op < static_cast<int>(parts_.graph->before.ops().size())) return;
     cursor_.op = 0;
     cursor_.layer = 0;
     return;
   }
   if (!cursor_.after_layers) {
-    const auto ops = layer_ops(parts_.config.type(cursor_.layer));
-    if (cursor_.op < static_cast<int>(ops.size())) return;
+    if (cursor_.op < static_cast<int>(ops_at(cursor_).size())) return;
     cursor_.op = 0;
     if (++cursor_.layer < parts_.config.num_layers()) return;
     cursor_.layer = -1;
     cursor_.after_layers = true;
     if (!metadata_.sample_rows.empty()) return;
-  } else if (cursor_.op < static_cast<int>(head_ops().size())) {
+  } else if (cursor_.op < static_cast<int>(parts_.graph->after.ops().size())) {
     return;
   }
   finish_step();

@@ -217,6 +217,8 @@ class Session {
   // The model's switches as profiles of this version had them. Before the first step.
   void take_profiles(int version);
   Result<void> run_next();
+  // The ops of the part of a step that a cursor stands in.
+  const std::vector<as_op_id>& ops_at(const Cursor& cursor) const;
   Result<void> run_before_op(as_op_id op);
   Result<void> run_op(as_op_id op, int layer, OpParams& params);
   // What a lane is called with: the params, or the same with adversarial lists.

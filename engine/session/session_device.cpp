@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <chrono>
 
+#include "engine/family/deepseek_v4/deepseek_v4.h"
 #include "engine/session/checkpoint_ring.h"
 #include "engine/session/elapsed.h"
-#include "engine/session/list_ops.h"
 #include "kernels/layout/records.h"
 
 namespace attnscope {
@@ -60,12 +60,13 @@ Result<bool> Session::try_plan(as_op_id next) {
   if (!device_) return false;
   const bool whole = whole_step_ && !seen();
   const bool at_layers = cursor_.layer == 0 && cursor_.op == 0;
-  const bool at_lists = next == AS_OP_SLOT_MAPPING && whole && DeviceRun::makes_lists(lanes_);
+  const bool at_lists =
+      next == AS_OP_SLOT_MAPPING && whole && DeviceRun::makes_lists(*parts_.graph, lanes_);
   if (!at_layers && !at_lists) {
     if (next == AS_OP_SLOT_MAPPING) judge_plan();
     return false;
   }
-  const as_tensor hidden = frame_.get(Act::kHidden);
+  const as_tensor hidden = frame_.get(parts_.graph->hidden);
   auto begun = device_->begin_layers(metadata_, hidden, lanes_, change_ == nullptr, whole);
   if (!begun) return device_failure(begun.error());
   if (!device_->planned() || !whole) {
@@ -79,7 +80,7 @@ Result<bool> Session::try_plan(as_op_id next) {
 Result<void> Session::run_planned(bool lists) {
   const auto start = std::chrono::steady_clock::now();
   const auto rows = static_cast<std::int64_t>(metadata_.sample_rows.size());
-  const as_tensor sampled = frame_.make(Act::kSampled, AS_I32, {rows});
+  const as_tensor sampled = frame_.make(parts_.graph->sampled, AS_I32, {rows});
   if (auto ok = device_->launch(op_times_); !ok) return device_failure(ok.error());
   // Beside the device: what does not need its answer.
   judge_plan();
@@ -106,19 +107,20 @@ Result<void> Session::record_planned(bool lists, PlannedRecord& record) {
     record.timings.push_back({op, published, OpTiming::kNotMeasured});
     return verifier_->unseen(layer, params, lanes_.lane(op), record.results);
   };
-  for (const as_op_id op : list_ops(parts_.config)) {
+  const ModelGraph& graph = *parts_.graph;
+  for (const as_op_id op : list_ops(graph)) {
     if (!lists) break;
-    auto ok = note(op, -1, list_op_params(op, metadata_, parts_.config, parts_.layout));
+    auto ok = note(op, -1, list_op_params(op, graph, metadata_, parts_.config, parts_.layout));
     if (!ok) return ok;
   }
   for (int layer = 0; layer < parts_.config.num_layers(); ++layer) {
-    for (const as_op_id op : layer_ops(parts_.config.type(layer))) {
+    for (const as_op_id op : graph.layer(layer).ops()) {
       auto ok = note(op, layer, layer_op_params(op, layer, context, frame_, source));
       if (!ok) return ok;
     }
   }
-  gather_last(frame_, metadata_);
-  for (const as_op_id op : head_ops()) {
+  gather_last(graph, frame_, metadata_);
+  for (const as_op_id op : graph.after.ops()) {
     if (auto ok = note(op, -1, layer_op_params(op, -1, context, frame_, source)); !ok) return ok;
   }
   return {};

@@ -37,7 +37,7 @@ void Session::verify_drafts() {
   current_.accepted.assign(rows, 0);
   const std::size_t count = metadata_.sample_rows.size();
   if (count == 0) return;
-  const std::int32_t* tokens = at<std::int32_t>(frame_.get(Act::kSampled));
+  const std::int32_t* tokens = at<std::int32_t>(frame_.get(parts_.graph->sampled));
   for (std::size_t i = 0; i < count;) {
     const auto row = static_cast<std::size_t>(metadata_.sample_request[i]);
     const std::vector<std::int32_t>& drafts = serving_->drafts()[row];

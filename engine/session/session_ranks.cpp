@@ -30,7 +30,7 @@ Result<void> Session::sum_over_ranks(const CacheSource& source) {
     const as_op_fn function = lanes_.function(id);
     const auto ran = device_ ? device_->run_beside(lane, function, params, call)
                              : call_op(function, params.data(), call);
-    if (id == AS_OP_WO_B) part = params;
+    if (id == parts_.graph->sum.made_by) part = params;
     if (ran) {
       // Looks at weights, numbers and places alone, also where no reference runs.
       if (witness_) witness_->peer_op_done(*this, params, rank);
@@ -51,8 +51,8 @@ Result<void> Session::sum_over_ranks(const CacheSource& source) {
       lost = !ok;
       if (!ok) return ok;
     }
-    const bool of_peer =
-        part.op() == AS_OP_WO_B && part.get<as_linear_params>().y.data == tensor.data;
+    const bool of_peer = part.op() == parts_.graph->sum.made_by &&
+                         part.get<as_linear_params>().y.data == tensor.data;
     if (of_peer) verifier_->rank_part(cursor_.layer, part.get<as_linear_params>());
     return {};
   };
@@ -62,9 +62,9 @@ Result<void> Session::sum_over_ranks(const CacheSource& source) {
   auto ok = peers_.sum(cursor_.layer, op_context(), frame_, source, runner);
   const BetweenOps* between = lanes_.between();
   if (ok && between != nullptr && between->summed != nullptr) {
-    between->summed(frame_.get(Act::kYSum));
+    between->summed(frame_.get(parts_.graph->sum.total));
   }
-  if (ok) verifier_->summed(cursor_.layer, frame_.get(Act::kYSum));
+  if (ok) verifier_->summed(cursor_.layer, frame_.get(parts_.graph->sum.total));
   device_failed_ = !ok && lost && ok.error().code == AS_NO_ENVIRONMENT;
   return ok;
 }

@@ -58,28 +58,19 @@ as_tensor PagedSource::table(int layer, CacheKind kind) const {
   return step_.group_table(layout_.find(layer, kind)->group);
 }
 
-as_tensor PagedSource::swa_indices(int layer) const {
+as_tensor PagedSource::list(int layer, std::string_view name) const {
   const std::int64_t tokens = step_.num_tokens_in_step();
-  const int group = layout_.find(layer, CacheKind::kSwa)->group;
-  const auto which = std::find(layout_.swa_groups.begin(), layout_.swa_groups.end(), group) -
-                     layout_.swa_groups.begin();
-  return make_tensor(step_.swa_indices.data() + which * tokens * window_, {tokens, window_});
-}
-
-as_tensor PagedSource::swa_lens() const {
-  return make_tensor(step_.swa_lens.data(), {step_.num_tokens_in_step()});
-}
-
-as_tensor PagedSource::c128_indices() const {
-  return make_tensor(step_.c128_indices.data(), {step_.num_tokens_in_step(), step_.c128_width});
-}
-
-as_tensor PagedSource::c128_lens() const {
-  return make_tensor(step_.c128_lens.data(), {step_.num_tokens_in_step()});
-}
-
-as_tensor PagedSource::c4_lens() const {
-  return make_tensor(step_.c4_lens.data(), {step_.num_tokens_in_step()});
+  if (name == "swa_indices") {
+    const int group = layout_.find(layer, CacheKind::kSwa)->group;
+    const auto which = std::ranges::find(layout_.swa_groups, group) - layout_.swa_groups.begin();
+    return make_tensor(step_.swa_indices.data() + which * tokens * window_, {tokens, window_});
+  }
+  if (name == "c128_indices") {
+    return make_tensor(step_.c128_indices.data(), {tokens, step_.c128_width});
+  }
+  if (name == "swa_lens") return make_tensor(step_.swa_lens.data(), {tokens});
+  if (name == "c128_lens") return make_tensor(step_.c128_lens.data(), {tokens});
+  return name == "c4_lens" ? make_tensor(step_.c4_lens.data(), {tokens}) : no_tensor();
 }
 
 }  // namespace attnscope

@@ -57,11 +57,7 @@ class PagedSource : public CacheSource {
   as_cache cache(int layer, CacheKind kind) const override;
   as_tensor slots(int layer, CacheKind kind) const override;
   as_tensor table(int layer, CacheKind kind) const override;
-  as_tensor swa_indices(int layer) const override;
-  as_tensor swa_lens() const override;
-  as_tensor c128_indices() const override;
-  as_tensor c128_lens() const override;
-  as_tensor c4_lens() const override;
+  as_tensor list(int layer, std::string_view name) const override;
 
  private:
   const CacheLayout& layout_;

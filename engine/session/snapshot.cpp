@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "engine/session/layer_ops.h"
 #include "engine/session/place.h"
 
 namespace attnscope {
@@ -52,14 +51,9 @@ std::shared_ptr<const SessionInfo> session_info(const Session& session) {
     info->request_names.push_back(request.name);
     info->prompt_tokens.push_back(request.prompt_tokens);
   }
-  const auto list = [](std::span<const as_op_id> ops) {
-    return std::vector<as_op_id>(ops.begin(), ops.end());
-  };
-  for (int i = 0; i < parts.config.num_layers(); ++i) {
-    info->ops.push_back(list(layer_ops(parts.config.type(i))));
-  }
-  info->ops_before = list(step_ops(parts.config));
-  info->ops_after = list(head_ops());
+  for (const LayerGraph& layer : parts.graph->layers) info->ops.push_back(layer.ops());
+  info->ops_before = parts.graph->before.ops();
+  info->ops_after = parts.graph->after.ops();
   info->drift_limit = parts.tolerances.drift_limit();
   info->weights_read = parts.weights_read;
   return info;

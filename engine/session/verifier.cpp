@@ -213,7 +213,8 @@ void Verifier::begin_tokens(const StepMetadata& step, const Serving& serving) {
   for (FreeRun* run : {free_sim_.get(), free_exact_.get()}) {
     if (run == nullptr) continue;
     const std::int64_t hidden = parts_.config.hidden;
-    as_tensor h = run->frame.make(Act::kHidden, AS_BF16, {step.num_tokens_in_step(), hidden});
+    as_tensor h =
+        run->frame.make(parts_.graph->hidden, AS_BF16, {step.num_tokens_in_step(), hidden});
     for (std::int64_t t = 0; t < h.shape[0]; ++t) {
       const bf16_t* row =
           parts_.weights->embedding.data() + step.tokens[static_cast<std::size_t>(t)] * hidden;
@@ -261,7 +262,7 @@ void Verifier::replay_input(int layer, const as_tensor& fed) {
   unchanged_.begin_step();  // the session itself has put recorded rows in the place of others
   for (const FreeRun* run : {free_sim_.get(), free_exact_.get()}) {
     if (run == nullptr) continue;
-    const as_tensor& rows = run->frame.get(Act::kNormed);
+    const as_tensor rows = run->frame.get(parts_.graph->layer_input);
     for (std::int64_t t = 0; t < rows.shape[0]; ++t) {
       parts_.inputs->row(layer, logical_.requests[static_cast<std::size_t>(t)],
                          step_->positions[static_cast<std::size_t>(t)],
@@ -557,6 +558,7 @@ Result<void> Verifier::run_forced(int layer, const OpParams& params) {
 
 OpContext Verifier::free_context() const {
   OpContext context;
+  context.graph = parts_.graph.get();
   context.config = &parts_.config;
   context.weights = parts_.weights.get();
   context.ropes = &parts_.ropes;
@@ -578,8 +580,9 @@ Result<void> Verifier::run_free(int layer, as_op_id op, FreeRun& run) {
   const LogicalSource source(parts_.layout, run.history, logical_, parts_.config.window,
                              step_->c128_width);
   const OpContext context = free_context();
-  if (op == AS_OP_FINAL_NORM) gather_last(run.frame, *step_);
-  if (op == AS_OP_RESIDUAL) {
+  const ModelGraph& graph = *parts_.graph;
+  if (op == graph.after.ops().front()) gather_last(graph, run.frame, *step_);
+  if (op == graph.sum.read_by) {
     Peers::Runner runner;
     runner.op = [&](int, int, const OpParams& params) {
       return call(run.lane, params, parts_.threads);
@@ -600,7 +603,9 @@ Result<void> Verifier::run_free(int layer, as_op_id op, FreeRun& run) {
   } else if (auto ok = call(run.lane, run.last, parts_.threads); !ok) {
     return ok;
   }
-  if (op == AS_OP_RESIDUAL) run.frame.swap(Act::kHidden, Act::kHiddenOut);
+  if (layer >= 0 && op == graph.layer(layer).ops().back()) {
+    run.frame.swap(graph.hidden, graph.hidden_out);
+  }
   return {};
 }
 
@@ -754,11 +759,11 @@ void Verifier::measure_free(const OpParams& params, const as_tap_info& tap,
   }
 }
 
-void gather_last(Frame& frame, const StepMetadata& step) {
-  const as_tensor hidden = frame.get(Act::kHidden);
+void gather_last(const ModelGraph& graph, Frame& frame, const StepMetadata& step) {
+  const as_tensor hidden = frame.get(graph.hidden);
   const auto rows = static_cast<std::int64_t>(step.sample_rows.size());
   const std::int64_t columns = hidden.shape[1];
-  as_tensor last = frame.make(Act::kLast, AS_BF16, {rows, columns});
+  as_tensor last = frame.make(graph.last, AS_BF16, {rows, columns});
   const auto bytes = static_cast<std::size_t>(columns * as_dtype_size(hidden.dtype));
   for (std::int64_t i = 0; i < rows; ++i) {
     const auto from = static_cast<std::size_t>(step.sample_rows[static_cast<std::size_t>(i)]);

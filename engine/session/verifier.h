@@ -40,6 +40,7 @@ struct RowCheck;  // row_checks.h
 
 // What a session is built on; shared by its parts, outlives them.
 struct SessionParts {
+  std::shared_ptr<const ModelGraph> graph;            // of the config
   ModelConfig config;                                 // of one rank
   std::shared_ptr<const Weights> weights;             // outlived by copies that traces hold on to
   std::vector<std::shared_ptr<const Weights>> ranks;  // by rank, the own one included
@@ -195,7 +196,7 @@ class Verifier {
   OpChange* change_ = nullptr;
 };
 
-// Copies the rows to sample from: kHidden -> kLast.
-void gather_last(Frame& frame, const StepMetadata& step);
+// Copies the rows to sample from: graph.hidden -> graph.last.
+void gather_last(const ModelGraph& graph, Frame& frame, const StepMetadata& step);
 
 }  // namespace attnscope

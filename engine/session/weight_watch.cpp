@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <utility>
 
 #include "engine/checkpoint/tensor_names.h"
@@ -12,7 +13,6 @@
 #include "engine/model/numbers.h"
 #include "engine/session/content_hash.h"
 #include "engine/session/elapsed.h"
-#include "engine/session/residency.h"
 #include "engine/session/verifier.h"
 #include "kernels/params/tensor_view.h"
 
@@ -22,13 +22,21 @@ namespace {
 // Bytes that have a hash of their own: small enough to say where a change is, and to share out.
 constexpr std::int64_t kPart = std::int64_t{64} << 10;
 
-// All that ranks other than the own one have (model/tensor_parallel.h).
-bool is_dealt_out(const std::string& name) {
-  for (const char* end :
-       {"attn.wq_b.weight", "attn.attn_sink", "attn.wo_a.weight", "attn.wo_b.weight"}) {
-    if (name.ends_with(end) && name.find("indexer") == std::string::npos) return true;
+// Where the weights lie that are dealt out: all that ranks other than the own one have.
+std::set<const void*> dealt_out(const SessionParts& parts, const Weights& weights) {
+  std::set<const void*> dealt;
+  for (const WeightUse& use : parts.graph->weights) {
+    if (use.shard == Shard::kWhole) continue;
+    for (int layer = 0; layer < parts.config.num_layers(); ++layer) {
+      dealt.insert(use.tensor(weights, layer).data);
+    }
   }
-  return false;
+  return dealt;
+}
+
+const void* data_of(const WeightSlot& slot) {
+  if (slot.codes != nullptr) return slot.codes;
+  return slot.bf16 != nullptr ? static_cast<const void*>(slot.bf16) : slot.f32;
 }
 
 }  // namespace
@@ -42,8 +50,9 @@ WeightWatch::WeightWatch(const SessionParts& parts) : parts_(parts) {
   };
   for (std::size_t rank = 0; rank < parts.ranks.size(); ++rank) {
     const bool own = static_cast<int>(rank) == config.parallel.rank;
+    const std::set<const void*> dealt = dealt_out(parts, *parts.ranks[rank]);
     for (const WeightSlot& slot : weight_slots(config, *parts.ranks[rank])) {
-      if (!own && !is_dealt_out(slot.name)) continue;
+      if (!own && !dealt.contains(data_of(slot))) continue;
       const int layer = running(slot.layer), r = static_cast<int>(rank);
       const std::string name = own ? slot.name : fmt::format("{} of rank {}", slot.name, rank);
       watch(slot.bf16, slot.size(), 2, name, layer, r);

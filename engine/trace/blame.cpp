@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <initializer_list>
 
+#include "engine/family/family.h"
 #include "engine/trace/judged_taps.h"
 #include "engine/trace/tap_result.h"
 #include "engine/trace/wiring_tap.h"
@@ -31,29 +31,15 @@ bool turns(as_op_id op) { return as_op_has(op, AS_ROTATES) != 0; }
 bool is_read(const TapResult& result) { return result.tap.ends_with(".read"); }
 bool is_between(const TapResult& result) { return result.tap.ends_with(kBetweenTap); }
 
-// Ops that decide which rows a reader finds where: planning, tables, slots, its list, the writer.
+// Ops that decide which rows a reader finds where, in any family of models: planning, tables,
+// slots, its list, the writer. tap: "extra_cache.read".
 std::vector<as_op_id> makers_of(as_op_id reader, const std::string& tap) {
-  std::vector<as_op_id> makers = {AS_OP_SCHEDULE, AS_OP_BLOCK_TABLES, AS_OP_SLOT_MAPPING};
-  const auto add = [&](std::initializer_list<as_op_id> ops) { makers.insert(makers.end(), ops); };
-  switch (reader) {
-    case AS_OP_COMPRESS_INSERT:
-      add({AS_OP_COMPRESSOR_STATE});
-      break;
-    case AS_OP_INDEXER_COMPRESS_INSERT:
-      add({AS_OP_INDEXER_COMPRESSOR_STATE});
-      break;
-    case AS_OP_INDEXER_LOGITS:
-      add({AS_OP_INDEXER_COMPRESS_INSERT});
-      break;
-    case AS_OP_SPARSE_ATTENTION:
-      if (tap.starts_with("extra")) {
-        add({AS_OP_C128_INDEX, AS_OP_COMPRESS_INSERT, AS_OP_INDEXER_TOPK, AS_OP_TOPK_TO_SLOTS});
-      } else {
-        add({AS_OP_SWA_INDEX, AS_OP_Q_ROPE_KV_INSERT});
-      }
-      break;
-    default:
-      break;
+  std::vector<as_op_id> makers;
+  for (const Family* family : families()) {
+    for (const as_op_id op :
+         makers_of_rows(example_graph(*family), reader, tap.substr(0, tap.find('.')))) {
+      makers.push_back(op);
+    }
   }
   return makers;
 }

@@ -1,5 +1,5 @@
 // Which op feeds which, held against the published formulas. The engine and the free-running
-// references take their inputs by the same wiring (engine/session/layer_ops.h), so that a wrong
+// references take their inputs by the same wiring (engine/family/op_graph.h), so that a wrong
 // wire would be on both sides. Here every layer is computed once more from its input to its output,
 // dense and in float64, by formulas of this file alone: no ops, no pages, no step.
 #include <fmt/format.h>

@@ -3,85 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 
 #include "app/common/format.h"
 #include "app/common/op_order.h"
 #include "app/common/views/timeline_view.h"
+#include "engine/model/numbers.h"
 
 namespace attnscope {
 namespace {
-
-constexpr std::array<PipelineRead, 33> kReads = {{
-    {AS_OP_BLOCK_TABLES, "scheduled", AS_OP_SCHEDULE, "scheduled"},
-    {AS_OP_SLOT_MAPPING, "tables", AS_OP_BLOCK_TABLES, "tables", false},
-    {AS_OP_SWA_INDEX, "tables", AS_OP_BLOCK_TABLES, "tables", false},
-    {AS_OP_C128_INDEX, "table", AS_OP_BLOCK_TABLES, "tables", false},
-    {AS_OP_Q_KV_A_PROJ, "x", AS_OP_ATTN_NORM, "y"},
-    {AS_OP_Q_KV_NORM, "qkv", AS_OP_Q_KV_A_PROJ, "y"},
-    {AS_OP_Q_B_PROJ, "x", AS_OP_Q_KV_NORM, "qr"},
-    {AS_OP_Q_ROPE_KV_INSERT, "q_raw", AS_OP_Q_B_PROJ, "y"},
-    {AS_OP_Q_ROPE_KV_INSERT, "kv", AS_OP_Q_KV_NORM, "kv"},
-    {AS_OP_COMPRESSOR_PROJ, "x", AS_OP_ATTN_NORM, "y"},
-    {AS_OP_COMPRESSOR_STATE, "proj", AS_OP_COMPRESSOR_PROJ, "y"},
-    {AS_OP_COMPRESS_INSERT, "state", AS_OP_COMPRESSOR_STATE, "state", false},
-    {AS_OP_INDEXER_COMPRESSOR_PROJ, "x", AS_OP_ATTN_NORM, "y"},
-    {AS_OP_INDEXER_COMPRESSOR_STATE, "proj", AS_OP_INDEXER_COMPRESSOR_PROJ, "y"},
-    {AS_OP_INDEXER_COMPRESS_INSERT, "state", AS_OP_INDEXER_COMPRESSOR_STATE, "state", false},
-    {AS_OP_INDEXER_Q_PROJ, "x", AS_OP_Q_KV_NORM, "qr"},
-    {AS_OP_INDEXER_WEIGHTS_PROJ, "x", AS_OP_ATTN_NORM, "y"},
-    {AS_OP_INDEXER_Q, "q_raw", AS_OP_INDEXER_Q_PROJ, "y"},
-    {AS_OP_INDEXER_Q, "weights_raw", AS_OP_INDEXER_WEIGHTS_PROJ, "y"},
-    {AS_OP_INDEXER_LOGITS, "q", AS_OP_INDEXER_Q, "q"},
-    {AS_OP_INDEXER_LOGITS, "weights", AS_OP_INDEXER_Q, "weights"},
-    {AS_OP_INDEXER_LOGITS, "cache", AS_OP_INDEXER_COMPRESS_INSERT, "cache", false},
-    {AS_OP_INDEXER_TOPK, "logits", AS_OP_INDEXER_LOGITS, "logits", false},  // columns < lens
-    {AS_OP_TOPK_TO_SLOTS, "indices", AS_OP_INDEXER_TOPK, "indices"},
-    {AS_OP_SPARSE_ATTENTION, "q", AS_OP_Q_ROPE_KV_INSERT, "q"},
-    {AS_OP_SPARSE_ATTENTION, "extra_cache", AS_OP_COMPRESS_INSERT, "cache", false},
-    {AS_OP_SPARSE_ATTENTION, "extra_indices", AS_OP_TOPK_TO_SLOTS, "slots"},
-    {AS_OP_INVERSE_ROPE, "o", AS_OP_SPARSE_ATTENTION, "o"},
-    {AS_OP_WO_A, "x", AS_OP_INVERSE_ROPE, "out"},
-    {AS_OP_WO_B, "x", AS_OP_WO_A, "y"},
-    {AS_OP_RESIDUAL, "y", AS_OP_WO_B, "y"},
-    {AS_OP_LM_HEAD, "x", AS_OP_FINAL_NORM, "y"},
-    {AS_OP_SAMPLE, "logits", AS_OP_LM_HEAD, "y"},
-}};
-
-// Rows of the chart. Those that hold no op of a layer are left out.
-enum Branch { kMain, kCompressor, kKeys, kQueries, kBranches };
-constexpr std::array kCaptions = {"", "compressor", "indexer keys", "indexer queries"};
-
-Branch branch_of(as_op_id op) {
-  switch (op) {
-    case AS_OP_COMPRESSOR_PROJ:
-    case AS_OP_COMPRESSOR_STATE:
-    case AS_OP_COMPRESS_INSERT:
-    case AS_OP_SWA_INDEX:
-      return kCompressor;
-    case AS_OP_INDEXER_COMPRESSOR_PROJ:
-    case AS_OP_INDEXER_COMPRESSOR_STATE:
-    case AS_OP_INDEXER_COMPRESS_INSERT:
-    case AS_OP_C128_INDEX:
-      return kKeys;
-    case AS_OP_INDEXER_Q_PROJ:
-    case AS_OP_INDEXER_WEIGHTS_PROJ:
-    case AS_OP_INDEXER_Q:
-    case AS_OP_INDEXER_LOGITS:
-    case AS_OP_INDEXER_TOPK:
-    case AS_OP_TOPK_TO_SLOTS:
-      return kQueries;
-    default:
-      return kMain;
-  }
-}
-
-bool in_layer(as_op_id op) {
-  const as_op_info* info = as_op_find(op);
-  return info != nullptr && info->phase == AS_PHASE_LAYER;
-}
 
 std::string card_name(as_op_id op) {
   const as_op_info* info = as_op_find(op);
@@ -116,47 +47,43 @@ void add_result(PipelineCard& card, const TapResult& result) {
 
 }  // namespace
 
-std::span<const PipelineRead> pipeline_reads() { return kReads; }
-
-bool sums_ranks(as_op_id from, as_op_id to) { return from == AS_OP_WO_B && to == AS_OP_RESIDUAL; }
-
 bool PipelineChart::taken(int row, int column) const {
   return std::any_of(nodes.begin(), nodes.end(), [&](const PipelineNode& node) {
     return node.row == row && node.column == column;
   });
 }
 
-PipelineChart pipeline_chart(std::span<const as_op_id> ops) {
+PipelineChart pipeline_chart(const ModelGraph& graph, const LayerGraph& part) {
   PipelineChart chart;
   std::map<as_op_id, int> index;
-  std::array<int, kBranches> row_of{};
-  std::array<bool, kBranches> used{};
-  used[kMain] = true;
-  for (as_op_id op : ops) used[branch_of(op)] = true;
-  const bool layer = !ops.empty() && in_layer(ops.front());
-  for (int branch = 0; branch < kBranches; ++branch) {
-    if (!used[static_cast<std::size_t>(branch)]) continue;
-    row_of[static_cast<std::size_t>(branch)] = chart.rows++;
-    chart.captions.emplace_back(layer ? kCaptions[static_cast<std::size_t>(branch)] : "");
+  std::map<int, int> row_of;  // by branch; those that hold no op of the part are left out
+  row_of[0] = 0;
+  for (const Node& node : part.nodes()) row_of[node.branch()] = 0;
+  const bool in_layer = !part.ops().empty() && graph.before.find(part.ops().front()) == nullptr &&
+                        graph.after.find(part.ops().front()) == nullptr;
+  for (auto& [branch, row] : row_of) {
+    row = chart.rows++;
+    chart.captions.push_back(in_layer ? graph.branches[to_size(branch)] : "");
   }
-  for (as_op_id op : ops) {
-    PipelineNode node{op, 0, row_of[branch_of(op)]};
+  const std::vector<OpRead> reads = reads_within(graph, part);
+  for (const Node& op : part.nodes()) {
+    PipelineNode node{op.op(), op.label(), 0, row_of[op.branch()]};
     const int to = static_cast<int>(chart.nodes.size());
-    for (const PipelineRead& read : kReads) {
-      const auto writer = index.find(read.writer);
-      if (read.reader != op || writer == index.end()) continue;
-      const int from = writer->second;
-      node.column = std::max(node.column, chart.nodes[static_cast<std::size_t>(from)].column + 1);
+    for (const OpRead& read : reads) {
+      if (read.reader != op.op()) continue;
+      const int from = index[read.writer];
+      node.column = std::max(node.column, chart.nodes[to_size(from)].column + 1);
       const auto same = [&](const PipelineEdge& e) { return e.from == from && e.to == to; };
       if (std::none_of(chart.edges.begin(), chart.edges.end(), same)) {
-        chart.edges.push_back({from, to, PipelineEdge::Route::kLate});
+        const bool sums = read.writer == graph.sum.made_by && op.op() == graph.sum.read_by;
+        chart.edges.push_back({from, to, PipelineEdge::Route::kLate, sums});
       }
     }
     while (chart.taken(node.row, node.column)) ++node.column;
-    index[op] = to;
-    chart.nodes.push_back(node);
+    index[op.op()] = to;
     chart.columns = std::max(chart.columns, node.column + 1);
     if (node.row > 0) chart.free_from = std::max(chart.free_from, node.column + 1);
+    chart.nodes.push_back(std::move(node));
   }
   for (PipelineEdge& edge : chart.edges) {
     const PipelineNode& from = chart.nodes[static_cast<std::size_t>(edge.from)];
@@ -178,12 +105,6 @@ PipelineChart pipeline_chart(std::span<const as_op_id> ops) {
   return chart;
 }
 
-std::string pipeline_label(as_op_id op) {
-  const std::string name = card_name(op);
-  constexpr std::string_view kPrefix = "indexer_";
-  return name.rfind(kPrefix, 0) == 0 ? name.substr(kPrefix.size()) : name;
-}
-
 PipelinePart pipeline_part(const SessionInfo& info, const Place& cursor) {
   if (cursor.layer >= 0) return {PipelinePart::Kind::kLayer, cursor.layer};
   const bool after =
@@ -203,6 +124,15 @@ std::span<const as_op_id> pipeline_ops(const SessionInfo& info, const PipelinePa
   const int at = layer_index(info, part.layer);
   if (at < 0) return {};
   return info.ops[static_cast<std::size_t>(at)];
+}
+
+const LayerGraph& pipeline_graph(const SessionInfo& info, const ModelGraph& graph,
+                                 const PipelinePart& part) {
+  if (part.kind == PipelinePart::Kind::kBefore) return graph.before;
+  if (part.kind == PipelinePart::Kind::kAfter) return graph.after;
+  static const LayerGraph kNone;
+  const int at = layer_index(info, part.layer);
+  return at < 0 ? kNone : graph.layer(at);
 }
 
 PipelineState pipeline_state(const Snapshot& snapshot, const PipelinePart& part,
@@ -227,9 +157,13 @@ PipelineState pipeline_state(const Snapshot& snapshot, const PipelinePart& part,
   const StepSummary* summary = snapshot.summary(step);
   state.kept = trace != nullptr;
   const std::string usual = usual_lane(info);
+  const auto graph = model_graph(info.config);
+  const LayerGraph& nodes = pipeline_graph(info, *graph, part);
   for (as_op_id op : pipeline_ops(info, part)) {
     PipelineCard& card = state.cards.emplace_back();
     card.op = op;
+    const Node* node = nodes.find(op);
+    card.label = node != nullptr ? node->label() : card_name(op);
     const auto id = static_cast<std::size_t>(op);
     card.lane = id < info.lane_of.size() ? info.lane_of[id] : "";
     if (const OpTrace* ran = trace != nullptr ? trace->find(part.layer, op) : nullptr) {
@@ -246,12 +180,13 @@ PipelineState pipeline_state(const Snapshot& snapshot, const PipelinePart& part,
       }
       card.ran = summary->complete || card.taps > 0;
     }
-    if (state.ranks > 1 && op == AS_OP_WO_B) {
-      card.part = fmt::format("y is the part of rank {}: residual reads the sum over all {} ranks",
-                              parallel.rank, parallel.size);
+    if (op == graph->sum.made_by) {
+      card.part = fmt::format("y is the part of rank {}: {} reads the sum over all {} ranks",
+                              parallel.rank, card_name(graph->sum.read_by), parallel.size);
     }
-    if (state.ranks > 1 && op == AS_OP_RESIDUAL) {
-      card.part = fmt::format("y is the sum of wo_b over all {} ranks", parallel.size);
+    if (op == graph->sum.read_by) {
+      card.part = fmt::format("y is the sum of {} over all {} ranks", card_name(graph->sum.made_by),
+                              parallel.size);
     }
     card.other_lane = !card.lane.empty() && card.lane != usual && card.lane != "host";
     state.ran += card.ran ? 1 : 0;

@@ -1,7 +1,7 @@
 // The ops of one layer (or of a step's beginning or end) as a flow chart: which op reads what which
 // other op wrote, and where the cards stand.
 //
-//   PipelineChart chart = pipeline_chart(info.ops[i]);      // columns and rows, no pixels
+//   PipelineChart chart = pipeline_chart(graph, graph.layer(i));   // columns and rows, no pixels
 //   PipelineState state = pipeline_state(snapshot, step, place);   // what each op did
 #pragma once
 
@@ -10,22 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "engine/family/family.h"
 #include "engine/session/snapshot.h"
 
 namespace attnscope {
 
-// One tap that is another op's output. Facts of the architecture; a test compares the bytes.
-struct PipelineRead {
-  as_op_id reader;
-  const char* input;
-  as_op_id writer;
-  const char* output;
-  bool whole = true;  // false: through a cache, or a part of the output
-};
-std::span<const PipelineRead> pipeline_reads();
-
 struct PipelineNode {
   as_op_id op = AS_OP_SCHEDULE;
+  std::string label;  // its name in its row: without "indexer" where the row says so
   int column = 0, row = 0;
 };
 
@@ -36,10 +28,8 @@ struct PipelineEdge {
   enum class Route { kLate, kEarly, kBelow };
   int from = 0, to = 0;  // indexes of nodes
   Route route = Route::kLate;
+  bool sums = false;  // over the ranks of a model under tensor parallelism
 };
-
-// Whether a connector stands for a sum over the ranks of a model under tensor parallelism.
-bool sums_ranks(as_op_id from, as_op_id to);
 
 struct PipelineChart {
   int columns = 0, rows = 0;
@@ -50,9 +40,7 @@ struct PipelineChart {
   int free_from = 0;
   bool taken(int row, int column) const;
 };
-PipelineChart pipeline_chart(std::span<const as_op_id> ops);
-// Name of an op in its row: without "indexer_" where the row says so.
-std::string pipeline_label(as_op_id op);
+PipelineChart pipeline_chart(const ModelGraph& graph, const LayerGraph& part);
 
 // A part of a step: the layer, or the ops before or after all layers.
 struct PipelinePart {
@@ -62,9 +50,12 @@ struct PipelinePart {
 };
 PipelinePart pipeline_part(const SessionInfo& info, const Place& cursor);
 std::span<const as_op_id> pipeline_ops(const SessionInfo& info, const PipelinePart& part);
+const LayerGraph& pipeline_graph(const SessionInfo& info, const ModelGraph& graph,
+                                 const PipelinePart& part);
 
 struct PipelineCard {
   as_op_id op = AS_OP_SCHEDULE;
+  std::string label;
   bool ran = false;
   double microseconds = -1;  // < 0: not known any more
   std::int64_t taps = 0, compared = 0;

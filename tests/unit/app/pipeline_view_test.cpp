@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "app/common/wiring.h"
-#include "engine/session/layer_ops.h"
+#include "engine/family/family.h"
 #include "engine/session/worker.h"
 #include "tests/unit/app/small_scenario.h"
 #include "tests/unit/app/trace_builder.h"
@@ -20,21 +20,30 @@ const std::vector<as_op_id> kBefore = {AS_OP_SCHEDULE, AS_OP_BLOCK_TABLES, AS_OP
                                        AS_OP_SWA_INDEX, AS_OP_C128_INDEX};
 const std::vector<as_op_id> kAfter = {AS_OP_FINAL_NORM, AS_OP_LM_HEAD, AS_OP_SAMPLE};
 
-std::vector<std::vector<as_op_id>> all_parts() {
-  std::vector<std::vector<as_op_id>> parts = {kBefore, kAfter};
-  for (LayerType type : {LayerType::kSwa, LayerType::kC4A, LayerType::kC128A}) {
-    const auto ops = layer_ops(type);
-    parts.emplace_back(ops.begin(), ops.end());
-  }
+const ModelGraph& tiny_graph() {
+  static const std::shared_ptr<const ModelGraph> kGraph = model_graph(*preset("tiny"));
+  return *kGraph;
+}
+
+std::vector<LayerGraph> all_parts() {
+  std::vector<LayerGraph> parts = {tiny_graph().before, tiny_graph().after};
+  parts.insert(parts.end(), tiny_graph().layers.begin(), tiny_graph().layers.end());
   return parts;
+}
+
+std::vector<OpRead> all_reads() {
+  std::vector<OpRead> all;
+  for (const LayerGraph& part : all_parts()) {
+    for (const OpRead& read : reads_within(tiny_graph(), part)) all.push_back(read);
+  }
+  return all;
 }
 
 SessionInfo tiny_info() {
   SessionInfo info;
   info.config = *preset("tiny");
   for (int i = 0; i < info.config.num_layers(); ++i) {
-    const auto ops = layer_ops(info.config.type(i));
-    info.ops.emplace_back(ops.begin(), ops.end());
+    info.ops.push_back(tiny_graph().layer(i).ops());
   }
   info.ops_before = kBefore;
   info.ops_after = kAfter;
@@ -50,7 +59,7 @@ bool has_tap(as_op_id op, const char* name, int direction) {
 }
 
 TEST(PipelineReads, NameTapsOfTheOpTable) {
-  for (const PipelineRead& read : pipeline_reads()) {
+  for (const OpRead& read : all_reads()) {
     EXPECT_TRUE(has_tap(read.reader, read.input, AS_TAP_IN))
         << as_op_find(read.reader)->name << "." << read.input;
     EXPECT_TRUE(has_tap(read.writer, read.output, AS_TAP_OUT))
@@ -59,11 +68,12 @@ TEST(PipelineReads, NameTapsOfTheOpTable) {
 }
 
 TEST(PipelineReads, WritersRunBeforeReadersAndOnlyTheFirstOpOfAPartReadsNone) {
-  for (const auto& ops : all_parts()) {
+  for (const LayerGraph& part : all_parts()) {
+    const std::vector<as_op_id>& ops = part.ops();
     const auto at = [&](as_op_id op) { return std::find(ops.begin(), ops.end(), op); };
     for (as_op_id op : ops) {
       int reads = 0;
-      for (const PipelineRead& read : pipeline_reads()) {
+      for (const OpRead& read : all_reads()) {
         if (read.reader != op || at(read.writer) == ops.end()) continue;
         ++reads;
         EXPECT_LT(at(read.writer), at(op)) << as_op_find(op)->name;
@@ -87,7 +97,7 @@ TEST(PipelineReads, AreWhatAStepReallyReads) {
   std::vector<int> layers = snapshot->info->config.layers;
   layers.push_back(-1);
   int compared = 0;
-  for (const PipelineRead& read : pipeline_reads()) {
+  for (const OpRead& read : all_reads()) {
     if (!read.whole) continue;
     for (int layer : layers) {
       const OpTrace* reader = trace->find(layer, read.reader);
@@ -135,18 +145,25 @@ TEST(PipelineState, ARanksPartIsToldFromTheSum) {
             std::string::npos);
   EXPECT_EQ(card(part, AS_OP_RESIDUAL).part, "y is the sum of wo_b over all 2 ranks");
   EXPECT_EQ(card(part, AS_OP_WO_A).part, "");
-  for (const PipelineEdge& edge : pipeline_chart(info.ops[1]).edges) {
-    const auto& nodes = pipeline_chart(info.ops[1]).nodes;
-    const as_op_id from = nodes[static_cast<std::size_t>(edge.from)].op;
-    const as_op_id to = nodes[static_cast<std::size_t>(edge.to)].op;
-    EXPECT_EQ(sums_ranks(from, to), to == AS_OP_RESIDUAL);
+  const auto graph = model_graph(info.config);
+  const PipelineChart chart = pipeline_chart(*graph, graph->layer(1));
+  int sums = 0;
+  for (const PipelineEdge& edge : chart.edges) {
+    const as_op_id from = chart.nodes[static_cast<std::size_t>(edge.from)].op;
+    const as_op_id to = chart.nodes[static_cast<std::size_t>(edge.to)].op;
+    EXPECT_EQ(edge.sums, from == AS_OP_WO_B && to == AS_OP_RESIDUAL);
+    sums += edge.sums ? 1 : 0;
+  }
+  EXPECT_EQ(sums, 1);
+  for (const PipelineEdge& edge : pipeline_chart(tiny_graph(), tiny_graph().layer(1)).edges) {
+    EXPECT_FALSE(edge.sums);
   }
 }
 
 TEST(PipelineChart, CardsNeverShareAPlaceAndConnectorsRunLeftToRight) {
-  for (const auto& ops : all_parts()) {
-    const PipelineChart chart = pipeline_chart(ops);
-    ASSERT_EQ(chart.nodes.size(), ops.size());
+  for (const LayerGraph& part : all_parts()) {
+    const PipelineChart chart = pipeline_chart(tiny_graph(), part);
+    ASSERT_EQ(chart.nodes.size(), part.ops().size());
     EXPECT_EQ(chart.captions.size(), static_cast<std::size_t>(chart.rows));
     for (std::size_t i = 0; i < chart.nodes.size(); ++i) {
       EXPECT_LT(chart.nodes[i].column, chart.columns);
@@ -171,10 +188,10 @@ TEST(PipelineChart, CardsNeverShareAPlaceAndConnectorsRunLeftToRight) {
 }
 
 TEST(PipelineChart, BranchesOfALayerStandSideBySide) {
-  const auto of = [](LayerType type) { return pipeline_chart(layer_ops(type)); };
-  EXPECT_EQ(of(LayerType::kSwa).rows, 1);
-  EXPECT_EQ(of(LayerType::kC128A).rows, 2);
-  const PipelineChart c4 = of(LayerType::kC4A);
+  const auto of = [](const LayerGraph& part) { return pipeline_chart(tiny_graph(), part); };
+  EXPECT_EQ(of(tiny_graph().layer(0)).rows, 1);
+  EXPECT_EQ(of(tiny_graph().layer(2)).rows, 2);
+  const PipelineChart c4 = of(tiny_graph().layer(1));
   EXPECT_EQ(c4.rows, 4);
   EXPECT_EQ(c4.captions,
             (std::vector<std::string>{"", "compressor", "indexer keys", "indexer queries"}));
@@ -185,9 +202,13 @@ TEST(PipelineChart, BranchesOfALayerStandSideBySide) {
   EXPECT_EQ(column(AS_OP_COMPRESSOR_PROJ), column(AS_OP_Q_KV_A_PROJ));
   EXPECT_GT(column(AS_OP_SPARSE_ATTENTION), column(AS_OP_TOPK_TO_SLOTS));
   EXPECT_EQ(c4.free_from, column(AS_OP_SPARSE_ATTENTION));
-  EXPECT_EQ(pipeline_chart(kBefore).rows, 3);
-  EXPECT_EQ(pipeline_label(AS_OP_INDEXER_LOGITS), "logits");
-  EXPECT_EQ(pipeline_label(AS_OP_WO_A), "wo_a");
+  EXPECT_EQ(of(tiny_graph().before).rows, 3);
+  const auto label = [&](as_op_id op) {
+    return std::ranges::find(c4.nodes, op, &PipelineNode::op)->label;
+  };
+  EXPECT_EQ(label(AS_OP_INDEXER_LOGITS), "logits");
+  EXPECT_EQ(label(AS_OP_INDEXER_COMPRESS_INSERT), "compress_insert");
+  EXPECT_EQ(label(AS_OP_WO_A), "wo_a");
 }
 
 TEST(PipelinePart, FollowsTheCursor) {

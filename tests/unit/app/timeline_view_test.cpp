@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "engine/session/layer_ops.h"
+#include "engine/family/family.h"
 
 namespace attnscope {
 namespace timeline_view_test {
@@ -14,9 +14,8 @@ namespace timeline_view_test {
 std::shared_ptr<const SessionInfo> tiny_info() {
   auto info = std::make_shared<SessionInfo>();
   info->config = *preset("tiny");
-  for (int i = 0; i < info->config.num_layers(); ++i) {
-    const auto ops = layer_ops(info->config.type(i));
-    info->ops.emplace_back(ops.begin(), ops.end());
+  for (const LayerGraph& layer : model_graph(info->config)->layers) {
+    info->ops.push_back(layer.ops());
   }
   info->ops_before = {AS_OP_SCHEDULE, AS_OP_BLOCK_TABLES, AS_OP_SLOT_MAPPING, AS_OP_SWA_INDEX,
                       AS_OP_C128_INDEX};

@@ -1,7 +1,6 @@
-#include "engine/session/op_numbers.h"
-
 #include <cmath>
 
+#include "engine/family/deepseek_v4/deepseek_v4.h"
 #include "kernels/params/attention_params.h"
 #include "kernels/params/compressor_params.h"
 #include "kernels/params/dense_params.h"
@@ -23,8 +22,8 @@ std::int32_t hadamard_of(const ProfileSwitches& switches) {
 
 }  // namespace
 
-void set_layer_numbers(as_op_id op, int layer, const ModelConfig& config,
-                       std::int32_t rows_per_block, void* params) {
+void deepseek_v4_layer_numbers(as_op_id op, int layer, const ModelConfig& config,
+                               std::int32_t rows_per_block, void* params) {
   const ProfileSwitches& switches = config.switches;
   switch (op) {
     case AS_OP_ATTN_NORM:
@@ -79,8 +78,8 @@ void set_layer_numbers(as_op_id op, int layer, const ModelConfig& config,
   }
 }
 
-void set_step_numbers(as_op_id op, const ModelConfig& config, const CacheLayout& layout,
-                      std::int64_t token_budget, std::int64_t alignment, void* params) {
+void deepseek_v4_step_numbers(as_op_id op, const ModelConfig& config, const CacheLayout& layout,
+                              std::int64_t token_budget, std::int64_t alignment, void* params) {
   const auto block_tokens = [&layout](int group) {
     return layout.groups[static_cast<std::size_t>(group)].block_tokens;
   };

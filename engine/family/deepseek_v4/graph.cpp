@@ -1,0 +1,350 @@
+#include "engine/family/deepseek_v4/deepseek_v4.h"
+
+namespace attnscope {
+namespace {
+
+// Streams of a layer on a device, and rows of its drawing.
+enum Branch { kMainPath, kCompressorPath, kKeyPath, kQueryPath };
+
+// A matrix that may be in FP8.
+as_tensor matrix(const Buffer<bf16_t>& bf16, const Fp8Matrix& fp8) {
+  return fp8.codes.size() > 0 ? fp8.codes.tensor() : bf16.tensor();
+}
+
+const LayerWeights& layer_of(const Weights& weights, int layer) {
+  return weights.layers[static_cast<std::size_t>(layer)];
+}
+
+#define WEIGHT(field) [](const Weights& w, int i) { return layer_of(w, i).field.tensor(); }
+#define MATRIX(field) \
+  [](const Weights& w, int i) { return matrix(layer_of(w, i).field, layer_of(w, i).fp8.field); }
+#define SCALES(field) \
+  [](const Weights& w, int i) { return layer_of(w, i).fp8.field.scales.tensor(); }
+
+// Of a compressor: its weights, its caches, and the step's tensor with the slots of its entries.
+struct CompressorParts {
+  as_op_id proj_op, state_op, insert_op;
+  const char *proj_id, *state_id, *insert_id;
+  Branch branch;
+  int kv_gate, ape, norm;
+  CacheKind state, entries;
+  ValueId proj, row;
+  std::int64_t dim;
+};
+
+class GraphOfV4 {
+ public:
+  explicit GraphOfV4(const ModelConfig& config) : config_(config) {
+    graph_.branches = {"", "compressor", "indexer keys", "indexer queries"};
+    graph_.hidden = hidden_;
+    graph_.hidden_out = hidden_out_;
+    graph_.layer_input = normed_;
+    graph_.last = last_;
+    graph_.sampled = sampled_;
+  }
+
+  ModelGraph make() {
+    graph_.before = before();
+    for (int i = 0; i < config_.num_layers(); ++i) graph_.layers.push_back(layer(config_.type(i)));
+    graph_.after = after();
+    return std::move(graph_);
+  }
+
+ private:
+  LayerGraph before() {
+    std::vector<Node> nodes;
+    nodes.push_back(Node(AS_OP_SCHEDULE)
+                        .step("groups", "groups")
+                        .step("num_tokens", "num_tokens")
+                        .step("num_before", "num_before")
+                        .step("running", "running")
+                        .step("joins", "joins")
+                        .step("lost_to", "lost_to")
+                        .step("matching", "matching")
+                        .step("num_computed", "num_computed")
+                        .step("scheduled", "scheduled"));
+    nodes.push_back(Node(AS_OP_BLOCK_TABLES)
+                        .step("groups", "groups")
+                        .step("num_computed", "num_computed")
+                        .step("scheduled", "scheduled")
+                        .step("joins", "joins")
+                        .step("blocks", "blocks")
+                        .step("tables_before", "tables_before")
+                        .step("counts_before", "counts_before")
+                        .step("tables", "tables")
+                        .step("counts", "counts"));
+    nodes.push_back(Node(AS_OP_SLOT_MAPPING)
+                        .step("groups", "groups")
+                        .step("tables", "tables")
+                        .step("positions", "positions")
+                        .step("request_of", "request_of")
+                        .step("slots", "slots")
+                        .step("c4_slots", "c4_slots")
+                        .step("c128_slots", "c128_slots")
+                        .step("c4_lens", "c4_lens"));
+    nodes.push_back(Node(AS_OP_SWA_INDEX, {}, kCompressorPath)
+                        .step("tables", "tables/swa")
+                        .step("query_start", "query_start")
+                        .step("seq_lens", "seq_lens")
+                        .step("request_of", "request_of")
+                        .step("indices", "swa_indices")
+                        .step("lens", "swa_lens"));
+    if (has_type(config_, LayerType::kC128A)) {
+      nodes.push_back(Node(AS_OP_C128_INDEX, {}, kKeyPath)
+                          .step("table", "tables/mla")
+                          .step("positions", "positions")
+                          .step("request_of", "request_of")
+                          .step("indices", "c128_indices")
+                          .step("lens", "c128_lens"));
+    }
+    return LayerGraph(std::move(nodes));
+  }
+
+  LayerGraph layer(LayerType type) {
+    const int ratio = type == LayerType::kC4A ? 4 : type == LayerType::kC128A ? 128 : 0;
+    std::vector<Node> nodes;
+    queries_and_rows(nodes);
+    if (ratio != 0) {
+      compressor(nodes, ratio,
+                 {AS_OP_COMPRESSOR_PROJ, AS_OP_COMPRESSOR_STATE, AS_OP_COMPRESS_INSERT, "", "", "",
+                  kCompressorPath, kv_gate_, ape_, norm_, CacheKind::kMainState, CacheKind::kMain,
+                  proj_, row_, config_.head_dim});
+    }
+    if (type == LayerType::kC4A) {
+      compressor(
+          nodes, ratio,
+          {AS_OP_INDEXER_COMPRESSOR_PROJ, AS_OP_INDEXER_COMPRESSOR_STATE,
+           AS_OP_INDEXER_COMPRESS_INSERT, "indexer/compressor_proj", "indexer/compressor_state",
+           "indexer/compress_insert", kKeyPath, index_kv_gate_, index_ape_, index_norm_,
+           CacheKind::kIndexState, CacheKind::kIndex, index_proj_, index_row_, config_.index_dim});
+      indexer(nodes);
+    }
+    attention(nodes, type);
+    output(nodes);
+    return LayerGraph(std::move(nodes));
+  }
+
+  void queries_and_rows(std::vector<Node>& nodes) {
+    const std::int64_t heads = config_.heads, dim = config_.head_dim;
+    nodes.push_back(Node(AS_OP_ATTN_NORM)
+                        .reads("x", hidden_)
+                        .weight("weight", attn_norm_)
+                        .makes("y", normed_, AS_BF16, {kStepTokens, config_.hidden}));
+    nodes.push_back(Node(AS_OP_Q_KV_A_PROJ)
+                        .reads("x", normed_)
+                        .weight("weight", wq_kv_a_)
+                        .makes("y", qkv_, AS_BF16, {kStepTokens, config_.q_lora + dim}));
+    nodes.push_back(Node(AS_OP_Q_KV_NORM)
+                        .reads("qkv", qkv_)
+                        .weight("q_weight", q_norm_)
+                        .weight("kv_weight", kv_norm_)
+                        .makes("qr", qr_, AS_BF16, {kStepTokens, config_.q_lora})
+                        .makes("kv", kv_, AS_BF16, {kStepTokens, dim}));
+    nodes.push_back(Node(AS_OP_Q_B_PROJ)
+                        .reads("x", qr_)
+                        .weight("weight", wq_b_)
+                        .makes("y", q_raw_, AS_BF16, {kStepTokens, heads, dim}, {heads * dim}));
+    nodes.push_back(Node(AS_OP_Q_ROPE_KV_INSERT)
+                        .reads("q_raw", q_raw_)
+                        .reads("kv", kv_)
+                        .step("positions", "positions")
+                        .slots("slots", CacheKind::kSwa, "slots")
+                        .makes("q", q_, AS_BF16, {kStepTokens, heads, dim})
+                        .makes("kv_row", kv_row_, AS_BF16, {kStepTokens, dim})
+                        .cache("cache", CacheKind::kSwa));
+  }
+
+  void compressor(std::vector<Node>& nodes, int ratio, const CompressorParts& c) {
+    const std::int64_t overlap = ratio == 4 ? 2 : 1;
+    nodes.push_back(Node(c.proj_op, c.proj_id, c.branch)
+                        .reads("x", normed_)
+                        .weight("weight", c.kv_gate)
+                        .makes("y", c.proj, AS_F32, {kStepTokens, 2 * overlap * c.dim}));
+    nodes.push_back(Node(c.state_op, c.state_id, c.branch)
+                        .reads("proj", c.proj)
+                        .weight("ape", c.ape)
+                        .step("positions", "positions")
+                        .slots("slots", c.state, "slots")
+                        .cache("state", c.state));
+    nodes.push_back(Node(c.insert_op, c.insert_id, c.branch)
+                        .cache("state", c.state)
+                        .table("table", c.state, "tables")
+                        .step("request_of", "request_of")
+                        .step("positions", "positions")
+                        .slots("slots", c.entries, ratio == 4 ? "c4_slots" : "c128_slots")
+                        .weight("weight", c.norm)
+                        .makes("row", c.row, AS_BF16, {kStepTokens, c.dim})
+                        .cache("cache", c.entries));
+  }
+
+  void indexer(std::vector<Node>& nodes) {
+    const std::int64_t heads = config_.index_heads, dim = config_.index_dim;
+    const std::int64_t selected = config_.index_topk;
+    const bool fp4 = config_.switches.index_format == AS_RECORD_INDEX_MXFP4;
+    // On a device both products go before the larger one that fills it: a chain of ops waits for
+    // them.
+    nodes.push_back(Node(AS_OP_INDEXER_Q_PROJ, "indexer/q_proj", kQueryPath)
+                        .reads("x", qr_)
+                        .weight("weight", index_wq_b_)
+                        .makes("y", index_q_raw_, AS_BF16, {kStepTokens, heads, dim}, {heads * dim})
+                        .launched_before(AS_OP_Q_B_PROJ));
+    nodes.push_back(Node(AS_OP_INDEXER_WEIGHTS_PROJ, "indexer/weights_proj", kQueryPath)
+                        .reads("x", normed_)
+                        .weight("weight", index_weights_proj_)
+                        .makes("y", index_weights_raw_, AS_BF16, {kStepTokens, heads})
+                        .launched_before(AS_OP_INDEXER_Q_PROJ));
+    Node query = Node(AS_OP_INDEXER_Q, "indexer/q", kQueryPath)
+                     .reads("q_raw", index_q_raw_)
+                     .reads("weights_raw", index_weights_raw_)
+                     .step("positions", "positions")
+                     .makes("q_row", index_q_row_, AS_BF16, {kStepTokens, heads, dim})
+                     .makes_codes("q", index_q_, {kStepTokens, heads, fp4 ? dim / 2 : dim},
+                                  {kStepTokens, heads, dim})
+                     .makes("weights", index_weights_, AS_F32, {kStepTokens, heads});
+    Node logits = Node(AS_OP_INDEXER_LOGITS, "indexer/logits", kQueryPath)
+                      .reads("q", index_q_)
+                      .reads("weights", index_weights_)
+                      .cache("cache", CacheKind::kIndex)
+                      .table("table", CacheKind::kIndex, "tables")
+                      .step("request_of", "request_of")
+                      .step("lens", "c4_lens")
+                      .makes("logits", logits_, AS_F32, {kStepTokens, kScoreColumns});
+    if (fp4) {
+      query.makes_codes("q_scale", index_q_scale_, {kStepTokens, heads, 4}, {});
+      logits.reads("q_scale", index_q_scale_);
+    }
+    nodes.push_back(std::move(query));
+    nodes.push_back(std::move(logits));
+    nodes.push_back(Node(AS_OP_INDEXER_TOPK, "indexer/topk", kQueryPath)
+                        .reads("logits", logits_)
+                        .step("lens", "c4_lens")
+                        .makes("indices", top_k_, AS_I32, {kStepTokens, selected}));
+    nodes.push_back(Node(AS_OP_TOPK_TO_SLOTS, {}, kQueryPath)
+                        .reads("indices", top_k_)
+                        .table("table", CacheKind::kMain, "tables")
+                        .step("request_of", "request_of")
+                        .makes("slots", top_k_slots_, AS_I32, {kStepTokens, selected})
+                        .makes("lens", top_k_lens_, AS_I32, {kStepTokens}));
+  }
+
+  void attention(std::vector<Node>& nodes, LayerType type) {
+    const std::int64_t heads = config_.heads, dim = config_.head_dim;
+    Node node = Node(AS_OP_SPARSE_ATTENTION)
+                    .reads("q", q_)
+                    .cache("cache", CacheKind::kSwa)
+                    .step("indices", "swa_indices")
+                    .step("lens", "swa_lens")
+                    .weight("sinks", sinks_)
+                    .makes("o", o_, AS_BF16, {kStepTokens, heads, dim})
+                    .makes("lse", lse_, AS_F32, {kStepTokens, heads});
+    if (type != LayerType::kSwa) node.cache("extra_cache", CacheKind::kMain);
+    if (type == LayerType::kC4A) {
+      node.reads("extra_indices", top_k_slots_).reads("extra_lens", top_k_lens_);
+    } else if (type == LayerType::kC128A) {
+      node.step("extra_indices", "c128_indices").step("extra_lens", "c128_lens");
+    }
+    nodes.push_back(std::move(node));
+  }
+
+  void output(std::vector<Node>& nodes) {
+    const std::int64_t heads = config_.heads, dim = config_.head_dim, groups = config_.o_groups;
+    const std::int64_t low = config_.o_lora;
+    nodes.push_back(Node(AS_OP_INVERSE_ROPE)
+                        .reads("o", o_)
+                        .step("positions", "positions")
+                        .makes("out", o_rotated_, AS_BF16, {kStepTokens, heads, dim}));
+    nodes.push_back(Node(AS_OP_WO_A)
+                        .reads("x", o_rotated_, {groups, config_.heads_per_group() * dim})
+                        .weight("weight", wo_a_)
+                        .makes("y", z_, AS_BF16, {kStepTokens, groups, low}));
+    nodes.push_back(Node(AS_OP_WO_B)
+                        .reads("x", z_, {groups * low})
+                        .weight("weight", wo_b_)
+                        .makes("y", y_, AS_BF16, {kStepTokens, config_.hidden}));
+    nodes.push_back(Node(AS_OP_RESIDUAL)
+                        .reads("h", hidden_)
+                        .reads("y", y_)
+                        .makes("out", hidden_out_, AS_BF16, {kStepTokens, config_.hidden}));
+  }
+
+  LayerGraph after() {
+    std::vector<Node> nodes;
+    nodes.push_back(Node(AS_OP_FINAL_NORM)
+                        .reads("x", last_)
+                        .weight("weight", final_norm_)
+                        .makes("y", last_normed_, AS_BF16, {kSampledRows, config_.hidden}));
+    nodes.push_back(Node(AS_OP_LM_HEAD)
+                        .reads("x", last_normed_)
+                        .weight("weight", embedding_)
+                        .makes("y", head_logits_, AS_F32, {kSampledRows, kVocabulary}));
+    nodes.push_back(Node(AS_OP_SAMPLE)
+                        .reads("logits", head_logits_)
+                        .makes("tokens", sampled_, AS_I32, {kSampledRows}));
+    return LayerGraph(std::move(nodes));
+  }
+
+  ValueId value(const char* name) { return graph_.add_value(name); }
+  int whole(const char* name, as_tensor (*tensor)(const Weights&, int),
+            as_tensor (*scale)(const Weights&, int) = nullptr) {
+    return graph_.add_weight({name, Shard::kWhole, tensor, scale});
+  }
+  int rows(const char* name, as_tensor (*tensor)(const Weights&, int),
+           as_tensor (*scale)(const Weights&, int) = nullptr) {
+    return graph_.add_weight({name, Shard::kRows, tensor, scale});
+  }
+  int columns(const char* name, as_tensor (*tensor)(const Weights&, int),
+              as_tensor (*scale)(const Weights&, int) = nullptr) {
+    return graph_.add_weight({name, Shard::kColumns, tensor, scale});
+  }
+
+  const ModelConfig& config_;
+  ModelGraph graph_;
+
+  const ValueId hidden_ = value("hidden"), normed_ = value("normed"), qkv_ = value("qkv");
+  const ValueId qr_ = value("qr"), kv_ = value("kv"), q_raw_ = value("q_raw"), q_ = value("q");
+  const ValueId kv_row_ = value("kv_row"), proj_ = value("proj"), row_ = value("row");
+  const ValueId index_proj_ = value("index_proj"), index_row_ = value("index_row");
+  const ValueId index_q_raw_ = value("index_q_raw");
+  const ValueId index_weights_raw_ = value("index_weights_raw");
+  const ValueId index_q_row_ = value("index_q_row"), index_q_ = value("index_q");
+  const ValueId index_q_scale_ = value("index_q_scale");
+  const ValueId index_weights_ = value("index_weights"), logits_ = value("logits");
+  const ValueId top_k_ = value("top_k"), top_k_slots_ = value("top_k_slots");
+  const ValueId top_k_lens_ = value("top_k_lens"), o_ = value("o"), lse_ = value("lse");
+  const ValueId o_rotated_ = value("o_rotated"), z_ = value("z"), y_ = value("y");
+  const ValueId hidden_out_ = value("hidden_out"), last_ = value("last");
+  const ValueId last_normed_ = value("last_normed"), head_logits_ = value("head_logits");
+  const ValueId sampled_ = value("sampled");
+
+  // Heads and output groups are dealt out to ranks; all else is on each of them.
+  const int attn_norm_ = whole("attn_norm", WEIGHT(attn_norm));
+  const int wq_kv_a_ = whole("wq_kv_a", MATRIX(wq_kv_a), SCALES(wq_kv_a));
+  const int q_norm_ = whole("q_norm", WEIGHT(q_norm));
+  const int kv_norm_ = whole("kv_norm", WEIGHT(kv_norm));
+  const int wq_b_ = rows("wq_b", MATRIX(wq_b), SCALES(wq_b));
+  const int sinks_ = rows("sinks", WEIGHT(sinks));
+  const int wo_a_ = rows("wo_a", WEIGHT(wo_a));
+  const int wo_b_ = columns("wo_b", MATRIX(wo_b), SCALES(wo_b));
+  const int kv_gate_ = whole("compressor.kv_gate", WEIGHT(compressor.kv_gate));
+  const int ape_ = whole("compressor.ape", WEIGHT(compressor.ape));
+  const int norm_ = whole("compressor.norm", WEIGHT(compressor.norm));
+  const int index_kv_gate_ = whole("indexer.kv_gate", WEIGHT(indexer_compressor.kv_gate));
+  const int index_ape_ = whole("indexer.ape", WEIGHT(indexer_compressor.ape));
+  const int index_norm_ = whole("indexer.norm", WEIGHT(indexer_compressor.norm));
+  const int index_wq_b_ = whole("indexer.wq_b", MATRIX(indexer_wq_b), SCALES(indexer_wq_b));
+  const int index_weights_proj_ = whole("indexer.weights_proj", WEIGHT(indexer_weights_proj));
+  const int final_norm_ =
+      whole("final_norm", [](const Weights& w, int) { return w.final_norm.tensor(); });
+  const int embedding_ =
+      whole("embedding", [](const Weights& w, int) { return w.embedding.tensor(); });
+};
+
+#undef WEIGHT
+#undef MATRIX
+#undef SCALES
+
+}  // namespace
+
+ModelGraph deepseek_v4_graph(const ModelConfig& config) { return GraphOfV4(config).make(); }
+
+}  // namespace attnscope

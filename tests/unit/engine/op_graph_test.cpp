@@ -1,0 +1,287 @@
+// The graph of a model: what follows from the bindings of its nodes. V4's by hand, as it was before
+// it was derived, and a made-up family of two ops.
+#include "engine/family/op_graph.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "engine/family/family.h"
+#include "engine/family/launch_order.h"
+#include "engine/family/rank_split.h"
+#include "engine/model/tensor_parallel.h"
+#include "engine/session/layer_ops.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace op_graph_test {
+
+using Ops = std::vector<as_op_id>;
+
+// h -> norm -> projection in two heads -> out, of 4 columns; the projection's rows are dealt out to
+// ranks, and a second one's columns.
+class MadeUp {
+ public:
+  explicit MadeUp(bool backwards) {
+    graph.hidden = graph.add_value("h");
+    normed = graph.add_value("normed");
+    heads = graph.add_value("heads");
+    graph.hidden_out = graph.add_value("out");
+    const int norm = graph.add_weight({"norm", Shard::kWhole, norm_weight, nullptr});
+    const int up = graph.add_weight({"up", Shard::kRows, up_weight, nullptr});
+    const int down = graph.add_weight({"down", Shard::kColumns, up_weight, nullptr});
+    graph.branches = {"", "aside"};
+    std::vector<Node> nodes = {Node(AS_OP_ATTN_NORM)
+                                   .reads("x", graph.hidden)
+                                   .weight("weight", norm)
+                                   .makes("y", normed, AS_BF16, {kStepTokens, 4}),
+                               Node(AS_OP_Q_B_PROJ, "aside/up", 1)
+                                   .reads("x", normed)
+                                   .weight("weight", up)
+                                   .makes("y", heads, AS_F32, {kStepTokens, 2, 3}, {6}),
+                               Node(AS_OP_WO_B)
+                                   .reads("x", heads, {6})
+                                   .weight("weight", down)
+                                   .makes("y", graph.hidden_out, AS_BF16, {kStepTokens, 4})};
+    if (backwards) std::ranges::reverse(nodes);
+    graph.layers.emplace_back(std::move(nodes));
+    weights.layers.resize(1);
+    weights.layers[0].attn_norm = Buffer<bf16_t>({4});
+    weights.layers[0].wq_b = Buffer<bf16_t>({6, 4});
+  }
+
+  static as_tensor norm_weight(const Weights& w, int i) {
+    return w.layers[static_cast<std::size_t>(i)].attn_norm.tensor();
+  }
+  static as_tensor up_weight(const Weights& w, int i) {
+    return w.layers[static_cast<std::size_t>(i)].wq_b.tensor();
+  }
+
+  ModelGraph graph;
+  ValueId normed, heads;
+  Weights weights;
+};
+
+class NoCaches : public CacheSource {
+ public:
+  as_cache cache(int, CacheKind) const override { return {}; }
+  as_tensor slots(int, CacheKind) const override { return no_tensor(); }
+  as_tensor table(int, CacheKind) const override { return no_tensor(); }
+  as_tensor list(int, std::string_view) const override { return no_tensor(); }
+};
+
+TEST(OpGraph, OpsRunAfterThoseThatTheyReadHoweverTheyAreListed) {
+  const Ops right = {AS_OP_ATTN_NORM, AS_OP_Q_B_PROJ, AS_OP_WO_B};
+  EXPECT_EQ(MadeUp(false).graph.layer(0).ops(), right);
+  EXPECT_EQ(MadeUp(true).graph.layer(0).ops(), right);
+}
+
+TEST(OpGraph, ParamsAreWhatTapsAreBoundTo) {
+  MadeUp family(true);
+  family.graph.family = families().front();
+  const ModelConfig config = *preset("tiny");
+  const std::vector<std::int64_t> positions = {0, 1, 2};
+  OpContext context;
+  context.graph = &family.graph;
+  context.config = &config;
+  context.weights = &family.weights;
+  context.positions = make_tensor(positions.data(), {3});
+  Frame frame(Frame::Kind::kEngine), exact(Frame::Kind::kExact);
+  const as_tensor h = frame.make(family.graph.hidden, AS_BF16, {3, 4});
+  const OpParams norm = layer_op_params(AS_OP_ATTN_NORM, 0, context, frame, NoCaches());
+  const auto& n = norm.get<as_rms_norm_params>();
+  EXPECT_EQ(n.head.struct_size, sizeof(as_rms_norm_params));
+  EXPECT_EQ(n.x.data, h.data);
+  EXPECT_EQ(n.weight.data, family.weights.layers[0].attn_norm.data());
+  EXPECT_EQ(n.eps, config.rms_eps);
+  const OpParams up = layer_op_params(AS_OP_Q_B_PROJ, 0, context, frame, NoCaches());
+  const auto& u = up.get<as_linear_params>();
+  EXPECT_EQ(u.x.data, n.y.data);
+  EXPECT_FALSE(present(u.weight_scale));
+  // The op sees two heads of three as six columns.
+  EXPECT_EQ(u.y.rank, 2);
+  EXPECT_EQ(u.y.shape[1], 6);
+  EXPECT_EQ(u.y.stride[0], 6);
+  const as_tensor heads = frame.get(family.heads);
+  EXPECT_EQ(heads.data, u.y.data);
+  EXPECT_EQ(heads.rank, 3);
+  EXPECT_EQ(heads.shape[2], 3);
+  // References have floats in float64.
+  exact.make(family.graph.hidden, AS_BF16, {3, 4});
+  const OpParams same = layer_op_params(AS_OP_ATTN_NORM, 0, context, exact, NoCaches());
+  EXPECT_EQ(same.get<as_rms_norm_params>().y.dtype, AS_F64);
+}
+
+TEST(OpGraph, RanksShareWhatNoDealtOutWeightHasMade) {
+  MadeUp family(false);
+  const RankSplit split = rank_split(family.graph, family.graph.layer(0));
+  EXPECT_EQ(split.ops, (Ops{AS_OP_Q_B_PROJ, AS_OP_WO_B}));
+  EXPECT_EQ(split.shared, std::vector<ValueId>{family.normed});
+  EXPECT_EQ(shard_of(family.graph, "down"), Shard::kColumns);
+}
+
+TEST(OpGraph, ABranchStartsWhenItCanAndIsWaitedFor) {
+  const MadeUp family(true);
+  const auto order = launch_order(family.graph, false);
+  ASSERT_EQ(order.size(), 3u);
+  EXPECT_EQ(order[1].stream, 1);
+  EXPECT_EQ(order[1].starts, std::vector<int>{1});
+  EXPECT_EQ(order[2].after, std::vector<int>{1});
+}
+
+const ModelGraph& tiny() { return example_graph(*families().front()); }
+
+TEST(OpGraph, V4LayersRunInTheOrderOfTheModel) {
+  EXPECT_EQ(tiny().layer(0).ops(),
+            (Ops{AS_OP_ATTN_NORM, AS_OP_Q_KV_A_PROJ, AS_OP_Q_KV_NORM, AS_OP_Q_B_PROJ,
+                 AS_OP_Q_ROPE_KV_INSERT, AS_OP_SPARSE_ATTENTION, AS_OP_INVERSE_ROPE, AS_OP_WO_A,
+                 AS_OP_WO_B, AS_OP_RESIDUAL}));
+  EXPECT_EQ(tiny().layer(1).ops(), (Ops{AS_OP_ATTN_NORM,
+                                        AS_OP_Q_KV_A_PROJ,
+                                        AS_OP_Q_KV_NORM,
+                                        AS_OP_Q_B_PROJ,
+                                        AS_OP_Q_ROPE_KV_INSERT,
+                                        AS_OP_COMPRESSOR_PROJ,
+                                        AS_OP_COMPRESSOR_STATE,
+                                        AS_OP_COMPRESS_INSERT,
+                                        AS_OP_INDEXER_COMPRESSOR_PROJ,
+                                        AS_OP_INDEXER_COMPRESSOR_STATE,
+                                        AS_OP_INDEXER_COMPRESS_INSERT,
+                                        AS_OP_INDEXER_Q_PROJ,
+                                        AS_OP_INDEXER_WEIGHTS_PROJ,
+                                        AS_OP_INDEXER_Q,
+                                        AS_OP_INDEXER_LOGITS,
+                                        AS_OP_INDEXER_TOPK,
+                                        AS_OP_TOPK_TO_SLOTS,
+                                        AS_OP_SPARSE_ATTENTION,
+                                        AS_OP_INVERSE_ROPE,
+                                        AS_OP_WO_A,
+                                        AS_OP_WO_B,
+                                        AS_OP_RESIDUAL}));
+  EXPECT_EQ(tiny().layer(2).ops(),
+            (Ops{AS_OP_ATTN_NORM, AS_OP_Q_KV_A_PROJ, AS_OP_Q_KV_NORM, AS_OP_Q_B_PROJ,
+                 AS_OP_Q_ROPE_KV_INSERT, AS_OP_COMPRESSOR_PROJ, AS_OP_COMPRESSOR_STATE,
+                 AS_OP_COMPRESS_INSERT, AS_OP_SPARSE_ATTENTION, AS_OP_INVERSE_ROPE, AS_OP_WO_A,
+                 AS_OP_WO_B, AS_OP_RESIDUAL}));
+  EXPECT_EQ(tiny().before.ops(), (Ops{AS_OP_SCHEDULE, AS_OP_BLOCK_TABLES, AS_OP_SLOT_MAPPING,
+                                      AS_OP_SWA_INDEX, AS_OP_C128_INDEX}));
+  EXPECT_EQ(tiny().after.ops(), (Ops{AS_OP_FINAL_NORM, AS_OP_LM_HEAD, AS_OP_SAMPLE}));
+}
+
+// Every tensor and cache that the op table knows is bound, but for those that a layer lacks.
+TEST(OpGraph, V4BindsEveryTap) {
+  std::vector<const LayerGraph*> parts = {&tiny().before, &tiny().after, &tiny().layers[1]};
+  for (const LayerGraph* part : parts) {
+    for (const Node& node : part->nodes()) {
+      const as_op_info& info = *as_op_find(node.op());
+      for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+        if (std::string_view(info.taps[i].name) == "q_scale") continue;  // of FP4 alone
+        EXPECT_NE(node.find(info.taps[i].name), nullptr) << info.name << "." << info.taps[i].name;
+      }
+    }
+  }
+}
+
+TEST(OpGraph, V4RanksRunWhatHasHeads) {
+  for (const LayerGraph& layer : tiny().layers) {
+    EXPECT_EQ(rank_split(tiny(), layer).ops,
+              (Ops{AS_OP_Q_B_PROJ, AS_OP_Q_ROPE_KV_INSERT, AS_OP_SPARSE_ATTENTION,
+                   AS_OP_INVERSE_ROPE, AS_OP_WO_A, AS_OP_WO_B}));
+  }
+  std::vector<std::string> names;
+  for (const ValueId value : rank_split(tiny(), tiny().layer(1)).shared) {
+    names.push_back(tiny().values[static_cast<std::size_t>(value)]);
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"qr", "kv", "top_k_slots", "top_k_lens"}));
+  EXPECT_EQ(tiny().sum.read_by, AS_OP_COUNT);
+  ModelConfig config = *preset("tiny");
+  config.parallel = {2, 0};
+  const auto graph = model_graph(config);
+  EXPECT_EQ(graph->sum.made_by, AS_OP_WO_B);
+  EXPECT_EQ(graph->sum.read_by, AS_OP_RESIDUAL);
+  EXPECT_EQ(graph->node(0, AS_OP_RESIDUAL).find("y")->value, graph->sum.total);
+}
+
+// The graph says how weights are dealt out; model/tensor_parallel.h does it.
+TEST(OpGraph, V4WeightsAreDealtOutAsTheGraphSays) {
+  const ModelConfig config = *preset("tiny");
+  const auto ranks = rank_weights(synthetic_weights(config, 1, nullptr), {2, 0});
+  const Weights whole = synthetic_weights(config, 1, nullptr);
+  for (const WeightUse& use : tiny().weights) {
+    const as_tensor all = use.tensor(whole, 1), own = use.tensor(*ranks[0], 1);
+    EXPECT_EQ(own.shape[0], use.shard == Shard::kRows ? all.shape[0] / 2 : all.shape[0])
+        << use.name;
+    EXPECT_EQ(own.shape[1], use.shard == Shard::kColumns ? all.shape[1] / 2 : all.shape[1])
+        << use.name;
+    EXPECT_EQ(present(use.tensor(*ranks[1], 1)), use.shard != Shard::kWhole) << use.name;
+  }
+}
+
+Launch launch_of(const std::vector<Launch>& order, int layer, as_op_id op) {
+  return *std::ranges::find_if(order,
+                               [&](const Launch& l) { return l.layer == layer && l.op == op; });
+}
+
+TEST(OpGraph, V4BranchesStartBesideTheFirstProductAndMeetInAttention) {
+  const auto order = launch_order(tiny(), false);
+  for (const Launch& l : order) {
+    const bool first_product = l.op == AS_OP_Q_KV_A_PROJ;
+    const std::vector<int> starts = !first_product || l.layer == 0 ? std::vector<int>{}
+                                    : l.layer == 2                 ? std::vector{1}
+                                                                   : std::vector{1, 2, 3};
+    EXPECT_EQ(l.starts, starts) << as_op_find(l.op)->name << " of layer " << l.layer;
+    std::vector<int> after;
+    if (l.op == AS_OP_INDEXER_Q_PROJ) after = {0};
+    if (l.op == AS_OP_INDEXER_LOGITS) after = {2};
+    if (l.op == AS_OP_SPARSE_ATTENTION && l.layer > 0) after = {1};
+    if (l.op == AS_OP_SPARSE_ATTENTION && l.layer % 2 == 1) after = {1, 3};
+    EXPECT_EQ(l.after, after) << as_op_find(l.op)->name << " of layer " << l.layer;
+  }
+  // Both index products go ahead of the product that fills the device.
+  std::vector<as_op_id> second;
+  for (const Launch& l : order) {
+    if (l.layer == 1) second.push_back(l.op);
+  }
+  EXPECT_EQ((Ops{second.begin(), second.begin() + 6}),
+            (Ops{AS_OP_ATTN_NORM, AS_OP_Q_KV_A_PROJ, AS_OP_Q_KV_NORM, AS_OP_INDEXER_WEIGHTS_PROJ,
+                 AS_OP_INDEXER_Q_PROJ, AS_OP_Q_B_PROJ}));
+}
+
+TEST(OpGraph, V4ListsAreWaitedForByWhoReadsThemFirst) {
+  const auto order = launch_order(tiny(), true);
+  EXPECT_EQ(order.front().op, AS_OP_SLOT_MAPPING);
+  EXPECT_EQ(order.front().starts, std::vector<int>{1});
+  EXPECT_EQ(launch_of(order, 0, AS_OP_Q_ROPE_KV_INSERT).after, std::vector<int>{1});
+  EXPECT_TRUE(launch_of(order, 0, AS_OP_SPARSE_ATTENTION).after.empty());
+  EXPECT_TRUE(launch_of(order, 1, AS_OP_INDEXER_COMPRESSOR_STATE).after.empty());
+  const auto compressed = model_graph(*preset("tiny", {1, 2}));
+  const auto beside = launch_order(*compressed, true);
+  EXPECT_EQ(launch_of(beside, 0, AS_OP_INDEXER_COMPRESSOR_STATE).after, std::vector<int>{1});
+  EXPECT_EQ(launch_of(beside, 0, AS_OP_INDEXER_LOGITS).after, std::vector<int>{2});
+}
+
+TEST(OpGraph, V4RowsAreWhereTheseOpsPutThem) {
+  const auto makers = [](as_op_id op, const char* tap) {
+    Ops found = makers_of_rows(tiny(), op, tap);
+    std::ranges::sort(found);
+    return found;
+  };
+  const Ops base = {AS_OP_SCHEDULE, AS_OP_BLOCK_TABLES, AS_OP_SLOT_MAPPING};
+  const auto and_ = [&](Ops more) {
+    more.insert(more.begin(), base.begin(), base.end());
+    return more;
+  };
+  EXPECT_EQ(makers(AS_OP_COMPRESS_INSERT, "state"), and_({AS_OP_COMPRESSOR_STATE}));
+  EXPECT_EQ(makers(AS_OP_COMPRESS_INSERT, "cache"), base);
+  EXPECT_EQ(makers(AS_OP_INDEXER_COMPRESS_INSERT, "state"), and_({AS_OP_INDEXER_COMPRESSOR_STATE}));
+  EXPECT_EQ(makers(AS_OP_INDEXER_LOGITS, "cache"), and_({AS_OP_INDEXER_COMPRESS_INSERT}));
+  EXPECT_EQ(makers(AS_OP_SPARSE_ATTENTION, "cache"),
+            and_({AS_OP_SWA_INDEX, AS_OP_Q_ROPE_KV_INSERT}));
+  EXPECT_EQ(
+      makers(AS_OP_SPARSE_ATTENTION, "extra_cache"),
+      and_({AS_OP_C128_INDEX, AS_OP_COMPRESS_INSERT, AS_OP_INDEXER_TOPK, AS_OP_TOPK_TO_SLOTS}));
+  EXPECT_TRUE(makers(AS_OP_WO_B, "x").empty());
+}
+
+}  // namespace op_graph_test
+}  // namespace attnscope
