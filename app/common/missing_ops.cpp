@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "app/common/op_order.h"
 #include "engine/capture/again.h"
 
 namespace attnscope {
@@ -21,12 +22,13 @@ bool has_values(const StepTrace* step, int layer, as_op_id op) {
 
 }  // namespace
 
-std::string missing_ops(const Workbench& bench, int layer, std::initializer_list<as_op_id> ops) {
+std::string missing_ops(const Workbench& bench, int layer, std::initializer_list<as_role> roles) {
   const Capture* capture = bench.capture();
   if (capture == nullptr) return "";
   std::vector<std::string> names;
-  for (const as_op_id op : ops) {
-    if (!has_values(bench.step(), layer, op)) names.emplace_back(as_op_find(op)->name);
+  for (const as_role role : roles) {
+    const auto op = op_of_role(*capture->info(), role);
+    if (op && !has_values(bench.step(), layer, *op)) names.emplace_back(as_op_find(*op)->name);
   }
   if (names.empty()) return "";
   const CaptureIndex& index = capture->index();

@@ -8,8 +8,8 @@
 
 namespace attnscope {
 
-// Which of these ops of a layer have no values in the step that a capture shows, and how to record
-// them; empty when all have, and for a session. layer -1: none is chosen.
-std::string missing_ops(const Workbench& bench, int layer, std::initializer_list<as_op_id> ops);
+// Which ops of a layer that are for this have no values in the step that a capture shows, and how
+// to record them; empty when all have, and for a session. layer -1: none is chosen.
+std::string missing_ops(const Workbench& bench, int layer, std::initializer_list<as_role> roles);
 
 }  // namespace attnscope

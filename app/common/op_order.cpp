@@ -62,6 +62,13 @@ std::optional<as_op_id> op_of_role(const SessionInfo& info, std::size_t i, as_ro
   return at != ops.end() ? std::optional(*at) : std::nullopt;
 }
 
+std::optional<as_op_id> op_of_role(const SessionInfo& info, as_role role) {
+  for (std::size_t i = 0; i < info.ops.size(); ++i) {
+    if (const auto op = op_of_role(info, i, role)) return op;
+  }
+  return std::nullopt;
+}
+
 as_op_id op_seen_in(const SessionInfo& info, std::size_t i, const Place& place) {
   if (has_place(info, {place.step, info.config.layers[i], place.op})) return place.op;
   return op_of_role(info, i, AS_ROLE_ATTENTION).value_or(place.op);

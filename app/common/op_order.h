@@ -27,6 +27,9 @@ bool has_place(const SessionInfo& info, const Place& place);
 // The first op of the i-th running layer that is for this; nullopt = the layer has none.
 std::optional<as_op_id> op_of_role(const SessionInfo& info, std::size_t i, as_role role);
 
+// The same of the first layer that has one.
+std::optional<as_op_id> op_of_role(const SessionInfo& info, as_role role);
+
 // Index among the running layers of a published layer number; -1 when it does not run.
 int layer_index(const SessionInfo& info, int layer);
 

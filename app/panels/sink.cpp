@@ -9,6 +9,7 @@
 
 #include "app/common/format.h"
 #include "app/common/missing_ops.h"
+#include "app/common/op_order.h"
 #include "app/common/views/sink_view.h"
 #include "app/gui/data_table.h"
 #include "app/gui/heat_map.h"
@@ -58,15 +59,16 @@ class SinkPanel : public Panel {
 };
 
 void SinkPanel::refresh(const Ui& ui, const StepTrace& step) {
-  if (!tolerance_known_) {
+  const SessionInfo& info = *ui.bench.snapshot()->info;
+  const auto attention = op_of_role(info, AS_ROLE_ATTENTION);
+  if (!tolerance_known_ && attention) {
     tolerance_known_ = true;
     if (auto all = Tolerances::load()) {
-      if (auto found = all->find(AS_OP_SPARSE_ATTENTION, "lse", "cpu", "lse")) tolerance_ = *found;
+      if (auto found = all->find(*attention, "lse", "cpu", "lse")) tolerance_ = *found;
     } else {
       ui.bench.say(Message::Kind::kError, all.error().text());
     }
   }
-  const SessionInfo& info = *ui.bench.snapshot()->info;
   layer_ = sink_layer(info, step, ui.bench.cursor());
   Key key;
   key.attention = step.find_role(layer_.layer, AS_ROLE_ATTENTION);
@@ -211,7 +213,8 @@ void SinkPanel::draw_map(Ui& ui, ImVec2 size) {
   select_head(ui, events.column);
   const int layer = map_.layers[to_size(events.row)];
   if (layer != ui.bench.cursor().layer) {
-    ui.bench.go_to({ui.bench.cursor().step, layer, AS_OP_SPARSE_ATTENTION});
+    const auto attention = op_of_role(*ui.bench.snapshot()->info, AS_ROLE_ATTENTION);
+    if (attention) ui.bench.go_to({ui.bench.cursor().step, layer, *attention});
   }
 }
 
@@ -273,15 +276,14 @@ void SinkPanel::draw(Ui& ui) {
   }
   const StepTrace* step = ui.bench.step();
   if (!step) {
-    const std::string missing =
-        missing_ops(ui.bench, ui.bench.cursor().layer, {AS_OP_SPARSE_ATTENTION});
+    const std::string missing = missing_ops(ui.bench, ui.bench.cursor().layer, {AS_ROLE_ATTENTION});
     if (!missing.empty()) return empty_state(ui, missing, "", CaptureLevel::kSummary);
     empty_state(ui, "No step has run yet, so there is no attention to share out.", "step.forward");
     return;
   }
   refresh(ui, *step);
   if (!view_.why_empty.empty()) {
-    const std::string missing = missing_ops(ui.bench, layer_.layer, {AS_OP_SPARSE_ATTENTION});
+    const std::string missing = missing_ops(ui.bench, layer_.layer, {AS_ROLE_ATTENTION});
     if (!missing.empty()) return empty_state(ui, missing, "", CaptureLevel::kSummary);
     empty_state(ui, view_.why_empty, "op.forward", CaptureLevel::kSummary);
     return;

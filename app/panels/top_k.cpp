@@ -9,6 +9,7 @@
 
 #include "app/common/format.h"
 #include "app/common/missing_ops.h"
+#include "app/common/op_order.h"
 #include "app/common/views/linkage.h"
 #include "app/common/views/top_k_view.h"
 #include "app/gui/data_table.h"
@@ -134,15 +135,16 @@ void TopKPanel::register_commands(Ui& ui) {
 }
 
 void TopKPanel::refresh(const Ui& ui, const StepTrace& step) {
-  if (!tolerance_known_) {
+  const SessionInfo& info = *ui.bench.snapshot()->info;
+  const auto select = op_of_role(info, AS_ROLE_SELECT);
+  if (!tolerance_known_ && select) {
     tolerance_known_ = true;
     if (auto all = Tolerances::load()) {
-      if (auto found = all->find(AS_OP_INDEXER_TOPK, "indices", "cpu", "topk")) tolerance_ = *found;
+      if (auto found = all->find(*select, "indices", "cpu", "topk")) tolerance_ = *found;
     } else {
       ui.bench.say(Message::Kind::kError, all.error().text());
     }
   }
-  const SessionInfo& info = *ui.bench.snapshot()->info;
   const StepTrace* before = ui.bench.step_before();
   const std::int64_t row = ui.bench.selected_row();
   layer_ = top_k_layer(info, ui.bench.cursor(), ui.bench.selected_position());
@@ -245,8 +247,8 @@ void TopKPanel::draw(Ui& ui) {
   }
   const StepTrace* step = ui.bench.step();
   if (!step) {
-    const std::string missing = missing_ops(ui.bench, ui.bench.cursor().layer,
-                                            {AS_OP_INDEXER_TOPK, AS_OP_SPARSE_ATTENTION});
+    const std::string missing =
+        missing_ops(ui.bench, ui.bench.cursor().layer, {AS_ROLE_SELECT, AS_ROLE_ATTENTION});
     if (!missing.empty()) return empty_state(ui, missing, "", CaptureLevel::kSummary);
     empty_state(ui, "No step has run yet, so nothing has been selected.", "step.forward");
     return;
@@ -258,9 +260,8 @@ void TopKPanel::draw(Ui& ui) {
   }
   if (!view_.why_empty.empty()) {
     const std::string missing =
-        layer_.layer < 0
-            ? std::string()
-            : missing_ops(ui.bench, layer_.layer, {AS_OP_INDEXER_TOPK, AS_OP_SPARSE_ATTENTION});
+        layer_.layer < 0 ? std::string()
+                         : missing_ops(ui.bench, layer_.layer, {AS_ROLE_SELECT, AS_ROLE_ATTENTION});
     if (!missing.empty()) return empty_state(ui, missing, "", CaptureLevel::kSummary);
     empty_state(ui, view_.why_empty, layer_.layer < 0 ? "" : "op.forward", CaptureLevel::kSummary);
     return;
@@ -410,7 +411,8 @@ void TopKPanel::draw_steps(Ui& ui, bool alone) {
   if (alone) draw_switches();
   if (steps_.steps().empty()) return;
   if (const auto step = steps_.draw(ui.bench.cursor().step, alone)) {
-    ui.bench.go_to({*step, layer_.layer, AS_OP_INDEXER_TOPK});
+    const auto select = op_of_role(*ui.bench.snapshot()->info, AS_ROLE_SELECT);
+    if (select) ui.bench.go_to({*step, layer_.layer, *select});
   }
 }
 

@@ -94,7 +94,7 @@ class WhyPanel : public Panel {
                                              "pooled tokens", "what if"};
     if (segmented("part", &part_, kParts, kPartCount)) ++version_;
     if (part_ != kWhatIf && !view_.why_empty.empty()) {
-      const std::string missing = missing_ops(bench, key_.layer, {AS_OP_SPARSE_ATTENTION});
+      const std::string missing = missing_ops(bench, key_.layer, {AS_ROLE_ATTENTION});
       if (!missing.empty()) return empty_state(ui, missing, "", CaptureLevel::kSummary);
       empty_state(ui, view_.why_empty, "layer.forward", CaptureLevel::kSummary);
       return;

@@ -37,7 +37,7 @@ class WindowPanel : public Panel {
     sentence(view_.sentence);
     const int layer = bench.cursor().layer;
     const std::string missing =
-        layer < 0 ? std::string() : missing_ops(bench, layer, {AS_OP_SPARSE_ATTENTION});
+        layer < 0 ? std::string() : missing_ops(bench, layer, {AS_ROLE_ATTENTION});
     if (!missing.empty()) dim("Without weights. " + missing);
     static constexpr const char* kColours[] = {"weight", "block"};
     segmented("colour", &by_block_, kColours, 2);

@@ -81,10 +81,20 @@ class Scheduler {
       std::vector<int>& starts = at < launches_.size() ? launches_[at].starts : launch.starts;
       starts.insert(std::ranges::upper_bound(starts, stream), stream);
     }
-    for (const auto& [other, i] : from) {
-      if (other == stream || known[other] >= puts_[i].count) continue;
-      launch.after.push_back(other);
-      learn(known, known_[other]);
+    std::erase_if(from, [&](const auto& source) {
+      return source.first == stream || known[source.first] >= puts_[source.second].count;
+    });
+    // Whoever has waited for another of them has its work behind it too.
+    for (auto it = from.begin(); it != from.end();) {
+      const bool implied = std::ranges::any_of(from, [&](const auto& source) {
+        return source.first != it->first &&
+               known_[source.first][it->first] >= puts_[it->second].count;
+      });
+      it = implied ? from.erase(it) : std::next(it);
+    }
+    for (const auto& source : from) {
+      launch.after.push_back(source.first);
+      learn(known, known_[source.first]);
     }
     const int count = ++known[stream];
     puts_.push_back({&node, stream, count, known});

@@ -43,19 +43,19 @@ TEST_F(CapturePanelsTest, TheOpsThatAPanelDrawsAreNamed) {
   Workbench bench({});
   ASSERT_TRUE(bench.open_capture(record(CaptureLevel::kTables)));
   bench.go_to({1, 1, AS_OP_WO_B});
-  EXPECT_EQ(missing_ops(bench, 1, {AS_OP_INDEXER_TOPK, AS_OP_SPARSE_ATTENTION}),
+  EXPECT_EQ(missing_ops(bench, 1, {AS_ROLE_SELECT, AS_ROLE_ATTENTION}),
             "The taps of indexer_topk and sparse_attention of layer 1 were not recorded: this "
             "capture's level is tables. Record it with: attnscope record small -o " +
                 (folder_ / "tables.acap").string() +
                 " --force --level full --layer 1 --op indexer_topk,sparse_attention");
   ASSERT_TRUE(bench.open_capture(record(CaptureLevel::kSummary)));
-  EXPECT_EQ(missing_ops(bench, -1, {AS_OP_SPARSE_ATTENTION}),
+  EXPECT_EQ(missing_ops(bench, -1, {AS_ROLE_ATTENTION}),
             "The taps of sparse_attention were not recorded: this capture's level is summary. "
             "Record it with: attnscope record small -o " +
                 (folder_ / "summary.acap").string() +
                 " --force --level full --op sparse_attention");
   ASSERT_TRUE(bench.open_capture(record(CaptureLevel::kFull)));
-  EXPECT_EQ(missing_ops(bench, 1, {AS_OP_INDEXER_TOPK, AS_OP_SPARSE_ATTENTION}), "");
+  EXPECT_EQ(missing_ops(bench, 1, {AS_ROLE_SELECT, AS_ROLE_ATTENTION}), "");
 }
 
 TEST_F(CapturePanelsTest, EveryLevelKnowsWhichPathsWereTaken) {
