@@ -122,12 +122,12 @@ const char* decision_sentence(Decision decision) {
 DecisionJudge::DecisionJudge(const SchedulerOptions& options, bool serving)
     : model_(plain_rules(options, serving)) {}
 
-bool DecisionJudge::judge(Decision decision, std::int64_t request, bool holds,
-                          const std::string& note) {
+template <class Note>
+bool DecisionJudge::judge(Decision decision, std::int64_t request, bool holds, const Note& note) {
+  if (holds) return right(decision);
   ++counts_[static_cast<std::size_t>(decision)];
-  if (holds) return true;
   wrong_ = WrongDecision{decision, step_, request,
-                         request < 0 ? note : fmt::format("request {}: {}", request, note)};
+                         request < 0 ? note() : fmt::format("request {}: {}", request, note())};
   return false;
 }
 
@@ -154,9 +154,10 @@ bool DecisionJudge::running(const StepPlan& plan, const plain::Plan& must) {
   for (const std::int64_t id : must.running) {
     const auto is_tokens = tokens_of(plan, id), must_tokens = tokens_of(must, id);
     const auto compare_tokens = [&] {
-      return judge(Decision::kTokens, id, is_tokens == must_tokens,
-                   fmt::format("computes {} tokens, must compute {}", is_tokens.value_or(0),
-                               must_tokens.value_or(0)));
+      return judge(Decision::kTokens, id, is_tokens == must_tokens, [&] {
+        return fmt::format("computes {} tokens, must compute {}", is_tokens.value_or(0),
+                           must_tokens.value_or(0));
+      });
     };
     if (is_tokens && must_tokens && !compare_tokens()) return false;
     std::vector<std::int64_t> is, wanted;
@@ -168,9 +169,10 @@ bool DecisionJudge::running(const StepPlan& plan, const plain::Plan& must) {
     }
     for (std::size_t i = 0; i < std::max(is.size(), wanted.size()); ++i) {
       const bool same = i < is.size() && i < wanted.size() && is[i] == wanted[i];
-      if (!judge(Decision::kVictim, id, same,
-                 fmt::format("{} loses its blocks to it, must be {}", at_place(is, i),
-                             at_place(wanted, i)))) {
+      if (!judge(Decision::kVictim, id, same, [&] {
+            return fmt::format("{} loses its blocks to it, must be {}", at_place(is, i),
+                               at_place(wanted, i));
+          })) {
         return false;
       }
     }
@@ -202,17 +204,20 @@ bool DecisionJudge::admitted(const BlockScheduler& scheduler, const StepPlan& pl
   for (std::size_t i = 0; i < std::max(is.size(), wanted.size()); ++i) {
     const bool same = first_difference(is_ids, wanted_ids) > i;
     const std::int64_t id = i < wanted.size() ? wanted_ids[i] : is_ids[i];
-    if (!judge(Decision::kAdmission, id, same,
-               fmt::format("number {} to be admitted is {}, must be {}", i, at_place(is_ids, i),
-                           at_place(wanted_ids, i)))) {
+    if (!judge(Decision::kAdmission, id, same, [&] {
+          return fmt::format("number {} to be admitted is {}, must be {}", i, at_place(is_ids, i),
+                             at_place(wanted_ids, i));
+        })) {
       return false;
     }
     const std::int64_t hit = scheduler.request(is[i].slot).hit_tokens;
     if (!judge(Decision::kHit, id, hit == wanted[i].hit,
-               fmt::format("finds {} tokens computed, must find {}", hit, wanted[i].hit)) ||
-        !judge(
-            Decision::kTokens, id, is[i].tokens == wanted[i].tokens,
-            fmt::format("computes {} tokens, must compute {}", is[i].tokens, wanted[i].tokens))) {
+               [&] {
+                 return fmt::format("finds {} tokens computed, must find {}", hit, wanted[i].hit);
+               }) ||
+        !judge(Decision::kTokens, id, is[i].tokens == wanted[i].tokens, [&] {
+          return fmt::format("computes {} tokens, must compute {}", is[i].tokens, wanted[i].tokens);
+        })) {
       return false;
     }
   }
@@ -225,9 +230,10 @@ bool DecisionJudge::queues(const BlockScheduler& s) {
     const std::size_t place = first_difference(is, must);
     const bool holds = place == is.size() && place == must.size();
     const std::int64_t id = holds ? -1 : place < must.size() ? must[place] : is[place];
-    return judge(Decision::kQueue, id, holds,
-                 fmt::format("place {} of those who {} has {}, must have {}", place, which,
-                             at_place(is, place), at_place(must, place)));
+    return judge(Decision::kQueue, id, holds, [&] {
+      return fmt::format("place {} of those who {} has {}, must have {}", place, which,
+                         at_place(is, place), at_place(must, place));
+    });
   };
   return same_order("run", ids(s, s.running()), model_.running()) &&
          same_order("wait", ids(s, s.waiting()), model_.waiting());
@@ -240,21 +246,23 @@ bool DecisionJudge::tables(const BlockScheduler& s, const plain::Planned& planne
     const std::vector<std::int32_t>& is = s.kv().table(slot, g).blocks;
     const plain::Blocks& must = model_.cache().table(id, g);
     if (!judge(Decision::kWindow, id, nulls(is) == nulls(must),
-               fmt::format("{} entries of group {} are out of sight, must be {}", nulls(is), g,
-                           nulls(must))) ||
-        !judge(
-            Decision::kRoom, id, is.size() == must.size(),
-            fmt::format("has {} entries in group {}, must have {}", is.size(), g, must.size()))) {
+               [&] {
+                 return fmt::format("{} entries of group {} are out of sight, must be {}",
+                                    nulls(is), g, nulls(must));
+               }) ||
+        !judge(Decision::kRoom, id, is.size() == must.size(), [&] {
+          return fmt::format("has {} entries in group {}, must have {}", is.size(), g, must.size());
+        })) {
       return false;
     }
     const std::size_t i = first_difference(is, must);
     const std::int64_t found = planned.hit / model_.rules().groups[g].block;
     const bool of_hit = planned.admitted && static_cast<std::int64_t>(i) < found;
     const bool holds = i == must.size();
-    if (!judge(of_hit && !holds ? Decision::kHit : Decision::kEviction, id, holds,
-               holds ? ""
-                     : fmt::format("entry {} of group {} {} block {}, must be block {}", i, g,
-                                   of_hit ? "was found in" : "took", is[i], must[i]))) {
+    if (!judge(of_hit && !holds ? Decision::kHit : Decision::kEviction, id, holds, [&] {
+          return fmt::format("entry {} of group {} {} block {}, must be block {}", i, g,
+                             of_hit ? "was found in" : "took", is[i], must[i]);
+        })) {
       return false;
     }
   }
@@ -265,7 +273,7 @@ bool DecisionJudge::free_order(const BlockScheduler& s, std::int64_t request) {
   const std::vector<std::int32_t> is = s.kv().pool().queue().ids();
   const plain::Blocks must = model_.cache().free_blocks();
   const std::size_t i = first_difference(is, must);
-  if (i == is.size() && i == must.size()) return judge(Decision::kEviction, -1, true, "");
+  if (i == is.size() && i == must.size()) return right(Decision::kEviction);
   const auto shown = [&](const std::vector<std::int32_t>& list) {
     return i < list.size() ? fmt::format("block {}", list[i]) : std::string("none");
   };
@@ -274,9 +282,10 @@ bool DecisionJudge::free_order(const BlockScheduler& s, std::int64_t request) {
     const std::int64_t holder = model_.cache().last_holder((*list)[i]);
     if (holder >= 0) request = holder;
   }
-  return judge(Decision::kEviction, request, false,
-               fmt::format("number {} of the free blocks to be taken is {}, must be {}", i,
-                           shown(is), shown(must)));
+  return judge(Decision::kEviction, request, false, [&] {
+    return fmt::format("number {} of the free blocks to be taken is {}, must be {}", i, shown(is),
+                       shown(must));
+  });
 }
 
 bool DecisionJudge::keys(const BlockScheduler& s) {
@@ -288,13 +297,14 @@ bool DecisionJudge::keys(const BlockScheduler& s) {
       is += static_cast<std::int64_t>(pool.map().secondaries(b).size());
     }
     const std::int64_t must = model_.cache().keys_of(b);
-    if (is == must && (is == 0 || same_keys(s, b))) continue;
-    return judge(Decision::kKeys, model_.cache().last_holder(b), false,
-                 is != must ? fmt::format("block {} can be found under {} keys, must be under {}",
-                                          b, is, must)
-                            : fmt::format("block {} can be found under a key of other content", b));
+    if (is == must && (is == 0 || known_key(pool.map(), b) || same_keys(s, b))) continue;
+    return judge(Decision::kKeys, model_.cache().last_holder(b), false, [&] {
+      return is != must
+                 ? fmt::format("block {} can be found under {} keys, must be under {}", b, is, must)
+                 : fmt::format("block {} can be found under a key of other content", b);
+    });
   }
-  return judge(Decision::kKeys, -1, true, "");
+  return right(Decision::kKeys);
 }
 
 // A prefix has one hash, and a hash stands for one prefix.
@@ -311,12 +321,22 @@ bool DecisionJudge::learn_hashes(const BlockScheduler& s) {
       const bool holds = hashes_->prefix_of.emplace(words, prefix).first->second == prefix &&
                          hashes_->hash_of.emplace(prefix, words).first->second == words;
       if (holds) continue;
-      return judge(Decision::kKeys, id, false,
-                   fmt::format("the hash of its first {} tokens is not theirs alone",
-                               (known + 1) * model_.rules().hash_block));
+      return judge(Decision::kKeys, id, false, [&] {
+        return fmt::format("the hash of its first {} tokens is not theirs alone",
+                           (known + 1) * model_.rules().hash_block);
+      });
     }
   }
   return true;
+}
+
+bool DecisionJudge::known_key(const PrefixMap& map, std::int32_t block) const {
+  const auto i = static_cast<std::size_t>(block);
+  if (i >= hashes_->seen.size() || map.has_secondary(block)) return false;
+  const std::vector<plain::Key>& must = model_.cache().keys(block);
+  const Hashes::Pair& seen = hashes_->seen[i];
+  return must.size() == 1 && must[0] == seen.must && map.has_primary(block) &&
+         map.primary(block) == seen.is;
 }
 
 bool DecisionJudge::same_keys(const BlockScheduler& s, std::int32_t block) const {
@@ -324,11 +344,18 @@ bool DecisionJudge::same_keys(const BlockScheduler& s, std::int32_t block) const
   std::vector<PrefixKey> is = map.secondaries(block);
   is.push_back(map.primary(block));
   std::vector<plain::Key> must = model_.cache().keys(block);
-  return std::ranges::all_of(is, [&](const PrefixKey& key) {
+  const Hashes::Pair pair{is.front(), must.front()};
+  const bool same = std::ranges::all_of(is, [&](const PrefixKey& key) {
     const auto prefix = hashes_->prefix_of.find({key.hash.low, key.hash.high});
     return prefix != hashes_->prefix_of.end() &&
            std::erase(must, plain::Key{prefix->second, static_cast<std::size_t>(key.group)}) == 1;
   });
+  if (same && is.size() == 1) {
+    const auto i = static_cast<std::size_t>(block);
+    if (i >= hashes_->seen.size()) hashes_->seen.resize(i + 1);
+    hashes_->seen[i] = pair;
+  }
+  return same;
 }
 
 void DecisionJudge::ended(const BlockScheduler& s) {
@@ -339,9 +366,10 @@ void DecisionJudge::ended(const BlockScheduler& s) {
     const bool over = r.is_over();
     if (over) freed_by = r.id;
     const bool is_over = !s.alive(r.id);
-    if (!judge(Decision::kStop, r.id, over == is_over,
-               fmt::format("{} with {} sampled tokens, must {}", is_over ? "is over" : "goes on",
-                           r.sampled(), over ? "be over" : "go on"))) {
+    if (!judge(Decision::kStop, r.id, over == is_over, [&] {
+          return fmt::format("{} with {} sampled tokens, must {}", is_over ? "is over" : "goes on",
+                             r.sampled(), over ? "be over" : "go on");
+        })) {
       return;
     }
   }
@@ -352,7 +380,7 @@ void DecisionJudge::aborted(const BlockScheduler& s, std::int64_t request, bool 
   if (wrong_) return;
   const auto shown = [](bool ended) { return ended ? "ended by the abort" : "not there to abort"; };
   if (judge(Decision::kStop, request, done == must && !s.alive(request),
-            fmt::format("is {}, must be {}", shown(done), shown(must))) &&
+            [&] { return fmt::format("is {}, must be {}", shown(done), shown(must)); }) &&
       queues(s)) {
     free_order(s, request);
   }
@@ -362,7 +390,9 @@ void DecisionJudge::reset(const BlockScheduler& s, bool done, bool must) {
   if (wrong_) return;
   const auto shown = [](bool cleared) { return cleared ? "cleared" : "left as it was"; };
   if (judge(Decision::kKeys, -1, done == must,
-            fmt::format("the prefix cache is {}, must be {}", shown(done), shown(must))) &&
+            [&] {
+              return fmt::format("the prefix cache is {}, must be {}", shown(done), shown(must));
+            }) &&
       queues(s) && free_order(s, -1)) {
     keys(s);
   }

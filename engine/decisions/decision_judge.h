@@ -66,8 +66,13 @@ class DecisionJudge {
   const DecisionCounts& counts() const { return counts_; }
 
  private:
-  // Counts one decision; keeps it where it does not hold. Whether it holds.
-  bool judge(Decision decision, std::int64_t request, bool holds, const std::string& note);
+  // Counts one decision; keeps it where it does not hold, with what note() says. Whether it holds.
+  template <class Note>
+  bool judge(Decision decision, std::int64_t request, bool holds, const Note& note);
+  bool right(Decision decision) {
+    ++counts_[static_cast<std::size_t>(decision)];
+    return true;
+  }
   bool running(const StepPlan& plan, const plain::Plan& must);
   bool admitted(const BlockScheduler& scheduler, const StepPlan& plan, const plain::Plan& must);
   bool queues(const BlockScheduler& scheduler);
@@ -79,12 +84,20 @@ class DecisionJudge {
   bool learn_hashes(const BlockScheduler& scheduler);
   // Whether the keys of a block, as many as there must be, stand for the prefixes they must.
   bool same_keys(const BlockScheduler& scheduler, std::int32_t block) const;
+  // Whether the block has the one key, and must have the one, that same_keys() last saw: nearly all
+  // blocks of nearly all steps, without a look into the maps.
+  bool known_key(const PrefixMap& map, std::int32_t block) const;
 
   // Whatever the hashes are: which prefix each stands for.
   struct Hashes {
     using Words = std::pair<std::uint64_t, std::uint64_t>;
+    struct Pair {  // a key and the one it stands for
+      PrefixKey is;
+      plain::Key must;
+    };
     std::map<Words, std::int64_t> prefix_of;
     std::map<std::int64_t, Words> hash_of;
+    std::vector<Pair> seen;  // by block, as above
   };
 
   plain::Scheduler model_;

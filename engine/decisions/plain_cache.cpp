@@ -1,11 +1,13 @@
 #include "engine/decisions/plain_cache.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace attnscope::plain {
 namespace {
 
 constexpr std::int32_t kNull = 0;
+constexpr std::int32_t kGone = -1;  // in the queue
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 std::int64_t count(const Blocks& blocks) { return static_cast<std::int64_t>(blocks.size()); }
@@ -36,7 +38,7 @@ Cache::Cache(const Rules& rules)
     }
   }
   for (auto block = static_cast<std::int32_t>(rules.first_block); block < rules.blocks; ++block) {
-    queue_[ticket_[index(block)] = ++last_ticket_] = block;
+    line_up(block, false);
   }
 }
 
@@ -249,11 +251,10 @@ std::int64_t Cache::need(const Request& r, std::int64_t tokens, std::int64_t tot
 }
 
 bool Cache::allocate(const Request& r, std::int64_t tokens, const Hit* hit, std::int64_t reserve) {
-  const auto free = [&] { return static_cast<std::int64_t>(queue_.size()); };
   const std::int64_t total =
       std::min(r.computed + (hit == nullptr ? 0 : hit->tokens), rules_.max_len);
   if (hit != nullptr && rules_.whole_sequence &&
-      need(r, std::min(r.known(), rules_.max_len), total, hit, true) + reserve > free()) {
+      need(r, std::min(r.known(), rules_.max_len), total, hit, true) + reserve > num_free_) {
     return false;
   }
   const std::int64_t upto = std::min(total + tokens + rules_.lookahead, rules_.max_len);
@@ -271,7 +272,7 @@ bool Cache::allocate(const Request& r, std::int64_t tokens, const Hit* hit, std:
       release(dropped);
     }
   }
-  if (need(r, upto, total, hit, false) + reserve > free()) return false;
+  if (need(r, upto, total, hit, false) + reserve > num_free_) return false;
   std::vector<Table>& tables = tables_.try_emplace(r.id, rules_.groups.size()).first->second;
   if (hit != nullptr && hit->tokens > 0) {
     for (std::size_t g = 0; g < rules_.groups.size(); ++g) {
@@ -404,14 +405,38 @@ bool Cache::forget_all() {
 
 Blocks Cache::free_blocks() const {
   Blocks blocks;
-  for (const auto& [ticket, block] : queue_) blocks.push_back(block);
+  blocks.reserve(index(num_free_));
+  std::copy_if(queue_.begin(), queue_.end(), std::back_inserter(blocks),
+               [](std::int32_t block) { return block != kGone; });
   return blocks;
+}
+
+void Cache::line_up(std::int32_t block, bool in_front) {
+  if (in_front) {
+    queue_.push_front(block);
+    ticket_[index(block)] = --first_ticket_;
+  } else {
+    ticket_[index(block)] = first_ticket_ + static_cast<std::int64_t>(queue_.size());
+    queue_.push_back(block);
+  }
+  ++num_free_;
+}
+
+void Cache::leave_queue(std::int32_t block) {
+  queue_[index(ticket_[index(block)] - first_ticket_)] = kGone;
+  --num_free_;
+  for (; !queue_.empty() && queue_.front() == kGone; ++first_ticket_) queue_.pop_front();
+  if (static_cast<std::int64_t>(queue_.size()) <= 2 * num_free_ + 64) return;
+  const Blocks left = free_blocks();  // new tickets, before those who left outnumber them
+  queue_.clear();
+  num_free_ = 0;
+  for (const std::int32_t b : left) line_up(b, false);
 }
 
 void Cache::take_new(std::int64_t request, std::int64_t n, Blocks& table) {
   for (; n > 0; --n) {
-    const std::int32_t block = queue_.begin()->second;
-    queue_.erase(queue_.begin());
+    const std::int32_t block = queue_.front();
+    leave_queue(block);
     take_all_keys(block);
     holders_[index(block)] = 1;
     last_holder_[index(block)] = request;
@@ -421,7 +446,7 @@ void Cache::take_new(std::int64_t request, std::int64_t n, Blocks& table) {
 
 void Cache::touch(std::int64_t request, std::int32_t block) {
   last_holder_[index(block)] = request;
-  if (holders_[index(block)]++ == 0) queue_.erase(ticket_[index(block)]);
+  if (holders_[index(block)]++ == 0) leave_queue(block);
 }
 
 void Cache::release(const Blocks& blocks) {
@@ -433,8 +458,8 @@ void Cache::release(const Blocks& blocks) {
     (first ? to_front : to_back).push_back(block);
   }
   std::reverse(to_front.begin(), to_front.end());
-  for (const std::int32_t b : to_front) queue_[ticket_[index(b)] = --first_ticket_] = b;
-  for (const std::int32_t b : to_back) queue_[ticket_[index(b)] = ++last_ticket_] = b;
+  for (const std::int32_t b : to_front) line_up(b, true);
+  for (const std::int32_t b : to_back) line_up(b, false);
 }
 
 }  // namespace attnscope::plain

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -94,6 +95,8 @@ class Cache {
   void take_new(std::int64_t request, std::int64_t count, Blocks& table);
   void touch(std::int64_t request, std::int32_t block);
   void release(const Blocks& blocks);
+  void line_up(std::int32_t block, bool in_front);
+  void leave_queue(std::int32_t block);
 
   Rules rules_;
   std::vector<Batch> batches_;
@@ -101,10 +104,11 @@ class Cache {
   std::shared_ptr<Prefixes> prefixes_;                 // names never change: copies share them
   std::map<std::int64_t, std::vector<Table>> tables_;  // by request, by group
   std::vector<std::int64_t> holders_, last_holder_;    // by block
-  // The queue of free blocks by their tickets, the smallest first; by block its ticket.
-  std::map<std::int64_t, std::int32_t> queue_;
+  // The queue of free blocks by their tickets from first_ticket_ on, kGone where one has left; by
+  // block its ticket.
+  std::deque<std::int32_t> queue_;
   std::vector<std::int64_t> ticket_;
-  std::int64_t first_ticket_ = 0, last_ticket_ = 0;
+  std::int64_t first_ticket_ = 0, num_free_ = 0;
   std::map<Key, Blocks> found_under_;   // oldest first
   std::vector<std::vector<Key>> keys_;  // by block: a full block's key first
   std::vector<NewKey> new_keys_;

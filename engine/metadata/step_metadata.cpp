@@ -1,6 +1,7 @@
 #include "engine/metadata/step_metadata.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/model/numbers.h"
 #include "kernels/layout/records.h"
@@ -19,8 +20,12 @@ std::int64_t StepMetadata::logits_width() const {
 }
 
 StepMetadata begin_step(const CacheLayout& layout, const Serving& serving,
-                        const WorkerTables& tables) {
+                        const WorkerTables& tables, StepMetadata last) {
   StepMetadata step;
+  for (const auto list :
+       {&StepMetadata::blocks, &StepMetadata::tables_before, &StepMetadata::tables}) {
+    step.*list = std::move(last.*list);
+  }
   step.live = serving.live();
   std::int64_t longest = 1;
   for (std::size_t row = 0; row < step.live.size(); ++row) {

@@ -61,9 +61,10 @@ struct StepMetadata {
   as_tensor group_table(int group) const;
 };
 
-// Requests part: rows, and the tables as the step before left them.
+// Requests part: rows, and the tables as the step before left them. last: what the step before had;
+// the memory of its tables, megabytes with many requests, is used again.
 StepMetadata begin_step(const CacheLayout& layout, const Serving& serving,
-                        const WorkerTables& tables);
+                        const WorkerTables& tables, StepMetadata last);
 
 // What the scheduler decided; once its schedule() has run.
 void take_decisions(StepMetadata& step, const Serving& serving);

@@ -249,7 +249,7 @@ Result<void> Session::begin() {
   verifier_->begin_step(cursor_.step);
   guarded([](InvariantGuard& guard) { guard.after_arrivals(); });
   judge_->begin_step(cursor_.step, *serving_);
-  metadata_ = begin_step(parts_.layout, *serving_, tables_);
+  metadata_ = begin_step(parts_.layout, *serving_, tables_, std::move(metadata_));
   host_ = {serving_.get()};
   decided_ = judge_waits_ = false;
   plan_error_.reset();

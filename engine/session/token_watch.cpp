@@ -23,8 +23,8 @@ TokenWatch::TokenWatch(const std::vector<Request>& requests) : parted_(requests.
 }
 
 void TokenWatch::went_back(const std::vector<Request>& requests) {
-  tokens_.clear();
-  for (const Request& request : requests) tokens_.push_back(request.tokens);
+  tokens_.resize(requests.size());
+  for (std::size_t i = 0; i < requests.size(); ++i) tokens_[i] = requests[i].tokens;
   has_sample_ = false;
 }
 
@@ -53,7 +53,9 @@ TokenWatch::Expected TokenWatch::expected(const StepMetadata& step, std::size_t 
 
 std::string TokenWatch::difference(const Request& request, const Expected& expected) const {
   const std::vector<std::int32_t>& before = tokens_[to_size(request.id)];
-  for (std::size_t i = 0; i < before.size(); ++i) {
+  const bool kept = before.size() <= request.tokens.size() &&
+                    std::equal(before.begin(), before.end(), request.tokens.begin());
+  for (std::size_t i = 0; !kept && i < before.size(); ++i) {
     if (i < request.tokens.size() && request.tokens[i] == before[i]) continue;
     return fmt::format("request {} ({}): its token at position {} was {} and is {}", request.id,
                        request.name, i, before[i],
@@ -107,21 +109,27 @@ std::string TokenWatch::difference_from_plain(const Request& request, std::size_
 std::vector<TapResult> TokenWatch::appended(const StepMetadata& step,
                                             const std::vector<Request>& requests) {
   std::vector<TapResult> found;
-  if (has_sample_ || step.sample_rows.empty()) {
-    for (const Request& request : requests) {
-      const auto row = std::ranges::find(step.live, request.id) - step.live.begin();
-      const Expected must =
-          row < to_count(step.live.size()) ? expected(step, to_size(row)) : Expected{};
-      std::string note = difference(request, must);
-      if (note.empty()) {
-        note = difference_from_plain(request, tokens_[to_size(request.id)].size(), must);
-      }
-      if (!note.empty())
-        found.push_back(
-            wrong_result(AS_OP_SAMPLE, std::string("tokens") + kAppendTap, 1, 1, std::move(note)));
-    }
+  if (!has_sample_ && !step.sample_rows.empty()) {
+    went_back(requests);
+    return found;
   }
-  went_back(requests);
+  for (const Request& request : requests) {
+    std::vector<std::int32_t>& known = tokens_[to_size(request.id)];
+    const auto row = std::ranges::find(step.live, request.id) - step.live.begin();
+    const Expected must =
+        row < to_count(step.live.size()) ? expected(step, to_size(row)) : Expected{};
+    std::string note = difference(request, must);
+    if (note.empty()) note = difference_from_plain(request, known.size(), must);
+    if (note.empty()) {
+      known.insert(known.end(), request.tokens.begin() + to_count(known.size()),
+                   request.tokens.end());
+      continue;
+    }
+    known = request.tokens;
+    found.push_back(
+        wrong_result(AS_OP_SAMPLE, std::string("tokens") + kAppendTap, 1, 1, std::move(note)));
+  }
+  has_sample_ = false;
   return found;
 }
 

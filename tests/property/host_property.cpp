@@ -78,7 +78,7 @@ class Stream {
   void step() {
     serving_->begin_step(step_);
     judge_->begin_step(step_++, *serving_);
-    StepMetadata m = begin_step(layout_, *serving_, tables_);
+    StepMetadata m = begin_step(layout_, *serving_, tables_, {});
     host_ = {serving_.get()};
     auditor_->before_schedule();
     serving_->schedule();
