@@ -14,8 +14,8 @@
 namespace attnscope {
 namespace {
 
-// Which tap of an earlier op of the step lies in an input. Stated apart from the graph that makes the
-// wiring (engine/family/), so that a mistake there is seen.
+// Which tap of an earlier op of the step lies in an input. Stated apart from the graph that makes
+// the wiring (engine/family/), so that a mistake there is seen.
 struct Wire {
   as_op_id op;
   const char* tap;
