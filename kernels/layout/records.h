@@ -1,4 +1,5 @@
-/* Byte layouts of cache rows and pages: offsets and strides only, no arithmetic on values. C99.
+/* The byte layouts of DeepSeek-V4's rows and pages as constants, for kernels and references; what
+ * other code asks is kernels/params/row_format.h, and tests hold the two together. C99.
  *
  * A page of `rows` rows is planar: all payloads, then all scales, then padding up to a multiple of
  * 576 bytes.
@@ -13,7 +14,7 @@
 
 #include <stdint.h>
 
-#include "kernels/params/tensor.h"
+#include "kernels/params/row_format.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -27,13 +28,8 @@ enum {
   AS_QUANT_BLOCK = 64, /* latent dims that share a scale */
   AS_QUANT_BLOCKS = 7,
   AS_MXFP4_BLOCK = 32,
-  AS_PAGE_ALIGNMENT = 576,
-  AS_NULL_BLOCK = 0 /* never owned, never written */
+  AS_PAGE_ALIGNMENT = 576
 };
-
-static inline int64_t as_round_up(int64_t n, int64_t multiple) {
-  return (n + multiple - 1) / multiple * multiple;
-}
 
 /* Bytes of a row's payload; width matters for STATE only. */
 static inline int64_t as_payload_bytes(int32_t record, int64_t width) {

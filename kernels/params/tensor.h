@@ -7,11 +7,12 @@
  *   AS_PAGED:   data is U8 [num_blocks, page_bytes], stride[0] = page stride in bytes (which may be
  *               larger than the page: packed slab), stride[1] = 1. A slot is
  *               block * rows_per_block + row; where a row's bytes lie inside its page is told by
- *               kernels/layout/records.h from `record` and rows_per_block.
- *   AS_LOGICAL: no pages. data is [rows, ...]: U8 with one whole record a row (kernels/layout:
- *               logical record order), or F32/F64 [rows, width] with plain values (references).
+ *               kernels/params/row_format.h from `record`, heads and rows_per_block.
+ *   AS_LOGICAL: no pages. data is [rows, ...]: U8 with one whole record a row (logical form of
+ *               row_format.h), or F32/F64 [rows, width] with plain values (references).
  *               A slot is simply a row number; where an op takes block tables, table[r][0] is the
  *               first row of request r and position (or entry) p lies in row table[r][0] + p.
+ *   data.reserved: KV heads of a row, 0 = 1.
  */
 #ifndef ATTNSCOPE_KERNELS_PARAMS_TENSOR_H
 #define ATTNSCOPE_KERNELS_PARAMS_TENSOR_H
@@ -37,13 +38,24 @@ typedef struct as_tensor {
   int32_t reserved;            /* 0, or a rule where a struct says so */
 } as_tensor;
 
-/* What one cache row holds. Byte layouts: kernels/layout/records.h. */
+/* What one cache row holds; kernels/params/row_format.h says how. Values never change once
+ * released. */
 typedef enum as_record {
   AS_RECORD_NONE = 0,
   AS_RECORD_LATENT = 1,      /* 448 e4m3 + 64 bf16 + 7 UE8M0 + 1 zero byte: 584 B, width 512 */
   AS_RECORD_INDEX_FP8 = 2,   /* 128 e4m3 + one fp32 power-of-two scale: 132 B, width 128 */
   AS_RECORD_INDEX_MXFP4 = 3, /* 64 bytes of e2m1 pairs + 4 UE8M0: 68 B, width 128 */
-  AS_RECORD_STATE = 4        /* fp32 [kv | score + ape], width = 2 * coff * d */
+  AS_RECORD_STATE = 4,       /* fp32 [kv | score + ape], width = 2 * coff * d */
+  /* Of any number of KV heads, of any width: */
+  AS_RECORD_BF16 = 5,
+  AS_RECORD_F16 = 6,
+  AS_RECORD_FP8_TENSOR = 7,       /* e4m3; one scale beside the cache */
+  AS_RECORD_FP8_HEAD = 8,         /* e4m3; a scale a head, beside the cache */
+  AS_RECORD_FP8_TOKEN = 9,        /* e4m3; an fp32 scale a row */
+  AS_RECORD_INT8_TOKEN_HEAD = 10, /* int8; fp32 scale and zero point a row and head */
+  AS_RECORD_LATENT_656 = 11,      /* 512 e4m3, 4 fp32 scales, 64 bf16: 656 B, width 576 */
+  /* Added to 5 .. 10: pages are [heads][rows], not [rows][heads]. */
+  AS_RECORD_HND = 256
 } as_record;
 
 typedef enum as_addressing { AS_PAGED = 0, AS_LOGICAL = 1 } as_addressing;
@@ -53,7 +65,7 @@ typedef struct as_cache {
   int32_t record;         /* as_record */
   int32_t addressing;     /* as_addressing */
   int32_t rows_per_block; /* paged: rows in one page (64, 2, 4, 8); logical: 0 */
-  int32_t width;          /* values in one row */
+  int32_t width;          /* values in one row, of all its heads */
 } as_cache;
 
 /* A layer's rotary embedding. Frequencies f_i = base^(-2i/64), i < 32; with factor > 1 (YaRN):
