@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "app/common/op_order.h"
-#include "kernels/layout/records.h"
+#include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -62,9 +62,8 @@ Result<RecordedCache> RecordedCache::read(const Capture& capture, const CacheSpe
   RecordedCache cache(spec);
   cache.blocks_ = capture.index().num_blocks;
   // Pages that nobody touches cost nothing.
-  cache.pages_.reset(static_cast<std::uint8_t*>(
-      std::calloc(static_cast<std::size_t>(cache.blocks_) + 1,
-                  static_cast<std::size_t>(as_round_up(spec.page_bytes, AS_PAGE_ALIGNMENT)))));
+  cache.pages_.reset(static_cast<std::uint8_t*>(std::calloc(
+      static_cast<std::size_t>(cache.blocks_) + 1, static_cast<std::size_t>(spec.page_bytes))));
   if (!cache.pages_) return Error{AS_NO_ENVIRONMENT, "a capture's cache: out of memory", {}};
   // The null block as the engine keeps it.
   std::memset(cache.pages_.get(), 0xff, static_cast<std::size_t>(spec.page_bytes));
@@ -104,21 +103,18 @@ void RecordedCache::put(const StepTrace& trace, const OpTrace& writer, const cha
   const RowsCopy* rows = writer.cache_rows(tap);
   if (rows == nullptr || rows->record != spec_.record || rows->width != spec_.width) return;
   const as_cache to = cache();
-  const auto payload = static_cast<std::size_t>(as_payload_bytes(spec_.record, spec_.width));
-  const auto scales = static_cast<std::size_t>(as_scale_bytes(spec_.record));
-  if (rows->bytes.size() != rows->slots.size() * (payload + scales)) {
+  const auto row_bytes = static_cast<std::size_t>(spec_.row_bytes());
+  if (rows->bytes.size() != rows->slots.size() * row_bytes) {
     for (const std::int64_t slot : rows->slots) known_.erase(slot);  // written, by values not kept
     return;
   }
   const std::uint8_t* from = rows->bytes.data();
   for (const std::int64_t slot : rows->slots) {
     if (slot >= 0 && slot < blocks_ * spec_.rows_per_block) {
-      const as_row_address row = as_cache_row(&to, slot);
-      std::memcpy(row.payload, from, payload);
-      if (scales > 0) std::memcpy(row.scales, from + payload, scales);
+      as_row_put(&to, slot, from);
       known_.insert(slot);
     }
-    from += payload + scales;
+    from += row_bytes;
   }
 }
 

@@ -15,7 +15,7 @@
 #include "engine/model/numbers.h"
 #include "engine/model/tensor_parallel.h"
 #include "engine/tensorfile/tensor_writer.h"
-#include "kernels/layout/records.h"
+#include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -223,10 +223,8 @@ class Collector : public SessionObserver {
     const as_cache& cache = params.cache(tap.offset);
     const as_tensor& slots = params.tensor(tap.mask_offset);
     const bool paged = source_ == Source::kEngine;
-    const std::int64_t width =
-        paged ? as_row_bytes(cache.record, cache.width) : cache.data.shape[1];
+    const std::int64_t width = paged ? as_cache_row_bytes(&cache) : cache.data.shape[1];
     const std::int32_t dtype = paged ? AS_U8 : cache.data.dtype;
-    const std::int64_t payload = as_payload_bytes(cache.record, cache.width);
     std::vector<std::uint8_t> bytes(to_size(width * as_dtype_size(dtype)));
     for (const Row& row : rows_of(session, params.info(), slots.shape[0])) {
       const std::int64_t slot = *at<std::int64_t>(slots, row.token);
@@ -234,9 +232,7 @@ class Collector : public SessionObserver {
       if (slot < 0) continue;
       if (paged) {
         if (slot >= cache.data.shape[0] * cache.rows_per_block) continue;
-        const as_row_address address = as_cache_row(&cache, slot);
-        std::memcpy(bytes.data(), address.payload, to_size(payload));
-        std::memcpy(bytes.data() + payload, address.scales, to_size(width - payload));
+        as_row_get(&cache, slot, bytes.data());
       } else {
         const auto* from = static_cast<const std::uint8_t*>(cache.data.data);
         std::memcpy(bytes.data(), from + to_size(slot) * bytes.size(), bytes.size());

@@ -15,7 +15,7 @@
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
 #include "engine/model/numbers.h"
-#include "kernels/layout/records.h"
+#include "kernels/params/row_format.h"
 
 namespace attnscope::gui {
 namespace {

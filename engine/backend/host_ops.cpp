@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kernels/layout/records.h"
+#include "kernels/params/row_format.h"
 #include "kernels/params/step_params.h"
 #include "kernels/params/tensor_view.h"
 

@@ -24,7 +24,7 @@ CacheSpec make_spec(int layer, CacheKind kind, std::int32_t record, int width, i
   s.block_tokens = block_tokens;
   s.window = window;
   s.rows_per_block = block_tokens / ratio;
-  s.page_bytes = as_page_bytes(record, width, s.rows_per_block);
+  s.page_bytes = s.rows().page;
   return s;
 }
 

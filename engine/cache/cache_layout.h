@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "engine/model/model_config.h"
-#include "kernels/params/tensor.h"
+#include "kernels/params/row_format.h"
 
 namespace attnscope {
 
@@ -35,6 +35,10 @@ struct CacheSpec {
   std::int64_t page_bytes = 0;  // padded
   int group = -1;
   std::int64_t offset = 0;  // of this layer's page inside a block
+
+  // Bytes of its rows and pages.
+  as_row_layout rows() const { return as_row_layout_of(record, width, 1, rows_per_block); }
+  std::int64_t row_bytes() const { return rows().row; }
 };
 
 struct CacheGroup {

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "engine/model/numbers.h"
-#include "kernels/layout/records.h"
+#include "kernels/params/row_format.h"
 
 namespace attnscope {
 namespace {
@@ -104,8 +104,7 @@ PlannedGroup make_group(const Items& items, std::int64_t part, std::int64_t part
   group.spec.block_tokens = first.block_tokens;
   group.spec.window = first.window;
   for (const Item& item : items) {
-    const std::int64_t real =
-        as_page_bytes_raw(item.spec->record, item.spec->width, item.spec->rows_per_block);
+    const std::int64_t real = item.spec->rows().page_used;
     auto it = std::find_if(group.pages.begin(), group.pages.end(), [&](const PlannedPage& page) {
       return page.real_bytes == real && page.padded_bytes == item.page;
     });

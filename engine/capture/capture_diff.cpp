@@ -349,7 +349,7 @@ class Differ {
       if (twin == nullptr) continue;
       TapDiff compared = compare_rows(m, rows, *twin);
       // A rounding before quantisation explains other bytes after it.
-      const bool state = rows.record == AS_RECORD_STATE;
+      const bool state = as_row_is_values(rows.record) != 0;
       compared.within = compared.equal || rounded_row || (state && compared.max_abs < 1e-3);
       diff.taps.push_back(std::move(compared));
     }

@@ -10,6 +10,7 @@
 // they are what a later program of the same format version wrote.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -99,6 +100,10 @@ class JsonWriter {
       names.push_back(key);
       values.push_back(of(value));
     }
+    template <class T>
+    void later(const char* key, const T& value) {
+      (*this)(key, value);
+    }
   };
   template <class T>
   static nlohmann::json of_object(const T& value) {
@@ -187,6 +192,11 @@ class JsonFieldReader {
       if (at >= values.size() || !get(values[at], value, wrong)) {
         wrong = wrong.empty() ? std::string(key) : key + ("." + wrong);
       }
+    }
+    // A column that tables of before do not have.
+    template <class T>
+    void later(const char* key, T& value) {
+      if (std::find(names.begin(), names.end(), key) != names.end()) (*this)(key, value);
     }
   };
   template <class T>

@@ -362,7 +362,7 @@ TapDiff compare_rows(const RowMatch& match, const RowsCopy& a, const RowsCopy& b
       }
       out.equal = false;
     }
-    if (a.record != AS_RECORD_STATE) continue;
+    if (as_row_is_values(a.record) == 0) continue;
     for (std::int64_t i = 0; i + 4 <= a.row_bytes; i += 4) {
       float u = 0, v = 0;
       std::memcpy(&u, p + i, 4);

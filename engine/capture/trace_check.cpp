@@ -5,7 +5,7 @@
 
 #include "engine/capture/trace_io.h"
 #include "engine/model/numbers.h"
-#include "kernels/layout/records.h"
+#include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -193,8 +193,8 @@ void check_axes(Check& check, const TapCopy& tap, const StepTrace& t, const Sess
 
 void check_rows(Check& check, const RowsCopy& r, const StepTrace& t, const SessionInfo& info) {
   const std::int64_t rows = to_count(r.tokens.size());
-  check.that(r.record > AS_RECORD_NONE && r.record <= AS_RECORD_STATE && r.width > 0 &&
-                 r.width <= 1 << 16 && r.row_bytes == as_row_bytes(r.record, r.width),
+  const as_row_layout one = as_row_layout_of(r.record, r.width, r.heads, 1);
+  check.that(one.format != nullptr && r.width > 0 && r.width <= 1 << 16 && r.row_bytes == one.row,
              "cache rows are of no known record");
   if (!check.ok()) return;
   check.that(r.group >= 0 && r.group < to_count(info.layout.groups.size()) &&

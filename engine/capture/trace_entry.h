@@ -30,7 +30,7 @@ struct TapEntry {
 // Tensors PREFIX.tokens, .slots, .bytes, .reference.
 struct RowsEntry {
   std::string name;
-  std::int32_t record = 0, width = 0, group = -1, rows_per_block = 0;
+  std::int32_t record = 0, width = 0, heads = 1, group = -1, rows_per_block = 0;
   std::int64_t row_bytes = 0;
   std::string prefix;  // empty = not kept
   bool reference = false;
@@ -92,6 +92,7 @@ void fields(V& v, RowsEntry& r) {
   v("group", r.group);
   v("rows_per_block", r.rows_per_block);
   v("row_bytes", r.row_bytes);
+  v.later("heads", r.heads);
   v("prefix", r.prefix);
   v("reference", r.reference);
   v("stats", r.stats);

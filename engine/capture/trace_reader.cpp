@@ -166,6 +166,7 @@ void read_rows(const OpEntry& entry, PayloadReader& payload, OpTrace& op) {
     rows.name = r.name;
     rows.record = r.record;
     rows.width = r.width;
+    rows.heads = r.heads;
     rows.group = r.group;
     rows.rows_per_block = r.rows_per_block;
     rows.row_bytes = r.row_bytes;

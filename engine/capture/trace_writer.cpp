@@ -119,6 +119,7 @@ RowsEntry describe_rows(const RowsCopy& rows, const std::string& prefix, bool ke
   entry.name = rows.name;
   entry.record = rows.record;
   entry.width = rows.width;
+  entry.heads = rows.heads;
   entry.group = rows.group;
   entry.rows_per_block = rows.rows_per_block;
   entry.row_bytes = rows.row_bytes;

@@ -123,7 +123,7 @@ void collect_rows(const OpTrace& op, const RowsCopy& rows, const RowOwners& owne
   if (rows.tokens.empty()) return;
   const auto count = static_cast<std::int64_t>(rows.tokens.size());
   auto* data = const_cast<std::uint8_t*>(rows.bytes.data());
-  const bool state = rows.record == AS_RECORD_STATE;
+  const bool state = as_row_is_values(rows.record) != 0;
   const as_tensor value =
       state ? make_tensor(data, AS_F32, {count, rows.row_bytes / as_dtype_size(AS_F32)})
             : make_tensor(data, AS_U8, {count, rows.row_bytes});

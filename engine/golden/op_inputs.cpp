@@ -153,37 +153,51 @@ struct OpInputs::State {
   // Every row that a request has holds values; the null block and what lies behind holds NaN.
   as_cache make_cache(const Table& table, std::int32_t record, std::int64_t width,
                       std::int64_t rows_per_block, bool filled) {
-    const std::int64_t page = as_page_bytes(record, width, rows_per_block);
+    const std::int64_t page = as_row_layout_of(record, width, 1, rows_per_block).page;
     as_cache cache{};
     cache.data = make(AS_U8, {table.blocks, page});
     cache.record = record;
     cache.addressing = AS_PAGED;
     cache.rows_per_block = static_cast<std::int32_t>(rows_per_block);
     cache.width = static_cast<std::int32_t>(width);
+    const as_row_layout one = as_row_layout_of(record, width, 1, 1);
+    std::vector<std::uint8_t> row(static_cast<std::size_t>(one.row), 0);
     for (std::int64_t s = rows_per_block; filled && s < table.blocks * rows_per_block; ++s) {
-      fill_row(as_cache_row(&cache, s), record, width);
+      fill_row(one, row.data());
+      as_row_put(&cache, s, row.data());
     }
     return cache;
   }
-  void fill_row(const as_row_address& row, std::int32_t record, std::int64_t width) {
+  // Padding stays as it is. Elements of all parts, then scales.
+  void fill_row(const as_row_layout& l, std::uint8_t* row) {
     const auto code = [&] {  // e4m3, all but its two NaN
       const auto byte = static_cast<std::uint8_t>(random.next() >> 40);
       return (byte & 0x7f) == 0x7f ? std::uint8_t{0x7e} : byte;
     };
     const auto exponent = [&] { return static_cast<std::uint8_t>(119 + random.below(3)); };
-    if (record == AS_RECORD_STATE) {
-      auto* values = reinterpret_cast<float*>(row.payload);
-      for (std::int64_t i = 0; i < width; ++i) values[i] = random.normal();
-    } else if (record == AS_RECORD_LATENT) {
-      for (int i = 0; i < AS_NOPE_DIM; ++i) row.payload[i] = code();
-      auto* rotated = reinterpret_cast<bf16_t*>(row.payload + AS_NOPE_DIM);
-      for (int i = 0; i < AS_ROPE_DIM; ++i) rotated[i] = rounded(random.normal());
-      for (int i = 0; i < AS_QUANT_BLOCKS; ++i) row.scales[i] = exponent();
-      row.scales[AS_QUANT_BLOCKS] = 0;
-    } else {
-      for (int i = 0; i < AS_INDEX_DIM; ++i) row.payload[i] = code();
-      const float scale = std::bit_cast<float>(std::uint32_t{exponent()} << 23);
-      std::memcpy(row.scales, &scale, sizeof(scale));
+    const auto put = [](std::uint8_t* at, const auto& value) {
+      std::memcpy(at, &value, sizeof(value));
+    };
+    for (std::int64_t i = 0; i < l.width; ++i) {
+      const as_element_place e = as_element_at(&l, 0, 0, i);
+      if (e.code == AS_CODE_E4M3) {
+        put(row + e.at, code());
+      } else if (e.code == AS_CODE_BF16) {
+        put(row + e.at, rounded(random.normal()));
+      } else {
+        put(row + e.at, random.normal());
+      }
+    }
+    for (std::int32_t i = 0; i < l.format->num_parts; ++i) {
+      const as_part_span part = as_part_in_row(&l, 0, i);
+      for (std::int64_t k = 0; k < part.num_scales; ++k) {
+        if (l.format->parts[i].scale == AS_CODE_UE8M0) {
+          put(row + part.scales + k, exponent());
+        } else {
+          const float scale = std::bit_cast<float>(std::uint32_t{exponent()} << 23);
+          put(row + part.scales + 4 * k, scale);
+        }
+      }
     }
   }
 

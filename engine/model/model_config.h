@@ -68,6 +68,7 @@ struct ModelConfig {
   int hidden = 0;        // hidden_size
   int heads = 0;         // H, num_attention_heads
   int head_dim = 512;    // D; 448 no-RoPE + 64 RoPE
+  int rope_dim = 64;     // of them, the last ones, that are rotated
   int q_lora = 0;        // q_lora_rank
   int o_lora = 0;        // o_lora_rank
   int o_groups = 0;      // output groups of heads/o_groups heads

@@ -1,7 +1,7 @@
 #include "engine/mutants/host_mutants.h"
 
 #include "engine/backend/host_ops.h"
-#include "kernels/layout/records.h"
+#include "kernels/params/row_format.h"
 #include "kernels/params/step_params.h"
 #include "kernels/params/tensor_view.h"
 

@@ -54,7 +54,7 @@ class EditLook {
       if (const auto it = before_.caches.find(tap.name); it != before_.caches.end()) {
         const StoredCache& now = after_.caches.at(tap.name);
         if (now.slots != it->second.slots) wrong_ = fmt::format("{} has other slots", tap.name);
-        const std::int32_t dtype = now.record == AS_RECORD_STATE ? AS_F32 : AS_U8;
+        const std::int32_t dtype = as_row_is_values(now.record) != 0 ? AS_F32 : AS_U8;
         auto ok = bytes(tap.name + std::string(".rows"), it->second.rows, now.rows, dtype);
         if (!ok) return ok.error();
       }

@@ -22,7 +22,6 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kFrequencies[] = {"fp64", "fp32"};  // by as_rope_frequencies
-constexpr const char* kRecords[] = {"none", "latent", "index_fp8", "index_mxfp4", "state"};
 constexpr std::int64_t kMostInCase = std::int64_t{1} << 40;
 // In the metadata of a case's tensors.
 constexpr const char* kTensorsOfCase = "attnscope.case";
@@ -92,7 +91,7 @@ json rope_json(const StoredRope& r) {
 }
 
 json cache_json(const StoredCache& c) {
-  return {{"record", kRecords[c.record]},
+  return {{"record", as_row_format_of(c.record)->name},
           {"blocks", c.blocks},
           {"rows_per_block", c.rows_per_block},
           {"page_stride", c.page_stride},
@@ -143,18 +142,23 @@ class CaseReader {
 
   void cache(JsonObject object, const std::string& name, OpCase& kept) {
     StoredCache cache;
-    const std::string record =
-        object.choice("record", {std::begin(kRecords) + 1, std::end(kRecords)}, "latent");
-    cache.record = static_cast<std::int32_t>(
-        std::find(std::begin(kRecords), std::end(kRecords), record) - std::begin(kRecords));
+    const std::string record = object.choice("record", row_format_names(), "latent");
+    cache.record = as_row_format_by_name(record.c_str())->record;
     cache.blocks = object.integer("blocks", 1, kMostInCase);
     cache.rows_per_block =
         static_cast<std::int32_t>(object.integer("rows_per_block", 1, std::int64_t{1} << 20));
     cache.page_stride = object.integer("page_stride", 1, kMostInCase);
     cache.width = static_cast<std::int32_t>(object.integer("width", 1, std::int64_t{1} << 20));
+    cache.heads = static_cast<std::int32_t>(object.integer("heads", 0, 1 << 16, 0));
     object.finish();
     if (failed()) return;
-    const std::int64_t page = as_page_bytes(cache.record, cache.width, cache.rows_per_block);
+    const as_row_layout layout = cache.layout();
+    if (layout.format == nullptr) {
+      return object.fail("width", fmt::format("{} does not fit the record", cache.width),
+                         fmt::format("rows of {} have {}", record,
+                                     as_row_width(as_row_format_by_name(record.c_str())->record)));
+    }
+    const std::int64_t page = layout.page;
     if (cache.page_stride < page) {
       return object.fail("page_stride", fmt::format("{} is less than a page", cache.page_stride),
                          fmt::format("a page of this record has {} bytes", page));
@@ -163,7 +167,7 @@ class CaseReader {
     const as_tensor rows = get(name + ".rows");
     if (failed()) return;
     const auto count = static_cast<std::int64_t>(cache.slots.size());
-    const bool state = cache.record == AS_RECORD_STATE;
+    const bool state = as_row_is_values(cache.record) != 0;
     const std::int64_t width = state ? cache.width : cache.row_bytes();
     if (!is(rows, state ? AS_F32 : AS_U8, {count, width})) {
       return fail(name + ".rows",

@@ -13,9 +13,9 @@
 #include "engine/opcase/reference_call.h"
 #include "engine/session/forced_copy.h"
 #include "engine/session/op_params.h"
-#include "kernels/layout/records.h"
 #include "kernels/params/helper_params.h"
 #include "kernels/params/indexer_params.h"
+#include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -145,15 +145,10 @@ class Judge {
     std::vector<std::uint8_t> expected(bytes, 0xff);
     as_cache other = cache;
     other.data.data = expected.data();
-    const auto payload = static_cast<std::size_t>(as_payload_bytes(kept.record, kept.width));
-    const auto scales = static_cast<std::size_t>(as_scale_bytes(kept.record));
-    const bool input = tap.direction == AS_TAP_IN;
-    const std::uint8_t* row = kept.rows.data();
-    for (const std::int64_t slot : kept.slots) {
-      const as_row_address to = as_cache_row(&other, slot), from = as_cache_row(&cache, slot);
-      std::memcpy(to.payload, input ? row : from.payload, payload);
-      if (scales > 0) std::memcpy(to.scales, input ? row + payload : from.scales, scales);
-      row += payload + scales;
+    if (tap.direction == AS_TAP_IN) {
+      put_stored_rows(kept, other);
+    } else {
+      for (const std::int64_t slot : kept.slots) as_row_copy(&cache, slot, &other, slot);
     }
     std::size_t wrong = 0, first = bytes;
     for (std::size_t i = 0; i < bytes; ++i) {
@@ -288,16 +283,7 @@ Result<CaseCall> with_outputs(const OpCase& kept) {
   for (const as_tap_info& tap : kept.op.taps) {
     const auto it = kept.caches.find(tap.name);
     if (it == kept.caches.end() || reads_tap(kept.op, tap, call->params())) continue;
-    const std::uint8_t* row = it->second.rows.data();
-    const auto payload =
-        static_cast<std::size_t>(as_payload_bytes(it->second.record, it->second.width));
-    const auto scales = static_cast<std::size_t>(as_scale_bytes(it->second.record));
-    for (const std::int64_t slot : it->second.slots) {
-      const as_row_address to = as_cache_row(&call->cache(tap), slot);
-      std::memcpy(to.payload, row, payload);
-      if (scales > 0) std::memcpy(to.scales, row + payload, scales);
-      row += payload + scales;
-    }
+    put_stored_rows(it->second, call->cache(tap));
   }
   return call;
 }

@@ -9,7 +9,7 @@
 #include "engine/config/json_file.h"
 #include "engine/config/json_object.h"
 #include "engine/config/scenario.h"
-#include "kernels/layout/records.h"
+#include "kernels/params/row_format.h"
 
 namespace attnscope {
 namespace {
@@ -60,23 +60,20 @@ ImportCache read_cache(JsonObject o) {
   ImportCache c;
   c.name = o.text("name");
   c.scales = o.text("scales", "");
-  const std::vector<std::string> records = {"latent", "index_fp8", "index_mxfp4", "state"};
-  const std::string record = o.choice("record", records, "latent");
-  const auto at = std::find(records.begin(), records.end(), record) - records.begin();
-  c.record = static_cast<std::int32_t>(at) + AS_RECORD_LATENT;
+  const std::string record = o.choice("record", row_format_names(), "latent");
+  const as_row_format& format = *as_row_format_by_name(record.c_str());
+  c.record = format.record;
   c.interleaved = o.choice("rows", {"planar", "interleaved"}, "planar") == "interleaved";
   c.fnuz = o.choice("codes", {"e4m3fn", "e4m3fnuz"}, "e4m3fn") == "e4m3fnuz";
   c.rows_per_block =
       static_cast<std::int32_t>(o.integer("rows_per_block", 1, std::int64_t{1} << 20));
-  c.width = c.record == AS_RECORD_LATENT  ? AS_HEAD_DIM
-            : c.record == AS_RECORD_STATE ? 0
-                                          : AS_INDEX_DIM;
-  if (c.record == AS_RECORD_STATE) {
+  c.width = static_cast<std::int32_t>(as_row_width(c.record));
+  if (c.width == 0) {
     c.width = static_cast<std::int32_t>(o.integer("width", 1, std::int64_t{1} << 20));
   }
   c.page_stride = o.integer("page_stride", 0, kMostInDump, 0);
   c.offset = o.integer("offset", 0, kMostInDump, 0);
-  if (c.fnuz && c.record != AS_RECORD_LATENT && c.record != AS_RECORD_INDEX_FP8) {
+  if (c.fnuz && format.parts[0].code != AS_CODE_E4M3) {
     o.fail("codes", "this record has no e4m3 codes");
   }
   o.finish();

@@ -7,29 +7,30 @@
 #include <limits>
 
 #include "kernels/cpu/codec.h"
-#include "kernels/layout/records.h"
+#include "kernels/params/row_format.h"
 
 namespace attnscope {
 namespace {
 
 // The same code stands for half the value in FNUZ: the scales are halved, the codes stay. -0 is NaN
 // there. False when there is no such row here.
-bool from_fnuz(std::int32_t record, const as_row_address& row) {
-  const int codes = record == AS_RECORD_LATENT ? AS_NOPE_DIM : AS_INDEX_DIM;
-  for (int i = 0; i < codes; ++i) {
-    if ((row.payload[i] & 0x7f) == 0x7f) return false;
-    if (row.payload[i] == 0x80) row.payload[i] = 0x7f;
+bool from_fnuz(const as_row_layout& l, std::uint8_t* row) {
+  const as_part_span part = as_part_in_row(&l, 0, 0);
+  for (std::uint8_t* code = row + part.elements; code < row + part.elements + part.count; ++code) {
+    if ((*code & 0x7f) == 0x7f) return false;
+    if (*code == 0x80) *code = 0x7f;
   }
-  if (record == AS_RECORD_INDEX_FP8) {
-    float scale;
-    std::memcpy(&scale, row.scales, sizeof(scale));
-    scale *= 0.5f;
-    std::memcpy(row.scales, &scale, sizeof(scale));
-    return true;
-  }
-  for (int b = 0; b < AS_QUANT_BLOCKS; ++b) {
-    if (row.scales[b] == 0) return false;
-    if (row.scales[b] < 255) --row.scales[b];
+  std::uint8_t* scales = row + part.scales;
+  for (std::int64_t k = 0; k < part.num_scales; ++k) {
+    if (l.format->parts[0].scale == AS_CODE_F32) {
+      float scale;
+      std::memcpy(&scale, scales + 4 * k, sizeof(scale));
+      scale *= 0.5f;
+      std::memcpy(scales + 4 * k, &scale, sizeof(scale));
+      continue;
+    }
+    if (scales[k] == 0) return false;
+    if (scales[k] < 255) --scales[k];
   }
   return true;
 }
@@ -45,8 +46,8 @@ float e4m3_value(std::uint8_t code, bool fnuz) {
 
 Result<ImportedPages> import_pages(const ImportCache& cache, std::span<const std::uint8_t> bytes,
                                    std::int64_t first_axis, std::span<const std::uint8_t> scales) {
-  const std::int64_t payload = as_payload_bytes(cache.record, cache.width);
-  const std::int64_t scale = as_scale_bytes(cache.record);
+  const as_row_layout one = as_row_layout_of(cache.record, cache.width, 1, 1);
+  const std::int64_t payload = one.payload, scale = one.scales;
   const bool apart = !cache.scales.empty();
   const std::int64_t rows = cache.rows_per_block;
   const std::int64_t needed = rows * (apart ? payload : payload + scale);
@@ -70,7 +71,7 @@ Result<ImportedPages> import_pages(const ImportCache& cache, std::span<const std
     return bad_input(fmt::format("{}: {} bytes of scales, {} are needed", cache.scales,
                                  scales.size(), out.blocks * rows * scale));
   }
-  out.page_bytes = as_page_bytes(cache.record, cache.width, rows);
+  out.page_bytes = as_row_layout_of(cache.record, cache.width, 1, rows).page;
   out.bytes.assign(static_cast<std::size_t>(out.blocks * out.page_bytes), 0xff);
   as_cache pages{};
   pages.data.data = out.bytes.data();
@@ -79,18 +80,20 @@ Result<ImportedPages> import_pages(const ImportCache& cache, std::span<const std
   pages.record = cache.record;
   pages.rows_per_block = cache.rows_per_block;
   pages.width = cache.width;
+  std::vector<std::uint8_t> record(static_cast<std::size_t>(one.row));
   for (std::int64_t slot = 0; slot < out.blocks * rows; ++slot) {
     const std::uint8_t* page = bytes.data() + cache.offset + slot / rows * stride;
     const std::int64_t row = slot % rows;
-    const as_row_address to = as_cache_row(&pages, slot);
     const std::uint8_t* from = page + row * (cache.interleaved ? payload + scale : payload);
-    std::memcpy(to.payload, from, static_cast<std::size_t>(payload));
-    if (scale == 0) continue;
-    const std::uint8_t* own = apart               ? scales.data() + slot * scale
-                              : cache.interleaved ? from + payload
-                                                  : page + rows * payload + row * scale;
-    std::memcpy(to.scales, own, static_cast<std::size_t>(scale));
-    if (cache.fnuz && !from_fnuz(cache.record, to)) out.without_codes.push_back(slot);
+    std::memcpy(record.data(), from, static_cast<std::size_t>(payload));
+    if (scale > 0) {
+      const std::uint8_t* own = apart               ? scales.data() + slot * scale
+                                : cache.interleaved ? from + payload
+                                                    : page + rows * payload + row * scale;
+      std::memcpy(record.data() + payload, own, static_cast<std::size_t>(scale));
+    }
+    if (cache.fnuz && !from_fnuz(one, record.data())) out.without_codes.push_back(slot);
+    as_row_put(&pages, slot, record.data());
   }
   return out;
 }

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels/layout/records.h"
+#include "kernels/params/row_format.h"
 
 namespace attnscope {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "engine/backend/call_op.h"
 #include "engine/session/forced_copy.h"
-#include "kernels/layout/records.h"
 #include "kernels/params/indexer_params.h"
+#include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -92,31 +92,33 @@ bool scales_differ(const Row& row, std::int64_t codes) {
   return false;
 }
 
-// Elements of a row that follow from none of the sets.
+// Elements of a row that follow from none of the sets. scales: the bytes are a whole record, not
+// its elements alone.
 std::int64_t unexplained_codes(const Row& row, std::int32_t record, bool scales) {
+  const as_row_layout l = as_row_layout_of(record, as_row_width(record), 1, 1);
+  if (l.format == nullptr) return 1;
+  const as_row_part& first = l.format->parts[0];
+  const bool pairs = as_code_bits(first.code) == 4;
+  const bool moved = !scales && (pairs || scales_differ(row, as_part_count(l.format, 0, l.width)));
   std::int64_t n = 0;
-  if (record == AS_RECORD_INDEX_MXFP4) {
-    const std::int64_t payload = AS_INDEX_DIM / 2;
-    for (std::int64_t i = 0; i < AS_INDEX_DIM; ++i) {
-      const auto code = [i](const std::uint8_t* r) { return (r[i / 2] >> (i % 2 * 4)) & 0xf; };
-      n += !row.as_scaled(code, 0x8, payload + i / AS_MXFP4_BLOCK, scales ? 1 : 0, !scales);
+  for (std::int64_t i = 0; i < l.width; ++i) {
+    const as_element_place e = as_element_at(&l, 0, 0, i);
+    const std::int64_t bits = as_code_bits(e.code);
+    if (e.scale < 0) {
+      n += !row.as_one(e.at, bits / 8);
+      continue;
     }
-    for (std::int64_t b = 0; scales && b < 4; ++b) n += !row.as_one(payload + b, 1);
-    return n;
+    const std::int64_t scale_bytes = as_code_bits(l.format->parts[e.part].scale) / 8;
+    const auto code = [&](const std::uint8_t* r) {
+      return (r[e.at] >> e.shift) & ((1 << bits) - 1);
+    };
+    n += !row.as_scaled(code, 1 << (bits - 1), e.scale, scales ? scale_bytes : 0, moved);
   }
-  const bool latent = record == AS_RECORD_LATENT;
-  const std::int64_t codes = latent ? AS_NOPE_DIM : AS_INDEX_DIM;
-  const std::int64_t payload = as_payload_bytes(record, 0);
-  const bool moved = !scales && scales_differ(row, codes);
-  for (std::int64_t i = 0; i < codes; ++i) {
-    const auto code = [i](const std::uint8_t* r) { return static_cast<int>(r[i]); };
-    const std::int64_t scale = payload + (latent ? i / AS_QUANT_BLOCK : 0);
-    n += !row.as_scaled(code, 0x80, scale, !scales ? 0 : latent ? 1 : 4, moved);
+  for (std::int64_t at = l.payload; scales && at < l.row;) {
+    const as_row_field field = as_field_at(&l, at);
+    n += !row.as_one(field.at, field.bytes);
+    at += field.bytes;
   }
-  for (std::int64_t i = codes; i < payload; i += 2) n += !row.as_one(i, 2);
-  if (!scales) return n;
-  if (!latent) return n + !row.as_one(payload, 4);
-  for (std::int64_t b = 0; b < as_scale_bytes(record); ++b) n += !row.as_one(payload + b, 1);
   return n;
 }
 

@@ -78,19 +78,16 @@ StoredCache keep_cache(const as_cache& cache, std::vector<std::int64_t> slots) {
   out.rows_per_block = cache.rows_per_block;
   out.width = cache.width;
   out.blocks = cache.data.shape[0];
+  out.heads = cache.data.reserved;
   // Pages a little apart, so that page size and stride are two numbers as in a shared slab.
-  out.page_stride =
-      as_page_bytes(cache.record, cache.width, cache.rows_per_block) + AS_PAGE_ALIGNMENT;
+  constexpr std::int64_t kApart = 576;
+  out.page_stride = out.layout().page + kApart;
   out.slots = std::move(slots);
   out.rows.resize(out.slots.size() * to_size(out.row_bytes()));
-  const auto payload = to_size(as_payload_bytes(cache.record, cache.width));
-  const auto scales = to_size(as_scale_bytes(cache.record));
   std::uint8_t* to = out.rows.data();
   for (const std::int64_t slot : out.slots) {
-    const as_row_address row = as_cache_row(&cache, slot);
-    std::memcpy(to, row.payload, payload);
-    if (scales > 0) std::memcpy(to + payload, row.scales, scales);
-    to += payload + scales;
+    as_row_get(&cache, slot, to);
+    to += out.row_bytes();
   }
   return out;
 }
@@ -135,13 +132,6 @@ class HeapMemory : public CaseMemory {
   std::vector<NanMemory> memory_;
 };
 
-void copy_row(const as_row_address& from, const as_row_address& to, const as_cache& cache) {
-  std::memcpy(to.payload, from.payload, to_size(as_payload_bytes(cache.record, cache.width)));
-  if (to.scales != nullptr) {
-    std::memcpy(to.scales, from.scales, to_size(as_scale_bytes(cache.record)));
-  }
-}
-
 // a * b + c, or -1 beyond kLargestCall.
 std::int64_t bounded(std::int64_t a, std::int64_t b, std::int64_t c = 0) {
   if (a < 0 || b < 0 || c < 0 || (b > 0 && a > kLargestCall / b)) return -1;
@@ -151,7 +141,9 @@ std::int64_t bounded(std::int64_t a, std::int64_t b, std::int64_t c = 0) {
 
 }  // namespace
 
-std::int64_t StoredCache::row_bytes() const { return as_row_bytes(record, width); }
+as_row_layout StoredCache::layout() const {
+  return as_row_layout_of(record, width, std::max(heads, 1), rows_per_block);
+}
 
 Result<OpCase> keep_case(const CaseOp& op, const void* params, CaseOrigin origin) {
   if (op.id == AS_OP_COPY_BLOCKS) {
@@ -242,7 +234,7 @@ Result<void> CaseCall::put_cache(const as_tap_info& tap, const StoredCache& from
   cache.rows_per_block = from.rows_per_block;
   cache.width = from.width;
   cache.addressing = AS_PAGED;
-  const std::int64_t page = as_page_bytes(from.record, from.width, from.rows_per_block);
+  const std::int64_t page = from.layout().page;
   const std::int64_t bytes = bounded(from.blocks, from.page_stride);
   if (bytes < 0 || from.page_stride < page) {
     return wrong_size(fmt::format("{}: {}", op_.name, tap.name));
@@ -251,16 +243,8 @@ Result<void> CaseCall::put_cache(const as_tap_info& tap, const StoredCache& from
   if (!memory) return memory.error();
   cache.data = make_tensor(*memory, AS_U8, {from.blocks, page});
   cache.data.stride[0] = from.page_stride;
-  if (!filled) return {};
-  const std::uint8_t* row = from.rows.data();
-  const auto payload = to_size(as_payload_bytes(from.record, from.width));
-  const auto scales = to_size(as_scale_bytes(from.record));
-  for (const std::int64_t slot : from.slots) {
-    const as_row_address to = as_cache_row(&cache, slot);
-    std::memcpy(to.payload, row, payload);
-    if (scales > 0) std::memcpy(to.scales, row + payload, scales);
-    row += payload + scales;
-  }
+  cache.data.reserved = from.heads;
+  if (filled) put_stored_rows(from, cache);
   return {};
 }
 
@@ -325,7 +309,7 @@ void copy_outputs(const CaseCall& call, void* params) {
     if (tap.kind == AS_TAP_CACHE) {
       const as_cache &from = call.cache(tap), &to = cache_at(params, tap.offset);
       for (const std::int64_t slot : slots_touched(call.op(), params, tap.offset)) {
-        copy_row(as_cache_row(&from, slot), as_cache_row(&to, slot), to);
+        as_row_copy(&from, slot, &to, slot);
       }
       continue;
     }
@@ -348,10 +332,26 @@ as_tensor stored_view(const StoredTensor& stored) {
   return t;
 }
 
+std::vector<std::string> row_format_names() {
+  std::vector<std::string> names;
+  for (std::int32_t i = 0; as_row_format_at(i) != nullptr; ++i) {
+    names.emplace_back(as_row_format_at(i)->name);
+  }
+  return names;
+}
+
+void put_stored_rows(const StoredCache& stored, const as_cache& cache) {
+  const std::uint8_t* row = stored.rows.data();
+  for (const std::int64_t slot : stored.slots) {
+    as_row_put(&cache, slot, row);
+    row += stored.row_bytes();
+  }
+}
+
 as_tensor stored_rows(const StoredCache& stored) {
   const auto rows = static_cast<std::int64_t>(stored.slots.size());
   void* data = const_cast<std::uint8_t*>(stored.rows.data());
-  if (stored.record == AS_RECORD_STATE) return make_tensor(data, AS_F32, {rows, stored.width});
+  if (as_row_is_values(stored.record) != 0) return make_tensor(data, AS_F32, {rows, stored.width});
   return make_tensor(data, AS_U8, {rows, stored.row_bytes()});
 }
 

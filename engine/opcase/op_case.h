@@ -15,6 +15,7 @@
 
 #include "engine/opcase/case_op.h"
 #include "kernels/params/numeric_rules.h"
+#include "kernels/params/row_format.h"
 
 namespace attnscope {
 
@@ -42,7 +43,10 @@ struct StoredCache {
   std::int64_t page_stride = 0;  // bytes from page to page
   std::vector<std::int64_t> slots;
   std::vector<std::uint8_t> rows;  // [slots, row bytes]
-  std::int64_t row_bytes() const;
+  std::int32_t heads = 0;          // KV heads of a row; 0 = 1
+
+  as_row_layout layout() const;
+  std::int64_t row_bytes() const { return layout().row; }
 };
 
 struct StoredRope {
@@ -113,5 +117,9 @@ void copy_outputs(const CaseCall& call, void* params);
 as_tensor stored_view(const StoredTensor& stored);
 // Rows of a cache as a U8 (records) or F32 (state) tensor [slots, bytes or width].
 as_tensor stored_rows(const StoredCache& stored);
+// Its rows into the slots of a cache that they were taken from.
+void put_stored_rows(const StoredCache& stored, const as_cache& cache);
+// What files may call a record.
+std::vector<std::string> row_format_names();
 
 }  // namespace attnscope

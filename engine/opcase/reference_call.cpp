@@ -7,7 +7,6 @@
 #include "engine/session/forced_copy.h"
 #include "engine/session/op_params.h"
 #include "engine/session/own_rows.h"
-#include "kernels/layout/records.h"
 #include "kernels/params/helper_params.h"
 #include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
@@ -70,11 +69,7 @@ Result<void> ReferenceCall::make(const CaseCall& call, bool row_given) {
       }
       const std::int64_t tokens = slots.shape[0];
       slots = make_tensor(slots_.data(), {tokens});
-      cache.addressing = AS_LOGICAL;
-      cache.rows_per_block = 0;
-      cache.data = cache.record == AS_RECORD_STATE
-                       ? outputs_[i].make(AS_F64, {tokens, cache.width})
-                       : outputs_[i].make(AS_U8, {tokens, as_row_bytes(cache.record, cache.width)});
+      make_logical(cache, tokens, AS_F64, outputs_[i]);
       continue;
     }
     as_tensor& t = tensor_at(params_.data(), tap.offset);

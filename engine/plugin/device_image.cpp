@@ -8,7 +8,7 @@
 
 #include "engine/model/memory.h"
 #include "engine/model/numbers.h"
-#include "kernels/layout/records.h"
+#include "kernels/params/row_format.h"
 
 namespace attnscope {
 namespace {

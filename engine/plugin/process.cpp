@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/layout/records.h"
+#include "kernels/params/row_format.h"
 
 extern char** environ;
 

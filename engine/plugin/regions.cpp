@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/layout/records.h"
+#include "kernels/params/row_format.h"
 
 namespace attnscope {
 
@@ -74,10 +74,12 @@ std::string strays(const CaseCall& call, const OpCase& kept) {
       const auto first = static_cast<std::size_t>(from - bytes);
       std::fill_n(given.begin() + static_cast<std::ptrdiff_t>(first), count, true);
     };
+    const as_row_layout layout = as_cache_layout(&cache);
     for (const std::int64_t slot : it->second.slots) {
-      const as_row_address row = as_cache_row(&cache, slot);
-      mark(row.payload, as_payload_bytes(cache.record, cache.width));
-      if (row.scales != nullptr) mark(row.scales, as_scale_bytes(cache.record));
+      as_row_piece piece;
+      for (std::int32_t i = 0; as_row_piece_at(&layout, &cache, slot, i, &piece) != 0; ++i) {
+        mark(piece.bytes, piece.size);
+      }
     }
     std::int64_t wrong = 0, block = -1;
     for (std::size_t i = 0; i < total; ++i) {

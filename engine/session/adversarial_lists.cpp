@@ -10,7 +10,7 @@
 #include "engine/backend/call_op.h"
 #include "engine/model/numbers.h"
 #include "kernels/cpu/codec.h"
-#include "kernels/layout/records.h"
+#include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -40,18 +40,26 @@ void plant_nan_codes(const CacheLayout& layout, const Slab& slab) {
   constexpr std::uint8_t kOne = 127;  // UE8M0
   const std::uint16_t rope = cpu::float_to_bf16(1);
   for (const CacheSpec& spec : layout.specs) {
-    if (spec.record != AS_RECORD_LATENT) continue;
+    if (spec.kind != CacheKind::kSwa && spec.kind != CacheKind::kMain) continue;
     const as_cache cache = slab.cache(spec);
+    const as_row_layout rows = as_row_layout_of(cache.record, cache.width, 1, 1);
+    std::vector<std::uint8_t> record(to_size(rows.row));
     for (std::int64_t row = 0; row < spec.rows_per_block; ++row) {
       if (!has_nan_codes(row)) continue;
-      const as_row_address to = as_cache_row(&cache, row);
-      for (int i = 0; i < AS_NOPE_DIM; ++i) {
-        to.payload[i] = static_cast<std::uint8_t>(i % 2 == 0 ? 0x7f : 0xff);
+      as_row_get(&cache, row, record.data());
+      for (std::int32_t i = 0; i < rows.format->num_parts; ++i) {
+        const as_part_span part = as_part_in_row(&rows, 0, i);
+        const bool codes = rows.format->parts[i].code == AS_CODE_E4M3;
+        for (std::int64_t k = 0; k < part.count; ++k) {
+          if (codes) {
+            record[to_size(part.elements + k)] = k % 2 == 0 ? 0x7f : 0xff;
+          } else {
+            std::memcpy(record.data() + part.elements + 2 * k, &rope, sizeof(rope));
+          }
+        }
+        std::fill_n(record.begin() + part.scales, part.num_scales, kOne);
       }
-      for (int i = 0; i < AS_ROPE_DIM; ++i) {
-        std::memcpy(to.payload + AS_NOPE_DIM + 2 * i, &rope, sizeof(rope));
-      }
-      std::fill_n(to.scales, AS_QUANT_BLOCKS, kOne);
+      as_row_put(&cache, row, record.data());
     }
   }
 }
@@ -121,7 +129,7 @@ Result<std::optional<std::string>> AdversarialLists::read_nan_codes(const OpPara
   const std::vector<std::int32_t> window = {own, nan_slot(given.cache), own, -1};
   const std::vector<std::int32_t> lens = {2, 1}, extra_lens = {0, 1};
   const std::vector<std::int32_t> extra_slots = {-1, kNanCodes};
-  const std::int64_t per_row = heads * AS_HEAD_DIM;
+  const std::int64_t dim = given.q.shape[2], per_row = heads * dim;
   std::vector<bf16_t> q, o(to_size(calls * per_row), bf16_t{0});
   for (std::int64_t i = 0; i < calls; ++i) {
     const bf16_t* row = at<bf16_t>(given.q, last);
@@ -130,10 +138,10 @@ Result<std::optional<std::string>> AdversarialLists::read_nan_codes(const OpPara
   std::vector<float> lse(to_size(calls * heads), 0.0f);
   OpParams probe = params;
   auto& p = probe.get<as_sparse_attention_params>();
-  p.q = make_tensor(q.data(), {calls, heads, AS_HEAD_DIM});
+  p.q = make_tensor(q.data(), {calls, heads, dim});
   p.indices = make_tensor(window.data(), {calls, 2});
   p.lens = make_tensor(lens.data(), {calls});
-  p.o = make_tensor(o.data(), {calls, heads, AS_HEAD_DIM});
+  p.o = make_tensor(o.data(), {calls, heads, dim});
   p.lse = make_tensor(lse.data(), {calls, heads});
   if (present(p.extra_indices)) {
     p.extra_indices = make_tensor(extra_slots.data(), {calls, 1});
@@ -142,7 +150,7 @@ Result<std::optional<std::string>> AdversarialLists::read_nan_codes(const OpPara
   if (auto ran = call_op(lane, probe.data(), call); !ran) return ran.error();
   for (std::int64_t i = 0; i < calls; ++i) {
     for (std::int64_t h = 0; h < heads; ++h) {
-      for (std::int64_t d = -1; d < AS_HEAD_DIM; ++d) {  // -1: the LSE
+      for (std::int64_t d = -1; d < dim; ++d) {  // -1: the LSE
         const float value =
             d < 0 ? *at<float>(p.lse, i, h) : cpu::bf16_to_float(at<bf16_t>(p.o, i, h, d)->bits);
         if (std::isnan(value)) continue;

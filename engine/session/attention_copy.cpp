@@ -9,7 +9,7 @@
 #include "kernels/cpu/codec.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/simd/simd.h"
-#include "kernels/layout/records.h"
+#include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -32,17 +32,21 @@ std::int32_t fill_slots(const as_tensor& indices, const as_tensor& lens, const a
   return static_cast<std::int32_t>(len);
 }
 
-// A latent row as values.
-void decode_latent(const as_row_address& row, float* out) {
-  for (int block = 0; block < AS_QUANT_BLOCKS; ++block) {
-    cpu::simd::kernels().decode_e4m3(row.payload + block * AS_QUANT_BLOCK,
-                                     cpu::ue8m0_to_float(row.scales[block]), AS_QUANT_BLOCK,
-                                     out + block * AS_QUANT_BLOCK);
-  }
-  for (int i = 0; i < AS_ROPE_DIM; ++i) {
-    std::uint16_t bits;
-    std::memcpy(&bits, row.payload + AS_NOPE_DIM + 2 * i, sizeof(bits));
-    out[AS_NOPE_DIM + i] = cpu::bf16_to_float(bits);
+// A record whose parts are e4m3 with UE8M0 scales, or bf16, as values.
+void decode_record(const as_row_layout& l, const std::uint8_t* row, float* out) {
+  for (std::int32_t i = 0; i < l.format->num_parts; ++i) {
+    const as_row_part& part = l.format->parts[i];
+    const as_part_span span = as_part_in_row(&l, 0, i);
+    for (std::int64_t k = 0; k < span.num_scales; ++k) {
+      cpu::simd::kernels().decode_e4m3(row + span.elements + k * part.block,
+                                       cpu::ue8m0_to_float(row[span.scales + k]), part.block,
+                                       out + span.first + k * part.block);
+    }
+    for (std::int64_t k = 0; part.code == AS_CODE_BF16 && k < span.count; ++k) {
+      std::uint16_t bits;
+      std::memcpy(&bits, row + span.elements + 2 * k, sizeof(bits));
+      out[span.first + k] = cpu::bf16_to_float(bits);
+    }
   }
 }
 
@@ -92,12 +96,12 @@ class Attention {
 
  private:
   void read_queries() {
-    queries_.resize(rows_.size() * to_size(out_.heads * AS_HEAD_DIM));
+    queries_.resize(rows_.size() * to_size(out_.heads * dims_));
     float* to = queries_.data();
     for (const std::int32_t token : rows_) {
       for (std::int64_t h = 0; h < out_.heads; ++h) {
         const auto* from = at<bf16_t>(p_.q, token, h);
-        for (std::int64_t d = 0; d < AS_HEAD_DIM; ++d) *to++ = cpu::bf16_to_float(from[d].bits);
+        for (std::int64_t d = 0; d < dims_; ++d) *to++ = cpu::bf16_to_float(from[d].bits);
       }
     }
   }
@@ -105,20 +109,23 @@ class Attention {
   // Logits of the columns [first, first + kChunk) of one kept row that are read.
   void logits(std::int64_t i, std::int64_t first) {
     const std::int64_t last = std::min(columns_, first + kColumnChunk);
-    float keys[kColumnChunk * AS_HEAD_DIM];
+    std::vector<float> keys(to_size(kColumnChunk * dims_));
+    const as_row_layout layout = as_row_layout_of(p_.cache.record, p_.cache.width, 1, 1);
+    std::vector<std::uint8_t> record(to_size(layout.row));
     std::int64_t read[kColumnChunk];
     std::int64_t n = 0;
     for (std::int64_t c = first; c < last; ++c) {
       const std::int64_t slot = out_.slots[to_size(i * columns_ + c)];
       if (slot < 0) continue;
       const as_cache& cache = c < out_.window ? p_.cache : p_.extra_cache;
-      decode_latent(as_cache_row(&cache, slot), keys + n * AS_HEAD_DIM);
+      as_row_get(&cache, slot, record.data());
+      decode_record(layout, record.data(), keys.data() + n * dims_);
       read[n++] = c - first;
     }
     if (n == 0) return;
     float* out = out_.logits.data() + i * out_.heads * columns_ + first;
-    cpu::simd::kernels().gemm_f32(queries_.data() + i * out_.heads * AS_HEAD_DIM, AS_HEAD_DIM,
-                                  out_.heads, keys, AS_HEAD_DIM, n, AS_HEAD_DIM, out, columns_);
+    cpu::simd::kernels().gemm_f32(queries_.data() + i * out_.heads * dims_, dims_, out_.heads,
+                                  keys.data(), dims_, n, dims_, out, columns_);
     const auto scale = static_cast<float>(p_.scale);
     for (std::int64_t h = 0; h < out_.heads; ++h) {
       float dots[kColumnChunk];
@@ -171,6 +178,7 @@ class Attention {
   const as_sparse_attention_params& p_;
   const std::vector<std::int32_t>& rows_;
   const as_threads* threads_;
+  const std::int64_t dims_ = p_.q.shape[2];
   std::int64_t columns_ = 0;
   std::vector<float> queries_;  // [kept, heads, D]
   AttentionCopy out_;
@@ -183,16 +191,12 @@ RowsRead rows_of(const as_cache& cache, std::vector<std::int64_t> slots) {
   if (!slots.empty() && slots.front() < 0) slots.erase(slots.begin());
   rows.slots = std::move(slots);
   rows.steps.assign(rows.slots.size(), -1);
-  const auto payload = to_size(as_payload_bytes(cache.record, cache.width));
-  const auto scales = to_size(as_scale_bytes(cache.record));
-  rows.row_bytes = static_cast<std::int64_t>(payload + scales);
-  rows.bytes.resize(rows.slots.size() * (payload + scales));
+  rows.row_bytes = as_cache_row_bytes(&cache);
+  rows.bytes.resize(rows.slots.size() * to_size(rows.row_bytes));
   std::uint8_t* to = rows.bytes.data();
   for (const std::int64_t slot : rows.slots) {
-    const as_row_address row = as_cache_row(&cache, slot);
-    std::memcpy(to, row.payload, payload);
-    std::memcpy(to + payload, row.scales, scales);
-    to += payload + scales;
+    as_row_get(&cache, slot, to);
+    to += rows.row_bytes;
   }
   return rows;
 }

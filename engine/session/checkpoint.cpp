@@ -8,7 +8,7 @@
 
 #include "engine/session/between_ops.h"
 #include "engine/session/checkpoint_ring.h"
-#include "kernels/layout/records.h"
+#include "kernels/params/row_format.h"
 
 namespace attnscope {
 namespace {

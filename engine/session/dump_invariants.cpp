@@ -11,8 +11,8 @@
 #include "engine/session/place.h"
 #include "engine/session/row_alone.h"
 #include "engine/trace/judged_taps.h"
-#include "kernels/layout/records.h"
 #include "kernels/params/row_access.h"
+#include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -277,20 +277,24 @@ void DumpInvariants::latent_rows(const as_cache& cache, const as_tensor& slots,
                                  std::int32_t scale_floor) {
   const std::int64_t total = cache.data.shape[0] * cache.rows_per_block;
   const std::uint8_t smallest = scale_floor == AS_SCALE_FLOOR_1E8 ? 92 : 105;
+  const as_row_layout layout = as_row_layout_of(cache.record, cache.width, 1, 1);
+  const as_part_span codes = as_part_in_row(&layout, 0, 0);
+  const std::int64_t block = layout.format->parts[0].block;
+  std::vector<std::uint8_t> row(to_size(layout.row));
   for (std::int64_t t = 0; t < slots.shape[0]; ++t) {
     const std::int64_t slot = *at<std::int64_t>(slots, t);
     if (slot < 0 || slot >= total) continue;
-    const as_row_address row = as_cache_row(&cache, slot);
-    bool good = row.scales[AS_QUANT_BLOCKS] == 0;
-    for (int block = 0; block < AS_QUANT_BLOCKS; ++block) {
+    as_row_get(&cache, slot, row.data());
+    bool good = row[to_size(codes.scales + codes.num_scales)] == 0;  // padding
+    for (std::int64_t k = 0; k < codes.num_scales; ++k) {
       std::uint8_t largest = 0;
-      for (int i = 0; i < AS_QUANT_BLOCK; ++i) {
-        const auto code = static_cast<std::uint8_t>(row.payload[block * AS_QUANT_BLOCK + i] & 0x7f);
+      for (std::int64_t i = k * block; i < (k + 1) * block; ++i) {
+        const auto code = static_cast<std::uint8_t>(row[to_size(codes.elements + i)] & 0x7f);
         good = good && code != 0x7f;
         largest = std::max(largest, code);
       }
       constexpr std::uint8_t kLargest = 247, kHalfFull = 0x76;  // code of 224
-      const std::uint8_t scale = row.scales[block];
+      const std::uint8_t scale = row[to_size(codes.scales + k)];
       good = good && scale >= smallest && scale <= kLargest &&
              (scale == smallest || largest >= kHalfFull);
     }

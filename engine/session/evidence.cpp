@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/metadata/step_metadata.h"
-#include "kernels/layout/records.h"
+#include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {

@@ -5,8 +5,8 @@
 
 #include "engine/model/numbers.h"
 #include "engine/session/own_rows.h"
-#include "kernels/layout/records.h"
 #include "kernels/params/row_access.h"
+#include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -44,23 +44,19 @@ CacheKind cache_kind(as_op_id op, std::size_t offset) {
 
 as_tensor gather_rows(const as_cache& cache, const as_tensor& slots, Scratch& scratch) {
   const std::int64_t rows = slots.shape[0];
-  const std::int64_t payload = as_payload_bytes(cache.record, cache.width);
-  const std::int64_t scales = as_scale_bytes(cache.record);
+  const std::int64_t row_bytes = as_cache_row_bytes(&cache);
   const std::int64_t total = cache.data.shape[0] * cache.rows_per_block;
-  const bool state = cache.record == AS_RECORD_STATE;
+  const bool values = as_row_is_values(cache.record) != 0;
   as_tensor out =
-      scratch.make(state ? AS_F32 : AS_U8,
-                   {rows, state ? static_cast<std::int64_t>(cache.width) : payload + scales});
+      scratch.make(values ? AS_F32 : AS_U8, {rows, values ? std::int64_t{cache.width} : row_bytes});
   auto* bytes = static_cast<std::uint8_t*>(out.data);
-  for (std::int64_t t = 0; t < rows; ++t, bytes += payload + scales) {
+  for (std::int64_t t = 0; t < rows; ++t, bytes += row_bytes) {
     const std::int64_t slot = *at<std::int64_t>(slots, t);
     if (slot < 0 || slot >= total) {
-      std::memset(bytes, 0, static_cast<std::size_t>(payload + scales));
+      std::memset(bytes, 0, static_cast<std::size_t>(row_bytes));
       continue;
     }
-    const as_row_address row = as_cache_row(&cache, slot);
-    std::memcpy(bytes, row.payload, static_cast<std::size_t>(payload));
-    if (scales > 0) std::memcpy(bytes + payload, row.scales, static_cast<std::size_t>(scales));
+    as_row_get(&cache, slot, bytes);
   }
   return out;
 }
@@ -68,12 +64,10 @@ as_tensor gather_rows(const as_cache& cache, const as_tensor& slots, Scratch& sc
 as_cache ForcedCopy::output_cache(const as_cache& engine, std::int64_t rows, bool exact,
                                   Scratch& scratch) {
   as_cache c = engine;
-  c.addressing = AS_LOGICAL;
-  c.rows_per_block = 0;
-  if (exact || engine.record == AS_RECORD_STATE) {
+  make_logical(c, rows, AS_F64, scratch);
+  if (exact) {
     c.data = scratch.make(AS_F64, {rows, engine.width});
-  } else {
-    c.data = scratch.make(AS_U8, {rows, as_row_bytes(engine.record, engine.width)});
+    c.data.reserved = engine.data.reserved;
   }
   return c;
 }

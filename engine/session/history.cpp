@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "engine/model/numbers.h"
-#include "kernels/layout/records.h"
+#include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -19,9 +19,9 @@ History::History(const CacheLayout& layout, const AddressSpace& space, bool exac
     c.record = spec.record;
     c.addressing = AS_LOGICAL;
     c.width = spec.width;
-    const bool values = exact || spec.record == AS_RECORD_STATE;
+    const bool values = exact || as_row_is_values(spec.record) != 0;
     const std::int32_t dtype = exact ? AS_F64 : values ? AS_F32 : AS_U8;
-    const std::int64_t columns = values ? spec.width : as_row_bytes(spec.record, spec.width);
+    const std::int64_t columns = values ? spec.width : spec.row_bytes();
     const auto bytes = static_cast<std::size_t>(rows * columns * as_dtype_size(dtype));
     // Not initialised: pages of rows never written are never touched.
     memory_.emplace_back(new std::uint8_t[bytes]);
@@ -70,21 +70,24 @@ std::int64_t Shadow::place(const CacheSpec& spec, std::int64_t slot) const {
 
 void Shadow::record(const CacheSpec& spec, const as_cache& paged, std::int64_t slot,
                     std::int64_t row, std::int64_t step) {
-  put_record(spec, row, as_cache_row(&paged, slot), step, row);
+  put_record(spec, row, paged, slot, step, row);
   const auto at = static_cast<std::size_t>(place(spec, slot));
   slot_rows_[index(spec)][at] = row;
   slot_steps_[index(spec)][at] = static_cast<std::int32_t>(step);
 }
 
-void Shadow::put_record(const CacheSpec& spec, std::int64_t row, const as_row_address& from,
+void Shadow::put_record(const CacheSpec& spec, std::int64_t row, const void* record,
                         std::int64_t step, std::int64_t origin) {
-  as_cache own = rows_.cache(spec);
-  const as_row_address to = as_cache_row(&own, row);
-  std::memcpy(to.payload, from.payload,
-              static_cast<std::size_t>(as_payload_bytes(spec.record, spec.width)));
-  if (from.scales != nullptr) {
-    std::memcpy(to.scales, from.scales, static_cast<std::size_t>(as_scale_bytes(spec.record)));
-  }
+  const as_cache own = rows_.cache(spec);
+  as_row_put(&own, row, record);
+  steps_[index(spec)][static_cast<std::size_t>(row)] = static_cast<std::int32_t>(step);
+  origins_[index(spec)][static_cast<std::size_t>(row)] = origin;
+}
+
+void Shadow::put_record(const CacheSpec& spec, std::int64_t row, const as_cache& from,
+                        std::int64_t slot, std::int64_t step, std::int64_t origin) {
+  const as_cache own = rows_.cache(spec);
+  as_row_copy(&from, slot, &own, row);
   steps_[index(spec)][static_cast<std::size_t>(row)] = static_cast<std::int32_t>(step);
   origins_[index(spec)][static_cast<std::size_t>(row)] = origin;
 }
@@ -95,11 +98,10 @@ std::int64_t Shadow::take_over(const CacheSpec& spec, const as_cache& paged, std
   if (from < 0) return -1;
   const std::int32_t step = slot_steps_[index(spec)][static_cast<std::size_t>(place(spec, slot))];
   if (written(spec, from) == step && origin(spec, from) == from) {
-    as_cache own = rows_.cache(spec);
-    if (from != row) put_record(spec, row, as_cache_row(&own, from), step, from);
+    if (from != row) put_record(spec, row, rows_.cache(spec), from, step, from);
   } else {
     // The donor has computed this row again elsewhere: of the older write the page is left.
-    put_record(spec, row, as_cache_row(&paged, slot), step, from);
+    put_record(spec, row, paged, slot, step, from);
   }
   return from;
 }
@@ -145,7 +147,7 @@ void Shadow::restore_row(const CacheSpec& spec, const as_cache& paged, std::int6
   if (from < 0) return;
   const std::int32_t step = slot_steps_[index(spec)][static_cast<std::size_t>(place(spec, slot))];
   if (origin(spec, row) == from && written(spec, row) == step) return;
-  put_record(spec, row, as_cache_row(&paged, slot), step, from);
+  put_record(spec, row, paged, slot, step, from);
 }
 
 std::int64_t Shadow::row_of(const CacheSpec& spec, std::int64_t slot) const {
@@ -174,13 +176,9 @@ std::int64_t Shadow::written(const CacheSpec& spec, std::int64_t row) const {
 
 bool Shadow::matches(const CacheSpec& spec, const as_cache& paged, std::int64_t slot,
                      std::int64_t row) const {
-  const as_row_address a = as_cache_row(&paged, slot);
-  as_cache own = rows_.cache(spec);
-  const as_row_address b = as_cache_row(&own, row);
-  const auto payload = static_cast<std::size_t>(as_payload_bytes(spec.record, spec.width));
-  const auto scales = static_cast<std::size_t>(as_scale_bytes(spec.record));
-  return std::memcmp(a.payload, b.payload, payload) == 0 &&
-         (a.scales == nullptr || std::memcmp(a.scales, b.scales, scales) == 0);
+  const as_cache own = rows_.cache(spec);
+  const auto* record = static_cast<const std::uint8_t*>(own.data.data) + row * spec.row_bytes();
+  return as_row_equals(&paged, slot, record) != 0;
 }
 
 as_cache LogicalSource::cache(int layer, CacheKind kind) const {

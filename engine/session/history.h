@@ -10,7 +10,6 @@
 
 #include "engine/metadata/logical.h"
 #include "engine/session/cache_source.h"
-#include "kernels/layout/records.h"
 
 namespace attnscope {
 
@@ -70,7 +69,10 @@ class Shadow {
                    std::int64_t row);
   // Puts back a row that was recorded before: its record, the step that wrote it, and the row it
   // was taken over from (its own: nobody's).
-  void put_record(const CacheSpec& spec, std::int64_t row, const as_row_address& from,
+  void put_record(const CacheSpec& spec, std::int64_t row, const void* record, std::int64_t step,
+                  std::int64_t origin);
+  // The same, the record being that in a slot of a cache.
+  void put_record(const CacheSpec& spec, std::int64_t row, const as_cache& from, std::int64_t slot,
                   std::int64_t step, std::int64_t origin);
   std::int64_t origin(const CacheSpec& spec, std::int64_t row) const {
     return origins_[index(spec)][static_cast<std::size_t>(row)];

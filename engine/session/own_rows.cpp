@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "engine/model/numbers.h"
-#include "kernels/layout/records.h"
 #include "kernels/params/row_access.h"
+#include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -16,6 +16,16 @@ std::vector<std::int64_t> rows_by_token(const void* params, const as_cache_acces
   return rows;
 }
 
+void make_logical(as_cache& cache, std::int64_t rows, std::int32_t values, Scratch& memory) {
+  const bool numbers = as_row_is_values(cache.record) != 0;
+  const std::int64_t columns = numbers ? cache.width : as_cache_row_bytes(&cache);
+  const std::int32_t heads = cache.data.reserved;
+  cache.addressing = AS_LOGICAL;
+  cache.rows_per_block = 0;
+  cache.data = memory.make(numbers ? values : AS_U8, {rows, columns});
+  cache.data.reserved = heads;
+}
+
 void OwnRows::replace(OpParams& params) {
   const auto accesses = RowAccess::of(params.op());
   for (std::size_t i = 0; i < accesses.size(); ++i) {
@@ -25,11 +35,7 @@ void OwnRows::replace(OpParams& params) {
     const std::int64_t tokens = to_count(slots_.size());
     params.tensor(access.rows) = make_tensor(slots_.data(), {tokens});
     as_cache& cache = params.cache(access.cache);
-    cache.addressing = AS_LOGICAL;
-    cache.rows_per_block = 0;
-    cache.data = cache.record == AS_RECORD_STATE
-                     ? memory_[i].make(AS_F32, {tokens, cache.width})
-                     : memory_[i].make(AS_U8, {tokens, as_row_bytes(cache.record, cache.width)});
+    make_logical(cache, tokens, AS_F32, memory_[i]);
     rows_[i] = cache.data;
   }
 }
@@ -40,15 +46,10 @@ void OwnRows::put(const OpParams& engine) const {
     if (accesses[i].direction != AS_TAP_OUT) continue;
     const as_cache& cache = engine.cache(accesses[i].cache);
     const std::int64_t end = cache.data.shape[0] * cache.rows_per_block;
-    const auto payload = to_size(as_payload_bytes(cache.record, cache.width));
-    const auto scales = to_size(as_scale_bytes(cache.record));
+    const std::int64_t bytes = as_cache_row_bytes(&cache);
     RowAccess::for_each(engine.data(), accesses[i], [&](const RowVisit& v) {
       if (v.slot >= end) return;
-      const auto* row =
-          static_cast<const std::uint8_t*>(rows_[i].data) + to_size(v.token) * (payload + scales);
-      const as_row_address to = as_cache_row(&cache, v.slot);
-      std::memcpy(to.payload, row, payload);
-      if (scales > 0) std::memcpy(to.scales, row + payload, scales);
+      as_row_put(&cache, v.slot, static_cast<const std::uint8_t*>(rows_[i].data) + v.token * bytes);
     });
   }
 }

@@ -13,6 +13,10 @@ namespace attnscope {
 // Of an access by slots, by token: its own number where it has a slot, -1 where it has none.
 std::vector<std::int64_t> rows_by_token(const void* params, const as_cache_access& access);
 
+// The cache without pages that it would be with these rows: records, or numbers of this dtype where
+// rows are nothing else.
+void make_logical(as_cache& cache, std::int64_t rows, std::int32_t values, Scratch& memory);
+
 class OwnRows {
  public:
   // Token t of `params` writes row t of a logical cache in the place of each cache it writes to.

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "engine/family/family.h"
-#include "kernels/layout/records.h"
+#include "kernels/params/row_format.h"
 
 namespace attnscope {
 namespace {

@@ -42,14 +42,14 @@ std::string state_difference(const ReplayWatch::State& a, const ReplayWatch::Sta
   return more > 0 ? fmt::format("{} and {} others", text, more) : text;
 }
 
-// Of a long table some rows, evenly: a table that was made anew differs in most, and that none
-// changes while it is read is looked at elsewhere (weight_watch.h).
+// Of a long table some runs of numbers, evenly: a table that was made anew differs in most, and
+// that none changes while it is read is looked at elsewhere (weight_watch.h).
 std::uint64_t rope_hash(const std::vector<float>& table) {
-  constexpr std::size_t kMostRows = 2048;
-  const std::size_t rows = table.size() / AS_ROPE_DIM, stride = rows / kMostRows + 1;
+  constexpr std::size_t kMostRows = 2048, kRun = 64;
+  const std::size_t rows = table.size() / kRun, stride = rows / kMostRows + 1;
   std::uint64_t sum = content_hash(&rows, sizeof(rows));
   for (std::size_t row = 0; row < rows; row += stride) {
-    sum = content_hash(&table[row * AS_ROPE_DIM], AS_ROPE_DIM * sizeof(float), sum);
+    sum = content_hash(&table[row * kRun], kRun * sizeof(float), sum);
   }
   return sum;
 }

@@ -30,7 +30,7 @@ class ReplayWatch {
     std::vector<std::uint64_t> caches;    // by spec of the layout: pages of its blocks in use
     friend bool operator==(const State&, const State&) = default;
   };
-  // ropes: by running layer, [rows, AS_ROPE_DIM].
+  // ropes: by running layer, [rows, rotated dims].
   static State state_of(const Serving& serving, const WorkerTables& tables,
                         std::span<const std::vector<float>> ropes, const CacheLayout& layout,
                         const Slab& slab);

@@ -5,7 +5,6 @@
 #include "engine/backend/call_op.h"
 #include "engine/model/numbers.h"
 #include "engine/session/output_poison.h"
-#include "kernels/layout/records.h"
 #include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
 

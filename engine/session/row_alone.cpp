@@ -8,8 +8,8 @@
 
 #include "engine/backend/call_op.h"
 #include "engine/session/forced_copy.h"
+#include "engine/session/own_rows.h"
 #include "engine/trace/compare.h"
-#include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -77,11 +77,7 @@ RowAlone run_row_alone(const Session& session, std::int64_t token) {
     slot = *at<std::int64_t>(told, token) >= 0 ? 0 : -1;
     alone.tensor(tap.mask_offset) = make_tensor(&slot, {1});
     as_cache& cache = alone.cache(tap.offset);
-    cache.addressing = AS_LOGICAL;
-    cache.rows_per_block = 0;
-    const bool state = cache.record == AS_RECORD_STATE;
-    cache.data = outputs[i].make(
-        state ? AS_F32 : AS_U8, {1, state ? cache.width : as_row_bytes(cache.record, cache.width)});
+    make_logical(cache, 1, AS_F32, outputs[i]);
     std::memset(
         cache.data.data, 0xFF,
         static_cast<std::size_t>(as_tensor_numel(&cache.data) * as_dtype_size(cache.data.dtype)));

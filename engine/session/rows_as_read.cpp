@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "engine/model/numbers.h"
-#include "kernels/layout/records.h"
 #include "kernels/params/row_access.h"
+#include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -13,42 +13,37 @@ namespace {
 
 std::int64_t slots_of(const as_cache& cache) { return cache.data.shape[0] * cache.rows_per_block; }
 
-// One record, payload then scales.
-void copy_row(const as_cache& cache, std::int64_t slot, void* to) {
-  const as_row_address from = as_cache_row(&cache, slot);
-  const auto payload = to_size(as_payload_bytes(cache.record, cache.width));
-  std::memcpy(to, from.payload, payload);
-  if (from.scales != nullptr) {
-    std::memcpy(static_cast<std::uint8_t*>(to) + payload, from.scales,
-                to_size(as_scale_bytes(cache.record)));
-  }
-}
-
 constexpr int kWildExponent = 127 + 20;  // biased
 
 bool wild(std::uint32_t exponent) { return exponent >= kWildExponent && exponent < 255; }
 
-bool any_wild_float(const std::uint8_t* bytes, std::int64_t count) {
+// Numbers of a format that reaches so far: the exponents of others do not.
+bool any_wild(std::int32_t code, const std::uint8_t* bytes, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
-    std::uint32_t bits;
-    std::memcpy(&bits, bytes + i * 4, sizeof(bits));
-    if (wild(bits >> 23 & 0xff)) return true;
+    std::uint32_t exponent = 0;
+    if (code == AS_CODE_UE8M0) {
+      exponent = bytes[i];
+    } else if (code == AS_CODE_BF16 || code == AS_CODE_F32) {
+      const std::int64_t size = code == AS_CODE_BF16 ? 2 : 4;
+      std::uint16_t high;
+      std::memcpy(&high, bytes + i * size + size - 2, sizeof(high));
+      exponent = high >> 7 & 0xff;
+    }
+    if (wild(exponent)) return true;
   }
   return false;
 }
 
-bool wild_row(const as_cache& cache, std::int64_t slot) {
-  const as_row_address row = as_cache_row(&cache, slot);
-  if (cache.record == AS_RECORD_STATE) return any_wild_float(row.payload, cache.width);
-  if (cache.record == AS_RECORD_INDEX_FP8) return any_wild_float(row.scales, 1);
-  for (std::int64_t i = 0; i < as_scale_bytes(cache.record); ++i) {
-    if (wild(row.scales[i])) return true;
-  }
-  if (cache.record != AS_RECORD_LATENT) return false;
-  for (int i = 0; i < AS_ROPE_DIM; ++i) {
-    std::uint16_t bits;
-    std::memcpy(&bits, row.payload + AS_NOPE_DIM + 2 * i, sizeof(bits));
-    if (wild(bits >> 7 & 0xff)) return true;
+bool wild_row(const as_cache& cache, const void* record) {
+  const auto* row = static_cast<const std::uint8_t*>(record);
+  const as_row_layout l = as_row_layout_of(cache.record, cache.width, as_cache_heads(&cache), 1);
+  for (std::int64_t head = 0; head < l.heads; ++head) {
+    for (std::int32_t i = 0; i < l.format->num_parts; ++i) {
+      const as_row_part& part = l.format->parts[i];
+      const as_part_span span = as_part_in_row(&l, head, i);
+      if (any_wild(part.code, row + span.elements, span.count)) return true;
+      if (any_wild(part.scale, row + span.scales, span.num_scales)) return true;
+    }
   }
   return false;
 }
@@ -58,6 +53,7 @@ as_cache logical(const as_cache& cache, const as_tensor& data) {
   out.addressing = AS_LOGICAL;
   out.rows_per_block = 0;
   out.data = data;
+  out.data.reserved = cache.data.reserved;
   return out;
 }
 
@@ -73,7 +69,7 @@ void RowsAsRead::by_list(const OpParams& engine, const as_cache_access& access, 
   const as_cache& cache = engine.cache(access.cache);
   const as_tensor& indices = engine.tensor(access.rows);
   const std::int64_t tokens = indices.shape[0], width = indices.shape[1];
-  const std::int64_t bytes = as_row_bytes(cache.record, cache.width);
+  const std::int64_t bytes = as_cache_row_bytes(&cache);
   memory.numbers.assign(to_size(tokens * width), -1);
   // A slot is one row, however many tokens list it.
   std::vector<std::int32_t> row_of(to_size(slots_of(cache)), -1);
@@ -85,10 +81,10 @@ void RowsAsRead::by_list(const OpParams& engine, const as_cache_access& access, 
     if (row < 0) {
       row = static_cast<std::int32_t>(rows++);
       memory.rows.resize(to_size(rows * bytes));
-      copy_row(cache, v.slot, memory.rows.data() + row * bytes);
+      as_row_get(&cache, v.slot, memory.rows.data() + row * bytes);
     }
     memory.numbers[to_size(v.token * width + v.place)] = row;
-    if (wild_row(cache, v.slot)) mark_wild(v.token, tokens);
+    if (wild_row(cache, memory.rows.data() + row * bytes)) mark_wild(v.token, tokens);
   });
   rows = std::max<std::int64_t>(1, rows);
   memory.rows.resize(to_size(rows * bytes));
@@ -100,8 +96,8 @@ void RowsAsRead::by_table(const OpParams& engine, const as_cache_access& access,
                           OpParams& copy) {
   const as_cache& cache = engine.cache(access.cache);
   const as_tensor& request_of = engine.tensor(access.request_of);
-  const bool state = cache.record == AS_RECORD_STATE;
-  const std::int64_t width = state ? cache.width : as_row_bytes(cache.record, cache.width);
+  const bool state = as_row_is_values(cache.record) != 0;
+  const std::int64_t width = state ? cache.width : as_cache_row_bytes(&cache);
   const std::vector<std::int64_t> ends = RowAccess::ends(engine.data(), access);
   std::int64_t rows = 0;
   memory.numbers.clear();
@@ -120,10 +116,9 @@ void RowsAsRead::by_table(const OpParams& engine, const as_cache_access& access,
     if (v.slot < 0 || v.slot >= slots_of(cache)) return;
     const auto request = to_size(*at<std::int32_t>(request_of, v.token));
     const std::int64_t to = (memory.numbers[request] + v.place) * width;
-    copy_row(cache, v.slot,
-             state ? static_cast<void*>(memory.states.data() + to)
-                   : static_cast<void*>(memory.rows.data() + to));
-    if (wild_row(cache, v.slot)) wild_request[request] = true;
+    void* row = state ? static_cast<void*>(memory.states.data() + to) : memory.rows.data() + to;
+    as_row_get(&cache, v.slot, row);
+    if (wild_row(cache, row)) wild_request[request] = true;
   });
   for (std::int64_t t = 0; t < request_of.shape[0]; ++t) {
     const std::int32_t request = *at<std::int32_t>(request_of, t);

@@ -24,7 +24,6 @@
 #include "engine/session/recorded_rows.h"
 #include "engine/trace/judged_taps.h"
 #include "kernels/cpu/rope_table.h"
-#include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -47,7 +46,7 @@ std::int64_t memory_estimate(const Scenario& scenario, References references) {
   }
   std::int64_t history = 0;  // per row: the shadow's records, ref.sim's, ref.exact's values
   for (const CacheSpec& spec : layout.specs) {
-    const std::int64_t record = as_row_bytes(spec.record, spec.width);
+    const std::int64_t record = spec.row_bytes();
     const std::int64_t copies = references == References::kNone  ? record
                                 : references == References::kSim ? 2 * record
                                                                  : 2 * record + 8 * spec.width;
@@ -266,7 +265,7 @@ void Session::make_rope_tables(std::int64_t rows) {
   rope_tables_.clear();
   for (int i = 0; i < parts_.config.num_layers(); ++i) {
     as_rope rope = parts_.config.rope(i);
-    rope_tables_.emplace_back(static_cast<std::size_t>(rows) * AS_ROPE_DIM);
+    rope_tables_.emplace_back(static_cast<std::size_t>(rows * parts_.config.rope_dim));
     cpu::build_rope_table(rope, rows, rope_tables_.back().data(), parts_.threads);
     set_rope_table(rope, rope_tables_.back().data(), rows);
     parts_.ropes.push_back(rope);

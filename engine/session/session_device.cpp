@@ -16,7 +16,7 @@ namespace {
 PlanShape largest_step(const std::vector<Request>& requests, const SessionParts& parts) {
   PlanShape most;
   most.live = static_cast<std::int64_t>(requests.size());
-  std::int64_t longest = 1, smallest_block = AS_PAGE_ALIGNMENT;
+  std::int64_t longest = 1, smallest_block = parts.layout.groups.front().block_tokens;
   for (const Request& request : requests) longest = std::max(longest, request.max_len());
   for (const CacheGroup& group : parts.layout.groups) {
     smallest_block = std::min<std::int64_t>(smallest_block, group.block_tokens);

@@ -16,7 +16,7 @@
 #include "engine/session/byte_stream.h"
 #include "engine/session/checkpoint_ring.h"
 #include "engine/session/record_io.h"
-#include "kernels/layout/records.h"
+#include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -94,7 +94,9 @@ class SessionFile {
     std::int64_t row;
     std::int64_t step;    // -1 = the engine never wrote it
     std::int64_t origin;  // row it was taken over from
-    as_row_address record;
+    as_cache page;        // where its record is,
+    std::int64_t slot;
+    const std::uint8_t* record;  // or here
     const std::uint8_t *sim, *exact;
   };
 
@@ -147,7 +149,7 @@ void SessionFile::each_row(const Session& s, const Picture& picture, Visited& vi
     const auto visit = [&](std::size_t place, std::int64_t r, std::int64_t row) {
       if (!visited.visit(i, row)) return;
       const as_cache cache = block_cache(spec, picture.blocks[place]->content.data());
-      f(spec, row, as_cache_row(&cache, r));
+      f(spec, row, cache, r);
     };
     for (std::size_t place = 0; place < picture.ids.size(); ++place) {
       if (owners[to_size(picture.ids[place])].group != spec.group) continue;
@@ -312,20 +314,16 @@ void SessionFile::write_rows(ByteWriter& out, const Session& s, const Picture& p
   const History* sim = s.verifier_->free_history(false);
   const History* exact = s.verifier_->free_history(true);
   each_row(s, picture, visited,
-           [&](const CacheSpec& spec, std::int64_t row, const as_row_address& page) {
+           [&](const CacheSpec& spec, std::int64_t row, const as_cache& page, std::int64_t slot) {
              const std::int64_t step = shadow.written(spec, row);
              out.value(static_cast<std::int32_t>(step));
              if (step >= 0) {
                out.value(shadow.origin(spec, row));
                // The page holds what was recorded, unless somebody changed it since.
-               as_cache recorded = shadow.cache(spec);
-               const as_row_address own = as_cache_row(&recorded, row);
-               const std::size_t payload = to_size(as_payload_bytes(spec.record, spec.width));
-               const std::size_t scales = to_size(as_scale_bytes(spec.record));
-               const bool same = std::memcmp(own.payload, page.payload, payload) == 0 &&
-                                 (scales == 0 || std::memcmp(own.scales, page.scales, scales) == 0);
+               const as_cache recorded = shadow.cache(spec);
+               const bool same = as_row_equals(&page, slot, history_row(recorded, row)) != 0;
                out.value<std::uint8_t>(same ? 1 : 0);
-               if (!same) out.bytes(own.payload, payload + scales);
+               if (!same) out.bytes(history_row(recorded, row), history_row_bytes(recorded));
              }
              for (const History* history : {sim, exact}) {
                if (history == nullptr) continue;
@@ -341,8 +339,9 @@ void SessionFile::read_rows(ByteReader& in, const Session& s, const Picture& pic
   const History* sim = s.verifier_->free_history(false);
   const History* exact = s.verifier_->free_history(true);
   each_row(s, picture, visited,
-           [&](const CacheSpec& spec, std::int64_t row, const as_row_address& page) {
-             Row out{&spec, row, in.value<std::int32_t>(), -1, page, nullptr, nullptr};
+           [&](const CacheSpec& spec, std::int64_t row, const as_cache& page, std::int64_t slot) {
+             Row out{&spec,   row,    in.value<std::int32_t>(), -1, page, slot, nullptr,
+                     nullptr, nullptr};
              if (out.step >= 0) {
                out.origin = in.value<std::int64_t>();
                if (out.origin < 0 || out.origin >= s.verifier_->space().rows(row_ratio(spec))) {
@@ -350,11 +349,7 @@ void SessionFile::read_rows(ByteReader& in, const Session& s, const Picture& pic
                }
              }
              if (out.step >= 0 && in.value<std::uint8_t>() != 1) {
-               const std::size_t payload = to_size(as_payload_bytes(spec.record, spec.width));
-               const std::size_t scales = to_size(as_scale_bytes(spec.record));
-               // as_row_address is not const: read from, never written to.
-               out.record.payload = const_cast<std::uint8_t*>(in.bytes(payload + scales));
-               out.record.scales = scales > 0 ? out.record.payload + payload : nullptr;
+               out.record = in.bytes(to_size(spec.row_bytes()));
              }
              if (sim != nullptr) out.sim = in.bytes(history_row_bytes(sim->cache(spec)));
              if (exact != nullptr) out.exact = in.bytes(history_row_bytes(exact->cache(spec)));
@@ -367,7 +362,11 @@ void SessionFile::put_back(Session& s, const Picture& now, const std::vector<Row
   const History* sim = s.verifier_->free_history(false);
   const History* exact = s.verifier_->free_history(true);
   for (const Row& r : rows) {
-    if (r.step >= 0) shadow.put_record(*r.spec, r.row, r.record, r.step, r.origin);
+    if (r.step >= 0 && r.record == nullptr) {
+      shadow.put_record(*r.spec, r.row, r.page, r.slot, r.step, r.origin);
+    } else if (r.step >= 0) {
+      shadow.put_record(*r.spec, r.row, r.record, r.step, r.origin);
+    }
     if (sim != nullptr) {
       const as_cache cache = sim->cache(*r.spec);
       std::memcpy(history_row(cache, r.row), r.sim, history_row_bytes(cache));

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <new>
 
-#include "kernels/layout/records.h"
+#include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {

@@ -58,6 +58,7 @@ struct RowsCopy {
   std::int32_t width = 0;               // values per row
   std::int64_t row_bytes = 0;           // of one record
   std::int32_t group = -1;              // cache group the slots belong to
+  std::int32_t heads = 1;               // KV heads of a row
   std::int32_t rows_per_block = 0;      // slot = block * rows_per_block + row
   std::vector<std::int32_t> tokens;     // token row of the step, ascending
   std::vector<std::int64_t> slots;      // the slot each one was written to

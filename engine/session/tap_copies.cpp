@@ -8,7 +8,7 @@
 
 #include "engine/model/numbers.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/layout/records.h"
+#include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -221,19 +221,17 @@ RowsCopy written_rows(const OpParams& params, const as_tap_info& tap,
   copy.name = tap.name;
   copy.record = cache.record;
   copy.width = cache.width;
-  copy.row_bytes = as_row_bytes(cache.record, cache.width);
+  copy.row_bytes = as_cache_row_bytes(&cache);
+  copy.heads = static_cast<std::int32_t>(as_cache_heads(&cache));
   copy.rows_per_block = cache.rows_per_block;
-  const std::int64_t payload = as_payload_bytes(cache.record, cache.width);
-  const std::int64_t scales = as_scale_bytes(cache.record);
   const std::int64_t total = cache.data.shape[0] * cache.rows_per_block;
   for (const std::int32_t token : tokens) {
     const std::int64_t slot = *at<std::int64_t>(slots, token);
     if (slot < 0 || slot >= total) continue;
     copy.tokens.push_back(token);
     copy.slots.push_back(slot);
-    const as_row_address row = as_cache_row(&cache, slot);
-    copy.bytes.insert(copy.bytes.end(), row.payload, row.payload + payload);
-    if (scales > 0) copy.bytes.insert(copy.bytes.end(), row.scales, row.scales + scales);
+    copy.bytes.resize(copy.bytes.size() + to_size(copy.row_bytes));
+    as_row_get(&cache, slot, copy.bytes.data() + copy.bytes.size() - copy.row_bytes);
   }
   return copy;
 }

@@ -11,25 +11,26 @@
 #include "engine/session/place.h"
 #include "engine/trace/compare.h"
 #include "kernels/cpu/codec.h"
-#include "kernels/layout/records.h"
 #include "kernels/params/row_access.h"
+#include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace {
 
 void decode_element(const as_cache& cache, std::int64_t slot, std::int64_t dim, Contribution& c) {
-  const as_row_address row = as_cache_row(&cache, slot);
-  float values[AS_HEAD_DIM];
-  cpu::decode_row(cache.record, cache.width, row.payload, row.scales, values);
-  c.value = static_cast<double>(values[dim]);
-  if (dim < AS_NOPE_DIM) {
-    c.bytes = fmt::format("{:02x}*2^{}", row.payload[dim],
-                          static_cast<int>(row.scales[dim / AS_QUANT_BLOCK]) - 127);
-  } else {
-    const std::uint8_t* at_dim = row.payload + AS_NOPE_DIM + 2 * (dim - AS_NOPE_DIM);
-    c.bytes = fmt::format("{:02x}{:02x}", at_dim[1], at_dim[0]);
+  const as_row_layout layout = as_row_layout_of(cache.record, cache.width, 1, 1);
+  std::vector<std::uint8_t> row(to_size(layout.row));
+  std::vector<float> values(to_size(cache.width));
+  as_row_get(&cache, slot, row.data());
+  cpu::decode_row(cache.record, cache.width, row.data(), row.data() + layout.payload,
+                  values.data());
+  c.value = static_cast<double>(values[to_size(dim)]);
+  const as_element_place e = as_element_at(&layout, 0, 0, dim);
+  for (std::int64_t i = as_code_bits(e.code) / 8; i-- > 0;) {
+    c.bytes += fmt::format("{:02x}", row[to_size(e.at + i)]);
   }
+  if (e.scale >= 0) c.bytes += fmt::format("*2^{}", int{row[to_size(e.scale)]} - 127);
 }
 
 class HistoryBuilder {
@@ -185,7 +186,8 @@ Result<std::vector<PooledToken>> pooled_tokens(const Session& session, int runni
     return bad_input("this layer has no such entries", "name a C4A or C128A layer");
   }
   const std::int64_t ratio = session.parts().config.ratio(running_layer);
-  const std::int64_t dim = index ? session.parts().config.index_dim : AS_HEAD_DIM;
+  const std::int64_t dim =
+      index ? session.parts().config.index_dim : session.parts().config.head_dim;
   const auto& requests = session.serving().requests();
   if (request < 0 || to_size(request) >= requests.size() || channel < 0 || channel >= dim) {
     return bad_input(
@@ -219,8 +221,7 @@ Result<std::vector<PooledToken>> pooled_tokens(const Session& session, int runni
     PooledToken token;
     token.position = v.place;
     token.older_half = overlap == 2 && v.place < entry * ratio;
-    const auto* row = reinterpret_cast<const float*>(as_cache_row(&rows, v.slot).payload) +
-                      (overlap == 2 && !token.older_half ? dim : 0);
+    const float* row = at<float>(rows.data, v.slot, overlap == 2 && !token.older_half ? dim : 0);
     token.value = static_cast<double>(row[channel]);
     memory.push_back(row + overlap * dim);
     tokens.push_back(token);

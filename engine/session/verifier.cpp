@@ -20,9 +20,9 @@
 #include "engine/session/row_checks.h"
 #include "engine/trace/recheck.h"
 #include "kernels/cpu/codec.h"
-#include "kernels/layout/records.h"
 #include "kernels/params/op_table.h"
 #include "kernels/params/row_access.h"
+#include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -53,11 +53,11 @@ TapMask mask_of(const OpParams& params, const as_tap_info& tap) {
 as_tensor decode(const as_tensor& rows, const as_cache& cache, const std::int64_t* slots,
                  Scratch& scratch) {
   as_tensor out = scratch.make(AS_F32, {rows.shape[0], cache.width});
+  const std::int64_t payload = as_cache_layout(&cache).payload;
   for (std::int64_t t = 0; t < rows.shape[0]; ++t) {
     if (slots[t] < 0) continue;
     const auto* row = at<std::uint8_t>(rows, t);
-    cpu::decode_row(cache.record, cache.width, row,
-                    row + as_payload_bytes(cache.record, cache.width), at<float>(out, t));
+    cpu::decode_row(cache.record, cache.width, row, row + payload, at<float>(out, t));
   }
   return out;
 }
@@ -288,7 +288,7 @@ TapResult Verifier::rows_result(int layer, const OpParams& params, const std::st
                                 const as_cache& cache, const RowCheck& check,
                                 const std::string& lane) const {
   const as_tensor shape =
-      make_tensor(cache.data.data, AS_U8, {check.rows, as_row_bytes(cache.record, cache.width)});
+      make_tensor(cache.data.data, AS_U8, {check.rows, as_cache_row_bytes(&cache)});
   TapResult result = blank(layer, params, tap.c_str(), shape, lane);
   result.elements = check.rows;
   result.tolerance = "bytes";
@@ -425,7 +425,7 @@ Result<void> Verifier::unseen(int layer, const OpParams& params, const std::stri
     if (is_cache) {
       const as_cache& cache = params.cache(tap.offset);
       shape.shape[0] = params.tensor(tap.mask_offset).shape[0];
-      shape.shape[1] = as_row_bytes(cache.record, cache.width);
+      shape.shape[1] = as_cache_row_bytes(&cache);
     }
     TapResult result = blank(layer, params, tap.name, shape, lane);
     auto rule = parts_.tolerances.find(params.op(), tap.name, lane, tolerance_class(params, tap));
@@ -720,7 +720,7 @@ bool Verifier::quantisation_error(const OpParams& params, const as_tap_info& tap
   const OpParams& exact = forced_exact_->params();
   if (tap.kind == AS_TAP_CACHE) {
     const as_cache& cache = params.cache(tap.offset);
-    if (cache.record == AS_RECORD_STATE) return false;
+    if (as_row_is_values(cache.record) != 0) return false;
     const as_tensor decoded = decode(value, cache, mask.slots, decoded_);
     result.quantisation = measure(decoded, exact.cache(tap.offset).data, mask, parts_.threads);
     return result.quantisation->max_abs > 0;

@@ -10,11 +10,11 @@
 
 #include "engine/backend/call_op.h"
 #include "engine/session/forced_copy.h"
+#include "engine/session/own_rows.h"
 #include "engine/session/place.h"
 #include "engine/session/rows_as_read.h"
 #include "engine/session/what_if_changes.h"
 #include "engine/trace/compare.h"
-#include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -161,11 +161,7 @@ class Trial {
         }
         told = make_tensor(slots_.data(), {tokens});
         as_cache& cache = params.cache(tap.offset);
-        const bool state = cache.record == AS_RECORD_STATE;
-        cache.addressing = AS_LOGICAL;
-        cache.rows_per_block = 0;
-        cache.data = state ? to[i].make(sim ? AS_F64 : AS_F32, {tokens, cache.width})
-                           : to[i].make(AS_U8, {tokens, as_row_bytes(cache.record, cache.width)});
+        make_logical(cache, tokens, sim ? AS_F64 : AS_F32, to[i]);
         poison(cache.data);
         continue;
       }

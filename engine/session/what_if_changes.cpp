@@ -6,7 +6,6 @@
 
 #include "engine/trace/compare.h"
 #include "kernels/cpu/rope_table.h"
-#include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -65,9 +64,10 @@ bool own_row_alone(const Session&, OpParams& params, ChangedInputs& memory) {
 template <class Params>
 bool no_rotation(const Session&, OpParams& params, ChangedInputs& memory) {
   auto& p = params.get<Params>();
-  memory.floats.assign(static_cast<std::size_t>(p.rope.table.shape[0] * AS_ROPE_DIM), 0.0f);
+  const std::int64_t columns = p.rope.table.shape[1];
+  memory.floats.assign(static_cast<std::size_t>(p.rope.table.shape[0] * columns), 0.0f);
   for (std::int64_t t = 0; t < p.rope.table.shape[0]; ++t) {
-    std::fill_n(memory.floats.data() + t * AS_ROPE_DIM, AS_ROPE_DIM / 2, 1.0f);
+    std::fill_n(memory.floats.data() + t * columns, columns / 2, 1.0f);
   }
   memory.longs.assign(static_cast<std::size_t>(p.positions.shape[0]), 0);
   p.positions = make_tensor(memory.longs.data(), {p.positions.shape[0]});
@@ -130,7 +130,7 @@ bool yarn_turned(const Session& session, OpParams& params, ChangedInputs& memory
   p.rope.beta_fast = config.yarn_beta_fast;
   p.rope.beta_slow = config.yarn_beta_slow;
   const std::int64_t rows = p.rope.table.shape[0];
-  memory.floats.resize(static_cast<std::size_t>(rows * AS_ROPE_DIM));
+  memory.floats.resize(static_cast<std::size_t>(rows * p.rope.table.shape[1]));
   cpu::build_rope_table(p.rope, rows, memory.floats.data(), session.parts().threads);
   set_rope_table(p.rope, memory.floats.data(), rows);
   return true;

@@ -151,14 +151,14 @@ static inline const as_row_format* as_row_format_at(int32_t i) {
        AS_PLANAR,
        576,
        1,
-       {AS_SCALED(AS_CODE_E4M3, AS_CODE_F32, AS_PER_BLOCK, 0, 0), AS_NO_PART}},
+       {{"values", AS_CODE_E4M3, 128, AS_CODE_F32, AS_PER_BLOCK, 0, 0, 0}, AS_NO_PART}},
       {"index_mxfp4",
        "index key (MXFP4)",
        AS_RECORD_INDEX_MXFP4,
        AS_PLANAR,
        576,
        1,
-       {AS_SCALED(AS_CODE_E2M1, AS_CODE_UE8M0, AS_PER_BLOCK, 32, 0), AS_NO_PART}},
+       {{"values", AS_CODE_E2M1, 128, AS_CODE_UE8M0, AS_PER_BLOCK, 32, 0, 0}, AS_NO_PART}},
       {"state",
        "compressor state row",
        AS_RECORD_STATE,
@@ -307,6 +307,11 @@ static inline as_row_layout as_cache_layout(const as_cache* c) {
                           c->addressing == AS_PAGED ? c->rows_per_block : 1);
 }
 
+/* Bytes of a cache's rows in logical form. */
+static inline int64_t as_cache_row_bytes(const as_cache* c) {
+  return as_row_layout_of(c->record, c->width, as_cache_heads(c), 1).row;
+}
+
 /* Where one element lies. */
 typedef struct as_element_place {
   int32_t code;        /* as_code, NONE: there is no such element */
@@ -409,6 +414,31 @@ static inline as_element_place as_element_at(const as_row_layout* l, int64_t row
   return e;
 }
 
+/* A part of a head in a row's logical form: where its elements begin and how many there are, where
+ * its scales and zero points begin (a token's: the same for all heads) and how many it has of
+ * each. */
+typedef struct as_part_span {
+  int64_t first, count, elements, scales, num_scales;
+} as_part_span;
+static inline as_part_span as_part_in_row(const as_row_layout* l, int64_t head, int32_t part) {
+  const as_row_part* p = &l->format->parts[part];
+  const as_part_place before = as_part_at(l, part);
+  const as_head_place at = as_head_at(l, 0, head);
+  const int behind = l->format->placement == AS_INTERLEAVED;
+  as_part_span s;
+  s.first = before.first;
+  s.count = as_part_count(l->format, part, l->width);
+  s.elements = at.payload + before.payload + (behind ? before.scales : 0);
+  s.scales = at.scales + before.scales;
+  if (behind) s.scales = s.elements + s.count * as_code_bits(p->code) / 8;
+  s.num_scales = as_part_scales(p, s.count);
+  if (p->scale != AS_CODE_NONE && p->per == AS_PER_TOKEN) {
+    s.scales = at.token + before.token;
+    s.num_scales = 1;
+  }
+  return s;
+}
+
 typedef enum as_field_kind {
   AS_FIELD_PADDING = 0,
   AS_FIELD_ELEMENT = 1,
@@ -428,89 +458,56 @@ typedef struct as_row_field {
   int64_t bytes;
 } as_row_field;
 
-/* A byte among the elements of a part, or among its scales, zero points and padding. from: where
- * they begin in the row. */
-static inline as_row_field as_field_of_element(const as_row_layout* l, int32_t part, int64_t first,
-                                               int64_t from, int64_t byte) {
-  const int32_t code = l->format->parts[part].code;
-  const int64_t bits = as_code_bits(code);
-  as_row_field f;
-  memset(&f, 0, sizeof(f));
-  f.kind = AS_FIELD_ELEMENT;
-  f.code = code;
-  f.part = part;
-  f.bytes = bits < 8 ? 1 : bits / 8;
-  f.count = bits < 8 ? 8 / bits : 1;
-  f.first = first + (byte - from) / f.bytes * f.count;
-  f.at = byte - (byte - from) % f.bytes;
-  return f;
-}
-static inline as_row_field as_field_of_scale(const as_row_layout* l, int32_t part, int64_t first,
-                                             int64_t from, int64_t byte) {
-  const as_row_part* p = &l->format->parts[part];
-  const int64_t count = as_part_count(l->format, part, l->width);
-  const int token = p->per == AS_PER_TOKEN;
-  const int64_t scales = token ? 1 : as_part_scales(p, count);
-  const int64_t bytes = as_code_bits(p->scale) / 8, zeros = as_code_bits(p->zero) / 8;
-  const int64_t inside = byte - from;
-  as_row_field f;
-  memset(&f, 0, sizeof(f));
-  f.part = part;
-  f.at = byte;
-  f.bytes = 1;
-  f.first = -1;
-  if (inside >= scales * (bytes + zeros)) return f; /* padding */
-  const int is_zero = inside >= scales * bytes;
-  const int64_t k = is_zero ? (inside - scales * bytes) / zeros : inside / bytes;
-  const int64_t block = p->per == AS_PER_BLOCK && p->block > 0 ? p->block : count;
-  f.kind = is_zero ? AS_FIELD_ZERO : AS_FIELD_SCALE;
-  f.code = is_zero ? p->zero : p->scale;
-  f.bytes = is_zero ? zeros : bytes;
-  f.at = from + (is_zero ? scales * bytes : 0) + k * f.bytes;
-  f.first = first + k * block;
-  f.count = block < first + count - f.first ? block : first + count - f.first;
-  return f;
-}
-
 /* l: of one row. byte: 0 .. l->row - 1. */
 static inline as_row_field as_field_at(const as_row_layout* l, int64_t byte) {
-  const as_row_format* format = l->format;
-  const int behind = format->placement == AS_INTERLEAVED;
-  const int64_t head_bytes = behind ? l->head_payload + l->head_scales : l->head_payload;
-  const int64_t elements = l->heads * head_bytes; /* with their scales, where these are behind */
-  const int64_t head = byte < elements ? byte / head_bytes
-                       : byte < elements + l->heads * l->head_scales && !behind
-                           ? (byte - elements) / l->head_scales
-                           : 0;
-  const as_head_place at = as_head_at(l, 0, head);
   as_row_field f;
   memset(&f, 0, sizeof(f));
   f.at = byte;
   f.bytes = 1;
   f.first = -1;
-  for (int32_t i = 0; i < format->num_parts; ++i) {
-    const as_row_part* p = &format->parts[i];
-    const as_part_place part = as_part_at(l, i);
-    const int64_t count = as_part_count(format, i, l->width);
-    const int64_t payload = count * as_code_bits(p->code) / 8;
-    const int64_t scales = as_part_scale_bytes(p, as_part_scales(p, count));
-    const int64_t from = at.payload + part.payload + (behind ? part.scales : 0);
-    const int64_t scales_from = at.scales + part.scales + (behind ? part.payload + payload : 0);
-    if (byte >= from && byte < from + payload) {
-      f = as_field_of_element(l, i, part.first, from, byte);
-      f.head = (int32_t)head;
+  const int behind = l->format->placement == AS_INTERLEAVED;
+  const int64_t head_bytes = l->head_payload + (behind ? l->head_scales : 0);
+  int64_t head = 0; /* of a scale that heads share, too */
+  if (byte < l->heads * head_bytes) {
+    head = byte / head_bytes;
+  } else if (byte < l->row - l->token_scales) {
+    head = (byte - l->payload) / l->head_scales;
+  }
+  for (int32_t i = 0; i < l->format->num_parts; ++i) {
+    const as_row_part* p = &l->format->parts[i];
+    const as_part_span s = as_part_in_row(l, head, i);
+    const int64_t bits = as_code_bits(p->code), scale = as_code_bits(p->scale) / 8;
+    const int64_t zero = as_code_bits(p->zero) / 8, zeros = s.scales + s.num_scales * scale;
+    const int64_t block = p->per == AS_PER_BLOCK && p->block > 0 ? p->block : s.count;
+    int64_t k = -1; /* which scale */
+    f.part = i;
+    f.head = (int32_t)head;
+    if (byte >= s.elements && byte < s.elements + s.count * bits / 8) {
+      f.kind = AS_FIELD_ELEMENT;
+      f.code = p->code;
+      f.bytes = bits < 8 ? 1 : bits / 8;
+      f.count = bits < 8 ? 8 / bits : 1;
+      f.at = byte - (byte - s.elements) % f.bytes;
+      f.first = s.first + (f.at - s.elements) / f.bytes * f.count;
       return f;
     }
-    if (p->scale != AS_CODE_NONE && p->per == AS_PER_TOKEN) {
-      const int64_t token = at.token + part.token;
-      if (byte >= token && byte < token + as_part_scale_bytes(p, 1)) {
-        return as_field_of_scale(l, i, part.first, token, byte);
-      }
-    } else if (byte >= scales_from && byte < scales_from + scales) {
-      f = as_field_of_scale(l, i, part.first, scales_from, byte);
-      f.head = (int32_t)head;
-      return f;
+    if (byte >= s.scales && byte < zeros) {
+      k = (byte - s.scales) / scale;
+      f.kind = AS_FIELD_SCALE;
+      f.code = p->scale;
+      f.bytes = scale;
+      f.at = s.scales + k * scale;
+    } else if (byte >= zeros && byte < zeros + s.num_scales * zero) {
+      k = (byte - zeros) / zero;
+      f.kind = AS_FIELD_ZERO;
+      f.code = p->zero;
+      f.bytes = zero;
+      f.at = zeros + k * zero;
     }
+    if (k < 0) continue;
+    f.first = s.first + k * block;
+    f.count = block < s.first + s.count - f.first ? block : s.first + s.count - f.first;
+    return f;
   }
   return f;
 }
@@ -526,6 +523,7 @@ typedef struct as_row_piece {
 static inline int as_row_piece_at(const as_row_layout* l, const as_cache* c, int64_t slot,
                                   int32_t i, as_row_piece* piece) {
   unsigned char* base = (unsigned char*)c->data.data;
+  if (l->format == NULL) return 0;
   if (c->addressing == AS_LOGICAL) {
     piece->bytes = base + slot * c->data.stride[0] * as_dtype_size(c->data.dtype);
     piece->at = 0;

@@ -3,19 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
 #include "app/common/format.h"
 #include "app/common/views/tensor_view.h"
+#include "engine/tensorfile/float_value.h"
 #include "kernels/cpu/codec.h"
-#include "kernels/layout/records.h"
+#include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace {
-
-constexpr std::int64_t kPageRow = AS_NOPE_DIM;  // bytes of e4m3 before the bf16 part
 
 float load_float(const std::uint8_t* p) {
   float value;
@@ -30,24 +30,72 @@ std::uint32_t load_little(const std::uint8_t* p, std::int64_t bytes) {
 }
 
 bool quantised(ByteFormat format) {
-  return format == ByteFormat::kE4m3 || format == ByteFormat::kE2m1;
+  return format == ByteFormat::kE4m3 || format == ByteFormat::kE5m2 ||
+         format == ByteFormat::kE2m1 || format == ByteFormat::kI8;
+}
+
+ByteFormat format_of(std::int32_t code) {
+  switch (code) {
+    case AS_CODE_E4M3:
+      return ByteFormat::kE4m3;
+    case AS_CODE_E5M2:
+      return ByteFormat::kE5m2;
+    case AS_CODE_E2M1:
+      return ByteFormat::kE2m1;
+    case AS_CODE_BF16:
+      return ByteFormat::kBf16;
+    case AS_CODE_F16:
+      return ByteFormat::kF16;
+    case AS_CODE_I8:
+      return ByteFormat::kI8;
+    default:
+      return ByteFormat::kFloat;
+  }
+}
+
+double code_value(std::int32_t code, std::uint32_t bits) {
+  const auto half = [](std::uint32_t h) {
+    const std::uint8_t bytes[2] = {static_cast<std::uint8_t>(h), static_cast<std::uint8_t>(h >> 8)};
+    return float_value(ElementType::kF16, bytes);
+  };
+  switch (code) {
+    case AS_CODE_E4M3:
+      return cpu::e4m3_to_float(static_cast<std::uint8_t>(bits));
+    case AS_CODE_E5M2:
+      return half(bits << 8);  // the upper byte of an fp16
+    case AS_CODE_E2M1:
+      return cpu::e2m1_to_float(static_cast<std::uint8_t>(bits));
+    case AS_CODE_BF16:
+      return cpu::bf16_to_float(static_cast<std::uint16_t>(bits));
+    case AS_CODE_F16:
+      return half(bits);
+    case AS_CODE_I8:
+      return static_cast<std::int8_t>(bits);
+    default:
+      return std::bit_cast<float>(bits);
+  }
+}
+
+bool saturated(std::int32_t code, std::uint32_t bits) {
+  switch (code) {
+    case AS_CODE_E4M3:
+      return (bits & 0x7f) == 0x7e;
+    case AS_CODE_E5M2:
+      return (bits & 0x7f) == 0x7b;
+    case AS_CODE_E2M1:
+      return (bits & 0x7) == 0x7;
+    case AS_CODE_I8:
+      return bits == 0x7f || bits == 0x80;
+    default:
+      return false;
+  }
 }
 
 }  // namespace
 
 const char* record_name(std::int32_t record) {
-  switch (record) {
-    case AS_RECORD_LATENT:
-      return "latent row";
-    case AS_RECORD_INDEX_FP8:
-      return "index key (FP8)";
-    case AS_RECORD_INDEX_MXFP4:
-      return "index key (MXFP4)";
-    case AS_RECORD_STATE:
-      return "compressor state row";
-    default:
-      return "row";
-  }
+  const as_row_format* format = as_row_format_of(record);
+  return format != nullptr ? format->words : "row";
 }
 
 const char* byte_format_name(ByteFormat format) {
@@ -56,8 +104,16 @@ const char* byte_format_name(ByteFormat format) {
       return "e4m3";
     case ByteFormat::kBf16:
       return "bf16";
+    case ByteFormat::kE5m2:
+      return "e5m2";
+    case ByteFormat::kF16:
+      return "f16";
+    case ByteFormat::kI8:
+      return "i8";
     case ByteFormat::kE2m1:
       return "e2m1";
+    case ByteFormat::kZeroPoint:
+      return "zero point";
     case ByteFormat::kFloat:
       return "f32";
     case ByteFormat::kUe8m0:
@@ -70,74 +126,49 @@ const char* byte_format_name(ByteFormat format) {
   return "?";
 }
 
-ByteField field_of_byte(std::int32_t record, std::int32_t width, std::int64_t byte) {
-  const std::int64_t payload = as_payload_bytes(record, width);
-  const std::int64_t scale = byte - payload;
-  switch (record) {
-    case AS_RECORD_LATENT:
-      if (byte < kPageRow) return {ByteFormat::kE4m3, byte, 1, byte, 1};
-      if (byte < payload) {
-        const std::int64_t dim = kPageRow + (byte - kPageRow) / 2;
-        return {ByteFormat::kBf16, dim, 1, kPageRow + (dim - kPageRow) * 2, 2};
-      }
-      if (scale < AS_QUANT_BLOCKS) {
-        return {ByteFormat::kUe8m0, scale * AS_QUANT_BLOCK, AS_QUANT_BLOCK, byte, 1};
-      }
-      return {ByteFormat::kPadding, -1, 0, byte, 1};
-    case AS_RECORD_INDEX_FP8:
-      if (byte < payload) return {ByteFormat::kE4m3, byte, 1, byte, 1};
-      return {ByteFormat::kFloatScale, 0, AS_INDEX_DIM, payload, 4};
-    case AS_RECORD_INDEX_MXFP4:
-      if (byte < payload) return {ByteFormat::kE2m1, 2 * byte, 2, byte, 1};
-      return {ByteFormat::kUe8m0, scale * AS_MXFP4_BLOCK, AS_MXFP4_BLOCK, byte, 1};
+ByteField field_of_byte(std::int32_t record, std::int32_t width, std::int64_t byte,
+                        std::int32_t heads) {
+  const as_row_layout l = as_row_layout_of(record, width, heads, 1);
+  if (l.format == nullptr) return {ByteFormat::kPadding, -1, 0, byte, 1};
+  const as_row_field f = as_field_at(&l, byte);
+  const std::int64_t dim = f.first < 0 ? -1 : f.head * l.width + f.first;
+  switch (f.kind) {
+    case AS_FIELD_ELEMENT:
+      return {format_of(f.code), dim, f.count, f.at, f.bytes};
+    case AS_FIELD_SCALE:
+      return {f.code == AS_CODE_UE8M0 ? ByteFormat::kUe8m0 : ByteFormat::kFloatScale, dim, f.count,
+              f.at, f.bytes};
+    case AS_FIELD_ZERO:
+      return {ByteFormat::kZeroPoint, dim, f.count, f.at, f.bytes};
     default:
-      return {ByteFormat::kFloat, byte / 4, 1, byte / 4 * 4, 4};
+      return {ByteFormat::kPadding, -1, 0, byte, 1};
   }
 }
 
-ElementBytes bytes_of_dim(std::int32_t record, std::int32_t width, std::int64_t dim) {
-  const std::int64_t payload = as_payload_bytes(record, width);
-  switch (record) {
-    case AS_RECORD_LATENT:
-      if (dim < kPageRow) return {dim, payload + dim / AS_QUANT_BLOCK};
-      return {kPageRow + (dim - kPageRow) * 2, -1};
-    case AS_RECORD_INDEX_FP8:
-      return {dim, payload};
-    case AS_RECORD_INDEX_MXFP4:
-      return {dim / 2, payload + dim / AS_MXFP4_BLOCK};
-    default:
-      return {4 * dim, -1};
-  }
+ElementBytes bytes_of_dim(std::int32_t record, std::int32_t width, std::int64_t dim,
+                          std::int32_t heads) {
+  const as_row_layout l = as_row_layout_of(record, width, heads, 1);
+  if (l.format == nullptr) return {};
+  const as_element_place e = as_element_at(&l, 0, dim / l.width, dim % l.width);
+  return {e.at, e.scale, e.zero};
 }
 
 DecodedElement decode_element(const RecordBytes& row, std::int64_t dim) {
   DecodedElement out;
-  const ElementBytes where = bytes_of_dim(row.record, row.width, dim);
-  const std::uint8_t* payload = row.bytes.data() + where.payload;
-  out.format = field_of_byte(row.record, row.width, where.payload).format;
-  switch (out.format) {
-    case ByteFormat::kE4m3:
-      out.code = *payload;
-      out.code_value = cpu::e4m3_to_float(*payload);
-      out.saturated = (*payload & 0x7f) == 0x7e;
-      break;
-    case ByteFormat::kE2m1:
-      out.code = dim % 2 == 0 ? *payload & 0x0fu : *payload >> 4;
-      out.code_value = cpu::e2m1_to_float(static_cast<std::uint8_t>(out.code));
-      out.saturated = (out.code & 0x7) == 0x7;
-      break;
-    case ByteFormat::kBf16:
-      out.code = load_little(payload, 2);
-      out.code_value = cpu::bf16_to_float(static_cast<std::uint16_t>(out.code));
-      break;
-    default:
-      out.code = load_little(payload, 4);
-      out.code_value = load_float(payload);
-      break;
-  }
-  if (where.scale >= 0) {
-    const std::uint8_t* scale = row.bytes.data() + where.scale;
-    const bool is_float = row.record == AS_RECORD_INDEX_FP8;
+  const as_row_layout l = as_row_layout_of(row.record, row.width, row.heads, 1);
+  if (l.format == nullptr) return out;
+  const as_element_place e = as_element_at(&l, 0, dim / l.width, dim % l.width);
+  const std::int64_t bits = as_code_bits(e.code);
+  out.format = format_of(e.code);
+  out.code = load_little(row.bytes.data() + e.at, std::max<std::int64_t>(1, bits / 8)) >> e.shift;
+  if (bits == 4) out.code &= 0xf;
+  out.code_value = code_value(e.code, out.code);
+  out.saturated = saturated(e.code, out.code);
+  double zero = 0;
+  if (e.zero >= 0) zero = load_float(row.bytes.data() + e.zero);
+  if (e.scale >= 0) {
+    const std::uint8_t* scale = row.bytes.data() + e.scale;
+    const bool is_float = e.scale_kind == AS_CODE_F32;
     out.scaled = true;
     out.scale_code = load_little(scale, is_float ? 4 : 1);
     out.scale = is_float ? load_float(scale) : cpu::ue8m0_to_float(*scale);
@@ -145,19 +176,37 @@ DecodedElement decode_element(const RecordBytes& row, std::int64_t dim) {
         is_float ? (std::isfinite(out.scale) && out.scale != 0 ? std::ilogb(out.scale) : 0)
                  : static_cast<int>(*scale) - 127;
   }
-  out.value = out.code_value * out.scale;
+  out.value = (out.code_value - zero) * out.scale;
   out.zero = out.code_value == 0;
   return out;
 }
 
+namespace {
+int digits_of(ByteFormat format) {
+  switch (format) {
+    case ByteFormat::kE2m1:
+      return 1;
+    case ByteFormat::kE4m3:
+    case ByteFormat::kE5m2:
+    case ByteFormat::kI8:
+      return 2;
+    case ByteFormat::kBf16:
+    case ByteFormat::kF16:
+      return 4;
+    default:
+      return 8;
+  }
+}
+}  // namespace
+
 std::string element_words(const DecodedElement& e) {
-  const int digits = e.format == ByteFormat::kE2m1   ? 1
-                     : e.format == ByteFormat::kE4m3 ? 2
-                     : e.format == ByteFormat::kBf16 ? 4
-                                                     : 8;
+  const int digits = digits_of(e.format);
   std::string text = fmt::format("0x{:0{}x} = {} ({})", e.code, digits, format_exact(e.code_value),
                                  byte_format_name(e.format));
-  if (e.scaled) {
+  if (e.scaled && e.scale != std::ldexp(1.0, e.scale_exponent)) {
+    text +=
+        fmt::format(" \xc3\x97 {} (f32 scale) = {}", format_exact(e.scale), format_exact(e.value));
+  } else if (e.scaled) {
     text += fmt::format(" \xc3\x97 2^{} ({}) = {}", e.scale_exponent,
                         e.format == ByteFormat::kE4m3 && e.scale_code > 0xff
                             ? std::string("f32 scale")
@@ -169,7 +218,7 @@ std::string element_words(const DecodedElement& e) {
 }
 
 std::string field_words(const RecordBytes& row, std::int64_t byte) {
-  const ByteField field = field_of_byte(row.record, row.width, byte);
+  const ByteField field = field_of_byte(row.record, row.width, byte, row.heads);
   const std::uint32_t code =
       load_little(row.bytes.data() + field.first, std::min<std::int64_t>(field.length, 4));
   switch (field.format) {
@@ -179,8 +228,13 @@ std::string field_words(const RecordBytes& row, std::int64_t byte) {
       return fmt::format("byte {}: UE8M0 0x{:02x} = 2^{}, scales dims {}-{}", byte, code,
                          static_cast<int>(code) - 127, field.dim, field.dim + field.dims - 1);
     case ByteFormat::kFloatScale:
-      return fmt::format("bytes {}-{}: f32 scale {}, for all {} dims", field.first, field.first + 3,
-                         format_exact(load_float(row.bytes.data() + field.first)), field.dims);
+    case ByteFormat::kZeroPoint:
+      return fmt::format("bytes {}-{}: {} {}, for {}", field.first, field.first + 3,
+                         byte_format_name(field.format),
+                         format_exact(load_float(row.bytes.data() + field.first)),
+                         field.dims == row.width
+                             ? fmt::format("all {} dims", field.dims)
+                             : fmt::format("dims {}-{}", field.dim, field.dim + field.dims - 1));
     default:
       break;
   }
@@ -230,9 +284,12 @@ RecordStats record_stats(const RecordBytes& row, std::span<const std::uint8_t> r
 std::vector<ScaleGroup> scale_groups(const RecordBytes& row) {
   std::vector<ScaleGroup> groups;
   for (std::int64_t dim = 0; dim < row.width;) {
-    const ElementBytes where = bytes_of_dim(row.record, row.width, dim);
-    if (where.scale < 0) break;
-    const ByteField field = field_of_byte(row.record, row.width, where.scale);
+    const ElementBytes where = bytes_of_dim(row.record, row.width, dim, row.heads);
+    if (where.scale < 0) {
+      ++dim;
+      continue;
+    }
+    const ByteField field = field_of_byte(row.record, row.width, where.scale, row.heads);
     ScaleGroup group;
     group.byte = where.scale;
     group.first_dim = field.dim;
@@ -267,20 +324,19 @@ std::vector<double> values_before(const StepTrace& step, const OpTrace& op, cons
 
 std::vector<std::uint8_t> row_of_page(const CacheSpec& spec, const std::vector<std::uint8_t>& block,
                                       std::int32_t row) {
-  const std::int64_t payload = as_payload_bytes(spec.record, spec.width);
-  const std::int64_t scales = as_scale_bytes(spec.record);
-  const std::int64_t from = spec.offset + as_payload_offset(spec.record, spec.width, row);
-  const std::int64_t scale_from =
-      spec.offset + as_scale_offset(spec.record, spec.width, spec.rows_per_block, row);
-  const auto size = static_cast<std::int64_t>(block.size());
-  if (row < 0 || row >= spec.rows_per_block || from + payload > size ||
-      (scales > 0 && scale_from + scales > size)) {
+  const as_row_layout l = spec.rows();
+  if (row < 0 || row >= spec.rows_per_block ||
+      spec.offset + l.page_used > static_cast<std::int64_t>(block.size())) {
     return {};
   }
-  std::vector<std::uint8_t> bytes(block.begin() + from, block.begin() + from + payload);
-  if (scales > 0) {
-    bytes.insert(bytes.end(), block.begin() + scale_from, block.begin() + scale_from + scales);
-  }
+  as_cache page{};
+  page.data = make_tensor(block.data() + spec.offset, {1, l.page_used});
+  page.record = spec.record;
+  page.addressing = AS_PAGED;
+  page.rows_per_block = spec.rows_per_block;
+  page.width = spec.width;
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(l.row));
+  as_row_get(&page, row, bytes.data());
   return bytes;
 }
 
@@ -298,6 +354,8 @@ std::string bytes_sentence(const RecordBytes& row, const RecordStats& stats,
   if (row.record == AS_RECORD_STATE) {
     text += fmt::format("{} fp32 values, the first half C, the second the scores Z",
                         format_count(row.width));
+  } else if (stats.scales == 0) {
+    text += fmt::format("{} values", format_count(row.width));
   } else {
     text +=
         stats.lowest_scale == stats.highest_scale

@@ -19,9 +19,22 @@ struct RecordBytes {
   std::int32_t record = AS_RECORD_NONE;
   std::int32_t width = 0;
   std::span<const std::uint8_t> bytes;
+  std::int32_t heads = 1;
 };
 
-enum class ByteFormat { kE4m3, kBf16, kE2m1, kFloat, kUe8m0, kFloatScale, kPadding };
+enum class ByteFormat {
+  kE4m3,
+  kE5m2,
+  kBf16,
+  kF16,
+  kE2m1,
+  kI8,
+  kFloat,
+  kUe8m0,
+  kFloatScale,
+  kZeroPoint,
+  kPadding
+};
 const char* byte_format_name(ByteFormat format);  // "e4m3", "bf16", ..
 
 // What a byte belongs to.
@@ -32,12 +45,15 @@ struct ByteField {
   std::int64_t first = 0;   // first byte of the field
   std::int64_t length = 1;  // bytes of the field
 };
-ByteField field_of_byte(std::int32_t record, std::int32_t width, std::int64_t byte);
-// First byte of an element and of its scale (-1: it has none).
+// Elements of head h are counted from h * width / heads on.
+ByteField field_of_byte(std::int32_t record, std::int32_t width, std::int64_t byte,
+                        std::int32_t heads = 1);
+// First byte of an element, of its scale and its zero point (-1: it has none).
 struct ElementBytes {
-  std::int64_t payload = -1, scale = -1;
+  std::int64_t payload = -1, scale = -1, zero = -1;
 };
-ElementBytes bytes_of_dim(std::int32_t record, std::int32_t width, std::int64_t dim);
+ElementBytes bytes_of_dim(std::int32_t record, std::int32_t width, std::int64_t dim,
+                          std::int32_t heads = 1);
 
 struct DecodedElement {
   ByteFormat format = ByteFormat::kFloat;

@@ -11,8 +11,8 @@
 #include "app/common/views/tensor_view.h"
 #include "app/common/views/worst_element.h"
 #include "engine/trace/wiring_tap.h"
-#include "kernels/layout/records.h"
 #include "kernels/params/op_table.h"
+#include "kernels/params/row_format.h"
 
 namespace attnscope {
 namespace {
@@ -183,17 +183,12 @@ std::string budget_short(double budget_used) {
 std::string worst_text(const StepTrace& step, const TapResult& result) {
   if (!result.worst) return {};
   std::vector<std::string> letters;
-  std::int32_t record = AS_RECORD_NONE, width = 0;
   const as_op_info& info = *as_op_find(result.op);
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     if (result.tap == info.taps[i].name) letters = axis_letters(info.taps[i].axes);
   }
   const OpTrace* op = step.find(result.layer, result.op);
   const RowsCopy* rows = op == nullptr ? nullptr : op->cache_rows(result.tap);
-  if (rows != nullptr) {
-    record = rows->record;
-    width = rows->width;
-  }
   std::string text;
   for (std::size_t i = 0; i < result.worst->index.size(); ++i) {
     const std::int64_t at = result.worst->index[i];
@@ -204,8 +199,8 @@ std::string worst_text(const StepTrace& step, const TapResult& result) {
       const bool is_sampled = info.phase == AS_PHASE_AFTER;
       const auto n = static_cast<std::size_t>(at);
       text += "token " + token_label(step, !is_sampled ? at : n < sampled.size() ? sampled[n] : -1);
-    } else if (letter == "bytes" && record != AS_RECORD_NONE) {
-      const ByteField field = field_of_byte(record, width, at);
+    } else if (letter == "bytes" && rows != nullptr) {
+      const ByteField field = field_of_byte(rows->record, rows->width, at, rows->heads);
       text += fmt::format("byte {} ({}{})", at, byte_format_name(field.format),
                           field.dim < 0 ? std::string()
                           : field.dims > 2
@@ -343,8 +338,8 @@ std::optional<CachedElement> cached_element(const OpTrace& op, const TapResult& 
   out.row = found - rows->tokens.begin();
   out.slot = rows->slots[static_cast<std::size_t>(out.row)];
   const std::int64_t at = result.worst->index[1];
-  const bool values = !is_cache || rows->record == AS_RECORD_STATE;
-  out.dim = values ? at : field_of_byte(rows->record, rows->width, at).dim;
+  const bool values = !is_cache || as_row_is_values(rows->record) != 0;
+  out.dim = values ? at : field_of_byte(rows->record, rows->width, at, rows->heads).dim;
   return out;
 }
 

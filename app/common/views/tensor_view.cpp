@@ -8,7 +8,7 @@
 
 #include "app/common/format.h"
 #include "kernels/cpu/codec.h"
-#include "kernels/layout/records.h"
+#include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {

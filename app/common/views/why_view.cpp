@@ -47,10 +47,11 @@ class WhyBuilder {
     }
     running_ = static_cast<int>(layer - in_.info.config.layers.begin());
     const AttentionCopy& attention = *op_->attention;
-    if (in_.head < 0 || in_.head >= attention.heads || in_.dim < 0 || in_.dim >= AS_HEAD_DIM) {
+    if (in_.head < 0 || in_.head >= attention.heads || in_.dim < 0 ||
+        in_.dim >= in_.info.config.head_dim) {
       view_.why_empty =
           fmt::format("There is no head {} with a dim {}: heads 0 to {}, dims 0 to {}.", in_.head,
-                      in_.dim, attention.heads - 1, AS_HEAD_DIM - 1);
+                      in_.dim, attention.heads - 1, in_.info.config.head_dim - 1);
       return view_;
     }
     view_.request = in_.step.request_of(in_.row);

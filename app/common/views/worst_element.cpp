@@ -75,7 +75,7 @@ std::optional<WorstElement> worst_of_rows(const RowsCopy& rows) {
   const auto at = static_cast<std::int64_t>(differs - rows.bytes.begin());
   const std::int64_t row = at / rows.row_bytes, byte = at % rows.row_bytes;
   const std::int64_t token = rows.tokens[static_cast<std::size_t>(row)];
-  if (rows.record != AS_RECORD_STATE) {
+  if (as_row_is_values(rows.record) == 0) {
     const auto i = static_cast<std::size_t>(at);
     return WorstElement{
         {token, byte}, static_cast<double>(rows.bytes[i]), static_cast<double>(rows.reference[i])};

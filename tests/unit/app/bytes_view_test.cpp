@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "kernels/cpu/codec.h"
 #include "kernels/layout/records.h"
@@ -160,6 +161,38 @@ TEST(BytesView, GathersARowOfAPlanarPage) {
   EXPECT_TRUE(row_of_page(spec, block, 64).empty());
   block.resize(2000);
   EXPECT_TRUE(row_of_page(spec, block, 5).empty());
+}
+
+// Formats that no op of DeepSeek-V4 has: two heads of 4 in int8, and V3.2's latent row.
+TEST(BytesView, ReadsRowsOfOtherFormats) {
+  const auto put = [](std::vector<std::uint8_t>& row, std::size_t at, float value) {
+    std::memcpy(row.data() + at, &value, sizeof(value));
+  };
+  std::vector<std::uint8_t> row(8 + 2 * 8, 0);
+  row[6] = 100;  // head 1, element 2
+  row[7] = 0x80;
+  put(row, 16, 0.3f);  // its scale
+  put(row, 20, 4);     // and zero point
+  const RecordBytes int8{AS_RECORD_INT8_TOKEN_HEAD, 8, row, 2};
+  const DecodedElement e = decode_element(int8, 6);
+  EXPECT_EQ(e.format, ByteFormat::kI8);
+  EXPECT_DOUBLE_EQ(e.value, (100 - 4) * static_cast<double>(0.3f));
+  EXPECT_TRUE(decode_element(int8, 7).saturated);
+  EXPECT_DOUBLE_EQ(decode_element(int8, 7).code_value, -128);
+  EXPECT_EQ(field_words(int8, 21), "bytes 20-23: zero point 4, for dims 4-7");
+  EXPECT_EQ(field_of_byte(int8.record, 8, 18, 2).format, ByteFormat::kFloatScale);
+  EXPECT_EQ(scale_groups(int8).size(), 2u);
+  EXPECT_NE(element_words(e).find("(i8) \xc3\x97 0.3"), std::string::npos) << element_words(e);
+
+  std::vector<std::uint8_t> latent(656, 0);
+  latent[200] = 0x38;              // 1.0
+  put(latent, 512 + 4, 0.25f);     // second scale
+  latent[528 + 2 * 3 + 1] = 0x40;  // 2.0 in bf16
+  const RecordBytes v32{AS_RECORD_LATENT_656, 576, latent, 1};
+  EXPECT_DOUBLE_EQ(decode_element(v32, 200).value, 0.25);
+  EXPECT_DOUBLE_EQ(decode_element(v32, 515).value, 2);
+  EXPECT_EQ(scale_groups(v32).size(), 4u);
+  EXPECT_EQ(scale_groups(v32)[3].first_dim, 384);
 }
 
 TEST(BytesView, ValuesBeforeQuantisationAreThoseOfTheSameToken) {

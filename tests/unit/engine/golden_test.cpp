@@ -14,6 +14,7 @@
 #include "engine/golden/golden_folder.h"
 #include "engine/golden/op_inputs.h"
 #include "kernels/cpu/cpu_lane.h"
+#include "kernels/layout/records.h"
 #include "kernels/params/attention_params.h"
 #include "kernels/params/tensor_view.h"
 
