@@ -9,6 +9,7 @@
 #include "app/common/format.h"
 #include "app/common/report_parts.h"
 #include "app/common/say.h"
+#include "engine/family/deepseek_v4/caches.h"
 #include "engine/session/forced_copy.h"
 #include "engine/session/place.h"
 #include "engine/session/value_history.h"
@@ -90,14 +91,14 @@ struct Write {
 };
 
 // Rows the op that ran last wrote to this slot of one layer's cache.
-void note_writes(const Session& session, int layer, CacheKind kind, std::int64_t slot,
+void note_writes(const Session& session, int layer, CacheId id, std::int64_t slot,
                  std::vector<Write>& writes) {
   const Place place = last_place(session);
   if (place.layer != layer) return;
   const OpParams& params = session.last_params();
   const StepMetadata& m = session.metadata();
   for (const as_cache_access& access : RowAccess::of(params.op())) {
-    if (access.direction != AS_TAP_OUT || cache_kind(params.op(), access.cache) != kind) continue;
+    if (access.direction != AS_TAP_OUT || tap_cache(params.op(), access.cache) != id) continue;
     RowAccess::for_each(params.data(), access, [&](const RowVisit& v) {
       if (v.slot != slot) return;
       const auto token = static_cast<std::size_t>(v.token);
@@ -107,12 +108,13 @@ void note_writes(const Session& session, int layer, CacheKind kind, std::int64_t
   }
 }
 
-Result<CacheKind> kind_by_name(const std::string& name) {
-  for (int kind = 0; kind < kCacheKinds; ++kind) {
-    if (name == cache_kind_name(static_cast<CacheKind>(kind))) return static_cast<CacheKind>(kind);
+Result<CacheId> cache_by_name(const std::string& name) {
+  std::string names;
+  for (const NamedCache& cache : deepseek_v4_cache_names()) {
+    if (name == cache.name) return cache.id;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", cache.name);
   }
-  return usage_error(fmt::format("--cache {}: no such cache", name),
-                     "caches: swa, main, state, index, index_state");
+  return usage_error(fmt::format("--cache {}: no such cache", name), "caches: " + names);
 }
 
 int running_layer(const Session& session, int published) {
@@ -126,13 +128,13 @@ int running_layer(const Session& session, int published) {
 Result<as_status> why_command(const WhyCommand& command) {
   const auto place = parse_place(command.at.place);
   if (!place) return place.error();
-  auto kind = kind_by_name(command.cache);
-  if (!kind) return kind.error();
+  auto cache = cache_by_name(command.cache);
+  if (!cache) return cache.error();
   KeptScores scores;
   std::vector<Write> writes;
   auto session = session_at(command.at, *place, [&](const Session& s) {
     keep_scores(s, &scores);
-    if (command.slot >= 0) note_writes(s, place->layer, *kind, command.slot, writes);
+    if (command.slot >= 0) note_writes(s, place->layer, *cache, command.slot, writes);
   });
   if (!session) return session.error();
   if (command.slot >= 0) {
@@ -158,7 +160,7 @@ Result<as_status> why_command(const WhyCommand& command) {
   }
   if (command.entry >= 0) {
     const int layer = running_layer(**session, place->layer);
-    const bool index = *kind == CacheKind::kIndex || *kind == CacheKind::kIndexState;
+    const bool index = *cache == kIndexCache || *cache == kIndexStateCache;
     auto tokens =
         pooled_tokens(**session, layer, command.request, command.entry, command.dim, index);
     if (!tokens) return tokens.error();

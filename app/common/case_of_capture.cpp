@@ -13,6 +13,7 @@
 #include "app/common/recorded_cache.h"
 #include "engine/capture/again.h"
 #include "engine/config/json_file.h"
+#include "engine/family/deepseek_v4/caches.h"
 #include "engine/family/family.h"
 #include "kernels/cpu/rope_table.h"
 #include "kernels/params/head.h"
@@ -87,7 +88,7 @@ class Call {
       return;
     }
     const int layer = layer_index(info, place_.layer);
-    const CacheSpec* main = info.layout.find(layer, CacheKind::kMain);
+    const CacheSpec* main = info.layout.find(layer, kMainCache);
     family.set_layer_numbers(place_.op, layer, info.config,
                              main != nullptr ? main->rows_per_block : 0, params_.data());
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/family/deepseek_v4/caches.h"
 #include "engine/model/numbers.h"
 #include "kernels/params/dtype.h"
 
@@ -52,7 +53,7 @@ void PageAudit::layer_op(const OpParams& params, int layer) {
   switch (params.op()) {
     case AS_OP_Q_ROPE_KV_INSERT: {
       const auto& p = params.get<as_q_rope_kv_insert_params>();
-      const CacheSpec& own = spec(layer, CacheKind::kSwa);
+      const CacheSpec& own = spec(layer, kSwaCache);
       cache("cache", p.cache, own);
       return part_of("slots", p.slots, slots_, own.group);
     }
@@ -60,7 +61,7 @@ void PageAudit::layer_op(const OpParams& params, int layer) {
     case AS_OP_INDEXER_COMPRESSOR_STATE: {
       const bool main = params.op() == AS_OP_COMPRESSOR_STATE;
       const auto& p = params.get<as_compressor_state_params>();
-      const CacheSpec& own = spec(layer, main ? CacheKind::kMainState : CacheKind::kIndexState);
+      const CacheSpec& own = spec(layer, main ? kMainStateCache : kIndexStateCache);
       cache("state", p.state, own);
       return part_of("slots", p.slots, slots_, own.group);
     }
@@ -68,12 +69,12 @@ void PageAudit::layer_op(const OpParams& params, int layer) {
     case AS_OP_INDEXER_COMPRESS_INSERT: {
       const bool main = params.op() == AS_OP_COMPRESS_INSERT;
       const auto& p = params.get<as_compress_insert_params>();
-      const CacheSpec& state = spec(layer, main ? CacheKind::kMainState : CacheKind::kIndexState);
-      const CacheSpec& own = spec(layer, main ? CacheKind::kMain : CacheKind::kIndex);
+      const CacheSpec& state = spec(layer, main ? kMainStateCache : kIndexStateCache);
+      const CacheSpec& own = spec(layer, main ? kMainCache : kIndexCache);
       cache("state", p.state, state);
       cache("cache", p.cache, own);
       part_of("table", p.table, tables_, state.group);
-      const bool c4 = own.block_tokens / own.rows_per_block == 4;
+      const bool c4 = own.tokens_per_row == 4;
       const as_tensor& right = c4 ? c4_slots_ : c128_slots_;
       if (p.slots.data == right.data) return;
       return faults_.push_back({"slots", fmt::format("its slots are not {} of slot_mapping",
@@ -81,19 +82,19 @@ void PageAudit::layer_op(const OpParams& params, int layer) {
     }
     case AS_OP_INDEXER_LOGITS: {
       const auto& p = params.get<as_indexer_logits_params>();
-      cache("cache", p.cache, spec(layer, CacheKind::kIndex));
+      cache("cache", p.cache, spec(layer, kIndexCache));
       return part_of("table", p.table, tables_, layout_.mla_group);
     }
     case AS_OP_TOPK_TO_SLOTS: {
       const auto& p = params.get<as_topk_to_slots_params>();
-      number("rows_per_block", p.rows_per_block, spec(layer, CacheKind::kMain).rows_per_block);
+      number("rows_per_block", p.rows_per_block, spec(layer, kMainCache).rows_per_block);
       return part_of("table", p.table, tables_, layout_.mla_group);
     }
     case AS_OP_SPARSE_ATTENTION: {
       const auto& p = params.get<as_sparse_attention_params>();
-      const CacheSpec& own = spec(layer, CacheKind::kSwa);
+      const CacheSpec& own = spec(layer, kSwaCache);
       cache("cache", p.cache, own);
-      if (const CacheSpec* main = layout_.find(layer, CacheKind::kMain)) {
+      if (const CacheSpec* main = layout_.find(layer, kMainCache)) {
         cache("extra_cache", p.extra_cache, *main);
       }
       return part_of("indices", p.indices, swa_indices_, own.group - layout_.swa_groups.front());
@@ -112,8 +113,8 @@ void PageAudit::cache(const char* what, const as_cache& given, const CacheSpec& 
   if (given.record == spec.record && given.rows_per_block == spec.rows_per_block) return;
   faults_.push_back(
       {what, fmt::format("its {} has record {} and {} rows a page; that of {} has record {} and {}",
-                         what, given.record, given.rows_per_block, cache_kind_name(spec.kind),
-                         spec.record, spec.rows_per_block)});
+                         what, given.record, given.rows_per_block, spec.name, spec.record,
+                         spec.rows_per_block)});
 }
 
 void PageAudit::part_of(const char* what, const as_tensor& given, const as_tensor& all, int group) {

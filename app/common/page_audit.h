@@ -30,7 +30,7 @@ class PageAudit {
   void part_of(const char* what, const as_tensor& given, const as_tensor& all, int group);
   void cache(const char* what, const as_cache& given, const CacheSpec& spec);
   void layer_op(const OpParams& params, int layer);
-  const CacheSpec& spec(int layer, CacheKind kind) const { return *layout_.find(layer, kind); }
+  const CacheSpec& spec(int layer, CacheId id) const { return *layout_.find(layer, id); }
 
   CacheLayout layout_;
   as_tensor tables_{}, slots_{}, c4_slots_{}, c128_slots_{}, swa_indices_{};  // of this step

@@ -5,56 +5,13 @@
 #include <cstring>
 
 #include "app/common/op_order.h"
+#include "engine/family/family.h"
 #include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
-namespace {
-
-struct CacheWriter {
-  as_op_id op;
-  const char* tap;
-};
-
-CacheWriter writer_of(CacheKind kind) {
-  switch (kind) {
-    case CacheKind::kSwa:
-      return {AS_OP_Q_ROPE_KV_INSERT, "cache"};
-    case CacheKind::kMain:
-      return {AS_OP_COMPRESS_INSERT, "cache"};
-    case CacheKind::kMainState:
-      return {AS_OP_COMPRESSOR_STATE, "state"};
-    case CacheKind::kIndex:
-      return {AS_OP_INDEXER_COMPRESS_INSERT, "cache"};
-    case CacheKind::kIndexState:
-      break;
-  }
-  return {AS_OP_INDEXER_COMPRESSOR_STATE, "state"};
-}
-
-CacheKind kind_of(as_op_id op, const std::string& tap) {
-  switch (op) {
-    case AS_OP_COMPRESSOR_STATE:
-      return CacheKind::kMainState;
-    case AS_OP_COMPRESS_INSERT:
-      return tap == "state" ? CacheKind::kMainState : CacheKind::kMain;
-    case AS_OP_INDEXER_COMPRESSOR_STATE:
-      return CacheKind::kIndexState;
-    case AS_OP_INDEXER_COMPRESS_INSERT:
-      return tap == "state" ? CacheKind::kIndexState : CacheKind::kIndex;
-    case AS_OP_INDEXER_LOGITS:
-      return CacheKind::kIndex;
-    case AS_OP_SPARSE_ATTENTION:
-      return tap == "extra_cache" ? CacheKind::kMain : CacheKind::kSwa;
-    default:
-      return CacheKind::kSwa;
-  }
-}
-
-}  // namespace
-
 const CacheSpec* cache_of_tap(const SessionInfo& info, const Place& place, const std::string& tap) {
-  return info.layout.find(layer_index(info, place.layer), kind_of(place.op, tap));
+  return info.layout.of_tap(layer_index(info, place.layer), place.op, tap);
 }
 
 Result<RecordedCache> RecordedCache::read(const Capture& capture, const CacheSpec& spec, int layer,
@@ -67,7 +24,8 @@ Result<RecordedCache> RecordedCache::read(const Capture& capture, const CacheSpe
   if (!cache.pages_) return Error{AS_NO_ENVIRONMENT, "a capture's cache: out of memory", {}};
   // The null block as the engine keeps it.
   std::memset(cache.pages_.get(), 0xff, static_cast<std::size_t>(spec.page_bytes));
-  const CacheWriter writer = writer_of(spec.kind);
+  const CacheWriter writer =
+      writer_of(spec.id, model_graph(capture.info()->config)->layer(spec.layer).ops());
   for (const auto& summary : capture.summaries()) {
     if (summary->step > step) break;
     auto trace = capture.trace(summary->step);
@@ -80,13 +38,7 @@ Result<RecordedCache> RecordedCache::read(const Capture& capture, const CacheSpe
 }
 
 as_cache RecordedCache::cache() const {
-  as_cache c{};
-  c.data = make_tensor(pages_.get(), AS_U8, {blocks_, spec_.page_bytes});
-  c.record = spec_.record;
-  c.addressing = AS_PAGED;
-  c.rows_per_block = spec_.rows_per_block;
-  c.width = spec_.width;
-  return c;
+  return spec_.cache(make_tensor(pages_.get(), AS_U8, {blocks_, spec_.page_bytes}));
 }
 
 bool RecordedCache::knows(std::int64_t slot) const {

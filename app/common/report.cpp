@@ -17,6 +17,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/config/json_file.h"
 #include "engine/config/printable.h"
+#include "engine/family/deepseek_v4/caches.h"
 #include "engine/model/fp8_projections.h"
 #include "engine/model/tensor_parallel.h"
 #include "kernels/params/op_table.h"
@@ -220,7 +221,7 @@ json describe_model(const ModelConfig& config) {
     for (int index : g.specs) {
       const CacheSpec& s = layout.specs[static_cast<std::size_t>(index)];
       caches.push_back({{"layer", config.layers[static_cast<std::size_t>(s.layer)]},
-                        {"cache", cache_kind_name(s.kind)},
+                        {"cache", s.name},
                         {"rows_per_block", s.rows_per_block},
                         {"width", s.width},
                         {"page_bytes", s.page_bytes},

@@ -7,6 +7,7 @@
 
 #include "app/common/format.h"
 #include "engine/cache/cache_layout.h"
+#include "engine/family/deepseek_v4/caches.h"
 #include "engine/model/fp8_projections.h"
 #include "engine/model/tensor_parallel.h"
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/config/printable.h"
+#include "engine/family/deepseek_v4/caches.h"
 
 namespace attnscope {
 namespace {
@@ -45,7 +46,7 @@ Json chunk_json(const StoragePlan& plan, std::int64_t tokens) {
 
 Json storage_report(const ModelConfig& config, const StorageQuestion& q) {
   const CacheSwitches switches = switches_of(q.profile);
-  const StoragePlan plan = plan_storage(config, switches.layout);
+  const StoragePlan plan = plan_storage(build_cache_layout(config), switches.layout);
   const Capacity c =
       capacity_of(plan, q.bytes, q.max_model_len, q.token_budget, switches.concurrency);
   Json groups = Json::array();

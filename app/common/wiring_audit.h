@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "app/common/page_audit.h"
+#include "engine/family/deepseek_v4/caches.h"
 #include "engine/model/model_config.h"
 #include "engine/session/op_params.h"
 #include "reference/model.h"

@@ -258,8 +258,7 @@ void BytesPanel::find_in_block(const Ui& ui) {
 
 std::string BytesPanel::page_name(const SessionInfo& info, int page) const {
   const CacheSpec& spec = info.layout.specs[to_size(group_->specs[to_size(page)])];
-  return fmt::format("layer {} \xc2\xb7 {}", info.config.layers[to_size(spec.layer)],
-                     cache_kind_name(spec.kind));
+  return fmt::format("layer {} \xc2\xb7 {}", info.config.layers[to_size(spec.layer)], spec.name);
 }
 
 void BytesPanel::choose_token(Ui& ui, const StepTrace& step) {

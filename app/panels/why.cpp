@@ -24,6 +24,7 @@
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
+#include "engine/family/deepseek_v4/caches.h"
 
 namespace attnscope::gui {
 namespace {
@@ -388,8 +389,8 @@ class WhyPanel : public Panel {
       const auto& layers = held_->info->config.layers;
       const auto running = std::ranges::find(layers, view_.layer) - layers.begin();
       const bool entry = row.kind == WhyRow::Kind::kEntry;
-      const CacheSpec* spec = held_->info->layout.find(static_cast<int>(running),
-                                                       entry ? CacheKind::kMain : CacheKind::kSwa);
+      const CacheSpec* spec =
+          held_->info->layout.find(static_cast<int>(running), entry ? kMainCache : kSwaCache);
       selection.block = row.block;
       selection.row = row.row;
       selection.group = spec->group;

@@ -1,61 +1,18 @@
 #include "engine/cache/cache_layout.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 
 #include "engine/model/numbers.h"
-#include "kernels/layout/records.h"
 
 namespace attnscope {
 namespace {
 
-constexpr int kFullBlock = 256;   // tokens of a compressed block
-constexpr int kSwaBlock = 64;     // as many rows as a C4A page of kFullBlock tokens
-constexpr int kC4StateBlock = 4;  // state pages stay just below a latent page
-constexpr int kC128StateBlock = 8;
-
-CacheSpec make_spec(int layer, CacheKind kind, std::int32_t record, int width, int block_tokens,
-                    int window, int ratio) {
-  CacheSpec s;
-  s.layer = layer;
-  s.kind = kind;
-  s.record = record;
-  s.width = width;
-  s.block_tokens = block_tokens;
-  s.window = window;
-  s.rows_per_block = block_tokens / ratio;
-  s.page_bytes = s.rows().page;
-  return s;
-}
-
-// Registration order per layer; a state row is [kv | score], both coff * d wide.
-std::vector<CacheSpec> all_specs(const ModelConfig& config) {
-  std::vector<CacheSpec> specs;
-  for (int i = 0; i < config.num_layers(); ++i) {
-    const LayerType type = config.type(i);
-    specs.push_back(
-        make_spec(i, CacheKind::kSwa, AS_RECORD_LATENT, AS_HEAD_DIM, kSwaBlock, config.window, 1));
-    if (type == LayerType::kSwa) continue;
-    const int ratio = config.ratio(i);
-    const int coff = type == LayerType::kC4A ? 2 : 1;
-    const int state_block = type == LayerType::kC4A ? kC4StateBlock : kC128StateBlock;
-    specs.push_back(
-        make_spec(i, CacheKind::kMain, AS_RECORD_LATENT, AS_HEAD_DIM, kFullBlock, 0, ratio));
-    specs.push_back(make_spec(i, CacheKind::kMainState, AS_RECORD_STATE, 2 * coff * AS_HEAD_DIM,
-                              state_block, coff * ratio, 1));
-    if (type != LayerType::kC4A) continue;
-    specs.push_back(make_spec(i, CacheKind::kIndex, config.switches.index_format, AS_INDEX_DIM,
-                              kFullBlock, 0, ratio));
-    specs.push_back(make_spec(i, CacheKind::kIndexState, AS_RECORD_STATE, 2 * coff * AS_INDEX_DIM,
-                              state_block, coff * ratio, 1));
-  }
-  return specs;
-}
-
-// Specs that share block size and window, before splitting.
+// Specs that are kept alike, before splitting.
 struct Bucket {
-  int block_tokens = 0;
-  int window = 0;
+  GroupSpec retention;
   std::vector<int> specs;
 };
 
@@ -64,12 +21,12 @@ std::vector<Bucket> make_buckets(const std::vector<CacheSpec>& specs) {
   for (const bool full : {true, false}) {  // the full group comes first
     for (std::size_t s = 0; s < specs.size(); ++s) {
       const CacheSpec& spec = specs[s];
-      if ((spec.window == 0) != full) continue;
+      if ((spec.retention.kind == GroupKind::kFull) != full) continue;
       auto it = std::find_if(buckets.begin(), buckets.end(), [&](const Bucket& b) {
-        return b.block_tokens == spec.block_tokens && b.window == spec.window;
+        return b.retention.same_kind(spec.retention);
       });
       if (it == buckets.end()) {
-        buckets.push_back({spec.block_tokens, spec.window, {}});
+        buckets.push_back({spec.retention, {}});
         it = std::prev(buckets.end());
       }
       it->specs.push_back(static_cast<int>(s));
@@ -77,6 +34,8 @@ std::vector<Bucket> make_buckets(const std::vector<CacheSpec>& specs) {
   }
   return buckets;
 }
+
+bool is_full(const Bucket& bucket) { return bucket.retention.kind == GroupKind::kFull; }
 
 // How often a bucket's most frequent page size occurs.
 std::int64_t tuples(const Bucket& bucket, const std::vector<CacheSpec>& specs) {
@@ -115,41 +74,11 @@ std::string part_name(std::string name, std::int64_t part) {
   return name;
 }
 
-std::string base_name(const CacheSpec& spec) {
-  switch (spec.kind) {
-    case CacheKind::kMain:
-    case CacheKind::kIndex:
-      return "MLA";
-    case CacheKind::kSwa:
-      return "SWA";
-    case CacheKind::kMainState:
-    case CacheKind::kIndexState:
-      break;
-  }
-  return spec.block_tokens == kC4StateBlock ? "C4 state" : "C128 state";
-}
-
 }  // namespace
 
-const char* cache_kind_name(CacheKind kind) {
-  switch (kind) {
-    case CacheKind::kSwa:
-      return "swa";
-    case CacheKind::kMain:
-      return "main";
-    case CacheKind::kMainState:
-      return "state";
-    case CacheKind::kIndex:
-      return "index";
-    case CacheKind::kIndexState:
-      return "index_state";
-  }
-  return "?";
-}
-
-const CacheSpec* CacheLayout::find(int layer, CacheKind kind) const {
+const CacheSpec* CacheLayout::find(int layer, CacheId id) const {
   for (const CacheSpec& spec : specs) {
-    if (spec.layer == layer && spec.kind == kind) return &spec;
+    if (spec.layer == layer && spec.id == id) return &spec;
   }
   return nullptr;
 }
@@ -158,26 +87,28 @@ std::int64_t CacheLayout::demand(std::int64_t max_len, std::int64_t token_budget
   std::int64_t total = 0;
   for (const CacheGroup& g : groups) {
     std::int64_t blocks = ceil_div(max_len, g.block_tokens);
-    if (g.window > 0) {
-      // The window may start in the middle of a block: one more.
-      const std::int64_t held = std::min(g.window - 1 + token_budget, max_len);
-      blocks = std::min(blocks, ceil_div(held, g.block_tokens) + 1);
-    }
+    const std::int64_t cap = admission_cap(g, token_budget, max_len);
+    if (cap >= 0) blocks = std::min(blocks, cap);
     total += blocks;
   }
   return total;
 }
 
-CacheLayout build_cache_layout(const ModelConfig& config) {
+CacheLayout group_caches(std::vector<CacheSpec> specs) {
   CacheLayout layout;
-  layout.specs = all_specs(config);
+  layout.specs = std::move(specs);
+  for (CacheSpec& spec : layout.specs) {
+    spec.width = spec.num_kv_heads * spec.head_dim;
+    spec.rows_per_block = spec.retention.block_tokens / spec.tokens_per_row;
+    spec.page_bytes = spec.rows().page;
+  }
   const std::vector<Bucket> buckets = make_buckets(layout.specs);
   if (buckets.empty()) return layout;
 
   std::vector<std::int64_t> t;
   t.reserve(buckets.size());
   for (const Bucket& b : buckets) t.push_back(tuples(b, layout.specs));
-  const std::int64_t d = group_width(t, buckets[0].window == 0 ? t[0] : 1);
+  const std::int64_t d = group_width(t, is_full(buckets[0]) ? t[0] : 1);
 
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const Bucket& bucket = buckets[b];
@@ -185,14 +116,13 @@ CacheLayout build_cache_layout(const ModelConfig& config) {
     const std::size_t first = layout.groups.size();
     const CacheSpec& sample = layout.specs[static_cast<std::size_t>(bucket.specs[0])];
     for (std::int64_t p = 0; p < parts; ++p) {
-      CacheGroup group;
-      group.name = parts > 1 ? part_name(base_name(sample), p) : base_name(sample);
-      group.block_tokens = bucket.block_tokens;
-      group.window = bucket.window;
-      if (sample.kind == CacheKind::kSwa) {
+      CacheGroup group{bucket.retention, {}, 0, {}};
+      group.name = parts > 1 ? part_name(sample.group_name, p) : sample.group_name;
+      if (is_full(bucket)) {
+        layout.mla_group = static_cast<int>(layout.groups.size());
+      } else if (sample.id.role == AS_CACHE_KV) {
         layout.swa_groups.push_back(static_cast<int>(layout.groups.size()));
       }
-      if (bucket.window == 0) layout.mla_group = static_cast<int>(layout.groups.size());
       layout.groups.push_back(std::move(group));
     }
     // Layer k of the bucket goes to part k mod parts; a layer's specs stay together.
@@ -213,6 +143,17 @@ CacheLayout build_cache_layout(const ModelConfig& config) {
     layout.block_stride = std::max(layout.block_stride, g.bytes);
   }
   return layout;
+}
+
+Result<void> check_shared_by_ranks(const CacheLayout& layout, int ranks) {
+  for (const CacheSpec& spec : layout.specs) {
+    if (ranks < 2 || spec.sharding == CacheSharding::kReplicated) continue;
+    return bad_input(fmt::format("tensor_parallel: the {} cache of running layer {} is dealt out "
+                                 "by KV head, and ranks here share the caches of one of them",
+                                 spec.name, spec.layer),
+                     "run the model on one rank");
+  }
+  return {};
 }
 
 }  // namespace attnscope

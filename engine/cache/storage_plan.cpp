@@ -51,10 +51,9 @@ std::vector<Items> buckets_of(const CacheLayout& layout) {
   std::vector<Items> buckets;
   for (const bool full : {true, false}) {
     for (const CacheSpec& spec : layout.specs) {
-      if ((spec.window == 0) != full) continue;
+      if ((spec.retention.kind == GroupKind::kFull) != full) continue;
       auto it = std::find_if(buckets.begin(), buckets.end(), [&](const Items& items) {
-        return items[0].spec->block_tokens == spec.block_tokens &&
-               items[0].spec->window == spec.window;
+        return items[0].spec->retention.same_kind(spec.retention);
       });
       if (it == buckets.end()) it = buckets.emplace(buckets.end());
       it->push_back({&spec, spec.page_bytes});
@@ -89,20 +88,12 @@ std::vector<Items> split(const Items& items, std::int64_t parts) {
   return out;
 }
 
-std::string group_name(const CacheSpec& spec) {
-  if (spec.kind == CacheKind::kSwa) return "SWA";
-  if (spec.window == 0) return "MLA";
-  return spec.block_tokens == 4 ? "C4 state" : "C128 state";
-}
-
 PlannedGroup make_group(const Items& items, std::int64_t part, std::int64_t parts) {
   PlannedGroup group;
   const CacheSpec& first = *items[0].spec;
-  group.name = group_name(first);
+  group.name = first.group_name;
   if (parts > 1) group.name += "-" + std::to_string(part + 1);
-  group.spec.kind = first.window == 0 ? GroupKind::kFull : GroupKind::kSliding;
-  group.spec.block_tokens = first.block_tokens;
-  group.spec.window = first.window;
+  group.spec = first.retention;
   for (const Item& item : items) {
     const std::int64_t real = item.spec->rows().page_used;
     auto it = std::find_if(group.pages.begin(), group.pages.end(), [&](const PlannedPage& page) {
@@ -120,13 +111,12 @@ PlannedGroup make_group(const Items& items, std::int64_t part, std::int64_t part
 
 }  // namespace
 
-StoragePlan plan_storage(const ModelConfig& config, StorageLayout layout) {
+StoragePlan plan_storage(const CacheLayout& caches, StorageLayout layout) {
   StoragePlan plan;
   plan.layout = layout;
-  const CacheLayout caches = build_cache_layout(config);
   std::vector<Items> buckets = buckets_of(caches);
   if (buckets.empty()) return plan;
-  const bool has_full = buckets[0][0].spec->window == 0;
+  const bool has_full = buckets[0][0].spec->retention.kind == GroupKind::kFull;
   if (layout == StorageLayout::kPerTensor && has_full) pad_to_full(buckets);
   std::vector<std::int64_t> t;
   t.reserve(buckets.size());

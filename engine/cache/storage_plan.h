@@ -40,7 +40,7 @@ struct StoragePlan {
   std::int64_t checked_bytes = 0;    // per block in the check at startup: the per-tensor formula
 };
 
-StoragePlan plan_storage(const ModelConfig& config, StorageLayout layout);
+StoragePlan plan_storage(const CacheLayout& caches, StorageLayout layout);
 
 // What the plan means for a pool.
 struct Capacity {

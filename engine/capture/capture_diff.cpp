@@ -10,6 +10,7 @@
 #include <system_error>
 #include <tuple>
 
+#include "engine/cache/cache_spec.h"
 #include "engine/capture/logical_slots.h"
 #include "engine/capture/op_blame.h"
 #include "engine/capture/recorded_sums.h"
@@ -17,7 +18,6 @@
 #include "engine/capture/setup_diff.h"
 #include "engine/capture/unrecorded.h"
 #include "engine/model/numbers.h"
-#include "engine/session/forced_copy.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace attnscope {
@@ -482,9 +482,9 @@ class Differ {
   }
 
   // A cache of a layer.
-  using CacheId = std::pair<int, CacheKind>;
-  static CacheId cache_of(const Place& place, const as_tap_info& tap) {
-    return {place.layer, cache_kind(place.op, tap.offset)};
+  using LayerCache = std::pair<int, CacheId>;
+  static LayerCache cache_of(const Place& place, const as_tap_info& tap) {
+    return {place.layer, tap_cache(place.op, tap.offset)};
   }
   template <class Body>
   static void for_each_cache(as_op_id op, as_tap_direction direction, const Body& body) {
@@ -522,7 +522,7 @@ class Differ {
   std::set<std::pair<std::int64_t, std::int32_t>> rows_there_;      // its steps and rows
   TracePtr last_b_;
   std::map<const void*, TapDiff> producers_;  // outputs of the step so far
-  std::map<CacheId, DiffInputs> written_;     // what the caches hold so far
+  std::map<LayerCache, DiffInputs> written_;  // what the caches hold so far
   Unrecorded unrecorded_;
   std::optional<RecordedSums> sums_;  // of the two steps at hand
   std::optional<Error> contradiction_;

@@ -7,6 +7,7 @@
 #include <ctime>
 
 #include "engine/config/printable.h"
+#include "engine/family/deepseek_v4/caches.h"
 #include "engine/family/family.h"
 #include "engine/session/byte_stream.h"
 #include "engine/trace/tap_stats.h"

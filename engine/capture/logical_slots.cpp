@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/family/deepseek_v4/caches.h"
 #include "kernels/params/op_table.h"
 
 namespace attnscope {
@@ -21,7 +22,7 @@ SlotSpace space_of(const CacheSpec* spec) {
 // Any layer's main cache of a compress ratio.
 SlotSpace main_space(const SessionInfo& info, LayerType type) {
   for (int i = 0; i < info.config.num_layers(); ++i) {
-    if (info.config.type(i) == type) return space_of(info.layout.find(i, CacheKind::kMain));
+    if (info.config.type(i) == type) return space_of(info.layout.find(i, kMainCache));
   }
   return {};
 }
@@ -63,26 +64,9 @@ SlotSpace slot_space(const SessionInfo& info, const Place& place, std::string_vi
   if (place.op == AS_OP_C128_INDEX) return main_space(info, LayerType::kC128A);
   const int layer = layer_index(info, place.layer);
   if (layer < 0) return {};
-  switch (place.op) {
-    case AS_OP_SPARSE_ATTENTION:
-      return space_of(layout.find(layer, tap == "indices" ? CacheKind::kSwa : CacheKind::kMain));
-    case AS_OP_Q_ROPE_KV_INSERT:
-      return space_of(layout.find(layer, CacheKind::kSwa));
-    case AS_OP_COMPRESSOR_STATE:
-      return space_of(layout.find(layer, CacheKind::kMainState));
-    case AS_OP_INDEXER_COMPRESSOR_STATE:
-      return space_of(layout.find(layer, CacheKind::kIndexState));
-    case AS_OP_COMPRESS_INSERT:
-      return space_of(
-          layout.find(layer, tap == "state_slots" ? CacheKind::kMainState : CacheKind::kMain));
-    case AS_OP_INDEXER_COMPRESS_INSERT:
-      return space_of(
-          layout.find(layer, tap == "state_slots" ? CacheKind::kIndexState : CacheKind::kIndex));
-    case AS_OP_TOPK_TO_SLOTS:
-      return space_of(layout.find(layer, CacheKind::kMain));
-    default:
-      return {};
-  }
+  // Selected entries are listed for the op behind, which reads them.
+  if (place.op == AS_OP_TOPK_TO_SLOTS) return space_of(layout.find(layer, kMainCache));
+  return space_of(layout.find(layer, listed_cache(place.op, tap)));
 }
 
 std::int64_t logical_row(const StepTrace& trace, std::int32_t request, const SlotSpace& space,

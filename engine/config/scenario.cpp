@@ -14,6 +14,7 @@
 #include "engine/config/json_object.h"
 #include "engine/config/printable.h"
 #include "engine/config/workload_file.h"
+#include "engine/family/deepseek_v4/caches.h"
 #include "engine/model/config_keys.h"
 #include "engine/model/hf_config.h"
 #include "engine/model/tensor_parallel.h"
@@ -383,8 +384,7 @@ SchedulerOptions serving_options(const Scenario& scenario, const CacheLayout& la
   options.max_requests = scenario.limits.max_requests;
   options.kv.groups.clear();
   for (const CacheGroup& group : layout.groups) {
-    options.kv.groups.push_back({group.window == 0 ? GroupKind::kFull : GroupKind::kSliding,
-                                 group.block_tokens, group.window, false});
+    options.kv.groups.push_back(group);
   }
   options.kv.num_blocks = scenario.pool_blocks;
   options.kv.first_block = scenario.first_block;

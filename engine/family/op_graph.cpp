@@ -79,19 +79,19 @@ Node& Node::weight(const char* tap, int weight) {
   return *this;
 }
 
-Node& Node::cache(const char* tap, CacheKind role) {
+Node& Node::cache(const char* tap, CacheId role) {
   bind(tap, BoundTo::kCache).role = role;
   return *this;
 }
 
-Node& Node::slots(const char* tap, CacheKind role, std::string_view name) {
+Node& Node::slots(const char* tap, CacheId role, std::string_view name) {
   Binding& b = bind(tap, BoundTo::kSlots);
   b.role = role;
   b.name = name;
   return *this;
 }
 
-Node& Node::table(const char* tap, CacheKind role, std::string_view name) {
+Node& Node::table(const char* tap, CacheId role, std::string_view name) {
   Binding& b = bind(tap, BoundTo::kTable);
   b.role = role;
   b.name = name;

@@ -44,8 +44,8 @@ struct Binding {
   const as_tap_info* tap = nullptr;
   BoundTo to = BoundTo::kValue;
   ValueId value = kNoValue;
-  int weight = -1;                   // index into ModelGraph::weights
-  CacheKind role = CacheKind::kSwa;  // kCache, kSlots, kTable
+  int weight = -1;  // index into ModelGraph::weights
+  CacheId role;     // kCache, kSlots, kTable
   // kStep, kSlots, kTable: the step's tensor that this is, or a part of.
   std::string_view name;
   // The axes behind the first as the op sees them; empty = as the value has them.
@@ -69,9 +69,9 @@ class Node {
   Node& makes(const char* tap, ValueId value, std::int32_t dtype, Shape shape, Shape view = {});
   Node& makes_codes(const char* tap, ValueId value, Shape shape, Shape values);
   Node& weight(const char* tap, int weight);
-  Node& cache(const char* tap, CacheKind role);
-  Node& slots(const char* tap, CacheKind role, std::string_view name);
-  Node& table(const char* tap, CacheKind role, std::string_view name);
+  Node& cache(const char* tap, CacheId role);
+  Node& slots(const char* tap, CacheId role, std::string_view name);
+  Node& table(const char* tap, CacheId role, std::string_view name);
   Node& step(const char* tap, std::string_view name);
   // On a device it is launched before this op of its layer, as soon as it can.
   Node& launched_before(as_op_id op);

@@ -10,6 +10,7 @@
 
 #include "engine/capture/capture_index.h"
 #include "engine/capture/trace_io.h"
+#include "engine/family/deepseek_v4/caches.h"
 #include "engine/model/numbers.h"
 #include "engine/opcase/case_trace.h"
 #include "engine/opcase/import_case.h"
@@ -542,7 +543,7 @@ class DumpImporter {
     for (RowsCopy& rows : trace->rows) {
       for (const as_tap_info& tap : op.kept->op.taps) {
         if (rows.name != tap.name) continue;
-        const CacheSpec* spec = info.layout.find(op.index, cache_kind(op.place.op, tap.offset));
+        const CacheSpec* spec = info.layout.of_tap(op.index, op.place.op, tap.offset);
         rows.group = spec != nullptr ? spec->group : -1;
       }
     }

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <map>
 
+#include "engine/family/deepseek_v4/caches.h"
 #include "engine/model/numbers.h"
-#include "engine/session/forced_copy.h"
 #include "kernels/params/compressor_params.h"
+#include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -17,33 +18,19 @@ class Tables {
 
   void look(const PlacedCase& op) {
     const CacheLayout& layout = info_.layout;
-    const auto spec = [&](CacheKind kind) { return layout.find(op.index, kind); };
     const OpCase& kept = *op.kept;
-    switch (op.place.op) {
-      case AS_OP_Q_ROPE_KV_INSERT:
-        return tokens(kept, spec(CacheKind::kSwa));
-      case AS_OP_COMPRESSOR_STATE:
-        return tokens(kept, spec(CacheKind::kMainState));
-      case AS_OP_INDEXER_COMPRESSOR_STATE:
-        return tokens(kept, spec(CacheKind::kIndexState));
-      case AS_OP_COMPRESS_INSERT:
-        table(kept, spec(CacheKind::kMainState));
-        return entries(kept, spec(CacheKind::kMain));
-      case AS_OP_INDEXER_COMPRESS_INSERT:
-        table(kept, spec(CacheKind::kIndexState));
-        return entries(kept, spec(CacheKind::kIndex));
-      case AS_OP_INDEXER_LOGITS:
-        return table(kept, spec(CacheKind::kIndex));
-      case AS_OP_TOPK_TO_SLOTS:
-        return table(kept, spec(CacheKind::kMain));
-      case AS_OP_SPARSE_ATTENTION:
-        window(kept, spec(CacheKind::kSwa));
-        if (info_.config.type(op.index) == LayerType::kC128A) {
-          all_entries(kept, spec(CacheKind::kMain));
-        }
-        return;
-      default:
-        return;
+    if (op.place.op == AS_OP_TOPK_TO_SLOTS) return table(kept, layout.find(op.index, kMainCache));
+    for (const as_cache_access& access : RowAccess::of(op.place.op)) {
+      const CacheSpec* spec = layout.find(op.index, {access.role, access.nth});
+      if (RowAccess::by_table(access)) {
+        table(kept, spec);
+      } else if (access.by == AS_BY_SLOTS && spec != nullptr) {
+        spec->tokens_per_row > 1 ? entries(kept, spec) : tokens(kept, spec);
+      } else if (access.by == AS_BY_LIST && access.nth == 0) {
+        window(kept, spec);
+      } else if (info_.config.type(op.index) == LayerType::kC128A) {
+        all_entries(kept, spec);
+      }
     }
   }
 
@@ -87,7 +74,7 @@ class Tables {
   }
 
   void put(const CacheSpec& spec, std::int64_t request, std::int64_t column, std::int64_t block) {
-    const std::int64_t most = info_.config.max_position / std::max(1, spec.block_tokens) + 1;
+    const std::int64_t most = info_.config.max_position / std::max(1, spec.block_size()) + 1;
     if (block <= 0 || block >= std::ssize(trace_.owners) || column < 0 || column > most ||
         request < 0 || request >= trace_.metadata.num_live()) {
       return;
@@ -107,7 +94,7 @@ class Tables {
     const StepMetadata& m = trace_.metadata;
     for (std::int64_t r = 0; r < std::min<std::int64_t>(t.shape[0], m.num_live()); ++r) {
       const std::int64_t tokens = m.seq_lens[to_size(r)];
-      const std::int64_t used = (tokens + spec->block_tokens - 1) / spec->block_tokens;
+      const std::int64_t used = (tokens + spec->block_size() - 1) / spec->block_size();
       for (std::int64_t c = 0; c < std::min(t.shape[1], used); ++c) {
         put(*spec, r, c, *at<std::int32_t>(t, r, c));
       }

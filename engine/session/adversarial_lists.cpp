@@ -40,7 +40,7 @@ void plant_nan_codes(const CacheLayout& layout, const Slab& slab) {
   constexpr std::uint8_t kOne = 127;  // UE8M0
   const std::uint16_t rope = cpu::float_to_bf16(1);
   for (const CacheSpec& spec : layout.specs) {
-    if (spec.kind != CacheKind::kSwa && spec.kind != CacheKind::kMain) continue;
+    if (spec.id.role != AS_CACHE_KV) continue;
     const as_cache cache = slab.cache(spec);
     const as_row_layout rows = as_row_layout_of(cache.record, cache.width, 1, 1);
     std::vector<std::uint8_t> record(to_size(rows.row));

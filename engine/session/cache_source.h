@@ -11,9 +11,9 @@ namespace attnscope {
 class CacheSource {
  public:
   virtual ~CacheSource() = default;
-  virtual as_cache cache(int layer, CacheKind kind) const = 0;
-  virtual as_tensor slots(int layer, CacheKind kind) const = 0;  // i64 [T] where new rows go
-  virtual as_tensor table(int layer, CacheKind kind) const = 0;  // i32 [R,C]
+  virtual as_cache cache(int layer, CacheId id) const = 0;
+  virtual as_tensor slots(int layer, CacheId id) const = 0;  // i64 [T] where new rows go
+  virtual as_tensor table(int layer, CacheId id) const = 0;  // i32 [R,C]
   // Of the lists that the step has made: what the layer reads of it, i32 [T] or [T,K].
   virtual as_tensor list(int layer, std::string_view name) const = 0;
 };

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "engine/family/deepseek_v4/caches.h"
 #include "engine/model/numbers.h"
 #include "engine/session/attention_copy.h"
 #include "engine/session/place.h"
@@ -259,7 +260,7 @@ void DumpInvariants::attention(const Session& session) {
   }
   if (!present(p.extra_indices)) return;
   const int layer = session.cursor().layer;  // it stands on the next op of the same layer
-  const CacheSpec* spec = session.parts().layout.find(layer, CacheKind::kMain);
+  const CacheSpec* spec = session.parts().layout.find(layer, kMainCache);
   if (spec == nullptr) return;
   const Shadow& shadow = session.verifier().shadow();
   for (std::size_t i = 0; i < rows.size(); ++i) {

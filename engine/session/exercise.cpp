@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/family/deepseek_v4/caches.h"
 #include "engine/family/deepseek_v4/deepseek_v4.h"
 #include "engine/model/numbers.h"
 #include "engine/session/place.h"
@@ -110,7 +111,7 @@ void blocks(const Session& session, StepExercise* step) {
 void tokens(const Session& session, StepExercise* step) {
   const StepMetadata& m = session.metadata();
   const ModelConfig& config = session.parts().config;
-  const auto blocks_of_swa = session.parts().layout.find(0, CacheKind::kSwa)->block_tokens;
+  const auto blocks_of_swa = session.parts().layout.find(0, kSwaCache)->block_size();
   std::int64_t chunks = 0, decodes = 0, rows = 0;
   for (std::size_t r = 0; r < m.live.size(); ++r) {
     if (m.scheduled[r] == 0) continue;

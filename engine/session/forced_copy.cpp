@@ -20,28 +20,6 @@ as_tensor logical_table(const std::vector<std::int32_t>& table) {
 
 bool is_float(std::int32_t dtype) { return dtype == AS_BF16 || dtype == AS_F32 || dtype == AS_F64; }
 
-CacheKind cache_kind(as_op_id op, std::size_t offset) {
-  switch (op) {
-    case AS_OP_COMPRESSOR_STATE:
-      return CacheKind::kMainState;
-    case AS_OP_INDEXER_COMPRESSOR_STATE:
-      return CacheKind::kIndexState;
-    case AS_OP_COMPRESS_INSERT:
-      return offset == offsetof(as_compress_insert_params, state) ? CacheKind::kMainState
-                                                                  : CacheKind::kMain;
-    case AS_OP_INDEXER_COMPRESS_INSERT:
-      return offset == offsetof(as_compress_insert_params, state) ? CacheKind::kIndexState
-                                                                  : CacheKind::kIndex;
-    case AS_OP_INDEXER_LOGITS:
-      return CacheKind::kIndex;
-    case AS_OP_SPARSE_ATTENTION:
-      return offset == offsetof(as_sparse_attention_params, cache) ? CacheKind::kSwa
-                                                                   : CacheKind::kMain;
-    default:
-      return CacheKind::kSwa;
-  }
-}
-
 as_tensor gather_rows(const as_cache& cache, const as_tensor& slots, Scratch& scratch) {
   const std::int64_t rows = slots.shape[0];
   const std::int64_t row_bytes = as_cache_row_bytes(&cache);
@@ -94,7 +72,7 @@ void ForcedCopy::read_shadow(const OpParams& engine, int layer, const LogicalMet
   for (std::size_t i = 0; i < accesses.size(); ++i) {
     const as_cache_access& access = accesses[i];
     if (access.direction != AS_TAP_IN || !present(engine.tensor(access.rows))) continue;
-    const CacheSpec& spec = *layout_.find(layer, cache_kind(engine.op(), access.cache));
+    const CacheSpec& spec = *layout_.of_tap(layer, engine.op(), access.cache);
     params_.cache(access.cache) = shadow_.cache(spec);
     params_.tensor(access.rows) = RowAccess::by_table(access)
                                       ? logical_table(logical.table(row_ratio(spec)))

@@ -59,7 +59,4 @@ as_tensor gather_rows(const as_cache& cache, const as_tensor& slots, Scratch& sc
 // Whether a tensor of this dtype holds float values (not codes or integers).
 bool is_float(std::int32_t dtype);
 
-// Kind of cache an op's cache tap belongs to. offset: of the as_cache in the params struct.
-CacheKind cache_kind(as_op_id op, std::size_t offset);
-
 }  // namespace attnscope

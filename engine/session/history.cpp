@@ -9,24 +9,20 @@
 
 namespace attnscope {
 
-int row_ratio(const CacheSpec& spec) { return spec.block_tokens / spec.rows_per_block; }
+int row_ratio(const CacheSpec& spec) { return spec.tokens_per_row; }
 
 History::History(const CacheLayout& layout, const AddressSpace& space, bool exact)
     : layout_(layout) {
   for (const CacheSpec& spec : layout.specs) {
     const std::int64_t rows = space.rows(row_ratio(spec));
-    as_cache c{};
-    c.record = spec.record;
-    c.addressing = AS_LOGICAL;
-    c.width = spec.width;
     const bool values = exact || as_row_is_values(spec.record) != 0;
     const std::int32_t dtype = exact ? AS_F64 : values ? AS_F32 : AS_U8;
     const std::int64_t columns = values ? spec.width : spec.row_bytes();
     const auto bytes = static_cast<std::size_t>(rows * columns * as_dtype_size(dtype));
     // Not initialised: pages of rows never written are never touched.
     memory_.emplace_back(new std::uint8_t[bytes]);
-    c.data = make_tensor(memory_.back().get(), dtype, {rows, columns});
-    caches_.push_back(c);
+    caches_.push_back(
+        spec.cache(make_tensor(memory_.back().get(), dtype, {rows, columns}), AS_LOGICAL));
   }
 }
 
@@ -181,17 +177,17 @@ bool Shadow::matches(const CacheSpec& spec, const as_cache& paged, std::int64_t 
   return as_row_equals(&paged, slot, record) != 0;
 }
 
-as_cache LogicalSource::cache(int layer, CacheKind kind) const {
-  return history_.cache(*layout_.find(layer, kind));
+as_cache LogicalSource::cache(int layer, CacheId id) const {
+  return history_.cache(*layout_.find(layer, id));
 }
 
-as_tensor LogicalSource::slots(int layer, CacheKind kind) const {
-  const auto& rows = step_.rows_of(row_ratio(*layout_.find(layer, kind)));
+as_tensor LogicalSource::slots(int layer, CacheId id) const {
+  const auto& rows = step_.rows_of(row_ratio(*layout_.find(layer, id)));
   return make_tensor(rows.data(), {to_count(rows.size())});
 }
 
-as_tensor LogicalSource::table(int layer, CacheKind kind) const {
-  const auto& table = step_.table(row_ratio(*layout_.find(layer, kind)));
+as_tensor LogicalSource::table(int layer, CacheId id) const {
+  const auto& table = step_.table(row_ratio(*layout_.find(layer, id)));
   return make_tensor(table.data(), {to_count(table.size()), 1});
 }
 

@@ -117,9 +117,9 @@ class LogicalSource : public CacheSource {
                 int window, std::int64_t c128_width)
       : layout_(layout), history_(history), step_(step), window_(window), width_(c128_width) {}
 
-  as_cache cache(int layer, CacheKind kind) const override;
-  as_tensor slots(int layer, CacheKind kind) const override;
-  as_tensor table(int layer, CacheKind kind) const override;
+  as_cache cache(int layer, CacheId id) const override;
+  as_tensor slots(int layer, CacheId id) const override;
+  as_tensor table(int layer, CacheId id) const override;
   as_tensor list(int layer, std::string_view name) const override;
 
  private:

@@ -37,9 +37,8 @@ RowCheck check_rows_kept(const OpParams& params, const as_cache_access& written,
       if (shadow.matches(spec, cache, slot, base + row)) continue;
       known.insert(slot);
       if (check.bad++ > 0) continue;
-      const std::string place =
-          fmt::format("slot {} (block {}, row {}) of the {} cache", slot, table[column],
-                      row % spec.rows_per_block, cache_kind_name(spec.kind));
+      const std::string place = fmt::format("slot {} (block {}, row {}) of the {} cache", slot,
+                                            table[column], row % spec.rows_per_block, spec.name);
       const std::string content =
           fmt::format("{} {} of request {}", ratio == 1 ? "position" : "entry", row, step.live[r]);
       const std::int64_t last = shadow.written(spec, base + row);

@@ -36,8 +36,7 @@ std::string state_difference(const ReplayWatch::State& a, const ReplayWatch::Sta
   for (std::size_t i = 0; i < a.caches.size(); ++i) {
     if (a.caches[i] == b.caches[i]) continue;
     const CacheSpec& spec = layout.specs[i];
-    name(fmt::format("the {} cache of layer {}", cache_kind_name(spec.kind),
-                     layers[to_size(spec.layer)]));
+    name(fmt::format("the {} cache of layer {}", spec.name, layers[to_size(spec.layer)]));
   }
   return more > 0 ? fmt::format("{} and {} others", text, more) : text;
 }
@@ -151,8 +150,8 @@ std::string changed_row(const Serving& serving, const CacheLayout& layout, const
         return fmt::format(
             "slot {} (block {}, row {}) of the {} cache of layer {}, {} {} of "
             "request {}",
-            slot, id, r, cache_kind_name(spec.kind), layers[to_size(spec.layer)],
-            ratio == 1 ? "position" : "entry", row - space.base(request, ratio), request);
+            slot, id, r, spec.name, layers[to_size(spec.layer)], ratio == 1 ? "position" : "entry",
+            row - space.base(request, ratio), request);
       }
     }
   }

@@ -58,10 +58,10 @@ class Checker {
 
   void complain(std::int64_t token, std::int64_t slot, const std::string& what) {
     if (check_.bad++ > 0) return;
-    check_.note = fmt::format("{} cache, token {} (position {}): slot {} (block {}, row {}) {}",
-                              cache_kind_name(spec_.kind), token,
-                              step_.positions[static_cast<std::size_t>(token)], slot,
-                              slot / cache_.rows_per_block, slot % cache_.rows_per_block, what);
+    check_.note =
+        fmt::format("{} cache, token {} (position {}): slot {} (block {}, row {}) {}", spec_.name,
+                    token, step_.positions[static_cast<std::size_t>(token)], slot,
+                    slot / cache_.rows_per_block, slot % cache_.rows_per_block, what);
   }
 
   const CacheSpec& spec_;

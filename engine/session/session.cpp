@@ -13,6 +13,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/hidden_states.h"
 #include "engine/checkpoint/second_reading.h"
+#include "engine/family/deepseek_v4/caches.h"
 #include "engine/family/deepseek_v4/deepseek_v4.h"
 #include "engine/model/memory.h"
 #include "engine/model/numbers.h"
@@ -165,6 +166,9 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   }
   parts.weights = parts.ranks[static_cast<std::size_t>(scenario.parallel.rank)];
   parts.layout = build_cache_layout(parts.config);
+  if (auto ok = check_shared_by_ranks(parts.layout, scenario.parallel.size); !ok) {
+    return ok.error();
+  }
   parts.adversarial_lists = scenario.adversarial_lists;
 
   std::int64_t longest = 1;

@@ -35,13 +35,7 @@ struct Header {
 
 // One block of a cache as a cache of its own.
 as_cache block_cache(const CacheSpec& spec, const std::uint8_t* block) {
-  as_cache c{};
-  c.data = make_tensor(block + spec.offset, {1, spec.page_bytes});
-  c.record = spec.record;
-  c.addressing = AS_PAGED;
-  c.rows_per_block = spec.rows_per_block;
-  c.width = spec.width;
-  return c;
+  return spec.cache(make_tensor(block + spec.offset, {1, spec.page_bytes}));
 }
 
 // Logical rows that were visited, by spec.

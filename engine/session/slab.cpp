@@ -6,6 +6,7 @@
 #include <cstring>
 #include <new>
 
+#include "engine/family/deepseek_v4/caches.h"
 #include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
@@ -30,38 +31,33 @@ void Slab::poison(std::int64_t id) {
 }
 
 as_cache Slab::cache(const CacheSpec& spec) const {
-  as_cache c{};
-  c.data = make_tensor(memory_.get() + spec.offset, {num_blocks_, spec.page_bytes});
+  as_cache c = spec.cache(make_tensor(memory_.get() + spec.offset, {num_blocks_, spec.page_bytes}));
   c.data.stride[0] = stride_;
-  c.record = spec.record;
-  c.addressing = AS_PAGED;
-  c.rows_per_block = spec.rows_per_block;
-  c.width = spec.width;
   return c;
 }
 
-as_cache PagedSource::cache(int layer, CacheKind kind) const {
-  return slab_.cache(*layout_.find(layer, kind));
+as_cache PagedSource::cache(int layer, CacheId id) const {
+  return slab_.cache(*layout_.find(layer, id));
 }
 
-as_tensor PagedSource::slots(int layer, CacheKind kind) const {
+as_tensor PagedSource::slots(int layer, CacheId id) const {
   const std::int64_t tokens = step_.num_tokens_in_step();
-  if (kind == CacheKind::kMain || kind == CacheKind::kIndex) {
-    const bool c4 = layout_.find(layer, CacheKind::kMain)->rows_per_block * 4 ==
-                    layout_.find(layer, CacheKind::kMain)->block_tokens;
+  const CacheSpec& spec = *layout_.find(layer, id);
+  if (spec.tokens_per_row > 1) {
+    const bool c4 = spec.tokens_per_row == 4;
     return make_tensor(c4 ? step_.c4_slots.data() : step_.c128_slots.data(), {tokens});
   }
-  return make_tensor(step_.slots.data() + layout_.find(layer, kind)->group * tokens, {tokens});
+  return make_tensor(step_.slots.data() + spec.group * tokens, {tokens});
 }
 
-as_tensor PagedSource::table(int layer, CacheKind kind) const {
-  return step_.group_table(layout_.find(layer, kind)->group);
+as_tensor PagedSource::table(int layer, CacheId id) const {
+  return step_.group_table(layout_.find(layer, id)->group);
 }
 
 as_tensor PagedSource::list(int layer, std::string_view name) const {
   const std::int64_t tokens = step_.num_tokens_in_step();
   if (name == "swa_indices") {
-    const int group = layout_.find(layer, CacheKind::kSwa)->group;
+    const int group = layout_.find(layer, kSwaCache)->group;
     const auto which = std::ranges::find(layout_.swa_groups, group) - layout_.swa_groups.begin();
     return make_tensor(step_.swa_indices.data() + which * tokens * window_, {tokens, window_});
   }

@@ -54,9 +54,9 @@ class PagedSource : public CacheSource {
   PagedSource(const CacheLayout& layout, const Slab& slab, const StepMetadata& step, int window)
       : layout_(layout), slab_(slab), step_(step), window_(window) {}
 
-  as_cache cache(int layer, CacheKind kind) const override;
-  as_tensor slots(int layer, CacheKind kind) const override;
-  as_tensor table(int layer, CacheKind kind) const override;
+  as_cache cache(int layer, CacheId id) const override;
+  as_tensor slots(int layer, CacheId id) const override;
+  as_tensor table(int layer, CacheId id) const override;
   as_tensor list(int layer, std::string_view name) const override;
 
  private:

@@ -156,7 +156,7 @@ RowsCopy copy_cache_rows(const Session& session, const as_tap_info& tap, int lay
                          const std::vector<std::int32_t>& kept) {
   const OpParams& params = session.last_params();
   RowsCopy copy = written_rows(params, tap, kept);
-  copy.group = session.parts().layout.find(layer, cache_kind(params.op(), tap.offset))->group;
+  copy.group = session.parts().layout.of_tap(layer, params.op(), tap.offset)->group;
   if (session.references() == References::kNone) return copy;
   for (const std::int32_t token : copy.tokens) {
     copy_forced_row(session.last_forced().cache(tap.offset), token, copy.reference);

@@ -4,6 +4,7 @@
 #include <new>
 #include <optional>
 
+#include "engine/family/deepseek_v4/caches.h"
 #include "engine/session/attention_copy.h"
 #include "engine/session/exercise.h"
 #include "engine/session/place.h"
@@ -65,10 +66,10 @@ std::shared_ptr<const AttentionCopy> copy_with_rows(const Session& session,
   const int published = session.current().timings.back().layer;
   const auto layer = static_cast<int>(std::ranges::find(layers, published) - layers.begin());
   const Shadow& shadow = session.verifier().shadow();
-  for (const auto& [rows, kind] : {std::pair{&copy.window_rows, CacheKind::kSwa},
-                                   std::pair{&copy.extra_rows, CacheKind::kMain}}) {
+  for (const auto& [rows, id] :
+       {std::pair{&copy.window_rows, kSwaCache}, std::pair{&copy.extra_rows, kMainCache}}) {
     for (std::size_t i = 0; i < rows->slots.size(); ++i) {
-      const CacheSpec& spec = *session.parts().layout.find(layer, kind);
+      const CacheSpec& spec = *session.parts().layout.find(layer, id);
       const std::int64_t row = shadow.row_of(spec, rows->slots[i]);
       if (row >= 0) rows->steps[i] = static_cast<std::int32_t>(shadow.written(spec, row));
     }

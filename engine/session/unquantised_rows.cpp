@@ -42,7 +42,7 @@ void UnquantisedRows::op_done(const Session& session) {
   }
   const as_tensor& rows = params.tensor(row_offset);
   if (!present(rows)) return;  // the lane keeps its row to itself
-  Rows& kept = rows_[to_size(static_cast<int>(cache_kind(params.op(), cache_offset)))];
+  Rows& kept = rows_[tap_cache(params.op(), cache_offset)];
   for (std::int64_t t = 0; t < slots.shape[0]; ++t) {
     const std::int64_t slot = *at<std::int64_t>(slots, t);
     if (slot < 0) continue;
@@ -109,8 +109,7 @@ bool UnquantisedRows::replace(const OpParams& engine, OpParams& copy) {
     if (access.direction != AS_TAP_IN || !present(engine.tensor(access.rows))) continue;
     // Nothing quantises state rows, which are pooled window by window.
     if (access.by == AS_BY_WINDOW) return false;
-    const CacheKind kind = cache_kind(engine.op(), access.cache);
-    const Rows& rows = rows_[to_size(static_cast<int>(kind))];
+    const Rows& rows = rows_[tap_cache(engine.op(), access.cache)];
     const bool found = access.by == AS_BY_TABLE ? by_table(engine, access, rows, memory_[i], copy)
                                                 : by_list(engine, access, rows, memory_[i], copy);
     if (!found) return false;

@@ -2,8 +2,8 @@
 // what a reader would read if the cache kept what the writers had.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <map>
 #include <unordered_map>
 #include <vector>
 
@@ -36,7 +36,7 @@ class UnquantisedRows {
                        Memory& memory, OpParams& copy);
 
   int layer_;
-  std::array<Rows, kCacheKinds> rows_;
+  std::map<CacheId, Rows> rows_;
   std::vector<Memory> memory_;  // by access
 };
 

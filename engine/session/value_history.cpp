@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/family/deepseek_v4/caches.h"
 #include "engine/model/numbers.h"
 #include "engine/session/attention_copy.h"
 #include "engine/session/place.h"
@@ -49,10 +50,9 @@ class HistoryBuilder {
   }
 
   ValueHistory build(const KeptScores& scores) {
-    list(p_.indices, copy_.window_len[0], p_.cache, CacheKind::kSwa, "window", 0);
+    list(p_.indices, copy_.window_len[0], p_.cache, kSwaCache, "window", 0);
     if (copy_.extra > 0) {
-      list(p_.extra_indices, copy_.extra_len[0], p_.extra_cache, CacheKind::kMain, "entry",
-           copy_.window);
+      list(p_.extra_indices, copy_.extra_len[0], p_.extra_cache, kMainCache, "entry", copy_.window);
       not_selected(scores);
     }
     Contribution sink;
@@ -72,9 +72,9 @@ class HistoryBuilder {
   }
 
  private:
-  void list(const as_tensor& indices, std::int64_t len, const as_cache& cache, CacheKind kind,
+  void list(const as_tensor& indices, std::int64_t len, const as_cache& cache, CacheId id,
             const char* name, std::int64_t first_column) {
-    const CacheSpec& spec = *session_.parts().layout.find(layer_, kind);
+    const CacheSpec& spec = *session_.parts().layout.find(layer_, id);
     const Shadow& shadow = session_.verifier().shadow();
     const std::int64_t columns = copy_.window + copy_.extra;
     const std::int64_t base = session_.verifier().space().base(h_.request, row_ratio(spec));
@@ -180,8 +180,7 @@ Result<std::vector<PooledToken>> pooled_tokens(const Session& session, int runni
                                                std::int32_t request, std::int64_t entry,
                                                std::int64_t channel, bool index) {
   const CacheLayout& layout = session.parts().layout;
-  const CacheSpec* state =
-      layout.find(running_layer, index ? CacheKind::kIndexState : CacheKind::kMainState);
+  const CacheSpec* state = layout.find(running_layer, index ? kIndexStateCache : kMainStateCache);
   if (state == nullptr) {
     return bad_input("this layer has no such entries", "name a C4A or C128A layer");
   }

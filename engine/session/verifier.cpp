@@ -319,7 +319,7 @@ Result<void> Verifier::before(int layer, const OpParams& params, const std::stri
     }
     const as_cache& cache = params.cache(tap.offset);
     if (cache.record == AS_RECORD_NONE) continue;
-    const CacheSpec& spec = *parts_.layout.find(layer, cache_kind(params.op(), tap.offset));
+    const CacheSpec& spec = *parts_.layout.of_tap(layer, params.op(), tap.offset);
     const RowCheck check =
         check_rows_read(params, tap.offset, spec, cache, shadow_, space_, *step_);
     TapResult result =
@@ -390,7 +390,7 @@ Result<void> Verifier::peer_op(int rank, int layer, const OpParams& params,
     if (tap.kind != AS_TAP_CACHE || tap.direction == AS_TAP_OUT) continue;
     const as_cache& cache = params.cache(tap.offset);
     if (cache.record == AS_RECORD_NONE) continue;
-    const CacheSpec& spec = *parts_.layout.find(layer, cache_kind(params.op(), tap.offset));
+    const CacheSpec& spec = *parts_.layout.of_tap(layer, params.op(), tap.offset);
     // Said of the rank that is seen, whose cache it is.
     bad_rows_ = bad_rows_ ||
                 check_rows_read(params, tap.offset, spec, cache, shadow_, space_, *step_).bad > 0;
@@ -492,7 +492,7 @@ void Verifier::find_huge_inputs(const OpParams& params) {
 
 void Verifier::check_between(int layer, const OpParams& params, const as_tap_info& tap,
                              const std::string& lane) {
-  const CacheSpec& spec = *parts_.layout.find(layer, cache_kind(params.op(), tap.offset));
+  const CacheSpec& spec = *parts_.layout.of_tap(layer, params.op(), tap.offset);
   const as_cache& cache = params.cache(tap.offset);
   const RowCheck check =
       check_rows_kept(params, *RowAccess::find(params.op(), tap.offset), spec, shadow_, space_,
@@ -504,7 +504,7 @@ void Verifier::check_between(int layer, const OpParams& params, const as_tap_inf
 
 void Verifier::check_rows_left_alone(int layer, const OpParams& params, const as_tap_info& tap,
                                      const std::string& lane) {
-  const CacheSpec& spec = *parts_.layout.find(layer, cache_kind(params.op(), tap.offset));
+  const CacheSpec& spec = *parts_.layout.of_tap(layer, params.op(), tap.offset);
   const as_cache& cache = params.cache(tap.offset);
   const RowCheck check =
       check_rows_kept(params, *RowAccess::find(params.op(), tap.offset), spec, shadow_, space_,
@@ -516,7 +516,7 @@ void Verifier::check_rows_left_alone(int layer, const OpParams& params, const as
 }
 
 void Verifier::record_rows(int layer, const OpParams& params, const as_tap_info& tap) {
-  const CacheSpec& spec = *parts_.layout.find(layer, cache_kind(params.op(), tap.offset));
+  const CacheSpec& spec = *parts_.layout.of_tap(layer, params.op(), tap.offset);
   const std::vector<std::int64_t>& rows = logical_.rows_of(row_ratio(spec));
   RowAccess::for_each(params.data(), *RowAccess::find(params.op(), tap.offset),
                       [&](const RowVisit& v) {
@@ -532,7 +532,7 @@ void Verifier::share_rows(int layer, const OpParams& params) {
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
     if (tap.direction != AS_TAP_OUT || tap.kind != AS_TAP_CACHE) continue;
-    const CacheSpec& spec = *parts_.layout.find(layer, cache_kind(params.op(), tap.offset));
+    const CacheSpec& spec = *parts_.layout.of_tap(layer, params.op(), tap.offset);
     take_over_.apply(spec, params.cache(tap.offset), true, shadow_, free_histories());
   }
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/family/deepseek_v4/caches.h"
 #include "engine/trace/compare.h"
 #include "kernels/cpu/rope_table.h"
 #include "kernels/params/tensor_view.h"
@@ -139,9 +140,9 @@ bool yarn_turned(const Session& session, OpParams& params, ChangedInputs& memory
 // Lists of logical rows as slots of the paged cache, through the tables of the step.
 class SlotLists {
  public:
-  SlotLists(const Session& session, int layer, CacheKind kind)
+  SlotLists(const Session& session, int layer, CacheId id)
       : metadata_(session.metadata()), space_(session.verifier().space()) {
-    const CacheSpec& spec = *session.parts().layout.find(layer, kind);
+    const CacheSpec& spec = *session.parts().layout.find(layer, id);
     table_ = metadata_.group_table(spec.group);
     rows_per_block_ = spec.rows_per_block;
     ratio_ = row_ratio(spec);
@@ -178,11 +179,11 @@ bool reference_lists(const Session& session, OpParams& params, ChangedInputs& me
   if (memory.free == nullptr || memory.free->op() != params.op()) return false;
   const auto& own = memory.free->get<as_sparse_attention_params>();
   auto& p = params.get<as_sparse_attention_params>();
-  p.indices = SlotLists(session, memory.layer, CacheKind::kSwa)
-                  .slots(own.indices, own.lens, memory.integers);
+  p.indices =
+      SlotLists(session, memory.layer, kSwaCache).slots(own.indices, own.lens, memory.integers);
   p.lens = own.lens;
   if (!present(p.extra_indices)) return true;
-  p.extra_indices = SlotLists(session, memory.layer, CacheKind::kMain)
+  p.extra_indices = SlotLists(session, memory.layer, kMainCache)
                         .slots(own.extra_indices, own.extra_lens, memory.more);
   p.extra_lens = own.extra_lens;
   return true;

@@ -7,46 +7,60 @@
 #include "kernels/params/op_table.h"
 
 #define AT(S, field) offsetof(S, field)
-#define WRITES_SLOTS(S, cache, slots) \
-  { AT(S, cache), AS_TAP_OUT, AS_BY_SLOTS, AT(S, slots), 0, 0, 0, 0, 0, 0, 0 }
-#define READS_SLOTS(S, cache, slots) \
-  { AT(S, cache), AS_TAP_IN, AS_BY_SLOTS, AT(S, slots), 0, 0, 0, 0, 0, 0, 0 }
-#define READS_LIST(S, cache, list, lens) \
-  { AT(S, cache), AS_TAP_IN, AS_BY_LIST, AT(S, list), AT(S, lens), 0, 0, 0, 0, 0, 0 }
-#define READS_TABLE(S, cache, table, lens, request_of)                                           \
+#define WRITES_SLOTS(S, cache, slots, role, nth) \
+  { AT(S, cache), AS_TAP_OUT, AS_BY_SLOTS, AT(S, slots), 0, 0, 0, 0, 0, 0, 0, role, nth }
+#define READS_SLOTS(S, cache, slots, role, nth) \
+  { AT(S, cache), AS_TAP_IN, AS_BY_SLOTS, AT(S, slots), 0, 0, 0, 0, 0, 0, 0, role, nth }
+#define READS_LIST(S, cache, list, lens, role, nth) \
+  { AT(S, cache), AS_TAP_IN, AS_BY_LIST, AT(S, list), AT(S, lens), 0, 0, 0, 0, 0, 0, role, nth }
+#define READS_TABLE(S, cache, table, lens, request_of, role, nth)                                \
   {                                                                                              \
     AT(S, cache), AS_TAP_IN, AS_BY_TABLE, AT(S, table), AT(S, lens), AT(S, request_of), 0, 0, 0, \
-        0, 0                                                                                     \
+        0, 0, role, nth                                                                          \
+  }
+/* Entries of ratio 4 overlap: each pools the state rows of the one before it, too. */
+#define READS_STATES(nth)                                                                   \
+  {                                                                                         \
+    AT(as_compress_insert_params, state), AS_TAP_IN, AS_BY_WINDOW,                          \
+        AT(as_compress_insert_params, table), 0, AT(as_compress_insert_params, request_of), \
+        AT(as_compress_insert_params, positions), AT(as_compress_insert_params, slots),     \
+        AT(as_compress_insert_params, ratio), 4, AT(as_compress_insert_params, rows_given), \
+        AS_CACHE_STATE, nth                                                                 \
   }
 
 static const as_cache_access kInsertAccess[] = {
-    WRITES_SLOTS(as_q_rope_kv_insert_params, cache, slots),
+    WRITES_SLOTS(as_q_rope_kv_insert_params, cache, slots, AS_CACHE_KV, 0),
 };
 
 static const as_cache_access kStateAccess[] = {
-    WRITES_SLOTS(as_compressor_state_params, state, slots),
+    WRITES_SLOTS(as_compressor_state_params, state, slots, AS_CACHE_STATE, 0),
 };
 
-/* Entries of ratio 4 overlap: each pools the state rows of the one before it, too. */
+static const as_cache_access kIndexStateAccess[] = {
+    WRITES_SLOTS(as_compressor_state_params, state, slots, AS_CACHE_STATE, 1),
+};
+
 static const as_cache_access kCompressAccess[] = {
-    {AT(as_compress_insert_params, state), AS_TAP_IN, AS_BY_WINDOW,
-     AT(as_compress_insert_params, table), 0, AT(as_compress_insert_params, request_of),
-     AT(as_compress_insert_params, positions), AT(as_compress_insert_params, slots),
-     AT(as_compress_insert_params, ratio), 4, AT(as_compress_insert_params, rows_given)},
-    WRITES_SLOTS(as_compress_insert_params, cache, slots),
+    READS_STATES(0),
+    WRITES_SLOTS(as_compress_insert_params, cache, slots, AS_CACHE_KV, 1),
+};
+
+static const as_cache_access kIndexCompressAccess[] = {
+    READS_STATES(1),
+    WRITES_SLOTS(as_compress_insert_params, cache, slots, AS_CACHE_INDEX, 0),
 };
 
 static const as_cache_access kLogitsAccess[] = {
-    READS_TABLE(as_indexer_logits_params, cache, table, lens, request_of),
+    READS_TABLE(as_indexer_logits_params, cache, table, lens, request_of, AS_CACHE_INDEX, 0),
 };
 
 static const as_cache_access kAttentionAccess[] = {
-    READS_LIST(as_sparse_attention_params, cache, indices, lens),
-    READS_LIST(as_sparse_attention_params, extra_cache, extra_indices, extra_lens),
+    READS_LIST(as_sparse_attention_params, cache, indices, lens, AS_CACHE_KV, 0),
+    READS_LIST(as_sparse_attention_params, extra_cache, extra_indices, extra_lens, AS_CACHE_KV, 1),
 };
 
 static const as_cache_access kGatherAccess[] = {
-    READS_SLOTS(as_gather_rows_params, cache, slots),
+    READS_SLOTS(as_gather_rows_params, cache, slots, AS_CACHE_ANY, 0),
 };
 
 #define ACCESSES(op, list) \
@@ -60,8 +74,8 @@ static const struct {
     ACCESSES(AS_OP_Q_ROPE_KV_INSERT, kInsertAccess),
     ACCESSES(AS_OP_COMPRESSOR_STATE, kStateAccess),
     ACCESSES(AS_OP_COMPRESS_INSERT, kCompressAccess),
-    ACCESSES(AS_OP_INDEXER_COMPRESSOR_STATE, kStateAccess),
-    ACCESSES(AS_OP_INDEXER_COMPRESS_INSERT, kCompressAccess),
+    ACCESSES(AS_OP_INDEXER_COMPRESSOR_STATE, kIndexStateAccess),
+    ACCESSES(AS_OP_INDEXER_COMPRESS_INSERT, kIndexCompressAccess),
     ACCESSES(AS_OP_INDEXER_LOGITS, kLogitsAccess),
     ACCESSES(AS_OP_SPARSE_ATTENTION, kAttentionAccess),
     ACCESSES(AS_OP_GATHER_ROWS, kGatherAccess),

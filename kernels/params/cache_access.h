@@ -24,6 +24,17 @@ typedef enum as_rows_by {
   AS_BY_WINDOW = 3 /* i32 [R,C]: token t at position p sees rows p - window + 1 .. p */
 } as_rows_by;
 
+/* What a cache of a layer is for. */
+typedef enum as_cache_role {
+  AS_CACHE_ANY = 0, /* whatever cache the op is given */
+  AS_CACHE_KV = 1,  /* rows that are key and value at once, or hold both */
+  AS_CACHE_K = 2,
+  AS_CACHE_V = 3,
+  AS_CACHE_INDEX = 4, /* keys that entries are selected by */
+  AS_CACHE_STATE = 5, /* what entries of another cache will be made of */
+  AS_CACHE_ROLES = 6
+} as_cache_role;
+
 /* Offsets are those of the params struct; 0 = the access has no such field. */
 typedef struct as_cache_access {
   uint16_t cache;      /* as_cache, a tap of the op table */
@@ -37,6 +48,8 @@ typedef struct as_cache_access {
   uint16_t window;     /* window: int32_t */
   uint16_t twice_at;   /* window: a number, not an offset; a window of it is twice as long */
   uint16_t unless;     /* int32_t; where it is not 0, no row is touched */
+  uint8_t role;        /* as_cache_role */
+  uint8_t nth;         /* which of the layer's caches of this role, in order of registration */
 } as_cache_access;
 
 /* The accesses of an op, in the order of its taps; NULL and *count 0 where it has no

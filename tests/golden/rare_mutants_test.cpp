@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "engine/family/deepseek_v4/caches.h"
 #include "engine/session/exercise.h"
 #include "kernels/mutants/mutants.h"
 #include "tests/golden/scenario_run.h"

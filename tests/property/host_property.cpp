@@ -12,6 +12,7 @@
 #include "engine/backend/host_ops.h"
 #include "engine/cache/cache_layout.h"
 #include "engine/decisions/serving_judge.h"
+#include "engine/family/deepseek_v4/caches.h"
 #include "engine/metadata/step_metadata.h"
 #include "engine/model/model_config.h"
 #include "engine/sched/sched_invariants.h"

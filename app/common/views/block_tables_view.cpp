@@ -9,27 +9,13 @@
 #include "app/common/format.h"
 #include "app/common/op_order.h"
 #include "app/common/views/linkage.h"
+#include "engine/family/deepseek_v4/caches.h"
 
 namespace attnscope {
 namespace {
 
 constexpr std::int64_t kTextBefore = 36, kTextAfter = 12;  // tokens around the one looked at
 constexpr std::size_t kTableTextLimit = 64;
-
-const char* content_name(CacheKind kind) {
-  switch (kind) {
-    case CacheKind::kSwa:
-      return "latent rows";
-    case CacheKind::kMain:
-      return "compressed entries";
-    case CacheKind::kMainState:
-      return "compressor states";
-    case CacheKind::kIndex:
-      return "index keys";
-    default:
-      return "indexer states";
-  }
-}
 
 // The last token row that a request has in the step; -1 = none.
 std::int64_t last_row(const StepTrace& step, std::int32_t request) {
@@ -128,7 +114,7 @@ std::string window_slot_text(const BlockTablesInput& input, const RequestView& r
                              std::int64_t position, bool now) {
   const SessionInfo& info = input.info;
   const int layer = layer_index(info, input.layer);
-  const CacheSpec* spec = layer < 0 ? nullptr : info.layout.find(layer, CacheKind::kSwa);
+  const CacheSpec* spec = layer < 0 ? nullptr : info.layout.find(layer, kSwaCache);
   const int group = spec != nullptr                  ? spec->group
                     : info.layout.swa_groups.empty() ? -1
                                                      : info.layout.swa_groups.front();
@@ -229,15 +215,16 @@ std::string group_text(const SessionInfo& info, int group) {
                                  format_bytes(static_cast<double>(g.bytes)));
   text += g.window > 0 ? fmt::format("the last {} tokens; blocks that leave become null", g.window)
                        : std::string("every token's entries");
-  std::map<CacheKind, std::string> layers;
+  std::map<CacheId, std::pair<std::string, std::string>> layers;  // content, numbers
   for (const int spec : g.specs) {
     const CacheSpec& s = info.layout.specs[static_cast<std::size_t>(spec)];
-    std::string& list = layers[s.kind];
+    auto& [content, list] = layers[s.id];
+    content = s.content;
     list += fmt::format("{}{}", list.empty() ? "" : ", ",
                         info.config.layers[static_cast<std::size_t>(s.layer)]);
   }
-  for (const auto& [kind, list] : layers) {
-    text += fmt::format("\n{} of layers {}", content_name(kind), list);
+  for (const auto& [id, of] : layers) {
+    text += fmt::format("\n{} of layers {}", of.first, of.second);
   }
   return text;
 }

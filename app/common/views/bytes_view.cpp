@@ -329,12 +329,7 @@ std::vector<std::uint8_t> row_of_page(const CacheSpec& spec, const std::vector<s
       spec.offset + l.page_used > static_cast<std::int64_t>(block.size())) {
     return {};
   }
-  as_cache page{};
-  page.data = make_tensor(block.data() + spec.offset, {1, l.page_used});
-  page.record = spec.record;
-  page.addressing = AS_PAGED;
-  page.rows_per_block = spec.rows_per_block;
-  page.width = spec.width;
+  const as_cache page = spec.cache(make_tensor(block.data() + spec.offset, {1, l.page_used}));
   std::vector<std::uint8_t> bytes(static_cast<std::size_t>(l.row));
   as_row_get(&page, row, bytes.data());
   return bytes;

@@ -13,6 +13,8 @@
 #include "app/common/views/linkage.h"
 #include "app/common/views/tensor_view.h"
 #include "app/common/views/top_k_view.h"
+#include "engine/family/deepseek_v4/caches.h"
+#include "engine/family/family.h"
 #include "engine/model/numbers.h"
 #include "kernels/params/tensor_view.h"
 
@@ -96,8 +98,7 @@ class WhyBuilder {
     row.kind = entry ? WhyRow::Kind::kEntry : WhyRow::Kind::kWindow;
     row.at = entry ? entry_of_column(kept, c - a.window)
                    : view_.position - a.window_len[to_size(kept)] + 1 + c;
-    const CacheSpec* spec =
-        in_.info.layout.find(running_, entry ? CacheKind::kMain : CacheKind::kSwa);
+    const CacheSpec* spec = in_.info.layout.find(running_, entry ? kMainCache : kSwaCache);
     row.block = static_cast<std::int32_t>(row.slot / spec->rows_per_block);
     row.row = static_cast<std::int32_t>(row.slot % spec->rows_per_block);
     const std::size_t cell = to_size((kept * a.heads + in_.head) * columns + c);
@@ -196,34 +197,18 @@ class WhyBuilder {
   WhyView view_;
 };
 
-as_op_id writing_op(CacheKind kind) {
-  switch (kind) {
-    case CacheKind::kMain:
-      return AS_OP_COMPRESS_INSERT;
-    case CacheKind::kMainState:
-      return AS_OP_COMPRESSOR_STATE;
-    case CacheKind::kIndex:
-      return AS_OP_INDEXER_COMPRESS_INSERT;
-    case CacheKind::kIndexState:
-      return AS_OP_INDEXER_COMPRESSOR_STATE;
-    case CacheKind::kSwa:
-      break;
-  }
-  return AS_OP_Q_ROPE_KV_INSERT;
-}
-
 // What the step's writers were told; trace: of the step, null = not kept.
-void add_planned_writes(const SessionInfo& info, const StepSummary& step, const StepTrace* trace,
-                        int layer, int group, std::int64_t slot, std::vector<SlotWrite>& to) {
+void add_planned_writes(const SessionInfo& info, const ModelGraph& graph, const StepSummary& step,
+                        const StepTrace* trace, int layer, int group, std::int64_t slot,
+                        std::vector<SlotWrite>& to) {
   std::map<as_op_id, const std::vector<std::int64_t>*> lists;
   for (const CacheSpec& spec : info.layout.specs) {
     if (spec.group != group || info.config.layers[to_size(spec.layer)] != layer) continue;
-    const as_op_id op = writing_op(spec.kind);
+    const as_op_id op = writer_of(spec.id, graph.layer(spec.layer).ops()).op;
     if (!step.complete && (trace == nullptr || trace->find(layer, op) == nullptr)) continue;
-    const bool entries = spec.kind == CacheKind::kMain || spec.kind == CacheKind::kIndex;
-    lists[op] = !entries                             ? &step.writes->slots[to_size(group)]
-                : info.config.ratio(spec.layer) == 4 ? &step.writes->c4_slots
-                                                     : &step.writes->c128_slots;
+    lists[op] = spec.tokens_per_row == 1   ? &step.writes->slots[to_size(group)]
+                : spec.tokens_per_row == 4 ? &step.writes->c4_slots
+                                           : &step.writes->c128_slots;
   }
   for (const auto& [op, slots] : lists) {
     for (std::size_t t = 0; t < slots->size(); ++t) {
@@ -279,10 +264,11 @@ void add_recorded_writes(const StepTrace& trace, int layer, int group, std::int6
 std::vector<SlotWrite> writes_of_slot(const Snapshot& snapshot, int layer, int group,
                                       std::int64_t slot) {
   std::vector<SlotWrite> writes;
+  const auto graph = model_graph(snapshot.info->config);
   for (const auto& summary : snapshot.steps) {
     const StepTrace* trace = snapshot.trace(summary->step);
     if (summary->writes != nullptr) {
-      add_planned_writes(*snapshot.info, *summary, trace, layer, group, slot, writes);
+      add_planned_writes(*snapshot.info, *graph, *summary, trace, layer, group, slot, writes);
     } else if (trace != nullptr) {
       add_recorded_writes(*trace, layer, group, slot, writes);
     }

@@ -8,6 +8,7 @@
 #include "app/common/format.h"
 #include "app/common/op_order.h"
 #include "app/common/views/linkage.h"
+#include "engine/family/deepseek_v4/caches.h"
 
 namespace attnscope {
 namespace {
@@ -42,7 +43,7 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
   WindowView view;
   const StepMetadata& m = step.metadata;
   const int index = layer_index(info, layer);
-  const CacheSpec* spec = index < 0 ? nullptr : info.layout.find(index, CacheKind::kSwa);
+  const CacheSpec* spec = index < 0 ? nullptr : info.layout.find(index, kSwaCache);
   const auto tokens = static_cast<std::int64_t>(m.positions.size());
   if (spec == nullptr) {
     view.sentence = "Outside the layers there is no window: choose an op of a layer.";
@@ -91,7 +92,7 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
   if (position >= view.window) view.left.push_back(position - view.window);
   if (owner != nullptr) {
     const auto& table = owner->tables[static_cast<std::size_t>(spec->group)];
-    const std::int64_t first = (position - length + 1) / spec->block_tokens;
+    const std::int64_t first = (position - length + 1) / spec->block_size();
     for (std::int64_t i = 0; i < first && i < static_cast<std::int64_t>(table.size()); ++i) {
       view.nulls_before += table[static_cast<std::size_t>(i)] == 0 ? 1 : 0;
     }

@@ -1,3 +1,4 @@
+#include "engine/family/deepseek_v4/caches.h"
 #include "engine/family/deepseek_v4/deepseek_v4.h"
 
 namespace attnscope {
@@ -27,7 +28,7 @@ struct CompressorParts {
   const char *proj_id, *state_id, *insert_id;
   Branch branch;
   int kv_gate, ape, norm;
-  CacheKind state, entries;
+  CacheId state, entries;
   ValueId proj, row;
   std::int64_t dim;
 };
@@ -107,8 +108,8 @@ class GraphOfV4 {
     if (ratio != 0) {
       compressor(nodes, ratio,
                  {AS_OP_COMPRESSOR_PROJ, AS_OP_COMPRESSOR_STATE, AS_OP_COMPRESS_INSERT, "", "", "",
-                  kCompressorPath, kv_gate_, ape_, norm_, CacheKind::kMainState, CacheKind::kMain,
-                  proj_, row_, config_.head_dim});
+                  kCompressorPath, kv_gate_, ape_, norm_, kMainStateCache, kMainCache, proj_, row_,
+                  config_.head_dim});
     }
     if (type == LayerType::kC4A) {
       compressor(
@@ -116,7 +117,7 @@ class GraphOfV4 {
           {AS_OP_INDEXER_COMPRESSOR_PROJ, AS_OP_INDEXER_COMPRESSOR_STATE,
            AS_OP_INDEXER_COMPRESS_INSERT, "indexer/compressor_proj", "indexer/compressor_state",
            "indexer/compress_insert", kKeyPath, index_kv_gate_, index_ape_, index_norm_,
-           CacheKind::kIndexState, CacheKind::kIndex, index_proj_, index_row_, config_.index_dim});
+           kIndexStateCache, kIndexCache, index_proj_, index_row_, config_.index_dim});
       indexer(nodes);
     }
     attention(nodes, type);
@@ -148,10 +149,10 @@ class GraphOfV4 {
                         .reads("q_raw", q_raw_)
                         .reads("kv", kv_)
                         .step("positions", "positions")
-                        .slots("slots", CacheKind::kSwa, "slots")
+                        .slots("slots", kSwaCache, "slots")
                         .makes("q", q_, AS_BF16, {kStepTokens, heads, dim})
                         .makes("kv_row", kv_row_, AS_BF16, {kStepTokens, dim})
-                        .cache("cache", CacheKind::kSwa));
+                        .cache("cache", kSwaCache));
   }
 
   void compressor(std::vector<Node>& nodes, int ratio, const CompressorParts& c) {
@@ -204,8 +205,8 @@ class GraphOfV4 {
     Node logits = Node(AS_OP_INDEXER_LOGITS, "indexer/logits", kQueryPath)
                       .reads("q", index_q_)
                       .reads("weights", index_weights_)
-                      .cache("cache", CacheKind::kIndex)
-                      .table("table", CacheKind::kIndex, "tables")
+                      .cache("cache", kIndexCache)
+                      .table("table", kIndexCache, "tables")
                       .step("request_of", "request_of")
                       .step("lens", "c4_lens")
                       .makes("logits", logits_, AS_F32, {kStepTokens, kScoreColumns});
@@ -221,7 +222,7 @@ class GraphOfV4 {
                         .makes("indices", top_k_, AS_I32, {kStepTokens, selected}));
     nodes.push_back(Node(AS_OP_TOPK_TO_SLOTS, {}, kQueryPath)
                         .reads("indices", top_k_)
-                        .table("table", CacheKind::kMain, "tables")
+                        .table("table", kMainCache, "tables")
                         .step("request_of", "request_of")
                         .makes("slots", top_k_slots_, AS_I32, {kStepTokens, selected})
                         .makes("lens", top_k_lens_, AS_I32, {kStepTokens}));
@@ -231,13 +232,13 @@ class GraphOfV4 {
     const std::int64_t heads = config_.heads, dim = config_.head_dim;
     Node node = Node(AS_OP_SPARSE_ATTENTION)
                     .reads("q", q_)
-                    .cache("cache", CacheKind::kSwa)
+                    .cache("cache", kSwaCache)
                     .step("indices", "swa_indices")
                     .step("lens", "swa_lens")
                     .weight("sinks", sinks_)
                     .makes("o", o_, AS_BF16, {kStepTokens, heads, dim})
                     .makes("lse", lse_, AS_F32, {kStepTokens, heads});
-    if (type != LayerType::kSwa) node.cache("extra_cache", CacheKind::kMain);
+    if (type != LayerType::kSwa) node.cache("extra_cache", kMainCache);
     if (type == LayerType::kC4A) {
       node.reads("extra_indices", top_k_slots_).reads("extra_lens", top_k_lens_);
     } else if (type == LayerType::kC128A) {

@@ -59,7 +59,7 @@ void expect_same_rows(const Session& a, const Session& b) {
         ++compared;
         const as_row_address x = as_cache_row(&of_a, first + r), y = as_cache_row(&of_b, first + r);
         ASSERT_EQ(std::memcmp(x.payload, y.payload, payload), 0)
-            << request.name << " row " << r << " of " << cache_kind_name(spec.kind);
+            << request.name << " row " << r << " of " << spec.name;
         if (scales == 0) continue;
         ASSERT_EQ(std::memcmp(x.scales, y.scales, scales), 0) << request.name << " row " << r;
       }

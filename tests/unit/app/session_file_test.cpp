@@ -7,6 +7,7 @@
 #include <fstream>
 #include <random>
 
+#include "engine/family/deepseek_v4/caches.h"
 #include "engine/session/byte_stream.h"
 #include "engine/session/place.h"
 #include "kernels/layout/records.h"
@@ -211,7 +212,7 @@ TEST(SessionFile, AChangedPageIsStillToldFromWhatWasWritten) {
   Folder folder;
   auto first = small_session(References::kSim);
   run_steps(*first, 2);
-  const CacheSpec& spec = *first->parts().layout.find(0, CacheKind::kSwa);
+  const CacheSpec& spec = *first->parts().layout.find(0, kSwaCache);
   const as_cache cache = first->slab().cache(spec);
   // Position 127 of "long": in the window of the next step.
   const std::int32_t block = first->serving().table(0, spec.group)[127 / 64];

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "app/common/wiring.h"
+#include "engine/family/deepseek_v4/caches.h"
 #include "engine/session/place.h"
 #include "engine/session/session.h"
 #include "engine/session/session_file.h"
@@ -231,7 +232,7 @@ TEST(SessionServing, AChangedSharedRowBlamesTheCache) {
     const auto& requests = session->serving().requests();
     joined = requests[1].state == RequestState::kRunning && requests[1].computed >= 290;
   }
-  const CacheSpec& spec = *session->parts().layout.find(0, CacheKind::kMain);
+  const CacheSpec& spec = *session->parts().layout.find(0, kMainCache);
   const as_cache cache = session->slab().cache(spec);
   const std::int32_t block = session->serving().table(1, spec.group)[0];
   EXPECT_EQ(session->serving().content(block).writer, 0);

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "app/common/wiring.h"
+#include "engine/family/deepseek_v4/caches.h"
 #include "kernels/cpu/cpu_lane.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
@@ -278,7 +279,7 @@ TEST(Session, AChangedCacheByteBlamesTheCache) {
     return s.next_op() == AS_OP_SPARSE_ATTENTION && s.cursor().layer == 0;
   });
   ASSERT_TRUE(at_attention && *at_attention);
-  const as_cache cache = session->slab().cache(*session->parts().layout.find(0, CacheKind::kSwa));
+  const as_cache cache = session->slab().cache(*session->parts().layout.find(0, kSwaCache));
   const std::int32_t slot = session->metadata().swa_indices[0];
   ASSERT_GE(slot, 0);
   as_cache_row(&cache, slot).payload[5] ^= 0x40;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/family/deepseek_v4/caches.h"
 #include "engine/session/place.h"
 #include "engine/session/value_history.h"
 #include "tests/unit/app/stepped_session.h"
@@ -22,7 +23,7 @@ class Why : public SteppedSession {
   std::int64_t written(int layer, const WhyRow& row, std::int32_t request) const {
     const bool entry = row.kind == WhyRow::Kind::kEntry;
     const SessionParts& parts = session_->parts();
-    const CacheSpec& spec = *parts.layout.find(layer, entry ? CacheKind::kMain : CacheKind::kSwa);
+    const CacheSpec& spec = *parts.layout.find(layer, entry ? kMainCache : kSwaCache);
     const std::int64_t base = session_->verifier().space().base(request, row_ratio(spec));
     return session_->verifier().shadow().written(spec, base + row.at);
   }

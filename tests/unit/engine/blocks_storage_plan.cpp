@@ -6,6 +6,7 @@
 
 #include "engine/cache/invariants.h"
 #include "engine/cache/storage_plan.h"
+#include "engine/family/deepseek_v4/caches.h"
 
 namespace attnscope {
 namespace blocks_storage_plan_test {
@@ -66,7 +67,7 @@ TEST(BlocksStoragePlan, FlashFigures) {
   for (const Expected& e : cases) {
     SCOPED_TRACE(testing::Message() << e.model_profile << cache_profile_name(e.profile));
     const CacheSwitches s = switches_of(e.profile);
-    const StoragePlan plan = plan_storage(flash(e.model_profile), s.layout);
+    const StoragePlan plan = plan_storage(build_cache_layout(flash(e.model_profile)), s.layout);
     std::vector<std::int64_t> layers;
     for (const PlannedGroup& g : plan.groups) layers.push_back(g.layers);
     EXPECT_EQ(layers, e.layers);
@@ -88,7 +89,7 @@ TEST(BlocksStoragePlan, PackedPlanIsTheLayoutOfTheSlab) {
   for (const char* name : {"v4-flash", "v4-pro", "tiny"}) {
     const ModelConfig config = *preset(name);
     const CacheLayout layout = build_cache_layout(config);
-    const StoragePlan plan = plan_storage(config, StorageLayout::kPacked);
+    const StoragePlan plan = plan_storage(layout, StorageLayout::kPacked);
     EXPECT_EQ(plan.bytes_per_block, layout.block_stride);
     ASSERT_EQ(plan.groups.size(), layout.groups.size());
     for (std::size_t g = 0; g < plan.groups.size(); ++g) {
@@ -110,7 +111,7 @@ TEST(BlocksStoragePlan, StorageInvariantSeesAnOverlap) {
 
 // Blocks that one request's windows may hold with so many tokens a step.
 TEST(BlocksStoragePlan, CapsByTokenBudget) {
-  const StoragePlan plan = plan_storage(flash("vllm"), StorageLayout::kPacked);
+  const StoragePlan plan = plan_storage(build_cache_layout(flash("vllm")), StorageLayout::kPacked);
   const std::vector<std::pair<std::int64_t, std::vector<std::int64_t>>> cases = {
       {512, {11, 11, 131, 81}}, {2048, {35, 35, 515, 273}}, {8192, {131, 131, 2051, 1041}}};
   for (const auto& [budget, caps] : cases) {

@@ -3,9 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
+
+#include "engine/family/deepseek_v4/caches.h"
+#include "engine/family/family.h"
+#include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace cache_layout_test {
@@ -86,43 +91,43 @@ TEST(CacheLayout, SubsetAndTinyKeepTheFiveGroups) {
     EXPECT_EQ(bytes_by_group(l)["C4 state"], 2 * (32832 + 8640));
     EXPECT_EQ(bytes_by_group(l)["C128 state"], 32832);
     // Layers alternate between the SWA groups.
-    EXPECT_EQ(l.find(0, CacheKind::kSwa)->group, 1);
-    EXPECT_EQ(l.find(1, CacheKind::kSwa)->group, 2);
-    EXPECT_EQ(l.find(2, CacheKind::kSwa)->group, 1);
-    EXPECT_EQ(l.find(3, CacheKind::kSwa)->group, 2);
-    EXPECT_EQ(l.find(2, CacheKind::kSwa)->offset, 37440);
-    EXPECT_EQ(l.find(3, CacheKind::kMain)->offset, 37440 + 8640 + 1728);
+    EXPECT_EQ(l.find(0, kSwaCache)->group, 1);
+    EXPECT_EQ(l.find(1, kSwaCache)->group, 2);
+    EXPECT_EQ(l.find(2, kSwaCache)->group, 1);
+    EXPECT_EQ(l.find(3, kSwaCache)->group, 2);
+    EXPECT_EQ(l.find(2, kSwaCache)->offset, 37440);
+    EXPECT_EQ(l.find(3, kMainCache)->offset, 37440 + 8640 + 1728);
   }
 }
 
 TEST(CacheLayout, SpecsCarryPageAndRowFacts) {
   const CacheLayout l = build_cache_layout(model("tiny"));
-  const CacheSpec* swa = l.find(0, CacheKind::kSwa);
+  const CacheSpec* swa = l.find(0, kSwaCache);
   ASSERT_NE(swa, nullptr);
   EXPECT_EQ(swa->rows_per_block, 64);
   EXPECT_EQ(swa->page_bytes, 37440);
   EXPECT_EQ(swa->record, AS_RECORD_LATENT);
-  EXPECT_EQ(l.find(0, CacheKind::kMain), nullptr);  // window only
-  const CacheSpec* c4 = l.find(1, CacheKind::kMain);
+  EXPECT_EQ(l.find(0, kMainCache), nullptr);  // window only
+  const CacheSpec* c4 = l.find(1, kMainCache);
   EXPECT_EQ(c4->rows_per_block, 64);
   EXPECT_EQ(c4->page_bytes, 37440);
-  const CacheSpec* c128 = l.find(2, CacheKind::kMain);
+  const CacheSpec* c128 = l.find(2, kMainCache);
   EXPECT_EQ(c128->rows_per_block, 2);
   EXPECT_EQ(c128->page_bytes, 1728);
-  const CacheSpec* index = l.find(1, CacheKind::kIndex);
+  const CacheSpec* index = l.find(1, kIndexCache);
   EXPECT_EQ(index->page_bytes, 8640);
   EXPECT_EQ(index->width, 128);
-  const CacheSpec* state = l.find(1, CacheKind::kMainState);
+  const CacheSpec* state = l.find(1, kMainStateCache);
   EXPECT_EQ(state->width, 2048);
   EXPECT_EQ(state->page_bytes, 32832);
-  EXPECT_EQ(state->window, 8);
-  EXPECT_EQ(l.find(1, CacheKind::kIndexState)->width, 512);
-  EXPECT_EQ(l.find(1, CacheKind::kIndexState)->page_bytes, 8640);
-  EXPECT_EQ(l.find(2, CacheKind::kMainState)->width, 1024);
-  EXPECT_EQ(l.find(2, CacheKind::kMainState)->window, 128);
-  EXPECT_EQ(l.find(2, CacheKind::kIndex), nullptr);
+  EXPECT_EQ(state->retention.window, 8);
+  EXPECT_EQ(l.find(1, kIndexStateCache)->width, 512);
+  EXPECT_EQ(l.find(1, kIndexStateCache)->page_bytes, 8640);
+  EXPECT_EQ(l.find(2, kMainStateCache)->width, 1024);
+  EXPECT_EQ(l.find(2, kMainStateCache)->retention.window, 128);
+  EXPECT_EQ(l.find(2, kIndexCache), nullptr);
   const CacheLayout mxfp4 = build_cache_layout(model("tiny", {}, "deepseek"));
-  EXPECT_EQ(mxfp4.find(1, CacheKind::kIndex)->page_bytes, 4608);
+  EXPECT_EQ(mxfp4.find(1, kIndexCache)->page_bytes, 4608);
 }
 
 // Inside a group the pages are dense, disjoint and end within the stride.
@@ -136,7 +141,7 @@ TEST(CacheLayout, PagesTileTheirGroup) {
         const CacheSpec& spec = l.specs[static_cast<std::size_t>(s)];
         EXPECT_EQ(spec.offset, offset);
         EXPECT_EQ(spec.group, static_cast<int>(g));
-        EXPECT_EQ(spec.block_tokens, l.groups[g].block_tokens);
+        EXPECT_EQ(spec.block_size(), l.groups[g].block_tokens);
         EXPECT_EQ(spec.page_bytes % 576, 0);
         offset += spec.page_bytes;
         ++placed;
@@ -187,10 +192,103 @@ TEST(CacheLayout, AdmissionCaps) {
   EXPECT_EQ(l.demand(600, 512), 3 + 10 + 10 + 131 + 75);
 }
 
-TEST(CacheLayout, KindNamesDiffer) {
+TEST(CacheLayout, CachesAreToldApartByNameAndRole) {
   std::set<std::string> seen;
-  for (int k = 0; k < kCacheKinds; ++k) seen.insert(cache_kind_name(static_cast<CacheKind>(k)));
+  std::set<CacheId> ids;
+  for (const CacheSpec& spec : build_cache_layout(model("tiny")).specs) {
+    seen.insert(spec.name);
+    ids.insert(spec.id);
+    EXPECT_EQ(spec.tokens_per_row * spec.rows_per_block, spec.block_size());
+    EXPECT_EQ(spec.head_dim_v, spec.id.role == AS_CACHE_KV ? 512 : 0);
+    EXPECT_EQ(spec.sharding, CacheSharding::kReplicated);
+  }
   EXPECT_EQ(seen, (std::set<std::string>{"swa", "main", "state", "index", "index_state"}));
+  EXPECT_EQ(ids, (std::set<CacheId>{kSwaCache, kMainCache, kMainStateCache, kIndexCache,
+                                    kIndexStateCache}));
+  EXPECT_EQ(deepseek_v4_cache_names().size(), ids.size());
+}
+
+// Keys and values of a model of 8 KV heads, in blocks of 16, every second layer with a window.
+CacheLayout dense(int layers) {
+  std::vector<CacheSpec> specs;
+  for (int i = 0; i < layers; ++i) {
+    for (const bool v : {false, true}) {
+      CacheSpec s;
+      s.layer = i;
+      s.name = v ? "v" : "k";
+      s.id = {v ? AS_CACHE_V : AS_CACHE_K, 0};
+      s.record = AS_RECORD_BF16 | AS_RECORD_HND;
+      s.num_kv_heads = 8;
+      s.head_dim = 128;
+      s.head_dim_v = v ? 128 : 0;
+      s.retention = i % 2 == 0 ? GroupSpec{GroupKind::kFull, 16, 0, false}
+                               : GroupSpec{GroupKind::kSliding, 16, 64, false};
+      s.group_name = i % 2 == 0 ? "full" : "window";
+      s.sharding = CacheSharding::kByHead;
+      specs.push_back(s);
+    }
+  }
+  return group_caches(std::move(specs));
+}
+
+TEST(CacheLayout, GroupsCachesOfAnyFamily) {
+  const CacheLayout l = dense(4);
+  ASSERT_EQ(l.groups.size(), 2u);
+  EXPECT_EQ(l.groups[0].name, "full");
+  EXPECT_EQ(l.groups[1].name, "window");
+  EXPECT_EQ(l.groups[1].window, 64);
+  EXPECT_EQ(l.specs[0].page_bytes, 16 * 8 * 128 * 2);
+  EXPECT_EQ(l.block_stride, 4 * 32768);
+  EXPECT_EQ(l.find(3, {AS_CACHE_V, 0})->offset, 3 * 32768);
+  EXPECT_EQ(l.find(3, {AS_CACHE_KV, 0}), nullptr);
+  EXPECT_EQ(l.mla_group, 0);
+  EXPECT_TRUE(l.swa_groups.empty()) << "windows of latent rows alone";
+  std::uint8_t memory = 0;
+  const as_cache k = l.specs[0].cache(make_tensor(&memory, {1, l.specs[0].page_bytes}));
+  EXPECT_EQ(as_cache_heads(&k), 8);
+  EXPECT_EQ(as_cache_row_bytes(&k), 2048);
+  EXPECT_EQ(k.width, 1024);
+}
+
+TEST(CacheLayout, RanksShareOnlyWhatIsTheSameOnAll) {
+  EXPECT_TRUE(check_shared_by_ranks(build_cache_layout(model("tiny")), 4));
+  EXPECT_TRUE(check_shared_by_ranks(dense(2), 1));
+  const auto refused = check_shared_by_ranks(dense(2), 2);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, AS_BAD_INPUT);
+  EXPECT_NE(refused.error().message.find("the k cache of running layer 0"), std::string::npos)
+      << refused.error().message;
+}
+
+TEST(CacheLayout, OpsNameTheirCachesInTheOpTable) {
+  EXPECT_EQ(tap_cache(AS_OP_Q_ROPE_KV_INSERT, "cache"), kSwaCache);
+  EXPECT_EQ(tap_cache(AS_OP_SPARSE_ATTENTION, "cache"), kSwaCache);
+  EXPECT_EQ(tap_cache(AS_OP_SPARSE_ATTENTION, "extra_cache"), kMainCache);
+  EXPECT_EQ(tap_cache(AS_OP_COMPRESSOR_STATE, "state"), kMainStateCache);
+  EXPECT_EQ(tap_cache(AS_OP_COMPRESS_INSERT, "state"), kMainStateCache);
+  EXPECT_EQ(tap_cache(AS_OP_COMPRESS_INSERT, "cache"), kMainCache);
+  EXPECT_EQ(tap_cache(AS_OP_INDEXER_COMPRESSOR_STATE, "state"), kIndexStateCache);
+  EXPECT_EQ(tap_cache(AS_OP_INDEXER_COMPRESS_INSERT, "state"), kIndexStateCache);
+  EXPECT_EQ(tap_cache(AS_OP_INDEXER_COMPRESS_INSERT, "cache"), kIndexCache);
+  EXPECT_EQ(tap_cache(AS_OP_INDEXER_LOGITS, "cache"), kIndexCache);
+  EXPECT_EQ(tap_cache(AS_OP_GATHER_ROWS, "cache"), CacheId{});
+  EXPECT_EQ(tap_cache(AS_OP_SPARSE_ATTENTION, "q"), CacheId{});
+  EXPECT_EQ(listed_cache(AS_OP_SPARSE_ATTENTION, "extra_indices"), kMainCache);
+  EXPECT_EQ(listed_cache(AS_OP_COMPRESS_INSERT, "slots"), kMainCache);
+  EXPECT_EQ(listed_cache(AS_OP_COMPRESS_INSERT, "table"), kMainStateCache);
+  // Every cache of a layer has its writer among the layer's ops, and only one.
+  const ModelConfig config = model("tiny");
+  const auto graph = model_graph(config);
+  for (const CacheSpec& spec : build_cache_layout(config).specs) {
+    const std::span<const as_op_id> ops = graph->layer(spec.layer).ops();
+    const CacheWriter writer = writer_of(spec.id, ops);
+    ASSERT_NE(writer.tap, nullptr) << spec.name;
+    EXPECT_EQ(tap_cache(writer.op, writer.tap), spec.id);
+    const auto at = std::ranges::find(ops, writer.op);
+    EXPECT_EQ(writer_of(spec.id, ops.subspan(static_cast<std::size_t>(at - ops.begin()) + 1)).tap,
+              nullptr);
+  }
+  EXPECT_EQ(writer_of(kMainCache, graph->layer(0).ops()).tap, nullptr);
 }
 
 }  // namespace cache_layout_test

@@ -10,6 +10,7 @@
 #include "engine/cache/cache_layout.h"
 #include "engine/config/json_file.h"
 #include "engine/config/scenario.h"
+#include "engine/family/deepseek_v4/caches.h"
 
 namespace attnscope {
 namespace config_scenario_test {

@@ -64,9 +64,9 @@ class MadeUp {
 
 class NoCaches : public CacheSource {
  public:
-  as_cache cache(int, CacheKind) const override { return {}; }
-  as_tensor slots(int, CacheKind) const override { return no_tensor(); }
-  as_tensor table(int, CacheKind) const override { return no_tensor(); }
+  as_cache cache(int, CacheId) const override { return {}; }
+  as_tensor slots(int, CacheId) const override { return no_tensor(); }
+  as_tensor table(int, CacheId) const override { return no_tensor(); }
   as_tensor list(int, std::string_view) const override { return no_tensor(); }
 };
 
