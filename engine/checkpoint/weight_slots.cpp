@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "engine/model/fp8_projections.h"
-#include "kernels/layout/records.h"
 
 namespace attnscope {
 namespace {
@@ -36,14 +35,14 @@ LayerWeights allocate_layer(const ModelConfig& c, int i) {
   const std::int64_t hidden = c.hidden, q_lora = c.q_lora, groups = c.o_groups;
   LayerWeights w;
   w.attn_norm = Buffer<bf16_t>({hidden});
-  allocate_projection(c, q_lora + AS_HEAD_DIM, hidden, w.wq_kv_a, w.fp8.wq_kv_a);
+  allocate_projection(c, q_lora + c.head_dim, hidden, w.wq_kv_a, w.fp8.wq_kv_a);
   w.q_norm = Buffer<bf16_t>({q_lora});
-  w.kv_norm = Buffer<bf16_t>({AS_HEAD_DIM});
-  allocate_projection(c, c.heads * AS_HEAD_DIM, q_lora, w.wq_b, w.fp8.wq_b);
+  w.kv_norm = Buffer<bf16_t>({c.head_dim});
+  allocate_projection(c, c.heads * c.head_dim, q_lora, w.wq_b, w.fp8.wq_b);
   w.sinks = Buffer<float>({c.heads});
-  w.wo_a = Buffer<bf16_t>({groups, c.o_lora, c.heads_per_group() * AS_HEAD_DIM});
+  w.wo_a = Buffer<bf16_t>({groups, c.o_lora, c.heads_per_group() * c.head_dim});
   allocate_projection(c, hidden, groups * c.o_lora, w.wo_b, w.fp8.wo_b);
-  if (c.ratio(i) > 0) w.compressor = allocate_compressor(c, c.ratio(i), AS_HEAD_DIM);
+  if (c.ratio(i) > 0) w.compressor = allocate_compressor(c, c.ratio(i), c.head_dim);
   if (c.type(i) == LayerType::kC4A) {
     w.indexer_compressor = allocate_compressor(c, c.ratio(i), c.index_dim);
     allocate_projection(c, std::int64_t{c.index_heads} * c.index_dim, q_lora, w.indexer_wq_b,
@@ -99,15 +98,16 @@ class Lister {
     const std::string prefix = fmt::format("layers.{}.", layer_), p = prefix + "attn.";
     add(prefix + "attn_norm.weight", {hidden}, w.attn_norm.data());
     add(p + "wq_a.weight", {q_lora, hidden}, w.wq_kv_a, w.fp8.wq_kv_a);
-    add(p + "wkv.weight", {AS_HEAD_DIM, hidden}, w.wq_kv_a, w.fp8.wq_kv_a, q_lora);
+    add(p + "wkv.weight", {config_.head_dim, hidden}, w.wq_kv_a, w.fp8.wq_kv_a, q_lora);
     add(p + "q_norm.weight", {q_lora}, w.q_norm.data());
-    add(p + "kv_norm.weight", {AS_HEAD_DIM}, w.kv_norm.data());
-    add(p + "wq_b.weight", {config_.heads * AS_HEAD_DIM, q_lora}, w.wq_b, w.fp8.wq_b);
+    add(p + "kv_norm.weight", {config_.head_dim}, w.kv_norm.data());
+    add(p + "wq_b.weight", {config_.heads * config_.head_dim, q_lora}, w.wq_b, w.fp8.wq_b);
     add(p + "attn_sink", {config_.heads}, w.sinks.data());
-    add(p + "wo_a.weight", {out, config_.heads_per_group() * AS_HEAD_DIM}, w.wo_a.data(), true);
+    add(p + "wo_a.weight", {out, config_.heads_per_group() * config_.head_dim}, w.wo_a.data(),
+        true);
     add(p + "wo_b.weight", {hidden, out}, w.wo_b, w.fp8.wo_b);
     const int ratio = config_.ratio(i);
-    if (ratio > 0) compressor(p + "compressor.", w.compressor, ratio, AS_HEAD_DIM);
+    if (ratio > 0) compressor(p + "compressor.", w.compressor, ratio, config_.head_dim);
     if (config_.type(i) != LayerType::kC4A) return;
     compressor(p + "indexer.compressor.", w.indexer_compressor, ratio, config_.index_dim);
     add(p + "indexer.wq_b.weight", {std::int64_t{config_.index_heads} * config_.index_dim, q_lora},

@@ -11,7 +11,7 @@
 #include "engine/config/json_object.h"
 #include "engine/model/config_keys.h"
 #include "engine/model/second_config.h"
-#include "kernels/layout/records.h"
+#include "kernels/params/row_format.h"
 
 namespace attnscope {
 namespace {
@@ -182,18 +182,20 @@ void read_hf_rope(JsonObject& root, ModelConfig& c) {
 }
 
 ModelConfig read_config(JsonObject& root, const ConfigKeys& keys, bool hugging_face) {
+  const std::int64_t latent = as_row_width(AS_RECORD_LATENT);
+  const std::int64_t key = as_row_width(AS_RECORD_INDEX_FP8);
   ModelConfig c;
   c.hidden = narrow(root.integer(keys.hidden, 1, kMostRead));
   c.heads = narrow(root.integer(keys.heads, 1, kMostRead));
   root.integer("num_key_value_heads", 1, 1, 1);
-  c.head_dim = narrow(root.integer(keys.head_dim, AS_HEAD_DIM, AS_HEAD_DIM));
-  root.integer(keys.rope_dim, AS_ROPE_DIM, AS_ROPE_DIM);
+  c.head_dim = narrow(root.integer(keys.head_dim, latent, latent));
+  root.integer(keys.rope_dim, c.rope_dim, c.rope_dim);
   c.q_lora = narrow(root.integer(keys.q_lora, 1, kMostRead));
   c.o_lora = narrow(root.integer(keys.o_lora, 1, kMostRead));
   c.o_groups = narrow(root.integer(keys.o_groups, 1, kMostRead));
   c.window = narrow(root.integer(keys.window, 1, kMostRead));
   c.index_heads = narrow(root.integer(keys.index_heads, 1, kMostRead));
-  c.index_dim = narrow(root.integer(keys.index_dim, AS_INDEX_DIM, AS_INDEX_DIM));
+  c.index_dim = narrow(root.integer(keys.index_dim, key, key));
   c.index_topk = narrow(root.integer(keys.index_topk, 1, kMostRead));
   c.rms_eps = root.number(keys.rms_eps, 0.0, 1.0, c.rms_eps);
   c.max_position = root.integer(keys.max_position, 1, std::int64_t{1} << 40, c.max_position);

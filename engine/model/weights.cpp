@@ -33,7 +33,6 @@
 #include "engine/model/fp8_projections.h"
 #include "engine/model/synthetic_fill.h"
 #include "engine/model/weight_scales.h"
-#include "kernels/layout/records.h"
 
 namespace attnscope {
 namespace {
@@ -128,23 +127,23 @@ class WeightsBuilder {
         fmt::format("layers.{}.attn.", config_.layers[static_cast<std::size_t>(i)]);
     const std::int64_t hidden = config_.hidden;
     const std::int64_t q_lora = config_.q_lora;
-    const std::int64_t group_in = std::int64_t{config_.heads_per_group()} * AS_HEAD_DIM;
+    const std::int64_t group_in = std::int64_t{config_.heads_per_group()} * config_.head_dim;
     const std::int64_t out_in = std::int64_t{config_.o_groups} * config_.o_lora;
     LayerWeights w;
     w.attn_norm = norm(hidden, p + "attn_norm", 1.0);
-    w.wq_kv_a = Buffer<bf16_t>({q_lora + AS_HEAD_DIM, hidden});
+    w.wq_kv_a = Buffer<bf16_t>({q_lora + config_.head_dim, hidden});
     queue_.normal(w.wq_kv_a.data(), q_lora * hidden, p + "wq_a", fan(1.0, hidden));
-    queue_.normal(w.wq_kv_a.data() + q_lora * hidden, AS_HEAD_DIM * hidden, p + "wkv",
+    queue_.normal(w.wq_kv_a.data() + q_lora * hidden, config_.head_dim * hidden, p + "wkv",
                   fan(1.0, hidden));
     w.q_norm = norm(q_lora, p + "q_norm", 1.0);
     const double latent_gain = scales_.latent_gain * config_.logit_gain;
-    w.kv_norm = norm(AS_HEAD_DIM, p + "kv_norm", latent_gain);
-    w.wq_b = matrix({config_.heads * AS_HEAD_DIM, q_lora}, p + "wq_b", fan(1.0, q_lora));
+    w.kv_norm = norm(config_.head_dim, p + "kv_norm", latent_gain);
+    w.wq_b = matrix({config_.heads * config_.head_dim, q_lora}, p + "wq_b", fan(1.0, q_lora));
     w.sinks = sinks(i, p + "attn_sink");
     w.wo_a = matrix({config_.o_groups, config_.o_lora, group_in}, p + "wo_a", fan(1.0, group_in));
     w.wo_b = matrix({hidden, out_in}, p + "wo_b", fan(scales_.output_gain, out_in));
     if (config_.ratio(i) > 0) {
-      w.compressor = compressor(p + "compressor.", config_.ratio(i), AS_HEAD_DIM, latent_gain);
+      w.compressor = compressor(p + "compressor.", config_.ratio(i), config_.head_dim, latent_gain);
     }
     if (config_.type(i) == LayerType::kC4A) {
       w.indexer_compressor = compressor(p + "indexer.compressor.", config_.ratio(i),

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "engine/backend/host_ops.h"
-#include "kernels/layout/records.h"
 #include "kernels/params/dtype.h"
 #include "kernels/params/tensor_view.h"
 
@@ -35,7 +34,7 @@ void embedding_bit(const as_tensor& h) { at<bf16_t>(h, h.shape[0] - 1)->bits ^= 
 
 void rows_shifted(const as_tensor& table) {
   auto* rows = at<float>(table);
-  std::copy(rows + AS_ROPE_DIM, rows + table.shape[0] * AS_ROPE_DIM, rows);
+  std::copy(rows + table.shape[1], rows + table.shape[0] * table.shape[1], rows);
 }
 
 // Behind its first reader.

@@ -1,10 +1,10 @@
-// Rules that the byte layouts and the index lists impose on a model.
+// Rules that the row formats and the index lists of DeepSeek-V4 impose on a model.
 #include <fmt/format.h>
 
 #include <cmath>
 
 #include "engine/model/config_keys.h"
-#include "kernels/layout/records.h"
+#include "kernels/params/row_format.h"
 
 namespace attnscope {
 namespace {
@@ -60,8 +60,10 @@ Result<void> validate_with_keys(const ModelConfig& c, const ConfigKeys& keys) {
   // Widths are kept far below where a product of two leaves 64 bits or a row leaves 32.
   constexpr std::int64_t kWidest = 65536;
   Rules rules;
-  rules.range(keys.head_dim, c.head_dim, AS_HEAD_DIM, AS_HEAD_DIM);
-  rules.range(keys.index_dim, c.index_dim, AS_INDEX_DIM, AS_INDEX_DIM);
+  const std::int64_t latent = as_row_width(AS_RECORD_LATENT);
+  const std::int64_t key = as_row_width(AS_RECORD_INDEX_FP8);
+  rules.range(keys.head_dim, c.head_dim, latent, latent);
+  rules.range(keys.index_dim, c.index_dim, key, key);
   rules.multiple(keys.hidden, c.hidden, 64, kWidest);
   rules.multiple(keys.q_lora, c.q_lora, 64, kWidest);
   rules.multiple(keys.o_lora, c.o_lora, 64, kWidest);
