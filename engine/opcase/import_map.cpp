@@ -60,7 +60,13 @@ ImportCache read_cache(JsonObject o) {
   ImportCache c;
   c.name = o.text("name");
   c.scales = o.text("scales", "");
-  const std::string record = o.choice("record", row_format_names(), "latent");
+  // Of one head, a page after the other: what import_pages() can take apart.
+  std::vector<std::string> records;
+  for (std::int32_t i = 0; as_row_format_at(i) != nullptr; ++i) {
+    const as_row_format& known = *as_row_format_at(i);
+    if (known.placement == AS_PLANAR) records.emplace_back(known.name);
+  }
+  const std::string record = o.choice("record", records, "latent");
   const as_row_format& format = *as_row_format_by_name(record.c_str());
   c.record = format.record;
   c.interleaved = o.choice("rows", {"planar", "interleaved"}, "planar") == "interleaved";

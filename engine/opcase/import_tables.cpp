@@ -22,11 +22,12 @@ class Tables {
     if (op.place.op == AS_OP_TOPK_TO_SLOTS) return table(kept, layout.find(op.index, kMainCache));
     for (const as_cache_access& access : RowAccess::of(op.place.op)) {
       const CacheSpec* spec = layout.find(op.index, {access.role, access.nth});
+      if (spec == nullptr) continue;
       if (RowAccess::by_table(access)) {
         table(kept, spec);
-      } else if (access.by == AS_BY_SLOTS && spec != nullptr) {
+      } else if (access.by == AS_BY_SLOTS) {
         spec->tokens_per_row > 1 ? entries(kept, spec) : tokens(kept, spec);
-      } else if (access.by == AS_BY_LIST && access.nth == 0) {
+      } else if (spec->retention.kind == GroupKind::kSliding) {
         window(kept, spec);
       } else if (info_.config.type(op.index) == LayerType::kC128A) {
         all_entries(kept, spec);

@@ -9,6 +9,7 @@
 
 #include "engine/backend/call_op.h"
 #include "engine/model/numbers.h"
+#include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -158,14 +159,13 @@ std::optional<TapResult> check_rope(const as_rope& rope, const StepMetadata& ste
                                     const Lane& exact, const as_threads* threads) {
   const std::vector<std::int64_t>& positions = step.positions;
   const auto n = static_cast<std::int64_t>(positions.size());
-  const std::int64_t dims = rope.table.shape[1];  // a head of nothing but the rotated ones
-  std::vector<double> ones(to_size(n * dims)), turned(ones.size());
+  std::vector<double> ones(to_size(n * AS_HEAD_DIM)), turned(ones.size());
   for (std::size_t i = 0; i < ones.size(); i += 2) ones[i] = 1;
   std::vector<std::int64_t> at_positions = positions;
   OpParams params;
   auto& p = params.init<as_inverse_rope_params>(AS_OP_INVERSE_ROPE);
-  p.o = make_tensor(ones.data(), {n, 1, dims});
-  p.out = make_tensor(turned.data(), {n, 1, dims});
+  p.o = make_tensor(ones.data(), {n, 1, AS_HEAD_DIM});
+  p.out = make_tensor(turned.data(), {n, 1, AS_HEAD_DIM});
   p.positions = make_tensor(at_positions.data(), {n});
   p.rope = rope;
   p.rope.table.data = nullptr;  // the reference computes its own
@@ -178,10 +178,10 @@ std::optional<TapResult> check_rope(const as_rope& rope, const StepMetadata& ste
     // (1, 0) turned back by the angle is (cos, -sin). The table's angle is an fp32 product of an
     // fp32 frequency: off by 2^-23 of itself at most.
     const double bound = 0x1p-22 * (1 + static_cast<double>(position));
-    for (std::int64_t i = 0; i < dims / 2; ++i) {
-      const double* pair = turned.data() + t * dims + 2 * i;
+    for (std::int64_t i = 0; i < AS_ROPE_DIM / 2; ++i) {
+      const double* pair = turned.data() + t * AS_HEAD_DIM + AS_NOPE_DIM + 2 * i;
       const double off = std::fabs(static_cast<double>(row[i]) - pair[0]) +
-                         std::fabs(static_cast<double>(row[dims / 2 + i]) + pair[1]);
+                         std::fabs(static_cast<double>(row[AS_ROPE_DIM / 2 + i]) + pair[1]);
       if (off <= bound) continue;
       if (beyond++ == 0) {
         first = t;
@@ -191,7 +191,7 @@ std::optional<TapResult> check_rope(const as_rope& rope, const StepMetadata& ste
   }
   if (beyond == 0) return {};
   return wrong_result(
-      AS_OP_Q_ROPE_KV_INSERT, std::string("rope") + kTableTap, n * dims / 2, beyond,
+      AS_OP_Q_ROPE_KV_INSERT, std::string("rope") + kTableTap, n * AS_ROPE_DIM / 2, beyond,
       fmt::format("{}, pair {}: cos and sin of the rotary table are not those of the "
                   "angle; {} pairs of this step's positions are off",
                   token_of(step, first), first_pair, beyond));
