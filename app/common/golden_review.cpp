@@ -12,7 +12,7 @@
 #include "app/common/capture_record.h"
 #include "app/common/format.h"
 #include "app/common/git_commit.h"
-#include "app/common/settings.h"
+#include "app/common/state_folder.h"
 #include "app/common/text.h"
 #include "engine/config/printable.h"
 #include "engine/config/scenario.h"

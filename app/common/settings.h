@@ -47,10 +47,6 @@ LoadedSettings load_settings(const std::string& path);
 // Written to a temporary name, then renamed.
 Result<void> save_settings(const Settings& settings, const std::string& path);
 
-// Folder of settings, layouts and kept checkpoints: $XDG_STATE_HOME/attnscope, else
-// ~/.local/state/attnscope; created when it is not there. Errors name the folder.
-Result<std::string> state_folder();
-
 // Undo for settings and scenario edits: values before and after.
 template <class T>
 class UndoStack {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "app/common/kv_stream.h"
+#include "app/common/message.h"
 #include "app/common/selection.h"
 #include "engine/capture/capture.h"
 #include "engine/session/place.h"
@@ -26,12 +27,6 @@ namespace attnscope {
 struct PooledOf;      // pooled_tokens.h
 struct PooledTokens;  // pooled_tokens.h
 struct WhatIfOf;      // what_if_run.h
-
-struct Message {
-  enum class Kind { kInfo, kWarning, kError } kind = Kind::kInfo;
-  std::string text;
-  double seconds = 0;  // since the workbench was made
-};
 
 // How a scenario is run; edits are applied as a whole.
 struct RunSetup {

@@ -12,6 +12,7 @@
 #include "app/common/plugins.h"
 #include "app/common/report.h"
 #include "app/common/say.h"
+#include "app/common/state_folder.h"
 #include "app/common/wiring.h"
 #include "app/gui/file_dialog.h"
 #include "app/gui/layouts.h"

@@ -6,6 +6,7 @@
 #include "engine/backend/call_op.h"
 #include "engine/family/deepseek_v4/deepseek_v4.h"
 #include "engine/model/numbers.h"
+#include "engine/session/layer_ops.h"
 #include "engine/session/output_poison.h"
 #include "kernels/params/tensor_view.h"
 

@@ -21,6 +21,7 @@
 #include "engine/backend/registry.h"
 #include "engine/family/launch_order.h"
 #include "engine/metadata/step_metadata.h"
+#include "engine/session/frame.h"
 #include "engine/session/residency.h"
 
 namespace attnscope {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "engine/family/rank_split.h"
-#include "engine/session/verifier.h"
+#include "engine/session/session_parts.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"

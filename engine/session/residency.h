@@ -18,8 +18,8 @@
 
 #include "engine/backend/compute_device.h"
 #include "engine/session/op_params.h"
+#include "engine/session/session_parts.h"
 #include "engine/session/slab.h"
-#include "engine/session/verifier.h"
 
 namespace attnscope {
 

@@ -21,6 +21,7 @@
 #include "engine/session/history.h"
 #include "engine/session/layer_ops.h"
 #include "engine/session/mass_moved.h"
+#include "engine/session/session_parts.h"
 #include "engine/session/slab.h"
 #include "engine/session/sum_watch.h"
 #include "engine/session/takeover.h"
@@ -29,32 +30,9 @@
 
 namespace attnscope {
 
-class HiddenStates;
 class OpChange;
-class RecordedRows;
-struct TensorUse;
-
-enum class References { kNone, kSim, kBoth };
 
 struct RowCheck;  // row_checks.h
-
-// What a session is built on; shared by its parts, outlives them.
-struct SessionParts {
-  std::shared_ptr<const ModelGraph> graph;            // of the config
-  ModelConfig config;                                 // of one rank
-  std::shared_ptr<const Weights> weights;             // outlived by copies that traces hold on to
-  std::vector<std::shared_ptr<const Weights>> ranks;  // by rank, the own one included
-  std::shared_ptr<const std::vector<TensorUse>> weights_read;  // null: the weights are synthetic
-  std::shared_ptr<const HiddenStates> inputs;                  // of the layers; null: computed
-  std::shared_ptr<const RecordedRows> recorded;                // the same, read a second time
-  std::vector<as_rope> ropes;                                  // by running layer, tables set
-  CacheLayout layout;
-  Tolerances tolerances;
-  bool adversarial_lists = false;  // lanes get adversarial_lists.h
-  const Lane* sim = nullptr;       // references; nullptr = none
-  const Lane* exact = nullptr;
-  const as_threads* threads = nullptr;
-};
 
 class Verifier {
  public:

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "app/common/state_folder.h"
 #include "app/common/wiring.h"
 #include "app/gui/gui.h"
 #include "app/gui/heat_map.h"

@@ -3,10 +3,13 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "app/common/workbench.h"
+#include "app/common/message.h"
+#include "app/common/selection.h"
 #include "engine/session/snapshot.h"
 
 namespace attnscope {

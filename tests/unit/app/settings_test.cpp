@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "app/common/state_folder.h"
+
 namespace attnscope {
 namespace settings_test {
 
