@@ -7,19 +7,19 @@
 #include <numeric>
 
 #include "app/cli/commands.h"
-#include "app/common/find_model.h"
-#include "app/common/interrupt.h"
-#include "app/common/kv_stream.h"
-#include "app/common/say.h"
-#include "app/common/storage_report.h"
-#include "app/common/workload_report.h"
+#include "app/reports/storage_report.h"
+#include "app/reports/workload_report.h"
+#include "app/text/interrupt.h"
+#include "app/text/say.h"
+#include "app/views/kv_stream.h"
+#include "app/wiring/find_model.h"
 #include "engine/cache/event_log.h"
-#include "engine/config/json_file.h"
-#include "engine/config/workload_file.h"
 #include "engine/decisions/decision_watch.h"
 #include "engine/decisions/replay_judge.h"
+#include "engine/io/json_file.h"
 #include "engine/sched/replay.h"
 #include "engine/sched/sched_invariants.h"
+#include "engine/sched/workload_file.h"
 
 namespace attnscope {
 namespace {

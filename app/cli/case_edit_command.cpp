@@ -3,11 +3,11 @@
 #include <memory>
 
 #include "app/cli/capture_commands.h"
-#include "app/common/case_lane.h"
-#include "app/common/overwrite.h"
-#include "app/common/say.h"
-#include "app/common/wiring.h"
-#include "engine/config/shell_word.h"
+#include "app/text/overwrite.h"
+#include "app/text/say.h"
+#include "app/wiring/case_lane.h"
+#include "app/wiring/wiring.h"
+#include "engine/io/shell_word.h"
 #include "engine/opcase/case_edit.h"
 #include "engine/opcase/case_edit_check.h"
 #include "engine/opcase/case_file.h"

@@ -18,11 +18,11 @@
 #include "app/cli/look_commands.h"
 #include "app/cli/model_commands.h"
 #include "app/cli/model_options.h"
-#include "app/common/interrupt.h"
-#include "app/common/plugins.h"
-#include "app/common/say.h"
-#include "engine/config/nearest.h"
+#include "app/text/interrupt.h"
+#include "app/text/say.h"
+#include "app/wiring/plugins.h"
 #include "engine/config/scenario.h"
+#include "engine/io/nearest.h"
 
 namespace attnscope {
 namespace {

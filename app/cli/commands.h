@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "app/common/run.h"
+#include "app/reports/run.h"
 
 namespace attnscope {
 

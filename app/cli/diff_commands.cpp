@@ -5,9 +5,9 @@
 
 #include "app/cli/capture_commands.h"
 #include "app/cli/progress_bar.h"
-#include "app/common/format.h"
-#include "app/common/own_judge.h"
-#include "app/common/say.h"
+#include "app/reports/own_judge.h"
+#include "app/text/format.h"
+#include "app/text/say.h"
 #include "engine/capture/op_blame.h"
 
 namespace attnscope {

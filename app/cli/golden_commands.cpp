@@ -7,14 +7,14 @@
 
 #include "app/cli/capture_commands.h"
 #include "app/cli/progress_bar.h"
-#include "app/common/golden_report.h"
-#include "app/common/golden_review.h"
-#include "app/common/interrupt.h"
-#include "app/common/say.h"
-#include "app/common/text.h"
-#include "app/common/wiring.h"
-#include "engine/config/json_file.h"
+#include "app/reports/golden_report.h"
+#include "app/reports/golden_review.h"
+#include "app/text/interrupt.h"
+#include "app/text/say.h"
+#include "app/text/text.h"
+#include "app/wiring/wiring.h"
 #include "engine/golden/golden_run.h"
+#include "engine/io/json_file.h"
 
 namespace attnscope {
 namespace {

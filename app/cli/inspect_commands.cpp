@@ -6,11 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "app/cli/commands.h"
-#include "app/common/doctor.h"
-#include "app/common/find_model.h"
-#include "app/common/report.h"
-#include "app/common/say.h"
-#include "app/common/wiring.h"
+#include "app/reports/doctor.h"
+#include "app/reports/report.h"
+#include "app/text/say.h"
+#include "app/wiring/find_model.h"
+#include "app/wiring/wiring.h"
 #include "kernels/params/op_table.h"
 
 namespace attnscope {

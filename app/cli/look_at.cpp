@@ -1,7 +1,7 @@
 #include "app/cli/look_at.h"
 
-#include "app/common/what_if_run.h"
-#include "app/common/wiring.h"
+#include "app/reports/what_if_run.h"
+#include "app/wiring/wiring.h"
 
 namespace attnscope {
 

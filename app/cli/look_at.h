@@ -6,7 +6,7 @@
 #include <string>
 
 #include "app/cli/look_commands.h"
-#include "engine/session/step_trace.h"
+#include "engine/session/step/step_trace.h"
 
 namespace attnscope {
 

@@ -8,8 +8,8 @@
 #include <set>
 
 #include "app/cli/look_at.h"
-#include "app/common/say.h"
-#include "app/common/wiring.h"
+#include "app/text/say.h"
+#include "app/wiring/wiring.h"
 #include "engine/model/profile_switches.h"
 #include "engine/session/place.h"
 #include "engine/trace/compare.h"

@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "app/common/run.h"
+#include "app/reports/run.h"
 
 namespace attnscope {
 

@@ -8,11 +8,11 @@
 #include "app/cli/commands.h"
 #include "app/cli/look_at.h"
 #include "app/cli/progress_bar.h"
-#include "app/common/interrupt.h"
-#include "app/common/report.h"
-#include "app/common/say.h"
-#include "app/common/wiring.h"
-#include "engine/config/json_file.h"
+#include "app/reports/report.h"
+#include "app/text/interrupt.h"
+#include "app/text/say.h"
+#include "app/wiring/wiring.h"
+#include "engine/io/json_file.h"
 
 namespace attnscope {
 namespace {

@@ -8,11 +8,11 @@
 #include <string_view>
 
 #include "app/cli/look_commands.h"
-#include "app/common/interrupt.h"
-#include "app/common/run.h"
-#include "app/common/say.h"
-#include "app/common/wiring.h"
-#include "engine/config/json_file.h"
+#include "app/reports/run.h"
+#include "app/text/interrupt.h"
+#include "app/text/say.h"
+#include "app/wiring/wiring.h"
+#include "engine/io/json_file.h"
 #include "engine/model/profile_switches.h"
 
 namespace attnscope {

@@ -6,12 +6,12 @@
 #include "app/cli/model_commands.h"
 #include "app/cli/model_options.h"
 #include "app/cli/progress_bar.h"
-#include "app/common/format.h"
-#include "app/common/interrupt.h"
-#include "app/common/overwrite.h"
-#include "app/common/say.h"
-#include "app/common/tap_export.h"
-#include "app/common/wiring.h"
+#include "app/reports/tap_export.h"
+#include "app/text/format.h"
+#include "app/text/interrupt.h"
+#include "app/text/overwrite.h"
+#include "app/text/say.h"
+#include "app/wiring/wiring.h"
 
 namespace attnscope {
 namespace {

@@ -4,15 +4,15 @@
 
 #include "app/cli/look_at.h"
 #include "app/cli/look_commands.h"
-#include "app/common/format.h"
-#include "app/common/report_parts.h"
-#include "app/common/say.h"
-#include "app/common/what_if_run.h"
-#include "app/common/wiring.h"
+#include "app/reports/report_parts.h"
+#include "app/reports/what_if_run.h"
+#include "app/text/format.h"
+#include "app/text/say.h"
+#include "app/wiring/wiring.h"
 #include "engine/session/place.h"
-#include "engine/session/row_alone.h"
-#include "engine/session/what_if.h"
-#include "engine/session/what_if_after.h"
+#include "engine/session/what_if/row_alone.h"
+#include "engine/session/what_if/what_if.h"
+#include "engine/session/what_if/what_if_after.h"
 #include "reference/register.h"
 
 namespace attnscope {

@@ -6,13 +6,13 @@
 
 #include "app/cli/look_at.h"
 #include "app/cli/look_commands.h"
-#include "app/common/format.h"
-#include "app/common/report_parts.h"
-#include "app/common/say.h"
+#include "app/reports/report_parts.h"
+#include "app/text/format.h"
+#include "app/text/say.h"
 #include "engine/family/deepseek_v4/caches.h"
-#include "engine/session/forced_copy.h"
 #include "engine/session/place.h"
-#include "engine/session/value_history.h"
+#include "engine/session/verify/forced_copy.h"
+#include "engine/session/what_if/value_history.h"
 #include "kernels/params/row_access.h"
 
 namespace attnscope {

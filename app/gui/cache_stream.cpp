@@ -7,10 +7,10 @@
 #include <new>
 #include <utility>
 
-#include "app/common/format.h"
 #include "app/gui/command_group.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
+#include "app/text/format.h"
 
 namespace attnscope::gui {
 

@@ -5,10 +5,10 @@
 #include <future>
 #include <memory>
 
-#include "app/common/kv_stream.h"
-#include "app/common/views/stream_view.h"
 #include "app/gui/data_table.h"
 #include "app/gui/panel.h"
+#include "app/views/kv_stream.h"
+#include "app/views/stream_view.h"
 
 namespace attnscope::gui {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "app/common/command_registry.h"
+#include "app/workbench/command_registry.h"
 
 namespace attnscope::gui {
 

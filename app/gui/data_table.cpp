@@ -6,10 +6,10 @@
 #include <cmath>
 #include <numeric>
 
-#include "app/common/format.h"
-#include "app/common/text.h"
 #include "app/gui/icons.h"
 #include "app/gui/widgets.h"
+#include "app/text/format.h"
+#include "app/text/text.h"
 
 namespace attnscope::gui {
 namespace {

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "app/common/format.h"
-#include "app/common/text.h"
 #include "app/gui/icons.h"
 #include "app/gui/text_input.h"
 #include "app/gui/widgets.h"
+#include "app/text/format.h"
+#include "app/text/text.h"
 
 namespace attnscope::gui {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "app/common/folder_list.h"
 #include "app/gui/dialog.h"
 #include "app/gui/overlay.h"
+#include "app/text/folder_list.h"
 
 namespace attnscope::gui {
 

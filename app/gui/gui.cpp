@@ -8,16 +8,16 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "app/common/format.h"
-#include "app/common/plugins.h"
-#include "app/common/report.h"
-#include "app/common/say.h"
-#include "app/common/state_folder.h"
-#include "app/common/wiring.h"
 #include "app/gui/file_dialog.h"
 #include "app/gui/layouts.h"
 #include "app/gui/loop.h"
-#include "engine/config/json_file.h"
+#include "app/reports/report.h"
+#include "app/text/format.h"
+#include "app/text/say.h"
+#include "app/text/state_folder.h"
+#include "app/wiring/plugins.h"
+#include "app/wiring/wiring.h"
+#include "engine/io/json_file.h"
 
 namespace attnscope::gui {
 namespace {

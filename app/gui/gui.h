@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "app/common/workbench.h"
 #include "app/gui/overlay.h"
 #include "app/gui/panel.h"
 #include "app/gui/platform.h"
 #include "app/gui/shell.h"
+#include "app/workbench/workbench.h"
 
 namespace attnscope::gui {
 

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "app/common/format.h"
-#include "app/common/views/matrix_scan.h"
 #include "app/gui/heat_map_picture.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
+#include "app/text/format.h"
+#include "app/views/matrix_scan.h"
 
 namespace attnscope::gui {
 namespace {

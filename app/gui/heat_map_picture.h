@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "app/common/views/matrix_scan.h"
 #include "app/gui/cell_texture.h"
+#include "app/views/matrix_scan.h"
 
 namespace attnscope::gui {
 

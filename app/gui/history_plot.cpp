@@ -7,9 +7,9 @@
 #include <cmath>
 #include <vector>
 
-#include "app/common/format.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
+#include "app/text/format.h"
 
 namespace attnscope::gui {
 

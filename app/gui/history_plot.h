@@ -8,9 +8,9 @@
 #include <optional>
 #include <string>
 
-#include "app/common/capture_scan.h"
-#include "app/common/views/element_history.h"
-#include "app/common/workbench.h"
+#include "app/views/element_history.h"
+#include "app/workbench/capture_scan.h"
+#include "app/workbench/workbench.h"
 
 namespace attnscope::gui {
 

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "app/common/text.h"
 #include "app/gui/text_input.h"
 #include "app/gui/widgets.h"
+#include "app/text/text.h"
 
 namespace attnscope::gui {
 namespace {

@@ -9,7 +9,7 @@
 #include <initializer_list>
 
 #include "app/gui/theme.h"
-#include "engine/config/json_file.h"
+#include "engine/io/json_file.h"
 
 namespace attnscope::gui {
 namespace {

@@ -4,10 +4,10 @@
 
 #include <random>
 
-#include "app/common/text.h"
-#include "app/common/views/error_view.h"
 #include "app/gui/icons.h"
 #include "app/gui/widgets.h"
+#include "app/text/text.h"
+#include "app/views/error_view.h"
 
 namespace attnscope::gui {
 namespace {

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "app/common/lessons.h"
 #include "app/gui/bubble.h"
 #include "app/gui/dialog.h"
 #include "app/gui/overlay.h"
+#include "app/workbench/lessons.h"
 
 namespace attnscope::gui {
 

@@ -5,8 +5,8 @@
 #include <chrono>
 #include <deque>
 
-#include "app/common/say.h"
 #include "app/gui/input_queue.h"
+#include "app/text/say.h"
 
 namespace attnscope::gui {
 namespace {

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "app/common/format.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
+#include "app/text/format.h"
 
 namespace attnscope::gui {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "app/common/palette_list.h"
 #include "app/gui/overlay.h"
+#include "app/workbench/palette_list.h"
 
 namespace attnscope::gui {
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "app/common/command_registry.h"
-#include "app/common/settings.h"
-#include "app/common/workbench.h"
+#include "app/workbench/command_registry.h"
+#include "app/workbench/settings.h"
+#include "app/workbench/workbench.h"
 
 namespace attnscope::gui {
 

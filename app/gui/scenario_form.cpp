@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <array>
 
-#include "app/common/format.h"
-#include "app/common/lane_list.h"
-#include "app/common/text.h"
 #include "app/gui/icons.h"
 #include "app/gui/text_input.h"
 #include "app/gui/widgets.h"
+#include "app/text/format.h"
+#include "app/text/text.h"
+#include "app/wiring/lane_list.h"
 
 namespace attnscope::gui {
 namespace {

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "app/common/scenario_edit.h"
-#include "app/common/scenario_needs.h"
 #include "app/gui/panel.h"
+#include "app/reports/scenario_needs.h"
+#include "app/workbench/scenario_edit.h"
 
 namespace attnscope::gui {
 

@@ -5,10 +5,10 @@
 #include <limits>
 #include <string>
 
-#include "app/common/format.h"
 #include "app/gui/colour.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
+#include "app/text/format.h"
 #include "engine/model/numbers.h"
 
 namespace attnscope::gui {

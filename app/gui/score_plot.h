@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "app/common/views/top_k_view.h"
 #include "app/gui/cell_texture.h"
+#include "app/views/top_k_view.h"
 
 namespace attnscope::gui {
 

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "app/common/op_order.h"
-#include "app/common/views/linkage.h"
 #include "app/gui/command_group.h"
 #include "app/gui/shell_commands.h"
+#include "app/views/linkage.h"
+#include "app/views/op_order.h"
 
 namespace attnscope::gui {
 namespace {

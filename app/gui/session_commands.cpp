@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "app/common/format.h"
-#include "app/common/lane_list.h"
-#include "app/common/op_order.h"
-#include "app/common/start_over.h"
-#include "app/common/views/error_view.h"
 #include "app/gui/command_group.h"
 #include "app/gui/shell_commands.h"
+#include "app/text/format.h"
+#include "app/views/error_view.h"
+#include "app/views/op_order.h"
+#include "app/wiring/lane_list.h"
+#include "app/workbench/start_over.h"
 #include "engine/backend/registry.h"
 
 namespace attnscope::gui {

@@ -6,11 +6,11 @@
 #include <array>
 #include <cmath>
 
-#include "app/common/text.h"
 #include "app/gui/icons.h"
 #include "app/gui/key_chord.h"
 #include "app/gui/text_input.h"
 #include "app/gui/widgets.h"
+#include "app/text/text.h"
 
 namespace attnscope::gui {
 namespace {

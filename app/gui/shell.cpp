@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "app/common/format.h"
 #include "app/gui/input_queue.h"
 #include "app/gui/key_chord.h"
 #include "app/gui/layouts.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
+#include "app/text/format.h"
 
 namespace attnscope::gui {
 namespace {

@@ -7,12 +7,12 @@
 #include <array>
 #include <cmath>
 
-#include "app/common/format.h"
-#include "app/common/op_order.h"
-#include "app/common/views/linkage.h"
 #include "app/gui/icons.h"
 #include "app/gui/shell.h"
 #include "app/gui/widgets.h"
+#include "app/text/format.h"
+#include "app/views/linkage.h"
+#include "app/views/op_order.h"
 #include "kernels/cpu/cpu_lane.h"
 
 namespace attnscope::gui {

@@ -2,9 +2,9 @@
 // because they change what only the shell may.
 #pragma once
 
-#include "app/common/settings.h"
-#include "app/common/workbench.h"
 #include "app/gui/command_group.h"
+#include "app/workbench/settings.h"
+#include "app/workbench/workbench.h"
 
 namespace attnscope::gui {
 

@@ -7,12 +7,12 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "app/common/text.h"
 #include "app/gui/themes.h"
-#include "engine/config/json_file.h"
-#include "engine/config/json_object.h"
-#include "engine/config/nearest.h"
+#include "app/text/text.h"
 #include "engine/config/scenario.h"
+#include "engine/io/json_file.h"
+#include "engine/io/json_object.h"
+#include "engine/io/nearest.h"
 
 namespace attnscope::gui {
 namespace {

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "app/common/capture_scan.h"
-#include "app/common/views/top_k_view.h"
-#include "app/common/workbench.h"
 #include "app/gui/data_table.h"
+#include "app/views/top_k_view.h"
+#include "app/workbench/capture_scan.h"
+#include "app/workbench/workbench.h"
 
 namespace attnscope::gui {
 

@@ -5,11 +5,11 @@
 #include <filesystem>
 #include <vector>
 
-#include "app/common/op_order.h"
-#include "app/common/private_folder.h"
-#include "app/common/say.h"
 #include "app/gui/gui.h"
 #include "app/gui/theme.h"
+#include "app/text/private_folder.h"
+#include "app/text/say.h"
+#include "app/views/op_order.h"
 
 namespace attnscope::gui {
 namespace {

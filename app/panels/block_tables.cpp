@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <tuple>
 
-#include "app/common/views/block_tables_view.h"
-#include "app/common/views/pool_view.h"
 #include "app/gui/colour.h"
 #include "app/gui/legend_row.h"
 #include "app/gui/tables_state.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
+#include "app/views/block_tables_view.h"
+#include "app/views/pool_view.h"
 
 namespace attnscope::gui {
 namespace {

@@ -6,14 +6,14 @@
 #include <memory>
 #include <span>
 
-#include "app/common/format.h"
-#include "app/common/views/bytes_view.h"
-#include "app/common/views/linkage.h"
-#include "app/common/views/tensor_view.h"
 #include "app/gui/data_table.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
+#include "app/text/format.h"
+#include "app/views/bytes_view.h"
+#include "app/views/linkage.h"
+#include "app/views/tensor_view.h"
 #include "engine/model/numbers.h"
 #include "kernels/params/row_format.h"
 

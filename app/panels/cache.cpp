@@ -4,10 +4,6 @@
 
 #include <algorithm>
 
-#include "app/common/capture_scan.h"
-#include "app/common/format.h"
-#include "app/common/views/cache_view.h"
-#include "app/common/views/pool_view.h"
 #include "app/gui/cache_stream.h"
 #include "app/gui/colour.h"
 #include "app/gui/data_table.h"
@@ -16,6 +12,10 @@
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
+#include "app/text/format.h"
+#include "app/views/cache_view.h"
+#include "app/views/pool_view.h"
+#include "app/workbench/capture_scan.h"
 
 namespace attnscope::gui {
 namespace {

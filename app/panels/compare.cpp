@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "app/common/format.h"
-#include "app/common/views/compare_view.h"
 #include "app/gui/command_group.h"
 #include "app/gui/data_table.h"
 #include "app/gui/heat_map.h"
@@ -14,6 +12,8 @@
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
+#include "app/text/format.h"
+#include "app/views/compare_view.h"
 
 namespace attnscope::gui {
 namespace {

@@ -4,12 +4,12 @@
 
 #include <memory>
 
-#include "app/common/format.h"
-#include "app/common/views/coverage_view.h"
 #include "app/gui/data_table.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
+#include "app/text/format.h"
+#include "app/views/coverage_view.h"
 
 namespace attnscope::gui {
 namespace {

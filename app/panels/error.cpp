@@ -7,15 +7,15 @@
 #include <map>
 #include <memory>
 
-#include "app/common/format.h"
-#include "app/common/views/bytes_view.h"
-#include "app/common/views/error_view.h"
-#include "app/common/views/tensor_view.h"
-#include "app/common/views/worst_element.h"
 #include "app/gui/data_table.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
+#include "app/text/format.h"
+#include "app/views/bytes_view.h"
+#include "app/views/error_view.h"
+#include "app/views/tensor_view.h"
+#include "app/views/worst_element.h"
 #include "engine/model/numbers.h"
 
 namespace attnscope::gui {

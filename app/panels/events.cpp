@@ -6,13 +6,13 @@
 #include <memory>
 #include <vector>
 
-#include "app/common/format.h"
-#include "app/common/views/events_view.h"
 #include "app/gui/data_table.h"
 #include "app/gui/icons.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
+#include "app/text/format.h"
+#include "app/views/events_view.h"
 
 namespace attnscope::gui {
 namespace {

@@ -8,13 +8,13 @@
 #include <memory>
 #include <vector>
 
-#include "app/common/format.h"
-#include "app/common/views/compare_view.h"
-#include "app/common/views/pipeline_view.h"
 #include "app/gui/icons.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
+#include "app/text/format.h"
+#include "app/views/compare_view.h"
+#include "app/views/pipeline_view.h"
 #include "engine/model/numbers.h"
 
 namespace attnscope::gui {

@@ -1,13 +1,13 @@
 // Every block of the pool, coloured by its owner.
 #include <fmt/format.h>
 
-#include "app/common/format.h"
-#include "app/common/views/pool_view.h"
 #include "app/gui/legend_row.h"
 #include "app/gui/pool_map.h"
 #include "app/gui/tables_state.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
+#include "app/text/format.h"
+#include "app/views/pool_view.h"
 
 namespace attnscope::gui {
 namespace {

@@ -4,14 +4,14 @@
 #include <algorithm>
 #include <cmath>
 
-#include "app/common/format.h"
-#include "app/common/golden_session.h"
 #include "app/gui/command_group.h"
 #include "app/gui/data_table.h"
 #include "app/gui/text_input.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
+#include "app/text/format.h"
+#include "app/workbench/golden_session.h"
 
 namespace attnscope::gui {
 namespace {

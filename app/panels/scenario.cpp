@@ -7,13 +7,13 @@
 #include <memory>
 #include <optional>
 
-#include "app/common/folder_list.h"
-#include "app/common/scenario_edit.h"
-#include "app/common/scenario_needs.h"
 #include "app/gui/icons.h"
 #include "app/gui/scenario_form.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
+#include "app/reports/scenario_needs.h"
+#include "app/text/folder_list.h"
+#include "app/workbench/scenario_edit.h"
 
 namespace attnscope::gui {
 namespace {

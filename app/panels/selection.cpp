@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <memory>
 
-#include "app/common/views/selection_view.h"
 #include "app/gui/rich_text.h"
 #include "app/gui/tables_state.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
+#include "app/views/selection_view.h"
 
 namespace attnscope::gui {
 namespace {

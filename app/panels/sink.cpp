@@ -7,15 +7,15 @@
 #include <memory>
 #include <optional>
 
-#include "app/common/format.h"
-#include "app/common/missing_ops.h"
-#include "app/common/op_order.h"
-#include "app/common/views/sink_view.h"
 #include "app/gui/data_table.h"
 #include "app/gui/heat_map.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
+#include "app/text/format.h"
+#include "app/views/op_order.h"
+#include "app/views/sink_view.h"
+#include "app/workbench/missing_ops.h"
 #include "engine/model/numbers.h"
 
 namespace attnscope::gui {

@@ -8,10 +8,6 @@
 #include <memory>
 #include <optional>
 
-#include "app/common/format.h"
-#include "app/common/views/bytes_view.h"
-#include "app/common/views/tensor_view.h"
-#include "app/common/views/worst_element.h"
 #include "app/gui/heat_map.h"
 #include "app/gui/history_plot.h"
 #include "app/gui/icons.h"
@@ -19,6 +15,10 @@
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
+#include "app/text/format.h"
+#include "app/views/bytes_view.h"
+#include "app/views/tensor_view.h"
+#include "app/views/worst_element.h"
 #include "engine/model/numbers.h"
 #include "kernels/params/tensor_view.h"
 

@@ -7,15 +7,15 @@
 #include <memory>
 #include <optional>
 
-#include "app/common/format.h"
-#include "app/common/op_order.h"
-#include "app/common/views/compare_view.h"
-#include "app/common/views/timeline_view.h"
 #include "app/gui/cell_texture.h"
 #include "app/gui/icons.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
+#include "app/text/format.h"
+#include "app/views/compare_view.h"
+#include "app/views/op_order.h"
+#include "app/views/timeline_view.h"
 
 namespace attnscope::gui {
 namespace {

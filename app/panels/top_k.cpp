@@ -7,11 +7,6 @@
 #include <map>
 #include <optional>
 
-#include "app/common/format.h"
-#include "app/common/missing_ops.h"
-#include "app/common/op_order.h"
-#include "app/common/views/linkage.h"
-#include "app/common/views/top_k_view.h"
 #include "app/gui/data_table.h"
 #include "app/gui/legend_row.h"
 #include "app/gui/score_plot.h"
@@ -19,6 +14,11 @@
 #include "app/gui/top_k_steps.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
+#include "app/text/format.h"
+#include "app/views/linkage.h"
+#include "app/views/op_order.h"
+#include "app/views/top_k_view.h"
+#include "app/workbench/missing_ops.h"
 #include "engine/model/numbers.h"
 #include "engine/trace/tolerances.h"
 

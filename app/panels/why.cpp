@@ -9,21 +9,21 @@
 #include <memory>
 #include <optional>
 
-#include "app/common/capture_scan.h"
-#include "app/common/format.h"
-#include "app/common/missing_ops.h"
-#include "app/common/op_order.h"
-#include "app/common/pooled_tokens.h"
-#include "app/common/views/linkage.h"
-#include "app/common/views/sink_view.h"
-#include "app/common/views/why_view.h"
-#include "app/common/what_if_run.h"
 #include "app/gui/command_group.h"
 #include "app/gui/data_table.h"
 #include "app/gui/tables_state.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
+#include "app/reports/what_if_run.h"
+#include "app/text/format.h"
+#include "app/views/linkage.h"
+#include "app/views/op_order.h"
+#include "app/views/sink_view.h"
+#include "app/views/why_view.h"
+#include "app/workbench/capture_scan.h"
+#include "app/workbench/missing_ops.h"
+#include "app/workbench/pooled_tokens.h"
 #include "engine/family/deepseek_v4/caches.h"
 
 namespace attnscope::gui {

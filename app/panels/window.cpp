@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <memory>
 
-#include "app/common/format.h"
-#include "app/common/missing_ops.h"
-#include "app/common/views/window_view.h"
 #include "app/gui/data_table.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
+#include "app/text/format.h"
+#include "app/views/window_view.h"
+#include "app/workbench/missing_ops.h"
 
 namespace attnscope::gui {
 namespace {

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "engine/backend/host_ops.h"
-#include "engine/config/nearest.h"
+#include "engine/io/nearest.h"
 #include "kernels/params/op_table.h"
 
 namespace attnscope {

@@ -19,8 +19,8 @@
 
 namespace attnscope {
 
-struct BetweenOps;     // engine/session/between_ops.h
-class SessionWitness;  // engine/session/witness.h
+struct BetweenOps;     // engine/session/step/between_ops.h
+class SessionWitness;  // engine/session/verify/witness.h
 struct Scenario;
 
 // One for a session of a scenario.

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "engine/config/printable.h"
+#include "engine/io/printable.h"
 
 namespace attnscope {
 

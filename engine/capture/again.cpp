@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "engine/config/scenario.h"
-#include "engine/config/shell_word.h"
+#include "engine/io/shell_word.h"
 
 namespace attnscope {
 namespace {

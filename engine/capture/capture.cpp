@@ -11,7 +11,7 @@
 #include "engine/capture/exercise_line.h"
 #include "engine/capture/recorded_sums.h"
 #include "engine/capture/trace_io.h"
-#include "engine/config/json_file.h"
+#include "engine/io/json_file.h"
 #include "engine/session/lanes_ran.h"
 
 namespace attnscope {

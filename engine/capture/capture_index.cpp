@@ -6,10 +6,10 @@
 #include <chrono>
 #include <ctime>
 
-#include "engine/config/printable.h"
 #include "engine/family/deepseek_v4/caches.h"
 #include "engine/family/family.h"
-#include "engine/session/byte_stream.h"
+#include "engine/io/byte_stream.h"
+#include "engine/io/printable.h"
 #include "engine/trace/tap_stats.h"
 
 namespace attnscope {

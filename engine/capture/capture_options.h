@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/session/step_trace.h"
+#include "engine/session/step/step_trace.h"
 #include "kernels/params/result.h"
 
 namespace attnscope {

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "engine/capture/capture.h"
-#include "engine/capture/folder_swap.h"
 #include "engine/capture/tar_header.h"
-#include "engine/config/json_object.h"
-#include "engine/tensorfile/atomic_file.h"
-#include "engine/tensorfile/mapped_file.h"
+#include "engine/io/atomic_file.h"
+#include "engine/io/folder_swap.h"
+#include "engine/io/json_object.h"
+#include "engine/io/mapped_file.h"
 
 #ifdef ATTNSCOPE_HAS_ZSTD
 #include <zstd.h>

@@ -5,7 +5,7 @@
 #include <new>
 #include <utility>
 
-#include "engine/session/elapsed.h"
+#include "engine/io/elapsed.h"
 
 namespace attnscope {
 

@@ -12,12 +12,12 @@
 #include <filesystem>
 
 #include "engine/capture/exercise_line.h"
-#include "engine/capture/folder_swap.h"
-#include "engine/capture/json_text.h"
 #include "engine/capture/step_line.h"
 #include "engine/capture/trace_io.h"
-#include "engine/config/json_file.h"
-#include "engine/tensorfile/atomic_file.h"
+#include "engine/io/atomic_file.h"
+#include "engine/io/folder_swap.h"
+#include "engine/io/json_file.h"
+#include "engine/io/json_text.h"
 #include "engine/tensorfile/tensor_file.h"
 
 namespace attnscope {

@@ -4,7 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "engine/session/step_trace.h"
+#include "engine/session/step/step_trace.h"
 
 namespace attnscope {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "engine/session/snapshot.h"
-#include "engine/session/step_trace.h"
+#include "engine/session/step/step_trace.h"
 
 namespace attnscope {
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/io/byte_stream.h"
 #include "engine/model/numbers.h"
-#include "engine/session/byte_stream.h"
 #include "engine/trace/plain_number.h"
 #include "kernels/params/op_table.h"
 

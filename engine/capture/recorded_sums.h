@@ -7,7 +7,7 @@
 
 #include "engine/capture/row_match.h"
 #include "engine/capture/trace_entry.h"
-#include "engine/session/step_trace.h"
+#include "engine/session/step/step_trace.h"
 
 namespace attnscope {
 

@@ -7,7 +7,7 @@
 #include <iterator>
 #include <set>
 
-#include "engine/config/json_file.h"
+#include "engine/io/json_file.h"
 #include "engine/model/profile_switches.h"
 
 namespace attnscope {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/session/step_trace.h"
+#include "engine/session/step/step_trace.h"
 
 namespace attnscope {
 

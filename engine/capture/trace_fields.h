@@ -2,9 +2,9 @@
 // of numbers with a place of their own in a payload are not among them: trace_arrays.h.
 #pragma once
 
-#include "engine/capture/json_fields.h"
+#include "engine/io/json_fields.h"
 #include "engine/model/model_config.h"
-#include "engine/session/step_trace.h"
+#include "engine/session/step/step_trace.h"
 
 namespace attnscope {
 

@@ -6,7 +6,7 @@
 
 #include "engine/capture/trace_arrays.h"
 #include "engine/capture/trace_io.h"
-#include "engine/config/json_object.h"
+#include "engine/io/json_object.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {

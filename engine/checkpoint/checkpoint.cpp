@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/checkpoint/tensor_names.h"
-#include "engine/config/json_file.h"
-#include "engine/config/json_object.h"
+#include "engine/io/json_file.h"
+#include "engine/io/json_object.h"
 
 namespace attnscope {
 namespace {

@@ -9,12 +9,12 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "engine/capture/folder_swap.h"
 #include "engine/checkpoint/second_reading.h"
 #include "engine/checkpoint/tensor_names.h"
 #include "engine/checkpoint/weight_slots.h"
-#include "engine/config/json_file.h"
-#include "engine/config/printable.h"
+#include "engine/io/folder_swap.h"
+#include "engine/io/json_file.h"
+#include "engine/io/printable.h"
 #include "engine/model/fp8_blocks.h"
 #include "engine/tensorfile/tensor_writer.h"
 #include "kernels/cpu/codec.h"

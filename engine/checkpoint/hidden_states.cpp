@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "engine/config/json_object.h"
+#include "engine/io/json_object.h"
 #include "engine/tensorfile/float_value.h"
 #include "kernels/cpu/codec.h"
 

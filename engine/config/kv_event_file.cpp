@@ -10,8 +10,8 @@
 #include <span>
 #include <string_view>
 
-#include "engine/config/json_file.h"
-#include "engine/config/json_object.h"
+#include "engine/io/json_file.h"
+#include "engine/io/json_object.h"
 
 namespace attnscope {
 namespace {

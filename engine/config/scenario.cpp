@@ -10,14 +10,14 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "engine/config/json_file.h"
-#include "engine/config/json_object.h"
-#include "engine/config/printable.h"
-#include "engine/config/workload_file.h"
 #include "engine/family/deepseek_v4/caches.h"
+#include "engine/io/json_file.h"
+#include "engine/io/json_object.h"
+#include "engine/io/printable.h"
 #include "engine/model/config_keys.h"
 #include "engine/model/hf_config.h"
 #include "engine/model/tensor_parallel.h"
+#include "engine/sched/workload_file.h"
 
 namespace attnscope {
 namespace {

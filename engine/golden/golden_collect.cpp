@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/io/byte_stream.h"
 #include "engine/model/numbers.h"
 #include "engine/model/synthetic_fill.h"
-#include "engine/session/byte_stream.h"
-#include "engine/session/forced_copy.h"
+#include "engine/session/verify/forced_copy.h"
 #include "engine/trace/compare.h"
 #include "kernels/params/op_table.h"
 #include "kernels/params/tensor_view.h"

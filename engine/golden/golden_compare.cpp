@@ -8,7 +8,7 @@
 #include <limits>
 #include <map>
 
-#include "engine/config/json_object.h"
+#include "engine/io/json_object.h"
 #include "engine/model/numbers.h"
 #include "engine/trace/compare.h"
 #include "kernels/params/tensor_view.h"

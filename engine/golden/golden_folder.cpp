@@ -8,9 +8,9 @@
 #include <string_view>
 #include <utility>
 
-#include "engine/config/json_file.h"
-#include "engine/config/json_object.h"
-#include "engine/config/shell_word.h"
+#include "engine/io/json_file.h"
+#include "engine/io/json_object.h"
+#include "engine/io/shell_word.h"
 
 namespace attnscope {
 namespace {

@@ -8,9 +8,9 @@
 #include <tuple>
 #include <utility>
 
-#include "engine/config/json_file.h"
-#include "engine/config/json_object.h"
-#include "engine/session/byte_stream.h"
+#include "engine/io/byte_stream.h"
+#include "engine/io/json_file.h"
+#include "engine/io/json_object.h"
 
 namespace attnscope {
 namespace {

@@ -9,11 +9,11 @@
 #include <optional>
 
 #include "engine/backend/stand_in.h"
-#include "engine/config/json_file.h"
 #include "engine/golden/golden_collect.h"
 #include "engine/golden/op_inputs.h"
 #include "engine/golden/saved_case.h"
-#include "engine/session/byte_stream.h"
+#include "engine/io/byte_stream.h"
+#include "engine/io/json_file.h"
 #include "engine/session/session.h"
 #include "engine/session/trace_recorder.h"
 #include "engine/trace/recount.h"

@@ -7,12 +7,12 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/backend/registry.h"
-#include "engine/config/json_file.h"
-#include "engine/config/json_object.h"
-#include "engine/config/printable.h"
 #include "engine/golden/golden_values.h"
 #include "engine/golden/op_inputs.h"
-#include "engine/session/byte_stream.h"
+#include "engine/io/byte_stream.h"
+#include "engine/io/json_file.h"
+#include "engine/io/json_object.h"
+#include "engine/io/printable.h"
 #include "engine/trace/tap_stats.h"
 
 namespace attnscope {

@@ -10,10 +10,10 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "engine/capture/json_fields.h"
-#include "engine/config/json_file.h"
-#include "engine/config/json_object.h"
-#include "engine/config/printable.h"
+#include "engine/io/json_fields.h"
+#include "engine/io/json_file.h"
+#include "engine/io/json_object.h"
+#include "engine/io/printable.h"
 #include "kernels/params/tensor.h"
 
 namespace attnscope {

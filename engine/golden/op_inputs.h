@@ -12,7 +12,7 @@
 
 #include "engine/backend/registry.h"
 #include "engine/golden/golden_collect.h"
-#include "engine/session/op_params.h"
+#include "engine/session/step/op_params.h"
 
 namespace attnscope {
 

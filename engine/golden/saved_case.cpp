@@ -6,14 +6,14 @@
 #include <filesystem>
 #include <numeric>
 
-#include "engine/config/json_file.h"
-#include "engine/config/shell_word.h"
 #include "engine/golden/golden_collect.h"
 #include "engine/golden/op_inputs.h"
+#include "engine/io/byte_stream.h"
+#include "engine/io/json_file.h"
+#include "engine/io/shell_word.h"
 #include "engine/opcase/case_file.h"
 #include "engine/opcase/case_run.h"
 #include "engine/opcase/case_trace.h"
-#include "engine/session/byte_stream.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {

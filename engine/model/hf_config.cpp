@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "engine/config/json_file.h"
-#include "engine/config/json_object.h"
+#include "engine/io/json_file.h"
+#include "engine/io/json_object.h"
 #include "engine/model/config_keys.h"
 #include "engine/model/second_config.h"
 #include "kernels/params/row_format.h"

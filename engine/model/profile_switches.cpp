@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "engine/config/json_object.h"
+#include "engine/io/json_object.h"
 
 namespace attnscope {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/backend/registry.h"
-#include "engine/session/between_ops.h"
+#include "engine/session/step/between_ops.h"
 
 namespace attnscope {
 

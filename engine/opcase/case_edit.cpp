@@ -8,7 +8,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "engine/config/json_object.h"
+#include "engine/io/json_object.h"
 #include "engine/opcase/rows_read.h"
 #include "engine/tensorfile/tensor_file.h"
 #include "engine/trace/compare.h"

@@ -8,9 +8,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "engine/config/json_file.h"
-#include "engine/config/json_object.h"
-#include "engine/config/printable.h"
+#include "engine/io/json_file.h"
+#include "engine/io/json_object.h"
+#include "engine/io/printable.h"
 #include "engine/tensorfile/tensor_file.h"
 #include "engine/tensorfile/tensor_writer.h"
 #include "kernels/layout/records.h"

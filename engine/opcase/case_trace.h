@@ -4,7 +4,7 @@
 #include <string>
 
 #include "engine/opcase/op_case.h"
-#include "engine/session/step_trace.h"
+#include "engine/session/step/step_trace.h"
 
 namespace attnscope {
 

@@ -18,9 +18,9 @@
 #include "engine/opcase/import_tables.h"
 #include "engine/opcase/import_use.h"
 #include "engine/opcase/import_verdicts.h"
-#include "engine/session/attention_copy.h"
-#include "engine/session/evidence.h"
-#include "engine/session/forced_copy.h"
+#include "engine/session/step/attention_copy.h"
+#include "engine/session/verify/evidence.h"
+#include "engine/session/verify/forced_copy.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "engine/config/json_object.h"
+#include "engine/io/json_object.h"
 #include "engine/opcase/import_rows.h"
 #include "engine/opcase/import_sizes.h"
 #include "engine/opcase/import_use.h"

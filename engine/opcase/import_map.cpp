@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "engine/config/json_file.h"
-#include "engine/config/json_object.h"
 #include "engine/config/scenario.h"
+#include "engine/io/json_file.h"
+#include "engine/io/json_object.h"
 #include "kernels/params/row_format.h"
 
 namespace attnscope {

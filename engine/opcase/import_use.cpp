@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "engine/config/json_object.h"
+#include "engine/io/json_object.h"
 
 namespace attnscope {
 namespace {

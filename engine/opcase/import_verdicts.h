@@ -3,7 +3,7 @@
 #pragma once
 
 #include "engine/opcase/case_run.h"
-#include "engine/session/step_trace.h"
+#include "engine/session/step/step_trace.h"
 
 namespace attnscope {
 

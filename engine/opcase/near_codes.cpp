@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/backend/call_op.h"
-#include "engine/session/forced_copy.h"
+#include "engine/session/verify/forced_copy.h"
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"

@@ -4,9 +4,9 @@
 
 #include <cstring>
 
-#include "engine/session/forced_copy.h"
-#include "engine/session/op_params.h"
-#include "engine/session/own_rows.h"
+#include "engine/session/step/op_params.h"
+#include "engine/session/step/own_rows.h"
+#include "engine/session/verify/forced_copy.h"
 #include "kernels/params/helper_params.h"
 #include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "engine/opcase/op_case.h"
-#include "engine/session/frame.h"
-#include "engine/session/rows_as_read.h"
+#include "engine/session/step/frame.h"
+#include "engine/session/step/rows_as_read.h"
 
 namespace attnscope {
 

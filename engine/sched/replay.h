@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/config/replay_file.h"
+#include "engine/sched/replay_file.h"
 
 namespace attnscope {
 

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <tuple>
 
-#include "engine/session/between_ops.h"
 #include "engine/session/checkpoint_ring.h"
+#include "engine/session/step/between_ops.h"
 #include "kernels/params/row_format.h"
 
 namespace attnscope {

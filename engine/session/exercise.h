@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/session/session.h"
-#include "engine/session/step_exercise.h"
+#include "engine/session/step/step_exercise.h"
 
 namespace attnscope {
 

@@ -3,8 +3,8 @@
 
 #include "engine/backend/call_op.h"
 #include "engine/session/checkpoint_ring.h"
-#include "engine/session/op_change.h"
 #include "engine/session/session.h"
+#include "engine/session/step/op_change.h"
 
 namespace attnscope {
 

@@ -5,8 +5,8 @@
 #include <chrono>
 
 #include "engine/family/deepseek_v4/deepseek_v4.h"
+#include "engine/io/elapsed.h"
 #include "engine/session/checkpoint_ring.h"
-#include "engine/session/elapsed.h"
 #include "kernels/layout/records.h"
 
 namespace attnscope {

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include "engine/backend/call_op.h"
-#include "engine/session/between_ops.h"
 #include "engine/session/session.h"
+#include "engine/session/step/between_ops.h"
 
 namespace attnscope {
 

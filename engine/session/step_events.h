@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/session/session.h"
-#include "engine/session/step_trace.h"
+#include "engine/session/step/step_trace.h"
 
 namespace attnscope {
 

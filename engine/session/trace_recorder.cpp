@@ -5,11 +5,11 @@
 #include <optional>
 
 #include "engine/family/deepseek_v4/caches.h"
-#include "engine/session/attention_copy.h"
 #include "engine/session/exercise.h"
 #include "engine/session/place.h"
 #include "engine/session/session.h"
 #include "engine/session/snapshot.h"
+#include "engine/session/step/attention_copy.h"
 #include "engine/session/step_events.h"
 #include "engine/session/tap_copies.h"
 #include "engine/trace/wiring_tap.h"

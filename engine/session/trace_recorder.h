@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/session/observer.h"
-#include "engine/session/step_trace.h"
+#include "engine/session/step/step_trace.h"
 
 namespace attnscope {
 

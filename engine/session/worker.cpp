@@ -4,7 +4,7 @@
 #include <exception>
 #include <utility>
 
-#include "engine/session/elapsed.h"
+#include "engine/io/elapsed.h"
 
 namespace attnscope {
 namespace {

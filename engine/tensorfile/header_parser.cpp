@@ -6,7 +6,7 @@
 #include <optional>
 #include <unordered_set>
 
-#include "engine/config/json_object.h"
+#include "engine/io/json_object.h"
 #include "engine/tensorfile/tensor_file.h"
 
 namespace attnscope {

@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "engine/config/json_object.h"
-#include "engine/session/byte_stream.h"
+#include "engine/io/byte_stream.h"
+#include "engine/io/json_object.h"
 #include "engine/tensorfile/header_parser.h"
 #include "engine/tensorfile/tensor_writer.h"
 

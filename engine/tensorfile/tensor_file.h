@@ -18,8 +18,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/io/mapped_file.h"
 #include "engine/tensorfile/element_type.h"
-#include "engine/tensorfile/mapped_file.h"
 #include "kernels/params/result.h"
 #include "kernels/params/tensor.h"
 

@@ -9,9 +9,9 @@
 #include <set>
 #include <string_view>
 
-#include "engine/config/json_object.h"
-#include "engine/config/printable.h"
-#include "engine/session/byte_stream.h"
+#include "engine/io/byte_stream.h"
+#include "engine/io/json_object.h"
+#include "engine/io/printable.h"
 #include "engine/tensorfile/tensor_file.h"
 
 namespace attnscope {

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/tensorfile/atomic_file.h"
+#include "engine/io/atomic_file.h"
 #include "engine/tensorfile/element_type.h"
 #include "kernels/params/result.h"
 #include "kernels/params/tensor.h"

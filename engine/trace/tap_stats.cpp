@@ -9,7 +9,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "engine/session/byte_stream.h"
+#include "engine/io/byte_stream.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif

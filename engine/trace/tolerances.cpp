@@ -4,9 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "engine/config/json_file.h"
-#include "engine/config/json_object.h"
 #include "engine/config/scenario.h"
+#include "engine/io/json_file.h"
+#include "engine/io/json_object.h"
 #include "kernels/params/op_table.h"
 
 namespace attnscope {

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/config/workload_file.h"
 #include "engine/sched/step_watch.h"
+#include "engine/sched/workload_file.h"
 
 namespace attnscope {
 namespace {

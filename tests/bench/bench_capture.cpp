@@ -17,9 +17,9 @@
 #include <string>
 #include <vector>
 
-#include "app/common/capture_record.h"
-#include "app/common/own_judge.h"
-#include "app/common/wiring.h"
+#include "app/reports/capture_record.h"
+#include "app/reports/own_judge.h"
+#include "app/wiring/wiring.h"
 #include "engine/capture/capture_diff.h"
 
 namespace attnscope {

@@ -16,8 +16,8 @@
 #include <optional>
 #include <string>
 
-#include "app/common/doctor.h"
-#include "app/common/wiring.h"
+#include "app/reports/doctor.h"
+#include "app/wiring/wiring.h"
 #include "engine/session/session.h"
 #include "kernels/params/op_table.h"
 #include "tests/bench/bench_blocks.h"

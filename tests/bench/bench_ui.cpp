@@ -18,13 +18,13 @@
 #include <string>
 #include <vector>
 
-#include "app/common/state_folder.h"
-#include "app/common/wiring.h"
 #include "app/gui/gui.h"
 #include "app/gui/heat_map.h"
 #include "app/gui/platform.h"
 #include "app/gui/pool_map.h"
 #include "app/panels/panels.h"
+#include "app/text/state_folder.h"
+#include "app/wiring/wiring.h"
 
 namespace attnscope::gui {
 namespace {

@@ -1,6 +1,6 @@
 // Lists with holes and garbage: a sound lane gives the same answers, and lanes that read what they
 // must not are named. Outputs that a lane leaves alone do not pass for empty places.
-#include "engine/session/adversarial_lists.h"
+#include "engine/session/step/adversarial_lists.h"
 
 #include <algorithm>
 

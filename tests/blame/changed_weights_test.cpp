@@ -2,7 +2,7 @@
 // same memory, so that only their hashes tell.
 #include <set>
 
-#include "engine/session/content_hash.h"
+#include "engine/io/content_hash.h"
 #include "tests/blame/planted_around.h"
 
 namespace attnscope {

@@ -1,6 +1,6 @@
 // What ops are given and no op puts out: wrong numbers of a step, a wrong rotary table, a tensor
 // that somebody wrote to. The references are fed the same, so only these checks can tell.
-#include "engine/session/given_checks.h"
+#include "engine/session/verify/given_checks.h"
 
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/session/what_if_after.h"
+#include "engine/session/what_if/what_if_after.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 #include "tests/blame/planted_around.h"

@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/session/dump_invariants.h"
 #include "engine/session/exercise.h"
 #include "engine/session/place.h"
-#include "engine/session/row_alone.h"
-#include "engine/session/value_history.h"
-#include "engine/session/what_if.h"
+#include "engine/session/what_if/dump_invariants.h"
+#include "engine/session/what_if/row_alone.h"
+#include "engine/session/what_if/value_history.h"
+#include "engine/session/what_if/what_if.h"
 #include "reference/register.h"
 #include "tests/blame/trial.h"
 

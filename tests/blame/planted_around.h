@@ -1,14 +1,14 @@
-// Bugs around ops, planted where a session hands things on (engine/session/between_ops.h), and what
-// a run with one says.
+// Bugs around ops, planted where a session hands things on (engine/session/step/between_ops.h), and
+// what a run with one says.
 #pragma once
 
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "app/common/report.h"
-#include "app/common/run.h"
+#include "app/reports/report.h"
+#include "app/reports/run.h"
 #include "engine/backend/host_ops.h"
-#include "engine/session/between_ops.h"
+#include "engine/session/step/between_ops.h"
 #include "tests/blame/tiny_session.h"
 
 namespace attnscope {

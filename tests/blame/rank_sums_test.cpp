@@ -1,5 +1,5 @@
 // The sum over ranks against what the ranks gave.
-#include "engine/session/sum_watch.h"
+#include "engine/session/verify/sum_watch.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/params/tensor_view.h"
 #include "tests/blame/planted_around.h"

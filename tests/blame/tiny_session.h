@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "app/common/wiring.h"
+#include "app/wiring/wiring.h"
 #include "engine/session/session.h"
 
 namespace attnscope {

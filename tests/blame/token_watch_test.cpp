@@ -1,5 +1,5 @@
 // From the sample tap to the requests: swapped, altered, lost and additional tokens are named.
-#include "engine/session/token_watch.h"
+#include "engine/session/verify/token_watch.h"
 
 #include "kernels/params/tensor_view.h"
 #include "tests/blame/planted_around.h"

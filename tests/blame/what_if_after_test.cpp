@@ -1,6 +1,6 @@
 // What-ifs carried on to the end of the run: the right change takes the drift of a planted bug
 // away, another one does not, and the session is the same again afterwards.
-#include "engine/session/what_if_after.h"
+#include "engine/session/what_if/what_if_after.h"
 
 #include <fmt/format.h>
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/config/workload_file.h"
 #include "engine/decisions/decision_watch.h"
 #include "engine/sched/sched_invariants.h"
+#include "engine/sched/workload_file.h"
 #include "tests/bugs/bug_list.h"
 #include "tests/bugs/chosen.h"
 

@@ -16,7 +16,7 @@
 #include "engine/capture/capture_pack.h"
 #include "engine/golden/golden_folder.h"
 #include "engine/opcase/case_file.h"
-#include "engine/session/session_file.h"
+#include "engine/session/persist/session_file.h"
 #include "tests/faults/recorded_session.h"
 #include "tests/fuzz/judge.h"
 #include "tests/fuzz/small_golden.h"

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <set>
 
-#include "app/common/wiring.h"
+#include "app/wiring/wiring.h"
 #include "engine/golden/golden_run.h"
 #include "engine/golden/op_inputs.h"
 #include "kernels/mutants/mutants.h"

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "app/common/run.h"
-#include "app/common/wiring.h"
+#include "app/reports/run.h"
+#include "app/wiring/wiring.h"
 
 namespace attnscope {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "engine/backend/host_ops.h"
-#include "engine/session/op_params.h"
-#include "engine/session/residency.h"
+#include "engine/session/device/residency.h"
+#include "engine/session/step/op_params.h"
 #include "kernels/cuda/cuda_lane.h"
 #include "kernels/cuda/device.h"
 #include "kernels/layout/records.h"

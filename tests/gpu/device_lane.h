@@ -6,7 +6,7 @@
 // As a lane it takes host tensors, so that every check of the tests can be run with it.
 #pragma once
 
-#include "engine/session/op_params.h"
+#include "engine/session/step/op_params.h"
 #include "kernels/params/lane_table.h"
 #include "kernels/params/result.h"
 

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/session/op_params.h"
+#include "engine/session/step/op_params.h"
 #include "kernels/cuda/cuda_lane.h"
 #include "kernels/cuda/device.h"
 #include "kernels/layout/records.h"

@@ -1,13 +1,13 @@
 // Runs beside ref.model: sound ones agree with it, and a witness that is told of another model than
 // the session runs stands for a session that wires another model than it was told of.
-#include "app/common/model_witness.h"
+#include "app/wiring/model_witness.h"
 
 #include <gtest/gtest.h>
 
 #include <functional>
 
-#include "app/common/run.h"
-#include "app/common/wiring.h"
+#include "app/reports/run.h"
+#include "app/wiring/wiring.h"
 #include "engine/model/numbers.h"
 #include "tests/unit/app/small_scenario.h"
 

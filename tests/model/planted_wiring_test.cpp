@@ -1,16 +1,16 @@
 // Bugs between the ops of the engine, planted where a session lets a lane do something there
-// (engine/session/between_ops.h). No reference runs, which would see some of them by other means:
-// what ref.model alone says of the engine's hidden states and tokens is looked at.
+// (engine/session/step/between_ops.h). No reference runs, which would see some of them by other
+// means: what ref.model alone says of the engine's hidden states and tokens is looked at.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "app/common/views/error_view.h"
-#include "app/common/wiring.h"
+#include "app/views/error_view.h"
+#include "app/wiring/wiring.h"
 #include "engine/backend/host_ops.h"
-#include "engine/session/between_ops.h"
 #include "engine/session/session.h"
+#include "engine/session/step/between_ops.h"
 #include "kernels/params/tensor_view.h"
 #include "tests/unit/app/small_scenario.h"
 

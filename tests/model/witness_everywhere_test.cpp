@@ -6,11 +6,11 @@
 #include <filesystem>
 #include <fstream>
 
-#include "app/common/capture_record.h"
-#include "app/common/model_witness.h"
-#include "app/common/run.h"
-#include "app/common/views/error_view.h"
-#include "app/common/wiring.h"
+#include "app/reports/capture_record.h"
+#include "app/reports/run.h"
+#include "app/views/error_view.h"
+#include "app/wiring/model_witness.h"
+#include "app/wiring/wiring.h"
 #include "engine/checkpoint/hidden_states.h"
 #include "engine/golden/golden_run.h"
 #include "engine/session/trace_recorder.h"

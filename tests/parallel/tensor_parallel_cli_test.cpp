@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/capture/capture.h"
-#include "engine/config/json_file.h"
+#include "engine/io/json_file.h"
 #include "tests/unit/app/cli_fixture.h"
 
 namespace attnscope {

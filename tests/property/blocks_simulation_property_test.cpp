@@ -13,9 +13,9 @@
 #include <random>
 #include <string>
 
-#include "engine/config/workload_file.h"
 #include "engine/sched/sched_invariants.h"
 #include "engine/sched/step_watch.h"
+#include "engine/sched/workload_file.h"
 
 namespace attnscope {
 namespace {

@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/session/op_params.h"
+#include "engine/session/step/op_params.h"
 #include "engine/trace/compare.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/cpu/cpu_lane.h"

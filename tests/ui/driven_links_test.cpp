@@ -6,11 +6,11 @@
 #include <cmath>
 #include <set>
 
-#include "app/common/views/block_tables_view.h"
-#include "app/common/views/cache_view.h"
-#include "app/common/views/events_view.h"
-#include "app/common/views/sink_view.h"
-#include "app/common/views/window_view.h"
+#include "app/views/block_tables_view.h"
+#include "app/views/cache_view.h"
+#include "app/views/events_view.h"
+#include "app/views/sink_view.h"
+#include "app/views/window_view.h"
 #include "engine/trace/tolerances.h"
 #include "tests/ui/driven_app.h"
 

@@ -6,14 +6,14 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "app/common/op_order.h"
-#include "app/common/views/cache_view.h"
-#include "app/common/views/error_view.h"
-#include "app/common/views/linkage.h"
-#include "app/common/views/pool_view.h"
-#include "app/common/views/selection_view.h"
-#include "app/common/views/top_k_view.h"
-#include "app/common/views/worst_element.h"
+#include "app/views/cache_view.h"
+#include "app/views/error_view.h"
+#include "app/views/linkage.h"
+#include "app/views/op_order.h"
+#include "app/views/pool_view.h"
+#include "app/views/selection_view.h"
+#include "app/views/top_k_view.h"
+#include "app/views/worst_element.h"
 #include "tests/ui/driven_app.h"
 
 namespace attnscope::gui {

@@ -1,6 +1,6 @@
 #include <filesystem>
 
-#include "app/common/lessons.h"
+#include "app/workbench/lessons.h"
 #include "tests/ui/command_effects.h"
 #include "tests/ui/scenario_panel.h"
 

@@ -3,9 +3,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "app/common/views/events_view.h"
-#include "app/common/what_if_run.h"
-#include "app/common/wiring.h"
+#include "app/reports/what_if_run.h"
+#include "app/views/events_view.h"
+#include "app/wiring/wiring.h"
 #include "engine/golden/golden_run.h"
 #include "tests/ui/command_effects.h"
 

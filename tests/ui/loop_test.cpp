@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "app/common/op_order.h"
+#include "app/views/op_order.h"
 #include "tests/ui/headless_app.h"
 
 namespace attnscope::gui {

@@ -1,5 +1,5 @@
 // Cache rows byte by byte: fields, decoded elements, statistics, pages.
-#include "app/common/views/bytes_view.h"
+#include "app/views/bytes_view.h"
 
 #include <gtest/gtest.h>
 

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "app/common/views/cache_view.h"
-#include "app/common/views/linkage.h"
-#include "app/common/wiring.h"
+#include "app/views/cache_view.h"
+#include "app/views/linkage.h"
+#include "app/wiring/wiring.h"
 #include "tests/unit/app/trace_session.h"
 
 namespace attnscope {

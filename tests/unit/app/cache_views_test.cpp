@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <set>
 
-#include "app/common/views/block_tables_view.h"
-#include "app/common/views/pool_view.h"
-#include "app/common/views/window_view.h"
+#include "app/views/block_tables_view.h"
+#include "app/views/pool_view.h"
+#include "app/views/window_view.h"
 #include "tests/unit/app/stepped_session.h"
 
 namespace attnscope {

@@ -8,9 +8,9 @@
 #include <filesystem>
 #include <set>
 
-#include "app/common/capture_compare.h"
-#include "app/common/capture_record.h"
-#include "app/common/own_judge.h"
+#include "app/reports/capture_record.h"
+#include "app/reports/own_judge.h"
+#include "app/workbench/capture_compare.h"
 #include "engine/capture/capture_diff.h"
 #include "engine/capture/op_blame.h"
 #include "kernels/cpu/codec.h"

@@ -1,6 +1,6 @@
 // The split view of two runs without its looks: a token is found in both, the op where they part is
 // named, lists and tables are beside each other.
-#include "app/common/capture_compare.h"
+#include "app/workbench/capture_compare.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "app/common/capture_record.h"
-#include "app/common/views/compare_view.h"
-#include "app/common/wiring.h"
+#include "app/reports/capture_record.h"
+#include "app/views/compare_view.h"
+#include "app/wiring/wiring.h"
 #include "tests/unit/app/small_scenario.h"
 
 namespace attnscope {

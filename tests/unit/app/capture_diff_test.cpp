@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "app/common/capture_record.h"
+#include "app/reports/capture_record.h"
 #include "engine/capture/recorded_sums.h"
 #include "tests/unit/app/trace_session.h"
 

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "app/common/capture_record.h"
-#include "app/common/wiring.h"
+#include "app/reports/capture_record.h"
+#include "app/wiring/wiring.h"
 #include "engine/capture/capture.h"
 #include "engine/capture/capture_diff.h"
 #include "engine/opcase/import_case.h"

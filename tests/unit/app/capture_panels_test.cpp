@@ -5,10 +5,10 @@
 
 #include <filesystem>
 
-#include "app/common/capture_record.h"
-#include "app/common/missing_ops.h"
-#include "app/common/views/coverage_view.h"
-#include "app/common/wiring.h"
+#include "app/reports/capture_record.h"
+#include "app/views/coverage_view.h"
+#include "app/wiring/wiring.h"
+#include "app/workbench/missing_ops.h"
 #include "tests/unit/app/small_scenario.h"
 
 namespace attnscope {

@@ -15,8 +15,8 @@
 #include <random>
 #include <sstream>
 
-#include "app/common/capture_record.h"
-#include "app/common/workbench.h"
+#include "app/reports/capture_record.h"
+#include "app/workbench/workbench.h"
 #include "engine/capture/capture_pack.h"
 #include "engine/capture/tar_header.h"
 #include "tests/unit/app/trace_session.h"

@@ -8,8 +8,8 @@
 #include <map>
 #include <set>
 
-#include "app/common/case_lane.h"
-#include "app/common/wiring.h"
+#include "app/wiring/case_lane.h"
+#include "app/wiring/wiring.h"
 #include "engine/opcase/case_file.h"
 #include "engine/opcase/import_case.h"
 #include "engine/opcase/import_rows.h"

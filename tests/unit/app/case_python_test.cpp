@@ -1,7 +1,7 @@
 // Cases as Python scripts: the script reads them by itself, calls a function and judges its outputs
 // as the program does. Needs python3; numpy where something is computed (./attnscope test installs
 // python3-numpy; under .ci/run its absence is a failure).
-#include "app/common/case_python.h"
+#include "app/reports/case_python.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <map>
 
-#include "app/common/wiring.h"
+#include "app/wiring/wiring.h"
 #include "engine/session/place.h"
 #include "engine/session/trace_recorder.h"
 #include "kernels/params/tensor_view.h"

@@ -1,11 +1,11 @@
-#include "app/common/command_registry.h"
+#include "app/workbench/command_registry.h"
 
 #include <gtest/gtest.h>
 
 #include <stdexcept>
 
-#include "app/common/shortcut_keys.h"
-#include "engine/config/nearest.h"
+#include "app/workbench/shortcut_keys.h"
+#include "engine/io/nearest.h"
 
 namespace attnscope {
 namespace command_registry_test {

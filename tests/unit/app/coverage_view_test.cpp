@@ -1,5 +1,5 @@
 // What the coverage panel says: paths met and not met, over all steps and in the cursor's.
-#include "app/common/views/coverage_view.h"
+#include "app/views/coverage_view.h"
 
 #include <algorithm>
 

@@ -4,9 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "app/common/report.h"
-#include "app/common/views/pipeline_view.h"
-#include "app/common/views/timeline_view.h"
+#include "app/reports/report.h"
+#include "app/views/pipeline_view.h"
+#include "app/views/timeline_view.h"
 #include "engine/session/snapshot.h"
 #include "tests/unit/app/host_device.h"
 #include "tests/unit/app/small_scenario.h"

@@ -8,9 +8,9 @@
 #include <numeric>
 #include <random>
 
-#include "app/common/wiring.h"
+#include "app/wiring/wiring.h"
+#include "engine/session/persist/session_file.h"
 #include "engine/session/session.h"
-#include "engine/session/session_file.h"
 #include "kernels/layout/records.h"
 #include "tests/unit/app/host_device.h"
 #include "tests/unit/app/small_scenario.h"

@@ -1,5 +1,5 @@
 // One element from step to step.
-#include "app/common/views/element_history.h"
+#include "app/views/element_history.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What the error panel says: grouping by op, sentences, and where the worst element lies.
-#include "app/common/views/error_view.h"
+#include "app/views/error_view.h"
 
 #include <gtest/gtest.h>
 

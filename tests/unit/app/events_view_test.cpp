@@ -1,5 +1,5 @@
 // Events by kind, the newest of them as rows, what a click selects; the log as text.
-#include "app/common/views/events_view.h"
+#include "app/views/events_view.h"
 
 #include <gtest/gtest.h>
 

@@ -9,13 +9,13 @@
 #include <cstring>
 #include <map>
 
-#include "app/common/plugins.h"
-#include "app/common/report.h"
-#include "app/common/wiring.h"
-#include "app/common/workbench.h"
-#include "engine/session/byte_stream.h"
+#include "app/reports/report.h"
+#include "app/wiring/plugins.h"
+#include "app/wiring/wiring.h"
+#include "app/workbench/workbench.h"
+#include "engine/io/byte_stream.h"
+#include "engine/session/persist/session_file.h"
 #include "engine/session/session.h"
-#include "engine/session/session_file.h"
 
 namespace attnscope {
 namespace {

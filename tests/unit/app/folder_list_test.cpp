@@ -1,4 +1,4 @@
-#include "app/common/folder_list.h"
+#include "app/text/folder_list.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "engine/config/json_file.h"
+#include "engine/io/json_file.h"
 
 namespace attnscope {
 namespace folder_list_test {

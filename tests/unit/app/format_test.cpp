@@ -1,4 +1,4 @@
-#include "app/common/format.h"
+#include "app/text/format.h"
 
 #include <gtest/gtest.h>
 

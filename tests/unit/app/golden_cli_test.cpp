@@ -3,8 +3,8 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "app/common/git_commit.h"
-#include "app/common/golden_review.h"
+#include "app/reports/golden_review.h"
+#include "app/text/git_commit.h"
 #include "engine/opcase/case_file.h"
 #include "tests/unit/app/cli_fixture.h"
 

@@ -2,7 +2,7 @@
 // there, and what counts is whether each op is right on its own inputs.
 #include <bit>
 
-#include "app/common/wiring.h"
+#include "app/wiring/wiring.h"
 #include "engine/golden/golden_run.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/cpu/cpu_lane.h"

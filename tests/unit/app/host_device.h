@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "app/common/wiring.h"
+#include "app/wiring/wiring.h"
 #include "engine/backend/compute_device.h"
 #include "engine/backend/host_ops.h"
-#include "engine/session/op_params.h"
+#include "engine/session/step/op_params.h"
 #include "kernels/cpu/cpu_lane.h"
 #include "kernels/params/lane_entries.h"
 

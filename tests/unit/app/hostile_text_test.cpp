@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "app/common/say.h"
+#include "app/text/say.h"
 #include "tests/unit/app/program.h"
 
 namespace attnscope {

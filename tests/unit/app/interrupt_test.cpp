@@ -2,9 +2,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "app/common/run.h"
-#include "app/common/tap_export.h"
-#include "app/common/wiring.h"
+#include "app/reports/run.h"
+#include "app/reports/tap_export.h"
+#include "app/wiring/wiring.h"
 #include "engine/capture/capture.h"
 #include "engine/sched/workload.h"
 #include "engine/tensorfile/tensor_file.h"

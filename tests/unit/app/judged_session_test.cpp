@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <numeric>
 
-#include "app/common/wiring.h"
+#include "app/wiring/wiring.h"
+#include "engine/session/persist/session_file.h"
 #include "engine/session/session.h"
-#include "engine/session/session_file.h"
 #include "engine/session/trace_recorder.h"
 #include "engine/trace/judged_taps.h"
 

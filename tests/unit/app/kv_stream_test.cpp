@@ -1,4 +1,4 @@
-#include "app/common/kv_stream.h"
+#include "app/views/kv_stream.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "app/common/views/stream_view.h"
+#include "app/views/stream_view.h"
 
 namespace attnscope {
 namespace kv_stream_test {

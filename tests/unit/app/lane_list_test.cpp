@@ -1,4 +1,4 @@
-#include "app/common/lane_list.h"
+#include "app/wiring/lane_list.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "app/common/lessons.h"
+#include "app/workbench/lessons.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <cstring>
 #include <set>
 
-#include "app/common/views/error_view.h"
-#include "app/common/workbench.h"
+#include "app/views/error_view.h"
+#include "app/workbench/workbench.h"
 #include "kernels/mutants/mutants.h"
 
 namespace attnscope {

@@ -1,5 +1,5 @@
 // Reading matrices in slices of time, and their reduced pictures.
-#include "app/common/views/matrix_scan.h"
+#include "app/views/matrix_scan.h"
 
 #include <gtest/gtest.h>
 

@@ -9,11 +9,11 @@
 #include <random>
 #include <set>
 
-#include "app/common/case_check.h"
-#include "app/common/case_lane.h"
-#include "app/common/case_of_capture.h"
-#include "app/common/format.h"
-#include "app/common/wiring.h"
+#include "app/reports/case_check.h"
+#include "app/reports/case_of_capture.h"
+#include "app/text/format.h"
+#include "app/wiring/case_lane.h"
+#include "app/wiring/wiring.h"
 #include "engine/capture/capture_writer.h"
 #include "engine/opcase/case_file.h"
 #include "engine/session/session.h"

@@ -1,4 +1,4 @@
-#include "app/common/palette_list.h"
+#include "app/workbench/palette_list.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The pipeline: what reads what (compared with a real step's bytes), where cards stand, words.
-#include "app/common/views/pipeline_view.h"
+#include "app/views/pipeline_view.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <cstring>
 #include <limits>
 
-#include "app/common/wiring.h"
+#include "app/wiring/wiring.h"
 #include "engine/family/family.h"
 #include "engine/session/worker.h"
 #include "tests/unit/app/small_scenario.h"

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "app/common/plugins.h"
-#include "app/common/workbench.h"
+#include "app/wiring/plugins.h"
+#include "app/workbench/workbench.h"
 #include "engine/capture/capture.h"
 #include "engine/opcase/case_file.h"
 #include "engine/opcase/op_case.h"

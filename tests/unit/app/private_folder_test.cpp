@@ -1,5 +1,5 @@
 // Folders for temporary files.
-#include "app/common/private_folder.h"
+#include "app/text/private_folder.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "app/common/scenario_edit.h"
+#include "app/workbench/scenario_edit.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include <random>
 #include <tuple>
 
-#include "app/common/scenario_needs.h"
-#include "engine/config/json_file.h"
+#include "app/reports/scenario_needs.h"
+#include "engine/io/json_file.h"
 #include "tests/unit/app/small_scenario.h"
 
 namespace attnscope {

@@ -1,5 +1,5 @@
 // The selection under all of its names: every line says where, and leads there.
-#include "app/common/views/selection_view.h"
+#include "app/views/selection_view.h"
 
 #include <gtest/gtest.h>
 

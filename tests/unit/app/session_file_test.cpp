@@ -1,5 +1,5 @@
 // Kept sessions: what comes back is the session, and nothing that is not one is taken for it.
-#include "engine/session/session_file.h"
+#include "engine/session/persist/session_file.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,7 +8,7 @@
 #include <random>
 
 #include "engine/family/deepseek_v4/caches.h"
-#include "engine/session/byte_stream.h"
+#include "engine/io/byte_stream.h"
 #include "engine/session/place.h"
 #include "kernels/layout/records.h"
 #include "tests/unit/app/trace_session.h"

@@ -6,11 +6,11 @@
 #include <filesystem>
 #include <map>
 
-#include "app/common/wiring.h"
+#include "app/wiring/wiring.h"
 #include "engine/family/deepseek_v4/caches.h"
+#include "engine/session/persist/session_file.h"
 #include "engine/session/place.h"
 #include "engine/session/session.h"
-#include "engine/session/session_file.h"
 #include "engine/session/trace_recorder.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"

@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "app/common/wiring.h"
+#include "app/wiring/wiring.h"
 #include "engine/family/deepseek_v4/caches.h"
 #include "kernels/cpu/cpu_lane.h"
 #include "kernels/layout/records.h"

@@ -1,4 +1,4 @@
-#include "app/common/settings.h"
+#include "app/workbench/settings.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "app/common/state_folder.h"
+#include "app/text/state_folder.h"
 
 namespace attnscope {
 namespace settings_test {

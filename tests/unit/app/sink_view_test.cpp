@@ -1,5 +1,5 @@
 // What the sink panel says: shares per head, LSE, the map over layers.
-#include "app/common/views/sink_view.h"
+#include "app/views/sink_view.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Starting over on a capture: on the lanes that it was recorded on, or a word on which one is not
 // here.
-#include "app/common/start_over.h"
+#include "app/workbench/start_over.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -9,9 +9,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "app/common/capture_record.h"
-#include "app/common/lane_list.h"
-#include "app/common/wiring.h"
+#include "app/reports/capture_record.h"
+#include "app/wiring/lane_list.h"
+#include "app/wiring/wiring.h"
 
 namespace attnscope {
 namespace start_over_test {

@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "app/common/views/linkage.h"
+#include "app/views/linkage.h"
 #include "engine/session/snapshot.h"
 #include "tests/unit/app/trace_session.h"
 

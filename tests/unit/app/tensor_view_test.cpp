@@ -1,5 +1,5 @@
 // The tensor inspector's words and numbers.
-#include "app/common/views/tensor_view.h"
+#include "app/views/tensor_view.h"
 
 #include <gtest/gtest.h>
 

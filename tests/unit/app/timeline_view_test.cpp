@@ -1,5 +1,5 @@
 // What the timeline shows: cells, merging to the worst, targets of clicks, words, zoom.
-#include "app/common/views/timeline_view.h"
+#include "app/views/timeline_view.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What the top-k panel says: ranks, threshold, margin, swaps against the reference, steps.
-#include "app/common/views/top_k_view.h"
+#include "app/views/top_k_view.h"
 
 #include <gtest/gtest.h>
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "engine/session/layer_ops.h"
 #include "engine/session/place.h"
+#include "engine/session/step/layer_ops.h"
 #include "tests/unit/app/trace_session.h"
 
 namespace attnscope {

@@ -7,8 +7,8 @@
 #include <map>
 #include <set>
 
-#include "engine/session/layer_ops.h"
 #include "engine/session/snapshot.h"
+#include "engine/session/step/layer_ops.h"
 #include "kernels/params/tensor_view.h"
 #include "tests/unit/app/trace_session.h"
 

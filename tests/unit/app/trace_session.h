@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "app/common/wiring.h"
+#include "app/wiring/wiring.h"
 #include "engine/session/session.h"
 #include "engine/session/trace_recorder.h"
 #include "tests/unit/app/small_scenario.h"

@@ -6,7 +6,7 @@
 #include <functional>
 #include <set>
 
-#include "engine/session/layer_ops.h"
+#include "engine/session/step/layer_ops.h"
 #include "engine/session/tap_copies.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/layout/records.h"

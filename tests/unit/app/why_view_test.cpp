@@ -1,12 +1,12 @@
 // What the panel "why" says, held against the value history that the engine works out by itself.
-#include "app/common/views/why_view.h"
+#include "app/views/why_view.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "engine/family/deepseek_v4/caches.h"
 #include "engine/session/place.h"
-#include "engine/session/value_history.h"
+#include "engine/session/what_if/value_history.h"
 #include "tests/unit/app/stepped_session.h"
 
 namespace attnscope {

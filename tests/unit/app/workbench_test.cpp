@@ -1,5 +1,5 @@
 // The app without its looks: cursor and selection over a session that runs on its own thread.
-#include "app/common/workbench.h"
+#include "app/workbench/workbench.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <set>
 #include <thread>
 
-#include "app/common/op_order.h"
-#include "app/common/pooled_tokens.h"
+#include "app/views/op_order.h"
+#include "app/workbench/pooled_tokens.h"
 #include "tests/unit/app/small_scenario.h"
 
 namespace attnscope {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "app/common/wiring.h"
+#include "app/wiring/wiring.h"
 #include "engine/session/place.h"
 #include "tests/unit/app/small_scenario.h"
 

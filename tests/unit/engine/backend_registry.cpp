@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "engine/backend/registry.h"
-#include "engine/session/between_ops.h"
+#include "engine/session/step/between_ops.h"
 #include "kernels/cpu/cpu_lane.h"
 
 namespace attnscope {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/config/workload_file.h"
+#include "engine/sched/workload_file.h"
 
 namespace attnscope {
 namespace blocks_golden_test {

@@ -5,9 +5,9 @@
 
 #include "engine/cache/event_log.h"
 #include "engine/config/kv_event_file.h"
-#include "engine/config/workload_file.h"
 #include "engine/sched/explain.h"
 #include "engine/sched/replay.h"
+#include "engine/sched/workload_file.h"
 #include "tests/unit/engine/blocks_bench.h"
 
 namespace attnscope::blocks_test {

@@ -19,7 +19,7 @@
 #include "engine/checkpoint/second_reading.h"
 #include "engine/checkpoint/tensor_names.h"
 #include "engine/checkpoint/weight_slots.h"
-#include "engine/config/json_file.h"
+#include "engine/io/json_file.h"
 #include "engine/model/fp8_blocks.h"
 #include "engine/model/hf_config.h"
 #include "engine/tensorfile/tensor_writer.h"

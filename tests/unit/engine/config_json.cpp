@@ -8,8 +8,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "engine/config/json_file.h"
-#include "engine/config/json_object.h"
+#include "engine/io/json_file.h"
+#include "engine/io/json_object.h"
 
 namespace attnscope {
 namespace config_json_test {

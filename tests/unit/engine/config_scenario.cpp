@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/cache/cache_layout.h"
-#include "engine/config/json_file.h"
 #include "engine/config/scenario.h"
 #include "engine/family/deepseek_v4/caches.h"
+#include "engine/io/json_file.h"
 
 namespace attnscope {
 namespace config_scenario_test {

@@ -9,8 +9,8 @@
 #include <tuple>
 #include <vector>
 
-#include "engine/config/workload_file.h"
 #include "engine/decisions/decision_watch.h"
+#include "engine/sched/workload_file.h"
 
 namespace attnscope {
 namespace decisions_test {

@@ -1,5 +1,5 @@
 // What is written as text straight away is what a tree of values would have said.
-#include "engine/capture/json_text.h"
+#include "engine/io/json_text.h"
 
 #include <gtest/gtest.h>
 

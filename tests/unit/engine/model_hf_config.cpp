@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "engine/config/json_file.h"
+#include "engine/io/json_file.h"
 #include "engine/model/hf_config.h"
 #include "engine/model/second_config.h"
 

@@ -10,7 +10,7 @@
 #include "engine/family/launch_order.h"
 #include "engine/family/rank_split.h"
 #include "engine/model/tensor_parallel.h"
-#include "engine/session/layer_ops.h"
+#include "engine/session/step/layer_ops.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {

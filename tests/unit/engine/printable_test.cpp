@@ -1,5 +1,5 @@
 // Text of others as it is shown on a terminal and written to JSON.
-#include "engine/config/printable.h"
+#include "engine/io/printable.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // The key of a prompt's end inside a block of a full group, in profile A.
 #include <gtest/gtest.h>
 
-#include "engine/config/workload_file.h"
+#include "engine/sched/workload_file.h"
 
 namespace attnscope {
 namespace prompt_end_test {

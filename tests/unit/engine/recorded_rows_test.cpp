@@ -1,6 +1,6 @@
 // Recorded rows that a session feeds its layers: of another position, request or layer they are
 // found, whoever read them.
-#include "engine/session/recorded_rows.h"
+#include "engine/session/verify/recorded_rows.h"
 
 #include <gtest/gtest.h>
 

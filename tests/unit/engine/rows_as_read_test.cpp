@@ -1,5 +1,5 @@
 // RowsAsRead: the rows that a call reads as logical caches, and whose sums nobody can be judged on.
-#include "engine/session/rows_as_read.h"
+#include "engine/session/step/rows_as_read.h"
 
 #include <gtest/gtest.h>
 

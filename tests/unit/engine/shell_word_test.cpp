@@ -1,4 +1,4 @@
-#include "engine/config/shell_word.h"
+#include "engine/io/shell_word.h"
 
 #include <gtest/gtest.h>
 

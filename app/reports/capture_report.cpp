@@ -1,0 +1,184 @@
+#include "app/reports/capture_report.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "app/reports/report.h"
+#include "app/reports/report_parts.h"
+#include "app/text/format.h"
+#include "engine/io/printable.h"
+
+namespace attnscope {
+namespace {
+
+using nlohmann::json;
+
+json verdicts(const StepSummary& summary) {
+  json counts = json::object();
+  for (int v = 0; v < kVerdicts; ++v) {
+    std::int64_t n = 0;
+    for (const LayerCell& cell : summary.layers) n += cell.counts[v];
+    if (n > 0) counts[verdict_name(static_cast<Verdict>(v))] = n;
+  }
+  return counts;
+}
+
+json op_json(const OpEntry& op) {
+  json taps = json::array();
+  for (const TapEntry& tap : op.taps) {
+    json t = {{"name", tap.name},
+              {"output", tap.output},
+              {"dtype", tap.value.dtype},
+              {"shape", tap.value.shape},
+              {"kept", !tap.value.name.empty()},
+              {"weight", tap.weight}};
+    if (tap.stats) t["stats"] = to_json_fields(*tap.stats);
+    taps.push_back(std::move(t));
+  }
+  return {{"op", as_op_find(op.op)->name},
+          {"layer", op.layer},
+          {"lane", op.lane},
+          {"microseconds", op.microseconds},
+          {"verdict", verdict_name(op.worst)},
+          {"taps", std::move(taps)}};
+}
+
+std::string recorded_shape(const json& tap) {
+  std::string text = tap.at("dtype").get<std::string>() + " [";
+  for (const json& n : tap.at("shape")) {
+    text += (text.back() == '[' ? "" : ",") + std::to_string(n.get<std::int64_t>());
+  }
+  return text + "]";
+}
+
+double number_of(const json& v) { return v.is_number() ? v.get<double>() : std::nan(""); }
+
+void append_step(std::string& out, const json& step) {
+  out += fmt::format("\nstep {}\n  {:<5} {:<25} {:<14} {:<16} {:>10} {:>10} {:>10}  {}\n",
+                     step.at("step").get<std::int64_t>(), "layer", "op", "tap", "shape", "min",
+                     "max", "L2", "checksum");
+  for (const json& op : step.at("ops")) {
+    for (const json& tap : op.at("taps")) {
+      if (!tap.contains("stats")) continue;
+      const json& s = tap.at("stats");
+      const auto layer = op.at("layer").get<int>();
+      out +=
+          fmt::format("  {:<5} {:<25} {:<14} {:<16} {:>10} {:>10} {:>10}  {}{}\n",
+                      layer < 0 ? "-" : std::to_string(layer), op.at("op").get<std::string>(),
+                      tap.at("name").get<std::string>(), recorded_shape(tap),
+                      format_number(number_of(s.at("min"))), format_number(number_of(s.at("max"))),
+                      format_number(number_of(s.at("l2"))), s.at("checksum").get<std::string>(),
+                      tap.at("kept").get<bool>() ? "" : "  values not recorded");
+    }
+  }
+}
+
+}  // namespace
+
+Result<json> describe_capture(const Capture& capture, std::optional<std::int64_t> step) {
+  const CaptureIndex& index = capture.index();
+  json machine = json::object();
+  for (const CaptureProperty& p : index.origin.machine) machine[p.name] = p.value;
+  json steps = json::array();
+  std::vector<TapResult> results;
+  for (const auto& summary : capture.summaries()) {
+    results.insert(results.end(), summary->results.begin(), summary->results.end());
+    json faults = json::array();
+    for (const Event& event : summary->events) {
+      if (event.kind != EventKind::kError) continue;
+      faults.push_back({{"layer", event.place.layer},
+                        {"op", as_op_find(event.place.op)->name},
+                        {"text", event.text}});
+    }
+    steps.push_back({{"step", summary->step},
+                     {"tokens", summary->tokens},
+                     {"seconds", summary->seconds},
+                     {"decode", summary->decode_only},
+                     {"verdicts", verdicts(*summary)},
+                     {"faults", std::move(faults)}});
+  }
+  json out = {{"format", "attnscope-show"},
+              {"version", 1},
+              {"path", capture.path()},
+              {"capture_version", index.version},
+              {"complete", index.complete},
+              {"created", index.created},
+              {"program", index.origin.program},
+              {"scenario", index.origin.scenario},
+              {"scenario_file", index.origin.scenario_file},
+              {"checkpoint", index.origin.checkpoint},
+              {"hidden_states", index.origin.hidden_states},
+              {"machine", machine},
+              {"level", capture_level_name(index.level)},
+              {"filter", index.filter},
+              {"rows", index.rows},
+              {"weights", index.weights},
+              {"cache_steps", index.cache_steps},
+              {"bytes", capture.bytes()},
+              {"lanes", capture.info()->lanes},
+              {"model", describe_model(index.model)},
+              {"requests", index.request_names},
+              {"steps", steps},
+              {"blamed", blamed_json(summarise(results, index.drift_limit))}};
+  if (!step) return out;
+  auto entry = capture.entry(*step);
+  if (!entry) return entry.error();
+  json ops = json::array();
+  if (*entry) {
+    for (const OpEntry& op : (*entry)->ops) ops.push_back(op_json(op));
+  }
+  out["shown"] = {{"step", *step}, {"ops", ops}};
+  return out;
+}
+
+std::string format_capture(const json& description) {
+  const json d = printable_json(description);
+  std::string out = fmt::format(
+      "{}\n  {}, level {}{}{}, {} {} steps, {}\n  recorded {} by {}\n  scenario {}, model {}, "
+      "lanes {}\n",
+      d.at("path").get<std::string>(),
+      d.at("complete").get<bool>() ? "complete" : "INCOMPLETE: the recording was interrupted",
+      d.at("level").get<std::string>(),
+      d.at("filter") == "all" ? "" : " (values of " + d.at("filter").get<std::string>() + ")",
+      d.at("rows") == "" ? "" : ", rows: " + d.at("rows").get<std::string>(),
+      d.at("complete").get<bool>() ? "all" : "the first", d.at("steps").size(),
+      format_bytes(d.at("bytes").get<double>()), d.at("created").get<std::string>(),
+      d.at("program").get<std::string>(), d.at("scenario").get<std::string>(),
+      d.at("model").value("name", "?"), d.at("lanes").get<std::string>());
+  for (const auto& [key, what] :
+       {std::pair{"checkpoint", "weights"}, {"hidden_states", "inputs of the layers"}}) {
+    const auto from = d.at(key).get<std::string>();
+    if (!from.empty()) out += fmt::format("  {} from {}\n", what, from);
+  }
+  for (const auto& [name, value] : d.at("machine").items()) {
+    if (name == "processor" || name == "GPU" || name == "SIMD") {
+      out += fmt::format("  {}: {}\n", name, value.get<std::string>());
+    }
+  }
+  out += fmt::format("\n  {:>6} {:>7} {:>8} {:>9}  {}\n", "step", "tokens", "phase", "time",
+                     "verdicts");
+  for (const json& step : d.at("steps")) {
+    std::string verdicts;
+    for (const auto& [name, n] : step.at("verdicts").items()) {
+      verdicts += fmt::format("{}{} {}", verdicts.empty() ? "" : ", ", n.get<std::int64_t>(), name);
+    }
+    out += fmt::format("  {:>6} {:>7} {:>8} {:>9}  {}\n", step.at("step").get<std::int64_t>(),
+                       step.at("tokens").get<std::int64_t>(),
+                       step.at("decode").get<bool>() ? "decode" : "prefill",
+                       format_us(step.at("seconds").get<double>() * 1e6), verdicts);
+  }
+  for (const json& step : d.at("steps")) {
+    for (const json& fault : step.at("faults")) {
+      const auto layer = fault.at("layer").get<int>();
+      out += fmt::format("fault in step {}{}: {}\n", step.at("step").get<std::int64_t>(),
+                         layer < 0 ? "" : fmt::format(", layer {}", layer),
+                         fault.at("text").get<std::string>());
+    }
+  }
+  out += format_blamed(d.at("blamed"));
+  if (d.contains("shown")) append_step(out, d.at("shown"));
+  return out;
+}
+
+}  // namespace attnscope

@@ -1,0 +1,112 @@
+#include "app/reports/scenario_needs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "app/text/format.h"
+#include "engine/cache/cache_layout.h"
+#include "engine/family/deepseek_v4/caches.h"
+#include "engine/model/fp8_projections.h"
+#include "engine/model/tensor_parallel.h"
+
+namespace attnscope {
+namespace {
+
+// "SWA, C4A, C128A, C4A", or "2 SWA, 21 C4A, 20 C128A" where there are many.
+std::string layer_list(const ModelConfig& model) {
+  constexpr int kMost = 8;
+  std::string text;
+  const auto add = [&](const std::string& item) { text += (text.empty() ? "" : ", ") + item; };
+  if (model.num_layers() <= kMost) {
+    for (int i = 0; i < model.num_layers(); ++i) add(layer_type_name(model.type(i)));
+    return text;
+  }
+  std::array<int, 3> counts{};
+  for (int i = 0; i < model.num_layers(); ++i) ++counts[static_cast<std::size_t>(model.type(i))];
+  for (const LayerType type : {LayerType::kSwa, LayerType::kC4A, LayerType::kC128A}) {
+    const int count = counts[static_cast<std::size_t>(type)];
+    if (count > 0) add(fmt::format("{} {}", count, layer_type_name(type)));
+  }
+  return text;
+}
+
+std::string counted(std::int64_t count, const char* one) {
+  return fmt::format("{} {}{}", format_count(count), one, count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+ScenarioNeeds scenario_needs(const Scenario& scenario) {
+  ScenarioNeeds needs;
+  const CacheLayout layout = build_cache_layout(scenario.model);
+  needs.usable = scenario.pool_blocks - 1;
+  needs.pool_bytes = scenario.pool_blocks * layout.block_stride;
+  needs.weight_bytes = weight_bytes(scenario.model);
+  std::int64_t reserved = 0;
+  bool full = false;
+  for (const ScenarioRequest& request : scenario.requests) {
+    RequestNeed need;
+    need.prompt = static_cast<std::int64_t>(request.tokens.size());
+    need.fresh = request.max_new_tokens;
+    need.blocks = layout.demand(need.prompt + need.fresh, scenario.limits.token_budget);
+    needs.blocks += need.blocks;
+    full = full || reserved + need.blocks > needs.usable ||
+           needs.at_once >= scenario.limits.max_requests;
+    if (!full) {
+      reserved += need.blocks;
+      ++needs.at_once;
+    }
+    needs.requests.push_back(need);
+  }
+  return needs;
+}
+
+std::string scenario_sentence(const Scenario& scenario, const ScenarioNeeds& needs) {
+  std::int64_t prompt = 0;
+  for (const RequestNeed& need : needs.requests) prompt += need.prompt;
+  const auto requests = static_cast<std::int64_t>(needs.requests.size());
+  std::string text =
+      fmt::format("{}: {}, {} ({}), {}, {}; ", scenario.name,
+                  rank_config(scenario.model, scenario.parallel).name,
+                  counted(scenario.model.num_layers(), "layer"), layer_list(scenario.model),
+                  counted(requests, "request"), counted(prompt, "prompt token"));
+  const std::string pool = fmt::format("the pool of {}", counted(scenario.pool_blocks, "block"));
+  if (needs.at_once == requests) {
+    return text + (requests == 1
+                       ? fmt::format("{} holds it ({} needed).", pool, format_count(needs.blocks))
+                       : fmt::format("{} holds all at once ({} needed).", pool,
+                                     format_count(needs.blocks)));
+  }
+  if (needs.at_once >= scenario.limits.max_requests) {
+    return text + fmt::format("at most {} run at once, the others wait.", needs.at_once);
+  }
+  return text + fmt::format("{} holds {} at once, the others wait ({} needed for all).", pool,
+                            needs.at_once, format_count(needs.blocks));
+}
+
+std::string memory_sentence(const Scenario& scenario, const ScenarioNeeds& needs) {
+  const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
+  return fmt::format("Caches {} ({} × {}), weights {}.", bytes(needs.pool_bytes),
+                     counted(scenario.pool_blocks, "block"),
+                     bytes(needs.pool_bytes / std::max<std::int64_t>(scenario.pool_blocks, 1)),
+                     bytes(needs.weight_bytes));
+}
+
+std::vector<std::string> profile_lines(const std::string& profile) {
+  const Result<ProfileSwitches> found = profile_switches(profile.empty() ? "vllm" : profile);
+  if (!found) return {};
+  const auto yes = [](bool on) { return on ? "yes" : "no"; };
+  constexpr const char* kNorms[] = {"fp32", "bf16 at every step", "bf16 factor"};
+  return {
+      fmt::format("index rows: {}", found->index_format == AS_RECORD_INDEX_MXFP4 ? "MXFP4" : "FP8"),
+      fmt::format("Hadamard rotation of index rows: {}", yes(found->hadamard)),
+      fmt::format("pooled entries rounded to bf16: {}", yes(found->round_pooled)),
+      fmt::format("norm of query heads: {}", kNorms[found->q_norm]),
+      fmt::format("YaRN in SWA-only layers: {}", yes(found->ratio0_yarn)),
+      fmt::format("large projections: {}", found->fp8_projections ? "FP8" : "bf16"),
+  };
+}
+
+}  // namespace attnscope

@@ -1,0 +1,72 @@
+#include "app/reports/what_if_run.h"
+
+#include <fmt/format.h>
+
+#include "app/text/format.h"
+#include "engine/session/place.h"
+#include "kernels/params/op_table.h"
+#include "reference/register.h"
+
+namespace attnscope {
+
+Result<std::unique_ptr<Session>> run_to_op(const Scenario& scenario, const LaneRegistry& registry,
+                                           const SessionOptions& options, const Place& place,
+                                           const std::function<bool(Session&)>& after_op) {
+  auto session = Session::create(scenario, registry, options);
+  if (!session) return session.error();
+  Session& s = **session;
+  while (!s.finished()) {
+    if (auto ok = s.op(); !ok) return ok.error();
+    if (!s.ran_any()) continue;
+    if (after_op && !after_op(s)) return session;
+    const Place now = last_place(s);
+    if (now == place) return session;
+    if (now.step > place.step) break;
+  }
+  // Says which layers and ops there are.
+  if (auto ok = go_to(s, place); !ok) return ok.error();
+  return bad_input(fmt::format("{} was not reached", format_place(place)), "name an earlier step");
+}
+
+Result<WhatIfOf> what_if_of(const Scenario& scenario, const LaneRegistry& registry,
+                            SessionOptions options, const LanesFrom& later, const Place& place,
+                            const std::function<bool(double)>& progress) {
+  options.references = References::kSim;
+  options.checkpoint_every = 0;
+  if (later.step == 0) options.lanes = later.lanes;
+  UnquantisedRows unquantised(place.layer);
+  bool given_up = false;
+  Result<void> changed;
+  auto session = run_to_op(scenario, registry, options, place, [&](Session& s) {
+    unquantised.op_done(s);
+    const Cursor& next = s.cursor();
+    const bool step_begins = next.layer < 0 && next.op == 0 && !next.after_layers;
+    if (step_begins && next.step > 0 && next.step == later.step) {
+      changed = s.change_lanes(registry, later.lanes, later.step);
+    }
+    const auto steps = static_cast<double>(place.step + 1);
+    given_up = !changed || !progress(static_cast<double>(last_place(s).step) / steps);
+    return !given_up;
+  });
+  if (!session) return session.error();
+  if (!changed) return changed.error();
+  if (given_up) return Error{};
+  WhatIfOf out;
+  out.place = place;
+  out.lane = (*session)->lanes().lane(place.op);
+  auto changes = what_if(**session, registry, {{"cpu"}, reference::fp32_lane(), &unquantised});
+  if (!changes) return changes.error();
+  out.changes = std::move(*changes);
+  out.sentence = what_if_sentence(out.changes);
+  out.alone = run_row_alone(**session, token_to_run_alone(**session, out.changes.front()));
+  return out;
+}
+
+std::int64_t token_to_run_alone(const Session& session, const WhatIf& as_it_ran) {
+  const std::int64_t last = session.metadata().num_tokens_in_step() - 1;
+  const bool wrong = as_it_ran.introduced && !as_it_ran.introduced->right();
+  const std::int64_t row = wrong ? as_it_ran.introduced->worst_row : -1;
+  return row >= 0 && row <= last ? row : last;
+}
+
+}  // namespace attnscope

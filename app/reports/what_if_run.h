@@ -1,0 +1,46 @@
+// A what-if from a scenario's start: runs it up to an op, on a session of its own, and then the op
+// once more with one thing changed at a time (engine/session/what_if/what_if.h).
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/config/scenario.h"
+#include "engine/session/step/step_trace.h"
+#include "engine/session/what_if/row_alone.h"
+#include "engine/session/what_if/what_if.h"
+
+namespace attnscope {
+
+// Runs until the op at `place` has just run. after_op is asked after every op on the way, that one
+// included; false stops, and the session is where it stands then.
+Result<std::unique_ptr<Session>> run_to_op(const Scenario& scenario, const LaneRegistry& registry,
+                                           const SessionOptions& options, const Place& place,
+                                           const std::function<bool(Session&)>& after_op);
+
+struct WhatIfOf {
+  Place place;
+  std::string lane;  // that ran the op
+  std::vector<WhatIf> changes;
+  std::string sentence;
+  RowAlone alone;  // the token with the worst element, or the last
+};
+
+// Lanes that a session got on its way.
+struct LanesFrom {
+  std::int64_t step = -1;  // -1: none
+  std::vector<std::string> lanes;
+};
+
+// options.references is not asked: it needs ref.sim. progress: share of the way; false gives up,
+// and the result is an error without text then.
+Result<WhatIfOf> what_if_of(const Scenario& scenario, const LaneRegistry& registry,
+                            SessionOptions options, const LanesFrom& later, const Place& place,
+                            const std::function<bool(double)>& progress);
+
+// Which token to compute alone: the one with the worst element where the op is wrong, else the
+// last.
+std::int64_t token_to_run_alone(const Session& session, const WhatIf& as_it_ran);
+
+}  // namespace attnscope

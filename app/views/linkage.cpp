@@ -1,0 +1,286 @@
+#include "app/views/linkage.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+namespace attnscope {
+namespace {
+
+// Ratios of a group's rows, ascending: 1 for window and state rows, 4 and 128 for entries.
+std::vector<int> ratios_of(const CacheLayout& layout, const CacheGroup& group) {
+  std::set<int> ratios;
+  for (const int spec : group.specs) {
+    const CacheSpec& s = layout.specs[static_cast<std::size_t>(spec)];
+    ratios.insert(s.block_tokens / s.rows_per_block);
+  }
+  return {ratios.begin(), ratios.end()};
+}
+
+TokenSlot locate_in(const CacheGroup& group, int group_index, int ratio,
+                    const std::vector<std::int32_t>& table, std::int64_t position) {
+  TokenSlot slot;
+  slot.group = group_index;
+  slot.ratio = ratio;
+  if (ratio > 1) slot.entry = position / ratio;
+  slot.index = static_cast<std::int32_t>(position / group.block_tokens);
+  const int rows = group.block_tokens / ratio;
+  slot.row = static_cast<std::int32_t>(position % group.block_tokens / ratio);
+  if (slot.index < 0 || static_cast<std::size_t>(slot.index) >= table.size()) return slot;
+  slot.block = table[static_cast<std::size_t>(slot.index)];
+  if (slot.block > 0) slot.slot = static_cast<std::int64_t>(slot.block) * rows + slot.row;
+  return slot;
+}
+
+bool lists_block(const std::vector<std::int32_t>& slots, std::int64_t begin, std::int64_t count,
+                 std::int64_t rows, std::int32_t block) {
+  for (std::int64_t i = begin; i < begin + count; ++i) {
+    const std::int32_t slot = slots[static_cast<std::size_t>(i)];
+    if (slot >= 0 && slot / rows == block) return true;
+  }
+  return false;
+}
+
+const CacheGroup& group_of(const SessionInfo& info, const BlockContents& contents) {
+  return info.layout.groups[static_cast<std::size_t>(contents.group)];
+}
+
+// Tokens whose window list names a row of the block.
+void add_window_readers(const SessionInfo& info, const StepTrace& step, std::int64_t list,
+                        const BlockContents& contents, std::int32_t block,
+                        std::set<std::int32_t>& readers) {
+  const StepMetadata& m = step.metadata;
+  const std::int64_t window = info.config.window;
+  const std::int64_t rows = group_of(info, contents).block_tokens;
+  const std::int64_t first = list * m.num_tokens_in_step() * window;
+  for (const std::int32_t t : step.kept) {
+    const std::int64_t end = first + (t + 1) * window;
+    if (end > static_cast<std::int64_t>(m.swa_indices.size())) return;
+    // Lengths come from lanes, perhaps from wrong ones.
+    const std::int64_t len =
+        std::clamp<std::int64_t>(m.swa_lens[static_cast<std::size_t>(t)], 0, window);
+    if (lists_block(m.swa_indices, end - window, len, rows, block)) readers.insert(t);
+  }
+}
+
+// Tokens whose list of all C128A entries, or of the C4A entries that the indexer chose in some
+// layer, names a row of the block.
+void add_entry_readers(const SessionInfo& info, const StepTrace& step,
+                       const BlockContents& contents, std::int32_t block,
+                       std::set<std::int32_t>& readers) {
+  const StepMetadata& m = step.metadata;
+  const std::int64_t tokens = group_of(info, contents).block_tokens;
+  for (const std::int32_t t : step.kept) {
+    const std::int64_t end = (t + 1) * m.c128_width;
+    if (m.c128_width == 0 || end > static_cast<std::int64_t>(m.c128_indices.size())) break;
+    const std::int64_t len =
+        std::clamp<std::int64_t>(m.c128_lens[static_cast<std::size_t>(t)], 0, m.c128_width);
+    if (lists_block(m.c128_indices, end - m.c128_width, len, tokens / 128, block)) {
+      readers.insert(t);
+    }
+  }
+  for (const auto& op : step.ops) {
+    if (op->place.op != AS_OP_TOPK_TO_SLOTS) continue;
+    const TapCopy* slots = op->tap("slots");
+    const TapCopy* lens = op->tap("lens");
+    if (slots == nullptr || lens == nullptr) continue;
+    for (std::size_t k = 0; k < step.kept.size(); ++k) {
+      const auto row = static_cast<std::int64_t>(k);
+      const auto* ids =
+          static_cast<const std::int32_t*>(slots->value.data) + row * slots->value.stride[0];
+      const std::int64_t len =
+          static_cast<const std::int32_t*>(lens->value.data)[row * lens->value.stride[0]];
+      const auto* end = ids + std::clamp<std::int64_t>(len, 0, slots->value.shape[1]);
+      if (std::any_of(ids, end,
+                      [&](std::int32_t s) { return s >= 0 && s / (tokens / 4) == block; }))
+        readers.insert(step.kept[k]);
+    }
+  }
+}
+
+// Tokens that complete an entry pool it from the state rows of the window that they end.
+void add_state_readers(const SessionInfo& info, const StepTrace& step,
+                       const BlockContents& contents, std::set<std::int32_t>& readers) {
+  const StepMetadata& m = step.metadata;
+  const CacheGroup& group = group_of(info, contents);
+  const CacheSpec& spec = info.layout.specs[static_cast<std::size_t>(group.specs.front())];
+  const int ratio = info.config.ratio(spec.layer);
+  for (const std::int32_t t : step.kept) {
+    const std::int64_t position = m.positions[static_cast<std::size_t>(t)];
+    if (step.request_of(t) != contents.request || (position + 1) % ratio != 0) continue;
+    if (contents.tokens.begin <= position && contents.tokens.end > position + 1 - group.window) {
+      readers.insert(t);
+    }
+  }
+}
+
+// holders: by their tables; where none is known, the owner's.
+std::string state_words(const SessionInfo& info, const BlockOwner& owner,
+                        std::vector<std::int32_t> holders) {
+  if (owner.request < 0 && owner.refs == 0) {
+    return owner.keyed ? "free, a lookup still finds it" : "free";
+  }
+  if (holders.empty()) holders.push_back(owner.request);
+  std::string text = "held by ";
+  for (std::size_t i = 0; i < holders.size(); ++i) {
+    text += i == 0 ? "" : i + 1 == holders.size() ? " and " : ", ";
+    text += name_if_known(info, holders[i]);
+  }
+  const auto others = owner.refs - static_cast<std::int32_t>(holders.size());
+  if (holders.size() == 1 && others > 0) text += fmt::format(" and {} more", others);
+  return text + (owner.keyed ? ", a lookup finds it" : "");
+}
+
+}  // namespace
+
+std::vector<TokenSlot> slots_of_token(const SessionInfo& info, const RequestView& request,
+                                      std::int64_t position) {
+  std::vector<TokenSlot> slots;
+  if (position < 0) return slots;
+  static const std::vector<std::int32_t> kNoTable;
+  for (std::size_t g = 0; g < info.layout.groups.size(); ++g) {
+    const CacheGroup& group = info.layout.groups[g];
+    const auto& table = g < request.tables.size() ? request.tables[g] : kNoTable;
+    for (const int ratio : ratios_of(info.layout, group)) {
+      slots.push_back(locate_in(group, static_cast<int>(g), ratio, table, position));
+    }
+  }
+  return slots;
+}
+
+const RequestView* find_request(const StepTrace& step, std::int32_t id) {
+  const auto found = std::find_if(step.requests.begin(), step.requests.end(),
+                                  [&](const RequestView& r) { return r.request.id == id; });
+  return found == step.requests.end() ? nullptr : &*found;
+}
+
+std::string name_if_known(const SessionInfo& info, std::int64_t id) {
+  const auto i = static_cast<std::size_t>(id);
+  return id >= 0 && i < info.request_names.size() ? info.request_names[i] : "?";
+}
+
+std::string request_name(const SessionInfo& info, std::int32_t id) {
+  const auto i = static_cast<std::size_t>(id);
+  return id >= 0 && i < info.request_names.size() ? info.request_names[i] : std::to_string(id);
+}
+
+std::int64_t length_in_step(const StepTrace& step, const RequestView& request) {
+  std::int64_t length = request.request.computed;
+  const StepMetadata& m = step.metadata;
+  for (std::size_t row = 0; row < std::min(m.live.size(), m.seq_lens.size()); ++row) {
+    if (m.live[row] == request.request.id) length = std::max<std::int64_t>(length, m.seq_lens[row]);
+  }
+  return length;
+}
+
+std::vector<std::int32_t> holders_of(const StepTrace& step, std::int32_t block) {
+  std::vector<std::int32_t> holders;
+  for (const RequestView& request : step.requests) {
+    const bool holds = std::ranges::any_of(request.tables, [&](const auto& table) {
+      return std::ranges::find(table, block) != table.end();
+    });
+    if (holds) holders.push_back(request.request.id);
+  }
+  return holders;
+}
+
+std::string block_state(const SessionInfo& info, const StepTrace& step, std::int32_t block) {
+  if (block == 0) return "the null block";
+  if (block < 0 || static_cast<std::size_t>(block) >= step.owners.size()) return "not in this pool";
+  const BlockOwner& owner = step.owners[static_cast<std::size_t>(block)];
+  return state_words(info, owner, holders_of(step, block));
+}
+
+std::string owner_state(const SessionInfo& info, const BlockOwner& owner) {
+  return state_words(info, owner, {});
+}
+
+std::optional<BlockContents> contents_of_block(const SessionInfo& info, const StepTrace& step,
+                                               std::int32_t block) {
+  if (block <= 0 || static_cast<std::size_t>(block) >= step.owners.size()) return std::nullopt;
+  const BlockOwner& owner = step.owners[static_cast<std::size_t>(block)];
+  if (owner.request < 0 || owner.group < 0) return std::nullopt;
+  BlockContents contents;
+  contents.request = owner.request;
+  contents.group = owner.group;
+  contents.index = owner.index;
+  const std::int64_t tokens =
+      info.layout.groups[static_cast<std::size_t>(owner.group)].block_tokens;
+  contents.tokens = {owner.index * tokens, (owner.index + 1) * tokens};
+  if (const RequestView* request = find_request(step, owner.request)) {
+    contents.tokens.end =
+        std::clamp(length_in_step(step, *request), contents.tokens.begin, contents.tokens.end);
+  }
+  contents.fresh = std::find(step.fresh.begin(), step.fresh.end(), block) != step.fresh.end();
+  return contents;
+}
+
+std::vector<std::int32_t> readers_of_block(const SessionInfo& info, const StepTrace& step,
+                                           std::int32_t block) {
+  const auto contents = contents_of_block(info, step, block);
+  if (!contents) return {};
+  std::set<std::int32_t> readers;
+  const auto& swa = info.layout.swa_groups;
+  const auto list = std::find(swa.begin(), swa.end(), contents->group);
+  if (list != swa.end()) {
+    add_window_readers(info, step, list - swa.begin(), *contents, block, readers);
+  } else if (contents->group == info.layout.mla_group) {
+    add_entry_readers(info, step, *contents, block, readers);
+  } else {
+    add_state_readers(info, step, *contents, readers);
+  }
+  return {readers.begin(), readers.end()};
+}
+
+std::int64_t position_of_slot(const SessionInfo& info, const StepTrace& step, std::int32_t request,
+                              int group, std::int64_t slot) {
+  const std::int64_t rows = info.layout.groups[static_cast<std::size_t>(group)].block_tokens;
+  if (slot < 0 || static_cast<std::size_t>(slot / rows) >= step.owners.size()) return -1;
+  const BlockOwner& owner = step.owners[static_cast<std::size_t>(slot / rows)];
+  if (owner.request != request || owner.group != group) return -1;
+  return owner.index * rows + slot % rows;
+}
+
+TokenRange tokens_of_entry(int ratio, std::int64_t entry) {
+  // Ratio 4 overlaps: an entry also pools the four tokens before its own.
+  const std::int64_t begin = entry * ratio - (ratio == 4 ? ratio : 0);
+  return {std::max<std::int64_t>(begin, 0), (entry + 1) * ratio};
+}
+
+std::vector<std::int64_t> entries_of_token(int ratio, std::int64_t position) {
+  if (position < 0) return {};
+  if (ratio == 4) return {position / 4, position / 4 + 1};
+  return {position / ratio};
+}
+
+TokenSlot slot_of_entry(const SessionInfo& info, const RequestView& request, int ratio,
+                        std::int64_t entry) {
+  const int g = info.layout.mla_group;
+  if (g < 0 || entry < 0 || static_cast<std::size_t>(g) >= request.tables.size()) return {};
+  return locate_in(info.layout.groups[static_cast<std::size_t>(g)], g, ratio,
+                   request.tables[static_cast<std::size_t>(g)], entry * ratio);
+}
+
+std::string text_of(const Request& request, TokenRange range, std::size_t limit) {
+  std::string text;
+  const auto end = std::min(range.end, request.num_tokens());
+  for (std::int64_t i = std::max<std::int64_t>(range.begin, 0); i < end; ++i) {
+    const std::int32_t token = request.tokens[static_cast<std::size_t>(i)];
+    std::string piece;
+    if (token == '\n') {
+      piece = "\\n";
+    } else if (token == '\t') {
+      piece = "\\t";
+    } else if (token >= 32 && token < 127) {
+      piece = std::string(1, static_cast<char>(token));
+    } else {
+      piece = fmt::format("\\x{:02x}", token & 255);
+    }
+    if (text.size() + piece.size() > limit) return text + "…";
+    text += piece;
+  }
+  return text;
+}
+
+}  // namespace attnscope

@@ -1,0 +1,40 @@
+// Whether an op is given the pages of its layer: the table, the slots and the window list of the
+// group that its cache belongs to, as the step's ops have put them out, and how many rows a page
+// holds. Writer and reader that use another group's agree with one another, and with references,
+// whose histories have no pages.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/cache/cache_layout.h"
+#include "engine/session/step/op_params.h"
+
+namespace attnscope {
+
+class PageAudit {
+ public:
+  struct Fault {
+    std::string what;  // a tap of the op, or a number: "table", "rows_per_block"
+    std::string note;
+  };
+  explicit PageAudit(CacheLayout layout) : layout_(std::move(layout)) {}
+
+  // Of an op of the session's own rank; those before the layers bring what the others must be
+  // given.
+  std::vector<Fault> op_done(const OpParams& params, int layer);
+
+ private:
+  void number(const char* what, std::int64_t given, std::int64_t right);
+  // given: [R,C] of all [G,R,C] or [T] of all [G,T].
+  void part_of(const char* what, const as_tensor& given, const as_tensor& all, int group);
+  void cache(const char* what, const as_cache& given, const CacheSpec& spec);
+  void layer_op(const OpParams& params, int layer);
+  const CacheSpec& spec(int layer, CacheId id) const { return *layout_.find(layer, id); }
+
+  CacheLayout layout_;
+  as_tensor tables_{}, slots_{}, c4_slots_{}, c128_slots_{}, swa_indices_{};  // of this step
+  std::vector<Fault> faults_;
+};
+
+}  // namespace attnscope

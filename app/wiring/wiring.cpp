@@ -1,0 +1,29 @@
+#include "app/wiring/wiring.h"
+
+#include "app/wiring/model_witness.h"
+#include "app/wiring/plugins.h"
+#include "engine/mutants/given_mutants.h"
+#include "engine/mutants/host_mutants.h"
+#include "kernels/cpu/cpu_lane.h"
+#include "kernels/cuda/cuda_lane.h"
+#include "kernels/mutants/mutants.h"
+#include "reference/register.h"
+
+namespace attnscope {
+
+LaneRegistry all_lanes() {
+  LaneRegistry registry;
+  registry.add(*cpu::lane());
+  registry.add(*cuda::lane());
+  for (const Lane& lane : mutants::lanes()) registry.add(lane);
+  for (const mutants::RareMutant& mutant : mutants::rare()) registry.add(mutant.lane);
+  for (const Lane& lane : host_mutants()) registry.add(lane);
+  add_given_mutants(registry);
+  registry.add(*reference::exact_lane());
+  registry.add(*reference::sim_lane());
+  for (const auto& plugin : plugins()) registry.add(plugin->lane());
+  registry.set_witness(make_model_witness);
+  return registry;
+}
+
+}  // namespace attnscope

@@ -1,0 +1,40 @@
+// What the palette offers for what is typed into it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "app/workbench/command_registry.h"
+#include "engine/session/snapshot.h"
+
+namespace attnscope {
+
+struct PaletteItem {
+  enum class Kind {
+    kCommand,  // runs it, or asks for its value
+    kPlace,    // goes to an op
+    kValue,    // runs a command with the value that was typed
+    kNote      // says something, does nothing
+  } kind = Kind::kCommand;
+  std::string id;   // of the command
+  std::string run;  // "id" or "id=value"
+  std::string title;
+  std::string group;
+  std::string detail;  // help, or the failure of a step
+  bool asks = false;   // the command needs a value before it runs
+};
+
+// text: what was typed. recent: ids, newest first; they lead while nothing is typed. cursor: whose
+// layer and op a lone step number means. snapshot may be null.
+//   "7", "7/2/indexer_topk"   a place
+//   "@"                       steps with wrong taps
+//   "id=value"                that command
+//   anything else             commands, best first
+std::vector<PaletteItem> palette_items(const CommandRegistry& commands, const std::string& text,
+                                       const std::vector<std::string>& recent,
+                                       const Snapshot* snapshot, const Place& cursor);
+
+// "7/2/indexer_topk", layer "-" outside the layers: what cursor.goto reads.
+std::string place_text(const Place& place);
+
+}  // namespace attnscope

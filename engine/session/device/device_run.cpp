@@ -1,0 +1,140 @@
+#include "engine/session/device/device_run.h"
+
+#include <algorithm>
+
+#include "engine/backend/call_op.h"
+#include "engine/session/step/layer_ops.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+// Batch sizes that decode steps are padded to.
+std::int64_t padded(std::int64_t tokens) {
+  for (const std::int64_t size : {1, 2, 4}) {
+    if (tokens <= size) return size;
+  }
+  return (tokens + 7) / 8 * 8;
+}
+
+constexpr std::int64_t kMostPlanned = 512;  // of a plan
+
+bool runs_all(const LaneSelector& lanes) {
+  for (int op = 0; op < AS_OP_COUNT; ++op) {
+    if (as_op_find(op)->phase == AS_PHASE_BEFORE) continue;
+    if (lanes.lane(static_cast<as_op_id>(op)) != DeviceRun::kLane) return false;
+  }
+  return true;
+}
+
+// One token of each scheduled request, and all of them sampled from.
+bool decodes(const StepMetadata& step) {
+  const auto tokens = step.num_tokens_in_step();
+  if (tokens == 0 || tokens > kMostPlanned ||
+      static_cast<std::int64_t>(step.sample_rows.size()) != tokens) {
+    return false;
+  }
+  for (std::size_t i = 0; i < step.sample_rows.size(); ++i) {
+    if (step.sample_rows[i] != static_cast<std::int64_t>(i)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool DeviceRun::wanted(const LaneSelector& lanes) {
+  for (int op = 0; op < AS_OP_COUNT; ++op) {
+    if (lanes.lane(static_cast<as_op_id>(op)) == kLane) return true;
+  }
+  return false;
+}
+
+bool DeviceRun::makes_lists(const ModelGraph& graph, const LaneSelector& lanes) {
+  return std::ranges::all_of(list_ops(graph), [&](as_op_id op) { return lanes.lane(op) == kLane; });
+}
+
+Result<std::unique_ptr<DeviceRun>> DeviceRun::make(std::shared_ptr<ComputeDevice> device,
+                                                   const SessionParts& parts, Slab& slab,
+                                                   const PlanShape& most) {
+  std::unique_ptr<DeviceRun> run(new DeviceRun(parts, slab, most));
+  auto residency = Residency::make(std::move(device), parts, slab);
+  if (!residency) return residency.error();
+  run->residency_ = std::move(*residency);
+  return run;
+}
+
+Result<void> DeviceRun::begin_layers(const StepMetadata& step, const as_tensor& hidden,
+                                     const LaneSelector& lanes, bool may_plan, bool whole) {
+  plan_ = nullptr;
+  ran_.clear();
+  residency_->host_wrote(hidden);
+  // A plan runs all layers at once; recorded inputs and sums over ranks come between two ops.
+  if (!may_plan || parts_.inputs || parts_.ranks.size() > 1) return {};
+  PlanShape shape = most_;
+  shape.tokens = padded(step.num_tokens_in_step());
+  if (!decodes(step) || !runs_all(lanes) || step.num_live() > shape.live ||
+      step.columns > shape.columns || step.logits_width() > shape.logits ||
+      step.c128_width > shape.c128) {
+    return {};
+  }
+  const bool lists = makes_lists(*parts_.graph, lanes);
+  auto& plan = plans_[{shape.tokens, lists}];
+  if (plan == nullptr) {
+    auto made = DecodePlan::make(shape, parts_, slab_, lanes, *residency_, lists);
+    if (!made) return made.error();
+    plan = std::move(*made);
+  }
+  plan_ = plan.get();
+  return plan_->begin(step, hidden, whole);
+}
+
+Result<void> DeviceRun::run_on_host(as_op_fn function, const OpParams& params,
+                                    const as_call& call) {
+  if (auto ok = residency_->before_host_op(params); !ok) return ok;
+  if (auto ok = call_op(function, params.data(), call); !ok) return ok;
+  residency_->after_host_op(params);
+  return {};
+}
+
+Result<void> DeviceRun::run_beside(const std::string& lane, as_op_fn function,
+                                   const OpParams& params, const as_call& host_call) {
+  if (lane != kLane) return run_on_host(function, params, host_call);
+  ran_.push_back({AS_OP_COUNT, -1});
+  return residency_->run(function, params, false);
+}
+
+Result<void> DeviceRun::run(const std::string& lane, as_op_fn function, int layer,
+                            const OpParams& params, const as_call& host_call, bool seen) {
+  if (lane != kLane) return run_on_host(function, params, host_call);
+  if (plan_ != nullptr) {
+    if (auto ok = plan_->run(layer, params.op(), seen); !ok) return ok;
+    residency_->device_wrote(params);
+    if (!seen)
+      return params.op() == AS_OP_SAMPLE ? plan_->fetch(layer, params, false) : Result<void>{};
+    if (auto ok = plan_->fetch(layer, params, true); !ok) return ok;
+    return residency_->fetch(params);
+  }
+  ran_.push_back({params.op(), layer});
+  if (auto ok = residency_->run(function, params, seen); !ok) return ok;
+  if (seen) residency_->doubt_inputs(params);
+  return seen || params.op() == AS_OP_SAMPLE ? residency_->fetch(params) : Result<void>{};
+}
+
+Result<void> DeviceRun::gather(const as_tensor& hidden, const std::vector<std::int64_t>& rows,
+                               const as_tensor& last) {
+  return plan_ != nullptr ? Result<void>{} : residency_->gather(hidden, rows, last);
+}
+
+Result<std::vector<DecodePlan::Timed>> DeviceRun::take_times() {
+  if (plan_ != nullptr) return plan_->times();
+  auto times = residency_->take_times();
+  if (!times) return times.error();
+  std::vector<DecodePlan::Timed> all;
+  for (std::size_t i = 0; i < times->size() && i < ran_.size(); ++i) {
+    if (ran_[i].op != AS_OP_COUNT) all.push_back({ran_[i].op, ran_[i].layer, (*times)[i]});
+  }
+  ran_.clear();
+  return all;
+}
+
+}  // namespace attnscope

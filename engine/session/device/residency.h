@@ -1,0 +1,113 @@
+// Where a session's tensors are when a GPU computes: every host tensor has a mirror on the device,
+// made when an op first needs it, and whichever side was written last is the newer one. Between two
+// ops of the device nothing travels; the host gets what it asks for, in stream order.
+//
+//   weights, rotary tables   uploaded once
+//   caches                   one slab on the device, byte for byte the host's, newer block by block
+//   the rest                 valid for one step
+//
+// Host code keeps its host addresses: params of ops are translated just before the call.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/backend/compute_device.h"
+#include "engine/session/step/op_params.h"
+#include "engine/session/step/session_parts.h"
+#include "engine/session/step/slab.h"
+
+namespace attnscope {
+
+class Residency : public SlabMirror {
+ public:
+  // The slab must outlive it and gets it as its mirror.
+  static Result<std::unique_ptr<Residency>> make(std::shared_ptr<ComputeDevice> device,
+                                                 const SessionParts& parts, Slab& slab);
+  ~Residency() override;
+
+  ComputeDevice& device() { return *device_; }
+
+  // A new step: tensors of the one before mean nothing any more. blocks: every id that the step's
+  // tables name.
+  void begin_step(const std::vector<std::int32_t>& tables);
+
+  // Runs an op of the device's lane on the main stream; the same params with host addresses.
+  // poison: outputs start as output_poison.h says. An event before it and one after it are marked.
+  Result<void> run(as_op_fn function, const OpParams& params, bool poison);
+  // Around an op that a lane of the host runs: what it reads comes to the host, what it wrote is
+  // newer there.
+  Result<void> before_host_op(const OpParams& params);
+  void after_host_op(const OpParams& params);
+
+  // Brings everything the op read or wrote to the host, and the blocks of its caches.
+  Result<void> fetch(const OpParams& params);
+  Result<void> fetch(const as_tensor& tensor);
+  // The next fetch brings what the op read too: a faulty kernel may have changed it.
+  void doubt_inputs(const OpParams& params);
+  // Host code has written this tensor.
+  void host_wrote(const as_tensor& tensor);
+  // last[i] = hidden[rows[i]], where the newer hidden state is.
+  Result<void> gather(const as_tensor& hidden, const std::vector<std::int64_t>& rows,
+                      const as_tensor& last);
+  // Host code has written any block (a checkpoint came back).
+  void host_wrote_all_blocks();
+
+  // Microseconds of every op run since the last call, in order; waits for them.
+  Result<std::vector<double>> take_times();
+
+  // SlabMirror
+  void fetch(std::int64_t block) override;
+  void wrote(std::int64_t block) override;
+  void filled(std::int64_t block) override;
+
+  // Why the device cannot be used any more, once a fetch has failed.
+  const std::optional<Error>& lost() const { return lost_; }
+
+  // For what runs on the device beside single ops: a decode plan.
+  bool is_constant(const void* host) const;           // a weight or a rotary table
+  Result<as_tensor> constant(const as_tensor& host);  // its place on the device
+  as_cache on_device(const as_cache& host) const;
+  Result<void> upload_blocks();  // of the step's tables, where the host's are newer
+  void device_wrote(std::int64_t block);
+  void device_wrote(const OpParams& params);  // the rows of its caches; host addresses
+
+ private:
+  struct Mirror {
+    void* memory = nullptr;
+    std::size_t capacity = 0;
+    bool device_valid = false, host_valid = true;
+    std::int64_t used = 0;  // step count
+  };
+  Residency(std::shared_ptr<ComputeDevice> device, const SessionParts& parts, Slab& slab);
+
+  // The mirror of a tensor's memory, at least as large; what it holds is undefined when it grew.
+  Result<Mirror*> mirror(const as_tensor& host);
+  Result<void> to_device(as_tensor& tensor, bool written, std::optional<std::uint8_t> poison);
+  Result<void> fetch_taps(const OpParams& params, bool outputs);
+  // Puts the copy of a block that is newer on the device on the stream, and says so.
+  Result<void> download_block(std::int64_t block, bool* any);
+
+  std::shared_ptr<ComputeDevice> device_;
+  const SessionParts& parts_;
+  Slab& slab_;
+  unsigned char* device_slab_ = nullptr;
+  std::map<const void*, std::size_t> constant_ranges_;  // host address, bytes
+  std::unordered_map<const void*, void*> constants_;    // of those that are there
+  std::unordered_map<const void*, Mirror> mirrors_;     // by host address
+  std::multimap<std::size_t, void*> spare_;             // memory of forgotten mirrors, by size
+  std::vector<bool> host_newer_, device_newer_;         // by block
+  std::vector<bool> filled_;  // by block: the newer one of the host is 0xFF, all of it
+  std::vector<std::int32_t> step_blocks_;
+  std::vector<std::int64_t> met_;  // by block: the step that it was in last
+  bool blocks_checked_ = false;    // every block of the step is on the device
+  std::int64_t step_ = 0;
+  std::size_t marks_ = 0;  // events since take_times
+  std::optional<Error> lost_;
+};
+
+}  // namespace attnscope

@@ -1,0 +1,510 @@
+#include "engine/session/persist/session_file.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <new>
+#include <optional>
+
+#include "engine/io/byte_stream.h"
+#include "engine/model/numbers.h"
+#include "engine/session/checkpoint_ring.h"
+#include "engine/session/persist/record_io.h"
+#include "kernels/params/row_format.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+constexpr char kMagic[8] = {'A', 'S', 'K', 'E', 'P', 'T', '0', '4'};
+// Of a program whose profiles had version 1, and which did not count decisions.
+constexpr char kFormerMagic[8] = {'A', 'S', 'K', 'E', 'P', 'T', '0', '3'};
+constexpr std::size_t kKeptCheckpoints = 2;  // the newest ones go along, for steps back
+
+struct Header {
+  char magic[8];
+  std::uint64_t bytes;  // of what follows
+  std::uint64_t checksum;
+};
+
+// One block of a cache as a cache of its own.
+as_cache block_cache(const CacheSpec& spec, const std::uint8_t* block) {
+  return spec.cache(make_tensor(block + spec.offset, {1, spec.page_bytes}));
+}
+
+// Logical rows that were visited, by spec.
+class Visited {
+ public:
+  Visited(const CacheLayout& layout, const AddressSpace& space) {
+    for (const CacheSpec& spec : layout.specs) {
+      rows_.emplace_back(to_size(space.rows(row_ratio(spec))), false);
+    }
+  }
+  // True the first time.
+  bool visit(std::size_t spec, std::int64_t row) {
+    const bool seen = rows_[spec][to_size(row)];
+    rows_[spec][to_size(row)] = true;
+    return !seen;
+  }
+
+ private:
+  std::vector<std::vector<bool>> rows_;
+};
+
+std::size_t history_row_bytes(const as_cache& cache) {
+  return to_size(cache.data.shape[1] * as_dtype_size(cache.data.dtype));
+}
+
+std::uint8_t* history_row(const as_cache& cache, std::int64_t row) {
+  return static_cast<std::uint8_t*>(cache.data.data) + to_size(row) * history_row_bytes(cache);
+}
+
+Error damaged(const std::string& path, const std::string& what) {
+  return bad_input(fmt::format("{}: {}", path, what),
+                   "a kept session is only a shortcut: the steps can be run again");
+}
+
+}  // namespace
+
+// The friend of Session. What is written and read goes in one order:
+//   key, sizes | step records | steps of the pictures | pictures: now, then checkpoints | rows
+// Requests, tables, keys and the free list are not written: going through the recorded steps again
+// without computing gives the same ones.
+class SessionFile {
+ public:
+  static Result<void> save(const Session& session, const std::string& path, const std::string& key);
+  static Result<void> load(Session& session, const std::string& path, const std::string& key);
+
+ private:
+  using Picture = SessionCheckpoint;  // of a step boundary
+  struct Row {
+    const CacheSpec* spec;
+    std::int64_t row;
+    std::int64_t step;    // -1 = the engine never wrote it
+    std::int64_t origin;  // row it was taken over from
+    as_cache page;        // where its record is,
+    std::int64_t slot;
+    const std::uint8_t* record;  // or here
+    const std::uint8_t *sim, *exact;
+  };
+
+  static void write_identity(ByteWriter& out, const Session& session, const std::string& key);
+  static void write_blocks(ByteWriter& out, const Session& session, const Picture& picture,
+                           const Picture* now);
+  static void write_rows(ByteWriter& out, const Session& session, const Picture& picture,
+                         Visited& visited);
+
+  static bool read_identity(ByteReader& in, const Session& session, const std::string& key);
+  // The states before `steps` (ascending), by going through the records. False where these are not
+  // what the session's requests lead to.
+  static bool rebuild(const Session& session, const std::vector<StepRecord>& history,
+                      const std::vector<std::int64_t>& steps, std::vector<Picture>& pictures);
+  static void read_blocks(ByteReader& in, const Session& session, Picture& picture,
+                          const Picture* now);
+  static void read_rows(ByteReader& in, const Session& session, const Picture& picture,
+                        Visited& visited, std::vector<Row>& rows);
+  static void put_back(Session& session, const Picture& now, const std::vector<Row>& rows);
+  // Calls f(spec, logical row, address in the block) for every row that this picture's blocks hold
+  // and nobody visited before: what can still be read, at most.
+  template <class F>
+  static void each_row(const Session& session, const Picture& picture, Visited& visited,
+                       const F& f);
+  // Place of a block among picture.ids; -1 = not there.
+  static std::int64_t place_of(const Picture& picture, std::int32_t block) {
+    const auto it = std::ranges::lower_bound(picture.ids, block);
+    return it != picture.ids.end() && *it == block ? it - picture.ids.begin() : -1;
+  }
+  static std::size_t group_bytes(const Session& session, std::int32_t group) {
+    return to_size(session.parts_.layout.groups[to_size(group)].bytes);
+  }
+};
+
+template <class F>
+void SessionFile::each_row(const Session& s, const Picture& picture, Visited& visited, const F& f) {
+  const CacheLayout& layout = s.parts_.layout;
+  const AddressSpace& space = s.verifier_->space();
+  const std::vector<BlockOwner> owners = picture.serving.owners();
+  std::vector<std::size_t> first_mark(layout.specs.size());  // of a spec in its group's marks
+  for (const CacheGroup& group : layout.groups) {
+    std::size_t at = 0;
+    for (const int spec : group.specs) {
+      first_mark[to_size(spec)] = at;
+      at += to_size(layout.specs[to_size(spec)].rows_per_block);
+    }
+  }
+  for (std::size_t i = 0; i < layout.specs.size(); ++i) {
+    const CacheSpec& spec = layout.specs[i];
+    const auto visit = [&](std::size_t place, std::int64_t r, std::int64_t row) {
+      if (!visited.visit(i, row)) return;
+      const as_cache cache = block_cache(spec, picture.blocks[place]->content.data());
+      f(spec, row, cache, r);
+    };
+    for (std::size_t place = 0; place < picture.ids.size(); ++place) {
+      if (owners[to_size(picture.ids[place])].group != spec.group) continue;
+      for (std::int64_t r = 0; r < spec.rows_per_block; ++r) {
+        const std::int64_t row = picture.blocks[place]->marks.rows[first_mark[i] + to_size(r)];
+        if (row >= 0) visit(place, r, row);
+      }
+    }
+    const int ratio = row_ratio(spec);
+    for (const Request& request : picture.serving.requests()) {
+      const auto table = picture.serving.table(request.id, spec.group);
+      for (std::size_t entry = 0; entry < table.size(); ++entry) {
+        const std::int64_t place = place_of(picture, table[entry]);
+        const std::int64_t first = static_cast<std::int64_t>(entry) * spec.rows_per_block;
+        for (std::int64_t r = 0; place >= 0 && r < spec.rows_per_block; ++r) {
+          if (first + r >= request.computed / ratio) break;
+          visit(to_size(place), r, space.base(request.id, ratio) + first + r);
+        }
+      }
+    }
+  }
+}
+
+void SessionFile::write_identity(ByteWriter& out, const Session& s, const std::string& key) {
+  out.text(key);
+  out.value(static_cast<std::int32_t>(s.references()));
+  out.value(s.serving_->num_blocks());
+  out.value(s.slab_->block_stride());
+  out.value(std::uint64_t{s.parts_.layout.specs.size()});
+  out.value(std::uint64_t{s.serving_->requests().size()});
+  for (const Request& request : s.serving_->requests()) {
+    out.value(request.prompt_tokens);
+    out.value(request.max_new_tokens);
+  }
+}
+
+bool SessionFile::read_identity(ByteReader& in, const Session& s, const std::string& key) {
+  ByteWriter expected;
+  write_identity(expected, s, key);
+  const std::vector<std::uint8_t>& want = expected.out();
+  const std::uint8_t* found = in.bytes(want.size());
+  return found != nullptr && std::memcmp(found, want.data(), want.size()) == 0;
+}
+
+bool SessionFile::rebuild(const Session& s, const std::vector<StepRecord>& history,
+                          const std::vector<std::int64_t>& steps, std::vector<Picture>& pictures) {
+  Serving serving = *s.serving_;
+  serving.scheduler().kv().set_audit(nullptr);  // whoever watches the session's own
+  ServingJudge judge = *s.judge_;
+  WorkerTables tables = s.tables_;
+  std::size_t next = 0;
+  const auto keep = [&](std::int64_t step) {
+    if (next >= steps.size() || steps[next] != step) return;
+    pictures.push_back({step, serving, judge, tables, serving.blocks_with_content(), {}});
+    ++next;
+  };
+  for (std::size_t i = 0; i < history.size(); ++i) {
+    const StepRecord& record = history[i];
+    const auto step = static_cast<std::int64_t>(i);
+    keep(step);
+    if (record.step != step || record.timings.empty() || serving.done()) return false;
+    serving.begin_step(step);
+    judge.begin_step(step, serving);
+    const std::size_t rows = record.live.size();
+    if (record.live != serving.live() || record.sampled.size() != rows ||
+        record.drafted.size() != rows || record.accepted.size() != rows) {
+      return false;
+    }
+    const ServingStep& decided = serving.schedule();
+    judge.planned(serving);
+    std::int64_t tokens = 0;
+    for (std::size_t r = 0; r < rows; ++r) {
+      tokens += decided.scheduled[r];
+      const Request& request = serving.requests()[to_size(record.live[r])];
+      const bool samples = decided.scheduled[r] > 0 &&
+                           decided.num_computed[r] + decided.scheduled[r] >= request.num_tokens();
+      const auto drafts = static_cast<std::int32_t>(serving.drafts()[r].size());
+      if (record.drafted[r] != drafts) return false;
+      if (record.accepted[r] < 0 || record.accepted[r] > drafts) return false;
+      if (record.sampled[r] < -1 || record.sampled[r] >= kVocabulary) return false;
+      if (record.sampled[r] >= 0 && !samples) return false;
+    }
+    if (tokens != record.tokens) return false;
+    keep_tables(serving, tables);
+    serving.finish_step(record.sampled, record.accepted);
+    judge.ended(serving, record.sampled, record.accepted);
+  }
+  keep(static_cast<std::int64_t>(history.size()));
+  return next == steps.size();
+}
+
+// now: the newest picture; blocks with the same content there are not written again.
+void SessionFile::write_blocks(ByteWriter& out, const Session& s, const Picture& picture,
+                               const Picture* now) {
+  const std::vector<BlockOwner> owners = picture.serving.owners();
+  const std::vector<BlockOwner> later = now != nullptr ? now->serving.owners() : owners;
+  for (std::size_t i = 0; i < picture.ids.size(); ++i) {
+    const std::int32_t id = picture.ids[i];
+    out.list(picture.blocks[i]->marks.rows);
+    out.list(picture.blocks[i]->marks.steps);
+    const std::int32_t group = owners[to_size(id)].group;
+    const std::uint8_t* content = picture.blocks[i]->content.data();
+    const std::size_t bytes = group_bytes(s, group);
+    if (now != nullptr) {
+      const std::int64_t place = place_of(*now, id);
+      const bool same =
+          place >= 0 && later[to_size(id)].group == group &&
+          std::memcmp(now->blocks[to_size(place)]->content.data(), content, bytes) == 0;
+      out.value<std::uint8_t>(same ? 1 : 0);
+      if (same) continue;
+    }
+    out.bytes(content, bytes);
+  }
+}
+
+void SessionFile::read_blocks(ByteReader& in, const Session& s, Picture& picture,
+                              const Picture* now) {
+  if (!in.ok()) return;
+  const auto stride = to_size(s.slab_->block_stride());
+  const CacheLayout& layout = s.parts_.layout;
+  const std::vector<BlockOwner> owners = picture.serving.owners();
+  const std::vector<BlockOwner> later = now != nullptr ? now->serving.owners() : owners;
+  for (std::size_t i = 0; i < picture.ids.size(); ++i) {
+    const std::int32_t id = picture.ids[i];
+    const std::int32_t group = owners[to_size(id)].group;
+    SlotMarks marks;
+    marks.rows = in.list<std::int64_t>();
+    marks.steps = in.list<std::int32_t>();
+    std::size_t at = 0;
+    for (const int spec : layout.groups[to_size(group)].specs) {
+      const std::int64_t rows = s.verifier_->space().rows(row_ratio(layout.specs[to_size(spec)]));
+      for (int r = 0; r < layout.specs[to_size(spec)].rows_per_block; ++r, ++at) {
+        if (at >= marks.rows.size() || marks.rows[at] < -1 || marks.rows[at] >= rows) in.fail();
+      }
+    }
+    if (marks.rows.size() != at || marks.steps.size() != at) in.fail();
+    if (!in.ok()) return;
+    const std::uint8_t* from = nullptr;
+    if (now != nullptr && in.value<std::uint8_t>() == 1) {
+      const std::int64_t place = place_of(*now, id);
+      if (place < 0 || later[to_size(id)].group != group) return in.fail();
+      const auto& same = now->blocks[to_size(place)];
+      if (same->marks == marks) {
+        picture.blocks.push_back(same);
+        continue;
+      }
+      from = same->content.data();
+    } else {
+      from = in.bytes(group_bytes(s, group));
+    }
+    if (!in.ok()) return;
+    std::vector<std::uint8_t> content(stride, 0xFF);  // between pages as poisoned
+    std::memcpy(content.data(), from, group_bytes(s, group));
+    picture.blocks.push_back(
+        std::make_shared<const KeptBlock>(KeptBlock{std::move(content), std::move(marks)}));
+  }
+}
+
+void SessionFile::write_rows(ByteWriter& out, const Session& s, const Picture& picture,
+                             Visited& visited) {
+  const Shadow& shadow = s.verifier_->shadow();
+  const History* sim = s.verifier_->free_history(false);
+  const History* exact = s.verifier_->free_history(true);
+  each_row(s, picture, visited,
+           [&](const CacheSpec& spec, std::int64_t row, const as_cache& page, std::int64_t slot) {
+             const std::int64_t step = shadow.written(spec, row);
+             out.value(static_cast<std::int32_t>(step));
+             if (step >= 0) {
+               out.value(shadow.origin(spec, row));
+               // The page holds what was recorded, unless somebody changed it since.
+               const as_cache recorded = shadow.cache(spec);
+               const bool same = as_row_equals(&page, slot, history_row(recorded, row)) != 0;
+               out.value<std::uint8_t>(same ? 1 : 0);
+               if (!same) out.bytes(history_row(recorded, row), history_row_bytes(recorded));
+             }
+             for (const History* history : {sim, exact}) {
+               if (history == nullptr) continue;
+               const as_cache cache = history->cache(spec);
+               out.bytes(history_row(cache, row), history_row_bytes(cache));
+             }
+           });
+}
+
+void SessionFile::read_rows(ByteReader& in, const Session& s, const Picture& picture,
+                            Visited& visited, std::vector<Row>& rows) {
+  if (!in.ok()) return;
+  const History* sim = s.verifier_->free_history(false);
+  const History* exact = s.verifier_->free_history(true);
+  each_row(s, picture, visited,
+           [&](const CacheSpec& spec, std::int64_t row, const as_cache& page, std::int64_t slot) {
+             Row out{&spec,   row,    in.value<std::int32_t>(), -1, page, slot, nullptr,
+                     nullptr, nullptr};
+             if (out.step >= 0) {
+               out.origin = in.value<std::int64_t>();
+               if (out.origin < 0 || out.origin >= s.verifier_->space().rows(row_ratio(spec))) {
+                 in.fail();
+               }
+             }
+             if (out.step >= 0 && in.value<std::uint8_t>() != 1) {
+               out.record = in.bytes(to_size(spec.row_bytes()));
+             }
+             if (sim != nullptr) out.sim = in.bytes(history_row_bytes(sim->cache(spec)));
+             if (exact != nullptr) out.exact = in.bytes(history_row_bytes(exact->cache(spec)));
+             rows.push_back(out);
+           });
+}
+
+void SessionFile::put_back(Session& s, const Picture& now, const std::vector<Row>& rows) {
+  Shadow& shadow = s.verifier_->shadow();
+  const History* sim = s.verifier_->free_history(false);
+  const History* exact = s.verifier_->free_history(true);
+  for (const Row& r : rows) {
+    if (r.step >= 0 && r.record == nullptr) {
+      shadow.put_record(*r.spec, r.row, r.page, r.slot, r.step, r.origin);
+    } else if (r.step >= 0) {
+      shadow.put_record(*r.spec, r.row, r.record, r.step, r.origin);
+    }
+    if (sim != nullptr) {
+      const as_cache cache = sim->cache(*r.spec);
+      std::memcpy(history_row(cache, r.row), r.sim, history_row_bytes(cache));
+    }
+    if (exact != nullptr) {
+      const as_cache cache = exact->cache(*r.spec);
+      std::memcpy(history_row(cache, r.row), r.exact, history_row_bytes(cache));
+    }
+  }
+  *s.serving_ = now.serving;
+  *s.judge_ = now.judge;
+  s.guard_.attach(*s.serving_, s.guard_.level());
+  s.tables_ = now.tables;
+  s.restore_rows(now);
+  s.cursor_ = {now.step, -1, 0, false};
+  s.check_restored();
+}
+
+Result<void> SessionFile::save(const Session& s, const std::string& path, const std::string& key) {
+  if (s.in_step_) {
+    return usage_error(fmt::format("step {} is not complete", s.cursor_.step),
+                       "a session is kept between two steps: finish this one first");
+  }
+  if (s.lanes_from_.size() > 1) {
+    return usage_error("the lanes were changed on the way",
+                       "only a session that ran on the lanes it was made with is kept");
+  }
+  ByteWriter out;
+  write_identity(out, s, key);
+  write_records(out, s.history_);
+  const std::unique_ptr<Picture> now = s.make_checkpoint();
+  std::vector<const Picture*> newest;
+  for (const auto& c : s.checkpoints_->all()) {
+    if (c->step > 0 && c->step < s.cursor_.step) newest.push_back(c.get());
+  }
+  std::ranges::sort(newest, std::greater<>(), &Picture::step);
+  while (newest.size() > kKeptCheckpoints) newest.pop_back();
+  out.value(std::uint64_t{newest.size()});
+  for (const Picture* c : newest) out.value(c->step);
+  write_blocks(out, s, *now, nullptr);
+  for (const Picture* c : newest) write_blocks(out, s, *c, now.get());
+  Visited visited(s.parts_.layout, s.verifier_->space());
+  write_rows(out, s, *now, visited);
+  for (const Picture* c : newest) write_rows(out, s, *c, visited);
+
+  const auto refused = [&](const std::string& where) {
+    return Error{AS_NO_ENVIRONMENT, fmt::format("{}: {}", where, std::strerror(errno)),
+                 "choose a folder that can be written, or free some space"};
+  };
+  std::error_code ignored;
+  const auto folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty()) std::filesystem::create_directories(folder, ignored);
+  const std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
+  std::FILE* file = std::fopen(temporary.c_str(), "wb");
+  if (file == nullptr) return refused(temporary);
+  Header header{};
+  std::memcpy(header.magic, kMagic, sizeof(kMagic));
+  header.bytes = out.out().size();
+  header.checksum = checksum(out.out().data(), out.out().size());
+  bool written = std::fwrite(&header, sizeof(header), 1, file) == 1 &&
+                 std::fwrite(out.out().data(), 1, out.out().size(), file) == out.out().size();
+  written = std::fclose(file) == 0 && written;
+  if (written && std::rename(temporary.c_str(), path.c_str()) == 0) return {};
+  Error error = refused(path);
+  std::remove(temporary.c_str());
+  return error;
+}
+
+Result<void> SessionFile::load(Session& s, const std::string& path, const std::string& key) {
+  if (s.in_step_ || s.cursor_.step != 0) {
+    return usage_error(fmt::format("the session has run {} steps", s.history_.size()),
+                       "a kept session is read into a fresh one");
+  }
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
+                                                       &std::fclose);
+  if (!file) return damaged(path, std::strerror(errno));
+  Header header{};
+  std::error_code ignored;
+  const std::uintmax_t size = std::filesystem::file_size(path, ignored);
+  if (ignored || std::fread(&header, sizeof(header), 1, file.get()) != 1 ||
+      (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0 &&
+       std::memcmp(header.magic, kFormerMagic, sizeof(kMagic)) != 0)) {
+    return damaged(path, "not a kept session");
+  }
+  if (header.bytes != size - sizeof(header)) return damaged(path, "cut off or too long");
+  const std::unique_ptr<std::uint8_t[]> data(new std::uint8_t[header.bytes]);
+  if (std::fread(data.get(), 1, header.bytes, file.get()) != header.bytes) {
+    return damaged(path, "cut off");
+  }
+  if (checksum(data.get(), header.bytes) != header.checksum) return damaged(path, "damaged");
+
+  const bool former = std::memcmp(header.magic, kFormerMagic, sizeof(kMagic)) == 0;
+  ByteReader in(data.get(), header.bytes);
+  if (!read_identity(in, s, key)) {
+    return damaged(path, "of another program, scenario or choice of lanes");
+  }
+  std::vector<StepRecord> history = read_records(in, !former);
+  const auto kept = in.value<std::uint64_t>();
+  if (kept > kKeptCheckpoints) in.fail();
+  // Newest first in the file, now in front; oldest first where they are rebuilt.
+  std::vector<std::int64_t> steps{static_cast<std::int64_t>(history.size())};
+  for (std::uint64_t i = 0; in.ok() && i < kept; ++i) {
+    steps.push_back(in.value<std::int64_t>());
+    if (steps.back() <= 0 || steps.back() >= steps[steps.size() - 2]) in.fail();
+  }
+  std::ranges::reverse(steps);
+  std::vector<Picture> pictures;
+  const auto misfit = [&] { return damaged(path, "its parts do not fit together"); };
+  if (!in.ok() || !rebuild(s, history, steps, pictures)) return misfit();
+  std::ranges::reverse(pictures);
+  for (Picture& picture : pictures) {
+    read_blocks(in, s, picture, &picture == &pictures.front() ? nullptr : &pictures.front());
+  }
+  std::vector<Row> rows;
+  Visited visited(s.parts_.layout, s.verifier_->space());
+  for (const Picture& picture : pictures) read_rows(in, s, picture, visited, rows);
+  if (!in.at_end()) return misfit();
+
+  std::vector<std::unique_ptr<Picture>> checkpoints;
+  for (std::size_t i = 1; i < pictures.size() && s.checkpoint_every_ > 0; ++i) {
+    checkpoints.push_back(std::make_unique<Picture>(pictures[i]));
+  }
+  if (former) s.take_profiles(1);
+  put_back(s, pictures.front(), rows);
+  for (auto& c : checkpoints) s.checkpoints_->add(std::move(c));
+  s.history_ = std::move(history);
+  if (s.checkpoint_every_ > 0) s.save_checkpoint();
+  return {};
+}
+
+Result<void> save_session(const Session& session, const std::string& path, const std::string& key) {
+  try {
+    return SessionFile::save(session, path, key);
+  } catch (const std::bad_alloc&) {
+    return Error{AS_NO_ENVIRONMENT, fmt::format("{}: out of memory", path), {}};
+  }
+}
+
+Result<void> load_session(Session& session, const std::string& path, const std::string& key) {
+  try {
+    return SessionFile::load(session, path, key);
+  } catch (const std::bad_alloc&) {
+    return Error{AS_NO_ENVIRONMENT, fmt::format("{}: out of memory", path), {}};
+  }
+}
+
+}  // namespace attnscope

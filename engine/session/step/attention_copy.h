@@ -1,0 +1,22 @@
+// The attention weights of some token rows of one sparse_attention op, recomputed from its inputs.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/session/step/step_trace.h"
+#include "kernels/params/attention_params.h"
+#include "kernels/params/lane.h"
+
+namespace attnscope {
+
+// rows: token rows of the op. Reads only slots inside the caches, whatever the lists hold.
+AttentionCopy copy_attention(const as_sparse_attention_params& params,
+                             const std::vector<std::int32_t>& rows, const as_threads* threads);
+
+// The rows behind the slots of a copy, as they are in the caches now; their steps are not known.
+void copy_rows_read(const as_sparse_attention_params& params, AttentionCopy* copy);
+
+std::int64_t attention_bytes(const AttentionCopy& copy);
+
+}  // namespace attnscope

@@ -1,0 +1,70 @@
+#include "engine/session/step/frame.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+#include <utility>
+
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+
+as_tensor dense_tensor(void* data, std::int32_t dtype, std::span<const std::int64_t> shape) {
+  as_tensor t{};
+  t.data = data;
+  t.dtype = dtype;
+  t.rank = static_cast<std::int32_t>(shape.size());
+  std::int64_t stride = 1;
+  for (std::int32_t i = t.rank - 1; i >= 0; --i) {
+    t.shape[i] = shape[static_cast<std::size_t>(i)];
+    t.stride[i] = stride;
+    stride *= t.shape[i];
+  }
+  return t;
+}
+
+void Scratch::Free::operator()(void* p) const { std::free(p); }
+
+as_tensor Scratch::make(std::int32_t dtype, std::span<const std::int64_t> shape) {
+  std::size_t bytes = static_cast<std::size_t>(as_dtype_size(dtype));
+  for (std::int64_t n : shape) bytes *= static_cast<std::size_t>(n);
+  if (bytes > capacity_ || capacity_ == 0) {
+    const std::size_t rounded = (bytes / 64 + 1) * 64;
+    memory_.reset(std::aligned_alloc(64, rounded));
+    if (!memory_) throw std::bad_alloc();
+    capacity_ = rounded;
+  }
+  return dense_tensor(memory_.get(), dtype, shape);
+}
+
+as_tensor Scratch::make_like(std::int32_t dtype, const as_tensor& shape) {
+  return make(dtype, std::span(shape.shape, static_cast<std::size_t>(shape.rank)));
+}
+
+Frame::Slot& Frame::slot(ValueId value) {
+  const auto i = static_cast<std::size_t>(value);
+  if (i >= slots_.size()) slots_.resize(i + 1);
+  return slots_[i];
+}
+
+as_tensor Frame::get(ValueId value) const {
+  const auto i = static_cast<std::size_t>(value);
+  return i < slots_.size() ? slots_[i].tensor : no_tensor();
+}
+
+as_tensor Frame::make(ValueId value, std::int32_t kernel_dtype,
+                      std::span<const std::int64_t> shape) {
+  const bool is_float = kernel_dtype == AS_BF16 || kernel_dtype == AS_F32;
+  const std::int32_t dtype = kind_ != Kind::kEngine && is_float ? AS_F64 : kernel_dtype;
+  Slot& made = slot(value);
+  made.tensor = made.memory.make(dtype, shape);
+  return made.tensor;
+}
+
+void Frame::swap(ValueId a, ValueId b) {
+  const auto most = static_cast<std::size_t>(std::max(a, b));
+  if (most >= slots_.size()) slots_.resize(most + 1);
+  std::swap(slot(a), slot(b));
+}
+
+}  // namespace attnscope

@@ -1,0 +1,127 @@
+#include "engine/session/step/layer_ops.h"
+
+#include <algorithm>
+
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+class ParamsBuilder {
+ public:
+  ParamsBuilder(const Node& node, int layer, const OpContext& context, Frame& frame,
+                const CacheSource& source)
+      : node_(node),
+        layer_(layer),
+        context_(context),
+        frame_(frame),
+        source_(source),
+        params_(node.op()) {}
+
+  OpParams build() {
+    std::int32_t rows_per_block = 0;
+    for (const Binding& b : node_.bindings()) {
+      if (b.to == BoundTo::kCache) {
+        params_.cache(b.tap->offset) = source_.cache(layer_, b.role);
+      } else {
+        params_.tensor(b.tap->offset) = b.is_output() ? made(b) : given(b);
+      }
+      if (b.to == BoundTo::kTable) {
+        rows_per_block = source_.cache(layer_, b.role).rows_per_block;
+      }
+    }
+    if (as_rope* rope = rope_of(params_)) {
+      *rope = (*context_.ropes)[static_cast<std::size_t>(layer_)];
+    }
+    context_.graph->family->set_layer_numbers(node_.op(), layer_, *context_.config, rows_per_block,
+                                              params_.data());
+    return std::move(params_);
+  }
+
+ private:
+  as_tensor given(const Binding& b) const {
+    switch (b.to) {
+      case BoundTo::kWeight:
+        return use(b).tensor(*context_.weights, layer_);
+      case BoundTo::kWeightScale:
+        return use(b).scale != nullptr ? use(b).scale(*context_.weights, layer_) : no_tensor();
+      case BoundTo::kSlots:
+        return source_.slots(layer_, b.role);
+      case BoundTo::kTable:
+        return source_.table(layer_, b.role);
+      case BoundTo::kStep:
+        if (b.name == "positions") return context_.positions;
+        if (b.name == "request_of") return context_.request_of;
+        return source_.list(layer_, b.name);
+      default:
+        return seen_as(frame_.get(b.value), b.view);
+    }
+  }
+
+  // What is put out. In ref.exact values take the place of codes.
+  as_tensor made(const Binding& b) {
+    if (b.codes && frame_.kind() == Frame::Kind::kExact) {
+      return b.values.empty() ? no_tensor() : frame_.make(b.value, AS_F32, sizes(b.values));
+    }
+    return seen_as(frame_.make(b.value, b.dtype, sizes(b.shape)), b.view);
+  }
+
+  Shape sizes(Shape shape) const {
+    for (std::int64_t& n : shape) {
+      if (n == kStepTokens) n = context_.positions.shape[0];
+      if (n == kScoreColumns) n = context_.logits_width;
+      if (n == kSampledRows) n = frame_.get(context_.graph->last).shape[0];
+    }
+    return shape;
+  }
+
+  static as_tensor seen_as(const as_tensor& value, const Shape& view) {
+    if (view.empty() || !present(value)) return value;
+    Shape shape = {value.shape[0]};
+    shape.insert(shape.end(), view.begin(), view.end());
+    return dense_tensor(value.data, value.dtype, shape);
+  }
+
+  const WeightUse& use(const Binding& b) const {
+    return context_.graph->weights[static_cast<std::size_t>(b.weight)];
+  }
+
+  const Node& node_;
+  const int layer_;
+  const OpContext& context_;
+  Frame& frame_;
+  const CacheSource& source_;
+  OpParams params_;
+};
+
+}  // namespace
+
+OpParams layer_op_params(as_op_id op, int layer, const OpContext& context, Frame& frame,
+                         const CacheSource& source) {
+  return ParamsBuilder(context.graph->node(layer, op), layer, context, frame, source).build();
+}
+
+OpParams step_op_params(as_op_id op, const ModelGraph& graph, StepMetadata& step,
+                        const ModelConfig& config, const CacheLayout& layout,
+                        std::int64_t token_budget, std::int64_t alignment) {
+  OpParams params(op);
+  for (const Binding& b : graph.before.find(op)->bindings()) {
+    params.tensor(b.tap->offset) = graph.family->step_tensor(b.name, step, config, layout);
+  }
+  graph.family->set_step_numbers(op, config, layout, token_budget, alignment, params.data());
+  return params;
+}
+
+std::vector<as_op_id> list_ops(const ModelGraph& graph) {
+  std::vector<as_op_id> ops;
+  std::ranges::copy_if(graph.before.ops(), std::back_inserter(ops),
+                       [](as_op_id op) { return as_op_has(op, AS_BY_ENGINE) == 0; });
+  return ops;
+}
+
+OpParams list_op_params(as_op_id op, const ModelGraph& graph, StepMetadata& step,
+                        const ModelConfig& config, const CacheLayout& layout) {
+  return step_op_params(op, graph, step, config, layout, 0, 0);
+}
+
+}  // namespace attnscope

@@ -1,0 +1,85 @@
+#include "engine/session/step/peers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/family/rank_split.h"
+#include "engine/session/step/session_parts.h"
+#include "kernels/cpu/codec.h"
+#include "kernels/params/row_access.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+float to_float(bf16_t v) { return cpu::bf16_to_float(v.bits); }
+double through_bf16(double v) {
+  return cpu::bf16_to_float(cpu::float_to_bf16(static_cast<float>(v)));
+}
+
+}  // namespace
+
+Result<void> Peers::run(int layer, int rank, const OpContext& context, const Frame& own,
+                        const CacheSource& source, const Runner& runner) {
+  const RankSplit split = rank_split(*parts_.graph, parts_.graph->layer(layer));
+  for (const ValueId value : split.shared) frame_.borrow(value, own);
+  for (const as_op_id op : split.ops) {
+    OpParams params = layer_op_params(op, layer, context, frame_, source);
+    for (const as_cache_access& access : RowAccess::of(op)) {
+      if (access.direction != AS_TAP_OUT) continue;
+      params.tensor(access.rows) =
+          make_tensor(no_slots_.data(), {static_cast<std::int64_t>(no_slots_.size())});
+    }
+    if (auto ok = runner.op(layer, rank, params); !ok) return ok;
+  }
+  return runner.fetch(frame_.get(parts_.graph->sum.part));
+}
+
+Result<void> Peers::sum(int layer, const OpContext& context, Frame& own, const CacheSource& source,
+                        const Runner& runner) {
+  if (parts_.ranks.size() < 2) return {};
+  const as_tensor mine = own.get(parts_.graph->sum.part);
+  const std::int64_t tokens = mine.shape[0], hidden = mine.shape[1];
+  no_slots_.assign(static_cast<std::size_t>(tokens), -1);
+  const as_tensor total = own.make(parts_.graph->sum.total, AS_BF16, {tokens, hidden});
+  const bool is_engine = own.kind() == Frame::Kind::kEngine;
+  if (auto ok = runner.fetch(mine); !ok) return ok;
+  // A reference's parts are added where they end up.
+  if (is_engine) {
+    sum_.assign(static_cast<std::size_t>(tokens * hidden), 0.0f);
+  } else {
+    std::fill_n(at<double>(total), tokens * hidden, 0.0);
+  }
+  for (std::size_t rank = 0; rank < parts_.ranks.size(); ++rank) {
+    as_tensor part = mine;
+    if (static_cast<int>(rank) != parts_.config.parallel.rank) {
+      OpContext peer = context;
+      peer.weights = parts_.ranks[rank].get();
+      if (auto ok = run(layer, static_cast<int>(rank), peer, own, source, runner); !ok) {
+        return Error{ok.error().code, fmt::format("rank {}: {}", rank, ok.error().message),
+                     ok.error().hint};
+      }
+      part = frame_.get(parts_.graph->sum.part);
+    }
+    if (is_engine) {
+      const auto* values = at<bf16_t>(part);
+      for (std::size_t i = 0; i < sum_.size(); ++i) sum_[i] += to_float(values[i]);
+    } else {
+      const auto* values = at<double>(part);
+      auto* out = at<double>(total);
+      for (std::int64_t i = 0; i < tokens * hidden; ++i) out[i] += values[i];
+    }
+  }
+  if (is_engine) {
+    std::ranges::transform(sum_, at<bf16_t>(total),
+                           [](float v) { return bf16_t{cpu::float_to_bf16(v)}; });
+  } else if (own.kind() == Frame::Kind::kSim) {
+    std::transform(at<double>(total), at<double>(total) + tokens * hidden, at<double>(total),
+                   through_bf16);
+  }
+  runner.wrote(total);
+  return {};
+}
+
+}  // namespace attnscope

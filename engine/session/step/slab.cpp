@@ -1,0 +1,72 @@
+#include "engine/session/step/slab.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "engine/family/deepseek_v4/caches.h"
+#include "kernels/params/row_format.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+
+void Slab::Free::operator()(std::uint8_t* p) const { munmap(p, bytes); }
+
+Slab::Slab(const CacheLayout& layout, std::int64_t num_blocks)
+    : num_blocks_(num_blocks), stride_(layout.block_stride) {
+  const auto bytes = static_cast<std::size_t>(num_blocks_ * stride_);
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  memory_ = {static_cast<std::uint8_t*>(memory), Free{bytes}};
+  // Other blocks are filled when somebody gets them, so that a large pool costs only what is used.
+  poison(AS_NULL_BLOCK);
+}
+
+void Slab::poison(std::int64_t id) {
+  std::memset(memory_.get() + id * stride_, 0xFF, static_cast<std::size_t>(stride_));
+  if (mirror_ != nullptr) mirror_->filled(id);
+}
+
+as_cache Slab::cache(const CacheSpec& spec) const {
+  as_cache c = spec.cache(make_tensor(memory_.get() + spec.offset, {num_blocks_, spec.page_bytes}));
+  c.data.stride[0] = stride_;
+  return c;
+}
+
+as_cache PagedSource::cache(int layer, CacheId id) const {
+  return slab_.cache(*layout_.find(layer, id));
+}
+
+as_tensor PagedSource::slots(int layer, CacheId id) const {
+  const std::int64_t tokens = step_.num_tokens_in_step();
+  const CacheSpec& spec = *layout_.find(layer, id);
+  if (spec.tokens_per_row > 1) {
+    const bool c4 = spec.tokens_per_row == 4;
+    return make_tensor(c4 ? step_.c4_slots.data() : step_.c128_slots.data(), {tokens});
+  }
+  return make_tensor(step_.slots.data() + spec.group * tokens, {tokens});
+}
+
+as_tensor PagedSource::table(int layer, CacheId id) const {
+  return step_.group_table(layout_.find(layer, id)->group);
+}
+
+as_tensor PagedSource::list(int layer, std::string_view name) const {
+  const std::int64_t tokens = step_.num_tokens_in_step();
+  if (name == "swa_indices") {
+    const int group = layout_.find(layer, kSwaCache)->group;
+    const auto which = std::ranges::find(layout_.swa_groups, group) - layout_.swa_groups.begin();
+    return make_tensor(step_.swa_indices.data() + which * tokens * window_, {tokens, window_});
+  }
+  if (name == "c128_indices") {
+    return make_tensor(step_.c128_indices.data(), {tokens, step_.c128_width});
+  }
+  if (name == "swa_lens") return make_tensor(step_.swa_lens.data(), {tokens});
+  if (name == "c128_lens") return make_tensor(step_.c128_lens.data(), {tokens});
+  return name == "c4_lens" ? make_tensor(step_.c4_lens.data(), {tokens}) : no_tensor();
+}
+
+}  // namespace attnscope

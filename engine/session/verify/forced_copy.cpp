@@ -1,0 +1,150 @@
+#include "engine/session/verify/forced_copy.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/model/numbers.h"
+#include "engine/session/step/own_rows.h"
+#include "kernels/params/row_access.h"
+#include "kernels/params/row_format.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+as_tensor logical_table(const std::vector<std::int32_t>& table) {
+  return make_tensor(table.data(), {static_cast<std::int64_t>(table.size()), 1});
+}
+
+}  // namespace
+
+bool is_float(std::int32_t dtype) { return dtype == AS_BF16 || dtype == AS_F32 || dtype == AS_F64; }
+
+as_tensor gather_rows(const as_cache& cache, const as_tensor& slots, Scratch& scratch) {
+  const std::int64_t rows = slots.shape[0];
+  const std::int64_t row_bytes = as_cache_row_bytes(&cache);
+  const std::int64_t total = cache.data.shape[0] * cache.rows_per_block;
+  const bool values = as_row_is_values(cache.record) != 0;
+  as_tensor out =
+      scratch.make(values ? AS_F32 : AS_U8, {rows, values ? std::int64_t{cache.width} : row_bytes});
+  auto* bytes = static_cast<std::uint8_t*>(out.data);
+  for (std::int64_t t = 0; t < rows; ++t, bytes += row_bytes) {
+    const std::int64_t slot = *at<std::int64_t>(slots, t);
+    if (slot < 0 || slot >= total) {
+      std::memset(bytes, 0, static_cast<std::size_t>(row_bytes));
+      continue;
+    }
+    as_row_get(&cache, slot, bytes);
+  }
+  return out;
+}
+
+as_cache ForcedCopy::output_cache(const as_cache& engine, std::int64_t rows, bool exact,
+                                  Scratch& scratch) {
+  as_cache c = engine;
+  make_logical(c, rows, AS_F64, scratch);
+  if (exact) {
+    c.data = scratch.make(AS_F64, {rows, engine.width});
+    c.data.reserved = engine.data.reserved;
+  }
+  return c;
+}
+
+as_tensor ForcedCopy::translate(const OpParams& engine, const as_cache_access& access,
+                                const CacheSpec& spec, const LogicalMetadata& logical,
+                                std::vector<std::int32_t>& memory) const {
+  const as_tensor& slots = engine.tensor(access.rows);
+  const std::int64_t tokens = slots.shape[0], width = slots.shape[1];
+  memory.assign(static_cast<std::size_t>(tokens * width), -1);
+  RowAccess::for_each(engine.data(), access, [&](const RowVisit& v) {
+    // A slot of somebody else's: that row, so that what the op read is what the reference reads.
+    const std::int32_t request = logical.requests[static_cast<std::size_t>(v.token)];
+    const std::int64_t own = shadow_.row_of(spec, v.slot, request);
+    memory[static_cast<std::size_t>(v.token * width + v.place)] =
+        static_cast<std::int32_t>(own >= 0 ? own : shadow_.row_of(spec, v.slot));
+  });
+  return make_tensor(memory.data(), {tokens, width});
+}
+
+void ForcedCopy::read_shadow(const OpParams& engine, int layer, const LogicalMetadata& logical) {
+  const auto accesses = RowAccess::of(engine.op());
+  lists_.resize(std::max(lists_.size(), accesses.size()));
+  for (std::size_t i = 0; i < accesses.size(); ++i) {
+    const as_cache_access& access = accesses[i];
+    if (access.direction != AS_TAP_IN || !present(engine.tensor(access.rows))) continue;
+    const CacheSpec& spec = *layout_.of_tap(layer, engine.op(), access.cache);
+    params_.cache(access.cache) = shadow_.cache(spec);
+    params_.tensor(access.rows) = RowAccess::by_table(access)
+                                      ? logical_table(logical.table(row_ratio(spec)))
+                                      : translate(engine, access, spec, logical, lists_[i]);
+  }
+}
+
+OpParams& ForcedCopy::make(const OpParams& engine, int layer, const LogicalMetadata& logical,
+                           bool exact, bool as_read) {
+  params_ = engine;
+  const as_op_info& info = engine.info();
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.direction != AS_TAP_OUT) continue;
+    if (tap.kind == AS_TAP_CACHE) {
+      // Row t of the copy is what token t writes.
+      slots_ = rows_by_token(engine.data(), *RowAccess::find(engine.op(), tap.offset));
+      const std::int64_t rows = to_count(slots_.size());
+      params_.tensor(tap.mask_offset) = make_tensor(slots_.data(), {rows});
+      params_.cache(tap.offset) = output_cache(engine.cache(tap.offset), rows, exact, outputs_[i]);
+      continue;
+    }
+    const as_tensor& tensor = engine.tensor(tap.offset);
+    if (!present(tensor)) continue;
+    params_.tensor(tap.offset) =
+        outputs_[i].make_like(is_float(tensor.dtype) ? AS_F64 : tensor.dtype, tensor);
+  }
+  read_shadow(engine, layer, logical);
+  if (exact && engine.op() == AS_OP_INDEXER_Q) {
+    auto& p = params_.get<as_indexer_q_params>();
+    p.q = exact_query_.make_like(AS_F64, p.q_raw);
+    p.q_scale = no_tensor();
+  }
+  if (as_read) rows_as_read_.replace(engine, params_);
+  return params_;
+}
+
+bool ForcedCopy::requantise(const OpParams& engine, OpParams* out) {
+  *out = engine;
+  switch (engine.op()) {
+    case AS_OP_Q_ROPE_KV_INSERT: {
+      auto& p = out->get<as_q_rope_kv_insert_params>();
+      if (!present(p.kv_row)) return false;
+      p.rows_given = 1;
+      p.slots = make_tensor(slots_.data(), {static_cast<std::int64_t>(slots_.size())});
+      p.cache = output_cache(p.cache, p.slots.shape[0], false, requantised_);
+      return true;
+    }
+    case AS_OP_COMPRESS_INSERT:
+    case AS_OP_INDEXER_COMPRESS_INSERT: {
+      auto& p = out->get<as_compress_insert_params>();
+      if (!present(p.row)) return false;
+      p.rows_given = 1;
+      const auto& copy = params_.get<as_compress_insert_params>();
+      p.state = copy.state;
+      p.table = copy.table;
+      p.slots = copy.slots;
+      p.cache = output_cache(p.cache, p.slots.shape[0], false, requantised_);
+      return true;
+    }
+    case AS_OP_INDEXER_Q: {
+      auto& p = out->get<as_indexer_q_params>();
+      if (!present(p.q_row)) return false;
+      p.rows_given = 1;
+      p.q = requantised_.make_like(AS_U8, p.q);
+      if (present(p.q_scale)) p.q_scale = requantised_scale_.make_like(AS_U8, p.q_scale);
+      p.weights = requantised_weights_.make_like(AS_F64, p.weights);
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
+}  // namespace attnscope

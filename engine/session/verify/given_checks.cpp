@@ -1,0 +1,262 @@
+#include "engine/session/verify/given_checks.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <string_view>
+
+#include "engine/backend/call_op.h"
+#include "engine/model/numbers.h"
+#include "kernels/layout/records.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+// One list of the metadata against what it must be.
+class ListCheck {
+ public:
+  template <class T>
+  void hold(const char* name, const std::vector<T>& is, const std::vector<T>& must,
+            bool of_tokens) {
+    std::int64_t beyond = 0, first = -1;
+    for (std::size_t i = 0; i < std::max(is.size(), must.size()); ++i) {
+      if (i < is.size() && i < must.size() && is[i] == must[i]) continue;
+      if (beyond++ == 0) first = static_cast<std::int64_t>(i);
+    }
+    if (beyond == 0) return;
+    const auto shown = [&](const std::vector<T>& list) {
+      return to_size(first) < list.size() ? fmt::format("{}", list[to_size(first)])
+                                          : std::string("missing");
+    };
+    found.push_back(wrong_result(
+        AS_OP_SCHEDULE, std::string(name) + kMetadataTap, static_cast<std::int64_t>(must.size()),
+        beyond,
+        fmt::format("{} {}{}: is {}, must be {}; {} of {} differ", of_tokens ? "token" : "place",
+                    first, of_tokens ? place(first) : "", shown(is), shown(must), beyond,
+                    must.size())));
+  }
+  std::vector<std::int32_t> ids;       // request of a token
+  std::vector<std::int64_t> position;  // of a token
+  std::vector<TapResult> found;
+
+ private:
+  std::string place(std::int64_t t) const {
+    if (to_size(t) >= ids.size()) return {};
+    return fmt::format(" (request {}, position {})", ids[to_size(t)], position[to_size(t)]);
+  }
+};
+
+// Sums of what the row's elements and their places in the tensor are mixed to, so that the sum over
+// all rows is that of the tensor, however its shape is read.
+template <class Word>
+RowHashes hash_rows_as(const as_tensor& t, std::size_t rows, std::size_t per_row) {
+  const auto* words = static_cast<const Word*>(t.data);
+  RowHashes hashes(rows, 0);
+  std::uint64_t place = 0;
+  for (std::size_t r = 0; r < rows; ++r) {
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < per_row; ++i, ++place) {
+      std::uint64_t x = (static_cast<std::uint64_t>(words[place]) + 1) * 0x9e3779b97f4a7c15u ^
+                        place * 0xc2b2ae3d27d4eb4fu;
+      x = (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9u;
+      sum += x ^ (x >> 32);
+    }
+    hashes[r] = sum;
+  }
+  return hashes;
+}
+
+RowHashes hash_rows(const as_tensor& t) {
+  const std::size_t elements = to_size(as_tensor_numel(&t));
+  if (elements == 0) return {};
+  const std::size_t rows = to_size(t.shape[0]);
+  switch (as_dtype_size(t.dtype)) {
+    case 1:
+      return hash_rows_as<std::uint8_t>(t, rows, elements / rows);
+    case 2:
+      return hash_rows_as<std::uint16_t>(t, rows, elements / rows);
+    case 4:
+      return hash_rows_as<std::uint32_t>(t, rows, elements / rows);
+    default:
+      return hash_rows_as<std::uint64_t>(t, rows, elements / rows);
+  }
+}
+
+std::uint64_t sum_of(const RowHashes& rows) {
+  return std::accumulate(rows.begin(), rows.end(), std::uint64_t{0});
+}
+
+// "token 3 (request 0, position 18)", of rows that are the step's tokens.
+std::string token_of(const StepMetadata& step, std::int64_t t) {
+  return fmt::format("token {} (request {}, position {})", t,
+                     step.live[to_size(step.request_of[to_size(t)])], step.positions[to_size(t)]);
+}
+
+// Activations and lists: neither weights nor caches nor what lies on a device.
+bool looked_at(const as_tap_info& tap, const as_tensor& t) {
+  return tap.kind == AS_TAP_TENSOR && present(t) && t.device == 0 &&
+         std::string_view(tap.name) != "weight" && tap.axes[0] != 'H';
+}
+
+}  // namespace
+
+std::vector<TapResult> check_tokens(const StepMetadata& step, const Serving& serving) {
+  ListCheck lists;
+  std::vector<std::int32_t> tokens, rows, starts = {0}, lengths, sampled_of;
+  std::vector<std::int64_t> sampled;
+  for (std::int32_t r = 0; r < static_cast<std::int32_t>(step.live.size()); ++r) {
+    const std::int32_t id = step.live[to_size(r)];
+    const Request& request = serving.requests()[to_size(id)];
+    const auto& drafts = serving.drafts()[to_size(r)];
+    const std::size_t decided = request.tokens.size();
+    const std::int64_t first = step.num_computed[to_size(r)];
+    const std::int64_t end = first + step.scheduled[to_size(r)];
+    for (std::int64_t p = first; p < end; ++p) {
+      if (to_size(p) + 1 >= decided) {
+        sampled.push_back(static_cast<std::int64_t>(tokens.size()));
+        sampled_of.push_back(r);
+      }
+      const std::size_t draft = to_size(p) - decided;  // of a position behind the decided ones
+      tokens.push_back(to_size(p) < decided    ? request.tokens[to_size(p)]
+                       : draft < drafts.size() ? drafts[draft]
+                                               : -1);
+      rows.push_back(r);
+      lists.position.push_back(p);
+      lists.ids.push_back(id);
+    }
+    starts.push_back(static_cast<std::int32_t>(tokens.size()));
+    lengths.push_back(static_cast<std::int32_t>(end));
+  }
+  lists.hold("tokens", step.tokens, tokens, true);
+  lists.hold("positions", step.positions, lists.position, true);
+  lists.hold("request_of", step.request_of, rows, true);
+  lists.hold("query_start", step.query_start, starts, false);
+  lists.hold("seq_lens", step.seq_lens, lengths, false);
+  lists.hold("sample_rows", step.sample_rows, sampled, false);
+  lists.hold("sample_request", step.sample_request, sampled_of, false);
+  return std::move(lists.found);
+}
+
+std::optional<TapResult> check_embedded(const as_tensor& h, const StepMetadata& step,
+                                        const Weights& weights) {
+  const std::int64_t hidden = h.shape[1];
+  std::int64_t beyond = 0, first = -1;
+  for (std::int64_t t = 0; t < h.shape[0]; ++t) {
+    const bf16_t* row = weights.embedding.data() + step.tokens[to_size(t)] * hidden;
+    if (std::memcmp(at<bf16_t>(h, t), row, to_size(2 * hidden)) == 0) continue;
+    if (beyond++ == 0) first = t;
+  }
+  if (beyond == 0) return {};
+  return wrong_result(AS_OP_ATTN_NORM, std::string("embedding") + kMetadataTap, h.shape[0], beyond,
+                      fmt::format("{}: the hidden state is not the embedding of its token {}",
+                                  token_of(step, first), step.tokens[to_size(first)]));
+}
+
+std::optional<TapResult> check_rope(const as_rope& rope, const StepMetadata& step,
+                                    const Lane& exact, const as_threads* threads) {
+  const std::vector<std::int64_t>& positions = step.positions;
+  const auto n = static_cast<std::int64_t>(positions.size());
+  std::vector<double> ones(to_size(n * AS_HEAD_DIM)), turned(ones.size());
+  for (std::size_t i = 0; i < ones.size(); i += 2) ones[i] = 1;
+  std::vector<std::int64_t> at_positions = positions;
+  OpParams params;
+  auto& p = params.init<as_inverse_rope_params>(AS_OP_INVERSE_ROPE);
+  p.o = make_tensor(ones.data(), {n, 1, AS_HEAD_DIM});
+  p.out = make_tensor(turned.data(), {n, 1, AS_HEAD_DIM});
+  p.positions = make_tensor(at_positions.data(), {n});
+  p.rope = rope;
+  p.rope.table.data = nullptr;  // the reference computes its own
+  if (!call_op(exact.ops[AS_OP_INVERSE_ROPE], params.data(), host_call(threads))) return {};
+  std::int64_t beyond = 0, first = -1, first_pair = 0;
+  for (std::int64_t t = 0; t < n; ++t) {
+    const std::int64_t position = positions[to_size(t)];
+    if (position < 0 || position >= rope.table.shape[0]) continue;
+    const float* row = at<float>(rope.table, position);
+    // (1, 0) turned back by the angle is (cos, -sin). The table's angle is an fp32 product of an
+    // fp32 frequency: off by 2^-23 of itself at most.
+    const double bound = 0x1p-22 * (1 + static_cast<double>(position));
+    for (std::int64_t i = 0; i < AS_ROPE_DIM / 2; ++i) {
+      const double* pair = turned.data() + t * AS_HEAD_DIM + AS_NOPE_DIM + 2 * i;
+      const double off = std::fabs(static_cast<double>(row[i]) - pair[0]) +
+                         std::fabs(static_cast<double>(row[AS_ROPE_DIM / 2 + i]) + pair[1]);
+      if (off <= bound) continue;
+      if (beyond++ == 0) {
+        first = t;
+        first_pair = i;
+      }
+    }
+  }
+  if (beyond == 0) return {};
+  return wrong_result(
+      AS_OP_Q_ROPE_KV_INSERT, std::string("rope") + kTableTap, n * AS_ROPE_DIM / 2, beyond,
+      fmt::format("{}, pair {}: cos and sin of the rotary table are not those of the "
+                  "angle; {} pairs of this step's positions are off",
+                  token_of(step, first), first_pair, beyond));
+}
+
+std::vector<RowHashes> hash_inputs(const OpParams& params) {
+  const as_op_info& info = params.info();
+  std::vector<RowHashes> hashes(info.num_taps);
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.direction != AS_TAP_IN || tap.kind != AS_TAP_TENSOR) continue;
+    const as_tensor& t = params.tensor(tap.offset);
+    if (std::string_view(tap.name) != "weight" && present(t)) hashes[i] = hash_rows(t);
+  }
+  return hashes;
+}
+
+std::vector<TapResult> Unchanged::before(const OpParams& params,
+                                         const std::vector<RowHashes>& hashes,
+                                         const StepMetadata& step) {
+  std::vector<TapResult> found;
+  const as_op_info& info = params.info();
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    const as_tensor& t = params.tensor(tap.offset);
+    if (tap.direction != AS_TAP_IN || !looked_at(tap, t)) continue;
+    const auto it = seen_.find(t.data);
+    if (it == seen_.end() || it->second.bytes != tensor_bytes(t)) continue;
+    RowHashes& was = it->second.rows;
+    // Its writer may have seen it in another shape, as lists of the only group.
+    const bool same_rows = hashes[i].size() == was.size();
+    if (same_rows ? hashes[i] == was : sum_of(hashes[i]) == sum_of(was)) continue;
+    std::int64_t beyond = same_rows ? 0 : 1, first = 0;
+    for (std::size_t r = 0; same_rows && r < was.size(); ++r) {
+      if (hashes[i][r] == was[r]) continue;
+      if (beyond++ == 0) first = static_cast<std::int64_t>(r);
+    }
+    was = hashes[i];
+    const bool of_tokens = same_rows && std::string_view(tap.axes).starts_with("T") &&
+                           t.shape[0] == step.num_tokens_in_step();
+    found.push_back(wrong_result(params.op(), std::string(tap.name) + kChangedTap, t.shape[0],
+                                 beyond,
+                                 fmt::format("{}{} is no longer what it was when {} had run: an op "
+                                             "between them wrote to it",
+                                             of_tokens ? token_of(step, first) + ": " : "",
+                                             tap.name, as_op_find(it->second.by)->name)));
+  }
+  return found;
+}
+
+void Unchanged::wrote(const as_tensor& tensor, as_op_id by) {
+  seen_[tensor.data] = {hash_rows(tensor), tensor_bytes(tensor), by};
+}
+
+void Unchanged::after(const OpParams& params, const std::vector<RowHashes>& hashes) {
+  const as_op_info& info = params.info();
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    const as_tensor& t = params.tensor(tap.offset);
+    if (!looked_at(tap, t)) continue;
+    const bool output = tap.direction == AS_TAP_OUT;
+    const auto it = seen_.find(t.data);
+    if (!output && it != seen_.end() && it->second.bytes == tensor_bytes(t)) continue;
+    seen_[t.data] = {output ? hash_rows(t) : hashes[i], tensor_bytes(t), params.op()};
+  }
+}
+
+}  // namespace attnscope

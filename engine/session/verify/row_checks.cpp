@@ -1,0 +1,111 @@
+#include "engine/session/verify/row_checks.h"
+
+#include <fmt/format.h>
+
+#include <set>
+#include <utility>
+
+#include "kernels/params/row_access.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+class Checker {
+ public:
+  Checker(const CacheSpec& spec, const as_cache& cache, const Shadow& shadow,
+          const AddressSpace& space, const StepMetadata& step)
+      : spec_(spec), cache_(cache), shadow_(shadow), space_(space), step_(step) {
+    total_slots_ = cache.data.shape[0] * cache.rows_per_block;
+  }
+
+  // expected: logical row that must be in the slot; -1 = any row of the same request.
+  void look(std::int64_t token, std::int64_t slot, std::int64_t expected) {
+    const std::int32_t request = request_of(token);
+    if (!seen_.insert({slot, expected >= 0 ? expected : -1 - request}).second) return;
+    ++check_.rows;
+    if (slot < 0 || slot >= total_slots_) {
+      return complain(token, slot, fmt::format("is outside the cache of {} slots", total_slots_));
+    }
+    const std::int64_t held = shadow_.row_of(spec_, slot);
+    if (held < 0) return complain(token, slot, "was never written");
+    const int ratio = row_ratio(spec_);
+    const std::int64_t row = expected < 0 ? shadow_.row_of(spec_, slot, request)
+                             : shadow_.holds(spec_, slot, expected) ? expected
+                                                                    : -1;
+    if (row < 0) {
+      return complain(token, slot,
+                      fmt::format("holds logical row {}, not {} of request {}; last written in "
+                                  "step {}",
+                                  held, expected >= 0 ? fmt::format("row {}", expected) : "a row",
+                                  request, shadow_.written(spec_, held)));
+    }
+    if (!shadow_.matches(spec_, cache_, slot, row)) {
+      complain(token, slot,
+               fmt::format("holds other bytes than request {} {} {} wrote in step {}",
+                           space_.request_of(held, ratio), ratio == 1 ? "position" : "entry",
+                           row - space_.base(request, ratio), shadow_.written(spec_, row)));
+    }
+  }
+
+  RowCheck result() { return check_; }
+
+ private:
+  std::int32_t request_of(std::int64_t token) const {
+    const auto row = static_cast<std::size_t>(step_.request_of[static_cast<std::size_t>(token)]);
+    return step_.live[row];
+  }
+
+  void complain(std::int64_t token, std::int64_t slot, const std::string& what) {
+    if (check_.bad++ > 0) return;
+    check_.note =
+        fmt::format("{} cache, token {} (position {}): slot {} (block {}, row {}) {}", spec_.name,
+                    token, step_.positions[static_cast<std::size_t>(token)], slot,
+                    slot / cache_.rows_per_block, slot % cache_.rows_per_block, what);
+  }
+
+  const CacheSpec& spec_;
+  const as_cache& cache_;
+  const Shadow& shadow_;
+  const AddressSpace& space_;
+  const StepMetadata& step_;
+  std::int64_t total_slots_ = 0;
+  std::set<std::pair<std::int64_t, std::int64_t>> seen_;  // slot, what it must hold
+  RowCheck check_;
+};
+
+}  // namespace
+
+RowCheck check_rows_read(const OpParams& params, std::size_t cache_offset, const CacheSpec& spec,
+                         const as_cache& cache, const Shadow& shadow, const AddressSpace& space,
+                         const StepMetadata& step) {
+  Checker checker(spec, cache, shadow, space, step);
+  const auto base = [&](std::int64_t token) {
+    const auto row = static_cast<std::size_t>(step.request_of[static_cast<std::size_t>(token)]);
+    return space.base(step.live[row], row_ratio(spec));
+  };
+  const as_cache_access* access = RowAccess::find(params.op(), cache_offset);
+  if (access == nullptr) return checker.result();
+  std::int64_t token = -1, first = 0;  // of the token's request
+  RowAccess::for_each(params.data(), *access, [&](const RowVisit& v) {
+    if (!RowAccess::by_table(*access)) return checker.look(v.token, v.slot, -1);
+    if (v.token != token) first = base(token = v.token);
+    checker.look(v.token, v.slot, first + v.place);
+  });
+  return checker.result();
+}
+
+void logical_top_k_slots(const as_topk_to_slots_params& params, const LogicalMetadata& logical) {
+  for (std::int64_t t = 0; t < params.indices.shape[0]; ++t) {
+    const auto request = static_cast<std::size_t>(*at<std::int32_t>(params.request_of, t));
+    std::int32_t len = 0;
+    for (std::int64_t k = 0; k < params.indices.shape[1]; ++k) {
+      const std::int32_t entry = *at<std::int32_t>(params.indices, t, k);
+      *at<std::int32_t>(params.slots, t, k) = entry < 0 ? -1 : logical.table4[request] + entry;
+      len += entry >= 0 ? 1 : 0;
+    }
+    *at<std::int32_t>(params.lens, t) = len;
+  }
+}
+
+}  // namespace attnscope

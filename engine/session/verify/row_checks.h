@@ -1,0 +1,28 @@
+// Before a reader runs: are the rows it will gather the rows that were written?
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "engine/session/step/history.h"
+#include "engine/session/step/op_params.h"
+
+namespace attnscope {
+
+struct RowCheck {
+  std::int64_t rows = 0;  // distinct rows looked at
+  std::int64_t bad = 0;   // never written, overwritten, or of another request
+  std::string note;       // the first bad one: slot, owner, last writer
+};
+
+// Rows that the op will read from the cache at cache_offset of its params struct, through its index
+// lists or tables, against the shadow, byte for byte.
+RowCheck check_rows_read(const OpParams& params, std::size_t cache_offset, const CacheSpec& spec,
+                         const as_cache& cache, const Shadow& shadow, const AddressSpace& space,
+                         const StepMetadata& step);
+
+// topk_to_slots in the logical address space: entry j of request r is row base4(r) + j.
+void logical_top_k_slots(const as_topk_to_slots_params& params, const LogicalMetadata& logical);
+
+}  // namespace attnscope

@@ -1,0 +1,180 @@
+// Compares every op with the references, forced and free-running, and keeps the shadow.
+//
+//   forced        each reference op is fed the engine's own inputs and the shadow's histories
+//   free-running  ref.sim and ref.exact run on their own histories, fed the engine's tokens
+//
+// Around an op: before() checks that the rows a reader will gather through tables are the rows that
+// were written (else the cache is to blame, not the reader); after() records what writers wrote,
+// runs the references and appends one TapResult per output tap.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/session/step/frame.h"
+#include "engine/session/step/history.h"
+#include "engine/session/step/layer_ops.h"
+#include "engine/session/step/session_parts.h"
+#include "engine/session/step/slab.h"
+#include "engine/session/verify/forced_copy.h"
+#include "engine/session/verify/given_checks.h"
+#include "engine/session/verify/mass_moved.h"
+#include "engine/session/verify/sum_watch.h"
+#include "engine/session/verify/takeover.h"
+#include "engine/session/verify/weight_watch.h"
+#include "engine/trace/compare.h"
+
+namespace attnscope {
+
+class OpChange;
+
+struct RowCheck;  // row_checks.h
+
+class Verifier {
+ public:
+  Verifier(const SessionParts& parts, References references, const AddressSpace& space,
+           std::int64_t num_blocks, std::int64_t first_block = 1);
+  ~Verifier();
+
+  // At the start of a step; then once its tokens are planned (step must outlive the step).
+  void begin_step(std::int64_t step_number);
+  void begin_tokens(const StepMetadata& step, const Serving& serving);
+  // In between: blocks that this step takes for new content, and rows that newcomers found
+  // computed.
+  void begin_blocks(const ServingStep& step, const Slab& slab);
+
+  // layer: index among the running layers, -1 outside. lane: who runs the op.
+  Result<void> before(int layer, const OpParams& params, const std::string& lane);
+  Result<void> after(int layer, const OpParams& params, const std::string& lane);
+  // Between both: another lane than was announced ran the op. layer: published.
+  void change_hands(as_op_id op, int layer, const std::string& from, const std::string& to);
+  // wo_b of another rank has run in a layer; and the session added up what all of them gave.
+  void rank_part(int layer, const as_linear_params& wo_b);
+  // An op of another rank has run on its slice, beside this rank's; all its tensors are on the
+  // host. What is wrong becomes a result, of a tap "o.rank1"; what is right is not counted, as the
+  // rank that is seen stands for all.
+  Result<void> peer_op(int rank, int layer, const OpParams& params, const std::string& lane);
+  void summed(int layer, const as_tensor& y);
+  // Something is wrong that no op of the step says: a result of the step in progress, or, between
+  // two steps, of the next one. Layers are published numbers.
+  void found(TapResult result);
+  // What was read otherwise than the checkpoint has it: results of step 0, whenever it runs.
+  void set_loaded(std::vector<TapResult> results) { loaded_ = std::move(results); }
+  // The session has other bytes and tokens than the step before left.
+  void went_back();
+  // Between attn_norm and what reads it: the references' layer input is the recorded one too. fed:
+  // that of the engine, which is held against the file.
+  void replay_input(int layer, const as_tensor& fed);
+  // What the free-running references are to compute otherwise; nullptr = nothing.
+  void set_change(OpChange* change) { change_ = change; }
+  // After both: the lane takes NaN codes for numbers, as the note says.
+  void read_nan_codes(int layer, const OpParams& params, const std::string& lane, std::string note);
+  // Instead of both where the op's tensors are not on the host: results without comparison.
+  Result<void> unseen(int layer, const OpParams& params, const std::string& lane) {
+    return unseen(layer, params, lane, results_);
+  }
+  // The same, into `results`; and results of a step of as many tokens once more.
+  Result<void> unseen(int layer, const OpParams& params, const std::string& lane,
+                      std::vector<TapResult>& results) const;
+  void unseen_again(const std::vector<TapResult>& results, const StepMetadata& step);
+
+  // Results of this step so far, in causal order.
+  const std::vector<TapResult>& results() const { return results_; }
+  const Shadow& shadow() const { return shadow_; }
+  Shadow& shadow() { return shadow_; }
+  const AddressSpace& space() const { return space_; }
+  // Rows of the free-running ref.sim or ref.exact; nullptr when it does not run.
+  const History* free_history(bool exact) const;
+  // What the free-running ref.sim or ref.exact gave the op that ran last; nullptr when it does not
+  // run, or not this op (those before the layers, and sample).
+  const OpParams* free_params(bool exact) const;
+  // What it will be given for an op that has not run yet; outputs are undefined. Only with
+  // references.
+  OpParams free_inputs(int layer, as_op_id op) const;
+  References references() const { return references_; }
+  // Forced ref.sim outputs of the last op (same taps as the engine's params).
+  const OpParams& forced() const { return forced_->params(); }
+  // nullptr without references.
+  // Without references too: weights and tables stay what they are, and so do rows of caches that
+  // nobody writes. Before the first step. Of lanes whose memory is the host's.
+  void watch_memory();
+  const WeightWatch* weights() const { return weights_ ? &*weights_ : nullptr; }
+  // Takes weights and tables for right as they are now.
+  void watch_weights_anew();
+
+ private:
+  struct FreeRun;  // one free-running reference
+
+  std::vector<History*> free_histories() const;
+  OpContext free_context() const;
+
+  TapResult blank(int layer, const OpParams& params, const char* tap, const as_tensor& tensor,
+                  const std::string& lane) const;
+  // Of rows in a cache that were held against the shadow.
+  TapResult rows_result(int layer, const OpParams& params, const std::string& tap,
+                        const as_cache& cache, const RowCheck& check,
+                        const std::string& lane) const;
+  // What the op is given beside the outputs of others (given_checks.h).
+  void check_given(int layer, const OpParams& params);
+  void given(int layer, TapResult result);
+  // A lane that writes to its inputs would be judged on what it wrote there.
+  void check_inputs(int layer, const OpParams& params, const std::string& lane,
+                    const std::vector<RowHashes>& now);
+  // Rows (tokens) that fp32 cannot be asked to get right: an input whose square leaves its range.
+  void find_huge_inputs(const OpParams& params);
+  void check_rows_left_alone(int layer, const OpParams& params, const as_tap_info& tap,
+                             const std::string& lane);
+  void record_rows(int layer, const OpParams& params, const as_tap_info& tap);
+  // Rows that others take over from what this op wrote.
+  void share_rows(int layer, const OpParams& params);
+  void check_between(int layer, const OpParams& params, const as_tap_info& tap,
+                     const std::string& lane);
+  Result<void> run_forced(int layer, const OpParams& params);
+  Result<void> run_free(int layer, as_op_id op, FreeRun& run);
+  enum class Whose { kOwn, kPeers };  // of the rank that is seen, or of another
+  Result<void> compare_tap(int layer, const OpParams& params, std::uint32_t index,
+                           const std::string& lane, Whose whose = Whose::kOwn);
+  // Fills result.quantisation of a quantising op's tap; true when the engine's value lies beyond
+  // the tolerance from ref.exact.
+  bool quantisation_error(const OpParams& params, const as_tap_info& tap, const as_tensor& value,
+                          const TapMask& mask, const Tolerance& rule, TapResult& result);
+  void weigh_swaps(const OpParams& params);
+  void measure_free(const OpParams& params, const as_tap_info& tap, TapResult& result) const;
+
+  const SessionParts& parts_;
+  References references_;
+  AddressSpace space_;
+  Shadow shadow_;
+  TakeOver take_over_;
+  std::int64_t step_number_ = 0;
+  const StepMetadata* step_ = nullptr;
+  LogicalMetadata logical_;
+  std::unique_ptr<FreeRun> free_sim_, free_exact_;
+  std::unique_ptr<ForcedCopy> forced_, forced_exact_;
+  bool bad_rows_ = false;  // the op gathers rows other than those that were written
+  bool requantised_ = false;
+  OpParams requantised_params_;
+  Scratch gathered_, decoded_;
+  std::vector<RowHashes> input_hashes_;
+  Unchanged unchanged_;
+  std::optional<WeightWatch> weights_;  // with references, or where memory is watched
+  SumWatch sums_;
+  std::map<const CacheSpec*, std::set<std::int64_t>> bad_slots_;  // known to hold other bytes
+  std::vector<TapResult> loaded_, pending_;
+  bool in_step_ = false;
+  std::set<const void*> tables_checked_;  // rotary tables, in this step
+  std::vector<bool> huge_inputs_;         // by row of the op's first axis; empty = none
+  std::vector<TapResult> results_;
+  SwappedPlaces swapped_;  // of the selection made last, until its attention has run
+  std::size_t swapped_result_ = 0;
+  OpChange* change_ = nullptr;
+};
+
+// Copies the rows to sample from: graph.hidden -> graph.last.
+void gather_last(const ModelGraph& graph, Frame& frame, const StepMetadata& step);
+
+}  // namespace attnscope

@@ -1,0 +1,170 @@
+#include "engine/session/verify/weight_watch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <utility>
+
+#include "engine/checkpoint/tensor_names.h"
+#include "engine/checkpoint/weight_slots.h"
+#include "engine/io/content_hash.h"
+#include "engine/io/elapsed.h"
+#include "engine/model/fp8_blocks.h"
+#include "engine/model/numbers.h"
+#include "engine/session/verify/verifier.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+// Bytes that have a hash of their own: small enough to say where a change is, and to share out.
+constexpr std::int64_t kPart = std::int64_t{64} << 10;
+
+// Where the weights lie that are dealt out: all that ranks other than the own one have.
+std::set<const void*> dealt_out(const SessionParts& parts, const Weights& weights) {
+  std::set<const void*> dealt;
+  for (const WeightUse& use : parts.graph->weights) {
+    if (use.shard == Shard::kWhole) continue;
+    for (int layer = 0; layer < parts.config.num_layers(); ++layer) {
+      dealt.insert(use.tensor(weights, layer).data);
+    }
+  }
+  return dealt;
+}
+
+const void* data_of(const WeightSlot& slot) {
+  if (slot.codes != nullptr) return slot.codes;
+  return slot.bf16 != nullptr ? static_cast<const void*>(slot.bf16) : slot.f32;
+}
+
+}  // namespace
+
+WeightWatch::WeightWatch(const SessionParts& parts) : parts_(parts) {
+  const auto begun = std::chrono::steady_clock::now();
+  const ModelConfig& config = parts.config;
+  const auto running = [&](int published) {
+    const auto at = std::ranges::find(config.layers, published);
+    return at == config.layers.end() ? -1 : static_cast<int>(at - config.layers.begin());
+  };
+  for (std::size_t rank = 0; rank < parts.ranks.size(); ++rank) {
+    const bool own = static_cast<int>(rank) == config.parallel.rank;
+    const std::set<const void*> dealt = dealt_out(parts, *parts.ranks[rank]);
+    for (const WeightSlot& slot : weight_slots(config, *parts.ranks[rank])) {
+      if (!own && !dealt.contains(data_of(slot))) continue;
+      const int layer = running(slot.layer), r = static_cast<int>(rank);
+      const std::string name = own ? slot.name : fmt::format("{} of rank {}", slot.name, rank);
+      watch(slot.bf16, slot.size(), 2, name, layer, r);
+      watch(slot.f32, slot.size(), 4, name, layer, r);
+      watch(slot.codes, slot.size(), 1, name, layer, r);
+      if (slot.scales == nullptr) continue;
+      watch(slot.scales, scale_blocks(slot.shape[0]) * scale_blocks(slot.shape[1]), 4,
+            own ? scale_name(slot.name) : fmt::format("{} of rank {}", scale_name(slot.name), rank),
+            layer, r);
+    }
+  }
+  for (std::size_t i = 0; i < parts.ropes.size(); ++i) {
+    const as_tensor& table = parts.ropes[i].table;
+    watch(table.data, as_tensor_numel(&table), 4,
+          fmt::format("the rotary table of layer {}", config.layers[i]), static_cast<int>(i),
+          config.parallel.rank);
+  }
+  seconds_ += seconds_since(begun);
+}
+
+void WeightWatch::watch(const void* data, std::int64_t elements, std::int64_t element_bytes,
+                        std::string name, int layer, int rank) {
+  if (data == nullptr || elements == 0) return;
+  const auto* begin = static_cast<const std::uint8_t*>(data);
+  const std::int64_t bytes = elements * element_bytes;
+  bytes_ += bytes;
+  watched_[begin] = {std::move(name), layer, rank, bytes, element_bytes, hash(begin, bytes)};
+}
+
+std::vector<std::uint64_t> WeightWatch::hash(const std::uint8_t* data, std::int64_t bytes) const {
+  std::vector<std::uint64_t> hashes(to_size(ceil_div(bytes, kPart)));
+  auto some = [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      hashes[to_size(i)] =
+          content_hash(data + i * kPart, to_size(std::min(kPart, bytes - i * kPart)));
+    }
+  };
+  const auto count = to_count(hashes.size());
+  const as_threads* threads = parts_.threads;
+  if (count < 8 || threads == nullptr || threads->parallel_for == nullptr) {
+    some(0, count);
+    return hashes;
+  }
+  using Some = decltype(some);
+  threads->parallel_for(
+      threads->pool, count, 4,
+      [](void* ctx, std::int64_t begin, std::int64_t end) {
+        (*static_cast<Some*>(ctx))(begin, end);
+      },
+      &some);
+  return hashes;
+}
+
+std::optional<TapResult> WeightWatch::look(Place place, as_op_id op, const std::string& tap) {
+  Watched& w = place->second;
+  std::vector<std::uint64_t> now = hash(place->first, w.bytes);
+  if (now == w.hashes) return {};
+  std::int64_t parts = 0, first = -1;
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    if (now[i] == w.hashes[i]) continue;
+    if (parts++ == 0) first = to_count(i);
+  }
+  w.hashes = std::move(now);
+  const std::int64_t begin = first * kPart / w.element_bytes;
+  const std::int64_t elements = w.bytes / w.element_bytes;
+  return wrong_result(
+      op, tap + kWeightTap, elements, parts,
+      fmt::format("{} is no longer what it was when the session began: something wrote to elements "
+                  "{} to {} of {} since it was read last{}",
+                  w.name, begin, std::min(elements, begin + kPart / w.element_bytes) - 1, elements,
+                  parts > 1 ? fmt::format(", and to {} other parts", parts - 1) : ""));
+}
+
+void WeightWatch::look_at(const as_tensor& tensor, as_op_id op, const std::string& tap,
+                          std::vector<TapResult>& found) {
+  if (!present(tensor) || tensor.device != 0) return;
+  const auto* begin = static_cast<const std::uint8_t*>(tensor.data);
+  const std::uint8_t* end = begin + tensor_bytes(tensor);
+  for (auto at = watched_.lower_bound(begin); at != watched_.end() && at->first < end; ++at) {
+    if (auto result = look(at, op, tap)) found.push_back(std::move(*result));
+  }
+}
+
+std::vector<TapResult> WeightWatch::before(int layer, const OpParams& params) {
+  const auto begun = std::chrono::steady_clock::now();
+  std::vector<TapResult> found;
+  const as_op_info& info = params.info();
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.direction != AS_TAP_IN || tap.kind != AS_TAP_TENSOR) continue;
+    look_at(params.tensor(tap.offset), params.op(), tap.name, found);
+  }
+  OpParams copy = params;
+  if (const as_rope* rope = rope_of(copy)) look_at(rope->table, params.op(), "rope", found);
+  if (params.op() == AS_OP_RESIDUAL && parts_.ranks.size() > 1) {
+    for (auto at = watched_.begin(); at != watched_.end(); ++at) {
+      const Watched& w = at->second;
+      if (w.layer != layer || w.rank == parts_.config.parallel.rank) continue;
+      if (auto result = look(at, AS_OP_WO_B, "weight")) found.push_back(std::move(*result));
+    }
+  }
+  seconds_ += seconds_since(begun);
+  return found;
+}
+
+std::optional<TapResult> WeightWatch::before_embedding() {
+  const auto begun = std::chrono::steady_clock::now();
+  const void* data = parts_.weights->embedding.data();
+  auto found =
+      look(watched_.find(static_cast<const std::uint8_t*>(data)), AS_OP_ATTN_NORM, "embedding");
+  seconds_ += seconds_since(begun);
+  return found;
+}
+
+}  // namespace attnscope

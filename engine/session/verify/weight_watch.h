@@ -1,0 +1,61 @@
+// Weights, sinks and rotary tables stay what they were when the session began. They are hashed
+// then, and again whenever an op is about to read them: once a step each, every byte. The engine
+// and its references read the same memory, so that no comparison of outputs would show a change.
+//
+// A result only where something changed, once a change: the op that reads it, with the published
+// name of the weight and where in it the change begins.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/session/step/op_params.h"
+#include "engine/trace/tap_result.h"
+#include "kernels/params/lane.h"
+
+namespace attnscope {
+
+struct SessionParts;
+
+class WeightWatch {
+ public:
+  // Of all ranks and layers of `parts`, which must stay where they are.
+  explicit WeightWatch(const SessionParts& parts);
+
+  // What an op of a layer (its running index, -1 outside) is about to read. With the residual of a
+  // layer come the slices of the other ranks, whose ops have run just before.
+  std::vector<TapResult> before(int layer, const OpParams& params);
+  // The embedding, whose rows the step's hidden state is about to be made of.
+  std::optional<TapResult> before_embedding();
+
+  std::int64_t bytes() const { return bytes_; }  // of all that is watched
+  double seconds() const { return seconds_; }    // that hashing took so far
+
+ private:
+  struct Watched {
+    std::string name;  // "layers.2.attn.attn_sink", "the rotary table of layer 2"
+    int layer = -1;    // running index
+    int rank = 0;
+    std::int64_t bytes = 0, element_bytes = 0;
+    std::vector<std::uint64_t> hashes;  // by part
+  };
+  using Place = std::map<const std::uint8_t*, Watched>::iterator;
+
+  void watch(const void* data, std::int64_t elements, std::int64_t element_bytes, std::string name,
+             int layer, int rank);
+  std::vector<std::uint64_t> hash(const std::uint8_t* data, std::int64_t bytes) const;
+  std::optional<TapResult> look(Place place, as_op_id op, const std::string& tap);
+  // Everything that begins inside a tensor.
+  void look_at(const as_tensor& tensor, as_op_id op, const std::string& tap,
+               std::vector<TapResult>& found);
+
+  const SessionParts& parts_;
+  std::map<const std::uint8_t*, Watched> watched_;
+  std::int64_t bytes_ = 0;
+  double seconds_ = 0;
+};
+
+}  // namespace attnscope

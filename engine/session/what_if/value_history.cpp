@@ -1,0 +1,241 @@
+#include "engine/session/what_if/value_history.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "engine/family/deepseek_v4/caches.h"
+#include "engine/model/numbers.h"
+#include "engine/session/place.h"
+#include "engine/session/step/attention_copy.h"
+#include "engine/trace/compare.h"
+#include "kernels/cpu/codec.h"
+#include "kernels/params/row_access.h"
+#include "kernels/params/row_format.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+void decode_element(const as_cache& cache, std::int64_t slot, std::int64_t dim, Contribution& c) {
+  const as_row_layout layout = as_row_layout_of(cache.record, cache.width, 1, 1);
+  std::vector<std::uint8_t> row(to_size(layout.row));
+  std::vector<float> values(to_size(cache.width));
+  as_row_get(&cache, slot, row.data());
+  cpu::decode_row(cache.record, cache.width, row.data(), row.data() + layout.payload,
+                  values.data());
+  c.value = static_cast<double>(values[to_size(dim)]);
+  const as_element_place e = as_element_at(&layout, 0, 0, dim);
+  for (std::int64_t i = as_code_bits(e.code) / 8; i-- > 0;) {
+    c.bytes += fmt::format("{:02x}", row[to_size(e.at + i)]);
+  }
+  if (e.scale >= 0) c.bytes += fmt::format("*2^{}", int{row[to_size(e.scale)]} - 127);
+}
+
+class HistoryBuilder {
+ public:
+  HistoryBuilder(const Session& session, std::int64_t token, std::int64_t head, std::int64_t dim)
+      : session_(session),
+        p_(session.last_params().get<as_sparse_attention_params>()),
+        layer_(session.cursor().layer) {
+    h_.token = token;
+    h_.head = head;
+    h_.dim = dim;
+    const StepMetadata& m = session.metadata();
+    h_.request = m.live[to_size(m.request_of[to_size(token)])];
+    h_.position = m.positions[to_size(token)];
+    copy_ = copy_attention(p_, {static_cast<std::int32_t>(token)}, nullptr);
+  }
+
+  ValueHistory build(const KeptScores& scores) {
+    list(p_.indices, copy_.window_len[0], p_.cache, kSwaCache, "window", 0);
+    if (copy_.extra > 0) {
+      list(p_.extra_indices, copy_.extra_len[0], p_.extra_cache, kMainCache, "entry", copy_.window);
+      not_selected(scores);
+    }
+    Contribution sink;
+    sink.kind = "sink";
+    sink.status = "contributed";
+    sink.logit = static_cast<double>(copy_.sinks[to_size(h_.head)]);
+    sink.weight = static_cast<double>(copy_.sink_mass[to_size(h_.head)]);
+    h_.contributions.push_back(sink);
+    for (const Contribution& c : h_.contributions) h_.sum += c.partial;
+    h_.output = element(p_.o, h_.token * p_.o.shape[1] + h_.head, h_.dim);
+    h_.reference = std::numeric_limits<double>::quiet_NaN();
+    if (session_.references() != References::kNone) {
+      const as_tensor& o = session_.last_forced().get<as_sparse_attention_params>().o;
+      h_.reference = element(o, h_.token * o.shape[1] + h_.head, h_.dim);
+    }
+    return std::move(h_);
+  }
+
+ private:
+  void list(const as_tensor& indices, std::int64_t len, const as_cache& cache, CacheId id,
+            const char* name, std::int64_t first_column) {
+    const CacheSpec& spec = *session_.parts().layout.find(layer_, id);
+    const Shadow& shadow = session_.verifier().shadow();
+    const std::int64_t columns = copy_.window + copy_.extra;
+    const std::int64_t base = session_.verifier().space().base(h_.request, row_ratio(spec));
+    for (std::int64_t k = 0; k < indices.shape[1]; ++k) {
+      const std::int32_t slot = *at<std::int32_t>(indices, h_.token, k);
+      if (k >= len && slot < 0) continue;  // padding
+      Contribution c;
+      c.kind = name;
+      c.slot = slot;
+      c.block = slot < 0 ? -1 : slot / cache.rows_per_block;
+      const std::int64_t row = shadow.row_of(spec, slot);
+      c.row = row < 0 ? -1 : row - base;
+      const bool read = k < len && slot >= 0;
+      c.status = slot < 0                   ? "null"
+                 : k >= len                 ? "masked"
+                 : row < 0                  ? "never written"
+                 : c.block == AS_NULL_BLOCK ? "null"
+                                            : "contributed";
+      if (slot >= 0 && slot < cache.data.shape[0] * cache.rows_per_block) {
+        decode_element(cache, slot, h_.dim, c);
+      }
+      if (read) {
+        const std::size_t i = to_size(h_.head * columns + first_column + k);
+        c.logit = static_cast<double>(copy_.logits[i]);
+        c.weight = static_cast<double>(copy_.weights[i]);
+        c.partial = c.weight * c.value;
+        if (first_column > 0) selected_.push_back(c.row);
+      }
+      h_.contributions.push_back(c);
+    }
+  }
+
+  void not_selected(const KeptScores& kept) {
+    if (kept.scores.size() <= to_size(h_.token)) return;
+    const std::vector<float>& scores = kept.scores[to_size(h_.token)];
+    float worst_taken = std::numeric_limits<float>::infinity();
+    for (const std::int64_t entry : selected_) {
+      if (entry >= 0 && entry < static_cast<std::int64_t>(scores.size())) {
+        worst_taken = std::min(worst_taken, scores[to_size(entry)]);
+      }
+    }
+    for (std::size_t entry = 0; entry < scores.size(); ++entry) {
+      if (std::find(selected_.begin(), selected_.end(), static_cast<std::int64_t>(entry)) !=
+          selected_.end()) {
+        continue;
+      }
+      Contribution c;
+      c.kind = "entry";
+      c.status = "not selected";
+      c.row = static_cast<std::int64_t>(entry);
+      c.rank =
+          std::count_if(scores.begin(), scores.end(), [&](float s) { return s > scores[entry]; });
+      c.margin = static_cast<double>(worst_taken) - static_cast<double>(scores[entry]);
+      h_.contributions.push_back(c);
+    }
+  }
+
+  const Session& session_;
+  const as_sparse_attention_params& p_;
+  int layer_;
+  AttentionCopy copy_;
+  std::vector<std::int64_t> selected_;
+  ValueHistory h_;
+};
+
+}  // namespace
+
+bool keep_scores(const Session& session, KeptScores* kept) {
+  if (!session.ran_any() || session.last_params().op() != AS_OP_INDEXER_LOGITS) return false;
+  const auto& p = session.last_params().get<as_indexer_logits_params>();
+  kept->layer = last_place(session).layer;
+  kept->scores.clear();
+  for (std::int64_t t = 0; t < p.lens.shape[0]; ++t) {
+    const float* row = at<float>(p.logits, t);
+    kept->scores.emplace_back(row, row + *at<std::int32_t>(p.lens, t));
+  }
+  return true;
+}
+
+Result<ValueHistory> value_history(const Session& session, std::int64_t token, std::int64_t head,
+                                   std::int64_t dim, const KeptScores& scores) {
+  if (!session.ran_any() || session.last_params().op() != AS_OP_SPARSE_ATTENTION) {
+    return bad_input("only elements of sparse_attention have contributions",
+                     "name an op STEP/LAYER/sparse_attention");
+  }
+  const auto& p = session.last_params().get<as_sparse_attention_params>();
+  const struct {
+    const char* name;
+    std::int64_t value, count;
+  } axes[] = {
+      {"token", token, p.o.shape[0]}, {"head", head, p.o.shape[1]}, {"dim", dim, p.o.shape[2]}};
+  for (const auto& axis : axes) {
+    if (axis.value < 0 || axis.value >= axis.count) {
+      return bad_input(fmt::format("{} {} is not there", axis.name, axis.value),
+                       fmt::format("{}s of this op: 0 to {}", axis.name, axis.count - 1));
+    }
+  }
+  const bool same_layer = scores.layer == last_place(session).layer;
+  return HistoryBuilder(session, token, head, dim).build(same_layer ? scores : KeptScores{});
+}
+
+Result<std::vector<PooledToken>> pooled_tokens(const Session& session, int running_layer,
+                                               std::int32_t request, std::int64_t entry,
+                                               std::int64_t channel, bool index) {
+  const CacheLayout& layout = session.parts().layout;
+  const CacheSpec* state = layout.find(running_layer, index ? kIndexStateCache : kMainStateCache);
+  if (state == nullptr) {
+    return bad_input("this layer has no such entries", "name a C4A or C128A layer");
+  }
+  const std::int64_t ratio = session.parts().config.ratio(running_layer);
+  const std::int64_t dim =
+      index ? session.parts().config.index_dim : session.parts().config.head_dim;
+  const auto& requests = session.serving().requests();
+  if (request < 0 || to_size(request) >= requests.size() || channel < 0 || channel >= dim) {
+    return bad_input(
+        fmt::format("no request {} or no channel {}", request, channel),
+        fmt::format("requests 0 to {}, channels 0 to {}", requests.size() - 1, dim - 1));
+  }
+  const std::int64_t base = session.verifier().space().base(request, 1);
+  const std::int64_t last = (entry + 1) * ratio - 1;
+  const Shadow& shadow = session.verifier().shadow();
+  if (entry < 0 || last >= requests[to_size(request)].max_len() ||
+      shadow.written(*state, base + last) < 0) {
+    return bad_input(fmt::format("request {} has no entry {} yet", request, entry),
+                     "an entry exists once its last token was computed");
+  }
+  const std::int64_t overlap = ratio == 4 ? 2 : 1;
+  const as_cache rows = shadow.cache(*state);
+  std::vector<PooledToken> tokens;
+  std::vector<const float*> memory;
+  // The rows that the op which made the entry was given, in the shadow.
+  const std::int32_t first = static_cast<std::int32_t>(base), only_request = 0;
+  const std::int64_t emitted = 0;
+  as_compress_insert_params p{};
+  p.state = rows;
+  p.table = make_tensor(&first, {1, 1});
+  p.request_of = make_tensor(&only_request, {1});
+  p.positions = make_tensor(&last, {1});
+  p.slots = make_tensor(&emitted, {1});
+  p.ratio = static_cast<std::int32_t>(ratio);
+  const std::size_t offset = offsetof(as_compress_insert_params, state);
+  RowAccess::for_each(&p, *RowAccess::find(AS_OP_COMPRESS_INSERT, offset), [&](const RowVisit& v) {
+    PooledToken token;
+    token.position = v.place;
+    token.older_half = overlap == 2 && v.place < entry * ratio;
+    const float* row = at<float>(rows.data, v.slot, overlap == 2 && !token.older_half ? dim : 0);
+    token.value = static_cast<double>(row[channel]);
+    memory.push_back(row + overlap * dim);
+    tokens.push_back(token);
+  });
+  for (std::int64_t k = 0; k < dim; ++k) {
+    double largest = -std::numeric_limits<double>::infinity(), sum = 0;
+    for (const float* scores : memory) largest = std::max<double>(largest, scores[k]);
+    for (const float* scores : memory) sum += std::exp(scores[k] - largest);
+    for (std::size_t i = 0; i < memory.size(); ++i) {
+      const double weight = std::exp(memory[i][k] - largest) / sum;
+      tokens[i].mean_weight += weight / static_cast<double>(dim);
+      if (k == channel) tokens[i].weight = weight;
+    }
+  }
+  return tokens;
+}
+
+}  // namespace attnscope

@@ -1,0 +1,251 @@
+#include "engine/session/what_if/what_if_changes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "engine/family/deepseek_v4/caches.h"
+#include "engine/trace/compare.h"
+#include "kernels/cpu/rope_table.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+constexpr const char* kYarnTurned = "on where it was off, off where it was on";
+constexpr float kNoSink = -std::numeric_limits<float>::infinity();
+
+bool as_it_ran(const Session&, OpParams&, ChangedInputs&) { return true; }
+
+bool no_sink(const Session&, OpParams& params, ChangedInputs& memory) {
+  auto& p = params.get<as_sparse_attention_params>();
+  memory.floats.assign(static_cast<std::size_t>(p.sinks.shape[0]), kNoSink);
+  p.sinks = make_tensor(memory.floats.data(), {p.sinks.shape[0]});
+  return true;
+}
+
+bool window_alone(const Session&, OpParams& params, ChangedInputs& memory) {
+  auto& p = params.get<as_sparse_attention_params>();
+  if (!present(p.extra_lens)) return false;
+  memory.integers.assign(static_cast<std::size_t>(p.extra_lens.shape[0]), 0);
+  p.extra_lens = make_tensor(memory.integers.data(), {p.extra_lens.shape[0]});
+  return true;
+}
+
+bool entries_alone(const Session&, OpParams& params, ChangedInputs& memory) {
+  auto& p = params.get<as_sparse_attention_params>();
+  if (!present(p.extra_lens)) return false;
+  memory.integers.assign(static_cast<std::size_t>(p.lens.shape[0]), 0);
+  p.lens = make_tensor(memory.integers.data(), {p.lens.shape[0]});
+  return true;
+}
+
+// The newest row of each window: the token's own.
+bool own_row_alone(const Session&, OpParams& params, ChangedInputs& memory) {
+  auto& p = params.get<as_sparse_attention_params>();
+  const std::int64_t tokens = p.lens.shape[0];
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const std::int32_t len = *at<std::int32_t>(p.lens, t);
+    memory.integers.push_back(len > 0 ? *at<std::int32_t>(p.indices, t, len - 1) : -1);
+  }
+  p.indices = make_tensor(memory.integers.data(), {tokens, 1});
+  memory.longs.resize(static_cast<std::size_t>(tokens));
+  auto* ones = reinterpret_cast<std::int32_t*>(memory.longs.data());
+  std::fill_n(ones, tokens, 1);
+  p.lens = make_tensor(ones, {tokens});
+  if (present(p.extra_lens)) {
+    p.extra_cache = as_cache{};
+    p.extra_indices = no_tensor();
+    p.extra_lens = no_tensor();
+  }
+  return true;
+}
+
+// Position 0 for every token rotates nothing.
+template <class Params>
+bool no_rotation(const Session&, OpParams& params, ChangedInputs& memory) {
+  auto& p = params.get<Params>();
+  const std::int64_t columns = p.rope.table.shape[1];
+  memory.floats.assign(static_cast<std::size_t>(p.rope.table.shape[0] * columns), 0.0f);
+  for (std::int64_t t = 0; t < p.rope.table.shape[0]; ++t) {
+    std::fill_n(memory.floats.data() + t * columns, columns / 2, 1.0f);
+  }
+  memory.longs.assign(static_cast<std::size_t>(p.positions.shape[0]), 0);
+  p.positions = make_tensor(memory.longs.data(), {p.positions.shape[0]});
+  set_rope_table(p.rope, memory.floats.data(), p.rope.table.shape[0]);
+  return true;
+}
+
+bool hadamard_turned(const Session&, OpParams& params, ChangedInputs&) {
+  if (params.op() == AS_OP_INDEXER_Q) {
+    auto& p = params.get<as_indexer_q_params>();
+    p.hadamard = p.hadamard != 0 ? 0 : 1;
+  } else {
+    auto& p = params.get<as_compress_insert_params>();
+    p.hadamard = p.hadamard != 0 ? 0 : 1;
+  }
+  return true;
+}
+
+bool pooling_rounded(const Session&, OpParams& params, ChangedInputs&) {
+  auto& p = params.get<as_compress_insert_params>();
+  p.round_pooled = p.round_pooled != 0 ? 0 : 1;
+  return true;
+}
+
+template <class Params>
+bool unit_weights(const Session&, OpParams& params, ChangedInputs& memory) {
+  auto& p = params.get<Params>();
+  memory.halves.assign(static_cast<std::size_t>(p.weight.shape[0]), bf16_t{0x3f80});
+  p.weight = make_tensor(memory.halves.data(), {p.weight.shape[0]});
+  return true;
+}
+
+bool no_position_bias(const Session&, OpParams& params, ChangedInputs& memory) {
+  auto& p = params.get<as_compressor_state_params>();
+  memory.floats.assign(static_cast<std::size_t>(p.ape.shape[0] * p.ape.shape[1]), 0.0f);
+  p.ape = make_tensor(memory.floats.data(), {p.ape.shape[0], p.ape.shape[1]});
+  return true;
+}
+
+// |w|: then every head adds, and a missing ReLU still shows while a sign does not.
+bool positive_scores(const Session&, OpParams& params, ChangedInputs& memory) {
+  auto& p = params.get<as_indexer_topk_params>();
+  const std::int64_t tokens = p.logits.shape[0], width = p.logits.shape[1];
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    for (std::int64_t c = 0; c < width; ++c) {
+      memory.floats.push_back(static_cast<float>(std::fabs(element(p.logits, t, c))));
+    }
+  }
+  p.logits = make_tensor(memory.floats.data(), {tokens, width});
+  return true;
+}
+
+// The layer's rotary embedding with YaRN where it was without, without where it had it.
+template <class Params>
+bool yarn_turned(const Session& session, OpParams& params, ChangedInputs& memory) {
+  auto& p = params.get<Params>();
+  const ModelConfig& config = session.parts().config;
+  p.rope.factor = p.rope.factor > 1 ? 1 : config.yarn_factor;
+  p.rope.original_max_pos = config.yarn_original_max;
+  p.rope.beta_fast = config.yarn_beta_fast;
+  p.rope.beta_slow = config.yarn_beta_slow;
+  const std::int64_t rows = p.rope.table.shape[0];
+  memory.floats.resize(static_cast<std::size_t>(rows * p.rope.table.shape[1]));
+  cpu::build_rope_table(p.rope, rows, memory.floats.data(), session.parts().threads);
+  set_rope_table(p.rope, memory.floats.data(), rows);
+  return true;
+}
+
+// Lists of logical rows as slots of the paged cache, through the tables of the step.
+class SlotLists {
+ public:
+  SlotLists(const Session& session, int layer, CacheId id)
+      : metadata_(session.metadata()), space_(session.verifier().space()) {
+    const CacheSpec& spec = *session.parts().layout.find(layer, id);
+    table_ = metadata_.group_table(spec.group);
+    rows_per_block_ = spec.rows_per_block;
+    ratio_ = row_ratio(spec);
+  }
+
+  as_tensor slots(const as_tensor& rows, const as_tensor& lens,
+                  std::vector<std::int32_t>& memory) const {
+    const std::int64_t tokens = rows.shape[0], width = rows.shape[1];
+    memory.assign(static_cast<std::size_t>(tokens * width), -1);
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      const std::int32_t r = metadata_.request_of[static_cast<std::size_t>(t)];
+      const std::int64_t base = space_.base(metadata_.live[static_cast<std::size_t>(r)], ratio_);
+      for (std::int64_t k = 0; k < *at<std::int32_t>(lens, t); ++k) {
+        const std::int64_t row = *at<std::int32_t>(rows, t, k) - base;
+        if (row < 0 || row / rows_per_block_ >= table_.shape[1]) continue;
+        memory[static_cast<std::size_t>(t * width + k)] = static_cast<std::int32_t>(
+            *at<std::int32_t>(table_, r, row / rows_per_block_) * rows_per_block_ +
+            row % rows_per_block_);
+      }
+    }
+    return make_tensor(memory.data(), {tokens, width});
+  }
+
+ private:
+  const StepMetadata& metadata_;
+  const AddressSpace& space_;
+  as_tensor table_{};
+  std::int64_t rows_per_block_ = 1;
+  int ratio_ = 1;
+};
+
+// Window and entries that ref.sim, on its own history, attends to.
+bool reference_lists(const Session& session, OpParams& params, ChangedInputs& memory) {
+  if (memory.free == nullptr || memory.free->op() != params.op()) return false;
+  const auto& own = memory.free->get<as_sparse_attention_params>();
+  auto& p = params.get<as_sparse_attention_params>();
+  p.indices =
+      SlotLists(session, memory.layer, kSwaCache).slots(own.indices, own.lens, memory.integers);
+  p.lens = own.lens;
+  if (!present(p.extra_indices)) return true;
+  p.extra_indices = SlotLists(session, memory.layer, kMainCache)
+                        .slots(own.extra_indices, own.extra_lens, memory.more);
+  p.extra_lens = own.extra_lens;
+  return true;
+}
+
+}  // namespace
+
+bool reads_quantised_rows(as_op_id op) {
+  return op == AS_OP_SPARSE_ATTENTION || op == AS_OP_INDEXER_LOGITS;
+}
+
+std::vector<Change> changes_of(as_op_id op) {
+  const Change none = {kAsItRan, "nothing changed", as_it_ran};
+  switch (op) {
+    case AS_OP_SPARSE_ATTENTION:
+      return {none,
+              {"no sink", "every sink is -inf", no_sink},
+              {"window alone", "no compressed entries", window_alone},
+              {"entries alone", "no window rows", entries_alone},
+              {"own row alone", "each token attends its own row only", own_row_alone},
+              {kReferenceLists, "the rows ref.sim attends to on its own history", reference_lists}};
+    case AS_OP_Q_ROPE_KV_INSERT:
+      return {none,
+              {"no rotation", "RoPE turns by 0", no_rotation<as_q_rope_kv_insert_params>},
+              {"YaRN turned over", kYarnTurned, yarn_turned<as_q_rope_kv_insert_params>}};
+    case AS_OP_INVERSE_ROPE:
+      return {none,
+              {"no rotation", "RoPE turns by 0", no_rotation<as_inverse_rope_params>},
+              {"YaRN turned over", kYarnTurned, yarn_turned<as_inverse_rope_params>}};
+    case AS_OP_INDEXER_Q:
+      return {
+          none,
+          {"no rotation", "RoPE turns by 0", no_rotation<as_indexer_q_params>},
+          {"YaRN turned over", kYarnTurned, yarn_turned<as_indexer_q_params>},
+          {"Hadamard turned over", "on where it was off, off where it was on", hadamard_turned}};
+    case AS_OP_COMPRESS_INSERT:
+      return {none,
+              {"unit norm weights", "the norm's weights are 1",
+               unit_weights<as_compress_insert_params>},
+              {"YaRN turned over", kYarnTurned, yarn_turned<as_compress_insert_params>},
+              {"pooling rounding turned over", "pooled values rounded to bf16, or not",
+               pooling_rounded}};
+    case AS_OP_INDEXER_COMPRESS_INSERT:
+      return {none,
+              {"unit norm weights", "the norm's weights are 1",
+               unit_weights<as_compress_insert_params>},
+              {"YaRN turned over", kYarnTurned, yarn_turned<as_compress_insert_params>},
+              {"Hadamard turned over", "on where it was off, off where it was on", hadamard_turned},
+              {"pooling rounding turned over", "pooled values rounded to bf16, or not",
+               pooling_rounded}};
+    case AS_OP_COMPRESSOR_STATE:
+    case AS_OP_INDEXER_COMPRESSOR_STATE:
+      return {none, {"no position bias", "ape is 0", no_position_bias}};
+    case AS_OP_ATTN_NORM:
+    case AS_OP_FINAL_NORM:
+      return {none,
+              {"unit norm weights", "the norm's weights are 1", unit_weights<as_rms_norm_params>}};
+    case AS_OP_INDEXER_TOPK:
+      return {none, {"positive scores", "the magnitudes of the scores", positive_scores}};
+    default:
+      return {none};
+  }
+}
+
+}  // namespace attnscope
