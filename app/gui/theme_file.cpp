@@ -9,7 +9,7 @@
 
 #include "app/gui/themes.h"
 #include "app/text/text.h"
-#include "engine/config/scenario.h"
+#include "engine/io/assets_folder.h"
 #include "engine/io/json_file.h"
 #include "engine/io/json_object.h"
 #include "engine/io/nearest.h"

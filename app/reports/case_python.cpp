@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "engine/config/scenario.h"
+#include "engine/io/assets_folder.h"
 #include "engine/io/json_file.h"
 #include "engine/io/printable.h"
 #include "engine/opcase/case_run.h"

@@ -15,6 +15,7 @@
 #include "app/text/state_folder.h"
 #include "app/text/text.h"
 #include "engine/config/scenario.h"
+#include "engine/io/assets_folder.h"
 #include "engine/io/printable.h"
 
 namespace attnscope {

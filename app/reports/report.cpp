@@ -16,6 +16,7 @@
 #include "engine/cache/cache_layout.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/family/deepseek_v4/caches.h"
+#include "engine/io/assets_folder.h"
 #include "engine/io/json_file.h"
 #include "engine/io/printable.h"
 #include "engine/model/fp8_projections.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "app/workbench/capture_compare.h"
+#include "app/views/run_pair.h"
 
 namespace attnscope {
 

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "engine/config/scenario.h"
+#include "engine/io/assets_folder.h"
 #include "engine/io/shell_word.h"
 
 namespace attnscope {

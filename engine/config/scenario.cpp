@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "engine/family/deepseek_v4/caches.h"
+#include "engine/io/assets_folder.h"
 #include "engine/io/json_file.h"
 #include "engine/io/json_object.h"
 #include "engine/io/printable.h"
@@ -393,15 +393,6 @@ SchedulerOptions serving_options(const Scenario& scenario, const CacheLayout& la
 }
 
 void allow_text_files_anywhere(bool allowed) { anywhere = allowed; }
-
-Result<std::string> assets_folder() {
-  std::error_code code;
-  const char* chosen = std::getenv("ATTNSCOPE_ASSETS");
-  std::string folder = chosen != nullptr && *chosen != '\0' ? chosen : ATTNSCOPE_SOURCE_ASSETS;
-  if (fs::is_directory(folder, code)) return folder;
-  return Error{AS_NO_ENVIRONMENT, fmt::format("assets folder {}: not found", folder),
-               "set ATTNSCOPE_ASSETS to the folder that holds scenarios/ and prompts.md"};
-}
 
 std::vector<std::string> scenario_names() {
   std::vector<std::string> names;

@@ -126,7 +126,4 @@ void allow_text_files_anywhere(bool allowed);
 // A file named in a scenario: beside it, else in the assets folder.
 Result<std::string> find_scenario_file(const std::string& name, const std::string& scenario_path);
 
-// The assets folder: $ATTNSCOPE_ASSETS, else the one beside the sources the binary was built from.
-Result<std::string> assets_folder();
-
 }  // namespace attnscope

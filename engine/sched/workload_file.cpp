@@ -6,7 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "engine/config/scenario.h"
+#include "engine/io/assets_folder.h"
 #include "engine/io/json_file.h"
 #include "engine/io/json_object.h"
 

@@ -10,6 +10,7 @@
 #include "engine/cache/cache_layout.h"
 #include "engine/config/scenario.h"
 #include "engine/family/deepseek_v4/caches.h"
+#include "engine/io/assets_folder.h"
 #include "engine/io/json_file.h"
 
 namespace attnscope {
