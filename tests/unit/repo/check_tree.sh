@@ -34,6 +34,31 @@ sources() { files | grep -E '\.(h|c|cpp|cu|cuh)$'; }
 
 # ---- layers: includes go down only, are quoted from the root, and libraries stay where they belong
 
+# The folders of engine/ and of app/ from below: each may include itself and those before it.
+engine_floors='io tensorfile model cache sched decisions metadata family backend trace config
+  checkpoint session/step session/device session/verify session session/what_if session/persist
+  mutants capture opcase plugin golden'
+app_floors='text wiring views reports workbench gui panels cli'
+declare -A floor_of=()
+number_floors() {
+  local folder
+  for folder in $engine_floors; do floor_of[engine/$folder]=${#floor_of[@]}; done
+  for folder in $app_floors; do floor_of[app/$folder]=${#floor_of[@]}; done
+}
+
+# A folder is on no floor, or one includes a folder above it.
+check_floors() { # FILE INCLUDED
+  local from=${1%/*} to=${2%/*}
+  # Families lie on one floor: the list of them names each.
+  case $from in engine/family/*) from=engine/family ;; esac
+  case $to in engine/family/*) to=engine/family ;; esac
+  case $1 in engine/* | app/*) ;; *) return ;; esac
+  [ -n "${floor_of[$from]:-}" ] || { finding "$1: $from is on none of the floors" && return; }
+  case $2 in "${1%%/*}"/*) ;; *) return ;; esac
+  [ "${floor_of[$to]:-999}" -le "${floor_of[$from]}" ] ||
+    finding "$1: may not include \"$2\" ($to is above $from)"
+}
+
 # Sets `allowed` to the prefixes that a file may include.
 set_allowed() {
   case $1 in
@@ -60,6 +85,7 @@ check_quoted_include() { # FILE INCLUDED
     *.inc) [ -e "$(dirname "$1")/$2" ] || return ;;
   esac
   [ -e "$2" ] || finding "$1: \"$2\" is not a path from the root"
+  check_floors "$1" "$2"
   set_allowed "$1"
   for prefix in $allowed; do
     case $2 in "$prefix"*) return ;; esac
@@ -95,6 +121,7 @@ check_system_include() { # FILE INCLUDED
 
 check_layers() {
   local file included count=0
+  number_floors
   while IFS=: read -r file included; do
     count=$((count + 1))
     case $included in
