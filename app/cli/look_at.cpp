@@ -32,7 +32,7 @@ Result<std::unique_ptr<Session>> session_at(const LookAt& at, const Place& place
   options.references = References::kSim;
   options.lanes = at.lanes;
   options.threads = at.threads;
-  options.checkpoint_every = 0;
+  options.rewind_every = 0;
   return run_to_op(*scenario, all_lanes(), options, place, [&](Session& s) {
     if (after_op) after_op(s);
     return true;

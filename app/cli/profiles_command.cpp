@@ -84,7 +84,7 @@ Result<Outcome> run(const ProfilesCommand& command, Scenario scenario,
   SessionOptions options;
   options.references = References::kNone;
   options.threads = command.threads;
-  options.checkpoint_every = 0;
+  options.rewind_every = 0;
   auto session = Session::create(scenario, all_lanes(), options);
   if (!session) return session.error();
   Session& s = **session;

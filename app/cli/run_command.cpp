@@ -95,7 +95,7 @@ Result<as_status> run_command(const RunCommand& command) {
   if (!result) return result.error();
   if (result->stopped) ended_early();
   if (result->device_error) {
-    say(stderr, "the GPU failed, from its last checkpoint on the CPU lane computed: {}\n",
+    say(stderr, "the GPU failed, from its last rewind point on the CPU lane computed: {}\n",
         result->device_error->text());
   }
   const nlohmann::json report = make_report(*scenario, command.options, *result, key);

@@ -31,7 +31,7 @@ App::App(const Options& options, const GuiParts& parts) {
       options.cache_folder.empty() ? options.state_folder : options.cache_folder;
   if (!cache.empty()) bench.cache_folder = cache + "/sessions";
   bench.trace_budget_mb = settings_.trace_budget_mb;
-  bench.checkpoint_budget_mb = settings_.checkpoint_budget_mb;
+  bench.rewind_budget_mb = settings_.rewind_budget_mb;
   bench.threads = options.threads;
   bench.on_change = options.on_change;
   bench_ = std::make_unique<Workbench>(std::move(bench));

@@ -82,12 +82,12 @@ void ShellCommands::add_history(Shell& shell) {
       },
       "MiB");
   group.add(
-      "settings.checkpoint_budget", "Memory for checkpoints ..",
+      "settings.checkpoint_budget", "Memory for rewind points ..",
       "MiB kept for going back: the more, the fewer steps are computed again.", "",
       [&shell](std::string_view value) -> Result<void> {
         auto mb = whole_value(value, "settings.checkpoint_budget", 16, 1 << 20);
         if (!mb) return mb.error();
-        shell.change_settings([&](Settings& s) { s.checkpoint_budget_mb = *mb; });
+        shell.change_settings([&](Settings& s) { s.rewind_budget_mb = *mb; });
         return {};
       },
       "MiB");

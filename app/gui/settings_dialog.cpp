@@ -122,10 +122,10 @@ void SettingsDialog::draw_looks(Ui& ui) {
       ui, traces_, "settings.trace_budget", ui.settings.trace_budget_mb,
       "Tensors of past steps are kept in so much memory; older steps are replayed when they are "
       "asked for. Takes effect with the next session.");
-  label("Memory for checkpoints", "How few steps are replayed on the way back.");
+  label("Memory for rewind points", "How few steps are replayed on the way back.");
   draw_budget(
-      ui, checkpoints_, "settings.checkpoint_budget", ui.settings.checkpoint_budget_mb,
-      "Going back starts at the nearest checkpoint. When the memory is used up every second "
+      ui, rewind_points_, "settings.checkpoint_budget", ui.settings.rewind_budget_mb,
+      "Going back starts at the nearest rewind point. When the memory is used up every second "
       "one goes, over all steps.");
   label("Invariants",
         "What must hold of the block manager and the scheduler is checked around every step; the "
@@ -246,7 +246,7 @@ void SettingsDialog::draw(Ui& ui) {
   }
   if (dialog_.appearing()) {
     themes_ = theme_names();
-    traces_ = checkpoints_ = {};
+    traces_ = rewind_points_ = {};
     conflict_keys_.clear();
     shortcut_error_.clear();
   }

@@ -33,7 +33,7 @@ class SettingsDialog : public Overlay {
   Dialog dialog_;
   int page_ = 0;
   float scale_ = 0;  // percent while the slider is held; 0 = it is not
-  Budget traces_, checkpoints_;
+  Budget traces_, rewind_points_;
   std::string filter_;
   std::string capturing_;  // id of the command whose keys are being pressed
   std::string conflict_keys_, conflict_id_, conflict_with_, shortcut_error_;

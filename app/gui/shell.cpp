@@ -81,11 +81,11 @@ void Shell::restore_settings(Settings next) {
 
 void Shell::take_settings(Settings next) {
   const Invariants before = ui_.settings.invariants;
-  const std::int64_t checkpoints = ui_.settings.checkpoint_budget_mb;
+  const std::int64_t rewind = ui_.settings.rewind_budget_mb;
   ui_.settings = std::move(next);
   ui_.bench.set_trace_budget(ui_.settings.trace_budget_mb);
-  if (ui_.settings.checkpoint_budget_mb != checkpoints) {
-    ui_.bench.set_checkpoint_budget(ui_.settings.checkpoint_budget_mb);
+  if (ui_.settings.rewind_budget_mb != rewind) {
+    ui_.bench.set_rewind_budget(ui_.settings.rewind_budget_mb);
   }
   if (ui_.settings.invariants != before) ui_.bench.set_invariants(ui_.settings.invariants);
 }

@@ -297,10 +297,11 @@ void Shell::draw_status_bar() {
       if (bench.capture() == nullptr) {
         text += fmt::format("  ·  tracing: full, {} of {} MiB", now->trace_bytes >> 20,
                             ui_.settings.trace_budget_mb);
-        const CheckpointUse& back = now->checkpoints;
-        text += fmt::format("  ·  going back: {} checkpoints, {} of {} MiB, at most {} {} replayed",
-                            back.count, back.bytes >> 20, back.budget >> 20, back.longest_replay,
-                            back.longest_replay == 1 ? "step" : "steps");
+        const RewindUse& back = now->rewind;
+        text +=
+            fmt::format("  ·  going back: {} rewind points, {} of {} MiB, at most {} {} replayed",
+                        back.count, back.bytes >> 20, back.budget >> 20, back.longest_replay,
+                        back.longest_replay == 1 ? "step" : "steps");
       }
     }
     double sum = 0;

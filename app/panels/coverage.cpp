@@ -83,7 +83,7 @@ class CoveragePanel : public Panel {
   }
 
   void go_to_first(Workbench& bench, std::int64_t line) const {
-    const Exercised& path = view_.lines[static_cast<std::size_t>(line)].path;
+    const CoveredPath& path = view_.lines[static_cast<std::size_t>(line)].path;
     if (path.count == 0) return;
     Place place = bench.cursor();
     place.step = path.first_step;

@@ -120,7 +120,7 @@ Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistr
   auto requests = request_ids(options.requests, scenario);
   if (!requests) return requests.error();
   SessionOptions session_options = options.run.session;
-  session_options.checkpoint_every = 0;
+  session_options.rewind_every = 0;
   auto created = Session::create(scenario, lanes, session_options);
   if (!created) return created.error();
   Session& session = **created;

@@ -352,7 +352,7 @@ json make_report(const Scenario& scenario, const RunOptions& options, const RunR
           {"invariants", invariants_json(result.invariants)},
           {"guard", guard_json(result)},
           {"decisions", decisions_json(result)},
-          {"exercise", exercise_json(result.exercise)},
+          {"exercise", coverage_json(result.coverage)},
           {"budgets", budgets_json(result.summary)},
           {"near_ties", near_ties},
           {"steps", steps},

@@ -91,9 +91,9 @@ json invariants_json(const std::vector<Invariant>& invariants) {
   return out;
 }
 
-json exercise_json(const std::vector<Exercised>& exercise) {
+json coverage_json(const std::vector<CoveredPath>& coverage) {
   json out = json::array();
-  for (const Exercised& e : exercise) {
+  for (const CoveredPath& e : coverage) {
     out.push_back({{"name", e.name},
                    {"sentence", e.sentence},
                    {"advice", e.advice},
@@ -198,17 +198,17 @@ std::string taps_text(const Summary& summary) {
   return text;
 }
 
-std::string format_exercise(const json& exercise) {
+std::string format_coverage(const json& coverage) {
   std::string out;
   std::size_t missing = 0;
-  for (const json& e : exercise) {
+  for (const json& e : coverage) {
     if (e.at("count").get<std::int64_t>() > 0) continue;
     ++missing;
     out += fmt::format("  {:<26} {}; to get there: {}\n", e.at("name").get<std::string>(),
                        e.at("sentence").get<std::string>(), e.at("advice").get<std::string>());
   }
-  if (missing == 0) return fmt::format("all {} paths exercised\n", exercise.size());
-  return fmt::format("not exercised, {} of {}:\n{}", missing, exercise.size(), out);
+  if (missing == 0) return fmt::format("all {} paths exercised\n", coverage.size());
+  return fmt::format("not exercised, {} of {}:\n{}", missing, coverage.size(), out);
 }
 
 std::string format_curves(const json& curves) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/session/exercise.h"
+#include "engine/session/coverage.h"
 #include "engine/session/session.h"
 #include "engine/session/what_if/dump_invariants.h"
 
@@ -17,7 +17,7 @@ nlohmann::json number_json(double value);
 nlohmann::json blamed_json(const Summary& summary);
 nlohmann::json budgets_json(const Summary& summary);
 nlohmann::json invariants_json(const std::vector<Invariant>& invariants);
-nlohmann::json exercise_json(const std::vector<Exercised>& exercise);
+nlohmann::json coverage_json(const std::vector<CoveredPath>& coverage);
 // By layer and step: forced = worst budget used by the layer's own ops, free = 1-cos of its output
 // against ref.sim on its own history. null: not compared; "beyond": beyond any number.
 nlohmann::json curves_json(const std::vector<StepRecord>& steps);
@@ -30,6 +30,6 @@ std::string format_invariants(const nlohmann::json& invariants);
 // How many taps were compared and what came out, of a whole run: "2 706 taps compared, 12 wrong".
 std::string taps_text(const Summary& summary);
 // What the run has not exercised, and how a scenario would.
-std::string format_exercise(const nlohmann::json& exercise);
+std::string format_coverage(const nlohmann::json& coverage);
 
 }  // namespace attnscope

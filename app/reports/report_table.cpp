@@ -325,7 +325,7 @@ std::string format_report(const json& of_run, bool colour) {
   return out + table(report, paint) + drift(report, paint) + selections(report, paint) +
          near_ties(report, paint) + format_curves(report.at("curves")) + distributions(report) +
          format_slack(report.at("budgets")) + format_invariants(report.at("invariants")) +
-         format_guard(report.at("guard")) + format_exercise(report.at("exercise")) +
+         format_guard(report.at("guard")) + format_coverage(report.at("exercise")) +
          summary(report, paint);
 }
 

@@ -67,7 +67,7 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
   const bool on_gpu =
       std::any_of(options.session.lanes.begin(), options.session.lanes.end(),
                   [](const std::string& lane) { return lane.ends_with(DeviceRun::kLane); });
-  if (!on_gpu) session_options.checkpoint_every = 0;
+  if (!on_gpu) session_options.rewind_every = 0;
   // Nobody looks at tensors then: steps run as a whole and leave them on the GPU.
   const bool whole_steps =
       on_gpu && options.session.references == References::kNone && options.observer == nullptr;
@@ -85,7 +85,7 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
   const std::int64_t wanted_decode = options.decode_steps.value_or(scenario.decode_steps);
   DumpInvariants invariants;
   const bool check_invariants = options.session.invariants != Invariants::kOff;
-  Exercise exercise(session.parts().config);
+  Coverage coverage(session.parts().config);
   std::int64_t tokens = 0;
   const auto more = [&] {
     if (session.finished()) return false;
@@ -122,7 +122,7 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
       if (!session.ran_any()) continue;
       collect(result.distributions, session);
       if (check_invariants) invariants.op_done(session);
-      exercise.op_done(session);
+      coverage.op_done(session);
     }
     if (result.error || result.stopped) break;
     if (decoding) {
@@ -135,7 +135,7 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
   result.steps = session.history();
   result.serving = session.serving().totals();
   result.invariants = invariants.all();
-  result.exercise = exercise.all();
+  result.coverage = coverage.all();
   result.guard = session.guard().level();
   result.guarded_steps = session.guard().steps();
   result.violation = session.guard().violation();

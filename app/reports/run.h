@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "engine/session/exercise.h"
+#include "engine/session/coverage.h"
 #include "engine/session/session.h"
 #include "engine/session/what_if/dump_invariants.h"
 #include "engine/trace/distributions.h"
@@ -34,7 +34,7 @@ struct RunResult {
   std::optional<Violation> violation;
   DecisionCounts decisions{};  // of both, that were judged, by kind
   std::optional<WrongDecision> wrong_decision;
-  std::vector<Exercised> exercise;
+  std::vector<CoveredPath> coverage;
   Witnessed witnessed;
   std::string lanes;
   bool stopped = false;               // by RunOptions::stopped; what was done before it is here

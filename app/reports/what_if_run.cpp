@@ -32,7 +32,7 @@ Result<WhatIfOf> what_if_of(const Scenario& scenario, const LaneRegistry& regist
                             SessionOptions options, const LanesFrom& later, const Place& place,
                             const std::function<bool(double)>& progress) {
   options.references = References::kSim;
-  options.checkpoint_every = 0;
+  options.rewind_every = 0;
   if (later.step == 0) options.lanes = later.lanes;
   UnquantisedRows unquantised(place.layer);
   bool given_up = false;

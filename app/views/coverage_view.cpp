@@ -45,10 +45,10 @@ std::string sentence_of(const CoverageView& view, std::int64_t step) {
 
 CoverageView coverage_view(const SessionInfo& info, const Snapshot& snapshot, std::int64_t step) {
   CoverageView view;
-  std::map<std::int64_t, StepExercise> steps;
+  std::map<std::int64_t, StepCoverage> steps;
   for (const auto& summary : snapshot.steps) {
-    if (summary->exercise) {
-      steps.emplace(summary->step, *summary->exercise);
+    if (summary->coverage) {
+      steps.emplace(summary->step, *summary->coverage);
     } else {
       ++view.unwatched;
     }
@@ -62,10 +62,10 @@ CoverageView coverage_view(const SessionInfo& info, const Snapshot& snapshot, st
     return view;
   }
   const auto here = steps.find(step);
-  const std::vector<Exercised> in_step =
-      exercised(info.config, here == steps.end() ? std::map<std::int64_t, StepExercise>{}
-                                                 : std::map<std::int64_t, StepExercise>{*here});
-  const std::vector<Exercised> all = exercised(info.config, steps);
+  const std::vector<CoveredPath> in_step =
+      exercised(info.config, here == steps.end() ? std::map<std::int64_t, StepCoverage>{}
+                                                 : std::map<std::int64_t, StepCoverage>{*here});
+  const std::vector<CoveredPath> all = exercised(info.config, steps);
   for (std::size_t i = 0; i < all.size(); ++i) {
     view.lines.push_back({all[i], in_step[i].count});
     view.met += all[i].count > 0 ? 1 : 0;

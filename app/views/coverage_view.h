@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "engine/session/exercise.h"
+#include "engine/session/coverage.h"
 #include "engine/session/snapshot.h"
 
 namespace attnscope {
 
 struct CoverageLine {
-  Exercised path;
+  CoveredPath path;
   std::int64_t here = 0;  // how often in the step under the cursor
 };
 

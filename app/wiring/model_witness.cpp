@@ -177,10 +177,10 @@ ModelWitness::ModelWitness(std::unique_ptr<reference::ModelReference> model,
   figures_.hint = "without them, --hidden-states, the whole model is followed";
 }
 
-void ModelWitness::peer_op_done(const Session& session, const OpParams& params, int rank) {
+void ModelWitness::rank_op_done(const Session& session, const OpParams& params, int rank) {
   if (over_since_ && session.current().step > *over_since_) return;
   const TensorParallel peer{session.parts().config.parallel.size, rank};
-  audit_.peer_op_done(params, session.cursor().layer, peer);
+  audit_.rank_op_done(params, session.cursor().layer, peer);
 }
 
 Result<std::vector<TapResult>> ModelWitness::step_done(const Session& session, bool changed) {

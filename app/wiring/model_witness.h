@@ -51,7 +51,7 @@ class ModelWitness : public SessionWitness {
   ModelWitness(std::unique_ptr<reference::ModelReference> model, const Scenario& scenario);
 
   void op_done(const Session& session) override;
-  void peer_op_done(const Session& session, const OpParams& params, int rank) override;
+  void rank_op_done(const Session& session, const OpParams& params, int rank) override;
   Result<std::vector<TapResult>> step_done(const Session& session, bool changed) override;
   Witnessed witnessed() const override { return figures_; }
 

@@ -195,7 +195,7 @@ void WiringAudit::op_done(const OpParams& params, int layer, const TensorParalle
 }
 
 // What heads do not divide is the same on every rank, so that the ops before stand for the peer's.
-void WiringAudit::peer_op_done(const OpParams& params, int layer, const TensorParallel& peer) {
+void WiringAudit::rank_op_done(const OpParams& params, int layer, const TensorParallel& peer) {
   if (params.op() == AS_OP_Q_B_PROJ) peer_outputs_ = outputs_;
   peer_ = peer.rank;
   std::swap(outputs_, peer_outputs_);

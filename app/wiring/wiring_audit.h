@@ -47,7 +47,7 @@ class WiringAudit {
   void op_done(const OpParams& params, int layer, const TensorParallel& parallel,
                std::span<const std::int64_t> sample_rows);
   // Of an op that another rank ran, after the own ops of the layer.
-  void peer_op_done(const OpParams& params, int layer, const TensorParallel& peer);
+  void rank_op_done(const OpParams& params, int layer, const TensorParallel& peer);
   // Of this step, in causal order.
   const std::vector<WrongWire>& found() const { return found_; }
 

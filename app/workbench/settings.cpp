@@ -249,7 +249,7 @@ LoadedSettings load_settings(const std::string& path) {
   reader.flag("free_list_order", s.free_list_order);
   reader.flag("tour_seen", s.tour_seen);
   reader.whole("trace_budget_mb", 16, 1 << 20, s.trace_budget_mb);
-  reader.whole("checkpoint_budget_mb", 16, 1 << 20, s.checkpoint_budget_mb);
+  reader.whole("checkpoint_budget_mb", 16, 1 << 20, s.rewind_budget_mb);
   std::string invariants = invariants_name(s.invariants);
   reader.choice("invariants", {"off", "step", "call"}, invariants);
   s.invariants = *parse_invariants(invariants);
@@ -278,7 +278,7 @@ Result<void> save_settings(const Settings& settings, const std::string& path) {
   root["free_list_order"] = settings.free_list_order;
   root["tour_seen"] = settings.tour_seen;
   root["trace_budget_mb"] = settings.trace_budget_mb;
-  root["checkpoint_budget_mb"] = settings.checkpoint_budget_mb;
+  root["checkpoint_budget_mb"] = settings.rewind_budget_mb;
   root["invariants"] = invariants_name(settings.invariants);
   root["scenario"] = settings.scenario;
   root["recent"] = settings.recent;

@@ -23,7 +23,7 @@ struct Settings {
   bool free_list_order = false;        // pool map shows the free list's order
   bool tour_seen = false;
   std::int64_t trace_budget_mb = 256;
-  std::int64_t checkpoint_budget_mb = 256;
+  std::int64_t rewind_budget_mb = 256;
   Invariants invariants = default_invariants();
   std::string scenario = "default";              // open at the end: name or file
   std::vector<std::string> recent;               // scenario files, newest first, at most 10

@@ -101,7 +101,7 @@ void Workbench::Impl::start(const RunSetup& setup, bool warm) {
   }
   auto resumed = std::make_shared<bool>(false);
   WorkerOptions worker_options;
-  session_options.checkpoint_bytes = options.checkpoint_budget_mb << 20;
+  session_options.rewind_bytes = options.rewind_budget_mb << 20;
   worker_options.trace.budget_bytes = options.trace_budget_mb << 20;
   worker_options.on_change = options.on_change;
   const auto factory = [=, this, scenario = setup.scenario]() {
@@ -211,11 +211,11 @@ Result<void> Workbench::check_lanes(const std::vector<std::string>& lanes) const
 std::vector<std::string> Workbench::lane_names() const { return impl_->registry.names(); }
 void Workbench::set_trace_budget(std::int64_t mb) { impl_->options.trace_budget_mb = mb; }
 
-void Workbench::set_checkpoint_budget(std::int64_t mb) {
-  impl_->options.checkpoint_budget_mb = mb;
+void Workbench::set_rewind_budget(std::int64_t mb) {
+  impl_->options.rewind_budget_mb = mb;
   if (!impl_->worker) return;
   impl_->worker->post_setting("thinning out checkpoints", [mb](Session& s) -> Result<void> {
-    s.set_checkpoint_budget(mb << 20);
+    s.set_rewind_budget(mb << 20);
     return {};
   });
 }

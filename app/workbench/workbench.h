@@ -42,7 +42,7 @@ class Workbench {
   struct Options {
     std::string cache_folder;  // kept sessions; empty = none are kept
     std::int64_t trace_budget_mb = 256;
-    std::int64_t checkpoint_budget_mb = 256;
+    std::int64_t rewind_budget_mb = 256;
     int threads = 0;
     std::function<void()> on_change;  // from any thread: something new to show
   };
@@ -100,7 +100,7 @@ class Workbench {
   // Of sessions opened from now on.
   void set_trace_budget(std::int64_t mb);
   // Of this session and later ones.
-  void set_checkpoint_budget(std::int64_t mb);
+  void set_rewind_budget(std::int64_t mb);
   // Picks up new pictures and errors. True when anything changed since the last call.
   bool poll();
   // Null until a session's first picture.

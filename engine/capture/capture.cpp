@@ -8,7 +8,7 @@
 #include <new>
 
 #include "engine/capture/again.h"
-#include "engine/capture/exercise_line.h"
+#include "engine/capture/coverage_line.h"
 #include "engine/capture/recorded_sums.h"
 #include "engine/capture/trace_io.h"
 #include "engine/io/json_file.h"
@@ -148,7 +148,7 @@ Result<void> Capture::read_steps() {
     StepLine step;
     const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
     std::string wrong = from_json_fields(json, step);
-    if (wrong.empty() && !take_exercise(json, step.summary)) wrong = "exercise";
+    if (wrong.empty() && !take_coverage(json, step.summary)) wrong = "exercise";
     if (!wrong.empty()) {
       return damaged(fmt::format("line {} of steps.jsonl: '{}' is missing or of another kind",
                                  summaries_.size() + 1, wrong));

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "engine/capture/exercise_line.h"
+#include "engine/capture/coverage_line.h"
 #include "engine/capture/step_line.h"
 #include "engine/capture/trace_io.h"
 #include "engine/io/atomic_file.h"
@@ -223,7 +223,7 @@ Result<void> CaptureWriter::add(const StepSummary& summary, const StepTrace* tra
   }
   // Last: a step is there when its line is.
   std::string text = to_json_text(line);
-  put_exercise(summary, text);
+  put_coverage(summary, text);
   if (auto ok = append(steps_, "steps.jsonl", checked_line(text)); !ok) {
     return explain(ok.error());
   }

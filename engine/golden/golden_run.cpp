@@ -70,7 +70,7 @@ Result<void> run_scenario_steps(const GoldenSpec& spec, const LaneRegistry& regi
   session_options.witness = true;  // values to compare with may be those of a wrong model
   session_options.lanes = options.lanes.empty() ? spec.lanes : options.lanes;
   session_options.threads = options.threads;
-  session_options.checkpoint_every = 0;
+  session_options.rewind_every = 0;
   auto created = Session::create(*scenario, registry, session_options);
   if (!created) return created.error();
   Session& session = **created;

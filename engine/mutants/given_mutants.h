@@ -1,5 +1,5 @@
 // Planted bugs of what ops are given and no op puts out: lanes mutant:NAME of the op schedule. The
-// op itself is sound; what such a lane does between two ops is not. given_checks.h finds them.
+// op itself is sound; what such a lane does between two ops is not. input_checks.h finds them.
 #pragma once
 
 #include <vector>

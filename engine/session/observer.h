@@ -13,7 +13,7 @@ class SessionObserver {
   virtual void op_done(const Session& session) = 0;
   // The step's last op ran; lengths have advanced, sampled tokens are appended.
   virtual void step_done(const Session& session) = 0;
-  // The session went to a checkpoint: back, or forward over steps that had run before.
+  // The session went to a rewind point: back, or forward over steps that had run before.
   virtual void went_back(const Session& session) = 0;
   // From the session's step on, everything is computed anew by other lanes.
   virtual void lanes_changed(const Session&) {}

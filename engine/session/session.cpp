@@ -19,7 +19,7 @@
 #include "engine/model/memory.h"
 #include "engine/model/numbers.h"
 #include "engine/model/tensor_parallel.h"
-#include "engine/session/checkpoint_ring.h"
+#include "engine/session/rewind_points.h"
 #include "engine/session/step/between_ops.h"
 #include "engine/session/step/op_change.h"
 #include "engine/session/verify/recorded_rows.h"
@@ -215,10 +215,10 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
     if (!differing) return differing.error();
     s->verifier_->set_loaded(std::move(*differing));
   }
-  s->checkpoint_every_ = options.checkpoint_every;
-  s->checkpoints_ = std::make_unique<CheckpointRing>(options.checkpoint_bytes);
+  s->rewind_every_ = options.rewind_every;
+  s->rewind_points_ = std::make_unique<RewindPoints>(options.rewind_bytes);
   s->choose_witness(scenario, registry, options);
-  s->save_checkpoint();
+  s->save_rewind_point();
   if (s->keeps_digests()) {
     s->replay_watch_.came_to(0, s->replay_state(), parts.layout, parts.config.layers);
   }
@@ -635,7 +635,7 @@ void Session::finish_step() {
   current_ = {};
   in_step_ = false;
   cursor_ = {cursor_.step + 1, -1, 0, false};
-  if (checkpoint_every_ > 0 && cursor_.step % checkpoint_every_ == 0) save_checkpoint();
+  if (rewind_every_ > 0 && cursor_.step % rewind_every_ == 0) save_rewind_point();
 }
 
 void Session::check_step() {

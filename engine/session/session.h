@@ -1,6 +1,6 @@
 // The engine as a machine that stops anywhere: it advances by op, layer, step or until a predicate
-// holds, and goes back by checkpoint and replay. Same seed, scenario, lanes and SIMD level give the
-// same bytes for any number of threads.
+// holds, and goes back by rewind point and replay. Same seed, scenario, lanes and SIMD level give
+// the same bytes for any number of threads.
 //
 //   auto session = Session::create(scenario, lanes, options);
 //   while (!(*session)->finished()) if (auto ok = (*session)->step(); !ok) report(ok.error());
@@ -25,8 +25,8 @@
 #include "engine/session/device/device_run.h"
 #include "engine/session/observer.h"
 #include "engine/session/step/adversarial_lists.h"
-#include "engine/session/step/peers.h"
 #include "engine/session/step/slab.h"
+#include "engine/session/step/tensor_parallel_sum.h"
 #include "engine/session/verify/invariant_guard.h"
 #include "engine/session/verify/replay_watch.h"
 #include "engine/session/verify/token_watch.h"
@@ -41,8 +41,8 @@ struct SessionOptions {
   std::vector<std::string> lanes = {"cpu"};  // as LaneSelector::make
   int threads = 0;                           // 0 = all
   std::string tolerance_file;                // empty = assets/tolerances.json
-  std::int64_t checkpoint_every = 8;         // steps; 0 = none
-  std::int64_t checkpoint_bytes = std::int64_t{256} << 20;  // of all checkpoints together
+  std::int64_t rewind_every = 8;             // steps; 0 = none
+  std::int64_t rewind_bytes = std::int64_t{256} << 20;  // of all rewind points together
   Invariants invariants = default_invariants();
   // Decode steps that run as a whole on a GPU measure each op, which costs a third of their time
   // or more. Ops that somebody looks at are always measured.
@@ -85,15 +85,15 @@ struct StepRecord {
 };
 
 // What going back costs in memory and in steps.
-struct CheckpointUse {
+struct RewindUse {
   std::int64_t count = 0;
   std::int64_t bytes = 0;
   std::int64_t budget = 0;          // bytes
   std::int64_t longest_replay = 0;  // steps before any step that ran, at most
 };
 
-struct SessionCheckpoint;
-class CheckpointRing;
+struct RewindPoint;
+class RewindPoints;
 class OpChange;
 
 class Session {
@@ -115,9 +115,9 @@ class Session {
   Result<void> step();
   // Runs ops until the predicate holds after one, or everything is finished. True when it held.
   Result<bool> run_until(const std::function<bool(const Session&)>& predicate);
-  // Goes back (or forward) to a cursor: restores the nearest checkpoint at or before it, replays.
+  // Goes back (or forward) to a cursor: restores the nearest rewind point at or before it, replays.
   // Forward it restores one where that is nearer than the session itself: no more is computed than
-  // checkpoints().longest_replay says, as long as the steps have run before.
+  // rewind_use().longest_replay says, as long as the steps have run before.
   Result<void> seek(const Cursor& cursor);
   Result<void> step_back();  // to the start of the previous step, or of this one when inside it
   Result<void> op_back();
@@ -141,8 +141,8 @@ class Session {
   // steps say so too.
   const std::vector<std::string>& replay_faults() const { return replay_faults_; }
 
-  CheckpointUse checkpoints() const;
-  void set_checkpoint_budget(std::int64_t bytes);
+  RewindUse rewind_use() const;
+  void set_rewind_budget(std::int64_t bytes);
   // As SessionOptions::op_times, from the next step on.
   void measure_ops(bool on) { op_times_ = on; }
 
@@ -262,8 +262,8 @@ class Session {
   // Whether some token of the step sees more entries than may be selected.
   void note_selective();
   Result<void> take_device_times();
-  // After a failure of the device: back to the last checkpoint, and forward to where it failed, on
-  // the CPU lane from there on.
+  // After a failure of the device: back to the last rewind point, and forward to where it failed,
+  // on the CPU lane from there on.
   Result<void> leave_device(const Error& why);
   // The layer's output over all ranks.
   Result<void> sum_over_ranks(const CacheSource& source);
@@ -277,7 +277,7 @@ class Session {
   void check_restored();
   ReplayWatch::State replay_state() const;
   bool keeps_digests() const {
-    return checkpoint_every_ > 0 && verifier_->references() != References::kNone;
+    return rewind_every_ > 0 && verifier_->references() != References::kNone;
   }
   void embed();
   // The recorded rows take the place of what attn_norm gave.
@@ -285,11 +285,11 @@ class Session {
   void advance_cursor();
   // Of the op that ran last. Not at the start of step 0.
   Cursor cursor_before() const;
-  void save_checkpoint();
-  std::unique_ptr<SessionCheckpoint> make_checkpoint() const;
-  void restore(const SessionCheckpoint& checkpoint);
+  void save_rewind_point();
+  std::unique_ptr<RewindPoint> make_rewind_point() const;
+  void restore(const RewindPoint& rewind_point);
   // Content of the blocks and shadow that belong to a state of serving_.
-  void restore_rows(const SessionCheckpoint& checkpoint);
+  void restore_rows(const RewindPoint& rewind_point);
   // The records end before `step`; those of later steps wait in ahead_, or come from there.
   void cut_history(std::int64_t step);
 
@@ -321,7 +321,7 @@ class Session {
   std::map<std::pair<std::int64_t, bool>, PlannedRecord> planned_records_;
   Frame frame_{Frame::Kind::kEngine};
   AdversarialLists adversarial_;
-  Peers peers_{parts_, Frame::Kind::kEngine};
+  TensorParallelSum tensor_parallel_{parts_, Frame::Kind::kEngine};
   StepMetadata metadata_;
   StepHost host_;
   bool decided_ = false;             // schedule() of this step has run
@@ -332,8 +332,8 @@ class Session {
   StepRecord current_;
   std::vector<StepRecord> history_;
   std::deque<StepRecord> ahead_;  // of steps after history_ that ran before the session went back
-  std::unique_ptr<CheckpointRing> checkpoints_;
-  std::int64_t checkpoint_every_ = 0;
+  std::unique_ptr<RewindPoints> rewind_points_;
+  std::int64_t rewind_every_ = 0;
   OpParams last_params_, last_called_;
   bool ran_any_ = false;
   std::atomic<bool> cancelled_{false};

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "engine/backend/call_op.h"
-#include "engine/session/checkpoint_ring.h"
+#include "engine/session/rewind_points.h"
 #include "engine/session/session.h"
 #include "engine/session/step/op_change.h"
 
@@ -12,7 +12,7 @@ Result<void> Session::change_ops(OpChange* change, std::int64_t step) {
   forget_change();  // steps before it are as they were
   if (auto ok = seek({step, -1, 0, false}); !ok) return ok;
   if (cursor_.step != step) return {};  // cancelled on the way
-  checkpoints_->drop_after(step);
+  rewind_points_->drop_after(step);
   replay_watch_.forget_after(step);
   token_watch_->forget_plain();
   ahead_.clear();

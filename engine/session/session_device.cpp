@@ -6,7 +6,7 @@
 
 #include "engine/family/deepseek_v4/deepseek_v4.h"
 #include "engine/io/elapsed.h"
-#include "engine/session/checkpoint_ring.h"
+#include "engine/session/rewind_points.h"
 #include "kernels/layout/records.h"
 
 namespace attnscope {
@@ -146,13 +146,13 @@ Result<void> Session::leave_device(const Error& why) {
   const Cursor target = cursor_;
   device_.reset();
   compute_device_.reset();
-  const SessionCheckpoint& from = *checkpoints_->at_or_before(target.step);
+  const RewindPoint& from = *rewind_points_->at_or_before(target.step);
   const LaneSelector before = std::prev(lanes_from_.upper_bound(from.step))->second;
   lanes_from_.insert_or_assign(from.step, before);
   for (auto it = lanes_from_.find(from.step); it != lanes_from_.end(); ++it) {
     it->second = it->second.without(DeviceRun::kLane, *cpu_lanes_);
   }
-  checkpoints_->drop_after(from.step);
+  rewind_points_->drop_after(from.step);
   replay_watch_.forget_after(from.step);
   restore(from);
   ahead_.clear();

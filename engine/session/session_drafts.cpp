@@ -1,5 +1,5 @@
 // A session's drafts: where they come from, and what their verification leaves.
-#include "engine/session/session_checkpoint.h"
+#include "engine/session/rewind_point.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -12,7 +12,7 @@ Result<void> Session::make_drafter(const Scenario& scenario, const LaneRegistry&
   for (ScenarioRequest& request : plain.requests) request.abort_step = -1;
   SessionOptions quick = options;
   quick.references = References::kNone;
-  quick.checkpoint_every = 0;
+  quick.rewind_every = 0;
   quick.invariants = Invariants::kOff;
   auto session = build(plain, registry, quick, parts_.ranks);
   if (!session) return session.error();

@@ -11,7 +11,7 @@ Result<void> Session::sum_over_ranks(const CacheSource& source) {
   if (parts_.ranks.size() < 2) return {};
   as_call call = host_call(parts_.threads);
   call.host = &host_;
-  Peers::Runner runner;
+  TensorParallelSum::Runner runner;
   bool lost = false;  // the device, if anything
   OpParams part;      // wo_b of the peer that ran last
   const auto fetch_all = [&](const OpParams& params) -> Result<void> {
@@ -33,10 +33,10 @@ Result<void> Session::sum_over_ranks(const CacheSource& source) {
     if (id == parts_.graph->sum.made_by) part = params;
     if (ran) {
       // Looks at weights, numbers and places alone, also where no reference runs.
-      if (witness_) witness_->peer_op_done(*this, params, rank);
+      if (witness_) witness_->rank_op_done(*this, params, rank);
       if (references() == References::kNone) return {};
       if (auto ok = fetch_all(params); !ok) return ok;
-      return verifier_->peer_op(rank, layer, params, lane);
+      return verifier_->rank_op(rank, layer, params, lane);
     }
     lost = lane == DeviceRun::kLane;
     const int published = parts_.config.layers[static_cast<std::size_t>(layer)];
@@ -59,7 +59,7 @@ Result<void> Session::sum_over_ranks(const CacheSource& source) {
   runner.wrote = [&](const as_tensor& tensor) {
     if (device_) device_->residency().host_wrote(tensor);
   };
-  auto ok = peers_.sum(cursor_.layer, op_context(), frame_, source, runner);
+  auto ok = tensor_parallel_.sum(cursor_.layer, op_context(), frame_, source, runner);
   const BetweenOps* between = lanes_.between();
   if (ok && between != nullptr && between->summed != nullptr) {
     between->summed(frame_.get(parts_.graph->sum.total));

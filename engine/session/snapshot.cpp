@@ -88,7 +88,7 @@ std::shared_ptr<const Snapshot> take_snapshot(const Session& session, const Trac
   snapshot->steps = recorder.summaries();
   snapshot->traces = recorder.traces();
   snapshot->trace_bytes = recorder.bytes();
-  snapshot->checkpoints = session.checkpoints();
+  snapshot->rewind = session.rewind_use();
   return snapshot;
 }
 

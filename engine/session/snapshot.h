@@ -55,7 +55,7 @@ struct Snapshot {
   std::vector<std::shared_ptr<const StepSummary>> steps;
   std::vector<std::shared_ptr<const StepTrace>> traces;
   std::int64_t trace_bytes = 0;
-  CheckpointUse checkpoints;
+  RewindUse rewind;
 
   // nullptr when the step ran too long ago, or never.
   const StepTrace* trace(std::int64_t step) const;

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "engine/family/deepseek_v4/caches.h"
-#include "engine/session/exercise.h"
+#include "engine/session/coverage.h"
 #include "engine/session/place.h"
 #include "engine/session/session.h"
 #include "engine/session/snapshot.h"
@@ -260,8 +260,8 @@ void TraceRecorder::State::record_op(const Session& session) {
   summary.decode_only = session.current().decode_only;
   summary.decisions = session.current().decisions;
   summary.selective = session.current().selective;
-  if (!summary.exercise) summary.exercise.emplace();
-  note_exercise(session, &*summary.exercise);
+  if (!summary.coverage) summary.coverage.emplace();
+  note_coverage(session, &*summary.coverage);
   trace.bytes += copy_bytes(*op);
   std::shared_ptr<const OpTrace> done = std::move(op);
   current->outputs.add(session, done);

@@ -12,7 +12,7 @@
 namespace attnscope {
 namespace {
 
-// Given to ops by the session itself (session/verify/given_checks.h).
+// Given to ops by the session itself (session/verify/input_checks.h).
 bool is_given(const TapResult& result) {
   return result.tap.ends_with(kMetadataTap) || result.tap.ends_with(kTableTap) ||
          result.tap.ends_with(kChangedTap) || result.tap.ends_with(kWeightTap);

@@ -60,7 +60,7 @@ double anonymous_mb() {
 RunOptions run_options(std::int64_t decode_steps) {
   RunOptions options;
   options.session.references = References::kNone;
-  options.session.checkpoint_every = 0;
+  options.session.rewind_every = 0;
   if (decode_steps > 0) options.decode_steps = decode_steps;
   return options;
 }

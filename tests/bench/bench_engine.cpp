@@ -82,7 +82,7 @@ std::optional<Prefilled> prefill(benchmark::State& state, const Case& c) {
   }
   SessionOptions options;
   options.references = c.references;
-  options.checkpoint_every = 0;
+  options.rewind_every = 0;
   auto session = Session::create(*scenario, all_lanes(), options);
   if (!session) {
     fail(state, session.error().text());

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/session/exercise.h"
+#include "engine/session/coverage.h"
 #include "engine/session/place.h"
 #include "engine/session/what_if/dump_invariants.h"
 #include "engine/session/what_if/row_alone.h"
@@ -219,7 +219,7 @@ TEST(RowAlone, IsTheSameBitsAndSeesWhatDependsOnTheBatch) {
 
 struct Looked {
   std::vector<Invariant> invariants;
-  std::vector<Exercised> exercise;
+  std::vector<CoveredPath> coverage;
   const Invariant& of(const std::string& name) const {
     return *std::find_if(invariants.begin(), invariants.end(),
                          [&](const Invariant& i) { return i.name == name; });
@@ -229,7 +229,7 @@ struct Looked {
 Looked look(const std::string& lane, int steps) {
   auto session = tiny_session();
   DumpInvariants invariants;
-  Exercise exercise(session->parts().config);
+  Coverage coverage(session->parts().config);
   bool changed = lane.empty();
   while (session->cursor().step < steps) {
     if (session->cursor().step == kStepUnderTest && !changed) {
@@ -239,9 +239,9 @@ Looked look(const std::string& lane, int steps) {
     if (!session->op()) break;
     if (!session->ran_any()) continue;
     invariants.op_done(*session);
-    exercise.op_done(*session);
+    coverage.op_done(*session);
   }
-  return {invariants.all(), exercise.all()};
+  return {invariants.all(), coverage.all()};
 }
 
 TEST(Invariants, AllAreCheckedAndHoldInASoundRun) {
@@ -277,7 +277,7 @@ TEST(Invariants, EachIsBrokenByABugOfItsKind) {
 TEST(ExerciseCoverage, SaysWhatWasMetAndWhatWasNot) {
   const Looked looked = look("", 3);
   const auto count = [&](const std::string& name) {
-    for (const Exercised& e : looked.exercise) {
+    for (const CoveredPath& e : looked.coverage) {
       if (e.name == name) return e.count;
     }
     return std::int64_t{-1};
@@ -289,14 +289,14 @@ TEST(ExerciseCoverage, SaysWhatWasMetAndWhatWasNot) {
   for (const char* name : {"short_prompt", "recomputed", "prefill_beside_decode"}) {
     EXPECT_EQ(count(name), 0) << name;
   }
-  for (const Exercised& e : looked.exercise) {
+  for (const CoveredPath& e : looked.coverage) {
     EXPECT_FALSE(e.sentence.empty());
     EXPECT_FALSE(e.advice.empty());
     EXPECT_EQ(e.first_step < 0, e.count == 0) << e.name;
   }
   // A model without such layers is not asked for them.
-  const Exercise windows_only(*preset("tiny", {0}));
-  for (const Exercised& e : windows_only.all()) {
+  const Coverage windows_only(*preset("tiny", {0}));
+  for (const CoveredPath& e : windows_only.all()) {
     EXPECT_NE(e.name, "c128_boundary");
     EXPECT_NE(e.name, "selective_indexer");
   }

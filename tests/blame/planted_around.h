@@ -32,7 +32,7 @@ inline std::unique_ptr<Session> session_with(const Scenario& scenario, const Bet
   options.references = references;
   options.lanes = {"cpu", kPlantedLane};
   options.threads = 2;
-  options.checkpoint_every = 2;
+  options.rewind_every = 2;
   auto session = Session::create(scenario, lanes_with(between), options);
   EXPECT_TRUE(session) << session.error().text();
   return session ? std::move(*session) : nullptr;

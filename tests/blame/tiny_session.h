@@ -50,7 +50,7 @@ inline std::unique_ptr<Session> session_of(const Scenario& scenario,
   SessionOptions options;
   options.references = references;
   options.threads = 2;
-  options.checkpoint_every = 1;
+  options.rewind_every = 1;
   auto session = Session::create(scenario, all_lanes(), options);
   EXPECT_TRUE(session) << session.error().text();
   return session ? std::move(*session) : nullptr;

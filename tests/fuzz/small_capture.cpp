@@ -38,7 +38,7 @@ std::unique_ptr<Session> small_session() {
   SessionOptions options;
   options.references = References::kNone;
   options.threads = 1;
-  options.checkpoint_every = 1;
+  options.rewind_every = 1;
   return must(Session::create(small_scenario(), lanes, options));
 }
 

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "engine/family/deepseek_v4/caches.h"
-#include "engine/session/exercise.h"
+#include "engine/session/coverage.h"
 #include "kernels/mutants/mutants.h"
 #include "tests/golden/scenario_run.h"
 
@@ -25,7 +25,7 @@ Shown first_blamed(const std::string& scenario_name, const mutants::RareMutant& 
   if (!scenario) return shown;
   SessionOptions options;
   options.references = References::kSim;
-  options.checkpoint_every = 0;
+  options.rewind_every = 0;
   options.lanes = {"cpu", std::string(as_op_find(mutant.op)->name) + "=" + mutant.lane.name};
   auto session = Session::create(*scenario, all_lanes(), options);
   EXPECT_TRUE(session) << session.error().text();
@@ -119,7 +119,7 @@ TEST(ExerciseCoverage, AllScenariosTogetherLeaveNoPathOpen) {
     const auto run = run_scenario(*scenario, all_lanes(), options, {});
     ASSERT_TRUE(run) << name << ": " << run.error().text();
     ASSERT_FALSE(run->error) << name << ": " << run->error->text();
-    for (const Exercised& e : run->exercise) {
+    for (const CoveredPath& e : run->coverage) {
       counts[e.name] += e.count;
       if (e.count > 0 && where[e.name].empty()) where[e.name] = name;
     }

@@ -94,8 +94,8 @@ TEST(ServingScenarios, ChunksRunBesideDecodesByPriority) {
     mixed += sampling > 0 && goes_on && step.tokens > sampling + 8 ? 1 : 0;
   }
   EXPECT_GE(mixed, 5);
-  const auto path = std::ranges::find(run.exercise, "prefill_beside_decode", &Exercised::name);
-  ASSERT_NE(path, run.exercise.end());
+  const auto path = std::ranges::find(run.coverage, "prefill_beside_decode", &Exercised::name);
+  ASSERT_NE(path, run.coverage.end());
   EXPECT_GE(path->count, 5);
   // Both arrive in step 3; the chunks of "urgent" come first.
   const auto first_of = [&](std::int32_t request) {

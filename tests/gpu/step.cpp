@@ -75,7 +75,7 @@ void measure(std::int64_t requests, std::int64_t tokens, const std::vector<std::
   SessionOptions options;
   options.lanes = lanes;
   options.references = References::kNone;
-  options.checkpoint_every = 0;
+  options.rewind_every = 0;
   options.tolerance_file = ATTNSCOPE_SOURCE_DIR "/assets/tolerances.json";
   std::unique_ptr<Session> session;
   const double made = seconds_of(

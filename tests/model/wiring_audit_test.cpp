@@ -250,7 +250,7 @@ class AuditedAsPeer : public SessionObserver {
     if (layer < 0 || !has_heads(params.op())) return;
     of_heads_.push_back(params);
     if (params.op() != AS_OP_WO_B) return;
-    for (const OpParams& p : of_heads_) audit_.peer_op_done(p, layer, {own.size, peer_});
+    for (const OpParams& p : of_heads_) audit_.rank_op_done(p, layer, {own.size, peer_});
     of_heads_.clear();
   }
   void step_done(const Session&) override {

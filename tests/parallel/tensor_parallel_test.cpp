@@ -29,7 +29,7 @@ std::unique_ptr<Session> make(const Scenario& scenario, References references = 
   options.references = references;
   options.lanes = lanes;
   options.threads = 2;
-  options.checkpoint_every = 3;
+  options.rewind_every = 3;
   auto session = Session::create(scenario, all_lanes(), options);
   EXPECT_TRUE(session) << session.error().text();
   return std::move(*session);
@@ -327,7 +327,7 @@ TEST(TensorParallel, ADeviceThatFailsUnderAPeerIsLeft) {
     options.references = References::kNone;
     options.lanes = {"cuda"};
     options.threads = 2;
-    options.checkpoint_every = 3;
+    options.rewind_every = 3;
     options.device = device;
     auto gpu = Session::create(sliced(2, 0), host_device::lanes(), options);
     ASSERT_TRUE(gpu) << gpu.error().text();

@@ -54,7 +54,7 @@ class Residency : public SlabMirror {
   // last[i] = hidden[rows[i]], where the newer hidden state is.
   Result<void> gather(const as_tensor& hidden, const std::vector<std::int64_t>& rows,
                       const as_tensor& last);
-  // Host code has written any block (a checkpoint came back).
+  // Host code has written any block (a rewind point came back).
   void host_wrote_all_blocks();
 
   // Microseconds of every op run since the last call, in order; waits for them.

@@ -14,8 +14,8 @@
 
 #include "engine/io/byte_stream.h"
 #include "engine/model/numbers.h"
-#include "engine/session/checkpoint_ring.h"
 #include "engine/session/persist/record_io.h"
+#include "engine/session/rewind_points.h"
 #include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
@@ -25,7 +25,7 @@ namespace {
 constexpr char kMagic[8] = {'A', 'S', 'K', 'E', 'P', 'T', '0', '4'};
 // Of a program whose profiles had version 1, and which did not count decisions.
 constexpr char kFormerMagic[8] = {'A', 'S', 'K', 'E', 'P', 'T', '0', '3'};
-constexpr std::size_t kKeptCheckpoints = 2;  // the newest ones go along, for steps back
+constexpr std::size_t kKeptRewindPoints = 2;  // the newest ones go along, for steps back
 
 struct Header {
   char magic[8];
@@ -73,7 +73,7 @@ Error damaged(const std::string& path, const std::string& what) {
 }  // namespace
 
 // The friend of Session. What is written and read goes in one order:
-//   key, sizes | step records | steps of the pictures | pictures: now, then checkpoints | rows
+//   key, sizes | step records | steps of the pictures | pictures: now, then rewind points | rows
 // Requests, tables, keys and the free list are not written: going through the recorded steps again
 // without computing gives the same ones.
 class SessionFile {
@@ -82,7 +82,7 @@ class SessionFile {
   static Result<void> load(Session& session, const std::string& path, const std::string& key);
 
  private:
-  using Picture = SessionCheckpoint;  // of a step boundary
+  using Picture = RewindPoint;  // of a step boundary
   struct Row {
     const CacheSpec* spec;
     std::int64_t row;
@@ -391,13 +391,13 @@ Result<void> SessionFile::save(const Session& s, const std::string& path, const 
   ByteWriter out;
   write_identity(out, s, key);
   write_records(out, s.history_);
-  const std::unique_ptr<Picture> now = s.make_checkpoint();
+  const std::unique_ptr<Picture> now = s.make_rewind_point();
   std::vector<const Picture*> newest;
-  for (const auto& c : s.checkpoints_->all()) {
+  for (const auto& c : s.rewind_points_->all()) {
     if (c->step > 0 && c->step < s.cursor_.step) newest.push_back(c.get());
   }
   std::ranges::sort(newest, std::greater<>(), &Picture::step);
-  while (newest.size() > kKeptCheckpoints) newest.pop_back();
+  while (newest.size() > kKeptRewindPoints) newest.pop_back();
   out.value(std::uint64_t{newest.size()});
   for (const Picture* c : newest) out.value(c->step);
   write_blocks(out, s, *now, nullptr);
@@ -459,7 +459,7 @@ Result<void> SessionFile::load(Session& s, const std::string& path, const std::s
   }
   std::vector<StepRecord> history = read_records(in, !former);
   const auto kept = in.value<std::uint64_t>();
-  if (kept > kKeptCheckpoints) in.fail();
+  if (kept > kKeptRewindPoints) in.fail();
   // Newest first in the file, now in front; oldest first where they are rebuilt.
   std::vector<std::int64_t> steps{static_cast<std::int64_t>(history.size())};
   for (std::uint64_t i = 0; in.ok() && i < kept; ++i) {
@@ -479,15 +479,15 @@ Result<void> SessionFile::load(Session& s, const std::string& path, const std::s
   for (const Picture& picture : pictures) read_rows(in, s, picture, visited, rows);
   if (!in.at_end()) return misfit();
 
-  std::vector<std::unique_ptr<Picture>> checkpoints;
-  for (std::size_t i = 1; i < pictures.size() && s.checkpoint_every_ > 0; ++i) {
-    checkpoints.push_back(std::make_unique<Picture>(pictures[i]));
+  std::vector<std::unique_ptr<Picture>> rewind_points;
+  for (std::size_t i = 1; i < pictures.size() && s.rewind_every_ > 0; ++i) {
+    rewind_points.push_back(std::make_unique<Picture>(pictures[i]));
   }
   if (former) s.take_profiles(1);
   put_back(s, pictures.front(), rows);
-  for (auto& c : checkpoints) s.checkpoints_->add(std::move(c));
+  for (auto& c : rewind_points) s.rewind_points_->add(std::move(c));
   s.history_ = std::move(history);
-  if (s.checkpoint_every_ > 0) s.save_checkpoint();
+  if (s.rewind_every_ > 0) s.save_rewind_point();
   return {};
 }
 

@@ -1,6 +1,6 @@
 // A session kept on disk at a step boundary, so that the next start goes on where it was in a
 // fraction of a second: lengths, tokens, tables, blocks in use, the rows of the references' own
-// histories that can still be read, the results of all steps, and the newest two checkpoints, so
+// histories that can still be read, the results of all steps, and the newest two rewind points, so
 // that going back a few steps does not replay from the start.
 //
 // The file is a cache, not a document: it is only read by the program that wrote it, and `key` must

@@ -31,8 +31,8 @@ class History {
   std::vector<std::unique_ptr<std::uint8_t[]>> memory_;
 };
 
-// Which row every slot of a block was last written for, and in which step: what a checkpoint keeps
-// of the shadow. One list per spec of the block's group, in the order of the layout.
+// Which row every slot of a block was last written for, and in which step: what a rewind point
+// keeps of the shadow. One list per spec of the block's group, in the order of the layout.
 struct SlotMarks {
   std::vector<std::int64_t> rows;
   std::vector<std::int32_t> steps;

@@ -18,7 +18,7 @@
 #include "engine/cache/cache_event.h"
 #include "engine/metadata/step_metadata.h"
 #include "engine/sched/request.h"
-#include "engine/session/step/step_exercise.h"
+#include "engine/session/step/step_coverage.h"
 #include "engine/trace/tap_result.h"
 #include "engine/trace/tap_stats.h"
 #include "kernels/params/op_table.h"
@@ -216,7 +216,7 @@ struct StepSummary {
   std::int64_t preemptions = 0;
   std::int64_t decisions = 0;                // of scheduler and block manager, that were judged
   std::shared_ptr<const StepWrites> writes;  // null: not known
-  std::optional<StepExercise> exercise;      // none: the step ran before anybody watched
+  std::optional<StepCoverage> coverage;      // none: the step ran before anybody watched
 };
 
 }  // namespace attnscope

@@ -1,6 +1,6 @@
-// The sum over ranks against what the ranks gave: whoever adds up (peers.h) is not asked which
-// parts there were. Each rank's part is taken down when its wo_b has run, known by the weight that
-// it read.
+// The sum over ranks against what the ranks gave: whoever adds up (tensor_parallel_sum.h) is not
+// asked which parts there were. Each rank's part is taken down when its wo_b has run, known by the
+// weight that it read.
 #pragma once
 
 #include <optional>

@@ -13,7 +13,7 @@
 #include "engine/checkpoint/hidden_states.h"
 #include "engine/session/step/op_change.h"
 #include "engine/session/step/output_poison.h"
-#include "engine/session/step/peers.h"
+#include "engine/session/step/tensor_parallel_sum.h"
 #include "engine/session/verify/evidence.h"
 #include "engine/session/verify/kept_rows.h"
 #include "engine/session/verify/recorded_rows.h"
@@ -110,12 +110,12 @@ struct Verifier::FreeRun {
   FreeRun(const Lane* reference, const SessionParts& parts, const AddressSpace& space, bool exact)
       : lane(reference),
         frame(exact ? Frame::Kind::kExact : Frame::Kind::kSim),
-        peers(parts, frame.kind()),
+        tensor_parallel(parts, frame.kind()),
         history(parts.layout, space, exact) {}
 
   const Lane* lane;
   Frame frame;
-  Peers peers;
+  TensorParallelSum tensor_parallel;
   History history;
   OpParams last;     // of the op just run
   bool ran = false;  // this op
@@ -127,7 +127,7 @@ Verifier::Verifier(const SessionParts& parts, References references, const Addre
       references_(references),
       space_(space),
       shadow_(parts.layout, space, num_blocks, first_block),
-      take_over_(space_),
+      prefix_reuse_(space_),
       forced_(std::make_unique<ForcedCopy>(parts.layout, shadow_)),
       forced_exact_(std::make_unique<ForcedCopy>(parts.layout, shadow_)),
       sums_(parts) {
@@ -226,10 +226,10 @@ void Verifier::begin_tokens(const StepMetadata& step, const Serving& serving) {
 
 void Verifier::begin_blocks(const ServingStep& step, const Slab& slab) {
   for (const std::int32_t block : step.fresh) shadow_.forget_block(block);
-  take_over_.begin_step(step.shared);
-  if (take_over_.empty()) return;
+  prefix_reuse_.begin_step(step.shared);
+  if (prefix_reuse_.empty()) return;
   for (const CacheSpec& spec : parts_.layout.specs) {
-    take_over_.apply(spec, slab.cache(spec), false, shadow_, free_histories());
+    prefix_reuse_.apply(spec, slab.cache(spec), false, shadow_, free_histories());
   }
 }
 
@@ -355,7 +355,7 @@ Result<void> Verifier::after(int layer, const OpParams& params, const std::strin
       if (auto ok = run_free(layer, params.op(), *run); !ok) return ok;
     }
   }
-  if (!take_over_.empty()) share_rows(layer, params);
+  if (!prefix_reuse_.empty()) share_rows(layer, params);
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
     if (tap.direction != AS_TAP_OUT) continue;
@@ -379,7 +379,7 @@ void Verifier::read_nan_codes(int layer, const OpParams& params, const std::stri
   results_.push_back(std::move(result));
 }
 
-Result<void> Verifier::peer_op(int rank, int layer, const OpParams& params,
+Result<void> Verifier::rank_op(int rank, int layer, const OpParams& params,
                                const std::string& lane) {
   if (references_ == References::kNone) return {};
   const as_op_info& info = params.info();
@@ -401,7 +401,7 @@ Result<void> Verifier::peer_op(int rank, int layer, const OpParams& params,
     const as_tap_info& tap = info.taps[i];
     if (tap.direction != AS_TAP_OUT || tap.kind != AS_TAP_TENSOR) continue;
     if (!present(params.tensor(tap.offset))) continue;
-    if (auto ok = compare_tap(layer, params, i, lane, Whose::kPeers); !ok) return ok;
+    if (auto ok = compare_tap(layer, params, i, lane, Whose::kOtherRank); !ok) return ok;
   }
   const auto right = [](const TapResult& r) { return r.verdict != Verdict::kWrong; };
   const auto begin = results_.begin() + static_cast<std::ptrdiff_t>(first);
@@ -533,7 +533,7 @@ void Verifier::share_rows(int layer, const OpParams& params) {
     const as_tap_info& tap = info.taps[i];
     if (tap.direction != AS_TAP_OUT || tap.kind != AS_TAP_CACHE) continue;
     const CacheSpec& spec = *parts_.layout.of_tap(layer, params.op(), tap.offset);
-    take_over_.apply(spec, params.cache(tap.offset), true, shadow_, free_histories());
+    prefix_reuse_.apply(spec, params.cache(tap.offset), true, shadow_, free_histories());
   }
 }
 
@@ -583,13 +583,14 @@ Result<void> Verifier::run_free(int layer, as_op_id op, FreeRun& run) {
   const ModelGraph& graph = *parts_.graph;
   if (op == graph.after.ops().front()) gather_last(graph, run.frame, *step_);
   if (op == graph.sum.read_by) {
-    Peers::Runner runner;
+    TensorParallelSum::Runner runner;
     runner.op = [&](int, int, const OpParams& params) {
       return call(run.lane, params, parts_.threads);
     };
     runner.fetch = [](const as_tensor&) { return Result<void>(); };
     runner.wrote = [](const as_tensor&) {};
-    if (auto ok = run.peers.sum(layer, context, run.frame, source, runner); !ok) return ok;
+    if (auto ok = run.tensor_parallel.sum(layer, context, run.frame, source, runner); !ok)
+      return ok;
   }
   run.last = layer_op_params(op, layer, context, run.frame, source);
   if (op == AS_OP_TOPK_TO_SLOTS) {

@@ -21,10 +21,10 @@
 #include "engine/session/step/session_parts.h"
 #include "engine/session/step/slab.h"
 #include "engine/session/verify/forced_copy.h"
-#include "engine/session/verify/given_checks.h"
+#include "engine/session/verify/input_checks.h"
 #include "engine/session/verify/mass_moved.h"
+#include "engine/session/verify/prefix_reuse.h"
 #include "engine/session/verify/sum_watch.h"
-#include "engine/session/verify/takeover.h"
 #include "engine/session/verify/weight_watch.h"
 #include "engine/trace/compare.h"
 
@@ -57,7 +57,7 @@ class Verifier {
   // An op of another rank has run on its slice, beside this rank's; all its tensors are on the
   // host. What is wrong becomes a result, of a tap "o.rank1"; what is right is not counted, as the
   // rank that is seen stands for all.
-  Result<void> peer_op(int rank, int layer, const OpParams& params, const std::string& lane);
+  Result<void> rank_op(int rank, int layer, const OpParams& params, const std::string& lane);
   void summed(int layer, const as_tensor& y);
   // Something is wrong that no op of the step says: a result of the step in progress, or, between
   // two steps, of the next one. Layers are published numbers.
@@ -118,7 +118,7 @@ class Verifier {
   TapResult rows_result(int layer, const OpParams& params, const std::string& tap,
                         const as_cache& cache, const RowCheck& check,
                         const std::string& lane) const;
-  // What the op is given beside the outputs of others (given_checks.h).
+  // What the op is given beside the outputs of others (input_checks.h).
   void check_given(int layer, const OpParams& params);
   void given(int layer, TapResult result);
   // A lane that writes to its inputs would be judged on what it wrote there.
@@ -135,7 +135,7 @@ class Verifier {
                      const std::string& lane);
   Result<void> run_forced(int layer, const OpParams& params);
   Result<void> run_free(int layer, as_op_id op, FreeRun& run);
-  enum class Whose { kOwn, kPeers };  // of the rank that is seen, or of another
+  enum class Whose { kOwn, kOtherRank };  // of the rank that is seen, or of another
   Result<void> compare_tap(int layer, const OpParams& params, std::uint32_t index,
                            const std::string& lane, Whose whose = Whose::kOwn);
   // Fills result.quantisation of a quantising op's tap; true when the engine's value lies beyond
@@ -149,7 +149,7 @@ class Verifier {
   References references_;
   AddressSpace space_;
   Shadow shadow_;
-  TakeOver take_over_;
+  PrefixReuse prefix_reuse_;
   std::int64_t step_number_ = 0;
   const StepMetadata* step_ = nullptr;
   LogicalMetadata logical_;

@@ -35,7 +35,7 @@ class SessionWitness {
   // An op ran and was compared; its params, results and the step's metadata are still in place.
   virtual void op_done(const Session& session) = 0;
   // Another rank's op ran in the layer where the session stands; its params are still in place.
-  virtual void peer_op_done(const Session& session, const OpParams& params, int rank) = 0;
+  virtual void rank_op_done(const Session& session, const OpParams& params, int rank) = 0;
   // The step is the last one of the history, its tokens are appended. Gives what is wrong beyond
   // its results. changed: ops were computed otherwise on purpose (op_change.h).
   virtual Result<std::vector<TapResult>> step_done(const Session& session, bool changed) = 0;

@@ -227,7 +227,7 @@ Result<std::vector<WhatIfAfter>> what_if_after(const Scenario& scenario,
   const auto unquantised = std::ranges::find(*plans, true, &Plan::unquantised);
   const bool exact = unquantised != plans->end();
   options.references = exact ? References::kBoth : References::kSim;
-  options.checkpoint_every = std::max<std::int64_t>(1, place.step);
+  options.rewind_every = std::max<std::int64_t>(1, place.step);
   auto made = Session::create(scenario, registry, options);
   if (!made) return made.error();
   Session& session = **made;

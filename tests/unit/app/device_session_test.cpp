@@ -15,13 +15,13 @@ struct Made {
 };
 
 Made make(std::vector<std::string> lanes = {"cuda"}, References references = References::kNone,
-          std::int64_t checkpoint_every = 3, const Scenario& scenario = small_scenario()) {
+          std::int64_t rewind_every = 3, const Scenario& scenario = small_scenario()) {
   Made made;
   SessionOptions options;
   options.references = references;
   options.lanes = std::move(lanes);
   options.threads = 2;
-  options.checkpoint_every = checkpoint_every;
+  options.rewind_every = rewind_every;
   options.device = made.device;
   auto session = Session::create(scenario, host_device::lanes(), options);
   EXPECT_TRUE(session) << session.error().text();

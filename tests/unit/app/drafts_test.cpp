@@ -30,7 +30,7 @@ std::unique_ptr<Session> make(const Scenario& scenario, References references = 
   SessionOptions options;
   options.references = references;
   options.threads = 2;
-  options.checkpoint_every = 3;
+  options.rewind_every = 3;
   options.invariants = Invariants::kCall;
   auto session = Session::create(scenario, all_lanes(), options);
   EXPECT_TRUE(session) << session.error().text();

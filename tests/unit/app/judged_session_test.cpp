@@ -20,7 +20,7 @@ std::unique_ptr<Session> make(const Scenario& scenario, Invariants invariants = 
   SessionOptions options;
   options.references = References::kNone;
   options.threads = 2;
-  options.checkpoint_every = 3;
+  options.rewind_every = 3;
   options.invariants = invariants;
   auto session = Session::create(scenario, all_lanes(), options);
   EXPECT_TRUE(session) << session.error().text();

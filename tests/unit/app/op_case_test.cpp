@@ -54,7 +54,7 @@ const std::vector<OpCase>& cases_of_step_two() {
     Keeper keeper(2);
     SessionOptions options;
     options.references = References::kSim;
-    options.checkpoint_every = 0;
+    options.rewind_every = 0;
     auto session = Session::create(small_scenario(), all_lanes(), options);
     EXPECT_TRUE(session);
     (*session)->set_observer(&keeper);
@@ -327,7 +327,7 @@ TEST_F(OpCaseTest, ACaptureGivesTheCasesOfItsSession) {
   TraceRecorder recorder(rows);
   SessionOptions options;
   options.references = References::kNone;
-  options.checkpoint_every = 0;
+  options.rewind_every = 0;
   auto session = Session::create(small_scenario(), all_lanes(), options);
   ASSERT_TRUE(session);
   Both both(keeper, recorder);

@@ -20,11 +20,11 @@ namespace attnscope {
 namespace session_serving_test {
 
 std::unique_ptr<Session> make(const Scenario& scenario, References references = References::kNone,
-                              std::int64_t checkpoint_every = 3) {
+                              std::int64_t rewind_every = 3) {
   SessionOptions options;
   options.references = references;
   options.threads = 2;
-  options.checkpoint_every = checkpoint_every;
+  options.rewind_every = rewind_every;
   options.invariants = Invariants::kCall;
   auto session = Session::create(scenario, all_lanes(), options);
   EXPECT_TRUE(session) << session.error().text();

@@ -18,12 +18,12 @@ namespace session_test {
 
 std::unique_ptr<Session> make(const Scenario& scenario, References references = References::kNone,
                               std::vector<std::string> lanes = {"cpu"}, int threads = 2,
-                              std::int64_t checkpoint_every = 3) {
+                              std::int64_t rewind_every = 3) {
   SessionOptions options;
   options.references = references;
   options.lanes = std::move(lanes);
   options.threads = threads;
-  options.checkpoint_every = checkpoint_every;
+  options.rewind_every = rewind_every;
   auto session = Session::create(scenario, all_lanes(), options);
   EXPECT_TRUE(session) << session.error().text();
   return std::move(*session);

@@ -54,7 +54,7 @@ Settings changed() {
   s.free_list_order = true;
   s.tour_seen = true;
   s.trace_budget_mb = 1024;
-  s.checkpoint_budget_mb = 512;
+  s.rewind_budget_mb = 512;
   s.recent = {"b.json", "a.json"};
   s.invariants = Invariants::kCall;
   s.shortcuts = {{"step.forward", "Ctrl+Right"}, {"step.back", ""}};

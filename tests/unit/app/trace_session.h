@@ -17,12 +17,12 @@ namespace attnscope {
 inline std::unique_ptr<Session> small_session(References references = References::kNone,
                                               const Scenario& scenario = small_scenario(),
                                               const std::string& lane = "cpu",
-                                              std::int64_t checkpoint_every = 3) {
+                                              std::int64_t rewind_every = 3) {
   SessionOptions options;
   options.references = references;
   options.lanes = {lane};
   options.threads = 2;
-  options.checkpoint_every = checkpoint_every;
+  options.rewind_every = rewind_every;
   auto session = Session::create(scenario, all_lanes(), options);
   EXPECT_TRUE(session) << session.error().text();
   return std::move(*session);

@@ -17,7 +17,7 @@ SessionWorker::Factory factory(References references = References::kNone) {
   return [=] {
     SessionOptions options;
     options.references = references;
-    options.checkpoint_every = 3;
+    options.rewind_every = 3;
     return Session::create(small_scenario(), all_lanes(), options);
   };
 }

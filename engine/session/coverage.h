@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "engine/session/session.h"
-#include "engine/session/step/step_exercise.h"
+#include "engine/session/step/step_coverage.h"
 
 namespace attnscope {
 
-struct Exercised {
+struct CoveredPath {
   std::string name;        // "selective_indexer"
   std::string sentence;    // what it means
   std::string advice;      // how a scenario gets there
@@ -21,23 +21,23 @@ struct Exercised {
 };
 
 // Adds what the op that ran last met.
-void note_exercise(const Session& session, StepExercise* step);
+void note_coverage(const Session& session, StepCoverage* step);
 
 // Those that the model can reach, over all steps, by step number.
-std::vector<Exercised> exercised(const ModelConfig& config,
-                                 const std::map<std::int64_t, StepExercise>& steps);
+std::vector<CoveredPath> exercised(const ModelConfig& config,
+                                   const std::map<std::int64_t, StepCoverage>& steps);
 
 // Of a whole run.
-class Exercise {
+class Coverage {
  public:
-  explicit Exercise(const ModelConfig& config) : config_(config) {}
+  explicit Coverage(const ModelConfig& config) : config_(config) {}
   // After every op of a session.
   void op_done(const Session& session);
-  std::vector<Exercised> all() const { return exercised(config_, steps_); }
+  std::vector<CoveredPath> all() const { return exercised(config_, steps_); }
 
  private:
   ModelConfig config_;
-  std::map<std::int64_t, StepExercise> steps_;
+  std::map<std::int64_t, StepCoverage> steps_;
 };
 
 }  // namespace attnscope

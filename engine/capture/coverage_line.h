@@ -9,8 +9,8 @@
 namespace attnscope {
 
 // line: the text of an object that has keys.
-void put_exercise(const StepSummary& summary, std::string& line);
+void put_coverage(const StepSummary& summary, std::string& line);
 // Nothing where the line has none: it is of an older program, or nobody watched. False: damaged.
-bool take_exercise(const nlohmann::json& line, StepSummary& summary);
+bool take_coverage(const nlohmann::json& line, StepSummary& summary);
 
 }  // namespace attnscope

@@ -1,4 +1,4 @@
-// What a checkpoint of a session holds. Private to the session.
+// What a rewind point of a session holds. Private to the session.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ struct KeptBlock {
 
 // A step boundary. Histories are not copied: rows are addressed by position, and a replay writes
 // the same ones again. Only where a request was preempted later and computed a row anew does the
-// shadow's record come from the block's bytes. Blocks are shared with checkpoints around it in
+// shadow's record come from the block's bytes. Blocks are shared with rewind points around it in
 // which they are the same: most of them, since a step writes only the last block of each group.
-struct SessionCheckpoint {
+struct RewindPoint {
   std::int64_t step = 0;
   Serving serving;
   ServingJudge judge;

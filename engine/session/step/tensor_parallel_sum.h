@@ -20,10 +20,10 @@ namespace attnscope {
 
 struct SessionParts;
 
-class Peers {
+class TensorParallelSum {
  public:
   // Of the engine or of a free-running reference, as its frame.
-  Peers(const SessionParts& parts, Frame::Kind kind) : parts_(parts), frame_(kind) {}
+  TensorParallelSum(const SessionParts& parts, Frame::Kind kind) : parts_(parts), frame_(kind) {}
 
   struct Runner {
     // Runs one op of a peer.

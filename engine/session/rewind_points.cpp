@@ -1,4 +1,4 @@
-#include "engine/session/checkpoint_ring.h"
+#include "engine/session/rewind_points.h"
 
 #include <algorithm>
 
@@ -12,7 +12,7 @@ std::int64_t block_bytes(const KeptBlock& block) {
 }
 
 // Without the blocks.
-std::int64_t own_bytes(const SessionCheckpoint& c) {
+std::int64_t own_bytes(const RewindPoint& c) {
   std::size_t bytes = sizeof(c) + c.ids.size() * sizeof(c.ids[0]) +
                       c.blocks.size() * (sizeof(c.blocks[0]) + 48);  // and its place among holders
   for (const auto& groups : c.tables) {
@@ -23,7 +23,7 @@ std::int64_t own_bytes(const SessionCheckpoint& c) {
 
 }  // namespace
 
-std::shared_ptr<const KeptBlock> SessionCheckpoint::find(std::int32_t id) const {
+std::shared_ptr<const KeptBlock> RewindPoint::find(std::int32_t id) const {
   const auto it = std::ranges::lower_bound(ids, id);
   if (it == ids.end() || *it != id) return nullptr;
   return blocks[static_cast<std::size_t>(it - ids.begin())];
@@ -41,7 +41,7 @@ std::int64_t serving_bytes(const Serving& serving) {
   return bytes + static_cast<std::int64_t>(serving.events().capacity() * sizeof(CacheEvent));
 }
 
-void CheckpointRing::add(std::unique_ptr<SessionCheckpoint> c) {
+void RewindPoints::add(std::unique_ptr<RewindPoint> c) {
   all_.reserve(all_.size() + 1);  // what may fail comes first
   holders_.reserve(holders_.size() + c->blocks.size());
   for (const auto& block : c->blocks) {
@@ -54,7 +54,7 @@ void CheckpointRing::add(std::unique_ptr<SessionCheckpoint> c) {
   thin_out();
 }
 
-void CheckpointRing::remove(std::size_t place) {
+void RewindPoints::remove(std::size_t place) {
   const auto at = all_.begin() + static_cast<std::ptrdiff_t>(place);
   for (const auto& block : (*at)->blocks) {
     const auto holder = holders_.find(block.get());
@@ -66,7 +66,7 @@ void CheckpointRing::remove(std::size_t place) {
   all_.erase(at);
 }
 
-void CheckpointRing::thin_out() {
+void RewindPoints::thin_out() {
   while (bytes_ > budget_ && all_.size() > 1) {
     // The newest one is where the next steps back go; it stays while any other can go.
     std::size_t least = all_.size() - 1;
@@ -78,36 +78,36 @@ void CheckpointRing::thin_out() {
   }
 }
 
-bool CheckpointRing::has(std::int64_t step) const {
-  const SessionCheckpoint* c = at_or_before(step);
+bool RewindPoints::has(std::int64_t step) const {
+  const RewindPoint* c = at_or_before(step);
   return c != nullptr && c->step == step;
 }
 
-const SessionCheckpoint* CheckpointRing::at_or_before(std::int64_t step) const {
-  const SessionCheckpoint* found = nullptr;
+const RewindPoint* RewindPoints::at_or_before(std::int64_t step) const {
+  const RewindPoint* found = nullptr;
   for (const auto& c : all_) {
     if (c->step <= step) found = c.get();
   }
   return found;
 }
 
-const SessionCheckpoint* CheckpointRing::after(std::int64_t step) const {
+const RewindPoint* RewindPoints::after(std::int64_t step) const {
   for (const auto& c : all_) {
     if (c->step > step) return c.get();
   }
   return nullptr;
 }
 
-void CheckpointRing::drop_after(std::int64_t step) {
+void RewindPoints::drop_after(std::int64_t step) {
   while (!all_.empty() && all_.back()->step > step) remove(all_.size() - 1);
 }
 
-void CheckpointRing::set_budget(std::int64_t bytes) {
+void RewindPoints::set_budget(std::int64_t bytes) {
   budget_ = bytes;
   thin_out();
 }
 
-std::int64_t CheckpointRing::longest_replay(std::int64_t steps) const {
+std::int64_t RewindPoints::longest_replay(std::int64_t steps) const {
   std::int64_t longest = 0;
   for (std::size_t i = 0; i < all_.size(); ++i) {
     const std::int64_t next = i + 1 < all_.size() ? all_[i + 1]->step : steps + 1;

@@ -9,9 +9,9 @@
 
 namespace attnscope {
 
-class TakeOver {
+class PrefixReuse {
  public:
-  explicit TakeOver(const AddressSpace& space) : space_(space) {}
+  explicit PrefixReuse(const AddressSpace& space) : space_(space) {}
 
   void begin_step(std::vector<SharedBlock> blocks) { blocks_ = std::move(blocks); }
   // Blocks of one spec's group: those that were complete before the step, or (this_step) those that

@@ -1,4 +1,4 @@
-#include "engine/session/exercise.h"
+#include "engine/session/coverage.h"
 
 #include <fmt/format.h>
 
@@ -19,14 +19,14 @@ constexpr double kSinkMass = 0.1;
 constexpr std::int32_t kManyKeys = 1024;                    // entries scored for a token
 constexpr std::int64_t kFarOffset = std::int64_t{1} << 31;  // bytes: beyond 32 bits with a sign
 
-Exercised chunk_at(int rest) {
+CoveredPath chunk_at(int rest) {
   return {fmt::format("chunk_at_{}_mod_4", rest),
           fmt::format("a later chunk of a prompt began at a position of {} modulo 4", rest),
           "a token budget that is odd, and a prompt of several times as many tokens"};
 }
 
 // By Path; count and first are open.
-std::vector<Exercised> paths(const ModelConfig& config) {
+std::vector<CoveredPath> paths(const ModelConfig& config) {
   const std::string selective = fmt::format("a prompt of more than {} tokens",
                                             4 * static_cast<std::int64_t>(config.index_topk) + 2);
   return {
@@ -94,7 +94,7 @@ bool reachable(const ModelConfig& config, Path path) {
   }
 }
 
-void blocks(const Session& session, StepExercise* step) {
+void blocks(const Session& session, StepCoverage* step) {
   const StepMetadata& m = session.metadata();
   const std::vector<BlockOwner>& replaced = session.serving().step().replaced;
   step->of(Path::kBlockReused) +=
@@ -108,7 +108,7 @@ void blocks(const Session& session, StepExercise* step) {
   }
 }
 
-void tokens(const Session& session, StepExercise* step) {
+void tokens(const Session& session, StepCoverage* step) {
   const StepMetadata& m = session.metadata();
   const ModelConfig& config = session.parts().config;
   const auto blocks_of_swa = session.parts().layout.find(0, kSwaCache)->block_size();
@@ -139,7 +139,7 @@ void tokens(const Session& session, StepExercise* step) {
   if (chunks > 0 && decodes > 0) ++step->of(Path::kMixedStep);
 }
 
-void selection(const Session& session, StepExercise* step) {
+void selection(const Session& session, StepCoverage* step) {
   const auto& p = session.last_params().get<as_indexer_topk_params>();
   const std::int64_t width = p.indices.shape[1];
   std::int64_t selective = 0, ties = 0, many = 0;
@@ -174,7 +174,7 @@ std::int64_t far_rows(const OpParams& params) {
 }
 
 // A sampled row with the next row of its request beside it is the verification of a draft.
-void drafts(const Session& session, StepExercise* step) {
+void drafts(const Session& session, StepCoverage* step) {
   const StepMetadata& m = session.metadata();
   const auto& p = session.last_params().get<as_sample_params>();
   bool holds = true;
@@ -191,7 +191,7 @@ void drafts(const Session& session, StepExercise* step) {
   }
 }
 
-void attention(const Session& session, StepExercise* step) {
+void attention(const Session& session, StepCoverage* step) {
   const auto& p = session.last_params().get<as_sparse_attention_params>();
   std::int64_t above = 0, below = 0, long_rows = 0;
   for (std::int64_t t = 0; t < p.lse.shape[0]; ++t) {
@@ -212,7 +212,7 @@ void attention(const Session& session, StepExercise* step) {
 
 }  // namespace
 
-void note_exercise(const Session& session, StepExercise* step) {
+void note_coverage(const Session& session, StepCoverage* step) {
   switch (session.last_params().op()) {
     case AS_OP_BLOCK_TABLES:
       return blocks(session, step);
@@ -232,10 +232,10 @@ void note_exercise(const Session& session, StepExercise* step) {
   }
 }
 
-std::vector<Exercised> exercised(const ModelConfig& config,
-                                 const std::map<std::int64_t, StepExercise>& steps) {
-  std::vector<Exercised> all = paths(config), out;
-  const auto met = [](Exercised& item, std::int64_t step, std::int64_t times) {
+std::vector<CoveredPath> exercised(const ModelConfig& config,
+                                   const std::map<std::int64_t, StepCoverage>& steps) {
+  std::vector<CoveredPath> all = paths(config), out;
+  const auto met = [](CoveredPath& item, std::int64_t step, std::int64_t times) {
     if (times > 0 && item.count == 0) item.first_step = step;
     item.count += times;
   };
@@ -253,8 +253,8 @@ std::vector<Exercised> exercised(const ModelConfig& config,
   return out;
 }
 
-void Exercise::op_done(const Session& session) {
-  note_exercise(session, &steps_[last_place(session).step]);
+void Coverage::op_done(const Session& session) {
+  note_coverage(session, &steps_[last_place(session).step]);
 }
 
 }  // namespace attnscope

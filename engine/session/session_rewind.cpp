@@ -1,4 +1,4 @@
-// Going back: checkpoints at step boundaries, restore, replay, and the digest that proves it.
+// Going back: rewind points at step boundaries, restore, replay, and the digest that proves it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 #include <cstring>
 #include <tuple>
 
-#include "engine/session/checkpoint_ring.h"
+#include "engine/session/rewind_points.h"
 #include "engine/session/step/between_ops.h"
 #include "kernels/params/row_format.h"
 
@@ -23,26 +23,26 @@ bool before(const Cursor& a, const Cursor& b) {
 
 }  // namespace
 
-void Session::save_checkpoint() {
-  if (checkpoints_->has(cursor_.step)) return;
-  auto made = make_checkpoint();
+void Session::save_rewind_point() {
+  if (rewind_points_->has(cursor_.step)) return;
+  auto made = make_rewind_point();
   // What a lost device has not given back cannot be kept.
-  if (!device_ || !device_->residency().lost()) checkpoints_->add(std::move(made));
+  if (!device_ || !device_->residency().lost()) rewind_points_->add(std::move(made));
 }
 
-std::unique_ptr<SessionCheckpoint> Session::make_checkpoint() const {
-  std::unique_ptr<SessionCheckpoint> c(new SessionCheckpoint{
+std::unique_ptr<RewindPoint> Session::make_rewind_point() const {
+  std::unique_ptr<RewindPoint> c(new RewindPoint{
       cursor_.step, *serving_, *judge_, tables_, serving_->blocks_with_content(), {}});
   const std::vector<BlockOwner> owners = serving_->owners();
   const auto stride = static_cast<std::size_t>(slab_->block_stride());
-  const std::array<const SessionCheckpoint*, 2> around = {checkpoints_->at_or_before(cursor_.step),
-                                                          checkpoints_->after(cursor_.step)};
+  const std::array<const RewindPoint*, 2> around = {rewind_points_->at_or_before(cursor_.step),
+                                                    rewind_points_->after(cursor_.step)};
   c->blocks.reserve(c->ids.size());
   for (const std::int32_t id : c->ids) {
     const std::uint8_t* bytes = slab_->block(id);
     SlotMarks marks = verifier_->shadow().marks(owners[static_cast<std::size_t>(id)].group, id);
     std::shared_ptr<const KeptBlock> kept;
-    for (const SessionCheckpoint* other : around) {
+    for (const RewindPoint* other : around) {
       if (kept || other == nullptr) continue;
       auto known = other->find(id);
       if (known && known->marks == marks &&
@@ -59,7 +59,7 @@ std::unique_ptr<SessionCheckpoint> Session::make_checkpoint() const {
   return c;
 }
 
-void Session::restore(const SessionCheckpoint& c) {
+void Session::restore(const RewindPoint& c) {
   *serving_ = c.serving;
   *judge_ = c.judge;
   guard_.attach(*serving_, guard_.level());
@@ -96,7 +96,7 @@ void Session::check_restored() {
   verifier_->found(std::move(*wrong));
 }
 
-void Session::restore_rows(const SessionCheckpoint& c) {
+void Session::restore_rows(const RewindPoint& c) {
   Shadow& shadow = verifier_->shadow();
   shadow.forget_block(AS_NULL_BLOCK);
   for (std::int32_t b = serving_->first_block(); b < serving_->end_block(); ++b) {
@@ -147,20 +147,20 @@ void Session::cut_history(std::int64_t step) {
   }
 }
 
-CheckpointUse Session::checkpoints() const {
-  CheckpointUse use;
-  use.count = static_cast<std::int64_t>(checkpoints_->all().size());
-  use.bytes = checkpoints_->bytes();
-  use.budget = checkpoints_->budget();
+RewindUse Session::rewind_use() const {
+  RewindUse use;
+  use.count = static_cast<std::int64_t>(rewind_points_->all().size());
+  use.bytes = rewind_points_->bytes();
+  use.budget = rewind_points_->budget();
   use.longest_replay =
-      checkpoints_->longest_replay(static_cast<std::int64_t>(history_.size() + ahead_.size()));
+      rewind_points_->longest_replay(static_cast<std::int64_t>(history_.size() + ahead_.size()));
   return use;
 }
 
-void Session::set_checkpoint_budget(std::int64_t bytes) { checkpoints_->set_budget(bytes); }
+void Session::set_rewind_budget(std::int64_t bytes) { rewind_points_->set_budget(bytes); }
 
 Result<void> Session::seek(const Cursor& target) {
-  const SessionCheckpoint* nearest = checkpoints_->at_or_before(target.step);
+  const RewindPoint* nearest = rewind_points_->at_or_before(target.step);
   if (nearest == nullptr) {
     return bad_input(fmt::format("no step {} to go to", target.step), "steps count from 0");
   }
@@ -189,7 +189,7 @@ Result<void> Session::change_lanes(const LaneRegistry& registry,
   if (cursor_.step != step) return {};  // cancelled on the way
   lanes_from_.erase(lanes_from_.lower_bound(step), lanes_from_.end());
   lanes_from_.emplace(step, std::move(*selector));
-  checkpoints_->drop_after(step);
+  rewind_points_->drop_after(step);
   replay_watch_.forget_after(step);
   token_watch_->forget_plain();
   ahead_.clear();

@@ -1,4 +1,4 @@
-#include "engine/session/step/peers.h"
+#include "engine/session/step/tensor_parallel_sum.h"
 
 #include <fmt/format.h>
 
@@ -20,8 +20,8 @@ double through_bf16(double v) {
 
 }  // namespace
 
-Result<void> Peers::run(int layer, int rank, const OpContext& context, const Frame& own,
-                        const CacheSource& source, const Runner& runner) {
+Result<void> TensorParallelSum::run(int layer, int rank, const OpContext& context, const Frame& own,
+                                    const CacheSource& source, const Runner& runner) {
   const RankSplit split = rank_split(*parts_.graph, parts_.graph->layer(layer));
   for (const ValueId value : split.shared) frame_.borrow(value, own);
   for (const as_op_id op : split.ops) {
@@ -36,8 +36,8 @@ Result<void> Peers::run(int layer, int rank, const OpContext& context, const Fra
   return runner.fetch(frame_.get(parts_.graph->sum.part));
 }
 
-Result<void> Peers::sum(int layer, const OpContext& context, Frame& own, const CacheSource& source,
-                        const Runner& runner) {
+Result<void> TensorParallelSum::sum(int layer, const OpContext& context, Frame& own,
+                                    const CacheSource& source, const Runner& runner) {
   if (parts_.ranks.size() < 2) return {};
   const as_tensor mine = own.get(parts_.graph->sum.part);
   const std::int64_t tokens = mine.shape[0], hidden = mine.shape[1];

@@ -1,9 +1,9 @@
-#include "engine/session/verify/takeover.h"
+#include "engine/session/verify/prefix_reuse.h"
 
 namespace attnscope {
 
-void TakeOver::apply(const CacheSpec& spec, const as_cache& paged, bool this_step, Shadow& shadow,
-                     const std::vector<History*>& histories) const {
+void PrefixReuse::apply(const CacheSpec& spec, const as_cache& paged, bool this_step,
+                        Shadow& shadow, const std::vector<History*>& histories) const {
   const std::int64_t rows = spec.rows_per_block;
   for (const SharedBlock& b : blocks_) {
     if (b.group != spec.group || b.this_step != this_step) continue;

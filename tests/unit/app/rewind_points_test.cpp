@@ -1,6 +1,6 @@
-// Going back over thousands of steps: checkpoints within their budget, a bounded replay, the same
+// Going back over thousands of steps: rewind points within their budget, a bounded replay, the same
 // tensors bit for bit.
-#include "engine/session/checkpoint_ring.h"
+#include "engine/session/rewind_points.h"
 
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -15,7 +15,7 @@
 #include "tests/unit/app/small_scenario.h"
 
 namespace attnscope {
-namespace checkpoint_ring_test {
+namespace rewind_points_test {
 
 // Checksums of what every op of a step wrote, and how many steps ran.
 class Outputs : public SessionObserver {
@@ -56,7 +56,7 @@ std::unique_ptr<Session> make(const Scenario& scenario, std::int64_t bytes) {
   SessionOptions options;
   options.references = References::kNone;
   options.threads = 2;
-  options.checkpoint_bytes = bytes;
+  options.rewind_bytes = bytes;
   auto session = Session::create(scenario, all_lanes(), options);
   EXPECT_TRUE(session) << session.error().text();
   return std::move(*session);
@@ -70,7 +70,7 @@ Scenario long_scenario() {
   return s;
 }
 
-TEST(CheckpointRing, GoingBackOverThousandsOfStepsStaysWithinBudgetAndReplaysFew) {
+TEST(RewindPoints, GoingBackOverThousandsOfStepsStaysWithinBudgetAndReplaysFew) {
   constexpr std::int64_t kSteps = 2050, kBudget = std::int64_t{48} << 20;
   auto session = make(long_scenario(), kBudget);
   Outputs outputs;
@@ -79,11 +79,11 @@ TEST(CheckpointRing, GoingBackOverThousandsOfStepsStaysWithinBudgetAndReplaysFew
   for (std::int64_t i = 0; i < kSteps; ++i) {
     if (i % 50 == 7) digests.push_back(session->digest());
     ASSERT_TRUE(session->step());
-    ASSERT_LE(session->checkpoints().bytes, kBudget) << i;
+    ASSERT_LE(session->rewind_use().bytes, kBudget) << i;
   }
   std::vector<std::uint64_t> sums;
   for (std::int64_t i = 0; i < kSteps; ++i) sums.push_back(outputs.of(i));
-  const CheckpointUse use = session->checkpoints();
+  const RewindUse use = session->rewind_use();
   EXPECT_GT(use.count, 10);
   EXPECT_LE(use.longest_replay, 4 * kSteps / use.count);
   EXPECT_LT(use.longest_replay, 200);
@@ -92,7 +92,7 @@ TEST(CheckpointRing, GoingBackOverThousandsOfStepsStaysWithinBudgetAndReplaysFew
   for (int trial = 0; trial < 40; ++trial) {
     random = random * 1664525u + 1013904223u;
     const std::int64_t target = 7 + 50 * static_cast<std::int64_t>((random >> 8) % digests.size());
-    const CheckpointUse now = session->checkpoints();
+    const RewindUse now = session->rewind_use();
     outputs.steps = 0;
     ASSERT_TRUE(session->seek({target, -1, 0, false}));
     ASSERT_EQ(session->cursor().step, target);
@@ -102,7 +102,7 @@ TEST(CheckpointRing, GoingBackOverThousandsOfStepsStaysWithinBudgetAndReplaysFew
     EXPECT_EQ(session->history().back().step, target - 1);
     ASSERT_TRUE(session->step());
     EXPECT_EQ(outputs.of(target), sums[static_cast<std::size_t>(target)]) << target;
-    EXPECT_LE(session->checkpoints().bytes, kBudget);
+    EXPECT_LE(session->rewind_use().bytes, kBudget);
   }
   // Back to where it was, and on: the records are whole.
   ASSERT_TRUE(session->seek({kSteps, -1, 0, false}));
@@ -113,7 +113,7 @@ TEST(CheckpointRing, GoingBackOverThousandsOfStepsStaysWithinBudgetAndReplaysFew
   ASSERT_TRUE(session->step());
 }
 
-TEST(CheckpointRing, ForwardAgainTakesACheckpointOnTheWay) {
+TEST(RewindPoints, ForwardAgainTakesACheckpointOnTheWay) {
   auto session = make(long_scenario(), std::int64_t{256} << 20);
   Outputs outputs;
   session->set_observer(&outputs);
@@ -121,11 +121,11 @@ TEST(CheckpointRing, ForwardAgainTakesACheckpointOnTheWay) {
   ASSERT_TRUE(session->seek({3, -1, 0, false}));
   outputs.steps = outputs.moves = 0;
   ASSERT_TRUE(session->seek({98, -1, 0, false}));
-  EXPECT_EQ(outputs.steps, 2);  // from the checkpoint of step 96
+  EXPECT_EQ(outputs.steps, 2);  // from the rewind point of step 96
   EXPECT_EQ(outputs.moves, 1);
 }
 
-TEST(CheckpointRing, OtherLanesForgetWhatLiesAhead) {
+TEST(RewindPoints, OtherLanesForgetWhatLiesAhead) {
   auto session = make(long_scenario(), std::int64_t{256} << 20);
   for (int i = 0; i < 40; ++i) ASSERT_TRUE(session->step());
   ASSERT_TRUE(session->change_lanes(all_lanes(), {"cpu"}, 12));
@@ -136,32 +136,32 @@ TEST(CheckpointRing, OtherLanesForgetWhatLiesAhead) {
   EXPECT_EQ(session->history().size(), 40u);
 }
 
-TEST(CheckpointRing, ABudgetThatHoldsNoneLeavesTheFirstStep) {
+TEST(RewindPoints, ABudgetThatHoldsNoneLeavesTheFirstStep) {
   auto session = make(long_scenario(), 0);
   for (int i = 0; i < 30; ++i) ASSERT_TRUE(session->step());
-  EXPECT_EQ(session->checkpoints().count, 1);
-  EXPECT_EQ(session->checkpoints().longest_replay, 30);
+  EXPECT_EQ(session->rewind_use().count, 1);
+  EXPECT_EQ(session->rewind_use().longest_replay, 30);
   const std::uint64_t digest = session->digest();
   ASSERT_TRUE(session->step_back());
   ASSERT_TRUE(session->step());
   EXPECT_EQ(session->digest(), digest);
 }
 
-TEST(CheckpointRing, ASmallerBudgetThinsOutAtOnce) {
+TEST(RewindPoints, ASmallerBudgetThinsOutAtOnce) {
   auto session = make(long_scenario(), std::int64_t{256} << 20);
   for (int i = 0; i < 200; ++i) ASSERT_TRUE(session->step());
-  const CheckpointUse before = session->checkpoints();
+  const RewindUse before = session->rewind_use();
   EXPECT_EQ(before.count, 26);  // at 0, 8, .. 200
   EXPECT_EQ(before.longest_replay, 7);
-  session->set_checkpoint_budget(before.bytes / 2);
-  const CheckpointUse after = session->checkpoints();
+  session->set_rewind_budget(before.bytes / 2);
+  const RewindUse after = session->rewind_use();
   EXPECT_LT(after.count, before.count);
   EXPECT_LE(after.bytes, before.bytes / 2);
   EXPECT_GE(after.longest_replay, 15);
   EXPECT_LE(after.longest_replay, 63);
 }
 
-TEST(CheckpointRing, PreemptedAndSharedRequestsComeBackTheSame) {
+TEST(RewindPoints, PreemptedAndSharedRequestsComeBackTheSame) {
   Scenario scenario = small_scenario(300, 60);
   scenario.pool_blocks = 90;
   auto session = make(scenario, std::int64_t{8} << 20);
@@ -183,7 +183,7 @@ TEST(CheckpointRing, PreemptedAndSharedRequestsComeBackTheSame) {
 }
 
 // What is counted is what the allocator gave, within a half.
-TEST(CheckpointRing, CountsTheStateOfRequestsAboutRight) {
+TEST(RewindPoints, CountsTheStateOfRequestsAboutRight) {
   auto session = make(long_scenario(), 0);
   for (int i = 0; i < 300; ++i) ASSERT_TRUE(session->step());
   std::vector<std::pair<Serving, ServingJudge>> copies;
@@ -196,5 +196,5 @@ TEST(CheckpointRing, CountsTheStateOfRequestsAboutRight) {
   EXPECT_LT(counted, each * 1.5);
 }
 
-}  // namespace checkpoint_ring_test
+}  // namespace rewind_points_test
 }  // namespace attnscope

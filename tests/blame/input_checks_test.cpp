@@ -1,18 +1,18 @@
 // What ops are given and no op puts out: wrong numbers of a step, a wrong rotary table, a tensor
 // that somebody wrote to. The references are fed the same, so only these checks can tell.
-#include "engine/session/verify/given_checks.h"
+#include "engine/session/verify/input_checks.h"
 
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 #include "tests/blame/tiny_session.h"
 
 namespace attnscope {
-namespace given_checks_test {
+namespace input_checks_test {
 
 // In the middle of step 1: tokens 0 to 21 are the end of request 0, 22 to 39 are request 1.
-class GivenChecks : public testing::Test {
+class InputChecks : public testing::Test {
  protected:
-  GivenChecks() : session_(tiny_session()) {
+  InputChecks() : session_(tiny_session()) {
     EXPECT_TRUE(session_->step());
     while (session_->cursor().layer < 0) EXPECT_TRUE(session_->op());
   }
@@ -23,7 +23,7 @@ class GivenChecks : public testing::Test {
   std::unique_ptr<Session> session_;
 };
 
-TEST_F(GivenChecks, EveryListOfTheMetadataIsHeldAgainstTheRequests) {
+TEST_F(InputChecks, EveryListOfTheMetadataIsHeldAgainstTheRequests) {
   const StepMetadata& sound = session_->metadata();
   EXPECT_TRUE(of(sound).empty());
   struct Spoil {
@@ -58,7 +58,7 @@ TEST_F(GivenChecks, EveryListOfTheMetadataIsHeldAgainstTheRequests) {
   }
 }
 
-TEST_F(GivenChecks, TheHiddenStateBeginsWithTheEmbedding) {
+TEST_F(InputChecks, TheHiddenStateBeginsWithTheEmbedding) {
   const StepMetadata& step = session_->metadata();
   const Weights& weights = *session_->parts().weights;
   const std::int64_t hidden = session_->parts().config.hidden;
@@ -75,7 +75,7 @@ TEST_F(GivenChecks, TheHiddenStateBeginsWithTheEmbedding) {
   EXPECT_NE(found->note.find("token 25 (request 1, position 3)"), std::string::npos) << found->note;
 }
 
-TEST_F(GivenChecks, ARotaryTableIsHeldAgainstTheAngles) {
+TEST_F(InputChecks, ARotaryTableIsHeldAgainstTheAngles) {
   const SessionParts& parts = session_->parts();
   for (std::size_t layer = 0; layer < 2; ++layer) {
     as_rope rope = parts.ropes[layer];
@@ -102,7 +102,7 @@ TEST_F(GivenChecks, ARotaryTableIsHeldAgainstTheAngles) {
 }
 
 // What is turned by a wrong table is its consequence; what is not is judged as ever.
-TEST_F(GivenChecks, AWrongTableTakesTheBlameOfWhatItTurns) {
+TEST_F(InputChecks, AWrongTableTakesTheBlameOfWhatItTurns) {
   const auto wrong = [](as_op_id op, const char* tap) {
     TapResult result;
     result.op = op;
@@ -118,7 +118,7 @@ TEST_F(GivenChecks, AWrongTableTakesTheBlameOfWhatItTurns) {
   EXPECT_EQ(blamed[1].op, AS_OP_WO_B);
 }
 
-TEST_F(GivenChecks, ATensorThatSomebodyWroteToIsNamed) {
+TEST_F(InputChecks, ATensorThatSomebodyWroteToIsNamed) {
   std::vector<bf16_t> h(64), y(64), out(64), next(64);
   const auto tensor = [](std::vector<bf16_t>& v) { return make_tensor(v.data(), {2, 32}); };
   OpParams first, second;
@@ -151,7 +151,7 @@ TEST_F(GivenChecks, ATensorThatSomebodyWroteToIsNamed) {
 }
 
 // Lists of the only group are written as [1, T, W] and read as [T, W].
-TEST_F(GivenChecks, AnotherShapeOfTheSameTensorIsNoChange) {
+TEST_F(InputChecks, AnotherShapeOfTheSameTensorIsNoChange) {
   std::vector<bf16_t> h(64), y(64), out(64), next(64);
   for (std::size_t i = 0; i < out.size(); ++i) out[i].bits = static_cast<std::uint16_t>(i * 37);
   OpParams first, second;
@@ -174,5 +174,5 @@ TEST_F(GivenChecks, AnotherShapeOfTheSameTensorIsNoChange) {
   EXPECT_EQ(unchanged.before(second, hash_inputs(second), step).size(), 1u);
 }
 
-}  // namespace given_checks_test
+}  // namespace input_checks_test
 }  // namespace attnscope

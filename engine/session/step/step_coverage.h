@@ -1,4 +1,4 @@
-// What one step met of the paths that exercise.h names.
+// What one step met of the paths that coverage.h names.
 #pragma once
 
 #include <array>
@@ -37,7 +37,7 @@ enum class Path {
 };
 inline constexpr std::size_t kPaths = 26;
 
-struct StepExercise {
+struct StepCoverage {
   std::array<std::int64_t, kPaths> counts{};  // by Path; kLengthsMod4 is of several steps
   std::uint8_t lengths_mod_4 = 0;             // bit n: a decode at a length of n modulo 4
 

@@ -1,4 +1,4 @@
-#include "engine/session/verify/given_checks.h"
+#include "engine/session/verify/input_checks.h"
 
 #include <fmt/format.h>
 
