@@ -213,8 +213,11 @@ class Model {
     const Tensor t = at::arange(now, now + T, at::kLong).unsqueeze(1);
     const std::int64_t oldest = std::max<std::int64_t>(0, now - n_.window + 1);
     const Tensor key = at::arange(oldest, now + T, at::kLong);
-    std::vector<Tensor> rows = {past.latent.range(oldest, now + T)};
-    std::vector<Tensor> mask = {key.le(t).logical_and(key.gt(t - n_.window))};
+    std::vector<Tensor> rows, mask;
+    rows.reserve(2);
+    mask.reserve(2);
+    rows.push_back(past.latent.range(oldest, now + T));
+    mask.push_back(key.le(t).logical_and(key.gt(t - n_.window)));
     if (const Tensor used = chosen.any(0).nonzero().squeeze(1); used.numel() > 0) {
       const std::int64_t n = used[-1].item<std::int64_t>() + 1;
       const bool most = 4 * used.numel() > 3 * n;  // then a copy costs more than it saves
