@@ -91,11 +91,13 @@ json rope_json(const StoredRope& r) {
 }
 
 json cache_json(const StoredCache& c) {
-  return {{"record", as_row_format_of(c.record)->name},
-          {"blocks", c.blocks},
-          {"rows_per_block", c.rows_per_block},
-          {"page_stride", c.page_stride},
-          {"width", c.width}};
+  json out = {{"record", as_row_format_of(c.record)->name},
+              {"blocks", c.blocks},
+              {"rows_per_block", c.rows_per_block},
+              {"page_stride", c.page_stride},
+              {"width", c.width}};
+  if (c.heads > 1) out["heads"] = c.heads;
+  return out;
 }
 
 json origin_json(const CaseOrigin& o) {

@@ -46,7 +46,9 @@ float e4m3_value(std::uint8_t code, bool fnuz) {
 
 Result<ImportedPages> import_pages(const ImportCache& cache, std::span<const std::uint8_t> bytes,
                                    std::int64_t first_axis, std::span<const std::uint8_t> scales) {
-  const as_row_layout one = as_row_layout_of(cache.record, cache.width, 1, 1);
+  const auto own_width = static_cast<std::int32_t>(as_row_width(cache.record));
+  const std::int32_t width = own_width > 0 ? own_width : cache.width;
+  const as_row_layout one = as_row_layout_of(cache.record, width, 1, 1);
   const std::int64_t payload = one.payload, scale = one.scales;
   const bool apart = !cache.scales.empty();
   const std::int64_t rows = cache.rows_per_block;
@@ -71,7 +73,7 @@ Result<ImportedPages> import_pages(const ImportCache& cache, std::span<const std
     return bad_input(fmt::format("{}: {} bytes of scales, {} are needed", cache.scales,
                                  scales.size(), out.blocks * rows * scale));
   }
-  out.page_bytes = as_row_layout_of(cache.record, cache.width, 1, rows).page;
+  out.page_bytes = as_row_layout_of(cache.record, width, 1, rows).page;
   out.bytes.assign(static_cast<std::size_t>(out.blocks * out.page_bytes), 0xff);
   as_cache pages{};
   pages.data.data = out.bytes.data();
@@ -79,7 +81,7 @@ Result<ImportedPages> import_pages(const ImportCache& cache, std::span<const std
   pages.data.dtype = AS_U8;
   pages.record = cache.record;
   pages.rows_per_block = cache.rows_per_block;
-  pages.width = cache.width;
+  pages.width = width;
   std::vector<std::uint8_t> record(static_cast<std::size_t>(one.row));
   for (std::int64_t slot = 0; slot < out.blocks * rows; ++slot) {
     const std::uint8_t* page = bytes.data() + cache.offset + slot / rows * stride;
