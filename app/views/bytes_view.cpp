@@ -203,7 +203,7 @@ std::string element_words(const DecodedElement& e) {
   const int digits = digits_of(e.format);
   std::string text = fmt::format("0x{:0{}x} = {} ({})", e.code, digits, format_exact(e.code_value),
                                  byte_format_name(e.format));
-  if (e.scaled && e.scale != std::ldexp(1.0, e.scale_exponent)) {
+  if (e.scaled && e.scale_code > 0xff && e.scale != std::ldexp(1.0, e.scale_exponent)) {
     text +=
         fmt::format(" \xc3\x97 {} (f32 scale) = {}", format_exact(e.scale), format_exact(e.value));
   } else if (e.scaled) {
