@@ -173,7 +173,8 @@ std::int64_t Shadow::written(const CacheSpec& spec, std::int64_t row) const {
 bool Shadow::matches(const CacheSpec& spec, const as_cache& paged, std::int64_t slot,
                      std::int64_t row) const {
   const as_cache own = rows_.cache(spec);
-  const auto* record = static_cast<const std::uint8_t*>(own.data.data) + row * spec.row_bytes();
+  const auto* record = static_cast<const std::uint8_t*>(own.data.data) +
+                       row * own.data.stride[0] * as_dtype_size(own.data.dtype);
   return as_row_equals(&paged, slot, record) != 0;
 }
 
