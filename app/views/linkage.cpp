@@ -13,7 +13,7 @@ std::vector<int> ratios_of(const CacheLayout& layout, const CacheGroup& group) {
   std::set<int> ratios;
   for (const int spec : group.specs) {
     const CacheSpec& s = layout.specs[static_cast<std::size_t>(spec)];
-    ratios.insert(s.block_tokens / s.rows_per_block);
+    ratios.insert(s.tokens_per_row);
   }
   return {ratios.begin(), ratios.end()};
 }
