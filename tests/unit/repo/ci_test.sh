@@ -57,12 +57,11 @@ check 'every part once' [ "$(sort -u <<<"$all")" = "$(sort <<<"$all")" ]
 for part in address fuzz thread soak bugs headers; do
   check "$part is a part" grep -qx "$part" calls
 done
-# The shares of tidy are whole.
+# Shares of tidy, where there are any, are whole.
 mapfile -t shares < <(grep '^tidy:' calls | sort)
 for i in "${!shares[@]}"; do
   check "share $((i + 1)) of tidy" [ "${shares[i]}" = "tidy:$((i + 1))/${#shares[@]}" ]
 done
-check 'there are shares of tidy' [ ${#shares[@]} -gt 0 ]
 
 commits 3
 run
