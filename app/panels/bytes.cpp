@@ -95,7 +95,7 @@ class BytesPanel : public Panel {
 
 void BytesPanel::register_commands(Ui& ui) {
   const auto add = [&](const char* id, const char* title, const char* help, int* target,
-                       std::vector<std::string> names, const char* argument) {
+                       const std::vector<std::string>& names, const char* argument) {
     ui.commands.add({.id = id,
                      .title = title,
                      .group = "View",

@@ -281,8 +281,8 @@ void WiringAudit::check_gathered(const OpParams& params, std::span<const std::in
 void WiringAudit::check_weights(const OpParams& params, int layer, int rank) {
   const reference::ModelNumbers& n = model_.numbers();
   const std::string p = layer < 0 ? "" : fmt::format("layers.{}.", n.layers[to_size(layer)]);
-  const auto check = [&](const char* tap, std::vector<std::string> names) {
-    check_weight(params, layer, tap, std::move(names), rank);
+  const auto check = [&](const char* tap, const std::vector<std::string>& names) {
+    check_weight(params, layer, tap, names, rank);
   };
   const auto compressor = [&](const char* tap, const std::string& of) {
     if (std::string_view(tap) == "ape") return check(tap, {of + "ape"});
@@ -333,7 +333,7 @@ void WiringAudit::check_weights(const OpParams& params, int layer, int rank) {
 
 // names: of the parts that lie one below the other.
 void WiringAudit::check_weight(const OpParams& params, int layer, const char* tap,
-                               std::vector<std::string> names, int rank) {
+                               const std::vector<std::string>& names, int rank) {
   const as_tensor& weight = params.tensor(find_tap(params, tap)->offset);
   const std::pair<const void*, std::string> as_read = {
       weight.data, fmt::format("{} of rank {}", names.front(), rank)};

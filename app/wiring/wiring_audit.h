@@ -60,7 +60,7 @@ class WiringAudit {
   void check_gathered(const OpParams& params, std::span<const std::int64_t> rows);
   void check_weights(const OpParams& params, int layer, int rank);
   void check_weight(const OpParams& params, int layer, const char* tap,
-                    std::vector<std::string> names, int rank);
+                    const std::vector<std::string>& names, int rank);
   void check_numbers(const OpParams& params, int layer);
   void check_rope(const OpParams& params, int layer, const as_rope& rope);
   void number(const OpParams& params, int layer, const char* what, double given, double right);

@@ -18,6 +18,7 @@ void learn(Clock& clock, const Clock& other) {
 // The nodes of a layer in the order in which they are launched.
 std::vector<const Node*> launched(const LayerGraph& layer) {
   std::vector<const Node*> order;
+  order.reserve(layer.nodes().size());
   for (const Node& node : layer.nodes()) order.push_back(&node);
   for (const Node& node : layer.nodes()) {
     if (node.before() == AS_OP_COUNT) continue;
