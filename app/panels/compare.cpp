@@ -14,6 +14,7 @@
 #include "app/panels/panels.h"
 #include "app/text/format.h"
 #include "app/views/compare_view.h"
+#include "app/workbench/capture_compare.h"
 
 namespace attnscope::gui {
 namespace {
