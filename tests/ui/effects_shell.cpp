@@ -113,7 +113,7 @@ Effects shell_effects() {
     t.run("settings.checkpoint_budget=16");
     t.user.settle();
     EXPECT_EQ(t.settings().rewind_budget_mb, 16);
-    EXPECT_EQ(t.bench().snapshot()->checkpoints.budget, std::int64_t{16} << 20);
+    EXPECT_EQ(t.bench().snapshot()->rewind.budget, std::int64_t{16} << 20);
     EXPECT_TRUE(t.shows("of 16 MiB"));
     EXPECT_FALSE(t.app->commands().run("settings.checkpoint_budget=1"));
     t.run("settings.undo");
