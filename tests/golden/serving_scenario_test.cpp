@@ -94,7 +94,7 @@ TEST(ServingScenarios, ChunksRunBesideDecodesByPriority) {
     mixed += sampling > 0 && goes_on && step.tokens > sampling + 8 ? 1 : 0;
   }
   EXPECT_GE(mixed, 5);
-  const auto path = std::ranges::find(run.coverage, "prefill_beside_decode", &Exercised::name);
+  const auto path = std::ranges::find(run.coverage, "prefill_beside_decode", &CoveredPath::name);
   ASSERT_NE(path, run.coverage.end());
   EXPECT_GE(path->count, 5);
   // Both arrive in step 3; the chunks of "urgent" come first.
