@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/codec.cuh"
+#include "kernels/cuda/early.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.cuh"
@@ -460,14 +461,6 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
-// What the kernel before this one in the stream has written may be read after this, when it has
-// been launched before that one's end.
-__device__ __forceinline__ void wait_for_kernel_before() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
 // A block a token and head, four dims a thread; a lane has up to two parts.
 static __global__ void __launch_bounds__(kDim / 4)
     combine_kernel(const __grid_constant__ Params p, Parts parts) {
@@ -479,7 +472,7 @@ static __global__ void __launch_bounds__(kDim / 4)
   const float sink = *at<float>(p.sinks, h);
   const std::int64_t first = t * parts.splits * heads + h;
   const float* from = parts.values + first * kDim + threadIdx.x * 4;
-  wait_for_kernel_before();
+  follow_kernel_before();
   float part[2] = {-1.0f, -1.0f}, top[2] = {kMinusInf, kMinusInf};
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -582,17 +575,8 @@ cudaError_t launch_kernel(const Params& p, const Caches& caches, const Parts& pa
 
 // early: the kernel before this one lets it start; the GPU is a Hopper.
 inline int combine(const Params& p, const Parts& parts, cudaStream_t stream, bool early) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(p.q.shape[0]), static_cast<unsigned>(p.q.shape[1]));
-  config.blockDim = dim3(kDim / 4);
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = early ? 1 : 0;
-  const cudaError_t code = cudaLaunchKernelEx(&config, combine_kernel, p, parts);
-  return code != cudaSuccess ? code : launch_status();
+  const dim3 grid(static_cast<unsigned>(p.q.shape[0]), static_cast<unsigned>(p.q.shape[1]));
+  return launch_early(early, stream, grid, kDim / 4, 0, combine_kernel, p, parts);
 }
 
 template <Source source>

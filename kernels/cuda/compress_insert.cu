@@ -1,5 +1,6 @@
 // compress_insert, indexer_compress_insert: pools a window of state rows into one entry, norm,
 // RoPE, quantisation, insertion.
+#include "kernels/cuda/early.cuh"
 #include "kernels/cuda/insert.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/rope.cuh"
@@ -142,6 +143,7 @@ __device__ void pool_and_norm_rounded(const Params& p, const Window& w, int chan
 template <int dim>
 __global__ void __launch_bounds__(kThreads)
     compress_insert_kernel(Params p, CacheView state, CacheView cache) {
+  follow_kernel_before();
   constexpr int kPer = dim / kThreads;
   __shared__ Window window;
   __shared__ float row[dim];
@@ -304,6 +306,7 @@ __device__ __forceinline__ void window_of_eight(const Params& p, const CacheView
 template <int dim>
 __global__ void __launch_bounds__(dim / 4, dim == AS_HEAD_DIM ? kResident : 1)
     compress4_kernel(Params p, CacheView state, CacheView cache, int tokens) {
+  follow_kernel_before();
   constexpr int kWarps = dim / 128;
   __shared__ float parts[2][kWarps];  // in turns
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
@@ -410,14 +413,12 @@ __global__ void __launch_bounds__(dim / 4, dim == AS_HEAD_DIM ? kResident : 1)
 template <int dim>
 int compress4(const Params& p, const Launch& launch) {
   const std::int64_t tokens = p.slots.shape[0];
-  const auto stream = static_cast<cudaStream_t>(launch.stream);
   const CacheView state = cache_view(p.state), cache = cache_view(p.cache);
   // Few tokens: all at once. Many: most emit nothing, and blocks that do nothing cost time.
   const int apart = tokens <= kTokensApart * launch.gpu.multiprocessors ? 1 : 4;
-  compress4_kernel<dim>
-      <<<static_cast<unsigned>((tokens + apart - 1) / apart), dim / 4, 0, stream>>>(p, state, cache,
-                                                                                    apart);
-  return launch_status();
+  return launch_early(launch.gpu.hopper, launch.stream,
+                      static_cast<unsigned>((tokens + apart - 1) / apart), dim / 4, 0,
+                      compress4_kernel<dim>, p, state, cache, apart);
 }
 
 }  // namespace
@@ -430,17 +431,12 @@ int compress_insert(const Params& p, const Launch& launch) {
     return p.cache.record == AS_RECORD_LATENT ? compress4<AS_HEAD_DIM>(p, launch)
                                               : compress4<AS_INDEX_DIM>(p, launch);
   }
-  const auto stream = static_cast<cudaStream_t>(launch.stream);
   const auto blocks = static_cast<unsigned>(tokens);
   const CacheView state = p.rows_given != 0 ? CacheView{} : cache_view(p.state);
-  if (p.cache.record == AS_RECORD_LATENT) {
-    compress_insert_kernel<AS_HEAD_DIM>
-        <<<blocks, kThreads, 0, stream>>>(p, state, cache_view(p.cache));
-  } else {
-    compress_insert_kernel<AS_INDEX_DIM>
-        <<<blocks, kThreads, 0, stream>>>(p, state, cache_view(p.cache));
-  }
-  return launch_status();
+  const auto kernel = p.cache.record == AS_RECORD_LATENT ? compress_insert_kernel<AS_HEAD_DIM>
+                                                         : compress_insert_kernel<AS_INDEX_DIM>;
+  return launch_early(launch.gpu.hopper, launch.stream, blocks, kThreads, 0, kernel, p, state,
+                      cache_view(p.cache));
 }
 
 }  // namespace attnscope::cuda

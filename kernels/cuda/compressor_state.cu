@@ -1,5 +1,6 @@
 // compressor_state, indexer_compressor_state: saves values and gates (position bias added) of each
 // token as one fp32 row.
+#include "kernels/cuda/early.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/view.cuh"
 
@@ -7,6 +8,7 @@ namespace attnscope::cuda {
 namespace {
 
 __global__ void compressor_state_kernel(as_compressor_state_params p, CacheView state) {
+  follow_kernel_before();
   const std::int64_t t = blockIdx.x;
   const std::int64_t slot = *at<std::int64_t>(p.slots, t);
   if (slot < 0) return;
@@ -25,9 +27,8 @@ __global__ void compressor_state_kernel(as_compressor_state_params p, CacheView 
 int compressor_state(const as_compressor_state_params& p, const Launch& launch) {
   const std::int64_t tokens = p.slots.shape[0];
   if (tokens == 0) return 0;
-  compressor_state_kernel<<<static_cast<unsigned>(tokens), 256, 0,
-                            static_cast<cudaStream_t>(launch.stream)>>>(p, cache_view(p.state));
-  return launch_status();
+  return launch_early(launch.gpu.hopper, launch.stream, static_cast<unsigned>(tokens), 256, 0,
+                      compressor_state_kernel, p, cache_view(p.state));
 }
 
 }  // namespace attnscope::cuda

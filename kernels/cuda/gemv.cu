@@ -8,6 +8,7 @@
 // input is which number in a sum does not matter as long as both operands agree, so that each lane
 // takes 16 bytes of a token, too. Up to 8 tokens: with two such products for 16 the library is
 // faster.
+#include "kernels/cuda/early.cuh"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/mma.cuh"
 
@@ -56,6 +57,7 @@ __global__ void __launch_bounds__(512, 2) gemv_kernel(Product p) {
   const auto* token_at = reinterpret_cast<const uint4*>(x + (live ? row : 0) * p.x_stride);
   const int token_chunks = live ? count : 0;
   constexpr int kStep = kChunk / 8;  // of 16-byte pointers
+  follow_kernel_before();
   uint4 a[kDepth], b[kDepth];
 #pragma unroll
   for (int d = 0; d < kDepth; ++d) {
@@ -126,9 +128,8 @@ int multiply_few(const Product& p, const Launch& launch) {
                   static_cast<unsigned>(p.batches));
   const auto shared = static_cast<std::size_t>(warps * kTile * kGroup) * sizeof(float);
   const auto kernel = p.wide ? gemv_kernel<true> : gemv_kernel<false>;
-  kernel<<<grid, static_cast<unsigned>(32 * warps), shared,
-           static_cast<cudaStream_t>(launch.stream)>>>(p);
-  return launch_status();
+  return launch_early(launch.gpu.hopper, launch.stream, grid, static_cast<unsigned>(32 * warps),
+                      shared, kernel, p);
 }
 
 }  // namespace attnscope::cuda

@@ -4,6 +4,7 @@
 // does what, hopper_gather.cuh and hopper_compute.cuh how.
 #include <cuda_fp16.h>
 
+#include "kernels/cuda/early.cuh"
 #include "kernels/cuda/hopper_attention.h"
 #include "kernels/cuda/hopper_compute.cuh"
 #include "kernels/cuda/hopper_gather.cuh"
@@ -141,7 +142,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ unsigned char raw_shared[];
   auto& shared = *reinterpret_cast<Shared*>(
       raw_shared + ((1024u - (shared_address(raw_shared) & 1023u)) & 1023u));
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  follow_kernel_before();
   // 208 + 160 + 2 * 72 registers are the block's 4 * 128: more would be waited for in vain.
   const int group = static_cast<int>(threadIdx.x) / kGroup;
   bool misfit = false;
@@ -208,8 +209,11 @@ int sparse_attention(const as_sparse_attention_params& p, const Launch& launch) 
   const cudaError_t code =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (code != cudaSuccess) return code;
-  kernel<<<grid, kThreads, kBytes, stream>>>(p, sources, parts, scale);
-  if (const int status = launch_status(); status != 0 || parts.splits == 1) return status;
+  // Where blocks fill most multiprocessors, those put in place early get in each other's way.
+  const bool early = std::int64_t{grid.x} * grid.z <= launch.gpu.multiprocessors / 2;
+  const int status =
+      launch_early(early, stream, grid, kThreads, kBytes, kernel, p, sources, parts, scale);
+  if (status != 0 || parts.splits == 1) return status;
   return portable::combine(p, parts, stream, true);
 }
 

@@ -1,6 +1,7 @@
 // indexer_q: RoPE, optional Hadamard transform and quantisation of index queries; head weights.
 #include <cmath>
 
+#include "kernels/cuda/early.cuh"
 #include "kernels/cuda/insert.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/rope.cuh"
@@ -14,6 +15,7 @@ constexpr int kWarps = 8;
 // A warp a token and head; lane l holds dims 4l.. .
 __global__ void indexer_q_kernel(as_indexer_q_params p, float dim_scale, float head_scale,
                                  std::int64_t items) {
+  follow_kernel_before();
   const std::int64_t item = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   if (item >= items) return;
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -66,9 +68,8 @@ int indexer_q(const as_indexer_q_params& p, const Launch& launch) {
   const auto dim_scale = static_cast<float>(1.0 / std::sqrt(double{AS_INDEX_DIM}));
   const auto head_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(heads)));
   const auto blocks = static_cast<unsigned>((items + kWarps - 1) / kWarps);
-  indexer_q_kernel<<<blocks, 32 * kWarps, 0, static_cast<cudaStream_t>(launch.stream)>>>(
-      p, dim_scale, head_scale, items);
-  return launch_status();
+  return launch_early(launch.gpu.hopper, launch.stream, blocks, 32 * kWarps, 0, indexer_q_kernel, p,
+                      dim_scale, head_scale, items);
 }
 
 }  // namespace attnscope::cuda

@@ -114,44 +114,44 @@ int indexer_topk(const as_indexer_topk_params& p, const Launch& launch) {
   const std::int64_t rows = p.logits.shape[0], columns = p.logits.shape[1];
   const std::int64_t k = p.indices.shape[1];
   if (rows == 0 || k == 0) return 0;
-  const auto stream = static_cast<cudaStream_t>(launch.stream);
   constexpr std::int64_t kOf4 = 4 * kThreads, kOf8 = 8 * kThreads, kOf16 = 16 * kThreads;
-  if (columns <= kOf4) return topk::launch<1, 4, false>(p, stream);
-  if (columns <= kOf8) return topk::launch<1, 8, false>(p, stream);
+  if (columns <= kOf4) return topk::launch<1, 4, false>(p, launch);
+  if (columns <= kOf8) return topk::launch<1, 8, false>(p, launch);
   if (columns <= kOf16) {
     return launch.gpu.hopper && rows <= std::min<std::int64_t>(8, topk::clusters_at_once<8>())
-               ? topk::launch<8, 4, false>(p, stream)
-               : topk::launch<1, 16, false>(p, stream);
+               ? topk::launch<8, 4, false>(p, launch)
+               : topk::launch<1, 16, false>(p, launch);
   }
   if (k > topk::kMostK || columns > topk::kMostColumns ||
       launch.gpu.shared_memory < sizeof(topk::Shared<topk::kMostPieces, true>)) {
-    many_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(p);
+    many_kernel<<<static_cast<unsigned>(rows), kThreads, 0,
+                  static_cast<cudaStream_t>(launch.stream)>>>(p);
     return launch_status();
   }
   // As many blocks a row as let all rows run at once.
   if (launch.gpu.hopper) {
     if (columns <= 8 * kOf4 && rows <= topk::clusters_at_once<8>()) {
-      return topk::launch<8, 4, false>(p, stream);
+      return topk::launch<8, 4, false>(p, launch);
     }
     if (rows <= topk::clusters_at_once<16>()) {
-      return columns <= 16 * kOf4 ? topk::launch<16, 4, false>(p, stream)
-                                  : topk::launch<16, 4, true>(p, stream);
+      return columns <= 16 * kOf4 ? topk::launch<16, 4, false>(p, launch)
+                                  : topk::launch<16, 4, true>(p, launch);
     }
     if (rows <= topk::clusters_at_once<8>()) {
-      return columns <= 8 * kOf8 ? topk::launch<8, 8, false>(p, stream)
-                                 : topk::launch<8, 4, true>(p, stream);
+      return columns <= 8 * kOf8 ? topk::launch<8, 8, false>(p, launch)
+                                 : topk::launch<8, 4, true>(p, launch);
     }
     if (rows <= topk::clusters_at_once<4>()) {
-      if (columns <= 4 * kOf8) return topk::launch<4, 8, false>(p, stream);
-      return columns <= 4 * kOf16 ? topk::launch<4, 16, false>(p, stream)
-                                  : topk::launch<4, 4, true>(p, stream);
+      if (columns <= 4 * kOf8) return topk::launch<4, 8, false>(p, launch);
+      return columns <= 4 * kOf16 ? topk::launch<4, 16, false>(p, launch)
+                                  : topk::launch<4, 4, true>(p, launch);
     }
     if (rows <= topk::clusters_at_once<2>()) {
-      return columns <= 2 * kOf16 ? topk::launch<2, 16, false>(p, stream)
-                                  : topk::launch<2, 4, true>(p, stream);
+      return columns <= 2 * kOf16 ? topk::launch<2, 16, false>(p, launch)
+                                  : topk::launch<2, 4, true>(p, launch);
     }
   }
-  return topk::launch<1, 4, true>(p, stream);
+  return topk::launch<1, 4, true>(p, launch);
 }
 
 }  // namespace attnscope::cuda

@@ -1,5 +1,6 @@
 // inverse_rope: undoes the rotation that the values carry, at the query's position.
 #include "kernels/cuda/codec.cuh"
+#include "kernels/cuda/early.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/rope.cuh"
 
@@ -18,6 +19,7 @@ __device__ __forceinline__ void turn_back(const float* row, int pair, std::uint1
 // A thread takes eight neighbouring dims where rows are aligned and a multiple of eight long.
 template <bool vectors>
 __global__ void inverse_rope_kernel(as_inverse_rope_params p) {
+  follow_kernel_before();
   const std::int64_t t = blockIdx.x;
   const std::int64_t h = std::int64_t{blockIdx.y} * blockDim.y + threadIdx.y;
   if (h >= p.o.shape[1]) return;
@@ -63,13 +65,9 @@ int inverse_rope(const as_inverse_rope_params& p, const Launch& launch) {
   const dim3 grid(static_cast<unsigned>(p.o.shape[0]),
                   (static_cast<unsigned>(p.o.shape[1]) + kHeads - 1) / kHeads);
   const dim3 block(64, kHeads);
-  const auto stream = static_cast<cudaStream_t>(launch.stream);
-  if (aligned(p.o) && aligned(p.out)) {
-    inverse_rope_kernel<true><<<grid, block, 0, stream>>>(p);
-  } else {
-    inverse_rope_kernel<false><<<grid, block, 0, stream>>>(p);
-  }
-  return launch_status();
+  const auto kernel =
+      aligned(p.o) && aligned(p.out) ? inverse_rope_kernel<true> : inverse_rope_kernel<false>;
+  return launch_early(launch.gpu.hopper, launch.stream, grid, block, 0, kernel, p);
 }
 
 }  // namespace attnscope::cuda

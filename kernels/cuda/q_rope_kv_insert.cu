@@ -1,5 +1,6 @@
 // q_rope_kv_insert: per-head q norm and RoPE; KV RoPE, FP8 quantisation, insertion into the SWA
 // cache.
+#include "kernels/cuda/early.cuh"
 #include "kernels/cuda/insert.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/rope.cuh"
@@ -109,6 +110,7 @@ __device__ void latent_row(const as_q_rope_kv_insert_params& p, const CacheView&
 // A warp a row: `heads` queries of a token, then its latent row.
 __global__ void q_rope_kv_insert_kernel(as_q_rope_kv_insert_params p, CacheView cache, int heads,
                                         std::int64_t rows) {
+  follow_kernel_before();
   const std::int64_t item = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   if (item >= rows) return;
   const std::int64_t t = item / (heads + 1);
@@ -127,9 +129,8 @@ int q_rope_kv_insert(const as_q_rope_kv_insert_params& p, const Launch& launch) 
   const std::int64_t rows = p.slots.shape[0] * (heads + 1);
   if (rows == 0) return 0;
   const auto blocks = static_cast<unsigned>((rows + kWarps - 1) / kWarps);
-  q_rope_kv_insert_kernel<<<blocks, 32 * kWarps, 0, static_cast<cudaStream_t>(launch.stream)>>>(
-      p, cache_view(p.cache), heads, rows);
-  return launch_status();
+  return launch_early(launch.gpu.hopper, launch.stream, blocks, 32 * kWarps, 0,
+                      q_rope_kv_insert_kernel, p, cache_view(p.cache), heads, rows);
 }
 
 }  // namespace attnscope::cuda

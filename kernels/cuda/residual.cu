@@ -1,11 +1,13 @@
 // residual: out = bf16(h + y).
 #include "kernels/cuda/codec.cuh"
+#include "kernels/cuda/early.cuh"
 #include "kernels/cuda/ops.h"
 
 namespace attnscope::cuda {
 namespace {
 
 __global__ void residual_kernel(as_residual_params p) {
+  follow_kernel_before();
   const std::int64_t t = blockIdx.y;
   const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= p.h.shape[1]) return;
@@ -26,9 +28,11 @@ int residual(const as_residual_params& p, const Launch& launch) {
     }
     const std::int64_t rows = p.h.shape[0] - first < kMaxRows ? p.h.shape[0] - first : kMaxRows;
     const dim3 grid(static_cast<unsigned>((width + 255) / 256), static_cast<unsigned>(rows));
-    residual_kernel<<<grid, 256, 0, static_cast<cudaStream_t>(launch.stream)>>>(part);
+    const int code =
+        launch_early(launch.gpu.hopper, launch.stream, grid, 256, 0, residual_kernel, part);
+    if (code != 0) return code;
   }
-  return launch_status();
+  return 0;
 }
 
 }  // namespace attnscope::cuda

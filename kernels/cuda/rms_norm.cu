@@ -1,5 +1,6 @@
 // rms_norm (attn_norm, final_norm) and q_kv_norm: y = x * rsqrt(mean(x^2) + eps) * weight.
 #include "kernels/cuda/codec.cuh"
+#include "kernels/cuda/early.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.cuh"
 
@@ -32,6 +33,7 @@ struct Eight {
 // multiple of 8.
 template <bool vectors>
 __global__ void rms_norm_kernel(Half first, Half second, double eps) {
+  follow_kernel_before();
   const Half& h = blockIdx.y == 0 ? first : second;
   const Bits* x = h.x + blockIdx.x * h.x_stride;
   Bits* y = h.y + blockIdx.x * h.y_stride;
@@ -89,13 +91,10 @@ int launch_norms(const Half& first, const Half& second, int norms, std::int64_t 
                  const Launch& launch) {
   if (rows == 0) return 0;
   const dim3 grid(static_cast<unsigned>(rows), static_cast<unsigned>(norms));
-  const auto stream = static_cast<cudaStream_t>(launch.stream);
-  if (aligned(first) && aligned(second)) {
-    rms_norm_kernel<true><<<grid, kThreads, 0, stream>>>(first, second, eps);
-  } else {
-    rms_norm_kernel<false><<<grid, kThreads, 0, stream>>>(first, second, eps);
-  }
-  return launch_status();
+  const auto kernel =
+      aligned(first) && aligned(second) ? rms_norm_kernel<true> : rms_norm_kernel<false>;
+  return launch_early(launch.gpu.hopper, launch.stream, grid, kThreads, 0, kernel, first, second,
+                      eps);
 }
 
 }  // namespace

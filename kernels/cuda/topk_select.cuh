@@ -10,6 +10,7 @@
 // follow each other.
 #pragma once
 
+#include "kernels/cuda/early.cuh"
 #include "kernels/cuda/topk_tiles.cuh"
 
 namespace attnscope::cuda::topk {
@@ -79,6 +80,7 @@ __device__ __forceinline__ void select(const as_indexer_topk_params& p) {
 
 template <int pieces, int per, bool tiled>
 __global__ void __launch_bounds__(kThreads, 1) select_kernel(as_indexer_topk_params p) {
+  follow_kernel_before();
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
   if constexpr (pieces == 1) select<pieces, per, tiled>(p);
 #else
@@ -115,12 +117,17 @@ cudaError_t allow() {
 }
 
 template <int pieces, int per, bool tiled>
-int launch(const as_indexer_topk_params& p, cudaStream_t stream) {
+int launch(const as_indexer_topk_params& p, const Launch& how) {
   if (const cudaError_t error = allow<pieces, per, tiled>(); error != cudaSuccess) return error;
-  cudaLaunchAttribute cluster{};
+  cudaLaunchAttribute attributes[2] = {};
   const auto rows = static_cast<unsigned>(p.logits.shape[0]);
-  cudaLaunchConfig_t config = configure<pieces, per, tiled>(rows, &cluster);
-  config.stream = stream;
+  cudaLaunchConfig_t config = configure<pieces, per, tiled>(rows, attributes);
+  config.stream = static_cast<cudaStream_t>(how.stream);
+  if (how.gpu.hopper) {
+    cudaLaunchAttribute& last = attributes[config.numAttrs++];
+    last.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    last.val.programmaticStreamSerializationAllowed = 1;
+  }
   return cudaLaunchKernelEx(&config, select_kernel<pieces, per, tiled>, p);
 }
 

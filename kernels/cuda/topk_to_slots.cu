@@ -1,4 +1,5 @@
 // topk_to_slots: selected entries of a request as slots of the compressed cache.
+#include "kernels/cuda/early.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.cuh"
 
@@ -6,6 +7,7 @@ namespace attnscope::cuda {
 namespace {
 
 __global__ void topk_to_slots_kernel(as_topk_to_slots_params p) {
+  follow_kernel_before();
   const std::int64_t t = blockIdx.x;
   const int request = *at<std::int32_t>(p.request_of, t);
   int valid = 0;
@@ -29,9 +31,8 @@ __global__ void topk_to_slots_kernel(as_topk_to_slots_params p) {
 int topk_to_slots(const as_topk_to_slots_params& p, const Launch& launch) {
   const std::int64_t tokens = p.indices.shape[0];
   if (tokens == 0) return 0;
-  topk_to_slots_kernel<<<static_cast<unsigned>(tokens), 256, 0,
-                         static_cast<cudaStream_t>(launch.stream)>>>(p);
-  return launch_status();
+  return launch_early(launch.gpu.hopper, launch.stream, static_cast<unsigned>(tokens), 256, 0,
+                      topk_to_slots_kernel, p);
 }
 
 }  // namespace attnscope::cuda
