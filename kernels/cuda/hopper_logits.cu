@@ -1,4 +1,4 @@
-// indexer_logits on Hopper for 17 to 64 heads.
+// indexer_logits on Hopper for 17 to 64 heads and caches that hopper_page_logits.cu does not take.
 //
 // A warpgroup takes 64 keys at a time against all heads. Each lane decodes its share of the keys
 // straight into the left operand's registers (e4m3 to fp16, scaled e2m1 to bf16, both exact) while
@@ -296,6 +296,7 @@ bool takes(const Params& p, const Gpu& gpu) {
 }
 
 int indexer_logits(const Params& p, const Launch& launch) {
+  if (takes_pages(p, launch.gpu)) return page_logits(p, launch);
   return p.cache.record == AS_RECORD_INDEX_MXFP4 ? launch_kernel<true>(p, launch)
                                                  : launch_kernel<false>(p, launch);
 }

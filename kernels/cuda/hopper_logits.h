@@ -8,4 +8,8 @@ namespace attnscope::cuda::hopper {
 bool takes(const as_indexer_logits_params& p, const Gpu& gpu);
 int indexer_logits(const as_indexer_logits_params& p, const Launch& launch);
 
+// Pages of 64 keys.
+bool takes_pages(const as_indexer_logits_params& p, const Gpu& gpu);
+int page_logits(const as_indexer_logits_params& p, const Launch& launch);
+
 }  // namespace attnscope::cuda::hopper

@@ -180,6 +180,12 @@ struct Barrier {
   __device__ __forceinline__ void come() {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address()) : "memory");
   }
+  // The same for one thread that has started copies of so many bytes, which have to come, too.
+  __device__ __forceinline__ void come_and_expect(std::uint32_t bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address()),
+                 "r"(bytes)
+                 : "memory");
+  }
   // Until the phase of this parity, 0 or 1, has ended.
   __device__ __forceinline__ void wait(int parity) {
     asm volatile(
@@ -190,7 +196,6 @@ struct Barrier {
         : "memory");
   }
 
- private:
   __device__ __forceinline__ std::uint32_t address() {
     return static_cast<std::uint32_t>(__cvta_generic_to_shared(this));
   }
