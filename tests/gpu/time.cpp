@@ -565,7 +565,7 @@ void run(Bench& bench) {
   }
   for (std::int64_t t : {1, 256, 4096}) insert(bench, t, 64);
   for (std::int64_t t : {1, 256, 4096}) inverse_rope(bench, t, 64);
-  for (std::int64_t t : {1, 4096}) compress(bench, t, 4);
+  for (std::int64_t t : {1, 64, 1024, 4096}) compress(bench, t, 4);
   for (std::int64_t t : {128, 4096}) compress(bench, t, 128);
   for (std::int64_t t : {1, 8, 16, 64, 4096}) linear(bench, t, 1024, 32768);
   for (std::int64_t t : {1, 8}) {
