@@ -34,7 +34,7 @@ std::shared_ptr<const KeptBlock> RewindPoint::find(std::int32_t id) const {
 // the list of contents, and the first two in that model once more.
 std::int64_t serving_bytes(const Serving& serving) {
   std::int64_t bytes =
-      static_cast<std::int64_t>(sizeof(serving)) + 232 * std::int64_t{serving.end_block()};
+      static_cast<std::int64_t>(sizeof(serving)) + 172 * std::int64_t{serving.end_block()};
   for (const Request& request : serving.requests()) {
     bytes += 1024 + static_cast<std::int64_t>(request.tokens.capacity() * 24);
   }
