@@ -14,6 +14,7 @@ libfmt-dev        9.1.0+ds1-2
 libcli11-dev      2.1.2+ds-1
 nlohmann-json3-dev 3.11.2-2
 libzstd-dev       1.5.4+dfsg2-5
+libarchive-dev    3.6.2-1+deb12u5
 '
 # What tests and benchmarks are built and run with.
 TEST_PACKAGES='

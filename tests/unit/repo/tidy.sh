@@ -24,22 +24,25 @@ for tool in clang-tidy-16 python3; do
 done
 # Every N-th, so that each share has some of each folder.
 mapfile -t sources < <(python3 - "$build" "$root" <<'END' |
-import json, os, shutil, sys
+import json, os, re, shutil, sys
 build, root = sys.argv[1:]
+# Where the sources of this project lie: the build folder and its libraries may be below ROOT too.
+OURS = re.compile(re.escape(root) + r"/(app|engine|kernels|reference|tests)/")
 units = {}
 for unit in json.load(open(f"{build}/compile_commands.json")):
     batch = unit["file"]
     if "_with_bugs.dir/" in batch:
         continue
     if batch.endswith("_cxx.cxx"):
+        if not OURS.search(open(batch).read()):
+            continue
         folder, name = os.path.split(batch)
         unit["file"] = f"{folder}/UnifiedSource_{name}"
         shutil.copyfile(batch, unit["file"])
         unit["command"] = unit["command"].replace(batch, unit["file"])
-    elif not batch.endswith(".cpp") or batch.startswith(f"{build}/"):
+    elif not batch.endswith(".cpp") or not OURS.match(batch):
         continue
-    if unit["file"].startswith(f"{root}/"):
-        units[unit["file"]] = unit
+    units[unit["file"]] = unit
 os.makedirs(f"{build}/tidy", exist_ok=True)
 json.dump(list(units.values()), open(f"{build}/tidy/compile_commands.json", "w"))
 # Batches lie in the build folder, where the settings of their sources are looked for.
