@@ -1,12 +1,12 @@
-# Finds what the headless half needs: libtorch, fmt, CLI11, nlohmann-json, zstd if there is one;
-# GoogleTest, Google Benchmark and RapidCheck where tests are built. Each is looked for as a CMake
-# package, then as bare headers and libraries, so that ATTNSCOPE_DEPS may be a folder with nothing
-# but include/ and lib/. All that is missing is reported at once, one line each, by
+# Finds what the headless half needs: libtorch, fmt, CLI11, nlohmann-json, libarchive and zstd where
+# they are; GoogleTest, Google Benchmark and RapidCheck where tests are built. Each is looked for as
+# a CMake package, then as bare headers and libraries, so that ATTNSCOPE_DEPS may be a folder with
+# nothing but include/ and lib/. All that is missing is reported at once, one line each, by
 # attnscope_require_all().
 #
-# Targets: fmt::fmt, CLI11::CLI11, nlohmann_json::nlohmann_json, attnscope::zstd (maybe),
-# GTest::gtest_main, benchmark::benchmark, rapidcheck. libtorch is in TORCH_LIBRARIES, for
-# reference/ alone.
+# Targets: fmt::fmt, CLI11::CLI11, nlohmann_json::nlohmann_json, attnscope::archive and
+# attnscope::zstd (maybe), GTest::gtest_main, benchmark::benchmark, rapidcheck. libtorch is in
+# TORCH_LIBRARIES, for reference/ alone.
 if(ATTNSCOPE_DEPS)
   list(PREPEND CMAKE_PREFIX_PATH "${ATTNSCOPE_DEPS}" "${ATTNSCOPE_DEPS}/libtorch")
 endif()
@@ -62,7 +62,9 @@ attnscope_find(CLI11 CLI11::CLI11 CLI/CLI.hpp)
 attnscope_need(attnscope_has_CLI11 CLI11 libcli11-dev)
 attnscope_find(nlohmann_json nlohmann_json::nlohmann_json nlohmann/json.hpp)
 attnscope_need(attnscope_has_nlohmann_json nlohmann-json nlohmann-json3-dev)
-attnscope_import(attnscope::zstd zstd.h zstd) # for captures; nothing fails without it
+# For packed captures; nothing fails without them.
+attnscope_import(attnscope::archive archive.h archive)
+attnscope_import(attnscope::zstd zstd.h zstd)
 attnscope_find_torch(attnscope_has_torch attnscope_torch_problem)
 attnscope_need(attnscope_has_torch libtorch libtorch-dev
   " or set CMAKE_PREFIX_PATH to a CPU build of libtorch${attnscope_torch_problem}")

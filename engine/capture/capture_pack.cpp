@@ -7,28 +7,33 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <set>
+#include <span>
 #include <vector>
 
 #include "engine/capture/capture.h"
-#include "engine/capture/tar_header.h"
 #include "engine/io/atomic_file.h"
 #include "engine/io/folder_swap.h"
 #include "engine/io/json_object.h"
 #include "engine/io/mapped_file.h"
 
-#ifdef ATTNSCOPE_HAS_ZSTD
+#ifdef ATTNSCOPE_HAS_PACKING
+#include <archive.h>
+#include <archive_entry.h>
 #include <zstd.h>
 #endif
 
 namespace attnscope {
 
-#ifdef ATTNSCOPE_HAS_ZSTD
+#ifdef ATTNSCOPE_HAS_PACKING
 namespace {
 
 namespace fs = std::filesystem;
 
 constexpr std::size_t kBuffer = std::size_t{1} << 20;
-constexpr std::uint64_t kLargestMember = std::uint64_t{8} << 30;  // what eleven octal digits hold
+constexpr std::uint64_t kLargestMember = std::uint64_t{8} << 30;  // what a header of ustar holds
+constexpr std::uint64_t kMostFolders = 256;  // of an archive; a capture has two
 
 // Whether a capture has a file of this name: nothing else is read from an archive or put into one.
 bool belongs(const std::string& name) {
@@ -108,11 +113,17 @@ class Decompressor {
   bool ended_ = false;  // the frame is whole
 };
 
+// One file of an archive.
+struct Member {
+  std::string name;
+  std::uint64_t size = 0;
+};
+
 // Goes through the files of an archive once.
 class Archive {
  public:
   Archive(std::string path, std::span<const std::uint8_t> bytes)
-      : path_(std::move(path)), in_(bytes) {}
+      : path_(std::move(path)), in_(bytes), tar_(archive_read_new(), archive_read_free) {}
 
   Error damaged(const std::string& what) const {
     return bad_input(fmt::format("{}: damaged: {}", path_, what),
@@ -120,54 +131,137 @@ class Archive {
   }
 
   // `take` is given each file, whose bytes it reads with read().
-  Result<PackTotals> each(const std::function<Result<void>(const TarEntry& entry)>& take) {
-    PackTotals totals;
-    while (true) {
-      TarBlock block;
-      if (in_.read(block.data(), block.size()) != block.size()) {
-        return damaged(totals.files == 0 ? "is no packed capture" : "it is cut off");
-      }
-      auto entry = read_tar_header(block);
-      if (!entry) return damaged("a header does not fit its checksum, or is of no plain file");
-      if (entry->end) break;
-      while (entry->name.starts_with("./")) entry->name.erase(0, 2);
-      if (entry->folder) continue;
-      if (!belongs(entry->name) || entry->size >= kLargestMember) {
-        return damaged(fmt::format("{} is no file of a capture", shown_name(entry->name)));
-      }
-      ++totals.files;
-      totals.bytes += entry->size;
-      if (auto ok = take(*entry); !ok) return ok.error();
-      const std::size_t padding = (kTarBlock - entry->size % kTarBlock) % kTarBlock;
-      if (in_.read(block.data(), padding) != padding) return damaged(entry->name + " is cut off");
+  Result<PackTotals> each(const std::function<Result<void>(const Member& member)>& take) {
+    archive_read_support_format_tar(tar_.get());
+    if (archive_read_open(tar_.get(), this, nullptr, &Archive::more, nullptr) != ARCHIVE_OK) {
+      return damaged("is no packed capture");
     }
+    PackTotals totals;
+    std::uint64_t folders = 0;
+    std::set<std::string> names;
+    while (true) {
+      archive_entry* entry = nullptr;
+      const int status = archive_read_next_header(tar_.get(), &entry);
+      if (status == ARCHIVE_EOF) break;
+      if (status != ARCHIVE_OK) {
+        return damaged(totals.files == 0 ? "is no packed capture"
+                                         : "a header is damaged or cut off");
+      }
+      if (archive_entry_filetype(entry) == AE_IFDIR) {
+        // Two million of their headers are 100 KiB of zstd, and took 45 seconds.
+        if (++folders > kMostFolders) return damaged("has more folders than a capture");
+        continue;
+      }
+      const char* name = archive_entry_pathname(entry);
+      Member member{name != nullptr ? name : "", 0};
+      while (member.name.starts_with("./")) member.name.erase(0, 2);
+      const bool plain = archive_entry_filetype(entry) == AE_IFREG &&
+                         archive_entry_hardlink(entry) == nullptr &&
+                         archive_entry_sparse_count(entry) == 0;
+      if (!plain || !belongs(member.name) || archive_entry_size(entry) < 0 ||
+          static_cast<std::uint64_t>(archive_entry_size(entry)) >= kLargestMember) {
+        return damaged(fmt::format("{} is no file of a capture", shown_name(member.name)));
+      }
+      if (!names.insert(member.name).second) {
+        return damaged(fmt::format("{} is in it twice", shown_name(member.name)));
+      }
+      member.size = static_cast<std::uint64_t>(archive_entry_size(entry));
+      ++totals.files;
+      totals.bytes += member.size;
+      if (auto ok = take(member); !ok) return ok.error();
+    }
+    const std::int64_t end = archive_read_header_position(tar_.get());
     // The end of the stream, with its checksum.
-    char rest[kTarBlock];
-    for (std::size_t n = 0; in_.read(rest, sizeof(rest)) == sizeof(rest); ++n) {
-      if (n * kTarBlock > kMostPadding) return damaged("something follows its end");
+    for (std::size_t n = 0, read = 1; read > 0; n += read) {
+      if (n > kMostPadding) return damaged("something follows its end");
+      read = in_.read(ahead_.data(), ahead_.size());
     }
     if (in_.damaged()) return damaged("its bytes do not fit their checksum");
+    // To libarchive a stream that ends between two files is whole.
+    if (given_ < end + kTarBlock) return damaged("it is cut off");
     return totals;
   }
 
-  // All bytes of a file, in parts.
-  Result<void> read(const TarEntry& entry,
+  // All bytes of the file that `take` was given, in parts.
+  Result<void> read(const Member& member,
                     const std::function<Result<void>(const char* data, std::size_t bytes)>& part) {
-    for (std::uint64_t left = entry.size; left > 0;) {
-      const std::size_t want = std::min<std::uint64_t>(left, buffer_.size());
-      if (in_.read(buffer_.data(), want) != want) return damaged(entry.name + " is cut off");
-      if (auto ok = part(buffer_.data(), want); !ok) return ok;
-      left -= want;
+    for (std::uint64_t left = member.size; left > 0;) {
+      const std::size_t want = std::min<std::uint64_t>(left, part_.size());
+      const la_ssize_t got = archive_read_data(tar_.get(), part_.data(), want);
+      if (got <= 0) return damaged(member.name + " is cut off");
+      if (auto ok = part(part_.data(), static_cast<std::size_t>(got)); !ok) return ok;
+      left -= static_cast<std::uint64_t>(got);
     }
     return {};
   }
 
  private:
   static constexpr std::size_t kMostPadding = std::size_t{1} << 20;  // other programs fill records
+  static constexpr std::int64_t kTarBlock = 512;
+
+  static la_ssize_t more(archive*, void* self, const void** data) {
+    auto* own = static_cast<Archive*>(self);
+    *data = own->ahead_.data();
+    const auto bytes = static_cast<la_ssize_t>(own->in_.read(own->ahead_.data(), kBuffer));
+    own->given_ += bytes;
+    return bytes;
+  }
 
   std::string path_;
   Decompressor in_;
-  std::vector<char> buffer_ = std::vector<char>(kBuffer);
+  std::int64_t given_ = 0;  // bytes that libarchive was given
+  std::vector<char> ahead_ = std::vector<char>(kBuffer), part_ = std::vector<char>(kBuffer);
+  std::unique_ptr<archive, decltype(&archive_read_free)> tar_;
+};
+
+// Writes files one after the other into a compressed archive.
+class ArchiveWriter {
+ public:
+  explicit ArchiveWriter(Compressor& out)
+      : out_(out), tar_(archive_write_new(), archive_write_free) {}
+
+  Result<void> open() {
+    archive_write_set_format_ustar(tar_.get());
+    archive_write_set_bytes_per_block(tar_.get(), 0);
+    return done(archive_write_open(tar_.get(), this, nullptr, &ArchiveWriter::put, nullptr));
+  }
+  Result<void> add(const std::string& name, std::span<const std::uint8_t> bytes) {
+    const std::unique_ptr<archive_entry, decltype(&archive_entry_free)> entry(archive_entry_new(),
+                                                                              archive_entry_free);
+    archive_entry_set_pathname(entry.get(), name.c_str());
+    archive_entry_set_filetype(entry.get(), AE_IFREG);
+    archive_entry_set_perm(entry.get(), 0644);
+    archive_entry_set_size(entry.get(), static_cast<la_int64_t>(bytes.size()));
+    if (auto ok = done(archive_write_header(tar_.get(), entry.get())); !ok) return ok;
+    for (std::size_t at = 0; at < bytes.size();) {
+      const la_ssize_t n = archive_write_data(tar_.get(), bytes.data() + at, bytes.size() - at);
+      if (n <= 0) return done(ARCHIVE_FATAL);
+      at += static_cast<std::size_t>(n);
+    }
+    return done(archive_write_finish_entry(tar_.get()));
+  }
+  Result<void> close() { return done(archive_write_close(tar_.get())); }
+
+ private:
+  // What the disk or zstd said comes before what libarchive makes of it.
+  Result<void> done(int status) {
+    if (failed_) return *failed_;
+    if (status == ARCHIVE_OK) return {};
+    const char* why = archive_error_string(tar_.get());
+    return internal_error(why != nullptr ? why : "libarchive failed");
+  }
+  static la_ssize_t put(archive*, void* self, const void* data, std::size_t bytes) {
+    auto* own = static_cast<ArchiveWriter*>(self);
+    if (auto ok = own->out_.add(data, bytes); !ok) {
+      own->failed_ = ok.error();
+      return -1;
+    }
+    return static_cast<la_ssize_t>(bytes);
+  }
+
+  Compressor& out_;
+  std::optional<Error> failed_;
+  std::unique_ptr<archive, decltype(&archive_write_free)> tar_;
 };
 
 // Reads headers and the index, and writes nothing.
@@ -184,15 +278,15 @@ Result<void> check_sizes(const std::string& path, std::span<const std::uint8_t> 
                                  bytes.size(), wanted),
                      "if you know where it comes from: attnscope unpack --large");
   };
-  auto listed = archive.each([&](const TarEntry& entry) -> Result<void> {
-    total += entry.size;
+  auto listed = archive.each([&](const Member& member) -> Result<void> {
+    total += member.size;
     // Before its bytes are gone through.
     if (total > most) return too_large(total);
-    const bool is_index = entry.name == "index.json";
-    if (is_index && entry.size > kLargestIndex) return archive.damaged("index.json is too large");
-    if (!is_index) others += entry.size;
+    const bool is_index = member.name == "index.json";
+    if (is_index && member.size > kLargestIndex) return archive.damaged("index.json is too large");
+    if (!is_index) others += member.size;
     if (is_index) index_text.clear();
-    return archive.read(entry, [&](const char* data, std::size_t n) -> Result<void> {
+    return archive.read(member, [&](const char* data, std::size_t n) -> Result<void> {
       if (is_index) index_text.append(data, n);
       return {};
     });
@@ -216,18 +310,20 @@ Result<void> check_sizes(const std::string& path, std::span<const std::uint8_t> 
 }
 
 Result<PackTotals> extract_all(Archive& archive, const std::string& folder) {
-  return archive.each([&](const TarEntry& entry) -> Result<void> {
-    auto file = AtomicFile::create(folder + "/" + entry.name);
+  return archive.each([&](const Member& member) -> Result<void> {
+    auto file = AtomicFile::create(folder + "/" + member.name);
     if (!file) return file.error();
     auto ok = archive.read(
-        entry, [&](const char* data, std::size_t bytes) { return file->append(data, bytes); });
+        member, [&](const char* data, std::size_t bytes) { return file->append(data, bytes); });
     return ok ? file->commit(Sync::kNo) : ok;
   });
 }
 
 }  // namespace
 
-std::string zstd_version() { return ZSTD_versionString(); }
+std::string packing_libraries() {
+  return fmt::format("zstd {}, {}", ZSTD_versionString(), archive_version_string());
+}
 
 Result<PackTotals> pack_capture(const std::string& folder, const std::string& path, int level) {
   auto capture = Capture::open(folder);
@@ -237,6 +333,8 @@ Result<PackTotals> pack_capture(const std::string& folder, const std::string& pa
   auto file = AtomicFile::create(path);
   if (!file) return file.error();
   Compressor out(*file, level);
+  ArchiveWriter tar(out);
+  if (auto ok = tar.open(); !ok) return ok.error();
   PackTotals totals;
   std::vector<std::string> names;
   const fs::path root = (*capture)->path();
@@ -259,17 +357,11 @@ Result<PackTotals> pack_capture(const std::string& folder, const std::string& pa
       return bad_input(fmt::format("{}/{}: larger than 8 GiB", folder, name),
                        "record fewer rows or ops a step");
     }
-    const TarBlock header = tar_header(name, bytes.size());
-    if (auto ok = out.add(header.data(), header.size()); !ok) return ok.error();
-    if (auto ok = out.add(bytes.data(), bytes.size()); !ok) return ok.error();
-    const TarBlock zeros{};
-    const std::size_t padding = (kTarBlock - bytes.size() % kTarBlock) % kTarBlock;
-    if (auto ok = out.add(zeros.data(), padding); !ok) return ok.error();
+    if (auto ok = tar.add(name, bytes); !ok) return ok.error();
     ++totals.files;
     totals.bytes += bytes.size();
   }
-  const std::vector<char> end(2 * kTarBlock);
-  if (auto ok = out.add(end.data(), end.size()); !ok) return ok.error();
+  if (auto ok = tar.close(); !ok) return ok.error();
   if (auto ok = out.finish(); !ok) return ok.error();
   if (auto ok = file->commit(); !ok) return ok.error();
   totals.packed = out.written();
@@ -310,17 +402,19 @@ Result<PackTotals> unpack_capture(const std::string& path, const std::string& fo
 
 namespace {
 
-Error no_zstd() {
-  return {AS_NO_ENVIRONMENT, "this build has no zstd, which packs captures",
-          "install libzstd-dev and build again, or send the folder as it is"};
+Error no_packing() {
+  return {AS_NO_ENVIRONMENT, "this build has no libarchive and zstd, which pack captures",
+          "install libarchive-dev and libzstd-dev and build again, or send the folder as it is"};
 }
 }  // namespace
 
-std::string zstd_version() { return ""; }
+std::string packing_libraries() { return ""; }
 
-Result<PackTotals> pack_capture(const std::string&, const std::string&, int) { return no_zstd(); }
+Result<PackTotals> pack_capture(const std::string&, const std::string&, int) {
+  return no_packing();
+}
 Result<PackTotals> unpack_capture(const std::string&, const std::string&, const UnpackOptions&) {
-  return no_zstd();
+  return no_packing();
 }
 
 #endif

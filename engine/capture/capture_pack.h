@@ -15,8 +15,8 @@ struct PackTotals {
   std::uint64_t packed = 0;  // of the file
 };
 
-// Of the library that packs; empty in a build without it.
-std::string zstd_version();
+// Those that pack, with versions; empty in a build without them.
+std::string packing_libraries();
 
 struct UnpackOptions {
   // A small file can hold a very large capture. One that would become more than kUnpackRatio times
@@ -25,7 +25,7 @@ struct UnpackOptions {
 };
 inline constexpr std::uint64_t kUnpackRatio = 50, kUnpackFree = std::uint64_t{64} << 20;
 
-// AS_NO_ENVIRONMENT in a build without zstd. level: 1 (fast) to 19 (small).
+// AS_NO_ENVIRONMENT in a build without libarchive or zstd. level: 1 (fast) to 19 (small).
 Result<PackTotals> pack_capture(const std::string& folder, const std::string& file, int level);
 // Replaces a capture at `folder`, never anything else; what is unpacked is opened before. Nothing
 // is written before all sizes are known: those of the archive's headers fit on the disk and into
