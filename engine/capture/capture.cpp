@@ -12,6 +12,7 @@
 #include "engine/capture/recorded_sums.h"
 #include "engine/capture/trace_io.h"
 #include "engine/io/json_file.h"
+#include "engine/io/old_names.h"
 #include "engine/session/lanes_ran.h"
 
 namespace attnscope {
@@ -153,7 +154,10 @@ Result<void> Capture::read_steps() {
       return damaged(fmt::format("line {} of steps.jsonl: '{}' is missing or of another kind",
                                  summaries_.size() + 1, wrong));
     }
-    for (TapResult& r : step.summary.results) r.step = step.summary.step;
+    for (TapResult& r : step.summary.results) {
+      r.step = step.summary.step;
+      r.tap = tap_name_now(r.op, r.tap);
+    }
     if (const std::string odd = check_summary(step.summary, *info_); !odd.empty()) {
       return damaged(fmt::format("line {} of steps.jsonl: {} does not fit the model",
                                  summaries_.size() + 1, odd));
@@ -206,6 +210,9 @@ Result<TraceEntry> Capture::read_entry(std::int64_t step, const Line& where) con
   if (!wrong.empty() || entry.step != step) {
     return damaged(fmt::format("step {}: traces.jsonl: '{}' is missing or of another kind", step,
                                wrong.empty() ? "step" : wrong));
+  }
+  for (OpEntry& op : entry.ops) {
+    for (TapEntry& tap : op.taps) tap.name = tap_name_now(op.op, tap.name);
   }
   return entry;
 }
@@ -312,9 +319,8 @@ Result<void> Capture::verify() const {
       if (!read) return read.error();
       auto known = read_entry(summary->step, where);
       if (!known) return known.error();
-      if (std::string wrong = check_recorded(*known, **read); !wrong.empty()) {
-        return damaged(std::move(wrong));
-      }
+      const std::string wrong = check_recorded(*known, **read);
+      if (!wrong.empty()) return damaged(wrong);
     } else if (where.trace.bytes > 0) {
       if (auto known = read_entry(summary->step, where); !known) return known.error();
     }

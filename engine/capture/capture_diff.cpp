@@ -555,7 +555,7 @@ Result<CaptureDiff> diff_captures(const Capture& a, const Capture& b, const Tole
                                  b.path(), rank(y)),
                      "record the same rank of the same number of ranks twice: --tp N --rank R");
   }
-  if (x.hidden != y.hidden || x.heads != y.heads || x.window != y.window ||
+  if (x.hidden != y.hidden || x.heads != y.heads || x.window != y.window || x.family != y.family ||
       x.compress_ratios != y.compress_ratios || x.layers != y.layers) {
     return bad_input(fmt::format("{} is of model {} and {} of model {}: other dimensions or layers",
                                  a.path(), x.name, b.path(), y.name),

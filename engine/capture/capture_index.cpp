@@ -6,9 +6,10 @@
 #include <chrono>
 #include <ctime>
 
-#include "engine/family/deepseek_v4/caches.h"
 #include "engine/family/family.h"
+#include "engine/family/models.h"
 #include "engine/io/byte_stream.h"
+#include "engine/io/json_text.h"
 #include "engine/io/printable.h"
 #include "engine/trace/tap_stats.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/family/deepseek_v4/caches.h"
+#include "engine/family/family.h"
 #include "kernels/params/op_table.h"
 
 namespace attnscope {
@@ -19,10 +20,11 @@ SlotSpace space_of(const CacheSpec* spec) {
   return spec != nullptr ? SlotSpace{spec->group, spec->rows_per_block} : SlotSpace{};
 }
 
-// Any layer's main cache of a compress ratio.
-SlotSpace main_space(const SessionInfo& info, LayerType type) {
+// Of entries that stand for so many tokens, in whichever layer.
+SlotSpace entry_space(const SessionInfo& info, std::int64_t tokens_per_row) {
   for (int i = 0; i < info.config.num_layers(); ++i) {
-    if (info.config.type(i) == type) return space_of(info.layout.find(i, kMainCache));
+    const CacheSpec* spec = info.layout.find(i, kMainCache);
+    if (spec != nullptr && spec->tokens_per_row == tokens_per_row) return space_of(spec);
   }
   return {};
 }
@@ -38,7 +40,7 @@ SlotSpace token_space(const SessionInfo& info, std::int64_t group) {
 
 TapMeaning tap_meaning(as_op_id op, std::string_view tap) {
   if (as_op_has(op, AS_BY_ENGINE) != 0) return TapMeaning::kPlacement;
-  if (tap == "table" || tap == "tables" || tap == "request_of" || tap == "query_start" ||
+  if (tap == "table" || tap == "tables" || tap == "token_to_req" || tap == "query_start_loc" ||
       tap == "seq_lens" || tap == "groups") {
     return TapMeaning::kPlacement;
   }
@@ -53,15 +55,16 @@ SlotSpace slot_space(const SessionInfo& info, const Place& place, std::string_vi
                      std::int64_t outer) {
   const CacheLayout& layout = info.layout;
   if (place.op == AS_OP_SLOT_MAPPING) {
-    if (tap == "c4_slots") return main_space(info, LayerType::kC4A);
-    if (tap == "c128_slots") return main_space(info, LayerType::kC128A);
-    return token_space(info, outer);
+    const auto own = family_of(info.config).step_tensors(info.config, layout);
+    const StepTensor* entries = find_tensor(own, tap);
+    return entries == nullptr ? token_space(info, outer)
+                              : entry_space(info, entries->tokens_per_row);
   }
   if (place.op == AS_OP_SWA_INDEX) {
     if (outer < 0 || outer >= static_cast<std::int64_t>(layout.swa_groups.size())) return {};
     return token_space(info, layout.swa_groups[static_cast<std::size_t>(outer)]);
   }
-  if (place.op == AS_OP_C128_INDEX) return main_space(info, LayerType::kC128A);
+  if (place.op == AS_OP_C128_INDEX) return entry_space(info, 128);
   const int layer = layer_index(info, place.layer);
   if (layer < 0) return {};
   // Selected entries are listed for the op behind, which reads them.

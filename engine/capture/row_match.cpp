@@ -137,6 +137,8 @@ void count_differences_as(const Gathered& x, const Gathered& y, const Number& nu
   const T* const second = static_cast<const T*>(y.tensor.data);
   double largest = -1;
   for (std::int64_t i = 0, n = as_tensor_numel(&x.tensor); i < n; ++i) {
+    // By its bits: a NaN equals itself, and -0 is not 0.
+    // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
     if (std::memcmp(first + i, second + i, sizeof(T)) == 0) continue;
     ++out.differing;
     const double distance = std::fabs(number(first[i]) - number(second[i]));

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "engine/io/json_file.h"
+#include "engine/io/json_text.h"
 #include "engine/model/profile_switches.h"
 
 namespace attnscope {
@@ -49,9 +50,9 @@ json scenario_json(const CaptureIndex& index) {
   return parsed && parsed->is_object() ? std::move(*parsed) : json();
 }
 
-json part_of(const json& scenario, const char* place, json otherwise) {
+json part_of(const json& scenario, const char* place, const json& otherwise) {
   const json::json_pointer at(place);
-  return scenario.contains(at) ? scenario[at] : std::move(otherwise);
+  return scenario.contains(at) ? scenario[at] : otherwise;
 }
 
 std::string weights_text(const std::string& checkpoint) {

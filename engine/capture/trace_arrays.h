@@ -9,7 +9,7 @@
 
 namespace attnscope {
 
-// v(name, vector of i32 or i64).
+// v(name, vector of i32 or i64). The family's own tensors by their names, once it has listed them.
 template <class V>
 void arrays(V& v, StepMetadata& m) {
   v("live", m.live);
@@ -20,7 +20,7 @@ void arrays(V& v, StepMetadata& m) {
   v("lost_to", m.lost_to);
   v("matching", m.matching);
   v("num_computed", m.num_computed);
-  v("scheduled", m.scheduled);
+  v("num_scheduled_tokens", m.num_scheduled_tokens);
   v("groups", m.groups);
   v("blocks", m.blocks);
   v("tables_before", m.tables_before);
@@ -29,19 +29,15 @@ void arrays(V& v, StepMetadata& m) {
   v("counts", m.counts);
   v("tokens", m.tokens);
   v("positions", m.positions);
-  v("request_of", m.request_of);
-  v("query_start", m.query_start);
+  v("token_to_req", m.token_to_req);
+  v("query_start_loc", m.query_start_loc);
   v("seq_lens", m.seq_lens);
   v("sample_rows", m.sample_rows);
   v("sample_request", m.sample_request);
   v("slots", m.slots);
-  v("c4_slots", m.c4_slots);
-  v("c128_slots", m.c128_slots);
-  v("c4_lens", m.c4_lens);
-  v("swa_indices", m.swa_indices);
-  v("swa_lens", m.swa_lens);
-  v("c128_indices", m.c128_indices);
-  v("c128_lens", m.c128_lens);
+  for (StepTensor& tensor : m.own) {
+    tensor.values([&](auto& values) { v(tensor.name, values); });
+  }
 }
 
 template <class V>

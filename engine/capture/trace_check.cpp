@@ -57,8 +57,9 @@ void check_metadata(Check& check, const StepMetadata& m, const SessionInfo& info
   const std::int64_t rows = m.num_live(), tokens = m.num_tokens_in_step();
   const std::int64_t groups = to_count(info.layout.groups.size());
   const std::int64_t blocks = info.num_blocks;
-  check.that(m.columns >= 0 && m.columns <= kWidest && m.c128_width >= 0 && m.c128_width <= kWidest,
-             "table columns are out of range");
+  check.that(
+      m.columns >= 0 && m.columns <= kWidest && m.list_columns >= 0 && m.list_columns <= kWidest,
+      "table columns are out of range");
   check.that(rows <= to_count(info.request_names.size()), "more requests are live than there are");
   if (!check.ok()) return;
   check.range(m.live, 0, to_count(info.request_names.size()) - 1, "live");
@@ -70,7 +71,7 @@ void check_metadata(Check& check, const StepMetadata& m, const SessionInfo& info
   check.range(m.lost_to, -1, rows - 1, "lost_to");
   check.size(m.matching, rows, "matching");
   check.size(m.num_computed, rows, "num_computed");
-  check.size(m.scheduled, rows, "scheduled");
+  check.size(m.num_scheduled_tokens, rows, "num_scheduled_tokens");
   check.size(m.groups, groups * 2, "groups");
   check.size(m.blocks, groups * rows * m.columns, "blocks");
   check.range(m.blocks, 0, blocks - 1, "blocks");
@@ -85,24 +86,27 @@ void check_metadata(Check& check, const StepMetadata& m, const SessionInfo& info
   check.size(m.tokens, tokens, "tokens");
   check.range(m.tokens, 0, kMostTokens - 1, "tokens");
   check.range(m.positions, 0, kMany, "positions");
-  check.size(m.request_of, tokens, "request_of");
-  check.range(m.request_of, 0, rows - 1, "request_of");
-  check.size(m.query_start, rows + 1, "query_start");
-  check.range(m.query_start, 0, tokens, "query_start");
-  check.ascending(m.query_start, "query_start does not ascend");
+  check.size(m.token_to_req, tokens, "token_to_req");
+  check.range(m.token_to_req, 0, rows - 1, "token_to_req");
+  check.size(m.query_start_loc, rows + 1, "query_start_loc");
+  check.range(m.query_start_loc, 0, tokens, "query_start_loc");
+  check.ascending(m.query_start_loc, "query_start_loc does not ascend");
   check.size(m.seq_lens, rows, "seq_lens");
   check.range(m.sample_rows, 0, tokens - 1, "sample_rows");
   check.size(m.sample_request, to_count(m.sample_rows.size()), "sample_request");
   check.range(m.sample_request, 0, rows - 1, "sample_request");
   check.size(m.slots, groups * tokens, "slots");
-  size_if_any(check, m.c4_slots, tokens, "c4_slots");
-  size_if_any(check, m.c4_lens, tokens, "c4_lens");
-  size_if_any(check, m.c128_slots, tokens, "c128_slots");
-  size_if_any(check, m.c128_lens, tokens, "c128_lens");
-  size_if_any(check, m.c128_indices, tokens * m.c128_width, "c128_indices");
-  check.size(m.swa_indices, to_count(info.layout.swa_groups.size()) * tokens * info.config.window,
-             "swa_indices");
-  check.size(m.swa_lens, tokens, "swa_lens");
+  for (const StepTensor& tensor : m.own) {
+    if (tensor.empty() && !tensor.always) continue;
+    if (tensor.lengths >= 0) {
+      const StepTensor& lengths = m.own[static_cast<std::size_t>(tensor.lengths)];
+      check.size(lengths.numbers, tokens, lengths.name);
+    }
+    const std::int64_t lists = tensor.kind == StepTensor::Kind::kLists ? tensor.lists : 1;
+    tensor.values([&](const auto& values) {
+      check.size(values, lists * tokens * tensor.width(m.list_columns), tensor.name);
+    });
+  }
 }
 
 void check_step(Check& check, const StepTrace& t, const SessionInfo& info) {
@@ -168,15 +172,15 @@ void check_axes(Check& check, const TapCopy& tap, const StepTrace& t, const Sess
     }
     if (letter == "H") check.that(n == info.config.heads, "a tap has other heads than the model");
     if (letter == "W") check.that(n == info.config.window, "a tap has another window");
-    if (letter == "R") {  // query_start has the end of the last one as well
+    if (letter == "R") {  // query_start_loc has the end of the last one as well
       const std::int64_t live = t.metadata.num_live();
-      check.that(n == live || (n == live + 1 && tap.name == "query_start"),
+      check.that(n == live || (n == live + 1 && tap.name == "query_start_loc"),
                  "a tap has other requests");
     }
     if (letter == "G")
       check.that(n == to_count(info.layout.groups.size()), "a tap has other groups");
     if (letter == "K") {  // or the list of a C128A layer, which is as wide as its entries need
-      check.that(n <= std::max<std::int64_t>(info.config.index_topk, t.metadata.c128_width),
+      check.that(n <= std::max<std::int64_t>(info.config.index_topk, t.metadata.list_columns),
                  "a tap has a larger top-k");
     }
   }

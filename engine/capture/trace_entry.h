@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/capture/trace_fields.h"
+#include "engine/io/old_names.h"
 #include "engine/trace/tap_stats.h"
 
 namespace attnscope {
@@ -60,7 +61,7 @@ struct TraceEntry {
   std::int64_t step = 0;
   bool complete = false;
   bool tables = false;  // whether arrays and requests were kept
-  std::int64_t columns = 0, c128_width = 0;
+  std::int64_t columns = 0, list_columns = 0;
   std::vector<Request> requests;  // without tokens: those are tensors
   std::vector<StepWhy> misses;
   std::optional<StepWhy> waiting;
@@ -123,7 +124,7 @@ void fields(V& v, TraceEntry& t) {
   v("complete", t.complete);
   v("tables", t.tables);
   v("columns", t.columns);
-  v("c128_width", t.c128_width);
+  v(kListColumnsKey, t.list_columns);
   v("requests", t.requests);
   v.later("misses", t.misses);
   v.later("waiting", t.waiting);

@@ -199,6 +199,7 @@ void fields(V& v, ModelConfig& c) {
   v("layers", c.layers);
   v("switches", c.switches);
   v.later("parallel", c.parallel);
+  v.later("family", c.family);
 }
 
 }  // namespace attnscope

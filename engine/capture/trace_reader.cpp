@@ -6,7 +6,9 @@
 
 #include "engine/capture/trace_arrays.h"
 #include "engine/capture/trace_io.h"
+#include "engine/family/family.h"
 #include "engine/io/json_object.h"
+#include "engine/io/old_names.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -25,6 +27,10 @@ class PayloadReader {
     ok_ = false;
     error_ = bad_input(fmt::format("{}: damaged: {}", path_, what),
                        "record it again, or copy it again from where it came");
+  }
+
+  bool has(const std::string& name) const {
+    return file_ != nullptr && file_->find(name) != nullptr;
   }
 
   const TensorEntry* find(const std::string& name) {
@@ -79,7 +85,9 @@ struct ArrayReader {
   std::string prefix;
   template <class T>
   void operator()(const char* name, std::vector<T>& values) {
-    payload.array(prefix + name, values);
+    const std::string_view before = step_name_before(name);
+    const bool old = !before.empty() && payload.has(prefix + std::string(before));
+    payload.array(old ? prefix + std::string(before) : prefix + name, values);
   }
 };
 
@@ -214,7 +222,8 @@ Result<std::shared_ptr<const StepTrace>> read_trace(const TraceEntry& entry,
   trace->step = entry.step;
   trace->complete = entry.complete;
   trace->metadata.columns = entry.columns;
-  trace->metadata.c128_width = entry.c128_width;
+  trace->metadata.list_columns = entry.list_columns;
+  trace->metadata.own = family_of(info.config).step_tensors(info.config, info.layout);
   if (entry.tables) read_tables(entry, info, payload, *trace);
   trace->misses = entry.misses;
   trace->waiting = entry.waiting.value_or(StepWhy{});

@@ -166,7 +166,7 @@ TraceEntry TraceWriter::describe(const StepTrace& trace, TensorWriter& writer,
   entry.complete = trace.complete;
   entry.tables = options_.level != CaptureLevel::kSummary;
   entry.columns = trace.metadata.columns;
-  entry.c128_width = trace.metadata.c128_width;
+  entry.list_columns = trace.metadata.list_columns;
   Payload payload(writer);
   StatsOnce known;
   if (entry.tables) {

@@ -11,6 +11,7 @@
 #include "engine/io/byte_stream.h"
 #include "engine/io/json_file.h"
 #include "engine/io/json_object.h"
+#include "engine/io/old_names.h"
 
 namespace attnscope {
 namespace {
@@ -23,7 +24,7 @@ std::pair<std::string, std::int64_t> integers_of(const GoldenValues& all) {
     const auto exact = [](const GoldenPart& p) { return p.given.empty(); };
     if (t.parts.empty() || !std::ranges::all_of(t.parts, exact)) continue;
     ++taps;
-    text += t.where + "/" + t.tap;
+    text += fmt::format("{}/{}", t.where, tap_name_at_first(t.op, t.tap));
     for (const GoldenPart& p : t.parts) text += " " + p.checksum;
     text += "\n";
   }

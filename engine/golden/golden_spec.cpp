@@ -12,6 +12,7 @@
 #include "engine/io/byte_stream.h"
 #include "engine/io/json_file.h"
 #include "engine/io/json_object.h"
+#include "engine/io/old_names.h"
 #include "engine/io/printable.h"
 #include "engine/trace/tap_stats.h"
 
@@ -59,7 +60,8 @@ GoldenTaps read_golden_taps(JsonObject& object) {
   taps.op = read_op_id(object, "op");
   if (object.has("taps")) {
     taps.taps = object.texts("taps");
-    for (const std::string& tap : taps.taps) {
+    for (std::string& tap : taps.taps) {
+      tap = tap_name_now(taps.op, tap);
       check_tap(object, "taps", tap, *as_op_find(taps.op));
     }
   }
@@ -103,7 +105,9 @@ GoldenTolerance read_tolerance(JsonObject& object) {
   t.rule = object.text("class", "");
   t.op = object.text("op", "");
   if (!t.op.empty() && as_step_op_by_name(t.op.c_str()) < 0) read_op_id(object, "op");
-  t.tap = object.text("tap", "");
+  const std::string tap = object.text("tap", "");
+  const int op = as_step_op_by_name(t.op.c_str());
+  t.tap = op < 0 ? tap_name_now(tap) : tap_name_now(static_cast<as_op_id>(op), tap);
   if (!t.tap.empty() && !has_tap(t.op, t.tap)) {
     object.fail("tap", fmt::format("no op has a tap {}", shown_name(t.tap)),
                 "attnscope ops lists the taps of every op");

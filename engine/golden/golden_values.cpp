@@ -13,6 +13,7 @@
 #include "engine/io/json_fields.h"
 #include "engine/io/json_file.h"
 #include "engine/io/json_object.h"
+#include "engine/io/old_names.h"
 #include "engine/io/printable.h"
 #include "kernels/params/tensor.h"
 
@@ -25,7 +26,7 @@ constexpr std::int64_t kMostElements = std::int64_t{1} << 40;
 
 json numbers_json(const std::vector<double>& values, std::int32_t dtype) {
   json out = json::array();
-  for (const double v : values) out.push_back(JsonWriter::of(short_number(v, dtype)));
+  for (const double v : values) out.push_back(json_number(short_number(v, dtype)));
   return out;
 }
 
@@ -40,7 +41,7 @@ json tap_json(const GoldenTap& t) {
               {"shape", t.shape}};
   if (!t.requests.empty()) out["requests"] = t.requests;
   if (t.stats) {
-    const auto statistic = [](double v) { return JsonWriter::of(short_number(v, AS_F32)); };
+    const auto statistic = [](double v) { return json_number(short_number(v, AS_F32)); };
     out["stats"] = {{"nans", t.stats->nans},
                     {"infinities", t.stats->infinities},
                     {"min", statistic(t.stats->min)},
@@ -160,7 +161,7 @@ GoldenTap read_tap(const json& raw, JsonObject object) {
   if (id < 0) object.fail("op", fmt::format("there is no op '{}'", op));
   t.op = static_cast<as_op_id>(std::max(0, id));
   t.step = object.integer("step", 0, kMostElements);
-  t.tap = object.text("tap");
+  t.tap = tap_name_now(t.op, object.text("tap"));
   t.rule = object.text("rule");
   t.lane = object.text("lane");
   t.dtype = dtype_by_name(object.choice("dtype", {"f64", "f32", "bf16", "u8", "i32", "i64"}, ""));
@@ -227,7 +228,10 @@ GoldenOrigin read_origin(const json& raw, JsonObject object) {
 GoldenFinding read_finding(const json& raw, JsonObject object) {
   GoldenFinding f;
   f.where = object.text("where");
+  const std::size_t slash = f.where.rfind('/');
+  const int op = slash == std::string::npos ? -1 : as_step_op_by_name(f.where.c_str() + slash + 1);
   f.tap = object.text("tap");
+  if (op >= 0) f.tap = tap_name_now(static_cast<as_op_id>(op), f.tap);
   std::vector<std::string> names;
   names.reserve(kGoldenVerdicts);
   for (int v = 0; v < kGoldenVerdicts; ++v) {
@@ -378,7 +382,7 @@ std::string golden_values_text(const GoldenValues& v) {
     findings.push_back({{"where", f.where},
                         {"tap", f.tap},
                         {"verdict", golden_verdict_name(f.verdict)},
-                        {"budget_used", JsonWriter::of(f.budget_used)},
+                        {"budget_used", json_number(f.budget_used)},
                         {"note", f.note}});
   }
   if (!v.findings.empty()) line("findings", findings);

@@ -20,6 +20,7 @@
 #include "kernels/cpu/rope_table.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/op_table.h"
+#include "kernels/params/paged_params.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -31,6 +32,7 @@ constexpr std::int64_t kIndexDim = AS_INDEX_DIM;
 constexpr std::int64_t kBlockTokens = 64;       // of a window block
 constexpr std::int64_t kFullBlockTokens = 256;  // of a block of compressed rows
 constexpr std::int64_t kRatio = 4, kWideRatio = 128, kStateBlockRows = 4;
+constexpr std::int64_t kKvHeads = 2, kHeadSize = 96, kKvRows = 16;  // of dense attention
 constexpr double kEps = 1e-6;
 
 bf16_t rounded(float value) {
@@ -78,7 +80,7 @@ struct OpInputs::State {
       starts.push_back(static_cast<std::int32_t>(positions.size()));
       for (std::int64_t p = std::max<std::int64_t>(0, length - shape.new_tokens); p < length; ++p) {
         positions.push_back(p);
-        request_of.push_back(static_cast<std::int32_t>(r));
+        token_to_req.push_back(static_cast<std::int32_t>(r));
       }
       seq_lens.push_back(static_cast<std::int32_t>(length));
       longest = std::max(longest, length);
@@ -216,19 +218,20 @@ struct OpInputs::State {
   // ---- by token
 
   as_tensor positions_tensor() { return keep(positions, {tokens}); }
-  as_tensor request_tensor() { return keep(request_of, {tokens}); }
+  as_tensor request_tensor() { return keep(token_to_req, {tokens}); }
   // Slot of each token's row; of its entry, where it ends one, with a ratio.
   as_tensor slots_of(const Table& table, std::int64_t rows_per_block, std::int64_t ratio = 1) {
     std::vector<std::int64_t> slots;
     for (std::int64_t t = 0; t < tokens; ++t) {
       const std::int64_t p = positions[to_size(t)];
       const bool ends = (p + 1) % ratio == 0;
-      slots.push_back(ends ? table.slot(request_of[to_size(t)], p / ratio, rows_per_block) : -1);
+      slots.push_back(ends ? table.slot(token_to_req[to_size(t)], p / ratio, rows_per_block) : -1);
     }
     return keep(slots, {tokens});
   }
   std::vector<std::int32_t> visible(std::int64_t ratio) const {
     std::vector<std::int32_t> lens;
+    lens.reserve(positions.size());
     for (const std::int64_t p : positions)
       lens.push_back(static_cast<std::int32_t>((p + 1) / ratio));
     return lens;
@@ -260,7 +263,7 @@ struct OpInputs::State {
     const Table states = make_table(shape.lengths, kStateBlockRows);
     p.state = make_cache(states, AS_RECORD_STATE, 4 * dim, kStateBlockRows, true);
     p.table = table_tensor(states);
-    p.request_of = request_tensor();
+    p.token_to_req = request_tensor();
     p.positions = positions_tensor();
     const std::int64_t rows = kFullBlockTokens / kRatio;
     const Table entries = make_table(rows_at(kRatio), rows);
@@ -298,7 +301,7 @@ struct OpInputs::State {
     p.groups = keep(groups, {3, 2});
     p.tables = keep(ids, {3, requests, columns});
     p.positions = positions_tensor();
-    p.request_of = request_tensor();
+    p.token_to_req = request_tensor();
     p.slots = make(AS_I64, {3, tokens});
     p.c4_slots = make(AS_I64, {tokens});
     p.c128_slots = make(AS_I64, {tokens});
@@ -309,9 +312,9 @@ struct OpInputs::State {
     auto& p = init<as_swa_index_params>();
     const Table table = make_table(shape.lengths, kBlockTokens);
     p.tables = keep(table.ids, {1, requests, table.columns});
-    p.query_start = keep(starts, {requests + 1});
+    p.query_start_loc = keep(starts, {requests + 1});
     p.seq_lens = keep(seq_lens, {requests});
-    p.request_of = request_tensor();
+    p.token_to_req = request_tensor();
     p.indices = make(AS_I32, {1, tokens, kWindow});
     p.lens = make(AS_I32, {tokens});
     p.block_size = kBlockTokens;
@@ -321,7 +324,7 @@ struct OpInputs::State {
     auto& p = init<as_c128_index_params>();
     p.table = table_tensor(make_table(shape.lengths, kFullBlockTokens));
     p.positions = positions_tensor();
-    p.request_of = request_tensor();
+    p.token_to_req = request_tensor();
     p.indices = make(AS_I32, {tokens, as_c128_index_width(longest, longest)});
     p.lens = make(AS_I32, {tokens});
     p.ratio = kWideRatio;
@@ -363,7 +366,7 @@ struct OpInputs::State {
     p.weights = normals(AS_F32, {tokens, kIndexHeads}, 0x1p-5f);
     p.cache = make_cache(table, AS_RECORD_INDEX_FP8, kIndexDim, rows, true);
     p.table = table_tensor(table);
-    p.request_of = request_tensor();
+    p.token_to_req = request_tensor();
     const auto lens = visible(kRatio);
     p.lens = keep(lens, {tokens});
     p.logits = make(AS_F32, {tokens, std::max(1, *std::ranges::max_element(lens))});
@@ -395,7 +398,7 @@ struct OpInputs::State {
     }
     p.indices = keep(indices, {tokens, kTopK});
     p.table = table_tensor(make_table(rows_at(kRatio), rows));
-    p.request_of = request_tensor();
+    p.token_to_req = request_tensor();
     p.slots = make(AS_I32, {tokens, kTopK});
     p.lens = make(AS_I32, {tokens});
     p.rows_per_block = static_cast<std::int32_t>(rows);
@@ -405,9 +408,9 @@ struct OpInputs::State {
     const std::int64_t rows = kFullBlockTokens / kRatio;
     const Table window = make_table(shape.lengths, kBlockTokens);
     const Table entries = make_table(rows_at(kRatio), rows);
-    std::vector<std::int32_t> indices, lens, extra, extra_lens;
+    std::vector<std::int32_t> indices, lens, extra, extra_topk_length;
     for (std::int64_t t = 0; t < tokens; ++t) {
-      const std::int64_t last = positions[to_size(t)], request = request_of[to_size(t)];
+      const std::int64_t last = positions[to_size(t)], request = token_to_req[to_size(t)];
       const std::int64_t first = std::max<std::int64_t>(0, last - kWindow + 1);
       for (std::int64_t k = 0; k < kWindow; ++k) {
         const bool seen = first + k <= last;
@@ -419,19 +422,72 @@ struct OpInputs::State {
       for (const std::int32_t e : choose(len, kTopK)) {
         extra.push_back(e < 0 ? -1 : static_cast<std::int32_t>(entries.slot(request, e, rows)));
       }
-      extra_lens.push_back(static_cast<std::int32_t>(std::min(len, kTopK)));
+      extra_topk_length.push_back(static_cast<std::int32_t>(std::min(len, kTopK)));
     }
     p.q = normals(AS_BF16, {tokens, kHeads, AS_HEAD_DIM});
     p.cache = make_cache(window, AS_RECORD_LATENT, AS_HEAD_DIM, kBlockTokens, true);
     p.indices = keep(indices, {tokens, kWindow});
-    p.lens = keep(lens, {tokens});
+    p.topk_length = keep(lens, {tokens});
     p.extra_cache = make_cache(entries, AS_RECORD_LATENT, AS_HEAD_DIM, rows, true);
     p.extra_indices = keep(extra, {tokens, kTopK});
-    p.extra_lens = keep(extra_lens, {tokens});
+    p.extra_topk_length = keep(extra_topk_length, {tokens});
     p.sinks = normals(AS_F32, {kHeads});
     p.o = make(AS_BF16, {tokens, kHeads, AS_HEAD_DIM});
     p.lse = make(AS_F32, {tokens, kHeads});
     p.scale = 0x1p-6;  // deviations of 1 in a row of 512: logits of a few units
+  }
+  // K or V rows of bf16 heads, NaN where no request has any.
+  as_cache make_kv_cache(const Table& table, std::int32_t record, std::int64_t size, bool filled) {
+    const as_row_layout l = as_row_layout_of(record, kKvHeads * size, kKvHeads, kKvRows);
+    as_cache cache{};
+    cache.data = make(AS_U8, {table.blocks, l.page});
+    cache.data.reserved = static_cast<std::int32_t>(kKvHeads);
+    cache.record = record;
+    cache.addressing = AS_PAGED;
+    cache.rows_per_block = static_cast<std::int32_t>(kKvRows);
+    cache.width = static_cast<std::int32_t>(kKvHeads * size);
+    std::vector<bf16_t> row(to_size(kKvHeads * size));
+    for (std::int64_t s = kKvRows; filled && s < table.blocks * kKvRows; ++s) {
+      for (bf16_t& v : row) v = rounded(random.normal());
+      as_row_put(&cache, s, row.data());
+    }
+    return cache;
+  }
+  void rope_kv_insert() {
+    auto& p = init<as_rope_kv_insert_params>();
+    const Table table = make_table(shape.lengths, kKvRows);
+    p.q = normals(AS_BF16, {tokens, kHeads, kHeadSize});
+    p.k = normals(AS_BF16, {tokens, kKvHeads, kHeadSize});
+    p.v = normals(AS_BF16, {tokens, kKvHeads, kHeadSize});
+    p.q_weight = normals(AS_BF16, {kHeadSize});
+    p.k_weight = normals(AS_BF16, {kHeadSize});
+    p.positions = positions_tensor();
+    p.rope = make_rope();
+    p.slots = slots_of(table, kKvRows);
+    p.q_out = make(AS_BF16, {tokens, kHeads, kHeadSize});
+    p.k_row = make(AS_BF16, {tokens, kKvHeads, kHeadSize});
+    p.k_cache = make_kv_cache(table, AS_RECORD_BF16, kHeadSize, false);
+    p.v_cache = make_kv_cache(table, AS_RECORD_BF16, kHeadSize, false);
+    p.eps = kEps;
+  }
+  void paged_attention() {
+    auto& p = init<as_paged_attention_params>();
+    const Table table = make_table(shape.lengths, kKvRows);
+    p.q = normals(AS_BF16, {tokens, kHeads, kHeadSize});
+    p.k_cache = make_kv_cache(table, AS_RECORD_BF16 | AS_RECORD_HND, kHeadSize, true);
+    p.v_cache = make_kv_cache(table, AS_RECORD_BF16 | AS_RECORD_HND, kHeadSize, true);
+    p.table = table_tensor(table);
+    p.token_to_req = request_tensor();
+    p.positions = positions_tensor();
+    p.seq_lens = keep(seq_lens, {requests});
+    p.sinks = normals(AS_F32, {kHeads});
+    p.o = make(AS_BF16, {tokens, kHeads, kHeadSize});
+    p.lse = make(AS_F32, {tokens, kHeads});
+    p.scale = 0x1p-3f;  // as sparse_attention: logits of a few units
+    p.soft_cap = 20;
+    p.causal = 1;
+    p.window = static_cast<std::int32_t>(kWindow);
+    p.num_splits = 2;
   }
   void fill();
 
@@ -439,7 +495,7 @@ struct OpInputs::State {
   GoldenCase shape;
   Random random;
   std::vector<std::int64_t> positions;
-  std::vector<std::int32_t> request_of, starts, seq_lens;
+  std::vector<std::int32_t> token_to_req, starts, seq_lens;
   std::int64_t tokens = 0, requests = 0, longest = 1;
   std::list<std::vector<std::uint8_t>> memory;
   OpParams params;
@@ -531,6 +587,10 @@ void OpInputs::State::fill() {
       p.tokens = make(AS_I32, {tokens});
       return;
     }
+    case AS_OP_ROPE_KV_INSERT:
+      return rope_kv_insert();
+    case AS_OP_PAGED_ATTENTION:
+      return paged_attention();
     default:
       return;  // the engine's own ops: has_own_inputs() is false
   }
@@ -544,7 +604,7 @@ OpParams& OpInputs::params() { return state_->params; }
 
 RowOwners OpInputs::owners() const {
   RowOwners owners;
-  owners.requests = owners.sampled = state_->request_of;
+  owners.requests = owners.sampled = state_->token_to_req;
   owners.tokens.resize(owners.requests.size());
   std::iota(owners.tokens.begin(), owners.tokens.end(), 0);
   return owners;

@@ -45,7 +45,8 @@ RowOwners owners_of(const OpTrace& trace) {
     if (tap.axes.starts_with("T") || tap.axes.starts_with("N")) rows = tap.value.shape[0];
   }
   owners.requests.resize(static_cast<std::size_t>(rows));
-  if (const TapCopy* tap = trace.tap("request_of"); tap != nullptr && tap->value.shape[0] == rows) {
+  if (const TapCopy* tap = trace.tap("token_to_req");
+      tap != nullptr && tap->value.shape[0] == rows) {
     for (std::int64_t t = 0; t < rows; ++t) {
       owners.requests[static_cast<std::size_t>(t)] = std::max(0, *at<std::int32_t>(tap->value, t));
     }

@@ -1,9 +1,10 @@
-// Structs as JSON and back, field by field, from one list of their fields (trace_fields.h):
+// Structs from JSON, field by field, from one list of their fields (trace_fields.h):
 //
-//   template <class V> void fields(V& v, StepHeader& h) { v("step", h.step); v("tokens", h.tokens);
-//   } json j = to_json(header); if (auto wrong = from_json(j, header)) ..;      // names the field
-//   that is missing or of another
-//                                                   // kind
+//   template <class V>
+//   void fields(V& v, StepHeader& h) { v("step", h.step), v("tokens", h.tokens); }
+//   if (std::string wrong = from_json_fields(json, header); !wrong.empty()) ..
+//
+// names the field that is missing or of another kind. json_text.h writes them.
 //
 // A list of structs is a table: {"columns": ["step", ..], "rows": [[12, ..], ..]}, a third of the
 // size. NaN and infinities are texts, since JSON has none. Keys that nobody asks for are ignored:
@@ -44,77 +45,12 @@ struct IsPlain<std::vector<T>> : std::true_type {};
 template <class T>
 struct IsPlain<std::optional<T>> : std::true_type {};
 
-class JsonWriter {
- public:
-  explicit JsonWriter(nlohmann::json& out) : out_(out) {}
-  template <class T>
-  void operator()(const char* key, const T& value) {
-    out_[key] = of(value);
-  }
-  template <class T>
-  void later(const char* key, const T& value) {
-    (*this)(key, value);
-  }
-
-  template <class T>
-  static nlohmann::json of(const T& value) {
-    if constexpr (std::is_floating_point_v<T>) {
-      if (std::isnan(value)) return "nan";
-      if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-      return value;
-    } else if constexpr (std::is_enum_v<T>) {
-      return EnumText<T>::name(static_cast<int>(value));
-    } else if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>) {
-      return value;
-    } else {
-      return of_object(value);
-    }
-  }
-  template <class T>
-  static nlohmann::json of(const std::vector<T>& list) {
-    nlohmann::json out = nlohmann::json::array();
-    if constexpr (IsPlain<T>::value) {
-      for (const T& item : list) out.push_back(of(item));
-      return out;
-    } else {
-      RowWriter row;
-      for (const T& item : list) {
-        row.names = nlohmann::json::array();
-        row.values = nlohmann::json::array();
-        fields(row, const_cast<T&>(item));
-        out.push_back(std::move(row.values));
-      }
-      return {{"columns", row.names}, {"rows", out}};
-    }
-  }
-  template <class T>
-  static nlohmann::json of(const std::optional<T>& value) {
-    return value ? of(*value) : nlohmann::json(nullptr);
-  }
-
- private:
-  struct RowWriter {
-    nlohmann::json names = nlohmann::json::array(), values;
-    template <class T>
-    void operator()(const char* key, const T& value) {
-      names.push_back(key);
-      values.push_back(of(value));
-    }
-    template <class T>
-    void later(const char* key, const T& value) {
-      (*this)(key, value);
-    }
-  };
-  template <class T>
-  static nlohmann::json of_object(const T& value) {
-    nlohmann::json out = nlohmann::json::object();
-    JsonWriter writer(out);
-    fields(writer, const_cast<T&>(value));
-    return out;
-  }
-
-  nlohmann::json& out_;
-};
+// JSON has neither NaN nor infinities: they are the texts "nan", "inf" and "-inf".
+inline nlohmann::json json_number(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  return value;
+}
 
 class JsonFieldReader {
  public:
@@ -262,11 +198,6 @@ class JsonFieldReader {
   const nlohmann::json& in_;
   std::string& wrong_;  // path of the first field that does not fit; empty = all fit so far
 };
-
-template <class T>
-nlohmann::json to_json_fields(const T& value) {
-  return JsonWriter::of(value);
-}
 
 // Path of the first field that is missing or of another kind; empty = all is read.
 template <class T>

@@ -17,7 +17,9 @@ void JsonText::put_text(std::string_view text) {
 }
 
 void JsonText::put_number(double value) {
-  if (std::isfinite(value)) {
+  if (value == 0 && std::signbit(value)) {
+    append("-0.0");  // read as a whole number, -0 would lose its sign
+  } else if (std::isfinite(value)) {
     fmt::format_to(std::back_inserter(out_), "{}", value);
   } else {
     append(std::isnan(value) ? "\"nan\"" : value > 0 ? "\"inf\"" : "\"-inf\"");

@@ -1,5 +1,5 @@
-// Structs straight to JSON text, without a tree in between: a step of a capture names thousands of
-// values, and building their tree took longer than writing their tensors. What it writes is read by
+// Structs to JSON text, without a tree in between: a step of a capture names thousands of values,
+// and building their tree took longer than writing their tensors. What it writes is read by
 // json_fields.h, which says what becomes of structs, lists, enumerators, NaN and infinities.
 #pragma once
 
@@ -142,6 +142,11 @@ std::string to_json_text(const T& value) {
   JsonText writer;
   writer.put(value);
   return writer.text();
+}
+// The same as a tree, for what is small.
+template <class T>
+nlohmann::json to_json_fields(const T& value) {
+  return nlohmann::json::parse(to_json_text(value));
 }
 
 }  // namespace attnscope

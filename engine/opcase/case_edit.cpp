@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "engine/io/json_object.h"
+#include "engine/io/old_names.h"
 #include "engine/opcase/rows_read.h"
 #include "engine/tensorfile/tensor_file.h"
 #include "engine/trace/compare.h"
@@ -70,6 +71,7 @@ class Editor {
   }
 
  private:
+  as_op_id op() const { return static_cast<as_op_id>(out_.kept.op.id); }
   bool is_input(const std::string& name, std::uint8_t kind) const {
     return std::ranges::any_of(out_.kept.op.taps, [&](const as_tap_info& t) {
       return t.direction == AS_TAP_IN && t.kind == kind && name == t.name;
@@ -90,7 +92,8 @@ class Editor {
     return fmt::format("numbers and inputs of this case: {}", fmt::join(names, ", "));
   }
 
-  Result<void> set(const std::string& name, const std::string& value) {
+  Result<void> set(const std::string& given, const std::string& value) {
+    const std::string name(tap_name_now(op(), given));
     if (const auto it = out_.kept.integers.find(name); it != out_.kept.integers.end()) {
       std::int32_t number = 0;
       if (!parse(value, &number)) {
@@ -131,9 +134,13 @@ class Editor {
     const std::size_t colon = value.rfind(end);
     const std::string path =
         colon == std::string::npos ? value : value.substr(0, colon + end.size() - 1);
-    const std::string wanted = colon == std::string::npos ? name : value.substr(colon + end.size());
+    std::string wanted = colon == std::string::npos ? name : value.substr(colon + end.size());
     auto file = TensorFile::open(path);
     if (!file) return file.error();
+    const std::string before(tap_name_at_first(op(), name));
+    if (file->find(wanted) == nullptr && colon == std::string::npos && file->find(before)) {
+      wanted = before;
+    }
     auto entry = file->get(wanted);
     if (!entry) return entry.error();
     const TensorEntry& from = **entry;

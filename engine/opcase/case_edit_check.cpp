@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "engine/io/old_names.h"
 #include "engine/tensorfile/tensor_file.h"
 #include "engine/trace/plain_number.h"
 
@@ -38,7 +39,8 @@ class EditLook {
   Result<std::string> run(const std::vector<std::string>& changes) {
     for (const std::string& change : changes) {
       const std::size_t equals = change.find('=');
-      given_[change.substr(0, equals)] = change.substr(equals + 1);  // the last one counts
+      const std::string name(tap_name_now(op(), std::string_view(change).substr(0, equals)));
+      given_[name] = change.substr(equals + 1);  // the last one counts
     }
     for (const auto& [name, was] : before_.integers) {
       number(name, static_cast<double>(was), static_cast<double>(after_.integers.at(name)));
@@ -67,6 +69,8 @@ class EditLook {
   }
 
  private:
+  as_op_id op() const { return static_cast<as_op_id>(before_.op.id); }
+
   void changed(const std::string& name) {
     wrong_ = fmt::format("{} is another, and no change names it", name);
   }
@@ -97,7 +101,9 @@ class EditLook {
     }
     auto opened = TensorFile::open(file);
     if (!opened) return opened.error();
-    auto entry = opened->get(tensor);
+    // A case of before has it under its old name.
+    const std::string first(tap_name_at_first(op(), name));
+    auto entry = opened->get(tensor == name && opened->find(first) != nullptr ? first : tensor);
     if (!entry) return entry.error();
     const TensorEntry& from = **entry;
     const std::int32_t from_dtype = dtype_of(from.type);

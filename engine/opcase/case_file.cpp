@@ -10,10 +10,12 @@
 
 #include "engine/io/json_file.h"
 #include "engine/io/json_object.h"
+#include "engine/io/old_names.h"
 #include "engine/io/printable.h"
 #include "engine/tensorfile/tensor_file.h"
 #include "engine/tensorfile/tensor_writer.h"
 #include "kernels/layout/records.h"
+#include "kernels/params/paged_params.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -81,13 +83,15 @@ as_tensor numbers(const std::vector<std::int64_t>& values) {
 }
 
 json rope_json(const StoredRope& r) {
-  return {{"base", r.base},
-          {"factor", r.factor},
-          {"original_max_pos", r.original_max_pos},
-          {"beta_fast", r.beta_fast},
-          {"beta_slow", r.beta_slow},
-          {"frequencies", kFrequencies[r.frequencies]},
-          {"table_rows", r.table_rows}};
+  json out = {{"base", r.base},
+              {"factor", r.factor},
+              {"original_max_pos", r.original_max_pos},
+              {"beta_fast", r.beta_fast},
+              {"beta_slow", r.beta_slow},
+              {"frequencies", kFrequencies[r.frequencies]},
+              {"table_rows", r.table_rows}};
+  if (r.dims != AS_ROPE_DIM) out["dims"] = r.dims;
+  return out;
 }
 
 json cache_json(const StoredCache& c) {
@@ -124,6 +128,7 @@ class CaseReader {
     rope.beta_fast = object.number("beta_fast", 0, 1e30);
     rope.beta_slow = object.number("beta_slow", 0, 1e30);
     rope.table_rows = object.integer("table_rows", 1, std::int64_t{1} << 30);
+    if (object.has("dims")) rope.dims = object.integer("dims", 0, AS_MAX_HEAD_SIZE);
     // Files of before say nothing: float64.
     rope.frequencies = object.choice("frequencies", {kFrequencies[0], kFrequencies[1]},
                                      kFrequencies[AS_ROPE_FP64]) == kFrequencies[AS_ROPE_FP32]
@@ -134,10 +139,10 @@ class CaseReader {
     const as_tensor rows = get(name + ".rows");
     if (failed()) return;
     const auto count = static_cast<std::int64_t>(rope.positions.size());
-    if (!is(rows, AS_F32, {count, AS_ROPE_DIM})) {
-      return fail(name + ".rows", fmt::format("expected f32 [{},{}]", count, AS_ROPE_DIM));
+    if (!is(rows, AS_F32, {count, rope.dims})) {
+      return fail(name + ".rows", fmt::format("expected f32 [{},{}]", count, rope.dims));
     }
-    rope.rows.resize(static_cast<std::size_t>(count * AS_ROPE_DIM));
+    rope.rows.resize(static_cast<std::size_t>(count * rope.dims));
     copy(rows, rope.rows.data());
     kept.ropes[name] = std::move(rope);
   }
@@ -180,7 +185,8 @@ class CaseReader {
     kept.caches[name] = std::move(cache);
   }
 
-  void tensor(const std::string& name, OpCase& kept) {
+  // The tap may have another name now than the tensor of the file.
+  void tensor(const std::string& name, const std::string& tap, OpCase& kept) {
     const as_tensor t = get(name);
     if (failed()) return;
     StoredTensor stored;
@@ -188,7 +194,7 @@ class CaseReader {
     stored.shape.assign(t.shape, t.shape + t.rank);
     stored.bytes.resize(static_cast<std::size_t>(as_tensor_numel(&t) * as_dtype_size(t.dtype)));
     copy(t, stored.bytes.data());
-    kept.tensors[name] = std::move(stored);
+    kept.tensors[tap] = std::move(stored);
   }
 
  private:
@@ -238,6 +244,8 @@ class CaseReader {
   const TensorFile& file_;
 };
 
+as_op_id id_of(const CaseOp& op) { return static_cast<as_op_id>(op.id); }
+
 bool is_name_of(const CaseOp& op, std::uint8_t kind, const std::string& name) {
   return std::any_of(op.taps.begin(), op.taps.end(),
                      [&](const as_tap_info& t) { return t.kind == kind && name == t.name; });
@@ -275,16 +283,18 @@ void read_parts(JsonObject& object, CaseReader& reader, OpCase& kept) {
   caches.finish();
   for (const char* key : {"inputs", "outputs"}) {
     for (const std::string& name : object.texts(key)) {
-      if (is_name_of(kept.op, AS_TAP_CACHE, name)) continue;
-      if (!is_name_of(kept.op, AS_TAP_TENSOR, name)) {
+      const std::string tap(tap_name_now(id_of(kept.op), name));
+      if (is_name_of(kept.op, AS_TAP_CACHE, tap)) continue;
+      if (!is_name_of(kept.op, AS_TAP_TENSOR, tap)) {
         object.fail(key, fmt::format("op {} has no tensor {}", kept.op.name, shown_name(name)));
         return;
       }
-      reader.tensor(name, kept);
+      reader.tensor(name, tap, kept);
     }
   }
   if (object.has("unknown")) {
-    for (const std::string& name : object.texts("unknown")) {
+    for (const std::string& written : object.texts("unknown")) {
+      const std::string name(tap_name_now(id_of(kept.op), written));
       const auto tap =
           std::ranges::find_if(kept.op.taps, [&](const as_tap_info& t) { return name == t.name; });
       if (tap == kept.op.taps.end() || tap->direction != AS_TAP_OUT || tap->kind != AS_TAP_TENSOR) {
@@ -353,7 +363,7 @@ Result<void> write_case(const OpCase& kept, const std::string& path) {
     writer.add(name + ".positions", numbers(rope.positions));
     writer.add(name + ".rows",
                make_tensor(rope.rows.data(),
-                           {static_cast<std::int64_t>(rope.positions.size()), AS_ROPE_DIM}));
+                           {static_cast<std::int64_t>(rope.positions.size()), rope.dims}));
   }
   for (const as_tap_info& tap : kept.op.taps) {
     const char* side = tap.direction == AS_TAP_IN ? "inputs" : "outputs";
@@ -425,6 +435,11 @@ Result<OpCase> read_case(const std::string& path) {
     return bad_input(fmt::format("{}: is not the file that {} was saved with", file->path(), path),
                      "one of the two is damaged or of another case: save it again; for another "
                      "input than it was saved with: attnscope case edit");
+  }
+  for (const char* keyed : {"classes", "strides"}) {
+    if (const auto part = root->find(keyed); part != root->end()) {
+      rename_tap_keys(*part, id_of(kept.op));
+    }
   }
   CaseReader parts(reader, *file);
   read_parts(object, parts, kept);

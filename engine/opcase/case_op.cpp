@@ -12,6 +12,7 @@
 #include "kernels/params/dense_params.h"
 #include "kernels/params/helper_params.h"
 #include "kernels/params/indexer_params.h"
+#include "kernels/params/paged_params.h"
 #include "kernels/params/step_params.h"
 
 namespace attnscope {
@@ -58,6 +59,14 @@ constexpr ParamField kIndexerLogits[] = {
 constexpr ParamField kTopkToSlots[] = {INTEGER(as_topk_to_slots_params, rows_per_block)};
 constexpr ParamField kSparseAttention[] = {REAL(as_sparse_attention_params, scale)};
 constexpr ParamField kInverseRope[] = {ROPE(as_inverse_rope_params, rope)};
+constexpr ParamField kRopeKvInsert[] = {
+    ROPE(as_rope_kv_insert_params, rope), REAL(as_rope_kv_insert_params, eps),
+    INTEGER(as_rope_kv_insert_params, style), INTEGER(as_rope_kv_insert_params, weight_plus_one),
+    INTEGER(as_rope_kv_insert_params, rows_given)};
+constexpr ParamField kPagedAttention[] = {
+    REAL(as_paged_attention_params, scale), REAL(as_paged_attention_params, soft_cap),
+    INTEGER(as_paged_attention_params, causal), INTEGER(as_paged_attention_params, window),
+    INTEGER(as_paged_attention_params, num_splits)};
 constexpr ParamField kMergeStates[] = {INTEGER(as_merge_states_params, base_2)};
 constexpr ParamField kCopyBlocks[] = {INTEGER(as_copy_blocks_params, exchange)};
 constexpr ParamField kWorkspaceAttention[] = {REAL(as_workspace_attention_params, scale)};
@@ -96,6 +105,10 @@ std::span<const ParamField> fields_of(std::int32_t id) {
       return kSparseAttention;
     case AS_OP_INVERSE_ROPE:
       return kInverseRope;
+    case AS_OP_ROPE_KV_INSERT:
+      return kRopeKvInsert;
+    case AS_OP_PAGED_ATTENTION:
+      return kPagedAttention;
     case AS_OP_MERGE_STATES:
       return kMergeStates;
     case AS_OP_COPY_BLOCKS:
@@ -136,6 +149,9 @@ bool reads_tap(const CaseOp& op, const as_tap_info& tap, const void* params) {
     case AS_OP_Q_ROPE_KV_INSERT:
       return tap.offset == offsetof(as_q_rope_kv_insert_params, kv_row) &&
              static_cast<const as_q_rope_kv_insert_params*>(params)->rows_given != 0;
+    case AS_OP_ROPE_KV_INSERT:
+      return tap.offset == offsetof(as_rope_kv_insert_params, k_row) &&
+             static_cast<const as_rope_kv_insert_params*>(params)->rows_given != 0;
     case AS_OP_COMPRESS_INSERT:
     case AS_OP_INDEXER_COMPRESS_INSERT:
       return tap.offset == offsetof(as_compress_insert_params, row) &&

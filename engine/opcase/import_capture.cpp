@@ -10,7 +10,8 @@
 
 #include "engine/capture/capture_index.h"
 #include "engine/capture/trace_io.h"
-#include "engine/family/deepseek_v4/caches.h"
+#include "engine/family/family.h"
+#include "engine/family/models.h"
 #include "engine/model/numbers.h"
 #include "engine/opcase/case_trace.h"
 #include "engine/opcase/import_case.h"
@@ -33,7 +34,7 @@ struct ImportedStep {
   std::vector<PlacedCase> ops;
   std::int64_t tokens = -1;
   std::vector<std::int64_t> positions;
-  std::vector<std::int32_t> request_of;
+  std::vector<std::int32_t> token_to_req;
   std::vector<std::int32_t> ids;  // of the tokens; empty = not dumped
   std::int64_t requests = 1;
   std::int64_t head_rows = -1;  // of the ops after the layers; -1 = none was dumped
@@ -238,7 +239,7 @@ class DumpImporter {
         }
       };
       take("positions", step.positions);
-      take("request_of", step.request_of);
+      take("token_to_req", step.token_to_req);
     }
     const bool has_positions = !step.positions.empty();
     for (std::size_t t = 0; t < step.positions.size(); ++t) {
@@ -250,8 +251,9 @@ class DumpImporter {
     std::map<std::int32_t, std::int64_t> next;
     step.positions.resize(to_size(step.tokens), -1);
     for (std::size_t t = 0; t < step.positions.size(); ++t) {
-      const std::int32_t request = step.request_of[t];
-      if (request < 0 || request >= kMostRequests || (t > 0 && request < step.request_of[t - 1])) {
+      const std::int32_t request = step.token_to_req[t];
+      if (request < 0 || request >= kMostRequests ||
+          (t > 0 && request < step.token_to_req[t - 1])) {
         return bad_input(
             fmt::format("step {}: token {} is of request {}; tokens of a request lie together, "
                         "requests ascend from 0",
@@ -266,30 +268,31 @@ class DumpImporter {
 
   // Whose tokens they are: as ops have it, the map names it, or positions show it.
   Result<void> place_requests(ImportedStep& step, std::size_t s) {
-    if (map_.request_of) use_.looked_for(*map_.request_of, "request_of");
-    if (step.request_of.empty() && map_.request_of && has_tensor(*map_.request_of, dump_[s])) {
-      auto named = import_integers(*map_.request_of, "request_of", dump_[s]);
+    if (map_.token_to_req) use_.looked_for(*map_.token_to_req, "token_to_req");
+    if (step.token_to_req.empty() && map_.token_to_req &&
+        has_tensor(*map_.token_to_req, dump_[s])) {
+      auto named = import_integers(*map_.token_to_req, "token_to_req", dump_[s]);
       if (!named) return named.error();
       if (std::ssize(*named) < step.tokens) {
-        return bad_input(fmt::format("step {}: request_of has {} numbers, there are {} tokens", s,
+        return bad_input(fmt::format("step {}: token_to_req has {} numbers, there are {} tokens", s,
                                      named->size(), step.tokens),
-                         "\"request_of\" in the map names a tensor with one number a token");
+                         "\"token_to_req\" in the map names a tensor with one number a token");
       }
       for (std::int64_t t = 0; t < step.tokens; ++t) {
-        step.request_of.push_back(
+        step.token_to_req.push_back(
             static_cast<std::int32_t>(std::clamp<std::int64_t>((*named)[to_size(t)], -1, 1 << 16)));
       }
     }
-    if (!step.request_of.empty()) {
+    if (!step.token_to_req.empty()) {
       const bool whole = std::ranges::all_of(
-          step.request_of, [](std::int32_t r) { return r >= 0 && r < kMostRequests; });
-      if (whole && step.positions.size() == step.request_of.size()) {
-        by_position_.know(step.positions, step.request_of);
+          step.token_to_req, [](std::int32_t r) { return r >= 0 && r < kMostRequests; });
+      if (whole && step.positions.size() == step.token_to_req.size()) {
+        by_position_.know(step.positions, step.token_to_req);
       }
       return {};
     }
     if (step.positions.empty()) {
-      step.request_of.assign(to_size(step.tokens), 0);
+      step.token_to_req.assign(to_size(step.tokens), 0);
       return {};
     }
     std::vector<std::int64_t> slots;
@@ -303,7 +306,7 @@ class DumpImporter {
     auto told =
         by_position_.assign(static_cast<std::int64_t>(s), step.positions, slots, rows_per_block);
     if (!told) return told.error();
-    step.request_of = std::move(*told);
+    step.token_to_req = std::move(*told);
     return {};
   }
 
@@ -379,8 +382,8 @@ class DumpImporter {
   // Rows [from, to) of a request.
   static std::pair<std::int64_t, std::int64_t> span(const ImportedStep& step,
                                                     std::int32_t request) {
-    const auto range = std::ranges::equal_range(step.request_of, request);
-    return {range.begin() - step.request_of.begin(), range.end() - step.request_of.begin()};
+    const auto range = std::ranges::equal_range(step.token_to_req, request);
+    return {range.begin() - step.token_to_req.begin(), range.end() - step.token_to_req.begin()};
   }
 
   Result<std::shared_ptr<const SessionInfo>> describe(const std::string& path) const {
@@ -412,14 +415,14 @@ class DumpImporter {
     const std::size_t rows = to_size(step.requests), tokens = to_size(step.tokens);
     const std::size_t groups = info.layout.groups.size();
     m.positions = step.positions;
-    m.request_of = step.request_of;
+    m.token_to_req = step.token_to_req;
     m.tokens = step.ids;
     m.tokens.resize(tokens, 0);
     m.sample_rows = step.sample_rows;
     for (const std::int64_t t : step.sample_rows) {
-      m.sample_request.push_back(step.request_of[to_size(t)]);
+      m.sample_request.push_back(step.token_to_req[to_size(t)]);
     }
-    m.query_start.push_back(0);
+    m.query_start_loc.push_back(0);
     for (std::size_t r = 0; r < rows; ++r) {
       const auto [from, to] = span(step, static_cast<std::int32_t>(r));
       const auto before = to > from ? static_cast<std::int32_t>(step.positions[to_size(from)]) : 0;
@@ -429,9 +432,9 @@ class DumpImporter {
       m.num_tokens.push_back(after);
       m.num_before.push_back(before);
       m.num_computed.push_back(before);
-      m.scheduled.push_back(static_cast<std::int32_t>(to - from));
+      m.num_scheduled_tokens.push_back(static_cast<std::int32_t>(to - from));
       m.seq_lens.push_back(after);
-      m.query_start.push_back(m.query_start.back() + m.scheduled.back());
+      m.query_start_loc.push_back(m.query_start_loc.back() + m.num_scheduled_tokens.back());
     }
     m.running.assign(rows, 1);
     m.joins.assign(rows, 0);
@@ -443,9 +446,10 @@ class DumpImporter {
     }
     for (auto* counts : {&m.counts_before, &m.counts}) counts->assign(groups * rows, 0);
     m.slots.assign(groups * tokens, -1);
-    const auto window = to_size(info.config.window);
-    m.swa_indices.assign(info.layout.swa_groups.size() * tokens * window, -1);
-    m.swa_lens.assign(tokens, 0);
+    m.own = family_of(info.config).step_tensors(info.config, info.layout);
+    for (StepTensor& tensor : m.own) {
+      if (tensor.always) tensor.assign(step.tokens, 0);
+    }
     return m;
   }
 
@@ -561,7 +565,7 @@ class DumpImporter {
       std::vector<std::int32_t> out(to_size(step.requests), -1);
       for (std::size_t i = 0; i < ids.size() && i < step.sample_rows.size(); ++i) {
         if (ids[i] >= 0 && ids[i] < kMostTokens) {
-          out[to_size(step.request_of[to_size(step.sample_rows[i])])] = ids[i];
+          out[to_size(step.token_to_req[to_size(step.sample_rows[i])])] = ids[i];
         }
       }
       return out;
@@ -578,7 +582,7 @@ class DumpImporter {
     for (std::int32_t t = 0; t < step.tokens; ++t) trace.kept.push_back(t);
     trace.owners.resize(to_size(info.num_blocks));
     for (std::size_t t = 0; t < step.ids.size(); ++t) {
-      auto& known = known_[to_size(step.request_of[t])];
+      auto& known = known_[to_size(step.token_to_req[t])];
       const std::size_t at = to_size(step.positions[t]);
       if (known.size() <= at) known.resize(at + 1, 0);
       known[at] = step.ids[t];
@@ -608,8 +612,8 @@ class DumpImporter {
     StepSummary summary;
     summary.step = trace.step;
     summary.tokens = trace.metadata.num_tokens_in_step();
-    summary.decode_only =
-        std::ranges::all_of(trace.metadata.scheduled, [](std::int32_t n) { return n <= 1; });
+    summary.decode_only = std::ranges::all_of(trace.metadata.num_scheduled_tokens,
+                                              [](std::int32_t n) { return n <= 1; });
     summary.complete = true;
     summary.layers.resize(info.config.layers.size() + 1);
     for (std::size_t i = 0; i < info.config.layers.size(); ++i) {

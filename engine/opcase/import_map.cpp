@@ -6,9 +6,11 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "engine/family/deepseek_v4/deepseek_v4.h"
 #include "engine/io/assets_folder.h"
 #include "engine/io/json_file.h"
 #include "engine/io/json_object.h"
+#include "engine/io/old_names.h"
 #include "kernels/params/row_format.h"
 
 namespace attnscope {
@@ -116,6 +118,24 @@ std::vector<LayerType> read_layer_types(JsonObject& o) {
   return out;
 }
 
+// Maps of before have the taps' old names.
+void name_taps(nlohmann::json& ops) {
+  if (!ops.is_object()) return;
+  for (int i = 0; const as_op_info* info = as_op_at(i); ++i) {
+    const auto found = ops.find(info->name);
+    if (found == ops.end()) continue;
+    const auto name_taps_of = [&](nlohmann::json& entry) {
+      if (!entry.is_object()) return;
+      if (const auto t = entry.find("tensors"); t != entry.end()) rename_tap_keys(*t, info->id);
+    };
+    if (found->is_array()) {
+      std::ranges::for_each(*found, name_taps_of);
+    } else {
+      name_taps_of(*found);
+    }
+  }
+}
+
 ImportOp read_op(const CaseOp& op, JsonObject o) {
   ImportOp out;
   out.op = op;
@@ -186,6 +206,7 @@ Result<ImportMap> read_import_map(const std::string& name) {
   }
   auto root = parse_json(*text, path);
   if (!root) return root.error();
+  rename_step_keys(*root);
   JsonReader reader(path);
   JsonObject object(reader, *root);
   if (object.text("format", "") != "attnscope-import-map") {
@@ -196,7 +217,8 @@ Result<ImportMap> read_import_map(const std::string& name) {
   map.engine = object.text("engine", "");
   if (object.has("token_ids")) map.token_ids = read_tensor(object.object("token_ids"));
   if (object.has("sample_rows")) map.sample_rows = read_tensor(object.object("sample_rows"));
-  if (object.has("request_of")) map.request_of = read_tensor(object.object("request_of"));
+  if (object.has("token_to_req")) map.token_to_req = read_tensor(object.object("token_to_req"));
+  if (const auto entries = root->find("ops"); entries != root->end()) name_taps(*entries);
   JsonObject ops = object.object("ops");
   for (int i = 0; const as_op_info* info = as_op_at(i); ++i) {
     const CaseOp op = *find_case_op(info->id);

@@ -6,7 +6,7 @@
 //      "caches": {"cache": {"name": "swa_kv_cache", "record": "latent", "rows_per_block": 64}},
 //      "numbers": {"scale": 0.04419417382415922}}}}
 //
-// Beside "ops": "token_ids", "sample_rows" and "request_of", tensors of integers that no op needs
+// Beside "ops": "token_ids", "sample_rows" and "token_to_req", tensors of integers that no op needs
 // to read: the ids of the tokens, which rows the ops after the layers got, whose tokens they are.
 //
 // "{layer}" in a name is replaced. Where layers of different types have other tensors or numbers,
@@ -69,9 +69,9 @@ struct ImportOp {
 
 struct ImportMap {
   std::string engine;
-  std::optional<ImportTensor> token_ids;    // [T] of every step
-  std::optional<ImportTensor> sample_rows;  // [N]; else the last row of every request, or all
-  std::optional<ImportTensor> request_of;   // [T]; else by the ops' own, or by positions
+  std::optional<ImportTensor> token_ids;     // [T] of every step
+  std::optional<ImportTensor> sample_rows;   // [N]; else the last row of every request, or all
+  std::optional<ImportTensor> token_to_req;  // [T]; else by the ops' own, or by positions
   std::vector<ImportOp> ops;
 };
 

@@ -70,7 +70,8 @@ Result<std::vector<std::int32_t>> RequestsByPosition::assign(
                       run.from, run.first,
                       goes_on.empty() ? "no request of the steps before ended there"
                                       : "several requests of the steps before ended there"),
-          "say whose they are: \"request_of\" in the map, beside \"ops\", names a tensor with the "
+          "say whose they are: \"token_to_req\" in the map, beside \"ops\", names a tensor with "
+          "the "
           "request of each token");
     }
     last = request;
@@ -86,7 +87,7 @@ Result<std::vector<std::int32_t>> RequestsByPosition::assign(
 std::string RequestsByPosition::note() const {
   if (!told_apart_) return "";
   return fmt::format(
-      "{} requests are told apart by the positions of their tokens; \"request_of\" in the map "
+      "{} requests are told apart by the positions of their tokens; \"token_to_req\" in the map "
       "names "
       "a tensor that says it",
       next_.size());

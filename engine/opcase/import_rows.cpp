@@ -56,7 +56,7 @@ Result<ImportedPages> import_pages(const ImportCache& cache, std::span<const std
   const auto total = static_cast<std::int64_t>(bytes.size());
   std::int64_t stride = cache.page_stride;
   if (stride == 0) stride = first_axis > 0 ? total / first_axis : 0;
-  if (stride < needed) {
+  if (stride <= 0 || stride < needed) {
     return bad_input(fmt::format("{}: a page of {} rows has {} bytes, the pages lie {} apart",
                                  cache.name, rows, needed, stride),
                      "look at record, rows_per_block and page_stride in the map");

@@ -109,7 +109,7 @@ class Tables {
     if (spec == nullptr || !present(slots)) return;
     for (std::int64_t t = 0; t < slots.shape[0]; ++t) {
       const std::int64_t slot = *at<std::int64_t>(slots, t);
-      place(*spec, m.request_of[to_size(t)], m.positions[to_size(t)], slot);
+      place(*spec, m.token_to_req[to_size(t)], m.positions[to_size(t)], slot);
       m.slots[to_size(spec->group * m.num_tokens_in_step() + t)] = slot;
     }
   }
@@ -123,37 +123,44 @@ class Tables {
       return;
     }
     for (std::int64_t t = 0; t < slots.shape[0]; ++t) {
-      place(*spec, m.request_of[to_size(t)], m.positions[to_size(t)] / ratio->second,
+      place(*spec, m.token_to_req[to_size(t)], m.positions[to_size(t)] / ratio->second,
             *at<std::int64_t>(slots, t));
     }
   }
 
   // The window of a token at p: positions p - len + 1 .. p, in order.
   void window(const OpCase& kept, const CacheSpec* spec) {
-    const as_tensor indices = find(kept, "indices"), lens = find(kept, "lens");
+    const as_tensor indices = find(kept, "indices");
+    const as_tensor lens = find(kept, "topk_length");
     if (spec == nullptr || !present(indices) || !present(lens)) return;
     StepMetadata& m = trace_.metadata;
     const auto& groups = info_.layout.swa_groups;
     const auto group = std::ranges::find(groups, spec->group) - groups.begin();
+    const auto all = std::ranges::find_if(m.own, [&](const StepTensor& tensor) {
+      return tensor.kind == StepTensor::Kind::kLists && tensor.cache == spec->id;
+    });
+    if (all == m.own.end()) return;
+    std::vector<std::int32_t>& lengths = m.own[to_size(all->lengths)].numbers;
     for (std::int64_t t = 0; t < indices.shape[0]; ++t) {
       const auto len = std::clamp<std::int64_t>(*at<std::int32_t>(lens, t), 0, indices.shape[1]);
-      m.swa_lens[to_size(t)] = static_cast<std::int32_t>(len);
+      lengths[to_size(t)] = static_cast<std::int32_t>(len);
       for (std::int64_t k = 0; k < len; ++k) {
         const std::int32_t slot = *at<std::int32_t>(indices, t, k);
-        place(*spec, m.request_of[to_size(t)], m.positions[to_size(t)] - len + 1 + k, slot);
-        m.swa_indices[to_size((group * indices.shape[0] + t) * indices.shape[1] + k)] = slot;
+        place(*spec, m.token_to_req[to_size(t)], m.positions[to_size(t)] - len + 1 + k, slot);
+        all->numbers[to_size((group * indices.shape[0] + t) * indices.shape[1] + k)] = slot;
       }
     }
   }
 
   // C128A lists have all entries, in order.
   void all_entries(const OpCase& kept, const CacheSpec* spec) {
-    const as_tensor indices = find(kept, "extra_indices"), lens = find(kept, "extra_lens");
+    const as_tensor indices = find(kept, "extra_indices");
+    const as_tensor lens = find(kept, "extra_topk_length");
     if (spec == nullptr || !present(indices) || !present(lens)) return;
     for (std::int64_t t = 0; t < indices.shape[0]; ++t) {
       const auto len = std::clamp<std::int64_t>(*at<std::int32_t>(lens, t), 0, indices.shape[1]);
       for (std::int64_t k = 0; k < len; ++k) {
-        place(*spec, trace_.metadata.request_of[to_size(t)], k, *at<std::int32_t>(indices, t, k));
+        place(*spec, trace_.metadata.token_to_req[to_size(t)], k, *at<std::int32_t>(indices, t, k));
       }
     }
   }

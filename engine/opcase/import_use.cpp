@@ -99,7 +99,7 @@ bool ImportUse::is_of_others(const ImportMap& map, const std::string& tensor) co
   const auto by = [&](const ImportTensor& t) { return layer_by(t.name, tensor).has_value(); };
   if (map.token_ids && by(*map.token_ids)) return true;
   if (map.sample_rows && by(*map.sample_rows)) return true;
-  if (map.request_of && by(*map.request_of)) return true;
+  if (map.token_to_req && by(*map.token_to_req)) return true;
   for (const ImportOp& op : map.ops) {
     for (const auto& [tap, name] : names_of(op)) {
       const auto layer = layer_by(name, tensor);

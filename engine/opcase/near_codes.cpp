@@ -10,6 +10,7 @@
 #include "engine/backend/call_op.h"
 #include "engine/session/verify/forced_copy.h"
 #include "kernels/params/indexer_params.h"
+#include "kernels/params/paged_params.h"
 #include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
@@ -25,8 +26,13 @@ std::vector<std::int64_t> row_shape(const OpCase& kept) {
   const auto given = kept.tensors.find(query ? "q_raw" : "slots");
   if (given == kept.tensors.end() || given->second.shape.empty()) return {};
   if (query) return given->second.shape;
-  const auto cache = kept.caches.find("cache");
+  const bool keys = kept.op.id == AS_OP_ROPE_KV_INSERT;
+  const auto cache = kept.caches.find(keys ? "k_cache" : "cache");
   if (cache == kept.caches.end()) return {};
+  if (keys) {
+    const std::int64_t heads = std::max<std::int64_t>(1, cache->second.heads);
+    return {given->second.shape[0], heads, cache->second.width / heads};
+  }
   return {given->second.shape[0], cache->second.width};
 }
 
@@ -93,9 +99,10 @@ bool scales_differ(const Row& row, std::int64_t codes) {
 }
 
 // Elements of a row that follow from none of the sets. scales: the bytes are a whole record, not
-// its elements alone.
-std::int64_t unexplained_codes(const Row& row, std::int32_t record, bool scales) {
-  const as_row_layout l = as_row_layout_of(record, as_row_width(record), 1, 1);
+// its elements alone. width: of all heads, which lie side by side.
+std::int64_t unexplained_codes(const Row& row, std::int32_t record, std::int64_t width,
+                               bool scales) {
+  const as_row_layout l = as_row_layout_of(record, width, 1, 1);
   if (l.format == nullptr) return 1;
   const as_row_part& first = l.format->parts[0];
   const bool pairs = as_code_bits(first.code) == 4;
@@ -135,6 +142,10 @@ bool follows_row(const CaseOp& op, const as_tap_info& tap, const as_tensor& valu
 
 const as_tap_info* row_tap(const CaseOp& op) {
   for (const as_tap_info& tap : op.taps) {
+    // Queries of this op are stored nowhere.
+    if (op.id == AS_OP_ROPE_KV_INSERT && tap.offset == offsetof(as_rope_kv_insert_params, q_out)) {
+      continue;
+    }
     if (tap.direction == AS_TAP_OUT && tap.optional != 0) return &tap;
   }
   return nullptr;
@@ -193,6 +204,8 @@ std::int64_t NearCodes::unexplained(const as_tap_info& tap, const as_tensor& val
   const bool query_scale = !cache && tap.offset == offsetof(as_indexer_q_params, q_scale);
   const auto record = cache ? kept.caches.at(tap.name).record
                             : static_cast<std::int32_t>(kept.integers.at("format"));
+  const std::int64_t fixed = as_row_width(record);
+  const std::int64_t values = fixed == 0 && cache ? kept.caches.at(tap.name).width : fixed;
   const std::int64_t width = value.shape[value.rank - 1];
   for (std::int64_t r = 0; width > 0 && r < all / width; ++r) {
     if (mask.slots != nullptr && mask.slots[r] < 0) continue;
@@ -203,7 +216,7 @@ std::int64_t NearCodes::unexplained(const as_tap_info& tap, const as_tensor& val
     if (query_scale) {
       for (std::int64_t b = 0; b < width; ++b) n += !row.as_one(b, 1);
     } else {
-      n += unexplained_codes(row, record, cache);
+      n += unexplained_codes(row, record, values, cache);
     }
   }
   return n;

@@ -101,11 +101,12 @@ StoredRope keep_rope(const as_rope& rope, std::vector<std::int64_t> positions) {
                  1,
                  rope.table.reserved,
                  {},
-                 {}};
+                 {},
+                 rope.table.rank == 2 ? rope.table.shape[1] : 0};
   if (!positions.empty()) out.table_rows = positions.back() + 1;
   for (const std::int64_t p : positions) {
     const float* row = at<float>(rope.table, p);
-    out.rows.insert(out.rows.end(), row, row + AS_ROPE_DIM);
+    out.rows.insert(out.rows.end(), row, row + out.dims);
   }
   out.positions = std::move(positions);
   return out;
@@ -255,13 +256,16 @@ Result<void> CaseCall::put_rope(const ParamField& field, const StoredRope& from)
   rope.original_max_pos = from.original_max_pos;
   rope.beta_fast = from.beta_fast;
   rope.beta_slow = from.beta_slow;
-  auto memory = allocate(bounded(from.table_rows, AS_ROPE_DIM * 4), field.name, false);
-  if (!memory) return memory.error();
   rope.table.reserved = from.frequencies;
-  set_rope_table(rope, static_cast<float*>(*memory), from.table_rows);
+  if (from.dims == 0) return {};
+  auto memory = allocate(bounded(from.table_rows, from.dims * 4), field.name, false);
+  if (!memory) return memory.error();
+  rope.table = make_tensor(static_cast<float*>(*memory), {from.table_rows, from.dims});
+  rope.table.reserved = from.frequencies;
   for (std::size_t i = 0; i < from.positions.size(); ++i) {
-    std::memcpy(at<float>(rope.table, from.positions[i]), from.rows.data() + i * AS_ROPE_DIM,
-                AS_ROPE_DIM * sizeof(float));
+    std::memcpy(at<float>(rope.table, from.positions[i]),
+                from.rows.data() + static_cast<std::int64_t>(i) * from.dims,
+                static_cast<std::size_t>(from.dims) * sizeof(float));
   }
   return {};
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/opcase/case_op.h"
+#include "kernels/layout/records.h"
 #include "kernels/params/numeric_rules.h"
 #include "kernels/params/row_format.h"
 
@@ -54,7 +55,8 @@ struct StoredRope {
   std::int64_t table_rows = 0;              // of the table that the op gets
   std::int32_t frequencies = AS_ROPE_FP64;  // as_rope_frequencies
   std::vector<std::int64_t> positions;
-  std::vector<float> rows;  // [positions, 64]
+  std::vector<float> rows;          // [positions, dims]
+  std::int64_t dims = AS_ROPE_DIM;  // that are rotated; 0 = the op has no table
 };
 
 struct OpCase {

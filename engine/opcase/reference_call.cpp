@@ -8,6 +8,7 @@
 #include "engine/session/step/own_rows.h"
 #include "engine/session/verify/forced_copy.h"
 #include "kernels/params/helper_params.h"
+#include "kernels/params/paged_params.h"
 #include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
 
@@ -49,6 +50,7 @@ Result<void> ReferenceCall::make(const CaseCall& call, bool row_given) {
   }
   if (row_given) {
     if (op.id == AS_OP_Q_ROPE_KV_INSERT) give_row<as_q_rope_kv_insert_params>(params_.data());
+    if (op.id == AS_OP_ROPE_KV_INSERT) give_row<as_rope_kv_insert_params>(params_.data());
     if (op.id == AS_OP_INDEXER_Q) give_row<as_indexer_q_params>(params_.data());
     if (op.id == AS_OP_COMPRESS_INSERT || op.id == AS_OP_INDEXER_COMPRESS_INSERT) {
       auto& p = *reinterpret_cast<as_compress_insert_params*>(params_.data());

@@ -6,6 +6,7 @@
 #include "kernels/params/compressor_params.h"
 #include "kernels/params/helper_params.h"
 #include "kernels/params/indexer_params.h"
+#include "kernels/params/paged_params.h"
 #include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
 
@@ -42,6 +43,12 @@ std::vector<std::int64_t> rope_rows_read(const CaseOp& op, const void* params) {
     case AS_OP_Q_ROPE_KV_INSERT: {
       const auto& p = *static_cast<const as_q_rope_kv_insert_params*>(params);
       all(p.positions, rows);
+      rope = &p.rope;
+      break;
+    }
+    case AS_OP_ROPE_KV_INSERT: {
+      const auto& p = *static_cast<const as_rope_kv_insert_params*>(params);
+      if (p.rope.table.data != nullptr) all(p.positions, rows);
       rope = &p.rope;
       break;
     }

@@ -53,8 +53,8 @@ void Distributions::add(int layer, const as_indexer_logits_params& p, std::int64
     const std::int32_t len = *at<std::int32_t>(p.lens, t);
     ++d.tokens;
     if (len > top_k) ++d.selective_tokens;
-    const bool last = t + 1 == tokens ||
-                      *at<std::int32_t>(p.request_of, t + 1) != *at<std::int32_t>(p.request_of, t);
+    const bool last = t + 1 == tokens || *at<std::int32_t>(p.token_to_req, t + 1) !=
+                                             *at<std::int32_t>(p.token_to_req, t);
     if (!last || len < 2) continue;
     std::vector<float> row(at<float>(p.logits, t), at<float>(p.logits, t) + len);
     double sum = 0, squares = 0;

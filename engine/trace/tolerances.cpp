@@ -7,6 +7,7 @@
 #include "engine/io/assets_folder.h"
 #include "engine/io/json_file.h"
 #include "engine/io/json_object.h"
+#include "engine/io/old_names.h"
 #include "kernels/params/op_table.h"
 
 namespace attnscope {
@@ -74,7 +75,9 @@ Result<Tolerances> Tolerances::parse(const std::string& text, const std::string&
     Exception e;
     e.rule = object.text("class", "");
     e.op = object.text("op", "");
-    e.tap = object.text("tap", "");
+    const std::string tap = object.text("tap", "");
+    const int op = as_op_by_name(e.op.c_str());
+    e.tap = op < 0 ? tap_name_now(tap) : tap_name_now(static_cast<as_op_id>(op), tap);
     e.lane = object.text("lane", "");
     if (object.has("dtype")) {
       e.dtype = object.choice("dtype", {"bf16", "f32", "u8", "i32", "i64"}, "bf16");
