@@ -270,10 +270,18 @@ bool DecisionJudge::tables(const BlockScheduler& s, const plain::Planned& planne
 }
 
 bool DecisionJudge::free_order(const BlockScheduler& s, std::int64_t request) {
+  // Copies are made for what is to be said alone: of nearly all steps nothing is.
+  const FreeQueue& queue = s.kv().pool().queue();
+  std::int32_t next = queue.front();
+  const bool same = model_.cache().each_free([&](std::int32_t must) {
+    if (next != must) return false;
+    next = queue.next(next);
+    return true;
+  });
+  if (same && next == queue.sentinel()) return right(Decision::kEviction);
   const std::vector<std::int32_t> is = s.kv().pool().queue().ids();
   const plain::Blocks must = model_.cache().free_blocks();
   const std::size_t i = first_difference(is, must);
-  if (i == is.size() && i == must.size()) return right(Decision::kEviction);
   const auto shown = [&](const std::vector<std::int32_t>& list) {
     return i < list.size() ? fmt::format("block {}", list[i]) : std::string("none");
   };

@@ -7,7 +7,6 @@ namespace attnscope::plain {
 namespace {
 
 constexpr std::int32_t kNull = 0;
-constexpr std::int32_t kGone = -1;  // in the queue
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 std::int64_t count(const Blocks& blocks) { return static_cast<std::int64_t>(blocks.size()); }

@@ -2,6 +2,7 @@
 // blocks are free in which order and which of them can still be found.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -49,6 +50,12 @@ class Cache {
   // Table of one request in one group; empty for who has none.
   const Blocks& table(std::int64_t request, std::size_t group) const;
   Blocks free_blocks() const;  // front first
+  // Calls visit(block) for each of them until it says false. Whether all were visited.
+  template <class Visit>
+  bool each_free(const Visit& visit) const {
+    return std::all_of(queue_.begin(), queue_.end(),
+                       [&](std::int32_t block) { return block == kGone || visit(block); });
+  }
   std::int64_t keys_of(std::int32_t block) const {
     return static_cast<std::int64_t>(keys(block).size());
   }
@@ -99,6 +106,8 @@ class Cache {
   void leave_queue(std::int32_t block);
 
   Rules rules_;
+  static constexpr std::int32_t kGone = -1;  // in the queue
+
   std::vector<Batch> batches_;
   std::vector<bool> keeps_more_;                       // by group
   std::shared_ptr<Prefixes> prefixes_;                 // names never change: copies share them

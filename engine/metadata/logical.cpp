@@ -32,45 +32,29 @@ std::int32_t AddressSpace::request_of(std::int64_t row, int ratio) const {
   return static_cast<std::int32_t>(next - base_.begin()) - 1;
 }
 
-const std::vector<std::int32_t>& LogicalMetadata::table(int ratio) const {
-  return ratio == 1 ? table1 : ratio == 4 ? table4 : table128;
+const LogicalMetadata::Rows& LogicalMetadata::of(int tokens_per_row) const {
+  return *std::ranges::find(caches, tokens_per_row, &Rows::tokens_per_row);
 }
 
-const std::vector<std::int64_t>& LogicalMetadata::rows_of(int ratio) const {
-  return ratio == 1 ? rows : ratio == 4 ? c4_rows : c128_rows;
-}
-
-LogicalMetadata logical_metadata(const StepMetadata& step, const AddressSpace& space, int window) {
+LogicalMetadata logical_metadata(const StepMetadata& step, const AddressSpace& space,
+                                 const CacheLayout& layout) {
   LogicalMetadata out;
-  for (std::int32_t id : step.live) {
-    out.table1.push_back(static_cast<std::int32_t>(space.base(id, 1)));
-    out.table4.push_back(static_cast<std::int32_t>(space.base(id, 4)));
-    out.table128.push_back(static_cast<std::int32_t>(space.base(id, 128)));
+  out.caches.emplace_back();
+  for (const CacheSpec& spec : layout.specs) {
+    if (!std::ranges::count(out.caches, spec.tokens_per_row,
+                            &LogicalMetadata::Rows::tokens_per_row))
+      out.caches.push_back({.tokens_per_row = spec.tokens_per_row, .rows = {}, .table = {}});
   }
-  const std::int64_t tokens = step.num_tokens_in_step();
-  const std::int64_t width = step.c128_width;
-  out.swa_indices.assign(to_size(tokens * window), -1);
-  out.c128_indices.assign(to_size(tokens * width), -1);
-  for (std::int64_t t = 0; t < tokens; ++t) {
-    const std::int64_t position = step.positions[to_size(t)];
-    const auto request = to_size(step.request_of[to_size(t)]);
-    const std::int64_t first = out.table1[request];
-    out.requests.push_back(step.live[request]);
-    out.rows.push_back(first + position);
-    out.c4_rows.push_back(emitted(out.table4[request], position, 4));
-    out.c128_rows.push_back(emitted(out.table128[request], position, 128));
-    const std::int64_t start = std::max<std::int64_t>(0, position - window + 1);
-    for (std::int64_t k = start; k <= position; ++k) {
-      out.swa_indices[to_size(t * window + k - start)] = static_cast<std::int32_t>(first + k);
+  for (const std::int32_t row : step.token_to_req) out.requests.push_back(step.live[to_size(row)]);
+  for (LogicalMetadata::Rows& cache : out.caches) {
+    const int ratio = cache.tokens_per_row;
+    for (const std::int32_t id : step.live) {
+      cache.table.push_back(static_cast<std::int32_t>(space.base(id, ratio)));
     }
-    out.swa_lens.push_back(static_cast<std::int32_t>(position + 1 - start));
-    const std::int64_t entries = (position + 1) / 128;
-    for (std::int64_t c = 0; c < std::min(entries, width); ++c) {
-      out.c128_indices[to_size(t * width + c)] =
-          static_cast<std::int32_t>(out.table128[request] + c);
+    for (std::size_t t = 0; t < step.positions.size(); ++t) {
+      const std::int64_t first = cache.table[to_size(step.token_to_req[t])];
+      cache.rows.push_back(emitted(first, step.positions[t], ratio));
     }
-    out.c128_lens.push_back(static_cast<std::int32_t>(entries));
-    out.c4_lens.push_back(static_cast<std::int32_t>((position + 1) / 4));
   }
   return out;
 }

@@ -25,25 +25,28 @@ class AddressSpace {
   std::vector<std::int64_t> base_;  // [request + 1], in tokens
 };
 
-// The index lists of a step in logical rows, straight from their definitions; what the free-running
-// references use. They never see a block table.
+// A step in logical rows, straight from the definitions; what the free-running references use. They
+// never see a block table.
 struct LogicalMetadata {
-  std::vector<std::int32_t> requests;                  // [T] id of the token's request
-  std::vector<std::int64_t> rows;                      // [T] row of the token's own position
-  std::vector<std::int64_t> c4_rows;                   // [T] entry emitted by the token, -1 = none
-  std::vector<std::int64_t> c128_rows;                 // [T]
-  std::vector<std::int32_t> table1, table4, table128;  // [R,1] first row of each request
-  std::vector<std::int32_t> swa_indices;               // [T,W]
-  std::vector<std::int32_t> swa_lens;                  // [T]
-  std::vector<std::int32_t> c128_indices;              // [T,A]
-  std::vector<std::int32_t> c128_lens;                 // [T]
-  std::vector<std::int32_t> c4_lens;                   // [T]
+  // Of caches with a row for so many tokens.
+  struct Rows {
+    int tokens_per_row = 1;
+    std::vector<std::int64_t> rows;   // [T] row that the token completes, -1 = none
+    std::vector<std::int32_t> table;  // [R,1] first row of each request
+  };
 
-  // Of caches of this ratio: table1, table4 or table128; rows, c4_rows or c128_rows.
-  const std::vector<std::int32_t>& table(int ratio) const;
-  const std::vector<std::int64_t>& rows_of(int ratio) const;
+  std::vector<std::int32_t> requests;  // [T] id of the token's request
+  std::vector<Rows> caches;            // the first has a row for every token
+  // StepMetadata::own, with rows in the place of slots, and one list for all layers.
+  std::vector<StepTensor> own;
+
+  const Rows& of(int tokens_per_row) const;
+  const std::vector<std::int32_t>& table(int ratio) const { return of(ratio).table; }
+  const std::vector<std::int64_t>& rows_of(int ratio) const { return of(ratio).rows; }
 };
 
-LogicalMetadata logical_metadata(const StepMetadata& step, const AddressSpace& space, int window);
+// All but the family's own tensors (Family::logical_lists).
+LogicalMetadata logical_metadata(const StepMetadata& step, const AddressSpace& space,
+                                 const CacheLayout& layout);
 
 }  // namespace attnscope

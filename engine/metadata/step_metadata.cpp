@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "engine/model/numbers.h"
-#include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -19,6 +18,18 @@ std::int64_t StepMetadata::logits_width() const {
   return width;
 }
 
+const StepTensor* StepMetadata::entry_slots(std::int64_t tokens_per_row) const {
+  const auto it = std::ranges::find(own, tokens_per_row, &StepTensor::tokens_per_row);
+  return it == own.end() ? nullptr : &*it;
+}
+
+const StepTensor* StepMetadata::lists_of(CacheId cache) const {
+  const auto it = std::ranges::find_if(own, [&](const StepTensor& tensor) {
+    return tensor.kind == StepTensor::Kind::kLists && tensor.cache == cache;
+  });
+  return it == own.end() ? nullptr : &*it;
+}
+
 StepMetadata begin_step(const CacheLayout& layout, const Serving& serving,
                         const WorkerTables& tables, StepMetadata last) {
   StepMetadata step;
@@ -26,6 +37,8 @@ StepMetadata begin_step(const CacheLayout& layout, const Serving& serving,
        {&StepMetadata::blocks, &StepMetadata::tables_before, &StepMetadata::tables}) {
     step.*list = std::move(last.*list);
   }
+  step.own = std::move(last.own);
+  for (StepTensor& tensor : step.own) tensor.clear();
   step.live = serving.live();
   std::int64_t longest = 1;
   for (std::size_t row = 0; row < step.live.size(); ++row) {
@@ -44,7 +57,7 @@ StepMetadata begin_step(const CacheLayout& layout, const Serving& serving,
     const std::int64_t needed = (longest + group.block_tokens - 1) / group.block_tokens;
     step.columns = std::max(step.columns, needed);
   }
-  for (auto* list : {&step.joins, &step.matching, &step.num_computed, &step.scheduled}) {
+  for (auto* list : {&step.joins, &step.matching, &step.num_computed, &step.num_scheduled_tokens}) {
     list->assign(to_size(rows), 0);
   }
   step.lost_to.assign(to_size(rows), -1);
@@ -91,7 +104,7 @@ void keep_tables(const StepMetadata& step, WorkerTables& tables) {
 void keep_tables(const Serving& serving, WorkerTables& tables) {
   const ServingStep& step = serving.step();
   for (std::size_t r = 0; r < serving.live().size(); ++r) {
-    if (step.scheduled[r] == 0) continue;
+    if (step.num_scheduled_tokens[r] == 0) continue;
     const std::int32_t id = serving.live()[r];
     for (std::size_t g = 0; g < tables[to_size(id)].size(); ++g) {
       std::vector<std::int32_t>& table = tables[to_size(id)][g];
@@ -103,20 +116,19 @@ void keep_tables(const Serving& serving, WorkerTables& tables) {
   }
 }
 
-void plan_tokens(StepMetadata& step, const Serving& serving, const CacheLayout& layout, int window,
-                 std::int64_t max_model_len, bool has_c4, bool has_c128) {
-  for (auto* list :
-       {&step.tokens, &step.request_of, &step.query_start, &step.seq_lens, &step.sample_request}) {
+std::int64_t plan_tokens(StepMetadata& step, const Serving& serving, const CacheLayout& layout) {
+  for (auto* list : {&step.tokens, &step.token_to_req, &step.query_start_loc, &step.seq_lens,
+                     &step.sample_request}) {
     list->clear();
   }
   step.positions.clear();
   step.sample_rows.clear();
-  step.query_start.push_back(0);
+  step.query_start_loc.push_back(0);
   std::int64_t longest = 1;
   for (std::int64_t r = 0; r < step.num_live(); ++r) {
     const Request& request = serving.requests()[to_size(step.live[to_size(r)])];
     const std::int32_t first = step.num_computed[to_size(r)];
-    const std::int32_t n = step.scheduled[to_size(r)];
+    const std::int32_t n = step.num_scheduled_tokens[to_size(r)];
     const std::vector<std::int32_t>& drafts = serving.drafts()[to_size(r)];
     const std::int64_t known = request.num_tokens();
     for (std::int64_t p = first; p < first + n; ++p) {
@@ -127,27 +139,20 @@ void plan_tokens(StepMetadata& step, const Serving& serving, const CacheLayout& 
       }
       step.tokens.push_back(p < known ? request.tokens[to_size(p)] : drafts[to_size(p - known)]);
       step.positions.push_back(p);
-      step.request_of.push_back(static_cast<std::int32_t>(r));
+      step.token_to_req.push_back(static_cast<std::int32_t>(r));
     }
-    step.query_start.push_back(step.query_start.back() + n);
+    step.query_start_loc.push_back(step.query_start_loc.back() + n);
     step.seq_lens.push_back(first + n);
     if (n > 0) longest = std::max<std::int64_t>(longest, first + n);
   }
   const std::int64_t tokens = step.num_tokens_in_step();
   step.slots.assign(to_size(static_cast<std::int64_t>(layout.groups.size()) * tokens), -1);
-  if (has_c4) {
-    step.c4_slots.assign(to_size(tokens), -1);
-    step.c4_lens.assign(to_size(tokens), 0);
-  }
-  if (has_c128) {
-    step.c128_slots.assign(to_size(tokens), -1);
-    step.c128_width = as_c128_index_width(longest, max_model_len);
-    step.c128_indices.assign(to_size(tokens * step.c128_width), -1);
-    step.c128_lens.assign(to_size(tokens), 0);
-  }
-  step.swa_indices.assign(
-      to_size(static_cast<std::int64_t>(layout.swa_groups.size()) * tokens * window), -1);
-  step.swa_lens.assign(to_size(tokens), 0);
+  return longest;
+}
+
+void plan_lists(StepMetadata& step, std::int64_t list_columns) {
+  step.list_columns = list_columns;
+  for (StepTensor& tensor : step.own) tensor.assign(step.num_tokens_in_step(), list_columns);
 }
 
 }  // namespace attnscope

@@ -19,7 +19,7 @@ std::vector<std::int32_t> Drafter::draft(std::int32_t request, std::int64_t num_
   const std::int64_t right = options.accept[pattern];
   if (right < count) {
     std::int32_t& wrong = drafts[static_cast<std::size_t>(right)];
-    wrong = (wrong + 1) % kVocabulary;
+    wrong = (wrong + 1) % vocabulary;
   }
   return drafts;
 }

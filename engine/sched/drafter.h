@@ -21,6 +21,7 @@ inline constexpr std::int64_t kMostDrafts = 15;  // a verification is a handful 
 struct Drafter {
   DraftOptions options;
   std::vector<std::vector<std::int32_t>> known;  // by request: its prompt and all it samples
+  std::int32_t vocabulary = 0;
 
   // Drafts behind the first `num_tokens` tokens of a request, at most `most`, in its verification
   // number `turn` (from 0). A wrong one is not the last: those behind it are right in their places,

@@ -151,7 +151,7 @@ const ServingStep& Serving::schedule() {
   }
   const std::size_t rows = live_.size();
   step_ = {};
-  step_.scheduled.assign(rows, 0);
+  step_.num_scheduled_tokens.assign(rows, 0);
   step_.joins.assign(rows, 0);
   step_.lost_to.assign(rows, -1);
   step_.matching.assign(rows, 0);
@@ -165,14 +165,14 @@ const ServingStep& Serving::schedule() {
   }
   for (const ScheduledTokens& s : plan_.scheduled) {
     const auto row = to_size(row_of(s.id));
-    step_.scheduled[row] = static_cast<std::int32_t>(s.tokens);
+    step_.num_scheduled_tokens[row] = static_cast<std::int32_t>(s.tokens);
     step_.joins[row] = s.admitted ? 1 : 0;
     step_.num_computed[row] =
         static_cast<std::int32_t>(scheduler_.request(s.slot).computed - s.tokens);
   }
   step_.misses = std::move(misses);
   for (std::size_t row = 0; row < rows; ++row) {
-    const std::int64_t end = step_.num_computed[row] + step_.scheduled[row];
+    const std::int64_t end = step_.num_computed[row] + step_.num_scheduled_tokens[row];
     const std::int64_t behind = end - requests_[to_size(live_[row])].num_tokens();
     drafts_[row].resize(std::min(drafts_[row].size(), to_size(std::max<std::int64_t>(behind, 0))));
     // Of what it found in this very step the report knows nothing.
@@ -220,23 +220,27 @@ void Serving::forget_uncomputed(std::size_t first_event) {
 }
 
 void Serving::note_contents(std::size_t first_event) {
-  const std::vector<bool> taken =
-      blocks_of(events_, first_event, CacheEventKind::kAllocate, end_block());
-  for (std::size_t b = 0; b < taken.size(); ++b) {
-    if (!taken[b]) continue;
-    step_.fresh.push_back(static_cast<std::int32_t>(b));
-    step_.replaced.push_back(content(static_cast<std::int32_t>(b)));
-    contents_[b] = {};
+  std::vector<std::int32_t>& fresh = step_.fresh;
+  for (std::size_t i = first_event; i < events_.size(); ++i) {
+    const CacheEvent& e = events_[i];
+    if (e.kind == CacheEventKind::kAllocate && e.block >= 0) fresh.push_back(e.block);
+  }
+  std::ranges::sort(fresh);
+  fresh.erase(std::ranges::unique(fresh).begin(), fresh.end());
+  for (const std::int32_t b : fresh) {
+    step_.replaced.push_back(content(b));
+    contents_[to_size(b)] = {};
   }
   // New blocks are the last ones of a table; what was adopted comes before them.
   for (const ScheduledTokens& s : plan_.scheduled) {
     for (std::size_t g = 0; g < scheduler_.kv().num_groups(); ++g) {
       const GroupTable& table = group_table(s.slot, g);
       for (std::int64_t i = table.size() - 1; i >= table.first_real; --i) {
-        const auto block = to_size(table.blocks[to_size(i)]);
-        if (!taken[block] || contents_[block].writer >= 0) break;
-        contents_[block] = {static_cast<std::int32_t>(s.id), static_cast<std::int32_t>(g),
-                            static_cast<std::int32_t>(i)};
+        const std::int32_t block = table.blocks[to_size(i)];
+        Content& content = contents_[to_size(block)];
+        if (content.writer >= 0 || !std::ranges::binary_search(fresh, block)) break;
+        content = {static_cast<std::int32_t>(s.id), static_cast<std::int32_t>(g),
+                   static_cast<std::int32_t>(i)};
       }
     }
   }

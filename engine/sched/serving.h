@@ -37,7 +37,7 @@ struct SharedBlock {
 // What one step does with the live requests; rows in the order of live().
 struct ServingStep {
   std::vector<std::int32_t> num_computed;  // position of the first token of the step
-  std::vector<std::int32_t> scheduled;
+  std::vector<std::int32_t> num_scheduled_tokens;
   std::vector<std::int32_t> joins;     // 1 = admitted by this step
   std::vector<std::int32_t> lost_to;   // row in whose favour it was preempted; -1 = it was not
   std::vector<std::int32_t> matching;  // leading tokens equal to those behind the blocks it found

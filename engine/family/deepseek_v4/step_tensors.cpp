@@ -1,63 +1,83 @@
+#include <algorithm>
+#include <utility>
+
+#include "engine/family/deepseek_v4/caches.h"
 #include "engine/family/deepseek_v4/deepseek_v4.h"
-#include "kernels/params/tensor_view.h"
+#include "engine/model/numbers.h"
+#include "kernels/layout/records.h"
 
 namespace attnscope {
 namespace {
 
-template <class T>
-as_tensor list_of(std::vector<T>& v) {
-  return make_tensor(v.data(), {static_cast<std::int64_t>(v.size())});
-}
-
-// Of layers that the model may not have.
-template <class T>
-as_tensor list_if_any(std::vector<T>& v) {
-  return v.empty() ? no_tensor() : list_of(v);
-}
+// Places of the tensors among the family's own.
+enum Own { kC4Slots, kC128Slots, kC4Lens, kSwaIndices, kSwaLens, kC128Indices, kC128Lens };
 
 }  // namespace
 
-as_tensor deepseek_v4_step_tensor(std::string_view name, StepMetadata& m, const ModelConfig& config,
-                                  const CacheLayout& layout) {
-  const auto groups = static_cast<std::int64_t>(layout.groups.size());
-  const std::int64_t rows = m.num_live(), tokens = m.num_tokens_in_step();
-  const auto by_group = [&](std::vector<std::int32_t>& v) {
-    return make_tensor(v.data(), {groups, rows, m.columns});
-  };
-  if (name == "groups") return make_tensor(m.groups.data(), {groups, 2});
-  if (name == "num_tokens") return list_of(m.num_tokens);
-  if (name == "num_before") return list_of(m.num_before);
-  if (name == "running") return list_of(m.running);
-  if (name == "joins") return list_of(m.joins);
-  if (name == "lost_to") return list_of(m.lost_to);
-  if (name == "matching") return list_of(m.matching);
-  if (name == "num_computed") return list_of(m.num_computed);
-  if (name == "scheduled") return list_of(m.scheduled);
-  if (name == "blocks") return by_group(m.blocks);
-  if (name == "tables_before") return by_group(m.tables_before);
-  if (name == "tables") return by_group(m.tables);
-  if (name == "counts_before") return make_tensor(m.counts_before.data(), {groups, rows});
-  if (name == "counts") return make_tensor(m.counts.data(), {groups, rows});
-  if (name == "positions") return list_of(m.positions);
-  if (name == "request_of") return list_of(m.request_of);
-  if (name == "query_start") return list_of(m.query_start);
-  if (name == "seq_lens") return list_of(m.seq_lens);
-  if (name == "slots") return make_tensor(m.slots.data(), {groups, tokens});
-  if (name == "c4_slots") return list_if_any(m.c4_slots);
-  if (name == "c128_slots") return list_if_any(m.c128_slots);
-  if (name == "c4_lens") return list_if_any(m.c4_lens);
-  if (name == "tables/mla") return m.group_table(layout.mla_group);
-  const auto swa = static_cast<std::int64_t>(layout.swa_groups.size());
-  if (name == "tables/swa") {
-    // SWA groups follow one another in the order of groups.
-    const int first = layout.swa_groups.front();
-    return make_tensor(m.tables.data() + first * rows * m.columns, {swa, rows, m.columns});
+std::vector<StepTensor> deepseek_v4_step_tensors(const ModelConfig& config,
+                                                 const CacheLayout& layout) {
+  using Kind = StepTensor::Kind;
+  const bool c4 = has_type(config, LayerType::kC4A), c128 = has_type(config, LayerType::kC128A);
+  std::vector<StepTensor> tensors;
+  tensors.push_back({.name = "c4_slots", .kind = Kind::kSlots, .used = c4, .tokens_per_row = 4});
+  tensors.push_back(
+      {.name = "c128_slots", .kind = Kind::kSlots, .used = c128, .tokens_per_row = 128});
+  // Visible entries of C4A layers.
+  tensors.push_back({.name = "c4_lens", .used = c4, .selected_from = true});
+  tensors.push_back({.name = "swa_indices",
+                     .kind = Kind::kLists,
+                     .always = true,
+                     .lists_by = StepTensor::ListsBy::kWindowGroup,
+                     .lists = to_count(layout.swa_groups.size()),
+                     .columns = config.window,
+                     .cache = kSwaCache,
+                     .lengths = kSwaLens});
+  tensors.push_back({.name = "swa_lens", .always = true});
+  tensors.push_back({.name = "c128_indices",
+                     .kind = Kind::kLists,
+                     .used = c128,
+                     .columns = kGrows,
+                     .cache = kMainCache,
+                     .lengths = kC128Lens});
+  tensors.push_back({.name = "c128_lens", .used = c128});
+  return tensors;
+}
+
+void deepseek_v4_logical_lists(const StepMetadata& step, const ModelConfig& config,
+                               LogicalMetadata& out) {
+  const std::int64_t tokens = step.num_tokens_in_step(), window = config.window;
+  out.own = deepseek_v4_step_tensors(config, CacheLayout());
+  StepTensor &swa = out.own[kSwaIndices], &entries = out.own[kC128Indices];
+  swa.lists_by = StepTensor::ListsBy::kAll;
+  swa.lists = 1;
+  for (StepTensor& tensor : out.own) tensor.assign(tokens, step.list_columns);
+  for (const auto& [slots, ratio] : {std::pair{kC4Slots, 4}, std::pair{kC128Slots, 128}}) {
+    if (out.own[slots].used) out.own[slots].slots = out.rows_of(ratio);
   }
-  if (name == "swa_indices") return make_tensor(m.swa_indices.data(), {swa, tokens, config.window});
-  if (name == "swa_lens") return list_of(m.swa_lens);
-  if (name == "c128_indices") return make_tensor(m.c128_indices.data(), {tokens, m.c128_width});
-  if (name == "c128_lens") return list_of(m.c128_lens);
-  return no_tensor();
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const auto at = to_size(t), request = to_size(step.token_to_req[at]);
+    const std::int64_t position = step.positions[at], first = out.table(1)[request];
+    const std::int64_t start = std::max<std::int64_t>(0, position - window + 1);
+    for (std::int64_t k = start; k <= position; ++k) {
+      swa.numbers[to_size(t * window + k - start)] = static_cast<std::int32_t>(first + k);
+    }
+    out.own[kSwaLens].numbers[at] = static_cast<std::int32_t>(position + 1 - start);
+    if (out.own[kC4Lens].used) {
+      out.own[kC4Lens].numbers[at] = static_cast<std::int32_t>((position + 1) / 4);
+    }
+    if (!entries.used) continue;
+    const std::int64_t seen = (position + 1) / 128, width = step.list_columns;
+    for (std::int64_t c = 0; c < std::min(seen, width); ++c) {
+      entries.numbers[to_size(t * width + c)] =
+          static_cast<std::int32_t>(out.table(128)[request] + c);
+    }
+    out.own[kC128Lens].numbers[at] = static_cast<std::int32_t>(seen);
+  }
+}
+
+std::int64_t deepseek_v4_list_columns(std::int64_t longest, const ModelConfig& config) {
+  return has_type(config, LayerType::kC128A) ? as_c128_index_width(longest, config.max_position)
+                                             : 0;
 }
 
 }  // namespace attnscope

@@ -1,0 +1,92 @@
+// A tensor of a step that a family of models has beside the common ones (step_metadata.h): slots of
+// rows that not every token writes, lists of slots that tokens read, and their lengths. The family
+// says which there are, in an order that is the same for all its models (Family::step_tensors).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "engine/cache/cache_spec.h"
+#include "kernels/params/tensor.h"
+
+namespace attnscope {
+
+// Columns of a list that grows with the longest request of a step: StepMetadata::list_columns.
+inline constexpr std::int64_t kGrows = -1;
+
+struct StepTensor {
+  enum class Kind {
+    kSlots,   // i64 [T]: where the row goes that a token completes, -1 = none
+    kLists,   // i32 [lists,T,columns]: slots that a token reads, -1 = none
+    kLengths  // i32 [T]: how many
+  };
+
+  const char* name = "";
+  Kind kind = Kind::kLengths;
+  // Whether the model has layers that need it; it stays empty where not.
+  bool used = true;
+  // Whether every model of the family has it.
+  bool always = false;
+  // Slots: of the caches that have one row for so many tokens.
+  std::int64_t tokens_per_row = 0;
+  // Lists: one for each group with a window, in the order of CacheLayout::swa_groups, or one for
+  // all layers.
+  enum class ListsBy { kAll, kWindowGroup };
+  ListsBy lists_by = ListsBy::kAll;
+  std::int64_t lists = 1, columns = 0;
+  // Lists: the cache whose slots they are, and which of the family's tensors has their lengths.
+  CacheId cache{};
+  int lengths = -1;
+  // Lengths: whether they are the entries that a layer selects from.
+  bool selected_from = false;
+
+  // What it holds, by its kind; the other one is empty.
+  std::vector<std::int32_t> numbers = {};
+  std::vector<std::int64_t> slots = {};
+
+  bool empty() const { return numbers.empty() && slots.empty(); }
+  // Of entries that nobody has filled.
+  int nothing() const { return kind == Kind::kLengths ? 0 : -1; }
+  // Numbers a token has in each list.
+  std::int64_t width(std::int64_t list_columns) const {
+    return kind != Kind::kLists ? 1 : columns == kGrows ? list_columns : columns;
+  }
+  // As the kind has it, with `nothing` in every place; the memory is used again.
+  void assign(std::int64_t tokens, std::int64_t list_columns);
+  void clear() {
+    numbers.clear();
+    slots.clear();
+  }
+  // Its vector, as visit(vector).
+  template <class Visit>
+  void values(Visit&& visit) {
+    kind == Kind::kSlots ? visit(slots) : visit(numbers);
+  }
+  template <class Visit>
+  void values(Visit&& visit) const {
+    kind == Kind::kSlots ? visit(slots) : visit(numbers);
+  }
+  // All of it; absent where the model does not use it.
+  as_tensor tensor(std::int64_t tokens, std::int64_t list_columns) const;
+  // Of one of the lists: [T,columns].
+  as_tensor list(std::int64_t which, std::int64_t tokens, std::int64_t list_columns) const;
+};
+
+// By its name, nullptr = none.
+const StepTensor* find_tensor(std::span<const StepTensor> tensors, std::string_view name);
+
+struct StepMetadata;
+struct CacheLayout;
+
+// Tensors of a step by number: the common ones, behind them a family's own in its order. -1 = there
+// is none of this name.
+int step_tensor_number(std::string_view name, std::span<const StepTensor> own);
+inline constexpr int kPositionsTensor = 0, kTokenToReqTensor = 1;
+// Its place among the family's own; negative = a common one.
+int own_number(int number);
+// Absent where the step has none.
+as_tensor step_tensor(int number, StepMetadata& step, const CacheLayout& layout);
+
+}  // namespace attnscope
