@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "engine/checkpoint/tensor_names.h"
+#include "engine/family/family.h"
 #include "engine/io/json_file.h"
 #include "engine/io/json_object.h"
 
@@ -25,9 +25,10 @@ bool is_checkpoint_folder(const std::string& path) {
   return fs::is_directory(path, code) && fs::exists(fs::path(path) / "config.json", code);
 }
 
-Result<std::unique_ptr<Checkpoint>> Checkpoint::open(const std::string& folder) {
+Result<std::unique_ptr<Checkpoint>> Checkpoint::open(const std::string& folder,
+                                                     const ModelConfig& config) {
   std::error_code code;
-  std::unique_ptr<Checkpoint> checkpoint(new Checkpoint(folder));
+  std::unique_ptr<Checkpoint> checkpoint(new Checkpoint(folder, family_of(config)));
   const fs::path index = fs::path(folder) / kIndexName;
   const fs::path only = fs::path(folder) / kOnlyName;
   if (fs::exists(index, code)) {
@@ -42,7 +43,7 @@ Result<std::unique_ptr<Checkpoint>> Checkpoint::open(const std::string& folder) 
 }
 
 Result<void> Checkpoint::add(const std::string& name, const std::string& shard) {
-  const std::string role = canonical_tensor_name(name);
+  const std::string role = family_->published_name(name);
   const auto [place, fresh] = places_.try_emplace(role, TensorPlace{name, shard});
   if (fresh) return {};
   return bad_input(fmt::format("{}: tensors {} and {} are both {}", index_,

@@ -3,7 +3,7 @@
 // has model.safetensors and no index. Shards are mapped when a tensor of theirs is wanted first, so
 // that layers that do not run cost nothing.
 //
-//   auto checkpoint = Checkpoint::open("DeepSeek-V4-Flash");
+//   auto checkpoint = Checkpoint::open("DeepSeek-V4-Flash", config);
 //   auto weights = load_weights(*checkpoint, config, threads);
 #pragma once
 
@@ -12,10 +12,13 @@
 #include <string>
 #include <vector>
 
+#include "engine/model/model_config.h"
 #include "engine/model/weights.h"
 #include "engine/tensorfile/tensor_file.h"
 
 namespace attnscope {
+
+struct Family;
 
 // One tensor of a checkpoint and what became of it.
 struct TensorUse {
@@ -40,7 +43,8 @@ class Checkpoint {
  public:
   // Reads the index alone, or the header of the one file there is. AS_BAD_INPUT names the file and
   // what is wrong with it.
-  static Result<std::unique_ptr<Checkpoint>> open(const std::string& folder);
+  static Result<std::unique_ptr<Checkpoint>> open(const std::string& folder,
+                                                  const ModelConfig& config);
 
   // A tensor by its published name; nullptr = the checkpoint has none.
   struct Found {
@@ -60,13 +64,15 @@ class Checkpoint {
   struct TensorPlace {
     std::string name, shard;
   };
-  explicit Checkpoint(std::string folder) : folder_(std::move(folder)) {}
+  Checkpoint(std::string folder, const Family& family)
+      : folder_(std::move(folder)), family_(&family) {}
   Result<void> read_index(const std::string& path);
   Result<void> read_only_file(const std::string& path);
   Result<void> add(const std::string& name, const std::string& shard);
   Result<const TensorFile*> shard(const TensorPlace& place);
 
   std::string folder_, index_;
+  const Family* family_;                       // whose names its tensors have
   std::map<std::string, TensorPlace> places_;  // by published name
   std::map<std::string, TensorFile> shards_;
 };

@@ -12,6 +12,7 @@
 #include "engine/checkpoint/second_reading.h"
 #include "engine/checkpoint/tensor_names.h"
 #include "engine/checkpoint/weight_slots.h"
+#include "engine/family/family.h"
 #include "engine/io/folder_swap.h"
 #include "engine/io/json_file.h"
 #include "engine/io/printable.h"
@@ -24,49 +25,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
-
-// Keys and their order as in published files.
-ordered_json config_json(const ModelConfig& c, ExportDtype dtype) {
-  ordered_json j;
-  j["architectures"] = {"DeepseekV4ForCausalLM"};
-  j["attention_bias"] = false;
-  j["compress_ratios"] = c.compress_ratios;
-  j["compress_rope_theta"] = c.compress_rope_theta;
-  j["head_dim"] = c.head_dim;
-  j["hidden_size"] = c.hidden;
-  j["index_head_dim"] = c.index_dim;
-  j["index_n_heads"] = c.index_heads;
-  j["index_topk"] = c.index_topk;
-  j["max_position_embeddings"] = c.max_position;
-  j["model_type"] = "deepseek_v4";
-  j["num_attention_heads"] = c.heads;
-  j["num_hidden_layers"] = c.compress_ratios.size();
-  j["num_key_value_heads"] = 1;
-  j["o_groups"] = c.o_groups;
-  j["o_lora_rank"] = c.o_lora;
-  j["q_lora_rank"] = c.q_lora;
-  j["qk_rope_head_dim"] = 64;
-  if (dtype == ExportDtype::kFp8) {
-    j["quantization_config"] = {{"activation_scheme", "dynamic"},
-                                {"fmt", "e4m3"},
-                                {"quant_method", "fp8"},
-                                {"scale_fmt", "ue8m0"},
-                                {"weight_block_size", {kScaleBlock, kScaleBlock}}};
-  }
-  j["rms_norm_eps"] = c.rms_eps;
-  j["rope_scaling"] = {{"beta_fast", c.yarn_beta_fast},
-                       {"beta_slow", c.yarn_beta_slow},
-                       {"factor", c.yarn_factor},
-                       {"original_max_position_embeddings", c.yarn_original_max},
-                       {"type", "yarn"}};
-  j["rope_theta"] = c.rope_theta;
-  j["sliding_window"] = c.window;
-  j["tie_word_embeddings"] = false;
-  j["torch_dtype"] = "bfloat16";
-  j["vocab_size"] = kVocabulary;
-  if (c.layers.size() != c.compress_ratios.size()) j["attnscope_layers"] = c.layers;
-  return j;
-}
 
 // Removed again unless it was given away.
 class TemporaryFolder {
@@ -137,7 +95,10 @@ class Exporter {
     }
     const ordered_json index = {{"metadata", {{"total_size", payload_}}}, {"weight_map", map_}};
     if (auto ok = text(folder, "model.safetensors.index.json", index); !ok) return ok.error();
-    if (auto ok = text(folder, "config.json", config_json(config_, dtype_)); !ok) return ok.error();
+    if (auto ok = text(folder, "config.json",
+                       family_of(config_).write_config(config_, dtype_ == ExportDtype::kFp8));
+        !ok)
+      return ok.error();
     return totals_;
   }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "engine/model/model_config.h"
 #include "engine/model/weights.h"
 
 namespace attnscope {

@@ -8,6 +8,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/tensor_names.h"
 #include "engine/checkpoint/weight_slots.h"
+#include "engine/family/model_weights.h"
 #include "engine/io/json_object.h"
 #include "engine/model/fp8_projections.h"
 #include "engine/tensorfile/float_value.h"

@@ -152,11 +152,14 @@ Result<void> Files::add(const fs::path& file, const std::string& wanted) {
     if (name == "__metadata__") continue;
     const auto shard = shards_.find(name);
     if (!wanted.empty() && (shard == shards_.end() || shard->second != file)) continue;
-    const auto offset = [&](std::size_t i) {
-      return entry["data_offsets"][i].template get<std::int64_t>() +
-             static_cast<std::int64_t>(8 + length);
-    };
-    stored_[name] = {name, entry["dtype"], entry["shape"], offset(0), offset(1), file};
+    const json& offsets = entry["data_offsets"];
+    const auto data = static_cast<std::int64_t>(8 + length);
+    stored_[name] = {name,
+                     entry["dtype"],
+                     entry["shape"],
+                     data + offsets[0].get<std::int64_t>(),
+                     data + offsets[1].get<std::int64_t>(),
+                     file};
   }
   return {};
 }

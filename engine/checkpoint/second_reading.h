@@ -5,7 +5,7 @@
 //   same bits          BF16 as bf16, F32 as F32 (attn_sink, ape), codes and scales as they are
 //   rounded once       F64, F32, F16, and FP8 times its block's scale, to bf16; F64 to F32
 //   quantised          what the switch projections=fp8 asks for and the file has in another format
-//   dealt out          rows or columns of a rank (model/tensor_parallel.h)
+//   dealt out          rows or columns of a rank (family/tensor_parallel.h)
 #pragma once
 
 #include <memory>

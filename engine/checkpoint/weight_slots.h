@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/model/model_config.h"
 #include "engine/model/weights.h"
 
 namespace attnscope {
@@ -24,11 +25,8 @@ struct WeightSlot {
   std::int64_t size() const;
 };
 
-// Zeros in the shapes of the model.
-Weights allocate_weights(const ModelConfig& config);
-
-// In the order of the file: embedding, final norm, then layer by layer. The slots point into
-// `weights`, which must have the shapes of `config`.
+// In the order of the file: what is around the layers, then layer by layer, as far as it is there.
+// The slots point into `weights`, which must have the shapes of `config`.
 std::vector<WeightSlot> weight_slots(const ModelConfig& config, const Weights& weights);
 
 }  // namespace attnscope

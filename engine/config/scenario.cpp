@@ -9,14 +9,12 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "engine/family/deepseek_v4/caches.h"
+#include "engine/family/models.h"
+#include "engine/family/tensor_parallel.h"
 #include "engine/io/assets_folder.h"
 #include "engine/io/json_file.h"
 #include "engine/io/json_object.h"
 #include "engine/io/printable.h"
-#include "engine/model/config_keys.h"
-#include "engine/model/hf_config.h"
-#include "engine/model/tensor_parallel.h"
 #include "engine/sched/workload_file.h"
 
 namespace attnscope {

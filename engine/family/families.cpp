@@ -4,6 +4,7 @@
 
 #include "engine/family/deepseek_v4/deepseek_v4.h"
 #include "engine/family/family.h"
+#include "engine/family/models.h"
 #include "engine/family/rank_split.h"
 
 namespace attnscope {
@@ -17,7 +18,8 @@ std::span<const Family* const> families() {
 
 const Family& family_of(const ModelConfig& config) {
   const auto all = families();
-  const auto it = std::ranges::find_if(all, [&](const Family* f) { return f->takes(config); });
+  const auto it =
+      std::ranges::find_if(all, [&](const Family* f) { return config.family == f->name; });
   return it != all.end() ? **it : *all.front();
 }
 
@@ -25,14 +27,26 @@ std::shared_ptr<const ModelGraph> model_graph(const ModelConfig& config) {
   const Family& family = family_of(config);
   auto graph = std::make_shared<ModelGraph>(family.graph(config));
   graph->family = &family;
+  const ModelWeights weights = family.weights(config);
+  for (const WeightSpec& w : weights.around) graph->weights.emplace(w.name, w.shard);
+  for (const std::vector<WeightSpec>& layer : weights.layers) {
+    for (const WeightSpec& w : layer) graph->weights.emplace(w.name, w.shard);
+  }
+  // Which of them a model uses has no part in their numbers.
+  const std::vector<StepTensor> own = family.step_tensors(config, CacheLayout());
+  graph->before.number_step_tensors(own);
+  graph->after.number_step_tensors(own);
+  for (LayerGraph& layer : graph->layers) layer.number_step_tensors(own);
   if (config.parallel.size > 1) add_sums(*graph);
   return graph;
 }
 
+ModelConfig example_model(const Family& family) { return *preset(family.presets().front().name); }
+
 const ModelGraph& example_graph(const Family& family) {
   static const auto kGraphs = [] {
     std::map<const Family*, std::shared_ptr<const ModelGraph>> graphs;
-    for (const Family* f : families()) graphs[f] = model_graph(f->example());
+    for (const Family* f : families()) graphs[f] = model_graph(example_model(*f));
     return graphs;
   }();
   return *kGraphs.at(&family);

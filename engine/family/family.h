@@ -3,21 +3,72 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include "engine/cache/cache_spec.h"
 #include "engine/family/op_graph.h"
-#include "engine/metadata/step_metadata.h"
+#include "engine/family/second_targets.h"
+#include "engine/metadata/logical.h"
+#include "engine/model/weight_spec.h"
+#include "engine/model/weights.h"
 
 namespace attnscope {
 
+// A number of a model that tensor-parallel ranks share: each has an equal part.
+struct DealtNumber {
+  const char* what;  // "heads"
+  int ModelConfig::*number;
+};
+
+struct FamilyPreset {
+  const char* name;
+  ModelConfig (*make)();  // with no layer chosen yet
+};
+
+// What one of its caches is, in files and for people.
+struct NamedCache {
+  CacheId id;
+  const char* name;
+  const char* content;
+};
+
 struct Family {
-  const char* name;  // its folder
-  bool (*takes)(const ModelConfig& config);
-  // A small model with a layer of every type.
-  ModelConfig (*example)();
+  const char* name;  // its folder, and ModelConfig::family
+  // Of config.json files that it reads.
+  const char *architecture, *model_type;
+  // The first is a small model with a layer of every type.
+  std::span<const FamilyPreset> (*presets)();
+  // What a config.json says, no layer chosen yet; path: for errors.
+  Result<ModelConfig> (*read_config)(const std::string& path, const nlohmann::json& file);
+  // The same the other way; fp8: its projections are written as codes.
+  nlohmann::ordered_json (*write_config)(const ModelConfig& config, bool fp8);
+  // Every rule of the family. file: what the model was read from, whose keys errors name.
+  Result<void> (*validate)(const ModelConfig& config, const nlohmann::json* file);
+  // What people call its layers, and one that runs: one of these.
+  std::span<const char* const> layer_types;
+  const char* (*layer_type)(const ModelConfig& config, int layer);
+  // Whether it selects which entries its attention reads.
+  bool (*selects)(const ModelConfig& config, int layer);
+  // Of all layers that run, in the order in which they are registered.
+  std::vector<CacheSpec> (*caches)(const ModelConfig& config);
+  // Every cache that a layer can have.
+  std::span<const NamedCache> (*cache_names)();
   // Of the layers that run and what is around them.
   ModelGraph (*graph)(const ModelConfig& config);
+  // Likewise; the graph names them.
+  ModelWeights (*weights)(const ModelConfig& config);
+  // The published name (WeightPart) of a tensor of a checkpoint that has another one; scales end in
+  // .scale. What is no weight of the family stays as it is.
+  std::string (*published_name)(std::string_view name);
+  // What a second reading of a checkpoint looks at; ranks: the weights by rank.
+  std::vector<SecondTarget> (*second_targets)(
+      const ModelConfig& whole, const TensorParallel& parallel,
+      const std::vector<std::shared_ptr<const Weights>>& ranks);
+  std::span<const DealtNumber> dealt;
   // The numbers of an op's params struct: they follow from the model, its caches and the limits of
   // a step. Sessions fill them in, and so does who makes a call out of a capture.
   // Of an op of a layer (index among the layers that run) or after them. rows_per_block: of the
@@ -27,10 +78,13 @@ struct Family {
   // Of an op before the layers.
   void (*set_step_numbers)(as_op_id op, const ModelConfig& config, const CacheLayout& layout,
                            std::int64_t token_budget, std::int64_t alignment, void* params);
-  // A tensor of a step's metadata by the name that the graph has for it; absent where the step has
-  // none.
-  as_tensor (*step_tensor)(std::string_view name, StepMetadata& step, const ModelConfig& config,
-                           const CacheLayout& layout);
+  // The tensors that a step has beside the common ones (step_tensor.h), in the same order for every
+  // model of the family.
+  std::vector<StepTensor> (*step_tensors)(const ModelConfig& config, const CacheLayout& layout);
+  // The same in logical rows, for the references: LogicalMetadata::own.
+  void (*logical_lists)(const StepMetadata& step, const ModelConfig& config, LogicalMetadata& out);
+  // Columns of those lists that grow with the longest request of a step.
+  std::int64_t (*list_columns)(std::int64_t longest, const ModelConfig& config);
 };
 
 std::span<const Family* const> families();
@@ -38,7 +92,8 @@ const Family& family_of(const ModelConfig& config);
 
 // A model's graph, with the sums over ranks that it needs.
 std::shared_ptr<const ModelGraph> model_graph(const ModelConfig& config);
-// That of a family's example.
+// A small model with a layer of every type, and its graph.
+ModelConfig example_model(const Family& family);
 const ModelGraph& example_graph(const Family& family);
 
 }  // namespace attnscope

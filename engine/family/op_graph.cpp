@@ -70,7 +70,7 @@ Node& Node::makes_codes(const char* tap, ValueId value, Shape shape, Shape value
   return *this;
 }
 
-Node& Node::weight(const char* tap, int weight) {
+Node& Node::weight(const char* tap, std::string_view weight) {
   bind(tap, BoundTo::kWeight).weight = weight;
   const std::string scale = std::string(tap) + "_scale";
   if (const as_tap_info* found = tap_named(op_, scale)) {
@@ -144,6 +144,16 @@ LayerGraph::LayerGraph(std::vector<Node> nodes) {
   }
 }
 
+void Node::number_step_tensors(std::span<const StepTensor> own) {
+  for (Binding& b : bindings_) {
+    if (b.to == BoundTo::kStep) b.number = step_tensor_number(b.name, own);
+  }
+}
+
+void LayerGraph::number_step_tensors(std::span<const StepTensor> own) {
+  for (Node& node : nodes_) node.number_step_tensors(own);
+}
+
 const Node* LayerGraph::find(as_op_id op) const {
   const auto it = std::ranges::find(ops_, op);
   return it != ops_.end() ? &nodes_[static_cast<std::size_t>(it - ops_.begin())] : nullptr;
@@ -166,11 +176,6 @@ const Node& ModelGraph::node(int layer_index, as_op_id op) const {
 ValueId ModelGraph::add_value(std::string name) {
   values.push_back(std::move(name));
   return static_cast<ValueId>(values.size()) - 1;
-}
-
-int ModelGraph::add_weight(WeightUse weight) {
-  weights.push_back(weight);
-  return static_cast<int>(weights.size()) - 1;
 }
 
 std::vector<OpRead> reads_within(const ModelGraph& graph, const LayerGraph& part) {

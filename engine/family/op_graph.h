@@ -2,19 +2,24 @@
 // the order of ops, their streams on a device, what ranks share, who made what an op reads, and the
 // drawing of a layer. A family of models writes its graphs down once (family.h).
 //
-//   Node(AS_OP_WO_B).reads("x", z, {width}).weight("weight", wo_b).makes("y", y, AS_BF16,
+//   Node(AS_OP_WO_B).reads("x", z, {width}).weight("weight", "wo_b").makes("y", y, AS_BF16,
 //   {kStepTokens, hidden})
 //
 // Bindings are by the names of the op table's taps. Taps that a node does not bind are absent.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/cache/cache_layout.h"
-#include "engine/model/weights.h"
+#include "engine/metadata/step_tensor.h"
+#include "engine/model/model_config.h"
+#include "engine/model/weight_spec.h"
 #include "kernels/params/op_table.h"
 
 namespace attnscope {
@@ -44,10 +49,11 @@ struct Binding {
   const as_tap_info* tap = nullptr;
   BoundTo to = BoundTo::kValue;
   ValueId value = kNoValue;
-  int weight = -1;  // index into ModelGraph::weights
-  CacheId role;     // kCache, kSlots, kTable
+  std::string_view weight;  // kWeight, kWeightScale: its name (WeightSpec)
+  CacheId role;             // kCache, kSlots, kTable
   // kStep, kSlots, kTable: the step's tensor that this is, or a part of.
   std::string_view name;
+  int number = -1;  // kStep: of that tensor (step_tensor.h); once a ModelGraph is whole
   // The axes behind the first as the op sees them; empty = as the value has them.
   Shape view;
   // Of a value that is put out: as the engine has it, and, where the engine has codes, the shape of
@@ -68,7 +74,7 @@ class Node {
   Node& reads(const char* tap, ValueId value, Shape view = {});
   Node& makes(const char* tap, ValueId value, std::int32_t dtype, Shape shape, Shape view = {});
   Node& makes_codes(const char* tap, ValueId value, Shape shape, Shape values);
-  Node& weight(const char* tap, int weight);
+  Node& weight(const char* tap, std::string_view weight);
   Node& cache(const char* tap, CacheId role);
   Node& slots(const char* tap, CacheId role, std::string_view name);
   Node& table(const char* tap, CacheId role, std::string_view name);
@@ -85,6 +91,7 @@ class Node {
   const std::vector<Binding>& bindings() const { return bindings_; }
   const Binding* find(std::string_view tap) const;
   bool read_instead(ValueId value, ValueId other);
+  void number_step_tensors(std::span<const StepTensor> own);
 
  private:
   Binding& bind(const char* tap, BoundTo to);
@@ -111,6 +118,8 @@ class LayerGraph {
   const std::vector<Node>& nodes() const { return nodes_; }
   const std::vector<as_op_id>& ops() const { return ops_; }  // in the order in which they run
   const Node* find(as_op_id op) const;
+  // Sets Binding::number. own: the family's.
+  void number_step_tensors(std::span<const StepTensor> own);
   // Gives another value to who reads this one; the op that did, AS_OP_COUNT = none.
   as_op_id read_instead(ValueId value, ValueId other);
 
@@ -119,27 +128,13 @@ class LayerGraph {
   std::vector<as_op_id> ops_;
 };
 
-// How a weight is dealt out to the ranks of a tensor-parallel model.
-enum class Shard {
-  kWhole,   // every rank has it
-  kRows,    // a part of the first axis: what it makes is the rank's own
-  kColumns  // a part of the second axis: what it makes is a part of a sum over ranks
-};
-
-struct WeightUse {
-  const char* name;  // "wq_b"
-  Shard shard = Shard::kWhole;
-  as_tensor (*tensor)(const Weights& weights, int layer) = nullptr;
-  as_tensor (*scale)(const Weights& weights, int layer) = nullptr;  // null: never in FP8
-};
-
 struct Family;
 
 struct ModelGraph {
   const Family* family = nullptr;
-  std::vector<std::string> values;  // names
-  std::vector<WeightUse> weights;
-  std::vector<std::string> branches;  // captions; the first is the main path
+  std::vector<std::string> values;                    // names
+  std::map<std::string, Shard, std::less<>> weights;  // by name: how they are dealt out to ranks
+  std::vector<std::string> branches;                  // captions; the first is the main path
   LayerGraph before, after;
   std::vector<LayerGraph> layers;  // by running layer
   // Where the session comes in: the hidden state that a layer begins with and the one it ends with,
@@ -157,7 +152,6 @@ struct ModelGraph {
   // A layer's graph, or (layer < 0) the one that has the op.
   const Node& node(int layer, as_op_id op) const;
   ValueId add_value(std::string name);
-  int add_weight(WeightUse weight);
 };
 
 // A tap that an earlier op of the same part puts out. whole: every byte of it.

@@ -1,6 +1,7 @@
 #include "engine/family/rank_split.h"
 
 #include <algorithm>
+#include <cassert>
 #include <set>
 
 namespace attnscope {
@@ -8,8 +9,7 @@ namespace {
 
 bool has_weight(const ModelGraph& graph, const Node& node, Shard shard) {
   return std::ranges::any_of(node.bindings(), [&](const Binding& b) {
-    return b.to == BoundTo::kWeight &&
-           graph.weights[static_cast<std::size_t>(b.weight)].shard == shard;
+    return b.to == BoundTo::kWeight && shard_of(graph, b.weight) == shard;
   });
 }
 
@@ -41,7 +41,19 @@ RankSplit rank_split(const ModelGraph& graph, const LayerGraph& layer) {
   return split;
 }
 
+std::vector<as_op_id> summing_ops(const ModelGraph& graph) {
+  std::vector<as_op_id> ops;
+  for (const LayerGraph& layer : graph.layers) {
+    for (const Node& node : layer.nodes()) {
+      if (!has_weight(graph, node, Shard::kColumns)) continue;
+      if (std::ranges::find(ops, node.op()) == ops.end()) ops.push_back(node.op());
+    }
+  }
+  return ops;
+}
+
 void add_sums(ModelGraph& graph) {
+  assert(summing_ops(graph).size() <= 1);
   for (LayerGraph& layer : graph.layers) {
     for (const Node& node : std::vector(layer.nodes())) {
       if (!has_weight(graph, node, Shard::kColumns)) continue;
@@ -58,9 +70,8 @@ void add_sums(ModelGraph& graph) {
 }
 
 Shard shard_of(const ModelGraph& graph, std::string_view weight) {
-  const auto it =
-      std::ranges::find_if(graph.weights, [&](const WeightUse& w) { return weight == w.name; });
-  return it != graph.weights.end() ? it->shard : Shard::kWhole;
+  const auto it = graph.weights.find(weight);
+  return it != graph.weights.end() ? it->second : Shard::kWhole;
 }
 
 }  // namespace attnscope

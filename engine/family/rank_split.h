@@ -16,6 +16,9 @@ struct RankSplit {
 };
 RankSplit rank_split(const ModelGraph& graph, const LayerGraph& layer);
 
+// Ops of layers that make a part of a sum over ranks. A model has one at most (check_parallel).
+std::vector<as_op_id> summing_ops(const ModelGraph& graph);
+
 // Puts the sum over ranks between the op that makes a part of it and the one that reads it.
 void add_sums(ModelGraph& graph);
 

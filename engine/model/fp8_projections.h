@@ -2,10 +2,8 @@
 // as published checkpoints have them. Those whose sides are no multiples of 128 stay bf16.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "engine/model/fp8_blocks.h"
+#include "engine/model/model_config.h"
 #include "engine/model/weights.h"
 
 namespace attnscope {
@@ -18,13 +16,7 @@ Fp8Matrix allocate_fp8(std::int64_t rows, std::int64_t columns);
 void store_fp8(const Fp8Blocks& blocks, std::uint8_t* codes, float* scales);
 Buffer<bf16_t> decoded(const Fp8Matrix& matrix, const as_threads* threads);
 
-// Quantises what can be, by encode_fp8_blocks(); without the switch nothing changes.
-void quantise_projections(const ModelConfig& config, Weights& weights, const as_threads* threads);
-
-// The projections that stay bf16 although the switch is on, with their shapes: "wo_b [512, 64]".
-std::vector<std::string> projections_left_in_bf16(const ModelConfig& config);
-
-// Of all weights, two bytes a parameter where it is not in FP8.
-std::int64_t weight_bytes(const ModelConfig& config);
+// Quantises a projection in bf16 that is to run in FP8, by encode_fp8_blocks().
+void quantise_projection(const ModelConfig& config, Weight& weight, const as_threads* threads);
 
 }  // namespace attnscope

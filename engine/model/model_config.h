@@ -1,12 +1,7 @@
-// What a model is: dimensions, layer types, constants and the profile switches. Pure data.
-//
-//   Result<ModelConfig> c = preset("v4-flash", {0, 2, 3, 4});
+// What a model is: dimensions, layer types, constants and the profile switches. Pure data. Presets
+// and config.json files give it (engine/family/models.h); its family says which values go.
 //
 // Profiles and their switches by name: profile_switches.h.
-//
-// Presets: v4-flash, v4-pro (published dimensions, any subset of layers), tiny (design: small
-// hidden size, every byte layout as in V4). HF config.json files give the same struct
-// (hf_config.h).
 //
 // The model around attention is only what closes the loop: h += attention(RMSNorm(h)) per layer,
 // final norm, tied head, greedy sampling over 256 byte tokens. No hyper-connections, no MoE.
@@ -23,11 +18,8 @@
 
 namespace attnscope {
 
-// Layer types by compress ratio.
+// Of DeepSeek-V4, by compress ratio.
 enum class LayerType { kSwa, kC4A, kC128A };
-inline constexpr int kVocabulary = 256;  // byte-level tokens
-
-const char* layer_type_name(LayerType type);  // "SWA", "C4A", "C128A"
 
 // Places where published implementations disagree; each is one named switch.
 struct ProfileSwitches {
@@ -64,16 +56,18 @@ struct TensorParallel {
 };
 
 struct ModelConfig {
-  std::string name;      // preset or file it came from
-  int hidden = 0;        // hidden_size
-  int heads = 0;         // H, num_attention_heads
-  int head_dim = 512;    // D; 448 no-RoPE + 64 RoPE
-  int rope_dim = 64;     // of them, the last ones, that are rotated
-  int q_lora = 0;        // q_lora_rank
-  int o_lora = 0;        // o_lora_rank
-  int o_groups = 0;      // output groups of heads/o_groups heads
-  int window = 128;      // W, sliding_window
-  int index_heads = 64;  // J
+  std::string name;                    // preset or file it came from
+  std::string family = "deepseek_v4";  // Family::name
+  int hidden = 0;                      // hidden_size
+  int vocabulary = 256;                // tokens are bytes
+  int heads = 0;                       // H, num_attention_heads
+  int head_dim = 512;                  // D; 448 no-RoPE + 64 RoPE
+  int rope_dim = 64;                   // of them, the last ones, that are rotated
+  int q_lora = 0;                      // q_lora_rank
+  int o_lora = 0;                      // o_lora_rank
+  int o_groups = 0;                    // output groups of heads/o_groups heads
+  int window = 128;                    // W, sliding_window
+  int index_heads = 64;                // J
   int index_dim = 128;
   int index_topk = 512;  // K
   double rms_eps = 1e-6;
@@ -99,21 +93,11 @@ struct ModelConfig {
     return compress_ratios[static_cast<std::size_t>(layers[static_cast<std::size_t>(i)])];
   }  // of the i-th layer that runs
   LayerType type(int i) const;
+  int published_layers() const { return static_cast<int>(compress_ratios.size()); }
   int num_layers() const { return static_cast<int>(layers.size()); }
   int heads_per_group() const { return heads / o_groups; }
-  // Parameters of the layers that run, embedding included.
-  std::int64_t parameter_count() const;
   // Rotary embedding of a layer: its numbers and how frequencies are made of them, no table.
   as_rope rope(int i) const;
 };
-
-// layers empty = all. Unknown name, layer out of range or listed twice: AS_BAD_INPUT with the
-// allowed values.
-Result<ModelConfig> preset(std::string_view name, const std::vector<int>& layers = {});
-std::vector<std::string> preset_names();
-
-// Every rule the byte layouts impose (head_dim 512, index_dim 128, ratios in {0, 4, 128}, window
-// and top-k positive, heads divisible by o_groups, ..). Names the key and the allowed values.
-Result<void> validate(const ModelConfig& config);
 
 }  // namespace attnscope

@@ -76,8 +76,4 @@ std::vector<CacheSpec> deepseek_v4_caches(const ModelConfig& config) {
   return specs;
 }
 
-CacheLayout build_cache_layout(const ModelConfig& config) {
-  return group_caches(deepseek_v4_caches(config));
-}
-
 }  // namespace attnscope

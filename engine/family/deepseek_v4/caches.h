@@ -6,8 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/cache/cache_layout.h"
-#include "engine/model/model_config.h"
+#include "engine/family/family.h"
 
 namespace attnscope {
 
@@ -17,18 +16,8 @@ inline constexpr CacheId kIndexCache{AS_CACHE_INDEX, 0};       // "index": their
 inline constexpr CacheId kMainStateCache{AS_CACHE_STATE, 0};   // "state": not yet compressed
 inline constexpr CacheId kIndexStateCache{AS_CACHE_STATE, 1};  // "index_state"
 
-struct NamedCache {
-  CacheId id;
-  const char* name;
-  const char* content;  // for people
-};
-// Every cache that a layer can have.
+// As Family::cache_names and caches.
 std::span<const NamedCache> deepseek_v4_cache_names();
-
-// Of all layers that run, in the order in which they are registered.
 std::vector<CacheSpec> deepseek_v4_caches(const ModelConfig& config);
-
-// Grouped and placed.
-CacheLayout build_cache_layout(const ModelConfig& config);
 
 }  // namespace attnscope

@@ -1,19 +1,55 @@
 #include "engine/family/deepseek_v4/deepseek_v4.h"
 
+#include "engine/family/deepseek_v4/caches.h"
+
 namespace attnscope {
+
+namespace {
+
+// Heads with their rows of the query projection and their sinks, output groups with their wo_a and
+// the columns of wo_b that these feed. Latent rows, compressors and the indexer are on every rank.
+constexpr DealtNumber kDealt[] = {
+    {"heads", &ModelConfig::heads},
+    {"output groups", &ModelConfig::o_groups},
+};
+
+constexpr const char* kLayerTypes[] = {"SWA", "C4A", "C128A"};  // by LayerType
+
+}  // namespace
 
 const Family& deepseek_v4() {
   static const Family kFamily = {
       .name = "deepseek_v4",
-      .takes = [](const ModelConfig& config) { return !config.compress_ratios.empty(); },
-      .example = [] { return *preset("tiny"); },
+      .architecture = "DeepseekV4ForCausalLM",
+      .model_type = "deepseek_v4",
+      .presets = deepseek_v4_presets,
+      .read_config = deepseek_v4_read_config,
+      .write_config = deepseek_v4_write_config,
+      .validate = deepseek_v4_validate,
+      .layer_types = kLayerTypes,
+      .layer_type = deepseek_v4_layer_type,
+      .selects = [](const ModelConfig& c, int i) { return c.type(i) == LayerType::kC4A; },
+      .caches = deepseek_v4_caches,
+      .cache_names = deepseek_v4_cache_names,
       .graph = deepseek_v4_graph,
+      .weights = deepseek_v4_weights,
+      .published_name = deepseek_v4_published_name,
+      .second_targets = deepseek_v4_second_targets,
+      .dealt = kDealt,
       .set_layer_numbers = deepseek_v4_layer_numbers,
       .set_step_numbers = deepseek_v4_step_numbers,
-      .step_tensor = deepseek_v4_step_tensor,
+      .step_tensors = deepseek_v4_step_tensors,
+      .logical_lists = deepseek_v4_logical_lists,
+      .list_columns = deepseek_v4_list_columns,
   };
   return kFamily;
 }
+
+const char* deepseek_v4_layer_type(const ModelConfig& config, int layer) {
+  return layer_type_name(config.type(layer));
+}
+
+const char* layer_type_name(LayerType type) { return kLayerTypes[static_cast<int>(type)]; }
 
 bool has_type(const ModelConfig& config, LayerType type) {
   for (int i = 0; i < config.num_layers(); ++i) {

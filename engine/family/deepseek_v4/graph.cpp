@@ -7,27 +7,12 @@ namespace {
 // Streams of a layer on a device, and rows of its drawing.
 enum Branch { kMainPath, kCompressorPath, kKeyPath, kQueryPath };
 
-// A matrix that may be in FP8.
-as_tensor matrix(const Buffer<bf16_t>& bf16, const Fp8Matrix& fp8) {
-  return fp8.codes.size() > 0 ? fp8.codes.tensor() : bf16.tensor();
-}
-
-const LayerWeights& layer_of(const Weights& weights, int layer) {
-  return weights.layers[static_cast<std::size_t>(layer)];
-}
-
-#define WEIGHT(field) [](const Weights& w, int i) { return layer_of(w, i).field.tensor(); }
-#define MATRIX(field) \
-  [](const Weights& w, int i) { return matrix(layer_of(w, i).field, layer_of(w, i).fp8.field); }
-#define SCALES(field) \
-  [](const Weights& w, int i) { return layer_of(w, i).fp8.field.scales.tensor(); }
-
 // Of a compressor: its weights, its caches, and the step's tensor with the slots of its entries.
 struct CompressorParts {
   as_op_id proj_op, state_op, insert_op;
   const char *proj_id, *state_id, *insert_id;
   Branch branch;
-  int kv_gate, ape, norm;
+  const char *kv_gate, *ape, *norm;  // weights
   CacheId state, entries;
   ValueId proj, row;
   std::int64_t dim;
@@ -63,11 +48,11 @@ class GraphOfV4 {
                         .step("lost_to", "lost_to")
                         .step("matching", "matching")
                         .step("num_computed", "num_computed")
-                        .step("scheduled", "scheduled"));
+                        .step("num_scheduled_tokens", "num_scheduled_tokens"));
     nodes.push_back(Node(AS_OP_BLOCK_TABLES)
                         .step("groups", "groups")
                         .step("num_computed", "num_computed")
-                        .step("scheduled", "scheduled")
+                        .step("num_scheduled_tokens", "num_scheduled_tokens")
                         .step("joins", "joins")
                         .step("blocks", "blocks")
                         .step("tables_before", "tables_before")
@@ -78,23 +63,23 @@ class GraphOfV4 {
                         .step("groups", "groups")
                         .step("tables", "tables")
                         .step("positions", "positions")
-                        .step("request_of", "request_of")
+                        .step("token_to_req", "token_to_req")
                         .step("slots", "slots")
                         .step("c4_slots", "c4_slots")
                         .step("c128_slots", "c128_slots")
                         .step("c4_lens", "c4_lens"));
     nodes.push_back(Node(AS_OP_SWA_INDEX, {}, kCompressorPath)
                         .step("tables", "tables/swa")
-                        .step("query_start", "query_start")
+                        .step("query_start_loc", "query_start_loc")
                         .step("seq_lens", "seq_lens")
-                        .step("request_of", "request_of")
+                        .step("token_to_req", "token_to_req")
                         .step("indices", "swa_indices")
                         .step("lens", "swa_lens"));
     if (has_type(config_, LayerType::kC128A)) {
       nodes.push_back(Node(AS_OP_C128_INDEX, {}, kKeyPath)
                           .step("table", "tables/mla")
                           .step("positions", "positions")
-                          .step("request_of", "request_of")
+                          .step("token_to_req", "token_to_req")
                           .step("indices", "c128_indices")
                           .step("lens", "c128_lens"));
     }
@@ -108,15 +93,15 @@ class GraphOfV4 {
     if (ratio != 0) {
       compressor(nodes, ratio,
                  {AS_OP_COMPRESSOR_PROJ, AS_OP_COMPRESSOR_STATE, AS_OP_COMPRESS_INSERT, "", "", "",
-                  kCompressorPath, kv_gate_, ape_, norm_, kMainStateCache, kMainCache, proj_, row_,
-                  config_.head_dim});
+                  kCompressorPath, "compressor.kv_gate", "compressor.ape", "compressor.norm",
+                  kMainStateCache, kMainCache, proj_, row_, config_.head_dim});
     }
     if (type == LayerType::kC4A) {
       compressor(
           nodes, ratio,
           {AS_OP_INDEXER_COMPRESSOR_PROJ, AS_OP_INDEXER_COMPRESSOR_STATE,
            AS_OP_INDEXER_COMPRESS_INSERT, "indexer/compressor_proj", "indexer/compressor_state",
-           "indexer/compress_insert", kKeyPath, index_kv_gate_, index_ape_, index_norm_,
+           "indexer/compress_insert", kKeyPath, "indexer.kv_gate", "indexer.ape", "indexer.norm",
            kIndexStateCache, kIndexCache, index_proj_, index_row_, config_.index_dim});
       indexer(nodes);
     }
@@ -129,21 +114,21 @@ class GraphOfV4 {
     const std::int64_t heads = config_.heads, dim = config_.head_dim;
     nodes.push_back(Node(AS_OP_ATTN_NORM)
                         .reads("x", hidden_)
-                        .weight("weight", attn_norm_)
+                        .weight("weight", "attn_norm")
                         .makes("y", normed_, AS_BF16, {kStepTokens, config_.hidden}));
     nodes.push_back(Node(AS_OP_Q_KV_A_PROJ)
                         .reads("x", normed_)
-                        .weight("weight", wq_kv_a_)
+                        .weight("weight", "wq_kv_a")
                         .makes("y", qkv_, AS_BF16, {kStepTokens, config_.q_lora + dim}));
     nodes.push_back(Node(AS_OP_Q_KV_NORM)
                         .reads("qkv", qkv_)
-                        .weight("q_weight", q_norm_)
-                        .weight("kv_weight", kv_norm_)
+                        .weight("q_weight", "q_norm")
+                        .weight("kv_weight", "kv_norm")
                         .makes("qr", qr_, AS_BF16, {kStepTokens, config_.q_lora})
                         .makes("kv", kv_, AS_BF16, {kStepTokens, dim}));
     nodes.push_back(Node(AS_OP_Q_B_PROJ)
                         .reads("x", qr_)
-                        .weight("weight", wq_b_)
+                        .weight("weight", "wq_b")
                         .makes("y", q_raw_, AS_BF16, {kStepTokens, heads, dim}, {heads * dim}));
     nodes.push_back(Node(AS_OP_Q_ROPE_KV_INSERT)
                         .reads("q_raw", q_raw_)
@@ -170,7 +155,7 @@ class GraphOfV4 {
     nodes.push_back(Node(c.insert_op, c.insert_id, c.branch)
                         .cache("state", c.state)
                         .table("table", c.state, "tables")
-                        .step("request_of", "request_of")
+                        .step("token_to_req", "token_to_req")
                         .step("positions", "positions")
                         .slots("slots", c.entries, ratio == 4 ? "c4_slots" : "c128_slots")
                         .weight("weight", c.norm)
@@ -186,12 +171,12 @@ class GraphOfV4 {
     // them.
     nodes.push_back(Node(AS_OP_INDEXER_Q_PROJ, "indexer/q_proj", kQueryPath)
                         .reads("x", qr_)
-                        .weight("weight", index_wq_b_)
+                        .weight("weight", "indexer.wq_b")
                         .makes("y", index_q_raw_, AS_BF16, {kStepTokens, heads, dim}, {heads * dim})
                         .launched_before(AS_OP_Q_B_PROJ));
     nodes.push_back(Node(AS_OP_INDEXER_WEIGHTS_PROJ, "indexer/weights_proj", kQueryPath)
                         .reads("x", normed_)
-                        .weight("weight", index_weights_proj_)
+                        .weight("weight", "indexer.weights_proj")
                         .makes("y", index_weights_raw_, AS_BF16, {kStepTokens, heads})
                         .launched_before(AS_OP_INDEXER_Q_PROJ));
     Node query = Node(AS_OP_INDEXER_Q, "indexer/q", kQueryPath)
@@ -207,7 +192,7 @@ class GraphOfV4 {
                       .reads("weights", index_weights_)
                       .cache("cache", kIndexCache)
                       .table("table", kIndexCache, "tables")
-                      .step("request_of", "request_of")
+                      .step("token_to_req", "token_to_req")
                       .step("lens", "c4_lens")
                       .makes("logits", logits_, AS_F32, {kStepTokens, kScoreColumns});
     if (fp4) {
@@ -223,7 +208,7 @@ class GraphOfV4 {
     nodes.push_back(Node(AS_OP_TOPK_TO_SLOTS, {}, kQueryPath)
                         .reads("indices", top_k_)
                         .table("table", kMainCache, "tables")
-                        .step("request_of", "request_of")
+                        .step("token_to_req", "token_to_req")
                         .makes("slots", top_k_slots_, AS_I32, {kStepTokens, selected})
                         .makes("lens", top_k_lens_, AS_I32, {kStepTokens}));
   }
@@ -234,15 +219,15 @@ class GraphOfV4 {
                     .reads("q", q_)
                     .cache("cache", kSwaCache)
                     .step("indices", "swa_indices")
-                    .step("lens", "swa_lens")
-                    .weight("sinks", sinks_)
+                    .step("topk_length", "swa_lens")
+                    .weight("sinks", "sinks")
                     .makes("o", o_, AS_BF16, {kStepTokens, heads, dim})
                     .makes("lse", lse_, AS_F32, {kStepTokens, heads});
     if (type != LayerType::kSwa) node.cache("extra_cache", kMainCache);
     if (type == LayerType::kC4A) {
-      node.reads("extra_indices", top_k_slots_).reads("extra_lens", top_k_lens_);
+      node.reads("extra_indices", top_k_slots_).reads("extra_topk_length", top_k_lens_);
     } else if (type == LayerType::kC128A) {
-      node.step("extra_indices", "c128_indices").step("extra_lens", "c128_lens");
+      node.step("extra_indices", "c128_indices").step("extra_topk_length", "c128_lens");
     }
     nodes.push_back(std::move(node));
   }
@@ -256,11 +241,11 @@ class GraphOfV4 {
                         .makes("out", o_rotated_, AS_BF16, {kStepTokens, heads, dim}));
     nodes.push_back(Node(AS_OP_WO_A)
                         .reads("x", o_rotated_, {groups, config_.heads_per_group() * dim})
-                        .weight("weight", wo_a_)
+                        .weight("weight", "wo_a")
                         .makes("y", z_, AS_BF16, {kStepTokens, groups, low}));
     nodes.push_back(Node(AS_OP_WO_B)
                         .reads("x", z_, {groups * low})
-                        .weight("weight", wo_b_)
+                        .weight("weight", "wo_b")
                         .makes("y", y_, AS_BF16, {kStepTokens, config_.hidden}));
     nodes.push_back(Node(AS_OP_RESIDUAL)
                         .reads("h", hidden_)
@@ -272,12 +257,12 @@ class GraphOfV4 {
     std::vector<Node> nodes;
     nodes.push_back(Node(AS_OP_FINAL_NORM)
                         .reads("x", last_)
-                        .weight("weight", final_norm_)
+                        .weight("weight", "final_norm")
                         .makes("y", last_normed_, AS_BF16, {kSampledRows, config_.hidden}));
     nodes.push_back(Node(AS_OP_LM_HEAD)
                         .reads("x", last_normed_)
-                        .weight("weight", embedding_)
-                        .makes("y", head_logits_, AS_F32, {kSampledRows, kVocabulary}));
+                        .weight("weight", "embedding")
+                        .makes("y", head_logits_, AS_F32, {kSampledRows, config_.vocabulary}));
     nodes.push_back(Node(AS_OP_SAMPLE)
                         .reads("logits", head_logits_)
                         .makes("tokens", sampled_, AS_I32, {kSampledRows}));
@@ -285,19 +270,6 @@ class GraphOfV4 {
   }
 
   ValueId value(const char* name) { return graph_.add_value(name); }
-  int whole(const char* name, as_tensor (*tensor)(const Weights&, int),
-            as_tensor (*scale)(const Weights&, int) = nullptr) {
-    return graph_.add_weight({name, Shard::kWhole, tensor, scale});
-  }
-  int rows(const char* name, as_tensor (*tensor)(const Weights&, int),
-           as_tensor (*scale)(const Weights&, int) = nullptr) {
-    return graph_.add_weight({name, Shard::kRows, tensor, scale});
-  }
-  int columns(const char* name, as_tensor (*tensor)(const Weights&, int),
-              as_tensor (*scale)(const Weights&, int) = nullptr) {
-    return graph_.add_weight({name, Shard::kColumns, tensor, scale});
-  }
-
   const ModelConfig& config_;
   ModelGraph graph_;
 
@@ -316,33 +288,7 @@ class GraphOfV4 {
   const ValueId hidden_out_ = value("hidden_out"), last_ = value("last");
   const ValueId last_normed_ = value("last_normed"), head_logits_ = value("head_logits");
   const ValueId sampled_ = value("sampled");
-
-  // Heads and output groups are dealt out to ranks; all else is on each of them.
-  const int attn_norm_ = whole("attn_norm", WEIGHT(attn_norm));
-  const int wq_kv_a_ = whole("wq_kv_a", MATRIX(wq_kv_a), SCALES(wq_kv_a));
-  const int q_norm_ = whole("q_norm", WEIGHT(q_norm));
-  const int kv_norm_ = whole("kv_norm", WEIGHT(kv_norm));
-  const int wq_b_ = rows("wq_b", MATRIX(wq_b), SCALES(wq_b));
-  const int sinks_ = rows("sinks", WEIGHT(sinks));
-  const int wo_a_ = rows("wo_a", WEIGHT(wo_a));
-  const int wo_b_ = columns("wo_b", MATRIX(wo_b), SCALES(wo_b));
-  const int kv_gate_ = whole("compressor.kv_gate", WEIGHT(compressor.kv_gate));
-  const int ape_ = whole("compressor.ape", WEIGHT(compressor.ape));
-  const int norm_ = whole("compressor.norm", WEIGHT(compressor.norm));
-  const int index_kv_gate_ = whole("indexer.kv_gate", WEIGHT(indexer_compressor.kv_gate));
-  const int index_ape_ = whole("indexer.ape", WEIGHT(indexer_compressor.ape));
-  const int index_norm_ = whole("indexer.norm", WEIGHT(indexer_compressor.norm));
-  const int index_wq_b_ = whole("indexer.wq_b", MATRIX(indexer_wq_b), SCALES(indexer_wq_b));
-  const int index_weights_proj_ = whole("indexer.weights_proj", WEIGHT(indexer_weights_proj));
-  const int final_norm_ =
-      whole("final_norm", [](const Weights& w, int) { return w.final_norm.tensor(); });
-  const int embedding_ =
-      whole("embedding", [](const Weights& w, int) { return w.embedding.tensor(); });
 };
-
-#undef WEIGHT
-#undef MATRIX
-#undef SCALES
 
 }  // namespace
 

@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
-#include "engine/model/config_keys.h"
+#include "engine/family/deepseek_v4/config_keys.h"
+#include "engine/family/deepseek_v4/deepseek_v4.h"
 #include "kernels/params/row_format.h"
 
 namespace attnscope {
@@ -40,6 +42,11 @@ class Rules {
 
 }  // namespace
 
+bool has_deepseek_keys(const nlohmann::json& file) {
+  const auto has = [&](const char* key) { return file.contains(key) && !file.at(key).is_null(); };
+  return has("dim") && !has("hidden_size");
+}
+
 ConfigKeys deepseek_keys() {
   ConfigKeys k;
   k.hidden = "dim";
@@ -55,6 +62,8 @@ ConfigKeys deepseek_keys() {
   k.rms_eps = "norm_eps";
   return k;
 }
+
+namespace {
 
 Result<void> validate_with_keys(const ModelConfig& c, const ConfigKeys& keys) {
   // Widths are kept far below where a product of two leaves 64 bits or a row leaves 32.
@@ -110,8 +119,11 @@ Result<void> validate_with_keys(const ModelConfig& c, const ConfigKeys& keys) {
   return rules.result();
 }
 
-Result<void> validate(const ModelConfig& config) {
-  return validate_with_keys(config, ConfigKeys{});
+}  // namespace
+
+Result<void> deepseek_v4_validate(const ModelConfig& config, const nlohmann::json* file) {
+  const bool own = file != nullptr && has_deepseek_keys(*file);
+  return validate_with_keys(config, own ? deepseek_keys() : ConfigKeys{});
 }
 
 }  // namespace attnscope

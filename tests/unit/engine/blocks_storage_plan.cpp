@@ -6,7 +6,7 @@
 
 #include "engine/cache/invariants.h"
 #include "engine/cache/storage_plan.h"
-#include "engine/family/deepseek_v4/caches.h"
+#include "engine/family/models.h"
 
 namespace attnscope {
 namespace blocks_storage_plan_test {

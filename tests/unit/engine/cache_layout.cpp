@@ -10,6 +10,7 @@
 
 #include "engine/family/deepseek_v4/caches.h"
 #include "engine/family/family.h"
+#include "engine/family/models.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {

@@ -19,9 +19,11 @@
 #include "engine/checkpoint/second_reading.h"
 #include "engine/checkpoint/tensor_names.h"
 #include "engine/checkpoint/weight_slots.h"
+#include "engine/family/deepseek_v4/deepseek_v4.h"
+#include "engine/family/model_weights.h"
+#include "engine/family/models.h"
 #include "engine/io/json_file.h"
 #include "engine/model/fp8_blocks.h"
-#include "engine/model/hf_config.h"
 #include "engine/tensorfile/tensor_writer.h"
 #include "kernels/cpu/codec.h"
 
@@ -67,7 +69,7 @@ TEST(TensorNames, BothSpellingsAndMixturesLeadToThePublishedName) {
       {"layers..attn", "layers..attn"},
       {"", ""},
   };
-  for (const auto& [name, expected] : pairs) EXPECT_EQ(canonical_tensor_name(name), expected);
+  for (const auto& [name, expected] : pairs) EXPECT_EQ(deepseek_v4_published_name(name), expected);
   EXPECT_EQ(scale_name("layers.0.attn.wq_a.weight"), "layers.0.attn.wq_a.scale");
 }
 
@@ -131,7 +133,7 @@ class CheckpointTest : public testing::Test {
     return path(name);
   }
   static Result<LoadedWeights> load(const std::string& folder, const ModelConfig& config) {
-    auto checkpoint = Checkpoint::open(folder);
+    auto checkpoint = Checkpoint::open(folder, config);
     if (!checkpoint) return checkpoint.error();
     return load_weights(**checkpoint, config, nullptr);
   }
@@ -440,21 +442,21 @@ TEST_F(CheckpointTest, Float64AndFloat16AreRoundedOnce) {
   // Between 1 and the next bf16: on the tie, and above it by less than fp32 holds.
   const std::array<double, 6> wide = {1 + 0x1p-8, 1 + 0x1p-8 + 0x1p-40, -0.1, 0.25, 0x1p-140, -0.0};
   const LoadedWeights a = loaded_as(exported("f64"), ElementType::kF64, wide);
-  const LayerWeights& from_f64 = a.weights.layers[0];
+  const WeightList& from_f64 = a.weights.layers[0];
   const float in_bf16[] = {1, 1 + 0x1p-7f, -0x1.9ap-4f, 0.25f, 0, -0.0f};
   for (std::size_t i = 0; i < wide.size(); ++i) {
-    EXPECT_EQ(from_f64.kv_norm.data()[i].bits, bf16(in_bf16[i]).bits) << i;
-    EXPECT_EQ(from_f64.sinks.data()[i], static_cast<float>(wide[i])) << i;
+    EXPECT_EQ(from_f64["kv_norm"].bf16.data()[i].bits, bf16(in_bf16[i]).bits) << i;
+    EXPECT_EQ(from_f64["sinks"].f32.data()[i], static_cast<float>(wide[i])) << i;
   }
   // 1 + 2^-8 and 1 + 2^-8 + 2^-10, the smallest, the largest, -2.
   const std::array<std::uint16_t, 5> narrow = {0x3c04, 0x3c05, 0x0001, 0x7800, 0xc000};
   const LoadedWeights b = loaded_as(exported("f16"), ElementType::kF16, narrow);
-  const LayerWeights& from_f16 = b.weights.layers[0];
+  const WeightList& from_f16 = b.weights.layers[0];
   const float of_f16[] = {1 + 0x1p-8f, 1 + 0x1.4p-8f, 0x1p-24f, 0x1p15f, -2};
   const float rounded[] = {1, 1 + 0x1p-7f, 0x1p-24f, 0x1p15f, -2};
   for (std::size_t i = 0; i < narrow.size(); ++i) {
-    EXPECT_EQ(from_f16.sinks.data()[i], of_f16[i]) << i;
-    EXPECT_EQ(from_f16.kv_norm.data()[i].bits, bf16(rounded[i]).bits) << i;
+    EXPECT_EQ(from_f16["sinks"].f32.data()[i], of_f16[i]) << i;
+    EXPECT_EQ(from_f16["kv_norm"].bf16.data()[i].bits, bf16(rounded[i]).bits) << i;
   }
 }
 

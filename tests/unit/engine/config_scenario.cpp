@@ -9,7 +9,7 @@
 
 #include "engine/cache/cache_layout.h"
 #include "engine/config/scenario.h"
-#include "engine/family/deepseek_v4/caches.h"
+#include "engine/family/models.h"
 #include "engine/io/assets_folder.h"
 #include "engine/io/json_file.h"
 

@@ -14,8 +14,10 @@
 #include "engine/checkpoint/export_checkpoint.h"
 #include "engine/checkpoint/tensor_names.h"
 #include "engine/checkpoint/weight_slots.h"
+#include "engine/family/model_weights.h"
+#include "engine/family/models.h"
+#include "engine/family/tensor_parallel.h"
 #include "engine/model/profile_switches.h"
-#include "engine/model/tensor_parallel.h"
 #include "engine/tensorfile/tensor_writer.h"
 #include "kernels/cpu/codec.h"
 
@@ -40,12 +42,12 @@ bool same(const Fp8Matrix& a, const Fp8Matrix& b) {
   return same(a.codes, b.codes) && same(a.scales, b.scales);
 }
 
-void expect_same(const LayerWeights& a, const LayerWeights& b) {
-  EXPECT_TRUE(same(a.fp8.wq_kv_a, b.fp8.wq_kv_a));
-  EXPECT_TRUE(same(a.fp8.wq_b, b.fp8.wq_b));
-  EXPECT_TRUE(same(a.fp8.wo_b, b.fp8.wo_b));
-  if (a.fp8.indexer_wq_b.codes.size() > 0) {
-    EXPECT_TRUE(same(a.fp8.indexer_wq_b, b.fp8.indexer_wq_b));
+void expect_same(const WeightList& a, const WeightList& b) {
+  for (const char* name : {"wq_kv_a", "wq_b", "wo_b"}) {
+    EXPECT_TRUE(same(a[name].fp8, b[name].fp8)) << name;
+  }
+  if (a["indexer.wq_b"].fp8.codes.size() > 0) {
+    EXPECT_TRUE(same(a["indexer.wq_b"].fp8, b["indexer.wq_b"].fp8));
   }
 }
 
@@ -59,7 +61,7 @@ TEST(Fp8Projections, AreOffUnlessAskedFor) {
   ASSERT_FALSE(wrong);
   EXPECT_NE(wrong.error().text().find("allowed: bf16, fp8"), std::string::npos);
   const Weights plain = synthetic_weights(tiny("vllm"), 5, nullptr);
-  EXPECT_EQ(plain.layers[0].fp8.wq_b.codes.size(), 0);
+  EXPECT_EQ(plain.layers[0]["wq_b"].fp8.codes.size(), 0);
   EXPECT_TRUE(projections_left_in_bf16(tiny("vllm")).empty());
 }
 
@@ -68,19 +70,19 @@ TEST(Fp8Projections, QuantiseOnLoadByTheScalesOfTheBlocks) {
   const Weights w = synthetic_weights(tiny(), 5, nullptr);
   EXPECT_LT(w.bytes(), plain.bytes());
   for (std::size_t i = 0; i < w.layers.size(); ++i) {
-    const LayerWeights& was = plain.layers[i];
-    const LayerWeights& now = w.layers[i];
-    EXPECT_EQ(now.wq_kv_a.size(), 0);
-    EXPECT_EQ(now.wq_b.size(), 0);
-    EXPECT_EQ(now.wo_b.size(), 0);
-    EXPECT_EQ(now.indexer_wq_b.size(), 0);
-    EXPECT_TRUE(same(now.wo_a, was.wo_a));
-    EXPECT_EQ(now.fp8.wq_b.scales.shape(), (std::vector<std::int64_t>{32, 1}));
-    const Buffer<bf16_t> values = decoded(now.fp8.wq_b, nullptr);
-    ASSERT_EQ(values.shape(), was.wq_b.shape());
-    const float largest = now.fp8.wq_b.scales.data()[0] * 448;
+    const WeightList& was = plain.layers[i];
+    const WeightList& now = w.layers[i];
+    EXPECT_EQ(now["wq_kv_a"].bf16.size(), 0);
+    EXPECT_EQ(now["wq_b"].bf16.size(), 0);
+    EXPECT_EQ(now["wo_b"].bf16.size(), 0);
+    EXPECT_EQ(now["indexer.wq_b"].bf16.size(), 0);
+    EXPECT_TRUE(same(now["wo_a"].bf16, was["wo_a"].bf16));
+    EXPECT_EQ(now["wq_b"].fp8.scales.shape(), (std::vector<std::int64_t>{32, 1}));
+    const Buffer<bf16_t> values = decoded(now["wq_b"].fp8, nullptr);
+    ASSERT_EQ(values.shape(), was["wq_b"].bf16.shape());
+    const float largest = now["wq_b"].fp8.scales.data()[0] * 448;
     for (std::int64_t e = 0; e < 128 * 128; ++e) {
-      const float a = cpu::bf16_to_float(was.wq_b.data()[e].bits);
+      const float a = cpu::bf16_to_float(was["wq_b"].bf16.data()[e].bits);
       const float b = cpu::bf16_to_float(values.data()[e].bits);
       ASSERT_LE(std::fabs(a - b), std::max(std::fabs(a) / 16, largest * 0x1p-18f)) << e;
     }
@@ -95,8 +97,8 @@ TEST(Fp8Projections, SidesThatAreNoMultiplesStayBf16AndAreNamed) {
             (std::vector<std::string>{"wq_a over wkv [704, 512]", "wq_b [4096, 192]",
                                       "wo_b [512, 192]", "indexer.wq_b [1024, 192]"}));
   const Weights w = synthetic_weights(c, 1, nullptr);
-  EXPECT_EQ(w.layers[1].fp8.wq_b.codes.size(), 0);
-  EXPECT_GT(w.layers[1].wq_b.size(), 0);
+  EXPECT_EQ(w.layers[1]["wq_b"].fp8.codes.size(), 0);
+  EXPECT_GT(w.layers[1]["wq_b"].bf16.size(), 0);
   EXPECT_TRUE(projections_left_in_bf16(tiny()).empty());
 }
 
@@ -104,18 +106,18 @@ TEST(Fp8Projections, RanksHaveTheirBlocks) {
   ModelConfig whole = tiny();
   whole.o_lora = 128;  // 128 inputs of wo_b a rank
   const Weights all = synthetic_weights(whole, 3, nullptr);
-  const auto ranks = rank_weights(synthetic_weights(whole, 3, nullptr), {2, 1});
-  const LayerWeights& mine = ranks[1]->layers[0];
-  EXPECT_EQ(mine.fp8.wq_b.codes.shape(), (std::vector<std::int64_t>{2048, 128}));
-  EXPECT_EQ(mine.fp8.wo_b.codes.shape(), (std::vector<std::int64_t>{512, 128}));
-  EXPECT_EQ(mine.fp8.wo_b.scales.shape(), (std::vector<std::int64_t>{4, 1}));
-  const Fp8Matrix& wo_b = all.layers[0].fp8.wo_b;
+  const auto ranks = rank_weights(whole, synthetic_weights(whole, 3, nullptr), {2, 1});
+  const WeightList& mine = ranks[1]->layers[0];
+  EXPECT_EQ(mine["wq_b"].fp8.codes.shape(), (std::vector<std::int64_t>{2048, 128}));
+  EXPECT_EQ(mine["wo_b"].fp8.codes.shape(), (std::vector<std::int64_t>{512, 128}));
+  EXPECT_EQ(mine["wo_b"].fp8.scales.shape(), (std::vector<std::int64_t>{4, 1}));
+  const Fp8Matrix& wo_b = all.layers[0]["wo_b"].fp8;
   for (std::int64_t row : {0, 127, 511}) {
-    EXPECT_EQ(mine.fp8.wo_b.codes.data()[row * 128 + 5], wo_b.codes.data()[row * 256 + 128 + 5]);
-    EXPECT_EQ(mine.fp8.wo_b.scales.data()[row / 128], wo_b.scales.data()[row / 128 * 2 + 1]);
+    EXPECT_EQ(mine["wo_b"].fp8.codes.data()[row * 128 + 5], wo_b.codes.data()[row * 256 + 128 + 5]);
+    EXPECT_EQ(mine["wo_b"].fp8.scales.data()[row / 128], wo_b.scales.data()[row / 128 * 2 + 1]);
   }
-  EXPECT_EQ(mine.fp8.wq_b.codes.data()[0], all.layers[0].fp8.wq_b.codes.data()[2048 * 128]);
-  EXPECT_TRUE(same(mine.fp8.wq_kv_a, all.layers[0].fp8.wq_kv_a));
+  EXPECT_EQ(mine["wq_b"].fp8.codes.data()[0], all.layers[0]["wq_b"].fp8.codes.data()[2048 * 128]);
+  EXPECT_TRUE(same(mine["wq_kv_a"].fp8, all.layers[0]["wq_kv_a"].fp8));
   EXPECT_TRUE(projections_left_in_bf16(rank_config(whole, {2, 1})).empty());
 }
 
@@ -123,12 +125,12 @@ TEST(Fp8Projections, RanksHaveTheirBlocks) {
 TEST(Fp8Projections, ARankWithPartOfABlockTakesTheValues) {
   const ModelConfig whole = tiny();
   const Weights all = synthetic_weights(whole, 3, nullptr);
-  const auto ranks = rank_weights(synthetic_weights(whole, 3, nullptr), {2, 0});
-  const LayerWeights& mine = ranks[0]->layers[0];
-  EXPECT_EQ(mine.fp8.wo_b.codes.size(), 0);
-  ASSERT_EQ(mine.wo_b.shape(), (std::vector<std::int64_t>{512, 64}));
-  const Buffer<bf16_t> values = decoded(all.layers[0].fp8.wo_b, nullptr);
-  EXPECT_EQ(mine.wo_b.data()[64 + 7].bits, values.data()[128 + 7].bits);
+  const auto ranks = rank_weights(whole, synthetic_weights(whole, 3, nullptr), {2, 0});
+  const WeightList& mine = ranks[0]->layers[0];
+  EXPECT_EQ(mine["wo_b"].fp8.codes.size(), 0);
+  ASSERT_EQ(mine["wo_b"].bf16.shape(), (std::vector<std::int64_t>{512, 64}));
+  const Buffer<bf16_t> values = decoded(all.layers[0]["wo_b"].fp8, nullptr);
+  EXPECT_EQ(mine["wo_b"].bf16.data()[64 + 7].bits, values.data()[128 + 7].bits);
   EXPECT_EQ(projections_left_in_bf16(rank_config(whole, {2, 0})),
             (std::vector<std::string>{"wo_b [512, 64]"}));
 }
@@ -150,7 +152,7 @@ class Fp8Checkpoint : public testing::Test {
     return path;
   }
   static Weights load(const std::string& folder, const ModelConfig& config) {
-    auto checkpoint = Checkpoint::open(folder);
+    auto checkpoint = Checkpoint::open(folder, config);
     EXPECT_TRUE(checkpoint);
     auto loaded = load_weights(**checkpoint, config, nullptr);
     EXPECT_TRUE(loaded) << loaded.error().text();
@@ -178,8 +180,8 @@ TEST_F(Fp8Checkpoint, CodesAreTheSameOnEveryWay) {
     expect_same(made.layers[i], read.layers[i]);
     expect_same(made.layers[i], again.layers[i]);
     expect_same(made.layers[i], quantised.layers[i]);
-    EXPECT_TRUE(same(wide.layers[i].wq_kv_a, old.layers[i].wq_kv_a));
-    EXPECT_TRUE(same(decoded(read.layers[i].fp8.wo_b, nullptr), old.layers[i].wo_b));
+    EXPECT_TRUE(same(wide.layers[i]["wq_kv_a"].bf16, old.layers[i]["wq_kv_a"].bf16));
+    EXPECT_TRUE(same(decoded(read.layers[i]["wo_b"].fp8, nullptr), old.layers[i]["wo_b"].bf16));
   }
   EXPECT_EQ(read.bytes(), made.bytes());
 }
@@ -188,14 +190,14 @@ TEST_F(Fp8Checkpoint, CodesAreTheSameOnEveryWay) {
 TEST_F(Fp8Checkpoint, ScalesInF32AreTakenAsTheyAre) {
   const ModelConfig fp8 = tiny();
   Weights made = synthetic_weights(fp8, 9, nullptr);
-  Fp8Matrix& wq_b = made.layers[2].fp8.wq_b;
+  Fp8Matrix& wq_b = made.layers[2]["wq_b"].fp8;
   for (std::int64_t i = 0; i < wq_b.scales.size(); ++i) {
     wq_b.scales.data()[i] *= 1.0f + static_cast<float>(i) / 64;
   }
   const std::string folder = exported(made, fp8, "a", ExportDtype::kFp8);
   const Weights read = load(folder, fp8);
   expect_same(made.layers[2], read.layers[2]);
-  auto checkpoint = Checkpoint::open(folder);
+  auto checkpoint = Checkpoint::open(folder, fp8);
   ASSERT_TRUE(checkpoint);
   EXPECT_EQ((*checkpoint)->get("layers.2.attn.wq_b.scale")->entry->type, ElementType::kF32);
   EXPECT_EQ((*checkpoint)->get("layers.2.attn.wo_b.scale")->entry->type, ElementType::kF8E8m0);

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/family/model_weights.h"
+#include "engine/family/models.h"
 #include "engine/model/profile_switches.h"
 
 namespace attnscope {
@@ -188,7 +190,7 @@ TEST(ModelConfig, ParameterCountOfTiny) {
   const std::int64_t c4 =
       2048 * 512 + 4 * 1024 + 512 + 512 * 512 + 4 * 256 + 128 + 1024 * 128 + 8 * 512;
   const std::int64_t c128 = 1024 * 512 + 128 * 512 + 512;
-  EXPECT_EQ(preset("tiny")->parameter_count(), 256 * 512 + 512 + 4 * common + 2 * c4 + c128);
+  EXPECT_EQ(parameter_count(*preset("tiny")), 256 * 512 + 512 + 4 * common + 2 * c4 + c128);
 }
 
 TEST(ModelConfig, ValidateAcceptsPresets) {

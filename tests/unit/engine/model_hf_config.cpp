@@ -5,9 +5,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "engine/family/deepseek_v4/second_config.h"
+#include "engine/family/model_weights.h"
+#include "engine/family/models.h"
 #include "engine/io/json_file.h"
-#include "engine/model/hf_config.h"
-#include "engine/model/second_config.h"
 
 namespace attnscope {
 namespace model_hf_config_test {
@@ -96,7 +97,7 @@ void expect_flash(const Result<ModelConfig>& r) {
   EXPECT_EQ(r->yarn_beta_fast, flash.yarn_beta_fast);
   EXPECT_EQ(r->yarn_beta_slow, flash.yarn_beta_slow);
   EXPECT_EQ(r->max_position, flash.max_position);
-  EXPECT_EQ(r->parameter_count(), flash.parameter_count());
+  EXPECT_EQ(parameter_count(*r), parameter_count(flash));
 }
 
 TEST_F(HfConfig, BothSpellingsGiveThePreset) {

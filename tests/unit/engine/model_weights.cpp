@@ -1,4 +1,6 @@
 // Synthetic weights: the same bytes for any number of threads, and scales as documented.
+#include "engine/family/model_weights.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,8 +9,9 @@
 #include <cstring>
 #include <thread>
 
+#include "engine/family/deepseek_v4/weight_scales.h"
+#include "engine/family/models.h"
 #include "engine/model/synthetic_fill.h"
-#include "engine/model/weight_scales.h"
 #include "engine/model/weights.h"
 
 namespace attnscope {
@@ -55,30 +58,19 @@ struct Pool {
 // Calls visit(name, buffer) for every tensor.
 template <class Visit>
 void for_each(const Weights& w, Visit visit) {
-  visit("embedding", w.embedding);
-  visit("final_norm", w.final_norm);
-  for (const LayerWeights& l : w.layers) {
-    visit("attn_norm", l.attn_norm);
-    visit("wq_kv_a", l.wq_kv_a);
-    visit("q_norm", l.q_norm);
-    visit("kv_norm", l.kv_norm);
-    visit("wq_b", l.wq_b);
-    visit("sinks", l.sinks);
-    visit("wo_a", l.wo_a);
-    visit("wo_b", l.wo_b);
-    for (const CompressorWeights* c : {&l.compressor, &l.indexer_compressor}) {
-      visit("kv_gate", c->kv_gate);
-      visit("ape", c->ape);
-      visit("norm", c->norm);
+  const auto visit_all = [&](const WeightList& list) {
+    for (const Weight& weight : list) {
+      visit(weight.name, weight.bf16);
+      visit(weight.name, weight.f32);
     }
-    visit("indexer_wq_b", l.indexer_wq_b);
-    visit("indexer_weights_proj", l.indexer_weights_proj);
-  }
+  };
+  visit_all(w.around);
+  for (const WeightList& layer : w.layers) visit_all(layer);
 }
 
 std::vector<std::string> bytes(const Weights& w) {
   std::vector<std::string> out;
-  for_each(w, [&](const char*, const auto& b) {
+  for_each(w, [&](const std::string&, const auto& b) {
     out.emplace_back(reinterpret_cast<const char*>(b.data()),
                      static_cast<std::size_t>(b.size()) * sizeof(*b.data()));
   });
@@ -111,8 +103,8 @@ TEST(SyntheticWeights, ALayerIsTheSameInEverySubset) {
   const Weights some = synthetic_weights(*preset("tiny", {2, 3}), 3, nullptr);
   ASSERT_EQ(some.layers.size(), 2u);
   for (std::size_t i = 0; i < 2; ++i) {
-    const auto& a = all.layers[i + 2].wq_b;
-    const auto& b = some.layers[i].wq_b;
+    const auto& a = all.layers[i + 2]["wq_b"].bf16;
+    const auto& b = some.layers[i]["wq_b"].bf16;
     ASSERT_EQ(a.size(), b.size());
     EXPECT_EQ(std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.size()) * 2), 0);
   }
@@ -125,11 +117,12 @@ TEST(SyntheticWeights, SinksMayBeShiftedAndNothingElse) {
   const Weights shifted = synthetic_weights(c, 3, nullptr);
   for (std::size_t i = 0; i < 2; ++i) {
     const auto &a = plain.layers[i], &b = shifted.layers[i];
-    for (std::int64_t h = 0; h < a.sinks.size(); ++h) {
-      EXPECT_EQ(b.sinks.data()[h], a.sinks.data()[h] - 1.5f);
+    for (std::int64_t h = 0; h < a["sinks"].f32.size(); ++h) {
+      EXPECT_EQ(b["sinks"].f32.data()[h], a["sinks"].f32.data()[h] - 1.5f);
     }
-    EXPECT_EQ(
-        std::memcmp(a.wq_b.data(), b.wq_b.data(), static_cast<std::size_t>(a.wq_b.size()) * 2), 0);
+    EXPECT_EQ(std::memcmp(a["wq_b"].bf16.data(), b["wq_b"].bf16.data(),
+                          static_cast<std::size_t>(a["wq_b"].bf16.size()) * 2),
+              0);
   }
 }
 
@@ -138,32 +131,32 @@ TEST(SyntheticWeights, ShapesCountAndAlignment) {
   const Weights w = synthetic_weights(c, 1, nullptr);
   std::int64_t elements = 0;
   std::int64_t total = 0;
-  for_each(w, [&](const char* name, const auto& b) {
+  for_each(w, [&](const std::string& name, const auto& b) {
     elements += b.size();
     total += b.size() * static_cast<std::int64_t>(sizeof(*b.data()));
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(b.data()) % 64, 0u) << name;
   });
-  EXPECT_EQ(elements, c.parameter_count());
+  EXPECT_EQ(elements, parameter_count(c));
   EXPECT_EQ(total, w.bytes());
   using Shape = std::vector<std::int64_t>;
-  EXPECT_EQ(w.embedding.shape(), (Shape{256, 512}));
-  EXPECT_EQ(w.layers[0].wq_kv_a.shape(), (Shape{640, 512}));
-  EXPECT_EQ(w.layers[0].wq_b.shape(), (Shape{4096, 128}));
-  EXPECT_EQ(w.layers[0].wo_a.shape(), (Shape{2, 64, 2048}));
-  EXPECT_EQ(w.layers[0].wo_b.shape(), (Shape{512, 128}));
-  EXPECT_EQ(w.layers[0].compressor.kv_gate.size(), 0);
-  EXPECT_EQ(w.layers[0].compressor.kv_gate.tensor().data, nullptr);
-  EXPECT_EQ(w.layers[1].compressor.kv_gate.shape(), (Shape{2048, 512}));
-  EXPECT_EQ(w.layers[1].compressor.ape.shape(), (Shape{4, 1024}));
-  EXPECT_EQ(w.layers[1].indexer_compressor.kv_gate.shape(), (Shape{512, 512}));
-  EXPECT_EQ(w.layers[1].indexer_compressor.ape.shape(), (Shape{4, 256}));
-  EXPECT_EQ(w.layers[1].indexer_compressor.norm.shape(), (Shape{128}));
-  EXPECT_EQ(w.layers[1].indexer_wq_b.shape(), (Shape{1024, 128}));
-  EXPECT_EQ(w.layers[1].indexer_weights_proj.shape(), (Shape{8, 512}));
-  EXPECT_EQ(w.layers[2].compressor.kv_gate.shape(), (Shape{1024, 512}));
-  EXPECT_EQ(w.layers[2].compressor.ape.shape(), (Shape{128, 512}));
-  EXPECT_EQ(w.layers[2].indexer_wq_b.size(), 0);
-  const as_tensor t = w.layers[0].wo_a.tensor();
+  EXPECT_EQ(w.around["embedding"].bf16.shape(), (Shape{256, 512}));
+  EXPECT_EQ(w.layers[0]["wq_kv_a"].bf16.shape(), (Shape{640, 512}));
+  EXPECT_EQ(w.layers[0]["wq_b"].bf16.shape(), (Shape{4096, 128}));
+  EXPECT_EQ(w.layers[0]["wo_a"].bf16.shape(), (Shape{2, 64, 2048}));
+  EXPECT_EQ(w.layers[0]["wo_b"].bf16.shape(), (Shape{512, 128}));
+  EXPECT_EQ(w.layers[0]["compressor.kv_gate"].bf16.size(), 0);
+  EXPECT_EQ(w.layers[0]["compressor.kv_gate"].bf16.tensor().data, nullptr);
+  EXPECT_EQ(w.layers[1]["compressor.kv_gate"].bf16.shape(), (Shape{2048, 512}));
+  EXPECT_EQ(w.layers[1]["compressor.ape"].f32.shape(), (Shape{4, 1024}));
+  EXPECT_EQ(w.layers[1]["indexer.kv_gate"].bf16.shape(), (Shape{512, 512}));
+  EXPECT_EQ(w.layers[1]["indexer.ape"].f32.shape(), (Shape{4, 256}));
+  EXPECT_EQ(w.layers[1]["indexer.norm"].bf16.shape(), (Shape{128}));
+  EXPECT_EQ(w.layers[1]["indexer.wq_b"].bf16.shape(), (Shape{1024, 128}));
+  EXPECT_EQ(w.layers[1]["indexer.weights_proj"].bf16.shape(), (Shape{8, 512}));
+  EXPECT_EQ(w.layers[2]["compressor.kv_gate"].bf16.shape(), (Shape{1024, 512}));
+  EXPECT_EQ(w.layers[2]["compressor.ape"].f32.shape(), (Shape{128, 512}));
+  EXPECT_EQ(w.layers[2]["indexer.wq_b"].bf16.size(), 0);
+  const as_tensor t = w.layers[0]["wo_a"].bf16.tensor();
   EXPECT_EQ(t.rank, 3);
   EXPECT_EQ(t.dtype, AS_BF16);
   EXPECT_EQ(t.stride[0], 64 * 2048);
@@ -182,24 +175,26 @@ TEST(SyntheticWeights, ScalesAreAsDocumented) {
   const Weights w = synthetic_weights(c, 11, nullptr);
   const WeightScales s;
   const auto fan = [](double gain, double n) { return gain / std::sqrt(n); };
-  expect_normal(w.embedding, 0.0, fan(s.embedding_gain, 512), "embedding");
-  for (const LayerWeights& l : w.layers) {
-    expect_normal(l.attn_norm, 1.0, s.norm_spread, "attn_norm");
-    expect_normal(l.wq_kv_a, 0.0, fan(1.0, 512), "wq_kv_a");
-    expect_normal(l.kv_norm, s.latent_gain, s.latent_gain * s.norm_spread, "kv_norm");
-    expect_normal(l.wq_b, 0.0, fan(1.0, 128), "wq_b");
-    expect_normal(l.wo_a, 0.0, fan(1.0, 2048), "wo_a");
-    expect_normal(l.wo_b, 0.0, fan(s.output_gain, 128), "wo_b");
+  expect_normal(w.around["embedding"].bf16, 0.0, fan(s.embedding_gain, 512), "embedding");
+  for (const WeightList& l : w.layers) {
+    expect_normal(l["attn_norm"].bf16, 1.0, s.norm_spread, "attn_norm");
+    expect_normal(l["wq_kv_a"].bf16, 0.0, fan(1.0, 512), "wq_kv_a");
+    expect_normal(l["kv_norm"].bf16, s.latent_gain, s.latent_gain * s.norm_spread, "kv_norm");
+    expect_normal(l["wq_b"].bf16, 0.0, fan(1.0, 128), "wq_b");
+    expect_normal(l["wo_a"].bf16, 0.0, fan(1.0, 2048), "wo_a");
+    expect_normal(l["wo_b"].bf16, 0.0, fan(s.output_gain, 128), "wo_b");
   }
-  expect_normal(w.layers[1].compressor.norm, s.latent_gain, s.latent_gain * s.norm_spread, "norm");
-  expect_normal(w.layers[1].indexer_compressor.norm, s.index_gain, s.index_gain * s.norm_spread,
+  expect_normal(w.layers[1]["compressor.norm"].bf16, s.latent_gain, s.latent_gain * s.norm_spread,
+                "norm");
+  expect_normal(w.layers[1]["indexer.norm"].bf16, s.index_gain, s.index_gain * s.norm_spread,
                 "index norm");
   // The gates of C128A are steeper than its values.
-  const auto& kv_gate = w.layers[2].compressor.kv_gate;
+  const auto& kv_gate = w.layers[2]["compressor.kv_gate"].bf16;
   const std::int64_t half = kv_gate.size() / 2;
   EXPECT_NEAR(moments(kv_gate.data() + half, half).sigma / moments(kv_gate.data(), half).sigma,
               s.gate_gain_c128, 0.02);
-  const Moments ape = moments(w.layers[2].compressor.ape.data(), w.layers[2].compressor.ape.size());
+  const Moments ape =
+      moments(w.layers[2]["compressor.ape"].f32.data(), w.layers[2]["compressor.ape"].f32.size());
   EXPECT_LE(ape.largest, s.ape_spread);
   EXPECT_GT(ape.largest, 0.99 * s.ape_spread);
   EXPECT_NEAR(ape.sigma, s.ape_spread / std::sqrt(3.0), 0.01);
@@ -210,7 +205,7 @@ TEST(SyntheticWeights, SinksSpreadOverTheHeadsOfEveryLayer) {
     const ModelConfig c = *preset(name, name[0] == 't' ? std::vector<int>{} : std::vector<int>{2});
     const Weights w = synthetic_weights(c, 1, nullptr);
     for (int i = 0; i < c.num_layers(); ++i) {
-      const auto& sinks = w.layers[static_cast<std::size_t>(i)].sinks;
+      const auto& sinks = w.layers[static_cast<std::size_t>(i)]["sinks"].f32;
       // Over a full window, the top-k of a long request, 16 entries of C128A.
       const double entries = c.type(i) == LayerType::kC4A     ? 640.0
                              : c.type(i) == LayerType::kC128A ? 144.0

@@ -5,11 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "engine/family/family.h"
 #include "engine/family/launch_order.h"
+#include "engine/family/model_weights.h"
+#include "engine/family/models.h"
 #include "engine/family/rank_split.h"
-#include "engine/model/tensor_parallel.h"
+#include "engine/family/tensor_parallel.h"
 #include "engine/session/step/layer_ops.h"
 #include "kernels/params/tensor_view.h"
 
@@ -27,34 +30,25 @@ class MadeUp {
     normed = graph.add_value("normed");
     heads = graph.add_value("heads");
     graph.hidden_out = graph.add_value("out");
-    const int norm = graph.add_weight({"norm", Shard::kWhole, norm_weight, nullptr});
-    const int up = graph.add_weight({"up", Shard::kRows, up_weight, nullptr});
-    const int down = graph.add_weight({"down", Shard::kColumns, up_weight, nullptr});
+    graph.weights = {{"up", Shard::kRows}, {"down", Shard::kColumns}};
     graph.branches = {"", "aside"};
     std::vector<Node> nodes = {Node(AS_OP_ATTN_NORM)
                                    .reads("x", graph.hidden)
-                                   .weight("weight", norm)
+                                   .weight("weight", "norm")
                                    .makes("y", normed, AS_BF16, {kStepTokens, 4}),
                                Node(AS_OP_Q_B_PROJ, "aside/up", 1)
                                    .reads("x", normed)
-                                   .weight("weight", up)
+                                   .weight("weight", "up")
                                    .makes("y", heads, AS_F32, {kStepTokens, 2, 3}, {6}),
                                Node(AS_OP_WO_B)
                                    .reads("x", heads, {6})
-                                   .weight("weight", down)
+                                   .weight("weight", "down")
                                    .makes("y", graph.hidden_out, AS_BF16, {kStepTokens, 4})};
     if (backwards) std::ranges::reverse(nodes);
     graph.layers.emplace_back(std::move(nodes));
     weights.layers.resize(1);
-    weights.layers[0].attn_norm = Buffer<bf16_t>({4});
-    weights.layers[0].wq_b = Buffer<bf16_t>({6, 4});
-  }
-
-  static as_tensor norm_weight(const Weights& w, int i) {
-    return w.layers[static_cast<std::size_t>(i)].attn_norm.tensor();
-  }
-  static as_tensor up_weight(const Weights& w, int i) {
-    return w.layers[static_cast<std::size_t>(i)].wq_b.tensor();
+    weights.layers[0]["norm"].bf16 = Buffer<bf16_t>({4});
+    weights.layers[0]["up"].bf16 = Buffer<bf16_t>({6, 4});
   }
 
   ModelGraph graph;
@@ -67,7 +61,7 @@ class NoCaches : public CacheSource {
   as_cache cache(int, CacheId) const override { return {}; }
   as_tensor slots(int, CacheId) const override { return no_tensor(); }
   as_tensor table(int, CacheId) const override { return no_tensor(); }
-  as_tensor list(int, std::string_view) const override { return no_tensor(); }
+  as_tensor list(int, int) const override { return no_tensor(); }
 };
 
 TEST(OpGraph, OpsRunAfterThoseThatTheyReadHoweverTheyAreListed) {
@@ -92,7 +86,7 @@ TEST(OpGraph, ParamsAreWhatTapsAreBoundTo) {
   const auto& n = norm.get<as_rms_norm_params>();
   EXPECT_EQ(n.head.struct_size, sizeof(as_rms_norm_params));
   EXPECT_EQ(n.x.data, h.data);
-  EXPECT_EQ(n.weight.data, family.weights.layers[0].attn_norm.data());
+  EXPECT_EQ(n.weight.data, family.weights.layers[0]["norm"].bf16.data());
   EXPECT_EQ(n.eps, config.rms_eps);
   const OpParams up = layer_op_params(AS_OP_Q_B_PROJ, 0, context, frame, NoCaches());
   const auto& u = up.get<as_linear_params>();
@@ -202,18 +196,46 @@ TEST(OpGraph, V4RanksRunWhatHasHeads) {
   EXPECT_EQ(graph->node(0, AS_OP_RESIDUAL).find("y")->value, graph->sum.total);
 }
 
-// The graph says how weights are dealt out; model/tensor_parallel.h does it.
+TEST(OpGraph, OpsThatMakePartsOfSumsAreThoseWithColumnsOfWeights) {
+  EXPECT_EQ(summing_ops(tiny()), (Ops{AS_OP_WO_B}));
+  ModelGraph graph = MadeUp(false).graph;
+  EXPECT_EQ(summing_ops(graph), (Ops{AS_OP_WO_B}));
+  graph.weights["up"] = Shard::kColumns;
+  EXPECT_EQ(summing_ops(graph), (Ops{AS_OP_Q_B_PROJ, AS_OP_WO_B}));
+}
+
+// The graph says how weights are dealt out; family/tensor_parallel.h does it.
 TEST(OpGraph, V4WeightsAreDealtOutAsTheGraphSays) {
   const ModelConfig config = *preset("tiny");
-  const auto ranks = rank_weights(synthetic_weights(config, 1, nullptr), {2, 0});
+  const auto ranks = rank_weights(config, synthetic_weights(config, 1, nullptr), {2, 0});
   const Weights whole = synthetic_weights(config, 1, nullptr);
-  for (const WeightUse& use : tiny().weights) {
-    const as_tensor all = use.tensor(whole, 1), own = use.tensor(*ranks[0], 1);
-    EXPECT_EQ(own.shape[0], use.shard == Shard::kRows ? all.shape[0] / 2 : all.shape[0])
-        << use.name;
-    EXPECT_EQ(own.shape[1], use.shard == Shard::kColumns ? all.shape[1] / 2 : all.shape[1])
-        << use.name;
-    EXPECT_EQ(present(use.tensor(*ranks[1], 1)), use.shard != Shard::kWhole) << use.name;
+  for (const auto& [name, shard] : tiny().weights) {
+    const as_tensor all = whole.find(1, name).tensor(), own = ranks[0]->find(1, name).tensor();
+    EXPECT_EQ(own.shape[0], shard == Shard::kRows ? all.shape[0] / 2 : all.shape[0]) << name;
+    EXPECT_EQ(own.shape[1], shard == Shard::kColumns ? all.shape[1] / 2 : all.shape[1]) << name;
+    EXPECT_EQ(present(ranks[1]->find(1, name).tensor()), shard != Shard::kWhole) << name;
+  }
+}
+
+// A weight that an op names is one that its family lists for that layer.
+TEST(OpGraph, OpsReadWeightsThatTheFamilyLists) {
+  for (const Family* family : families()) {
+    const ModelConfig config = example_model(*family);
+    const Weights weights = allocate_weights(config);
+    const ModelGraph& graph = example_graph(*family);
+    std::set<std::string_view> read;
+    const auto look = [&](const LayerGraph& part, int layer) {
+      for (const Node& node : part.nodes()) {
+        for (const Binding& b : node.bindings()) {
+          if (b.to != BoundTo::kWeight) continue;
+          EXPECT_TRUE(present(weights.find(layer, b.weight).tensor())) << b.weight;
+          read.insert(b.weight);
+        }
+      }
+    };
+    for (int i = 0; i < config.num_layers(); ++i) look(graph.layer(i), i);
+    look(graph.after, -1);
+    EXPECT_EQ(read.size(), graph.weights.size()) << family->name;
   }
 }
 
@@ -267,19 +289,20 @@ TEST(OpGraph, V4RowsAreWhereTheseOpsPutThem) {
     return found;
   };
   const Ops base = {AS_OP_SCHEDULE, AS_OP_BLOCK_TABLES, AS_OP_SLOT_MAPPING};
-  const auto and_ = [&](Ops more) {
+  const auto with_base = [&](Ops more) {
     more.insert(more.begin(), base.begin(), base.end());
     return more;
   };
-  EXPECT_EQ(makers(AS_OP_COMPRESS_INSERT, "state"), and_({AS_OP_COMPRESSOR_STATE}));
+  EXPECT_EQ(makers(AS_OP_COMPRESS_INSERT, "state"), with_base({AS_OP_COMPRESSOR_STATE}));
   EXPECT_EQ(makers(AS_OP_COMPRESS_INSERT, "cache"), base);
-  EXPECT_EQ(makers(AS_OP_INDEXER_COMPRESS_INSERT, "state"), and_({AS_OP_INDEXER_COMPRESSOR_STATE}));
-  EXPECT_EQ(makers(AS_OP_INDEXER_LOGITS, "cache"), and_({AS_OP_INDEXER_COMPRESS_INSERT}));
+  EXPECT_EQ(makers(AS_OP_INDEXER_COMPRESS_INSERT, "state"),
+            with_base({AS_OP_INDEXER_COMPRESSOR_STATE}));
+  EXPECT_EQ(makers(AS_OP_INDEXER_LOGITS, "cache"), with_base({AS_OP_INDEXER_COMPRESS_INSERT}));
   EXPECT_EQ(makers(AS_OP_SPARSE_ATTENTION, "cache"),
-            and_({AS_OP_SWA_INDEX, AS_OP_Q_ROPE_KV_INSERT}));
-  EXPECT_EQ(
-      makers(AS_OP_SPARSE_ATTENTION, "extra_cache"),
-      and_({AS_OP_C128_INDEX, AS_OP_COMPRESS_INSERT, AS_OP_INDEXER_TOPK, AS_OP_TOPK_TO_SLOTS}));
+            with_base({AS_OP_SWA_INDEX, AS_OP_Q_ROPE_KV_INSERT}));
+  EXPECT_EQ(makers(AS_OP_SPARSE_ATTENTION, "extra_cache"),
+            with_base({AS_OP_C128_INDEX, AS_OP_COMPRESS_INSERT, AS_OP_INDEXER_TOPK,
+                       AS_OP_TOPK_TO_SLOTS}));
   EXPECT_TRUE(makers(AS_OP_WO_B, "x").empty());
 }
 

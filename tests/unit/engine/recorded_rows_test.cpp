@@ -51,7 +51,7 @@ class RecordedRowsTest : public ::testing::Test {
     rows_ = std::move(*rows);
     step_.live = {1, 0};  // b comes first
     step_.tokens = {7, 7, 7};
-    step_.request_of = {0, 1, 1};
+    step_.token_to_req = {0, 1, 1};
     step_.positions = {4, 1, 2};
   }
   ~RecordedRowsTest() override { std::filesystem::remove(path_); }

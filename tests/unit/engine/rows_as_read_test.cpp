@@ -14,7 +14,7 @@ namespace rows_as_read_test {
 // request 0 at position 3, request 1 at position 15, which pools rows 8 to 15.
 struct Pooling {
   std::vector<float> pages = std::vector<float>(4 * 9, 0.0f);
-  std::vector<std::int32_t> table = {5, 0, 0, 0, 4, 3, 8, 1}, request_of = {0, 1, 1};
+  std::vector<std::int32_t> table = {5, 0, 0, 0, 4, 3, 8, 1}, token_to_req = {0, 1, 1};
   std::vector<std::int64_t> positions = {3, 15, 16}, slots = {0, 1, -1};
   OpParams params;
 
@@ -26,7 +26,7 @@ struct Pooling {
     p.state.rows_per_block = 4;
     p.state.width = 1;
     p.table = make_tensor(table.data(), {2, 4});
-    p.request_of = make_tensor(request_of.data(), {3});
+    p.token_to_req = make_tensor(token_to_req.data(), {3});
     p.positions = make_tensor(positions.data(), {3});
     p.slots = make_tensor(slots.data(), {3});
     p.ratio = 4;

@@ -1,23 +1,22 @@
-#include "engine/model/hf_config.h"
+// Hugging Face config.json of architecture DeepseekV4ForCausalLM, or DeepSeek's own
+// inference/config.json. Vocabulary, MoE and hyper-connection keys are accepted and not used.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "engine/io/json_file.h"
+#include "engine/family/deepseek_v4/config_keys.h"
+#include "engine/family/deepseek_v4/deepseek_v4.h"
+#include "engine/family/deepseek_v4/second_config.h"
 #include "engine/io/json_object.h"
-#include "engine/model/config_keys.h"
-#include "engine/model/second_config.h"
+#include "engine/model/fp8_blocks.h"
 #include "kernels/params/row_format.h"
 
 namespace attnscope {
 namespace {
 
-constexpr const char* kArchitecture = "DeepseekV4ForCausalLM";
-constexpr const char* kModelType = "deepseek_v4";
 constexpr const char* kV41Hint =
     "ratio 2 belongs to V4.1, whose attention and cache rows differ and which is not supported; "
     "use a V4 configuration (ratios 0, 4, 128)";
@@ -25,24 +24,6 @@ constexpr std::int64_t kMostLayers = 4096;
 constexpr std::int64_t kMostRead = 1 << 20;  // validate() is stricter; this keeps ints in range
 
 int narrow(std::int64_t n) { return static_cast<int>(n); }
-
-// True when the file says it is another model.
-void check_architecture(JsonObject& root) {
-  if (root.has("architectures")) {
-    const auto names = root.texts("architectures");
-    if (std::find(names.begin(), names.end(), kArchitecture) == names.end()) {
-      root.fail("architectures", fmt::format("[{}] is not supported", join(names)),
-                fmt::format("allowed: {}", kArchitecture));
-    }
-  }
-  if (root.has("model_type")) {
-    const std::string type = root.text("model_type");
-    if (type != kModelType) {
-      root.fail("model_type", shown_name(type) + " is not supported",
-                fmt::format("allowed: {}", kModelType));
-    }
-  }
-}
 
 // What attention of this kind has not.
 void check_unsupported(JsonObject& root) {
@@ -214,40 +195,58 @@ ModelConfig read_config(JsonObject& root, const ConfigKeys& keys, bool hugging_f
 
 }  // namespace
 
-Result<ModelConfig> read_hf_config(const std::string& given, const std::vector<int>& layers) {
-  std::error_code code;
-  const bool folder = std::filesystem::is_directory(given, code);
-  const std::string path = folder ? (std::filesystem::path(given) / "config.json").string() : given;
-  Result<std::string> text = read_text_file(path);
-  if (!text) return text.error();
-  Result<nlohmann::json> json = parse_json(*text, path);
-  if (!json) return json.error();
-
+Result<ModelConfig> deepseek_v4_read_config(const std::string& path, const nlohmann::json& file) {
   JsonReader reader(path);
-  JsonObject root(reader, *json);
-  const bool deepseek = root.has("dim") && !root.has("hidden_size");
-  const ConfigKeys keys = deepseek ? deepseek_keys() : ConfigKeys{};
-  check_architecture(root);
+  JsonObject root(reader, file);
   check_unsupported(root);
-  ModelConfig config = read_config(root, keys, !deepseek);
-  config.name = given;
-  std::vector<int> chosen = layers;
-  if (chosen.empty() && root.has("attnscope_layers")) {
-    for (const std::int64_t n : root.integers("attnscope_layers", 0, kMostLayers)) {
-      chosen.push_back(narrow(n));
-    }
-  }
+  const bool own = has_deepseek_keys(file);
+  ModelConfig config = read_config(root, own ? deepseek_keys() : ConfigKeys{}, !own);
   if (!reader.ok()) return reader.error();
-  if (auto ok = check_read_config(path, *json, config); !ok) return ok.error();
-
-  Result<void> checked = select_layers(config, chosen);
-  if (checked) checked = validate_with_keys(config, keys);
-  if (!checked) {
-    Error error = checked.error();
-    error.message = path + ": " + error.message;
-    return error;
-  }
+  if (auto ok = check_read_config(path, file, config); !ok) return ok.error();
   return config;
+}
+
+// Keys and their order as in published files.
+nlohmann::ordered_json deepseek_v4_write_config(const ModelConfig& c, bool fp8) {
+  nlohmann::ordered_json j;
+  j["architectures"] = {"DeepseekV4ForCausalLM"};
+  j["attention_bias"] = false;
+  j["compress_ratios"] = c.compress_ratios;
+  j["compress_rope_theta"] = c.compress_rope_theta;
+  j["head_dim"] = c.head_dim;
+  j["hidden_size"] = c.hidden;
+  j["index_head_dim"] = c.index_dim;
+  j["index_n_heads"] = c.index_heads;
+  j["index_topk"] = c.index_topk;
+  j["max_position_embeddings"] = c.max_position;
+  j["model_type"] = "deepseek_v4";
+  j["num_attention_heads"] = c.heads;
+  j["num_hidden_layers"] = c.compress_ratios.size();
+  j["num_key_value_heads"] = 1;
+  j["o_groups"] = c.o_groups;
+  j["o_lora_rank"] = c.o_lora;
+  j["q_lora_rank"] = c.q_lora;
+  j["qk_rope_head_dim"] = c.rope_dim;
+  if (fp8) {
+    j["quantization_config"] = {{"activation_scheme", "dynamic"},
+                                {"fmt", "e4m3"},
+                                {"quant_method", "fp8"},
+                                {"scale_fmt", "ue8m0"},
+                                {"weight_block_size", {kScaleBlock, kScaleBlock}}};
+  }
+  j["rms_norm_eps"] = c.rms_eps;
+  j["rope_scaling"] = {{"beta_fast", c.yarn_beta_fast},
+                       {"beta_slow", c.yarn_beta_slow},
+                       {"factor", c.yarn_factor},
+                       {"original_max_position_embeddings", c.yarn_original_max},
+                       {"type", "yarn"}};
+  j["rope_theta"] = c.rope_theta;
+  j["sliding_window"] = c.window;
+  j["tie_word_embeddings"] = false;
+  j["torch_dtype"] = "bfloat16";
+  j["vocab_size"] = c.vocabulary;
+  if (c.layers.size() != c.compress_ratios.size()) j["attnscope_layers"] = c.layers;
+  return j;
 }
 
 }  // namespace attnscope

@@ -2,9 +2,7 @@
 // the names of a Hugging Face config.json (also used for presets) or of DeepSeek's own.
 #pragma once
 
-#include <vector>
-
-#include "engine/model/model_config.h"
+#include <nlohmann/json_fwd.hpp>
 
 namespace attnscope {
 
@@ -32,14 +30,8 @@ struct ConfigKeys {
   const char* rms_eps = "rms_norm_eps";
 };
 
-// Names of DeepSeek's inference/config.json.
+// Names of DeepSeek's inference/config.json, and whether a file has them.
 ConfigKeys deepseek_keys();
-
-// validate() with the names of the file at hand.
-Result<void> validate_with_keys(const ModelConfig& config, const ConfigKeys& keys);
-
-// Sets config.layers: all when `layers` is empty, else these, ascending. Out of range or listed
-// twice: an error with the allowed values.
-Result<void> select_layers(ModelConfig& config, const std::vector<int>& layers);
+bool has_deepseek_keys(const nlohmann::json& file);
 
 }  // namespace attnscope

@@ -1,4 +1,4 @@
-#include "engine/model/second_config.h"
+#include "engine/family/deepseek_v4/second_config.h"
 
 #include <fmt/format.h>
 

@@ -1,0 +1,154 @@
+#include "engine/family/models.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "engine/family/family.h"
+#include "engine/io/json_file.h"
+#include "engine/io/json_object.h"
+
+namespace attnscope {
+namespace {
+
+constexpr std::int64_t kMostLayers = 4096;
+
+std::vector<std::string> names_of(const char* Family::*name) {
+  std::vector<std::string> all;
+  for (const Family* family : families()) all.emplace_back(family->*name);
+  return all;
+}
+
+// By what the file says of itself; the first family where it says nothing. nullptr: said to the
+// reader.
+const Family* family_of_file(JsonObject& root) {
+  const Family* found = nullptr;
+  const auto all = families();
+  if (root.has("architectures")) {
+    const auto names = root.texts("architectures");
+    const auto it = std::ranges::find_if(
+        all, [&](const Family* f) { return std::ranges::count(names, f->architecture) > 0; });
+    if (it == all.end()) {
+      root.fail("architectures", fmt::format("[{}] is not supported", join(names)),
+                fmt::format("allowed: {}", join(names_of(&Family::architecture))));
+      return nullptr;
+    }
+    found = *it;
+  }
+  if (root.has("model_type")) {
+    const std::string type = root.text("model_type");
+    const auto it =
+        std::ranges::find_if(all, [&](const Family* f) { return type == f->model_type; });
+    if (it == all.end() || (found != nullptr && found != *it)) {
+      root.fail("model_type", shown_name(type) + " is not supported",
+                fmt::format("allowed: {}", found != nullptr ? found->model_type
+                                                            : join(names_of(&Family::model_type))));
+      return nullptr;
+    }
+    found = *it;
+  }
+  return found != nullptr ? found : all.front();
+}
+
+}  // namespace
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const Family* family : families()) {
+    for (const FamilyPreset& p : family->presets()) names.emplace_back(p.name);
+  }
+  return names;
+}
+
+Result<ModelConfig> preset(std::string_view name, const std::vector<int>& layers) {
+  for (const Family* family : families()) {
+    for (const FamilyPreset& p : family->presets()) {
+      if (name != p.name) continue;
+      ModelConfig config = p.make();
+      if (Result<void> chosen = select_layers(config, layers); !chosen) return chosen.error();
+      return config;
+    }
+  }
+  return bad_input(fmt::format("unknown preset \"{}\"", name),
+                   fmt::format("allowed: {}", fmt::join(preset_names(), ", ")));
+}
+
+Result<ModelConfig> read_hf_config(const std::string& given, const std::vector<int>& layers) {
+  std::error_code code;
+  const bool folder = std::filesystem::is_directory(given, code);
+  const std::string path = folder ? (std::filesystem::path(given) / "config.json").string() : given;
+  Result<std::string> text = read_text_file(path);
+  if (!text) return text.error();
+  Result<nlohmann::json> json = parse_json(*text, path);
+  if (!json) return json.error();
+  JsonReader reader(path);
+  JsonObject root(reader, *json);
+  const Family* family = family_of_file(root);
+  if (family == nullptr || !reader.ok()) return reader.error();
+  Result<ModelConfig> config = family->read_config(path, *json);
+  if (!config) return config.error();
+  config->name = given;
+  std::vector<int> chosen = layers;
+  if (chosen.empty() && root.has("attnscope_layers")) {
+    for (const std::int64_t n : root.integers("attnscope_layers", 0, kMostLayers)) {
+      chosen.push_back(static_cast<int>(n));
+    }
+    if (!reader.ok()) return reader.error();
+  }
+  Result<void> checked = select_layers(*config, chosen);
+  if (checked) checked = family->validate(*config, &*json);
+  if (!checked) {
+    Error error = checked.error();
+    error.message = path + ": " + error.message;
+    return error;
+  }
+  return config;
+}
+
+Result<void> validate(const ModelConfig& config) {
+  const auto names = names_of(&Family::name);
+  if (std::ranges::find(names, config.family) == names.end()) {
+    return bad_input(fmt::format("family: {} is not supported", shown_name(config.family)),
+                     fmt::format("allowed: {}", join(names)));
+  }
+  return family_of(config).validate(config, nullptr);
+}
+
+Result<void> select_layers(ModelConfig& config, const std::vector<int>& layers) {
+  const int count = config.published_layers();
+  std::vector<int> chosen = layers;
+  if (chosen.empty()) {
+    for (int i = 0; i < count; ++i) chosen.push_back(i);
+  }
+  std::sort(chosen.begin(), chosen.end());
+  for (std::size_t k = 0; k < chosen.size(); ++k) {
+    if (chosen[k] < 0 || chosen[k] >= count) {
+      return bad_input(fmt::format("{} has no layer {}", config.name, chosen[k]),
+                       fmt::format("allowed: 0 to {}", count - 1));
+    }
+    if (k > 0 && chosen[k] == chosen[k - 1]) {
+      return bad_input(
+          fmt::format("layer {} is listed twice", chosen[k]),
+          fmt::format("list each layer of {} once, from 0 to {}", config.name, count - 1));
+    }
+  }
+  config.layers = std::move(chosen);
+  return {};
+}
+
+CacheLayout build_cache_layout(const ModelConfig& config) {
+  return group_caches(family_of(config).caches(config));
+}
+
+const char* layer_type_name(const ModelConfig& config, int layer) {
+  return family_of(config).layer_type(config, layer);
+}
+
+bool layer_selects(const ModelConfig& config, int layer) {
+  return family_of(config).selects(config, layer);
+}
+
+}  // namespace attnscope

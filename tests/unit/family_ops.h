@@ -1,0 +1,21 @@
+// The ops that a model of DeepSeek-V4 runs: sessions of the tests are such models, and no session
+// runs the ops of another family.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/params/op_table.h"
+
+namespace attnscope {
+
+inline bool is_of_deepseek_v4(int op) {
+  return (as_op_find(op)->layers & AS_LAYER_DEEPSEEK_V4) != 0;
+}
+
+inline std::size_t count_of_deepseek_v4() {
+  std::size_t count = 0;
+  for (int op = 0; op < AS_OP_COUNT; ++op) count += is_of_deepseek_v4(op) ? 1 : 0;
+  return count;
+}
+
+}  // namespace attnscope
