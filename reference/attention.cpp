@@ -108,10 +108,11 @@ class Attention {
         sinks_(FloatRows(p.sinks, "sinks", {heads_}).load_all()),
         o_(p.o, "o", {tokens(), heads_, AS_HEAD_DIM}),
         lse_(p.lse, "lse", {tokens(), heads_}),
-        window_(p.cache, p.indices, p.lens, tokens(), "cache", "indices", "lens") {
+        window_(p.cache, p.indices, p.topk_length, tokens(), "cache", "indices", "topk_length") {
     if (p.extra_cache.record != AS_RECORD_NONE && present(p.extra_indices)) {
-      extra_ = std::make_unique<Source>(p.extra_cache, p.extra_indices, p.extra_lens, tokens(),
-                                        "extra_cache", "extra_indices", "extra_lens");
+      extra_ =
+          std::make_unique<Source>(p.extra_cache, p.extra_indices, p.extra_topk_length, tokens(),
+                                   "extra_cache", "extra_indices", "extra_topk_length");
     }
   }
 

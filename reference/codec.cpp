@@ -56,6 +56,25 @@ std::uint16_t bf16_bits(double x) {
   return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16);
 }
 
+std::uint16_t f16_bits(double x) {
+  const int sign = std::signbit(x) ? 0x8000 : 0;
+  if (std::isnan(x)) return static_cast<std::uint16_t>(sign | 0x7E00);
+  const double magnitude = std::fabs(x);
+  if (magnitude >= 65520) return static_cast<std::uint16_t>(sign | 0x7C00);
+  // Steps of 2^-10 of the binade, 2^-24 below the smallest one. A carry raises the exponent.
+  const int exponent = magnitude < 0x1p-14 ? -14 : std::ilogb(magnitude);
+  const auto steps = static_cast<int>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
+  const int code = steps + (magnitude < 0x1p-14 ? 0 : (exponent + 14) * 1024);
+  return static_cast<std::uint16_t>(sign | code);
+}
+
+double f16_value(std::uint16_t bits) {
+  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  double value = std::ldexp(exponent > 0 ? fraction + 1024 : fraction, std::max(exponent, 1) - 25);
+  if (exponent == 31) value = fraction == 0 ? HUGE_VAL : std::nan("");
+  return (bits & 0x8000) != 0 ? -value : value;
+}
+
 std::uint8_t e4m3_code(double x) {
   if (std::isnan(x)) return 0x7F;
   const double magnitude = std::min(std::fabs(x), 448.0);

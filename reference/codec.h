@@ -15,6 +15,10 @@ inline double bf16_value(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 
+// binary16: to nearest even, beyond 65504 infinite.
+std::uint16_t f16_bits(double x);
+double f16_value(std::uint16_t bits);
+
 // e4m3fn: bias 7, largest 448, no infinities, NaN 0x7F and 0xFF. Encoding is to nearest even and
 // saturates at +-448; NaN gives 0x7F.
 std::uint8_t e4m3_code(double x);

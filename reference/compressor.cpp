@@ -125,7 +125,7 @@ void compress_insert(const as_compress_insert_params& p, const Precision& precis
 
   const CacheRows state(p.state, "state", AS_RECORD_STATE, 2 * overlap(p.ratio) * dim);
   const Integers table(p.table, "table", {kAny, kAny});
-  const Integers request_of(p.request_of, "request_of", {tokens});
+  const Integers token_to_req(p.token_to_req, "token_to_req", {tokens});
   const Integers positions(p.positions, "positions", {tokens});
   const std::vector<double> weight = FloatRows(p.weight, "weight", {dim}).load_all();
   const Rope rope(p.rope, precision.exact);
@@ -142,8 +142,8 @@ void compress_insert(const as_compress_insert_params& p, const Precision& precis
                      " has a slot but ends no window of " + std::to_string(p.ratio) +
                      "; its slot must be -1");
     }
-    check_index(request_of.get(t), table.size(0), "request", t);
-    gather(p, state, table.get(request_of.get(t), 0), t, position, dim, &pool);
+    check_index(token_to_req.get(t), table.size(0), "request", t);
+    gather(p, state, table.get(token_to_req.get(t), 0), t, position, dim, &pool);
     pool_rows(pool, dim, precision, entry.data());
     if (round_between) precision.bf16(entry.data(), dim);
     normalise(entry.data(), dim, p.eps, weight.data(), precision);

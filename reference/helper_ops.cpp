@@ -108,7 +108,7 @@ void workspace_attention(const as_workspace_attention_params& p) {
   plain.cache.addressing = AS_LOGICAL;
   plain.cache.width = AS_HEAD_DIM;
   plain.indices = p.indices;
-  plain.lens = p.lens;
+  plain.topk_length = p.topk_length;
   plain.sinks = p.sinks;
   plain.o = p.o;
   plain.lse = p.lse;

@@ -15,7 +15,7 @@ void entry_slots(const as_slot_mapping_params& p, const Integers& groups, const 
                  const as_tensor& out, const char* name, std::int64_t ratio) {
   const Integers positions(p.positions, "positions", {kAny});
   const std::int64_t tokens = positions.size(0);
-  const Integers request_of(p.request_of, "request_of", {tokens});
+  const Integers token_to_req(p.token_to_req, "token_to_req", {tokens});
   const Integers slots(out, name, {tokens});
   if (p.mla_group < 0 || p.mla_group >= groups.size(0)) {
     throw BadInput(std::string(name) + " is asked for, but mla_group is " +
@@ -29,8 +29,8 @@ void entry_slots(const as_slot_mapping_params& p, const Integers& groups, const 
   }
   for (std::int64_t t = 0; t < tokens; ++t) {
     const std::int64_t position = positions.get(t);
-    const bool emits = request_of.get(t) >= 0 && (position + 1) % ratio == 0;
-    slots.set(emits ? slot_of(tables, p.mla_group, request_of.get(t), position / ratio,
+    const bool emits = token_to_req.get(t) >= 0 && (position + 1) % ratio == 0;
+    slots.set(emits ? slot_of(tables, p.mla_group, token_to_req.get(t), position / ratio,
                               block_size / ratio, t)
                     : -1,
               t);
@@ -44,10 +44,10 @@ void slot_mapping(const as_slot_mapping_params& p, const Precision&) {
   const Integers tables(p.tables, "tables", {groups.size(0), kAny, kAny});
   const Integers positions(p.positions, "positions", {kAny});
   const std::int64_t tokens = positions.size(0);
-  const Integers request_of(p.request_of, "request_of", {tokens});
+  const Integers token_to_req(p.token_to_req, "token_to_req", {tokens});
   const Integers slots(p.slots, "slots", {groups.size(0), tokens});
   for (std::int64_t t = 0; t < tokens; ++t) {
-    const std::int64_t request = request_of.get(t);
+    const std::int64_t request = token_to_req.get(t);
     if (request >= 0) check_index(request, tables.size(1), "request", t);
     for (std::int64_t g = 0; g < groups.size(0); ++g) {
       slots.set(
@@ -60,7 +60,7 @@ void slot_mapping(const as_slot_mapping_params& p, const Precision&) {
   if (present(p.c4_lens)) {
     const Integers lens(p.c4_lens, "c4_lens", {tokens});
     for (std::int64_t t = 0; t < tokens; ++t) {
-      lens.set(request_of.get(t) < 0 ? 0 : (positions.get(t) + 1) / 4, t);
+      lens.set(token_to_req.get(t) < 0 ? 0 : (positions.get(t) + 1) / 4, t);
     }
   }
 }
@@ -71,23 +71,23 @@ void swa_index(const as_swa_index_params& p, const Precision&) {
   }
   const Integers tables(p.tables, "tables", {kAny, kAny, kAny});
   const Integers seq_lens(p.seq_lens, "seq_lens", {tables.size(1)});
-  const Integers query_start(p.query_start, "query_start", {tables.size(1) + 1});
-  const Integers request_of(p.request_of, "request_of", {kAny});
-  const std::int64_t tokens = request_of.size(0);
+  const Integers query_start_loc(p.query_start_loc, "query_start_loc", {tables.size(1) + 1});
+  const Integers token_to_req(p.token_to_req, "token_to_req", {kAny});
+  const std::int64_t tokens = token_to_req.size(0);
   const Integers indices(p.indices, "indices", {tables.size(0), tokens, p.window});
   const Integers lens(p.lens, "lens", {tokens});
   for (std::int64_t t = 0; t < tokens; ++t) {
-    const std::int64_t r = request_of.get(t);
+    const std::int64_t r = token_to_req.get(t);
     std::int64_t start = 0;
     std::int64_t len = 0;
     if (r >= 0) {
       check_index(r, seq_lens.size(0), "request", t);
-      const std::int64_t query_len = query_start.get(r + 1) - query_start.get(r);
-      const std::int64_t position = seq_lens.get(r) - query_len + (t - query_start.get(r));
+      const std::int64_t query_len = query_start_loc.get(r + 1) - query_start_loc.get(r);
+      const std::int64_t position = seq_lens.get(r) - query_len + (t - query_start_loc.get(r));
       if (position < 0) {
         throw BadInput("token " + std::to_string(t) + " of request " + std::to_string(r) +
                        " comes out at position " + std::to_string(position) +
-                       "; query_start and seq_lens do not fit together");
+                       "; query_start_loc and seq_lens do not fit together");
       }
       start = std::max<std::int64_t>(position - p.window + 1, 0);
       len = position + 1 - start;
@@ -105,12 +105,12 @@ void c128_index(const as_c128_index_params& p, const Precision&) {
   const Integers table(as_one_group(p.table), "table", {1, kAny, kAny});
   const Integers positions(p.positions, "positions", {kAny});
   const std::int64_t tokens = positions.size(0);
-  const Integers request_of(p.request_of, "request_of", {tokens});
+  const Integers token_to_req(p.token_to_req, "token_to_req", {tokens});
   const Integers indices(p.indices, "indices", {tokens, kAny});
   const Integers lens(p.lens, "lens", {tokens});
   if (p.ratio <= 0) throw BadInput("ratio is " + std::to_string(p.ratio) + "; allowed: 128");
   for (std::int64_t t = 0; t < tokens; ++t) {
-    const std::int64_t r = request_of.get(t);
+    const std::int64_t r = token_to_req.get(t);
     if (r >= 0) check_index(r, table.size(1), "request", t);
     const std::int64_t n = r < 0 ? 0 : (positions.get(t) + 1) / p.ratio;
     if (n > indices.size(1)) {
@@ -130,11 +130,11 @@ void topk_to_slots(const as_topk_to_slots_params& p, const Precision&) {
   const std::int64_t tokens = indices.size(0);
   const std::int64_t k = indices.size(1);
   const Integers table(as_one_group(p.table), "table", {1, kAny, kAny});
-  const Integers request_of(p.request_of, "request_of", {tokens});
+  const Integers token_to_req(p.token_to_req, "token_to_req", {tokens});
   const Integers slots(p.slots, "slots", {tokens, k});
   const Integers lens(p.lens, "lens", {tokens});
   for (std::int64_t t = 0; t < tokens; ++t) {
-    const std::int64_t r = request_of.get(t);
+    const std::int64_t r = token_to_req.get(t);
     if (r >= 0) check_index(r, table.size(1), "request", t);
     std::int64_t n = 0;
     for (std::int64_t i = 0; i < k; ++i) {

@@ -59,7 +59,7 @@ void indexer_logits(const as_indexer_logits_params& p, const Precision& precisio
   const Queries queries(p, tokens, heads);
   const CacheRows cache(p.cache, "cache", kAnyIndexRecord, AS_INDEX_DIM);
   const Integers table(p.table, "table", {kAny, kAny});
-  const Integers request_of(p.request_of, "request_of", {tokens});
+  const Integers token_to_req(p.token_to_req, "token_to_req", {tokens});
   const Integers lens(p.lens, "lens", {tokens});
   const FloatRows logits(p.logits, "logits", {tokens, kAny});
 
@@ -76,11 +76,11 @@ void indexer_logits(const as_indexer_logits_params& p, const Precision& precisio
       continue;
     }
     // A block: neighbouring tokens of one request, as many as their dot products may take.
-    const std::int64_t request = request_of.get(first);
+    const std::int64_t request = token_to_req.get(first);
     check_index(request, table.size(0), "request", first);
     std::int64_t end = first;
     std::int64_t entries = 0;
-    while (end < tokens && request_of.get(end) == request) {
+    while (end < tokens && token_to_req.get(end) == request) {
       const std::int64_t grown = std::max(entries, lens.get(end));
       if (end > first && (end - first + 1) * heads * grown > kMaxDots) break;
       check_index(lens.get(end), logits.cols() + 1, "number of visible entries", end);

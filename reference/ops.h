@@ -6,6 +6,7 @@
 #include "kernels/params/compressor_params.h"
 #include "kernels/params/dense_params.h"
 #include "kernels/params/indexer_params.h"
+#include "kernels/params/paged_params.h"
 #include "kernels/params/step_params.h"
 #include "reference/precision.h"
 
@@ -37,5 +38,8 @@ void indexer_topk(const as_indexer_topk_params& p, const Precision& precision);
 void topk_to_slots(const as_topk_to_slots_params& p, const Precision& precision);
 
 void sample(const as_sample_params& p, const Precision& precision);
+
+void rope_kv_insert(const as_rope_kv_insert_params& p, const Precision& precision);
+void paged_attention(const as_paged_attention_params& p, const Precision& precision);
 
 }  // namespace attnscope::reference

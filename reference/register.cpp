@@ -120,6 +120,8 @@ Lane make_lane() {
   op[AS_OP_FINAL_NORM] = Border<AS_OP_FINAL_NORM, rms_norm, kNumbers>::call;
   op[AS_OP_LM_HEAD] = Border<AS_OP_LM_HEAD, linear_fp32, kNumbers>::call;
   op[AS_OP_SAMPLE] = Border<AS_OP_SAMPLE, sample, kNumbers>::call;
+  op[AS_OP_ROPE_KV_INSERT] = Border<AS_OP_ROPE_KV_INSERT, rope_kv_insert, kNumbers>::call;
+  op[AS_OP_PAGED_ATTENTION] = Border<AS_OP_PAGED_ATTENTION, paged_attention, kNumbers>::call;
   if constexpr (kNumbers == Numbers::kSim) enter_helpers(&lane);
   return lane;
 }

@@ -46,10 +46,10 @@ void schedule(const as_schedule_params& p, const Precision&) {
   const Integers lost_to(p.lost_to, "lost_to", {requests});
   const Integers matching(p.matching, "matching", {requests});
   const Integers num_computed(p.num_computed, "num_computed", {requests});
-  const Integers scheduled(p.scheduled, "scheduled", {requests});
+  const Integers num_scheduled_tokens(p.num_scheduled_tokens, "num_scheduled_tokens", {requests});
 
   for (std::int64_t r = 0; r < requests; ++r) {
-    scheduled.set(0, r);
+    num_scheduled_tokens.set(0, r);
     num_computed.set(lost_to.get(r) >= 0 ? 0 : num_before.get(r), r);
   }
   std::vector<bool> gone(static_cast<std::size_t>(requests), false);
@@ -60,11 +60,11 @@ void schedule(const as_schedule_params& p, const Precision&) {
     for (std::int64_t victim = 0; victim < requests; ++victim) {
       if (lost_to.get(victim) != r) continue;
       gone[static_cast<std::size_t>(victim)] = true;
-      budget += scheduled.get(victim);
-      scheduled.set(0, victim);
+      budget += num_scheduled_tokens.get(victim);
+      num_scheduled_tokens.set(0, victim);
     }
     if (lost_to.get(r) == r) break;
-    scheduled.set(n, r);
+    num_scheduled_tokens.set(n, r);
     budget -= n;
   }
   const std::int64_t step = p.alignment > 0 ? p.alignment : common_multiple(groups);
@@ -74,7 +74,7 @@ void schedule(const as_schedule_params& p, const Precision&) {
     const std::int64_t most = std::min(matching.get(r), num_tokens.get(r) - 1);
     num_computed.set(most / step * step, r);
     const std::int64_t n = std::min(num_tokens.get(r) - num_computed.get(r), budget);
-    scheduled.set(n, r);
+    num_scheduled_tokens.set(n, r);
     budget -= n;
   }
 }
@@ -85,7 +85,7 @@ void block_tables(const as_block_tables_params& p, const Precision&) {
   const std::int64_t num_groups = groups.size(0);
   const Integers num_computed(p.num_computed, "num_computed", {kAny});
   const std::int64_t requests = num_computed.size(0);
-  const Integers scheduled(p.scheduled, "scheduled", {requests});
+  const Integers num_scheduled_tokens(p.num_scheduled_tokens, "num_scheduled_tokens", {requests});
   const Integers joins(p.joins, "joins", {requests});
   const Integers blocks(p.blocks, "blocks", {num_groups, requests, kAny});
   const std::int64_t columns = blocks.size(2);
@@ -99,9 +99,10 @@ void block_tables(const as_block_tables_params& p, const Precision&) {
     const std::int64_t window = groups.get(g, 1);
     for (std::int64_t r = 0; r < requests; ++r) {
       const std::int64_t old = joins.get(r) != 0 ? 0 : counts_before.get(g, r);
-      const bool works = scheduled.get(r) > 0;
+      const bool works = num_scheduled_tokens.get(r) > 0;
       const std::int64_t first = num_computed.get(r);
-      const std::int64_t filled = works ? ceil_div(first + scheduled.get(r), block_size) : 0;
+      const std::int64_t filled =
+          works ? ceil_div(first + num_scheduled_tokens.get(r), block_size) : 0;
       const std::int64_t held = std::max(old, filled);
       if (held > columns) {
         throw BadInput("request " + std::to_string(r) + " needs " + std::to_string(held) +

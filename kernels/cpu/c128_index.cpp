@@ -6,12 +6,12 @@ namespace attnscope::cpu {
 namespace {
 
 std::int64_t visible_entries(const as_c128_index_params& p, std::int64_t t) {
-  if (*at<std::int32_t>(p.request_of, t) < 0) return 0;
+  if (*at<std::int32_t>(p.token_to_req, t) < 0) return 0;
   return (*at<std::int64_t>(p.positions, t) + 1) / p.ratio;
 }
 
 bool check_token(const as_c128_index_params& p, std::int64_t t, Check& check) {
-  const std::int64_t r = *at<std::int32_t>(p.request_of, t);
+  const std::int64_t r = *at<std::int32_t>(p.token_to_req, t);
   if (r < 0) return true;
   const std::int64_t position = *at<std::int64_t>(p.positions, t);
   const std::int64_t n = visible_entries(p, t);
@@ -44,17 +44,17 @@ void c128_index(const as_c128_index_params& p, const as_call*, Check& check) {
     return;
   }
   const std::int64_t tokens = p.positions.shape[0];
-  if (!check.tensor("request_of", p.request_of, AS_I32, {tokens}) ||
+  if (!check.tensor("token_to_req", p.token_to_req, AS_I32, {tokens}) ||
       !check.tensor("indices", p.indices, AS_I32, {tokens, kAny}) ||
       !check.tensor("lens", p.lens, AS_I32, {tokens}) ||
-      !check.requests(p.request_of, p.table.shape[0])) {
+      !check.requests(p.token_to_req, p.table.shape[0])) {
     return;
   }
   for (std::int64_t t = 0; t < tokens; ++t) {
     if (!check_token(p, t, check)) return;
   }
   for (std::int64_t t = 0; t < tokens; ++t) {
-    const std::int64_t r = *at<std::int32_t>(p.request_of, t);
+    const std::int64_t r = *at<std::int32_t>(p.token_to_req, t);
     const std::int64_t n = visible_entries(p, t);
     std::int32_t* out = at<std::int32_t>(p.indices, t);
     for (std::int64_t c = 0; c < p.indices.shape[1]; ++c) {

@@ -179,12 +179,12 @@ bool Check::slots(const char* name, const as_tensor& slots, const as_cache& c) {
   return true;
 }
 
-bool Check::requests(const as_tensor& request_of, std::int64_t requests) {
+bool Check::requests(const as_tensor& token_to_req, std::int64_t requests) {
   if (status_ != AS_OK) return false;
-  for (std::int64_t t = 0; t < request_of.shape[0]; ++t) {
-    const std::int32_t r = *at<const std::int32_t>(request_of, t);
+  for (std::int64_t t = 0; t < token_to_req.shape[0]; ++t) {
+    const std::int32_t r = *at<const std::int32_t>(token_to_req, t);
     if (r >= requests) {
-      return fail("request_of[%lld] is %d; the step has requests 0 to %lld (negative = padding)",
+      return fail("token_to_req[%lld] is %d; the step has requests 0 to %lld (negative = padding)",
                   static_cast<long long>(t), r, static_cast<long long>(requests - 1));
     }
   }

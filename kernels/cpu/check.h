@@ -34,7 +34,7 @@ class Check {
   // Every value of an i64 [T] tensor is -1 or a row of the cache.
   bool slots(const char* name, const as_tensor& slots, const as_cache& c);
   // Every value of an i32 [T] tensor is a row of a table with `requests` rows, or negative.
-  bool requests(const as_tensor& request_of, std::int64_t requests);
+  bool requests(const as_tensor& token_to_req, std::int64_t requests);
   // Token t's position (plus offset) has a row in the rotary table.
   bool rope_position(const as_rope& rope, std::int64_t token, std::int64_t position);
   // Token t's table row has the column; its block id is not negative.

@@ -83,6 +83,31 @@ float e4m3_to_float(std::uint8_t code) {
   return float_of(sign | ((magnitude << 20) + (120u << 23)));
 }
 
+float f16_to_float(std::uint16_t bits) {
+  const std::uint32_t sign = (bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
+  if (magnitude >= 0x7c00u) return float_of(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
+  // The exponent's bias is 112 less; the product is exact, subnormals too.
+  const float value = float_of(magnitude << 13) * 0x1p112f;
+  return sign != 0 ? -value : value;
+}
+
+std::uint16_t float_to_f16(float value) {
+  const std::uint32_t bits = bits_of(value);
+  const std::uint32_t sign = bits >> 16 & 0x8000u;
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) {
+    return static_cast<std::uint16_t>(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));
+  }
+  if (magnitude >= bits_of(65520.0f)) return static_cast<std::uint16_t>(sign | 0x7c00u);
+  if (magnitude < bits_of(0x1p-14f)) {
+    // Adding 1/2 leaves the multiple of 2^-24 nearest to |value| in the low bits.
+    const std::uint32_t steps = bits_of(float_of(magnitude) + 0.5f) - bits_of(0.5f);
+    return static_cast<std::uint16_t>(sign | steps);
+  }
+  const std::uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1u);
+  return static_cast<std::uint16_t>(sign | ((rounded - (112u << 23)) >> 13));
+}
+
 std::uint8_t float_to_e4m3(float value) {
   const std::uint32_t bits = bits_of(value);
   const std::uint32_t sign = bits >> 24 & 0x80u;

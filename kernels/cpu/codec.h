@@ -29,6 +29,10 @@ inline float round_bf16(float value) { return bf16_to_float(float_to_bf16(value)
 // One rounding: not by way of the nearest float, which may lie on a tie that the value is beside.
 float round_bf16(double value);
 
+// IEEE binary16. Round to nearest even, beyond 65504 infinite; NaN stays a (quiet) NaN.
+float f16_to_float(std::uint16_t bits);
+std::uint16_t float_to_f16(float value);
+
 // e4m3fn: bias 7, largest 448, no infinities, NaN is 0x7f and 0xff.
 float e4m3_to_float(std::uint8_t code);
 // Round to nearest even, beyond 448 saturating; NaN of either sign gives 0x7f.

@@ -42,7 +42,7 @@ std::int64_t state_slot(const Params& p, std::int64_t request, std::int64_t posi
 }
 
 bool check_window(const Params& p, std::int64_t t, Check& check) {
-  const std::int64_t request = *at<std::int32_t>(p.request_of, t);
+  const std::int64_t request = *at<std::int32_t>(p.token_to_req, t);
   const std::int64_t position = *at<std::int64_t>(p.positions, t);
   if (request < 0 || position < 0 || (position + 1) % p.ratio != 0) {
     return check.fail(
@@ -88,11 +88,11 @@ bool check_params(const Params& p, Check& check) {
   if (p.rows_given != 0) return check.tensor("row", p.row, AS_BF16, {tokens, dim});
   if (!check.cache("state", p.state, AS_RECORD_STATE, 2 * overlap(p) * dim) ||
       !check.tensor("table", p.table, AS_I32, {kAny, kAny}) ||
-      !check.tensor("request_of", p.request_of, AS_I32, {tokens}) ||
+      !check.tensor("token_to_req", p.token_to_req, AS_I32, {tokens}) ||
       !check.tensor("positions", p.positions, AS_I64, {tokens}) ||
       !check.tensor("weight", p.weight, AS_BF16, {dim}) || !check.rope(p.rope) ||
       !check.optional("row", p.row, AS_BF16, {tokens, dim}) ||
-      !check.requests(p.request_of, p.table.shape[0])) {
+      !check.requests(p.token_to_req, p.table.shape[0])) {
     return false;
   }
   for (std::int64_t t = 0; t < tokens; ++t) {
@@ -109,7 +109,7 @@ struct Window {
 };
 
 Window window_of(const Params& p, std::int64_t t, std::int64_t dim) {
-  const std::int64_t request = *at<std::int32_t>(p.request_of, t);
+  const std::int64_t request = *at<std::int32_t>(p.token_to_req, t);
   Window w;
   w.rows = static_cast<int>(overlap(p) * p.ratio);
   const std::int64_t oldest = *at<std::int64_t>(p.positions, t) + 1 - w.rows;

@@ -110,17 +110,17 @@ bool check_params(const as_workspace_attention_params& p, bool values, Check& ch
   if (!check.range("heads", heads, 0, kMaxHeads) ||
       !check.tensor("rows", p.rows, AS_BF16, {kAny, AS_HEAD_DIM}) ||
       !check.tensor("indices", p.indices, AS_I32, {tokens, kAny}) ||
-      !check.tensor("lens", p.lens, AS_I32, {tokens}) ||
+      !check.tensor("topk_length", p.topk_length, AS_I32, {tokens}) ||
       !check.tensor("sinks", p.sinks, AS_F32, {heads}) ||
       !check.tensor("o", p.o, AS_BF16, {tokens, heads, AS_HEAD_DIM}) ||
       !check.tensor("lse", p.lse, AS_F32, {tokens, heads})) {
     return false;
   }
   for (I64 t = 0; values && t < tokens; ++t) {
-    const std::int32_t len = *at<std::int32_t>(p.lens, t);
+    const std::int32_t len = *at<std::int32_t>(p.topk_length, t);
     if (len > p.indices.shape[1]) {
-      return check.fail("lens[%lld] is %d; a row of indices holds 0 to %lld", static_cast<Longs>(t),
-                        len, static_cast<Longs>(p.indices.shape[1]));
+      return check.fail("topk_length[%lld] is %d; a row of indices holds 0 to %lld",
+                        static_cast<Longs>(t), len, static_cast<Longs>(p.indices.shape[1]));
     }
     for (std::int32_t k = 0; k < len; ++k) {
       const std::int32_t row = *at<std::int32_t>(p.indices, t, k);

@@ -38,7 +38,7 @@ std::int64_t slot_of(const Params& p, std::int64_t request, std::int64_t entry) 
 
 bool check_token(const Params& p, std::int64_t t, Check& check) {
   const std::int64_t len = *at<std::int32_t>(p.lens, t);
-  const std::int64_t request = *at<std::int32_t>(p.request_of, t);
+  const std::int64_t request = *at<std::int32_t>(p.token_to_req, t);
   if (len < 0 || len > p.logits.shape[1]) {
     return check.fail("lens[%lld] is %lld; a row of logits has 0 to %lld columns",
                       static_cast<long long>(t), static_cast<long long>(len),
@@ -78,10 +78,10 @@ bool check_params(const Params& p, Check& check) {
       !check.tensor("q", p.q, AS_U8, {tokens, heads, fp4 ? AS_INDEX_DIM / 2 : AS_INDEX_DIM}) ||
       (fp4 && !check.tensor("q_scale", p.q_scale, AS_U8, {tokens, heads, 4})) ||
       !check.tensor("table", p.table, AS_I32, {kAny, kAny}) ||
-      !check.tensor("request_of", p.request_of, AS_I32, {tokens}) ||
+      !check.tensor("token_to_req", p.token_to_req, AS_I32, {tokens}) ||
       !check.tensor("lens", p.lens, AS_I32, {tokens}) ||
       !check.tensor("logits", p.logits, AS_F32, {tokens, kAny}) ||
-      !check.requests(p.request_of, p.table.shape[0])) {
+      !check.requests(p.token_to_req, p.table.shape[0])) {
     return false;
   }
   for (std::int64_t t = 0; t < tokens; ++t) {
@@ -95,10 +95,10 @@ std::vector<Item> make_items(const Params& p) {
   const std::int64_t run = std::clamp<std::int64_t>(kMaxHeads / p.weights.shape[1], 1, kMaxRun);
   std::vector<Item> items;
   for (std::int64_t t = 0; t < tokens;) {
-    const std::int32_t request = *at<std::int32_t>(p.request_of, t);
+    const std::int32_t request = *at<std::int32_t>(p.token_to_req, t);
     std::int64_t keys = 0;
     std::int64_t end = t;
-    while (end < tokens && end < t + run && *at<std::int32_t>(p.request_of, end) == request) {
+    while (end < tokens && end < t + run && *at<std::int32_t>(p.token_to_req, end) == request) {
       keys = std::max<std::int64_t>(keys, *at<std::int32_t>(p.lens, end++));
     }
     for (std::int64_t key = 0; key < keys; key += kKeyChunk) {
@@ -137,7 +137,7 @@ void load_keys(const Params& p, std::int64_t request, std::int64_t begin, std::i
 void score(const Params& p, const Item& item) {
   const simd::Kernels& simd = simd::kernels();
   const std::int64_t heads = p.weights.shape[1];
-  const std::int64_t request = *at<std::int32_t>(p.request_of, item.first);
+  const std::int64_t request = *at<std::int32_t>(p.token_to_req, item.first);
   alignas(64) float queries[kMaxHeads * AS_INDEX_DIM];
   alignas(64) float keys[AS_INDEX_DIM * kTile];
   alignas(64) float dots[kMaxHeads * kTile];
@@ -172,7 +172,7 @@ void score(const Params& p, const Item& item) {
 // there, so that each result is rounded once.
 void score_rounded(const Params& p, const Item& item) {
   const std::int64_t heads = p.weights.shape[1];
-  const std::int64_t request = *at<std::int32_t>(p.request_of, item.first);
+  const std::int64_t request = *at<std::int32_t>(p.token_to_req, item.first);
   float keys[AS_INDEX_DIM * kTile], key_scales[kTile], query[AS_INDEX_DIM];
   double sums[kTile];
   for (std::int64_t begin = item.key_begin; begin < item.key_end; begin += kTile) {

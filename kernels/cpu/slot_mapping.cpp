@@ -23,7 +23,7 @@ bool map_slots(const as_slot_mapping_params& p, const as_tensor& table, std::int
                std::int64_t ratio, std::int64_t* out, Check& check) {
   for (std::int64_t t = 0; t < p.positions.shape[0]; ++t) {
     out[t] = -1;
-    const std::int32_t request = *at<std::int32_t>(p.request_of, t);
+    const std::int32_t request = *at<std::int32_t>(p.token_to_req, t);
     if (request < 0) continue;
     const std::int64_t position = *at<std::int64_t>(p.positions, t);
     if (position < 0) {
@@ -65,12 +65,12 @@ void slot_mapping(const as_slot_mapping_params& p, const as_call*, Check& check)
     return;
   }
   const std::int64_t tokens = p.positions.shape[0];
-  if (!check.tensor("request_of", p.request_of, AS_I32, {tokens}) ||
+  if (!check.tensor("token_to_req", p.token_to_req, AS_I32, {tokens}) ||
       !check.tensor("slots", p.slots, AS_I64, {groups, tokens}) ||
       !check.optional("c4_slots", p.c4_slots, AS_I64, {tokens}) ||
       !check.optional("c128_slots", p.c128_slots, AS_I64, {tokens}) ||
       !check.optional("c4_lens", p.c4_lens, AS_I32, {tokens}) ||
-      !check.requests(p.request_of, p.tables.shape[1])) {
+      !check.requests(p.token_to_req, p.tables.shape[1])) {
     return;
   }
   if (tokens == 0) return;
@@ -88,7 +88,7 @@ void slot_mapping(const as_slot_mapping_params& p, const as_call*, Check& check)
   }
   if (!present(p.c4_lens)) return;
   for (std::int64_t t = 0; t < tokens; ++t) {
-    const bool padding = *at<std::int32_t>(p.request_of, t) < 0;
+    const bool padding = *at<std::int32_t>(p.token_to_req, t) < 0;
     const std::int64_t visible = (*at<std::int64_t>(p.positions, t) + 1) / 4;
     *at<std::int32_t>(p.c4_lens, t) = padding ? 0 : static_cast<std::int32_t>(visible);
   }

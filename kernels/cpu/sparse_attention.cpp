@@ -55,18 +55,18 @@ bool check_params(const Params& p, Check& check) {
   const std::int64_t heads = p.q.shape[1];
   if (!check.cache("cache", p.cache, AS_RECORD_LATENT, AS_HEAD_DIM) ||
       !check.tensor("indices", p.indices, AS_I32, {tokens, kAny}) ||
-      !check.tensor("lens", p.lens, AS_I32, {tokens}) ||
+      !check.tensor("topk_length", p.topk_length, AS_I32, {tokens}) ||
       !check.tensor("sinks", p.sinks, AS_F32, {heads}) ||
       !check.tensor("o", p.o, AS_BF16, {tokens, heads, AS_HEAD_DIM}) ||
       !check.tensor("lse", p.lse, AS_F32, {tokens, heads}) ||
-      !check_list("indices", p.indices, p.lens, p.cache, check)) {
+      !check_list("indices", p.indices, p.topk_length, p.cache, check)) {
     return false;
   }
   if (p.extra_cache.record == AS_RECORD_NONE) return true;
   return check.cache("extra_cache", p.extra_cache, AS_RECORD_LATENT, AS_HEAD_DIM) &&
          check.tensor("extra_indices", p.extra_indices, AS_I32, {tokens, kAny}) &&
-         check.tensor("extra_lens", p.extra_lens, AS_I32, {tokens}) &&
-         check_list("extra_indices", p.extra_indices, p.extra_lens, p.extra_cache, check);
+         check.tensor("extra_topk_length", p.extra_topk_length, AS_I32, {tokens}) &&
+         check_list("extra_indices", p.extra_indices, p.extra_topk_length, p.extra_cache, check);
 }
 
 void decode_latent(const as_row_address& row, float* out) {
@@ -85,10 +85,10 @@ void decode_latent(const as_row_address& row, float* out) {
 class CacheEntries {
  public:
   CacheEntries(const Params& p, std::int64_t t) {
-    lists_[0] = {&p.cache, at<std::int32_t>(p.indices, t), *at<std::int32_t>(p.lens, t)};
+    lists_[0] = {&p.cache, at<std::int32_t>(p.indices, t), *at<std::int32_t>(p.topk_length, t)};
     if (p.extra_cache.record == AS_RECORD_NONE) return;
     lists_[1] = {&p.extra_cache, at<std::int32_t>(p.extra_indices, t),
-                 *at<std::int32_t>(p.extra_lens, t)};
+                 *at<std::int32_t>(p.extra_topk_length, t)};
   }
 
   // Decodes the next one.
@@ -120,7 +120,9 @@ class CacheEntries {
 class WorkspaceEntries {
  public:
   WorkspaceEntries(const as_workspace_attention_params& p, std::int64_t t)
-      : rows_(p.rows), list_(at<std::int32_t>(p.indices, t)), left_(*at<std::int32_t>(p.lens, t)) {}
+      : rows_(p.rows),
+        list_(at<std::int32_t>(p.indices, t)),
+        left_(*at<std::int32_t>(p.topk_length, t)) {}
 
   bool next(float* values) {
     for (; left_ > 0; --left_) {
@@ -176,8 +178,11 @@ class Heads {
       if (best > max_[h]) {
         const double old = std::exp(static_cast<double>(max_[h]) - best);
         sum_[h] *= old;
+        float* values = values_ + h * AS_HEAD_DIM;
         if (old > 0.0) {
-          simd_.scale(values_ + h * AS_HEAD_DIM, AS_HEAD_DIM, static_cast<float>(old));
+          simd_.scale(values, AS_HEAD_DIM, static_cast<float>(old));
+        } else {
+          std::fill_n(values, AS_HEAD_DIM, 0.0f);
         }
         max_[h] = best;
       }

@@ -6,7 +6,7 @@ namespace attnscope::cpu {
 namespace {
 
 bool check_token(const as_topk_to_slots_params& p, std::int64_t t, Check& check) {
-  const std::int64_t r = *at<std::int32_t>(p.request_of, t);
+  const std::int64_t r = *at<std::int32_t>(p.token_to_req, t);
   if (r < 0) return true;
   for (std::int64_t k = 0; k < p.indices.shape[1]; ++k) {
     const std::int64_t entry = *at<std::int32_t>(p.indices, t, k);
@@ -32,17 +32,17 @@ void topk_to_slots(const as_topk_to_slots_params& p, const as_call*, Check& chec
   const std::int64_t tokens = p.indices.shape[0];
   const std::int64_t width = p.indices.shape[1];
   if (!check.tensor("table", p.table, AS_I32, {kAny, kAny}) ||
-      !check.tensor("request_of", p.request_of, AS_I32, {tokens}) ||
+      !check.tensor("token_to_req", p.token_to_req, AS_I32, {tokens}) ||
       !check.tensor("slots", p.slots, AS_I32, {tokens, width}) ||
       !check.tensor("lens", p.lens, AS_I32, {tokens}) ||
-      !check.requests(p.request_of, p.table.shape[0])) {
+      !check.requests(p.token_to_req, p.table.shape[0])) {
     return;
   }
   for (std::int64_t t = 0; t < tokens; ++t) {
     if (!check_token(p, t, check)) return;
   }
   for (std::int64_t t = 0; t < tokens; ++t) {
-    const std::int64_t r = *at<std::int32_t>(p.request_of, t);
+    const std::int64_t r = *at<std::int32_t>(p.token_to_req, t);
     std::int32_t valid = 0;
     for (std::int64_t k = 0; k < width; ++k) {
       const std::int64_t entry = *at<std::int32_t>(p.indices, t, k);

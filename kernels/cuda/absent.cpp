@@ -26,15 +26,16 @@ const Result<const Device*>& Device::get() {
 std::size_t Device::free_memory() const { return 0; }
 Result<void> Device::synchronize() const { return get().error(); }
 
-DeviceMemory::~DeviceMemory() = default;
+// As where there is a device, none is trivial.
+DeviceMemory::~DeviceMemory() {}
 Result<DeviceMemory> DeviceMemory::allocate(std::size_t) { return Device::get().error(); }
 Result<MemoryHandle> DeviceMemory::share() const { return Device::get().error(); }
-OpenedMemory::~OpenedMemory() = default;
+OpenedMemory::~OpenedMemory() {}
 Result<OpenedMemory> OpenedMemory::open(const MemoryHandle&) { return Device::get().error(); }
-PinnedMemory::~PinnedMemory() = default;
+PinnedMemory::~PinnedMemory() {}
 Result<PinnedMemory> PinnedMemory::allocate(std::size_t) { return Device::get().error(); }
 
-Stream::~Stream() = default;
+Stream::~Stream() {}
 Result<Stream> Stream::create(bool) { return Device::get().error(); }
 Result<Stream> Stream::create_in_order() { return Device::get().error(); }
 Result<void> Stream::upload(void*, const void*, std::size_t) const { return Device::get().error(); }
@@ -43,16 +44,19 @@ Result<void> Stream::download(void*, const void*, std::size_t) const {
 }
 Result<void> Stream::copy(void*, const void*, std::size_t) const { return Device::get().error(); }
 Result<void> Stream::fill(void*, int, std::size_t) const { return Device::get().error(); }
+Result<void> Stream::fill_pieces(void*, std::size_t, std::span<const std::int32_t>, int) const {
+  return Device::get().error();
+}
 Result<void> Stream::synchronize() const { return Device::get().error(); }
 Result<void> Stream::wait(const Event&) const { return Device::get().error(); }
 
-Event::~Event() = default;
+Event::~Event() {}
 Result<Event> Event::create() { return Device::get().error(); }
 Result<void> Event::record(const Stream&) const { return Device::get().error(); }
 Result<void> Event::record_in_graph(const Stream&) const { return Device::get().error(); }
 Result<double> Event::since(const Event&) const { return Device::get().error(); }
 
-Graph::~Graph() = default;
+Graph::~Graph() {}
 Result<Graph> Graph::capture(const Stream&, const std::function<Result<void>()>&) {
   return Device::get().error();
 }

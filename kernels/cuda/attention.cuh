@@ -71,10 +71,10 @@ struct alignas(128) Shared {
 inline __device__ Lists lists_of(const Params& p, std::int64_t t) {
   Lists lists{};
   lists.slots[0] = at<std::int32_t>(p.indices, t);
-  lists.lens[0] = *at<std::int32_t>(p.lens, t);
+  lists.lens[0] = *at<std::int32_t>(p.topk_length, t);
   if (p.extra_cache.record != AS_RECORD_NONE) {
     lists.slots[1] = at<std::int32_t>(p.extra_indices, t);
-    lists.lens[1] = *at<std::int32_t>(p.extra_lens, t);
+    lists.lens[1] = *at<std::int32_t>(p.extra_topk_length, t);
   }
 #pragma unroll
   for (int i = 0; i < 2; ++i) {

@@ -7,7 +7,7 @@ namespace {
 
 __global__ void c128_index_kernel(as_c128_index_params p) {
   const std::int64_t t = blockIdx.x;
-  const int request = *at<std::int32_t>(p.request_of, t);
+  const int request = *at<std::int32_t>(p.token_to_req, t);
   const std::int64_t n = request < 0 ? 0 : (*at<std::int64_t>(p.positions, t) + 1) / p.ratio;
   AS_DEVICE_CHECK(n <= p.indices.shape[1]);
   if (threadIdx.x == 0) *at<std::int32_t>(p.lens, t) = static_cast<std::int32_t>(n);

@@ -74,6 +74,7 @@ inline as_rope* rope_of(as_inverse_rope_params& p) { return &p.rope; }
 inline as_rope* rope_of(as_inverse_rope_quantise_params& p) { return &p.rope; }
 inline as_rope* rope_of(as_compress_insert_params& p) { return &p.rope; }
 inline as_rope* rope_of(as_indexer_q_params& p) { return &p.rope; }
+inline as_rope* rope_of(as_rope_kv_insert_params& p) { return &p.rope; }
 template <class Params>
 as_rope* rope_of(Params&) {
   return nullptr;

@@ -146,7 +146,7 @@ bool check_params(const as_slot_mapping_params& p, bool values, Check& check) {
     return false;
   }
   const I64 tokens = p.positions.shape[0];
-  if (!check.tensor("request_of", p.request_of, AS_I32, {tokens}) ||
+  if (!check.tensor("token_to_req", p.token_to_req, AS_I32, {tokens}) ||
       !check.tensor("slots", p.slots, AS_I64, {groups, tokens}) ||
       !check.optional("c4_slots", p.c4_slots, AS_I64, {tokens}) ||
       !check.optional("c128_slots", p.c128_slots, AS_I64, {tokens}) ||
@@ -156,14 +156,14 @@ bool check_params(const as_slot_mapping_params& p, bool values, Check& check) {
     return false;
   }
   if (!values) return true;
-  if (!check.requests(p.request_of, p.tables.shape[1])) return false;
+  if (!check.requests(p.token_to_req, p.tables.shape[1])) return false;
   for (I64 g = 0; g < groups && tokens > 0; ++g) {
     const I64 rows = i32(p.groups, g);
     if (!check.range("block_size", rows, 1, INT32_MAX)) return false;
     for (I64 t = 0; t < tokens; ++t) {
-      if (i32(p.request_of, t) < 0) continue;
+      if (i32(p.token_to_req, t) < 0) continue;
       if (!position_known(t, i64(p.positions, t), check) ||
-          !check.block("tables", group_table(p.tables, g), t, i32(p.request_of, t),
+          !check.block("tables", group_table(p.tables, g), t, i32(p.token_to_req, t),
                        i64(p.positions, t) / rows)) {
         return false;
       }
@@ -176,27 +176,27 @@ bool check_params(const as_swa_index_params& p, bool values, Check& check) {
   if (!check.range("block_size", p.block_size, 1, INT32_MAX) ||
       !check.range("window", p.window, 1, INT32_MAX) ||
       !check.tensor("tables", p.tables, AS_I32, {kAny, kAny, kAny}) ||
-      !check.tensor("request_of", p.request_of, AS_I32, {kAny})) {
+      !check.tensor("token_to_req", p.token_to_req, AS_I32, {kAny})) {
     return false;
   }
   const I64 groups = p.tables.shape[0], requests = p.tables.shape[1];
-  const I64 tokens = p.request_of.shape[0];
-  if (!check.tensor("query_start", p.query_start, AS_I32, {requests + 1}) ||
+  const I64 tokens = p.token_to_req.shape[0];
+  if (!check.tensor("query_start_loc", p.query_start_loc, AS_I32, {requests + 1}) ||
       !check.tensor("seq_lens", p.seq_lens, AS_I32, {requests}) ||
       !check.tensor("indices", p.indices, AS_I32, {groups, tokens, p.window}) ||
       !check.tensor("lens", p.lens, AS_I32, {tokens})) {
     return false;
   }
   if (!values) return true;
-  if (!check.requests(p.request_of, requests)) return false;
+  if (!check.requests(p.token_to_req, requests)) return false;
   for (I64 t = 0; t < tokens; ++t) {
-    const I64 r = i32(p.request_of, t);
+    const I64 r = i32(p.token_to_req, t);
     if (r < 0) continue;
-    const I64 first = i32(p.query_start, r), end = i32(p.query_start, r + 1);
+    const I64 first = i32(p.query_start_loc, r), end = i32(p.query_start_loc, r + 1);
     const I64 position = i32(p.seq_lens, r) - (end - first) + (t - first);
     if (t < first || t >= end || position < 0) {
       return check.fail(
-          "token %lld of request %lld: query_start gives tokens %lld to %lld, "
+          "token %lld of request %lld: query_start_loc gives tokens %lld to %lld, "
           "position %lld; the token must lie inside and its position must not be "
           "negative",
           static_cast<Longs>(t), static_cast<Longs>(r), static_cast<Longs>(first),
@@ -223,15 +223,15 @@ bool check_params(const as_c128_index_params& p, bool values, Check& check) {
     return false;
   }
   const I64 tokens = p.positions.shape[0];
-  if (!check.tensor("request_of", p.request_of, AS_I32, {tokens}) ||
+  if (!check.tensor("token_to_req", p.token_to_req, AS_I32, {tokens}) ||
       !check.tensor("indices", p.indices, AS_I32, {tokens, kAny}) ||
       !check.tensor("lens", p.lens, AS_I32, {tokens})) {
     return false;
   }
   if (!values) return true;
-  if (!check.requests(p.request_of, p.table.shape[0])) return false;
+  if (!check.requests(p.token_to_req, p.table.shape[0])) return false;
   for (I64 t = 0; t < tokens; ++t) {
-    const I64 r = i32(p.request_of, t);
+    const I64 r = i32(p.token_to_req, t);
     if (r < 0) continue;
     const I64 position = i64(p.positions, t);
     const I64 n = (position + 1) / p.ratio;
@@ -312,18 +312,19 @@ bool check_params(const as_sparse_attention_params& p, bool values, Check& check
   const I64 tokens = p.q.shape[0], heads = p.q.shape[1];
   if (!check.cache("cache", p.cache, AS_RECORD_LATENT, AS_HEAD_DIM) ||
       !check.tensor("indices", p.indices, AS_I32, {tokens, kAny}) ||
-      !check.tensor("lens", p.lens, AS_I32, {tokens}) ||
+      !check.tensor("topk_length", p.topk_length, AS_I32, {tokens}) ||
       !check.tensor("sinks", p.sinks, AS_F32, {heads}) ||
       !check.tensor("o", p.o, AS_BF16, {tokens, heads, AS_HEAD_DIM}) ||
       !check.tensor("lse", p.lse, AS_F32, {tokens, heads}) ||
-      (values && !list("indices", p.indices, p.lens, p.cache, check))) {
+      (values && !list("indices", p.indices, p.topk_length, p.cache, check))) {
     return false;
   }
   if (p.extra_cache.record == AS_RECORD_NONE) return true;
   return check.cache("extra_cache", p.extra_cache, AS_RECORD_LATENT, AS_HEAD_DIM) &&
          check.tensor("extra_indices", p.extra_indices, AS_I32, {tokens, kAny}) &&
-         check.tensor("extra_lens", p.extra_lens, AS_I32, {tokens}) &&
-         (!values || list("extra_indices", p.extra_indices, p.extra_lens, p.extra_cache, check));
+         check.tensor("extra_topk_length", p.extra_topk_length, AS_I32, {tokens}) &&
+         (!values ||
+          list("extra_indices", p.extra_indices, p.extra_topk_length, p.extra_cache, check));
 }
 
 bool check_params(const as_inverse_rope_params& p, bool values, Check& check) {
@@ -379,17 +380,17 @@ bool check_params(const as_compress_insert_params& p, bool values, Check& check)
   if (p.rows_given != 0) return check.tensor("row", p.row, AS_BF16, {tokens, dim});
   if (!check.cache("state", p.state, AS_RECORD_STATE, 2 * coff * dim) ||
       !check.tensor("table", p.table, AS_I32, {kAny, kAny}) ||
-      !check.tensor("request_of", p.request_of, AS_I32, {tokens}) ||
+      !check.tensor("token_to_req", p.token_to_req, AS_I32, {tokens}) ||
       !check.tensor("positions", p.positions, AS_I64, {tokens}) ||
       !check.tensor("weight", p.weight, AS_BF16, {dim}) || !check.rope(p.rope) ||
       !check.optional("row", p.row, AS_BF16, {tokens, dim})) {
     return false;
   }
   if (!values) return true;
-  if (!check.requests(p.request_of, p.table.shape[0])) return false;
+  if (!check.requests(p.token_to_req, p.table.shape[0])) return false;
   for (I64 t = 0; t < tokens; ++t) {
     if (i64(p.slots, t) < 0) continue;
-    const I64 request = i32(p.request_of, t), position = i64(p.positions, t);
+    const I64 request = i32(p.token_to_req, t), position = i64(p.positions, t);
     if (request < 0 || position < 0 || (position + 1) % p.ratio != 0) {
       return check.fail(
           "token %lld has slot %lld but request %lld, position %lld; a token emits "
@@ -445,18 +446,18 @@ bool check_params(const as_indexer_logits_params& p, bool values, Check& check) 
       !check.tensor("q", p.q, AS_U8, {tokens, heads, fp4 ? AS_INDEX_DIM / 2 : AS_INDEX_DIM}) ||
       (fp4 && !check.tensor("q_scale", p.q_scale, AS_U8, {tokens, heads, 4})) ||
       !check.tensor("table", p.table, AS_I32, {kAny, kAny}) ||
-      !check.tensor("request_of", p.request_of, AS_I32, {tokens}) ||
+      !check.tensor("token_to_req", p.token_to_req, AS_I32, {tokens}) ||
       !check.tensor("lens", p.lens, AS_I32, {tokens}) ||
       !check.tensor("logits", p.logits, AS_F32, {tokens, kAny})) {
     return false;
   }
   if (!values) return true;
-  if (!check.requests(p.request_of, p.table.shape[0]) ||
+  if (!check.requests(p.token_to_req, p.table.shape[0]) ||
       !lens_fit(p.lens, p.logits.shape[1], check)) {
     return false;
   }
   for (I64 t = 0; t < tokens; ++t) {
-    const I64 len = i32(p.lens, t), request = i32(p.request_of, t);
+    const I64 len = i32(p.lens, t), request = i32(p.token_to_req, t);
     if (len == 0) continue;
     if (request < 0) {
       return check.fail("token %lld is padding but lens is %lld; it must be 0",
@@ -483,15 +484,15 @@ bool check_params(const as_topk_to_slots_params& p, bool values, Check& check) {
   }
   const I64 tokens = p.indices.shape[0], width = p.indices.shape[1];
   if (!check.tensor("table", p.table, AS_I32, {kAny, kAny}) ||
-      !check.tensor("request_of", p.request_of, AS_I32, {tokens}) ||
+      !check.tensor("token_to_req", p.token_to_req, AS_I32, {tokens}) ||
       !check.tensor("slots", p.slots, AS_I32, {tokens, width}) ||
       !check.tensor("lens", p.lens, AS_I32, {tokens})) {
     return false;
   }
   if (!values) return true;
-  if (!check.requests(p.request_of, p.table.shape[0])) return false;
+  if (!check.requests(p.token_to_req, p.table.shape[0])) return false;
   for (I64 t = 0; t < tokens; ++t) {
-    const I64 r = i32(p.request_of, t);
+    const I64 r = i32(p.token_to_req, t);
     for (I64 k = 0; k < width && r >= 0; ++k) {
       const I64 entry = i32(p.indices, t, k);
       if (entry < 0) continue;

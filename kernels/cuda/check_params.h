@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/cpu/check.h"
+#include "kernels/cpu/paged_checks.h"
 #include "kernels/params/attention_params.h"
 #include "kernels/params/compressor_params.h"
 #include "kernels/params/dense_params.h"
@@ -32,6 +33,7 @@ bool check_params(const as_indexer_logits_params& p, bool values, cpu::Check& ch
 bool check_params(const as_indexer_topk_params& p, bool values, cpu::Check& check);
 bool check_params(const as_topk_to_slots_params& p, bool values, cpu::Check& check);
 bool check_params(const as_sample_params& p, bool values, cpu::Check& check);
+using cpu::check_params;
 
 // Base and strides of rows that kernels read 16 bytes at a time.
 bool check_alignment(const char* name, const as_tensor& t, cpu::Check& check);

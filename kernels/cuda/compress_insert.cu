@@ -50,7 +50,7 @@ __device__ void find_window(const Params& p, const CacheView& state, std::int64_
   const int coff = p.ratio == 4 ? 2 : 1;
   const int count = coff * p.ratio;
   const std::int64_t oldest = position + 1 - count;
-  const int request = *at<std::int32_t>(p.request_of, t);
+  const int request = *at<std::int32_t>(p.token_to_req, t);
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) {
     const std::int64_t q = oldest + i;
     if (q < 0) continue;
@@ -317,7 +317,7 @@ __global__ void __launch_bounds__(dim / 4, dim == AS_HEAD_DIM ? kResident : 1)
   if (lane < tokens && first + lane < p.slots.shape[0]) {
     slot_of_lane = *at<std::int64_t>(p.slots, first + lane);
     position_of_lane = *at<std::int64_t>(p.positions, first + lane);
-    request_of_lane = *at<std::int32_t>(p.request_of, first + lane);
+    request_of_lane = *at<std::int32_t>(p.token_to_req, first + lane);
   }
   float weight[4];
 #pragma unroll

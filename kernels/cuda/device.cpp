@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "kernels/cuda/fill_pieces.h"
+
 namespace attnscope::cuda {
 namespace {
 
@@ -183,6 +185,12 @@ Result<void> Stream::copy(void* to, const void* from, std::size_t bytes) const {
 
 Result<void> Stream::fill(void* device, int byte, std::size_t bytes) const {
   return check(cudaMemsetAsync(device, byte, bytes, stream_of(*this)), "fill on the GPU");
+}
+
+Result<void> Stream::fill_pieces(void* device, std::size_t bytes,
+                                 std::span<const std::int32_t> pieces, int byte) const {
+  return check(static_cast<cudaError_t>(cuda::fill_pieces(device, bytes, pieces, byte, handle_)),
+               "fill on the GPU");
 }
 
 Result<void> Stream::synchronize() const {

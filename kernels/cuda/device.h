@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -142,6 +143,9 @@ class Stream {
   Result<void> download(void* host, const void* device, std::size_t bytes) const;
   Result<void> copy(void* to, const void* from, std::size_t bytes) const;  // on the GPU
   Result<void> fill(void* device, int byte, std::size_t bytes) const;
+  // Piece i lies at `device` + i * bytes. By one launch for a hundred of them.
+  Result<void> fill_pieces(void* device, std::size_t bytes, std::span<const std::int32_t> pieces,
+                           int byte) const;
   Result<void> synchronize() const;
   // What follows starts after the event.
   Result<void> wait(const Event& event) const;

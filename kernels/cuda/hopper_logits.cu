@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   extern __shared__ unsigned char raw_shared[];
   auto& shared = *reinterpret_cast<Shared*>(
       raw_shared + ((1024u - (shared_address(raw_shared) & 1023u)) & 1023u));
-  const int request = *at<std::int32_t>(p.request_of, t);
+  const int request = *at<std::int32_t>(p.token_to_req, t);
   const int lane = static_cast<int>(threadIdx.x % 32), c = lane % 4;
   const int group = static_cast<int>(threadIdx.x / 128);
   const int mine = 16 * (static_cast<int>(threadIdx.x % 128) / 32) + lane / 4;

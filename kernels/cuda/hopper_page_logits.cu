@@ -405,6 +405,14 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   static_assert(kThreads / 32 >= kStages);
   if (!fp4 && tid == kScorers) prefetch_map(&map);
+  // Where a block's tokens begin is known only once all lengths are: until then what it may need is
+  // brought nearer, a line a thread.
+  if (p.weights.shape[0] > 1) {
+    const std::size_t all = static_cast<std::size_t>(kThreads) * gridDim.x;
+    const std::size_t mine = static_cast<std::size_t>(blockIdx.x) * kThreads + tid;
+    fetch_line(p.table, 4 * (p.table.shape[0] - 1) * p.table.stride[0], mine, all);
+    fetch_line(p.q, (p.q.shape[0] - 1) * p.q.stride[0], mine, all);
+  }
   __syncthreads();
   follow_kernel_before();
   if (tid >= kScorers) {

@@ -59,6 +59,14 @@ __device__ __forceinline__ int keys_of(const as_indexer_logits_params& p, int to
   AS_DEVICE_CHECK(len >= 0 && len <= p.logits.shape[1]);
   return len;
 }
+// Line number `mine` of a tensor of few lines into the L2, whoever writes it yet.
+__device__ __forceinline__ void fetch_line(const as_tensor& tensor, std::int64_t bytes,
+                                           std::size_t mine, std::size_t most) {
+  const auto lines = static_cast<std::size_t>(bytes) / 128;
+  if (lines > most || mine >= lines) return;
+  asm volatile(
+      "prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(tensor.data) + 128 * mine));
+}
 __device__ __forceinline__ int pages_of(int keys) { return (keys + kPageKeys - 1) / kPageKeys; }
 
 // The pages of all tokens in a row are dealt out in equal runs: a block's run, token after token.
@@ -74,31 +82,43 @@ struct PageRun {
     const int tokens = static_cast<int>(p.weights.shape[0]);
     if (tokens == 1) {
       len = keys_of(p, 0);
-      request = *at<std::int32_t>(p.request_of);
+      request = *at<std::int32_t>(p.token_to_req);
       page = deal(pages_of(len));
       return;
     }
-    int total = 0, mine = 0, asked = 0;
-    if (tokens <= 32) {
-      if (lane < tokens) {
-        mine = keys_of(p, lane);
-        asked = *at<std::int32_t>(p.request_of, lane);
-      }
-      total = pages_of(mine);
-    } else {
-#pragma unroll 4
-      for (int t = lane; t < tokens; t += 32) total += pages_of(keys_of(p, t));
+    // Of the first tokens, so that most calls wait for the memory once.
+    int lens[kKept], asked[kKept];
+    int total = 0;
+#pragma unroll
+    for (int k = 0; k < kKept; ++k) {
+      const int t = 32 * k + lane;
+      lens[k] = asked[k] = 0;
+      if (t >= tokens) continue;
+      lens[k] = keys_of(p, t);
+      asked[k] = *at<std::int32_t>(p.token_to_req, t);
     }
+#pragma unroll
+    for (int k = 0; k < kKept; ++k) total += pages_of(lens[k]);
+#pragma unroll 4
+    for (int t = 32 * kKept + lane; t < tokens; t += 32) total += pages_of(keys_of(p, t));
     const int begin =
         deal(static_cast<int>(__reduce_add_sync(kAllLanes, static_cast<unsigned>(total))));
     if (left == 0) return;
     int before = 0;
     for (int first = 0;; first += 32) {
-      if (tokens > 32) {
-        mine = asked = 0;
+      int mine = lens[0], theirs = asked[0];
+#pragma unroll
+      for (int k = 1; k < kKept; ++k) {
+        if (first == 32 * k) {
+          mine = lens[k];
+          theirs = asked[k];
+        }
+      }
+      if (first >= 32 * kKept) {
+        mine = theirs = 0;
         if (first + lane < tokens) {
           mine = keys_of(p, first + lane);
-          asked = *at<std::int32_t>(p.request_of, first + lane);
+          theirs = *at<std::int32_t>(p.token_to_req, first + lane);
         }
       }
       const int pages = pages_of(mine);
@@ -114,7 +134,7 @@ struct PageRun {
         const int from = __ffs(static_cast<int>(past)) - 1;
         token = first + from;
         len = __shfl_sync(kAllLanes, mine, from);
-        request = __shfl_sync(kAllLanes, asked, from);
+        request = __shfl_sync(kAllLanes, theirs, from);
         page = begin - __shfl_sync(kAllLanes, upto - pages, from);
         return;
       }
@@ -131,12 +151,14 @@ struct PageRun {
     do {
       ++token;
       len = keys_of(p, token);
-      request = *at<std::int32_t>(p.request_of, token);
+      request = *at<std::int32_t>(p.token_to_req, token);
     } while (len == 0);
     return true;
   }
 
  private:
+  static constexpr int kKept = 4;
+
   // The number of the block's first page.
   __device__ int deal(int total) {
     const int run = static_cast<int>((static_cast<unsigned>(total) + gridDim.x - 1) / gridDim.x);

@@ -89,6 +89,17 @@ void stage_more(const as_inverse_rope_quantise_params& host,
   stage_rope(host.positions, device.rope, staging);
 }
 
+void stage_more(const as_rope_kv_insert_params& host, as_rope_kv_insert_params& device,
+                Staging& staging) {
+  stage_caches(AS_OP_ROPE_KV_INSERT, host, device, staging);
+  if (host.rows_given == 0) stage_rope(host.positions, device.rope, staging);
+}
+
+void stage_more(const as_paged_attention_params& host, as_paged_attention_params& device,
+                Staging& staging) {
+  stage_caches(AS_OP_PAGED_ATTENTION, host, device, staging);
+}
+
 void stage_more(const as_gather_rows_params& host, as_gather_rows_params& device,
                 Staging& staging) {
   stage_caches(AS_OP_GATHER_ROWS, host, device, staging);

@@ -7,6 +7,7 @@
 #include "kernels/params/compressor_params.h"
 #include "kernels/params/helper_params.h"
 #include "kernels/params/indexer_params.h"
+#include "kernels/params/paged_params.h"
 
 namespace attnscope::cuda {
 
@@ -23,6 +24,10 @@ void stage_more(const as_compress_insert_params& host, as_compress_insert_params
                 Staging& staging);
 void stage_more(const as_indexer_q_params& host, as_indexer_q_params& device, Staging& staging);
 void stage_more(const as_indexer_logits_params& host, as_indexer_logits_params& device,
+                Staging& staging);
+void stage_more(const as_rope_kv_insert_params& host, as_rope_kv_insert_params& device,
+                Staging& staging);
+void stage_more(const as_paged_attention_params& host, as_paged_attention_params& device,
                 Staging& staging);
 void stage_more(const as_gather_rows_params& host, as_gather_rows_params& device, Staging& staging);
 void stage_more(const as_inverse_rope_quantise_params& host,

@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(kThreads)
   const int begin = static_cast<int>(blockIdx.x) * keys_per_block;
   const int end = min(len, begin + keys_per_block);
   if (begin >= end) return;
-  const int request = *at<std::int32_t>(p.request_of, t);
+  const int request = *at<std::int32_t>(p.token_to_req, t);
   const int heads = static_cast<int>(p.weights.shape[1]);
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int c = lane % 4;
@@ -236,7 +236,7 @@ cudaError_t launch_kernel(const Params& p, const Launch& launch) {
   for (std::int64_t first = 0; first < p.weights.shape[0]; first += kMaxTokens) {
     Params part = p;
     for (as_tensor* t :
-         {&part.q, &part.q_scale, &part.weights, &part.request_of, &part.lens, &part.logits}) {
+         {&part.q, &part.q_scale, &part.weights, &part.token_to_req, &part.lens, &part.logits}) {
       if (t->data == nullptr) continue;
       t->data =
           static_cast<unsigned char*>(t->data) + first * t->stride[0] * as_dtype_size(t->dtype);
@@ -270,7 +270,7 @@ __global__ void __launch_bounds__(kThreads) rounded_scores_kernel(Params p, Cach
   const std::int64_t t = blockIdx.y;
   const int entry = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
   if (entry >= *at<std::int32_t>(p.lens, t)) return;
-  const RowAddress key = key_row<fp4>(p, cache, *at<std::int32_t>(p.request_of, t), entry);
+  const RowAddress key = key_row<fp4>(p, cache, *at<std::int32_t>(p.token_to_req, t), entry);
   const int heads = static_cast<int>(p.weights.shape[1]);
   double sum = 0.0;
   for (int j = 0; j < heads; ++j) {
@@ -296,7 +296,7 @@ int launch_rounded(const Params& p, const Launch& launch) {
   for (std::int64_t first = 0; first < p.weights.shape[0]; first += kMostTokens) {
     Params part = p;
     for (as_tensor* t :
-         {&part.q, &part.q_scale, &part.weights, &part.request_of, &part.lens, &part.logits}) {
+         {&part.q, &part.q_scale, &part.weights, &part.token_to_req, &part.lens, &part.logits}) {
       if (t->data == nullptr) continue;
       t->data =
           static_cast<unsigned char*>(t->data) + first * t->stride[0] * as_dtype_size(t->dtype);

@@ -12,6 +12,7 @@
 #include "kernels/params/dense_params.h"
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/lane.h"
+#include "kernels/params/paged_params.h"
 #include "kernels/params/step_params.h"
 
 namespace attnscope::cuda {
@@ -46,6 +47,7 @@ struct Launch {
 std::size_t workspace_bytes(const as_sparse_attention_params& p, const Gpu& gpu);
 std::size_t workspace_bytes(const as_linear_params& p, const Gpu& gpu);
 std::size_t workspace_bytes(const as_grouped_linear_params& p, const Gpu& gpu);
+std::size_t workspace_bytes(const as_paged_attention_params& p, const Gpu& gpu);
 template <class Params>
 std::size_t workspace_bytes(const Params&, const Gpu&) {
   return 0;
@@ -76,5 +78,8 @@ int indexer_topk(const as_indexer_topk_params& p, const Launch& launch);
 int topk_to_slots(const as_topk_to_slots_params& p, const Launch& launch);
 
 int sample(const as_sample_params& p, const Launch& launch);
+
+int rope_kv_insert(const as_rope_kv_insert_params& p, const Launch& launch);
+int paged_attention(const as_paged_attention_params& p, const Launch& launch);
 
 }  // namespace attnscope::cuda

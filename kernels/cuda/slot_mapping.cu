@@ -19,7 +19,7 @@ __global__ void slot_mapping_kernel(as_slot_mapping_params p) {
   const std::int64_t t = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (t >= p.positions.shape[0]) return;
   const int groups = static_cast<int>(p.groups.shape[0]);
-  const int request = *at<std::int32_t>(p.request_of, t);
+  const int request = *at<std::int32_t>(p.token_to_req, t);
   const std::int64_t position = *at<std::int64_t>(p.positions, t);
   const bool padding = request < 0;
   for (int g = 0; g < groups; ++g) {

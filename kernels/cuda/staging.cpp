@@ -265,14 +265,14 @@ void Staging::rope(as_rope& rope, std::int64_t first, std::int64_t last) {
   as_tensor rows = host;
   rows.data = at<float>(host, first);
   rows.shape[0] = last + 1 - first;
-  unsigned char* device = take(static_cast<std::size_t>(rows.shape[0] * AS_ROPE_DIM * 4));
+  unsigned char* device = take(static_cast<std::size_t>(rows.shape[0] * rows.shape[1] * 4));
   if (device == nullptr) return;
   copy_tensor(rows, device, Way::kUp);
   // Addressed by position; rows before `first` are not there and not read.
   rope.table.data = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(device) -
-                                            static_cast<std::uintptr_t>(first * AS_ROPE_DIM * 4));
+                                            static_cast<std::uintptr_t>(first * rows.shape[1] * 4));
   rope.table.device = 1;
-  rope.table.stride[0] = AS_ROPE_DIM;
+  rope.table.stride[0] = rows.shape[1];
 }
 
 Result<void> Staging::finish() {

@@ -9,12 +9,12 @@ namespace {
 __global__ void swa_index_kernel(as_swa_index_params p) {
   const std::int64_t t = blockIdx.x;
   const std::int64_t group = blockIdx.y;
-  const int request = *at<std::int32_t>(p.request_of, t);
+  const int request = *at<std::int32_t>(p.token_to_req, t);
   std::int64_t start = 0;
   std::int64_t len = 0;
   if (request >= 0) {
-    const int first = *at<std::int32_t>(p.query_start, request);
-    const int query_len = *at<std::int32_t>(p.query_start, request + 1) - first;
+    const int first = *at<std::int32_t>(p.query_start_loc, request);
+    const int query_len = *at<std::int32_t>(p.query_start_loc, request + 1) - first;
     const std::int64_t position = *at<std::int32_t>(p.seq_lens, request) - query_len + (t - first);
     start = position - p.window + 1 > 0 ? position - p.window + 1 : 0;
     len = position + 1 - start;
@@ -37,7 +37,7 @@ __global__ void swa_index_kernel(as_swa_index_params p) {
 }  // namespace
 
 int swa_index(const as_swa_index_params& p, const Launch& launch) {
-  const std::int64_t tokens = p.request_of.shape[0];
+  const std::int64_t tokens = p.token_to_req.shape[0];
   if (tokens == 0 || p.tables.shape[0] == 0) return 0;
   const dim3 grid(static_cast<unsigned>(tokens), static_cast<unsigned>(p.tables.shape[0]));
   swa_index_kernel<<<grid, 128, 0, static_cast<cudaStream_t>(launch.stream)>>>(p);

@@ -9,7 +9,7 @@ namespace {
 __global__ void topk_to_slots_kernel(as_topk_to_slots_params p) {
   follow_kernel_before();
   const std::int64_t t = blockIdx.x;
-  const int request = *at<std::int32_t>(p.request_of, t);
+  const int request = *at<std::int32_t>(p.token_to_req, t);
   int valid = 0;
   for (std::int64_t k = threadIdx.x; k < p.indices.shape[1]; k += blockDim.x) {
     const int entry = *at<std::int32_t>(p.indices, t, k);

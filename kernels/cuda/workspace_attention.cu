@@ -14,7 +14,7 @@ as_sparse_attention_params as_cache_call(const as_workspace_attention_params& p)
   call.cache.addressing = AS_LOGICAL;
   call.cache.width = AS_HEAD_DIM;
   call.indices = p.indices;
-  call.lens = p.lens;
+  call.topk_length = p.topk_length;
   call.sinks = p.sinks;
   call.o = p.o;
   call.lse = p.lse;

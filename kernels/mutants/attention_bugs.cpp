@@ -80,9 +80,9 @@ std::int32_t lse_with_sink(const void* params, const as_call* call, as_error* er
 
 std::int32_t selection_ignored(const void* params, const as_call* call, as_error* error) {
   const auto spoil = [&](Params p) -> std::int32_t {
-    if (!present(p.extra_lens)) return AS_OK;
-    const std::vector<std::int32_t> none(static_cast<std::size_t>(p.extra_lens.shape[0]), 0);
-    p.extra_lens = make_tensor(none.data(), {p.extra_lens.shape[0]});
+    if (!present(p.extra_topk_length)) return AS_OK;
+    const std::vector<std::int32_t> none(static_cast<std::size_t>(p.extra_topk_length.shape[0]), 0);
+    p.extra_topk_length = make_tensor(none.data(), {p.extra_topk_length.shape[0]});
     return run_cpu(kOp, &p, call, error);
   };
   return spoil_after<Params>(kOp, params, call, error, spoil);
@@ -92,10 +92,10 @@ std::int32_t selection_ignored(const void* params, const as_call* call, as_error
 std::int32_t own_row_missed(const void* params, const as_call* call, as_error* error) {
   const auto spoil = [&](Params p) {
     std::vector<std::int32_t> lens;
-    for (std::int64_t t = 0; t < p.lens.shape[0]; ++t) {
-      lens.push_back(std::max(0, *at<std::int32_t>(p.lens, t) - 1));
+    for (std::int64_t t = 0; t < p.topk_length.shape[0]; ++t) {
+      lens.push_back(std::max(0, *at<std::int32_t>(p.topk_length, t) - 1));
     }
-    p.lens = make_tensor(lens.data(), {p.lens.shape[0]});
+    p.topk_length = make_tensor(lens.data(), {p.topk_length.shape[0]});
     return run_cpu(kOp, &p, call, error);
   };
   return spoil_after<Params>(kOp, params, call, error, spoil);
@@ -105,7 +105,8 @@ std::int32_t own_row_missed(const void* params, const as_call* call, as_error* e
 std::int32_t null_row_as_zero(const void* params, const as_call* call, as_error* error) {
   const auto spoil = [&](const Params& p) {
     for (std::int64_t t = 0; t < p.lse.shape[0]; ++t) {
-      const auto empty = static_cast<double>(p.indices.shape[1] - *at<std::int32_t>(p.lens, t));
+      const auto empty =
+          static_cast<double>(p.indices.shape[1] - *at<std::int32_t>(p.topk_length, t));
       for (std::int64_t h = 0; empty > 0 && h < p.lse.shape[1]; ++h) {
         float& lse = *at<float>(p.lse, t, h);
         if (std::isinf(lse)) continue;
@@ -127,7 +128,7 @@ std::int32_t null_row_as_zero(const void* params, const as_call* call, as_error*
 // Window and selected rows are attended apart and their outputs averaged.
 std::int32_t parts_averaged(const void* params, const as_call* call, as_error* error) {
   const auto spoil = [&](const Params& p) -> std::int32_t {
-    if (!present(p.extra_lens)) return AS_OK;
+    if (!present(p.extra_topk_length)) return AS_OK;
     const std::int64_t tokens = p.q.shape[0], heads = p.q.shape[1], dim = p.q.shape[2];
     const std::vector<std::int32_t> none(static_cast<std::size_t>(tokens), 0);
     const std::vector<float> no_sink(static_cast<std::size_t>(heads), -kInfinity);
@@ -137,7 +138,7 @@ std::int32_t parts_averaged(const void* params, const as_call* call, as_error* e
       outputs[part].resize(static_cast<std::size_t>(tokens * heads * dim));
       lses[part].resize(static_cast<std::size_t>(tokens * heads));
       Params half = p;
-      (part == 0 ? half.extra_lens : half.lens) = make_tensor(none.data(), {tokens});
+      (part == 0 ? half.extra_topk_length : half.topk_length) = make_tensor(none.data(), {tokens});
       half.sinks = make_tensor(no_sink.data(), {heads});
       half.o = make_tensor(outputs[part].data(), {tokens, heads, dim});
       half.lse = make_tensor(lses[part].data(), {tokens, heads});
@@ -184,7 +185,7 @@ std::int32_t with_window_rows(const void* params, const as_call* call, as_error*
                               const Fetch& fetch) {
   const auto spoil = [&](Params p) {
     const as_cache cache = p.cache;
-    const Gathered rows(cache, p.indices, p.lens,
+    const Gathered rows(cache, p.indices, p.topk_length,
                         [&](std::int64_t slot, std::uint8_t* payload, std::uint8_t* scales) {
                           fetch(cache, slot, payload, scales);
                         });
@@ -241,7 +242,7 @@ std::int32_t stale_row_read(const void* params, const as_call* call, as_error* e
     std::vector<std::int32_t> indices;
     for (std::int64_t t = 0; t < tokens; ++t) {
       const std::int32_t* list = at<std::int32_t>(p.indices, t);
-      const std::int32_t len = *at<std::int32_t>(p.lens, t);
+      const std::int32_t len = *at<std::int32_t>(p.topk_length, t);
       indices.insert(indices.end(), list, list + width);
       if (p.cache.addressing != AS_PAGED || len == 0) continue;
       const std::int32_t rows = p.cache.rows_per_block;

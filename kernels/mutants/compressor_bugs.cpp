@@ -95,12 +95,12 @@ class Windows {
     }
     rows_.assign(static_cast<std::size_t>(tokens_ * 2 * kRatio * width_), 0.0f);
     table_.assign(static_cast<std::size_t>(tokens_ * columns), 0);
-    request_of_.assign(static_cast<std::size_t>(tokens_), -1);
+    token_to_req_.assign(static_cast<std::size_t>(tokens_), -1);
     for (std::int64_t t = 0; t < tokens_; ++t) {
       if (!emits(t)) continue;
       const std::int64_t first = *at<std::int64_t>(p.positions, t) + 1 - kRatio;
-      const std::int64_t request = *at<std::int32_t>(p.request_of, t);
-      request_of_[static_cast<std::size_t>(t)] = static_cast<std::int32_t>(t);
+      const std::int64_t request = *at<std::int32_t>(p.token_to_req, t);
+      token_to_req_[static_cast<std::size_t>(t)] = static_cast<std::int32_t>(t);
       std::int32_t* own = table_.data() + t * columns + first / kRatio;
       own[0] = static_cast<std::int32_t>(2 * t + 1);
       if (first > 0) own[-1] = static_cast<std::int32_t>(2 * t);
@@ -120,7 +120,7 @@ class Windows {
     p.state.rows_per_block = static_cast<std::int32_t>(kRatio);
     p.state.data = make_tensor(reinterpret_cast<std::uint8_t*>(rows_.data()), {2 * tokens_, page});
     p.table = make_tensor(table_.data(), {tokens_, columns});
-    p.request_of = make_tensor(request_of_.data(), {tokens_});
+    p.token_to_req = make_tensor(token_to_req_.data(), {tokens_});
   }
 
   bool emits(std::int64_t t) const { return *at<std::int64_t>(p.slots, t) >= 0; }
@@ -136,7 +136,7 @@ class Windows {
  private:
   std::int64_t tokens_ = 0, width_ = 0;
   std::vector<float> rows_;
-  std::vector<std::int32_t> table_, request_of_;
+  std::vector<std::int32_t> table_, token_to_req_;
 };
 
 // The right op again over changed windows: change(row, i) for every row of an entry's window.

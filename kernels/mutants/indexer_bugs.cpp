@@ -19,11 +19,11 @@ using TopK = as_indexer_topk_params;
 using Slots = as_topk_to_slots_params;
 
 // Rows of `table`, each request's number doubled (modulo their count); padding stays.
-std::vector<std::int32_t> rebased_twice(const as_tensor& request_of, const as_tensor& table) {
+std::vector<std::int32_t> rebased_twice(const as_tensor& token_to_req, const as_tensor& table) {
   std::vector<std::int32_t> out;
   const auto requests = static_cast<std::int32_t>(table.shape[0]);
-  for (std::int64_t t = 0; t < request_of.shape[0]; ++t) {
-    const std::int32_t request = *at<std::int32_t>(request_of, t);
+  for (std::int64_t t = 0; t < token_to_req.shape[0]; ++t) {
+    const std::int32_t request = *at<std::int32_t>(token_to_req, t);
     out.push_back(request < 0 ? request : 2 * request % requests);
   }
   return out;
@@ -95,7 +95,7 @@ std::int32_t with_scores(const void* params, const as_call* call, as_error* erro
         cpu::decode_row(record, AS_INDEX_DIM, at<unsigned char>(p.q, t, j), scales,
                         queries.data() + j * AS_INDEX_DIM);
       }
-      const std::int32_t request = *at<std::int32_t>(p.request_of, t);
+      const std::int32_t request = *at<std::int32_t>(p.token_to_req, t);
       const std::int64_t rows = p.cache.rows_per_block;
       for (std::int64_t c = 0; c < *at<std::int32_t>(p.lens, t); ++c) {
         const std::int64_t slot =
@@ -141,8 +141,8 @@ std::int32_t best_head_alone(const void* params, const as_call* call, as_error* 
 
 std::int32_t keys_rebased_twice(const void* params, const as_call* call, as_error* error) {
   const auto spoil = [&](Logits p) {
-    std::vector<std::int32_t> request_of = rebased_twice(p.request_of, p.table);
-    p.request_of = make_tensor(request_of.data(), {p.request_of.shape[0]});
+    std::vector<std::int32_t> token_to_req = rebased_twice(p.token_to_req, p.table);
+    p.token_to_req = make_tensor(token_to_req.data(), {p.token_to_req.shape[0]});
     return run_cpu(AS_OP_INDEXER_LOGITS, &p, call, error);
   };
   return spoil_after<Logits>(AS_OP_INDEXER_LOGITS, params, call, error, spoil);
@@ -158,7 +158,7 @@ std::int32_t key_page_interleaved(const void* params, const as_call* call, as_er
     for (std::int64_t t = 0; t < tokens; ++t) {
       for (std::int64_t c = 0; c < *at<std::int32_t>(p.lens, t); ++c) {
         const std::int32_t block =
-            *at<std::int32_t>(p.table, *at<std::int32_t>(p.request_of, t), c / rows);
+            *at<std::int32_t>(p.table, *at<std::int32_t>(p.token_to_req, t), c / rows);
         slots[static_cast<std::size_t>(t * width + c)] =
             static_cast<std::int32_t>(block * rows + c % rows);
       }
@@ -167,15 +167,15 @@ std::int32_t key_page_interleaved(const void* params, const as_call* call, as_er
                         [&](std::int64_t slot, std::uint8_t* payload, std::uint8_t* scales) {
                           fetch_interleaved(p.cache, slot, payload, scales);
                         });
-    std::vector<std::int32_t> table, request_of;
+    std::vector<std::int32_t> table, token_to_req;
     for (std::int64_t t = 0; t < tokens; ++t) {
       const std::int32_t first = width > 0 ? *at<std::int32_t>(keys.indices(), t) : 0;
       table.push_back(std::max(0, first));
-      request_of.push_back(static_cast<std::int32_t>(t));
+      token_to_req.push_back(static_cast<std::int32_t>(t));
     }
     p.cache = keys.cache();
     p.table = make_tensor(table.data(), {tokens, 1});
-    p.request_of = make_tensor(request_of.data(), {tokens});
+    p.token_to_req = make_tensor(token_to_req.data(), {tokens});
     return run_cpu(AS_OP_INDEXER_LOGITS, &p, call, error);
   };
   return spoil_after<Logits>(AS_OP_INDEXER_LOGITS, params, call, error, spoil);
@@ -246,8 +246,8 @@ std::int32_t topk_entry_twice(const void* params, const as_call* call, as_error*
 
 std::int32_t topk_rebased_twice(const void* params, const as_call* call, as_error* error) {
   const auto spoil = [&](Slots p) {
-    std::vector<std::int32_t> request_of = rebased_twice(p.request_of, p.table);
-    p.request_of = make_tensor(request_of.data(), {p.request_of.shape[0]});
+    std::vector<std::int32_t> token_to_req = rebased_twice(p.token_to_req, p.table);
+    p.token_to_req = make_tensor(token_to_req.data(), {p.token_to_req.shape[0]});
     return run_cpu(AS_OP_TOPK_TO_SLOTS, &p, call, error);
   };
   return spoil_after<Slots>(AS_OP_TOPK_TO_SLOTS, params, call, error, spoil);
@@ -258,7 +258,7 @@ std::int32_t topk_length_from_count(const void* params, const as_call* call, as_
     const std::int64_t tokens = p.lens.shape[0];
     for (std::int64_t t = tokens - 2; t >= 0; --t) {
       const bool together =
-          *at<std::int32_t>(p.request_of, t) == *at<std::int32_t>(p.request_of, t + 1);
+          *at<std::int32_t>(p.token_to_req, t) == *at<std::int32_t>(p.token_to_req, t + 1);
       if (together) *at<std::int32_t>(p.lens, t) = *at<std::int32_t>(p.lens, t + 1);
     }
     return AS_OK;

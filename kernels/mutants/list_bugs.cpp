@@ -12,17 +12,17 @@ namespace {
 std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 // Index of the last token of t's request in the step.
-std::int64_t last_token(const as_tensor& request_of, std::int64_t t) {
-  const std::int32_t request = *at<std::int32_t>(request_of, t);
-  while (t + 1 < request_of.shape[0] && *at<std::int32_t>(request_of, t + 1) == request) ++t;
+std::int64_t last_token(const as_tensor& token_to_req, std::int64_t t) {
+  const std::int32_t request = *at<std::int32_t>(token_to_req, t);
+  while (t + 1 < token_to_req.shape[0] && *at<std::int32_t>(token_to_req, t + 1) == request) ++t;
   return t;
 }
 
 // The request that a base added twice leads to.
-std::vector<std::int32_t> rebased_twice(const as_tensor& request_of, std::int64_t requests) {
+std::vector<std::int32_t> rebased_twice(const as_tensor& token_to_req, std::int64_t requests) {
   std::vector<std::int32_t> rebased;
-  for (std::int64_t t = 0; t < request_of.shape[0]; ++t) {
-    const std::int32_t request = *at<std::int32_t>(request_of, t);
+  for (std::int64_t t = 0; t < token_to_req.shape[0]; ++t) {
+    const std::int32_t request = *at<std::int32_t>(token_to_req, t);
     rebased.push_back(request < 0 ? request : static_cast<std::int32_t>(2 * request % requests));
   }
   return rebased;
@@ -33,8 +33,8 @@ std::vector<std::int32_t> rebased_twice(const as_tensor& request_of, std::int64_
 std::int32_t slot_rebased_twice(const void* params, const as_call* call, as_error* error) {
   using Params = as_slot_mapping_params;
   const auto spoil = [&](Params p) {
-    const auto rebased = rebased_twice(p.request_of, p.tables.shape[1]);
-    p.request_of = make_tensor(rebased.data(), {p.request_of.shape[0]});
+    const auto rebased = rebased_twice(p.token_to_req, p.tables.shape[1]);
+    p.token_to_req = make_tensor(rebased.data(), {p.token_to_req.shape[0]});
     return run_cpu(AS_OP_SLOT_MAPPING, &p, call, error);
   };
   return spoil_after<Params>(AS_OP_SLOT_MAPPING, params, call, error, spoil);
@@ -70,7 +70,7 @@ std::int32_t entry_visible_early(const void* params, const as_call* call, as_err
   using Params = as_slot_mapping_params;
   const auto spoil = [&](const Params& p) {
     for (std::int64_t t = 0; present(p.c4_lens) && t < p.c4_lens.shape[0]; ++t) {
-      if (*at<std::int32_t>(p.request_of, t) < 0) continue;
+      if (*at<std::int32_t>(p.token_to_req, t) < 0) continue;
       const std::int64_t position = *at<std::int64_t>(p.positions, t);
       // Not before the entry's own request has its first one: there is no block to read.
       if (position > 4)
@@ -105,8 +105,8 @@ std::int32_t window_rebased_twice(const void* params, const as_call* call, as_er
   const auto spoil = [&](const Params& p) {
     // The lists of the other request's last token, as long as its own.
     const std::int64_t requests = p.tables.shape[1];
-    for (std::int64_t t = 0; t < p.request_of.shape[0]; ++t) {
-      const std::int32_t request = *at<std::int32_t>(p.request_of, t);
+    for (std::int64_t t = 0; t < p.token_to_req.shape[0]; ++t) {
+      const std::int32_t request = *at<std::int32_t>(p.token_to_req, t);
       if (request <= 0) continue;
       const std::int64_t other = 2 * request % requests;
       for (std::int64_t s = 0; s < p.indices.shape[0]; ++s) {
@@ -127,9 +127,9 @@ std::int32_t window_rebased_twice(const void* params, const as_call* call, as_er
 std::int32_t window_not_causal(const void* params, const as_call* call, as_error* error) {
   using Params = as_swa_index_params;
   const auto spoil = [&](const Params& p) {
-    for (std::int64_t t = 0; t < p.request_of.shape[0]; ++t) {
-      if (*at<std::int32_t>(p.request_of, t) < 0) continue;
-      const std::int64_t last = last_token(p.request_of, t);
+    for (std::int64_t t = 0; t < p.token_to_req.shape[0]; ++t) {
+      if (*at<std::int32_t>(p.token_to_req, t) < 0) continue;
+      const std::int64_t last = last_token(p.token_to_req, t);
       *at<std::int32_t>(p.lens, t) = *at<std::int32_t>(p.lens, last);
       for (std::int64_t s = 0; s < p.indices.shape[0]; ++s) {
         std::copy_n(at<std::int32_t>(p.indices, s, last), p.indices.shape[2],
@@ -147,7 +147,7 @@ std::int32_t window_null_as_slot(const void* params, const as_call* call, as_err
   const auto spoil = [&](const Params& p) {
     const auto width = static_cast<std::int32_t>(p.indices.shape[2]);
     for (std::int64_t t = 0; t < p.lens.shape[0]; ++t) {
-      if (*at<std::int32_t>(p.request_of, t) < 0) continue;
+      if (*at<std::int32_t>(p.token_to_req, t) < 0) continue;
       *at<std::int32_t>(p.lens, t) = width;
       for (std::int64_t s = 0; s < p.indices.shape[0]; ++s) {
         std::int32_t* list = at<std::int32_t>(p.indices, s, t);
@@ -178,7 +178,7 @@ std::int32_t c128_not_causal(const void* params, const as_call* call, as_error* 
   using Params = as_c128_index_params;
   const auto spoil = [&](const Params& p) {
     for (std::int64_t t = 0; t < p.lens.shape[0]; ++t) {
-      const std::int64_t last = last_token(p.request_of, t);
+      const std::int64_t last = last_token(p.token_to_req, t);
       *at<std::int32_t>(p.lens, t) = *at<std::int32_t>(p.lens, last);
       std::copy_n(at<std::int32_t>(p.indices, last), p.indices.shape[1],
                   at<std::int32_t>(p.indices, t));

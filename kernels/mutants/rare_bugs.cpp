@@ -50,10 +50,10 @@ std::int32_t softmax_from_zero(const void* params, const as_call* call, as_error
 
 std::int32_t extra_lens_ignored(const void* params, const as_call* call, as_error* error) {
   const auto spoil = [&](Attention p) -> std::int32_t {
-    if (!present(p.extra_lens)) return AS_OK;
-    const std::vector<std::int32_t> lens(static_cast<std::size_t>(p.extra_lens.shape[0]),
+    if (!present(p.extra_topk_length)) return AS_OK;
+    const std::vector<std::int32_t> lens(static_cast<std::size_t>(p.extra_topk_length.shape[0]),
                                          static_cast<std::int32_t>(p.extra_indices.shape[1]));
-    p.extra_lens = make_tensor(lens.data(), {p.extra_lens.shape[0]});
+    p.extra_topk_length = make_tensor(lens.data(), {p.extra_topk_length.shape[0]});
     return run_cpu(AS_OP_SPARSE_ATTENTION, &p, call, error);
   };
   return spoil_after<Attention>(AS_OP_SPARSE_ATTENTION, params, call, error, spoil);
@@ -80,11 +80,11 @@ std::int32_t with_all_rows(const void* params, const as_call* call, as_error* er
       };
     };
     const as_cache window = p.cache, entries = p.extra_cache;
-    const Gathered rows(window, p.indices, p.lens, of(window));
+    const Gathered rows(window, p.indices, p.topk_length, of(window));
     p.cache = rows.cache();
     p.indices = rows.indices();
     if (!present(p.extra_indices)) return run_cpu(AS_OP_SPARSE_ATTENTION, &p, call, error);
-    const Gathered extra(entries, p.extra_indices, p.extra_lens, of(entries));
+    const Gathered extra(entries, p.extra_indices, p.extra_topk_length, of(entries));
     p.extra_cache = extra.cache();
     p.extra_indices = extra.indices();
     return run_cpu(AS_OP_SPARSE_ATTENTION, &p, call, error);
@@ -176,7 +176,7 @@ std::int32_t topk_not_padded(const void* params, const as_call* call, as_error* 
   const bool list = p.indices.rank == 2 && p.indices.dtype == AS_I32 && p.indices.data != nullptr;
   const std::vector<std::int32_t> before = list ? copy_of(p.indices) : std::vector<std::int32_t>();
   const std::int32_t status = run_cpu(AS_OP_INDEXER_TOPK, params, call, error);
-  for (std::int64_t i = 0; status == AS_OK && i < as_tensor_numel(&p.indices); ++i) {
+  for (std::int64_t i = 0; list && status == AS_OK && i < as_tensor_numel(&p.indices); ++i) {
     std::int32_t& entry = static_cast<std::int32_t*>(p.indices.data)[i];
     if (entry < 0) entry = before[static_cast<std::size_t>(i)];
   }
@@ -207,7 +207,7 @@ std::int32_t chunk_at_3_pools_older(const void* params, const as_call* call, as_
   const auto spoil = [&](Params p) -> std::int32_t {
     if (p.ratio != 4 || p.rows_given != 0) return AS_OK;
     const std::int64_t tokens = p.slots.shape[0];
-    const auto request = [&](std::int64_t t) { return *at<std::int32_t>(p.request_of, t); };
+    const auto request = [&](std::int64_t t) { return *at<std::int32_t>(p.token_to_req, t); };
     std::vector<std::int64_t> slots(static_cast<std::size_t>(tokens), -1), positions;
     bool any = false;
     for (std::int64_t t = 0; t < tokens; ++t) {

@@ -43,22 +43,22 @@ typedef struct as_q_rope_kv_insert_params {
 /* sparse_attention: token t, head h, over the window rows and (C4A, C128A) the extra rows:
  *   l_i = scale * q . kv_i;  o = sum e^l_i kv_i / (sum e^l_i + e^sink_h);  K and V are one row.
  *   lse = ln sum e^l_i over real entries, WITHOUT the sink.
- * Entry k of a list is valid iff k < lens[t] and index >= 0; nothing else is ever read.
+ * Entry k of a list is valid iff k < topk_length[t] and index >= 0; nothing else is ever read.
  * No valid entry: o = 0, lse = +inf. sink -inf: no effect; +inf: o = 0. NaN in unused rows never
  * leaks. Output is rounded to bf16 once. Decode and prefill rows are the same op. */
 typedef struct as_sparse_attention_params {
   as_params_head head;
-  as_tensor q;             /* in  bf16 [T,H,D] */
-  as_cache cache;          /* in  latent rows, SWA */
-  as_tensor indices;       /* in  i32 [T,W] slots */
-  as_tensor lens;          /* in  i32 [T] */
-  as_cache extra_cache;    /* in  latent rows, compressed; record NONE when absent */
-  as_tensor extra_indices; /* in  i32 [T,K] slots, optional */
-  as_tensor extra_lens;    /* in  i32 [T], optional */
-  as_tensor sinks;         /* in  f32 [H] */
-  as_tensor o;             /* out bf16 [T,H,D] */
-  as_tensor lse;           /* out f32 [T,H] */
-  double scale;            /* D^-0.5 */
+  as_tensor q;                 /* in  bf16 [T,H,D] */
+  as_cache cache;              /* in  latent rows, SWA */
+  as_tensor indices;           /* in  i32 [T,W] slots */
+  as_tensor topk_length;       /* in  i32 [T] */
+  as_cache extra_cache;        /* in  latent rows, compressed; record NONE when absent */
+  as_tensor extra_indices;     /* in  i32 [T,K] slots, optional */
+  as_tensor extra_topk_length; /* in  i32 [T], optional */
+  as_tensor sinks;             /* in  f32 [H] */
+  as_tensor o;                 /* out bf16 [T,H,D] */
+  as_tensor lse;               /* out f32 [T,H] */
+  double scale;                /* D^-0.5 */
 } as_sparse_attention_params;
 
 /* inverse_rope: rotates dims D-64.. of every head by -t * f_i; fp32 inside, one rounding to bf16;

@@ -5,27 +5,33 @@
 #include "kernels/params/helper_params.h"
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/op_table.h"
+#include "kernels/params/paged_params.h"
 
 #define AT(S, field) offsetof(S, field)
 #define WRITES_SLOTS(S, cache, slots, role, nth) \
-  { AT(S, cache), AS_TAP_OUT, AS_BY_SLOTS, AT(S, slots), 0, 0, 0, 0, 0, 0, 0, role, nth }
+  { AT(S, cache), AS_TAP_OUT, AS_BY_SLOTS, AT(S, slots), 0, 0, 0, 0, 0, 0, 0, role, nth, 0 }
 #define READS_SLOTS(S, cache, slots, role, nth) \
-  { AT(S, cache), AS_TAP_IN, AS_BY_SLOTS, AT(S, slots), 0, 0, 0, 0, 0, 0, 0, role, nth }
+  { AT(S, cache), AS_TAP_IN, AS_BY_SLOTS, AT(S, slots), 0, 0, 0, 0, 0, 0, 0, role, nth, 0 }
 #define READS_LIST(S, cache, list, lens, role, nth) \
-  { AT(S, cache), AS_TAP_IN, AS_BY_LIST, AT(S, list), AT(S, lens), 0, 0, 0, 0, 0, 0, role, nth }
-#define READS_TABLE(S, cache, table, lens, request_of, role, nth)                                \
-  {                                                                                              \
-    AT(S, cache), AS_TAP_IN, AS_BY_TABLE, AT(S, table), AT(S, lens), AT(S, request_of), 0, 0, 0, \
-        0, 0, role, nth                                                                          \
+  { AT(S, cache), AS_TAP_IN, AS_BY_LIST, AT(S, list), AT(S, lens), 0, 0, 0, 0, 0, 0, role, nth, 0 }
+#define READS_TABLE(S, cache, table, lens, token_to_req, role, nth)                                \
+  {                                                                                                \
+    AT(S, cache), AS_TAP_IN, AS_BY_TABLE, AT(S, table), AT(S, lens), AT(S, token_to_req), 0, 0, 0, \
+        0, 0, role, nth, 0                                                                         \
+  }
+#define READS_CONTEXT(S, cache, role)                                                           \
+  {                                                                                             \
+    AT(S, cache), AS_TAP_IN, AS_BY_CONTEXT, AT(S, table), AT(S, seq_lens), AT(S, token_to_req), \
+        AT(S, positions), 0, AT(S, window), 0, 0, role, 0, AT(S, causal)                        \
   }
 /* Entries of ratio 4 overlap: each pools the state rows of the one before it, too. */
-#define READS_STATES(nth)                                                                   \
-  {                                                                                         \
-    AT(as_compress_insert_params, state), AS_TAP_IN, AS_BY_WINDOW,                          \
-        AT(as_compress_insert_params, table), 0, AT(as_compress_insert_params, request_of), \
-        AT(as_compress_insert_params, positions), AT(as_compress_insert_params, slots),     \
-        AT(as_compress_insert_params, ratio), 4, AT(as_compress_insert_params, rows_given), \
-        AS_CACHE_STATE, nth                                                                 \
+#define READS_STATES(nth)                                                                     \
+  {                                                                                           \
+    AT(as_compress_insert_params, state), AS_TAP_IN, AS_BY_WINDOW,                            \
+        AT(as_compress_insert_params, table), 0, AT(as_compress_insert_params, token_to_req), \
+        AT(as_compress_insert_params, positions), AT(as_compress_insert_params, slots),       \
+        AT(as_compress_insert_params, ratio), 4, AT(as_compress_insert_params, rows_given),   \
+        AS_CACHE_STATE, nth, 0                                                                \
   }
 
 static const as_cache_access kInsertAccess[] = {
@@ -51,12 +57,23 @@ static const as_cache_access kIndexCompressAccess[] = {
 };
 
 static const as_cache_access kLogitsAccess[] = {
-    READS_TABLE(as_indexer_logits_params, cache, table, lens, request_of, AS_CACHE_INDEX, 0),
+    READS_TABLE(as_indexer_logits_params, cache, table, lens, token_to_req, AS_CACHE_INDEX, 0),
 };
 
 static const as_cache_access kAttentionAccess[] = {
-    READS_LIST(as_sparse_attention_params, cache, indices, lens, AS_CACHE_KV, 0),
-    READS_LIST(as_sparse_attention_params, extra_cache, extra_indices, extra_lens, AS_CACHE_KV, 1),
+    READS_LIST(as_sparse_attention_params, cache, indices, topk_length, AS_CACHE_KV, 0),
+    READS_LIST(as_sparse_attention_params, extra_cache, extra_indices, extra_topk_length,
+               AS_CACHE_KV, 1),
+};
+
+static const as_cache_access kRopeKvAccess[] = {
+    WRITES_SLOTS(as_rope_kv_insert_params, k_cache, slots, AS_CACHE_K, 0),
+    WRITES_SLOTS(as_rope_kv_insert_params, v_cache, slots, AS_CACHE_V, 0),
+};
+
+static const as_cache_access kPagedAccess[] = {
+    READS_CONTEXT(as_paged_attention_params, k_cache, AS_CACHE_K),
+    READS_CONTEXT(as_paged_attention_params, v_cache, AS_CACHE_V),
 };
 
 static const as_cache_access kGatherAccess[] = {
@@ -78,6 +95,8 @@ static const struct {
     ACCESSES(AS_OP_INDEXER_COMPRESS_INSERT, kIndexCompressAccess),
     ACCESSES(AS_OP_INDEXER_LOGITS, kLogitsAccess),
     ACCESSES(AS_OP_SPARSE_ATTENTION, kAttentionAccess),
+    ACCESSES(AS_OP_ROPE_KV_INSERT, kRopeKvAccess),
+    ACCESSES(AS_OP_PAGED_ATTENTION, kPagedAccess),
     ACCESSES(AS_OP_GATHER_ROWS, kGatherAccess),
 };
 

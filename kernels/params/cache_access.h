@@ -18,10 +18,13 @@ extern "C" {
  * Row p of request r lies, by a block table, in slot
  * table[r][p / rows_per_block] * rows_per_block + p % rows_per_block. */
 typedef enum as_rows_by {
-  AS_BY_SLOTS = 0, /* i64 [T]: the slot of token t, negative = none */
-  AS_BY_LIST = 1,  /* i32 [T,K]: slots; of token t the first lens[t], negative = none */
-  AS_BY_TABLE = 2, /* i32 [R,C]: token t sees rows 0 .. lens[t] - 1 of its request */
-  AS_BY_WINDOW = 3 /* i32 [R,C]: token t at position p sees rows p - window + 1 .. p */
+  AS_BY_SLOTS = 0,  /* i64 [T]: the slot of token t, negative = none */
+  AS_BY_LIST = 1,   /* i32 [T,K]: slots; of token t the first lens[t], negative = none */
+  AS_BY_TABLE = 2,  /* i32 [R,C]: token t sees rows 0 .. lens[t] - 1 of its request */
+  AS_BY_WINDOW = 3, /* i32 [R,C]: token t at position p sees rows p - window + 1 .. p */
+  /* i32 [R,C]: token t at position p of request r sees the rows of its request below lens[r]; where
+   * `causal` is not 0, none behind p; where `window` is above 0, none before p - window + 1 */
+  AS_BY_CONTEXT = 4
 } as_rows_by;
 
 /* What a cache of a layer is for. */
@@ -37,19 +40,20 @@ typedef enum as_cache_role {
 
 /* Offsets are those of the params struct; 0 = the access has no such field. */
 typedef struct as_cache_access {
-  uint16_t cache;      /* as_cache, a tap of the op table */
-  uint8_t direction;   /* as_tap_direction: AS_TAP_IN reads, AS_TAP_OUT writes */
-  uint8_t by;          /* as_rows_by */
-  uint16_t rows;       /* as_tensor: slots, list or block table */
-  uint16_t lens;       /* list, table: as_tensor i32 [T] */
-  uint16_t request_of; /* table, window: as_tensor i32 [T] row of the table, negative = padding */
-  uint16_t positions;  /* window: as_tensor i64 [T] */
-  uint16_t only;       /* window: as_tensor i64 [T]; tokens where it is negative see nothing */
-  uint16_t window;     /* window: int32_t */
-  uint16_t twice_at;   /* window: a number, not an offset; a window of it is twice as long */
-  uint16_t unless;     /* int32_t; where it is not 0, no row is touched */
-  uint8_t role;        /* as_cache_role */
-  uint8_t nth;         /* which of the layer's caches of this role, in order of registration */
+  uint16_t cache;        /* as_cache, a tap of the op table */
+  uint8_t direction;     /* as_tap_direction: AS_TAP_IN reads, AS_TAP_OUT writes */
+  uint8_t by;            /* as_rows_by */
+  uint16_t rows;         /* as_tensor: slots, list or block table */
+  uint16_t lens;         /* list, table: as_tensor i32 [T]; context: i32 [R] */
+  uint16_t token_to_req; /* by a block table: as_tensor i32 [T] row of it, negative = padding */
+  uint16_t positions;    /* window, context: as_tensor i64 [T] */
+  uint16_t only;         /* window: as_tensor i64 [T]; tokens where it is negative see nothing */
+  uint16_t window;       /* window, context: int32_t */
+  uint16_t twice_at;     /* window: a number, not an offset; a window of it is twice as long */
+  uint16_t unless;       /* int32_t; where it is not 0, no row is touched */
+  uint8_t role;          /* as_cache_role */
+  uint8_t nth;           /* which of the layer's caches of this role, in order of registration */
+  uint16_t causal;       /* context: int32_t */
 } as_cache_access;
 
 /* The accesses of an op, in the order of its taps; NULL and *count 0 where it has no

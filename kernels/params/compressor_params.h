@@ -41,15 +41,15 @@ typedef struct as_compressor_state_params {
  * (numeric_rules.h). rows_given: row is an input, only quantise-and-insert runs. */
 typedef struct as_compress_insert_params {
   as_params_head head;
-  as_cache state;       /* in  state rows */
-  as_tensor table;      /* in  i32 [R,C] table of the state's group */
-  as_tensor request_of; /* in  i32 [T] */
-  as_tensor positions;  /* in  i64 [T] */
-  as_tensor slots;      /* in  i64 [T] compressed slots, -1 = emits nothing */
-  as_tensor weight;     /* in  bf16 [d] */
-  as_rope rope;         /* in  the layer's rotary embedding */
-  as_tensor row;        /* out bf16 [T,d], optional */
-  as_cache cache;       /* out compressed rows */
+  as_cache state;         /* in  state rows */
+  as_tensor table;        /* in  i32 [R,C] table of the state's group */
+  as_tensor token_to_req; /* in  i32 [T] */
+  as_tensor positions;    /* in  i64 [T] */
+  as_tensor slots;        /* in  i64 [T] compressed slots, -1 = emits nothing */
+  as_tensor weight;       /* in  bf16 [d] */
+  as_rope rope;           /* in  the layer's rotary embedding */
+  as_tensor row;          /* out bf16 [T,d], optional */
+  as_cache cache;         /* out compressed rows */
   double eps;
   int32_t ratio;
   int32_t hadamard; /* as_hadamard */

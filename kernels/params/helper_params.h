@@ -56,13 +56,13 @@ typedef struct as_copy_blocks_params {
  * one list a token. Sink, lengths, -1 and empty lists as in sparse_attention. */
 typedef struct as_workspace_attention_params {
   as_params_head head;
-  as_tensor q;       /* in  bf16 [T,H,D] */
-  as_tensor rows;    /* in  bf16 [N,D] keys and values */
-  as_tensor indices; /* in  i32 [T,K] row numbers */
-  as_tensor lens;    /* in  i32 [T] */
-  as_tensor sinks;   /* in  f32 [H] */
-  as_tensor o;       /* out bf16 [T,H,D] */
-  as_tensor lse;     /* out f32 [T,H] */
+  as_tensor q;           /* in  bf16 [T,H,D] */
+  as_tensor rows;        /* in  bf16 [N,D] keys and values */
+  as_tensor indices;     /* in  i32 [T,K] row numbers */
+  as_tensor topk_length; /* in  i32 [T] */
+  as_tensor sinks;       /* in  f32 [H] */
+  as_tensor o;           /* out bf16 [T,H,D] */
+  as_tensor lse;         /* out f32 [T,H] */
   double scale;
 } as_workspace_attention_params;
 

@@ -46,14 +46,14 @@ typedef struct as_indexer_q_params {
  * bf16, b(sum_j b(relu(b(q_j . k_c)) * b(weights_j))); logits are fp32 all the same. */
 typedef struct as_indexer_logits_params {
   as_params_head head;
-  as_tensor q;          /* in  u8 [T,J,128 or 64] */
-  as_tensor q_scale;    /* in  u8 [T,J,4], MXFP4 only */
-  as_tensor weights;    /* in  f32 [T,J] */
-  as_cache cache;       /* in  index keys */
-  as_tensor table;      /* in  i32 [R,C] MLA group */
-  as_tensor request_of; /* in  i32 [T] */
-  as_tensor lens;       /* in  i32 [T] */
-  as_tensor logits;     /* out f32 [T,N], N >= max lens */
+  as_tensor q;            /* in  u8 [T,J,128 or 64] */
+  as_tensor q_scale;      /* in  u8 [T,J,4], MXFP4 only */
+  as_tensor weights;      /* in  f32 [T,J] */
+  as_cache cache;         /* in  index keys */
+  as_tensor table;        /* in  i32 [R,C] MLA group */
+  as_tensor token_to_req; /* in  i32 [T] */
+  as_tensor lens;         /* in  i32 [T] */
+  as_tensor logits;       /* out f32 [T,N], N >= max lens */
 } as_indexer_logits_params;
 
 /* indexer_topk: the min(K, lens[t]) best entries of a row, written in ascending order of entry,
@@ -71,7 +71,7 @@ typedef struct as_topk_to_slots_params {
   as_params_head head;
   as_tensor indices;      /* in  i32 [T,K] */
   as_tensor table;        /* in  i32 [R,C] MLA group */
-  as_tensor request_of;   /* in  i32 [T] */
+  as_tensor token_to_req; /* in  i32 [T] */
   as_tensor slots;        /* out i32 [T,K] */
   as_tensor lens;         /* out i32 [T] */
   int32_t rows_per_block; /* block_size / 4 */

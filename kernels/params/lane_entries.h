@@ -35,7 +35,9 @@
   ENTRY(AS_OP_RESIDUAL, as_residual_params, residual) \
   ENTRY(AS_OP_FINAL_NORM, as_rms_norm_params, rms_norm) \
   ENTRY(AS_OP_LM_HEAD, as_linear_params, linear) \
-  ENTRY(AS_OP_SAMPLE, as_sample_params, sample)
+  ENTRY(AS_OP_SAMPLE, as_sample_params, sample) \
+  ENTRY(AS_OP_ROPE_KV_INSERT, as_rope_kv_insert_params, rope_kv_insert) \
+  ENTRY(AS_OP_PAGED_ATTENTION, as_paged_attention_params, paged_attention)
 
 #define AS_FOR_EACH_HELPER(ENTRY) \
   ENTRY(AS_OP_MERGE_STATES, as_merge_states_params, merge_states) \

@@ -43,7 +43,10 @@ typedef enum as_op_id {
   AS_OP_FINAL_NORM = 27,
   AS_OP_LM_HEAD = 28,
   AS_OP_SAMPLE = 29,
-  AS_OP_COUNT = 30, /* ids below it have a place in a step */
+  /* layers of dense attention */
+  AS_OP_ROPE_KV_INSERT = 30,
+  AS_OP_PAGED_ATTENTION = 31,
+  AS_OP_COUNT = 32, /* ids below it have a place in a step */
   /* helper ops: what serving code needs around the others, called on their own */
   AS_OP_MERGE_STATES = 1000,
   AS_OP_GATHER_ROWS = 1001,

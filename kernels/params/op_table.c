@@ -7,6 +7,7 @@
 #include "kernels/params/dense_params.h"
 #include "kernels/params/helper_params.h"
 #include "kernels/params/indexer_params.h"
+#include "kernels/params/paged_params.h"
 #include "kernels/params/step_params.h"
 #include "kernels/params/tap_macros.h"
 
@@ -38,13 +39,13 @@ static const as_tap_info kSchedule[] = {
     IN(as_schedule_params, lost_to, "R", "i32"),
     IN(as_schedule_params, matching, "R", "i32"),
     OUT(as_schedule_params, num_computed, "R", "i32", "exact"),
-    OUT(as_schedule_params, scheduled, "R", "i32", "exact"),
+    OUT(as_schedule_params, num_scheduled_tokens, "R", "i32", "exact"),
 };
 
 static const as_tap_info kBlockTables[] = {
     IN(as_block_tables_params, groups, "G,2", "i32"),
     IN(as_block_tables_params, num_computed, "R", "i32"),
-    IN(as_block_tables_params, scheduled, "R", "i32"),
+    IN(as_block_tables_params, num_scheduled_tokens, "R", "i32"),
     IN(as_block_tables_params, joins, "R", "i32"),
     IN(as_block_tables_params, blocks, "G,R,C", "i32"),
     IN(as_block_tables_params, tables_before, "G,R,C", "i32"),
@@ -57,7 +58,7 @@ static const as_tap_info kSlotMapping[] = {
     IN(as_slot_mapping_params, groups, "G,2", "i32"),
     IN(as_slot_mapping_params, tables, "G,R,C", "i32"),
     IN(as_slot_mapping_params, positions, "T", "i64"),
-    IN(as_slot_mapping_params, request_of, "T", "i32"),
+    IN(as_slot_mapping_params, token_to_req, "T", "i32"),
     OUT(as_slot_mapping_params, slots, "G,T", "i64", "exact"),
     OUT(as_slot_mapping_params, c4_slots, "T", "i64", "exact"),
     OUT(as_slot_mapping_params, c128_slots, "T", "i64", "exact"),
@@ -66,9 +67,9 @@ static const as_tap_info kSlotMapping[] = {
 
 static const as_tap_info kSwaIndex[] = {
     IN(as_swa_index_params, tables, "S,R,C", "i32"),
-    IN(as_swa_index_params, query_start, "R", "i32"),
+    IN(as_swa_index_params, query_start_loc, "R", "i32"),
     IN(as_swa_index_params, seq_lens, "R", "i32"),
-    IN(as_swa_index_params, request_of, "T", "i32"),
+    IN(as_swa_index_params, token_to_req, "T", "i32"),
     OUT(as_swa_index_params, indices, "S,T,W", "i32", "exact"),
     OUT(as_swa_index_params, lens, "T", "i32", "exact"),
 };
@@ -76,7 +77,7 @@ static const as_tap_info kSwaIndex[] = {
 static const as_tap_info kC128Index[] = {
     IN(as_c128_index_params, table, "R,C", "i32"),
     IN(as_c128_index_params, positions, "T", "i64"),
-    IN(as_c128_index_params, request_of, "T", "i32"),
+    IN(as_c128_index_params, token_to_req, "T", "i32"),
     OUT(as_c128_index_params, indices, "T,A", "i32", "exact"),
     OUT(as_c128_index_params, lens, "T", "i32", "exact"),
 };
@@ -123,7 +124,7 @@ static const as_tap_info kCompressorState[] = {
 static const as_tap_info kCompressInsert[] = {
     IN_CACHE(as_compress_insert_params, state, "rows,2cd"),
     IN(as_compress_insert_params, table, "R,C", "i32"),
-    IN(as_compress_insert_params, request_of, "T", "i32"),
+    IN(as_compress_insert_params, token_to_req, "T", "i32"),
     IN(as_compress_insert_params, positions, "T", "i64"),
     IN(as_compress_insert_params, slots, "T", "i64"),
     IN(as_compress_insert_params, weight, "d", "bf16"),
@@ -147,7 +148,7 @@ static const as_tap_info kIndexerLogits[] = {
     IN(as_indexer_logits_params, weights, "T,J", "f32"),
     IN_CACHE(as_indexer_logits_params, cache, "rows,bytes"),
     IN(as_indexer_logits_params, table, "R,C", "i32"),
-    IN(as_indexer_logits_params, request_of, "T", "i32"),
+    IN(as_indexer_logits_params, token_to_req, "T", "i32"),
     IN(as_indexer_logits_params, lens, "T", "i32"),
     OUT_LENS(as_indexer_logits_params, logits, "T,N", "f32", "scores", lens),
 };
@@ -161,7 +162,7 @@ static const as_tap_info kIndexerTopk[] = {
 static const as_tap_info kTopkToSlots[] = {
     IN(as_topk_to_slots_params, indices, "T,K", "i32"),
     IN(as_topk_to_slots_params, table, "R,C", "i32"),
-    IN(as_topk_to_slots_params, request_of, "T", "i32"),
+    IN(as_topk_to_slots_params, token_to_req, "T", "i32"),
     OUT(as_topk_to_slots_params, slots, "T,K", "i32", "exact"),
     OUT(as_topk_to_slots_params, lens, "T", "i32", "exact"),
 };
@@ -170,10 +171,10 @@ static const as_tap_info kSparseAttention[] = {
     IN(as_sparse_attention_params, q, "T,H,D", "bf16"),
     IN_CACHE(as_sparse_attention_params, cache, "rows,bytes"),
     IN(as_sparse_attention_params, indices, "T,W", "i32"),
-    IN(as_sparse_attention_params, lens, "T", "i32"),
+    IN(as_sparse_attention_params, topk_length, "T", "i32"),
     IN_CACHE(as_sparse_attention_params, extra_cache, "rows,bytes"),
     IN(as_sparse_attention_params, extra_indices, "T,K", "i32"),
-    IN(as_sparse_attention_params, extra_lens, "T", "i32"),
+    IN(as_sparse_attention_params, extra_topk_length, "T", "i32"),
     IN(as_sparse_attention_params, sinks, "H", "f32"),
     OUT(as_sparse_attention_params, o, "T,H,D", "bf16", "attention"),
     OUT(as_sparse_attention_params, lse, "T,H", "f32", "lse"),
@@ -202,6 +203,33 @@ static const as_tap_info kSample[] = {
     OUT(as_sample_params, tokens, "N", "i32", "exact"),
 };
 
+static const as_tap_info kRopeKvInsert[] = {
+    IN(as_rope_kv_insert_params, q, "T,H,D", "bf16"),
+    IN(as_rope_kv_insert_params, k, "T,G,D", "bf16"),
+    IN(as_rope_kv_insert_params, v, "T,G,V", "bf16"),
+    IN(as_rope_kv_insert_params, q_weight, "D", "bf16"),
+    IN(as_rope_kv_insert_params, k_weight, "D", "bf16"),
+    IN(as_rope_kv_insert_params, positions, "T", "i64"),
+    IN(as_rope_kv_insert_params, slots, "T", "i64"),
+    OUT_OPTIONAL(as_rope_kv_insert_params, q_out, "T,H,D", "bf16", "row"),
+    OUT_ROW(as_rope_kv_insert_params, k_row, "T,G,D", "row", slots),
+    OUT_CACHE(as_rope_kv_insert_params, k_cache, "T,bytes", "bytes", slots),
+    OUT_CACHE(as_rope_kv_insert_params, v_cache, "T,bytes", "bytes", slots),
+};
+
+static const as_tap_info kPagedAttention[] = {
+    IN(as_paged_attention_params, q, "T,H,D", "bf16"),
+    IN_CACHE(as_paged_attention_params, k_cache, "rows,bytes"),
+    IN_CACHE(as_paged_attention_params, v_cache, "rows,bytes"),
+    IN(as_paged_attention_params, table, "R,C", "i32"),
+    IN(as_paged_attention_params, token_to_req, "T", "i32"),
+    IN(as_paged_attention_params, positions, "T", "i64"),
+    IN(as_paged_attention_params, seq_lens, "R", "i32"),
+    IN(as_paged_attention_params, sinks, "H", "f32"),
+    OUT(as_paged_attention_params, o, "T,H,V", "bf16", "attention"),
+    OUT(as_paged_attention_params, lse, "T,H", "f32", "lse"),
+};
+
 static const as_tap_info kMergeStates[] = {
     IN(as_merge_states_params, a, "T,H,D", "bf16|f32"),
     IN(as_merge_states_params, lse_a, "T,H", "f32"),
@@ -227,7 +255,7 @@ static const as_tap_info kWorkspaceAttention[] = {
     IN(as_workspace_attention_params, q, "T,H,D", "bf16"),
     IN(as_workspace_attention_params, rows, "N,D", "bf16"),
     IN(as_workspace_attention_params, indices, "T,K", "i32"),
-    IN(as_workspace_attention_params, lens, "T", "i32"),
+    IN(as_workspace_attention_params, topk_length, "T", "i32"),
     IN(as_workspace_attention_params, sinks, "H", "f32"),
     OUT(as_workspace_attention_params, o, "T,H,D", "bf16", "attention"),
     OUT(as_workspace_attention_params, lse, "T,H", "f32", "lse"),
@@ -258,11 +286,12 @@ static const as_tap_info kFp8Linear[] = {
         (uint32_t)(sizeof(taps) / sizeof(taps[0])), taps                  \
   }
 
-#define BEFORE AS_PHASE_BEFORE, AS_LAYER_ALL
-#define AFTER AS_PHASE_AFTER, AS_LAYER_ALL
-#define EVERY AS_PHASE_LAYER, AS_LAYER_ALL
+#define BEFORE AS_PHASE_BEFORE, AS_LAYER_DEEPSEEK_V4
+#define AFTER AS_PHASE_AFTER, AS_LAYER_DEEPSEEK_V4
+#define EVERY AS_PHASE_LAYER, AS_LAYER_DEEPSEEK_V4
 #define COMPRESSED AS_PHASE_LAYER, (AS_LAYER_C4A | AS_LAYER_C128A)
 #define C4A AS_PHASE_LAYER, AS_LAYER_C4A
+#define DENSE AS_PHASE_LAYER, AS_LAYER_DENSE
 #define HELPER AS_PHASE_NONE, 0
 
 #define DECISION AS_ROLE_METADATA, AS_BY_ENGINE
@@ -350,6 +379,12 @@ static const as_op_info kOps[AS_NUM_OPS] = {
        PROJECTION, as_linear_params, kLinear),
     OP(AS_OP_SAMPLE, "sample", "Greedy choice of the next token.", AFTER, SAMPLE, as_sample_params,
        kSample),
+    OP(AS_OP_ROPE_KV_INSERT, "rope_kv_insert",
+       "Norm and RoPE of queries and keys; keys and values into their caches.", DENSE, ROW_WRITE,
+       as_rope_kv_insert_params, kRopeKvInsert),
+    OP(AS_OP_PAGED_ATTENTION, "paged_attention",
+       "Attention over the pages of a request: causal, window, soft cap, sink.", DENSE, ATTENTION,
+       as_paged_attention_params, kPagedAttention),
     OP(AS_OP_MERGE_STATES, "merge_states", "Attention over two disjoint sets of entries as one.",
        HELPER, MERGE, as_merge_states_params, kMergeStates),
     OP(AS_OP_GATHER_ROWS, "gather_rows", "Values of cache rows, by slot.", HELPER, COPY,

@@ -49,8 +49,15 @@ enum {
   AS_BY_ENGINE = 8  /* the engine carries it out, whatever lane runs the others */
 };
 
-/* Layer types an op belongs to, by compress ratio 0 / 4 / 128. */
-enum { AS_LAYER_SWA = 1, AS_LAYER_C4A = 2, AS_LAYER_C128A = 4, AS_LAYER_ALL = 7 };
+/* Layer types an op belongs to: DeepSeek-V4's by compress ratio 0 / 4 / 128, those of dense
+ * attention. A model runs the ops of its own family alone. */
+enum {
+  AS_LAYER_SWA = 1,
+  AS_LAYER_C4A = 2,
+  AS_LAYER_C128A = 4,
+  AS_LAYER_DEEPSEEK_V4 = 7, /* all three */
+  AS_LAYER_DENSE = 8
+};
 
 typedef enum as_tap_kind {
   AS_TAP_TENSOR = 0, /* an as_tensor of the params struct */

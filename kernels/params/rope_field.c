@@ -7,6 +7,7 @@
 #include "kernels/params/helper_params.h"
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/op_ids.h"
+#include "kernels/params/paged_params.h"
 
 static const struct {
   as_op_id op;
@@ -17,6 +18,7 @@ static const struct {
     {AS_OP_INDEXER_COMPRESS_INSERT, offsetof(as_compress_insert_params, rope)},
     {AS_OP_INDEXER_Q, offsetof(as_indexer_q_params, rope)},
     {AS_OP_INVERSE_ROPE, offsetof(as_inverse_rope_params, rope)},
+    {AS_OP_ROPE_KV_INSERT, offsetof(as_rope_kv_insert_params, rope)},
     {AS_OP_INVERSE_ROPE_QUANTISE, offsetof(as_inverse_rope_quantise_params, rope)},
 };
 

@@ -51,6 +51,8 @@ class RowAccess {
   //   table   row by row of the table, once for all tokens of a request: the rows that the one
   //           which sees most of them sees (of equals the last one)
   //   window  the rows of every token that sees some; those at positions below 0 are not there
+  //   context row by row, once for neighbouring tokens of a request whose rows overlap or meet, by
+  //           the one that sees the last of them
   // Where a table ends before the rows do, the first row behind it is visited with kBeyondTable and
   // the rest left out. Tokens of no row of the table see nothing. A table of negative ids gives
   // negative slots.
@@ -73,7 +75,7 @@ class RowAccess {
 
   // Whether rows are found through a block table.
   static bool by_table(const as_cache_access& access) {
-    return access.by == AS_BY_TABLE || access.by == AS_BY_WINDOW;
+    return access.by == AS_BY_TABLE || access.by == AS_BY_WINDOW || access.by == AS_BY_CONTEXT;
   }
 
   // By row of the block table: the end of the rows that the call sees through it, 0 = none, also
@@ -107,7 +109,7 @@ class RowAccess {
   bool complete() const {
     if (access_.unless != 0 && number(access_.unless) != 0) return false;
     for (const std::size_t offset :
-         {access_.rows, access_.lens, access_.request_of, access_.positions, access_.only}) {
+         {access_.rows, access_.lens, access_.token_to_req, access_.positions, access_.only}) {
       if (offset != 0 && !present(tensor(offset))) return false;
     }
     return !by_table(access_) || cache().addressing == AS_LOGICAL || cache().rows_per_block > 0;
@@ -138,7 +140,14 @@ class RowAccess {
   // Calls visit(token, row of the table, begin, end) for the rows that the call sees through it.
   template <class Visit>
   void ranges(const Visit& visit) const {
-    access_.by == AS_BY_TABLE ? whole(visit) : windows(visit);
+    switch (access_.by) {
+      case AS_BY_TABLE:
+        return whole(visit);
+      case AS_BY_WINDOW:
+        return windows(visit);
+      default:
+        return contexts(visit);
+    }
   }
 
   template <class Visit>
@@ -146,11 +155,11 @@ class RowAccess {
     struct Seen {
       std::int64_t rows = 0, token = 0;
     };
-    const as_tensor &lens = tensor(access_.lens), &request_of = tensor(access_.request_of);
+    const as_tensor &lens = tensor(access_.lens), &token_to_req = tensor(access_.token_to_req);
     std::vector<Seen> most(static_cast<std::size_t>(tensor(access_.rows).shape[0]));
-    const std::int64_t tokens = std::min(lens.shape[0], request_of.shape[0]);
+    const std::int64_t tokens = std::min(lens.shape[0], token_to_req.shape[0]);
     for (std::int64_t t = 0; t < tokens; ++t) {
-      const std::int64_t request = *at<std::int32_t>(request_of, t);
+      const std::int64_t request = *at<std::int32_t>(token_to_req, t);
       if (request < 0 || request >= static_cast<std::int64_t>(most.size())) continue;
       Seen& seen = most[static_cast<std::size_t>(request)];
       if (*at<std::int32_t>(lens, t) >= seen.rows) seen = {*at<std::int32_t>(lens, t), t};
@@ -162,7 +171,8 @@ class RowAccess {
 
   template <class Visit>
   void windows(const Visit& visit) const {
-    const as_tensor &positions = tensor(access_.positions), &requests = tensor(access_.request_of);
+    const as_tensor &positions = tensor(access_.positions),
+                    &requests = tensor(access_.token_to_req);
     const std::int64_t window = number(access_.window);
     const std::int64_t span = window == access_.twice_at ? 2 * window : window;
     std::int64_t tokens = std::min(positions.shape[0], requests.shape[0]);
@@ -174,6 +184,35 @@ class RowAccess {
       const std::int64_t end = *at<std::int64_t>(positions, t) + 1;
       visit(t, request, std::max<std::int64_t>(0, end - span), end);
     }
+  }
+
+  template <class Visit>
+  void contexts(const Visit& visit) const {
+    const as_tensor &positions = tensor(access_.positions),
+                    &requests = tensor(access_.token_to_req);
+    const as_tensor& lens = tensor(access_.lens);
+    const std::int64_t window = number(access_.window);
+    const std::int64_t tokens = std::min(positions.shape[0], requests.shape[0]);
+    std::int64_t request = -1, token = 0, begin = 0, end = 0;
+    const auto done = [&] {
+      if (request >= 0 && begin < end) visit(token, request, begin, end);
+    };
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      const std::int64_t r = *at<std::int32_t>(requests, t), p = *at<std::int64_t>(positions, t);
+      if (r < 0 || r >= std::min(tensor(access_.rows).shape[0], lens.shape[0])) continue;
+      std::int64_t last = *at<std::int32_t>(lens, r);
+      if (number(access_.causal) != 0) last = std::min(last, p + 1);
+      const std::int64_t first = window > 0 ? std::max<std::int64_t>(0, p - window + 1) : 0;
+      if (first >= last) continue;
+      if (r != request || first > end || last < begin) {
+        done();
+        request = r, begin = first, end = last, token = t;
+        continue;
+      }
+      begin = std::min(begin, first);
+      if (last >= end) end = last, token = t;
+    }
+    done();
   }
 
   // Rows begin .. end - 1 of a request.

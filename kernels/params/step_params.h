@@ -23,8 +23,8 @@ extern "C" {
  * 2. Newcomers in order: num_computed = the largest multiple of the blocks' least common multiple
  *    (or `alignment`, where that is not 0) up to min(matching, num_tokens - 1);
  *    n = min(num_tokens - num_computed, budget left).
- * Rows that lost their blocks start anew: num_computed = scheduled = 0. All others: scheduled = 0.
- * Host op: `call->host` carries it out. */
+ * Rows that lost their blocks start anew: num_computed = num_scheduled_tokens = 0. All others:
+ * num_scheduled_tokens = 0. Host op: `call->host` carries it out. */
 typedef struct as_schedule_params {
   as_params_head head;
   as_tensor groups;       /* in  i32 [G,2] block_size, window (0 = full) */
@@ -36,62 +36,63 @@ typedef struct as_schedule_params {
   as_tensor matching;     /* in  i32 [R] of a newcomer: leading tokens equal, one by one, to those
                              behind the blocks that its lookup found */
   as_tensor num_computed; /* out i32 [R] position of the first token of this step */
-  as_tensor scheduled;    /* out i32 [R] tokens of this step, 0 = none */
-  int32_t token_budget;   /* tokens per step at most */
-  int32_t alignment;      /* hits end at multiples of this; 0 = of all block sizes */
+  as_tensor num_scheduled_tokens; /* out i32 [R] tokens of this step, 0 = none */
+  int32_t token_budget;           /* tokens per step at most */
+  int32_t alignment;              /* hits end at multiples of this; 0 = of all block sizes */
 } as_schedule_params;
 
 /* block_tables: the manager's tables become those that the other ops read. A row that goes on gets
  * its new entries behind the old ones, which stay as they are, also where the manager has dropped
  * them meanwhile (null there): no token reads these any more. A row that starts anew is
- * replaced. Rows without tokens keep what they had. counts = ceil((num_computed + scheduled) /
- * block_size), or what the row had, where drafts needed more before. An entry that a token of the
- * step needs, at or behind max(0, num_computed - window + 1) / block_size, is not null in the
- * manager's table, and as before where the row goes on; else the reference gives -1.
- * Host op: `call->host` carries it out. */
+ * replaced. Rows without tokens keep what they had. counts = ceil((num_computed +
+ * num_scheduled_tokens) / block_size), or what the row had, where drafts needed more before. An
+ * entry that a token of the step needs, at or behind max(0, num_computed - window + 1) /
+ * block_size, is not null in the manager's table, and as before where the row goes on; else the
+ * reference gives -1. Host op: `call->host` carries it out. */
 typedef struct as_block_tables_params {
   as_params_head head;
-  as_tensor groups;        /* in  i32 [G,2] */
-  as_tensor num_computed;  /* in  i32 [R] */
-  as_tensor scheduled;     /* in  i32 [R] */
-  as_tensor joins;         /* in  i32 [R] 1 = starts anew */
-  as_tensor blocks;        /* in  i32 [G,R,C] the manager's; 0 = null or beyond the end */
-  as_tensor tables_before; /* in  i32 [G,R,C] 0 = beyond the end */
-  as_tensor counts_before; /* in  i32 [G,R] entries held, dropped ones included */
-  as_tensor tables;        /* out i32 [G,R,C] */
-  as_tensor counts;        /* out i32 [G,R] */
+  as_tensor groups;               /* in  i32 [G,2] */
+  as_tensor num_computed;         /* in  i32 [R] */
+  as_tensor num_scheduled_tokens; /* in  i32 [R] */
+  as_tensor joins;                /* in  i32 [R] 1 = starts anew */
+  as_tensor blocks;               /* in  i32 [G,R,C] the manager's; 0 = null or beyond the end */
+  as_tensor tables_before;        /* in  i32 [G,R,C] 0 = beyond the end */
+  as_tensor counts_before;        /* in  i32 [G,R] entries held, dropped ones included */
+  as_tensor tables;               /* out i32 [G,R,C] */
+  as_tensor counts;               /* out i32 [G,R] */
 } as_block_tables_params;
 
-/* slot_mapping: slots[g][t] = tables[g][r][p / bs] * bs + p % bs, -1 where request_of[t] < 0
+/* slot_mapping: slots[g][t] = tables[g][r][p / bs] * bs + p % bs, -1 where token_to_req[t] < 0
  * (padding). Compressed slots, through the full (MLA) group's table: for p + 1 divisible by r:
  * c = p / r, table[c / rows] * rows + c % rows with rows = block_size / r; else -1.
  * c4_slots / c128_slots are absent when the model has no such layer. */
 typedef struct as_slot_mapping_params {
   as_params_head head;
-  as_tensor groups;     /* in  i32 [G,2] */
-  as_tensor tables;     /* in  i32 [G,R,C] */
-  as_tensor positions;  /* in  i64 [T] */
-  as_tensor request_of; /* in  i32 [T] row of tables, -1 = padding */
-  as_tensor slots;      /* out i64 [G,T] */
-  as_tensor c4_slots;   /* out i64 [T], optional */
-  as_tensor c128_slots; /* out i64 [T], optional */
-  as_tensor c4_lens;    /* out i32 [T] visible C4 entries (p + 1) / 4, 0 = padding; optional */
-  int32_t mla_group;    /* index of the full group, -1 = none */
+  as_tensor groups;       /* in  i32 [G,2] */
+  as_tensor tables;       /* in  i32 [G,R,C] */
+  as_tensor positions;    /* in  i64 [T] */
+  as_tensor token_to_req; /* in  i32 [T] row of tables, -1 = padding */
+  as_tensor slots;        /* out i64 [G,T] */
+  as_tensor c4_slots;     /* out i64 [T], optional */
+  as_tensor c128_slots;   /* out i64 [T], optional */
+  as_tensor c4_lens;      /* out i32 [T] visible C4 entries (p + 1) / 4, 0 = padding; optional */
+  int32_t mla_group;      /* index of the full group, -1 = none */
   int32_t reserved;
 } as_slot_mapping_params;
 
-/* swa_index: pos = seq_len - query_len + (i - query_start); start = max(pos - W + 1, 0);
+/* swa_index: pos = seq_len - query_len + (i - query_start_loc); start = max(pos - W + 1, 0);
  * len = pos + 1 - start; index[k] = slot of start + k for k < len, else -1 (oldest first).
  * Padding tokens: len 0 and a row of -1. One list per SWA group. */
 typedef struct as_swa_index_params {
   as_params_head head;
-  as_tensor tables;      /* in  i32 [S,R,C] tables of the SWA groups */
-  as_tensor query_start; /* in  i32 [R+1] first token of each request; requests with none repeat */
-  as_tensor seq_lens;    /* in  i32 [R] tokens known after this step */
-  as_tensor request_of;  /* in  i32 [T] */
-  as_tensor indices;     /* out i32 [S,T,W] */
-  as_tensor lens;        /* out i32 [T] */
-  int32_t block_size;    /* tokens per SWA block */
+  as_tensor tables; /* in  i32 [S,R,C] tables of the SWA groups */
+  as_tensor
+      query_start_loc;    /* in  i32 [R+1] first token of each request; requests with none repeat */
+  as_tensor seq_lens;     /* in  i32 [R] tokens known after this step */
+  as_tensor token_to_req; /* in  i32 [T] */
+  as_tensor indices;      /* out i32 [S,T,W] */
+  as_tensor lens;         /* out i32 [T] */
+  int32_t block_size;     /* tokens per SWA block */
   int32_t window;
 } as_swa_index_params;
 
@@ -101,7 +102,7 @@ typedef struct as_c128_index_params {
   as_params_head head;
   as_tensor table;        /* in  i32 [R,C] MLA group */
   as_tensor positions;    /* in  i64 [T] */
-  as_tensor request_of;   /* in  i32 [T] */
+  as_tensor token_to_req; /* in  i32 [T] */
   as_tensor indices;      /* out i32 [T,A] */
   as_tensor lens;         /* out i32 [T] */
   int32_t ratio;          /* 128 */

@@ -10,11 +10,12 @@
 #include <cstdint>
 #include <memory>
 
+#include "kernels/params/paged_params.h"
 #include "reference/model.h"
 
 namespace attnscope::reference {
 
-inline constexpr std::uint32_t kTorchModuleVersion = 3;
+inline constexpr std::uint32_t kTorchModuleVersion = 4;
 inline constexpr char kTorchModuleEntry[] = "attnscope_torch_module";
 
 // What libtorch threw.
@@ -41,6 +42,8 @@ struct TorchModule {
   Result<std::unique_ptr<ModelReference>> (*make_model)(const ModelNumbers& numbers,
                                                         const TensorSource& source,
                                                         std::shared_ptr<const void> owner);
+  // See paged_sdpa.h.
+  bool (*paged_sdpa)(const as_paged_attention_params* params, bool fp32, TorchFailure* failure);
 };
 
 }  // namespace attnscope::reference

@@ -143,11 +143,12 @@ struct Problem {
         reinterpret_cast<bf16_t*>(row)[d] = properties::to_bf16(sign * few[d % 64]);
       }
     });
-    make_lists(&window, tokens, c.width, c.fill, false, random, &memory, &p.indices, &p.lens);
+    make_lists(&window, tokens, c.width, c.fill, false, random, &memory, &p.indices,
+               &p.topk_length);
     p.cache = window.cache();
     if (c.extra_rows > 0) {
       make_lists(&selected, tokens, c.extra_width, c.fill, true, random, &memory, &p.extra_indices,
-                 &p.extra_lens);
+                 &p.extra_topk_length);
       p.extra_cache = selected.cache();
     }
     p.sinks = memory.make(AS_F32, {c.heads});

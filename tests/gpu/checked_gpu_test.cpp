@@ -47,7 +47,7 @@ TEST_F(GpuChecked, StopsAttentionAtASlotBeyondTheCache) {
     p.q = memory.normals(AS_BF16, {1, 8, AS_HEAD_DIM}, random);
     p.cache = cache.paged();
     p.indices = memory.ints({0, slot}, {1, 2});
-    p.lens = memory.ints({2}, {1});
+    p.topk_length = memory.ints({2}, {1});
     p.sinks = memory.normals(AS_F32, {8}, random);
     p.o = memory.make(AS_BF16, {1, 8, AS_HEAD_DIM});
     p.lse = memory.make(AS_F32, {1, 8});

@@ -13,6 +13,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/helper_params.h"
+#include "kernels/params/paged_params.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope::gpu_tests {
@@ -335,6 +336,8 @@ Lane make_lane() {
   AS_ENTRY(AS_OP_FINAL_NORM, as_rms_norm_params);
   AS_ENTRY(AS_OP_LM_HEAD, as_linear_params);
   AS_ENTRY(AS_OP_SAMPLE, as_sample_params);
+  AS_ENTRY(AS_OP_ROPE_KV_INSERT, as_rope_kv_insert_params);
+  AS_ENTRY(AS_OP_PAGED_ATTENTION, as_paged_attention_params);
 #undef AS_ENTRY
   fill_helpers<AS_FIRST_HELPER>(&lane);
   return lane;

@@ -155,7 +155,7 @@ TEST(GpuSmallSharedMemory, AttentionGivesTheSameResults) {
     p.q = memory.normals(AS_BF16, {kTokens, heads, AS_HEAD_DIM}, random);
     p.cache = cache.paged();
     p.indices = memory.make(AS_I32, {kTokens, kColumns});
-    p.lens = memory.ints({200, 1, 0, 64, 129}, {kTokens});
+    p.topk_length = memory.ints({200, 1, 0, 64, 129}, {kTokens});
     for (std::int64_t t = 0; t < kTokens; ++t) {
       for (std::int64_t k = 0; k < kColumns; ++k) {
         *at<std::int32_t>(p.indices, t, k) =
@@ -173,7 +173,7 @@ TEST(GpuSmallSharedMemory, AttentionGivesTheSameResults) {
     SmallCall call;
     call.params = p;
     auto& on_gpu = call.params;
-    for (as_tensor* t : {&on_gpu.q, &on_gpu.cache.data, &on_gpu.indices, &on_gpu.lens,
+    for (as_tensor* t : {&on_gpu.q, &on_gpu.cache.data, &on_gpu.indices, &on_gpu.topk_length,
                          &on_gpu.sinks, &on_gpu.o, &on_gpu.lse}) {
       call.upload(t);
     }

@@ -103,15 +103,15 @@ struct Step {
     for (std::int64_t r = 0; r < c.batch; ++r) {
       const std::int64_t length = c.queries + below(random, 900);
       lengths.push_back(length);
-      query_start.push_back(static_cast<std::int32_t>(request_of.size()));
+      query_start_loc.push_back(static_cast<std::int32_t>(token_to_req.size()));
       for (std::int64_t q = length - c.queries; q < length; ++q) {
-        request_of.push_back(static_cast<std::int32_t>(r));
+        token_to_req.push_back(static_cast<std::int32_t>(r));
         positions.push_back(q);
       }
       seq_lens.push_back(static_cast<std::int32_t>(length));
     }
-    query_start.push_back(static_cast<std::int32_t>(request_of.size()));
-    request_of.push_back(-1);  // padding
+    query_start_loc.push_back(static_cast<std::int32_t>(token_to_req.size()));
+    token_to_req.push_back(-1);  // padding
     positions.push_back(0);
     tokens = static_cast<std::int64_t>(positions.size());
     for (std::int64_t i = 0; i < 3 * c.batch * kColumns; ++i) {
@@ -133,7 +133,7 @@ struct Step {
   static constexpr std::int64_t kColumns = 960;
   std::int64_t tokens = 0;
   std::vector<std::int64_t> lengths, positions;
-  std::vector<std::int32_t> request_of, query_start, seq_lens, table;
+  std::vector<std::int32_t> token_to_req, query_start_loc, seq_lens, table;
   as_tensor tables{};
 };
 
@@ -146,7 +146,7 @@ TEST_P(GpuLists, EqualTheCpuLane) {
   Memory memory;
   const Step step(c, random, &memory);
   const std::int64_t n = step.tokens;
-  const as_tensor request_of = memory.ints(step.request_of, {n});
+  const as_tensor token_to_req = memory.ints(step.token_to_req, {n});
   const as_tensor positions = memory.ints64(step.positions);
 
   OpParams mapping;
@@ -154,7 +154,7 @@ TEST_P(GpuLists, EqualTheCpuLane) {
   m.groups = memory.ints({c.block, 0, 64, 128, 4, 8}, {3, 2});
   m.tables = step.tables;
   m.positions = positions;
-  m.request_of = request_of;
+  m.token_to_req = token_to_req;
   m.slots = memory.make(AS_I64, {3, n}, 2);
   m.c4_slots = memory.make(AS_I64, {n});
   if (c.block % 128 == 0) m.c128_slots = memory.make(AS_I64, {n});
@@ -164,9 +164,9 @@ TEST_P(GpuLists, EqualTheCpuLane) {
   OpParams window;
   auto& w = window.init<as_swa_index_params>(AS_OP_SWA_INDEX);
   w.tables = step.tables;
-  w.query_start = memory.ints(step.query_start, {c.batch + 1});
+  w.query_start_loc = memory.ints(step.query_start_loc, {c.batch + 1});
   w.seq_lens = memory.ints(step.seq_lens, {c.batch});
-  w.request_of = request_of;
+  w.token_to_req = token_to_req;
   w.indices = memory.make(AS_I32, {3, n, 128}, 4);
   w.lens = memory.make(AS_I32, {n});
   w.block_size = c.block / 4 + 1;
@@ -177,7 +177,7 @@ TEST_P(GpuLists, EqualTheCpuLane) {
   auto& d = dense.init<as_c128_index_params>(AS_OP_C128_INDEX);
   d.table = step.group(1);
   d.positions = positions;
-  d.request_of = request_of;
+  d.token_to_req = token_to_req;
   d.indices = memory.make(AS_I32, {n, 128}, 1);
   d.lens = memory.make(AS_I32, {n});
   d.ratio = 128;
@@ -195,7 +195,7 @@ TEST_P(GpuLists, EqualTheCpuLane) {
     }
   }
   s.table = step.group(2);
-  s.request_of = request_of;
+  s.token_to_req = token_to_req;
   s.slots = memory.make(AS_I32, {n, 61}, 3);
   s.lens = memory.make(AS_I32, {n});
   s.rows_per_block = c.block / 4;

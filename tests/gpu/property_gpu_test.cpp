@@ -285,5 +285,85 @@ INSTANTIATE_TEST_SUITE_P(Shapes, GpuWindowProperty,
                                           testing::ValuesIn(window_cases())),
                          param_name<WindowCase>);
 
+class GpuPagedProperty : public Checks<PagedCase> {};
+TEST_P(GpuPagedProperty, MatchesBothReferences) {
+  expect_right(check_paged_attention(lane(std::get<0>(GetParam())), std::get<1>(GetParam())));
+}
+std::vector<PagedCase> paged_cases() {
+  std::vector<PagedCase> cases = {
+      {"no_tokens", {0, 0}, 1, 4, 2},
+      {"not_causal", {70, 5}, 70, 4, 2, 64, 64, 16, AS_RECORD_BF16, 0, 0},
+      {"window_below_a_block", {150, 40}, 5, 4, 2, 64, 64, 48, AS_RECORD_BF16, 7},
+      {"splits_before_the_window", {400}, 2, 4, 2, 64, 64, 8, AS_RECORD_BF16, 70, 1, 0, true, 8},
+      {"soft_cap", {130, 9}, 4, 4, 2, 64, 64, 16, AS_RECORD_BF16, 0, 1, 5.0, false, 0, 4.0f},
+      {"many_heads", {100, 33}, 2, 71, 1, 64, 64, 16},
+      {"odd_sizes", {77, 12}, 3, 6, 2, 40, 72, 5},
+      {"values_narrower", {120}, 2, 4, 2, 192, 128, 64},
+      {"largest_heads", {66}, 2, 2, 1, 512, 512, 16},
+      {"long", {9000}, 1, 4, 1, 64, 64, 64},
+  };
+  int i = 0;
+  for (std::int64_t size : {32, 64, 80, 96, 128, 256}) {
+    for (std::int32_t rows : {1, 8, 16, 48}) {
+      for (std::int64_t queries : {1, 7}) {
+        PagedCase c;
+        c.name = "d" + std::to_string(size) + "_rows" + std::to_string(rows) + "_q" +
+                 std::to_string(queries);
+        c.lengths = {257, 1, 0, 100 + i};
+        c.queries = queries;
+        c.heads = i % 3 == 0 ? 4 : 8;
+        c.kv_heads = i % 4 == 0 ? 4 : 2;
+        c.size = c.size_v = size;
+        c.rows = rows;
+        c.record = (i % 2 == 0 ? AS_RECORD_BF16 : AS_RECORD_F16) | (i % 3 == 1 ? AS_RECORD_HND : 0);
+        c.window = i % 5 == 2 ? 33 : 0;
+        c.sinks = i % 4 == 3;
+        c.splits = i % 6;
+        cases.push_back(std::move(c));
+        ++i;
+      }
+    }
+  }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, GpuPagedProperty,
+                         testing::Combine(testing::ValuesIn(kWays),
+                                          testing::ValuesIn(paged_cases())),
+                         param_name<PagedCase>);
+
+class GpuRopeKvProperty : public Checks<RopeKvCase> {};
+TEST_P(GpuRopeKvProperty, MatchesTheReference) {
+  expect_right(check_rope_kv_insert(lane(std::get<0>(GetParam())), std::get<1>(GetParam())));
+}
+std::vector<RopeKvCase> rope_kv_cases() {
+  std::vector<RopeKvCase> cases = {{"keys_alone", {33, 4}, 5, 0, 3, 64, 40, 64},
+                                   {"not_rotated", {33}, 5, 4, 2, 64, 64, 0}};
+  int i = 0;
+  for (std::int64_t size : {32, 64, 96, 128, 256}) {
+    for (std::int32_t rows : {1, 8, 16, 48}) {
+      RopeKvCase c;
+      c.name = "d" + std::to_string(size) + "_rows" + std::to_string(rows);
+      c.lengths = {200, 1, 40 + i};
+      c.queries = 1 + i % 7;
+      c.heads = 8;
+      c.kv_heads = i % 2 == 0 ? 2 : 8;
+      c.size = c.size_v = size;
+      c.rotated = i % 3 == 0 ? size / 2 : size;
+      c.style = i % 2;
+      c.norm = i % 4 < 2;
+      c.plus_one = i % 8 < 2;
+      c.rows = rows;
+      c.record = (i % 3 == 0 ? AS_RECORD_F16 : AS_RECORD_BF16) | (i % 2 == 1 ? AS_RECORD_HND : 0);
+      cases.push_back(std::move(c));
+      ++i;
+    }
+  }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, GpuRopeKvProperty,
+                         testing::Combine(testing::ValuesIn(kWays),
+                                          testing::ValuesIn(rope_kv_cases())),
+                         param_name<RopeKvCase>);
+
 }  // namespace
 }  // namespace attnscope::gpu_tests

@@ -217,14 +217,15 @@ void attention(Bench& bench, std::int64_t tokens, std::int64_t heads, std::int64
     p.q = bench.numbers(AS_BF16, {tokens, heads, 512});
     p.cache = window;
     p.indices = bench.upload(bench.indices(tokens * 128, kRows), {tokens, 128});
-    p.lens =
+    p.topk_length =
         bench.upload(std::vector<std::int32_t>(static_cast<std::size_t>(tokens), 128), {tokens});
     if (extra > 0) {
       p.extra_cache = selected;
       p.extra_indices = bench.upload(bench.indices(tokens * extra, kRows), {tokens, extra});
-      p.extra_lens = bench.upload(std::vector<std::int32_t>(static_cast<std::size_t>(tokens),
-                                                            static_cast<std::int32_t>(extra)),
-                                  {tokens});
+      p.extra_topk_length =
+          bench.upload(std::vector<std::int32_t>(static_cast<std::size_t>(tokens),
+                                                 static_cast<std::int32_t>(extra)),
+                       {tokens});
     }
     p.sinks = bench.numbers(AS_F32, {heads});
     p.o = bench.make(AS_BF16, {tokens, heads, 512});
@@ -271,9 +272,10 @@ void logits(Bench& bench, std::int32_t record, std::int64_t requests, std::int64
     std::mt19937_64 random(static_cast<std::uint64_t>(i));
     std::shuffle(table.begin(), table.end(), random);
     p.table = bench.upload(table, {requests, pages});
-    std::vector<std::int32_t> request_of;
-    for (std::int64_t r = 0; r < requests; ++r) request_of.push_back(static_cast<std::int32_t>(r));
-    p.request_of = bench.upload(request_of, {requests});
+    std::vector<std::int32_t> token_to_req;
+    for (std::int64_t r = 0; r < requests; ++r)
+      token_to_req.push_back(static_cast<std::int32_t>(r));
+    p.token_to_req = bench.upload(token_to_req, {requests});
     p.lens = bench.upload(std::vector<std::int32_t>(static_cast<std::size_t>(requests),
                                                     static_cast<std::int32_t>(entries)),
                           {requests});
@@ -353,7 +355,7 @@ void compress(Bench& bench, std::int64_t tokens, std::int32_t ratio) {
     table.push_back(static_cast<std::int32_t>(c));
   }
   p.table = bench.upload(table, {1, static_cast<std::int64_t>(table.size())});
-  p.request_of =
+  p.token_to_req =
       bench.upload(std::vector<std::int32_t>(static_cast<std::size_t>(tokens), 0), {tokens});
   // A single token stands at the end of a window; more of them start one.
   const std::int64_t first = tokens == 1 ? ratio - 1 : 0;
@@ -459,7 +461,7 @@ void workspace_attention(Bench& bench, std::int64_t tokens, std::int64_t heads, 
     p.q = bench.numbers(AS_BF16, {tokens, heads, 512});
     p.rows = bench.numbers(AS_BF16, {kRows, 512});
     p.indices = bench.upload(bench.indices(tokens * n, kRows), {tokens, n});
-    p.lens = bench.upload(
+    p.topk_length = bench.upload(
         std::vector<std::int32_t>(static_cast<std::size_t>(tokens), static_cast<std::int32_t>(n)),
         {tokens});
     p.sinks = bench.numbers(AS_F32, {heads});

@@ -82,7 +82,7 @@ TEST_P(GivenRows, OfAnyBitsGiveTheBytesOfTheReference) {
   std::vector<std::int64_t> slots;
   for (std::size_t t = 0; t < tokens.positions.size(); ++t) {
     const bool padding = t % 7 == 5;
-    slots.push_back(padding ? -1 : cache.slot(tokens.request_of[t], tokens.positions[t]));
+    slots.push_back(padding ? -1 : cache.slot(tokens.token_to_req[t], tokens.positions[t]));
   }
   p.slots = memory.ints64(slots);
   p.cache = cache.paged();

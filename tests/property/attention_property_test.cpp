@@ -30,7 +30,7 @@ List make_list(const std::vector<std::vector<std::int64_t>>& wanted, std::int64_
   for (std::int64_t t = 0; t < tokens.size(); ++t) {
     const std::vector<std::int64_t>& positions = wanted[static_cast<std::size_t>(t)];
     const auto count = static_cast<std::int64_t>(positions.size());
-    const std::int64_t r = tokens.request_of[static_cast<std::size_t>(t)];
+    const std::int64_t r = tokens.token_to_req[static_cast<std::size_t>(t)];
     for (std::int64_t k = 0; k < columns; ++k) {
       std::int32_t& slot = *at<std::int32_t>(list.slots, t, k);
       std::int32_t& row = *at<std::int32_t>(list.rows, t, k);
@@ -142,13 +142,13 @@ Report check_attention(const Lane& lane, const AttentionCase& c) {
   List more;
   p.cache = window.paged();
   p.indices = list.slots;
-  p.lens = list.lens;
+  p.topk_length = list.lens;
   if (c.extra > 0) {
     more = make_list(selections(tokens, c.extra, random), c.extra, tokens, extra, c.lists, random,
                      &memory);
     p.extra_cache = extra.paged();
     p.extra_indices = more.slots;
-    p.extra_lens = more.lens;
+    p.extra_topk_length = more.lens;
   }
   p.sinks = memory.make(AS_F32, {c.heads});
   for (std::int64_t h = 0; h < c.heads; ++h) {
@@ -229,6 +229,7 @@ const AttentionCase kAttentionCases[] = {
     {"some_empty", {127, 129, 1, 255}, 2, 8, {64, 64}, 7, {64, 64}, Lists::kSomeEmpty},
     {"all_scores_equal", {200}, 2, 8, {61, 0}, 50, {64, 0}, Lists::kPlain, 0.0f},
     {"scores_far_apart", {129, 130}, 1, 8, {64, 0}, 32, {64, 0}, Lists::kPlain, 30.0f, 1},
+    {"earlier_scores_vanish", {129, 700}, 1, 8, {64, 0}, 32, {64, 0}, Lists::kPlain, 3000.0f, 1},
     {"scores_beyond_sinks", {255}, 1, 64, {3, 2}, 0, {}, Lists::kPlain, 200.0f},
     {"window_only_64_heads", {127, 1}, 1, 64, {64, 0}},
     {"sink_minus_infinity", {128}, 1, 1, {64, 0}, 8, {64, 0}, Lists::kPlain, 1.0f, 1},

@@ -98,6 +98,39 @@ struct WindowCase {
 };
 Report check_window(const Lane& lane, const WindowCase& c);
 
+// Of dense attention. `queries` tokens at the end of each request; `heads` is a multiple of
+// `kv_heads`.
+struct PagedCase {
+  std::string name;
+  std::vector<std::int64_t> lengths;
+  std::int64_t queries = 1;
+  std::int64_t heads = 1, kv_heads = 1;
+  std::int64_t size = 64, size_v = 64;
+  std::int32_t rows = 16;  // of a page
+  std::int32_t record = AS_RECORD_BF16;
+  std::int32_t window = 0, causal = 1;
+  double soft_cap = 0;
+  bool sinks = false;
+  std::int32_t splits = 0;
+  float q_scale = 1.0f;
+};
+Report check_paged_attention(const Lane& lane, const PagedCase& c);
+
+struct RopeKvCase {
+  std::string name;
+  std::vector<std::int64_t> lengths;
+  std::int64_t queries = 1;
+  std::int64_t heads = 1, kv_heads = 1;  // heads 0: no queries
+  std::int64_t size = 64, size_v = 64;
+  std::int64_t rotated = 64;  // dims; 0 = no embedding
+  std::int32_t style = 0;     // as_rope_style
+  bool norm = false, plus_one = false;
+  std::int32_t rows = 16;
+  std::int32_t record = AS_RECORD_BF16;
+  float scale = 1.0f;
+};
+Report check_rope_kv_insert(const Lane& lane, const RopeKvCase& c);
+
 // GoogleTest prints a case by its name.
 template <class Case>
 std::string name_of(const testing::TestParamInfo<Case>& info) {
@@ -105,6 +138,8 @@ std::string name_of(const testing::TestParamInfo<Case>& info) {
 }
 inline void PrintTo(const AttentionCase& c, std::ostream* out) { *out << c.name; }
 inline void PrintTo(const InsertCase& c, std::ostream* out) { *out << c.name; }
+inline void PrintTo(const PagedCase& c, std::ostream* out) { *out << c.name; }
+inline void PrintTo(const RopeKvCase& c, std::ostream* out) { *out << c.name; }
 inline void PrintTo(const CompressCase& c, std::ostream* out) { *out << c.name; }
 inline void PrintTo(const LogitsCase& c, std::ostream* out) { *out << c.name; }
 inline void PrintTo(const TopkCase& c, std::ostream* out) { *out << c.name; }

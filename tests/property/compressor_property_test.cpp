@@ -31,13 +31,13 @@ class Compressor {
     for (std::size_t r = 0; r < c_.lengths.size(); ++r) {
       std::int64_t needed = -1;  // first position that a window of this chunk reaches
       for (std::int64_t p = first; p < std::min(last, c_.lengths[r]); ++p) {
-        tokens_.request_of.push_back(static_cast<std::int32_t>(r));
+        tokens_.token_to_req.push_back(static_cast<std::int32_t>(r));
         tokens_.positions.push_back(p);
         if (needed < 0 && (p + 1) % c_.ratio == 0) needed = p + 1 - half_ / dim_ * c_.ratio;
       }
       if (needed > 0) state_.drop_below(static_cast<std::int64_t>(r), needed);
     }
-    tokens_.request_of.push_back(-1);  // padding
+    tokens_.token_to_req.push_back(-1);  // padding
     tokens_.positions.push_back(0);
     positions_ = memory_.ints64(tokens_.positions);
     save_state();
@@ -66,7 +66,7 @@ class Compressor {
     std::vector<std::int64_t> slots;
     std::vector<std::int64_t> rows;
     for (std::size_t t = 0; t < tokens_.positions.size(); ++t) {
-      const std::int64_t r = tokens_.request_of[t];
+      const std::int64_t r = tokens_.token_to_req[t];
       slots.push_back(r < 0 ? -1 : state_.slot(r, tokens_.positions[t]));
       rows.push_back(r < 0 ? -1 : state_.row(r, tokens_.positions[t]));
     }
@@ -85,7 +85,7 @@ class Compressor {
     // One fp32 sum: the same bits.
     judge_slab(state_, before, p.slots, s.state.data, report_);
     for (std::size_t t = 0; t + 1 < slots.size(); ++t) {
-      state_.adopt(tokens_.request_of[t], tokens_.positions[t]);
+      state_.adopt(tokens_.token_to_req[t], tokens_.positions[t]);
     }
 
     OpParams exact = engine;
@@ -112,12 +112,12 @@ class Compressor {
     std::vector<std::int64_t> slots;
     for (std::size_t t = 0; t < tokens_.positions.size(); ++t) {
       const std::int64_t position = tokens_.positions[t];
-      const bool emits = tokens_.request_of[t] >= 0 && (position + 1) % c_.ratio == 0;
-      slots.push_back(emits ? cache_.slot(tokens_.request_of[t], position / c_.ratio) : -1);
+      const bool emits = tokens_.token_to_req[t] >= 0 && (position + 1) % c_.ratio == 0;
+      slots.push_back(emits ? cache_.slot(tokens_.token_to_req[t], position / c_.ratio) : -1);
     }
     p.state = state_.paged();
     p.table = state_.table();
-    p.request_of = memory_.ints(tokens_.request_of, {tokens_.size()});
+    p.token_to_req = memory_.ints(tokens_.token_to_req, {tokens_.size()});
     p.positions = positions_;
     p.slots = memory_.ints64(slots);
     p.weight = weight_;

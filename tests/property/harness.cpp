@@ -194,7 +194,7 @@ Tokens last_tokens(const std::vector<std::int64_t>& lengths, std::int64_t querie
   Tokens tokens;
   for (std::size_t r = 0; r < lengths.size(); ++r) {
     for (std::int64_t p = std::max<std::int64_t>(0, lengths[r] - queries); p < lengths[r]; ++p) {
-      tokens.request_of.push_back(static_cast<std::int32_t>(r));
+      tokens.token_to_req.push_back(static_cast<std::int32_t>(r));
       tokens.positions.push_back(p);
     }
   }

@@ -139,7 +139,7 @@ class TwinCache {
 
 // Tokens of a step: the last `queries` of every request's length, or all it has.
 struct Tokens {
-  std::vector<std::int32_t> request_of;
+  std::vector<std::int32_t> token_to_req;
   std::vector<std::int64_t> positions;
   std::int64_t size() const { return static_cast<std::int64_t>(positions.size()); }
 };

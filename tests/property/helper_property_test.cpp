@@ -262,14 +262,14 @@ Report check_workspace(const Lane& lane, const WorkspaceCase& c) {
   p.q = memory.normals(AS_BF16, {c.tokens, c.heads, AS_HEAD_DIM}, random, 1.0f, 8 * c.pad);
   p.rows = memory.make(AS_BF16, {c.rows, AS_HEAD_DIM}, 8 * c.pad);  // NaN
   p.indices = memory.make(AS_I32, {c.tokens, c.columns}, c.pad);
-  p.lens = memory.make(AS_I32, {c.tokens});
+  p.topk_length = memory.make(AS_I32, {c.tokens});
   p.sinks = memory.make(AS_F32, {c.heads});
   for (std::int64_t h = 0; h < c.heads; ++h) *at<float>(p.sinks, h) = kSinks[h % 5];
   std::vector<bool> used(static_cast<std::size_t>(c.rows));
   for (std::int64_t t = 0; t < c.tokens; ++t) {
     std::int64_t len = c.columns == 0 ? 0 : 1 + below(random, c.columns);
     if (c.lists == Lists::kSomeEmpty && t % 2 == 0) len = 0;
-    *at<std::int32_t>(p.lens, t) = static_cast<std::int32_t>(len);
+    *at<std::int32_t>(p.topk_length, t) = static_cast<std::int32_t>(len);
     for (std::int64_t k = 0; k < c.columns; ++k) {
       std::int32_t& row = *at<std::int32_t>(p.indices, t, k);
       row = kGarbage[(t + k) % 5];

@@ -12,7 +12,7 @@
 #include "engine/backend/host_ops.h"
 #include "engine/cache/cache_layout.h"
 #include "engine/decisions/serving_judge.h"
-#include "engine/family/deepseek_v4/caches.h"
+#include "engine/family/models.h"
 #include "engine/metadata/step_metadata.h"
 #include "engine/model/model_config.h"
 #include "engine/sched/sched_invariants.h"
@@ -95,7 +95,8 @@ class Stream {
     if (tables_ != without_op) report_.fail("tables", "gone through again they are others");
     std::vector<std::int32_t> sampled;
     for (std::size_t r = 0; r < m.live.size(); ++r) {
-      const bool last = m.scheduled[r] > 0 && m.num_computed[r] + m.scheduled[r] == m.num_tokens[r];
+      const bool last = m.num_scheduled_tokens[r] > 0 &&
+                        m.num_computed[r] + m.num_scheduled_tokens[r] == m.num_tokens[r];
       sampled.push_back(last && below(random_, 100) > 0 ? 5 : -1);
     }
     serving_->finish_step(sampled);
@@ -163,7 +164,7 @@ class Stream {
     p.lost_to = make_tensor(m.lost_to.data(), {rows});
     p.matching = make_tensor(m.matching.data(), {rows});
     p.num_computed = make_tensor(m.num_computed.data(), {rows});
-    p.scheduled = make_tensor(m.scheduled.data(), {rows});
+    p.num_scheduled_tokens = make_tensor(m.num_scheduled_tokens.data(), {rows});
     p.token_budget = static_cast<std::int32_t>(case_.token_budget);
     run_host(host_schedule, params);
     compare_with_references(params);
@@ -176,7 +177,7 @@ class Stream {
     auto& p = params.init<as_block_tables_params>(AS_OP_BLOCK_TABLES);
     p.groups = make_tensor(m.groups.data(), {groups, 2});
     p.num_computed = make_tensor(m.num_computed.data(), {rows});
-    p.scheduled = make_tensor(m.scheduled.data(), {rows});
+    p.num_scheduled_tokens = make_tensor(m.num_scheduled_tokens.data(), {rows});
     p.joins = make_tensor(m.joins.data(), {rows});
     p.blocks = make_tensor(m.blocks.data(), {groups, rows, m.columns});
     p.tables_before = make_tensor(m.tables_before.data(), {groups, rows, m.columns});
@@ -190,7 +191,7 @@ class Stream {
   void note(const StepMetadata& m) {
     int with_tokens = 0;
     for (std::size_t r = 0; r < m.live.size(); ++r) {
-      const std::int32_t n = m.scheduled[r];
+      const std::int32_t n = m.num_scheduled_tokens[r];
       with_tokens += n > 0;
       met_.waited += n == 0 && m.lost_to[r] < 0;
       met_.cut_prefill += n > 0 && m.num_computed[r] + n < m.num_tokens[r];

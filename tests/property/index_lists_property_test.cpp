@@ -55,7 +55,7 @@ class Tables {
 // Two padding tokens after the others; their position means nothing.
 void pad(Tokens* tokens) {
   for (const std::int64_t position : {std::int64_t{3}, std::int64_t{1000003}}) {
-    tokens->request_of.push_back(-1);
+    tokens->token_to_req.push_back(-1);
     tokens->positions.push_back(position);
   }
 }
@@ -72,13 +72,13 @@ Report check_window(const Lane& lane, const WindowCase& c) {
   Memory memory;
   Tokens tokens = last_tokens(c.lengths, c.queries);
   const auto requests = static_cast<std::int64_t>(c.lengths.size());
-  std::vector<std::int32_t> query_start = {0};
+  std::vector<std::int32_t> query_start_loc = {0};
   std::vector<std::int32_t> seq_lens;
   Tables tables(c.groups, requests, longest(c.lengths) / c.block_size + 2, random, &memory);
   for (std::int64_t r = 0; r < requests; ++r) {
     const std::int64_t length = c.lengths[static_cast<std::size_t>(r)];
     const std::int64_t queries = std::min(c.queries, length);
-    query_start.push_back(static_cast<std::int32_t>(query_start.back() + queries));
+    query_start_loc.push_back(static_cast<std::int32_t>(query_start_loc.back() + queries));
     seq_lens.push_back(static_cast<std::int32_t>(length));
     const std::int64_t oldest = std::max<std::int64_t>(length - queries - c.window + 1, 0);
     for (std::int64_t g = 0; g < c.groups && length > 0; ++g) {
@@ -90,9 +90,9 @@ Report check_window(const Lane& lane, const WindowCase& c) {
   OpParams engine;
   auto& p = engine.init<as_swa_index_params>(AS_OP_SWA_INDEX);
   p.tables = tables.tensor();
-  p.query_start = memory.ints(query_start, {requests + 1});
+  p.query_start_loc = memory.ints(query_start_loc, {requests + 1});
   p.seq_lens = memory.ints(seq_lens, {requests});
-  p.request_of = memory.ints(tokens.request_of, {n});
+  p.token_to_req = memory.ints(tokens.token_to_req, {n});
   p.indices = memory.make(AS_I32, {c.groups, n, c.window}, 3);
   p.lens = memory.make(AS_I32, {n});
   p.block_size = c.block_size;
@@ -160,7 +160,7 @@ TEST_P(SlotMappingProperty, EqualsBothReferences) {
       for (std::size_t t = 0; t < tokens.positions.size(); ++t) {
         for (std::int64_t g = 0; g < num_groups; ++g) {
           const std::int64_t column = tokens.positions[t] / groups[static_cast<std::size_t>(2 * g)];
-          tables.need(g, tokens.request_of[t], column, column);
+          tables.need(g, tokens.token_to_req[t], column, column);
         }
       }
       pad(&tokens);
@@ -170,7 +170,7 @@ TEST_P(SlotMappingProperty, EqualsBothReferences) {
       p.groups = memory.ints(groups, {num_groups, 2});
       p.tables = tables.tensor();
       p.positions = memory.ints64(tokens.positions);
-      p.request_of = memory.ints(tokens.request_of, {n});
+      p.token_to_req = memory.ints(tokens.token_to_req, {n});
       p.slots = memory.make(AS_I64, {num_groups, n}, 2);
       p.mla_group = full;
       if (full >= 0) {
@@ -211,7 +211,7 @@ TEST_P(C128IndexProperty, EqualsBothReferences) {
       auto& p = engine.init<as_c128_index_params>(AS_OP_C128_INDEX);
       p.table = tables.group(0);
       p.positions = memory.ints64(tokens.positions);
-      p.request_of = memory.ints(tokens.request_of, {n});
+      p.token_to_req = memory.ints(tokens.token_to_req, {n});
       p.indices = memory.make(AS_I32, {n, width}, 1);
       p.lens = memory.make(AS_I32, {n});
       p.ratio = 128;

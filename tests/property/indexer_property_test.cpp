@@ -154,17 +154,17 @@ Report check_logits(const Lane& lane, const LogitsCase& c) {
   Memory memory;
   TwinCache keys(c.record, kDim, c.entries, c.pages, random);
   keys.put_all(random);
-  std::vector<std::int32_t> request_of;
+  std::vector<std::int32_t> token_to_req;
   std::vector<std::int32_t> lens;
   std::int64_t columns = c.spare_columns;
   for (std::size_t r = 0; r < c.entries.size(); ++r) {
     for (std::int64_t i = c.queries - 1; i >= 0; --i) {
-      request_of.push_back(static_cast<std::int32_t>(r));
+      token_to_req.push_back(static_cast<std::int32_t>(r));
       lens.push_back(static_cast<std::int32_t>(std::max<std::int64_t>(c.entries[r] - i, 0)));
     }
     columns = std::max(columns, c.entries[r] + c.spare_columns);
   }
-  request_of.push_back(-1);  // padding
+  token_to_req.push_back(-1);  // padding
   lens.push_back(0);
   const auto n = static_cast<std::int64_t>(lens.size());
 
@@ -199,7 +199,7 @@ Report check_logits(const Lane& lane, const LogitsCase& c) {
   p.weights.reserved = c.scores;
   p.cache = keys.paged();
   p.table = keys.table();
-  p.request_of = memory.ints(request_of, {n});
+  p.token_to_req = memory.ints(token_to_req, {n});
   p.lens = memory.ints(lens, {n});
   p.logits = memory.make(AS_F32, {n, columns}, 1);
   if (!run(lane, engine, &report)) return report;
@@ -232,7 +232,7 @@ Report check_logits(const Lane& lane, const LogitsCase& c) {
       "logits against ref.exact", p.logits, e.logits, nullptr,
       [&](std::int64_t t, std::int64_t entry, double) -> double {
         if (entry >= lens[static_cast<std::size_t>(t)]) return INFINITY;
-        const std::int64_t r = request_of[static_cast<std::size_t>(t)];
+        const std::int64_t r = token_to_req[static_cast<std::size_t>(t)];
         const std::vector<double> stored = keys.decoded(keys.slot(r, entry));
         const double* key = at<double>(e.cache.data, keys.row(r, entry));
         double bound = 1e-30;

@@ -50,7 +50,7 @@ Report check_insert(const Lane& lane, const InsertCase& c) {
   for (std::int64_t t = 0; t < n; ++t) {
     const auto i = static_cast<std::size_t>(t);
     const bool padding = n > 2 && t % 4 == 3;
-    slots.push_back(padding ? -1 : cache.slot(tokens.request_of[i], tokens.positions[i]));
+    slots.push_back(padding ? -1 : cache.slot(tokens.token_to_req[i], tokens.positions[i]));
   }
   p.slots = memory.ints64(slots);
   p.q = memory.make(AS_BF16, {n, c.heads, AS_HEAD_DIM}, c.pad);
@@ -159,7 +159,7 @@ TEST_P(InsertRows, AnyBitsGiveTheBytesOfTheReference) {
   std::vector<std::int64_t> slots;
   for (std::int64_t t = 0; t < tokens.size(); ++t) {
     const auto i = static_cast<std::size_t>(t);
-    slots.push_back(cache.slot(tokens.request_of[i], tokens.positions[i]));
+    slots.push_back(cache.slot(tokens.token_to_req[i], tokens.positions[i]));
     const auto exponent = static_cast<unsigned>(below(random, 256));
     for (std::int64_t d = 0; d < AS_HEAD_DIM; ++d) {
       auto bits = static_cast<std::uint16_t>(random());

@@ -31,6 +31,23 @@ Report compress(const Lane& lane) {
   return check_compress(lane, c);
 }
 
+// Every number of it matters: groups, window, cap, sink, splits, several requests.
+Report paged(const Lane& lane) {
+  PagedCase c{"mutants", {129, 300, 90}, 2, 8, 2};
+  c.window = 70;
+  c.soft_cap = 2;
+  c.splits = 3;
+  c.q_scale = 3.0f;
+  return check_paged_attention(lane, c);
+}
+
+Report rope_kv(const Lane& lane) {
+  RopeKvCase c{"mutants", {129, 40}, 5, 4, 2};
+  c.rotated = 32;
+  c.norm = true;
+  return check_rope_kv_insert(lane, c);
+}
+
 // By the name of the mutant.
 const std::map<std::string, Trap>& traps() {
   static const std::map<std::string, Trap> kTraps = {
@@ -60,6 +77,17 @@ const std::map<std::string, Trap>& traps() {
         {}}},
       {"mutant:sink_scaled", {long_selection, "o", {}}},
       {"mutant:lse_with_sink", {long_selection, "lse", {}}},
+      {"mutant:rope_style_swapped", {rope_kv, "q_out", {"k_row"}}},
+      {"mutant:norm_weight_offset", {rope_kv, "k_row", {"q_out"}}},
+      {"mutant:rope_position_of_chunk", {rope_kv, "q_out", {"k_row"}}},
+      {"mutant:value_heads_transposed", {rope_kv, "v_cache", {}}},
+      {"mutant:kv_group_off_by_one", {paged, "o", {"lse"}}},
+      {"mutant:window_inclusive", {paged, "lse", {"o"}}},
+      {"mutant:scale_missing", {paged, "o", {"lse"}}},
+      {"mutant:cap_before_scale", {paged, "o", {"lse"}}},
+      {"mutant:splits_merged_base_2", {paged, "lse", {"o"}}},
+      {"mutant:values_of_key_pages", {paged, "o", {}}},
+      {"mutant:table_of_next_request", {paged, "o", {"lse"}}},
       {"mutant:overlap_half_lost", {compress, "row", {"cache"}}},
       {"mutant:entry_rope_position", {compress, "row", {"cache"}}},
   };

@@ -122,10 +122,10 @@ TEST_P(TopkToSlotsProperty, EqualsBothReferencesAndItsLogicalTwin) {
       OpParams engine;
       auto& p = engine.init<as_topk_to_slots_params>(AS_OP_TOPK_TO_SLOTS);
       p.indices = memory.make(AS_I32, {tokens, k}, 1);
-      p.request_of = memory.make(AS_I32, {tokens});
+      p.token_to_req = memory.make(AS_I32, {tokens});
       for (std::int64_t t = 0; t < tokens; ++t) {
         const std::int64_t r = below(random, 7) - 1;  // -1: padding, whose entries mean nothing
-        *at<std::int32_t>(p.request_of, t) = static_cast<std::int32_t>(r);
+        *at<std::int32_t>(p.token_to_req, t) = static_cast<std::int32_t>(r);
         for (std::int64_t i = 0; i < k; ++i) {
           const std::int64_t limit = r < 0 ? 0 : entries[static_cast<std::size_t>(r)];
           std::int64_t entry = r < 0 && i % 2 == 0 ? INT_MAX : -1;

@@ -9,8 +9,10 @@ namespace {
 constexpr float kMinusInf = -__builtin_huge_valf();
 
 // Calls body(index, count) for whole vectors, then once for the rest.
+// NOLINTBEGIN(bugprone-macro-parentheses): names that it declares
 #define AS_FOR_VECTORS(i, part, n) \
   for (std::int64_t i = 0, part = 0; part = (n)-i < kLanes ? (n)-i : kLanes, i < (n); i += kLanes)
+// NOLINTEND(bugprone-macro-parentheses)
 
 template <class V, class T>
 AS_INLINE V get(const T* p, std::int64_t part) {
@@ -40,6 +42,11 @@ float scale_max(float* x, std::int64_t n, float factor) {
   }
   const float whole = max_lane(best);
   return rest > whole ? rest : whole;
+}
+
+void soft_cap(float* x, std::int64_t n, float cap) {
+  const float inverse = 1.0f / cap;
+  AS_FOR_VECTORS(i, part, n) { put(x + i, tanh(get<F32>(x + i, part) * inverse) * cap, part); }
 }
 
 float exp_sum(float* x, std::int64_t n, float shift) {
@@ -97,6 +104,10 @@ void add_bf16(const std::uint16_t* a, const std::uint16_t* b, std::int64_t n, st
 
 void from_bf16(const std::uint16_t* x, std::int64_t n, float* y) {
   AS_FOR_VECTORS(i, part, n) { put(y + i, widen_bf16(get<U16>(x + i, part)), part); }
+}
+
+void from_f16(const std::uint16_t* x, std::int64_t n, float* y) {
+  AS_FOR_VECTORS(i, part, n) { put(y + i, widen_f16(get<U16>(x + i, part)), part); }
 }
 
 void to_bf16(const float* x, float factor, std::int64_t n, std::uint16_t* y) {

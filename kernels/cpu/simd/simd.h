@@ -26,6 +26,8 @@ struct Kernels {
 
   // x *= scale; returns the largest product (NaN counts as nothing).
   float (*scale_max)(float* x, std::int64_t n, float scale);
+  // x = cap * tanh(x / cap).
+  void (*soft_cap)(float* x, std::int64_t n, float cap);
   // x = exp(x - shift); returns the sum.
   float (*exp_sum)(float* x, std::int64_t n, float shift);
   void (*scale)(float* x, std::int64_t n, float scale);
@@ -38,6 +40,7 @@ struct Kernels {
   void (*add_bf16)(const std::uint16_t* a, const std::uint16_t* b, std::int64_t n,
                    std::uint16_t* y);
   void (*from_bf16)(const std::uint16_t* x, std::int64_t n, float* y);
+  void (*from_f16)(const std::uint16_t* x, std::int64_t n, float* y);
   // y = bf16(x * scale).
   void (*to_bf16)(const float* x, float scale, std::int64_t n, std::uint16_t* y);
 

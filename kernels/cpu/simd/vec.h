@@ -93,6 +93,16 @@ AS_INLINE void store_part(T* p, V v, std::int64_t n) {
 
 AS_INLINE F32 widen_bf16(U16 x) { return as_float(__builtin_convertvector(x, U32) << 16); }
 
+// The exponent's bias is 112 less; the product is exact, subnormals too.
+AS_INLINE F32 widen_f16(U16 x) {
+  const U32 code = __builtin_convertvector(x, U32);
+  const U32 magnitude = code & 0x7fffu;
+  const U32 finite = as_bits(as_float(magnitude << 13) * 0x1p112f);
+  const U32 special = (magnitude << 13) | 0x7f800000u;
+  const U32 is_special = (U32)(magnitude >= 0x7c00u);
+  return as_float((is_special & special) | (~is_special & finite) | ((code & 0x8000u) << 16));
+}
+
 AS_INLINE U16 narrow_bf16(F32 x) {
   const U32 bits = as_bits(x);
   const U32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
@@ -121,6 +131,18 @@ AS_INLINE F32 exp(F32 x) {
   const I32 first = whole >> 1;
   const I32 second = whole - first;
   return p * as_float((U32)(first + 127) << 23) * as_float((U32)(second + 127) << 23);
+}
+
+// tanh to some 2^-22 of itself: its series where |x| < 1/4, 1 - 2 / (e^2x + 1) elsewhere.
+AS_INLINE F32 tanh(F32 x) {
+  const F32 square = x * x;
+  F32 p = splat(62.0f / 2835);
+  p = fma(p, square, splat(-17.0f / 315));
+  p = fma(p, square, splat(2.0f / 15));
+  p = fma(p, square, splat(-1.0f / 3));
+  const F32 small = fma(p * square, x, x);
+  const F32 large = 1.0f - 2.0f / (exp(x + x) + 1.0f);
+  return select((square < splat(0.0625f)), small, large);
 }
 
 AS_INLINE F32 decode_e4m3(U8 codes) {

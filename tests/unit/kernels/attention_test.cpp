@@ -15,7 +15,7 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 struct Attention {
   std::int64_t tokens, heads, window, extra;
   Array<bf16_t> q, o;
-  Array<std::int32_t> indices, lens, extra_indices, extra_lens;
+  Array<std::int32_t> indices, topk_length, extra_indices, extra_topk_length;
   Array<float> sinks, lse;
   PagedCache cache, extra_cache;
   Random random{41};
@@ -28,9 +28,9 @@ struct Attention {
         q({t, h, 512}),
         o({t, h, 512}, to_bf16(55.0f)),
         indices({t, w}, -1),
-        lens({t}),
+        topk_length({t}),
         extra_indices({t, std::max<std::int64_t>(k, 1)}, -1),
-        extra_lens({t}),
+        extra_topk_length({t}),
         sinks({h}),
         lse({t, h}, 55.0f),
         cache(AS_RECORD_LATENT, 512, 64, t * w / 64 + 2),
@@ -48,7 +48,7 @@ struct Attention {
   }
   // n entries at scattered slots; entries of the list behind them stay garbage.
   void fill_window(std::int64_t t, std::int32_t n) {
-    lens[t] = n;
+    topk_length[t] = n;
     for (std::int64_t k = 0; k < window; ++k) {
       const std::int64_t slot = k < n ? (t * window + (k * 37) % window) : 1 << 30;
       indices[t * window + k] = static_cast<std::int32_t>(slot);
@@ -56,7 +56,7 @@ struct Attention {
     }
   }
   void fill_extra(std::int64_t t, std::int32_t n) {
-    extra_lens[t] = n;
+    extra_topk_length[t] = n;
     for (std::int64_t k = 0; k < n; ++k) {
       extra_indices[t * extra + k] = static_cast<std::int32_t>(t * extra + k);
       put_row(extra_cache, t * extra + k);
@@ -68,11 +68,11 @@ struct Attention {
     p.q = q.tensor;
     p.cache = cache.view();
     p.indices = indices.tensor;
-    p.lens = lens.tensor;
+    p.topk_length = topk_length.tensor;
     if (extra > 0) {
       p.extra_cache = extra_cache.view();
       p.extra_indices = extra_indices.tensor;
-      p.extra_lens = extra_lens.tensor;
+      p.extra_topk_length = extra_topk_length.tensor;
     }
     p.sinks = sinks.tensor;
     p.o = o.tensor;
@@ -85,10 +85,10 @@ struct Attention {
   void check() {
     for (std::int64_t t = 0; t < tokens; ++t) {
       std::vector<std::vector<float>> rows;
-      for (std::int64_t k = 0; k < lens[t]; ++k) {
+      for (std::int64_t k = 0; k < topk_length[t]; ++k) {
         if (indices[t * window + k] >= 0) rows.push_back(cache.get(indices[t * window + k]));
       }
-      for (std::int64_t k = 0; extra > 0 && k < extra_lens[t]; ++k) {
+      for (std::int64_t k = 0; extra > 0 && k < extra_topk_length[t]; ++k) {
         const std::int32_t slot = extra_indices[t * extra + k];
         if (slot >= 0) rows.push_back(extra_cache.get(slot));
       }
@@ -134,7 +134,7 @@ double micro(const std::vector<float>& values, float sink) {
   Attention s(1, 1, 4, 0);
   for (bf16_t& v : s.q.values) v = to_bf16(0.0f);
   s.sinks[0] = sink;
-  s.lens[0] = static_cast<std::int32_t>(values.size());
+  s.topk_length[0] = static_cast<std::int32_t>(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
     const std::vector<float> row(512, values[i]);
     s.cache.put(static_cast<std::int64_t>(i), row.data());
@@ -158,10 +158,10 @@ TEST(SparseAttention, MatchesFloat64OverLengthsAndHeads) {
   for (std::int64_t heads : {1, 3, 8, 64, 65}) {
     Attention s(4, heads, 128, 130);
     const std::int32_t window_lens[] = {0, 1, 127, 128};
-    const std::int32_t extra_lens[] = {0, 130, 64, 63};
+    const std::int32_t extra_topk_length[] = {0, 130, 64, 63};
     for (std::int64_t t = 0; t < 4; ++t) {
       s.fill_window(t, window_lens[t]);
-      s.fill_extra(t, extra_lens[t]);
+      s.fill_extra(t, extra_topk_length[t]);
     }
     EXPECT_OK(run(AS_OP_SPARSE_ATTENTION, s.params()));
     s.check();
@@ -227,9 +227,9 @@ TEST(SparseAttention, TokensGiveTheSameBytesAloneAndInABatch) {
     auto p = s.params();
     p.q = make_tensor(&s.q[t * 16 * 512], {1, 16, 512});
     p.indices = make_tensor(&s.indices[t * 128], {1, 128});
-    p.lens = make_tensor(&s.lens[t], {1});
+    p.topk_length = make_tensor(&s.topk_length[t], {1});
     p.extra_indices = make_tensor(&s.extra_indices[t * 64], {1, 64});
-    p.extra_lens = make_tensor(&s.extra_lens[t], {1});
+    p.extra_topk_length = make_tensor(&s.extra_topk_length[t], {1});
     p.o = o.tensor;
     p.lse = lse.tensor;
     EXPECT_OK(run(AS_OP_SPARSE_ATTENTION, p));

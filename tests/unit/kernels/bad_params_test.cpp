@@ -84,7 +84,7 @@ TEST(BadParams, ListsOfAttention) {
   p.q = q.tensor;
   p.cache = cache.view();
   p.indices = indices.tensor;
-  p.lens = lens.tensor;
+  p.topk_length = lens.tensor;
   p.sinks = sinks.tensor;
   p.o = o.tensor;
   p.lse = lse.tensor;
@@ -100,13 +100,13 @@ TEST(BadParams, ListsOfAttention) {
 }
 
 TEST(BadParams, TablesThatAreTooShort) {
-  Array<std::int32_t> table({1, 1}, {1}), request_of({1}, {0}), lens({1}, {0});
+  Array<std::int32_t> table({1, 1}, {1}), token_to_req({1}, {0}), lens({1}, {0});
   Array<std::int64_t> positions({1}, {300});
   Array<std::int32_t> indices({1, 128});
   auto p = make_params<as_c128_index_params>();
   p.table = table.tensor;
   p.positions = positions.tensor;
-  p.request_of = request_of.tensor;
+  p.token_to_req = token_to_req.tensor;
   p.indices = indices.tensor;
   p.lens = lens.tensor;
   p.ratio = 128;
@@ -115,21 +115,21 @@ TEST(BadParams, TablesThatAreTooShort) {
   table[0] = -3;
   positions[0] = 127;
   EXPECT_REFUSED(run(AS_OP_C128_INDEX, p), "block id -3");
-  request_of[0] = 1;
-  EXPECT_REFUSED(run(AS_OP_C128_INDEX, p), "request_of[0] is 1");
+  token_to_req[0] = 1;
+  EXPECT_REFUSED(run(AS_OP_C128_INDEX, p), "token_to_req[0] is 1");
 }
 
 TEST(BadParams, IndexLogits) {
   Array<std::uint8_t> q({1, 2, 128});
   Array<float> weights({1, 2}), logits({1, 6});
-  Array<std::int32_t> table({1, 1}, {2}), request_of({1}, {0}), lens({1}, {7});
+  Array<std::int32_t> table({1, 1}, {2}), token_to_req({1}, {0}), lens({1}, {7});
   PagedCache cache(AS_RECORD_INDEX_FP8, 128, 4, 2);
   auto p = make_params<as_indexer_logits_params>();
   p.q = q.tensor;
   p.weights = weights.tensor;
   p.cache = cache.view();
   p.table = table.tensor;
-  p.request_of = request_of.tensor;
+  p.token_to_req = token_to_req.tensor;
   p.lens = lens.tensor;
   p.logits = logits.tensor;
   EXPECT_REFUSED(run(AS_OP_INDEXER_LOGITS, p), "lens[0] is 7");
@@ -137,7 +137,7 @@ TEST(BadParams, IndexLogits) {
   EXPECT_REFUSED(run(AS_OP_INDEXER_LOGITS, p), "the cache has rows 0 to 7");  // block 2 of 2
   table[0] = 1;
   EXPECT_REFUSED(run(AS_OP_INDEXER_LOGITS, p), "column 1");
-  request_of[0] = -1;
+  token_to_req[0] = -1;
   EXPECT_REFUSED(run(AS_OP_INDEXER_LOGITS, p), "padding");
   lens[0] = 0;
   EXPECT_OK(run(AS_OP_INDEXER_LOGITS, p));
@@ -156,14 +156,14 @@ TEST(BadParams, ShapesThatDisagree) {
 TEST(BadParams, CompressInsert) {
   Array<bf16_t> row({1, 512});
   Array<std::int64_t> slots({1}, {0}), positions({1}, {4});
-  Array<std::int32_t> table({1, 2}, {0, 1}), request_of({1}, {0});
+  Array<std::int32_t> table({1, 2}, {0, 1}), token_to_req({1}, {0});
   Array<bf16_t> weight({512});
   Rope rope(100);
   PagedCache cache(AS_RECORD_LATENT, 512, 2, 1), state(AS_RECORD_STATE, 2048, 4, 2);
   auto p = make_params<as_compress_insert_params>();
   p.state = state.view();
   p.table = table.tensor;
-  p.request_of = request_of.tensor;
+  p.token_to_req = token_to_req.tensor;
   p.positions = positions.tensor;
   p.slots = slots.tensor;
   p.weight = weight.tensor;
@@ -215,7 +215,7 @@ TEST(NoTokens, EveryShapeOfEmptinessIsFine) {
   attention.q = attention.o = empty(AS_BF16, {0, 4, 512});
   attention.cache = s.cache.view();
   attention.indices = empty(AS_I32, {0, 128});
-  attention.lens = empty(AS_I32, {0});
+  attention.topk_length = empty(AS_I32, {0});
   attention.sinks = sinks.tensor;
   attention.lse = empty(AS_F32, {0, 4});
   EXPECT_OK(run(AS_OP_SPARSE_ATTENTION, attention));
@@ -229,7 +229,7 @@ TEST(NoTokens, EveryShapeOfEmptinessIsFine) {
   mapping.groups = groups.tensor;
   mapping.tables = empty(AS_I32, {1, 0, 0});
   mapping.positions = empty(AS_I64, {0});
-  mapping.request_of = empty(AS_I32, {0});
+  mapping.token_to_req = empty(AS_I32, {0});
   mapping.slots = empty(AS_I64, {1, 0});
   mapping.mla_group = -1;
   EXPECT_OK(run(AS_OP_SLOT_MAPPING, mapping));

@@ -75,9 +75,9 @@ class C4aLayer {
   void index_lists() {
     auto p = make_params<as_swa_index_params>();
     p.tables = make_tensor(table_.values.data(), {1, 1, kTokens});
-    p.query_start = query_start_.tensor;
+    p.query_start_loc = query_start_loc_.tensor;
     p.seq_lens = seq_lens_.tensor;
-    p.request_of = request_of_.tensor;
+    p.token_to_req = token_to_req_.tensor;
     p.indices = window_slots_.tensor;
     p.lens = window_lens_.tensor;
     p.block_size = 64;
@@ -117,7 +117,7 @@ class C4aLayer {
     auto p = make_params<as_compress_insert_params>();
     p.state = state_.view();
     p.table = table_.tensor;
-    p.request_of = request_of_.tensor;
+    p.token_to_req = token_to_req_.tensor;
     p.positions = positions_.tensor;
     p.slots = entry_slots_.tensor;
     p.weight = norm_.tensor;
@@ -157,7 +157,7 @@ class C4aLayer {
     p.weights = index_weights_.tensor;
     p.cache = index_.view();
     p.table = table_.tensor;
-    p.request_of = request_of_.tensor;
+    p.token_to_req = token_to_req_.tensor;
     p.lens = visible_.tensor;
     p.logits = logits_.tensor;
     step(AS_OP_INDEXER_LOGITS, p, logits_);
@@ -169,7 +169,7 @@ class C4aLayer {
     auto s = make_params<as_topk_to_slots_params>();
     s.indices = chosen_.tensor;
     s.table = table_.tensor;
-    s.request_of = request_of_.tensor;
+    s.token_to_req = token_to_req_.tensor;
     s.slots = chosen_slots_.tensor;
     s.lens = chosen_lens_.tensor;
     s.rows_per_block = 64;
@@ -181,10 +181,10 @@ class C4aLayer {
     p.q = q_.tensor;
     p.cache = swa_.view();
     p.indices = make_tensor(window_slots_.values.data(), {kTokens, kWindow});
-    p.lens = window_lens_.tensor;
+    p.topk_length = window_lens_.tensor;
     p.extra_cache = main_.view();
     p.extra_indices = chosen_slots_.tensor;
-    p.extra_lens = chosen_lens_.tensor;
+    p.extra_topk_length = chosen_lens_.tensor;
     p.sinks = sinks_.tensor;
     p.o = o_.tensor;
     p.lse = lse_.tensor;
@@ -216,8 +216,8 @@ class C4aLayer {
   Array<bf16_t> x_{{kTokens, kIn}}, q_weight_{{kHeads * 512, kIn}};
   Array<bf16_t> o_weight_{{2, 10, kHeads / 2 * 512}}, index_weight_{{kTokens, 16}}, norm_{{512}};
   Array<float> ape_{{4, 1024}}, sinks_{{kHeads}};
-  Array<std::int32_t> table_{{1, kTokens}}, query_start_{{2}, {0, kTokens}};
-  Array<std::int32_t> seq_lens_{{1}}, request_of_{{kTokens}}, visible_{{kTokens}};
+  Array<std::int32_t> table_{{1, kTokens}}, query_start_loc_{{2}, {0, kTokens}};
+  Array<std::int32_t> seq_lens_{{1}}, token_to_req_{{kTokens}}, visible_{{kTokens}};
   Array<std::int64_t> positions_{{kTokens}}, slots_{{kTokens}}, state_slots_{{kTokens}};
   Array<std::int64_t> entry_slots_{{kTokens}};
   Array<std::int32_t> window_slots_{{1, kTokens, kWindow}}, window_lens_{{kTokens}};

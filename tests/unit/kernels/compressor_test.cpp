@@ -18,7 +18,7 @@ struct Case {
 struct Compressor {
   Case c;
   std::int64_t tokens, dim, coff, width, rows;
-  Array<std::int32_t> table, request_of;
+  Array<std::int32_t> table, token_to_req;
   Array<std::int64_t> positions, state_slots, slots;
   PagedCache state, cache;
   Array<bf16_t> weight, row;
@@ -32,7 +32,7 @@ struct Compressor {
         width(coff * dim),
         rows(which.ratio == 4 ? 4 : 8),
         table({2, n / rows + 1}),
-        request_of({n}, 1),
+        token_to_req({n}, 1),
         positions({n}),
         state_slots({n}),
         slots({n}, -1),
@@ -63,7 +63,7 @@ struct Compressor {
     auto p = make_params<as_compress_insert_params>();
     p.state = state.view();
     p.table = table.tensor;
-    p.request_of = request_of.tensor;
+    p.token_to_req = token_to_req.tensor;
     p.positions = positions.tensor;
     p.slots = slots.tensor;
     p.weight = weight.tensor;

@@ -37,13 +37,13 @@ std::vector<std::int32_t> identity_table(std::int64_t columns) {
 TEST(SwaIndex, WorkedExample) {
   // A request of 201 tokens whose last is the step's only one: position 200.
   Array<std::int32_t> tables({1, 1, 4}, {3, 7, 9, 4});
-  Array<std::int32_t> query_start({2}, {0, 1}), seq_lens({1}, {201}), request_of({1}, {0});
+  Array<std::int32_t> query_start_loc({2}, {0, 1}), seq_lens({1}, {201}), token_to_req({1}, {0});
   Array<std::int32_t> indices({1, 1, 128}, 99), lens({1}, 99);
   auto p = make_params<as_swa_index_params>();
   p.tables = tables.tensor;
-  p.query_start = query_start.tensor;
+  p.query_start_loc = query_start_loc.tensor;
   p.seq_lens = seq_lens.tensor;
-  p.request_of = request_of.tensor;
+  p.token_to_req = token_to_req.tensor;
   p.indices = indices.tensor;
   p.lens = lens.tensor;
   p.block_size = 64;
@@ -62,15 +62,15 @@ TEST(SwaIndex, VisibilityTableAndPadding) {
     std::vector<std::int32_t> both = identity_table(columns);
     for (std::int64_t c = 0; c < columns; ++c) both.push_back(static_cast<std::int32_t>(2 * c + 5));
     Array<std::int32_t> tables({2, 1, columns}, both);
-    Array<std::int32_t> query_start({2}, {1, 2});
+    Array<std::int32_t> query_start_loc({2}, {1, 2});
     Array<std::int32_t> seq_lens({1}, {static_cast<std::int32_t>(v.t + 1)});
-    Array<std::int32_t> request_of({2}, {-1, 0});
+    Array<std::int32_t> token_to_req({2}, {-1, 0});
     Array<std::int32_t> indices({2, 2, 128}, 99), lens({2}, 99);
     auto p = make_params<as_swa_index_params>();
     p.tables = tables.tensor;
-    p.query_start = query_start.tensor;
+    p.query_start_loc = query_start_loc.tensor;
     p.seq_lens = seq_lens.tensor;
-    p.request_of = request_of.tensor;
+    p.token_to_req = token_to_req.tensor;
     p.indices = indices.tensor;
     p.lens = lens.tensor;
     p.block_size = 64;
@@ -97,14 +97,14 @@ TEST(SlotMapping, VisibilityTableWorkedSlotsAndPadding) {
     for (std::int64_t c = 0; c < columns; ++c) both.push_back(static_cast<std::int32_t>(c + 100));
     Array<std::int32_t> tables({2, 1, columns}, both);
     Array<std::int64_t> positions({2}, {7, v.t});
-    Array<std::int32_t> request_of({2}, {-1, 0});
+    Array<std::int32_t> token_to_req({2}, {-1, 0});
     Array<std::int64_t> slots({2, 2}, 99), c4({2}, 99), c128({2}, 99);
     Array<std::int32_t> c4_lens({2}, 99);
     auto p = make_params<as_slot_mapping_params>();
     p.groups = groups.tensor;
     p.tables = tables.tensor;
     p.positions = positions.tensor;
-    p.request_of = request_of.tensor;
+    p.token_to_req = token_to_req.tensor;
     p.slots = slots.tensor;
     p.c4_slots = c4.tensor;
     p.c128_slots = c128.tensor;
@@ -130,13 +130,13 @@ TEST(SlotMapping, CompressedSlotsOfAChunk) {
   // 240 tokens computed, 40 new ones, table [5, 7]: 10 entries, 5*64+60.. and 7*64+0..
   Array<std::int32_t> groups({1, 2}, {256, 0}), tables({1, 1, 2}, {5, 7});
   Array<std::int64_t> positions({40}), slots({1, 40}), c4({40});
-  Array<std::int32_t> request_of({40}, 0);
+  Array<std::int32_t> token_to_req({40}, 0);
   std::iota(positions.values.begin(), positions.values.end(), 240);
   auto p = make_params<as_slot_mapping_params>();
   p.groups = groups.tensor;
   p.tables = tables.tensor;
   p.positions = positions.tensor;
-  p.request_of = request_of.tensor;
+  p.token_to_req = token_to_req.tensor;
   p.slots = slots.tensor;
   p.c4_slots = c4.tensor;
   EXPECT_OK(run(AS_OP_SLOT_MAPPING, p));
@@ -156,12 +156,12 @@ TEST(C128Index, VisibilityTableAndPadding) {
     const std::int64_t width = as_c128_index_width(v.t + 1, 1048576);
     Array<std::int32_t> table({1, columns}, identity_table(columns));
     Array<std::int64_t> positions({2}, {v.t, 5000});
-    Array<std::int32_t> request_of({2}, {0, -1});
+    Array<std::int32_t> token_to_req({2}, {0, -1});
     Array<std::int32_t> indices({2, width}, 99), lens({2}, 99);
     auto p = make_params<as_c128_index_params>();
     p.table = table.tensor;
     p.positions = positions.tensor;
-    p.request_of = request_of.tensor;
+    p.token_to_req = token_to_req.tensor;
     p.indices = indices.tensor;
     p.lens = lens.tensor;
     p.ratio = 128;
@@ -179,12 +179,12 @@ TEST(C128Index, VisibilityTableAndPadding) {
 TEST(TopkToSlots, MapsKeepsHolesAndCounts) {
   Array<std::int32_t> indices({3, 4}, {0, 63, 64, -1, 5, -1, 70, -1, 1, 2, 3, 4});
   Array<std::int32_t> table({2, 2}, {9, 4, 2, 8});
-  Array<std::int32_t> request_of({3}, {0, 1, -1});
+  Array<std::int32_t> token_to_req({3}, {0, 1, -1});
   Array<std::int32_t> slots({3, 4}, 99), lens({3}, 99);
   auto p = make_params<as_topk_to_slots_params>();
   p.indices = indices.tensor;
   p.table = table.tensor;
-  p.request_of = request_of.tensor;
+  p.token_to_req = token_to_req.tensor;
   p.slots = slots.tensor;
   p.lens = lens.tensor;
   p.rows_per_block = 64;

@@ -126,7 +126,7 @@ struct Logits {
   static constexpr std::int64_t kRows = 64;
   std::int64_t tokens, heads, width;
   Queries queries;
-  Array<std::int32_t> table, request_of, lens;
+  Array<std::int32_t> table, token_to_req, lens;
   PagedCache cache;
   Array<float> logits;
 
@@ -137,7 +137,7 @@ struct Logits {
         width(n),
         queries(record, tokens, j),
         table({2, n / kRows + 1}),
-        request_of({tokens}, std::move(owner)),
+        token_to_req({tokens}, std::move(owner)),
         lens({tokens}, std::move(visible)),
         cache(record, 128, kRows, 2 * (n / kRows + 1) + 1),
         logits({tokens, n}, -77.0f) {
@@ -151,7 +151,7 @@ struct Logits {
     for (std::int64_t r = 0; r < 2; ++r) {
       std::int64_t longest = 0;
       for (std::int64_t t = 0; t < tokens; ++t) {
-        if (request_of[t] == r) longest = std::max<std::int64_t>(longest, lens[t]);
+        if (token_to_req[t] == r) longest = std::max<std::int64_t>(longest, lens[t]);
       }
       for (std::int64_t c = 0; c < longest; ++c) {
         std::vector<float> key(128);
@@ -170,13 +170,13 @@ struct Logits {
     p.weights = queries.weights.tensor;
     p.cache = cache.view();
     p.table = table.tensor;
-    p.request_of = request_of.tensor;
+    p.token_to_req = token_to_req.tensor;
     p.lens = lens.tensor;
     p.logits = logits.tensor;
     return p;
   }
   double exact(std::int64_t t, std::int64_t c) {
-    const std::vector<float> key = cache.get(slot(request_of[t], c));
+    const std::vector<float> key = cache.get(slot(token_to_req[t], c));
     double score = 0.0;
     const unsigned char* one = reinterpret_cast<const unsigned char*>("\x00\x00\x80\x3f");
     for (std::int64_t j = 0; j < heads; ++j) {
@@ -236,7 +236,7 @@ TEST(IndexerLogits, RowsGiveTheSameBytesAloneAndInABatch) {
     auto p = s.params();
     p.q = make_tensor(&s.queries.q[t * 8 * 128], {1, 8, 128});
     p.weights = make_tensor(&s.queries.weights[t * 8], {1, 8});
-    p.request_of = make_tensor(&s.request_of[t], {1});
+    p.token_to_req = make_tensor(&s.token_to_req[t], {1});
     p.lens = make_tensor(&s.lens[t], {1});
     p.logits = alone.tensor;
     EXPECT_OK(run(AS_OP_INDEXER_LOGITS, p));

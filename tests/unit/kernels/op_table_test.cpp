@@ -109,6 +109,8 @@ TEST(OpTable, StructsAreNoShorterThanWhenReleased) {
                                                {"final_norm", 280},
                                                {"lm_head", 360},
                                                {"sample", 184},
+                                               {"rope_kv_insert", 1160},
+                                               {"paged_attention", 952},
                                                {"merge_states", 544},
                                                {"gather_rows", 288},
                                                {"copy_blocks", 280},

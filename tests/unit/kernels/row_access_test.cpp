@@ -61,7 +61,7 @@ TEST(RowAccess, List) {
   Array<std::int32_t> lens({4}, {3, 1, 9, -2});
   auto p = make_params<as_sparse_attention_params>();
   p.indices = list.tensor;
-  p.lens = lens.tensor;
+  p.topk_length = lens.tensor;
   EXPECT_EQ(visits(AS_OP_SPARSE_ATTENTION, &p, offsetof(as_sparse_attention_params, cache)),
             (Visits{{0, 0, 5}, {0, 2, 6}, {1, 0, 8}, {2, 0, 3}, {2, 1, 4}, {2, 2, 3}}));
 }
@@ -70,25 +70,25 @@ TEST(RowAccess, TheOtherListIsNotThere) {
   Array<std::int32_t> list({1, 1}, {5}), lens({1}, {1}), more({1, 2}, {64, 65}), many({1}, {2});
   auto p = make_params<as_sparse_attention_params>();
   p.indices = list.tensor;
-  p.lens = lens.tensor;
+  p.topk_length = lens.tensor;
   const std::size_t extra = offsetof(as_sparse_attention_params, extra_cache);
   EXPECT_EQ(visits(AS_OP_SPARSE_ATTENTION, &p, extra), Visits{});
   p.extra_indices = more.tensor;
   EXPECT_EQ(visits(AS_OP_SPARSE_ATTENTION, &p, extra), Visits{});  // no lengths
-  p.extra_lens = many.tensor;
+  p.extra_topk_length = many.tensor;
   EXPECT_EQ(visits(AS_OP_SPARSE_ATTENTION, &p, extra), (Visits{{0, 0, 64}, {0, 1, 65}}));
 }
 
 struct Logits {
   Array<std::int32_t> table{{3, 2}, {3, 5, 9, -1, 0, 1}};
-  Array<std::int32_t> request_of{{6}, {0, 0, 1, 1, 1, -1}};
+  Array<std::int32_t> token_to_req{{6}, {0, 0, 1, 1, 1, -1}};
   Array<std::int32_t> lens{{6}, {2, 3, 1, 2, 2, 0}};
   as_indexer_logits_params p = make_params<as_indexer_logits_params>();
 
   Logits() {
     p.cache = pages(2);
     p.table = table.tensor;
-    p.request_of = request_of.tensor;
+    p.token_to_req = token_to_req.tensor;
     p.lens = lens.tensor;
   }
   Visits rows() const {
@@ -122,8 +122,8 @@ TEST(RowAccess, TableOfNegativeIdsAndStrayRequests) {
   Logits call;
   call.lens[4] = 3;  // block -1
   EXPECT_EQ(call.rows().back(), (Visit{4, 2, -2}));
-  call.request_of[4] = 3;
-  call.request_of[3] = 3;
+  call.token_to_req[4] = 3;
+  call.token_to_req[3] = 3;
   EXPECT_EQ(call.rows().back(), (Visit{2, 0, 18}));
 }
 
@@ -140,7 +140,7 @@ TEST(RowAccess, TableOfALogicalCache) {
 
 struct Compress {
   Array<std::int32_t> table{{2, 4}, {1, 2, 3, 4, 7, 8, 9, 10}};
-  Array<std::int32_t> request_of{{5}, {0, 0, 1, 1, -1}};
+  Array<std::int32_t> token_to_req{{5}, {0, 0, 1, 1, -1}};
   Array<std::int64_t> positions{{5}, {3, 4, 10, 11, 3}};
   Array<std::int64_t> slots{{5}, {20, -1, -1, 21, 22}};
   as_compress_insert_params p = make_params<as_compress_insert_params>();
@@ -148,7 +148,7 @@ struct Compress {
   Compress() {
     p.state = pages(4);
     p.table = table.tensor;
-    p.request_of = request_of.tensor;
+    p.token_to_req = token_to_req.tensor;
     p.positions = positions.tensor;
     p.slots = slots.tensor;
     p.ratio = 4;

@@ -18,9 +18,9 @@ struct Attention {
         rows_(static_cast<std::size_t>(rows * 512), kNaN),
         extra_rows_(static_cast<std::size_t>(extra_rows * 512), kNaN),
         indices(static_cast<std::size_t>(tokens * width), -1),
-        lens(static_cast<std::size_t>(tokens), 0),
+        topk_length(static_cast<std::size_t>(tokens), 0),
         extra_indices(static_cast<std::size_t>(tokens * extra_width), -1),
-        extra_lens(static_cast<std::size_t>(tokens), 0),
+        extra_topk_length(static_cast<std::size_t>(tokens), 0),
         sinks(static_cast<std::size_t>(heads), -std::numeric_limits<float>::infinity()),
         o(q.size(), -7.0),
         lse(static_cast<std::size_t>(tokens * heads), -7.0),
@@ -28,11 +28,11 @@ struct Attention {
     p.q = over(q, {t, h, 512});
     p.cache = logical(rows_, AS_RECORD_LATENT, 512, 512);
     p.indices = over(indices, {t, width});
-    p.lens = over(lens, {t});
+    p.topk_length = over(topk_length, {t});
     if (extra_rows > 0) {
       p.extra_cache = logical(extra_rows_, AS_RECORD_LATENT, 512, 512);
       p.extra_indices = over(extra_indices, {t, extra_width});
-      p.extra_lens = over(extra_lens, {t});
+      p.extra_topk_length = over(extra_topk_length, {t});
     }
     p.sinks = over(sinks, {h});
     p.o = over(o, {t, h, 512});
@@ -48,7 +48,7 @@ struct Attention {
 
   int t, h;
   Doubles q, rows_, extra_rows_;
-  Int32s indices, lens, extra_indices, extra_lens;
+  Int32s indices, topk_length, extra_indices, extra_topk_length;
   std::vector<float> sinks;
   Doubles o, lse;
   as_sparse_attention_params p;
@@ -66,7 +66,7 @@ TEST_P(BothLanes, SinkOfOneEntryWithLogitZero) {
   Attention a(1, 4, 1, 2);
   a.set_row(0, 3);
   a.indices[0] = 0;
-  a.lens[0] = 1;
+  a.topk_length[0] = 1;
   a.sinks = {0.0F, -std::numeric_limits<float>::infinity(), std::numeric_limits<float>::infinity(),
              1e30F};
   a.p.sinks = over(a.sinks, {4});
@@ -83,7 +83,7 @@ TEST_P(BothLanes, SinkOfTwoEntries) {
   a.set_row(0, 3);
   a.set_row(1, 5);
   a.indices = {1, 0};
-  a.lens[0] = 2;
+  a.topk_length[0] = 2;
   a.sinks[0] = std::log(2.0F);
   run(lane(), AS_OP_SPARSE_ATTENTION, a.p);
   EXPECT_NEAR(a.out(0, 0), 2, 1e-7);
@@ -93,19 +93,19 @@ TEST_P(BothLanes, SinkOfTwoEntries) {
 TEST_P(BothLanes, RowWithoutValidEntries) {
   Attention a(3, 2, 2, 2);
   a.indices = {0, 1, -1, -1, 1, 1};
-  a.lens = {0, 2, 0};
+  a.topk_length = {0, 2, 0};
   run(lane(), AS_OP_SPARSE_ATTENTION, a.p);
   for (double value : a.o) EXPECT_EQ(value, 0);
   for (double value : a.lse) EXPECT_EQ(value, kInf);
 }
 
-// Entries beyond lens, -1 entries and unlisted rows hold NaN, which must stay where it is.
+// Entries beyond topk_length, -1 entries and unlisted rows hold NaN, which must stay where it is.
 TEST_P(BothLanes, OnlyListedRowsAreRead) {
   Attention a(2, 1, 6, 4);
   a.set_row(2, 1);
   a.set_row(4, 3);
   a.indices = {2, -1, 4, 0, 4, 1, 1, 1};
-  a.lens = {3, 1};
+  a.topk_length = {3, 1};
   run(lane(), AS_OP_SPARSE_ATTENTION, a.p);
   EXPECT_EQ(a.out(0, 0), 2);
   EXPECT_EQ(a.out(1, 0), 3);
@@ -117,7 +117,7 @@ TEST_P(BothLanes, NaNReachesOnlyTheTokensThatListIt) {
   for (int row = 0; row < 7; ++row) a.set_row(row, row);
   for (int t = 0; t < 3; ++t) {
     for (int k = 0; k < 4; ++k) a.indices[index_of(t, 4, k)] = k + t;
-    a.lens[static_cast<std::size_t>(t)] = 4;
+    a.topk_length[static_cast<std::size_t>(t)] = 4;
   }
   a.indices[7] = 7;
   run(lane(), AS_OP_SPARSE_ATTENTION, a.p);
@@ -131,7 +131,7 @@ TEST_P(BothLanes, AnEntryListedTwiceCountsTwice) {
   a.set_row(0, 3);
   a.set_row(1, 6);
   a.indices = {0, 1, 0};
-  a.lens[0] = 3;
+  a.topk_length[0] = 3;
   run(lane(), AS_OP_SPARSE_ATTENTION, a.p);
   EXPECT_NEAR(a.out(0, 0), 4, 1e-12);
 }
@@ -158,8 +158,8 @@ TEST_P(BothLanes, EqualsTheFormula) {
     for (int k = 0; k < 10; ++k) {
       a.extra_indices[index_of(t, 10, k)] = static_cast<int>(random() % 31) - 1;
     }
-    a.lens[static_cast<std::size_t>(t)] = 1 + t % 20;
-    a.extra_lens[static_cast<std::size_t>(t)] = t % 11;
+    a.topk_length[static_cast<std::size_t>(t)] = 1 + t % 20;
+    a.extra_topk_length[static_cast<std::size_t>(t)] = t % 11;
   }
   run(lane(), AS_OP_SPARSE_ATTENTION, a.p);
 
@@ -178,10 +178,10 @@ TEST_P(BothLanes, EqualsTheFormula) {
           sum[static_cast<std::size_t>(d)] += e * rows[index_of(row, 512, d)];
         }
       };
-      for (int k = 0; k < a.lens[static_cast<std::size_t>(t)]; ++k) {
+      for (int k = 0; k < a.topk_length[static_cast<std::size_t>(t)]; ++k) {
         add(a.rows_, a.indices[index_of(t, 20, k)]);
       }
-      for (int k = 0; k < a.extra_lens[static_cast<std::size_t>(t)]; ++k) {
+      for (int k = 0; k < a.extra_topk_length[static_cast<std::size_t>(t)]; ++k) {
         const int row = a.extra_indices[index_of(t, 10, k)];
         if (row >= 0) add(a.extra_rows_, row);
       }
@@ -206,7 +206,7 @@ TEST(SparseAttentionSim, ReadsRecordsAndRoundsOnce) {
   Attention a(1, 1, 1, 1);
   a.p.cache = logical(records, AS_RECORD_LATENT, 512, 584);
   a.indices[0] = 1;
-  a.lens[0] = 1;
+  a.topk_length[0] = 1;
   a.sinks[0] = 0;
   std::vector<bf16_t> o(512);
   a.p.o = over(o, {1, 1, 512});
@@ -219,11 +219,11 @@ TEST(SparseAttentionSim, ReadsRecordsAndRoundsOnce) {
 TEST(SparseAttention, RefusesRowsOutsideTheCache) {
   Attention a(1, 1, 2, 2);
   a.indices = {5, 0};
-  a.lens[0] = 1;
+  a.topk_length[0] = 1;
   expect_refused(AS_OP_SPARSE_ATTENTION, a.p, {"sparse_attention", "slot 5", "0 to 1"});
   a.indices[0] = 0;
-  a.lens[0] = 3;
-  expect_refused(AS_OP_SPARSE_ATTENTION, a.p, {"lens 3", "0 to 2"});
+  a.topk_length[0] = 3;
+  expect_refused(AS_OP_SPARSE_ATTENTION, a.p, {"topk_length 3", "0 to 2"});
 }
 
 }  // namespace attention_test

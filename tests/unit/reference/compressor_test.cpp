@@ -27,11 +27,11 @@ struct Compressor {
     for (int t = 0; t < tokens; ++t) {
       positions.push_back(t);
       slots.push_back((t + 1) % ratio == 0 ? t / ratio : -1);
-      request_of.push_back(0);
+      token_to_req.push_back(0);
     }
     p.state = logical(state, AS_RECORD_STATE, width, width);
     p.table = over(table, {1, 1});
-    p.request_of = over(request_of, {tokens});
+    p.token_to_req = over(token_to_req, {tokens});
     p.positions = over(positions, {tokens});
     p.slots = over(slots, {tokens});
     p.weight = over(weight, {kDim});
@@ -61,7 +61,7 @@ struct Compressor {
   int ratio, coff, tokens, width;
   Doubles state, weight, entries, row;
   Int32s table = {0};
-  Int32s request_of;
+  Int32s token_to_req;
   Int64s positions, slots;
   as_compress_insert_params p;
 };
@@ -128,12 +128,12 @@ TEST(CompressInsert, TableGivesTheFirstRowOfTheRequest) {
   c.set_unit_channel();
   for (int t = 0; t < 8; ++t) c.at_state(t, kDim) = t;
   c.table = {0, 4};
-  c.request_of.assign(8, 1);
+  c.token_to_req.assign(8, 1);
   c.slots.assign(8, -1);
   c.slots[3] = 0;  // position 3 of request 1: state rows 4..7
   c.p.table = over(c.table, {2, 1});
   c.p.slots = over(c.slots, {8});
-  c.p.request_of = over(c.request_of, {8});
+  c.p.token_to_req = over(c.token_to_req, {8});
   run(exact_lane(), AS_OP_INDEXER_COMPRESS_INSERT, c.p);
   EXPECT_NEAR(c.pooled0(0), (4 + 5 + 6 + 7) / 4.0, 1e-12);
 }

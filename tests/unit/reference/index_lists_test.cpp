@@ -39,15 +39,15 @@ TEST(IndexLists, VisibilityTable) {
     // SWA pages of 64 rows, block c + 1 in column c: slot = position + 64.
     auto swa = new_params<as_swa_index_params>();
     Int32s blocks = counting_table(static_cast<std::int32_t>(v.position / 64 + 1), 1);
-    Int32s query_start = {0, 1};
+    Int32s query_start_loc = {0, 1};
     Int32s seq_lens = {static_cast<std::int32_t>(v.position + 1)};
-    Int32s request_of = {0};
+    Int32s token_to_req = {0};
     Int32s indices(128, 7);
     Int32s lens = {-5};
     swa.tables = over(blocks, {1, 1, v.position / 64 + 1});
-    swa.query_start = over(query_start, {2});
+    swa.query_start_loc = over(query_start_loc, {2});
     swa.seq_lens = over(seq_lens, {1});
-    swa.request_of = over(request_of, {1});
+    swa.token_to_req = over(token_to_req, {1});
     swa.indices = over(indices, {1, 1, 128});
     swa.lens = over(lens, {1});
     swa.block_size = 64;
@@ -65,7 +65,7 @@ TEST(IndexLists, VisibilityTable) {
     Int32s entries(static_cast<std::size_t>(width), 7);
     c128.table = over(pages, {1, v.c128 / 2 + 1});
     c128.positions = over(positions, {1});
-    c128.request_of = over(request_of, {1});
+    c128.token_to_req = over(token_to_req, {1});
     c128.indices = over(entries, {1, width});
     c128.lens = over(lens, {1});
     c128.ratio = 128;
@@ -84,7 +84,7 @@ TEST(IndexLists, VisibilityTable) {
     mapping.groups = over(groups, {1, 2});
     mapping.tables = over(mla, {1, 1, v.position / 256 + 1});
     mapping.positions = over(positions, {1});
-    mapping.request_of = over(request_of, {1});
+    mapping.token_to_req = over(token_to_req, {1});
     mapping.slots = over(slots, {1, 1});
     mapping.c4_slots = over(c4_slots, {1});
     mapping.c128_slots = over(c128_slots, {1});
@@ -100,15 +100,15 @@ TEST(IndexLists, VisibilityTable) {
 TEST(SwaIndex, WorkedExample) {
   auto p = new_params<as_swa_index_params>();
   Int32s blocks = {2, 7, 9, 4};
-  Int32s query_start = {0, 2};
+  Int32s query_start_loc = {0, 2};
   Int32s seq_lens = {201};
-  Int32s request_of = {0, 0, -1};
+  Int32s token_to_req = {0, 0, -1};
   Int32s indices(3 * 128, 99);
   Int32s lens(3, 99);
   p.tables = over(blocks, {1, 1, 4});
-  p.query_start = over(query_start, {2});
+  p.query_start_loc = over(query_start_loc, {2});
   p.seq_lens = over(seq_lens, {1});
-  p.request_of = over(request_of, {3});
+  p.token_to_req = over(token_to_req, {3});
   p.indices = over(indices, {1, 3, 128});
   p.lens = over(lens, {3});
   p.block_size = 64;
@@ -129,13 +129,13 @@ TEST(SlotMapping, WorkedExample) {
   tables[3] = 11;        // MLA, column 3
   tables[16 + 15] = 13;  // SWA, column 15
   Int64s positions = {1000, 1003, 1023, 1000};
-  Int32s request_of = {0, 0, 0, -1};
+  Int32s token_to_req = {0, 0, 0, -1};
   Int64s slots(8), c4_slots(4), c128_slots(4);
   Int32s c4_lens(4);
   p.groups = over(groups, {2, 2});
   p.tables = over(tables, {2, 1, 16});
   p.positions = over(positions, {4});
-  p.request_of = over(request_of, {4});
+  p.token_to_req = over(token_to_req, {4});
   p.slots = over(slots, {2, 4});
   p.c4_slots = over(c4_slots, {4});
   p.c128_slots = over(c128_slots, {4});
@@ -158,12 +158,12 @@ TEST(SlotMapping, SlotsAre64Bit) {
   Int32s groups = {256, 0};
   Int32s tables = {2000000000};
   Int64s positions = {255};
-  Int32s request_of = {0};
+  Int32s token_to_req = {0};
   Int64s slots(1);
   p.groups = over(groups, {1, 2});
   p.tables = over(tables, {1, 1, 1});
   p.positions = over(positions, {1});
-  p.request_of = over(request_of, {1});
+  p.token_to_req = over(token_to_req, {1});
   p.slots = over(slots, {1, 1});
   run(sim_lane(), AS_OP_SLOT_MAPPING, p);
   EXPECT_EQ(slots[0], 512000000255);
@@ -178,11 +178,11 @@ TEST(TopkToSlots, PagedAndLogical) {
   auto p = new_params<as_topk_to_slots_params>();
   Int32s indices = {0, 63, 64, 130, -1, 5, -1, -1};
   Int32s table = {9, 3, 7, 40, 50, 60};
-  Int32s request_of = {0, -1};
+  Int32s token_to_req = {0, -1};
   Int32s slots(8), lens(2);
   p.indices = over(indices, {2, 4});
   p.table = over(table, {2, 3});
-  p.request_of = over(request_of, {2});
+  p.token_to_req = over(token_to_req, {2});
   p.slots = over(slots, {2, 4});
   p.lens = over(lens, {2});
   p.rows_per_block = 64;
@@ -191,7 +191,7 @@ TEST(TopkToSlots, PagedAndLogical) {
   EXPECT_EQ(lens, (Int32s{4, 0}));
 
   p.rows_per_block = 0;
-  request_of[1] = 1;
+  token_to_req[1] = 1;
   run(exact_lane(), AS_OP_TOPK_TO_SLOTS, p);
   EXPECT_EQ(slots, (Int32s{9, 72, 73, 139, -1, 45, -1, -1}));
   EXPECT_EQ(lens, (Int32s{4, 1}));
@@ -201,11 +201,11 @@ TEST(C128Index, RefusesARowThatIsTooNarrow) {
   auto p = new_params<as_c128_index_params>();
   Int32s table(8, 1);
   Int64s positions = {511};
-  Int32s request_of = {0};
+  Int32s token_to_req = {0};
   Int32s indices(3), lens(1);
   p.table = over(table, {1, 8});
   p.positions = over(positions, {1});
-  p.request_of = over(request_of, {1});
+  p.token_to_req = over(token_to_req, {1});
   p.indices = over(indices, {1, 3});
   p.lens = over(lens, {1});
   p.ratio = 128;

@@ -83,7 +83,7 @@ struct Indexer {
     p.format = AS_RECORD_INDEX_FP8;
     lp.weights = p.weights;
     lp.table = over(table, {2, 1});
-    lp.request_of = over(request_of, {kTokens});
+    lp.token_to_req = over(token_to_req, {kTokens});
     lp.lens = over(lens, {kTokens});
     lp.logits = over(logits, {kTokens, 6});
   }
@@ -117,7 +117,7 @@ struct Indexer {
   Doubles weights = Doubles(kTokens * kHeads, kNaN);
   Int64s positions = {0, 7, 8, 23, 24};
   Int32s table = {0, 3};
-  Int32s request_of = {0, 0, 1, 1, -1};
+  Int32s token_to_req = {0, 0, 1, 1, -1};
   Int32s lens = {0, 2, 2, 6, 0};
   Doubles logits = Doubles(kTokens * 6, -7.0);
   std::vector<Byte> codes, records;
@@ -215,7 +215,7 @@ TEST(IndexerLogits, EqualTheFormula) {
           continue;
         }
         const int row =
-            x.table[static_cast<std::size_t>(x.request_of[static_cast<std::size_t>(t)])] + c;
+            x.table[static_cast<std::size_t>(x.token_to_req[static_cast<std::size_t>(t)])] + c;
         Doubles key(x.keys.begin() + row * 128, x.keys.begin() + (row + 1) * 128);
         if (form < 2) {
           const int bytes = form == 0 ? 132 : 68;

@@ -103,7 +103,7 @@ TEST(Lanes, AcceptStepsWithoutTokens) {
   p.cache = logical(rows, AS_RECORD_LATENT, 512, 512);
   Int32s integers(1);
   p.indices = over(integers, {0, 128});
-  p.lens = over(integers, {0});
+  p.topk_length = over(integers, {0});
   p.sinks = over(sinks, {2});
   p.o = make_tensor(none.data(), {0, 2, 512});
   p.lse = make_tensor(none.data(), {0, 2});

@@ -44,7 +44,7 @@ class Layer {
   Doubles forward(Doubles h, std::int64_t first) {
     const auto t = static_cast<std::int64_t>(h.size()) / kHidden;
     Int64s positions, entry_slots;
-    Int32s request_of(static_cast<std::size_t>(t), 0), lens, table = {0};
+    Int32s token_to_req(static_cast<std::size_t>(t), 0), lens, table = {0};
     for (std::int64_t p = first; p < first + t; ++p) {
       positions.push_back(p);
       entry_slots.push_back((p + 1) % 4 == 0 ? p / 4 : -1);
@@ -52,7 +52,7 @@ class Layer {
     }
     const as_tensor pos = over(positions, {t});
     const as_tensor entries = over(entry_slots, {t});
-    const as_tensor request = over(request_of, {t});
+    const as_tensor request = over(token_to_req, {t});
     const as_tensor tables = over(table, {1, 1});
     const as_tensor entry_lens = over(lens, {t});
 
@@ -114,7 +114,7 @@ class Layer {
     logits.weights = index_q.weights;
     logits.cache = index_;
     logits.table = tables;
-    logits.request_of = request;
+    logits.token_to_req = request;
     logits.lens = entry_lens;
     logits.logits = over(scores, {t, kTokens / 4});
     run(lane_, AS_OP_INDEXER_LOGITS, logits);
@@ -129,19 +129,19 @@ class Layer {
     auto to_slots = new_params<as_topk_to_slots_params>();
     to_slots.indices = topk.indices;
     to_slots.table = tables;
-    to_slots.request_of = request;
+    to_slots.token_to_req = request;
     to_slots.slots = over(slots, {t, kTopk});
     to_slots.lens = over(num_chosen, {t});
     run(lane_, AS_OP_TOPK_TO_SLOTS, to_slots);
 
-    Int32s query_start = {0, static_cast<std::int32_t>(t)};
+    Int32s query_start_loc = {0, static_cast<std::int32_t>(t)};
     Int32s seq_lens = {static_cast<std::int32_t>(first + t)};
     Int32s window(static_cast<std::size_t>(t * kWindow)), window_lens(static_cast<std::size_t>(t));
     auto swa = new_params<as_swa_index_params>();
     swa.tables = over(table, {1, 1, 1});
-    swa.query_start = over(query_start, {2});
+    swa.query_start_loc = over(query_start_loc, {2});
     swa.seq_lens = over(seq_lens, {1});
-    swa.request_of = request;
+    swa.token_to_req = request;
     swa.indices = over(window, {1, t, kWindow});
     swa.lens = over(window_lens, {t});
     swa.window = kWindow;
@@ -153,10 +153,10 @@ class Layer {
     attention.q = insert.q;
     attention.cache = swa_;
     attention.indices = over(window, {t, kWindow});
-    attention.lens = swa.lens;
+    attention.topk_length = swa.lens;
     attention.extra_cache = main_;
     attention.extra_indices = to_slots.slots;
-    attention.extra_lens = to_slots.lens;
+    attention.extra_topk_length = to_slots.lens;
     attention.sinks = over(sinks, {kHeads});
     attention.o = over(o, {t, kHeads, 512});
     attention.lse = over(lse, {t, kHeads});
@@ -209,7 +209,8 @@ class Layer {
   // A compressor's three ops, whose ids follow each other.
   void compress(as_op_id proj_id, Doubles& x, std::int64_t dim, unsigned seed,
                 const as_cache& state, const as_cache& entries, const as_tensor& positions,
-                const as_tensor& entry_slots, const as_tensor& request_of, const as_tensor& table) {
+                const as_tensor& entry_slots, const as_tensor& token_to_req,
+                const as_tensor& table) {
     Doubles proj = linear(proj_id, x, kHidden, 4 * dim, seed);
     Doubles ape = weights_of(4, 2 * dim, seed + 100);
     Doubles norm_weight = ones(dim);
@@ -223,7 +224,7 @@ class Layer {
     auto pool = new_params<as_compress_insert_params>();
     pool.state = state;
     pool.table = table;
-    pool.request_of = request_of;
+    pool.token_to_req = token_to_req;
     pool.positions = positions;
     pool.slots = entry_slots;
     pool.weight = over(norm_weight, {dim});

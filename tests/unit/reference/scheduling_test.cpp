@@ -15,7 +15,7 @@ struct Schedule {
         lost_to(num_tokens.size(), -1),
         matching(num_tokens.size(), 0),
         num_computed(num_tokens.size(), -7),
-        scheduled(num_tokens.size(), -7),
+        num_scheduled_tokens(num_tokens.size(), -7),
         p(new_params<as_schedule_params>()) {
     const auto r = static_cast<std::int64_t>(num_tokens.size());
     p.groups = over(groups, {static_cast<std::int64_t>(groups.size() / 2), 2});
@@ -26,11 +26,12 @@ struct Schedule {
     p.lost_to = over(lost_to, {r});
     p.matching = over(matching, {r});
     p.num_computed = over(num_computed, {r});
-    p.scheduled = over(scheduled, {r});
+    p.num_scheduled_tokens = over(num_scheduled_tokens, {r});
     p.token_budget = 512;
   }
   Int32s groups = kGroups;
-  Int32s num_tokens, num_before, running, joins, lost_to, matching, num_computed, scheduled;
+  Int32s num_tokens, num_before, running, joins, lost_to, matching, num_computed,
+      num_scheduled_tokens;
   as_schedule_params p;
 };
 
@@ -39,7 +40,7 @@ TEST(Schedule, RunningFirstThenNewcomersUnderTheBudget) {
   s.joins[2] = 1;
   s.p.token_budget = 1000;
   run(exact_lane(), AS_OP_SCHEDULE, s.p);
-  EXPECT_EQ(s.scheduled, (Int32s{800, 1, 199, 0}));
+  EXPECT_EQ(s.num_scheduled_tokens, (Int32s{800, 1, 199, 0}));
   EXPECT_EQ(s.num_computed, (Int32s{100, 30, 0, 0}));
 }
 
@@ -53,7 +54,7 @@ TEST(Schedule, ANewcomerStartsBehindWhatItFound) {
     s.matching[0] = matching;
     run(sim_lane(), AS_OP_SCHEDULE, s.p);
     EXPECT_EQ(s.num_computed, (Int32s{start})) << matching;
-    EXPECT_EQ(s.scheduled, (Int32s{512 - start})) << matching;
+    EXPECT_EQ(s.num_scheduled_tokens, (Int32s{512 - start})) << matching;
   }
   Schedule s({2000}, {0}, {0});
   s.joins[0] = 1;
@@ -69,17 +70,17 @@ TEST(Schedule, WhoLosesItsBlocksStartsAnewAndGivesItsTokensBack) {
   s.p.token_budget = 10;
   s.lost_to[0] = 1;
   run(exact_lane(), AS_OP_SCHEDULE, s.p);
-  EXPECT_EQ(s.scheduled, (Int32s{0, 4, 1, 0}));
+  EXPECT_EQ(s.num_scheduled_tokens, (Int32s{0, 4, 1, 0}));
   EXPECT_EQ(s.num_computed, (Int32s{0, 120, 49, 0}));
   // A later row loses its own before it is asked.
   s.lost_to = {-1, -1, 1, -1};
   run(exact_lane(), AS_OP_SCHEDULE, s.p);
-  EXPECT_EQ(s.scheduled, (Int32s{6, 4, 0, 0}));
+  EXPECT_EQ(s.num_scheduled_tokens, (Int32s{6, 4, 0, 0}));
   EXPECT_EQ(s.num_computed, (Int32s{100, 120, 0, 0}));
   // To itself: nobody behind it is asked.
   s.lost_to = {-1, 1, -1, -1};
   run(exact_lane(), AS_OP_SCHEDULE, s.p);
-  EXPECT_EQ(s.scheduled, (Int32s{6, 0, 0, 0}));
+  EXPECT_EQ(s.num_scheduled_tokens, (Int32s{6, 0, 0, 0}));
   EXPECT_EQ(s.num_computed, (Int32s{100, 0, 49, 0}));
 }
 
@@ -88,7 +89,7 @@ struct BlockTables {
               Int32s counts_before_)
       : groups(std::move(groups_)),
         num_computed(std::move(computed)),
-        scheduled(std::move(sched)),
+        num_scheduled_tokens(std::move(sched)),
         joins(num_computed.size(), 0),
         blocks(std::move(blocks_)),
         tables_before(std::move(before)),
@@ -101,7 +102,7 @@ struct BlockTables {
     const std::int64_t c = static_cast<std::int64_t>(tables.size()) / (g * r);
     p.groups = over(groups, {g, 2});
     p.num_computed = over(num_computed, {r});
-    p.scheduled = over(scheduled, {r});
+    p.num_scheduled_tokens = over(num_scheduled_tokens, {r});
     p.joins = over(joins, {r});
     p.blocks = over(blocks, {g, r, c});
     p.tables_before = over(tables_before, {g, r, c});
@@ -109,7 +110,7 @@ struct BlockTables {
     p.tables = over(tables, {g, r, c});
     p.counts = over(counts, {g, r});
   }
-  Int32s groups, num_computed, scheduled, joins, blocks, tables_before, counts_before;
+  Int32s groups, num_computed, num_scheduled_tokens, joins, blocks, tables_before, counts_before;
   Int32s tables, counts;
   as_block_tables_params p;
 };

@@ -1,0 +1,425 @@
+// paged_attention: blocks of neighbouring tokens of a request, and of the query heads that share a
+// KV head, over tiles of its rows. Scores and values are small matrix products, the softmax runs
+// online over the tiles.
+//
+// The context is cut at fixed rows into parts, each attended on its own and merged by LSE, so that
+// a long one can be spread over threads; whether it is changes no byte. Tiles begin at multiples of
+// their size.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/cpu/kv_pages.h"
+#include "kernels/cpu/ops.h"
+#include "kernels/cpu/paged_checks.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/simd/simd.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope::cpu {
+namespace {
+
+using Bits = std::uint16_t;
+using I64 = std::int64_t;
+using Params = as_paged_attention_params;
+
+constexpr I64 kTile = 64;         // rows of K and V at once
+constexpr I64 kQueries = 256;     // heads of tokens in a block at most
+constexpr I64 kManyQueries = 16;  // are worth a transposed copy of the keys
+constexpr I64 kPart = 4096;       // rows of a part where the caller does not say
+constexpr I64 kDirectRun = 16;    // rows side by side in a page that are not worth a copy
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+I64 round_up(I64 n, I64 to) { return (n + to - 1) / to * to; }
+
+// What is the same for all blocks.
+struct Shape {
+  explicit Shape(const Params& p)
+      : size(p.q.shape[2]),
+        size_v(p.o.shape[2]),
+        stride_v(round_up(size_v, 16)),
+        group(p.q.shape[1] / as_cache_heads(&p.k_cache)),
+        kv_heads(as_cache_heads(&p.k_cache)),
+        k(kv_pages(p.k_cache)),
+        v(kv_pages(p.v_cache)),
+        paged(p.k_cache.addressing == AS_PAGED) {}
+  I64 size, size_v, stride_v, group, kv_heads;
+  KvPages k, v;
+  bool paged;
+};
+
+// Tokens first .. first + count - 1 of one request, heads of one KV head.
+struct Block {
+  I64 first = 0, count = 0, request = 0;
+  I64 heads_first = 0, heads = 0;  // within the group
+  I64 begin = 0, end = 0;          // rows that any of them sees
+  I64 part = kPart;                // rows of a part
+};
+
+// Maximum, sum and weighted values of each query, over some rows.
+class State {
+ public:
+  void reset(I64 queries, I64 stride) {
+    max.assign(static_cast<std::size_t>(queries), -kInfinity);
+    sum.assign(static_cast<std::size_t>(queries), 0.0);
+    values.assign(static_cast<std::size_t>(queries * stride), 0.0f);
+  }
+
+  // This over its rows and other over other ones become one.
+  void merge(const State& other, I64 stride) {
+    const simd::Kernels& simd = simd::kernels();
+    for (std::size_t i = 0; i < max.size(); ++i) {
+      if (other.sum[i] == 0.0 && other.max[i] == -kInfinity) continue;
+      const float best = std::max(max[i], other.max[i]);
+      const double shift = best == -kInfinity ? 0.0 : static_cast<double>(best);
+      const double mine = std::exp(static_cast<double>(max[i]) - shift);
+      const double its = std::exp(static_cast<double>(other.max[i]) - shift);
+      sum[i] = sum[i] * mine + other.sum[i] * its;
+      max[i] = best;
+      float* to = values.data() + static_cast<I64>(i) * stride;
+      const float* from = other.values.data() + static_cast<I64>(i) * stride;
+      const float weights[2] = {static_cast<float>(mine), static_cast<float>(its)};
+      if (mine == 0.0) {
+        std::fill(to, to + stride, 0.0f);
+      } else if (weights[0] != 1.0f) {
+        simd.scale(to, stride, weights[0]);
+      }
+      simd.gemm_add(weights + 1, 1, 1, from, stride, 1, to, stride, stride);
+    }
+  }
+
+  std::vector<float> max;
+  std::vector<double> sum;
+  std::vector<float> values;
+};
+
+// One thread's scratch and the loops over rows.
+class Worker {
+ public:
+  Worker(const Params& p, const Shape& shape) : p_(p), s_(shape) {
+    const auto floats = [](std::vector<float>& v, I64 n) { v.resize(static_cast<std::size_t>(n)); };
+    query_bits_.resize(static_cast<std::size_t>(kQueries * s_.size));
+    key_bits_.resize(static_cast<std::size_t>(kTile * s_.size));
+    floats(queries_, kQueries * s_.size);
+    floats(keys_, kTile * s_.size);
+    floats(columns_, kTile * s_.size);
+    floats(values_, kTile * s_.stride_v);
+    floats(scores_, kQueries * kTile);
+  }
+
+  // Rows from .. to - 1 of the block's request into a fresh state.
+  void attend(const Block& b, I64 kv_head, I64 from, I64 to, State& state) {
+    const I64 queries = b.count * b.heads;
+    state.reset(queries, s_.stride_v);
+    from = std::max(from, b.begin);
+    to = std::min(to, b.end);
+    if (from >= to) return;
+    load_queries(b, kv_head);
+    for (I64 tile = from / kTile * kTile; tile < to; tile += kTile) {
+      const I64 first = std::max(tile, from), end = std::min(tile + kTile, to);
+      score(b, kv_head, first, end);
+      load_values(b, kv_head, first, end);
+      add(b, first, end, state);
+    }
+  }
+
+  void finish(const Block& b, I64 kv_head, const State& state) const {
+    for (I64 i = 0; i < b.count * b.heads; ++i) {
+      const auto k = static_cast<std::size_t>(i);
+      const I64 t = b.first + i / b.heads;
+      const I64 h = kv_head * s_.group + b.heads_first + i % b.heads;
+      const SeenRows seen = seen_rows(p_, t, b.request);
+      Bits* o = at<Bits>(p_.o, t, h);
+      float* lse = at<float>(p_.lse, t, h);
+      if (seen.first >= seen.end) {
+        std::fill(o, o + s_.size_v, Bits{0});
+        *lse = -kInfinity;
+        continue;
+      }
+      const double shift = state.max[k] == -kInfinity ? 0.0 : static_cast<double>(state.max[k]);
+      double total = state.sum[k];
+      if (present(p_.sinks)) {
+        total += std::exp(static_cast<double>(*at<float>(p_.sinks, h)) - shift);
+      }
+      simd_.to_bf16(state.values.data() + i * s_.stride_v, static_cast<float>(1.0 / total),
+                    s_.size_v, o);
+      *lse = static_cast<float>(shift + std::log(state.sum[k]));
+    }
+  }
+
+ private:
+  void load_queries(const Block& b, I64 kv_head) {
+    for (I64 i = 0; i < b.count * b.heads; ++i) {
+      const I64 h = kv_head * s_.group + b.heads_first + i % b.heads;
+      const Bits* from = at<Bits>(p_.q, b.first + i / b.heads, h);
+      std::copy(from, from + s_.size, query_bits_.data() + i * s_.size);
+      simd_.from_bf16(from, s_.size, queries_.data() + i * s_.size);
+    }
+  }
+
+  // Where row n of the request lies, and how many follow side by side in its page.
+  const Bits* row(const KvPages& pages, const Block& b, I64 kv_head, I64 n, I64* run) const {
+    if (!s_.paged) {
+      *run = 1;
+      return pages.at(*at<std::int32_t>(p_.table, b.request) + n, 0, kv_head);
+    }
+    const I64 in_page = n % pages.rows;
+    *run = pages.rows - in_page;
+    return pages.at(*at<std::int32_t>(p_.table, b.request, n / pages.rows), in_page, kv_head);
+  }
+
+  // scores_[query][row - first] = q . k
+  void score(const Block& b, I64 kv_head, I64 first, I64 end) {
+    const I64 queries = b.count * b.heads, size = s_.size;
+    if (queries >= kManyQueries) return score_many(b, kv_head, first, end);
+    I64 copied = 0;  // rows at the end of the tile's keys so far
+    for (I64 n = first, run = 0; n < end; n += run) {
+      const Bits* keys = row(s_.k, b, kv_head, n, &run);
+      run = std::min(run, end - n);
+      if (!s_.k.f16 && run >= std::min(kDirectRun, end - first)) {
+        simd_.gemm_bf16(query_bits_.data(), size, queries, keys, s_.k.row, run, size,
+                        scores_.data() + n - first, kTile);
+        continue;
+      }
+      for (I64 i = 0; i < run; ++i) {
+        if (s_.k.f16) {
+          simd_.from_f16(keys + i * s_.k.row, size, keys_.data() + (copied + i) * size);
+        } else {
+          std::copy_n(keys + i * s_.k.row, size, key_bits_.data() + (copied + i) * size);
+        }
+      }
+      copied += run;
+      // Rows that follow may still join these.
+      const bool last = n + run == end;
+      if (!last && next_is_copied(b, n + run, end, end - first)) continue;
+      float* to = scores_.data() + n + run - copied - first;
+      if (s_.k.f16) {
+        simd_.gemm_f32(queries_.data(), size, queries, keys_.data(), size, copied, size, to, kTile);
+      } else {
+        simd_.gemm_bf16(query_bits_.data(), size, queries, key_bits_.data(), size, copied, size, to,
+                        kTile);
+      }
+      copied = 0;
+    }
+  }
+  // By the keys' columns: no sum over the lanes of a vector for each score.
+  void score_many(const Block& b, I64 kv_head, I64 first, I64 end) {
+    const I64 queries = b.count * b.heads, size = s_.size, rows = end - first;
+    for (I64 n = first, run = 0; n < end; n += run) {
+      const Bits* keys = row(s_.k, b, kv_head, n, &run);
+      run = std::min(run, end - n);
+      for (I64 i = 0; i < run; ++i) {
+        float* to = keys_.data() + (n - first + i) * size;
+        const Bits* from = keys + i * s_.k.row;
+        s_.k.f16 ? simd_.from_f16(from, size, to) : simd_.from_bf16(from, size, to);
+      }
+    }
+    constexpr I64 kLanes = 16;
+    const I64 wide = round_up(rows, kLanes);  // rows behind the last one: of an earlier tile
+    for (I64 i = 0; i < wide; i += kLanes) {
+      for (I64 d = 0; d < size; ++d) {
+        float* to = columns_.data() + d * kTile + i;
+        for (I64 lane = 0; lane < kLanes; ++lane) to[lane] = keys_[at_key(i + lane, d)];
+      }
+    }
+    for (I64 i = 0; i < queries; ++i) std::fill_n(scores_.data() + i * kTile, wide, 0.0f);
+    simd_.gemm_add(queries_.data(), size, queries, columns_.data(), kTile, size, scores_.data(),
+                   kTile, wide);
+  }
+  std::size_t at_key(I64 row, I64 d) const { return static_cast<std::size_t>(row * s_.size + d); }
+
+  bool next_is_copied(const Block& b, I64 n, I64 end, I64 all) const {
+    if (s_.k.f16) return true;
+    I64 run = 0;
+    row(s_.k, b, 0, n, &run);
+    return std::min(run, end - n) < std::min(kDirectRun, all);
+  }
+
+  void load_values(const Block& b, I64 kv_head, I64 first, I64 end) {
+    for (I64 n = first, run = 0; n < end; n += run) {
+      const Bits* values = row(s_.v, b, kv_head, n, &run);
+      run = std::min(run, end - n);
+      for (I64 i = 0; i < run; ++i) {
+        float* to = values_.data() + (n - first + i) * s_.stride_v;
+        const Bits* from = values + i * s_.v.row;
+        s_.v.f16 ? simd_.from_f16(from, s_.size_v, to) : simd_.from_bf16(from, s_.size_v, to);
+      }
+    }
+  }
+
+  // The tile's rows into the state: all queries at once where they see the same rows of it, else
+  // token by token.
+  void add(const Block& b, I64 first, I64 end, State& state) {
+    bool alike = true;
+    for (I64 t = 0; t < b.count && alike; ++t) {
+      const SeenRows seen = seen_rows(p_, b.first + t, b.request);
+      alike = seen.first <= first && seen.end >= end;
+    }
+    for (I64 t = 0; t < (alike ? 1 : b.count); ++t) {
+      const I64 query = t * b.heads, queries = alike ? b.count * b.heads : b.heads;
+      const SeenRows seen = seen_rows(p_, b.first + t, b.request);
+      const I64 from = alike ? first : std::max(first, seen.first);
+      const I64 to = alike ? end : std::min(end, seen.end);
+      if (from >= to) continue;
+      for (I64 i = query; i < query + queries; ++i) {
+        soften(scores_.data() + i * kTile + from - first, to - from, state, i);
+      }
+      simd_.gemm_add(scores_.data() + query * kTile + from - first, kTile, queries,
+                     values_.data() + (from - first) * s_.stride_v, s_.stride_v, to - from,
+                     state.values.data() + query * s_.stride_v, s_.stride_v, s_.stride_v);
+    }
+  }
+
+  // Scores of one query become weights relative to its maximum so far.
+  void soften(float* scores, I64 n, State& state, I64 query) {
+    const auto k = static_cast<std::size_t>(query);
+    float best = simd_.scale_max(scores, n, static_cast<float>(p_.scale));
+    if (p_.soft_cap > 0) {
+      simd_.soft_cap(scores, n, static_cast<float>(p_.soft_cap));
+      best = simd_.scale_max(scores, n, 1.0f);
+    }
+    best = std::max(state.max[k], best);
+    if (best > state.max[k]) {
+      const double old = std::exp(static_cast<double>(state.max[k]) - static_cast<double>(best));
+      state.sum[k] *= old;
+      float* values = state.values.data() + query * s_.stride_v;
+      if (old > 0.0) {
+        simd_.scale(values, s_.stride_v, static_cast<float>(old));
+      } else {
+        std::fill_n(values, s_.stride_v, 0.0f);
+      }
+      state.max[k] = best;
+    }
+    const float shift = best == -kInfinity ? 0.0f : best;
+    state.sum[k] += static_cast<double>(simd_.exp_sum(scores, n, shift));
+  }
+
+  const Params& p_;
+  const Shape& s_;
+  const simd::Kernels& simd_ = simd::kernels();
+  std::vector<Bits> query_bits_, key_bits_;
+  std::vector<float> queries_, keys_, columns_, values_, scores_;
+};
+
+// The blocks of one KV head, the same for all. Padding is written at once.
+std::vector<Block> blocks_of(const Params& p, const Shape& s) {
+  std::vector<Block> blocks;
+  const I64 tokens = p.q.shape[0];
+  const I64 heads = std::min(s.group, kQueries);
+  const I64 most = std::max<I64>(1, kQueries / heads);
+  for (I64 t = 0; t < tokens;) {
+    Block b;
+    b.first = t;
+    b.request = *at<std::int32_t>(p.token_to_req, t);
+    b.end = 0;
+    b.begin = std::numeric_limits<I64>::max();
+    for (; t < tokens && b.count < most && *at<std::int32_t>(p.token_to_req, t) == b.request;
+         ++t, ++b.count) {
+      if (b.request < 0) continue;
+      const SeenRows seen = seen_rows(p, t, b.request);
+      if (seen.first >= seen.end) continue;
+      // Rows that nobody sees need not be there.
+      if (b.begin < b.end && (seen.first > b.end || seen.end < b.begin)) break;
+      b.begin = std::min(b.begin, seen.first);
+      b.end = std::max(b.end, seen.end);
+    }
+    if (b.request < 0) {
+      for (I64 i = b.first; i < t; ++i) {
+        for (I64 h = 0; h < p.q.shape[1]; ++h) {
+          std::fill_n(at<Bits>(p.o, i, h), s.size_v, Bits{0});
+          *at<float>(p.lse, i, h) = -kInfinity;
+        }
+      }
+      continue;
+    }
+    if (p.num_splits > 0) {
+      const I64 rows = std::max<I64>(1, *at<std::int32_t>(p.seq_lens, b.request));
+      b.part = round_up((rows + p.num_splits - 1) / p.num_splits, kTile);
+    }
+    for (I64 first = 0; first < s.group; first += heads) {
+      b.heads_first = first;
+      b.heads = std::min(heads, s.group - first);
+      blocks.push_back(b);
+    }
+  }
+  return blocks;
+}
+
+// Parts of a block's context, numbered from row 0 of the request: the first and behind the last.
+I64 first_part(const Block& b) { return b.begin < b.end ? b.begin / b.part : 0; }
+I64 end_part(const Block& b) { return b.begin < b.end ? (b.end - 1) / b.part + 1 : 0; }
+
+// Each block as one item, its parts one after the other.
+void attend_blocks(const Params& p, const Shape& s, const std::vector<Block>& blocks,
+                   const as_call* call) {
+  const I64 items = static_cast<I64>(blocks.size()) * s.kv_heads;
+  parallel_for(call, items, 1, [&](I64 begin, I64 end) {
+    Worker worker(p, s);
+    State all, part;
+    for (I64 item = begin; item < end; ++item) {
+      const Block& b = blocks[static_cast<std::size_t>(item / s.kv_heads)];
+      const I64 kv_head = item % s.kv_heads;
+      const I64 first = first_part(b);
+      worker.attend(b, kv_head, first * b.part, (first + 1) * b.part, all);
+      for (I64 i = first + 1; i < end_part(b); ++i) {
+        worker.attend(b, kv_head, i * b.part, (i + 1) * b.part, part);
+        all.merge(part, s.stride_v);
+      }
+      worker.finish(b, kv_head, all);
+    }
+  });
+}
+
+// Each part as an item, then the merges.
+void attend_parts(const Params& p, const Shape& s, const std::vector<Block>& blocks,
+                  const as_call* call) {
+  struct Item {
+    std::size_t block;
+    I64 kv_head, part;
+  };
+  std::vector<Item> items;
+  std::vector<std::size_t> first_item;
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
+    for (I64 g = 0; g < s.kv_heads; ++g) {
+      first_item.push_back(items.size());
+      const I64 first = first_part(blocks[b]);
+      const I64 end = std::max(first + 1, end_part(blocks[b]));
+      for (I64 i = first; i < end; ++i) items.push_back({b, g, i});
+    }
+  }
+  first_item.push_back(items.size());
+  std::vector<State> states(items.size());
+  parallel_for(call, static_cast<I64>(items.size()), 1, [&](I64 begin, I64 end) {
+    Worker worker(p, s);
+    for (I64 i = begin; i < end; ++i) {
+      const Item& item = items[static_cast<std::size_t>(i)];
+      const Block& b = blocks[item.block];
+      worker.attend(b, item.kv_head, item.part * b.part, (item.part + 1) * b.part,
+                    states[static_cast<std::size_t>(i)]);
+    }
+  });
+  const Worker worker(p, s);
+  for (std::size_t i = 0; i + 1 < first_item.size(); ++i) {
+    State& all = states[first_item[i]];
+    for (std::size_t k = first_item[i] + 1; k < first_item[i + 1]; ++k) {
+      all.merge(states[k], s.stride_v);
+    }
+    const Item& item = items[first_item[i]];
+    worker.finish(blocks[item.block], item.kv_head, all);
+  }
+}
+
+}  // namespace
+
+void paged_attention(const Params& p, const as_call* call, Check& check) {
+  if (!check_params(p, true, check)) return;
+  if (p.q.shape[0] == 0 || p.q.shape[1] == 0) return;
+  const Shape shape(p);
+  const std::vector<Block> blocks = blocks_of(p, shape);
+  const I64 threads = call != nullptr && call->threads != nullptr ? call->threads->num_threads : 1;
+  const bool few = static_cast<I64>(blocks.size()) * shape.kv_heads < 4 * threads;
+  few&& threads > 1 ? attend_parts(p, shape, blocks, call) : attend_blocks(p, shape, blocks, call);
+}
+
+}  // namespace attnscope::cpu

@@ -1,0 +1,175 @@
+#include "kernels/cpu/paged_checks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/cpu/kv_pages.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope::cpu {
+
+namespace {
+
+using I64 = std::int64_t;
+using Longs = long long;
+
+bool check_rope(const as_rope_kv_insert_params& p, I64 size, bool values, Check& check) {
+  const I64 dims = rotary_dim(p.rope);
+  if (dims == 0) {
+    // Not read, but lanes may copy it.
+    if (p.rope.base == 0) {
+      return check.optional("positions", p.positions, AS_I64, {p.k.shape[0]});
+    }
+    return check.fail("rope.table is absent; give f32 [max_pos,N], or base 0 for no rotation");
+  }
+  const I64 tokens = p.k.shape[0];
+  if (!check.tensor("rope.table", p.rope.table, AS_F32, {kAny, kAny}) ||
+      !check.tensor("positions", p.positions, AS_I64, {tokens})) {
+    return false;
+  }
+  if (dims % 2 != 0 || dims > size) {
+    return check.fail("rope.table has rows of %lld values; allowed: even numbers up to %lld",
+                      static_cast<Longs>(dims), static_cast<Longs>(size));
+  }
+  for (I64 t = 0; values && t < tokens; ++t) {
+    if (!check.rope_position(p.rope, t, *at<std::int64_t>(p.positions, t))) return false;
+  }
+  return true;
+}
+
+// The rows that any token of a request sees lie in its blocks, and these in both caches.
+bool check_blocks(const as_paged_attention_params& p, I64 token, I64 r, SeenRows seen,
+                  Check& check) {
+  const bool paged = p.k_cache.addressing == AS_PAGED;
+  const I64 rows = paged ? p.k_cache.rows_per_block : seen.end;
+  const I64 held = std::min(cache_rows(p.k_cache), cache_rows(p.v_cache));
+  for (I64 column = seen.first / rows; column * rows < seen.end; ++column) {
+    if (!check.block("table", p.table, token, r, column)) return false;
+    const I64 id = *at<std::int32_t>(p.table, r, column);
+    const I64 last = paged ? id * rows + rows - 1 : id + seen.end - 1;
+    if (last < held) continue;
+    return check.fail("token %lld of request %lld reads slot %lld; the caches have rows 0 to %lld",
+                      static_cast<Longs>(token), static_cast<Longs>(r), static_cast<Longs>(last),
+                      static_cast<Longs>(held - 1));
+  }
+  return true;
+}
+
+bool check_values(const as_paged_attention_params& p, Check& check) {
+  const I64 requests = p.table.shape[0];
+  // Columns of a request that have been looked at already: [first, end) in rows.
+  std::vector<SeenRows> known(static_cast<std::size_t>(requests));
+  for (I64 t = 0; t < p.q.shape[0]; ++t) {
+    const I64 r = *at<std::int32_t>(p.token_to_req, t);
+    if (r < 0) continue;
+    if (r >= requests) {
+      return check.fail(
+          "token_to_req[%lld] is %lld; the table has requests 0 to %lld (negative = padding)",
+          static_cast<Longs>(t), static_cast<Longs>(r), static_cast<Longs>(requests - 1));
+    }
+    const I64 position = *at<std::int64_t>(p.positions, t);
+    if (position < 0) {
+      return check.fail("positions[%lld] is %lld; positions start at 0", static_cast<Longs>(t),
+                        static_cast<Longs>(position));
+    }
+    const SeenRows seen = seen_rows(p, t, r);
+    if (seen.first >= seen.end) continue;
+    SeenRows& done = known[static_cast<std::size_t>(r)];
+    const bool inside = done.first < done.end && seen.first >= done.first;
+    if (inside && seen.end <= done.end) continue;
+    const I64 from =
+        inside && seen.first < done.end ? std::min(done.end, seen.end - 1) : seen.first;
+    if (!check_blocks(p, t, r, {from, seen.end}, check)) return false;
+    done = inside && seen.first <= done.end ? SeenRows{done.first, seen.end} : seen;
+  }
+  return true;
+}
+
+}  // namespace
+
+SeenRows seen_rows(const as_paged_attention_params& p, I64 t, I64 r) {
+  const I64 position = *at<std::int64_t>(p.positions, t);
+  SeenRows seen{0, *at<std::int32_t>(p.seq_lens, r)};
+  if (p.causal != 0 && position < seen.end) seen.end = position + 1;
+  if (p.window > 0) seen.first = std::max<I64>(0, position - p.window + 1);
+  return seen;
+}
+
+bool check_params(const as_rope_kv_insert_params& p, bool values, Check& check) {
+  const char* keys = p.rows_given != 0 ? "k_row" : "k";
+  const as_tensor& k = p.rows_given != 0 ? p.k_row : p.k;
+  if (!check.tensor(keys, k, AS_BF16, {kAny, kAny, kAny})) return false;
+  const I64 tokens = k.shape[0], heads = k.shape[1], size = k.shape[2];
+  if (!check.tensor("v", p.v, AS_BF16, {tokens, heads, kAny}) ||
+      !check.tensor("slots", p.slots, AS_I64, {tokens}) || !check_head_size(keys, size, check) ||
+      !check_head_size("v", p.v.shape[2], check) ||
+      !check_kv_cache("k_cache", p.k_cache, heads, size, check) ||
+      !check_kv_cache("v_cache", p.v_cache, heads, p.v.shape[2], check)) {
+    return false;
+  }
+  if (values &&
+      (!check.slots("slots", p.slots, p.k_cache) || !check.slots("slots", p.slots, p.v_cache))) {
+    return false;
+  }
+  if (p.rows_given != 0) return true;
+  if (!check.range("style", p.style, AS_ROPE_NEOX, AS_ROPE_GPTJ) ||
+      !check.range("weight_plus_one", p.weight_plus_one, 0, 1) ||
+      !check.optional("k_weight", p.k_weight, AS_BF16, {size}) ||
+      !check.optional("k_row", p.k_row, AS_BF16, {tokens, heads, size}) ||
+      !check_rope(p, size, values, check)) {
+    return false;
+  }
+  if (!present(p.q) && p.q.rank == 0) return true;
+  return check.tensor("q", p.q, AS_BF16, {tokens, kAny, size}) &&
+         check.optional("q_weight", p.q_weight, AS_BF16, {size}) &&
+         check.tensor("q_out", p.q_out, AS_BF16, {tokens, p.q.shape[1], size});
+}
+
+bool check_params(const as_paged_attention_params& p, bool values, Check& check) {
+  if (!check.tensor("q", p.q, AS_BF16, {kAny, kAny, kAny})) return false;
+  const I64 tokens = p.q.shape[0], heads = p.q.shape[1];
+  const I64 kv_heads = as_cache_heads(&p.k_cache);
+  if (!check_head_size("q", p.q.shape[2], check) ||
+      !check.tensor("o", p.o, AS_BF16, {tokens, heads, kAny}) ||
+      !check_head_size("o", p.o.shape[2], check)) {
+    return false;
+  }
+  if (heads % kv_heads != 0) {
+    return check.fail("q has %lld heads, k_cache %lld; the first must be a multiple of the second",
+                      static_cast<Longs>(heads), static_cast<Longs>(kv_heads));
+  }
+  if (!check_kv_cache("k_cache", p.k_cache, kv_heads, p.q.shape[2], check) ||
+      !check_kv_cache("v_cache", p.v_cache, kv_heads, p.o.shape[2], check) ||
+      !check.tensor("table", p.table, AS_I32, {kAny, kAny}) ||
+      !check.tensor("token_to_req", p.token_to_req, AS_I32, {tokens}) ||
+      !check.tensor("positions", p.positions, AS_I64, {tokens}) ||
+      !check.tensor("seq_lens", p.seq_lens, AS_I32, {p.table.shape[0]}) ||
+      !check.optional("sinks", p.sinks, AS_F32, {heads}) ||
+      !check.tensor("lse", p.lse, AS_F32, {tokens, heads}) ||
+      !check.range("causal", p.causal, 0, 1) || !check.range("window", p.window, 0, INT32_MAX) ||
+      !check.range("num_splits", p.num_splits, 0, 1 << 16)) {
+    return false;
+  }
+  if (p.k_cache.addressing != p.v_cache.addressing ||
+      p.k_cache.rows_per_block != p.v_cache.rows_per_block) {
+    return check.fail("k_cache has %d rows per block, v_cache %d; one table serves both",
+                      p.k_cache.rows_per_block, p.v_cache.rows_per_block);
+  }
+  if (p.causal == 0 && p.window > 0) {
+    return check.fail("window is %d without causal; set causal to 1, or window to 0", p.window);
+  }
+  // Lanes compute in fp32.
+  constexpr double kLeast = std::numeric_limits<float>::min();
+  constexpr double kMost = std::numeric_limits<float>::max();
+  const bool cap = p.soft_cap == 0 || (p.soft_cap >= kLeast && p.soft_cap <= kMost);
+  if (!(std::fabs(p.scale) <= kMost) || !cap) {
+    return check.fail(
+        "scale is %g, soft_cap %g; both must be finite fp32 numbers, soft_cap 0 or at least %g",
+        p.scale, p.soft_cap, kLeast);
+  }
+  return !values || check_values(p, check);
+}
+
+}  // namespace attnscope::cpu

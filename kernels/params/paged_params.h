@@ -1,0 +1,94 @@
+/* Params of the ops of dense attention (MHA, GQA, MQA): rotary embedding with insertion into K and
+ * V caches, and attention over their pages.
+ *
+ * Letters: T tokens, H query heads, G KV heads (H a multiple of G), D head size of queries and
+ * keys, V head size of values, R requests, C columns of a block table.
+ *
+ * K and V are caches of their own, of any record without scales (bf16, f16, [rows][heads] or
+ * [heads][rows] in a page), with G heads in data.reserved: width G*D and G*V. */
+#ifndef ATTNSCOPE_KERNELS_PARAMS_PAGED_PARAMS_H
+#define ATTNSCOPE_KERNELS_PARAMS_PAGED_PARAMS_H
+
+#include "kernels/params/head.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Which dims of a head are turned together; N = dims that are rotated, the first ones of a head. */
+typedef enum as_rope_style {
+  AS_ROPE_NEOX = 0, /* halves: dims i and i + N/2 */
+  AS_ROPE_GPTJ = 1  /* pairs: dims 2i and 2i + 1 */
+} as_rope_style;
+
+/* rope_kv_insert: of each token and head
+ *   n = x * rsqrt(mean(x^2) + eps) * (weight_plus_one + w)   where the weight is there; else x
+ *   q_out[t,h] = bf16(rope(n of q)), k_row[t,g] = bf16(rope(n of k))
+ *   row slots[t] of k_cache = k_row[t], of v_cache = v[t], as the record stores numbers; nothing
+ * for a negative slot rope, with c = cos and s = sin of the pair's number i < N/2 in table row
+ * positions[t]: a' = a c - b s,  b' = b c + a s N is the width of the table, [max_pos,N], cos (N/2)
+ * then sin (N/2): even, at most D; the other dims stay. A rope without a table and with base 0
+ * rotates nothing (N = 0); with a base references compute rows of the table, for all D dims,
+ * without YaRN. fp32 inside, one rounding to bf16. f16 rows: nearest, ties to even, beyond 65504
+ * infinite. rows_given: k_row is an input, only the insertion runs (q, k, q_out unused). */
+typedef struct as_rope_kv_insert_params {
+  as_params_head head;
+  as_tensor q;         /* in  bf16 [T,H,D], optional: with q_out */
+  as_tensor k;         /* in  bf16 [T,G,D] */
+  as_tensor v;         /* in  bf16 [T,G,V] */
+  as_tensor q_weight;  /* in  bf16 [D] of the norm, optional */
+  as_tensor k_weight;  /* in  bf16 [D], optional */
+  as_tensor positions; /* in  i64 [T] */
+  as_rope rope;        /* in  the layer's rotary embedding */
+  as_tensor slots;     /* in  i64 [T] */
+  as_tensor q_out;     /* out bf16 [T,H,D], optional */
+  as_tensor k_row;     /* out bf16 [T,G,D], optional */
+  as_cache k_cache;    /* out rows of G heads of D */
+  as_cache v_cache;    /* out rows of G heads of V */
+  double eps;
+  int32_t style;           /* as_rope_style */
+  int32_t weight_plus_one; /* 0 or 1 */
+  int32_t rows_given;
+  int32_t reserved;
+} as_rope_kv_insert_params;
+
+/* paged_attention: token t at position p of request r, head h, KV head g = h / (H/G), over the rows
+ * first .. end - 1 of its request:
+ *   end   = causal ? min(p + 1, seq_lens[r]) : seq_lens[r]
+ *   first = window > 0 ? max(0, p - window + 1) : 0     the window counts the token's own row; with
+ *                                                      (left, right) windows left is window - 1
+ *   l_i = scale * q . k_i;  with soft_cap > 0: l_i = soft_cap * tanh(l_i / soft_cap)
+ *   o = sum e^l_i v_i / (sum e^l_i + e^sink_h), without sinks no such term
+ *   lse = ln sum e^l_i, WITHOUT the sink
+ * No row, and padding (token_to_req negative): o = 0, lse = -inf. A window needs causal. sink -inf:
+ * no effect; +inf: o = 0. Output is rounded to bf16 once. NaN in rows that a token does not see
+ * never reaches it. Decode and chunked prefill rows are the same op; rows of a request in any
+ * order. num_splits: the context of a request is cut into so many parts, each attended on its own,
+ * their results merged by LSE; 0 = as the lane likes. It changes nothing but rounding. */
+typedef struct as_paged_attention_params {
+  as_params_head head;
+  as_tensor q;            /* in  bf16 [T,H,D] */
+  as_cache k_cache;       /* in  rows of G heads of D */
+  as_cache v_cache;       /* in  rows of G heads of V */
+  as_tensor table;        /* in  i32 [R,C] of both caches */
+  as_tensor token_to_req; /* in  i32 [T] row of the table, negative = padding */
+  as_tensor positions;    /* in  i64 [T] */
+  as_tensor seq_lens;     /* in  i32 [R] rows that a request has after this step */
+  as_tensor sinks;        /* in  f32 [H], optional */
+  as_tensor o;            /* out bf16 [T,H,V] */
+  as_tensor lse;          /* out f32 [T,H] */
+  double scale;           /* mostly D^-0.5 */
+  double soft_cap;        /* 0 = none */
+  int32_t causal;         /* 0: every token sees all rows of its request */
+  int32_t window;         /* 0: no window */
+  int32_t num_splits;
+  int32_t reserved;
+} as_paged_attention_params;
+
+#define AS_MAX_HEAD_SIZE 512 /* of either op, keys or values */
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,167 @@
+// paged_attention of the CPU lane beside gather + scaled_dot_product_attention of libtorch, in one
+// process: decode steps of a few requests and prompts of several lengths. Each is run in turn, some
+// times, and the fastest run counts; libtorch is given bf16 and fp32, its faster one counts.
+//
+//   bench_paged [threads]
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "kernels/cpu/codec.h"
+#include "kernels/cpu/cpu_lane.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/params/paged_params.h"
+#include "kernels/params/tensor_view.h"
+#include "reference/torch_module.h"
+
+namespace attnscope {
+namespace {
+
+constexpr std::int64_t kHeads = 32, kKvHeads = 8, kSize = 128, kRows = 16;  // of a 4:1 GQA layer
+
+struct Shape {
+  std::int64_t requests, context, new_tokens;
+};
+
+std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
+
+class Call {
+ public:
+  explicit Call(const Shape& s) {
+    std::mt19937_64 random(1);
+    const std::int64_t tokens = s.requests * s.new_tokens;
+    const std::int64_t columns = (s.context + kRows - 1) / kRows, blocks = s.requests * columns + 1;
+    q_.resize(to_size(tokens * kHeads * kSize));
+    o_.resize(q_.size());
+    lse_.resize(to_size(tokens * kHeads));
+    for (auto* pages : {&k_, &v_}) pages->resize(to_size(blocks * kRows * kKvHeads * kSize));
+    for (auto* values : {&q_, &k_, &v_}) {
+      for (bf16_t& v : *values) {
+        v.bits = cpu::float_to_bf16(static_cast<float>(random() >> 40) * 0x1p-23f - 1.0f);
+      }
+    }
+    table_.resize(to_size(blocks - 1));
+    std::iota(table_.begin(), table_.end(), 1);
+    std::shuffle(table_.begin(), table_.end(), random);
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      token_to_req_.push_back(static_cast<std::int32_t>(t / s.new_tokens));
+      positions_.push_back(s.context - s.new_tokens + t % s.new_tokens);
+    }
+    seq_lens_.assign(to_size(s.requests), static_cast<std::int32_t>(s.context));
+    p.head = {sizeof(p), AS_PARAMS_VERSION};
+    p.q = make_tensor(q_.data(), {tokens, kHeads, kSize});
+    p.k_cache = cache_of(k_, blocks);
+    p.v_cache = cache_of(v_, blocks);
+    p.table = make_tensor(table_.data(), {s.requests, columns});
+    p.token_to_req = make_tensor(token_to_req_.data(), {tokens});
+    p.positions = make_tensor(positions_.data(), {tokens});
+    p.seq_lens = make_tensor(seq_lens_.data(), {s.requests});
+    p.o = make_tensor(o_.data(), {tokens, kHeads, kSize});
+    p.lse = make_tensor(lse_.data(), {tokens, kHeads});
+    p.scale = 1 / std::sqrt(double{kSize});
+    p.causal = 1;
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  // The largest difference to another result.
+  double difference(const std::vector<bf16_t>& other) const {
+    double most = 0;
+    for (std::size_t i = 0; i < o_.size(); ++i) {
+      const double d = static_cast<double>(cpu::bf16_to_float(o_[i].bits)) -
+                       static_cast<double>(cpu::bf16_to_float(other[i].bits));
+      most = std::max(most, std::fabs(d));
+    }
+    return most;
+  }
+  const std::vector<bf16_t>& output() const { return o_; }
+
+  as_paged_attention_params p{};
+
+ private:
+  static as_cache cache_of(std::vector<bf16_t>& pages, std::int64_t blocks) {
+    as_cache cache{};
+    auto* bytes = reinterpret_cast<std::uint8_t*>(pages.data());
+    cache.data = make_tensor(bytes, {blocks, kRows * kKvHeads * kSize * 2});
+    cache.data.reserved = static_cast<std::int32_t>(kKvHeads);
+    cache.record = AS_RECORD_BF16;
+    cache.rows_per_block = static_cast<std::int32_t>(kRows);
+    cache.width = static_cast<std::int32_t>(kKvHeads * kSize);
+    return cache;
+  }
+
+  std::vector<bf16_t> q_, k_, v_, o_;
+  std::vector<float> lse_;
+  std::vector<std::int32_t> table_, token_to_req_, seq_lens_;
+  std::vector<std::int64_t> positions_;
+};
+
+template <class F>
+double seconds(const F& f) {
+  const auto start = std::chrono::steady_clock::now();
+  f();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void stop(const char* why) {
+  fmt::print(stderr, "{}\n", why);
+  std::exit(4);
+}
+
+void measure(const Shape& s, cpu::ThreadPool& pool) {
+  Call call(s);
+  as_call how{};
+  how.struct_size = sizeof(how);
+  how.threads = pool.handle();
+  as_error error{};
+  const auto ours = [&] {
+    if (cpu::lane()->ops[AS_OP_PAGED_ATTENTION](&call.p, &how, &error) != AS_OK) {
+      stop(error.message);
+    }
+  };
+  reference::TorchFailure failure{};
+  const auto theirs = [&](bool fp32) {
+    if (!reference::torch_module().paged_sdpa(&call.p, fp32, &failure)) stop(failure.message);
+  };
+  double best[3] = {1e9, 1e9, 1e9}, spent = 0, difference = 0;
+  std::vector<bf16_t> kept;
+  for (int round = 0; round < 20 && (round < 3 || spent < 4.0); ++round) {
+    best[1] = std::min(best[1], seconds([&] { theirs(false); }));
+    const double fp32 = seconds([&] { theirs(true); });
+    best[2] = std::min(best[2], fp32);
+    kept = call.output();
+    const double mine = seconds(ours);
+    best[0] = std::min(best[0], mine);
+    difference = call.difference(kept);
+    spent += mine + fp32;
+  }
+  const double torch = std::min(best[1], best[2]);
+  fmt::print("{:<8}{:>9}{:>9}{:>8}{:>12.3f}{:>12.3f}{:>12.3f}{:>9.2f}{:>12.1e}\n",
+             s.new_tokens == 1 ? "decode" : "prefill", s.requests, s.context, s.new_tokens,
+             1e3 * best[0], 1e3 * best[1], 1e3 * best[2], torch / best[0], difference);
+  std::fflush(stdout);
+}
+
+}  // namespace
+}  // namespace attnscope
+
+int main(int argc, char** argv) {
+  using namespace attnscope;
+  const int threads = argc > 1 ? std::atoi(argv[1]) : 2;
+  cpu::ThreadPool pool(threads);
+  fmt::print(
+      "{} heads over {} KV heads of {}, {} rows a block, bf16; {} threads, SIMD {}; fastest "
+      "run in ms\n{:<8}{:>9}{:>9}{:>8}{:>12}{:>12}{:>12}{:>9}{:>12}\n",
+      kHeads, kKvHeads, kSize, kRows, threads, cpu::simd_level(), "", "requests", "context", "new",
+      "ours", "torch bf16", "torch fp32", "faster", "difference");
+  for (std::int64_t context : {1024, 4096, 8192, 32768}) measure({4, context, 1}, pool);
+  for (std::int64_t context : {1024, 4096}) measure({1, context, context}, pool);
+  for (std::int64_t context : {8192, 32768}) measure({1, context, 512}, pool);
+  return 0;
+}

@@ -1,0 +1,441 @@
+// AS_OP_ROPE_KV_INSERT and AS_OP_PAGED_ATTENTION: layouts of pages, head sizes, groups of heads,
+// windows, splits. Rows and pages that no token sees hold NaN.
+#include <algorithm>
+#include <climits>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/params/paged_params.h"
+#include "kernels/params/row_format.h"
+#include "tests/property/checks.h"
+
+namespace attnscope::properties {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// Blocks of requests in shuffled pages; entries behind a request's end are ids that do not exist.
+class Blocks {
+ public:
+  Blocks(const std::vector<std::int64_t>& lengths, std::int64_t rows, Random& random)
+      : rows_(rows) {
+    for (std::int64_t n : lengths) {
+      first_row_.push_back(static_cast<std::int32_t>(num_rows_));
+      num_rows_ += n;
+      count_ += ceil_div(n, rows);
+      columns_ = std::max(columns_, ceil_div(n, rows) + 2);
+    }
+    std::vector<std::int32_t> ids(to_size(count_ - 1));
+    std::iota(ids.begin(), ids.end(), 1);
+    std::shuffle(ids.begin(), ids.end(), random);
+    for (std::int64_t n : lengths) {
+      for (std::int64_t c = 0; c < columns_; ++c) {
+        const bool mine = c < ceil_div(n, rows);
+        table_.push_back(mine ? ids.back() : c % 2 == 0 ? INT_MAX : -5);
+        if (mine) ids.pop_back();
+      }
+    }
+  }
+  std::int64_t count() const { return count_; }
+  std::int64_t num_rows() const { return num_rows_; }
+  std::int64_t slot(std::int64_t r, std::int64_t p) const {
+    return table_[to_size(r * columns_ + p / rows_)] * rows_ + p % rows_;
+  }
+  std::int64_t row(std::int64_t r, std::int64_t p) const { return first_row_[to_size(r)] + p; }
+  // Blocks that lie before `position` are gone.
+  void drop_below(std::int64_t r, std::int64_t position) {
+    for (std::int64_t c = 0; c < position / rows_; ++c) table_[to_size(r * columns_ + c)] = -1;
+  }
+  as_tensor table() const {
+    return make_tensor(table_.data(), {static_cast<std::int64_t>(first_row_.size()), columns_});
+  }
+  as_tensor logical_table() const {
+    return make_tensor(first_row_.data(), {static_cast<std::int64_t>(first_row_.size()), 1});
+  }
+
+ private:
+  std::int64_t rows_, count_ = 4, columns_ = 1, num_rows_ = 0;
+  std::vector<std::int32_t> table_, first_row_;
+};
+
+// A K or V cache: pages with gaps, and the same rows one after another.
+struct Pool {
+  Pool(const Blocks& blocks, std::int32_t record, std::int64_t heads, std::int64_t size,
+       std::int32_t rows) {
+    const as_row_layout l = as_row_layout_of(record, heads * size, heads, rows);
+    const std::int64_t stride = l.page + 6;
+    slab.assign(to_size(blocks.count() * stride), 0xff);
+    paged.data = make_tensor(slab.data(), {blocks.count(), l.page});
+    paged.data.stride[0] = stride;
+    paged.data.reserved = static_cast<std::int32_t>(heads);
+    paged.record = record;
+    paged.rows_per_block = rows;
+    paged.width = static_cast<std::int32_t>(heads * size);
+    bytes.assign(to_size(std::max<std::int64_t>(1, blocks.num_rows()) * l.row), 0xff);
+    logical = paged;
+    logical.addressing = AS_LOGICAL;
+    logical.rows_per_block = 0;
+    logical.data = make_tensor(bytes.data(), {std::max<std::int64_t>(1, blocks.num_rows()), l.row});
+    logical.data.reserved = paged.data.reserved;
+  }
+  void put(std::int64_t slot, std::int64_t row, const std::vector<std::uint16_t>& values) {
+    as_row_put(&paged, slot, values.data());
+    as_row_put(&logical, row, values.data());
+  }
+  std::vector<unsigned char> slab, bytes;
+  as_cache paged{}, logical{};
+};
+
+std::uint16_t code_of(float value, std::int32_t record) {
+  const bool f16 = (record & ~AS_RECORD_HND) == AS_RECORD_F16;
+  return f16 ? cpu::float_to_f16(value) : cpu::float_to_bf16(value);
+}
+
+void fill(Pool& pool, const Blocks& blocks, const std::vector<std::int64_t>& lengths,
+          const std::vector<std::int64_t>& from, Random& random) {
+  std::vector<std::uint16_t> row(to_size(pool.paged.width));
+  for (std::size_t r = 0; r < lengths.size(); ++r) {
+    const auto request = static_cast<std::int64_t>(r);
+    for (std::int64_t p = from[r]; p < lengths[r]; ++p) {
+      for (std::uint16_t& v : row) v = code_of(normal(random), pool.paged.record);
+      pool.put(blocks.slot(request, p), blocks.row(request, p), row);
+    }
+  }
+}
+
+}  // namespace
+
+Report check_paged_attention(const Lane& lane, const PagedCase& c) {
+  Report report(case_seed("paged " + c.name));
+  Random random(report.seed());
+  Memory memory;
+  Tokens tokens = last_tokens(c.lengths, c.queries);
+  // Padding at the end.
+  tokens.token_to_req.push_back(-1);
+  tokens.positions.push_back(0);
+  const std::int64_t n = tokens.size();
+  Blocks blocks(c.lengths, c.rows, random);
+  std::vector<std::int64_t> seen_from;
+  for (std::int64_t length : c.lengths) {
+    const std::int64_t first = c.window > 0 ? length - c.queries - c.window + 1 : 0;
+    seen_from.push_back(std::max<std::int64_t>(0, first));
+  }
+  Pool k(blocks, c.record, c.kv_heads, c.size, c.rows);
+  Pool v(blocks, c.record, c.kv_heads, c.size_v, c.rows);
+  fill(k, blocks, c.lengths, seen_from, random);
+  fill(v, blocks, c.lengths, seen_from, random);
+  for (std::size_t r = 0; r < c.lengths.size(); ++r) {
+    blocks.drop_below(static_cast<std::int64_t>(r), seen_from[r]);
+  }
+
+  OpParams engine;
+  auto& p = engine.init<as_paged_attention_params>(AS_OP_PAGED_ATTENTION);
+  p.q = memory.normals(AS_BF16, {n, c.heads, c.size}, random, c.q_scale, 8);
+  p.k_cache = k.paged;
+  p.v_cache = v.paged;
+  p.table = blocks.table();
+  p.token_to_req = memory.ints(tokens.token_to_req, {n});
+  p.positions = memory.ints64(tokens.positions);
+  const std::vector<std::int32_t> lens(c.lengths.begin(), c.lengths.end());
+  p.seq_lens = memory.ints(lens, {static_cast<std::int64_t>(lens.size())});
+  if (c.sinks) {
+    p.sinks = memory.normals(AS_F32, {c.heads}, random, 2.0f);
+    *at<float>(p.sinks, 0) = -kInfinity;
+    if (c.heads > 2) *at<float>(p.sinks, 1) = kInfinity;
+  }
+  p.o = memory.make(AS_BF16, {n, c.heads, c.size_v}, 5);
+  p.lse = memory.make(AS_F32, {n, c.heads}, 1);
+  p.scale = 1 / std::sqrt(static_cast<double>(c.size));
+  p.soft_cap = c.soft_cap;
+  p.causal = c.causal;
+  p.window = c.window;
+  p.num_splits = c.splits;
+  if (!run(lane, engine, &report)) return report;
+  memory.check_guards(&report);
+  for (std::int64_t h = 0; h < c.heads; ++h) {
+    if (*at<float>(p.lse, n - 1, h) != -kInfinity) report.fail("lse", "padding is not -inf");
+  }
+
+  OpParams sim = with_own_outputs(engine, &memory);
+  auto& s = sim.get<as_paged_attention_params>();
+  s.k_cache = k.logical;
+  s.v_cache = v.logical;
+  s.table = blocks.logical_table();
+  if (!run(*reference::sim_lane(), sim, &report)) return report;
+  judge_all(engine, sim, &report);
+
+  // Nothing is quantised: what differs from float64 is the order of sums and one rounding.
+  OpParams exact = with_own_outputs(sim, &memory);
+  if (!run(*reference::exact_lane(), exact, &report)) return report;
+  const auto& e = exact.get<as_paged_attention_params>();
+  judge_bound(
+      "o against ref.exact", p.o, e.o, nullptr,
+      [](std::int64_t, std::int64_t, double value) {
+        return 2 * kBf16Half * std::fabs(value) + 2e-5;
+      },
+      &report);
+  judge_bound(
+      "lse against ref.exact", p.lse, e.lse, nullptr,
+      [](std::int64_t, std::int64_t, double value) { return 1e-5 + 2e-6 * std::fabs(value); },
+      &report);
+  return report;
+}
+
+Report check_rope_kv_insert(const Lane& lane, const RopeKvCase& c) {
+  Report report(case_seed("rope kv " + c.name));
+  Random random(report.seed());
+  Memory memory;
+  const Tokens tokens = last_tokens(c.lengths, c.queries);
+  const std::int64_t n = tokens.size();
+  const Blocks blocks(c.lengths, c.rows, random);
+  Pool k(blocks, c.record, c.kv_heads, c.size, c.rows);
+  Pool v(blocks, c.record, c.kv_heads, c.size_v, c.rows);
+
+  OpParams engine;
+  auto& p = engine.init<as_rope_kv_insert_params>(AS_OP_ROPE_KV_INSERT);
+  if (c.heads > 0) {
+    p.q = memory.normals(AS_BF16, {n, c.heads, c.size}, random, c.scale, 3);
+    p.q_out = memory.make(AS_BF16, {n, c.heads, c.size}, 3);
+  }
+  p.k = memory.normals(AS_BF16, {n, c.kv_heads, c.size}, random, c.scale, 1);
+  p.v = memory.normals(AS_BF16, {n, c.kv_heads, c.size_v}, random, c.scale, 2);
+  if (c.norm) {
+    p.q_weight = memory.normals(AS_BF16, {c.size}, random);
+    p.k_weight = memory.normals(AS_BF16, {c.size}, random);
+    p.eps = 1e-6;
+    p.weight_plus_one = c.plus_one ? 1 : 0;
+  }
+  p.positions = memory.ints64(tokens.positions);
+  std::vector<float> table;
+  if (c.rotated > 0) {
+    const std::int64_t most = *std::max_element(c.lengths.begin(), c.lengths.end());
+    const std::int64_t half = c.rotated / 2;
+    for (std::int64_t position = 0; position < most; ++position) {
+      for (std::int64_t i = 0; i < c.rotated; ++i) {
+        const double power = -2.0 * static_cast<double>(i % half) / static_cast<double>(c.rotated);
+        const double angle = static_cast<double>(position) * std::pow(10000.0, power);
+        table.push_back(static_cast<float>(i < half ? std::cos(angle) : std::sin(angle)));
+      }
+    }
+    p.rope.base = 10000;
+    p.rope.factor = 1;
+    p.rope.table = make_tensor(table.data(), {most, c.rotated});
+  }
+  std::vector<std::int64_t> slots;
+  for (std::int64_t t = 0; t < n; ++t) {
+    const bool padding = n > 2 && t % 4 == 3;
+    slots.push_back(
+        padding ? -1 : blocks.slot(tokens.token_to_req[to_size(t)], tokens.positions[to_size(t)]));
+  }
+  p.slots = memory.ints64(slots);
+  p.k_row = memory.make(AS_BF16, {n, c.kv_heads, c.size}, 7);
+  p.k_cache = k.paged;
+  p.v_cache = v.paged;
+  p.style = c.style;
+  const std::vector<unsigned char> k_before = k.slab, v_before = v.slab;
+  if (!run(lane, engine, &report)) return report;
+  memory.check_guards(&report);
+
+  OpParams sim = with_own_outputs(engine, &memory);
+  auto& s = sim.get<as_rope_kv_insert_params>();
+  const auto own_rows = [&](const as_cache& cache) {
+    as_cache own = cache;
+    own.addressing = AS_LOGICAL;
+    own.data = memory.make(AS_U8, {n, as_cache_row_bytes(&cache)});
+    own.data.reserved = cache.data.reserved;
+    own.rows_per_block = 0;
+    return own;
+  };
+  std::vector<std::int64_t> rows;
+  for (std::int64_t t = 0; t < n; ++t) rows.push_back(slots[to_size(t)] < 0 ? -1 : t);
+  s.slots = memory.ints64(rows);
+  s.k_cache = own_rows(k.paged);
+  s.v_cache = own_rows(v.paged);
+  if (!run(*reference::sim_lane(), sim, &report)) return report;
+  // Rows of padding are made too, but nobody says which.
+  judge(engine, sim, "k_row", &report);
+  if (c.heads > 0) judge(engine, sim, "q_out", &report);
+
+  // The bytes, given the lane's own row.
+  OpParams given = sim;
+  auto& g = given.get<as_rope_kv_insert_params>();
+  g.k_row = p.k_row;
+  g.rows_given = 1;
+  g.k_cache = own_rows(k.paged);
+  g.v_cache = own_rows(v.paged);
+  if (!run(*reference::sim_lane(), given, &report)) return report;
+  const auto judge_pages = [&](const char* tap, const Pool& pool,
+                               const std::vector<unsigned char>& before, const as_cache& records) {
+    std::vector<unsigned char> expected = before;
+    as_cache view = pool.paged;
+    view.data.data = expected.data();
+    for (std::int64_t t = 0; t < n; ++t) {
+      if (slots[to_size(t)] >= 0) {
+        as_row_put(&view, slots[to_size(t)], at<unsigned char>(records.data, t));
+      }
+    }
+    if (expected != pool.slab) report.fail(tap, "pages differ from those of ref.sim's rows");
+  };
+  judge_pages("k_cache", k, k_before, g.k_cache);
+  judge_pages("v_cache", v, v_before, g.v_cache);
+  return report;
+}
+
+namespace {
+
+class PagedAttentionProperty : public testing::TestWithParam<PagedCase> {};
+
+TEST_P(PagedAttentionProperty, MatchesBothReferences) {
+  const Report report = check_paged_attention(*cpu::lane(), GetParam());
+  EXPECT_TRUE(report.ok()) << report;
+}
+
+constexpr std::int32_t kHnd = AS_RECORD_BF16 | AS_RECORD_HND;
+constexpr std::int32_t kF16Hnd = AS_RECORD_F16 | AS_RECORD_HND;
+
+const PagedCase kPagedCases[] = {
+    {"no_tokens", {0, 0}, 1, 4, 2},
+    {"first_tokens", {1, 3, 0, 2}, 5, 4, 1, 64, 64, 1},
+    {"block_of_one", {67, 130}, 3, 8, 2, 128, 128, 1},
+    {"block_of_eight", {129, 5}, 4, 8, 8, 64, 64, 8, kHnd},
+    {"block_of_48", {200, 47, 49}, 2, 6, 3, 96, 96, 48},
+    {"odd_block", {150, 31}, 7, 4, 2, 80, 80, 31, AS_RECORD_F16},
+    {"one_head", {300}, 2, 1, 1, 32, 32, 16, kF16Hnd},
+    {"mqa_71", {190, 64}, 2, 71, 1, 64, 64, 16},
+    {"mqa_many_heads", {100}, 1, 130, 1, 32, 32, 16},
+    {"wide_heads", {90, 65}, 3, 4, 2, 256, 256, 16, kHnd},
+    {"values_narrower", {120}, 2, 4, 2, 192, 128, 64},
+    {"odd_sizes", {77, 12}, 3, 6, 2, 40, 72, 5},
+    {"prefill", {97, 64}, 97, 8, 2, 64, 64, 16},
+    {"prefill_of_a_long_request", {300}, 130, 4, 1, 32, 32, 8, kHnd},
+    {"window", {200, 33, 3}, 3, 4, 2, 64, 64, 16, AS_RECORD_BF16, 32},
+    {"window_below_a_block", {150, 40}, 5, 4, 2, 64, 64, 48, AS_RECORD_BF16, 7},
+    {"window_of_one", {66, 2}, 4, 4, 2, 64, 64, 8, AS_RECORD_BF16, 1},
+    {"window_prefill", {180}, 180, 4, 2, 32, 32, 16, AS_RECORD_F16, 50},
+    {"not_causal", {70, 5}, 70, 4, 2, 64, 64, 16, AS_RECORD_BF16, 0, 0},
+    {"soft_cap", {130, 9}, 4, 4, 2, 64, 64, 16, AS_RECORD_BF16, 0, 1, 5.0, false, 0, 4.0f},
+    {"soft_cap_wide", {130}, 4, 4, 2, 64, 64, 16, kHnd, 40, 1, 50.0, true},
+    {"sinks", {100, 1}, 3, 8, 2, 64, 64, 16, AS_RECORD_BF16, 0, 1, 0, true},
+    {"splits_of_two", {300, 1, 65}, 3, 8, 2, 64, 64, 16, AS_RECORD_BF16, 0, 1, 0, true, 2},
+    {"splits_of_seven", {500, 63}, 2, 4, 2, 128, 128, 16, kHnd, 0, 1, 0, false, 7},
+    {"more_splits_than_rows", {5, 2}, 2, 4, 2, 64, 64, 16, AS_RECORD_BF16, 0, 1, 0, false, 64},
+    {"splits_before_the_window", {400}, 2, 4, 2, 64, 64, 8, AS_RECORD_BF16, 70, 1, 0, false, 8},
+    {"scores_far_apart", {200}, 2, 4, 2, 64, 64, 16, AS_RECORD_BF16, 0, 1, 0, false, 3, 30.0f},
+    {"earlier_scores_vanish", {700}, 2, 4, 2, 64, 64, 16, kHnd, 0, 1, 0, false, 1, 3000.0f},
+    {"long", {9000}, 2, 2, 1, 32, 32, 64},
+};
+INSTANTIATE_TEST_SUITE_P(Shapes, PagedAttentionProperty, testing::ValuesIn(kPagedCases),
+                         name_of<PagedCase>);
+
+class RopeKvProperty : public testing::TestWithParam<RopeKvCase> {};
+
+TEST_P(RopeKvProperty, MatchesTheReference) {
+  const Report report = check_rope_kv_insert(*cpu::lane(), GetParam());
+  EXPECT_TRUE(report.ok()) << report;
+}
+
+const RopeKvCase kRopeKvCases[] = {
+    {"no_tokens", {0, 1}, 0, 4, 2},
+    {"first_token", {1}, 1, 1, 1, 32, 32, 32, AS_ROPE_NEOX, false, false, 1},
+    {"halves", {40, 3}, 5, 8, 2, 128, 128, 128},
+    {"pairs", {40, 3}, 5, 8, 2, 128, 128, 128, AS_ROPE_GPTJ},
+    {"partial_halves", {100, 7}, 4, 4, 4, 80, 80, 32, AS_ROPE_NEOX, false, false, 48, kHnd},
+    {"partial_pairs", {100, 7}, 4, 4, 4, 96, 64, 48, AS_ROPE_GPTJ, false, false, 8, AS_RECORD_F16},
+    {"norm", {300}, 9, 8, 1, 64, 64, 64, AS_ROPE_NEOX, true, false, 16, kF16Hnd},
+    {"norm_plus_one", {65}, 9, 4, 2, 256, 256, 256, AS_ROPE_NEOX, true, true, 31},
+    {"not_rotated", {33}, 5, 4, 2, 64, 64, 0, AS_ROPE_NEOX, true},
+    {"keys_alone", {33, 4}, 5, 0, 3, 64, 40, 64},
+    {"huge_in_f16",
+     {20},
+     6,
+     2,
+     2,
+     64,
+     64,
+     64,
+     AS_ROPE_NEOX,
+     false,
+     false,
+     16,
+     AS_RECORD_F16,
+     60000.0f},
+    {"tiny_in_f16",
+     {20},
+     6,
+     2,
+     2,
+     64,
+     64,
+     64,
+     AS_ROPE_GPTJ,
+     false,
+     false,
+     16,
+     AS_RECORD_F16,
+     1e-6f},
+};
+INSTANTIATE_TEST_SUITE_P(Shapes, RopeKvProperty, testing::ValuesIn(kRopeKvCases),
+                         name_of<RopeKvCase>);
+
+// One shape, every number of splits: the same within the tolerance of the op.
+TEST(PagedSplits, ChangeNothingButRounding) {
+  for (std::int32_t splits = 1; splits <= 12; ++splits) {
+    PagedCase c{"all_splits", {700, 130, 1, 0}, 2, 4, 2, 64, 64, 16};
+    c.splits = splits;
+    const Report report = check_paged_attention(*cpu::lane(), c);
+    EXPECT_TRUE(report.ok()) << splits << " splits: " << report;
+  }
+}
+
+// The CPU lane on so many threads.
+template <int threads>
+std::int32_t attend_on(const void* params, const as_call*, as_error* error) {
+  static cpu::ThreadPool pool(threads);
+  as_call call{};
+  call.struct_size = sizeof(call);
+  call.threads = pool.handle();
+  return cpu::lane()->ops[AS_OP_PAGED_ATTENTION](params, &call, error);
+}
+
+TEST(PagedThreads, GiveTheSameBytes) {
+  Random random(7);
+  Memory memory;
+  const std::vector<std::int64_t> lengths = {9000, 300, 1};
+  Blocks blocks(lengths, 16, random);
+  Pool k(blocks, AS_RECORD_BF16, 2, 64, 16), v(blocks, AS_RECORD_BF16, 2, 64, 16);
+  fill(k, blocks, lengths, {0, 0, 0}, random);
+  fill(v, blocks, lengths, {0, 0, 0}, random);
+  const Tokens tokens = last_tokens(lengths, 3);
+  as_paged_attention_params p{};
+  p.head = {sizeof(p), AS_PARAMS_VERSION};
+  p.q = memory.normals(AS_BF16, {tokens.size(), 4, 64}, random);
+  p.k_cache = k.paged;
+  p.v_cache = v.paged;
+  p.table = blocks.table();
+  p.token_to_req = memory.ints(tokens.token_to_req, {tokens.size()});
+  p.positions = memory.ints64(tokens.positions);
+  p.seq_lens = memory.ints({9000, 300, 1}, {3});
+  p.lse = memory.make(AS_F32, {tokens.size(), 4});
+  p.scale = 0.125;
+  p.causal = 1;
+  for (const std::int32_t splits : {0, 3}) {
+    p.num_splits = splits;
+    as_tensor first{};
+    for (const as_op_fn run : {attend_on<1>, attend_on<2>, attend_on<7>}) {
+      p.o = memory.make(AS_BF16, {tokens.size(), 4, 64});
+      as_error error{};
+      ASSERT_EQ(run(&p, nullptr, &error), AS_OK) << error.message;
+      if (first.data == nullptr) first = p.o;
+      EXPECT_EQ(std::memcmp(first.data, p.o.data, tensor_bytes(p.o)), 0) << splits;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace attnscope::properties
