@@ -6,8 +6,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "kernels/params/result.h"
@@ -33,6 +35,15 @@ class ComputeDevice {
   virtual Result<void> download(void* host, const void* device, std::size_t bytes) = 0;
   virtual Result<void> copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual Result<void> fill(void* device, int byte, std::size_t bytes) = 0;
+  // Piece i lies at `device` + i * bytes.
+  virtual Result<void> fill_pieces(void* device, std::size_t bytes,
+                                   std::span<const std::int32_t> pieces, int byte) {
+    for (const std::int32_t i : pieces) {
+      void* piece = static_cast<unsigned char*>(device) + static_cast<std::size_t>(i) * bytes;
+      if (auto ok = fill(piece, byte, bytes); !ok) return ok;
+    }
+    return {};
+  }
   // Waits until everything on every stream is done.
   virtual Result<void> synchronize() = 0;
 

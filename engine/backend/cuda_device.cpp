@@ -59,6 +59,10 @@ class CudaDevice : public ComputeDevice {
   Result<void> fill(void* device, int byte, std::size_t bytes) override {
     return streams_[0].fill(device, byte, bytes);
   }
+  Result<void> fill_pieces(void* device, std::size_t bytes, std::span<const std::int32_t> pieces,
+                           int byte) override {
+    return streams_[0].fill_pieces(device, bytes, pieces, byte);
+  }
   Result<void> synchronize() override {
     for (std::size_t i = 0; i < streams_.size(); ++i) {
       if (i > 0 && !busy_[i]) continue;

@@ -25,7 +25,8 @@ std::int32_t host_schedule(const void* params, const as_call* call, as_error* er
   if (host == nullptr) return fail(err, AS_INTERNAL, "schedule: no scheduler behind the call");
   const ServingStep& step = host->serving->step();
   std::copy(step.num_computed.begin(), step.num_computed.end(), at<std::int32_t>(p.num_computed));
-  std::copy(step.scheduled.begin(), step.scheduled.end(), at<std::int32_t>(p.scheduled));
+  std::copy(step.num_scheduled_tokens.begin(), step.num_scheduled_tokens.end(),
+            at<std::int32_t>(p.num_scheduled_tokens));
   return AS_OK;
 }
 
@@ -33,7 +34,7 @@ std::int32_t host_block_tables(const void* params, const as_call* call, as_error
   const auto& p = *static_cast<const as_block_tables_params*>(params);
   if (call->host == nullptr) return fail(err, AS_INTERNAL, "block_tables: no host of the call");
   const std::int64_t groups = p.groups.shape[0];
-  const std::int64_t rows = p.scheduled.shape[0];
+  const std::int64_t rows = p.num_scheduled_tokens.shape[0];
   const std::int64_t columns = p.tables.shape[2];
   for (std::int64_t g = 0; g < groups; ++g) {
     const std::int32_t block_size = *at<std::int32_t>(p.groups, g, 0);
@@ -42,7 +43,7 @@ std::int32_t host_block_tables(const void* params, const as_call* call, as_error
           *at<std::int32_t>(p.joins, r) != 0 ? 0 : *at<std::int32_t>(p.counts_before, g, r);
       std::int32_t* out = at<std::int32_t>(p.tables, g, r);
       std::copy_n(at<std::int32_t>(p.tables_before, g, r), count, out);
-      const std::int32_t n = *at<std::int32_t>(p.scheduled, r);
+      const std::int32_t n = *at<std::int32_t>(p.num_scheduled_tokens, r);
       if (n > 0) {
         const std::int32_t total = *at<std::int32_t>(p.num_computed, r) + n;
         const std::int32_t held = (total + block_size - 1) / block_size;

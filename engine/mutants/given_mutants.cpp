@@ -15,13 +15,13 @@ void position_late(StepMetadata& step) { ++step.positions.back(); }
 
 // The newest request's first token: another row of the tables.
 void request_before(StepMetadata& step) {
-  const std::int32_t newest = step.request_of.back();
+  const std::int32_t newest = step.token_to_req.back();
   if (newest == 0) return;
-  *std::ranges::find(step.request_of, newest) = newest - 1;
+  *std::ranges::find(step.token_to_req, newest) = newest - 1;
 }
 
 void start_early(StepMetadata& step) {
-  if (step.query_start.size() > 2) --step.query_start[1];
+  if (step.query_start_loc.size() > 2) --step.query_start_loc[1];
 }
 
 void length_long(StepMetadata& step) { ++step.seq_lens.front(); }

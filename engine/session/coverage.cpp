@@ -114,10 +114,10 @@ void tokens(const Session& session, StepCoverage* step) {
   const auto blocks_of_swa = session.parts().layout.find(0, kSwaCache)->block_size();
   std::int64_t chunks = 0, decodes = 0, rows = 0;
   for (std::size_t r = 0; r < m.live.size(); ++r) {
-    if (m.scheduled[r] == 0) continue;
+    if (m.num_scheduled_tokens[r] == 0) continue;
     ++rows;
     const Request& request = session.serving().requests()[to_size(m.live[r])];
-    const std::int64_t end = m.num_computed[r] + m.scheduled[r];
+    const std::int64_t end = m.num_computed[r] + m.num_scheduled_tokens[r];
     const bool decode = m.num_computed[r] >= request.prompt_tokens;
     (decode ? decodes : chunks) += 1;
     if (decode) step->lengths_mod_4 |= static_cast<std::uint8_t>(1 << end % 4);
@@ -126,7 +126,7 @@ void tokens(const Session& session, StepCoverage* step) {
     if (end % 4 != 0 && end < request.prompt_tokens) ++step->of(Path::kSplitC4Window);
     step->of(Path::kC128Boundary) += end / 128 - start / 128;
     if (start == 0 && request.prompt_tokens < 4) ++step->of(Path::kShortPrompt);
-    if (!decode && start > 0 && m.scheduled[r] > 1) {
+    if (!decode && start > 0 && m.num_scheduled_tokens[r] > 1) {
       ++step->of(static_cast<Path>(static_cast<int>(Path::kChunkAt0Mod4) + start % 4));
     }
     for (std::int64_t p = std::max<std::int64_t>(start, config.window); p < end; ++p) {
@@ -180,7 +180,7 @@ void drafts(const Session& session, StepCoverage* step) {
   bool holds = true;
   for (std::size_t i = 0; i + 1 < m.sample_rows.size(); ++i) {
     const auto row = to_size(m.sample_rows[i]), next = to_size(m.sample_rows[i + 1]);
-    if (next != row + 1 || m.request_of[next] != m.request_of[row]) {
+    if (next != row + 1 || m.token_to_req[next] != m.token_to_req[row]) {
       holds = true;
       continue;
     }
@@ -195,8 +195,9 @@ void attention(const Session& session, StepCoverage* step) {
   const auto& p = session.last_params().get<as_sparse_attention_params>();
   std::int64_t above = 0, below = 0, long_rows = 0;
   for (std::int64_t t = 0; t < p.lse.shape[0]; ++t) {
-    const std::int64_t extra = present(p.extra_lens) ? *at<std::int32_t>(p.extra_lens, t) : 0;
-    long_rows += *at<std::int32_t>(p.lens, t) + extra > 64 ? 1 : 0;
+    const std::int64_t extra =
+        present(p.extra_topk_length) ? *at<std::int32_t>(p.extra_topk_length, t) : 0;
+    long_rows += *at<std::int32_t>(p.topk_length, t) + extra > 64 ? 1 : 0;
     for (std::int64_t h = 0; h < p.lse.shape[1]; ++h) {
       const double mass = 1 / (1 + std::exp(static_cast<double>(*at<float>(p.lse, t, h)) -
                                             static_cast<double>(*at<float>(p.sinks, h))));

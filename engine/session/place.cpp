@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/family/family.h"
+#include "engine/family/models.h"
 #include "kernels/params/row_format.h"
 
 namespace attnscope {
@@ -50,11 +51,10 @@ Result<Cursor> cursor_of(const ModelConfig& config, const ModelGraph& graph, con
         fmt::format("layers that run: {}", fmt::join(config.layers, ", ")));
   }
   cursor.layer = static_cast<int>(layer - config.layers.begin());
-  const LayerType type = config.type(cursor.layer);
   cursor.op = index_of(graph.layer(cursor.layer).ops(), place.op);
   if (cursor.op >= 0) return cursor;
   return bad_input(fmt::format("there is no {}: a {} layer has no such op", describe(place),
-                               layer_type_name(type)),
+                               layer_type_name(config, cursor.layer)),
                    fmt::format("its ops: {}", names(graph.layer(cursor.layer).ops())));
 }
 

@@ -16,7 +16,7 @@ std::int64_t own_bytes(const RewindPoint& c) {
   std::size_t bytes = sizeof(c) + c.ids.size() * sizeof(c.ids[0]) +
                       c.blocks.size() * (sizeof(c.blocks[0]) + 48);  // and its place among holders
   for (const auto& groups : c.tables) {
-    for (const auto& table : groups) bytes += sizeof(table) + table.size() * sizeof(table[0]);
+    for (const auto& table : groups) bytes += sizeof(std::vector<std::int32_t>) + 4 * table.size();
   }
   return static_cast<std::int64_t>(bytes) + serving_bytes(c.serving);
 }

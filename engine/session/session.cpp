@@ -13,12 +13,13 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/hidden_states.h"
 #include "engine/checkpoint/second_reading.h"
-#include "engine/family/deepseek_v4/caches.h"
-#include "engine/family/deepseek_v4/deepseek_v4.h"
+#include "engine/family/family.h"
+#include "engine/family/model_weights.h"
+#include "engine/family/models.h"
+#include "engine/family/tensor_parallel.h"
 #include "engine/io/elapsed.h"
 #include "engine/model/memory.h"
 #include "engine/model/numbers.h"
-#include "engine/model/tensor_parallel.h"
 #include "engine/session/rewind_points.h"
 #include "engine/session/step/between_ops.h"
 #include "engine/session/step/op_change.h"
@@ -60,23 +61,24 @@ std::int64_t memory_estimate(const Scenario& scenario, References references) {
   const std::int64_t references_count = static_cast<std::int64_t>(references);
   const std::int64_t step =
       tokens * config.heads * config.head_dim * 4 * (2 + 8 * references_count);
-  return 2 * config.parameter_count() + rows * history + scenario.pool_blocks * slot_maps + step;
+  return 2 * parameter_count(config) + rows * history + scenario.pool_blocks * slot_maps + step;
 }
 
 Result<void> read_weights(const std::string& folder, const ModelConfig& whole,
                           const BetweenOps* between, SessionParts& parts) {
-  auto checkpoint = Checkpoint::open(folder);
+  auto checkpoint = Checkpoint::open(folder, whole);
   if (!checkpoint) return checkpoint.error();
   auto loaded = load_weights(**checkpoint, whole, parts.threads);
   if (!loaded) return loaded.error();
   if (between != nullptr && between->loaded != nullptr) between->loaded(loaded->weights);
-  parts.ranks = rank_weights(std::move(loaded->weights), parts.config.parallel);
+  parts.ranks = rank_weights(whole, std::move(loaded->weights), parts.config.parallel);
   parts.weights_read = std::make_shared<const std::vector<TensorUse>>(std::move(loaded->used));
   return {};
 }
 
 Result<void> open_inputs(const Scenario& scenario, SessionParts& parts) {
   std::vector<HiddenStates::Need> needs;
+  needs.reserve(scenario.requests.size());
   for (const ScenarioRequest& r : scenario.requests) {
     needs.push_back({r.name, static_cast<std::int64_t>(r.tokens.size())});
   }
@@ -162,7 +164,7 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
     Weights made = synthetic_weights(scenario.model, scenario.seed, parts.threads);
     const BetweenOps* between = s->lanes_.between();
     if (between != nullptr && between->loaded != nullptr) between->loaded(made);
-    parts.ranks = rank_weights(std::move(made), scenario.parallel);
+    parts.ranks = rank_weights(scenario.model, std::move(made), scenario.parallel);
   }
   parts.weights = parts.ranks[static_cast<std::size_t>(scenario.parallel.rank)];
   parts.layout = build_cache_layout(parts.config);
@@ -252,6 +254,9 @@ Result<void> Session::begin() {
   verifier_->begin_step(cursor_.step);
   guarded([](InvariantGuard& guard) { guard.after_arrivals(); });
   judge_->begin_step(cursor_.step, *serving_);
+  if (metadata_.own.empty()) {
+    metadata_.own = parts_.graph->family->step_tensors(parts_.config, parts_.layout);
+  }
   metadata_ = begin_step(parts_.layout, *serving_, tables_, std::move(metadata_));
   host_ = {serving_.get()};
   decided_ = judge_waits_ = false;
@@ -334,7 +339,7 @@ Result<void> Session::run_next() {
     if (auto ok = run_before_op(id); !ok) return ok;
   } else {
     if (parts_.inputs && !cursor_.after_layers && cursor_.op == 1) replay_input();
-    const PagedSource source(parts_.layout, *slab_, metadata_, parts_.config.window);
+    const PagedSource source(parts_.layout, *slab_, metadata_);
     const OpContext context = op_context();
     const ModelGraph& graph = *parts_.graph;
     if (id == graph.after.ops().front()) {
@@ -365,7 +370,7 @@ OpContext Session::op_context() {
   context.weights = parts_.weights.get();
   context.ropes = &parts_.ropes;
   context.positions = tensor1(metadata_.positions);
-  context.request_of = tensor1(metadata_.request_of);
+  context.token_to_req = tensor1(metadata_.token_to_req);
   context.logits_width = metadata_.logits_width();
   return context;
 }
@@ -384,8 +389,9 @@ Result<void> Session::run_before_op(as_op_id id) {
 
 void Session::note_selective() {
   const std::int32_t k = parts_.config.index_topk;
-  current_.selective =
-      std::ranges::any_of(metadata_.c4_lens, [k](std::int32_t n) { return n > k; });
+  const auto seen = std::ranges::find(metadata_.own, true, &StepTensor::selected_from);
+  current_.selective = seen != metadata_.own.end() &&
+                       std::ranges::any_of(seen->numbers, [k](std::int32_t n) { return n > k; });
 }
 
 void Session::embed() {
@@ -395,7 +401,7 @@ void Session::embed() {
   for (std::int64_t t = 0; t < h.shape[0]; ++t) {
     std::memcpy(
         at<bf16_t>(h, t),
-        parts_.weights->embedding.data() + metadata_.tokens[static_cast<std::size_t>(t)] * hidden,
+        parts_.weights->embedding() + metadata_.tokens[static_cast<std::size_t>(t)] * hidden,
         static_cast<std::size_t>(hidden) * sizeof(bf16_t));
   }
 }
@@ -404,7 +410,7 @@ void Session::replay_input() {
   const as_tensor rows = frame_.get(parts_.graph->layer_input);
   for (std::int64_t t = 0; t < rows.shape[0]; ++t) {
     const auto i = static_cast<std::size_t>(t);
-    const auto row = static_cast<std::size_t>(metadata_.request_of[i]);
+    const auto row = static_cast<std::size_t>(metadata_.token_to_req[i]);
     parts_.inputs->row(cursor_.layer, metadata_.live[row], metadata_.positions[i],
                        at<bf16_t>(rows, t));
   }
@@ -550,17 +556,18 @@ void Session::judge_plan() {
 }
 
 Result<void> Session::check_plan(const ServingStep& step) const {
-  for (std::size_t row = 0; row < step.scheduled.size(); ++row) {
+  for (std::size_t row = 0; row < step.num_scheduled_tokens.size(); ++row) {
     const std::int32_t id = serving_->live()[row];
     const Request& request = serving_->requests()[static_cast<std::size_t>(id)];
-    const std::int64_t end = step.num_computed[row] + step.scheduled[row];
+    const std::int64_t end = step.num_computed[row] + step.num_scheduled_tokens[row];
     const auto drafts = static_cast<std::int64_t>(serving_->drafts()[row].size());
     const std::int64_t known = std::min(request.num_tokens() + drafts, request.max_len());
     std::size_t entries = 0;
     for (std::size_t g = 0; g < parts_.layout.groups.size(); ++g) {
       entries = std::max(entries, serving_->table(id, static_cast<int>(g)).size());
     }
-    if (step.scheduled[row] == 0 || (end <= known && entries <= to_size(metadata_.columns))) {
+    if (step.num_scheduled_tokens[row] == 0 ||
+        (end <= known && entries <= to_size(metadata_.columns))) {
       continue;
     }
     return Error{AS_MISMATCH,
@@ -573,8 +580,8 @@ Result<void> Session::check_plan(const ServingStep& step) const {
 }
 
 Result<void> Session::plan_step() {
-  plan_tokens(metadata_, *serving_, parts_.layout, parts_.config.window, parts_.config.max_position,
-              has_type(parts_.config, LayerType::kC4A), has_type(parts_.config, LayerType::kC128A));
+  const std::int64_t longest = plan_tokens(metadata_, *serving_, parts_.layout);
+  plan_lists(metadata_, parts_.graph->family->list_columns(longest, parts_.config));
   const BetweenOps* between = lanes_.between();
   current_.tokens = metadata_.num_tokens_in_step();
   if (between != nullptr && between->planned != nullptr && current_.tokens > 0) {
@@ -629,7 +636,7 @@ void Session::finish_step() {
   judged([&](ServingJudge& judge) { judge.ended(*serving_, sampled, accepted); });
   guarded([&](InvariantGuard& guard) { guard.after_results(serving_->plan()); });
   check_step();
-  current_.results = verifier_->results();
+  current_.results = verifier_->take_results();
   history_.push_back(std::move(current_));
   if (!ahead_.empty()) ahead_.pop_front();  // the same step, as it ran before
   current_ = {};

@@ -4,10 +4,9 @@
 #include <algorithm>
 #include <chrono>
 
-#include "engine/family/deepseek_v4/deepseek_v4.h"
+#include "engine/family/family.h"
 #include "engine/io/elapsed.h"
 #include "engine/session/rewind_points.h"
-#include "kernels/layout/records.h"
 
 namespace attnscope {
 namespace {
@@ -23,9 +22,7 @@ PlanShape largest_step(const std::vector<Request>& requests, const SessionParts&
   }
   most.columns = (longest + smallest_block - 1) / smallest_block;
   most.logits = std::max<std::int64_t>(1, longest / 4);
-  most.c128 = has_type(parts.config, LayerType::kC128A)
-                  ? as_c128_index_width(longest, parts.config.max_position)
-                  : 0;
+  most.list_columns = parts.graph->family->list_columns(longest, parts.config);
   return most;
 }
 
@@ -100,7 +97,7 @@ Result<void> Session::run_planned(bool lists) {
 
 // As if every op had run by itself.
 Result<void> Session::record_planned(bool lists, PlannedRecord& record) {
-  const PagedSource source(parts_.layout, *slab_, metadata_, parts_.config.window);
+  const PagedSource source(parts_.layout, *slab_, metadata_);
   const OpContext context = op_context();
   const auto note = [&](as_op_id op, int layer, const OpParams& params) -> Result<void> {
     const int published = layer < 0 ? -1 : parts_.config.layers[static_cast<std::size_t>(layer)];

@@ -21,6 +21,7 @@ Result<void> Session::make_drafter(const Scenario& scenario, const LaneRegistry&
   }
   Drafter drafter;
   drafter.options = scenario.serving.drafts;
+  drafter.vocabulary = parts_.config.vocabulary;
   for (const Request& request : (*session)->serving().requests()) {
     drafter.known.push_back(request.tokens);
   }

@@ -1,6 +1,7 @@
 // A session and its witness.
 #include <fmt/format.h>
 
+#include "engine/family/model_weights.h"
 #include "engine/session/session.h"
 
 namespace attnscope {
@@ -14,7 +15,7 @@ std::string not_witnessed(const Scenario& scenario, const LaneRegistry& registry
                           const SessionOptions& options) {
   if (options.references == References::kNone && !options.witness) return "no reference runs";
   if (!registry.witness()) return "this build has none";
-  if (scenario.model.parameter_count() > kMostWitnessed) return kTooLarge;
+  if (parameter_count(scenario.model) > kMostWitnessed) return kTooLarge;
   return {};
 }
 

@@ -322,7 +322,7 @@ std::int64_t row_copy_bytes(const Session& session) {
   for (int i = 0; i < config.num_layers(); ++i) {
     const LayerType type = config.type(i);
     const std::int64_t extra = type == LayerType::kC4A     ? config.index_topk
-                               : type == LayerType::kC128A ? step.c128_width
+                               : type == LayerType::kC128A ? step.list_columns
                                                            : 0;
     bytes += 4 * heads * config.head_dim * bf16;       // q_raw, q, o and o rotated back
     bytes += heads * (config.window + extra) * 2 * 4;  // logits and weights of attention
@@ -338,11 +338,12 @@ std::vector<std::int32_t> rows_to_keep(const StepMetadata& step, std::int64_t li
   for (std::int64_t left = std::min(limit, tokens); left > 0;) {
     const std::int64_t before = left;
     std::int64_t wanting = 0;
-    for (std::size_t r = 0; r < given.size(); ++r) wanting += given[r] < step.scheduled[r] ? 1 : 0;
+    for (std::size_t r = 0; r < given.size(); ++r)
+      wanting += given[r] < step.num_scheduled_tokens[r] ? 1 : 0;
     if (wanting == 0) break;
     const std::int64_t share = std::max<std::int64_t>(1, left / wanting);
     for (std::size_t r = 0; r < given.size(); ++r) {
-      const std::int64_t more = std::min({share, left, step.scheduled[r] - given[r]});
+      const std::int64_t more = std::min({share, left, step.num_scheduled_tokens[r] - given[r]});
       given[r] += more;
       left -= more;
     }
@@ -350,8 +351,9 @@ std::vector<std::int32_t> rows_to_keep(const StepMetadata& step, std::int64_t li
   }
   std::vector<std::int32_t> rows;
   for (std::size_t r = 0; r < given.size(); ++r) {
-    const std::int32_t end = step.query_start[r + 1];
-    const std::int64_t at_least = step.scheduled[r] > 0 ? std::max<std::int64_t>(1, given[r]) : 0;
+    const std::int32_t end = step.query_start_loc[r + 1];
+    const std::int64_t at_least =
+        step.num_scheduled_tokens[r] > 0 ? std::max<std::int64_t>(1, given[r]) : 0;
     for (std::int64_t i = at_least; i > 0; --i) rows.push_back(static_cast<std::int32_t>(end - i));
   }
   return rows;

@@ -80,7 +80,7 @@ std::shared_ptr<const AttentionCopy> copy_with_rows(const Session& session,
 std::shared_ptr<const StepWrites> writes_of(const StepMetadata& step) {
   StepWrites writes;
   const auto tokens = static_cast<std::size_t>(step.num_tokens_in_step());
-  for (const std::int32_t row : step.request_of) {
+  for (const std::int32_t row : step.token_to_req) {
     writes.requests.push_back(step.live[static_cast<std::size_t>(row)]);
   }
   writes.positions = step.positions;
@@ -88,8 +88,11 @@ std::shared_ptr<const StepWrites> writes_of(const StepMetadata& step) {
     const auto first = step.slots.begin() + static_cast<std::ptrdiff_t>(at);
     writes.slots.emplace_back(first, first + static_cast<std::ptrdiff_t>(tokens));
   }
-  writes.c4_slots = step.c4_slots;
-  writes.c128_slots = step.c128_slots;
+  for (const StepTensor& tensor : step.own) {
+    if (tensor.kind == StepTensor::Kind::kSlots) {
+      writes.entries[tensor.tokens_per_row] = tensor.slots;
+    }
+  }
   return std::make_shared<const StepWrites>(std::move(writes));
 }
 
@@ -187,7 +190,7 @@ void TraceRecorder::State::plan(const Session& session) {
     const StepMetadata& step = session.metadata();
     std::erase_if(trace.kept, [&](std::int32_t row) {
       const std::int32_t id =
-          step.live[static_cast<std::size_t>(step.request_of[static_cast<std::size_t>(row)])];
+          step.live[static_cast<std::size_t>(step.token_to_req[static_cast<std::size_t>(row)])];
       return std::ranges::find(options.requests, id) == options.requests.end();
     });
   }

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "engine/backend/call_op.h"
-#include "engine/family/deepseek_v4/deepseek_v4.h"
+#include "engine/family/family.h"
 #include "engine/model/numbers.h"
 #include "engine/session/step/layer_ops.h"
 #include "engine/session/step/output_poison.h"
@@ -37,6 +37,45 @@ void unpad_rows(const T* from, std::int64_t rows, std::int64_t from_columns, std
   }
 }
 
+struct Extent {
+  std::int64_t lists, tokens, columns;
+};
+
+// Of each list the rows of its tokens, the rest of a row and of a list filled.
+template <class T>
+void pad_lists(const std::vector<T>& from, const Extent& has, T* to, const Extent& wants, T rest) {
+  const T* row = from.data();
+  for (std::int64_t l = 0; l < has.lists; ++l, to += wants.tokens * wants.columns) {
+    T* end = to;
+    if (has.columns == wants.columns) {
+      end = std::copy_n(row, has.tokens * has.columns, to);
+      row += has.tokens * has.columns;
+    } else {
+      for (std::int64_t t = 0; t < has.tokens; ++t, row += has.columns) {
+        T* filled = std::copy_n(row, std::min(has.columns, wants.columns), end);
+        end += wants.columns;
+        std::fill(filled, end, rest);
+      }
+    }
+    std::fill(end, to + wants.tokens * wants.columns, rest);
+  }
+}
+
+// And back.
+template <class T>
+void unpad_lists(const T* from, const Extent& has, std::vector<T>& to, const Extent& wants) {
+  auto row = to.begin();
+  for (std::int64_t l = 0; l < wants.lists; ++l, from += has.tokens * has.columns) {
+    if (has.columns == wants.columns) {
+      row = std::copy_n(from, wants.tokens * wants.columns, row);
+      continue;
+    }
+    for (std::int64_t t = 0; t < wants.tokens; ++t) {
+      row = std::copy_n(from + t * has.columns, wants.columns, row);
+    }
+  }
+}
+
 }  // namespace
 
 DecodePlan::DecodePlan(const PlanShape& shape, const SessionParts& parts, const Slab& slab,
@@ -49,7 +88,6 @@ DecodePlan::DecodePlan(const PlanShape& shape, const SessionParts& parts, const 
       lists_(lists) {
   const CacheLayout& layout = parts.layout;
   const auto groups = static_cast<std::int64_t>(layout.groups.size());
-  const auto swa = static_cast<std::int64_t>(layout.swa_groups.size());
   const std::int64_t tokens = shape.tokens;
   StepMetadata& m = metadata_;
   for (const CacheGroup& group : layout.groups) {
@@ -59,22 +97,12 @@ DecodePlan::DecodePlan(const PlanShape& shape, const SessionParts& parts, const 
   m.columns = shape.columns;
   m.tables.assign(to_size(groups * shape.live * shape.columns), 0);
   m.positions.assign(to_size(tokens), 0);
-  m.request_of.assign(to_size(tokens), -1);
-  m.query_start.assign(to_size(shape.live + 1), 0);
+  m.token_to_req.assign(to_size(tokens), -1);
+  m.query_start_loc.assign(to_size(shape.live + 1), 0);
   m.seq_lens.assign(to_size(shape.live), 0);
   m.slots.assign(to_size(groups * tokens), -1);
-  if (has_type(parts.config, LayerType::kC4A)) {
-    m.c4_slots.assign(to_size(tokens), -1);
-    m.c4_lens.assign(to_size(tokens), 0);
-  }
-  m.swa_indices.assign(to_size(swa * tokens * parts.config.window), -1);
-  m.swa_lens.assign(to_size(tokens), 0);
-  if (has_type(parts.config, LayerType::kC128A)) {
-    m.c128_slots.assign(to_size(tokens), -1);
-    m.c128_width = shape.c128;
-    m.c128_indices.assign(to_size(tokens * shape.c128), -1);
-    m.c128_lens.assign(to_size(tokens), 0);
-  }
+  m.own = parts.graph->family->step_tensors(parts.config, layout);
+  plan_lists(m, shape.list_columns);
 }
 
 DecodePlan::~DecodePlan() {
@@ -103,8 +131,8 @@ Result<void> DecodePlan::pack_pieces() {
   const StepMetadata& m = metadata_;
   piece(m.groups);
   piece(m.positions);
-  piece(m.request_of);
-  piece(m.query_start);
+  piece(m.token_to_req);
+  piece(m.query_start_loc);
   piece(m.seq_lens);
   const as_tensor hidden = frame_.get(parts_.graph->hidden);
   hidden_in_ = at<bf16_t>(hidden);
@@ -112,13 +140,7 @@ Result<void> DecodePlan::pack_pieces() {
   piece(m.tables);
   lists_at_ = total;
   piece(m.slots);
-  piece(m.c4_slots);
-  piece(m.c128_slots);
-  piece(m.c4_lens);
-  piece(m.swa_indices);
-  piece(m.swa_lens);
-  piece(m.c128_indices);
-  piece(m.c128_lens);
+  for (const StepTensor& tensor : m.own) tensor.values(piece);
   results_at_ = total;
   const as_tensor sampled = frame_.get(parts_.graph->sampled);
   sampled_ = at<std::int32_t>(sampled);
@@ -181,14 +203,14 @@ void DecodePlan::add(const Launch& launch, const LaneSelector& lanes) {
   if (graph.before.find(launch.op) != nullptr) {
     step.params = list_op_params(launch.op, graph, metadata_, parts_.config, parts_.layout);
   } else {
-    const PagedSource source(parts_.layout, slab_, metadata_, parts_.config.window);
+    const PagedSource source(parts_.layout, slab_, metadata_);
     OpContext context;
     context.graph = &graph;
     context.config = &parts_.config;
     context.weights = parts_.weights.get();
     context.ropes = &parts_.ropes;
     context.positions = whole(metadata_.positions);
-    context.request_of = whole(metadata_.request_of);
+    context.token_to_req = whole(metadata_.token_to_req);
     context.logits_width = shape_.logits;
     step.params = layer_op_params(launch.op, launch.layer, context, frame_, source);
   }
@@ -260,8 +282,8 @@ void DecodePlan::pack_inputs(const StepMetadata& step, const as_tensor& hidden) 
              static_cast<std::int64_t>(to.size()), rest);
   };
   list(step.positions, m.positions, std::int64_t{0});
-  list(step.request_of, m.request_of, std::int32_t{-1});
-  list(step.query_start, m.query_start, std::int32_t{0});
+  list(step.token_to_req, m.token_to_req, std::int32_t{-1});
+  list(step.query_start_loc, m.query_start_loc, std::int32_t{0});
   list(step.seq_lens, m.seq_lens, std::int32_t{0});
   std::memcpy(packed(hidden_in_), hidden.data, tensor_bytes(hidden));
   // Rows and columns beyond the step's are zero: only what a larger step has left there is cleared.
@@ -288,44 +310,39 @@ void DecodePlan::pack_inputs(const StepMetadata& step, const as_tensor& hidden) 
 
 void DecodePlan::pack_lists(const StepMetadata& step) {
   const auto groups = static_cast<std::int64_t>(parts_.layout.groups.size());
-  const auto swa = static_cast<std::int64_t>(parts_.layout.swa_groups.size());
   const std::int64_t tokens = step.num_tokens_in_step(), most = shape_.tokens;
-  const std::int64_t window = parts_.config.window;
   const StepMetadata& m = metadata_;
   pad_rows(step.slots, groups, tokens, packed(m.slots.data()), most, std::int64_t{-1});
-  pad_rows(step.swa_indices, swa, tokens * window, packed(m.swa_indices.data()), most * window,
-           std::int32_t{-1});
-  pad_rows(step.swa_lens, 1, tokens, packed(m.swa_lens.data()), most, std::int32_t{0});
-  if (!m.c4_slots.empty()) {
-    pad_rows(step.c4_slots, 1, tokens, packed(m.c4_slots.data()), most, std::int64_t{-1});
-    pad_rows(step.c4_lens, 1, tokens, packed(m.c4_lens.data()), most, std::int32_t{0});
+  for (std::size_t i = 0; i < m.own.size(); ++i) {
+    const StepTensor &from = step.own[i], &to = m.own[i];
+    if (to.empty()) continue;
+    const Extent has{to.lists, tokens, from.width(step.list_columns)};
+    const Extent wants{to.lists, most, to.width(m.list_columns)};
+    if (to.kind == StepTensor::Kind::kSlots) {
+      pad_lists(from.slots, has, packed(to.slots.data()), wants, std::int64_t{to.nothing()});
+    } else {
+      pad_lists(from.numbers, has, packed(to.numbers.data()), wants, std::int32_t{to.nothing()});
+    }
   }
-  if (m.c128_slots.empty()) return;
-  pad_rows(step.c128_slots, 1, tokens, packed(m.c128_slots.data()), most, std::int64_t{-1});
-  pad_rows(step.c128_lens, 1, tokens, packed(m.c128_lens.data()), most, std::int32_t{0});
-  std::int32_t* indices = packed(m.c128_indices.data());
-  std::fill(indices, indices + m.c128_indices.size(), -1);
-  pad_rows(step.c128_indices, tokens, step.c128_width, indices, shape_.c128, std::int32_t{-1});
 }
 
 void DecodePlan::unpack_lists(StepMetadata& step) const {
   const auto groups = static_cast<std::int64_t>(parts_.layout.groups.size());
-  const auto swa = static_cast<std::int64_t>(parts_.layout.swa_groups.size());
   const std::int64_t tokens = step.num_tokens_in_step(), most = shape_.tokens;
-  const std::int64_t window = parts_.config.window;
   const StepMetadata& m = metadata_;
   unpad_rows(packed(m.slots.data()), groups, most, step.slots, tokens);
-  unpad_rows(packed(m.swa_indices.data()), swa, most * window, step.swa_indices, tokens * window);
-  unpad_rows(packed(m.swa_lens.data()), 1, most, step.swa_lens, tokens);
-  if (!m.c4_slots.empty()) {
-    unpad_rows(packed(m.c4_slots.data()), 1, most, step.c4_slots, tokens);
-    unpad_rows(packed(m.c4_lens.data()), 1, most, step.c4_lens, tokens);
+  for (std::size_t i = 0; i < m.own.size(); ++i) {
+    const StepTensor& from = m.own[i];
+    StepTensor& to = step.own[i];
+    if (from.empty()) continue;
+    const Extent has{from.lists, most, from.width(m.list_columns)};
+    const Extent wants{from.lists, tokens, to.width(step.list_columns)};
+    if (to.kind == StepTensor::Kind::kSlots) {
+      unpad_lists(packed(from.slots.data()), has, to.slots, wants);
+    } else {
+      unpad_lists(packed(from.numbers.data()), has, to.numbers, wants);
+    }
   }
-  if (m.c128_slots.empty()) return;
-  unpad_rows(packed(m.c128_slots.data()), 1, most, step.c128_slots, tokens);
-  unpad_rows(packed(m.c128_lens.data()), 1, most, step.c128_lens, tokens);
-  unpad_rows(packed(m.c128_indices.data()), tokens, shape_.c128, step.c128_indices,
-             step.c128_width);
 }
 
 void DecodePlan::wrote_blocks(const StepMetadata& step) {

@@ -28,11 +28,11 @@ namespace attnscope {
 
 // What a plan is made for; a step fits when it needs no more.
 struct PlanShape {
-  std::int64_t tokens = 0;   // padded
-  std::int64_t live = 0;     // rows of the tables
-  std::int64_t columns = 0;  // of the tables
-  std::int64_t logits = 0;   // columns of the indexer's logits
-  std::int64_t c128 = 0;     // columns of a C128A list, 0 without such layers
+  std::int64_t tokens = 0;        // padded
+  std::int64_t live = 0;          // rows of the tables
+  std::int64_t columns = 0;       // of the tables
+  std::int64_t logits = 0;        // columns of the indexer's logits
+  std::int64_t list_columns = 0;  // of lists that grow with the longest request
 };
 
 class DecodePlan {

@@ -74,7 +74,7 @@ Result<void> DeviceRun::begin_layers(const StepMetadata& step, const as_tensor& 
   shape.tokens = padded(step.num_tokens_in_step());
   if (!decodes(step) || !runs_all(lanes) || step.num_live() > shape.live ||
       step.columns > shape.columns || step.logits_width() > shape.logits ||
-      step.c128_width > shape.c128) {
+      step.list_columns > shape.list_columns) {
     return {};
   }
   const bool lists = makes_lists(*parts_.graph, lanes);

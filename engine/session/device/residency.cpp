@@ -27,18 +27,20 @@ Residency::Residency(std::shared_ptr<ComputeDevice> device, const SessionParts& 
     : device_(std::move(device)),
       parts_(parts),
       slab_(slab),
-      host_newer_(to_size(slab.num_blocks()), true),
+      host_newer_(to_size(slab.num_blocks()), false),
       device_newer_(to_size(slab.num_blocks()), false),
       filled_(to_size(slab.num_blocks()), false),
+      unwritten_(to_size(slab.num_blocks()), false),
       met_(to_size(slab.num_blocks()), 0) {
   const auto add = [this](const as_tensor& weight) {
     if (present(weight)) constant_ranges_[weight.data] = tensor_bytes(weight);
   };
   for (const std::shared_ptr<const Weights>& w : parts.ranks) {
-    for (const WeightUse& use : parts.graph->weights) {
-      for (int layer = 0; layer < parts.config.num_layers(); ++layer) {
-        add(use.tensor(*w, layer));
-        if (use.scale != nullptr) add(use.scale(*w, layer));
+    for (const Weight& weight : w->around) add(weight.tensor());
+    for (const WeightList& layer : w->layers) {
+      for (const Weight& weight : layer) {
+        add(weight.tensor());
+        add(weight.scale());
       }
     }
   }
@@ -52,6 +54,13 @@ Result<std::unique_ptr<Residency>> Residency::make(std::shared_ptr<ComputeDevice
   auto memory = r->device_->allocate(to_size(slab.num_blocks() * slab.block_stride()));
   if (!memory) return memory.error();
   r->device_slab_ = static_cast<unsigned char*>(*memory);
+  // Like the host's. A block that nobody has met needs no upload then.
+  auto zero =
+      r->device_->fill(r->device_slab_, 0, to_size(slab.num_blocks() * slab.block_stride()));
+  if (!zero) return zero.error();
+  for (std::int64_t id = 0; id < slab.num_blocks(); ++id) {
+    if (slab.met(id)) r->wrote(id);
+  }
   slab.set_mirror(r.get());
   return r;
 }
@@ -77,14 +86,21 @@ void Residency::begin_step(const std::vector<std::int32_t>& tables) {
       ++it;
     }
   }
+  tables_ = &tables;
+  blocks_checked_ = false;
+}
+
+const std::vector<std::int32_t>& Residency::step_blocks() {
+  if (tables_ == nullptr) return step_blocks_;
   step_blocks_.clear();
-  for (const std::int32_t id : tables) {
+  for (const std::int32_t id : *tables_) {
     const auto i = to_size(id);
     if (id < 0 || i >= met_.size() || met_[i] == step_) continue;
     met_[i] = step_;
     step_blocks_.push_back(id);
   }
-  blocks_checked_ = false;
+  tables_ = nullptr;
+  return step_blocks_;
 }
 
 bool Residency::is_constant(const void* host) const {
@@ -173,16 +189,24 @@ as_cache Residency::on_device(const as_cache& host) const {
 Result<void> Residency::upload_blocks() {
   if (lost_) return *lost_;
   if (blocks_checked_) return {};
-  for (const std::int32_t id : step_blocks_) {
+  const std::size_t bytes = to_size(slab_.block_stride());
+  std::vector<std::int32_t> to_fill;
+  for (const std::int32_t id : newly_.size() == num_newer_ ? newly_ : step_blocks()) {
     const auto i = to_size(id);
     if (!host_newer_[i]) continue;
-    const std::int64_t offset = id * slab_.block_stride();
-    unsigned char* there = device_slab_ + offset;
-    const std::size_t bytes = to_size(slab_.block_stride());
-    auto ok = filled_[i] ? device_->fill(there, 0xFF, bytes)
-                         : device_->upload(there, slab_.base() + offset, bytes);
-    if (!ok) return ok;
+    if (filled_[i]) {
+      to_fill.push_back(id);
+    } else {
+      const std::size_t offset = i * bytes;
+      auto ok = device_->upload(device_slab_ + offset, slab_.base() + offset, bytes);
+      if (!ok) return ok;
+    }
     host_newer_[i] = filled_[i] = false;
+    --num_newer_;
+  }
+  std::erase_if(newly_, [this](std::int32_t id) { return !host_newer_[to_size(id)]; });
+  if (!to_fill.empty()) {
+    if (auto ok = device_->fill_pieces(device_slab_, bytes, to_fill, 0xFF); !ok) return ok;
   }
   blocks_checked_ = true;
   return {};
@@ -277,6 +301,7 @@ Result<void> Residency::fetch(const as_tensor& tensor) {
 Result<void> Residency::fetch(const OpParams& params) { return fetch_taps(params, true); }
 
 Result<void> Residency::fetch_taps(const OpParams& params, bool outputs) {
+  fill_host();
   const as_op_info& info = params.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
@@ -289,7 +314,7 @@ Result<void> Residency::fetch_taps(const OpParams& params, bool outputs) {
       continue;
     }
     bool any = false;
-    for (const std::int32_t id : step_blocks_) {
+    for (const std::int32_t id : step_blocks()) {
       auto ok = download_block(id, &any);
       if (!ok) return ok;
     }
@@ -335,6 +360,7 @@ Result<void> Residency::download_block(std::int64_t block, bool* any) {
 }
 
 void Residency::fetch(std::int64_t block) {
+  fill_host();
   if (lost_) return;
   bool any = false;
   Result<void> ok = download_block(block, &any);
@@ -343,18 +369,37 @@ void Residency::fetch(std::int64_t block) {
 }
 
 void Residency::wrote(std::int64_t block) {
-  host_newer_[to_size(block)] = true;
-  device_newer_[to_size(block)] = filled_[to_size(block)] = false;
+  const auto i = to_size(block);
+  if (!host_newer_[i]) {
+    host_newer_[i] = true;
+    ++num_newer_;
+    newly_.push_back(static_cast<std::int32_t>(block));
+  }
+  device_newer_[i] = filled_[i] = false;
   blocks_checked_ = false;
 }
 
-void Residency::filled(std::int64_t block) {
+void Residency::fill(std::int64_t block) {
+  const auto i = to_size(block);
   wrote(block);
-  filled_[to_size(block)] = true;
+  filled_[i] = true;
+  if (!unwritten_[i]) to_fill_.push_back(block);
+  unwritten_[i] = true;
+}
+
+void Residency::fill_host() {
+  for (const std::int64_t block : to_fill_) {
+    slab_.fill(block);
+    unwritten_[to_size(block)] = false;
+  }
+  to_fill_.clear();
 }
 
 void Residency::host_wrote_all_blocks() {
+  fill_host();
   host_newer_.assign(host_newer_.size(), true);
+  num_newer_ = host_newer_.size();
+  newly_.clear();
   device_newer_.assign(device_newer_.size(), false);
   filled_.assign(filled_.size(), false);
   blocks_checked_ = false;

@@ -25,15 +25,16 @@ namespace attnscope {
 
 class Residency : public SlabMirror {
  public:
-  // The slab must outlive it and gets it as its mirror.
+  // The slab must outlive it and gets it as its mirror. What the host has not fetched by the end is
+  // lost: a session that leaves its device goes back to a rewind point.
   static Result<std::unique_ptr<Residency>> make(std::shared_ptr<ComputeDevice> device,
                                                  const SessionParts& parts, Slab& slab);
   ~Residency() override;
 
   ComputeDevice& device() { return *device_; }
 
-  // A new step: tensors of the one before mean nothing any more. blocks: every id that the step's
-  // tables name.
+  // A new step: tensors of the one before mean nothing any more. tables name its blocks, in any
+  // order and more than once; they are looked at when something asks for these, in this step.
   void begin_step(const std::vector<std::int32_t>& tables);
 
   // Runs an op of the device's lane on the main stream; the same params with host addresses.
@@ -63,7 +64,7 @@ class Residency : public SlabMirror {
   // SlabMirror
   void fetch(std::int64_t block) override;
   void wrote(std::int64_t block) override;
-  void filled(std::int64_t block) override;
+  void fill(std::int64_t block) override;
 
   // Why the device cannot be used any more, once a fetch has failed.
   const std::optional<Error>& lost() const { return lost_; }
@@ -72,7 +73,8 @@ class Residency : public SlabMirror {
   bool is_constant(const void* host) const;           // a weight or a rotary table
   Result<as_tensor> constant(const as_tensor& host);  // its place on the device
   as_cache on_device(const as_cache& host) const;
-  Result<void> upload_blocks();  // of the step's tables, where the host's are newer
+  // Where the host's are newer: of the step's tables, or all.
+  Result<void> upload_blocks();
   void device_wrote(std::int64_t block);
   void device_wrote(const OpParams& params);  // the rows of its caches; host addresses
 
@@ -91,6 +93,9 @@ class Residency : public SlabMirror {
   Result<void> fetch_taps(const OpParams& params, bool outputs);
   // Puts the copy of a block that is newer on the device on the stream, and says so.
   Result<void> download_block(std::int64_t block, bool* any);
+  const std::vector<std::int32_t>& step_blocks();
+  // What was filled and nobody has looked at since.
+  void fill_host();
 
   std::shared_ptr<ComputeDevice> device_;
   const SessionParts& parts_;
@@ -101,7 +106,14 @@ class Residency : public SlabMirror {
   std::unordered_map<const void*, Mirror> mirrors_;     // by host address
   std::multimap<std::size_t, void*> spare_;             // memory of forgotten mirrors, by size
   std::vector<bool> host_newer_, device_newer_;         // by block
-  std::vector<bool> filled_;  // by block: the newer one of the host is 0xFF, all of it
+  std::vector<bool> filled_;     // by block: the newer one of the host is 0xFF, all of it
+  std::vector<bool> unwritten_;  // by block: the host's bytes are still to be filled
+  std::vector<std::int64_t> to_fill_;
+  // Blocks that became newer on the host one by one. While these are all that are (nearly always),
+  // nobody has to look through the tables, of a hundred thousand entries with many requests.
+  std::vector<std::int32_t> newly_;
+  std::size_t num_newer_ = 0;
+  const std::vector<std::int32_t>* tables_ = nullptr;  // not looked at yet
   std::vector<std::int32_t> step_blocks_;
   std::vector<std::int64_t> met_;  // by block: the step that it was in last
   bool blocks_checked_ = false;    // every block of the step is on the device

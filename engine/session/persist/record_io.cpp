@@ -1,5 +1,7 @@
 #include "engine/session/persist/record_io.h"
 
+#include "engine/io/old_names.h"
+
 namespace attnscope {
 namespace {
 
@@ -58,7 +60,7 @@ TapResult read_result(ByteReader& in) {
   r.step = in.value<std::int64_t>();
   r.layer = in.value<std::int32_t>();
   r.op = read_enum<as_op_id>(in, AS_OP_COUNT);
-  r.tap = in.text();
+  r.tap = tap_name_now(r.op, in.text());
   r.lane = in.text();
   r.shape = in.list<std::int64_t>();
   r.dtype = in.text();

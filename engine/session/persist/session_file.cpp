@@ -216,14 +216,15 @@ bool SessionFile::rebuild(const Session& s, const std::vector<StepRecord>& histo
     judge.planned(serving);
     std::int64_t tokens = 0;
     for (std::size_t r = 0; r < rows; ++r) {
-      tokens += decided.scheduled[r];
+      tokens += decided.num_scheduled_tokens[r];
       const Request& request = serving.requests()[to_size(record.live[r])];
-      const bool samples = decided.scheduled[r] > 0 &&
-                           decided.num_computed[r] + decided.scheduled[r] >= request.num_tokens();
+      const bool samples =
+          decided.num_scheduled_tokens[r] > 0 &&
+          decided.num_computed[r] + decided.num_scheduled_tokens[r] >= request.num_tokens();
       const auto drafts = static_cast<std::int32_t>(serving.drafts()[r].size());
       if (record.drafted[r] != drafts) return false;
       if (record.accepted[r] < 0 || record.accepted[r] > drafts) return false;
-      if (record.sampled[r] < -1 || record.sampled[r] >= kVocabulary) return false;
+      if (record.sampled[r] < -1 || record.sampled[r] >= s.parts_.config.vocabulary) return false;
       if (record.sampled[r] >= 0 && !samples) return false;
     }
     if (tokens != record.tokens) return false;

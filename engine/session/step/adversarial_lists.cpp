@@ -109,9 +109,10 @@ const OpParams& AdversarialLists::dress(const OpParams& params, const std::int64
     return params_;
   }
   auto& p = params_.get<as_sparse_attention_params>();
-  window_.make(p.indices, p.lens, p.cache.rows_per_block, positions, layer);
+  window_.make(p.indices, p.topk_length, p.cache.rows_per_block, positions, layer);
   if (present(p.extra_indices)) {
-    extra_.make(p.extra_indices, p.extra_lens, p.extra_cache.rows_per_block, positions, layer + 1);
+    extra_.make(p.extra_indices, p.extra_topk_length, p.extra_cache.rows_per_block, positions,
+                layer + 1);
   }
   return params_;
 }
@@ -122,12 +123,12 @@ Result<std::optional<std::string>> AdversarialLists::read_nan_codes(const OpPara
   const auto& given = params.get<as_sparse_attention_params>();
   const bool extra = present(given.extra_indices) && given.extra_cache.rows_per_block > kNanCodes;
   const std::int64_t last = given.q.shape[0] - 1, heads = given.q.shape[1], calls = extra ? 2 : 1;
-  const std::int32_t len = *at<std::int32_t>(given.lens, last);
+  const std::int32_t len = *at<std::int32_t>(given.topk_length, last);
   if (len < 1) return std::optional<std::string>();
   // Row 0 finds the NaN in its window, row 1 among its compressed entries.
   const std::int32_t own = *at<std::int32_t>(given.indices, last, len - 1);
   const std::vector<std::int32_t> window = {own, nan_slot(given.cache), own, -1};
-  const std::vector<std::int32_t> lens = {2, 1}, extra_lens = {0, 1};
+  const std::vector<std::int32_t> lens = {2, 1}, extra_topk_length = {0, 1};
   const std::vector<std::int32_t> extra_slots = {-1, kNanCodes};
   const std::int64_t dim = given.q.shape[2], per_row = heads * dim;
   std::vector<bf16_t> q, o(to_size(calls * per_row), bf16_t{0});
@@ -140,12 +141,12 @@ Result<std::optional<std::string>> AdversarialLists::read_nan_codes(const OpPara
   auto& p = probe.get<as_sparse_attention_params>();
   p.q = make_tensor(q.data(), {calls, heads, dim});
   p.indices = make_tensor(window.data(), {calls, 2});
-  p.lens = make_tensor(lens.data(), {calls});
+  p.topk_length = make_tensor(lens.data(), {calls});
   p.o = make_tensor(o.data(), {calls, heads, dim});
   p.lse = make_tensor(lse.data(), {calls, heads});
   if (present(p.extra_indices)) {
     p.extra_indices = make_tensor(extra_slots.data(), {calls, 1});
-    p.extra_lens = make_tensor(extra_lens.data(), {calls});
+    p.extra_topk_length = make_tensor(extra_topk_length.data(), {calls});
   }
   if (auto ran = call_op(lane, probe.data(), call); !ran) return ran.error();
   for (std::int64_t i = 0; i < calls; ++i) {

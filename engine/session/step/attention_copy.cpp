@@ -72,9 +72,9 @@ class Attention {
     for (std::int64_t i = 0; i < kept; ++i) {
       const std::int64_t token = rows_[to_size(i)];
       std::int64_t* slots = out_.slots.data() + i * columns_;
-      out_.window_len.push_back(fill_slots(p_.indices, p_.lens, p_.cache, token, slots));
-      out_.extra_len.push_back(
-          fill_slots(p_.extra_indices, p_.extra_lens, p_.extra_cache, token, slots + out_.window));
+      out_.window_len.push_back(fill_slots(p_.indices, p_.topk_length, p_.cache, token, slots));
+      out_.extra_len.push_back(fill_slots(p_.extra_indices, p_.extra_topk_length, p_.extra_cache,
+                                          token, slots + out_.window));
     }
     read_queries();
     const std::int64_t chunks = (columns_ + kColumnChunk - 1) / kColumnChunk;

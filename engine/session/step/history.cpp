@@ -192,14 +192,9 @@ as_tensor LogicalSource::table(int layer, CacheId id) const {
   return make_tensor(table.data(), {to_count(table.size()), 1});
 }
 
-as_tensor LogicalSource::list(int, std::string_view name) const {
-  const auto tokens = to_count(step_.rows.size());
-  const auto lens = [](const auto& v) { return make_tensor(v.data(), {to_count(v.size())}); };
-  if (name == "swa_indices") return make_tensor(step_.swa_indices.data(), {tokens, window_});
-  if (name == "c128_indices") return make_tensor(step_.c128_indices.data(), {tokens, width_});
-  if (name == "swa_lens") return lens(step_.swa_lens);
-  if (name == "c128_lens") return lens(step_.c128_lens);
-  return name == "c4_lens" ? lens(step_.c4_lens) : no_tensor();
+as_tensor LogicalSource::list(int, int own) const {
+  return step_.own[static_cast<std::size_t>(own)].tensor(to_count(step_.requests.size()),
+                                                         list_columns_);
 }
 
 }  // namespace attnscope

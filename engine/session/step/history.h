@@ -114,20 +114,19 @@ class Shadow {
 class LogicalSource : public CacheSource {
  public:
   LogicalSource(const CacheLayout& layout, const History& history, const LogicalMetadata& step,
-                int window, std::int64_t c128_width)
-      : layout_(layout), history_(history), step_(step), window_(window), width_(c128_width) {}
+                std::int64_t list_columns)
+      : layout_(layout), history_(history), step_(step), list_columns_(list_columns) {}
 
   as_cache cache(int layer, CacheId id) const override;
   as_tensor slots(int layer, CacheId id) const override;
   as_tensor table(int layer, CacheId id) const override;
-  as_tensor list(int layer, std::string_view name) const override;
+  as_tensor list(int layer, int own) const override;
 
  private:
   const CacheLayout& layout_;
   const History& history_;
   const LogicalMetadata& step_;
-  int window_;
-  std::int64_t width_;
+  std::int64_t list_columns_;
 };
 
 }  // namespace attnscope

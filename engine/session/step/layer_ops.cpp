@@ -42,17 +42,17 @@ class ParamsBuilder {
   as_tensor given(const Binding& b) const {
     switch (b.to) {
       case BoundTo::kWeight:
-        return use(b).tensor(*context_.weights, layer_);
+        return weight(b.weight).tensor();
       case BoundTo::kWeightScale:
-        return use(b).scale != nullptr ? use(b).scale(*context_.weights, layer_) : no_tensor();
+        return weight(b.weight).scale();
       case BoundTo::kSlots:
         return source_.slots(layer_, b.role);
       case BoundTo::kTable:
         return source_.table(layer_, b.role);
       case BoundTo::kStep:
-        if (b.name == "positions") return context_.positions;
-        if (b.name == "request_of") return context_.request_of;
-        return source_.list(layer_, b.name);
+        if (b.number == kPositionsTensor) return context_.positions;
+        if (b.number == kTokenToReqTensor) return context_.token_to_req;
+        return source_.list(layer_, own_number(b.number));
       default:
         return seen_as(frame_.get(b.value), b.view);
     }
@@ -82,9 +82,7 @@ class ParamsBuilder {
     return dense_tensor(value.data, value.dtype, shape);
   }
 
-  const WeightUse& use(const Binding& b) const {
-    return context_.graph->weights[static_cast<std::size_t>(b.weight)];
-  }
+  const Weight& weight(std::string_view name) const { return context_.weights->find(layer_, name); }
 
   const Node& node_;
   const int layer_;
@@ -106,7 +104,7 @@ OpParams step_op_params(as_op_id op, const ModelGraph& graph, StepMetadata& step
                         std::int64_t token_budget, std::int64_t alignment) {
   OpParams params(op);
   for (const Binding& b : graph.before.find(op)->bindings()) {
-    params.tensor(b.tap->offset) = graph.family->step_tensor(b.name, step, config, layout);
+    params.tensor(b.tap->offset) = step_tensor(b.number, step, layout);
   }
   graph.family->set_step_numbers(op, config, layout, token_budget, alignment, params.data());
   return params;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/family/family.h"
+#include "engine/model/model_config.h"
 #include "engine/model/weights.h"
 #include "engine/session/step/cache_source.h"
 #include "engine/session/step/frame.h"
@@ -22,7 +23,7 @@ struct OpContext {
   const Weights* weights = nullptr;
   const std::vector<as_rope>* ropes = nullptr;  // by running layer, tables set
   as_tensor positions;                          // i64 [T]
-  as_tensor request_of;                         // i32 [T]
+  as_tensor token_to_req;                       // i32 [T]
   std::int64_t logits_width = 0;                // columns of scores this step
 };
 

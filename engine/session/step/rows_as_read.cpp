@@ -95,7 +95,7 @@ void RowsAsRead::by_list(const OpParams& engine, const as_cache_access& access, 
 void RowsAsRead::by_table(const OpParams& engine, const as_cache_access& access, Memory& memory,
                           OpParams& copy) {
   const as_cache& cache = engine.cache(access.cache);
-  const as_tensor& request_of = engine.tensor(access.request_of);
+  const as_tensor& token_to_req = engine.tensor(access.token_to_req);
   const bool state = as_row_is_values(cache.record) != 0;
   const std::int64_t width = state ? cache.width : as_cache_row_bytes(&cache);
   const std::vector<std::int64_t> ends = RowAccess::ends(engine.data(), access);
@@ -114,16 +114,16 @@ void RowsAsRead::by_table(const OpParams& engine, const as_cache_access& access,
   std::vector<bool> wild_request(ends.size());
   RowAccess::for_each(engine.data(), access, [&](const RowVisit& v) {
     if (v.slot < 0 || v.slot >= slots_of(cache)) return;
-    const auto request = to_size(*at<std::int32_t>(request_of, v.token));
+    const auto request = to_size(*at<std::int32_t>(token_to_req, v.token));
     const std::int64_t to = (memory.numbers[request] + v.place) * width;
     void* row = state ? static_cast<void*>(memory.states.data() + to) : memory.rows.data() + to;
     as_row_get(&cache, v.slot, row);
     if (wild_row(cache, row)) wild_request[request] = true;
   });
-  for (std::int64_t t = 0; t < request_of.shape[0]; ++t) {
-    const std::int32_t request = *at<std::int32_t>(request_of, t);
+  for (std::int64_t t = 0; t < token_to_req.shape[0]; ++t) {
+    const std::int32_t request = *at<std::int32_t>(token_to_req, t);
     if (request >= 0 && request < to_count(ends.size()) && wild_request[to_size(request)]) {
-      mark_wild(t, request_of.shape[0]);
+      mark_wild(t, token_to_req.shape[0]);
     }
   }
   copy.cache(access.cache) = logical(cache, state ? make_tensor(memory.states.data(), {rows, width})

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <new>
 
-#include "engine/family/deepseek_v4/caches.h"
+#include "engine/model/numbers.h"
 #include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
@@ -21,13 +21,13 @@ Slab::Slab(const CacheLayout& layout, std::int64_t num_blocks)
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   memory_ = {static_cast<std::uint8_t*>(memory), Free{bytes}};
+  met_.assign(static_cast<std::size_t>(num_blocks_), 0);
   // Other blocks are filled when somebody gets them, so that a large pool costs only what is used.
   poison(AS_NULL_BLOCK);
 }
 
-void Slab::poison(std::int64_t id) {
+void Slab::fill(std::int64_t id) {
   std::memset(memory_.get() + id * stride_, 0xFF, static_cast<std::size_t>(stride_));
-  if (mirror_ != nullptr) mirror_->filled(id);
 }
 
 as_cache Slab::cache(const CacheSpec& spec) const {
@@ -44,8 +44,7 @@ as_tensor PagedSource::slots(int layer, CacheId id) const {
   const std::int64_t tokens = step_.num_tokens_in_step();
   const CacheSpec& spec = *layout_.find(layer, id);
   if (spec.tokens_per_row > 1) {
-    const bool c4 = spec.tokens_per_row == 4;
-    return make_tensor(c4 ? step_.c4_slots.data() : step_.c128_slots.data(), {tokens});
+    return make_tensor(step_.entry_slots(spec.tokens_per_row)->slots.data(), {tokens});
   }
   return make_tensor(step_.slots.data() + spec.group * tokens, {tokens});
 }
@@ -54,19 +53,15 @@ as_tensor PagedSource::table(int layer, CacheId id) const {
   return step_.group_table(layout_.find(layer, id)->group);
 }
 
-as_tensor PagedSource::list(int layer, std::string_view name) const {
+as_tensor PagedSource::list(int layer, int own) const {
+  const StepTensor& tensor = step_.own[to_size(own)];
   const std::int64_t tokens = step_.num_tokens_in_step();
-  if (name == "swa_indices") {
-    const int group = layout_.find(layer, kSwaCache)->group;
-    const auto which = std::ranges::find(layout_.swa_groups, group) - layout_.swa_groups.begin();
-    return make_tensor(step_.swa_indices.data() + which * tokens * window_, {tokens, window_});
+  if (tensor.lists_by == StepTensor::ListsBy::kAll) {
+    return tensor.tensor(tokens, step_.list_columns);
   }
-  if (name == "c128_indices") {
-    return make_tensor(step_.c128_indices.data(), {tokens, step_.c128_width});
-  }
-  if (name == "swa_lens") return make_tensor(step_.swa_lens.data(), {tokens});
-  if (name == "c128_lens") return make_tensor(step_.c128_lens.data(), {tokens});
-  return name == "c4_lens" ? make_tensor(step_.c4_lens.data(), {tokens}) : no_tensor();
+  const int group = layout_.find(layer, tensor.cache)->group;
+  const auto which = std::ranges::find(layout_.swa_groups, group) - layout_.swa_groups.begin();
+  return tensor.list(which, tokens, step_.list_columns);
 }
 
 }  // namespace attnscope

@@ -14,9 +14,10 @@ namespace attnscope {
 class SlabMirror {
  public:
   virtual ~SlabMirror() = default;
-  virtual void fetch(std::int64_t block) = 0;   // before the host's block is looked at
-  virtual void wrote(std::int64_t block) = 0;   // the host's block was written
-  virtual void filled(std::int64_t block) = 0;  // with 0xFF, all of it
+  virtual void fetch(std::int64_t block) = 0;  // before the host's block is looked at
+  virtual void wrote(std::int64_t block) = 0;  // the host's block was written
+  // All of a block is 0xFF from now on. The mirror may leave the host's bytes for later.
+  virtual void fill(std::int64_t block) = 0;
 };
 
 // Memory is reserved for every id from 0 on and taken where it is written: ids that do not exist,
@@ -30,10 +31,22 @@ class Slab {
   std::int64_t num_blocks() const { return num_blocks_; }
   std::int64_t block_stride() const { return stride_; }
   // Fills a block with 0xFF: NaN in every format stored here (e4m3fn, bf16, fp32, UE8M0).
-  void poison(std::int64_t id);
+  void poison(std::int64_t id) {
+    met_[static_cast<std::size_t>(id)] = 1;
+    if (mirror_ != nullptr) {
+      mirror_->fill(id);
+    } else {
+      fill(id);
+    }
+  }
+  // The same, of the host's bytes alone.
+  void fill(std::int64_t id);
+  // Whether anybody has filled it or asked for its bytes; else they are zero.
+  bool met(std::int64_t id) const { return met_[static_cast<std::size_t>(id)] != 0; }
   // The newest bytes of a block.
   std::uint8_t* block(std::int64_t id) const {
     if (mirror_ != nullptr) mirror_->fetch(id);
+    met_[static_cast<std::size_t>(id)] = 1;
     return memory_.get() + id * stride_;
   }
   std::uint8_t* base() const { return memory_.get(); }
@@ -47,23 +60,23 @@ class Slab {
   std::int64_t num_blocks_, stride_;
   std::unique_ptr<std::uint8_t, Free> memory_{nullptr, Free{0}};
   SlabMirror* mirror_ = nullptr;
+  mutable std::vector<std::uint8_t> met_;  // by block; threads may look at different ones
 };
 
 class PagedSource : public CacheSource {
  public:
-  PagedSource(const CacheLayout& layout, const Slab& slab, const StepMetadata& step, int window)
-      : layout_(layout), slab_(slab), step_(step), window_(window) {}
+  PagedSource(const CacheLayout& layout, const Slab& slab, const StepMetadata& step)
+      : layout_(layout), slab_(slab), step_(step) {}
 
   as_cache cache(int layer, CacheId id) const override;
   as_tensor slots(int layer, CacheId id) const override;
   as_tensor table(int layer, CacheId id) const override;
-  as_tensor list(int layer, std::string_view name) const override;
+  as_tensor list(int layer, int own) const override;
 
  private:
   const CacheLayout& layout_;
   const Slab& slab_;
   const StepMetadata& step_;
-  int window_;
 };
 
 }  // namespace attnscope

@@ -46,8 +46,8 @@ std::int64_t StepTrace::kept_index(std::int64_t token_row) const {
 std::int64_t StepTrace::token_row(std::int32_t request, std::int64_t position) const {
   const auto row =
       static_cast<std::size_t>(std::ranges::find(metadata.live, request) - metadata.live.begin());
-  if (row + 1 >= metadata.query_start.size()) return -1;
-  const std::int64_t begin = metadata.query_start[row], end = metadata.query_start[row + 1];
+  if (row + 1 >= metadata.query_start_loc.size()) return -1;
+  const std::int64_t begin = metadata.query_start_loc[row], end = metadata.query_start_loc[row + 1];
   if (begin == end) return -1;
   const std::int64_t offset = position - metadata.positions[static_cast<std::size_t>(begin)];
   return offset >= 0 && offset < end - begin ? begin + offset : -1;
@@ -55,7 +55,7 @@ std::int64_t StepTrace::token_row(std::int32_t request, std::int64_t position) c
 
 std::int32_t StepTrace::request_of(std::int64_t token_row) const {
   if (token_row < 0 || token_row >= metadata.num_tokens_in_step()) return -1;
-  const std::int32_t row = metadata.request_of[static_cast<std::size_t>(token_row)];
+  const std::int32_t row = metadata.token_to_req[static_cast<std::size_t>(token_row)];
   return metadata.live[static_cast<std::size_t>(row)];
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -193,10 +194,11 @@ struct LayerCell {
 
 // Where the tokens of a step went: the slots that each cache was told to write them to.
 struct StepWrites {
-  std::vector<std::int32_t> requests;              // id, by token
-  std::vector<std::int64_t> positions;             // by token
-  std::vector<std::vector<std::int64_t>> slots;    // by group; -1 = none
-  std::vector<std::int64_t> c4_slots, c128_slots;  // of entries that a token completes; -1 = none
+  std::vector<std::int32_t> requests;            // id, by token
+  std::vector<std::int64_t> positions;           // by token
+  std::vector<std::vector<std::int64_t>> slots;  // by group; -1 = none
+  // Of entries that a token completes, by the tokens that one stands for; -1 = none.
+  std::map<std::int64_t, std::vector<std::int64_t>> entries;
 };
 
 // What stays of every step that ran, however long ago.

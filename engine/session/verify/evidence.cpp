@@ -42,7 +42,7 @@ std::string token_place(std::int64_t token, const StepMetadata* step) {
   const bool known = step != nullptr && token < step->num_tokens_in_step();
   if (!known) return fmt::format("token {}", token);
   const auto t = static_cast<std::size_t>(token);
-  const std::int32_t row = step->request_of[t];
+  const std::int32_t row = step->token_to_req[t];
   const std::int32_t request = row < 0 ? -1 : step->live[static_cast<std::size_t>(row)];
   return fmt::format("token {} (request {}, position {})", token, request, step->positions[t]);
 }
@@ -58,7 +58,7 @@ std::string number(double v) {
 std::string evidence(const Comparison& c, const OpParams& params, const as_tap_info& tap,
                      const as_tensor& value, const StepMetadata* step) {
   if (c.worst.index.empty()) return c.note;
-  if (params.op() == AS_OP_INDEXER_TOPK) {  // "token 5: .."
+  if (as_op_role(params.op()) == AS_ROLE_SELECT) {  // "token 5: .."
     return token_place(c.worst.index[0], step) + c.note.substr(c.note.find(':'));
   }
   const std::vector<std::string> axes = split_axes(tap.axes);

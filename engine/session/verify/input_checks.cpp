@@ -92,7 +92,7 @@ std::uint64_t sum_of(const RowHashes& rows) {
 // "token 3 (request 0, position 18)", of rows that are the step's tokens.
 std::string token_of(const StepMetadata& step, std::int64_t t) {
   return fmt::format("token {} (request {}, position {})", t,
-                     step.live[to_size(step.request_of[to_size(t)])], step.positions[to_size(t)]);
+                     step.live[to_size(step.token_to_req[to_size(t)])], step.positions[to_size(t)]);
 }
 
 // Activations and lists: neither weights nor caches nor what lies on a device.
@@ -113,7 +113,7 @@ std::vector<TapResult> check_tokens(const StepMetadata& step, const Serving& ser
     const auto& drafts = serving.drafts()[to_size(r)];
     const std::size_t decided = request.tokens.size();
     const std::int64_t first = step.num_computed[to_size(r)];
-    const std::int64_t end = first + step.scheduled[to_size(r)];
+    const std::int64_t end = first + step.num_scheduled_tokens[to_size(r)];
     for (std::int64_t p = first; p < end; ++p) {
       if (to_size(p) + 1 >= decided) {
         sampled.push_back(static_cast<std::int64_t>(tokens.size()));
@@ -132,8 +132,8 @@ std::vector<TapResult> check_tokens(const StepMetadata& step, const Serving& ser
   }
   lists.hold("tokens", step.tokens, tokens, true);
   lists.hold("positions", step.positions, lists.position, true);
-  lists.hold("request_of", step.request_of, rows, true);
-  lists.hold("query_start", step.query_start, starts, false);
+  lists.hold("token_to_req", step.token_to_req, rows, true);
+  lists.hold("query_start_loc", step.query_start_loc, starts, false);
   lists.hold("seq_lens", step.seq_lens, lengths, false);
   lists.hold("sample_rows", step.sample_rows, sampled, false);
   lists.hold("sample_request", step.sample_request, sampled_of, false);
@@ -145,7 +145,7 @@ std::optional<TapResult> check_embedded(const as_tensor& h, const StepMetadata& 
   const std::int64_t hidden = h.shape[1];
   std::int64_t beyond = 0, first = -1;
   for (std::int64_t t = 0; t < h.shape[0]; ++t) {
-    const bf16_t* row = weights.embedding.data() + step.tokens[to_size(t)] * hidden;
+    const bf16_t* row = weights.embedding() + step.tokens[to_size(t)] * hidden;
     if (std::memcmp(at<bf16_t>(h, t), row, to_size(2 * hidden)) == 0) continue;
     if (beyond++ == 0) first = t;
   }

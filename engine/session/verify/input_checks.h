@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/metadata/step_metadata.h"
+#include "engine/model/model_config.h"
 #include "engine/model/weights.h"
 #include "engine/session/step/op_params.h"
 #include "engine/trace/tap_result.h"

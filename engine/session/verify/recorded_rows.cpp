@@ -59,7 +59,7 @@ std::optional<TapResult> RecordedRows::differing(int layer, const as_tensor& fed
   std::int64_t beyond = 0;
   std::string note;
   for (std::int64_t t = 0; t < fed.shape[0]; ++t) {
-    const std::int32_t id = step.live[to_size(step.request_of[to_size(t)])];
+    const std::int32_t id = step.live[to_size(step.token_to_req[to_size(t)])];
     const std::int64_t position = step.positions[to_size(t)];
     const std::string name = fmt::format("layers.{}.attn_norm.y", layers_[to_size(layer)]);
     const TensorEntry* entry = file_.find(requests_[to_size(id)] + "/" + name);

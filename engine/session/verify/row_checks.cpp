@@ -52,7 +52,7 @@ class Checker {
 
  private:
   std::int32_t request_of(std::int64_t token) const {
-    const auto row = static_cast<std::size_t>(step_.request_of[static_cast<std::size_t>(token)]);
+    const auto row = static_cast<std::size_t>(step_.token_to_req[static_cast<std::size_t>(token)]);
     return step_.live[row];
   }
 
@@ -81,7 +81,7 @@ RowCheck check_rows_read(const OpParams& params, std::size_t cache_offset, const
                          const StepMetadata& step) {
   Checker checker(spec, cache, shadow, space, step);
   const auto base = [&](std::int64_t token) {
-    const auto row = static_cast<std::size_t>(step.request_of[static_cast<std::size_t>(token)]);
+    const auto row = static_cast<std::size_t>(step.token_to_req[static_cast<std::size_t>(token)]);
     return space.base(step.live[row], row_ratio(spec));
   };
   const as_cache_access* access = RowAccess::find(params.op(), cache_offset);
@@ -97,11 +97,11 @@ RowCheck check_rows_read(const OpParams& params, std::size_t cache_offset, const
 
 void logical_top_k_slots(const as_topk_to_slots_params& params, const LogicalMetadata& logical) {
   for (std::int64_t t = 0; t < params.indices.shape[0]; ++t) {
-    const auto request = static_cast<std::size_t>(*at<std::int32_t>(params.request_of, t));
+    const auto request = static_cast<std::size_t>(*at<std::int32_t>(params.token_to_req, t));
     std::int32_t len = 0;
     for (std::int64_t k = 0; k < params.indices.shape[1]; ++k) {
       const std::int32_t entry = *at<std::int32_t>(params.indices, t, k);
-      *at<std::int32_t>(params.slots, t, k) = entry < 0 ? -1 : logical.table4[request] + entry;
+      *at<std::int32_t>(params.slots, t, k) = entry < 0 ? -1 : logical.table(4)[request] + entry;
       len += entry >= 0 ? 1 : 0;
     }
     *at<std::int32_t>(params.lens, t) = len;

@@ -16,9 +16,9 @@ double part_value(bf16_t v) {
   return static_cast<double>(std::bit_cast<float>(std::uint32_t{v.bits} << 16));
 }
 
-TapResult sum_result(const as_tensor& total, std::int64_t beyond, std::string note) {
-  TapResult result = wrong_result(AS_OP_WO_B, std::string("y") + kSumTap, as_tensor_numel(&total),
-                                  beyond, std::move(note));
+TapResult sum_result(as_op_id op, const as_tensor& total, std::int64_t beyond, std::string note) {
+  TapResult result = wrong_result(op, std::string("y") + kSumTap, as_tensor_numel(&total), beyond,
+                                  std::move(note));
   result.shape.assign(total.shape, total.shape + total.rank);
   result.dtype = as_dtype_name(total.dtype);
   return result;
@@ -26,18 +26,16 @@ TapResult sum_result(const as_tensor& total, std::int64_t beyond, std::string no
 
 }  // namespace
 
-void SumWatch::part(int layer, const as_linear_params& wo_b) {
+void SumWatch::part(int layer, const as_linear_params& params) {
   of_ranks_.resize(parts_.ranks.size());
+  const std::string_view weight =
+      parts_.graph->node(layer, parts_.graph->sum.made_by).find("weight")->weight;
   for (std::size_t rank = 0; rank < of_ranks_.size(); ++rank) {
-    const LayerWeights& weights = parts_.ranks[rank]->layers[to_size(layer)];
-    const void* own = weights.fp8.wo_b.codes.size() > 0
-                          ? static_cast<const void*>(weights.fp8.wo_b.codes.data())
-                          : weights.wo_b.data();
-    if (wo_b.weight.data != own) continue;
+    if (params.weight.data != parts_.ranks[rank]->find(layer, weight).tensor().data) continue;
     Part& part = of_ranks_[rank];
     ++part.times;
-    const auto* y = at<bf16_t>(wo_b.y);
-    part.values.resize(to_size(as_tensor_numel(&wo_b.y)));
+    const auto* y = at<bf16_t>(params.y);
+    part.values.resize(to_size(as_tensor_numel(&params.y)));
     for (std::size_t i = 0; i < part.values.size(); ++i) part.values[i] = part_value(y[i]);
     return;
   }
@@ -55,9 +53,12 @@ std::optional<TapResult> SumWatch::summed(int layer, const as_tensor& total) {
     const int times = rank < parts.size() ? parts[rank].times : 0;
     if (times == 1 && parts[rank].values.size() == elements) continue;
     return sum_result(
-        total, to_count(elements),
+        parts_.graph->sum.made_by, total, to_count(elements),
         fmt::format("rank {} gave {} parts of the sum of layer {} in place of one{}", rank, times,
-                    published, foreign ? "; wo_b ran with a weight that is no rank's there" : ""));
+                    published,
+                    foreign ? fmt::format("; {} ran with a weight that is no rank's there",
+                                          as_op_find(parts_.graph->sum.made_by)->name)
+                            : ""));
   }
   std::int64_t beyond = 0;
   std::size_t first = 0;
@@ -81,7 +82,7 @@ std::optional<TapResult> SumWatch::summed(int layer, const as_tensor& total) {
   if (beyond == 0) return {};
   const std::size_t columns = to_size(total.shape[1]);
   return sum_result(
-      total, beyond,
+      parts_.graph->sum.made_by, total, beyond,
       fmt::format("token {}, column {}: {:.6g}, where the parts of {} ranks add up to "
                   "{:.6g}; {} of {} elements are off",
                   first / columns, first % columns, is, parts.size(), must, beyond, elements));

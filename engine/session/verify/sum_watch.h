@@ -17,8 +17,9 @@ class SumWatch {
  public:
   explicit SumWatch(const SessionParts& parts) : parts_(parts) {}
 
-  // wo_b of some rank has run in a layer (running index); its output is on the host.
-  void part(int layer, const as_linear_params& wo_b);
+  // The op that makes a part of the sum has run for some rank in a layer (running index); its
+  // output is on the host.
+  void part(int layer, const as_linear_params& params);
   // bf16 [T,hidden], the layer's output over all ranks. A result where it is not the sum of the
   // parts, one of each rank: in float64, but for a rounding to bf16 and fp32 sums on the way.
   std::optional<TapResult> summed(int layer, const as_tensor& total);

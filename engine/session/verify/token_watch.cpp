@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/model/model_config.h"
 #include "engine/model/numbers.h"
 #include "kernels/params/tensor_view.h"
 
@@ -33,6 +32,7 @@ void TokenWatch::sampled(const as_sample_params& params) {
   sample_.assign(tokens, tokens + as_tensor_numel(&params.tokens));
   const auto* logits = at<float>(params.logits);
   logits_.assign(logits, logits + as_tensor_numel(&params.logits));
+  vocabulary_ = params.logits.shape[1];
   has_sample_ = true;
 }
 
@@ -90,9 +90,9 @@ std::string TokenWatch::difference_from_plain(const Request& request, std::size_
     if (request.tokens[i] == plain[i]) continue;
     parted_[id] = true;
     if (i - known >= expected.from.size()) return {};
-    const float* row = logits_.data() + expected.from[i - known] * kVocabulary;
+    const float* row = logits_.data() + expected.from[i - known] * to_size(vocabulary_);
     double largest = 0;
-    for (int v = 0; v < kVocabulary; ++v) {
+    for (std::int64_t v = 0; v < vocabulary_; ++v) {
       largest = std::max(largest, std::fabs(static_cast<double>(row[v])));
     }
     const double gap =
@@ -110,7 +110,12 @@ std::vector<TapResult> TokenWatch::appended(const StepMetadata& step,
                                             const std::vector<Request>& requests) {
   std::vector<TapResult> found;
   if (!has_sample_ && !step.sample_rows.empty()) {
-    went_back(requests);
+    for (const Request& request : requests) {
+      std::vector<std::int32_t>& known = tokens_[to_size(request.id)];
+      const std::size_t before = std::min(known.size(), request.tokens.size());
+      known.resize(before);
+      known.insert(known.end(), request.tokens.begin() + to_count(before), request.tokens.end());
+    }
     return found;
   }
   for (const Request& request : requests) {

@@ -51,6 +51,7 @@ class TokenWatch {
   bool has_sample_ = false;
   std::vector<std::int32_t> sample_;  // [N]
   std::vector<float> logits_;         // [N, V]
+  std::int64_t vocabulary_ = 0;       // V
 };
 
 }  // namespace attnscope

@@ -154,6 +154,7 @@ void Verifier::begin_step(std::int64_t step_number) {
   step_number_ = step_number;
   step_ = nullptr;
   results_.clear();
+  results_.reserve(usual_results_);
   swapped_ = {};
   unchanged_.begin_step();
   tables_checked_.clear();
@@ -209,7 +210,8 @@ void Verifier::begin_tokens(const StepMetadata& step, const Serving& serving) {
   if (references_ != References::kNone) {
     for (TapResult& r : check_tokens(step, serving)) given(-1, std::move(r));
   }
-  logical_ = logical_metadata(step, space_, parts_.config.window);
+  logical_ = logical_metadata(step, space_, parts_.layout);
+  parts_.graph->family->logical_lists(step, parts_.config, logical_);
   for (FreeRun* run : {free_sim_.get(), free_exact_.get()}) {
     if (run == nullptr) continue;
     const std::int64_t hidden = parts_.config.hidden;
@@ -217,7 +219,7 @@ void Verifier::begin_tokens(const StepMetadata& step, const Serving& serving) {
         run->frame.make(parts_.graph->hidden, AS_BF16, {step.num_tokens_in_step(), hidden});
     for (std::int64_t t = 0; t < h.shape[0]; ++t) {
       const bf16_t* row =
-          parts_.weights->embedding.data() + step.tokens[static_cast<std::size_t>(t)] * hidden;
+          parts_.weights->embedding() + step.tokens[static_cast<std::size_t>(t)] * hidden;
       std::transform(row, row + hidden, at<double>(h, t),
                      [](bf16_t v) { return cpu::bf16_to_float(v.bits); });
     }
@@ -253,7 +255,7 @@ void Verifier::rank_part(int layer, const as_linear_params& wo_b) {
 
 void Verifier::summed(int layer, const as_tensor& y) {
   if (references_ == References::kNone) return;
-  unchanged_.wrote(y, AS_OP_WO_B);
+  unchanged_.wrote(y, parts_.graph->sum.made_by);
   if (auto r = sums_.summed(layer, y)) given(layer, std::move(*r));
 }
 
@@ -338,7 +340,7 @@ Result<void> Verifier::after(int layer, const OpParams& params, const std::strin
     const std::vector<RowHashes> now = hash_inputs(params);
     check_inputs(layer, params, lane, now);
     unchanged_.after(params, now);
-    if (params.op() == AS_OP_WO_B && parts_.ranks.size() > 1) {
+    if (params.op() == parts_.graph->sum.made_by) {
       sums_.part(layer, params.get<as_linear_params>());
     }
   }
@@ -442,9 +444,9 @@ void Verifier::unseen_again(const std::vector<TapResult>& results, const StepMet
     TapResult& result = results_.emplace_back(like);
     result.step = step_number_;
     // Axes that grow with the requests.
-    if (result.op == AS_OP_INDEXER_LOGITS) result.shape.back() = step.logits_width();
+    if (as_op_role(result.op) == AS_ROLE_SCORE) result.shape.back() = step.logits_width();
     if (result.op == AS_OP_C128_INDEX && result.shape.size() == 2) {
-      result.shape.back() = step.c128_width;
+      result.shape.back() = step.list_columns;
     }
   }
 }
@@ -481,7 +483,7 @@ void Verifier::find_huge_inputs(const OpParams& params) {
     const as_tensor& t = params.tensor(tap.offset);
     if (!present(t) || t.device != 0 || (t.dtype != AS_BF16 && t.dtype != AS_F32)) continue;
     // Columns beyond a length hold anything.
-    if (params.op() == AS_OP_INDEXER_TOPK) continue;
+    if (as_op_role(params.op()) == AS_ROLE_SELECT) continue;
     for (std::int64_t row = 0; row < t.shape[0]; ++row) {
       if (!has_huge(t, row)) continue;
       huge_inputs_.resize(static_cast<std::size_t>(t.shape[0]));
@@ -563,22 +565,20 @@ OpContext Verifier::free_context() const {
   context.weights = parts_.weights.get();
   context.ropes = &parts_.ropes;
   context.positions = make_tensor(step_->positions.data(), {step_->num_tokens_in_step()});
-  context.request_of = make_tensor(step_->request_of.data(), {step_->num_tokens_in_step()});
+  context.token_to_req = make_tensor(step_->token_to_req.data(), {step_->num_tokens_in_step()});
   context.logits_width = step_->logits_width();
   return context;
 }
 
 OpParams Verifier::free_inputs(int layer, as_op_id op) const {
-  const LogicalSource source(parts_.layout, free_sim_->history, logical_, parts_.config.window,
-                             step_->c128_width);
+  const LogicalSource source(parts_.layout, free_sim_->history, logical_, step_->list_columns);
   return layer_op_params(op, layer, free_context(), free_sim_->frame, source);
 }
 
 Result<void> Verifier::run_free(int layer, as_op_id op, FreeRun& run) {
   run.ran = as_op_find(op)->phase != AS_PHASE_BEFORE && op != AS_OP_SAMPLE;
   if (!run.ran) return {};
-  const LogicalSource source(parts_.layout, run.history, logical_, parts_.config.window,
-                             step_->c128_width);
+  const LogicalSource source(parts_.layout, run.history, logical_, step_->list_columns);
   const OpContext context = free_context();
   const ModelGraph& graph = *parts_.graph;
   if (op == graph.after.ops().front()) gather_last(graph, run.frame, *step_);
@@ -645,7 +645,7 @@ Result<void> Verifier::compare_tap(int layer, const OpParams& params, std::uint3
       requantised_ && (is_cache || value.dtype == AS_U8 || is_index_weights(params, tap));
   Comparison comparison;
   std::string passed;  // an element that the comparison should not have passed
-  if (rule->top_k && params.op() != AS_OP_INDEXER_TOPK) {
+  if (rule->top_k && as_op_role(params.op()) != AS_ROLE_SELECT) {
     return bad_input(
         fmt::format("tolerances: kind top_k for tap {} of op {}", tap.name, params.info().name),
         "top_k is for indexer_topk alone");

@@ -13,6 +13,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/session/step/frame.h"
@@ -84,6 +85,11 @@ class Verifier {
 
   // Results of this step so far, in causal order.
   const std::vector<TapResult>& results() const { return results_; }
+  // None are left; the next step is taken to have as many.
+  std::vector<TapResult> take_results() {
+    usual_results_ = results_.size();
+    return std::exchange(results_, {});
+  }
   const Shadow& shadow() const { return shadow_; }
   Shadow& shadow() { return shadow_; }
   const AddressSpace& space() const { return space_; }
@@ -169,6 +175,7 @@ class Verifier {
   std::set<const void*> tables_checked_;  // rotary tables, in this step
   std::vector<bool> huge_inputs_;         // by row of the op's first axis; empty = none
   std::vector<TapResult> results_;
+  std::size_t usual_results_ = 0;
   SwappedPlaces swapped_;  // of the selection made last, until its attention has run
   std::size_t swapped_result_ = 0;
   OpChange* change_ = nullptr;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <set>
 #include <utility>
 
 #include "engine/checkpoint/tensor_names.h"
@@ -22,23 +21,6 @@ namespace {
 // Bytes that have a hash of their own: small enough to say where a change is, and to share out.
 constexpr std::int64_t kPart = std::int64_t{64} << 10;
 
-// Where the weights lie that are dealt out: all that ranks other than the own one have.
-std::set<const void*> dealt_out(const SessionParts& parts, const Weights& weights) {
-  std::set<const void*> dealt;
-  for (const WeightUse& use : parts.graph->weights) {
-    if (use.shard == Shard::kWhole) continue;
-    for (int layer = 0; layer < parts.config.num_layers(); ++layer) {
-      dealt.insert(use.tensor(weights, layer).data);
-    }
-  }
-  return dealt;
-}
-
-const void* data_of(const WeightSlot& slot) {
-  if (slot.codes != nullptr) return slot.codes;
-  return slot.bf16 != nullptr ? static_cast<const void*>(slot.bf16) : slot.f32;
-}
-
 }  // namespace
 
 WeightWatch::WeightWatch(const SessionParts& parts) : parts_(parts) {
@@ -50,9 +32,7 @@ WeightWatch::WeightWatch(const SessionParts& parts) : parts_(parts) {
   };
   for (std::size_t rank = 0; rank < parts.ranks.size(); ++rank) {
     const bool own = static_cast<int>(rank) == config.parallel.rank;
-    const std::set<const void*> dealt = dealt_out(parts, *parts.ranks[rank]);
     for (const WeightSlot& slot : weight_slots(config, *parts.ranks[rank])) {
-      if (!own && !dealt.contains(data_of(slot))) continue;
       const int layer = running(slot.layer), r = static_cast<int>(rank);
       const std::string name = own ? slot.name : fmt::format("{} of rank {}", slot.name, rank);
       watch(slot.bf16, slot.size(), 2, name, layer, r);
@@ -147,11 +127,12 @@ std::vector<TapResult> WeightWatch::before(int layer, const OpParams& params) {
   }
   OpParams copy = params;
   if (const as_rope* rope = rope_of(copy)) look_at(rope->table, params.op(), "rope", found);
-  if (params.op() == AS_OP_RESIDUAL && parts_.ranks.size() > 1) {
+  if (params.op() == parts_.graph->sum.read_by) {
     for (auto at = watched_.begin(); at != watched_.end(); ++at) {
       const Watched& w = at->second;
       if (w.layer != layer || w.rank == parts_.config.parallel.rank) continue;
-      if (auto result = look(at, AS_OP_WO_B, "weight")) found.push_back(std::move(*result));
+      if (auto result = look(at, parts_.graph->sum.made_by, "weight"))
+        found.push_back(std::move(*result));
     }
   }
   seconds_ += seconds_since(begun);
@@ -160,7 +141,7 @@ std::vector<TapResult> WeightWatch::before(int layer, const OpParams& params) {
 
 std::optional<TapResult> WeightWatch::before_embedding() {
   const auto begun = std::chrono::steady_clock::now();
-  const void* data = parts_.weights->embedding.data();
+  const void* data = parts_.weights->embedding();
   auto found =
       look(watched_.find(static_cast<const std::uint8_t*>(data)), AS_OP_ATTN_NORM, "embedding");
   seconds_ += seconds_since(begun);

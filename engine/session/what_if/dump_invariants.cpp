@@ -26,7 +26,7 @@ int entries_per_block(const Session& session, int ratio) {
 }
 
 std::int32_t last_row_of(const StepMetadata& m, std::size_t request_row) {
-  return m.query_start[request_row + 1] - 1;
+  return m.query_start_loc[request_row + 1] - 1;
 }
 
 }  // namespace
@@ -132,13 +132,13 @@ void DumpInvariants::check_op(const Session& session) {
 
 void DumpInvariants::positions(const Session& session) {
   const StepMetadata& m = session.metadata();
-  for (std::size_t r = 0; r + 1 < m.query_start.size(); ++r) {
-    const std::int32_t length = m.query_start[r + 1] - m.query_start[r];
+  for (std::size_t r = 0; r + 1 < m.query_start_loc.size(); ++r) {
+    const std::int32_t length = m.query_start_loc[r + 1] - m.query_start_loc[r];
     for (std::int32_t i = 0; i < length; ++i) {
-      const std::int64_t position = m.positions[to_size(m.query_start[r] + i)];
+      const std::int64_t position = m.positions[to_size(m.query_start_loc[r] + i)];
       check(kPositions, position == m.seq_lens[r] - length + i,
-            fmt::format("token {} of request {} has position {}", m.query_start[r] + i, m.live[r],
-                        position));
+            fmt::format("token {} of request {} has position {}", m.query_start_loc[r] + i,
+                        m.live[r], position));
     }
   }
 }
@@ -154,7 +154,7 @@ void DumpInvariants::window_rows(const Session& session) {
       const std::int32_t len = *at<std::int32_t>(p.lens, t);
       bool good = len == wanted;
       const std::int32_t* list = at<std::int32_t>(p.indices, s, t);
-      const std::int32_t row = m.request_of[to_size(t)];
+      const std::int32_t row = m.token_to_req[to_size(t)];
       for (std::int64_t k = 0; good && k < p.window; ++k) {
         const std::int64_t q = position - wanted + 1 + k;
         const std::int64_t block =
@@ -186,7 +186,7 @@ void DumpInvariants::own_blocks(const Session& session, const as_tensor& list, i
     }
   }
   for (std::int64_t t = 0; t < list.shape[0]; ++t) {
-    const std::int32_t row = m.request_of[to_size(t)];
+    const std::int32_t row = m.token_to_req[to_size(t)];
     for (std::int64_t k = 0; k < list.shape[1]; ++k) {
       const std::int32_t slot = *at<std::int32_t>(list, t, k);
       if (slot < 0) continue;
@@ -224,7 +224,7 @@ void DumpInvariants::c128_entries(const Session& session) {
   for (std::int64_t t = 0; t < p.indices.shape[0]; ++t) {
     const std::int64_t wanted = (m.positions[to_size(t)] + 1) / 128;
     bool good = *at<std::int32_t>(p.lens, t) == wanted;
-    const std::int32_t row = m.request_of[to_size(t)];
+    const std::int32_t row = m.token_to_req[to_size(t)];
     for (std::int64_t c = 0; good && c < std::min(wanted, p.indices.shape[1]); ++c) {
       const std::int64_t block = *at<std::int32_t>(p.table, row, c / p.rows_per_block);
       good = *at<std::int32_t>(p.indices, t, c) == block * p.rows_per_block + c % p.rows_per_block;
@@ -240,8 +240,8 @@ void DumpInvariants::attention(const Session& session) {
   const StepMetadata& m = session.metadata();
   // The last token of each request; its lists are the longest.
   std::vector<std::int32_t> rows;
-  for (std::size_t r = 0; r + 1 < m.query_start.size(); ++r) {
-    if (m.query_start[r + 1] > m.query_start[r]) rows.push_back(last_row_of(m, r));
+  for (std::size_t r = 0; r + 1 < m.query_start_loc.size(); ++r) {
+    if (m.query_start_loc[r + 1] > m.query_start_loc[r]) rows.push_back(last_row_of(m, r));
   }
   const AttentionCopy copy = copy_attention(p, rows, nullptr);
   constexpr float kLseBound = 1e-3f;

@@ -44,7 +44,7 @@ class HistoryBuilder {
     h_.head = head;
     h_.dim = dim;
     const StepMetadata& m = session.metadata();
-    h_.request = m.live[to_size(m.request_of[to_size(token)])];
+    h_.request = m.live[to_size(m.token_to_req[to_size(token)])];
     h_.position = m.positions[to_size(token)];
     copy_ = copy_attention(p_, {static_cast<std::int32_t>(token)}, nullptr);
   }
@@ -211,7 +211,7 @@ Result<std::vector<PooledToken>> pooled_tokens(const Session& session, int runni
   as_compress_insert_params p{};
   p.state = rows;
   p.table = make_tensor(&first, {1, 1});
-  p.request_of = make_tensor(&only_request, {1});
+  p.token_to_req = make_tensor(&only_request, {1});
   p.positions = make_tensor(&last, {1});
   p.slots = make_tensor(&emitted, {1});
   p.ratio = static_cast<std::int32_t>(ratio);

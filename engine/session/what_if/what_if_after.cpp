@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "engine/backend/call_op.h"
 #include "engine/session/place.h"
@@ -264,7 +265,7 @@ Result<std::vector<WhatIfAfter>> what_if_after(const Scenario& scenario,
   std::vector<WhatIfAfter> results;
   results.push_back(*run(nullptr));
   for (const Plan& plan : *plans) {
-    auto result = plan.unquantised ? std::move(on_unquantised) : run(&plan);
+    auto result = plan.unquantised ? std::exchange(on_unquantised, {}) : run(&plan);
     if (result) results.push_back(std::move(*result));
   }
   session.set_observer(nullptr);

@@ -26,37 +26,37 @@ bool no_sink(const Session&, OpParams& params, ChangedInputs& memory) {
 
 bool window_alone(const Session&, OpParams& params, ChangedInputs& memory) {
   auto& p = params.get<as_sparse_attention_params>();
-  if (!present(p.extra_lens)) return false;
-  memory.integers.assign(static_cast<std::size_t>(p.extra_lens.shape[0]), 0);
-  p.extra_lens = make_tensor(memory.integers.data(), {p.extra_lens.shape[0]});
+  if (!present(p.extra_topk_length)) return false;
+  memory.integers.assign(static_cast<std::size_t>(p.extra_topk_length.shape[0]), 0);
+  p.extra_topk_length = make_tensor(memory.integers.data(), {p.extra_topk_length.shape[0]});
   return true;
 }
 
 bool entries_alone(const Session&, OpParams& params, ChangedInputs& memory) {
   auto& p = params.get<as_sparse_attention_params>();
-  if (!present(p.extra_lens)) return false;
-  memory.integers.assign(static_cast<std::size_t>(p.lens.shape[0]), 0);
-  p.lens = make_tensor(memory.integers.data(), {p.lens.shape[0]});
+  if (!present(p.extra_topk_length)) return false;
+  memory.integers.assign(static_cast<std::size_t>(p.topk_length.shape[0]), 0);
+  p.topk_length = make_tensor(memory.integers.data(), {p.topk_length.shape[0]});
   return true;
 }
 
 // The newest row of each window: the token's own.
 bool own_row_alone(const Session&, OpParams& params, ChangedInputs& memory) {
   auto& p = params.get<as_sparse_attention_params>();
-  const std::int64_t tokens = p.lens.shape[0];
+  const std::int64_t tokens = p.topk_length.shape[0];
   for (std::int64_t t = 0; t < tokens; ++t) {
-    const std::int32_t len = *at<std::int32_t>(p.lens, t);
+    const std::int32_t len = *at<std::int32_t>(p.topk_length, t);
     memory.integers.push_back(len > 0 ? *at<std::int32_t>(p.indices, t, len - 1) : -1);
   }
   p.indices = make_tensor(memory.integers.data(), {tokens, 1});
   memory.longs.resize(static_cast<std::size_t>(tokens));
   auto* ones = reinterpret_cast<std::int32_t*>(memory.longs.data());
   std::fill_n(ones, tokens, 1);
-  p.lens = make_tensor(ones, {tokens});
-  if (present(p.extra_lens)) {
+  p.topk_length = make_tensor(ones, {tokens});
+  if (present(p.extra_topk_length)) {
     p.extra_cache = as_cache{};
     p.extra_indices = no_tensor();
-    p.extra_lens = no_tensor();
+    p.extra_topk_length = no_tensor();
   }
   return true;
 }
@@ -153,7 +153,7 @@ class SlotLists {
     const std::int64_t tokens = rows.shape[0], width = rows.shape[1];
     memory.assign(static_cast<std::size_t>(tokens * width), -1);
     for (std::int64_t t = 0; t < tokens; ++t) {
-      const std::int32_t r = metadata_.request_of[static_cast<std::size_t>(t)];
+      const std::int32_t r = metadata_.token_to_req[static_cast<std::size_t>(t)];
       const std::int64_t base = space_.base(metadata_.live[static_cast<std::size_t>(r)], ratio_);
       for (std::int64_t k = 0; k < *at<std::int32_t>(lens, t); ++k) {
         const std::int64_t row = *at<std::int32_t>(rows, t, k) - base;
@@ -179,13 +179,13 @@ bool reference_lists(const Session& session, OpParams& params, ChangedInputs& me
   if (memory.free == nullptr || memory.free->op() != params.op()) return false;
   const auto& own = memory.free->get<as_sparse_attention_params>();
   auto& p = params.get<as_sparse_attention_params>();
-  p.indices =
-      SlotLists(session, memory.layer, kSwaCache).slots(own.indices, own.lens, memory.integers);
-  p.lens = own.lens;
+  p.indices = SlotLists(session, memory.layer, kSwaCache)
+                  .slots(own.indices, own.topk_length, memory.integers);
+  p.topk_length = own.topk_length;
   if (!present(p.extra_indices)) return true;
   p.extra_indices = SlotLists(session, memory.layer, kMainCache)
-                        .slots(own.extra_indices, own.extra_lens, memory.more);
-  p.extra_lens = own.extra_lens;
+                        .slots(own.extra_indices, own.extra_topk_length, memory.more);
+  p.extra_topk_length = own.extra_topk_length;
   return true;
 }
 
