@@ -45,7 +45,7 @@ expect_failure() { # CHECK NAME WHAT
 }
 
 copy_tree
-for name in layers c99 size hygiene said manual planted format; do
+for name in layers c99 size hygiene said manual planted families format; do
   if ! output=$("$check" "$name" "$work/tree" 2>&1); then
     printf 'FAILED: %s on the tree as it is:\n%s\n' "$name" "$output"
     failures=$((failures + 1))
@@ -105,6 +105,12 @@ plant said app/gui/planted.cpp '  std::fprintf(stderr, "%s", name);'
 plant planted engine/cache/planted.cpp '  if (bug_chosen("key_kept_after_pop")) return;'
 plant planted app/reports/planted.cpp 'bool skip = planted(PlantedBug::kReleaseSkipsOne);'
 plant planted reference/planted.h 'extern std::string chosen_bug;'
+plant families app/views/planted.cpp '  const auto& slots = step.c4_slots;'
+plant families engine/session/planted.cpp '  if (ratio == 4) return;'
+plant families engine/capture/planted.h '  std::vector<std::int32_t> c128_lens;'
+plant families app/panels/planted.cpp 'if (config.type(i) == LayerType::kC4A) draw();'
+plant families engine/trace/planted.cpp 'case AS_OP_INDEXER_LOGITS:'
+plant families tests/unit/repo/v4_names.txt 'engine/io/json_file.cpp'
 plant format engine/model/planted.cpp 'int  planted;'
 plant format kernels/params/op_ids.h 'int planted ;'
 rm "$work/tree/LICENSE"
