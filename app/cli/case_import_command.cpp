@@ -15,6 +15,7 @@
 #include "app/wiring/case_lane.h"
 #include "app/wiring/find_model.h"
 #include "app/wiring/wiring.h"
+#include "engine/family/deepseek_v4/deepseek_v4.h"
 #include "engine/io/shell_word.h"
 #include "engine/opcase/case_file.h"
 #include "engine/opcase/import_capture.h"

@@ -9,6 +9,7 @@
 #include "app/text/format.h"
 #include "app/text/say.h"
 #include "engine/capture/op_blame.h"
+#include "engine/io/json_fields.h"
 
 namespace attnscope {
 namespace {
@@ -30,8 +31,8 @@ json op_json(const OpDiff& op) {
                     {"by_checksum", t.by_checksum},
                     {"rows", t.rows},
                     {"differing", t.differing},
-                    {"max_abs", JsonWriter::of(t.max_abs)},
-                    {"budget_used", JsonWriter::of(t.budget_used)},
+                    {"max_abs", json_number(t.max_abs)},
+                    {"budget_used", json_number(t.budget_used)},
                     {"evidence", t.evidence}});
   }
   return {{"step", op.a.step},

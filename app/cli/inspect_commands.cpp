@@ -38,7 +38,8 @@ std::string where(const as_op_info& op) {
   if (op.phase == AS_PHASE_BEFORE) return "step, before the layers";
   if (op.phase == AS_PHASE_AFTER) return "step, after the layers";
   if (op.phase == AS_PHASE_NONE) return "no place in a step: run as a case";
-  if (op.layers == AS_LAYER_ALL) return "every layer";
+  if (op.layers == AS_LAYER_DENSE) return "layers of dense attention";
+  if (op.layers == AS_LAYER_DEEPSEEK_V4) return "every layer";
   return op.layers == AS_LAYER_C4A ? "C4A layers" : "C4A and C128A layers";
 }
 

@@ -17,6 +17,8 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/export_checkpoint.h"
 #include "engine/config/scenario.h"
+#include "engine/family/model_weights.h"
+#include "engine/family/models.h"
 #include "engine/io/shell_word.h"
 #include "engine/model/memory.h"
 #include "kernels/cpu/thread_pool.h"
@@ -37,12 +39,12 @@ struct ModelCommand {
 
 // What is read costs as much again where it is written in FP8.
 Result<void> check_room(const ModelConfig& config) {
-  return check_memory(2 * config.parameter_count());
+  return check_memory(2 * parameter_count(config));
 }
 
 Result<LoadedWeights> read_checkpoint(const std::string& folder, const ModelConfig& config,
                                       const as_threads* threads) {
-  auto checkpoint = Checkpoint::open(folder);
+  auto checkpoint = Checkpoint::open(folder, config);
   if (!checkpoint) return checkpoint.error();
   return load_weights(**checkpoint, config, threads);
 }

@@ -12,6 +12,7 @@
 #include "app/text/interrupt.h"
 #include "app/text/say.h"
 #include "app/wiring/wiring.h"
+#include "engine/family/models.h"
 #include "engine/io/json_file.h"
 #include "engine/model/profile_switches.h"
 

@@ -102,7 +102,7 @@ void note_writes(const Session& session, int layer, CacheId id, std::int64_t slo
     RowAccess::for_each(params.data(), access, [&](const RowVisit& v) {
       if (v.slot != slot) return;
       const auto token = static_cast<std::size_t>(v.token);
-      const auto row = static_cast<std::size_t>(m.request_of[token]);
+      const auto row = static_cast<std::size_t>(m.token_to_req[token]);
       writes.push_back({place.step, v.token, m.positions[token], m.live[row], params.op()});
     });
   }
@@ -110,9 +110,11 @@ void note_writes(const Session& session, int layer, CacheId id, std::int64_t slo
 
 Result<CacheId> cache_by_name(const std::string& name) {
   std::string names;
-  for (const NamedCache& cache : deepseek_v4_cache_names()) {
-    if (name == cache.name) return cache.id;
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", cache.name);
+  for (const Family* family : families()) {
+    for (const NamedCache& cache : family->cache_names()) {
+      if (name == cache.name) return cache.id;
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", cache.name);
+    }
   }
   return usage_error(fmt::format("--cache {}: no such cache", name), "caches: " + names);
 }

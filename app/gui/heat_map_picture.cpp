@@ -56,7 +56,7 @@ void ColourRange::set(double min, double max, bool is_signed) {
 }
 
 ImU32 ColourRange::at(float unit) const {
-  const int index = static_cast<int>(std::clamp(unit, 0.0f, 1.0f) * (kTable - 1) + 0.5f);
+  const long index = std::lround(std::clamp(unit, 0.0f, 1.0f) * (kTable - 1));
   return table_[static_cast<std::size_t>(index)];
 }
 

@@ -11,6 +11,8 @@
 #include "app/text/format.h"
 #include "app/text/text.h"
 #include "app/wiring/lane_list.h"
+#include "engine/family/family.h"
+#include "engine/family/models.h"
 
 namespace attnscope::gui {
 namespace {
@@ -25,6 +27,20 @@ std::string free_name(const ScenarioFile& file, const std::string& wanted) {
   std::string name = wanted;
   for (int i = 2; taken(name); ++i) name = fmt::format("{} {}", wanted, i);
   return name;
+}
+
+// Those that a model of any family runs, in the order of the op table.
+std::vector<as_op_id> ops_of_models() {
+  std::set<as_op_id> ops;
+  for (const Family* family : families()) {
+    const ModelGraph& graph = example_graph(*family);
+    ops.insert(graph.before.ops().begin(), graph.before.ops().end());
+    for (const LayerGraph& layer : graph.layers) {
+      ops.insert(layer.ops().begin(), layer.ops().end());
+    }
+    ops.insert(graph.after.ops().begin(), graph.after.ops().end());
+  }
+  return {ops.begin(), ops.end()};
 }
 
 }  // namespace
@@ -394,18 +410,17 @@ bool ScenarioForm::lane_combo(const char* id, const std::string& shown,
 
 void ScenarioForm::draw_lanes(const Ui& ui) {
   ImGui::SeparatorText("Lanes and references");
-  if (lanes_of_.empty()) {
-    lanes_of_.resize(AS_OP_COUNT);
+  if (ops_.empty()) {
+    ops_ = ops_of_models();
     const std::vector<std::string> names = ui.bench.lane_names();
     for (const std::string& lane : names) {
       if (ui.bench.check_lanes({lane})) lanes_of_all_.push_back(lane);
     }
-    for (int op = 0; op < AS_OP_COUNT; ++op) {
+    for (const as_op_id op : ops_) {
+      std::vector<std::string>& lanes = lanes_of_.emplace_back();
       for (const std::string& lane : names) {
         const std::string one = fmt::format("{}={}", as_op_find(op)->name, lane);
-        if (ui.bench.check_lanes({"cpu", one})) {
-          lanes_of_[static_cast<std::size_t>(op)].push_back(lane);
-        }
+        if (ui.bench.check_lanes({"cpu", one})) lanes.push_back(lane);
       }
     }
   }
@@ -428,15 +443,14 @@ void ScenarioForm::draw_lanes(const Ui& ui) {
   }
   if (!ImGui::TreeNode("Lane of one op")) return;
   if (begin_form("##op lanes")) {
-    for (int op = 0; op < AS_OP_COUNT; ++op) {
-      const auto id = static_cast<as_op_id>(op);
+    for (std::size_t i = 0; i < ops_.size(); ++i) {
+      const as_op_id op = ops_[i];
       label(as_op_find(op)->name, as_op_find(op)->summary);
-      const std::string own = lane_of(editor_.draft().lanes, id);
+      const std::string own = lane_of(editor_.draft().lanes, op);
       std::string chosen;
       if (lane_combo(fmt::format("##{}", as_op_find(op)->name).c_str(),
-                     own.empty() ? "as all ops" : own, lanes_of_[static_cast<std::size_t>(op)],
-                     true, chosen)) {
-        editor_.change([&](ScenarioDraft& draft) { set_lane(draft.lanes, id, chosen); });
+                     own.empty() ? "as all ops" : own, lanes_of_[i], true, chosen)) {
+        editor_.change([&](ScenarioDraft& draft) { set_lane(draft.lanes, op, chosen); });
       }
     }
     ImGui::EndTable();

@@ -63,6 +63,7 @@ class ScenarioForm {
   std::uint64_t prompt_version_ = ~std::uint64_t{0};
   bool prompt_fits_ = false;
   // Lanes that hold each op, by op id, and those for all ops; asked for once.
+  std::vector<as_op_id> ops_;  // those that a model runs
   std::vector<std::vector<std::string>> lanes_of_;
   std::vector<std::string> lanes_of_all_;
 };

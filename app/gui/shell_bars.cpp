@@ -13,6 +13,7 @@
 #include "app/text/format.h"
 #include "app/views/linkage.h"
 #include "app/views/op_order.h"
+#include "engine/family/models.h"
 #include "kernels/cpu/cpu_lane.h"
 
 namespace attnscope::gui {
@@ -210,8 +211,8 @@ void Shell::draw_cursor_line() {
       const int index = layer_index(*now->info, at.layer);
       std::string text = fmt::format("step {}", at.step);
       if (index >= 0) {
-        text += fmt::format("  ·  layer {} ({})", at.layer,
-                            layer_type_name(now->info->config.type(index)));
+        text +=
+            fmt::format("  ·  layer {} ({})", at.layer, layer_type_name(now->info->config, index));
       }
       text += fmt::format("  ·  {}", as_op_find(at.op)->name);
       if (const std::int32_t request = bench.selected_request(); request >= 0) {
@@ -298,10 +299,9 @@ void Shell::draw_status_bar() {
         text += fmt::format("  ·  tracing: full, {} of {} MiB", now->trace_bytes >> 20,
                             ui_.settings.trace_budget_mb);
         const RewindUse& back = now->rewind;
-        text +=
-            fmt::format("  ·  going back: {} rewind points, {} of {} MiB, at most {} {} replayed",
-                        back.count, back.bytes >> 20, back.budget >> 20, back.longest_replay,
-                        back.longest_replay == 1 ? "step" : "steps");
+        text += fmt::format("  ·  going back: {}, {} of {} MiB, at most {} replayed",
+                            plural(back.count, "rewind point", "rewind points"), back.bytes >> 20,
+                            back.budget >> 20, plural(back.longest_replay, "step", "steps"));
       }
     }
     double sum = 0;

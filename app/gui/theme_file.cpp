@@ -117,6 +117,7 @@ Result<void> read_colours(const std::string& file, const json& colours, Theme& t
     const auto key = std::ranges::find_if(kKeys, [&](const Key& k) { return name == k.name; });
     if (key == kKeys.end()) {
       std::vector<std::string> allowed;
+      allowed.reserve(std::size(kKeys) + 1);
       for (const Key& k : kKeys) allowed.emplace_back(k.name);
       allowed.emplace_back("owners");
       return unknown_key(file, "colours.", name, allowed);

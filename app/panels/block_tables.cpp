@@ -222,7 +222,8 @@ void BlockTablesPanel::draw_strip(Ui& ui, const TablesOfRequest& request, const 
   if (show_block_) {
     for (int i = 0; i < count; ++i) {
       if (strip.cells[static_cast<std::size_t>(i)].block != block_) continue;
-      const float y = s.at.y + static_cast<float>(i / s.columns) * pitch;
+      const int line = i / s.columns;
+      const float y = s.at.y + static_cast<float>(line) * pitch;
       if (!ImGui::IsRectVisible({s.at.x, y}, {s.at.x + 1, y + s.height})) {
         ImGui::SetScrollFromPosY(y - ImGui::GetWindowPos().y, 0.5f);
       }
@@ -234,8 +235,9 @@ void BlockTablesPanel::draw_strip(Ui& ui, const TablesOfRequest& request, const 
   const int last = std::clamp(static_cast<int>((bottom - s.at.y) / pitch) + 1, first, s.lines);
   for (int i = first * s.columns; i < std::min(count, last * s.columns); ++i) {
     const TableStripCell& cell = strip.cells[static_cast<std::size_t>(i)];
+    const int line = i / s.columns;
     const ImVec2 min(s.at.x + static_cast<float>(i % s.columns) * (s.cell + s.gap),
-                     s.at.y + static_cast<float>(i / s.columns) * pitch);
+                     s.at.y + static_cast<float>(line) * pitch);
     const ImVec2 max(min.x + s.cell, min.y + s.height);
     draw_cell(request, strip, cell, min, max);
     if (cell.block != 0 && cell.block == block_) draw_selected(list, min, max);

@@ -58,8 +58,9 @@ class BytesPanel : public Panel {
     float gutter = 0, wide = 0, high = 0;          // of the places at the left, of a cell
     std::int64_t count = 0, line = 64, lines = 0;  // cells, cells a line
     ImVec2 corner(std::int64_t i) const {
+      const std::int64_t above = i / line;
       return {origin.x + gutter + static_cast<float>(i % line) * wide,
-              origin.y + static_cast<float>(i / line) * high};
+              origin.y + static_cast<float>(above) * high};
     }
     ImVec2 far_corner(std::int64_t i) const { return {corner(i).x + wide, corner(i).y + high}; }
   };
@@ -399,7 +400,8 @@ void BytesPanel::draw_cells(Ui& ui, ImVec2 size) {
   const ElementBytes chosen = bytes_of_dim(row_.record, row_.width, dim);
   const std::int64_t chosen_cell = form_ == 0 ? chosen.payload : dim;
   if (dim != shown_dim_) {
-    const float y = static_cast<float>(chosen_cell / g.line) * g.high;
+    const std::int64_t above = chosen_cell / g.line;
+    const float y = static_cast<float>(above) * g.high;
     if (y < ImGui::GetScrollY() || y + g.high > ImGui::GetScrollY() + ImGui::GetWindowHeight()) {
       ImGui::SetScrollY(std::max(0.0f, y - ImGui::GetWindowHeight() / 2));
     }

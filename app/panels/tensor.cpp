@@ -19,6 +19,7 @@
 #include "app/views/bytes_view.h"
 #include "app/views/tensor_view.h"
 #include "app/views/worst_element.h"
+#include "engine/io/old_names.h"
 #include "engine/model/numbers.h"
 #include "kernels/params/tensor_view.h"
 
@@ -132,7 +133,7 @@ void TensorPanel::register_tap_commands(Ui& ui) {
                    .argument = "NAME",
                    .run = [&bench](std::string_view value) -> Result<void> {
                      const OpTrace* op = bench.op();
-                     const std::string name(value);
+                     const std::string name(tap_name_now(op->place.op, value));
                      if (op->tap(name) == nullptr && op->cache_rows(name) == nullptr) {
                        std::string allowed;
                        for (const TapCopy& t : op->taps) allowed += " " + t.name;

@@ -16,6 +16,7 @@
 #include "app/views/compare_view.h"
 #include "app/views/op_order.h"
 #include "app/views/timeline_view.h"
+#include "engine/family/models.h"
 
 namespace attnscope::gui {
 namespace {
@@ -104,7 +105,7 @@ class TimelinePanel : public Panel {
 
 void TimelinePanel::register_commands(Ui& ui) {
   const auto add = [&](const char* id, const char* title, const char* help, const char* shortcut,
-                       auto action, std::function<bool()> checked = {}) {
+                       auto action, const std::function<bool()>& checked = {}) {
     ui.commands.add({.id = id,
                      .title = title,
                      .group = "View",
@@ -115,7 +116,7 @@ void TimelinePanel::register_commands(Ui& ui) {
                        action();
                        return {};
                      },
-                     .checked = std::move(checked)});
+                     .checked = checked});
   };
   add("timeline.zoom_in", "Timeline: zoom in", "Fewer steps, wider columns.", "Equal",
       [this] { zoom_.zoom(kKeyZoom); });
@@ -194,7 +195,7 @@ std::string TimelinePanel::row_name(const Ui& ui, std::int64_t row) const {
   const int layer = data_.layers()[first];
   if (end - first > 1) return fmt::format("{} to {}", layer, data_.layers()[end - 1]);
   const SessionInfo& info = *ui.bench.snapshot()->info;
-  return fmt::format("{} {}", layer, layer_type_name(info.config.type(layer_index(info, layer))));
+  return fmt::format("{} {}", layer, layer_type_name(info.config, layer_index(info, layer)));
 }
 
 void TimelinePanel::draw_canvas(Ui& ui, ImVec2 min, ImVec2 size) {

@@ -127,7 +127,7 @@ void TopKPanel::register_commands(Ui& ui) {
                        return {};
                      },
                      .enabled = [this] { return view_.visible > 0; },
-                     .why_disabled = "the selected token sees no entry of a C4A layer here"});
+                     .why_disabled = "the selected token sees no entry to select from here"});
   };
   add_move("top_k.next_entry", "Next entry", "Selects the next entry, in the order shown.", "E", 1);
   add_move("top_k.previous_entry", "Previous entry",

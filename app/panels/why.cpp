@@ -292,11 +292,12 @@ class WhyPanel : public Panel {
     } else if (!pooled_->why_empty.empty()) {
       empty_part_ = pooled_->why_empty.c_str();
     }
-    table_.columns({{"position", true},
-                    {"half", false, 1, "Of a C4A entry: the window before, or its own."},
-                    {"weight", true, 1, "In the channel of the selected dim; they sum to 1."},
-                    {"mean weight", true, 1, "Over all channels."},
-                    {"value", true, 1, "Of this channel, before pooling."}});
+    table_.columns(
+        {{"position", true},
+         {"half", false, 1, "Of an entry that pools two windows: the one before, or its own."},
+         {"weight", true, 1, "In the channel of the selected dim; they sum to 1."},
+         {"mean weight", true, 1, "Over all channels."},
+         {"value", true, 1, "Of this channel, before pooling."}});
     if (pooled_ == nullptr) return;
     for (const PooledToken& token : pooled_->tokens) {
       table_.row({whole(token.position),

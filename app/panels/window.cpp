@@ -86,8 +86,9 @@ class WindowPanel : public Panel {
     ImGui::PushFont(numbers(), ImGui::GetStyle().FontSizeBase * 0.8f);
     int cell = 0;
     const auto place = [&](int span, ImVec2& min, ImVec2& max) {
+      const int line = cell / columns;
       min = ImVec2(at.x + side * static_cast<float>(cell % columns),
-                   at.y + (height + px(3)) * static_cast<float>(cell / columns));
+                   at.y + (height + px(3)) * static_cast<float>(line));
       max = ImVec2(min.x + side * static_cast<float>(span) - 1, min.y + height);
       cell += span;
     };

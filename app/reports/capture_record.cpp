@@ -10,6 +10,7 @@
 #include "engine/capture/capture_queue.h"
 #include "engine/capture/trace_fields.h"
 #include "engine/io/elapsed.h"
+#include "engine/io/json_text.h"
 #include "engine/session/lanes_ran.h"
 #include "engine/session/trace_recorder.h"
 

@@ -7,6 +7,7 @@
 #include "app/reports/report.h"
 #include "app/reports/report_parts.h"
 #include "app/text/format.h"
+#include "engine/io/json_text.h"
 #include "engine/io/printable.h"
 
 namespace attnscope {

@@ -134,9 +134,10 @@ std::vector<DoctorLine> examine() {
                    fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
                                NLOHMANN_JSON_VERSION_PATCH),
                    "", true});
-  const std::string zstd = zstd_version();
-  lines.push_back({"zstd", zstd.empty() ? "missing" : zstd,
-                   zstd.empty() ? "captures cannot be packed for sending" : "", !zstd.empty()});
+  const std::string packing = packing_libraries();
+  lines.push_back({"packing", packing.empty() ? "missing" : packing,
+                   packing.empty() ? "captures cannot be packed for sending" : "",
+                   !packing.empty()});
   const std::string nvcc = on_path("nvcc");
   lines.push_back({"nvcc", nvcc.empty() ? "missing" : nvcc,
                    nvcc.empty() ? "CUDA code cannot be built here" : "", !nvcc.empty()});

@@ -46,7 +46,7 @@ json outcome_json(const GoldenOutcome& o) {
     findings.push_back({{"where", f.where},
                         {"tap", f.tap},
                         {"verdict", golden_verdict_name(f.verdict)},
-                        {"budget_used", JsonWriter::of(f.budget_used)},
+                        {"budget_used", json_number(f.budget_used)},
                         {"note", f.note}});
   }
   json origin = json::array();

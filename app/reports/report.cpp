@@ -15,12 +15,12 @@
 #include "app/wiring/plugins.h"
 #include "engine/cache/cache_layout.h"
 #include "engine/checkpoint/checkpoint.h"
-#include "engine/family/deepseek_v4/caches.h"
+#include "engine/family/model_weights.h"
+#include "engine/family/models.h"
+#include "engine/family/tensor_parallel.h"
 #include "engine/io/assets_folder.h"
 #include "engine/io/json_file.h"
 #include "engine/io/printable.h"
-#include "engine/model/fp8_projections.h"
-#include "engine/model/tensor_parallel.h"
 #include "kernels/params/op_table.h"
 
 namespace attnscope {
@@ -213,7 +213,7 @@ json describe_model(const ModelConfig& config) {
   json layers = json::array();
   for (int i = 0; i < config.num_layers(); ++i) {
     layers.push_back({{"layer", config.layers[static_cast<std::size_t>(i)]},
-                      {"type", layer_type_name(config.type(i))},
+                      {"type", layer_type_name(config, i)},
                       {"ratio", config.ratio(i)}});
   }
   json groups = json::array();
@@ -248,8 +248,8 @@ json describe_model(const ModelConfig& config) {
           {"index_topk", config.index_topk},
           {"index_rows", config.switches.index_format == AS_RECORD_INDEX_MXFP4 ? "mxfp4" : "fp8"},
           {"published_layers", config.compress_ratios.size()},
-          {"vocabulary", kVocabulary},
-          {"parameters", config.parameter_count()},
+          {"vocabulary", config.vocabulary},
+          {"parameters", parameter_count(config)},
           {"parameter_bytes", weight_bytes(config)},
           {"projections", config.switches.fp8_projections ? "fp8" : "bf16"},
           {"projections_left_in_bf16", projections_left_in_bf16(config)},

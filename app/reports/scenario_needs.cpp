@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "app/text/format.h"
 #include "engine/cache/cache_layout.h"
-#include "engine/family/deepseek_v4/caches.h"
-#include "engine/model/fp8_projections.h"
-#include "engine/model/tensor_parallel.h"
+#include "engine/family/family.h"
+#include "engine/family/model_weights.h"
+#include "engine/family/models.h"
+#include "engine/family/tensor_parallel.h"
 
 namespace attnscope {
 namespace {
@@ -20,14 +20,13 @@ std::string layer_list(const ModelConfig& model) {
   std::string text;
   const auto add = [&](const std::string& item) { text += (text.empty() ? "" : ", ") + item; };
   if (model.num_layers() <= kMost) {
-    for (int i = 0; i < model.num_layers(); ++i) add(layer_type_name(model.type(i)));
+    for (int i = 0; i < model.num_layers(); ++i) add(layer_type_name(model, i));
     return text;
   }
-  std::array<int, 3> counts{};
-  for (int i = 0; i < model.num_layers(); ++i) ++counts[static_cast<std::size_t>(model.type(i))];
-  for (const LayerType type : {LayerType::kSwa, LayerType::kC4A, LayerType::kC128A}) {
-    const int count = counts[static_cast<std::size_t>(type)];
-    if (count > 0) add(fmt::format("{} {}", count, layer_type_name(type)));
+  for (const std::string_view type : family_of(model).layer_types) {
+    int count = 0;
+    for (int i = 0; i < model.num_layers(); ++i) count += layer_type_name(model, i) == type ? 1 : 0;
+    if (count > 0) add(fmt::format("{} {}", count, type));
   }
   return text;
 }

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "engine/family/deepseek_v4/caches.h"
+#include "engine/family/models.h"
 #include "engine/io/printable.h"
 
 namespace attnscope {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/cache/storage_plan.h"
+#include "engine/model/model_config.h"
 
 namespace attnscope {
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "engine/io/nearest.h"
+#include "engine/io/old_names.h"
 
 namespace attnscope {
 namespace {
@@ -55,12 +56,14 @@ Result<TapChoice> TapChoice::parse(const std::vector<std::string>& names, bool r
     const as_op_info& info = *as_op_find(op);
     std::vector<std::string> taps;
     bool found = false;
+    const std::string_view tap_name =
+        dot == std::string::npos ? std::string_view()
+                                 : tap_name_now(op, std::string_view(name).substr(dot + 1));
     for (std::uint32_t t = 0; t < info.num_taps; ++t) {
       const as_tap_info& tap = info.taps[t];
       if (tap.kind == AS_TAP_CACHE && !is_output(tap)) continue;
       taps.emplace_back(tap.name);
-      const bool wanted =
-          dot == std::string::npos ? is_output(tap) : name.substr(dot + 1) == tap.name;
+      const bool wanted = dot == std::string::npos ? is_output(tap) : tap_name == tap.name;
       if (wanted) choice.wishes_.push_back({op, &tap});
       found = found || wanted;
     }

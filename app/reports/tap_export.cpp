@@ -11,9 +11,9 @@
 
 #include "app/reports/tap_choice.h"
 #include "engine/checkpoint/hidden_states.h"
+#include "engine/family/tensor_parallel.h"
 #include "engine/io/printable.h"
 #include "engine/model/numbers.h"
-#include "engine/model/tensor_parallel.h"
 #include "engine/tensorfile/tensor_writer.h"
 #include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
@@ -131,7 +131,7 @@ class Collector : public SessionObserver {
     const StepMetadata& m = session.metadata();
     y = make_tensor(static_cast<void*>(recorded_.data()), y.dtype, {y.shape[0], y.shape[1]});
     for (std::int64_t t = 0; t < y.shape[0]; ++t) {
-      const std::int32_t request = m.live[to_size(m.request_of[to_size(t)])];
+      const std::int32_t request = m.live[to_size(m.token_to_req[to_size(t)])];
       const std::int64_t position = m.positions[to_size(t)];
       if (source_ == Source::kEngine) {
         inputs->row(running, request, position, at<bf16_t>(y, t));
@@ -148,7 +148,7 @@ class Collector : public SessionObserver {
     std::vector<Row> rows;
     for (std::int64_t i = 0; i < n; ++i) {
       const std::int64_t token = info.phase == AS_PHASE_AFTER ? m.sample_rows[to_size(i)] : i;
-      const auto row = to_size(m.request_of[to_size(token)]);
+      const auto row = to_size(m.token_to_req[to_size(token)]);
       rows.push_back({m.live[row], m.positions[to_size(token)], i});
     }
     return rows;

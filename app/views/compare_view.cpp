@@ -84,7 +84,9 @@ RowSlots list_of(const SessionInfo& info, const StepTrace& step, const OpTrace& 
                  const std::string& name, std::int32_t request, const TokenSlice& slice) {
   RowSlots out;
   const SlotSpace space = slot_space(info, op.place, name, 0);
-  const TapCopy* lens = op.tap(name == "indices" ? "lens" : "extra_lens");
+  // Of attention, or of the op that makes the list.
+  const char* own = op.tap("topk_length") != nullptr ? "topk_length" : "lens";
+  const TapCopy* lens = op.tap(name == "indices" ? own : "extra_topk_length");
   std::int64_t n = slice.elements();
   if (lens != nullptr && lens->value.data != nullptr && lens->value.rank == 1 &&
       slice.row < lens->value.shape[0]) {

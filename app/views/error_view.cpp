@@ -251,17 +251,20 @@ std::string result_sentence(const StepTrace* step, const TapResult& compared) {
       return name + " was not compared.";
   }
   const bool wrong = result.verdict == Verdict::kWrong;
+  const auto place_of = [&](const TapResult& r) {
+    return step != nullptr ? worst_text(*step, r) : std::string();
+  };
   if (result.worst && !shown.elsewhere) {
-    const std::string where = step != nullptr ? worst_text(*step, result) : std::string();
+    const std::string where = place_of(result);
     text += fmt::format("{}{}: {}; {}", wrong ? " at " : "; worst at ",
                         where.empty() ? "one element" : where, worst_words(result),
                         budget_words(result.budget_used));
   } else if (shown.elsewhere) {
-    text += result.worst ? fmt::format("; of the kept rows worst at {}: {}",
-                                       worst_text(*step, result), worst_words(result))
+    text += result.worst ? fmt::format("; of the kept rows worst at {}: {}", place_of(result),
+                                       worst_words(result))
                          : std::string("; the kept rows agree");
     text += fmt::format("; the worst of all, at {}, is in a row that is not kept; {}",
-                        worst_text(*step, compared), budget_words(result.budget_used));
+                        place_of(compared), budget_words(result.budget_used));
   }
   if (wrong && !result.note.empty()) text += "; " + result.note;
   return text + ".";

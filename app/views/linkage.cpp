@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <set>
 
+#include "engine/family/deepseek_v4/caches.h"
+
 namespace attnscope {
 namespace {
 
@@ -51,16 +53,20 @@ void add_window_readers(const SessionInfo& info, const StepTrace& step, std::int
                         const BlockContents& contents, std::int32_t block,
                         std::set<std::int32_t>& readers) {
   const StepMetadata& m = step.metadata;
+  const StepTensor* lists = m.lists_of(kSwaCache);
+  if (lists == nullptr) return;
+  const std::vector<std::int32_t>& lengths =
+      m.own[static_cast<std::size_t>(lists->lengths)].numbers;
   const std::int64_t window = info.config.window;
   const std::int64_t rows = group_of(info, contents).block_tokens;
   const std::int64_t first = list * m.num_tokens_in_step() * window;
   for (const std::int32_t t : step.kept) {
     const std::int64_t end = first + (t + 1) * window;
-    if (end > static_cast<std::int64_t>(m.swa_indices.size())) return;
+    if (end > static_cast<std::int64_t>(lists->numbers.size())) return;
     // Lengths come from lanes, perhaps from wrong ones.
     const std::int64_t len =
-        std::clamp<std::int64_t>(m.swa_lens[static_cast<std::size_t>(t)], 0, window);
-    if (lists_block(m.swa_indices, end - window, len, rows, block)) readers.insert(t);
+        std::clamp<std::int64_t>(lengths[static_cast<std::size_t>(t)], 0, window);
+    if (lists_block(lists->numbers, end - window, len, rows, block)) readers.insert(t);
   }
 }
 
@@ -71,12 +77,15 @@ void add_entry_readers(const SessionInfo& info, const StepTrace& step,
                        std::set<std::int32_t>& readers) {
   const StepMetadata& m = step.metadata;
   const std::int64_t tokens = group_of(info, contents).block_tokens;
+  const StepTensor* all = m.lists_of(kMainCache);
+  const std::int64_t width = all != nullptr ? m.list_columns : 0;
   for (const std::int32_t t : step.kept) {
-    const std::int64_t end = (t + 1) * m.c128_width;
-    if (m.c128_width == 0 || end > static_cast<std::int64_t>(m.c128_indices.size())) break;
-    const std::int64_t len =
-        std::clamp<std::int64_t>(m.c128_lens[static_cast<std::size_t>(t)], 0, m.c128_width);
-    if (lists_block(m.c128_indices, end - m.c128_width, len, tokens / 128, block)) {
+    const std::int64_t end = (t + 1) * width;
+    if (width == 0 || end > static_cast<std::int64_t>(all->numbers.size())) break;
+    const std::int64_t len = std::clamp<std::int64_t>(
+        m.own[static_cast<std::size_t>(all->lengths)].numbers[static_cast<std::size_t>(t)], 0,
+        width);
+    if (lists_block(all->numbers, end - width, len, tokens / 128, block)) {
       readers.insert(t);
     }
   }

@@ -9,6 +9,7 @@
 #include "app/text/format.h"
 #include "app/views/op_order.h"
 #include "app/views/timeline_view.h"
+#include "engine/family/models.h"
 #include "engine/model/numbers.h"
 
 namespace attnscope {
@@ -146,7 +147,7 @@ PipelineState pipeline_state(const Snapshot& snapshot, const PipelinePart& part,
                 : part.kind == PipelinePart::Kind::kAfter ? "After the layers"
                                                           : fmt::format("Layer {}", part.layer);
   if (part.kind == PipelinePart::Kind::kLayer && at >= 0) {
-    state.title += fmt::format(" ({})", layer_type_name(info.config.type(at)));
+    state.title += fmt::format(" ({})", layer_type_name(info.config, at));
   }
   const TensorParallel& parallel = info.config.parallel;
   state.ranks = parallel.size;
@@ -350,8 +351,7 @@ std::vector<PipelineStop> pipeline_stops(const Snapshot& snapshot, const Place& 
   }
   for (int i = 0; i < info.config.num_layers(); ++i) {
     const int layer = info.config.layers[static_cast<std::size_t>(i)];
-    add({PipelinePart::Kind::kLayer, layer}, std::to_string(layer),
-        layer_type_name(info.config.type(i)),
+    add({PipelinePart::Kind::kLayer, layer}, std::to_string(layer), layer_type_name(info.config, i),
         op_seen_in(info, static_cast<std::size_t>(i), cursor));
   }
   if (!info.ops_after.empty()) {

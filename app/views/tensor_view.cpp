@@ -354,8 +354,9 @@ double TapScan::progress() const {
 }
 
 bool TapScan::advance(ScanClock::time_point deadline) {
-  const bool compared = tap_ != nullptr && attnscope::present(tap_->reference);
-  const bool integers = tap_ != nullptr && !is_float_tensor(tap_->value);
+  if (done_ || tap_ == nullptr) return true;
+  const bool compared = attnscope::present(tap_->reference);
+  const bool integers = !is_float_tensor(tap_->value);
   while (!done_) {
     ++elements;
     const char* why = gaps_.any() ? gaps_.why(*tap_, index_) : nullptr;

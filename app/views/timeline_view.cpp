@@ -8,6 +8,7 @@
 
 #include "app/text/format.h"
 #include "app/views/op_order.h"
+#include "engine/family/models.h"
 #include "engine/model/numbers.h"
 
 namespace attnscope {
@@ -301,9 +302,9 @@ std::string timeline_sentence(const TimelineData& data) {
 std::string timeline_cell_text(const Snapshot& snapshot, const StepSummary& step, int layer) {
   std::string text = fmt::format("step {} · ", format_count(step.step));
   const int at = layer_index(*snapshot.info, layer);
-  text += layer < 0 || at < 0 ? std::string("before and after the layers")
-                              : fmt::format("layer {} ({})", layer,
-                                            layer_type_name(snapshot.info->config.type(at)));
+  text += layer < 0 || at < 0
+              ? std::string("before and after the layers")
+              : fmt::format("layer {} ({})", layer, layer_type_name(snapshot.info->config, at));
   const LayerCell* cell = find_cell(step, layer);
   if (cell == nullptr || !ran(*cell)) return text + "\nhas not run yet";
   std::string counts;
@@ -332,7 +333,7 @@ std::string timeline_cell_text(const Snapshot& snapshot, const StepSummary& step
       format_us(step.seconds * 1e6));
   text += fmt::format("\n{}, {}", step.decode_only ? "decode" : "prefill",
                       plural(step.tokens, "token", "tokens"));
-  if (layer >= 0 && at >= 0 && snapshot.info->config.type(at) == LayerType::kC4A) {
+  if (layer >= 0 && at >= 0 && layer_selects(snapshot.info->config, at)) {
     text += step.selective ? "\nmore entries are visible than the indexer may select"
                            : "\nthe indexer selects every visible entry";
   }

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "app/text/format.h"
+#include "engine/family/models.h"
 #include "engine/model/numbers.h"
 #include "engine/trace/compare.h"
 #include "kernels/params/tensor_view.h"
@@ -14,7 +15,7 @@
 namespace attnscope {
 namespace {
 
-constexpr int kRatio = 4;  // tokens an entry of a C4A layer stands for
+constexpr int kRatio = 4;  // tokens that an entry to select from stands for
 
 // NaN ranks below every number.
 double ranked(double score) { return std::isnan(score) ? -kInfinity : score; }
@@ -209,12 +210,12 @@ TopKLayer top_k_layer(const SessionInfo& info, const Place& cursor, std::int64_t
   for (int i = 0; i < config.num_layers(); ++i) {
     if (config.layers[to_size(i)] == cursor.layer) at = i;
   }
-  if (at >= 0 && config.type(at) == LayerType::kC4A) return {cursor.layer, {}};
+  if (at >= 0 && layer_selects(config, at)) return {cursor.layer, {}};
   const as_op_info* op = as_op_find(cursor.op);
   const int from = at >= 0 ? at : op && op->phase == AS_PHASE_AFTER ? config.num_layers() : -1;
   int nearest = -1;  // the earlier of two: it has run already
   for (int i = 0; i < config.num_layers(); ++i) {
-    if (config.type(i) != LayerType::kC4A) continue;
+    if (!layer_selects(config, i)) continue;
     if (nearest < 0 || std::abs(i - from) < std::abs(nearest - from)) nearest = i;
   }
   TopKLayer out;
@@ -223,16 +224,23 @@ TopKLayer top_k_layer(const SessionInfo& info, const Place& cursor, std::int64_t
   std::string why;
   if (at < 0) {
     why = fmt::format("{} is outside the layers.", op ? op->name : "The cursor");
-  } else if (config.type(at) == LayerType::kSwa) {
-    why = fmt::format("Layer {} is SWA: it reads its window alone and selects no entries.",
-                      cursor.layer);
   } else {
-    const std::int64_t entries = (position + 1) / config.ratio(at);
-    why =
-        fmt::format("Layer {} is C128A: it reads all of its entries{} and selects none.",
-                    cursor.layer, position < 0 ? "" : fmt::format(" ({})", format_count(entries)));
+    // Rows that are kept for good; without any the layer has its window alone.
+    const auto& specs = info.layout.specs;
+    const auto kept = std::ranges::find_if(specs, [&](const CacheSpec& s) {
+      return s.layer == at && s.retention.kind == GroupKind::kFull;
+    });
+    why = fmt::format("Layer {} is {}: it reads ", cursor.layer, layer_type_name(config, at));
+    if (kept == specs.end()) {
+      why += "its window alone and selects no entries.";
+    } else {
+      const std::int64_t entries = (position + 1) / kept->tokens_per_row;
+      why += fmt::format("all of its entries{} and selects none.",
+                         position < 0 ? "" : fmt::format(" ({})", format_count(entries)));
+    }
   }
-  out.note = fmt::format("{} Shown: layer {}, the nearest C4A layer.", why, out.layer);
+  out.note = fmt::format("{} Shown: layer {}, the nearest {} layer.", why, out.layer,
+                         layer_type_name(config, nearest));
   return out;
 }
 
@@ -248,7 +256,7 @@ TopKView top_k_view(const TopKInput& input) {
   view.layer = input.layer;
   view.k = input.info.config.index_topk;
   if (input.layer < 0) {
-    view.why_empty = "No layer of this model selects entries: it has no C4A layer.";
+    view.why_empty = "No layer of this model selects entries.";
     return view;
   }
   const std::int64_t kept = input.step.kept_index(input.row);

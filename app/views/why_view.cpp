@@ -15,6 +15,7 @@
 #include "app/views/top_k_view.h"
 #include "engine/family/deepseek_v4/caches.h"
 #include "engine/family/family.h"
+#include "engine/family/models.h"
 #include "engine/model/numbers.h"
 #include "kernels/params/tensor_view.h"
 
@@ -139,7 +140,7 @@ class WhyBuilder {
   }
 
   void not_selected() {
-    if (in_.info.config.type(running_) != LayerType::kC4A) return;
+    if (!layer_selects(in_.info.config, running_)) return;
     const TopKView top =
         top_k_view({in_.info, in_.step, nullptr, in_.layer, in_.row, in_.head, Tolerance{}});
     for (const std::int32_t entry : top.order) {
@@ -206,9 +207,8 @@ void add_planned_writes(const SessionInfo& info, const ModelGraph& graph, const 
     if (spec.group != group || info.config.layers[to_size(spec.layer)] != layer) continue;
     const as_op_id op = writer_of(spec.id, graph.layer(spec.layer).ops()).op;
     if (!step.complete && (trace == nullptr || trace->find(layer, op) == nullptr)) continue;
-    lists[op] = spec.tokens_per_row == 1   ? &step.writes->slots[to_size(group)]
-                : spec.tokens_per_row == 4 ? &step.writes->c4_slots
-                                           : &step.writes->c128_slots;
+    lists[op] = spec.tokens_per_row == 1 ? &step.writes->slots[to_size(group)]
+                                         : &step.writes->entries.at(spec.tokens_per_row);
   }
   for (const auto& [op, slots] : lists) {
     for (std::size_t t = 0; t < slots->size(); ++t) {

@@ -49,7 +49,8 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
     view.sentence = "Outside the layers there is no window: choose an op of a layer.";
     return view;
   }
-  if (token_row < 0 || token_row >= tokens || m.swa_indices.empty() || m.swa_lens.empty()) {
+  const StepTensor* lists = m.lists_of(kSwaCache);
+  if (token_row < 0 || token_row >= tokens || lists == nullptr || lists->empty()) {
     view.sentence = "This step has not come to its window lists yet.";
     return view;
   }
@@ -61,7 +62,8 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
   view.window = info.config.window;
   const std::int64_t position = m.positions[row];
   // A lane wrote it, perhaps a wrong one.
-  const std::int64_t length = std::clamp<std::int64_t>(m.swa_lens[row], 0, view.window);
+  const StepTensor& lengths = m.own[static_cast<std::size_t>(lists->lengths)];
+  const std::int64_t length = std::clamp<std::int64_t>(lengths.numbers[row], 0, view.window);
   const std::int32_t request = step.request_of(token_row);
   const RequestView* owner = find_request(step, request);
   const OpTrace* op = step.find_role(layer, AS_ROLE_ATTENTION);
@@ -72,7 +74,7 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
     WindowSlot slot;
     slot.position = position - length + 1 + i;
     const auto at = static_cast<std::size_t>((list * tokens + token_row) * view.window + i);
-    slot.slot = m.swa_indices[at];
+    slot.slot = lists->numbers[at];
     slot.block = static_cast<std::int32_t>(slot.slot / spec->rows_per_block);
     slot.row = static_cast<std::int32_t>(slot.slot % spec->rows_per_block);
     if (owner != nullptr && slot.position >= 0 && slot.position < owner->request.num_tokens()) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "engine/model/hf_config.h"
+#include "engine/family/models.h"
 
 namespace attnscope {
 

@@ -7,6 +7,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/tensor_names.h"
 #include "engine/checkpoint/weight_slots.h"
+#include "engine/family/model_weights.h"
 #include "engine/model/fp8_blocks.h"
 
 namespace attnscope {
@@ -96,7 +97,7 @@ Result<std::unique_ptr<ModelReference>> model_reference(const Scenario& scenario
     return ModelReference::make(
         numbers, [&](const std::string& name) { return made->entries.find(name); }, made);
   }
-  auto opened = Checkpoint::open(scenario.checkpoint);
+  auto opened = Checkpoint::open(scenario.checkpoint, config);
   if (!opened) return opened.error();
   const std::shared_ptr<Checkpoint> checkpoint = std::move(*opened);
   if (config.switches.fp8_projections) {  // those not published so are quantised when read

@@ -217,8 +217,9 @@ Result<std::vector<TapResult>> ModelWitness::step_done(const Session& session, b
 Result<void> ModelWitness::follow(const Session& session) {
   std::vector<Rows> all;
   for (std::size_t r = 0; r < step_.live.size(); ++r) {
-    const std::int64_t first = step_.query_start[r], count = step_.query_start[r + 1] - first;
-    if (step_.scheduled[r] == 0 || count == 0) continue;
+    const std::int64_t first = step_.query_start_loc[r],
+                       count = step_.query_start_loc[r + 1] - first;
+    if (step_.num_scheduled_tokens[r] == 0 || count == 0) continue;
     const std::int64_t before = all.empty() ? 0 : all.back().model_first + all.back().count;
     all.push_back({r, first, count, before, all.size()});
   }
@@ -364,13 +365,14 @@ bool ModelWitness::same_selection(const Session& session, const reference::Model
 void ModelWitness::compare_logits(const Session& session, const reference::ModelOutput& out,
                                   const Rows& rows) {
   if (parted_) return;
+  const int vocabulary = session.parts().config.vocabulary;
   for (std::size_t s = 0; s < step_.sample_rows.size() && !parted_; ++s) {
     if (to_size(step_.sample_request[s]) != rows.live) continue;
     const std::int64_t t = step_.sample_rows[s] - rows.first;
-    const double* model = out.logits.data() + (rows.model_first + t) * kVocabulary;
-    const auto at_row = static_cast<std::ptrdiff_t>(s) * kVocabulary;
+    const double* model = out.logits.data() + (rows.model_first + t) * vocabulary;
+    const auto at_row = static_cast<std::ptrdiff_t>(s) * vocabulary;
     if (!exact_.logits.empty() && !tied(rows)) {
-      const double off = apart(exact_.logits.data() + at_row, model, kVocabulary);
+      const double off = apart(exact_.logits.data() + at_row, model, vocabulary);
       ++figures_.rows;
       figures_.worst = std::max(figures_.worst, off);
       if (off > kModelBound) {
@@ -383,8 +385,8 @@ void ModelWitness::compare_logits(const Session& session, const reference::Model
     }
     const bool sim_runs = !sim_.logits.empty();
     double& sim = sim_drift_.back().hidden;
-    if (sim_runs) sim = std::max(sim, distance(sim_.logits.data() + at_row, model, kVocabulary));
-    const double off = distance(engine_.logits.data() + at_row, model, kVocabulary);
+    if (sim_runs) sim = std::max(sim, distance(sim_.logits.data() + at_row, model, vocabulary));
+    const double off = distance(engine_.logits.data() + at_row, model, vocabulary);
     if (off > limit(sim, sim_runs)) {
       part(session, AS_OP_LM_HEAD, "y", -1,
            fmt::format("{}: logits are off from ref.model's by {:.3g} of their length, where "
@@ -401,6 +403,7 @@ void ModelWitness::compare_tokens(const Session& session, const reference::Model
                                   const Rows& rows) {
   const auto& tokens = session.serving().requests()[to_size(step_.live[rows.live])].tokens;
   const std::int64_t position = step_.positions[to_size(rows.first)];
+  const int vocabulary = session.parts().config.vocabulary;
   for (std::size_t i = known_[rows.live]; i < tokens.size() && !parted_; ++i) {
     const std::int64_t t = to_count(i) - 1 - position;
     const auto& sampled = step_.sample_rows;
@@ -409,10 +412,10 @@ void ModelWitness::compare_tokens(const Session& session, const reference::Model
     if (t < 0 || t >= rows.count || at == sampled.end()) {
       note = fmt::format("token {} was appended, which nothing was sampled for", tokens[i]);
     } else {
-      const double* logits = out.logits.data() + (rows.model_first + t) * kVocabulary;
-      if (!all_finite(logits, kVocabulary)) continue;
-      const double* engine = engine_.logits.data() + (at - sampled.begin()) * kVocabulary;
-      note = token_note(logits, engine, kVocabulary, tokens[i]);
+      const double* logits = out.logits.data() + (rows.model_first + t) * vocabulary;
+      if (!all_finite(logits, vocabulary)) continue;
+      const double* engine = engine_.logits.data() + (at - sampled.begin()) * vocabulary;
+      note = token_note(logits, engine, vocabulary, tokens[i]);
     }
     if (note.empty()) continue;
     part(session, AS_OP_SAMPLE, "tokens", -1,

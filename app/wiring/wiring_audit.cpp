@@ -37,13 +37,13 @@ constexpr Wire kWires[] = {
     {AS_OP_COMPRESSOR_STATE, "positions", AS_OP_SLOT_MAPPING, "positions"},
     {AS_OP_COMPRESS_INSERT, "state", AS_OP_COMPRESSOR_STATE, "state"},
     {AS_OP_COMPRESS_INSERT, "positions", AS_OP_SLOT_MAPPING, "positions"},
-    {AS_OP_COMPRESS_INSERT, "request_of", AS_OP_SLOT_MAPPING, "request_of"},
+    {AS_OP_COMPRESS_INSERT, "token_to_req", AS_OP_SLOT_MAPPING, "token_to_req"},
     {AS_OP_INDEXER_COMPRESSOR_PROJ, "x", AS_OP_ATTN_NORM, "y"},
     {AS_OP_INDEXER_COMPRESSOR_STATE, "proj", AS_OP_INDEXER_COMPRESSOR_PROJ, "y"},
     {AS_OP_INDEXER_COMPRESSOR_STATE, "positions", AS_OP_SLOT_MAPPING, "positions"},
     {AS_OP_INDEXER_COMPRESS_INSERT, "state", AS_OP_INDEXER_COMPRESSOR_STATE, "state"},
     {AS_OP_INDEXER_COMPRESS_INSERT, "positions", AS_OP_SLOT_MAPPING, "positions"},
-    {AS_OP_INDEXER_COMPRESS_INSERT, "request_of", AS_OP_SLOT_MAPPING, "request_of"},
+    {AS_OP_INDEXER_COMPRESS_INSERT, "token_to_req", AS_OP_SLOT_MAPPING, "token_to_req"},
     {AS_OP_INDEXER_Q_PROJ, "x", AS_OP_Q_KV_NORM, "qr"},
     {AS_OP_INDEXER_WEIGHTS_PROJ, "x", AS_OP_ATTN_NORM, "y"},
     {AS_OP_INDEXER_Q, "q_raw", AS_OP_INDEXER_Q_PROJ, "y"},
@@ -53,20 +53,20 @@ constexpr Wire kWires[] = {
     {AS_OP_INDEXER_LOGITS, "q_scale", AS_OP_INDEXER_Q, "q_scale"},
     {AS_OP_INDEXER_LOGITS, "weights", AS_OP_INDEXER_Q, "weights"},
     {AS_OP_INDEXER_LOGITS, "cache", AS_OP_INDEXER_COMPRESS_INSERT, "cache"},
-    {AS_OP_INDEXER_LOGITS, "request_of", AS_OP_SLOT_MAPPING, "request_of"},
+    {AS_OP_INDEXER_LOGITS, "token_to_req", AS_OP_SLOT_MAPPING, "token_to_req"},
     {AS_OP_INDEXER_LOGITS, "lens", AS_OP_SLOT_MAPPING, "c4_lens"},
     {AS_OP_INDEXER_TOPK, "logits", AS_OP_INDEXER_LOGITS, "logits"},
     {AS_OP_INDEXER_TOPK, "lens", AS_OP_SLOT_MAPPING, "c4_lens"},
     {AS_OP_TOPK_TO_SLOTS, "indices", AS_OP_INDEXER_TOPK, "indices"},
-    {AS_OP_TOPK_TO_SLOTS, "request_of", AS_OP_SLOT_MAPPING, "request_of"},
+    {AS_OP_TOPK_TO_SLOTS, "token_to_req", AS_OP_SLOT_MAPPING, "token_to_req"},
     {AS_OP_SPARSE_ATTENTION, "q", AS_OP_Q_ROPE_KV_INSERT, "q"},
     {AS_OP_SPARSE_ATTENTION, "cache", AS_OP_Q_ROPE_KV_INSERT, "cache"},
-    {AS_OP_SPARSE_ATTENTION, "lens", AS_OP_SWA_INDEX, "lens"},
+    {AS_OP_SPARSE_ATTENTION, "topk_length", AS_OP_SWA_INDEX, "lens"},
     {AS_OP_SPARSE_ATTENTION, "extra_cache", AS_OP_COMPRESS_INSERT, "cache"},
     {AS_OP_SPARSE_ATTENTION, "extra_indices", AS_OP_TOPK_TO_SLOTS, "slots", 4},
-    {AS_OP_SPARSE_ATTENTION, "extra_lens", AS_OP_TOPK_TO_SLOTS, "lens", 4},
+    {AS_OP_SPARSE_ATTENTION, "extra_topk_length", AS_OP_TOPK_TO_SLOTS, "lens", 4},
     {AS_OP_SPARSE_ATTENTION, "extra_indices", AS_OP_C128_INDEX, "indices", 128},
-    {AS_OP_SPARSE_ATTENTION, "extra_lens", AS_OP_C128_INDEX, "lens", 128},
+    {AS_OP_SPARSE_ATTENTION, "extra_topk_length", AS_OP_C128_INDEX, "lens", 128},
     {AS_OP_INVERSE_ROPE, "o", AS_OP_SPARSE_ATTENTION, "o"},
     {AS_OP_INVERSE_ROPE, "positions", AS_OP_SLOT_MAPPING, "positions"},
     {AS_OP_WO_A, "x", AS_OP_INVERSE_ROPE, "out"},
@@ -78,8 +78,9 @@ constexpr Wire kWires[] = {
 };
 
 // Inputs that nobody's output lies in, and which others must share.
-constexpr std::pair<as_op_id, const char*> kShared[] = {
-    {AS_OP_SLOT_MAPPING, "positions"}, {AS_OP_SLOT_MAPPING, "request_of"}, {AS_OP_ATTN_NORM, "x"}};
+constexpr std::pair<as_op_id, const char*> kShared[] = {{AS_OP_SLOT_MAPPING, "positions"},
+                                                        {AS_OP_SLOT_MAPPING, "token_to_req"},
+                                                        {AS_OP_ATTN_NORM, "x"}};
 
 const char* name_of_op(as_op_id op) { return as_op_find(op)->name; }
 

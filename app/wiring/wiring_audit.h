@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "app/wiring/page_audit.h"
-#include "engine/family/deepseek_v4/caches.h"
+#include "engine/family/models.h"
 #include "engine/model/model_config.h"
 #include "engine/session/step/op_params.h"
 #include "reference/model.h"

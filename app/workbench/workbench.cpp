@@ -17,6 +17,7 @@
 #include "app/wiring/wiring.h"
 #include "app/workbench/workbench_impl.h"
 #include "engine/capture/trace_fields.h"
+#include "engine/io/json_text.h"
 #include "engine/session/persist/session_file.h"
 
 namespace attnscope {

@@ -72,9 +72,10 @@ TEST(AdversarialLists, LanesGetHolesAndGarbageAndNobodyElseDoes) {
       ++attentions;
       const auto& p = kept.get<as_sparse_attention_params>();
       const auto& q = called.get<as_sparse_attention_params>();
-      expect_dressed(q.indices, q.lens, p.indices, p.lens, p.cache.rows_per_block, &holes);
+      expect_dressed(q.indices, q.topk_length, p.indices, p.topk_length, p.cache.rows_per_block,
+                     &holes);
       if (!present(p.extra_indices)) continue;
-      expect_dressed(q.extra_indices, q.extra_lens, p.extra_indices, p.extra_lens,
+      expect_dressed(q.extra_indices, q.extra_topk_length, p.extra_indices, p.extra_topk_length,
                      p.extra_cache.rows_per_block, &holes);
     } else if (kept.op() == AS_OP_INDEXER_TOPK) {
       const auto& p = kept.get<as_indexer_topk_params>();

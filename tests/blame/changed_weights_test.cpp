@@ -99,7 +99,7 @@ TEST(ChangedWeights, OfAnotherRankAreNamedToo) {
   scenario.parallel = {2, 0};
   auto session = session_of(scenario);
   ASSERT_TRUE(session->step());
-  session->parts().ranks[1]->layers[2].sinks.data()[0] += 1;
+  session->parts().ranks[1]->layers[2]["sinks"].f32.data()[0] += 1;
   ASSERT_TRUE(session->step());
   const auto blamed = blame(session->history().back().results);
   ASSERT_EQ(blamed.size(), 1u);

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "engine/checkpoint/export_checkpoint.h"
+#include "engine/family/model_weights.h"
 #include "kernels/cpu/codec.h"
 #include "tests/blame/trial.h"
 
@@ -26,10 +27,10 @@ class Fp8Projections : public testing::Test {
     ModelConfig plain = scenario_.model;
     plain.switches = {};
     Weights weights = synthetic_weights(plain, 7, nullptr);
-    for (LayerWeights& layer : weights.layers) {
-      for (std::int64_t i = 0; i < layer.wq_b.size(); ++i) {
+    for (WeightList& layer : weights.layers) {
+      for (std::int64_t i = 0; i < layer["wq_b"].bf16.size(); ++i) {
         const int block = static_cast<int>(i / plain.q_lora / 128);
-        bf16_t& w = layer.wq_b.data()[i];
+        bf16_t& w = layer["wq_b"].bf16.data()[i];
         w.bits = cpu::float_to_bf16(cpu::bf16_to_float(w.bits) * cpu::exp2i(block % 3 - 1));
       }
     }

@@ -35,9 +35,9 @@ TEST_F(InputChecks, EveryListOfTheMetadataIsHeldAgainstTheRequests) {
       {"tokens", "token 39 (request 1, position 17): is ", [](auto& s) { s.tokens[39] ^= 1; }},
       {"positions", "token 23 (request 1, position 1): is 2, must be 1",
        [](auto& s) { ++s.positions[23]; }},
-      {"request_of", "token 22 (request 1, position 0): is 0, must be 1",
-       [](auto& s) { s.request_of[22] = 0; }},
-      {"query_start", "place 1: is 21, must be 22", [](auto& s) { --s.query_start[1]; }},
+      {"token_to_req", "token 22 (request 1, position 0): is 0, must be 1",
+       [](auto& s) { s.token_to_req[22] = 0; }},
+      {"query_start_loc", "place 1: is 21, must be 22", [](auto& s) { --s.query_start_loc[1]; }},
       {"seq_lens", "place 0: is 397, must be 396", [](auto& s) { ++s.seq_lens[0]; }},
       {"sample_rows", "place 0: is 20, must be 21", [](auto& s) { --s.sample_rows[0]; }},
       {"sample_rows", "place 1: is missing, must be 39", [](auto& s) { s.sample_rows.pop_back(); }},
@@ -64,7 +64,7 @@ TEST_F(InputChecks, TheHiddenStateBeginsWithTheEmbedding) {
   const std::int64_t hidden = session_->parts().config.hidden;
   std::vector<bf16_t> rows;
   for (const std::int32_t token : step.tokens) {
-    const bf16_t* row = weights.embedding.data() + token * hidden;
+    const bf16_t* row = weights.embedding() + token * hidden;
     rows.insert(rows.end(), row, row + hidden);
   }
   const as_tensor h = make_tensor(rows.data(), {step.num_tokens_in_step(), hidden});
@@ -83,7 +83,7 @@ TEST_F(InputChecks, ARotaryTableIsHeldAgainstTheAngles) {
     step.live = {0};
     for (std::int64_t p = 0; p < rope.table.shape[0]; ++p) {
       step.positions.push_back(p);
-      step.request_of.push_back(0);
+      step.token_to_req.push_back(0);
     }
     EXPECT_FALSE(check_rope(rope, step, *parts.exact, nullptr));
     std::vector<float> table(at<float>(rope.table),
@@ -133,7 +133,7 @@ TEST_F(InputChecks, ATensorThatSomebodyWroteToIsNamed) {
   StepMetadata step;
   step.live = {5};
   step.positions = {30, 31};
-  step.request_of = {0, 0};
+  step.token_to_req = {0, 0};
   Unchanged unchanged;
   EXPECT_TRUE(unchanged.before(first, hash_inputs(first), step).empty());
   unchanged.after(first, hash_inputs(first));
@@ -166,7 +166,7 @@ TEST_F(InputChecks, AnotherShapeOfTheSameTensorIsNoChange) {
   StepMetadata step;
   step.live = {5};
   step.positions = {30, 31};
-  step.request_of = {0, 0};
+  step.token_to_req = {0, 0};
   Unchanged unchanged;
   unchanged.after(first, hash_inputs(first));
   EXPECT_TRUE(unchanged.before(second, hash_inputs(second), step).empty());

@@ -8,6 +8,7 @@
 #include "engine/checkpoint/export_checkpoint.h"
 #include "engine/checkpoint/second_reading.h"
 #include "engine/checkpoint/weight_slots.h"
+#include "engine/family/model_weights.h"
 #include "tests/blame/planted_around.h"
 #include "tests/blame/stored_otherwise.h"
 
@@ -46,21 +47,21 @@ class LoadedWeights : public testing::Test {
 
 // The last head's sink comes first.
 void rotate_sinks(Weights& w) {
-  Buffer<float>& sinks = w.layers[1].sinks;
+  Buffer<float>& sinks = w.layers[1]["sinks"].f32;
   std::rotate(sinks.data(), sinks.data() + sinks.size() - 1, sinks.data() + sinks.size());
 }
 
 // Of rows and columns 128 to 255 of wq_b, decoded; codes keep a scale of their own.
 void double_block(Weights& w) {
-  LayerWeights& layer = w.layers[2];
-  if (layer.fp8.wq_b.scales.size() > 0) {
-    layer.fp8.wq_b.scales.data()[1] *= 2;
+  Weight& wq_b = w.layers[2]["wq_b"];
+  if (wq_b.fp8.scales.size() > 0) {
+    wq_b.fp8.scales.data()[1] *= 2;
     return;
   }
-  const std::int64_t columns = layer.wq_b.shape()[1];
+  const std::int64_t columns = wq_b.bf16.shape()[1];
   for (std::int64_t r = 128; r < 256; ++r) {
     for (std::int64_t c = 0; c < 128; ++c) {
-      std::uint16_t& bits = layer.wq_b.data()[r * columns + c].bits;
+      std::uint16_t& bits = wq_b.bf16.data()[r * columns + c].bits;
       if ((bits & 0x7f80) != 0) bits += 0x80;
     }
   }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/family/models.h"
 #include "engine/session/coverage.h"
 #include "engine/session/place.h"
 #include "engine/session/what_if/dump_invariants.h"

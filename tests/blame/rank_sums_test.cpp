@@ -40,7 +40,7 @@ TEST(RankSums, ARankThatIsLeftOutOrAddedTwiceIsNamed) {
   std::vector<bf16_t> one(8, {cpu::float_to_bf16(1)}), two(8, {cpu::float_to_bf16(2)});
   const auto part = [&](SumWatch& sums, std::size_t rank, int layer = 0) {
     as_linear_params params{};
-    params.weight = parts.ranks[rank]->layers[static_cast<std::size_t>(layer)].wo_b.tensor();
+    params.weight = parts.ranks[rank]->find(layer, "wo_b").tensor();
     params.y = make_tensor(one.data(), {2, 4});
     sums.part(0, params);
   };

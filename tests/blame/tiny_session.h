@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "app/wiring/wiring.h"
+#include "engine/family/models.h"
 #include "engine/session/session.h"
 
 namespace attnscope {

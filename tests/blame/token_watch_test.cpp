@@ -82,7 +82,7 @@ class TokenWatchAlone : public testing::Test {
   }
   std::vector<TapResult> append(TokenWatch& watch, std::int32_t sampled) {
     as_sample_params params{};
-    params.logits = make_tensor(logits_.data(), {1, kVocabulary});
+    params.logits = make_tensor(logits_.data(), {1, 256});
     params.tokens = make_tensor(&sampled, {1});
     watch.sampled(params);
     request_.tokens.push_back(sampled);
@@ -91,7 +91,7 @@ class TokenWatchAlone : public testing::Test {
 
   Request request_;
   StepMetadata step_;
-  std::vector<float> logits_ = std::vector<float>(kVocabulary);
+  std::vector<float> logits_ = std::vector<float>(256);
 };
 
 TEST_F(TokenWatchAlone, TokensAreThoseOfTheRunWithoutDrafts) {

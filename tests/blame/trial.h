@@ -10,6 +10,7 @@
 #include "engine/trace/tap_result.h"
 #include "kernels/mutants/mutants.h"
 #include "tests/blame/tiny_session.h"
+#include "tests/unit/family_ops.h"
 
 namespace attnscope {
 struct Planted {
@@ -32,7 +33,7 @@ inline const std::vector<Planted>& planted() {
         if (in_fp8_alone(lane)) continue;
         for (int op = 0; op < AS_OP_COUNT; ++op) {
           const auto id = static_cast<as_op_id>(op);
-          if (lane.ops[op] != nullptr) all.push_back({lane.name, id, id});
+          if (lane.ops[op] != nullptr && is_of_deepseek_v4(op)) all.push_back({lane.name, id, id});
         }
       }
     }

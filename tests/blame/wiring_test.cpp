@@ -48,7 +48,7 @@ void normalise(double* v, std::int64_t n, const bf16_t* weight, double eps) {
 
 class Layer {
  public:
-  Layer(const ModelConfig& config, const LayerWeights& weights, int ratio, int topk)
+  Layer(const ModelConfig& config, const WeightList& weights, int ratio, int topk)
       : c_(config), w_(weights), ratio_(ratio), topk_(topk) {
     const double base = ratio > 0 ? c_.compress_rope_theta : c_.rope_theta;
     const auto boundary = [&](double turns) {
@@ -68,11 +68,12 @@ class Layer {
 
   Rows run(const Rows& h) const {
     Rows x = h;
-    for (auto& row : x) normalise(row.data(), c_.hidden, w_.attn_norm.data(), c_.rms_eps);
-    Rows qr = times(x, w_.wq_kv_a, 0, c_.q_lora), kv = times(x, w_.wq_kv_a, c_.q_lora, kDim);
-    for (auto& row : qr) normalise(row.data(), c_.q_lora, w_.q_norm.data(), c_.rms_eps);
-    for (auto& row : kv) normalise(row.data(), kDim, w_.kv_norm.data(), c_.rms_eps);
-    Rows q = times(qr, w_.wq_b, 0, std::int64_t{c_.heads} * kDim);
+    for (auto& row : x) normalise(row.data(), c_.hidden, w_["attn_norm"].bf16.data(), c_.rms_eps);
+    Rows qr = times(x, w_["wq_kv_a"].bf16, 0, c_.q_lora),
+         kv = times(x, w_["wq_kv_a"].bf16, c_.q_lora, kDim);
+    for (auto& row : qr) normalise(row.data(), c_.q_lora, w_["q_norm"].bf16.data(), c_.rms_eps);
+    for (auto& row : kv) normalise(row.data(), kDim, w_["kv_norm"].bf16.data(), c_.rms_eps);
+    Rows q = times(qr, w_["wq_b"].bf16, 0, std::int64_t{c_.heads} * kDim);
     for (std::size_t t = 0; t < x.size(); ++t) {
       turn(kv[t].data(), kDim, static_cast<double>(t));
       for (int head = 0; head < c_.heads; ++head) {
@@ -81,7 +82,7 @@ class Layer {
         turn(v, kDim, static_cast<double>(t));
       }
     }
-    const Rows entries = ratio_ > 0 ? compress(x, w_.compressor, kDim) : Rows{};
+    const Rows entries = ratio_ > 0 ? compress(x, "compressor.", kDim) : Rows{};
     const auto chosen = choose(x, qr);
     Rows o(x.size());
     for (std::size_t t = 0; t < x.size(); ++t) {
@@ -114,12 +115,13 @@ class Layer {
     }
   }
 
-  Rows compress(const Rows& x, const CompressorWeights& w, int dim) const {
+  Rows compress(const Rows& x, const std::string& path, int dim) const {
     const int width = (ratio_ == 4 ? 2 : 1) * dim;
-    const Rows values = times(x, w.kv_gate, 0, width);
-    Rows scores = times(x, w.kv_gate, width, width);
+    const Buffer<bf16_t>& kv_gate = w_[path + "kv_gate"].bf16;
+    const Rows values = times(x, kv_gate, 0, width);
+    Rows scores = times(x, kv_gate, width, width);
     for (std::size_t t = 0; t < x.size(); ++t) {
-      const float* ape = w.ape.data() + t % size(ratio_) * size(width);
+      const float* ape = w_[path + "ape"].f32.data() + t % size(ratio_) * size(width);
       for (int k = 0; k < width; ++k) scores[t][size(k)] += static_cast<double>(ape[k]);
     }
     Rows entries;
@@ -140,7 +142,7 @@ class Layer {
         }
         entry[k] = sum / weights;
       }
-      normalise(entry.data(), dim, w.norm.data(), c_.rms_eps);
+      normalise(entry.data(), dim, w_[path + "norm"].bf16.data(), c_.rms_eps);
       turn(entry.data(), dim, static_cast<double>(first));
       entries.push_back(std::move(entry));
     }
@@ -157,9 +159,9 @@ class Layer {
     }
     if (ratio_ != 4) return chosen;
     const int dim = c_.index_dim;
-    const Rows keys = compress(x, w_.indexer_compressor, dim);
-    Rows q = times(qr, w_.indexer_wq_b, 0, std::int64_t{c_.index_heads} * dim);
-    const Rows weights = times(x, w_.indexer_weights_proj, 0, c_.index_heads);
+    const Rows keys = compress(x, "indexer.", dim);
+    Rows q = times(qr, w_["indexer.wq_b"].bf16, 0, std::int64_t{c_.index_heads} * dim);
+    const Rows weights = times(x, w_["indexer.weights_proj"].bf16, 0, c_.index_heads);
     for (std::size_t t = 0; t < x.size(); ++t) {
       if (chosen[t].size() <= size(topk_)) continue;
       std::vector<double> scores(chosen[t].size());
@@ -182,7 +184,7 @@ class Layer {
     std::vector<double> out(q.size());
     for (int head = 0; head < c_.heads; ++head) {
       const double* v = q.data() + head * kDim;
-      double all = std::exp(static_cast<double>(w_.sinks.data()[head]));
+      double all = std::exp(static_cast<double>(w_["sinks"].f32.data()[head]));
       double* to = out.data() + head * kDim;
       for (const double* row : read) {
         const double e = std::exp(std::inner_product(v, v + kDim, row, 0.0) / std::sqrt(kDim));
@@ -202,16 +204,16 @@ class Layer {
       for (const auto& row : o) {
         part.emplace_back(row.begin() + group * in, row.begin() + (group + 1) * in);
       }
-      const Rows out = times(part, w_.wo_a, std::int64_t{group} * c_.o_lora, c_.o_lora);
+      const Rows out = times(part, w_["wo_a"].bf16, std::int64_t{group} * c_.o_lora, c_.o_lora);
       for (std::size_t t = 0; t < o.size(); ++t) {
         z[t].insert(z[t].end(), out[t].begin(), out[t].end());
       }
     }
-    return times(z, w_.wo_b, 0, c_.hidden);
+    return times(z, w_["wo_b"].bf16, 0, c_.hidden);
   }
 
   const ModelConfig& c_;
-  const LayerWeights& w_;
+  const WeightList& w_;
   int ratio_, topk_;
   std::vector<double> frequencies_;
 };
@@ -224,7 +226,7 @@ struct Seen : SessionObserver {
     const StepMetadata& m = session.metadata();
     const auto layer = size(last_place(session).layer);
     for (std::size_t t = 0; t < m.positions.size(); ++t) {
-      const auto request = size(m.live[size(m.request_of[t])]);
+      const auto request = size(m.live[size(m.token_to_req[t])]);
       for (const auto& [rows, tensor] : {std::pair{&inputs, p.h}, std::pair{&outputs, p.out}}) {
         auto& of = (*rows)[layer][request];
         ASSERT_EQ(size(m.positions[t]), of.size());
@@ -259,7 +261,7 @@ TEST(Wiring, EveryLayerIsTheOneOfTheFormulas) {
   const SessionParts& parts = session->parts();
   for (int layer = 0; layer < parts.config.num_layers(); ++layer) {
     const int ratio = parts.config.ratio(layer);
-    const LayerWeights& weights = parts.weights->layers[size(layer)];
+    const WeightList& weights = parts.weights->layers[size(layer)];
     for (std::size_t request = 0; request < 2; ++request) {
       SCOPED_TRACE(fmt::format("ratio {}, request {}", ratio, request));
       const Rows& input = seen.inputs[size(layer)][request];

@@ -11,8 +11,8 @@
 #include "engine/checkpoint/hidden_states.h"
 #include "engine/config/kv_event_file.h"
 #include "engine/config/scenario.h"
+#include "engine/family/models.h"
 #include "engine/io/byte_stream.h"
-#include "engine/model/hf_config.h"
 #include "engine/sched/replay_file.h"
 #include "engine/session/persist/session_file.h"
 #include "engine/trace/tolerances.h"
@@ -48,7 +48,7 @@ std::string safetensors(const std::string& file) {
 std::string checkpoint_index(const std::string& folder, const std::string& bytes) {
   fs::create_directories(folder);
   write_bytes(folder + "/model.safetensors.index.json", bytes);
-  auto checkpoint = Checkpoint::open(folder);
+  auto checkpoint = Checkpoint::open(folder, *preset("tiny"));
   if (!checkpoint) return judge_error(checkpoint.error(), folder);
   for (const char* role :
        {"embed.weight", "layers.0.attn.wq_a.weight", "layers.0.attn.attn_sink"}) {

@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "engine/capture/capture_writer.h"
+#include "engine/family/models.h"
 #include "engine/session/snapshot.h"
 #include "engine/session/trace_recorder.h"
 #include "kernels/cpu/cpu_lane.h"

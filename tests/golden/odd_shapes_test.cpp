@@ -3,6 +3,7 @@
 // and 5 tokens, so that requests take part in a step with several query tokens.
 #include <fmt/format.h>
 
+#include "engine/family/models.h"
 #include "tests/golden/scenario_run.h"
 
 namespace attnscope {

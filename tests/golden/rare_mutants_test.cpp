@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "engine/family/deepseek_v4/caches.h"
+#include "engine/family/models.h"
 #include "engine/session/coverage.h"
 #include "kernels/mutants/mutants.h"
 #include "tests/golden/scenario_run.h"

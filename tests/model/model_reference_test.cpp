@@ -14,6 +14,8 @@
 
 #include "app/wiring/wiring.h"
 #include "engine/checkpoint/export_checkpoint.h"
+#include "engine/family/model_weights.h"
+#include "engine/family/models.h"
 #include "engine/model/numbers.h"
 #include "engine/session/session.h"
 #include "kernels/params/tensor_view.h"
@@ -151,7 +153,7 @@ Agreement agreement(const Scenario& scenario, std::int64_t decode_steps) {
     const double ran = seconds();
     std::size_t sample = 0;
     for (std::size_t r = 0; r < step.live.size(); ++r) {
-      const std::int64_t first = step.query_start[r], end = step.query_start[r + 1];
+      const std::int64_t first = step.query_start_loc[r], end = step.query_start_loc[r + 1];
       if (first == end) continue;
       EXPECT_EQ((*model)->length(step.live[r]), step.positions[to_size(first)]);
       const auto out =
@@ -164,10 +166,12 @@ Agreement agreement(const Scenario& scenario, std::int64_t decode_steps) {
         const std::int64_t row = step.sample_rows[sample] - first;
         found.logits = std::max(
             found.logits,
-            off(out->logits.data() + row * kVocabulary,
-                seen.logits.data() + static_cast<std::int64_t>(sample) * kVocabulary, kVocabulary));
-        const double* logits = out->logits.data() + row * kVocabulary;
-        EXPECT_EQ(out->next[to_size(row)], std::max_element(logits, logits + kVocabulary) - logits);
+            off(out->logits.data() + row * reference::kModelTokens,
+                seen.logits.data() + static_cast<std::int64_t>(sample) * reference::kModelTokens,
+                reference::kModelTokens));
+        const double* logits = out->logits.data() + row * reference::kModelTokens;
+        EXPECT_EQ(out->next[to_size(row)],
+                  std::max_element(logits, logits + reference::kModelTokens) - logits);
         ++sample;
       }
       found.compressed = std::max(found.compressed, (*model)->length(step.live[r]) / 128);
@@ -320,7 +324,7 @@ TEST(ModelReference, GoesOnBehindACutAsIfNothingHadBeenThere) {
   hold(140, 160);
   EXPECT_GT(rows, 4 * 300);
   // A token that does not exist leaves nothing behind.
-  const std::vector<std::int32_t> bad = {1, 2, kVocabulary};
+  const std::vector<std::int32_t> bad = {1, 2, reference::kModelTokens};
   EXPECT_FALSE(one_step(**model, 1, bad));
   EXPECT_EQ((*model)->length(1), 300);
   (*model)->cut(1, 290);

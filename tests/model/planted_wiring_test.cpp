@@ -133,7 +133,7 @@ TEST(PlantedWiring, WeightOfAnotherRank) {
   auto session = Session::create(scenario, all_lanes(), options);
   ASSERT_TRUE(session) << session.error().text();
   const Weights& peer = *(*session)->parts().ranks[1];
-  const_cast<float*>(peer.layers[2].sinks.data())[3] += 1;
+  const_cast<float*>(peer.layers[2]["sinks"].f32.data())[3] += 1;
   ASSERT_TRUE((*session)->step());
   const TapResult* wrong = first_wrong((*session)->history().back().results);
   ASSERT_NE(wrong, nullptr);

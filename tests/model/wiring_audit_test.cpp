@@ -12,6 +12,7 @@
 #include "app/wiring/model_reference.h"
 #include "app/wiring/wiring.h"
 #include "engine/checkpoint/export_checkpoint.h"
+#include "engine/family/model_weights.h"
 #include "engine/session/session.h"
 #include "kernels/params/tensor_view.h"
 #include "tests/unit/app/small_scenario.h"
@@ -24,7 +25,7 @@ struct Around {
   const Session& session;
   const std::map<as_op_id, OpParams>& ran;  // by op, the last time
 
-  const LayerWeights& weights(std::size_t layer) const {
+  const WeightList& weights(std::size_t layer) const {
     return session.parts().weights->layers[layer];
   }
 };
@@ -121,16 +122,16 @@ TEST(WiringAudit, NamesWhatAnOpIsGivenInstead) {
   expect(AS_OP_SPARSE_ATTENTION, 1, "sinks",
          "is layers.2.attn.attn_sink, not layers.1.attn.attn_sink",
          [](OpParams& p, const Around& around) {
-           p.get<as_sparse_attention_params>().sinks = around.weights(2).sinks.tensor();
+           p.get<as_sparse_attention_params>().sinks = around.weights(2)["sinks"].tensor();
          });
   expect(AS_OP_ATTN_NORM, 2, "weight",
          "is layers.0.attn_norm.weight, not layers.2.attn_norm.weight",
          [](OpParams& p, const Around& around) {
-           p.get<as_rms_norm_params>().weight = around.weights(0).attn_norm.tensor();
+           p.get<as_rms_norm_params>().weight = around.weights(0)["attn_norm"].tensor();
          });
   expect(AS_OP_WO_A, 1, "weight", "is layers.3.attn.wo_a.weight, not layers.1.attn.wo_a.weight",
          [](OpParams& p, const Around& around) {
-           p.get<as_grouped_linear_params>().weight = around.weights(3).wo_a.tensor();
+           p.get<as_grouped_linear_params>().weight = around.weights(3)["wo_a"].tensor();
          });
   // Numbers and tables.
   expect(AS_OP_INVERSE_ROPE, 1, "rope.table", "is that of layer 0, not that of layer 1",
@@ -337,7 +338,7 @@ TEST(WiringAudit, NamesAWeightThatWasLoadedOtherwise) {
     return found;
   };
   const auto turned = loaded(ExportDtype::kBf16, [](Weights& w) {
-    Buffer<float>& sinks = w.layers[2].sinks;
+    Buffer<float>& sinks = w.layers[2]["sinks"].f32;
     std::rotate(sinks.data(), sinks.data() + 1, sinks.data() + sinks.size());
   });
   ASSERT_EQ(turned.size(), 1u);
@@ -345,7 +346,7 @@ TEST(WiringAudit, NamesAWeightThatWasLoadedOtherwise) {
   EXPECT_EQ(turned[0].layer, 2);
   EXPECT_EQ(turned[0].note, "its sinks is not layers.2.attn.attn_sink: 8 of 8 values are others");
   const auto doubled = loaded(ExportDtype::kFp8, [](Weights& w) {
-    Buffer<bf16_t>& wq_b = w.layers[1].wq_b;
+    Buffer<bf16_t>& wq_b = w.layers[1]["wq_b"].bf16;
     const std::int64_t columns = wq_b.shape()[1];
     for (std::int64_t row = 128; row < 256; ++row) {  // a block: its exponents are one higher
       for (std::int64_t i = 0; i < 128; ++i) wq_b.data()[row * columns + i].bits += 0x80;

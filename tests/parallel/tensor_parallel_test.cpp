@@ -1,6 +1,6 @@
 // One rank of several: its taps are the slice of the whole model's, its output the sum over ranks,
 // its caches those of every rank.
-#include "engine/model/tensor_parallel.h"
+#include "engine/family/tensor_parallel.h"
 
 #include <gtest/gtest.h>
 
@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "engine/family/models.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/cpu/cpu_lane.h"
 #include "kernels/params/dense_params.h"

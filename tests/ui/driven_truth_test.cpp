@@ -14,6 +14,7 @@
 #include "app/views/selection_view.h"
 #include "app/views/top_k_view.h"
 #include "app/views/worst_element.h"
+#include "engine/family/models.h"
 #include "tests/ui/driven_app.h"
 
 namespace attnscope::gui {

@@ -6,6 +6,7 @@
 #include "app/views/cache_view.h"
 #include "app/views/linkage.h"
 #include "app/wiring/wiring.h"
+#include "engine/family/models.h"
 #include "tests/unit/app/trace_session.h"
 
 namespace attnscope {

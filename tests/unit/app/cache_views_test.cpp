@@ -76,9 +76,12 @@ TEST_F(CacheViews, ReadersOfWindowBlocksAreTheTokensWhoseListsNameThem) {
       std::vector<std::int32_t> want;
       for (const std::int32_t t : step_->kept) {
         bool reads = false;
-        for (std::int64_t i = 0; i < m.swa_lens[static_cast<std::size_t>(t)]; ++i) {
+        for (std::int64_t i = 0; i < m.tensor("swa_lens")->numbers[static_cast<std::size_t>(t)];
+             ++i) {
           const auto at = (static_cast<std::int64_t>(s) * tokens + t) * window + i;
-          reads |= m.swa_indices[static_cast<std::size_t>(at)] / group(g).block_tokens == block;
+          reads |= m.tensor("swa_indices")->numbers[static_cast<std::size_t>(at)] /
+                       group(g).block_tokens ==
+                   block;
         }
         if (reads) want.push_back(t);
       }
@@ -210,8 +213,9 @@ TEST_F(CacheViews, ABlockIsDescribedAndSelectsItsOwner) {
 TEST_F(CacheViews, LengthsBeyondTheListsAreCut) {
   for (const std::int32_t length : {-5, 1 << 30}) {
     StepTrace step = *step_;
-    std::fill(step.metadata.swa_lens.begin(), step.metadata.swa_lens.end(), length);
-    std::fill(step.metadata.c128_lens.begin(), step.metadata.c128_lens.end(), length);
+    for (StepTensor& tensor : step.metadata.own) {
+      if (tensor.kind == StepTensor::Kind::kLengths) std::ranges::fill(tensor.numbers, length);
+    }
     const WindowView view = window_view(*info_, step, 1, row_, 2);
     EXPECT_LE(static_cast<std::int64_t>(view.slots.size()), info_->config.window);
     for (std::int32_t block = 0; block < static_cast<std::int32_t>(step.owners.size()); ++block) {

@@ -11,6 +11,7 @@
 #include "app/reports/capture_record.h"
 #include "app/views/compare_view.h"
 #include "app/wiring/wiring.h"
+#include "engine/family/models.h"
 #include "tests/unit/app/small_scenario.h"
 
 namespace attnscope {

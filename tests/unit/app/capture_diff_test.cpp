@@ -11,6 +11,7 @@
 
 #include "app/reports/capture_record.h"
 #include "engine/capture/recorded_sums.h"
+#include "engine/family/models.h"
 #include "tests/unit/app/trace_session.h"
 
 namespace attnscope {

@@ -12,6 +12,7 @@
 #include "app/wiring/wiring.h"
 #include "engine/capture/capture.h"
 #include "engine/capture/capture_diff.h"
+#include "engine/family/models.h"
 #include "engine/opcase/import_case.h"
 #include "engine/session/place.h"
 #include "engine/tensorfile/tensor_writer.h"
@@ -258,7 +259,8 @@ TEST_F(CaptureImportTest, ADumpOfOurOwnIsEqualToOurs) {
   ASSERT_NE(head->tap("y"), nullptr);
   EXPECT_EQ(head->tap("y")->reference.dtype, AS_F64) << "ref.sim's values are beside them";
   EXPECT_EQ((*trace)->metadata.seq_lens, (*own)->metadata.seq_lens);
-  EXPECT_EQ((*trace)->metadata.swa_lens, (*own)->metadata.swa_lens);
+  EXPECT_EQ((*trace)->metadata.tensor("swa_lens")->numbers,
+            (*own)->metadata.tensor("swa_lens")->numbers);
   const int layer = (*theirs)->info()->config.layers[0];
   const OpTrace* attention = (*trace)->find(layer, AS_OP_SPARSE_ATTENTION);
   ASSERT_NE(attention, nullptr);
@@ -429,20 +431,20 @@ TEST_F(CaptureImportTest, ACaptureOfADumpEqualsItself) {
 class RequestsOfADump : public CliTest {
  protected:
   void step(const std::string& name, const std::vector<std::int64_t>& positions,
-            const std::vector<std::int32_t>& request_of = {}) {
+            const std::vector<std::int32_t>& token_to_req = {}) {
     const auto tokens = static_cast<std::int64_t>(positions.size());
     const std::vector<std::uint16_t> zeros(positions.size() * 8 * 512, 0);
     TensorWriter writer;
     writer.add("o", ElementType::kBf16, {tokens, 8, 512}, zeros);
     writer.add("out", ElementType::kBf16, {tokens, 8, 512}, zeros);
     writer.add("positions", ElementType::kI64, {tokens}, positions);
-    if (!request_of.empty()) writer.add("whose", ElementType::kI32, {tokens}, request_of);
+    if (!token_to_req.empty()) writer.add("whose", ElementType::kI32, {tokens}, token_to_req);
     ASSERT_TRUE(writer.write(path(name)));
     steps_.push_back(path(name));
   }
   Outcome import() {
     const std::string map = write("map.json", R"({"format": "attnscope-import-map", "version": 1,
-      "engine": "other", "request_of": {"name": "whose"}, "ops": {"inverse_rope": {
+      "engine": "other", "token_to_req": {"name": "whose"}, "ops": {"inverse_rope": {
       "tensors": {"o": {"name": "o"}, "positions": {"name": "positions"}, "out": {"name": "out"}},
       "ropes": {"rope": {"base": 10000, "factor": 1}}}}})");
     std::vector<std::string> command = {"case", "import", map};
@@ -461,7 +463,7 @@ class RequestsOfADump : public CliTest {
     for (const auto& summary : (*capture)->summaries()) {
       auto trace = (*capture)->trace(summary->step);
       EXPECT_TRUE(trace && *trace);
-      if (trace && *trace) out.push_back((*trace)->metadata.request_of);
+      if (trace && *trace) out.push_back((*trace)->metadata.token_to_req);
     }
     return out;
   }
@@ -504,7 +506,7 @@ TEST_F(RequestsOfADump, AreAskedForWherePositionsLeaveThemOpen) {
     const Outcome refused = import();
     EXPECT_EQ(refused.code, 3) << second.back() << refused.out;
     EXPECT_NE(refused.err.find("step 1: tokens from "), std::string::npos) << refused.err;
-    EXPECT_NE(refused.err.find("\"request_of\" in the map"), std::string::npos) << refused.err;
+    EXPECT_NE(refused.err.find("\"token_to_req\" in the map"), std::string::npos) << refused.err;
   }
   // As the dump says it.
   step("0.safetensors", {0, 1, 0, 1}, {0, 0, 1, 1});
@@ -546,7 +548,7 @@ TEST_F(CaptureImportTest, AHelperOpIsNotLeftOutInSilence) {
       write("helper.json", replaced(read(map_), "\"ops\": {", R"("ops": {"workspace_attention": {
           "tensors": {"q": {"name": "ws.{layer}.q"}, "rows": {"name": "ws.{layer}.rows"},
                       "indices": {"name": "ws.{layer}.indices"},
-                      "lens": {"name": "ws.{layer}.lens"},
+                      "topk_length": {"name": "ws.{layer}.lens"},
                       "sinks": {"name": "ws.{layer}.sinks"}, "o": {"name": "ws.{layer}.o"}},
           "numbers": {"scale": 0.0442}},)"));
   // One key and no sink: the output is its row.

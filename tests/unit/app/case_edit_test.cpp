@@ -119,7 +119,7 @@ TEST_F(CaseEdit, WhatDoesNotFitIsNamed) {
   const std::int32_t elsewhere = 399 * 64;
   std::memcpy(indices.data(), &elsewhere, sizeof(elsewhere));
   TensorWriter writer;
-  writer.add("lens", ElementType::kI32, {2}, few);
+  writer.add("topk_length", ElementType::kI32, {2}, few);
   writer.add("indices", ElementType::kI32, kept_.tensors.at("indices").shape, indices.data(),
              indices.size());
   ASSERT_TRUE(writer.write(path("mine.safetensors")));
@@ -127,7 +127,7 @@ TEST_F(CaseEdit, WhatDoesNotFitIsNamed) {
   refused("scale=x", 2, "no number");
   refused("bias=1", 2, "numbers and inputs of this case: ");
   refused("o=" + path("mine.safetensors"), 2, "no number or input");
-  refused("lens=" + path("mine.safetensors"), 3, "has [2], the case has [");
+  refused("topk_length=" + path("mine.safetensors"), 3, "has [2], the case has [");
   refused("q=" + path("mine.safetensors"), 3, "q");
   refused("indices=" + path("mine.safetensors"), 3, "slot 25536 of cache would be read");
   refused("q=" + path("none.safetensors"), 3, "none.safetensors");

@@ -58,8 +58,8 @@ class CaseImportTest : public CliTest {
     }
     return text;
   }
-  const std::vector<std::string> kTensors = {"q",          "indices", "lens", "extra_indices",
-                                             "extra_lens", "sinks",   "o",    "lse"};
+  const std::vector<std::string> kTensors = {
+      "q", "indices", "topk_length", "extra_indices", "extra_topk_length", "sinks", "o", "lse"};
 };
 
 // The bytes of a cache with its rows where `place` says: payload and scales of slot s.
@@ -136,12 +136,12 @@ TEST_F(CaseImportTest, FnuzCodesAndScalesOfTheirOwnBecomeOurs) {
   }
   const auto import = [&]() -> Result<ImportedCase> {
     TensorWriter writer;
-    add_tensors(kept, writer, {"extra_indices", "extra_lens", "lse"});
+    add_tensors(kept, writer, {"extra_indices", "extra_topk_length", "lse"});
     writer.add("layers.1.codes", ElementType::kU8, {window.blocks, 64, 576}, codes);
     writer.add("scales", ElementType::kU8, {window.blocks, 64, 8}, scales);
     EXPECT_TRUE(writer.write(path("dump.safetensors")));
     const std::string map =
-        write("map.json", map_text(same_names({"q", "indices", "lens", "sinks", "o", "lse"}),
+        write("map.json", map_text(same_names({"q", "indices", "topk_length", "sinks", "o", "lse"}),
                                    R"("cache": {"name": "layers.{layer}.codes",
                                       "scales": "scales", "rows_per_block": 64,
                                       "codes": "e4m3fnuz"})"));
@@ -189,10 +189,10 @@ TEST_F(CaseImportTest, PlainRowsBecomeAWorkspace) {
   writer.add("scale", ElementType::kF32, {1}, scale);
   writer.add("sinks", ElementType::kF32, {2}, sinks);
   writer.add("indices", ElementType::kI64, {1, 2}, indices);
-  writer.add("lens", ElementType::kI64, {1}, lens);
+  writer.add("topk_length", ElementType::kI64, {1}, lens);
   ASSERT_TRUE(writer.write(path("dump.safetensors")));
   const std::string map =
-      write("map.json", map_text(same_names({"indices", "lens", "sinks"}) +
+      write("map.json", map_text(same_names({"indices", "topk_length", "sinks"}) +
                                      R"(, "q": {"name": "q", "permute": [1, 0, 2]},
                                   "rows": {"name": "rows", "shape": [-1, 512], "decode": "e4m3",
                                            "factor_name": "scale"})",
@@ -384,7 +384,7 @@ TEST_F(CaseImportTest, CodesAndPartsThatWouldBeMisreadAreRefused) {
                  R"("cache": {"name": "pool", "rows_per_block": 64, "rows": "interleaved"})"));
     return run({"case", "import", map, path("dump.safetensors"), "-o", path("x.json"), "--force"});
   };
-  const std::vector<std::string> window_alone = {"indices", "lens", "sinks", "o", "lse"};
+  const std::vector<std::string> window_alone = {"indices", "topk_length", "sinks", "o", "lse"};
   EXPECT_NE(import({}, R"({"name": "codes"})", window_alone)
                 .err.find("\"codes\" holds F8_E4M3 codes, bf16 is wanted"),
             std::string::npos);
@@ -392,10 +392,10 @@ TEST_F(CaseImportTest, CodesAndPartsThatWouldBeMisreadAreRefused) {
                 .err.find("is BF16, which has no codes to decode"),
             std::string::npos);
   std::vector<std::string> parts = window_alone;
-  parts.insert(parts.end(), {"extra_indices", "extra_lens"});
+  parts.insert(parts.end(), {"extra_indices", "extra_topk_length"});
   EXPECT_NE(import({}, R"({"name": "q"})", parts).err.find("extra_cache is not"),
             std::string::npos);
-  const Outcome alone = import({"extra_indices", "extra_lens"}, R"({"name": "q"})", parts);
+  const Outcome alone = import({"extra_indices", "extra_topk_length"}, R"({"name": "q"})", parts);
   EXPECT_EQ(alone.code, 0) << alone.err;
   EXPECT_NE(alone.out.find("attention over the window alone"), std::string::npos) << alone.out;
 }
@@ -452,9 +452,9 @@ TEST_F(CaseImportTest, TheMapsOfThisProgramAreReadAndTakeADumpOfTheirNames) {
   for (const auto& [ours, theirs] :
        std::map<std::string, std::string>{{"q", "layers.1.q"},
                                           {"indices", "layers.1.swa_indices"},
-                                          {"lens", "swa_lens"},
+                                          {"topk_length", "swa_lens"},
                                           {"extra_indices", "layers.1.extra_indices"},
-                                          {"extra_lens", "layers.1.extra_topk_length"},
+                                          {"extra_topk_length", "layers.1.extra_topk_length"},
                                           {"sinks", "layers.1.attn_sink"},
                                           {"o", "layers.1.attn_out"},
                                           {"lse", "layers.1.lse"}}) {

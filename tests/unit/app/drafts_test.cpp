@@ -9,6 +9,7 @@
 #include <random>
 
 #include "app/wiring/wiring.h"
+#include "engine/family/models.h"
 #include "engine/session/persist/session_file.h"
 #include "engine/session/session.h"
 #include "kernels/layout/records.h"
@@ -138,11 +139,12 @@ TEST(Drafts, EveryRowOfAStepSeesItsOwnPrefix) {
     std::map<std::int32_t, int> entries;
     for (std::size_t t = 0; t < m.positions.size(); ++t) {
       const std::int64_t seen = m.positions[t] + 1;
-      EXPECT_EQ(m.swa_lens[t], std::min<std::int64_t>(seen, session->parts().config.window));
-      EXPECT_EQ(m.c4_lens[t], seen / 4);
-      EXPECT_EQ(m.c128_lens[t], seen / 128);
+      EXPECT_EQ(m.tensor("swa_lens")->numbers[t],
+                std::min<std::int64_t>(seen, session->parts().config.window));
+      EXPECT_EQ(m.tensor("c4_lens")->numbers[t], seen / 4);
+      EXPECT_EQ(m.tensor("c128_lens")->numbers[t], seen / 128);
       if (session->history().back().decode_only) {
-        entries[m.request_of[t]] += m.c4_slots[t] >= 0 ? 1 : 0;
+        entries[m.token_to_req[t]] += m.tensor("c4_slots")->slots[t] >= 0 ? 1 : 0;
       }
     }
     for (const auto& [row, count] : entries) emitted_twice += count == 2 ? 1 : 0;

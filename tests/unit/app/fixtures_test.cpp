@@ -14,6 +14,8 @@
 #include "app/wiring/wiring.h"
 #include "app/workbench/workbench.h"
 #include "engine/io/byte_stream.h"
+#include "engine/opcase/case_file.h"
+#include "engine/opcase/import_map.h"
 #include "engine/session/persist/session_file.h"
 #include "engine/session/session.h"
 
@@ -46,6 +48,39 @@ TEST_F(FixturesTest, TheCaseRunsInEveryLane) {
   EXPECT_EQ(run({"case", "run", file}).code, 0);
   replace("sparse_attention.json", "\n \"version\": 1", "\n \"version\": 99");
   expect(run({"case", "run", file}), 3, "99");
+}
+
+// Names of taps that were others then, in a case, a map and on the command line.
+TEST_F(FixturesTest, OldNamesOfTapsAreUnderstood) {
+  const std::string file = path("sparse_attention.json");
+  const auto kept = read_case(file);
+  ASSERT_TRUE(kept) << kept.error().text();
+  EXPECT_TRUE(kept->tensors.contains("topk_length"));
+  EXPECT_TRUE(kept->tensors.contains("extra_topk_length"));
+  EXPECT_FALSE(kept->tensors.contains("lens"));
+  const std::string tensors = path("sparse_attention.safetensors");
+  for (const std::string name : {"lens", "topk_length"}) {
+    std::string set = name;
+    set.append("=").append(tensors);
+    const Outcome out =
+        run({"case", "edit", file, "--set", set, "-o", path(name + "_edited.json")});
+    EXPECT_EQ(out.code, 0) << out.out << out.err;
+  }
+  EXPECT_EQ(run({"case", "run", path("lens_edited.json"), "--lane", "cpu"}).code, 0);
+  const auto map = read_import_map(
+      write("map.json", R"({"format": "attnscope-import-map", "version": 1, "engine": "other",
+          "request_of": {"name": "whose"}, "ops": {
+          "swa_index": {"tensors": {"query_start": {"name": "starts"}}},
+          "sparse_attention": [{"tensors": {"lens": {"name": "window"}}}]}})"));
+  ASSERT_TRUE(map) << map.error().text();
+  EXPECT_EQ(map->token_to_req->name, "whose");
+  ASSERT_EQ(map->ops.size(), 2u);
+  EXPECT_EQ(map->ops[0].tensors.at("query_start_loc").name, "starts");
+  EXPECT_EQ(map->ops[1].tensors.at("topk_length").name, "window");
+  const Outcome taps =
+      run({"tap-export", path("short.json"), "--steps", "1", "--taps",
+           "schedule.scheduled,slot_mapping.request_of", "-o", path("taps.safetensors")});
+  EXPECT_EQ(taps.code, 0) << taps.out << taps.err;
 }
 
 TEST_F(FixturesTest, TheGoldenHolds) {

@@ -256,7 +256,7 @@ struct Eager {
     return R"("tensors": {"q": {"name": "q")" + q_more + R"(}, "rows": {"name": "rows")" +
            rows_more + R"(}, "o": {"name": "o")" + o_more +
            R"(}, "sinks": {"name": "sinks"}, "indices": {"name": "indices"},
-              "lens": {"name": "lens"}}, "numbers": {"scale": )" +
+              "topk_length": {"name": "lens"}}, "numbers": {"scale": )" +
            fmt::format("{}", 1 / std::sqrt(static_cast<double>(dim))) + "}";
   }
 };

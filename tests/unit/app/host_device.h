@@ -18,6 +18,7 @@
 #include "engine/session/step/op_params.h"
 #include "kernels/cpu/cpu_lane.h"
 #include "kernels/params/lane_entries.h"
+#include "kernels/params/paged_params.h"
 
 namespace attnscope {
 

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "app/wiring/wiring.h"
+#include "engine/family/models.h"
 #include "engine/session/persist/session_file.h"
 #include "engine/session/session.h"
 #include "engine/session/trace_recorder.h"

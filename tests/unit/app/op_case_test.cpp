@@ -24,6 +24,7 @@
 #include "tests/unit/app/cli_fixture.h"
 #include "tests/unit/app/small_merge.h"
 #include "tests/unit/app/small_scenario.h"
+#include "tests/unit/family_ops.h"
 
 namespace attnscope {
 namespace op_case_test {
@@ -169,7 +170,7 @@ TEST_F(OpCaseTest, EveryOpComesBackFromItsFilesWithTheSameBits) {
     ASSERT_TRUE(judged) << judged.error().text();
     for (const CaseTap& tap : judged->taps) EXPECT_NE(tap.verdict, Verdict::kWrong) << tap.tap;
   }
-  EXPECT_EQ(seen.size(), static_cast<std::size_t>(AS_OP_COUNT));
+  EXPECT_EQ(seen.size(), count_of_deepseek_v4());
 }
 
 TEST_F(OpCaseTest, PlantedBugsAreWrongInACase) {
@@ -379,7 +380,7 @@ TEST_F(OpCaseTest, ACaptureGivesTheCasesOfItsSession) {
     }
     ops.insert(live.op.id);
   }
-  EXPECT_EQ(ops.size(), static_cast<std::size_t>(AS_OP_COUNT) - 2);
+  EXPECT_EQ(ops.size(), count_of_deepseek_v4() - 2);
 }
 
 // What a capture lacks is said: rows of steps that it does not have, values, weights.

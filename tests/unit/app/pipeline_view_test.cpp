@@ -9,6 +9,7 @@
 
 #include "app/wiring/wiring.h"
 #include "engine/family/family.h"
+#include "engine/family/models.h"
 #include "engine/session/worker.h"
 #include "tests/unit/app/small_scenario.h"
 #include "tests/unit/app/trace_builder.h"

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "app/reports/scenario_needs.h"
+#include "engine/family/models.h"
 #include "engine/io/json_file.h"
 #include "tests/unit/app/small_scenario.h"
 

@@ -8,6 +8,7 @@
 
 #include "app/wiring/wiring.h"
 #include "engine/family/deepseek_v4/caches.h"
+#include "engine/family/models.h"
 #include "engine/session/persist/session_file.h"
 #include "engine/session/place.h"
 #include "engine/session/session.h"

@@ -280,7 +280,7 @@ TEST(Session, AChangedCacheByteBlamesTheCache) {
   });
   ASSERT_TRUE(at_attention && *at_attention);
   const as_cache cache = session->slab().cache(*session->parts().layout.find(0, kSwaCache));
-  const std::int32_t slot = session->metadata().swa_indices[0];
+  const std::int32_t slot = session->metadata().tensor("swa_indices")->numbers[0];
   ASSERT_GE(slot, 0);
   as_cache_row(&cache, slot).payload[5] ^= 0x40;
   ASSERT_TRUE(session->op());

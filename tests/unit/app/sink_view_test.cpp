@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "engine/family/models.h"
 #include "tests/unit/app/trace_builder.h"
 
 namespace attnscope {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "engine/config/scenario.h"
+#include "engine/family/models.h"
 
 namespace attnscope {
 

@@ -143,7 +143,7 @@ TEST(TensorView, TheStepBeforeIsFollowedByRequest) {
   StepTrace now = make_step(8, 41, 1), before = make_step(7, 40, 3);
   now.metadata.live = {0, 1};
   now.metadata.positions = {40, 5};
-  now.metadata.request_of = {0, 1};
+  now.metadata.token_to_req = {0, 1};
   now.kept = {0, 1};
   EXPECT_EQ(rows_before(now, before), (std::vector<std::int64_t>{2, -1}));
   before.kept = {2};

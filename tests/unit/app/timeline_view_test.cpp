@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "engine/family/family.h"
+#include "engine/family/models.h"
 
 namespace attnscope {
 namespace timeline_view_test {

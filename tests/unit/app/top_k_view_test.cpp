@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/family/models.h"
 #include "tests/unit/app/trace_builder.h"
 
 namespace attnscope {
@@ -88,7 +89,8 @@ TEST(TopKEntry, IsThatOfTheWholeView) {
 }
 
 TEST(TopKLayer, IsTheCursorsOwnOrTheNearestOneInWords) {
-  const SessionInfo info = tiny();  // ratios 0, 4, 128, 4
+  SessionInfo info = tiny();  // ratios 0, 4, 128, 4
+  info.layout = build_cache_layout(info.config);
   EXPECT_EQ(top_k_layer(info, {0, 3, AS_OP_WO_A}, 9).layer, 3);
   EXPECT_TRUE(top_k_layer(info, {0, 3, AS_OP_WO_A}, 9).note.empty());
   EXPECT_EQ(top_k_layer(info, {0, 0, AS_OP_WO_A}, 9).layer, 1);
@@ -109,7 +111,7 @@ TEST(TopKLayer, AModelWithoutOneSaysSo) {
   EXPECT_EQ(top_k_layer(info, {0, 0, AS_OP_WO_A}, 9).layer, -1);
   const StepTrace step = make_step(0, 4, 1);
   const TopKView view = top_k_view({info, step, nullptr, -1, 0, 0, tolerance()});
-  EXPECT_EQ(top_k_sentence(view), "No layer of this model selects entries: it has no C4A layer.");
+  EXPECT_EQ(top_k_sentence(view), "No layer of this model selects entries.");
 }
 
 TEST(TopKView, RanksThresholdAndMargin) {

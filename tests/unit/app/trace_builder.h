@@ -43,11 +43,11 @@ inline StepTrace make_step(std::int64_t number, std::int64_t known, std::int64_t
   step.metadata.live = {0};
   for (std::int64_t t = 0; t < tokens; ++t) {
     step.metadata.positions.push_back(known - tokens + t);
-    step.metadata.request_of.push_back(0);
+    step.metadata.token_to_req.push_back(0);
     step.metadata.tokens.push_back('a' + static_cast<int>(t % 26));
     step.kept.push_back(static_cast<std::int32_t>(t));
   }
-  step.metadata.query_start = {0, static_cast<std::int32_t>(tokens)};
+  step.metadata.query_start_loc = {0, static_cast<std::int32_t>(tokens)};
   step.metadata.seq_lens = {static_cast<std::int32_t>(known)};
   return step;
 }

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "engine/family/models.h"
 #include "engine/session/snapshot.h"
 #include "engine/session/step/layer_ops.h"
 #include "kernels/params/tensor_view.h"

@@ -306,7 +306,7 @@ void expect_attention(const AttentionCopy& copy, const as_sparse_attention_param
     const bool window = c < copy.window;
     const as_tensor& list = window ? p.indices : p.extra_indices;
     const std::int64_t k = window ? c : c - copy.window;
-    const bool read = k < *at<std::int32_t>(window ? p.lens : p.extra_lens, token);
+    const bool read = k < *at<std::int32_t>(window ? p.topk_length : p.extra_topk_length, token);
     const std::int32_t slot = read ? *at<std::int32_t>(list, token, k) : -1;
     const auto at_column = static_cast<std::size_t>(i * columns + c);
     ASSERT_EQ(copy.slots[at_column], slot);
@@ -360,8 +360,8 @@ TEST(TraceAttention, WeightsFollowFromTheDefinitionInEveryLayerType) {
     EXPECT_LT(copy.lse_error, 1e-4);
     for (std::size_t i = 0; i < trace.kept.size(); i += 2) {
       const std::int64_t token = trace.kept[i];
-      EXPECT_EQ(copy.window_len[i], *at<std::int32_t>(p.lens, token));
-      const std::int32_t extra = copy.extra > 0 ? *at<std::int32_t>(p.extra_lens, token) : 0;
+      EXPECT_EQ(copy.window_len[i], *at<std::int32_t>(p.topk_length, token));
+      const std::int32_t extra = copy.extra > 0 ? *at<std::int32_t>(p.extra_topk_length, token) : 0;
       EXPECT_EQ(copy.extra_len[i], extra);
       if (s.metadata().positions[static_cast<std::size_t>(token)] > 128) sliding = true;
       expect_attention(copy, p, static_cast<std::int64_t>(i), token, 1);
@@ -392,13 +392,13 @@ TEST(TraceAttention, ALaneWithAnotherLseShowsInTheError) {
 
 StepMetadata scheduled(const std::vector<std::int32_t>& tokens) {
   StepMetadata step;
-  step.query_start = {0};
+  step.query_start_loc = {0};
   for (const std::int32_t n : tokens) {
     step.live.push_back(static_cast<std::int32_t>(step.live.size()));
-    step.scheduled.push_back(n);
-    step.query_start.push_back(step.query_start.back() + n);
+    step.num_scheduled_tokens.push_back(n);
+    step.query_start_loc.push_back(step.query_start_loc.back() + n);
   }
-  step.positions.resize(static_cast<std::size_t>(step.query_start.back()));
+  step.positions.resize(static_cast<std::size_t>(step.query_start_loc.back()));
   return step;
 }
 
