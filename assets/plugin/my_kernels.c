@@ -153,8 +153,8 @@ static void attend_tokens(void* ctx, int64_t begin, int64_t end) {
     work->out_of_memory = 1;
   } else {
     for (t = begin; t < end; ++t) {
-      int64_t count = gather(&p->cache, &p->indices, &p->lens, t, rows, 0);
-      count = gather(&p->extra_cache, &p->extra_indices, &p->extra_lens, t, rows, count);
+      int64_t count = gather(&p->cache, &p->indices, &p->topk_length, t, rows, 0);
+      count = gather(&p->extra_cache, &p->extra_indices, &p->extra_topk_length, t, rows, count);
       for (h = 0; h < p->q.shape[1]; ++h) attend(p, t, h, rows, count, logits);
     }
   }
