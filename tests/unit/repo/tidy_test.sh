@@ -23,7 +23,8 @@ chmod +x "$root/bin/clang-tidy-16"
 units=''
 unit() { # FILE [CONTENT]: a source that the build folder compiles
   printf '%s\n' "${2:-}" >"$root/$1"
-  units+="${units:+,}{\"directory\": \"$build\", \"command\": \"c++ -c $root/$1\", \"file\": \"$root/$1\"}"
+  local entry="{\"directory\": \"$build\", \"command\": \"c++ -c $root/$1\""
+  units+="${units:+,}$entry, \"file\": \"$root/$1\"}"
 }
 unit app/alone.cpp
 unit build/deps/library/theirs.cpp
