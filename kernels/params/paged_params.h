@@ -24,13 +24,13 @@ typedef enum as_rope_style {
 /* rope_kv_insert: of each token and head
  *   n = x * rsqrt(mean(x^2) + eps) * (weight_plus_one + w)   where the weight is there; else x
  *   q_out[t,h] = bf16(rope(n of q)), k_row[t,g] = bf16(rope(n of k))
- *   row slots[t] of k_cache = k_row[t], of v_cache = v[t], as the record stores numbers; nothing
- * for a negative slot rope, with c = cos and s = sin of the pair's number i < N/2 in table row
- * positions[t]: a' = a c - b s,  b' = b c + a s N is the width of the table, [max_pos,N], cos (N/2)
- * then sin (N/2): even, at most D; the other dims stay. A rope without a table and with base 0
- * rotates nothing (N = 0); with a base references compute rows of the table, for all D dims,
- * without YaRN. fp32 inside, one rounding to bf16. f16 rows: nearest, ties to even, beyond 65504
- * infinite. rows_given: k_row is an input, only the insertion runs (q, k, q_out unused). */
+ *   row slots[t] of k_cache = k_row[t], of v_cache = v[t], as records store; slots[t] < 0: none
+ * rope, with c = cos and s = sin of the pair's number i < N/2 in table row positions[t]:
+ *   a' = a c - b s,  b' = b c + a s
+ * N is the width of the table, [max_pos,N], cos (N/2) then sin (N/2): even, at most D; the other
+ * dims stay. Without a table and with base 0 nothing turns (N = 0); with a base references compute
+ * the table, for D dims, without YaRN. fp32 inside, one rounding to bf16; f16 rows: nearest, ties
+ * to even, beyond 65504 infinite. rows_given: k_row is an input, only the insertion runs. */
 typedef struct as_rope_kv_insert_params {
   as_params_head head;
   as_tensor q;         /* in  bf16 [T,H,D], optional: with q_out */
