@@ -1,45 +1,59 @@
-// All ops of both references. Each takes its params struct and the precision of the lane, and
-// throws BadInput when a tensor does not fit.
+// All ops of both references: AS_FOR_EACH_REFERENCE(ENTRY) expands to ENTRY(id, params, function)
+// for each. An op takes its params struct and the precision of the lane, and throws BadInput when a
+// tensor does not fit:
+//
+//   void residual(const as_residual_params& p, const Precision& precision);
 #pragma once
 
 #include "kernels/params/attention_params.h"
 #include "kernels/params/compressor_params.h"
 #include "kernels/params/dense_params.h"
 #include "kernels/params/indexer_params.h"
+#include "kernels/params/op_ids.h"
 #include "kernels/params/paged_params.h"
 #include "kernels/params/step_params.h"
 #include "reference/precision.h"
 
+// clang-format off
+#define AS_FOR_EACH_REFERENCE(ENTRY) \
+  ENTRY(AS_OP_SCHEDULE, as_schedule_params, schedule) \
+  ENTRY(AS_OP_BLOCK_TABLES, as_block_tables_params, block_tables) \
+  ENTRY(AS_OP_SLOT_MAPPING, as_slot_mapping_params, slot_mapping) \
+  ENTRY(AS_OP_SWA_INDEX, as_swa_index_params, swa_index) \
+  ENTRY(AS_OP_C128_INDEX, as_c128_index_params, c128_index) \
+  ENTRY(AS_OP_ATTN_NORM, as_rms_norm_params, rms_norm) \
+  ENTRY(AS_OP_Q_KV_A_PROJ, as_linear_params, linear_bf16) \
+  ENTRY(AS_OP_Q_KV_NORM, as_q_kv_norm_params, q_kv_norm) \
+  ENTRY(AS_OP_Q_B_PROJ, as_linear_params, linear_bf16) \
+  ENTRY(AS_OP_Q_ROPE_KV_INSERT, as_q_rope_kv_insert_params, q_rope_kv_insert) \
+  ENTRY(AS_OP_COMPRESSOR_PROJ, as_linear_params, linear_fp32) \
+  ENTRY(AS_OP_COMPRESSOR_STATE, as_compressor_state_params, compressor_state) \
+  ENTRY(AS_OP_COMPRESS_INSERT, as_compress_insert_params, compress_insert) \
+  ENTRY(AS_OP_INDEXER_COMPRESSOR_PROJ, as_linear_params, linear_fp32) \
+  ENTRY(AS_OP_INDEXER_COMPRESSOR_STATE, as_compressor_state_params, compressor_state) \
+  ENTRY(AS_OP_INDEXER_COMPRESS_INSERT, as_compress_insert_params, compress_insert) \
+  ENTRY(AS_OP_INDEXER_Q_PROJ, as_linear_params, linear_bf16) \
+  ENTRY(AS_OP_INDEXER_Q, as_indexer_q_params, indexer_q) \
+  ENTRY(AS_OP_INDEXER_WEIGHTS_PROJ, as_linear_params, linear_bf16) \
+  ENTRY(AS_OP_INDEXER_LOGITS, as_indexer_logits_params, indexer_logits) \
+  ENTRY(AS_OP_INDEXER_TOPK, as_indexer_topk_params, indexer_topk) \
+  ENTRY(AS_OP_TOPK_TO_SLOTS, as_topk_to_slots_params, topk_to_slots) \
+  ENTRY(AS_OP_SPARSE_ATTENTION, as_sparse_attention_params, sparse_attention) \
+  ENTRY(AS_OP_INVERSE_ROPE, as_inverse_rope_params, inverse_rope) \
+  ENTRY(AS_OP_WO_A, as_grouped_linear_params, grouped_linear) \
+  ENTRY(AS_OP_WO_B, as_linear_params, linear_bf16) \
+  ENTRY(AS_OP_RESIDUAL, as_residual_params, residual) \
+  ENTRY(AS_OP_FINAL_NORM, as_rms_norm_params, rms_norm) \
+  ENTRY(AS_OP_LM_HEAD, as_linear_params, linear_fp32) \
+  ENTRY(AS_OP_SAMPLE, as_sample_params, sample) \
+  ENTRY(AS_OP_ROPE_KV_INSERT, as_rope_kv_insert_params, rope_kv_insert) \
+  ENTRY(AS_OP_PAGED_ATTENTION, as_paged_attention_params, paged_attention)
+// clang-format on
+
 namespace attnscope::reference {
 
-void schedule(const as_schedule_params& p, const Precision& precision);
-void block_tables(const as_block_tables_params& p, const Precision& precision);
-void slot_mapping(const as_slot_mapping_params& p, const Precision& precision);
-void swa_index(const as_swa_index_params& p, const Precision& precision);
-void c128_index(const as_c128_index_params& p, const Precision& precision);
-
-void rms_norm(const as_rms_norm_params& p, const Precision& precision);
-void linear_bf16(const as_linear_params& p, const Precision& precision);
-void linear_fp32(const as_linear_params& p, const Precision& precision);
-void grouped_linear(const as_grouped_linear_params& p, const Precision& precision);
-void residual(const as_residual_params& p, const Precision& precision);
-
-void q_kv_norm(const as_q_kv_norm_params& p, const Precision& precision);
-void q_rope_kv_insert(const as_q_rope_kv_insert_params& p, const Precision& precision);
-void sparse_attention(const as_sparse_attention_params& p, const Precision& precision);
-void inverse_rope(const as_inverse_rope_params& p, const Precision& precision);
-
-void compressor_state(const as_compressor_state_params& p, const Precision& precision);
-void compress_insert(const as_compress_insert_params& p, const Precision& precision);
-
-void indexer_q(const as_indexer_q_params& p, const Precision& precision);
-void indexer_logits(const as_indexer_logits_params& p, const Precision& precision);
-void indexer_topk(const as_indexer_topk_params& p, const Precision& precision);
-void topk_to_slots(const as_topk_to_slots_params& p, const Precision& precision);
-
-void sample(const as_sample_params& p, const Precision& precision);
-
-void rope_kv_insert(const as_rope_kv_insert_params& p, const Precision& precision);
-void paged_attention(const as_paged_attention_params& p, const Precision& precision);
+#define AS_DECLARE(id, params, function) void function(const params& p, const Precision& precision);
+AS_FOR_EACH_REFERENCE(AS_DECLARE)
+#undef AS_DECLARE
 
 }  // namespace attnscope::reference

@@ -86,42 +86,9 @@ Lane make_lane() {
   Lane lane{};
   lane.name = kName<kNumbers>;
   lane.description = kDescription<kNumbers>;
-  LaneFunctions& op = lane.ops;
-  op[AS_OP_SCHEDULE] = Border<AS_OP_SCHEDULE, schedule, kNumbers>::call;
-  op[AS_OP_BLOCK_TABLES] = Border<AS_OP_BLOCK_TABLES, block_tables, kNumbers>::call;
-  op[AS_OP_SLOT_MAPPING] = Border<AS_OP_SLOT_MAPPING, slot_mapping, kNumbers>::call;
-  op[AS_OP_SWA_INDEX] = Border<AS_OP_SWA_INDEX, swa_index, kNumbers>::call;
-  op[AS_OP_C128_INDEX] = Border<AS_OP_C128_INDEX, c128_index, kNumbers>::call;
-  op[AS_OP_ATTN_NORM] = Border<AS_OP_ATTN_NORM, rms_norm, kNumbers>::call;
-  op[AS_OP_Q_KV_A_PROJ] = Border<AS_OP_Q_KV_A_PROJ, linear_bf16, kNumbers>::call;
-  op[AS_OP_Q_KV_NORM] = Border<AS_OP_Q_KV_NORM, q_kv_norm, kNumbers>::call;
-  op[AS_OP_Q_B_PROJ] = Border<AS_OP_Q_B_PROJ, linear_bf16, kNumbers>::call;
-  op[AS_OP_Q_ROPE_KV_INSERT] = Border<AS_OP_Q_ROPE_KV_INSERT, q_rope_kv_insert, kNumbers>::call;
-  op[AS_OP_COMPRESSOR_PROJ] = Border<AS_OP_COMPRESSOR_PROJ, linear_fp32, kNumbers>::call;
-  op[AS_OP_COMPRESSOR_STATE] = Border<AS_OP_COMPRESSOR_STATE, compressor_state, kNumbers>::call;
-  op[AS_OP_COMPRESS_INSERT] = Border<AS_OP_COMPRESS_INSERT, compress_insert, kNumbers>::call;
-  op[AS_OP_INDEXER_COMPRESSOR_PROJ] =
-      Border<AS_OP_INDEXER_COMPRESSOR_PROJ, linear_fp32, kNumbers>::call;
-  op[AS_OP_INDEXER_COMPRESSOR_STATE] =
-      Border<AS_OP_INDEXER_COMPRESSOR_STATE, compressor_state, kNumbers>::call;
-  op[AS_OP_INDEXER_COMPRESS_INSERT] =
-      Border<AS_OP_INDEXER_COMPRESS_INSERT, compress_insert, kNumbers>::call;
-  op[AS_OP_INDEXER_Q_PROJ] = Border<AS_OP_INDEXER_Q_PROJ, linear_bf16, kNumbers>::call;
-  op[AS_OP_INDEXER_Q] = Border<AS_OP_INDEXER_Q, indexer_q, kNumbers>::call;
-  op[AS_OP_INDEXER_WEIGHTS_PROJ] = Border<AS_OP_INDEXER_WEIGHTS_PROJ, linear_bf16, kNumbers>::call;
-  op[AS_OP_INDEXER_LOGITS] = Border<AS_OP_INDEXER_LOGITS, indexer_logits, kNumbers>::call;
-  op[AS_OP_INDEXER_TOPK] = Border<AS_OP_INDEXER_TOPK, indexer_topk, kNumbers>::call;
-  op[AS_OP_TOPK_TO_SLOTS] = Border<AS_OP_TOPK_TO_SLOTS, topk_to_slots, kNumbers>::call;
-  op[AS_OP_SPARSE_ATTENTION] = Border<AS_OP_SPARSE_ATTENTION, sparse_attention, kNumbers>::call;
-  op[AS_OP_INVERSE_ROPE] = Border<AS_OP_INVERSE_ROPE, inverse_rope, kNumbers>::call;
-  op[AS_OP_WO_A] = Border<AS_OP_WO_A, grouped_linear, kNumbers>::call;
-  op[AS_OP_WO_B] = Border<AS_OP_WO_B, linear_bf16, kNumbers>::call;
-  op[AS_OP_RESIDUAL] = Border<AS_OP_RESIDUAL, residual, kNumbers>::call;
-  op[AS_OP_FINAL_NORM] = Border<AS_OP_FINAL_NORM, rms_norm, kNumbers>::call;
-  op[AS_OP_LM_HEAD] = Border<AS_OP_LM_HEAD, linear_fp32, kNumbers>::call;
-  op[AS_OP_SAMPLE] = Border<AS_OP_SAMPLE, sample, kNumbers>::call;
-  op[AS_OP_ROPE_KV_INSERT] = Border<AS_OP_ROPE_KV_INSERT, rope_kv_insert, kNumbers>::call;
-  op[AS_OP_PAGED_ATTENTION] = Border<AS_OP_PAGED_ATTENTION, paged_attention, kNumbers>::call;
+#define AS_ENTRY(id, params, function) lane.ops[id] = Border<id, function, kNumbers>::call;
+  AS_FOR_EACH_REFERENCE(AS_ENTRY)
+#undef AS_ENTRY
   if constexpr (kNumbers == Numbers::kSim) enter_helpers(&lane);
   return lane;
 }

@@ -10,6 +10,7 @@
 #include "kernels/cuda/call.h"
 #include "kernels/cuda/check_params.h"
 #include "kernels/cuda/helper_ops.h"
+#include "kernels/params/lane_entries.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope::cuda {
@@ -103,13 +104,10 @@ std::int32_t copy_blocks_entry(const void* params, const as_call* call, as_error
 }  // namespace
 
 void enter_helpers(Lane* lane) {
-#define AS_ENTRY(id, params, body) lane->ops[id] = entry<id, params, body>
-  AS_ENTRY(AS_OP_MERGE_STATES, as_merge_states_params, merge_states);
-  AS_ENTRY(AS_OP_GATHER_ROWS, as_gather_rows_params, gather_rows);
-  AS_ENTRY(AS_OP_WORKSPACE_ATTENTION, as_workspace_attention_params, workspace_attention);
-  AS_ENTRY(AS_OP_INVERSE_ROPE_QUANTISE, as_inverse_rope_quantise_params, inverse_rope_quantise);
-  AS_ENTRY(AS_OP_FP8_LINEAR, as_fp8_linear_params, fp8_linear);
+#define AS_ENTRY(id, params, body) lane->ops[id] = entry<id, params, body>;
+  AS_FOR_EACH_HELPER(AS_ENTRY)
 #undef AS_ENTRY
+  // Its sides may lie apart.
   lane->ops[AS_OP_COPY_BLOCKS] = copy_blocks_entry;
 }
 

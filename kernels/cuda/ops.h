@@ -12,6 +12,7 @@
 #include "kernels/params/dense_params.h"
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/lane.h"
+#include "kernels/params/lane_entries.h"
 #include "kernels/params/paged_params.h"
 #include "kernels/params/step_params.h"
 
@@ -53,33 +54,13 @@ std::size_t workspace_bytes(const Params&, const Gpu&) {
   return 0;
 }
 
-int slot_mapping(const as_slot_mapping_params& p, const Launch& launch);
-int swa_index(const as_swa_index_params& p, const Launch& launch);
-int c128_index(const as_c128_index_params& p, const Launch& launch);
+// The ops, by the list of lane_entries.h:
+//   int residual(const as_residual_params& p, const Launch& launch);
+#define AS_DECLARE(id, params, function) int function(const params& p, const Launch& launch);
+AS_FOR_EACH_KERNEL(AS_DECLARE)
+#undef AS_DECLARE
 
-int rms_norm(const as_rms_norm_params& p, const Launch& launch);
-int q_kv_norm(const as_q_kv_norm_params& p, const Launch& launch);
-int linear(const as_linear_params& p, const Launch& launch);
-// Without the library, whatever the shape.
+// linear without the library, whatever the shape.
 int linear_plain(const as_linear_params& p, const Launch& launch);
-int grouped_linear(const as_grouped_linear_params& p, const Launch& launch);
-int residual(const as_residual_params& p, const Launch& launch);
-
-int q_rope_kv_insert(const as_q_rope_kv_insert_params& p, const Launch& launch);
-int sparse_attention(const as_sparse_attention_params& p, const Launch& launch);
-int inverse_rope(const as_inverse_rope_params& p, const Launch& launch);
-
-int compressor_state(const as_compressor_state_params& p, const Launch& launch);
-int compress_insert(const as_compress_insert_params& p, const Launch& launch);
-
-int indexer_q(const as_indexer_q_params& p, const Launch& launch);
-int indexer_logits(const as_indexer_logits_params& p, const Launch& launch);
-int indexer_topk(const as_indexer_topk_params& p, const Launch& launch);
-int topk_to_slots(const as_topk_to_slots_params& p, const Launch& launch);
-
-int sample(const as_sample_params& p, const Launch& launch);
-
-int rope_kv_insert(const as_rope_kv_insert_params& p, const Launch& launch);
-int paged_attention(const as_paged_attention_params& p, const Launch& launch);
 
 }  // namespace attnscope::cuda
