@@ -40,8 +40,10 @@ engine_floors='io tensorfile model cache sched decisions metadata family backend
   mutants capture opcase plugin golden'
 app_floors='text wiring views reports workbench gui panels cli'
 declare -A floor_of=()
+family_names=''
 number_floors() {
   local folder
+  family_names=$(ls -d engine/family/*/ 2>/dev/null | xargs -r -n1 basename)
   for folder in $engine_floors; do floor_of[engine/$folder]=${#floor_of[@]}; done
   for folder in $app_floors; do floor_of[app/$folder]=${#floor_of[@]}; done
 }
@@ -49,9 +51,9 @@ number_floors() {
 # A folder is on no floor, or one includes a folder above it.
 check_floors() { # FILE INCLUDED
   local from=${1%/*} to=${2%/*}
-  # Families lie on one floor: the list of them names each.
-  case $from in engine/family/*) from=engine/family ;; esac
-  case $to in engine/family/*) to=engine/family ;; esac
+  # A folder of a family lies on the floor of the one that it is in.
+  local family
+  for family in $family_names; do from=${from%/"$family"} to=${to%/"$family"}; done
   case $1 in engine/* | app/*) ;; *) return ;; esac
   [ -n "${floor_of[$from]:-}" ] || { finding "$1: $from is on none of the floors" && return; }
   case $2 in "${1%%/*}"/*) ;; *) return ;; esac

@@ -62,6 +62,8 @@ plant layers engine/session/step/planted.h '#include "engine/session/verify/veri
 plant layers engine/session/verify/planted.cpp '#include "engine/session/session.h"'
 plant layers engine/session/session.cpp '#include "engine/session/what_if/what_if.h"'
 plant layers engine/planted/planted.cpp '#include "engine/io/json_file.h"'
+plant layers app/wiring/deepseek_v4/planted.cpp '#include "app/views/linkage.h"'
+plant layers engine/session/deepseek_v4/planted.h '#include "engine/session/what_if/what_if.h"'
 plant layers app/views/planted.h '#include "app/workbench/workbench.h"'
 plant layers app/reports/planted.cpp '#include "app/workbench/settings.h"'
 plant layers app/workbench/planted.cpp '#include "app/gui/gui.h"'
