@@ -1,7 +1,7 @@
 // Two references that share no code: the free-running ref.exact, which goes through ops, params and
 // rows like the engine, against ref.model, which is the model in one file. Both are float64 without
 // any rounding, so that they agree to 1e-9 however long the text is, and select the same entries.
-#include "app/wiring/model_reference.h"
+#include "app/wiring/deepseek_v4/model_reference.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

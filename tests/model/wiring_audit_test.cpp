@@ -1,6 +1,6 @@
 // What an op is given, planted otherwise between a session and the audit: each time the op, the
 // layer and the right name are said, and of sound sessions nothing.
-#include "app/wiring/wiring_audit.h"
+#include "app/wiring/deepseek_v4/wiring_audit.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <functional>
 #include <map>
 
-#include "app/wiring/model_reference.h"
+#include "app/wiring/deepseek_v4/model_reference.h"
 #include "app/wiring/wiring.h"
 #include "engine/checkpoint/export_checkpoint.h"
 #include "engine/family/model_weights.h"

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "app/wiring/page_audit.h"
+#include "app/wiring/deepseek_v4/page_audit.h"
 #include "engine/family/models.h"
 #include "engine/model/model_config.h"
 #include "engine/session/step/op_params.h"

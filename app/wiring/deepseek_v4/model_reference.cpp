@@ -1,4 +1,4 @@
-#include "app/wiring/model_reference.h"
+#include "app/wiring/deepseek_v4/model_reference.h"
 
 #include <map>
 #include <string>

@@ -1,4 +1,4 @@
-#include "app/wiring/wiring_audit.h"
+#include "app/wiring/deepseek_v4/wiring_audit.h"
 
 #include <fmt/format.h>
 

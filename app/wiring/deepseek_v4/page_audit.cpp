@@ -1,4 +1,4 @@
-#include "app/wiring/page_audit.h"
+#include "app/wiring/deepseek_v4/page_audit.h"
 
 #include <fmt/format.h>
 

@@ -23,8 +23,8 @@
 #include <string>
 #include <vector>
 
-#include "app/wiring/model_reference.h"
-#include "app/wiring/wiring_audit.h"
+#include "app/wiring/deepseek_v4/model_reference.h"
+#include "app/wiring/deepseek_v4/wiring_audit.h"
 #include "engine/config/scenario.h"
 #include "engine/metadata/step_metadata.h"
 #include "engine/session/verify/witness.h"

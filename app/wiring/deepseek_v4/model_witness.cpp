@@ -1,4 +1,4 @@
-#include "app/wiring/model_witness.h"
+#include "app/wiring/deepseek_v4/model_witness.h"
 
 #include <fmt/format.h>
 
