@@ -17,6 +17,7 @@
 namespace attnscope {
 
 struct GoldenRunOptions;
+struct InputMaker;
 
 class OpInputs {
  public:
@@ -31,10 +32,7 @@ class OpInputs {
   RowOwners owners() const;
 
  private:
-  class Random;
-  struct Table;
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<InputMaker> state_;
 };
 
 // Whether an op can run on inputs of its own.
