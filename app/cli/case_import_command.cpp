@@ -15,7 +15,7 @@
 #include "app/wiring/case_lane.h"
 #include "app/wiring/find_model.h"
 #include "app/wiring/wiring.h"
-#include "engine/family/deepseek_v4/deepseek_v4.h"
+#include "engine/family/models.h"
 #include "engine/io/shell_word.h"
 #include "engine/opcase/case_file.h"
 #include "engine/opcase/import_capture.h"
@@ -48,11 +48,11 @@ Result<std::vector<TensorFile>> open_dumps(const ImportCommand& c) {
 }
 
 // The type of the layer that the cases are of; nothing without a model.
-Result<std::optional<LayerType>> layer_type(const ImportCommand& c, int layer) {
-  if (c.model.empty()) return std::optional<LayerType>();
+Result<std::optional<std::string_view>> layer_type(const ImportCommand& c, int layer) {
+  if (c.model.empty()) return std::optional<std::string_view>();
   auto model = find_model(c.model, {layer}, "");
   if (!model) return model.error();
-  return std::optional(model->type(0));
+  return std::optional<std::string_view>(layer_type_name(*model, 0));
 }
 
 Result<as_status> import_cases(const ImportCommand& c, const ImportMap& map) {
@@ -87,8 +87,8 @@ Result<as_status> import_cases(const ImportCommand& c, const ImportMap& map) {
     if (auto ok = write_case(made->kept, name); !ok) return ok.error();
     say("{}: {}\n", name, op->op.name);
     if (!*type && !op->layers.empty()) {
-      say("  taken for a layer of type {}: --model says what layer {} is\n",
-          layer_type_name(op->layers.front()), layer);
+      say("  taken for a layer of type {}: --model says what layer {} is\n", op->layers.front(),
+          layer);
     }
     for (const std::string& note : made->notes) say("  {}\n", note);
   }

@@ -11,6 +11,7 @@
 #include "app/text/say.h"
 #include "app/wiring/find_model.h"
 #include "app/wiring/wiring.h"
+#include "engine/family/family.h"
 #include "kernels/params/op_table.h"
 
 namespace attnscope {
@@ -38,9 +39,22 @@ std::string where(const as_op_info& op) {
   if (op.phase == AS_PHASE_BEFORE) return "step, before the layers";
   if (op.phase == AS_PHASE_AFTER) return "step, after the layers";
   if (op.phase == AS_PHASE_NONE) return "no place in a step: run as a case";
-  if (op.layers == AS_LAYER_DENSE) return "layers of dense attention";
-  if (op.layers == AS_LAYER_DEEPSEEK_V4) return "every layer";
-  return op.layers == AS_LAYER_C4A ? "C4A layers" : "C4A and C128A layers";
+  // Of the first family that has it: its types of layers, or all.
+  for (const Family* family : families()) {
+    const ModelConfig model = example_model(*family);
+    std::vector<std::string> types;
+    bool every = true;
+    for (int i = 0; i < model.num_layers(); ++i) {
+      const std::string type = family->layer_type(model, i);
+      const bool there = example_graph(*family).layer(i).find(op.id) != nullptr;
+      every = every && there;
+      if (there && std::ranges::count(types, type) == 0) types.push_back(type);
+    }
+    if (!types.empty()) {
+      return every ? "every layer" : fmt::format("{} layers", fmt::join(types, " and "));
+    }
+  }
+  return op.layers == AS_LAYER_DENSE ? "layers of dense attention" : "no layer";
 }
 
 std::vector<std::string> traits_of(const as_op_info& op) {

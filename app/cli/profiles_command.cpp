@@ -10,6 +10,7 @@
 #include "app/cli/look_at.h"
 #include "app/text/say.h"
 #include "app/wiring/wiring.h"
+#include "engine/family/models.h"
 #include "engine/model/profile_switches.h"
 #include "engine/session/place.h"
 #include "engine/trace/compare.h"
@@ -60,8 +61,8 @@ std::vector<std::pair<std::int64_t, double>> rotary_effect(const ModelConfig& mo
     double largest = 0;
     for (int i = 0; i < model.num_layers(); ++i) {
       float a[AS_ROPE_DIM], b[AS_ROPE_DIM];
-      cpu::rope_table_row(cpu::rope_frequencies(model.rope(i)), position, a);
-      cpu::rope_table_row(cpu::rope_frequencies(changed.rope(i)), position, b);
+      cpu::rope_table_row(cpu::rope_frequencies(layer_rope(model, i)), position, a);
+      cpu::rope_table_row(cpu::rope_frequencies(layer_rope(changed, i)), position, b);
       for (int k = 0; k < AS_ROPE_DIM; ++k) {
         largest =
             std::max(largest, std::fabs(static_cast<double>(a[k]) - static_cast<double>(b[k])));
@@ -105,7 +106,7 @@ Result<Outcome> run(const ProfilesCommand& command, Scenario scenario,
             values.push_back(static_cast<float>(element(out, t, d)));
           }
         }
-      } else if (place.op == AS_OP_INDEXER_TOPK) {
+      } else if (as_op_role(place.op) == AS_ROLE_SELECT) {
         const as_tensor& list = params.get<as_indexer_topk_params>().indices;
         auto& sets = outcome.selections[{place.step, place.layer}];
         for (std::int64_t t = 0; t < list.shape[0]; ++t) {

@@ -12,6 +12,7 @@
 #include "engine/family/deepseek_v4/caches.h"
 #include "engine/session/place.h"
 #include "engine/session/verify/forced_copy.h"
+#include "engine/session/what_if/deepseek_v4/pooled_tokens.h"
 #include "engine/session/what_if/value_history.h"
 #include "kernels/params/row_access.h"
 

@@ -7,6 +7,7 @@
 #include "app/gui/shell_commands.h"
 #include "app/views/linkage.h"
 #include "app/views/op_order.h"
+#include "app/views/top_k_view.h"
 
 namespace attnscope::gui {
 namespace {
@@ -70,8 +71,8 @@ void add_tokens(const CommandGroup& group, Workbench& bench) {
       "REQUEST/POSITION");
 }
 
-// An entry of the request that the panels look at: of layers like the cursor's, of C4A layers where
-// that has none.
+// An entry of the request that the panels look at: of layers like the cursor's, of those that
+// select where that has none.
 Result<void> pick_entry(Workbench& bench, std::string_view value) {
   const std::int32_t request = bench.selected_request();
   if (request < 0) {
@@ -79,18 +80,25 @@ Result<void> pick_entry(Workbench& bench, std::string_view value) {
   }
   const SessionInfo& info = *bench.snapshot()->info;
   const int layer = layer_index(info, bench.cursor().layer);
-  const int ratio = layer >= 0 && info.config.ratio(layer) > 1 ? info.config.ratio(layer) : 4;
+  int tokens = layer >= 0 ? tokens_per_entry(info, layer) : 0;
+  if (tokens == 0) tokens = top_k_layer(info, bench.cursor(), -1).ratio;
+  for (int i = 0; tokens == 0 && i < info.config.num_layers(); ++i) {
+    tokens = tokens_per_entry(info, i);
+  }
+  if (tokens == 0) {
+    return usage_error("select.entry: no layer of this model has entries", "open another model");
+  }
   const RequestView* view = find_request(*bench.step(), request);
-  const std::int64_t entries = view == nullptr ? 0 : length_in_step(*bench.step(), *view) / ratio;
+  const std::int64_t entries = view == nullptr ? 0 : length_in_step(*bench.step(), *view) / tokens;
   if (entries == 0) {
     return usage_error(fmt::format("select.entry: {} has no entry of {} tokens in this step",
-                                   request_name(info, request), ratio),
+                                   request_name(info, request), tokens),
                        "go to a later step");
   }
   auto number = whole_value(value, "select.entry", 0, entries - 1);
   if (!number) return number.error();
   Selection selection = bench.selection();
-  selection.pick_entry(request, ratio, *number);
+  selection.pick_entry(request, tokens, *number);
   bench.select(selection);
   return {};
 }

@@ -96,7 +96,7 @@ std::string SinkPanel::describe(int head) const {
   std::string text = fmt::format("head {} of layer {}, token {}\nwindow {} ({} slots)\n", head,
                                  view_.layer, format_count(view_.position), format_number(h.window),
                                  format_count(view_.window_slots));
-  if (view_.type != LayerType::kSwa) {
+  if (view_.compressed) {
     text += fmt::format("compressed {} ({} entries)\n", format_number(h.compressed),
                         format_count(view_.entries));
   }
@@ -255,7 +255,7 @@ void SinkPanel::fill_table() {
     const double error = head.lse == head.lse_again ? 0 : std::fabs(head.lse - head.lse_again);
     TableCell sum = value(head.sum());
     if (!(std::fabs(head.sum() - 1) <= SinkView::kSumTolerance)) sum.colour = theme().bad;
-    TableCell compressed = view_.type == LayerType::kSwa ? TableCell{} : value(head.compressed);
+    TableCell compressed = view_.compressed ? value(head.compressed) : TableCell{};
     table_.row({{std::to_string(h), 0, static_cast<double>(h), true},
                 value(head.sink_logit),
                 value(head.lse),
@@ -296,7 +296,7 @@ void SinkPanel::draw(Ui& ui) {
     ImGui::PopStyleColor();
   }
   legend(theme().window_part, "window");
-  if (view_.type != LayerType::kSwa) {
+  if (view_.compressed) {
     ImGui::SameLine();
     legend(theme().compressed_part, "compressed");
   }

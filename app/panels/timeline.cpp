@@ -16,6 +16,7 @@
 #include "app/views/compare_view.h"
 #include "app/views/op_order.h"
 #include "app/views/timeline_view.h"
+#include "engine/family/family.h"
 #include "engine/family/models.h"
 
 namespace attnscope::gui {
@@ -83,6 +84,7 @@ class TimelinePanel : public Panel {
     return (font != nullptr ? font : words())->CalcTextSizeA(small_, FLT_MAX, 0, text.c_str()).x;
   }
   std::string row_name(const Ui& ui, std::int64_t row) const;
+  float label_width(const Ui& ui) const;  // of names of rows, whichever are in view
 
   TimelineData data_;
   TimelineZoom zoom_;
@@ -198,6 +200,14 @@ std::string TimelinePanel::row_name(const Ui& ui, std::int64_t row) const {
   return fmt::format("{} {}", layer, layer_type_name(info.config, layer_index(info, layer)));
 }
 
+float TimelinePanel::label_width(const Ui& ui) const {
+  float width = text_width("step ops");
+  for (const char* type : family_of(ui.bench.snapshot()->info->config).layer_types) {
+    width = std::max(width, text_width(fmt::format("60 {}", type)));
+  }
+  return width;
+}
+
 void TimelinePanel::draw_canvas(Ui& ui, ImVec2 min, ImVec2 size) {
   list_ = ImGui::GetWindowDrawList();
   small_ = std::round(ImGui::GetFontSize() * 0.85f);
@@ -214,7 +224,7 @@ void TimelinePanel::draw_canvas(Ui& ui, ImVec2 min, ImVec2 size) {
   bands.bars = give(std::clamp(size.y * 0.19f, px(12), px(30)), px(30));
   bands.cells = rest;
 
-  label_ = size.x > px(360) ? std::max(text_width("60 C128A"), text_width("step ops")) + px(8) : 0;
+  label_ = size.x > px(360) ? label_width(ui) + px(8) : 0;
   left_ = min.x + label_;
   legend_ = size.x > px(kLegendFrom)
                 ? text_width("quantisation") + text_width(" 00 000", numbers()) + px(32)

@@ -25,7 +25,6 @@
 namespace attnscope::gui {
 namespace {
 
-constexpr int kRatio = 4;                     // tokens an entry stands for
 constexpr std::int64_t kTableEntries = 4096;  // the table shows the best ones beyond it
 constexpr float kTableHeight = 84;
 constexpr float kNarrowTable = 520;
@@ -169,9 +168,9 @@ void TopKPanel::refresh(const Ui& ui, const StepTrace& step) {
 
 void TopKPanel::select_entry(Workbench& bench, const StepTrace& step, std::int64_t entry) const {
   Selection selection = bench.selection();
-  selection.pick_entry(view_.request, kRatio, entry);
+  selection.pick_entry(view_.request, view_.ratio, entry);
   if (const RequestView* request = find_request(step, view_.request)) {
-    const TokenSlot slot = slot_of_entry(*bench.snapshot()->info, *request, kRatio, entry);
+    const TokenSlot slot = slot_of_entry(*bench.snapshot()->info, *request, view_.ratio, entry);
     if (slot.block > 0) {
       selection.block = slot.block;
       selection.row = slot.row;
@@ -185,7 +184,7 @@ void TopKPanel::move_entry(Workbench& bench, int by) {
   const StepTrace* step = bench.step();
   if (!step || view_.visible == 0) return;
   const bool by_rank = order_ != 0;
-  const std::int64_t now = bench.selection().entry_of(view_.request, kRatio);
+  const std::int64_t now = bench.selection().entry_of(view_.request, view_.ratio);
   std::int64_t place = by > 0 ? -1 : view_.visible;
   if (now >= 0 && now < view_.visible) place = by_rank ? view_.rank[to_size(now)] : now;
   place = std::clamp<std::int64_t>(place + by, 0, view_.visible - 1);
@@ -196,7 +195,7 @@ void TopKPanel::move_entry(Workbench& bench, int by) {
 std::string TopKPanel::describe(const Ui& ui, const StepTrace& step, std::int64_t entry,
                                 const char* between) const {
   const std::size_t e = to_size(entry);
-  const TokenRange tokens = tokens_of_entry(kRatio, entry);
+  const TokenRange tokens = tokens_of_entry(ui.bench.snapshot()->info->layout, view_.ratio, entry);
   const RequestView* request = find_request(step, view_.request);
   std::string text = fmt::format("entry {}: tokens {}-{}", format_count(entry),
                                  format_count(tokens.begin), format_count(tokens.end - 1));
@@ -220,7 +219,7 @@ std::string TopKPanel::describe(const Ui& ui, const StepTrace& step, std::int64_
     }
   }
   if (request) {
-    const TokenSlot slot = slot_of_entry(*ui.bench.snapshot()->info, *request, kRatio, entry);
+    const TokenSlot slot = slot_of_entry(*ui.bench.snapshot()->info, *request, view_.ratio, entry);
     if (slot.block > 0) text += fmt::format("{}block {} row {}", between, slot.block, slot.row);
   }
   if (!view_.weights.empty() && !std::isnan(view_.weights[e])) {
@@ -303,7 +302,7 @@ void TopKPanel::draw_step(Ui& ui, const StepTrace& step) {
     row.swatch(view_.verdict == Verdict::kNearTie ? theme().tie : theme().bad,
                "ours / reference's alone");
   }
-  const std::int64_t selected = ui.bench.selection().entry_of(view_.request, kRatio);
+  const std::int64_t selected = ui.bench.selection().entry_of(view_.request, view_.ratio);
   const bool details = selected >= 0 && selected < view_.visible;
   const std::string text = details ? describe(ui, step, selected, " · ") : std::string();
   const ImVec2 space = ImGui::GetContentRegionAvail();
@@ -360,7 +359,7 @@ void TopKPanel::fill_table(const Ui& ui, const StepTrace& step, bool narrow) {
   const RequestView* request = find_request(step, view_.request);
   const auto add = [&](std::int64_t entry) {
     const std::size_t e = to_size(entry);
-    const TokenRange tokens = tokens_of_entry(kRatio, entry);
+    const TokenRange tokens = tokens_of_entry(info.layout, view_.ratio, entry);
     std::vector<TableCell> cells;
     cells.push_back(count_cell(entry));
     cells.push_back({fmt::format("{}-{}", tokens.begin, tokens.end - 1), 0,
@@ -384,7 +383,8 @@ void TopKPanel::fill_table(const Ui& ui, const StepTrace& step, bool narrow) {
       const bool now = flags & kInOurs, then = flags & kInBefore;
       cells.push_back({now == then ? "" : now ? "entered" : "left"});
     }
-    const TokenSlot slot = request ? slot_of_entry(info, *request, kRatio, entry) : TokenSlot{};
+    const TokenSlot slot =
+        request ? slot_of_entry(info, *request, view_.ratio, entry) : TokenSlot{};
     cells.push_back(slot.block > 0 ? TableCell{fmt::format("{}:{}", slot.block, slot.row), 0,
                                                static_cast<double>(slot.slot), true}
                                    : TableCell{});

@@ -247,7 +247,7 @@ class WhyPanel : public Panel {
                     rows_of_->request == of.request && rows_of_->step <= of.step;
     if (on && rows_of_->step == of.step && !rows_scan_.reading()) return false;
     if (!on) {
-      rows_ = WrittenRows(layer, info->config.ratio(place), of.request);
+      rows_ = WrittenRows(layer, tokens_per_entry(*info, place), of.request);
       rows_scan_.restart();
     }
     rows_of_ = of;
@@ -269,7 +269,7 @@ class WhyPanel : public Panel {
   // Tokens an entry of the layer that is shown.
   int ratio() const {
     const int layer = layer_index(*held_->info, view_.layer);
-    return layer < 0 ? 0 : held_->info->config.ratio(layer);
+    return layer < 0 ? 0 : tokens_per_entry(*held_->info, layer);
   }
   // The selected entry, where it is one of the request and of layers like the one that is shown.
   std::int64_t picked() const { return key_.selection.entry_of(view_.request, ratio()); }

@@ -14,6 +14,7 @@
 #include "engine/capture/again.h"
 #include "engine/family/deepseek_v4/caches.h"
 #include "engine/family/family.h"
+#include "engine/family/models.h"
 #include "engine/io/json_file.h"
 #include "kernels/cpu/rope_table.h"
 #include "kernels/params/head.h"
@@ -137,11 +138,11 @@ class Call {
   }
 
   void put_rope() {
-    for (const ParamField& field : op_.fields) {
-      if (field.kind != FieldKind::kRope) continue;
+    for (const as_param_info& field : op_.fields) {
+      if (field.kind != AS_PARAM_ROPE) continue;
       const SessionInfo& info = *capture_.info();
       as_rope& rope = rope_at(params_.data(), field.offset);
-      rope = info.config.rope(layer_index(info, place_.layer));
+      rope = layer_rope(info.config, layer_index(info, place_.layer));
       std::int64_t rows = 1;
       for (const std::int64_t p : trace_->metadata.positions) rows = std::max(rows, p + 1);
       rope_.resize(static_cast<std::size_t>(rows * info.config.rope_dim));

@@ -49,7 +49,7 @@ void collect(Distributions& distributions, const Session& session) {
   const int layer = session.current().timings.empty() ? -1 : session.current().timings.back().layer;
   if (params.op() == AS_OP_SPARSE_ATTENTION) {
     distributions.add(layer, params.get<as_sparse_attention_params>());
-  } else if (params.op() == AS_OP_INDEXER_LOGITS) {
+  } else if (as_op_role(params.op()) == AS_ROLE_SCORE) {
     distributions.add(layer, params.get<as_indexer_logits_params>(),
                       session.parts().config.index_topk);
   }
@@ -83,7 +83,7 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
   }
   const Meter meter(scenario, options);
   const std::int64_t wanted_decode = options.decode_steps.value_or(scenario.decode_steps);
-  DumpInvariants invariants;
+  DumpInvariants invariants(session.parts().config);
   const bool check_invariants = options.session.invariants != Invariants::kOff;
   Coverage coverage(session.parts().config);
   std::int64_t tokens = 0;

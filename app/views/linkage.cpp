@@ -6,6 +6,7 @@
 #include <set>
 
 #include "engine/family/deepseek_v4/caches.h"
+#include "engine/family/family.h"
 
 namespace attnscope {
 namespace {
@@ -70,8 +71,16 @@ void add_window_readers(const SessionInfo& info, const StepTrace& step, std::int
   }
 }
 
-// Tokens whose list of all C128A entries, or of the C4A entries that the indexer chose in some
-// layer, names a row of the block.
+// The cache that an op of a layer reads through a block table; nullptr.
+const CacheSpec* read_through(const SessionInfo& info, const Place& place) {
+  const auto layer = std::ranges::find(info.config.layers, place.layer);
+  if (layer == info.config.layers.end()) return nullptr;
+  return info.layout.find(static_cast<int>(layer - info.config.layers.begin()),
+                          table_cache(place.op));
+}
+
+// Tokens whose list of all entries, or of those that were selected in some layer, names a row of
+// the block.
 void add_entry_readers(const SessionInfo& info, const StepTrace& step,
                        const BlockContents& contents, std::int32_t block,
                        std::set<std::int32_t>& readers) {
@@ -85,12 +94,13 @@ void add_entry_readers(const SessionInfo& info, const StepTrace& step,
     const std::int64_t len = std::clamp<std::int64_t>(
         m.own[static_cast<std::size_t>(all->lengths)].numbers[static_cast<std::size_t>(t)], 0,
         width);
-    if (lists_block(all->numbers, end - width, len, tokens / 128, block)) {
+    if (lists_block(all->numbers, end - width, len, tokens / all->tokens_per_row, block)) {
       readers.insert(t);
     }
   }
   for (const auto& op : step.ops) {
-    if (op->place.op != AS_OP_TOPK_TO_SLOTS) continue;
+    const CacheSpec* spec = lists_selected(op->place.op) ? read_through(info, op->place) : nullptr;
+    if (spec == nullptr) continue;
     const TapCopy* slots = op->tap("slots");
     const TapCopy* lens = op->tap("lens");
     if (slots == nullptr || lens == nullptr) continue;
@@ -102,7 +112,7 @@ void add_entry_readers(const SessionInfo& info, const StepTrace& step,
           static_cast<const std::int32_t*>(lens->value.data)[row * lens->value.stride[0]];
       const auto* end = ids + std::clamp<std::int64_t>(len, 0, slots->value.shape[1]);
       if (std::any_of(ids, end,
-                      [&](std::int32_t s) { return s >= 0 && s / (tokens / 4) == block; }))
+                      [&](std::int32_t s) { return s >= 0 && s / spec->rows_per_block == block; }))
         readers.insert(step.kept[k]);
     }
   }
@@ -113,11 +123,13 @@ void add_state_readers(const SessionInfo& info, const StepTrace& step,
                        const BlockContents& contents, std::set<std::int32_t>& readers) {
   const StepMetadata& m = step.metadata;
   const CacheGroup& group = group_of(info, contents);
-  const CacheSpec& spec = info.layout.specs[static_cast<std::size_t>(group.specs.front())];
-  const int ratio = info.config.ratio(spec.layer);
+  const CacheSpec& states = info.layout.specs[static_cast<std::size_t>(group.specs.front())];
+  const CacheSpec* entries = entries_of(info.layout, states.layer);
+  if (entries == nullptr) return;
   for (const std::int32_t t : step.kept) {
     const std::int64_t position = m.positions[static_cast<std::size_t>(t)];
-    if (step.request_of(t) != contents.request || (position + 1) % ratio != 0) continue;
+    if (step.request_of(t) != contents.request || (position + 1) % entries->tokens_per_row != 0)
+      continue;
     if (contents.tokens.begin <= position && contents.tokens.end > position + 1 - group.window) {
       readers.insert(t);
     }
@@ -251,16 +263,23 @@ std::int64_t position_of_slot(const SessionInfo& info, const StepTrace& step, st
   return owner.index * rows + slot % rows;
 }
 
-TokenRange tokens_of_entry(int ratio, std::int64_t entry) {
-  // Ratio 4 overlaps: an entry also pools the four tokens before its own.
-  const std::int64_t begin = entry * ratio - (ratio == 4 ? ratio : 0);
-  return {std::max<std::int64_t>(begin, 0), (entry + 1) * ratio};
+int tokens_per_entry(const SessionInfo& info, int running_layer) {
+  const CacheSpec* entries = entries_of(info.layout, running_layer);
+  return entries == nullptr ? 0 : entries->tokens_per_row;
 }
 
-std::vector<std::int64_t> entries_of_token(int ratio, std::int64_t position) {
-  if (position < 0) return {};
-  if (ratio == 4) return {position / 4, position / 4 + 1};
-  return {position / ratio};
+TokenRange tokens_of_entry(const CacheLayout& layout, int ratio, std::int64_t entry) {
+  const std::int64_t end = (entry + 1) * ratio;
+  return {std::max<std::int64_t>(end - tokens_pooled(layout, ratio), 0), end};
+}
+
+std::vector<std::int64_t> entries_of_token(const CacheLayout& layout, int ratio,
+                                           std::int64_t position) {
+  std::vector<std::int64_t> entries;
+  if (position < 0) return entries;
+  const std::int64_t end = (position + tokens_pooled(layout, ratio)) / ratio;
+  for (std::int64_t entry = position / ratio; entry < end; ++entry) entries.push_back(entry);
+  return entries;
 }
 
 TokenSlot slot_of_entry(const SessionInfo& info, const RequestView& request, int ratio,

@@ -21,7 +21,7 @@ struct TokenRange {
 // Where a token's row (or the entry that pools it) lives in one group.
 struct TokenSlot {
   int group = -1;
-  int ratio = 1;            // 1: the token's own row; 4, 128: the entry its position falls into
+  int ratio = 1;            // 1: the token's own row; else tokens of the entry it falls into
   std::int64_t entry = -1;  // of ratio > 1
   std::int32_t index = -1;  // entry of the block table
   std::int32_t block = -1;  // physical id; 0 = null (left the window), -1 = not allocated yet
@@ -70,15 +70,18 @@ std::vector<std::int32_t> readers_of_block(const SessionInfo& info, const StepTr
 std::int64_t position_of_slot(const SessionInfo& info, const StepTrace& step, std::int32_t request,
                               int group, std::int64_t slot);
 
-// Tokens pooled into an entry: ratio 4 pools [4e-4, 4e+4) (overlapping, cut at 0), ratio 128 pools
-// [128e, 128e+128).
-TokenRange tokens_of_entry(int ratio, std::int64_t entry);
+// Tokens that an entry of a running layer stands for; 0 = the layer has no entries.
+int tokens_per_entry(const SessionInfo& info, int running_layer);
+// Tokens pooled into an entry, cut at 0: where entries overlap, as those of DeepSeek-V4 for 4
+// tokens do, [4e-4, 4e+4); else, for 128 tokens, [128e, 128e+128).
+TokenRange tokens_of_entry(const CacheLayout& layout, int ratio, std::int64_t entry);
 // Slot of an entry in the request's full group; row per block follows from the group's block size.
 TokenSlot slot_of_entry(const SessionInfo& info, const RequestView& request, int ratio,
                         std::int64_t entry);
 
-// Entries that pool a position in a layer of this ratio, ascending: two that overlap for ratio 4.
-std::vector<std::int64_t> entries_of_token(int ratio, std::int64_t position);
+// Entries that pool a position in a layer of this ratio, ascending: two where they overlap.
+std::vector<std::int64_t> entries_of_token(const CacheLayout& layout, int ratio,
+                                           std::int64_t position);
 
 // Text of a range of tokens, escaped, cut to `limit` characters with an ellipsis.
 std::string text_of(const Request& request, TokenRange range, std::size_t limit);

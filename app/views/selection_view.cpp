@@ -32,7 +32,7 @@ std::string positions_text(TokenRange range) {
 std::vector<int> compressed_ratios(const SessionInfo& info) {
   std::vector<int> ratios;
   for (const CacheSpec& spec : info.layout.specs) {
-    const int ratio = info.config.ratio(spec.layer);
+    const int ratio = spec.tokens_per_row;
     if (ratio > 1 && std::find(ratios.begin(), ratios.end(), ratio) == ratios.end()) {
       ratios.push_back(ratio);
     }
@@ -159,7 +159,7 @@ class SelectionBuilder {
     if (window.valid) out.lines.push_back(window_line(window));
     std::vector<std::string> pooled;
     for (const int ratio : compressed_ratios(in_.info)) {
-      for (const std::int64_t entry : entries_of_token(ratio, position_)) {
+      for (const std::int64_t entry : entries_of_token(in_.info.layout, ratio, position_)) {
         out.lines.push_back(pool_line(ratio, entry));
         if (!out.lines.back().null) pooled.push_back(fmt::format("{} (1/{})", entry, ratio));
       }
@@ -185,7 +185,7 @@ class SelectionBuilder {
   SelectionLine pool_line(int ratio, std::int64_t entry) const {
     SelectionLine line;
     line.label = fmt::format("entry 1/{}", ratio);
-    const TokenRange tokens = tokens_of_entry(ratio, entry);
+    const TokenRange tokens = tokens_of_entry(in_.info.layout, ratio, entry);
     const TokenSlot slot = slot_of_entry(in_.info, *request_, ratio, entry);
     line.text = fmt::format("{} pools {}", format_count(entry), positions_text(tokens));
     if (tokens.end > length_in_step(in_.step, *request_)) {
@@ -203,7 +203,7 @@ class SelectionBuilder {
     const std::int64_t entry = in_.selection.entry;
     const int ratio = in_.selection.entry_ratio;
     const std::int32_t owner = in_.selection.entry_request;
-    const TokenRange tokens = tokens_of_entry(ratio, entry);
+    const TokenRange tokens = tokens_of_entry(in_.info.layout, ratio, entry);
     SelectionPart& out = part(fmt::format("Entry {} of {}, one a {} tokens", format_count(entry),
                                           request_name(in_.info, owner), ratio));
     SelectionLine pools{"pools",
@@ -228,9 +228,8 @@ class SelectionBuilder {
                        request_state_name(entry_of_->request.state)),
            true, false, std::nullopt});
     }
-    if (ratio != 4) return;
     const TopKLayer layer = top_k_layer(in_.info, in_.cursor, looked_at_);
-    if (layer.layer < 0 || in_.row < 0 || in_.step.request_of(in_.row) != owner) return;
+    if (layer.ratio != ratio || in_.row < 0 || in_.step.request_of(in_.row) != owner) return;
     const auto top = top_k_entry(
         {in_.info, in_.step, nullptr, layer.layer, in_.row, in_.selection.head, Tolerance{}},
         entry);

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "app/text/format.h"
+#include "engine/family/models.h"
 #include "engine/model/numbers.h"
 #include "engine/trace/compare.h"
 #include "kernels/params/tensor_view.h"
@@ -91,7 +92,9 @@ SinkView sink_view(const SinkInput& input) {
   }
   const ModelConfig& config = input.info.config;
   for (int i = 0; i < config.num_layers(); ++i) {
-    if (config.layers[to_size(i)] == input.layer) view.type = config.type(i);
+    if (config.layers[to_size(i)] != input.layer) continue;
+    view.type = layer_type_name(config, i);
+    view.compressed = entries_of(input.info.layout, i) != nullptr;
   }
   view.request = input.step.request_of(input.row);
   view.position = input.step.metadata.positions[to_size(input.row)];
@@ -143,8 +146,8 @@ std::string sink_sentence(const SinkView& view, int head) {
                        format_count(view.position), view.layer, format_number(h.lse));
   }
   std::string entries;
-  if (view.type == LayerType::kSwa) {
-    entries = "; an SWA layer has no entries";
+  if (!view.compressed) {
+    entries = fmt::format("; an {} layer has no entries", view.type);
   } else if (view.entries == 0) {
     entries = "; no entry is visible yet";
   } else {

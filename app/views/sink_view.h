@@ -34,7 +34,8 @@ struct SinkHead {
 struct SinkView {
   std::string why_empty;  // not empty: nothing to show, for this reason
   int layer = -1;
-  LayerType type = LayerType::kSwa;
+  std::string type;         // of the layer: "C4A"
+  bool compressed = false;  // it has entries beside its window
   std::int32_t request = -1;
   std::int64_t position = -1;
   std::int64_t window_slots = 0, entries = 0;  // read by this token

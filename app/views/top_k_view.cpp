@@ -7,6 +7,8 @@
 #include <numeric>
 
 #include "app/text/format.h"
+#include "app/views/linkage.h"
+#include "app/views/op_order.h"
 #include "engine/family/models.h"
 #include "engine/model/numbers.h"
 #include "engine/trace/compare.h"
@@ -14,8 +16,6 @@
 
 namespace attnscope {
 namespace {
-
-constexpr int kRatio = 4;  // tokens that an entry to select from stands for
 
 // NaN ranks below every number.
 double ranked(double score) { return std::isnan(score) ? -kInfinity : score; }
@@ -210,7 +210,9 @@ TopKLayer top_k_layer(const SessionInfo& info, const Place& cursor, std::int64_t
   for (int i = 0; i < config.num_layers(); ++i) {
     if (config.layers[to_size(i)] == cursor.layer) at = i;
   }
-  if (at >= 0 && layer_selects(config, at)) return {cursor.layer, {}};
+  if (at >= 0 && layer_selects(config, at)) {
+    return {cursor.layer, tokens_per_entry(info, at), {}};
+  }
   const as_op_info* op = as_op_find(cursor.op);
   const int from = at >= 0 ? at : op && op->phase == AS_PHASE_AFTER ? config.num_layers() : -1;
   int nearest = -1;  // the earlier of two: it has run already
@@ -221,6 +223,7 @@ TopKLayer top_k_layer(const SessionInfo& info, const Place& cursor, std::int64_t
   TopKLayer out;
   if (nearest < 0) return out;
   out.layer = config.layers[to_size(nearest)];
+  out.ratio = tokens_per_entry(info, nearest);
   std::string why;
   if (at < 0) {
     why = fmt::format("{} is outside the layers.", op ? op->name : "The cursor");
@@ -269,6 +272,7 @@ TopKView top_k_view(const TopKInput& input) {
   }
   view.request = input.step.request_of(input.row);
   view.position = input.step.metadata.positions[to_size(input.row)];
+  view.ratio = tokens_per_entry(input.info, layer_index(input.info, input.layer));
   const OpTrace* topk = input.step.find_role(input.layer, AS_ROLE_SELECT);
   read_scores(input, topk, kept, view);
   if (!view.why_empty.empty()) return view;
@@ -349,14 +353,15 @@ std::string top_k_sentence(const TopKView& view) {
   }
   if (view.visible == 0) {
     return fmt::format("Token {} sees no entry yet: the first one is made of tokens 0-{}.",
-                       format_count(view.position), kRatio - 1);
+                       format_count(view.position), view.ratio - 1);
   }
   if (!view.choosing()) {
     return fmt::format(
         "{} visible {} selected: the indexer has nothing to choose; it starts to choose at token "
         "{}.",
         view.visible == 1 ? "The only" : fmt::format("All {}", format_count(view.visible)),
-        view.visible == 1 ? "entry is" : "entries are", format_count(kRatio * (view.k + 1) - 1));
+        view.visible == 1 ? "entry is" : "entries are",
+        format_count(view.ratio * (view.k + 1) - 1));
   }
   std::string text = fmt::format(
       "{} of {} entries are selected; the threshold is {}, the margin to the best unselected {}",

@@ -21,6 +21,7 @@ namespace attnscope {
 // The C4A layer that is shown for a cursor.
 struct TopKLayer {
   int layer = -1;    // published number; -1: the model has none
+  int ratio = 0;     // tokens that an entry to select from stands for; 0: there is none
   std::string note;  // why it is not the cursor's own; empty when it is
 };
 // position: of the token looked at, to say how many entries a C128A layer reads; -1 = unknown.
@@ -42,6 +43,7 @@ struct TopKView {
   int layer = -1;
   std::int32_t request = -1;
   std::int64_t position = -1;
+  int ratio = 0;             // tokens that an entry stands for
   std::int64_t visible = 0;  // entries the token may see
   std::int64_t k = 0;        // entries the indexer may select
 

@@ -135,7 +135,7 @@ class WhyBuilder {
   std::int64_t entry_of_column(std::int64_t kept, std::int64_t column) const {
     const OpTrace* topk = in_.step.find_role(in_.layer, AS_ROLE_SELECT);
     const TapCopy* indices = topk != nullptr ? topk->tap("indices") : nullptr;
-    // A C128A list holds all entries in order.
+    // A list that nobody selected holds all entries in order.
     return indices == nullptr ? column : *at<std::int32_t>(indices->value, kept, column);
   }
 
@@ -218,13 +218,23 @@ void add_planned_writes(const SessionInfo& info, const ModelGraph& graph, const 
   }
 }
 
+// What a step wrote to a cache of a layer; nullptr = nothing that was kept.
+const RowsCopy* rows_of_cache(const StepTrace& step, int layer, CacheId cache) {
+  for (const auto& op : step.ops) {
+    if (op->place.layer != layer) continue;
+    for (const RowsCopy& rows : op->rows) {
+      if (tap_cache(op->place.op, rows.name) == cache) return &rows;
+    }
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 void WrittenRows::add(const StepTrace& step) {
-  for (const auto& [op, ratio, rows] : {std::tuple{AS_OP_Q_ROPE_KV_INSERT, 1, &window_},
-                                        std::tuple{AS_OP_COMPRESS_INSERT, ratio_, &entries_}}) {
-    const OpTrace* writer = step.find(layer_, op);
-    const RowsCopy* copy = writer != nullptr ? writer->cache_rows("cache") : nullptr;
+  for (const auto& [cache, ratio, rows] :
+       {std::tuple{kSwaCache, 1, &window_}, std::tuple{kMainCache, ratio_, &entries_}}) {
+    const RowsCopy* copy = rows_of_cache(step, layer_, cache);
     if (copy == nullptr) continue;
     for (std::size_t i = 0; i < copy->tokens.size(); ++i) {
       const std::int32_t token = copy->tokens[i];

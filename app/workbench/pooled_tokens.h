@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/session/what_if/value_history.h"
+#include "engine/session/what_if/deepseek_v4/pooled_tokens.h"
 
 namespace attnscope {
 

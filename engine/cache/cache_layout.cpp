@@ -94,6 +94,22 @@ std::int64_t CacheLayout::demand(std::int64_t max_len, std::int64_t token_budget
   return total;
 }
 
+const CacheSpec* entries_of(const CacheLayout& layout, int layer) {
+  for (const CacheSpec& spec : layout.specs) {
+    if (spec.layer == layer && spec.id.role == AS_CACHE_KV && spec.tokens_per_row > 1) return &spec;
+  }
+  return nullptr;
+}
+
+int tokens_pooled(const CacheLayout& layout, int tokens_per_row) {
+  for (const CacheSpec& spec : layout.specs) {
+    if (spec.tokens_per_row != tokens_per_row || spec.id.role == AS_CACHE_STATE) continue;
+    const CacheSpec* states = layout.find(spec.layer, {AS_CACHE_STATE, 0});
+    if (states != nullptr) return states->retention.window;
+  }
+  return tokens_per_row;
+}
+
 CacheLayout group_caches(std::vector<CacheSpec> specs) {
   CacheLayout layout;
   layout.specs = std::move(specs);

@@ -46,6 +46,14 @@ struct CacheLayout {
   std::int64_t demand(std::int64_t max_len, std::int64_t token_budget) const;
 };
 
+// The cache of a layer whose rows are entries that stand for several tokens each, and are attended;
+// nullptr = it has none.
+const CacheSpec* entries_of(const CacheLayout& layout, int layer);
+
+// Tokens whose states are pooled into one entry of a cache with a row for so many tokens: more than
+// these where neighbouring entries overlap.
+int tokens_pooled(const CacheLayout& layout, int tokens_per_row);
+
 // specs: of all layers, in order of registration; each layer's follow one another.
 CacheLayout group_caches(std::vector<CacheSpec> specs);
 

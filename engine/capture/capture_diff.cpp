@@ -17,6 +17,7 @@
 #include "engine/capture/row_match.h"
 #include "engine/capture/setup_diff.h"
 #include "engine/capture/unrecorded.h"
+#include "engine/family/op_graph.h"
 #include "engine/model/numbers.h"
 #include "kernels/cpu/thread_pool.h"
 
@@ -324,7 +325,7 @@ class Differ {
       if (!compared) continue;
       if (tap.output) {
         // Slots of other entries are as near a tie as the entries are.
-        if (x.place.op == AS_OP_TOPK_TO_SLOTS && !compared->within && tied &&
+        if (lists_selected(x.place.op) && !compared->within && tied &&
             compared->differing == tied->differing) {
           compared->within = compared->near_tie = true;
           compared->evidence += ", of a near-tie";

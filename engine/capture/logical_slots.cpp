@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "engine/family/deepseek_v4/caches.h"
 #include "engine/family/family.h"
 #include "kernels/params/op_table.h"
 
@@ -22,9 +21,8 @@ SlotSpace space_of(const CacheSpec* spec) {
 
 // Of entries that stand for so many tokens, in whichever layer.
 SlotSpace entry_space(const SessionInfo& info, std::int64_t tokens_per_row) {
-  for (int i = 0; i < info.config.num_layers(); ++i) {
-    const CacheSpec* spec = info.layout.find(i, kMainCache);
-    if (spec != nullptr && spec->tokens_per_row == tokens_per_row) return space_of(spec);
+  for (const CacheSpec& spec : info.layout.specs) {
+    if (spec.tokens_per_row == tokens_per_row) return space_of(&spec);
   }
   return {};
 }
@@ -45,8 +43,8 @@ TapMeaning tap_meaning(as_op_id op, std::string_view tap) {
     return TapMeaning::kPlacement;
   }
   const bool slots = tap.find("slots") != std::string_view::npos;
-  const bool lists =
-      op == AS_OP_SWA_INDEX || op == AS_OP_C128_INDEX || op == AS_OP_SPARSE_ATTENTION;
+  const bool lists = as_op_role(op) == AS_ROLE_ATTENTION ||
+                     (as_op_role(op) == AS_ROLE_INDEX_LIST && !lists_selected(op));
   if (slots || (lists && tap.find("indices") != std::string_view::npos)) return TapMeaning::kSlots;
   return TapMeaning::kValues;
 }
@@ -54,21 +52,22 @@ TapMeaning tap_meaning(as_op_id op, std::string_view tap) {
 SlotSpace slot_space(const SessionInfo& info, const Place& place, std::string_view tap,
                      std::int64_t outer) {
   const CacheLayout& layout = info.layout;
-  if (place.op == AS_OP_SLOT_MAPPING) {
-    const auto own = family_of(info.config).step_tensors(info.config, layout);
-    const StepTensor* entries = find_tensor(own, tap);
-    return entries == nullptr ? token_space(info, outer)
-                              : entry_space(info, entries->tokens_per_row);
-  }
-  if (place.op == AS_OP_SWA_INDEX) {
+  const Family& family = family_of(info.config);
+  if (const Node* node = example_graph(family).before.find(place.op)) {
+    const auto own = family.step_tensors(info.config, layout);
+    const Binding* bound = node->find(tap);
+    const StepTensor* entries = bound != nullptr ? find_tensor(own, bound->name) : nullptr;
+    if (entries == nullptr) return token_space(info, outer);
+    if (entries->lists_by != StepTensor::ListsBy::kWindowGroup) {
+      return entry_space(info, entries->tokens_per_row);
+    }
     if (outer < 0 || outer >= static_cast<std::int64_t>(layout.swa_groups.size())) return {};
     return token_space(info, layout.swa_groups[static_cast<std::size_t>(outer)]);
   }
-  if (place.op == AS_OP_C128_INDEX) return entry_space(info, 128);
   const int layer = layer_index(info, place.layer);
   if (layer < 0) return {};
-  // Selected entries are listed for the op behind, which reads them.
-  if (place.op == AS_OP_TOPK_TO_SLOTS) return space_of(layout.find(layer, kMainCache));
+  // Selected entries lie where the table shows that the op reads beside them.
+  if (lists_selected(place.op)) return space_of(layout.find(layer, table_cache(place.op)));
   return space_of(layout.find(layer, listed_cache(place.op, tap)));
 }
 

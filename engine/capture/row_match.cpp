@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "engine/capture/logical_slots.h"
+#include "engine/family/op_graph.h"
 #include "engine/model/numbers.h"
 #include "engine/trace/compare.h"
 #include "kernels/params/tensor_view.h"
@@ -236,9 +237,9 @@ void judge_selection(const Chosen& a, const Chosen& b, const std::vector<Pair>& 
 }  // namespace
 
 bool is_selection(as_op_id op, const std::string& tap) {
-  return (op == AS_OP_INDEXER_TOPK && tap == "indices") ||
-         (op == AS_OP_TOPK_TO_SLOTS && (tap == "indices" || tap == "slots")) ||
-         (op == AS_OP_SPARSE_ATTENTION && tap == "extra_indices");
+  return (as_op_role(op) == AS_ROLE_SELECT && tap == "indices") ||
+         (lists_selected(op) && (tap == "indices" || tap == "slots")) ||
+         (as_op_role(op) == AS_ROLE_ATTENTION && tap == "extra_indices");
 }
 
 std::optional<TapDiff> compare_taps(const RowMatch& match, const SessionInfo& info_a,

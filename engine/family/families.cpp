@@ -52,4 +52,26 @@ const ModelGraph& example_graph(const Family& family) {
   return *kGraphs.at(&family);
 }
 
+const Node* example_node(as_op_id op) {
+  for (const Family* family : families()) {
+    const ModelGraph& graph = example_graph(*family);
+    for (const LayerGraph* part : {&graph.before, &graph.after}) {
+      if (const Node* node = part->find(op)) return node;
+    }
+    for (const LayerGraph& layer : graph.layers) {
+      if (const Node* node = layer.find(op)) return node;
+    }
+  }
+  return nullptr;
+}
+
+CacheId table_cache(as_op_id op) {
+  const Node* node = example_node(op);
+  if (node == nullptr) return {};
+  for (const Binding& b : node->bindings()) {
+    if (b.to == BoundTo::kTable) return b.role;
+  }
+  return {};
+}
+
 }  // namespace attnscope

@@ -53,6 +53,8 @@ struct Family {
   const char* (*layer_type)(const ModelConfig& config, int layer);
   // Whether it selects which entries its attention reads.
   bool (*selects)(const ModelConfig& config, int layer);
+  // Its rotary embedding: numbers and how frequencies are made of them, no table.
+  as_rope (*rope)(const ModelConfig& config, int layer);
   // Of all layers that run, in the order in which they are registered.
   std::vector<CacheSpec> (*caches)(const ModelConfig& config);
   // Every cache that a layer can have.
@@ -95,5 +97,9 @@ std::shared_ptr<const ModelGraph> model_graph(const ModelConfig& config);
 // A small model with a layer of every type, and its graph.
 ModelConfig example_model(const Family& family);
 const ModelGraph& example_graph(const Family& family);
+// How an op stands in the graphs of the first family that has it; nullptr for helper ops.
+const Node* example_node(as_op_id op);
+// The cache whose block table it reads there; AS_CACHE_ANY = of none.
+CacheId table_cache(as_op_id op);
 
 }  // namespace attnscope

@@ -147,6 +147,10 @@ const char* layer_type_name(const ModelConfig& config, int layer) {
   return family_of(config).layer_type(config, layer);
 }
 
+as_rope layer_rope(const ModelConfig& config, int layer) {
+  return family_of(config).rope(config, layer);
+}
+
 bool layer_selects(const ModelConfig& config, int layer) {
   return family_of(config).selects(config, layer);
 }

@@ -35,6 +35,9 @@ CacheLayout build_cache_layout(const ModelConfig& config);
 // Of a layer that runs, as people call it: "C4A".
 const char* layer_type_name(const ModelConfig& config, int layer);
 
+// Rotary embedding of a layer that runs: its numbers, no table.
+as_rope layer_rope(const ModelConfig& config, int layer);
+
 // Whether a layer that runs selects which entries its attention reads.
 bool layer_selects(const ModelConfig& config, int layer);
 

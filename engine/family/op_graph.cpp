@@ -159,6 +159,15 @@ const Node* LayerGraph::find(as_op_id op) const {
   return it != ops_.end() ? &nodes_[static_cast<std::size_t>(it - ops_.begin())] : nullptr;
 }
 
+const Binding* LayerGraph::maker(ValueId value) const {
+  for (const Node& node : nodes_) {
+    for (const Binding& b : node.bindings()) {
+      if (b.is_output() && b.to == BoundTo::kValue && b.value == value) return &b;
+    }
+  }
+  return nullptr;
+}
+
 as_op_id LayerGraph::read_instead(ValueId value, ValueId other) {
   as_op_id reader = AS_OP_COUNT;
   for (Node& node : nodes_) {

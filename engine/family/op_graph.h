@@ -103,6 +103,11 @@ class Node {
   std::vector<Binding> bindings_;
 };
 
+// Whether an op lists rows that its layer has selected: slots of entries, for attention.
+inline bool lists_selected(std::int32_t op) {
+  return as_op_role(op) == AS_ROLE_INDEX_LIST && as_op_find(op)->phase == AS_PHASE_LAYER;
+}
+
 // Whether an input is what an output of another op is, or a part of it.
 bool reads_from(const Binding& input, const Binding& output);
 // Whether `reader` reads a value, a cache or a tensor of the step that `writer` puts out.
@@ -118,6 +123,8 @@ class LayerGraph {
   const std::vector<Node>& nodes() const { return nodes_; }
   const std::vector<as_op_id>& ops() const { return ops_; }  // in the order in which they run
   const Node* find(as_op_id op) const;
+  // The output that a value is; nullptr = no op of these makes it.
+  const Binding* maker(ValueId value) const;
   // Sets Binding::number. own: the family's.
   void number_step_tensors(std::span<const StepTensor> own);
   // Gives another value to who reads this one; the op that did, AS_OP_COUNT = none.

@@ -8,15 +8,16 @@ namespace attnscope {
 namespace {
 
 // Entry a token completes, -1 when it completes none.
-std::int64_t emitted(std::int64_t base, std::int64_t position, int ratio) {
-  return (position + 1) % ratio == 0 ? base + position / ratio : -1;
+std::int64_t emitted(std::int64_t base, std::int64_t position, int tokens_per_row) {
+  const bool completes = (position + 1) % tokens_per_row == 0;
+  return completes ? base + position / tokens_per_row : -1;
 }
 
 }  // namespace
 
 AddressSpace::AddressSpace(const std::vector<Request>& requests) : base_{0} {
   for (const Request& request : requests) {
-    // Multiples of 128, so that compressed bases are whole and distinct too.
+    // Multiples of the most tokens that a row stands for, so that bases of all caches are whole.
     base_.push_back(base_.back() + (request.max_len() + 127) / 128 * 128);
   }
 }

@@ -15,7 +15,7 @@ class AddressSpace {
   // Room for every request's max_len rows; compressed histories hold max_len / ratio entries.
   explicit AddressSpace(const std::vector<Request>& requests);
 
-  // First row of a request. ratio 1 (window and state rows), 4 or 128.
+  // First row of a request. ratio: tokens of a row, a power of two up to 128.
   std::int64_t base(std::int32_t request, int ratio) const;
   std::int64_t rows(int ratio) const;  // of all requests
   // The request whose row this is.

@@ -29,7 +29,7 @@ struct StepTensor {
   bool used = true;
   // Whether every model of the family has it.
   bool always = false;
-  // Slots: of the caches that have one row for so many tokens.
+  // Slots, and lists for all layers: of the caches that have one row for so many tokens.
   std::int64_t tokens_per_row = 0;
   // Lists: one for each group with a window, in the order of CacheLayout::swa_groups, or one for
   // all layers.

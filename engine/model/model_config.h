@@ -18,9 +18,6 @@
 
 namespace attnscope {
 
-// Of DeepSeek-V4, by compress ratio.
-enum class LayerType { kSwa, kC4A, kC128A };
-
 // Places where published implementations disagree; each is one named switch.
 struct ProfileSwitches {
   std::string profile = "vllm";                     // name of the set these came from
@@ -78,7 +75,8 @@ struct ModelConfig {
   double yarn_beta_fast = 32.0;
   double yarn_beta_slow = 1.0;
   std::int64_t max_position = 1048576;  // max_position_embeddings
-  std::vector<int> compress_ratios;     // of every published layer: 0, 4 or 128
+  // Of every published layer: tokens that an entry of its cache stands for, 0 = it has none such.
+  std::vector<int> compress_ratios;
   std::vector<int> layers;  // the layers that run, ascending indices into compress_ratios
   ProfileSwitches switches;
   double sink_shift = 0;  // added to every sink, whichever weights these are
@@ -92,12 +90,9 @@ struct ModelConfig {
   int ratio(int i) const {
     return compress_ratios[static_cast<std::size_t>(layers[static_cast<std::size_t>(i)])];
   }  // of the i-th layer that runs
-  LayerType type(int i) const;
   int published_layers() const { return static_cast<int>(compress_ratios.size()); }
   int num_layers() const { return static_cast<int>(layers.size()); }
   int heads_per_group() const { return heads / o_groups; }
-  // Rotary embedding of a layer: its numbers and how frequencies are made of them, no table.
-  as_rope rope(int i) const;
 };
 
 }  // namespace attnscope

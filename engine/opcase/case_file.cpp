@@ -256,17 +256,17 @@ void read_parts(JsonObject& object, CaseReader& reader, OpCase& kept) {
   JsonObject integers = object.object("integers");
   JsonObject reals = object.object("reals");
   JsonObject ropes = object.object("ropes");
-  for (const ParamField& field : kept.op.fields) {
+  for (const as_param_info& field : kept.op.fields) {
     switch (field.kind) {
-      case FieldKind::kInteger:
+      case AS_PARAM_INTEGER:
         kept.integers[field.name] = field.may_be_absent && !integers.has(field.name)
                                         ? 0
                                         : integers.integer(field.name, INT32_MIN, INT32_MAX);
         break;
-      case FieldKind::kReal:
+      case AS_PARAM_REAL:
         kept.reals[field.name] = reals.number(field.name, -1e300, 1e300);
         break;
-      case FieldKind::kRope:
+      case AS_PARAM_ROPE:
         reader.rope(ropes.object(field.name), field.name, kept);
         break;
     }

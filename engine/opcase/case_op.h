@@ -1,6 +1,5 @@
-// An op of the table (kernels/params/op_table.h) and what the table leaves out: the
-// numbers and rotary embeddings of its params struct. Cases, plugins and scripts walk a struct by
-// this list, so that a new op needs no code of its own there.
+// An op of the table (kernels/params/op_table.h) as cases, plugins and scripts walk its struct: by
+// its taps and fields, so that a new op needs no code of its own there.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +14,6 @@
 
 namespace attnscope {
 
-enum class FieldKind { kInteger, kReal, kRope };  // int32_t, double, as_rope
-
-struct ParamField {
-  const char* name;
-  FieldKind kind;
-  std::uint16_t offset;
-  bool may_be_absent = false;  // from files, then 0: numbers that came later than the format
-};
-
 struct CaseOp {
   const char* name = "";
   const char* summary = "";
@@ -31,7 +21,7 @@ struct CaseOp {
   bool helper = false;   // has no place in a step
   std::size_t params_size = 0;
   std::span<const as_tap_info> taps;
-  std::span<const ParamField> fields;
+  std::span<const as_param_info> fields;
 };
 
 std::optional<CaseOp> find_case_op(std::int32_t id);
@@ -40,9 +30,15 @@ Result<CaseOp> case_op_by_name(std::string_view name);
 
 // Whether a lane reads this tap: inputs, and the row before quantisation of a struct that gives it.
 // `params` is a struct of the op with its numbers set.
-bool reads_tap(const CaseOp& op, const as_tap_info& tap, const void* params);
+bool reads_tap(const as_tap_info& tap, const void* params);
 
-// The tensor or cache of a tap.
+// What a field or a tap of a struct is.
+inline std::int32_t& integer_at(void* params, std::size_t offset) {
+  return *reinterpret_cast<std::int32_t*>(static_cast<char*>(params) + offset);
+}
+inline std::int32_t integer_at(const void* params, std::size_t offset) {
+  return *reinterpret_cast<const std::int32_t*>(static_cast<const char*>(params) + offset);
+}
 inline as_tensor& tensor_at(void* params, std::size_t offset) {
   return *reinterpret_cast<as_tensor*>(static_cast<char*>(params) + offset);
 }

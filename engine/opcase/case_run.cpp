@@ -63,7 +63,7 @@ class Judge {
     }
     for (const as_tap_info& tap : kept_.op.taps) {
       if (kept_.unknown.contains(tap.name)) continue;
-      if (reads_tap(kept_.op, tap, call.params())) {
+      if (reads_tap(tap, call.params())) {
         check_input(call, tap);
       } else if (const auto c = kept_.caches.find(tap.name); c != kept_.caches.end()) {
         if (auto ok = cache_output(call, tap, c->second); !ok) return ok;
@@ -82,7 +82,7 @@ class Judge {
   // The stored outputs against a reference's.
   Result<void> reference(const CaseCall& call, const ReferenceCall& reference) {
     for (const as_tap_info& tap : kept_.op.taps) {
-      if (reads_tap(kept_.op, tap, call.params()) || kept_.unknown.contains(tap.name)) continue;
+      if (reads_tap(tap, call.params()) || kept_.unknown.contains(tap.name)) continue;
       as_tensor value;
       Scratch gathered;
       if (kept_.caches.contains(tap.name)) {
@@ -103,8 +103,8 @@ class Judge {
 
  private:
   Result<void> requantise(const CaseCall& call) {
-    const as_tap_info* row = row_tap(kept_.op);
-    if (row == nullptr || !present(call.tensor(*row)) || reads_tap(kept_.op, *row, call.params())) {
+    const as_tap_info* row = as_op_row(kept_.op.id);
+    if (row == nullptr || !present(call.tensor(*row)) || reads_tap(*row, call.params())) {
       return {};
     }
     if (auto ok = requantised_.make(call, true); !ok) return ok;
@@ -195,11 +195,10 @@ class Judge {
     } else {
       out.comparison = compare(value, reference, mask, *rule);
     }
-    if (!out.comparison.within && has_requantised_ && follows_row(kept_.op, tap, value)) {
+    if (!out.comparison.within && has_requantised_ && tap.follows_row != 0) {
       on_own_row(tap, call, *rule, out);
     }
-    if (!out.comparison.within && lane_.reference && quantises(kept_.op) &&
-        follows_row(kept_.op, tap, value)) {
+    if (!out.comparison.within && lane_.reference && quantises(kept_.op) && tap.follows_row != 0) {
       if (auto ok = on_near_rows(tap, value, mask, out); !ok) return ok;
     }
     if (options_.keep_references) out.reference = stored_copy(reference);
@@ -282,7 +281,7 @@ Result<CaseCall> with_outputs(const OpCase& kept) {
   if (!call) return call;
   for (const as_tap_info& tap : kept.op.taps) {
     const auto it = kept.caches.find(tap.name);
-    if (it == kept.caches.end() || reads_tap(kept.op, tap, call->params())) continue;
+    if (it == kept.caches.end() || reads_tap(tap, call->params())) continue;
     put_stored_rows(it->second, call->cache(tap));
   }
   return call;

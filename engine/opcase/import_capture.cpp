@@ -132,7 +132,7 @@ class DumpImporter {
     };
     if (auto ok = phase(AS_PHASE_BEFORE); !ok) return ok;
     for (int i = 0; i < options_.model.num_layers(); ++i) {
-      for (const ImportOp* op : ops_of_layer(map_, options_.model.type(i))) {
+      for (const ImportOp* op : ops_of_layer(map_, layer_type_name(options_.model, i))) {
         const int layer = options_.model.layers[to_size(i)];
         if (op->op.helper) {
           leave_out(*op, s, layer);
@@ -180,12 +180,7 @@ class DumpImporter {
   }
 
   bool has_op(int layer, std::int32_t op) const {
-    const as_op_info& info = *as_op_find(op);
-    const LayerType type = options_.model.type(layer);
-    const std::uint32_t bit = type == LayerType::kSwa   ? AS_LAYER_SWA
-                              : type == LayerType::kC4A ? AS_LAYER_C4A
-                                                        : AS_LAYER_C128A;
-    return info.phase == AS_PHASE_LAYER && (info.layers & bit) != 0;
+    return graph_->layer(layer).find(static_cast<as_op_id>(op)) != nullptr;
   }
 
   static Error in_place(const Place& place, const Error& error) {
@@ -626,6 +621,7 @@ class DumpImporter {
   const ImportMap& map_;
   const std::vector<std::vector<TensorFile>>& dump_;
   const ImportCaptureOptions& options_;
+  const std::shared_ptr<const ModelGraph> graph_ = model_graph(options_.model);
   std::vector<ImportedStep> steps_;
   std::vector<ImportedRequest> requests_;
   std::vector<std::int64_t> seen_;                // tokens of each request so far

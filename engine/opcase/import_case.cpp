@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "engine/family/family.h"
 #include "engine/io/json_object.h"
 #include "engine/opcase/import_rows.h"
 #include "engine/opcase/import_sizes.h"
@@ -59,10 +60,11 @@ bool has_all_of(const ImportTensor& t, const std::vector<TensorFile>& files, int
   return has(t.name) && has(t.factor_name) && std::ranges::all_of(t.stack, has);
 }
 
-// Projections whose result is rounded to bf16; the others keep theirs in fp32.
-bool rounds_to_bf16(std::int32_t op) {
-  return op == AS_OP_Q_KV_A_PROJ || op == AS_OP_Q_B_PROJ || op == AS_OP_INDEXER_Q_PROJ ||
-         op == AS_OP_INDEXER_WEIGHTS_PROJ || op == AS_OP_WO_B;
+// Whether a model keeps an output in bf16: of projections some do, the others have theirs in fp32.
+bool rounds_to_bf16(std::int32_t op, std::string_view output) {
+  const Node* node = example_node(static_cast<as_op_id>(op));
+  const Binding* bound = node != nullptr ? node->find(output) : nullptr;
+  return bound != nullptr && bound->is_output() && bound->dtype == AS_BF16;
 }
 
 // Tensors of the compressed entries: an attention over the window alone has none of them.
@@ -85,8 +87,8 @@ class CaseImporter {
     }
     if (auto ok = sizes_fit(); !ok) return ok.error();
     if (auto ok = missing_outputs(); !ok) return ok.error();
-    for (const ParamField& field : map_.op.fields) {
-      if (field.kind != FieldKind::kRope) continue;
+    for (const as_param_info& field : map_.op.fields) {
+      if (field.kind != AS_PARAM_ROPE) continue;
       if (auto ok = rope(field); !ok) return ok.error();
     }
     if (auto ok = lists_are_whole(); !ok) return ok.error();
@@ -145,17 +147,17 @@ class CaseImporter {
   }
 
   Result<void> numbers() {
-    for (const ParamField& field : map_.op.fields) {
-      if (field.kind == FieldKind::kRope) continue;
+    for (const as_param_info& field : map_.op.fields) {
+      if (field.kind == AS_PARAM_ROPE) continue;
       const auto it = map_.numbers.find(field.name);
       const double value = it != map_.numbers.end() ? it->second : 0;
-      const bool may_be_absent = field.kind == FieldKind::kInteger;
+      const bool may_be_absent = field.kind == AS_PARAM_INTEGER;
       if (it == map_.numbers.end() && !may_be_absent) {
         return bad_input(fmt::format("{}: the map gives no number {}", map_.op.name, field.name),
                          "add it under \"numbers\"");
       }
       auto* to = reinterpret_cast<unsigned char*>(params_.data()) + field.offset;
-      if (field.kind == FieldKind::kReal) {
+      if (field.kind == AS_PARAM_REAL) {
         std::memcpy(to, &value, sizeof(value));
       } else if (!put_value(value, AS_I32, false, to)) {
         return bad_input(fmt::format("{}: {} must be an integer", map_.op.name, field.name));
@@ -285,7 +287,7 @@ class CaseImporter {
     // op rounds to bf16 is judged as that, whatever type a lane may write it in.
     const std::vector<std::string> taken = split(tap.dtype, '|');
     std::int32_t dtype = dtype_named(taken.front());
-    if (t.decode.empty() && !(output && rounds_to_bf16(map_.op.id))) {
+    if (t.decode.empty() && !(output && rounds_to_bf16(map_.op.id, tap.name))) {
       const std::int32_t own = dtype_of(e.type);
       for (const std::string& name : taken) dtype = dtype_named(name) == own ? own : dtype;
     }
@@ -575,7 +577,7 @@ class CaseImporter {
     return {};
   }
 
-  Result<void> rope(const ParamField& field) {
+  Result<void> rope(const as_param_info& field) {
     const auto it = map_.ropes.find(field.name);
     if (it == map_.ropes.end()) {
       return bad_input(fmt::format("{}: the map gives no {}", map_.op.name, field.name),

@@ -1,12 +1,13 @@
 #include "engine/opcase/import_map.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "engine/family/deepseek_v4/deepseek_v4.h"
+#include "engine/family/family.h"
 #include "engine/io/assets_folder.h"
 #include "engine/io/json_file.h"
 #include "engine/io/json_object.h"
@@ -102,18 +103,20 @@ ImportRope read_rope(JsonObject o) {
   return r;
 }
 
-std::vector<LayerType> read_layer_types(JsonObject& o) {
-  std::vector<LayerType> out;
+std::vector<std::string> read_layer_types(JsonObject& o) {
+  std::vector<std::string> out;
   if (!o.has("layers")) return out;
-  constexpr LayerType kTypes[] = {LayerType::kSwa, LayerType::kC4A, LayerType::kC128A};
+  std::vector<std::string_view> types;
+  for (const Family* family : families()) {
+    types.insert(types.end(), family->layer_types.begin(), family->layer_types.end());
+  }
   for (const std::string& name : o.texts("layers")) {
-    const auto* const type =
-        std::ranges::find_if(kTypes, [&](LayerType t) { return name == layer_type_name(t); });
-    if (type == std::end(kTypes)) {
-      o.fail("layers", shown_name(name) + " is no type of a layer", "allowed: SWA, C4A, C128A");
+    if (std::ranges::count(types, name) == 0) {
+      o.fail("layers", shown_name(name) + " is no type of a layer",
+             fmt::format("allowed: {}", fmt::join(types, ", ")));
       return out;
     }
-    out.push_back(*type);
+    out.push_back(name);
   }
   return out;
 }
@@ -158,8 +161,8 @@ ImportOp read_op(const CaseOp& op, JsonObject o) {
   }
   if (o.has("ropes")) {
     JsonObject ropes = o.object("ropes");
-    for (const ParamField& field : op.fields) {
-      if (field.kind == FieldKind::kRope && ropes.has(field.name)) {
+    for (const as_param_info& field : op.fields) {
+      if (field.kind == AS_PARAM_ROPE && ropes.has(field.name)) {
         out.ropes[field.name] = read_rope(ropes.object(field.name));
       }
     }
@@ -167,8 +170,8 @@ ImportOp read_op(const CaseOp& op, JsonObject o) {
   }
   if (o.has("numbers")) {
     JsonObject numbers = o.object("numbers");
-    for (const ParamField& field : op.fields) {
-      if (field.kind != FieldKind::kRope && numbers.has(field.name)) {
+    for (const as_param_info& field : op.fields) {
+      if (field.kind != AS_PARAM_ROPE && numbers.has(field.name)) {
         out.numbers[field.name] = numbers.number(field.name, -1e30, 1e30);
       }
     }
@@ -180,7 +183,8 @@ ImportOp read_op(const CaseOp& op, JsonObject o) {
 
 }  // namespace
 
-std::vector<const ImportOp*> ops_of_layer(const ImportMap& map, std::optional<LayerType> type) {
+std::vector<const ImportOp*> ops_of_layer(const ImportMap& map,
+                                          std::optional<std::string_view> type) {
   std::vector<const ImportOp*> out;
   for (const ImportOp& op : map.ops) {
     const bool taken = !out.empty() && out.back()->op.id == op.op.id;

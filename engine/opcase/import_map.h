@@ -17,6 +17,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/model/model_config.h"
@@ -60,7 +61,7 @@ struct ImportRope {
 
 struct ImportOp {
   CaseOp op;
-  std::vector<LayerType> layers;  // those it is of; empty = all
+  std::vector<std::string> layers;  // types of those it is of: "C4A"; empty = all
   std::map<std::string, ImportTensor> tensors;
   std::map<std::string, ImportCache> caches;
   std::map<std::string, ImportRope> ropes;
@@ -76,7 +77,8 @@ struct ImportMap {
 };
 
 // The entry of each op that layers of this type have, in the map's order; without a type the first.
-std::vector<const ImportOp*> ops_of_layer(const ImportMap& map, std::optional<LayerType> type);
+std::vector<const ImportOp*> ops_of_layer(const ImportMap& map,
+                                          std::optional<std::string_view> type);
 
 // A file, or a name from assets/maps ("vllm").
 Result<ImportMap> read_import_map(const std::string& name);

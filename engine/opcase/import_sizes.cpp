@@ -3,31 +3,22 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <span>
 #include <string_view>
 #include <utility>
 
+#include "engine/opcase/deepseek_v4/sizes.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace {
 
-constexpr std::int64_t kMostHeads = 512;  // of the indexer
 constexpr std::int64_t kAnySize = std::int64_t{1} << 40;
 
-// What an op takes of a letter: multiples of `step` from `least` to `most`.
-struct Allowed {
-  std::int32_t op;
-  const char* letter;
-  std::int64_t least, most, step;
-};
-constexpr Allowed kAllowed[] = {
+constexpr AllowedSize kAllowed[] = {
     {AS_OP_Q_ROPE_KV_INSERT, "D", AS_HEAD_DIM, AS_HEAD_DIM, 1},
     {AS_OP_SPARSE_ATTENTION, "D", AS_HEAD_DIM, AS_HEAD_DIM, 1},
-    {AS_OP_COMPRESS_INSERT, "d", AS_HEAD_DIM, AS_HEAD_DIM, 1},
-    {AS_OP_INDEXER_COMPRESS_INSERT, "d", AS_INDEX_DIM, AS_INDEX_DIM, 1},
-    {AS_OP_INDEXER_Q, "d", AS_INDEX_DIM, AS_INDEX_DIM, 1},
-    {AS_OP_INDEXER_LOGITS, "J", 1, kMostHeads, 1},
     {AS_OP_INVERSE_ROPE, "D", AS_ROPE_DIM, kAnySize, 1},
     {AS_OP_WORKSPACE_ATTENTION, "D", AS_HEAD_DIM, AS_HEAD_DIM, 1},
     {AS_OP_INVERSE_ROPE_QUANTISE, "D", 128, kAnySize, 128},
@@ -54,7 +45,7 @@ std::vector<std::string_view> letters_of(std::string_view axes) {
   }
 }
 
-std::string allowed_sizes(const Allowed& a) {
+std::string allowed_sizes(const AllowedSize& a) {
   if (a.least == a.most) return fmt::format("{}", a.least);
   if (a.step > 1) return fmt::format("a multiple of {}", a.step);
   return a.most == kAnySize ? fmt::format("{} or more", a.least)
@@ -64,6 +55,7 @@ std::string allowed_sizes(const Allowed& a) {
 }  // namespace
 
 std::vector<std::string> size_violations(const CaseOp& op, const void* params) {
+  const std::span<const AllowedSize> all[] = {kAllowed, deepseek_v4_sizes()};
   std::vector<std::string> out;
   std::map<std::string_view, std::pair<std::int64_t, const char*>> sizes;  // and whose it is
   for (const as_tap_info& tap : op.taps) {
@@ -85,11 +77,14 @@ std::vector<std::string> size_violations(const CaseOp& op, const void* params) {
                                     : fmt::format("{} of {} is {}, of {} {}", letter, tap.name,
                                                   size, at->second.second, at->second.first));
       }
-      for (const Allowed& allowed : kAllowed) {
-        const bool fits = size >= allowed.least && size <= allowed.most && size % allowed.step == 0;
-        if (allowed.op != op.id || letter != allowed.letter || fits) continue;
-        out.push_back(fmt::format("{} of {} is {}, the op takes {}", letter, tap.name, size,
-                                  allowed_sizes(allowed)));
+      for (const std::span<const AllowedSize> some : all) {
+        for (const AllowedSize& allowed : some) {
+          const bool fits =
+              size >= allowed.least && size <= allowed.most && size % allowed.step == 0;
+          if (allowed.op != op.id || letter != allowed.letter || fits) continue;
+          out.push_back(fmt::format("{} of {} is {}, the op takes {}", letter, tap.name, size,
+                                    allowed_sizes(allowed)));
+        }
       }
     }
   }

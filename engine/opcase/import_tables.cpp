@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <map>
 
-#include "engine/family/deepseek_v4/caches.h"
+#include "engine/family/family.h"
+#include "engine/family/models.h"
 #include "engine/model/numbers.h"
-#include "kernels/params/compressor_params.h"
 #include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
 
@@ -19,7 +19,9 @@ class Tables {
   void look(const PlacedCase& op) {
     const CacheLayout& layout = info_.layout;
     const OpCase& kept = *op.kept;
-    if (op.place.op == AS_OP_TOPK_TO_SLOTS) return table(kept, layout.find(op.index, kMainCache));
+    if (lists_selected(op.place.op)) {
+      return table(kept, layout.find(op.index, table_cache(op.place.op)));
+    }
     for (const as_cache_access& access : RowAccess::of(op.place.op)) {
       const CacheSpec* spec = layout.find(op.index, {access.role, access.nth});
       if (spec == nullptr) continue;
@@ -29,7 +31,7 @@ class Tables {
         spec->tokens_per_row > 1 ? entries(kept, spec) : tokens(kept, spec);
       } else if (spec->retention.kind == GroupKind::kSliding) {
         window(kept, spec);
-      } else if (info_.config.type(op.index) == LayerType::kC128A) {
+      } else if (!layer_selects(info_.config, op.index)) {
         all_entries(kept, spec);
       }
     }
@@ -152,7 +154,7 @@ class Tables {
     }
   }
 
-  // C128A lists have all entries, in order.
+  // Where nothing is selected, lists have all entries, in order.
   void all_entries(const OpCase& kept, const CacheSpec* spec) {
     const as_tensor indices = find(kept, "extra_indices");
     const as_tensor lens = find(kept, "extra_topk_length");

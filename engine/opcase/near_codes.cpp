@@ -22,7 +22,7 @@ constexpr double kWeightRel = 1e-6;
 
 // Empty where the case lacks what it follows from.
 std::vector<std::int64_t> row_shape(const OpCase& kept) {
-  const bool query = kept.op.id == AS_OP_INDEXER_Q;
+  const bool query = as_op_role(kept.op.id) == AS_ROLE_QUERY;
   const auto given = kept.tensors.find(query ? "q_raw" : "slots");
   if (given == kept.tensors.end() || given->second.shape.empty()) return {};
   if (query) return given->second.shape;
@@ -132,23 +132,7 @@ std::int64_t unexplained_codes(const Row& row, std::int32_t record, std::int64_t
 }  // namespace
 
 bool quantises(const CaseOp& op) {
-  return as_op_has(op.id, AS_QUANTISES) != 0 && row_tap(op) != nullptr;
-}
-
-bool follows_row(const CaseOp& op, const as_tap_info& tap, const as_tensor& value) {
-  return tap.kind == AS_TAP_CACHE || value.dtype == AS_U8 ||
-         (op.id == AS_OP_INDEXER_Q && tap.offset == offsetof(as_indexer_q_params, weights));
-}
-
-const as_tap_info* row_tap(const CaseOp& op) {
-  for (const as_tap_info& tap : op.taps) {
-    // Queries of this op are stored nowhere.
-    if (op.id == AS_OP_ROPE_KV_INSERT && tap.offset == offsetof(as_rope_kv_insert_params, q_out)) {
-      continue;
-    }
-    if (tap.direction == AS_TAP_OUT && tap.optional != 0) return &tap;
-  }
-  return nullptr;
+  return as_op_has(op.id, AS_QUANTISES) != 0 && as_op_row(op.id) != nullptr;
 }
 
 Result<void> NearCodes::Set::run(as_op_fn sim, const as_threads* threads) {
@@ -161,7 +145,7 @@ Result<void> NearCodes::Set::run(as_op_fn sim, const as_threads* threads) {
 }
 
 Result<void> NearCodes::make(const OpCase& kept, as_op_fn sim, const as_threads* threads) {
-  const as_tap_info& row = *row_tap(kept.op);
+  const as_tap_info& row = *as_op_row(kept.op.id);
   Set first;
   first.kept = kept;
   first.kept.unknown.erase(row.name);

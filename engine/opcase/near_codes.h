@@ -14,11 +14,8 @@
 
 namespace attnscope {
 
-// Whether an op quantises, and what of it follows from the row before.
+// Whether an op quantises a row that a case may hold.
 bool quantises(const CaseOp& op);
-bool follows_row(const CaseOp& op, const as_tap_info& tap, const as_tensor& value);
-// The optional output that holds this row; null where the op has none.
-const as_tap_info* row_tap(const CaseOp& op);
 
 class NearCodes {
  public:

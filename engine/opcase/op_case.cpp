@@ -155,21 +155,21 @@ Result<OpCase> keep_case(const CaseOp& op, const void* params, CaseOrigin origin
   kept.op = op;
   kept.origin = std::move(origin);
   const auto* bytes = static_cast<const char*>(params);
-  for (const ParamField& field : op.fields) {
+  for (const as_param_info& field : op.fields) {
     switch (field.kind) {
-      case FieldKind::kInteger: {
+      case AS_PARAM_INTEGER: {
         std::int32_t value;
         std::memcpy(&value, bytes + field.offset, sizeof(value));
         kept.integers[field.name] = value;
         break;
       }
-      case FieldKind::kReal: {
+      case AS_PARAM_REAL: {
         double value;
         std::memcpy(&value, bytes + field.offset, sizeof(value));
         kept.reals[field.name] = value;
         break;
       }
-      case FieldKind::kRope:
+      case AS_PARAM_ROPE:
         kept.ropes[field.name] =
             keep_rope(rope_at(params, field.offset), rope_rows_read(op, params));
         break;
@@ -249,7 +249,7 @@ Result<void> CaseCall::put_cache(const as_tap_info& tap, const StoredCache& from
   return {};
 }
 
-Result<void> CaseCall::put_rope(const ParamField& field, const StoredRope& from) {
+Result<void> CaseCall::put_rope(const as_param_info& field, const StoredRope& from) {
   as_rope& rope = rope_at(params(), field.offset);
   rope.base = from.base;
   rope.factor = from.factor;
@@ -285,7 +285,7 @@ Result<CaseCall> CaseCall::make(const OpCase& kept, CaseMemory& memory) {
   const as_params_head head = {static_cast<std::uint32_t>(kept.op.params_size), AS_PARAMS_VERSION};
   std::memcpy(call.params(), &head, sizeof(head));
   auto* bytes = static_cast<char*>(call.params());
-  for (const ParamField& field : kept.op.fields) {
+  for (const as_param_info& field : kept.op.fields) {
     if (const auto it = kept.integers.find(field.name); it != kept.integers.end()) {
       const auto value = static_cast<std::int32_t>(it->second);
       std::memcpy(bytes + field.offset, &value, sizeof(value));
@@ -296,7 +296,7 @@ Result<CaseCall> CaseCall::make(const OpCase& kept, CaseMemory& memory) {
     }
   }
   for (const as_tap_info& tap : kept.op.taps) {
-    const bool filled = reads_tap(kept.op, tap, call.params());
+    const bool filled = reads_tap(tap, call.params());
     if (const auto it = kept.tensors.find(tap.name); it != kept.tensors.end()) {
       if (auto ok = call.put_tensor(tap, it->second, filled); !ok) return ok.error();
     } else if (const auto cache = kept.caches.find(tap.name); cache != kept.caches.end()) {
@@ -309,7 +309,7 @@ Result<CaseCall> CaseCall::make(const OpCase& kept, CaseMemory& memory) {
 void copy_outputs(const CaseCall& call, void* params) {
   std::vector<std::uint8_t> dense;
   for (const as_tap_info& tap : call.op().taps) {
-    if (reads_tap(call.op(), tap, params)) continue;
+    if (reads_tap(tap, params)) continue;
     if (tap.kind == AS_TAP_CACHE) {
       const as_cache &from = call.cache(tap), &to = cache_at(params, tap.offset);
       for (const std::int64_t slot : slots_touched(call.op(), params, tap.offset)) {

@@ -104,7 +104,7 @@ class CaseCall {
   Result<void*> allocate(std::int64_t bytes, const char* name, bool written);
   Result<void> put_tensor(const as_tap_info& tap, const StoredTensor& from, bool filled);
   Result<void> put_cache(const as_tap_info& tap, const StoredCache& from, bool filled);
-  Result<void> put_rope(const ParamField& field, const StoredRope& from);
+  Result<void> put_rope(const as_param_info& field, const StoredRope& from);
 
   CaseOp op_;
   std::vector<std::uint64_t> params_;

@@ -8,7 +8,6 @@
 #include "engine/session/step/own_rows.h"
 #include "engine/session/verify/forced_copy.h"
 #include "kernels/params/helper_params.h"
-#include "kernels/params/paged_params.h"
 #include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
 
@@ -21,11 +20,6 @@ OpParams op_params(const CaseCall& call) {
   out.init<as_sample_params>(static_cast<as_op_id>(call.op().id));
   std::memcpy(&out.get<char>(), call.params(), call.op().params_size);
   return out;
-}
-
-template <class Params>
-void give_row(void* params) {
-  static_cast<Params*>(params)->rows_given = 1;
 }
 
 }  // namespace
@@ -48,21 +42,18 @@ Result<void> ReferenceCall::make(const CaseCall& call, bool row_given) {
     if (!row_given) rows_.replace(engine, copy);
     std::memcpy(params_.data(), copy.data(), op.params_size);
   }
-  if (row_given) {
-    if (op.id == AS_OP_Q_ROPE_KV_INSERT) give_row<as_q_rope_kv_insert_params>(params_.data());
-    if (op.id == AS_OP_ROPE_KV_INSERT) give_row<as_rope_kv_insert_params>(params_.data());
-    if (op.id == AS_OP_INDEXER_Q) give_row<as_indexer_q_params>(params_.data());
-    if (op.id == AS_OP_COMPRESS_INSERT || op.id == AS_OP_INDEXER_COMPRESS_INSERT) {
-      auto& p = *reinterpret_cast<as_compress_insert_params*>(params_.data());
-      p.rows_given = 1;
-      // Not read then; a reference wants no pages.
-      p.state = as_cache{};
+  const as_tap_info* row = as_op_row(op.id);
+  if (row_given && row != nullptr) {
+    integer_at(params_.data(), row->given_by) = 1;
+    // Nothing is read then; a reference wants no pages.
+    for (const as_cache_access& access : RowAccess::of(op.id)) {
+      if (access.direction == AS_TAP_IN) cache_at(params_.data(), access.cache) = as_cache{};
     }
   }
   if (op.taps.size() > outputs_.size()) return internal_error("an op with more than 16 taps");
   for (std::size_t i = 0; i < op.taps.size(); ++i) {
     const as_tap_info& tap = op.taps[i];
-    if (reads_tap(op, tap, params_.data())) continue;
+    if (reads_tap(tap, params_.data())) continue;
     if (tap.kind == AS_TAP_CACHE) {
       as_cache& cache = cache_at(params_.data(), tap.offset);
       as_tensor& slots = tensor_at(params_.data(), tap.mask_offset);

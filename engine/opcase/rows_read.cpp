@@ -1,12 +1,9 @@
 #include "engine/opcase/rows_read.h"
 
 #include <algorithm>
+#include <string_view>
+#include <utility>
 
-#include "kernels/params/attention_params.h"
-#include "kernels/params/compressor_params.h"
-#include "kernels/params/helper_params.h"
-#include "kernels/params/indexer_params.h"
-#include "kernels/params/paged_params.h"
 #include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
 
@@ -21,10 +18,6 @@ std::vector<std::int64_t> tidy(std::vector<std::int64_t> numbers, std::int64_t e
   return numbers;
 }
 
-void all(const as_tensor& numbers, std::vector<std::int64_t>& to) {
-  for (std::int64_t i = 0; i < numbers.shape[0]; ++i) to.push_back(*at<std::int64_t>(numbers, i));
-}
-
 }  // namespace
 
 std::vector<std::int64_t> slots_touched(const CaseOp& op, const void* params, std::size_t offset) {
@@ -37,53 +30,28 @@ std::vector<std::int64_t> slots_touched(const CaseOp& op, const void* params, st
 }
 
 std::vector<std::int64_t> rope_rows_read(const CaseOp& op, const void* params) {
-  std::vector<std::int64_t> rows;
-  const as_rope* rope = nullptr;
-  switch (op.id) {
-    case AS_OP_Q_ROPE_KV_INSERT: {
-      const auto& p = *static_cast<const as_q_rope_kv_insert_params*>(params);
-      all(p.positions, rows);
-      rope = &p.rope;
-      break;
-    }
-    case AS_OP_ROPE_KV_INSERT: {
-      const auto& p = *static_cast<const as_rope_kv_insert_params*>(params);
-      if (p.rope.table.data != nullptr) all(p.positions, rows);
-      rope = &p.rope;
-      break;
-    }
-    case AS_OP_COMPRESS_INSERT:
-    case AS_OP_INDEXER_COMPRESS_INSERT: {
-      const auto& p = *static_cast<const as_compress_insert_params*>(params);
-      for (std::int64_t t = 0; t < p.slots.shape[0]; ++t) {
-        if (*at<std::int64_t>(p.slots, t) < 0) continue;
-        rows.push_back(*at<std::int64_t>(p.positions, t) + 1 - p.ratio);
-      }
-      rope = &p.rope;
-      break;
-    }
-    case AS_OP_INDEXER_Q: {
-      const auto& p = *static_cast<const as_indexer_q_params*>(params);
-      all(p.positions, rows);
-      rope = &p.rope;
-      break;
-    }
-    case AS_OP_INVERSE_ROPE: {
-      const auto& p = *static_cast<const as_inverse_rope_params*>(params);
-      all(p.positions, rows);
-      rope = &p.rope;
-      break;
-    }
-    case AS_OP_INVERSE_ROPE_QUANTISE: {
-      const auto& p = *static_cast<const as_inverse_rope_quantise_params*>(params);
-      all(p.positions, rows);
-      rope = &p.rope;
-      break;
-    }
-    default:
-      return {};
+  const std::uint32_t offset = as_rope_offset(op.id);
+  const auto positions = std::ranges::find(op.taps, std::string_view("positions"),
+                                           [](const as_tap_info& t) { return t.name; });
+  if (offset == 0 || positions == op.taps.end()) return {};
+  const as_tensor &table = rope_at(params, offset).table,
+                  &at_tap = tensor_at(params, positions->offset);
+  if (!present(table)) return {};
+  // An entry that is pooled of a window is turned as its first token.
+  const as_cache_access* pooled = nullptr;
+  for (const as_cache_access& access : RowAccess::of(op.id)) {
+    if (access.by == AS_BY_WINDOW) pooled = &access;
   }
-  return tidy(std::move(rows), rope->table.shape[0]);
+  std::vector<std::int64_t> rows;
+  for (std::int64_t t = 0; t < at_tap.shape[0]; ++t) {
+    const std::int64_t position = *at<std::int64_t>(at_tap, t);
+    if (pooled == nullptr) {
+      rows.push_back(position);
+    } else if (*at<std::int64_t>(tensor_at(params, pooled->only), t) >= 0) {
+      rows.push_back(position + 1 - integer_at(params, pooled->window));
+    }
+  }
+  return tidy(std::move(rows), table.shape[0]);
 }
 
 }  // namespace attnscope

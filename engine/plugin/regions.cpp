@@ -32,8 +32,8 @@ std::vector<PluginPointer> PluginMemory::pointers(const CaseCall& call) const {
     }
   };
   for (const as_tap_info& tap : call.op().taps) point(tap.offset);
-  for (const ParamField& field : call.op().fields) {
-    if (field.kind == FieldKind::kRope) point(field.offset);
+  for (const as_param_info& field : call.op().fields) {
+    if (field.kind == AS_PARAM_ROPE) point(field.offset);
   }
   return out;
 }

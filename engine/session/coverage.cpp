@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
 
-#include "engine/family/deepseek_v4/caches.h"
-#include "engine/family/deepseek_v4/deepseek_v4.h"
 #include "engine/model/numbers.h"
+#include "engine/session/deepseek_v4/paths.h"
 #include "engine/session/place.h"
 #include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
@@ -16,82 +17,55 @@ namespace attnscope {
 namespace {
 
 constexpr double kSinkMass = 0.1;
-constexpr std::int32_t kManyKeys = 1024;                    // entries scored for a token
 constexpr std::int64_t kFarOffset = std::int64_t{1} << 31;  // bytes: beyond 32 bits with a sign
 
-CoveredPath chunk_at(int rest) {
-  return {fmt::format("chunk_at_{}_mod_4", rest),
-          fmt::format("a later chunk of a prompt began at a position of {} modulo 4", rest),
-          "a token budget that is odd, and a prompt of several times as many tokens"};
-}
-
-// By Path; count and first are open.
-std::vector<CoveredPath> paths(const ModelConfig& config) {
-  const std::string selective = fmt::format("a prompt of more than {} tokens",
-                                            4 * static_cast<std::int64_t>(config.index_topk) + 2);
-  return {
-      {"selective_indexer", "a token saw more entries than the indexer may select", selective},
-      {"near_tie", "two entries at the limit of the selection had all but equal scores",
-       "many entries, or repeated text"},
-      {"window_moved", "a row had left a token's window",
-       fmt::format("more than {} tokens", config.window)},
-      {"window_over_three_blocks", "a window began in one block and ended two later",
-       "more than 128 tokens"},
-      {"block_reused", "a block was given back and handed out again",
-       "a smaller pool, or more tokens than it has blocks for"},
-      {"recomputed", "a request lost its blocks and computed tokens again",
-       "a pool too small for all requests, where the scheduler preempts"},
-      {"first_c4_window", "the first C4A entry of a request, which has no window before it",
-       "a prompt of 4 tokens"},
-      {"split_c4_window", "a chunk of a prompt ended inside a C4A window",
-       "a token budget that is no multiple of 4, below the prompt"},
-      {"c128_boundary", "a C128A entry was completed", "more than 127 tokens"},
-      {"several_requests", "several requests in one step", "a second request"},
-      {"prefill_beside_decode", "a step with a chunk of one request and a decode of another",
-       "requests of different lengths and a token budget below their sum"},
-      {"short_prompt", "a prompt shorter than one C4A window", "a prompt of 1 to 3 tokens"},
-      {"row_of_two_tiles", "an attention row of more than 64 entries, which kernels split",
-       "more than 64 tokens"},
-      {"sink_above_0.1", "a sink took more than a tenth of a head's attention",
-       "another seed; trained sinks do"},
-      {"sink_below_0.1", "a sink took less than a tenth of a head's attention", "longer prompts"},
-      {"lengths_mod_4", "requests of every length modulo 4 in decode",
-       "at least four decode steps"},
-      chunk_at(0),
-      chunk_at(1),
-      chunk_at(2),
-      chunk_at(3),
-      {"many_keys", fmt::format("a token's indexer scored more than {} entries", kManyKeys),
-       fmt::format("a prompt of more than {} tokens", 4 * kManyKeys + 4)},
-      {"far_page", "a page that was read lay 2 GiB or more behind the first one",
-       "first_block above 2 GiB / the bytes of a block"},
-      {"prefix_hit", "a request found rows that another had computed",
-       "prompts that begin with the same 256 tokens"},
-      {"ranks", "the outputs of several ranks were added", "tensor_parallel, or --tp 2"},
-      {"draft_held", "a drafted token held", "serving.draft_tokens"},
-      {"draft_refused", "a drafted token was refused",
-       "serving.draft_accept with a number below draft_tokens"},
+// By Path; count and first are open. Those that only a family has are without a name.
+std::vector<CoveredPath> common_paths(const ModelConfig& config) {
+  std::vector<CoveredPath> all(kPaths);
+  const auto add = [&all](Path path, std::string name, std::string sentence, std::string advice) {
+    CoveredPath& covered = all[static_cast<std::size_t>(path)];
+    covered.name = std::move(name);
+    covered.sentence = std::move(sentence);
+    covered.advice = std::move(advice);
   };
+  add(Path::kWindowMoved, "window_moved", "a row had left a token's window",
+      fmt::format("more than {} tokens", config.window));
+  add(Path::kWindowOverThreeBlocks, "window_over_three_blocks",
+      "a window began in one block and ended two later", "more than 128 tokens");
+  add(Path::kBlockReused, "block_reused", "a block was given back and handed out again",
+      "a smaller pool, or more tokens than it has blocks for");
+  add(Path::kRecomputed, "recomputed", "a request lost its blocks and computed tokens again",
+      "a pool too small for all requests, where the scheduler preempts");
+  add(Path::kSeveralRequests, "several_requests", "several requests in one step",
+      "a second request");
+  add(Path::kMixedStep, "prefill_beside_decode",
+      "a step with a chunk of one request and a decode of another",
+      "requests of different lengths and a token budget below their sum");
+  add(Path::kLongRow, "row_of_two_tiles",
+      "an attention row of more than 64 entries, which kernels split", "more than 64 tokens");
+  add(Path::kLargeSink, "sink_above_0.1", "a sink took more than a tenth of a head's attention",
+      "another seed; trained sinks do");
+  add(Path::kSmallSink, "sink_below_0.1", "a sink took less than a tenth of a head's attention",
+      "longer prompts");
+  add(Path::kLengthsMod4, "lengths_mod_4", "requests of every length modulo 4 in decode",
+      "at least four decode steps");
+  add(Path::kFarPage, "far_page", "a page that was read lay 2 GiB or more behind the first one",
+      "first_block above 2 GiB / the bytes of a block");
+  add(Path::kHit, "prefix_hit", "a request found rows that another had computed",
+      "prompts that begin with the same 256 tokens");
+  add(Path::kRanks, "ranks", "the outputs of several ranks were added",
+      "tensor_parallel, or --tp 2");
+  add(Path::kDraftHeld, "draft_held", "a drafted token held", "serving.draft_tokens");
+  add(Path::kDraftRefused, "draft_refused", "a drafted token was refused",
+      "serving.draft_accept with a number below draft_tokens");
+  return all;
 }
 
-bool reachable(const ModelConfig& config, Path path) {
-  switch (path) {
-    case Path::kSelective:
-    case Path::kNearTie:
-    case Path::kFirstC4Window:
-    case Path::kSplitC4Window:
-    case Path::kShortPrompt:
-    case Path::kChunkAt0Mod4:
-    case Path::kChunkAt1Mod4:
-    case Path::kChunkAt2Mod4:
-    case Path::kChunkAt3Mod4:
-    case Path::kManyKeys:
-      return has_type(config, LayerType::kC4A);
-    case Path::kC128Boundary:
-      return has_type(config, LayerType::kC128A);
-    default:
-      return true;
+const FamilyPaths* own_paths(const ModelConfig& config) {
+  for (const FamilyPaths* one : {&deepseek_v4_paths()}) {
+    if (config.family == one->family) return one;
   }
+  return nullptr;
 }
 
 void blocks(const Session& session, StepCoverage* step) {
@@ -111,7 +85,11 @@ void blocks(const Session& session, StepCoverage* step) {
 void tokens(const Session& session, StepCoverage* step) {
   const StepMetadata& m = session.metadata();
   const ModelConfig& config = session.parts().config;
-  const auto blocks_of_swa = session.parts().layout.find(0, kSwaCache)->block_size();
+  const CacheLayout& layout = session.parts().layout;
+  const std::int64_t window =
+      layout.swa_groups.empty() ? std::numeric_limits<std::int64_t>::max() : config.window;
+  const std::int64_t block =
+      layout.swa_groups.empty() ? 1 : layout.groups[to_size(layout.swa_groups[0])].block_tokens;
   std::int64_t chunks = 0, decodes = 0, rows = 0;
   for (std::size_t r = 0; r < m.live.size(); ++r) {
     if (m.num_scheduled_tokens[r] == 0) continue;
@@ -122,41 +100,14 @@ void tokens(const Session& session, StepCoverage* step) {
     (decode ? decodes : chunks) += 1;
     if (decode) step->lengths_mod_4 |= static_cast<std::uint8_t>(1 << end % 4);
     const std::int64_t start = m.num_computed[r];
-    if (start < 4 && end >= 4) ++step->of(Path::kFirstC4Window);
-    if (end % 4 != 0 && end < request.prompt_tokens) ++step->of(Path::kSplitC4Window);
-    step->of(Path::kC128Boundary) += end / 128 - start / 128;
-    if (start == 0 && request.prompt_tokens < 4) ++step->of(Path::kShortPrompt);
-    if (!decode && start > 0 && m.num_scheduled_tokens[r] > 1) {
-      ++step->of(static_cast<Path>(static_cast<int>(Path::kChunkAt0Mod4) + start % 4));
-    }
-    for (std::int64_t p = std::max<std::int64_t>(start, config.window); p < end; ++p) {
+    for (std::int64_t p = std::max(start, window); p < end; ++p) {
       ++step->of(Path::kWindowMoved);
-      const std::int64_t first = p - config.window + 1;
-      if (p / blocks_of_swa - first / blocks_of_swa >= 2) ++step->of(Path::kWindowOverThreeBlocks);
+      const std::int64_t first = p - window + 1;
+      if (p / block - first / block >= 2) ++step->of(Path::kWindowOverThreeBlocks);
     }
   }
   if (rows > 1) ++step->of(Path::kSeveralRequests);
   if (chunks > 0 && decodes > 0) ++step->of(Path::kMixedStep);
-}
-
-void selection(const Session& session, StepCoverage* step) {
-  const auto& p = session.last_params().get<as_indexer_topk_params>();
-  const std::int64_t width = p.indices.shape[1];
-  std::int64_t selective = 0, ties = 0, many = 0;
-  for (std::int64_t t = 0; t < p.lens.shape[0]; ++t) {
-    const std::int32_t len = *at<std::int32_t>(p.lens, t);
-    many += len > kManyKeys ? 1 : 0;
-    if (len <= width) continue;
-    ++selective;
-    std::vector<float> scores(at<float>(p.logits, t), at<float>(p.logits, t) + len);
-    std::nth_element(scores.begin(), scores.begin() + width, scores.end(), std::greater<>());
-    const float left_out = scores[to_size(width)];
-    const float taken = *std::min_element(scores.begin(), scores.begin() + width);
-    ties += taken - left_out <= 1e-5f * std::fabs(taken) ? 1 : 0;
-  }
-  step->of(Path::kSelective) += selective;
-  step->of(Path::kNearTie) += ties;
-  step->of(Path::kManyKeys) += many;
 }
 
 // Rows that the op reads in far pages.
@@ -214,13 +165,12 @@ void attention(const Session& session, StepCoverage* step) {
 }  // namespace
 
 void note_coverage(const Session& session, StepCoverage* step) {
+  if (const FamilyPaths* own = own_paths(session.parts().config)) own->op_done(session, step);
   switch (session.last_params().op()) {
     case AS_OP_BLOCK_TABLES:
       return blocks(session, step);
     case AS_OP_SLOT_MAPPING:
       return tokens(session, step);
-    case AS_OP_INDEXER_TOPK:
-      return selection(session, step);
     case AS_OP_SPARSE_ATTENTION:
       return attention(session, step);
     case AS_OP_RESIDUAL:
@@ -235,7 +185,8 @@ void note_coverage(const Session& session, StepCoverage* step) {
 
 std::vector<CoveredPath> exercised(const ModelConfig& config,
                                    const std::map<std::int64_t, StepCoverage>& steps) {
-  std::vector<CoveredPath> all = paths(config), out;
+  std::vector<CoveredPath> all = common_paths(config), out;
+  if (const FamilyPaths* own = own_paths(config)) own->name(config, all);
   const auto met = [](CoveredPath& item, std::int64_t step, std::int64_t times) {
     if (times > 0 && item.count == 0) item.first_step = step;
     item.count += times;
@@ -248,8 +199,8 @@ std::vector<CoveredPath> exercised(const ModelConfig& config,
     if (lengths == 15 && before != 15)
       met(all[static_cast<std::size_t>(Path::kLengthsMod4)], number, 1);
   }
-  for (std::size_t i = 0; i < kPaths; ++i) {
-    if (reachable(config, static_cast<Path>(i))) out.push_back(std::move(all[i]));
+  for (CoveredPath& path : all) {
+    if (!path.name.empty()) out.push_back(std::move(path));
   }
   return out;
 }

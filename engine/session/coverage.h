@@ -20,6 +20,16 @@ struct CoveredPath {
   std::int64_t first_step = -1;
 };
 
+// Paths that only a family has, entered in coverage.cpp; a path without a name is none of the
+// model's.
+struct FamilyPaths {
+  const char* family;
+  // Names those that the model can reach; all: by Path.
+  void (*name)(const ModelConfig& config, std::vector<CoveredPath>& all);
+  // As note_coverage(), of these.
+  void (*op_done)(const Session& session, StepCoverage* step);
+};
+
 // Adds what the op that ran last met.
 void note_coverage(const Session& session, StepCoverage* step);
 

@@ -273,7 +273,7 @@ void Session::make_rope_tables(std::int64_t rows) {
   parts_.ropes.clear();
   rope_tables_.clear();
   for (int i = 0; i < parts_.config.num_layers(); ++i) {
-    as_rope rope = parts_.config.rope(i);
+    as_rope rope = layer_rope(parts_.config, i);
     rope_tables_.emplace_back(static_cast<std::size_t>(rows * parts_.config.rope_dim));
     cpu::build_rope_table(rope, rows, rope_tables_.back().data(), parts_.threads);
     set_rope_table(rope, rope_tables_.back().data(), rows);

@@ -8,6 +8,7 @@
 
 #include "engine/model/numbers.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/params/row_access.h"
 #include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
@@ -162,6 +163,23 @@ RowsCopy copy_cache_rows(const Session& session, const as_tap_info& tap, int lay
     copy_forced_row(session.last_forced().cache(tap.offset), token, copy.reference);
   }
   return copy;
+}
+
+// Columns of the lists that a layer's attention reads for a token.
+std::int64_t columns_attended(const LayerGraph& layer, const StepMetadata& step) {
+  std::int64_t columns = 0;
+  for (const Node& node : layer.nodes()) {
+    if (as_op_role(node.op()) != AS_ROLE_ATTENTION) continue;
+    for (const as_cache_access& access : RowAccess::of(node.op())) {
+      for (const Binding& b : node.bindings()) {
+        if (access.by != AS_BY_LIST || b.tap->offset != access.rows) continue;
+        if (b.to == BoundTo::kValue) columns += layer.maker(b.value)->shape.back();
+        const StepTensor* list = b.to == BoundTo::kStep ? step.tensor(b.name) : nullptr;
+        if (list != nullptr) columns += list->width(step.list_columns);
+      }
+    }
+  }
+  return columns;
 }
 
 }  // namespace
@@ -320,13 +338,12 @@ std::int64_t row_copy_bytes(const Session& session) {
   const std::int64_t heads = config.heads;
   std::int64_t bytes = 0;
   for (int i = 0; i < config.num_layers(); ++i) {
-    const LayerType type = config.type(i);
-    const std::int64_t extra = type == LayerType::kC4A     ? config.index_topk
-                               : type == LayerType::kC128A ? step.list_columns
-                                                           : 0;
-    bytes += 4 * heads * config.head_dim * bf16;       // q_raw, q, o and o rotated back
-    bytes += heads * (config.window + extra) * 2 * 4;  // logits and weights of attention
-    if (type == LayerType::kC4A) bytes += step.logits_width() * f32;
+    const LayerGraph& layer = session.parts().graph->layer(i);
+    bytes += 4 * heads * config.head_dim * bf16;             // q_raw, q, o and o rotated back
+    bytes += heads * columns_attended(layer, step) * 2 * 4;  // logits and weights of attention
+    for (const as_op_id op : layer.ops()) {
+      if (as_op_role(op) == AS_ROLE_SCORE) bytes += step.logits_width() * f32;
+    }
   }
   return bytes;
 }

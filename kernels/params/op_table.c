@@ -12,23 +12,52 @@
 #include "kernels/params/tap_macros.h"
 
 /* Taps that some ops alone have. */
-#define OUT_OPTIONAL(S, field, axes, dtype, rule) \
-  { #field, axes, dtype, rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_ALL, 1, offsetof(S, field), 0 }
+#define OUT_OPTIONAL(S, field, axes, dtype, rule)                                                \
+  {                                                                                              \
+    #field, axes, dtype, rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_ALL, 1, offsetof(S, field), 0, \
+        0, 0                                                                                     \
+  }
 #define OUT_LENS(S, field, axes, dtype, rule, lens)                                            \
   {                                                                                            \
     #field, axes, dtype, rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_LENS, 0, offsetof(S, field), \
-        offsetof(S, lens)                                                                      \
-  }
-#define OUT_ROW(S, field, axes, rule, slots)                                                     \
-  {                                                                                              \
-    #field, axes, "bf16", rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_SLOTS, 1, offsetof(S, field), \
-        offsetof(S, slots)                                                                       \
+        offsetof(S, lens), 0, 0                                                                \
   }
 #define OUT_CACHE(S, field, axes, rule, slots)                                                    \
   {                                                                                               \
     #field, axes, "record", rule, AS_TAP_OUT, AS_TAP_CACHE, AS_MASK_SLOTS, 0, offsetof(S, field), \
-        offsetof(S, slots)                                                                        \
+        offsetof(S, slots), 0, 0                                                                  \
   }
+/* Of ops that quantise a row: the row, and what follows from it. */
+#define OUT_ROW(S, field, axes, rule, slots)                                                     \
+  {                                                                                              \
+    #field, axes, "bf16", rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_SLOTS, 1, offsetof(S, field), \
+        offsetof(S, slots), offsetof(S, rows_given), 0                                           \
+  }
+#define OUT_ROW_OF_ALL(S, field, axes, rule)                                                      \
+  {                                                                                               \
+    #field, axes, "bf16", rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_ALL, 1, offsetof(S, field), 0, \
+        offsetof(S, rows_given), 0                                                                \
+  }
+#define OUT_CODES(S, field, axes, dtype, rule)                                                   \
+  {                                                                                              \
+    #field, axes, dtype, rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_ALL, 0, offsetof(S, field), 0, \
+        0, 1                                                                                     \
+  }
+#define OUT_QUANTISED(S, field, axes, rule, slots)                                                \
+  {                                                                                               \
+    #field, axes, "record", rule, AS_TAP_OUT, AS_TAP_CACHE, AS_MASK_SLOTS, 0, offsetof(S, field), \
+        offsetof(S, slots), 0, 1                                                                  \
+  }
+
+/* What a struct holds beside taps. */
+#define INTEGER(S, field) \
+  { #field, AS_PARAM_INTEGER, 0, offsetof(S, field) }
+#define LATER_INTEGER(S, field) \
+  { #field, AS_PARAM_INTEGER, 1, offsetof(S, field) }
+#define REAL(S, field) \
+  { #field, AS_PARAM_REAL, 0, offsetof(S, field) }
+#define ROPE(S, field) \
+  { #field, AS_PARAM_ROPE, 0, offsetof(S, field) }
 
 static const as_tap_info kSchedule[] = {
     IN(as_schedule_params, groups, "G,2", "i32"),
@@ -40,6 +69,10 @@ static const as_tap_info kSchedule[] = {
     IN(as_schedule_params, matching, "R", "i32"),
     OUT(as_schedule_params, num_computed, "R", "i32", "exact"),
     OUT(as_schedule_params, num_scheduled_tokens, "R", "i32", "exact"),
+};
+static const as_param_info kScheduleFields[] = {
+    INTEGER(as_schedule_params, token_budget),
+    INTEGER(as_schedule_params, alignment),
 };
 
 static const as_tap_info kBlockTables[] = {
@@ -64,6 +97,9 @@ static const as_tap_info kSlotMapping[] = {
     OUT(as_slot_mapping_params, c128_slots, "T", "i64", "exact"),
     OUT(as_slot_mapping_params, c4_lens, "T", "i32", "exact"),
 };
+static const as_param_info kSlotMappingFields[] = {
+    INTEGER(as_slot_mapping_params, mla_group),
+};
 
 static const as_tap_info kSwaIndex[] = {
     IN(as_swa_index_params, tables, "S,R,C", "i32"),
@@ -73,6 +109,10 @@ static const as_tap_info kSwaIndex[] = {
     OUT(as_swa_index_params, indices, "S,T,W", "i32", "exact"),
     OUT(as_swa_index_params, lens, "T", "i32", "exact"),
 };
+static const as_param_info kSwaIndexFields[] = {
+    INTEGER(as_swa_index_params, block_size),
+    INTEGER(as_swa_index_params, window),
+};
 
 static const as_tap_info kC128Index[] = {
     IN(as_c128_index_params, table, "R,C", "i32"),
@@ -81,11 +121,18 @@ static const as_tap_info kC128Index[] = {
     OUT(as_c128_index_params, indices, "T,A", "i32", "exact"),
     OUT(as_c128_index_params, lens, "T", "i32", "exact"),
 };
+static const as_param_info kC128IndexFields[] = {
+    INTEGER(as_c128_index_params, ratio),
+    INTEGER(as_c128_index_params, rows_per_block),
+};
 
 static const as_tap_info kRmsNorm[] = {
     IN(as_rms_norm_params, x, "T,hidden", "bf16"),
     IN(as_rms_norm_params, weight, "hidden", "bf16"),
     OUT(as_rms_norm_params, y, "T,hidden", "bf16", "dense"),
+};
+static const as_param_info kRmsNormFields[] = {
+    REAL(as_rms_norm_params, eps),
 };
 
 static const as_tap_info kLinear[] = {
@@ -102,6 +149,9 @@ static const as_tap_info kQKvNorm[] = {
     OUT(as_q_kv_norm_params, qr, "T,q_lora", "bf16", "dense"),
     OUT(as_q_kv_norm_params, kv, "T,D", "bf16", "dense"),
 };
+static const as_param_info kQKvNormFields[] = {
+    REAL(as_q_kv_norm_params, eps),
+};
 
 static const as_tap_info kQRopeKvInsert[] = {
     IN(as_q_rope_kv_insert_params, q_raw, "T,H,D", "bf16"),
@@ -110,7 +160,14 @@ static const as_tap_info kQRopeKvInsert[] = {
     IN(as_q_rope_kv_insert_params, slots, "T", "i64"),
     OUT(as_q_rope_kv_insert_params, q, "T,H,D", "bf16", "row"),
     OUT_ROW(as_q_rope_kv_insert_params, kv_row, "T,D", "row", slots),
-    OUT_CACHE(as_q_rope_kv_insert_params, cache, "T,bytes", "bytes", slots),
+    OUT_QUANTISED(as_q_rope_kv_insert_params, cache, "T,bytes", "bytes", slots),
+};
+static const as_param_info kQRopeKvInsertFields[] = {
+    ROPE(as_q_rope_kv_insert_params, rope),
+    REAL(as_q_rope_kv_insert_params, eps),
+    INTEGER(as_q_rope_kv_insert_params, rows_given),
+    LATER_INTEGER(as_q_rope_kv_insert_params, q_norm),
+    LATER_INTEGER(as_q_rope_kv_insert_params, scale_floor),
 };
 
 static const as_tap_info kCompressorState[] = {
@@ -119,6 +176,9 @@ static const as_tap_info kCompressorState[] = {
     IN(as_compressor_state_params, positions, "T", "i64"),
     IN(as_compressor_state_params, slots, "T", "i64"),
     OUT_CACHE(as_compressor_state_params, state, "T,2cd", "dense", slots),
+};
+static const as_param_info kCompressorStateFields[] = {
+    INTEGER(as_compressor_state_params, ratio),
 };
 
 static const as_tap_info kCompressInsert[] = {
@@ -129,17 +189,35 @@ static const as_tap_info kCompressInsert[] = {
     IN(as_compress_insert_params, slots, "T", "i64"),
     IN(as_compress_insert_params, weight, "d", "bf16"),
     OUT_ROW(as_compress_insert_params, row, "T,d", "row", slots),
-    OUT_CACHE(as_compress_insert_params, cache, "T,bytes", "bytes", slots),
+    OUT_QUANTISED(as_compress_insert_params, cache, "T,bytes", "bytes", slots),
+};
+static const as_param_info kCompressInsertFields[] = {
+    ROPE(as_compress_insert_params, rope),
+    REAL(as_compress_insert_params, eps),
+    INTEGER(as_compress_insert_params, ratio),
+    INTEGER(as_compress_insert_params, hadamard),
+    INTEGER(as_compress_insert_params, round_pooled),
+    INTEGER(as_compress_insert_params, rows_given),
+    LATER_INTEGER(as_compress_insert_params, scale_floor),
+    LATER_INTEGER(as_compress_insert_params, fp4_rule),
 };
 
 static const as_tap_info kIndexerQ[] = {
     IN(as_indexer_q_params, q_raw, "T,J,d", "bf16"),
     IN(as_indexer_q_params, weights_raw, "T,J", "bf16"),
     IN(as_indexer_q_params, positions, "T", "i64"),
-    OUT_OPTIONAL(as_indexer_q_params, q_row, "T,J,d", "bf16", "row"),
-    OUT(as_indexer_q_params, q, "T,J,bytes", "u8", "bytes"),
-    OUT(as_indexer_q_params, q_scale, "T,J,4", "u8", "bytes"),
-    OUT(as_indexer_q_params, weights, "T,J", "f32", "weights"),
+    OUT_ROW_OF_ALL(as_indexer_q_params, q_row, "T,J,d", "row"),
+    OUT_CODES(as_indexer_q_params, q, "T,J,bytes", "u8", "bytes"),
+    OUT_CODES(as_indexer_q_params, q_scale, "T,J,4", "u8", "bytes"),
+    OUT_CODES(as_indexer_q_params, weights, "T,J", "f32", "weights"),
+};
+static const as_param_info kIndexerQFields[] = {
+    ROPE(as_indexer_q_params, rope),
+    INTEGER(as_indexer_q_params, format),
+    INTEGER(as_indexer_q_params, hadamard),
+    INTEGER(as_indexer_q_params, rows_given),
+    LATER_INTEGER(as_indexer_q_params, scale_floor),
+    LATER_INTEGER(as_indexer_q_params, fp4_rule),
 };
 
 static const as_tap_info kIndexerLogits[] = {
@@ -151,6 +229,10 @@ static const as_tap_info kIndexerLogits[] = {
     IN(as_indexer_logits_params, token_to_req, "T", "i32"),
     IN(as_indexer_logits_params, lens, "T", "i32"),
     OUT_LENS(as_indexer_logits_params, logits, "T,N", "f32", "scores", lens),
+};
+static const as_param_info kIndexerLogitsFields[] = {
+    {"score_rule", AS_PARAM_INTEGER, 1,
+     offsetof(as_indexer_logits_params, weights) + offsetof(as_tensor, reserved)},
 };
 
 static const as_tap_info kIndexerTopk[] = {
@@ -166,6 +248,9 @@ static const as_tap_info kTopkToSlots[] = {
     OUT(as_topk_to_slots_params, slots, "T,K", "i32", "exact"),
     OUT(as_topk_to_slots_params, lens, "T", "i32", "exact"),
 };
+static const as_param_info kTopkToSlotsFields[] = {
+    INTEGER(as_topk_to_slots_params, rows_per_block),
+};
 
 static const as_tap_info kSparseAttention[] = {
     IN(as_sparse_attention_params, q, "T,H,D", "bf16"),
@@ -179,11 +264,17 @@ static const as_tap_info kSparseAttention[] = {
     OUT(as_sparse_attention_params, o, "T,H,D", "bf16", "attention"),
     OUT(as_sparse_attention_params, lse, "T,H", "f32", "lse"),
 };
+static const as_param_info kSparseAttentionFields[] = {
+    REAL(as_sparse_attention_params, scale),
+};
 
 static const as_tap_info kInverseRope[] = {
     IN(as_inverse_rope_params, o, "T,H,D", "bf16"),
     IN(as_inverse_rope_params, positions, "T", "i64"),
     OUT(as_inverse_rope_params, out, "T,H,D", "bf16", "row"),
+};
+static const as_param_info kInverseRopeFields[] = {
+    ROPE(as_inverse_rope_params, rope),
 };
 
 static const as_tap_info kGroupedLinear[] = {
@@ -213,8 +304,15 @@ static const as_tap_info kRopeKvInsert[] = {
     IN(as_rope_kv_insert_params, slots, "T", "i64"),
     OUT_OPTIONAL(as_rope_kv_insert_params, q_out, "T,H,D", "bf16", "row"),
     OUT_ROW(as_rope_kv_insert_params, k_row, "T,G,D", "row", slots),
-    OUT_CACHE(as_rope_kv_insert_params, k_cache, "T,bytes", "bytes", slots),
-    OUT_CACHE(as_rope_kv_insert_params, v_cache, "T,bytes", "bytes", slots),
+    OUT_QUANTISED(as_rope_kv_insert_params, k_cache, "T,bytes", "bytes", slots),
+    OUT_QUANTISED(as_rope_kv_insert_params, v_cache, "T,bytes", "bytes", slots),
+};
+static const as_param_info kRopeKvInsertFields[] = {
+    ROPE(as_rope_kv_insert_params, rope),
+    REAL(as_rope_kv_insert_params, eps),
+    INTEGER(as_rope_kv_insert_params, style),
+    INTEGER(as_rope_kv_insert_params, weight_plus_one),
+    INTEGER(as_rope_kv_insert_params, rows_given),
 };
 
 static const as_tap_info kPagedAttention[] = {
@@ -229,6 +327,11 @@ static const as_tap_info kPagedAttention[] = {
     OUT(as_paged_attention_params, o, "T,H,V", "bf16", "attention"),
     OUT(as_paged_attention_params, lse, "T,H", "f32", "lse"),
 };
+static const as_param_info kPagedAttentionFields[] = {
+    REAL(as_paged_attention_params, scale),         REAL(as_paged_attention_params, soft_cap),
+    INTEGER(as_paged_attention_params, causal),     INTEGER(as_paged_attention_params, window),
+    INTEGER(as_paged_attention_params, num_splits),
+};
 
 static const as_tap_info kMergeStates[] = {
     IN(as_merge_states_params, a, "T,H,D", "bf16|f32"),
@@ -237,6 +340,9 @@ static const as_tap_info kMergeStates[] = {
     IN(as_merge_states_params, lse_b, "T,H", "f32"),
     OUT(as_merge_states_params, out, "T,H,D", "bf16|f32", "row"),
     OUT(as_merge_states_params, lse, "T,H", "f32", "lse"),
+};
+static const as_param_info kMergeStatesFields[] = {
+    INTEGER(as_merge_states_params, base_2),
 };
 
 static const as_tap_info kGatherRows[] = {
@@ -250,6 +356,9 @@ static const as_tap_info kCopyBlocks[] = {
     IN(as_copy_blocks_params, pairs, "N,2", "i64"),
     OUT(as_copy_blocks_params, to, "C,bytes", "u8", "bytes"),
 };
+static const as_param_info kCopyBlocksFields[] = {
+    INTEGER(as_copy_blocks_params, exchange),
+};
 
 static const as_tap_info kWorkspaceAttention[] = {
     IN(as_workspace_attention_params, q, "T,H,D", "bf16"),
@@ -260,12 +369,18 @@ static const as_tap_info kWorkspaceAttention[] = {
     OUT(as_workspace_attention_params, o, "T,H,D", "bf16", "attention"),
     OUT(as_workspace_attention_params, lse, "T,H", "f32", "lse"),
 };
+static const as_param_info kWorkspaceAttentionFields[] = {
+    REAL(as_workspace_attention_params, scale),
+};
 
 static const as_tap_info kInverseRopeQuantise[] = {
     IN(as_inverse_rope_quantise_params, o, "T,H,D", "bf16"),
     IN(as_inverse_rope_quantise_params, positions, "T", "i64"),
     OUT(as_inverse_rope_quantise_params, codes, "T,H,D", "u8", "bytes"),
     OUT(as_inverse_rope_quantise_params, scales, "T,H,D/128", "f32", "bytes"),
+};
+static const as_param_info kInverseRopeQuantiseFields[] = {
+    ROPE(as_inverse_rope_quantise_params, rope),
 };
 
 static const as_tap_info kFp8Linear[] = {
@@ -276,14 +391,17 @@ static const as_tap_info kFp8Linear[] = {
     OUT(as_fp8_linear_params, y, "T,out", "bf16|f32", "dense"),
 };
 
-/* OP expands its arguments (EVERY and the like are several of them) before OP_ENTRY takes them. The
- * second sizeof is the struct's when the op was released: an op whose struct grows says it there as
- * a number, in a macro of its own. tests/unit/kernels/op_table_test.cpp keeps these numbers. */
+/* OP expands its arguments (EVERY and the like are several of them) before OP_ENTRY takes them.
+ * Behind the struct S: its bytes when the op was released, which stay as they are when it grows. */
+#define COUNT(list) (uint32_t)(sizeof(list) / sizeof((list)[0]))
+#define FIELDS(list) COUNT(list), list
+#define NO_FIELDS 0, NULL
 #define OP(...) OP_ENTRY(__VA_ARGS__)
-#define OP_ENTRY(id, name, summary, phase, layers, role, traits, S, taps) \
-  {                                                                       \
-    name, summary, id, phase, layers, role, traits, sizeof(S), sizeof(S), \
-        (uint32_t)(sizeof(taps) / sizeof(taps[0])), taps                  \
+#define OP_ENTRY(id, name, summary, phase, layers, role, traits, S, first_size, taps, num_fields, \
+                 fields)                                                                          \
+  {                                                                                               \
+    name, summary, id, phase, layers, role, traits, sizeof(S), first_size, COUNT(taps),           \
+        num_fields, taps, fields                                                                  \
   }
 
 #define BEFORE AS_PHASE_BEFORE, AS_LAYER_DEEPSEEK_V4
@@ -315,91 +433,93 @@ static const as_tap_info kFp8Linear[] = {
 /* By place in the list: as_op_index() of the id. */
 static const as_op_info kOps[AS_NUM_OPS] = {
     OP(AS_OP_SCHEDULE, "schedule", "Which request advances by how many tokens, and from where.",
-       BEFORE, DECISION, as_schedule_params, kSchedule),
+       BEFORE, DECISION, as_schedule_params, 808, kSchedule, FIELDS(kScheduleFields)),
     OP(AS_OP_BLOCK_TABLES, "block_tables", "New blocks join the tables that the other ops read.",
-       BEFORE, DECISION, as_block_tables_params, kBlockTables),
+       BEFORE, DECISION, as_block_tables_params, 800, kBlockTables, NO_FIELDS),
     OP(AS_OP_SLOT_MAPPING, "slot_mapping", "The slot each new row goes to, per group.", BEFORE,
-       METADATA, as_slot_mapping_params, kSlotMapping),
+       METADATA, as_slot_mapping_params, 720, kSlotMapping, FIELDS(kSlotMappingFields)),
     OP(AS_OP_SWA_INDEX, "swa_index", "Slots of each token's sliding window.", BEFORE, INDEX_LIST,
-       as_swa_index_params, kSwaIndex),
+       as_swa_index_params, 544, kSwaIndex, FIELDS(kSwaIndexFields)),
     OP(AS_OP_C128_INDEX, "c128_index", "Slots of all C128A entries a token sees.", AS_PHASE_BEFORE,
-       AS_LAYER_C128A, INDEX_LIST, as_c128_index_params, kC128Index),
+       AS_LAYER_C128A, INDEX_LIST, as_c128_index_params, 456, kC128Index, FIELDS(kC128IndexFields)),
     OP(AS_OP_ATTN_NORM, "attn_norm", "RMS norm of the hidden state.", EVERY, NORM,
-       as_rms_norm_params, kRmsNorm),
+       as_rms_norm_params, 280, kRmsNorm, FIELDS(kRmsNormFields)),
     OP(AS_OP_Q_KV_A_PROJ, "q_kv_a_proj", "Low-rank query and the latent KV row.", EVERY, PROJECTION,
-       as_linear_params, kLinear),
+       as_linear_params, 360, kLinear, NO_FIELDS),
     OP(AS_OP_Q_KV_NORM, "q_kv_norm", "RMS norms of the low-rank query and the KV row.", EVERY, NORM,
-       as_q_kv_norm_params, kQKvNorm),
+       as_q_kv_norm_params, 456, kQKvNorm, FIELDS(kQKvNormFields)),
     OP(AS_OP_Q_B_PROJ, "q_b_proj", "Queries of all heads.", EVERY, PROJECTION, as_linear_params,
-       kLinear),
+       360, kLinear, NO_FIELDS),
     OP(AS_OP_Q_ROPE_KV_INSERT, "q_rope_kv_insert",
        "Per-head q norm and RoPE; KV RoPE, FP8 quantisation, insertion into the SWA cache.", EVERY,
-       ROW_WRITE, as_q_rope_kv_insert_params, kQRopeKvInsert),
+       ROW_WRITE, as_q_rope_kv_insert_params, 792, kQRopeKvInsert, FIELDS(kQRopeKvInsertFields)),
     OP(AS_OP_COMPRESSOR_PROJ, "compressor_proj", "Values and gates of the compressor.", COMPRESSED,
-       PROJECTION, as_linear_params, kLinear),
+       PROJECTION, as_linear_params, 360, kLinear, NO_FIELDS),
     OP(AS_OP_COMPRESSOR_STATE, "compressor_state", "Saves the compressor's state row.", COMPRESSED,
-       STATE_WRITE, as_compressor_state_params, kCompressorState),
+       STATE_WRITE, as_compressor_state_params, 472, kCompressorState,
+       FIELDS(kCompressorStateFields)),
     OP(AS_OP_COMPRESS_INSERT, "compress_insert",
        "Pools a window of state rows into one entry, norm, RoPE, FP8, insertion.", COMPRESSED,
-       ROW_WRITE, as_compress_insert_params, kCompressInsert),
+       ROW_WRITE, as_compress_insert_params, 904, kCompressInsert, FIELDS(kCompressInsertFields)),
     OP(AS_OP_INDEXER_COMPRESSOR_PROJ, "indexer_compressor_proj",
-       "Values and gates of the indexer's compressor.", C4A, PROJECTION, as_linear_params, kLinear),
+       "Values and gates of the indexer's compressor.", C4A, PROJECTION, as_linear_params, 360,
+       kLinear, NO_FIELDS),
     OP(AS_OP_INDEXER_COMPRESSOR_STATE, "indexer_compressor_state",
        "Saves the indexer compressor's state row.", C4A, STATE_WRITE, as_compressor_state_params,
-       kCompressorState),
+       472, kCompressorState, FIELDS(kCompressorStateFields)),
     OP(AS_OP_INDEXER_COMPRESS_INSERT, "indexer_compress_insert",
        "Pools state rows into one index key, quantises and inserts it.", C4A, ROW_WRITE,
-       as_compress_insert_params, kCompressInsert),
+       as_compress_insert_params, 904, kCompressInsert, FIELDS(kCompressInsertFields)),
     OP(AS_OP_INDEXER_Q_PROJ, "indexer_q_proj", "Index queries of all index heads.", C4A, PROJECTION,
-       as_linear_params, kLinear),
+       as_linear_params, 360, kLinear, NO_FIELDS),
     OP(AS_OP_INDEXER_Q, "indexer_q", "RoPE and quantisation of index queries, head weights.", C4A,
-       QUERY, as_indexer_q_params, kIndexerQ),
+       QUERY, as_indexer_q_params, 776, kIndexerQ, FIELDS(kIndexerQFields)),
     OP(AS_OP_INDEXER_WEIGHTS_PROJ, "indexer_weights_proj", "Raw weights of the index heads.", C4A,
-       PROJECTION, as_linear_params, kLinear),
+       PROJECTION, as_linear_params, 360, kLinear, NO_FIELDS),
     OP(AS_OP_INDEXER_LOGITS, "indexer_logits", "Score of every visible entry.", C4A, SCORE,
-       as_indexer_logits_params, kIndexerLogits),
+       as_indexer_logits_params, 728, kIndexerLogits, FIELDS(kIndexerLogitsFields)),
     OP(AS_OP_INDEXER_TOPK, "indexer_topk", "The k best entries.", C4A, SELECT,
-       as_indexer_topk_params, kIndexerTopk),
+       as_indexer_topk_params, 272, kIndexerTopk, NO_FIELDS),
     OP(AS_OP_TOPK_TO_SLOTS, "topk_to_slots", "Selected entries as slots.", C4A, SLOT_LIST,
-       as_topk_to_slots_params, kTopkToSlots),
+       as_topk_to_slots_params, 456, kTopkToSlots, FIELDS(kTopkToSlotsFields)),
     OP(AS_OP_SPARSE_ATTENTION, "sparse_attention",
        "Attention over the window and the selected entries, with sink.", EVERY, ATTENTION,
-       as_sparse_attention_params, kSparseAttention),
+       as_sparse_attention_params, 928, kSparseAttention, FIELDS(kSparseAttentionFields)),
     OP(AS_OP_INVERSE_ROPE, "inverse_rope", "Undoes the rotation of the values.", EVERY, ROTATION,
-       as_inverse_rope_params, kInverseRope),
+       as_inverse_rope_params, 400, kInverseRope, FIELDS(kInverseRopeFields)),
     OP(AS_OP_WO_A, "wo_a", "Grouped low-rank output projection.", EVERY, PROJECTION,
-       as_grouped_linear_params, kGroupedLinear),
+       as_grouped_linear_params, 272, kGroupedLinear, NO_FIELDS),
     OP(AS_OP_WO_B, "wo_b", "Output projection to the hidden size.", EVERY, PROJECTION,
-       as_linear_params, kLinear),
+       as_linear_params, 360, kLinear, NO_FIELDS),
     OP(AS_OP_RESIDUAL, "residual", "Adds the attention output to the hidden state.", EVERY,
-       RESIDUAL, as_residual_params, kResidual),
+       RESIDUAL, as_residual_params, 272, kResidual, NO_FIELDS),
     OP(AS_OP_FINAL_NORM, "final_norm", "RMS norm of the rows to sample from.", AFTER, NORM,
-       as_rms_norm_params, kRmsNorm),
+       as_rms_norm_params, 280, kRmsNorm, FIELDS(kRmsNormFields)),
     OP(AS_OP_LM_HEAD, "lm_head", "Logits over the vocabulary, tied to the embedding.", AFTER,
-       PROJECTION, as_linear_params, kLinear),
+       PROJECTION, as_linear_params, 360, kLinear, NO_FIELDS),
     OP(AS_OP_SAMPLE, "sample", "Greedy choice of the next token.", AFTER, SAMPLE, as_sample_params,
-       kSample),
+       184, kSample, NO_FIELDS),
     OP(AS_OP_ROPE_KV_INSERT, "rope_kv_insert",
        "Norm and RoPE of queries and keys; keys and values into their caches.", DENSE, ROW_WRITE,
-       as_rope_kv_insert_params, kRopeKvInsert),
+       as_rope_kv_insert_params, 1160, kRopeKvInsert, FIELDS(kRopeKvInsertFields)),
     OP(AS_OP_PAGED_ATTENTION, "paged_attention",
        "Attention over the pages of a request: causal, window, soft cap, sink.", DENSE, ATTENTION,
-       as_paged_attention_params, kPagedAttention),
+       as_paged_attention_params, 952, kPagedAttention, FIELDS(kPagedAttentionFields)),
     OP(AS_OP_MERGE_STATES, "merge_states", "Attention over two disjoint sets of entries as one.",
-       HELPER, MERGE, as_merge_states_params, kMergeStates),
+       HELPER, MERGE, as_merge_states_params, 544, kMergeStates, FIELDS(kMergeStatesFields)),
     OP(AS_OP_GATHER_ROWS, "gather_rows", "Values of cache rows, by slot.", HELPER, COPY,
-       as_gather_rows_params, kGatherRows),
+       as_gather_rows_params, 288, kGatherRows, NO_FIELDS),
     OP(AS_OP_COPY_BLOCKS, "copy_blocks", "Blocks copied or exchanged by pairs of ids.", HELPER,
-       COPY, as_copy_blocks_params, kCopyBlocks),
+       COPY, as_copy_blocks_params, 280, kCopyBlocks, FIELDS(kCopyBlocksFields)),
     OP(AS_OP_WORKSPACE_ATTENTION, "workspace_attention",
        "Sparse attention over rows gathered before.", HELPER, ATTENTION,
-       as_workspace_attention_params, kWorkspaceAttention),
+       as_workspace_attention_params, 632, kWorkspaceAttention, FIELDS(kWorkspaceAttentionFields)),
     OP(AS_OP_INVERSE_ROPE_QUANTISE, "inverse_rope_quantise",
        "Undoes the rotation of the values and quantises them to FP8.", HELPER, AS_ROLE_ROTATION,
-       (AS_ROTATES | AS_QUANTISES | AS_FUSES), as_inverse_rope_quantise_params,
-       kInverseRopeQuantise),
+       (AS_ROTATES | AS_QUANTISES | AS_FUSES), as_inverse_rope_quantise_params, 488,
+       kInverseRopeQuantise, FIELDS(kInverseRopeQuantiseFields)),
     OP(AS_OP_FP8_LINEAR, "fp8_linear", "Projection of FP8 inputs with block scales.", HELPER,
-       PROJECTION, as_fp8_linear_params, kFp8Linear),
+       PROJECTION, as_fp8_linear_params, 448, kFp8Linear, NO_FIELDS),
 };
 
 const as_op_info* as_op_at(int32_t index) {
@@ -429,6 +549,24 @@ int as_op_has(int32_t id, int32_t trait) {
 int32_t as_op_role(int32_t id) {
   const as_op_info* op = as_op_find(id);
   return op != NULL ? op->role : AS_ROLE_UNKNOWN;
+}
+
+const as_tap_info* as_op_row(int32_t id) {
+  const as_op_info* op = as_op_find(id);
+  uint32_t i;
+  for (i = 0; op != NULL && i < op->num_taps; ++i) {
+    if (op->taps[i].given_by != 0) return &op->taps[i];
+  }
+  return NULL;
+}
+
+uint32_t as_rope_offset(int32_t id) {
+  const as_op_info* op = as_op_find(id);
+  uint32_t i;
+  for (i = 0; op != NULL && i < op->num_fields; ++i) {
+    if (op->fields[i].kind == AS_PARAM_ROPE) return op->fields[i].offset;
+  }
+  return 0;
 }
 
 /* Indexed by role. */

@@ -2,7 +2,7 @@
  * comparing, goldens, timelines, the plugin interface and "which ops lack a test" are generated
  * from it.
  *
- * Adding an op = one entry here, one params struct, one kernel, one reference. */
+ * Adding an op = one entry in op_table.c, one params struct, one kernel, one reference. */
 #ifndef ATTNSCOPE_KERNELS_PARAMS_OP_TABLE_H
 #define ATTNSCOPE_KERNELS_PARAMS_OP_TABLE_H
 
@@ -84,7 +84,24 @@ typedef struct as_tap_info {
   uint8_t optional;     /* an inner result that a lane may withhold */
   uint16_t offset;      /* of the as_tensor or as_cache in the params struct */
   uint16_t mask_offset; /* of the mask tensor; output caches: of the i64 slots written */
+  uint16_t given_by;    /* the row before quantisation: of the int32_t that, where it is not 0, says
+                           that the row is an input and only what follows from it is computed */
+  uint8_t follows_row;  /* an output that follows from that row */
 } as_tap_info;
+
+/* What a params struct holds beside taps. */
+typedef enum as_param_kind {
+  AS_PARAM_INTEGER = 0, /* int32_t */
+  AS_PARAM_REAL = 1,    /* double */
+  AS_PARAM_ROPE = 2     /* as_rope, a rotary embedding: its table is data of the model */
+} as_param_kind;
+
+typedef struct as_param_info {
+  const char* name;
+  uint8_t kind;          /* as_param_kind */
+  uint8_t may_be_absent; /* from files, then 0: came later than the format */
+  uint16_t offset;
+} as_param_info;
 
 typedef struct as_op_info {
   const char* name;
@@ -97,7 +114,9 @@ typedef struct as_op_info {
   uint16_t params_size; /* of this header */
   uint16_t first_size;  /* when the op was released: fields behind it came later, zero as before */
   uint32_t num_taps;
+  uint32_t num_fields;
   const as_tap_info* taps;
+  const as_param_info* fields; /* NULL where it has none */
 } as_op_info;
 
 /* The entry of an id, NULL when unknown. */
@@ -116,6 +135,12 @@ int32_t as_step_op_by_name(const char* name);
 /* Whether an op has a trait, or what it is for; none of an unknown one. */
 int as_op_has(int32_t id, int32_t trait);
 int32_t as_op_role(int32_t id);
+
+/* The tap that is the row before quantisation, NULL where the op has none. */
+const as_tap_info* as_op_row(int32_t id);
+
+/* The offset of the op's rotary embedding, 0 where it has none. */
+uint32_t as_rope_offset(int32_t id);
 
 /* The name of a role, "?" when unknown: "attention", "cache write". */
 const char* as_role_name(int32_t role);

@@ -5,6 +5,7 @@
 #include "engine/family/models.h"
 #include "engine/session/coverage.h"
 #include "engine/session/place.h"
+#include "engine/session/what_if/deepseek_v4/pooled_tokens.h"
 #include "engine/session/what_if/dump_invariants.h"
 #include "engine/session/what_if/row_alone.h"
 #include "engine/session/what_if/value_history.h"
@@ -229,7 +230,7 @@ struct Looked {
 
 Looked look(const std::string& lane, int steps) {
   auto session = tiny_session();
-  DumpInvariants invariants;
+  DumpInvariants invariants(session->parts().config);
   Coverage coverage(session->parts().config);
   bool changed = lane.empty();
   while (session->cursor().step < steps) {
@@ -301,6 +302,18 @@ TEST(ExerciseCoverage, SaysWhatWasMetAndWhatWasNot) {
     EXPECT_NE(e.name, "c128_boundary");
     EXPECT_NE(e.name, "selective_indexer");
   }
+}
+
+// What must hold of a step and which paths there are a family says, if it does.
+TEST(ExerciseCoverage, AFamilyOfItsOwnHasNoneOfDeepSeekV4s) {
+  ModelConfig other = *preset("tiny");
+  EXPECT_EQ(DumpInvariants(other).all().size(), 11u);
+  const std::size_t all = Coverage(other).all().size();
+  other.family = "another";
+  EXPECT_TRUE(DumpInvariants(other).all().empty());
+  const std::vector<CoveredPath> common = Coverage(other).all();
+  EXPECT_EQ(common.size() + 11, all);
+  for (const CoveredPath& path : common) EXPECT_FALSE(path.sentence.empty()) << path.name;
 }
 
 }  // namespace look_closer_test

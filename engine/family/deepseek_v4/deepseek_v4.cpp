@@ -28,7 +28,8 @@ const Family& deepseek_v4() {
       .validate = deepseek_v4_validate,
       .layer_types = kLayerTypes,
       .layer_type = deepseek_v4_layer_type,
-      .selects = [](const ModelConfig& c, int i) { return c.type(i) == LayerType::kC4A; },
+      .selects = [](const ModelConfig& c, int i) { return type_of_layer(c, i) == LayerType::kC4A; },
+      .rope = deepseek_v4_rope,
       .caches = deepseek_v4_caches,
       .cache_names = deepseek_v4_cache_names,
       .graph = deepseek_v4_graph,
@@ -45,15 +46,20 @@ const Family& deepseek_v4() {
   return kFamily;
 }
 
+LayerType type_of_layer(const ModelConfig& config, int layer) {
+  const int ratio = config.ratio(layer);
+  return ratio == 4 ? LayerType::kC4A : ratio == 128 ? LayerType::kC128A : LayerType::kSwa;
+}
+
 const char* deepseek_v4_layer_type(const ModelConfig& config, int layer) {
-  return layer_type_name(config.type(layer));
+  return layer_type_name(type_of_layer(config, layer));
 }
 
 const char* layer_type_name(LayerType type) { return kLayerTypes[static_cast<int>(type)]; }
 
 bool has_type(const ModelConfig& config, LayerType type) {
   for (int i = 0; i < config.num_layers(); ++i) {
-    if (config.type(i) == type) return true;
+    if (type_of_layer(config, i) == type) return true;
   }
   return false;
 }

@@ -8,12 +8,17 @@ namespace attnscope {
 
 const Family& deepseek_v4();
 
+// By compress ratio: 0, 4, 128.
+enum class LayerType { kSwa, kC4A, kC128A };
+LayerType type_of_layer(const ModelConfig& config, int layer);
+
 // As the fields of Family.
 std::span<const FamilyPreset> deepseek_v4_presets();
 Result<ModelConfig> deepseek_v4_read_config(const std::string& path, const nlohmann::json& file);
 nlohmann::ordered_json deepseek_v4_write_config(const ModelConfig& config, bool fp8);
 Result<void> deepseek_v4_validate(const ModelConfig& config, const nlohmann::json* file);
 const char* deepseek_v4_layer_type(const ModelConfig& config, int layer);
+as_rope deepseek_v4_rope(const ModelConfig& config, int layer);
 std::string deepseek_v4_published_name(std::string_view name);
 std::vector<SecondTarget> deepseek_v4_second_targets(
     const ModelConfig& whole, const TensorParallel& parallel,

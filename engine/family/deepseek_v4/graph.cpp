@@ -31,7 +31,9 @@ class GraphOfV4 {
 
   ModelGraph make() {
     graph_.before = before();
-    for (int i = 0; i < config_.num_layers(); ++i) graph_.layers.push_back(layer(config_.type(i)));
+    for (int i = 0; i < config_.num_layers(); ++i) {
+      graph_.layers.push_back(layer(type_of_layer(config_, i)));
+    }
     graph_.after = after();
     return std::move(graph_);
   }

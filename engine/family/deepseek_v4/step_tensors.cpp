@@ -36,6 +36,7 @@ std::vector<StepTensor> deepseek_v4_step_tensors(const ModelConfig& config,
   tensors.push_back({.name = "c128_indices",
                      .kind = Kind::kLists,
                      .used = c128,
+                     .tokens_per_row = 128,
                      .columns = kGrows,
                      .cache = kMainCache,
                      .lengths = kC128Lens});

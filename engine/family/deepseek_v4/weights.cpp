@@ -79,7 +79,7 @@ class WeightsOfV4 {
                Shard::kColumns);
     const int ratio = config_.ratio(i);
     if (ratio > 0) compressor("compressor.", ratio, dim, latent_gain);
-    if (config_.type(i) == LayerType::kC4A) indexer(ratio);
+    if (type_of_layer(config_, i) == LayerType::kC4A) indexer(ratio);
     return std::move(specs_);
   }
 
@@ -117,7 +117,7 @@ class WeightsOfV4 {
 
   // Rows a token of a long request attends to in this layer.
   double typical_entries(int i) const {
-    switch (config_.type(i)) {
+    switch (type_of_layer(config_, i)) {
       case LayerType::kC4A:
         return config_.window + config_.index_topk;
       case LayerType::kC128A:

@@ -95,7 +95,7 @@ void AdversarialLists::List::make(as_tensor& indices, as_tensor& lengths, std::i
 const OpParams& AdversarialLists::dress(const OpParams& params, const std::int64_t* positions,
                                         int layer) {
   params_ = params;
-  if (params.op() == AS_OP_INDEXER_TOPK) {
+  if (as_op_role(params.op()) == AS_ROLE_SELECT) {
     auto& p = params_.get<as_indexer_topk_params>();
     const std::int64_t tokens = p.logits.shape[0], width = p.logits.shape[1];
     logits_.resize(to_size(tokens * width));

@@ -27,7 +27,7 @@ class AdversarialLists {
  public:
   // Whether an op's params can be made so.
   static bool apply_to(as_op_id op) {
-    return op == AS_OP_SPARSE_ATTENTION || op == AS_OP_INDEXER_TOPK;
+    return op == AS_OP_SPARSE_ATTENTION || as_op_role(op) == AS_ROLE_SELECT;
   }
 
   // The params for the lane, in memory of this object until its next call. positions: i64 [T] of

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string_view>
 #include <vector>
 
 #include "kernels/params/attention_params.h"
@@ -11,7 +12,6 @@
 #include "kernels/params/dense_params.h"
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/op_table.h"
-#include "kernels/params/rope_field.h"
 #include "kernels/params/step_params.h"
 
 namespace attnscope {
@@ -63,6 +63,15 @@ class OpParams {
   as_tensor& tensor(std::size_t offset) { return *reinterpret_cast<as_tensor*>(bytes() + offset); }
   const as_tensor& tensor(std::size_t offset) const {
     return *reinterpret_cast<const as_tensor*>(bytes() + offset);
+  }
+  // Of a tap of the op.
+  as_tensor& tensor_named(std::string_view tap) {
+    const as_tap_info* at = info().taps;
+    while (tap != at->name) ++at;
+    return tensor(at->offset);
+  }
+  std::int32_t& integer(std::size_t offset) {
+    return *reinterpret_cast<std::int32_t*>(bytes() + offset);
   }
   as_cache& cache(std::size_t offset) { return *reinterpret_cast<as_cache*>(bytes() + offset); }
   const as_cache& cache(std::size_t offset) const {

@@ -101,7 +101,7 @@ OpParams& ForcedCopy::make(const OpParams& engine, int layer, const LogicalMetad
         outputs_[i].make_like(is_float(tensor.dtype) ? AS_F64 : tensor.dtype, tensor);
   }
   read_shadow(engine, layer, logical);
-  if (exact && engine.op() == AS_OP_INDEXER_Q) {
+  if (exact && as_op_role(engine.op()) == AS_ROLE_QUERY) {
     auto& p = params_.get<as_indexer_q_params>();
     p.q = exact_query_.make_like(AS_F64, p.q_raw);
     p.q_scale = no_tensor();
@@ -112,39 +112,32 @@ OpParams& ForcedCopy::make(const OpParams& engine, int layer, const LogicalMetad
 
 bool ForcedCopy::requantise(const OpParams& engine, OpParams* out) {
   *out = engine;
-  switch (engine.op()) {
-    case AS_OP_Q_ROPE_KV_INSERT: {
-      auto& p = out->get<as_q_rope_kv_insert_params>();
-      if (!present(p.kv_row)) return false;
-      p.rows_given = 1;
-      p.slots = make_tensor(slots_.data(), {static_cast<std::int64_t>(slots_.size())});
-      p.cache = output_cache(p.cache, p.slots.shape[0], false, requantised_);
-      return true;
-    }
-    case AS_OP_COMPRESS_INSERT:
-    case AS_OP_INDEXER_COMPRESS_INSERT: {
-      auto& p = out->get<as_compress_insert_params>();
-      if (!present(p.row)) return false;
-      p.rows_given = 1;
-      const auto& copy = params_.get<as_compress_insert_params>();
-      p.state = copy.state;
-      p.table = copy.table;
-      p.slots = copy.slots;
-      p.cache = output_cache(p.cache, p.slots.shape[0], false, requantised_);
-      return true;
-    }
-    case AS_OP_INDEXER_Q: {
-      auto& p = out->get<as_indexer_q_params>();
-      if (!present(p.q_row)) return false;
-      p.rows_given = 1;
-      p.q = requantised_.make_like(AS_U8, p.q);
-      if (present(p.q_scale)) p.q_scale = requantised_scale_.make_like(AS_U8, p.q_scale);
-      p.weights = requantised_weights_.make_like(AS_F64, p.weights);
-      return true;
-    }
-    default:
-      return false;
+  const as_tap_info* row = as_op_row(engine.op());
+  if (row == nullptr || !present(engine.tensor(row->offset))) return false;
+  out->integer(row->given_by) = 1;
+  // It reads no rows then, and a reference wants no pages.
+  for (const as_cache_access& access : RowAccess::of(engine.op())) {
+    if (access.direction != AS_TAP_IN) continue;
+    out->cache(access.cache) = params_.cache(access.cache);
+    out->tensor(access.rows) = params_.tensor(access.rows);
   }
+  const as_op_info& info = engine.info();
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.follows_row == 0) continue;
+    if (tap.kind == AS_TAP_CACHE) {
+      const as_tensor slots = make_tensor(slots_.data(), {to_count(slots_.size())});
+      out->tensor(tap.mask_offset) = slots;
+      out->cache(tap.offset) =
+          output_cache(engine.cache(tap.offset), slots.shape[0], false, requantised_[i]);
+      continue;
+    }
+    const as_tensor& tensor = engine.tensor(tap.offset);
+    if (!present(tensor)) continue;
+    out->tensor(tap.offset) =
+        requantised_[i].make_like(is_float(tensor.dtype) ? AS_F64 : tensor.dtype, tensor);
+  }
+  return true;
 }
 
 }  // namespace attnscope

@@ -45,8 +45,8 @@ class ForcedCopy {
   const Shadow& shadow_;
   OpParams params_;
   std::array<Scratch, 16> outputs_;
-  Scratch exact_query_;  // index queries as values, where the kernel has codes
-  Scratch requantised_, requantised_scale_, requantised_weights_;
+  Scratch exact_query_;                  // index queries as values, where the kernel has codes
+  std::array<Scratch, 16> requantised_;  // by tap
   std::vector<std::int64_t> slots_;
   std::vector<std::vector<std::int32_t>> lists_;  // by access
   RowsAsRead rows_as_read_;

@@ -38,8 +38,9 @@ Result<void> call(const Lane* lane, const OpParams& params, const as_threads* th
                {}};
 }
 
-bool is_index_weights(const OpParams& params, const as_tap_info& tap) {
-  return params.op() == AS_OP_INDEXER_Q && tap.offset == offsetof(as_indexer_q_params, weights);
+// Numbers that a quantiser puts out with the scale of its codes in them.
+bool carries_scale(const as_tap_info& tap, const as_tensor& value) {
+  return tap.follows_row != 0 && tap.kind == AS_TAP_TENSOR && is_float(value.dtype);
 }
 
 TapMask mask_of(const OpParams& params, const as_tap_info& tap) {
@@ -445,9 +446,10 @@ void Verifier::unseen_again(const std::vector<TapResult>& results, const StepMet
     result.step = step_number_;
     // Axes that grow with the requests.
     if (as_op_role(result.op) == AS_ROLE_SCORE) result.shape.back() = step.logits_width();
-    if (result.op == AS_OP_C128_INDEX && result.shape.size() == 2) {
-      result.shape.back() = step.list_columns;
-    }
+    const Node* node = parts_.graph->before.find(result.op);
+    const Binding* bound = node != nullptr ? node->find(result.tap) : nullptr;
+    const StepTensor* list = bound != nullptr ? step.tensor(bound->name) : nullptr;
+    if (list != nullptr && list->columns == kGrows) result.shape.back() = step.list_columns;
   }
 }
 
@@ -593,7 +595,7 @@ Result<void> Verifier::run_free(int layer, as_op_id op, FreeRun& run) {
       return ok;
   }
   run.last = layer_op_params(op, layer, context, run.frame, source);
-  if (op == AS_OP_TOPK_TO_SLOTS) {
+  if (lists_selected(op)) {
     logical_top_k_slots(run.last.get<as_topk_to_slots_params>(), logical_);
     return {};
   }
@@ -641,8 +643,7 @@ Result<void> Verifier::compare_tap(int layer, const OpParams& params, std::uint3
     return is_cache ? p.cache(tap.offset).data : p.tensor(tap.offset);
   };
   // What a quantising op wrote is judged on its own row before quantisation.
-  const bool on_own_row =
-      requantised_ && (is_cache || value.dtype == AS_U8 || is_index_weights(params, tap));
+  const bool on_own_row = requantised_ && tap.follows_row != 0;
   Comparison comparison;
   std::string passed;  // an element that the comparison should not have passed
   if (rule->top_k && as_op_role(params.op()) != AS_ROLE_SELECT) {
@@ -728,8 +729,7 @@ bool Verifier::quantisation_error(const OpParams& params, const as_tap_info& tap
   }
   if (!is_float(value.dtype)) return false;
   const as_tensor& reference = exact.tensor(tap.offset);
-  // Weights carry the query scale in the engine and not in ref.exact.
-  if (is_index_weights(params, tap)) return false;
+  if (carries_scale(tap, value)) return false;  // in the engine, and not in ref.exact
   const Comparison comparison = compare(value, reference, mask, rule, parts_.threads);
   result.quantisation = comparison.figures;
   return !comparison.within;
@@ -742,7 +742,7 @@ void Verifier::measure_free(const OpParams& params, const as_tap_info& tap,
   if (params.info().phase == AS_PHASE_BEFORE || op == AS_OP_SAMPLE) return;
   const as_tensor& value = params.tensor(tap.offset);
   const as_tensor& sim = free_sim_->last.tensor(tap.offset);
-  if (op == AS_OP_INDEXER_TOPK) {
+  if (as_op_role(op) == AS_ROLE_SELECT) {
     const auto& p = params.get<as_indexer_topk_params>();
     const auto& q = free_sim_->last.get<as_indexer_topk_params>();
     result.selection =
@@ -754,8 +754,8 @@ void Verifier::measure_free(const OpParams& params, const as_tap_info& tap,
   result.inherited = measure(value, sim, mask, parts_.threads);
   if (free_exact_ == nullptr || result.quantisation) return;
   const as_tensor& exact = free_exact_->last.tensor(tap.offset);
-  // ref.exact's index weights carry no query scale.
-  if (is_float(exact.dtype) && !is_index_weights(params, tap)) {
+  // Those of ref.exact carry no scale.
+  if (is_float(exact.dtype) && !carries_scale(tap, value)) {
     result.quantisation = measure(sim, exact, mask, parts_.threads);
   }
 }

@@ -27,22 +27,16 @@ as_cache logical(const as_cache& cache, std::vector<double>& values) {
 void UnquantisedRows::op_done(const Session& session) {
   if (last_place(session).layer != layer_) return;
   const OpParams& params = session.last_params();
-  std::size_t row_offset = 0, cache_offset = 0;
-  as_tensor slots{};
-  if (params.op() == AS_OP_Q_ROPE_KV_INSERT) {
-    row_offset = offsetof(as_q_rope_kv_insert_params, kv_row);
-    cache_offset = offsetof(as_q_rope_kv_insert_params, cache);
-    slots = params.get<as_q_rope_kv_insert_params>().slots;
-  } else if (params.op() == AS_OP_COMPRESS_INSERT || params.op() == AS_OP_INDEXER_COMPRESS_INSERT) {
-    row_offset = offsetof(as_compress_insert_params, row);
-    cache_offset = offsetof(as_compress_insert_params, cache);
-    slots = params.get<as_compress_insert_params>().slots;
-  } else {
-    return;
-  }
-  const as_tensor& rows = params.tensor(row_offset);
-  if (!present(rows)) return;  // the lane keeps its row to itself
-  Rows& kept = rows_[tap_cache(params.op(), cache_offset)];
+  const as_tap_info* row_tap = as_op_row(params.op());
+  const auto written =
+      std::ranges::find_if(RowAccess::of(params.op()), [&](const as_cache_access& a) {
+        return a.direction == AS_TAP_OUT && row_tap != nullptr && a.rows == row_tap->mask_offset;
+      });
+  if (written == RowAccess::of(params.op()).end()) return;
+  const as_tensor &rows = params.tensor(row_tap->offset), &slots = params.tensor(written->rows);
+  // The lane may keep its row to itself; of several heads no reader wants one.
+  if (!present(rows) || rows.rank != 2) return;
+  Rows& kept = rows_[tap_cache(params.op(), written->cache)];
   for (std::int64_t t = 0; t < slots.shape[0]; ++t) {
     const std::int64_t slot = *at<std::int64_t>(slots, t);
     if (slot < 0) continue;

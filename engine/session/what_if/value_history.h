@@ -1,5 +1,5 @@
 // Why a value came out: everything that could have contributed to one element of an attention
-// output, who wrote a slot, and the tokens pooled into an entry.
+// output.
 //
 // The session stands on the op that ran last (place.h: go_to).
 #pragma once
@@ -47,21 +47,7 @@ struct KeptScores {
 Result<ValueHistory> value_history(const Session& session, std::int64_t token, std::int64_t head,
                                    std::int64_t dim, const KeptScores& scores);
 
-// Scores of the op that ran last, when it is indexer_logits; false when it is not.
+// Scores of the op that ran last, when it scores entries; false when it does not.
 bool keep_scores(const Session& session, KeptScores* kept);
-
-// A token pooled into an entry, with its pooling weight in one channel and over all.
-struct PooledToken {
-  std::int64_t position = 0;
-  bool older_half = false;  // of a C4A entry: through the channels of the window before
-  double weight = 0;        // softmax over the tokens, of this channel
-  double mean_weight = 0;   // over all channels
-  double value = 0;         // of this channel
-};
-// Tokens of entry `entry` of a request in a running layer; from the rows that were written.
-// index: the indexer's own keys.
-Result<std::vector<PooledToken>> pooled_tokens(const Session& session, int running_layer,
-                                               std::int32_t request, std::int64_t entry,
-                                               std::int64_t channel, bool index);
 
 }  // namespace attnscope

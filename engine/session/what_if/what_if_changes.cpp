@@ -1,18 +1,17 @@
 #include "engine/session/what_if/what_if_changes.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "engine/family/deepseek_v4/caches.h"
-#include "engine/trace/compare.h"
+#include "engine/session/what_if/deepseek_v4/changes.h"
 #include "kernels/cpu/rope_table.h"
+#include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace {
 
-constexpr const char* kYarnTurned = "on where it was off, off where it was on";
 constexpr float kNoSink = -std::numeric_limits<float>::infinity();
 
 bool as_it_ran(const Session&, OpParams&, ChangedInputs&) { return true; }
@@ -58,82 +57,6 @@ bool own_row_alone(const Session&, OpParams& params, ChangedInputs& memory) {
     p.extra_indices = no_tensor();
     p.extra_topk_length = no_tensor();
   }
-  return true;
-}
-
-// Position 0 for every token rotates nothing.
-template <class Params>
-bool no_rotation(const Session&, OpParams& params, ChangedInputs& memory) {
-  auto& p = params.get<Params>();
-  const std::int64_t columns = p.rope.table.shape[1];
-  memory.floats.assign(static_cast<std::size_t>(p.rope.table.shape[0] * columns), 0.0f);
-  for (std::int64_t t = 0; t < p.rope.table.shape[0]; ++t) {
-    std::fill_n(memory.floats.data() + t * columns, columns / 2, 1.0f);
-  }
-  memory.longs.assign(static_cast<std::size_t>(p.positions.shape[0]), 0);
-  p.positions = make_tensor(memory.longs.data(), {p.positions.shape[0]});
-  set_rope_table(p.rope, memory.floats.data(), p.rope.table.shape[0]);
-  return true;
-}
-
-bool hadamard_turned(const Session&, OpParams& params, ChangedInputs&) {
-  if (params.op() == AS_OP_INDEXER_Q) {
-    auto& p = params.get<as_indexer_q_params>();
-    p.hadamard = p.hadamard != 0 ? 0 : 1;
-  } else {
-    auto& p = params.get<as_compress_insert_params>();
-    p.hadamard = p.hadamard != 0 ? 0 : 1;
-  }
-  return true;
-}
-
-bool pooling_rounded(const Session&, OpParams& params, ChangedInputs&) {
-  auto& p = params.get<as_compress_insert_params>();
-  p.round_pooled = p.round_pooled != 0 ? 0 : 1;
-  return true;
-}
-
-template <class Params>
-bool unit_weights(const Session&, OpParams& params, ChangedInputs& memory) {
-  auto& p = params.get<Params>();
-  memory.halves.assign(static_cast<std::size_t>(p.weight.shape[0]), bf16_t{0x3f80});
-  p.weight = make_tensor(memory.halves.data(), {p.weight.shape[0]});
-  return true;
-}
-
-bool no_position_bias(const Session&, OpParams& params, ChangedInputs& memory) {
-  auto& p = params.get<as_compressor_state_params>();
-  memory.floats.assign(static_cast<std::size_t>(p.ape.shape[0] * p.ape.shape[1]), 0.0f);
-  p.ape = make_tensor(memory.floats.data(), {p.ape.shape[0], p.ape.shape[1]});
-  return true;
-}
-
-// |w|: then every head adds, and a missing ReLU still shows while a sign does not.
-bool positive_scores(const Session&, OpParams& params, ChangedInputs& memory) {
-  auto& p = params.get<as_indexer_topk_params>();
-  const std::int64_t tokens = p.logits.shape[0], width = p.logits.shape[1];
-  for (std::int64_t t = 0; t < tokens; ++t) {
-    for (std::int64_t c = 0; c < width; ++c) {
-      memory.floats.push_back(static_cast<float>(std::fabs(element(p.logits, t, c))));
-    }
-  }
-  p.logits = make_tensor(memory.floats.data(), {tokens, width});
-  return true;
-}
-
-// The layer's rotary embedding with YaRN where it was without, without where it had it.
-template <class Params>
-bool yarn_turned(const Session& session, OpParams& params, ChangedInputs& memory) {
-  auto& p = params.get<Params>();
-  const ModelConfig& config = session.parts().config;
-  p.rope.factor = p.rope.factor > 1 ? 1 : config.yarn_factor;
-  p.rope.original_max_pos = config.yarn_original_max;
-  p.rope.beta_fast = config.yarn_beta_fast;
-  p.rope.beta_slow = config.yarn_beta_slow;
-  const std::int64_t rows = p.rope.table.shape[0];
-  memory.floats.resize(static_cast<std::size_t>(rows * p.rope.table.shape[1]));
-  cpu::build_rope_table(p.rope, rows, memory.floats.data(), session.parts().threads);
-  set_rope_table(p.rope, memory.floats.data(), rows);
   return true;
 }
 
@@ -191,61 +114,73 @@ bool reference_lists(const Session& session, OpParams& params, ChangedInputs& me
 
 }  // namespace
 
+bool no_rotation(const Session&, OpParams& params, ChangedInputs& memory) {
+  as_rope& rope = *rope_of(params);
+  as_tensor& positions = params.tensor_named("positions");
+  const std::int64_t columns = rope.table.shape[1];
+  memory.floats.assign(static_cast<std::size_t>(rope.table.shape[0] * columns), 0.0f);
+  for (std::int64_t t = 0; t < rope.table.shape[0]; ++t) {
+    std::fill_n(memory.floats.data() + t * columns, columns / 2, 1.0f);
+  }
+  memory.longs.assign(static_cast<std::size_t>(positions.shape[0]), 0);
+  positions = make_tensor(memory.longs.data(), {positions.shape[0]});
+  set_rope_table(rope, memory.floats.data(), rope.table.shape[0]);
+  return true;
+}
+
+bool yarn_turned(const Session& session, OpParams& params, ChangedInputs& memory) {
+  as_rope& rope = *rope_of(params);
+  const ModelConfig& config = session.parts().config;
+  rope.factor = rope.factor > 1 ? 1 : config.yarn_factor;
+  rope.original_max_pos = config.yarn_original_max;
+  rope.beta_fast = config.yarn_beta_fast;
+  rope.beta_slow = config.yarn_beta_slow;
+  const std::int64_t rows = rope.table.shape[0];
+  memory.floats.resize(static_cast<std::size_t>(rows * rope.table.shape[1]));
+  cpu::build_rope_table(rope, rows, memory.floats.data(), session.parts().threads);
+  set_rope_table(rope, memory.floats.data(), rows);
+  return true;
+}
+
+bool unit_weights(const Session&, OpParams& params, ChangedInputs& memory) {
+  as_tensor& weight = params.tensor_named("weight");
+  memory.halves.assign(static_cast<std::size_t>(weight.shape[0]), bf16_t{0x3f80});
+  weight = make_tensor(memory.halves.data(), {weight.shape[0]});
+  return true;
+}
+
 bool reads_quantised_rows(as_op_id op) {
-  return op == AS_OP_SPARSE_ATTENTION || op == AS_OP_INDEXER_LOGITS;
+  return std::ranges::any_of(RowAccess::of(op), [](const as_cache_access& access) {
+    return access.by == AS_BY_LIST || access.by == AS_BY_TABLE;
+  });
 }
 
 std::vector<Change> changes_of(as_op_id op) {
-  const Change none = {kAsItRan, "nothing changed", as_it_ran};
+  std::vector<Change> all = {{kAsItRan, "nothing changed", as_it_ran}};
+  const auto add = [&all](std::vector<Change> more) {
+    all.insert(all.end(), more.begin(), more.end());
+  };
   switch (op) {
     case AS_OP_SPARSE_ATTENTION:
-      return {none,
-              {"no sink", "every sink is -inf", no_sink},
-              {"window alone", "no compressed entries", window_alone},
-              {"entries alone", "no window rows", entries_alone},
-              {"own row alone", "each token attends its own row only", own_row_alone},
-              {kReferenceLists, "the rows ref.sim attends to on its own history", reference_lists}};
+      add({{"no sink", "every sink is -inf", no_sink},
+           {"window alone", "no compressed entries", window_alone},
+           {"entries alone", "no window rows", entries_alone},
+           {"own row alone", "each token attends its own row only", own_row_alone},
+           {kReferenceLists, "the rows ref.sim attends to on its own history", reference_lists}});
+      break;
     case AS_OP_Q_ROPE_KV_INSERT:
-      return {none,
-              {"no rotation", "RoPE turns by 0", no_rotation<as_q_rope_kv_insert_params>},
-              {"YaRN turned over", kYarnTurned, yarn_turned<as_q_rope_kv_insert_params>}};
     case AS_OP_INVERSE_ROPE:
-      return {none,
-              {"no rotation", "RoPE turns by 0", no_rotation<as_inverse_rope_params>},
-              {"YaRN turned over", kYarnTurned, yarn_turned<as_inverse_rope_params>}};
-    case AS_OP_INDEXER_Q:
-      return {
-          none,
-          {"no rotation", "RoPE turns by 0", no_rotation<as_indexer_q_params>},
-          {"YaRN turned over", kYarnTurned, yarn_turned<as_indexer_q_params>},
-          {"Hadamard turned over", "on where it was off, off where it was on", hadamard_turned}};
-    case AS_OP_COMPRESS_INSERT:
-      return {none,
-              {"unit norm weights", "the norm's weights are 1",
-               unit_weights<as_compress_insert_params>},
-              {"YaRN turned over", kYarnTurned, yarn_turned<as_compress_insert_params>},
-              {"pooling rounding turned over", "pooled values rounded to bf16, or not",
-               pooling_rounded}};
-    case AS_OP_INDEXER_COMPRESS_INSERT:
-      return {none,
-              {"unit norm weights", "the norm's weights are 1",
-               unit_weights<as_compress_insert_params>},
-              {"YaRN turned over", kYarnTurned, yarn_turned<as_compress_insert_params>},
-              {"Hadamard turned over", "on where it was off, off where it was on", hadamard_turned},
-              {"pooling rounding turned over", "pooled values rounded to bf16, or not",
-               pooling_rounded}};
-    case AS_OP_COMPRESSOR_STATE:
-    case AS_OP_INDEXER_COMPRESSOR_STATE:
-      return {none, {"no position bias", "ape is 0", no_position_bias}};
+      add({kNoRotation, kYarnTurned});
+      break;
     case AS_OP_ATTN_NORM:
     case AS_OP_FINAL_NORM:
-      return {none,
-              {"unit norm weights", "the norm's weights are 1", unit_weights<as_rms_norm_params>}};
-    case AS_OP_INDEXER_TOPK:
-      return {none, {"positive scores", "the magnitudes of the scores", positive_scores}};
+      add({kUnitWeights});
+      break;
     default:
-      return {none};
+      break;
   }
+  add(deepseek_v4_changes(op));
+  return all;
 }
 
 }  // namespace attnscope

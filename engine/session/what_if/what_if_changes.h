@@ -30,6 +30,18 @@ struct Change {
 inline constexpr const char* kAsItRan = "as it ran";
 inline constexpr const char* kReferenceLists = "reference indices";
 
+// Changes that several ops take.
+bool no_rotation(const Session& session, OpParams& params, ChangedInputs& memory);
+bool yarn_turned(const Session& session, OpParams& params, ChangedInputs& memory);
+bool unit_weights(const Session& session, OpParams& params, ChangedInputs& memory);
+// Position 0 for every token rotates nothing.
+inline constexpr Change kNoRotation = {"no rotation", "RoPE turns by 0", no_rotation};
+// The layer's rotary embedding with YaRN where it was without, without where it had it.
+inline constexpr Change kYarnTurned = {"YaRN turned over",
+                                       "on where it was off, off where it was on", yarn_turned};
+inline constexpr Change kUnitWeights = {"unit norm weights", "the norm's weights are 1",
+                                        unit_weights};
+
 // Of one op; the first changes nothing.
 std::vector<Change> changes_of(as_op_id op);
 

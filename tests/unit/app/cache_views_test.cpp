@@ -7,6 +7,7 @@
 #include "app/views/block_tables_view.h"
 #include "app/views/pool_view.h"
 #include "app/views/window_view.h"
+#include "engine/family/models.h"
 #include "tests/unit/app/stepped_session.h"
 
 namespace attnscope {
@@ -17,17 +18,19 @@ using CacheViews = SteppedSession;
 // ---- linkage
 
 TEST(Linkage, EntriesAndTokensAreEachOthersInverse) {
+  const CacheLayout layout = build_cache_layout(*preset("tiny"));
   for (const int ratio : {4, 128}) {
     for (std::int64_t position = 0; position < 700; ++position) {
       std::vector<std::int64_t> pooling;
       for (std::int64_t entry = 0; entry < 200; ++entry) {
-        if (tokens_of_entry(ratio, entry).contains(position)) pooling.push_back(entry);
+        if (tokens_of_entry(layout, ratio, entry).contains(position)) pooling.push_back(entry);
       }
-      EXPECT_EQ(entries_of_token(ratio, position), pooling) << ratio << ", " << position;
+      EXPECT_EQ(entries_of_token(layout, ratio, position), pooling) << ratio << ", " << position;
     }
   }
-  EXPECT_TRUE(entries_of_token(4, -1).empty());
-  EXPECT_EQ(tokens_of_entry(4, 0), (TokenRange{0, 4})) << "nothing lies before the first entry";
+  EXPECT_TRUE(entries_of_token(layout, 4, -1).empty());
+  EXPECT_EQ(tokens_of_entry(layout, 4, 0), (TokenRange{0, 4}))
+      << "nothing lies before the first entry";
 }
 
 TEST_F(CacheViews, SlotsOfATokenAreThoseThatTheStepWroteItTo) {

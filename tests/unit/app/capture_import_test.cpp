@@ -12,6 +12,7 @@
 #include "app/wiring/wiring.h"
 #include "engine/capture/capture.h"
 #include "engine/capture/capture_diff.h"
+#include "engine/family/deepseek_v4/deepseek_v4.h"
 #include "engine/family/models.h"
 #include "engine/opcase/import_case.h"
 #include "engine/session/place.h"
@@ -180,7 +181,7 @@ class CaptureImportTest : public CliTest {
       }
       for (int i = 0; i < model.num_layers(); ++i) {
         const int layer = model.layers[static_cast<std::size_t>(i)];
-        for (const ImportOp* op : ops_of_layer(*map, model.type(i))) {
+        for (const ImportOp* op : ops_of_layer(*map, layer_type_name(model, i))) {
           const auto id = static_cast<as_op_id>(op->op.id);
           if (as_op_find(id)->phase != AS_PHASE_LAYER) continue;
           if (auto ok = go_to(session, {step, layer, id}); !ok) continue;  // not of this type
@@ -692,8 +693,8 @@ TEST_F(CaptureImportTest, CasesOfEachTypeOfLayerRun) {
       const bool compressed = std::string_view(op).find("compress") != std::string_view::npos;
       const bool index = std::string_view(op).find("index") != std::string_view::npos ||
                          std::string_view(op) == "topk_to_slots";
-      if (compressed && model.type(i) == LayerType::kSwa) continue;
-      if (index && model.type(i) != LayerType::kC4A) continue;
+      if (compressed && type_of_layer(model, i) == LayerType::kSwa) continue;
+      if (index && type_of_layer(model, i) != LayerType::kC4A) continue;
       const Outcome made =
           run({"case", "import", map_, path("step3.safetensors"), "--model", "tiny", "--layer",
                layer, "--op", op, "-o", path("one.json"), "--force"});

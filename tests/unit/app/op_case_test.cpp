@@ -127,16 +127,16 @@ TEST_F(OpCaseTest, TapsAndFieldsCoverEveryParamsStruct) {
     for (const as_tap_info& tap : op.taps) {
       cover(tap.offset, tap.kind == AS_TAP_CACHE ? sizeof(as_cache) : sizeof(as_tensor));
     }
-    for (const ParamField& field : op.fields) {
+    for (const as_param_info& field : op.fields) {
       // A number that a struct had no room for lies in a tensor's `reserved`.
       const bool inside = std::ranges::any_of(op.taps, [&](const as_tap_info& tap) {
-        return tap.kind != AS_TAP_CACHE && field.kind == FieldKind::kInteger &&
+        return tap.kind != AS_TAP_CACHE && field.kind == AS_PARAM_INTEGER &&
                field.offset == tap.offset + offsetof(as_tensor, reserved);
       });
       if (inside) continue;
-      cover(field.offset, field.kind == FieldKind::kRope   ? sizeof(as_rope)
-                          : field.kind == FieldKind::kReal ? sizeof(double)
-                                                           : sizeof(std::int32_t));
+      cover(field.offset, field.kind == AS_PARAM_ROPE   ? sizeof(as_rope)
+                          : field.kind == AS_PARAM_REAL ? sizeof(double)
+                                                        : sizeof(std::int32_t));
     }
     int open = 0;
     for (const int n : covered) {

@@ -209,8 +209,8 @@ std::int32_t on_device(const void* params, const as_call* call, as_error* error)
   };
   bool all = call->stream != nullptr;
   for (const as_tap_info& tap : op.taps) all = take(tap.offset) && all;
-  for (const ParamField& field : op.fields) {
-    if (field.kind == FieldKind::kRope) all = take(field.offset) && all;
+  for (const as_param_info& field : op.fields) {
+    if (field.kind == AS_PARAM_ROPE) all = take(field.offset) && all;
   }
   if (!all) return fail(error, AS_INTERNAL, "a tensor lies elsewhere");
   return cpu::lane()->ops[current](own.data(), call, error);

@@ -127,7 +127,7 @@ TEST_F(SelectionViews, AnEntryKeepsItsRatioAndItsRequest) {
   const SelectionView v = view(selection);
   const SelectionPart* entry = part_of(v, "Entry 2 of " + other.request.name);
   ASSERT_NE(entry, nullptr);
-  const std::string text = text_of(other.request, tokens_of_entry(4, 2), 60);
+  const std::string text = text_of(other.request, tokens_of_entry(info_->layout, 4, 2), 60);
   EXPECT_NE(line_of(*entry, "pools")->text.find(text), std::string::npos)
       << line_of(*entry, "pools")->text;
   EXPECT_EQ(line_of(*entry, "pools")->to->request, other.request.id);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "engine/family/deepseek_v4/deepseek_v4.h"
 #include "engine/family/family.h"
 #include "engine/family/models.h"
 
@@ -270,8 +271,9 @@ TEST(TimelineSentence, SaysThatNothingWasCompared) {
 TEST(TimelineCellText, SaysCountsBudgetTimesAndSelection) {
   const auto info = tiny_info();
   auto step = make_summary(*info, 9);
-  const auto layer = *std::find_if(info->config.layers.begin(), info->config.layers.end(),
-                                   [&](int l) { return info->config.type(l) == LayerType::kC4A; });
+  const auto layer =
+      *std::find_if(info->config.layers.begin(), info->config.layers.end(),
+                    [&](int l) { return type_of_layer(info->config, l) == LayerType::kC4A; });
   add_result(*step, layer, AS_OP_INDEXER_LOGITS, Verdict::kRounding, 0.5);
   step->selective = true;
   Snapshot snapshot = snapshot_of(info, {step});

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/family/deepseek_v4/deepseek_v4.h"
 #include "engine/session/place.h"
 #include "engine/session/step/layer_ops.h"
 #include "tests/unit/app/trace_session.h"
@@ -78,7 +79,7 @@ TEST(TracePlace, WhatDoesNotExistIsNamed) {
   EXPECT_NE(message({0, 17, AS_OP_WO_A}).find("layer 17 does not run"), std::string::npos);
   int swa = -1;
   for (int i = 0; i < session->parts().config.num_layers(); ++i) {
-    if (session->parts().config.type(i) == LayerType::kSwa) {
+    if (type_of_layer(session->parts().config, i) == LayerType::kSwa) {
       swa = session->parts().config.layers[static_cast<std::size_t>(i)];
     }
   }

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "engine/family/deepseek_v4/deepseek_v4.h"
 #include "engine/family/models.h"
 #include "engine/session/snapshot.h"
 #include "engine/session/step/layer_ops.h"
@@ -590,7 +591,8 @@ TEST(TraceSnapshot, InfoListsTheOpsThatRun) {
   const bool has_c128 =
       std::ranges::find(other->ops_before, AS_OP_C128_INDEX) != other->ops_before.end();
   bool wanted = false;
-  for (int i = 0; i < 2; ++i) wanted = wanted || other->config.type(i) == LayerType::kC128A;
+  for (int i = 0; i < 2; ++i)
+    wanted = wanted || type_of_layer(other->config, i) == LayerType::kC128A;
   EXPECT_EQ(has_c128, wanted);
 }
 

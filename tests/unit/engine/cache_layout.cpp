@@ -251,6 +251,16 @@ TEST(CacheLayout, GroupsCachesOfAnyFamily) {
   EXPECT_EQ(k.width, 1024);
 }
 
+TEST(CacheLayout, EntriesOverlapWhereStatesOfMoreTokensAreKept) {
+  const CacheLayout layout = build_cache_layout(model("tiny"));
+  EXPECT_EQ(entries_of(layout, 0), nullptr);
+  EXPECT_EQ(entries_of(layout, 1), layout.find(1, kMainCache));
+  EXPECT_EQ(entries_of(layout, 2)->tokens_per_row, 128);
+  EXPECT_EQ(tokens_pooled(layout, 4), 8);
+  EXPECT_EQ(tokens_pooled(layout, 128), 128);
+  EXPECT_EQ(tokens_pooled(layout, 16), 16) << "nobody keeps states for such";
+}
+
 TEST(CacheLayout, RanksShareOnlyWhatIsTheSameOnAll) {
   EXPECT_TRUE(check_shared_by_ranks(build_cache_layout(model("tiny")), 4));
   EXPECT_TRUE(check_shared_by_ranks(dense(2), 1));

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/family/deepseek_v4/deepseek_v4.h"
 #include "engine/family/model_weights.h"
 #include "engine/family/models.h"
 #include "engine/model/profile_switches.h"
@@ -16,7 +17,7 @@ namespace model_config_test {
 
 std::int64_t count(const ModelConfig& c, LayerType type) {
   std::int64_t n = 0;
-  for (int i = 0; i < c.num_layers(); ++i) n += c.type(i) == type;
+  for (int i = 0; i < c.num_layers(); ++i) n += type_of_layer(c, i) == type;
   return n;
 }
 
@@ -77,27 +78,27 @@ TEST(ModelConfig, TinyHasEveryLayerType) {
 
 TEST(ModelConfig, RopeByLayerType) {
   ModelConfig c = *preset("tiny");
-  EXPECT_EQ(c.rope(0).base, 10000.0);
-  EXPECT_EQ(c.rope(0).factor, 1.0);
+  EXPECT_EQ(layer_rope(c, 0).base, 10000.0);
+  EXPECT_EQ(layer_rope(c, 0).factor, 1.0);
   for (int i : {1, 2, 3}) {
-    EXPECT_EQ(c.rope(i).base, 160000.0);
-    EXPECT_EQ(c.rope(i).factor, 16.0);
-    EXPECT_EQ(c.rope(i).original_max_pos, 65536.0);
-    EXPECT_EQ(c.rope(i).beta_fast, 32.0);
-    EXPECT_EQ(c.rope(i).beta_slow, 1.0);
+    EXPECT_EQ(layer_rope(c, i).base, 160000.0);
+    EXPECT_EQ(layer_rope(c, i).factor, 16.0);
+    EXPECT_EQ(layer_rope(c, i).original_max_pos, 65536.0);
+    EXPECT_EQ(layer_rope(c, i).beta_fast, 32.0);
+    EXPECT_EQ(layer_rope(c, i).beta_slow, 1.0);
   }
-  EXPECT_EQ(c.rope(1).table.data, nullptr);
+  EXPECT_EQ(layer_rope(c, 1).table.data, nullptr);
   c.switches.ratio0_yarn = true;
-  EXPECT_EQ(c.rope(0).base, 10000.0);
-  EXPECT_EQ(c.rope(0).factor, 16.0);
+  EXPECT_EQ(layer_rope(c, 0).base, 10000.0);
+  EXPECT_EQ(layer_rope(c, 0).factor, 16.0);
 }
 
 TEST(ModelConfig, LayerSubsets) {
   const ModelConfig c = *preset("v4-flash", {0, 2, 3, 4});
   EXPECT_EQ(c.num_layers(), 4);
-  EXPECT_EQ(c.type(0), LayerType::kSwa);
-  EXPECT_EQ(c.type(1), LayerType::kC4A);
-  EXPECT_EQ(c.type(2), LayerType::kC128A);
+  EXPECT_EQ(type_of_layer(c, 0), LayerType::kSwa);
+  EXPECT_EQ(type_of_layer(c, 1), LayerType::kC4A);
+  EXPECT_EQ(type_of_layer(c, 2), LayerType::kC128A);
   EXPECT_EQ(c.ratio(3), 4);
   EXPECT_EQ(preset("v4-flash", {4, 0})->layers, (std::vector<int>{0, 4}));  // a set
   const Result<ModelConfig> beyond = preset("v4-flash", {43});
@@ -131,9 +132,9 @@ TEST(ModelConfig, Profiles) {
     EXPECT_EQ(s.index_scores, AS_SCORES_FP32);
   }
   ModelConfig c = *preset("tiny");
-  EXPECT_EQ(c.rope(1).table.reserved, AS_ROPE_FP32);
+  EXPECT_EQ(layer_rope(c, 1).table.reserved, AS_ROPE_FP32);
   c.switches = *profile_switches("vllm,rope_frequencies=fp64");
-  EXPECT_EQ(c.rope(1).table.reserved, AS_ROPE_FP64);
+  EXPECT_EQ(layer_rope(c, 1).table.reserved, AS_ROPE_FP64);
 }
 
 // What a file of before meant by the name of a profile, as the text of today.

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <thread>
 
+#include "engine/family/deepseek_v4/deepseek_v4.h"
 #include "engine/family/deepseek_v4/weight_scales.h"
 #include "engine/family/models.h"
 #include "engine/model/synthetic_fill.h"
@@ -207,9 +208,9 @@ TEST(SyntheticWeights, SinksSpreadOverTheHeadsOfEveryLayer) {
     for (int i = 0; i < c.num_layers(); ++i) {
       const auto& sinks = w.layers[static_cast<std::size_t>(i)]["sinks"].f32;
       // Over a full window, the top-k of a long request, 16 entries of C128A.
-      const double entries = c.type(i) == LayerType::kC4A     ? 640.0
-                             : c.type(i) == LayerType::kC128A ? 144.0
-                                                              : 128.0;
+      const double entries = type_of_layer(c, i) == LayerType::kC4A     ? 640.0
+                             : type_of_layer(c, i) == LayerType::kC128A ? 144.0
+                                                                        : 128.0;
       const WeightScales s;
       const double lse = std::log(entries) + s.lse_share * s.latent_gain * s.latent_gain;
       std::vector<double> mass;

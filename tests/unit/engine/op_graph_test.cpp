@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <set>
 
+#include "engine/family/deepseek_v4/caches.h"
 #include "engine/family/family.h"
 #include "engine/family/launch_order.h"
 #include "engine/family/model_weights.h"
@@ -304,6 +305,25 @@ TEST(OpGraph, V4RowsAreWhereTheseOpsPutThem) {
             with_base({AS_OP_C128_INDEX, AS_OP_COMPRESS_INSERT, AS_OP_INDEXER_TOPK,
                        AS_OP_TOPK_TO_SLOTS}));
   EXPECT_TRUE(makers(AS_OP_WO_B, "x").empty());
+}
+
+// What those ask that know no op by name.
+TEST(OpGraph, OpsAreAskedForWhatTheyDo) {
+  for (int op = 0; op < AS_OP_COUNT; ++op) {
+    EXPECT_EQ(lists_selected(op), op == AS_OP_TOPK_TO_SLOTS) << as_op_find(op)->name;
+  }
+  EXPECT_EQ(table_cache(AS_OP_TOPK_TO_SLOTS), kMainCache);
+  EXPECT_EQ(table_cache(AS_OP_INDEXER_LOGITS), kIndexCache);
+  EXPECT_EQ(table_cache(AS_OP_ATTN_NORM), CacheId{});
+  EXPECT_EQ(example_node(AS_OP_C128_INDEX)->find("indices")->name, "c128_indices");
+  EXPECT_EQ(example_node(AS_OP_INDEXER_TOPK)->op(), AS_OP_INDEXER_TOPK);
+  EXPECT_EQ(example_node(AS_OP_GATHER_ROWS), nullptr);
+  const LayerGraph& selecting = tiny().layer(1);
+  const Binding* slots = selecting.find(AS_OP_SPARSE_ATTENTION)->find("extra_indices");
+  const Binding* made = selecting.maker(slots->value);
+  ASSERT_NE(made, nullptr);
+  EXPECT_EQ(made, selecting.find(AS_OP_TOPK_TO_SLOTS)->find("slots"));
+  EXPECT_EQ(selecting.maker(tiny().hidden), nullptr);
 }
 
 }  // namespace op_graph_test
