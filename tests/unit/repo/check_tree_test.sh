@@ -112,7 +112,6 @@ plant families engine/session/planted.cpp '  if (ratio == 4) return;'
 plant families engine/capture/planted.h '  std::vector<std::int32_t> c128_lens;'
 plant families app/panels/planted.cpp 'if (config.type(i) == LayerType::kC4A) draw();'
 plant families engine/trace/planted.cpp 'case AS_OP_INDEXER_LOGITS:'
-plant families tests/unit/repo/v4_names.txt 'engine/io/json_file.cpp'
 plant format engine/model/planted.cpp 'int  planted;'
 plant format kernels/params/op_ids.h 'int planted ;'
 rm "$work/tree/LICENSE"
