@@ -4,7 +4,7 @@
 #
 # Usage: check_tree.sh CHECK ROOT [PREFIX]
 # CHECK: layers c99 headers top_level size hygiene said manual planted families format commits
-# PREFIX: of the headers, only those whose path begins so.
+# PREFIX: a regular expression; only files whose path begins so are looked at.
 set -uo pipefail
 export LC_ALL=C.UTF-8
 
@@ -26,8 +26,11 @@ files() {
     done
   else
     find . \( -name build -o -name .git \) -prune -o -type f -print | sed 's|^\./||'
-  fi | sort
+  fi | sort | grep -E "^$prefix"
 }
+# nothing_seen WHAT: a check that saw nothing at all has checked nothing. Of a part of the tree, it
+# may be so.
+nothing_seen() { [ -n "$prefix" ] || finding "no $1 seen: nothing was checked"; }
 # Without pictures, recorded bytes and kept inputs of fuzzers, which have no lines.
 texts() { files | grep -vE '\.(png|zst|safetensors|session|so)$|^tests/fuzz/corpus/'; }
 sources() { files | grep -E '\.(h|c|cpp|cu|cuh)$'; }
@@ -130,9 +133,9 @@ check_layers() {
       \"*) check_quoted_include "$file" "${included//\"/}" ;;
       *) check_system_include "$file" "${included//[<>]/}" ;;
     esac
-  done < <(sources | tr '\n' '\0' | xargs -0 grep -HE '^ *# *include *["<]' |
+  done < <(sources | tr '\n' '\0' | xargs -0r grep -HE '^ *# *include *["<]' |
     sed -E 's/^([^:]*):[^"<]*("[^"]*"|<[^>]*>).*/\1:\2/')
-  [ "$count" -gt 0 ] || finding "no include seen: nothing was checked"
+  [ "$count" -gt 0 ] || nothing_seen include
 }
 
 # ---- c99: the headers that plugins include are plain C99, one by one
@@ -150,7 +153,7 @@ check_c99() {
       finding "$file: does not compile as C99"
     fi
   done < <(sources | grep -E '^kernels/(params|layout)/.*\.[hc]$')
-  [ "$count" -gt 0 ] || finding "no header seen: nothing was checked"
+  [ "$count" -gt 0 ] || nothing_seen header
 }
 
 # ---- headers: every header compiles on its own
@@ -158,8 +161,7 @@ check_c99() {
 # Headers that need libtorch are left to the compilation of reference/torch/ itself.
 own_headers() {
   local file
-  sources | grep -E '^(kernels|engine|reference|app/(cli|common))/.*\.h$' |
-    grep -E "^$prefix" | while read -r file; do
+  sources | grep -E '^(kernels|engine|reference|app/(cli|common))/.*\.h$' | while read -r file; do
     grep -qE '#include <(torch|ATen|c10)/' "$file" || printf '%s\n' "$file"
   done
 }
@@ -172,7 +174,7 @@ check_headers() {
     echo "$1: does not compile on its own"'
   lines=$(own_headers | xargs -P "$(nproc)" -I{} bash -c "$compile" bash {} 2>&1)
   [ -z "$lines" ] || finding "$lines"
-  [ -n "$(own_headers)" ] || finding "no header seen: nothing was checked"
+  [ -n "$(own_headers)" ] || nothing_seen header
 }
 
 # ---- top_level: nothing lies at the root that does not belong there
@@ -196,7 +198,7 @@ check_size() {
   while read -r line; do
     finding "$line"
   done < <(
-    texts | tr '\n' '\0' | xargs -0 wc -l | awk '$2 != "total" && $1 > 800 {
+    texts | tr '\n' '\0' | xargs -0r wc -l | awk '$2 != "total" && $1 > 800 {
       print $2 ": " $1 " lines, at most 800" }'
     files | grep -E '(\.(h|c|cpp|cu|cuh|cmake|sh)|CMakeLists\.txt|^attnscope|^\.ci/run)$' |
       matches '^.{101,}$' 'over 100 columns'
@@ -206,22 +208,21 @@ check_size() {
 # ---- hygiene: text files are clean
 
 check_hygiene() {
-  local line file
+  local line
   while read -r line; do
     finding "$line"
   done < <(
     files | matches '[[:space:]]$' 'space at the end of the line'
     files | matches '^(<<<<<<<|>>>>>>>) ' 'conflict marker'
     sources | matches $'\t' 'tab'
-    texts | while read -r file; do
-      [ -z "$(tail -c 1 "$file")" ] || echo "$file: no newline at the end"
-    done
+    texts | tr '\n' '\0' | xargs -0r grep -lzP -e '[^\n]\z' |
+      sed 's/$/: no newline at the end/'
   )
 }
 
 # matches PATTERN WHAT: the places in the text files named on standard input that match.
 matches() {
-  tr '\n' '\0' | xargs -0 grep -nIHE -e "$1" | sed -E "s/^([^:]*:[0-9]+):.*/\1: $2/"
+  tr '\n' '\0' | xargs -0r grep -nIHE -e "$1" | sed -E "s/^([^:]*:[0-9]+):.*/\1: $2/"
 }
 
 # ---- said: what the program prints passes app/text/say.h, which escapes names of others
@@ -234,7 +235,7 @@ check_said() {
     grep -vxE 'app/text/say\.(h|cpp)|app/cli/(progress_bar\.h|plugin_host\.cpp)' |
     matches '(^|[^A-Za-z_])(fmt::print|std::cout|std::cerr|(std::)?(printf|fprintf|fputs|puts))\b' \
       'printed past say()')
-  [ "$(sources | grep -c '^app/text/say.h$')" -gt 0 ] || finding "no say.h seen"
+  [ "$(sources | grep -c '^app/text/say.h$')" -gt 0 ] || nothing_seen say.h
 }
 
 # ---- manual: it explains every op
@@ -257,7 +258,7 @@ check_planted() {
     finding "$line"
   done < <(sources | grep -E '^(kernels|engine|reference|app)/' | grep -v '/mutants/' |
     matches '(^|[^A-Za-z_.>])(planted|bug_chosen)\([^)]|chosen_bug' 'a planted bug')
-  [ "$(sources | grep -c '/mutants/')" -gt 0 ] || finding "no folder of mutants seen"
+  [ "$(sources | grep -c '/mutants/')" -gt 0 ] || nothing_seen 'folder of mutants'
 }
 
 # ---- families: what only DeepSeek-V4 has stands in its folders; all others ask the family
@@ -284,10 +285,9 @@ check_families() {
   while IFS=: read -r file line; do
     finding "$file:$line: belongs to DeepSeek-V4: ask the family, or a role of the op table"
   done < <(sources | grep -E '^(app|engine)/' |
-    grep -vE '/deepseek_v4/|^engine/mutants/|^engine/io/old_names\.' |
-    while read -r file; do
-      sed 's|//.*||' "$file" | grep -nE "$names" | sed -E "s|^([0-9]+):.*|$file:\1|"
-    done)
+    grep -vE '/deepseek_v4/|^engine/mutants/|^engine/io/old_names\.' | tr '\n' '\0' |
+    xargs -0r grep -nHE -e "$names" | sed 's|//.*||' |
+    sed -nE "s/^([^:]*:[0-9]+):.*($names).*/\1/p")
 }
 
 # ---- format: sources are as clang-format leaves them; versions differ, so one is chosen
@@ -300,7 +300,7 @@ check_format() {
   local file
   while read -r file; do
     finding "$file: run clang-format-16 -i on it"
-  done < <(sources | tr '\n' '\0' | xargs -0 clang-format-16 --dry-run -Werror 2>&1 |
+  done < <(sources | tr '\n' '\0' | xargs -0r clang-format-16 --dry-run -Werror 2>&1 |
     sed -nE 's/^([^: ]+):[0-9]+:[0-9]+: error: .*/\1/p' | sort -u)
 }
 
