@@ -24,14 +24,16 @@ std::string other_statistic(const TapStats& stats, const as_tensor& t) {
   std::int64_t nans = 0, infinities = 0, finite = 0;
   double low = INFINITY, high = -INFINITY, sum = 0, magnitudes = 0, squares = 0;
   const auto* data = static_cast<const std::uint8_t*>(t.data);
-  for (std::int64_t i = 0; i < as_tensor_numel(&t); ++i) {
-    const double v = plain_number(data + i * as_dtype_size(t.dtype), t.dtype);
-    nans += std::isnan(v) ? 1 : 0;
-    infinities += std::isinf(v) ? 1 : 0;
-    if (!std::isfinite(v)) continue;
+  const std::int64_t elements = as_tensor_numel(&t), size = as_dtype_size(t.dtype);
+  for (std::int64_t i = 0; i < elements; ++i) {
+    const double v = plain_number(data + i * size, t.dtype);
+    if (!std::isfinite(v)) {
+      ++(std::isnan(v) ? nans : infinities);
+      continue;
+    }
     ++finite;
-    low = std::fmin(low, v);
-    high = std::fmax(high, v);
+    low = std::min(low, v);
+    high = std::max(high, v);
     sum += v;
     magnitudes += std::fabs(v);
     squares += v * v;
@@ -40,7 +42,7 @@ std::string other_statistic(const TapStats& stats, const as_tensor& t) {
   const auto near = [](double a, double b, double scale) {
     return a == b || std::fabs(a - b) <= 1e-9 * scale;
   };
-  if (stats.elements != as_tensor_numel(&t)) return "number of elements";
+  if (stats.elements != elements) return "number of elements";
   if (stats.nans != nans || stats.infinities != infinities) return "number of NaN or infinities";
   if (finite == 0) return {};
   if (stats.min != low || stats.max != high) return "smallest or largest value";

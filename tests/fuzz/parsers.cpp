@@ -171,10 +171,12 @@ std::optional<Parser> parser_by_name(const std::string& name) {
   return static_cast<Parser>(it - kParserNames.begin());
 }
 
-std::string judge_capture(const std::string& folder) {
+std::string judge_capture(const std::string& folder, bool* sound) {
+  if (sound != nullptr) *sound = false;
   const auto capture = Capture::open(folder);
   if (!capture) return judge_error(capture.error(), folder);
   if (auto ok = (*capture)->verify(); !ok) return judge_error(ok.error(), folder);
+  if (sound != nullptr) *sound = true;
   for (const std::int32_t block : {-1, 0, 1, 2, 1 << 30}) {
     const auto bytes = (*capture)->block(1, block);
     if (!bytes) return judge_error(bytes.error(), folder);

@@ -35,7 +35,8 @@ std::optional<Parser> parser_by_name(const std::string& name);
 // what is left there belongs to the caller.
 std::string feed(Parser parser, const std::string& bytes, const std::string& scratch_file);
 
-// The answer to a damaged capture: AS_BAD_INPUT in one line that names it.
-std::string judge_capture(const std::string& folder);
+// The answer to a damaged capture: AS_BAD_INPUT in one line that names it. sound: whether it opened
+// and all its parts fit their checksums.
+std::string judge_capture(const std::string& folder, bool* sound = nullptr);
 
 }  // namespace attnscope::fuzz
