@@ -9,7 +9,7 @@
 #include "tests/fuzz/parsers.h"
 
 namespace attnscope::fuzz {
-namespace {
+namespace corpus_test {
 
 namespace fs = std::filesystem;
 
@@ -43,5 +43,5 @@ TEST(ParserNames, LeadToTheParsers) {
   EXPECT_EQ(parser_by_name("session"), Parser::kSession);
 }
 
-}  // namespace
+}  // namespace corpus_test
 }  // namespace attnscope::fuzz

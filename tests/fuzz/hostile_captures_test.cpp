@@ -25,7 +25,7 @@
 #include "tests/fuzz/small_capture.h"
 
 namespace attnscope::fuzz {
-namespace {
+namespace hostile_captures_test {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -442,5 +442,5 @@ TEST_F(HostileCaptures, OtherAnswersForOtherTroubles) {
   EXPECT_NE(error().find("000000.safetensors"), std::string::npos) << error();
 }
 
-}  // namespace
+}  // namespace hostile_captures_test
 }  // namespace attnscope::fuzz

@@ -15,7 +15,7 @@
 #include "tests/fuzz/small_golden.h"
 
 namespace attnscope::fuzz {
-namespace {
+namespace hostile_goldens_test {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -174,5 +174,5 @@ TEST_F(HostileGoldens, OtherAnswersForOtherTroubles) {
             std::string::npos);
 }
 
-}  // namespace
+}  // namespace hostile_goldens_test
 }  // namespace attnscope::fuzz

@@ -11,7 +11,7 @@
 #include "tests/fuzz/parsers.h"
 
 namespace attnscope::fuzz {
-namespace {
+namespace parsers_random_test {
 
 std::string read(const std::string& file) {
   std::ostringstream text;
@@ -149,5 +149,5 @@ INSTANTIATE_TEST_SUITE_P(All, Parsers,
                                          Parser::kHiddenStates, Parser::kGolden, Parser::kCase,
                                          Parser::kImportMap, Parser::kCapture, Parser::kSession));
 
-}  // namespace
+}  // namespace parsers_random_test
 }  // namespace attnscope::fuzz

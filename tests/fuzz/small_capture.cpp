@@ -1,23 +1,13 @@
 #include "tests/fuzz/small_capture.h"
 
-#include <stdexcept>
-
 #include "engine/capture/capture_writer.h"
 #include "engine/family/models.h"
 #include "engine/session/snapshot.h"
 #include "engine/session/trace_recorder.h"
 #include "kernels/cpu/cpu_lane.h"
+#include "tests/fuzz/judge.h"
 
 namespace attnscope::fuzz {
-namespace {
-
-template <class T>
-T must(Result<T> result) {
-  if (!result) throw std::runtime_error(result.error().text());
-  return std::move(*result);
-}
-
-}  // namespace
 
 Scenario small_scenario() {
   Scenario s;

@@ -1,7 +1,6 @@
 #include "tests/fuzz/small_golden.h"
 
 #include <filesystem>
-#include <stdexcept>
 
 #include "engine/golden/golden_run.h"
 #include "kernels/cpu/cpu_lane.h"
@@ -20,12 +19,6 @@ constexpr const char* kDefinition = R"({"format": "attnscope-golden", "version":
   {"op": "q_rope_kv_insert", "layers": [0]}, {"op": "indexer_topk", "taps": ["indices"]},
   {"op": "sparse_attention", "taps": ["o", "lse"], "layers": [0, 1]}],
   "tolerances": [{"class": "dense", "op": "wo_b", "row_max": 0.01, "reason": "a test"}]})";
-
-template <class T>
-T must(Result<T> result) {
-  if (!result) throw std::runtime_error(result.error().text());
-  return std::move(*result);
-}
 
 const Tolerances& tolerances() {
   static const Tolerances loaded = must(Tolerances::load(""));

@@ -22,7 +22,7 @@
 #include "tests/blame/stored_otherwise.h"
 
 namespace attnscope {
-namespace {
+namespace model_reference_test {
 
 constexpr double kBound = 1e-9;  // of the largest value of a row
 
@@ -331,5 +331,5 @@ TEST(ModelReference, GoesOnBehindACutAsIfNothingHadBeenThere) {
   hold(290, 10);
 }
 
-}  // namespace
+}  // namespace model_reference_test
 }  // namespace attnscope

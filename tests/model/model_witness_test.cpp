@@ -12,7 +12,7 @@
 #include "tests/unit/app/small_scenario.h"
 
 namespace attnscope {
-namespace {
+namespace model_witness_test {
 
 Scenario witnessed_scenario() {
   Scenario scenario = small_scenario(150, 6);
@@ -151,5 +151,5 @@ TEST(ModelWitness, TakesATokenOnlyWhereTheLogitsAllowIt) {
   EXPECT_NE(token_note(model, engine, 4, -1).find("does not exist"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace model_witness_test
 }  // namespace attnscope

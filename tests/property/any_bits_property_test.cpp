@@ -8,7 +8,7 @@
 #include "tests/property/checks.h"
 
 namespace attnscope::properties {
-namespace {
+namespace any_bits_property_test {
 
 // Kinds of rows, by row number.
 enum Kind { kAnyBits, kFewExponents, kBorders, kDenormals, kRareSpecial, kZeros, kKinds };
@@ -172,5 +172,5 @@ INSTANTIATE_TEST_SUITE_P(
                                    AS_FP4_DOWN}),
     name_of<GivenQueryCase>);
 
-}  // namespace
+}  // namespace any_bits_property_test
 }  // namespace attnscope::properties

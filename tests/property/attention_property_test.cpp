@@ -2,14 +2,12 @@
 #include <algorithm>
 #include <climits>
 #include <cmath>
-#include <limits>
 
 #include "tests/property/checks.h"
 
 namespace attnscope::properties {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kSinks[] = {0.0f, -kInfinity, 80.0f, kInfinity, -80.0f, 1e4f, -1e4f, 1.5f};
 
 // What lies in a list beyond its length must never be read.

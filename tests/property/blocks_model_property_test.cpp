@@ -14,7 +14,7 @@
 #include "engine/cache/block_pool.h"
 
 namespace attnscope {
-namespace {
+namespace blocks_model_property_test {
 
 using Ids = std::vector<std::int32_t>;
 constexpr std::int32_t kBlocks = 9;
@@ -189,5 +189,5 @@ RC_GTEST_PROP(BlocksModel, PoolDoesWhatItsModelDoes, ()) {
                    rc::state::gen::execOneOfWithArgs<Get, Touch, Release, Cache, Evict, Reset>());
 }
 
-}  // namespace
+}  // namespace blocks_model_property_test
 }  // namespace attnscope

@@ -16,7 +16,7 @@
 #include "engine/sched/sched_invariants.h"
 
 namespace attnscope {
-namespace {
+namespace blocks_scheduler_property_test {
 
 // A pool runs out of blocks late in a sequence: the library's own 100 short ones are too few.
 [[maybe_unused]] const int kMore = setenv("RC_PARAMS", "max_success=2000 max_size=200", 0);
@@ -240,5 +240,5 @@ RC_GTEST_PROP(BlocksModel, SchedulerDoesWhatItsModelDoes, ()) {
   rc::state::check(model, watched, rc::state::gen::execOneOfWithArgs<Add, Step, Step, Abort>());
 }
 
-}  // namespace
+}  // namespace blocks_scheduler_property_test
 }  // namespace attnscope

@@ -18,7 +18,7 @@
 #include "engine/sched/workload_file.h"
 
 namespace attnscope {
-namespace {
+namespace blocks_simulation_property_test {
 
 using Random = std::mt19937_64;
 
@@ -209,5 +209,5 @@ TEST(BlocksWatch, StepsAndWalksAreClean) {
   }
 }
 
-}  // namespace
+}  // namespace blocks_simulation_property_test
 }  // namespace attnscope

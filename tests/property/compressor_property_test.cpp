@@ -243,8 +243,6 @@ TEST_P(CompressProperty, MatchesBothReferences) {
 }
 
 constexpr std::int32_t kLatent = AS_RECORD_LATENT;
-constexpr std::int32_t kFp8 = AS_RECORD_INDEX_FP8;
-constexpr std::int32_t kMxfp4 = AS_RECORD_INDEX_MXFP4;
 
 const CompressCase kCompressCases[] = {
     {"no_tokens", 4, kLatent, {0, 0}, 0},

@@ -9,7 +9,7 @@
 #include "tests/property/checks.h"
 
 namespace attnscope::properties {
-namespace {
+namespace dense_property {
 
 // Half a step of bf16 (8 significant bits) is at most 2^-8 of the value; 2^-8 more of that for an
 // fp32 result beside a boundary.
@@ -309,5 +309,5 @@ INSTANTIATE_TEST_SUITE_P(Shapes, LinearProperty,
                                          LinearCase{"zeros", 3, 64, 5, 2, 0.0f}),
                          name_of<LinearCase>);
 
-}  // namespace
+}  // namespace dense_property
 }  // namespace attnscope::properties

@@ -10,7 +10,7 @@
 #include "tests/property/checks.h"
 
 namespace attnscope::properties {
-namespace {
+namespace fp8_projection_property_test {
 
 constexpr std::int64_t kBlock = 128;
 constexpr as_op_id kOps[] = {AS_OP_Q_KV_A_PROJ, AS_OP_Q_B_PROJ, AS_OP_INDEXER_Q_PROJ, AS_OP_WO_B};
@@ -159,5 +159,5 @@ TEST(Fp8ProjectionMutants, AreSeen) {
   }
 }
 
-}  // namespace
+}  // namespace fp8_projection_property_test
 }  // namespace attnscope::properties

@@ -11,6 +11,7 @@
 #include <functional>
 #include <initializer_list>
 #include <iosfwd>
+#include <limits>
 #include <memory>
 #include <random>
 #include <set>
@@ -34,6 +35,11 @@ inline constexpr std::int64_t kWindow = 128;
 // Half a step of bf16 (8 significant bits) relative to the largest value of a binade; relative to
 // the smallest it is twice that, so that 2 * kBf16Half bounds one rounding of any value.
 inline constexpr double kBf16Half = 0x1p-9;
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
+inline constexpr std::int32_t kFp8 = AS_RECORD_INDEX_FP8;
+inline constexpr std::int32_t kMxfp4 = AS_RECORD_INDEX_MXFP4;
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // The seed of a case: its name and ATTNSCOPE_PROPERTY_SEED.
 std::uint64_t case_seed(std::string_view name);

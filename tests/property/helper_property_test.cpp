@@ -3,15 +3,12 @@
 #include <climits>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <numeric>
 
 #include "tests/property/helper_checks.h"
 
 namespace attnscope::properties {
 namespace {
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // By a class of the tolerance file.
 void judge_by(const char* tap, const char* rule, const as_tensor& value, const as_tensor& expected,

@@ -19,7 +19,7 @@
 #include "tests/property/checks.h"
 
 namespace attnscope::properties {
-namespace {
+namespace host_property {
 
 // Prompt lengths, and lengths in all of which something ends or begins: a block, a window.
 constexpr std::int64_t kLengths[] = {1, 3, 4, 127, 128, 129, 255, 256, 520, 1050};
@@ -261,5 +261,5 @@ INSTANTIATE_TEST_SUITE_P(
         StreamCase{"tiny", "tiny", {}, 37, 3, 60, CacheProfile::kM, false, 600}),
     name_of<StreamCase>);
 
-}  // namespace
+}  // namespace host_property
 }  // namespace attnscope::properties

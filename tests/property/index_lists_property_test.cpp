@@ -9,7 +9,7 @@ namespace attnscope::properties {
 namespace {
 
 // Table entries that no token of the step needs.
-constexpr std::int32_t kGarbage[] = {INT_MAX, -5, 0, INT_MIN};
+constexpr std::int32_t kStray[] = {INT_MAX, -5, 0, INT_MIN};
 
 // Tables [G,R,C] of shuffled block ids; garbage until an entry is needed.
 class Tables {
@@ -22,7 +22,7 @@ class Tables {
     std::shuffle(ids_.begin(), ids_.end(), random);
     for (std::int64_t i = 0; i < groups * requests * columns; ++i) {
       *at<std::int32_t>(tensor_, i / (requests * columns), i / columns % requests, i % columns) =
-          kGarbage[i % 4];
+          kStray[i % 4];
     }
   }
 

@@ -124,9 +124,6 @@ TEST_P(IndexerQProperty, MatchesBothReferences) {
   EXPECT_TRUE(report.ok()) << report;
 }
 
-constexpr std::int32_t kFp8 = AS_RECORD_INDEX_FP8;
-constexpr std::int32_t kMxfp4 = AS_RECORD_INDEX_MXFP4;
-
 const QueryCase kQueryCases[] = {
     {"fp8_no_tokens", kFp8, {0}, 1, 8},
     {"fp8_one_head", kFp8, {1, 3, 0, 4}, 5, 1},

@@ -8,7 +8,7 @@
 #include "tests/property/checks.h"
 
 namespace attnscope::properties {
-namespace {
+namespace mutants_property_test {
 
 // A check, the output that the bug must be seen in against ref.sim, and outputs that follow from
 // it. All others must be right.
@@ -126,5 +126,5 @@ INSTANTIATE_TEST_SUITE_P(Lanes, MutantProperty, testing::ValuesIn(trapped()),
                            return name.substr(name.find(':') + 1);
                          });
 
-}  // namespace
+}  // namespace mutants_property_test
 }  // namespace attnscope::properties

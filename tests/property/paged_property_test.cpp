@@ -4,7 +4,6 @@
 #include <climits>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <numeric>
 
 #include "kernels/cpu/thread_pool.h"
@@ -15,10 +14,7 @@
 namespace attnscope::properties {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
 std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // Blocks of requests in shuffled pages; entries behind a request's end are ids that do not exist.
 class Blocks {

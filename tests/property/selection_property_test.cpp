@@ -8,7 +8,6 @@
 namespace attnscope::properties {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 // The first entries of Scores::kSplit.

@@ -16,8 +16,6 @@ constexpr unsigned char kPoison = 0xff;
 constexpr std::int64_t kSpareBlocks = 3;
 constexpr std::int64_t kSpareColumns = 2;
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 }  // namespace
 
 TwinCache::TwinCache(std::int32_t record, std::int32_t width, std::vector<std::int64_t> lengths,
