@@ -13,6 +13,7 @@
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
 #include "app/text/format.h"
+#include "app/views/budget.h"
 #include "app/views/compare_view.h"
 #include "app/workbench/capture_compare.h"
 
@@ -269,7 +270,7 @@ void ComparePanel::draw_ops(Ui& ui) {
                     ? TableCell{format_error(tap->max_abs), 0, tap->max_abs, true}
                     : TableCell{},
                 tap != nullptr && tap->budget_used > 0
-                    ? TableCell{format_number(tap->budget_used), 0, tap->budget_used, true}
+                    ? TableCell{budget_short({tap->budget_used}), 0, tap->budget_used, true}
                     : TableCell{},
                 {tap != nullptr ? tap->evidence : ""}},
                static_cast<std::int64_t>(i));

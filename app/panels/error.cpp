@@ -245,7 +245,7 @@ std::string ErrorPanel::row_tip(const OpError& row) const {
                         kErrorFigureNames[to_size(figure_)],
                         value ? format_error(*value) : "not measured");
   }
-  return text + "\n" + budget_words(row.budget_used) + (scope_ == 2 ? "; worst of all steps" : "");
+  return text + "\n" + budget_words(row.budget) + (scope_ == 2 ? "; worst of all steps" : "");
 }
 
 void ErrorPanel::draw_axis(ImVec2 min, ImVec2 max) const {
@@ -280,12 +280,12 @@ void ErrorPanel::draw_row(const OpError& row, ImVec2 bars_min, ImVec2 bars_max, 
                         finite ? kind_colour(static_cast<ErrorKind>(i), row.worst) : t.nan_cell);
   }
   const ImU32 colour = verdict_colour(row.worst);
-  const auto used = static_cast<float>(std::min(row.budget_used, 1.0));
+  const auto used = static_cast<float>(std::min(row.budget.used, 1.0));
   list->AddRectFilled(budget_min, budget_max, t.surface);
   list->AddRectFilled(budget_min,
                       {budget_min.x + used * (budget_max.x - budget_min.x), budget_max.y},
                       with_alpha(colour, 0.6f));
-  const std::string text = row.worst == Verdict::kNotCompared ? "-" : budget_short(row.budget_used);
+  const std::string text = row.worst == Verdict::kNotCompared ? "-" : budget_short(row.budget);
   draw_cell_text(list, budget_min, budget_max, t.text, text);
 }
 
@@ -391,7 +391,7 @@ void ErrorPanel::fill_results(const OpTrace& op) {
     const ErrorFigures f = r.introduced.value_or(ErrorFigures{});
     const bool has = r.introduced.has_value();
     TableCell budget = error(r.budget_used);
-    budget.text = budget_short(r.budget_used);
+    budget.text = budget_short(budget_of(r));
     if (r.budget_used > 1) budget.colour = theme().bad;
     const std::string word = narrow_ ? "" : fmt::format(" {}", verdict_name(r.verdict));
     std::vector<TableCell> cells = {
@@ -464,7 +464,7 @@ void ErrorPanel::draw_worst(Ui& ui, const StepTrace& step, const OpTrace& op,
   ImGui::SameLine();
   ImGui::TextDisabled(
       "%s",
-      fmt::format("{}: class \"{}\"", budget_words(result.budget_used), result.tolerance).c_str());
+      fmt::format("{}: class \"{}\"", budget_words(budget_of(result)), result.tolerance).c_str());
   if (result.introduced && result.introduced->differing > 0) {
     const ErrorFigures& f = *result.introduced;
     std::string text =

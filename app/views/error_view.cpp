@@ -19,13 +19,13 @@ namespace {
 
 void take(OpError& row, const TapResult& result) {
   const bool worse = row.taps == 0 || is_worse(result.verdict, row.worst) ||
-                     (result.verdict == row.worst && result.budget_used > row.budget_used);
+                     (result.verdict == row.worst && result.budget_used > row.budget.used);
   if (worse) {
     row.place = {result.step, result.layer, result.op};
     row.tap = result.tap;
   }
   if (row.taps == 0 || is_worse(result.verdict, row.worst)) row.worst = result.verdict;
-  row.budget_used = std::max(row.budget_used, result.budget_used);
+  if (row.taps == 0 || result.budget_used > row.budget.used) row.budget = budget_of(result);
   ++row.taps;
   const std::optional<ErrorFigures>* kinds[] = {&result.introduced, &result.inherited,
                                                 &result.quantisation};
@@ -167,19 +167,6 @@ void RunErrors::update(const Snapshot& snapshot) {
   for (; next < snapshot.steps.size(); ++next) add(rows_, *snapshot.steps[next]);
 }
 
-std::string budget_words(double budget_used) {
-  if (std::isinf(budget_used)) return "it must be exact";
-  if (std::isnan(budget_used)) return "not a number";
-  if (budget_used > 1) return fmt::format("{} times the tolerance", format_number(budget_used));
-  return format_share(budget_used) + " of the tolerance";
-}
-
-std::string budget_short(double budget_used) {
-  if (std::isinf(budget_used)) return "exact";
-  if (budget_used >= 1000) return format_error(budget_used) + "x";
-  return budget_used > 1 ? fmt::format("{:.3g}x", budget_used) : format_share(budget_used);
-}
-
 std::string worst_text(const StepTrace& step, const TapResult& result) {
   if (!result.worst) return {};
   std::vector<std::string> letters;
@@ -258,13 +245,13 @@ std::string result_sentence(const StepTrace* step, const TapResult& compared) {
     const std::string where = place_of(result);
     text += fmt::format("{}{}: {}; {}", wrong ? " at " : "; worst at ",
                         where.empty() ? "one element" : where, worst_words(result),
-                        budget_words(result.budget_used));
+                        budget_words(budget_of(result)));
   } else if (shown.elsewhere) {
     text += result.worst ? fmt::format("; of the kept rows worst at {}: {}", place_of(result),
                                        worst_words(result))
                          : std::string("; the kept rows agree");
     text += fmt::format("; the worst of all, at {}, is in a row that is not kept; {}",
-                        place_of(compared), budget_words(result.budget_used));
+                        place_of(compared), budget_words(budget_of(result)));
   }
   if (wrong && !result.note.empty()) text += "; " + result.note;
   return text + ".";
@@ -319,7 +306,7 @@ std::string error_sentence(const StepTrace* step, const StepSummary& summary, co
       all.begin(), all.end(), [](auto& a, auto& b) { return a.budget_used < b.budget_used; });
   if (tight->budget_used > 0) {
     text += fmt::format("; closest to its limit is {}.{}{}, {}", op_name(tight->op), tight->tap,
-                        layer_words(tight->layer), budget_words(tight->budget_used));
+                        layer_words(tight->layer), budget_words(budget_of(*tight)));
   }
   return text + ".";
 }

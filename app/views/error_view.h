@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "app/views/budget.h"
 #include "app/views/selection.h"
 #include "engine/session/snapshot.h"
 
@@ -31,7 +32,7 @@ extern const char* const kBudgetHelp;
 struct OpError {
   Place place;  // of the worst tap
   Verdict worst = Verdict::kNotCompared;
-  double budget_used = 0;
+  Budget budget;    // the largest
   std::string tap;  // that used most
   std::int64_t taps = 0;
   // by kind and figure; absent when no tap has it
@@ -58,9 +59,6 @@ class RunErrors {
   std::vector<OpError> complete_, rows_;
 };
 
-// "31 % of the tolerance", "3.4 times the tolerance", "it must be exact"
-std::string budget_words(double budget_used);
-std::string budget_short(double budget_used);  // "31 %", "3.4x", "exact"
 // "token 2103, head 5, dim 17" of a result's worst element; the T axis holds token rows.
 std::string worst_text(const StepTrace& step, const TapResult& result);
 // Both values of the worst element: "12 where ref.sim has 14", "entry 33 is missing".

@@ -40,8 +40,8 @@ void add_result(PipelineCard& card, const TapResult& result) {
                             result.note.empty() ? "beyond its tolerance" : result.note);
   }
   card.worst = worse(result.verdict, card.worst);
-  if (card.budget_tap.empty() || result.budget_used > card.budget_used) {
-    card.budget_used = result.budget_used;
+  if (card.budget_tap.empty() || result.budget_used > card.budget.used) {
+    card.budget = budget_of(result);
     card.budget_tap = result.tap;
   }
 }
@@ -233,14 +233,14 @@ std::string pipeline_sentence(const PipelineState& state) {
         (slowest == nullptr || card.microseconds > slowest->microseconds)) {
       slowest = &card;
     }
-    if (worst == nullptr || card.budget_used > worst->budget_used) worst = &card;
+    if (worst == nullptr || card.budget.used > worst->budget.used) worst = &card;
   }
   if (first_wrong != nullptr) {
     std::string text = fmt::format("{}: {} is wrong although its inputs are right", state.title,
                                    card_name(first_wrong->op));
     text += ". " + first_wrong->note;
-    if (std::isfinite(first_wrong->budget_used)) {
-      text += fmt::format(", {} of the budget used", format_number(first_wrong->budget_used));
+    if (std::isfinite(first_wrong->budget.used)) {
+      text += ", " + budget_words(first_wrong->budget);
     }
     if (wrong > 1) text += "; " + plural(wrong - 1, "more op is wrong", "more ops are wrong");
     return text + ".";
@@ -257,18 +257,10 @@ std::string pipeline_sentence(const PipelineState& state) {
   if (compared == 0) return text + "; nothing was compared.";
   text += fmt::format("; none of {} wrong", plural(compared, "tap", "taps"));
   if (ties > 0) text += ", " + plural(ties, "near-tie", "near-ties");
-  if (worst != nullptr && worst->budget_used > 0) {
-    text += fmt::format(", largest budget used {} by {}", format_number(worst->budget_used),
-                        card_name(worst->op));
+  if (worst != nullptr && worst->budget.used > 0) {
+    text += fmt::format(", at most {}, by {}", budget_words(worst->budget), card_name(worst->op));
   }
   return text + ".";
-}
-
-std::string budget_text(double used) {
-  if (!(used > 0)) return "0";
-  if (!std::isfinite(used)) return "";
-  if (used < 0.01) return "< 0.01";
-  return used < 10 ? fmt::format("{:.2f}", used) : format_number(used);
 }
 
 std::string tensor_text(const as_tensor& tensor) {
@@ -291,9 +283,8 @@ std::string pipeline_card_text(const PipelineCard& card) {
   if (card.compared > 0) {
     text += fmt::format("\n{}: {}", plural(card.compared, "tap compared", "taps compared"),
                         verdict_word(card.worst));
-    if (card.budget_used > 0 && std::isfinite(card.budget_used)) {
-      text +=
-          fmt::format(", budget used {} by {}", format_number(card.budget_used), card.budget_tap);
+    if (card.budget.used > 0 && std::isfinite(card.budget.used)) {
+      text += fmt::format(", {} by {}", budget_words(card.budget), card.budget_tap);
     }
   } else {
     text += "\nnothing was compared";

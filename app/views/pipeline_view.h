@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "app/views/budget.h"
 #include "engine/family/family.h"
 #include "engine/session/snapshot.h"
 
@@ -59,7 +60,7 @@ struct PipelineCard {
   bool ran = false;
   double microseconds = -1;  // < 0: not known any more
   std::int64_t taps = 0, compared = 0;
-  double budget_used = 0;
+  Budget budget;           // the largest
   std::string budget_tap;  // where it was used
   std::string note;        // of the first wrong tap: its name and the evidence
   Verdict worst = Verdict::kNotCompared;
@@ -84,8 +85,6 @@ Verdict pipeline_verdict(const PipelineState& state);
 
 // What an op does and what it read and wrote, in lines.
 std::string pipeline_card_text(const PipelineCard& card);
-// Budget used, short: "0", "< 0.01", "0.49"; "" when there is no tolerance to use up.
-std::string budget_text(double used);
 // "f32 [1,512]" of a tensor.
 std::string tensor_text(const as_tensor& tensor);
 

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "app/text/format.h"
+#include "app/views/budget.h"
 #include "app/views/op_order.h"
 #include "engine/family/models.h"
 #include "engine/model/numbers.h"
@@ -293,8 +294,7 @@ std::string timeline_sentence(const TimelineData& data) {
       fmt::format("{}; {} compared, none wrong", count, plural(compared, "tap", "taps"));
   if (ties > 0) text += ", " + plural(ties, "near-tie", "near-ties");
   if (worst != nullptr && worst->budget_used > 0) {
-    text += fmt::format("; largest budget used {} at {}", format_number(worst->budget_used),
-                        where(*worst));
+    text += fmt::format("; at most {}, at {}", budget_words(budget_of(*worst)), where(*worst));
   }
   return text + ".";
 }
@@ -318,12 +318,13 @@ std::string timeline_cell_text(const Snapshot& snapshot, const StepSummary& step
   text += taps > 0 ? fmt::format("\n{}: {}", plural(taps, "tap", "taps"), counts)
                    : std::string("\nnothing was compared");
   if (cell->budget_used > 0 && std::isfinite(cell->budget_used)) {
-    text += fmt::format("\nlargest budget used {}", format_number(cell->budget_used));
     const TapResult* worst = nullptr;
     for (const TapResult& result : step.results) {
       if (result.layer != layer) continue;
       if (worst == nullptr || result.budget_used > worst->budget_used) worst = &result;
     }
+    text += "\nat most " +
+            budget_words(worst != nullptr ? budget_of(*worst) : Budget{cell->budget_used, false});
     const as_op_info* info = worst != nullptr ? as_op_find(worst->op) : nullptr;
     if (info != nullptr) text += fmt::format(", {} of {}", worst->tap, info->name);
   }

@@ -66,23 +66,17 @@ TEST(ErrorView, AllStepsFollowNewPictures) {
   run.update(snapshot);
   ASSERT_EQ(run.rows().size(), 2u);
   EXPECT_EQ(run.rows()[0].place.op, AS_OP_ATTN_NORM);  // causal order
-  EXPECT_EQ(run.rows()[1].budget_used, 0.9);
+  EXPECT_EQ(run.rows()[1].budget.used, 0.9);
   EXPECT_EQ(run.steps(), 1);
   // The step is replaced by another, gone back and run again: the old one leaves no trace.
   snapshot.steps[1] = make_summary(1, {make_result(1, 0, AS_OP_WO_B, "y", Verdict::kEqual, 0.2)});
   run.update(snapshot);
   ASSERT_EQ(run.rows().size(), 1u);
-  EXPECT_EQ(run.rows()[0].budget_used, 0.5);
+  EXPECT_EQ(run.rows()[0].budget.used, 0.5);
   EXPECT_EQ(run.steps(), 2);
   snapshot.steps.erase(snapshot.steps.begin());
   run.update(snapshot);
-  EXPECT_EQ(run.rows()[0].budget_used, 0.2);
-}
-
-TEST(ErrorView, BudgetInWords) {
-  EXPECT_EQ(budget_words(0.31), "31 % of the tolerance");
-  EXPECT_EQ(budget_words(3.4), "3.4 times the tolerance");
-  EXPECT_EQ(budget_words(std::numeric_limits<double>::infinity()), "it must be exact");
+  EXPECT_EQ(run.rows()[0].budget.used, 0.2);
 }
 
 TEST(ErrorView, SentenceOfAGoodStep) {
@@ -93,6 +87,16 @@ TEST(ErrorView, SentenceOfAGoodStep) {
             "All 2 taps of step 9 agree with ref.sim: 1 equal, 1 by rounding; closest to its limit "
             "is sparse_attention.o in layer 2, 31 % of the tolerance.");
   EXPECT_EQ(error_verdict(*summary, nullptr), Verdict::kRounding);
+}
+
+TEST(ErrorView, OneUnitInTheLastPlaceIsSaidAsThat) {
+  TapResult result = make_result(9, 0, AS_OP_ATTN_NORM, "y", Verdict::kRounding, 1);
+  result.introduced = ErrorFigures{};
+  result.introduced->max_ulp = 1;
+  const auto summary = make_summary(9, {result});
+  EXPECT_EQ(error_sentence(nullptr, *summary, nullptr, {9, 0, AS_OP_ATTN_NORM}),
+            "All 1 taps of step 9 agree with ref.sim: 1 by rounding; closest to its limit is "
+            "attn_norm.y in layer 0, 1 ulp.");
 }
 
 TEST(ErrorView, SentenceOfAWrongTapNamesElementValuesAndLimit) {

@@ -244,8 +244,8 @@ TEST(TimelineSentence, CountsAndNamesTheLargestBudgetOrTheFirstWrongTap) {
   TimelineData data;
   data.update(snapshot_of(info, {first, second}));
   EXPECT_EQ(timeline_sentence(data),
-            "2 steps, 1 of prefill; 11 taps compared, none wrong; largest budget used 0.62 at "
-            "step 1, layer 2, indexer_logits.");
+            "2 steps, 1 of prefill; 11 taps compared, none wrong; at most 62 % of the tolerance, "
+            "at step 1, layer 2, indexer_logits.");
   EXPECT_EQ(timeline_verdict(data), Verdict::kRounding);
   second = std::make_shared<StepSummary>(*second);
   add_result(*second, 1, AS_OP_WO_B, Verdict::kWrong, 7);
@@ -279,7 +279,8 @@ TEST(TimelineCellText, SaysCountsBudgetTimesAndSelection) {
   Snapshot snapshot = snapshot_of(info, {step});
   std::string text = timeline_cell_text(snapshot, *step, layer);
   EXPECT_NE(text.find("2 taps: 1 equal, 1 rounding"), std::string::npos) << text;
-  EXPECT_NE(text.find("largest budget used 0.5, y of indexer_logits"), std::string::npos) << text;
+  EXPECT_NE(text.find("at most 50 % of the tolerance, y of indexer_logits"), std::string::npos)
+      << text;
   EXPECT_NE(text.find("more entries are visible than"), std::string::npos) << text;
   EXPECT_EQ(text.find("went back"), std::string::npos);
   snapshot.last.step = 3;
