@@ -106,10 +106,10 @@ void CacheStream::draw(Ui& ui) {
   take(ui.bench.events());
   make();
   if (given_up_ == wanted_) {
-    sentence("There is not enough memory for the map after this batch; choose another one.");
+    paragraph("There is not enough memory for the map after this batch; choose another one.");
     return draw_slider(ui);
   }
-  if (!shown_) return sentence("The map is being made ..");
+  if (!shown_) return paragraph("The map is being made ..");
   const StreamView& view = shown_->view;
   sentence(view.sentence);
   draw_slider(ui);

@@ -254,7 +254,7 @@ void FileDialog::draw_bottom(Ui& ui) {
   if ((entered || pressed) && !trimmed(typed_).empty()) {
     activate(ui, is_listed(typed_) ? listed_path(typed_) : typed_path(list_.path, typed_));
   }
-  if (!error_.empty()) sentence(error_, Verdict::kWrong);
+  if (!error_.empty()) paragraph(error_, Verdict::kWrong);
   if (overwrite_.empty()) return;
   caution(fmt::format("{} exists.", overwrite_));
   if (ImGui::Button("Overwrite it")) finish(ui, std::string(overwrite_));

@@ -24,6 +24,8 @@ inline constexpr const char* kFastForward = "\xef\x81\x90";   // f050 forward-fa
 inline constexpr const char* kFastBackward = "\xef\x81\x89";  // f049 backward-fast
 inline constexpr const char* kAngleLeft = "\xef\x84\x84";     // f104 angle-left
 inline constexpr const char* kAngleRight = "\xef\x84\x85";    // f105 angle-right
+inline constexpr const char* kAngleDown = "\xef\x84\x87";     // f107 angle-down
+inline constexpr const char* kAngleUp = "\xef\x84\x86";       // f106 angle-up
 inline constexpr const char* kBug = "\xef\x86\x88";           // f188 bug
 inline constexpr const char* kSearch = "\xef\x80\x82";        // f002 magnifying-glass
 inline constexpr const char* kCopy = "\xef\x83\x85";          // f0c5 copy
@@ -40,12 +42,12 @@ struct Letter {
   unsigned code;
   char letter;
 };
-inline constexpr std::array<Letter, 28> kLetters = {{
+inline constexpr std::array<Letter, 30> kLetters = {{
     {0xf00c, 'v'}, {0xf00d, 'x'}, {0x2248, '~'}, {0xe289, 'q'}, {0xf24e, 't'}, {0xf068, '-'},
     {0xf5fd, 'L'}, {0xf04b, '>'}, {0xf04d, 'o'}, {0xf051, '>'}, {0xf048, '<'}, {0xf04e, '>'},
     {0xf04a, '<'}, {0xf050, '}'}, {0xf049, '{'}, {0xf104, '<'}, {0xf105, '>'}, {0xf188, 'b'},
     {0xf002, '?'}, {0xf0c5, 'c'}, {0xf07c, 'f'}, {0xf0c7, 's'}, {0xf2ea, 'u'}, {0xf2f9, 'r'},
-    {0xf071, '!'}, {0xf05a, 'i'}, {0xf110, '.'}, {0xf111, '*'},
+    {0xf071, '!'}, {0xf05a, 'i'}, {0xf110, '.'}, {0xf111, '*'}, {0xf107, 'v'}, {0xf106, '^'},
 }};
 
 }  // namespace attnscope::gui::icon

@@ -217,7 +217,7 @@ void Palette::draw_rows(Ui& ui) {
 void Palette::draw_footer(const Ui& ui) {
   ImGui::Separator();
   if (!error_.empty()) {
-    sentence(error_, Verdict::kWrong);
+    paragraph(error_, Verdict::kWrong);
     return;
   }
   std::string text = "Up and Down choose, Enter runs, Escape closes";

@@ -63,6 +63,10 @@ void ShellCommands::add_switches(Shell& shell) {
   group.add_switch("settings.animations", "Animations", "Motion where it explains something.", "",
                    change(shell, [](Settings& s) { s.animations = !s.animations; }),
                    [&shell] { return shell.ui_.settings.animations; });
+  group.add_switch("settings.whole_sentences", "Whole sentences",
+                   "Panels show all of their sentence, not one line of it.", "",
+                   change(shell, [](Settings& s) { s.whole_sentences = !s.whole_sentences; }),
+                   [&shell] { return shell.ui_.settings.whole_sentences; });
   group.add_switch("pool.free_order", "Order of the free list",
                    "Free blocks of the pool map show when their turn comes.", "",
                    change(shell, [](Settings& s) { s.free_list_order = !s.free_list_order; }),

@@ -76,7 +76,7 @@ void SettingsDialog::draw_budget(Ui& ui, Budget& budget, const char* command, st
   if (budget.error.empty()) {
     dim(help);
   } else {
-    sentence(budget.error, Verdict::kWrong);
+    paragraph(budget.error, Verdict::kWrong);
   }
 }
 
@@ -117,6 +117,10 @@ void SettingsDialog::draw_looks(Ui& ui) {
   label("Animations", "Motion where it explains something, such as a block that changes owner.");
   bool moving = ui.settings.animations;
   if (ImGui::Checkbox("##animations", &moving)) ui.run("settings.animations");
+  label("Whole sentences",
+        "Panels show all of their sentence; else one line, and a click unfolds it.");
+  bool whole = ui.settings.whole_sentences;
+  if (ImGui::Checkbox("##whole_sentences", &whole)) ui.run("settings.whole_sentences");
   label("Memory for traces", "How much of the past is at hand without computing it again.");
   draw_budget(
       ui, traces_, "settings.trace_budget", ui.settings.trace_budget_mb,
@@ -221,7 +225,7 @@ void SettingsDialog::draw_shortcuts(Ui& ui) {
     ImGui::SameLine();
     if (ImGui::Button("Leave it")) conflict_keys_.clear();
   }
-  if (!shortcut_error_.empty()) sentence(shortcut_error_, Verdict::kWrong);
+  if (!shortcut_error_.empty()) paragraph(shortcut_error_, Verdict::kWrong);
   capture(ui);
   const ImGuiTableFlags flags = ImGuiTableFlags_ScrollY | ImGuiTableFlags_RowBg |
                                 ImGuiTableFlags_SizingStretchProp | ImGuiTableFlags_BordersOuterH;

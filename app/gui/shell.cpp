@@ -103,6 +103,7 @@ void Shell::before_frame() {
     if (wanted) apply_theme(*wanted, ui_.settings.scale * options_.content_scale);
     theme_applied_ = true;
   }
+  unfold_sentences(ui_.settings.whole_sentences);
   if (applied_.shortcuts != ui_.settings.shortcuts) {
     ui_.commands.set_user_shortcuts(ui_.settings.shortcuts);
   }
@@ -271,8 +272,8 @@ void Shell::draw_messages() {
       if (message.kind == Message::Kind::kWarning) {
         caution(message.text);
       } else {
-        sentence(message.text,
-                 message.kind == Message::Kind::kError ? Verdict::kWrong : Verdict::kNotCompared);
+        paragraph(message.text,
+                  message.kind == Message::Kind::kError ? Verdict::kWrong : Verdict::kNotCompared);
       }
       ImGui::BringWindowToDisplayFront(ImGui::GetCurrentWindow());
       if (ImGui::IsWindowHovered() && ImGui::IsMouseClicked(ImGuiMouseButton_Left)) {

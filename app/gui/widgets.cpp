@@ -18,6 +18,10 @@ const char* end_of(std::string_view text) { return text.data() + text.size(); }
 
 void text_unformatted(std::string_view text) { ImGui::TextUnformatted(text.data(), end_of(text)); }
 
+// How the user left a sentence; else as the settings say.
+enum Folding { kAsSet, kFolded, kUnfolded };
+bool sentences_unfolded = false;
+
 bool is_enabled(const Command& command) { return !command.enabled || command.enabled(); }
 bool is_checked(const Command& command) { return command.checked && command.checked(); }
 
@@ -67,27 +71,54 @@ void glyph_before(Verdict verdict) {
 
 }  // namespace
 
-void sentence_line(std::string_view text, Verdict verdict) {
-  glyph_before(verdict);
-  const ImVec2 min = ImGui::GetCursorScreenPos();
-  const ImVec2 size(std::max(1.0f, ImGui::GetContentRegionAvail().x), ImGui::GetTextLineHeight());
-  const ImVec2 max(min.x + size.x, min.y + size.y);
-  ImGui::Dummy(size);
-  ImGui::RenderTextEllipsis(ImGui::GetWindowDrawList(), min, max, max.x, text.data(), end_of(text),
-                            nullptr);
-  if (ImGui::IsItemHovered() && ImGui::CalcTextSize(text.data(), end_of(text)).x > size.x) {
-    tooltip(std::string(text));
-  }
-  ImGui::Spacing();
-}
-
 void caution(std::string_view text) {
   coloured(theme().warn, icon::kWarning);
   ImGui::SameLine(0, px(6));
-  sentence(text);
+  paragraph(text);
 }
 
+void unfold_sentences(bool unfolded) { sentences_unfolded = unfolded; }
+
 void sentence(std::string_view text, Verdict verdict) {
+  const float start = ImGui::GetCursorPosY();
+  glyph_before(verdict);
+  const float room = ImGui::GetContentRegionAvail().x;
+  if (ImGui::CalcTextSize(text.data(), end_of(text)).x <= room) return paragraph(text);
+  // By its place in the panel: the words change from step to step.
+  ImGui::PushID(static_cast<int>(start));
+  const bool wrong = verdict == Verdict::kWrong;
+  const ImGuiID kept = ImGui::GetID(wrong ? "wrong, unfolded" : "unfolded");
+  ImGuiStorage* const storage = ImGui::GetStateStorage();
+  const int choice = storage->GetInt(kept, kAsSet);
+  const bool unfolded = choice == kAsSet ? wrong || sentences_unfolded : choice == kUnfolded;
+
+  const float mark = ImGui::GetFontSize();
+  const float width = std::max(1.0f, room - mark);
+  const ImVec2 min = ImGui::GetCursorScreenPos();
+  const float height = unfolded ? ImGui::CalcTextSize(text.data(), end_of(text), false, width).y
+                                : ImGui::GetTextLineHeight();
+  const bool pressed = ImGui::InvisibleButton("Fold or unfold", {std::max(1.0f, room), height});
+  if (pressed) storage->SetInt(kept, unfolded ? kFolded : kUnfolded);
+  const bool hovered = ImGui::IsItemHovered();
+  if (hovered && !unfolded) tooltip(text);
+  ImDrawList* const list = ImGui::GetWindowDrawList();
+  const ImU32 colour = ImGui::GetColorU32(ImGuiCol_Text);
+  if (unfolded) {
+    ImGui::LogRenderedText(&min, text.data(), end_of(text));
+    list->AddText(ImGui::GetFont(), ImGui::GetFontSize(), min, colour, text.data(), end_of(text),
+                  width);
+  } else {
+    const ImVec2 max(min.x + width, min.y + height);
+    ImGui::RenderTextEllipsis(list, min, max, max.x, text.data(), end_of(text), nullptr);
+  }
+  const char* const glyph = unfolded ? icon::kAngleUp : icon::kAngleDown;
+  list->AddText({min.x + room - ImGui::CalcTextSize(glyph).x, min.y},
+                hovered ? colour : theme().text_dim, glyph);
+  ImGui::PopID();
+  ImGui::Spacing();
+}
+
+void paragraph(std::string_view text, Verdict verdict) {
   glyph_before(verdict);
   ImGui::PushTextWrapPos(0);
   text_unformatted(text);

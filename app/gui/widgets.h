@@ -11,12 +11,16 @@
 
 namespace attnscope::gui {
 
-// First line of a panel: wraps, never cut. Verdict colours the mark before it (kNotCompared: none).
+// First line of a panel: one line, as the picture below it comes first. Where it is longer, a click
+// unfolds it and hovering shows the whole. What went wrong is told whole from the start. Verdict
+// colours the mark before it (kNotCompared: none).
 void sentence(std::string_view text, Verdict verdict = Verdict::kNotCompared);
+// Sentences begin unfolded.
+void unfold_sentences(bool unfolded);
+// Wraps, never cut.
+void paragraph(std::string_view text, Verdict verdict = Verdict::kNotCompared);
 // What needs a look and is not wrong.
 void caution(std::string_view text);
-// A sentence in one line, where there is no room for more: what is cut off shows on hover.
-void sentence_line(std::string_view text, Verdict verdict = Verdict::kNotCompared);
 
 // In place of contents: why there are none, and a button that runs the command that would help. Of
 // a capture that has not what is needed: how to record it. needs: the lowest level that has it.

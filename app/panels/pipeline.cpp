@@ -46,7 +46,6 @@ class PipelinePanel : public Panel {
   void draw_head(Ui& ui);
   void draw_stops(Ui& ui, float width);
   float stops_width() const;
-  float least_height() const;
   float stop_width(const PipelineStop& stop) const;
   void draw_chart(Ui& ui);
   void lay_out(ImVec2 space);
@@ -121,13 +120,6 @@ float PipelinePanel::stop_width(const PipelineStop& stop) const {
   return width;
 }
 
-// Of the chart with the lowest cards, and what lies between it and the sentence.
-float PipelinePanel::least_height() const {
-  const auto rows = static_cast<float>(chart_.rows);
-  return rows * px(kLowestCard) + (rows - 1) * px(kGapY) + px(2) +
-         3 * ImGui::GetStyle().ItemSpacing.y;
-}
-
 float PipelinePanel::stops_width() const {
   float width = 0;
   for (const PipelineStop& stop : stops_) width += stop_width(stop) + px(3);
@@ -136,7 +128,6 @@ float PipelinePanel::stops_width() const {
 
 void PipelinePanel::draw_head(Ui& ui) {
   const float width = ImGui::GetContentRegionAvail().x;
-  const float room = ImGui::GetContentRegionAvail().y;
   const float all = stops_width();
   const float strip = std::min(all, width * 0.45f);
   const bool beside = width > px(900);
@@ -144,14 +135,7 @@ void PipelinePanel::draw_head(Ui& ui) {
     ImGui::TableSetupColumn("words", ImGuiTableColumnFlags_WidthStretch);
     ImGui::TableSetupColumn("layers", ImGuiTableColumnFlags_WidthFixed, strip);
     ImGui::TableNextColumn();
-    // The chart comes first: its lowest cards are not pushed out by a second line.
-    const float wrap = ImGui::GetContentRegionAvail().x - ImGui::GetFontSize() - px(6);
-    const float words = ImGui::CalcTextSize(sentence_.c_str(), nullptr, false, wrap).y;
-    if (words > ImGui::GetTextLineHeight() * 1.5f && room - words < least_height()) {
-      sentence_line(sentence_, pipeline_verdict(state_));
-    } else {
-      sentence(sentence_, pipeline_verdict(state_));
-    }
+    sentence(sentence_, pipeline_verdict(state_));
     ImGui::TableNextColumn();
     draw_stops(ui, strip);
     ImGui::EndTable();
@@ -404,7 +388,7 @@ void PipelinePanel::draw_card(Ui& ui, int i) {
   // Budget used: a bar along the lower edge, full at 1.
   if (card.ran && card.compared > 0) {
     const float y = max.y - px(4), left = min.x + px(6), right = max.x - px(6);
-    const auto share = static_cast<float>(std::clamp(card.budget_used, 0.0, 1.0));
+    const auto share = static_cast<float>(std::clamp(card.budget.used, 0.0, 1.0));
     list_->AddRectFilled({left, y}, {right, y + px(2)}, with_alpha(t.text_dim, 0.25f));
     if (share > 0) {
       list_->AddRectFilled({left, y},
@@ -493,8 +477,8 @@ void PipelinePanel::draw_card_words(const PipelineCard& card, ImVec2 min, ImVec2
     const std::string time = card.microseconds >= 0 ? format_us(card.microseconds) : "";
     list_->AddText(numbers(), small, {x, y2}, t.text, time.c_str());
     x += width(numbers(), small, time);
-    if (card.compared > 0 && card.budget_used > 0) {
-      const std::string budget = budget_text(card.budget_used);
+    if (card.compared > 0 && card.budget.used > 0) {
+      const std::string budget = budget_short(card.budget);
       const float w = width(numbers(), small, budget);
       if (x + px(6) + w <= max.x - pad) {
         list_->AddText(numbers(), small, {max.x - pad - w, y2}, t.text_dim, budget.c_str());

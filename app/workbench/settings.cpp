@@ -245,6 +245,7 @@ LoadedSettings load_settings(const std::string& path) {
   reader.real("scale", 0.75, 3, s.scale);
   reader.id("layout", s.layout);
   reader.flag("animations", s.animations);
+  reader.flag("whole_sentences", s.whole_sentences);
   reader.choice("colour_map", {"viridis", "grey"}, s.colour_map);
   reader.flag("free_list_order", s.free_list_order);
   reader.flag("tour_seen", s.tour_seen);
@@ -274,6 +275,7 @@ Result<void> save_settings(const Settings& settings, const std::string& path) {
   root["scale"] = std::strtod(fmt::format("{}", settings.scale).c_str(), nullptr);
   root["layout"] = settings.layout;
   root["animations"] = settings.animations;
+  root["whole_sentences"] = settings.whole_sentences;
   root["colour_map"] = settings.colour_map;
   root["free_list_order"] = settings.free_list_order;
   root["tour_seen"] = settings.tour_seen;

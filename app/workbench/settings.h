@@ -19,6 +19,7 @@ struct Settings {
   float scale = 1.0f;           // of text and spacing, 0.75 to 3, on top of the monitor's
   std::string layout = "step";  // named layout shown at start
   bool animations = true;
+  bool whole_sentences = false;        // of panels, where they are longer than a line
   std::string colour_map = "viridis";  // magnitude: "viridis", "grey"
   bool free_list_order = false;        // pool map shows the free list's order
   bool tour_seen = false;

@@ -243,6 +243,8 @@ TEST(Driven, SettingsChangeInTheirDialogAndAreUndone) {
     EXPECT_FLOAT_EQ(px(10), 15);
     press("**/##animations");
     EXPECT_NE(app->settings().animations, before.animations);
+    press("**/##whole_sentences");
+    EXPECT_NE(app->settings().whole_sentences, before.whole_sentences);
     press("**/grey");
     EXPECT_EQ(app->settings().colour_map, "grey");
     user.ctx->ItemInputValue("**/##settings.trace_budget", "7");  // less than the least
@@ -252,7 +254,7 @@ TEST(Driven, SettingsChangeInTheirDialogAndAreUndone) {
     user.ctx->ItemInputValue("**/##settings.trace_budget", "96");
     user.wait(3);
     EXPECT_EQ(app->settings().trace_budget_mb, 96);
-    for (int i = 0; i < 5; ++i) press("Undo##settings.undo");
+    for (int i = 0; i < 6; ++i) press("Undo##settings.undo");
     EXPECT_EQ(app->settings(), before);
     EXPECT_TRUE(theme().dark);
     EXPECT_FLOAT_EQ(px(10), 10);

@@ -98,6 +98,12 @@ Effects shell_effects() {
     EXPECT_NE(t.settings().animations, before);
     EXPECT_EQ(t.app.checked("settings.animations"), !before);
   };
+  e["settings.whole_sentences"] = [](Trial& t) {
+    const bool before = t.settings().whole_sentences;
+    t.run("settings.whole_sentences");
+    EXPECT_NE(t.settings().whole_sentences, before);
+    EXPECT_EQ(t.app.checked("settings.whole_sentences"), !before);
+  };
   e["settings.colour_map"] = [](Trial& t) {
     const ImU32 before = magnitude_colour(0.7f);
     t.run("settings.colour_map=grey");

@@ -191,8 +191,56 @@ TEST_F(Widgets, SegmentsSwitchAndWrapInNarrowWindows) {
   EXPECT_GT(at[2].y, wide);
 }
 
+// One line, however narrow; a click unfolds it, another folds it again.
+TEST_F(Widgets, SentencesUnfold) {
+  const std::string text =
+      "Window of token 2051: positions 1924-2051 in blocks 41, 57 (SWA); 30 table entries before "
+      "them are null and were not read; this goes on so that no window of a test holds it.";
+  float height = 0;
+  ImVec2 at;
+  Verdict verdict = Verdict::kEqual;
+  const auto draw = [&] {
+    const float y = ImGui::GetCursorPosY();
+    sentence(text, verdict);
+    height = ImGui::GetCursorPosY() - y;
+    at = ImVec2(ImGui::GetWindowPos().x + 100, ImGui::GetWindowPos().y + y + 8);
+  };
+  headless_.frame(draw, {2000, 300});
+  const float line = height;
+  headless_.frame(draw, {300, 300});
+  EXPECT_FLOAT_EQ(height, line);
+  headless_.click(at, draw);
+  headless_.frame(draw, {300, 300});
+  EXPECT_GT(height, 2 * line);
+  headless_.click(at, draw);
+  headless_.frame(draw, {300, 300});
+  EXPECT_FLOAT_EQ(height, line);
+  unfold_sentences(true);
+  headless_.frame(draw, {300, 300});
+  EXPECT_FLOAT_EQ(height, line) << "what the user folded stays folded";
+  verdict = Verdict::kWrong;
+  unfold_sentences(false);
+  headless_.frame(draw, {300, 300});
+  EXPECT_GT(height, 2 * line) << "what is wrong is told whole";
+}
+
+TEST_F(Widgets, SentencesBeginAsTheSettingsSay) {
+  float height = 0;
+  const auto draw = [&] {
+    const float y = ImGui::GetCursorPosY();
+    sentence("a sentence that is longer than the narrow window in which it stands");
+    height = ImGui::GetCursorPosY() - y;
+  };
+  headless_.frame(draw, {200, 300});
+  const float line = height;
+  unfold_sentences(true);
+  headless_.frame(draw, {200, 300});
+  unfold_sentences(false);
+  EXPECT_GT(height, 2 * line);
+}
+
 // Nothing may be cut: in a narrow window text takes more lines.
-TEST_F(Widgets, SentencesWrap) {
+TEST_F(Widgets, ParagraphsWrap) {
   const std::string text =
       "Window of token 2051: positions 1924-2051 in blocks 41, 57 (SWA); 30 table entries before "
       "them are null and were not read.";
@@ -200,7 +248,7 @@ TEST_F(Widgets, SentencesWrap) {
   const auto draw = [&](float& height) {
     return [&] {
       const float y = ImGui::GetCursorPosY();
-      sentence(text, Verdict::kWrong);
+      paragraph(text, Verdict::kWrong);
       height = ImGui::GetCursorPosY() - y;
       EXPECT_LE(ImGui::GetItemRectMax().x, ImGui::GetWindowSize().x + 1);
     };

@@ -50,6 +50,7 @@ Settings changed() {
   s.scale = 1.1f;
   s.layout = "cache";
   s.animations = false;
+  s.whole_sentences = true;
   s.colour_map = "grey";
   s.free_list_order = true;
   s.tour_seen = true;
