@@ -7,7 +7,6 @@
 #include <string>
 
 #include "kernels/params/op_table.h"
-#include "reference/helper_ops.h"
 #include "reference/ops.h"
 #include "reference/tensors.h"
 #include "reference/torch_module.h"
@@ -88,8 +87,10 @@ Lane make_lane() {
   lane.description = kDescription<kNumbers>;
 #define AS_ENTRY(id, params, function) lane.ops[id] = Border<id, function, kNumbers>::call;
   AS_FOR_EACH_REFERENCE(AS_ENTRY)
+  if constexpr (kNumbers == Numbers::kSim) {  // the other references have no helper ops
+    AS_FOR_EACH_HELPER(AS_ENTRY)
+  }
 #undef AS_ENTRY
-  if constexpr (kNumbers == Numbers::kSim) enter_helpers(&lane);
   return lane;
 }
 

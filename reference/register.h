@@ -14,9 +14,9 @@
 //     ref.exact works in float64).
 //   * rows that an op masks (slot -1, columns beyond lens) are left untouched; index rows are
 //     written in full, -1 included.
-// No exception leaves a lane. Matrix products go to the BLAS of libtorch, which the first op to
-// need it loads (AS_NO_ENVIRONMENT where that fails): another number of threads may change the last
-// bits of a float64 sum.
+// No exception leaves a lane. Ops that compute with numbers need libtorch, which the first of them
+// loads (AS_NO_ENVIRONMENT where that fails). Its BLAS multiplies matrices: another number of
+// threads may change the last bits of a float64 sum.
 #pragma once
 
 #include "kernels/params/lane_table.h"

@@ -1,46 +1,27 @@
-// Rotary embedding: rows of the table that an op is given, the same from its numbers, and rotation
-// of one vector.
+// Frequencies of DeepSeek-V4's rotary embedding, and rows of tables: a few numbers, one after the
+// other. What is rotated by them is in reference/torch/rotary.h.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <optional>
+#include <span>
+#include <vector>
 
 #include "kernels/params/tensor.h"
-#include "reference/tensors.h"
 
 namespace attnscope::reference {
 
 inline constexpr int kRopePairs = 32;
 
 // f_i of the layer from its numbers, with YaRN when rope.factor > 1; as_rope_frequencies of
-// rope.table.reserved.
+// rope.table.reserved. Throws BadInput where the numbers make no embedding.
 std::array<double, kRopePairs> rope_frequencies(const as_rope& rope);
 
-// cos (32) then sin (32) of position t.
+// cos and sin of position t times each frequency: as the fp32 table of the contract (as_rope),
+// whose values are binary32 numbers, or all in float64.
 struct RopeRow {
-  std::array<double, kRopePairs> cos;
-  std::array<double, kRopePairs> sin;
+  std::vector<double> cos, sin;
 };
-// Angle and functions in float64.
-RopeRow rope_row_exact(const std::array<double, kRopePairs>& frequencies, std::int64_t t);
-// Row t of the fp32 table (see as_rope): the values are binary32 numbers.
-RopeRow rope_row_fp32(const std::array<double, kRopePairs>& frequencies, std::int64_t t);
-
-// Rotates 64 values as 32 neighbouring pairs; inverse = by the negative angle.
-void rotate(double* values, const RopeRow& row, bool inverse);
-
-// What an op needs of its layer's embedding. A table is data, not the arithmetic under test: where
-// one is given its rows are taken as they are, for ref.exact too. Without one they are computed.
-class Rope {
- public:
-  Rope(const as_rope& rope, bool exact);
-  RopeRow row(std::int64_t t) const;
-
- private:
-  std::optional<FloatRows> table_;
-  std::array<double, kRopePairs> frequencies_{};
-  bool exact_;
-};
+RopeRow rope_row(std::span<const double> frequencies, std::int64_t t, bool exact);
 
 }  // namespace attnscope::reference

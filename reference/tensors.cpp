@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "reference/codec.h"
-#include "reference/matmul.h"
-
 namespace attnscope::reference {
 
 namespace {
@@ -53,18 +50,6 @@ void set_element(void* data, std::int64_t index, T value) {
   std::memcpy(static_cast<T*>(data) + index, &value, sizeof(T));
 }
 
-// values[i] = decode(element first + i * step). Dense rows, which weights are, have a loop of their
-// own that the compiler turns into vector instructions.
-template <class T, class Decode>
-void read(const void* data, std::int64_t first, std::int64_t step, std::int64_t n, double* values,
-          Decode decode) {
-  if (step == 1) {
-    for (std::int64_t i = 0; i < n; ++i) values[i] = decode(element<T>(data, first + i));
-  } else {
-    for (std::int64_t i = 0; i < n; ++i) values[i] = decode(element<T>(data, first + i * step));
-  }
-}
-
 }  // namespace
 
 void check(const as_tensor& tensor, const char* name, Kind kind, Shape shape) {
@@ -95,81 +80,10 @@ void check(const as_tensor& tensor, const char* name, Kind kind, Shape shape) {
   }
 }
 
-FloatRows::FloatRows(const as_tensor& tensor, const char* name, Shape shape) : tensor_(tensor) {
-  check(tensor, name, Kind::kFloat, shape);
-  cols_ = tensor.shape[tensor.rank - 1];
-  for (int d = 0; d + 1 < tensor.rank; ++d) rows_ *= tensor.shape[d];
-}
-
-std::int64_t FloatRows::offset(std::int64_t row) const {
-  std::int64_t result = 0;
-  for (int d = tensor_.rank - 2; d >= 0; --d) {
-    result += row % tensor_.shape[d] * tensor_.stride[d];
-    row /= tensor_.shape[d];
-  }
-  return result;
-}
-
-void FloatRows::load(std::int64_t row, std::int64_t begin, std::int64_t n, double* values) const {
-  const std::int64_t step = tensor_.stride[tensor_.rank - 1];
-  const std::int64_t first = offset(row) + begin * step;
-  switch (tensor_.dtype) {
-    case AS_F64:
-      return read<double>(tensor_.data, first, step, n, values, [](double x) { return x; });
-    case AS_F32:
-      return read<float>(tensor_.data, first, step, n, values, [](float x) { return x; });
-    default:
-      return read<std::uint16_t>(tensor_.data, first, step, n, values, bf16_value);
-  }
-}
-
-void FloatRows::store(std::int64_t row, std::int64_t begin, std::int64_t n,
-                      const double* values) const {
-  const std::int64_t step = tensor_.stride[tensor_.rank - 1];
-  const std::int64_t first = offset(row) + begin * step;
-  switch (tensor_.dtype) {
-    case AS_F64:
-      for (std::int64_t i = 0; i < n; ++i) set_element(tensor_.data, first + i * step, values[i]);
-      break;
-    case AS_F32:
-      for (std::int64_t i = 0; i < n; ++i) {
-        set_element(tensor_.data, first + i * step, static_cast<float>(values[i]));
-      }
-      break;
-    default:
-      for (std::int64_t i = 0; i < n; ++i) {
-        set_element(tensor_.data, first + i * step, bf16_bits(values[i]));
-      }
-  }
-}
-
-std::vector<double> FloatRows::load_all() const {
-  std::vector<double> values(static_cast<std::size_t>(rows_ * cols_));
-  for (std::int64_t row = 0; row < rows_; ++row) load(row, values.data() + row * cols_);
-  return values;
-}
-
-const double* FloatRows::dense() const {
-  if (tensor_.dtype != AS_F64) return nullptr;
-  std::int64_t expected = 1;
-  for (int d = tensor_.rank - 1; d >= 0; --d) {
-    if (tensor_.shape[d] != 1 && tensor_.stride[d] != expected) return nullptr;
-    expected *= tensor_.shape[d];
-  }
-  return static_cast<const double*>(tensor_.data);
-}
-
-DenseInput::DenseInput(const FloatRows& rows) : data_(rows.dense()) {
-  if (data_ != nullptr) return;
-  constexpr std::int64_t kGrain = 16;  // rows of a thread at least
-  copy_ =
-      std::make_unique_for_overwrite<double[]>(static_cast<std::size_t>(rows.rows() * rows.cols()));
-  for_rows(rows.rows(), kGrain, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t row = first; row < last; ++row) {
-      rows.load(row, copy_.get() + row * rows.cols());
-    }
-  });
-  data_ = copy_.get();
+void check_dense_rows(const as_tensor& tensor, const char* name) {
+  const std::int32_t last = tensor.rank - 1;
+  if (last < 0 || tensor.shape[last] <= 1 || tensor.stride[last] == 1) return;
+  throw BadInput(std::string(name) + " has gaps between the elements of a row; stride 1 is needed");
 }
 
 Integers::Integers(const as_tensor& tensor, const char* name, Shape shape) : tensor_(tensor) {
@@ -194,9 +108,7 @@ void Integers::set(std::int64_t value, std::int64_t i, std::int64_t j, std::int6
 
 Bytes::Bytes(const as_tensor& tensor, const char* name, Shape shape) : tensor_(tensor) {
   check(tensor, name, Kind::kBytes, shape);
-  if (tensor.shape[tensor.rank - 1] > 1 && tensor.stride[tensor.rank - 1] != 1) {
-    throw BadInput(std::string(name) + " has gaps between the bytes of a row; stride 1 is needed");
-  }
+  check_dense_rows(tensor, name);
 }
 
 void check_index(std::int64_t index, std::int64_t size, const char* what, std::int64_t token) {

@@ -1,12 +1,11 @@
-// Reading and writing as_tensor as float64 rows or integers, with checks that say what is wrong.
+// Checks of as_tensor that say what is wrong; reading and writing of integers and bytes. Tensors of
+// numbers: reference/torch/tensors.h.
 #pragma once
 
 #include <cstdint>
 #include <initializer_list>
-#include <memory>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 #include "kernels/params/tensor.h"
 
@@ -24,49 +23,10 @@ inline constexpr std::int64_t kAny = -1;  // in an expected shape: any size
 
 // Throws BadInput unless the tensor lies on the host and has this kind, rank and shape.
 void check(const as_tensor& tensor, const char* name, Kind kind, Shape shape);
+// Throws BadInput if there are gaps between the elements of its rows.
+void check_dense_rows(const as_tensor& tensor, const char* name);
 
 inline bool present(const as_tensor& tensor) { return tensor.data != nullptr; }
-
-// A float tensor as rows of its last dimension: row index counts over the leading ones.
-class FloatRows {
- public:
-  FloatRows(const as_tensor& tensor, const char* name, Shape shape);
-
-  std::int64_t rows() const { return rows_; }
-  std::int64_t cols() const { return cols_; }
-  std::int64_t size(int dim) const { return tensor_.shape[dim]; }
-
-  void load(std::int64_t row, double* values) const { load(row, 0, cols_, values); }
-  void load(std::int64_t row, std::int64_t begin, std::int64_t n, double* values) const;
-  // Rounds once to the tensor's dtype.
-  void store(std::int64_t row, const double* values) const { store(row, 0, cols_, values); }
-  void store(std::int64_t row, std::int64_t begin, std::int64_t n, const double* values) const;
-
-  std::vector<double> load_all() const;
-  // The values as one dense row-major array, when they already lie so as float64; else nullptr.
-  const double* dense() const;
-
- private:
-  std::int64_t offset(std::int64_t row) const;
-
-  as_tensor tensor_;
-  std::int64_t rows_ = 1;
-  std::int64_t cols_ = 0;
-};
-
-// A float tensor as one dense float64 array; copies only when it must.
-class DenseInput {
- public:
-  explicit DenseInput(const FloatRows& rows);
-  DenseInput(const DenseInput&) = delete;
-  DenseInput& operator=(const DenseInput&) = delete;
-
-  const double* data() const { return data_; }
-
- private:
-  std::unique_ptr<double[]> copy_;
-  const double* data_;
-};
 
 // An i32 or i64 tensor.
 class Integers {

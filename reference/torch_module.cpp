@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <new>
 
+#include "reference/tensors.h"
+
 namespace attnscope::reference {
 
 namespace {
@@ -75,14 +77,36 @@ const TorchModule& torch_module() {
 }
 
 void throw_failure(const TorchFailure& failure) {
-  if (failure.no_memory) throw std::bad_alloc();
-  throw std::runtime_error(failure.message);
+  switch (failure.kind) {
+    case TorchFailure::kBadInput:
+      throw BadInput(failure.message);
+    case TorchFailure::kNoDevice:
+      throw NoTorch(failure.message);
+    case TorchFailure::kNoMemory:
+      throw std::bad_alloc();
+    default:
+      throw std::runtime_error(failure.message);
+  }
 }
 
 TorchState torch_state() {
   const Loaded& loaded = loaded_once();
   if (loaded.module == nullptr) return {"", loaded.problem, kAdvice, false};
   return {loaded.module->torch_version, "", "", loaded.mkl_inside};
+}
+
+Result<void> use_device(const std::string& name) {
+  if (name == "cpu") return {};
+  const Loaded& loaded = loaded_once();
+  if (loaded.module == nullptr) {
+    return Error{AS_NO_ENVIRONMENT, "libtorch does not load: " + loaded.problem, kAdvice};
+  }
+  TorchFailure failure{};
+  if (loaded.module->use_device(name.c_str(), &failure)) return {};
+  if (failure.kind == TorchFailure::kBadInput) return usage_error(failure.message);
+  return Error{
+      AS_NO_ENVIRONMENT, failure.message,
+      "leave --reference-device out, or install a libtorch that has it and run ./attnscope"};
 }
 
 }  // namespace attnscope::reference

@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "kernels/params/result.h"
 #include "reference/torch/module.h"
 
 namespace attnscope::reference {
@@ -30,5 +31,9 @@ struct TorchState {
 
 // Loads it, as torch_module() does, to see whether it does.
 TorchState torch_state();
+
+// On which device of libtorch the references compute from now on: "cpu", "cuda", "cuda:1", .. Asked
+// for once, before they run. "cpu" loads nothing.
+Result<void> use_device(const std::string& name);
 
 }  // namespace attnscope::reference

@@ -23,6 +23,7 @@
 #include "app/wiring/plugins.h"
 #include "engine/config/scenario.h"
 #include "engine/io/nearest.h"
+#include "reference/torch_module.h"
 
 namespace attnscope {
 namespace {
@@ -359,7 +360,8 @@ std::string usage_text(const CLI::App& app, const std::string& first, std::strin
 }  // namespace
 
 // Options of every command: they stand before or behind it.
-void add_common(CLI::App& app, PluginChoice& choice, bool& any_text_file) {
+void add_common(CLI::App& app, PluginChoice& choice, bool& any_text_file,
+                std::string& reference_device) {
   app.add_flag("--any-text-file", any_text_file,
                "Let scenarios read prompts that lie outside of their folder and of the assets");
   app.add_option("--plugin", choice.libraries,
@@ -371,6 +373,10 @@ void add_common(CLI::App& app, PluginChoice& choice, bool& any_text_file) {
                "Run plugins in this process: fast, and a crash of theirs is ours");
   app.add_option("--plugin-timeout", choice.seconds_limit, "Seconds for one call (10)")
       ->check(CLI::Range(0.01, 86400.0));
+  app.add_option("--reference-device", reference_device,
+                 "Where references compute: cpu (the default), or a device of the installed "
+                 "libtorch, such as cuda or cuda:1")
+      ->check(kNotEmpty);
   const std::function<void(CLI::App*)> pass_on = [&](CLI::App* command) {
     command->fallthrough();
     for (CLI::App* below : command->get_subcommands({})) pass_on(below);
@@ -385,10 +391,11 @@ std::size_t command_index(const std::vector<std::string>& arguments) {
   std::size_t i = 1;
   while (i < arguments.size()) {
     const std::string& word = arguments[i];
-    if (word == "--plugin" || word == "--plugin-timeout") {
+    if (word == "--plugin" || word == "--plugin-timeout" || word == "--reference-device") {
       i += 2;
     } else if (word == "--in-process" || word == "--any-text-file" ||
-               word.starts_with("--plugin=") || word.starts_with("--plugin-timeout=")) {
+               word.starts_with("--plugin=") || word.starts_with("--plugin-timeout=") ||
+               word.starts_with("--reference-device=")) {
       ++i;
     } else {
       break;
@@ -427,7 +434,8 @@ int run_cli(const std::vector<std::string>& arguments) {
   add_blocks(app, action);
   PluginChoice plugin_choice;
   bool any_text_file = false;
-  add_common(app, plugin_choice, any_text_file);
+  std::string reference_device = "cpu";
+  add_common(app, plugin_choice, any_text_file, reference_device);
   try {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
     if (!reversed.empty()) reversed.pop_back();
@@ -448,6 +456,10 @@ int run_cli(const std::vector<std::string>& arguments) {
     }
     allow_text_files_anywhere(any_text_file);
     if (auto ok = open_plugins(plugin_choice); !ok) {
+      say(stderr, "attnscope: {}\n", ok.error().text());
+      return ok.error().code;
+    }
+    if (auto ok = reference::use_device(reference_device); !ok) {
       say(stderr, "attnscope: {}\n", ok.error().text());
       return ok.error().code;
     }

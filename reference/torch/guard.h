@@ -5,12 +5,14 @@
 #include <exception>
 #include <new>
 
+#include "reference/tensors.h"
+#include "reference/torch/device.h"
 #include "reference/torch/module.h"
 
 namespace attnscope::reference {
 
-inline bool fail(TorchFailure* failure, const char* what, bool no_memory) {
-  failure->no_memory = no_memory;
+inline bool fail(TorchFailure* failure, TorchFailure::Kind kind, const char* what) {
+  failure->kind = kind;
   std::strncpy(failure->message, what, sizeof(failure->message) - 1);
   failure->message[sizeof(failure->message) - 1] = '\0';
   return false;
@@ -22,12 +24,16 @@ bool guarded(TorchFailure* failure, const F& f) {
   try {
     f();
     return true;
+  } catch (const BadInput& e) {
+    return fail(failure, TorchFailure::kBadInput, e.what());
+  } catch (const NoDevice& e) {
+    return fail(failure, TorchFailure::kNoDevice, e.what());
   } catch (const std::bad_alloc&) {
-    return fail(failure, "out of memory", true);
+    return fail(failure, TorchFailure::kNoMemory, "out of memory");
   } catch (const std::exception& e) {
-    return fail(failure, e.what(), false);
+    return fail(failure, TorchFailure::kOther, e.what());
   } catch (...) {
-    return fail(failure, "unknown exception", false);
+    return fail(failure, TorchFailure::kOther, "unknown exception");
   }
 }
 

@@ -12,15 +12,16 @@
 
 #include "kernels/params/paged_params.h"
 #include "reference/model.h"
+#include "reference/ops.h"
 
 namespace attnscope::reference {
 
-inline constexpr std::uint32_t kTorchModuleVersion = 4;
+inline constexpr std::uint32_t kTorchModuleVersion = 5;
 inline constexpr char kTorchModuleEntry[] = "attnscope_torch_module";
 
-// What libtorch threw.
+// What was thrown inside.
 struct TorchFailure {
-  bool no_memory;
+  enum Kind { kOther, kNoMemory, kBadInput, kNoDevice } kind;
   char message[400];  // always terminated
 };
 
@@ -29,15 +30,14 @@ struct TorchModule {
   std::uint32_t version;      // kTorchModuleVersion
   const char* torch_version;  // "1.13.0"
 
-  // c[m,n] = a[m,k] b, row major; b is [k,n], or [n,k] where it is taken transposed. Products and
-  // sums in fp32 if asked for, in float64 otherwise. False: it failed, and `failure` says why.
-  bool (*matmul)(const double* a, const double* b, double* c, std::int64_t m, std::int64_t n,
-                 std::int64_t k, bool b_transposed, bool fp32, TorchFailure* failure);
-  // body(data, first, last) for parts of begin .. end-1 of at least `grain` rows, on libtorch's
-  // threads. body must not throw.
-  bool (*for_rows)(std::int64_t begin, std::int64_t end, std::int64_t grain,
-                   void (*body)(void* data, std::int64_t first, std::int64_t last), void* data,
-                   TorchFailure* failure);
+  // On which device the tensor programs compute: "cpu", "cuda", "cuda:1", .. Before the first of
+  // them.
+  bool (*use_device)(const char* name, TorchFailure* failure);
+  // False: it failed, and `failure` says why.
+#define AS_MEMBER(name, Params) \
+  bool (*name)(const Params* p, const Precision* precision, TorchFailure* failure);
+  AS_FOR_EACH_TENSOR_OP(AS_MEMBER)
+#undef AS_MEMBER
   // See ModelReference::make.
   Result<std::unique_ptr<ModelReference>> (*make_model)(const ModelNumbers& numbers,
                                                         const TensorSource& source,

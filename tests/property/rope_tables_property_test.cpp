@@ -31,7 +31,7 @@ TEST(RopeTables, AreTheSameInKernelsAndReferences) {
         cpu::build_rope_table(rope, kRows, table.data(), nullptr);
         const auto f = reference::rope_frequencies(rope);
         for (std::int64_t t = 0; t < kRows; t += 13) {
-          const reference::RopeRow row = reference::rope_row_fp32(f, t);
+          const reference::RopeRow row = reference::rope_row(f, t, false);
           for (std::size_t i = 0; i < 32; ++i) {
             const float* own = table.data() + t * AS_ROPE_DIM;
             ASSERT_EQ(static_cast<double>(own[i]), row.cos[i]) << base << " " << factor << " " << t;

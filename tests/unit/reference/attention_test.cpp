@@ -1,9 +1,7 @@
 #include <cmath>
 
-#include "reference/codec.h"
-#include "reference/precision.h"
-#include "reference/rows.h"
 #include "tests/unit/reference/lane_test.h"
+#include "tests/unit/reference/plain_codec.h"
 
 namespace attnscope::reference {
 namespace attention_test {
@@ -197,7 +195,7 @@ TEST_P(BothLanes, EqualsTheFormula) {
 
 TEST(SparseAttentionSim, ReadsRecordsAndRoundsOnce) {
   Doubles row = normal(512, 9);
-  Precision{false}.bf16(row.data(), 512);
+  round_to_bf16(row.data(), 512);
   std::vector<Byte> records(2 * 584, 0xFF);
   encode_record(AS_RECORD_LATENT, 512, row.data(), records.data() + 584, records.data() + 1160);
   Doubles decoded(512);

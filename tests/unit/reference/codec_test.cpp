@@ -1,11 +1,9 @@
-#include "reference/codec.h"
 
 #include <cmath>
 #include <cstring>
 
-#include "reference/precision.h"
-#include "reference/rows.h"
 #include "tests/unit/reference/lane_test.h"
+#include "tests/unit/reference/plain_codec.h"
 
 namespace attnscope::reference {
 namespace codec_test {
@@ -159,7 +157,7 @@ TEST(Ue8m0, ExponentIsTheCeilingOfTheLogarithm) {
 TEST(LatentRecord, RoundTripStaysWithinHalfAStep) {
   for (unsigned seed = 0; seed < 50; ++seed) {
     Doubles row = normal(512, seed, std::exp2(static_cast<int>(seed) - 25));
-    Precision{false}.bf16(row.data(), 512);
+    round_to_bf16(row.data(), 512);
     Byte payload[576];
     Byte scales[8];
     encode_record(AS_RECORD_LATENT, 512, row.data(), payload, scales);
@@ -221,7 +219,7 @@ TEST(LatentRecord, NaNAndInfinityStayInTheirPlaces) {
 
 TEST(IndexRecords, RoundTrip) {
   Doubles row = normal(128, 7, 3);
-  Precision{false}.bf16(row.data(), 128);
+  round_to_bf16(row.data(), 128);
   Byte payload[128];
   Byte scales[4];
   Doubles back(128);

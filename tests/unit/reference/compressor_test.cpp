@@ -1,10 +1,8 @@
 #include <cmath>
 
-#include "reference/codec.h"
-#include "reference/precision.h"
 #include "reference/rope.h"
-#include "reference/rows.h"
 #include "tests/unit/reference/lane_test.h"
+#include "tests/unit/reference/plain_codec.h"
 
 namespace attnscope::reference {
 namespace compressor_test {
@@ -142,7 +140,7 @@ TEST(CompressInsert, SimRowIsTheExactRowRoundedOnceAndQuantised) {
   for (const std::int32_t record : {AS_RECORD_INDEX_FP8, AS_RECORD_INDEX_MXFP4}) {
     Compressor c(4, 64);
     c.state = normal(c.state.size(), 5);
-    Precision{false}.fp32(c.state.data(), static_cast<std::int64_t>(c.state.size()));
+    for (double& v : c.state) v = round_to_fp32(v);
     c.p.state = logical(c.state, AS_RECORD_STATE, c.width, c.width);
     c.p.cache.record = record;
     run(exact_lane(), AS_OP_INDEXER_COMPRESS_INSERT, c.p);
@@ -170,7 +168,7 @@ TEST(CompressInsert, SimRowIsTheExactRowRoundedOnceAndQuantised) {
 TEST(CompressInsert, GivenRowsAreQuantisedAsTheyAre) {
   auto p = new_params<as_compress_insert_params>();
   Doubles rows = normal(2 * 512, 6);
-  Precision{false}.bf16(rows.data(), 2 * 512);
+  round_to_bf16(rows.data(), 2 * 512);
   Int64s slots = {-1, 0};
   std::vector<Byte> records(2 * 584, 0xEE);
   p.row = over(rows, {2, 512});

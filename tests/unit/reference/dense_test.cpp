@@ -1,8 +1,7 @@
 #include <cmath>
 
-#include "reference/codec.h"
-#include "reference/precision.h"
 #include "tests/unit/reference/lane_test.h"
+#include "tests/unit/reference/plain_codec.h"
 
 namespace attnscope::reference {
 namespace dense_test {

@@ -2,11 +2,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "reference/codec.h"
-#include "reference/precision.h"
 #include "reference/rope.h"
-#include "reference/rows.h"
 #include "tests/unit/reference/lane_test.h"
+#include "tests/unit/reference/plain_codec.h"
 
 namespace attnscope::reference {
 namespace indexer_test {
@@ -71,9 +69,9 @@ struct Indexer {
         q_row(q_raw.size(), kNaN),
         p(new_params<as_indexer_q_params>()),
         lp(new_params<as_indexer_logits_params>()) {
-    Precision{false}.bf16(q_raw.data(), static_cast<std::int64_t>(q_raw.size()));
-    Precision{false}.bf16(weights_raw.data(), static_cast<std::int64_t>(weights_raw.size()));
-    Precision{false}.bf16(keys.data(), static_cast<std::int64_t>(keys.size()));
+    round_to_bf16(q_raw.data(), static_cast<std::int64_t>(q_raw.size()));
+    round_to_bf16(weights_raw.data(), static_cast<std::int64_t>(weights_raw.size()));
+    round_to_bf16(keys.data(), static_cast<std::int64_t>(keys.size()));
     p.q_raw = over(q_raw, {kTokens, kHeads, 128});
     p.weights_raw = over(weights_raw, {kTokens, kHeads});
     p.positions = over(positions, {kTokens});
@@ -134,8 +132,13 @@ TEST(IndexerQ, Fp8CodesAndFoldedScale) {
   for (std::size_t i = 0; i < Indexer::kTokens * Indexer::kHeads; ++i) {
     Doubles row(x.q_raw.begin() + static_cast<std::ptrdiff_t>(i) * 128,
                 x.q_raw.begin() + static_cast<std::ptrdiff_t>(i + 1) * 128);
-    rotate(row.data() + 64, rope_row_fp32(f, x.positions[i / Indexer::kHeads]), false);
-    Precision{false}.bf16(row.data(), 128);
+    const RopeRow turn = rope_row(f, x.positions[i / Indexer::kHeads], false);
+    for (std::size_t k = 0; k < 32; ++k) {
+      const double a = row[64 + 2 * k], b = row[65 + 2 * k];
+      row[64 + 2 * k] = a * turn.cos[k] - b * turn.sin[k];
+      row[65 + 2 * k] = a * turn.sin[k] + b * turn.cos[k];
+    }
+    round_to_bf16(row.data(), 128);
     const int e = fp8_scale_exponent(abs_max(row.data(), 128));
     for (std::size_t k = 0; k < 128; ++k) {
       EXPECT_EQ(x.q_row[i * 128 + k], row[k]);

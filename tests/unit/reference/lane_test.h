@@ -14,6 +14,7 @@
 #include "kernels/params/dense_params.h"
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/lane_table.h"
+#include "kernels/params/paged_params.h"
 #include "kernels/params/step_params.h"
 #include "kernels/params/tensor_view.h"
 #include "reference/register.h"

@@ -1,8 +1,8 @@
 // One C4A layer through the op functions, free-running on its own logical caches.
 #include <cmath>
 
-#include "reference/precision.h"
 #include "tests/unit/reference/lane_test.h"
+#include "tests/unit/reference/plain_codec.h"
 
 namespace attnscope::reference {
 namespace layer_test {
@@ -21,7 +21,7 @@ constexpr double kEps = 1e-6;
 Doubles weights_of(std::int64_t out, std::int64_t in, unsigned seed) {
   Doubles w =
       normal(static_cast<std::size_t>(out * in), seed, 1 / std::sqrt(static_cast<double>(in)));
-  Precision{false}.bf16(w.data(), out * in);
+  round_to_bf16(w.data(), out * in);
   return w;
 }
 
@@ -244,7 +244,7 @@ class Layer {
 
 Doubles hidden_states() {
   Doubles h = normal(kTokens * kHidden, 42);
-  Precision{false}.bf16(h.data(), kTokens * kHidden);
+  round_to_bf16(h.data(), kTokens * kHidden);
   return h;
 }
 

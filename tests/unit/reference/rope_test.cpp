@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "reference/norm.h"
 #include "tests/unit/reference/lane_test.h"
+#include "tests/unit/reference/plain_codec.h"
 
 namespace attnscope::reference {
 namespace rope_test {
@@ -49,8 +49,8 @@ TEST(RopeFrequencies, SwaLayersWithYarn) {
 TEST(RopeRow, Fp32TableRowHoldsBinary32Values) {
   const auto f = rope_frequencies(compress_rope());
   for (std::int64_t t : {0, 1, 700, 65536, 1048575}) {
-    const RopeRow row = rope_row_fp32(f, t);
-    const RopeRow exact = rope_row_exact(f, t);
+    const RopeRow row = rope_row(f, t, false);
+    const RopeRow exact = rope_row(f, t, true);
     const double bound = 1e-7 + static_cast<double>(t) * 1e-7;
     for (std::size_t i = 0; i < 32; ++i) {
       EXPECT_EQ(row.cos[i], static_cast<float>(row.cos[i]));
@@ -89,27 +89,51 @@ TEST(RopeTable, IsTakenAsItIsGiven) {
   expect_refused(AS_OP_INVERSE_ROPE, p, {"position 3", "rows 0 to 2"});
 }
 
-TEST(RopeRow, PairsTurnByTheirAngleAndBack) {
-  const auto f = rope_frequencies(plain_rope());
-  Doubles x = normal(64, 1);
-  const Doubles before = x;
-  const RopeRow row = rope_row_exact(f, 5);
-  rotate(x.data(), row, false);
-  const double angle = 5 * f[3];
-  EXPECT_NEAR(x[6], before[6] * std::cos(angle) - before[7] * std::sin(angle), 1e-14);
-  EXPECT_NEAR(x[7], before[6] * std::sin(angle) + before[7] * std::cos(angle), 1e-14);
-  rotate(x.data(), row, true);
-  for (std::size_t i = 0; i < 64; ++i) EXPECT_NEAR(x[i], before[i], 1e-14);
+TEST(Rope, PairsTurnByTheirAngleAndBack) {
+  Doubles kv = normal(512, 1), row(512), back(512), q(512), cache(512);
+  Int64s positions = {5}, slots = {0};
+  auto p = new_params<as_q_rope_kv_insert_params>();
+  p.q_raw = p.q = over(q, {1, 1, 512});
+  p.kv = over(kv, {1, 512});
+  p.kv_row = over(row, {1, 512});
+  p.positions = over(positions, {1});
+  p.slots = over(slots, {1});
+  p.cache = logical(cache, AS_RECORD_LATENT, 512, 512);
+  p.rope = plain_rope();
+  run(exact_lane(), AS_OP_Q_ROPE_KV_INSERT, p);
+  for (std::size_t i = 0; i < 448; ++i) EXPECT_EQ(row[i], kv[i]);
+  const double angle = 5 * rope_frequencies(plain_rope())[3];
+  const double a = kv[454], b = kv[455];
+  EXPECT_NEAR(row[454], a * std::cos(angle) - b * std::sin(angle), 1e-14);
+  EXPECT_NEAR(row[455], a * std::sin(angle) + b * std::cos(angle), 1e-14);
+
+  auto inverse = new_params<as_inverse_rope_params>();
+  inverse.o = over(row, {1, 1, 512});
+  inverse.out = over(back, {1, 1, 512});
+  inverse.positions = p.positions;
+  inverse.rope = p.rope;
+  run(exact_lane(), AS_OP_INVERSE_ROPE, inverse);
+  for (std::size_t i = 0; i < 512; ++i) EXPECT_NEAR(back[i], kv[i], 1e-14);
 }
 
+// At position 0 nothing is rotated before it.
 TEST(Hadamard, IsTheNormalisedSylvesterMatrix) {
   for (std::size_t column : {0U, 1U, 5U, 127U}) {
-    Doubles x(128, 0.0);
+    Doubles x(128, 0.0), out(128), weight(1);
+    Int64s positions = {0};
     x[column] = 1;
-    hadamard_transform(x.data(), 128);
+    auto p = new_params<as_indexer_q_params>();
+    p.q_raw = over(x, {1, 1, 128});
+    p.weights_raw = p.weights = over(weight, {1, 1});
+    p.positions = over(positions, {1});
+    p.rope = plain_rope();
+    p.q = over(out, {1, 1, 128});
+    p.format = AS_RECORD_INDEX_FP8;
+    p.hadamard = AS_HADAMARD_ON;
+    run(exact_lane(), AS_OP_INDEXER_Q, p);
     for (std::size_t i = 0; i < 128; ++i) {
       const int sign = __builtin_popcountll(i & column) % 2 == 0 ? 1 : -1;
-      EXPECT_NEAR(x[i], sign / std::sqrt(128.0), 1e-15);
+      EXPECT_NEAR(out[i], sign / std::sqrt(128.0), 1e-15);
     }
   }
 }

@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "reference/matmul.h"
 #include "tests/unit/reference/lane_test.h"
 
 namespace attnscope::reference {
@@ -20,7 +19,7 @@ bool libtorch_is_loaded() {
   return false;
 }
 
-// y[9,1] = x[9,3] weight[1,3]^T, whose rows go to the BLAS.
+// y[9,1] = x[9,3] weight[1,3]^T
 std::int32_t product(as_error* error) {
   Doubles x(27, 2), weight = {1, 2, 3}, y(9);
   auto p = new_params<as_linear_params>();
@@ -31,14 +30,16 @@ std::int32_t product(as_error* error) {
   return status == AS_OK && y != Doubles(9, 12) ? AS_MISMATCH : status;
 }
 
-std::int32_t norm() {
-  Doubles x(4, 2), weight(4, 1), y(4);
-  auto p = new_params<as_rms_norm_params>();
-  p.x = over(x, {1, 4});
-  p.weight = over(weight, {4});
-  p.y = over(y, {1, 4});
+std::int32_t slots() {
+  Int32s indices = {0, -1}, table = {4}, requests = {0}, out(2), lens(1);
+  auto p = new_params<as_topk_to_slots_params>();
+  p.indices = over(indices, {1, 2});
+  p.table = over(table, {1, 1});
+  p.token_to_req = over(requests, {1});
+  p.slots = over(out, {1, 2});
+  p.lens = over(lens, {1});
   as_error error{};
-  return exact_lane()->ops[AS_OP_ATTN_NORM](&p, nullptr, &error);
+  return exact_lane()->ops[AS_OP_TOPK_TO_SLOTS](&p, nullptr, &error);
 }
 
 [[noreturn]] void leave(int code) {
@@ -51,10 +52,10 @@ class TorchModuleTest : public testing::Test {
   TorchModuleTest() { testing::GTEST_FLAG(death_test_style) = "threadsafe"; }
 };
 
-TEST_F(TorchModuleTest, IsLoadedByTheFirstProduct) {
+TEST_F(TorchModuleTest, IsLoadedByTheFirstTensorProgram) {
   const auto use = [] {
     if (libtorch_is_loaded()) leave(10);
-    if (norm() != AS_OK) leave(11);
+    if (slots() != AS_OK) leave(11);
     if (libtorch_is_loaded()) leave(12);
     as_error error{};
     if (product(&error) != AS_OK) leave(13);
@@ -71,7 +72,7 @@ TEST_F(TorchModuleTest, IsReportedWhenItDoesNotLoad) {
       if (product(&error) != AS_NO_ENVIRONMENT) leave(10);
     }
     std::fprintf(stderr, "%s\n", error.message);
-    if (torch_state().problem.empty() || norm() != AS_OK) leave(11);
+    if (torch_state().problem.empty() || slots() != AS_OK) leave(11);
     leave(0);
   };
   EXPECT_EXIT(use("/nowhere/module.so"), testing::ExitedWithCode(0),
@@ -81,18 +82,28 @@ TEST_F(TorchModuleTest, IsReportedWhenItDoesNotLoad) {
   EXPECT_EXIT(use("libm.so.6"), testing::ExitedWithCode(0), "libm.so.6: not a module of attnscope");
 }
 
-// Rows cover 0 .. n-1 once, and what they throw arrives where they were asked for.
-TEST_F(TorchModuleTest, RowsMayThrow) {
-  std::vector<int> seen(1000);
-  const auto count = [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t i = first; i < last; ++i) ++seen[static_cast<std::size_t>(i)];
+TEST_F(TorchModuleTest, TheHostIsADeviceThatLoadsNothing) {
+  const auto use = [] {
+    if (!use_device("cpu")) leave(10);
+    leave(libtorch_is_loaded() ? 11 : 0);
   };
-  for_rows(1000, 8, count);
-  for_rows(0, 8, count);
-  EXPECT_EQ(seen, std::vector<int>(1000, 1));
-  for (const std::int64_t grain : {8, 2000}) {
-    EXPECT_THROW(for_rows(1000, grain, [](auto, auto) { throw BadInput("row"); }), BadInput);
-  }
+  EXPECT_EXIT(use(), testing::ExitedWithCode(0), "");
+}
+
+// Of another device it is said at once that it is missing, and references go on as before.
+TEST_F(TorchModuleTest, ADeviceThatIsNotThereIsAnError) {
+  const auto use = [](const char* name, as_status expected) {
+    const Result<void> used = use_device(name);
+    if (used) leave(10);
+    std::fprintf(stderr, "%s\n", used.error().text().c_str());
+    if (used.error().code != expected) leave(11);
+    as_error error{};
+    leave(product(&error) == AS_OK ? 0 : 12);
+  };
+  EXPECT_EXIT(use("nonsense", AS_USAGE), testing::ExitedWithCode(0),
+              "reference device 'nonsense' is none that libtorch knows");
+  EXPECT_EXIT(use("cuda:99", AS_NO_ENVIRONMENT), testing::ExitedWithCode(0),
+              "has no device 'cuda:99' here: .*; leave --reference-device out");
 }
 
 }  // namespace torch_module_test

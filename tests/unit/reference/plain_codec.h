@@ -1,5 +1,6 @@
-// Number formats of the caches, element by element, and the scale exponents of the quantisers.
-// Arithmetic in float64, where every value of these formats and every scaled value is exact.
+// Number formats and records of the caches, element by element, beside which the references' tensor
+// programs are held. Arithmetic in float64, where every value of these formats and every scaled
+// value is exact.
 #pragma once
 
 #include <bit>
@@ -8,6 +9,11 @@
 #include "kernels/params/numeric_rules.h"
 
 namespace attnscope::reference {
+
+// Nearest bf16 value; overflow gives infinity, NaN stays NaN.
+double round_to_bf16(double x);
+void round_to_bf16(double* x, std::int64_t n);
+double round_to_fp32(double x);
 
 // bf16: upper half of a binary32.
 std::uint16_t bf16_bits(double x);  // to nearest even
@@ -49,5 +55,29 @@ int fp8_scale_exponent(double amax, std::int32_t scale_floor = AS_SCALE_FLOOR_1E
 int fp4_scale_exponent(double amax, std::int32_t fp4_rule = AS_FP4_EVEN);
 // 2^-exponent; 0 under an infinite scale, so that finite values become 0 and infinite ones NaN.
 double inverse_scale(int exponent);
+
+// What published code does in more than one way.
+struct PlainQuantiser {
+  std::int32_t scale_floor = AS_SCALE_FLOOR_1E4;
+  std::int32_t fp4_rule = AS_FP4_EVEN;
+};
+
+// Values <-> one record. Payload and scales lie as in kernels/layout/records.h; `scales` is unused
+// for STATE records.
+void encode_record(std::int32_t record, std::int64_t width, const double* values,
+                   std::uint8_t* payload, std::uint8_t* scales,
+                   const PlainQuantiser& quantiser = {});
+void decode_record(std::int32_t record, std::int64_t width, const std::uint8_t* payload,
+                   const std::uint8_t* scales, double* values);
+
+// e4m3 codes of one block under a common scale 2^e; returns e.
+int encode_fp8(const double* values, std::int64_t n, std::uint8_t* codes,
+               std::int32_t scale_floor = AS_SCALE_FLOOR_1E4);
+
+// The 32-dim blocks of an index query or key: packed codes and one UE8M0 byte a block.
+void encode_mxfp4(const double* values, std::int64_t n, std::uint8_t* packed, std::uint8_t* scales,
+                  std::int32_t fp4_rule = AS_FP4_EVEN);
+void decode_mxfp4(const std::uint8_t* packed, const std::uint8_t* scales, std::int64_t n,
+                  double* values);
 
 }  // namespace attnscope::reference

@@ -1,0 +1,123 @@
+// o = sum_i e^l_i v_i / (sum_i e^l_i + e^sink), l_i = scale * q . k_i, over the rows i that a token
+// lists; lse = ln sum_i e^l_i.
+#include "reference/torch/attention.h"
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/layout/records.h"
+#include "reference/ops.h"
+#include "reference/torch/cache_rows.h"
+
+namespace attnscope::reference {
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr std::int64_t kTokens = 64;  // in a product at most
+constexpr double kMaxShare = 1.5;     // rows of a product, in those of its longest list
+
+// Which rows a block of tokens lists, [U], and how often each token lists each, [n,U].
+std::pair<Tensor, Tensor> count(const Tensor& list, std::int64_t rows) {
+  const Tensor place = list.clamp_min(-1).add(1);  // 0: none
+  const Tensor listed = at::zeros({rows + 1}, at::kBool).index_fill_(0, place.flatten(), true);
+  const Tensor used = listed.slice(0, 1).nonzero().squeeze(1);
+  const Tensor column = at::zeros({rows + 1}, at::kLong);
+  column.slice(0, 1).index_copy_(0, used, at::arange(1, used.numel() + 1));
+  const Tensor columns = column.index_select(0, place.flatten()).view(list.sizes());
+  const Tensor counts = at::zeros({list.size(0), used.numel() + 1}, at::kDouble);
+  counts.scatter_add_(1, columns, at::ones(list.sizes(), at::kDouble));
+  return {used, counts.slice(1, 1)};
+}
+
+void attend_block(const Attention& a, const Numbers& numbers, std::int64_t first, std::int64_t n) {
+  const Tensor list = a.list(first, n);
+  const auto [used, host_counts] = count(list, a.rows);
+  const double longest = list.ge(0).sum(1).max().item<double>();
+  const auto halves = [&] {
+    attend_block(a, numbers, first, n / 2);
+    attend_block(a, numbers, first + n / 2, n - n / 2);
+  };
+  if (n > 1 && static_cast<double>(used.numel()) > kMaxShare * longest) return halves();
+  const auto [k, v] = a.load(used);  // [U,G,D], [U,G,V]
+  // A row that is not finite must reach only the tokens that list it: 0 * NaN is NaN.
+  if (n > 1 && !v.isfinite().all().item<bool>()) return halves();
+  const std::int64_t H = a.q.size(1), G = k.size(1), U = k.size(0);
+  const Tensor counts = host_counts.to(torch_device()).unsqueeze(1);  // [n,1,U]
+  const auto by_kv_head = [&](const Tensor& x) {                      // [n,H,X] as [G,n*H/G,X]
+    return x.view({n, G, H / G, x.size(2)}).transpose(0, 1).reshape({G, n * H / G, x.size(2)});
+  };
+  const auto by_token = [&](const Tensor& x) {  // and back
+    return x.view({G, n, H / G, x.size(2)}).transpose(0, 1).reshape({n, H, x.size(2)});
+  };
+
+  Tensor l = by_token(numbers.product(by_kv_head(a.q.narrow(0, first, n)), k.permute({1, 2, 0})));
+  l.mul_(a.scale);
+  if (a.soft_cap > 0) l.div_(a.soft_cap).tanh_().mul_(a.soft_cap);
+  l.masked_fill_(counts.eq(0), -kInfinity);
+  Tensor most = U > 0 ? l.amax(2, true) : at::zeros({n, H, 1}, l.options());
+  most.masked_fill_(most.eq(-kInfinity), 0);
+  const Tensor e = l.sub_(most).exp_().mul_(counts);
+  const Tensor sum = numbers.sum(e, 2);
+  const Tensor all = sum + (a.sinks.view({1, H, 1}) - most).exp();
+  const Tensor o = by_token(numbers.product(by_kv_head(e / all), v.transpose(0, 1)));
+
+  const Tensor none = counts.sum(2, true).eq(0);
+  put(narrow(a.o, 0, first, n), numbers.bf16(o.masked_fill(none, 0)));
+  const Tensor lse = (most + sum.log()).masked_fill(none, a.empty_lse);
+  put(narrow(a.lse, 0, first, n), numbers.fp32(lse.squeeze(2)));
+}
+
+// The valid entries of the lists of a cache, -1 elsewhere.
+Tensor valid_rows(const CacheRows& cache, const as_tensor& indices, const as_tensor& lens,
+                  std::int64_t tokens, const char* indices_name, const char* lens_name) {
+  const Tensor list = integers(indices, indices_name, {tokens, kAny});
+  const Tensor n = integers(lens, lens_name, {tokens}).clamp_min(0);
+  check_indices(n, list.size(1) + 1, lens_name);
+  const Tensor behind = at::arange(list.size(1)).ge(n.unsqueeze(1));
+  const Tensor rows = list.masked_fill(behind.logical_or(list.lt(0)), -1);
+  check_indices(rows.clamp_min(0), std::max<std::int64_t>(cache.size(), 1), "slot");
+  return rows;
+}
+
+}  // namespace
+
+void attend(const Attention& a, const Numbers& numbers) {
+  const std::int64_t tokens = a.q.size(0);
+  for (std::int64_t first = 0; first < tokens; first += kTokens) {
+    attend_block(a, numbers, first, std::min(kTokens, tokens - first));
+  }
+}
+
+void sparse_attention(const as_sparse_attention_params& p, const Precision& precision) {
+  const Tensor q = floats(p.q, "q", {kAny, kAny, AS_HEAD_DIM});
+  const std::int64_t tokens = q.size(0), heads = q.size(1);
+  const Tensor sinks = floats(p.sinks, "sinks", {heads});
+  check(p.o, "o", Kind::kFloat, {tokens, heads, AS_HEAD_DIM});
+  check(p.lse, "lse", Kind::kFloat, {tokens, heads});
+  const CacheRows window(p.cache, "cache", AS_RECORD_LATENT, AS_HEAD_DIM);
+  std::int64_t rows = window.size();
+  Tensor list = valid_rows(window, p.indices, p.topk_length, tokens, "indices", "topk_length");
+  std::optional<CacheRows> extra;  // none in SWA-only layers
+  if (p.extra_cache.record != AS_RECORD_NONE && present(p.extra_indices)) {
+    extra.emplace(p.extra_cache, "extra_cache", AS_RECORD_LATENT, AS_HEAD_DIM);
+    const Tensor more = valid_rows(*extra, p.extra_indices, p.extra_topk_length, tokens,
+                                   "extra_indices", "extra_topk_length");
+    list = at::cat({list, at::where(more.ge(0), more + rows, more)}, 1);  // behind the window's
+    rows += extra->size();
+  }
+  const auto load = [&](const Tensor& used) {
+    const Tensor of_window = used.lt(window.size());
+    Tensor kv = window.load(used.masked_select(of_window));
+    if (extra) {
+      const Tensor others = used.masked_select(of_window.logical_not()) - window.size();
+      kv = at::cat({kv, extra->load(others)}, 0);
+    }
+    kv = kv.unsqueeze(1);
+    return std::make_pair(kv, kv);  // one row is key and value of all heads
+  };
+  const auto lists = [&](std::int64_t first, std::int64_t n) { return list.narrow(0, first, n); };
+  attend({q, p.scale, 0, sinks, lists, rows, load, kInfinity, p.o, p.lse}, Numbers(precision));
+}
+
+}  // namespace attnscope::reference

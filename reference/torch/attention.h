@@ -1,0 +1,28 @@
+// Attention of tokens over lists of rows, which sparse and dense attention share.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "reference/torch/numbers.h"
+#include "reference/torch/tensors.h"
+
+namespace attnscope::reference {
+
+struct Attention {
+  Tensor q;  // [T,H,D]
+  double scale;
+  double soft_cap;  // 0 = none
+  Tensor sinks;     // [H]; -inf = none
+  // The rows that tokens first .. first + n - 1 see: [n,K] on the host, negative = none.
+  std::function<Tensor(std::int64_t first, std::int64_t n)> list;
+  std::int64_t rows;  // that there are
+  // Keys and values [U,G,D] of rows [U]: those of G heads, each for H/G neighbouring query heads.
+  std::function<std::pair<Tensor, Tensor>(const Tensor& rows)> load;
+  double empty_lse;  // of a token that sees nothing
+  as_tensor o, lse;  // out [T,H,V], [T,H]
+};
+
+void attend(const Attention& a, const Numbers& numbers);
+
+}  // namespace attnscope::reference

@@ -1,0 +1,120 @@
+// Norms, projections and the residual.
+#include <string>
+
+#include "reference/ops.h"
+#include "reference/torch/cache_rows.h"
+#include "reference/torch/rotary.h"
+
+namespace attnscope::reference {
+
+namespace {
+
+constexpr std::int64_t kBlock = 128;  // inputs, and outputs of a weight, that share a scale in FP8
+// Numbers of a weight that are converted at a time: more than a cache holds where x has many rows,
+// since all of x is read and packed for each block.
+constexpr std::int64_t kFewRows = 8;
+constexpr std::int64_t kConverted = 1 << 15, kConvertedOfMany = 1 << 21;
+
+// A weight's codes and scales fit each other.
+void check_codes(const as_linear_params& p) {
+  for (int side = 0; side < 2 && p.weight.rank == 2; ++side) {
+    if (p.weight.shape[side] % kBlock == 0) continue;
+    throw BadInput("weight has codes of shape [" + std::to_string(p.weight.shape[0]) + "," +
+                   std::to_string(p.weight.shape[1]) + "]; both sides must be multiples of 128");
+  }
+  if (!present(p.weight_scale)) throw BadInput("weight has codes, but weight_scale is absent");
+  check(p.weight_scale, "weight_scale", Kind::kFloat,
+        {p.weight.shape[0] / kBlock, p.weight.shape[1] / kBlock});
+}
+
+// Rows of a weight, of codes too: then those of blocks of 128.
+Tensor weight_rows(const as_linear_params& p, std::int64_t first, std::int64_t n) {
+  const as_tensor rows = narrow(p.weight, 0, first, n);
+  if (p.weight.dtype != AS_U8) return floats(rows, "weight", {n, kAny});
+  const as_tensor scales = narrow(p.weight_scale, 0, first / kBlock, n / kBlock);
+  return decode_fp8(bytes(rows, "weight", {n, kAny}),
+                    floats(scales, "weight_scale", {kAny, kAny}).repeat_interleave(kBlock, 0));
+}
+
+// y = x W^T. Codes have been multiplied with inputs in codes too.
+void linear(const as_linear_params& p, const Numbers& numbers, bool bf16) {
+  Tensor x = floats(p.x, "x", {kAny, kAny});
+  const std::int64_t tokens = x.size(0), in = x.size(1);
+  check(p.y, "y", Kind::kFloat, {tokens, kAny});
+  const std::int64_t outs = p.y.shape[1];
+  const bool codes = p.weight.dtype == AS_U8;
+  check(p.weight, "weight", codes ? Kind::kBytes : Kind::kFloat, {outs, in});
+  if (codes) check_codes(p);
+  if (tokens == 0) return;
+  if (codes && !numbers.exact) {
+    const Fp8 coded = encode_fp8(x, kBlock);
+    x = decode_fp8(coded.codes, scale_of(coded.exponents));
+  }
+  const std::int64_t at_a_time =
+      tokens <= kFewRows && torch_device().is_cpu() ? kConverted : kConvertedOfMany;
+  const std::int64_t few = std::max<std::int64_t>(at_a_time / std::max<std::int64_t>(in, 1), 1);
+  const std::int64_t step = codes ? (few + kBlock - 1) / kBlock * kBlock : few;
+  for (std::int64_t first = 0; first < outs; first += step) {
+    const std::int64_t n = std::min(step, outs - first);
+    const Tensor y = numbers.product(x, weight_rows(p, first, n).t());
+    put(narrow(p.y, 1, first, n), bf16 ? numbers.bf16(y) : numbers.fp32(y));
+  }
+}
+
+// x * rsqrt(mean(x^2) + eps) * weight
+Tensor rms_normed(const Tensor& x, double eps, const Tensor& weight, const Numbers& numbers) {
+  return numbers.bf16(normalised(x, eps, numbers) * weight);
+}
+
+}  // namespace
+
+void linear_bf16(const as_linear_params& p, const Precision& precision) {
+  linear(p, Numbers(precision), true);
+}
+
+void linear_fp32(const as_linear_params& p, const Precision& precision) {
+  linear(p, Numbers(precision), false);
+}
+
+void grouped_linear(const as_grouped_linear_params& p, const Precision& precision) {
+  check(p.x, "x", Kind::kFloat, {kAny, kAny, kAny});
+  const std::int64_t groups = p.x.shape[1];
+  check(p.weight, "weight", Kind::kFloat, {groups, kAny, p.x.shape[2]});
+  check(p.y, "y", Kind::kFloat, {p.x.shape[0], groups, p.weight.shape[1]});
+  for (std::int64_t g = 0; g < groups; ++g) {
+    as_linear_params one{};
+    one.x = select(p.x, 1, g);
+    one.weight = select(p.weight, 0, g);
+    one.y = select(p.y, 1, g);
+    linear(one, Numbers(precision), true);
+  }
+}
+
+void rms_norm(const as_rms_norm_params& p, const Precision& precision) {
+  const Tensor x = floats(p.x, "x", {kAny, kAny});
+  check(p.y, "y", Kind::kFloat, {x.size(0), x.size(1)});
+  const Tensor weight = floats(p.weight, "weight", {x.size(1)});
+  put(p.y, rms_normed(x, p.eps, weight, Numbers(precision)));
+}
+
+void q_kv_norm(const as_q_kv_norm_params& p, const Precision& precision) {
+  const Numbers numbers(precision);
+  check(p.qr, "qr", Kind::kFloat, {kAny, kAny});
+  const std::int64_t tokens = p.qr.shape[0], q_lora = p.qr.shape[1];
+  check(p.kv, "kv", Kind::kFloat, {tokens, kAny});
+  const std::int64_t d = p.kv.shape[1];
+  const Tensor qkv = floats(p.qkv, "qkv", {tokens, q_lora + d});
+  const Tensor q_weight = floats(p.q_weight, "q_weight", {q_lora});
+  const Tensor kv_weight = floats(p.kv_weight, "kv_weight", {d});
+  put(p.qr, rms_normed(qkv.narrow(1, 0, q_lora), p.eps, q_weight, numbers));
+  put(p.kv, rms_normed(qkv.narrow(1, q_lora, d), p.eps, kv_weight, numbers));
+}
+
+void residual(const as_residual_params& p, const Precision& precision) {
+  const Tensor h = floats(p.h, "h", {kAny, kAny});
+  const Tensor y = floats(p.y, "y", {h.size(0), h.size(1)});
+  check(p.out, "out", Kind::kFloat, {h.size(0), h.size(1)});
+  put(p.out, Numbers(precision).bf16(h + y));
+}
+
+}  // namespace attnscope::reference

@@ -1,0 +1,131 @@
+// Dense models: norm and rotary embedding of queries and keys, keys and values into their caches,
+// attention over the rows of a request.
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/params/row_format.h"
+#include "reference/ops.h"
+#include "reference/torch/attention.h"
+#include "reference/torch/cache_rows.h"
+#include "reference/torch/rotary.h"
+
+namespace attnscope::reference {
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Of the first dims of a head, none where nothing is rotated.
+std::optional<Rotation> head_rotation(const as_rope& rope, std::int64_t size,
+                                      const as_tensor& positions, std::int64_t tokens, bool exact) {
+  if (!present(rope.table) && rope.factor > 1) {
+    throw BadInput("rope.factor is above 1 (YaRN); give rope.table");
+  }
+  if (!present(rope.table) && !(rope.base > 0)) return {};
+  const Tensor at_positions = integers(positions, "positions", {tokens});
+  if (!present(rope.table)) {
+    std::vector<double> f;
+    for (std::int64_t i = 0; i < size / 2; ++i) {
+      f.push_back(std::pow(rope.base, -2.0 * static_cast<double>(i) / static_cast<double>(size)));
+    }
+    return rotation_of(f, at_positions, exact);
+  }
+  if (rope.table.rank == 2 && (rope.table.shape[1] % 2 != 0 || rope.table.shape[1] > size)) {
+    throw BadInput("rope.table has rows of " + std::to_string(rope.table.shape[1]) +
+                   " values; allowed: even numbers up to " + std::to_string(size));
+  }
+  return rotation_of(rope.table, at_positions);
+}
+
+}  // namespace
+
+// q_out = bf16(rope(norm(q))), k_row = bf16(rope(norm(k))); k_row and v into their caches
+void rope_kv_insert(const as_rope_kv_insert_params& p, const Precision& precision) {
+  const Numbers numbers(precision);
+  const bool given = p.rows_given != 0;
+  check_rule("style", p.style, AS_ROPE_GPTJ);
+  check_rule("weight_plus_one", p.weight_plus_one, 1);
+  Tensor k = floats(given ? p.k_row : p.k, given ? "k_row" : "k", {kAny, kAny, kAny});
+  const std::int64_t tokens = k.size(0), kv_heads = k.size(1), size = k.size(2);
+  const Tensor v = floats(p.v, "v", {tokens, kv_heads, kAny});
+  const Tensor slots = integers(p.slots, "slots", {tokens});
+  const CacheRows k_cache(p.k_cache, "k_cache", kKvRecord, kv_heads * size, kv_heads);
+  const CacheRows v_cache(p.v_cache, "v_cache", kKvRecord, kv_heads * v.size(2), kv_heads);
+
+  const auto made = [&](Tensor x, const as_tensor& weight, const char* weight_name) {
+    if (present(weight)) {
+      x = normalised(x, p.eps, numbers) * (floats(weight, weight_name, {size}) + p.weight_plus_one);
+    }
+    if (const auto r = head_rotation(p.rope, size, p.positions, tokens, numbers.exact)) {
+      const std::int64_t n = r->cos.size(1);
+      x = x.clone();
+      if (p.style == AS_ROPE_NEOX) {
+        rotate(x.narrow(2, 0, n), x.narrow(2, n, n), *r);
+      } else {
+        rotate(x.slice(2, 0, 2 * n, 2), x.slice(2, 1, 2 * n, 2), *r);
+      }
+    }
+    return numbers.bf16(x);
+  };
+  if (!given && present(p.q)) {
+    const Tensor q = floats(p.q, "q", {tokens, kAny, size});
+    check(p.q_out, "q_out", Kind::kFloat, {tokens, q.size(1), size});
+    put(p.q_out, made(q, p.q_weight, "q_weight"));
+  }
+  if (!given) k = made(k, p.k_weight, "k_weight");
+  if (!given && present(p.k_row)) {
+    check(p.k_row, "k_row", Kind::kFloat, {tokens, kv_heads, size});
+    put(p.k_row, k);
+  }
+  k_cache.store(slots, k.reshape({tokens, kv_heads * size}), numbers);
+  v_cache.store(slots, v.reshape({tokens, kv_heads * v.size(2)}), numbers);
+}
+
+void paged_attention(const as_paged_attention_params& p, const Precision& precision) {
+  const Tensor q = floats(p.q, "q", {kAny, kAny, kAny});
+  const std::int64_t tokens = q.size(0), heads = q.size(1), size = q.size(2);
+  check(p.o, "o", Kind::kFloat, {tokens, heads, kAny});
+  check(p.lse, "lse", Kind::kFloat, {tokens, heads});
+  const std::int64_t kv_heads = as_cache_heads(&p.k_cache), size_v = p.o.shape[2];
+  const CacheRows k_cache(p.k_cache, "k_cache", kKvRecord, kv_heads * size, kv_heads);
+  const CacheRows v_cache(p.v_cache, "v_cache", kKvRecord, kv_heads * size_v, kv_heads);
+  const Tensor table = integers(p.table, "table", {kAny, kAny});
+  const Tensor requests = integers(p.token_to_req, "token_to_req", {tokens});
+  const Tensor positions = integers(p.positions, "positions", {tokens});
+  const Tensor seq_lens = integers(p.seq_lens, "seq_lens", {table.size(0)});
+  if (heads % kv_heads != 0) {
+    throw BadInput("q has " + std::to_string(heads) + " heads, k_cache " +
+                   std::to_string(kv_heads) + "; the first must be a multiple of the second");
+  }
+  if (p.causal == 0 && p.window > 0) throw BadInput("a window needs causal to be 1");
+  check_indices(requests.clamp_min(0), std::max<std::int64_t>(table.size(0), 1),
+                "row of the table");
+  const Tensor sinks = present(p.sinks) ? floats(p.sinks, "sinks", {heads})
+                                        : at::full({heads}, -kInfinity, q.options());
+
+  // Positions first .. end - 1 of the token's request, in rows behind one another.
+  const auto list = [&](std::int64_t begin, std::int64_t n) {
+    const Tensor request = requests.narrow(0, begin, n), r = request.clamp_min(0);
+    const Tensor t = positions.narrow(0, begin, n);
+    if (table.size(0) == 0) return at::full({n, 1}, -1, at::kLong);
+    Tensor end = seq_lens.index_select(0, r).masked_fill(request.lt(0), 0);
+    if (p.causal != 0) end = at::minimum(end, t + 1);
+    const Tensor first = p.window > 0 ? t + 1 - p.window : at::zeros_like(t);
+    const Tensor row = at::arange(std::max<std::int64_t>(end.max().item<std::int64_t>(), 1));
+    const Tensor seen = row.ge(first.unsqueeze(1)).logical_and_(row.lt(end.unsqueeze(1)));
+    const Tensor slots = table.index_select(0, r).select(1, 0).unsqueeze(1) + row;
+    check_indices(slots.masked_fill(seen.logical_not(), 0), k_cache.size(), "k_cache", begin);
+    return slots.masked_fill(seen.logical_not(), -1);
+  };
+  const auto load = [&](const Tensor& rows) {
+    return std::make_pair(k_cache.load(rows).view({rows.numel(), kv_heads, size}),
+                          v_cache.load(rows).view({rows.numel(), kv_heads, size_v}));
+  };
+  attend({q, p.scale, p.soft_cap, sinks, list, k_cache.size(), load, -kInfinity, p.o, p.lse},
+         Numbers(precision));
+}
+
+}  // namespace attnscope::reference

@@ -1,0 +1,161 @@
+#include "reference/torch/numbers.h"
+
+#include <cmath>
+#include <limits>
+
+#include "reference/torch/tensors.h"
+
+namespace attnscope::reference {
+
+namespace {
+
+constexpr std::int64_t kSign = std::numeric_limits<std::int64_t>::min();
+constexpr std::int64_t kExponent = 0x7FF0000000000000;
+
+Tensor bits_of(const Tensor& x) { return x.view(at::kLong); }
+
+// 2^e of integers -1022 .. 1023.
+Tensor power_of_two(const Tensor& e) {
+  return e.to(at::kLong).add(1023).bitwise_left_shift(52).view(at::kDouble);
+}
+
+// out = the nearest numbers of x; both contiguous.
+void round_to_nearest(Tensor out, const Tensor& x, int bits, int lowest) {
+  // m is 1.5 * 2^(exponent + 52 - bits): where x + m lies, numbers are a step apart.
+  const double least = std::ldexp(1.5, lowest + 52 - bits), most = std::ldexp(1.5, 900);
+  const Tensor m = bits_of(x).bitwise_and(kExponent).view(at::kDouble);
+  m.mul_(std::ldexp(1.5, 52 - bits)).clamp_(least, most);
+  at::add_out(out, x, m).sub_(m);
+  bits_of(out).bitwise_or_(bits_of(x).bitwise_and(kSign));  // of what became zero
+}
+
+// What f(out, x) makes of blocks of x that stay in a cache.
+template <class F>
+Tensor mapped(const Tensor& x, const F& f) {
+  const Tensor dense = x.contiguous(), result = at::empty_like(dense);
+  const Tensor from = dense.view(-1), to = result.view(-1);
+  in_blocks(from.numel(), 4, [&](std::int64_t first, std::int64_t n) {
+    f(to.narrow(0, first, n), from.narrow(0, first, n));
+  });
+  return result;
+}
+
+// Tables by code, made once and kept on the device.
+template <class F>
+Tensor by_code(const Tensor& codes, const F& value) {
+  static const Tensor host = [&] {
+    const Tensor values = at::empty({256}, at::kDouble);
+    for (int code = 0; code < 256; ++code) values.data_ptr<double>()[code] = value(code);
+    return values;
+  }();
+  static const Tensor table = host.to(torch_device());
+  return table.index_select(0, codes.reshape(-1).to(at::kLong)).view(codes.sizes());
+}
+
+double small_float(int code, int fraction_bits, int bias) {
+  const int exponent = code >> fraction_bits, fraction = code & ((1 << fraction_bits) - 1);
+  if (exponent == 0) return std::ldexp(fraction, 1 - bias - fraction_bits);
+  return std::ldexp((1 << fraction_bits) + fraction, exponent - bias - fraction_bits);
+}
+
+// Codes of numbers of a format with this fraction and bias: times 2^(bias - 127) they lie in a
+// binary32 as in their own format, but for the bits behind the fraction.
+Tensor codes_of(const Tensor& x, int fraction_bits, int bias, int sign_bit) {
+  const Tensor bits = x.mul(std::ldexp(1.0, bias - 127)).to(at::kFloat).view(at::kInt);
+  const Tensor magnitude = bits.bitwise_and(0x7FFFFFFF).bitwise_right_shift(23 - fraction_bits);
+  return magnitude.bitwise_or_(bits.lt(0).to(at::kInt).mul_(1 << sign_bit)).to(at::kByte);
+}
+
+// Smallest e with max|x| <= fraction * 2^(limit + e), fraction in [1/2, 1).
+Tensor exponents_of(const Tensor& x, double floor, double fraction, int limit) {
+  const Tensor most = x.abs().masked_fill_(x.isnan(), 0).amax(-1, true).clamp_min_(floor);
+  const auto [mantissa, exponent] = at::frexp(most);
+  return (exponent - limit + mantissa.gt(fraction))
+      .to(at::kLong)
+      .masked_fill_(most.isinf(), kInfiniteExponent);
+}
+
+}  // namespace
+
+Tensor nearest(const Tensor& x, int bits, int lowest) {
+  return mapped(
+      x, [&](const Tensor& out, const Tensor& part) { round_to_nearest(out, part, bits, lowest); });
+}
+
+Tensor round_to_bf16(const Tensor& x) {
+  return mapped(x, [](const Tensor& out, const Tensor& part) {
+    round_to_nearest(out, part, 7, -126);
+    out.mul_(0x1p896).mul_(0x1p-896);  // from 2^128 on infinite
+  });
+}
+
+Tensor round_to_fp32(const Tensor& x) { return x.to(at::kFloat).to(at::kDouble); }
+
+Tensor round_to_f16(const Tensor& x) {
+  return nearest(x, 10, -14).mul_(0x1p1008).mul_(0x1p-1008);  // from 2^16 on infinite
+}
+
+Tensor e4m3_codes(const Tensor& x) {
+  const Tensor codes = codes_of(nearest(x.clamp(-448, 448), 3, -6), 3, 7, 7);
+  return codes.masked_fill(x.isnan(), 0x7F);
+}
+
+Tensor e4m3_values(const Tensor& codes) {
+  return by_code(codes, [](int code) {
+    const double value = (code & 0x7F) == 0x7F ? std::nan("") : small_float(code & 0x7F, 3, 7);
+    return code & 0x80 ? -value : value;
+  });
+}
+
+Tensor e2m1_codes(const Tensor& x, std::int32_t fp4_rule) {
+  if (fp4_rule == AS_FP4_EVEN) {
+    return codes_of(nearest(x.clamp(-6, 6), 1, 0), 1, 1, 3).masked_fill(x.isnan(), 7);
+  }
+  // As many codes as there are middles below |x|.
+  const Tensor magnitude = x.abs();
+  Tensor code = at::zeros_like(x, at::kByte);
+  for (const double middle : {0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0}) {
+    code += magnitude.gt(middle).to(at::kByte);
+  }
+  code += x.lt(0).logical_and_(code.gt(0)).to(at::kByte).mul_(8);
+  return code.masked_fill_(x.isnan(), 7);
+}
+
+Tensor e2m1_values(const Tensor& codes) {
+  return by_code(codes, [](int code) {
+    const double value = small_float(code & 7, 1, 1);
+    return code & 8 ? -value : value;
+  });
+}
+
+Tensor ue8m0_values(const Tensor& bytes) {
+  return by_code(bytes,
+                 [](int byte) { return byte == 255 ? std::nan("") : std::ldexp(1.0, byte - 127); });
+}
+
+Tensor fp8_exponents(const Tensor& x, std::int32_t scale_floor) {
+  const double floor = scale_floor == AS_SCALE_FLOOR_1E8 ? 1e-8 : 1e-4;
+  return exponents_of(x, floor, 0.875, 9);  // 448 = 0.875 * 2^9
+}
+
+Tensor fp4_exponents(const Tensor& x, std::int32_t fp4_rule) {
+  const double floor = fp4_rule == AS_FP4_DOWN ? 6 * 1e-4 : 0x1.8p-124;  // or 6 * 2^-126
+  return exponents_of(x, floor, 0.75, 3);                                // 6 = 0.75 * 2^3
+}
+
+Tensor scale_of(const Tensor& exponents) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  return power_of_two(exponents.clamp_max(1023))
+      .masked_fill_(exponents.eq(kInfiniteExponent), infinity);
+}
+
+Tensor inverse_of(const Tensor& exponents) {
+  return power_of_two(exponents.clamp_max(1022).neg())
+      .masked_fill_(exponents.eq(kInfiniteExponent), 0);
+}
+
+Tensor ue8m0_bytes(const Tensor& exponents) {
+  return exponents.add(127).clamp_(0, 255).to(at::kByte);
+}
+
+}  // namespace attnscope::reference

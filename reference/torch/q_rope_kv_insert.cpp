@@ -1,0 +1,70 @@
+// Per-head query norm and RoPE, KV RoPE and insertion into the window cache; inverse RoPE.
+#include "kernels/layout/records.h"
+#include "reference/ops.h"
+#include "reference/torch/cache_rows.h"
+#include "reference/torch/rotary.h"
+
+namespace attnscope::reference {
+
+namespace {
+
+// A query's heads, with the roundings of other implementations where q_norm asks for them.
+Tensor normalised_heads(const Tensor& x, double eps, std::int32_t q_norm, const Numbers& numbers) {
+  if (numbers.exact || q_norm == AS_Q_NORM_FP32) return normalised(x, eps, numbers);
+  const auto step = [&](const Tensor& v) {
+    return q_norm == AS_Q_NORM_BF16 ? round_to_bf16(v) : v;
+  };
+  const Tensor mean = step(numbers.sum(step(x * x), -1) / double{AS_HEAD_DIM});
+  return round_to_bf16(x * round_to_bf16(step(mean + eps).rsqrt()));
+}
+
+}  // namespace
+
+// q = bf16(rope(norm(q_raw))), kv_row = bf16(rope(kv)), cache row = quantised(kv_row)
+void q_rope_kv_insert(const as_q_rope_kv_insert_params& p, const Precision& precision) {
+  const Numbers numbers(precision);
+  const Tensor slots = integers(p.slots, "slots", {kAny});
+  const std::int64_t tokens = slots.size(0);
+  const CacheRows cache(p.cache, "cache", AS_RECORD_LATENT, AS_HEAD_DIM);
+  check_rule("q_norm", p.q_norm, AS_Q_NORM_BF16_FACTOR);
+  check_rule("scale_floor", p.scale_floor, AS_SCALE_FLOOR_1E8);
+  const Quantiser quantiser{p.scale_floor, AS_FP4_EVEN};
+  if (p.rows_given != 0) {
+    return cache.store(slots, floats(p.kv_row, "kv_row", {tokens, AS_HEAD_DIM}), numbers,
+                       quantiser);
+  }
+  const Tensor positions = integers(p.positions, "positions", {tokens});
+  check(p.q_raw, "q_raw", Kind::kFloat, {tokens, kAny, AS_HEAD_DIM});
+  const std::int64_t heads = p.q_raw.shape[1];
+  check(p.q, "q", Kind::kFloat, {tokens, heads, AS_HEAD_DIM});
+  const Tensor kv = floats(p.kv, "kv", {tokens, AS_HEAD_DIM});
+  if (present(p.kv_row)) check(p.kv_row, "kv_row", Kind::kFloat, {tokens, AS_HEAD_DIM});
+  const Rotation rotation = rotation_of(p.rope, positions, numbers.exact);
+
+  in_blocks(tokens, heads * AS_HEAD_DIM, [&](std::int64_t first, std::int64_t n) {
+    const Tensor raw = floats(narrow(p.q_raw, 0, first, n), "q_raw", {n, heads, AS_HEAD_DIM});
+    const Tensor x = normalised_heads(raw, p.eps, p.q_norm, numbers);
+    put(narrow(p.q, 0, first, n), numbers.bf16(rotate(x, rotation.narrow(first, n))));
+  });
+  const Tensor row = numbers.bf16(rotated(kv, rotation));
+  for (std::int64_t t = 0; t < tokens && present(p.kv_row); ++t) {
+    if (slots.data_ptr<std::int64_t>()[t] >= 0) put(select(p.kv_row, 0, t), row[t]);
+  }
+  cache.store(slots, row, numbers, quantiser);
+}
+
+// out = bf16(rope(o) by the negative angle)
+void inverse_rope(const as_inverse_rope_params& p, const Precision& precision) {
+  const Numbers numbers(precision);
+  check(p.o, "o", Kind::kFloat, {kAny, kAny, AS_HEAD_DIM});
+  const std::int64_t tokens = p.o.shape[0], heads = p.o.shape[1];
+  check(p.out, "out", Kind::kFloat, {tokens, heads, AS_HEAD_DIM});
+  const Tensor positions = integers(p.positions, "positions", {tokens});
+  const Rotation rotation = rotation_of(p.rope, positions, numbers.exact).inverse();
+  in_blocks(tokens, heads * AS_HEAD_DIM, [&](std::int64_t first, std::int64_t n) {
+    const Tensor o = floats(narrow(p.o, 0, first, n), "o", {n, heads, AS_HEAD_DIM});
+    put(narrow(p.out, 0, first, n), numbers.bf16(rotated(o, rotation.narrow(first, n))));
+  });
+}
+
+}  // namespace attnscope::reference
