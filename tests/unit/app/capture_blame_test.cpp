@@ -6,7 +6,9 @@
 
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <set>
+#include <tuple>
 
 #include "app/reports/capture_record.h"
 #include "app/reports/own_judge.h"
@@ -30,6 +32,24 @@ double value(const as_tensor& t, std::int64_t row, std::int64_t column) {
   return static_cast<double>(cpu::bf16_to_float(bits));
 }
 
+std::vector<double> values(const as_tensor& t) {
+  std::vector<double> all;
+  all.reserve(static_cast<std::size_t>(as_tensor_numel(&t)));
+  for (std::int64_t row = 0; row < t.shape[0]; ++row) {
+    for (std::int64_t column = 0; column < t.shape[1]; ++column) {
+      all.push_back(value(t, row, column));
+    }
+  }
+  return all;
+}
+
+// In four sums, as one waits for itself.
+double dot(const double* a, const double* b, std::int64_t count) {
+  double sums[4] = {};
+  for (std::int64_t i = 0; i < count; ++i) sums[i % 4] += a[i] * b[i];
+  return sums[0] + sums[1] + sums[2] + sums[3];
+}
+
 // The other bf16 number beside the exact result: what another order of sums may give at worst.
 void round_otherwise(std::uint16_t& bits, double exact) {
   const double now = static_cast<double>(cpu::bf16_to_float(bits));
@@ -44,11 +64,11 @@ std::int32_t linear(const void* params, const as_call* call, as_error* error) {
   const std::int32_t status = cpu::lane()->ops[kOp](params, call, error);
   const auto& p = *static_cast<const as_linear_params*>(params);
   if (status != AS_OK || p.y.dtype != AS_BF16) return status;
+  const std::vector<double> inputs = values(p.x), weights = values(p.weight);
+  const std::int64_t columns = p.x.shape[1];
   for (std::int64_t t = 0; t < p.y.shape[0]; ++t) {
     for (std::int64_t o = t % 3; o < p.y.shape[1]; o += 3) {
-      double exact = 0;
-      for (std::int64_t i = 0; i < p.x.shape[1]; ++i)
-        exact += value(p.x, t, i) * value(p.weight, o, i);
+      const double exact = dot(inputs.data() + t * columns, weights.data() + o * columns, columns);
       round_otherwise(*at<std::uint16_t>(p.y, t, o), exact);
     }
   }
@@ -109,19 +129,26 @@ class CaptureBlameTest : public testing::Test {
  protected:
   void SetUp() override {
     setenv("ATTNSCOPE_ASSETS", ATTNSCOPE_SOURCE_DIR "/assets", 1);
-    folder_ = fs::temp_directory_path() / ("attnscope-blame-" + std::to_string(getpid()));
-    fs::create_directories(folder_);
     auto tolerances = Tolerances::load();
     ASSERT_TRUE(tolerances);
     tolerances_ = *tolerances;
   }
-  void TearDown() override { fs::remove_all(folder_); }
+  static void TearDownTestSuite() {
+    kept().clear();
+    fs::remove_all(folder());
+  }
 
-  std::shared_ptr<const Capture> record(const std::string& name,
-                                        const std::vector<std::string>& lanes,
+  // What is recorded of the selective scenario is shared by all tests.
+  std::shared_ptr<const Capture> record(const std::vector<std::string>& lanes,
                                         References references = References::kSim,
-                                        CaptureLevel level = CaptureLevel::kFull,
-                                        const Scenario& scenario = selective_scenario()) {
+                                        CaptureLevel level = CaptureLevel::kFull) {
+    std::shared_ptr<const Capture>& capture = kept()[{lanes, references, level}];
+    if (capture == nullptr) capture = record(lanes, references, level, selective_scenario());
+    return capture;
+  }
+  std::shared_ptr<const Capture> record(const std::vector<std::string>& lanes,
+                                        References references, CaptureLevel level,
+                                        const Scenario& scenario) {
     RecordOptions options;
     options.run.session.references = references;
     options.run.session.threads = 2;
@@ -130,7 +157,9 @@ class CaptureBlameTest : public testing::Test {
     options.rows = 0;
     options.capture.level = level;
     options.capture.weights = level == CaptureLevel::kFull;
-    const std::string path = (folder_ / name).string();
+    static int recorded = 0;
+    fs::create_directories(folder());
+    const std::string path = (folder() / fmt::format("{}.acap", ++recorded)).string();
     auto result = record_scenario(scenario, lanes_with_another(), options, path, nullptr);
     EXPECT_TRUE(result) << result.error().text();
     auto capture = Capture::open(path);
@@ -151,8 +180,18 @@ class CaptureBlameTest : public testing::Test {
     return out;
   }
 
-  fs::path folder_;
   Tolerances tolerances_;
+
+ private:
+  using Kept = std::map<std::tuple<std::vector<std::string>, References, CaptureLevel>,
+                        std::shared_ptr<const Capture>>;
+  static Kept& kept() {
+    static Kept captures;
+    return captures;
+  }
+  static fs::path folder() {
+    return fs::temp_directory_path() / ("attnscope-blame-" + std::to_string(getpid()));
+  }
 };
 
 std::int64_t counted(const CaptureDiff& d, DiffVerdict v) {
@@ -160,7 +199,7 @@ std::int64_t counted(const CaptureDiff& d, DiffVerdict v) {
 }
 
 TEST_F(CaptureBlameTest, OtherRoundingsAreNobodysFault) {
-  const auto a = record("a.acap", {"cpu"}), b = record("b.acap", {"rounds_otherwise"});
+  const auto a = record({"cpu"}), b = record({"rounds_otherwise"});
   const CaptureDiff d = diff(*a, *b);
   EXPECT_GT(counted(d, DiffVerdict::kWithin), 0);
   ASSERT_GT(counted(d, DiffVerdict::kInherited), 0) << "roundings grow on their way";
@@ -176,12 +215,12 @@ TEST_F(CaptureBlameTest, OtherRoundingsAreNobodysFault) {
 }
 
 TEST_F(CaptureBlameTest, APlantedBugBesideOtherRoundingsIsNamed) {
-  const auto a = record("a.acap", {"cpu"});
+  const auto a = record({"cpu"});
   for (const auto& [op, mutant] :
        std::vector<std::pair<std::string, std::string>>{{"sparse_attention", "own_row_missed"},
                                                         {"wo_b", "activations_in_fp8"},
                                                         {"indexer_topk", "topk_takes_first"}}) {
-    const auto b = record("b.acap", {"rounds_otherwise", fmt::format("{}=mutant:{}", op, mutant)});
+    const auto b = record({"rounds_otherwise", fmt::format("{}=mutant:{}", op, mutant)});
     const CaptureDiff d = diff(*a, *b);
     EXPECT_EQ(origins(d), std::set<std::string>{op}) << mutant;
     ASSERT_TRUE(d.first);
@@ -196,10 +235,10 @@ TEST_F(CaptureBlameTest, APlantedBugBesideOtherRoundingsIsNamed) {
 // Without references the op runs again, where the capture holds all that it read.
 TEST_F(CaptureBlameTest, WithoutReferencesOpsRunAgain) {
   const auto none = References::kNone;
-  const auto a = record("a.acap", {"cpu"}, none), b = record("b.acap", {"rounds_otherwise"}, none);
+  const auto a = record({"cpu"}, none), b = record({"rounds_otherwise"}, none);
   const CaptureDiff clean = diff(*a, *b);
   EXPECT_EQ(origins(clean), std::set<std::string>()) << clean.first->text;
-  const auto c = record("c.acap", {"rounds_otherwise", "wo_b=mutant:activations_in_fp8"}, none);
+  const auto c = record({"rounds_otherwise", "wo_b=mutant:activations_in_fp8"}, none);
   const CaptureDiff d = diff(*a, *c);
   EXPECT_EQ(origins(d), std::set<std::string>{"wo_b"});
   EXPECT_NE(d.first->text.find("the second's output is not what its own inputs give: y, "),
@@ -223,15 +262,15 @@ TEST_F(CaptureBlameTest, WithoutReferencesOpsRunAgain) {
 TEST_F(CaptureBlameTest, TablesAloneNameTheOpByChecksums) {
   const auto none = References::kNone;
   const auto tables = CaptureLevel::kTables;
-  const auto a = record("a.acap", {"cpu"}, none, tables);
-  const auto b = record("b.acap", {"cpu", "indexer_topk=mutant:topk_takes_first"}, none, tables);
+  const auto a = record({"cpu"}, none, tables);
+  const auto b = record({"cpu", "indexer_topk=mutant:topk_takes_first"}, none, tables);
   const CaptureDiff d = diff(*a, *b);
   ASSERT_TRUE(d.first);
   EXPECT_EQ(as_op_find(d.first->op.a.op)->name, std::string("indexer_topk")) << d.first->text;
 }
 
 TEST_F(CaptureBlameTest, EqualTablesAreEqualByChecksums) {
-  const auto a = record("a.acap", {"cpu"}, References::kNone, CaptureLevel::kTables);
+  const auto a = record({"cpu"}, References::kNone, CaptureLevel::kTables);
   const CaptureDiff d = diff(*a, *a);
   EXPECT_TRUE(d.same());
   EXPECT_TRUE(d.whole()) << open_text(d);
@@ -245,8 +284,8 @@ TEST_F(CaptureBlameTest, TablesNameAWrongFloatByTheVerdictOfItsRecording) {
   const auto sim = References::kSim;
   const auto tables = CaptureLevel::kTables;
   const std::string bug = "sparse_attention=mutant:sink_scaled";
-  const auto a = record("a.acap", {"cpu"}, sim, tables);
-  const auto b = record("b.acap", {"cpu", bug}, sim, tables);
+  const auto a = record({"cpu"}, sim, tables);
+  const auto b = record({"cpu", bug}, sim, tables);
   const CaptureDiff d = diff(*a, *b);
   EXPECT_FALSE(d.same());
   EXPECT_FALSE(d.blameless());
@@ -262,7 +301,7 @@ TEST_F(CaptureBlameTest, TablesNameAWrongFloatByTheVerdictOfItsRecording) {
   EXPECT_EQ(counted(d, DiffVerdict::kUnknown), d.placements);
   EXPECT_EQ(open_text(d), "");
   // Lanes that round otherwise are nobody's fault here either.
-  const auto c = record("c.acap", {"rounds_otherwise"}, sim, tables);
+  const auto c = record({"rounds_otherwise"}, sim, tables);
   const CaptureDiff rounded = diff(*a, *c);
   EXPECT_EQ(origins(rounded), std::set<std::string>());
   EXPECT_TRUE(rounded.blameless()) << open_text(rounded);
@@ -274,8 +313,8 @@ TEST_F(CaptureBlameTest, TablesWithoutVerdictsLeaveItOpen) {
   const auto none = References::kNone;
   const auto tables = CaptureLevel::kTables;
   const std::string bug = "sparse_attention=mutant:sink_scaled";
-  const auto a = record("a.acap", {"cpu"}, none, tables);
-  const auto b = record("b.acap", {"cpu", bug}, none, tables);
+  const auto a = record({"cpu"}, none, tables);
+  const auto b = record({"cpu", bug}, none, tables);
   const CaptureDiff d = diff(*a, *b);
   EXPECT_FALSE(d.same());
   EXPECT_FALSE(d.blameless());
@@ -294,10 +333,10 @@ TEST_F(CaptureBlameTest, TablesWithoutVerdictsLeaveItOpen) {
 TEST_F(CaptureBlameTest, TablesOfOtherBatchesAreNotComparedAndThatIsSaid) {
   const auto none = References::kNone;
   const auto tables = CaptureLevel::kTables;
-  const auto a = record("a.acap", {"cpu"}, none, tables);
+  const auto a = record({"cpu"}, none, tables);
   Scenario other = selective_scenario();
   other.limits.token_budget = 100;
-  const auto b = record("b.acap", {"cpu"}, none, tables, other);
+  const auto b = record({"cpu"}, none, tables, other);
   const CaptureDiff d = diff(*a, *b);
   EXPECT_FALSE(d.whole());
   EXPECT_FALSE(d.blameless());
@@ -313,8 +352,8 @@ TEST_F(CaptureBlameTest, TablesOfOtherBatchesAreNotComparedAndThatIsSaid) {
 TEST_F(CaptureBlameTest, AnotherTopKIsNamed) {
   Scenario other = selective_scenario();
   other.model.index_topk = 128;
-  const auto a = record("a.acap", {"cpu"});
-  const auto b = record("b.acap", {"cpu"}, References::kSim, CaptureLevel::kFull, other);
+  const auto a = record({"cpu"});
+  const auto b = record({"cpu"}, References::kSim, CaptureLevel::kFull, other);
   const CaptureDiff d = diff(*a, *b);
   ASSERT_FALSE(d.states.empty());
   EXPECT_EQ(d.states.front().what, "setup");
@@ -342,7 +381,7 @@ TEST_F(CaptureBlameTest, AnotherSetupIsNamed) {
   const auto first_setup = [](const CaptureDiff& d) {
     return d.states.empty() ? StateDiff{} : d.states.front();
   };
-  const auto a = record("a.acap", {"cpu"}, sim, full, one(3));
+  const auto a = record({"cpu"}, sim, full, one(3));
   Scenario hadamard = one(3);
   hadamard.model.switches = *profile_switches("vllm,hadamard=on");
   Scenario eps = one(3);
@@ -352,7 +391,7 @@ TEST_F(CaptureBlameTest, AnotherSetupIsNamed) {
       {eps, "rms_eps is 1e-06 in the first capture and 0.001 in the second"},
       {one(4), "the seed of the weights is 3 in the first capture and 4 in the second"}};
   for (const auto& [scenario, text] : others) {
-    const auto b = record("b.acap", {"cpu"}, sim, full, scenario);
+    const auto b = record({"cpu"}, sim, full, scenario);
     const CaptureDiff d = diff(*a, *b);
     EXPECT_EQ(first_setup(d).what, "setup");
     EXPECT_EQ(first_setup(d).text, text);
@@ -371,8 +410,8 @@ TEST_F(CaptureBlameTest, RanksAreNotComparedWithEachOther) {
   Scenario first = small_scenario(), second = small_scenario();
   first.parallel = {2, 0};
   second.parallel = {2, 1};
-  const auto a = record("a.acap", {"cpu"}, References::kNone, CaptureLevel::kFull, first);
-  const auto b = record("b.acap", {"cpu"}, References::kNone, CaptureLevel::kFull, second);
+  const auto a = record({"cpu"}, References::kNone, CaptureLevel::kFull, first);
+  const auto b = record({"cpu"}, References::kNone, CaptureLevel::kFull, second);
   const auto refused = diff_captures(*a, *b, tolerances_);
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().text().find("rank 0 of 2"), std::string::npos)

@@ -46,7 +46,7 @@ class CaptureTest : public testing::Test {
 
   Result<RecordResult> record(const CaptureOptions& capture, std::int64_t steps,
                               const std::string& path, std::vector<std::string> requests = {},
-                              References references = References::kSim) {
+                              References references = References::kNone) {
     RecordOptions options;
     options.run.session.references = references;
     options.run.session.threads = 2;
@@ -450,7 +450,7 @@ TEST_F(CaptureTest, KilledRecordingsOpen) {
     const std::string path = fresh ? (folder_ / ("n" + std::to_string(round))).string() : path_;
     const pid_t child = fork();
     if (child == 0) {
-      (void)record(level(CaptureLevel::kTables), 6, path, {}, References::kNone);
+      (void)record(level(CaptureLevel::kTables), 6, path);
       _exit(0);
     }
     ASSERT_GT(child, 0);
@@ -480,7 +480,7 @@ TEST_F(CaptureTest, KilledRecordingsOpen) {
 
 // What a build server would see of a viewer that loads the same file again and again.
 TEST_F(CaptureTest, LoadingAgainAndAgainTakesNoMoreMemory) {
-  ASSERT_TRUE(record(level(CaptureLevel::kFull), 3, path_));
+  ASSERT_TRUE(record(level(CaptureLevel::kFull), 3, path_, {}, References::kSim));
   const auto load = [&] {
     auto capture = Capture::open(path_);
     EXPECT_TRUE(capture) << capture.error().text();
@@ -722,7 +722,7 @@ TEST_F(CaptureTest, OfAnOlderProgramIsFoundByItsName) {
 }
 
 TEST_F(CaptureTest, TheWorkbenchShowsOne) {
-  ASSERT_TRUE(record(level(CaptureLevel::kFull), 5, path_));
+  ASSERT_TRUE(record(level(CaptureLevel::kFull), 5, path_, {}, References::kSim));
   Workbench bench({});
   EXPECT_FALSE(bench.open_capture((folder_ / "none.acap").string()));
   auto ok = bench.open_capture(path_);

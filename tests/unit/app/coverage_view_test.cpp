@@ -44,10 +44,11 @@ TEST_F(Coverage, FollowsTheStepUnderTheCursor) {
 
 // Going back and over the same steps again counts nothing twice.
 TEST_F(Coverage, AReplayCountsOnce) {
+  change_session();
   const CoverageView before = coverage_view(*info_, *snapshot_, 6);
   ASSERT_TRUE(session_->seek({2, -1, 0, false}));
   while (session_->cursor().step < 7) ASSERT_TRUE(session_->step());
-  const auto again = take_snapshot(*session_, recorder_, info_, 2);
+  const auto again = take_snapshot(*session_, *recorder_, info_, 2);
   const CoverageView after = coverage_view(*info_, *again, 6);
   ASSERT_EQ(after.lines.size(), before.lines.size());
   for (std::size_t i = 0; i < after.lines.size(); ++i) {
@@ -56,6 +57,7 @@ TEST_F(Coverage, AReplayCountsOnce) {
 }
 
 TEST_F(Coverage, StepsThatNobodyWatchedAreSaid) {
+  change_session();
   TraceRecorder late;
   late.adopt_history(*session_);
   const auto kept = take_snapshot(*session_, late, info_, 2);

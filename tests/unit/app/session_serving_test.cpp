@@ -111,9 +111,10 @@ void expect_nothing_wrong(const Session& session) {
   }
 }
 
-TEST(SessionServing, AHitComputesOnlyWhatFollowsIt) {
+TEST(SessionServing, AHitComputesOnlyWhatFollowsItAndOpsTablesKeepWhatWasDropped) {
   auto session = make(sharing(), References::kSim);
   bool seen = false;
+  std::int64_t dead = 0;
   while (!session->finished()) {
     ASSERT_TRUE(session->step());
     for (const SharedBlock& b : session->serving().step().shared) {
@@ -121,13 +122,18 @@ TEST(SessionServing, AHitComputesOnlyWhatFollowsIt) {
       seen = seen || b.request == 1;
       EXPECT_NE(b.request, 0);
     }
+    const StepMetadata& m = session->metadata();
+    for (std::size_t i = 0; i < m.tables.size(); ++i) {
+      dead += m.blocks[i] == AS_NULL_BLOCK && m.tables[i] != AS_NULL_BLOCK;
+    }
   }
   EXPECT_TRUE(seen);
+  EXPECT_GT(dead, 20);
   EXPECT_EQ(session->serving().requests()[1].hit_tokens, 256);
   EXPECT_EQ(session->serving().requests()[2].hit_tokens, 256);
   EXPECT_EQ(session->serving().requests()[3].state, RequestState::kAborted);
   EXPECT_EQ(session->serving().num_free(), session->serving().num_blocks() - 1);
-  expect_nothing_wrong(*session);
+  expect_nothing_wrong(*session);  // rows behind dead entries are other requests' by now
 }
 
 // What a reader samples does not depend on whether its prompt was found or computed.
@@ -174,13 +180,17 @@ TEST(SessionServing, APreemptedRequestFindsItsOwnBlocks) {
   EXPECT_EQ(loses.tokens, undisturbed->serving().requests()[1].tokens);
 }
 
+// With references from the middle on; from the beginning on the bytes alone.
 TEST(SessionServing, GoingBackThroughHitsAndPreemptionsGivesTheSameBytes) {
+  std::int64_t preemptions = 0;
   for (const Scenario& scenario : {sharing(), crowded(), losing_and_finding()}) {
-    auto session = make(scenario, References::kSim);
-    const std::vector<std::uint64_t> first = digests(*session);
-    expect_nothing_wrong(*session);
-    const auto steps = static_cast<std::int64_t>(first.size());
-    for (const std::int64_t step : {steps / 2, std::int64_t{1}}) {
+    for (const References references : {References::kSim, References::kNone}) {
+      auto session = make(scenario, references);
+      const std::vector<std::uint64_t> first = digests(*session);
+      expect_nothing_wrong(*session);
+      preemptions += session->serving().totals().preemptions;
+      const auto steps = static_cast<std::int64_t>(first.size());
+      const std::int64_t step = references == References::kNone ? 1 : steps / 2;
       ASSERT_TRUE(session->seek({step, -1, 0, false}));
       const std::vector<std::uint64_t> again = digests(*session);
       ASSERT_EQ(again.size(), first.size() - static_cast<std::size_t>(step));
@@ -188,20 +198,17 @@ TEST(SessionServing, GoingBackThroughHitsAndPreemptionsGivesTheSameBytes) {
       expect_nothing_wrong(*session);
     }
   }
-  auto session = make(crowded());
-  digests(*session);
-  EXPECT_GT(session->serving().totals().preemptions, 0);
+  EXPECT_GT(preemptions, 0);
 }
 
 TEST(SessionServing, AKeptSessionGoesOnWithItsSharedAndKeyedBlocks) {
   const std::string file =
       (std::filesystem::temp_directory_path() / "attnscope_serving_test.keep").string();
   for (const Scenario& scenario : {sharing(), crowded()}) {
-    auto probe = make(scenario, References::kSim);
-    const std::vector<std::uint64_t> all = digests(*probe);
+    const std::vector<std::uint64_t> all = digests(*make(scenario));
+    auto first = make(scenario, References::kSim);
     for (const std::size_t at : {all.size() / 2, all.size() - 1}) {
-      auto first = make(scenario, References::kSim);
-      run_steps(*first, static_cast<int>(at));
+      run_steps(*first, static_cast<int>(at - first->history().size()));
       ASSERT_TRUE(save_session(*first, file, "key"));
       auto second = make(scenario, References::kSim);
       const auto ok = load_session(*second, file, "key");
@@ -244,20 +251,6 @@ TEST(SessionServing, AChangedSharedRowBlamesTheCache) {
     return r.verdict == Verdict::kWrong && r.tap == "extra_cache.read" &&
            r.note.find("holds other bytes than request 0") != std::string::npos;
   }));
-}
-
-TEST(SessionServing, TheOpsTablesKeepWhatTheManagerDropped) {
-  auto session = make(sharing(), References::kSim);
-  std::int64_t dead = 0;
-  while (!session->finished()) {
-    ASSERT_TRUE(session->step());
-    const StepMetadata& m = session->metadata();
-    for (std::size_t i = 0; i < m.tables.size(); ++i) {
-      dead += m.blocks[i] == AS_NULL_BLOCK && m.tables[i] != AS_NULL_BLOCK;
-    }
-  }
-  EXPECT_GT(dead, 20);
-  expect_nothing_wrong(*session);  // rows behind dead entries are other requests' by now
 }
 
 TEST(SessionServing, ABrokenInvariantStopsTheSessionWhereItBroke) {

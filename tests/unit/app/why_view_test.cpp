@@ -30,6 +30,7 @@ class Why : public SteppedSession {
 };
 
 TEST_F(Why, RowsAreThoseOfTheEnginesOwnHistory) {
+  change_session();
   for (const int layer : {1, 2}) {
     SCOPED_TRACE(layer);
     ASSERT_TRUE(go_to(*session_, {step_->step, layer, AS_OP_SPARSE_ATTENTION}));
