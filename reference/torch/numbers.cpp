@@ -62,13 +62,19 @@ double small_float(int code, int fraction_bits, int bias) {
 // binary32 as in their own format, but for the bits behind the fraction.
 Tensor codes_of(const Tensor& x, int fraction_bits, int bias, int sign_bit) {
   const Tensor bits = x.mul(std::ldexp(1.0, bias - 127)).to(at::kFloat).view(at::kInt);
-  const Tensor magnitude = bits.bitwise_and(0x7FFFFFFF).bitwise_right_shift(23 - fraction_bits);
-  return magnitude.bitwise_or_(bits.lt(0).to(at::kInt).mul_(1 << sign_bit)).to(at::kByte);
+  const Tensor sign = bits.bitwise_right_shift(31 - sign_bit).bitwise_and_(1 << sign_bit);
+  const Tensor magnitude = bits.bitwise_and(0x7FFFFFFF).bitwise_right_shift_(23 - fraction_bits);
+  return magnitude.bitwise_or_(sign).to(at::kByte);
 }
 
 // Smallest e with max|x| <= fraction * 2^(limit + e), fraction in [1/2, 1).
 Tensor exponents_of(const Tensor& x, double floor, double fraction, int limit) {
-  const Tensor most = x.abs().masked_fill_(x.isnan(), 0).amax(-1, true).clamp_min_(floor);
+  const Tensor magnitude = x.abs();
+  Tensor most = magnitude.amax(-1, true);
+  if (most.isnan().any().item<bool>()) {
+    most = magnitude.masked_fill(magnitude.isnan(), 0).amax(-1, true);
+  }
+  most.clamp_min_(floor);
   const auto [mantissa, exponent] = at::frexp(most);
   return (exponent - limit + mantissa.gt(fraction))
       .to(at::kLong)
@@ -96,8 +102,8 @@ Tensor round_to_f16(const Tensor& x) {
 }
 
 Tensor e4m3_codes(const Tensor& x) {
-  const Tensor codes = codes_of(nearest(x.clamp(-448, 448), 3, -6), 3, 7, 7);
-  return codes.masked_fill(x.isnan(), 0x7F);
+  // 480 would have code 0x7F.
+  return codes_of(nearest(x.clamp(-448, 448).nan_to_num_(480), 3, -6), 3, 7, 7);
 }
 
 Tensor e4m3_values(const Tensor& codes) {
@@ -109,7 +115,7 @@ Tensor e4m3_values(const Tensor& codes) {
 
 Tensor e2m1_codes(const Tensor& x, std::int32_t fp4_rule) {
   if (fp4_rule == AS_FP4_EVEN) {
-    return codes_of(nearest(x.clamp(-6, 6), 1, 0), 1, 1, 3).masked_fill(x.isnan(), 7);
+    return codes_of(nearest(x.clamp(-6, 6).nan_to_num_(6), 1, 0), 1, 1, 3);
   }
   // As many codes as there are middles below |x|.
   const Tensor magnitude = x.abs();
