@@ -28,10 +28,9 @@ Tensor bytes_of(const Tensor& numbers) { return numbers.contiguous().view(at::kB
 Tensor encode_latent(const Tensor& values, const Quantiser& quantiser) {
   const Fp8 nope =
       encode_fp8(values.narrow(1, 0, AS_NOPE_DIM), AS_QUANT_BLOCK, quantiser.scale_floor);
-  const Tensor rope = round_to_bf16(values.narrow(1, AS_NOPE_DIM, AS_ROPE_DIM));
+  const Tensor rope = stored_as(values.narrow(1, AS_NOPE_DIM, AS_ROPE_DIM), at::kBFloat16);
   const Tensor pad = at::zeros({values.size(0), 1}, nope.codes.options());
-  return at::cat({nope.codes, bytes_of(rope.to(at::kBFloat16)), ue8m0_bytes(nope.exponents), pad},
-                 1);
+  return at::cat({nope.codes, bytes_of(rope), ue8m0_bytes(nope.exponents), pad}, 1);
 }
 
 Tensor decode_latent(const Tensor& record) {
@@ -55,7 +54,7 @@ Tensor encode(std::int32_t record, const Tensor& values, const Quantiser& quanti
       return at::cat({row.packed, row.scales}, 1);
     }
     case AS_RECORD_BF16:
-      return bytes_of(round_to_bf16(values).to(at::kBFloat16));
+      return bytes_of(stored_as(values, at::kBFloat16));
     case AS_RECORD_F16:
       return bytes_of(round_to_f16(values).to(at::kHalf));
     default:
