@@ -53,7 +53,11 @@
   ENTRY(AS_OP_LM_HEAD, as_linear_params, linear_fp32) \
   ENTRY(AS_OP_SAMPLE, as_sample_params, sample) \
   ENTRY(AS_OP_ROPE_KV_INSERT, as_rope_kv_insert_params, rope_kv_insert) \
-  ENTRY(AS_OP_PAGED_ATTENTION, as_paged_attention_params, paged_attention)
+  ENTRY(AS_OP_PAGED_ATTENTION, as_paged_attention_params, paged_attention) \
+  ENTRY(AS_OP_Q_PROJ, as_linear_params, linear_bf16) \
+  ENTRY(AS_OP_K_PROJ, as_linear_params, linear_bf16) \
+  ENTRY(AS_OP_V_PROJ, as_linear_params, linear_bf16) \
+  ENTRY(AS_OP_O_PROJ, as_linear_params, linear_bf16)
 
 #define AS_FOR_EACH_TENSOR_OP(ENTRY) \
   ENTRY(rms_norm, as_rms_norm_params) \

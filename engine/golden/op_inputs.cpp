@@ -112,6 +112,13 @@ bool CommonInputs::fill() {
       p.out = make(AS_BF16, {tokens, kHidden});
       return true;
     }
+    case AS_OP_Q_PROJ:
+      return linear(kHidden, kHeads * kHeadSize);
+    case AS_OP_K_PROJ:
+    case AS_OP_V_PROJ:
+      return linear(kHidden, kKvHeads * kHeadSize);
+    case AS_OP_O_PROJ:
+      return linear(kHeads * kHeadSize, kHidden);
     case AS_OP_LM_HEAD:
       linear(kHidden, kVocab, AS_F32);
       return true;

@@ -1,4 +1,6 @@
-// rms_norm (attn_norm, final_norm) and q_kv_norm: y = x * rsqrt(mean(x^2) + eps) * weight.
+// rms_norm (attn_norm, final_norm) and q_kv_norm: y = x * rsqrt(mean(x^2) + eps) * weight, of the
+// first also with 1 + weight.
+#include "kernels/cpu/codec.h"
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/parallel.h"
@@ -10,11 +12,15 @@ namespace {
 
 using Bits = std::uint16_t;
 
-void norm_row(const Bits* x, const as_tensor& weight, double eps, Bits* y) {
+void norm_row(const Bits* x, const as_tensor& weight, double eps, Bits* y, bool plus_one = false) {
   const simd::Kernels& simd = simd::kernels();
   const std::int64_t n = weight.shape[0];
   const float factor = inverse_rms(simd.sum_squares_bf16(x, n), n, eps);
-  simd.scale_bf16(x, factor, at<Bits>(weight), n, y);
+  if (!plus_one) return simd.scale_bf16(x, factor, at<Bits>(weight), n, y);
+  const Bits* w = at<Bits>(weight);
+  for (std::int64_t i = 0; i < n; ++i) {
+    y[i] = float_to_bf16(bf16_to_float(x[i]) * factor * (1.0f + bf16_to_float(w[i])));
+  }
 }
 
 }  // namespace
@@ -28,7 +34,7 @@ void rms_norm(const as_rms_norm_params& p, const as_call* call, Check& check) {
   }
   parallel_for(call, p.x.shape[0], 8, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
-      norm_row(at<Bits>(p.x, t), p.weight, p.eps, at<Bits>(p.y, t));
+      norm_row(at<Bits>(p.x, t), p.weight, p.eps, at<Bits>(p.y, t), p.weight_plus_one != 0);
     }
   });
 }

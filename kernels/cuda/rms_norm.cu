@@ -16,6 +16,7 @@ struct Half {  // one norm: rows of n values
   const Bits* weight;
   Bits* y;
   std::int64_t x_stride, y_stride, n;
+  float plus;  // added to each weight
 };
 
 struct Eight {
@@ -57,27 +58,30 @@ __global__ void rms_norm_kernel(Half first, Half second, double eps) {
       std::uint32_t out[4];
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        const std::uint32_t low = float_to_bf16(v.value(2 * k) * factor * w.value(2 * k));
-        const std::uint32_t high = float_to_bf16(v.value(2 * k + 1) * factor * w.value(2 * k + 1));
+        const std::uint32_t low =
+            float_to_bf16(v.value(2 * k) * factor * (h.plus + w.value(2 * k)));
+        const std::uint32_t high =
+            float_to_bf16(v.value(2 * k + 1) * factor * (h.plus + w.value(2 * k + 1)));
         out[k] = low | high << 16;
       }
       *reinterpret_cast<uint4*>(y + i) = make_uint4(out[0], out[1], out[2], out[3]);
     }
   } else {
     for (std::int64_t i = threadIdx.x; i < h.n; i += kThreads) {
-      y[i] = float_to_bf16(bf16_to_float(x[i]) * factor * bf16_to_float(h.weight[i]));
+      y[i] = float_to_bf16(bf16_to_float(x[i]) * factor * (h.plus + bf16_to_float(h.weight[i])));
     }
   }
 }
 
-Half make_half(const as_tensor& x, std::int64_t column, const as_tensor& weight,
-               const as_tensor& y) {
+Half make_half(const as_tensor& x, std::int64_t column, const as_tensor& weight, const as_tensor& y,
+               float plus = 0.0f) {
   return {static_cast<const Bits*>(x.data) + column,
           static_cast<const Bits*>(weight.data),
           static_cast<Bits*>(y.data),
           x.stride[0],
           y.stride[0],
-          weight.shape[0]};
+          weight.shape[0],
+          plus};
 }
 
 bool aligned(const Half& h) {
@@ -100,7 +104,8 @@ int launch_norms(const Half& first, const Half& second, int norms, std::int64_t 
 }  // namespace
 
 int rms_norm(const as_rms_norm_params& p, const Launch& launch) {
-  const Half h = make_half(p.x, 0, p.weight, p.y);
+  const float plus = p.weight_plus_one != 0 ? 1.0f : 0.0f;
+  const Half h = make_half(p.x, 0, p.weight, p.y, plus);
   return launch_norms(h, h, 1, p.x.shape[0], p.eps, launch);
 }
 

@@ -122,6 +122,21 @@ std::int32_t last_block_lost(const void* params, const as_call* call, as_error* 
   return spoil_after<Params>(kOp, params, call, error, spoil);
 }
 
+// Of projections to KV heads: a quarter of the outputs takes the place of the one before it.
+template <as_op_id kOp>
+std::int32_t rows_of_next_part(const void* params, const as_call* call, as_error* error) {
+  using Params = as_linear_params;
+  const auto spoil = [&](const Params& p) {
+    const std::int64_t part = std::max<std::int64_t>(1, p.y.shape[1] / 4);
+    for (std::int64_t t = 0; t < p.y.shape[0]; ++t) {
+      bf16_t* row = at<bf16_t>(p.y, t);
+      std::rotate(row, row + part, row + p.y.shape[1]);
+    }
+    return AS_OK;
+  };
+  return spoil_after<Params>(kOp, params, call, error, spoil);
+}
+
 std::int32_t values_and_gates_swapped(const void* params, const as_call* call, as_error* error) {
   using Params = as_linear_params;
   const auto spoil = [&](const Params& p) {
@@ -292,6 +307,14 @@ std::vector<Bug> dense_bugs() {
       {"mutant:activations_in_fp8",
        "The inputs of the output projection go through FP8 where the contract keeps bf16.",
        AS_OP_WO_B, activations_in_fp8},
+      {"mutant:q_proj_last_block_lost", "The last 64 inputs of the projection to queries are lost.",
+       AS_OP_Q_PROJ, last_block_lost<AS_OP_Q_PROJ>},
+      {"mutant:k_proj_rotated", "Keys lie a quarter of the KV heads away from their place.",
+       AS_OP_K_PROJ, rows_of_next_part<AS_OP_K_PROJ>},
+      {"mutant:v_proj_rotated", "Values lie a quarter of the KV heads away from their place.",
+       AS_OP_V_PROJ, rows_of_next_part<AS_OP_V_PROJ>},
+      {"mutant:o_proj_last_block_lost", "The last 64 inputs of the output projection are lost.",
+       AS_OP_O_PROJ, last_block_lost<AS_OP_O_PROJ>},
       {"mutant:fp8_scale_truncated",
        "The scales of a projection's inputs in FP8 are rounded down, so that the largest saturate.",
        AS_OP_Q_KV_A_PROJ, fp8_scale_truncated},

@@ -18,17 +18,21 @@
 extern "C" {
 #endif
 
-/* attn_norm, final_norm: y = x * rsqrt(mean(x^2) + eps) * w.  final_norm has T = N sampled rows. */
+/* attn_norm, final_norm: y = x * rsqrt(mean(x^2) + eps) * (weight_plus_one + w). final_norm has T =
+ * N sampled rows. */
 typedef struct as_rms_norm_params {
   as_params_head head;
   as_tensor x;      /* in  bf16 [T,hidden] */
   as_tensor weight; /* in  bf16 [hidden] */
   as_tensor y;      /* out bf16 [T,hidden] */
   double eps;
+  int32_t weight_plus_one; /* 0 or 1 */
+  int32_t reserved;
 } as_rms_norm_params;
 
 /* q_kv_a_proj, q_b_proj, compressor_proj, indexer_compressor_proj, indexer_q_proj,
- * indexer_weights_proj, wo_b, lm_head: y[t,o] = sum_i x[t,i] * weight[o,i].
+ * indexer_weights_proj, wo_b, q_proj, k_proj, v_proj, o_proj, lm_head:
+ *   y[t,o] = sum_i x[t,i] * weight[o,i]
  * y is bf16, or f32 for the compressor projections and lm_head. The dtype of weight says whether
  * the projection is in FP8; q_kv_a_proj, q_b_proj, indexer_q_proj and wo_b may be. */
 typedef struct as_linear_params {

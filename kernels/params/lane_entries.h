@@ -37,7 +37,11 @@
   ENTRY(AS_OP_LM_HEAD, as_linear_params, linear) \
   ENTRY(AS_OP_SAMPLE, as_sample_params, sample) \
   ENTRY(AS_OP_ROPE_KV_INSERT, as_rope_kv_insert_params, rope_kv_insert) \
-  ENTRY(AS_OP_PAGED_ATTENTION, as_paged_attention_params, paged_attention)
+  ENTRY(AS_OP_PAGED_ATTENTION, as_paged_attention_params, paged_attention) \
+  ENTRY(AS_OP_Q_PROJ, as_linear_params, linear) \
+  ENTRY(AS_OP_K_PROJ, as_linear_params, linear) \
+  ENTRY(AS_OP_V_PROJ, as_linear_params, linear) \
+  ENTRY(AS_OP_O_PROJ, as_linear_params, linear)
 
 #define AS_FOR_EACH_HELPER(ENTRY) \
   ENTRY(AS_OP_MERGE_STATES, as_merge_states_params, merge_states) \

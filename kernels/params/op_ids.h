@@ -46,7 +46,11 @@ typedef enum as_op_id {
   /* layers of dense attention */
   AS_OP_ROPE_KV_INSERT = 30,
   AS_OP_PAGED_ATTENTION = 31,
-  AS_OP_COUNT = 32, /* ids below it have a place in a step */
+  AS_OP_Q_PROJ = 32,
+  AS_OP_K_PROJ = 33,
+  AS_OP_V_PROJ = 34,
+  AS_OP_O_PROJ = 35,
+  AS_OP_COUNT = 36, /* ids below it have a place in a step */
   /* helper ops: what serving code needs around the others, called on their own */
   AS_OP_MERGE_STATES = 1000,
   AS_OP_GATHER_ROWS = 1001,

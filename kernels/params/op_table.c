@@ -133,6 +133,7 @@ static const as_tap_info kRmsNorm[] = {
 };
 static const as_param_info kRmsNormFields[] = {
     REAL(as_rms_norm_params, eps),
+    LATER_INTEGER(as_rms_norm_params, weight_plus_one),
 };
 
 static const as_tap_info kLinear[] = {
@@ -404,8 +405,9 @@ static const as_tap_info kFp8Linear[] = {
         num_fields, taps, fields                                                                  \
   }
 
-#define BEFORE AS_PHASE_BEFORE, AS_LAYER_DEEPSEEK_V4
-#define AFTER AS_PHASE_AFTER, AS_LAYER_DEEPSEEK_V4
+#define BEFORE AS_PHASE_BEFORE, AS_LAYER_ANY
+#define AFTER AS_PHASE_AFTER, AS_LAYER_ANY
+#define ANY AS_PHASE_LAYER, AS_LAYER_ANY
 #define EVERY AS_PHASE_LAYER, AS_LAYER_DEEPSEEK_V4
 #define COMPRESSED AS_PHASE_LAYER, (AS_LAYER_C4A | AS_LAYER_C128A)
 #define C4A AS_PHASE_LAYER, AS_LAYER_C4A
@@ -438,12 +440,13 @@ static const as_op_info kOps[AS_NUM_OPS] = {
        BEFORE, DECISION, as_block_tables_params, 800, kBlockTables, NO_FIELDS),
     OP(AS_OP_SLOT_MAPPING, "slot_mapping", "The slot each new row goes to, per group.", BEFORE,
        METADATA, as_slot_mapping_params, 720, kSlotMapping, FIELDS(kSlotMappingFields)),
-    OP(AS_OP_SWA_INDEX, "swa_index", "Slots of each token's sliding window.", BEFORE, INDEX_LIST,
-       as_swa_index_params, 544, kSwaIndex, FIELDS(kSwaIndexFields)),
+    OP(AS_OP_SWA_INDEX, "swa_index", "Slots of each token's sliding window.", AS_PHASE_BEFORE,
+       AS_LAYER_DEEPSEEK_V4, INDEX_LIST, as_swa_index_params, 544, kSwaIndex,
+       FIELDS(kSwaIndexFields)),
     OP(AS_OP_C128_INDEX, "c128_index", "Slots of all C128A entries a token sees.", AS_PHASE_BEFORE,
        AS_LAYER_C128A, INDEX_LIST, as_c128_index_params, 456, kC128Index, FIELDS(kC128IndexFields)),
-    OP(AS_OP_ATTN_NORM, "attn_norm", "RMS norm of the hidden state.", EVERY, NORM,
-       as_rms_norm_params, 280, kRmsNorm, FIELDS(kRmsNormFields)),
+    OP(AS_OP_ATTN_NORM, "attn_norm", "RMS norm of the hidden state.", ANY, NORM, as_rms_norm_params,
+       280, kRmsNorm, FIELDS(kRmsNormFields)),
     OP(AS_OP_Q_KV_A_PROJ, "q_kv_a_proj", "Low-rank query and the latent KV row.", EVERY, PROJECTION,
        as_linear_params, 360, kLinear, NO_FIELDS),
     OP(AS_OP_Q_KV_NORM, "q_kv_norm", "RMS norms of the low-rank query and the KV row.", EVERY, NORM,
@@ -491,8 +494,8 @@ static const as_op_info kOps[AS_NUM_OPS] = {
        as_grouped_linear_params, 272, kGroupedLinear, NO_FIELDS),
     OP(AS_OP_WO_B, "wo_b", "Output projection to the hidden size.", EVERY, PROJECTION,
        as_linear_params, 360, kLinear, NO_FIELDS),
-    OP(AS_OP_RESIDUAL, "residual", "Adds the attention output to the hidden state.", EVERY,
-       RESIDUAL, as_residual_params, 272, kResidual, NO_FIELDS),
+    OP(AS_OP_RESIDUAL, "residual", "Adds the attention output to the hidden state.", ANY, RESIDUAL,
+       as_residual_params, 272, kResidual, NO_FIELDS),
     OP(AS_OP_FINAL_NORM, "final_norm", "RMS norm of the rows to sample from.", AFTER, NORM,
        as_rms_norm_params, 280, kRmsNorm, FIELDS(kRmsNormFields)),
     OP(AS_OP_LM_HEAD, "lm_head", "Logits over the vocabulary, tied to the embedding.", AFTER,
@@ -505,6 +508,14 @@ static const as_op_info kOps[AS_NUM_OPS] = {
     OP(AS_OP_PAGED_ATTENTION, "paged_attention",
        "Attention over the pages of a request: causal, window, soft cap, sink.", DENSE, ATTENTION,
        as_paged_attention_params, 952, kPagedAttention, FIELDS(kPagedAttentionFields)),
+    OP(AS_OP_Q_PROJ, "q_proj", "Queries of all heads.", DENSE, PROJECTION, as_linear_params, 360,
+       kLinear, NO_FIELDS),
+    OP(AS_OP_K_PROJ, "k_proj", "Keys of all KV heads.", DENSE, PROJECTION, as_linear_params, 360,
+       kLinear, NO_FIELDS),
+    OP(AS_OP_V_PROJ, "v_proj", "Values of all KV heads.", DENSE, PROJECTION, as_linear_params, 360,
+       kLinear, NO_FIELDS),
+    OP(AS_OP_O_PROJ, "o_proj", "Output of all heads to the hidden size.", DENSE, PROJECTION,
+       as_linear_params, 360, kLinear, NO_FIELDS),
     OP(AS_OP_MERGE_STATES, "merge_states", "Attention over two disjoint sets of entries as one.",
        HELPER, MERGE, as_merge_states_params, 544, kMergeStates, FIELDS(kMergeStatesFields)),
     OP(AS_OP_GATHER_ROWS, "gather_rows", "Values of cache rows, by slot.", HELPER, COPY,

@@ -56,7 +56,8 @@ enum {
   AS_LAYER_C4A = 2,
   AS_LAYER_C128A = 4,
   AS_LAYER_DEEPSEEK_V4 = 7, /* all three */
-  AS_LAYER_DENSE = 8
+  AS_LAYER_DENSE = 8,
+  AS_LAYER_ANY = 15
 };
 
 typedef enum as_tap_kind {

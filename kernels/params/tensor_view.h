@@ -59,9 +59,10 @@ as_tensor make_tensor(const T* data, std::initializer_list<std::int64_t> shape) 
 }
 
 // Gives an embedding a table of so many rows; how its frequencies are made stays.
-inline void set_rope_table(as_rope& rope, const float* data, std::int64_t rows) {
+inline void set_rope_table(as_rope& rope, const float* data, std::int64_t rows,
+                           std::int64_t dims = 64) {
   const std::int32_t frequencies = rope.table.reserved;
-  rope.table = make_tensor(data, {rows, 64});
+  rope.table = make_tensor(data, {rows, dims});
   rope.table.reserved = frequencies;
 }
 

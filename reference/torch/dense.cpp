@@ -93,7 +93,7 @@ void grouped_linear(const as_grouped_linear_params& p, const Precision& precisio
 void rms_norm(const as_rms_norm_params& p, const Precision& precision) {
   const Tensor x = floats(p.x, "x", {kAny, kAny});
   check(p.y, "y", Kind::kFloat, {x.size(0), x.size(1)});
-  const Tensor weight = floats(p.weight, "weight", {x.size(1)});
+  const Tensor weight = floats(p.weight, "weight", {x.size(1)}) + p.weight_plus_one;
   put(p.y, rms_normed(x, p.eps, weight, Numbers(precision)));
 }
 

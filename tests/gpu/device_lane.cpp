@@ -338,6 +338,10 @@ Lane make_lane() {
   AS_ENTRY(AS_OP_SAMPLE, as_sample_params);
   AS_ENTRY(AS_OP_ROPE_KV_INSERT, as_rope_kv_insert_params);
   AS_ENTRY(AS_OP_PAGED_ATTENTION, as_paged_attention_params);
+  AS_ENTRY(AS_OP_Q_PROJ, as_linear_params);
+  AS_ENTRY(AS_OP_K_PROJ, as_linear_params);
+  AS_ENTRY(AS_OP_V_PROJ, as_linear_params);
+  AS_ENTRY(AS_OP_O_PROJ, as_linear_params);
 #undef AS_ENTRY
   fill_helpers<AS_FIRST_HELPER>(&lane);
   return lane;

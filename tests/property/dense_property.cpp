@@ -70,6 +70,10 @@ constexpr as_op_id kProjections[] = {AS_OP_Q_KV_A_PROJ,
                                      AS_OP_INDEXER_Q_PROJ,
                                      AS_OP_INDEXER_WEIGHTS_PROJ,
                                      AS_OP_WO_B,
+                                     AS_OP_Q_PROJ,
+                                     AS_OP_K_PROJ,
+                                     AS_OP_V_PROJ,
+                                     AS_OP_O_PROJ,
                                      AS_OP_LM_HEAD};
 
 const Lane& spoiled() {

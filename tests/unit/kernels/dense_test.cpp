@@ -33,6 +33,30 @@ TEST(RmsNorm, WithinOneUlp) {
   }
 }
 
+TEST(RmsNorm, MayMultiplyByOnePlusItsWeight) {
+  Random random(3);
+  Array<bf16_t> x({2, 40}), weight({40}), y({2, 40});
+  fill_normal(x, random);
+  fill_normal(weight, random);
+  auto p = make_params<as_rms_norm_params>();
+  p.x = x.tensor;
+  p.weight = weight.tensor;
+  p.y = y.tensor;
+  p.eps = 1e-6;
+  p.weight_plus_one = 1;
+  EXPECT_OK(run(AS_OP_ATTN_NORM, p));
+  for (std::int64_t t = 0; t < 2; ++t) {
+    const double factor = rms_factor(&x.values[static_cast<std::size_t>(t * 40)], 40, 1e-6);
+    for (std::int64_t i = 0; i < 40; ++i) {
+      const auto at = static_cast<std::size_t>(t * 40 + i);
+      const double w =
+          1.0 + static_cast<double>(to_float(weight.values[static_cast<std::size_t>(i)]));
+      const double exact = static_cast<double>(to_float(x.values[at])) * factor * w;
+      ASSERT_LE(bf16_steps(y.values[at], exact), 1) << t << " " << i;
+    }
+  }
+}
+
 TEST(RmsNorm, ZeroRowStaysZero) {
   Array<bf16_t> x({1, 8}), weight({8}, to_bf16(1.0f)), y({1, 8}, to_bf16(9.0f));
   auto p = make_params<as_rms_norm_params>();

@@ -128,6 +128,10 @@ TEST(RmsNorm, MultipliesByTheWeight) {
   EXPECT_NEAR(y[1], 2 * 4 / 2.5, 1e-15);
   run(sim_lane(), AS_OP_FINAL_NORM, p);
   EXPECT_EQ(y[0], round_to_bf16(1.2));
+  p.weight_plus_one = 1;
+  run(exact_lane(), AS_OP_ATTN_NORM, p);
+  EXPECT_NEAR(y[0], 2 * 3 / 2.5, 1e-15);
+  EXPECT_NEAR(y[1], 3 * 4 / 2.5, 1e-15);
   x = {0, 0, 0, 0};
   p.eps = 1e-6;
   run(sim_lane(), AS_OP_ATTN_NORM, p);
