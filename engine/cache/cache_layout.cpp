@@ -110,6 +110,14 @@ int tokens_pooled(const CacheLayout& layout, int tokens_per_row) {
   return tokens_per_row;
 }
 
+const CacheSpec* token_rows(const CacheLayout& layout, int layer) {
+  for (const CacheSpec& spec : layout.specs) {
+    const bool attended = spec.id.role == AS_CACHE_KV || spec.id.role == AS_CACHE_K;
+    if (spec.layer == layer && attended && spec.tokens_per_row == 1) return &spec;
+  }
+  return nullptr;
+}
+
 CacheLayout group_caches(std::vector<CacheSpec> specs) {
   CacheLayout layout;
   layout.specs = std::move(specs);

@@ -54,6 +54,10 @@ const CacheSpec* entries_of(const CacheLayout& layout, int layer);
 // these where neighbouring entries overlap.
 int tokens_pooled(const CacheLayout& layout, int tokens_per_row);
 
+// The cache of a layer that has a row for every token, which attention reads: latent rows, or keys;
+// nullptr = there is none.
+const CacheSpec* token_rows(const CacheLayout& layout, int layer);
+
 // specs: of all layers, in order of registration; each layer's follow one another.
 CacheLayout group_caches(std::vector<CacheSpec> specs);
 

@@ -175,6 +175,20 @@ void fields(V& v, TensorParallel& p) {
 }
 
 template <class V>
+void fields(V& v, DenseAttention& d) {
+  v("windows", d.windows);
+  v("block_tokens", d.block_tokens);
+  v("rope_style", d.rope_style);
+  v("local_rope_theta", d.local_rope_theta);
+  v("scale", d.scale);
+  v("soft_cap", d.soft_cap);
+  v("qk_norm", d.qk_norm);
+  v("weight_plus_one", d.weight_plus_one);
+  v("sinks", d.sinks);
+  v("tied", d.tied);
+}
+
+template <class V>
 void fields(V& v, ModelConfig& c) {
   v("name", c.name);
   v("hidden", c.hidden);
@@ -200,6 +214,9 @@ void fields(V& v, ModelConfig& c) {
   v("switches", c.switches);
   v.later("parallel", c.parallel);
   v.later("family", c.family);
+  v.later("kv_heads", c.kv_heads);
+  v.later("rope_dim", c.rope_dim);
+  v.later("dense", c.dense);
 }
 
 }  // namespace attnscope

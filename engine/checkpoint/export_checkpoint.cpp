@@ -127,9 +127,10 @@ class Exporter {
       writer.add(slot.name, ElementType::kBf16, slot.shape, slot.bf16, n * sizeof(bf16_t));
       count(slot.name, shard, n * sizeof(bf16_t));
       // Embedding and head are one tensor here and two in a file.
-      if (slot.name == "embed.weight") {
-        writer.add("head.weight", ElementType::kBf16, slot.shape, slot.bf16, n * sizeof(bf16_t));
-        count("head.weight", shard, n * sizeof(bf16_t));
+      const char* head = family_of(config_).head_copy;
+      if (head != nullptr && slot.layer < 0 && slot.shape.size() == 2) {
+        writer.add(head, ElementType::kBf16, slot.shape, slot.bf16, n * sizeof(bf16_t));
+        count(head, shard, n * sizeof(bf16_t));
       }
       return;
     }

@@ -261,10 +261,12 @@ Result<void> check_exported(const std::string& folder, const ModelConfig& config
     ReadingComparer comparer(files, none, true);
     std::vector<SecondTarget> targets =
         family_of(plain_config).second_targets(plain_config, {}, one);
-    SecondTarget head = targets.front();  // the embedding, which files have twice
-    head.published = "head.weight";
-    head.names = {head.published};
-    targets.push_back(std::move(head));
+    if (const char* copy = family_of(plain_config).head_copy) {
+      SecondTarget head = targets.front();  // the embedding, which files have twice
+      head.published = copy;
+      head.names = {head.published};
+      targets.push_back(std::move(head));
+    }
     for (const SecondTarget& target : targets) {
       auto result = comparer.compare(target);
       if (!result) return result.error();

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "engine/family/deepseek_v4/deepseek_v4.h"
+#include "engine/family/dense/dense.h"
 #include "engine/family/family.h"
 #include "engine/family/models.h"
 #include "engine/family/rank_split.h"
@@ -12,6 +13,7 @@ namespace attnscope {
 std::span<const Family* const> families() {
   static const std::array kFamilies = {
       &deepseek_v4(),
+      &dense(),
   };
   return kFamilies;
 }

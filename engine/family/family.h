@@ -29,6 +29,11 @@ struct FamilyPreset {
   ModelConfig (*make)();  // with no layer chosen yet
 };
 
+// What a config.json calls itself.
+struct PublishedModel {
+  const char *architecture, *model_type;
+};
+
 // What one of its caches is, in files and for people.
 struct NamedCache {
   CacheId id;
@@ -39,7 +44,7 @@ struct NamedCache {
 struct Family {
   const char* name;  // its folder, and ModelConfig::family
   // Of config.json files that it reads.
-  const char *architecture, *model_type;
+  std::span<const PublishedModel> published;
   // The first is a small model with a layer of every type.
   std::span<const FamilyPreset> (*presets)();
   // What a config.json says, no layer chosen yet; path: for errors.
@@ -66,6 +71,8 @@ struct Family {
   // The published name (WeightPart) of a tensor of a checkpoint that has another one; scales end in
   // .scale. What is no weight of the family stays as it is.
   std::string (*published_name)(std::string_view name);
+  // Name under which exports have the embedding once more, as the head; nullptr = they have not.
+  const char* head_copy;
   // What a second reading of a checkpoint looks at; ranks: the weights by rank.
   std::vector<SecondTarget> (*second_targets)(
       const ModelConfig& whole, const TensorParallel& parallel,

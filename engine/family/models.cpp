@@ -16,41 +16,55 @@ namespace {
 
 constexpr std::int64_t kMostLayers = 4096;
 
-std::vector<std::string> names_of(const char* Family::*name) {
+std::vector<std::string> names_of(const Family& family, const char* PublishedModel::*name) {
   std::vector<std::string> all;
-  for (const Family* family : families()) all.emplace_back(family->*name);
+  for (const PublishedModel& p : family.published) all.emplace_back(p.*name);
   return all;
+}
+
+std::vector<std::string> names_of(const char* PublishedModel::*name) {
+  std::vector<std::string> all;
+  for (const Family* family : families()) {
+    for (std::string& one : names_of(*family, name)) all.push_back(std::move(one));
+  }
+  return all;
+}
+
+const Family* family_with(const char* PublishedModel::*name, const std::string& text) {
+  for (const Family* family : families()) {
+    if (std::ranges::count(names_of(*family, name), text) > 0) return family;
+  }
+  return nullptr;
 }
 
 // By what the file says of itself; the first family where it says nothing. nullptr: said to the
 // reader.
 const Family* family_of_file(JsonObject& root) {
   const Family* found = nullptr;
-  const auto all = families();
   if (root.has("architectures")) {
     const auto names = root.texts("architectures");
-    const auto it = std::ranges::find_if(
-        all, [&](const Family* f) { return std::ranges::count(names, f->architecture) > 0; });
-    if (it == all.end()) {
+    for (const std::string& name : names) {
+      if (found == nullptr) found = family_with(&PublishedModel::architecture, name);
+    }
+    if (found == nullptr) {
       root.fail("architectures", fmt::format("[{}] is not supported", join(names)),
-                fmt::format("allowed: {}", join(names_of(&Family::architecture))));
+                fmt::format("allowed: {}", join(names_of(&PublishedModel::architecture))));
       return nullptr;
     }
-    found = *it;
   }
   if (root.has("model_type")) {
     const std::string type = root.text("model_type");
-    const auto it =
-        std::ranges::find_if(all, [&](const Family* f) { return type == f->model_type; });
-    if (it == all.end() || (found != nullptr && found != *it)) {
+    const Family* typed = family_with(&PublishedModel::model_type, type);
+    if (typed == nullptr || (found != nullptr && found != typed)) {
+      const auto names = found != nullptr ? names_of(*found, &PublishedModel::model_type)
+                                          : names_of(&PublishedModel::model_type);
       root.fail("model_type", shown_name(type) + " is not supported",
-                fmt::format("allowed: {}", found != nullptr ? found->model_type
-                                                            : join(names_of(&Family::model_type))));
+                fmt::format("allowed: {}", join(names)));
       return nullptr;
     }
-    found = *it;
+    found = typed;
   }
-  return found != nullptr ? found : all.front();
+  return found != nullptr ? found : families().front();
 }
 
 }  // namespace
@@ -109,7 +123,8 @@ Result<ModelConfig> read_hf_config(const std::string& given, const std::vector<i
 }
 
 Result<void> validate(const ModelConfig& config) {
-  const auto names = names_of(&Family::name);
+  std::vector<std::string> names;
+  for (const Family* family : families()) names.emplace_back(family->name);
   if (std::ranges::find(names, config.family) == names.end()) {
     return bad_input(fmt::format("family: {} is not supported", shown_name(config.family)),
                      fmt::format("allowed: {}", join(names)));

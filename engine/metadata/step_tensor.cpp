@@ -55,6 +55,7 @@ struct Common {
 constexpr std::array kCommon = {
     Common{"positions", list<&StepMetadata::positions>},
     Common{"token_to_req", list<&StepMetadata::token_to_req>},
+    Common{"seq_lens", list<&StepMetadata::seq_lens>},
     Common{"groups", groups},
     Common{"num_tokens", list<&StepMetadata::num_tokens>},
     Common{"num_before", list<&StepMetadata::num_before>},
@@ -70,13 +71,13 @@ constexpr std::array kCommon = {
     Common{"counts_before", counts<&StepMetadata::counts_before>},
     Common{"counts", counts<&StepMetadata::counts>},
     Common{"query_start_loc", list<&StepMetadata::query_start_loc>},
-    Common{"seq_lens", list<&StepMetadata::seq_lens>},
     Common{"slots", slots},
     Common{"tables/mla", full_table},
     Common{"tables/swa", window_tables},
 };
 static_assert(kCommon[kPositionsTensor].name == "positions" &&
-              kCommon[kTokenToReqTensor].name == "token_to_req");
+              kCommon[kTokenToReqTensor].name == "token_to_req" &&
+              kCommon[kSeqLensTensor].name == "seq_lens");
 
 }  // namespace
 

@@ -83,7 +83,7 @@ struct CacheLayout;
 // Tensors of a step by number: the common ones, behind them a family's own in its order. -1 = there
 // is none of this name.
 int step_tensor_number(std::string_view name, std::span<const StepTensor> own);
-inline constexpr int kPositionsTensor = 0, kTokenToReqTensor = 1;
+inline constexpr int kPositionsTensor = 0, kTokenToReqTensor = 1, kSeqLensTensor = 2;
 // Its place among the family's own; negative = a common one.
 int own_number(int number);
 // Absent where the step has none.

@@ -52,12 +52,27 @@ struct TensorParallel {
   friend bool operator==(const TensorParallel&, const TensorParallel&) = default;
 };
 
+// Of dense attention (engine/family/dense/): what the other numbers leave out.
+struct DenseAttention {
+  std::vector<int> windows;      // of every published layer: tokens that it sees, 0 = all
+  int block_tokens = 16;         // of a page
+  int rope_style = 0;            // as_rope_style
+  double local_rope_theta = 0;   // of layers with a window; 0 = rope_theta
+  double scale = 0;              // of scores; 0 = head_dim^-0.5
+  double soft_cap = 0;           // of scores, 0 = none
+  bool qk_norm = false;          // RMS norms of the heads of queries and keys
+  bool weight_plus_one = false;  // norms multiply by 1 + w
+  bool sinks = false;            // a logit a head that takes mass and gives nothing
+  bool tied = true;              // the head is the embedding
+};
+
 struct ModelConfig {
   std::string name;                    // preset or file it came from
   std::string family = "deepseek_v4";  // Family::name
   int hidden = 0;                      // hidden_size
   int vocabulary = 256;                // tokens are bytes
   int heads = 0;                       // H, num_attention_heads
+  int kv_heads = 1;                    // that keys and values have; the others share them
   int head_dim = 512;                  // D; 448 no-RoPE + 64 RoPE
   int rope_dim = 64;                   // of them, the last ones, that are rotated
   int q_lora = 0;                      // q_lora_rank
@@ -84,6 +99,7 @@ struct ModelConfig {
   // 128 apart have one embedding (and so equal logits).
   double logit_gain = 1;
   bool twin_tokens = false;
+  DenseAttention dense;
   // Of more than one rank: heads and o_groups are those of this rank.
   TensorParallel parallel;
 

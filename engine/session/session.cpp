@@ -275,8 +275,9 @@ void Session::make_rope_tables(std::int64_t rows) {
   for (int i = 0; i < parts_.config.num_layers(); ++i) {
     as_rope rope = layer_rope(parts_.config, i);
     rope_tables_.emplace_back(static_cast<std::size_t>(rows * parts_.config.rope_dim));
-    cpu::build_rope_table(rope, rows, rope_tables_.back().data(), parts_.threads);
-    set_rope_table(rope, rope_tables_.back().data(), rows);
+    cpu::build_rope_table(rope, rows, rope_tables_.back().data(), parts_.threads,
+                          parts_.config.rope_dim);
+    set_rope_table(rope, rope_tables_.back().data(), rows, parts_.config.rope_dim);
     parts_.ropes.push_back(rope);
   }
 }
@@ -371,6 +372,7 @@ OpContext Session::op_context() {
   context.ropes = &parts_.ropes;
   context.positions = tensor1(metadata_.positions);
   context.token_to_req = tensor1(metadata_.token_to_req);
+  context.seq_lens = tensor1(metadata_.seq_lens);
   context.logits_width = metadata_.logits_width();
   return context;
 }

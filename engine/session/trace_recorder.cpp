@@ -4,7 +4,6 @@
 #include <new>
 #include <optional>
 
-#include "engine/family/deepseek_v4/caches.h"
 #include "engine/session/coverage.h"
 #include "engine/session/place.h"
 #include "engine/session/session.h"
@@ -13,6 +12,7 @@
 #include "engine/session/step_events.h"
 #include "engine/session/tap_copies.h"
 #include "engine/trace/wiring_tap.h"
+#include "kernels/params/row_access.h"
 
 namespace attnscope {
 namespace {
@@ -59,17 +59,25 @@ void time_op(const OpTiming& timing, StepSummary& summary) {
 // The attention of the op that ran last, with the rows it read and the steps that wrote them.
 std::shared_ptr<const AttentionCopy> copy_with_rows(const Session& session,
                                                     const std::vector<std::int32_t>& kept) {
-  const auto& params = session.last_params().get<as_sparse_attention_params>();
-  AttentionCopy copy = copy_attention(params, kept, session.parts().threads);
-  copy_rows_read(params, &copy);
+  const OpParams& params = session.last_params();
+  AttentionCopy copy;
+  const auto copy_of = [&](const auto& attention) {
+    copy = copy_attention(attention, kept, session.parts().threads);
+    copy_rows_read(attention, &copy);
+  };
+  const bool paged = params.op() == AS_OP_PAGED_ATTENTION;
+  paged ? copy_of(params.get<as_paged_attention_params>())
+        : copy_of(params.get<as_sparse_attention_params>());
   const auto& layers = session.parts().config.layers;
   const int published = session.current().timings.back().layer;
   const auto layer = static_cast<int>(std::ranges::find(layers, published) - layers.begin());
   const Shadow& shadow = session.verifier().shadow();
-  for (const auto& [rows, id] :
-       {std::pair{&copy.window_rows, kSwaCache}, std::pair{&copy.extra_rows, kMainCache}}) {
+  // The caches whose rows are values, in the order of the op's accesses.
+  const auto accesses = RowAccess::of(params.op());
+  for (const auto& [rows, access] :
+       {std::pair{&copy.window_rows, accesses[paged ? 1 : 0]}, {&copy.extra_rows, accesses[1]}}) {
     for (std::size_t i = 0; i < rows->slots.size(); ++i) {
-      const CacheSpec& spec = *session.parts().layout.find(layer, id);
+      const CacheSpec& spec = *session.parts().layout.of_tap(layer, params.op(), access.cache);
       const std::int64_t row = shadow.row_of(spec, rows->slots[i]);
       if (row >= 0) rows->steps[i] = static_cast<std::int32_t>(shadow.written(spec, row));
     }
@@ -235,7 +243,7 @@ void TraceRecorder::State::record_op(const Session& session) {
   op->lane = session.lanes().lane(id);
   op->microseconds = timing.microseconds;
   copy_taps(session, trace.kept, options.keeps, current->outputs, scratch, *op);
-  if (id == AS_OP_SPARSE_ATTENTION && options.attention) {
+  if (as_op_role(id) == AS_ROLE_ATTENTION && options.attention) {
     op->attention = copy_with_rows(session, trace.kept);
   }
   // The op's own results are the last ones. What was found around it is the step's.

@@ -85,19 +85,20 @@ TEST_F(InputChecks, ARotaryTableIsHeldAgainstTheAngles) {
       step.positions.push_back(p);
       step.token_to_req.push_back(0);
     }
-    EXPECT_FALSE(check_rope(rope, step, *parts.exact, nullptr));
+    EXPECT_FALSE(check_rope(AS_OP_Q_ROPE_KV_INSERT, rope, step, *parts.exact, nullptr));
     std::vector<float> table(at<float>(rope.table),
                              at<float>(rope.table) + rope.table.shape[0] * AS_ROPE_DIM);
     rope.table = make_tensor(table.data(), {rope.table.shape[0], AS_ROPE_DIM});
     *at<float>(rope.table, 7, 2) += 1e-5f;
-    const auto found = check_rope(rope, step, *parts.exact, nullptr);
+    const auto found = check_rope(AS_OP_Q_ROPE_KV_INSERT, rope, step, *parts.exact, nullptr);
     ASSERT_TRUE(found);
     EXPECT_TRUE(found->note.starts_with("token 7 (request 0, position 7), pair 2")) << found->note;
     EXPECT_EQ(found->introduced->beyond, 1);
     // The numbers of the other kind of layer.
-    EXPECT_TRUE(check_rope(parts.ropes[1 - layer], step, *parts.exact, nullptr) == std::nullopt);
+    EXPECT_TRUE(check_rope(AS_OP_Q_ROPE_KV_INSERT, parts.ropes[1 - layer], step, *parts.exact,
+                           nullptr) == std::nullopt);
     rope.table = parts.ropes[1 - layer].table;
-    EXPECT_TRUE(check_rope(rope, step, *parts.exact, nullptr));
+    EXPECT_TRUE(check_rope(AS_OP_Q_ROPE_KV_INSERT, rope, step, *parts.exact, nullptr));
   }
 }
 

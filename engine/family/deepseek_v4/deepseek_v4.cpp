@@ -13,6 +13,8 @@ constexpr DealtNumber kDealt[] = {
     {"output groups", &ModelConfig::o_groups},
 };
 
+constexpr PublishedModel kV4Models[] = {{"DeepseekV4ForCausalLM", "deepseek_v4"}};
+
 constexpr const char* kLayerTypes[] = {"SWA", "C4A", "C128A"};  // by LayerType
 
 }  // namespace
@@ -20,8 +22,7 @@ constexpr const char* kLayerTypes[] = {"SWA", "C4A", "C128A"};  // by LayerType
 const Family& deepseek_v4() {
   static const Family kFamily = {
       .name = "deepseek_v4",
-      .architecture = "DeepseekV4ForCausalLM",
-      .model_type = "deepseek_v4",
+      .published = kV4Models,
       .presets = deepseek_v4_presets,
       .read_config = deepseek_v4_read_config,
       .write_config = deepseek_v4_write_config,
@@ -35,6 +36,7 @@ const Family& deepseek_v4() {
       .graph = deepseek_v4_graph,
       .weights = deepseek_v4_weights,
       .published_name = deepseek_v4_published_name,
+      .head_copy = "head.weight",
       .second_targets = deepseek_v4_second_targets,
       .dealt = kDealt,
       .set_layer_numbers = deepseek_v4_layer_numbers,

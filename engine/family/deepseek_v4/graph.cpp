@@ -1,5 +1,6 @@
 #include "engine/family/deepseek_v4/caches.h"
 #include "engine/family/deepseek_v4/deepseek_v4.h"
+#include "engine/family/step_nodes.h"
 
 namespace attnscope {
 namespace {
@@ -41,32 +42,9 @@ class GraphOfV4 {
  private:
   LayerGraph before() {
     std::vector<Node> nodes;
-    nodes.push_back(Node(AS_OP_SCHEDULE)
-                        .step("groups", "groups")
-                        .step("num_tokens", "num_tokens")
-                        .step("num_before", "num_before")
-                        .step("running", "running")
-                        .step("joins", "joins")
-                        .step("lost_to", "lost_to")
-                        .step("matching", "matching")
-                        .step("num_computed", "num_computed")
-                        .step("num_scheduled_tokens", "num_scheduled_tokens"));
-    nodes.push_back(Node(AS_OP_BLOCK_TABLES)
-                        .step("groups", "groups")
-                        .step("num_computed", "num_computed")
-                        .step("num_scheduled_tokens", "num_scheduled_tokens")
-                        .step("joins", "joins")
-                        .step("blocks", "blocks")
-                        .step("tables_before", "tables_before")
-                        .step("counts_before", "counts_before")
-                        .step("tables", "tables")
-                        .step("counts", "counts"));
-    nodes.push_back(Node(AS_OP_SLOT_MAPPING)
-                        .step("groups", "groups")
-                        .step("tables", "tables")
-                        .step("positions", "positions")
-                        .step("token_to_req", "token_to_req")
-                        .step("slots", "slots")
+    nodes.push_back(schedule_node());
+    nodes.push_back(block_tables_node());
+    nodes.push_back(slot_mapping_node()
                         .step("c4_slots", "c4_slots")
                         .step("c128_slots", "c128_slots")
                         .step("c4_lens", "c4_lens"));

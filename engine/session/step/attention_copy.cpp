@@ -219,6 +219,10 @@ void copy_rows_read(const as_sparse_attention_params& params, AttentionCopy* cop
   if (copy->extra > 0) copy->extra_rows = rows_of(params.extra_cache, std::move(extra));
 }
 
+void copy_rows_read(const as_paged_attention_params& params, AttentionCopy* copy) {
+  copy->window_rows = rows_of(params.v_cache, copy->slots);
+}
+
 std::int64_t attention_bytes(const AttentionCopy& copy) {
   const std::size_t fours = copy.window_len.size() + copy.extra_len.size() + copy.logits.size() +
                             copy.weights.size() + copy.sink_mass.size() + copy.sinks.size();

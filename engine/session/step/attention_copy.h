@@ -1,4 +1,5 @@
-// The attention weights of some token rows of one sparse_attention op, recomputed from its inputs.
+// The attention weights of some token rows of one attention op, recomputed from its inputs. Of
+// paged_attention the window is what the token that sees most rows sees, oldest first.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +8,20 @@
 #include "engine/session/step/step_trace.h"
 #include "kernels/params/attention_params.h"
 #include "kernels/params/lane.h"
+#include "kernels/params/paged_params.h"
 
 namespace attnscope {
 
 // rows: token rows of the op. Reads only slots inside the caches, whatever the lists hold.
 AttentionCopy copy_attention(const as_sparse_attention_params& params,
                              const std::vector<std::int32_t>& rows, const as_threads* threads);
+AttentionCopy copy_attention(const as_paged_attention_params& params,
+                             const std::vector<std::int32_t>& rows, const as_threads* threads);
 
 // The rows behind the slots of a copy, as they are in the caches now; their steps are not known.
 void copy_rows_read(const as_sparse_attention_params& params, AttentionCopy* copy);
+// Those of the values.
+void copy_rows_read(const as_paged_attention_params& params, AttentionCopy* copy);
 
 std::int64_t attention_bytes(const AttentionCopy& copy);
 

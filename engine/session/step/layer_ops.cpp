@@ -52,6 +52,7 @@ class ParamsBuilder {
       case BoundTo::kStep:
         if (b.number == kPositionsTensor) return context_.positions;
         if (b.number == kTokenToReqTensor) return context_.token_to_req;
+        if (b.number == kSeqLensTensor) return context_.seq_lens;
         return source_.list(layer_, own_number(b.number));
       default:
         return seen_as(frame_.get(b.value), b.view);

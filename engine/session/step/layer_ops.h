@@ -24,6 +24,7 @@ struct OpContext {
   const std::vector<as_rope>* ropes = nullptr;  // by running layer, tables set
   as_tensor positions;                          // i64 [T]
   as_tensor token_to_req;                       // i32 [T]
+  as_tensor seq_lens;                           // i32 [R]
   std::int64_t logits_width = 0;                // columns of scores this step
 };
 

@@ -10,6 +10,7 @@
 #include "engine/backend/call_op.h"
 #include "engine/model/numbers.h"
 #include "kernels/layout/records.h"
+#include "kernels/params/paged_params.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -155,33 +156,94 @@ std::optional<TapResult> check_embedded(const as_tensor& h, const StepMetadata& 
                                   token_of(step, first), step.tokens[to_size(first)]));
 }
 
-std::optional<TapResult> check_rope(const as_rope& rope, const StepMetadata& step,
+namespace {
+
+// Rows of a table as ref.exact computes them at these positions: cos, then sin.
+class AnglesOfReference {
+ public:
+  AnglesOfReference(const as_rope& rope, std::vector<std::int64_t> positions)
+      : rope_(rope), positions_(std::move(positions)), dims_(rope.table.shape[1]) {
+    rope_.table.data = nullptr;  // the reference computes its own
+  }
+
+  // by: the op that is given the table. Nothing where the reference cannot say.
+  std::vector<double> compute(as_op_id by, const Lane& exact, const as_threads* threads) {
+    return by == AS_OP_ROPE_KV_INSERT ? turned_on(exact, threads) : turned_back(exact, threads);
+  }
+
+ private:
+  std::int64_t tokens() const { return to_count(positions_.size()); }
+
+  // (1, 0) turned by the angle is (cos, sin): halves of a head of the table's width.
+  std::vector<double> turned_on(const Lane& exact, const as_threads* threads) {
+    std::vector<double> in(to_size(tokens() * dims_)), out(in.size());
+    for (std::int64_t i = 0; i < tokens() * dims_; ++i) {
+      in[to_size(i)] = i % dims_ < dims_ / 2 ? 1 : 0;
+    }
+    std::vector<std::int64_t> nowhere(to_size(tokens()), -1);
+    OpParams params;
+    auto& p = params.init<as_rope_kv_insert_params>(AS_OP_ROPE_KV_INSERT);
+    p.k = p.v = make_tensor(in.data(), {tokens(), 1, dims_});
+    p.k_row = make_tensor(out.data(), {tokens(), 1, dims_});
+    p.positions = make_tensor(positions_.data(), {tokens()});
+    p.slots = make_tensor(nowhere.data(), {tokens()});
+    p.rope = rope_;
+    p.rope.table = no_tensor();
+    p.k_cache.data = make_tensor(out.data(), {1, dims_});
+    p.k_cache.record = AS_RECORD_BF16;
+    p.k_cache.addressing = AS_LOGICAL;
+    p.k_cache.width = static_cast<std::int32_t>(dims_);
+    p.v_cache = p.k_cache;
+    if (!call_op(exact.ops[AS_OP_ROPE_KV_INSERT], params.data(), host_call(threads))) return {};
+    return out;
+  }
+
+  // (1, 0) turned back by the angle is (cos, -sin): pairs at the end of a head.
+  std::vector<double> turned_back(const Lane& exact, const as_threads* threads) {
+    std::vector<double> ones(to_size(tokens() * AS_HEAD_DIM)), turned(ones.size());
+    for (std::size_t i = 0; i < ones.size(); i += 2) ones[i] = 1;
+    OpParams params;
+    auto& p = params.init<as_inverse_rope_params>(AS_OP_INVERSE_ROPE);
+    p.o = make_tensor(ones.data(), {tokens(), 1, AS_HEAD_DIM});
+    p.out = make_tensor(turned.data(), {tokens(), 1, AS_HEAD_DIM});
+    p.positions = make_tensor(positions_.data(), {tokens()});
+    p.rope = rope_;
+    if (!call_op(exact.ops[AS_OP_INVERSE_ROPE], params.data(), host_call(threads))) return {};
+    std::vector<double> rows(to_size(tokens() * dims_));
+    for (std::int64_t t = 0; t < tokens(); ++t) {
+      for (std::int64_t i = 0; i < dims_ / 2; ++i) {
+        const double* pair = turned.data() + t * AS_HEAD_DIM + AS_NOPE_DIM + 2 * i;
+        rows[to_size(t * dims_ + i)] = pair[0];
+        rows[to_size(t * dims_ + dims_ / 2 + i)] = -pair[1];
+      }
+    }
+    return rows;
+  }
+
+  as_rope rope_;
+  std::vector<std::int64_t> positions_;
+  std::int64_t dims_;
+};
+
+}  // namespace
+
+std::optional<TapResult> check_rope(as_op_id by, const as_rope& rope, const StepMetadata& step,
                                     const Lane& exact, const as_threads* threads) {
   const std::vector<std::int64_t>& positions = step.positions;
-  const auto n = static_cast<std::int64_t>(positions.size());
-  std::vector<double> ones(to_size(n * AS_HEAD_DIM)), turned(ones.size());
-  for (std::size_t i = 0; i < ones.size(); i += 2) ones[i] = 1;
-  std::vector<std::int64_t> at_positions = positions;
-  OpParams params;
-  auto& p = params.init<as_inverse_rope_params>(AS_OP_INVERSE_ROPE);
-  p.o = make_tensor(ones.data(), {n, 1, AS_HEAD_DIM});
-  p.out = make_tensor(turned.data(), {n, 1, AS_HEAD_DIM});
-  p.positions = make_tensor(at_positions.data(), {n});
-  p.rope = rope;
-  p.rope.table.data = nullptr;  // the reference computes its own
-  if (!call_op(exact.ops[AS_OP_INVERSE_ROPE], params.data(), host_call(threads))) return {};
+  const std::int64_t n = to_count(positions.size()), dims = rope.table.shape[1], pairs = dims / 2;
+  const std::vector<double> must = AnglesOfReference(rope, positions).compute(by, exact, threads);
+  if (must.empty()) return {};
   std::int64_t beyond = 0, first = -1, first_pair = 0;
   for (std::int64_t t = 0; t < n; ++t) {
     const std::int64_t position = positions[to_size(t)];
     if (position < 0 || position >= rope.table.shape[0]) continue;
     const float* row = at<float>(rope.table, position);
-    // (1, 0) turned back by the angle is (cos, -sin). The table's angle is an fp32 product of an
-    // fp32 frequency: off by 2^-23 of itself at most.
+    const double* own = must.data() + t * dims;
+    // The table's angle is an fp32 product of an fp32 frequency: off by 2^-23 of itself at most.
     const double bound = 0x1p-22 * (1 + static_cast<double>(position));
-    for (std::int64_t i = 0; i < AS_ROPE_DIM / 2; ++i) {
-      const double* pair = turned.data() + t * AS_HEAD_DIM + AS_NOPE_DIM + 2 * i;
-      const double off = std::fabs(static_cast<double>(row[i]) - pair[0]) +
-                         std::fabs(static_cast<double>(row[AS_ROPE_DIM / 2 + i]) + pair[1]);
+    for (std::int64_t i = 0; i < pairs; ++i) {
+      const double off = std::fabs(static_cast<double>(row[i]) - own[i]) +
+                         std::fabs(static_cast<double>(row[pairs + i]) - own[pairs + i]);
       if (off <= bound) continue;
       if (beyond++ == 0) {
         first = t;
@@ -191,7 +253,7 @@ std::optional<TapResult> check_rope(const as_rope& rope, const StepMetadata& ste
   }
   if (beyond == 0) return {};
   return wrong_result(
-      AS_OP_Q_ROPE_KV_INSERT, std::string("rope") + kTableTap, n * AS_ROPE_DIM / 2, beyond,
+      by, std::string("rope") + kTableTap, n * pairs, beyond,
       fmt::format("{}, pair {}: cos and sin of the rotary table are not those of the "
                   "angle; {} pairs of this step's positions are off",
                   token_of(step, first), first_pair, beyond));

@@ -29,7 +29,7 @@ std::optional<TapResult> check_embedded(const as_tensor& h, const StepMetadata& 
                                         const Weights& weights);
 
 // Rows of a rotary table at the tokens' positions against what ref.exact computes of the numbers.
-std::optional<TapResult> check_rope(const as_rope& rope, const StepMetadata& step,
+std::optional<TapResult> check_rope(as_op_id by, const as_rope& rope, const StepMetadata& step,
                                     const Lane& exact, const as_threads* threads);
 
 // A hash for every row of a tensor's first axis.

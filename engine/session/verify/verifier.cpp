@@ -195,10 +195,14 @@ void Verifier::check_given(int layer, const OpParams& params) {
     auto r = h.device == 0 ? check_embedded(h, *step_, *parts_.weights) : std::nullopt;
     if (r) given(-1, std::move(*r));
   }
-  if (params.op() != AS_OP_Q_ROPE_KV_INSERT) return;
+  // Of the table that a layer's ops share, the first one that has it.
+  if (layer < 0 || as_rope_offset(params.op()) == 0) return;
+  const auto& ops = parts_.graph->layer(layer).ops();
+  const auto first = std::ranges::find_if(ops, [](as_op_id op) { return as_rope_offset(op) != 0; });
+  if (*first != params.op()) return;
   const as_rope& rope = parts_.ropes[static_cast<std::size_t>(layer)];
   if (!tables_checked_.insert(rope.table.data).second) return;
-  if (auto r = check_rope(rope, *step_, *parts_.exact, parts_.threads)) {
+  if (auto r = check_rope(params.op(), rope, *step_, *parts_.exact, parts_.threads)) {
     given(layer, std::move(*r));
   }
 }
@@ -568,6 +572,7 @@ OpContext Verifier::free_context() const {
   context.ropes = &parts_.ropes;
   context.positions = make_tensor(step_->positions.data(), {step_->num_tokens_in_step()});
   context.token_to_req = make_tensor(step_->token_to_req.data(), {step_->num_tokens_in_step()});
+  context.seq_lens = make_tensor(step_->seq_lens.data(), {step_->num_live()});
   context.logits_width = step_->logits_width();
   return context;
 }

@@ -70,8 +70,10 @@ set_allowed() {
     kernels/*) allowed='kernels/' ;;
     engine/decisions/plain_*) allowed='engine/decisions/plain_' ;;
     engine/*) allowed='engine/ kernels/' ;;
-    reference/model.h | reference/torch/model.*)
-      allowed='reference/model.h reference/torch/model.h kernels/params/ engine/tensorfile/'
+    reference/model.h | reference/model_dense.h | reference/torch/model.* | \
+      reference/torch/model_dense.*)
+      allowed='reference/model.h reference/model_dense.h reference/torch/model.h
+        reference/torch/model_dense.h kernels/params/ engine/tensorfile/'
       ;;
     reference/*) allowed='reference/ kernels/params/ kernels/layout/ engine/model/' ;;
     app/panels/*) allowed="app/text/ app/wiring/ app/views/ app/reports/ app/workbench/ app/gui/

@@ -1,0 +1,39 @@
+// Dense attention: MHA, GQA and MQA as in Llama, Mistral, Qwen3 and Gemma 3. Every token sees all
+// tokens before it, or those of a sliding window, layer by layer. K and V are caches of their own.
+//
+// Of such a model the attention alone runs: h += attention(RMSNorm(h)) per layer, final norm, head,
+// greedy sampling. No MLP, no norms behind attention, no scaled embedding.
+#pragma once
+
+#include "engine/family/family.h"
+
+namespace attnscope {
+
+const Family& dense();
+
+inline constexpr CacheId kKeyCache{AS_CACHE_K, 0};    // "k"
+inline constexpr CacheId kValueCache{AS_CACHE_V, 0};  // "v"
+
+// Tokens that those of a running layer see; 0 = all.
+int dense_window(const ModelConfig& config, int layer);
+
+// As the fields of Family.
+std::span<const FamilyPreset> dense_presets();
+Result<ModelConfig> dense_read_config(const std::string& path, const nlohmann::json& file);
+nlohmann::ordered_json dense_write_config(const ModelConfig& config, bool fp8);
+Result<void> dense_validate(const ModelConfig& config, const nlohmann::json* file);
+as_rope dense_rope(const ModelConfig& config, int layer);
+std::span<const NamedCache> dense_cache_names();
+std::vector<CacheSpec> dense_caches(const ModelConfig& config);
+ModelGraph dense_graph(const ModelConfig& config);
+ModelWeights dense_weights(const ModelConfig& config);
+std::string dense_published_name(std::string_view name);
+std::vector<SecondTarget> dense_second_targets(
+    const ModelConfig& whole, const TensorParallel& parallel,
+    const std::vector<std::shared_ptr<const Weights>>& ranks);
+void dense_layer_numbers(as_op_id op, int layer, const ModelConfig& config,
+                         std::int32_t rows_per_block, void* params);
+void dense_step_numbers(as_op_id op, const ModelConfig& config, const CacheLayout& layout,
+                        std::int64_t token_budget, std::int64_t alignment, void* params);
+
+}  // namespace attnscope

@@ -1,0 +1,107 @@
+#include "engine/family/dense/dense.h"
+#include "engine/family/step_nodes.h"
+
+namespace attnscope {
+namespace {
+
+// Streams of a layer on a device, and rows of its drawing.
+enum DensePath { kDenseMainPath, kDenseRowPath };
+
+class GraphOfDense {
+ public:
+  explicit GraphOfDense(const ModelConfig& config) : config_(config) {
+    graph_.branches = {"", "keys and values"};
+    graph_.hidden = hidden_;
+    graph_.hidden_out = hidden_out_;
+    graph_.layer_input = normed_;
+    graph_.last = last_;
+    graph_.sampled = sampled_;
+  }
+
+  ModelGraph make() {
+    graph_.before = LayerGraph({schedule_node(), block_tables_node(), slot_mapping_node()});
+    for (int i = 0; i < config_.num_layers(); ++i) graph_.layers.push_back(layer());
+    graph_.after =
+        LayerGraph({Node(AS_OP_FINAL_NORM)
+                        .reads("x", last_)
+                        .weight("weight", "final_norm")
+                        .makes("y", last_normed_, AS_BF16, {kSampledRows, config_.hidden}),
+                    Node(AS_OP_LM_HEAD)
+                        .reads("x", last_normed_)
+                        .weight("weight", config_.dense.tied ? "embedding" : "lm_head")
+                        .makes("y", head_logits_, AS_F32, {kSampledRows, config_.vocabulary}),
+                    Node(AS_OP_SAMPLE)
+                        .reads("logits", head_logits_)
+                        .makes("tokens", sampled_, AS_I32, {kSampledRows})});
+    return std::move(graph_);
+  }
+
+ private:
+  LayerGraph layer() {
+    const std::int64_t heads = config_.heads, kv_heads = config_.kv_heads, dim = config_.head_dim;
+    std::vector<Node> nodes;
+    nodes.push_back(Node(AS_OP_ATTN_NORM)
+                        .reads("x", hidden_)
+                        .weight("weight", "attn_norm")
+                        .makes("y", normed_, AS_BF16, {kStepTokens, config_.hidden}));
+    nodes.push_back(projection(AS_OP_Q_PROJ, kDenseMainPath, "q_proj", q_raw_, heads));
+    nodes.push_back(projection(AS_OP_K_PROJ, kDenseRowPath, "k_proj", k_raw_, kv_heads));
+    nodes.push_back(projection(AS_OP_V_PROJ, kDenseRowPath, "v_proj", v_, kv_heads));
+    Node insert = Node(AS_OP_ROPE_KV_INSERT).reads("q", q_raw_).reads("k", k_raw_).reads("v", v_);
+    if (config_.dense.qk_norm) insert.weight("q_weight", "q_norm").weight("k_weight", "k_norm");
+    insert.step("positions", "positions")
+        .slots("slots", kKeyCache, "slots")
+        .makes("q_out", q_, AS_BF16, {kStepTokens, heads, dim})
+        .makes("k_row", k_row_, AS_BF16, {kStepTokens, kv_heads, dim})
+        .cache("k_cache", kKeyCache)
+        .cache("v_cache", kValueCache);
+    nodes.push_back(std::move(insert));
+    Node attention = Node(AS_OP_PAGED_ATTENTION)
+                         .reads("q", q_)
+                         .cache("k_cache", kKeyCache)
+                         .cache("v_cache", kValueCache)
+                         .table("table", kKeyCache, "tables")
+                         .step("token_to_req", "token_to_req")
+                         .step("positions", "positions")
+                         .step("seq_lens", "seq_lens");
+    if (config_.dense.sinks) attention.weight("sinks", "sinks");
+    attention.makes("o", o_, AS_BF16, {kStepTokens, heads, dim})
+        .makes("lse", lse_, AS_F32, {kStepTokens, heads});
+    nodes.push_back(std::move(attention));
+    nodes.push_back(Node(AS_OP_O_PROJ)
+                        .reads("x", o_, {heads * dim})
+                        .weight("weight", "o_proj")
+                        .makes("y", y_, AS_BF16, {kStepTokens, config_.hidden}));
+    nodes.push_back(Node(AS_OP_RESIDUAL)
+                        .reads("h", hidden_)
+                        .reads("y", y_)
+                        .makes("out", hidden_out_, AS_BF16, {kStepTokens, config_.hidden}));
+    return LayerGraph(std::move(nodes));
+  }
+
+  Node projection(as_op_id op, DensePath branch, const char* weight, ValueId out,
+                  std::int64_t heads) const {
+    const std::int64_t dim = config_.head_dim;
+    return Node(op, {}, branch)
+        .reads("x", normed_)
+        .weight("weight", weight)
+        .makes("y", out, AS_BF16, {kStepTokens, heads, dim}, {heads * dim});
+  }
+
+  ValueId value(const char* name) { return graph_.add_value(name); }
+  const ModelConfig& config_;
+  ModelGraph graph_;
+
+  const ValueId hidden_ = value("hidden"), normed_ = value("normed"), q_raw_ = value("q_raw");
+  const ValueId k_raw_ = value("k_raw"), v_ = value("v"), q_ = value("q"), k_row_ = value("k_row");
+  const ValueId o_ = value("o"), lse_ = value("lse"), y_ = value("y");
+  const ValueId hidden_out_ = value("hidden_out"), last_ = value("last");
+  const ValueId last_normed_ = value("last_normed"), head_logits_ = value("head_logits");
+  const ValueId sampled_ = value("sampled");
+};
+
+}  // namespace
+
+ModelGraph dense_graph(const ModelConfig& config) { return GraphOfDense(config).make(); }
+
+}  // namespace attnscope

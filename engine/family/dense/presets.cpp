@@ -1,0 +1,79 @@
+// Small models of each kind: between them all block sizes, head sizes, rotary styles and switches
+// that dense attention has.
+#include <algorithm>
+
+#include "engine/family/dense/dense.h"
+#include "kernels/params/paged_params.h"
+
+namespace attnscope {
+namespace {
+
+ModelConfig small_model(const char* name, int layers, int heads, int kv_heads, int head_dim) {
+  ModelConfig c;
+  c.name = name;
+  c.family = "dense";
+  c.hidden = 256;
+  c.heads = heads;
+  c.kv_heads = kv_heads;
+  c.head_dim = c.rope_dim = head_dim;
+  c.window = 0;
+  c.max_position = 131072;
+  c.compress_ratios.assign(static_cast<std::size_t>(layers), 0);
+  c.dense.windows.assign(static_cast<std::size_t>(layers), 0);
+  return c;
+}
+
+// GQA, four query heads on each KV head.
+ModelConfig dense_llama() {
+  ModelConfig c = small_model("tiny-llama", 4, 8, 2, 32);
+  c.rope_theta = 500000;
+  c.rms_eps = 1e-5;
+  return c;
+}
+
+// Five sliding layers, then a full one; norms of queries and keys, all norms with 1 + w.
+ModelConfig dense_gemma() {
+  ModelConfig c = small_model("tiny-gemma", 6, 4, 2, 64);
+  c.window = 32;
+  std::fill_n(c.dense.windows.begin(), 5, c.window);
+  c.rope_theta = 1e6;
+  c.dense.local_rope_theta = 1e4;
+  c.dense.block_tokens = 8;
+  c.dense.qk_norm = c.dense.weight_plus_one = true;
+  return c;
+}
+
+// Every head has keys and values of its own; pairs as in GPT-J, half of each head is turned; a page
+// holds one token.
+ModelConfig dense_mha() {
+  ModelConfig c = small_model("tiny-mha", 3, 4, 4, 64);
+  c.rope_dim = 32;
+  c.dense.rope_style = AS_ROPE_GPTJ;
+  c.dense.block_tokens = 1;
+  c.dense.tied = false;
+  return c;
+}
+
+// All heads share one KV head; sinks and a soft cap; windows shorter than a page in every second
+// layer.
+ModelConfig dense_mqa() {
+  ModelConfig c = small_model("tiny-mqa", 4, 8, 1, 128);
+  c.window = 24;
+  c.dense.windows = {c.window, 0, c.window, 0};
+  c.dense.block_tokens = 48;
+  c.dense.sinks = true;
+  c.dense.soft_cap = 20;
+  return c;
+}
+
+}  // namespace
+
+std::span<const FamilyPreset> dense_presets() {
+  static constexpr FamilyPreset kPresets[] = {{"tiny-gemma", dense_gemma},
+                                              {"tiny-llama", dense_llama},
+                                              {"tiny-mha", dense_mha},
+                                              {"tiny-mqa", dense_mqa}};
+  return kPresets;
+}
+
+}  // namespace attnscope

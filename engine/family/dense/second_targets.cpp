@@ -1,0 +1,126 @@
+#include "engine/family/second_targets.h"
+
+#include <fmt/format.h>
+
+#include "engine/family/dense/dense.h"
+
+namespace attnscope {
+namespace {
+
+using TensorNames = std::vector<std::string>;
+
+// Where files have a tensor of the model proper.
+TensorNames tensor_places(const std::string& inner) {
+  return {"model." + inner, inner, "language_model.model." + inner, "language_model." + inner};
+}
+
+class DenseTargets {
+ public:
+  DenseTargets(const ModelConfig& whole, const TensorParallel& parallel,
+               const std::vector<std::shared_ptr<const Weights>>& ranks)
+      : c_(whole), parallel_(parallel), ranks_(ranks) {}
+
+  std::vector<SecondTarget> list() {
+    const WeightList& around = held(parallel_.rank).around;
+    const std::int64_t hidden = c_.hidden, words = c_.vocabulary;
+    SecondTarget& embedding = add("model.embed_tokens.weight", tensor_places("embed_tokens.weight"),
+                                  AS_OP_LM_HEAD, words, hidden);
+    whole(embedding, around["embedding"]);
+    SecondTarget& norm =
+        add("model.norm.weight", tensor_places("norm.weight"), AS_OP_FINAL_NORM, hidden, 1);
+    whole(norm, around["final_norm"]);
+    if (!c_.dense.tied) {
+      whole(add("lm_head.weight", {"lm_head.weight"}, AS_OP_LM_HEAD, words, hidden),
+            around["lm_head"]);
+    }
+    for (std::size_t i = 0; i < c_.layers.size(); ++i) layer(i);
+    return std::move(targets_);
+  }
+
+ private:
+  const Weights& held(int rank) const { return *ranks_[static_cast<std::size_t>(rank)]; }
+
+  SecondTarget& add(const std::string& published, TensorNames names, as_op_id op, std::int64_t rows,
+                    std::int64_t columns) {
+    SecondTarget& t = targets_.emplace_back();
+    t.published = published;
+    t.names = std::move(names);
+    t.op = op;
+    t.layer = layer_;
+    t.rows = rows;
+    t.columns = columns;
+    return t;
+  }
+
+  SecondTarget& in_layer(const std::string& leaf, as_op_id op, std::int64_t rows,
+                         std::int64_t columns) {
+    const std::string inner = fmt::format("layers.{}.{}", layer_, leaf);
+    return add("model." + inner, tensor_places(inner), op, rows, columns);
+  }
+
+  static void fill(HeldPart& piece, const Weight& w) {
+    piece.bf16 = w.bf16.data();
+    if (piece.bf16 == nullptr) piece.f32 = w.f32.data();
+  }
+
+  // Every rank has it; that of the own one is looked at.
+  void whole(SecondTarget& t, const Weight& w) const {
+    HeldPart piece{parallel_.rank, 0, t.rows, 0, t.columns, t.columns};
+    fill(piece, w);
+    t.pieces.push_back(piece);
+  }
+
+  // Dealt out by rows, or by columns.
+  void dealt(SecondTarget& t, std::size_t i, const char* name, bool columns) const {
+    const std::int64_t ranks = static_cast<std::int64_t>(ranks_.size());
+    const std::int64_t rows = columns ? t.rows : t.rows / ranks;
+    const std::int64_t across = columns ? t.columns / ranks : t.columns;
+    for (int rank = 0; rank < ranks; ++rank) {
+      HeldPart piece{rank,  columns ? 0 : rank * rows, rows, columns ? rank * across : 0, across,
+                     across};
+      fill(piece, held(rank).layers[i][name]);
+      t.pieces.push_back(piece);
+    }
+  }
+
+  void layer(std::size_t i) {
+    layer_ = c_.layers[i];
+    const WeightList& own = held(parallel_.rank).layers[i];
+    const std::int64_t hidden = c_.hidden, dim = c_.head_dim;
+    const std::int64_t q = c_.heads * dim, kv = c_.kv_heads * dim;
+    whole(in_layer("input_layernorm.weight", AS_OP_ATTN_NORM, hidden, 1), own["attn_norm"]);
+    dealt(in_layer("self_attn.q_proj.weight", AS_OP_Q_PROJ, q, hidden), i, "q_proj", false);
+    dealt(in_layer("self_attn.k_proj.weight", AS_OP_K_PROJ, kv, hidden), i, "k_proj", false);
+    dealt(in_layer("self_attn.v_proj.weight", AS_OP_V_PROJ, kv, hidden), i, "v_proj", false);
+    dealt(in_layer("self_attn.o_proj.weight", AS_OP_O_PROJ, hidden, q), i, "o_proj", true);
+    if (c_.dense.qk_norm) {
+      for (const char* leaf : {"q_norm", "k_norm"}) {
+        const std::string name = fmt::format("self_attn.{}.weight", leaf);
+        SecondTarget& t = in_layer(name, AS_OP_ROPE_KV_INSERT, dim, 1);
+        t.tap = leaf[0] == 'q' ? "q_weight" : "k_weight";
+        whole(t, own[leaf]);
+      }
+    }
+    if (!c_.dense.sinks) return;
+    SecondTarget& sinks = in_layer("self_attn.sinks", AS_OP_PAGED_ATTENTION, c_.heads, 1);
+    sinks.tap = "sinks";
+    sinks.shift = c_.sink_shift;
+    dealt(sinks, i, "sinks", false);
+  }
+
+  const ModelConfig& c_;
+  const TensorParallel& parallel_;
+  const std::vector<std::shared_ptr<const Weights>>& ranks_;
+  int layer_ = -1;
+  std::vector<SecondTarget> targets_;
+};
+
+}  // namespace
+
+std::vector<SecondTarget> dense_second_targets(
+    const ModelConfig& whole, const TensorParallel& parallel,
+    const std::vector<std::shared_ptr<const Weights>>& ranks) {
+  return DenseTargets(whole, parallel, ranks).list();
+}
+
+}  // namespace attnscope

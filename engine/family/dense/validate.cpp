@@ -1,0 +1,89 @@
+// Rules that pages, rotary tables and kernels impose on a model of dense attention.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "engine/family/dense/dense.h"
+#include "kernels/params/paged_params.h"
+
+namespace attnscope {
+namespace {
+
+Result<void> not_allowed(const std::string& key, const std::string& value,
+                         const std::string& allowed) {
+  return bad_input(fmt::format("{}: {} is not supported", key, value), "allowed: " + allowed);
+}
+
+struct NumberRange {
+  const char* key;
+  double value, min, max;
+};
+
+Result<void> check_dense_layers(const ModelConfig& c) {
+  const auto count = static_cast<std::size_t>(c.published_layers());
+  if (c.dense.windows.size() != count) {
+    return not_allowed("num_hidden_layers", fmt::format("{}", count),
+                       fmt::format("one window a layer; there are {}", c.dense.windows.size()));
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    const int window = c.dense.windows[i];
+    // One window, so that layers that have it are kept alike.
+    if (window == 0 || window == c.window) continue;
+    return not_allowed(fmt::format("window of layer {}", i), fmt::format("{}", window),
+                       fmt::format("0 (all tokens), {} (sliding_window)", c.window));
+  }
+  if (c.layers.empty()) return not_allowed("layers", "an empty list", "at least one layer");
+  for (std::size_t k = 0; k < c.layers.size(); ++k) {
+    const int first = k > 0 ? c.layers[k - 1] + 1 : 0;
+    if (c.layers[k] >= first && c.layers[k] < c.published_layers()) continue;
+    return not_allowed("layers", fmt::format("{} at place {}", c.layers[k], k),
+                       fmt::format("ascending layers from 0 to {}, each once", count - 1));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> dense_validate(const ModelConfig& c, const nlohmann::json*) {
+  const DenseAttention& d = c.dense;
+  // Widths are kept far below where a product of two leaves 64 bits or a row leaves 32.
+  const NumberRange ranges[] = {
+      {"hidden_size", double(c.hidden), 8, 65536},
+      {"num_attention_heads", double(c.heads), 1, 256},
+      {"num_key_value_heads", double(c.kv_heads), 1, double(c.heads)},
+      {"head_dim", double(c.head_dim), 8, AS_MAX_HEAD_SIZE},
+      {"rotated dims", double(c.rope_dim), 2, double(c.head_dim)},
+      {"sliding_window", double(c.window), 0, 1 << 20},
+      {"rms_norm_eps", c.rms_eps, 1e-12, 1e-2},
+      {"rope_theta", c.rope_theta, 2, 1e12},
+      {"rope_local_base_freq", d.local_rope_theta, 0, 1e12},
+      {"attn_logit_softcapping", d.soft_cap, 0, 1e6},
+      {"scale of scores", d.scale, 0, 1e6},
+      {"attnscope_block_size", double(d.block_tokens), 1, 1024},
+      // fp32(position) is exact up to 2^24.
+      {"max_position_embeddings", double(c.max_position), 1, 1 << 24},
+      {"num_hidden_layers", double(c.published_layers()), 1, 4096},
+  };
+  for (const NumberRange& r : ranges) {
+    if (r.value >= r.min && r.value <= r.max) continue;  // NaN fails
+    return not_allowed(r.key, fmt::format("{}", r.value), fmt::format("{} to {}", r.min, r.max));
+  }
+  for (const auto& [key, n] : {std::pair{"hidden_size", c.hidden}, {"head_dim", c.head_dim}}) {
+    if (n % 8 != 0) return not_allowed(key, fmt::format("{}", n), "multiples of 8");
+  }
+  if (c.rope_dim % 2 != 0)
+    return not_allowed("rotated dims", fmt::format("{}", c.rope_dim), "even ones");
+  if (d.local_rope_theta > 0 && d.local_rope_theta < 2) {
+    return not_allowed("rope_local_base_freq", fmt::format("{}", d.local_rope_theta), "2 to 1e12");
+  }
+  if (c.heads % c.kv_heads != 0) {
+    return not_allowed("num_key_value_heads", fmt::format("{}", c.kv_heads),
+                       fmt::format("divisors of num_attention_heads ({})", c.heads));
+  }
+  if (d.rope_style != AS_ROPE_NEOX && d.rope_style != AS_ROPE_GPTJ) {
+    return not_allowed("attnscope_rope_style", fmt::format("{}", d.rope_style), "neox, gptj");
+  }
+  return check_dense_layers(c);
+}
+
+}  // namespace attnscope

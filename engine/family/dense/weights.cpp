@@ -1,0 +1,134 @@
+// The weights of dense attention, by the names of Hugging Face, and the values of synthetic ones.
+//
+//   matrices   N(0, 1/fan_in): a unit-rms input gives a unit-rms output.
+//   norms      1 + 0.1 N, or what is left of it where the op adds 1.
+//   keys       gain 2.5, of k_norm where there is one, else of k_proj: logits of unrelated rows
+//   have
+//              a standard deviation of 2.5, a softmax that prefers some rows and still mixes.
+//   sinks      one stratum a head from 1 % to 90 % of the mass, shuffled.
+//   embedding, o_proj: as in the other families, so that the hidden state is attention output by
+//              far and greedy decoding does not repeat the last byte.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <utility>
+
+#include "engine/family/dense/dense.h"
+
+namespace attnscope {
+namespace {
+
+using AxisSizes = std::vector<std::int64_t>;
+
+constexpr double kDenseNormSpread = 0.1;
+constexpr double kKeyGain = 2.5;
+constexpr double kDenseEmbeddingGain = 0.5;
+constexpr double kDenseOutputGain = 2.0;
+constexpr double kSinkLow = -4.6, kSinkHigh = 2.2;  // above the usual lse
+constexpr double kRowsTypical = 64;                 // of a full layer
+
+double fan_scale(double gain, std::int64_t fan_in) {
+  return gain / std::sqrt(static_cast<double>(fan_in));
+}
+
+// Of one layer, or of what is around the layers. Tensors are named by the published layer, so that
+// a layer has the same values in every subset.
+class WeightsOfDense {
+ public:
+  explicit WeightsOfDense(const ModelConfig& config) : config_(config) {}
+
+  std::vector<WeightSpec> around() {
+    const std::int64_t hidden = config_.hidden;
+    const AxisSizes head = {config_.vocabulary, hidden};
+    matrix("embedding", "model.embed_tokens", head, fan_scale(kDenseEmbeddingGain, hidden),
+           Shard::kWhole);
+    norm("final_norm", "model.norm", hidden, 1);
+    if (!config_.dense.tied) {
+      matrix("lm_head", "lm_head", head, fan_scale(kDenseEmbeddingGain, hidden), Shard::kWhole);
+    }
+    return std::move(specs_);
+  }
+
+  std::vector<WeightSpec> layer(int i) {
+    const int published = config_.layers[static_cast<std::size_t>(i)];
+    const std::string prefix = fmt::format("model.layers.{}.", published);
+    const std::string attention = prefix + "self_attn.";
+    const std::int64_t hidden = config_.hidden, dim = config_.head_dim;
+    const std::int64_t q = config_.heads * dim, kv = config_.kv_heads * dim;
+    const bool qk_norm = config_.dense.qk_norm;
+    const double key_gain = kKeyGain * config_.logit_gain;
+    norm("attn_norm", prefix + "input_layernorm", hidden, 1);
+    matrix("q_proj", attention + "q_proj", {q, hidden}, fan_scale(1, hidden), Shard::kRows);
+    matrix("k_proj", attention + "k_proj", {kv, hidden}, fan_scale(qk_norm ? 1 : key_gain, hidden),
+           Shard::kRows);
+    matrix("v_proj", attention + "v_proj", {kv, hidden}, fan_scale(1, hidden), Shard::kRows);
+    if (qk_norm) {
+      norm("q_norm", attention + "q_norm", dim, 1);
+      norm("k_norm", attention + "k_norm", dim, key_gain);
+    }
+    if (config_.dense.sinks) sinks(attention + "sinks", dense_window(config_, i));
+    matrix("o_proj", attention + "o_proj", {hidden, q}, fan_scale(kDenseOutputGain, q),
+           Shard::kColumns);
+    return std::move(specs_);
+  }
+
+ private:
+  WeightSpec& add(const char* name, const std::string& key, const char* ending,
+                  const AxisSizes& shape, WeightFill fill, Shard shard) {
+    WeightSpec& spec = specs_.emplace_back();
+    spec.name = name;
+    spec.shape = shape;
+    spec.shard = shard;
+    fill.key = key;
+    spec.parts.push_back({key + ending, name, shape, std::move(fill)});
+    return spec;
+  }
+
+  void matrix(const char* name, const std::string& key, const AxisSizes& shape, double scale,
+              Shard shard) {
+    add(name, key, ".weight", shape, {WeightFill::Kind::kNormal, {}, scale, 0}, shard);
+  }
+
+  void norm(const char* name, const std::string& key, std::int64_t n, double gain) {
+    const double offset = config_.dense.weight_plus_one ? gain - 1 : gain;
+    add(name, key, ".weight", {n}, {WeightFill::Kind::kNormal, {}, gain * kDenseNormSpread, offset},
+        Shard::kWhole);
+  }
+
+  void sinks(const std::string& key, int window) {
+    const double rows = window > 0 ? window : kRowsTypical;
+    const double lse = std::log(rows) + kKeyGain * kKeyGain / 4;
+    add("sinks", key, "", {config_.heads},
+        {WeightFill::Kind::kStrata, {}, kSinkHigh - kSinkLow, lse + kSinkLow}, Shard::kRows)
+        .dtype = AS_F32;
+  }
+
+  const ModelConfig& config_;
+  std::vector<WeightSpec> specs_;
+};
+
+}  // namespace
+
+ModelWeights dense_weights(const ModelConfig& config) {
+  ModelWeights weights;
+  weights.around = WeightsOfDense(config).around();
+  for (int i = 0; i < config.num_layers(); ++i) {
+    weights.layers.push_back(WeightsOfDense(config).layer(i));
+  }
+  return weights;
+}
+
+// Files say model.layers.2.self_attn.q_proj.weight; those of models with more than text
+// language_model.model.layers.2..., those of a bare module layers.2....
+std::string dense_published_name(std::string_view name) {
+  std::string_view rest = name;
+  for (const std::string_view prefix : {"language_model.", "model."}) {
+    if (rest.starts_with(prefix)) rest.remove_prefix(prefix.size());
+  }
+  const bool inner =
+      rest.starts_with("layers.") || rest == "embed_tokens.weight" || rest == "norm.weight";
+  if (inner) return "model." + std::string(rest);
+  return std::string(rest == "lm_head.weight" ? rest : name);
+}
+
+}  // namespace attnscope

@@ -1,0 +1,155 @@
+// The weights of paged_attention, recomputed.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "engine/model/numbers.h"
+#include "engine/session/step/attention_copy.h"
+#include "kernels/cpu/codec.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/params/row_format.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+float value_of(const as_row_layout& layout, const std::uint8_t* row, std::int64_t head,
+               std::int64_t element) {
+  const as_element_place place = as_element_at(&layout, 0, head, element);
+  std::uint16_t bits;
+  std::memcpy(&bits, row + place.at, sizeof(bits));
+  return place.code == AS_CODE_F16 ? cpu::f16_to_float(bits) : cpu::bf16_to_float(bits);
+}
+
+class PagedWeights {
+ public:
+  PagedWeights(const as_paged_attention_params& params, const std::vector<std::int32_t>& rows)
+      : p_(params),
+        rows_(rows),
+        dims_(p_.q.shape[2]),
+        layout_(
+            as_row_layout_of(p_.k_cache.record, p_.k_cache.width, as_cache_heads(&p_.k_cache), 1)) {
+    out_.heads = p_.q.shape[1];
+    for (const std::int32_t token : rows_) {
+      const auto [first, end] = seen(token);
+      out_.window = std::max(out_.window, end - first);
+    }
+  }
+
+  AttentionCopy run(const as_threads* threads) {
+    const std::int64_t kept = to_count(rows_.size()), cells = kept * out_.heads * out_.window;
+    out_.slots.assign(to_size(kept * out_.window), -1);
+    out_.logits.assign(to_size(cells), std::numeric_limits<float>::quiet_NaN());
+    out_.weights.assign(to_size(cells), 0);
+    out_.sink_mass.assign(to_size(kept * out_.heads), 0);
+    out_.window_len.assign(to_size(kept), 0);
+    out_.extra_len.assign(to_size(kept), 0);
+    for (std::int64_t h = 0; h < out_.heads; ++h) {
+      out_.sinks.push_back(present(p_.sinks) ? *at<float>(p_.sinks, h)
+                                             : -std::numeric_limits<float>::infinity());
+    }
+    std::vector<float> errors(to_size(kept), 0);
+    cpu::parallel_for(threads, kept, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) errors[to_size(i)] = weigh(i);
+    });
+    for (const float error : errors) out_.lse_error = std::max(out_.lse_error, error);
+    return std::move(out_);
+  }
+
+ private:
+  // The rows of its request that a token sees: [first, end).
+  std::pair<std::int64_t, std::int64_t> seen(std::int32_t token) const {
+    const std::int32_t request = *at<std::int32_t>(p_.token_to_req, token);
+    if (request < 0 || request >= p_.table.shape[0]) return {0, 0};
+    const std::int64_t position = *at<std::int64_t>(p_.positions, token);
+    std::int64_t end = *at<std::int32_t>(p_.seq_lens, request);
+    if (p_.causal != 0) end = std::min(end, position + 1);
+    const std::int64_t first =
+        p_.window > 0 ? std::max<std::int64_t>(0, position - p_.window + 1) : 0;
+    return {std::min(first, end), std::max(first, end)};
+  }
+
+  // -1 where the table does not name one.
+  std::int64_t slot_of(std::int32_t request, std::int64_t row) const {
+    const std::int64_t rows = p_.k_cache.rows_per_block;
+    if (rows < 1 || row / rows >= p_.table.shape[1]) return -1;
+    const std::int64_t block = *at<std::int32_t>(p_.table, request, row / rows);
+    return block > 0 && block < p_.k_cache.data.shape[0] ? block * rows + row % rows : -1;
+  }
+
+  // Of one kept row; the worst |recomputed - op's| LSE.
+  float weigh(std::int64_t i) {
+    const std::int32_t token = rows_[to_size(i)];
+    const auto [first, end] = seen(token);
+    const std::int64_t count = end - first, columns = out_.window;
+    out_.window_len[to_size(i)] = static_cast<std::int32_t>(count);
+    const std::int64_t per_head = out_.heads / as_cache_heads(&p_.k_cache);
+    std::int64_t* slots = out_.slots.data() + i * columns;
+    std::vector<std::uint8_t> row(to_size(layout_.row));
+    for (std::int64_t c = 0; c < count; ++c) {
+      slots[c] = slot_of(*at<std::int32_t>(p_.token_to_req, token), first + c);
+      if (slots[c] < 0) continue;
+      as_row_get(&p_.k_cache, slots[c], row.data());
+      for (std::int64_t h = 0; h < out_.heads; ++h) {
+        const auto* q = at<bf16_t>(p_.q, token, h);
+        float dot = 0;
+        for (std::int64_t d = 0; d < dims_; ++d) {
+          dot += cpu::bf16_to_float(q[d].bits) * value_of(layout_, row.data(), h / per_head, d);
+        }
+        double logit = p_.scale * static_cast<double>(dot);
+        if (p_.soft_cap > 0) logit = p_.soft_cap * std::tanh(logit / p_.soft_cap);
+        out_.logits[to_size((i * out_.heads + h) * columns + c)] = static_cast<float>(logit);
+      }
+    }
+    float worst = 0;
+    for (std::int64_t h = 0; h < out_.heads; ++h) worst = std::max(worst, share_out(i, h, token));
+    return worst;
+  }
+
+  float share_out(std::int64_t i, std::int64_t h, std::int32_t token) {
+    const std::int64_t columns = out_.window, cell = i * out_.heads + h;
+    const float* logit = out_.logits.data() + cell * columns;
+    float* weight = out_.weights.data() + cell * columns;
+    const std::int64_t* slots = out_.slots.data() + i * columns;
+    const double sink = static_cast<double>(out_.sinks[to_size(h)]);
+    double largest = -kInfinity, sum = 0;
+    for (std::int64_t c = 0; c < columns; ++c) {
+      if (slots[c] >= 0) largest = std::max(largest, static_cast<double>(logit[c]));
+    }
+    const double top = std::max(largest, sink);
+    if (!(top > -kInfinity)) return 0;
+    for (std::int64_t c = 0; c < columns; ++c) {
+      if (slots[c] < 0) continue;
+      const double share = std::exp(static_cast<double>(logit[c]) - top);
+      weight[c] = static_cast<float>(share);
+      sum += share;
+    }
+    const double of_sink = std::exp(sink - top), total = sum + of_sink;
+    for (std::int64_t c = 0; c < columns; ++c) {
+      weight[c] = static_cast<float>(static_cast<double>(weight[c]) / total);
+    }
+    out_.sink_mass[to_size(cell)] = static_cast<float>(of_sink / total);
+    const double lse = sum > 0 ? top + std::log(sum) : -kInfinity;
+    const double own = static_cast<double>(*at<float>(p_.lse, token, h));
+    if (own == lse) return 0;
+    const double error = std::abs(own - lse);
+    return std::isnan(error) ? std::numeric_limits<float>::infinity() : static_cast<float>(error);
+  }
+
+  const as_paged_attention_params& p_;
+  const std::vector<std::int32_t>& rows_;
+  const std::int64_t dims_;
+  const as_row_layout layout_;  // of one key row
+  AttentionCopy out_;
+};
+
+}  // namespace
+
+AttentionCopy copy_attention(const as_paged_attention_params& params,
+                             const std::vector<std::int32_t>& rows, const as_threads* threads) {
+  return PagedWeights(params, rows).run(threads);
+}
+
+}  // namespace attnscope

@@ -1,0 +1,213 @@
+// Models of dense attention: their config.json in both directions, rules, caches, graph and names.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "engine/family/dense/dense.h"
+#include "engine/family/model_weights.h"
+#include "engine/family/models.h"
+#include "engine/io/json_file.h"
+#include "engine/model/numbers.h"
+#include "kernels/params/paged_params.h"
+
+namespace attnscope {
+namespace dense_family_test {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+class DenseFamily : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "attnscope-dense-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    path_ = (fs::path(pattern) / "config.json").string();
+  }
+  void TearDown() override { fs::remove_all(fs::path(path_).parent_path()); }
+
+  Result<ModelConfig> read(const json& config) {
+    EXPECT_TRUE(write_text_file(path_, config.dump(2)));
+    return read_hf_config(path_);
+  }
+  ModelConfig must(const json& config) {
+    auto read_config = read(config);
+    EXPECT_TRUE(read_config) << read_config.error().text();
+    return read_config ? *read_config : ModelConfig();
+  }
+  void refused(const json& config, const std::vector<std::string>& parts) {
+    const auto found = read(config);
+    ASSERT_FALSE(found) << config.dump();
+    for (const std::string& part : parts) {
+      EXPECT_NE(found.error().text().find(part), std::string::npos) << found.error().text();
+    }
+  }
+
+  std::string path_;
+};
+
+json llama() {
+  return json::parse(R"({
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 2048,
+    "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64,
+    "rope_theta": 500000.0, "rms_norm_eps": 1e-5, "max_position_embeddings": 131072,
+    "intermediate_size": 8192, "vocab_size": 128256, "tie_word_embeddings": true})");
+}
+
+TEST_F(DenseFamily, WhatIsWrittenIsReadAgain) {
+  for (const char* name : {"tiny-llama", "tiny-gemma", "tiny-mha", "tiny-mqa"}) {
+    SCOPED_TRACE(name);
+    const ModelConfig c = *preset(name);
+    EXPECT_TRUE(validate(c));
+    const ModelConfig again = must(json(dense_write_config(c, false)));
+    EXPECT_EQ(again.family, "dense");
+    EXPECT_EQ(dense_write_config(again, false), dense_write_config(c, false));
+    EXPECT_EQ(again.dense.windows, c.dense.windows);
+    EXPECT_EQ(again.dense.qk_norm, c.dense.qk_norm);
+    EXPECT_EQ(again.dense.weight_plus_one, c.dense.weight_plus_one);
+    EXPECT_EQ(again.dense.tied, c.dense.tied);
+    EXPECT_EQ(again.rope_dim, c.rope_dim);
+    EXPECT_EQ(again.kv_heads, c.kv_heads);
+  }
+}
+
+TEST_F(DenseFamily, ReadsPublishedFiles) {
+  const ModelConfig c = must(llama());
+  EXPECT_EQ(c.heads, 32);
+  EXPECT_EQ(c.kv_heads, 8);
+  EXPECT_EQ(c.rope_dim, 64);
+  EXPECT_EQ(c.rope_theta, 500000);
+  EXPECT_EQ(c.published_layers(), 16);
+  EXPECT_EQ(c.dense.windows, std::vector<int>(16, 0));
+  EXPECT_TRUE(c.dense.tied);
+  EXPECT_FALSE(c.dense.qk_norm);
+
+  json gemma = llama();
+  gemma["architectures"] = {"Gemma3ForCausalLM"};
+  gemma["model_type"] = "gemma3_text";
+  gemma["sliding_window"] = 512;
+  gemma["query_pre_attn_scalar"] = 256;
+  gemma.erase("rope_theta");
+  const ModelConfig g = must(gemma);
+  EXPECT_EQ(g.rope_theta, 1e6);
+  EXPECT_EQ(layer_rope(g, 0).base, 1e4);
+  EXPECT_EQ(layer_rope(g, 5).base, 1e6);
+  EXPECT_EQ(dense_window(g, 4), 512);
+  EXPECT_EQ(dense_window(g, 5), 0);
+  EXPECT_EQ(g.dense.scale, 1.0 / 16);
+  EXPECT_TRUE(g.dense.qk_norm && g.dense.weight_plus_one);
+
+  json mistral = llama();
+  mistral["architectures"] = {"MistralForCausalLM"};
+  mistral["model_type"] = "mistral";
+  mistral["sliding_window"] = 4096;
+  EXPECT_EQ(must(mistral).dense.windows, std::vector<int>(16, 4096));
+  mistral["sliding_window"] = nullptr;
+  EXPECT_EQ(must(mistral).dense.windows, std::vector<int>(16, 0));
+
+  json qwen = llama();
+  qwen["architectures"] = {"Qwen3ForCausalLM"};
+  qwen["model_type"] = "qwen3";
+  qwen["sliding_window"] = 64;
+  EXPECT_EQ(must(qwen).dense.windows, std::vector<int>(16, 0)) << "use_sliding_window is false";
+  qwen["use_sliding_window"] = true;
+  qwen["max_window_layers"] = 15;
+  EXPECT_EQ(must(qwen).dense.windows.back(), 64);
+  EXPECT_EQ(must(qwen).dense.windows.front(), 0);
+  EXPECT_TRUE(must(qwen).dense.qk_norm);
+}
+
+TEST_F(DenseFamily, RefusesWhatItCannotCompute) {
+  const auto with = [](const char* key, const json& value) {
+    json c = llama();
+    c[key] = value;
+    return c;
+  };
+  refused(with("attention_bias", true), {"attention_bias"});
+  refused(with("rope_scaling", {{"rope_type", "llama3"}, {"factor", 8}}),
+          {"rope_scaling.rope_type", "llama3", "allowed: default"});
+  refused(with("quantization_config", {{"quant_method", "fp8"}}), {"quantization_config"});
+  refused(with("num_key_value_heads", 5), {"num_key_value_heads", "divisors of"});
+  refused(with("head_dim", 12), {"head_dim", "multiples of 8"});
+  refused(with("head_dim", 1024), {"head_dim", "8 to 512"});
+  refused(with("attnscope_block_size", 0), {"attnscope_block_size"});
+  refused(with("model_type", "gpt2"), {"model_type", "gpt2", "llama"});
+  refused(with("model_type", "deepseek_v4"), {"model_type", "allowed: llama"});
+  json windows = with("sliding_window", 8);
+  windows["layer_types"] = std::vector<std::string>(16, "full_attention");
+  windows["layer_types"][3] = "chunked_attention";
+  refused(windows, {"layer_types[3]", "chunked_attention"});
+}
+
+TEST_F(DenseFamily, CachesAreKeptByWindow) {
+  const CacheLayout layout = build_cache_layout(*preset("tiny-gemma"));
+  ASSERT_EQ(layout.specs.size(), 12u);
+  EXPECT_EQ(layout.groups.front().name, "full");
+  std::set<int> layers;
+  for (std::size_t g = 1; g < layout.groups.size(); ++g) {
+    EXPECT_EQ(layout.groups[g].window, 32);
+    for (const int s : layout.groups[g].specs) layers.insert(layout.specs[to_size(s)].layer);
+  }
+  EXPECT_EQ(layers, (std::set<int>{0, 1, 2, 3, 4}));
+  for (int i = 0; i < 6; ++i) {
+    const CacheSpec &k = *layout.find(i, kKeyCache), &v = *layout.find(i, kValueCache);
+    EXPECT_EQ(k.group, v.group) << "one table serves both";
+    EXPECT_NE(k.offset, v.offset);
+    EXPECT_EQ(k.rows_per_block, 8);
+    EXPECT_EQ(k.row_bytes(), 2 * 64 * 2);
+    EXPECT_EQ(token_rows(layout, i), &k);
+  }
+}
+
+TEST_F(DenseFamily, EachLayerHasTheSameOps) {
+  const auto graph = model_graph(*preset("tiny-mqa"));
+  const std::vector<as_op_id> right = {AS_OP_ATTN_NORM, AS_OP_Q_PROJ,         AS_OP_K_PROJ,
+                                       AS_OP_V_PROJ,    AS_OP_ROPE_KV_INSERT, AS_OP_PAGED_ATTENTION,
+                                       AS_OP_O_PROJ,    AS_OP_RESIDUAL};
+  for (const LayerGraph& layer : graph->layers) EXPECT_EQ(layer.ops(), right);
+  EXPECT_NE(graph->layer(0).find(AS_OP_PAGED_ATTENTION)->find("sinks"), nullptr);
+  const auto llama_graph = model_graph(*preset("tiny-llama"));
+  EXPECT_EQ(llama_graph->layer(0).find(AS_OP_PAGED_ATTENTION)->find("sinks"), nullptr);
+  EXPECT_EQ(llama_graph->layer(0).find(AS_OP_ROPE_KV_INSERT)->find("q_weight"), nullptr);
+}
+
+TEST_F(DenseFamily, NumbersFollowTheModel) {
+  const ModelConfig c = *preset("tiny-mqa");
+  as_paged_attention_params p{};
+  dense_layer_numbers(AS_OP_PAGED_ATTENTION, 0, c, 48, &p);
+  EXPECT_EQ(p.window, 24);
+  EXPECT_EQ(p.soft_cap, 20);
+  EXPECT_EQ(p.scale, 1 / std::sqrt(128.0));
+  EXPECT_EQ(p.causal, 1);
+  dense_layer_numbers(AS_OP_PAGED_ATTENTION, 1, c, 48, &p);
+  EXPECT_EQ(p.window, 0);
+}
+
+TEST_F(DenseFamily, NamesOfTensors) {
+  const auto name = dense_published_name;
+  EXPECT_EQ(name("model.layers.2.self_attn.q_proj.weight"),
+            "model.layers.2.self_attn.q_proj.weight");
+  EXPECT_EQ(name("layers.2.input_layernorm.weight"), "model.layers.2.input_layernorm.weight");
+  EXPECT_EQ(name("language_model.model.layers.0.self_attn.k_norm.weight"),
+            "model.layers.0.self_attn.k_norm.weight");
+  EXPECT_EQ(name("embed_tokens.weight"), "model.embed_tokens.weight");
+  EXPECT_EQ(name("lm_head.weight"), "lm_head.weight");
+  EXPECT_EQ(name("vision_tower.x"), "vision_tower.x");
+}
+
+// Weights of a layer are the same in every subset of layers.
+TEST_F(DenseFamily, WeightsAreNamedByPublishedLayer) {
+  const Weights all = synthetic_weights(*preset("tiny-gemma"), 5, nullptr);
+  const Weights one = synthetic_weights(*preset("tiny-gemma", {5}), 5, nullptr);
+  const Buffer<bf16_t>&a = all.layers[5]["k_proj"].bf16, &b = one.layers[0]["k_proj"].bf16;
+  ASSERT_EQ(a.shape(), (std::vector<std::int64_t>{128, 256}));
+  for (std::int64_t i = 0; i < a.size(); ++i) ASSERT_EQ(a.data()[i].bits, b.data()[i].bits);
+  EXPECT_GT(all.layers[0]["q_norm"].bf16.size(), 0);
+  EXPECT_EQ(all.layers[0]["sinks"].f32.size(), 0);
+}
+
+}  // namespace dense_family_test
+}  // namespace attnscope
