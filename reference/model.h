@@ -91,7 +91,6 @@ class ModelReference {
 
   // What it computes by, for others to be held against.
 
-  virtual const ModelNumbers& numbers() const = 0;
   virtual std::vector<std::string> weights() const = 0;  // published names
   // How many values of `given` are not those of this weight from a row and column on; -1 where the
   // weight is smaller. scale: of FP8 codes, one for each 128 x 128.

@@ -126,7 +126,6 @@ class Model {
     for (const auto& [name, w] : weights_) all.push_back(name);
     return all;
   }
-  const ModelNumbers& numbers() const { return n_; }
 
   void cut(Past& past, std::int64_t length) const {
     past.length = std::min(past.length, length);
@@ -534,7 +533,6 @@ class TorchModel : public ModelReference {
     if (it != requests_.end()) model_.cut(it->second, length);
   }
 
-  const ModelNumbers& numbers() const override { return model_.numbers(); }
   std::vector<std::string> weights() const override { return model_.names(); }
   std::int64_t others(const std::string& weight, std::int64_t row, std::int64_t column,
                       const TensorEntry& given, const TensorEntry* scale) const override {

@@ -5,6 +5,7 @@
 #include "reference/torch/device.h"
 #include "reference/torch/guard.h"
 #include "reference/torch/model.h"
+#include "reference/torch/model_dense.h"
 #include "reference/torch/paged_sdpa.h"
 
 namespace attnscope::reference {
@@ -41,6 +42,7 @@ attnscope_torch_module() {
       AS_FOR_EACH_TENSOR_OP(AS_ENTRY)
 #undef AS_ENTRY
           make_torch_model,
+      make_torch_dense_model,
       torch_paged_sdpa,
   };
   return &kModule;

@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "kernels/params/paged_params.h"
-#include "reference/model.h"
+#include "reference/model_dense.h"
 #include "reference/ops.h"
 
 namespace attnscope::reference {
@@ -42,6 +42,10 @@ struct TorchModule {
   Result<std::unique_ptr<ModelReference>> (*make_model)(const ModelNumbers& numbers,
                                                         const TensorSource& source,
                                                         std::shared_ptr<const void> owner);
+  // See make_dense_model.
+  Result<std::unique_ptr<ModelReference>> (*make_dense_model)(const DenseNumbers& numbers,
+                                                              const TensorSource& source,
+                                                              std::shared_ptr<const void> owner);
   // See paged_sdpa.h.
   bool (*paged_sdpa)(const as_paged_attention_params* params, bool fp32, TorchFailure* failure);
 };

@@ -1,6 +1,6 @@
 // Runs beside ref.model: sound ones agree with it, and a witness that is told of another model than
 // the session runs stands for a session that wires another model than it was told of.
-#include "app/wiring/deepseek_v4/model_witness.h"
+#include "app/wiring/model_witness.h"
 
 #include <gtest/gtest.h>
 

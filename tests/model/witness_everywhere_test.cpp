@@ -9,7 +9,7 @@
 #include "app/reports/capture_record.h"
 #include "app/reports/run.h"
 #include "app/views/error_view.h"
-#include "app/wiring/deepseek_v4/model_witness.h"
+#include "app/wiring/model_witness.h"
 #include "app/wiring/wiring.h"
 #include "engine/checkpoint/hidden_states.h"
 #include "engine/golden/golden_run.h"

@@ -10,6 +10,9 @@
 
 namespace attnscope {
 
+// What its configuration says of attention.
+reference::ModelNumbers model_numbers(const ModelConfig& config);
+
 // Of the whole model, whichever rank runs.
 Result<std::unique_ptr<reference::ModelReference>> model_reference(const Scenario& scenario,
                                                                    const as_threads* threads);

@@ -84,68 +84,11 @@ constexpr std::pair<as_op_id, const char*> kShared[] = {{AS_OP_SLOT_MAPPING, "po
 
 const char* name_of_op(as_op_id op) { return as_op_find(op)->name; }
 
-const as_tap_info* find_tap(const OpParams& params, const char* name) {
-  const as_op_info& info = params.info();
-  const auto* end = info.taps + info.num_taps;
-  const auto* tap = std::find_if(info.taps, end,
-                                 [&](const as_tap_info& t) { return !std::strcmp(t.name, name); });
-  return tap == end ? nullptr : tap;
-}
-
-const void* data_of(const OpParams& params, const as_tap_info& tap) {
-  return tap.kind == AS_TAP_CACHE ? params.cache(tap.offset).data.data
-                                  : params.tensor(tap.offset).data;
-}
-
-// Rows [first, first + rows) of a dense weight; of several axes all but the last are rows.
-TensorEntry entry_of(const as_tensor& t, ElementType type, std::int64_t first, std::int64_t rows) {
-  TensorEntry entry;
-  const std::int64_t columns = t.rank > 1 ? t.shape[t.rank - 1] : 1;
-  entry.name = "given";
-  entry.type = type;
-  entry.shape = t.rank > 1 ? std::vector{rows, columns} : std::vector{rows};
-  entry.elements = rows * columns;
-  const std::int64_t size = element_bits(type) / 8;
-  entry.bytes = to_size(entry.elements * size);
-  entry.data = static_cast<const std::uint8_t*>(t.data) + first * columns * size;
-  return entry;
-}
-
 std::int64_t rows_of(const as_tensor& t) {
   return t.rank > 1 ? as_tensor_numel(&t) / t.shape[t.rank - 1] : t.shape[0];
 }
 
-// What a step computes has no gaps, whoever reads it in another shape.
-bool is_dense(const as_tensor& t) {
-  std::int64_t stride = 1;
-  for (int i = t.rank - 1; i >= 0; --i) {
-    if (t.shape[i] > 1 && t.stride[i] != stride) return false;
-    stride *= t.shape[i];
-  }
-  return true;
-}
-
 constexpr std::int64_t kScaleRows = 128;
-
-// A table that turns by these frequencies, angles in fp32, whose last bit weighs more where they
-// are large.
-bool turns_by(const as_tensor& table, const std::vector<double>& frequencies) {
-  const std::int64_t n = to_count(frequencies.size());
-  if (table.shape[1] != 2 * n) return false;
-  for (std::int64_t t = 0; t < table.shape[0]; t += t < 64 ? 1 : 61) {
-    const float* row = at<float>(table, t);
-    for (std::int64_t i = 0; i < n; ++i) {
-      const double angle =
-          static_cast<double>(static_cast<float>(t) * static_cast<float>(frequencies[to_size(i)]));
-      const double bound = 1e-6 + std::ldexp(angle, -21);
-      if (!(std::fabs(static_cast<double>(row[i]) - std::cos(angle)) <= bound) ||
-          !(std::fabs(static_cast<double>(row[n + i]) - std::sin(angle)) <= bound)) {
-        return false;
-      }
-    }
-  }
-  return true;
-}
 
 }  // namespace
 
@@ -183,11 +126,11 @@ void WiringAudit::op_done(const OpParams& params, int layer, const TensorParalle
     if (tap.direction == AS_TAP_OUT || shared) {
       // Others must share what this op was to be given.
       const auto due = due_.find(tap.name);
-      outputs_[{params.op(), tap.name}] = {due == due_.end() ? data_of(params, tap) : due->second,
-                                           layer};
+      outputs_[{params.op(), tap.name}] = {
+          due == due_.end() ? audited_data(params, tap) : due->second, layer};
     }
   }
-  if (params.op() == AS_OP_RESIDUAL && to_size(layer) + 1 == model_.numbers().layers.size()) {
+  if (params.op() == AS_OP_RESIDUAL && to_size(layer) + 1 == n_.layers.size()) {
     const as_tensor& out = params.get<as_residual_params>().out;
     row_bytes_ = to_size(out.shape[1] * as_dtype_size(out.dtype));
     const auto* data = static_cast<const std::uint8_t*>(out.data);
@@ -216,17 +159,15 @@ void WiringAudit::check_sources(const OpParams& params, int layer, int ranks) {
     if (wire.op != params.op()) continue;
     // Summed over ranks in between.
     if (ranks > 1 && wire.op == AS_OP_RESIDUAL && wire.from == AS_OP_WO_B) continue;
-    if (wire.ratio >= 0 &&
-        wire.ratio !=
-            model_.numbers().compress_ratios[to_size(model_.numbers().layers[to_size(layer)])]) {
+    if (wire.ratio >= 0 && wire.ratio != n_.compress_ratios[to_size(n_.layers[to_size(layer)])]) {
       continue;
     }
     const auto from = outputs_.find({wire.from, wire.output});
     if (from == outputs_.end()) continue;  // beside a session that stands in the middle of a step
     const bool in_layer = as_op_find(wire.from)->phase == AS_PHASE_LAYER;
     const int due = wire.op == AS_OP_ATTN_NORM ? layer - 1 : layer;
-    const as_tap_info& tap = *find_tap(params, wire.tap);
-    const void* data = data_of(params, tap);
+    const as_tap_info& tap = *audited_tap(params, wire.tap);
+    const void* data = audited_data(params, tap);
     if (in_layer && from->second.layer != due) {
       if (data == nullptr) continue;  // a layer without such a cache
       wrong(params, layer, wire.tap,
@@ -234,7 +175,7 @@ void WiringAudit::check_sources(const OpParams& params, int layer, int ranks) {
                         wire.output, name_of_op(wire.from)));
       continue;
     }
-    if (tap.kind == AS_TAP_TENSOR && !is_dense(params.tensor(tap.offset))) {
+    if (tap.kind == AS_TAP_TENSOR && !is_gapless(params.tensor(tap.offset))) {
       wrong(params, layer, wire.tap,
             fmt::format("its input {} is read with other strides than {} of {} was written with",
                         wire.tap, wire.output, name_of_op(wire.from)));
@@ -280,7 +221,7 @@ void WiringAudit::check_gathered(const OpParams& params, std::span<const std::in
 }
 
 void WiringAudit::check_weights(const OpParams& params, int layer, int rank) {
-  const reference::ModelNumbers& n = model_.numbers();
+  const reference::ModelNumbers& n = n_;
   const std::string p = layer < 0 ? "" : fmt::format("layers.{}.", n.layers[to_size(layer)]);
   const auto check = [&](const char* tap, const std::vector<std::string>& names) {
     check_weight(params, layer, tap, names, rank);
@@ -335,25 +276,24 @@ void WiringAudit::check_weights(const OpParams& params, int layer, int rank) {
 // names: of the parts that lie one below the other.
 void WiringAudit::check_weight(const OpParams& params, int layer, const char* tap,
                                const std::vector<std::string>& names, int rank) {
-  const as_tensor& weight = params.tensor(find_tap(params, tap)->offset);
+  const as_tensor& weight = params.tensor(audited_tap(params, tap)->offset);
   const std::pair<const void*, std::string> as_read = {
       weight.data, fmt::format("{} of rank {}", names.front(), rank)};
   if (!known_.insert(as_read).second) return;
-  const as_tap_info* scales = find_tap(params, "weight_scale");
+  const as_tap_info* scales = audited_tap(params, "weight_scale");
   const bool in_codes = weight.dtype == AS_U8;
   const ElementType type = in_codes ? ElementType::kF8E4m3 : element_of(weight.dtype);
   // The latent row is the smaller part of its projection; of others both are as large.
   const std::int64_t all = rows_of(weight), parts = to_count(names.size());
-  const std::int64_t upper =
-      params.op() == AS_OP_Q_KV_A_PROJ ? model_.numbers().q_lora : all / parts;
+  const std::int64_t upper = params.op() == AS_OP_Q_KV_A_PROJ ? n_.q_lora : all / parts;
   std::int64_t first = 0;
   for (const std::string& name : names) {
     const std::int64_t rows = first == 0 ? std::min(upper, all) : all - first;
-    const TensorEntry given = entry_of(weight, type, first, rows);
+    const TensorEntry given = audited_entry(weight, type, first, rows);
     TensorEntry scale;
     if (in_codes) {
-      scale = entry_of(params.tensor(scales->offset), ElementType::kF32, first / kScaleRows,
-                       (rows + kScaleRows - 1) / kScaleRows);
+      scale = audited_entry(params.tensor(scales->offset), ElementType::kF32, first / kScaleRows,
+                            (rows + kScaleRows - 1) / kScaleRows);
     }
     const TensorEntry* codes_scale = in_codes ? &scale : nullptr;
     // Heads and groups are dealt out to ranks: rows of these, columns of what they feed.
@@ -391,7 +331,7 @@ void WiringAudit::number(const OpParams& params, int layer, const char* what, do
 }
 
 void WiringAudit::check_numbers(const OpParams& params, int layer) {
-  const reference::ModelNumbers& n = model_.numbers();
+  const reference::ModelNumbers& n = n_;
   const int ratio = layer < 0 ? 0 : n.compress_ratios[to_size(n.layers[to_size(layer)])];
   const auto is = [&](const char* what, auto given, auto right) {
     number(params, layer, what, static_cast<double>(given), static_cast<double>(right));
@@ -462,7 +402,7 @@ void WiringAudit::check_numbers(const OpParams& params, int layer) {
 }
 
 void WiringAudit::check_rope(const OpParams& params, int layer, const as_rope& rope) {
-  const reference::ModelNumbers& n = model_.numbers();
+  const reference::ModelNumbers& n = n_;
   const bool compressed = n.compress_ratios[to_size(n.layers[to_size(layer)])] > 0;
   const auto is = [&](const char* what, double given, double right) {
     number(params, layer, what, given, right);

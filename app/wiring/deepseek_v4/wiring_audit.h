@@ -1,7 +1,4 @@
-// What the ops of a session are given, held against what ref.model computes by, one by one: which
-// weight of a checkpoint each reads, the numbers of its params, its rotary table, and which op's
-// output lies in each of its inputs. A kernel is right on whatever it is given, and the references
-// take what the session hands them: that it is the right thing shows here alone.
+// The audit of DeepSeek-V4: see op_audit.h.
 //
 // Pointers and numbers are looked at in every step, a weight or a table when it is met first. What
 // the profile's switches choose is a number like others, although most of it rounds otherwise and
@@ -16,7 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "app/wiring/deepseek_v4/model_reference.h"
 #include "app/wiring/deepseek_v4/page_audit.h"
+#include "app/wiring/op_audit.h"
 #include "engine/family/models.h"
 #include "engine/model/model_config.h"
 #include "engine/session/step/op_params.h"
@@ -24,32 +23,25 @@
 
 namespace attnscope {
 
-class Session;
-
-// An op that was given something else.
-struct WrongWire {
-  as_op_id op = AS_OP_SCHEDULE;
-  int layer = -1;    // index among the running layers
-  std::string what;  // a tap of the op, or a number: "sinks", "eps"
-  std::string note;
-};
-
-class WiringAudit {
+class WiringAudit : public OpAudit {
  public:
   // model must outlive the audit; config: the one that it is made of.
   WiringAudit(const reference::ModelReference& model, const ModelConfig& config)
-      : model_(model), switches_(config.switches), pages_(build_cache_layout(config)) {}
+      : model_(model),
+        n_(model_numbers(config)),
+        switches_(config.switches),
+        pages_(build_cache_layout(config)) {}
 
   // Of the op that ran last.
-  void op_done(const Session& session);
+  void op_done(const Session& session) override;
   // The same of any op; a schedule op begins a step. layer: index among the running ones, -1 =
   // outside. sample_rows: those that final_norm is to read.
   void op_done(const OpParams& params, int layer, const TensorParallel& parallel,
                std::span<const std::int64_t> sample_rows);
   // Of an op that another rank ran, after the own ops of the layer.
-  void rank_op_done(const OpParams& params, int layer, const TensorParallel& peer);
+  void rank_op_done(const OpParams& params, int layer, const TensorParallel& peer) override;
   // Of this step, in causal order.
-  const std::vector<WrongWire>& found() const { return found_; }
+  const std::vector<WrongWire>& found() const override { return found_; }
 
  private:
   struct Output {
@@ -70,6 +62,7 @@ class WiringAudit {
   std::string output_at(const void* data) const;
 
   const reference::ModelReference& model_;
+  const reference::ModelNumbers n_;
   const ProfileSwitches switches_;
   PageAudit pages_;
   using Outputs = std::map<std::pair<as_op_id, std::string>, Output>;  // by op and tap

@@ -7,7 +7,7 @@
 //                were appended to requests: each is the best one by logits that lie as far from
 //                ref.model's as the engine's do
 //
-// and looks at what each op of the engine is given (wiring_audit.h). What parts although every op
+// and looks at what each op of the engine is given (op_audit.h). What parts although every op
 // is right on its own inputs has been wired otherwise; the audit says which op, and what it was
 // given. Results only where that is so, of the first step; a session in which something else is
 // wrong is left alone from there on, until it goes back behind that step.
@@ -23,11 +23,11 @@
 #include <string>
 #include <vector>
 
-#include "app/wiring/deepseek_v4/model_reference.h"
-#include "app/wiring/deepseek_v4/wiring_audit.h"
+#include "app/wiring/op_audit.h"
 #include "engine/config/scenario.h"
 #include "engine/metadata/step_metadata.h"
 #include "engine/session/verify/witness.h"
+#include "reference/model.h"
 
 namespace attnscope {
 
@@ -48,7 +48,8 @@ struct Drift {
 
 class ModelWitness : public SessionWitness {
  public:
-  ModelWitness(std::unique_ptr<reference::ModelReference> model, const Scenario& scenario);
+  ModelWitness(std::unique_ptr<reference::ModelReference> model, std::unique_ptr<OpAudit> audit,
+               const Scenario& scenario);
 
   void op_done(const Session& session) override;
   void rank_op_done(const Session& session, const OpParams& params, int rank) override;
@@ -57,6 +58,8 @@ class ModelWitness : public SessionWitness {
 
  private:
   struct Selection {
+    as_op_id op = AS_OP_COUNT;  // that selected, and as which of its taps
+    const char* tap = "";
     std::int64_t width = 0;
     std::vector<std::int32_t> entries;  // [T, width], -1 = none
   };
@@ -96,7 +99,7 @@ class ModelWitness : public SessionWitness {
   std::string place(const Rows& rows, std::int64_t token) const;
 
   std::unique_ptr<reference::ModelReference> model_;
-  WiringAudit audit_;
+  std::unique_ptr<OpAudit> audit_;
   const bool follows_;  // computes the steps too
   StepMetadata step_;
   std::vector<std::size_t> known_;  // tokens of each live request before the step
@@ -108,7 +111,7 @@ class ModelWitness : public SessionWitness {
   Witnessed figures_;
 };
 
-// For LaneRegistry::set_witness.
+// For LaneRegistry::set_witness: that of the model's family.
 Result<std::unique_ptr<SessionWitness>> make_model_witness(const Scenario& scenario,
                                                            const as_threads* threads);
 

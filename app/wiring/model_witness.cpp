@@ -1,4 +1,4 @@
-#include "app/wiring/deepseek_v4/model_witness.h"
+#include "app/wiring/model_witness.h"
 
 #include <fmt/format.h>
 
@@ -71,15 +71,6 @@ double limit(double sim, bool sim_runs) {
 
 }  // namespace
 
-Result<std::unique_ptr<SessionWitness>> make_model_witness(const Scenario& scenario,
-                                                           const as_threads* threads) {
-  auto model = model_reference(scenario, threads);
-  if (!model) return model.error();
-  std::unique_ptr<SessionWitness> witness =
-      std::make_unique<ModelWitness>(std::move(*model), scenario);
-  return witness;
-}
-
 std::string token_note(const double* model, const double* engine, std::int64_t n,
                        std::int32_t token) {
   const double* best = std::max_element(model, model + n);
@@ -120,23 +111,20 @@ double selection_gap(const reference::ModelChoice& model, std::int64_t token,
 
 void ModelWitness::keep(const OpParams& params, std::size_t layer, std::size_t layers,
                         Party& party) {
-  switch (params.op()) {
-    case AS_OP_INDEXER_TOPK: {
-      const as_tensor& t = params.get<as_indexer_topk_params>().indices;
-      const auto* entries = at<std::int32_t>(t);
-      party.selected.resize(layers);
-      party.selected[layer] = {t.shape[1], {entries, entries + as_tensor_numel(&t)}};
-      break;
-    }
-    case AS_OP_RESIDUAL:
-      party.hidden.resize(layers);
-      party.hidden[layer] = doubles_of(params.get<as_residual_params>().out);
-      break;
-    case AS_OP_LM_HEAD:
-      party.logits = doubles_of(params.get<as_linear_params>().y);
-      break;
-    default:
-      break;
+  if (as_op_role(params.op()) == AS_ROLE_SELECT) {
+    const auto selected =
+        std::ranges::find_if(std::span(params.info().taps, params.info().num_taps),
+                             [](const as_tap_info& tap) { return tap.direction == AS_TAP_OUT; });
+    const as_tensor& t = params.tensor(selected->offset);
+    const auto* entries = at<std::int32_t>(t);
+    party.selected.resize(layers);
+    party.selected[layer] = {
+        params.op(), selected->name, t.shape[1], {entries, entries + as_tensor_numel(&t)}};
+  } else if (params.op() == AS_OP_RESIDUAL) {
+    party.hidden.resize(layers);
+    party.hidden[layer] = doubles_of(params.get<as_residual_params>().out);
+  } else if (params.op() == AS_OP_LM_HEAD) {
+    party.logits = doubles_of(params.get<as_linear_params>().y);
   }
 }
 
@@ -151,7 +139,7 @@ void ModelWitness::op_done(const Session& session) {
     step_ = {};
     exact_ = sim_ = engine_ = {};
   }
-  audit_.op_done(session);
+  audit_->op_done(session);
   if (!follows_) return;
   keep(params, layer, layers, engine_);
   const Verifier& verifier = session.verifier();
@@ -168,10 +156,8 @@ void ModelWitness::op_done(const Session& session) {
 }
 
 ModelWitness::ModelWitness(std::unique_ptr<reference::ModelReference> model,
-                           const Scenario& scenario)
-    : model_(std::move(model)),
-      audit_(*model_, scenario.model),
-      follows_(scenario.hidden_states.empty()) {
+                           std::unique_ptr<OpAudit> audit, const Scenario& scenario)
+    : model_(std::move(model)), audit_(std::move(audit)), follows_(scenario.hidden_states.empty()) {
   if (follows_) return;
   figures_.left_out = "layers are fed recorded hidden states";
   figures_.hint = "without them, --hidden-states, the whole model is followed";
@@ -180,7 +166,7 @@ ModelWitness::ModelWitness(std::unique_ptr<reference::ModelReference> model,
 void ModelWitness::rank_op_done(const Session& session, const OpParams& params, int rank) {
   if (over_since_ && session.current().step > *over_since_) return;
   const TensorParallel peer{session.parts().config.parallel.size, rank};
-  audit_.rank_op_done(params, session.cursor().layer, peer);
+  audit_->rank_op_done(params, session.cursor().layer, peer);
 }
 
 Result<std::vector<TapResult>> ModelWitness::step_done(const Session& session, bool changed) {
@@ -194,7 +180,7 @@ Result<std::vector<TapResult>> ModelWitness::step_done(const Session& session, b
     (rows ? misplaced : wrong) = true;
   }
   over_since_.reset();
-  if (wrong || changed || (misplaced && audit_.found().empty())) {
+  if (wrong || changed || (misplaced && audit_->found().empty())) {
     over_since_ = record.step;
     return std::vector<TapResult>{};
   }
@@ -205,7 +191,7 @@ Result<std::vector<TapResult>> ModelWitness::step_done(const Session& session, b
   if (!ok) return ok.error();
   std::vector<TapResult> results;
   std::optional<TapResult> parted = std::move(parted_);
-  for (const WrongWire& w : audit_.found()) {
+  for (const WrongWire& w : audit_->found()) {
     part(session, w.op, w.what, w.layer, w.note);
     results.push_back(*std::exchange(parted_, std::nullopt));
   }
@@ -317,8 +303,9 @@ void ModelWitness::compare_engine(const Session& session, const reference::Model
     if (chooses) {
       const double off = gap(engine_, t);
       if (off > limit(sim.gap, sim_runs)) {
+        const Selection& own = engine_.selected[layer];
         part(
-            session, AS_OP_INDEXER_TOPK, "indices", static_cast<int>(layer),
+            session, own.op, own.tap, static_cast<int>(layer),
             std::isfinite(off)
                 ? fmt::format("{}: an entry was chosen whose score by ref.model is lower by {:.3g} "
                               "of the largest one than that of an entry left out",
@@ -352,7 +339,7 @@ bool ModelWitness::same_selection(const Session& session, const reference::Model
     if (gap <= kModelBound) {
       tied_.emplace(step_.live[rows.live], step_.positions[to_size(rows.first + t)]);
     } else {
-      part(session, AS_OP_INDEXER_TOPK, "indices", static_cast<int>(layer),
+      part(session, exact.op, exact.tap, static_cast<int>(layer),
            fmt::format("{}: ref.exact has other entries than ref.model chooses, whose last one "
                        "leads by {:.3g}",
                        place(rows, t), model.margin[to_size(t)]));

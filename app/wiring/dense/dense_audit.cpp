@@ -1,0 +1,283 @@
+#include "app/wiring/dense/dense_audit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/model/numbers.h"
+#include "engine/session/session.h"
+#include "kernels/params/dtype.h"
+#include "kernels/params/paged_params.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope {
+namespace {
+
+// Which tap of an earlier op of the step lies in an input.
+struct DenseWire {
+  as_op_id op;
+  const char* tap;
+  as_op_id from;
+  const char* output;
+};
+
+constexpr DenseWire kDenseWires[] = {
+    {AS_OP_ATTN_NORM, "x", AS_OP_RESIDUAL, "out"},  // of the layer before
+    {AS_OP_Q_PROJ, "x", AS_OP_ATTN_NORM, "y"},
+    {AS_OP_K_PROJ, "x", AS_OP_ATTN_NORM, "y"},
+    {AS_OP_V_PROJ, "x", AS_OP_ATTN_NORM, "y"},
+    {AS_OP_ROPE_KV_INSERT, "q", AS_OP_Q_PROJ, "y"},
+    {AS_OP_ROPE_KV_INSERT, "k", AS_OP_K_PROJ, "y"},
+    {AS_OP_ROPE_KV_INSERT, "v", AS_OP_V_PROJ, "y"},
+    {AS_OP_ROPE_KV_INSERT, "positions", AS_OP_SLOT_MAPPING, "positions"},
+    {AS_OP_PAGED_ATTENTION, "q", AS_OP_ROPE_KV_INSERT, "q_out"},
+    {AS_OP_PAGED_ATTENTION, "k_cache", AS_OP_ROPE_KV_INSERT, "k_cache"},
+    {AS_OP_PAGED_ATTENTION, "v_cache", AS_OP_ROPE_KV_INSERT, "v_cache"},
+    {AS_OP_PAGED_ATTENTION, "token_to_req", AS_OP_SLOT_MAPPING, "token_to_req"},
+    {AS_OP_PAGED_ATTENTION, "positions", AS_OP_SLOT_MAPPING, "positions"},
+    {AS_OP_O_PROJ, "x", AS_OP_PAGED_ATTENTION, "o"},
+    {AS_OP_RESIDUAL, "y", AS_OP_O_PROJ, "y"},
+    {AS_OP_RESIDUAL, "h", AS_OP_ATTN_NORM, "x"},
+    {AS_OP_LM_HEAD, "x", AS_OP_FINAL_NORM, "y"},
+    {AS_OP_SAMPLE, "logits", AS_OP_LM_HEAD, "y"},
+};
+
+// Inputs that nobody's output lies in, and which others must share.
+constexpr std::pair<as_op_id, const char*> kDenseShared[] = {{AS_OP_SLOT_MAPPING, "positions"},
+                                                             {AS_OP_SLOT_MAPPING, "token_to_req"},
+                                                             {AS_OP_ATTN_NORM, "x"}};
+
+}  // namespace
+
+void DenseAudit::op_done(const Session& session) {
+  // On a device the copy of rows may lie there alone.
+  const bool here = session.references() != References::kNone ||
+                    session.lanes().lane(AS_OP_FINAL_NORM) != DeviceRun::kLane;
+  std::span<const std::int64_t> rows;
+  if (here) rows = session.metadata().sample_rows;
+  op_done(session.last_params(), session.cursor().layer, rows);
+}
+
+void DenseAudit::op_done(const OpParams& params, int layer,
+                         std::span<const std::int64_t> sample_rows) {
+  switch (params.op()) {
+    case AS_OP_SCHEDULE:
+      outputs_.clear();
+      found_.clear();
+      break;
+    case AS_OP_BLOCK_TABLES:
+      tables_ = params.get<as_block_tables_params>().tables;
+      break;
+    case AS_OP_SLOT_MAPPING:
+      slots_ = params.get<as_slot_mapping_params>().slots;
+      break;
+    case AS_OP_FINAL_NORM:
+      check_gathered(params, sample_rows);
+      [[fallthrough]];
+    case AS_OP_ATTN_NORM: {
+      const auto& p = params.get<as_rms_norm_params>();
+      number(params, layer, "eps", p.eps, n_.norm_eps);
+      number(params, layer, "weight_plus_one", p.weight_plus_one, n_.weight_plus_one ? 1 : 0);
+      break;
+    }
+    case AS_OP_ROPE_KV_INSERT:
+      check_insertion(params, layer);
+      break;
+    case AS_OP_PAGED_ATTENTION:
+      check_attention(params, layer);
+      break;
+    default:
+      break;
+  }
+  check_sources(params, layer);
+  check_weights(params, layer);
+  keep(params, layer);
+}
+
+void DenseAudit::keep(const OpParams& params, int layer) {
+  const as_op_info& info = params.info();
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    const bool shared = std::ranges::any_of(kDenseShared, [&](const auto& s) {
+      return s.first == params.op() && std::string_view(tap.name) == s.second;
+    });
+    if (tap.direction == AS_TAP_OUT || shared) {
+      outputs_[{params.op(), tap.name}] = {audited_data(params, tap), layer};
+    }
+  }
+  if (params.op() != AS_OP_RESIDUAL || to_size(layer) + 1 != n_.layers.size()) return;
+  const as_tensor& out = params.get<as_residual_params>().out;
+  row_bytes_ = to_size(out.shape[1] * as_dtype_size(out.dtype));
+  const auto* data = static_cast<const std::uint8_t*>(out.data);
+  last_hidden_.assign(data, data + to_size(out.shape[0]) * row_bytes_);
+}
+
+void DenseAudit::check_sources(const OpParams& params, int layer) {
+  for (const DenseWire& wire : kDenseWires) {
+    if (wire.op != params.op()) continue;
+    const auto from = outputs_.find({wire.from, wire.output});
+    if (from == outputs_.end()) continue;  // beside a session that stands in the middle of a step
+    const bool in_layer = as_op_find(wire.from)->phase == AS_PHASE_LAYER;
+    const int due = wire.op == AS_OP_ATTN_NORM ? layer - 1 : layer;
+    const char* writer = as_op_find(wire.from)->name;
+    const as_tap_info& tap = *audited_tap(params, wire.tap);
+    if (in_layer && from->second.layer != due) {
+      wrong(params, layer, wire.tap,
+            fmt::format("its input {} is {} of {}, which has not run in this layer yet", wire.tap,
+                        wire.output, writer));
+      continue;
+    }
+    if (tap.kind == AS_TAP_TENSOR && !is_gapless(params.tensor(tap.offset))) {
+      wrong(params, layer, wire.tap,
+            fmt::format("its input {} is read with other strides than {} of {} was written with",
+                        wire.tap, wire.output, writer));
+    } else if (audited_data(params, tap) != from->second.data) {
+      wrong(params, layer, wire.tap,
+            fmt::format("its input {} is not {} of {}", wire.tap, wire.output, writer));
+    }
+  }
+}
+
+void DenseAudit::check_gathered(const OpParams& params, std::span<const std::int64_t> rows) {
+  const as_tensor& x = params.get<as_rms_norm_params>().x;
+  if (rows.empty() || last_hidden_.empty()) return;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::uint8_t* right = last_hidden_.data() + to_size(rows[i]) * row_bytes_;
+    const auto* given = static_cast<const std::uint8_t*>(x.data) + i * row_bytes_;
+    if (to_count(i) < x.shape[0] && std::memcmp(given, right, row_bytes_) == 0) continue;
+    return wrong(params, -1, "x",
+                 fmt::format("row {} of its x is not token {} of the last layer", i, rows[i]));
+  }
+}
+
+void DenseAudit::check_weights(const OpParams& params, int layer) {
+  const std::string p = layer < 0 ? "" : fmt::format("model.layers.{}.", n_.layers[to_size(layer)]);
+  const auto check = [&](const char* tap, const std::string& name) {
+    check_weight(params, layer, tap, name);
+  };
+  switch (params.op()) {
+    case AS_OP_ATTN_NORM:
+      return check("weight", p + "input_layernorm.weight");
+    case AS_OP_Q_PROJ:
+      return check("weight", p + "self_attn.q_proj.weight");
+    case AS_OP_K_PROJ:
+      return check("weight", p + "self_attn.k_proj.weight");
+    case AS_OP_V_PROJ:
+      return check("weight", p + "self_attn.v_proj.weight");
+    case AS_OP_O_PROJ:
+      return check("weight", p + "self_attn.o_proj.weight");
+    case AS_OP_ROPE_KV_INSERT:
+      check("q_weight", n_.qk_norm ? p + "self_attn.q_norm.weight" : "");
+      return check("k_weight", n_.qk_norm ? p + "self_attn.k_norm.weight" : "");
+    case AS_OP_PAGED_ATTENTION:
+      return check("sinks", n_.sinks ? p + "self_attn.sinks" : "");
+    case AS_OP_FINAL_NORM:
+      return check("weight", "model.norm.weight");
+    case AS_OP_LM_HEAD:
+      return check("weight", n_.tied ? "model.embed_tokens.weight" : "lm_head.weight");
+    default:
+      return;
+  }
+}
+
+// name: empty = it must have none.
+void DenseAudit::check_weight(const OpParams& params, int layer, const char* tap,
+                              const std::string& name) {
+  const as_tensor& weight = params.tensor(audited_tap(params, tap)->offset);
+  if (present(weight) == name.empty()) {
+    return wrong(params, layer, tap,
+                 name.empty() ? fmt::format("it has {}, which the model has not", tap)
+                              : fmt::format("it has no {}; the model's is {}", tap, name));
+  }
+  if (name.empty() || !known_.insert({weight.data, name}).second) return;
+  const ElementType type = weight.dtype == AS_F32 ? ElementType::kF32 : ElementType::kBf16;
+  const TensorEntry given = audited_entry(weight, type, 0, weight.shape[0]);
+  const std::int64_t others = model_.others(name, 0, 0, given, nullptr);
+  if (others == 0) return;
+  known_.erase({weight.data, name});
+  for (const std::string& other : model_.weights()) {
+    if (model_.others(other, 0, 0, given, nullptr) != 0) continue;
+    return wrong(params, layer, tap, fmt::format("its {} is {}, not {}", tap, other, name));
+  }
+  wrong(params, layer, tap,
+        fmt::format("its {} is not {}: {} of {} values are others", tap, name, others,
+                    given.elements));
+}
+
+void DenseAudit::check_insertion(const OpParams& params, int layer) {
+  const auto& p = params.get<as_rope_kv_insert_params>();
+  number(params, layer, "eps", p.eps, n_.norm_eps);
+  number(params, layer, "style", p.style, n_.pairs ? AS_ROPE_GPTJ : AS_ROPE_NEOX);
+  number(params, layer, "weight_plus_one", p.weight_plus_one, n_.weight_plus_one ? 1 : 0);
+  number(params, layer, "rows_given", p.rows_given, 0);
+  number(params, layer, "rope.base", p.rope.base, n_.rope_thetas[to_size(layer)]);
+  check_cache(params, layer, "k_cache");
+  check_cache(params, layer, "v_cache");
+  check_pages(params, layer, "slots", slots_);
+  const std::pair<const void*, std::string> as_read = {p.rope.table.data,
+                                                       fmt::format("rope {}", layer)};
+  if (!known_.insert(as_read).second) return;
+  if (turns_by(p.rope.table, model_.frequencies(to_size(layer)))) return;
+  known_.erase(as_read);
+  wrong(params, layer, "rope.table",
+        fmt::format("its rotary table is not that of layer {}", n_.layers[to_size(layer)]));
+}
+
+void DenseAudit::check_attention(const OpParams& params, int layer) {
+  const auto& p = params.get<as_paged_attention_params>();
+  number(params, layer, "scale", p.scale, n_.scale);
+  number(params, layer, "soft_cap", p.soft_cap, n_.soft_cap);
+  number(params, layer, "causal", p.causal, 1);
+  number(params, layer, "window", p.window, static_cast<double>(n_.windows[to_size(layer)]));
+  check_cache(params, layer, "k_cache");
+  check_cache(params, layer, "v_cache");
+  check_pages(params, layer, "table", tables_);
+}
+
+void DenseAudit::check_cache(const OpParams& params, int layer, const char* tap) {
+  const as_cache& given = params.cache(audited_tap(params, tap)->offset);
+  const CacheSpec& spec = *layout_.of_tap(layer, params.op(), tap);
+  if (given.record == spec.record && given.rows_per_block == spec.rows_per_block &&
+      given.width == spec.width && as_cache_heads(&given) == spec.num_kv_heads) {
+    return;
+  }
+  wrong(
+      params, layer, tap,
+      fmt::format("its {} has record {}, {} rows a page and {} heads; that of {} has {}, {} and {}",
+                  tap, given.record, given.rows_per_block, as_cache_heads(&given), spec.name,
+                  spec.record, spec.rows_per_block, spec.num_kv_heads));
+}
+
+// all: of every group; what is given must be the part of the group that the layer's keys are of.
+void DenseAudit::check_pages(const OpParams& params, int layer, const char* tap,
+                             const as_tensor& all) {
+  const int group = layout_.of_tap(layer, params.op(), "k_cache")->group;
+  const auto part = [&](int g) {
+    return static_cast<const std::uint8_t*>(all.data) +
+           g * all.stride[0] * as_dtype_size(all.dtype);
+  };
+  const as_tensor& given = params.tensor(audited_tap(params, tap)->offset);
+  if (all.data == nullptr || given.data == part(group)) return;
+  std::string other = "that of no group";
+  for (int g = 0; g < all.shape[0]; ++g) {
+    if (given.data == part(g)) other = fmt::format("that of group {}", g);
+  }
+  wrong(params, layer, tap,
+        fmt::format("what it is given as {} is {}, not that of group {}, where its rows lie", tap,
+                    other, group));
+}
+
+void DenseAudit::number(const OpParams& params, int layer, const char* what, double given,
+                        double right) {
+  if (given == right) return;
+  wrong(params, layer, what,
+        fmt::format("its {} is {:.6g}; the model's is {:.6g}", what, given, right));
+}
+
+void DenseAudit::wrong(const OpParams& params, int layer, const std::string& what,
+                       std::string note) {
+  found_.push_back({params.op(), layer, what, std::move(note)});
+}
+
+}  // namespace attnscope

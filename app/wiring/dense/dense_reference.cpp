@@ -1,0 +1,46 @@
+#include "app/wiring/dense/dense_reference.h"
+
+#include <cmath>
+#include <string>
+
+#include "app/wiring/model_tensors.h"
+#include "kernels/params/paged_params.h"
+
+namespace attnscope {
+
+reference::DenseNumbers dense_numbers(const ModelConfig& c) {
+  const DenseAttention& d = c.dense;
+  reference::DenseNumbers n;
+  n.hidden = c.hidden;
+  n.heads = c.heads;
+  n.kv_heads = c.kv_heads;
+  n.head_dim = c.head_dim;
+  n.rope_dim = c.rope_dim;
+  n.pairs = d.rope_style == AS_ROPE_GPTJ;
+  n.norm_eps = c.rms_eps;
+  n.scale = d.scale > 0 ? d.scale : 1 / std::sqrt(static_cast<double>(c.head_dim));
+  n.soft_cap = d.soft_cap;
+  n.layers = c.layers;
+  for (const int layer : c.layers) {
+    const int window = d.windows[static_cast<std::size_t>(layer)];
+    const bool local = window > 0 && d.local_rope_theta > 0;
+    n.windows.push_back(window);
+    n.rope_thetas.push_back(local ? d.local_rope_theta : c.rope_theta);
+  }
+  n.qk_norm = d.qk_norm;
+  n.weight_plus_one = d.weight_plus_one;
+  n.sinks = d.sinks;
+  n.tied = d.tied;
+  n.sink_shift = static_cast<float>(c.sink_shift);
+  return n;
+}
+
+Result<std::unique_ptr<reference::ModelReference>> dense_reference(const Scenario& scenario,
+                                                                   const as_threads* threads) {
+  auto tensors = model_tensors(scenario, threads, [](const std::string&) { return false; });
+  if (!tensors) return tensors.error();
+  return reference::make_dense_model(dense_numbers(scenario.model), tensors->source,
+                                     tensors->owner);
+}
+
+}  // namespace attnscope

@@ -1,0 +1,31 @@
+// "ref.model" of dense attention (MHA, GQA, MQA): as model.h, from numbers of its own.
+#pragma once
+
+#include "reference/model.h"
+
+namespace attnscope::reference {
+
+// What a config.json says of attention, and what a run chooses beyond it.
+struct DenseNumbers {
+  std::int64_t hidden = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  std::int64_t rope_dim = 0;  // the first dims of a head, which are rotated
+  bool pairs = false;         // dims 2i and 2i + 1 are, as in GPT-J; else i and i + rope_dim/2
+  double norm_eps = 1e-6;
+  double scale = 0;                   // of scores
+  double soft_cap = 0;                // of scores behind it, 0 = none
+  std::vector<double> rope_thetas;    // by running layer
+  std::vector<std::int64_t> windows;  // by running layer: tokens seen, the own one too; 0 = all
+  std::vector<int> layers;            // those that run, ascending
+  bool qk_norm = false;               // heads of queries and keys
+  bool weight_plus_one = false;       // norms multiply by 1 + w
+  bool sinks = false;
+  bool tied = true;      // the head is the embedding
+  float sink_shift = 0;  // added to every sink
+};
+
+// As ModelReference::make.
+Result<std::unique_ptr<ModelReference>> make_dense_model(const DenseNumbers& numbers,
+                                                         const TensorSource& source,
+                                                         std::shared_ptr<const void> owner = {});
+
+}  // namespace attnscope::reference

@@ -1,0 +1,332 @@
+#include "reference/torch/model_dense.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <stdexcept>
+
+namespace attnscope::reference {
+namespace {
+
+namespace dense_model {
+
+using at::Tensor;
+
+constexpr std::int64_t kBlock = 32;  // tokens at a time in attention
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+// Keys and values of a layer by position: they grow at the end and may be cut there.
+struct LayerPast {
+  Tensor keys, values;  // [positions, KV heads, D]
+};
+
+struct Past {
+  std::int64_t length = 0;
+  std::vector<LayerPast> layers;
+};
+
+// The tokens of one request among those of a step.
+struct Part {
+  Past* past = nullptr;
+  std::int64_t begin = 0, count = 0;
+  Tensor of(const Tensor& rows) const { return rows.narrow(0, begin, count); }
+};
+
+std::vector<double> doubles(const Tensor& t) {
+  const Tensor dense = t.to(at::kDouble).contiguous();
+  const double* data = dense.data_ptr<double>();
+  return std::vector<double>(data, data + dense.numel());
+}
+
+void append(Tensor& rows, const Tensor& more) {
+  rows = rows.defined() ? at::cat({rows, more}) : more.clone();
+}
+
+class Model {
+ public:
+  Model(const DenseNumbers& numbers, const TensorSource& source) : n_(numbers) { read(source); }
+
+  // ids [T]: of all parts, one behind the other.
+  ModelOutput forward(std::span<const Part> parts, const Tensor& ids) const {
+    std::vector<Tensor> all;
+    for (const Part& part : parts) {
+      part.past->layers.resize(n_.layers.size());
+      const std::int64_t first = part.past->length;
+      all.push_back(at::arange(first, first + part.count, at::kLong));
+    }
+    const Tensor positions = at::cat(all);
+    ModelOutput out;
+    Tensor h = weight("model.embed_tokens.weight").index_select(0, ids);
+    for (std::size_t i = 0; i < n_.layers.size(); ++i) {
+      h = h + attention(i, rms_norm(h, prefix(i) + "input_layernorm.weight"), positions, parts);
+      out.layers.emplace_back().hidden = doubles(h);
+    }
+    for (const Part& part : parts) part.past->length += part.count;
+    const char* head = n_.tied ? "model.embed_tokens.weight" : "lm_head.weight";
+    const Tensor logits = linear(rms_norm(h, "model.norm.weight"), head);
+    const Tensor best = std::get<0>(logits.topk(2, 1));
+    out.logits = doubles(logits);
+    out.margin = doubles(best.select(1, 0) - best.select(1, 1));
+    for (auto row = out.logits.begin(); row != out.logits.end(); row += kModelTokens) {
+      out.next.push_back(
+          static_cast<std::int32_t>(std::max_element(row, row + kModelTokens) - row));
+    }
+    return out;
+  }
+
+  void cut(Past& past, std::int64_t length) const {
+    past.length = std::min(past.length, length);
+    for (LayerPast& layer : past.layers) {
+      for (Tensor* rows : {&layer.keys, &layer.values}) {
+        if (rows->defined() && rows->size(0) > length) *rows = rows->narrow(0, 0, length).clone();
+      }
+    }
+  }
+
+  // [rope_dim / 2], each step rounded to fp32.
+  Tensor frequencies(std::size_t i) const {
+    const double exponent = 2 / static_cast<double>(n_.rope_dim) * std::log(n_.rope_thetas[i]);
+    const Tensor pair = at::arange(n_.rope_dim / 2, at::kDouble);
+    return (pair * exponent).exp().to(at::kFloat).reciprocal();
+  }
+
+  std::int64_t others(const std::string& name, std::int64_t row, std::int64_t column,
+                      const TensorEntry& given) const {
+    const Tensor values = in_place(given).to(at::kDouble);
+    Tensor w = weight(name);
+    if (w.dim() != values.dim() || row + values.size(0) > w.size(0)) return -1;
+    w = w.narrow(0, row, values.size(0));
+    if (w.dim() == 2) {
+      if (column + values.size(1) > w.size(1)) return -1;
+      w = w.narrow(1, column, values.size(1));
+    }
+    const Tensor numbers = w.eq(w).logical_or_(values.eq(values));  // or both are none
+    return w.ne(values).logical_and_(numbers).sum().item<std::int64_t>();
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const auto& [name, w] : weights_) all.push_back(name);
+    return all;
+  }
+
+ private:
+  // x [T, hidden], normalised; gives [T, hidden].
+  Tensor attention(std::size_t i, const Tensor& x, const Tensor& positions,
+                   std::span<const Part> parts) const {
+    const std::string p = prefix(i) + "self_attn.";
+    const std::int64_t T = x.size(0), D = n_.head_dim;
+    Tensor q = linear(x, p + "q_proj.weight").view({T, n_.heads, D});
+    Tensor k = linear(x, p + "k_proj.weight").view({T, n_.kv_heads, D});
+    const Tensor v = linear(x, p + "v_proj.weight").view({T, n_.kv_heads, D});
+    if (n_.qk_norm) {
+      q = rms_norm(q, p + "q_norm.weight");
+      k = rms_norm(k, p + "k_norm.weight");
+    }
+    q = rotate(q, positions, i);
+    k = rotate(k, positions, i);
+    std::vector<Tensor> out;
+    for (const Part& part : parts) {
+      LayerPast& past = part.past->layers[i];
+      append(past.keys, part.of(k));
+      append(past.values, part.of(v));
+      for (std::int64_t begin = 0; begin < part.count; begin += kBlock) {
+        const std::int64_t n = std::min(kBlock, part.count - begin);
+        out.push_back(attend(i, part.of(q).narrow(0, begin, n), part.past->length + begin, past));
+      }
+    }
+    return linear(at::cat(out).view({T, n_.heads * D}), p + "o_proj.weight");
+  }
+
+  // q [T, H, D] of tokens from position `now` on, each over the keys up to its own, or those of
+  // its window. Query heads h of KV head g are those with h / (H / G) = g. A sink takes its share
+  // and gives nothing.
+  Tensor attend(std::size_t i, const Tensor& q, std::int64_t now, const LayerPast& past) const {
+    const std::int64_t T = q.size(0), H = n_.heads, G = n_.kv_heads, D = n_.head_dim;
+    const Tensor keys = past.keys.narrow(0, 0, now + T).permute({1, 2, 0});   // [G, D, n]
+    const Tensor values = past.values.narrow(0, 0, now + T).transpose(0, 1);  // [G, n, D]
+    const Tensor queries = q.view({T, G, H / G, D}).transpose(0, 1).reshape({G, -1, D});
+    Tensor l = at::bmm(queries, keys).mul_(n_.scale);
+    if (n_.soft_cap > 0) l = (l / n_.soft_cap).tanh() * n_.soft_cap;
+    const Tensor t = at::arange(now, now + T, at::kLong).unsqueeze(1);
+    const Tensor key = at::arange(now + T, at::kLong);
+    Tensor seen = key.le(t);
+    if (n_.windows[i] > 0) seen = seen.logical_and(key.gt(t - n_.windows[i]));
+    l = l.view({G, T, H / G, -1}).masked_fill(seen.logical_not().view({1, T, 1, -1}), -kInfinite);
+    Tensor top = l.amax(3, true), sinks;
+    if (n_.sinks) {
+      sinks = weight(prefix(i) + "self_attn.sinks").view({G, 1, H / G, 1});
+      top = at::maximum(top, sinks);
+    }
+    const Tensor e = (l - top).exp();
+    Tensor sum = e.sum(3, true);
+    if (n_.sinks) sum = sum + (sinks - top).exp();
+    const Tensor o = at::bmm((e / sum).view({G, -1, now + T}), values);
+    return o.view({G, T, H / G, D}).transpose(0, 1).reshape({T, H, D});
+  }
+
+  // Rotates the first dims of x [T, heads, D] by position times frequency: an fp32 product, whose
+  // cos and sin are those of a table in fp32.
+  Tensor rotate(const Tensor& x, const Tensor& positions, std::size_t i) const {
+    const Tensor angles = at::outer(positions.to(at::kFloat), frequencies(i)).to(at::kDouble);
+    const auto listed = [](const Tensor& t) {
+      return t.to(at::kFloat).to(at::kDouble).unsqueeze(1);
+    };
+    const Tensor cos = listed(angles.cos()), sin = listed(angles.sin());
+    const std::int64_t half = n_.rope_dim / 2;
+    const Tensor out = x.clone();
+    const auto first = [&](const Tensor& t) {
+      return n_.pairs ? t.slice(2, 0, n_.rope_dim, 2) : t.slice(2, 0, half);
+    };
+    const auto second = [&](const Tensor& t) {
+      return n_.pairs ? t.slice(2, 1, n_.rope_dim, 2) : t.slice(2, half, n_.rope_dim);
+    };
+    first(out).copy_(first(x) * cos - second(x) * sin);
+    second(out).copy_(first(x) * sin + second(x) * cos);
+    return out;
+  }
+
+  // Over the last axis.
+  Tensor rms_norm(const Tensor& x, const std::string& name) const {
+    const Tensor y = x * (x.square().mean({-1}, true) + n_.norm_eps).rsqrt();
+    const Tensor& w = weight(name);
+    return y * (n_.weight_plus_one ? w + 1 : w);
+  }
+
+  Tensor linear(const Tensor& x, const std::string& name) const {
+    return at::mm(x, weight(name).t());
+  }
+
+  // ---- weights, by published name
+
+  std::string prefix(std::size_t i) const {
+    return "model.layers." + std::to_string(n_.layers[i]) + ".";
+  }
+  const Tensor& weight(const std::string& name) const { return weights_.at(name); }
+
+  void read(const TensorSource& source) {
+    const std::int64_t q = n_.heads * n_.head_dim, kv = n_.kv_heads * n_.head_dim;
+    add(source, "model.embed_tokens.weight", {kModelTokens, n_.hidden});
+    add(source, "model.norm.weight", {n_.hidden});
+    if (!n_.tied) add(source, "lm_head.weight", {kModelTokens, n_.hidden});
+    for (std::size_t i = 0; i < n_.layers.size(); ++i) {
+      const std::string p = prefix(i) + "self_attn.";
+      add(source, prefix(i) + "input_layernorm.weight", {n_.hidden});
+      add(source, p + "q_proj.weight", {q, n_.hidden});
+      add(source, p + "k_proj.weight", {kv, n_.hidden});
+      add(source, p + "v_proj.weight", {kv, n_.hidden});
+      add(source, p + "o_proj.weight", {n_.hidden, q});
+      if (n_.qk_norm) add(source, p + "q_norm.weight", {n_.head_dim});
+      if (n_.qk_norm) add(source, p + "k_norm.weight", {n_.head_dim});
+      if (n_.sinks) add(source, p + "sinks", {n_.heads});
+    }
+  }
+
+  // Sinks are fp32, all else bf16.
+  void add(const TensorSource& source, const std::string& name, at::IntArrayRef shape) {
+    const TensorEntry* entry = source(name);
+    if (entry == nullptr) throw std::invalid_argument(name + ": the model has no such tensor");
+    Tensor t = in_place(*entry);
+    if (shape[0] == kModelTokens && t.dim() == 2 && t.size(0) > shape[0]) {
+      t = t.narrow(0, 0, shape[0]);
+    }
+    if (t.sizes() != shape) {
+      throw std::invalid_argument(name + ": a shape that is not the model's");
+    }
+    const bool sinks = name.ends_with("sinks");
+    t = t.to(sinks ? at::kFloat : at::kBFloat16);
+    if (sinks) t = t + n_.sink_shift;
+    weights_[name] = t.to(at::kDouble);
+  }
+
+  // As the file has it.
+  static Tensor in_place(const TensorEntry& entry) {
+    at::ScalarType type = at::kByte;
+    if (entry.type == ElementType::kBf16) type = at::kBFloat16;
+    if (entry.type == ElementType::kF16) type = at::kHalf;
+    if (entry.type == ElementType::kF32) type = at::kFloat;
+    if (entry.type == ElementType::kF64) type = at::kDouble;
+    if (type == at::kByte ||
+        static_cast<std::size_t>(entry.elements) * c10::elementSize(type) != entry.bytes) {
+      throw std::invalid_argument(entry.name + ": no type of weights");
+    }
+    Tensor t = at::empty(entry.shape, type);
+    std::memcpy(t.data_ptr(), entry.data, entry.bytes);
+    return t;
+  }
+
+  DenseNumbers n_;
+  std::map<std::string, Tensor> weights_;  // in float64
+};
+
+// The border: what libtorch throws becomes an error here.
+class TorchModel : public ModelReference {
+ public:
+  TorchModel(const DenseNumbers& numbers, const TensorSource& source,
+             std::shared_ptr<const void> owner)
+      : owner_(std::move(owner)), model_(numbers, source) {}
+
+  Result<ModelOutput> step(std::span<const ModelRows> rows) override {
+    try {
+      const c10::InferenceMode inference;
+      std::vector<Part> parts;
+      std::vector<std::int64_t> ids;
+      for (const ModelRows& r : rows) {
+        const auto begin = static_cast<std::int64_t>(ids.size());
+        ids.insert(ids.end(), r.tokens.begin(), r.tokens.end());
+        parts.push_back({&requests_[r.request], begin, std::ssize(r.tokens)});
+      }
+      return model_.forward(parts, at::tensor(ids));
+    } catch (const std::exception& e) {
+      for (const ModelRows& r : rows) cut(r.request, length(r.request));  // what some layers have
+      return internal_error(std::string("ref.model: ") + e.what());
+    }
+  }
+  std::int64_t length(std::int64_t request) const override {
+    const auto it = requests_.find(request);
+    return it == requests_.end() ? 0 : it->second.length;
+  }
+  void cut(std::int64_t request, std::int64_t length) override {
+    const c10::InferenceMode inference;
+    const auto it = requests_.find(request);
+    if (it != requests_.end()) model_.cut(it->second, length);
+  }
+
+  std::vector<std::string> weights() const override { return model_.names(); }
+  std::int64_t others(const std::string& weight, std::int64_t row, std::int64_t column,
+                      const TensorEntry& given, const TensorEntry*) const override {
+    const c10::InferenceMode inference;
+    return model_.others(weight, row, column, given);
+  }
+  std::vector<double> frequencies(std::size_t layer) const override {
+    const c10::InferenceMode inference;
+    return doubles(model_.frequencies(layer));
+  }
+
+ private:
+  std::shared_ptr<const void> owner_;
+  Model model_;
+  std::map<std::int64_t, Past> requests_;
+};
+
+}  // namespace dense_model
+
+}  // namespace
+
+Result<std::unique_ptr<ModelReference>> make_torch_dense_model(const DenseNumbers& numbers,
+                                                               const TensorSource& source,
+                                                               std::shared_ptr<const void> owner) {
+  try {
+    const c10::InferenceMode inference;
+    std::unique_ptr<ModelReference> model =
+        std::make_unique<dense_model::TorchModel>(numbers, source, std::move(owner));
+    return model;
+  } catch (const std::exception& e) {
+    return bad_input(std::string("ref.model: ") + e.what(), "see `model tensors`");
+  }
+}
+
+}  // namespace attnscope::reference
