@@ -1,5 +1,6 @@
 // Bytes: one cache row decoded, written by the op under the cursor or lying in the selected block.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -23,6 +24,20 @@ namespace {
 constexpr const char* kSources[] = {"rows of this op", "selected block"};
 constexpr const char* kForms[] = {"hex", "codes", "values"};
 
+// Ops of the model's layers that write cache rows, in their order.
+std::vector<std::string> row_writers(const SessionInfo& info) {
+  std::vector<std::string> names;
+  for (const std::vector<as_op_id>& layer : info.ops) {
+    for (const as_op_id op : layer) {
+      const std::string name = as_op_find(op)->name;
+      if (as_op_role(op) == AS_ROLE_CACHE_WRITE && std::ranges::count(names, name) == 0) {
+        names.push_back(name);
+      }
+    }
+  }
+  return names;
+}
+
 class BytesPanel : public Panel {
  public:
   BytesPanel() : Panel("bytes", "Bytes") { scales_.least_width = 480; }
@@ -35,10 +50,10 @@ class BytesPanel : public Panel {
   struct Row {
     std::vector<std::uint8_t> bytes, reference;
     std::vector<double> before;
-    std::int32_t record = AS_RECORD_NONE, width = 0;
+    std::int32_t record = AS_RECORD_NONE, width = 0, heads = 1;
     std::string place;
-    RecordBytes view() const { return {record, width, bytes}; }
-    RecordBytes reference_view() const { return {record, width, reference}; }
+    RecordBytes view() const { return {record, width, bytes, heads}; }
+    RecordBytes reference_view() const { return {record, width, reference, heads}; }
   };
 
   void follow(const Ui& ui, const OpTrace* op);
@@ -140,7 +155,8 @@ void BytesPanel::follow(const Ui& ui, const OpTrace* op) {
 
 void BytesPanel::set(Row row) {
   if (row.bytes == row_.bytes && row.reference == row_.reference && row.place == row_.place &&
-      row.record == row_.record && row.before.size() == row_.before.size() && version_ > 0) {
+      row.record == row_.record && row.heads == row_.heads &&
+      row.before.size() == row_.before.size() && version_ > 0) {
     return;
   }
   row_ = std::move(row);
@@ -162,20 +178,20 @@ void BytesPanel::find_in_op(const Ui& ui, const StepTrace* step, const OpTrace* 
   std::string writer;
   if (op->rows.empty()) {
     // An op that writes none mostly reads the row that was written for the token in its layer.
-    const OpTrace* insert = step->find(op->place.layer, AS_OP_Q_ROPE_KV_INSERT);
+    const OpTrace* insert = step->find_role(op->place.layer, AS_ROLE_CACHE_WRITE);
     if (insert != nullptr && !insert->rows.empty() && !insert->rows.front().tokens.empty()) {
       op = insert;
-      writer = " (of q_rope_kv_insert)";
+      writer = fmt::format(" (of {})", as_op_find(op->place.op)->name);
     }
   }
   if (op->rows.empty()) {
-    const int layer =
-        op->place.layer >= 0 ? op->place.layer : ui.bench.snapshot()->info->config.layers.front();
-    return say_why(fmt::format("{} writes no cache rows. Those that do: q_rope_kv_insert, "
-                               "compressor_state, compress_insert and the indexer's own. Or pick a "
-                               "block in the pool map.",
-                               name),
-                   fmt::format("cursor.goto={}/{}/q_rope_kv_insert", step->step, layer));
+    const SessionInfo& info = *ui.bench.snapshot()->info;
+    const int layer = op->place.layer >= 0 ? op->place.layer : info.config.layers.front();
+    const std::vector<std::string> writers = row_writers(info);
+    return say_why(fmt::format("{} writes no cache rows. Those that do: {}. Or pick a block in the "
+                               "pool map.",
+                               name, fmt::join(writers, ", ")),
+                   fmt::format("cursor.goto={}/{}/{}", step->step, layer, writers.front()));
   }
   rows_op_ = op;
   rows_ = op->cache_rows(ui.bench.selection().tap);
@@ -192,6 +208,7 @@ void BytesPanel::find_in_op(const Ui& ui, const StepTrace* step, const OpTrace* 
   Row row;
   row.record = rows_->record;
   row.width = rows_->width;
+  row.heads = rows_->heads;
   row.bytes.assign(rows_->bytes.begin() + i * n, rows_->bytes.begin() + (i + 1) * n);
   if (!rows_->reference.empty()) {
     row.reference.assign(rows_->reference.begin() + i * n, rows_->reference.begin() + (i + 1) * n);
@@ -248,6 +265,7 @@ void BytesPanel::find_in_block(const Ui& ui) {
   Row row;
   row.record = spec.record;
   row.width = spec.width;
+  row.heads = spec.num_kv_heads;
   row.bytes = row_of_page(spec, block->bytes, static_cast<std::int32_t>(index_));
   row.place = fmt::format("Block {} ({}, {}), {}, row {}", selection.block, group_->name, state,
                           page_name(info, page_), index_);
@@ -320,8 +338,9 @@ void BytesPanel::element_line(Ui& ui) {
   }
   if (!row_.reference.empty()) {
     const std::string reference = element_words(decode_element(row_.reference_view(), dim));
-    const ElementBytes e = bytes_of_dim(row_.record, row_.width, dim);
-    const std::int64_t length = field_of_byte(row_.record, row_.width, e.payload).length;
+    const ElementBytes e = bytes_of_dim(row_.record, row_.width, dim, row_.heads);
+    const std::int64_t length =
+        field_of_byte(row_.record, row_.width, e.payload, row_.heads).length;
     const bool other = differs(e.payload, length) || (e.scale >= 0 && differs(e.scale, 1));
     text += other ? "; ref.sim " + reference : std::string("; ref.sim the same");
   }
@@ -345,8 +364,9 @@ void BytesPanel::draw_cell(std::int64_t i, ImVec2 min, ImVec2 max, double larges
   ImDrawList* list = ImGui::GetWindowDrawList();
   const Theme& t = theme();
   const RecordBytes view = row_.view();
-  const std::int64_t byte = form_ == 0 ? i : bytes_of_dim(view.record, view.width, i).payload;
-  const ByteField field = field_of_byte(view.record, view.width, byte);
+  const std::int64_t byte =
+      form_ == 0 ? i : bytes_of_dim(view.record, view.width, i, view.heads).payload;
+  const ByteField field = field_of_byte(view.record, view.width, byte, view.heads);
   std::string text;
   ImU32 back = t.surface, colour = t.text;
   if (form_ == 0) text = fmt::format("{:02x}", view.bytes[to_size(i)]);
@@ -397,7 +417,7 @@ void BytesPanel::draw_cells(Ui& ui, ImVec2 size) {
   ImGui::PushFont(numbers(), 0);
   const Grid g = grid();
   const std::int64_t dim = std::clamp<std::int64_t>(ui.bench.selection().dim, 0, row_.width - 1);
-  const ElementBytes chosen = bytes_of_dim(row_.record, row_.width, dim);
+  const ElementBytes chosen = bytes_of_dim(row_.record, row_.width, dim, row_.heads);
   const std::int64_t chosen_cell = form_ == 0 ? chosen.payload : dim;
   if (dim != shown_dim_) {
     const std::int64_t above = chosen_cell / g.line;
@@ -445,8 +465,9 @@ void BytesPanel::hover_cell(Ui& ui, const Grid& g) {
   const std::int64_t i = y * g.line + x;
   if (x < 0 || x >= g.line || i < 0 || i >= g.count) return;
   draw_hovered(ImGui::GetWindowDrawList(), g.corner(i), g.far_corner(i));
-  const std::int64_t byte = form_ == 0 ? i : bytes_of_dim(row_.record, row_.width, i).payload;
-  const ByteField field = field_of_byte(row_.record, row_.width, byte);
+  const std::int64_t byte =
+      form_ == 0 ? i : bytes_of_dim(row_.record, row_.width, i, row_.heads).payload;
+  const ByteField field = field_of_byte(row_.record, row_.width, byte, row_.heads);
   std::string text = field_words(row_.view(), byte);
   if (!row_.reference.empty()) {
     text += differs(field.first, field.length)

@@ -606,7 +606,8 @@ void TensorPanel::draw(Ui& ui) {
   refresh(ui, *step, *op, *tap);
   working_ |= !scan_.advance(ScanClock::now() + kScanTime);
   const TapResult* result = tap->output ? op->result(tap->name) : nullptr;
-  sentence(tensor_sentence(*step, *op, *tap, scan_, worst_),
+  sentence(tensor_sentence(*step, *op, *tap, scan_, worst_) +
+               kv_head_text(*snapshot->info, *op, *tap, ui.bench.selection().head),
            result ? result->verdict : Verdict::kNotCompared);
   chips(ui, *step, *op);
 

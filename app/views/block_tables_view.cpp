@@ -9,7 +9,6 @@
 #include "app/text/format.h"
 #include "app/views/linkage.h"
 #include "app/views/op_order.h"
-#include "engine/family/deepseek_v4/caches.h"
 
 namespace attnscope {
 namespace {
@@ -114,7 +113,7 @@ std::string window_slot_text(const BlockTablesInput& input, const RequestView& r
                              std::int64_t position, bool now) {
   const SessionInfo& info = input.info;
   const int layer = layer_index(info, input.layer);
-  const CacheSpec* spec = layer < 0 ? nullptr : info.layout.find(layer, kSwaCache);
+  const CacheSpec* spec = layer < 0 ? nullptr : token_rows(info.layout, layer);
   const int group = spec != nullptr                  ? spec->group
                     : info.layout.swa_groups.empty() ? -1
                                                      : info.layout.swa_groups.front();
@@ -127,7 +126,9 @@ std::string window_slot_text(const BlockTablesInput& input, const RequestView& r
                          slot.block, slot.row, name);
     }
     if (slot.block == 0) {
-      return fmt::format("; {} has left the window: only entries still hold it", token);
+      const bool entries = info.layout.mla_group >= 0 && !info.layout.swa_groups.empty();
+      return fmt::format("; {} has left the window{}", token,
+                         entries ? ": only entries still hold it" : "");
     }
     return fmt::format("; {} has no block yet", token);
   }

@@ -307,17 +307,39 @@ std::vector<ScaleGroup> scale_groups(const RecordBytes& row) {
   return groups;
 }
 
+namespace {
+
+// The tap that has the values of rows before they were written: the row that the op puts out, but
+// what it is given where it writes two caches and this is the second one.
+const char* row_tap(as_op_id op, const std::string& cache) {
+  if (cache == "v_cache") return "v";
+  const as_op_info& info = *as_op_find(op);
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.direction == AS_TAP_OUT && tap.kind == AS_TAP_TENSOR && tap.mask == AS_MASK_SLOTS) {
+      return tap.name;
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
 std::vector<double> values_before(const StepTrace& step, const OpTrace& op, const RowsCopy& rows,
                                   std::int64_t row) {
-  const TapCopy* tap = op.tap(op.place.op == AS_OP_Q_ROPE_KV_INSERT ? "kv_row" : "row");
-  if (tap == nullptr || tap->value.rank != 2 || tap->value.shape[1] != rows.width) return {};
+  const TapCopy* tap = op.tap(row_tap(op.place.op, rows.name));
+  if (tap == nullptr || tap->value.rank < 2) return {};
+  const std::int64_t heads = tap->value.rank == 3 ? tap->value.shape[1] : 1;
+  const std::int64_t width = tap->value.shape[tap->value.rank - 1];
+  if (heads * width != rows.width) return {};
   const std::int64_t kept = step.kept_index(rows.tokens[static_cast<std::size_t>(row)]);
   if (kept < 0 || kept >= tap->value.shape[0]) return {};
   const as_tensor& source = present(tap->reference) ? tap->reference : tap->value;
   std::vector<double> values(static_cast<std::size_t>(rows.width));
-  TapIndex index({kept, 0});
-  for (; index[1] < rows.width; ++index[1]) {
-    values[static_cast<std::size_t>(index[1])] = element_at(source, index);
+  for (std::int64_t i = 0; i < rows.width; ++i) {
+    const TapIndex index =
+        tap->value.rank == 3 ? TapIndex({kept, i / width, i % width}) : TapIndex({kept, i});
+    values[static_cast<std::size_t>(i)] = element_at(source, index);
   }
   return values;
 }

@@ -237,6 +237,36 @@ std::optional<BlockContents> contents_of_block(const SessionInfo& info, const St
   return contents;
 }
 
+namespace {
+
+// Whether its rows are found by position, through the table alone: keys and values.
+bool found_by_position(const SessionInfo& info, int group) {
+  const auto& specs = info.layout.groups[static_cast<std::size_t>(group)].specs;
+  return std::ranges::any_of(specs, [&](int s) {
+    return info.layout.specs[static_cast<std::size_t>(s)].id.role == AS_CACHE_K;
+  });
+}
+
+// Tokens that see a row of the block: at its positions or behind, and within a window of them.
+void add_readers_by_position(const SessionInfo& info, const StepTrace& step, int group,
+                             std::int32_t block, std::set<std::int32_t>& readers) {
+  const CacheGroup& own = info.layout.groups[static_cast<std::size_t>(group)];
+  for (const RequestView& request : step.requests) {
+    if (static_cast<std::size_t>(group) >= request.tables.size()) continue;
+    const auto& table = request.tables[static_cast<std::size_t>(group)];
+    const auto at = std::ranges::find(table, block);
+    if (at == table.end()) continue;
+    const std::int64_t begin = (at - table.begin()) * own.block_tokens;
+    for (const std::int32_t t : step.kept) {
+      const std::int64_t position = step.metadata.positions[static_cast<std::size_t>(t)];
+      const bool sees = own.window == 0 || position - own.window + 1 < begin + own.block_tokens;
+      if (step.request_of(t) == request.request.id && position >= begin && sees) readers.insert(t);
+    }
+  }
+}
+
+}  // namespace
+
 std::vector<std::int32_t> readers_of_block(const SessionInfo& info, const StepTrace& step,
                                            std::int32_t block) {
   const auto contents = contents_of_block(info, step, block);
@@ -244,7 +274,9 @@ std::vector<std::int32_t> readers_of_block(const SessionInfo& info, const StepTr
   std::set<std::int32_t> readers;
   const auto& swa = info.layout.swa_groups;
   const auto list = std::find(swa.begin(), swa.end(), contents->group);
-  if (list != swa.end()) {
+  if (found_by_position(info, contents->group)) {
+    add_readers_by_position(info, step, contents->group, block, readers);
+  } else if (list != swa.end()) {
     add_window_readers(info, step, list - swa.begin(), *contents, block, readers);
   } else if (contents->group == info.layout.mla_group) {
     add_entry_readers(info, step, *contents, block, readers);

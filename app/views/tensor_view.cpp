@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <span>
 
 #include "app/text/format.h"
+#include "app/views/op_order.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
@@ -417,6 +419,28 @@ std::string shape_text(const StepTrace& step, const OpTrace& op, const TapCopy& 
     text += number ? axis.letters : fmt::format("{} {}", axis.letters, axis.size);
   }
   return text + "]";
+}
+
+std::string kv_head_text(const SessionInfo& info, const OpTrace& op, const TapCopy& tap, int head) {
+  const int layer = layer_index(info, op.place.layer);
+  const CacheSpec* keys = layer < 0 ? nullptr : info.layout.find(layer, {AS_CACHE_K, 0});
+  const as_op_info& known = *as_op_find(op.place.op);
+  const std::span taps(known.taps, known.num_taps);
+  const auto at =
+      std::ranges::find_if(taps, [&](const as_tap_info& t) { return tap.name == t.name; });
+  if (keys == nullptr || at == taps.end()) return {};
+  const std::string axes = fmt::format(",{},", at->axes);
+  const int kv_heads = keys->num_kv_heads, each = info.config.heads / kv_heads;
+  if (axes.find(",H,") != std::string::npos) {
+    if (head >= 0 && head < info.config.heads) {
+      return fmt::format("; head {} reads KV head {} of {}", head, head / each, kv_heads);
+    }
+    return fmt::format("; {} on each of {}", each == 1 ? "one head" : fmt::format("{} heads", each),
+                       kv_heads == 1 ? "1 KV head" : fmt::format("{} KV heads", kv_heads));
+  }
+  if (axes.find(",G,") == std::string::npos) return {};
+  return fmt::format("; each KV head serves {}",
+                     each == 1 ? "one head" : fmt::format("{} heads", each));
 }
 
 std::string tensor_sentence(const StepTrace& step, const OpTrace& op, const TapCopy& tap,

@@ -12,6 +12,7 @@
 
 #include "app/views/matrix_scan.h"
 #include "app/views/selection.h"
+#include "engine/session/snapshot.h"
 #include "engine/session/step/step_trace.h"
 
 namespace attnscope {
@@ -137,6 +138,10 @@ std::string element_text(const StepTrace& step, const OpTrace& op, const TapCopy
                          const TapIndex& index);
 std::string shape_text(const StepTrace& step, const OpTrace& op,
                        const TapCopy& tap);  // "[T 3, H 8, D 512]"
+// Which KV head the heads of a tap read or serve, as the end of a sentence: "; head 5 reads KV head
+// 1 of 2". Empty where the layer has no keys of their own, or the tap no heads. head: -1 = none.
+std::string kv_head_text(const SessionInfo& info, const OpTrace& op, const TapCopy& tap, int head);
+
 // The sentence of the panel; `scan` may still be running. worst: the element that used most of its
 // tolerance, as the error panel names it; rank 0 = none, the largest difference is named then.
 std::string tensor_sentence(const StepTrace& step, const OpTrace& op, const TapCopy& tap,

@@ -8,7 +8,7 @@
 #include "app/text/format.h"
 #include "app/views/linkage.h"
 #include "app/views/op_order.h"
-#include "engine/family/deepseek_v4/caches.h"
+#include "engine/model/numbers.h"
 
 namespace attnscope {
 namespace {
@@ -36,6 +36,38 @@ double mean_over_heads(const AttentionCopy& a, const std::vector<float>& values,
   return sum / static_cast<double>(std::max<std::int64_t>(a.heads, 1));
 }
 
+// As a lane listed them, perhaps a wrong one.
+std::vector<std::int64_t> listed_slots(const SessionInfo& info, const StepMetadata& m,
+                                       const CacheSpec& spec, std::int64_t token_row) {
+  const StepTensor& lists = *m.lists_of(spec.id);
+  const StepTensor& lengths = m.own[to_size(lists.lengths)];
+  const std::int64_t window = info.config.window;
+  const auto& swa = info.layout.swa_groups;
+  const auto list = std::find(swa.begin(), swa.end(), spec.group) - swa.begin();
+  const auto first =
+      lists.numbers.begin() +
+      static_cast<std::ptrdiff_t>((list * m.num_tokens_in_step() + token_row) * window);
+  const std::int64_t length =
+      std::clamp<std::int64_t>(lengths.numbers[to_size(token_row)], 0, window);
+  return {first, first + static_cast<std::ptrdiff_t>(length)};
+}
+
+// Where the request's table says that they lie; -1 = nowhere.
+std::vector<std::int64_t> slots_by_position(const CacheSpec& spec, const RequestView* request,
+                                            std::int64_t position, std::int64_t window) {
+  std::vector<std::int64_t> slots;
+  for (std::int64_t p = std::max<std::int64_t>(0, position - window + 1); p <= position; ++p) {
+    const std::size_t column = to_size(p / spec.block_size());
+    std::int32_t block = 0;
+    if (request != nullptr && column < request->tables[to_size(spec.group)].size()) {
+      block = request->tables[to_size(spec.group)][column];
+    }
+    slots.push_back(block > 0 ? std::int64_t{block} * spec.rows_per_block + p % spec.block_size()
+                              : -1);
+  }
+  return slots;
+}
+
 }  // namespace
 
 WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer,
@@ -43,29 +75,31 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
   WindowView view;
   const StepMetadata& m = step.metadata;
   const int index = layer_index(info, layer);
-  const CacheSpec* spec = index < 0 ? nullptr : info.layout.find(index, kSwaCache);
+  const CacheSpec* spec = index < 0 ? nullptr : token_rows(info.layout, index);
   const auto tokens = static_cast<std::int64_t>(m.positions.size());
   if (spec == nullptr) {
     view.sentence = "Outside the layers there is no window: choose an op of a layer.";
     return view;
   }
-  const StepTensor* lists = m.lists_of(kSwaCache);
-  if (token_row < 0 || token_row >= tokens || lists == nullptr || lists->empty()) {
+  // Where rows are found by position, through the table, there is no list of them.
+  const bool listed = !info.layout.swa_groups.empty();
+  const StepTensor* lists = m.lists_of(spec->id);
+  if (token_row < 0 || token_row >= tokens || (listed && (lists == nullptr || lists->empty()))) {
     view.sentence = "This step has not come to its window lists yet.";
     return view;
   }
-  const auto& swa = info.layout.swa_groups;
-  const auto list = std::find(swa.begin(), swa.end(), spec->group) - swa.begin();
   const auto row = static_cast<std::size_t>(token_row);
+  const std::int64_t position = m.positions[row];
+  const bool whole = spec->retention.window == 0;
   view.valid = true;
   view.group = spec->group;
-  view.window = info.config.window;
-  const std::int64_t position = m.positions[row];
-  // A lane wrote it, perhaps a wrong one.
-  const StepTensor& lengths = m.own[static_cast<std::size_t>(lists->lengths)];
-  const std::int64_t length = std::clamp<std::int64_t>(lengths.numbers[row], 0, view.window);
+  view.window = whole ? position + 1 : std::int64_t{spec->retention.window};
   const std::int32_t request = step.request_of(token_row);
   const RequestView* owner = find_request(step, request);
+  const std::vector<std::int64_t> slots =
+      listed ? listed_slots(info, m, *spec, token_row)
+             : slots_by_position(*spec, owner, position, view.window);
+  const auto length = static_cast<std::int64_t>(slots.size());
   const OpTrace* op = step.find_role(layer, AS_ROLE_ATTENTION);
   const AttentionCopy* weights = op != nullptr ? op->attention.get() : nullptr;
   const std::int64_t kept = step.kept_index(token_row);
@@ -73,14 +107,13 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
   for (std::int64_t i = 0; i < length; ++i) {
     WindowSlot slot;
     slot.position = position - length + 1 + i;
-    const auto at = static_cast<std::size_t>((list * tokens + token_row) * view.window + i);
-    slot.slot = lists->numbers[at];
+    slot.slot = slots[static_cast<std::size_t>(i)];
     slot.block = static_cast<std::int32_t>(slot.slot / spec->rows_per_block);
     slot.row = static_cast<std::int32_t>(slot.slot % spec->rows_per_block);
     if (owner != nullptr && slot.position >= 0 && slot.position < owner->request.num_tokens()) {
       slot.token = owner->request.tokens[static_cast<std::size_t>(slot.position)];
     }
-    if (weights != nullptr && kept >= 0) {
+    if (weights != nullptr && kept >= 0 && i < weights->window) {
       slot.has_weight = true;
       slot.logit = mean_over_heads(*weights, weights->logits, kept, i, head);
       slot.weight = mean_over_heads(*weights, weights->weights, kept, i, head);
@@ -100,9 +133,10 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
     }
   }
   const std::string group = info.layout.groups[static_cast<std::size_t>(spec->group)].name;
-  view.sentence = fmt::format("Window of token {}: positions {}-{} in {} {} ({}).",
-                              format_count(position), position - length + 1, position,
-                              blocks.size() == 1 ? "block" : "blocks", list_of(blocks), group);
+  view.sentence =
+      fmt::format("{} token {}: positions {}-{} in {} {} ({}).", whole ? "All before" : "Window of",
+                  format_count(position), position - length + 1, position,
+                  blocks.size() == 1 ? "block" : "blocks", list_of(blocks), group);
   if (view.nulls_before > 0) {
     view.sentence +=
         fmt::format(" {} table {} before them {} null and {} not read.",
