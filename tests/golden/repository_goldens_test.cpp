@@ -10,7 +10,6 @@
 #include "engine/golden/golden_run.h"
 #include "engine/golden/op_inputs.h"
 #include "kernels/mutants/mutants.h"
-#include "tests/unit/family_ops.h"
 
 namespace attnscope {
 namespace repository_goldens_test {
@@ -55,7 +54,6 @@ TEST(RepositoryGoldens, EveryOpHasThreeShapes) {
     }
   }
   for (int op = 0; op < AS_OP_COUNT; ++op) {
-    if (!is_of_deepseek_v4(op)) continue;
     EXPECT_GE(shapes[static_cast<std::size_t>(op)], 3) << as_op_find(op)->name;
   }
 }
@@ -72,7 +70,6 @@ TEST(RepositoryGoldens, NoPlantedBugOfAnOpGetsPast) {
   for (const Lane& lane : mutants::lanes()) {
     for (int op = 0; op < AS_OP_COUNT; ++op) {
       if (lane.ops[op] == nullptr || !has_own_inputs(static_cast<as_op_id>(op))) continue;
-      if (!is_of_deepseek_v4(op)) continue;
       GoldenRunOptions options = ci();
       options.lanes = {lane.name};
       const GoldenOutcome outcome =

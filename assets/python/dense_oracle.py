@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""Holds attention of dense models against Hugging Face's own modules.
+
+    dense_oracle.py [--program PATH] [--kinds llama,mistral,qwen3,gemma3_text] [--keep FOLDER]
+
+Needs torch and transformers; kinds that the installed transformers has not are named and left out.
+For each kind it makes a small model with random weights, saves it as a checkpoint, has attnscope
+compute it (tap-export of ref.exact, in float64; run, in which ref.model and ref.exact agree within
+1e-9 of a row), and calls the attention modules of the same layers in float64 on the same inputs.
+Exit code 1 where an output is off by more than 2e-6 of the largest value of its row.
+"""
+
+import argparse
+import inspect
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy
+import torch
+import transformers
+
+BOUND = 2e-6
+TOKENS = 70
+COMMON = dict(
+    hidden_size=128,
+    intermediate_size=64,
+    num_hidden_layers=3,
+    num_attention_heads=8,
+    num_key_value_heads=2,
+    vocab_size=256,
+    max_position_embeddings=4096,
+    attention_bias=False,
+    tie_word_embeddings=True,
+)
+KINDS = {
+    "llama": ("Llama", dict(rope_theta=10000.0)),
+    "mistral": ("Mistral", dict(sliding_window=24, head_dim=32)),
+    "qwen3": ("Qwen3", dict(head_dim=64)),
+    "gemma3_text": (
+        "Gemma3",
+        dict(head_dim=32, sliding_window=16, num_hidden_layers=7, query_pre_attn_scalar=40),
+    ),
+}
+
+
+def make_model(kind):
+    name, own = KINDS[kind]
+    config_name = name + ("TextConfig" if kind == "gemma3_text" else "Config")
+    if not hasattr(transformers, config_name):
+        return None
+    config = getattr(transformers, config_name)(**{**COMMON, **own})
+    config._attn_implementation = "eager"
+    torch.manual_seed(1)
+    model = getattr(transformers, name + "ForCausalLM")(config)
+    with torch.no_grad():
+        for key, weight in model.named_parameters():
+            spread = 0.1 if "norm" in key else weight.shape[-1] ** -0.5
+            weight.normal_(0, spread)
+            if "norm" in key and kind != "gemma3_text":
+                weight.add_(1)
+            weight.copy_(weight.to(torch.bfloat16))
+    return model
+
+
+def windows(model):
+    """Tokens that each layer sees, 0 = all, as its own module says."""
+    found = []
+    for layer in model.model.layers:
+        attention = layer.self_attn
+        window = getattr(attention, "sliding_window", None)
+        if window is None and getattr(model.config, "model_type", "") == "mistral":
+            window = model.config.sliding_window
+        found.append(window or 0)
+    return found
+
+
+def rotary(model, layer, x, positions):
+    """cos and sin as the model hands them to a layer."""
+    modules = model.model
+    local = getattr(layer.self_attn, "is_sliding", False)
+    if hasattr(modules, "rotary_emb_local"):
+        return (modules.rotary_emb_local if local else modules.rotary_emb)(x, positions)
+    if hasattr(modules, "rotary_emb"):
+        embedding = modules.rotary_emb
+        if "layer_type" in inspect.signature(embedding.forward).parameters:
+            return embedding(x, positions, "sliding_attention" if local else "full_attention")
+        return embedding(x, positions)
+    return None  # older versions: each layer has its own
+
+
+def attend(model, index, x):
+    layer = model.model.layers[index]
+    count = x.shape[1]
+    positions = torch.arange(count)[None]
+    key = torch.arange(count)
+    seen = key[None, :] <= key[:, None]
+    window = windows(model)[index]
+    if window:
+        seen &= key[None, :] > key[:, None] - window
+    mask = torch.zeros(1, 1, count, count, dtype=torch.float64)
+    mask.masked_fill_(~seen, float("-inf"))
+    arguments = dict(hidden_states=x, attention_mask=mask)
+    taken = inspect.signature(layer.self_attn.forward).parameters
+    if "position_embeddings" in taken:
+        arguments["position_embeddings"] = rotary(model, layer, x, positions)
+    if "position_ids" in taken:
+        arguments["position_ids"] = positions
+    with torch.no_grad():
+        return layer.self_attn(**arguments)[0]
+
+
+def call(*arguments):
+    done = subprocess.run(arguments, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(arguments)}: {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def tensors(path):
+    """Tensors of a safetensors file by name, without the package of that name."""
+    data = pathlib.Path(path).read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    kinds = {"F64": "<f8", "F32": "<f4", "I32": "<i4", "I64": "<i8"}
+    found = {}
+    for name, entry in header.items():
+        if name == "__metadata__" or entry["dtype"] not in kinds:
+            continue
+        begin, end = entry["data_offsets"]
+        raw = data[8 + size + begin : 8 + size + end]
+        found[name] = numpy.frombuffer(raw, kinds[entry["dtype"]]).reshape(entry["shape"])
+    return found
+
+
+def check(kind, program, folder):
+    model = make_model(kind)
+    if model is None:
+        print(f"{kind}: transformers {transformers.__version__} has no such model")
+        return None
+    model.to(torch.bfloat16).save_pretrained(folder / kind)
+    model = model.to(torch.float64).eval()
+    scenario = folder / f"{kind}.json"
+    scenario.write_text(
+        json.dumps(
+            {
+                "version": 1,
+                "model": {"config": str(folder / kind)},
+                "pool_blocks": 200,
+                "token_budget": 32,
+                "decode_steps": 1,
+                "requests": [
+                    {
+                        "name": "r",
+                        "text": "".join(chr(97 + i * i % 26) for i in range(TOKENS)),
+                        "max_new_tokens": 1,
+                    }
+                ],
+            }
+        )
+    )
+    out = folder / f"{kind}.safetensors"
+    call(program, "tap-export", str(scenario), "--lane", "ref.exact", "--taps",
+         "attn_norm.y,o_proj.y", "-o", str(out))
+    report = json.loads(call(program, "run", str(scenario), "--json"))
+    given = tensors(out)
+    worst = 0.0
+    for index in range(len(model.model.layers)):
+        x = next(v for k, v in given.items() if f"layers.{index}." in k and "attn_norm" in k)
+        y = next(v for k, v in given.items() if f"layers.{index}." in k and "o_proj" in k)
+        own = attend(model, index, torch.tensor(x[None, :TOKENS].copy()))[0].numpy()
+        apart = numpy.abs(own - y[:TOKENS]).max(axis=1) / numpy.abs(own).max(axis=1)
+        worst = max(worst, float(apart.max()))
+    said = report["ref_model"]
+    print(f"{kind}: off by {worst:.2e}; ref.model off from ref.exact by {said['worst']:.2e}")
+    return worst <= BOUND and not said.get("says")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--program", default="attnscope")
+    parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--keep", help="folder for models and taps (a temporary one)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as made:
+        folder = pathlib.Path(options.keep or made)
+        folder.mkdir(parents=True, exist_ok=True)
+        results = [check(kind, options.program, folder) for kind in options.kinds.split(",")]
+    sys.exit(0 if all(r is not False for r in results) else 1)
+
+
+if __name__ == "__main__":
+    main()

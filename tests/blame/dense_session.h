@@ -1,0 +1,42 @@
+// Small sessions of dense attention: a long request whose windows have moved and a short one that
+// begins, both in step 1; step 2 decodes.
+#pragma once
+
+#include "tests/blame/tiny_session.h"
+
+namespace attnscope {
+
+inline void add_request(Scenario& s, std::int64_t length, std::int64_t new_tokens,
+                        std::int64_t arrival = 0) {
+  ScenarioRequest request;
+  request.name = "r" + std::to_string(s.requests.size());
+  for (std::int64_t t = 0; t < length; ++t) {
+    request.tokens.push_back(static_cast<std::int32_t>((t * 37 + t * t / 7 + length) % 256));
+  }
+  request.max_new_tokens = new_tokens;
+  request.arrival_step = arrival;
+  s.requests.push_back(request);
+}
+
+// Step 0 leaves 11 tokens of the longer prompt.
+inline Scenario dense_scenario(const ModelConfig& model, std::uint64_t seed = 7,
+                               std::int64_t longest = 71) {
+  Scenario s;
+  s.name = "dense";
+  s.model = model;
+  s.seed = seed;
+  s.pool_blocks = 900;
+  s.limits = {longest - 11, 4};
+  s.decode_steps = 3;
+  add_request(s, longest, 4);
+  add_request(s, 9, 4);
+  return s;
+}
+
+inline const std::vector<std::string>& dense_names() {
+  static const std::vector<std::string> kNames = {"tiny-llama", "tiny-gemma", "tiny-mha",
+                                                  "tiny-mqa"};
+  return kNames;
+}
+
+}  // namespace attnscope
