@@ -24,7 +24,6 @@
 #include "app/workbench/capture_scan.h"
 #include "app/workbench/missing_ops.h"
 #include "app/workbench/pooled_tokens.h"
-#include "engine/family/deepseek_v4/caches.h"
 
 namespace attnscope::gui {
 namespace {
@@ -390,8 +389,8 @@ class WhyPanel : public Panel {
       const auto& layers = held_->info->config.layers;
       const auto running = std::ranges::find(layers, view_.layer) - layers.begin();
       const bool entry = row.kind == WhyRow::Kind::kEntry;
-      const CacheSpec* spec =
-          held_->info->layout.find(static_cast<int>(running), entry ? kMainCache : kSwaCache);
+      const CacheSpec* spec = entry ? entries_of(held_->info->layout, static_cast<int>(running))
+                                    : value_rows(held_->info->layout, static_cast<int>(running));
       selection.block = row.block;
       selection.row = row.row;
       selection.group = spec->group;

@@ -13,7 +13,6 @@
 #include "app/views/linkage.h"
 #include "app/views/tensor_view.h"
 #include "app/views/top_k_view.h"
-#include "engine/family/deepseek_v4/caches.h"
 #include "engine/family/family.h"
 #include "engine/family/models.h"
 #include "engine/model/numbers.h"
@@ -99,14 +98,19 @@ class WhyBuilder {
     row.kind = entry ? WhyRow::Kind::kEntry : WhyRow::Kind::kWindow;
     row.at = entry ? entry_of_column(kept, c - a.window)
                    : view_.position - a.window_len[to_size(kept)] + 1 + c;
-    const CacheSpec* spec = in_.info.layout.find(running_, entry ? kMainCache : kSwaCache);
+    const CacheLayout& layout = in_.info.layout;
+    const CacheSpec* spec = entry ? entries_of(layout, running_) : value_rows(layout, running_);
     row.block = static_cast<std::int32_t>(row.slot / spec->rows_per_block);
     row.row = static_cast<std::int32_t>(row.slot % spec->rows_per_block);
     const std::size_t cell = to_size((kept * a.heads + in_.head) * columns + c);
     row.logit = static_cast<double>(a.logits[cell]);
     row.weight = static_cast<double>(a.weights[cell]);
     if (const auto written = read_row(row, *spec)) {
-      const DecodedElement value = decode_element(written->bytes, in_.dim);
+      // Heads share those of their KV head.
+      const int kv_head = in_.head / std::max(1, in_.info.config.heads / spec->num_kv_heads);
+      const std::int64_t element =
+          spec->num_kv_heads > 1 ? kv_head * spec->head_dim + in_.dim : in_.dim;
+      const DecodedElement value = decode_element(written->bytes, element);
       row.bytes = element_words(value);
       row.value = value.value;
       row.partial = row.weight * row.value;
@@ -124,12 +128,12 @@ class WhyBuilder {
     if (const std::int64_t i = read.find(row.slot); i >= 0) {
       const auto bytes =
           std::span(read.bytes).subspan(to_size(i * read.row_bytes), to_size(read.row_bytes));
-      return Written{read.steps[to_size(i)], {spec.record, spec.width, bytes}};
+      return Written{read.steps[to_size(i)], {spec.record, spec.width, bytes, spec.num_kv_heads}};
     }
     const WrittenRows::Row* found =
         in_.written != nullptr ? in_.written->find(entry, row.slot, row.at) : nullptr;
     if (found == nullptr) return std::nullopt;
-    return Written{found->step, {found->record, found->width, found->bytes}};
+    return Written{found->step, {found->record, found->width, found->bytes, spec.num_kv_heads}};
   }
 
   std::int64_t entry_of_column(std::int64_t kept, std::int64_t column) const {
@@ -218,12 +222,15 @@ void add_planned_writes(const SessionInfo& info, const ModelGraph& graph, const 
   }
 }
 
-// What a step wrote to a cache of a layer; nullptr = nothing that was kept.
-const RowsCopy* rows_of_cache(const StepTrace& step, int layer, CacheId cache) {
+// What a step wrote to a layer's rows that attention weighs: of its tokens, or entries; nullptr =
+// nothing that was kept.
+const RowsCopy* rows_of_cache(const StepTrace& step, int layer, bool entries) {
   for (const auto& op : step.ops) {
     if (op->place.layer != layer) continue;
     for (const RowsCopy& rows : op->rows) {
-      if (tap_cache(op->place.op, rows.name) == cache) return &rows;
+      const CacheId cache = tap_cache(op->place.op, rows.name);
+      const CacheId right{AS_CACHE_KV, entries ? 1 : 0};
+      if (cache == right || (!entries && cache.role == AS_CACHE_V)) return &rows;
     }
   }
   return nullptr;
@@ -232,9 +239,9 @@ const RowsCopy* rows_of_cache(const StepTrace& step, int layer, CacheId cache) {
 }  // namespace
 
 void WrittenRows::add(const StepTrace& step) {
-  for (const auto& [cache, ratio, rows] :
-       {std::tuple{kSwaCache, 1, &window_}, std::tuple{kMainCache, ratio_, &entries_}}) {
-    const RowsCopy* copy = rows_of_cache(step, layer_, cache);
+  for (const auto& [entries, ratio, rows] :
+       {std::tuple{false, 1, &window_}, std::tuple{true, ratio_, &entries_}}) {
+    const RowsCopy* copy = rows_of_cache(step, layer_, entries);
     if (copy == nullptr) continue;
     for (std::size_t i = 0; i < copy->tokens.size(); ++i) {
       const std::int32_t token = copy->tokens[i];

@@ -110,12 +110,25 @@ int tokens_pooled(const CacheLayout& layout, int tokens_per_row) {
   return tokens_per_row;
 }
 
-const CacheSpec* token_rows(const CacheLayout& layout, int layer) {
+namespace {
+
+// A cache of a layer with a row for every token, of this role, or one of keys and values at once.
+const CacheSpec* rows_of_role(const CacheLayout& layout, int layer, int role) {
   for (const CacheSpec& spec : layout.specs) {
-    const bool attended = spec.id.role == AS_CACHE_KV || spec.id.role == AS_CACHE_K;
+    const bool attended = spec.id.role == AS_CACHE_KV || spec.id.role == role;
     if (spec.layer == layer && attended && spec.tokens_per_row == 1) return &spec;
   }
   return nullptr;
+}
+
+}  // namespace
+
+const CacheSpec* token_rows(const CacheLayout& layout, int layer) {
+  return rows_of_role(layout, layer, AS_CACHE_K);
+}
+
+const CacheSpec* value_rows(const CacheLayout& layout, int layer) {
+  return rows_of_role(layout, layer, AS_CACHE_V);
 }
 
 CacheLayout group_caches(std::vector<CacheSpec> specs) {
