@@ -4,14 +4,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
-#include "engine/family/deepseek_v4/caches.h"
 #include "engine/model/numbers.h"
 #include "engine/session/place.h"
 #include "engine/session/step/attention_copy.h"
 #include "engine/trace/compare.h"
 #include "kernels/cpu/codec.h"
+#include "kernels/params/paged_params.h"
 #include "kernels/params/row_access.h"
 #include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
@@ -22,38 +23,49 @@ namespace {
 void decode_element(const as_cache& cache, std::int64_t slot, std::int64_t dim, Contribution& c) {
   const as_row_layout layout = as_row_layout_of(cache.record, cache.width, 1, 1);
   std::vector<std::uint8_t> row(to_size(layout.row));
-  std::vector<float> values(to_size(cache.width));
   as_row_get(&cache, slot, row.data());
-  cpu::decode_row(cache.record, cache.width, row.data(), row.data() + layout.payload,
-                  values.data());
-  c.value = static_cast<double>(values[to_size(dim)]);
   const as_element_place e = as_element_at(&layout, 0, 0, dim);
+  if (e.code == AS_CODE_BF16 && e.scale < 0) {
+    std::uint16_t bits;
+    std::memcpy(&bits, row.data() + e.at, sizeof(bits));
+    c.value = static_cast<double>(cpu::bf16_to_float(bits));
+  } else {
+    std::vector<float> values(to_size(cache.width));
+    cpu::decode_row(cache.record, cache.width, row.data(), row.data() + layout.payload,
+                    values.data());
+    c.value = static_cast<double>(values[to_size(dim)]);
+  }
   for (std::int64_t i = as_code_bits(e.code) / 8; i-- > 0;) {
     c.bytes += fmt::format("{:02x}", row[to_size(e.at + i)]);
   }
   if (e.scale >= 0) c.bytes += fmt::format("*2^{}", int{row[to_size(e.scale)]} - 127);
 }
 
+const as_tensor& attention_output(const OpParams& params) {
+  return params.op() == AS_OP_PAGED_ATTENTION ? params.get<as_paged_attention_params>().o
+                                              : params.get<as_sparse_attention_params>().o;
+}
+
 class HistoryBuilder {
  public:
   HistoryBuilder(const Session& session, std::int64_t token, std::int64_t head, std::int64_t dim)
-      : session_(session),
-        p_(session.last_params().get<as_sparse_attention_params>()),
-        layer_(session.cursor().layer) {
+      : session_(session), params_(session.last_params()), layer_(session.cursor().layer) {
     h_.token = token;
     h_.head = head;
     h_.dim = dim;
     const StepMetadata& m = session.metadata();
     h_.request = m.live[to_size(m.token_to_req[to_size(token)])];
     h_.position = m.positions[to_size(token)];
-    copy_ = copy_attention(p_, {static_cast<std::int32_t>(token)}, nullptr);
+    const std::vector<std::int32_t> row = {static_cast<std::int32_t>(token)};
+    copy_ = paged() ? copy_attention(params_.get<as_paged_attention_params>(), row, nullptr)
+                    : copy_attention(params_.get<as_sparse_attention_params>(), row, nullptr);
   }
 
   ValueHistory build(const KeptScores& scores) {
-    list(p_.indices, copy_.window_len[0], p_.cache, kSwaCache, "window", 0);
-    if (copy_.extra > 0) {
-      list(p_.extra_indices, copy_.extra_len[0], p_.extra_cache, kMainCache, "entry", copy_.window);
-      not_selected(scores);
+    if (paged()) {
+      pages();
+    } else {
+      lists(scores);
     }
     Contribution sink;
     sink.kind = "sink";
@@ -62,19 +74,57 @@ class HistoryBuilder {
     sink.weight = static_cast<double>(copy_.sink_mass[to_size(h_.head)]);
     h_.contributions.push_back(sink);
     for (const Contribution& c : h_.contributions) h_.sum += c.partial;
-    h_.output = element(p_.o, h_.token * p_.o.shape[1] + h_.head, h_.dim);
+    const as_tensor& o = attention_output(params_);
+    h_.output = element(o, h_.token * o.shape[1] + h_.head, h_.dim);
     h_.reference = std::numeric_limits<double>::quiet_NaN();
     if (session_.references() != References::kNone) {
-      const as_tensor& o = session_.last_forced().get<as_sparse_attention_params>().o;
-      h_.reference = element(o, h_.token * o.shape[1] + h_.head, h_.dim);
+      h_.reference = element(attention_output(session_.last_forced()),
+                             h_.token * o.shape[1] + h_.head, h_.dim);
     }
     return std::move(h_);
   }
 
  private:
-  void list(const as_tensor& indices, std::int64_t len, const as_cache& cache, CacheId id,
-            const char* name, std::int64_t first_column) {
-    const CacheSpec& spec = *session_.parts().layout.find(layer_, id);
+  bool paged() const { return params_.op() == AS_OP_PAGED_ATTENTION; }
+
+  void lists(const KeptScores& scores) {
+    const auto& p = params_.get<as_sparse_attention_params>();
+    const CacheLayout& layout = session_.parts().layout;
+    list(p.indices, copy_.window_len[0], p.cache, *token_rows(layout, layer_), "window", 0);
+    if (copy_.extra == 0) return;
+    list(p.extra_indices, copy_.extra_len[0], p.extra_cache, *entries_of(layout, layer_), "entry",
+         copy_.window);
+    not_selected(scores);
+  }
+
+  // Rows of V behind the table, of the head that this one shares.
+  void pages() {
+    const auto& p = params_.get<as_paged_attention_params>();
+    const CacheSpec& spec = *value_rows(session_.parts().layout, layer_);
+    const Shadow& shadow = session_.verifier().shadow();
+    const std::int64_t base = session_.verifier().space().base(h_.request, 1);
+    const std::int64_t kv_head = h_.head / (p.q.shape[1] / as_cache_heads(&p.v_cache));
+    for (std::int64_t k = 0; k < copy_.window_len[0]; ++k) {
+      Contribution c;
+      c.kind = "window";
+      c.slot = static_cast<std::int32_t>(copy_.slots[to_size(k)]);
+      c.block = c.slot < 0 ? -1 : c.slot / spec.rows_per_block;
+      const std::int64_t row = shadow.row_of(spec, c.slot);
+      c.row = row < 0 ? -1 : row - base;
+      c.status = c.slot < 0 ? "null" : row < 0 ? "never written" : "contributed";
+      if (c.slot >= 0) {
+        decode_element(p.v_cache, c.slot, kv_head * p.o.shape[2] + h_.dim, c);
+        const std::size_t i = to_size(h_.head * copy_.window + k);
+        c.logit = static_cast<double>(copy_.logits[i]);
+        c.weight = static_cast<double>(copy_.weights[i]);
+        c.partial = c.weight * c.value;
+      }
+      h_.contributions.push_back(c);
+    }
+  }
+
+  void list(const as_tensor& indices, std::int64_t len, const as_cache& cache,
+            const CacheSpec& spec, const char* name, std::int64_t first_column) {
     const Shadow& shadow = session_.verifier().shadow();
     const std::int64_t columns = copy_.window + copy_.extra;
     const std::int64_t base = session_.verifier().space().base(h_.request, row_ratio(spec));
@@ -133,7 +183,7 @@ class HistoryBuilder {
   }
 
   const Session& session_;
-  const as_sparse_attention_params& p_;
+  const OpParams& params_;
   int layer_;
   AttentionCopy copy_;
   std::vector<std::int64_t> selected_;
@@ -156,16 +206,19 @@ bool keep_scores(const Session& session, KeptScores* kept) {
 
 Result<ValueHistory> value_history(const Session& session, std::int64_t token, std::int64_t head,
                                    std::int64_t dim, const KeptScores& scores) {
-  if (!session.ran_any() || session.last_params().op() != AS_OP_SPARSE_ATTENTION) {
-    return bad_input("only elements of sparse_attention have contributions",
-                     "name an op STEP/LAYER/sparse_attention");
+  if (!session.ran_any() || as_op_role(session.last_params().op()) != AS_ROLE_ATTENTION) {
+    std::string own = "sparse_attention";
+    for (const as_op_id op : session.parts().graph->layer(0).ops()) {
+      if (as_op_role(op) == AS_ROLE_ATTENTION) own = as_op_find(op)->name;
+    }
+    return bad_input(fmt::format("only elements of {} have contributions", own),
+                     fmt::format("name an op STEP/LAYER/{}", own));
   }
-  const auto& p = session.last_params().get<as_sparse_attention_params>();
+  const as_tensor& o = attention_output(session.last_params());
   const struct {
     const char* name;
     std::int64_t value, count;
-  } axes[] = {
-      {"token", token, p.o.shape[0]}, {"head", head, p.o.shape[1]}, {"dim", dim, p.o.shape[2]}};
+  } axes[] = {{"token", token, o.shape[0]}, {"head", head, o.shape[1]}, {"dim", dim, o.shape[2]}};
   for (const auto& axis : axes) {
     if (axis.value < 0 || axis.value >= axis.count) {
       return bad_input(fmt::format("{} {} is not there", axis.name, axis.value),
