@@ -113,12 +113,15 @@ bool CommonInputs::fill() {
       return true;
     }
     case AS_OP_Q_PROJ:
-      return linear(kHidden, kHeads * kHeadSize);
+      linear(kHidden, kHeads * kHeadSize);
+      return true;
     case AS_OP_K_PROJ:
     case AS_OP_V_PROJ:
-      return linear(kHidden, kKvHeads * kHeadSize);
+      linear(kHidden, kKvHeads * kHeadSize);
+      return true;
     case AS_OP_O_PROJ:
-      return linear(kHeads * kHeadSize, kHidden);
+      linear(kHeads * kHeadSize, kHidden);
+      return true;
     case AS_OP_LM_HEAD:
       linear(kHidden, kVocab, AS_F32);
       return true;

@@ -16,7 +16,7 @@
 
 namespace attnscope::reference {
 
-inline constexpr std::uint32_t kTorchModuleVersion = 5;
+inline constexpr std::uint32_t kTorchModuleVersion = 6;
 inline constexpr char kTorchModuleEntry[] = "attnscope_torch_module";
 
 // What was thrown inside.

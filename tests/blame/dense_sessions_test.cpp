@@ -55,7 +55,7 @@ const Shape kShapes[] = {
 class DenseSessions : public ::testing::TestWithParam<Shape> {};
 
 INSTANTIATE_TEST_SUITE_P(Shapes, DenseSessions, ::testing::ValuesIn(kShapes),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& shape) { return std::string(shape.param.name); });
 
 Scenario scenario_of(const Shape& shape) {
   Scenario s = dense_scenario(model_of(shape));
