@@ -37,7 +37,7 @@ COMMON = dict(
 )
 KINDS = {
     "llama": ("Llama", dict(rope_theta=10000.0)),
-    "mistral": ("Mistral", dict(sliding_window=24, head_dim=32)),
+    "mistral": ("Mistral", dict(sliding_window=24)),
     "qwen3": ("Qwen3", dict(head_dim=64)),
     "gemma3_text": (
         "Gemma3",
