@@ -1,5 +1,6 @@
-// The block manager from inside: the life of the selected block, the free list, the prefix map,
-// requests with hits and preemptions, the pool's use over time, dead entries of the ops' tables.
+// The block manager from inside: the life of the selected block, the free list, the prefix map, the
+// blocks that all requests share, requests with hits and preemptions, the pool's use over time,
+// dead entries of the ops' tables.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include "app/panels/panels.h"
 #include "app/text/format.h"
 #include "app/views/cache_view.h"
+#include "app/views/common_prefix_view.h"
 #include "app/views/pool_view.h"
 #include "app/workbench/capture_scan.h"
 
@@ -24,6 +26,7 @@ enum CacheTab {
   kLife,
   kFree,
   kPrefixes,
+  kCommon,
   kRequests,
   kUsage,
   kDead,
@@ -31,12 +34,12 @@ enum CacheTab {
   kStream,
   kCacheTabCount
 };
-constexpr const char* kCacheTabs[] = {"Life",  "Free", "Prefixes", "Requests",
+constexpr const char* kCacheTabs[] = {"Life",  "Free", "Prefixes", "Common", "Requests",
                                       "Usage", "Dead", "Checks",   "Stream"};
-constexpr const char* kCacheTabIds[] = {"life",  "free", "prefixes", "requests",
+constexpr const char* kCacheTabIds[] = {"life",  "free", "prefixes", "common", "requests",
                                         "usage", "dead", "checks",   "stream"};
 constexpr const char* kCacheTabIdList =
-    "life, free, prefixes, requests, usage, dead, checks, stream";
+    "life, free, prefixes, common, requests, usage, dead, checks, stream";
 
 class CachePanel : public Panel {
  public:
@@ -198,6 +201,28 @@ void CachePanel::fill() {
                     whole_cell(r.prompt),
                     whole_cell(r.computed),
                     whole_cell(r.hit),
+    case kCommon: {
+      const CommonPrefixView view = common_prefix_view(info, *step_);
+      sentence_ = view.sentence;
+      table_.columns({{"group", false, 1},
+                      {"blocks", true, 0.5f,
+                       "At the head of the tables of all requests, num_common_prefix_blocks of the "
+                       "scheduler."},
+                      {"tokens", true, 0.6f, "Whose rows or entries these blocks hold."},
+                      {"last", true, 0.5f, "The last of these blocks."},
+                      {"next", true, 0.5f, "The block behind them in one of the tables."},
+                      {"ends because", false, 3}});
+      for (const CommonPrefix& e : view.groups) {
+        table_.row({{e.name},
+                    whole_cell(e.blocks),
+                    whole_cell(e.tokens),
+                    whole_cell(e.last),
+                    whole_cell(e.next),
+                    {e.why}},
+                   e.last >= 0 ? e.last : e.next);
+      }
+      return;
+    }
                     whole_cell(r.blocks),
                     whole_cell(r.shared),
                     whole_cell(r.nulls),
@@ -349,7 +374,7 @@ void CachePanel::draw(Ui& ui) {
                                                      : block_);
   if (clicked && tab_ == kRequests) {
     ui.bench.select_token(static_cast<std::int32_t>(*clicked), -1);
-  } else if (clicked && tab_ != kLife && tab_ != kChecks) {
+  } else if (clicked && *clicked >= 0 && tab_ != kLife && tab_ != kChecks) {
     ui.bench.select(block_selection(*held_->info, *step, ui.bench.selection(),
                                     static_cast<std::int32_t>(*clicked)));
   }

@@ -34,6 +34,8 @@ nlohmann::ordered_json workload_json(const Workload& w, const WorkloadResult& r)
           {"complete", r.complete},
           {"min_free", r.min_free},
           {"max_hash_entries", r.max_keys},
+          {"common_prefix_steps", r.common_steps},
+          {"max_common_prefix_blocks", r.most_common},
           {"checkpoints", checkpoints}};
 }
 
@@ -41,7 +43,7 @@ std::string workload_text(const Workload& w, const WorkloadResult& r) {
   std::string out =
       fmt::format("{}, profile {}\n\n", printable(w.name), cache_profile_name(w.profile));
   const auto line = [&](const char* name, const auto& value) {
-    out += fmt::format("  {:<18} {:>16}\n", name, value);
+    out += fmt::format("  {:<19} {:>16}\n", name, value);
   };
   if (!r.complete) out += "  INCOMPLETE: it was ended before its end\n\n";
   line("steps", r.steps);
@@ -57,6 +59,8 @@ std::string workload_text(const Workload& w, const WorkloadResult& r) {
   line("recomputed tokens", r.recomputed_tokens);
   line("fewest free", r.min_free);
   line("most hash entries", r.max_keys);
+  line("common prefix steps", r.common_steps);
+  line("most common blocks", r.most_common);
   if (r.checkpoints.empty()) return out;
   out += "\nrunning digest after step\n";
   for (const auto& [step, digest] : r.checkpoints)

@@ -134,6 +134,8 @@ void check_step(Check& check, const StepTrace& t, const SessionInfo& info) {
   };
   std::ranges::for_each(t.misses, of_a_request);
   of_a_request(t.waiting);
+  size_if_any(check, t.common_prefix, to_count(info.layout.groups.size()), "common_prefix");
+  check.range(t.common_prefix, 0, blocks - 1, "common_prefix");
   check.size(t.owners, blocks, "owners");
   for (const BlockOwner& o : t.owners) {
     check.that(o.request >= -1 && o.request < requests && o.writer >= -1 && o.writer < requests &&

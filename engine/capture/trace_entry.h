@@ -65,6 +65,7 @@ struct TraceEntry {
   std::vector<Request> requests;  // without tokens: those are tensors
   std::vector<StepWhy> misses;
   std::optional<StepWhy> waiting;
+  std::vector<std::int64_t> common_prefix;
   std::vector<OpEntry> ops;
 };
 
@@ -128,6 +129,7 @@ void fields(V& v, TraceEntry& t) {
   v("requests", t.requests);
   v.later("misses", t.misses);
   v.later("waiting", t.waiting);
+  v.later("common_prefix", t.common_prefix);
   v("ops", t.ops);
 }
 

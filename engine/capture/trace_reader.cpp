@@ -226,6 +226,7 @@ Result<std::shared_ptr<const StepTrace>> read_trace(const TraceEntry& entry,
   trace->metadata.own = family_of(info.config).step_tensors(info.config, info.layout);
   if (entry.tables) read_tables(entry, info, payload, *trace);
   trace->misses = entry.misses;
+  trace->common_prefix = entry.common_prefix;
   trace->waiting = entry.waiting.value_or(StepWhy{});
   for (const OpEntry& o : entry.ops) {
     auto op = std::make_shared<OpTrace>();

@@ -176,6 +176,7 @@ TraceEntry TraceWriter::describe(const StepTrace& trace, TensorWriter& writer,
       request.tokens.clear();
     }
     entry.misses = trace.misses;
+    entry.common_prefix = trace.common_prefix;
     if (trace.waiting.request >= 0) entry.waiting = trace.waiting;
   }
   for (const auto& op : trace.ops) {

@@ -99,8 +99,8 @@ std::int64_t nulls(const std::vector<std::int32_t>& blocks) {
 
 const char* decision_name(Decision decision) {
   static constexpr std::array<const char*, kDecisions> kNames = {
-      "tokens", "victim", "admission", "hit",  "queue",
-      "window", "room",   "eviction",  "keys", "stop"};
+      "tokens", "victim",   "admission", "hit",  "queue", "window",
+      "room",   "eviction", "keys",      "stop", "common"};
   return kNames[static_cast<std::size_t>(decision)];
 }
 
@@ -115,7 +115,8 @@ const char* decision_sentence(Decision decision) {
       "how many entries a table has",
       "which free block is taken next",
       "which blocks can be found by their content",
-      "who is over"};
+      "who is over",
+      "how many leading blocks all requests share"};
   return kSentences[static_cast<std::size_t>(decision)];
 }
 
@@ -147,7 +148,7 @@ void DecisionJudge::planned(const BlockScheduler& scheduler, const StepPlan& pla
     if (!tables(scheduler, planned)) return;
   }
   const std::int64_t first = must.scheduled.empty() ? -1 : must.scheduled.front().request;
-  if (free_order(scheduler, first)) keys(scheduler);
+  if (free_order(scheduler, first) && keys(scheduler)) common_prefix(plan);
 }
 
 bool DecisionJudge::running(const StepPlan& plan, const plain::Plan& must) {
@@ -313,6 +314,19 @@ bool DecisionJudge::keys(const BlockScheduler& s) {
     });
   }
   return right(Decision::kKeys);
+}
+
+bool DecisionJudge::common_prefix(const StepPlan& plan) {
+  const std::vector<std::int64_t> must = model_.cache().common_prefix();
+  const std::size_t g = first_difference(plan.common_prefix, must);
+  const std::int64_t first = model_.running().empty() ? -1 : model_.running().front();
+  return judge(Decision::kCommon, first, plan.common_prefix == must, [&] {
+    const auto shown = [&](const std::vector<std::int64_t>& list) {
+      return g < list.size() ? fmt::format("{}", list[g]) : std::string("none");
+    };
+    return fmt::format("{} leading blocks of group {} are everybody's, must be {}",
+                       shown(plan.common_prefix), g, shown(must));
+  });
 }
 
 // A prefix has one hash, and a hash stands for one prefix.

@@ -30,8 +30,9 @@ enum class Decision {
   kEviction,   // which free block is taken next
   kKeys,       // which blocks can be found by their content
   kStop,       // who is over
+  kCommon,     // how many leading blocks all requests share
 };
-inline constexpr std::size_t kDecisions = 10;
+inline constexpr std::size_t kDecisions = 11;
 const char* decision_name(Decision decision);      // "tokens", ..
 const char* decision_sentence(Decision decision);  // as above
 
@@ -80,6 +81,7 @@ class DecisionJudge {
   // request: who to name where nobody has held the block.
   bool free_order(const BlockScheduler& scheduler, std::int64_t request);
   bool keys(const BlockScheduler& scheduler);
+  bool common_prefix(const StepPlan& plan);
   // Takes down the hashes of tokens that came; false where one is another prefix's too.
   bool learn_hashes(const BlockScheduler& scheduler);
   // Whether the keys of a block, as many as there must be, stand for the prefixes they must.

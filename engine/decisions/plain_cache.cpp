@@ -400,6 +400,24 @@ bool Cache::forget_all() {
   return true;
 }
 
+std::vector<std::int64_t> Cache::common_prefix() const {
+  std::vector<std::int64_t> common(rules_.groups.size(), 0);
+  for (std::size_t g = 0; g < common.size() && rules_.caching; ++g) {
+    if (rules_.groups[g].kind != Group::Kind::kFull) continue;
+    std::optional<Blocks> head;
+    for (const auto& [request, tables] : tables_) {
+      const Blocks& blocks = tables[g].blocks;
+      if (blocks.empty()) continue;
+      if (!head) head = blocks;
+      const auto end =
+          std::mismatch(head->begin(), head->end(), blocks.begin(), blocks.end()).first;
+      head->erase(end, head->end());
+    }
+    common[g] = head ? count(*head) : 0;
+  }
+  return common;
+}
+
 // ---- the queue of free blocks
 
 Blocks Cache::free_blocks() const {

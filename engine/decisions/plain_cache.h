@@ -49,6 +49,8 @@ class Cache {
 
   // Table of one request in one group; empty for who has none.
   const Blocks& table(std::int64_t request, std::size_t group) const;
+  // By group: entries that are the same at the head of all tables; none where there is a window.
+  std::vector<std::int64_t> common_prefix() const;
   Blocks free_blocks() const;  // front first
   // Calls visit(block) for each of them until it says false. Whether all were visited.
   template <class Visit>

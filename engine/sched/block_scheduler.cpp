@@ -93,6 +93,10 @@ const StepPlan& BlockScheduler::schedule() {
     }
   }
   counters_.scheduled_tokens += plan_.total_tokens;
+  plan_.common_prefix.assign(kv_.num_groups(), 0);
+  for (std::size_t g = 0; g < kv_.num_groups() && !running_.empty(); ++g) {
+    plan_.common_prefix[g] = kv_.common_prefix(running_.front(), g);
+  }
   ++step_;
   return plan_;
 }

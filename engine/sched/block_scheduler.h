@@ -54,6 +54,9 @@ struct StepPlan {
   std::vector<std::int64_t> preempted;      // ids
   std::vector<std::int64_t> preempted_for;  // by entry of `preempted`: who needed the blocks
   std::int64_t total_tokens = 0;
+  // By group: leading blocks that all who hold a table there share (KvManager::common_prefix); 0
+  // while nobody runs.
+  std::vector<std::int64_t> common_prefix;
 };
 
 struct SchedulerCounters {

@@ -76,6 +76,7 @@ class Player {
     }
     out["scheduled"] = scheduled;
     out["preempted"] = plan.preempted;
+    out["common_prefix"] = plan.common_prefix;
   }
 
   Result<void> results(const ReplayCall& call, Json& out) {

@@ -2,12 +2,13 @@
 //
 //   {"line": 3, "call": "schedule", "step": 0,
 //    "scheduled": [{"id": 0, "tokens": 3, "admitted": true, "hit_tokens": 0}], "preempted": [],
+//    "common_prefix": [1],
 //    "running": [0], "waiting": [], "finished": [], "free": 79, "free_with_key": 0,
 //    "hash_entries": 0, "queue_digest": "..", "tables": {"0": [[1]]}, "queue": [2, 3]}
 //
-// scheduled and preempted after schedule only, finished after results and abort, ok (whether the
-// call did anything) after abort and reset; tables (by request and group, null = 0) and queue where
-// the file asks for them.
+// scheduled, preempted and common_prefix (blocks, by group) after schedule only, finished after
+// results and abort, ok (whether the call did anything) after abort and reset; tables (by request
+// and group, null = 0) and queue where the file asks for them.
 #pragma once
 
 #include <string>

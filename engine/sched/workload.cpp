@@ -189,6 +189,11 @@ Result<WorkloadResult> run_workload(const Workload& workload, const WorkloadRun&
     const BlockPool& pool = scheduler.kv().pool();
     result.min_free = std::min(result.min_free, pool.num_free());
     result.max_keys = std::max(result.max_keys, pool.num_keys());
+    if (scheduler.running().size() > 1) {
+      const std::int64_t common = *std::ranges::max_element(plan.common_prefix);
+      result.common_steps += common > 0 ? 1 : 0;
+      result.most_common = std::max(result.most_common, common);
+    }
     sampled.clear();
     for (const ScheduledTokens& scheduled : plan.scheduled) {
       const SchedRequest& r = scheduler.request(scheduled.slot);

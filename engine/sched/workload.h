@@ -64,6 +64,9 @@ struct WorkloadResult {
   std::int64_t min_free = 0;                          // after a step was scheduled
   std::int64_t max_keys = 0;                          // of the prefix map, likewise
   std::map<std::int64_t, std::uint64_t> checkpoints;  // running digest after these steps
+  // Of steps in which two requests or more ran, those in which all shared leading blocks, and the
+  // most blocks of a group that they shared.
+  std::int64_t common_steps = 0, most_common = 0;
   std::int64_t final_free = 0;
   bool complete = true;  // nobody ended it before its end
 };

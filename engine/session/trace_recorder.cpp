@@ -233,6 +233,7 @@ void TraceRecorder::State::record_op(const Session& session) {
   const OpTiming& timing = session.current().timings.back();
   if (!current || current->trace.step != position || id == AS_OP_SCHEDULE) begin(session);
   StepTrace& trace = current->trace;
+  trace.common_prefix = serving.plan().common_prefix;
   StepSummary& summary = current->summary;
   const bool before_layers = as_op_find(id)->phase == AS_PHASE_BEFORE;
   if (before_layers || trace.ops.empty()) trace.metadata = session.metadata();

@@ -276,7 +276,7 @@ Effects panel_effects() {
     t.run("panel.cache");
     std::uint64_t before = 0;
     for (const char* tab :
-         {"life", "free", "prefixes", "requests", "usage", "dead", "checks", "stream"}) {
+         {"life", "free", "prefixes", "common", "requests", "usage", "dead", "checks", "stream"}) {
       t.run(std::string("cache.tab=") + tab);
       const std::uint64_t now = t.picture("cache");
       EXPECT_NE(now, before) << tab;

@@ -132,14 +132,15 @@ struct StepTrace {
   std::vector<std::int32_t> kept;
   // Once block_tables ran: as it left them. Tokens include those of this step, not the sampled one.
   std::vector<RequestView> requests;
-  std::vector<BlockOwner> owners;          // by block id
-  std::vector<std::int32_t> free_list;     // front first
-  std::vector<std::int32_t> fresh, freed;  // block ids this step took and gave back
-  std::vector<CacheEvent> cache_events;    // what happened to blocks in this step, in order
-  std::vector<BlockKey> keys;              // in the order of blocks
-  std::vector<StepWhy> misses;             // of newcomers: what they did not find, and why
-  StepWhy waiting;                         // why the head is not admitted; request -1: nobody waits
-  std::vector<std::int32_t> sampled;       // by row of metadata.live, -1 = none; once complete
+  std::vector<BlockOwner> owners;           // by block id
+  std::vector<std::int32_t> free_list;      // front first
+  std::vector<std::int32_t> fresh, freed;   // block ids this step took and gave back
+  std::vector<CacheEvent> cache_events;     // what happened to blocks in this step, in order
+  std::vector<BlockKey> keys;               // in the order of blocks
+  std::vector<StepWhy> misses;              // of newcomers: what they did not find, and why
+  std::vector<std::int64_t> common_prefix;  // StepPlan's; empty: of a file of before
+  StepWhy waiting;                    // why the head is not admitted; request -1: nobody waits
+  std::vector<std::int32_t> sampled;  // by row of metadata.live, -1 = none; once complete
   std::vector<std::shared_ptr<const OpTrace>> ops;  // that ran, in causal order
   std::int64_t bytes = 0;                           // memory of the copies
 

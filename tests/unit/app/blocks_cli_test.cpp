@@ -29,7 +29,8 @@ TEST_F(BlocksCli, SimulatePrintsTheRow) {
   EXPECT_EQ(row["queue_digest"], "3cd8a0cf6a700ff5");
   EXPECT_EQ(row["checkpoints"]["800"], "45feae5de734c7da");
   for (const char* key : {"hit_tokens", "lookups", "alloc_none", "preemptions", "evictions",
-                          "aborted", "scheduled_tokens", "min_free", "max_hash_entries"}) {
+                          "aborted", "scheduled_tokens", "min_free", "max_hash_entries",
+                          "common_prefix_steps", "max_common_prefix_blocks"}) {
     EXPECT_TRUE(row[key].is_number_integer()) << key;
   }
   const Outcome text = run({"simulate", "g7", "--profile", "A", "--check"});
@@ -37,6 +38,30 @@ TEST_F(BlocksCli, SimulatePrintsTheRow) {
   EXPECT_NE(text.out.find("fbea498e505095c7"), std::string::npos);
   EXPECT_NE(text.out.find("all invariants hold"), std::string::npos);
   EXPECT_NE(text.out.find(" decisions are those of the plain model"), std::string::npos);
+}
+
+// Four families of prompts rarely run alone: in few steps do all requests begin alike.
+TEST_F(BlocksCli, CommonPrefixOfAllRequests) {
+  const Outcome o = run({"simulate", "g13", "--json"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(json::parse(o.out)["common_prefix_steps"], 16);
+  EXPECT_EQ(json::parse(o.out)["max_common_prefix_blocks"], 11);
+  const std::string file = write("common.jsonl",
+                                 R"({"format":"attnscope-blocks-replay","version":1,"groups":[
+{"kind":"full","block_size":16}],"blocks":81,"token_budget":256,"max_seqs":16})");
+  std::string text = read(file);
+  std::erase(text, '\n');
+  text += R"(
+{"call":"add","id":0,"prompt_range":[0,49],"max_tokens":5}
+{"call":"schedule","expect":{"common_prefix":[4]}}
+{"call":"results","tokens":{"0":[9]}}
+{"call":"add","id":1,"prompt_range":[0,55],"max_tokens":5}
+{"call":"schedule","expect":{"common_prefix":[3]}}
+{"call":"abort","id":0}
+{"call":"schedule","expect":{"common_prefix":[4]}}
+)";
+  const Outcome replayed = run({"replay", write("common.jsonl", text)});
+  EXPECT_EQ(replayed.code, 0) << replayed.err;
 }
 
 TEST_F(BlocksCli, SimulateWritesEvents) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "app/views/cache_view.h"
+#include "app/views/common_prefix_view.h"
 #include "app/views/linkage.h"
 #include "app/wiring/wiring.h"
 #include "engine/family/models.h"
@@ -92,6 +93,31 @@ TEST_F(CacheView, LifeOfASharedBlockNamesItsHoldersAndTellsItsStory) {
 TEST_F(CacheView, TheFreeListSaysWhatIsStillFoundInIt) {
   const auto& requests = session_->serving().requests();
   while (requests[0].state != RequestState::kFinished) run_steps(*session_, 1);
+TEST_F(CacheView, ACommonPrefixNamesItsBlocksAndWhereItEnds) {
+  CommonPrefixView view = common_prefix_view(*info_, *step_);
+  ASSERT_EQ(view.groups.size(), info_->layout.groups.size());
+  const CommonPrefix& full = view.groups[0];
+  // donor and reader share the first 256 tokens; the third waits and holds nothing.
+  EXPECT_EQ(full.blocks, 1);
+  EXPECT_EQ(full.tokens, 256);
+  EXPECT_EQ(full.last, step_->requests[1].tables[0][0]);
+  EXPECT_EQ(full.next, step_->requests[0].tables[0][1]);
+  EXPECT_NE(full.why.find("is held by donor alone"), std::string::npos) << full.why;
+  for (std::size_t g = 1; g < view.groups.size(); ++g) {
+    EXPECT_EQ(view.groups[g].blocks, 0) << view.groups[g].name;
+    EXPECT_NE(view.groups[g].why.find("window"), std::string::npos);
+  }
+  EXPECT_NE(view.sentence.find("All 2 requests begin with the same 1 block of MLA, 256 tokens"),
+            std::string::npos)
+      << view.sentence;
+  // Before the second came, and of a file that does not say.
+  view = common_prefix_view(*info_, *snapshot_->traces.front());
+  EXPECT_NE(view.sentence.find("One request alone"), std::string::npos) << view.sentence;
+  StepTrace old = *step_;
+  old.common_prefix.clear();
+  EXPECT_TRUE(common_prefix_view(*info_, old).groups.empty());
+}
+
   run_steps(*session_, 1);
   snapshot_ = take_snapshot(*session_, recorder_, info_, 2);
   step_ = snapshot_->traces.back().get();

@@ -50,6 +50,68 @@ TEST(BlocksCatalogue, T10_prefill) {
   }
 }
 
+// Requests of T10: the run of blocks that all tables begin with, by who holds a table.
+TEST(BlocksCatalogue, CommonPrefixIsWhatAllTablesBeginWith) {
+  for (const CacheProfile p : kBoth) {
+    Bench b(options(p, {full(16)}, 21));
+    KvRequest& r0 = b.add(common(7, 1000));
+    EXPECT_EQ(b.kv.common_prefix(r0.slot, 0), 0) << "nobody holds a block";
+    b.admit(r0);
+    EXPECT_EQ(b.kv.common_prefix(r0.slot, 0), 4) << "alone it shares all with itself";
+    KvRequest& r1 = b.add(common(5, 2000));
+    b.admit(r1);
+    EXPECT_EQ(b.kv.common_prefix(r0.slot, 0), 3);
+    EXPECT_EQ(b.kv.common_prefix(r1.slot, 0), 3) << "whoever is asked";
+    // A third that found two of the three.
+    KvRequest& r2 = b.add(tokens(32) + tokens(20, 3000));
+    EXPECT_EQ(b.admit(r2).hit, 32);
+    EXPECT_EQ(b.kv.common_prefix(r0.slot, 0), 2);
+    // One with other tokens holds a table as well, also when it computes nothing now.
+    KvRequest& r3 = b.add(tokens(20, 4000));
+    b.admit(r3);
+    EXPECT_EQ(b.kv.common_prefix(r0.slot, 0), 0);
+    b.free(r3);
+    EXPECT_EQ(b.kv.common_prefix(r0.slot, 0), 2);
+    b.free(r2);
+    EXPECT_EQ(b.kv.common_prefix(r0.slot, 0), 3);
+    b.free(r0);
+    EXPECT_EQ(b.kv.common_prefix(r1.slot, 0), 4);
+  }
+}
+
+TEST(BlocksCatalogue, CommonPrefixNeedsTheSameBlocksNotTheSameTokens) {
+  for (const CacheProfile p : kBoth) {
+    Bench b(options(p, {full(16)}, 21));
+    KvRequest& r0 = b.add(common(7, 1000));
+    b.admit(r0);
+    KvRequest twice;
+    twice.tokens = common(7, 1000);
+    twice.skip_lookup = true;  // equal content in blocks of its own
+    b.admit(b.add(twice));
+    EXPECT_EQ(b.kv.common_prefix(r0.slot, 0), 0);
+    KvOptions off = options(p, {full(16)}, 21);
+    off.caching = false;
+    Bench without(off);
+    KvRequest& alone = without.add(common(7, 1000));
+    without.admit(alone);
+    EXPECT_EQ(without.kv.common_prefix(alone.slot, 0), 0) << "nothing is ever shared";
+  }
+}
+
+TEST(BlocksCatalogue, WindowsHaveNoCommonPrefix) {
+  for (const CacheProfile p : kBoth) {
+    Bench b(options(p, {full(16), swa(16, 64), chunked(16, 64)}, 61));
+    KvRequest& r0 = b.add(common(7, 1000));
+    b.admit(r0);
+    KvRequest& r1 = b.add(common(5, 2000));
+    b.admit(r1);
+    EXPECT_EQ(b.table(r0, 1)[0], b.table(r1, 1)[0]) << "the same block all the same";
+    EXPECT_EQ(b.kv.common_prefix(r0.slot, 0), 3);
+    EXPECT_EQ(b.kv.common_prefix(r0.slot, 1), 0);
+    EXPECT_EQ(b.kv.common_prefix(r0.slot, 2), 0);
+  }
+}
+
 TEST(BlocksCatalogue, T11_prefill_plp) {
   for (const CacheProfile p : kBoth) {
     Bench b(options(p, {full(16)}, 11));

@@ -42,6 +42,7 @@ TEST_P(Workloads, EveryDecisionIsThePlainModels) {
   EXPECT_EQ(count(counts, Decision::kVictim), result->preemptions);
   EXPECT_EQ(count(counts, Decision::kQueue), 2 * result->steps);
   EXPECT_EQ(count(counts, Decision::kKeys), result->steps);
+  EXPECT_EQ(count(counts, Decision::kCommon), result->steps);
   EXPECT_GT(count(counts, Decision::kEviction), result->steps);
   EXPECT_EQ(count(counts, Decision::kTokens), count(counts, Decision::kStop));
 }
@@ -119,6 +120,31 @@ SchedRequest request(std::int64_t id, std::int64_t length, std::int64_t priority
     r.tokens.push_back(static_cast<std::int32_t>(t < 48 ? t : 1000 * id + t));
   }
   return r;
+}
+
+TEST(Decisions, ACommonPrefixOfAnotherLengthIsNamed) {
+  const SchedulerOptions o = options();
+  BlockScheduler scheduler = *BlockScheduler::make(o);
+  DecisionJudge judge(o, false);
+  // The second finds the first two blocks of the first, and both have one of their own.
+  for (std::int64_t id = 0; id < 2; ++id) {
+    SchedRequest r = request(id, 40);
+    r.prompt_tokens = r.num_tokens();
+    judge.model().add(plain_request(r));
+    ASSERT_TRUE(scheduler.add(r));
+    judge.planned(scheduler, scheduler.schedule());
+    ASSERT_FALSE(judge.wrong()) << judge.wrong()->note;
+    scheduler.results({}, std::span<const std::int32_t>());
+    judge.model().results({}, false);
+  }
+  StepPlan plan = scheduler.schedule();
+  EXPECT_EQ(plan.common_prefix, (std::vector<std::int64_t>{2, 0}));
+  plan.common_prefix[0] = 3;
+  judge.planned(scheduler, plan);
+  ASSERT_TRUE(judge.wrong());
+  EXPECT_EQ(judge.wrong()->decision, Decision::kCommon) << judge.wrong()->note;
+  EXPECT_NE(judge.wrong()->note.find("3 leading blocks of group 0"), std::string::npos)
+      << judge.wrong()->note;
 }
 
 // Six requests that share a prefix; they preempt one another, since the pool is short.
