@@ -32,6 +32,7 @@ App::App(const Options& options, const GuiParts& parts) {
   if (!cache.empty()) bench.cache_folder = cache + "/sessions";
   bench.trace_budget_mb = settings_.trace_budget_mb;
   bench.rewind_budget_mb = settings_.rewind_budget_mb;
+  bench.kept_events = settings_.kept_events;
   bench.threads = options.threads;
   bench.on_change = options.on_change;
   bench_ = std::make_unique<Workbench>(std::move(bench));

@@ -96,6 +96,18 @@ void ShellCommands::add_history(Shell& shell) {
       },
       "MiB");
   group.add(
+      "settings.kept_events", "Block events kept ..",
+      "How many events of blocks outlive the tensors of their steps; takes effect with the next "
+      "session.",
+      "",
+      [&shell](std::string_view value) -> Result<void> {
+        auto events = whole_value(value, "settings.kept_events", 1000, 1 << 24);
+        if (!events) return events.error();
+        shell.change_settings([&](Settings& s) { s.kept_events = *events; });
+        return {};
+      },
+      "events");
+  group.add(
       "settings.invariants", "Invariants ..",
       "What is checked around every step: off, step (what it touched) or call (all of the state "
       "around every call of the block manager).",

@@ -62,7 +62,7 @@ void SettingsDialog::draw_scale(Ui& ui) {
 }
 
 void SettingsDialog::draw_budget(Ui& ui, Budget& budget, const char* command, std::int64_t now,
-                                 const char* help) {
+                                 const char* unit, const char* help) {
   if (!budget.typed) budget.text = std::to_string(now);
   ImGui::SetNextItemWidth(px(100));
   if (text_input(fmt::format("##{}", command).c_str(), budget.text)) budget.typed = true;
@@ -72,7 +72,7 @@ void SettingsDialog::draw_budget(Ui& ui, Budget& budget, const char* command, st
     budget.typed = !ok;
   }
   ImGui::SameLine();
-  ImGui::TextUnformatted("MiB");
+  ImGui::TextUnformatted(unit);
   if (budget.error.empty()) {
     dim(help);
   } else {
@@ -123,14 +123,18 @@ void SettingsDialog::draw_looks(Ui& ui) {
   if (ImGui::Checkbox("##whole_sentences", &whole)) ui.run("settings.whole_sentences");
   label("Memory for traces", "How much of the past is at hand without computing it again.");
   draw_budget(
-      ui, traces_, "settings.trace_budget", ui.settings.trace_budget_mb,
+      ui, traces_, "settings.trace_budget", ui.settings.trace_budget_mb, "MiB",
       "Tensors of past steps are kept in so much memory; older steps are replayed when they are "
       "asked for. Takes effect with the next session.");
   label("Memory for rewind points", "How few steps are replayed on the way back.");
   draw_budget(
-      ui, rewind_points_, "settings.checkpoint_budget", ui.settings.rewind_budget_mb,
+      ui, rewind_points_, "settings.checkpoint_budget", ui.settings.rewind_budget_mb, "MiB",
       "Going back starts at the nearest rewind point. When the memory is used up every second "
       "one goes, over all steps.");
+  label("Block events", "How far back the life of a block is told.");
+  draw_budget(ui, events_, "settings.kept_events", ui.settings.kept_events, "events",
+              "They outlive the tensors of their steps and are saved with captures. Takes effect "
+              "with the next session.");
   label("Invariants",
         "What must hold of the block manager and the scheduler is checked around every step; the "
         "session stops at the op that breaks it.");

@@ -18,13 +18,13 @@ class SettingsDialog : public Overlay {
  private:
   void draw_looks(Ui& ui);
   void draw_scale(Ui& ui);
-  // A number of MiB that a command takes.
+  // A number that a command takes.
   struct Budget {
     std::string text, error;
     bool typed = false;
   };
   static void draw_budget(Ui& ui, Budget& budget, const char* command, std::int64_t now,
-                          const char* help);
+                          const char* unit, const char* help);
   void draw_shortcuts(Ui& ui);
   void draw_shortcut(Ui& ui, const Command& command);
   void capture(Ui& ui);
@@ -33,7 +33,7 @@ class SettingsDialog : public Overlay {
   Dialog dialog_;
   int page_ = 0;
   float scale_ = 0;  // percent while the slider is held; 0 = it is not
-  Budget traces_, rewind_points_;
+  Budget traces_, rewind_points_, events_;
   std::string filter_;
   std::string capturing_;  // id of the command whose keys are being pressed
   std::string conflict_keys_, conflict_id_, conflict_with_, shortcut_error_;

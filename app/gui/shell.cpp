@@ -84,6 +84,7 @@ void Shell::take_settings(Settings next) {
   const std::int64_t rewind = ui_.settings.rewind_budget_mb;
   ui_.settings = std::move(next);
   ui_.bench.set_trace_budget(ui_.settings.trace_budget_mb);
+  ui_.bench.set_kept_events(ui_.settings.kept_events);
   if (ui_.settings.rewind_budget_mb != rewind) {
     ui_.bench.set_rewind_budget(ui_.settings.rewind_budget_mb);
   }

@@ -110,7 +110,8 @@ void CachePanel::refresh(Ui& ui, const StepTrace& step) {
   fill();
 }
 
-// Of a session the steps that are kept, of a capture all, read on for a while. True: they changed.
+// Of all steps whose events are known. Captures of before have them with the tables of each step
+// alone, which are read on for a while. True: they changed.
 bool CachePanel::read_events(const Workbench& bench) {
   const std::shared_ptr<const Snapshot> now = bench.shared_snapshot();
   const bool other = now->info != events_of_;
@@ -121,11 +122,23 @@ bool CachePanel::read_events(const Workbench& bench) {
   }
   if (bench.capture() == nullptr) {
     if (!other && now == held_ && shown_ == kLife) return false;
-    events_ = kept_block_events(*now);
+    events_ = kept_block_events(now->steps);
     return true;
   }
+  const auto without = [](const auto& summary) { return summary->cache_events == nullptr; };
+  if (std::ranges::none_of(now->steps, without)) {
+    if (other) events_ = kept_block_events(now->steps);
+    return other;
+  }
   if (!other && !scan_.reading()) return false;
-  scan_.read_on(*bench.capture(), [&](const StepTrace& step) { add_block_events(step, events_); });
+  if (other) events_ = kept_block_events(now->steps);
+  scan_.read_on(*bench.capture(), [&](const StepTrace& step) {
+    const StepSummary* summary = now->summary(step.step);
+    if (summary != nullptr && summary->cache_events == nullptr) {
+      add_block_events(step.step, step.cache_events, events_);
+    }
+  });
+  std::ranges::stable_sort(events_.events, {}, [](const auto& event) { return event.first; });
   events_.steps = scan_.steps();
   return true;
 }
@@ -141,10 +154,17 @@ void CachePanel::fill() {
       table_.columns({{"step", true, 0.5f},
                       {"event", false, 0.7f},
                       {"holders", true, 0.6f, "Requests that hold the block afterwards."},
+                      {"stage", false, 0.8f,
+                       "Of the allocation: 1 gives back what left the windows, 2 takes over what a "
+                       "lookup found, 3 takes new blocks and gives full ones their keys."},
                       {"what", false, 4}});
       for (std::size_t i = 0; i < life.events.size(); ++i) {
         const LifeEvent& e = life.events[i];
-        table_.row({whole_cell(e.step), {cache_event_name(e.kind)}, whole_cell(e.refs), {e.text}},
+        table_.row({whole_cell(e.step),
+                    {cache_event_name(e.kind)},
+                    whole_cell(e.refs),
+                    {allocation_stage_name(e.stage)},
+                    {e.text}},
                    static_cast<std::int64_t>(i));
       }
       return;
@@ -181,26 +201,6 @@ void CachePanel::fill() {
       }
       return;
     }
-    case kRequests: {
-      const CacheRequestsView view = cache_requests_view(info, *step_);
-      sentence_ = view.sentence;
-      why_ = view.waiting;
-      table_.columns({{"request", false, 1.2f},
-                      {"state", false, 0.8f},
-                      {"prompt", true, 0.6f},
-                      {"computed", true, 0.7f, "Tokens whose rows are in the caches."},
-                      {"found", true, 0.6f, "Tokens that its last admission found computed."},
-                      {"blocks", true, 0.6f},
-                      {"shared", true, 0.6f, "Of its blocks, those that others hold too."},
-                      {"null", true, 0.5f, "Entries that have left a window."},
-                      {"preempted", true, 0.7f},
-                      {"again", true, 0.6f, "Tokens computed again after preemptions."}});
-      for (const CacheRequest& r : view.rows) {
-        table_.row({{r.name, owner_colour(r.request)},
-                    {r.state},
-                    whole_cell(r.prompt),
-                    whole_cell(r.computed),
-                    whole_cell(r.hit),
     case kCommon: {
       const CommonPrefixView view = common_prefix_view(info, *step_);
       sentence_ = view.sentence;
@@ -223,6 +223,26 @@ void CachePanel::fill() {
       }
       return;
     }
+    case kRequests: {
+      const CacheRequestsView view = cache_requests_view(info, *step_);
+      sentence_ = view.sentence;
+      why_ = view.waiting;
+      table_.columns({{"request", false, 1.2f},
+                      {"state", false, 0.8f},
+                      {"prompt", true, 0.6f},
+                      {"computed", true, 0.7f, "Tokens whose rows are in the caches."},
+                      {"found", true, 0.6f, "Tokens that its last admission found computed."},
+                      {"blocks", true, 0.6f},
+                      {"shared", true, 0.6f, "Of its blocks, those that others hold too."},
+                      {"null", true, 0.5f, "Entries that have left a window."},
+                      {"preempted", true, 0.7f},
+                      {"again", true, 0.6f, "Tokens computed again after preemptions."}});
+      for (const CacheRequest& r : view.rows) {
+        table_.row({{r.name, owner_colour(r.request)},
+                    {r.state},
+                    whole_cell(r.prompt),
+                    whole_cell(r.computed),
+                    whole_cell(r.hit),
                     whole_cell(r.blocks),
                     whole_cell(r.shared),
                     whole_cell(r.nulls),

@@ -206,10 +206,26 @@ Result<CaptureTotals> write_capture(const Snapshot& snapshot, const Scenario& sc
   options.rows = "those that the session kept";
   auto writer = CaptureWriter::create(path, options, *snapshot.info, capture_origin(scenario));
   if (!writer) return writer.error();
+  // Of steps whose tensors are gone: they stand with the next one that is written.
+  std::vector<CacheEvent> before;
   for (const auto& summary : snapshot.steps) {
     const StepTrace* trace = snapshot.trace(summary->step);
-    if (!summary->complete || trace == nullptr || !trace->complete) continue;
-    if (auto ok = (*writer)->add(*summary, trace, nullptr); !ok) return ok.error();
+    const bool written = summary->complete && trace != nullptr && trace->complete;
+    const auto& events = summary->cache_events;
+    if (!written) {
+      for (CacheEvent event : events ? *events : std::vector<CacheEvent>()) {
+        event.step = summary->step;
+        before.push_back(event);
+      }
+      continue;
+    }
+    StepSummary out = *summary;
+    if (events != nullptr && !before.empty()) {
+      before.insert(before.end(), events->begin(), events->end());
+      out.cache_events = std::make_shared<const std::vector<CacheEvent>>(std::move(before));
+    }
+    before.clear();
+    if (auto ok = (*writer)->add(out, trace, nullptr); !ok) return ok.error();
   }
   return (*writer)->finish();
 }

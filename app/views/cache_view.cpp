@@ -23,7 +23,8 @@ std::string life_text(const SessionInfo& info, const CacheEvent& e) {
   const std::string who = name_if_known(info, e.request);
   switch (e.kind) {
     case CacheEventKind::kAllocate:
-      return fmt::format("taken from the front of the free list for {}", who);
+      return fmt::format("taken from the front of the free list for {}{}", who,
+                         e.reason == CacheReason::kExternal ? ", for rows from elsewhere" : "");
     case CacheEventKind::kTouch:
       return fmt::format("found by {}, which holds it too", who);
     case CacheEventKind::kFree:
@@ -50,16 +51,30 @@ std::string content_text(const SessionInfo& info, const BlockOwner& owner) {
                      name_if_known(info, owner.writer));
 }
 
-void add_block_events(const StepTrace& step, BlockEvents& known) {
-  for (const CacheEvent& e : step.cache_events) known.events.emplace_back(step.step, e);
+void add_block_events(std::int64_t step, const std::vector<CacheEvent>& events,
+                      BlockEvents& known) {
+  for (const CacheEvent& e : events) known.events.emplace_back(step, e);
 }
 
-BlockEvents kept_block_events(const Snapshot& snapshot) {
+BlockEvents kept_block_events(const std::vector<std::shared_ptr<const StepSummary>>& steps) {
   BlockEvents known;
-  for (const auto& trace : snapshot.traces) add_block_events(*trace, known);
-  const auto steps = static_cast<std::int64_t>(snapshot.traces.size());
-  known.steps = steps == 1 ? "the step that is kept"
-                           : fmt::format("the {} steps that are kept", format_count(steps));
+  std::int64_t seen = 0;
+  for (const auto& summary : steps) {
+    if (summary->cache_events == nullptr) continue;
+    ++seen;
+    for (const CacheEvent& e : *summary->cache_events) {
+      // A capture has those of steps whose tensors were gone with the next step.
+      const bool older = e.step >= 0 && e.step < summary->step;
+      known.events.emplace_back(older ? e.step : summary->step, e);
+    }
+  }
+  const auto all = std::ssize(steps);
+  known.steps = seen < all ? fmt::format("{} of {} steps", format_count(seen), format_count(all))
+                : all == 1 ? "the one step"
+                           : fmt::format("all {} steps", format_count(all));
+  if (all > 0 && !known.events.empty() && known.events.front().first < steps.front()->step) {
+    known.steps = fmt::format("all steps from {} on", format_count(known.events.front().first));
+  }
   return known;
 }
 
@@ -68,8 +83,8 @@ BlockLife block_life(const SessionInfo& info, const StepTrace& step, std::int32_
   BlockLife life;
   for (const auto& [when, e] : known.events) {
     if (block <= 0 || e.block != block) continue;
-    life.events.push_back(
-        {when, e.kind, static_cast<std::int32_t>(e.request), e.refs, life_text(info, e)});
+    life.events.push_back({when, e.kind, static_cast<std::int32_t>(e.request), e.refs,
+                           allocation_stage(e), life_text(info, e)});
   }
   const BlockOwner* owner = owner_of(step, block);
   if (block == 0) {

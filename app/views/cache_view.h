@@ -18,11 +18,11 @@ std::string content_text(const SessionInfo& info, const BlockOwner& owner);
 // What happened to all blocks in the steps that are known, oldest first.
 struct BlockEvents {
   std::vector<std::pair<std::int64_t, CacheEvent>> events;  // with their steps
-  std::string steps;  // that are known, "the 14 steps that are kept"
+  std::string steps;  // that are known: "all 14 steps", "the last 9 of 14 steps"
 };
-void add_block_events(const StepTrace& step, BlockEvents& known);
-// Of the steps whose traces are at hand.
-BlockEvents kept_block_events(const Snapshot& snapshot);
+void add_block_events(std::int64_t step, const std::vector<CacheEvent>& events, BlockEvents& known);
+// Of the steps whose summaries have them, whether or not their tensors are kept.
+BlockEvents kept_block_events(const std::vector<std::shared_ptr<const StepSummary>>& steps);
 
 // One thing that happened to a block.
 struct LifeEvent {
@@ -30,6 +30,7 @@ struct LifeEvent {
   CacheEventKind kind = CacheEventKind::kAllocate;
   std::int32_t request = -1;
   std::int32_t refs = 0;  // holders afterwards
+  AllocationStage stage = AllocationStage::kNone;
   std::string text;
 };
 struct BlockLife {

@@ -251,6 +251,7 @@ LoadedSettings load_settings(const std::string& path) {
   reader.flag("tour_seen", s.tour_seen);
   reader.whole("trace_budget_mb", 16, 1 << 20, s.trace_budget_mb);
   reader.whole("checkpoint_budget_mb", 16, 1 << 20, s.rewind_budget_mb);
+  reader.whole("kept_events", 1000, 1 << 24, s.kept_events);
   std::string invariants = invariants_name(s.invariants);
   reader.choice("invariants", {"off", "step", "call"}, invariants);
   s.invariants = *parse_invariants(invariants);
@@ -281,6 +282,7 @@ Result<void> save_settings(const Settings& settings, const std::string& path) {
   root["tour_seen"] = settings.tour_seen;
   root["trace_budget_mb"] = settings.trace_budget_mb;
   root["checkpoint_budget_mb"] = settings.rewind_budget_mb;
+  root["kept_events"] = settings.kept_events;
   root["invariants"] = invariants_name(settings.invariants);
   root["scenario"] = settings.scenario;
   root["recent"] = settings.recent;

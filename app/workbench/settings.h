@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/session/trace_recorder.h"
 #include "engine/session/verify/invariant_guard.h"
 #include "kernels/params/result.h"
 
@@ -25,6 +26,7 @@ struct Settings {
   bool tour_seen = false;
   std::int64_t trace_budget_mb = 256;
   std::int64_t rewind_budget_mb = 256;
+  std::int64_t kept_events = kKeptCacheEvents;  // of blocks
   Invariants invariants = default_invariants();
   std::string scenario = "default";              // open at the end: name or file
   std::vector<std::string> recent;               // scenario files, newest first, at most 10

@@ -104,6 +104,7 @@ void Workbench::Impl::start(const RunSetup& setup, bool warm) {
   WorkerOptions worker_options;
   session_options.rewind_bytes = options.rewind_budget_mb << 20;
   worker_options.trace.budget_bytes = options.trace_budget_mb << 20;
+  worker_options.trace.max_events = options.kept_events;
   worker_options.on_change = options.on_change;
   const auto factory = [=, this, scenario = setup.scenario]() {
     auto session = Session::create(scenario, registry, session_options);
@@ -210,6 +211,7 @@ Result<void> Workbench::check_lanes(const std::vector<std::string>& lanes) const
   return selector ? Result<void>() : Result<void>(selector.error());
 }
 std::vector<std::string> Workbench::lane_names() const { return impl_->registry.names(); }
+void Workbench::set_kept_events(std::int64_t events) { impl_->options.kept_events = events; }
 void Workbench::set_trace_budget(std::int64_t mb) { impl_->options.trace_budget_mb = mb; }
 
 void Workbench::set_rewind_budget(std::int64_t mb) {

@@ -43,6 +43,7 @@ class Workbench {
     std::string cache_folder;  // kept sessions; empty = none are kept
     std::int64_t trace_budget_mb = 256;
     std::int64_t rewind_budget_mb = 256;
+    std::int64_t kept_events = kKeptCacheEvents;  // of blocks
     int threads = 0;
     std::function<void()> on_change;  // from any thread: something new to show
   };
@@ -99,6 +100,7 @@ class Workbench {
   std::vector<std::string> lane_names() const;
   // Of sessions opened from now on.
   void set_trace_budget(std::int64_t mb);
+  void set_kept_events(std::int64_t events);  // of the next session too
   // Of this session and later ones.
   void set_rewind_budget(std::int64_t mb);
   // Picks up new pictures and errors. True when anything changed since the last call.

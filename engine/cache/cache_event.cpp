@@ -17,4 +17,26 @@ const char* cache_reason_name(CacheReason reason) {
   return kNames[static_cast<std::size_t>(reason)];
 }
 
+AllocationStage allocation_stage(const CacheEvent& event) {
+  switch (event.reason) {
+    case CacheReason::kWindow:
+      return AllocationStage::kWindow;
+    case CacheReason::kAdopt:
+    case CacheReason::kExternal:
+      return AllocationStage::kPrefix;
+    case CacheReason::kGrow:
+    case CacheReason::kReuse:
+    case CacheReason::kFull:
+    case CacheReason::kPromptEnd:
+      return AllocationStage::kNewBlocks;
+    default:
+      return AllocationStage::kNone;
+  }
+}
+
+const char* allocation_stage_name(AllocationStage stage) {
+  constexpr std::array kNames = {"", "1 window", "2 prefix", "3 new blocks"};
+  return kNames[static_cast<std::size_t>(stage)];
+}
+
 }  // namespace attnscope

@@ -40,6 +40,14 @@ enum class CacheReason {
 };
 const char* cache_reason_name(CacheReason reason);
 
+// An allocation has three stages, in this order.
+enum class AllocationStage {
+  kNone,      // of no allocation: a request ends, a key is taken away
+  kWindow,    // 1: what no later token sees is given back
+  kPrefix,    // 2: blocks that were found are held, and room for rows from elsewhere is taken
+  kNewBlocks  // 3: room for the tokens to come is taken, and full blocks get their keys
+};
+
 struct CacheEvent {
   CacheEventKind kind = CacheEventKind::kAllocate;
   CacheReason reason = CacheReason::kNone;
@@ -50,6 +58,10 @@ struct CacheEvent {
   std::int32_t refs = 0;    // holders afterwards
   std::int64_t value = -1;  // hit: tokens; miss: entry of the table; preempt: tokens to recompute
 };
+
+// A block that loses its key as it is taken counts with what it is taken for, new blocks.
+AllocationStage allocation_stage(const CacheEvent& event);
+const char* allocation_stage_name(AllocationStage stage);  // "1 window", "2 prefix", .., ""
 
 class CacheObserver {
  public:

@@ -33,6 +33,9 @@ std::vector<CacheEvent> CacheEventLog::of_request(std::int64_t request) const {
 std::string event_json(const CacheEvent& event) {
   nlohmann::ordered_json j = {{"step", event.step}, {"event", cache_event_name(event.kind)}};
   if (event.reason != CacheReason::kNone) j["reason"] = cache_reason_name(event.reason);
+  if (const AllocationStage stage = allocation_stage(event); stage != AllocationStage::kNone) {
+    j["stage"] = static_cast<int>(stage);
+  }
   if (event.request >= 0) j["request"] = event.request;
   if (event.group >= 0) j["group"] = event.group;
   if (event.block >= 0) {

@@ -27,7 +27,9 @@ class CacheEventLog : public CacheObserver {
   std::int64_t dropped_ = 0;
 };
 
-// {"step": 3, "event": "free", "reason": "window", "request": 0, "group": 1, "block": 7, "refs": 0}
+// {"step": 3, "event": "free", "reason": "window", "stage": 1, "request": 0, "group": 1, "block":
+// 7,
+//  "refs": 0}; stage: of an allocation, where it is of one.
 std::string event_json(const CacheEvent& event);
 
 }  // namespace attnscope

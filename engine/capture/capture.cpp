@@ -46,6 +46,13 @@ std::string check_summary(const StepSummary& s, const SessionInfo& info) {
       return "an event's place";
     }
   }
+  if (s.cache_events == nullptr) return "";
+  for (const CacheEvent& e : *s.cache_events) {
+    if (e.request < -1 || e.request >= requests || e.block < -1 || e.block >= info.num_blocks ||
+        e.group < -1 || e.group >= static_cast<std::int32_t>(info.layout.groups.size())) {
+      return "a block event";
+    }
+  }
   return "";
 }
 
@@ -157,6 +164,10 @@ Result<void> Capture::read_steps() {
     for (TapResult& r : step.summary.results) {
       r.step = step.summary.step;
       r.tap = tap_name_now(r.op, r.tap);
+    }
+    if (step.cache_events) {
+      step.summary.cache_events =
+          std::make_shared<const std::vector<CacheEvent>>(std::move(*step.cache_events));
     }
     if (const std::string odd = check_summary(step.summary, *info_); !odd.empty()) {
       return damaged(fmt::format("line {} of steps.jsonl: {} does not fit the model",

@@ -193,6 +193,7 @@ Result<void> CaptureWriter::add(const StepSummary& summary, const StepTrace* tra
                                 const Session* session) {
   StepLine line;
   line.summary = summary;
+  if (summary.cache_events) line.cache_events = *summary.cache_events;
   if (trace != nullptr) {
     TensorWriter payload;
     const TraceEntry entry =

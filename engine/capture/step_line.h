@@ -16,9 +16,10 @@ struct LineRef {
 
 struct StepLine {
   StepSummary summary;
-  LineRef trace;    // bytes 0 = there is none
-  FileRef payload;  // payload/STEP.safetensors
-  FileRef cache;    // cache/STEP.safetensors
+  LineRef trace;                                        // bytes 0 = there is none
+  FileRef payload;                                      // payload/STEP.safetensors
+  FileRef cache;                                        // cache/STEP.safetensors
+  std::optional<std::vector<CacheEvent>> cache_events;  // none: not known any more
 };
 
 template <class V>
@@ -37,6 +38,7 @@ void fields(V& v, StepLine& s) {
   v("trace", s.trace);
   v("payload", s.payload);
   v("cache", s.cache);
+  v.later("cache_events", s.cache_events);
 }
 
 }  // namespace attnscope

@@ -24,6 +24,29 @@ struct EnumText<RequestState> {
   static const char* name(int i) { return request_state_name(static_cast<RequestState>(i)); }
 };
 
+template <>
+struct EnumText<CacheEventKind> {
+  static constexpr int kCount = static_cast<int>(CacheEventKind::kAbort) + 1;
+  static const char* name(int i) { return cache_event_name(static_cast<CacheEventKind>(i)); }
+};
+template <>
+struct EnumText<CacheReason> {
+  static constexpr int kCount = static_cast<int>(CacheReason::kOutOfBlocks) + 1;
+  static const char* name(int i) { return cache_reason_name(static_cast<CacheReason>(i)); }
+};
+
+template <class V>
+void fields(V& v, CacheEvent& e) {
+  v("kind", e.kind);
+  v("reason", e.reason);
+  v("step", e.step);
+  v("request", e.request);
+  v("group", e.group);
+  v("block", e.block);
+  v("refs", e.refs);
+  v("value", e.value);
+}
+
 template <class V>
 void fields(V& v, ErrorFigures& f) {
   v("max_abs", f.max_abs);

@@ -39,6 +39,13 @@ const char* why_freed(CacheReason reason) {
   }
 }
 
+// " (stage 3 new blocks)" of what an allocation does.
+std::string stage_text(const CacheEvent& event) {
+  const AllocationStage stage = allocation_stage(event);
+  if (stage == AllocationStage::kNone) return {};
+  return fmt::format(" (stage {})", allocation_stage_name(stage));
+}
+
 // "'e' (101)", "'\n' (10)", "(200)".
 std::string token_text(std::int32_t token) {
   if (token >= 32 && token < 127) return fmt::format("'{}' ({})", static_cast<char>(token), token);
@@ -121,21 +128,23 @@ std::string block_text(const Session& session, const CacheEvent& e, const BlockO
   const std::string block = fmt::format(
       "Block {}{}", e.block,
       content_text(session, owner.writer, e.group >= 0 ? e.group : owner.group, owner.index));
+  const std::string stage = stage_text(e);
   switch (e.kind) {
     case CacheEventKind::kAllocate:
-      return block + ", allocated.";
+      return fmt::format("{}, allocated{}.", block, stage);
     case CacheEventKind::kTouch:
-      return fmt::format("{}, shared with {}: {} hold it.", block,
-                         request_of(session, static_cast<std::int32_t>(e.request)).name, e.refs);
+      return fmt::format("{}, shared with {}: {} hold it{}.", block,
+                         request_of(session, static_cast<std::int32_t>(e.request)).name, e.refs,
+                         stage);
     case CacheEventKind::kFree:
       return e.refs > 0
-                 ? fmt::format("{}, let go by {}: {}; {} still hold it.", block,
+                 ? fmt::format("{}, let go by {}: {}; {} still hold it{}.", block,
                                request_of(session, static_cast<std::int32_t>(e.request)).name,
-                               why_freed(e.reason), e.refs)
-                 : fmt::format("{}, freed: {}.", block, why_freed(e.reason));
+                               why_freed(e.reason), e.refs, stage)
+                 : fmt::format("{}, freed: {}{}.", block, why_freed(e.reason), stage);
     case CacheEventKind::kUnhash:
       return e.reason == CacheReason::kReuse
-                 ? block + ", evicted: the block is taken for new content."
+                 ? fmt::format("{}, evicted: the block is taken for new content{}.", block, stage)
                  : block + ", evicted: it lost its key.";
     default:
       return {};

@@ -133,6 +133,7 @@ struct TraceRecorder::State {
   void add_witnessed(const StepRecord& record);
   void stash();
   void evict();
+  void keep_summary(StepSummary summary);
   void add_event(std::int64_t step, Event event);
   bool shows_current_trace() const;
   bool shows_current_summary() const;
@@ -143,7 +144,9 @@ struct TraceRecorder::State {
     for (auto it = traces.lower_bound(step); it != traces.end(); it = traces.erase(it)) {
       kept_bytes -= it->second->bytes;
     }
-    summaries.erase(summaries.lower_bound(step), summaries.end());
+    for (auto it = summaries.lower_bound(step); it != summaries.end(); it = summaries.erase(it)) {
+      if (it->second->cache_events) kept_events -= std::ssize(*it->second->cache_events);
+    }
   }
   // Memory ran out: what was recorded goes, the session does not suffer.
   void drop() {
@@ -159,6 +162,8 @@ struct TraceRecorder::State {
   std::optional<Step> current;
   std::int64_t position = 0;  // step the session stands in
   std::int64_t kept_bytes = 0;
+  std::int64_t kept_events = 0;  // of summaries
+  std::int64_t events_from = 0;  // summaries of older steps have none
   std::vector<std::vector<std::uint8_t>> scratch;
 };
 
@@ -183,6 +188,27 @@ void TraceRecorder::State::take_events(const Session& session, bool at_end) {
   add_cache_events(session, current->events_seen, at_end, current->trace, current->summary.events);
   current->events_seen = events.size();
   current->trace.cache_events = events;
+  current->summary.cache_events = std::make_shared<const std::vector<CacheEvent>>(events);
+}
+
+// A finished or interrupted step's summary; the oldest lose their events where there are too many.
+void TraceRecorder::State::keep_summary(StepSummary summary) {
+  const auto events = [](const StepSummary& s) {
+    return s.cache_events ? std::ssize(*s.cache_events) : 0;
+  };
+  if (summary.step < events_from) summary.cache_events = nullptr;  // those behind it are gone
+  auto& slot = summaries[summary.step];
+  if (slot) kept_events -= events(*slot);
+  kept_events += events(summary);
+  slot = std::make_shared<const StepSummary>(std::move(summary));
+  for (auto it = summaries.lower_bound(events_from);
+       kept_events > options.max_events && std::next(it) != summaries.end(); ++it) {
+    kept_events -= events(*it->second);
+    events_from = it->first + 1;
+    auto changed = std::make_shared<StepSummary>(*it->second);
+    changed->cache_events = nullptr;
+    it->second = std::move(changed);
+  }
 }
 
 // Once tokens and tables of the step are known.
@@ -207,6 +233,7 @@ void TraceRecorder::State::plan(const Session& session) {
   trace.owners = serving.owners();
   trace.free_list = serving.free_list();
   trace.keys = serving.keys();
+  trace.common_prefix = serving.plan().common_prefix;
   for (std::size_t r = 0; r < serving.step().misses.size(); ++r) {
     const auto& miss = serving.step().misses[r];
     if (miss) trace.misses.push_back({serving.live()[r], miss_text(*miss)});
@@ -233,7 +260,6 @@ void TraceRecorder::State::record_op(const Session& session) {
   const OpTiming& timing = session.current().timings.back();
   if (!current || current->trace.step != position || id == AS_OP_SCHEDULE) begin(session);
   StepTrace& trace = current->trace;
-  trace.common_prefix = serving.plan().common_prefix;
   StepSummary& summary = current->summary;
   const bool before_layers = as_op_find(id)->phase == AS_PHASE_BEFORE;
   if (before_layers || trace.ops.empty()) trace.metadata = session.metadata();
@@ -338,8 +364,7 @@ bool TraceRecorder::State::shows_current_summary() const {
 void TraceRecorder::State::stash() {
   if (!current) return;
   if (shows_current_summary()) {
-    const std::int64_t step = current->summary.step;
-    summaries[step] = std::make_shared<const StepSummary>(std::move(current->summary));
+    keep_summary(std::move(current->summary));
   }
   if (shows_current_trace()) {
     auto& slot = traces[current->trace.step];

@@ -18,6 +18,8 @@ namespace attnscope {
 // statistics, which cost less than a copy.
 using KeepsTap = std::function<bool(const Place& place, std::int32_t dtype)>;
 
+inline constexpr std::int64_t kKeptCacheEvents = 200000;  // 9.6 MB
+
 struct TraceOptions {
   std::int64_t budget_bytes = std::int64_t{256} << 20;  // of all traces; the newest two always stay
   std::int64_t max_rows = 64;                           // token rows a trace keeps at most
@@ -25,6 +27,9 @@ struct TraceOptions {
   std::vector<std::int32_t> requests = {};              // ids whose rows are kept; empty = all
   bool attention = true;                                // AttentionCopy of sparse_attention
   KeepsTap keeps = {};                                  // empty = all
+  // Block events that summaries keep, of whole steps, however long ago their tensors went; those of
+  // the newest step always stay.
+  std::int64_t max_events = kKeptCacheEvents;
 };
 
 class TraceRecorder : public SessionObserver {

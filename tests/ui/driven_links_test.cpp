@@ -365,7 +365,7 @@ TEST(Links, ARowOfTheCachePanelSelectsItsBlock) {
     ASSERT_TRUE(app->commands().run("cache.tab=life"));
     user.wait(3);
     const BlockLife life = block_life(*app.bench().snapshot()->info, *app.bench().step(), block,
-                                      kept_block_events(*app.bench().snapshot()));
+                                      kept_block_events(app.bench().snapshot()->steps));
     EXPECT_TRUE(shows(user.screen(), life.sentence)) << life.sentence;
   });
 }

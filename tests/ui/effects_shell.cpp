@@ -115,6 +115,11 @@ Effects shell_effects() {
     EXPECT_EQ(t.settings().trace_budget_mb, 64);
     EXPECT_FALSE(t.app->commands().run("settings.trace_budget=1"));
   };
+  e["settings.kept_events"] = [](Trial& t) {
+    t.run("settings.kept_events=5000");
+    EXPECT_EQ(t.settings().kept_events, 5000);
+    EXPECT_FALSE(t.app->commands().run("settings.kept_events=1"));
+  };
   e["settings.checkpoint_budget"] = [](Trial& t) {
     t.run("settings.checkpoint_budget=16");
     t.user.settle();

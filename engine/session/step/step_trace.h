@@ -219,7 +219,9 @@ struct StepSummary {
   std::int64_t preemptions = 0;
   std::int64_t decisions = 0;                // of scheduler and block manager, that were judged
   std::shared_ptr<const StepWrites> writes;  // null: not known
-  std::optional<StepCoverage> coverage;      // none: the step ran before anybody watched
+  // What happened to blocks, in order; null: older than what is kept of it, or never known.
+  std::shared_ptr<const std::vector<CacheEvent>> cache_events;
+  std::optional<StepCoverage> coverage;  // none: the step ran before anybody watched
 };
 
 }  // namespace attnscope

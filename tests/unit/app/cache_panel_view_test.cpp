@@ -43,7 +43,7 @@ class CacheView : public ::testing::Test {
   }
 
   BlockLife life_of(std::int32_t block) const {
-    return block_life(*info_, *step_, block, kept_block_events(*snapshot_));
+    return block_life(*info_, *step_, block, kept_block_events(snapshot_->steps));
   }
 
   TraceRecorder recorder_;
@@ -84,15 +84,15 @@ TEST_F(CacheView, LifeOfASharedBlockNamesItsHoldersAndTellsItsStory) {
   EXPECT_EQ(life.events[1].kind, CacheEventKind::kCache);
   EXPECT_EQ(life.events[2].kind, CacheEventKind::kTouch);
   EXPECT_EQ(life.events[2].refs, 2);
+  EXPECT_EQ(life.events[0].stage, AllocationStage::kNewBlocks);
+  EXPECT_EQ(life.events[2].stage, AllocationStage::kPrefix);
+  EXPECT_NE(life.sentence.find("in all 5 steps"), std::string::npos) << life.sentence;
   EXPECT_NE(life_of(0).sentence.find("null block"), std::string::npos);
   EXPECT_TRUE(life_of(-1).events.empty());
   const std::int32_t free = step_->free_list.back();
   EXPECT_NE(life_of(free).sentence.find("is free"), std::string::npos);
 }
 
-TEST_F(CacheView, TheFreeListSaysWhatIsStillFoundInIt) {
-  const auto& requests = session_->serving().requests();
-  while (requests[0].state != RequestState::kFinished) run_steps(*session_, 1);
 TEST_F(CacheView, ACommonPrefixNamesItsBlocksAndWhereItEnds) {
   CommonPrefixView view = common_prefix_view(*info_, *step_);
   ASSERT_EQ(view.groups.size(), info_->layout.groups.size());
@@ -118,6 +118,9 @@ TEST_F(CacheView, ACommonPrefixNamesItsBlocksAndWhereItEnds) {
   EXPECT_TRUE(common_prefix_view(*info_, old).groups.empty());
 }
 
+TEST_F(CacheView, TheFreeListSaysWhatIsStillFoundInIt) {
+  const auto& requests = session_->serving().requests();
+  while (requests[0].state != RequestState::kFinished) run_steps(*session_, 1);
   run_steps(*session_, 1);
   snapshot_ = take_snapshot(*session_, recorder_, info_, 2);
   step_ = snapshot_->traces.back().get();

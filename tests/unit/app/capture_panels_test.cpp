@@ -4,8 +4,11 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "app/reports/capture_record.h"
+#include "app/views/cache_view.h"
 #include "app/views/coverage_view.h"
 #include "app/wiring/wiring.h"
 #include "app/workbench/missing_ops.h"
@@ -68,6 +71,69 @@ TEST_F(CapturePanelsTest, EveryLevelKnowsWhichPathsWereTaken) {
     EXPECT_EQ(view.steps, 2);
     EXPECT_GT(view.met, 0);
     EXPECT_EQ(view.unwatched, 0);
+  }
+}
+
+// A step of every level has its block events; captures of before have them in the tables alone.
+TEST_F(CapturePanelsTest, EveryLevelTellsTheLivesOfBlocks) {
+  for (const CaptureLevel level : {CaptureLevel::kSummary, CaptureLevel::kTables}) {
+    const std::string path = record(level);
+    auto capture = Capture::open(path);
+    ASSERT_TRUE(capture) << capture.error().text();
+    const BlockEvents known = kept_block_events((*capture)->summaries());
+    EXPECT_EQ(known.steps, "all 2 steps");
+    EXPECT_GT(known.events.size(), 10u);
+    if (level == CaptureLevel::kTables) {
+      BlockEvents tables;
+      for (const std::int64_t step : {0, 1}) {
+        add_block_events(step, (*(*capture)->trace(step))->cache_events, tables);
+      }
+      EXPECT_EQ(tables.events.size(), known.events.size());
+    }
+    // Without them, as an older program wrote it.
+    const std::string steps = path + "/steps.jsonl";
+    std::ifstream in(steps);
+    std::string without;
+    for (std::string line; std::getline(in, line);) {
+      nlohmann::json json = nlohmann::json::parse(line);
+      json.erase("sum");
+      EXPECT_EQ(json.erase("cache_events"), 1u);
+      without += checked_line(json.dump());
+    }
+    in.close();
+    std::ofstream(steps) << without;
+    capture = Capture::open(path);
+    ASSERT_TRUE(capture) << capture.error().text();
+    EXPECT_TRUE(kept_block_events((*capture)->summaries()).events.empty());
+    EXPECT_EQ((*capture)->summaries().size(), 2u);
+  }
+}
+
+TEST_F(CapturePanelsTest, WhatIsSavedHasTheEventsOfStepsWhoseTensorsAreGone) {
+  const Scenario scenario = small_scenario();
+  SessionOptions options;
+  options.references = References::kNone;
+  auto session = Session::create(scenario, all_lanes(), options);
+  ASSERT_TRUE(session);
+  TraceOptions few;
+  few.budget_bytes = 0;
+  TraceRecorder recorder(few);
+  (*session)->set_observer(&recorder);
+  for (int step = 0; step < 6; ++step) ASSERT_TRUE((*session)->step());
+  const auto snapshot = take_snapshot(**session, recorder, session_info(**session), 1);
+  const std::string path = (folder_ / "saved.acap").string();
+  ASSERT_TRUE(write_capture(*snapshot, scenario, path));
+  auto capture = Capture::open(path);
+  ASSERT_TRUE(capture) << capture.error().text();
+  EXPECT_EQ((*capture)->summaries().size(), 2u) << "the steps that are kept";
+  const BlockEvents known = kept_block_events((*capture)->summaries());
+  const BlockEvents all = kept_block_events(snapshot->steps);
+  EXPECT_EQ(known.steps, "all steps from 0 on");
+  ASSERT_EQ(known.events.size(), all.events.size());
+  for (std::size_t i = 0; i < all.events.size(); ++i) {
+    EXPECT_EQ(known.events[i].first, all.events[i].first);
+    EXPECT_EQ(known.events[i].second.block, all.events[i].second.block);
+    EXPECT_EQ(known.events[i].second.kind, all.events[i].second.kind);
   }
 }
 

@@ -56,6 +56,7 @@ Settings changed() {
   s.tour_seen = true;
   s.trace_budget_mb = 1024;
   s.rewind_budget_mb = 512;
+  s.kept_events = 5000;
   s.recent = {"b.json", "a.json"};
   s.invariants = Invariants::kCall;
   s.shortcuts = {{"step.forward", "Ctrl+Right"}, {"step.back", ""}};
@@ -124,6 +125,9 @@ TEST_F(SettingsFile, EveryKeyRefusesWhatIsNotAllowed) {
   for (const char* value : {"15", "1.5", "-3", "18446744073709551615", "1e3", "\"256\""}) {
     expect_refused("trace_budget_mb", value);
     expect_refused("checkpoint_budget_mb", value);
+  }
+  for (const char* value : {"999", "16777217", "-1", "\"many\""}) {
+    expect_refused("kept_events", value);
   }
   expect_refused("window_width", "299");
   expect_refused("window_height", "100000");

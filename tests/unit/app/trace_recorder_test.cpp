@@ -505,6 +505,67 @@ TEST(TraceMemory, IsAccountedAndTheOldestGoFirst) {
   EXPECT_EQ(back.back(), 4);
 }
 
+// Steps whose block events are known, oldest first.
+std::vector<std::int64_t> steps_with_events(const TraceRecorder& recorder) {
+  std::vector<std::int64_t> out;
+  for (const auto& summary : recorder.summaries()) {
+    if (summary->cache_events) out.push_back(summary->step);
+  }
+  return out;
+}
+
+TEST(TraceMemory, BlockEventsOutliveTheTensorsOfTheirSteps) {
+  auto session = small_session(References::kNone);
+  TraceRecorder all({std::int64_t{1} << 40, 16});
+  session->set_observer(&all);
+  run_steps(*session, 7);
+  session = small_session(References::kNone);
+  TraceRecorder few({0, 16});
+  session->set_observer(&few);
+  run_steps(*session, 7);
+  ASSERT_EQ(numbers(few).size(), 2u);
+  std::int64_t events = 0, newest = 0;
+  const auto summaries = few.summaries();
+  ASSERT_EQ(summaries.size(), 7u);
+  for (std::size_t step = 0; step < 7; ++step) {
+    const std::vector<CacheEvent>& want = all.traces()[step]->cache_events;
+    ASSERT_NE(summaries[step]->cache_events, nullptr) << step;
+    const std::vector<CacheEvent>& is = *summaries[step]->cache_events;
+    ASSERT_EQ(is.size(), want.size()) << step;
+    for (std::size_t i = 0; i < is.size(); ++i) {
+      EXPECT_EQ(is[i].kind, want[i].kind);
+      EXPECT_EQ(is[i].block, want[i].block);
+      EXPECT_EQ(is[i].refs, want[i].refs);
+    }
+    newest = std::ssize(is);
+    events += newest;
+  }
+  // A ring of its own size: of whole steps, the newest ones.
+  for (const std::int64_t most : {events, events - 1, newest, std::int64_t{0}}) {
+    session = small_session(References::kNone);
+    TraceOptions options;
+    options.max_events = most;
+    TraceRecorder ring(options);
+    session->set_observer(&ring);
+    run_steps(*session, 7);
+    std::int64_t kept = 0;
+    const std::vector<std::int64_t> steps = steps_with_events(ring);
+    ASSERT_FALSE(steps.empty());
+    EXPECT_EQ(steps.back() - steps.front() + 1, std::ssize(steps)) << "without holes";
+    EXPECT_EQ(steps.back(), 6);
+    for (const auto& summary : ring.summaries()) {
+      kept += summary->cache_events ? std::ssize(*summary->cache_events) : 0;
+    }
+    EXPECT_LE(kept, std::max(most, newest));
+    EXPECT_EQ(std::ssize(steps) == 7, most == events);
+    EXPECT_EQ(numbers(ring).size(), 7u) << "tensors have their own budget";
+    // A replay of a step whose events are gone does not bring them back alone.
+    ASSERT_TRUE(session->seek({0, -1, 0, false}));
+    run_steps(*session, 1);
+    EXPECT_EQ(steps_with_events(ring), steps);
+  }
+}
+
 TEST(TraceMemory, LongPromptsKeepFewerRowsAndNeverMoreThanAsked) {
   auto session = small_session(References::kBoth);
   TraceRecorder recorder({std::int64_t{1} << 40, 64});

@@ -41,10 +41,13 @@ TEST(BlocksEventLog, LifeOfABlockFollowsFromIt) {
   s.abort(0);
   ASSERT_TRUE(s.add(request(1, tokens(33, 500))));
   s.schedule();
-  std::vector<std::string> names;
+  std::vector<std::string> names, stages;
   for (const CacheEvent& e : log.of_block(1)) {
     names.push_back(std::string(cache_event_name(e.kind)) + " " + cache_reason_name(e.reason));
+    stages.emplace_back(allocation_stage_name(allocation_stage(e)));
   }
+  EXPECT_EQ(stages, (std::vector<std::string>{"3 new blocks", "3 new blocks", "", "3 new blocks",
+                                              "3 new blocks"}));
   EXPECT_EQ(names, (std::vector<std::string>{"allocate grow", "cache full_block", "free abort",
                                              "unhash reuse", "allocate grow"}));
   EXPECT_EQ(log.of_block(1)[2].step, 0);
@@ -58,6 +61,34 @@ TEST(BlocksEventLog, LifeOfABlockFollowsFromIt) {
                         {"group", 0},
                         {"block", 1},
                         {"refs", 0}}));
+}
+
+// Within one allocation the stages follow one another: what left the windows, what was found, what
+// is taken anew. An allocation begins with a lower stage than the one before it ended with, or is
+// of another request.
+TEST(BlocksEventLog, StagesOfAnAllocationComeInOrder) {
+  CacheEventLog log(std::size_t{1} << 22);
+  WorkloadRun run;
+  std::shared_ptr<SchedWatch> none = std::make_shared<SchedWatch>();
+  run.watch = [&](BlockScheduler& s) {
+    s.kv().pool().set_observer(&log);
+    return none;
+  };
+  ASSERT_TRUE(run_workload(*load_workload("g3"), run));
+  std::int64_t seen[4] = {};
+  std::map<std::pair<std::int64_t, std::int64_t>, AllocationStage> last;  // by step and request
+  for (const CacheEvent& e : log.events()) {
+    const AllocationStage stage = allocation_stage(e);
+    ++seen[static_cast<int>(stage)];
+    const json line = json::parse(event_json(e));
+    EXPECT_EQ(line.value("stage", 0), static_cast<int>(stage));
+    if (e.kind == CacheEventKind::kPreempt) last.erase({e.step, e.request});
+    if (stage == AllocationStage::kNone) continue;
+    AllocationStage& before = last[{e.step, e.request}];
+    EXPECT_LE(before, stage) << event_json(e);
+    before = stage;
+  }
+  for (int stage = 0; stage < 4; ++stage) EXPECT_GT(seen[stage], 0) << stage;
 }
 
 // References and free blocks follow from the events of a whole workload alone.
