@@ -1,5 +1,5 @@
 // Scenario: model, pool, requests and lanes as a form; errors beside their field; apply, undo,
-// save.
+// save. Above it the batch that its requests are in the step under the cursor.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -7,12 +7,16 @@
 #include <memory>
 #include <optional>
 
+#include "app/gui/colour.h"
+#include "app/gui/data_table.h"
 #include "app/gui/icons.h"
 #include "app/gui/scenario_form.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
 #include "app/reports/scenario_needs.h"
 #include "app/text/folder_list.h"
+#include "app/text/format.h"
+#include "app/views/batch_view.h"
 #include "app/workbench/scenario_edit.h"
 
 namespace attnscope::gui {
@@ -66,6 +70,7 @@ class ScenarioPanel : public Panel {
   Result<void> apply(Ui& ui);
   Result<void> save(Ui& ui, const std::string& path);
   void draw_head(Ui& ui);
+  void draw_batch(Ui& ui);
 
   ScenarioEditor editor_;
   ScenarioForm form_{editor_};
@@ -77,6 +82,12 @@ class ScenarioPanel : public Panel {
   std::uint64_t checked_version_ = ~std::uint64_t{0};
   CheckedDraft check_;             // of checked_version_
   std::string sentence_, memory_;  // of the last draft that could be read
+
+  std::shared_ptr<const Snapshot> held_;
+  const StepTrace* batch_of_ = nullptr;
+  std::uint64_t batch_version_ = 0;
+  BatchView batch_;
+  DataTable batch_rows_;
 };
 
 void ScenarioPanel::register_commands(Ui& ui) {
@@ -225,6 +236,47 @@ void ScenarioPanel::draw_head(Ui& ui) {
                    : path + (editor_.saved() ? "" : "  (with changes that are not saved)"));
 }
 
+// What became of the scenario's requests in the step under the cursor.
+void ScenarioPanel::draw_batch(Ui& ui) {
+  const StepTrace* step = ui.bench.step();
+  if (step == nullptr || step->metadata.live.empty()) return;
+  if (batch_of_ != step || held_.get() != ui.bench.snapshot()) {
+    held_ = ui.bench.shared_snapshot();
+    batch_of_ = step;
+    ++batch_version_;
+    batch_ = batch_view(*held_->info, *step);
+  }
+  ImGui::SeparatorText(fmt::format("Batch of step {}", format_count(step->step)).c_str());
+  sentence(batch_.sentence);
+  batch_rows_.begin(batch_version_);
+  if (batch_rows_.stale()) {
+    batch_rows_.columns({{"request", false, 1.4f},
+                         {"phase", false, 0.8f},
+                         {"tokens", true, 0.7f, "That it computes in this step."},
+                         {"before", true, 0.7f, "Tokens that were computed before."},
+                         {"length", true, 0.7f, "After this step."},
+                         {"row", true, 0.5f, "Of the step's tables."},
+                         {"chunk", false, 1, "In which it is gathered, by ratio of the layers."}});
+    for (const BatchLine& line : batch_.rows) {
+      batch_rows_.row({{line.name, owner_colour(line.request)},
+                       {line.decode ? "decode" : "prefill"},
+                       whole_cell(line.query),
+                       whole_cell(line.computed),
+                       whole_cell(line.length),
+                       whole_cell(line.row),
+                       {line.chunks}},
+                      line.request);
+    }
+  }
+  if (const auto request =
+          batch_rows_.draw("##batch", {-1, 0}, ui.bench.selection().request, false)) {
+    ui.bench.select_token(static_cast<std::int32_t>(*request), -1);
+  }
+  dim(batch_.order);
+  if (batch_.plan.graph > 0) dim(batch_.graph);
+  for (const std::string& chunk : batch_.chunks) dim(chunk);
+}
+
 void ScenarioPanel::draw(Ui& ui) {
   follow(ui);
   if (!seen_) {
@@ -239,6 +291,7 @@ void ScenarioPanel::draw(Ui& ui) {
   }
   draw_head(ui);
   if (ImGui::BeginChild("##form")) {
+    draw_batch(ui);
     form_.draw(ui, check_.errors, check_.scenario ? &check_.needs : nullptr);
   }
   ImGui::EndChild();

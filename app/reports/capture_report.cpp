@@ -7,6 +7,7 @@
 #include "app/reports/report.h"
 #include "app/reports/report_parts.h"
 #include "app/text/format.h"
+#include "app/views/batch_view.h"
 #include "engine/io/json_text.h"
 #include "engine/io/printable.h"
 
@@ -55,7 +56,46 @@ std::string recorded_shape(const json& tap) {
 
 double number_of(const json& v) { return v.is_number() ? v.get<double>() : std::nan(""); }
 
+json batch_json(const SessionInfo& info, const StepTrace& step) {
+  const BatchView view = batch_view(info, step);
+  json rows = json::array(), chunks = json::array();
+  for (const BatchLine& line : view.rows) {
+    rows.push_back({{"request", line.name},
+                    {"row", line.row},
+                    {"decode", line.decode},
+                    {"tokens", line.query},
+                    {"computed", line.computed},
+                    {"length", line.length}});
+  }
+  for (const PrefillChunks& of : view.plan.chunks) {
+    for (const PrefillChunk& chunk : of.chunks) {
+      chunks.push_back({{"ratio", of.ratio},
+                        {"requests", chunk.end - chunk.begin},
+                        {"entries", chunk.compressed},
+                        {"window_rows", chunk.gathered},
+                        {"area", chunk.area()},
+                        {"limit", of.limit}});
+    }
+  }
+  return {{"sentence", view.sentence},          {"order", view.order},
+          {"graph", view.plan.graph},           {"padding", view.plan.padding()},
+          {"why_no_graph", view.plan.why_none}, {"requests", std::move(rows)},
+          {"prefill_chunks", std::move(chunks)}};
+}
+
 void append_step(std::string& out, const json& step) {
+  if (step.contains("batch")) {
+    const json& batch = step.at("batch");
+    out += "\n" + batch.at("sentence").get<std::string>() + "\n" +
+           batch.at("order").get<std::string>() + "\n";
+    for (const json& chunk : batch.at("prefill_chunks")) {
+      out += fmt::format(
+          "  prefill chunk at ratio {}: {} x ({} entries + {} window rows) = {} of {}\n",
+          chunk.at("ratio").get<int>(), chunk.at("requests").get<int>(),
+          chunk.at("entries").get<int>(), chunk.at("window_rows").get<int>(),
+          chunk.at("area").get<std::int64_t>(), chunk.at("limit").get<std::int64_t>());
+    }
+  }
   out += fmt::format("\nstep {}\n  {:<5} {:<25} {:<14} {:<16} {:>10} {:>10} {:>10}  {}\n",
                      step.at("step").get<std::int64_t>(), "layer", "op", "tap", "shape", "min",
                      "max", "L2", "checksum");
@@ -130,6 +170,9 @@ Result<json> describe_capture(const Capture& capture, std::optional<std::int64_t
     for (const OpEntry& op : (*entry)->ops) ops.push_back(op_json(op));
   }
   out["shown"] = {{"step", *step}, {"ops", ops}};
+  auto trace = capture.trace(*step);
+  if (!trace) return trace.error();
+  if (*trace) out["shown"]["batch"] = batch_json(*capture.info(), **trace);
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "app/text/format.h"
+#include "app/views/batch_view.h"
 #include "app/views/budget.h"
 #include "app/views/op_order.h"
 #include "engine/family/models.h"
@@ -334,6 +335,10 @@ std::string timeline_cell_text(const Snapshot& snapshot, const StepSummary& step
       format_us(step.seconds * 1e6));
   text += fmt::format("\n{}, {}", step.decode_only ? "decode" : "prefill",
                       plural(step.tokens, "token", "tokens"));
+  if (const StepTrace* trace = snapshot.trace(step.step)) {
+    const BatchPlan plan = batch_plan(trace->metadata, batch_rules(*snapshot.info));
+    if (!plan.rows.empty()) text += ": " + batch_line(plan);
+  }
   if (layer >= 0 && at >= 0 && layer_selects(snapshot.info->config, at)) {
     text += step.selective ? "\nmore entries are visible than the indexer may select"
                            : "\nthe indexer selects every visible entry";

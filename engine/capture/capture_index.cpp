@@ -62,6 +62,7 @@ void fields(V& v, CaptureIndex& i) {
   v("block_stride", i.block_stride);
   v("token_budget", i.token_budget);
   v("max_requests", i.max_requests);
+  v.later("draft_tokens", i.draft_tokens);
   v("lanes", i.lanes);
   v("lane_of", i.lane_of);
   v("references", i.references);
@@ -97,6 +98,7 @@ std::string odd_number(const CaptureIndex& index) {
   if (!within(index.block_stride, 1, kMostBytes / index.num_blocks)) return "block_stride";
   if (!within(index.token_budget, 0, kMostTokens - 1)) return "token_budget";
   if (!within(index.max_requests, 0, kMostRequests)) return "max_requests";
+  if (!within(index.draft_tokens, 0, kMostDrafts)) return "draft_tokens";
   if (!within(index.steps, 0, kMostSteps)) return "steps";
   if (!within(index.drift_limit, 0.0, 2.0)) return "drift_limit";
   for (const std::int64_t step : index.cache_steps) {
@@ -126,6 +128,7 @@ CaptureIndex make_index(const SessionInfo& info, const CaptureOptions& options,
   index.block_stride = info.block_stride;
   index.token_budget = info.limits.token_budget;
   index.max_requests = info.limits.max_requests;
+  index.draft_tokens = info.draft_tokens;
   index.lanes = info.lanes;
   index.lane_of = info.lane_of;
   index.references = info.references;
@@ -205,6 +208,7 @@ Result<std::shared_ptr<const SessionInfo>> info_of(const CaptureIndex& index,
                                info->layout.block_stride));
   }
   info->limits = {index.token_budget, index.max_requests};
+  info->draft_tokens = index.draft_tokens;
   info->lanes = index.lanes;
   // By op id. Ops that came after the recording have no lane; a newer program's are left out.
   info->lane_of = index.lane_of;

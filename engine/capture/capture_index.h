@@ -55,7 +55,7 @@ struct CaptureIndex {
   // SessionInfo, less what follows from the model
   ModelConfig model;
   std::int64_t num_blocks = 0, first_block = 1, block_stride = 0;
-  std::int64_t token_budget = 0, max_requests = 0;
+  std::int64_t token_budget = 0, max_requests = 0, draft_tokens = 0;
   std::string lanes;                 // chosen at the start; Capture::info() says who ran
   std::vector<std::string> lane_of;  // by op id
   References references = References::kNone;

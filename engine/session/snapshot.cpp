@@ -42,6 +42,7 @@ std::shared_ptr<const SessionInfo> session_info(const Session& session) {
   info->first_block = session.serving().first_block();
   info->block_stride = session.slab().block_stride();
   info->limits = session.serving().limits();
+  info->draft_tokens = session.serving().options().drafts.tokens;
   info->lanes = session.lanes().description();
   for (int op = 0; op < AS_OP_COUNT; ++op) {
     info->lane_of.push_back(session.lanes().lane(static_cast<as_op_id>(op)));

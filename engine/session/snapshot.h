@@ -22,6 +22,7 @@ struct SessionInfo {
   std::int64_t usable_blocks() const { return num_blocks - first_block; }
   std::int64_t block_stride = 0;
   SchedulerLimits limits;
+  std::int64_t draft_tokens = 0;     // that a decode step verifies at most
   std::string lanes;                 // description
   std::vector<std::string> lane_of;  // by op id
   References references = References::kNone;

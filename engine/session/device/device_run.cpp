@@ -3,39 +3,17 @@
 #include <algorithm>
 
 #include "engine/backend/call_op.h"
+#include "engine/metadata/batch_plan.h"
 #include "engine/session/step/layer_ops.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace {
 
-// Batch sizes that decode steps are padded to.
-std::int64_t padded(std::int64_t tokens) {
-  for (const std::int64_t size : {1, 2, 4}) {
-    if (tokens <= size) return size;
-  }
-  return (tokens + 7) / 8 * 8;
-}
-
-constexpr std::int64_t kMostPlanned = 512;  // of a plan
-
 bool runs_all(const LaneSelector& lanes) {
   for (int op = 0; op < AS_OP_COUNT; ++op) {
     if (as_op_find(op)->phase == AS_PHASE_BEFORE) continue;
     if (lanes.lane(static_cast<as_op_id>(op)) != DeviceRun::kLane) return false;
-  }
-  return true;
-}
-
-// One token of each scheduled request, and all of them sampled from.
-bool decodes(const StepMetadata& step) {
-  const auto tokens = step.num_tokens_in_step();
-  if (tokens == 0 || tokens > kMostPlanned ||
-      static_cast<std::int64_t>(step.sample_rows.size()) != tokens) {
-    return false;
-  }
-  for (std::size_t i = 0; i < step.sample_rows.size(); ++i) {
-    if (step.sample_rows[i] != static_cast<std::int64_t>(i)) return false;
   }
   return true;
 }
@@ -71,8 +49,8 @@ Result<void> DeviceRun::begin_layers(const StepMetadata& step, const as_tensor& 
   // A plan runs all layers at once; recorded inputs and sums over ranks come between two ops.
   if (!may_plan || parts_.inputs || parts_.ranks.size() > 1) return {};
   PlanShape shape = most_;
-  shape.tokens = padded(step.num_tokens_in_step());
-  if (!decodes(step) || !runs_all(lanes) || step.num_live() > shape.live ||
+  shape.tokens = graph_tokens(step.num_tokens_in_step());
+  if (!graph_refusal(step).empty() || !runs_all(lanes) || step.num_live() > shape.live ||
       step.columns > shape.columns || step.logits_width() > shape.logits ||
       step.list_columns > shape.list_columns) {
     return {};

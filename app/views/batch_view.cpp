@@ -1,0 +1,125 @@
+#include "app/views/batch_view.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "app/text/format.h"
+#include "app/views/linkage.h"
+
+namespace attnscope {
+namespace {
+
+std::string share_of(const char* one, const char* many, std::int64_t n, std::int64_t tokens) {
+  return fmt::format("{} ({})", plural(n, one, many), plural(tokens, "token", "tokens"));
+}
+
+std::string graph_text(const SessionInfo& info, const BatchPlan& plan) {
+  if (plan.graph == 0) return fmt::format("No graph replays it: {}.", plan.why_none);
+  std::string text =
+      fmt::format("The graph of {} replays it", plural(plan.graph, "token", "tokens"));
+  text += plan.padding() == 0
+              ? std::string(": no token is padding")
+              : fmt::format(": {} padding, with slot -1 and length 0, {} nothing",
+                            plural(plan.padding(), "token is", "tokens are"),
+                            plan.padding() == 1 ? "writes and reads" : "write and read");
+  if (!plan.uniform) text += "; not one for decodes of one length, since theirs differ";
+  const bool on_gpu = std::ranges::find(info.lane_of, "cuda") != info.lane_of.end();
+  return text + (on_gpu ? "." : ". This run has no GPU: every op runs by itself.");
+}
+
+std::string order_text(const BatchPlan& plan, std::int64_t threshold) {
+  const std::string rule = fmt::format("A request decodes with up to {} in a step",
+                                       plural(threshold, "token", "tokens"));
+  if (plan.rows.empty()) return rule + ".";
+  if (plan.moved == 0) return rule + "; decodes stand first as they are.";
+  return fmt::format("{}; {} change places so that decodes stand first.", rule,
+                     plural(plan.moved, "request", "requests"));
+}
+
+std::string chunks_text(const PrefillChunks& chunks, const BatchPlan& plan) {
+  std::string text = chunks.ratio <= 0 ? std::string("Layers with a window alone")
+                                       : fmt::format("Layers of ratio {}", chunks.ratio);
+  const auto count = std::ssize(chunks.chunks);
+  text += fmt::format(" gather {} in {}: ", plural(plan.prefills(), "prefill", "prefills"),
+                      plural(count, "chunk", "chunks"));
+  std::int64_t shown = 0;
+  for (const PrefillChunk& chunk : chunks.chunks) {
+    if (++shown > 3) {
+      text += fmt::format(", and {} more", count - 3);
+      break;
+    }
+    text += fmt::format("{}{} x ({} entries + {} window rows) = {}", shown > 1 ? ", " : "",
+                        chunk.end - chunk.begin, format_count(chunk.compressed),
+                        format_count(chunk.gathered), format_count(chunk.area()));
+  }
+  return text + fmt::format(" rows, of {} at most.", format_count(chunks.limit));
+}
+
+}  // namespace
+
+BatchRules batch_rules(const SessionInfo& info) {
+  BatchRules rules;
+  rules.decode_threshold = 1 + info.draft_tokens;
+  rules.window = info.config.window;
+  rules.max_model_len = info.config.max_position;
+  rules.token_budget = info.limits.token_budget;
+  std::map<int, std::int64_t> by_layer;
+  for (const CacheSpec& spec : info.layout.specs) {
+    std::int64_t& ratio = by_layer[spec.layer];
+    if (spec.tokens_per_row > 1) ratio = std::max<std::int64_t>(ratio, spec.tokens_per_row);
+  }
+  for (const auto& [layer, ratio] : by_layer) rules.ratios.push_back(ratio);
+  std::ranges::sort(rules.ratios);
+  const auto same = std::ranges::unique(rules.ratios);
+  rules.ratios.erase(same.begin(), same.end());
+  return rules;
+}
+
+std::string batch_line(const BatchPlan& plan) {
+  std::string text;
+  if (plan.decodes > 0) text = share_of("decode", "decodes", plan.decodes, plan.decode_tokens);
+  if (plan.prefills() > 0) {
+    text += (text.empty() ? "" : ", ") +
+            share_of("prefill", "prefills", plan.prefills(), plan.prefill_tokens());
+  }
+  if (text.empty()) text = "no request";
+  return text + (plan.graph > 0 ? fmt::format(", graph of {}", plan.graph) : ", no graph");
+}
+
+BatchView batch_view(const SessionInfo& info, const StepTrace& step) {
+  BatchView view;
+  const BatchRules rules = batch_rules(info);
+  view.plan = batch_plan(step.metadata, rules);
+  const BatchPlan& plan = view.plan;
+  view.order = order_text(plan, rules.decode_threshold);
+  view.graph = graph_text(info, plan);
+  view.sentence = fmt::format("Step {} computes {}: {}. {}", format_count(step.step),
+                              plural(plan.tokens, "token", "tokens"), batch_line(plan),
+                              plan.graph == 0 ? view.graph : std::string());
+  if (plan.graph > 0) view.sentence.pop_back();
+  for (const PrefillChunks& chunks : plan.chunks) view.chunks.push_back(chunks_text(chunks, plan));
+  for (std::size_t i = 0; i < plan.rows.size(); ++i) {
+    const BatchRow& row = plan.rows[i];
+    BatchLine& line = view.rows.emplace_back();
+    line.request = row.request;
+    line.name = name_if_known(info, row.request);
+    line.decode = row.decode;
+    line.place = static_cast<std::int64_t>(i);
+    line.row = row.row;
+    line.query = row.query;
+    line.computed = row.computed;
+    line.length = row.length();
+    for (const PrefillChunks& chunks : plan.chunks) {
+      for (std::size_t c = 0; c < chunks.chunks.size() && !row.decode; ++c) {
+        if (line.place < chunks.chunks[c].begin || line.place >= chunks.chunks[c].end) continue;
+        line.chunks +=
+            fmt::format("{}{} of {}", line.chunks.empty() ? "" : ", ", c + 1, chunks.chunks.size());
+      }
+    }
+  }
+  return view;
+}
+
+}  // namespace attnscope
