@@ -9,11 +9,13 @@
 #include "app/reports/report_parts.h"
 #include "app/text/format.h"
 #include "app/text/say.h"
+#include "app/views/score_terms.h"
 #include "engine/family/deepseek_v4/caches.h"
 #include "engine/session/place.h"
 #include "engine/session/verify/forced_copy.h"
 #include "engine/session/what_if/deepseek_v4/pooled_tokens.h"
 #include "engine/session/what_if/value_history.h"
+#include "engine/trace/compare.h"
 #include "kernels/params/row_access.h"
 
 namespace attnscope {
@@ -85,6 +87,91 @@ void print_history(const ValueHistory& h, std::int64_t rows) {
   }
 }
 
+// What indexer_q was given as weights before their scales, of the layer that is looked at.
+struct RawWeights {
+  std::vector<float> values;  // [T, J]
+  std::int64_t heads = 0;
+};
+
+void keep_raw_weights(const Session& session, int layer, RawWeights& kept) {
+  if (as_op_find(session.last_params().op())->role != AS_ROLE_QUERY ||
+      last_place(session).layer != layer)
+    return;
+  const as_tensor& raw = session.last_params().get<as_indexer_q_params>().weights_raw;
+  kept.heads = raw.shape[1];
+  kept.values.clear();
+  for (std::int64_t i = 0; i < as_tensor_numel(&raw); ++i) {
+    kept.values.push_back(static_cast<float>(element(raw, i / kept.heads, i % kept.heads)));
+  }
+}
+
+// Of an index score: each head's product, weight and scales.
+Result<as_status> say_score_terms(const Session& session, const WhyCommand& command,
+                                  std::int64_t token, const RawWeights& raw) {
+  const auto& p = session.last_params().get<as_indexer_logits_params>();
+  const std::int64_t seen =
+      token >= 0 && token < p.lens.shape[0] ? *at<std::int32_t>(p.lens, token) : -1;
+  if (command.entry >= seen) {
+    return bad_input(seen < 0 ? fmt::format("token {} is not there", token)
+                              : fmt::format("token {} does not see entry {}", token, command.entry),
+                     seen < 0 ? fmt::format("tokens of this step: 0 to {}", p.lens.shape[0] - 1)
+                              : fmt::format("it sees {} entries", seen));
+  }
+  const std::int64_t rows = p.cache.rows_per_block;
+  const std::int32_t request = *at<std::int32_t>(p.token_to_req, token);
+  const std::int64_t slot =
+      std::int64_t{*at<std::int32_t>(p.table, request, command.entry / rows)} * rows +
+      command.entry % rows;
+  const as_row_address row = as_cache_row(&p.cache, slot);
+  ScoreInput in;
+  in.q = p.q;
+  in.q_scale = p.q_scale;
+  in.weights = p.weights;
+  if (raw.heads == p.weights.shape[1] && std::ssize(raw.values) == p.weights.shape[0] * raw.heads) {
+    in.weights_raw = make_tensor(raw.values.data(), {p.weights.shape[0], raw.heads});
+  }
+  in.row = token;
+  in.record = p.cache.record;
+  in.key = row.payload;
+  in.key_scales = row.scales;
+  in.entry = command.entry;
+  in.score = element(p.logits, token, command.entry);
+  const ScoreTerms terms = score_terms(in);
+  if (!command.at.json) {
+    say("{}\nkey scale {}, 1/sqrt(d J) {:.6g} (in the weights), slot {}\n\n", terms.sentence,
+        terms.key_scale, terms.factor, slot);
+    say("{:>5}{:>13}{:>13}{:>13}{:>11}{:>13}{:>13}\n", "head", "q.k", "relu", "weight raw",
+        "q scale", "weight", "term");
+    for (const ScoreTerm& t : terms.heads) {
+      say("{:>5}{:>13.6g}{:>13.6g}{:>13.6g}{:>11.4g}{:>13.6g}{:>13.6g}\n", t.head, t.dot, t.relu,
+          t.raw, t.q_scale, t.weight, t.term);
+    }
+    say("{:>81.6g} in all, the op has {:.6g}\n", terms.sum, terms.score);
+    return AS_OK;
+  }
+  json heads = json::array();
+  for (const ScoreTerm& t : terms.heads) {
+    heads.push_back({{"head", t.head},
+                     {"dot", t.dot},
+                     {"relu", t.relu},
+                     {"weight_raw", number_json(t.raw)},
+                     {"q_scale", number_json(t.q_scale)},
+                     {"weight", t.weight},
+                     {"term", t.term}});
+  }
+  say_json(json{{"format", "attnscope-why-score"},
+                {"version", 1},
+                {"place", command.at.place},
+                {"token", token},
+                {"entry", command.entry},
+                {"key_scale", terms.key_scale},
+                {"factor", terms.factor},
+                {"sum", terms.sum},
+                {"score", number_json(terms.score)},
+                {"heads", heads}});
+  return AS_OK;
+}
+
 struct Write {
   std::int64_t step = 0, token = 0, position = 0;
   std::int32_t request = -1;
@@ -135,8 +222,10 @@ Result<as_status> why_command(const WhyCommand& command) {
   if (!cache) return cache.error();
   KeptScores scores;
   std::vector<Write> writes;
+  RawWeights raw;
   auto session = session_at(command.at, *place, [&](const Session& s) {
     keep_scores(s, &scores);
+    keep_raw_weights(s, place->layer, raw);
     if (command.slot >= 0) note_writes(s, place->layer, *cache, command.slot, writes);
   });
   if (!session) return session.error();
@@ -161,6 +250,11 @@ Result<as_status> why_command(const WhyCommand& command) {
     }
     return AS_OK;
   }
+  const std::int64_t token =
+      command.token >= 0 ? command.token : (*session)->metadata().num_tokens_in_step() - 1;
+  if (command.entry >= 0 && as_op_find(place->op)->role == AS_ROLE_SCORE) {
+    return say_score_terms(**session, command, token, raw);
+  }
   if (command.entry >= 0) {
     const int layer = running_layer(**session, place->layer);
     const bool index = *cache == kIndexCache || *cache == kIndexStateCache;
@@ -173,17 +267,19 @@ Result<as_status> why_command(const WhyCommand& command) {
                      {"half", t.older_half ? "older" : "own"},
                      {"weight", t.weight},
                      {"mean_weight", t.mean_weight},
+                     {"score", t.score},
+                     {"ape", t.ape},
                      {"value", t.value}});
       if (!command.at.json) {
-        say("position {:<7} {:<6} weight {:<10.4g} over all channels {:<10.4g} value {:.4g}\n",
-            t.position, t.older_half ? "older" : "own", t.weight, t.mean_weight, t.value);
+        say("position {:<7} {:<6} gate {:<11.4g} + ape {:<11.4g} weight {:<10.4g} over all "
+            "channels {:<10.4g} value {:<11.4g} part {:.4g}\n",
+            t.position, t.older_half ? "older" : "own", t.score - t.ape, t.ape, t.weight,
+            t.mean_weight, t.value, t.weight * t.value);
       }
     }
     if (command.at.json) say_json(out);
     return AS_OK;
   }
-  const std::int64_t token =
-      command.token >= 0 ? command.token : (*session)->metadata().num_tokens_in_step() - 1;
   auto history = value_history(**session, token, command.head, command.dim, scores);
   if (!history) return history.error();
   if (!command.at.json) {

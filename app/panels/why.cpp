@@ -11,14 +11,17 @@
 
 #include "app/gui/command_group.h"
 #include "app/gui/data_table.h"
+#include "app/gui/legend_row.h"
 #include "app/gui/tables_state.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
 #include "app/reports/what_if_run.h"
 #include "app/text/format.h"
+#include "app/views/boundary_view.h"
 #include "app/views/linkage.h"
 #include "app/views/op_order.h"
+#include "app/views/score_terms.h"
 #include "app/views/sink_view.h"
 #include "app/views/why_view.h"
 #include "app/workbench/capture_scan.h"
@@ -64,9 +67,9 @@ class WhyPanel : public Panel {
             return {};
           }
           return usage_error(fmt::format("why.part: '{}' is unknown", value.substr(0, 40)),
-                             "allowed: contributions, left_out, writes, pooled, what_if");
+                             "allowed: contributions, left_out, writes, pooled, score, what_if");
         },
-        "contributions, left_out, writes, pooled or what_if");
+        "contributions, left_out, writes, pooled, score or what_if");
   }
 
   bool animating() const override {
@@ -91,7 +94,7 @@ class WhyPanel : public Panel {
       if (rows_scan_.reading()) dim(rows_scan_.rest());
     }
     static constexpr const char* kParts[] = {"contributions", "not selected", "writes of the slot",
-                                             "pooled tokens", "what if"};
+                                             "pooled tokens", "score terms",  "what if"};
     if (segmented("part", &part_, kParts, kPartCount)) ++version_;
     if (part_ != kWhatIf && !view_.why_empty.empty()) {
       const std::string missing = missing_ops(bench, key_.layer, {AS_ROLE_ATTENTION});
@@ -100,7 +103,8 @@ class WhyPanel : public Panel {
       return;
     }
     if (part_ == kWhatIf && what_if_ == nullptr) return;
-    if (part_ == kPooled) ask_pooled(bench);
+    if (part_ == kPooled || part_ == kScore) ask_pooled(bench, *step);
+    if (part_ == kPooled) draw_boundaries();
     table_.begin(version_);
     if (table_.stale()) fill();
     if (part_ == kWrites && !known_writes_.empty()) dim(known_writes_);
@@ -108,15 +112,16 @@ class WhyPanel : public Panel {
       dim(empty_part_);
       return;
     }
+    if (part_ == kScore) sentence(terms_.sentence);
     const ImVec2 size(0, ImGui::GetContentRegionAvail().y);
     const auto key = table_.draw("##why", size, -1, false);
-    if (key && part_ != kWhatIf && part_ != kPooled) select(bench, *key);
+    if (key && part_ < kPooled) select(bench, *key);
   }
 
  private:
-  static constexpr int kWrites = 2, kPooled = 3, kWhatIf = 4, kPartCount = 5;
+  static constexpr int kWrites = 2, kPooled = 3, kScore = 4, kWhatIf = 5, kPartCount = 6;
   static constexpr const char* kPartNames[kPartCount] = {"contributions", "left_out", "writes",
-                                                         "pooled", "what_if"};
+                                                         "pooled",        "score",    "what_if"};
 
   void show_part(int part) {
     part_ = part;
@@ -220,7 +225,7 @@ class WhyPanel : public Panel {
     note_ = shown.note;
     const Selection& s = key.selection;
     view_ = why_view({*held_->info, step, shown.layer, key.row, s.head, s.dim,
-                      bench.capture() != nullptr ? &rows_ : nullptr});
+                      bench.capture() != nullptr ? &rows_ : nullptr, held_->trace(step.step - 1)});
     if (same) return;
     writes_.clear();
     known_writes_.clear();
@@ -274,13 +279,105 @@ class WhyPanel : public Panel {
   std::int64_t picked() const { return key_.selection.entry_of(view_.request, ratio()); }
 
   // Of the selected entry, in the channel of the selected dim.
-  void ask_pooled(Workbench& bench) {
+  void ask_pooled(Workbench& bench, const StepTrace& step) {
     const std::int64_t entry = picked();
     bench.request_pooled({view_.layer, view_.request, entry, key_.selection.dim, false});
     auto now = entry >= 0 ? bench.pooled() : nullptr;
-    if (now == pooled_) return;
+    if (now == pooled_ && asked_of_ == &step && asked_row_ == key_.row && asked_entry_ == entry) {
+      return;
+    }
+    asked_entry_ = entry;
+    asked_of_ = &step;
+    asked_row_ = key_.row;
     pooled_ = std::move(now);
+    boundaries_ =
+        boundary_view(*held_->info, step, view_.layer, view_.request, view_.position, entry);
+    terms_ = {};
+    if (pooled_ != nullptr && !pooled_->index_key.empty()) {
+      terms_ = score_terms(step, view_.layer, key_.row, entry, pooled_->record, pooled_->index_key);
+    }
     ++version_;
+  }
+
+  // Cells of tokens, the entry's own and the older half coloured, a mark where one is completed.
+  void draw_boundaries() const {
+    if (!boundaries_.why_empty.empty()) return dim(boundaries_.why_empty);
+    sentence(boundaries_.sentence);
+    const Theme& t = theme();
+    LegendRow row;
+    row.swatch(t.compressed_part, "its own window");
+    row.swatch(t.window_part, "the window before");
+    row.swatch(t.raised, "computed");
+    row.swatch(t.accent, "completes an entry in this step");
+    const ImVec2 at = ImGui::GetCursorScreenPos();
+    const float width = ImGui::GetContentRegionAvail().x;
+    const float line = ImGui::GetTextLineHeight(), cell_height = std::max(px(18), line + px(4));
+    ImGui::InvisibleButton("##boundaries", {width, cell_height + line + px(10)});
+    const auto count = static_cast<float>(boundaries_.cells.size());
+    const float step = std::min(width / count, px(48));
+    ImDrawList* list = ImGui::GetWindowDrawList();
+    for (std::size_t i = 0; i < boundaries_.cells.size(); ++i) {
+      const BoundaryCell& cell = boundaries_.cells[i];
+      const ImVec2 min(at.x + static_cast<float>(i) * step, at.y);
+      const ImVec2 max(min.x + step - px(1), at.y + cell_height);
+      const ImU32 fill = cell.own ? t.compressed_part : cell.older ? t.window_part : t.raised;
+      if (cell.computed) list->AddRectFilled(min, max, fill);
+      list->AddRect(min, max, cell.in_step ? t.accent : t.border);
+      const std::string name = std::to_string(cell.first);
+      draw_cell_text(list, min, max, cell.computed ? text_on(fill) : t.text_dim, name);
+      if (boundaries_.token >= cell.first && boundaries_.token < cell.end) {
+        draw_selected(list, min, max);
+      }
+      if (cell.completes >= 0) {
+        const ImU32 mark = cell.slot >= 0 ? t.accent : cell.computed ? t.text : t.text_faint;
+        const ImVec2 tip(max.x, max.y + px(1));
+        list->AddTriangleFilled({tip.x - px(4), tip.y + px(6)}, {tip.x + px(4), tip.y + px(6)}, tip,
+                                mark);
+        const std::string entry = fmt::format("e{}", cell.completes);
+        list->AddText({max.x - ImGui::CalcTextSize(entry.c_str()).x, max.y + px(7)}, mark,
+                      entry.c_str());
+      }
+      if (ImGui::IsItemHovered() && ImGui::IsMouseHoveringRect(min, max)) {
+        std::string text = cell.end - cell.first == 1
+                               ? fmt::format("token {}", cell.first)
+                               : fmt::format("tokens {}-{}", cell.first, cell.end - 1);
+        if (!cell.computed) text += ", still to come";
+        if (cell.completes >= 0) {
+          text += fmt::format("\ncompletes entry {}", cell.completes);
+          if (cell.slot >= 0) text += fmt::format(", written to slot {} in this step", cell.slot);
+        }
+        tooltip(text);
+      }
+    }
+  }
+
+  void fill_terms() {
+    if (picked() < 0) {
+      empty_part_ = "Select an entry: a line of those not selected, or a place of Top-k.";
+    } else if (pooled_ == nullptr) {
+      empty_part_ = "The session is asked for the entry's key.";
+    } else if (pooled_->index_key.empty()) {
+      empty_part_ = pooled_->why_empty.empty()
+                        ? "This layer selects no entries: it has no index scores."
+                        : pooled_->why_empty.c_str();
+    } else if (!terms_.why_empty.empty()) {
+      empty_part_ = terms_.why_empty.c_str();
+    }
+    table_.columns(
+        {{"head", true, 0.5f, "Of the indexer."},
+         {"q.k", true, 1, "Dot product of query and key, before the FP8 scales."},
+         {"ReLU", true, 1, "The same, 0 where it is negative."},
+         {"raw weight", true, 1, "Of the head, before scales."},
+         {"q scale", true, 0.8f, "Of the FP8 query, folded into the weight; a power of two."},
+         {"weight", true, 1, "As the op takes it: raw x q scale / sqrt(d J)."},
+         {"key scale", true, 0.8f, "Of the FP8 key."},
+         {"term", true, 1, "Weight x ReLU x key scale; they sum to the score."}});
+    for (const ScoreTerm& term : terms_.heads) {
+      table_.row(
+          {whole(term.head), number(term.dot), number(term.relu), number(term.raw),
+           number(term.q_scale), number(term.weight), number(terms_.key_scale), number(term.term)},
+          term.head);
+    }
   }
 
   void fill_pooled() {
@@ -294,16 +391,22 @@ class WhyPanel : public Panel {
     table_.columns(
         {{"position", true},
          {"half", false, 1, "Of an entry that pools two windows: the one before, or its own."},
-         {"weight", true, 1, "In the channel of the selected dim; they sum to 1."},
+         {"gate", true, 1, "Of the channel of the selected dim, before the position bias."},
+         {"ape", true, 1, "The bias of the token's place in its window, of this half."},
+         {"weight", true, 1, "Softmax of gate + ape over these tokens; they sum to 1."},
          {"mean weight", true, 1, "Over all channels."},
-         {"value", true, 1, "Of this channel, before pooling."}});
+         {"value", true, 1, "Of this channel, before pooling."},
+         {"part", true, 1, "Weight x value; they sum to the pooled channel, before its norm."}});
     if (pooled_ == nullptr) return;
     for (const PooledToken& token : pooled_->tokens) {
       table_.row({whole(token.position),
                   {token.older_half ? "older" : "own"},
+                  number(token.score - token.ape),
+                  number(token.ape),
                   number(token.weight),
                   number(token.mean_weight),
-                  number(token.value)},
+                  number(token.value),
+                  number(token.weight * token.value)},
                  token.position);
     }
   }
@@ -313,6 +416,7 @@ class WhyPanel : public Panel {
     if (part_ == 0) return fill_contributions();
     if (part_ == 1) return fill_left_out();
     if (part_ == kPooled) return fill_pooled();
+    if (part_ == kScore) return fill_terms();
     if (part_ == kWhatIf) return fill_what_if();
     fill_writes();
   }
@@ -350,9 +454,28 @@ class WhyPanel : public Panel {
     if (view_.left_out.empty()) empty_part_ = "Every entry that the token sees was read.";
     table_.columns({{"entry", true},
                     {"rank", true, 1, "Among all that the token sees, 0 = best."},
-                    {"below", true, 1, "How far its score is below the lowest selected one."}});
+                    {"score", true},
+                    {"below", true, 1, "How far its score is below the lowest selected one."},
+                    {"last in", true, 1, "The entry that has the last place of those selected."},
+                    {"pushed out by", false, 2,
+                     "Of an entry that the request's last token selected: those that were not "
+                     "selected then and are now."}});
     for (const WhyRow& row : view_.left_out) {
-      table_.row({whole(row.at), whole(row.rank), number(row.margin)}, row.at);
+      std::string by = row.was_in ? "" : "–";
+      constexpr std::size_t kNamed = 4;
+      for (std::size_t i = 0; i < std::min(row.pushed_by.size(), kNamed); ++i) {
+        by += fmt::format("{}{}", i > 0 ? ", " : "", row.pushed_by[i]);
+      }
+      if (row.pushed_by.size() > kNamed) {
+        by += fmt::format(" and {} more", row.pushed_by.size() - kNamed);
+      }
+      table_.row({whole(row.at),
+                  whole(row.rank),
+                  number(row.score),
+                  number(row.margin),
+                  whole(row.last_in),
+                  {by}},
+                 row.at);
     }
   }
 
@@ -415,6 +538,10 @@ class WhyPanel : public Panel {
   CaptureScan scan_;
   std::int64_t slot_ = -1;
   std::shared_ptr<const PooledTokens> pooled_;
+  const StepTrace* asked_of_ = nullptr;  // what boundaries and terms are of
+  std::int64_t asked_row_ = -1, asked_entry_ = -1;
+  BoundaryView boundaries_;
+  ScoreTerms terms_;
   std::string note_;
   DataTable table_;
   Key key_;

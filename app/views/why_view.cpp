@@ -146,14 +146,24 @@ class WhyBuilder {
   void not_selected() {
     if (!layer_selects(in_.info.config, running_)) return;
     const TopKView top =
-        top_k_view({in_.info, in_.step, nullptr, in_.layer, in_.row, in_.head, Tolerance{}});
+        top_k_view({in_.info, in_.step, in_.before, in_.layer, in_.row, in_.head, Tolerance{}});
+    // Entries of this selection that were not in the one before, best first.
+    std::vector<std::int32_t> entered;
+    for (const std::int32_t entry : top.order) {
+      const std::uint8_t flags = top.flags[to_size(entry)];
+      if (top.has_before && (flags & (kInOurs | kInBefore)) == kInOurs) entered.push_back(entry);
+    }
     for (const std::int32_t entry : top.order) {
       if (!top.chosen || (top.flags[to_size(entry)] & kInOurs) != 0) continue;
       WhyRow row;
       row.kind = WhyRow::Kind::kNotSelected;
       row.at = entry;
       row.rank = top.rank[to_size(entry)];
-      row.margin = top.threshold - static_cast<double>(top.scores[to_size(entry)]);
+      row.score = static_cast<double>(top.scores[to_size(entry)]);
+      row.margin = top.threshold - row.score;
+      row.last_in = top.at_threshold;
+      row.was_in = top.has_before && (top.flags[to_size(entry)] & kInBefore) != 0;
+      if (row.was_in) row.pushed_by = entered;
       view_.left_out.push_back(row);
     }
   }

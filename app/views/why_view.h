@@ -27,6 +27,11 @@ struct WhyRow {
   std::int64_t written = -1;  // step; -1 = not known
   std::int64_t rank = -1;     // of entries that were not selected: among all visible, 0 = best
   double margin = kNone;      // and how far below the lowest selected score
+  double score = kNone;       // its own
+  std::int32_t last_in = -1;  // entry that has the last place of those selected
+  bool was_in = false;        // selected for the request's token of the step before
+  // Then: entries that were not selected then and are now, above it; best first.
+  std::vector<std::int32_t> pushed_by;
 };
 
 struct WhyView {
@@ -78,6 +83,7 @@ struct WhyInput {
   int head = 0;
   std::int64_t dim = 0;
   const WrittenRows* written = nullptr;  // of the row's request up to the step, in a capture
+  const StepTrace* before = nullptr;     // the step before, where it is kept
 };
 WhyView why_view(const WhyInput& input);
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/session/what_if/deepseek_v4/pooled_tokens.h"
+#include "kernels/params/row_format.h"
 
 namespace attnscope {
 
@@ -21,6 +22,9 @@ struct PooledTokens {
   PooledOf of;
   std::vector<PooledToken> tokens;
   std::string why_empty;  // not empty: there is no such entry, for this reason
+  // The entry's row among the index keys; empty where the layer selects nothing.
+  std::vector<std::uint8_t> index_key;
+  std::int32_t record = 0;
 };
 
 }  // namespace attnscope

@@ -10,6 +10,7 @@
 #include "app/text/format.h"
 #include "app/text/overwrite.h"
 #include "app/workbench/workbench_impl.h"
+#include "kernels/params/row_access.h"
 
 namespace attnscope {
 
@@ -161,6 +162,23 @@ std::optional<std::pair<double, Place>> Workbench::asking() const {
   return std::pair(impl_->asking->share.load(), impl_->asking->place);
 }
 
+namespace {
+
+// From the rows that were written, whichever block they are in.
+void read_index_key(const Session& s, int layer, PooledTokens& to) {
+  const CacheSpec* spec = s.parts().layout.find(layer, {AS_CACHE_INDEX, 0});
+  if (spec == nullptr) return;
+  const Shadow& shadow = s.verifier().shadow();
+  const std::int64_t row = s.verifier().space().base(to.of.request, row_ratio(*spec)) + to.of.entry;
+  if (shadow.written(*spec, row) < 0) return;
+  to.record = spec->record;
+  to.index_key.resize(static_cast<std::size_t>(spec->row_bytes()));
+  const as_cache cache = shadow.cache(*spec);
+  as_row_get(&cache, row, to.index_key.data());
+}
+
+}  // namespace
+
 void Workbench::request_pooled(const PooledOf& of) {
   Impl& impl = *impl_;
   if (!impl.worker || !snapshot_ || of.entry < 0) return;
@@ -176,6 +194,7 @@ void Workbench::request_pooled(const PooledOf& of) {
     found->of = of;
     if (tokens) {
       found->tokens = std::move(*tokens);
+      read_index_key(s, static_cast<int>(layer), *found);
     } else {
       found->why_empty = tokens.error().text();
     }

@@ -85,8 +85,17 @@ TEST(ValueHistory, PooledTokensOfAnEntry) {
     ASSERT_EQ(tokens->size(), 8u);
     EXPECT_EQ(tokens->front().position, 24);
     EXPECT_EQ(tokens->back().position, 31);
-    double weights = 0, means = 0;
+    double weights = 0, means = 0, largest = -1e30, sum = 0;
+    const Weight& ape =
+        session->parts().weights->layers[1][index ? "indexer.ape" : "compressor.ape"];
+    const std::int64_t dim = index ? 128 : 512;
+    for (const PooledToken& t : *tokens) largest = std::max(largest, t.score);
+    for (const PooledToken& t : *tokens) sum += std::exp(t.score - largest);
     for (const PooledToken& t : *tokens) {
+      // The bias of its place in its window, of the first half for the window before.
+      EXPECT_EQ(t.ape, ape.f32.data()[t.position % 4 * 2 * dim + (t.older_half ? 0 : dim) + 3]);
+      EXPECT_NE(t.ape, 0);
+      EXPECT_NEAR(t.weight, std::exp(t.score - largest) / sum, 1e-12);
       weights += t.weight;
       means += t.mean_weight;
       EXPECT_EQ(t.older_half, t.position < 28);

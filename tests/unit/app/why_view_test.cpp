@@ -3,10 +3,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
+#include "app/views/boundary_view.h"
+#include "app/views/score_terms.h"
 #include "engine/family/deepseek_v4/caches.h"
 #include "engine/session/place.h"
 #include "engine/session/what_if/value_history.h"
+#include "engine/trace/compare.h"
+#include "kernels/params/row_access.h"
 #include "tests/unit/app/stepped_session.h"
 
 namespace attnscope {
@@ -102,6 +107,122 @@ TEST(WhyLeftOut, EntriesThatWereNotSelected) {
     EXPECT_EQ(v.left_out[i].rank, v.left_out[0].rank + static_cast<std::int64_t>(i));
     EXPECT_GE(v.left_out[i].margin, 0);
   }
+}
+
+// Entries that the step before had selected and this one has not: those that came in their place.
+TEST(WhyLeftOut, WhoPushedAnEntryOut) {
+  Scenario scenario = small_scenario(300, 12);
+  scenario.model.index_topk = 64;
+  const auto session = small_session(References::kNone, scenario);
+  TraceRecorder recorder;
+  session->set_observer(&recorder);
+  run_steps(*session, 14);
+  const auto info = session_info(*session);
+  const auto snapshot = take_snapshot(*session, recorder, info, 1);
+  const auto selected = [](const StepTrace& step) {
+    std::set<std::int32_t> out;
+    const std::int64_t row = step.token_row(0, step.metadata.seq_lens[0] - 1);
+    const TapCopy* indices = step.find_role(1, AS_ROLE_SELECT)->tap("indices");
+    for (std::int64_t k = 0; k < indices->value.shape[1]; ++k) {
+      const std::int32_t entry = *at<std::int32_t>(indices->value, step.kept_index(row), k);
+      if (entry >= 0) out.insert(entry);
+    }
+    return out;
+  };
+  std::int64_t pushed = 0;
+  for (std::size_t i = 6; i + 1 < snapshot->traces.size(); ++i) {
+    const StepTrace &before = *snapshot->traces[i], &step = *snapshot->traces[i + 1];
+    const std::set<std::int32_t> then = selected(before), now = selected(step);
+    const std::int64_t row = step.token_row(0, step.metadata.seq_lens[0] - 1);
+    WhyInput input{*info, step, 1, row, 0, 3};
+    input.before = &before;
+    const WhyView v = why_view(input);
+    for (const WhyRow& entry : v.left_out) {
+      const auto at = static_cast<std::int32_t>(entry.at);
+      EXPECT_EQ(entry.was_in, then.contains(at)) << at;
+      EXPECT_TRUE(now.contains(entry.last_in)) << "the last place is somebody's who was selected";
+      if (!entry.was_in) {
+        EXPECT_TRUE(entry.pushed_by.empty());
+        continue;
+      }
+      ++pushed;
+      EXPECT_FALSE(entry.pushed_by.empty());
+      for (const std::int32_t by : entry.pushed_by) {
+        EXPECT_TRUE(now.contains(by) && !then.contains(by)) << by;
+      }
+    }
+  }
+  EXPECT_GT(pushed, 0);
+}
+
+// The score of an entry, term by term, is the op's; of a query beyond the key's product with it the
+// head adds nothing.
+TEST_F(Why, TermsOfAnIndexScoreSumUpToIt) {
+  const int layer = 1;
+  const CacheSpec& keys = *session_->parts().layout.find(layer, kIndexCache);
+  const Shadow& shadow = session_->verifier().shadow();
+  const as_cache cache = shadow.cache(keys);
+  const std::int64_t base = session_->verifier().space().base(0, row_ratio(keys));
+  const TapCopy* logits = step_->find_role(layer, AS_ROLE_SCORE)->tap("logits");
+  ASSERT_NE(logits, nullptr);
+  std::vector<std::uint8_t> key(static_cast<std::size_t>(keys.row_bytes()));
+  std::int64_t cut = 0;
+  for (const std::int64_t entry : {std::int64_t{0}, std::int64_t{17}, (position_ + 1) / 4 - 1}) {
+    as_row_get(&cache, base + entry, key.data());
+    const ScoreTerms t = score_terms(*step_, layer, row_, entry, keys.record, key);
+    ASSERT_EQ(t.why_empty, "");
+    ASSERT_EQ(std::ssize(t.heads), info_->config.index_heads);
+    double sum = 0, magnitude = 0;
+    for (const ScoreTerm& h : t.heads) {
+      EXPECT_EQ(h.relu, std::max(h.dot, 0.0));
+      EXPECT_NEAR(h.term, h.weight * h.relu * t.key_scale, 1e-12 * std::fabs(h.term));
+      EXPECT_NEAR(h.raw * h.q_scale * t.factor, h.weight, 1e-6 * std::fabs(h.weight));
+      sum += h.term;
+      magnitude += std::fabs(h.term);
+    }
+    cut += t.cut;
+    EXPECT_EQ(sum, t.sum);
+    EXPECT_EQ(t.score, element(logits->value, step_->kept_index(row_), entry));
+    EXPECT_NEAR(t.sum, t.score, 1e-5 * magnitude);
+    EXPECT_NE(t.sentence.find(" index heads add something"), std::string::npos) << t.sentence;
+  }
+  EXPECT_GT(cut, 0);
+  const ScoreTerms beyond = score_terms(*step_, layer, row_, (position_ + 1) / 4, keys.record, key);
+  EXPECT_NE(beyond.why_empty, "");
+  EXPECT_NE(score_terms(*step_, 2, row_, 0, keys.record, key).why_empty, "") << "selects nothing";
+}
+
+TEST_F(Why, BoundariesNameTheTokenThatCompletesAnEntry) {
+  for (const auto& [layer, ratio] : {std::pair(1, 4), std::pair(2, 128)}) {
+    const BoundaryView v = boundary_view(*info_, *step_, layer, 0, position_, -1);
+    ASSERT_EQ(v.why_empty, "");
+    EXPECT_EQ(v.ratio, ratio);
+    EXPECT_EQ(v.entry, position_ / ratio);
+    ASSERT_EQ(v.cells.size(), 24u);
+    const TokenRange pooled = tokens_of_entry(ratio, v.entry);
+    std::int64_t token = v.cells.front().first;
+    for (const BoundaryCell& cell : v.cells) {
+      EXPECT_EQ(cell.first, token);
+      token = cell.end;
+      EXPECT_EQ(cell.own || cell.older, pooled.contains(cell.first));
+      EXPECT_EQ(cell.own, cell.first / ratio == v.entry);
+      EXPECT_EQ(cell.computed, cell.end <= position_ + 1);
+      // The entry c is made by token (c + 1) r - 1 and no other.
+      EXPECT_EQ(cell.completes, cell.end % ratio == 0 ? cell.end / ratio - 1 : -1);
+    }
+  }
+  // In this very step: as its slots say.
+  for (const auto& trace : snapshot_->traces) {
+    const std::int64_t first = trace->metadata.num_computed[0];
+    const BoundaryView v = boundary_view(*info_, *trace, 1, 0, first, -1);
+    for (const BoundaryCell& cell : v.cells) {
+      const std::int64_t row = trace->token_row(0, cell.first);
+      EXPECT_EQ(cell.in_step, row >= 0);
+      EXPECT_EQ(cell.slot >= 0, row >= 0 && (cell.first + 1) % 4 == 0) << cell.first;
+    }
+  }
+  EXPECT_NE(boundary_view(*info_, *step_, 0, 0, position_, -1).why_empty, "") << "a window alone";
+  EXPECT_NE(boundary_view(*info_, *step_, 1, 0, -1, -1).why_empty, "");
 }
 
 TEST_F(Why, WhatIsNotThereIsSaid) {

@@ -40,6 +40,9 @@ Result<std::vector<PooledToken>> pooled_tokens(const Session& session, int runni
   }
   const std::int64_t overlap = ratio == 4 ? 2 : 1;
   const as_cache rows = shadow.cache(*state);
+  const Weight& bias =
+      session.parts()
+          .weights->layers[to_size(running_layer)][index ? "indexer.ape" : "compressor.ape"];
   std::vector<PooledToken> tokens;
   std::vector<const float*> memory;
   // The rows that the op which made the entry was given, in the shadow.
@@ -59,6 +62,10 @@ Result<std::vector<PooledToken>> pooled_tokens(const Session& session, int runni
     token.older_half = overlap == 2 && v.place < entry * ratio;
     const float* row = at<float>(rows.data, v.slot, overlap == 2 && !token.older_half ? dim : 0);
     token.value = static_cast<double>(row[channel]);
+    token.score = static_cast<double>(row[overlap * dim + channel]);
+    const std::int64_t half = overlap == 2 && !token.older_half ? dim : 0;
+    token.ape =
+        static_cast<double>(bias.f32.data()[v.place % ratio * overlap * dim + half + channel]);
     memory.push_back(row + overlap * dim);
     tokens.push_back(token);
   });

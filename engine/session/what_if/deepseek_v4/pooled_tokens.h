@@ -15,6 +15,9 @@ struct PooledToken {
   double weight = 0;        // softmax over the tokens, of this channel
   double mean_weight = 0;   // over all channels
   double value = 0;         // of this channel
+  // Its score there, which the softmax is taken of: the gate's projection and the position bias of
+  // the token's place in its window, of this half.
+  double score = 0, ape = 0;
 };
 // Tokens of entry `entry` of a request in a running layer; from the rows that were written.
 // index: the indexer's own keys.
