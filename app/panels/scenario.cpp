@@ -86,6 +86,7 @@ class ScenarioPanel : public Panel {
   std::shared_ptr<const Snapshot> held_;
   const StepTrace* batch_of_ = nullptr;
   std::uint64_t batch_version_ = 0;
+  bool batch_open_ = false;
   BatchView batch_;
   DataTable batch_rows_;
 };
@@ -128,6 +129,16 @@ void ScenarioPanel::register_commands(Ui& ui) {
         return {};
       },
       [this] { return !editor_.applied(); }, "nothing was changed");
+  add(
+      "scenario.batch", "Batch of the step",
+      "Opens and closes what the scenario panel says of the step's batch: decodes, prefills, "
+      "chunks, graph.",
+      "",
+      [this, &ui](std::string_view) {
+        batch_open_ = !batch_open_;
+        return ui.commands.run("panel.scenario");
+      },
+      [] { return true; }, "");
   add(
       "scenario.undo", "Undo edit of scenario", "Takes the last edit of the scenario back.",
       "Ctrl+Alt+Z",
@@ -246,7 +257,11 @@ void ScenarioPanel::draw_batch(Ui& ui) {
     ++batch_version_;
     batch_ = batch_view(*held_->info, *step);
   }
-  ImGui::SeparatorText(fmt::format("Batch of step {}", format_count(step->step)).c_str());
+  const std::string title = fmt::format("Batch of step {}: {}###batch", format_count(step->step),
+                                        batch_line(batch_.plan));
+  ImGui::SetNextItemOpen(batch_open_);
+  batch_open_ = ImGui::TreeNodeEx(title.c_str(), ImGuiTreeNodeFlags_NoTreePushOnOpen);
+  if (!batch_open_) return;
   sentence(batch_.sentence);
   batch_rows_.begin(batch_version_);
   if (batch_rows_.stale()) {

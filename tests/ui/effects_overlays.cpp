@@ -58,6 +58,17 @@ Effects overlay_effects() {
     t.run("scenario.apply");
     EXPECT_EQ(t.bench().setup().scenario.requests[0].name, kEdited);
   };
+  e["scenario.batch"] = [](Trial& t) {
+    t.run("panel.scenario");
+    const std::string order = "A request decodes with up to 1 token in a step";
+    EXPECT_FALSE(t.shows(order));
+    t.run("scenario.batch");
+    t.user.wait_for("scenario");
+    EXPECT_TRUE(t.shows(order));
+    t.run("scenario.batch");
+    t.user.wait_for("scenario");
+    EXPECT_FALSE(t.shows(order));
+  };
   e["scenario.revert"] = [](Trial& t) {
     edit(t);
     t.run("scenario.revert");
