@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -36,6 +37,7 @@ struct ModelNumbers {
   bool fp32_frequencies = true;      // of the rotation, each step rounded to fp32; else float64
   bool keep_fp8_values = false;      // FP8 projections are not rounded to bf16
   float sink_shift = 0;              // added to every sink
+  std::map<int, float> sinks = {};   // by head, in the place of the weights' own
 };
 
 // The tensor of a published name ("layers.2.attn.wq_a.weight"); nullptr = there is none. Its bytes

@@ -169,6 +169,10 @@ void ScenarioForm::draw_model() {
   file_row("layers", "Published numbers of the layers that run.", "model.layers",
            &ScenarioFile::layers, "all");
   file_row("seed", "Of the weights.", "model.seed", &ScenarioFile::seed, "1");
+  file_row("sinks",
+           "Of heads, in every layer, in the place of the weights' own: -inf is none, inf takes "
+           "all.",
+           "model.sinks", &ScenarioFile::sinks, "3: -inf, 5: inf");
   file_row("hidden states", "A safetensors file with inputs of the layers recorded elsewhere.",
            "hidden_states", &ScenarioFile::hidden_states, "computed");
   label("profile", "Where published implementations disagree: which one is followed.");

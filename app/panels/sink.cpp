@@ -23,7 +23,7 @@ namespace {
 
 class SinkPanel : public Panel {
  public:
-  SinkPanel() : Panel("sink", "Sink") { table_.least_width = 600; }
+  SinkPanel() : Panel("sink", "Sink") { table_.least_width = 840; }
   void draw(Ui& ui) override;
   bool animating() const override { return heat_map_.busy(); }
 
@@ -103,6 +103,8 @@ std::string SinkPanel::describe(int head) const {
   text +=
       fmt::format("sink {} (logit {})\nLSE {}, from its logits {}", format_number(h.sink),
                   format_number(h.sink_logit), format_number(h.lse), format_number(h.lse_again));
+  text += fmt::format("\nleft by the sink {} = e^(LSE - {})", format_number(h.decay),
+                      format_number(h.merged));
   if (!std::isnan(h.lse_reference)) {
     text += fmt::format(", reference {}", format_number(h.lse_reference));
   }
@@ -221,17 +223,21 @@ void SinkPanel::draw_map(Ui& ui, ImVec2 size) {
 // Whether the parts add up and the kernel's LSE is that of its logits.
 void SinkPanel::draw_checks() const {
   if (view_.nothing_read()) return;
-  const bool sums = view_.worst_sum <= SinkView::kSumTolerance;
+  const bool sums =
+      view_.worst_sum <= SinkView::kSumTolerance && view_.forms_apart <= SinkView::kSumTolerance;
   ImGui::PushStyleColor(ImGuiCol_Text,
                         sums && view_.lse_error_small ? theme().text_dim : theme().bad);
-  const std::string text =
-      fmt::format("Parts add up to 1 within {}; LSE within {} of its logits'.",
-                  format_error(view_.worst_sum), format_error(view_.lse_error));
+  const std::string text = fmt::format(
+      "Parts add up to 1 within {}; LSE within {} of its logits'; the decay factor "
+      "1 / (1 + e^(sink - LSE)) and the merged LSE leave the same within {}.",
+      format_error(view_.worst_sum), format_error(view_.lse_error),
+      format_error(view_.forms_apart));
   ImGui::TextWrapped("%s", text.c_str());
   if (ImGui::IsItemHovered()) {
     tooltip(
-        "Over all heads of this token: |window + compressed + sink - 1|, and the kernel's LSE "
-        "against the log-sum-exp of the logits, worked out anew.");
+        "Over all heads of this token: |window + compressed + sink - 1|; the kernel's LSE against "
+        "the log-sum-exp of the logits, worked out anew; and what the sink leaves of the output in "
+        "the two forms that kernels use, which are one.");
   }
   ImGui::PopStyleColor();
 }
@@ -246,7 +252,11 @@ void SinkPanel::fill_table() {
                   {"window", true, 1, "Share of the window's slots."},
                   {"compressed", true, 1, "Share of the compressed entries."},
                   {"sink", true, 1, "e^sink / (sum of e^logit + e^sink)."},
-                  {"sum", true, 0.8f, "Must be 1 within 1e-6."}});
+                  {"sum", true, 0.8f, "Must be 1 within 1e-6."},
+                  {"decay", true, 1,
+                   "1 / (1 + e^(sink - LSE)): what the output without a sink is multiplied by."},
+                  {"LSE + sink", true, 1, "ln(e^LSE + e^sink), the sink merged into the LSE."},
+                  {"by LSE", true, 1, "e^(LSE - that): the same factor as decay."}});
   const auto value = [](double v) {
     return TableCell{format_number(v), 0, v, true, format_exact(v)};
   };
@@ -263,7 +273,10 @@ void SinkPanel::fill_table() {
                 value(head.window),
                 std::move(compressed),
                 value(head.sink),
-                std::move(sum)},
+                std::move(sum),
+                value(head.decay),
+                value(head.merged),
+                value(head.by_merged)},
                static_cast<std::int64_t>(h));
   }
 }

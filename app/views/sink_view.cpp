@@ -48,6 +48,23 @@ double difference(double a, double b) { return a == b ? 0 : std::fabs(a - b); }
 
 }  // namespace
 
+double sink_decay(double lse, double sink) {
+  if (lse == kInfinity) return 0;
+  if (std::isinf(sink)) return sink < 0 ? 1 : 0;
+  return 1 / (1 + std::exp(sink - lse));
+}
+
+double lse_with_sink(double lse, double sink) {
+  const double top = std::max(lse, sink), low = std::min(lse, sink);
+  if (std::isinf(top) || low == -kInfinity) return top;
+  return top + std::log1p(std::exp(low - top));
+}
+
+double sink_decay_merged(double lse, double merged) {
+  if (merged == kInfinity) return 0;
+  return lse == merged ? 1 : std::exp(lse - merged);
+}
+
 SinkLayer sink_layer(const SessionInfo& info, const StepTrace& step, const Place& cursor) {
   if (attention_of(step, cursor.layer)) return {cursor.layer, {}};
   const ModelConfig& config = info.config;
@@ -121,6 +138,16 @@ SinkView sink_view(const SinkInput& input) {
     head.lse_again = log_sum_exp(attention->logits.data() + at_head * columns, slots, columns);
     head.lse = lse ? element(lse->value, kept, h) : head.lse_again;
     if (lse && present(lse->reference)) head.lse_reference = element(lse->reference, kept, h);
+    head.decay = sink_decay(head.lse_again, head.sink_logit);
+    head.merged = lse_with_sink(head.lse_again, head.sink_logit);
+    head.by_merged = sink_decay_merged(head.lse_again, head.merged);
+    if (!view.nothing_read()) {
+      const double left = 1 - head.sink;
+      for (const double apart : {head.decay - head.by_merged, head.decay - left}) {
+        view.forms_apart =
+            std::max(view.forms_apart, std::isnan(apart) ? kInfinity : std::fabs(apart));
+      }
+    }
     const double gap = difference(head.lse_again, head.lse);
     // A NaN on one side is as far off as can be.
     view.lse_error = std::max(view.lse_error, std::isnan(gap) ? kInfinity : gap);

@@ -28,6 +28,10 @@ struct SinkHead {
   double lse_again = std::numeric_limits<double>::quiet_NaN();      // from the logits
   double lse_reference = std::numeric_limits<double>::quiet_NaN();  // ref.sim's; NaN: not compared
   double window = 0, compressed = 0, sink = 0;                      // shares
+  // What the sink leaves of the output without it, in the two forms that kernels use: the decay
+  // factor 1 / (1 + e^(sink - lse)), and e^(lse - merged) with the sink merged into the LSE,
+  // merged = ln(e^lse + e^sink).
+  double decay = 0, merged = 0, by_merged = 0;
   double sum() const { return window + compressed + sink; }
 };
 
@@ -41,6 +45,7 @@ struct SinkView {
   std::int64_t window_slots = 0, entries = 0;  // read by this token
   std::vector<SinkHead> heads;
   double worst_sum = 0;         // largest |sum - 1|
+  double forms_apart = 0;       // worst difference of the two forms, and of each from 1 - sink
   double lse_error = 0;         // worst |recomputed - op's| of this token
   bool lse_error_small = true;  // within the LSE tolerance
   bool output_wrong = false;    // the op's o differs from the reference beyond tolerance
@@ -58,6 +63,12 @@ struct SinkInput {
   Tolerance tolerance{};  // of sparse_attention's lse
 };
 SinkView sink_view(const SinkInput& input);
+
+// lse without the sink, natural; both may be infinite. A token without rows has lse +inf: nothing
+// of its output is left in either form.
+double sink_decay(double lse, double sink);
+double lse_with_sink(double lse, double sink);
+double sink_decay_merged(double lse, double merged);
 // The panel's first line.
 std::string sink_sentence(const SinkView& view, int head);
 

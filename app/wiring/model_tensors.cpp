@@ -59,7 +59,8 @@ struct OwnWeights {
 Result<ModelTensors> model_tensors(const Scenario& scenario, const as_threads* threads,
                                    bool (*bf16)(const std::string& name)) {
   ModelConfig config = scenario.model;
-  config.sink_shift = 0;  // ref.model shifts them itself
+  config.sink_shift = 0;  // ref.model shifts and replaces them itself
+  config.sinks.clear();
   std::shared_ptr<OwnWeights> made;
   if (scenario.checkpoint.empty()) {
     made = std::make_shared<OwnWeights>(config, synthetic_weights(config, scenario.seed, threads));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <new>
 #include <nlohmann/json.hpp>
@@ -25,7 +26,8 @@ using nlohmann::ordered_json;
 constexpr std::array<std::string_view, 12> kRootFields = {
     "version",     "name",         "model",        "hidden_states", "profile", "tensor_parallel",
     "pool_blocks", "token_budget", "max_requests", "decode_steps",  "serving", "requests"};
-constexpr std::array<std::string_view, 4> kModelFields = {"preset", "config", "layers", "seed"};
+constexpr std::array<std::string_view, 5> kModelFields = {"preset", "config", "layers", "seed",
+                                                          "sinks"};
 constexpr std::array<std::string_view, 3> kServingFields = {"prefix_caching", "profile", "policy"};
 
 // Offset of the first byte that is not UTF-8; npos = none.
@@ -118,6 +120,46 @@ void write_layers(const ScenarioFile& draft, DraftWriter& writer, ordered_json& 
   model["layers"] = std::move(list);
 }
 
+// "3: -inf, 5: inf, 7: 1.5"; the loader judges heads and values.
+void write_sinks(const ScenarioFile& draft, DraftWriter& writer, ordered_json& model) {
+  if (trimmed(draft.sinks).empty()) return;
+  ordered_json sinks = ordered_json::object();
+  std::string_view rest = draft.sinks;
+  while (true) {
+    const auto comma = rest.find(',');
+    const std::string_view part = trimmed(rest.substr(0, comma));
+    const auto colon = part.find(':');
+    const std::string head(trimmed(part.substr(0, colon)));
+    const std::string value(
+        trimmed(colon == std::string_view::npos ? std::string_view() : part.substr(colon + 1)));
+    double number = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    const bool whole = error == std::errc() && end == value.data() + value.size();
+    if (value == "inf" || value == "-inf") {
+      sinks[head] = value;
+    } else if (whole && std::isfinite(number)) {
+      sinks[head] = number;
+    } else if (!part.empty()) {
+      writer.fail("model.sinks",
+                  "\"" + shortened(part, 24) +
+                      "\" is no head with its sink; write such as 3: -inf, 5: inf, 7: 1.5");
+      return;
+    }
+    if (comma == std::string_view::npos) break;
+    rest.remove_prefix(comma + 1);
+  }
+  model["sinks"] = std::move(sinks);
+}
+
+std::string sinks_text(const json& sinks) {
+  std::string text;
+  for (const auto& [head, value] : sinks.items()) {
+    text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", head,
+                        value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  return text;
+}
+
 // A number of a scenario file as its field shows it.
 std::string shown(const json& object, const char* key) {
   const auto it = object.find(key);
@@ -192,6 +234,7 @@ void fill_from_file(const json& root, ScenarioFile& draft) {
                      ? layers_text(model["layers"].get<std::vector<int>>())
                      : std::string();
   draft.seed = shown(model, "seed");
+  draft.sinks = sinks_text(model.value("sinks", json::object()));
   draft.hidden_states = shown_text(root, "hidden_states");
   draft.profile = shown_text(root, "profile");
   const json parallel = root.value("tensor_parallel", json::object());
@@ -228,6 +271,9 @@ void fill_from_scenario(const Scenario& scenario, ScenarioFile& draft) {
   draft.hidden_states = scenario.hidden_states;
   if (model.layers.size() != model.compress_ratios.size()) draft.layers = layers_text(model.layers);
   draft.seed = std::to_string(scenario.seed);
+  for (const auto& [head, value] : model.sinks) {
+    draft.sinks += fmt::format("{}{}: {}", draft.sinks.empty() ? "" : ", ", head, value);
+  }
   draft.profile = model.switches.profile;
   if (scenario.parallel.size > 1) {
     draft.ranks = std::to_string(scenario.parallel.size);
@@ -276,6 +322,10 @@ void take_error(const Error& error, const std::string& path, DraftErrors& errors
         fmt::format("at place {}: {}",
                     place.substr(place.find('[') + 1, place.find(']') - place.find('[') - 1), what);
     place = "model.layers";
+  }
+  if (is_place && place.starts_with("model.sinks.")) {
+    what = fmt::format("head {}: {}", place.substr(place.rfind('.') + 1), what);
+    place = "model.sinks";
   }
   errors.emplace(is_place ? std::string(place) : std::string(), std::move(what));
 }
@@ -332,6 +382,7 @@ Result<std::string> draft_text(const ScenarioFile& draft, DraftErrors* errors) {
               draft.from_config ? draft.config : draft.preset);
   write_layers(draft, writer, model);
   writer.number(model, "model.", "seed", draft.seed);
+  write_sinks(draft, writer, model);
   write_rest(draft.model_more, model);
   root["model"] = std::move(model);
   if (!draft.hidden_states.empty()) writer.text(root, "", "hidden_states", draft.hidden_states);

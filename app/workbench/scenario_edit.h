@@ -59,6 +59,7 @@ struct ScenarioFile {
   std::string preset, config;
   std::string layers;  // "0, 1, 2"; empty = all
   std::string seed;
+  std::string sinks;          // of heads: "3: -inf, 5: inf, 7: 1.5"; empty = the weights'
   std::string hidden_states;  // file with the inputs of the layers; empty = none
   std::string profile;
   std::string ranks, rank;  // of tensor parallelism; empty = one

@@ -92,6 +92,7 @@ std::vector<SetupDiff> compare_setups(const CaptureIndex& a, const CaptureIndex&
     json otherwise;  // where a scenario does not say
   };
   const Key keys[] = {{"/model/sink_shift", 0.0},
+                      {"/model/sinks", json::object()},
                       {"/model/logit_gain", 1.0},
                       {"/model/twin_tokens", false},
                       {"/lists", "plain"}};

@@ -188,6 +188,8 @@ class ReadingComparer {
     } else {
       const float shifted = static_cast<float>(must) + static_cast<float>(target.shift);
       must = static_cast<double>(target.shift != 0 ? shifted : static_cast<float>(must));
+      const auto other = target.instead.find(row);
+      if (other != target.instead.end()) must = static_cast<double>(other->second);
       held = static_cast<double>(piece.f32[at]);
     }
     if (same(held, must)) return;
@@ -253,6 +255,7 @@ Result<void> check_exported(const std::string& folder, const ModelConfig& config
                             const Weights& weights) {
   ModelConfig plain_config = config;
   plain_config.sink_shift = 0;  // what is written is what is held
+  plain_config.sinks.clear();
   const std::vector<TensorUse> none;
   const std::vector<std::shared_ptr<const Weights>> one = {{std::shared_ptr<void>(), &weights}};
   try {

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -69,6 +71,23 @@ std::vector<int> read_layers(JsonObject& model) {
   return layers;
 }
 
+// By head; whether the model has these heads is seen once it is known.
+std::map<int, float> read_sinks(JsonObject& model) {
+  std::map<int, float> sinks;
+  if (!model.has("sinks")) return sinks;
+  JsonObject object = model.object("sinks");
+  for (const std::string& key : object.keys()) {
+    const double value = object.number_or_infinity(key, -kMaxSinkShift, kMaxSinkShift);
+    int head = -1;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), head);
+    if (error != std::errc() || end != key.data() + key.size() || head < 0) {
+      object.fail(key, "is no head", "keys are numbers of heads, from 0, in quotes");
+    }
+    sinks[head] = static_cast<float>(value);
+  }
+  return sinks;
+}
+
 void read_model(JsonObject& root, Scenario& scenario) {
   JsonObject model = root.object("model");
   const bool has_preset = model.has("preset");
@@ -78,6 +97,7 @@ void read_model(JsonObject& root, Scenario& scenario) {
   const std::vector<int> layers = read_layers(model);
   scenario.seed = model.unsigned_integer("seed", scenario.seed);
   const double sink_shift = model.number("sink_shift", -kMaxSinkShift, kMaxSinkShift, 0.0);
+  const std::map<int, float> sinks = read_sinks(model);
   const double logit_gain = model.number("logit_gain", kLeastGain, 1 / kLeastGain, 1.0);
   const bool twin_tokens = model.boolean("twin_tokens", false);
   model.finish();
@@ -117,6 +137,11 @@ void read_model(JsonObject& root, Scenario& scenario) {
   }
   scenario.model.switches = *switches;
   scenario.model.sink_shift = sink_shift;
+  scenario.model.sinks = sinks;
+  if (!sinks.empty() && sinks.rbegin()->first >= scenario.model.heads) {
+    model.fail("sinks", fmt::format("there is no head {}", sinks.rbegin()->first),
+               fmt::format("the model has heads 0 to {}", scenario.model.heads - 1));
+  }
   scenario.model.logit_gain = logit_gain;
   scenario.model.twin_tokens = twin_tokens;
   if (!scenario.checkpoint.empty() && (logit_gain != 1 || twin_tokens)) {

@@ -9,6 +9,8 @@
 //               "layers": [0, 1],     // optional: all
 //               "seed": 1,            // optional: 1
 //               "sink_shift": 0.0,    // optional: added to every sink
+//               "sinks": {"3": "-inf",  // optional: sinks of heads, in every layer, instead of the
+//                         "5": "inf"},  // weights': a number, "-inf" (none), "inf" (takes all)
 //               "logit_gain": 1.0,    // optional, of synthetic weights: attention's logits are so
 //                                     // many times as large
 //               "twin_tokens": false},  // optional, of synthetic weights: bytes 128 apart have one

@@ -116,11 +116,16 @@ Weights synthetic_weights(const ModelConfig& config, std::uint64_t seed,
 }
 
 void shift_sinks(const ModelConfig& config, Weights& weights) {
-  if (config.sink_shift == 0) return;
+  if (config.sink_shift == 0 && config.sinks.empty()) return;
+  const std::int64_t first = std::int64_t{config.parallel.rank} * config.heads;
   for (WeightList& layer : weights.layers) {
     Buffer<float>& sinks = layer["sinks"].f32;
     for (std::int64_t h = 0; h < sinks.size(); ++h) {
       sinks.data()[h] += static_cast<float>(config.sink_shift);
+    }
+    for (const auto& [head, value] : config.sinks) {
+      const std::int64_t h = head - first;
+      if (h >= 0 && h < sinks.size()) sinks.data()[h] = value;
     }
   }
 }

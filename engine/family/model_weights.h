@@ -19,7 +19,8 @@ namespace attnscope {
 Weights allocate_weights(const ModelConfig& config);
 Weights synthetic_weights(const ModelConfig& config, std::uint64_t seed, const as_threads* threads);
 
-// Adds config.sink_shift to every sink (weights called "sinks"); where weights are made or read.
+// Adds config.sink_shift to every sink (weights called "sinks"), then puts config.sinks in the
+// place of those of their heads; where weights are made or read.
 void shift_sinks(const ModelConfig& config, Weights& weights);
 
 // Parameters of the layers that run and of what is around them.

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -34,8 +35,9 @@ struct SecondTarget {
   const char* tap = "weight";
   int layer = -1;  // published
   std::int64_t rows = 0, columns = 1;
-  double shift = 0;  // added to every value, in fp32
-  bool fp8 = false;  // held as codes and scales by the switch
+  double shift = 0;                       // added to every value, in fp32
+  std::map<std::int64_t, float> instead;  // by row: held in the place of the file's
+  bool fp8 = false;                       // held as codes and scales by the switch
   std::vector<HeldPart> pieces;
 };
 

@@ -131,6 +131,26 @@ double JsonObject::number(const std::string& key, double min, double max, double
   return has(key) ? number(key, min, max) : fallback;
 }
 
+double JsonObject::number_or_infinity(const std::string& key, double min, double max) {
+  const json* value = find(key, true);
+  if (value == nullptr) return min;
+  if (value->is_string()) {
+    const auto& text = value->get_ref<const std::string&>();
+    if (text == "inf") return std::numeric_limits<double>::infinity();
+    if (text == "-inf") return -std::numeric_limits<double>::infinity();
+  }
+  if (value->is_number()) return number(key, min, max);
+  wrong(place(key), range_text("a number", min, max) + ", \"-inf\" or \"inf\"", *value);
+  return min;
+}
+
+std::vector<std::string> JsonObject::keys() const {
+  std::vector<std::string> out;
+  if (value_ == nullptr) return out;
+  for (const auto& [key, value] : value_->items()) out.push_back(key);
+  return out;
+}
+
 bool JsonObject::boolean(const std::string& key, bool fallback) {
   const json* value = find(key, false);
   if (value == nullptr) return fallback;

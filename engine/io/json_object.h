@@ -42,6 +42,7 @@ class JsonObject {
   JsonObject(JsonReader& reader, const nlohmann::json& value, std::string place = {});
 
   bool has(const std::string& key);  // present and not null
+  std::vector<std::string> keys() const;
 
   // Without a fallback the key is required. Ranges are inclusive.
   std::int64_t integer(const std::string& key, std::int64_t min, std::int64_t max);
@@ -50,6 +51,8 @@ class JsonObject {
   std::uint64_t unsigned_integer(const std::string& key, std::uint64_t fallback);
   double number(const std::string& key, double min, double max);
   double number(const std::string& key, double min, double max, double fallback);
+  // The same, or one of the texts "-inf" and "inf".
+  double number_or_infinity(const std::string& key, double min, double max);
   bool boolean(const std::string& key, bool fallback);
   std::string text(const std::string& key);
   std::string text(const std::string& key, const std::string& fallback);

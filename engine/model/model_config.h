@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -95,6 +96,9 @@ struct ModelConfig {
   std::vector<int> layers;  // the layers that run, ascending indices into compress_ratios
   ProfileSwitches switches;
   double sink_shift = 0;  // added to every sink, whichever weights these are
+  // Sinks of single heads, of the whole model and in every layer, in the place of the weights' own:
+  // a number, -inf (none) or +inf (it takes all).
+  std::map<int, float> sinks;
   // Of synthetic weights: a factor of the norms that logits are products with, and whether bytes
   // 128 apart have one embedding (and so equal logits).
   double logit_gain = 1;

@@ -234,7 +234,10 @@ class Model {
     }
     const Tensor l = logits.view({T, H, -1});
     l.masked_fill_(seen.logical_not().unsqueeze(1), -kInfinite);
-    const Tensor top = at::maximum(l.amax(2, true), sinks);
+    // One that takes all is beyond every logit: nothing is left then, which inf - inf would not
+    // say.
+    const Tensor finite = sinks.masked_fill(sinks.isposinf(), -kInfinite);
+    const Tensor top = at::maximum(l.amax(2, true), finite);
     const Tensor e = l.sub_(top).exp_();
     const Tensor flat = e.view({T * H, -1});
     Tensor sum = at::mm(flat.narrow(1, 0, rows[0].size(0)), rows[0]);
@@ -439,7 +442,9 @@ class Model {
     // Products of codes and scales that bf16 does not hold.
     const bool keeps = in_codes && n_.keep_fp8_values && name.find("wo_a") == name.npos;
     if (keeps && !at::equal(w.to(at::kDouble), t)) w = t;
-    if (name.ends_with("attn_sink")) w = w + n_.sink_shift;
+    if (!name.ends_with("attn_sink")) return;
+    w = w + n_.sink_shift;
+    for (const auto& [head, sink] : n_.sinks) w.select(0, head).fill_(sink);
   }
 
   static const TensorEntry& find(const TensorSource& source, const std::string& name) {

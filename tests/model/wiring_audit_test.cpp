@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <map>
 
 #include "app/wiring/deepseek_v4/model_reference.h"
@@ -96,6 +97,7 @@ TEST(WiringAudit, SaysNothingOfSoundSessions) {
     Scenario scenario = audited_scenario();
     scenario.model.switches = *profile_switches(switches);
     scenario.model.sink_shift = 0.25;
+    scenario.model.sinks = {{1, -std::numeric_limits<float>::infinity()}, {6, 2.5f}};
     if (ranks > 1) scenario.parallel = {ranks, 1};
     for (const WrongWire& w : audit(scenario, scenario)) ADD_FAILURE() << w.what << ": " << w.note;
   };

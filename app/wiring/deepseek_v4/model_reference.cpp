@@ -33,6 +33,7 @@ reference::ModelNumbers model_numbers(const ModelConfig& c) {
   n.fp32_frequencies = c.switches.rope_frequencies == AS_ROPE_FP32;
   n.keep_fp8_values = c.switches.fp8_projections;
   n.sink_shift = static_cast<float>(c.sink_shift);
+  n.sinks = c.sinks;
   return n;
 }
 

@@ -204,6 +204,7 @@ class TargetList {
     SecondTarget& sinks = attention("", "attn_sink", AS_OP_SPARSE_ATTENTION, c_.heads, 1);
     sinks.tap = "sinks";
     sinks.shift = c_.sink_shift;
+    for (const auto& [head, value] : c_.sinks) sinks.instead[head] = value;
     each_rank(i, [&](int rank, const WeightList& l) {
       const std::int64_t heads = c_.heads / size;
       sinks.pieces.push_back({rank, rank * heads, heads, 0, 1, 1, nullptr, l["sinks"].f32.data()});

@@ -12,15 +12,23 @@
 namespace attnscope {
 namespace {
 
-constexpr float kNoSink = -std::numeric_limits<float>::infinity();
+constexpr float kInfiniteSink = std::numeric_limits<float>::infinity();
 
 bool as_it_ran(const Session&, OpParams&, ChangedInputs&) { return true; }
 
-bool no_sink(const Session&, OpParams& params, ChangedInputs& memory) {
+bool all_sinks(OpParams& params, ChangedInputs& memory, float value) {
   auto& p = params.get<as_sparse_attention_params>();
-  memory.floats.assign(static_cast<std::size_t>(p.sinks.shape[0]), kNoSink);
+  memory.floats.assign(static_cast<std::size_t>(p.sinks.shape[0]), value);
   p.sinks = make_tensor(memory.floats.data(), {p.sinks.shape[0]});
   return true;
+}
+
+bool no_sink(const Session&, OpParams& params, ChangedInputs& memory) {
+  return all_sinks(params, memory, -kInfiniteSink);
+}
+
+bool sink_takes_all(const Session&, OpParams& params, ChangedInputs& memory) {
+  return all_sinks(params, memory, kInfiniteSink);
 }
 
 bool window_alone(const Session&, OpParams& params, ChangedInputs& memory) {
@@ -163,6 +171,7 @@ std::vector<Change> changes_of(as_op_id op) {
   switch (op) {
     case AS_OP_SPARSE_ATTENTION:
       add({{"no sink", "every sink is -inf", no_sink},
+           {"infinite sink", "every sink is +inf: outputs are 0", sink_takes_all},
            {"window alone", "no compressed entries", window_alone},
            {"entries alone", "no window rows", entries_alone},
            {"own row alone", "each token attends its own row only", own_row_alone},

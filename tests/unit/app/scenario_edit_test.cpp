@@ -26,8 +26,8 @@ bool same(const Scenario& a, const Scenario& b) {
          a.model.switches.profile == b.model.switches.profile && a.seed == b.seed &&
          a.parallel == b.parallel && a.pool_blocks == b.pool_blocks &&
          a.first_block == b.first_block && a.adversarial_lists == b.adversarial_lists &&
-         a.model.sink_shift == b.model.sink_shift && a.model.logit_gain == b.model.logit_gain &&
-         a.model.twin_tokens == b.model.twin_tokens &&
+         a.model.sink_shift == b.model.sink_shift && a.model.sinks == b.model.sinks &&
+         a.model.logit_gain == b.model.logit_gain && a.model.twin_tokens == b.model.twin_tokens &&
          a.limits.token_budget == b.limits.token_budget &&
          a.limits.max_requests == b.limits.max_requests && a.decode_steps == b.decode_steps &&
          std::ranges::equal(a.requests, b.requests, requests);
@@ -226,6 +226,9 @@ TEST_F(DraftErrorsTest, StandAtTheirField) {
   EXPECT_EQ(wrong([](ScenarioFile& f) { f.max_requests = "-1"; }), "max_requests");
   EXPECT_EQ(wrong([](ScenarioFile& f) { f.decode_steps = "1e9"; }), "decode_steps");
   EXPECT_EQ(wrong([](ScenarioFile& f) { f.seed = "0x10"; }), "model.seed");
+  for (const char* sinks : {"3", "3: none", "a: 1", "99: -inf", "3: 1e9", "3: -inf 4: inf"}) {
+    EXPECT_EQ(wrong([&](ScenarioFile& f) { f.sinks = sinks; }), "model.sinks") << sinks;
+  }
   EXPECT_EQ(wrong([](ScenarioFile& f) { f.seed = "18446744073709551616"; }), "model.seed");
   EXPECT_EQ(wrong([](ScenarioFile& f) { f.layers = "0, 99"; }), "model.layers");
   EXPECT_EQ(wrong([](ScenarioFile& f) { f.layers = "0, -1"; }), "model.layers");

@@ -6,8 +6,14 @@
 #include <cmath>
 #include <utility>
 
+#include "app/wiring/wiring.h"
 #include "engine/family/models.h"
+#include "engine/session/session.h"
+#include "engine/session/snapshot.h"
+#include "engine/trace/compare.h"
+#include "tests/unit/app/small_scenario.h"
 #include "tests/unit/app/trace_builder.h"
+#include "tests/unit/app/trace_session.h"
 
 namespace attnscope {
 namespace sink_view_test {
@@ -174,6 +180,70 @@ TEST(SinkMap, HoldsTheLayersThatRan) {
   EXPECT_FLOAT_EQ(map.mass[2], 0.5f);
   EXPECT_EQ(map.mass[3], 0);
   EXPECT_TRUE(sink_map(info, step, 9).layers.empty());
+}
+
+TEST(SinkForms, DecayFactorAndMergedLseAreEqual) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  for (const double sink : {-kInf, -800.0, -5.0, -1e-9, 0.0, 0.3, 7.0, 800.0, kInf}) {
+    for (const double lse : {-900.0, -3.0, 0.0, 2.5, 900.0}) {
+      const double decay = sink_decay(lse, sink);
+      const double merged = lse_with_sink(lse, sink);
+      EXPECT_NEAR(sink_decay_merged(lse, merged), decay, 1e-12) << sink << ", " << lse;
+      EXPECT_GE(decay, 0);
+      EXPECT_LE(decay, 1);
+      EXPECT_GE(merged, std::max(lse, sink));
+    }
+    EXPECT_EQ(sink_decay(1, sink), sink == -kInf ? 1 : sink == kInf ? 0 : sink_decay(1, sink));
+    // A token that reads nothing has an LSE of +inf, and output 0.
+    EXPECT_EQ(sink_decay(kInf, sink), 0);
+    EXPECT_EQ(sink_decay_merged(kInf, lse_with_sink(kInf, sink)), 0);
+  }
+  EXPECT_NEAR(sink_decay(std::log(2.0), std::log(2.0)), 0.5, 1e-15);
+}
+
+// A scenario's own sinks: one head without, one that takes all, one of a number.
+TEST(SinkForms, EdgesOfAScenarioReachTheKernelsTheReferencesAndTheView) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  Scenario scenario = small_scenario(60, 4);
+  scenario.model.sinks = {{0, -kInf}, {1, kInf}, {2, 0.5f}};
+  SessionOptions options;
+  options.references = References::kBoth;
+  options.threads = 2;
+  auto session = Session::create(scenario, all_lanes(), options);
+  ASSERT_TRUE(session) << session.error().text();
+  TraceRecorder recorder;
+  (*session)->set_observer(&recorder);
+  run_steps(**session, 4);
+  for (const StepRecord& record : (*session)->history()) {
+    for (const TapResult& r : record.results) {
+      EXPECT_NE(r.verdict, Verdict::kWrong) << as_op_find(r.op)->name << "." << r.tap << r.note;
+    }
+  }
+  const auto info = session_info(**session);
+  const auto step = recorder.traces().back();
+  for (const int layer : info->config.layers) {
+    const SinkView view = sink_view({*info, *step, layer, step->kept.back(), tolerance()});
+    ASSERT_EQ(view.heads.size(), 8u) << view.why_empty;
+    EXPECT_EQ(view.heads[0].sink, 0);
+    EXPECT_EQ(view.heads[0].decay, 1);
+    EXPECT_EQ(view.heads[1].sink, 1);
+    EXPECT_EQ(view.heads[1].decay, 0);
+    EXPECT_EQ(view.heads[2].sink_logit, 0.5);
+    EXPECT_LE(view.forms_apart, 1e-6);
+    EXPECT_LE(view.worst_sum, SinkView::kSumTolerance);
+    const TapCopy* o = step->find(layer, AS_OP_SPARSE_ATTENTION)->tap("o");
+    ASSERT_NE(o, nullptr);
+    double largest[2] = {};
+    for (std::int64_t t = 0; t < o->value.shape[0]; ++t) {
+      for (const int head : {0, 1}) {
+        for (std::int64_t d = 0; d < 512; ++d) {
+          largest[head] = std::max(largest[head], std::fabs(element(o->value, t * 8 + head, d)));
+        }
+      }
+    }
+    EXPECT_GT(largest[0], 0);
+    EXPECT_EQ(largest[1], 0) << "the sink takes all";
+  }
 }
 
 }  // namespace sink_view_test

@@ -278,6 +278,14 @@ TEST_F(Scenarios, Models) {
   s["model"]["sink_shift"] = 1e5;
   expect_error(s, {"model.sink_shift", "10000"});
   s["model"].erase("sink_shift");
+  for (const auto& [sinks, said] :
+       {std::pair(json{{"8", 1}}, "there is no head 8"), std::pair(json{{"x", 1}}, "is no head"),
+        std::pair(json{{"-1", 1}}, "is no head"), std::pair(json{{"1", "infinite"}}, "\"-inf\""),
+        std::pair(json{{"1", 2e4}}, "10000"), std::pair(json::array({1}), "model.sinks")}) {
+    s["model"]["sinks"] = sinks;
+    expect_error(s, {"model.sinks", said});
+  }
+  s["model"].erase("sinks");
   s["model"]["logit_gain"] = 0;
   expect_error(s, {"model.logit_gain", "1024"});
   s["model"].erase("logit_gain");

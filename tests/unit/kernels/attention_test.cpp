@@ -214,6 +214,37 @@ TEST(SparseAttention, ExtremeSinks) {
   s.check();
 }
 
+// What a sink leaves of the output without one, in the two forms that kernels use: a decay factor,
+// 1 / (1 + e^(sink - lse)), and e^(lse - merged) with the sink merged into the LSE.
+TEST(SparseAttention, ASinkIsADecayFactorAndAPartOfTheLse) {
+  const std::vector<float> sinks = {-kInf, kInf, 0.0f, 3.0f, -80.0f, 80.0f, 1.5f, -2.0f};
+  Attention with(1, 8, 128, 64), without(1, 8, 128, 64);
+  for (Attention* s : {&with, &without}) {
+    s->fill_window(0, 77);
+    s->fill_extra(0, 40);
+  }
+  without.sinks.values.assign(8, -kInf);
+  with.sinks.values = sinks;
+  EXPECT_OK(run(AS_OP_SPARSE_ATTENTION, with.params()));
+  EXPECT_OK(run(AS_OP_SPARSE_ATTENTION, without.params()));
+  for (std::int64_t h = 0; h < 8; ++h) {
+    const double lse = without.lse[h], sink = sinks[static_cast<std::size_t>(h)];
+    EXPECT_EQ(with.lse[h], without.lse[h]) << "the LSE is without the sink";
+    const double decay = 1 / (1 + std::exp(sink - lse));
+    const double merged = std::isinf(sink)
+                              ? std::max(sink, lse)
+                              : std::max(sink, lse) + std::log1p(std::exp(-std::fabs(sink - lse)));
+    EXPECT_NEAR(std::exp(lse - merged), decay, 1e-12) << sink;
+    for (std::int64_t d = 0; d < 512; ++d) {
+      const double whole = to_float(without.o[h * 512 + d]), left = to_float(with.o[h * 512 + d]);
+      ASSERT_NEAR(left, whole * decay, std::fabs(whole * decay) / 128 + 1e-7) << sink;
+      if (std::isinf(sink)) {
+        ASSERT_EQ(left, sink < 0 ? whole : 0.0) << sink;
+      }
+    }
+  }
+}
+
 TEST(SparseAttention, TokensGiveTheSameBytesAloneAndInABatch) {
   Attention s(3, 16, 128, 64);
   for (std::int32_t t = 0; t < 3; ++t) {

@@ -76,6 +76,38 @@ TEST_P(BothLanes, SinkOfOneEntryWithLogitZero) {
   for (int h = 0; h < 4; ++h) EXPECT_EQ(a.lse_of(0, h), 0);  // the sink is not in the LSE
 }
 
+TEST_P(BothLanes, ASinkIsADecayFactorAndAPartOfTheLse) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const std::vector<float> sinks = {-inf, inf, 0.0F, 3.0F, -80.0F, 80.0F};
+  const auto run_with = [&](const std::vector<float>& values, const char* which) {
+    Attention a(1, 6, 3, 3);
+    for (int row = 0; row < 3; ++row) {
+      a.set_row(row, 0.5 + row);
+      a.indices[static_cast<std::size_t>(row)] = row;
+    }
+    std::fill(a.q.begin(), a.q.end(), 0.25);
+    a.topk_length = {3};
+    a.sinks = values;
+    a.p.sinks = over(a.sinks, {6});
+    SCOPED_TRACE(which);
+    run(lane(), AS_OP_SPARSE_ATTENTION, a.p);
+    return a;
+  };
+  const Attention without = run_with(std::vector<float>(6, -inf), "without");
+  const Attention with = run_with(sinks, "with");
+  for (int h = 0; h < 6; ++h) {
+    const double lse = without.lse_of(0, h), sink = sinks[static_cast<std::size_t>(h)];
+    EXPECT_EQ(with.lse_of(0, h), lse);
+    const double decay = 1 / (1 + std::exp(sink - lse));
+    const double top = std::max(sink, lse), low = std::min(sink, lse);
+    const double merged = std::isinf(sink) ? top : top + std::log1p(std::exp(low - top));
+    EXPECT_NEAR(std::exp(lse - merged), decay, 1e-12) << sink;
+    const double whole = without.out(0, h);
+    EXPECT_NEAR(with.out(0, h), whole * decay, whole * (GetParam() ? 1e-12 : 1.0 / 128)) << sink;
+    if (std::isinf(sink)) EXPECT_EQ(with.out(0, h), sink < 0 ? whole : 0.0);
+  }
+}
+
 TEST_P(BothLanes, SinkOfTwoEntries) {
   Attention a(1, 1, 2, 2);
   a.set_row(0, 3);
