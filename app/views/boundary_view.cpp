@@ -52,7 +52,7 @@ BoundaryView boundary_view(const SessionInfo& info, const StepTrace& step, int l
   view.token = position;
   view.entry = entry >= 0 ? entry : position / view.ratio;
   const int ratio = static_cast<int>(view.ratio);
-  const TokenRange pooled = tokens_of_entry(ratio, view.entry);
+  const TokenRange pooled = tokens_of_entry(info.layout, ratio, view.entry);
   const std::int64_t own = view.entry * view.ratio;
   const std::int64_t length = length_in_step(step, *owner);
   const std::int64_t unit = view.ratio / kCellsOfEntry;

@@ -199,7 +199,7 @@ TEST_F(Why, BoundariesNameTheTokenThatCompletesAnEntry) {
     EXPECT_EQ(v.ratio, ratio);
     EXPECT_EQ(v.entry, position_ / ratio);
     ASSERT_EQ(v.cells.size(), 24u);
-    const TokenRange pooled = tokens_of_entry(ratio, v.entry);
+    const TokenRange pooled = tokens_of_entry(info_->layout, ratio, v.entry);
     std::int64_t token = v.cells.front().first;
     for (const BoundaryCell& cell : v.cells) {
       EXPECT_EQ(cell.first, token);
