@@ -104,7 +104,9 @@ TEST_P(BothLanes, ASinkIsADecayFactorAndAPartOfTheLse) {
     EXPECT_NEAR(std::exp(lse - merged), decay, 1e-12) << sink;
     const double whole = without.out(0, h);
     EXPECT_NEAR(with.out(0, h), whole * decay, whole * (GetParam() ? 1e-12 : 1.0 / 128)) << sink;
-    if (std::isinf(sink)) EXPECT_EQ(with.out(0, h), sink < 0 ? whole : 0.0);
+    if (std::isinf(sink)) {
+      EXPECT_EQ(with.out(0, h), sink < 0 ? whole : 0.0);
+    }
   }
 }
 
