@@ -14,8 +14,9 @@ namespace attnscope::reference {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr std::int64_t kTokens = 64;  // in a product at most
-constexpr double kMaxShare = 1.5;     // rows of a product, in those of its longest list
+constexpr std::int64_t kTokens = 64;                     // in a product at most
+constexpr std::int64_t kLogits = std::int64_t{4} << 20;  // likewise: 32 MB
+constexpr double kMaxShare = 1.5;  // rows of a product, in those of its longest list
 
 // Which rows a block of tokens lists, [U], and how often each token lists each, [n,U].
 std::pair<Tensor, Tensor> count(const Tensor& list, std::int64_t rows) {
@@ -38,7 +39,9 @@ void attend_block(const Attention& a, const Numbers& numbers, std::int64_t first
     attend_block(a, numbers, first, n / 2);
     attend_block(a, numbers, first + n / 2, n - n / 2);
   };
-  if (n > 1 && static_cast<double>(used.numel()) > kMaxShare * longest) return halves();
+  const bool large = n * a.q.size(1) * used.numel() > kLogits;
+  const bool apart = static_cast<double>(used.numel()) > kMaxShare * longest;
+  if (n > 1 && (large || apart)) return halves();
   const auto [k, v] = a.load(used);  // [U,G,D], [U,G,V]
   // A row that is not finite must reach only the tokens that list it: 0 * NaN is NaN.
   if (n > 1 && !v.isfinite().all().item<bool>()) return halves();
