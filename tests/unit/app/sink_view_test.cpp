@@ -21,6 +21,7 @@ namespace sink_view_test {
 SessionInfo tiny() {
   SessionInfo info;
   info.config = *preset("tiny");
+  info.layout = build_cache_layout(info.config);
   return info;
 }
 
