@@ -12,7 +12,6 @@
 #include "app/text/format.h"
 #include "app/views/op_order.h"
 #include "engine/capture/again.h"
-#include "engine/family/deepseek_v4/caches.h"
 #include "engine/family/family.h"
 #include "engine/family/models.h"
 #include "engine/io/json_file.h"
@@ -89,9 +88,9 @@ class Call {
       return;
     }
     const int layer = layer_index(info, place_.layer);
-    const CacheSpec* main = info.layout.find(layer, kMainCache);
+    const CacheSpec* read = info.layout.find(layer, table_cache(place_.op));
     family.set_layer_numbers(place_.op, layer, info.config,
-                             main != nullptr ? main->rows_per_block : 0, params_.data());
+                             read != nullptr ? read->rows_per_block : 0, params_.data());
   }
 
   Result<void> put_tensors() {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <set>
 
-#include "engine/family/deepseek_v4/caches.h"
 #include "engine/family/family.h"
 
 namespace attnscope {
@@ -49,12 +48,17 @@ const CacheGroup& group_of(const SessionInfo& info, const BlockContents& content
   return info.layout.groups[static_cast<std::size_t>(contents.group)];
 }
 
+// What lists of slots in the group's blocks are of.
+CacheId first_cache(const SessionInfo& info, const BlockContents& contents) {
+  return info.layout.specs[static_cast<std::size_t>(group_of(info, contents).specs.front())].id;
+}
+
 // Tokens whose window list names a row of the block.
 void add_window_readers(const SessionInfo& info, const StepTrace& step, std::int64_t list,
                         const BlockContents& contents, std::int32_t block,
                         std::set<std::int32_t>& readers) {
   const StepMetadata& m = step.metadata;
-  const StepTensor* lists = m.lists_of(kSwaCache);
+  const StepTensor* lists = m.lists_of(first_cache(info, contents));
   if (lists == nullptr) return;
   const std::vector<std::int32_t>& lengths =
       m.own[static_cast<std::size_t>(lists->lengths)].numbers;
@@ -86,7 +90,7 @@ void add_entry_readers(const SessionInfo& info, const StepTrace& step,
                        std::set<std::int32_t>& readers) {
   const StepMetadata& m = step.metadata;
   const std::int64_t tokens = group_of(info, contents).block_tokens;
-  const StepTensor* all = m.lists_of(kMainCache);
+  const StepTensor* all = m.lists_of(first_cache(info, contents));
   const std::int64_t width = all != nullptr ? m.list_columns : 0;
   for (const std::int32_t t : step.kept) {
     const std::int64_t end = (t + 1) * width;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "engine/family/deepseek_v4/caches.h"
 #include "engine/session/what_if/deepseek_v4/changes.h"
 #include "kernels/cpu/rope_table.h"
 #include "kernels/params/row_access.h"
@@ -110,11 +109,11 @@ bool reference_lists(const Session& session, OpParams& params, ChangedInputs& me
   if (memory.free == nullptr || memory.free->op() != params.op()) return false;
   const auto& own = memory.free->get<as_sparse_attention_params>();
   auto& p = params.get<as_sparse_attention_params>();
-  p.indices = SlotLists(session, memory.layer, kSwaCache)
+  p.indices = SlotLists(session, memory.layer, tap_cache(params.op(), "cache"))
                   .slots(own.indices, own.topk_length, memory.integers);
   p.topk_length = own.topk_length;
   if (!present(p.extra_indices)) return true;
-  p.extra_indices = SlotLists(session, memory.layer, kMainCache)
+  p.extra_indices = SlotLists(session, memory.layer, tap_cache(params.op(), "extra_cache"))
                         .slots(own.extra_indices, own.extra_topk_length, memory.more);
   p.extra_topk_length = own.extra_topk_length;
   return true;

@@ -284,6 +284,7 @@ check_families() {
   names=$(v4_ops | paste -sd'|')
   [ -n "$names" ] || finding "no op of DeepSeek-V4 seen in kernels/params/op_table.c"
   names="\\b(c4|c128)_|C4A|C128A|\\bkC(4|128)|\\bratio [!=]= ([02-9]|1[0-9])|\\b($names)\\b"
+  names="$names|\\bk(Swa|Main|Index|MainState|IndexState)Cache\\b"
   while IFS=: read -r file line; do
     finding "$file:$line: belongs to DeepSeek-V4: ask the family, or a role of the op table"
   done < <(sources | grep -E '^(app|engine)/' |

@@ -13,6 +13,8 @@
 
 namespace attnscope {
 
+bool of_indexer(CacheId cache) { return cache == kIndexCache || cache == kIndexStateCache; }
+
 Result<std::vector<PooledToken>> pooled_tokens(const Session& session, int running_layer,
                                                std::int32_t request, std::int64_t entry,
                                                std::int64_t channel, bool index) {

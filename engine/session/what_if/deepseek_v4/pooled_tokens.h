@@ -19,6 +19,9 @@ struct PooledToken {
   // the token's place in its window, of this half.
   double score = 0, ape = 0;
 };
+// Whether a cache is the indexer's own.
+bool of_indexer(CacheId cache);
+
 // Tokens of entry `entry` of a request in a running layer; from the rows that were written.
 // index: the indexer's own keys.
 Result<std::vector<PooledToken>> pooled_tokens(const Session& session, int running_layer,
