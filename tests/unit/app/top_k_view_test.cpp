@@ -18,6 +18,7 @@ const float kNan = std::numeric_limits<float>::quiet_NaN();
 SessionInfo tiny() {
   SessionInfo info;
   info.config = *preset("tiny");
+  info.layout = build_cache_layout(info.config);
   return info;
 }
 
