@@ -11,6 +11,7 @@ Exit code 1 where an output is off by more than 2e-6 of the largest value of its
 """
 
 import argparse
+import copy
 import inspect
 import json
 import pathlib
@@ -140,7 +141,8 @@ def check(kind, program, folder):
     if model is None:
         print(f"{kind}: transformers {transformers.__version__} has no such model")
         return None
-    model.to(torch.bfloat16).save_pretrained(folder / kind)
+    # A copy: buffers such as rotary frequencies would lose digits too.
+    copy.deepcopy(model).to(torch.bfloat16).save_pretrained(folder / kind)
     model = model.to(torch.float64).eval()
     scenario = folder / f"{kind}.json"
     scenario.write_text(
