@@ -1,6 +1,8 @@
 // "ref.model" of dense attention (MHA, GQA, MQA): as model.h, from numbers of its own.
 #pragma once
 
+#include <map>
+
 #include "reference/model.h"
 
 namespace attnscope::reference {
@@ -19,8 +21,9 @@ struct DenseNumbers {
   bool qk_norm = false;               // heads of queries and keys
   bool weight_plus_one = false;       // norms multiply by 1 + w
   bool sinks = false;
-  bool tied = true;      // the head is the embedding
-  float sink_shift = 0;  // added to every sink
+  bool tied = true;                       // the head is the embedding
+  float sink_shift = 0;                   // added to every sink
+  std::map<int, float> given_sinks = {};  // by head, in the place of the weights' own
 };
 
 // As ModelReference::make.

@@ -309,7 +309,7 @@ std::vector<ScaleGroup> scale_groups(const RecordBytes& row) {
 
 namespace {
 
-// The tap that has the values of rows before they were written: the row that the op puts out, but
+// The tap that has the values of rows before they were written: the row that is an output, but
 // what it is given where it writes two caches and this is the second one.
 const char* row_tap(as_op_id op, const std::string& cache) {
   if (cache == "v_cache") return "v";

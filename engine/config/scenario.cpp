@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "engine/family/model_weights.h"
 #include "engine/family/models.h"
 #include "engine/family/tensor_parallel.h"
 #include "engine/io/assets_folder.h"
@@ -141,6 +142,10 @@ void read_model(JsonObject& root, Scenario& scenario) {
   if (!sinks.empty() && sinks.rbegin()->first >= scenario.model.heads) {
     model.fail("sinks", fmt::format("there is no head {}", sinks.rbegin()->first),
                fmt::format("the model has heads 0 to {}", scenario.model.heads - 1));
+  }
+  if ((!sinks.empty() || sink_shift != 0) && !has_weight(scenario.model, "sinks")) {
+    model.fail(sinks.empty() ? "sink_shift" : "sinks", "the model has no sinks",
+               "leave it out, or choose a model that has");
   }
   scenario.model.logit_gain = logit_gain;
   scenario.model.twin_tokens = twin_tokens;

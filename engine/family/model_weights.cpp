@@ -130,6 +130,12 @@ void shift_sinks(const ModelConfig& config, Weights& weights) {
   }
 }
 
+bool has_weight(const ModelConfig& config, std::string_view name) {
+  bool found = false;
+  for_each(specs_of(config), [&](const WeightSpec& spec) { found = found || spec.name == name; });
+  return found;
+}
+
 std::int64_t parameter_count(const ModelConfig& config) {
   std::int64_t total = 0;
   for_each(specs_of(config), [&](const WeightSpec& spec) { total += spec.size(); });

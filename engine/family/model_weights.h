@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/model/model_config.h"
@@ -22,6 +23,9 @@ Weights synthetic_weights(const ModelConfig& config, std::uint64_t seed, const a
 // Adds config.sink_shift to every sink (weights called "sinks"), then puts config.sinks in the
 // place of those of their heads; where weights are made or read.
 void shift_sinks(const ModelConfig& config, Weights& weights);
+
+// Whether any of its layers, or what is around them, has one of this name (WeightSpec).
+bool has_weight(const ModelConfig& config, std::string_view name);
 
 // Parameters of the layers that run and of what is around them.
 std::int64_t parameter_count(const ModelConfig& config);

@@ -159,7 +159,8 @@ class Model {
     Tensor top = l.amax(3, true), sinks;
     if (n_.sinks) {
       sinks = weight(prefix(i) + "self_attn.sinks").view({G, 1, H / G, 1});
-      top = at::maximum(top, sinks);
+      // One that takes all is beyond every logit: nothing is left then.
+      top = at::maximum(top, sinks.masked_fill(sinks.isposinf(), -kInfinite));
     }
     const Tensor e = (l - top).exp();
     Tensor sum = e.sum(3, true);
@@ -239,6 +240,9 @@ class Model {
     const bool sinks = name.ends_with("sinks");
     t = t.to(sinks ? at::kFloat : at::kBFloat16);
     if (sinks) t = t + n_.sink_shift;
+    for (const auto& [head, sink] : n_.given_sinks) {
+      if (sinks) t.select(0, head).fill_(sink);
+    }
     weights_[name] = t.to(at::kDouble);
   }
 

@@ -3,6 +3,8 @@
 // tokens are those of a session that computes each request alone, without sharing a pool.
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "engine/sched/serving.h"
 #include "engine/trace/tap_result.h"
 #include "kernels/params/paged_params.h"
@@ -117,6 +119,22 @@ TEST_P(DenseSessions, AreRightByAllReferences) {
     while (!other->finished()) ASSERT_TRUE(other->step());
     EXPECT_EQ(tokens_of(*other)[0], tokens_of(**session)[r]) << scenario.requests[r].name;
   }
+}
+
+// Heads whose sinks take all, or nothing.
+TEST(DenseSinks, MayBeInfinite) {
+  Scenario scenario = dense_scenario(*preset("tiny-mqa"));
+  const float infinity = std::numeric_limits<float>::infinity();
+  scenario.model.sinks = {{0, infinity}, {3, -infinity}};
+  SessionOptions options;
+  options.references = References::kBoth;
+  options.threads = 2;
+  options.witness = true;
+  auto session = Session::create(scenario, all_lanes(), options);
+  ASSERT_TRUE(session) << session.error().text();
+  run_to_end(**session);
+  EXPECT_EQ((*session)->witnessed().left_out, "");
+  EXPECT_LT((*session)->witnessed().worst, 1e-9);
 }
 
 // In a pool too small for all, requests lose their blocks and are computed again.

@@ -32,6 +32,7 @@ reference::DenseNumbers dense_numbers(const ModelConfig& c) {
   n.sinks = d.sinks;
   n.tied = d.tied;
   n.sink_shift = static_cast<float>(c.sink_shift);
+  n.given_sinks = c.sinks;
   return n;
 }
 

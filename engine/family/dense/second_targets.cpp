@@ -105,6 +105,7 @@ class DenseTargets {
     SecondTarget& sinks = in_layer("self_attn.sinks", AS_OP_PAGED_ATTENTION, c_.heads, 1);
     sinks.tap = "sinks";
     sinks.shift = c_.sink_shift;
+    for (const auto& [head, value] : c_.sinks) sinks.instead[head] = value;
     dealt(sinks, i, "sinks", false);
   }
 

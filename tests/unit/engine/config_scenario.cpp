@@ -286,6 +286,11 @@ TEST_F(Scenarios, Models) {
     expect_error(s, {"model.sinks", said});
   }
   s["model"].erase("sinks");
+  s["model"] = {{"preset", "tiny-llama"}, {"sinks", {{"0", "inf"}}}};
+  expect_error(s, {"model.sinks", "has no sinks"});
+  s["model"] = {{"preset", "tiny-llama"}, {"sink_shift", 1}};
+  expect_error(s, {"model.sink_shift", "has no sinks"});
+  s = good_;
   s["model"]["logit_gain"] = 0;
   expect_error(s, {"model.logit_gain", "1024"});
   s["model"].erase("logit_gain");
