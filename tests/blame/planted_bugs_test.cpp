@@ -73,18 +73,16 @@ TEST(PlantedBugs, ThePlaceIsTheRightOne) {
   starts(note_of("normed_row_overwritten"), "token 39 (request 1, position 17): x is no longer");
 }
 
-// Every bug with some others, so that all ops meet; the soak test takes all pairs.
+// Every bug with one of another op; the soak test takes all pairs.
 TEST(PlantedBugs, InPairsNobodyElseIsBlamed) {
   Trial trial;
   const auto& all = planted();
   int pairs = 0, both = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    for (const std::size_t stride : {7u, 31u}) {
-      const Planted& other = all[(i + stride) % all.size()];
-      if (other.op == all[i].op) continue;
-      ++pairs;
-      check_pair(trial, all[i], other, &both);
-    }
+    const Planted& other = all[(i + 7) % all.size()];
+    if (other.op == all[i].op) continue;
+    ++pairs;
+    check_pair(trial, all[i], other, &both);
   }
   fmt::print("{} pairs, both blamed in {}\n", pairs, both);
   EXPECT_GE(both * 100, pairs * 95);
@@ -102,8 +100,8 @@ TEST(PlantedBugs, AScoreThatCancelsBlamesNobody) {
   EXPECT_EQ(both, 1);
 }
 
-TEST(PlantedBugs, ASoundRunBlamesNobody) {
-  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+void expect_sound(std::uint64_t first_seed, std::uint64_t last_seed) {
+  for (std::uint64_t seed = first_seed; seed <= last_seed; ++seed) {
     SCOPED_TRACE(seed);
     auto session = tiny_session(seed, 272);
     for (int i = 0; i < 3; ++i) {
@@ -113,6 +111,8 @@ TEST(PlantedBugs, ASoundRunBlamesNobody) {
     }
   }
 }
+TEST(PlantedBugs, ASoundRunBlamesNobody) { expect_sound(1, 10); }
+TEST(PlantedBugsSoak, ASoundRunBlamesNobody) { expect_sound(11, 50); }
 
 }  // namespace planted_bugs_test
 }  // namespace attnscope

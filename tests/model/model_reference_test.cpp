@@ -225,7 +225,7 @@ TEST(ModelReference, IsTheFreeRunningExactReferenceOverLongTexts) {
 }
 
 // Real widths: weights too large to be kept in float64, 64 heads, 64 index heads.
-TEST(ModelReference, IsTheFreeRunningExactReferenceAtPublishedDimensions) {
+TEST(ModelReferenceSoak, IsTheFreeRunningExactReferenceAtPublishedDimensions) {
   const auto found =
       agreement(scenario_of(*preset("v4-flash", {0, 2, 3, 4}), {request("short", 131, 3)}), 2);
   EXPECT_EQ(found.compressed, 1);
