@@ -1,4 +1,4 @@
-// Runs a shipped or changed scenario with both references and checks what every run must show.
+// Runs a shipped or changed scenario beside references and checks what every run must show.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,9 +8,10 @@
 
 namespace attnscope {
 
-inline RunResult run_and_check(const Scenario& scenario) {
+inline RunResult run_and_check(const Scenario& scenario,
+                               References references = References::kBoth) {
   RunOptions options;
-  options.session.references = References::kBoth;
+  options.session.references = references;
   options.session.invariants = Invariants::kCall;
   auto result = run_scenario(scenario, all_lanes(), options, {});
   if (!result) {
