@@ -52,10 +52,7 @@ class CasePythonTest : public CliTest {
   }
   // Saves and exports a case of `early`; the script's path.
   std::string exported(const std::string& place, const std::string& name) const {
-    const std::string file = path(name + ".json");
-    const Outcome save = run({"case", "save", "early", "--at", place, "-o", file});
-    EXPECT_EQ(save.code, 0) << save.err;
-    const Outcome done = run({"case", "export", "--python", file, "--force"});
+    const Outcome done = run({"case", "export", "--python", early_case(place, name), "--force"});
     EXPECT_EQ(done.code, 0) << done.err;
     return path(name + ".py");
   }

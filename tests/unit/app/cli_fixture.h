@@ -6,7 +6,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
+#include <utility>
 
 #include "app/cli/cli.h"
 
@@ -42,6 +44,23 @@ class CliTest : public testing::Test {
   std::string write(const std::string& name, const std::string& text) const {
     std::ofstream(folder_ / name) << text;
     return path(name);
+  }
+  // NAME.json: a case of scenario `early`. The run that gives it is made once a process.
+  std::string early_case(const std::string& place, const std::string& name) const {
+    static std::map<std::string, std::pair<std::string, std::string>> kept;  // numbers, tensors
+    const std::string file = path(name + ".json"), tensors = path(name + ".safetensors");
+    auto& [numbers, bytes] = kept[place + " " + name];
+    if (numbers.empty()) {
+      std::filesystem::remove(file);  // beside another case the tensors would get another name
+      std::filesystem::remove(tensors);
+      const Outcome done = run({"case", "save", "early", "--at", place, "-o", file});
+      EXPECT_EQ(done.code, 0) << done.err;
+      numbers = read(file);
+      bytes = read(tensors);
+      EXPECT_FALSE(bytes.empty()) << tensors;
+    }
+    write(name + ".safetensors", bytes);
+    return write(name + ".json", numbers);
   }
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
   static std::string read(const std::string& file) {

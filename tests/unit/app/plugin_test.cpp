@@ -36,12 +36,7 @@ class PluginTest : public CliTest {
     EXPECT_TRUE(open_plugins({}));
     CliTest::TearDown();
   }
-  std::string saved(const std::string& op) const {
-    std::string file = path(op + ".json");
-    const Outcome done = run({"case", "save", "early", "--at", "1/1/" + op, "-o", file});
-    EXPECT_EQ(done.code, 0) << done.err;
-    return file;
-  }
+  std::string saved(const std::string& op) const { return early_case("1/1/" + op, op); }
 };
 
 TEST_F(PluginTest, TheExampleIsRight) {
