@@ -57,7 +57,7 @@ CheckedDraft checked(const ScenarioFile& file, const std::string& path) {
 
 class ScenarioPanel : public Panel {
  public:
-  ScenarioPanel() : Panel("scenario", "Scenario") {}
+  ScenarioPanel() : Panel("scenario", "Scenario") { batch_rows_.least_width = 480; }
   void register_commands(Ui& ui) override;
   void draw(Ui& ui) override;
   // The loader reads the draft on a thread of its own: a prompt may be a large file. The panel
