@@ -255,6 +255,17 @@ void decode_row(std::int32_t record, int width, const unsigned char* payload,
     case AS_RECORD_STATE:
       std::memcpy(out, payload, sizeof(float) * static_cast<std::size_t>(width));
       break;
+    case AS_RECORD_BF16:
+    case AS_RECORD_BF16 | AS_RECORD_HND:
+    case AS_RECORD_F16:
+    case AS_RECORD_F16 | AS_RECORD_HND:
+      for (int i = 0; i < width; ++i) {
+        std::uint16_t bits;
+        std::memcpy(&bits, payload + 2 * i, sizeof(bits));
+        const bool bf16 = (record & ~AS_RECORD_HND) == AS_RECORD_BF16;
+        out[i] = bf16 ? bf16_to_float(bits) : f16_to_float(bits);
+      }
+      break;
     default:
       break;
   }
