@@ -606,8 +606,10 @@ void TensorPanel::draw(Ui& ui) {
   refresh(ui, *step, *op, *tap);
   working_ |= !scan_.advance(ScanClock::now() + kScanTime);
   const TapResult* result = tap->output ? op->result(tap->name) : nullptr;
-  sentence(tensor_sentence(*step, *op, *tap, scan_, worst_) +
-               kv_head_text(*snapshot->info, *op, *tap, ui.bench.selection().head),
+  std::string text = tensor_sentence(*step, *op, *tap, scan_, worst_);
+  const std::string heads = kv_head_text(*snapshot->info, *op, *tap, ui.bench.selection().head);
+  if (!heads.empty() && text.ends_with('.')) text.pop_back();
+  sentence(heads.empty() ? text : text + heads + ".",
            result ? result->verdict : Verdict::kNotCompared);
   chips(ui, *step, *op);
 

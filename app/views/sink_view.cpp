@@ -174,15 +174,21 @@ std::string sink_sentence(const SinkView& view, int head) {
   }
   std::string entries;
   if (!view.compressed) {
-    entries = fmt::format("; an {} layer has no entries", view.type);
+    entries =
+        fmt::format("; {} {} layer has no entries", view.type == "sliding" ? "a" : "an", view.type);
   } else if (view.entries == 0) {
     entries = "; no entry is visible yet";
   } else {
     entries = fmt::format(", {} {} {}", format_count(view.entries),
                           view.entries == 1 ? "entry" : "entries", share(h.compressed));
   }
-  std::string text = fmt::format("Sink takes {} of head {}'s weight; the rest: window {}{}.",
-                                 share(h.sink), head, share(h.window), entries);
+  const bool sinks = std::ranges::any_of(
+      view.heads, [](const SinkHead& one) { return one.sink_logit > -kInfinity; });
+  std::string text =
+      sinks ? fmt::format("Sink takes {} of head {}'s weight; the rest: window {}{}.",
+                          share(h.sink), head, share(h.window), entries)
+            : fmt::format("No head of layer {} has a sink: its rows have all of the weight.",
+                          view.layer);
   if (!view.lse_error_small) {
     text += fmt::format(" The kernel's LSE is off by up to {} from the one of its own logits.",
                         format_error(view.lse_error));

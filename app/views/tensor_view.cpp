@@ -26,7 +26,11 @@ std::int64_t offset_of(const as_tensor& t, const TapIndex& index) {
 
 }  // namespace
 
-std::string axis_name(const std::string& letters) {
+std::string axis_name(const std::string& letters, std::span<const std::string> beside) {
+  // Of values of heads, and heads that share keys; V and G mean something else elsewhere.
+  const bool of_heads = std::ranges::count(beside, "H") > 0 || std::ranges::count(beside, "T") > 0;
+  if (letters == "V" && of_heads) return "value dim";
+  if (letters == "G" && beside.size() == 3 && beside[0] == "T") return "KV head";
   static const std::map<std::string, std::string> kNames = {
       {"T", "token"},       {"H", "head"},        {"D", "dim"},
       {"J", "index head"},  {"d", "dim"},         {"K", "list place"},
@@ -63,7 +67,7 @@ std::vector<TapAxis> axes_of(const StepTrace& step, const OpTrace& op, const Tap
   letters.resize(static_cast<std::size_t>(std::max(tap.value.rank, 0)));
   for (int i = 0; i < tap.value.rank; ++i) {
     const std::string& letter = letters[static_cast<std::size_t>(i)];
-    TapAxis axis{letter, axis_name(letter), tap.value.shape[i], AxisLink::kNone};
+    TapAxis axis{letter, axis_name(letter, letters), tap.value.shape[i], AxisLink::kNone};
     const bool sampled = after_layers(op) && i == 0 && (letter == "T" || letter == "N");
     if (sampled) {
       axis.name = "sampled row";

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,7 +30,8 @@ struct TapAxis {
   AxisLink link = AxisLink::kNone;
 };
 // Letters of the glossary in words: "H" is "head".
-std::string axis_name(const std::string& letters);
+// beside: all letters of the tap, where they say which of two meanings a letter has.
+std::string axis_name(const std::string& letters, std::span<const std::string> beside = {});
 std::vector<std::string> axis_letters(std::string_view axes);  // "T,H,D" apart
 // Axes of a tap. The T axis of ops after the layers is over sampled rows.
 std::vector<TapAxis> axes_of(const StepTrace& step, const OpTrace& op, const TapCopy& tap);
