@@ -7,9 +7,12 @@
 #include <limits>
 #include <utility>
 
+#include "engine/family/model_weights.h"
+#include "engine/family/models.h"
 #include "engine/model/numbers.h"
 #include "engine/session/deepseek_v4/paths.h"
 #include "engine/session/place.h"
+#include "kernels/params/paged_params.h"
 #include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
 
@@ -17,7 +20,17 @@ namespace attnscope {
 namespace {
 
 constexpr double kSinkMass = 0.1;
+constexpr std::int64_t kLongRowEntries = 64;                // that kernels split
 constexpr std::int64_t kFarOffset = std::int64_t{1} << 31;  // bytes: beyond 32 bits with a sign
+
+// The first group whose rows attention reads through a window; nullptr = the model has none.
+const CacheGroup* windowed(const CacheLayout& layout) {
+  for (const CacheGroup& group : layout.groups) {
+    const int role = layout.specs[to_size(group.specs.front())].id.role;
+    if (group.window > 0 && (role == AS_CACHE_KV || role == AS_CACHE_K)) return &group;
+  }
+  return nullptr;
+}
 
 // By Path; count and first are open. Those that only a family has are without a name.
 std::vector<CoveredPath> common_paths(const ModelConfig& config) {
@@ -28,10 +41,16 @@ std::vector<CoveredPath> common_paths(const ModelConfig& config) {
     covered.sentence = std::move(sentence);
     covered.advice = std::move(advice);
   };
-  add(Path::kWindowMoved, "window_moved", "a row had left a token's window",
-      fmt::format("more than {} tokens", config.window));
-  add(Path::kWindowOverThreeBlocks, "window_over_three_blocks",
-      "a window began in one block and ended two later", "more than 128 tokens");
+  const CacheLayout layout = build_cache_layout(config);
+  if (const CacheGroup* group = windowed(layout)) {
+    add(Path::kWindowMoved, "window_moved", "a row had left a token's window",
+        fmt::format("more than {} tokens", group->window));
+    if (group->window > group->block_tokens + 1) {
+      add(Path::kWindowOverThreeBlocks, "window_over_three_blocks",
+          "a window began in one block and ended two later",
+          fmt::format("more than {} tokens", 2 * group->block_tokens));
+    }
+  }
   add(Path::kBlockReused, "block_reused", "a block was given back and handed out again",
       "a smaller pool, or more tokens than it has blocks for");
   add(Path::kRecomputed, "recomputed", "a request lost its blocks and computed tokens again",
@@ -43,10 +62,12 @@ std::vector<CoveredPath> common_paths(const ModelConfig& config) {
       "requests of different lengths and a token budget below their sum");
   add(Path::kLongRow, "row_of_two_tiles",
       "an attention row of more than 64 entries, which kernels split", "more than 64 tokens");
-  add(Path::kLargeSink, "sink_above_0.1", "a sink took more than a tenth of a head's attention",
-      "another seed; trained sinks do");
-  add(Path::kSmallSink, "sink_below_0.1", "a sink took less than a tenth of a head's attention",
-      "longer prompts");
+  if (has_weight(config, "sinks")) {
+    add(Path::kLargeSink, "sink_above_0.1", "a sink took more than a tenth of a head's attention",
+        "another seed; trained sinks do");
+    add(Path::kSmallSink, "sink_below_0.1", "a sink took less than a tenth of a head's attention",
+        "longer prompts");
+  }
   add(Path::kLengthsMod4, "lengths_mod_4", "requests of every length modulo 4 in decode",
       "at least four decode steps");
   add(Path::kFarPage, "far_page", "a page that was read lay 2 GiB or more behind the first one",
@@ -84,12 +105,10 @@ void blocks(const Session& session, StepCoverage* step) {
 
 void tokens(const Session& session, StepCoverage* step) {
   const StepMetadata& m = session.metadata();
-  const ModelConfig& config = session.parts().config;
-  const CacheLayout& layout = session.parts().layout;
+  const CacheGroup* group = windowed(session.parts().layout);
   const std::int64_t window =
-      layout.swa_groups.empty() ? std::numeric_limits<std::int64_t>::max() : config.window;
-  const std::int64_t block =
-      layout.swa_groups.empty() ? 1 : layout.groups[to_size(layout.swa_groups[0])].block_tokens;
+      group == nullptr ? std::numeric_limits<std::int64_t>::max() : std::int64_t{group->window};
+  const std::int64_t block = group == nullptr ? 1 : group->block_tokens;
   std::int64_t chunks = 0, decodes = 0, rows = 0;
   for (std::size_t r = 0; r < m.live.size(); ++r) {
     if (m.num_scheduled_tokens[r] == 0) continue;
@@ -142,22 +161,41 @@ void drafts(const Session& session, StepCoverage* step) {
   }
 }
 
+void count_sinks(const as_tensor& lse, const as_tensor& sink, StepCoverage* step) {
+  if (!present(sink)) return;
+  for (std::int64_t t = 0; t < lse.shape[0]; ++t) {
+    for (std::int64_t h = 0; h < lse.shape[1]; ++h) {
+      const double mass = 1 / (1 + std::exp(static_cast<double>(*at<float>(lse, t, h)) -
+                                            static_cast<double>(*at<float>(sink, h))));
+      step->of(Path::kLargeSink) += mass > kSinkMass ? 1 : 0;
+      step->of(Path::kSmallSink) += mass < kSinkMass ? 1 : 0;
+    }
+  }
+}
+
 void attention(const Session& session, StepCoverage* step) {
   const auto& p = session.last_params().get<as_sparse_attention_params>();
-  std::int64_t above = 0, below = 0, long_rows = 0;
+  std::int64_t long_rows = 0;
   for (std::int64_t t = 0; t < p.lse.shape[0]; ++t) {
     const std::int64_t extra =
         present(p.extra_topk_length) ? *at<std::int32_t>(p.extra_topk_length, t) : 0;
-    long_rows += *at<std::int32_t>(p.topk_length, t) + extra > 64 ? 1 : 0;
-    for (std::int64_t h = 0; h < p.lse.shape[1]; ++h) {
-      const double mass = 1 / (1 + std::exp(static_cast<double>(*at<float>(p.lse, t, h)) -
-                                            static_cast<double>(*at<float>(p.sinks, h))));
-      above += mass > kSinkMass ? 1 : 0;
-      below += mass < kSinkMass ? 1 : 0;
-    }
+    long_rows += *at<std::int32_t>(p.topk_length, t) + extra > kLongRowEntries ? 1 : 0;
   }
-  step->of(Path::kLargeSink) += above;
-  step->of(Path::kSmallSink) += below;
+  count_sinks(p.lse, p.sinks, step);
+  step->of(Path::kLongRow) += long_rows;
+  step->of(Path::kFarPage) += far_rows(session.last_params());
+}
+
+// The same where rows are found by position.
+void attention_by_position(const Session& session, StepCoverage* step) {
+  const auto& p = session.last_params().get<as_paged_attention_params>();
+  std::int64_t long_rows = 0;
+  for (std::int64_t t = 0; t < p.lse.shape[0]; ++t) {
+    const std::int64_t before = *at<std::int64_t>(p.positions, t) + 1;
+    const std::int64_t seen = p.window > 0 ? std::min<std::int64_t>(before, p.window) : before;
+    long_rows += seen > kLongRowEntries ? 1 : 0;
+  }
+  count_sinks(p.lse, p.sinks, step);
   step->of(Path::kLongRow) += long_rows;
   step->of(Path::kFarPage) += far_rows(session.last_params());
 }
@@ -173,6 +211,8 @@ void note_coverage(const Session& session, StepCoverage* step) {
       return tokens(session, step);
     case AS_OP_SPARSE_ATTENTION:
       return attention(session, step);
+    case AS_OP_PAGED_ATTENTION:
+      return attention_by_position(session, step);
     case AS_OP_RESIDUAL:
       if (session.parts().ranks.size() > 1) ++step->of(Path::kRanks);
       return;
