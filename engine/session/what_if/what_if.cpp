@@ -277,6 +277,7 @@ std::string what_if_sentence(const std::vector<WhatIf>& results) {
     std::vector<std::string> cures, others;
     for (std::size_t i = 1; i < results.size(); ++i) {
       if (!results[i].introduced || !results[i].right()) continue;
+      if (results[i].change == kSinkTakesAll) continue;
       (results[i].other_code ? others : cures).push_back(results[i].change);
     }
     text = cures.empty() ? "No single change of its inputs removes the error."

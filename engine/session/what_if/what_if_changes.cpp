@@ -170,7 +170,7 @@ std::vector<Change> changes_of(as_op_id op) {
   switch (op) {
     case AS_OP_SPARSE_ATTENTION:
       add({{"no sink", "every sink is -inf", no_sink},
-           {"infinite sink", "every sink is +inf: outputs are 0", sink_takes_all},
+           {kSinkTakesAll, "every sink is +inf: outputs are 0", sink_takes_all},
            {"window alone", "no compressed entries", window_alone},
            {"entries alone", "no window rows", entries_alone},
            {"own row alone", "each token attends its own row only", own_row_alone},

@@ -29,6 +29,9 @@ struct Change {
 
 inline constexpr const char* kAsItRan = "as it ran";
 inline constexpr const char* kReferenceLists = "reference indices";
+// Outputs of 0 agree whatever the op does wrong: no cure, but where they do not the op is wrong in
+// what it does with a sink.
+inline constexpr const char* kSinkTakesAll = "infinite sink";
 
 // Changes that several ops take.
 bool no_rotation(const Session& session, OpParams& params, ChangedInputs& memory);
