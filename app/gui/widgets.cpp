@@ -79,24 +79,23 @@ void caution(std::string_view text) {
 
 void unfold_sentences(bool unfolded) { sentences_unfolded = unfolded; }
 
-void sentence(std::string_view text, Verdict verdict) {
+void sentence(std::string_view text, Verdict verdict, float high) {
   const float start = ImGui::GetCursorPosY();
   glyph_before(verdict);
   const float room = ImGui::GetContentRegionAvail().x;
   if (ImGui::CalcTextSize(text.data(), end_of(text)).x <= room) return paragraph(text);
   // By its place in the panel: the words change from step to step.
   ImGui::PushID(static_cast<int>(start));
-  const bool wrong = verdict == Verdict::kWrong;
-  const ImGuiID kept = ImGui::GetID(wrong ? "wrong, unfolded" : "unfolded");
+  const float width = std::max(1.0f, room - ImGui::GetFontSize());
+  const float whole = ImGui::CalcTextSize(text.data(), end_of(text), false, width).y;
+  const bool told = verdict == Verdict::kWrong && whole <= high;
+  const ImGuiID kept = ImGui::GetID(told ? "wrong, unfolded" : "unfolded");
   ImGuiStorage* const storage = ImGui::GetStateStorage();
   const int choice = storage->GetInt(kept, kAsSet);
-  const bool unfolded = choice == kAsSet ? wrong || sentences_unfolded : choice == kUnfolded;
+  const bool unfolded = choice == kAsSet ? told || sentences_unfolded : choice == kUnfolded;
 
-  const float mark = ImGui::GetFontSize();
-  const float width = std::max(1.0f, room - mark);
   const ImVec2 min = ImGui::GetCursorScreenPos();
-  const float height = unfolded ? ImGui::CalcTextSize(text.data(), end_of(text), false, width).y
-                                : ImGui::GetTextLineHeight();
+  const float height = unfolded ? whole : ImGui::GetTextLineHeight();
   const bool pressed = ImGui::InvisibleButton("Fold or unfold", {std::max(1.0f, room), height});
   if (pressed) storage->SetInt(kept, unfolded ? kFolded : kUnfolded);
   const bool hovered = ImGui::IsItemHovered();

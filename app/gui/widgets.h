@@ -3,6 +3,7 @@
 
 #include <imgui.h>
 
+#include <cfloat>
 #include <string>
 #include <string_view>
 
@@ -12,9 +13,9 @@
 namespace attnscope::gui {
 
 // First line of a panel: one line, as the picture below it comes first. Where it is longer, a click
-// unfolds it and hovering shows the whole. What went wrong is told whole from the start. Verdict
-// colours the mark before it (kNotCompared: none).
-void sentence(std::string_view text, Verdict verdict = Verdict::kNotCompared);
+// unfolds it and hovering shows the whole. What went wrong is told whole from the start, where
+// `room`, a height, holds it. Verdict colours the mark before it (kNotCompared: none).
+void sentence(std::string_view text, Verdict verdict = Verdict::kNotCompared, float room = FLT_MAX);
 // Sentences begin unfolded.
 void unfold_sentences(bool unfolded);
 // Wraps, never cut.

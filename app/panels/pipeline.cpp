@@ -45,6 +45,7 @@ class PipelinePanel : public Panel {
   void refresh(const Ui& ui, const Snapshot& snapshot);
   void draw_head(Ui& ui);
   void draw_stops(Ui& ui, float width);
+  float least_height() const;
   float stops_width() const;
   float stop_width(const PipelineStop& stop) const;
   void draw_chart(Ui& ui);
@@ -120,6 +121,13 @@ float PipelinePanel::stop_width(const PipelineStop& stop) const {
   return width;
 }
 
+// Of the chart with the lowest cards, and what lies between it and the sentence.
+float PipelinePanel::least_height() const {
+  const auto rows = static_cast<float>(chart_.rows);
+  return rows * px(kLowestCard) + (rows - 1) * px(kGapY) + px(2) +
+         3 * ImGui::GetStyle().ItemSpacing.y;
+}
+
 float PipelinePanel::stops_width() const {
   float width = 0;
   for (const PipelineStop& stop : stops_) width += stop_width(stop) + px(3);
@@ -128,6 +136,8 @@ float PipelinePanel::stops_width() const {
 
 void PipelinePanel::draw_head(Ui& ui) {
   const float width = ImGui::GetContentRegionAvail().x;
+  // The chart comes first: its lowest cards are not pushed out by a second line.
+  const float room = ImGui::GetContentRegionAvail().y - least_height();
   const float all = stops_width();
   const float strip = std::min(all, width * 0.45f);
   const bool beside = width > px(900);
@@ -135,7 +145,7 @@ void PipelinePanel::draw_head(Ui& ui) {
     ImGui::TableSetupColumn("words", ImGuiTableColumnFlags_WidthStretch);
     ImGui::TableSetupColumn("layers", ImGuiTableColumnFlags_WidthFixed, strip);
     ImGui::TableNextColumn();
-    sentence(sentence_, pipeline_verdict(state_));
+    sentence(sentence_, pipeline_verdict(state_), room);
     ImGui::TableNextColumn();
     draw_stops(ui, strip);
     ImGui::EndTable();
