@@ -260,7 +260,8 @@ void ScenarioPanel::draw_batch(Ui& ui) {
   const std::string title = fmt::format("Batch of step {}: {}###batch", format_count(step->step),
                                         batch_line(batch_.plan));
   ImGui::SetNextItemOpen(batch_open_);
-  batch_open_ = ImGui::TreeNodeEx(title.c_str(), ImGuiTreeNodeFlags_NoTreePushOnOpen);
+  batch_open_ = ImGui::TreeNodeEx(
+      title.c_str(), ImGuiTreeNodeFlags_NoTreePushOnOpen | ImGuiTreeNodeFlags_NoAutoOpenOnLog);
   if (!batch_open_) return;
   sentence(batch_.sentence);
   batch_rows_.begin(batch_version_);
