@@ -323,7 +323,7 @@ TEST_F(TruthOfCaptures, HistoryLifeAndWhyAreOfAllThatWasRecorded) {
     user.show("cache");
     run(app, user, "cache.tab=life");
     user.wait_for("cache");
-    EXPECT_TRUE(shows(user, fmt::format("{} in the {} recorded steps.",
+    EXPECT_TRUE(shows(user, fmt::format("{} in all {} steps.",
                                         events == 1 ? "1 event" : fmt::format("{} events", events),
                                         steps.size())))
         << user.screen();
