@@ -83,7 +83,9 @@ std::size_t run_to_end(Session& session) {
   for (const StepRecord& step : session.history()) {
     for (const TapResult& r : step.results) {
       // Numbers of rows as they are stored, not their bytes.
-      if (r.quantisation) EXPECT_LT(r.quantisation->max_abs, 1) << as_op_find(r.op)->name << r.tap;
+      if (r.quantisation) {
+        EXPECT_LT(r.quantisation->max_abs, 1) << as_op_find(r.op)->name << r.tap;
+      }
     }
     const auto blamed = blame(step.results);
     EXPECT_TRUE(blamed.empty()) << "step " << step.step << ": "
