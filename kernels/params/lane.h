@@ -47,6 +47,9 @@ typedef struct as_call {
   void* stream;              /* CUDA stream, NULL for the default one and on the host */
   const as_threads* threads; /* NULL: run on the calling thread */
   void* host; /* host ops (schedule, block_tables): the engine object that carries them out */
+  /* Not 0: all calls with this number read the same bytes where they read a weight, so that a copy
+   * of it may be kept. */
+  uint64_t weights;
 } as_call;
 
 /* Returns AS_OK, or a status with err filled in. Never throws. */

@@ -14,9 +14,18 @@ namespace attnscope::reference {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr std::int64_t kTokens = 64;                     // in a product at most
-constexpr std::int64_t kLogits = std::int64_t{4} << 20;  // likewise: 32 MB
-constexpr double kMaxShare = 1.5;  // rows of a product, in those of its longest list
+// How tokens share a product. On the host lists that have little in common are apart, since rows
+// that a token does not list cost as much as others; a GPU has the speed for them, and would wait
+// for the many small steps.
+struct Sharing {
+  std::int64_t tokens;  // in a product at most
+  std::int64_t logits;  // likewise
+  double rows;          // of a product, in those of its longest list
+};
+Sharing sharing() {
+  if (torch_device().is_cpu()) return {64, std::int64_t{4} << 20, 1.5};  // 32 MB of logits
+  return {256, std::int64_t{64} << 20, kInfinity};
+}
 
 // Which rows a block of tokens lists, [U], and how often each token lists each, [n,U].
 std::pair<Tensor, Tensor> count(const Tensor& list, std::int64_t rows) {
@@ -39,8 +48,9 @@ void attend_block(const Attention& a, const Numbers& numbers, std::int64_t first
     attend_block(a, numbers, first, n / 2);
     attend_block(a, numbers, first + n / 2, n - n / 2);
   };
-  const bool large = n * a.q.size(1) * used.numel() > kLogits;
-  const bool apart = static_cast<double>(used.numel()) > kMaxShare * longest;
+  const auto [tokens, logits, rows] = sharing();
+  const bool large = n * a.q.size(1) * used.numel() > logits;
+  const bool apart = static_cast<double>(used.numel()) > rows * longest;
   if (n > 1 && (large || apart)) return halves();
   const auto [k, v] = a.load(used);  // [U,G,D], [U,G,V]
   // A row that is not finite must reach only the tokens that list it: 0 * NaN is NaN.
@@ -66,7 +76,7 @@ void attend_block(const Attention& a, const Numbers& numbers, std::int64_t first
   const Tensor o = by_token(numbers.product(by_kv_head(e / all), v.transpose(0, 1)));
 
   const Tensor none = counts.sum(2, true).eq(0);
-  put(narrow(a.o, 0, first, n), numbers.bf16(o.masked_fill(none, 0)));
+  put_bf16(narrow(a.o, 0, first, n), o.masked_fill(none, 0), numbers);
   const Tensor lse = (most + sum.log()).masked_fill(none, a.empty_lse);
   put(narrow(a.lse, 0, first, n), numbers.fp32(lse.squeeze(2)));
 }
@@ -87,8 +97,9 @@ Tensor valid_rows(const CacheRows& cache, const as_tensor& indices, const as_ten
 
 void attend(const Attention& a, const Numbers& numbers) {
   const std::int64_t tokens = a.q.size(0);
-  for (std::int64_t first = 0; first < tokens; first += kTokens) {
-    attend_block(a, numbers, first, std::min(kTokens, tokens - first));
+  const std::int64_t most = sharing().tokens;
+  for (std::int64_t first = 0; first < tokens; first += most) {
+    attend_block(a, numbers, first, std::min(most, tokens - first));
   }
 }
 

@@ -44,6 +44,7 @@ Tensor pooled(const Tensor& state, const Tensor& before_first, std::int64_t coff
 // [kv | score + ape of the position in its window]
 void compressor_state(const as_compressor_state_params& p, const Precision& precision) {
   const Numbers numbers(precision);
+  const FewOnHost few(as_tensor_numel(&p.proj));
   const std::int64_t coff = overlap(p.ratio);
   const Tensor proj = floats(p.proj, "proj", {kAny, kAny});
   const std::int64_t tokens = proj.size(0), half = proj.size(1) / 2;  // coff * d
@@ -80,6 +81,7 @@ void compress_insert(const as_compress_insert_params& p, const Precision& precis
     return cache.store(slots, floats(p.row, "row", {tokens, dim}), numbers, quantiser);
   }
   const std::int64_t coff = overlap(p.ratio), span = coff * p.ratio;
+  const FewOnHost few(tokens * span * dim);
   const CacheRows state(p.state, "state", AS_RECORD_STATE, 2 * coff * dim);
   const Tensor table = integers(p.table, "table", {kAny, kAny});
   const Tensor requests = integers(p.token_to_req, "token_to_req", {tokens});
@@ -112,9 +114,7 @@ void compress_insert(const as_compress_insert_params& p, const Precision& precis
     x = numbers.bf16(x);
     const Tensor at_t = slots.index_select(0, t);
     cache.store(at_t, x, numbers, quantiser);
-    for (std::int64_t i = 0; i < n && present(p.row); ++i) {
-      put(select(p.row, 0, t[i].item<std::int64_t>()), x[i]);
-    }
+    if (present(p.row)) put_rows(p.row, t, x);
   });
 }
 

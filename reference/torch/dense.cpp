@@ -4,6 +4,7 @@
 #include "reference/ops.h"
 #include "reference/torch/cache_rows.h"
 #include "reference/torch/rotary.h"
+#include "reference/torch/weights.h"
 
 namespace attnscope::reference {
 
@@ -14,6 +15,7 @@ constexpr std::int64_t kBlock = 128;  // inputs, and outputs of a weight, that s
 // since all of x is read and packed for each block.
 constexpr std::int64_t kFewRows = 8;
 constexpr std::int64_t kConverted = 1 << 15, kConvertedOfMany = 1 << 21;
+constexpr std::int64_t kConvertedOnGpu = 1 << 26;  // half a gigabyte
 
 // A weight's codes and scales fit each other.
 void check_codes(const as_linear_params& p) {
@@ -28,12 +30,14 @@ void check_codes(const as_linear_params& p) {
 }
 
 // Rows of a weight, of codes too: then those of blocks of 128.
-Tensor weight_rows(const as_linear_params& p, std::int64_t first, std::int64_t n) {
-  const as_tensor rows = narrow(p.weight, 0, first, n);
-  if (p.weight.dtype != AS_U8) return floats(rows, "weight", {n, kAny});
-  const as_tensor scales = narrow(p.weight_scale, 0, first / kBlock, n / kBlock);
-  return decode_fp8(bytes(rows, "weight", {n, kAny}),
-                    floats(scales, "weight_scale", {kAny, kAny}).repeat_interleave(kBlock, 0));
+Tensor weight_rows(const as_linear_params& p, std::int64_t first, std::int64_t n,
+                   const Precision& precision) {
+  const Tensor rows = weight_in_place(p.weight, precision.weights).narrow(0, first, n);
+  if (p.weight.dtype != AS_U8) return rows.to(at::kDouble);
+  const Tensor scales = weight_in_place(p.weight_scale, precision.weights)
+                            .narrow(0, first / kBlock, n / kBlock)
+                            .to(at::kDouble);
+  return decode_fp8(rows, scales.repeat_interleave(kBlock, 0));
 }
 
 // y = x W^T. Codes have been multiplied with inputs in codes too.
@@ -50,20 +54,17 @@ void linear(const as_linear_params& p, const Numbers& numbers, bool bf16) {
     const Fp8 coded = encode_fp8(x, kBlock);
     x = decode_fp8(coded.codes, scale_of(coded.exponents));
   }
-  const std::int64_t at_a_time =
-      tokens <= kFewRows && torch_device().is_cpu() ? kConverted : kConvertedOfMany;
+  const std::int64_t at_a_time = !torch_device().is_cpu() ? kConvertedOnGpu
+                                 : tokens <= kFewRows     ? kConverted
+                                                          : kConvertedOfMany;
   const std::int64_t few = std::max<std::int64_t>(at_a_time / std::max<std::int64_t>(in, 1), 1);
   const std::int64_t step = codes ? (few + kBlock - 1) / kBlock * kBlock : few;
   for (std::int64_t first = 0; first < outs; first += step) {
     const std::int64_t n = std::min(step, outs - first);
-    const Tensor y = numbers.product(x, weight_rows(p, first, n).t());
-    put(narrow(p.y, 1, first, n), bf16 ? numbers.bf16(y) : numbers.fp32(y));
+    const Tensor y = numbers.product(x, weight_rows(p, first, n, numbers).t());
+    const as_tensor part = narrow(p.y, 1, first, n);
+    bf16 ? put_bf16(part, y, numbers) : put(part, numbers.fp32(y));
   }
-}
-
-// x * rsqrt(mean(x^2) + eps) * weight
-Tensor rms_normed(const Tensor& x, double eps, const Tensor& weight, const Numbers& numbers) {
-  return numbers.bf16(normalised(x, eps, numbers) * weight);
 }
 
 }  // namespace
@@ -91,14 +92,17 @@ void grouped_linear(const as_grouped_linear_params& p, const Precision& precisio
 }
 
 void rms_norm(const as_rms_norm_params& p, const Precision& precision) {
+  const FewOnHost few(as_tensor_numel(&p.x));
   const Tensor x = floats(p.x, "x", {kAny, kAny});
   check(p.y, "y", Kind::kFloat, {x.size(0), x.size(1)});
   const Tensor weight = floats(p.weight, "weight", {x.size(1)}) + p.weight_plus_one;
-  put(p.y, rms_normed(x, p.eps, weight, Numbers(precision)));
+  const Numbers numbers(precision);
+  put_bf16(p.y, normalised(x, p.eps, numbers) * weight, numbers);
 }
 
 void q_kv_norm(const as_q_kv_norm_params& p, const Precision& precision) {
   const Numbers numbers(precision);
+  const FewOnHost few(as_tensor_numel(&p.qkv));
   check(p.qr, "qr", Kind::kFloat, {kAny, kAny});
   const std::int64_t tokens = p.qr.shape[0], q_lora = p.qr.shape[1];
   check(p.kv, "kv", Kind::kFloat, {tokens, kAny});
@@ -106,15 +110,16 @@ void q_kv_norm(const as_q_kv_norm_params& p, const Precision& precision) {
   const Tensor qkv = floats(p.qkv, "qkv", {tokens, q_lora + d});
   const Tensor q_weight = floats(p.q_weight, "q_weight", {q_lora});
   const Tensor kv_weight = floats(p.kv_weight, "kv_weight", {d});
-  put(p.qr, rms_normed(qkv.narrow(1, 0, q_lora), p.eps, q_weight, numbers));
-  put(p.kv, rms_normed(qkv.narrow(1, q_lora, d), p.eps, kv_weight, numbers));
+  put_bf16(p.qr, normalised(qkv.narrow(1, 0, q_lora), p.eps, numbers) * q_weight, numbers);
+  put_bf16(p.kv, normalised(qkv.narrow(1, q_lora, d), p.eps, numbers) * kv_weight, numbers);
 }
 
 void residual(const as_residual_params& p, const Precision& precision) {
+  const FewOnHost few(as_tensor_numel(&p.h));
   const Tensor h = floats(p.h, "h", {kAny, kAny});
   const Tensor y = floats(p.y, "y", {h.size(0), h.size(1)});
   check(p.out, "out", Kind::kFloat, {h.size(0), h.size(1)});
-  put(p.out, Numbers(precision).bf16(h + y));
+  put_bf16(p.out, h + y, Numbers(precision));
 }
 
 }  // namespace attnscope::reference

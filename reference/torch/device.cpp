@@ -11,6 +11,9 @@ namespace attnscope::reference {
 
 namespace {
 
+constexpr std::int64_t kFew = 1 << 16;
+thread_local bool on_host = false;
+
 at::Device& chosen() {
   static at::Device device(at::kCPU);
   return device;
@@ -27,7 +30,12 @@ at::Device parsed(const std::string& name) {
 
 }  // namespace
 
-at::Device torch_device() { return chosen(); }
+at::Device torch_device() { return on_host ? at::Device(at::kCPU) : chosen(); }
+
+FewOnHost::FewOnHost(std::int64_t numbers) : before_(on_host) {
+  on_host = on_host || numbers <= kFew;
+}
+FewOnHost::~FewOnHost() { on_host = before_; }
 
 bool use_torch_device(const char* name, TorchFailure* failure) {
   return guarded(failure, [&] {

@@ -1,6 +1,9 @@
 // The device that tensor programs compute on.
 #pragma once
 
+#include <c10/core/Device.h>
+
+#include <cstdint>
 #include <stdexcept>
 
 #include "reference/torch/module.h"
@@ -10,6 +13,22 @@ namespace attnscope::reference {
 class NoDevice : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+};
+
+// Where numbers are computed: the host unless another was chosen.
+at::Device torch_device();
+
+// As long as it lives, an op of few numbers computes on the host: the way to a GPU and back would
+// take longer than the op.
+class FewOnHost {
+ public:
+  explicit FewOnHost(std::int64_t numbers);
+  ~FewOnHost();
+  FewOnHost(const FewOnHost&) = delete;
+  FewOnHost& operator=(const FewOnHost&) = delete;
+
+ private:
+  bool before_;
 };
 
 // See module.h.

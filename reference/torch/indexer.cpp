@@ -38,6 +38,7 @@ void indexer_q(const as_indexer_q_params& p, const Precision& precision) {
   check_rule("scale_floor", p.scale_floor, AS_SCALE_FLOOR_1E8);
   check_rule("fp4_rule", p.fp4_rule, AS_FP4_DOWN);
   check_rule("hadamard", p.hadamard, AS_HADAMARD_ROUNDED);
+  const FewOnHost few(as_tensor_numel(&p.q_raw));
   Tensor weights = floats(p.weights_raw, "weights_raw", {kAny, kAny});
   const std::int64_t tokens = weights.size(0), heads = weights.size(1);
   check(p.weights, "weights", Kind::kFloat, {tokens, heads});
@@ -131,6 +132,7 @@ void indexer_logits(const as_indexer_logits_params& p, const Precision& precisio
 // The K best of the entries that a token sees: numbers before NaN, higher scores before lower,
 // lower entries before higher.
 void indexer_topk(const as_indexer_topk_params& p, const Precision&) {
+  const FewOnHost few(as_tensor_numel(&p.logits));
   const Tensor scores = floats(p.logits, "logits", {kAny, kAny});
   const std::int64_t tokens = scores.size(0), columns = scores.size(1);
   const Tensor lens = integers(p.lens, "lens", {tokens}).clamp_min(0);
@@ -162,6 +164,7 @@ void indexer_topk(const as_indexer_topk_params& p, const Precision&) {
 
 // The first of the largest numbers of a row; -1 where there is none.
 void sample(const as_sample_params& p, const Precision&) {
+  const FewOnHost few(as_tensor_numel(&p.logits));
   const Tensor logits = floats(p.logits, "logits", {kAny, kAny});
   check(p.tokens, "tokens", Kind::kInteger, {logits.size(0)});
   if (logits.numel() == 0) {

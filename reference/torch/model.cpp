@@ -11,14 +11,26 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "reference/torch/device.h"
+
 namespace attnscope::reference {
 namespace {
 
 using at::Tensor;
 
-constexpr std::int64_t kConvertedRows = 256;  // of a weight at a time
-constexpr std::int64_t kBlock = 32;           // tokens at a time in attention
+// Of a weight at a time, by the host and by a GPU.
+constexpr std::int64_t kConvertedRows = 256, kConvertedRowsOfGpu = 1 << 14;
+constexpr std::int64_t kBlock = 32;  // tokens at a time in attention
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+at::TensorOptions on_device(at::ScalarType type) {
+  return at::TensorOptions(torch_device()).dtype(type);
+}
+
+// [begin, end)
+Tensor counted(std::int64_t begin, std::int64_t end) {
+  return at::arange(begin, end, on_device(at::kLong));
+}
 
 // Rows of a history: they grow at the end and may be cut there.
 class Rows {
@@ -26,7 +38,7 @@ class Rows {
   void append(const Tensor& rows) {
     const std::int64_t needed = size_ + rows.size(0);
     if (!storage_.defined() || needed > storage_.size(0)) {
-      Tensor larger = at::empty({2 * needed, rows.size(1)}, at::kDouble);
+      Tensor larger = at::empty({2 * needed, rows.size(1)}, rows.options());
       if (size_ > 0) larger.narrow(0, 0, size_).copy_(all());
       storage_ = larger;
     }
@@ -69,7 +81,7 @@ struct Part {
 };
 
 std::vector<double> values_of(const Tensor& t) {
-  const Tensor dense = t.contiguous();
+  const Tensor dense = t.cpu().contiguous();
   const double* data = dense.data_ptr<double>();
   return std::vector<double>(data, data + dense.numel());
 }
@@ -84,7 +96,7 @@ class Model {
     for (const Part& part : parts) {
       part.past->layers.resize(n_.layers.size());
       const std::int64_t first = part.past->length;
-      all.push_back(at::arange(first, first + part.count, at::kLong));
+      all.push_back(counted(first, first + part.count));
     }
     const Tensor positions = at::cat(all), embedding = weight("embed.weight").to(at::kDouble);
     ModelOutput out;
@@ -109,8 +121,9 @@ class Model {
 
   std::int64_t others(const std::string& name, std::int64_t row, std::int64_t column,
                       const TensorEntry& given, const TensorEntry* scale) const {
-    const Tensor values = scale != nullptr ? decoded(given, *scale) : in_place(given);
     Tensor w = weight(name);
+    const Tensor values =
+        (scale != nullptr ? decoded(given, *scale) : in_place(given)).to(w.device());
     if (w.dim() != values.dim() || row + values.size(0) > w.size(0)) return -1;
     w = w.narrow(0, row, values.size(0));
     if (w.dim() == 2) {
@@ -199,7 +212,7 @@ class Model {
 
   // Which of so many entries each token may see: [T, entries], those whose tokens are all there.
   static Tensor finished(const Tensor& positions, std::int64_t ratio, std::int64_t entries) {
-    const Tensor last = (at::arange(entries, at::kLong) + 1) * ratio - 1;
+    const Tensor last = counted(1, entries + 1) * ratio - 1;
     return last.le(positions.unsqueeze(1));
   }
 
@@ -209,9 +222,9 @@ class Model {
   Tensor attend(const Tensor& q, std::int64_t now, const LayerPast& past, const Tensor& chosen,
                 const Tensor& sinks) const {
     const std::int64_t T = q.size(0), H = q.size(1), D = q.size(2);
-    const Tensor t = at::arange(now, now + T, at::kLong).unsqueeze(1);
+    const Tensor t = counted(now, now + T).unsqueeze(1);
     const std::int64_t oldest = std::max<std::int64_t>(0, now - n_.window + 1);
-    const Tensor key = at::arange(oldest, now + T, at::kLong);
+    const Tensor key = counted(oldest, now + T);
     std::vector<Tensor> rows, mask;
     rows.reserve(2);
     mask.reserve(2);
@@ -225,7 +238,7 @@ class Model {
       mask.push_back(most ? chosen.narrow(1, 0, n) : chosen.index_select(1, used));
     }
     const Tensor queries = q.reshape({T * H, D}), seen = at::cat(mask, 1);
-    const Tensor logits = at::empty({T * H, seen.size(1)}, at::kDouble);
+    const Tensor logits = at::empty({T * H, seen.size(1)}, q.options());
     std::int64_t column = 0;
     for (const Tensor& r : rows) {
       Tensor part = logits.narrow(1, column, r.size(0));
@@ -254,7 +267,7 @@ class Model {
     for (const Part& part : parts) {
       Compressed& past = part.past->layers[i].*which;
       const std::int64_t first = past.values.size();
-      const Tensor phase = at::arange(first, first + part.count, at::kLong).remainder(r);
+      const Tensor phase = counted(first, first + part.count).remainder(r);
       past.values.append(part.of(values));
       past.scores.append(part.of(gates) + ape.index_select(0, phase));
       const std::int64_t begin = past.entries.size(), end = past.values.size() / r;
@@ -262,7 +275,7 @@ class Model {
       const Tensor weights = windows(past.scores, begin, end, r, d, -kInfinite).softmax(1);
       const Tensor pooled = (weights * windows(past.values, begin, end, r, d, 0)).sum(1);
       const Tensor y = rms_norm(pooled, weight(p + "norm.weight")).unsqueeze(1);
-      past.entries.append(rotate(y, at::arange(begin, end, at::kLong) * r, i).squeeze(1));
+      past.entries.append(rotate(y, counted(begin, end) * r, i).squeeze(1));
     }
   }
 
@@ -274,7 +287,7 @@ class Model {
     Tensor own = rows.range(begin * r, end * r).view({end - begin, r, -1});
     if (r != 4) return own;
     Tensor before = rows.range(std::max<std::int64_t>(0, begin - 1) * r, (end - 1) * r);
-    if (begin == 0) before = at::cat({at::full({r, 2 * d}, missing, at::kDouble), before});
+    if (begin == 0) before = at::cat({at::full({r, 2 * d}, missing, before.options()), before});
     const Tensor first_half = before.view({end - begin, r, -1}).narrow(2, 0, d);
     return at::cat({first_half, own.narrow(2, d, d)}, 1);
   }
@@ -297,7 +310,7 @@ class Model {
       ModelChoice& choice = seen.choices.emplace_back();
       chosen.push_back(may_see);
       if (count == 0) continue;
-      Tensor scores = at::empty({part.count, count}, at::kDouble);
+      Tensor scores = at::empty({part.count, count}, q.options());
       for (std::int64_t begin = 0; begin < part.count; begin += kBlock) {
         const std::int64_t n = std::min(kBlock, part.count - begin), row = part.begin + begin;
         const Tensor queries = q.narrow(0, row, n).reshape({n * heads, d});
@@ -309,7 +322,9 @@ class Model {
       scores.masked_fill_(may_see.logical_not().logical_or_(scores.isnan()), -kInfinite);
       choice.entries = count;
       choice.scores = values_of(scores);
-      choose(choice, part.count, chosen.back());
+      const Tensor best = may_see.cpu();
+      choose(choice, part.count, best);
+      chosen.back() = best.to(may_see.device());
     }
     return chosen;
   }
@@ -342,7 +357,8 @@ class Model {
   // Rotates the last channels of x [T, H, D], in pairs of neighbours, by position times frequency:
   // an fp32 product, whose cos and sin are those of a table in fp32. Gives x, changed.
   Tensor rotate(const Tensor& x, const Tensor& positions, std::size_t i) const {
-    const Tensor angles = at::outer(positions.to(at::kFloat), frequencies(i)).to(at::kDouble);
+    const Tensor turns = frequencies(i).to(x.device());
+    const Tensor angles = at::outer(positions.to(at::kFloat), turns).to(at::kDouble);
     const auto listed = [](const Tensor& t) {
       return t.to(at::kFloat).to(at::kDouble).unsqueeze(1);
     };
@@ -368,7 +384,7 @@ class Model {
   Tensor linear(const Tensor& x, const std::string& name) const { return linear(x, weight(name)); }
   static Tensor linear(const Tensor& x, const Tensor& w) {
     std::vector<Tensor> parts;
-    for (const Tensor& rows : w.split(kConvertedRows)) {
+    for (const Tensor& rows : w.split(w.is_cpu() ? kConvertedRows : kConvertedRowsOfGpu)) {
       parts.push_back(at::mm(x, rows.to(at::kDouble).t()));
     }
     return at::cat(parts, 1);
@@ -442,6 +458,7 @@ class Model {
     // Products of codes and scales that bf16 does not hold.
     const bool keeps = in_codes && n_.keep_fp8_values && name.find("wo_a") == name.npos;
     if (keeps && !at::equal(w.to(at::kDouble), t)) w = t;
+    w = w.to(torch_device());
     if (!name.ends_with("attn_sink")) return;
     w = w + n_.sink_shift;
     for (const auto& [head, sink] : n_.sinks) w.select(0, head).fill_(sink);
@@ -523,7 +540,7 @@ class TorchModel : public ModelReference {
         ids.insert(ids.end(), r.tokens.begin(), r.tokens.end());
         parts.push_back({&requests_[r.request], begin, std::ssize(r.tokens)});
       }
-      return model_.forward(parts, at::tensor(ids));
+      return model_.forward(parts, at::tensor(ids).to(torch_device()));
     } catch (const std::exception& e) {
       for (const ModelRows& r : rows) cut(r.request, length(r.request));  // what some layers have
       return internal_error(std::string("ref.model: ") + e.what());

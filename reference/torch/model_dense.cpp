@@ -9,6 +9,8 @@
 #include <map>
 #include <stdexcept>
 
+#include "reference/torch/device.h"
+
 namespace attnscope::reference {
 namespace {
 
@@ -18,6 +20,11 @@ using at::Tensor;
 
 constexpr std::int64_t kBlock = 32;  // tokens at a time in attention
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+// [begin, end)
+Tensor counted(std::int64_t begin, std::int64_t end) {
+  return at::arange(begin, end, at::TensorOptions(torch_device()).dtype(at::kLong));
+}
 
 // Keys and values of a layer by position: they grow at the end and may be cut there.
 struct LayerPast {
@@ -37,7 +44,7 @@ struct Part {
 };
 
 std::vector<double> doubles(const Tensor& t) {
-  const Tensor dense = t.to(at::kDouble).contiguous();
+  const Tensor dense = t.to(at::kDouble).cpu().contiguous();
   const double* data = dense.data_ptr<double>();
   return std::vector<double>(data, data + dense.numel());
 }
@@ -56,7 +63,7 @@ class Model {
     for (const Part& part : parts) {
       part.past->layers.resize(n_.layers.size());
       const std::int64_t first = part.past->length;
-      all.push_back(at::arange(first, first + part.count, at::kLong));
+      all.push_back(counted(first, first + part.count));
     }
     const Tensor positions = at::cat(all);
     ModelOutput out;
@@ -96,8 +103,8 @@ class Model {
 
   std::int64_t others(const std::string& name, std::int64_t row, std::int64_t column,
                       const TensorEntry& given) const {
-    const Tensor values = in_place(given).to(at::kDouble);
     Tensor w = weight(name);
+    const Tensor values = in_place(given).to(w.device()).to(at::kDouble);
     if (w.dim() != values.dim() || row + values.size(0) > w.size(0)) return -1;
     w = w.narrow(0, row, values.size(0));
     if (w.dim() == 2) {
@@ -151,8 +158,8 @@ class Model {
     const Tensor queries = q.view({T, G, H / G, D}).transpose(0, 1).reshape({G, -1, D});
     Tensor l = at::bmm(queries, keys).mul_(n_.scale);
     if (n_.soft_cap > 0) l = (l / n_.soft_cap).tanh() * n_.soft_cap;
-    const Tensor t = at::arange(now, now + T, at::kLong).unsqueeze(1);
-    const Tensor key = at::arange(now + T, at::kLong);
+    const Tensor t = counted(now, now + T).unsqueeze(1);
+    const Tensor key = counted(0, now + T);
     Tensor seen = key.le(t);
     if (n_.windows[i] > 0) seen = seen.logical_and(key.gt(t - n_.windows[i]));
     l = l.view({G, T, H / G, -1}).masked_fill(seen.logical_not().view({1, T, 1, -1}), -kInfinite);
@@ -172,7 +179,8 @@ class Model {
   // Rotates the first dims of x [T, heads, D] by position times frequency: an fp32 product, whose
   // cos and sin are those of a table in fp32.
   Tensor rotate(const Tensor& x, const Tensor& positions, std::size_t i) const {
-    const Tensor angles = at::outer(positions.to(at::kFloat), frequencies(i)).to(at::kDouble);
+    const Tensor turns = frequencies(i).to(x.device());
+    const Tensor angles = at::outer(positions.to(at::kFloat), turns).to(at::kDouble);
     const auto listed = [](const Tensor& t) {
       return t.to(at::kFloat).to(at::kDouble).unsqueeze(1);
     };
@@ -243,7 +251,7 @@ class Model {
     for (const auto& [head, sink] : n_.given_sinks) {
       if (sinks) t.select(0, head).fill_(sink);
     }
-    weights_[name] = t.to(at::kDouble);
+    weights_[name] = t.to(torch_device()).to(at::kDouble);
   }
 
   // As the file has it.
@@ -283,7 +291,7 @@ class TorchModel : public ModelReference {
         ids.insert(ids.end(), r.tokens.begin(), r.tokens.end());
         parts.push_back({&requests_[r.request], begin, std::ssize(r.tokens)});
       }
-      return model_.forward(parts, at::tensor(ids));
+      return model_.forward(parts, at::tensor(ids).to(torch_device()));
     } catch (const std::exception& e) {
       for (const ModelRows& r : rows) cut(r.request, length(r.request));  // what some layers have
       return internal_error(std::string("ref.model: ") + e.what());

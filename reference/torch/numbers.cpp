@@ -44,7 +44,7 @@ Tensor mapped(const Tensor& x, const F& f) {
   return result;
 }
 
-// Tables by code, made once and kept on the device.
+// Tables by code, made once and kept on the host and on the device.
 template <class F>
 Tensor by_code(const Tensor& codes, const F& value) {
   static const Tensor host = [&] {
@@ -52,8 +52,13 @@ Tensor by_code(const Tensor& codes, const F& value) {
     for (int code = 0; code < 256; ++code) values.data_ptr<double>()[code] = value(code);
     return values;
   }();
-  static const Tensor table = host.to(torch_device());
-  return table.index_select(0, codes.reshape(-1).to(at::kLong)).view(codes.sizes());
+  const auto on_device = [&]() -> const Tensor& {
+    static const Tensor table = host.to(codes.device());
+    return table;
+  };
+  return (codes.is_cpu() ? host : on_device())
+      .index_select(0, codes.reshape(-1).to(at::kLong))
+      .view(codes.sizes());
 }
 
 double small_float(int code, int fraction_bits, int bias) {

@@ -23,6 +23,7 @@ Tensor normalised_heads(const Tensor& x, double eps, std::int32_t q_norm, const 
 // q = bf16(rope(norm(q_raw))), kv_row = bf16(rope(kv)), cache row = quantised(kv_row)
 void q_rope_kv_insert(const as_q_rope_kv_insert_params& p, const Precision& precision) {
   const Numbers numbers(precision);
+  const FewOnHost few(as_tensor_numel(&p.q_raw));
   const Tensor slots = integers(p.slots, "slots", {kAny});
   const std::int64_t tokens = slots.size(0);
   const CacheRows cache(p.cache, "cache", AS_RECORD_LATENT, AS_HEAD_DIM);
@@ -44,11 +45,12 @@ void q_rope_kv_insert(const as_q_rope_kv_insert_params& p, const Precision& prec
   in_blocks(tokens, heads * AS_HEAD_DIM, [&](std::int64_t first, std::int64_t n) {
     const Tensor raw = floats(narrow(p.q_raw, 0, first, n), "q_raw", {n, heads, AS_HEAD_DIM});
     const Tensor x = normalised_heads(raw, p.eps, p.q_norm, numbers);
-    put(narrow(p.q, 0, first, n), numbers.bf16(rotate(x, rotation.narrow(first, n))));
+    put_bf16(narrow(p.q, 0, first, n), rotate(x, rotation.narrow(first, n)), numbers);
   });
   const Tensor row = numbers.bf16(rotated(kv, rotation));
-  for (std::int64_t t = 0; t < tokens && present(p.kv_row); ++t) {
-    if (slots.data_ptr<std::int64_t>()[t] >= 0) put(select(p.kv_row, 0, t), row[t]);
+  if (present(p.kv_row)) {
+    const Tensor written = slots.ge(0).nonzero().squeeze(1);
+    put_rows(p.kv_row, written, row.index_select(0, written.to(row.device())));
   }
   cache.store(slots, row, numbers, quantiser);
 }
@@ -56,6 +58,7 @@ void q_rope_kv_insert(const as_q_rope_kv_insert_params& p, const Precision& prec
 // out = bf16(rope(o) by the negative angle)
 void inverse_rope(const as_inverse_rope_params& p, const Precision& precision) {
   const Numbers numbers(precision);
+  const FewOnHost few(as_tensor_numel(&p.o));
   check(p.o, "o", Kind::kFloat, {kAny, kAny, AS_HEAD_DIM});
   const std::int64_t tokens = p.o.shape[0], heads = p.o.shape[1];
   check(p.out, "out", Kind::kFloat, {tokens, heads, AS_HEAD_DIM});
@@ -63,7 +66,7 @@ void inverse_rope(const as_inverse_rope_params& p, const Precision& precision) {
   const Rotation rotation = rotation_of(p.rope, positions, numbers.exact).inverse();
   in_blocks(tokens, heads * AS_HEAD_DIM, [&](std::int64_t first, std::int64_t n) {
     const Tensor o = floats(narrow(p.o, 0, first, n), "o", {n, heads, AS_HEAD_DIM});
-    put(narrow(p.out, 0, first, n), numbers.bf16(rotated(o, rotation.narrow(first, n))));
+    put_bf16(narrow(p.out, 0, first, n), rotated(o, rotation.narrow(first, n)), numbers);
   });
 }
 

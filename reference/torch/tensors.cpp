@@ -62,6 +62,15 @@ void put(const as_tensor& tensor, const Tensor& values) {
   out.copy_(out.scalar_type() == at::kBFloat16 ? stored_as(values, at::kBFloat16) : values);
 }
 
+void put_bf16(const as_tensor& tensor, const Tensor& values, const Numbers& numbers) {
+  put(tensor, tensor.dtype == AS_BF16 ? values : numbers.bf16(values));
+}
+
+void put_rows(const as_tensor& tensor, const Tensor& which, const Tensor& values) {
+  Tensor out = in_place(tensor);
+  out.index_copy_(0, which, stored_as(values, out.scalar_type()).cpu());
+}
+
 as_tensor narrow(as_tensor tensor, int dim, std::int64_t first, std::int64_t n) {
   tensor.data =
       static_cast<char*>(tensor.data) + first * tensor.stride[dim] * as_dtype_size(tensor.dtype);

@@ -10,13 +10,12 @@
 #include <cstdint>
 
 #include "reference/tensors.h"
+#include "reference/torch/device.h"
+#include "reference/torch/numbers.h"
 
 namespace attnscope::reference {
 
 using at::Tensor;
-
-// Where numbers are computed; the host unless use_torch_device chose another.
-at::Device torch_device();
 
 // What a tensor holds, in its own dtype, on the host, without a copy.
 Tensor in_place(const as_tensor& tensor);
@@ -30,6 +29,11 @@ Tensor bytes(const as_tensor& tensor, const char* name, Shape shape);
 Tensor stored_as(const Tensor& values, at::ScalarType type);
 // Writes values of the same shape, rounded once to the tensor's dtype.
 void put(const as_tensor& tensor, const Tensor& values);
+// The same with one rounding to bf16 before: none more where the tensor is bf16, which is a good
+// part of an op's time.
+void put_bf16(const as_tensor& tensor, const Tensor& values, const Numbers& numbers);
+// Likewise the rows `which` [n] of the tensor, values [n, ..].
+void put_rows(const as_tensor& tensor, const Tensor& which, const Tensor& values);
 
 // Parts of a tensor, in its memory.
 as_tensor narrow(as_tensor tensor, int dim, std::int64_t first, std::int64_t n);

@@ -9,7 +9,6 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "engine/backend/call_op.h"
 #include "engine/checkpoint/hidden_states.h"
 #include "engine/session/step/op_change.h"
 #include "engine/session/step/output_poison.h"
@@ -30,8 +29,8 @@ namespace {
 
 bool is_quantiser(as_op_id op) { return as_op_has(op, AS_QUANTISES) != 0; }
 
-Result<void> call(const Lane* lane, const OpParams& params, const as_threads* threads) {
-  auto ran = call_op(lane->ops[params.op()], params.data(), host_call(threads));
+Result<void> call(const Lane* lane, const OpParams& params, const as_call& how) {
+  auto ran = call_op(lane->ops[params.op()], params.data(), how);
   if (ran) return ran;
   return Error{ran.error().code,
                fmt::format("{}: {}: {}", lane->name, params.info().name, ran.error().message),
@@ -548,7 +547,7 @@ void Verifier::share_rows(int layer, const OpParams& params) {
 Result<void> Verifier::run_forced(int layer, const OpParams& params) {
   requantised_ = false;
   if (auto ok = call(parts_.sim, forced_->make(params, layer, logical_, false, bad_rows_),
-                     parts_.threads);
+                     reference_call());
       !ok) {
     return ok;
   }
@@ -557,11 +556,11 @@ Result<void> Verifier::run_forced(int layer, const OpParams& params) {
   if (forced_->requantise(params, &again)) {
     requantised_ = true;
     requantised_params_ = again;
-    if (auto ok = call(parts_.sim, again, parts_.threads); !ok) return ok;
+    if (auto ok = call(parts_.sim, again, reference_call()); !ok) return ok;
   }
   if (references_ != References::kBoth) return {};
   return call(parts_.exact, forced_exact_->make(params, layer, logical_, true, bad_rows_),
-              parts_.threads);
+              reference_call());
 }
 
 OpContext Verifier::free_context() const {
@@ -592,7 +591,7 @@ Result<void> Verifier::run_free(int layer, as_op_id op, FreeRun& run) {
   if (op == graph.sum.read_by) {
     TensorParallelSum::Runner runner;
     runner.op = [&](int, int, const OpParams& params) {
-      return call(run.lane, params, parts_.threads);
+      return call(run.lane, params, reference_call());
     };
     runner.fetch = [](const as_tensor&) { return Result<void>(); };
     runner.wrote = [](const as_tensor&) {};
@@ -607,8 +606,8 @@ Result<void> Verifier::run_free(int layer, as_op_id op, FreeRun& run) {
   if (change_ != nullptr && change_->changes(op, layer)) {
     OpParams changed = run.last;
     change_->change_reference(layer, run.frame.kind() == Frame::Kind::kExact, changed);
-    if (auto ok = call(run.lane, changed, parts_.threads); !ok) return ok;
-  } else if (auto ok = call(run.lane, run.last, parts_.threads); !ok) {
+    if (auto ok = call(run.lane, changed, host_call(parts_.threads)); !ok) return ok;
+  } else if (auto ok = call(run.lane, run.last, reference_call()); !ok) {
     return ok;
   }
   if (layer >= 0 && op == graph.layer(layer).ops().back()) {

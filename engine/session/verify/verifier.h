@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/backend/call_op.h"
 #include "engine/session/step/frame.h"
 #include "engine/session/step/history.h"
 #include "engine/session/step/layer_ops.h"
@@ -137,6 +138,12 @@ class Verifier {
   void record_rows(int layer, const OpParams& params, const as_tap_info& tap);
   // Rows that others take over from what this op wrote.
   void share_rows(int layer, const OpParams& params);
+  // How a reference is called with weights of the session.
+  as_call reference_call() const {
+    as_call call = host_call(parts_.threads);
+    call.weights = weights_ ? weights_->number() : 0;
+    return call;
+  }
   void check_between(int layer, const OpParams& params, const as_tap_info& tap,
                      const std::string& lane);
   Result<void> run_forced(int layer, const OpParams& params);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <utility>
 
@@ -21,9 +22,15 @@ namespace {
 // Bytes that have a hash of their own: small enough to say where a change is, and to share out.
 constexpr std::int64_t kPart = std::int64_t{64} << 10;
 
+// Not 0.
+std::uint64_t next_number() {
+  static std::atomic<std::uint64_t> last = 0;
+  return ++last;
+}
+
 }  // namespace
 
-WeightWatch::WeightWatch(const SessionParts& parts) : parts_(parts) {
+WeightWatch::WeightWatch(const SessionParts& parts) : parts_(parts), number_(next_number()) {
   const auto begun = std::chrono::steady_clock::now();
   const ModelConfig& config = parts.config;
   const auto running = [&](int published) {
@@ -96,6 +103,7 @@ std::optional<TapResult> WeightWatch::look(Place place, as_op_id op, const std::
     if (parts++ == 0) first = to_count(i);
   }
   w.hashes = std::move(now);
+  number_ = next_number();
   const std::int64_t begin = first * kPart / w.element_bytes;
   const std::int64_t elements = w.bytes / w.element_bytes;
   return wrong_result(

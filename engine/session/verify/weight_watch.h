@@ -31,6 +31,9 @@ class WeightWatch {
   // The embedding, whose rows the step's hidden state is about to be made of.
   std::optional<TapResult> before_embedding();
 
+  // as_call::weights: another one in every session, and from when something was seen to change.
+  std::uint64_t number() const { return number_; }
+
   std::int64_t bytes() const { return bytes_; }  // of all that is watched
   double seconds() const { return seconds_; }    // that hashing took so far
 
@@ -54,6 +57,7 @@ class WeightWatch {
 
   const SessionParts& parts_;
   std::map<const std::uint8_t*, Watched> watched_;
+  std::uint64_t number_ = 0;
   std::int64_t bytes_ = 0;
   double seconds_ = 0;
 };

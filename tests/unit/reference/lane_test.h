@@ -40,7 +40,8 @@ struct Outcome {
 template <class Params>
 Outcome call(const Lane* lane, as_op_id id, const Params& p) {
   as_error error{};
-  const as_call call{sizeof(as_call), 0, nullptr, nullptr, nullptr};
+  as_call call{};
+  call.struct_size = sizeof(call);
   const std::int32_t status = lane->ops[id](&p, &call, &error);
   return {status, error.message};
 }
