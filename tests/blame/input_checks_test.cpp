@@ -135,20 +135,21 @@ TEST_F(InputChecks, ATensorThatSomebodyWroteToIsNamed) {
   step.live = {5};
   step.positions = {30, 31};
   step.token_to_req = {0, 0};
-  Unchanged unchanged;
-  EXPECT_TRUE(unchanged.before(first, hash_inputs(first), step).empty());
-  unchanged.after(first, hash_inputs(first));
-  EXPECT_TRUE(unchanged.before(second, hash_inputs(second), step).empty());
+  Unchanged unchanged(nullptr);
+  EXPECT_TRUE(unchanged.before(first, hash_inputs(first, nullptr), step).empty());
+  unchanged.after(first, hash_inputs(first, nullptr));
+  EXPECT_TRUE(unchanged.before(second, hash_inputs(second, nullptr), step).empty());
   out[40].bits ^= 1;
-  const auto found = unchanged.before(second, hash_inputs(second), step);
+  const auto found = unchanged.before(second, hash_inputs(second, nullptr), step);
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].tap, "h.changed");
   EXPECT_NE(found[0].note.find("when residual had run"), std::string::npos) << found[0].note;
   EXPECT_NE(blame(found)[0].sentence().find("what residual is fed"), std::string::npos);
   EXPECT_TRUE(found[0].note.starts_with("token 1 (request 5, position 31)")) << found[0].note;
-  EXPECT_TRUE(unchanged.before(second, hash_inputs(second), step).empty()) << "once is enough";
+  EXPECT_TRUE(unchanged.before(second, hash_inputs(second, nullptr), step).empty())
+      << "once is enough";
   unchanged.begin_step();
-  EXPECT_TRUE(unchanged.before(second, hash_inputs(second), step).empty());
+  EXPECT_TRUE(unchanged.before(second, hash_inputs(second, nullptr), step).empty());
 }
 
 // Lists of the only group are written as [1, T, W] and read as [T, W].
@@ -168,11 +169,11 @@ TEST_F(InputChecks, AnotherShapeOfTheSameTensorIsNoChange) {
   step.live = {5};
   step.positions = {30, 31};
   step.token_to_req = {0, 0};
-  Unchanged unchanged;
-  unchanged.after(first, hash_inputs(first));
-  EXPECT_TRUE(unchanged.before(second, hash_inputs(second), step).empty());
+  Unchanged unchanged(nullptr);
+  unchanged.after(first, hash_inputs(first, nullptr));
+  EXPECT_TRUE(unchanged.before(second, hash_inputs(second, nullptr), step).empty());
   std::swap(out[3], out[40]);  // the same values in other places
-  EXPECT_EQ(unchanged.before(second, hash_inputs(second), step).size(), 1u);
+  EXPECT_EQ(unchanged.before(second, hash_inputs(second, nullptr), step).size(), 1u);
 }
 
 }  // namespace input_checks_test

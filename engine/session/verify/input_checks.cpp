@@ -9,6 +9,8 @@
 
 #include "engine/backend/call_op.h"
 #include "engine/model/numbers.h"
+#include "engine/session/verify/forced_copy.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/paged_params.h"
 #include "kernels/params/tensor_view.h"
@@ -50,39 +52,73 @@ class ListCheck {
   }
 };
 
-// Sums of what the row's elements and their places in the tensor are mixed to, so that the sum over
+// Whether one of the words, whose exponents of 8 bits lie `shift` bits up, is finite and of 2^60 or
+// more. A loop without a way out, which takes vectors.
+template <class Word>
+bool any_huge(const Word* words, std::int64_t count, int shift) {
+  constexpr Word kInfinite = 255, kLimit = 127 + 60;
+  Word found = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Word exponent = static_cast<Word>(words[i] >> shift) & kInfinite;
+    found |= static_cast<Word>(exponent >= kLimit) & static_cast<Word>(exponent != kInfinite);
+  }
+  return found != 0;
+}
+
+// Of a row of a bf16 or fp32 tensor.
+bool has_huge(const as_tensor& t, std::int64_t row) {
+  const std::int64_t count = as_tensor_numel(&t) / t.shape[0], begin = row * t.stride[0];
+  return t.dtype == AS_BF16
+             ? any_huge(static_cast<const std::uint16_t*>(t.data) + begin, count, 7)
+             : any_huge(static_cast<const std::uint32_t*>(t.data) + begin, count, 23);
+}
+
+constexpr std::size_t kWordsOfPart = std::size_t{1} << 14;  // that a thread hashes at least
+
+// Sums of what the row's words and their places in the tensor are mixed to, so that the sum over
 // all rows is that of the tensor, however its shape is read.
 template <class Word>
-RowHashes hash_rows_as(const as_tensor& t, std::size_t rows, std::size_t per_row) {
-  const auto* words = static_cast<const Word*>(t.data);
+RowHashes hash_rows_as(const as_tensor& t, std::size_t rows, std::size_t per_row,
+                       const as_threads* threads) {
+  const auto* bytes = static_cast<const char*>(t.data);
   RowHashes hashes(rows, 0);
-  std::uint64_t place = 0;
-  for (std::size_t r = 0; r < rows; ++r) {
-    std::uint64_t sum = 0;
-    for (std::size_t i = 0; i < per_row; ++i, ++place) {
-      std::uint64_t x = (static_cast<std::uint64_t>(words[place]) + 1) * 0x9e3779b97f4a7c15u ^
-                        place * 0xc2b2ae3d27d4eb4fu;
-      x = (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9u;
-      sum += x ^ (x >> 32);
+  const std::int64_t grain = to_count(1 + kWordsOfPart / per_row);
+  cpu::parallel_for(threads, to_count(rows), grain, [&](std::int64_t begin, std::int64_t end) {
+    std::uint64_t place = to_size(begin) * per_row;
+    for (std::size_t r = to_size(begin); r < to_size(end); ++r) {
+      std::uint64_t sum = 0;
+      for (std::size_t i = 0; i < per_row; ++i, ++place) {
+        Word word;
+        std::memcpy(&word, bytes + place * sizeof(Word), sizeof(Word));
+        std::uint64_t x = (static_cast<std::uint64_t>(word) + 1) * 0x9e3779b97f4a7c15u ^
+                          place * 0xc2b2ae3d27d4eb4fu;
+        x = (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9u;
+        sum += x ^ (x >> 32);
+      }
+      hashes[r] = sum;
     }
-    hashes[r] = sum;
-  }
+  });
   return hashes;
 }
 
-RowHashes hash_rows(const as_tensor& t) {
+RowHashes hash_rows(const as_tensor& t, const as_threads* threads) {
   const std::size_t elements = to_size(as_tensor_numel(&t));
   if (elements == 0) return {};
   const std::size_t rows = to_size(t.shape[0]);
+  const std::size_t bytes = elements / rows * to_size(as_dtype_size(t.dtype));
+  // Eight bytes at once: numbers are by token in every shape that they are read in.
+  if (is_float(t.dtype) && bytes % 8 == 0) {
+    return hash_rows_as<std::uint64_t>(t, rows, bytes / 8, threads);
+  }
   switch (as_dtype_size(t.dtype)) {
     case 1:
-      return hash_rows_as<std::uint8_t>(t, rows, elements / rows);
+      return hash_rows_as<std::uint8_t>(t, rows, elements / rows, threads);
     case 2:
-      return hash_rows_as<std::uint16_t>(t, rows, elements / rows);
+      return hash_rows_as<std::uint16_t>(t, rows, elements / rows, threads);
     case 4:
-      return hash_rows_as<std::uint32_t>(t, rows, elements / rows);
+      return hash_rows_as<std::uint32_t>(t, rows, elements / rows, threads);
     default:
-      return hash_rows_as<std::uint64_t>(t, rows, elements / rows);
+      return hash_rows_as<std::uint64_t>(t, rows, elements / rows, threads);
   }
 }
 
@@ -259,16 +295,36 @@ std::optional<TapResult> check_rope(as_op_id by, const as_rope& rope, const Step
                   token_of(step, first), first_pair, beyond));
 }
 
-std::vector<RowHashes> hash_inputs(const OpParams& params) {
+std::vector<RowHashes> hash_inputs(const OpParams& params, const as_threads* threads) {
   const as_op_info& info = params.info();
   std::vector<RowHashes> hashes(info.num_taps);
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
     if (tap.direction != AS_TAP_IN || tap.kind != AS_TAP_TENSOR) continue;
     const as_tensor& t = params.tensor(tap.offset);
-    if (std::string_view(tap.name) != "weight" && present(t)) hashes[i] = hash_rows(t);
+    if (std::string_view(tap.name) != "weight" && present(t)) hashes[i] = hash_rows(t, threads);
   }
   return hashes;
+}
+
+std::vector<bool> huge_rows(const OpParams& params) {
+  std::vector<bool> huge;
+  // Columns of scores beyond a length hold anything.
+  if (as_op_role(params.op()) == AS_ROLE_SELECT) return huge;
+  const as_op_info& info = params.info();
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.direction != AS_TAP_IN || tap.kind != AS_TAP_TENSOR) continue;
+    if (tap.axes[0] != 'T' && tap.axes[0] != 'N') continue;
+    const as_tensor& t = params.tensor(tap.offset);
+    if (!present(t) || t.device != 0 || (t.dtype != AS_BF16 && t.dtype != AS_F32)) continue;
+    for (std::int64_t row = 0; row < t.shape[0]; ++row) {
+      if (!has_huge(t, row)) continue;
+      huge.resize(to_size(t.shape[0]));
+      huge[to_size(row)] = true;
+    }
+  }
+  return huge;
 }
 
 std::vector<TapResult> Unchanged::before(const OpParams& params,
@@ -305,7 +361,7 @@ std::vector<TapResult> Unchanged::before(const OpParams& params,
 }
 
 void Unchanged::wrote(const as_tensor& tensor, as_op_id by) {
-  seen_[tensor.data] = {hash_rows(tensor), tensor_bytes(tensor), by};
+  seen_[tensor.data] = {hash_rows(tensor, threads_), tensor_bytes(tensor), by};
 }
 
 void Unchanged::after(const OpParams& params, const std::vector<RowHashes>& hashes) {
@@ -317,7 +373,7 @@ void Unchanged::after(const OpParams& params, const std::vector<RowHashes>& hash
     const bool output = tap.direction == AS_TAP_OUT;
     const auto it = seen_.find(t.data);
     if (!output && it != seen_.end() && it->second.bytes == tensor_bytes(t)) continue;
-    seen_[t.data] = {output ? hash_rows(t) : hashes[i], tensor_bytes(t), params.op()};
+    seen_[t.data] = {output ? hash_rows(t, threads_) : hashes[i], tensor_bytes(t), params.op()};
   }
 }
 

@@ -36,11 +36,17 @@ std::optional<TapResult> check_rope(as_op_id by, const as_rope& rope, const Step
 using RowHashes = std::vector<std::uint64_t>;
 
 // By tap: rows of the input tensors, weights left out for their size; empty for other taps.
-std::vector<RowHashes> hash_inputs(const OpParams& params);
+std::vector<RowHashes> hash_inputs(const OpParams& params, const as_threads* threads);
+
+// Rows of inputs by token that hold a finite value of 2^60 or more, whose square leaves the range
+// of fp32; empty where none does.
+std::vector<bool> huge_rows(const OpParams& params);
 
 // Whether a tensor still is what its writer, or its first reader, saw.
 class Unchanged {
  public:
+  explicit Unchanged(const as_threads* threads) : threads_(threads) {}
+
   void begin_step() { seen_.clear(); }
   // Before an op: inputs that changed since, each once. After it: its inputs and outputs as they
   // are. hashes: of its inputs then (hash_inputs).
@@ -56,6 +62,7 @@ class Unchanged {
     std::size_t bytes = 0;
     as_op_id by = AS_OP_SCHEDULE;  // who wrote or first read it
   };
+  const as_threads* threads_;
   std::unordered_map<const void*, Seen> seen_;
 };
 

@@ -62,21 +62,6 @@ as_tensor decode(const as_tensor& rows, const as_cache& cache, const std::int64_
   return out;
 }
 
-// Whether a row of a bf16 or fp32 tensor holds a finite value of 2^60 or more.
-bool has_huge(const as_tensor& t, std::int64_t row) {
-  constexpr int kLimit = 127 + 60, kInfinite = 255;
-  const std::int64_t per_row = as_tensor_numel(&t) / t.shape[0];
-  for (std::int64_t i = 0; i < per_row; ++i) {
-    const std::int64_t element = row * t.stride[0] + i;
-    const int exponent =
-        t.dtype == AS_BF16
-            ? static_cast<const std::uint16_t*>(t.data)[element] >> 7 & 0xff
-            : static_cast<int>(static_cast<const std::uint32_t*>(t.data)[element] >> 23 & 0xff);
-    if (exponent >= kLimit && exponent != kInfinite) return true;
-  }
-  return false;
-}
-
 // Rows that were told to go to one slot: whichever was written last is there, and that is no fault
 // of the writer's.
 void leave_out_shared_slots(const as_tensor& slots, std::vector<bool>& left_out) {
@@ -130,6 +115,7 @@ Verifier::Verifier(const SessionParts& parts, References references, const Addre
       prefix_reuse_(space_),
       forced_(std::make_unique<ForcedCopy>(parts.layout, shadow_)),
       forced_exact_(std::make_unique<ForcedCopy>(parts.layout, shadow_)),
+      unchanged_(parts.threads),
       sums_(parts) {
   if (references_ != References::kNone) {
     weights_.emplace(parts);
@@ -309,8 +295,8 @@ Result<void> Verifier::before(int layer, const OpParams& params, const std::stri
   if (!weights_) return {};
   bad_rows_ = false;
   if (references_ != References::kNone) {
-    input_hashes_ = hash_inputs(params);
-    find_huge_inputs(params);
+    input_hashes_ = hash_inputs(params, parts_.threads);
+    huge_inputs_ = huge_rows(params);
     poison_outputs(params, (step_number_ + layer) % 2 != 0);
   }
   if (step_ == nullptr) return {};
@@ -341,7 +327,7 @@ Result<void> Verifier::before(int layer, const OpParams& params, const std::stri
 Result<void> Verifier::after(int layer, const OpParams& params, const std::string& lane) {
   const as_op_info& info = params.info();
   if (references_ != References::kNone) {
-    const std::vector<RowHashes> now = hash_inputs(params);
+    const std::vector<RowHashes> now = hash_inputs(params, parts_.threads);
     check_inputs(layer, params, lane, now);
     unchanged_.after(params, now);
     if (params.op() == parts_.graph->sum.made_by) {
@@ -390,7 +376,7 @@ Result<void> Verifier::rank_op(int rank, int layer, const OpParams& params,
   if (references_ == References::kNone) return {};
   const as_op_info& info = params.info();
   bad_rows_ = false;
-  find_huge_inputs(params);
+  huge_inputs_ = huge_rows(params);
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
     if (tap.kind != AS_TAP_CACHE || tap.direction == AS_TAP_OUT) continue;
@@ -475,25 +461,6 @@ void Verifier::check_inputs(int layer, const OpParams& params, const std::string
     result.budget_used = std::numeric_limits<double>::infinity();
     result.note = fmt::format("the lane wrote to its input {}", tap.name);
     results_.push_back(std::move(result));
-  }
-}
-
-void Verifier::find_huge_inputs(const OpParams& params) {
-  huge_inputs_.clear();
-  const as_op_info& info = params.info();
-  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
-    const as_tap_info& tap = info.taps[i];
-    if (tap.direction != AS_TAP_IN || tap.kind != AS_TAP_TENSOR) continue;
-    if (tap.axes[0] != 'T' && tap.axes[0] != 'N') continue;
-    const as_tensor& t = params.tensor(tap.offset);
-    if (!present(t) || t.device != 0 || (t.dtype != AS_BF16 && t.dtype != AS_F32)) continue;
-    // Columns beyond a length hold anything.
-    if (as_op_role(params.op()) == AS_ROLE_SELECT) continue;
-    for (std::int64_t row = 0; row < t.shape[0]; ++row) {
-      if (!has_huge(t, row)) continue;
-      huge_inputs_.resize(static_cast<std::size_t>(t.shape[0]));
-      huge_inputs_[static_cast<std::size_t>(row)] = true;
-    }
   }
 }
 

@@ -131,21 +131,19 @@ class Verifier {
   // A lane that writes to its inputs would be judged on what it wrote there.
   void check_inputs(int layer, const OpParams& params, const std::string& lane,
                     const std::vector<RowHashes>& now);
-  // Rows (tokens) that fp32 cannot be asked to get right: an input whose square leaves its range.
-  void find_huge_inputs(const OpParams& params);
   void check_rows_left_alone(int layer, const OpParams& params, const as_tap_info& tap,
                              const std::string& lane);
   void record_rows(int layer, const OpParams& params, const as_tap_info& tap);
   // Rows that others take over from what this op wrote.
   void share_rows(int layer, const OpParams& params);
+  void check_between(int layer, const OpParams& params, const as_tap_info& tap,
+                     const std::string& lane);
   // How a reference is called with weights of the session.
   as_call reference_call() const {
     as_call call = host_call(parts_.threads);
     call.weights = weights_ ? weights_->number() : 0;
     return call;
   }
-  void check_between(int layer, const OpParams& params, const as_tap_info& tap,
-                     const std::string& lane);
   Result<void> run_forced(int layer, const OpParams& params);
   Result<void> run_free(int layer, as_op_id op, FreeRun& run);
   enum class Whose { kOwn, kOtherRank };  // of the rank that is seen, or of another
