@@ -80,14 +80,14 @@ void CachePanel::register_commands(Ui& ui) {
   ui.commands.add({.id = "cache.tab",
                    .title = "Cache: show ..",
                    .group = "View",
-                   .help = "What the cache panel shows.",
+                   .help = "Brings the cache panel to the front, with what it is to show.",
                    .shortcut = {},
                    .argument = kCacheTabIdList,
-                   .run = [this](std::string_view value) -> Result<void> {
+                   .run = [this, &ui](std::string_view value) -> Result<void> {
                      for (int i = 0; i < kCacheTabCount; ++i) {
                        if (value != kCacheTabIds[i]) continue;
                        tab_ = i;
-                       return {};
+                       return ui.commands.run("panel.cache");
                      }
                      return usage_error(
                          fmt::format("cache.tab: there is no '{}'", value.substr(0, 40)),

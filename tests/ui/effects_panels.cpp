@@ -273,7 +273,9 @@ Effects panel_effects() {
   };
   e["cache.tab"] = [](Trial& t) {
     t.run("layout.cache");
-    t.run("panel.cache");
+    t.run("panel.pool");
+    t.run("cache.tab=free");
+    EXPECT_TRUE(t.in_front("cache"));
     std::uint64_t before = 0;
     for (const char* tab :
          {"life", "free", "prefixes", "common", "requests", "usage", "dead", "checks", "stream"}) {
