@@ -40,6 +40,8 @@ class ProgramTest : public CliTest {
     if (pid_ == 0) {
       ::dup2(::open(to.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDOUT_FILENO);
       ::dup2(::open(errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
+      // A shell's background jobs ignore SIGINT, and what they start inherits that.
+      ::signal(SIGINT, SIG_DFL);
       if (prepare) prepare();
       ::execv(list[0], list.data());
       ::_exit(127);
