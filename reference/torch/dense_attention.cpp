@@ -16,7 +16,7 @@ namespace attnscope::reference {
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 
 // Of the first dims of a head, none where nothing is rotated.
 std::optional<Rotation> head_rotation(const as_rope& rope, std::int64_t size,
@@ -104,7 +104,7 @@ void paged_attention(const as_paged_attention_params& p, const Precision& precis
   check_indices(requests.clamp_min(0), std::max<std::int64_t>(table.size(0), 1),
                 "row of the table");
   const Tensor sinks = present(p.sinks) ? floats(p.sinks, "sinks", {heads})
-                                        : at::full({heads}, -kInfinity, q.options());
+                                        : at::full({heads}, kMinusInfinity, q.options());
 
   // Positions first .. end - 1 of the token's request, in rows behind one another.
   const auto list = [&](std::int64_t begin, std::int64_t n) {
@@ -124,7 +124,7 @@ void paged_attention(const as_paged_attention_params& p, const Precision& precis
     return std::make_pair(k_cache.load(rows).view({rows.numel(), kv_heads, size}),
                           v_cache.load(rows).view({rows.numel(), kv_heads, size_v}));
   };
-  attend({q, p.scale, p.soft_cap, sinks, list, k_cache.size(), load, -kInfinity, p.o, p.lse},
+  attend({q, p.scale, p.soft_cap, sinks, list, k_cache.size(), load, kMinusInfinity, p.o, p.lse},
          Numbers(precision));
 }
 
