@@ -160,19 +160,21 @@ check_c99() {
 
 # ---- headers: every header compiles on its own
 
-# Headers that need libtorch are left to the compilation of reference/torch/ itself.
+# Headers that need libtorch are left to the compilation of reference/torch/ itself. Those of the
+# desktop app find Dear ImGui where CPLUS_INCLUDE_PATH says and take HEADER_FLAGS.
 own_headers() {
   local file
-  sources | grep -E '^(kernels|engine|reference|app/(cli|common))/.*\.h$' | while read -r file; do
+  sources | grep -E '^(kernels|engine|reference|app)/.*\.h$' | while read -r file; do
     grep -qE '#include <(torch|ATen|c10)/' "$file" || printf '%s\n' "$file"
   done
 }
 
 check_headers() {
   local lines compile
+  export HEADER_FLAGS=${HEADER_FLAGS:-}
   # shellcheck disable=SC2016
   compile='printf "#include \"%s\"\n" "$1" |
-    "${CXX:-c++}" -std=c++20 -Wall -Wextra -Werror -I. -fsyntax-only -x c++ - ||
+    "${CXX:-c++}" -std=c++20 -Wall -Wextra -Werror -I. $HEADER_FLAGS -fsyntax-only -x c++ - ||
     echo "$1: does not compile on its own"'
   lines=$(own_headers | xargs -P "$(nproc)" -I{} bash -c "$compile" bash {} 2>&1)
   [ -z "$lines" ] || finding "$lines"

@@ -89,6 +89,7 @@ plant c99 kernels/params/op_ids.h '#include <vector>'
 plant c99 kernels/layout/planted.h 'static const int planted = true;'
 plant c99 kernels/params/planted.h 'namespace attnscope {}'
 plant headers kernels/layout/planted.h 'static inline uint32_t planted(void) { return 0; }'
+plant headers app/planted/planted.h 'inline void planted(std::string) {}'
 plant top_level notes.txt 'planted'
 mkdir "$work/tree/third_party"
 echo 'int planted;' >"$work/tree/third_party/planted.c"
