@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/model/weights.h"
 #include "kernels/params/op_ids.h"
 #include "kernels/params/tensor_view.h"
 
@@ -40,5 +41,10 @@ struct SecondTarget {
   bool fp8 = false;                       // held as codes and scales by the switch
   std::vector<HeldPart> pieces;
 };
+
+// Of a tensor around the layers, or of one that every rank has whole: that of `rank` is looked at.
+// names: where files have it.
+SecondTarget whole_target(std::string published, std::vector<std::string> names, as_op_id op,
+                          std::int64_t rows, std::int64_t columns, int rank, const Weight& held);
 
 }  // namespace attnscope

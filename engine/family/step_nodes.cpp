@@ -37,4 +37,20 @@ Node slot_mapping_node() {
       .step("slots", "slots");
 }
 
+LayerGraph after_layers(ModelGraph& graph, const ModelConfig& config, std::string_view head) {
+  const ValueId normed = graph.add_value("last_normed"), logits = graph.add_value("head_logits");
+  graph.sampled = graph.add_value("sampled");
+  return LayerGraph({Node(AS_OP_FINAL_NORM)
+                         .reads("x", graph.last)
+                         .weight("weight", "final_norm")
+                         .makes("y", normed, AS_BF16, {kSampledRows, config.hidden}),
+                     Node(AS_OP_LM_HEAD)
+                         .reads("x", normed)
+                         .weight("weight", head)
+                         .makes("y", logits, AS_F32, {kSampledRows, config.vocabulary}),
+                     Node(AS_OP_SAMPLE)
+                         .reads("logits", logits)
+                         .makes("tokens", graph.sampled, AS_I32, {kSampledRows})});
+}
+
 }  // namespace attnscope

@@ -1,5 +1,5 @@
-// Nodes that the graphs of all families begin with: what is decided, the tables of the step, and
-// where new rows go.
+// Nodes that the graphs of all families begin and end with: what is decided, the tables of the
+// step, where new rows go; the sampled rows, normed, multiplied with the head, their largest logit.
 #pragma once
 
 #include "engine/family/op_graph.h"
@@ -10,5 +10,8 @@ Node schedule_node();
 Node block_tables_node();
 // With the slots of every group; a family adds what it has beside them.
 Node slot_mapping_node();
+// final_norm, lm_head and sample, of ModelGraph::last, whose values they add; sets
+// ModelGraph::sampled. head: the weight that it is.
+LayerGraph after_layers(ModelGraph& graph, const ModelConfig& config, std::string_view head);
 
 }  // namespace attnscope

@@ -27,7 +27,6 @@ class GraphOfV4 {
     graph_.hidden_out = hidden_out_;
     graph_.layer_input = normed_;
     graph_.last = last_;
-    graph_.sampled = sampled_;
   }
 
   ModelGraph make() {
@@ -35,7 +34,7 @@ class GraphOfV4 {
     for (int i = 0; i < config_.num_layers(); ++i) {
       graph_.layers.push_back(layer(type_of_layer(config_, i)));
     }
-    graph_.after = after();
+    graph_.after = after_layers(graph_, config_, "embedding");
     return std::move(graph_);
   }
 
@@ -231,22 +230,6 @@ class GraphOfV4 {
                         .reads("h", hidden_)
                         .reads("y", y_)
                         .makes("out", hidden_out_, AS_BF16, {kStepTokens, config_.hidden}));
-  }
-
-  LayerGraph after() {
-    std::vector<Node> nodes;
-    nodes.push_back(Node(AS_OP_FINAL_NORM)
-                        .reads("x", last_)
-                        .weight("weight", "final_norm")
-                        .makes("y", last_normed_, AS_BF16, {kSampledRows, config_.hidden}));
-    nodes.push_back(Node(AS_OP_LM_HEAD)
-                        .reads("x", last_normed_)
-                        .weight("weight", "embedding")
-                        .makes("y", head_logits_, AS_F32, {kSampledRows, config_.vocabulary}));
-    nodes.push_back(Node(AS_OP_SAMPLE)
-                        .reads("logits", head_logits_)
-                        .makes("tokens", sampled_, AS_I32, {kSampledRows}));
-    return LayerGraph(std::move(nodes));
   }
 
   ValueId value(const char* name) { return graph_.add_value(name); }

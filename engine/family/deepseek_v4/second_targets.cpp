@@ -76,13 +76,13 @@ class TargetList {
 
   std::vector<SecondTarget> list() {
     const Weights& own = mine();
-    layer_ = -1;
-    plain(
-        "embed.weight", AS_OP_LM_HEAD,
+    targets_.push_back(whole_target(
+        "embed.weight",
         {"embed.weight", "model.embed.weight", "embed_tokens.weight", "model.embed_tokens.weight"},
-        own.embedding(), c_.vocabulary, c_.hidden);
-    plain("norm.weight", AS_OP_FINAL_NORM, {"norm.weight", "model.norm.weight"},
-          own.around["final_norm"].bf16.data(), c_.hidden, 1);
+        AS_OP_LM_HEAD, c_.vocabulary, c_.hidden, parallel_.rank, own.around["embedding"]));
+    targets_.push_back(whole_target("norm.weight", {"norm.weight", "model.norm.weight"},
+                                    AS_OP_FINAL_NORM, c_.hidden, 1, parallel_.rank,
+                                    own.around["final_norm"]));
     for (std::size_t i = 0; i < own.layers.size(); ++i) layer(i);
     return std::move(targets_);
   }
@@ -101,18 +101,6 @@ class TargetList {
     t.columns = columns;
     return t;
   }
-
-  template <class T>
-  SecondTarget& plain(const std::string& published, as_op_id op, std::vector<std::string> names,
-                      const T* data, std::int64_t rows, std::int64_t columns) {
-    SecondTarget& t = add(published, op, std::move(names), rows, columns);
-    HeldPart piece{parallel_.rank, 0, rows, 0, columns, columns};
-    put(piece, data);
-    t.pieces.push_back(piece);
-    return t;
-  }
-  static void put(HeldPart& piece, const bf16_t* data) { piece.bf16 = data; }
-  static void put(HeldPart& piece, const float* data) { piece.f32 = data; }
 
   // Of attention in this layer; leaf as published.
   SecondTarget& attention(const std::string& path, const std::string& leaf, as_op_id op,
@@ -179,8 +167,9 @@ class TargetList {
         names.push_back(fmt::format("{}layers.{}.{}.weight", model, layer_, leaf));
       }
     }
-    plain(fmt::format("layers.{}.attn_norm.weight", layer_), AS_OP_ATTN_NORM, names,
-          w["attn_norm"].bf16.data(), hidden, 1);
+    targets_.push_back(whole_target(fmt::format("layers.{}.attn_norm.weight", layer_), names,
+                                    AS_OP_ATTN_NORM, hidden, 1, parallel_.rank, w["attn_norm"]));
+    targets_.back().layer = layer_;
     const bool a_in_fp8 = in_fp8(q_lora + c_.head_dim, hidden);
     SecondTarget& wq_a = attention("", "wq_a", AS_OP_Q_KV_A_PROJ, q_lora, hidden);
     wq_a.fp8 = a_in_fp8;

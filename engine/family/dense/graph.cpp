@@ -15,24 +15,12 @@ class GraphOfDense {
     graph_.hidden_out = hidden_out_;
     graph_.layer_input = normed_;
     graph_.last = last_;
-    graph_.sampled = sampled_;
   }
 
   ModelGraph make() {
     graph_.before = LayerGraph({schedule_node(), block_tables_node(), slot_mapping_node()});
     for (int i = 0; i < config_.num_layers(); ++i) graph_.layers.push_back(layer());
-    graph_.after =
-        LayerGraph({Node(AS_OP_FINAL_NORM)
-                        .reads("x", last_)
-                        .weight("weight", "final_norm")
-                        .makes("y", last_normed_, AS_BF16, {kSampledRows, config_.hidden}),
-                    Node(AS_OP_LM_HEAD)
-                        .reads("x", last_normed_)
-                        .weight("weight", config_.dense.tied ? "embedding" : "lm_head")
-                        .makes("y", head_logits_, AS_F32, {kSampledRows, config_.vocabulary}),
-                    Node(AS_OP_SAMPLE)
-                        .reads("logits", head_logits_)
-                        .makes("tokens", sampled_, AS_I32, {kSampledRows})});
+    graph_.after = after_layers(graph_, config_, config_.dense.tied ? "embedding" : "lm_head");
     return std::move(graph_);
   }
 
@@ -96,8 +84,6 @@ class GraphOfDense {
   const ValueId k_raw_ = value("k_raw"), v_ = value("v"), q_ = value("q"), k_row_ = value("k_row");
   const ValueId o_ = value("o"), lse_ = value("lse"), y_ = value("y");
   const ValueId hidden_out_ = value("hidden_out"), last_ = value("last");
-  const ValueId last_normed_ = value("last_normed"), head_logits_ = value("head_logits");
-  const ValueId sampled_ = value("sampled");
 };
 
 }  // namespace

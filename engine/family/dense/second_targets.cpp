@@ -23,15 +23,12 @@ class DenseTargets {
   std::vector<SecondTarget> list() {
     const WeightList& around = held(parallel_.rank).around;
     const std::int64_t hidden = c_.hidden, words = c_.vocabulary;
-    SecondTarget& embedding = add("model.embed_tokens.weight", tensor_places("embed_tokens.weight"),
-                                  AS_OP_LM_HEAD, words, hidden);
-    whole(embedding, around["embedding"]);
-    SecondTarget& norm =
-        add("model.norm.weight", tensor_places("norm.weight"), AS_OP_FINAL_NORM, hidden, 1);
-    whole(norm, around["final_norm"]);
+    whole("model.embed_tokens.weight", tensor_places("embed_tokens.weight"), AS_OP_LM_HEAD, words,
+          hidden, around["embedding"]);
+    whole("model.norm.weight", tensor_places("norm.weight"), AS_OP_FINAL_NORM, hidden, 1,
+          around["final_norm"]);
     if (!c_.dense.tied) {
-      whole(add("lm_head.weight", {"lm_head.weight"}, AS_OP_LM_HEAD, words, hidden),
-            around["lm_head"]);
+      whole("lm_head.weight", {"lm_head.weight"}, AS_OP_LM_HEAD, words, hidden, around["lm_head"]);
     }
     for (std::size_t i = 0; i < c_.layers.size(); ++i) layer(i);
     return std::move(targets_);
@@ -63,11 +60,18 @@ class DenseTargets {
     if (piece.bf16 == nullptr) piece.f32 = w.f32.data();
   }
 
-  // Every rank has it; that of the own one is looked at.
-  void whole(SecondTarget& t, const Weight& w) const {
-    HeldPart piece{parallel_.rank, 0, t.rows, 0, t.columns, t.columns};
-    fill(piece, w);
-    t.pieces.push_back(piece);
+  SecondTarget& whole(const std::string& published, TensorNames names, as_op_id op,
+                      std::int64_t rows, std::int64_t columns, const Weight& w) {
+    targets_.push_back(
+        whole_target(published, std::move(names), op, rows, columns, parallel_.rank, w));
+    targets_.back().layer = layer_;
+    return targets_.back();
+  }
+
+  SecondTarget& whole_in_layer(const std::string& leaf, as_op_id op, std::int64_t n,
+                               const Weight& w) {
+    const std::string inner = fmt::format("layers.{}.{}", layer_, leaf);
+    return whole("model." + inner, tensor_places(inner), op, n, 1, w);
   }
 
   // Dealt out by rows, or by columns.
@@ -88,7 +92,7 @@ class DenseTargets {
     const WeightList& own = held(parallel_.rank).layers[i];
     const std::int64_t hidden = c_.hidden, dim = c_.head_dim;
     const std::int64_t q = c_.heads * dim, kv = c_.kv_heads * dim;
-    whole(in_layer("input_layernorm.weight", AS_OP_ATTN_NORM, hidden, 1), own["attn_norm"]);
+    whole_in_layer("input_layernorm.weight", AS_OP_ATTN_NORM, hidden, own["attn_norm"]);
     dealt(in_layer("self_attn.q_proj.weight", AS_OP_Q_PROJ, q, hidden), i, "q_proj", false);
     dealt(in_layer("self_attn.k_proj.weight", AS_OP_K_PROJ, kv, hidden), i, "k_proj", false);
     dealt(in_layer("self_attn.v_proj.weight", AS_OP_V_PROJ, kv, hidden), i, "v_proj", false);
@@ -96,9 +100,8 @@ class DenseTargets {
     if (c_.dense.qk_norm) {
       for (const char* leaf : {"q_norm", "k_norm"}) {
         const std::string name = fmt::format("self_attn.{}.weight", leaf);
-        SecondTarget& t = in_layer(name, AS_OP_ROPE_KV_INSERT, dim, 1);
+        SecondTarget& t = whole_in_layer(name, AS_OP_ROPE_KV_INSERT, dim, own[leaf]);
         t.tap = leaf[0] == 'q' ? "q_weight" : "k_weight";
-        whole(t, own[leaf]);
       }
     }
     if (!c_.dense.sinks) return;
