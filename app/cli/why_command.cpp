@@ -12,7 +12,7 @@
 #include "app/views/score_terms.h"
 #include "engine/session/place.h"
 #include "engine/session/verify/forced_copy.h"
-#include "engine/session/what_if/deepseek_v4/pooled_tokens.h"
+#include "engine/session/what_if/pooled_tokens.h"
 #include "engine/session/what_if/value_history.h"
 #include "engine/trace/compare.h"
 #include "kernels/layout/records.h"
@@ -257,7 +257,7 @@ Result<as_status> why_command(const WhyCommand& command) {
   }
   if (command.entry >= 0) {
     const int layer = running_layer(**session, place->layer);
-    const bool index = of_indexer(*cache);
+    const bool index = read_to_select((*session)->parts().config, *cache);
     auto tokens =
         pooled_tokens(**session, layer, command.request, command.entry, command.dim, index);
     if (!tokens) return tokens.error();

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/session/what_if/deepseek_v4/pooled_tokens.h"
+#include "engine/session/what_if/pooled_tokens.h"
 #include "kernels/params/row_format.h"
 
 namespace attnscope {

@@ -5,7 +5,7 @@
 #include "engine/family/models.h"
 #include "engine/session/coverage.h"
 #include "engine/session/place.h"
-#include "engine/session/what_if/deepseek_v4/pooled_tokens.h"
+#include "engine/session/what_if/pooled_tokens.h"
 #include "engine/session/what_if/dump_invariants.h"
 #include "engine/session/what_if/row_alone.h"
 #include "engine/session/what_if/value_history.h"

@@ -293,6 +293,13 @@ check_families() {
     grep -vE '/deepseek_v4/|^engine/mutants/|^engine/io/old_names\.' | tr '\n' '\0' |
     xargs -0r grep -nHE -e "$names" | sed 's|//.*||' |
     sed -nE "s/^([^:]*:[0-9]+):.*($names).*/\1/p")
+  # Its own headers are for its folder and for the source beside it that asks each family.
+  while IFS=: read -r file line; do
+    finding "$file:$line: includes what only DeepSeek-V4 has: ask the hook beside that folder"
+  done < <(sources | grep -E '^(app|engine)/' | grep -v '/deepseek_v4/' | tr '\n' '\0' |
+    xargs -0r grep -nHE '^#include "(app|engine)/.*/deepseek_v4/' |
+    sed -E 's|^(([^:]*)/[^/:]*\.cpp:[0-9]+):#include "\2/deepseek_v4/.*||; s|^([^:]+:[0-9]+):.*|\1|' |
+    grep .)
 }
 
 # ---- format: sources are as clang-format leaves them; versions differ, so one is chosen

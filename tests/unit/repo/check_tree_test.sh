@@ -115,6 +115,8 @@ plant families engine/capture/planted.h '  std::vector<std::int32_t> c128_lens;'
 plant families app/panels/planted.cpp 'if (config.type(i) == LayerType::kC4A) draw();'
 plant families app/views/planted.h 'const CacheSpec* spec = layout.find(0, kMainCache);'
 plant families engine/trace/planted.cpp 'case AS_OP_INDEXER_LOGITS:'
+plant families app/cli/planted.cpp '#include "engine/session/what_if/deepseek_v4/entries.h"'
+plant families app/wiring/planted.h '#include "app/wiring/deepseek_v4/wiring_audit.h"'
 plant format engine/model/planted.cpp 'int  planted;'
 plant format kernels/params/op_ids.h 'int planted ;'
 rm "$work/tree/LICENSE"

@@ -1,4 +1,4 @@
-#include "engine/session/what_if/deepseek_v4/pooled_tokens.h"
+#include "engine/session/what_if/deepseek_v4/entries.h"
 
 #include <fmt/format.h>
 
@@ -12,12 +12,13 @@
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
+namespace {
 
 bool of_indexer(CacheId cache) { return cache == kIndexCache || cache == kIndexStateCache; }
 
-Result<std::vector<PooledToken>> pooled_tokens(const Session& session, int running_layer,
-                                               std::int32_t request, std::int64_t entry,
-                                               std::int64_t channel, bool index) {
+Result<std::vector<PooledToken>> tokens_of(const Session& session, int running_layer,
+                                           std::int32_t request, std::int64_t entry,
+                                           std::int64_t channel, bool index) {
   const CacheLayout& layout = session.parts().layout;
   const CacheSpec* state = layout.find(running_layer, index ? kIndexStateCache : kMainStateCache);
   if (state == nullptr) {
@@ -82,6 +83,13 @@ Result<std::vector<PooledToken>> pooled_tokens(const Session& session, int runni
     }
   }
   return tokens;
+}
+
+}  // namespace
+
+const FamilyEntries& deepseek_v4_entries() {
+  static constexpr FamilyEntries kEntries = {"deepseek_v4", of_indexer, tokens_of};
+  return kEntries;
 }
 
 }  // namespace attnscope
