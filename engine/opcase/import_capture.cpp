@@ -20,6 +20,7 @@
 #include "engine/opcase/import_use.h"
 #include "engine/opcase/import_verdicts.h"
 #include "engine/session/step/attention_copy.h"
+#include "engine/session/tap_copies.h"
 #include "engine/session/verify/evidence.h"
 #include "engine/session/verify/forced_copy.h"
 #include "kernels/params/tensor_view.h"
@@ -465,17 +466,11 @@ class DumpImporter {
     }
   }
   static void blank_rows(const as_tap_info& tap, const as_tensor& given, const as_tensor& tensor) {
-    const std::int64_t columns = tensor.shape[tensor.rank - 1];
-    const std::int64_t size = as_dtype_size(tensor.dtype);
-    const std::int64_t row = tensor.stride[0] * size;
+    const std::int64_t row = tensor.stride[0] * as_dtype_size(tensor.dtype);
     auto* bytes = static_cast<std::uint8_t*>(tensor.data);
     for (std::int64_t t = 0; t < tensor.shape[0]; ++t) {
-      std::int64_t valid = columns;
-      if (tap.mask == AS_MASK_SLOTS && *at<std::int64_t>(given, t) < 0) valid = 0;
-      if (tap.mask == AS_MASK_LENS) {
-        valid = std::clamp<std::int64_t>(*at<std::int32_t>(given, t), 0, columns);
-      }
-      std::memset(bytes + t * row + valid * size, 0xff, to_size(row - valid * size));
+      const std::int64_t valid = bytes_with_values(tap, given, t, tensor);
+      std::memset(bytes + t * row + valid, 0xff, to_size(row - valid));
     }
   }
 

@@ -100,22 +100,16 @@ as_tensor copy_rows(const as_tensor& from, std::int64_t axis, const std::vector<
   return to;
 }
 
-// Elements that the op's mask leaves out hold whatever was there before: NaN instead. Sizes per
-// element as in `copy`; rows lie along its first axis.
+// Elements that the op's mask leaves out hold whatever was there before: NaN instead. Rows lie
+// along the first axis of `copy`.
 void blank_masked(const OpParams& params, const as_tap_info& tap,
                   const std::vector<std::int32_t>& kept, const as_tensor& copy) {
   if (tap.mask == AS_MASK_ALL) return;
   const as_tensor& mask = params.tensor(tap.mask_offset);
   const std::int64_t row_bytes = copy.stride[0] * as_dtype_size(copy.dtype);
-  const std::int64_t columns = copy.shape[copy.rank - 1];
   auto* row = static_cast<std::uint8_t*>(copy.data);
   for (const std::int32_t token : kept) {
-    std::int64_t valid = columns;
-    if (tap.mask == AS_MASK_SLOTS && *at<std::int64_t>(mask, token) < 0) valid = 0;
-    if (tap.mask == AS_MASK_LENS) {
-      valid = std::clamp<std::int64_t>(*at<std::int32_t>(mask, token), 0, columns);
-    }
-    const std::int64_t first = valid * as_dtype_size(copy.dtype);
+    const std::int64_t first = bytes_with_values(tap, mask, token, copy);
     std::memset(row + first, 0xFF, to_size(row_bytes - first));
     row += row_bytes;
   }
@@ -220,6 +214,15 @@ const TapStats* OutputsOfStep::stats(const as_tensor& tensor) const {
   const bool known = it != by_address_.end() && it->second.tap->stats &&
                      it->second.tap->value.dtype == tensor.dtype;
   return known ? &*it->second.tap->stats : nullptr;
+}
+
+std::int64_t bytes_with_values(const as_tap_info& tap, const as_tensor& mask, std::int64_t token,
+                               const as_tensor& rows) {
+  const std::int64_t size = as_dtype_size(rows.dtype);
+  if (tap.mask == AS_MASK_SLOTS && *at<std::int64_t>(mask, token) < 0) return 0;
+  if (tap.mask != AS_MASK_LENS) return rows.stride[0] * size;
+  const std::int64_t columns = rows.shape[rows.rank - 1];
+  return std::clamp<std::int64_t>(*at<std::int32_t>(mask, token), 0, columns) * size;
 }
 
 TapCopy described_copy(const as_tap_info& tap) {

@@ -32,6 +32,10 @@ class OutputsOfStep {
   std::map<const void*, Output> by_address_;
 };
 
+// Bytes at the beginning of a row of `rows`, copied for a token, that hold values of the tap; what
+// its mask leaves out lies behind them. mask: the tensor that the tap names.
+std::int64_t bytes_with_values(const as_tap_info& tap, const as_tensor& mask, std::int64_t token,
+                               const as_tensor& rows);
 // What a tap's table says of a copy of it; no values yet.
 TapCopy described_copy(const as_tap_info& tap);
 // The rows of a written cache, of those tokens that have a slot; neither group nor reference.

@@ -6,6 +6,7 @@
 #include <functional>
 #include <set>
 
+#include "engine/family/models.h"
 #include "engine/session/step/layer_ops.h"
 #include "engine/session/tap_copies.h"
 #include "kernels/cpu/codec.h"
@@ -388,6 +389,25 @@ TEST(TraceAttention, ALaneWithAnotherLseShowsInTheError) {
       EXPECT_GT(copy.lse_error, 1e-3);
     }
   }
+}
+
+// A row that a slot masks is there with all its heads, or not at all.
+TEST(TraceTaps, RowsOfSeveralHeadsAreWhole) {
+  Scenario scenario = small_scenario(40, 2);
+  scenario.model = *preset("tiny-llama");
+  auto session = small_session(References::kSim, scenario);
+  TraceRecorder recorder;
+  session->set_observer(&recorder);
+  run_steps(*session, 1);
+  const OpTrace* op = recorder.traces().front()->find(0, AS_OP_ROPE_KV_INSERT);
+  ASSERT_NE(op, nullptr);
+  const TapCopy* row = op->tap("k_row");
+  ASSERT_NE(row, nullptr);
+  ASSERT_EQ(row->value.rank, 3);
+  ASSERT_EQ(op->rows.front().name, "k_cache");
+  ASSERT_EQ(row->value_bytes.size(), op->rows.front().bytes.size());
+  EXPECT_EQ(row->value_bytes, op->rows.front().bytes) << "rows of bf16 hold what was made";
+  EXPECT_EQ(tap_stats(row->value).nans, 0);
 }
 
 StepMetadata scheduled(const std::vector<std::int32_t>& tokens) {
