@@ -38,26 +38,35 @@ std::string row_checksum(const as_tensor& t, std::int64_t row) {
 
 // The row that an op's bytes are quantised from.
 bool is_row(const OpTrace& op, const TapCopy& tap) {
-  const as_op_info* info = as_op_find(op.place.op);
-  for (std::uint32_t i = 0; info != nullptr && i < info->num_taps; ++i) {
-    if (tap.name == info->taps[i].name) return tap.output && info->taps[i].optional != 0;
-  }
-  return false;
+  const as_tap_info* row = as_op_row(op.place.op);
+  return row != nullptr && tap.name == row->name;
 }
 
-// Whether other values of this tap excuse other bytes of an output that follows from them: the row
-// before quantisation, or float scores and selections where integers are computed from those.
-bool gives(const OpTrace& op, const TapCopy& tap, const std::string& rule) {
-  if (rule == "bytes") return is_row(op, tap);
+// Whether the bytes of an output are the values of this tap: of the row before quantisation, or of
+// the input that the op table says.
+bool gives_bytes(const OpTrace& op, const TapCopy& tap, const std::string& output) {
+  const as_op_info* info = as_op_find(op.place.op);
+  const as_tap_info *taps = info->taps, *end = taps + info->num_taps;
+  const as_tap_info* out = std::find_if(taps, end, [&](const auto& t) { return output == t.name; });
+  if (out == end || out->stores == 0) return is_row(op, tap);
+  return std::any_of(taps, end,
+                     [&](const auto& t) { return t.offset == out->stores && tap.name == t.name; });
+}
+
+// Whether other values of this tap excuse other bytes of an output that follows from them: what its
+// bytes are made of, or float scores and selections where integers are computed from those.
+bool gives(const OpTrace& op, const TapCopy& tap, const std::string& output,
+           const std::string& rule) {
+  if (rule == "bytes") return gives_bytes(op, tap, output);
   return !tap.output && (is_float(tap.value.dtype) || tap.name == "indices");
 }
 
 // row < 0: of all rows.
-std::string given_of(const OpTrace& op, const std::string& rule, std::int64_t row,
-                     std::int64_t rows) {
+std::string given_of(const OpTrace& op, const std::string& output, const std::string& rule,
+                     std::int64_t row, std::int64_t rows) {
   std::string joined;
   for (const TapCopy& tap : op.taps) {
-    if (!gives(op, tap, rule)) continue;
+    if (!gives(op, tap, output, rule)) continue;
     const bool one = row >= 0 && by_row(tap) && tap.value.shape[0] == rows;
     joined += one ? row_checksum(tap.value, row) : tensor_checksum(tap.value);
   }
@@ -69,10 +78,10 @@ void exact_figures(const OpTrace& op, const TapCopy& tap, GoldenTap& out) {
   if (by_row(tap)) {
     const std::int64_t rows = tap.value.shape[0];
     for (std::int64_t r = 0; r < rows; ++r) {
-      out.parts.push_back({row_checksum(tap.value, r), given_of(op, tap.rule, r, rows)});
+      out.parts.push_back({row_checksum(tap.value, r), given_of(op, tap.name, tap.rule, r, rows)});
     }
   } else {
-    out.parts.push_back({tensor_checksum(tap.value), given_of(op, tap.rule, -1, 0)});
+    out.parts.push_back({tensor_checksum(tap.value), given_of(op, tap.name, tap.rule, -1, 0)});
   }
   if (as_tensor_numel(&tap.value) > kMostNumbers) return;
   const std::int64_t columns = columns_of(tap.value);
@@ -138,7 +147,8 @@ void collect_rows(const OpTrace& op, const RowsCopy& rows, const RowOwners& owne
   } else {
     const auto all = static_cast<std::int64_t>(owners.tokens.size());
     for (std::int64_t r = 0; r < count; ++r) {
-      tap.parts.push_back({row_checksum(value, r), given_of(op, tap.rule, kept[to_size(r)], all)});
+      tap.parts.push_back(
+          {row_checksum(value, r), given_of(op, tap.tap, tap.rule, kept[to_size(r)], all)});
     }
   }
   out.push_back(std::move(tap));

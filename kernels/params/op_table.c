@@ -15,38 +15,44 @@
 #define OUT_OPTIONAL(S, field, axes, dtype, rule)                                                \
   {                                                                                              \
     #field, axes, dtype, rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_ALL, 1, offsetof(S, field), 0, \
-        0, 0                                                                                     \
+        0, 0, 0                                                                                  \
   }
 #define OUT_LENS(S, field, axes, dtype, rule, lens)                                            \
   {                                                                                            \
     #field, axes, dtype, rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_LENS, 0, offsetof(S, field), \
-        offsetof(S, lens), 0, 0                                                                \
+        offsetof(S, lens), 0, 0, 0                                                             \
   }
 #define OUT_CACHE(S, field, axes, rule, slots)                                                    \
   {                                                                                               \
     #field, axes, "record", rule, AS_TAP_OUT, AS_TAP_CACHE, AS_MASK_SLOTS, 0, offsetof(S, field), \
-        offsetof(S, slots), 0, 0                                                                  \
+        offsetof(S, slots), 0, 0, 0                                                               \
   }
 /* Of ops that quantise a row: the row, and what follows from it. */
 #define OUT_ROW(S, field, axes, rule, slots)                                                     \
   {                                                                                              \
     #field, axes, "bf16", rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_SLOTS, 1, offsetof(S, field), \
-        offsetof(S, slots), offsetof(S, rows_given), 0                                           \
+        offsetof(S, slots), offsetof(S, rows_given), 0, 0                                        \
   }
 #define OUT_ROW_OF_ALL(S, field, axes, rule)                                                      \
   {                                                                                               \
     #field, axes, "bf16", rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_ALL, 1, offsetof(S, field), 0, \
-        offsetof(S, rows_given), 0                                                                \
+        offsetof(S, rows_given), 0, 0                                                             \
   }
 #define OUT_CODES(S, field, axes, dtype, rule)                                                   \
   {                                                                                              \
     #field, axes, dtype, rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_ALL, 0, offsetof(S, field), 0, \
-        0, 1                                                                                     \
+        0, 1, 0                                                                                  \
   }
 #define OUT_QUANTISED(S, field, axes, rule, slots)                                                \
   {                                                                                               \
     #field, axes, "record", rule, AS_TAP_OUT, AS_TAP_CACHE, AS_MASK_SLOTS, 0, offsetof(S, field), \
-        offsetof(S, slots), 0, 1                                                                  \
+        offsetof(S, slots), 0, 1, 0                                                               \
+  }
+/* The same of a cache whose rows are another tensor's. */
+#define OUT_STORED(S, field, axes, rule, slots, from)                                             \
+  {                                                                                               \
+    #field, axes, "record", rule, AS_TAP_OUT, AS_TAP_CACHE, AS_MASK_SLOTS, 0, offsetof(S, field), \
+        offsetof(S, slots), 0, 1, offsetof(S, from)                                               \
   }
 
 /* What a struct holds beside taps. */
@@ -306,7 +312,7 @@ static const as_tap_info kRopeKvInsert[] = {
     OUT_OPTIONAL(as_rope_kv_insert_params, q_out, "T,H,D", "bf16", "row"),
     OUT_ROW(as_rope_kv_insert_params, k_row, "T,G,D", "row", slots),
     OUT_QUANTISED(as_rope_kv_insert_params, k_cache, "T,bytes", "bytes", slots),
-    OUT_QUANTISED(as_rope_kv_insert_params, v_cache, "T,bytes", "bytes", slots),
+    OUT_STORED(as_rope_kv_insert_params, v_cache, "T,bytes", "bytes", slots, v),
 };
 static const as_param_info kRopeKvInsertFields[] = {
     ROPE(as_rope_kv_insert_params, rope),

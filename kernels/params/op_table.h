@@ -88,6 +88,7 @@ typedef struct as_tap_info {
   uint16_t given_by;    /* the row before quantisation: of the int32_t that, where it is not 0, says
                            that the row is an input and only what follows from it is computed */
   uint8_t follows_row;  /* an output that follows from that row */
+  uint16_t stores;      /* of the input whose values its rows are; 0 = they are that row's */
 } as_tap_info;
 
 /* What a params struct holds beside taps. */

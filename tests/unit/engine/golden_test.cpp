@@ -16,6 +16,7 @@
 #include "kernels/cpu/cpu_lane.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/attention_params.h"
+#include "kernels/params/paged_params.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -259,6 +260,37 @@ TEST(GoldenCompare, OtherBytesOfTheSameRowAreWrongAndOfAnotherRowFollow) {
   const GoldenFinding f = finding(compare(spec, a, b), "cache");
   EXPECT_EQ(f.verdict, GoldenVerdict::kFollows);
   EXPECT_FALSE(is_failure(f.verdict));
+}
+
+// Keys follow from their row before insertion, values from the input that they are; queries excuse
+// neither.
+TEST(GoldenCompare, BytesOfKeysAndValuesFollowFromWhatTheyStore) {
+  GoldenSpec spec = spec_of();
+  spec.op = AS_OP_ROPE_KV_INSERT;
+  spec.taps = {{AS_OP_ROPE_KV_INSERT, {}, {}, {}}};
+  const auto given = [&](const std::function<void(void*)>& then, const std::string& cache) {
+    for (const GoldenTap& tap : computed(spec, AS_OP_ROPE_KV_INSERT, then).taps) {
+      if (tap.tap == cache) return tap.parts.at(0).given;
+    }
+    ADD_FAILURE() << cache;
+    return std::string();
+  };
+  struct Change {
+    const char* what;
+    as_tensor as_rope_kv_insert_params::*tensor;
+    bool keys, values;
+  };
+  for (const Change& change : {Change{"q_out", &as_rope_kv_insert_params::q_out, false, false},
+                               Change{"k_row", &as_rope_kv_insert_params::k_row, true, false},
+                               Change{"v", &as_rope_kv_insert_params::v, false, true}}) {
+    SCOPED_TRACE(change.what);
+    const auto last_head = [&](void* params) {
+      const as_tensor& t = static_cast<as_rope_kv_insert_params*>(params)->*change.tensor;
+      *at<std::uint16_t>(t, 0, t.shape[1] - 1, t.shape[2] - 1) ^= 1;
+    };
+    EXPECT_EQ(given(last_head, "k_cache") != given({}, "k_cache"), change.keys);
+    EXPECT_EQ(given(last_head, "v_cache") != given({}, "v_cache"), change.values);
+  }
 }
 
 // What a person reads in the file is what the checksums are of.
