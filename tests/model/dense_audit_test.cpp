@@ -1,0 +1,144 @@
+// What an op of dense attention is given, planted otherwise between a session and the audit: each
+// time the op, the layer and the right name are said, and of sound sessions nothing. No reference
+// sees these: each reads what the op was given.
+#include "app/wiring/dense/dense_audit.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+
+#include "app/wiring/dense/dense_reference.h"
+#include "kernels/params/paged_params.h"
+#include "kernels/params/tensor_view.h"
+#include "tests/blame/dense_session.h"
+
+namespace attnscope {
+namespace dense_audit_test {
+
+// What a plant may take in the place of what is right.
+struct Given {
+  const Session& session;
+  const std::map<as_op_id, OpParams>& ran;  // by op, the last time
+};
+using Change = std::function<void(OpParams& params, const Given& given)>;
+
+// Gives the audit each op, and the one of a layer as the change leaves it.
+class Audited : public SessionObserver {
+ public:
+  Audited(const reference::ModelReference& model, const Session& session, as_op_id op, int layer,
+          Change change)
+      : audit_(model, dense_numbers(session.parts().config), session.parts().layout),
+        op_(op),
+        layer_(layer),
+        change_(std::move(change)) {}
+
+  void op_done(const Session& session) override {
+    OpParams params = session.last_params();
+    const int layer = session.cursor().layer;
+    if (change_ && params.op() == op_ && layer == layer_) change_(params, {session, ran_});
+    ran_[params.op()] = session.last_params();
+    audit_.op_done(params, layer, session.metadata().sample_rows);
+    ++ops;
+  }
+  void step_done(const Session&) override {
+    if (found.empty()) found = audit_.found();
+  }
+  void went_back(const Session&) override {}
+
+  std::vector<WrongWire> found;  // in the first step that has something
+  std::int64_t ops = 0;
+
+ private:
+  DenseAudit audit_;
+  as_op_id op_;
+  int layer_;
+  Change change_;
+  std::map<as_op_id, OpParams> ran_;
+};
+
+std::vector<WrongWire> audit(const std::string& model, as_op_id op = {}, int layer = -1,
+                             const Change& change = {}) {
+  const Scenario scenario = dense_scenario(*preset(model));
+  auto session = session_of(scenario, References::kNone);
+  auto right = dense_reference(scenario, nullptr);
+  EXPECT_TRUE(right) << right.error().text();
+  if (session == nullptr || !right) return {};
+  Audited audited(**right, *session, op, layer, change);
+  session->set_observer(&audited);
+  while (!session->finished() && audited.found.empty()) {
+    const auto ok = session->step();
+    EXPECT_TRUE(ok) << ok.error().text();
+    if (!ok) break;
+  }
+  EXPECT_GT(audited.ops, 20);
+  return audited.found;
+}
+
+TEST(DenseAudit, SaysNothingOfSoundSessions) {
+  for (const std::string& model : dense_names()) {
+    for (const WrongWire& w : audit(model))
+      ADD_FAILURE() << model << ' ' << w.what << ": " << w.note;
+  }
+}
+
+TEST(DenseAudit, NamesWhatAnOpIsGivenInstead) {
+  const auto expect = [](const char* model, as_op_id op, int layer, const std::string& what,
+                         const std::string& note, const Change& change) {
+    SCOPED_TRACE(std::string(as_op_find(op)->name) + ": " + note);
+    const auto found = audit(model, op, layer, change);
+    ASSERT_EQ(found.size(), 1u);
+    EXPECT_EQ(found[0].op, op);
+    EXPECT_EQ(found[0].layer, layer);
+    EXPECT_EQ(found[0].what, what);
+    EXPECT_NE(found[0].note.find(note), std::string::npos) << found[0].note;
+  };
+  const auto weights = [](const Given& given, std::size_t layer, const char* name) {
+    return given.session.parts().weights->layers[layer][name].tensor();
+  };
+  // Weights of another layer, of another projection, and one that the model has not.
+  expect("tiny-llama", AS_OP_K_PROJ, 1, "weight",
+         "is model.layers.2.self_attn.k_proj.weight, not model.layers.1.self_attn.k_proj.weight",
+         [&](OpParams& p, const Given& given) {
+           p.get<as_linear_params>().weight = weights(given, 2, "k_proj");
+         });
+  expect("tiny-llama", AS_OP_V_PROJ, 0, "weight", "is model.layers.0.self_attn.k_proj.weight",
+         [&](OpParams& p, const Given& given) {
+           p.get<as_linear_params>().weight = weights(given, 0, "k_proj");
+         });
+  expect("tiny-mqa", AS_OP_PAGED_ATTENTION, 2, "sinks", "it has no sinks",
+         [](OpParams& p, const Given&) { p.get<as_paged_attention_params>().sinks = no_tensor(); });
+  // Numbers.
+  expect("tiny-gemma", AS_OP_PAGED_ATTENTION, 5, "window", "is 32; the model's is 0",
+         [](OpParams& p, const Given&) { p.get<as_paged_attention_params>().window = 32; });
+  expect("tiny-mqa", AS_OP_PAGED_ATTENTION, 1, "soft_cap", "is 0; the model's is 20",
+         [](OpParams& p, const Given&) { p.get<as_paged_attention_params>().soft_cap = 0; });
+  expect("tiny-mha", AS_OP_ROPE_KV_INSERT, 1, "style", "the model's is 1",
+         [](OpParams& p, const Given&) { p.get<as_rope_kv_insert_params>().style = 0; });
+  expect("tiny-gemma", AS_OP_ATTN_NORM, 3, "weight_plus_one", "is 0; the model's is 1",
+         [](OpParams& p, const Given&) { p.get<as_rms_norm_params>().weight_plus_one = 0; });
+  // The rotary table of the layers without a window.
+  expect("tiny-gemma", AS_OP_ROPE_KV_INSERT, 2, "rope.table", "is not that of layer 2",
+         [](OpParams& p, const Given& given) {
+           p.get<as_rope_kv_insert_params>().rope.table = given.session.parts().ropes[5].table;
+         });
+  // Pages of another group, inputs of another op.
+  expect("tiny-gemma", AS_OP_ROPE_KV_INSERT, 2, "slots", "is that of group 0",
+         [](OpParams& p, const Given& given) {
+           p.get<as_rope_kv_insert_params>().slots.data =
+               given.ran.at(AS_OP_SLOT_MAPPING).get<as_slot_mapping_params>().slots.data;
+         });
+  expect("tiny-llama", AS_OP_PAGED_ATTENTION, 1, "q", "its input q is not q_out of rope_kv_insert",
+         [](OpParams& p, const Given& given) {
+           p.get<as_paged_attention_params>().q.data =
+               given.ran.at(AS_OP_ROPE_KV_INSERT).get<as_rope_kv_insert_params>().q.data;
+         });
+  expect("tiny-llama", AS_OP_PAGED_ATTENTION, 1, "v_cache", "v_cache of rope_kv_insert",
+         [](OpParams& p, const Given&) {
+           auto& attention = p.get<as_paged_attention_params>();
+           attention.v_cache = attention.k_cache;
+         });
+}
+
+}  // namespace dense_audit_test
+}  // namespace attnscope
