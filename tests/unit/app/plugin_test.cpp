@@ -73,6 +73,42 @@ TEST_F(PluginTest, OnePluginForOneOpBesideAnother) {
             2);
 }
 
+TEST_F(PluginTest, TheExampleForDenseAttentionIsRight) {
+  for (const char* model : {"tiny-llama", "tiny-gemma", "tiny-mha", "tiny-mqa"}) {
+    SCOPED_TRACE(model);
+    const Outcome session = run(
+        {"run", model, "--steps", "2", "--plugin", library("dense"), "--lane", "plugin:mydense"});
+    EXPECT_EQ(session.code, 0) << session.out << session.err;
+    for (const char* op : {"rope_kv_insert", "paged_attention"}) {
+      EXPECT_NE(session.err.find(std::string("plugin:mydense: ") + op), std::string::npos)
+          << session.err;
+    }
+  }
+  const std::string kept = path("paged.json");
+  ASSERT_EQ(run({"case", "save", "tiny-llama", "--at", "1/1/paged_attention", "-o", kept}).code, 0);
+  const Outcome alone =
+      run({"case", "run", kept, "--plugin", library("dense"), "--lane", "plugin:mydense"});
+  EXPECT_EQ(alone.code, 0) << alone.out << alone.err;
+}
+
+TEST_F(PluginTest, AFaultyKernelOfDenseAttentionIsBlamed) {
+  struct Blamed {
+    const char *fault, *model, *text;
+  };
+  for (const Blamed& one :
+       {Blamed{"DENSE_WINDOW_INCLUSIVE", "tiny-gemma", "blamed: paged_attention"},
+        Blamed{"DENSE_VALUES_OF_KEYS", "tiny-llama", "blamed: paged_attention"},
+        Blamed{"DENSE_OTHER_PAIRS", "tiny-llama", "blamed: rope_kv_insert"},
+        Blamed{"DENSE_WRITES_PAGE", "tiny-llama",
+               "paged_attention crashed (SIGSEGV): it wrote to its input k_cache"}}) {
+    SCOPED_TRACE(one.fault);
+    const Outcome out = run({"run", one.model, "--steps", "1", "--references", "sim", "--plugin",
+                             library(one.fault), "--lane", "plugin:faulty"});
+    EXPECT_EQ(out.code, 1);
+    EXPECT_NE((out.out + out.err).find(one.text), std::string::npos) << out.out << out.err;
+  }
+}
+
 TEST_F(PluginTest, EveryFaultIsNamedAndTheSessionGoesOn) {
   const std::string residual = saved("residual"), state = saved("compressor_state");
   for (const Fault& fault :

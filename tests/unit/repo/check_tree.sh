@@ -79,7 +79,7 @@ set_allowed() {
     app/panels/*) allowed="app/text/ app/wiring/ app/views/ app/reports/ app/workbench/ app/gui/
       app/panels/panels.h engine/ reference/ kernels/ ${1%.*}.h" ;;
     app/*) allowed='app/ engine/ reference/ kernels/' ;;
-    tests/*) allowed='app/ engine/ reference/ kernels/ tests/' ;;
+    tests/*) allowed='app/ engine/ reference/ kernels/ tests/ assets/plugin/' ;;
     *) allowed='' ;;
   esac
 }
