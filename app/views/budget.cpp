@@ -24,7 +24,7 @@ std::string budget_words(const Budget& budget) {
 
 std::string budget_short(const Budget& budget) {
   if (budget.one_ulp) return "1 ulp";
-  if (std::isinf(budget.used)) return "exact";
+  if (std::isinf(budget.used)) return "not exact";
   if (budget.used >= 1000) return format_error(budget.used) + "x";
   return budget.used > 1 ? fmt::format("{:.3g}x", budget.used) : format_share(budget.used);
 }
