@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <random>
 
 #include "app/gui/icons.h"
@@ -14,20 +15,33 @@ namespace {
 
 constexpr const char* kNotPlanted = "no bug is planted; Help, Try it plants one";
 
-std::string lesson_names() {
+// Of the session's model.
+std::span<const Lesson> lessons_here(const Ui& ui) {
+  return lessons(ui.bench.snapshot()->info->config.family);
+}
+
+std::string names_of(const std::vector<const Lesson*>& all) {
   std::string names;
-  for (const Lesson& lesson : lessons()) {
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", lesson.name);
+  for (const Lesson* lesson : all) {
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", lesson->name);
   }
   return names;
+}
+
+std::string names_here(const Ui& ui) {
+  std::vector<const Lesson*> all;
+  for (const Lesson& lesson : lessons_here(ui)) all.push_back(&lesson);
+  return names_of(all);
 }
 
 }  // namespace
 
 void LessonCard::register_commands(Ui& ui) {
-  const auto has_session = [&ui] { return ui.bench.snapshot() != nullptr; };
+  const auto has_session = [&ui] {
+    return ui.bench.snapshot() != nullptr && !lessons_here(ui).empty();
+  };
   const auto planted = [this, &ui] { return lesson_ != nullptr || !ui.bench.planted().empty(); };
-  constexpr const char* kNoSession = "no session is open";
+  constexpr const char* kNoSession = "no session is open whose model has lessons";
   ui.commands.add({.id = "lesson.open",
                    .title = "Try it: plant a bug ..",
                    .group = "Help",
@@ -41,7 +55,7 @@ void LessonCard::register_commands(Ui& ui) {
   ui.commands.add({.id = "lesson.plant",
                    .title = "Plant a bug ..",
                    .group = "Help",
-                   .help = "Plants a bug by its name: " + lesson_names() + ".",
+                   .help = "Plants a bug by its name: " + names_of(all_lessons()) + ".",
                    .argument = "NAME",
                    .run = [this, &ui](std::string_view name) { return plant(ui, name, false); },
                    .enabled = has_session,
@@ -53,9 +67,10 @@ void LessonCard::register_commands(Ui& ui) {
                    .help = "Plants one of the bugs without saying which.",
                    .run = [this, &ui](std::string_view) -> Result<void> {
                      static std::mt19937 random{std::random_device{}()};
-                     std::uniform_int_distribution<std::size_t> any(0, lessons().size() - 1);
-                     const Lesson* next = &lessons()[any(random)];
-                     while (next == lesson_) next = &lessons()[any(random)];
+                     const std::span<const Lesson> all = lessons_here(ui);
+                     std::uniform_int_distribution<std::size_t> any(0, all.size() - 1);
+                     const Lesson* next = &all[any(random)];
+                     while (next == lesson_) next = &all[any(random)];
                      return plant(ui, next->name, true);
                    },
                    .enabled = has_session,
@@ -90,13 +105,14 @@ void LessonCard::register_commands(Ui& ui) {
 }
 
 Result<void> LessonCard::plant(Ui& ui, std::string_view name, bool secret) {
-  const Lesson* lesson = find_lesson(name);
-  if (lesson == nullptr) {
-    return usage_error(fmt::format("lesson.plant: no bug '{}'", shortened(name, 40)),
-                       "bugs: " + lesson_names());
+  const std::span<const Lesson> all = lessons_here(ui);
+  const auto lesson = std::ranges::find_if(all, [&](const Lesson& l) { return name == l.name; });
+  if (lesson == all.end()) {
+    return usage_error(fmt::format("lesson.plant: this model has no bug '{}'", shortened(name, 40)),
+                       "bugs: " + names_here(ui));
   }
   ui.bench.plant(lesson->name);
-  lesson_ = lesson;
+  lesson_ = &*lesson;
   secret_ = secret;
   hidden_ = false;
   page_ = -1;
@@ -164,7 +180,7 @@ void LessonCard::draw_list(Ui& ui) {
       "One op is replaced by a wrong one. Everything else stays as it is: find out which op it is, "
       "or let a note lead you there.");
   ImGui::Spacing();
-  for (const Lesson& lesson : lessons()) {
+  for (const Lesson& lesson : lessons_here(ui)) {
     const bool now = lesson_ == &lesson;
     if (ImGui::Selectable(fmt::format("##{}", lesson.name).c_str(), now,
                           ImGuiSelectableFlags_SpanAvailWidth,

@@ -8,9 +8,17 @@
 #include "app/text/format.h"
 #include "app/views/error_view.h"
 #include "app/workbench/deepseek_v4/lessons.h"
+#include "app/workbench/dense/lessons.h"
 
 namespace attnscope {
 namespace {
+
+struct LessonsOfFamily {
+  const char* family;
+  std::span<const Lesson> (*lessons)();
+};
+constexpr LessonsOfFamily kLessons[] = {{"deepseek_v4", deepseek_v4_lessons},
+                                        {"dense", dense_lessons}};
 
 std::string which_layer(const TapResult& result) {
   return result.layer >= 0 ? fmt::format("layer {}", result.layer) : "the ops outside the layers";
@@ -92,12 +100,26 @@ LessonPage reason_page(const Lesson& lesson) {
 
 }  // namespace
 
-// Of all families.
-std::span<const Lesson> lessons() { return deepseek_v4_lessons(); }
+std::span<const Lesson> lessons(std::string_view family) {
+  for (const LessonsOfFamily& one : kLessons) {
+    if (family == one.family) return one.lessons();
+  }
+  return {};
+}
+
+std::vector<const Lesson*> all_lessons() {
+  std::vector<const Lesson*> all;
+  for (const LessonsOfFamily& one : kLessons) {
+    for (const Lesson& lesson : one.lessons()) all.push_back(&lesson);
+  }
+  return all;
+}
 
 const Lesson* find_lesson(std::string_view name) {
-  const auto at = std::ranges::find_if(lessons(), [&](const Lesson& l) { return name == l.name; });
-  return at == lessons().end() ? nullptr : &*at;
+  for (const Lesson* lesson : all_lessons()) {
+    if (name == lesson->name) return lesson;
+  }
+  return nullptr;
 }
 
 std::vector<LessonPage> lesson_pages(const Lesson& lesson, const Snapshot& snapshot,

@@ -19,8 +19,10 @@ struct Lesson {
   const char* why_here;    // why this op shows it and no other
   const char* in_service;  // what a serving engine would have shown
 };
-std::span<const Lesson> lessons();  // in the order of the mutants
-const Lesson* find_lesson(std::string_view name);
+// Of a family of models (Family::name), in the order of the mutants; nothing of one without.
+std::span<const Lesson> lessons(std::string_view family);
+std::vector<const Lesson*> all_lessons();
+const Lesson* find_lesson(std::string_view name);  // of any family
 
 // Page of the card that leads to a planted bug.
 struct LessonPage {

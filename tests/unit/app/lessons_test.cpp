@@ -17,7 +17,8 @@ namespace lessons_test {
 TEST(Lessons, AreOfBugsThatCanBePlanted) {
   const auto& lanes = mutants::lanes();
   std::set<std::string> symptoms;
-  for (const Lesson& lesson : lessons()) {
+  for (const Lesson* each : all_lessons()) {
+    const Lesson& lesson = *each;
     const auto lane = std::find_if(lanes.begin(), lanes.end(), [&](const Lane& l) {
       return std::string("mutant:") + lesson.name == l.name;
     });
@@ -33,21 +34,23 @@ TEST(Lessons, AreOfBugsThatCanBePlanted) {
     // The menu does not give the op away.
     EXPECT_EQ(std::string(lesson.symptom).find(as_op_find(lesson.op)->name), std::string::npos);
   }
-  EXPECT_GE(lessons().size(), 8u);
-  EXPECT_EQ(symptoms.size(), lessons().size());
+  EXPECT_GE(lessons("deepseek_v4").size(), 8u);
+  EXPECT_GE(lessons("dense").size(), 3u);
+  EXPECT_TRUE(lessons("another").empty());
+  EXPECT_EQ(symptoms.size(), all_lessons().size());
   EXPECT_EQ(find_lesson("nothing"), nullptr);
 }
 
 // In the app: every bug is found in the op that has it, and the card has its facts.
-TEST(Lessons, EveryPlantedBugIsFoundAndExplained) {
+void find_all(const char* scenario, const char* family) {
   Workbench bench({});
   RunSetup setup;
-  setup.scenario = *load_scenario("default");
+  setup.scenario = *load_scenario(scenario);
   bench.open(setup, true);
   bench.wait_idle();
   ASSERT_NE(bench.snapshot(), nullptr);
   EXPECT_EQ(first_wrong(*bench.snapshot()), nullptr) << "healthy before";
-  for (const Lesson& lesson : lessons()) {
+  for (const Lesson& lesson : lessons(family)) {
     SCOPED_TRACE(lesson.name);
     bench.plant(lesson.name);
     bench.wait_idle();
@@ -67,6 +70,9 @@ TEST(Lessons, EveryPlantedBugIsFoundAndExplained) {
     EXPECT_EQ(first_wrong(*bench.snapshot()), nullptr) << "healthy again";
   }
 }
+
+TEST(Lessons, EveryPlantedBugIsFoundAndExplained) { find_all("default", "deepseek_v4"); }
+TEST(Lessons, SoAreThoseOfDenseAttention) { find_all("tiny-gemma", "dense"); }
 
 }  // namespace lessons_test
 }  // namespace attnscope
