@@ -298,8 +298,8 @@ check_families() {
     finding "$file:$line: includes what only DeepSeek-V4 has: ask the hook beside that folder"
   done < <(sources | grep -E '^(app|engine)/' | grep -v '/deepseek_v4/' | tr '\n' '\0' |
     xargs -0r grep -nHE '^#include "(app|engine)/.*/deepseek_v4/' |
-    sed -E 's|^(([^:]*)/[^/:]*\.cpp:[0-9]+):#include "\2/deepseek_v4/.*||; s|^([^:]+:[0-9]+):.*|\1|' |
-    grep .)
+    sed -E 's|^(([^:]*)/[^/:]*\.cpp:[0-9]+):#include "\2/deepseek_v4/.*||
+      s|^([^:]+:[0-9]+):.*|\1|' | grep .)
 }
 
 # ---- format: sources are as clang-format leaves them; versions differ, so one is chosen
