@@ -5,12 +5,13 @@
 #include "engine/family/models.h"
 #include "engine/session/coverage.h"
 #include "engine/session/place.h"
-#include "engine/session/what_if/pooled_tokens.h"
 #include "engine/session/what_if/dump_invariants.h"
+#include "engine/session/what_if/pooled_tokens.h"
 #include "engine/session/what_if/row_alone.h"
 #include "engine/session/what_if/value_history.h"
 #include "engine/session/what_if/what_if.h"
 #include "reference/register.h"
+#include "tests/blame/dense_session.h"
 #include "tests/blame/trial.h"
 
 namespace attnscope {
@@ -282,6 +283,45 @@ TEST(Invariants, EachIsBrokenByABugOfItsKind) {
     const bool holds = std::string(c.name) == "quantised_bytes";
     EXPECT_EQ(invariant.broken > 0, !holds) << c.lane << " " << c.name;
     EXPECT_EQ(invariant.first.starts_with("step 1"), !holds) << invariant.first;
+  }
+}
+
+Looked look_at_dense(const std::string& model, const std::string& lane) {
+  auto session = session_of(dense_scenario(*preset(model)));
+  DumpInvariants invariants(session->parts().config);
+  bool changed = lane.empty();
+  while (session->cursor().step < 3 && !session->finished()) {
+    if (session->cursor().step == kStepUnderTest && !changed) {
+      EXPECT_TRUE(session->change_lanes(all_lanes(), {"cpu", lane}, kStepUnderTest));
+      changed = true;
+    }
+    if (!session->op()) break;
+    if (session->ran_any()) invariants.op_done(*session);
+  }
+  return {invariants.all(), {}};
+}
+
+TEST(DenseInvariants, AllAreCheckedAndHoldInASoundRun) {
+  for (const std::string& model : dense_names()) {
+    const Looked sound = look_at_dense(model, "");
+    EXPECT_EQ(sound.invariants.size(), 5u);
+    for (const Invariant& i : sound.invariants) {
+      EXPECT_GT(i.checked, 0) << model << ' ' << i.name;
+      EXPECT_EQ(i.broken, 0) << model << ' ' << i.name << ' ' << i.first;
+    }
+  }
+}
+
+TEST(DenseInvariants, EachIsBrokenByABugOfItsKind) {
+  const struct {
+    const char* lane;
+    const char* name;
+  } cases[] = {{"slot_mapping=mutant:slot_rebased_twice", "own_slots"},
+               {"slot_mapping=mutant:slot_rebased_twice", "rows_written"},
+               {"paged_attention=mutant:scale_missing", "attention_mass"}};
+  for (const auto& c : cases) {
+    const Looked looked = look_at_dense("tiny-llama", c.lane);
+    EXPECT_GT(looked.of(c.name).broken, 0) << c.lane;
   }
 }
 

@@ -3,16 +3,71 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "engine/model/numbers.h"
 #include "engine/session/place.h"
+#include "engine/session/step/attention_copy.h"
 #include "engine/session/what_if/deepseek_v4/dump_invariants.h"
+#include "engine/session/what_if/dense/dump_invariants.h"
+#include "engine/session/what_if/row_alone.h"
 #include "engine/trace/judged_taps.h"
 
 namespace attnscope {
 
+void check_positions(const Session& session, DumpInvariants& to, int number) {
+  const StepMetadata& m = session.metadata();
+  for (std::size_t r = 0; r + 1 < m.query_start_loc.size(); ++r) {
+    const std::int32_t length = m.query_start_loc[r + 1] - m.query_start_loc[r];
+    for (std::int32_t i = 0; i < length; ++i) {
+      const std::int64_t position = m.positions[to_size(m.query_start_loc[r] + i)];
+      to.check(number, position == m.seq_lens[r] - length + i,
+               fmt::format("token {} of request {} has position {}", m.query_start_loc[r] + i,
+                           m.live[r], position));
+    }
+  }
+}
+
+void check_last_row_alone(const Session& session, DumpInvariants& to, int number) {
+  const std::int64_t tokens = session.metadata().num_tokens_in_step();
+  if (tokens < 2) return;  // it is alone
+  const RowAlone alone = run_row_alone(session, tokens - 1);
+  if (!alone.possible) return;
+  to.check(number, alone.budget_used <= 1,
+           fmt::format("token {} alone differs by {:.3g} times what another order of sums may "
+                       "cause, {} steps of its dtype ({})",
+                       tokens - 1, alone.budget_used, alone.worst_ulp, alone.worst));
+}
+
+void check_masses(const AttentionCopy& copy, const std::vector<std::int32_t>& rows,
+                  DumpInvariants& to, int number) {
+  constexpr float kLseBound = 1e-3f;
+  to.check(number, copy.lse_error < kLseBound,
+           fmt::format("an LSE differs from the recomputed one by {:.3g}",
+                       static_cast<double>(copy.lse_error)));
+  const std::size_t columns = to_size(copy.window + copy.extra);
+  for (std::size_t i = 0; i < copy.sink_mass.size(); ++i) {
+    double sum = static_cast<double>(copy.sink_mass[i]);
+    for (std::size_t c = 0; c < columns; ++c) {
+      sum += static_cast<double>(copy.weights[i * columns + c]);
+    }
+    to.check(number, std::fabs(sum - 1) < 1e-5,
+             fmt::format("token {}, head {}: the masses sum to {}", rows[i / to_size(copy.heads)],
+                         i % to_size(copy.heads), sum));
+  }
+}
+
+std::vector<std::int32_t> last_rows(const StepMetadata& step) {
+  std::vector<std::int32_t> rows;
+  for (std::size_t r = 0; r + 1 < step.query_start_loc.size(); ++r) {
+    const std::int32_t end = step.query_start_loc[r + 1];
+    if (end > step.query_start_loc[r]) rows.push_back(end - 1);
+  }
+  return rows;
+}
+
 DumpInvariants::DumpInvariants(const ModelConfig& config) {
-  for (const FamilyInvariants* one : {&deepseek_v4_invariants()}) {
+  for (const FamilyInvariants* one : {&deepseek_v4_invariants(), &dense_invariants()}) {
     if (config.family == one->family) family_ = one;
   }
   if (family_ == nullptr) return;

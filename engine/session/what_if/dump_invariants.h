@@ -20,6 +20,7 @@ struct Invariant {
 };
 
 class DumpInvariants;
+struct AttentionCopy;
 
 struct InvariantText {
   const char *name, *sentence;
@@ -32,6 +33,18 @@ struct FamilyInvariants {
   // Checks what the op that ran last shows, by DumpInvariants::check().
   void (*op_done)(const Session& session, DumpInvariants& to);
 };
+
+// Those that families share. number: of the family's texts.
+// A token's position is seq_len - query_len + its place in its request; after slot_mapping.
+void check_positions(const Session& session, DumpInvariants& to, int number);
+// The last token alone, by the lane that ran the op, is as in its batch (row_alone.h).
+void check_last_row_alone(const Session& session, DumpInvariants& to, int number);
+// Weights recomputed from rows of an attention op (attention_copy.h): they sum to 1 with the sink,
+// and the op's LSE is theirs. rows: tokens of the copy.
+void check_masses(const AttentionCopy& copy, const std::vector<std::int32_t>& rows,
+                  DumpInvariants& to, int number);
+// The last token of each request that has one in the step.
+std::vector<std::int32_t> last_rows(const StepMetadata& step);
 
 class DumpInvariants {
  public:

@@ -10,7 +10,6 @@
 #include "engine/model/numbers.h"
 #include "engine/session/session.h"
 #include "engine/session/step/attention_copy.h"
-#include "engine/session/what_if/row_alone.h"
 #include "kernels/params/row_access.h"
 #include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
@@ -22,10 +21,6 @@ namespace {
 int entries_per_block(const Session& session, int ratio) {
   const CacheLayout& layout = session.parts().layout;
   return layout.groups[to_size(layout.mla_group)].block_tokens / ratio;
-}
-
-std::int32_t last_row_of(const StepMetadata& m, std::size_t request_row) {
-  return m.query_start_loc[request_row + 1] - 1;
 }
 
 // By InvariantChecks::Name.
@@ -77,7 +72,6 @@ class InvariantChecks {
   };
 
   void check(Name name, bool holds, const std::string& how) { to_.check(name, holds, how); }
-  void positions(const Session& session);
   void window_rows(const Session& session);
   void own_blocks(const Session& session, const as_tensor& list, int group, int rows_per_block);
   void selected_entries(const Session& session);
@@ -86,7 +80,6 @@ class InvariantChecks {
   void latent_rows(const as_cache& cache, const as_tensor& slots, std::int32_t scale_floor);
   void state_rows(const Session& session);
   void scores(const Session& session);
-  void row_alone(const Session& session);
 
   DumpInvariants& to_;
 };
@@ -96,7 +89,7 @@ void InvariantChecks::check_op(const Session& session) {
   const CacheLayout& layout = session.parts().layout;
   switch (params.op()) {
     case AS_OP_SLOT_MAPPING:
-      return positions(session);
+      return check_positions(session, to_, kPositions);
     case AS_OP_SWA_INDEX:
       return window_rows(session);
     case AS_OP_C128_INDEX:
@@ -123,22 +116,9 @@ void InvariantChecks::check_op(const Session& session) {
                         entries_per_block(session, 4));
     case AS_OP_SPARSE_ATTENTION:
       attention(session);
-      return row_alone(session);
+      return check_last_row_alone(session, to_, kRowAlone);
     default:
       return;
-  }
-}
-
-void InvariantChecks::positions(const Session& session) {
-  const StepMetadata& m = session.metadata();
-  for (std::size_t r = 0; r + 1 < m.query_start_loc.size(); ++r) {
-    const std::int32_t length = m.query_start_loc[r + 1] - m.query_start_loc[r];
-    for (std::int32_t i = 0; i < length; ++i) {
-      const std::int64_t position = m.positions[to_size(m.query_start_loc[r] + i)];
-      check(kPositions, position == m.seq_lens[r] - length + i,
-            fmt::format("token {} of request {} has position {}", m.query_start_loc[r] + i,
-                        m.live[r], position));
-    }
   }
 }
 
@@ -237,26 +217,11 @@ void InvariantChecks::c128_entries(const Session& session) {
 void InvariantChecks::attention(const Session& session) {
   const auto& p = session.last_params().get<as_sparse_attention_params>();
   const StepMetadata& m = session.metadata();
-  // The last token of each request; its lists are the longest.
-  std::vector<std::int32_t> rows;
-  for (std::size_t r = 0; r + 1 < m.query_start_loc.size(); ++r) {
-    if (m.query_start_loc[r + 1] > m.query_start_loc[r]) rows.push_back(last_row_of(m, r));
-  }
+  // Their lists are the longest.
+  const std::vector<std::int32_t> rows = last_rows(m);
   const AttentionCopy copy = copy_attention(p, rows, nullptr);
-  constexpr float kLseBound = 1e-3f;
-  check(kAttentionMass, copy.lse_error < kLseBound,
-        fmt::format("an LSE differs from the recomputed one by {:.3g}",
-                    static_cast<double>(copy.lse_error)));
+  check_masses(copy, rows, to_, kAttentionMass);
   const std::int64_t columns = copy.window + copy.extra;
-  for (std::size_t i = 0; i < copy.sink_mass.size(); ++i) {
-    double sum = static_cast<double>(copy.sink_mass[i]);
-    for (std::int64_t c = 0; c < columns; ++c) {
-      sum += static_cast<double>(copy.weights[i * to_size(columns) + to_size(c)]);
-    }
-    check(kAttentionMass, std::fabs(sum - 1) < 1e-5,
-          fmt::format("token {}, head {}: the masses sum to {}", rows[i / to_size(copy.heads)],
-                      i % to_size(copy.heads), sum));
-  }
   if (!present(p.extra_indices)) return;
   const int layer = session.cursor().layer;  // it stands on the next op of the same layer
   const CacheSpec* spec = session.parts().layout.find(layer, kMainCache);
@@ -327,19 +292,6 @@ void InvariantChecks::scores(const Session& session) {
     }
     check(kFiniteScores, nan == 0, fmt::format("token {} has {} scores that are NaN", t, nan));
   }
-}
-
-void InvariantChecks::row_alone(const Session& session) {
-  const OpParams& params = session.last_params();
-  const std::int64_t tokens = params.get<as_sparse_attention_params>().q.shape[0];
-  if (tokens < 2) return;  // it is alone
-  const RowAlone alone = run_row_alone(session, tokens - 1);
-  if (!alone.possible) return;
-  check(
-      kRowAlone, alone.budget_used <= 1,
-      fmt::format("token {} alone differs by {:.3g} times what another order of sums may cause, {} "
-                  "steps of its dtype ({})",
-                  tokens - 1, alone.budget_used, alone.worst_ulp, alone.worst));
 }
 
 void check_invariants(const Session& session, DumpInvariants& to) {
