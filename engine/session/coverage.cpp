@@ -72,8 +72,11 @@ std::vector<CoveredPath> common_paths(const ModelConfig& config) {
       "at least four decode steps");
   add(Path::kFarPage, "far_page", "a page that was read lay 2 GiB or more behind the first one",
       "first_block above 2 GiB / the bytes of a block");
+  int block = 1;  // the largest: all groups have to have the tokens
+  for (const CacheGroup& group : layout.groups) block = std::max(block, group.block_tokens);
   add(Path::kHit, "prefix_hit", "a request found rows that another had computed",
-      "prompts that begin with the same 256 tokens");
+      block == 1 ? "prompts that begin with the same token"
+                 : fmt::format("prompts that begin with the same {} tokens", block));
   add(Path::kRanks, "ranks", "the outputs of several ranks were added",
       "tensor_parallel, or --tp 2");
   add(Path::kDraftHeld, "draft_held", "a drafted token held", "serving.draft_tokens");

@@ -325,6 +325,19 @@ TEST(DenseInvariants, EachIsBrokenByABugOfItsKind) {
   }
 }
 
+TEST(DenseCoverage, SaysTheBlocksOfTheModel) {
+  const std::pair<const char*, const char*> cases[] = {{"tiny", "the same 256 tokens"},
+                                                       {"tiny-llama", "the same 16 tokens"},
+                                                       {"tiny-gemma", "the same 8 tokens"},
+                                                       {"tiny-mha", "the same token"}};
+  for (const auto& [model, words] : cases) {
+    const std::vector<CoveredPath> all = Coverage(*preset(model)).all();
+    const auto hit = std::ranges::find(all, std::string("prefix_hit"), &CoveredPath::name);
+    ASSERT_NE(hit, all.end());
+    EXPECT_NE(hit->advice.find(words), std::string::npos) << hit->advice;
+  }
+}
+
 TEST(ExerciseCoverage, SaysWhatWasMetAndWhatWasNot) {
   const Looked looked = look("", 3);
   const auto count = [&](const std::string& name) {
