@@ -8,6 +8,7 @@
 
 #include "app/text/text.h"
 #include "engine/config/scenario.h"
+#include "engine/io/assets_folder.h"
 
 namespace attnscope {
 namespace {
