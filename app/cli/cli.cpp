@@ -12,6 +12,7 @@
 #include <memory>
 #include <new>
 
+#include "app/cli/bench_command.h"
 #include "app/cli/capture_commands.h"
 #include "app/cli/commands.h"
 #include "app/cli/look_at.h"
@@ -432,6 +433,7 @@ int run_cli(const std::vector<std::string>& arguments) {
   add_tap_export_command(app, action);
   add_doctor(app, action);
   add_blocks(app, action);
+  add_bench_command(app, action);
   PluginChoice plugin_choice;
   bool any_text_file = false;
   std::string reference_device = "cpu";

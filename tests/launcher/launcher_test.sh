@@ -676,6 +676,9 @@ benchmarks_are_built_on_demand() {
   : >"$work/calls"
   run ops
   check "the program is still fresh" test ! -s "$work/calls"
+  run bench scale --json
+  check "what the program measures itself" says "program bench scale --json"
+  check "without them" not says "bench_engine"
   echo "ATTNSCOPE_TESTS:BOOL=ON" >>"$work/tree/build/release/CMakeCache.txt"
   run bench
   check "does not configure twice" not called "cmake -S"
