@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "engine/family/family.h"
+#include "engine/family/lifetimes.h"
 #include "engine/family/models.h"
 #include "engine/io/printable.h"
+#include "engine/model/numbers.h"
 
 namespace attnscope {
 namespace {
@@ -40,6 +44,21 @@ Json chunk_json(const StoragePlan& plan, std::int64_t tokens) {
     total += n;
   }
   return {{"tokens", tokens}, {"groups", groups}, {"total", total}};
+}
+
+// What the values between ops take in a step that is one chunk of the longest request.
+Json activations_json(const ModelConfig& config, const StorageQuestion& q) {
+  StepSizes sizes;
+  sizes.tokens = q.token_budget;
+  sizes.score_columns = std::max<std::int64_t>(1, q.max_model_len / 4);
+  const auto graph = model_graph(config);
+  const LivePeak peak = live_peak(*graph, sizes, false);
+  return {{"tokens", sizes.tokens},
+          {"bytes", peak.bytes},
+          {"op", as_op_find(peak.op)->name},
+          {"layer", peak.layer < 0 ? Json(nullptr) : Json(config.layers[to_size(peak.layer)])},
+          {"bytes_on_streams", live_peak(*graph, sizes, true).bytes},
+          {"bytes_apart", peak.bytes_apart}};
 }
 
 }  // namespace
@@ -86,7 +105,8 @@ Json storage_report(const ModelConfig& config, const StorageQuestion& q) {
           {"longest_request_fits", c.request_bytes <= q.bytes},
           {"max_concurrency",
            {{"worker", c.concurrency_worker}, {"scheduler", c.concurrency_scheduler}}},
-          {"prefill_chunks", chunks}};
+          {"prefill_chunks", chunks},
+          {"activations", activations_json(config, q)}};
 }
 
 std::string storage_text(const Json& r) {
@@ -132,6 +152,16 @@ std::string storage_text(const Json& r) {
     out += fmt::format("  {:>8} tokens {:>8}  {}\n", chunk.at("tokens").get<std::int64_t>(),
                        chunk.at("total").get<std::int64_t>(), chunk.at("groups").dump());
   }
+  const Json& a = r.at("activations");
+  const auto mib = [&](const char* key) {
+    return static_cast<double>(a.at(key).get<std::int64_t>()) / 1048576.0;
+  };
+  out += fmt::format(
+      "\nvalues between ops, {} tokens a step: {:.2f} MiB at most, in {}{}; {:.2f} MiB on the "
+      "streams of a device, {:.2f} MiB if each had memory of its own\n",
+      a.at("tokens").get<std::int64_t>(), mib("bytes"), a.at("op").get<std::string>(),
+      a.at("layer").is_null() ? "" : fmt::format(" of layer {}", a.at("layer").get<int>()),
+      mib("bytes_on_streams"), mib("bytes_apart"));
   return out;
 }
 

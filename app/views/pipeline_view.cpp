@@ -9,6 +9,7 @@
 #include "app/text/format.h"
 #include "app/views/op_order.h"
 #include "app/views/timeline_view.h"
+#include "engine/family/lifetimes.h"
 #include "engine/family/models.h"
 #include "engine/model/numbers.h"
 
@@ -44,6 +45,34 @@ void add_result(PipelineCard& card, const TapResult& result) {
     card.budget = budget_of(result);
     card.budget_tap = result.tap;
   }
+}
+
+// "y: 16.0 KiB, read last by wo_b" of each result, "ends here: q_raw of q_b_proj, 8.0 KiB" of what
+// no op behind it reads.
+std::vector<std::string> lives_of(const ModelGraph& graph, const LayerGraph& part,
+                                  const std::vector<ValueLife>& lives, as_op_id op,
+                                  const StepSizes& sizes) {
+  const auto& ops = part.ops();
+  const auto place = static_cast<int>(std::ranges::find(ops, op) - ops.begin());
+  const auto label = [&](int at) { return part.nodes()[to_size(at)].label(); };
+  std::vector<std::string> lines;
+  for (const Binding& b : part.nodes()[to_size(place)].bindings()) {
+    if (b.to != BoundTo::kValue) continue;
+    const ValueLife& life = *std::ranges::find(lives, b.value, &ValueLife::value);
+    const std::string bytes = format_bytes(static_cast<double>(bytes_of(life, sizes)));
+    if (b.is_output()) {
+      const std::string until = b.value == graph.hidden_out ? "the next layer begins with it"
+                                : b.value == graph.sampled  ? "the tokens of the step"
+                                : b.value == graph.sum.part ? "added up over the ranks at once"
+                                : life.readers.empty()      ? "read by no op"
+                                                            : "read last by " + label(life.last());
+      lines.push_back(fmt::format("{}: {}, {}", b.tap->name, bytes, until));
+    } else if (life.last() == place && !life.lives_on) {
+      const std::string maker = life.maker >= 0 ? " of " + label(life.maker) : "";
+      lines.push_back(fmt::format("ends here: {}{}, {}", b.tap->name, maker, bytes));
+    }
+  }
+  return lines;
 }
 
 }  // namespace
@@ -160,6 +189,7 @@ PipelineState pipeline_state(const Snapshot& snapshot, const PipelinePart& part,
   const std::string usual = usual_lane(info);
   const auto graph = model_graph(info.config);
   const LayerGraph& nodes = pipeline_graph(info, *graph, part);
+  const std::vector<ValueLife> lives = value_lives(*graph, nodes);
   for (as_op_id op : pipeline_ops(info, part)) {
     PipelineCard& card = state.cards.emplace_back();
     card.op = op;
@@ -173,6 +203,10 @@ PipelineState pipeline_state(const Snapshot& snapshot, const PipelinePart& part,
       card.microseconds = ran->microseconds;
       card.lane = ran->lane;
       for (const TapResult& result : ran->results) add_result(card, result);
+      const StepMetadata& m = trace->metadata;
+      const StepSizes sizes{m.num_tokens_in_step(), static_cast<std::int64_t>(m.sample_rows.size()),
+                            m.logits_width()};
+      if (node != nullptr) card.lives = lives_of(*graph, nodes, lives, op, sizes);
     } else if (trace == nullptr && summary != nullptr) {
       for (const TapResult& result : summary->results) {
         if (result.layer != part.layer || result.op != op) continue;
@@ -305,6 +339,7 @@ std::string pipeline_card_text(const PipelineCard& card) {
     }
     if (!line.empty()) text += fmt::format("\n{} {}", output ? "writes" : "reads", line);
   }
+  for (const std::string& line : card.lives) text += "\n" + line;
   for (const TapResult& result : card.trace->results) {
     if (!result.note.empty()) text += fmt::format("\n{}: {}", result.tap, result.note);
   }

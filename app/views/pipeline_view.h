@@ -64,9 +64,10 @@ struct PipelineCard {
   std::string budget_tap;  // where it was used
   std::string note;        // of the first wrong tap: its name and the evidence
   Verdict worst = Verdict::kNotCompared;
-  std::string lane;         // who computed it
-  bool other_lane = false;  // not the lane of most ops: a planted bug, a plugin
-  std::string part;         // of a rank: what of the op's result is its own
+  std::string lane;                // who computed it
+  bool other_lane = false;         // not the lane of most ops: a planted bug, a plugin
+  std::string part;                // of a rank: what of the op's result is its own
+  std::vector<std::string> lives;  // how long its results live, and what nobody reads behind it
   const OpTrace* trace = nullptr;
 };
 
@@ -76,7 +77,7 @@ struct PipelineState {
   std::string title;  // "Layer 2 (C4A)", "Before the layers"
   std::vector<PipelineCard> cards;
   int ran = 0;
-  int ranks = 1;      // that the model is dealt out to; wo_b of each is a part of residual's y
+  int ranks = 1;      // that the model is dealt out to
   bool kept = false;  // the step's trace is there
 };
 PipelineState pipeline_state(const Snapshot& snapshot, const PipelinePart& part, std::int64_t step);

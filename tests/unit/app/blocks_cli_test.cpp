@@ -154,7 +154,13 @@ TEST_F(BlocksCli, LayoutAndEvents) {
   const json report = json::parse(o.out);
   EXPECT_EQ(report["num_blocks"], 42853);
   EXPECT_EQ(report["request_blocks"], 7450);
-  EXPECT_EQ(run({"layout", "v4-flash", "--profile", "M"}).code, 0);
+  const json& values = report["activations"];
+  EXPECT_EQ(values["tokens"], report["token_budget"]);
+  EXPECT_LE(values["bytes"], values["bytes_on_streams"]);
+  EXPECT_LT(values["bytes_on_streams"], values["bytes_apart"]);
+  const Outcome text = run({"layout", "v4-flash", "--profile", "M"});
+  EXPECT_EQ(text.code, 0);
+  EXPECT_NE(text.out.find("values between ops, "), std::string::npos) << text.out;
   EXPECT_EQ(run({"layout", "nowhere"}).code, 3);
   const Outcome events = run({"events",
                               write("e.json", R"([1.5,[["BlockStored",["a","b"],null,[1],16],)"

@@ -336,7 +336,29 @@ TEST(PipelineCardText, SaysWhatItDoesReadsAndWrites) {
   EXPECT_NE(text.find("1 tap compared: rounding, 25 % of the tolerance by y"), std::string::npos);
   EXPECT_NE(text.find("reads x f32 [1,2]"), std::string::npos) << text;
   EXPECT_NE(text.find("writes y f32 [1,3]"), std::string::npos) << text;
+  EXPECT_NE(text.find("\ny: 1 KiB, read last by q_kv_a_proj"), std::string::npos) << text;
+  EXPECT_EQ(text.find("ends here"), std::string::npos) << "residual reads x too";
   EXPECT_NE(pipeline_card_text(state.cards[1]).find("has not run"), std::string::npos);
+}
+
+// A token of the small model: 512 numbers of bf16.
+TEST(PipelineCardText, SaysHowLongValuesLive) {
+  const SessionInfo info = tiny_info();
+  StepTrace step = make_step(3, 40, 1);
+  for (const as_op_id op : {AS_OP_Q_ROPE_KV_INSERT, AS_OP_RESIDUAL}) {
+    add_ran(step, op, 8, Verdict::kRounding, 0.25);
+  }
+  const PipelineState state = pipeline_state(with_step(info, step), kLayer0, 3);
+  const auto lives = [&](as_op_id op) {
+    return std::ranges::find(state.cards, op, &PipelineCard::op)->lives;
+  };
+  EXPECT_EQ(lives(AS_OP_Q_ROPE_KV_INSERT),
+            (std::vector<std::string>{
+                "ends here: q_raw of q_b_proj, 8 KiB", "ends here: kv of q_kv_norm, 1 KiB",
+                "q: 8 KiB, read last by sparse_attention", "kv_row: 1 KiB, read by no op"}));
+  EXPECT_EQ(lives(AS_OP_RESIDUAL),
+            (std::vector<std::string>{"ends here: h, 1 KiB", "ends here: y of wo_b, 1 KiB",
+                                      "out: 1 KiB, the next layer begins with it"}));
 }
 
 TEST(PipelineStops, GoToTheSameOpOrWhatStandsForIt) {
