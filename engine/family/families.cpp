@@ -30,10 +30,13 @@ std::shared_ptr<const ModelGraph> model_graph(const ModelConfig& config) {
   auto graph = std::make_shared<ModelGraph>(family.graph(config));
   graph->family = &family;
   const ModelWeights weights = family.weights(config);
-  for (const WeightSpec& w : weights.around) graph->weights.emplace(w.name, w.shard);
+  for (const WeightSpec& w : weights.around) graph->weights.emplace(w.name, Shard::kWhole);
   for (const std::vector<WeightSpec>& layer : weights.layers) {
-    for (const WeightSpec& w : layer) graph->weights.emplace(w.name, w.shard);
+    for (const WeightSpec& w : layer) graph->weights.emplace(w.name, Shard::kWhole);
   }
+  ModelConfig twice = config;
+  for (const DealtNumber& d : family.dealt) twice.*d.number *= 2;
+  deal_weights(*graph, family.graph(twice));
   // Which of them a model uses has no part in their numbers.
   const std::vector<StepTensor> own = family.step_tensors(config, CacheLayout());
   graph->before.number_step_tensors(own);

@@ -18,7 +18,8 @@
 
 namespace attnscope {
 
-// A number of a model that tensor-parallel ranks share: each has an equal part.
+// A number of a model that tensor-parallel ranks share: each has an equal part. What they have of
+// each weight follows from it (rank_split.h).
 struct DealtNumber {
   const char* what;  // "heads"
   int ModelConfig::*number;

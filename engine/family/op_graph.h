@@ -137,10 +137,17 @@ class LayerGraph {
 
 struct Family;
 
+// How a weight is dealt out to the ranks of a tensor-parallel model.
+enum class Shard {
+  kWhole,   // every rank has it
+  kRows,    // a part of the first axis: what it makes is the rank's own
+  kColumns  // a part of the second axis: what it makes is a part of a sum over ranks
+};
+
 struct ModelGraph {
   const Family* family = nullptr;
   std::vector<std::string> values;                    // names
-  std::map<std::string, Shard, std::less<>> weights;  // by name: how they are dealt out to ranks
+  std::map<std::string, Shard, std::less<>> weights;  // by name (rank_split.h)
   std::vector<std::string> branches;                  // captions; the first is the main path
   LayerGraph before, after;
   std::vector<LayerGraph> layers;  // by running layer

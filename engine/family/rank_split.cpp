@@ -13,6 +13,51 @@ bool has_weight(const ModelGraph& graph, const Node& node, Shard shard) {
   });
 }
 
+std::vector<std::string_view> axes_of(const as_tap_info& tap) {
+  std::vector<std::string_view> axes;
+  std::string_view rest = tap.axes;
+  while (true) {
+    const std::size_t end = rest.find(',');
+    axes.push_back(rest.substr(0, end));
+    if (end == std::string_view::npos) return axes;
+    rest.remove_prefix(end + 1);
+  }
+}
+
+// The axes behind the first as the op has them; none of a value that another part makes.
+Shape sizes_seen(const LayerGraph& part, const Binding& b) {
+  if (!b.view.empty()) return b.view;
+  const Binding* made = b.is_output() ? &b : part.maker(b.value);
+  return made != nullptr ? Shape(made->shape.begin() + 1, made->shape.end()) : Shape();
+}
+
+// Axes of an op's values that are not the same in both parts, which have the same nodes.
+std::set<std::string_view> axes_grown(const LayerGraph& part, const LayerGraph& twice,
+                                      std::size_t node) {
+  std::set<std::string_view> grown;
+  const std::vector<Binding>& bindings = part.nodes()[node].bindings();
+  for (std::size_t i = 0; i < bindings.size(); ++i) {
+    if (bindings[i].to != BoundTo::kValue) continue;
+    const auto axes = axes_of(*bindings[i].tap);
+    const Shape sizes = sizes_seen(part, bindings[i]);
+    const Shape other = sizes_seen(twice, twice.nodes()[node].bindings()[i]);
+    assert(sizes.empty() || sizes.size() + 1 == axes.size());
+    for (std::size_t k = 0; k < sizes.size(); ++k) {
+      if (sizes[k] != other[k]) grown.insert(axes[k + 1]);
+    }
+  }
+  return grown;
+}
+
+Shard shard_along(const as_tap_info& weight, const std::set<std::string_view>& grown) {
+  const auto axes = axes_of(weight);
+  const auto found =
+      std::ranges::find_if(axes, [&](std::string_view a) { return grown.contains(a); });
+  if (found == axes.end()) return Shard::kWhole;
+  assert(found - axes.begin() < 2);
+  return found == axes.begin() ? Shard::kRows : Shard::kColumns;
+}
+
 bool reads_any(const Node& node, const std::set<ValueId>& values) {
   return std::ranges::any_of(node.bindings(), [&](const Binding& b) {
     return b.to == BoundTo::kValue && !b.is_output() && values.contains(b.value);
@@ -20,6 +65,20 @@ bool reads_any(const Node& node, const std::set<ValueId>& values) {
 }
 
 }  // namespace
+
+void deal_weights(ModelGraph& graph, const ModelGraph& twice) {
+  const auto deal = [&](const LayerGraph& part, const LayerGraph& grown_part) {
+    for (std::size_t n = 0; n < part.nodes().size(); ++n) {
+      const auto grown = axes_grown(part, grown_part, n);
+      for (const Binding& b : part.nodes()[n].bindings()) {
+        if (b.to != BoundTo::kWeight) continue;
+        graph.weights.insert_or_assign(std::string(b.weight), shard_along(*b.tap, grown));
+      }
+    }
+  };
+  for (std::size_t i = 0; i < graph.layers.size(); ++i) deal(graph.layers[i], twice.layers[i]);
+  deal(graph.after, twice.after);
+}
 
 RankSplit rank_split(const ModelGraph& graph, const LayerGraph& layer) {
   RankSplit split;

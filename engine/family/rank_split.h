@@ -1,6 +1,6 @@
-// What tensor parallelism makes of a graph. Weights say how they are dealt out (Shard); what
-// follows of it is found here: an op that reads a rank's part of a weight, or of a value, runs on
-// every rank for itself. One whose weight is dealt out by columns gives a part of a sum.
+// What tensor parallelism makes of a graph: which part of a weight a rank has, and what follows of
+// it. An op that reads a rank's part of a weight, or of a value, runs on every rank for itself. One
+// whose weight is dealt out by columns gives a part of a sum.
 #pragma once
 
 #include <string_view>
@@ -9,6 +9,11 @@
 #include "engine/family/op_graph.h"
 
 namespace attnscope {
+
+// Sets ModelGraph::weights of all that ops read. twice: the same model with twice of each number
+// that ranks share (DealtNumber). Values of an op and its weights have axes of the same
+// names ("out", "H"); where a value has grown, the weight is dealt out along that axis.
+void deal_weights(ModelGraph& graph, const ModelGraph& twice);
 
 struct RankSplit {
   std::vector<as_op_id> ops;    // of a layer, that every rank runs on its part, in order

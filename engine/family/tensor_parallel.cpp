@@ -108,13 +108,15 @@ std::vector<std::shared_ptr<const Weights>> rank_weights(const ModelConfig& conf
   std::vector<Weights> parts(static_cast<std::size_t>(own.size));
   for (Weights& part : parts) part.layers.resize(whole.layers.size());
   const ModelWeights specs = family_of(config).weights(config);
+  const auto graph = model_graph(config);
   for (std::size_t i = 0; i < specs.layers.size(); ++i) {
     for (const WeightSpec& spec : specs.layers[i]) {
-      if (spec.shard == Shard::kWhole) continue;
+      const Shard shard = shard_of(*graph, spec.name);
+      if (shard == Shard::kWhole) continue;
       Weight& all = whole.layers[i][spec.name];
       for (int rank = 0; rank < own.size; ++rank) {
         parts[static_cast<std::size_t>(rank)].layers[i][spec.name] =
-            dealt(all, spec.shard, {own.size, rank});
+            dealt(all, shard, {own.size, rank});
       }
       // Nobody has what was dealt out as a whole.
       all = std::move(parts[static_cast<std::size_t>(own.rank)].layers[i][spec.name]);

@@ -1,6 +1,6 @@
 // One rank's slice of a model under tensor parallelism, as serving engines deal it out. The family
-// says which numbers of a model are divided and how each weight is dealt out (Shard); all else is
-// on every rank.
+// says which numbers of a model are divided; how each weight is dealt out follows from the graph
+// (rank_split.h). All else is on every rank.
 #pragma once
 
 #include <memory>

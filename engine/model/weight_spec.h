@@ -1,6 +1,5 @@
 // What weights a model has, as its family lists them (engine/family/family.h). From the list come
-// their memory, the random values of synthetic models, their names in a checkpoint and the parts of
-// tensor-parallel ranks.
+// their memory, the random values of synthetic models and their names in a checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +9,6 @@
 #include "kernels/params/tensor.h"
 
 namespace attnscope {
-
-// How a weight is dealt out to the ranks of a tensor-parallel model.
-enum class Shard {
-  kWhole,   // every rank has it
-  kRows,    // a part of the first axis: what it makes is the rank's own
-  kColumns  // a part of the second axis: what it makes is a part of a sum over ranks
-};
 
 // The values of a synthetic weight; each is a function of the seed, the key and its index
 // (synthetic_fill.h).
@@ -45,10 +37,9 @@ struct WeightSpec {
   std::string name;                 // within a layer: "wq_kv_a"
   std::vector<std::int64_t> shape;  // matrices [out, in]
   std::vector<WeightPart> parts;    // one upon the other
-  Shard shard = Shard::kWhole;
-  std::int32_t dtype = AS_BF16;  // or AS_F32
-  bool in_blocks = false;        // published in FP8 with a scale per 128 x 128
-  bool projection = false;       // e4m3 codes where the switch `projections` says fp8
+  std::int32_t dtype = AS_BF16;     // or AS_F32
+  bool in_blocks = false;           // published in FP8 with a scale per 128 x 128
+  bool projection = false;          // e4m3 codes where the switch `projections` says fp8
 
   std::int64_t size() const {
     std::int64_t n = 1;

@@ -69,14 +69,13 @@ class WeightsOfV4 {
     norm("q_norm", "q_norm", q_lora, 1.0);
     norm("kv_norm", "kv_norm", dim, latent_gain);
     const Sides up = {config_.heads * dim, q_lora};
-    projection("wq_b", up, {part("wq_b", up, fan(1.0, q_lora))}, Shard::kRows);
+    projection("wq_b", up, {part("wq_b", up, fan(1.0, q_lora))});
     sinks(i);
     add("wo_a", {groups, config_.o_lora, group_in},
-        {part("wo_a", {out_in, group_in}, fan(1.0, group_in))}, Shard::kRows)
+        {part("wo_a", {out_in, group_in}, fan(1.0, group_in))})
         .in_blocks = true;
     const Sides down = {hidden, out_in};
-    projection("wo_b", down, {part("wo_b", down, fan(scales_.output_gain, out_in))},
-               Shard::kColumns);
+    projection("wo_b", down, {part("wo_b", down, fan(scales_.output_gain, out_in))});
     const int ratio = config_.ratio(i);
     if (ratio > 0) compressor("compressor.", ratio, dim, latent_gain);
     if (type_of_layer(config_, i) == LayerType::kC4A) indexer(ratio);
@@ -91,13 +90,11 @@ class WeightsOfV4 {
         prefix_ + label + ending, label, std::move(shape), {kind, prefix_ + label, scale, offset}};
   }
 
-  WeightSpec& add(const char* name, Sides shape, std::vector<WeightPart> parts,
-                  Shard shard = Shard::kWhole) {
+  WeightSpec& add(const char* name, Sides shape, std::vector<WeightPart> parts) {
     WeightSpec& spec = specs_.emplace_back();
     spec.name = name;
     spec.shape = std::move(shape);
     spec.parts = std::move(parts);
-    spec.shard = shard;
     return spec;
   }
 
@@ -105,9 +102,8 @@ class WeightsOfV4 {
     add(name, shape, {part(label, shape, scale)});
   }
 
-  void projection(const char* name, Sides shape, std::vector<WeightPart> parts,
-                  Shard shard = Shard::kWhole) {
-    WeightSpec& spec = add(name, std::move(shape), std::move(parts), shard);
+  void projection(const char* name, Sides shape, std::vector<WeightPart> parts) {
+    WeightSpec& spec = add(name, std::move(shape), std::move(parts));
     spec.in_blocks = spec.projection = true;
   }
 
@@ -133,8 +129,7 @@ class WeightsOfV4 {
                        scales_.lse_share * scales_.latent_gain * scales_.latent_gain;
     add("sinks", {config_.heads},
         {part("attn_sink", {config_.heads}, scales_.sink_high - scales_.sink_low,
-              lse + scales_.sink_low, Kind::kStrata)},
-        Shard::kRows)
+              lse + scales_.sink_low, Kind::kStrata)})
         .dtype = AS_F32;
   }
 

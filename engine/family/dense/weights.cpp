@@ -40,11 +40,10 @@ class WeightsOfDense {
   std::vector<WeightSpec> around() {
     const std::int64_t hidden = config_.hidden;
     const AxisSizes head = {config_.vocabulary, hidden};
-    matrix("embedding", "model.embed_tokens", head, fan_scale(kDenseEmbeddingGain, hidden),
-           Shard::kWhole);
+    matrix("embedding", "model.embed_tokens", head, fan_scale(kDenseEmbeddingGain, hidden));
     norm("final_norm", "model.norm", hidden, 1);
     if (!config_.dense.tied) {
-      matrix("lm_head", "lm_head", head, fan_scale(kDenseEmbeddingGain, hidden), Shard::kWhole);
+      matrix("lm_head", "lm_head", head, fan_scale(kDenseEmbeddingGain, hidden));
     }
     return std::move(specs_);
   }
@@ -58,48 +57,44 @@ class WeightsOfDense {
     const bool qk_norm = config_.dense.qk_norm;
     const double key_gain = kKeyGain * config_.logit_gain;
     norm("attn_norm", prefix + "input_layernorm", hidden, 1);
-    matrix("q_proj", attention + "q_proj", {q, hidden}, fan_scale(1, hidden), Shard::kRows);
-    matrix("k_proj", attention + "k_proj", {kv, hidden}, fan_scale(qk_norm ? 1 : key_gain, hidden),
-           Shard::kRows);
-    matrix("v_proj", attention + "v_proj", {kv, hidden}, fan_scale(1, hidden), Shard::kRows);
+    matrix("q_proj", attention + "q_proj", {q, hidden}, fan_scale(1, hidden));
+    matrix("k_proj", attention + "k_proj", {kv, hidden}, fan_scale(qk_norm ? 1 : key_gain, hidden));
+    matrix("v_proj", attention + "v_proj", {kv, hidden}, fan_scale(1, hidden));
     if (qk_norm) {
       norm("q_norm", attention + "q_norm", dim, 1);
       norm("k_norm", attention + "k_norm", dim, key_gain);
     }
     if (config_.dense.sinks) sinks(attention + "sinks", dense_window(config_, i));
-    matrix("o_proj", attention + "o_proj", {hidden, q}, fan_scale(kDenseOutputGain, q),
-           Shard::kColumns);
+    matrix("o_proj", attention + "o_proj", {hidden, q}, fan_scale(kDenseOutputGain, q));
     return std::move(specs_);
   }
 
  private:
   WeightSpec& add(const char* name, const std::string& key, const char* ending,
-                  const AxisSizes& shape, WeightFill fill, Shard shard) {
+                  const AxisSizes& shape, WeightFill fill) {
     WeightSpec& spec = specs_.emplace_back();
     spec.name = name;
     spec.shape = shape;
-    spec.shard = shard;
     fill.key = key;
     spec.parts.push_back({key + ending, name, shape, std::move(fill)});
     return spec;
   }
 
-  void matrix(const char* name, const std::string& key, const AxisSizes& shape, double scale,
-              Shard shard) {
-    add(name, key, ".weight", shape, {WeightFill::Kind::kNormal, {}, scale, 0}, shard);
+  void matrix(const char* name, const std::string& key, const AxisSizes& shape, double scale) {
+    add(name, key, ".weight", shape, {WeightFill::Kind::kNormal, {}, scale, 0});
   }
 
   void norm(const char* name, const std::string& key, std::int64_t n, double gain) {
     const double offset = config_.dense.weight_plus_one ? gain - 1 : gain;
-    add(name, key, ".weight", {n}, {WeightFill::Kind::kNormal, {}, gain * kDenseNormSpread, offset},
-        Shard::kWhole);
+    add(name, key, ".weight", {n},
+        {WeightFill::Kind::kNormal, {}, gain * kDenseNormSpread, offset});
   }
 
   void sinks(const std::string& key, int window) {
     const double rows = window > 0 ? window : kRowsTypical;
     const double lse = std::log(rows) + kKeyGain * kKeyGain / 4;
     add("sinks", key, "", {config_.heads},
-        {WeightFill::Kind::kStrata, {}, kSinkHigh - kSinkLow, lse + kSinkLow}, Shard::kRows)
+        {WeightFill::Kind::kStrata, {}, kSinkHigh - kSinkLow, lse + kSinkLow})
         .dtype = AS_F32;
   }
 

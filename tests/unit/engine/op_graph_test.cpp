@@ -22,11 +22,11 @@ namespace op_graph_test {
 
 using Ops = std::vector<as_op_id>;
 
-// h -> norm -> projection in two heads -> out, of 4 columns; the projection's rows are dealt out to
-// ranks, and a second one's columns.
+// h -> norm -> projection in two heads -> out, of 4 columns; ranks share the heads: rows of the
+// first projection, columns of the second.
 class MadeUp {
  public:
-  explicit MadeUp(bool backwards) {
+  explicit MadeUp(bool backwards, std::int64_t count = 2) {
     graph.hidden = graph.add_value("h");
     normed = graph.add_value("normed");
     heads = graph.add_value("heads");
@@ -40,9 +40,9 @@ class MadeUp {
                                Node(AS_OP_Q_B_PROJ, "aside/up", 1)
                                    .reads("x", normed)
                                    .weight("weight", "up")
-                                   .makes("y", heads, AS_F32, {kStepTokens, 2, 3}, {6}),
+                                   .makes("y", heads, AS_F32, {kStepTokens, count, 3}, {count * 3}),
                                Node(AS_OP_WO_B)
-                                   .reads("x", heads, {6})
+                                   .reads("x", heads, {count * 3})
                                    .weight("weight", "down")
                                    .makes("y", graph.hidden_out, AS_BF16, {kStepTokens, 4})};
     if (backwards) std::ranges::reverse(nodes);
@@ -205,17 +205,65 @@ TEST(OpGraph, OpsThatMakePartsOfSumsAreThoseWithColumnsOfWeights) {
   EXPECT_EQ(summing_ops(graph), (Ops{AS_OP_Q_B_PROJ, AS_OP_WO_B}));
 }
 
-// The graph says how weights are dealt out; family/tensor_parallel.h does it.
-TEST(OpGraph, V4WeightsAreDealtOutAsTheGraphSays) {
-  const ModelConfig config = *preset("tiny");
-  const auto ranks = rank_weights(config, synthetic_weights(config, 1, nullptr), {2, 0});
-  const Weights whole = synthetic_weights(config, 1, nullptr);
-  for (const auto& [name, shard] : tiny().weights) {
-    const as_tensor all = whole.find(1, name).tensor(), own = ranks[0]->find(1, name).tensor();
-    EXPECT_EQ(own.shape[0], shard == Shard::kRows ? all.shape[0] / 2 : all.shape[0]) << name;
-    EXPECT_EQ(own.shape[1], shard == Shard::kColumns ? all.shape[1] / 2 : all.shape[1]) << name;
-    EXPECT_EQ(present(ranks[1]->find(1, name).tensor()), shard != Shard::kWhole) << name;
+TEST(OpGraph, WeightsAreDealtOutAlongAxesThatGrowWithWhatRanksShare) {
+  ModelGraph graph = MadeUp(false).graph;
+  graph.weights = {{"norm", Shard::kColumns}, {"up", Shard::kWhole}, {"down", Shard::kWhole}};
+  deal_weights(graph, MadeUp(false, 4).graph);
+  EXPECT_EQ(graph.weights,
+            (decltype(graph.weights){
+                {"norm", Shard::kWhole}, {"up", Shard::kRows}, {"down", Shard::kColumns}}));
+  deal_weights(graph, MadeUp(false).graph);
+  EXPECT_EQ(shard_of(graph, "up"), Shard::kWhole) << "nothing grew";
+}
+
+// By hand, as each family's list of weights had it before it was derived.
+TEST(OpGraph, WeightsOfTheFamiliesAreDealtOutByTheirHeadsAndGroups) {
+  const std::map<std::string, Shard> v4 = {{"wq_b", Shard::kRows},
+                                           {"sinks", Shard::kRows},
+                                           {"wo_a", Shard::kRows},
+                                           {"wo_b", Shard::kColumns}};
+  const std::map<std::string, Shard> dense = {{"q_proj", Shard::kRows},
+                                              {"k_proj", Shard::kRows},
+                                              {"v_proj", Shard::kRows},
+                                              {"sinks", Shard::kRows},
+                                              {"o_proj", Shard::kColumns}};
+  for (const std::string& name : preset_names()) {
+    const ModelConfig config = *preset(name);
+    const auto& of_family = config.family == "dense" ? dense : v4;
+    const auto graph = model_graph(config);
+    EXPECT_FALSE(graph->weights.empty()) << name;
+    for (const auto& [weight, shard] : graph->weights) {
+      const auto dealt = of_family.find(weight);
+      EXPECT_EQ(shard, dealt != of_family.end() ? dealt->second : Shard::kWhole)
+          << name << " " << weight;
+    }
   }
+}
+
+// The second of two ranks of the small model: 8 heads of 512 in 2 groups of 64, 128 low-rank
+// queries, a hidden state of 512.
+TEST(OpGraph, ARankHasItsHalfOfWhatIsDealtOut) {
+  const ModelConfig config = *preset("tiny");
+  const Weights whole = synthetic_weights(config, 1, nullptr);
+  const auto ranks = rank_weights(config, synthetic_weights(config, 1, nullptr), {2, 1});
+  const auto shape = [&](std::size_t rank, const char* name) {
+    const as_tensor t = ranks[rank]->find(1, name).tensor();
+    return std::vector<std::int64_t>(t.shape, t.shape + t.rank);
+  };
+  const auto bf16 = [](const Weights& w, const char* name, std::int64_t i) {
+    return w.find(1, name).bf16.data()[i].bits;
+  };
+  EXPECT_EQ(shape(1, "wq_b"), (Shape{2048, 128}));
+  EXPECT_EQ(shape(1, "sinks"), (Shape{4}));
+  EXPECT_EQ(shape(1, "wo_a"), (Shape{1, 64, 2048}));
+  EXPECT_EQ(shape(1, "wo_b"), (Shape{512, 64}));
+  EXPECT_EQ(shape(0, "wo_b"), (Shape{512, 64}));
+  EXPECT_EQ(shape(1, "wq_kv_a"), (Shape{128 + 512, 512}));
+  EXPECT_FALSE(present(ranks[0]->find(1, "wq_kv_a").tensor())) << "the own rank alone has it";
+  EXPECT_EQ(bf16(*ranks[1], "wq_b", 0), bf16(whole, "wq_b", 2048 * 128));
+  EXPECT_EQ(bf16(*ranks[1], "wo_a", 0), bf16(whole, "wo_a", 64 * 2048));
+  EXPECT_EQ(bf16(*ranks[1], "wo_b", 64), bf16(whole, "wo_b", 128 + 64)) << "row 1";
+  EXPECT_EQ(ranks[1]->find(1, "sinks").f32.data()[3], whole.find(1, "sinks").f32.data()[7]);
 }
 
 // A weight that an op names is one that its family lists for that layer.
