@@ -55,14 +55,19 @@ void check_head(const Params* params) {
   }
 }
 
+// A tensor program, called in the module that it is built into.
+template <as_op_id kId, class Params>
+void call_program(const Params& p, const Precision& precision) {
+  TorchFailure failure{};
+  if (torch_module().programs[as_op_index(kId)](&p, &precision, &failure)) return;
+  throw_failure(failure);
+}
+
 // The border of the lanes: one C function for each op and precision, out of which no exception
 // comes.
-template <as_op_id kId, auto kOp, Numbers kNumbers>
-struct Border;
-
 template <as_op_id kId, class Params, void (*kOp)(const Params&, const Precision&),
           Numbers kNumbers>
-struct Border<kId, kOp, kNumbers> {
+struct Border {
   static std::int32_t call(const void* params, const as_call* how, as_error* err) {
     try {
       const auto* p = static_cast<const Params*>(params);
@@ -89,8 +94,14 @@ Lane make_lane() {
   Lane lane{};
   lane.name = kName<kNumbers>;
   lane.description = kDescription<kNumbers>;
-#define AS_ENTRY(id, params, function) lane.ops[id] = Border<id, function, kNumbers>::call;
-  AS_FOR_EACH_REFERENCE(AS_ENTRY)
+#define AS_ENTRY(id, params, function)                                           \
+  if constexpr (is_loop(id)) {                                                   \
+    lane.ops[id] = Border<id, params, function, kNumbers>::call;                 \
+  } else {                                                                       \
+    lane.ops[id] = Border<id, params, call_program<id, params>, kNumbers>::call; \
+  }
+  AS_FOR_EACH_DECISION(AS_ENTRY)
+  AS_FOR_EACH_KERNEL(AS_ENTRY)
   if constexpr (kNumbers == Numbers::kSim) {  // the other references have no helper ops
     AS_FOR_EACH_HELPER(AS_ENTRY)
   }

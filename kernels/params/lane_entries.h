@@ -1,12 +1,17 @@
-/* The ops, and the helper ops, that a lane of kernels computes, each with its params struct and the
- * name of the function that lanes give it: AS_FOR_EACH_KERNEL(ENTRY) expands to ENTRY(id, params,
- * function) for each. schedule and block_tables are missing: only the host does them. */
+/* Every op with its params struct and the name of the function that computes it, in lanes of
+ * kernels and in the references: AS_FOR_EACH_KERNEL(ENTRY) expands to ENTRY(id, params, function)
+ * for each that a lane of kernels has, AS_FOR_EACH_HELPER for helper ops, AS_FOR_EACH_DECISION for
+ * what the engine does itself whatever lane runs the others. */
 #ifndef ATTNSCOPE_KERNELS_PARAMS_LANE_ENTRIES_H
 #define ATTNSCOPE_KERNELS_PARAMS_LANE_ENTRIES_H
 
 #include "kernels/params/op_ids.h"
 
 /* clang-format off */
+#define AS_FOR_EACH_DECISION(ENTRY) \
+  ENTRY(AS_OP_SCHEDULE, as_schedule_params, schedule) \
+  ENTRY(AS_OP_BLOCK_TABLES, as_block_tables_params, block_tables)
+
 #define AS_FOR_EACH_KERNEL(ENTRY) \
   ENTRY(AS_OP_SLOT_MAPPING, as_slot_mapping_params, slot_mapping) \
   ENTRY(AS_OP_SWA_INDEX, as_swa_index_params, swa_index) \

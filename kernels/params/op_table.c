@@ -7,6 +7,7 @@
 #include "kernels/params/dense_params.h"
 #include "kernels/params/helper_params.h"
 #include "kernels/params/indexer_params.h"
+#include "kernels/params/lane_entries.h"
 #include "kernels/params/paged_params.h"
 #include "kernels/params/step_params.h"
 #include "kernels/params/tap_macros.h"
@@ -398,16 +399,22 @@ static const as_tap_info kFp8Linear[] = {
     OUT(as_fp8_linear_params, y, "T,out", "bf16|f32", "dense"),
 };
 
+/* The struct of each op: AS_OP_WO_B_struct. */
+#define NAME_STRUCT(id, params, function) typedef params id##_struct;
+AS_FOR_EACH_DECISION(NAME_STRUCT)
+AS_FOR_EACH_KERNEL(NAME_STRUCT)
+AS_FOR_EACH_HELPER(NAME_STRUCT)
+
 /* OP expands its arguments (EVERY and the like are several of them) before OP_ENTRY takes them.
- * Behind the struct S: its bytes when the op was released, which stay as they are when it grows. */
+ * first_size: bytes of the op's struct when it was released, which stay when it grows. */
 #define COUNT(list) (uint32_t)(sizeof(list) / sizeof((list)[0]))
 #define FIELDS(list) COUNT(list), list
 #define NO_FIELDS 0, NULL
 #define OP(...) OP_ENTRY(__VA_ARGS__)
-#define OP_ENTRY(id, name, summary, phase, layers, role, traits, S, first_size, taps, num_fields, \
+#define OP_ENTRY(id, name, summary, phase, layers, role, traits, first_size, taps, num_fields,    \
                  fields)                                                                          \
   {                                                                                               \
-    name, summary, id, phase, layers, role, traits, sizeof(S), first_size, COUNT(taps),           \
+    name, summary, id, phase, layers, role, traits, sizeof(id##_struct), first_size, COUNT(taps), \
         num_fields, taps, fields                                                                  \
   }
 
@@ -441,102 +448,97 @@ static const as_tap_info kFp8Linear[] = {
 /* By place in the list: as_op_index() of the id. */
 static const as_op_info kOps[AS_NUM_OPS] = {
     OP(AS_OP_SCHEDULE, "schedule", "Which request advances by how many tokens, and from where.",
-       BEFORE, DECISION, as_schedule_params, 808, kSchedule, FIELDS(kScheduleFields)),
+       BEFORE, DECISION, 808, kSchedule, FIELDS(kScheduleFields)),
     OP(AS_OP_BLOCK_TABLES, "block_tables", "New blocks join the tables that the other ops read.",
-       BEFORE, DECISION, as_block_tables_params, 800, kBlockTables, NO_FIELDS),
+       BEFORE, DECISION, 800, kBlockTables, NO_FIELDS),
     OP(AS_OP_SLOT_MAPPING, "slot_mapping", "The slot each new row goes to, per group.", BEFORE,
-       METADATA, as_slot_mapping_params, 720, kSlotMapping, FIELDS(kSlotMappingFields)),
+       METADATA, 720, kSlotMapping, FIELDS(kSlotMappingFields)),
     OP(AS_OP_SWA_INDEX, "swa_index", "Slots of each token's sliding window.", AS_PHASE_BEFORE,
-       AS_LAYER_DEEPSEEK_V4, INDEX_LIST, as_swa_index_params, 544, kSwaIndex,
-       FIELDS(kSwaIndexFields)),
+       AS_LAYER_DEEPSEEK_V4, INDEX_LIST, 544, kSwaIndex, FIELDS(kSwaIndexFields)),
     OP(AS_OP_C128_INDEX, "c128_index", "Slots of all C128A entries a token sees.", AS_PHASE_BEFORE,
-       AS_LAYER_C128A, INDEX_LIST, as_c128_index_params, 456, kC128Index, FIELDS(kC128IndexFields)),
-    OP(AS_OP_ATTN_NORM, "attn_norm", "RMS norm of the hidden state.", ANY, NORM, as_rms_norm_params,
-       280, kRmsNorm, FIELDS(kRmsNormFields)),
+       AS_LAYER_C128A, INDEX_LIST, 456, kC128Index, FIELDS(kC128IndexFields)),
+    OP(AS_OP_ATTN_NORM, "attn_norm", "RMS norm of the hidden state.", ANY, NORM, 280, kRmsNorm,
+       FIELDS(kRmsNormFields)),
     OP(AS_OP_Q_KV_A_PROJ, "q_kv_a_proj", "Low-rank query and the latent KV row.", EVERY, PROJECTION,
-       as_linear_params, 360, kLinear, NO_FIELDS),
-    OP(AS_OP_Q_KV_NORM, "q_kv_norm", "RMS norms of the low-rank query and the KV row.", EVERY, NORM,
-       as_q_kv_norm_params, 456, kQKvNorm, FIELDS(kQKvNormFields)),
-    OP(AS_OP_Q_B_PROJ, "q_b_proj", "Queries of all heads.", EVERY, PROJECTION, as_linear_params,
        360, kLinear, NO_FIELDS),
+    OP(AS_OP_Q_KV_NORM, "q_kv_norm", "RMS norms of the low-rank query and the KV row.", EVERY, NORM,
+       456, kQKvNorm, FIELDS(kQKvNormFields)),
+    OP(AS_OP_Q_B_PROJ, "q_b_proj", "Queries of all heads.", EVERY, PROJECTION, 360, kLinear,
+       NO_FIELDS),
     OP(AS_OP_Q_ROPE_KV_INSERT, "q_rope_kv_insert",
        "Per-head q norm and RoPE; KV RoPE, FP8 quantisation, insertion into the SWA cache.", EVERY,
-       ROW_WRITE, as_q_rope_kv_insert_params, 792, kQRopeKvInsert, FIELDS(kQRopeKvInsertFields)),
+       ROW_WRITE, 792, kQRopeKvInsert, FIELDS(kQRopeKvInsertFields)),
     OP(AS_OP_COMPRESSOR_PROJ, "compressor_proj", "Values and gates of the compressor.", COMPRESSED,
-       PROJECTION, as_linear_params, 360, kLinear, NO_FIELDS),
+       PROJECTION, 360, kLinear, NO_FIELDS),
     OP(AS_OP_COMPRESSOR_STATE, "compressor_state", "Saves the compressor's state row.", COMPRESSED,
-       STATE_WRITE, as_compressor_state_params, 472, kCompressorState,
-       FIELDS(kCompressorStateFields)),
+       STATE_WRITE, 472, kCompressorState, FIELDS(kCompressorStateFields)),
     OP(AS_OP_COMPRESS_INSERT, "compress_insert",
        "Pools a window of state rows into one entry, norm, RoPE, FP8, insertion.", COMPRESSED,
-       ROW_WRITE, as_compress_insert_params, 904, kCompressInsert, FIELDS(kCompressInsertFields)),
+       ROW_WRITE, 904, kCompressInsert, FIELDS(kCompressInsertFields)),
     OP(AS_OP_INDEXER_COMPRESSOR_PROJ, "indexer_compressor_proj",
-       "Values and gates of the indexer's compressor.", C4A, PROJECTION, as_linear_params, 360,
-       kLinear, NO_FIELDS),
+       "Values and gates of the indexer's compressor.", C4A, PROJECTION, 360, kLinear, NO_FIELDS),
     OP(AS_OP_INDEXER_COMPRESSOR_STATE, "indexer_compressor_state",
-       "Saves the indexer compressor's state row.", C4A, STATE_WRITE, as_compressor_state_params,
-       472, kCompressorState, FIELDS(kCompressorStateFields)),
+       "Saves the indexer compressor's state row.", C4A, STATE_WRITE, 472, kCompressorState,
+       FIELDS(kCompressorStateFields)),
     OP(AS_OP_INDEXER_COMPRESS_INSERT, "indexer_compress_insert",
-       "Pools state rows into one index key, quantises and inserts it.", C4A, ROW_WRITE,
-       as_compress_insert_params, 904, kCompressInsert, FIELDS(kCompressInsertFields)),
+       "Pools state rows into one index key, quantises and inserts it.", C4A, ROW_WRITE, 904,
+       kCompressInsert, FIELDS(kCompressInsertFields)),
     OP(AS_OP_INDEXER_Q_PROJ, "indexer_q_proj", "Index queries of all index heads.", C4A, PROJECTION,
-       as_linear_params, 360, kLinear, NO_FIELDS),
+       360, kLinear, NO_FIELDS),
     OP(AS_OP_INDEXER_Q, "indexer_q", "RoPE and quantisation of index queries, head weights.", C4A,
-       QUERY, as_indexer_q_params, 776, kIndexerQ, FIELDS(kIndexerQFields)),
+       QUERY, 776, kIndexerQ, FIELDS(kIndexerQFields)),
     OP(AS_OP_INDEXER_WEIGHTS_PROJ, "indexer_weights_proj", "Raw weights of the index heads.", C4A,
-       PROJECTION, as_linear_params, 360, kLinear, NO_FIELDS),
-    OP(AS_OP_INDEXER_LOGITS, "indexer_logits", "Score of every visible entry.", C4A, SCORE,
-       as_indexer_logits_params, 728, kIndexerLogits, FIELDS(kIndexerLogitsFields)),
-    OP(AS_OP_INDEXER_TOPK, "indexer_topk", "The k best entries.", C4A, SELECT,
-       as_indexer_topk_params, 272, kIndexerTopk, NO_FIELDS),
-    OP(AS_OP_TOPK_TO_SLOTS, "topk_to_slots", "Selected entries as slots.", C4A, SLOT_LIST,
-       as_topk_to_slots_params, 456, kTopkToSlots, FIELDS(kTopkToSlotsFields)),
+       PROJECTION, 360, kLinear, NO_FIELDS),
+    OP(AS_OP_INDEXER_LOGITS, "indexer_logits", "Score of every visible entry.", C4A, SCORE, 728,
+       kIndexerLogits, FIELDS(kIndexerLogitsFields)),
+    OP(AS_OP_INDEXER_TOPK, "indexer_topk", "The k best entries.", C4A, SELECT, 272, kIndexerTopk,
+       NO_FIELDS),
+    OP(AS_OP_TOPK_TO_SLOTS, "topk_to_slots", "Selected entries as slots.", C4A, SLOT_LIST, 456,
+       kTopkToSlots, FIELDS(kTopkToSlotsFields)),
     OP(AS_OP_SPARSE_ATTENTION, "sparse_attention",
-       "Attention over the window and the selected entries, with sink.", EVERY, ATTENTION,
-       as_sparse_attention_params, 928, kSparseAttention, FIELDS(kSparseAttentionFields)),
+       "Attention over the window and the selected entries, with sink.", EVERY, ATTENTION, 928,
+       kSparseAttention, FIELDS(kSparseAttentionFields)),
     OP(AS_OP_INVERSE_ROPE, "inverse_rope", "Undoes the rotation of the values.", EVERY, ROTATION,
-       as_inverse_rope_params, 400, kInverseRope, FIELDS(kInverseRopeFields)),
-    OP(AS_OP_WO_A, "wo_a", "Grouped low-rank output projection.", EVERY, PROJECTION,
-       as_grouped_linear_params, 272, kGroupedLinear, NO_FIELDS),
-    OP(AS_OP_WO_B, "wo_b", "Output projection to the hidden size.", EVERY, PROJECTION,
-       as_linear_params, 360, kLinear, NO_FIELDS),
+       400, kInverseRope, FIELDS(kInverseRopeFields)),
+    OP(AS_OP_WO_A, "wo_a", "Grouped low-rank output projection.", EVERY, PROJECTION, 272,
+       kGroupedLinear, NO_FIELDS),
+    OP(AS_OP_WO_B, "wo_b", "Output projection to the hidden size.", EVERY, PROJECTION, 360, kLinear,
+       NO_FIELDS),
     OP(AS_OP_RESIDUAL, "residual", "Adds the attention output to the hidden state.", ANY, RESIDUAL,
-       as_residual_params, 272, kResidual, NO_FIELDS),
-    OP(AS_OP_FINAL_NORM, "final_norm", "RMS norm of the rows to sample from.", AFTER, NORM,
-       as_rms_norm_params, 280, kRmsNorm, FIELDS(kRmsNormFields)),
+       272, kResidual, NO_FIELDS),
+    OP(AS_OP_FINAL_NORM, "final_norm", "RMS norm of the rows to sample from.", AFTER, NORM, 280,
+       kRmsNorm, FIELDS(kRmsNormFields)),
     OP(AS_OP_LM_HEAD, "lm_head", "Logits over the vocabulary, tied to the embedding.", AFTER,
-       PROJECTION, as_linear_params, 360, kLinear, NO_FIELDS),
-    OP(AS_OP_SAMPLE, "sample", "Greedy choice of the next token.", AFTER, SAMPLE, as_sample_params,
-       184, kSample, NO_FIELDS),
+       PROJECTION, 360, kLinear, NO_FIELDS),
+    OP(AS_OP_SAMPLE, "sample", "Greedy choice of the next token.", AFTER, SAMPLE, 184, kSample,
+       NO_FIELDS),
     OP(AS_OP_ROPE_KV_INSERT, "rope_kv_insert",
        "Norm and RoPE of queries and keys; keys and values into their caches.", DENSE, ROW_WRITE,
-       as_rope_kv_insert_params, 1160, kRopeKvInsert, FIELDS(kRopeKvInsertFields)),
+       1160, kRopeKvInsert, FIELDS(kRopeKvInsertFields)),
     OP(AS_OP_PAGED_ATTENTION, "paged_attention",
        "Attention over the pages of a request: causal, window, soft cap, sink.", DENSE, ATTENTION,
-       as_paged_attention_params, 952, kPagedAttention, FIELDS(kPagedAttentionFields)),
-    OP(AS_OP_Q_PROJ, "q_proj", "Queries of all heads.", DENSE, PROJECTION, as_linear_params, 360,
+       952, kPagedAttention, FIELDS(kPagedAttentionFields)),
+    OP(AS_OP_Q_PROJ, "q_proj", "Queries of all heads.", DENSE, PROJECTION, 360, kLinear, NO_FIELDS),
+    OP(AS_OP_K_PROJ, "k_proj", "Keys of all KV heads.", DENSE, PROJECTION, 360, kLinear, NO_FIELDS),
+    OP(AS_OP_V_PROJ, "v_proj", "Values of all KV heads.", DENSE, PROJECTION, 360, kLinear,
+       NO_FIELDS),
+    OP(AS_OP_O_PROJ, "o_proj", "Output of all heads to the hidden size.", DENSE, PROJECTION, 360,
        kLinear, NO_FIELDS),
-    OP(AS_OP_K_PROJ, "k_proj", "Keys of all KV heads.", DENSE, PROJECTION, as_linear_params, 360,
-       kLinear, NO_FIELDS),
-    OP(AS_OP_V_PROJ, "v_proj", "Values of all KV heads.", DENSE, PROJECTION, as_linear_params, 360,
-       kLinear, NO_FIELDS),
-    OP(AS_OP_O_PROJ, "o_proj", "Output of all heads to the hidden size.", DENSE, PROJECTION,
-       as_linear_params, 360, kLinear, NO_FIELDS),
     OP(AS_OP_MERGE_STATES, "merge_states", "Attention over two disjoint sets of entries as one.",
-       HELPER, MERGE, as_merge_states_params, 544, kMergeStates, FIELDS(kMergeStatesFields)),
-    OP(AS_OP_GATHER_ROWS, "gather_rows", "Values of cache rows, by slot.", HELPER, COPY,
-       as_gather_rows_params, 288, kGatherRows, NO_FIELDS),
+       HELPER, MERGE, 544, kMergeStates, FIELDS(kMergeStatesFields)),
+    OP(AS_OP_GATHER_ROWS, "gather_rows", "Values of cache rows, by slot.", HELPER, COPY, 288,
+       kGatherRows, NO_FIELDS),
     OP(AS_OP_COPY_BLOCKS, "copy_blocks", "Blocks copied or exchanged by pairs of ids.", HELPER,
-       COPY, as_copy_blocks_params, 280, kCopyBlocks, FIELDS(kCopyBlocksFields)),
+       COPY, 280, kCopyBlocks, FIELDS(kCopyBlocksFields)),
     OP(AS_OP_WORKSPACE_ATTENTION, "workspace_attention",
-       "Sparse attention over rows gathered before.", HELPER, ATTENTION,
-       as_workspace_attention_params, 632, kWorkspaceAttention, FIELDS(kWorkspaceAttentionFields)),
+       "Sparse attention over rows gathered before.", HELPER, ATTENTION, 632, kWorkspaceAttention,
+       FIELDS(kWorkspaceAttentionFields)),
     OP(AS_OP_INVERSE_ROPE_QUANTISE, "inverse_rope_quantise",
        "Undoes the rotation of the values and quantises them to FP8.", HELPER, AS_ROLE_ROTATION,
-       (AS_ROTATES | AS_QUANTISES | AS_FUSES), as_inverse_rope_quantise_params, 488,
-       kInverseRopeQuantise, FIELDS(kInverseRopeQuantiseFields)),
+       (AS_ROTATES | AS_QUANTISES | AS_FUSES), 488, kInverseRopeQuantise,
+       FIELDS(kInverseRopeQuantiseFields)),
     OP(AS_OP_FP8_LINEAR, "fp8_linear", "Projection of FP8 inputs with block scales.", HELPER,
-       PROJECTION, as_fp8_linear_params, 448, kFp8Linear, NO_FIELDS),
+       PROJECTION, 448, kFp8Linear, NO_FIELDS),
 };
 
 const as_op_info* as_op_at(int32_t index) {

@@ -41,7 +41,7 @@ Tensor weight_rows(const as_linear_params& p, std::int64_t first, std::int64_t n
 }
 
 // y = x W^T. Codes have been multiplied with inputs in codes too.
-void linear(const as_linear_params& p, const Numbers& numbers, bool bf16) {
+void project(const as_linear_params& p, const Numbers& numbers, bool bf16) {
   Tensor x = floats(p.x, "x", {kAny, kAny});
   const std::int64_t tokens = x.size(0), in = x.size(1);
   check(p.y, "y", Kind::kFloat, {tokens, kAny});
@@ -69,12 +69,12 @@ void linear(const as_linear_params& p, const Numbers& numbers, bool bf16) {
 
 }  // namespace
 
-void linear_bf16(const as_linear_params& p, const Precision& precision) {
-  linear(p, Numbers(precision), true);
+void linear(const as_linear_params& p, const Precision& precision) {
+  project(p, Numbers(precision), true);
 }
 
 void linear_fp32(const as_linear_params& p, const Precision& precision) {
-  linear(p, Numbers(precision), false);
+  project(p, Numbers(precision), false);
 }
 
 void grouped_linear(const as_grouped_linear_params& p, const Precision& precision) {
@@ -87,7 +87,7 @@ void grouped_linear(const as_grouped_linear_params& p, const Precision& precisio
     one.x = select(p.x, 1, g);
     one.weight = select(p.weight, 0, g);
     one.y = select(p.y, 1, g);
-    linear(one, Numbers(precision), true);
+    project(one, Numbers(precision), true);
   }
 }
 

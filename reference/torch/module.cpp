@@ -12,19 +12,45 @@ namespace attnscope::reference {
 
 namespace {
 
-// The border: no exception crosses.
-template <auto kOp>
-struct Entry;
+// The program of an op: the function of that name, but where the contract has it round elsewhere.
+template <as_op_id kId, auto kOp>
+constexpr auto kProgram = kOp;
+template <>
+constexpr auto kProgram<AS_OP_COMPRESSOR_PROJ, linear> = linear_fp32;
+template <>
+constexpr auto kProgram<AS_OP_INDEXER_COMPRESSOR_PROJ, linear> = linear_fp32;
+template <>
+constexpr auto kProgram<AS_OP_LM_HEAD, linear> = linear_fp32;
 
+// The border: no exception crosses.
 template <class Params, void (*kOp)(const Params&, const Precision&)>
-struct Entry<kOp> {
-  static bool call(const Params* p, const Precision* precision, TorchFailure* failure) {
-    return guarded(failure, [&] {
-      const c10::InferenceMode inference;
-      kOp(*p, *precision);
-    });
+bool call(const void* params, const Precision* precision, TorchFailure* failure) {
+  return guarded(failure, [&] {
+    const c10::InferenceMode inference;
+    kOp(*static_cast<const Params*>(params), *precision);
+  });
+}
+
+TorchModule make_module() {
+  TorchModule module = {
+      .struct_size = sizeof(TorchModule),
+      .version = kTorchModuleVersion,
+      .torch_version = ATTNSCOPE_TORCH_VERSION,
+      .use_device = use_torch_device,
+      .programs = {},
+      .make_model = make_torch_model,
+      .make_dense_model = make_torch_dense_model,
+      .paged_sdpa = torch_paged_sdpa,
+  };
+#define AS_ENTRY(id, params, function)                                       \
+  if constexpr (!is_loop(id)) {                                              \
+    module.programs[as_op_index(id)] = call<params, kProgram<id, function>>; \
   }
-};
+  AS_FOR_EACH_KERNEL(AS_ENTRY)
+  AS_FOR_EACH_HELPER(AS_ENTRY)
+#undef AS_ENTRY
+  return module;
+}
 
 }  // namespace
 
@@ -33,17 +59,6 @@ struct Entry<kOp> {
 extern "C" __attribute__((visibility("default"))) const attnscope::reference::TorchModule*
 attnscope_torch_module() {
   using namespace attnscope::reference;
-  static constexpr TorchModule kModule = {
-      sizeof(TorchModule),
-      kTorchModuleVersion,
-      ATTNSCOPE_TORCH_VERSION,
-      use_torch_device,
-#define AS_ENTRY(name, Params) Entry<name>::call,
-      AS_FOR_EACH_TENSOR_OP(AS_ENTRY)
-#undef AS_ENTRY
-          make_torch_model,
-      make_torch_dense_model,
-      torch_paged_sdpa,
-  };
+  static const TorchModule kModule = make_module();
   return &kModule;
 }

@@ -16,7 +16,7 @@
 
 namespace attnscope::reference {
 
-inline constexpr std::uint32_t kTorchModuleVersion = 6;
+inline constexpr std::uint32_t kTorchModuleVersion = 7;
 inline constexpr char kTorchModuleEntry[] = "attnscope_torch_module";
 
 // What was thrown inside.
@@ -33,11 +33,10 @@ struct TorchModule {
   // On which device the tensor programs compute: "cpu", "cuda", "cuda:1", .. Before the first of
   // them.
   bool (*use_device)(const char* name, TorchFailure* failure);
-  // False: it failed, and `failure` says why.
-#define AS_MEMBER(name, Params) \
-  bool (*name)(const Params* p, const Precision* precision, TorchFailure* failure);
-  AS_FOR_EACH_TENSOR_OP(AS_MEMBER)
-#undef AS_MEMBER
+  // The tensor programs, by as_op_index() of the op; null for ops that are loops. params: the op's
+  // struct. False: it failed, and `failure` says why.
+  bool (*programs[AS_NUM_OPS])(const void* params, const Precision* precision,
+                               TorchFailure* failure);
   // See ModelReference::make.
   Result<std::unique_ptr<ModelReference>> (*make_model)(const ModelNumbers& numbers,
                                                         const TensorSource& source,

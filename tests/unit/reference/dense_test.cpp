@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "kernels/params/op_table.h"
 #include "tests/unit/reference/lane_test.h"
 #include "tests/unit/reference/plain_codec.h"
 
@@ -45,6 +46,27 @@ TEST(Linear, EqualsTheFormulaAndRoundsByOp) {
   p.y = over(y16, {tokens, out});
   run(exact_lane(), AS_OP_Q_B_PROJ, p);
   for (std::size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y16[i].bits, bf16_bits(exact[i]));
+}
+
+// By the op, whatever the lists say of it: compressors and the head put out fp32.
+TEST(Linear, RoundsToBf16ButForCompressorsAndTheHead) {
+  std::vector<bf16_t> x = to_bf16({1, 1}), weight = to_bf16({1, std::ldexp(1.0, -12)});
+  Doubles y(1);
+  auto p = new_params<as_linear_params>();
+  p.x = over(x, {1, 2});
+  p.weight = over(weight, {1, 2});
+  p.y = over(y, {1, 1});
+  int ops = 0;
+  for (int i = 0; const as_op_info* op = as_op_at(i); ++i) {
+    const bool linear = op->taps == as_op_find(AS_OP_LM_HEAD)->taps;
+    if (!linear) continue;
+    ++ops;
+    run(sim_lane(), op->id, p);
+    const bool fp32 = op->id == AS_OP_COMPRESSOR_PROJ || op->id == AS_OP_INDEXER_COMPRESSOR_PROJ ||
+                      op->id == AS_OP_LM_HEAD;
+    EXPECT_EQ(y[0], fp32 ? 1 + std::ldexp(1.0, -12) : 1.0) << op->name;
+  }
+  EXPECT_EQ(ops, 12);
 }
 
 // A projection of many rows, with more outputs than are converted at a time: the last block is a
