@@ -9,7 +9,7 @@
 #include "app/gui/icons.h"
 #include "app/gui/widgets.h"
 #include "app/text/format.h"
-#include "app/text/text.h"
+#include "engine/io/letters.h"
 
 namespace attnscope::gui {
 namespace {

@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "engine/io/letters.h"
+
 namespace attnscope {
 
 inline std::string_view trimmed(std::string_view text) {
@@ -11,15 +13,6 @@ inline std::string_view trimmed(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(kBlank);
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
-}
-
-// ASCII letters alone.
-inline char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
-inline std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = lower(c);
-  return out;
 }
 
 // Short enough to be shown again in a message.

@@ -3,23 +3,18 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/io/letters.h"
+
 namespace attnscope {
 namespace {
 
 constexpr std::size_t kLongestTyped = 128;  // of what a user typed; the rest cannot matter
 
-// ASCII letters alone.
-std::string small_letters(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return out;
-}
-
 }  // namespace
 
 int edit_distance(std::string_view a_text, std::string_view b_text) {
-  const std::string a = small_letters(a_text.substr(0, kLongestTyped)),
-                    b = small_letters(b_text.substr(0, kLongestTyped));
+  const std::string a = lower(a_text.substr(0, kLongestTyped)),
+                    b = lower(b_text.substr(0, kLongestTyped));
   std::vector<int> before(b.size() + 1), row(b.size() + 1), next(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
   for (std::size_t i = 1; i <= a.size(); ++i) {
@@ -39,13 +34,13 @@ int edit_distance(std::string_view a_text, std::string_view b_text) {
 
 std::vector<std::string> nearest_names(std::string_view wanted,
                                        const std::vector<std::string>& names, std::size_t count) {
-  const std::string text = small_letters(wanted.substr(0, kLongestTyped));
+  const std::string text = lower(wanted.substr(0, kLongestTyped));
   if (text.empty()) return {};
   // Beyond this share of the text the two have nothing to do with each other.
   const int furthest = std::max<int>(2, static_cast<int>(text.size()) / 2);
   std::vector<std::pair<int, const std::string*>> found;
   for (const std::string& name : names) {
-    const std::string other = small_letters(name);
+    const std::string other = lower(name);
     int distance = edit_distance(text, other);
     if (other.starts_with(text)) {
       distance = 0;

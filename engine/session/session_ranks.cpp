@@ -13,7 +13,7 @@ Result<void> Session::sum_over_ranks(const CacheSource& source) {
   call.host = &host_;
   TensorParallelSum::Runner runner;
   bool lost = false;  // the device, if anything
-  OpParams part;      // wo_b of the peer that ran last
+  OpParams part;      // of the peer that ran last: the op that makes its part of the sum
   const auto fetch_all = [&](const OpParams& params) -> Result<void> {
     const as_op_info& info = params.info();
     for (std::uint32_t i = 0; device_ && i < info.num_taps; ++i) {
