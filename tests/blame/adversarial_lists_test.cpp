@@ -98,12 +98,13 @@ TEST(AdversarialLists, LanesGetHolesAndGarbageAndNobodyElseDoes) {
 
 // Without such lists these pass: nothing that a lane must not read was in its reach.
 TEST(AdversarialLists, NameWhoReadsWhatItMustNot) {
+  Trial plain(session_of(scenario_with(false))), adversarial(session_of(scenario_with(true)));
   for (const char* name :
        {"extra_lens_ignored", "hole_as_slot_zero", "topk_beyond_lens", "nan_code_as_number"}) {
     SCOPED_TRACE(name);
     const mutants::RareMutant& mutant = rare(name);
-    EXPECT_TRUE(blamed_for(mutant.lane, mutant.op, false).empty());
-    const auto blamed = blamed_for(mutant.lane, mutant.op, true);
+    EXPECT_TRUE(plain.run({{mutant.lane.name, mutant.op, mutant.op}}).empty());
+    const auto blamed = adversarial.run({{mutant.lane.name, mutant.op, mutant.op}});
     ASSERT_EQ(blamed.size(), 1u) << sentences(blamed);
     EXPECT_EQ(blamed[0].op, mutant.op);
     EXPECT_EQ(blamed[0].first.step, kStepUnderTest);
