@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Shape{{255, 256, 1}, 8, 201, 3, {1, 2, 3}, "vllm"},
                     Shape{{257}, 8, 61, 2, {2}, "vllm"}, Shape{{260}, 8, 90, 2, {0}, "vllm"},
                     Shape{{2051, 5}, 1, 700, 3, {1}, "vllm"},
-                    Shape{{2049}, 8, 1000, 4, {1, 2}, "deepseek"},
+                    Shape{{2049}, 1, 1000, 2, {1, 2}, "deepseek"},
                     Shape{{131, 1, 257}, 8, 97, 3, {0, 1, 2, 3}, "vllm,projections=fp8"},
                     Shape{{129, 260}, 8, 200, 3, {0, 1, 2}, "deepseek,projections=fp8"}));
 
