@@ -53,12 +53,16 @@ void start_anew(Trial& t, References references) {
   t.app->settings() = Settings{};
   t.app->settings().tour_seen = true;
   const RunSetup& now = t.bench().setup();
-  const bool same = now.scenario.name == "small" && now.scenario.requests.size() == 3 &&
+  const Scenario small = small_scenario();
+  const bool same = now.scenario.name == small.name &&
+                    now.scenario.model.layers == small.model.layers &&
+                    now.scenario.requests.size() == small.requests.size() &&
+                    now.scenario.requests[0].tokens == small.requests[0].tokens &&
                     now.references == references && now.lanes == RunSetup{}.lanes &&
                     t.bench().planted().empty() && t.bench().snapshot()->finished;
   if (!same) {
     RunSetup setup;
-    setup.scenario = small_scenario();
+    setup.scenario = small;
     setup.references = references;
     t.bench().open(std::move(setup), true);
     t.user.settle();

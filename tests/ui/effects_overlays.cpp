@@ -29,10 +29,11 @@ void edit(Trial& t) {
   EXPECT_TRUE(t.shows("Changed, not applied"));
 }
 
-// In a short session that is longer than a window.
+// In a short session of one layer, longer than its window.
 void plant(Trial& t) {
   RunSetup setup;
   setup.scenario = small_scenario(140, 2);
+  setup.scenario.model.layers = {0};
   setup.references = References::kSim;
   t.bench().open(std::move(setup), true);
   t.user.settle();

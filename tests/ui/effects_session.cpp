@@ -45,15 +45,17 @@ Effects session_effects() {
     t.run("cursor.first_failure");
     EXPECT_EQ(t.cursor(), before);
     EXPECT_TRUE(t.app.said("No tap that was compared so far is wrong."));
-    t.run("references.set=sim");
-    t.bench().plant("window_off_by_one");
+    RunSetup setup;
+    setup.scenario = small_scenario(20, 2);
+    setup.references = References::kSim;
+    t.bench().open(std::move(setup), true);
+    t.user.settle();
+    t.bench().plant("sink_scaled");
     t.user.settle();
     t.run("cursor.goto=0/1/q_b_proj");
     t.run("cursor.first_failure");
-    EXPECT_EQ(t.cursor().op, AS_OP_SWA_INDEX);
+    EXPECT_EQ(t.cursor().op, AS_OP_SPARSE_ATTENTION);
     EXPECT_EQ(t.bench().op()->worst, Verdict::kWrong);
-    t.bench().remove_planted();
-    t.user.settle();
   };
   e["run.back_until"] = [](Trial& t) {
     t.run("cursor.goto=7/3/wo_b");
