@@ -179,8 +179,13 @@ void check_axes(Check& check, const TapCopy& tap, const StepTrace& t, const Sess
       check.that(n == live || (n == live + 1 && tap.name == "query_start_loc"),
                  "a tap has other requests");
     }
-    if (letter == "G")
+    // Groups of caches stand first; behind tokens it is heads that share a KV head.
+    if (letter == "G" && axis == 0) {
       check.that(n == to_count(info.layout.groups.size()), "a tap has other groups");
+    }
+    if (letter == "G" && axis > 0) {
+      check.that(n == info.config.kv_heads, "a tap has other KV heads than the model");
+    }
     if (letter == "K") {  // or the list of a C128A layer, which is as wide as its entries need
       check.that(n <= std::max<std::int64_t>(info.config.index_topk, t.metadata.list_columns),
                  "a tap has a larger top-k");

@@ -166,6 +166,18 @@ TEST_F(CaptureDiffTest, APlantedBugIsNamed) {
   }
 }
 
+TEST_F(CaptureDiffTest, APlantedBugOfDenseAttentionIsNamed) {
+  Scenario scenario = small_scenario(40, 2);
+  scenario.model = *preset("tiny-llama");
+  const auto a = record("a.acap", scenario);
+  EXPECT_TRUE(a->verify());
+  EXPECT_TRUE(diff(*a, *a).same());
+  const auto b = record("b.acap", scenario, {"cpu", "paged_attention=mutant:kv_group_off_by_one"});
+  const CaptureDiff d = diff(*a, *b);
+  ASSERT_TRUE(d.first);
+  EXPECT_EQ(d.first->op.a.op, AS_OP_PAGED_ATTENTION) << d.first->text;
+}
+
 TEST_F(CaptureDiffTest, SaysWhatCannotBeCompared) {
   const auto a = record("a.acap", small_scenario());
   Scenario other = small_scenario();
