@@ -30,7 +30,11 @@ void LanesRan::add(std::span<const TapResult> results) {
 std::string LanesRan::description() const {
   std::vector<std::string> names = last_;
   for (std::size_t op = 0; op < names.size(); ++op) {
-    if (!ran_[op].empty()) names[op] = fmt::format("{}", fmt::join(ran_[op], " then "));
+    if (!ran_[op].empty()) {
+      names[op] = fmt::format("{}", fmt::join(ran_[op], " then "));
+    } else if (names[op].find(':') != std::string::npos) {
+      names[op] += " (did not run)";  // a bug or a kernel that was to be seen
+    }
   }
   return describe_lanes(names);
 }

@@ -21,7 +21,8 @@ class LanesRan {
   void add(std::span<const TapResult> results);  // in the order of the run
   // By op id: who carried it out last; of an op that did not run, who was chosen.
   const std::vector<std::string>& last() const { return last_; }
-  // "cpu", or "cpu, residual=plugin:mine then cpu".
+  // "cpu", or "cpu, residual=plugin:mine then cpu"; of a lane other than those of this program
+  // whose op no layer has, "cpu, indexer_topk=mutant:topk_off_by_one (did not run)".
   std::string description() const;
 
  private:

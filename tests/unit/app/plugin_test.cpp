@@ -337,6 +337,13 @@ TEST(LanesRan, ThoseOfOneOpStandInTheirOrder) {
   EXPECT_EQ(ran.last()[AS_OP_RESIDUAL], "cpu");
 }
 
+TEST(LanesRan, BugsWhoseOpDidNotRunAreSaid) {
+  std::vector<std::string> chosen(AS_OP_COUNT, "cpu");
+  chosen[AS_OP_INDEXER_TOPK] = "mutant:topk_one_short";
+  LanesRan ran(chosen);
+  EXPECT_EQ(ran.description(), "cpu, indexer_topk=mutant:topk_one_short (did not run)");
+}
+
 TEST_F(PluginTest, OptionsOfEveryCommandStandBeforeItToo) {
   const std::string plain = library("plain");
   for (const std::vector<std::string>& before : std::vector<std::vector<std::string>>{
