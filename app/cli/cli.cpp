@@ -193,7 +193,9 @@ void add_why(CLI::App& app, Action& action) {
   why->add_option("--entry", command->entry, "Instead: the tokens pooled into this entry")
       ->excludes(slot);
   why->add_option("--request", command->request, "Whose entry (default 0)");
-  why->add_option("--cache", command->cache, "swa, main, state, index or index_state");
+  why->add_option("--cache", command->cache,
+                  "swa (the default), main, state, index or index_state; k (the default) or v of "
+                  "models with dense attention");
   why->callback([=, &action] {
     action = [=] {
       WhyCommand c = *command;

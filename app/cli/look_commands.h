@@ -24,8 +24,8 @@ struct WhyCommand {
   LookAt at;
   std::int64_t token = -1;  // -1 = the last of the step
   std::int64_t head = 0, dim = 0;
-  std::int64_t slot = -1;  // every write to it; -1 = not asked
-  std::string cache = "swa";
+  std::int64_t slot = -1;   // every write to it; -1 = not asked
+  std::string cache;        // empty = the first one of the model
   std::int64_t entry = -1;  // tokens pooled into it; -1 = not asked
   std::int32_t request = 0;
   std::int64_t rows = 24;  // contributions to print, largest first

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "app/cli/look_at.h"
 #include "app/cli/look_commands.h"
@@ -10,6 +11,7 @@
 #include "app/text/format.h"
 #include "app/text/say.h"
 #include "app/views/score_terms.h"
+#include "engine/family/family.h"
 #include "engine/session/place.h"
 #include "engine/session/verify/forced_copy.h"
 #include "engine/session/what_if/pooled_tokens.h"
@@ -196,15 +198,15 @@ void note_writes(const Session& session, int layer, CacheId id, std::int64_t slo
   }
 }
 
-Result<CacheId> cache_by_name(const std::string& name) {
+// Of the model; without a name its first one.
+Result<NamedCache> cache_by_name(const ModelConfig& config, const std::string& name) {
   std::string names;
-  for (const Family* family : families()) {
-    for (const NamedCache& cache : family->cache_names()) {
-      if (name == cache.name) return cache.id;
-      names += fmt::format("{}{}", names.empty() ? "" : ", ", cache.name);
-    }
+  for (const NamedCache& cache : family_of(config).cache_names()) {
+    if (name.empty() || name == cache.name) return cache;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", cache.name);
   }
-  return usage_error(fmt::format("--cache {}: no such cache", name), "caches: " + names);
+  return usage_error(fmt::format("--cache {}: the model has no such cache", name),
+                     "caches: " + names);
 }
 
 int running_layer(const Session& session, int published) {
@@ -218,17 +220,21 @@ int running_layer(const Session& session, int published) {
 Result<as_status> why_command(const WhyCommand& command) {
   const auto place = parse_place(command.at.place);
   if (!place) return place.error();
-  auto cache = cache_by_name(command.cache);
-  if (!cache) return cache.error();
+  std::optional<Result<NamedCache>> cache;
   KeptScores scores;
   std::vector<Write> writes;
   RawWeights raw;
   auto session = session_at(command.at, *place, [&](const Session& s) {
     keep_scores(s, &scores);
     keep_raw_weights(s, place->layer, raw);
-    if (command.slot >= 0) note_writes(s, place->layer, *cache, command.slot, writes);
+    if (!cache) cache = cache_by_name(s.parts().config, command.cache);
+    if (command.slot >= 0 && *cache) {
+      note_writes(s, place->layer, (*cache)->id, command.slot, writes);
+    }
   });
   if (!session) return session.error();
+  if (!cache) cache = cache_by_name((*session)->parts().config, command.cache);
+  if (!*cache) return cache->error();
   if (command.slot >= 0) {
     json out = json::array();
     for (const Write& w : writes) {
@@ -246,7 +252,7 @@ Result<as_status> why_command(const WhyCommand& command) {
       say_json(out);
     } else if (writes.empty()) {
       say("slot {} of the {} cache of layer {} was never written up to {}\n", command.slot,
-          command.cache, place->layer, command.at.place);
+          (*cache)->name, place->layer, command.at.place);
     }
     return AS_OK;
   }
@@ -257,7 +263,7 @@ Result<as_status> why_command(const WhyCommand& command) {
   }
   if (command.entry >= 0) {
     const int layer = running_layer(**session, place->layer);
-    const bool index = read_to_select((*session)->parts().config, *cache);
+    const bool index = read_to_select((*session)->parts().config, (*cache)->id);
     auto tokens =
         pooled_tokens(**session, layer, command.request, command.entry, command.dim, index);
     if (!tokens) return tokens.error();

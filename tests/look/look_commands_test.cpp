@@ -70,6 +70,7 @@ TEST_F(LookCommands, WhyNamesWhatIsNotThere) {
   fails({"why", scenario_, "0/1/sparse_attention", "--token", "40"}, 3, {"40"});
   fails({"why", scenario_, "0/1/sparse_attention", "--head", "8"}, 3, {"8"});
   fails({"why", scenario_, "0/1/sparse_attention", "--slot", "1", "--entry", "1"}, 2, {"--slot"});
+  fails({"why", "tiny-llama", "1/1/paged_attention", "--slot", "1", "--cache", "swa"}, 2, {"k, v"});
   fails({"why", path("absent.json"), "0/1/sparse_attention"}, 3, {"absent.json"});
 }
 
