@@ -213,6 +213,7 @@ std::string near_ties(const json& report, const Paint& paint) {
 }
 
 std::string distributions(const json& report) {
+  if (report.at("distributions").empty()) return {};
   std::string out = "\ndistributions, min .. median .. max:\n";
   for (const json& d : report.at("distributions")) {
     out += fmt::format("  layer {:<3} sink mass {}   LSE {}\n", d.at("layer").get<int>(),
