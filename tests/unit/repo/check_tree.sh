@@ -72,8 +72,9 @@ set_allowed() {
     engine/*) allowed='engine/ kernels/' ;;
     reference/model.h | reference/model_dense.h | reference/torch/model.* | \
       reference/torch/model_dense.*)
+      # Of what other references use, only where to compute.
       allowed='reference/model.h reference/model_dense.h reference/torch/model.h
-        reference/torch/model_dense.h kernels/params/ engine/tensorfile/'
+        reference/torch/model_dense.h reference/torch/device.h kernels/params/ engine/tensorfile/'
       ;;
     reference/*) allowed='reference/ kernels/params/ kernels/layout/ engine/model/' ;;
     app/panels/*) allowed="app/text/ app/wiring/ app/views/ app/reports/ app/workbench/ app/gui/
