@@ -129,11 +129,13 @@ Result<as_status> run_once(const GuiOptions& options, const GuiParts& parts,
   auto picture = settled_picture(app, **platform);
   if (!picture) return picture.error();
   const std::vector<std::string> printed = plugin_faults();  // when they happened
+  bool damaged = false;                                      // a capture that is shown
   for (const Message& message : app.bench().messages()) {
     const bool again = std::ranges::any_of(
         printed, [&](const std::string& fault) { return message.text.starts_with(fault); });
     if (message.kind == Message::Kind::kError && !again) {
       say(stderr, "attnscope: {}\n", message.text);
+      damaged = damaged || app.bench().capture() != nullptr;
     }
   }
   if (auto ok = write_png(*picture, options.screenshot); !ok) return ok.error();
@@ -142,7 +144,7 @@ Result<as_status> run_once(const GuiOptions& options, const GuiParts& parts,
     if (auto ok = write_report(app.bench(), options.report); !ok) return ok.error();
     say("report:  {}\n", std::filesystem::absolute(options.report).string());
   }
-  return AS_OK;
+  return damaged ? AS_BAD_INPUT : AS_OK;
 }
 
 Result<as_status> run_window(const GuiOptions& options, const GuiParts& parts,
