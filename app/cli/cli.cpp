@@ -23,6 +23,7 @@
 #include "app/text/say.h"
 #include "app/wiring/plugins.h"
 #include "engine/config/scenario.h"
+#include "engine/family/models.h"
 #include "engine/io/nearest.h"
 #include "reference/torch_module.h"
 
@@ -35,6 +36,10 @@ using Action = std::function<Result<as_status>()>;
 const CLI::Validator kNotEmpty(
     [](std::string& text) { return text.empty() ? std::string("names no file") : std::string(); },
     "FILE");
+
+const CLI::Validator kDevice(
+    [](std::string& text) { return text.empty() ? std::string("names no device") : std::string(); },
+    "DEVICE");
 
 References parse_references(const std::string& name) {
   return name == "none" ? References::kNone : name == "sim" ? References::kSim : References::kBoth;
@@ -292,7 +297,9 @@ void add_doctor(CLI::App& app, Action& action) {
 void add_layout(CLI::App& blocks, Action& action) {
   auto* layout = blocks.add_subcommand("layout", "Groups, pages, bytes and capacity of a model");
   auto command = std::make_shared<LayoutCommand>();
-  layout->add_option("preset", command->model, "v4-flash, v4-pro, tiny, or a config.json")
+  layout
+      ->add_option("preset", command->model,
+                   fmt::format("{}, or a config.json", fmt::join(preset_names(), ", ")))
       ->required();
   layout->add_option("--gpu-memory", command->gpu_memory, "GiB for caches (default 40)")
       ->check(CLI::Range(0.001, 1e6));
@@ -379,7 +386,7 @@ void add_common(CLI::App& app, PluginChoice& choice, bool& any_text_file,
   app.add_option("--reference-device", reference_device,
                  "Where references compute: cpu (the default), or a device of the installed "
                  "libtorch, such as cuda or cuda:1")
-      ->check(kNotEmpty);
+      ->check(kDevice);
   const std::function<void(CLI::App*)> pass_on = [&](CLI::App* command) {
     command->fallthrough();
     for (CLI::App* below : command->get_subcommands({})) pass_on(below);

@@ -1,10 +1,14 @@
 #include "engine/sched/workload_file.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "engine/io/assets_folder.h"
 #include "engine/io/json_file.h"
@@ -242,8 +246,18 @@ Result<Workload> load_workload(std::string_view name_or_path, std::optional<Cach
   if (path.find('/') == std::string::npos && !fs::is_regular_file(path, error)) {
     Result<std::string> assets = assets_folder();
     if (!assets) return assets.error();
-    const std::string shipped = *assets + "/workloads/" + path + ".json";
-    if (fs::is_regular_file(shipped, error)) path = shipped;
+    const std::string folder = *assets + "/workloads";
+    const std::string shipped = folder + "/" + path + ".json";
+    if (!fs::is_regular_file(shipped, error)) {
+      std::vector<std::string> names;
+      for (const auto& entry : fs::directory_iterator(folder, error)) {
+        if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
+      }
+      std::ranges::sort(names);
+      return bad_input(fmt::format("there is no workload '{}', nor a file of this name", path),
+                       fmt::format("shipped: {}", fmt::join(names, ", ")));
+    }
+    path = shipped;
   }
   Result<std::string> text = read_text_file(path);
   if (!text) return text.error();
