@@ -7,6 +7,7 @@
 #include "app/reports/golden_report.h"
 #include "app/reports/golden_review.h"
 #include "app/text/format.h"
+#include "app/text/xml_text.h"
 
 namespace attnscope {
 namespace {

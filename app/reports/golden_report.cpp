@@ -8,6 +8,7 @@
 
 #include "app/text/format.h"
 #include "app/text/say.h"
+#include "app/text/xml_text.h"
 #include "engine/io/json_fields.h"
 
 namespace attnscope {
@@ -170,29 +171,6 @@ std::string golden_text(const GoldenReport& report, bool colour) {
     }
   }
   return out + fmt::format("\n{}\n", golden_totals(report));
-}
-
-std::string xml_text(std::string_view text) {
-  std::string out;
-  for (const char c : printable_lines(text)) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
 }
 
 std::string golden_junit(const GoldenReport& report) {

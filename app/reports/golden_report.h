@@ -19,7 +19,4 @@ std::string golden_html(const GoldenReport& report);
 // "3 goldens: 2 passed, 1 failed; 1 orphan".
 std::string golden_totals(const GoldenReport& report);
 
-// &, <, >, quotes and control characters, for XML and HTML.
-std::string xml_text(std::string_view text);
-
 }  // namespace attnscope

@@ -7,6 +7,7 @@
 
 #include "app/reports/scale_report.h"
 #include "app/text/format.h"
+#include "app/text/xml_text.h"
 
 namespace attnscope {
 namespace {
@@ -32,30 +33,10 @@ constexpr char kStyle[] =
     "</style>\n";
 constexpr std::size_t kColours = 4;
 
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
-
 std::string text_at(double x, double y, const char* classes, const char* anchor,
                     const std::string& text) {
   return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"{}\" text-anchor=\"{}\">{}</text>\n",
-                     x, y, classes, anchor, escaped(text));
+                     x, y, classes, anchor, xml_text(text));
 }
 
 // "20 us", "5 ms"
