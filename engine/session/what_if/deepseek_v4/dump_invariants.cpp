@@ -71,7 +71,11 @@ class InvariantChecks {
     kFiniteScores
   };
 
-  void check(Name name, bool holds, const std::string& how) { to_.check(name, holds, how); }
+  // how: what it makes is the text of one that does not hold.
+  template <class How>
+  void check(Name name, bool holds, const How& how) {
+    to_.check(name, holds, holds ? std::string() : how());
+  }
   void window_rows(const Session& session);
   void own_blocks(const Session& session, const as_tensor& list, int group, int rows_per_block);
   void selected_entries(const Session& session);
@@ -142,11 +146,12 @@ void InvariantChecks::window_rows(const Session& session) {
       }
       const std::int64_t own = m.slots[to_size(group * m.num_tokens_in_step() + t)];
       good = good && len > 0 && list[len - 1] == own;
-      check(kWindowRows, good,
-            fmt::format("token {} (request {}, position {}) lists {} rows, the last in slot {}; "
-                        "{} rows and slot {} belong there",
-                        t, m.live[to_size(row)], position, len, len > 0 ? list[len - 1] : -1,
-                        wanted, own));
+      check(kWindowRows, good, [&] {
+        return fmt::format(
+            "token {} (request {}, position {}) lists {} rows, the last in slot {}; "
+            "{} rows and slot {} belong there",
+            t, m.live[to_size(row)], position, len, len > 0 ? list[len - 1] : -1, wanted, own);
+      });
     }
     own_blocks(session, make_tensor(at<std::int32_t>(p.indices, s), {p.indices.shape[1], p.window}),
                group, p.block_size);
@@ -157,22 +162,26 @@ void InvariantChecks::own_blocks(const Session& session, const as_tensor& list, 
                                  int rows_per_block) {
   const StepMetadata& m = session.metadata();
   const as_tensor table = m.group_table(group);
-  std::vector<std::set<std::int32_t>> owned(to_size(table.shape[0]));
+  std::vector<std::vector<std::int32_t>> owned(to_size(table.shape[0]));
   for (std::int64_t r = 0; r < table.shape[0]; ++r) {
     for (std::int64_t c = 0; c < table.shape[1]; ++c) {
       const std::int32_t block = *at<std::int32_t>(table, r, c);
-      if (block != AS_NULL_BLOCK) owned[to_size(r)].insert(block);
+      if (block != AS_NULL_BLOCK) owned[to_size(r)].push_back(block);
     }
+    std::ranges::sort(owned[to_size(r)]);
   }
   for (std::int64_t t = 0; t < list.shape[0]; ++t) {
     const std::int32_t row = m.token_to_req[to_size(t)];
     for (std::int64_t k = 0; k < list.shape[1]; ++k) {
       const std::int32_t slot = *at<std::int32_t>(list, t, k);
       if (slot < 0) continue;
-      check(kOwnBlocks, owned[to_size(row)].count(slot / rows_per_block) > 0,
-            fmt::format("token {}, place {}: slot {} lies in block {}, which request {} does not "
-                        "hold in this group",
-                        t, k, slot, slot / rows_per_block, m.live[to_size(row)]));
+      check(kOwnBlocks, std::ranges::binary_search(owned[to_size(row)], slot / rows_per_block),
+            [&] {
+              return fmt::format(
+                  "token {}, place {}: slot {} lies in block {}, which request {} does not "
+                  "hold in this group",
+                  t, k, slot, slot / rows_per_block, m.live[to_size(row)]);
+            });
     }
   }
 }
@@ -191,9 +200,10 @@ void InvariantChecks::selected_entries(const Session& session) {
       good = chosen.insert(entry).second && good;
     }
     const auto wanted = std::min<std::int64_t>(visible, p.indices.shape[1]);
-    check(kSelectedEntries, good && static_cast<std::int64_t>(chosen.size()) == wanted,
-          fmt::format("token {} (position {}) selects {} different entries of {} visible", t,
-                      m.positions[to_size(t)], chosen.size(), visible));
+    check(kSelectedEntries, good && static_cast<std::int64_t>(chosen.size()) == wanted, [&] {
+      return fmt::format("token {} (position {}) selects {} different entries of {} visible", t,
+                         m.positions[to_size(t)], chosen.size(), visible);
+    });
   }
 }
 
@@ -208,9 +218,10 @@ void InvariantChecks::c128_entries(const Session& session) {
       const std::int64_t block = *at<std::int32_t>(p.table, row, c / p.rows_per_block);
       good = *at<std::int32_t>(p.indices, t, c) == block * p.rows_per_block + c % p.rows_per_block;
     }
-    check(kC128Entries, good,
-          fmt::format("token {} (position {}) does not list entries 0..{}", t,
-                      m.positions[to_size(t)], wanted - 1));
+    check(kC128Entries, good, [&] {
+      return fmt::format("token {} (position {}) does not list entries 0..{}", t,
+                         m.positions[to_size(t)], wanted - 1);
+    });
   }
 }
 
@@ -232,8 +243,9 @@ void InvariantChecks::attention(const Session& session) {
       const std::int64_t slot = copy.slots[i * to_size(columns) + to_size(copy.window + c)];
       if (slot < 0) continue;
       const std::int64_t row = shadow.row_of(*spec, slot);
-      check(kEntriesWritten, row >= 0 && shadow.written(*spec, row) >= 0,
-            fmt::format("token {}: slot {} of the main cache was never written", rows[i], slot));
+      check(kEntriesWritten, row >= 0 && shadow.written(*spec, row) >= 0, [&] {
+        return fmt::format("token {}: slot {} of the main cache was never written", rows[i], slot);
+      });
     }
   }
 }
@@ -263,9 +275,10 @@ void InvariantChecks::latent_rows(const as_cache& cache, const as_tensor& slots,
       good = good && scale >= smallest && scale <= kLargest &&
              (scale == smallest || largest >= kHalfFull);
     }
-    check(kQuantisedBytes, good,
-          fmt::format("token {}, slot {} (block {}, row {})", t, slot, slot / cache.rows_per_block,
-                      slot % cache.rows_per_block));
+    check(kQuantisedBytes, good, [&] {
+      return fmt::format("token {}, slot {} (block {}, row {})", t, slot,
+                         slot / cache.rows_per_block, slot % cache.rows_per_block);
+    });
   }
 }
 
@@ -276,10 +289,12 @@ void InvariantChecks::state_rows(const Session& session) {
   const std::size_t state = offsetof(as_compress_insert_params, state);
   RowAccess::for_each(params.data(), *RowAccess::find(params.op(), state), [&](const RowVisit& v) {
     const bool held = v.slot != RowAccess::kBeyondTable && v.slot / rows != AS_NULL_BLOCK;
-    check(kStateRows, held,
-          fmt::format("token {} (position {}) pools the state row of position {}, whose block "
-                      "is null",
-                      v.token, *at<std::int64_t>(p.positions, v.token), v.place));
+    check(kStateRows, held, [&] {
+      return fmt::format(
+          "token {} (position {}) pools the state row of position {}, whose block "
+          "is null",
+          v.token, *at<std::int64_t>(p.positions, v.token), v.place);
+    });
   });
 }
 
@@ -290,7 +305,8 @@ void InvariantChecks::scores(const Session& session) {
     for (std::int64_t c = 0; c < *at<std::int32_t>(p.lens, t); ++c) {
       nan += std::isnan(*at<float>(p.logits, t, c)) ? 1 : 0;
     }
-    check(kFiniteScores, nan == 0, fmt::format("token {} has {} scores that are NaN", t, nan));
+    check(kFiniteScores, nan == 0,
+          [&] { return fmt::format("token {} has {} scores that are NaN", t, nan); });
   }
 }
 
