@@ -93,6 +93,32 @@ TEST(ChangedWeights, AreNamedByLayerAndStep) {
   }
 }
 
+// The first reader of a changed row is named: the step whose token it is, else the head.
+TEST(ChangedWeights, OfTheEmbeddingAreReadByParts) {
+  constexpr std::int64_t kHidden = 512, kRows = 64;  // of a part
+  for (const bool of_next_token : {true, false}) {
+    SCOPED_TRACE(of_next_token);
+    Scenario scenario = tiny_scenario(7, 150);
+    scenario.model.hidden = kHidden;
+    auto session = session_of(scenario);
+    ASSERT_TRUE(session->step());
+    ASSERT_TRUE(session->step());  // both requests are decoded from here on
+    std::set<std::int64_t> read;
+    for (const auto& request : session->serving().requests()) {
+      read.insert(request.tokens.back() / kRows);
+    }
+    std::int64_t part = 0;
+    while (read.contains(part) != of_next_token) ++part;
+    session->parts().ranks[0]->around["embedding"].bf16.data()[part * kRows * kHidden].bits ^= 1;
+    ASSERT_TRUE(session->step());
+    const auto blamed = blame(session->history().back().results);
+    ASSERT_FALSE(blamed.empty());
+    EXPECT_EQ(blamed[0].first.op, of_next_token ? AS_OP_ATTN_NORM : AS_OP_LM_HEAD);
+    EXPECT_NE(blamed[0].first.note.find("embed.weight is no longer"), std::string::npos)
+        << blamed[0].first.note;
+  }
+}
+
 // Slices of other ranks are read by ops that no verdict speaks of.
 TEST(ChangedWeights, OfAnotherRankAreNamedToo) {
   Scenario scenario = tiny_scenario(7, 150);

@@ -195,7 +195,7 @@ void Verifier::check_given(int layer, const OpParams& params) {
 void Verifier::begin_tokens(const StepMetadata& step, const Serving& serving) {
   step_ = &step;
   if (weights_) {
-    if (auto r = weights_->before_embedding()) given(-1, std::move(*r));
+    if (auto r = weights_->before_embedding(step.tokens)) given(-1, std::move(*r));
   }
   if (references_ != References::kNone) {
     for (TapResult& r : check_tokens(step, serving)) given(-1, std::move(r));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <numeric>
 #include <utility>
 
 #include "engine/checkpoint/tensor_names.h"
@@ -21,6 +22,12 @@ namespace {
 
 // Bytes that have a hash of their own: small enough to say where a change is, and to share out.
 constexpr std::int64_t kPart = std::int64_t{64} << 10;
+
+std::vector<std::int64_t> all_parts(std::int64_t bytes) {
+  std::vector<std::int64_t> parts(to_size(ceil_div(bytes, kPart)));
+  std::iota(parts.begin(), parts.end(), std::int64_t{0});
+  return parts;
+}
 
 // Not 0.
 std::uint64_t next_number() {
@@ -66,15 +73,17 @@ void WeightWatch::watch(const void* data, std::int64_t elements, std::int64_t el
   const auto* begin = static_cast<const std::uint8_t*>(data);
   const std::int64_t bytes = elements * element_bytes;
   bytes_ += bytes;
-  watched_[begin] = {std::move(name), layer, rank, bytes, element_bytes, hash(begin, bytes)};
+  watched_[begin] = {std::move(name), layer,         rank,
+                     bytes,           element_bytes, hash(begin, bytes, all_parts(bytes))};
 }
 
-std::vector<std::uint64_t> WeightWatch::hash(const std::uint8_t* data, std::int64_t bytes) const {
-  std::vector<std::uint64_t> hashes(to_size(ceil_div(bytes, kPart)));
+std::vector<std::uint64_t> WeightWatch::hash(const std::uint8_t* data, std::int64_t bytes,
+                                             std::span<const std::int64_t> parts) const {
+  std::vector<std::uint64_t> hashes(parts.size());
   auto some = [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      hashes[to_size(i)] =
-          content_hash(data + i * kPart, to_size(std::min(kPart, bytes - i * kPart)));
+      const std::int64_t at = parts[to_size(i)] * kPart;
+      hashes[to_size(i)] = content_hash(data + at, to_size(std::min(kPart, bytes - at)));
     }
   };
   const auto count = to_count(hashes.size());
@@ -93,25 +102,27 @@ std::vector<std::uint64_t> WeightWatch::hash(const std::uint8_t* data, std::int6
   return hashes;
 }
 
-std::optional<TapResult> WeightWatch::look(Place place, as_op_id op, const std::string& tap) {
+std::optional<TapResult> WeightWatch::look(Place place, std::span<const std::int64_t> parts,
+                                           as_op_id op, const std::string& tap) {
   Watched& w = place->second;
-  std::vector<std::uint64_t> now = hash(place->first, w.bytes);
-  if (now == w.hashes) return {};
-  std::int64_t parts = 0, first = -1;
-  for (std::size_t i = 0; i < now.size(); ++i) {
-    if (now[i] == w.hashes[i]) continue;
-    if (parts++ == 0) first = to_count(i);
+  const std::vector<std::uint64_t> now = hash(place->first, w.bytes, parts);
+  std::int64_t changed = 0, first = -1;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    std::uint64_t& was = w.hashes[to_size(parts[i])];
+    if (now[i] == was) continue;
+    if (changed++ == 0) first = parts[i];
+    was = now[i];
   }
-  w.hashes = std::move(now);
+  if (changed == 0) return {};
   number_ = next_number();
   const std::int64_t begin = first * kPart / w.element_bytes;
   const std::int64_t elements = w.bytes / w.element_bytes;
   return wrong_result(
-      op, tap + kWeightTap, elements, parts,
+      op, tap + kWeightTap, elements, changed,
       fmt::format("{} is no longer what it was when the session began: something wrote to elements "
                   "{} to {} of {} since it was read last{}",
                   w.name, begin, std::min(elements, begin + kPart / w.element_bytes) - 1, elements,
-                  parts > 1 ? fmt::format(", and to {} other parts", parts - 1) : ""));
+                  changed > 1 ? fmt::format(", and to {} other parts", changed - 1) : ""));
 }
 
 void WeightWatch::look_at(const as_tensor& tensor, as_op_id op, const std::string& tap,
@@ -120,7 +131,8 @@ void WeightWatch::look_at(const as_tensor& tensor, as_op_id op, const std::strin
   const auto* begin = static_cast<const std::uint8_t*>(tensor.data);
   const std::uint8_t* end = begin + tensor_bytes(tensor);
   for (auto at = watched_.lower_bound(begin); at != watched_.end() && at->first < end; ++at) {
-    if (auto result = look(at, op, tap)) found.push_back(std::move(*result));
+    if (auto result = look(at, all_parts(at->second.bytes), op, tap))
+      found.push_back(std::move(*result));
   }
 }
 
@@ -139,19 +151,28 @@ std::vector<TapResult> WeightWatch::before(int layer, const OpParams& params) {
     for (auto at = watched_.begin(); at != watched_.end(); ++at) {
       const Watched& w = at->second;
       if (w.layer != layer || w.rank == parts_.config.parallel.rank) continue;
-      if (auto result = look(at, parts_.graph->sum.made_by, "weight"))
-        found.push_back(std::move(*result));
+      auto result = look(at, all_parts(w.bytes), parts_.graph->sum.made_by, "weight");
+      if (result) found.push_back(std::move(*result));
     }
   }
   seconds_ += seconds_since(begun);
   return found;
 }
 
-std::optional<TapResult> WeightWatch::before_embedding() {
+std::optional<TapResult> WeightWatch::before_embedding(std::span<const std::int32_t> tokens) {
   const auto begun = std::chrono::steady_clock::now();
   const void* data = parts_.weights->embedding();
-  auto found =
-      look(watched_.find(static_cast<const std::uint8_t*>(data)), AS_OP_ATTN_NORM, "embedding");
+  const auto place = watched_.find(static_cast<const std::uint8_t*>(data));
+  const std::int64_t row = parts_.config.hidden * place->second.element_bytes;
+  std::vector<std::int64_t> parts;
+  for (const std::int32_t token : tokens) {
+    for (std::int64_t p = token * row / kPart; p * kPart < (token + 1) * row; ++p) {
+      parts.push_back(p);
+    }
+  }
+  std::ranges::sort(parts);
+  parts.erase(std::unique(parts.begin(), parts.end()), parts.end());
+  auto found = look(place, parts, AS_OP_ATTN_NORM, "embedding");
   seconds_ += seconds_since(begun);
   return found;
 }

@@ -1,6 +1,7 @@
 // Weights, sinks and rotary tables stay what they were when the session began. They are hashed
-// then, and again whenever an op is about to read them: once a step each, every byte. The engine
-// and its references read the same memory, so that no comparison of outputs would show a change.
+// then, and again whenever an op is about to read them: once a step each, every byte; of the
+// embedding, where the step's tokens have their rows. The engine and its references read the same
+// memory, so that no comparison of outputs would show a change.
 //
 // A result only where something changed, once a change: the op that reads it, with the published
 // name of the weight and where in it the change begins.
@@ -9,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,8 +30,8 @@ class WeightWatch {
   // What an op of a layer (its running index, -1 outside) is about to read. With the residual of a
   // layer come the slices of the other ranks, whose ops have run just before.
   std::vector<TapResult> before(int layer, const OpParams& params);
-  // The embedding, whose rows the step's hidden state is about to be made of.
-  std::optional<TapResult> before_embedding();
+  // The embedding, whose rows of these tokens the step's hidden state is about to be made of.
+  std::optional<TapResult> before_embedding(std::span<const std::int32_t> tokens);
 
   // as_call::weights: another one in every session, and from when something was seen to change.
   std::uint64_t number() const { return number_; }
@@ -49,8 +51,11 @@ class WeightWatch {
 
   void watch(const void* data, std::int64_t elements, std::int64_t element_bytes, std::string name,
              int layer, int rank);
-  std::vector<std::uint64_t> hash(const std::uint8_t* data, std::int64_t bytes) const;
-  std::optional<TapResult> look(Place place, as_op_id op, const std::string& tap);
+  // Of these parts of `bytes` bytes.
+  std::vector<std::uint64_t> hash(const std::uint8_t* data, std::int64_t bytes,
+                                  std::span<const std::int64_t> parts) const;
+  std::optional<TapResult> look(Place place, std::span<const std::int64_t> parts, as_op_id op,
+                                const std::string& tap);
   // Everything that begins inside a tensor.
   void look_at(const as_tensor& tensor, as_op_id op, const std::string& tap,
                std::vector<TapResult>& found);
