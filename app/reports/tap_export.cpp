@@ -133,10 +133,10 @@ class Collector : public SessionObserver {
     for (std::int64_t t = 0; t < y.shape[0]; ++t) {
       const std::int32_t request = m.live[to_size(m.token_to_req[to_size(t)])];
       const std::int64_t position = m.positions[to_size(t)];
-      if (source_ == Source::kEngine) {
-        inputs->row(running, request, position, at<bf16_t>(y, t));
+      if (source_ == Source::kExact) {
+        inputs->row(running, request, position, at<double>(y, t));
       } else {
-        inputs->row(running, request, position, source_ == Source::kSim, at<double>(y, t));
+        inputs->row(running, request, position, at<bf16_t>(y, t));
       }
     }
     return seen;

@@ -98,13 +98,11 @@ void HiddenStates::row(int layer, std::int32_t request, std::int64_t position, b
   }
 }
 
-void HiddenStates::row(int layer, std::int32_t request, std::int64_t position, bool rounded,
-                       double* out) const {
+void HiddenStates::row(int layer, std::int32_t request, std::int64_t position, double* out) const {
   const TensorEntry& entry =
       *entries_[static_cast<std::size_t>(request)][static_cast<std::size_t>(layer)];
   for (std::int64_t i = 0; i < hidden_; ++i) {
-    const double x = float_value(entry, position * hidden_ + i);
-    out[i] = rounded ? cpu::round_bf16(x) : x;
+    out[i] = float_value(entry, position * hidden_ + i);
   }
 }
 

@@ -32,10 +32,10 @@ class HiddenStates {
 
   // Positions that all running layers have rows for.
   std::int64_t rows(std::int32_t request) const;
-  // Row of a running layer (its index), request and position; `out` holds hidden values.
+  // Row of a running layer (its index), request and position; `out` holds hidden values. As bf16
+  // with one rounding.
   void row(int layer, std::int32_t request, std::int64_t position, bf16_t* out) const;
-  // rounded: to bf16 first.
-  void row(int layer, std::int32_t request, std::int64_t position, bool rounded, double* out) const;
+  void row(int layer, std::int32_t request, std::int64_t position, double* out) const;
 
   static std::string tensor_name(int published_layer);
 

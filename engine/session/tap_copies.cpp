@@ -135,16 +135,9 @@ void measure_rows(const as_tensor& from, std::int64_t axis, const std::vector<st
 
 // Rows that ref.sim wrote in the place of the engine: logical, row t is what token t writes.
 void copy_forced_row(const as_cache& forced, std::int32_t token, std::vector<std::uint8_t>& out) {
-  if (forced.data.dtype == AS_U8) {
-    const auto* row = at<std::uint8_t>(forced.data, token);
-    out.insert(out.end(), row, row + forced.data.shape[1]);
-    return;
-  }
-  for (std::int64_t i = 0; i < forced.data.shape[1]; ++i) {
-    const auto value = static_cast<float>(*at<double>(forced.data, token, i));
-    const auto* bytes = reinterpret_cast<const std::uint8_t*>(&value);
-    out.insert(out.end(), bytes, bytes + sizeof(value));
-  }
+  const std::int64_t bytes = forced.data.shape[1] * as_dtype_size(forced.data.dtype);
+  const auto* row = static_cast<const std::uint8_t*>(forced.data.data) + token * bytes;
+  out.insert(out.end(), row, row + bytes);
 }
 
 RowsCopy copy_cache_rows(const Session& session, const as_tap_info& tap, int layer,

@@ -55,7 +55,7 @@ as_tensor Frame::get(ValueId value) const {
 as_tensor Frame::make(ValueId value, std::int32_t kernel_dtype,
                       std::span<const std::int64_t> shape) {
   const bool is_float = kernel_dtype == AS_BF16 || kernel_dtype == AS_F32;
-  const std::int32_t dtype = kind_ != Kind::kEngine && is_float ? AS_F64 : kernel_dtype;
+  const std::int32_t dtype = kind_ == Kind::kExact && is_float ? AS_F64 : kernel_dtype;
   Slot& made = slot(value);
   made.tensor = made.memory.make(dtype, shape);
   return made.tensor;

@@ -1,5 +1,6 @@
 // The tensors of one step as one party sees them: the engine (bf16, fp32, bytes) or a free-running
-// reference (float64). They are the values of the model's graph (engine/family/op_graph.h).
+// reference (ref.sim rounds where the engine does and keeps its dtypes, ref.exact is float64). They
+// are the values of the model's graph (engine/family/op_graph.h).
 #pragma once
 
 #include <cstddef>
@@ -37,12 +38,11 @@ class Scratch {
 
 class Frame {
  public:
-  // float64: every float and code tensor is F64 (ref.exact; ref.sim keeps codes as U8).
   enum class Kind { kEngine, kSim, kExact };
   explicit Frame(Kind kind) : kind_(kind) {}
 
   Kind kind() const { return kind_; }
-  // kernel_dtype: the engine's; mapped to F64 for references where it is a float.
+  // kernel_dtype: the engine's; F64 in its place for ref.exact where it is a float.
   as_tensor make(ValueId value, std::int32_t kernel_dtype, std::span<const std::int64_t> shape);
   as_tensor make(ValueId value, std::int32_t kernel_dtype,
                  std::initializer_list<std::int64_t> shape) {

@@ -14,8 +14,17 @@ namespace attnscope {
 namespace {
 
 float to_float(bf16_t v) { return cpu::bf16_to_float(v.bits); }
-double through_bf16(double v) {
-  return cpu::bf16_to_float(cpu::float_to_bf16(static_cast<float>(v)));
+
+// sums += values, as numbers.
+template <class Sum, class T>
+void add(std::vector<Sum>& sums, const T* values) {
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    if constexpr (std::is_same_v<T, bf16_t>) {
+      sums[i] += to_float(values[i]);
+    } else {
+      sums[i] += values[i];
+    }
+  }
 }
 
 }  // namespace
@@ -43,13 +52,13 @@ Result<void> TensorParallelSum::sum(int layer, const OpContext& context, Frame& 
   const std::int64_t tokens = mine.shape[0], hidden = mine.shape[1];
   no_slots_.assign(static_cast<std::size_t>(tokens), -1);
   const as_tensor total = own.make(parts_.graph->sum.total, AS_BF16, {tokens, hidden});
-  const bool is_engine = own.kind() == Frame::Kind::kEngine;
   if (auto ok = runner.fetch(mine); !ok) return ok;
-  // A reference's parts are added where they end up.
-  if (is_engine) {
-    sum_.assign(static_cast<std::size_t>(tokens * hidden), 0.0f);
+  const auto count = static_cast<std::size_t>(tokens * hidden);
+  // The engine adds in fp32, the references in float64.
+  if (own.kind() == Frame::Kind::kEngine) {
+    sum_.assign(count, 0.0f);
   } else {
-    std::fill_n(at<double>(total), tokens * hidden, 0.0);
+    wide_sum_.assign(count, 0.0);
   }
   for (std::size_t rank = 0; rank < parts_.ranks.size(); ++rank) {
     as_tensor part = mine;
@@ -62,21 +71,27 @@ Result<void> TensorParallelSum::sum(int layer, const OpContext& context, Frame& 
       }
       part = frame_.get(parts_.graph->sum.part);
     }
-    if (is_engine) {
-      const auto* values = at<bf16_t>(part);
-      for (std::size_t i = 0; i < sum_.size(); ++i) sum_[i] += to_float(values[i]);
-    } else {
-      const auto* values = at<double>(part);
-      auto* out = at<double>(total);
-      for (std::int64_t i = 0; i < tokens * hidden; ++i) out[i] += values[i];
+    switch (own.kind()) {
+      case Frame::Kind::kEngine:
+        add(sum_, at<bf16_t>(part));
+        break;
+      case Frame::Kind::kSim:
+        add(wide_sum_, at<bf16_t>(part));
+        break;
+      case Frame::Kind::kExact:
+        add(wide_sum_, at<double>(part));
     }
   }
-  if (is_engine) {
-    std::ranges::transform(sum_, at<bf16_t>(total),
-                           [](float v) { return bf16_t{cpu::float_to_bf16(v)}; });
-  } else if (own.kind() == Frame::Kind::kSim) {
-    std::transform(at<double>(total), at<double>(total) + tokens * hidden, at<double>(total),
-                   through_bf16);
+  const auto to_bf16 = [](auto v) { return bf16_t{cpu::float_to_bf16(static_cast<float>(v))}; };
+  switch (own.kind()) {
+    case Frame::Kind::kEngine:
+      std::ranges::transform(sum_, at<bf16_t>(total), to_bf16);
+      break;
+    case Frame::Kind::kSim:
+      std::ranges::transform(wide_sum_, at<bf16_t>(total), to_bf16);
+      break;
+    case Frame::Kind::kExact:
+      std::ranges::copy(wide_sum_, at<double>(total));
   }
   runner.wrote(total);
   return {};

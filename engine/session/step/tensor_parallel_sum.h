@@ -43,7 +43,8 @@ class TensorParallelSum {
   const SessionParts& parts_;
   Frame frame_;                         // of one peer after the other
   std::vector<std::int64_t> no_slots_;  // by token
-  std::vector<float> sum_;              // [T,hidden]
+  std::vector<float> sum_;              // [T,hidden], of the engine
+  std::vector<double> wide_sum_;        // likewise, of a reference
 };
 
 }  // namespace attnscope

@@ -42,7 +42,7 @@ as_tensor gather_rows(const as_cache& cache, const as_tensor& slots, Scratch& sc
 as_cache ForcedCopy::output_cache(const as_cache& engine, std::int64_t rows, bool exact,
                                   Scratch& scratch) {
   as_cache c = engine;
-  make_logical(c, rows, AS_F64, scratch);
+  make_logical(c, rows, AS_F32, scratch);
   if (exact) {
     c.data = scratch.make(AS_F64, {rows, engine.width});
     c.data.reserved = engine.data.reserved;
@@ -98,7 +98,7 @@ OpParams& ForcedCopy::make(const OpParams& engine, int layer, const LogicalMetad
     const as_tensor& tensor = engine.tensor(tap.offset);
     if (!present(tensor)) continue;
     params_.tensor(tap.offset) =
-        outputs_[i].make_like(is_float(tensor.dtype) ? AS_F64 : tensor.dtype, tensor);
+        outputs_[i].make_like(exact && is_float(tensor.dtype) ? AS_F64 : tensor.dtype, tensor);
   }
   read_shadow(engine, layer, logical);
   if (exact && as_op_role(engine.op()) == AS_ROLE_QUERY) {
@@ -134,8 +134,7 @@ bool ForcedCopy::requantise(const OpParams& engine, OpParams* out) {
     }
     const as_tensor& tensor = engine.tensor(tap.offset);
     if (!present(tensor)) continue;
-    out->tensor(tap.offset) =
-        requantised_[i].make_like(is_float(tensor.dtype) ? AS_F64 : tensor.dtype, tensor);
+    out->tensor(tap.offset) = requantised_[i].make_like(tensor.dtype, tensor);
   }
   return true;
 }

@@ -210,6 +210,10 @@ void Verifier::begin_tokens(const StepMetadata& step, const Serving& serving) {
     for (std::int64_t t = 0; t < h.shape[0]; ++t) {
       const bf16_t* row =
           parts_.weights->embedding() + step.tokens[static_cast<std::size_t>(t)] * hidden;
+      if (run->frame.kind() == Frame::Kind::kSim) {
+        std::copy_n(row, hidden, at<bf16_t>(h, t));
+        continue;
+      }
       std::transform(row, row + hidden, at<double>(h, t),
                      [](bf16_t v) { return cpu::bf16_to_float(v.bits); });
     }
@@ -256,9 +260,13 @@ void Verifier::replay_input(int layer, const as_tensor& fed) {
     if (run == nullptr) continue;
     const as_tensor rows = run->frame.get(parts_.graph->layer_input);
     for (std::int64_t t = 0; t < rows.shape[0]; ++t) {
-      parts_.inputs->row(layer, logical_.requests[static_cast<std::size_t>(t)],
-                         step_->positions[static_cast<std::size_t>(t)],
-                         run->frame.kind() == Frame::Kind::kSim, at<double>(rows, t));
+      const std::int32_t request = logical_.requests[static_cast<std::size_t>(t)];
+      const std::int64_t position = step_->positions[static_cast<std::size_t>(t)];
+      if (run->frame.kind() == Frame::Kind::kSim) {
+        parts_.inputs->row(layer, request, position, at<bf16_t>(rows, t));
+      } else {
+        parts_.inputs->row(layer, request, position, at<double>(rows, t));
+      }
     }
   }
 }
