@@ -82,12 +82,19 @@ void grouped_linear(const as_grouped_linear_params& p, const Precision& precisio
   const std::int64_t groups = p.x.shape[1];
   check(p.weight, "weight", Kind::kFloat, {groups, kAny, p.x.shape[2]});
   check(p.y, "y", Kind::kFloat, {p.x.shape[0], groups, p.weight.shape[1]});
+  const Numbers numbers(precision);
+  if (!torch_device().is_cpu()) {                                             // all groups at once
+    const Tensor x = floats(p.x, "x", {kAny, groups, kAny}).transpose(0, 1);  // [G,T,K]
+    const Tensor w = weight_in_place(p.weight, precision.weights).to(at::kDouble);  // [G,O,K]
+    put_bf16(p.y, numbers.product(x, w.transpose(1, 2)).transpose(0, 1), numbers);
+    return;
+  }
   for (std::int64_t g = 0; g < groups; ++g) {
     as_linear_params one{};
     one.x = select(p.x, 1, g);
     one.weight = select(p.weight, 0, g);
     one.y = select(p.y, 1, g);
-    project(one, Numbers(precision), true);
+    project(one, numbers, true);
   }
 }
 

@@ -61,6 +61,25 @@ Tensor by_code(const Tensor& codes, const F& value) {
       .view(codes.sizes());
 }
 
+// The nearest number of bf16, infinite from 2^128 on.
+double nearest_bf16(double x) {
+  const auto bits = std::bit_cast<std::int64_t>(x);
+  const double scale = std::bit_cast<double>(bits & kExponent) * 0x1.8p45;
+  const double m = std::min(std::max(scale, 0x1.8p-81), 0x1.8p900);
+  const double rounded = ((x + m) - m) * 0x1p896 * 0x1p-896;
+  return std::bit_cast<double>(std::bit_cast<std::int64_t>(rounded) | (bits & kSign));
+}
+
+// out[i] = f(x[i]) of float64 on the host.
+template <class Out, class F>
+void to_each(const Tensor& x, Out* out, const F& f) {
+  const Tensor dense = x.contiguous();
+  const auto* from = dense.data_ptr<double>();
+  at::parallel_for(0, dense.numel(), 1 << 15, [=](std::int64_t first, std::int64_t last) {
+    for (std::int64_t i = first; i < last; ++i) out[i] = f(from[i]);
+  });
+}
+
 double small_float(int code, int fraction_bits, int bias) {
   const int exponent = code >> fraction_bits, fraction = code & ((1 << fraction_bits) - 1);
   if (exponent == 0) return std::ldexp(fraction, 1 - bias - fraction_bits);
@@ -100,19 +119,23 @@ Tensor nearest(const Tensor& x, int bits, int lowest) {
 Tensor round_to_bf16(const Tensor& x) {
   if (!x.is_cpu()) return nearest(x, 7, -126).mul_(0x1p896).mul_(0x1p-896);  // from 2^128 infinite
   // The same in one pass in the place of nine.
-  const Tensor dense = x.contiguous(), result = at::empty_like(dense);
-  const auto* from = dense.data_ptr<double>();
-  auto* to = result.data_ptr<double>();
-  at::parallel_for(0, dense.numel(), 1 << 15, [=](std::int64_t first, std::int64_t last) {
-    for (std::int64_t i = first; i < last; ++i) {
-      const auto bits = std::bit_cast<std::int64_t>(from[i]);
-      const double scale = std::bit_cast<double>(bits & kExponent) * 0x1.8p45;
-      const double m = std::min(std::max(scale, 0x1.8p-81), 0x1.8p900);
-      const double rounded = ((from[i] + m) - m) * 0x1p896 * 0x1p-896;
-      to[i] = std::bit_cast<double>(std::bit_cast<std::int64_t>(rounded) | (bits & kSign));
-    }
-  });
+  const Tensor result = at::empty_like(x, at::MemoryFormat::Contiguous);
+  to_each(x, result.data_ptr<double>(), nearest_bf16);
   return result;
+}
+
+Tensor in_bf16(const Tensor& x) {
+  // libtorch goes to bf16 by way of fp32, which is two roundings, and has one NaN.
+  if (!x.is_cpu()) {
+    const Tensor bits = round_to_bf16(x).to(at::kFloat).view(at::kInt);
+    return bits.bitwise_right_shift(16).to(at::kShort).view(at::kBFloat16);
+  }
+  const Tensor result = at::empty(x.sizes(), at::kShort);
+  to_each(x, result.data_ptr<std::int16_t>(), [](double v) {
+    const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(nearest_bf16(v)));
+    return static_cast<std::int16_t>(bits >> 16);
+  });
+  return result.view(at::kBFloat16);
 }
 
 Tensor round_to_fp32(const Tensor& x) { return x.to(at::kFloat).to(at::kDouble); }

@@ -18,6 +18,7 @@ using at::Tensor;
 Tensor nearest(const Tensor& x, int bits, int lowest);
 
 Tensor round_to_bf16(const Tensor& x);  // overflow gives infinity
+Tensor in_bf16(const Tensor& x);        // the same numbers as bf16
 Tensor round_to_fp32(const Tensor& x);
 Tensor round_to_f16(const Tensor& x);  // beyond 65504 infinite
 

@@ -51,10 +51,7 @@ Tensor bytes(const as_tensor& tensor, const char* name, Shape shape) {
 }
 
 Tensor stored_as(const Tensor& values, at::ScalarType type) {
-  if (type != at::kBFloat16) return values.to(type);
-  // libtorch goes to bf16 by way of fp32, which is two roundings, and has one NaN.
-  const Tensor bits = round_to_bf16(values).to(at::kFloat).view(at::kInt);
-  return bits.bitwise_right_shift(16).to(at::kShort).view(at::kBFloat16);
+  return type == at::kBFloat16 ? in_bf16(values) : values.to(type);
 }
 
 void put(const as_tensor& tensor, const Tensor& values) {
