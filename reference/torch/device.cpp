@@ -1,5 +1,6 @@
 #include "reference/torch/device.h"
 
+#include <ATen/Parallel.h>
 #include <dlfcn.h>
 
 #include <string>
@@ -31,6 +32,13 @@ at::Device parsed(const std::string& name) {
 }  // namespace
 
 at::Device torch_device() { return on_host ? at::Device(at::kCPU) : chosen(); }
+
+void one_thread_beside_gpu() {
+  thread_local bool done = false;
+  if (done || chosen().is_cpu()) return;
+  at::set_num_threads(1);
+  done = true;
+}
 
 FewOnHost::FewOnHost(std::int64_t numbers) : before_(on_host) {
   on_host = on_host || numbers <= kFew;

@@ -18,6 +18,10 @@ class NoDevice : public std::runtime_error {
 // Where numbers are computed: the host unless another was chosen.
 at::Device torch_device();
 
+// Of the calling thread: what is left to the host beside a GPU are small ops, for which threads of
+// libtorch would spend their time waiting for each other.
+void one_thread_beside_gpu();
+
 // As long as it lives, an op of few numbers computes on the host: the way to a GPU and back would
 // take longer than the op.
 class FewOnHost {

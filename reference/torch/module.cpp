@@ -27,6 +27,7 @@ template <class Params, void (*kOp)(const Params&, const Precision&)>
 bool call(const void* params, const Precision* precision, TorchFailure* failure) {
   return guarded(failure, [&] {
     const c10::InferenceMode inference;
+    one_thread_beside_gpu();
     kOp(*static_cast<const Params*>(params), *precision);
   });
 }

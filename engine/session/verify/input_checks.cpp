@@ -307,7 +307,7 @@ std::vector<RowHashes> hash_inputs(const OpParams& params, const as_threads* thr
   return hashes;
 }
 
-std::vector<bool> huge_rows(const OpParams& params) {
+std::vector<bool> huge_rows(const OpParams& params, const as_threads* threads) {
   std::vector<bool> huge;
   // Columns of scores beyond a length hold anything.
   if (as_op_role(params.op()) == AS_ROLE_SELECT) return huge;
@@ -318,10 +318,16 @@ std::vector<bool> huge_rows(const OpParams& params) {
     if (tap.axes[0] != 'T' && tap.axes[0] != 'N') continue;
     const as_tensor& t = params.tensor(tap.offset);
     if (!present(t) || t.device != 0 || (t.dtype != AS_BF16 && t.dtype != AS_F32)) continue;
-    for (std::int64_t row = 0; row < t.shape[0]; ++row) {
-      if (!has_huge(t, row)) continue;
-      huge.resize(to_size(t.shape[0]));
-      huge[to_size(row)] = true;
+    if (as_tensor_numel(&t) == 0) continue;
+    std::vector<std::uint8_t> found(to_size(t.shape[0]));
+    const auto grain = to_count(1 + 8 * kWordsOfPart / to_size(as_tensor_numel(&t) / t.shape[0]));
+    cpu::parallel_for(threads, t.shape[0], grain, [&](std::int64_t row, std::int64_t end) {
+      for (; row < end; ++row) found[to_size(row)] = has_huge(t, row) ? 1 : 0;
+    });
+    for (std::size_t row = 0; row < found.size(); ++row) {
+      if (found[row] == 0) continue;
+      huge.resize(found.size());
+      huge[row] = true;
     }
   }
   return huge;

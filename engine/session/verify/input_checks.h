@@ -40,7 +40,7 @@ std::vector<RowHashes> hash_inputs(const OpParams& params, const as_threads* thr
 
 // Rows of inputs by token that hold a finite value of 2^60 or more, whose square leaves the range
 // of fp32; empty where none does.
-std::vector<bool> huge_rows(const OpParams& params);
+std::vector<bool> huge_rows(const OpParams& params, const as_threads* threads);
 
 // Whether a tensor still is what its writer, or its first reader, saw.
 class Unchanged {

@@ -304,7 +304,7 @@ Result<void> Verifier::before(int layer, const OpParams& params, const std::stri
   bad_rows_ = false;
   if (references_ != References::kNone) {
     input_hashes_ = hash_inputs(params, parts_.threads);
-    huge_inputs_ = huge_rows(params);
+    huge_inputs_ = huge_rows(params, parts_.threads);
     poison_outputs(params, (step_number_ + layer) % 2 != 0);
   }
   if (step_ == nullptr) return {};
@@ -384,7 +384,7 @@ Result<void> Verifier::rank_op(int rank, int layer, const OpParams& params,
   if (references_ == References::kNone) return {};
   const as_op_info& info = params.info();
   bad_rows_ = false;
-  huge_inputs_ = huge_rows(params);
+  huge_inputs_ = huge_rows(params, parts_.threads);
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
     if (tap.kind != AS_TAP_CACHE || tap.direction == AS_TAP_OUT) continue;
