@@ -98,7 +98,9 @@ json step_json(const StepRecord& step) {
         {{"op", as_op_find(t.op)->name},
          {"layer", layer_number(t.layer)},
          {"microseconds",
-          t.microseconds == OpTiming::kNotMeasured ? json(nullptr) : json(t.microseconds)}});
+          t.microseconds == OpTiming::kNotMeasured ? json(nullptr) : json(t.microseconds)},
+         {"start", t.start == OpTiming::kNotMeasured ? json(nullptr) : json(t.start)},
+         {"stream", t.stream}});
   }
   for (const TapResult& r : step.results) j["taps"].push_back(result_json(r));
   return j;

@@ -127,6 +127,15 @@ void fields(V& v, PoolUsage& u) {
 }
 
 template <class V>
+void fields(V& v, OpTiming& t) {
+  v("op", t.op);
+  v("layer", t.layer);
+  v("microseconds", t.microseconds);
+  v("start", t.start);
+  v("stream", t.stream);
+}
+
+template <class V>
 void fields(V& v, StepSummary& s) {
   v("step", s.step);
   v("tokens", s.tokens);
@@ -142,6 +151,7 @@ void fields(V& v, StepSummary& s) {
   v("results", s.results);
   v("events", s.events);
   v.later("decisions", s.decisions);
+  v.later("timings", s.timings);
 }
 
 template <class V>

@@ -461,7 +461,7 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
     keep_tables(metadata_, tables_);
     if (device_) device_->begin_step(metadata_);
   }
-  current_.timings.push_back({id, published, elapsed * 1e6});
+  current_.timings.push_back({id, published, elapsed * 1e6, current_.seconds * 1e6, 0});
   if (by_device && is_seen && lane == DeviceRun::kLane) {
     // The op alone: without the launch, and without the copies for whoever looks at it.
     if (auto ok = take_device_times(); !ok) return ok;

@@ -25,6 +25,7 @@
 #include "engine/session/device/device_run.h"
 #include "engine/session/observer.h"
 #include "engine/session/step/adversarial_lists.h"
+#include "engine/session/step/op_timing.h"
 #include "engine/session/step/slab.h"
 #include "engine/session/step/tensor_parallel_sum.h"
 #include "engine/session/verify/invariant_guard.h"
@@ -58,14 +59,6 @@ struct Cursor {
   int op = 0;      // index into the ops of this place
   bool after_layers = false;
   friend bool operator==(const Cursor&, const Cursor&) = default;
-};
-
-// One op that ran: who, where, how long. On a GPU: the time between two events around it there.
-struct OpTiming {
-  static constexpr double kNotMeasured = -1;  // an op of a step that ran as a whole, without times
-  as_op_id op = AS_OP_SCHEDULE;
-  int layer = -1;  // published layer number
-  double microseconds = 0;
 };
 
 struct StepRecord {
@@ -327,7 +320,8 @@ class Session {
   bool decided_ = false;             // schedule() of this step has run
   std::optional<Error> plan_error_;  // what it decided cannot be computed
   double deciding_seconds_ = 0;
-  bool in_step_ = false;  // begin() ran and finish_step() did not
+  double launched_at_ = 0;  // seconds of the step's ops before its plan was started
+  bool in_step_ = false;    // begin() ran and finish_step() did not
   Cursor cursor_;
   StepRecord current_;
   std::vector<StepRecord> history_;

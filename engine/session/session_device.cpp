@@ -78,6 +78,7 @@ Result<void> Session::run_planned(bool lists) {
   const auto start = std::chrono::steady_clock::now();
   const auto rows = static_cast<std::int64_t>(metadata_.sample_rows.size());
   const as_tensor sampled = frame_.make(parts_.graph->sampled, AS_I32, {rows});
+  launched_at_ = current_.seconds;
   if (auto ok = device_->launch(op_times_); !ok) return device_failure(ok.error());
   // Beside the device: what does not need its answer.
   judge_plan();
@@ -101,7 +102,7 @@ Result<void> Session::record_planned(bool lists, PlannedRecord& record) {
   const OpContext context = op_context();
   const auto note = [&](as_op_id op, int layer, const OpParams& params) -> Result<void> {
     const int published = layer < 0 ? -1 : parts_.config.layers[static_cast<std::size_t>(layer)];
-    record.timings.push_back({op, published, OpTiming::kNotMeasured});
+    record.timings.push_back({op, published, OpTiming::kNotMeasured, OpTiming::kNotMeasured, 0});
     return verifier_->unseen(layer, params, lanes_.lane(op), record.results);
   };
   const ModelGraph& graph = *parts_.graph;
@@ -132,7 +133,11 @@ Result<void> Session::take_device_times() {
     const auto timing =
         std::find_if(current_.timings.begin(), current_.timings.end(),
                      [&](const OpTiming& t) { return t.op == time.op && t.layer == published; });
-    if (timing != current_.timings.end()) timing->microseconds = time.microseconds;
+    if (timing == current_.timings.end()) continue;
+    timing->microseconds = time.microseconds;
+    if (timing->start != OpTiming::kNotMeasured) continue;  // ran by itself
+    timing->start = launched_at_ * 1e6 + time.start;
+    timing->stream = time.stream;
   }
   return {};
 }

@@ -293,6 +293,7 @@ void TraceRecorder::State::record_op(const Session& session) {
     op->budget_used = std::max(op->budget_used, first->budget_used);
   }
   time_op(timing, summary);
+  summary.timings.push_back(timing);
   summary.seconds = session.current().seconds;
   summary.wall_seconds = session.current().wall_seconds;
   summary.decode_only = session.current().decode_only;
@@ -316,6 +317,8 @@ void TraceRecorder::State::finish(const Session& session) {
   trace.complete = summary.complete = true;
   trace.sampled = record.sampled;
   summary.decisions = record.decisions;
+  // Those before it began to watch too; and times that a device told at the end.
+  summary.timings = record.timings;
   // What was found when its last op had run.
   for (std::size_t i = current->results_seen; i < record.results.size(); ++i) {
     count_result(record.results[i], summary);
@@ -465,6 +468,7 @@ void TraceRecorder::adopt_history(const Session& session) {
     summary.wall_seconds = record.wall_seconds;
     summary.layers = empty_cells(session.parts().config);
     summary.results = record.results;
+    summary.timings = record.timings;
     for (const OpTiming& timing : record.timings) time_op(timing, summary);
     for (const TapResult& result : record.results) {
       count_result(result, summary);

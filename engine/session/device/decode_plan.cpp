@@ -466,9 +466,12 @@ Result<void> DecodePlan::fetch(int layer, const OpParams& host, bool inputs) {
 Result<std::vector<DecodePlan::Timed>> DecodePlan::times() {
   std::vector<Timed> times;
   for (const std::size_t i : timed_) {
+    const Launch& launch = steps_[i].launch;
     auto time = device_.between(2 * i, 2 * i + 1);
-    if (!time) return time.error();
-    times.push_back({steps_[i].launch.op, steps_[i].launch.layer, *time});
+    auto start =
+        i == timed_.front() ? Result<double>(0.0) : device_.between(2 * timed_.front(), 2 * i);
+    if (!time || !start) return time ? start.error() : time.error();
+    times.push_back({launch.op, launch.layer, *time, *start, launch.stream});
   }
   timed_.clear();
   return times;

@@ -62,6 +62,8 @@ class DecodePlan {
     as_op_id op;
     int layer;  // index, -1 after the layers
     double microseconds;
+    double start = 0;  // microseconds behind the first of those timed
+    int stream = 0;
   };
   // Of the ops that were timed since begin(), in order; waits for them.
   Result<std::vector<Timed>> times();

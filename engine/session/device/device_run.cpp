@@ -109,7 +109,7 @@ Result<std::vector<DecodePlan::Timed>> DeviceRun::take_times() {
   if (!times) return times.error();
   std::vector<DecodePlan::Timed> all;
   for (std::size_t i = 0; i < times->size() && i < ran_.size(); ++i) {
-    if (ran_[i].op != AS_OP_COUNT) all.push_back({ran_[i].op, ran_[i].layer, (*times)[i]});
+    if (ran_[i].op != AS_OP_COUNT) all.push_back({ran_[i].op, ran_[i].layer, (*times)[i], 0, 0});
   }
   ran_.clear();
   return all;

@@ -6,7 +6,8 @@ namespace attnscope {
 namespace {
 
 // Bytes that one of them takes at least: bounds what a list can claim to hold.
-constexpr std::size_t kSmallestRecord = 90, kSmallestResult = 85, kSmallestTiming = 16;
+constexpr std::size_t kSmallestRecord = 90, kSmallestResult = 85, kSmallestTiming = 28,
+                      kFormerTiming = 16;
 
 template <class T>
 void write_optional(ByteWriter& out, const std::optional<T>& v) {
@@ -100,6 +101,8 @@ void write_records(ByteWriter& out, const std::vector<StepRecord>& records) {
       out.value(static_cast<std::int32_t>(t.op));
       out.value(std::int32_t{t.layer});
       out.value(t.microseconds);
+      out.value(t.start);
+      out.value(std::int32_t{t.stream});
     }
     out.value(std::uint64_t{r.results.size()});
     for (const TapResult& result : r.results) write_result(out, result);
@@ -110,7 +113,9 @@ void write_records(ByteWriter& out, const std::vector<StepRecord>& records) {
   }
 }
 
-std::vector<StepRecord> read_records(ByteReader& in, bool with_decisions) {
+std::vector<StepRecord> read_records(ByteReader& in, RecordsOf age) {
+  const bool with_decisions = age != RecordsOf::kWithoutDecisions;
+  const bool with_starts = age == RecordsOf::kNow;
   const std::size_t smallest = kSmallestRecord - (with_decisions ? 0 : sizeof(std::int64_t));
   std::vector<StepRecord> records(in.count(smallest));
   for (StepRecord& r : records) {
@@ -121,11 +126,14 @@ std::vector<StepRecord> read_records(ByteReader& in, bool with_decisions) {
     r.selective = in.value<std::uint8_t>() != 0;
     r.seconds = in.value<double>();
     r.wall_seconds = in.value<double>();
-    r.timings.resize(in.count(kSmallestTiming));
+    r.timings.resize(in.count(with_starts ? kSmallestTiming : kFormerTiming));
     for (OpTiming& t : r.timings) {
       t.op = read_enum<as_op_id>(in, AS_OP_COUNT);
       t.layer = in.value<std::int32_t>();
       t.microseconds = in.value<double>();
+      if (!with_starts) continue;
+      t.start = in.value<double>();
+      t.stream = in.value<std::int32_t>();
     }
     r.results.resize(in.count(kSmallestResult));
     for (TapResult& result : r.results) result = read_result(in);

@@ -9,8 +9,9 @@
 namespace attnscope {
 
 void write_records(ByteWriter& out, const std::vector<StepRecord>& records);
+// What records of older files lack.
+enum class RecordsOf { kNow, kWithoutStarts, kWithoutDecisions };
 // Values out of range make the reader fail.
-// with_decisions: false for files that did not count them.
-std::vector<StepRecord> read_records(ByteReader& in, bool with_decisions);
+std::vector<StepRecord> read_records(ByteReader& in, RecordsOf age);
 
 }  // namespace attnscope

@@ -22,9 +22,10 @@
 namespace attnscope {
 namespace {
 
-constexpr char kMagic[8] = {'A', 'S', 'K', 'E', 'P', 'T', '0', '4'};
-// Of a program whose profiles had version 1, and which did not count decisions.
-constexpr char kFormerMagic[8] = {'A', 'S', 'K', 'E', 'P', 'T', '0', '3'};
+constexpr std::string_view kMagic = "ASKEPT05";
+// Of a program that did not say when its ops began; and of one whose profiles had version 1 and
+// which did not count decisions either.
+constexpr std::string_view kWithoutStarts = "ASKEPT04", kWithoutDecisions = "ASKEPT03";
 constexpr std::size_t kKeptRewindPoints = 2;  // the newest ones go along, for steps back
 
 struct Header {
@@ -418,7 +419,7 @@ Result<void> SessionFile::save(const Session& s, const std::string& path, const 
   std::FILE* file = std::fopen(temporary.c_str(), "wb");
   if (file == nullptr) return refused(temporary);
   Header header{};
-  std::memcpy(header.magic, kMagic, sizeof(kMagic));
+  std::memcpy(header.magic, kMagic.data(), sizeof(header.magic));
   header.bytes = out.out().size();
   header.checksum = checksum(out.out().data(), out.out().size());
   bool written = std::fwrite(&header, sizeof(header), 1, file) == 1 &&
@@ -441,9 +442,9 @@ Result<void> SessionFile::load(Session& s, const std::string& path, const std::s
   Header header{};
   std::error_code ignored;
   const std::uintmax_t size = std::filesystem::file_size(path, ignored);
-  if (ignored || std::fread(&header, sizeof(header), 1, file.get()) != 1 ||
-      (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0 &&
-       std::memcmp(header.magic, kFormerMagic, sizeof(kMagic)) != 0)) {
+  const bool read = !ignored && std::fread(&header, sizeof(header), 1, file.get()) == 1;
+  const std::string_view magic(header.magic, sizeof(header.magic));
+  if (!read || (magic != kMagic && magic != kWithoutStarts && magic != kWithoutDecisions)) {
     return damaged(path, "not a kept session");
   }
   if (header.bytes != size - sizeof(header)) return damaged(path, "cut off or too long");
@@ -453,12 +454,14 @@ Result<void> SessionFile::load(Session& s, const std::string& path, const std::s
   }
   if (checksum(data.get(), header.bytes) != header.checksum) return damaged(path, "damaged");
 
-  const bool former = std::memcmp(header.magic, kFormerMagic, sizeof(kMagic)) == 0;
+  const RecordsOf age = magic == kMagic           ? RecordsOf::kNow
+                        : magic == kWithoutStarts ? RecordsOf::kWithoutStarts
+                                                  : RecordsOf::kWithoutDecisions;
   ByteReader in(data.get(), header.bytes);
   if (!read_identity(in, s, key)) {
     return damaged(path, "of another program, scenario or choice of lanes");
   }
-  std::vector<StepRecord> history = read_records(in, !former);
+  std::vector<StepRecord> history = read_records(in, age);
   const auto kept = in.value<std::uint64_t>();
   if (kept > kKeptRewindPoints) in.fail();
   // Newest first in the file, now in front; oldest first where they are rebuilt.
@@ -484,7 +487,7 @@ Result<void> SessionFile::load(Session& s, const std::string& path, const std::s
   for (std::size_t i = 1; i < pictures.size() && s.rewind_every_ > 0; ++i) {
     rewind_points.push_back(std::make_unique<Picture>(pictures[i]));
   }
-  if (former) s.take_profiles(1);
+  if (age == RecordsOf::kWithoutDecisions) s.take_profiles(1);
   put_back(s, pictures.front(), rows);
   for (auto& c : rewind_points) s.rewind_points_->add(std::move(c));
   s.history_ = std::move(history);

@@ -19,6 +19,7 @@
 #include "engine/cache/cache_event.h"
 #include "engine/metadata/step_metadata.h"
 #include "engine/sched/request.h"
+#include "engine/session/step/op_timing.h"
 #include "engine/session/step/step_coverage.h"
 #include "engine/trace/tap_result.h"
 #include "engine/trace/tap_stats.h"
@@ -211,6 +212,7 @@ struct StepSummary {
   double seconds = 0;             // ops alone
   double wall_seconds = 0;        // with references
   std::vector<LayerCell> layers;  // outside first (-1), then the running layers in order
+  std::vector<OpTiming> timings;  // of its ops in order; empty in captures that lack them
   std::vector<TapResult> results;
   std::vector<Event> events;
   bool selective = false;       // some token saw more entries than the indexer may select

@@ -2,6 +2,9 @@
 // nothing that travels between ops, and the CPU lane when the device fails.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <set>
+
 #include "engine/session/session.h"
 #include "tests/unit/app/host_device.h"
 #include "tests/unit/app/small_scenario.h"
@@ -71,10 +74,24 @@ TEST(DeviceSession, StepsAreTimedWhereThatIsWanted) {
     if (gpu.device->counts.replays == replays) continue;
     timed_steps += wanted;
     EXPECT_EQ(gpu.device->counts.marks > marks, wanted);
+    std::set<int> streams;
+    std::set<double> starts;
+    double first = OpTiming::kNotMeasured;
     for (const OpTiming& t : gpu.session->history().back().timings) {
       if (t.op == AS_OP_SCHEDULE || t.op == AS_OP_BLOCK_TABLES) continue;
       EXPECT_EQ(t.microseconds, wanted ? 7.0 : OpTiming::kNotMeasured) << t.op;
+      if (!wanted) {
+        EXPECT_EQ(t.start, OpTiming::kNotMeasured) << t.op;
+        continue;
+      }
+      // Two events an op, each 7 microseconds behind the one before it.
+      if (starts.empty()) first = t.start;
+      EXPECT_NEAR(std::remainder(t.start - first, 14.0), 0, 1e-6) << t.op;
+      EXPECT_TRUE(starts.insert(t.start).second) << t.op;
+      streams.insert(t.stream);
     }
+    EXPECT_GE(first, wanted ? 0 : OpTiming::kNotMeasured);
+    EXPECT_EQ(streams.size(), wanted ? gpu.session->parts().graph->branches.size() : 0);
   }
   EXPECT_GT(timed_steps, 0);
 }

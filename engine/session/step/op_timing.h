@@ -1,0 +1,20 @@
+// When an op of a step ran, and on which stream.
+#pragma once
+
+#include "kernels/params/op_ids.h"
+
+namespace attnscope {
+
+// One op that ran: who, where, when, how long. On a GPU: the time between two events around it
+// there. Times of a step count from its first op, on a clock that stands still while references run
+// and lookers look.
+struct OpTiming {
+  static constexpr double kNotMeasured = -1;  // an op of a step that ran as a whole, without times
+  as_op_id op = AS_OP_SCHEDULE;
+  int layer = -1;  // published layer number
+  double microseconds = 0;
+  double start = kNotMeasured;  // microseconds
+  int stream = 0;               // of the device: the branch of the graph that it ran on
+};
+
+}  // namespace attnscope
