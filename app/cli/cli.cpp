@@ -77,6 +77,7 @@ void add_run(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"off", "step", "call"}));
   run->add_option("--profile", command->profile, kProfileHelp)->check(check_profile);
   run->add_option("--report", command->report, "Write the full report, JSON")->check(kNotEmpty);
+  run->add_option("--timeline", command->timeline, kTimelineHelp)->check(kNotEmpty);
   run->add_option("--tolerances", command->options.session.tolerance_file,
                   "Tolerance file (default: assets/tolerances.json)")
       ->check(kNotEmpty);

@@ -8,13 +8,17 @@
 
 namespace attnscope {
 
+inline constexpr char kTimelineHelp[] =
+    "Write when every op ran and on which stream, as trace events that Perfetto and Chrome show";
+
 struct RunCommand {
   std::string scenario;
   ModelChoice model;
   RunOptions options;
-  std::string profile;  // empty = the scenario's
-  std::string report;   // empty = no file
-  bool reuse = false;   // show the kept report when nothing it depends on has changed
+  std::string profile;   // empty = the scenario's
+  std::string report;    // empty = no file
+  std::string timeline;  // likewise: when every op ran
+  bool reuse = false;    // show the kept report when nothing it depends on has changed
   bool json = false;
 };
 Result<as_status> run_command(const RunCommand& command);

@@ -5,11 +5,13 @@
 #include <nlohmann/json.hpp>
 
 #include "app/cli/capture_commands.h"
+#include "app/cli/commands.h"
 #include "app/cli/look_at.h"
 #include "app/cli/model_options.h"
 #include "app/cli/progress_bar.h"
 #include "app/reports/capture_record.h"
 #include "app/reports/capture_report.h"
+#include "app/reports/chrome_trace.h"
 #include "app/reports/report_parts.h"
 #include "app/text/format.h"
 #include "app/text/interrupt.h"
@@ -17,6 +19,7 @@
 #include "app/text/say.h"
 #include "app/wiring/wiring.h"
 #include "engine/capture/capture_pack.h"
+#include "engine/family/family.h"
 #include "engine/io/shell_word.h"
 
 namespace attnscope {
@@ -224,6 +227,7 @@ struct ShowCommand {
   std::string path;
   std::int64_t step = -1;
   bool verify = false, json = false;
+  std::string timeline;  // a file
 };
 
 Result<as_status> show_command(const ShowCommand& c) {
@@ -235,6 +239,15 @@ Result<as_status> show_command(const ShowCommand& c) {
   auto description =
       describe_capture(**capture, c.step >= 0 ? std::optional<std::int64_t>(c.step) : std::nullopt);
   if (!description) return description.error();
+  if (!c.timeline.empty()) {
+    std::vector<TimedStep> steps;
+    for (const auto& s : (*capture)->summaries()) {
+      if (c.step < 0 || s->step == c.step) steps.push_back({s->step, s->tokens, &s->timings});
+    }
+    const SessionInfo& info = *(*capture)->info();
+    auto ok = write_timeline(c.timeline, steps, *model_graph(info.config), c.path);
+    if (!ok) return ok.error();
+  }
   say("{}", Lines{c.json ? json_text(*description, 1) + "\n" : format_capture(*description)});
   if (c.verify && !c.json) say("\neverything in it fits its checksums\n");
   return AS_OK;
@@ -246,6 +259,9 @@ void add_show_capture(CLI::App& app, Action& action) {
   show->add_option("capture", c->path, "A folder made by 'attnscope record'")->required();
   show->add_option("--step", c->step, "With the ops of this step and their taps")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
+  show->add_option("--timeline", c->timeline, kTimelineHelp)->check([](const std::string& file) {
+    return file.empty() ? "a file name is needed" : "";
+  });
   show->add_flag("--verify", c->verify, "Read everything and compare checksums");
   show->add_flag("--json", c->json, "Print as JSON");
   show->callback([=, &action] { action = [=] { return show_command(*c); }; });

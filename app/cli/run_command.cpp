@@ -8,34 +8,37 @@
 #include "app/cli/commands.h"
 #include "app/cli/look_at.h"
 #include "app/cli/progress_bar.h"
+#include "app/reports/chrome_trace.h"
 #include "app/reports/report.h"
 #include "app/text/interrupt.h"
 #include "app/text/say.h"
 #include "app/wiring/wiring.h"
+#include "engine/family/family.h"
 #include "engine/io/json_file.h"
 
 namespace attnscope {
 namespace {
 
-// Says at once, before any work, that a report could not be written.
-Result<void> check_writable(const std::string& path) {
+// Says at once, before any work, that what an option names could not be written.
+Result<void> check_writable(const char* option, const std::string& path) {
+  if (path.empty()) return {};
   const std::filesystem::path file(path);
   std::error_code error;
   if (std::filesystem::is_directory(file, error)) {
-    return bad_input(fmt::format("--report {}: is a folder", path), "name a file");
+    return bad_input(fmt::format("{} {}: is a folder", option, path), "name a file");
   }
   if (std::filesystem::exists(file, error) && access(path.c_str(), W_OK) != 0) {
-    return bad_input(fmt::format("--report {}: the file is not writable", path),
+    return bad_input(fmt::format("{} {}: the file is not writable", option, path),
                      "name another file, or make it writable");
   }
   std::filesystem::path folder = file.parent_path();
   if (folder.empty()) folder = ".";
   if (!std::filesystem::is_directory(folder, error)) {
-    return bad_input(fmt::format("--report {}: folder {} does not exist", path, folder.string()),
+    return bad_input(fmt::format("{} {}: folder {} does not exist", option, path, folder.string()),
                      "create it, or name another file");
   }
   if (access(folder.c_str(), W_OK) != 0) {
-    return bad_input(fmt::format("--report {}: folder {} is not writable", path, folder.string()),
+    return bad_input(fmt::format("{} {}: folder {} is not writable", option, path, folder.string()),
                      "name a file in a writable folder");
   }
   return {};
@@ -67,9 +70,8 @@ void print(const nlohmann::json& report, bool as_json) {
 Result<as_status> run_command(const RunCommand& command) {
   auto scenario = scenario_with_profile(command.scenario, command.profile, command.model);
   if (!scenario) return scenario.error();
-  if (!command.report.empty()) {
-    if (auto ok = check_writable(command.report); !ok) return ok.error();
-  }
+  if (auto ok = check_writable("--report", command.report); !ok) return ok.error();
+  if (auto ok = check_writable("--timeline", command.timeline); !ok) return ok.error();
   const std::string key = run_key(*scenario, command.options);
   if (command.reuse && !command.report.empty()) {
     const nlohmann::json kept = kept_report(command.report, key);
@@ -86,8 +88,8 @@ Result<as_status> run_command(const RunCommand& command) {
   catch_interrupts();
   RunOptions options = command.options;
   options.stopped = [] { return interrupted() != 0; };
-  // The report has the time of every op; the table has none.
-  options.session.op_times = command.json || !command.report.empty();
+  // Report and timeline have the time of every op; the table has none.
+  options.session.op_times = command.json || !command.report.empty() || !command.timeline.empty();
   auto result = [&] {
     ProgressBar bar;
     return run_scenario(*scenario, lanes, options, [&](const RunProgress& p) { bar(p); });
@@ -98,6 +100,14 @@ Result<as_status> run_command(const RunCommand& command) {
     say(stderr, "the GPU failed, from its last rewind point on the CPU lane computed: {}\n",
         result->device_error->text());
   }
+  if (!command.timeline.empty()) {
+    std::vector<TimedStep> steps;
+    for (const StepRecord& r : result->steps) steps.push_back({r.step, r.tokens, &r.timings});
+    const auto graph = model_graph(scenario->model);
+    if (auto ok = write_timeline(command.timeline, steps, *graph, scenario->name); !ok) {
+      return ok.error();
+    }
+  }
   const nlohmann::json report = make_report(*scenario, command.options, *result, key);
   // First the file: who reads the other end of a pipe may be gone.
   if (!command.report.empty()) {
@@ -107,6 +117,9 @@ Result<as_status> run_command(const RunCommand& command) {
     }
   }
   print(report, command.json);
+  if (!command.timeline.empty() && !command.json) {
+    say("timeline: {}\n", std::filesystem::absolute(command.timeline).string());
+  }
   if (!command.report.empty() && !command.json) {
     say("report: {}\n", std::filesystem::absolute(command.report).string());
   }

@@ -56,7 +56,7 @@ ImGuiID split(ImGuiID& node, ImGuiDir direction, float ratio) {
 void build_step(Builder& b, ImGuiID rest, ImVec2 size) {
   const float timeline = px(172), pipeline = px(206);
   b.dock(split(rest, ImGuiDir_Up, timeline / size.y), {"timeline"});
-  b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline"});
+  b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline", "time"});
   ImGuiID left = split(rest, ImGuiDir_Left, 0.26f);
   ImGuiID right = split(rest, ImGuiDir_Right, 0.36f);
   b.dock(split(left, ImGuiDir_Down, 0.5f), {"pool"});
@@ -76,7 +76,7 @@ void build_step_compact(Builder& b, ImGuiID rest, ImVec2 size) {
   ImGuiID left = split(rest, ImGuiDir_Left, 0.26f);
   b.dock(split(left, ImGuiDir_Down, 0.46f), {"pool"});
   b.dock(left, {"block_tables", "scenario"});
-  b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline"});
+  b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline", "time"});
   b.dock(split(rest, ImGuiDir_Right, 0.42f),
          {"error", "sink", "selection", "why", "coverage", "events"});
   b.dock(rest, {"tensor", "top_k", "window", "bytes"});
@@ -92,10 +92,10 @@ void build_small(Builder& b, ImGuiID rest, std::initializer_list<const char*> le
 void build_step_small(Builder& b, ImGuiID rest, ImVec2 size) {
   if (size.y < px(400)) {
     return build_small(
-        b, rest, {"pipeline", "timeline", "block_tables", "pool", "window", "scenario"},
+        b, rest, {"pipeline", "time", "timeline", "block_tables", "pool", "window", "scenario"},
         {"tensor", "error", "top_k", "sink", "selection", "bytes", "why", "coverage", "events"});
   }
-  b.dock(split(rest, ImGuiDir_Up, px(232) / size.y), {"pipeline", "timeline"});
+  b.dock(split(rest, ImGuiDir_Up, px(232) / size.y), {"pipeline", "time", "timeline"});
   build_small(
       b, rest, {"block_tables", "pool", "window", "scenario"},
       {"tensor", "error", "top_k", "sink", "selection", "bytes", "why", "coverage", "events"});
@@ -124,7 +124,7 @@ void build_selection(Builder& b, ImGuiID rest, ImVec2 size) {
 void build_error(Builder& b, ImGuiID rest, ImVec2 size) {
   const float timeline = px(172), pipeline = px(206);
   b.dock(split(rest, ImGuiDir_Up, timeline / size.y), {"timeline"});
-  b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline"});
+  b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline", "time"});
   ImGuiID left = split(rest, ImGuiDir_Left, 0.42f);
   b.dock(left, {"error", "coverage"});
   b.dock(split(rest, ImGuiDir_Down, 0.38f), {"selection", "why", "bytes", "events"});
@@ -132,7 +132,7 @@ void build_error(Builder& b, ImGuiID rest, ImVec2 size) {
 }
 
 void build_error_compact(Builder& b, ImGuiID rest, ImVec2 size) {
-  b.dock(split(rest, ImGuiDir_Up, px(172) / size.y), {"timeline", "pipeline"});
+  b.dock(split(rest, ImGuiDir_Up, px(172) / size.y), {"timeline", "pipeline", "time"});
   b.dock(split(rest, ImGuiDir_Left, 0.46f), {"error", "coverage"});
   b.dock(rest, {"tensor", "bytes", "selection", "events"});
 }
@@ -147,7 +147,7 @@ void build_review(Builder& b, ImGuiID rest) {
 void build_compare(Builder& b, ImGuiID rest, ImVec2 size) {
   const float timeline = px(172), pipeline = px(206);
   b.dock(split(rest, ImGuiDir_Up, timeline / size.y), {"timeline"});
-  b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline"});
+  b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline", "time"});
   b.dock(split(rest, ImGuiDir_Right, 0.36f), {"tensor", "error", "selection", "events"});
   b.dock(rest, {"compare"});
 }
@@ -204,7 +204,7 @@ void build_layout(std::string_view id, Room room, ImGuiID dockspace, ImVec2 size
                         {"sink", "selection", "block_tables"})
           : build_selection(builder, dockspace, size);
   } else if (id == "error") {
-    small ? build_small(builder, dockspace, {"error", "timeline", "pipeline", "coverage"},
+    small ? build_small(builder, dockspace, {"error", "timeline", "pipeline", "time", "coverage"},
                         {"tensor", "selection", "bytes", "events"})
     : room == Room::kCompact ? build_error_compact(builder, dockspace, size)
                              : build_error(builder, dockspace, size);

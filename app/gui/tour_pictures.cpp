@@ -87,6 +87,7 @@ Result<void> write_tour(App& app, Platform& platform, const std::string& folder)
       {"decode-long", 1600, 1000, {"cursor.last"}},
       {"why", 1600, 1000, {"layout.selection", "panel.why"}},
       {"coverage", 1600, 1000, {"layout.error", "panel.coverage"}},
+      {"time", 1600, 1000, {"layout.step", "panel.time"}},
       {"small-window", 300, 200, {"layout.step"}},
       {"error-planted", 1600, 1000, {"lesson.plant=topk_one_short"}},
       {"error-planted-errors", 1600, 1000, {"layout.error"}},

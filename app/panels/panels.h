@@ -26,5 +26,6 @@ std::unique_ptr<Panel> make_review_panel();        // id "review"
 std::unique_ptr<Panel> make_compare_panel();       // id "compare"
 std::unique_ptr<Panel> make_coverage_panel();      // id "coverage"
 std::unique_ptr<Panel> make_why_panel();           // id "why"
+std::unique_ptr<Panel> make_time_panel();          // id "time"
 
 }  // namespace attnscope::gui

@@ -233,6 +233,13 @@ Effects panel_effects() {
     EXPECT_TRUE(t.app.checked("timeline.fit"));
     EXPECT_EQ(visible_steps(t), before);
   };
+  e["time.layer"] = [](Trial& t) {
+    const bool before = t.app.checked("time.layer");
+    t.run("time.layer");
+    EXPECT_NE(t.app.checked("time.layer"), before);
+    t.run("time.layer");
+    EXPECT_EQ(t.app.checked("time.layer"), before);
+  };
   e["timeline.follow"] = [](Trial& t) {
     const bool before = t.app.checked("timeline.follow");
     t.run("timeline.follow");

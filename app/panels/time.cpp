@@ -1,0 +1,158 @@
+// Time: the ops of the step under the cursor on an axis of time, a row a stream. A click selects
+// the op.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "app/gui/theme.h"
+#include "app/gui/widgets.h"
+#include "app/panels/panels.h"
+#include "app/text/format.h"
+#include "app/views/op_time_view.h"
+#include "engine/family/family.h"
+#include "engine/model/numbers.h"
+
+namespace attnscope::gui {
+namespace {
+
+constexpr float kRow = 22, kHighestRow = 48, kAxis = 20, kLeastSpan = 2;  // pixels
+
+class TimePanel : public Panel {
+ public:
+  TimePanel() : Panel("time", "Time") {}
+
+  void register_commands(Ui& ui) override {
+    ui.commands.add({.id = "time.layer",
+                     .title = "Time: the layer alone",
+                     .group = "View",
+                     .help = "Shows the ops of the layer under the cursor, or those of the step.",
+                     .shortcut = "",
+                     .argument = {},
+                     .run = [this](std::string_view) -> Result<void> {
+                       layer_alone_ = !layer_alone_;
+                       held_ = nullptr;
+                       return {};
+                     },
+                     .checked = [this] { return layer_alone_; }});
+  }
+
+  void draw(Ui& ui) override {
+    if (ui.bench.snapshot() == nullptr) {
+      empty_state(ui, "No session yet: its first picture has not arrived.");
+      return;
+    }
+    refresh(ui.bench);
+    if (!view_.why_empty.empty()) {
+      empty_state(ui, view_.why_empty, ui.bench.capture() != nullptr ? "" : "step.forward",
+                  CaptureLevel::kSummary);
+      return;
+    }
+    static constexpr const char* kOfWhat[] = {"layer", "step"};
+    int scope = layer_alone_ ? 0 : 1;
+    if (segmented("##scope", &scope, kOfWhat, 2)) ui.run("time.layer");
+    ImGui::SameLine();
+    sentence(view_.sentence);
+    draw_rows(ui);
+  }
+
+ private:
+  void refresh(const Workbench& bench) {
+    const Place cursor = bench.cursor();
+    const bool here = cursor.step == at_.step && (!layer_alone_ || cursor.layer == at_.layer);
+    if (held_ == bench.shared_snapshot() && here) return;
+    held_ = bench.shared_snapshot();
+    at_ = cursor;
+    const StepSummary* summary = held_->summary(cursor.step);
+    if (summary == nullptr) {
+      view_ = {};
+      view_.why_empty = fmt::format("Step {} has not run.", cursor.step);
+      return;
+    }
+    view_ = op_time_view(*summary, *model_graph(held_->info->config),
+                         layer_alone_ ? std::optional<int>(cursor.layer) : std::nullopt);
+  }
+
+  void draw_rows(Ui& ui) {
+    const Theme& t = theme();
+    ImDrawList* list = ImGui::GetWindowDrawList();
+    float names = 0;
+    for (const TimeRow& row : view_.rows) {
+      names = std::max(names, ImGui::CalcTextSize(row.name.c_str()).x);
+    }
+    const ImVec2 at = ImGui::GetCursorScreenPos();
+    const float width = ImGui::GetContentRegionAvail().x;
+    const float left = at.x + names + px(10), right = at.x + width - px(6);
+    const auto count = static_cast<float>(view_.rows.size());
+    const float room = (ImGui::GetContentRegionAvail().y - px(kAxis + 4)) / count;
+    const float of_row = std::clamp(room, px(kRow), px(kHighestRow));
+    const float height = px(kAxis) + of_row * count;
+    ImGui::InvisibleButton("##time", {std::max(width, px(40)), height});
+    if (right - left < px(40) || view_.span <= 0) return;
+    const auto x_of = [&](double us) {
+      return left + static_cast<float>(us / view_.span) * (right - left);
+    };
+    draw_axis(list, at.y, left, right, at.y + height);
+    const Place cursor = ui.bench.cursor();
+    const ImVec2 mouse = ImGui::GetIO().MousePos;
+    const TimeSpan* under = nullptr;
+    for (std::size_t i = 0; i < view_.rows.size(); ++i) {
+      const TimeRow& row = view_.rows[i];
+      const float top = at.y + px(kAxis) + of_row * static_cast<float>(i) + px(2);
+      const float bottom = top + of_row - px(4);
+      list->AddText({at.x, top + (bottom - top - ImGui::GetFontSize()) / 2}, t.text_dim,
+                    row.name.c_str());
+      list->AddLine({left, bottom}, {right, bottom}, t.grid);
+      for (const TimeSpan& s : row.spans) {
+        const float x0 = x_of(s.start);
+        const float x1 = std::max(x_of(s.start + s.microseconds), x0 + px(kLeastSpan));
+        const bool own = s.place == cursor;
+        const bool of_layer = s.place.layer == cursor.layer;
+        const ImU32 fill = own ? t.accent : with_alpha(of_layer ? t.accent : t.text_dim, 0.45f);
+        list->AddRectFilled({x0, top}, {std::max(x0 + 1, x1 - 1), bottom}, fill, px(2));
+        if (ImGui::CalcTextSize(s.label.c_str()).x + px(8) < x1 - x0) {
+          list->AddText({x0 + px(4), top + (bottom - top - ImGui::GetFontSize()) / 2},
+                        own ? text_on(t.accent) : t.text, s.label.c_str());
+        }
+        const bool inside = mouse.x >= x0 && mouse.x < x1 && mouse.y >= top && mouse.y < bottom;
+        if (inside && ImGui::IsItemHovered()) under = &s;
+      }
+    }
+    if (under == nullptr) return;
+    tooltip(time_span_text(view_, *under));
+    if (ImGui::IsItemClicked()) ui.bench.go_to(under->place);
+  }
+
+  // Steps of 1, 2 or 5 times a power of ten, so that labels have room.
+  void draw_axis(ImDrawList* list, float top, float left, float right, float bottom) const {
+    const Theme& t = theme();
+    const double room = px(90) / static_cast<double>(right - left) * view_.span;
+    double step = std::pow(10, std::floor(std::log10(std::max(room, 1e-3))));
+    for (const double factor : {1.0, 2.0, 5.0, 10.0}) {
+      if (step * factor < room) continue;
+      step *= factor;
+      break;
+    }
+    for (double us = 0; us <= view_.span; us += step) {
+      const float x = left + static_cast<float>(us / view_.span) * (right - left);
+      const std::string label = us == 0 ? "0" : format_us(us);
+      const float wide = ImGui::CalcTextSize(label.c_str()).x;
+      list->AddLine({x, top + px(kAxis) - px(4)}, {x, bottom}, with_alpha(t.grid, 0.5f));
+      if (x + px(3) + wide < right + px(6)) {
+        list->AddText({x + px(3), top}, t.text_faint, label.c_str());
+      }
+    }
+  }
+
+  OpTimeView view_;
+  std::shared_ptr<const Snapshot> held_;
+  Place at_;
+  bool layer_alone_ = true;
+};
+
+}  // namespace
+
+std::unique_ptr<Panel> make_time_panel() { return std::make_unique<TimePanel>(); }
+
+}  // namespace attnscope::gui

@@ -1,0 +1,121 @@
+#include "app/views/op_time_view.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "app/text/format.h"
+#include "engine/model/numbers.h"
+
+namespace attnscope {
+namespace {
+
+// Microseconds in which at least one of the spans runs; they are sorted by start.
+double covered(const std::vector<const TimeSpan*>& spans) {
+  double sum = 0, end = 0;
+  for (const TimeSpan* s : spans) {
+    const double from = std::max(s->start, end), to = s->start + s->microseconds;
+    if (to > from) sum += to - from;
+    end = std::max(end, to);
+  }
+  return sum;
+}
+
+std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
+
+std::string sentence_of(const OpTimeView& view, const StepSummary& step, std::optional<int> layer,
+                        const TimeSpan& longest, std::size_t ops) {
+  std::string where = fmt::format("Step {}", step.step);
+  if (layer) where += *layer < 0 ? ", around the layers" : fmt::format(", layer {}", *layer);
+  const std::string most = fmt::format(
+      "the longest is {}{}, {}", longest.label,
+      longest.place.layer >= 0 && !layer ? fmt::format(" of layer {}", longest.place.layer) : "",
+      format_us(longest.microseconds));
+  if (view.rows.size() == 1) {
+    return fmt::format("{}: {} ops one after another, {}; {}.", where, ops, format_us(view.sum),
+                       most);
+  }
+  const double gained = view.sum - view.span;
+  const std::string gain = gained > 0
+                               ? fmt::format("{} ({}) gained by streams beside each other",
+                                             format_us(gained), percent(gained / view.sum))
+                               : fmt::format("nothing gained by {} streams, {} spent between ops",
+                                             view.rows.size(), format_us(view.idle));
+  return fmt::format("{}: {} ops take {}, from first to last {}: {}; {}.", where, ops,
+                     format_us(view.sum), format_us(view.span), gain, most);
+}
+
+}  // namespace
+
+std::string stream_name(const ModelGraph& graph, int stream) {
+  if (stream == 0) return "main";
+  const auto at = to_size(stream);
+  return at < graph.branches.size() ? graph.branches[at] : fmt::format("stream {}", stream);
+}
+
+OpTimeView op_time_view(const StepSummary& step, const ModelGraph& graph,
+                        std::optional<int> layer) {
+  OpTimeView view;
+  std::map<int, TimeRow> rows;
+  std::size_t ops = 0, unknown = 0;
+  double first = 0;
+  for (const OpTiming& t : step.timings) {
+    if (layer && t.layer != *layer) continue;
+    const as_op_info* info = as_op_find(t.op);
+    if (t.microseconds < 0 || t.start < 0 || !std::isfinite(t.microseconds + t.start) ||
+        info == nullptr) {
+      ++unknown;
+      continue;
+    }
+    first = ops == 0 ? t.start : std::min(first, t.start);
+    ++ops;
+    TimeRow& row = rows[std::max(0, t.stream)];
+    row.spans.push_back({{step.step, t.layer, t.op}, info->name, t.start, t.microseconds});
+  }
+  if (ops == 0) {
+    view.why_empty = unknown > 0 ? "This step ran as a whole on the GPU; its ops were not timed."
+                     : step.timings.empty() ? "When the ops of this step ran was not kept."
+                                            : "No op of this layer has run in this step yet.";
+    return view;
+  }
+  const TimeSpan* longest = nullptr;
+  std::vector<const TimeSpan*> all;
+  for (auto& [stream, row] : rows) {
+    row.stream = stream;
+    row.name = stream_name(graph, stream);
+    std::ranges::stable_sort(row.spans, {}, &TimeSpan::start);
+    std::vector<const TimeSpan*> own;
+    for (TimeSpan& s : row.spans) {
+      s.start -= first;
+      own.push_back(&s);
+      view.sum += s.microseconds;
+      view.span = std::max(view.span, s.start + s.microseconds);
+    }
+    row.busy = covered(own);
+    view.rows.push_back(std::move(row));
+  }
+  for (const TimeRow& row : view.rows) {
+    for (const TimeSpan& s : row.spans) {
+      all.push_back(&s);
+      if (longest == nullptr || s.microseconds > longest->microseconds) longest = &s;
+    }
+  }
+  std::ranges::stable_sort(all, {}, [](const TimeSpan* s) { return s->start; });
+  view.idle = view.span - covered(all);
+  view.sentence = sentence_of(view, step, layer, *longest, ops);
+  if (unknown > 0) view.sentence += fmt::format(" {} ops were not timed.", unknown);
+  return view;
+}
+
+std::string time_span_text(const OpTimeView& view, const TimeSpan& span) {
+  std::string text = span.label;
+  if (span.place.layer >= 0) text += fmt::format(", layer {}", span.place.layer);
+  return text + fmt::format("\n{}, from {} to {}; {} of all ops' time",
+                            format_us(span.microseconds), format_us(span.start),
+                            format_us(span.start + span.microseconds),
+                            percent(view.sum > 0 ? span.microseconds / view.sum : 0));
+}
+
+}  // namespace attnscope

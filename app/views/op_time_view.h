@@ -1,0 +1,43 @@
+// What the time panel shows of a step: its ops on an axis, a row a stream, and what it gained that
+// streams run beside each other.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/family/op_graph.h"
+#include "engine/session/step/step_trace.h"
+
+namespace attnscope {
+
+struct TimeSpan {
+  Place place;
+  std::string label;  // "q_b_proj"
+  double start = 0;   // microseconds from the first op that is shown
+  double microseconds = 0;
+};
+struct TimeRow {
+  int stream = 0;
+  std::string name;             // of the graph's branch: "main", "indexer keys"
+  std::vector<TimeSpan> spans;  // by start
+  double busy = 0;              // microseconds in which one of them runs
+};
+struct OpTimeView {
+  std::string why_empty;
+  std::string sentence;
+  std::vector<TimeRow> rows;  // by stream
+  double sum = 0;             // microseconds of all ops
+  double span = 0;            // microseconds from the first op's start to the last one's end
+  double idle = 0;            // of the span, in which no op runs
+};
+
+// "main" and the captions of the branches.
+std::string stream_name(const ModelGraph& graph, int stream);
+// layer: its ops alone, a published number (-1: those around the layers); nothing: all.
+OpTimeView op_time_view(const StepSummary& step, const ModelGraph& graph, std::optional<int> layer);
+// In words, for whoever points at an op.
+std::string time_span_text(const OpTimeView& view, const TimeSpan& span);
+
+}  // namespace attnscope

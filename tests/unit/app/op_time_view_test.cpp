@@ -1,0 +1,126 @@
+// What the time panel shows, and the same as a file of trace events.
+#include "app/views/op_time_view.h"
+
+#include <nlohmann/json.hpp>
+
+#include "app/reports/chrome_trace.h"
+#include "engine/family/family.h"
+#include "tests/unit/app/stepped_session.h"
+
+namespace attnscope {
+namespace op_time_view_test {
+
+using nlohmann::json;
+
+class OpTimes : public SteppedSession {
+ protected:
+  void SetUp() override {
+    SteppedSession::SetUp();
+    graph_ = model_graph(info_->config);
+  }
+  // Two streams of layer 1: 10 and 20 us, the second from 5 on; then 10 us after a gap of 5.
+  static StepSummary overlapping() {
+    StepSummary step;
+    step.step = 3;
+    step.tokens = 2;
+    step.timings = {{AS_OP_ATTN_NORM, 1, 10, 100, 0},
+                    {AS_OP_COMPRESSOR_PROJ, 1, 20, 105, 1},
+                    {AS_OP_Q_B_PROJ, 1, 10, 130, 0},
+                    {AS_OP_LM_HEAD, -1, 5, 140, 0}};
+    return step;
+  }
+  static TimedStep timed(const StepSummary& s) { return {s.step, s.tokens, &s.timings}; }
+
+  std::shared_ptr<const ModelGraph> graph_;
+};
+
+TEST_F(OpTimes, AddUpOnTheirAxis) {
+  const OpTimeView view = op_time_view(overlapping(), *graph_, 1);
+  ASSERT_EQ(view.rows.size(), 2u);
+  EXPECT_EQ(view.rows[0].name, "main");
+  EXPECT_EQ(view.rows[1].name, graph_->branches[1]);
+  EXPECT_EQ(view.sum, 40);
+  EXPECT_EQ(view.span, 40);
+  EXPECT_EQ(view.idle, 5);
+  EXPECT_EQ(view.rows[0].busy, 20);
+  EXPECT_EQ(view.rows[1].spans[0].start, 5);
+  EXPECT_NE(view.sentence.find("Step 3, layer 1: 3 ops take 40"), std::string::npos)
+      << view.sentence;
+  EXPECT_NE(view.sentence.find("nothing gained by 2 streams"), std::string::npos) << view.sentence;
+
+  StepSummary closer = overlapping();
+  closer.timings[2].start = 125;
+  const OpTimeView all = op_time_view(closer, *graph_, {});
+  EXPECT_EQ(all.sum, 45);
+  EXPECT_EQ(all.span, 45);
+  closer.timings[2].start = 110;
+  const OpTimeView layer = op_time_view(closer, *graph_, 1);
+  EXPECT_EQ(layer.span, 25);
+  EXPECT_EQ(layer.idle, 0);
+  EXPECT_NE(layer.sentence.find("(38 %) gained by streams beside each other; the longest is "
+                                "compressor_proj"),
+            std::string::npos)
+      << layer.sentence;
+  EXPECT_NE(time_span_text(layer, layer.rows[1].spans[0]).find("50 % of all ops' time"),
+            std::string::npos);
+}
+
+TEST_F(OpTimes, SayWhyThereAreNone) {
+  StepSummary step = overlapping();
+  for (OpTiming& t : step.timings) t.microseconds = t.start = OpTiming::kNotMeasured;
+  EXPECT_NE(op_time_view(step, *graph_, {}).why_empty.find("as a whole on the GPU"),
+            std::string::npos);
+  EXPECT_NE(op_time_view(overlapping(), *graph_, 2).why_empty.find("No op of this layer"),
+            std::string::npos);
+  step.timings.clear();
+  EXPECT_NE(op_time_view(step, *graph_, {}).why_empty.find("was not kept"), std::string::npos);
+  const auto none = chrome_trace({timed(step)}, *graph_, "t");
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, AS_BAD_INPUT);
+}
+
+// Of a session on the host: one op after another, all of them, in every step.
+TEST_F(OpTimes, OfASessionFollowEachOther) {
+  for (const auto& step : snapshot_->steps) {
+    double end = 0;
+    ASSERT_FALSE(step->timings.empty()) << step->step;
+    for (const OpTiming& t : step->timings) {
+      EXPECT_GE(t.start, end * (1 - 1e-9)) << step->step << " " << t.op;
+      EXPECT_EQ(t.stream, 0);
+      end = t.start + t.microseconds;
+    }
+    EXPECT_NEAR(end, step->seconds * 1e6, 1e-3 * end);
+    const OpTimeView view = op_time_view(*step, *graph_, {});
+    EXPECT_EQ(view.rows.size(), 1u);
+    EXPECT_NE(view.sentence.find("one after another"), std::string::npos) << view.sentence;
+  }
+}
+
+TEST_F(OpTimes, AreTraceEvents) {
+  StepSummary first = overlapping(), second = overlapping();
+  second.step = 4;
+  const auto text = chrome_trace({timed(first), timed(second)}, *graph_, "a run");
+  ASSERT_TRUE(text) << text.error().text();
+  const json events = json::parse(*text)["traceEvents"];
+  std::map<int, std::string> tracks;
+  int ops = 0, steps = 0;
+  for (const json& e : events) {
+    if (e["ph"] == "M") {
+      if (e["name"] == "thread_name") tracks[e["tid"]] = e["args"]["name"];
+      continue;
+    }
+    ASSERT_EQ(e["ph"], "X");
+    (e["cat"] == "op" ? ops : steps) += 1;
+    if (e["name"] != "compressor_proj [1]") continue;
+    EXPECT_EQ(e["dur"], 20.0);
+    EXPECT_EQ(e["ts"], e["args"]["step"] == 3 ? 105.0 : 145.0 + 105.0);
+    EXPECT_EQ(e["tid"], 2);
+  }
+  EXPECT_EQ(ops, 8);
+  EXPECT_EQ(steps, 2);
+  EXPECT_EQ(tracks,
+            (std::map<int, std::string>{{0, "steps"}, {1, "main"}, {2, graph_->branches[1]}}));
+}
+
+}  // namespace op_time_view_test
+}  // namespace attnscope
