@@ -1,4 +1,4 @@
-// The ops of the references, by the lists of lane_entries.h. An op takes its params struct and the
+// The ops of the references, by the lists of op_ids.h. An op takes its params struct and the
 // precision of the lane, and throws BadInput when a tensor does not fit:
 //
 //   void residual(const as_residual_params& p, const Precision& precision);
@@ -12,7 +12,6 @@
 #include "kernels/params/dense_params.h"
 #include "kernels/params/helper_params.h"
 #include "kernels/params/indexer_params.h"
-#include "kernels/params/lane_entries.h"
 #include "kernels/params/op_ids.h"
 #include "kernels/params/paged_params.h"
 #include "kernels/params/step_params.h"
@@ -20,7 +19,8 @@
 
 namespace attnscope::reference {
 
-#define AS_DECLARE(id, params, function) void function(const params& p, const Precision& precision);
+#define AS_DECLARE(id, number, params, function) \
+  void function(const params& p, const Precision& precision);
 AS_FOR_EACH_DECISION(AS_DECLARE)
 AS_FOR_EACH_KERNEL(AS_DECLARE)
 AS_FOR_EACH_HELPER(AS_DECLARE)

@@ -94,7 +94,7 @@ Lane make_lane() {
   Lane lane{};
   lane.name = kName<kNumbers>;
   lane.description = kDescription<kNumbers>;
-#define AS_ENTRY(id, params, function)                                           \
+#define AS_ENTRY(id, number, params, function)                                   \
   if constexpr (is_loop(id)) {                                                   \
     lane.ops[id] = Border<id, params, function, kNumbers>::call;                 \
   } else {                                                                       \

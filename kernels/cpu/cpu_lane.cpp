@@ -6,7 +6,7 @@
 #include "kernels/cpu/helper_ops.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/simd/simd.h"
-#include "kernels/params/lane_entries.h"
+#include "kernels/params/op_ids.h"
 
 namespace attnscope::cpu {
 namespace {
@@ -44,11 +44,12 @@ Lane make_lane() {
   Lane lane{};
   lane.name = "cpu";
   lane.description = "Every op on the byte-exact caches, on host threads with SIMD.";
-#define AS_ENTRY(id, params, function) lane.ops[id] = entry<id, params, function>;
+#define AS_ENTRY(id, number, params, function) lane.ops[id] = entry<id, params, function>;
   AS_FOR_EACH_KERNEL(AS_ENTRY)
 #undef AS_ENTRY
 // NOLINTNEXTLINE(bugprone-macro-parentheses): names of a type and of a function
-#define AS_ENTRY(id, params, function) lane.ops[id] = entry<id, params, checked<params, function>>;
+#define AS_ENTRY(id, number, params, function) \
+  lane.ops[id] = entry<id, params, checked<params, function>>;
   AS_FOR_EACH_HELPER(AS_ENTRY)
 #undef AS_ENTRY
   return lane;

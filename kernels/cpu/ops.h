@@ -3,7 +3,7 @@
 //   void residual(const as_residual_params& p, const as_call* call, Check& check);
 //
 // Each checks its params completely before it writes a row of a cache; the params head has been
-// checked by the caller. The list is that of lane_entries.h.
+// checked by the caller. The list is that of op_ids.h.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@
 #include "kernels/params/dense_params.h"
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/lane.h"
-#include "kernels/params/lane_entries.h"
+#include "kernels/params/op_ids.h"
 #include "kernels/params/paged_params.h"
 #include "kernels/params/step_params.h"
 
 namespace attnscope::cpu {
 
-#define AS_DECLARE(id, params, function) \
+#define AS_DECLARE(id, number, params, function) \
   void function(const params& p, const as_call* call, Check& check);
 AS_FOR_EACH_KERNEL(AS_DECLARE)
 #undef AS_DECLARE

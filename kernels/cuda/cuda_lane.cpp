@@ -7,7 +7,7 @@
 #include "kernels/cuda/check_params.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/helper_entries.h"
-#include "kernels/params/lane_entries.h"
+#include "kernels/params/op_ids.h"
 
 namespace attnscope::cuda {
 namespace {
@@ -70,7 +70,7 @@ Lane make_lane() {
     return lane;
   }
   lane.description = "Every op on the byte-exact caches, on the GPU.";
-#define AS_ENTRY(id, params, function) lane.ops[id] = entry<id, params, function>;
+#define AS_ENTRY(id, number, params, function) lane.ops[id] = entry<id, params, function>;
   AS_FOR_EACH_KERNEL(AS_ENTRY)
 #undef AS_ENTRY
   enter_helpers(&lane);

@@ -10,7 +10,7 @@
 #include "kernels/cuda/call.h"
 #include "kernels/cuda/check_params.h"
 #include "kernels/cuda/helper_ops.h"
-#include "kernels/params/lane_entries.h"
+#include "kernels/params/op_ids.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope::cuda {
@@ -104,7 +104,7 @@ std::int32_t copy_blocks_entry(const void* params, const as_call* call, as_error
 }  // namespace
 
 void enter_helpers(Lane* lane) {
-#define AS_ENTRY(id, params, body) lane->ops[id] = entry<id, params, body>;
+#define AS_ENTRY(id, number, params, body) lane->ops[id] = entry<id, params, body>;
   AS_FOR_EACH_HELPER(AS_ENTRY)
 #undef AS_ENTRY
   // Its sides may lie apart.

@@ -12,7 +12,7 @@
 #include "kernels/params/dense_params.h"
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/lane.h"
-#include "kernels/params/lane_entries.h"
+#include "kernels/params/op_ids.h"
 #include "kernels/params/paged_params.h"
 #include "kernels/params/step_params.h"
 
@@ -54,9 +54,10 @@ std::size_t workspace_bytes(const Params&, const Gpu&) {
   return 0;
 }
 
-// The ops, by the list of lane_entries.h:
+// The ops, by the list of op_ids.h:
 //   int residual(const as_residual_params& p, const Launch& launch);
-#define AS_DECLARE(id, params, function) int function(const params& p, const Launch& launch);
+#define AS_DECLARE(id, number, params, function) \
+  int function(const params& p, const Launch& launch);
 AS_FOR_EACH_KERNEL(AS_DECLARE)
 #undef AS_DECLARE
 

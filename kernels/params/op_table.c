@@ -7,7 +7,7 @@
 #include "kernels/params/dense_params.h"
 #include "kernels/params/helper_params.h"
 #include "kernels/params/indexer_params.h"
-#include "kernels/params/lane_entries.h"
+#include "kernels/params/op_ids.h"
 #include "kernels/params/paged_params.h"
 #include "kernels/params/step_params.h"
 #include "kernels/params/tap_macros.h"
@@ -400,7 +400,7 @@ static const as_tap_info kFp8Linear[] = {
 };
 
 /* The struct of each op: AS_OP_WO_B_struct. */
-#define NAME_STRUCT(id, params, function) typedef params id##_struct;
+#define NAME_STRUCT(id, number, params, function) typedef params id##_struct;
 AS_FOR_EACH_DECISION(NAME_STRUCT)
 AS_FOR_EACH_KERNEL(NAME_STRUCT)
 AS_FOR_EACH_HELPER(NAME_STRUCT)

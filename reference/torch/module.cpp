@@ -43,7 +43,7 @@ TorchModule make_module() {
       .make_dense_model = make_torch_dense_model,
       .paged_sdpa = torch_paged_sdpa,
   };
-#define AS_ENTRY(id, params, function)                                       \
+#define AS_ENTRY(id, number, params, function)                               \
   if constexpr (!is_loop(id)) {                                              \
     module.programs[as_op_index(id)] = call<params, kProgram<id, function>>; \
   }

@@ -307,41 +307,8 @@ void fill_helpers(Lane* lane) {
 Lane make_lane() {
   Lane lane = *cuda::lane();
   lane.name = "cuda (GPU tensors)";
-#define AS_ENTRY(id, params) lane.ops[id] = entry<id, params>
-  AS_ENTRY(AS_OP_SLOT_MAPPING, as_slot_mapping_params);
-  AS_ENTRY(AS_OP_SWA_INDEX, as_swa_index_params);
-  AS_ENTRY(AS_OP_C128_INDEX, as_c128_index_params);
-  AS_ENTRY(AS_OP_ATTN_NORM, as_rms_norm_params);
-  AS_ENTRY(AS_OP_Q_KV_A_PROJ, as_linear_params);
-  AS_ENTRY(AS_OP_Q_KV_NORM, as_q_kv_norm_params);
-  AS_ENTRY(AS_OP_Q_B_PROJ, as_linear_params);
-  AS_ENTRY(AS_OP_Q_ROPE_KV_INSERT, as_q_rope_kv_insert_params);
-  AS_ENTRY(AS_OP_COMPRESSOR_PROJ, as_linear_params);
-  AS_ENTRY(AS_OP_COMPRESSOR_STATE, as_compressor_state_params);
-  AS_ENTRY(AS_OP_COMPRESS_INSERT, as_compress_insert_params);
-  AS_ENTRY(AS_OP_INDEXER_COMPRESSOR_PROJ, as_linear_params);
-  AS_ENTRY(AS_OP_INDEXER_COMPRESSOR_STATE, as_compressor_state_params);
-  AS_ENTRY(AS_OP_INDEXER_COMPRESS_INSERT, as_compress_insert_params);
-  AS_ENTRY(AS_OP_INDEXER_Q_PROJ, as_linear_params);
-  AS_ENTRY(AS_OP_INDEXER_Q, as_indexer_q_params);
-  AS_ENTRY(AS_OP_INDEXER_WEIGHTS_PROJ, as_linear_params);
-  AS_ENTRY(AS_OP_INDEXER_LOGITS, as_indexer_logits_params);
-  AS_ENTRY(AS_OP_INDEXER_TOPK, as_indexer_topk_params);
-  AS_ENTRY(AS_OP_TOPK_TO_SLOTS, as_topk_to_slots_params);
-  AS_ENTRY(AS_OP_SPARSE_ATTENTION, as_sparse_attention_params);
-  AS_ENTRY(AS_OP_INVERSE_ROPE, as_inverse_rope_params);
-  AS_ENTRY(AS_OP_WO_A, as_grouped_linear_params);
-  AS_ENTRY(AS_OP_WO_B, as_linear_params);
-  AS_ENTRY(AS_OP_RESIDUAL, as_residual_params);
-  AS_ENTRY(AS_OP_FINAL_NORM, as_rms_norm_params);
-  AS_ENTRY(AS_OP_LM_HEAD, as_linear_params);
-  AS_ENTRY(AS_OP_SAMPLE, as_sample_params);
-  AS_ENTRY(AS_OP_ROPE_KV_INSERT, as_rope_kv_insert_params);
-  AS_ENTRY(AS_OP_PAGED_ATTENTION, as_paged_attention_params);
-  AS_ENTRY(AS_OP_Q_PROJ, as_linear_params);
-  AS_ENTRY(AS_OP_K_PROJ, as_linear_params);
-  AS_ENTRY(AS_OP_V_PROJ, as_linear_params);
-  AS_ENTRY(AS_OP_O_PROJ, as_linear_params);
+#define AS_ENTRY(id, number, params, function) lane.ops[id] = entry<id, params>;
+  AS_FOR_EACH_KERNEL(AS_ENTRY)
 #undef AS_ENTRY
   fill_helpers<AS_FIRST_HELPER>(&lane);
   return lane;

@@ -7,8 +7,8 @@
 #include <map>
 #include <memory>
 #include <new>
-#include <string>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "app/wiring/wiring.h"
@@ -16,7 +16,7 @@
 #include "engine/backend/host_ops.h"
 #include "engine/session/step/op_params.h"
 #include "kernels/cpu/cpu_lane.h"
-#include "kernels/params/lane_entries.h"
+#include "kernels/params/op_ids.h"
 #include "kernels/params/paged_params.h"
 
 namespace attnscope {
@@ -186,7 +186,7 @@ std::int32_t call(const void* params, const as_call* call, as_error* error) {
 inline Lane make_lane() {
   Lane lane = *cpu::lane();
   lane.name = "cuda";
-#define AS_ENTRY(id, params, function) lane.ops[id] = call<id, params>;
+#define AS_ENTRY(id, number, params, function) lane.ops[id] = call<id, params>;
   AS_FOR_EACH_KERNEL(AS_ENTRY)
 #undef AS_ENTRY
   return lane;
