@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 
 #include "engine/io/old_names.h"
@@ -41,6 +43,8 @@ class EditLook {
       const std::size_t equals = change.find('=');
       const std::string name(tap_name_now(op(), std::string_view(change).substr(0, equals)));
       given_[name] = change.substr(equals + 1);  // the last one counts
+      reads_others_ =
+          reads_others_ || before_.integers.contains(name) || before_.tensors.contains(name);
     }
     for (const auto& [name, was] : before_.integers) {
       number(name, static_cast<double>(was), static_cast<double>(after_.integers.at(name)));
@@ -50,25 +54,64 @@ class EditLook {
       if (tap.direction != AS_TAP_IN) continue;
       if (const auto it = before_.tensors.find(tap.name); it != before_.tensors.end()) {
         const StoredTensor& now = after_.tensors.at(tap.name);
-        auto ok = bytes(tap.name, it->second.bytes, now.bytes, now.dtype);
+        const auto size = static_cast<std::int64_t>(it->second.bytes.size());
+        auto ok = bytes(tap.name, it->second.bytes, now.bytes, now.dtype, {size, {0}});
         if (!ok) return ok.error();
       }
       if (const auto it = before_.caches.find(tap.name); it != before_.caches.end()) {
         const StoredCache& now = after_.caches.at(tap.name);
-        if (now.slots != it->second.slots) wrong_ = fmt::format("{} has other slots", tap.name);
+        const std::string rows = tap.name + std::string(".rows");
+        const auto kept = places(rows, it->second.slots, now.slots);
         const std::int32_t dtype = as_row_is_values(now.record) != 0 ? AS_F32 : AS_U8;
-        auto ok = bytes(tap.name + std::string(".rows"), it->second.rows, now.rows, dtype);
+        auto ok = bytes(rows, it->second.rows, now.rows, dtype, {now.row_bytes(), kept});
         if (!ok) return ok.error();
       }
     }
     for (const auto& [name, was] : before_.ropes) {
       const StoredRope& now = after_.ropes.at(name);
-      if (was.rows != now.rows || was.positions != now.positions) changed(name);
+      const Rows kept = {was.dims * std::int64_t{sizeof(float)},
+                         places(name, was.positions, now.positions)};
+      if (differ(was.rows.data(), now.rows.data(), kept)) changed(name);
     }
     return wrong_;
   }
 
  private:
+  // Which rows of a case the other one has too: its row i is row at[i] of what was, of so many
+  // bytes. Of a narrower window or a shorter list a call reads fewer rows, and a case keeps those
+  // that are read.
+  struct Rows {
+    std::int64_t bytes = 0;
+    std::vector<std::int64_t> at;
+  };
+
+  static bool differ(const void* was, const void* is, const Rows& rows) {
+    const auto *from = static_cast<const char*>(was), *to = static_cast<const char*>(is);
+    for (const std::int64_t row : rows.at) {
+      if (std::memcmp(from + row * rows.bytes, to, static_cast<std::size_t>(rows.bytes)) != 0) {
+        return true;
+      }
+      to += rows.bytes;
+    }
+    return false;
+  }
+
+  // Where the rows (slots or positions, ascending) of the new case lie among those of the old one.
+  std::vector<std::int64_t> places(const std::string& name, const std::vector<std::int64_t>& was,
+                                   const std::vector<std::int64_t>& is) {
+    if (!reads_others_ && was != is) wrong_ = fmt::format("{} has other slots", name);
+    std::vector<std::int64_t> at;
+    for (const std::int64_t row : is) {
+      const auto found = std::ranges::lower_bound(was, row);
+      if (found == was.end() || *found != row) {
+        wrong_ = fmt::format("{} has row {}, which the case did not hold", name, row);
+        return {};
+      }
+      at.push_back(found - was.begin());
+    }
+    return at;
+  }
+
   as_op_id op() const { return static_cast<as_op_id>(before_.op.id); }
 
   void changed(const std::string& name) {
@@ -86,10 +129,10 @@ class EditLook {
   }
 
   Result<void> bytes(const std::string& name, const std::vector<std::uint8_t>& was,
-                     const std::vector<std::uint8_t>& is, std::int32_t dtype) {
+                     const std::vector<std::uint8_t>& is, std::int32_t dtype, const Rows& rows) {
     const auto given = given_.find(name);
     if (given == given_.end()) {
-      if (was != is) changed(name);
+      if (differ(was.data(), is.data(), rows)) changed(name);
       return {};
     }
     // FILE, or FILE.safetensors:TENSOR.
@@ -108,18 +151,27 @@ class EditLook {
     const TensorEntry& from = **entry;
     const std::int32_t from_dtype = dtype_of(from.type);
     const std::int64_t from_size = as_dtype_size(from_dtype), size = as_dtype_size(dtype);
-    for (std::int64_t i = 0; i < from.elements; ++i) {
-      const double wanted = plain_number(from.data + i * from_size, from_dtype);
-      const double kept = plain_number(is.data() + i * size, dtype);
-      if (holds_given(kept, wanted, dtype)) continue;
-      wrong_ = fmt::format("element {} of {} was to be {} and is {}", i, name, wanted, kept);
-      return {};
+    if (from.elements * size != static_cast<std::int64_t>(was.size())) {
+      return bad_input(fmt::format("{}: tensor {} became another while it was read", file, tensor),
+                       "run the command again");
+    }
+    const std::uint8_t* next = is.data();
+    for (const std::int64_t row : rows.at) {
+      const std::int64_t begin = row * rows.bytes / size;
+      for (std::int64_t i = begin; i < begin + rows.bytes / size; ++i, next += size) {
+        const double wanted = plain_number(from.data + i * from_size, from_dtype);
+        const double kept = plain_number(next, dtype);
+        if (holds_given(kept, wanted, dtype)) continue;
+        wrong_ = fmt::format("element {} of {} was to be {} and is {}", i, name, wanted, kept);
+        return {};
+      }
     }
     return {};
   }
 
   const OpCase &before_, &after_;
   std::map<std::string, std::string> given_;  // by number or input
+  bool reads_others_ = false;                 // a change may lead to other rows
   std::string wrong_;
 };
 

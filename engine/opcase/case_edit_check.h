@@ -1,6 +1,6 @@
 // A second look at an edited case: each number and input that was named holds what was given for
-// it, and everything else that the op reads is as it was. Files are read anew, one element at a
-// time.
+// it, and everything else that the op reads is as it was; rows that the changed call no longer
+// reads may be gone. Files are read anew, one element at a time.
 #pragma once
 
 #include <string>

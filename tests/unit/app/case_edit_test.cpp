@@ -74,6 +74,49 @@ TEST_F(CaseEdit, NumbersOfAWiderTypeAreRounded) {
   EXPECT_EQ(element(stored_view(edited->tensors.at("q")), 0, 0), 0.10009765625);
 }
 
+// A narrower window reads fewer rows: the case keeps those, and the others' values are as they
+// were.
+TEST_F(CaseEdit, ANarrowerWindowLeavesTheRowsThatItReads) {
+  ASSERT_EQ(
+      run({"case", "save", "tiny-gemma", "--at", "5/0/paged_attention", "-o", path("wide.json")})
+          .code,
+      0);
+  const auto edit_wide = [&](const std::string& change) {
+    return run(
+        {"case", "edit", path("wide.json"), "--set", change, "-o", path("narrow.json"), "--force"});
+  };
+  const Outcome done = edit_wide("window=8");
+  ASSERT_EQ(done.code, 0) << done.err;
+  const auto wide = read_case(path("wide.json")), narrow = read_case(path("narrow.json"));
+  ASSERT_TRUE(wide && narrow);
+  EXPECT_EQ(narrow->integers.at("window"), 8);
+  const StoredCache &before = wide->caches.at("v_cache"), &now = narrow->caches.at("v_cache");
+  EXPECT_LT(now.slots.size(), before.slots.size());
+  EXPECT_NE(narrow->tensors.at("o").bytes, wide->tensors.at("o").bytes);
+  EXPECT_EQ(run({"case", "run", path("narrow.json"), "--lane", "ref.sim"}).code, 0);
+
+  // Its second look still sees a row that is another, one that came, and one that went unasked.
+  const std::vector<std::string> changes = {"window=8"};
+  OpCase other = *narrow;
+  EXPECT_EQ(*edit_fault(*wide, other, changes), "");
+  other.caches.at("v_cache").rows.back() ^= 1;
+  EXPECT_EQ(*edit_fault(*wide, other, changes), "v_cache.rows is another, and no change names it");
+  other = *narrow;
+  other.caches.at("v_cache").slots.back() = 900;
+  EXPECT_EQ(*edit_fault(*wide, other, changes),
+            "v_cache.rows has row 900, which the case did not hold");
+  other = *narrow;
+  other.integers["window"] = wide->integers.at("window");
+  EXPECT_EQ(*edit_fault(*wide, other, {"scale=0.125"}), "v_cache.rows has other slots");
+
+  // A wider one would read rows that the call had not.
+  const Outcome wider = edit_wide("window=0");
+  EXPECT_EQ(wider.code, 3);
+  EXPECT_NE(wider.err.find(" of k_cache would be read, which the case does not hold"),
+            std::string::npos)
+      << wider.err;
+}
+
 // Of an edit that did something else.
 TEST_F(CaseEdit, WhatIsNotAsItWasAskedForIsNamed) {
   const std::vector<std::int64_t>& shape = kept_.tensors.at("q").shape;
