@@ -2,6 +2,7 @@
 
 #include "app/reports/what_if_run.h"
 #include "app/wiring/wiring.h"
+#include "engine/family/models.h"
 
 namespace attnscope {
 
@@ -14,9 +15,7 @@ Result<Scenario> scenario_with_profile(const std::string& name, const std::strin
                                        const ModelChoice& model) {
   auto scenario = load_scenario(name, model);
   if (!scenario || profile.empty()) return scenario;
-  auto switches = profile_switches(profile);
-  if (!switches) return switches.error();
-  scenario->model.switches = *switches;
+  if (auto ok = set_profile(scenario->model, profile); !ok) return ok.error();
   return scenario;
 }
 

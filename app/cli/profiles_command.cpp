@@ -10,6 +10,7 @@
 #include "app/cli/look_at.h"
 #include "app/text/say.h"
 #include "app/wiring/wiring.h"
+#include "engine/family/family.h"
 #include "engine/family/models.h"
 #include "engine/model/profile_switches.h"
 #include "engine/session/place.h"
@@ -29,10 +30,13 @@ struct Variant {
   ProfileSwitches switches;
 };
 
-// Every other value of every switch, then the profiles.
-std::vector<Variant> variants(const ProfileSwitches& base) {
+// Every other value of every switch that the model has, then the profiles.
+std::vector<Variant> variants(const ModelConfig& model) {
+  const ProfileSwitches& base = model.switches;
+  const auto own = family_of(model).switches;
   std::vector<Variant> all;
   for (const SwitchInfo& info : all_switches()) {
+    if (std::ranges::find(own, std::string_view(info.name)) == own.end()) continue;
     for (std::size_t value = 0; value < info.values.size(); ++value) {
       if (static_cast<int>(value) == info.get(base)) continue;
       Variant variant{fmt::format("{}={}", info.name, info.values[value]), info.sentence, base};
@@ -167,6 +171,11 @@ std::map<int, Effect> effects(const Outcome& base, const Outcome& other) {
 Result<as_status> profiles_command(const ProfilesCommand& command) {
   auto scenario = scenario_with_profile(command.scenario, command.profile, command.model);
   if (!scenario) return scenario.error();
+  if (family_of(scenario->model).switches.empty()) {
+    return bad_input(fmt::format("scenario {}: model {} of family {} has no switches",
+                                 scenario->name, scenario->model.name, scenario->model.family),
+                     "published implementations agree on it; choose a scenario of another model");
+  }
   auto base = run(command, *scenario, scenario->model.switches);
   if (!base) return base.error();
   json rows = json::array();
@@ -174,7 +183,7 @@ Result<as_status> profiles_command(const ProfilesCommand& command) {
     say("scenario {}, against profile {}, up to the first sampled token\n\n", scenario->name,
         scenario->model.switches.profile);
   }
-  for (const Variant& variant : variants(scenario->model.switches)) {
+  for (const Variant& variant : variants(scenario->model)) {
     auto outcome = run(command, *scenario, variant.switches);
     if (!outcome) return outcome.error();
     json layers = json::array();

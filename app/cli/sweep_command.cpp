@@ -12,6 +12,8 @@
 #include "app/text/interrupt.h"
 #include "app/text/say.h"
 #include "app/wiring/wiring.h"
+#include "engine/family/family.h"
+#include "engine/family/model_weights.h"
 #include "engine/family/models.h"
 #include "engine/io/json_file.h"
 #include "engine/model/profile_switches.h"
@@ -74,11 +76,18 @@ Result<Vary> parse_vary(const std::string& text) {
 }
 
 // "hadamard" turns a switch of two values over, "q_norm=bf16" sets one, "none" leaves all.
-Result<void> turn_switch(ProfileSwitches& switches, const std::string& text) {
+Result<void> turn_switch(ModelConfig& model, const std::string& text) {
   if (text == "none") return {};
+  const auto own = family_of(model).switches;
   const std::size_t equals = std::min(text.find('='), text.size());
   const std::string name = text.substr(0, equals);
   std::string value = equals < text.size() ? text.substr(equals + 1) : "";
+  if (std::ranges::find(own, std::string_view(name)) == own.end()) {
+    return usage_error(fmt::format("--vary switch={}: model {} of family {} has no such switch",
+                                   text, model.name, model.family),
+                       fmt::format("switches of this family: {}", switches_of_model(model)));
+  }
+  ProfileSwitches& switches = model.switches;
   for (const SwitchInfo& info : all_switches()) {
     if (name != info.name || equals < text.size()) continue;
     if (info.values.size() == 2) value = info.values[info.get(switches) == 0 ? 1 : 0];
@@ -94,6 +103,10 @@ Result<void> turn_switch(ProfileSwitches& switches, const std::string& text) {
 
 // Added to every sink, on top of what the scenario shifts them by.
 Result<void> shift_sink(ModelConfig& model, const std::string& value) {
+  if (!has_weight(model, "sinks")) {
+    return usage_error(fmt::format("--vary sink={}: model {} has no sinks", value, model.name),
+                       "choose a model that has");
+  }
   double shift = 0;
   const auto end = std::from_chars(value.data(), value.data() + value.size(), shift);
   if (end.ec != std::errc() || end.ptr != value.data() + value.size() || std::fabs(shift) > 1e4) {
@@ -101,6 +114,30 @@ Result<void> shift_sink(ModelConfig& model, const std::string& value) {
                        "what is added to every sink, such as sink=-4..4 or sink=-1.5,0,1.5");
   }
   model.sink_shift += shift;
+  return {};
+}
+
+// topk or window, of the layers that have one.
+Result<void> set_size(ModelConfig& model, const std::string& parameter, std::int64_t n) {
+  const auto size = static_cast<int>(std::clamp<std::int64_t>(n, 0, 1 << 20));
+  bool selects = false, slides = false;
+  for (int i = 0; i < model.num_layers(); ++i) selects = selects || layer_selects(model, i);
+  for (const CacheSpec& cache : family_of(model).caches(model)) {
+    slides = slides || cache.retention.kind == GroupKind::kSliding;
+  }
+  if (parameter == "topk" ? !selects : !slides) {
+    return usage_error(fmt::format("--vary {}={}: no layer of {} that runs {}", parameter, n,
+                                   model.name, parameter == "topk" ? "selects" : "has a window"),
+                       "choose another parameter, or a model with such layers");
+  }
+  if (parameter == "topk") {
+    model.index_topk = size;
+    return {};
+  }
+  for (int& window : model.dense.windows) {
+    if (window == model.window) window = size;
+  }
+  model.window = size;
   return {};
 }
 
@@ -160,7 +197,7 @@ Result<void> apply(Scenario& scenario, const std::string& parameter, const std::
   if (parameter == "max_seqs") return set_key(scenario, "max_requests", value);
   if (parameter == "seed") return set_key(scenario, "model.seed", value);
   if (is_key(parameter)) return set_key(scenario, parameter, value);
-  if (parameter == "switch") return turn_switch(scenario.model.switches, value);
+  if (parameter == "switch") return turn_switch(scenario.model, value);
   if (parameter == "sink") return shift_sink(scenario.model, value);
   if (parameter != "prompt" && parameter != "topk" && parameter != "window") {
     return usage_error(fmt::format("--vary {}: no such parameter", parameter),
@@ -182,10 +219,8 @@ Result<void> apply(Scenario& scenario, const std::string& parameter, const std::
                       longest.name));
     }
     longest.tokens.resize(static_cast<std::size_t>(n));
-  } else if (parameter == "topk") {
-    scenario.model.index_topk = static_cast<int>(std::clamp<std::int64_t>(n, 0, 1 << 20));
-  } else {
-    scenario.model.window = static_cast<int>(std::clamp<std::int64_t>(n, 0, 1 << 20));
+  } else if (auto ok = set_size(scenario.model, parameter, n); !ok) {
+    return ok;
   }
   return validate(scenario.model);
 }

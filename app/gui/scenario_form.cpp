@@ -148,7 +148,7 @@ void ScenarioForm::choice(const std::string& place, const std::vector<std::strin
   error_of(place);
 }
 
-void ScenarioForm::draw_model() {
+void ScenarioForm::draw_model(const ScenarioNeeds* needs) {
   ImGui::SeparatorText("Model");
   if (!begin_form("##model")) return;
   file_row("name", "What the scenario is called.", "name", &ScenarioFile::name, "the file's name");
@@ -177,7 +177,9 @@ void ScenarioForm::draw_model() {
            "hidden_states", &ScenarioFile::hidden_states, "computed");
   label("profile", "Where published implementations disagree: which one is followed.");
   choice("profile", {"vllm", "deepseek"}, &ScenarioFile::profile, "vllm");
-  for (const std::string& line : profile_lines(editor_.draft().file.profile)) dim(line);
+  if (needs != nullptr) {
+    for (const std::string& line : needs->profile) dim(line);
+  }
   file_row("ranks", "Tensor parallelism: heads and output groups are dealt out to so many.",
            "tensor_parallel.size", &ScenarioFile::ranks, "1");
   file_row("rank", "The one that is seen; the others compute beside it.", "tensor_parallel.rank",
@@ -468,7 +470,7 @@ void ScenarioForm::draw(const Ui& ui, const DraftErrors& errors, const ScenarioN
   places_.clear();
   error_of("");
   draw_requests(needs);
-  draw_model();
+  draw_model(needs);
   draw_limits();
   draw_serving();
   draw_lanes(ui);

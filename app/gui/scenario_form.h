@@ -23,7 +23,7 @@ class ScenarioForm {
  private:
   using Set = std::function<void(ScenarioDraft&, const std::string&)>;
 
-  void draw_model();
+  void draw_model(const ScenarioNeeds* needs);
   void draw_limits();
   void draw_serving();
   void pick(const char* id, std::span<const char* const> labels,

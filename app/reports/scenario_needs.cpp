@@ -59,6 +59,7 @@ ScenarioNeeds scenario_needs(const Scenario& scenario) {
     }
     needs.requests.push_back(need);
   }
+  needs.profile = profile_lines(scenario.model);
   return needs;
 }
 
@@ -93,9 +94,9 @@ std::string memory_sentence(const Scenario& scenario, const ScenarioNeeds& needs
                      bytes(needs.weight_bytes));
 }
 
-std::vector<std::string> profile_lines(const std::string& profile) {
-  const Result<ProfileSwitches> found = profile_switches(profile.empty() ? "vllm" : profile);
-  if (!found) return {};
+std::vector<std::string> profile_lines(const ModelConfig& model) {
+  if (family_of(model).switches.empty()) return {"Nothing: this model has no switches."};
+  const ProfileSwitches* found = &model.switches;
   const auto yes = [](bool on) { return on ? "yes" : "no"; };
   constexpr const char* kNorms[] = {"fp32", "bf16 at every step", "bf16 factor"};
   return {

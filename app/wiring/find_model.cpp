@@ -17,9 +17,7 @@ Result<ModelConfig> find_model(const std::string& name, const std::vector<int>& 
                      std::filesystem::exists(name, error));
   Result<ModelConfig> config = file ? read_hf_config(name, layers) : preset(name, layers);
   if (!config || profile.empty()) return config;
-  auto switches = profile_switches(profile);
-  if (!switches) return switches.error();
-  config->switches = *switches;
+  if (auto ok = set_profile(*config, profile); !ok) return ok.error();
   return config;
 }
 

@@ -129,14 +129,12 @@ void read_model(JsonObject& root, Scenario& scenario) {
       return;
     }
   }
-  Result<ProfileSwitches> switches =
-      profile_switches(root.has("profile") ? root.text("profile") : "vllm");
   scenario.model = std::move(*config);
-  if (!switches) {
-    root.fail("profile", switches.error().message, switches.error().hint);
+  const std::string profile = root.has("profile") ? root.text("profile") : "vllm";
+  if (Result<void> set = set_profile(scenario.model, profile); !set) {
+    root.fail("profile", set.error().message, set.error().hint);
     return;
   }
-  scenario.model.switches = *switches;
   scenario.model.sink_shift = sink_shift;
   scenario.model.sinks = sinks;
   if (!sinks.empty() && sinks.rbegin()->first >= scenario.model.heads) {

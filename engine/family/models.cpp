@@ -10,6 +10,7 @@
 #include "engine/family/family.h"
 #include "engine/io/json_file.h"
 #include "engine/io/json_object.h"
+#include "engine/model/profile_switches.h"
 
 namespace attnscope {
 namespace {
@@ -152,6 +153,29 @@ Result<void> select_layers(ModelConfig& config, const std::vector<int>& layers) 
   }
   config.layers = std::move(chosen);
   return {};
+}
+
+Result<void> set_profile(ModelConfig& config, std::string_view text) {
+  auto switches = profile_switches(text);
+  if (!switches) return switches.error();
+  const auto own = family_of(config).switches;
+  std::vector<std::string> without;
+  for (const SwitchInfo& info : all_switches()) {
+    const bool has = std::ranges::find(own, std::string_view(info.name)) != own.end();
+    if (!has && info.get(*switches) != info.get({})) without.emplace_back(info.name);
+  }
+  if (!without.empty()) {
+    return bad_input(fmt::format("profile {}: model {} of family {} has no switch {}",
+                                 shown_name(text), config.name, config.family, join(without)),
+                     fmt::format("switches of this family: {}", switches_of_model(config)));
+  }
+  config.switches = std::move(*switches);
+  return {};
+}
+
+std::string switches_of_model(const ModelConfig& config) {
+  const auto own = family_of(config).switches;
+  return own.empty() ? "none" : switch_list(own);
 }
 
 CacheLayout build_cache_layout(const ModelConfig& config) {

@@ -29,6 +29,12 @@ Result<void> validate(const ModelConfig& config);
 // twice: an error with the allowed values.
 Result<void> select_layers(ModelConfig& config, const std::vector<int>& layers);
 
+// Sets the switches of a profile by its text (profile_switches.h). A switch that is set otherwise
+// than by default and that the model's family has not is refused by name.
+Result<void> set_profile(ModelConfig& config, std::string_view text);
+// "hadamard (off, on), ..": the switches that the model has; "none".
+std::string switches_of_model(const ModelConfig& config);
+
 // The caches of its layers, grouped and placed.
 CacheLayout build_cache_layout(const ModelConfig& config);
 

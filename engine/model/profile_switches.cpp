@@ -97,8 +97,15 @@ constexpr FormerValue kFormer[] = {{2, "rope_frequencies", "fp64"}, {2, "round_r
 std::span<const SwitchInfo> all_switches() { return kSwitches; }
 
 std::string switch_list() {
+  std::vector<const char*> names;
+  for (const SwitchInfo& s : kSwitches) names.push_back(s.name);
+  return switch_list(names);
+}
+
+std::string switch_list(std::span<const char* const> names) {
   std::vector<std::string> all;
   for (const SwitchInfo& s : kSwitches) {
+    if (std::ranges::find(names, std::string_view(s.name)) == names.end()) continue;
     all.push_back(fmt::format("{} ({})", s.name, fmt::join(s.values, ", ")));
   }
   return fmt::format("{}", fmt::join(all, ", "));

@@ -23,8 +23,9 @@ struct SwitchInfo {
   void (*set)(ProfileSwitches&, int);
 };
 std::span<const SwitchInfo> all_switches();
-// "hadamard (off, on), ..": names with their values.
+// "hadamard (off, on), ..": names with their values, of all or of these.
 std::string switch_list();
+std::string switch_list(std::span<const char* const> names);
 
 // Sets one switch and tells the profile's text of it. An unknown name or value is refused with
 // those there are.

@@ -17,6 +17,11 @@ constexpr PublishedModel kV4Models[] = {{"DeepseekV4ForCausalLM", "deepseek_v4"}
 
 constexpr const char* kLayerTypes[] = {"SWA", "C4A", "C128A"};  // by LayerType
 
+constexpr const char* kV4Switches[] = {"hadamard",         "round_rotated", "index_scores",
+                                       "index_format",     "ratio0_yarn",   "round_pooled",
+                                       "scale_floor",      "fp4_rule",      "q_norm",
+                                       "rope_frequencies", "projections"};
+
 }  // namespace
 
 const Family& deepseek_v4() {
@@ -29,6 +34,7 @@ const Family& deepseek_v4() {
       .validate = deepseek_v4_validate,
       .layer_types = kLayerTypes,
       .layer_type = deepseek_v4_layer_type,
+      .switches = kV4Switches,
       .selects = [](const ModelConfig& c, int i) { return type_of_layer(c, i) == LayerType::kC4A; },
       .rope = deepseek_v4_rope,
       .caches = deepseek_v4_caches,

@@ -50,6 +50,7 @@ const Family& dense() {
       .layer_types = kDenseTypes,
       .layer_type = [](const ModelConfig& c,
                        int i) { return kDenseTypes[dense_window(c, i) > 0 ? 1 : 0]; },
+      .switches = {},
       .selects = [](const ModelConfig&, int) { return false; },
       .rope = dense_rope,
       .caches = dense_caches,

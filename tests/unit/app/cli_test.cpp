@@ -350,5 +350,38 @@ TEST_F(Cli, ToleranceFilesAreChecked) {
   EXPECT_NE(o.err.find("classes"), std::string::npos) << o.err;
 }
 
+// What dense layers do not have is refused, wherever it is asked for.
+TEST_F(Cli, SwitchesAndSizesThatAModelHasNotAreRefused) {
+  const auto refused = [&](std::vector<std::string> words, const char* text) {
+    const Outcome o = run(std::move(words));
+    EXPECT_TRUE(o.code == 2 || o.code == 3) << o.code << o.out;
+    EXPECT_NE(o.err.find(text), std::string::npos) << o.err;
+    EXPECT_EQ(o.out, "");
+  };
+  const char* const no_switch = "has no switch projections; switches of this family: none";
+  refused({"run", "tiny-llama", "--profile", "vllm,projections=fp8"}, no_switch);
+  refused({"model", "describe", "tiny-llama", "--profile", "vllm,projections=fp8"}, no_switch);
+  refused({"run", small("", R"("profile": "vllm,q_norm=bf16", )"), "--model", "tiny-llama"},
+          "has no switch q_norm");
+  refused({"profiles", "tiny-llama"}, "model tiny-llama of family dense has no switches");
+  refused({"sweep", "tiny-llama", "--vary", "switch=hadamard"},
+          "has no such switch; switches of this family: none");
+  refused({"sweep", "tiny-llama", "--vary", "topk=4,8"},
+          "no layer of tiny-llama that runs selects");
+  refused({"sweep", "tiny-llama", "--vary", "window=4,8"},
+          "no layer of tiny-llama that runs has a window");
+  refused({"sweep", "tiny-llama", "--vary", "sink=1"}, "model tiny-llama has no sinks");
+}
+
+// A window of dense layers is one that a sweep changes.
+TEST_F(Cli, AWindowOfDenseLayersIsSwept) {
+  const Outcome o =
+      run({"sweep", "tiny-gemma", "--vary", "window=4,32", "--decode-steps", "0", "--json"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  const json rows = json::parse(o.out).at("rows");
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_NE(rows[0].at("changed"), rows[1].at("changed"));
+}
+
 }  // namespace cli_test
 }  // namespace attnscope

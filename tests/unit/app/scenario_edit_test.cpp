@@ -542,9 +542,12 @@ TEST(ScenarioNeeds, RequestsWaitForThePoolInOrder) {
 }
 
 TEST(ScenarioNeeds, ProfilesDiffer) {
-  EXPECT_NE(profile_lines("vllm"), profile_lines("deepseek"));
-  EXPECT_EQ(profile_lines(""), profile_lines("vllm"));
-  EXPECT_TRUE(profile_lines("none of these").empty());
+  ModelConfig model = *preset("tiny");
+  const auto vllm = profile_lines(model);
+  ASSERT_TRUE(set_profile(model, "deepseek"));
+  EXPECT_NE(profile_lines(model), vllm);
+  EXPECT_EQ(profile_lines(*preset("tiny-llama")),
+            std::vector<std::string>{"Nothing: this model has no switches."});
 }
 
 }  // namespace scenario_edit_test

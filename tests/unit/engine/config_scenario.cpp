@@ -287,6 +287,8 @@ TEST_F(Scenarios, Models) {
   }
   s["model"].erase("sinks");
   s["model"] = {{"preset", "tiny-llama"}, {"sinks", {{"0", "inf"}}}};
+  expect_error(s, {"profile", "model tiny-llama of family dense has no switch"});
+  s["profile"] = "vllm";
   expect_error(s, {"model.sinks", "has no sinks"});
   s["model"] = {{"preset", "tiny-llama"}, {"sink_shift", 1}};
   expect_error(s, {"model.sink_shift", "has no sinks"});

@@ -137,6 +137,22 @@ TEST(ModelConfig, Profiles) {
   EXPECT_EQ(layer_rope(c, 1).table.reserved, AS_ROPE_FP64);
 }
 
+TEST(ModelConfig, SwitchesThatAFamilyHasNotAreRefusedByName) {
+  ModelConfig dense = *preset("tiny-llama"), v4 = *preset("tiny");
+  EXPECT_TRUE(set_profile(dense, "vllm"));
+  const auto refused = set_profile(dense, "deepseek,projections=fp8");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().text(),
+            "profile \"deepseek,projections=fp8\": model tiny-llama of family dense has no switch "
+            "hadamard, round_rotated, index_format, round_pooled, q_norm, projections; switches of "
+            "this family: none");
+  EXPECT_EQ(dense.switches.profile, "vllm");
+  ASSERT_TRUE(set_profile(v4, "deepseek,projections=fp8"));
+  EXPECT_EQ(v4.switches.profile, "deepseek,projections=fp8");
+  // Its own are those of the table.
+  EXPECT_EQ(switches_of_model(v4), switch_list());
+}
+
 // What a file of before meant by the name of a profile, as the text of today.
 TEST(ModelConfig, ProfilesOfBefore) {
   const auto then = [](const char* text) {
