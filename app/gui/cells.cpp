@@ -25,6 +25,13 @@ void draw_frame(ImDrawList* list, ImVec2 min, ImVec2 max, ImU32 colour, float th
                 with_alpha(theme().surface, 0.75f));
 }
 
+// In the space between two lines of a table.
+void frame_text(ImDrawList* list, ImVec2 min, ImVec2 max, ImU32 colour) {
+  const float line = std::max(1.0f, std::round(px(1)));
+  list->AddRect({std::floor(min.x) - px(3), std::floor(min.y) - line},
+                {std::ceil(max.x), std::ceil(max.y) + 2 * line}, colour, 0, line);
+}
+
 }  // namespace
 
 void draw_hatch(ImDrawList* list, ImVec2 min, ImVec2 max) {
@@ -57,6 +64,14 @@ void draw_selected(ImDrawList* list, ImVec2 min, ImVec2 max) {
 
 void draw_hovered(ImDrawList* list, ImVec2 min, ImVec2 max) {
   draw_frame(list, min, max, theme().accent_soft, px(1.5f));
+}
+
+void draw_selected_text(ImDrawList* list, ImVec2 min, ImVec2 max) {
+  frame_text(list, min, max, theme().accent);
+}
+
+void draw_hovered_text(ImDrawList* list, ImVec2 min, ImVec2 max) {
+  frame_text(list, min, max, theme().accent_soft);
 }
 
 void draw_cell_text(ImDrawList* list, ImVec2 min, ImVec2 max, ImU32 colour, std::string_view text) {

@@ -51,6 +51,9 @@ void draw_hatch(ImDrawList* list, ImVec2 min, ImVec2 max);     // null entry
 void draw_free(ImDrawList* list, ImVec2 min, ImVec2 max);      // free: outline only
 void draw_selected(ImDrawList* list, ImVec2 min, ImVec2 max);  // the selection's frame
 void draw_hovered(ImDrawList* list, ImVec2 min, ImVec2 max);
+// The same around lines of text: beside them, so that no letter is covered.
+void draw_selected_text(ImDrawList* list, ImVec2 min, ImVec2 max);
+void draw_hovered_text(ImDrawList* list, ImVec2 min, ImVec2 max);
 // Text inside a cell, centred; nothing when it does not fit.
 void draw_cell_text(ImDrawList* list, ImVec2 min, ImVec2 max, ImU32 colour, std::string_view text);
 // Black or white, whichever reads better on `background`.

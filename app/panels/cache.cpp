@@ -235,7 +235,7 @@ void CachePanel::fill() {
                       {"blocks", true, 0.6f},
                       {"shared", true, 0.6f, "Of its blocks, those that others hold too."},
                       {"null", true, 0.5f, "Entries that have left a window."},
-                      {"preempted", true, 0.7f},
+                      {"preempted", true, 0.9f},
                       {"again", true, 0.6f, "Tokens computed again after preemptions."}});
       for (const CacheRequest& r : view.rows) {
         table_.row({{r.name, owner_colour(r.request)},
@@ -388,7 +388,9 @@ void CachePanel::draw(Ui& ui) {
   if (tab_ == kChecks) draw_levels(ui);
   const float room =
       why_.empty() ? -1 : -std::min(ImGui::GetContentRegionAvail().y * 0.5f, px(170));
-  const auto clicked = table_.draw("##cache", ImVec2(-1, room),
+  // Other columns are another table to ImGui, which keeps their order and widths.
+  const std::string table = std::string("##") + kCacheTabIds[tab_];
+  const auto clicked = table_.draw(table.c_str(), ImVec2(-1, room),
                                    tab_ == kRequests ? ui.bench.selection().request
                                    : tab_ == kChecks ? -1
                                                      : block_);

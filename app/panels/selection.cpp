@@ -77,14 +77,14 @@ class SelectionPanel : public Panel {
     if (line.null) ImGui::PopStyleColor();
     ImGui::EndGroup();
     const ImVec2 end(at.x + width, ImGui::GetItemRectMax().y);
-    if (line.here) draw_selected(ImGui::GetWindowDrawList(), ImVec2(at.x - px(3), at.y), end);
+    if (line.here) draw_selected_text(ImGui::GetWindowDrawList(), at, end);
     if (line.to) {
       ImGui::SetCursorScreenPos(at);
       if (ImGui::InvisibleButton("##line", ImVec2(width, std::max(end.y - at.y, 1.0f)))) {
         bench.select(*line.to);
       }
       if (ImGui::IsItemHovered()) {
-        draw_hovered(ImGui::GetWindowDrawList(), ImVec2(at.x - px(3), at.y), end);
+        draw_hovered_text(ImGui::GetWindowDrawList(), at, end);
         ImGui::SetMouseCursor(ImGuiMouseCursor_Hand);
       }
     }

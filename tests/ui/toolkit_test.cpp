@@ -35,6 +35,24 @@ TEST(WindowPlaces, AreTakenAgainWhereTheyCanBeReached) {
   EXPECT_FALSE(within_reach({0, 0, 1600, 1000}, {})) << "no screen is known";
 }
 
+TEST(Frames, OfTextLeaveItsLettersFree) {
+  Headless headless;
+  apply_theme(*load_theme("dark"), 1);
+  for (const auto draw : {draw_selected_text, draw_hovered_text}) {
+    headless.frame([&] {
+      const ImDrawList& list = *ImGui::GetWindowDrawList();
+      const int first = list.VtxBuffer.Size;
+      const ImVec2 min(40, 40), max(200, 56);
+      draw(ImGui::GetWindowDrawList(), min, max);
+      ASSERT_GT(list.VtxBuffer.Size, first);
+      for (int i = first; i < list.VtxBuffer.Size; ++i) {
+        const ImVec2 at = list.VtxBuffer[i].pos;
+        EXPECT_TRUE(at.y <= min.y || at.y >= max.y) << at.y;
+      }
+    });
+  }
+}
+
 TEST(CellTextures, AreMadeUpdatedAndFreed) {
   Headless headless;
   auto picture = std::make_optional<CellTexture>();
