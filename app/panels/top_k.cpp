@@ -9,6 +9,7 @@
 
 #include "app/gui/data_table.h"
 #include "app/gui/legend_row.h"
+#include "app/gui/mass_map.h"
 #include "app/gui/score_plot.h"
 #include "app/gui/theme.h"
 #include "app/gui/top_k_steps.h"
@@ -48,7 +49,7 @@ class TopKPanel : public Panel {
 
   void register_commands(Ui& ui) override;
   void draw(Ui& ui) override;
-  bool animating() const override { return reading_; }
+  bool animating() const override { return reading_ || mass_.busy(); }
 
  private:
   // What the view was made from. The snapshot keeps the ops alive, so that equal pointers mean
@@ -81,6 +82,7 @@ class TopKPanel : public Panel {
   ScorePlot plot_;
   DataTable table_;
   TopKSteps steps_;
+  MassMap mass_;          // of a model that selects nothing
   bool reading_ = false;  // there is more of a capture for steps_
 };
 
@@ -253,16 +255,19 @@ void TopKPanel::draw(Ui& ui) {
     return;
   }
   refresh(ui, *step);
+  if (layer_.layer < 0) {
+    mass_.draw(ui, *step);
+    return;
+  }
   if (tab_ == 1) {
     draw_steps(ui, true);
     return;
   }
   if (!view_.why_empty.empty()) {
     const std::string missing =
-        layer_.layer < 0 ? std::string()
-                         : missing_ops(ui.bench, layer_.layer, {AS_ROLE_SELECT, AS_ROLE_ATTENTION});
+        missing_ops(ui.bench, layer_.layer, {AS_ROLE_SELECT, AS_ROLE_ATTENTION});
     if (!missing.empty()) return empty_state(ui, missing, "", CaptureLevel::kSummary);
-    empty_state(ui, view_.why_empty, layer_.layer < 0 ? "" : "op.forward", CaptureLevel::kSummary);
+    empty_state(ui, view_.why_empty, "op.forward", CaptureLevel::kSummary);
     return;
   }
   sentence(top_k_sentence(view_), view_.verdict);
@@ -407,7 +412,7 @@ void TopKPanel::fill_table(const Ui& ui, const StepTrace& step, bool narrow) {
 void TopKPanel::draw_steps(Ui& ui, bool alone) {
   steps_.refresh(ui.bench, layer_.layer, ui.bench.selected_request(), tolerance_);
   reading_ = steps_.reading();
-  sentence(layer_.layer < 0 ? view_.why_empty : steps_.sentence());
+  sentence(steps_.sentence());
   if (alone) draw_switches();
   if (steps_.steps().empty()) return;
   if (const auto step = steps_.draw(ui.bench.cursor().step, alone)) {

@@ -92,6 +92,7 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
   const std::int64_t position = m.positions[row];
   const bool whole = spec->retention.window == 0;
   view.valid = true;
+  view.whole = whole;
   view.group = spec->group;
   view.window = whole ? position + 1 : std::int64_t{spec->retention.window};
   const std::int32_t request = step.request_of(token_row);

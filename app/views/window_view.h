@@ -23,6 +23,7 @@ struct WindowView {
   bool valid = false;
   int group = -1;
   std::int64_t window = 0;         // W
+  bool whole = false;              // no row leaves it: all up to the token
   std::int64_t nulls_before = 0;   // null table entries before the first slot
   std::vector<WindowSlot> slots;   // ascending positions, the token itself last
   std::vector<std::int64_t> left;  // positions that the window of the token before still had
