@@ -82,7 +82,9 @@ Result<void> turn_switch(ModelConfig& model, const std::string& text) {
   const std::size_t equals = std::min(text.find('='), text.size());
   const std::string name = text.substr(0, equals);
   std::string value = equals < text.size() ? text.substr(equals + 1) : "";
-  if (std::ranges::find(own, std::string_view(name)) == own.end()) {
+  const auto named = [&](std::string_view one) { return one == name; };
+  const bool known = std::ranges::any_of(all_switches(), named, &SwitchInfo::name);
+  if (own.empty() || (known && std::ranges::none_of(own, named))) {
     return usage_error(fmt::format("--vary switch={}: model {} of family {} has no such switch",
                                    text, model.name, model.family),
                        fmt::format("switches of this family: {}", switches_of_model(model)));

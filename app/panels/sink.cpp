@@ -40,6 +40,7 @@ class SinkPanel : public Panel {
   void draw_bars(Ui& ui, ImVec2 size);
   void draw_bar(const SinkHead& head, ImVec2 min, ImVec2 max) const;
   std::string describe(int head) const;
+  const char* rows_word() const { return view_.windowed ? "window" : "rows"; }
   void draw_map(Ui& ui, ImVec2 size);
   void draw_checks() const;
   void fill_table();
@@ -93,18 +94,23 @@ void SinkPanel::select_head(Ui& ui, std::int64_t head) {
 
 std::string SinkPanel::describe(int head) const {
   const SinkHead& h = view_.heads[to_size(head)];
-  std::string text = fmt::format("head {} of layer {}, token {}\nwindow {} ({} slots)\n", head,
-                                 view_.layer, format_count(view_.position), format_number(h.window),
-                                 format_count(view_.window_slots));
+  std::string text =
+      fmt::format("head {} of layer {}, token {}\n{} {} ({} {})\n", head, view_.layer,
+                  format_count(view_.position), rows_word(), format_number(h.window),
+                  format_count(view_.window_slots), view_.windowed ? "slots" : "of them");
   if (view_.compressed) {
     text += fmt::format("compressed {} ({} entries)\n", format_number(h.compressed),
                         format_count(view_.entries));
   }
+  if (view_.has_sinks) {
+    text += fmt::format("sink {} (logit {})\n", format_number(h.sink), format_number(h.sink_logit));
+  }
   text +=
-      fmt::format("sink {} (logit {})\nLSE {}, from its logits {}", format_number(h.sink),
-                  format_number(h.sink_logit), format_number(h.lse), format_number(h.lse_again));
-  text += fmt::format("\nleft by the sink {} = e^(LSE - {})", format_number(h.decay),
-                      format_number(h.merged));
+      fmt::format("LSE {}, from its logits {}", format_number(h.lse), format_number(h.lse_again));
+  if (view_.has_sinks) {
+    text += fmt::format("\nleft by the sink {} = e^(LSE - {})", format_number(h.decay),
+                        format_number(h.merged));
+  }
   if (!std::isnan(h.lse_reference)) {
     text += fmt::format(", reference {}", format_number(h.lse_reference));
   }
@@ -227,17 +233,24 @@ void SinkPanel::draw_checks() const {
       view_.worst_sum <= SinkView::kSumTolerance && view_.forms_apart <= SinkView::kSumTolerance;
   ImGui::PushStyleColor(ImGuiCol_Text,
                         sums && view_.lse_error_small ? theme().text_dim : theme().bad);
-  const std::string text = fmt::format(
-      "Parts add up to 1 within {}; LSE within {} of its logits'; the decay factor "
-      "1 / (1 + e^(sink - LSE)) and the merged LSE leave the same within {}.",
-      format_error(view_.worst_sum), format_error(view_.lse_error),
-      format_error(view_.forms_apart));
-  ImGui::TextWrapped("%s", text.c_str());
+  std::string text = fmt::format("Parts add up to 1 within {}; LSE within {} of its logits'",
+                                 format_error(view_.worst_sum), format_error(view_.lse_error));
+  if (view_.has_sinks) {
+    text += fmt::format(
+        "; the decay factor 1 / (1 + e^(sink - LSE)) and the merged LSE leave the same within {}",
+        format_error(view_.forms_apart));
+  }
+  ImGui::TextWrapped("%s.", text.c_str());
   if (ImGui::IsItemHovered()) {
-    tooltip(
-        "Over all heads of this token: |window + compressed + sink - 1|; the kernel's LSE against "
-        "the log-sum-exp of the logits, worked out anew; and what the sink leaves of the output in "
-        "the two forms that kernels use, which are one.");
+    std::string more =
+        "Over all heads of this token: |sum of the parts - 1|; the kernel's LSE against the "
+        "log-sum-exp of the logits, worked out anew";
+    if (view_.has_sinks) {
+      more +=
+          "; and what the sink leaves of the output in the two forms that kernels use, which are "
+          "one";
+    }
+    tooltip(more + ".");
   }
   ImGui::PopStyleColor();
 }
@@ -245,18 +258,27 @@ void SinkPanel::draw_checks() const {
 void SinkPanel::fill_table() {
   table_.begin(version_);
   if (!table_.stale()) return;
-  table_.columns({{"head", true, 0.6f},
-                  {"sink logit", true, 1, "The layer's learnt sink logit of this head."},
-                  {"LSE", true, 1, "ln of the sum of e^logit, natural, without the sink."},
-                  {"LSE error", true, 1, "Kernel's LSE against the one of its own logits."},
-                  {"window", true, 1, "Share of the window's slots."},
-                  {"compressed", true, 1, "Share of the compressed entries."},
-                  {"sink", true, 1, "e^sink / (sum of e^logit + e^sink)."},
-                  {"sum", true, 0.8f, "Must be 1 within 1e-6."},
-                  {"decay", true, 1,
-                   "1 / (1 + e^(sink - LSE)): what the output without a sink is multiplied by."},
-                  {"LSE + sink", true, 1, "ln(e^LSE + e^sink), the sink merged into the LSE."},
-                  {"by LSE", true, 1, "e^(LSE - that): the same factor as decay."}});
+  // The parts that this layer has.
+  const bool compressed = view_.compressed, sinks = view_.has_sinks;
+  std::vector<TableColumn> columns = {{"head", true, 0.6f}};
+  if (sinks) {
+    columns.push_back({"sink logit", true, 1, "The layer's learnt sink logit of this head."});
+  }
+  columns.push_back({"LSE", true, 1, "ln of the sum of e^logit, natural, without the sink."});
+  columns.push_back({"LSE error", true, 1, "Kernel's LSE against the one of its own logits."});
+  columns.push_back({rows_word(), true, 1, "Share of the rows of tokens."});
+  if (compressed) columns.push_back({"compressed", true, 1, "Share of the compressed entries."});
+  if (sinks) columns.push_back({"sink", true, 1, "e^sink / (sum of e^logit + e^sink)."});
+  columns.push_back({"sum", true, 0.8f, "Must be 1 within 1e-6."});
+  if (sinks) {
+    columns.push_back({"decay", true, 1,
+                       "1 / (1 + e^(sink - LSE)): what the output without a sink is multiplied "
+                       "by."});
+    columns.push_back({"LSE + sink", true, 1, "ln(e^LSE + e^sink), the sink merged into the LSE."});
+    columns.push_back({"by LSE", true, 1, "e^(LSE - that): the same factor as decay."});
+  }
+  table_.columns(std::move(columns));
+  table_.least_width = sinks ? 840 : 420;
   const auto value = [](double v) {
     return TableCell{format_number(v), 0, v, true, format_exact(v)};
   };
@@ -265,19 +287,18 @@ void SinkPanel::fill_table() {
     const double error = head.lse == head.lse_again ? 0 : std::fabs(head.lse - head.lse_again);
     TableCell sum = value(head.sum());
     if (!(std::fabs(head.sum() - 1) <= SinkView::kSumTolerance)) sum.colour = theme().bad;
-    TableCell compressed = view_.compressed ? value(head.compressed) : TableCell{};
-    table_.row({{std::to_string(h), 0, static_cast<double>(h), true},
-                value(head.sink_logit),
-                value(head.lse),
-                {format_error(error), 0, error, true, format_exact(error)},
-                value(head.window),
-                std::move(compressed),
-                value(head.sink),
-                std::move(sum),
-                value(head.decay),
-                value(head.merged),
-                value(head.by_merged)},
-               static_cast<std::int64_t>(h));
+    std::vector<TableCell> cells = {{std::to_string(h), 0, static_cast<double>(h), true}};
+    if (sinks) cells.push_back(value(head.sink_logit));
+    cells.push_back(value(head.lse));
+    cells.push_back({format_error(error), 0, error, true, format_exact(error)});
+    cells.push_back(value(head.window));
+    if (compressed) cells.push_back(value(head.compressed));
+    if (sinks) cells.push_back(value(head.sink));
+    cells.push_back(std::move(sum));
+    if (sinks) {
+      for (const double v : {head.decay, head.merged, head.by_merged}) cells.push_back(value(v));
+    }
+    table_.row(std::move(cells), static_cast<std::int64_t>(h));
   }
 }
 
@@ -308,13 +329,15 @@ void SinkPanel::draw(Ui& ui) {
     ImGui::TextWrapped("%s", layer_.note.c_str());
     ImGui::PopStyleColor();
   }
-  legend(theme().window_part, "window");
+  legend(theme().window_part, rows_word());
   if (view_.compressed) {
     ImGui::SameLine();
     legend(theme().compressed_part, "compressed");
   }
-  ImGui::SameLine();
-  legend(theme().sink_part, "sink");
+  if (view_.has_sinks) {
+    ImGui::SameLine();
+    legend(theme().sink_part, "sink");
+  }
   ImGui::SameLine();
   ImGui::TextDisabled("LSE at the right");
 
@@ -322,7 +345,7 @@ void SinkPanel::draw(Ui& ui) {
   const float gap = ImGui::GetStyle().ItemSpacing.x;
   const float row = std::max(px(18), ImGui::GetTextLineHeight() + px(4));
   const float all_bars = row * static_cast<float>(view_.heads.size()) + px(4);
-  const bool beside = space.x > px(420);
+  const bool beside = map_.has_sinks && space.x > px(420);
   const float map_rows = static_cast<float>(map_.layers.size());
   const float map = std::clamp(px(18) * (map_rows + 2), px(80), px(240));
   const float bars = std::min(all_bars, std::max(row * 6, space.y * 0.6f));
@@ -333,13 +356,15 @@ void SinkPanel::draw(Ui& ui) {
     draw_map(ui, {space.x - left - gap, height});
   } else {
     draw_bars(ui, {space.x, bars});
-    draw_map(ui, {space.x, map});
+    if (map_.has_sinks) draw_map(ui, {space.x, map});
   }
   draw_checks();
   fill_table();
   const float room = ImGui::GetContentRegionAvail().y - ImGui::GetFrameHeightWithSpacing();
   const float rest = room > px(160) ? 0 : std::max(px(60), room);  // 0: as tall as its rows
-  if (const auto key = table_.draw("##heads", {-1, rest}, head, false)) select_head(ui, *key);
+  // Other columns are another table to ImGui, which keeps their order and widths.
+  const char* const name = !view_.has_sinks ? "##without" : view_.compressed ? "##heads" : "##rows";
+  if (const auto key = table_.draw(name, {-1, rest}, head, false)) select_head(ui, *key);
 }
 
 }  // namespace

@@ -63,6 +63,11 @@ class WhyPanel : public Panel {
         [this](std::string_view value) -> Result<void> {
           for (int i = 0; i < kPartCount; ++i) {
             if (value != kPartNames[i]) continue;
+            if (view_.layer >= 0 && !has(i)) {
+              return usage_error(
+                  fmt::format("why.part: layer {} has no {}", view_.layer, kParts[i]),
+                  i == kPooled ? "go to a layer with entries" : "go to a layer that selects");
+            }
             show_part(i);
             return {};
           }
@@ -85,7 +90,11 @@ class WhyPanel : public Panel {
     if (const Capture* capture = bench.capture(); capture != nullptr && part_ == kWrites) {
       read_writes(*capture);
     }
-    const bool what_if = part_ == kWhatIf;
+    // What another layer has stays chosen until the cursor is there again.
+    const int shown = has(part_) ? part_ : 0;
+    if (shown != shown_) ++version_;
+    shown_ = shown;
+    const bool what_if = shown_ == kWhatIf;
     if (what_if) {
       head_of_what_if(ui);
     } else if (view_.why_empty.empty()) {
@@ -93,38 +102,63 @@ class WhyPanel : public Panel {
       if (!note_.empty()) dim(note_);
       if (rows_scan_.reading()) dim(rows_scan_.rest());
     }
-    static constexpr const char* kParts[] = {"contributions", "not selected", "writes of the slot",
-                                             "pooled tokens", "score terms",  "what if"};
-    if (segmented("part", &part_, kParts, kPartCount)) ++version_;
-    if (part_ != kWhatIf && !view_.why_empty.empty()) {
+    draw_parts();
+    if (shown_ != kWhatIf && !view_.why_empty.empty()) {
       const std::string missing = missing_ops(bench, key_.layer, {AS_ROLE_ATTENTION});
       if (!missing.empty()) return empty_state(ui, missing, "", CaptureLevel::kSummary);
       empty_state(ui, view_.why_empty, "layer.forward", CaptureLevel::kSummary);
       return;
     }
-    if (part_ == kWhatIf && what_if_ == nullptr) return;
-    if (part_ == kPooled || part_ == kScore) ask_pooled(bench, *step);
-    if (part_ == kPooled) draw_boundaries();
+    if (shown_ == kWhatIf && what_if_ == nullptr) return;
+    if (shown_ == kPooled || shown_ == kScore) ask_pooled(bench, *step);
+    if (shown_ == kPooled) draw_boundaries();
     table_.begin(version_);
     if (table_.stale()) fill();
-    if (part_ == kWrites && !known_writes_.empty()) dim(known_writes_);
+    if (shown_ == kWrites && !known_writes_.empty()) dim(known_writes_);
     if (empty_part_ != nullptr) {
       dim(empty_part_);
       return;
     }
-    if (part_ == kScore) sentence(terms_.sentence);
-    const ImVec2 size(0, ImGui::GetContentRegionAvail().y);
+    if (shown_ == kScore) sentence(terms_.sentence);
+    const float rest = ImGui::GetContentRegionAvail().y - ImGui::GetFrameHeightWithSpacing();
+    const ImVec2 size(0, std::max(rest, px(60)));
     const auto key = table_.draw("##why", size, -1, false);
-    if (key && part_ < kPooled) select(bench, *key);
+    if (key && shown_ < kPooled) select(bench, *key);
   }
 
  private:
-  static constexpr int kWrites = 2, kPooled = 3, kScore = 4, kWhatIf = 5, kPartCount = 6;
+  static constexpr int kLeftOut = 1, kWrites = 2, kPooled = 3, kScore = 4, kWhatIf = 5,
+                       kPartCount = 6;
   static constexpr const char* kPartNames[kPartCount] = {"contributions", "left_out", "writes",
                                                          "pooled",        "score",    "what_if"};
 
+  static constexpr const char* kParts[kPartCount] = {"contributions",      "not selected",
+                                                     "writes of the slot", "pooled tokens",
+                                                     "score terms",        "what if"};
+
+  // Whether the layer that is shown has such a part.
+  bool has(int part) const {
+    if (part == kLeftOut || part == kScore) return view_.selects;
+    return part != kPooled || view_.has_entries;
+  }
+
+  void draw_parts() {
+    std::vector<const char*> names;
+    std::vector<int> parts;
+    int current = 0;
+    for (int i = 0; i < kPartCount; ++i) {
+      if (!has(i)) continue;
+      if (i == shown_) current = static_cast<int>(parts.size());
+      names.push_back(kParts[i]);
+      parts.push_back(i);
+    }
+    if (segmented("part", &current, names.data(), static_cast<int>(names.size()))) {
+      show_part(parts[static_cast<std::size_t>(current)]);
+    }
+  }
+
   void show_part(int part) {
-    part_ = part;
+    part_ = shown_ = part;
     ++version_;
   }
 
@@ -413,17 +447,17 @@ class WhyPanel : public Panel {
 
   void fill() {
     empty_part_ = nullptr;
-    if (part_ == 0) return fill_contributions();
-    if (part_ == 1) return fill_left_out();
-    if (part_ == kPooled) return fill_pooled();
-    if (part_ == kScore) return fill_terms();
-    if (part_ == kWhatIf) return fill_what_if();
+    if (shown_ == 0) return fill_contributions();
+    if (shown_ == kLeftOut) return fill_left_out();
+    if (shown_ == kPooled) return fill_pooled();
+    if (shown_ == kScore) return fill_terms();
+    if (shown_ == kWhatIf) return fill_what_if();
     fill_writes();
   }
 
   void fill_contributions() {
     table_.columns({{"kind", false, 0.7f},
-                    {"position / entry", true},
+                    {view_.has_entries ? "position / entry" : "position", true},
                     {"block:row", false, 0.9f},
                     {"slot", true, 0.8f},
                     {"value", true, 0.9f, "Of this dim, as the cache row holds it."},
@@ -435,7 +469,10 @@ class WhyPanel : public Panel {
     for (std::size_t i = 0; i < view_.rows.size(); ++i) {
       const WhyRow& row = view_.rows[i];
       const bool sink = row.kind == WhyRow::Kind::kSink;
-      const char* kind = sink ? "sink" : row.kind == WhyRow::Kind::kEntry ? "entry" : "window";
+      const char* kind = sink                               ? "sink"
+                         : row.kind == WhyRow::Kind::kEntry ? "entry"
+                         : view_.windowed                   ? "window"
+                                                            : "row";
       table_.row({{kind},
                   whole(row.at),
                   {sink ? "–" : fmt::format("{}:{}", row.block, row.row)},
@@ -498,13 +535,13 @@ class WhyPanel : public Panel {
   }
 
   void select(Workbench& bench, std::int64_t key) const {
-    if (part_ == kWrites) {
+    if (shown_ == kWrites) {
       const SlotWrite& write = writes_[static_cast<std::size_t>(key)];
       bench.go_to({write.step, view_.layer, write.op});
       return;
     }
     Selection selection = bench.selection();
-    if (part_ == 1) {
+    if (shown_ == kLeftOut) {
       selection.pick_entry(view_.request, ratio(), key);
     } else {
       const WhyRow& row = view_.rows[static_cast<std::size_t>(key)];
@@ -546,8 +583,9 @@ class WhyPanel : public Panel {
   DataTable table_;
   Key key_;
   std::shared_ptr<const Snapshot> held_;
-  std::uint64_t version_ = 0;  // of view_ and part_
-  int part_ = 0;
+  std::uint64_t version_ = 0;  // of view_ and shown_
+  int part_ = 0;               // chosen
+  int shown_ = 0;              // of the parts that the layer has
   const char* empty_part_ = nullptr;
 };
 

@@ -120,13 +120,14 @@ class SelectionBuilder {
   }
 
   // "slot 97 of 128, weight 0.0022 in head 0": the picked token in the window that is looked at.
+  // Where no row leaves it: "row 97 of 210".
   SelectionLine window_line(const WindowView& window) {
-    SelectionLine line{"window", {}, false, false, std::nullopt};
+    SelectionLine line{window.whole ? "attended" : "window", {}, false, false, std::nullopt};
     for (std::size_t i = 0; i < window.slots.size(); ++i) {
       const WindowSlot& slot = window.slots[i];
       if (slot.position != position_) continue;
-      line.text = fmt::format("slot {} of {} read by token {}", i + 1, window.slots.size(),
-                              format_count(looked_at_));
+      line.text = fmt::format("{} {} of {} read by token {}", window.whole ? "row" : "slot", i + 1,
+                              window.slots.size(), format_count(looked_at_));
       if (slot.has_weight) {
         line.text +=
             fmt::format(", weight {} in head {}", format_number(slot.weight), in_.selection.head);
@@ -136,7 +137,9 @@ class SelectionBuilder {
       return line;
     }
     line.null = true;
-    line.text = fmt::format("outside that of token {}", format_count(looked_at_));
+    const std::string by = format_count(looked_at_);
+    line.text = window.whole ? fmt::format("not by token {}, which comes before it", by)
+                             : fmt::format("outside that of token {}", by);
     return line;
   }
 
@@ -173,6 +176,8 @@ class SelectionBuilder {
       view_.sentence +=
           fmt::format("; head {} gives it {} of its weight in layer {}", in_.selection.head,
                       format_number(*window_weight_), in_.cursor.layer);
+    } else if (window.valid && window.whole) {
+      // Nothing more: the token is attended as a row, if not by this one.
     } else if (window.valid && position_ <= looked_at_ && pooled.empty()) {
       view_.sentence += "; nothing stands for it outside the window yet";
     } else if (window.valid && position_ < looked_at_) {

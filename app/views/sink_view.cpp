@@ -111,8 +111,13 @@ SinkView sink_view(const SinkInput& input) {
   for (int i = 0; i < config.num_layers(); ++i) {
     if (config.layers[to_size(i)] != input.layer) continue;
     view.type = layer_type_name(config, i);
+    view.windowed = has_window(input.info.layout, i);
     view.compressed = entries_of(input.info.layout, i) != nullptr;
   }
+  for (int i = 0; i < config.num_layers(); ++i) {
+    view.has_entries = view.has_entries || entries_of(input.info.layout, i) != nullptr;
+  }
+  view.has_sinks = attention->has_sinks();
   view.request = input.step.request_of(input.row);
   view.position = input.step.metadata.positions[to_size(input.row)];
 
@@ -174,21 +179,19 @@ std::string sink_sentence(const SinkView& view, int head) {
   }
   std::string entries;
   if (!view.compressed) {
-    entries =
-        fmt::format("; {} {} layer has no entries", view.type == "sliding" ? "a" : "an", view.type);
+    if (view.has_entries) entries = fmt::format("; an {} layer has no entries", view.type);
   } else if (view.entries == 0) {
     entries = "; no entry is visible yet";
   } else {
     entries = fmt::format(", {} {} {}", format_count(view.entries),
                           view.entries == 1 ? "entry" : "entries", share(h.compressed));
   }
-  const bool sinks = std::ranges::any_of(
-      view.heads, [](const SinkHead& one) { return one.sink_logit > -kInfinity; });
   std::string text =
-      sinks ? fmt::format("Sink takes {} of head {}'s weight; the rest: window {}{}.",
-                          share(h.sink), head, share(h.window), entries)
-            : fmt::format("No head of layer {} has a sink: its rows have all of the weight.",
-                          view.layer);
+      view.has_sinks
+          ? fmt::format("Sink takes {} of head {}'s weight; the rest: {} {}{}.", share(h.sink),
+                        head, view.windowed ? "window" : "rows", share(h.window), entries)
+          : fmt::format("No head of layer {} has a sink: its rows have all of the weight.",
+                        view.layer);
   if (!view.lse_error_small) {
     text += fmt::format(" The kernel's LSE is off by up to {} from the one of its own logits.",
                         format_error(view.lse_error));
@@ -211,6 +214,7 @@ SinkMap sink_map(const SessionInfo& info, const StepTrace& step, std::int64_t ro
     if (!attention) continue;
     map.layers.push_back(layer);
     map.heads = attention->heads;
+    map.has_sinks = map.has_sinks || attention->has_sinks();
     const auto first = attention->sink_mass.begin() + kept * attention->heads;
     map.mass.insert(map.mass.end(), first, first + attention->heads);
   }

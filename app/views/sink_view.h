@@ -38,8 +38,11 @@ struct SinkHead {
 struct SinkView {
   std::string why_empty;  // not empty: nothing to show, for this reason
   int layer = -1;
-  std::string type;         // of the layer: "C4A"
-  bool compressed = false;  // it has entries beside its window
+  std::string type;          // of the layer: "C4A"
+  bool windowed = false;     // rows leave a window; else all are attended
+  bool compressed = false;   // it has entries beside its rows
+  bool has_entries = false;  // some layer of the model has
+  bool has_sinks = false;    // some head of it has one
   std::int32_t request = -1;
   std::int64_t position = -1;
   std::int64_t window_slots = 0, entries = 0;  // read by this token
@@ -77,6 +80,7 @@ struct SinkMap {
   std::vector<int> layers;  // published numbers
   std::int64_t heads = 0;
   std::vector<float> mass;  // [layers, heads]
+  bool has_sinks = false;   // some head of some of them
 };
 SinkMap sink_map(const SessionInfo& info, const StepTrace& step, std::int64_t row);
 

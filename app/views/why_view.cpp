@@ -36,7 +36,13 @@ class WhyBuilder {
     view_.layer = in_.layer;
     const std::int64_t kept = in_.row < 0 ? -1 : in_.step.kept_index(in_.row);
     const auto layer = std::ranges::find(in_.info.config.layers, in_.layer);
-    if (op_ == nullptr || op_->attention == nullptr || layer == in_.info.config.layers.end()) {
+    if (layer != in_.info.config.layers.end()) {
+      running_ = static_cast<int>(layer - in_.info.config.layers.begin());
+      view_.windowed = has_window(in_.info.layout, running_);
+      view_.has_entries = entries_of(in_.info.layout, running_) != nullptr;
+      view_.selects = layer_selects(in_.info.config, running_);
+    }
+    if (op_ == nullptr || op_->attention == nullptr || running_ < 0) {
       view_.why_empty =
           in_.layer < 0
               ? "Outside the layers nothing attends. Pick an op of a layer."
@@ -47,8 +53,8 @@ class WhyBuilder {
       view_.why_empty = "The rows of this token are not kept. Pick a later one of its request.";
       return view_;
     }
-    running_ = static_cast<int>(layer - in_.info.config.layers.begin());
     const AttentionCopy& attention = *op_->attention;
+    view_.has_sinks = attention.has_sinks();
     if (in_.head < 0 || in_.head >= attention.heads || in_.dim < 0 ||
         in_.dim >= in_.info.config.head_dim) {
       view_.why_empty =
@@ -71,7 +77,7 @@ class WhyBuilder {
     view_.sink = sink.weight;
     not_selected();
     view_.sentence = sentence();
-    view_.rows.push_back(std::move(sink));
+    if (view_.has_sinks) view_.rows.push_back(std::move(sink));
     return std::move(view_);
   }
 
@@ -144,7 +150,7 @@ class WhyBuilder {
   }
 
   void not_selected() {
-    if (!layer_selects(in_.info.config, running_)) return;
+    if (!view_.selects) return;
     const TopKView top =
         top_k_view({in_.info, in_.step, in_.before, in_.layer, in_.row, in_.head, Tolerance{}});
     // Entries of this selection that were not in the one before, best first.
@@ -188,9 +194,13 @@ class WhyBuilder {
       text += ", ";
     };
     text += ": ";
-    part(WhyRow::Kind::kWindow, "window rows", view_.window);
+    part(WhyRow::Kind::kWindow, view_.windowed ? "window rows" : "rows", view_.window);
     part(WhyRow::Kind::kEntry, "entries", view_.entries);
-    text += fmt::format("the sink took {}", format_share(view_.sink));
+    if (view_.has_sinks) {
+      text += fmt::format("the sink took {}", format_share(view_.sink));
+    } else {
+      text.resize(text.size() - 2);  // the comma, or the colon where nothing was read
+    }
     if (!view_.left_out.empty()) {
       text +=
           fmt::format(", {} entries were not selected", format_count(std::ssize(view_.left_out)));

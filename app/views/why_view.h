@@ -38,12 +38,15 @@ struct WhyView {
   std::string why_empty;  // not empty: nothing to show, for this reason
   std::string sentence;
   int layer = -1;
+  // What the layer has: else it attends all rows, has no entries that stand for tokens, does not
+  // choose among them, has no sinks.
+  bool windowed = false, has_entries = false, selects = false, has_sinks = false;
   std::int32_t request = -1;
   std::int64_t position = -1;
   double output = WhyRow::kNone, reference = WhyRow::kNone;
   double window = 0, entries = 0;           // sums of the partial values that are known
   double sink = 0;                          // share of the weight
-  std::vector<WhyRow> rows;                 // read ones by weight, largest first; then the sink
+  std::vector<WhyRow> rows;                 // read ones by weight, largest first; then its sink
   std::vector<WhyRow> left_out;             // not selected, best first
   std::int64_t unknown = 0;                 // rows whose values are not known
   Verdict verdict = Verdict::kNotCompared;  // of the op

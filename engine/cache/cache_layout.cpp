@@ -127,6 +127,11 @@ const CacheSpec* token_rows(const CacheLayout& layout, int layer) {
   return rows_of_role(layout, layer, AS_CACHE_K);
 }
 
+bool has_window(const CacheLayout& layout, int layer) {
+  const CacheSpec* rows = token_rows(layout, layer);
+  return rows != nullptr && rows->retention.window > 0;
+}
+
 const CacheSpec* value_rows(const CacheLayout& layout, int layer) {
   return rows_of_role(layout, layer, AS_CACHE_V);
 }

@@ -57,6 +57,8 @@ int tokens_pooled(const CacheLayout& layout, int tokens_per_row);
 // The cache of a layer that has a row for every token, which attention reads: latent rows, or keys;
 // nullptr = there is none.
 const CacheSpec* token_rows(const CacheLayout& layout, int layer);
+// Whether they leave it, as those outside of a window do.
+bool has_window(const CacheLayout& layout, int layer);
 // The one whose rows are what attention weighs: latent rows, or values.
 const CacheSpec* value_rows(const CacheLayout& layout, int layer);
 

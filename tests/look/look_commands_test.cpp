@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tests/unit/app/cli_fixture.h"
 
@@ -61,6 +62,34 @@ TEST_F(LookCommands, WhyAddsUpToTheOutput) {
   const Outcome entry = run({"why", scenario_, "0/1/sparse_attention", "--entry", "2"});
   EXPECT_NE(entry.out.find("position 11"), std::string::npos) << entry.out;
   EXPECT_NE(entry.out.find("position 4"), std::string::npos) << entry.out;
+}
+
+// Rows of a full layer have no window around them, and a model without sinks lists none.
+TEST_F(LookCommands, WhyOfAFullLayerListsRows) {
+  const json all = parsed(run({"why", "tiny-llama", "5/2/paged_attention", "--json"}));
+  std::set<std::int64_t> positions;
+  for (const json& c : all["contributions"]) {
+    EXPECT_EQ(c["kind"], "row");
+    positions.insert(c["row"].get<std::int64_t>());
+  }
+  // Each position once, those of the prefix that another request computed too.
+  const auto position = all["position"].get<std::int64_t>();
+  EXPECT_EQ(std::ssize(positions), position + 1);
+  EXPECT_EQ(*positions.begin(), 0);
+  EXPECT_EQ(*positions.rbegin(), position);
+}
+
+// Entries of a prefix that another request computed are entries of this one.
+TEST_F(LookCommands, WhyNumbersRowsOfASharedPrefixAsTheRequestDoes) {
+  const json all = parsed(run({"why", "shared_prefix", "6/1/sparse_attention", "--json"}));
+  std::set<std::int64_t> read, left_out;
+  for (const json& c : all["contributions"]) {
+    if (c["kind"] != "entry") continue;
+    (c["status"] == "contributed" ? read : left_out).insert(c["row"].get<std::int64_t>());
+  }
+  ASSERT_FALSE(read.empty());
+  EXPECT_EQ(*read.begin(), 0);
+  for (const std::int64_t entry : left_out) EXPECT_FALSE(read.contains(entry)) << entry;
 }
 
 TEST_F(LookCommands, WhyNamesWhatIsNotThere) {

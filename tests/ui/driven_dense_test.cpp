@@ -69,5 +69,51 @@ TEST(DrivenDense, WindowShowsTheTokensOfASlidingLayerAndAllOfAFullOne) {
   });
 }
 
+// Words and tabs are those of what a layer has: no window, entries, selection or sinks in a full
+// one.
+TEST(DrivenDense, AFullLayerIsSpokenOfWithoutWindowEntriesAndSinks) {
+  DrivenApp app;
+  app.drive([&](User& user) {
+    show_dense(app, user, "tiny-llama", "cursor.goto=1/1/paged_attention", "why");
+    const auto without = [&](const char* text) {
+      EXPECT_EQ(user.screen().find(text), std::string::npos) << text << "\n" << user.screen();
+    };
+    expect_on_screen(user, " rows with 100 % of the weight");
+    expect_on_screen(user, "writes of the slot");
+    for (const char* other : {"window rows", "the sink took", "not selected", "pooled tokens",
+                              "score terms", "position / entry"}) {
+      without(other);
+    }
+    const auto refused = app->commands().run("why.part=score");
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.error().text().find("layer 1 has no score terms"), std::string::npos);
+
+    user.show("sink");
+    user.wait(4);
+    expect_on_screen(user, "No head of layer 1 has a sink");
+    for (const char* other : {"window", "compressed", "sink logit", "decay"}) {
+      EXPECT_FALSE(user.ctx->ItemExists((user.window("sink") + "/**/" + other).c_str())) << other;
+    }
+    user.show("selection");
+    user.wait(4);
+    expect_on_screen(user, "attended");
+  });
+}
+
+TEST(DrivenDense, WhereNothingSelectsTopKShowsTheWeightOfEachToken) {
+  DrivenApp app;
+  app.drive([&](User& user) {
+    show_dense(app, user, "tiny-llama", "cursor.goto=1/1/paged_attention", "top_k");
+    expect_on_screen(user, "No layer selects: head 0 of layer 1 attends all ");
+    user.look_at("top_k");
+    const Selection before = app.selection();
+    user.click("**/##cells", 0.3f, 0.9f);
+    user.wait(2);
+    EXPECT_NE(app.selection().position, before.position);
+    EXPECT_GT(app.selection().head, 0);
+    EXPECT_GT(app.selection().block, 0);
+  });
+}
+
 }  // namespace driven_dense_test
 }  // namespace attnscope::gui

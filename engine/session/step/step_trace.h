@@ -7,7 +7,9 @@
 //   const TapCopy* indices = topk ? topk->tap("indices") : nullptr;   // [kept,K]
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -96,6 +98,12 @@ struct AttentionCopy {
   std::vector<float> sinks;              // [heads] the layer's sink logits
   RowsRead window_rows, extra_rows;      // empty in a capture
   float lse_error = 0;                   // worst |recomputed - op's| natural-log LSE over all
+
+  // Of any head.
+  bool has_sinks() const {
+    return std::ranges::any_of(
+        sinks, [](float logit) { return logit != -std::numeric_limits<float>::infinity(); });
+  }
 };
 
 struct OpTrace {

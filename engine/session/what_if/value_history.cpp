@@ -67,12 +67,14 @@ class HistoryBuilder {
     } else {
       lists(scores);
     }
-    Contribution sink;
-    sink.kind = "sink";
-    sink.status = "contributed";
-    sink.logit = static_cast<double>(copy_.sinks[to_size(h_.head)]);
-    sink.weight = static_cast<double>(copy_.sink_mass[to_size(h_.head)]);
-    h_.contributions.push_back(sink);
+    if (copy_.has_sinks()) {
+      Contribution sink;
+      sink.kind = "sink";
+      sink.status = "contributed";
+      sink.logit = static_cast<double>(copy_.sinks[to_size(h_.head)]);
+      sink.weight = static_cast<double>(copy_.sink_mass[to_size(h_.head)]);
+      h_.contributions.push_back(sink);
+    }
     for (const Contribution& c : h_.contributions) h_.sum += c.partial;
     const as_tensor& o = attention_output(params_);
     h_.output = element(o, h_.token * o.shape[1] + h_.head, h_.dim);
@@ -97,21 +99,35 @@ class HistoryBuilder {
     not_selected(scores);
   }
 
+  // Place of a slot among the rows of the request, by its table: rows of a prefix that it shares
+  // were written for somebody else. -1 = no block of its table.
+  std::int64_t row_in_request(const CacheSpec& spec, std::int64_t slot) const {
+    if (slot < 0) return -1;
+    const StepMetadata& m = session_.metadata();
+    const as_tensor table = m.group_table(spec.group);
+    const std::int64_t row = m.token_to_req[to_size(h_.token)];
+    for (std::int64_t c = 0; c < table.shape[1]; ++c) {
+      if (*at<std::int32_t>(table, row, c) != slot / spec.rows_per_block) continue;
+      return c * spec.rows_per_block + slot % spec.rows_per_block;
+    }
+    return -1;
+  }
+
   // Rows of V behind the table, of the head that this one shares.
   void pages() {
     const auto& p = params_.get<as_paged_attention_params>();
     const CacheSpec& spec = *value_rows(session_.parts().layout, layer_);
     const Shadow& shadow = session_.verifier().shadow();
-    const std::int64_t base = session_.verifier().space().base(h_.request, 1);
     const std::int64_t kv_head = h_.head / (p.q.shape[1] / as_cache_heads(&p.v_cache));
     for (std::int64_t k = 0; k < copy_.window_len[0]; ++k) {
       Contribution c;
-      c.kind = "window";
+      c.kind = spec.retention.window > 0 ? "window" : "row";
       c.slot = static_cast<std::int32_t>(copy_.slots[to_size(k)]);
       c.block = c.slot < 0 ? -1 : c.slot / spec.rows_per_block;
-      const std::int64_t row = shadow.row_of(spec, c.slot);
-      c.row = row < 0 ? -1 : row - base;
-      c.status = c.slot < 0 ? "null" : row < 0 ? "never written" : "contributed";
+      c.row = row_in_request(spec, c.slot);
+      c.status = c.slot < 0                        ? "null"
+                 : shadow.row_of(spec, c.slot) < 0 ? "never written"
+                                                   : "contributed";
       if (c.slot >= 0) {
         decode_element(p.v_cache, c.slot, kv_head * p.o.shape[2] + h_.dim, c);
         const std::size_t i = to_size(h_.head * copy_.window + k);
@@ -127,7 +143,6 @@ class HistoryBuilder {
             const CacheSpec& spec, const char* name, std::int64_t first_column) {
     const Shadow& shadow = session_.verifier().shadow();
     const std::int64_t columns = copy_.window + copy_.extra;
-    const std::int64_t base = session_.verifier().space().base(h_.request, row_ratio(spec));
     for (std::int64_t k = 0; k < indices.shape[1]; ++k) {
       const std::int32_t slot = *at<std::int32_t>(indices, h_.token, k);
       if (k >= len && slot < 0) continue;  // padding
@@ -135,14 +150,13 @@ class HistoryBuilder {
       c.kind = name;
       c.slot = slot;
       c.block = slot < 0 ? -1 : slot / cache.rows_per_block;
-      const std::int64_t row = shadow.row_of(spec, slot);
-      c.row = row < 0 ? -1 : row - base;
+      c.row = row_in_request(spec, slot);
       const bool read = k < len && slot >= 0;
-      c.status = slot < 0                   ? "null"
-                 : k >= len                 ? "masked"
-                 : row < 0                  ? "never written"
-                 : c.block == AS_NULL_BLOCK ? "null"
-                                            : "contributed";
+      c.status = slot < 0                        ? "null"
+                 : k >= len                      ? "masked"
+                 : shadow.row_of(spec, slot) < 0 ? "never written"
+                 : c.block == AS_NULL_BLOCK      ? "null"
+                                                 : "contributed";
       if (slot >= 0 && slot < cache.data.shape[0] * cache.rows_per_block) {
         decode_element(cache, slot, h_.dim, c);
       }

@@ -14,9 +14,9 @@ namespace attnscope {
 
 // One thing that could have contributed to o[token, head, dim].
 struct Contribution {
-  std::string kind;       // "window", "entry", "sink"
+  std::string kind;       // "window", "row" where no window ends, "entry", "sink"
   std::string status;     // "contributed", "masked", "null", "not selected", "never written"
-  std::int64_t row = -1;  // position (window) or entry of the request
+  std::int64_t row = -1;  // position or entry of the request
   std::int64_t block = -1, slot = -1;
   std::string bytes;  // code and scale byte, or bf16 bits, of this dim; hexadecimal
   double value = 0;   // decoded
@@ -32,10 +32,11 @@ struct ValueHistory {
   std::int64_t token = 0, head = 0, dim = 0;
   std::int32_t request = -1;
   std::int64_t position = 0;
-  double sum = 0;                           // of the partial outputs
-  double output = 0;                        // the op's own element
-  double reference = 0;                     // ref.sim's, NaN where none ran
-  std::vector<Contribution> contributions;  // window, entries, sink; then what was not read
+  double sum = 0;        // of the partial outputs
+  double output = 0;     // the op's own element
+  double reference = 0;  // ref.sim's, NaN where none ran
+  // Rows of tokens, entries, the sink where the layer has some; then what was not read.
+  std::vector<Contribution> contributions;
 };
 
 // Of sparse_attention, which must be the op that ran last. scores: of the layer's indexer, as
