@@ -6,6 +6,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "engine/io/nearest.h"
+
 namespace attnscope {
 namespace {
 
@@ -87,8 +89,18 @@ const json* JsonObject::find(const std::string& key, bool required) {
   if (value_ == nullptr) return nullptr;
   const auto it = value_->find(key);
   if (it != value_->end() && !it->is_null()) return &*it;
-  if (required) fail(key, "required key is missing");
+  if (required) fail(key, "required key is missing", misspelt(key));
   return nullptr;
+}
+
+std::string JsonObject::misspelt(const std::string& key) const {
+  const int most = std::min<int>(2, static_cast<int>(key.size()) / 3);
+  for (const auto& item : value_->items()) {
+    if (std::ranges::find(known_, item.key()) != known_.end()) continue;
+    if (edit_distance(item.key(), key) > most) continue;
+    return fmt::format("there is {}: did you mean {}?", shown_name(item.key()), key);
+  }
+  return "";
 }
 
 bool JsonObject::has(const std::string& key) { return find(key, false) != nullptr; }
@@ -247,7 +259,11 @@ void JsonObject::finish() {
     // A key with characters that a line cannot show is quoted.
     const std::string quoted = shown_name(item.key());
     const bool plain = quoted.size() == item.key().size() + 2;
-    fail(plain ? item.key() : quoted, "unknown key", "allowed keys here: " + join(allowed));
+    const auto near = nearest_names(item.key(), allowed, 1);
+    fail(plain ? item.key() : quoted, "unknown key",
+         fmt::format("{}allowed keys here: {}",
+                     near.empty() ? "" : fmt::format("did you mean {}? ", near.front()),
+                     join(allowed)));
     return;
   }
 }

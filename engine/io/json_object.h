@@ -73,6 +73,8 @@ class JsonObject {
  private:
   JsonObject(JsonReader& reader, std::string place) : reader_(&reader), place_(std::move(place)) {}
   const nlohmann::json* find(const std::string& key, bool required);
+  // What to do about a missing key: names one that looks like it, which nobody asked for.
+  std::string misspelt(const std::string& key) const;
   const nlohmann::json* array(const std::string& key);
   void wrong(const std::string& where, const std::string& expected, const nlohmann::json& found);
 

@@ -179,6 +179,11 @@ TEST(JsonObject, GettersNamePlaceAndAllowedValues) {
   expect_all(object_error("{\"n\": 18446744073709551615}", integer), {"18446744073709551615"});
   expect_all(object_error("{}", integer), {"a.json: n:", "required key is missing"});
   expect_all(object_error("{\"n\": null}", integer), {"required key is missing"});
+  const auto needs = [](JsonObject& o) { o.integer("pool_blocks", 1, 9); };
+  expect_all(object_error("{\"pool_bloks\": 4}", needs),
+             {"pool_blocks: required key is missing",
+              "there is \"pool_bloks\": did you mean pool_blocks?"});
+  EXPECT_EQ(object_error("{\"pool\": 4}", needs).find("did you mean"), std::string::npos);
   expect_all(object_error("[1]", integer), {"a.json: expected an object", "a list of 1"});
 
   const auto number = [](JsonObject& o) { o.number("x", 0.5, 2.0, 1.0); };
@@ -212,8 +217,9 @@ TEST(JsonObject, NestedPlacesAndUnknownKeys) {
   EXPECT_EQ(object_error("{\"requests\": [{\"tokens\": 3}]}", read), "");
   expect_all(object_error("{\"requests\": [{\"tokens\": 3}, {\"tokens\": -3}]}", read),
              {"requests[1].tokens", "found -3"});
-  expect_all(object_error("{\"requests\": [{\"tokens\": 3, \"tokns\": 4}]}", read),
-             {"requests[0].tokns", "unknown key", "allowed keys here: tokens"});
+  expect_all(
+      object_error("{\"requests\": [{\"tokens\": 3, \"tokns\": 4}]}", read),
+      {"requests[0].tokns", "unknown key", "did you mean tokens?", "allowed keys here: tokens"});
   expect_all(object_error("{\"requests\": [7]}", read), {"requests[0]", "an object"});
   expect_all(object_error("{\"requests\": [], \"x\": 1}", read), {"a.json: x: unknown key"});
   expect_all(object_error("{\"requests\": [], \"x\\ny\": 1}", read),
