@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <memory>
 
@@ -35,8 +36,10 @@ Result<as_status> edit_command(const EditCommand& c) {
   auto edited = edit_case(*kept, c.changes);
   if (!edited) return edited.error();
   const cpu::ThreadPool pool(0);
-  auto done = rerun_case(edited->kept, *lane,
-                         case_options(registry, edited->kept.op, *tolerances, pool.handle()));
+  CaseRunOptions run = case_options(registry, edited->kept.op, *tolerances, pool.handle());
+  run.refused = fmt::format("{} is as it was; choose another value in --set {}", c.file,
+                            fmt::join(c.changes, " --set "));
+  auto done = rerun_case(edited->kept, *lane, run);
   if (!done) return done.error();
   const auto fault = edit_fault(*kept, *done, c.changes);
   if (!fault) return fault.error();

@@ -260,7 +260,7 @@ Result<CaseCall> run_lane(const OpCase& kept, const CaseLane& lane, const CaseRu
     auto ok = call(options.guard, guarded->params(), "cpu", kept.op, options.threads);
     if (!ok) {
       return bad_input(fmt::format("the case cannot be run: {}", ok.error().message),
-                       "it is damaged, or was saved of a call that read beyond its tensors");
+                       options.refused);
     }
   }
   *microseconds = std::numeric_limits<double>::infinity();

@@ -28,6 +28,8 @@ struct CaseRunOptions {
   as_op_fn guard = nullptr;
   // ref.sim: judges codes on the lane's own row before quantisation. Null = codes must be equal.
   as_op_fn sim = nullptr;
+  // What to do where it refuses.
+  std::string refused = "it is damaged, or was saved of a call that read beyond its tensors";
   int repeat = 1;  // calls timed; the fastest counts
   bool keep_references = false;
 };

@@ -115,6 +115,13 @@ TEST_F(CaseEdit, ANarrowerWindowLeavesTheRowsThatItReads) {
   EXPECT_NE(wider.err.find(" of k_cache would be read, which the case does not hold"),
             std::string::npos)
       << wider.err;
+  // The op says what it takes, and the file is not blamed.
+  const Outcome unknown = edit_wide("causal=7");
+  EXPECT_EQ(unknown.code, 3);
+  EXPECT_NE(unknown.err.find("causal is 7; allowed: 0 to 1; " + path("wide.json") +
+                             " is as it was; choose another value in --set causal=7"),
+            std::string::npos)
+      << unknown.err;
 }
 
 // Of an edit that did something else.
