@@ -10,6 +10,7 @@
 
 #include "engine/io/json_file.h"
 #include "engine/io/json_object.h"
+#include "engine/io/nearest.h"
 #include "engine/io/shell_word.h"
 
 namespace attnscope {
@@ -121,14 +122,27 @@ std::vector<GoldenOrphan> GoldenFolder::orphans() const {
 
 Result<std::vector<std::string>> GoldenFolder::select(const std::vector<std::string>& names) const {
   if (names.empty()) return defined();
+  const std::vector<std::string> all = defined();
+  const auto plain = [](std::string name) {
+    std::ranges::replace(name, '-', '_');
+    return name;
+  };
+  std::vector<std::string> chosen;
   for (const std::string& name : names) {
-    const auto it = entries_.find(name);
-    if (!is_golden_name(name) || it == entries_.end() || !it->second.defined) {
-      return usage_error(fmt::format("there is no golden '{}' in {}", name, path_),
-                         "goldens: " + join(defined()));
+    auto it = std::ranges::find(all, name);
+    // Models and scenarios have names with '-', of which goldens make '_'.
+    if (it == all.end()) it = std::ranges::find(all, plain(name), plain);
+    if (it == all.end()) {
+      const auto near = nearest_names(name, all, 1);
+      return usage_error(
+          fmt::format("there is no golden '{}' in {}", name, path_),
+          fmt::format("{}goldens: {}",
+                      near.empty() ? "" : fmt::format("did you mean {}? ", near.front()),
+                      join(all)));
     }
+    chosen.push_back(*it);
   }
-  return names;
+  return chosen;
 }
 
 std::string GoldenFolder::file(const std::string& name, const char* suffix) const {

@@ -539,5 +539,18 @@ TEST(GoldenNames, LeaveNoFolder) {
   }
 }
 
+// As a model or a scenario is called, with '-' in the place of '_'.
+TEST(GoldenNames, AreFoundAsModelsAreCalled) {
+  auto folder = GoldenFolder::open(ATTNSCOPE_SOURCE_DIR "/tests/goldens");
+  ASSERT_TRUE(folder) << folder.error().text();
+  auto names = folder->select({"tiny-llama", "op_wo_b", "tiny_gemma"});
+  ASSERT_TRUE(names) << names.error().text();
+  EXPECT_EQ(*names, (std::vector<std::string>{"tiny_llama", "op_wo_b", "tiny_gemma"}));
+  auto none = folder->select({"tiny-lama"});
+  ASSERT_FALSE(none);
+  EXPECT_NE(none.error().text().find("did you mean tiny_llama?"), std::string::npos)
+      << none.error().text();
+}
+
 }  // namespace golden_test
 }  // namespace attnscope
