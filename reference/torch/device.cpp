@@ -20,13 +20,27 @@ at::Device& chosen() {
   return device;
 }
 
+// Devices that cannot be one of references, whatever is installed, are refused by name.
 at::Device parsed(const std::string& name) {
+  const auto refused = [&](const char* why) {
+    return BadInput("reference device '" + name + "' " + why + "; usual: cpu, cuda, cuda:1");
+  };
   try {
-    return at::Device(name);
+    const at::Device device(name);
+    if (device.is_cpu() && device.index() > 0) throw refused("does not exist: the host is one");
+    if (device.is_meta()) throw refused("has shapes alone and computes no numbers");
+    if (device.is_mps()) throw refused("has no float64, which references compute in");
+    return device;
   } catch (const c10::Error&) {
-    throw BadInput("reference device '" + name +
-                   "' is none that libtorch knows; usual: cpu, cuda, cuda:1");
+    throw refused("is none that libtorch knows");
   }
+}
+
+// What libtorch says, in a few words.
+std::string problem_of(const c10::Error& error) {
+  std::string why = error.what_without_backtrace();
+  if (why.starts_with("Could not run ")) return "it was built without it";
+  return why.substr(0, why.find('\n')).substr(0, 160);
 }
 
 }  // namespace
@@ -58,8 +72,7 @@ bool use_torch_device(const char* name, TorchFailure* failure) {
       const c10::InferenceMode inference;
       if (why.empty()) at::ones({2}, at::TensorOptions(device).dtype(at::kDouble)).sum().cpu();
     } catch (const c10::Error& e) {
-      why = e.what_without_backtrace();
-      why = why.substr(0, why.find('\n')).substr(0, 160);
+      why = problem_of(e);
     }
     if (!why.empty()) {
       throw NoDevice(std::string("libtorch " ATTNSCOPE_TORCH_VERSION " has no device '") + name +

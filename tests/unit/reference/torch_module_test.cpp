@@ -102,6 +102,14 @@ TEST_F(TorchModuleTest, ADeviceThatIsNotThereIsAnError) {
   };
   EXPECT_EXIT(use("nonsense", AS_USAGE), testing::ExitedWithCode(0),
               "reference device 'nonsense' is none that libtorch knows");
+  EXPECT_EXIT(use("meta", AS_USAGE), testing::ExitedWithCode(0),
+              "reference device 'meta' has shapes alone and computes no numbers; usual: cpu, cuda");
+  EXPECT_EXIT(use("mps", AS_USAGE), testing::ExitedWithCode(0),
+              "reference device 'mps' has no float64, which references compute in");
+  EXPECT_EXIT(use("cpu:5", AS_USAGE), testing::ExitedWithCode(0),
+              "reference device 'cpu:5' does not exist: the host is one");
+  EXPECT_EXIT(use("xla", AS_NO_ENVIRONMENT), testing::ExitedWithCode(0),
+              "has no device 'xla' here: it was built without it; leave --reference-device out");
   EXPECT_EXIT(use("cuda:99", AS_NO_ENVIRONMENT), testing::ExitedWithCode(0),
               "has no device 'cuda:99' here: .*; leave --reference-device out");
 }
