@@ -242,7 +242,6 @@ void read_requests(JsonObject& root, const JsonReader& reader, Scenario& scenari
               fmt::format("allowed: 1 to {}", kMostInScenario));
   }
   const CacheLayout layout = build_cache_layout(scenario.model);
-  const std::int64_t usable = scenario.pool_blocks - 1;
   std::set<std::string> names;
   for (JsonObject& item : items) {
     if (!reader.ok()) return;  // the first error is the one that is told
@@ -272,16 +271,9 @@ void read_requests(JsonObject& root, const JsonReader& reader, Scenario& scenari
                 "lower tokens or max_new_tokens");
       return;
     }
-    const std::int64_t demand = layout.demand(max_len, scenario.limits.token_budget);
-    if (demand > usable) {
-      item.fail(
-          "tokens",
-          fmt::format("request \"{}\" ({} tokens of prompt and {} new) may need {} blocks, but "
-                      "the pool has {} without the null block",
-                      request.name, prompt, request.max_new_tokens, demand, usable),
-          fmt::format("raise pool_blocks to at least {}, or lower tokens, max_new_tokens or "
-                      "token_budget",
-                      demand + 1));
+    auto fits = fits_pool(request.name, prompt, request.max_new_tokens, layout, scenario);
+    if (!fits) {
+      item.fail("tokens", fits.error().message, fits.error().hint);
       return;
     }
     scenario.requests.push_back(std::move(request));
@@ -403,6 +395,20 @@ Result<std::string> resolve(std::string_view name_or_path) {
 }
 
 }  // namespace
+
+Result<void> fits_pool(const std::string& name, std::int64_t prompt, std::int64_t fresh,
+                       const CacheLayout& layout, const Scenario& scenario) {
+  const std::int64_t usable = scenario.pool_blocks - 1;
+  const std::int64_t demand = layout.demand(prompt + fresh, scenario.limits.token_budget);
+  if (demand <= usable) return {};
+  return bad_input(
+      fmt::format("request \"{}\" ({} tokens of prompt and {} new) may need {} blocks, but "
+                  "the pool has {} without the null block",
+                  name, prompt, fresh, demand, usable),
+      fmt::format("raise pool_blocks to at least {}, or lower tokens, max_new_tokens or "
+                  "token_budget",
+                  demand + 1));
+}
 
 SchedulerOptions serving_options(const Scenario& scenario, const CacheLayout& layout) {
   SchedulerOptions options = scenario.serving;

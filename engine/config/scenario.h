@@ -96,6 +96,9 @@ struct Scenario {
   std::vector<ScenarioRequest> requests;
 };
 
+// Whether the pool holds a request alone: `prompt` tokens and `fresh` new ones.
+Result<void> fits_pool(const std::string& name, std::int64_t prompt, std::int64_t fresh,
+                       const CacheLayout& layout, const Scenario& scenario);
 // What the session's scheduler is built from.
 SchedulerOptions serving_options(const Scenario& scenario, const CacheLayout& layout);
 

@@ -190,6 +190,10 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
     request.arrival_step = from.arrival_step;
     request.abort_step = from.abort_step;
     longest = std::max(longest, request.max_len());
+    // The scenario may have been changed since it was read.
+    auto fits = fits_pool(request.name, request.prompt_tokens, request.max_new_tokens, parts.layout,
+                          scenario);
+    if (!fits) return fits.error();
   }
   auto serving = Serving::make(serving_options(scenario, parts.layout), std::move(requests));
   if (!serving) return serving.error();
@@ -324,6 +328,11 @@ Result<void> Session::op() {
   const bool step_ended = history_.size() > complete;
   (step_ended ? history_.back() : current_).wall_seconds += elapsed;
   if (step_ended && observer_ != nullptr) observer_->step_done(*this);
+  if (ok && step_ended) {
+    const StepRecord& record = history_.back();
+    ok = progress_.step_done(record.step, record.tokens, serving_->requests(),
+                             serving_->num_blocks() - 1);
+  }
   return ok;
 }
 

@@ -24,6 +24,7 @@
 #include "engine/decisions/serving_judge.h"
 #include "engine/session/device/device_run.h"
 #include "engine/session/observer.h"
+#include "engine/session/progress_watch.h"
 #include "engine/session/step/adversarial_lists.h"
 #include "engine/session/step/op_timing.h"
 #include "engine/session/step/slab.h"
@@ -294,6 +295,7 @@ class Session {
   std::map<std::int64_t, LaneSelector> lanes_from_;  // by the step they begin with
   std::unique_ptr<Serving> serving_;
   InvariantGuard guard_;
+  ProgressWatch progress_;
   std::optional<ServingJudge> judge_;
   WorkerTables tables_;
   std::unique_ptr<Slab> slab_;

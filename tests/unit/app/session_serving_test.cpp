@@ -150,6 +150,21 @@ TEST(SessionServing, HitsDoNotChangeWhatIsSampled) {
   }
 }
 
+// What the loader refuses is refused too where layers were chosen afterwards: one request alone
+// would not fit, and the session would not end.
+TEST(SessionServing, AChangedScenarioIsHeldAgainstThePool) {
+  auto scenario = load_scenario("pressure");
+  ASSERT_TRUE(scenario) << scenario.error().text();
+  scenario->model.layers = {0, 1, 2};
+  const auto session = Session::create(*scenario, all_lanes(), {});
+  ASSERT_FALSE(session);
+  EXPECT_NE(
+      session.error().text().find("request \"a\" (490 tokens of prompt and 40 new) may need "),
+      std::string::npos)
+      << session.error().text();
+  EXPECT_NE(session.error().text().find("raise pool_blocks to at least "), std::string::npos);
+}
+
 TEST(SessionServing, APreemptedRequestFindsItsOwnBlocks) {
   auto session = make(losing_and_finding(), References::kSim);
   std::size_t shared = 0;
