@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "app/gui/widgets.h"
+#include "app/views/timeline_view.h"
 
 namespace attnscope::gui {
 
@@ -16,6 +19,20 @@ const StepTrace* kept_step(Ui& ui, const char* gone, CaptureLevel needs) {
                 "step.forward", needs);
   }
   return step;
+}
+
+std::string no_trace(const Workbench& bench, const char* so) {
+  const Snapshot& now = *bench.snapshot();
+  if (now.steps.empty()) return fmt::format("No step has run yet: {}.", so);
+  if (bench.summary() != nullptr) {
+    return fmt::format("The tensors of step {} are not kept. Run or replay it to see them.",
+                       bench.cursor().step);
+  }
+  const std::string before = resumed_steps(now);
+  return fmt::format("Step {} has not run yet: {}. {}",
+                     std::max<std::int64_t>(bench.cursor().step, 0), so,
+                     before.empty() ? "The timeline shows the steps that have."
+                                    : fmt::format("Of the session, {}.", before));
 }
 
 const StepTrace* step_with_tables(Ui& ui, const char* what) {

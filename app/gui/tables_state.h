@@ -13,4 +13,8 @@ const StepTrace* step_with_tables(Ui& ui, const char* what);
 // its tensors are not kept.
 const StepTrace* kept_step(Ui& ui, const char* gone, CaptureLevel needs = CaptureLevel::kFull);
 
+// Why there is no trace under the cursor, of a step that did not run or whose tensors are gone.
+// so: "there is nothing to compare".
+std::string no_trace(const Workbench& bench, const char* so);
+
 }  // namespace attnscope::gui

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "app/gui/data_table.h"
+#include "app/gui/tables_state.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
@@ -522,7 +523,7 @@ void ErrorPanel::draw(Ui& ui) {
   }
   const StepSummary* summary = ui.bench.summary();
   if (summary == nullptr) {
-    empty_state(ui, "No step has run yet, so there is nothing to compare.", "step.forward");
+    empty_state(ui, no_trace(ui.bench, "there is nothing to compare"), "step.forward");
     return;
   }
   const StepTrace* step = ui.bench.step();

@@ -9,6 +9,7 @@
 
 #include "app/gui/data_table.h"
 #include "app/gui/heat_map.h"
+#include "app/gui/tables_state.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
@@ -312,7 +313,7 @@ void SinkPanel::draw(Ui& ui) {
   if (!step) {
     const std::string missing = missing_ops(ui.bench, ui.bench.cursor().layer, {AS_ROLE_ATTENTION});
     if (!missing.empty()) return empty_state(ui, missing, "", CaptureLevel::kSummary);
-    empty_state(ui, "No step has run yet, so there is no attention to share out.", "step.forward");
+    empty_state(ui, no_trace(ui.bench, "there is no attention to share out"), "step.forward");
     return;
   }
   refresh(ui, *step);

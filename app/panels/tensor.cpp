@@ -12,6 +12,7 @@
 #include "app/gui/history_plot.h"
 #include "app/gui/icons.h"
 #include "app/gui/number_grid.h"
+#include "app/gui/tables_state.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
@@ -592,8 +593,8 @@ void TensorPanel::draw(Ui& ui) {
   const OpTrace* op = ui.bench.op();
   if (step == nullptr || op == nullptr) {
     empty_state(ui,
-                snapshot->last.step < 0 ? "No op has run yet, so there is no tensor to show."
-                                        : "The tensors of this op are not kept.",
+                step == nullptr ? no_trace(ui.bench, "there is no tensor to show")
+                                : "The tensors of this op are not kept.",
                 "op.forward");
     return;
   }

@@ -156,6 +156,10 @@ void TimelinePanel::draw_head(Ui& ui) {
   if (sentence_version_ != data_.version()) {
     sentence_version_ = data_.version();
     sentence_ = timeline_sentence(data_);
+    if (const std::string before = resumed_steps(*ui.bench.snapshot()); !before.empty()) {
+      sentence_.back() = ';';
+      sentence_ += fmt::format(" {}.", before);
+    }
     verdict_ = timeline_verdict(data_);
   }
   const float width = ImGui::GetContentRegionAvail().x;

@@ -11,6 +11,7 @@
 #include "app/gui/legend_row.h"
 #include "app/gui/mass_map.h"
 #include "app/gui/score_plot.h"
+#include "app/gui/tables_state.h"
 #include "app/gui/theme.h"
 #include "app/gui/top_k_steps.h"
 #include "app/gui/widgets.h"
@@ -251,7 +252,7 @@ void TopKPanel::draw(Ui& ui) {
     const std::string missing =
         missing_ops(ui.bench, ui.bench.cursor().layer, {AS_ROLE_SELECT, AS_ROLE_ATTENTION});
     if (!missing.empty()) return empty_state(ui, missing, "", CaptureLevel::kSummary);
-    empty_state(ui, "No step has run yet, so nothing has been selected.", "step.forward");
+    empty_state(ui, no_trace(ui.bench, "nothing has been selected"), "step.forward");
     return;
   }
   refresh(ui, *step);

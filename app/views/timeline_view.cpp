@@ -264,6 +264,18 @@ Verdict timeline_verdict(const TimelineData& data) {
   return verdict_of(worst);
 }
 
+std::string resumed_steps(const Snapshot& snapshot) {
+  std::int64_t first = -1, last = -1;
+  for (const auto& step : snapshot.steps) {
+    if (!step->resumed) continue;
+    if (first < 0) first = step->step;
+    last = step->step;
+  }
+  if (first < 0) return "";
+  return first == last ? fmt::format("step {} ran when it was open before", first)
+                       : fmt::format("steps {}-{} ran when it was open before", first, last);
+}
+
 std::string timeline_sentence(const TimelineData& data) {
   std::int64_t steps = 0, prefill = 0, compared = 0, wrong = 0, ties = 0;
   const TapResult* worst = nullptr;
@@ -301,7 +313,8 @@ std::string timeline_sentence(const TimelineData& data) {
 }
 
 std::string timeline_cell_text(const Snapshot& snapshot, const StepSummary& step, int layer) {
-  std::string text = fmt::format("step {} · ", format_count(step.step));
+  std::string text = fmt::format("step {}{} · ", format_count(step.step),
+                                 step.resumed ? ", of an earlier start" : "");
   const int at = layer_index(*snapshot.info, layer);
   text += layer < 0 || at < 0
               ? std::string("before and after the layers")

@@ -120,6 +120,9 @@ std::optional<TimelineCell> worst_cell(const TimelineData& data, std::int64_t fi
 Place timeline_target(const Snapshot& snapshot, const StepSummary& step, int layer,
                       const Place& cursor);
 
+// Of a session that was read from a file: "steps 0-11 ran when it was open before"; empty = all ran
+// in this one.
+std::string resumed_steps(const Snapshot& snapshot);
 // The panel's first line and its mark.
 std::string timeline_sentence(const TimelineData& data);
 Verdict timeline_verdict(const TimelineData& data);

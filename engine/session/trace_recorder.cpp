@@ -463,7 +463,7 @@ void TraceRecorder::adopt_history(const Session& session) {
     summary.decisions = record.decisions;
     summary.decode_only = record.decode_only;
     summary.selective = record.selective;
-    summary.complete = true;
+    summary.complete = summary.resumed = true;
     summary.seconds = record.seconds;
     summary.wall_seconds = record.wall_seconds;
     summary.layers = empty_cells(session.parts().config);

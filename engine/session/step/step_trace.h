@@ -232,6 +232,7 @@ struct StepSummary {
   // What happened to blocks, in order; null: older than what is kept of it, or never known.
   std::shared_ptr<const std::vector<CacheEvent>> cache_events;
   std::optional<StepCoverage> coverage;  // none: the step ran before anybody watched
+  bool resumed = false;                  // it ran before the session was read from a file
 };
 
 }  // namespace attnscope

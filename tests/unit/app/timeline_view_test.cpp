@@ -257,6 +257,18 @@ TEST(TimelineSentence, CountsAndNamesTheLargestBudgetOrTheFirstWrongTap) {
   EXPECT_EQ(timeline_verdict(data), Verdict::kWrong);
 }
 
+TEST(TimelineSentence, NamesStepsOfAnEarlierStart) {
+  const auto info = tiny_info();
+  auto first = make_summary(*info, 0), second = make_summary(*info, 1),
+       third = make_summary(*info, 2);
+  EXPECT_EQ(resumed_steps(snapshot_of(info, {first, second, third})), "");
+  first->resumed = second->resumed = true;
+  const Snapshot snapshot = snapshot_of(info, {first, second, third});
+  EXPECT_EQ(resumed_steps(snapshot), "steps 0-1 ran when it was open before");
+  EXPECT_NE(timeline_cell_text(snapshot, *first, 1).find("of an earlier start"), std::string::npos);
+  EXPECT_EQ(timeline_cell_text(snapshot, *third, 1).find("of an earlier start"), std::string::npos);
+}
+
 TEST(TimelineSentence, SaysThatNothingWasCompared) {
   const auto info = tiny_info();
   auto step = make_summary(*info, 0, false);

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "app/views/op_order.h"
+#include "app/views/timeline_view.h"
 #include "app/workbench/pooled_tokens.h"
 #include "tests/unit/app/small_scenario.h"
 
@@ -189,6 +190,11 @@ TEST(Workbench, AKeptSessionIsResumedWithTheSameBytes) {
     at[i] = bench.cursor();
     sampled[i] = bench.step()->sampled;
     EXPECT_FALSE(fs::is_empty(folder));
+    // What an earlier start computed is told apart.
+    const Snapshot& now = *bench.snapshot();
+    EXPECT_EQ(now.steps.front()->resumed, i == 1);
+    EXPECT_FALSE(now.steps.back()->resumed);
+    EXPECT_EQ(resumed_steps(now).starts_with("steps 0-"), i == 1) << resumed_steps(now);
     bench.next_step();
     bench.wait_idle();
     EXPECT_EQ(bench.cursor().step, at[i].step + 1);
