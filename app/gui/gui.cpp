@@ -185,7 +185,7 @@ Result<as_status> run_window(const GuiOptions& options, const GuiParts& parts,
   const double start = now_seconds();
   const auto commands = prepared ? first_commands(options) : std::vector<std::string>();
   Result<void> ran = run_loop(app, **platform, commands, [&] {
-    app.bench().say(Message::Kind::kInfo, fmt::format("First picture {} after the window opened.",
+    app.bench().say(Message::Kind::kNote, fmt::format("First picture {} after the window opened.",
                                                       format_us((now_seconds() - start) * 1e6)));
   });
   awake = nullptr;

@@ -246,11 +246,12 @@ void Shell::draw_panels() {
   }
 }
 
-// Errors come forward for a while; all messages stay in the log.
+// Most come forward for a while; all messages stay in the log.
 void Shell::draw_messages() {
   const double now = ImGui::GetTime();
   const auto& messages = ui_.bench.messages();
   for (std::size_t i = std::min(messages_seen_, messages.size()); i < messages.size(); ++i) {
+    if (messages[i].kind == Message::Kind::kNote) continue;
     toasts_.push_back({messages[i], now + kToastSeconds});
   }
   messages_seen_ = messages.size();

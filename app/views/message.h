@@ -1,4 +1,5 @@
-// What the app tells its user: a line of the log and, for a while, of the status bar.
+// What the app tells its user: a line of the log which, but for notes, also comes forward for a
+// while.
 #pragma once
 
 #include <string>
@@ -6,7 +7,7 @@
 namespace attnscope {
 
 struct Message {
-  enum class Kind { kInfo, kWarning, kError } kind = Kind::kInfo;
+  enum class Kind { kNote, kInfo, kWarning, kError } kind = Kind::kInfo;
   std::string text;
   double seconds = 0;  // since the workbench was made
 };

@@ -26,6 +26,11 @@ Effects shell_effects() {
     t.user.settle();
     EXPECT_FALSE(t.app->shell().message_shown());
     EXPECT_EQ(t.bench().messages().back().text, "said in a test");
+    // A note goes to the log alone.
+    t.bench().say(Message::Kind::kNote, "noted in a test");
+    t.user.settle();
+    EXPECT_FALSE(t.app->shell().message_shown());
+    EXPECT_EQ(t.bench().messages().back().text, "noted in a test");
   };
   e["panel.close"] = [](Trial& t) {
     t.run("panel.close=events");
