@@ -27,6 +27,9 @@ struct Area {
 // Whether a window there can be seen and moved: enough of its upper edge lies on one of them.
 bool within_reach(const Area& window, std::span<const Area> monitors);
 
+// Its size, cut to that of the largest of them; unchanged where none is known.
+Area fitted(Area window, std::span<const Area> monitors);
+
 class Platform {
  public:
   virtual ~Platform() = default;

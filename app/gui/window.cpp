@@ -34,9 +34,11 @@ class Window final : public Platform {
                    "set DISPLAY, or use --screenshot FILE, which needs no display"};
     }
     title_ = title;
-    width_ = width;
-    height_ = height;
-    at_ = at;
+    const Area area = fitted({0, 0, width, height}, monitors());
+    width_ = area.width;
+    height_ = area.height;
+    // One that was cut to a screen is placed by the window system.
+    if (width_ == width && height_ == height) at_ = at;
     return create();
   }
 
@@ -193,6 +195,17 @@ bool within_reach(const Area& window, std::span<const Area> monitors) {
     const int right = std::min(window.x + window.width, m.x + m.width);
     return right - left >= kWide && window.y >= m.y && window.y + kHigh <= m.y + m.height;
   });
+}
+
+Area fitted(Area window, std::span<const Area> monitors) {
+  int width = 0, height = 0;
+  for (const Area& m : monitors) {
+    width = std::max(width, m.width);
+    height = std::max(height, m.height);
+  }
+  if (width > 0) window.width = std::min(window.width, width);
+  if (height > 0) window.height = std::min(window.height, height);
+  return window;
 }
 
 Result<std::unique_ptr<Platform>> make_window(const std::string& title, int width, int height,

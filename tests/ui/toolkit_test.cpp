@@ -4,6 +4,7 @@
 #include <imgui_internal.h>
 
 #include <optional>
+#include <utility>
 
 #include "app/gui/data_table.h"
 #include "app/gui/platform.h"
@@ -33,6 +34,18 @@ TEST(WindowPlaces, AreTakenAgainWhereTheyCanBeReached) {
   EXPECT_FALSE(reached(0, 1070));
   EXPECT_FALSE(reached(3150, 300));
   EXPECT_FALSE(within_reach({0, 0, 1600, 1000}, {})) << "no screen is known";
+}
+
+TEST(WindowPlaces, AWindowIsNoLargerThanAScreen) {
+  const auto size = [](Area window, std::initializer_list<Area> screens) {
+    const Area area = fitted(window, {screens.begin(), screens.end()});
+    return std::pair(area.width, area.height);
+  };
+  const Area small{0, 24, 1280, 696}, tall{1280, 0, 1080, 1920};
+  EXPECT_EQ(size({0, 0, 1600, 1000}, {small}), std::pair(1280, 696));
+  EXPECT_EQ(size({0, 0, 1600, 1000}, {small, tall}), std::pair(1280, 1000));
+  EXPECT_EQ(size({0, 0, 800, 600}, {small}), std::pair(800, 600));
+  EXPECT_EQ(size({0, 0, 1600, 1000}, {}), std::pair(1600, 1000));
 }
 
 TEST(Frames, OfTextLeaveItsLettersFree) {
