@@ -27,6 +27,7 @@ inline constexpr const char* kAngleRight = "\xef\x84\x85";    // f105 angle-righ
 inline constexpr const char* kAngleDown = "\xef\x84\x87";     // f107 angle-down
 inline constexpr const char* kAngleUp = "\xef\x84\x86";       // f106 angle-up
 inline constexpr const char* kBug = "\xef\x86\x88";           // f188 bug
+inline constexpr const char* kPlug = "\xef\x87\xa6";          // f1e6 plug
 inline constexpr const char* kSearch = "\xef\x80\x82";        // f002 magnifying-glass
 inline constexpr const char* kCopy = "\xef\x83\x85";          // f0c5 copy
 inline constexpr const char* kFolder = "\xef\x81\xbc";        // f07c folder-open
@@ -42,12 +43,13 @@ struct Letter {
   unsigned code;
   char letter;
 };
-inline constexpr std::array<Letter, 30> kLetters = {{
+inline constexpr std::array<Letter, 31> kLetters = {{
     {0xf00c, 'v'}, {0xf00d, 'x'}, {0x2248, '~'}, {0xe289, 'q'}, {0xf24e, 't'}, {0xf068, '-'},
     {0xf5fd, 'L'}, {0xf04b, '>'}, {0xf04d, 'o'}, {0xf051, '>'}, {0xf048, '<'}, {0xf04e, '>'},
     {0xf04a, '<'}, {0xf050, '}'}, {0xf049, '{'}, {0xf104, '<'}, {0xf105, '>'}, {0xf188, 'b'},
     {0xf002, '?'}, {0xf0c5, 'c'}, {0xf07c, 'f'}, {0xf0c7, 's'}, {0xf2ea, 'u'}, {0xf2f9, 'r'},
     {0xf071, '!'}, {0xf05a, 'i'}, {0xf110, '.'}, {0xf111, '*'}, {0xf107, 'v'}, {0xf106, '^'},
+    {0xf1e6, 'p'},
 }};
 
 }  // namespace attnscope::gui::icon

@@ -243,6 +243,11 @@ void legend(ImU32 colour, const char* text, bool hatched, bool outline) {
   ImGui::EndGroup();
 }
 
+const char* lane_sign(std::string_view lane) {
+  if (lane.starts_with("mutant:")) return icon::kBug;
+  return lane.starts_with("plugin:") ? icon::kPlug : icon::kLayers;
+}
+
 bool segmented(const char* id, int* current, const char* const* labels, int count) {
   bool changed = false;
   const Theme& t = theme();

@@ -62,6 +62,9 @@ ImU32 text_on(ImU32 background);
 // A tooltip with lines of text, numbers in the monospaced face; hidden while dragging.
 void tooltip(std::string_view text);
 
+// The sign of a lane that is not the usual one: a planted bug, a user's plugin, another lane.
+const char* lane_sign(std::string_view lane);
+
 // A legend swatch with a word, on the current line.
 void legend(ImU32 colour, const char* text, bool hatched = false, bool outline = false);
 

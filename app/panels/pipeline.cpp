@@ -453,7 +453,7 @@ void PipelinePanel::draw_card_words(const PipelineCard& card, ImVec2 min, ImVec2
     // Who computed it stands in the corner: the kind of lane, or a sign where that is too wide.
     std::string lane = card.lane.substr(0, card.lane.find(':'));
     if (width(words(), small, lane) + width(words(), full * kSmallestName, name) + px(12) > room) {
-      lane = icon::kBug;
+      lane = lane_sign(card.lane);
     }
     const float w = width(words(), small, lane) + px(6);
     const ImVec2 a{max.x - w - px(4), min.y + px(3)};

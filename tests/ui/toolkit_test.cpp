@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "app/gui/data_table.h"
+#include "app/gui/icons.h"
 #include "app/gui/platform.h"
 #include "app/gui/widgets.h"
 #include "tests/ui/headless.h"
@@ -46,6 +47,12 @@ TEST(WindowPlaces, AWindowIsNoLargerThanAScreen) {
   EXPECT_EQ(size({0, 0, 1600, 1000}, {small, tall}), std::pair(1280, 1000));
   EXPECT_EQ(size({0, 0, 800, 600}, {small}), std::pair(800, 600));
   EXPECT_EQ(size({0, 0, 1600, 1000}, {}), std::pair(1600, 1000));
+}
+
+TEST(LaneSigns, AUsersPluginIsNoBug) {
+  EXPECT_STREQ(lane_sign("plugin:mine"), icon::kPlug);
+  EXPECT_STREQ(lane_sign("mutant:sink_scaled"), icon::kBug);
+  EXPECT_STREQ(lane_sign("cuda"), icon::kLayers);
 }
 
 TEST(Frames, OfTextLeaveItsLettersFree) {
