@@ -29,8 +29,10 @@ constexpr int kWidest = 4096;             // of a picture
 ImU32 group_colour(std::int32_t request, int group, int groups) {
   const ImU32 colour = owner_colour(request);
   if (group <= 0 || groups < 2) return colour;
+  // Neighbours go two ways, so that they are told apart: towards the text and towards the panel.
   const float t = static_cast<float>(std::min(group, groups - 1)) / static_cast<float>(groups - 1);
-  return mix(colour, theme().panel, 0.15f + 0.45f * t);
+  return group % 2 != 0 ? mix(colour, theme().text, 0.15f + 0.6f * t)
+                        : mix(colour, theme().panel, 0.15f + 0.45f * t);
 }
 
 void PoolMap::refresh(const PoolMapData& data, const Look& look, int rows) {

@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 #include <imgui_internal.h>
 
+#include <cstdlib>
 #include <optional>
 #include <utility>
 
 #include "app/gui/data_table.h"
 #include "app/gui/icons.h"
 #include "app/gui/platform.h"
+#include "app/gui/pool_map.h"
 #include "app/gui/widgets.h"
 #include "tests/ui/headless.h"
 
@@ -53,6 +55,30 @@ TEST(LaneSigns, AUsersPluginIsNoBug) {
   EXPECT_STREQ(lane_sign("plugin:mine"), icon::kPlug);
   EXPECT_STREQ(lane_sign("mutant:sink_scaled"), icon::kBug);
   EXPECT_STREQ(lane_sign("cuda"), icon::kLayers);
+}
+
+// How far two colours are apart, 0 to 3.
+double apart(ImU32 a, ImU32 b) {
+  double sum = 0;
+  for (const int shift : {0, 8, 16}) {
+    sum += std::abs(static_cast<int>((a >> shift) & 255) - static_cast<int>((b >> shift) & 255));
+  }
+  return sum / 255;
+}
+
+TEST(PoolShades, GroupsOfARequestAreToldApart) {
+  Headless headless;
+  for (const char* name : {"dark", "light"}) {
+    apply_theme(*load_theme(name), 1);
+    for (std::int32_t request = 0; request < 8; ++request) {
+      for (int a = 0; a < 5; ++a) {
+        for (int b = a + 1; b < 5; ++b) {
+          EXPECT_GT(apart(group_colour(request, a, 5), group_colour(request, b, 5)), 0.12)
+              << name << " request " << request << " groups " << a << " and " << b;
+        }
+      }
+    }
+  }
 }
 
 TEST(Frames, OfTextLeaveItsLettersFree) {
