@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/views/timeline_view.h"
 
@@ -33,6 +34,15 @@ std::string no_trace(const Workbench& bench, const char* so) {
                      std::max<std::int64_t>(bench.cursor().step, 0), so,
                      before.empty() ? "The timeline shows the steps that have."
                                     : fmt::format("Of the session, {}.", before));
+}
+
+TableCell block_cell(const StepTrace& step, std::int32_t block) {
+  TableCell cell = whole_cell(block);
+  const auto at = static_cast<std::size_t>(block);
+  if (block > 0 && at < step.owners.size() && step.owners[at].request >= 0) {
+    cell.colour = owner_colour(step.owners[at].request);
+  }
+  return cell;
 }
 
 const StepTrace* step_with_tables(Ui& ui, const char* what) {

@@ -1,6 +1,7 @@
 // Panels that show the tables of a step: what stands in their place where there are none.
 #pragma once
 
+#include "app/gui/data_table.h"
 #include "app/gui/panel.h"
 
 namespace attnscope::gui {
@@ -16,5 +17,8 @@ const StepTrace* kept_step(Ui& ui, const char* gone, CaptureLevel needs = Captur
 // Why there is no trace under the cursor, of a step that did not run or whose tensors are gone.
 // so: "there is nothing to compare".
 std::string no_trace(const Workbench& bench, const char* so);
+
+// The id of a block in a table, in the colour of the request that holds it; below 0 it has none.
+TableCell block_cell(const StepTrace& step, std::int32_t block);
 
 }  // namespace attnscope::gui

@@ -177,7 +177,7 @@ void CachePanel::fill() {
                       {"a lookup still finds in it", false, 4}});
       std::int64_t turn = 0;
       for (const FreeEntry& e : view.entries) {
-        table_.row({whole_cell(++turn), whole_cell(e.block), {e.holds}}, e.block);
+        table_.row({whole_cell(++turn), block_cell(*step_, e.block), {e.holds}}, e.block);
       }
       return;
     }
@@ -192,7 +192,7 @@ void CachePanel::fill() {
                       {"ends with", false, 2}});
       for (const PrefixEntry& e : view.entries) {
         table_.row({{e.hash},
-                    whole_cell(e.block),
+                    block_cell(*step_, e.block),
                     whole_cell(e.tokens),
                     whole_cell(e.refs),
                     {e.holds},
@@ -216,8 +216,8 @@ void CachePanel::fill() {
         table_.row({{e.name},
                     whole_cell(e.blocks),
                     whole_cell(e.tokens),
-                    whole_cell(e.last),
-                    whole_cell(e.next),
+                    block_cell(*step_, e.last),
+                    block_cell(*step_, e.next),
                     {e.why}},
                    e.last >= 0 ? e.last : e.next);
       }
@@ -270,7 +270,7 @@ void CachePanel::fill() {
         table_.row({{info.request_names[static_cast<std::size_t>(e.request)]},
                     {info.layout.groups[static_cast<std::size_t>(e.group)].name},
                     whole_cell(e.index),
-                    whole_cell(e.block),
+                    block_cell(*step_, e.block),
                     whole_cell(e.reads),
                     {e.now}},
                    e.block);

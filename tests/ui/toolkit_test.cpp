@@ -11,6 +11,7 @@
 #include "app/gui/icons.h"
 #include "app/gui/platform.h"
 #include "app/gui/pool_map.h"
+#include "app/gui/tables_state.h"
 #include "app/gui/widgets.h"
 #include "tests/ui/headless.h"
 
@@ -79,6 +80,18 @@ TEST(PoolShades, GroupsOfARequestAreToldApart) {
       }
     }
   }
+}
+
+TEST(BlockCells, HaveTheColourOfWhoHoldsTheBlock) {
+  Headless headless;
+  StepTrace step;
+  step.owners.resize(4);
+  step.owners[2].request = 1;
+  step.owners[3].request = 0;
+  EXPECT_EQ(block_cell(step, 2).colour, owner_colour(1));
+  EXPECT_EQ(block_cell(step, 3).colour, owner_colour(0));
+  EXPECT_EQ(block_cell(step, 2).text, "2");
+  for (const std::int32_t block : {-1, 0, 1, 9}) EXPECT_EQ(block_cell(step, block).colour, 0u);
 }
 
 TEST(Frames, OfTextLeaveItsLettersFree) {
