@@ -18,6 +18,7 @@ constexpr auto kReadTime = std::chrono::microseconds(3500);  // of a frame, for 
 constexpr float kTextWidth = 34, kTextHeight = 18;           // smallest cell that shows its number
 constexpr float kMarkCell = 6;                               // smallest cell with stripes and marks
 constexpr double kHatchedColumns = 2048;  // more on screen are hatched by the texture
+constexpr float kReadCell = 20;           // a cell that one looks at
 constexpr float kWidestCell = 96, kTallestCell = 64;
 
 // Diagonal stripes over a cell whose value lies outside the range.
@@ -75,6 +76,8 @@ struct HeatMap::Impl {
   CellRect view;
   bool panned = false;  // since the button went down
   float cell_w = 1, cell_h = 1;
+  std::int64_t seen_row = -1, seen_column = -1;  // selected in the last frame
+  bool zoom_there = false;                       // to the selected cell
 
   void read(const HeatMapData& data, ScanClock::time_point deadline);
   void autofit(bool is_signed, double* min, double* max) const;
@@ -83,6 +86,7 @@ struct HeatMap::Impl {
   void histogram(float width, float height);
   void navigate(const HeatMapData& data, ImVec2 min, ImVec2 size, bool hovered);
   void fit_view(const HeatMapData& data);
+  void reveal(const HeatMapData& data, ImVec2 space, std::int64_t row, std::int64_t column);
   struct Cells {
     std::int64_t row, column, end_row, end_column;
   };
@@ -113,6 +117,7 @@ HeatMap::~HeatMap() = default;
 double HeatMap::range_min() const { return impl_->range.min(); }
 double HeatMap::range_max() const { return impl_->range.max(); }
 void HeatMap::reset_range() { impl_->user_range = false; }
+void HeatMap::zoom_to_selected() { impl_->zoom_there = true; }
 bool HeatMap::busy() const { return impl_->started && !impl_->ready; }
 
 void HeatMap::Impl::read(const HeatMapData& data, ScanClock::time_point deadline) {
@@ -288,6 +293,26 @@ void HeatMap::Impl::navigate(const HeatMapData& data, ImVec2 min, ImVec2 size, b
     pan(view.y0, view.y1, rows, io.MouseDelta.y / cell_h);
   }
   if (hovered && ImGui::IsMouseDoubleClicked(ImGuiMouseButton_Left)) fit_view(data);
+}
+
+void HeatMap::Impl::reveal(const HeatMapData& data, ImVec2 space, std::int64_t row,
+                           std::int64_t column) {
+  const bool moved = row != seen_row || column != seen_column;
+  seen_row = row;
+  seen_column = column;
+  if (!moved && !zoom_there) return;
+  const auto show = [&](double& a, double& b, std::int64_t total, std::int64_t index, float room) {
+    if (index < 0 || index >= total) return;
+    const auto at = static_cast<double>(index), all = static_cast<double>(total);
+    double span = b - a;
+    if (zoom_there) span = std::min(span, std::max(1.0, static_cast<double>(room / px(kReadCell))));
+    if (!zoom_there && at + 1 > a && at < b) return;
+    a = std::clamp(at + 0.5 - span / 2, 0.0, all - span);
+    b = a + span;
+  };
+  show(view.x0, view.x1, data.columns, column, space.x);
+  show(view.y0, view.y1, data.rows, row, space.y);
+  zoom_there = false;
 }
 
 CellAt HeatMap::Impl::pick(const HeatMapData& data, ImVec2 min, ImVec2 size, ImVec2 mouse) const {
@@ -514,6 +539,7 @@ HeatMapEvents HeatMap::draw(const char* id, const HeatMapData& data, ImVec2 size
   const ImVec2 min{origin.x + left, origin.y + line + px(4)};
   const ImVec2 space{std::max(px(16), size.x - left - right),
                      std::max(px(12), top.y + size.y - min.y)};
+  m.reveal(data, space, selected_row, selected_column);
   const double across = m.view.x1 - m.view.x0, down = m.view.y1 - m.view.y0;
   m.cell_w = std::min(static_cast<float>(space.x / across), px(kWidestCell));
   m.cell_h = std::min(static_cast<float>(space.y / down), px(kTallestCell));

@@ -51,6 +51,9 @@ class HeatMap {
   double range_min() const;
   double range_max() const;
   void reset_range();
+  // The next picture shows the selected cell large enough to be read; one that is selected later is
+  // brought into view too, at the zoom there is.
+  void zoom_to_selected();
   // A large matrix is still being read: more frames are needed to finish the picture.
   bool busy() const;
 

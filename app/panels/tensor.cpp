@@ -65,6 +65,7 @@ class TensorPanel : public Panel {
 
   TensorMode mode_ = TensorMode::kValue;
   int shape_ = 0;
+  std::uint64_t landed_ = 0;  // Workbench::landed() that was followed
   bool beyond_rounding_ = true;
   bool copy_ = false;  // asked for by the command
   std::shared_ptr<const Snapshot> held_;
@@ -182,6 +183,7 @@ Result<void> TensorPanel::go_to_largest(Workbench& bench) {
     return usage_error("tensor.largest: the tap shown has no difference",
                        "pick a tap whose elements differ from ref.sim");
   }
+  map_.zoom_to_selected();
   select(bench, *step, *op, worst_);
   return {};
 }
@@ -597,6 +599,12 @@ void TensorPanel::draw(Ui& ui) {
                                 : "The tensors of this op are not kept.",
                 "op.forward");
     return;
+  }
+  if (ui.bench.landed() != landed_) {  // on something wrong: its difference, at the element
+    landed_ = ui.bench.landed();
+    mode_ = TensorMode::kDifference;
+    shape_ = 0;
+    map_.zoom_to_selected();
   }
   const TapCopy* tap = ui.bench.selected_tap();
   if (tap == nullptr || tap->value.rank == 0) {

@@ -142,6 +142,7 @@ void Workbench::open(RunSetup setup, bool warm) {
   what_if_.reset();
   if (impl_->asking) impl_->asking->cancelled = true;
   planted_.clear();
+  lane_faults_.clear();
   target_.reset();
   impl_->start(setup_, warm);
   ++version_;
@@ -174,6 +175,7 @@ Result<void> Workbench::open_capture(const std::string& path) {
   what_if_.reset();
   if (impl_->asking) impl_->asking->cancelled = true;
   planted_.clear();
+  lane_faults_.clear();
   target_.reset();
   selection_ = {};
   // What it was recorded from, to start it anew; else nothing rather than something else.
@@ -271,7 +273,10 @@ bool Workbench::poll() {
     impl.asking.reset();
     done();
   }
-  for (std::string& fault : take_plugin_faults()) say(Message::Kind::kError, std::move(fault));
+  for (std::string& fault : take_plugin_faults()) {
+    lane_faults_.push_back(fault);
+    say(Message::Kind::kError, std::move(fault));
+  }
   if (!impl.worker) return version_ != before;
   // In this order: what is idle now has published everything that this picture shows.
   const bool idle = impl.worker->idle();
@@ -330,6 +335,12 @@ bool Workbench::poll() {
       say(Message::Kind::kInfo, "The planted bug has not shown itself yet: run some steps on.");
     }
   }
+  if (landing_ && cursor_ == Place{landing_->step, landing_->layer, landing_->op} &&
+      op() != nullptr) {
+    land_on(TapResult(*landing_));
+  } else if (landing_ && !target_) {
+    landing_.reset();
+  }
   {
     std::lock_guard lock(impl.mailbox->mutex);
     if (impl.mailbox->error) {
@@ -341,6 +352,7 @@ bool Workbench::poll() {
 }
 
 void Workbench::go_to(const Place& place) {
+  landing_.reset();
   if (!snapshot_ || (!impl_->worker && !capture_)) return;
   const SessionInfo& info = *snapshot_->info;
   if (!has_place(info, place)) {
@@ -462,12 +474,21 @@ bool Workbench::go_to_first_failure() {
 }
 
 void Workbench::go_to_result(const TapResult& wrong) {
-  go_to({wrong.step, wrong.layer, wrong.op});
-  const StepTrace* trace = snapshot_->trace(wrong.step);
-  const OpTrace* op = trace != nullptr ? trace->find(wrong.layer, wrong.op) : nullptr;
+  const Place place{wrong.step, wrong.layer, wrong.op};
+  go_to(place);
+  if (cursor_ == place && op() != nullptr) return land_on(wrong);
+  landing_ = wrong;  // its step is replayed first
   Selection selection = selection_;
   selection.tap = wrong.tap;
-  select(op != nullptr ? worst_selection(*trace, *op, wrong, selection) : selection);
+  select(selection);
+}
+
+void Workbench::land_on(const TapResult& wrong) {
+  landing_.reset();
+  ++landed_;
+  Selection selection = selection_;
+  selection.tap = wrong.tap;
+  select(worst_selection(*step(), *op(), wrong, selection));
 }
 
 bool Workbench::go_back_to(const std::function<bool(const StepSummary&)>& predicate) {

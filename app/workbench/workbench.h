@@ -164,6 +164,11 @@ class Workbench {
   const std::deque<Message>& messages() const { return messages_; }
   // Name of the planted mutant ("topk_one_short"), empty when none.
   const std::string& planted() const { return planted_; }
+  // How often the cursor has come to a wrong tap, with its worst element selected: what shows
+  // elements goes there when it changes.
+  std::uint64_t landed() const { return landed_; }
+  // What failed of the session's plugins, a sentence each: lane cpu stands in for them.
+  const std::vector<std::string>& lane_faults() const { return lane_faults_; }
   // Runs the newest step again with the mutant in place of its op, and further steps until a tap is
   // wrong; then goes there.
   void plant(const std::string& mutant);
@@ -176,6 +181,7 @@ class Workbench {
   std::vector<std::string> planted_lanes() const;
   void show_capture(const Place& place);
   void go_to_result(const TapResult& wrong);
+  void land_on(const TapResult& wrong);
   void say_read_only();
   // What runs on a thread of its own; what it returns is called by poll().
   Result<void> in_background(const char* what, std::function<std::function<void()>()> work);
@@ -194,6 +200,9 @@ class Workbench {
   Selection selection_;
   std::deque<Message> messages_;
   std::string planted_;
+  std::vector<std::string> lane_faults_;
+  std::optional<TapResult> landing_;  // where the cursor goes, once its op has been replayed
+  std::uint64_t landed_ = 0;
   std::uint64_t version_ = 0;
 };
 

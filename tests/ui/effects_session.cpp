@@ -56,6 +56,11 @@ Effects session_effects() {
     t.run("cursor.first_failure");
     EXPECT_EQ(t.cursor().op, AS_OP_SPARSE_ATTENTION);
     EXPECT_EQ(t.bench().op()->worst, Verdict::kWrong);
+    // The difference is shown, at the element.
+    t.user.show("tensor");
+    t.user.wait(4);
+    EXPECT_TRUE(t.shows("beyond rounding")) << "a control of the difference";
+    EXPECT_EQ(t.selection().element, t.bench().op()->result("o")->worst->index);
   };
   e["run.back_until"] = [](Trial& t) {
     t.run("cursor.goto=7/3/wo_b");

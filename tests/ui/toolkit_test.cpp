@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "app/gui/data_table.h"
+#include "app/gui/heat_map.h"
 #include "app/gui/icons.h"
 #include "app/gui/platform.h"
 #include "app/gui/pool_map.h"
@@ -92,6 +93,34 @@ TEST(BlockCells, HaveTheColourOfWhoHoldsTheBlock) {
   EXPECT_EQ(block_cell(step, 3).colour, owner_colour(0));
   EXPECT_EQ(block_cell(step, 2).text, "2");
   for (const std::int32_t block : {-1, 0, 1, 9}) EXPECT_EQ(block_cell(step, block).colour, 0u);
+}
+
+// Zoomed into one corner, a cell that is selected elsewhere comes into view; or large enough to be
+// read.
+TEST(HeatMaps, ShowTheCellThatIsSelected) {
+  Headless headless;
+  HeatMap map;
+  HeatMapData data;
+  data.rows = data.columns = 300;
+  data.value = [](std::int64_t r, std::int64_t c) { return static_cast<double>(r + c); };
+  const auto picked = [&](std::int64_t row, std::int64_t column, ImVec2 mouse) {
+    HeatMapEvents events;
+    for (int i = 0; i < 12; ++i) {
+      ImGui::GetIO().AddMousePosEvent(mouse.x, mouse.y);
+      headless.frame([&] { events = map.draw("##map", data, {600, 500}, row, column, false); });
+    }
+    return std::pair(events.row, events.column);
+  };
+  const ImVec2 middle(300, 270);
+  const auto whole = picked(-1, -1, middle);
+  EXPECT_NEAR(static_cast<double>(whole.first), 150, 20) << "all of it";
+  map.zoom_to_selected();
+  const auto near = picked(250, 40, middle);
+  EXPECT_NEAR(static_cast<double>(near.first), 250, 20);
+  EXPECT_NEAR(static_cast<double>(near.second), 40, 30);
+  const auto there = picked(100, 200, middle);
+  EXPECT_NEAR(static_cast<double>(there.first), 100, 20);
+  EXPECT_NEAR(static_cast<double>(there.second), 200, 30);
 }
 
 TEST(Frames, OfTextLeaveItsLettersFree) {
