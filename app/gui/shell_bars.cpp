@@ -147,10 +147,13 @@ void Shell::draw_tool_bar() {
     choice("##scenario", setup.scenario.name.empty() ? "no scenario" : setup.scenario.name,
            "Scenario: model, prompts and pool. Click to open another.",
            [&] { scenario_entries(ui_); });
+    const auto& faults = ui_.bench.lane_faults();
     choice("##lane",
-           fmt::format("lane {}{}", fmt::join(setup.lanes, ", "),
-                       ui_.bench.planted().empty() ? "" : ", " + ui_.bench.planted()),
-           "Who computes the ops.", [&] { lane_entries(ui_); });
+           fmt::format("lane {}{}{}", fmt::join(setup.lanes, ", "),
+                       ui_.bench.planted().empty() ? "" : ", " + ui_.bench.planted(),
+                       faults.empty() ? "" : fmt::format(" {} cpu stands in", icon::kWarning)),
+           faults.empty() ? "Who computes the ops." : faults.back().c_str(),
+           [&] { lane_entries(ui_); });
     choice("##references", references_word(setup.references),
            "What every op is compared with. Without references steps run many times faster.", [&] {
              for (const char* name : {"none", "sim", "both"}) {

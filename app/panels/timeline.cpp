@@ -96,7 +96,8 @@ class TimelinePanel : public Panel {
   std::string sentence_;
   Verdict verdict_ = Verdict::kNotCompared;
   std::uint64_t sentence_version_ = 0;
-  std::int64_t shown_step_ = -1;  // the cursor's, brought into view when it moves
+  std::size_t sentence_faults_ = 0;  // that it speaks of
+  std::int64_t shown_step_ = -1;     // the cursor's, brought into view when it moves
 
   // Of the frame.
   ImDrawList* list_ = nullptr;
@@ -153,13 +154,16 @@ void TimelinePanel::draw(Ui& ui) {
 
 // Sentence, and at its right what acts on the timeline.
 void TimelinePanel::draw_head(Ui& ui) {
-  if (sentence_version_ != data_.version()) {
+  const auto& faults = ui.bench.lane_faults();
+  if (sentence_version_ != data_.version() || sentence_faults_ != faults.size()) {
     sentence_version_ = data_.version();
+    sentence_faults_ = faults.size();
     sentence_ = timeline_sentence(data_);
     if (const std::string before = resumed_steps(*ui.bench.snapshot()); !before.empty()) {
       sentence_.back() = ';';
       sentence_ += fmt::format(" {}.", before);
     }
+    if (!faults.empty()) sentence_ = faults.back() + ". " + sentence_;
     verdict_ = timeline_verdict(data_);
   }
   const float width = ImGui::GetContentRegionAvail().x;

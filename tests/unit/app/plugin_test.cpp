@@ -247,6 +247,9 @@ TEST_F(PluginTest, TheAppSaysWhatFailed) {
              m.text.find("lane cpu carries out residual from here on") != std::string::npos;
     });
     EXPECT_EQ(said, 1) << "once, not in every layer";
+    // The lane box and the timeline say it as long as the session is open.
+    ASSERT_EQ(bench.lane_faults().size(), 1u);
+    EXPECT_NE(bench.lane_faults()[0].find("plugin:faulty: residual"), std::string::npos);
     const StepSummary& step = *bench.snapshot()->steps.front();
     EXPECT_TRUE(step.complete);
     EXPECT_EQ(std::ranges::count(step.events, EventKind::kError, &Event::kind), 1);
