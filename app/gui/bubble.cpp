@@ -43,12 +43,41 @@ ImVec2 Bubble::place(const std::optional<ImRect>& target, ImVec2 size) const {
   return {std::floor(at.x), std::floor(at.y)};
 }
 
-bool Bubble::begin(const char* name, const char* panel_id, float width) {
+// The nearest place beside another bubble; where none has the room, as it was.
+ImVec2 Bubble::clear_of(const char* other, ImVec2 at, ImVec2 size) {
+  const ImGuiWindow* window = ImGui::FindWindowByName(other);
+  if (window == nullptr || !window->Active || window->Hidden) return at;
+  const ImRect taken = window->Rect();
+  const auto overlaps = [&](ImVec2 p) { return taken.Overlaps({p, {p.x + size.x, p.y + size.y}}); };
+  if (!overlaps(at)) return at;
+  const ImGuiViewport* screen = ImGui::GetMainViewport();
+  const float gap = px(8);
+  const ImRect all(screen->WorkPos.x, screen->WorkPos.y, screen->WorkPos.x + screen->WorkSize.x,
+                   screen->WorkPos.y + screen->WorkSize.y);
+  const ImVec2 places[] = {{at.x, taken.Max.y + gap},
+                           {at.x, taken.Min.y - size.y - gap},
+                           {taken.Max.x + gap, at.y},
+                           {taken.Min.x - size.x - gap, at.y}};
+  ImVec2 best = at;
+  float least = FLT_MAX;
+  for (const ImVec2 p : places) {
+    if (!all.Contains(ImRect{p, {p.x + size.x, p.y + size.y}})) continue;
+    const float far = std::abs(p.x - at.x) + std::abs(p.y - at.y);
+    if (far >= least) continue;
+    least = far;
+    best = p;
+  }
+  return best;
+}
+
+bool Bubble::begin(const char* name, const char* panel_id, float width, const char* beside) {
   target_ = panel_id != nullptr ? panel_rect(panel_id) : std::nullopt;
   const ImGuiViewport* screen = ImGui::GetMainViewport();
   const float wide = std::min(px(width), std::max(px(120), screen->WorkSize.x - px(24)));
   const float tall = std::max(px(80), screen->WorkSize.y - px(24));
-  ImGui::SetNextWindowPos(place(target_, size_.x > 0 ? size_ : ImVec2(wide, px(160))));
+  const ImVec2 size = size_.x > 0 ? size_ : ImVec2(wide, px(160));
+  const ImVec2 at = place(target_, size);
+  ImGui::SetNextWindowPos(beside != nullptr ? clear_of(beside, at, size) : at);
   ImGui::SetNextWindowSizeConstraints({wide, 0}, {wide, tall});
   ImGui::PushStyleColor(ImGuiCol_WindowBg, ImGui::GetStyleColorVec4(ImGuiCol_PopupBg));
   ImGui::PushStyleColor(ImGuiCol_Border, theme().accent);

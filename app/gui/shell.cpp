@@ -236,6 +236,10 @@ void Shell::draw_panels() {
     ImGuiWindowFlags flags = ImGuiWindowFlags_NoCollapse | ImGuiWindowFlags_NoFocusOnAppearing;
     if (!panel->scrolls())
       flags |= ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse;
+    // Its tab has a cross: no second one at the end of the bar.
+    ImGuiWindowClass one_cross;
+    one_cross.DockNodeFlagsOverrideSet = ImGuiDockNodeFlags_NoCloseButton;
+    ImGui::SetNextWindowClass(&one_cross);
     const bool was_open = panel->open;
     const std::string name = window_name(*panel);
     if (lies_on_the_ground(name)) ImGui::SetNextWindowBgAlpha(0);

@@ -109,7 +109,7 @@ void Tour::draw(Ui& ui) {
       ImGui::IsPopupOpen("", ImGuiPopupFlags_AnyPopupId | ImGuiPopupFlags_AnyPopupLevel);
   bool over = !popup && ImGui::Shortcut(ImGuiKey_Escape, ImGuiInputFlags_RouteGlobal |
                                                              ImGuiInputFlags_RouteOverFocused);
-  if (bubble_.begin("##tour", now.panel, 340)) {
+  if (bubble_.begin("##tour", now.panel, 340, "##lesson")) {
     coloured(theme().accent, now.title);
     const std::string count = fmt::format("{} of {}", step_ + 1, last + 1);
     ImGui::SameLine(ImGui::GetWindowWidth() - ImGui::CalcTextSize(count.c_str()).x - px(14));

@@ -1,5 +1,8 @@
 // Panels docked elsewhere, torn off, closed and put back; the screen made small and large.
 
+#include <unistd.h>
+
+#include <filesystem>
 #include <map>
 #include <ostream>
 #include <string>
@@ -199,6 +202,66 @@ TEST(Driven, ALongSentenceLeavesThePipelineItsRoom) {
     const ImGuiWindow* chart = window_named("##chart");
     ASSERT_NE(chart, nullptr);
     EXPECT_EQ(chart->ScrollMax.y, 0) << "its lowest cards are out of sight";
+  });
+}
+
+// Each size of screen has an arrangement of its own: the large one is as it was afterwards.
+TEST(Driven, ASmallWindowLeavesTheLargeArrangementAsItWas) {
+  const auto folder = std::filesystem::temp_directory_path() /
+                      ("attnscope-small-window-" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  {
+    HeadlessApp app(References::kNone, folder.string());
+    const auto show = [&](ImVec2 size) {
+      ImGui::GetIO().DisplaySize = size;
+      for (int i = 0; i < 6; ++i) app.frame();
+      app->shell().save();
+    };
+    show({1600, 1000});
+    ASSERT_TRUE(app->commands().run("panel.close=pool"));  // not what a reset gives
+    show({1600, 1000});
+    EXPECT_FALSE(app->shell().panel("pool")->open);
+    show({400, 300});
+    EXPECT_TRUE(app->shell().panel("pool")->open) << "a tab of the small one";
+    show({1600, 1000});
+    EXPECT_FALSE(app->shell().panel("pool")->open);
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Driven, ATabBarHasOneCross) {
+  DrivenApp app(References::kNone);
+  app.drive([&](User& user) {
+    user.wait(5);
+    for (const char* panel : {"timeline", "pipeline", "block_tables", "tensor", "error"}) {
+      const ImGuiWindow* window = window_of(user, panel);
+      ASSERT_NE(window, nullptr) << panel;
+      ASSERT_NE(window->DockNode, nullptr) << panel;
+      EXPECT_FALSE(window->DockNode->HasCloseButton) << panel;
+      EXPECT_TRUE(window->HasCloseButton) << panel << ": that of its tab";
+    }
+  });
+}
+
+// The note about a planted bug and the tour, on every stop of it.
+TEST(Driven, TwoGuidesNeverLieOnTopOfEachOther) {
+  DrivenApp app;
+  app.drive([&](User& user) {
+    ASSERT_TRUE(app->commands().run("lesson.plant=sink_scaled"));
+    user.settle();
+    ASSERT_TRUE(app->commands().run("help.tour"));
+    int seen = 0;
+    for (int stop = 0; stop < 4; ++stop) {
+      user.wait(6);
+      const ImGuiWindow *lesson = window_named("##lesson"), *tour = window_named("##tour");
+      ASSERT_NE(lesson, nullptr);
+      ASSERT_NE(tour, nullptr);
+      EXPECT_FALSE(lesson->Rect().Overlaps(tour->Rect())) << stop;
+      seen += lesson->Active && tour->Active ? 1 : 0;
+      user.ctx->SetRef("//##tour");
+      user.ctx->ItemClick("###next");
+    }
+    EXPECT_EQ(seen, 4);
   });
 }
 
