@@ -161,7 +161,7 @@ void EventsPanel::draw_events(Ui& ui) {
     empty_state(ui,
                 kinds_ == kAllEventKinds
                     ? "Nothing has happened yet: no step has run."
-                    : "No event of the chosen kinds; the chips above turn kinds on and off.",
+                    : "No event of the chosen kinds; click a chip above for another one.",
                 kinds_ == kAllEventKinds ? "step.forward" : "");
     return;
   }
@@ -176,7 +176,7 @@ void EventsPanel::draw_events(Ui& ui) {
   if (event_has_place(*ui.bench.snapshot()->info, copy)) ui.bench.go_to(copy.place);
 }
 
-// One chip a kind that occurs: its count; a click shows or hides it.
+// One chip a kind that occurs: its count; a click shows it alone.
 void EventsPanel::draw_kinds() {
   const Theme& t = theme();
   bool first = true;
@@ -201,12 +201,19 @@ void EventsPanel::draw_kinds() {
     ImGui::PushStyleColor(ImGuiCol_Text,
                           on ? kind_colour(static_cast<EventKind>(kind)) : t.text_faint);
     ImGui::PushStyleVar(ImGuiStyleVar_FrameBorderSize, 1);
-    if (ImGui::Button(label.c_str())) kinds_ ^= bit;
+    if (ImGui::Button(label.c_str())) {
+      if (ImGui::GetIO().KeyCtrl) {
+        kinds_ ^= bit;
+      } else {
+        kinds_ = kinds_ == bit ? kAllEventKinds : bit;
+      }
+    }
     ImGui::PopStyleVar();
     ImGui::PopStyleColor(3);
     if (ImGui::IsItemHovered(ImGuiHoveredFlags_DelayShort)) {
-      tooltip(fmt::format("{} events of kind '{}'; click to {} them", format_count(count), name,
-                          on ? "hide" : "show"));
+      tooltip(fmt::format("{} events of kind '{}'\nclick: {}\nCtrl+click: {}", format_count(count),
+                          name, kinds_ == bit ? "all kinds again" : "these alone",
+                          on ? "without these" : "these too"));
     }
   }
   ImGui::PopStyleVar(2);

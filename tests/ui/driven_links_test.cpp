@@ -370,6 +370,45 @@ TEST(Links, ARowOfTheCachePanelSelectsItsBlock) {
   });
 }
 
+// Each part of the cache panel has the widths of its own columns, whatever was shown before.
+TEST(Links, PartsOfTheCachePanelKeepTheirOwnWidths) {
+  DrivenApp app;
+  app.drive([&](User& user) {
+    ASSERT_TRUE(app->commands().run("layout.cache"));
+    for (const char* part : {"cache.tab=prefixes", "cache.tab=dead", "cache.tab=common"}) {
+      ASSERT_TRUE(app->commands().run(part));
+      user.wait(6);
+    }
+    user.look_at("cache");
+    // 3 of 6.5 parts; 2 of 7.4 in the table of the prefixes.
+    const float group = user.rect("**/group").GetWidth();
+    EXPECT_NEAR(user.rect("**/ends because").GetWidth() / group, 3, 0.3);
+  });
+}
+
+TEST(Links, AChipOfAnEventShowsItsKindAlone) {
+  DrivenApp app;
+  app.drive([&](User& user) {
+    user.show("events");
+    user.wait(3);
+    const EventsView all = events_view(*app.bench().snapshot(), kAllEventKinds, 1 << 20);
+    const auto finished = all.counts[static_cast<std::size_t>(EventKind::kFinish)];
+    // "0 of N": N rows are there.
+    user.ctx->ItemInputValue("**/##filter", "nothing like it");
+    user.wait(3);
+    const std::string every = fmt::format("0 of {}", all.rows.size());
+    EXPECT_TRUE(shows(user.screen(), every)) << user.screen();
+    user.ctx->ItemClick("**/###finish");
+    user.wait(3);
+    EXPECT_TRUE(shows(user.screen(), fmt::format("0 of {}\n", finished)) ||
+                shows(user.screen(), fmt::format("0 of {} ", finished)))
+        << user.screen();
+    user.ctx->ItemClick("**/###finish");
+    user.wait(3);
+    EXPECT_TRUE(shows(user.screen(), every)) << "all again";
+  });
+}
+
 TEST(Links, AnEventLeadsToItsPlaceAndItsFilterToFewer) {
   DrivenApp app;
   app.drive([&](User& user) {
