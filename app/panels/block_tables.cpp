@@ -217,7 +217,7 @@ void BlockTablesPanel::draw_strip(Ui& ui, const TablesOfRequest& request, const 
   const bool twice = over && ImGui::IsMouseDoubleClicked(ImGuiMouseButton_Left);
   ImDrawList* list = ImGui::GetWindowDrawList();
   ImGui::PushFont(numbers(), ImGui::GetStyle().FontSizeBase * 0.8f);
-  if (count == 0) list->AddText(s.at, theme().text_faint, "no block yet");
+  if (count == 0) list->AddText(s.at, theme().text_faint, request.none.c_str());
   const float pitch = s.height + s.gap;
   if (show_block_) {
     for (int i = 0; i < count; ++i) {

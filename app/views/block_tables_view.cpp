@@ -186,6 +186,9 @@ BlockTablesView block_tables_view(const BlockTablesInput& input) {
             ? input.position
             : -1;
     const std::int64_t now = length_in_step(step, r) - request.computed;
+    tables.none = is_over(request.state)                      ? "given back"
+                  : request.state == RequestState::kPreempted ? "taken away"
+                                                              : "no block yet";
     tables.state =
         fmt::format("{} · {} prompt + {} sampled · {} computed", request_state_name(request.state),
                     format_count(request.prompt_tokens),

@@ -35,6 +35,7 @@ struct TablesOfRequest {
   std::string name;
   std::string state;        // "running · 2 104 prompt + 9 sampled · 2 112 computed, 1 now"
   std::string text;         // a piece of its text around the token
+  std::string none;         // what stands in the place of a strip without blocks
   std::int64_t token = -1;  // computed in this step: its slot is marked; -1 = none
   std::vector<TableStrip> strips;
 };

@@ -95,6 +95,19 @@ TEST_F(CacheViews, ReadersOfWindowBlocksAreTheTokensWhoseListsNameThem) {
 
 // ---- block tables
 
+// Why a request has no blocks: it has none yet, or none any more.
+TEST_F(CacheViews, ARequestWithoutBlocksSaysWhy) {
+  StepTrace step = *step_;
+  const auto none = [&](RequestState state) {
+    step.requests[0].request.state = state;
+    return block_tables_view({*info_, step, 1, 0, -1}).requests[0].none;
+  };
+  EXPECT_EQ(none(RequestState::kWaiting), "no block yet");
+  EXPECT_EQ(none(RequestState::kFinished), "given back");
+  EXPECT_EQ(none(RequestState::kAborted), "given back");
+  EXPECT_EQ(none(RequestState::kPreempted), "taken away");
+}
+
 TEST_F(CacheViews, StripsHoldEveryTableEntryOnce) {
   const BlockTablesView view = block_tables_view({*info_, *step_, 1, 0, -1});
   ASSERT_EQ(view.requests.size(), step_->requests.size());
