@@ -197,6 +197,7 @@ TEST(Driven, FunctionKeysSwitchLayoutsAndEachShowsItsPanels) {
         {ImGuiKey_F2, "cache", {"timeline", "block_tables", "pool", "window", "bytes"}, "top_k"},
         {ImGuiKey_F3, "selection", {"timeline", "top_k", "window", "sink"}, "pool"},
         {ImGuiKey_F4, "error", {"timeline", "pipeline", "error", "tensor", "selection"}, "pool"},
+        {ImGuiKey_F5, "review", {"review"}, "pool"},
         {ImGuiKey_F1,
          "step",
          {"timeline", "pipeline", "block_tables", "pool", "tensor", "top_k", "sink", "error",
