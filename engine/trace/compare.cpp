@@ -159,11 +159,15 @@ std::int64_t ordinal(double v, std::int32_t dtype) {
 // How often differences of each size occurred: 8 bins an octave, so that percentiles need no sort.
 class DifferenceCounts {
  public:
-  // A difference other than zero; add_totals is told how many these were.
-  void count(double difference) {
-    // Exponent and the first three bits after the leading one.
-    const auto bin = static_cast<std::int64_t>(std::bit_cast<std::uint64_t>(difference) >> 49);
-    ++counts_[static_cast<std::size_t>(std::clamp<std::int64_t>(bin - kFirst, 0, kBins - 1))];
+  // Differences of a row, of which so many are zero; add_totals is told how many there were.
+  void count(const double* differences, std::int64_t count, std::int64_t zeros) {
+    for (std::int64_t c = 0; c < count; ++c) {
+      // Exponent and the first three bits after the leading one.
+      const std::uint64_t bits = std::bit_cast<std::uint64_t>(differences[c]);
+      const auto bin = static_cast<std::int64_t>(bits >> 49);
+      ++counts_[static_cast<std::size_t>(std::clamp<std::int64_t>(bin - kFirst, 0, kBins - 1))];
+    }
+    counts_[0] -= zeros;
   }
   void add(const DifferenceCounts& other) {
     for (std::size_t i = 0; i < counts_.size(); ++i) counts_[i] += other.counts_[i];
@@ -265,13 +269,82 @@ double sum_of_squares(const double* values, std::int64_t count) {
   return sum;
 }
 
-// Compares the elements of rows. Most pass with sums alone: these take a loop without calls, which
-// keeps its values in registers, and only what is left is looked at closely.
+// Pair numbers side by side: every processor has registers for them.
+using Pair = double __attribute__((vector_size(16)));
+using PairBits = std::uint64_t __attribute__((vector_size(16)));
+using PairCounts = std::int64_t __attribute__((vector_size(16)));
+
+// What the elements of a row add, those in even columns apart from those in odd ones.
+struct RowSums {
+  Pair ab{}, squares{}, max_abs{}, max_rel{};
+  PairCounts equal{}, unlike{};
+
+  // unlike: not what the reference rounds to.
+  void add(Pair x, Pair y, Pair rounded, double* differences) {
+    const PairBits no_sign = {~std::uint64_t{0} >> 1, ~std::uint64_t{0} >> 1};
+    const Pair difference = reinterpret_cast<Pair>(reinterpret_cast<PairBits>(x - y) & no_sign);
+    const Pair size = reinterpret_cast<Pair>(reinterpret_cast<PairBits>(y) & no_sign);
+    const Pair relative = difference / (size + 1e-6);
+    ab += x * y;
+    squares += x * x + y * y;
+    max_abs = difference > max_abs ? difference : max_abs;
+    max_rel = relative > max_rel ? relative : max_rel;
+    equal -= x == y;
+    unlike -= x != rounded;
+    std::memcpy(differences, &difference, sizeof(difference));
+  }
+};
+
+// round_to for numbers that are not below the smallest normal one.
+Pair round_normal(Pair v, std::int32_t dtype) {
+  if (dtype == AS_F32) {
+    const double first = static_cast<float>(v[0]), second = static_cast<float>(v[1]);
+    return Pair{first, second};
+  }
+  return dtype == AS_BF16 ? Pair{to_bf16_normal(v[0]), to_bf16_normal(v[1])} : v;
+}
+
+// Of each element of a row.
+struct RowNumbers {
+  std::vector<double> differences, rounded;  // rounded: what the reference rounds to
+};
+
+template <std::int32_t kDtype>
+RowSums sums_of_row(const double* a, const double* b, std::int64_t count, RowNumbers& out) {
+  RowSums sums;
+  double* const differences = out.differences.data();
+  double* const all_rounded = out.rounded.data();
+  Pair x, y;
+  std::int64_t c = 0;
+  for (; c + 2 <= count; c += 2) {
+    std::memcpy(&x, a + c, sizeof(x));
+    std::memcpy(&y, b + c, sizeof(y));
+    const Pair rounded = round_normal(y, kDtype);
+    sums.add(x, y, rounded, differences + c);
+    std::memcpy(all_rounded + c, &rounded, sizeof(rounded));
+  }
+  if (c < count) {  // beside it a pair of zeros, which are equal
+    double beside[2];
+    y = Pair{b[c], 0};
+    const Pair rounded = round_normal(y, kDtype);
+    sums.add(Pair{a[c], 0}, y, rounded, beside);
+    differences[c] = beside[0];
+    all_rounded[c] = rounded[0];
+    --sums.equal[1];
+  }
+  return sums;
+}
+
+// Compares the elements of rows. Most pass with sums alone: these take a loop without branches, and
+// only what is left is looked at closely.
 class RowComparison {
  public:
   // Without a rule there is nothing to be within: figures alone are wanted.
   RowComparison(std::int32_t dtype, const Tolerance* rule, std::int64_t columns)
-      : dtype_(dtype), rule_(rule), left_(static_cast<std::size_t>(columns)) {}
+      : dtype_(dtype),
+        rule_(rule),
+        left_(static_cast<std::size_t>(columns)),
+        numbers_{std::vector<double>(left_.size()), std::vector<double>(left_.size())} {}
 
   RowFindings operator()(const double* a, const double* b, std::int64_t count, Findings& found) {
     RowFindings row;
@@ -292,56 +365,80 @@ class RowComparison {
   }
 
  private:
+  RowSums sums(const double* a, const double* b, std::int64_t count) {
+    if (dtype_ == AS_BF16) return sums_of_row<AS_BF16>(a, b, count, numbers_);
+    if (dtype_ == AS_F32) return sums_of_row<AS_F32>(a, b, count, numbers_);
+    return sums_of_row<AS_F64>(a, b, count, numbers_);
+  }
+
   // Columns of the others lie in left_ then; how many they are.
   std::int64_t sum_up(const double* a, const double* b, std::int64_t count, RowFindings& row,
                       Findings& found) {
-    double ab = found.sums.ab, aa_bb = found.sums.aa_bb, max_abs = 0, max_rel = 0;
-    std::int64_t zeros = 0, nonzeros = 0, left = 0, first = -1, differing = 0, max_ulp = 0;
-    std::int64_t* const others = left_.data();
-    const bool bf16 = dtype_ == AS_BF16, f32 = dtype_ == AS_F32;
-    const bool figures = rule_ == nullptr && (bf16 || f32);
+    RowSums all = sums(a, b, count);
+    std::int64_t anomalies = 0;
+    if (!std::isfinite(all.squares[0] + all.squares[1])) {
+      all = sums_without_anomalies(a, b, count, anomalies);
+    }
+    const std::int64_t equal = all.equal[0] + all.equal[1];
+    row.sums = found.sums;
+    row.sums.add({all.ab[0] + all.ab[1], all.squares[0] + all.squares[1]});
+    row.max_abs = std::max(all.max_abs[0], all.max_abs[1]);
+    row.max_rel = std::max(all.max_rel[0], all.max_rel[1]);
+    row.zeros = equal - anomalies;
+    row.nonzeros = count - equal;
+    if (row.nonzeros > 0) {
+      const double* const differences = numbers_.differences.data();
+      found.differences.count(differences, count, equal);
+      if (row.worst < 0) {  // a place to name even where all round to the same
+        row.worst = 0;
+        row.worst_column =
+            std::find_if(differences, differences + count, [](double d) { return d > 0; }) -
+            differences;
+      }
+    }
+    return all.unlike[0] + all.unlike[1] + anomalies > 0 ? list_left(a, b, count, row) : 0;
+  }
+
+  // Again with zeros in the place of what is not finite, which is like nothing.
+  RowSums sums_without_anomalies(const double* a, const double* b, std::int64_t count,
+                                 std::int64_t& anomalies) {
+    std::vector<double> finite_a(a, a + count), finite_b(b, b + count);
+    std::vector<std::size_t> columns;
+    for (std::size_t c = 0; c < finite_a.size(); ++c) {
+      if (!anomaly(finite_a[c]) && !anomaly(finite_b[c])) continue;
+      finite_a[c] = finite_b[c] = 0;
+      columns.push_back(c);
+    }
+    anomalies = static_cast<std::int64_t>(columns.size());
+    const RowSums all = sums(finite_a.data(), finite_b.data(), count);
+    for (const std::size_t c : columns) {
+      numbers_.rounded[c] = std::numeric_limits<double>::quiet_NaN();
+    }
+    return all;
+  }
+
+  std::int64_t list_left(const double* a, const double* b, std::int64_t count, RowFindings& row) {
+    const double* const rounded = numbers_.rounded.data();
+    std::int64_t* const listed = left_.data();
+    std::int64_t left = 0;
     for (std::int64_t c = 0; c < count; ++c) {
-      const double x = a[c], y = b[c];
-      if (anomaly(x) || anomaly(y)) {
-        others[left++] = c;
-        continue;
-      }
-      ab += x * y;
-      aa_bb += x * x + y * y;
-      if (x == y) {
-        ++zeros;
-        continue;
-      }
-      if (nonzeros++ == 0) first = c;
-      const double difference = std::fabs(x - y);
-      found.differences.count(difference);
-      const double relative = difference / (std::fabs(y) + 1e-6);
-      max_abs = difference > max_abs ? difference : max_abs;
-      max_rel = relative > max_rel ? relative : max_rel;
-      const double rounded = bf16  ? to_bf16_normal(y)
-                             : f32 ? static_cast<double>(static_cast<float>(y))
-                                   : y;
-      if (x == rounded) continue;
-      if (figures && std::fabs(y) >= 0x1p-126) {
-        ++differing;
-        const std::int64_t ulp = std::abs(ordinal(x, dtype_) - ordinal(rounded, dtype_));
-        max_ulp = ulp > max_ulp ? ulp : max_ulp;
-        continue;
-      }
-      others[left++] = c;
+      listed[left] = c;
+      left += a[c] != rounded[c] ? 1 : 0;
     }
-    row.sums = {ab, aa_bb};
-    row.max_abs = max_abs;
-    row.max_rel = max_rel;
-    row.zeros = zeros;
-    row.nonzeros = nonzeros;
-    row.differing = differing;
-    row.max_ulp = max_ulp;
-    if (row.worst < 0 && first >= 0) {  // a place to name even where all round to the same
-      row.worst = 0;
-      row.worst_column = first;
+    if (rule_ != nullptr || (dtype_ != AS_BF16 && dtype_ != AS_F32)) return left;
+    // Figures alone are wanted: these are all there is to say of numbers that are not subnormal.
+    std::int64_t kept = 0;
+    for (std::int64_t i = 0; i < left; ++i) {
+      const std::int64_t c = listed[i];
+      if (!std::isnan(rounded[c]) && std::fabs(b[c]) >= 0x1p-126) {
+        ++row.differing;
+        row.max_ulp =
+            std::max(row.max_ulp, std::abs(ordinal(a[c], dtype_) - ordinal(rounded[c], dtype_)));
+        continue;
+      }
+      listed[kept++] = c;
     }
-    return left;
+    return kept;
   }
 
   // Share of the budget that the element uses.
@@ -373,6 +470,7 @@ class RowComparison {
   std::int32_t dtype_;
   const Tolerance* rule_;
   std::vector<std::int64_t> left_;
+  RowNumbers numbers_;  // of the newest row
 };
 
 // Compares places begin..end-1 of the first axis.
