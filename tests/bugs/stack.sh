@@ -83,10 +83,11 @@ stacked() {
   # One that fails leaves nothing behind, so that those after it are judged without it.
   for patch in "${patches[@]}"; do
     rm -rf "$tried" "$rejects"
-    cp -r "$good" "$tried"
+    for file in $(patched "$patch"); do
+      mkdir -p "$tried/${file%/*}" && cp "$good/$file" "$tried/$file" || return 2
+    done
     if put_in "$tried" "$patch" "$rejects" >"$scratch/said" 2>&1; then
-      rm -rf "$good"
-      mv "$tried" "$good"
+      cp -r "$tried/." "$good" || return 2
     else
       echo "${patch#"$root/"} no longer applies on top of the patches before it:" >&2
       cat "$scratch/said" "$rejects" 2>/dev/null | sed 's/^/  /' >&2
@@ -125,6 +126,10 @@ whole() {
 # update FROM TO: makes TO what FROM is; what is the same is left alone, with its time.
 update() {
   local good=$1 copy=$2 file
+  if [ -z "$(ls -A "$copy")" ]; then
+    cp -r "$good/." "$copy"
+    return
+  fi
   while read -r file; do
     cmp -s "$good/$file" "$copy/$file" && continue
     mkdir -p "$(dirname "$copy/$file")" && cp "$good/$file" "$copy/$file" || return 2
