@@ -70,23 +70,35 @@ function(attnscope_library name)
   endif()
 endfunction()
 
-# Batches of up to 24 files, the files of each folder named in ALONE by themselves: tests/bugs
-# exchanges the objects of whole folders. A new file moves others to another batch, so file-local
-# names must differ within the whole target.
+# Batches of up to 36 files, all of about one size, the files of each folder named in ALONE by
+# themselves: tests/bugs exchanges the objects of whole folders. Headers of ours and templates that
+# all use are paid once a batch. A new file moves others to another batch, so file-local names must
+# differ within the whole target.
 function(attnscope_batches name)
   cmake_parse_arguments(ARG "" "" "SOURCES;ALONE" ${ARGN})
   set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP
                         ATTNSCOPE_ALONE "${ARG_ALONE}")
+  set(folders "")
   foreach(source ${ARG_SOURCES})
     cmake_path(GET source PARENT_PATH folder)
     cmake_path(GET folder FILENAME folder)
     if(NOT folder IN_LIST ARG_ALONE)
       set(folder batch)
     endif()
+    list(APPEND folders ${folder})
     list(APPEND of_${folder} ${source})
+  endforeach()
+  list(REMOVE_DUPLICATES folders)
+  foreach(folder ${folders})
     list(LENGTH of_${folder} count)
-    math(EXPR batch "(${count} - 1) / 24")
-    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder}_${batch})
+    math(EXPR batches "(${count} + 35) / 36")
+    math(EXPR most "(${count} + ${batches} - 1) / ${batches}")
+    set(place 0)
+    foreach(source ${of_${folder}})
+      math(EXPR batch "${place} / ${most}")
+      math(EXPR place "${place} + 1")
+      set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder}_${batch})
+    endforeach()
   endforeach()
 endfunction()
 

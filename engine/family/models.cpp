@@ -15,7 +15,7 @@
 namespace attnscope {
 namespace {
 
-constexpr std::int64_t kMostLayers = 4096;
+constexpr std::int64_t kMostChosenLayers = 4096;
 
 std::vector<std::string> names_of(const Family& family, const char* PublishedModel::*name) {
   std::vector<std::string> all;
@@ -108,7 +108,7 @@ Result<ModelConfig> read_hf_config(const std::string& given, const std::vector<i
   config->name = given;
   std::vector<int> chosen = layers;
   if (chosen.empty() && root.has("attnscope_layers")) {
-    for (const std::int64_t n : root.integers("attnscope_layers", 0, kMostLayers)) {
+    for (const std::int64_t n : root.integers("attnscope_layers", 0, kMostChosenLayers)) {
       chosen.push_back(static_cast<int>(n));
     }
     if (!reader.ok()) return reader.error();
