@@ -16,13 +16,13 @@ namespace {
 constexpr std::int64_t kChunk = 8192;  // tokens of a prefill step
 constexpr CacheProfile kProfile = CacheProfile::kA;
 
-struct Held {
+struct HeldBlocks {
   std::int64_t kept = 0;  // blocks of groups without a window
   std::int64_t all = 0;
 };
 
-Held held_blocks(const KvManager& kv, const KvRequest& request) {
-  Held held;
+HeldBlocks held_blocks(const KvManager& kv, const KvRequest& request) {
+  HeldBlocks held;
   for (std::size_t g = 0; g < kv.num_groups(); ++g) {
     const std::int64_t blocks = kv.table(request.slot, g).real();
     held.all += blocks;

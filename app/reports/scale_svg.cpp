@@ -12,12 +12,12 @@
 namespace attnscope {
 namespace {
 
-constexpr double kWidth = 860, kHeight = 460;
+constexpr double kPageWidth = 860, kPageHeight = 460;
 constexpr double kLeft = 76, kRight = 600, kTop = 74, kBottom = 396;
 constexpr double kLabelHeight = 34;  // two lines of text
 
 // Colours that differ in lightness too, on white and on black.
-constexpr char kStyle[] =
+constexpr char kPageStyle[] =
     "<style>\n"
     "text{font:13px system-ui,sans-serif;fill:#3b3f46}\n"
     ".title{font-size:16px;font-weight:600;fill:#16181d}.label{fill:#16181d}.soft{font-size:12px}\n"
@@ -89,7 +89,7 @@ class Chart {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
         "height=\"{1}\" role=\"img\">\n<title>Time of a call over context</title>\n{2}"
         "<rect class=\"page\" width=\"{0}\" height=\"{1}\" rx=\"6\"/>\n",
-        kWidth, kHeight, kStyle);
+        kPageWidth, kPageHeight, kPageStyle);
     out += text_at(
         20, 30, "title", "start",
         fmt::format("One decode token over its context, {} sizes, lane {}", how.model, how.lane));
