@@ -463,7 +463,7 @@ TEST(TraceMemory, IsAccountedAndTheOldestGoFirst) {
       }
     }
     EXPECT_GE(trace->bytes, bytes);
-    EXPECT_LT(trace->bytes, bytes + bytes / 4 + (1 << 16));
+    EXPECT_LT(trace->bytes, bytes + bytes / 2 + (1 << 16));
     sum += trace->bytes;
     widest = std::max(widest, trace->bytes);
   }
