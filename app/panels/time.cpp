@@ -134,7 +134,8 @@ class TimePanel : public Panel {
       step *= factor;
       break;
     }
-    for (double us = 0; us <= view_.span; us += step) {
+    for (int mark = 0; mark * step <= view_.span; ++mark) {
+      const double us = mark * step;
       const float x = left + static_cast<float>(us / view_.span) * (right - left);
       const std::string label = us == 0 ? "0" : format_us(us);
       const float wide = ImGui::CalcTextSize(label.c_str()).x;

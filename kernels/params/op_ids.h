@@ -70,7 +70,7 @@
   ENTRY(AS_OP_INVERSE_ROPE_QUANTISE, 1004, as_inverse_rope_quantise_params, inverse_rope_quantise) \
   ENTRY(AS_OP_FP8_LINEAR, 1005, as_fp8_linear_params, fp8_linear)
 
-#define AS_OP_NUMBER(id, number, params, function) id = number,
+#define AS_OP_NUMBER(id, number, params, function) id = (number),
 typedef enum as_op_id {
   AS_FOR_EACH_DECISION(AS_OP_NUMBER)
   AS_FOR_EACH_KERNEL(AS_OP_NUMBER)
@@ -81,7 +81,7 @@ typedef enum as_op_id {
 #undef AS_OP_NUMBER
 
 /* The table's list: the ops of a step, then the helper ops. */
-#define AS_OP_ONE(id, number, params, function) +1
+#define AS_OP_ONE(id, number, params, function) +1 /* NOLINT(bugprone-macro-parentheses) */
 enum {
   AS_FIRST_HELPER = 1000,
   AS_END_OF_HELPERS = AS_FIRST_HELPER AS_FOR_EACH_HELPER(AS_OP_ONE),
