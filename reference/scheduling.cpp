@@ -14,11 +14,9 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 
 void check_groups(const Integers& groups) {
   for (std::int64_t g = 0; g < groups.size(0); ++g) {
-    if (groups.get(g, 0) <= 0 || groups.get(g, 1) < 0) {
+    if (groups.get(g, 0) <= 0) {
       throw BadInput("group " + std::to_string(g) + " has block size " +
-                     std::to_string(groups.get(g, 0)) + " and window " +
-                     std::to_string(groups.get(g, 1)) +
-                     "; allowed: a positive block size, a window of 0 (full) or more");
+                     std::to_string(groups.get(g, 0)) + "; allowed: positive ones");
     }
   }
 }
@@ -109,8 +107,10 @@ void block_tables(const as_block_tables_params& p, const Precision&) {
                        " table entries in group " + std::to_string(g) + " but tables has " +
                        std::to_string(columns) + " columns; make the tables wider");
       }
-      const std::int64_t seen =
-          window == 0 ? 0 : std::max<std::int64_t>(0, first - window + 1) / block_size;
+      // The first row that a token of the step sees: of its window, or of its chunk.
+      std::int64_t row = window > 0 ? std::max<std::int64_t>(0, first - window + 1) : 0;
+      if (window < 0) row = first - first % window;
+      const std::int64_t seen = row / block_size;
       counts.set(held, g, r);
       for (std::int64_t c = 0; c < columns; ++c) {
         std::int64_t id = c >= held ? 0 : c < old ? before.get(g, r, c) : blocks.get(g, r, c);

@@ -162,6 +162,8 @@ CacheLayout group_caches(std::vector<CacheSpec> specs) {
       group.name = parts > 1 ? part_name(sample.group_name, p) : sample.group_name;
       if (is_full(bucket)) {
         layout.mla_group = static_cast<int>(layout.groups.size());
+      } else if (bucket.retention.kind == GroupKind::kChunked) {
+        layout.chunk_groups.push_back(static_cast<int>(layout.groups.size()));
       } else if (sample.id.role == AS_CACHE_KV) {
         layout.swa_groups.push_back(static_cast<int>(layout.groups.size()));
       }

@@ -31,6 +31,7 @@ struct CacheLayout {
   std::int64_t block_stride = 0;   // bytes one block id costs
   int mla_group = -1;              // -1: the model has no compressed layer
   std::vector<int> swa_groups;     // indices of the SWA groups, in order
+  std::vector<int> chunk_groups;   // of those with chunks; they follow one another
 
   // Spec of a layer's cache; nullptr when the layer has no such one.
   const CacheSpec* find(int layer, CacheId id) const;

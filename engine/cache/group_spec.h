@@ -21,6 +21,10 @@ struct GroupSpec {
   std::int32_t window = 0;  // or chunk; 0 for full
   bool flagged = false;     // holds a draft model's layer: its hits lose their last block
 
+  // What ops are told of it: the window, 0 for full, or the chunk, negative.
+  std::int32_t reach() const { return kind == GroupKind::kChunked ? -window : window; }
+  // The first token that one at this position sees.
+  std::int64_t first_seen(std::int64_t position) const;
   // Whether a lookup treats both alike; the flag is the lookup's business.
   bool same_kind(const GroupSpec& other) const {
     return kind == other.kind && block_tokens == other.block_tokens && window == other.window;
@@ -46,6 +50,10 @@ inline std::int64_t skipped_tokens(const GroupSpec& spec, std::int64_t computed)
       break;
   }
   return 0;
+}
+
+inline std::int64_t GroupSpec::first_seen(std::int64_t position) const {
+  return skipped_tokens(*this, position);
 }
 
 // Blocks that hold all that a token sees before itself, and one more for a draft.

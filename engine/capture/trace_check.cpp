@@ -102,9 +102,8 @@ void check_metadata(Check& check, const StepMetadata& m, const SessionInfo& info
       const StepTensor& lengths = m.own[static_cast<std::size_t>(tensor.lengths)];
       check.size(lengths.numbers, tokens, lengths.name);
     }
-    const std::int64_t lists = tensor.kind == StepTensor::Kind::kLists ? tensor.lists : 1;
     tensor.values([&](const auto& values) {
-      check.size(values, lists * tokens * tensor.width(m.list_columns), tensor.name);
+      check.size(values, tensor.size(tokens, m.list_columns), tensor.name);
     });
   }
 }
@@ -176,8 +175,16 @@ void check_axes(Check& check, const TapCopy& tap, const StepTrace& t, const Sess
     if (letter == "W") check.that(n == info.config.window, "a tap has another window");
     if (letter == "R") {  // query_start_loc has the end of the last one as well
       const std::int64_t live = t.metadata.num_live();
-      check.that(n == live || (n == live + 1 && tap.name == "query_start_loc"),
+      // Where attention is in chunks, its rows are sequences, of which there are up to T.
+      const bool sequences =
+          !info.layout.chunk_groups.empty() && n == t.metadata.num_tokens_in_step();
+      check.that(n == live || (n == live + 1 && tap.name == "query_start_loc") || sequences,
                  "a tap has other requests");
+    }
+    if (letter == "L") {
+      const std::int64_t tokens = t.metadata.num_tokens_in_step();
+      check.that(n == tokens || (n == tokens + 1 && tap.name == "local_query_start_loc"),
+                 "a tap has other sequences");
     }
     // Groups of caches stand first; behind tokens it is heads that share a KV head.
     if (letter == "G" && axis == 0) {

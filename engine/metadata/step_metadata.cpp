@@ -53,7 +53,7 @@ StepMetadata begin_step(const CacheLayout& layout, const Serving& serving,
   const auto groups = static_cast<std::int64_t>(layout.groups.size());
   for (const CacheGroup& group : layout.groups) {
     step.groups.push_back(group.block_tokens);
-    step.groups.push_back(group.window);
+    step.groups.push_back(group.reach());
     const std::int64_t needed = (longest + group.block_tokens - 1) / group.block_tokens;
     step.columns = std::max(step.columns, needed);
   }

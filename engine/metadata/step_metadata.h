@@ -32,7 +32,7 @@ struct StepMetadata {
   std::vector<std::int32_t> num_computed;  // [R] position of the first token of this step
   std::vector<std::int32_t> num_scheduled_tokens;  // [R]
   // blocks
-  std::vector<std::int32_t> groups;                 // [G,2] block tokens, window
+  std::vector<std::int32_t> groups;                 // [G,2] block tokens, GroupSpec::reach
   std::vector<std::int32_t> blocks;                 // [G,R,C] the manager's tables
   std::vector<std::int32_t> tables_before, tables;  // [G,R,C] those that the ops read
   std::vector<std::int32_t> counts_before, counts;  // [G,R]

@@ -40,11 +40,13 @@ as_tensor full_table(StepMetadata& step, const CacheLayout& layout) {
   return step.group_table(layout.mla_group);
 }
 
-// Groups with a window follow one another in the order of groups.
-as_tensor window_tables(StepMetadata& step, const CacheLayout& layout) {
-  const std::int64_t rows = step.num_live(), first = layout.swa_groups.front();
+// Groups of a kind follow one another in the order of groups.
+template <auto kGroups>
+as_tensor tables_of(StepMetadata& step, const CacheLayout& layout) {
+  const std::vector<int>& some = layout.*kGroups;
+  const std::int64_t rows = step.num_live(), first = some.front();
   return make_tensor(step.tables.data() + first * rows * step.columns,
-                     {to_count(layout.swa_groups.size()), rows, step.columns});
+                     {to_count(some.size()), rows, step.columns});
 }
 
 struct Common {
@@ -73,7 +75,8 @@ constexpr std::array kCommon = {
     Common{"query_start_loc", list<&StepMetadata::query_start_loc>},
     Common{"slots", slots},
     Common{"tables/mla", full_table},
-    Common{"tables/swa", window_tables},
+    Common{"tables/swa", tables_of<&CacheLayout::swa_groups>},
+    Common{"tables/chunked", tables_of<&CacheLayout::chunk_groups>},
 };
 static_assert(kCommon[kPositionsTensor].name == "positions" &&
               kCommon[kTokenToReqTensor].name == "token_to_req" &&
@@ -83,8 +86,8 @@ static_assert(kCommon[kPositionsTensor].name == "positions" &&
 
 void StepTensor::assign(std::int64_t tokens, std::int64_t list_columns) {
   if (!used) return;
-  const std::size_t n = to_size((kind == Kind::kLists ? lists : 1) * tokens * width(list_columns));
-  if (kind == Kind::kSlots) {
+  const std::size_t n = to_size(size(tokens, list_columns));
+  if (of_64_bits()) {
     slots.assign(n, nothing());
   } else {
     numbers.assign(n, nothing());
@@ -93,8 +96,8 @@ void StepTensor::assign(std::int64_t tokens, std::int64_t list_columns) {
 
 as_tensor StepTensor::tensor(std::int64_t tokens, std::int64_t list_columns) const {
   if (!used) return no_tensor();
-  if (kind == Kind::kSlots) return make_tensor(slots.data(), {tokens});
-  if (kind == Kind::kLengths) return make_tensor(numbers.data(), {tokens});
+  if (of_64_bits()) return make_tensor(slots.data(), {rows(tokens)});
+  if (!wide()) return make_tensor(numbers.data(), {rows(tokens)});
   if (lists_by == ListsBy::kAll) return list(0, tokens, list_columns);
   return make_tensor(numbers.data(), {lists, tokens, width(list_columns)});
 }
@@ -103,6 +106,12 @@ as_tensor StepTensor::list(std::int64_t which, std::int64_t tokens,
                            std::int64_t list_columns) const {
   const std::int64_t columns_now = width(list_columns);
   return make_tensor(numbers.data() + which * tokens * columns_now, {tokens, columns_now});
+}
+
+std::ptrdiff_t StepTensor::list_of(const CacheLayout& layout, int group) const {
+  if (lists_by == ListsBy::kAll) return 0;
+  const auto& groups = lists_by == ListsBy::kWindowGroup ? layout.swa_groups : layout.chunk_groups;
+  return std::ranges::find(groups, group) - groups.begin();
 }
 
 const StepTensor* find_tensor(std::span<const StepTensor> tensors, std::string_view name) {

@@ -3,6 +3,7 @@
 // says which there are, in an order that is the same for all its models (Family::step_tensors).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -16,11 +17,17 @@ namespace attnscope {
 // Columns of a list that grows with the longest request of a step: StepMetadata::list_columns.
 inline constexpr std::int64_t kGrows = -1;
 
+struct CacheLayout;
+
 struct StepTensor {
   enum class Kind {
-    kSlots,   // i64 [T]: where the row goes that a token completes, -1 = none
-    kLists,   // i32 [lists,T,columns]: slots that a token reads, -1 = none
-    kLengths  // i32 [T]: how many
+    kSlots,    // i64 [T]: where the row goes that a token completes, -1 = none
+    kLists,    // i32 [lists,T,columns]: slots that a token reads, -1 = none
+    kLengths,  // i32 [T]: how many, of a token or of a row of kTables
+    kRows,     // i32 [T]: the row of kTables by which a token finds what it reads, -1 = none
+    kPlaces,   // i64 [T]: its position there
+    kStarts,   // i32 [T+1]: the first token of each row of kTables
+    kTables    // i32 [lists,T,columns]: blocks by row, of which there are up to T; -1 = none
   };
 
   const char* name = "";
@@ -31,12 +38,13 @@ struct StepTensor {
   bool always = false;
   // Slots, and lists for all layers: of the caches that have one row for so many tokens.
   std::int64_t tokens_per_row = 0;
-  // Lists: one for each group with a window, in the order of CacheLayout::swa_groups, or one for
-  // all layers.
-  enum class ListsBy { kAll, kWindowGroup };
+  // Lists and tables: one for each group with a window, in the order of CacheLayout::swa_groups, or
+  // for each with chunks (chunk_groups), or one for all layers.
+  enum class ListsBy { kAll, kWindowGroup, kChunkGroup };
   ListsBy lists_by = ListsBy::kAll;
   std::int64_t lists = 1, columns = 0;
-  // Lists: the cache whose slots they are, and which of the family's tensors has their lengths.
+  // Lists and tables: the cache whose slots or blocks they are, and which of the family's tensors
+  // has their lengths.
   CacheId cache{};
   int lengths = -1;
   // Lengths: whether they are the entries that a layer selects from.
@@ -48,10 +56,21 @@ struct StepTensor {
 
   bool empty() const { return numbers.empty() && slots.empty(); }
   // Of entries that nobody has filled.
-  int nothing() const { return kind == Kind::kLengths ? 0 : -1; }
+  int nothing() const {
+    return kind == Kind::kLengths || kind == Kind::kPlaces || kind == Kind::kStarts ? 0 : -1;
+  }
+  bool wide() const { return kind == Kind::kLists || kind == Kind::kTables; }
+  bool of_64_bits() const { return kind == Kind::kSlots || kind == Kind::kPlaces; }
   // Numbers a token has in each list.
   std::int64_t width(std::int64_t list_columns) const {
-    return kind != Kind::kLists ? 1 : columns == kGrows ? list_columns : columns;
+    return !wide() ? 1 : columns == kGrows ? list_columns : columns;
+  }
+  // Of each list, for so many tokens.
+  std::int64_t rows(std::int64_t tokens) const {
+    return kind == Kind::kStarts ? tokens + 1 : tokens;
+  }
+  std::int64_t size(std::int64_t tokens, std::int64_t list_columns) const {
+    return (wide() ? lists : 1) * rows(tokens) * width(list_columns);
   }
   // As the kind has it, with `nothing` in every place; the memory is used again.
   void assign(std::int64_t tokens, std::int64_t list_columns);
@@ -62,12 +81,14 @@ struct StepTensor {
   // Its vector, as visit(vector).
   template <class Visit>
   void values(Visit&& visit) {
-    kind == Kind::kSlots ? visit(slots) : visit(numbers);
+    of_64_bits() ? visit(slots) : visit(numbers);
   }
   template <class Visit>
   void values(Visit&& visit) const {
-    kind == Kind::kSlots ? visit(slots) : visit(numbers);
+    of_64_bits() ? visit(slots) : visit(numbers);
   }
+  // Which of the lists the caches of a group have.
+  std::ptrdiff_t list_of(const CacheLayout& layout, int group) const;
   // All of it; absent where the model does not use it.
   as_tensor tensor(std::int64_t tokens, std::int64_t list_columns) const;
   // Of one of the lists: [T,columns].
@@ -78,7 +99,6 @@ struct StepTensor {
 const StepTensor* find_tensor(std::span<const StepTensor> tensors, std::string_view name);
 
 struct StepMetadata;
-struct CacheLayout;
 
 // Tensors of a step by number: the common ones, behind them a family's own in its order. -1 = there
 // is none of this name.

@@ -438,7 +438,7 @@ class DumpImporter {
     m.lost_to.assign(rows, -1);
     for (const CacheGroup& group : info.layout.groups) {
       m.groups.push_back(group.block_tokens);
-      m.groups.push_back(group.window);
+      m.groups.push_back(group.reach());
     }
     for (auto* counts : {&m.counts_before, &m.counts}) counts->assign(groups * rows, 0);
     m.slots.assign(groups * tokens, -1);

@@ -27,7 +27,8 @@ extern "C" {
  * num_scheduled_tokens = 0. Host op: `call->host` carries it out. */
 typedef struct as_schedule_params {
   as_params_head head;
-  as_tensor groups;       /* in  i32 [G,2] block_size, window (0 = full) */
+  as_tensor groups;       /* in  i32 [G,2] block_size, window (0 = full, negative = a chunk of as
+                             many tokens) */
   as_tensor num_tokens;   /* in  i32 [R] prompt + sampled tokens + drafts */
   as_tensor num_before;   /* in  i32 [R] tokens whose rows are in the caches before this step */
   as_tensor running;      /* in  i32 [R] 1 = admitted before this step */
@@ -47,8 +48,9 @@ typedef struct as_schedule_params {
  * replaced. Rows without tokens keep what they had. counts = ceil((num_computed +
  * num_scheduled_tokens) / block_size), or what the row had, where drafts needed more before. An
  * entry that a token of the step needs, at or behind max(0, num_computed - window + 1) /
- * block_size, is not null in the manager's table, and as before where the row goes on; else the
- * reference gives -1. Host op: `call->host` carries it out. */
+ * block_size, or at or behind the block of the chunk that num_computed lies in, is not null in the
+ * manager's table, and as before where the row goes on; else the reference gives -1. Host op:
+ * `call->host` carries it out. */
 typedef struct as_block_tables_params {
   as_params_head head;
   as_tensor groups;               /* in  i32 [G,2] */

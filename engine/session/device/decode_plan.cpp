@@ -91,7 +91,7 @@ DecodePlan::DecodePlan(const PlanShape& shape, const SessionParts& parts, const 
   const std::int64_t tokens = shape.tokens;
   StepMetadata& m = metadata_;
   for (const CacheGroup& group : layout.groups) {
-    m.groups.insert(m.groups.end(), {group.block_tokens, group.window});
+    m.groups.insert(m.groups.end(), {group.block_tokens, group.reach()});
   }
   m.live.assign(to_size(shape.live), -1);
   m.columns = shape.columns;
@@ -317,9 +317,9 @@ void DecodePlan::pack_lists(const StepMetadata& step) {
   for (std::size_t i = 0; i < m.own.size(); ++i) {
     const StepTensor &from = step.own[i], &to = m.own[i];
     if (to.empty()) continue;
-    const Extent has{to.lists, tokens, from.width(step.list_columns)};
-    const Extent wants{to.lists, most, to.width(m.list_columns)};
-    if (to.kind == StepTensor::Kind::kSlots) {
+    const Extent has{to.lists, to.rows(tokens), from.width(step.list_columns)};
+    const Extent wants{to.lists, to.rows(most), to.width(m.list_columns)};
+    if (to.of_64_bits()) {
       pad_lists(from.slots, has, packed(to.slots.data()), wants, std::int64_t{to.nothing()});
     } else {
       pad_lists(from.numbers, has, packed(to.numbers.data()), wants, std::int32_t{to.nothing()});
@@ -336,9 +336,9 @@ void DecodePlan::unpack_lists(StepMetadata& step) const {
     const StepTensor& from = m.own[i];
     StepTensor& to = step.own[i];
     if (from.empty()) continue;
-    const Extent has{from.lists, most, from.width(m.list_columns)};
-    const Extent wants{from.lists, tokens, to.width(step.list_columns)};
-    if (to.kind == StepTensor::Kind::kSlots) {
+    const Extent has{from.lists, from.rows(most), from.width(m.list_columns)};
+    const Extent wants{from.lists, from.rows(tokens), to.width(step.list_columns)};
+    if (to.of_64_bits()) {
       unpad_lists(packed(from.slots.data()), has, to.slots, wants);
     } else {
       unpad_lists(packed(from.numbers.data()), has, to.numbers, wants);

@@ -15,6 +15,9 @@ class CacheSource {
   // Of a tensor that is the family's own, by its place among them: what the layer reads of it,
   // i32 [T] or [T,K].
   virtual as_tensor list(int layer, int own) const = 0;
+  // Tokens of the chunks that what reads the cache has to heed itself; 0 = none, also where each
+  // row of a table ends with its chunk.
+  virtual std::int32_t chunk(int layer, CacheId id) const = 0;
 };
 
 }  // namespace attnscope

@@ -197,4 +197,9 @@ as_tensor LogicalSource::list(int, int own) const {
                                                          list_columns_);
 }
 
+std::int32_t LogicalSource::chunk(int layer, CacheId id) const {
+  const GroupSpec& kept = layout_.find(layer, id)->retention;
+  return kept.kind == GroupKind::kChunked ? kept.window : 0;
+}
+
 }  // namespace attnscope

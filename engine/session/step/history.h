@@ -121,6 +121,7 @@ class LogicalSource : public CacheSource {
   as_tensor slots(int layer, CacheId id) const override;
   as_tensor table(int layer, CacheId id) const override;
   as_tensor list(int layer, int own) const override;
+  std::int32_t chunk(int layer, CacheId id) const override;
 
  private:
   const CacheLayout& layout_;

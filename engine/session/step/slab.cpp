@@ -53,6 +53,8 @@ as_tensor PagedSource::table(int layer, CacheId id) const {
   return step_.group_table(layout_.find(layer, id)->group);
 }
 
+std::int32_t PagedSource::chunk(int, CacheId) const { return 0; }
+
 as_tensor PagedSource::list(int layer, int own) const {
   const StepTensor& tensor = step_.own[to_size(own)];
   const std::int64_t tokens = step_.num_tokens_in_step();
@@ -60,8 +62,7 @@ as_tensor PagedSource::list(int layer, int own) const {
     return tensor.tensor(tokens, step_.list_columns);
   }
   const int group = layout_.find(layer, tensor.cache)->group;
-  const auto which = std::ranges::find(layout_.swa_groups, group) - layout_.swa_groups.begin();
-  return tensor.list(which, tokens, step_.list_columns);
+  return tensor.list(tensor.list_of(layout_, group), tokens, step_.list_columns);
 }
 
 }  // namespace attnscope

@@ -63,6 +63,7 @@ class NoCaches : public CacheSource {
   as_tensor slots(int, CacheId) const override { return no_tensor(); }
   as_tensor table(int, CacheId) const override { return no_tensor(); }
   as_tensor list(int, int) const override { return no_tensor(); }
+  std::int32_t chunk(int, CacheId) const override { return 0; }
 };
 
 TEST(OpGraph, OpsRunAfterThoseThatTheyReadHoweverTheyAreListed) {
