@@ -84,10 +84,8 @@ Error bad_colour(const std::string& file, const std::string& key, const json& va
 
 Error unknown_key(const std::string& file, const std::string& place, const std::string& key,
                   const std::vector<std::string>& allowed) {
-  const auto near = nearest_names(key, allowed, 1);
   return bad_input(fmt::format("{}: {}{}: unknown key", file, place, shortened(key)),
-                   (near.empty() ? "" : fmt::format("did you mean {}? ", near[0])) +
-                       fmt::format("allowed: {}", join(allowed)));
+                   did_you_mean(key, allowed) + fmt::format("allowed: {}", join(allowed)));
 }
 
 Result<void> read_owners(const std::string& file, const json& value, Theme& theme) {

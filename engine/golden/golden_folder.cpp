@@ -133,12 +133,8 @@ Result<std::vector<std::string>> GoldenFolder::select(const std::vector<std::str
     // Models and scenarios have names with '-', of which goldens make '_'.
     if (it == all.end()) it = std::ranges::find(all, plain(name), plain);
     if (it == all.end()) {
-      const auto near = nearest_names(name, all, 1);
-      return usage_error(
-          fmt::format("there is no golden '{}' in {}", name, path_),
-          fmt::format("{}goldens: {}",
-                      near.empty() ? "" : fmt::format("did you mean {}? ", near.front()),
-                      join(all)));
+      return usage_error(fmt::format("there is no golden '{}' in {}", name, path_),
+                         did_you_mean(name, all) + "goldens: " + join(all));
     }
     chosen.push_back(*it);
   }

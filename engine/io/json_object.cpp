@@ -259,11 +259,8 @@ void JsonObject::finish() {
     // A key with characters that a line cannot show is quoted.
     const std::string quoted = shown_name(item.key());
     const bool plain = quoted.size() == item.key().size() + 2;
-    const auto near = nearest_names(item.key(), allowed, 1);
     fail(plain ? item.key() : quoted, "unknown key",
-         fmt::format("{}allowed keys here: {}",
-                     near.empty() ? "" : fmt::format("did you mean {}? ", near.front()),
-                     join(allowed)));
+         did_you_mean(item.key(), allowed) + "allowed keys here: " + join(allowed));
     return;
   }
 }

@@ -59,4 +59,9 @@ std::vector<std::string> nearest_names(std::string_view wanted,
   return out;
 }
 
+std::string did_you_mean(std::string_view wanted, const std::vector<std::string>& names) {
+  const auto near = nearest_names(wanted, names, 1);
+  return near.empty() ? "" : "did you mean " + near.front() + "? ";
+}
+
 }  // namespace attnscope

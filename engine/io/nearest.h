@@ -17,4 +17,8 @@ std::vector<std::string> nearest_names(std::string_view wanted,
                                        const std::vector<std::string>& names,
                                        std::size_t count = 3);
 
+// "did you mean X? ", X being the closest of `names`; empty where none is close. What the names are
+// follows in a hint.
+std::string did_you_mean(std::string_view wanted, const std::vector<std::string>& names);
+
 }  // namespace attnscope
