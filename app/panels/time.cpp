@@ -64,13 +64,17 @@ class TimePanel : public Panel {
     if (held_ == bench.shared_snapshot() && here) return;
     held_ = bench.shared_snapshot();
     at_ = cursor;
+    if (info_ != held_->info) {
+      info_ = held_->info;
+      graph_ = model_graph(info_->config);
+    }
     const StepSummary* summary = held_->summary(cursor.step);
     if (summary == nullptr) {
       view_ = {};
       view_.why_empty = fmt::format("Step {} has not run.", cursor.step);
       return;
     }
-    view_ = op_time_view(*summary, *model_graph(held_->info->config),
+    view_ = op_time_view(*summary, *graph_,
                          layer_alone_ ? std::optional<int>(cursor.layer) : std::nullopt);
   }
 
@@ -148,6 +152,8 @@ class TimePanel : public Panel {
 
   OpTimeView view_;
   std::shared_ptr<const Snapshot> held_;
+  std::shared_ptr<const SessionInfo> info_;
+  std::shared_ptr<const ModelGraph> graph_;  // of info_
   Place at_;
   bool layer_alone_ = true;
 };
