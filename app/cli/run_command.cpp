@@ -73,7 +73,7 @@ Result<as_status> run_command(const RunCommand& command) {
   if (auto ok = check_writable("--report", command.report); !ok) return ok.error();
   if (auto ok = check_writable("--timeline", command.timeline); !ok) return ok.error();
   const std::string key = run_key(*scenario, command.options);
-  if (command.reuse && !command.report.empty()) {
+  if (command.reuse && !command.report.empty() && command.timeline.empty()) {
     const nlohmann::json kept = kept_report(command.report, key);
     if (!kept.is_null()) {
       print(kept, command.json);
@@ -100,23 +100,20 @@ Result<as_status> run_command(const RunCommand& command) {
     say(stderr, "the GPU failed, from its last rewind point on the CPU lane computed: {}\n",
         result->device_error->text());
   }
-  if (!command.timeline.empty()) {
+  const nlohmann::json report = make_report(*scenario, command.options, *result, key);
+  // First the files: who reads the other end of a pipe may be gone.
+  Result<void> written;
+  if (!command.report.empty()) {
+    written = write_text_file(command.report, json_text(report, 1) + "\n");
+  }
+  if (written && !command.timeline.empty()) {
     std::vector<TimedStep> steps;
     for (const StepRecord& r : result->steps) steps.push_back({r.step, r.tokens, &r.timings});
-    const auto graph = model_graph(scenario->model);
-    if (auto ok = write_timeline(command.timeline, steps, *graph, scenario->name); !ok) {
-      return ok.error();
-    }
-  }
-  const nlohmann::json report = make_report(*scenario, command.options, *result, key);
-  // First the file: who reads the other end of a pipe may be gone.
-  if (!command.report.empty()) {
-    if (auto ok = write_text_file(command.report, json_text(report, 1) + "\n"); !ok) {
-      print(report, command.json);
-      return ok.error();
-    }
+    written =
+        write_timeline(command.timeline, steps, *model_graph(scenario->model), scenario->name);
   }
   print(report, command.json);
+  if (!written) return written.error();
   if (!command.timeline.empty() && !command.json) {
     say("timeline: {}\n", std::filesystem::absolute(command.timeline).string());
   }

@@ -5,6 +5,7 @@
 
 #include "app/reports/chrome_trace.h"
 #include "engine/family/family.h"
+#include "tests/unit/app/cli_fixture.h"
 #include "tests/unit/app/stepped_session.h"
 
 namespace attnscope {
@@ -120,6 +121,49 @@ TEST_F(OpTimes, AreTraceEvents) {
   EXPECT_EQ(steps, 2);
   EXPECT_EQ(tracks,
             (std::map<int, std::string>{{0, "steps"}, {1, "main"}, {2, graph_->branches[1]}}));
+}
+
+class TimelineFiles : public CliTest {};
+
+// Of a run and of its capture the same ops; a run without any loses nothing else.
+TEST_F(TimelineFiles, AreWrittenBesideWhatElseACommandGives) {
+  const std::string file = path("t.json");
+  const auto ops_of = [&] {
+    std::vector<std::string> names;
+    const json whole = json::parse(read(file));
+    for (const json& e : whole["traceEvents"]) {
+      if (e["ph"] == "X" && e["cat"] == "op") names.push_back(e["name"]);
+    }
+    std::filesystem::remove(file);
+    return names;
+  };
+  const std::vector<std::string> steps = {"--steps", "2", "--references", "none"};
+  std::vector<std::string> command = {"run",      "early",        "--timeline", file,
+                                      "--report", path("r.json"), "--reuse"};
+  command.insert(command.end(), steps.begin(), steps.end());
+  Outcome done = run(command);
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_NE(done.out.find("timeline: "), std::string::npos) << done.out;
+  const auto ops = ops_of();
+  EXPECT_GT(ops.size(), 100u);
+  done = run(command);  // the report is kept, the timeline is not
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_EQ(ops_of(), ops);
+
+  command = {"record", "early", "--level", "tables", "-o", path("c.acap")};
+  command.insert(command.end(), steps.begin(), steps.end());
+  done = run(command);
+  EXPECT_EQ(done.code, 0) << done.err;
+  done = run({"show", path("c.acap"), "--timeline", file});
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_EQ(ops_of(), ops);
+
+  done = run({"run", "early", "--steps", "0", "--references", "none", "--timeline", file});
+  EXPECT_EQ(done.code, 3);
+  EXPECT_NE(done.err.find("no op of these steps has a time"), std::string::npos) << done.err;
+  EXPECT_NE(done.out.find("verdict: "), std::string::npos) << done.out;
+  EXPECT_EQ(run({"run", "early", "--timeline", path("no/t.json")}).code, 3);
+  EXPECT_EQ(run({"show", path("c.acap"), "--timeline", ""}).code, 2);
 }
 
 }  // namespace op_time_view_test
