@@ -28,8 +28,6 @@ json span(const std::string& name, const char* kind, int track, double start, do
           {"tid", track}, {"ts", start}, {"dur", microseconds}, {"args", std::move(args)}};
 }
 
-bool timed(const OpTiming& t) { return t.microseconds >= 0 && t.start >= 0; }
-
 }  // namespace
 
 Result<std::string> chrome_trace(const std::vector<TimedStep>& steps, const ModelGraph& graph,
@@ -41,12 +39,11 @@ Result<std::string> chrome_trace(const std::vector<TimedStep>& steps, const Mode
     double end = 0;
     std::int64_t ops = 0;
     for (const OpTiming& t : *step.timings) {
-      const as_op_info* info = as_op_find(t.op);
-      if (!timed(t) || info == nullptr) continue;
+      if (!t.placed()) continue;
+      const char* op = as_op_find(t.op)->name;
       json args = {{"step", step.step}};
       if (t.layer >= 0) args["layer"] = t.layer;
-      const std::string name =
-          t.layer >= 0 ? fmt::format("{} [{}]", info->name, t.layer) : std::string(info->name);
+      const std::string name = t.layer >= 0 ? fmt::format("{} [{}]", op, t.layer) : std::string(op);
       events.push_back(span(name, "op", kFirstStream + t.stream, begin + t.start, t.microseconds,
                             std::move(args)));
       streams.insert(t.stream);

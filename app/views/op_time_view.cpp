@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "app/text/format.h"
@@ -63,16 +62,14 @@ OpTimeView op_time_view(const StepSummary& step, const ModelGraph& graph,
   double first = 0;
   for (const OpTiming& t : step.timings) {
     if (layer && t.layer != *layer) continue;
-    const as_op_info* info = as_op_find(t.op);
-    if (t.microseconds < 0 || t.start < 0 || !std::isfinite(t.microseconds + t.start) ||
-        info == nullptr) {
+    if (!t.placed()) {
       ++unknown;
       continue;
     }
     first = ops == 0 ? t.start : std::min(first, t.start);
     ++ops;
-    TimeRow& row = rows[std::max(0, t.stream)];
-    row.spans.push_back({{step.step, t.layer, t.op}, info->name, t.start, t.microseconds});
+    rows[t.stream].spans.push_back(
+        {{step.step, t.layer, t.op}, as_op_find(t.op)->name, t.start, t.microseconds});
   }
   if (ops == 0) {
     view.why_empty = unknown > 0 ? "This step ran as a whole on the GPU; its ops were not timed."

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <new>
@@ -37,6 +38,11 @@ std::string check_summary(const StepSummary& s, const SessionInfo& info) {
   for (const TapResult& r : s.results) {
     if (!known(r.layer)) return "a result's layer";
     if (r.worst && r.worst->index.size() > AS_MAX_RANK) return "a result's worst element";
+  }
+  for (const OpTiming& t : s.timings) {
+    if (!known(t.layer)) return "the layer of an op's time";
+    if (t.stream < 0 || t.stream >= OpTiming::kMostStreams) return "the stream of an op's time";
+    if (!std::isfinite(t.start) || !std::isfinite(t.microseconds)) return "an op's time";
   }
   const auto requests = static_cast<std::int32_t>(info.request_names.size());
   for (const Event& e : s.events) {

@@ -156,6 +156,24 @@ TEST_F(HostileCaptures, NumbersOfTheIndexThatNoRecordingHas) {
   }
 }
 
+TEST_F(HostileCaptures, TimesOfOpsThatNoRecordingHas) {
+  const std::string steps = read("steps.jsonl");
+  const std::vector<std::pair<const char*, json>> odd = {
+      {"stream", -1},    {"stream", INT32_MAX},   {"start", "inf"},
+      {"start", "-inf"}, {"microseconds", "nan"}, {"layer", 1000}};
+  for (const auto& [key, value] : odd) {
+    change_step([&, k = key, v = value](json& step) {
+      json& times = step["summary"]["timings"];
+      const json& names = times["columns"];
+      times["rows"][0][std::ranges::find(names, json(k)) - names.begin()] = v;
+    });
+    EXPECT_NE(error().find("an op's time"), std::string::npos) << key << ": " << error();
+    expect_answer(std::string(key) + " = " + value.dump(), false);
+    write("steps.jsonl", steps);
+  }
+  EXPECT_TRUE(sound()) << error();
+}
+
 TEST_F(HostileCaptures, TheIndexHasAChecksum) {
   const std::string text = read("index.json");
   json index = json::parse(text);

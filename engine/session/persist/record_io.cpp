@@ -134,6 +134,7 @@ std::vector<StepRecord> read_records(ByteReader& in, RecordsOf age) {
       if (!with_starts) continue;
       t.start = in.value<double>();
       t.stream = in.value<std::int32_t>();
+      if (t.stream < 0 || t.stream >= OpTiming::kMostStreams) in.fail();
     }
     r.results.resize(in.count(kSmallestResult));
     for (TapResult& result : r.results) result = read_result(in);

@@ -10,11 +10,15 @@ namespace attnscope {
 // and lookers look.
 struct OpTiming {
   static constexpr double kNotMeasured = -1;  // an op of a step that ran as a whole, without times
+  static constexpr int kMostStreams = 64;
   as_op_id op = AS_OP_SCHEDULE;
   int layer = -1;  // published layer number
   double microseconds = 0;
   double start = kNotMeasured;  // microseconds
   int stream = 0;               // of the device: the branch of the graph that it ran on
+
+  // Whether it has a place on the axis of its step.
+  bool placed() const { return microseconds >= 0 && start >= 0; }
 };
 
 }  // namespace attnscope
