@@ -125,6 +125,68 @@ void c128_index(const as_c128_index_params& p, const Precision&) {
   }
 }
 
+// Token by token: one whose request or chunk is not that of the token before begins a sequence.
+void local_batch(const as_local_batch_params& p, const Precision&) {
+  if (p.chunk <= 0 || p.block_size <= 0 || p.chunk % p.block_size != 0) {
+    throw BadInput("chunk is " + std::to_string(p.chunk) + ", block_size " +
+                   std::to_string(p.block_size) + "; a chunk is a multiple of the block");
+  }
+  const Integers tables(p.tables, "tables", {kAny, kAny, kAny});
+  const std::int64_t groups = tables.size(0), blocks = p.chunk / p.block_size;
+  const Integers query_start_loc(p.query_start_loc, "query_start_loc", {tables.size(1) + 1});
+  const Integers seq_lens(p.seq_lens, "seq_lens", {tables.size(1)});
+  const Integers token_to_req(p.token_to_req, "token_to_req", {kAny});
+  const std::int64_t tokens = token_to_req.size(0);
+  const Integers token_to_seq(p.token_to_seq, "token_to_seq", {tokens});
+  const Integers local_positions(p.local_positions, "local_positions", {tokens});
+  const Integers starts(p.local_query_start_loc, "local_query_start_loc", {tokens + 1});
+  const Integers lens(p.local_seq_lens, "local_seq_lens", {tokens});
+  const Integers local_tables(p.local_tables, "local_tables", {groups, tokens, blocks});
+  for (std::int64_t l = 0; l <= tokens; ++l) {
+    starts.set(query_start_loc.get(tables.size(1)), l);
+    for (std::int64_t s = 0; l < tokens && s < groups; ++s) {
+      for (std::int64_t c = 0; c < blocks; ++c) local_tables.set(-1, s, l, c);
+    }
+    if (l < tokens) lens.set(0, l);
+  }
+  std::int64_t sequence = -1, request = -1, first = 0;  // first position of the chunk
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const std::int64_t r = token_to_req.get(t);
+    if (r < 0) {
+      token_to_seq.set(-1, t);
+      local_positions.set(0, t);
+      continue;
+    }
+    check_index(r, tables.size(1), "request", t);
+    const std::int64_t position = seq_lens.get(r) - query_start_loc.get(r + 1) + t;
+    if (position < 0) {
+      throw BadInput("token " + std::to_string(t) + " comes out at position " +
+                     std::to_string(position) +
+                     "; query_start_loc and seq_lens do not fit together");
+    }
+    const bool begins = r != request || position >= first + p.chunk;
+    if (begins) {
+      first = position;
+      while (first % p.chunk != 0) --first;
+      request = r;
+      starts.set(t, ++sequence);
+    }
+    token_to_seq.set(sequence, t);
+    local_positions.set(position - first, t);
+    if (!begins) continue;
+    std::int64_t rows = 0;
+    for (; rows < p.chunk && first + rows < seq_lens.get(r); ++rows) {
+      if (rows % p.block_size != 0) continue;
+      const std::int64_t column = (first + rows) / p.block_size;
+      check_index(column, tables.size(2), "block table column", t);
+      for (std::int64_t s = 0; s < groups; ++s) {
+        local_tables.set(tables.get(s, r, column), s, sequence, rows / p.block_size);
+      }
+    }
+    lens.set(rows, sequence);
+  }
+}
+
 void topk_to_slots(const as_topk_to_slots_params& p, const Precision&) {
   const Integers indices(p.indices, "indices", {kAny, kAny});
   const std::int64_t tokens = indices.size(0);

@@ -15,8 +15,9 @@ struct DenseNumbers {
   double norm_eps = 1e-6;
   double scale = 0;                   // of scores
   double soft_cap = 0;                // of scores behind it, 0 = none
-  std::vector<double> rope_thetas;    // by running layer
+  std::vector<double> rope_thetas;    // by running layer, 0 = nothing is rotated
   std::vector<std::int64_t> windows;  // by running layer: tokens seen, the own one too; 0 = all
+  std::vector<std::int64_t> chunks;   // by running layer: tokens of a chunk; 0 = none, or empty
   std::vector<int> layers;            // those that run, ascending
   bool qk_norm = false;               // heads of queries and keys
   bool weight_plus_one = false;       // norms multiply by 1 + w

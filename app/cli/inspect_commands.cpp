@@ -123,12 +123,14 @@ void print_model(const json& m) {
   for (const json& layer : m.at("layers")) {
     say(" {}:{}", layer.at("layer").get<int>(), layer.at("type").get<std::string>());
   }
-  say("\n\n{:<12}{:>8}{:>8}{:>16}  caches (rows per block, page bytes)\n", "group", "tokens",
+  say("\n\n{:<12}{:>8}{:>12}{:>16}  caches (rows per block, page bytes)\n", "group", "tokens",
       "window", "bytes a block");
   for (const json& g : m.at("groups")) {
-    say("{:<12}{:>8}{:>8}{:>16}  ", g.at("name").get<std::string>(),
-        g.at("block_tokens").get<int>(), g.at("window").is_null() ? "-" : g.at("window").dump(),
-        g.at("bytes_per_block").get<std::int64_t>());
+    const std::string window = !g.at("chunk").is_null()    ? "chunk " + g.at("chunk").dump()
+                               : !g.at("window").is_null() ? g.at("window").dump()
+                                                           : "-";
+    say("{:<12}{:>8}{:>12}{:>16}  ", g.at("name").get<std::string>(),
+        g.at("block_tokens").get<int>(), window, g.at("bytes_per_block").get<std::int64_t>());
     std::size_t shown = 0;
     for (const json& c : g.at("caches")) {
       if (++shown > 6) {

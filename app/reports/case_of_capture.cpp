@@ -142,6 +142,7 @@ class Call {
       const SessionInfo& info = *capture_.info();
       as_rope& rope = rope_at(params_.data(), field.offset);
       rope = layer_rope(info.config, layer_index(info, place_.layer));
+      if (rope.base == 0) continue;  // nothing is rotated
       std::int64_t rows = 1;
       for (const std::int64_t p : trace_->metadata.positions) rows = std::max(rows, p + 1);
       rope_.resize(static_cast<std::size_t>(rows * info.config.rope_dim));

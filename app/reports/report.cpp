@@ -187,11 +187,16 @@ double full_bytes_per_token(const CacheLayout& layout) {
   return static_cast<double>(g.bytes) / g.block_tokens;
 }
 
-// Blocks of the windowed groups that one decoding request holds at most, window not aligned.
+// Blocks of the windowed groups that one decoding request holds at most, window not aligned; chunks
+// begin with a block.
 std::int64_t decode_blocks(const CacheLayout& layout) {
   std::int64_t blocks = 0;
   for (const CacheGroup& g : layout.groups) {
-    if (g.window > 0) blocks += (g.window - 1 + g.block_tokens - 1) / g.block_tokens + 1;
+    if (g.kind == GroupKind::kChunked) {
+      blocks += blocks_ceil(g.window, g.block_tokens);
+    } else if (g.window > 0) {
+      blocks += (g.window - 1 + g.block_tokens - 1) / g.block_tokens + 1;
+    }
   }
   return blocks;
 }
@@ -232,7 +237,8 @@ json describe_model(const ModelConfig& config) {
     }
     groups.push_back({{"name", g.name},
                       {"block_tokens", g.block_tokens},
-                      {"window", g.window == 0 ? json(nullptr) : json(g.window)},
+                      {"window", g.reach() > 0 ? json(g.window) : json(nullptr)},
+                      {"chunk", g.reach() < 0 ? json(g.window) : json(nullptr)},
                       {"bytes_per_block", g.bytes},
                       {"caches", caches}});
   }

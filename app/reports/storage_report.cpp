@@ -109,18 +109,24 @@ Json storage_report(const ModelConfig& config, const StorageQuestion& q) {
           {"activations", activations_json(config, q)}};
 }
 
+// "-", "128", "chunk 32".
+std::string window_text(const Json& group) {
+  if (group.at("window").is_null()) return "-";
+  const bool chunk = group.at("kind") == group_kind_name(GroupKind::kChunked);
+  return (chunk ? "chunk " : "") + group.at("window").dump();
+}
+
 std::string storage_text(const Json& r) {
   const auto number = [&](const char* key) { return r.at(key).get<std::int64_t>(); };
   std::string out = fmt::format(
-      "{}, profile {}: {} storage\n\n{:<14}{:>8}{:>8}{:>8}{:>14}{:>10}  "
+      "{}, profile {}: {} storage\n\n{:<14}{:>8}{:>12}{:>8}{:>14}{:>10}  "
       "pages (layers x bytes, padded)\n",
       printable(r.at("model").get<std::string>()), r.at("profile").get<std::string>(),
       r.at("layout") == "packed" ? "packed" : "per-tensor", "group", "tokens", "window", "caches",
       "bytes", "request");
   for (const Json& g : r.at("groups")) {
-    out += fmt::format("{:<14}{:>8}{:>8}{:>8}{:>14}{:>10}  ", g.at("name").get<std::string>(),
-                       g.at("block_tokens").get<int>(),
-                       g.at("window").is_null() ? "-" : g.at("window").dump(),
+    out += fmt::format("{:<14}{:>8}{:>12}{:>8}{:>14}{:>10}  ", g.at("name").get<std::string>(),
+                       g.at("block_tokens").get<int>(), window_text(g),
                        g.at("caches").get<std::int64_t>(), g.at("bytes").get<std::int64_t>(),
                        g.at("request_blocks").get<std::int64_t>());
     for (const Json& p : g.at("pages")) {

@@ -251,7 +251,8 @@ bool found_by_position(const SessionInfo& info, int group) {
   });
 }
 
-// Tokens that see a row of the block: at its positions or behind, and within a window of them.
+// Tokens that see a row of the block: at its positions or behind, and within a window of them, or
+// in their chunk.
 void add_readers_by_position(const SessionInfo& info, const StepTrace& step, int group,
                              std::int32_t block, std::set<std::int32_t>& readers) {
   const CacheGroup& own = info.layout.groups[static_cast<std::size_t>(group)];
@@ -263,7 +264,7 @@ void add_readers_by_position(const SessionInfo& info, const StepTrace& step, int
     const std::int64_t begin = (at - table.begin()) * own.block_tokens;
     for (const std::int32_t t : step.kept) {
       const std::int64_t position = step.metadata.positions[static_cast<std::size_t>(t)];
-      const bool sees = own.window == 0 || position - own.window + 1 < begin + own.block_tokens;
+      const bool sees = own.first_seen(position) < begin + own.block_tokens;
       if (step.request_of(t) == request.request.id && position >= begin && sees) readers.insert(t);
     }
   }

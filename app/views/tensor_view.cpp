@@ -31,15 +31,31 @@ std::string axis_name(const std::string& letters, std::span<const std::string> b
   const bool of_heads = std::ranges::count(beside, "H") > 0 || std::ranges::count(beside, "T") > 0;
   if (letters == "V" && of_heads) return "value dim";
   if (letters == "G" && beside.size() == 3 && beside[0] == "T") return "KV head";
-  static const std::map<std::string, std::string> kNames = {
-      {"T", "token"},       {"H", "head"},        {"D", "dim"},
-      {"J", "index head"},  {"d", "dim"},         {"K", "list place"},
-      {"W", "window slot"}, {"A", "entry"},       {"N", "entry"},
-      {"V", "token id"},    {"C", "table entry"}, {"G", "group"},
-      {"R", "request"},     {"S", "SWA group"},   {"F", "place"},
-      {"2", "field"},       {"4", "scale byte"},  {"in", "input"},
-      {"out", "output"},    {"bytes", "byte"},    {"groups", "out group"},
-      {"ratio", "position"}};
+  static const std::map<std::string, std::string> kNames = {{"T", "token"},
+                                                            {"H", "head"},
+                                                            {"D", "dim"},
+                                                            {"J", "index head"},
+                                                            {"d", "dim"},
+                                                            {"K", "list place"},
+                                                            {"W", "window slot"},
+                                                            {"A", "entry"},
+                                                            {"N", "entry"},
+                                                            {"V", "token id"},
+                                                            {"C", "table entry"},
+                                                            {"G", "group"},
+                                                            {"R", "request"},
+                                                            {"S", "SWA group"},
+                                                            {"F", "place"},
+                                                            {"2", "field"},
+                                                            {"4", "scale byte"},
+                                                            {"in", "input"},
+                                                            {"out", "output"},
+                                                            {"bytes", "byte"},
+                                                            {"groups", "out group"},
+                                                            {"ratio", "position"},
+                                                            {"chunked", "chunk group"},
+                                                            {"L", "sequence"},
+                                                            {"P", "block"}};
   const auto found = kNames.find(letters);
   return found == kNames.end() ? letters : found->second;
 }

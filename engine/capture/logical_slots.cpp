@@ -39,7 +39,8 @@ SlotSpace token_space(const SessionInfo& info, std::int64_t group) {
 TapMeaning tap_meaning(as_op_id op, std::string_view tap) {
   if (as_op_has(op, AS_BY_ENGINE) != 0) return TapMeaning::kPlacement;
   if (tap == "table" || tap == "tables" || tap == "token_to_req" || tap == "query_start_loc" ||
-      tap == "seq_lens" || tap == "groups") {
+      tap == "seq_lens" || tap == "groups" || tap == "token_to_seq" ||
+      tap == "local_query_start_loc" || tap == "local_seq_lens" || tap == "local_tables") {
     return TapMeaning::kPlacement;
   }
   const bool slots = tap.find("slots") != std::string_view::npos;

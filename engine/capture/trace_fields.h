@@ -219,6 +219,8 @@ void fields(V& v, DenseAttention& d) {
   v("weight_plus_one", d.weight_plus_one);
   v("sinks", d.sinks);
   v("tied", d.tied);
+  v.later("chunks", d.chunks);
+  v.later("unrotated", d.unrotated);
 }
 
 template <class V>

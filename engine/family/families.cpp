@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 
 #include "engine/family/deepseek_v4/deepseek_v4.h"
 #include "engine/family/dense/dense.h"
@@ -46,7 +47,12 @@ std::shared_ptr<const ModelGraph> model_graph(const ModelConfig& config) {
   return graph;
 }
 
-ModelConfig example_model(const Family& family) { return *preset(family.presets().front().name); }
+ModelConfig example_model(const Family& family) {
+  ModelConfig config = family.example();
+  config.layers.resize(static_cast<std::size_t>(config.published_layers()));
+  std::iota(config.layers.begin(), config.layers.end(), 0);
+  return config;
+}
 
 const ModelGraph& example_graph(const Family& family) {
   static const auto kGraphs = [] {
@@ -71,10 +77,14 @@ const Node* example_node(as_op_id op) {
 }
 
 CacheId table_cache(as_op_id op) {
-  const Node* node = example_node(op);
-  if (node == nullptr) return {};
-  for (const Binding& b : node->bindings()) {
-    if (b.to == BoundTo::kTable) return b.role;
+  for (const Family* family : families()) {
+    for (const LayerGraph& layer : example_graph(*family).layers) {
+      const Node* node = layer.find(op);
+      if (node == nullptr) continue;
+      for (const Binding& b : node->bindings()) {
+        if (b.to == BoundTo::kTable) return b.role;
+      }
+    }
   }
   return {};
 }

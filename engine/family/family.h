@@ -46,8 +46,9 @@ struct Family {
   const char* name;  // its folder, and ModelConfig::family
   // Of config.json files that it reads.
   std::span<const PublishedModel> published;
-  // The first is a small model with a layer of every type.
   std::span<const FamilyPreset> (*presets)();
+  // A small model with a layer of every type, with no layer chosen yet.
+  ModelConfig (*example)();
   // What a config.json says, no layer chosen yet; path: for errors.
   Result<ModelConfig> (*read_config)(const std::string& path, const nlohmann::json& file);
   // The same the other way; fp8: its projections are written as codes.
@@ -109,7 +110,7 @@ ModelConfig example_model(const Family& family);
 const ModelGraph& example_graph(const Family& family);
 // How an op stands in the graphs of the first family that has it; nullptr for helper ops.
 const Node* example_node(as_op_id op);
-// The cache whose block table it reads there; AS_CACHE_ANY = of none.
+// The cache whose block table it reads in a layer of whichever type; AS_CACHE_ANY = of none.
 CacheId table_cache(as_op_id op);
 
 }  // namespace attnscope

@@ -78,6 +78,23 @@ class CommonInputs : public InputMaker {
     p.eps = kEps;
   }
 
+  void local_batch() {
+    constexpr std::int64_t kChunk = 64;
+    auto& p = init<as_local_batch_params>();
+    const InputTable table = make_table(shape.lengths, kKvRows);
+    p.tables = keep(table.ids, {1, requests, table.columns});
+    p.query_start_loc = keep(starts, {requests + 1});
+    p.seq_lens = keep(seq_lens, {requests});
+    p.token_to_req = request_tensor();
+    p.token_to_seq = make(AS_I32, {tokens});
+    p.local_positions = make(AS_I64, {tokens});
+    p.local_query_start_loc = make(AS_I32, {tokens + 1});
+    p.local_seq_lens = make(AS_I32, {tokens});
+    p.local_tables = make(AS_I32, {1, tokens, kChunk / kKvRows});
+    p.chunk = static_cast<std::int32_t>(kChunk);
+    p.block_size = static_cast<std::int32_t>(kKvRows);
+  }
+
   void paged_attention() {
     auto& p = init<as_paged_attention_params>();
     const InputTable table = make_table(shape.lengths, kKvRows);
@@ -133,6 +150,9 @@ bool CommonInputs::fill() {
     }
     case AS_OP_ROPE_KV_INSERT:
       rope_kv_insert();
+      return true;
+    case AS_OP_LOCAL_BATCH:
+      local_batch();
       return true;
     case AS_OP_PAGED_ATTENTION:
       paged_attention();

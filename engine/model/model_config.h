@@ -55,7 +55,12 @@ struct TensorParallel {
 
 // Of dense attention (engine/family/dense/): what the other numbers leave out.
 struct DenseAttention {
-  std::vector<int> windows;      // of every published layer: tokens that it sees, 0 = all
+  std::vector<int> windows;  // of every published layer: tokens that it sees, 0 = all
+  // Of every published layer: tokens of the chunks that it attends within, 0 = it has none. Empty:
+  // no layer has.
+  std::vector<int> chunks;
+  // Of every published layer: 1 = nothing is rotated. Empty: all layers have a rotary embedding.
+  std::vector<int> unrotated;
   int block_tokens = 16;         // of a page
   int rope_style = 0;            // as_rope_style
   double local_rope_theta = 0;   // of layers with a window; 0 = rope_theta

@@ -278,6 +278,11 @@ void Session::make_rope_tables(std::int64_t rows) {
   rope_tables_.clear();
   for (int i = 0; i < parts_.config.num_layers(); ++i) {
     as_rope rope = layer_rope(parts_.config, i);
+    if (rope.base == 0) {  // nothing is rotated
+      rope_tables_.emplace_back();
+      parts_.ropes.push_back(rope);
+      continue;
+    }
     rope_tables_.emplace_back(static_cast<std::size_t>(rows * parts_.config.rope_dim));
     cpu::build_rope_table(rope, rows, rope_tables_.back().data(), parts_.threads,
                           parts_.config.rope_dim);
@@ -289,7 +294,9 @@ void Session::make_rope_tables(std::int64_t rows) {
 void Session::take_profiles(int version) {
   parts_.config.switches = switches_of_version(parts_.config.switches, version);
   parts_.graph = model_graph(parts_.config);
-  make_rope_tables(parts_.ropes.front().table.shape[0]);
+  std::int64_t rows = 0;  // a layer may have no table
+  for (const as_rope& rope : parts_.ropes) rows = std::max(rows, rope.table.shape[0]);
+  make_rope_tables(rows);
   verifier_->watch_weights_anew();
   replay_watch_ = {};  // its first boundary had other tables
   witness_to_make_ = nullptr;
@@ -304,6 +311,7 @@ void Session::set_rope_tables() {
   const bool changed = between != nullptr && between->rope != nullptr && !device_;
   for (std::size_t i = 0; i < layers; ++i) {
     as_tensor& table = parts_.ropes[i].table;
+    if (rope_tables_[i].empty()) continue;
     table.data = rope_tables_[i].data();
     if (!changed) continue;
     std::vector<float> copy = rope_tables_[i];

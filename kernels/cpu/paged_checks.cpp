@@ -94,6 +94,7 @@ SeenRows seen_rows(const as_paged_attention_params& p, I64 t, I64 r) {
   SeenRows seen{0, *at<std::int32_t>(p.seq_lens, r)};
   if (p.causal != 0 && position < seen.end) seen.end = position + 1;
   if (p.window > 0) seen.first = std::max<I64>(0, position - p.window + 1);
+  if (p.chunk > 0) seen.first = std::max<I64>(seen.first, position / p.chunk * p.chunk);
   return seen;
 }
 
@@ -149,6 +150,7 @@ bool check_params(const as_paged_attention_params& p, bool values, Check& check)
       !check.optional("sinks", p.sinks, AS_F32, {heads}) ||
       !check.tensor("lse", p.lse, AS_F32, {tokens, heads}) ||
       !check.range("causal", p.causal, 0, 1) || !check.range("window", p.window, 0, INT32_MAX) ||
+      !check.range("chunk", p.chunk, 0, INT32_MAX) ||
       !check.range("num_splits", p.num_splits, 0, 1 << 16)) {
     return false;
   }
@@ -159,6 +161,9 @@ bool check_params(const as_paged_attention_params& p, bool values, Check& check)
   }
   if (p.causal == 0 && p.window > 0) {
     return check.fail("window is %d without causal; set causal to 1, or window to 0", p.window);
+  }
+  if (p.causal == 0 && p.chunk > 0) {
+    return check.fail("chunk is %d without causal; set causal to 1, or chunk to 0", p.chunk);
   }
   // Lanes compute in fp32.
   constexpr double kLeast = std::numeric_limits<float>::min();

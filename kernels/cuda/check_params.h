@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/cpu/check.h"
+#include "kernels/cpu/local_batch_check.h"
 #include "kernels/cpu/paged_checks.h"
 #include "kernels/params/attention_params.h"
 #include "kernels/params/compressor_params.h"

@@ -70,6 +70,13 @@ __device__ __forceinline__ float dot(const float* q, const std::uint16_t* k, I64
 
 __device__ __forceinline__ float minus_infinity() { return __uint_as_float(0xff800000u); }
 
+// The first row that a token at this position sees.
+__device__ __forceinline__ I64 first_seen(const as_paged_attention_params& p, I64 position) {
+  I64 first = p.window > 0 ? max(I64{0}, position - p.window + 1) : I64{0};
+  if (p.chunk > 0) first = max(first, position / p.chunk * p.chunk);
+  return first;
+}
+
 // The result of a head over all its rows, or an empty one.
 __device__ __forceinline__ void put_result(const as_paged_attention_params& p, I64 t, I64 h,
                                            bool any, float best, float sum, const float* values,
@@ -106,7 +113,7 @@ __global__ void __launch_bounds__(32 * kHeads)
     const I64 position = *at<std::int64_t>(p.positions, t);
     end = *at<std::int32_t>(p.seq_lens, request);
     if (p.causal != 0) end = min(end, position + 1);
-    if (p.window > 0) first = max(I64{0}, position - p.window + 1);
+    first = first_seen(p, position);
   }
   const bool any = first < end;
   if (n.splits > 1) {
@@ -191,7 +198,7 @@ __global__ void __launch_bounds__(32 * kHeads)
     const I64 position = *at<std::int64_t>(p.positions, t);
     I64 end = *at<std::int32_t>(p.seq_lens, request);
     if (p.causal != 0) end = min(end, position + 1);
-    any = end > (p.window > 0 ? max(I64{0}, position - p.window + 1) : I64{0});
+    any = end > first_seen(p, position);
   }
   put_result(p, t, item % heads, any, best, sum, values, kPart);
 }
@@ -208,6 +215,7 @@ I64 splits_of(const as_paged_attention_params& p, const Gpu& gpu) {
   if (blocks == 0 || p.k_cache.addressing != AS_PAGED) return 1;
   I64 rows = p.table.shape[1] * p.k_cache.rows_per_block;
   if (p.window > 0) rows = std::min<I64>(rows, p.window);
+  if (p.chunk > 0) rows = std::min<I64>(rows, p.chunk);
   const I64 useful = std::max<I64>(1, rows / kRowsOfSplit);
   return std::clamp<I64>(4 * gpu.multiprocessors / blocks, 1, std::min(useful, kMaxSplits));
 }

@@ -31,6 +31,7 @@ std::vector<Bug> compressor_bugs();  // state rows and entries
 std::vector<Bug> indexer_bugs();     // index queries, scores, selection
 std::vector<Bug> attention_bugs();   // the attention itself
 std::vector<Bug> paged_bugs();       // dense attention: its insertion and itself
+std::vector<Bug> chunk_bugs();       // the batch of its chunks
 
 // The right op.
 std::int32_t run_cpu(as_op_id op, const void* params, const as_call* call, as_error* error);

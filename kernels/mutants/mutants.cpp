@@ -25,7 +25,7 @@ const std::vector<Lane>& lanes() {
   static const std::vector<Lane> kLanes = [] {
     std::vector<Lane> lanes;
     for (const auto& bugs : {list_bugs(), dense_bugs(), row_bugs(), compressor_bugs(),
-                             indexer_bugs(), attention_bugs(), paged_bugs()}) {
+                             indexer_bugs(), attention_bugs(), paged_bugs(), chunk_bugs()}) {
       for (const Bug& bug : bugs) lanes.push_back(lane_of(bug));
     }
     return lanes;

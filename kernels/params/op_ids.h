@@ -59,7 +59,9 @@
   ENTRY(AS_OP_Q_PROJ, 32, as_linear_params, linear) \
   ENTRY(AS_OP_K_PROJ, 33, as_linear_params, linear) \
   ENTRY(AS_OP_V_PROJ, 34, as_linear_params, linear) \
-  ENTRY(AS_OP_O_PROJ, 35, as_linear_params, linear)
+  ENTRY(AS_OP_O_PROJ, 35, as_linear_params, linear) \
+  /* once per step, before layers of dense attention with chunks */ \
+  ENTRY(AS_OP_LOCAL_BATCH, 36, as_local_batch_params, local_batch)
 
 #define AS_FOR_EACH_HELPER(ENTRY) \
   /* what serving code needs around the others, called on their own */ \

@@ -338,7 +338,23 @@ static const as_tap_info kPagedAttention[] = {
 static const as_param_info kPagedAttentionFields[] = {
     REAL(as_paged_attention_params, scale),         REAL(as_paged_attention_params, soft_cap),
     INTEGER(as_paged_attention_params, causal),     INTEGER(as_paged_attention_params, window),
-    INTEGER(as_paged_attention_params, num_splits),
+    INTEGER(as_paged_attention_params, num_splits), LATER_INTEGER(as_paged_attention_params, chunk),
+};
+
+static const as_tap_info kLocalBatch[] = {
+    IN(as_local_batch_params, tables, "chunked,R,C", "i32"),
+    IN(as_local_batch_params, query_start_loc, "R", "i32"),
+    IN(as_local_batch_params, seq_lens, "R", "i32"),
+    IN(as_local_batch_params, token_to_req, "T", "i32"),
+    OUT(as_local_batch_params, token_to_seq, "T", "i32", "exact"),
+    OUT(as_local_batch_params, local_positions, "T", "i64", "exact"),
+    OUT(as_local_batch_params, local_query_start_loc, "L", "i32", "exact"),
+    OUT(as_local_batch_params, local_seq_lens, "L", "i32", "exact"),
+    OUT(as_local_batch_params, local_tables, "chunked,L,P", "i32", "exact"),
+};
+static const as_param_info kLocalBatchFields[] = {
+    INTEGER(as_local_batch_params, chunk),
+    INTEGER(as_local_batch_params, block_size),
 };
 
 static const as_tap_info kMergeStates[] = {
@@ -524,6 +540,9 @@ static const as_op_info kOps[AS_NUM_OPS] = {
        NO_FIELDS),
     OP(AS_OP_O_PROJ, "o_proj", "Output of all heads to the hidden size.", DENSE, PROJECTION, 360,
        kLinear, NO_FIELDS),
+    OP(AS_OP_LOCAL_BATCH, "local_batch",
+       "The step as a batch of sequences that end with their chunks.", AS_PHASE_BEFORE,
+       AS_LAYER_DENSE, METADATA, 808, kLocalBatch, FIELDS(kLocalBatchFields)),
     OP(AS_OP_MERGE_STATES, "merge_states", "Attention over two disjoint sets of entries as one.",
        HELPER, MERGE, 544, kMergeStates, FIELDS(kMergeStatesFields)),
     OP(AS_OP_GATHER_ROWS, "gather_rows", "Values of cache rows, by slot.", HELPER, COPY, 288,

@@ -1,5 +1,5 @@
 /* Params of the ops of dense attention (MHA, GQA, MQA): rotary embedding with insertion into K and
- * V caches, and attention over their pages.
+ * V caches, attention over their pages, and the batch that attention in chunks is of.
  *
  * Letters: T tokens, H query heads, G KV heads (H a multiple of G), D head size of queries and
  * keys, V head size of values, R requests, C columns of a block table.
@@ -52,19 +52,49 @@ typedef struct as_rope_kv_insert_params {
   int32_t reserved;
 } as_rope_kv_insert_params;
 
+/* local_batch: a step cut at the borders of chunks, so that attention in chunks of `chunk` tokens
+ * is causal attention over a batch of shorter sequences. Letters: S groups of caches, P = chunk /
+ * block_size blocks of a chunk, L local sequences.
+ *   position of token i of request r: p = seq_lens[r] - (query_start_loc[r + 1] -
+ *   query_start_loc[r]) + i; the tokens of a request with the same k = p / chunk are one sequence
+ * Sequences in the order of their tokens. Of sequence l, chunk k of request r:
+ *   token_to_seq[t] = l, local_positions[t] = p - k * chunk for its tokens
+ *   local_query_start_loc[l] = its first token in the step
+ *   local_seq_lens[l] = min(seq_lens[r] - k * chunk, chunk): rows from the chunk's first one on
+ *   local_tables[s,l,c] = tables[s,r,k * P + c] where c * block_size < local_seq_lens[l], else -1
+ * There are at most as many sequences as tokens; rows behind the last one: local_seq_lens 0,
+ * local_tables -1, local_query_start_loc the number of tokens. Padding (token_to_req negative):
+ * token_to_seq -1, local_positions 0. A chunk is whole blocks: chunk is a multiple of
+ * block_size. */
+typedef struct as_local_batch_params {
+  as_params_head head;
+  as_tensor tables;                /* in  i32 [S,R,C] of the groups with chunks */
+  as_tensor query_start_loc;       /* in  i32 [R+1] first token of each request */
+  as_tensor seq_lens;              /* in  i32 [R] rows that a request has after this step */
+  as_tensor token_to_req;          /* in  i32 [T] row of the tables, negative = padding */
+  as_tensor token_to_seq;          /* out i32 [T] */
+  as_tensor local_positions;       /* out i64 [T] */
+  as_tensor local_query_start_loc; /* out i32 [T+1] */
+  as_tensor local_seq_lens;        /* out i32 [T] */
+  as_tensor local_tables;          /* out i32 [S,T,P] */
+  int32_t chunk;
+  int32_t block_size; /* tokens of a block */
+} as_local_batch_params;
+
 /* paged_attention: token t at position p of request r, head h, KV head g = h / (H/G), over the rows
  * first .. end - 1 of its request:
  *   end   = causal ? min(p + 1, seq_lens[r]) : seq_lens[r]
  *   first = window > 0 ? max(0, p - window + 1) : 0     the window counts the token's own row; with
  *                                                      (left, right) windows left is window - 1
+ *           chunk > 0: not before p / chunk * chunk   the chunk that p lies in
  *   l_i = scale * q . k_i;  with soft_cap > 0: l_i = soft_cap * tanh(l_i / soft_cap)
  *   o = sum e^l_i v_i / (sum e^l_i + e^sink_h), without sinks no such term
  *   lse = ln sum e^l_i, WITHOUT the sink
- * No row, and padding (token_to_req negative): o = 0, lse = -inf. A window needs causal. sink -inf:
- * no effect; +inf: o = 0. Output is rounded to bf16 once. NaN in rows that a token does not see
- * never reaches it. Decode and chunked prefill rows are the same op; rows of a request in any
- * order. num_splits: the context of a request is cut into so many parts, each attended on its own,
- * their results merged by LSE; 0 = as the lane likes. It changes nothing but rounding. */
+ * No row, and padding (token_to_req negative): o = 0, lse = -inf. A window or a chunk needs causal.
+ * sink -inf: no effect; +inf: o = 0. Output is rounded to bf16 once. NaN in rows that a token does
+ * not see never reaches it. Decode and chunked prefill rows are the same op; rows of a request in
+ * any order. num_splits: the context of a request is cut into so many parts, each attended on its
+ * own, their results merged by LSE; 0 = as the lane likes. It changes nothing but rounding. */
 typedef struct as_paged_attention_params {
   as_params_head head;
   as_tensor q;            /* in  bf16 [T,H,D] */
@@ -83,6 +113,9 @@ typedef struct as_paged_attention_params {
   int32_t window;         /* 0: no window */
   int32_t num_splits;
   int32_t reserved;
+  int32_t chunk; /* 0: no chunks, also where the call is of sequences that end with theirs
+                    (local_batch) */
+  int32_t reserved_too;
 } as_paged_attention_params;
 
 #define AS_MAX_HEAD_SIZE 512 /* of either op, keys or values */

@@ -191,7 +191,7 @@ class RowAccess {
     const as_tensor &positions = tensor(access_.positions),
                     &requests = tensor(access_.token_to_req);
     const as_tensor& lens = tensor(access_.lens);
-    const std::int64_t window = number(access_.window);
+    const std::int64_t window = number(access_.window), chunk = number(access_.chunk);
     const std::int64_t tokens = std::min(positions.shape[0], requests.shape[0]);
     std::int64_t request = -1, token = 0, begin = 0, end = 0;
     const auto done = [&] {
@@ -202,7 +202,8 @@ class RowAccess {
       if (r < 0 || r >= std::min(tensor(access_.rows).shape[0], lens.shape[0])) continue;
       std::int64_t last = *at<std::int32_t>(lens, r);
       if (number(access_.causal) != 0) last = std::min(last, p + 1);
-      const std::int64_t first = window > 0 ? std::max<std::int64_t>(0, p - window + 1) : 0;
+      std::int64_t first = window > 0 ? std::max<std::int64_t>(0, p - window + 1) : 0;
+      if (chunk > 0) first = std::max(first, p / chunk * chunk);
       if (first >= last) continue;
       if (r != request || first > end || last < begin) {
         done();

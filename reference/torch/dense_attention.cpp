@@ -101,6 +101,7 @@ void paged_attention(const as_paged_attention_params& p, const Precision& precis
                    std::to_string(kv_heads) + "; the first must be a multiple of the second");
   }
   if (p.causal == 0 && p.window > 0) throw BadInput("a window needs causal to be 1");
+  if (p.causal == 0 && p.chunk > 0) throw BadInput("a chunk needs causal to be 1");
   check_indices(requests.clamp_min(0), std::max<std::int64_t>(table.size(0), 1),
                 "row of the table");
   const Tensor sinks = present(p.sinks) ? floats(p.sinks, "sinks", {heads})
@@ -113,7 +114,8 @@ void paged_attention(const as_paged_attention_params& p, const Precision& precis
     if (table.size(0) == 0) return at::full({n, 1}, -1, at::kLong);
     Tensor end = seq_lens.index_select(0, r).masked_fill(request.lt(0), 0);
     if (p.causal != 0) end = at::minimum(end, t + 1);
-    const Tensor first = p.window > 0 ? t + 1 - p.window : at::zeros_like(t);
+    Tensor first = p.window > 0 ? t + 1 - p.window : at::zeros_like(t);
+    if (p.chunk > 0) first = at::maximum(first, t - t.remainder(p.chunk));
     const Tensor row = at::arange(std::max<std::int64_t>(end.max().item<std::int64_t>(), 1));
     const Tensor seen = row.ge(first.unsqueeze(1)).logical_and_(row.lt(end.unsqueeze(1)));
     const Tensor slots = table.index_select(0, r).select(1, 0).unsqueeze(1) + row;

@@ -96,6 +96,7 @@ class Model {
 
   // [rope_dim / 2], each step rounded to fp32.
   Tensor frequencies(std::size_t i) const {
+    if (!(n_.rope_thetas[i] > 0)) return at::empty({0}, at::kFloat);
     const double exponent = 2 / static_cast<double>(n_.rope_dim) * std::log(n_.rope_thetas[i]);
     const Tensor pair = at::arange(n_.rope_dim / 2, at::kDouble);
     return (pair * exponent).exp().to(at::kFloat).reciprocal();
@@ -149,8 +150,8 @@ class Model {
   }
 
   // q [T, H, D] of tokens from position `now` on, each over the keys up to its own, or those of
-  // its window. Query heads h of KV head g are those with h / (H / G) = g. A sink takes its share
-  // and gives nothing.
+  // its window, or of its chunk. Query heads h of KV head g are those with h / (H / G) = g. A sink
+  // takes its share and gives nothing.
   Tensor attend(std::size_t i, const Tensor& q, std::int64_t now, const LayerPast& past) const {
     const std::int64_t T = q.size(0), H = n_.heads, G = n_.kv_heads, D = n_.head_dim;
     const Tensor keys = past.keys.narrow(0, 0, now + T).permute({1, 2, 0});   // [G, D, n]
@@ -162,6 +163,10 @@ class Model {
     const Tensor key = counted(0, now + T);
     Tensor seen = key.le(t);
     if (n_.windows[i] > 0) seen = seen.logical_and(key.gt(t - n_.windows[i]));
+    // Keys of the same chunk are as many whole chunks behind the first token.
+    if (const std::int64_t chunk = i < n_.chunks.size() ? n_.chunks[i] : 0; chunk > 0) {
+      seen = seen.logical_and(at::floor_divide(key, chunk).eq(at::floor_divide(t, chunk)));
+    }
     l = l.view({G, T, H / G, -1}).masked_fill(seen.logical_not().view({1, T, 1, -1}), -kInfinite);
     Tensor top = l.amax(3, true), sinks;
     if (n_.sinks) {
@@ -179,6 +184,7 @@ class Model {
   // Rotates the first dims of x [T, heads, D] by position times frequency: an fp32 product, whose
   // cos and sin are those of a table in fp32.
   Tensor rotate(const Tensor& x, const Tensor& positions, std::size_t i) const {
+    if (!(n_.rope_thetas[i] > 0)) return x;
     const Tensor turns = frequencies(i).to(x.device());
     const Tensor angles = at::outer(positions.to(at::kFloat), turns).to(at::kDouble);
     const auto listed = [](const Tensor& t) {

@@ -22,7 +22,7 @@ TEST(DenseBugs, EveryOpOfDenseLayersHasOne) {
   std::set<as_op_id> ops;
   for (const Planted& bug : dense_planted()) ops.insert(bug.op);
   EXPECT_EQ(ops, (std::set<as_op_id>{AS_OP_ROPE_KV_INSERT, AS_OP_PAGED_ATTENTION, AS_OP_Q_PROJ,
-                                     AS_OP_K_PROJ, AS_OP_V_PROJ, AS_OP_O_PROJ}));
+                                     AS_OP_K_PROJ, AS_OP_V_PROJ, AS_OP_O_PROJ, AS_OP_LOCAL_BATCH}));
   EXPECT_GE(dense_planted().size(), 15u);
 }
 
@@ -40,7 +40,10 @@ TEST(DenseBugs, EachIsNamedWhereItShows) {
       EXPECT_FALSE(blamed[0].cache) << sentences(blamed);
       EXPECT_EQ(blamed[0].first.step, kStepUnderTest);
       // Of rows beside those that were to be written the slot is named.
-      const char* place = blamed[0].first.tap.ends_with(".kept") ? "slot " : "token ";
+      const std::string& tap = blamed[0].first.tap;
+      const char* place = tap.ends_with(".kept")  ? "slot "
+                          : tap == "local_tables" ? "sequence "
+                                                  : "token ";
       EXPECT_NE(blamed[0].first.note.find(place), std::string::npos) << blamed[0].first.note;
     }
   }

@@ -35,7 +35,7 @@ inline Scenario dense_scenario(const ModelConfig& model, std::uint64_t seed = 7,
 
 inline const std::vector<std::string>& dense_names() {
   static const std::vector<std::string> kNames = {"tiny-llama", "tiny-gemma", "tiny-mha",
-                                                  "tiny-mqa"};
+                                                  "tiny-mqa", "tiny-llama4"};
   return kNames;
 }
 

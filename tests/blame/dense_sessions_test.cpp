@@ -18,6 +18,7 @@ struct Shape {
   int heads, kv_heads, head_dim, rope_dim, block, window, style;
   bool qk_norm = false, plus_one = false, sinks = false, tied = true;
   double soft_cap = 0;
+  int chunk = 0;  // of the first layer
 };
 
 void PrintTo(const Shape& shape, std::ostream* out) { *out << shape.name; }
@@ -34,6 +35,7 @@ ModelConfig model_of(const Shape& s) {
   c.compress_ratios.assign(2, 0);
   c.layers = {0, 1};
   c.dense.windows = {s.window, 0};
+  if (s.chunk > 0) c.dense.chunks = {s.chunk, 0};
   c.dense.block_tokens = s.block;
   c.dense.rope_style = s.style;
   c.dense.qk_norm = s.qk_norm;
@@ -52,6 +54,10 @@ const Shape kShapes[] = {
     {"mqa_128_block_48", 4, 1, 128, 128, 48, 7, kHalves, false, false, true},
     {"mqa_256_block_16", 2, 1, 256, 64, 16, 1, kPairs, false, false, true, false, 15},
     {"gqa_80_block_3", 4, 2, 80, 2, 3, 40, kHalves, false, true, false, true, 30},
+    {"chunk_of_a_block", 4, 2, 32, 32, 8, 0, kPairs, false, false, false, true, 0, 8},
+    {"chunk_of_three_blocks", 4, 2, 32, 32, 4, 0, kHalves, true, false, true, true, 0, 12},
+    {"chunk_in_pages_of_one", 4, 1, 32, 16, 1, 0, kHalves, false, false, false, false, 0, 7},
+    {"chunk_longer_than_all", 4, 4, 32, 32, 16, 0, kPairs, false, false, false, true, 0, 64},
 };
 
 class DenseSessions : public ::testing::TestWithParam<Shape> {};

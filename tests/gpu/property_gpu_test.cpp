@@ -285,6 +285,33 @@ INSTANTIATE_TEST_SUITE_P(Shapes, GpuWindowProperty,
                                           testing::ValuesIn(window_cases())),
                          param_name<WindowCase>);
 
+class GpuLocalProperty : public Checks<LocalCase> {};
+TEST_P(GpuLocalProperty, MatchesBothReferences) {
+  expect_right(check_local_batch(lane(std::get<0>(GetParam())), std::get<1>(GetParam())));
+}
+std::vector<LocalCase> local_cases() {
+  std::vector<LocalCase> cases;
+  for (std::int32_t block : {1, 16, 53}) {
+    for (std::int32_t blocks : {1, 2, 7}) {
+      for (std::int64_t queries : {1, 40, 400}) {
+        LocalCase c{"block" + std::to_string(block) + "_x" + std::to_string(blocks) + "_q" +
+                        std::to_string(queries),
+                    {127, 128, 0, 3, 1, 300}};
+        c.queries = queries;
+        c.block_size = block;
+        c.chunk = block * blocks;
+        c.groups = blocks;
+        cases.push_back(std::move(c));
+      }
+    }
+  }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, GpuLocalProperty,
+                         testing::Combine(testing::ValuesIn(kWays),
+                                          testing::ValuesIn(local_cases())),
+                         param_name<LocalCase>);
+
 class GpuPagedProperty : public Checks<PagedCase> {};
 TEST_P(GpuPagedProperty, MatchesBothReferences) {
   expect_right(check_paged_attention(lane(std::get<0>(GetParam())), std::get<1>(GetParam())));
@@ -317,6 +344,8 @@ std::vector<PagedCase> paged_cases() {
         c.rows = rows;
         c.record = (i % 2 == 0 ? AS_RECORD_BF16 : AS_RECORD_F16) | (i % 3 == 1 ? AS_RECORD_HND : 0);
         c.window = i % 5 == 2 ? 33 : 0;
+        if (i % 5 == 3) c.chunk = 4 * rows;
+        c.local = c.chunk > 0 && i % 2 == 0;
         c.sinks = i % 4 == 3;
         c.splits = i % 6;
         cases.push_back(std::move(c));

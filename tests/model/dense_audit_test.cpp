@@ -128,6 +128,35 @@ TEST(DenseAudit, NamesWhatAnOpIsGivenInstead) {
            p.get<as_rope_kv_insert_params>().slots.data =
                given.ran.at(AS_OP_SLOT_MAPPING).get<as_slot_mapping_params>().slots.data;
          });
+  // Batches of chunks: another size, tables of other groups, what is of whole requests.
+  const auto local = [](const Given& given) {
+    return given.ran.at(AS_OP_LOCAL_BATCH).get<as_local_batch_params>();
+  };
+  expect("tiny-llama4", AS_OP_LOCAL_BATCH, -1, "chunk", "is 16; the model's is 32",
+         [](OpParams& p, const Given&) { p.get<as_local_batch_params>().chunk = 16; });
+  expect("tiny-llama4", AS_OP_LOCAL_BATCH, -1, "tables", "is that of group 0, not that of group 1",
+         [](OpParams& p, const Given& given) {
+           auto& batch = p.get<as_local_batch_params>();
+           batch.tables.data =
+               given.ran.at(AS_OP_BLOCK_TABLES).get<as_block_tables_params>().tables.data;
+         });
+  expect("tiny-llama4", AS_OP_PAGED_ATTENTION, 1, "table",
+         "is that of group 1, not that of group 2", [&](OpParams& p, const Given& given) {
+           p.get<as_paged_attention_params>().table.data = local(given).local_tables.data;
+         });
+  expect("tiny-llama4", AS_OP_PAGED_ATTENTION, 0, "seq_lens",
+         "is not local_seq_lens of local_batch", [&](OpParams& p, const Given& given) {
+           p.get<as_paged_attention_params>().seq_lens.data = local(given).seq_lens.data;
+         });
+  expect("tiny-llama4", AS_OP_PAGED_ATTENTION, 3, "positions", "is not positions of slot_mapping",
+         [&](OpParams& p, const Given& given) {
+           p.get<as_paged_attention_params>().positions.data = local(given).local_positions.data;
+         });
+  // A table where nothing is rotated.
+  expect("tiny-llama4", AS_OP_ROPE_KV_INSERT, 3, "rope.table", "is not that of layer 3",
+         [](OpParams& p, const Given& given) {
+           p.get<as_rope_kv_insert_params>().rope.table = given.session.parts().ropes[0].table;
+         });
   expect("tiny-llama", AS_OP_PAGED_ATTENTION, 1, "q", "its input q is not q_out of rope_kv_insert",
          [](OpParams& p, const Given& given) {
            p.get<as_paged_attention_params>().q.data =

@@ -98,6 +98,17 @@ struct WindowCase {
 };
 Report check_window(const Lane& lane, const WindowCase& c);
 
+// As WindowCase, with chunks.
+struct LocalCase {
+  std::string name;
+  std::vector<std::int64_t> lengths;
+  std::int64_t queries = 1;
+  std::int32_t block_size = 16;
+  std::int32_t chunk = 32;
+  std::int64_t groups = 1;
+};
+Report check_local_batch(const Lane& lane, const LocalCase& c);
+
 // Of dense attention. `queries` tokens at the end of each request; `heads` is a multiple of
 // `kv_heads`.
 struct PagedCase {
@@ -113,6 +124,8 @@ struct PagedCase {
   bool sinks = false;
   std::int32_t splits = 0;
   float q_scale = 1.0f;
+  std::int32_t chunk = 0;  // tokens
+  bool local = false;      // the lane is given the batch of chunks, references whole requests
 };
 Report check_paged_attention(const Lane& lane, const PagedCase& c);
 

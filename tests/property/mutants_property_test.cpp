@@ -41,6 +41,17 @@ Report paged(const Lane& lane) {
   return check_paged_attention(lane, c);
 }
 
+Report chunks(const Lane& lane) {
+  PagedCase c{"mutants", {129, 300, 90}, 70, 8, 2};
+  c.chunk = 64;
+  c.local = true;
+  return check_paged_attention(lane, c);
+}
+
+Report local(const Lane& lane) {
+  return check_local_batch(lane, {"mutants", {129, 40, 300}, 70, 16, 32, 2});
+}
+
 Report rope_kv(const Lane& lane) {
   RopeKvCase c{"mutants", {129, 40}, 5, 4, 2};
   c.rotated = 32;
@@ -88,6 +99,15 @@ const std::map<std::string, Trap>& traps() {
       {"mutant:splits_merged_base_2", {paged, "lse", {"o"}}},
       {"mutant:values_of_key_pages", {paged, "o", {}}},
       {"mutant:table_of_next_request", {paged, "o", {"lse"}}},
+      {"mutant:chunk_as_window", {chunks, "o", {"lse"}}},
+      {"mutant:chunk_border_late",
+       {local, "token_to_seq", {"local_positions", "local_query_start_loc"}}},
+      {"mutant:chunk_queries_exchanged", {local, "token_to_seq", {}}},
+      {"mutant:chunk_table_of_neighbour", {local, "local_tables", {}}},
+      {"mutant:chunk_from_step",
+       {local,
+        "local_positions",
+        {"token_to_seq", "local_query_start_loc", "local_seq_lens", "local_tables"}}},
       {"mutant:overlap_half_lost", {compress, "row", {"cache"}}},
       {"mutant:entry_rope_position", {compress, "row", {"cache"}}},
   };

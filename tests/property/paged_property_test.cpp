@@ -105,6 +105,49 @@ void fill(Pool& pool, const Blocks& blocks, const std::vector<std::int64_t>& len
   }
 }
 
+// Gives the call the batch that the lane makes of it, and no chunk.
+bool cut_into_chunks(const Lane& lane, const PagedCase& c, Memory* memory,
+                     as_paged_attention_params* p, Report* report) {
+  const std::int64_t n = p->positions.shape[0];
+  std::vector<std::int32_t> starts = {0};
+  for (const std::int64_t length : c.lengths) {
+    starts.push_back(static_cast<std::int32_t>(starts.back() + std::min(c.queries, length)));
+  }
+  OpParams batch;
+  auto& b = batch.init<as_local_batch_params>(AS_OP_LOCAL_BATCH);
+  b.tables = p->table;
+  b.tables.rank = 3;
+  for (int d = 2; d > 0; --d) {
+    b.tables.shape[d] = p->table.shape[d - 1];
+    b.tables.stride[d] = p->table.stride[d - 1];
+  }
+  b.tables.shape[0] = 1;
+  b.query_start_loc = memory->ints(starts, {static_cast<std::int64_t>(starts.size())});
+  b.seq_lens = p->seq_lens;
+  b.token_to_req = p->token_to_req;
+  b.token_to_seq = memory->make(AS_I32, {n});
+  b.local_positions = memory->make(AS_I64, {n});
+  b.local_query_start_loc = memory->make(AS_I32, {n + 1});
+  b.local_seq_lens = memory->make(AS_I32, {n});
+  b.local_tables = memory->make(AS_I32, {1, n, c.chunk / c.rows});
+  b.chunk = c.chunk;
+  b.block_size = c.rows;
+  if (!run(lane.ops[AS_OP_LOCAL_BATCH] != nullptr ? lane : *cpu::lane(), batch, report)) {
+    return false;
+  }
+  p->table = b.local_tables;
+  p->table.rank = 2;
+  for (int d = 0; d < 2; ++d) {
+    p->table.shape[d] = b.local_tables.shape[d + 1];
+    p->table.stride[d] = b.local_tables.stride[d + 1];
+  }
+  p->token_to_req = b.token_to_seq;
+  p->positions = b.local_positions;
+  p->seq_lens = b.local_seq_lens;
+  p->chunk = 0;
+  return true;
+}
+
 }  // namespace
 
 Report check_paged_attention(const Lane& lane, const PagedCase& c) {
@@ -121,6 +164,9 @@ Report check_paged_attention(const Lane& lane, const PagedCase& c) {
   for (std::int64_t length : c.lengths) {
     const std::int64_t first = c.window > 0 ? length - c.queries - c.window + 1 : 0;
     seen_from.push_back(std::max<std::int64_t>(0, first));
+    if (c.chunk > 0) {
+      seen_from.back() = std::max<std::int64_t>(0, length - c.queries) / c.chunk * c.chunk;
+    }
   }
   Pool k(blocks, c.record, c.kv_heads, c.size, c.rows);
   Pool v(blocks, c.record, c.kv_heads, c.size_v, c.rows);
@@ -152,6 +198,9 @@ Report check_paged_attention(const Lane& lane, const PagedCase& c) {
   p.causal = c.causal;
   p.window = c.window;
   p.num_splits = c.splits;
+  p.chunk = c.chunk;
+  const as_paged_attention_params whole = p;
+  if (c.local && !cut_into_chunks(lane, c, &memory, &p, &report)) return report;
   if (!run(lane, engine, &report)) return report;
   memory.check_guards(&report);
   for (std::int64_t h = 0; h < c.heads; ++h) {
@@ -163,6 +212,10 @@ Report check_paged_attention(const Lane& lane, const PagedCase& c) {
   s.k_cache = k.logical;
   s.v_cache = v.logical;
   s.table = blocks.logical_table();
+  s.token_to_req = whole.token_to_req;
+  s.positions = whole.positions;
+  s.seq_lens = whole.seq_lens;
+  s.chunk = whole.chunk;
   if (!run(*reference::sim_lane(), sim, &report)) return report;
   judge_all(engine, sim, &report);
 
@@ -327,6 +380,34 @@ const PagedCase kPagedCases[] = {
     {"long", {9000}, 2, 2, 1, 32, 32, 64},
 };
 INSTANTIATE_TEST_SUITE_P(Shapes, PagedAttentionProperty, testing::ValuesIn(kPagedCases),
+                         name_of<PagedCase>);
+
+std::string chunk_name(std::int32_t rows, std::int32_t chunk, std::int64_t queries, bool local) {
+  return "rows" + std::to_string(rows) + "_chunk" + std::to_string(chunk) + "_q" +
+         std::to_string(queries) + (local ? "_local" : "_masked");
+}
+
+// Chunks of one page, of several, of a page of one token; requests that end with a chunk, begin
+// one, have no token; a prompt over many chunks. By the batch of chunks, and by `chunk` alone.
+std::vector<PagedCase> chunk_cases() {
+  std::vector<PagedCase> cases;
+  const std::pair<std::int32_t, std::int32_t> kSizes[] = {{16, 16}, {16, 32}, {16, 48}, {1, 7},
+                                                          {1, 1},   {8, 256}, {48, 96}};
+  for (const auto& [rows, chunk] : kSizes) {
+    for (const std::int64_t queries : {std::int64_t{1}, std::int64_t{5}, std::int64_t{150}}) {
+      for (const bool local : {true, false}) {
+        PagedCase c{chunk_name(rows, chunk, queries, local), {}, queries, 4, 2, 32, 32, rows};
+        c.lengths = {chunk, chunk + 1, 0, 2 * chunk + 3, 150, 1, chunk - 1};
+        c.chunk = chunk;
+        c.local = local;
+        c.sinks = queries == 5;
+        cases.push_back(std::move(c));
+      }
+    }
+  }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Chunks, PagedAttentionProperty, testing::ValuesIn(chunk_cases()),
                          name_of<PagedCase>);
 
 class RopeKvProperty : public testing::TestWithParam<RopeKvCase> {};

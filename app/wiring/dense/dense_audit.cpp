@@ -14,13 +14,7 @@
 namespace attnscope {
 namespace {
 
-// Which tap of an earlier op of the step lies in an input.
-struct DenseWire {
-  as_op_id op;
-  const char* tap;
-  as_op_id from;
-  const char* output;
-};
+using DenseWire = DenseAudit::Wire;
 
 constexpr DenseWire kDenseWires[] = {
     {AS_OP_ATTN_NORM, "x", AS_OP_RESIDUAL, "out"},  // of the layer before
@@ -34,13 +28,23 @@ constexpr DenseWire kDenseWires[] = {
     {AS_OP_PAGED_ATTENTION, "q", AS_OP_ROPE_KV_INSERT, "q_out"},
     {AS_OP_PAGED_ATTENTION, "k_cache", AS_OP_ROPE_KV_INSERT, "k_cache"},
     {AS_OP_PAGED_ATTENTION, "v_cache", AS_OP_ROPE_KV_INSERT, "v_cache"},
-    {AS_OP_PAGED_ATTENTION, "token_to_req", AS_OP_SLOT_MAPPING, "token_to_req"},
-    {AS_OP_PAGED_ATTENTION, "positions", AS_OP_SLOT_MAPPING, "positions"},
+    {AS_OP_LOCAL_BATCH, "token_to_req", AS_OP_SLOT_MAPPING, "token_to_req"},
     {AS_OP_O_PROJ, "x", AS_OP_PAGED_ATTENTION, "o"},
     {AS_OP_RESIDUAL, "y", AS_OP_O_PROJ, "y"},
     {AS_OP_RESIDUAL, "h", AS_OP_ATTN_NORM, "x"},
     {AS_OP_LM_HEAD, "x", AS_OP_FINAL_NORM, "y"},
     {AS_OP_SAMPLE, "logits", AS_OP_LM_HEAD, "y"},
+};
+
+// Of attention: in layers that see all or a window, and in those with chunks.
+constexpr DenseWire kWholeWires[] = {
+    {AS_OP_PAGED_ATTENTION, "token_to_req", AS_OP_SLOT_MAPPING, "token_to_req"},
+    {AS_OP_PAGED_ATTENTION, "positions", AS_OP_SLOT_MAPPING, "positions"},
+};
+constexpr DenseWire kChunkWires[] = {
+    {AS_OP_PAGED_ATTENTION, "token_to_req", AS_OP_LOCAL_BATCH, "token_to_seq"},
+    {AS_OP_PAGED_ATTENTION, "positions", AS_OP_LOCAL_BATCH, "local_positions"},
+    {AS_OP_PAGED_ATTENTION, "seq_lens", AS_OP_LOCAL_BATCH, "local_seq_lens"},
 };
 
 // Inputs that nobody's output lies in, and which others must share.
@@ -65,12 +69,16 @@ void DenseAudit::op_done(const OpParams& params, int layer,
     case AS_OP_SCHEDULE:
       outputs_.clear();
       found_.clear();
+      local_tables_ = no_tensor();
       break;
     case AS_OP_BLOCK_TABLES:
       tables_ = params.get<as_block_tables_params>().tables;
       break;
     case AS_OP_SLOT_MAPPING:
       slots_ = params.get<as_slot_mapping_params>().slots;
+      break;
+    case AS_OP_LOCAL_BATCH:
+      check_local_batch(params);
       break;
     case AS_OP_FINAL_NORM:
       check_gathered(params, sample_rows);
@@ -114,28 +122,35 @@ void DenseAudit::keep(const OpParams& params, int layer) {
 }
 
 void DenseAudit::check_sources(const OpParams& params, int layer) {
-  for (const DenseWire& wire : kDenseWires) {
-    if (wire.op != params.op()) continue;
-    const auto from = outputs_.find({wire.from, wire.output});
-    if (from == outputs_.end()) continue;  // beside a session that stands in the middle of a step
-    const bool in_layer = as_op_find(wire.from)->phase == AS_PHASE_LAYER;
-    const int due = wire.op == AS_OP_ATTN_NORM ? layer - 1 : layer;
-    const char* writer = as_op_find(wire.from)->name;
-    const as_tap_info& tap = *audited_tap(params, wire.tap);
-    if (in_layer && from->second.layer != due) {
-      wrong(params, layer, wire.tap,
-            fmt::format("its input {} is {} of {}, which has not run in this layer yet", wire.tap,
-                        wire.output, writer));
-      continue;
+  const std::span<const DenseWire> own =
+      chunk_of(layer) > 0 ? std::span<const DenseWire>(kChunkWires) : kWholeWires;
+  for (const std::span<const DenseWire> wires : {std::span<const DenseWire>(kDenseWires), own}) {
+    for (const DenseWire& wire : wires) {
+      if (wire.op == params.op()) check_source(wire, params, layer);
     }
-    if (tap.kind == AS_TAP_TENSOR && !is_gapless(params.tensor(tap.offset))) {
-      wrong(params, layer, wire.tap,
-            fmt::format("its input {} is read with other strides than {} of {} was written with",
-                        wire.tap, wire.output, writer));
-    } else if (audited_data(params, tap) != from->second.data) {
-      wrong(params, layer, wire.tap,
-            fmt::format("its input {} is not {} of {}", wire.tap, wire.output, writer));
-    }
+  }
+}
+
+void DenseAudit::check_source(const DenseWire& wire, const OpParams& params, int layer) {
+  const auto from = outputs_.find({wire.from, wire.output});
+  if (from == outputs_.end()) return;  // beside a session that stands in the middle of a step
+  const bool in_layer = as_op_find(wire.from)->phase == AS_PHASE_LAYER;
+  const int due = wire.op == AS_OP_ATTN_NORM ? layer - 1 : layer;
+  const char* writer = as_op_find(wire.from)->name;
+  const as_tap_info& tap = *audited_tap(params, wire.tap);
+  if (in_layer && from->second.layer != due) {
+    wrong(params, layer, wire.tap,
+          fmt::format("its input {} is {} of {}, which has not run in this layer yet", wire.tap,
+                      wire.output, writer));
+    return;
+  }
+  if (tap.kind == AS_TAP_TENSOR && !is_gapless(params.tensor(tap.offset))) {
+    wrong(params, layer, wire.tap,
+          fmt::format("its input {} is read with other strides than {} of {} was written with",
+                      wire.tap, wire.output, writer));
+  } else if (audited_data(params, tap) != from->second.data) {
+    wrong(params, layer, wire.tap,
+          fmt::format("its input {} is not {} of {}", wire.tap, wire.output, writer));
   }
 }
 
@@ -214,7 +229,7 @@ void DenseAudit::check_insertion(const OpParams& params, int layer) {
   number(params, layer, "rope.base", p.rope.base, n_.rope_thetas[to_size(layer)]);
   check_cache(params, layer, "k_cache");
   check_cache(params, layer, "v_cache");
-  check_pages(params, layer, "slots", slots_);
+  check_pages(params, layer, "slots", slots_, layout_.of_tap(layer, params.op(), "k_cache")->group);
   const std::pair<const void*, std::string> as_read = {p.rope.table.data,
                                                        fmt::format("rope {}", layer)};
   if (!known_.insert(as_read).second) return;
@@ -230,9 +245,29 @@ void DenseAudit::check_attention(const OpParams& params, int layer) {
   number(params, layer, "soft_cap", p.soft_cap, n_.soft_cap);
   number(params, layer, "causal", p.causal, 1);
   number(params, layer, "window", p.window, static_cast<double>(n_.windows[to_size(layer)]));
+  // Rows of chunks are found by a table that ends with them.
+  number(params, layer, "chunk", p.chunk, 0);
   check_cache(params, layer, "k_cache");
   check_cache(params, layer, "v_cache");
-  check_pages(params, layer, "table", tables_);
+  const int group = layout_.of_tap(layer, params.op(), "k_cache")->group;
+  if (chunk_of(layer) == 0) return check_pages(params, layer, "table", tables_, group);
+  check_pages(params, layer, "table", local_tables_, group, layout_.chunk_groups.front());
+}
+
+std::int64_t DenseAudit::chunk_of(int layer) const {
+  return layer >= 0 && to_size(layer) < n_.chunks.size() ? n_.chunks[to_size(layer)] : 0;
+}
+
+// Its tables are those of the groups with chunks, one behind the other.
+void DenseAudit::check_local_batch(const OpParams& params) {
+  const auto& p = params.get<as_local_batch_params>();
+  std::int64_t chunk = 0;
+  for (const std::int64_t n : n_.chunks) chunk = std::max(chunk, n);
+  number(params, -1, "chunk", p.chunk, static_cast<double>(chunk));
+  number(params, -1, "block_size", p.block_size,
+         layout_.groups[to_size(layout_.chunk_groups.front())].block_tokens);
+  check_pages(params, -1, "tables", tables_, layout_.chunk_groups.front());
+  local_tables_ = p.local_tables;
 }
 
 void DenseAudit::check_cache(const OpParams& params, int layer, const char* tap) {
@@ -249,18 +284,18 @@ void DenseAudit::check_cache(const OpParams& params, int layer, const char* tap)
                   spec.record, spec.rows_per_block, spec.num_kv_heads));
 }
 
-// all: of every group; what is given must be the part of the group that the layer's keys are of.
+// all: of every group from `first` on; what is given must be the part of the group that the layer's
+// keys are of.
 void DenseAudit::check_pages(const OpParams& params, int layer, const char* tap,
-                             const as_tensor& all) {
-  const int group = layout_.of_tap(layer, params.op(), "k_cache")->group;
+                             const as_tensor& all, int group, int first) {
   const auto part = [&](int g) {
     return static_cast<const std::uint8_t*>(all.data) +
-           g * all.stride[0] * as_dtype_size(all.dtype);
+           (g - first) * all.stride[0] * as_dtype_size(all.dtype);
   };
   const as_tensor& given = params.tensor(audited_tap(params, tap)->offset);
   if (all.data == nullptr || given.data == part(group)) return;
   std::string other = "that of no group";
-  for (int g = 0; g < all.shape[0]; ++g) {
+  for (int g = first; g < first + all.shape[0]; ++g) {
     if (given.data == part(g)) other = fmt::format("that of group {}", g);
   }
   wrong(params, layer, tap,

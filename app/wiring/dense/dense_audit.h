@@ -28,19 +28,32 @@ class DenseAudit : public OpAudit {
   void rank_op_done(const OpParams&, int, const TensorParallel&) override {}
   const std::vector<WrongWire>& found() const override { return found_; }
 
+  // Which tap of an earlier op of the step lies in an input.
+  struct Wire {
+    as_op_id op;
+    const char* tap;
+    as_op_id from;
+    const char* output;
+  };
+
  private:
   struct Output {
     const void* data = nullptr;
     int layer = -1;
   };
   void check_sources(const OpParams& params, int layer);
+  void check_source(const Wire& wire, const OpParams& params, int layer);
   void check_gathered(const OpParams& params, std::span<const std::int64_t> rows);
   void check_weights(const OpParams& params, int layer);
   void check_weight(const OpParams& params, int layer, const char* tap, const std::string& name);
   void check_insertion(const OpParams& params, int layer);
   void check_attention(const OpParams& params, int layer);
+  void check_local_batch(const OpParams& params);
+  // Tokens of the chunks of a running layer, 0 = none.
+  std::int64_t chunk_of(int layer) const;
   void check_cache(const OpParams& params, int layer, const char* tap);
-  void check_pages(const OpParams& params, int layer, const char* tap, const as_tensor& all);
+  void check_pages(const OpParams& params, int layer, const char* tap, const as_tensor& all,
+                   int group, int first = 0);
   void keep(const OpParams& params, int layer);
   void number(const OpParams& params, int layer, const char* what, double given, double right);
   void wrong(const OpParams& params, int layer, const std::string& what, std::string note);
@@ -50,6 +63,7 @@ class DenseAudit : public OpAudit {
   const CacheLayout layout_;
   std::map<std::pair<as_op_id, std::string>, Output> outputs_;  // of this step, by op and tap
   as_tensor tables_{}, slots_{};                                // of this step, of all groups
+  as_tensor local_tables_{};                                    // of those with chunks
   std::vector<std::uint8_t> last_hidden_;                       // rows that the last layer gave
   std::size_t row_bytes_ = 0;                                   // of these
   std::set<std::pair<const void*, std::string>> known_;         // right weights and tables

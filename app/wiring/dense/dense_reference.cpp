@@ -24,8 +24,13 @@ reference::DenseNumbers dense_numbers(const ModelConfig& c) {
   for (const int layer : c.layers) {
     const int window = d.windows[static_cast<std::size_t>(layer)];
     const bool local = window > 0 && d.local_rope_theta > 0;
+    const auto of_layer = [&](const std::vector<int>& list) {
+      return list.empty() ? 0 : list[static_cast<std::size_t>(layer)];
+    };
     n.windows.push_back(window);
-    n.rope_thetas.push_back(local ? d.local_rope_theta : c.rope_theta);
+    n.chunks.push_back(of_layer(d.chunks));
+    const double theta = local ? d.local_rope_theta : c.rope_theta;
+    n.rope_thetas.push_back(of_layer(d.unrotated) != 0 ? 0 : theta);
   }
   n.qk_norm = d.qk_norm;
   n.weight_plus_one = d.weight_plus_one;

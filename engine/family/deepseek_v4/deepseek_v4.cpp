@@ -29,6 +29,7 @@ const Family& deepseek_v4() {
       .name = "deepseek_v4",
       .published = kV4Models,
       .presets = deepseek_v4_presets,
+      .example = deepseek_v4_example,
       .read_config = deepseek_v4_read_config,
       .write_config = deepseek_v4_write_config,
       .validate = deepseek_v4_validate,

@@ -14,6 +14,7 @@ LayerType type_of_layer(const ModelConfig& config, int layer);
 
 // As the fields of Family.
 std::span<const FamilyPreset> deepseek_v4_presets();
+ModelConfig deepseek_v4_example();
 Result<ModelConfig> deepseek_v4_read_config(const std::string& path, const nlohmann::json& file);
 nlohmann::ordered_json deepseek_v4_write_config(const ModelConfig& config, bool fp8);
 Result<void> deepseek_v4_validate(const ModelConfig& config, const nlohmann::json* file);

@@ -59,6 +59,8 @@ ModelConfig tiny() {
 
 }  // namespace
 
+ModelConfig deepseek_v4_example() { return tiny(); }
+
 std::span<const FamilyPreset> deepseek_v4_presets() {
   static constexpr FamilyPreset kPresets[] = {
       {"tiny", tiny}, {"v4-flash", v4_flash}, {"v4-pro", v4_pro}};

@@ -1,5 +1,7 @@
 #include "engine/family/dense/dense.h"
 
+#include <algorithm>
+
 namespace attnscope {
 namespace {
 
@@ -8,16 +10,19 @@ constexpr DealtNumber kDenseDealt[] = {
     {"KV heads", &ModelConfig::kv_heads},
 };
 
-constexpr const char* kDenseTypes[] = {"full", "sliding"};
+constexpr const char* kDenseTypes[] = {"full", "sliding", "chunked"};
 
 constexpr PublishedModel kDenseModels[] = {
-    {"LlamaForCausalLM", "llama"},
-    {"MistralForCausalLM", "mistral"},
-    {"Qwen3ForCausalLM", "qwen3"},
-    {"Gemma3ForCausalLM", "gemma3_text"},
+    {"LlamaForCausalLM", "llama"},        {"MistralForCausalLM", "mistral"},
+    {"Qwen3ForCausalLM", "qwen3"},        {"Gemma3ForCausalLM", "gemma3_text"},
+    {"Llama4ForCausalLM", "llama4_text"},
 };
 
 constexpr NamedCache kDenseCaches[] = {{kKeyCache, "k", "keys"}, {kValueCache, "v", "values"}};
+
+const char* dense_type(const ModelConfig& config, int layer) {
+  return kDenseTypes[dense_chunk(config, layer) > 0 ? 2 : dense_window(config, layer) > 0 ? 1 : 0];
+}
 
 CacheSpec dense_spec(int layer, const NamedCache& named, const ModelConfig& config) {
   CacheSpec s;
@@ -30,10 +35,12 @@ CacheSpec dense_spec(int layer, const NamedCache& named, const ModelConfig& conf
   s.head_dim = config.head_dim;
   s.head_dim_v = named.id == kValueCache ? config.head_dim : 0;
   s.sharding = CacheSharding::kByHead;
-  const int window = dense_window(config, layer);
-  const GroupKind kind = window > 0 ? GroupKind::kSliding : GroupKind::kFull;
-  s.retention = {kind, config.dense.block_tokens, window};
-  s.group_name = window > 0 ? "sliding" : "full";
+  const int window = dense_window(config, layer), chunk = dense_chunk(config, layer);
+  const GroupKind kind = chunk > 0    ? GroupKind::kChunked
+                         : window > 0 ? GroupKind::kSliding
+                                      : GroupKind::kFull;
+  s.retention = {kind, config.dense.block_tokens, chunk > 0 ? chunk : window};
+  s.group_name = dense_type(config, layer);
   return s;
 }
 
@@ -44,12 +51,12 @@ const Family& dense() {
       .name = "dense",
       .published = kDenseModels,
       .presets = dense_presets,
+      .example = dense_example,
       .read_config = dense_read_config,
       .write_config = dense_write_config,
       .validate = dense_validate,
       .layer_types = kDenseTypes,
-      .layer_type = [](const ModelConfig& c,
-                       int i) { return kDenseTypes[dense_window(c, i) > 0 ? 1 : 0]; },
+      .layer_type = dense_type,
       .switches = {},
       .selects = [](const ModelConfig&, int) { return false; },
       .rope = dense_rope,
@@ -63,9 +70,8 @@ const Family& dense() {
       .dealt = kDenseDealt,
       .set_layer_numbers = dense_layer_numbers,
       .set_step_numbers = dense_step_numbers,
-      .step_tensors = [](const ModelConfig&,
-                         const CacheLayout&) { return std::vector<StepTensor>(); },
-      .logical_lists = [](const StepMetadata&, const ModelConfig&, LogicalMetadata&) {},
+      .step_tensors = dense_step_tensors,
+      .logical_lists = dense_logical_lists,
       .list_columns = [](std::int64_t, const ModelConfig&) { return std::int64_t{0}; },
   };
   return kFamily;
@@ -76,11 +82,25 @@ int dense_window(const ModelConfig& config, int layer) {
   return config.dense.windows[static_cast<std::size_t>(published)];
 }
 
+int dense_chunk(const ModelConfig& config, int layer) {
+  const int published = config.layers[static_cast<std::size_t>(layer)];
+  const std::vector<int>& chunks = config.dense.chunks;
+  return chunks.empty() ? 0 : chunks[static_cast<std::size_t>(published)];
+}
+
+int dense_chunk(const ModelConfig& config) {
+  int chunk = 0;
+  for (int i = 0; i < config.num_layers(); ++i) chunk = std::max(chunk, dense_chunk(config, i));
+  return chunk;
+}
+
 as_rope dense_rope(const ModelConfig& config, int layer) {
   const bool local = dense_window(config, layer) > 0 && config.dense.local_rope_theta > 0;
+  const auto published = static_cast<std::size_t>(config.layers[static_cast<std::size_t>(layer)]);
   as_rope rope{};
-  rope.base = local ? config.dense.local_rope_theta : config.rope_theta;
   rope.factor = 1;
+  if (!config.dense.unrotated.empty() && config.dense.unrotated[published] != 0) return rope;
+  rope.base = local ? config.dense.local_rope_theta : config.rope_theta;
   rope.table.reserved = AS_ROPE_FP32;
   return rope;
 }

@@ -1,5 +1,6 @@
-// Dense attention: MHA, GQA and MQA as in Llama, Mistral, Qwen3 and Gemma 3. Every token sees all
-// tokens before it, or those of a sliding window, layer by layer. K and V are caches of their own.
+// Dense attention: MHA, GQA and MQA as in Llama, Mistral, Qwen3, Gemma 3 and Llama 4. Every token
+// sees all tokens before it, or those of a sliding window, or those of its own chunk, layer by
+// layer. K and V are caches of their own.
 //
 // Of such a model the attention alone runs: h += attention(RMSNorm(h)) per layer, final norm, head,
 // greedy sampling. No MLP, no norms behind attention, no scaled embedding.
@@ -16,15 +17,23 @@ inline constexpr CacheId kValueCache{AS_CACHE_V, 0};  // "v"
 
 // Tokens that those of a running layer see; 0 = all.
 int dense_window(const ModelConfig& config, int layer);
+// Tokens of the chunks that those of a running layer see each other in; 0 = it has none.
+int dense_chunk(const ModelConfig& config, int layer);
+// The same of whichever layer that runs has chunks; 0 = none has.
+int dense_chunk(const ModelConfig& config);
 
 // As the fields of Family.
 std::span<const FamilyPreset> dense_presets();
+ModelConfig dense_example();
 Result<ModelConfig> dense_read_config(const std::string& path, const nlohmann::json& file);
 nlohmann::ordered_json dense_write_config(const ModelConfig& config, bool fp8);
 Result<void> dense_validate(const ModelConfig& config, const nlohmann::json* file);
 as_rope dense_rope(const ModelConfig& config, int layer);
 std::span<const NamedCache> dense_cache_names();
 std::vector<CacheSpec> dense_caches(const ModelConfig& config);
+// The batch of chunks: local_batch.
+std::vector<StepTensor> dense_step_tensors(const ModelConfig& config, const CacheLayout& layout);
+void dense_logical_lists(const StepMetadata& step, const ModelConfig& config, LogicalMetadata& out);
 ModelGraph dense_graph(const ModelConfig& config);
 ModelWeights dense_weights(const ModelConfig& config);
 std::string dense_published_name(std::string_view name);

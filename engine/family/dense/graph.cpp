@@ -18,14 +18,29 @@ class GraphOfDense {
   }
 
   ModelGraph make() {
-    graph_.before = LayerGraph({schedule_node(), block_tables_node(), slot_mapping_node()});
-    for (int i = 0; i < config_.num_layers(); ++i) graph_.layers.push_back(layer());
+    std::vector<Node> before = {schedule_node(), block_tables_node(), slot_mapping_node()};
+    if (dense_chunk(config_) > 0) before.push_back(local_batch());
+    graph_.before = LayerGraph(std::move(before));
+    for (int i = 0; i < config_.num_layers(); ++i) graph_.layers.push_back(layer(i));
     graph_.after = after_layers(graph_, config_, config_.dense.tied ? "embedding" : "lm_head");
     return std::move(graph_);
   }
 
  private:
-  LayerGraph layer() {
+  static Node local_batch() {
+    return Node(AS_OP_LOCAL_BATCH)
+        .step("tables", "tables/chunked")
+        .step("query_start_loc", "query_start_loc")
+        .step("seq_lens", "seq_lens")
+        .step("token_to_req", "token_to_req")
+        .step("token_to_seq", "token_to_seq")
+        .step("local_positions", "local_positions")
+        .step("local_query_start_loc", "local_query_start_loc")
+        .step("local_seq_lens", "local_seq_lens")
+        .step("local_tables", "local_tables");
+  }
+
+  LayerGraph layer(int i) {
     const std::int64_t heads = config_.heads, kv_heads = config_.kv_heads, dim = config_.head_dim;
     std::vector<Node> nodes;
     nodes.push_back(Node(AS_OP_ATTN_NORM)
@@ -47,11 +62,18 @@ class GraphOfDense {
     Node attention = Node(AS_OP_PAGED_ATTENTION)
                          .reads("q", q_)
                          .cache("k_cache", kKeyCache)
-                         .cache("v_cache", kValueCache)
-                         .table("table", kKeyCache, "tables")
-                         .step("token_to_req", "token_to_req")
-                         .step("positions", "positions")
-                         .step("seq_lens", "seq_lens");
+                         .cache("v_cache", kValueCache);
+    if (dense_chunk(config_, i) > 0) {
+      attention.step("table", "local_tables")
+          .step("token_to_req", "token_to_seq")
+          .step("positions", "local_positions")
+          .step("seq_lens", "local_seq_lens");
+    } else {
+      attention.table("table", kKeyCache, "tables")
+          .step("token_to_req", "token_to_req")
+          .step("positions", "positions")
+          .step("seq_lens", "seq_lens");
+    }
     if (config_.dense.sinks) attention.weight("sinks", "sinks");
     attention.makes("o", o_, AS_BF16, {kStepTokens, heads, dim})
         .makes("lse", lse_, AS_F32, {kStepTokens, heads});

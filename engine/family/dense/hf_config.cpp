@@ -1,6 +1,6 @@
-// Hugging Face config.json of LlamaForCausalLM, MistralForCausalLM, Qwen3ForCausalLM and
-// Gemma3ForCausalLM: what says how attention is computed. Keys of MLPs and the vocabulary are
-// accepted and not used. What the format has no key for has one of its own here:
+// Hugging Face config.json of LlamaForCausalLM, MistralForCausalLM, Qwen3ForCausalLM,
+// Gemma3ForCausalLM and Llama4ForCausalLM: what says how attention is computed. Keys of MLPs and
+// the vocabulary are accepted and not used. What the format has no key for has one of its own here:
 //   attnscope_block_size   tokens of a page, 16
 //   attnscope_rope_style   "neox" or "gptj"
 //   attnscope_sinks        whether attention has a sink a head: self_attn.sinks
@@ -35,7 +35,16 @@ std::string type_of_model(JsonObject& root) {
 }
 
 // What attention of this kind has not.
-void refuse_unsupported(JsonObject& root) {
+void refuse_unsupported(JsonObject& root, bool llama4) {
+  // Llama 4 has both where its file does not say otherwise.
+  if (root.boolean("use_qk_norm", llama4)) {
+    root.fail("use_qk_norm", "true is not supported",
+              "norms behind the rotary embedding are not computed here; set it to false");
+  }
+  if (root.boolean("attn_temperature_tuning", llama4)) {
+    root.fail("attn_temperature_tuning", "true is not supported",
+              "queries are not scaled by their position here; set it to false");
+  }
   if (root.boolean("attention_bias", false)) {
     root.fail("attention_bias", "true is not supported", "projections have no bias here");
   }
@@ -84,35 +93,97 @@ void read_ropes(JsonObject& root, bool gemma, ModelConfig& c) {
   c.rope_dim = int_of(static_cast<std::int64_t>(c.head_dim * partial));
 }
 
+// Names of the layers' attention, empty where the file has none.
+std::vector<std::string> read_layer_types(JsonObject& root, int layers) {
+  std::vector<std::string> types;
+  if (root.has("layer_types")) types = root.texts("layer_types");
+  if (!types.empty() && types.size() < static_cast<std::size_t>(layers)) {
+    root.fail("layer_types", fmt::format("has {} entries for {} layers", types.size(), layers),
+              "one entry a layer");
+    types.clear();
+  }
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    const std::string& name = types[i];
+    if (name == "full_attention" || name == "sliding_attention" || name == "chunked_attention") {
+      continue;
+    }
+    root.fail(fmt::format("layer_types[{}]", i), shown_name(name) + " is not supported",
+              "allowed: full_attention, sliding_attention, chunked_attention");
+    return {};
+  }
+  return types;
+}
+
 // Which layers have the window: those that layer_types names, every one but each n-th
 // (sliding_window_pattern), those from max_window_layers on, or all.
-void read_windows(JsonObject& root, const std::string& type, int layers, ModelConfig& c) {
-  c.dense.windows.assign(static_cast<std::size_t>(layers), 0);
+void read_windows(JsonObject& root, const std::string& type, const std::vector<std::string>& types,
+                  ModelConfig& c) {
   c.window = 0;
   const bool used = root.boolean("use_sliding_window", type != "qwen3");
   if (!used || !root.has("sliding_window")) return;
   c.window = int_of(root.integer("sliding_window", 1, kMostDenseRead));
-  std::vector<std::string> types;
-  if (root.has("layer_types")) types = root.texts("layer_types");
-  if (!types.empty() && types.size() < static_cast<std::size_t>(layers)) {
-    return root.fail("layer_types",
-                     fmt::format("has {} entries for {} layers", types.size(), layers),
-                     "one entry a layer");
-  }
   const std::int64_t pattern =
       root.integer("sliding_window_pattern", 1, kMostDenseLayers, type == "gemma3_text" ? 6 : 0);
   const std::int64_t first = root.integer("max_window_layers", 0, kMostDenseLayers, 0);
-  for (int i = 0; i < layers; ++i) {
-    bool sliding = pattern > 0 ? (i + 1) % pattern != 0 : i >= first;
-    if (!types.empty()) {
-      const std::string& name = types[static_cast<std::size_t>(i)];
-      sliding = name == "sliding_attention";
-      if (!sliding && name != "full_attention") {
-        return root.fail(fmt::format("layer_types[{}]", i), shown_name(name) + " is not supported",
-                         "allowed: full_attention, sliding_attention");
-      }
+  for (std::size_t i = 0; i < c.dense.windows.size(); ++i) {
+    const auto n = static_cast<std::int64_t>(i);
+    const bool sliding = !types.empty() ? types[i] == "sliding_attention"
+                         : pattern > 0  ? (n + 1) % pattern != 0
+                                        : n >= first;
+    if (sliding) c.dense.windows[i] = c.window;
+  }
+}
+
+// Which layers turn nothing: no_rope_layers has 0 for them. Llama 4 without that list: every
+// fourth (no_rope_layer_interval).
+void read_unrotated(JsonObject& root, bool llama4, ModelConfig& c) {
+  const std::size_t layers = c.dense.windows.size();
+  const std::int64_t interval =
+      root.integer("no_rope_layer_interval", 1, kMostDenseLayers, llama4 ? 4 : 0);
+  std::vector<std::int64_t> turned;
+  if (root.has("no_rope_layers")) turned = root.integers("no_rope_layers", 0, 1);
+  if (!turned.empty() && turned.size() < layers) {
+    return root.fail("no_rope_layers",
+                     fmt::format("has {} entries for {} layers", turned.size(), layers),
+                     "one entry a layer");
+  }
+  if (turned.empty() && !llama4) return;
+  for (std::size_t i = 0; i < layers; ++i) {
+    const bool turns =
+        turned.empty() ? (static_cast<std::int64_t>(i) + 1) % interval != 0 : turned[i] != 0;
+    c.dense.unrotated.push_back(turns ? 0 : 1);
+  }
+}
+
+// Which layers attend in chunks: those that layer_types names; in Llama 4 without it those that
+// rotate.
+void read_chunks(JsonObject& root, bool llama4, const std::vector<std::string>& types,
+                 ModelConfig& c) {
+  const bool given = root.has("attention_chunk_size");
+  int chunk = llama4 ? 8192 : 0;
+  if (given) chunk = int_of(root.integer("attention_chunk_size", 1, kMostDenseRead));
+  for (std::size_t i = 0; i < c.dense.windows.size(); ++i) {
+    const bool chunked =
+        !types.empty() ? types[i] == "chunked_attention" : llama4 && c.dense.unrotated[i] == 0;
+    if (chunked && chunk == 0) {
+      return root.fail("attention_chunk_size", fmt::format("is missing, layer {} has chunks", i),
+                       "give the tokens of a chunk");
     }
-    if (sliding) c.dense.windows[static_cast<std::size_t>(i)] = c.window;
+    if (chunked) c.dense.chunks.resize(c.dense.windows.size(), 0);
+    if (chunked) c.dense.chunks[i] = chunk;
+  }
+}
+
+// What each layer sees, and whether it rotates.
+void read_layers(JsonObject& root, const std::string& type, int layers, ModelConfig& c) {
+  const bool llama4 = type == "llama4_text";
+  c.dense.windows.assign(static_cast<std::size_t>(layers), 0);
+  const std::vector<std::string> types = read_layer_types(root, layers);
+  if (root.has("layer_types") && types.empty()) return;
+  read_windows(root, type, types, c);
+  read_unrotated(root, llama4, c);
+  if (!llama4 || c.dense.unrotated.size() == c.dense.windows.size()) {
+    read_chunks(root, llama4, types, c);
   }
 }
 
@@ -131,7 +202,7 @@ ModelConfig read_dense(JsonObject& root) {
   const int layers = int_of(root.integer("num_hidden_layers", 1, kMostDenseLayers));
   c.compress_ratios.assign(static_cast<std::size_t>(layers), 0);
   read_ropes(root, gemma, c);
-  read_windows(root, type, layers, c);
+  read_layers(root, type, layers, c);
   DenseAttention& d = c.dense;
   d.qk_norm = gemma || type == "qwen3";
   d.weight_plus_one = gemma;
@@ -142,7 +213,8 @@ ModelConfig read_dense(JsonObject& root) {
   }
   d.sinks = root.boolean("attnscope_sinks", false);
   d.block_tokens = int_of(root.integer("attnscope_block_size", 1, kMostDenseRead, d.block_tokens));
-  const bool pairs = root.choice("attnscope_rope_style", {"neox", "gptj"}, "neox") == "gptj";
+  const char* style = type == "llama4_text" ? "gptj" : "neox";
+  const bool pairs = root.choice("attnscope_rope_style", {"neox", "gptj"}, style) == "gptj";
   d.rope_style = pairs ? AS_ROPE_GPTJ : AS_ROPE_NEOX;
   return c;
 }
@@ -152,7 +224,7 @@ ModelConfig read_dense(JsonObject& root) {
 Result<ModelConfig> dense_read_config(const std::string& path, const nlohmann::json& file) {
   JsonReader reader(path);
   JsonObject root(reader, file);
-  refuse_unsupported(root);
+  refuse_unsupported(root, type_of_model(root) == "llama4_text");
   ModelConfig config = read_dense(root);
   if (!reader.ok()) return reader.error();
   return config;
@@ -162,17 +234,30 @@ nlohmann::ordered_json dense_write_config(const ModelConfig& c, bool) {
   const DenseAttention& d = c.dense;
   const bool gemma = d.weight_plus_one;
   const bool windows = std::ranges::any_of(d.windows, [](int n) { return n > 0; });
-  const PublishedModel& model = dense().published[gemma ? 3 : d.qk_norm ? 2 : windows ? 1 : 0];
+  const bool chunks = !d.chunks.empty(), llama4 = chunks && !gemma && !d.qk_norm;
+  const PublishedModel& model = dense().published[gemma       ? 3
+                                                  : d.qk_norm ? 2
+                                                  : llama4    ? 4
+                                                  : windows   ? 1
+                                                              : 0];
   nlohmann::ordered_json j;
   j["architectures"] = {model.architecture};
   j["attention_bias"] = false;
   if (d.soft_cap > 0) j["attn_logit_softcapping"] = d.soft_cap;
   j["head_dim"] = c.head_dim;
   j["hidden_size"] = c.hidden;
-  if (windows) {
-    for (const int n : d.windows) {
-      j["layer_types"].push_back(n > 0 ? "sliding_attention" : "full_attention");
+  if (chunks) j["attention_chunk_size"] = std::ranges::max(d.chunks);
+  if (llama4) j["attn_temperature_tuning"] = j["use_qk_norm"] = false;
+  if (windows || chunks) {
+    for (std::size_t i = 0; i < d.windows.size(); ++i) {
+      const bool chunked = chunks && d.chunks[i] > 0;
+      j["layer_types"].push_back(chunked            ? "chunked_attention"
+                                 : d.windows[i] > 0 ? "sliding_attention"
+                                                    : "full_attention");
     }
+  }
+  for (std::size_t i = 0; (llama4 || !d.unrotated.empty()) && i < d.windows.size(); ++i) {
+    j["no_rope_layers"].push_back(d.unrotated.empty() || d.unrotated[i] == 0 ? 1 : 0);
   }
   j["max_position_embeddings"] = c.max_position;
   j["model_type"] = model.model_type;
@@ -195,7 +280,8 @@ nlohmann::ordered_json dense_write_config(const ModelConfig& c, bool) {
   j["torch_dtype"] = "bfloat16";
   j["vocab_size"] = c.vocabulary;
   j["attnscope_block_size"] = d.block_tokens;
-  if (d.rope_style == AS_ROPE_GPTJ) j["attnscope_rope_style"] = "gptj";
+  const bool pairs = d.rope_style == AS_ROPE_GPTJ;
+  if (pairs || llama4) j["attnscope_rope_style"] = pairs ? "gptj" : "neox";
   if (d.sinks) j["attnscope_sinks"] = true;
   if (c.num_layers() != c.published_layers()) j["attnscope_layers"] = c.layers;
   return j;

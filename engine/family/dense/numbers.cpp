@@ -38,7 +38,7 @@ void dense_layer_numbers(as_op_id op, int layer, const ModelConfig& config, std:
   }
 }
 
-void dense_step_numbers(as_op_id op, const ModelConfig&, const CacheLayout&,
+void dense_step_numbers(as_op_id op, const ModelConfig& config, const CacheLayout&,
                         std::int64_t token_budget, std::int64_t alignment, void* params) {
   if (op == AS_OP_SCHEDULE) {
     auto& p = *static_cast<as_schedule_params*>(params);
@@ -46,6 +46,10 @@ void dense_step_numbers(as_op_id op, const ModelConfig&, const CacheLayout&,
     p.alignment = static_cast<std::int32_t>(alignment);
   } else if (op == AS_OP_SLOT_MAPPING) {
     static_cast<as_slot_mapping_params*>(params)->mla_group = -1;
+  } else if (op == AS_OP_LOCAL_BATCH) {
+    auto& p = *static_cast<as_local_batch_params*>(params);
+    p.chunk = dense_chunk(config);
+    p.block_size = config.dense.block_tokens;
   }
 }
 

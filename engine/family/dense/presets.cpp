@@ -66,11 +66,34 @@ ModelConfig dense_mqa() {
   return c;
 }
 
+// Three layers of four in chunks of two pages, with pairs turned; the fourth sees all and turns
+// nothing.
+ModelConfig dense_llama4() {
+  ModelConfig c = small_model("tiny-llama4", 4, 8, 2, 32);
+  c.rope_theta = 500000;
+  c.rms_eps = 1e-5;
+  c.dense.chunks = {32, 32, 32, 0};
+  c.dense.unrotated = {0, 0, 0, 1};
+  c.dense.rope_style = AS_ROPE_GPTJ;
+  c.dense.tied = false;
+  return c;
+}
+
 }  // namespace
+
+ModelConfig dense_example() {
+  ModelConfig c = dense_llama4();
+  c.window = 32;
+  c.dense.windows = {0, c.window, 0, 0};
+  c.dense.chunks[1] = 0;
+  c.dense.qk_norm = c.dense.sinks = c.dense.tied = true;
+  return c;
+}
 
 std::span<const FamilyPreset> dense_presets() {
   static constexpr FamilyPreset kPresets[] = {{"tiny-gemma", dense_gemma},
                                               {"tiny-llama", dense_llama},
+                                              {"tiny-llama4", dense_llama4},
                                               {"tiny-mha", dense_mha},
                                               {"tiny-mqa", dense_mqa}};
   return kPresets;

@@ -19,6 +19,41 @@ struct NumberRange {
   double value, min, max;
 };
 
+// One chunk size, so that one batch serves all layers that have it, and whole blocks.
+Result<void> check_chunks(const ModelConfig& c) {
+  const DenseAttention& d = c.dense;
+  const auto count = static_cast<std::size_t>(c.published_layers());
+  for (const auto& [key, list] :
+       {std::pair{"attention chunks", &d.chunks}, {"no_rope_layers", &d.unrotated}}) {
+    if (list->empty() || list->size() == count) continue;
+    return not_allowed(key, fmt::format("{} entries", list->size()),
+                       fmt::format("one entry a layer, {}, or none", count));
+  }
+  int chunk = 0;
+  for (std::size_t i = 0; i < d.chunks.size(); ++i) {
+    const int own = d.chunks[i];
+    if (own == 0) continue;
+    if (own < 1 || own > 1 << 20) {
+      return not_allowed("attention_chunk_size", fmt::format("{}", own), "1 to 1048576");
+    }
+    if (chunk == 0) chunk = own;
+    if (own != chunk) {
+      return not_allowed(fmt::format("chunk of layer {}", i), fmt::format("{}", own),
+                         fmt::format("0 (none), {} (as the layers before)", chunk));
+    }
+    if (d.windows[i] > 0) {
+      return not_allowed(fmt::format("layer {}", i), "a window together with a chunk",
+                         "one of sliding_attention, chunked_attention, full_attention a layer");
+    }
+  }
+  if (chunk % d.block_tokens == 0) return {};
+  return not_allowed(
+      "attention_chunk_size", fmt::format("{}", chunk),
+      fmt::format("multiples of attnscope_block_size ({}), since a chunk is attended "
+                  "through a block table of its own",
+                  d.block_tokens));
+}
+
 Result<void> check_dense_layers(const ModelConfig& c) {
   const auto count = static_cast<std::size_t>(c.published_layers());
   if (c.dense.windows.size() != count) {
@@ -32,6 +67,7 @@ Result<void> check_dense_layers(const ModelConfig& c) {
     return not_allowed(fmt::format("window of layer {}", i), fmt::format("{}", window),
                        fmt::format("0 (all tokens), {} (sliding_window)", c.window));
   }
+  if (auto ok = check_chunks(c); !ok) return ok;
   if (c.layers.empty()) return not_allowed("layers", "an empty list", "at least one layer");
   for (std::size_t k = 0; k < c.layers.size(); ++k) {
     const int first = k > 0 ? c.layers[k - 1] + 1 : 0;

@@ -10,6 +10,7 @@
 //              far and greedy decoding does not repeat the last byte.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -64,7 +65,8 @@ class WeightsOfDense {
       norm("q_norm", attention + "q_norm", dim, 1);
       norm("k_norm", attention + "k_norm", dim, key_gain);
     }
-    if (config_.dense.sinks) sinks(attention + "sinks", dense_window(config_, i));
+    if (config_.dense.sinks)
+      sinks(attention + "sinks", std::max(dense_window(config_, i), dense_chunk(config_, i)));
     matrix("o_proj", attention + "o_proj", {hidden, q}, fan_scale(kDenseOutputGain, q));
     return std::move(specs_);
   }
@@ -90,8 +92,8 @@ class WeightsOfDense {
         {WeightFill::Kind::kNormal, {}, gain * kDenseNormSpread, offset});
   }
 
-  void sinks(const std::string& key, int window) {
-    const double rows = window > 0 ? window : kRowsTypical;
+  void sinks(const std::string& key, int seen) {
+    const double rows = seen > 0 ? seen : kRowsTypical;
     const double lse = std::log(rows) + kKeyGain * kKeyGain / 4;
     add("sinks", key, "", {config_.heads},
         {WeightFill::Kind::kStrata, {}, kSinkHigh - kSinkLow, lse + kSinkLow})

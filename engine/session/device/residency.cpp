@@ -44,8 +44,9 @@ Residency::Residency(std::shared_ptr<ComputeDevice> device, const SessionParts& 
       }
     }
   }
-  for (const as_rope& rope : parts.ropes)
-    constant_ranges_[rope.table.data] = tensor_bytes(rope.table);
+  for (const as_rope& rope : parts.ropes) {
+    if (present(rope.table)) constant_ranges_[rope.table.data] = tensor_bytes(rope.table);
+  }
 }
 
 Result<std::unique_ptr<Residency>> Residency::make(std::shared_ptr<ComputeDevice> device,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -35,6 +36,11 @@ class ParamsBuilder {
     }
     context_.graph->family->set_layer_numbers(node_.op(), layer_, *context_.config, rows_per_block,
                                               params_.data());
+    for (const as_cache_access& access : RowAccess::of(node_.op())) {
+      if (access.chunk == 0) continue;
+      params_.integer(access.chunk) =
+          source_.chunk(layer_, tap_cache(node_.op(), std::size_t{access.cache}));
+    }
     return std::move(params_);
   }
 

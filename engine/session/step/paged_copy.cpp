@@ -66,8 +66,8 @@ class PagedWeights {
     const std::int64_t position = *at<std::int64_t>(p_.positions, token);
     std::int64_t end = *at<std::int32_t>(p_.seq_lens, request);
     if (p_.causal != 0) end = std::min(end, position + 1);
-    const std::int64_t first =
-        p_.window > 0 ? std::max<std::int64_t>(0, position - p_.window + 1) : 0;
+    std::int64_t first = p_.window > 0 ? std::max<std::int64_t>(0, position - p_.window + 1) : 0;
+    if (p_.chunk > 0) first = std::max<std::int64_t>(first, position / p_.chunk * p_.chunk);
     return {std::min(first, end), std::max(first, end)};
   }
 

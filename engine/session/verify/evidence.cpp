@@ -31,6 +31,9 @@ std::string word(const std::string& axis) {
   if (axis == "G") return "group";
   if (axis == "S") return "window group";
   if (axis == "R") return "request row";
+  if (axis == "chunked") return "chunk group";
+  if (axis == "L") return "sequence";
+  if (axis == "P") return "block";
   if (axis == "W" || axis == "A" || axis == "K") return "place";
   if (axis == "N") return "entry";
   if (axis == "bytes") return "byte";

@@ -66,6 +66,20 @@ as_tensor ForcedCopy::translate(const OpParams& engine, const as_cache_access& a
   return make_tensor(memory.data(), {tokens, width});
 }
 
+// The rows of whole requests, by position, where the engine reads those of chunks.
+void ForcedCopy::whole_requests(const as_cache_access& access, std::int32_t chunk,
+                                const LogicalMetadata& logical) {
+  const auto of = [&](StepTensor::Kind kind) {
+    return std::ranges::find(logical.own, kind, &StepTensor::kind)
+        ->tensor(to_count(logical.requests.size()), 0);
+  };
+  params_.tensor(access.rows) = of(StepTensor::Kind::kTables);
+  params_.tensor(access.token_to_req) = of(StepTensor::Kind::kRows);
+  params_.tensor(access.positions) = of(StepTensor::Kind::kPlaces);
+  params_.tensor(access.lens) = of(StepTensor::Kind::kLengths);
+  params_.integer(access.chunk) = chunk;
+}
+
 void ForcedCopy::read_shadow(const OpParams& engine, int layer, const LogicalMetadata& logical) {
   const auto accesses = RowAccess::of(engine.op());
   lists_.resize(std::max(lists_.size(), accesses.size()));
@@ -74,6 +88,10 @@ void ForcedCopy::read_shadow(const OpParams& engine, int layer, const LogicalMet
     if (access.direction != AS_TAP_IN || !present(engine.tensor(access.rows))) continue;
     const CacheSpec& spec = *layout_.of_tap(layer, engine.op(), access.cache);
     params_.cache(access.cache) = shadow_.cache(spec);
+    if (access.chunk != 0 && spec.retention.kind == GroupKind::kChunked) {
+      whole_requests(access, spec.retention.window, logical);
+      continue;
+    }
     params_.tensor(access.rows) = RowAccess::by_table(access)
                                       ? logical_table(logical.table(row_ratio(spec)))
                                       : translate(engine, access, spec, logical, lists_[i]);
@@ -100,7 +118,7 @@ OpParams& ForcedCopy::make(const OpParams& engine, int layer, const LogicalMetad
     params_.tensor(tap.offset) =
         outputs_[i].make_like(exact && is_float(tensor.dtype) ? AS_F64 : tensor.dtype, tensor);
   }
-  read_shadow(engine, layer, logical);
+  if (!as_read) read_shadow(engine, layer, logical);
   if (exact && as_op_role(engine.op()) == AS_ROLE_QUERY) {
     auto& p = params_.get<as_indexer_q_params>();
     p.q = exact_query_.make_like(AS_F64, p.q_raw);

@@ -37,6 +37,8 @@ class ForcedCopy {
   as_cache output_cache(const as_cache& engine, std::int64_t rows, bool exact, Scratch& scratch);
   // The shadow's rows in the place of those that the op reads.
   void read_shadow(const OpParams& engine, int layer, const LogicalMetadata& logical);
+  void whole_requests(const as_cache_access& access, std::int32_t chunk,
+                      const LogicalMetadata& logical);
   // A list of slots as one of logical rows.
   as_tensor translate(const OpParams& engine, const as_cache_access& access, const CacheSpec& spec,
                       const LogicalMetadata& logical, std::vector<std::int32_t>& memory) const;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -48,6 +49,14 @@ class Checker {
     }
   }
 
+  // Of a token that is to see so many rows and sees others.
+  void sees(std::int64_t token, std::int64_t rows, std::int64_t must) {
+    if (rows == must || check_.bad++ > 0) return;
+    check_.note = fmt::format("{} cache, token {} (position {}): sees {} rows of its chunk, not {}",
+                              spec_.name, token, step_.positions[static_cast<std::size_t>(token)],
+                              rows, must);
+  }
+
   RowCheck result() { return check_; }
 
  private:
@@ -74,6 +83,21 @@ class Checker {
   RowCheck check_;
 };
 
+// Whether every token sees the rows of its chunk up to its own: those that a table leaves out are
+// not among what is read.
+void check_chunks(const OpParams& params, const as_cache_access& access, const GroupSpec& kept,
+                  const StepMetadata& step, Checker& checker) {
+  const as_tensor &rows = params.tensor(access.token_to_req), &lens = params.tensor(access.lens);
+  for (std::int64_t t = 0; t < rows.shape[0]; ++t) {
+    const std::int64_t row = *at<std::int32_t>(rows, t);
+    const std::int64_t position = step.positions[static_cast<std::size_t>(t)];
+    const bool there = row >= 0 && row < lens.shape[0];
+    const std::int64_t end = *at<std::int64_t>(params.tensor(access.positions), t) + 1;
+    checker.sees(t, there ? std::min<std::int64_t>(end, *at<std::int32_t>(lens, row)) : 0,
+                 position + 1 - kept.first_seen(position));
+  }
+}
+
 }  // namespace
 
 RowCheck check_rows_read(const OpParams& params, std::size_t cache_offset, const CacheSpec& spec,
@@ -86,12 +110,19 @@ RowCheck check_rows_read(const OpParams& params, std::size_t cache_offset, const
   };
   const as_cache_access* access = RowAccess::find(params.op(), cache_offset);
   if (access == nullptr) return checker.result();
-  std::int64_t token = -1, first = 0;  // of the token's request
+  // Rows of a table that ends with a chunk are counted from the chunk's first one.
+  const bool local = access->chunk != 0 && spec.retention.kind == GroupKind::kChunked;
+  std::int64_t token = -1, first = 0;  // of the token's request, or of its chunk
   RowAccess::for_each(params.data(), *access, [&](const RowVisit& v) {
     if (!RowAccess::by_table(*access)) return checker.look(v.token, v.slot, -1);
-    if (v.token != token) first = base(token = v.token);
+    if (v.token != token) {
+      first = base(token = v.token);
+      if (local)
+        first += spec.retention.first_seen(step.positions[static_cast<std::size_t>(token)]);
+    }
     checker.look(v.token, v.slot, first + v.place);
   });
+  if (local) check_chunks(params, *access, spec.retention, step, checker);
   return checker.result();
 }
 

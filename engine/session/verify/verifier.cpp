@@ -186,7 +186,7 @@ void Verifier::check_given(int layer, const OpParams& params) {
   const auto first = std::ranges::find_if(ops, [](as_op_id op) { return as_rope_offset(op) != 0; });
   if (*first != params.op()) return;
   const as_rope& rope = parts_.ropes[static_cast<std::size_t>(layer)];
-  if (!tables_checked_.insert(rope.table.data).second) return;
+  if (rope.base == 0 || !tables_checked_.insert(rope.table.data).second) return;
   if (auto r = check_rope(params.op(), rope, *step_, *parts_.exact, parts_.threads)) {
     given(layer, std::move(*r));
   }

@@ -97,11 +97,22 @@ TEST(DeviceSession, StepsAreTimedWhereThatIsWanted) {
 }
 
 // Slots and lists of a whole step are made on the device, and are those that the host makes.
-TEST(DeviceSession, WholeStepsMakeTheListsOfTheHost) {
-  const auto lists_of_host = {"cuda", "slot_mapping=cpu", "swa_index=cpu", "c128_index=cpu"};
-  auto gpu = make();
-  auto mixed = make({lists_of_host.begin(), lists_of_host.end()});
-  auto cpu = make({"cpu"});
+class DeviceLists : public ::testing::TestWithParam<const char*> {};  // preset
+
+INSTANTIATE_TEST_SUITE_P(Presets, DeviceLists, ::testing::Values("tiny", "tiny-llama4"),
+                         [](const auto& p) { return p.index == 0 ? "Windows" : "Chunks"; });
+
+TEST_P(DeviceLists, OfWholeStepsAreThoseOfTheHost) {
+  const auto lists_of_host = {"cuda", "slot_mapping=cpu", "swa_index=cpu", "c128_index=cpu",
+                              "local_batch=cpu"};
+  Scenario scenario = small_scenario();
+  scenario.model = *preset(GetParam());
+  const auto of = [&](std::vector<std::string> lanes) {
+    return make(std::move(lanes), References::kNone, 3, scenario);
+  };
+  auto gpu = of({"cuda"});
+  auto mixed = of({lists_of_host.begin(), lists_of_host.end()});
+  auto cpu = of({"cpu"});
   while (!cpu.session->finished()) {
     for (Session* session : {gpu.session.get(), mixed.session.get(), cpu.session.get()}) {
       ASSERT_NO_FATAL_FAILURE(step(*session));

@@ -58,7 +58,7 @@ json llama() {
 }
 
 TEST_F(DenseFamily, WhatIsWrittenIsReadAgain) {
-  for (const char* name : {"tiny-llama", "tiny-gemma", "tiny-mha", "tiny-mqa"}) {
+  for (const char* name : {"tiny-llama", "tiny-gemma", "tiny-mha", "tiny-mqa", "tiny-llama4"}) {
     SCOPED_TRACE(name);
     const ModelConfig c = *preset(name);
     EXPECT_TRUE(validate(c));
@@ -138,8 +138,8 @@ TEST_F(DenseFamily, RefusesWhatItCannotCompute) {
   refused(with("model_type", "deepseek_v4"), {"model_type", "allowed: llama"});
   json windows = with("sliding_window", 8);
   windows["layer_types"] = std::vector<std::string>(16, "full_attention");
-  windows["layer_types"][3] = "chunked_attention";
-  refused(windows, {"layer_types[3]", "chunked_attention"});
+  windows["layer_types"][3] = "linear_attention";
+  refused(windows, {"layer_types[3]", "linear_attention", "chunked_attention"});
 }
 
 TEST_F(DenseFamily, CachesAreKeptByWindow) {

@@ -7,6 +7,7 @@
 
 #include "kernels/params/helper_params.h"
 #include "kernels/params/op_table.h"
+#include "kernels/params/paged_params.h"
 #include "tests/unit/kernels/support.h"
 
 namespace attnscope::kernel_tests {
@@ -192,6 +193,26 @@ TEST(RowAccess, WindowThatEndsBehindTheTable) {
   ASSERT_EQ(rows.size(), 11u);
   EXPECT_EQ(rows[9], (Visit{3, 15, 43}));
   EXPECT_EQ(rows[10], (Visit{3, 16, RowAccess::kBeyondTable}));
+}
+
+// In chunks of 4 position 5 sees 4 and 5; without them all rows before it.
+TEST(RowAccess, ContextThatEndsWithChunks) {
+  Array<std::int32_t> table({1, 3}, {5, 2, 9});
+  Array<std::int32_t> requests({2}, {0, 0}), lens({1}, {6});
+  Array<std::int64_t> positions({2}, {1, 5});
+  auto p = make_params<as_paged_attention_params>();
+  p.k_cache = pages(2);
+  p.table = table.tensor;
+  p.token_to_req = requests.tensor;
+  p.positions = positions.tensor;
+  p.seq_lens = lens.tensor;
+  p.causal = 1;
+  p.chunk = 4;
+  const std::size_t cache = offsetof(as_paged_attention_params, k_cache);
+  EXPECT_EQ(visits(AS_OP_PAGED_ATTENTION, &p, cache),
+            (Visits{{0, 0, 10}, {0, 1, 11}, {1, 4, 18}, {1, 5, 19}}));
+  p.chunk = 0;
+  EXPECT_EQ(visits(AS_OP_PAGED_ATTENTION, &p, cache).size(), 6u);
 }
 
 TEST(RowAccess, RowsThatAreGivenReadNoState) {
