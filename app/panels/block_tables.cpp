@@ -35,6 +35,7 @@ class BlockTablesPanel : public Panel {
   void draw_header(Ui& ui, const TablesOfRequest& request);
   void draw_label(const TableStrip& strip, ImVec2 at, float height) const;
   void draw_strip(Ui& ui, const TablesOfRequest& request, const TableStrip& strip);
+  void draw_local(Ui& ui, const TablesOfRequest& request, const TableStrip& strip);
   void draw_cell(const TablesOfRequest& request, const TableStrip& strip,
                  const TableStripCell& cell, ImVec2 min, ImVec2 max) const;
   void hover(Ui& ui, const TableStrip& strip, const TableStripCell& cell, bool click);
@@ -173,6 +174,7 @@ void BlockTablesPanel::draw_request(Ui& ui, const TablesOfRequest& request) {
   for (const TableStrip& strip : request.strips) {
     ImGui::PushID(strip.group);
     draw_strip(ui, request, strip);
+    draw_local(ui, request, strip);
     ImGui::PopID();
   }
 }
@@ -246,6 +248,49 @@ void BlockTablesPanel::draw_strip(Ui& ui, const TablesOfRequest& request, const 
       hover(ui, strip, cell, click);
       if (twice && cell.block > 0) ui.run("panel.bytes");
     }
+  }
+  ImGui::PopFont();
+}
+
+// The tables that attention in chunks is given in this step: a line a sequence.
+void BlockTablesPanel::draw_local(Ui& ui, const TablesOfRequest& request, const TableStrip& strip) {
+  if (strip.local.empty()) return;
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  ImGui::PushFont(numbers(), ImGui::GetStyle().FontSizeBase * 0.8f);
+  const float cell = px(30), height = px(15), gap = px(2), indent = px(78);
+  for (const LocalSequence& one : strip.local) {
+    ImGui::PushID(static_cast<int>(one.sequence));
+    const ImVec2 at = ImGui::GetCursorScreenPos();
+    const std::string text = fmt::format("seq {}  {}", one.sequence, one.text());
+    const float cells =
+        (cell + gap) * static_cast<float>(std::max<std::size_t>(one.blocks.size(), 1));
+    const float width = indent + cells + px(6) + ImGui::CalcTextSize(text.c_str()).x;
+    ImGui::InvisibleButton("##local", {width, height});
+    const bool over = ImGui::IsItemHovered(), click = ImGui::IsItemClicked();
+    for (std::size_t i = 0; i < one.blocks.size(); ++i) {
+      const ImVec2 min(at.x + indent + static_cast<float>(i) * (cell + gap), at.y);
+      const ImVec2 max(min.x + cell, min.y + height);
+      const std::int32_t block = one.blocks[i];
+      if (block <= 0) {
+        draw_hatch(list, min, max);
+        continue;
+      }
+      const ImU32 owner = owner_colour(request.request);
+      list->AddRect(min, max, owner, px(2));
+      draw_cell_text(list, min, max, theme().text, std::to_string(block));
+      if (!over || !ImGui::IsMouseHoveringRect(min, max)) continue;
+      draw_hovered(list, min, max);
+      if (click) select(ui.bench, block);
+    }
+    list->AddText({at.x + indent + cells + px(4), at.y}, theme().text_dim, text.c_str());
+    if (over) {
+      tooltip(
+          fmt::format("row {} of local_batch: {}\n{} of layer group {} as attention is given "
+                      "them, a sequence a chunk",
+                      one.sequence, one.text(), one.blocks.size() == 1 ? "the block" : "the blocks",
+                      strip.name));
+    }
+    ImGui::PopID();
   }
   ImGui::PopFont();
 }

@@ -1,4 +1,4 @@
-// The sliding window of the selected token, slot by slot.
+// The sliding window of the selected token, or its chunk, slot by slot.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -132,16 +132,13 @@ class WindowPanel : public Panel {
     ImGui::PopFont();
     // In the size of all tooltips.
     if (over_nulls) {
-      tooltip(fmt::format("{} table entries before the window are null; nothing reads them",
-                          format_count(view_.nulls_before)));
+      tooltip(fmt::format("{} table entries before the {} are null; nothing reads them",
+                          format_count(view_.nulls_before), view_.begin >= 0 ? "chunk" : "window"));
     } else if (under_mouse != nullptr) {
       tooltip(slot_text(*under_mouse));
       if (click) select(bench, *under_mouse);
     }
-    if (!view_.left.empty()) {
-      ImGui::TextDisabled("Position %lld left the window with this token.",
-                          static_cast<long long>(view_.left.back()));
-    }
+    if (!view_.left.empty()) dim(view_.left);
   }
 
   static std::string slot_text(const WindowSlot& slot) {

@@ -56,8 +56,9 @@ TableStrip strip_of(const SessionInfo& info, const std::vector<std::int32_t>& ta
   TableStrip strip;
   strip.group = g;
   strip.name = group.name;
-  strip.note = group.window > 0 ? fmt::format("{} · last {}", group.block_tokens, group.window)
-                                : fmt::format("{} · all", group.block_tokens);
+  strip.note = group.reach() < 0 ? fmt::format("{} · chunks {}", group.block_tokens, group.window)
+               : group.reach() > 0 ? fmt::format("{} · last {}", group.block_tokens, group.window)
+                                   : fmt::format("{} · all", group.block_tokens);
   strip.block_tokens = group.block_tokens;
   for (std::size_t i = 0; i < table.size(); ++i) {
     TableStripCell cell;
@@ -80,9 +81,8 @@ TableStrip strip_of(const SessionInfo& info, const std::vector<std::int32_t>& ta
     cell.fresh = marks.fresh.count(cell.block) != 0;
     if (marks.token >= 0) {
       const std::int64_t begin = cell.index * static_cast<std::int64_t>(group.block_tokens);
-      const std::int64_t window = group.window > 0 ? group.window : marks.token + 1;
       cell.in_window =
-          begin <= marks.token && begin + group.block_tokens > marks.token - window + 1;
+          begin <= marks.token && begin + group.block_tokens > group.first_seen(marks.token);
       cell.row = row_in(cell, group.block_tokens, marks.token);
     }
     cell.picked = row_in(cell, group.block_tokens, marks.picked);
@@ -94,18 +94,21 @@ TableStrip strip_of(const SessionInfo& info, const std::vector<std::int32_t>& ta
 // "9 MLA blocks and 3 + 3 + 17 windowed ones"
 std::string blocks_text(const SessionInfo& info, const TablesOfRequest& tables) {
   std::string full, windowed;
+  bool chunks = true;  // of all that are not kept
   for (const TableStrip& strip : tables.strips) {
     const CacheGroup& group = info.layout.groups[static_cast<std::size_t>(strip.group)];
     if (group.window == 0) {
       full = fmt::format("{} {} {}", format_count(strip.blocks), strip.name,
                          strip.blocks == 1 ? "block" : "blocks");
     } else {
+      chunks = chunks && group.kind == GroupKind::kChunked;
       windowed += (windowed.empty() ? "" : " + ") + format_count(strip.blocks);
     }
   }
   if (windowed.empty()) return full;
-  return full.empty() ? fmt::format("{} windowed blocks", windowed)
-                      : fmt::format("{} and {} windowed ones", full, windowed);
+  const char* kind = chunks ? "chunked" : "windowed";
+  return full.empty() ? fmt::format("{} {} blocks", windowed, kind)
+                      : fmt::format("{} and {} {} ones", full, windowed, kind);
 }
 
 // Where the position lies in the window group of the layer, as the end of a sentence.
@@ -126,6 +129,9 @@ std::string window_slot_text(const BlockTablesInput& input, const RequestView& r
                          slot.block, slot.row, name);
     }
     if (slot.block == 0) {
+      if (info.layout.groups[static_cast<std::size_t>(group)].kind == GroupKind::kChunked) {
+        return fmt::format("; the chunk of {} has ended", token);
+      }
       const bool entries = info.layout.mla_group >= 0 && !info.layout.swa_groups.empty();
       return fmt::format("; {} has left the window{}", token,
                          entries ? ": only entries still hold it" : "");
@@ -152,8 +158,16 @@ std::string sentence_of(const BlockTablesInput& input, const RequestView& reques
                                  format_count(length_in_step(input.step, request)),
                                  blocks_text(input.info, tables));
   if (nulls > 0) {
-    text += fmt::format("; {} {} left a window and {} null", format_count(nulls),
-                        nulls == 1 ? "entry" : "entries", nulls == 1 ? "is" : "are");
+    const auto& groups = input.info.layout.groups;
+    const bool chunks = !input.info.layout.chunk_groups.empty();
+    const bool windows =
+        std::ranges::any_of(groups, [](const CacheGroup& g) { return g.reach() > 0; });
+    text +=
+        fmt::format("; {} {} {} and {} null", format_count(nulls), nulls == 1 ? "entry" : "entries",
+                    !chunks   ? "left a window"
+                    : windows ? "left a window or a chunk that ended"
+                              : "left with chunks that ended",
+                    nulls == 1 ? "is" : "are");
   }
   if (picked >= 0) {
     text += window_slot_text(input, request, picked, false);
@@ -205,6 +219,7 @@ BlockTablesView block_tables_view(const BlockTablesInput& input) {
       tables.strips.push_back(strip_of(input.info, r.tables[g],
                                        dropped_in_step(step, request.id, group, r.tables[g].size()),
                                        group, marks));
+      tables.strips.back().local = local_sequences(input.info, step.metadata, request.id, group);
     }
     if (selected) view.sentence = sentence_of(input, r, tables, marks.picked);
     view.requests.push_back(std::move(tables));
@@ -217,8 +232,13 @@ std::string group_text(const SessionInfo& info, int group) {
   const CacheGroup& g = info.layout.groups[static_cast<std::size_t>(group)];
   std::string text = fmt::format("{}: {} tokens a block, {}\nkeeps ", g.name, g.block_tokens,
                                  format_bytes(static_cast<double>(g.bytes)));
-  text += g.window > 0 ? fmt::format("the last {} tokens; blocks that leave become null", g.window)
-                       : std::string("every token's entries");
+  text += g.reach() < 0 ? fmt::format(
+                              "the chunk of {} tokens that a request is in; blocks of chunks that "
+                              "ended become null",
+                              g.window)
+          : g.reach() > 0
+              ? fmt::format("the last {} tokens; blocks that leave become null", g.window)
+              : std::string("every token's entries");
   std::map<CacheId, std::pair<std::string, std::string>> layers;  // content, numbers
   for (const int spec : g.specs) {
     const CacheSpec& s = info.layout.specs[static_cast<std::size_t>(spec)];
@@ -264,19 +284,20 @@ std::int32_t block_in_next_group(const SessionInfo& info, const StepTrace& step,
 }
 
 std::string null_text(const SessionInfo& info, int group, const TableStripCell& cell) {
-  const std::int64_t tokens = info.layout.groups[static_cast<std::size_t>(group)].block_tokens;
+  const CacheGroup& of = info.layout.groups[static_cast<std::size_t>(group)];
+  const std::int64_t tokens = of.block_tokens;
+  const char* left =
+      of.kind == GroupKind::kChunked ? "its chunk ended: given back" : "left the window";
   const std::int64_t last = cell.index + cell.count - 1;
   std::string text = cell.count == 1 ? fmt::format("table entry {}: null", cell.index)
                                      : fmt::format("table entries {}-{}: null, {} of them",
                                                    cell.index, last, format_count(cell.count));
   text += fmt::format("\npositions {}-{}", cell.index * tokens, (last + 1) * tokens - 1);
   if (cell.was != 0) {
-    text +=
-        cell.count == 1
-            ? fmt::format("\nleft the window in this step; was block {}", cell.was)
-            : fmt::format("\nleft the window in this step; the last one was block {}", cell.was);
+    text += fmt::format("\n{} in this step; {} block {}", left,
+                        cell.count == 1 ? "was" : "the last one was", cell.was);
   } else {
-    text += "\nleft the window earlier";
+    text += fmt::format("\n{} earlier", left);
   }
   return text + "\nthe null block 0 is named in their place; nothing reads it";
 }

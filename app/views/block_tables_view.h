@@ -21,6 +21,18 @@ struct TableStripCell {
   std::int32_t picked = -1;  // row of the position that is picked, where that is another one
 };
 
+// A piece of a request that is one chunk, as attention is given it in this step: a row of the
+// tables that local_batch makes.
+struct LocalSequence {
+  std::int64_t sequence = 0;         // its row
+  std::int64_t begin = 0;            // position that its rows are counted from
+  std::int64_t first = 0, last = 0;  // positions of its tokens in the step
+  std::int64_t rows = 0;             // from `begin` on
+  std::vector<std::int32_t> blocks;  // -1 = none
+  std::string text() const;          // "chunk 1, positions 32-47 of 32-63: 16 rows"
+  std::int64_t chunk = 0;            // tokens of a chunk
+};
+
 struct TableStrip {
   int group = 0;
   std::string name;               // "SWA-a"
@@ -28,6 +40,7 @@ struct TableStrip {
   std::int32_t block_tokens = 1;  // for the marks inside a cell
   std::int64_t blocks = 0, nulls = 0;
   std::vector<TableStripCell> cells;
+  std::vector<LocalSequence> local;  // of a group with chunks, in the step
 };
 
 struct TablesOfRequest {
@@ -53,6 +66,11 @@ struct BlockTablesInput {
   std::int64_t position = -1;  // selected in it; -1 = its last one of the step
 };
 BlockTablesView block_tables_view(const BlockTablesInput& input);
+
+// The sequences that a request is cut into in a step, as a lane has listed them, perhaps wrongly;
+// empty where the group has no chunks or the step has not come to it.
+std::vector<LocalSequence> local_sequences(const SessionInfo& info, const StepMetadata& m,
+                                           std::int32_t request, int group);
 
 // What a group is: its block size, its window, what lies in its blocks and for which layers.
 std::string group_text(const SessionInfo& info, int group);

@@ -112,7 +112,9 @@ class SelectionBuilder {
     }
     line.null = true;
     if (slot.block == 0) {
-      line.text = fmt::format("null: it left the window of {} tokens", group.window);
+      line.text = group.kind == GroupKind::kChunked
+                      ? fmt::format("null: its chunk of {} tokens has ended", group.window)
+                      : fmt::format("null: it left the window of {} tokens", group.window);
     } else {
       line.text = "not written yet";
     }

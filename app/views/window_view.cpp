@@ -6,6 +6,7 @@
 #include <set>
 
 #include "app/text/format.h"
+#include "app/views/block_tables_view.h"
 #include "app/views/linkage.h"
 #include "app/views/op_order.h"
 #include "engine/model/numbers.h"
@@ -52,11 +53,29 @@ std::vector<std::int64_t> listed_slots(const SessionInfo& info, const StepMetada
   return {first, first + static_cast<std::ptrdiff_t>(length)};
 }
 
+// Through the table of its chunk, as a lane has made it, perhaps a wrong one; -1 = nowhere.
+std::vector<std::int64_t> slots_of_chunk(const SessionInfo& info, const StepMetadata& m,
+                                         const CacheSpec& spec, std::int32_t request,
+                                         std::int64_t position) {
+  std::vector<std::int64_t> slots;
+  for (const LocalSequence& one : local_sequences(info, m, request, spec.group)) {
+    if (position < one.first || position > one.last) continue;
+    const std::int64_t seen = std::min(one.rows, position - one.begin + 1);
+    for (std::int64_t i = 0; i < seen; ++i) {
+      const std::size_t column = to_size(i / spec.block_size());
+      const std::int32_t block = column < one.blocks.size() ? one.blocks[column] : -1;
+      slots.push_back(block > 0 ? std::int64_t{block} * spec.rows_per_block + i % spec.block_size()
+                                : -1);
+    }
+  }
+  return slots;
+}
+
 // Where the request's table says that they lie; -1 = nowhere.
 std::vector<std::int64_t> slots_by_position(const CacheSpec& spec, const RequestView* request,
-                                            std::int64_t position, std::int64_t window) {
+                                            std::int64_t position) {
   std::vector<std::int64_t> slots;
-  for (std::int64_t p = std::max<std::int64_t>(0, position - window + 1); p <= position; ++p) {
+  for (std::int64_t p = spec.retention.first_seen(position); p <= position; ++p) {
     const std::size_t column = to_size(p / spec.block_size());
     std::int32_t block = 0;
     if (request != nullptr && column < request->tables[to_size(spec.group)].size()) {
@@ -66,6 +85,39 @@ std::vector<std::int64_t> slots_by_position(const CacheSpec& spec, const Request
                               : -1);
   }
   return slots;
+}
+
+// What the token at this position is the first one not to see.
+std::string left_with(const CacheSpec& spec, std::int64_t position) {
+  const std::int64_t chunk = spec.retention.window;
+  if (chunk == 0 || position < chunk) return {};
+  if (spec.retention.kind == GroupKind::kSliding) {
+    return fmt::format("Position {} left the window with this token.", position - chunk);
+  }
+  if (position % chunk != 0) return {};
+  return fmt::format("The chunk of positions {}-{} ended before this token.", position - chunk,
+                     position - 1);
+}
+
+// "Chunk 2, positions 64-95: token 70 sees 7 of its 32 rows, 64-70 in block 5 (chunked). The 4
+// blocks before it were given back when their chunks ended."
+std::string chunk_sentence(const WindowView& view, std::int64_t position, const std::string& group,
+                           const std::vector<std::int32_t>& blocks) {
+  const auto seen = static_cast<std::int64_t>(view.slots.size());
+  std::string text = fmt::format("Chunk {}, positions {}-{}: token {} sees {} of its {} rows",
+                                 view.begin / view.window, view.begin, view.begin + view.window - 1,
+                                 format_count(position), seen, format_count(view.window));
+  if (!blocks.empty()) {
+    text += fmt::format(", {}-{} in {} {} ({})", view.begin, view.begin + seen - 1,
+                        blocks.size() == 1 ? "block" : "blocks", list_of(blocks), group);
+  }
+  text += ".";
+  if (view.nulls_before == 0) return text;
+  const bool one = view.nulls_before == 1;
+  return text +
+         fmt::format(" {} before it {} given back when {} ended.",
+                     one ? "The block" : "The " + format_count(view.nulls_before) + " blocks",
+                     one ? "was" : "were", one ? "its chunk" : "their chunks");
 }
 
 }  // namespace
@@ -83,6 +135,7 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
   }
   // Where rows are found by position, through the table, there is no list of them.
   const bool listed = !info.layout.swa_groups.empty();
+  const bool chunked = spec->retention.kind == GroupKind::kChunked;
   const StepTensor* lists = m.lists_of(spec->id);
   if (token_row < 0 || token_row >= tokens || (listed && (lists == nullptr || lists->empty()))) {
     view.sentence = "This step has not come to its window lists yet.";
@@ -97,9 +150,10 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
   view.window = whole ? position + 1 : std::int64_t{spec->retention.window};
   const std::int32_t request = step.request_of(token_row);
   const RequestView* owner = find_request(step, request);
-  const std::vector<std::int64_t> slots =
-      listed ? listed_slots(info, m, *spec, token_row)
-             : slots_by_position(*spec, owner, position, view.window);
+  const std::vector<std::int64_t> slots = listed ? listed_slots(info, m, *spec, token_row)
+                                          : chunked
+                                              ? slots_of_chunk(info, m, *spec, request, position)
+                                              : slots_by_position(*spec, owner, position);
   const auto length = static_cast<std::int64_t>(slots.size());
   const OpTrace* op = step.find_role(layer, AS_ROLE_ATTENTION);
   const AttentionCopy* weights = op != nullptr ? op->attention.get() : nullptr;
@@ -125,7 +179,8 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
     }
     view.slots.push_back(slot);
   }
-  if (position >= view.window) view.left.push_back(position - view.window);
+  if (chunked) view.begin = spec->retention.first_seen(position);
+  view.left = left_with(*spec, position);
   if (owner != nullptr) {
     const auto& table = owner->tables[static_cast<std::size_t>(spec->group)];
     const std::int64_t first = (position - length + 1) / spec->block_size();
@@ -134,6 +189,10 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
     }
   }
   const std::string group = info.layout.groups[static_cast<std::size_t>(spec->group)].name;
+  if (chunked) {
+    view.sentence = chunk_sentence(view, position, group, blocks);
+    return view;
+  }
   view.sentence =
       fmt::format("{} token {}: positions {}-{} in {} {} ({}).", whole ? "All before" : "Window of",
                   format_count(position), position - length + 1, position,

@@ -1,4 +1,4 @@
-// The sliding window of one token: which slots it reads, with weights.
+// The sliding window of one token, or its chunk: which slots it reads, with weights.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,12 @@ struct WindowView {
   std::string sentence;
   bool valid = false;
   int group = -1;
-  std::int64_t window = 0;         // W
-  bool whole = false;              // no row leaves it: all up to the token
-  std::int64_t nulls_before = 0;   // null table entries before the first slot
-  std::vector<WindowSlot> slots;   // ascending positions, the token itself last
-  std::vector<std::int64_t> left;  // positions that the window of the token before still had
+  std::int64_t window = 0;        // W, or tokens of a chunk
+  bool whole = false;             // no row leaves it: all up to the token
+  std::int64_t begin = -1;        // first position of the token's chunk, -1 = the layer has none
+  std::int64_t nulls_before = 0;  // null table entries before the first slot
+  std::vector<WindowSlot> slots;  // ascending positions, the token itself last
+  std::string left;               // what the token before still saw, a sentence; empty = nothing
   double largest_weight = 0;
 };
 

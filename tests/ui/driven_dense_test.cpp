@@ -115,5 +115,18 @@ TEST(DrivenDense, WhereNothingSelectsTopKShowsTheWeightOfEachToken) {
   });
 }
 
+TEST(DrivenDense, WindowShowsTheChunkOfAChunkedLayer) {
+  DrivenApp app;
+  app.drive([&](User& user) {
+    show_dense(app, user, "tiny-llama4", "cursor.goto=1/1/paged_attention", "window");
+    expect_on_screen(user, "Chunk ");
+    expect_on_screen(user, "of its 32 rows");
+    user.show("block_tables");
+    user.wait(4);
+    expect_on_screen(user, "chunked ones");
+    expect_on_screen(user, "left with chunks that ended");
+  });
+}
+
 }  // namespace driven_dense_test
 }  // namespace attnscope::gui

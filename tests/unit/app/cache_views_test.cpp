@@ -268,8 +268,9 @@ TEST_F(CacheViews, TheWindowIsTheListThatAttentionRead) {
         a.weights[static_cast<std::size_t>((kept * a.heads + 2) * (a.window + a.extra) + c)]);
   }
   EXPECT_NEAR(sum, want, 1e-9);
-  ASSERT_EQ(view.left.size(), 1u) << "one position leaves with every decoded token";
-  EXPECT_EQ(view.left.front(), position_ - info_->config.window);
+  EXPECT_EQ(view.left, "Position " + std::to_string(position_ - info_->config.window) +
+                           " left the window with this token.")
+      << "one position leaves with every decoded token";
   EXPECT_GT(view.nulls_before, 0);
 }
 
