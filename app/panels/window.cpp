@@ -1,4 +1,5 @@
-// The sliding window of the selected token, or its chunk, slot by slot.
+// The sliding window of the selected token, or its chunk, slot by slot, and how far the layers up
+// to this one reach together.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
 #include "app/text/format.h"
+#include "app/views/reach_view.h"
 #include "app/views/window_view.h"
 #include "app/workbench/missing_ops.h"
 
@@ -46,6 +48,7 @@ class WindowPanel : public Panel {
     int mean = mean_ ? 1 : 0;
     if (segmented("heads", &mean, kHeads, 2)) mean_ = mean == 1;
     draw_strip(bench);
+    draw_reach(bench);
     draw_table(bench);
   }
 
@@ -67,6 +70,55 @@ class WindowPanel : public Panel {
     held_ = bench.shared_snapshot();
     ++version_;
     view_ = window_view(*held_->info, step, key.layer, key.row, key.head);
+    const bool known = key.row >= 0 && key.row < step.metadata.num_tokens_in_step();
+    const std::int64_t position =
+        known ? step.metadata.positions[static_cast<std::size_t>(key.row)] : -1;
+    reach_ = reach_view(*held_->info, key.layer, position);
+  }
+
+  // A line a layer over the tokens up to this one; what it reaches is filled.
+  void draw_reach(Workbench& bench) {
+    if (reach_.rows.empty()) return;
+    dim(reach_.sentence);
+    const auto count = static_cast<float>(reach_.rows.size());
+    // As tall as the table of slots leaves room for.
+    const float room = ImGui::GetContentRegionAvail().y - px(130);
+    const float line = std::clamp(std::min(room, px(78)) / count, px(3), px(13));
+    const bool labels = line >= px(11);
+    const float label = labels ? px(92) : 0, numbers_width = labels ? px(46) : 0;
+    const ImVec2 at = ImGui::GetCursorScreenPos();
+    const float width = std::max(ImGui::GetContentRegionAvail().x - label - numbers_width, px(40));
+    ImGui::InvisibleButton("##reach", ImVec2(label + width + numbers_width, line * count));
+    const bool over = ImGui::IsItemHovered(), click = ImGui::IsItemClicked();
+    ImDrawList* list = ImGui::GetWindowDrawList();
+    const Theme& t = theme();
+    ImGui::PushFont(nullptr, ImGui::GetStyle().FontSizeBase * 0.72f);
+    const ReachRow* under_mouse = nullptr;
+    for (std::size_t i = 0; i < reach_.rows.size(); ++i) {
+      const ReachRow& row = reach_.rows[i];
+      const float y = at.y + line * static_cast<float>(i), end = y + line - px(1);
+      const float unit = width / static_cast<float>(reach_.position + 1);
+      const float left = at.x + label, from = left + unit * static_cast<float>(row.first);
+      const bool own = static_cast<int>(i) == reach_.selected;
+      list->AddRectFilled({left, y}, {left + width, end}, t.raised);
+      list->AddRectFilled({std::min(from, left + width - px(2)), y}, {left + width, end},
+                          own ? t.accent : t.window_part);
+      if (labels) {
+        const std::string name = fmt::format("layer {} {}", row.layer, row.type);
+        const std::string reached = format_count(reach_.position - row.first + 1);
+        list->AddText({at.x, y}, own ? t.text : t.text_dim, name.c_str());
+        list->AddText({left + width + px(6), y}, own ? t.text : t.text_dim, reached.c_str());
+      }
+      if (over && ImGui::IsMouseHoveringRect({at.x, y}, {left + width + numbers_width, y + line})) {
+        under_mouse = &row;
+      }
+    }
+    ImGui::PopFont();
+    if (under_mouse == nullptr) return;
+    tooltip(fmt::format("through layer {} ({}): positions {}-{}, {} tokens", under_mouse->layer,
+                        under_mouse->type, under_mouse->first, reach_.position,
+                        format_count(reach_.position - under_mouse->first + 1)));
+    if (click) bench.select_token(bench.selection().request, under_mouse->first);
   }
 
   void draw_strip(Workbench& bench) {
@@ -201,6 +253,7 @@ class WindowPanel : public Panel {
   }
 
   WindowView view_;
+  ReachView reach_;
   DataTable table_;
   Key key_;
   std::shared_ptr<const Snapshot> held_;

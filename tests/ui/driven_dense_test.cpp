@@ -121,10 +121,19 @@ TEST(DrivenDense, WindowShowsTheChunkOfAChunkedLayer) {
     show_dense(app, user, "tiny-llama4", "cursor.goto=1/1/paged_attention", "window");
     expect_on_screen(user, "Chunk ");
     expect_on_screen(user, "of its 32 rows");
+    expect_on_screen(user, "Chunks do not add up.");
     user.show("block_tables");
     user.wait(4);
     expect_on_screen(user, "chunked ones");
     expect_on_screen(user, "left with chunks that ended");
+  });
+}
+
+TEST(DrivenDense, WindowShowsHowFarSlidingLayersReach) {
+  DrivenApp app;
+  app.drive([&](User& user) {
+    show_dense(app, user, "tiny-gemma", "cursor.goto=1/1/paged_attention", "window");
+    expect_on_screen(user, "2 x (32 - 1) + 1");
   });
 }
 

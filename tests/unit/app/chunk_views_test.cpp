@@ -1,10 +1,11 @@
-// What Window and Block tables say of layers with chunks.
+// What Window and Block tables say of layers with chunks, and how far a stack of layers reaches.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "app/views/block_tables_view.h"
 #include "app/views/linkage.h"
+#include "app/views/reach_view.h"
 #include "app/views/window_view.h"
 #include "engine/model/numbers.h"
 #include "engine/session/snapshot.h"
@@ -131,6 +132,35 @@ TEST_F(ChunkViews, WrongBatchesAreShownAsTheyAre) {
   wrong.metadata = m;
   EXPECT_EQ(window_view(*info_, wrong, 0, wrong.token_row(0, 70), 0).slots.size(), 7u)
       << "no row behind the token's own";
+}
+
+TEST_F(ChunkViews, ReachGrowsWithEveryLayerThatHasAWindow) {
+  open("tiny-gemma", 3);
+  for (int i = 0; i < 5; ++i) {
+    const ReachView view = reach_view(*info_, i, 200);
+    ASSERT_EQ(view.rows.size(), 6u);
+    EXPECT_EQ(view.rows[to_size(i)].first, 200 - (i + 1) * 31);
+    EXPECT_EQ(view.selected, i);
+  }
+  EXPECT_EQ(reach_view(*info_, 2, 200).sentence,
+            "Through layers 0-2 token 200 reaches 94 tokens, 3 x (32 - 1) + 1: positions 107-200.");
+  EXPECT_EQ(reach_view(*info_, 2, 40).sentence,
+            "Through layers 0-2 token 40 reaches 41 tokens: all there are.");
+  EXPECT_EQ(reach_view(*info_, 5, 200).sentence,
+            "Through layers 0-5 token 200 reaches 201 tokens: this layer sees all before it.");
+}
+
+TEST_F(ChunkViews, ReachEndsWithTheChunk) {
+  open("tiny-llama4", 1);
+  EXPECT_EQ(reach_view(*info_, 2, 70).sentence,
+            "Through layers 0-2 token 70 reaches 7 tokens: positions 64-70. Chunks do not add up.");
+  EXPECT_EQ(reach_view(*info_, 3, 70).rows[3].first, 0);
+  EXPECT_TRUE(reach_view(*info_, -1, 70).rows.empty()) << "outside the layers";
+}
+
+TEST_F(ChunkViews, ReachIsOfModelsWithBoundedLayers) {
+  open("tiny-llama", 1);
+  EXPECT_TRUE(reach_view(*info_, 0, 30).rows.empty());
 }
 
 }  // namespace chunk_views_test
