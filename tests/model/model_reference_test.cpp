@@ -20,6 +20,7 @@
 #include "engine/session/session.h"
 #include "kernels/params/tensor_view.h"
 #include "tests/blame/stored_otherwise.h"
+#include "tests/unit/app/small_scenario.h"
 
 namespace attnscope {
 namespace model_reference_test {
@@ -216,8 +217,8 @@ Scenario scenario_of(ModelConfig model, std::vector<ScenarioRequest> requests,
 }
 
 // More entries than are selected, several of 128 tokens, and steps of one token behind them.
-void expect_agreement_over(std::int64_t length, std::int64_t index_topk, std::int64_t decodes) {
-  ModelConfig model = *preset("tiny");
+void expect_agreement_over(ModelConfig model, std::int64_t length, std::int64_t index_topk,
+                           std::int64_t decodes) {
   model.index_topk = index_topk;
   const auto found = agreement(
       scenario_of(model, {request("long", length, decodes + 2), request("short", 9, decodes + 2)}),
@@ -227,10 +228,10 @@ void expect_agreement_over(std::int64_t length, std::int64_t index_topk, std::in
   EXPECT_EQ(found.decoded, decodes);
 }
 TEST(ModelReference, IsTheFreeRunningExactReferenceOverLongTexts) {
-  expect_agreement_over(660, 128, 4);
+  expect_agreement_over(narrow_model(), 660, 128, 4);
 }
 TEST(ModelReferenceSoak, IsTheFreeRunningExactReferenceOverLongTexts) {
-  expect_agreement_over(2200, 512, 10);
+  expect_agreement_over(*preset("tiny"), 2200, 512, 10);
 }
 
 // Real widths: weights too large to be kept in float64, 64 heads, 64 index heads.
@@ -245,7 +246,7 @@ TEST(ModelReferenceSoak, IsTheFreeRunningExactReferenceAtPublishedDimensions) {
 TEST(ModelReference, FollowsSwitchesOfValuesAndRanks) {
   const auto run = [](const char* switches, double sink_shift, int ranks) {
     SCOPED_TRACE(switches);
-    ModelConfig model = *preset("tiny");
+    ModelConfig model = narrow_model();
     model.switches = *profile_switches(switches);
     model.sink_shift = sink_shift;
     model.index_topk = 16;  // so that short texts leave entries out
@@ -265,7 +266,7 @@ TEST(ModelReference, ReadsCheckpointsInBf16AndFp8) {
   const std::string folder = ::testing::TempDir() + "attnscope_model_reference";
   for (const ExportDtype dtype : {ExportDtype::kBf16, ExportDtype::kFp8}) {
     std::filesystem::remove_all(folder);
-    Scenario scenario = scenario_of(*preset("tiny"), {request("a", 150, 3)}, 64);
+    Scenario scenario = scenario_of(narrow_model(), {request("a", 150, 3)}, 64);
     const Weights weights = synthetic_weights(scenario.model, 5, nullptr);
     const auto written = export_checkpoint(weights, scenario.model, folder, dtype, nullptr);
     ASSERT_TRUE(written) << written.error().text();
@@ -279,7 +280,7 @@ TEST(ModelReference, RoundsFloat64AndFloat16Once) {
   const std::string folder = ::testing::TempDir() + "attnscope_model_reference_floats";
   for (const ElementType type : {ElementType::kF64, ElementType::kF16}) {
     std::filesystem::remove_all(folder);
-    Scenario scenario = scenario_of(*preset("tiny"), {request("a", 150, 3)}, 64);
+    Scenario scenario = scenario_of(narrow_model(), {request("a", 150, 3)}, 64);
     const Weights weights = synthetic_weights(scenario.model, 5, nullptr);
     const auto written =
         export_checkpoint(weights, scenario.model, folder, ExportDtype::kBf16, nullptr);

@@ -16,7 +16,8 @@ namespace model_witness_test {
 
 Scenario witnessed_scenario() {
   Scenario scenario = small_scenario(150, 6);
-  scenario.model.index_topk = 16;  // so that short texts leave entries out
+  scenario.model = *preset("tiny");  // numbers below are of its width
+  scenario.model.index_topk = 16;    // so that short texts leave entries out
   return scenario;
 }
 

@@ -54,6 +54,7 @@ Outcome run(const BetweenOps& between, const Scenario& scenario) {
 // All requests decode side by side soon.
 Scenario scenario_to_plant_in() {
   Scenario scenario = small_scenario(150, 8);
+  scenario.model = *preset("tiny");  // numbers below are of its width
   scenario.model.index_topk = 16;
   return scenario;
 }

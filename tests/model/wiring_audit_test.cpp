@@ -65,6 +65,7 @@ class Audited : public SessionObserver {
 
 Scenario audited_scenario() {
   Scenario scenario = small_scenario(150, 3);
+  scenario.model = *preset("tiny");  // numbers below are of its width
   scenario.model.index_topk = 16;
   return scenario;
 }

@@ -138,7 +138,7 @@ TEST(Truth, ASelectionEndsWithItsScenario) {
   app.drive([&](User& user) {
     run(app, user, "select.token=1/7");
     run(app, user, "select.block=4");
-    run(app, user, "select.head=5");
+    run(app, user, "select.head=3");
     run(app, user, "references.set=sim");
     EXPECT_EQ(app.selection().block, 4) << "the same scenario, compared";
     EXPECT_EQ(app.selection().request, 1);

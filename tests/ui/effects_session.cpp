@@ -161,18 +161,18 @@ Effects session_effects() {
     }
   };
   e["select.next_head"] = [](Trial& t) {
-    t.run("select.head=7");
+    t.run("select.head=3");
     t.run("select.next_head");
     EXPECT_EQ(t.selection().head, 0) << "after the last comes the first";
   };
   e["select.previous_head"] = [](Trial& t) {
     t.run("select.previous_head");
-    EXPECT_EQ(t.selection().head, 7);
+    EXPECT_EQ(t.selection().head, 3);
   };
   e["select.head"] = [](Trial& t) {
-    t.run("select.head=5");
-    EXPECT_EQ(t.selection().head, 5);
-    EXPECT_TRUE(t.shows("head 5"));
+    t.run("select.head=2");
+    EXPECT_EQ(t.selection().head, 2);
+    EXPECT_TRUE(t.shows("head 2"));
     EXPECT_FALSE(t.app->commands().run("select.head=8"));
   };
   e["select.block"] = [](Trial& t) {

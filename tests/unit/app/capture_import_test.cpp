@@ -138,6 +138,13 @@ class Dump {
   std::map<std::string, Pages> pages_;
 };
 
+// As wide as the preset that the imports name.
+Scenario of_preset() {
+  Scenario s = small_scenario();
+  s.model = *preset("tiny");
+  return s;
+}
+
 class CaptureImportTest : public CliTest {
  protected:
   void SetUp() override {
@@ -151,7 +158,7 @@ class CaptureImportTest : public CliTest {
     text = replaced(text, "\"factor\": 16", fmt::format("\"factor\": {}", model.yarn_factor));
     map_ = write("map.json", text);
     record_ours();
-    dump(*small_session());
+    dump(*small_session(References::kNone, of_preset()));
   }
 
   void record_ours() {
@@ -161,7 +168,7 @@ class CaptureImportTest : public CliTest {
     options.run.steps = kSteps;
     options.capture.level = CaptureLevel::kFull;
     options.rows = 0;
-    auto made = record_scenario(small_scenario(), all_lanes(), options, path("ours.acap"), nullptr);
+    auto made = record_scenario(of_preset(), all_lanes(), options, path("ours.acap"), nullptr);
     ASSERT_TRUE(made) << made.error().text();
   }
 
@@ -172,7 +179,7 @@ class CaptureImportTest : public CliTest {
     ops_ = 0;
     for (std::int64_t step = kFirst; step < kSteps; ++step) {
       Dump dump(fnuz);
-      const ModelConfig model = small_scenario().model;
+      const ModelConfig model = of_preset().model;
       for (const ImportOp* op : ops_of_layer(*map, std::nullopt)) {
         const auto id = static_cast<as_op_id>(op->op.id);
         if (as_op_find(id)->phase != AS_PHASE_BEFORE) continue;
@@ -215,7 +222,7 @@ class CaptureImportTest : public CliTest {
       command.push_back(path(fmt::format("step{}.safetensors", step)));
     }
     command.insert(command.end(), {"-o", path("theirs.acap"), "--model", "tiny", "--force"});
-    for (const ScenarioRequest& r : small_scenario().requests) {
+    for (const ScenarioRequest& r : of_preset().requests) {
       command.insert(command.end(), {"--request", fmt::format("{}:{}", r.name, r.tokens.size())});
     }
     command.insert(command.end(), more.begin(), more.end());
@@ -284,8 +291,7 @@ TEST_F(CaptureImportTest, TheBugOfAnotherEngineIsNamedAndOnlyThat) {
                                                         {"q_rope_kv_insert", "key_not_rotated"},
                                                         {"lm_head", "head_in_bf16"},
                                                         {"sample", "sample_second_best"}}) {
-    dump(*small_session(References::kNone, small_scenario(),
-                        fmt::format("{}=mutant:{}", op, mutant)));
+    dump(*small_session(References::kNone, of_preset(), fmt::format("{}=mutant:{}", op, mutant)));
     const Outcome made = import();
     EXPECT_EQ(made.code, 1) << mutant << made.out << made.err;
     const Outcome shown = run({"show", path("theirs.acap"), "--json"});
@@ -339,7 +345,7 @@ TEST_F(CaptureImportTest, CodesOfRowsOneRoundingAwayAreRight) {
   options.references = References::kNone;
   options.lanes = {"neighbours"};
   options.threads = 2;
-  auto session = Session::create(small_scenario(), lanes, options);
+  auto session = Session::create(of_preset(), lanes, options);
   ASSERT_TRUE(session) << session.error().text();
   dump(**session);
   const Outcome made = import();
@@ -624,7 +630,7 @@ TEST_F(CaptureImportTest, ADumpWithFnuzCodesBecomesACapture) {
     text = replaced(text, record, std::string(record) + ", \"codes\": \"e4m3fnuz\"");
   }
   map_ = write("fnuz.json", text);
-  dump(*small_session(), true);
+  dump(*small_session(References::kNone, of_preset()), true);
   const Outcome made = import();
   EXPECT_EQ(made.code, 0) << made.out << made.err;
   EXPECT_NE(made.out.find(fmt::format("2 steps, {} ops", ops_)), std::string::npos) << made.out;

@@ -355,7 +355,7 @@ TEST_F(CaptureTest, NewerDamagedAndIncompleteAreToldApart) {
   EXPECT_NE(error_of(path_).find("too new"), std::string::npos) << error_of(path_);
   with("\"version\": 1", "\"version\": \"x\"");
   EXPECT_NE(error_of(path_).find("damaged"), std::string::npos);
-  with("\"hidden\": 512", "\"hidden\": -5");
+  with("\"hidden\": 128", "\"hidden\": -5");
   EXPECT_NE(error_of(path_).find("damaged"), std::string::npos);
   with("\"steps\": 3", "\"steps\": 4");
   EXPECT_NE(error_of(path_).find("it has 3 steps, index.json says 4"), std::string::npos);

@@ -9,7 +9,6 @@
 #include <random>
 
 #include "app/wiring/wiring.h"
-#include "engine/family/models.h"
 #include "engine/session/persist/session_file.h"
 #include "engine/session/session.h"
 #include "kernels/layout/records.h"
@@ -173,7 +172,7 @@ TEST(Drafts, BudgetsPreemptionsAndHitsChangeNothing) {
   Scenario tight = small_scenario(60, 30);
   tight.limits = {9, 8};
   Scenario crowded = small_scenario(40, 40);
-  crowded.model = *preset("tiny", {1, 2});
+  crowded.model = narrow_model({1, 2});
   crowded.pool_blocks = 36;
   crowded.limits = {64, 4};
   crowded.requests.resize(1);

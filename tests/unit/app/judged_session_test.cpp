@@ -8,11 +8,11 @@
 #include <numeric>
 
 #include "app/wiring/wiring.h"
-#include "engine/family/models.h"
 #include "engine/session/persist/session_file.h"
 #include "engine/session/session.h"
 #include "engine/session/trace_recorder.h"
 #include "engine/trace/judged_taps.h"
+#include "tests/unit/app/small_scenario.h"
 
 namespace attnscope {
 namespace judged_session_test {
@@ -31,7 +31,7 @@ std::unique_ptr<Session> make(const Scenario& scenario, Invariants invariants = 
 Scenario scenario(std::int64_t pool_blocks, SchedulerLimits limits) {
   Scenario s;
   s.name = "judged";
-  s.model = *preset("tiny", {1, 2});
+  s.model = narrow_model({1, 2});
   s.seed = 11;
   s.pool_blocks = pool_blocks;
   s.limits = limits;

@@ -8,7 +8,6 @@
 
 #include "app/wiring/wiring.h"
 #include "engine/family/deepseek_v4/caches.h"
-#include "engine/family/models.h"
 #include "engine/session/persist/session_file.h"
 #include "engine/session/place.h"
 #include "engine/session/session.h"
@@ -37,7 +36,7 @@ std::unique_ptr<Session> make(const Scenario& scenario, References references = 
 Scenario sharing() {
   Scenario s;
   s.name = "sharing";
-  s.model = *preset("tiny", {1, 2});
+  s.model = narrow_model({1, 2});
   s.seed = 11;
   s.pool_blocks = 260;
   s.limits = {128, 3};

@@ -1,17 +1,28 @@
-// A small but complete scenario: tiny model, three requests, chunked prefill, decode to the end.
+// A small but complete scenario: all layers of the tiny model, three requests, chunked prefill,
+// decode to the end.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "engine/config/scenario.h"
 #include "engine/family/models.h"
 
 namespace attnscope {
 
+// The tiny model, narrower than the preset: many sessions are made of it.
+inline ModelConfig narrow_model(const std::vector<int>& layers = {}) {
+  ModelConfig model = *preset("tiny", layers);
+  model.hidden = 128;
+  model.heads = 4;
+  model.index_heads = 4;
+  return model;
+}
+
 inline Scenario small_scenario(std::int64_t longest = 150, std::int64_t new_tokens = 6) {
   Scenario s;
   s.name = "small";
-  s.model = *preset("tiny");
+  s.model = narrow_model();
   s.seed = 3;
   s.pool_blocks = 400;
   s.limits = {64, 8};

@@ -567,7 +567,9 @@ TEST(TraceMemory, BlockEventsOutliveTheTensorsOfTheirSteps) {
 }
 
 TEST(TraceMemory, LongPromptsKeepFewerRowsAndNeverMoreThanAsked) {
-  auto session = small_session(References::kBoth);
+  Scenario scenario = small_scenario();
+  scenario.model = *preset("tiny");  // wide enough that 64 tokens are too many
+  auto session = small_session(References::kBoth, scenario);
   TraceRecorder recorder({std::int64_t{1} << 40, 64});
   session->set_observer(&recorder);
   run_steps(*session, 1);  // 64 tokens
