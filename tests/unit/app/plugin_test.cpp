@@ -136,7 +136,8 @@ TEST_F(PluginTest, EveryFaultIsNamedAndTheSessionGoesOn) {
     EXPECT_NE(alone.err.find(fault.text), std::string::npos) << alone.err;
     EXPECT_NE(alone.err.find(fault.op), std::string::npos) << alone.err;
 
-    arguments = {"run", "early", "--steps", "1", "--references", "sim", "--json"};
+    arguments = {"run", "early",        "--layers", "0,1",   "--steps",
+                 "1",   "--references", "sim",      "--json"};
     arguments.insert(arguments.end(), plugin.begin(), plugin.end());
     const Outcome session = run(arguments);
     EXPECT_EQ(session.code, 1);
@@ -260,9 +261,12 @@ TEST_F(PluginTest, TheAppSaysWhatFailed) {
 
 // What the stand-in computes is right, and no result of the plugin.
 TEST_F(PluginTest, AGoldenOfAPluginThatFailsDoesNotPass) {
+  write("session.golden.json", R"({"format": "attnscope-golden", "version": 1, "about": "a step",
+    "scenario": "early", "steps": 1, "taps": [{"op": "residual"}]})");
   const std::string goldens = ATTNSCOPE_SOURCE_DIR "/tests/goldens";
-  for (const char* name : {"op_residual", "default"}) {
-    const Outcome ran = run({"golden", "run", name, "--goldens", goldens, "--plugin",
+  for (const auto& [name, folder] : std::vector<std::pair<std::string, std::string>>{
+           {"op_residual", goldens}, {"session", path("")}}) {
+    const Outcome ran = run({"golden", "run", name, "--goldens", folder, "--plugin",
                              library("RETURN_ERROR"), "--lane", "residual=plugin:faulty"});
     EXPECT_EQ(ran.code, 3) << ran.out;
     EXPECT_NE(ran.out.find("1 broken"), std::string::npos) << ran.out;
@@ -277,12 +281,15 @@ TEST_F(PluginTest, ARecordingSaysThatAnotherStoodIn) {
   const std::string said =
       "plugin:faulty: residual returned status 3: I would rather not; lane cpu carries out "
       "residual from here on";
-  ASSERT_EQ(run({"record", "early", "-o", good, "--level", "full", "--steps", "2"}).code, 0);
+  ASSERT_EQ(
+      run({"record", "early", "--layers", "0,1", "-o", good, "--level", "full", "--steps", "2"})
+          .code,
+      0);
   for (const char* level : {"summary", "full"}) {
     std::filesystem::remove_all(bad);
     const Outcome recorded =
-        run({"record", "early", "-o", bad, "--level", level, "--steps", "2", "--plugin",
-             library("RETURN_ERROR"), "--lane", "residual=plugin:faulty"});
+        run({"record", "early", "--layers", "0,1", "-o", bad, "--level", level, "--steps", "2",
+             "--plugin", library("RETURN_ERROR"), "--lane", "residual=plugin:faulty"});
     EXPECT_EQ(recorded.code, 1) << recorded.err;
     EXPECT_NE(recorded.out.find("; a lane failed, and another one stood in\n"), std::string::npos)
         << recorded.out;
@@ -411,10 +418,12 @@ TEST_F(PluginTest, WhatCannotBeLoadedIsRefusedByName) {
 
 TEST_F(PluginTest, ABugPlantedThroughAPluginIsFoundInTwoCaptures) {
   const std::string good = path("good.acap"), bad = path("bad.acap");
-  const Outcome first = run({"record", "early", "-o", good, "--level", "full", "--steps", "2"});
+  const Outcome first =
+      run({"record", "early", "--layers", "0,1", "-o", good, "--level", "full", "--steps", "2"});
   ASSERT_EQ(first.code, 0) << first.err;
-  const Outcome second = run({"record", "early", "-o", bad, "--level", "full", "--steps", "2",
-                              "--plugin", library("PLANTED"), "--lane", "residual=plugin:faulty"});
+  const Outcome second =
+      run({"record", "early", "--layers", "0,1", "-o", bad, "--level", "full", "--steps", "2",
+           "--plugin", library("PLANTED"), "--lane", "residual=plugin:faulty"});
   ASSERT_LE(second.code, 1) << second.err;
   const Outcome diff = run({"diff", good, bad, "--json"});
   EXPECT_EQ(diff.code, 1) << diff.err;

@@ -47,7 +47,8 @@ class RecordLevels : public CliTest {
 // At level full they are taken of copies, below while the op's own tensors are there.
 TEST_F(RecordLevels, StatisticsAreTheSameAtEveryLevelAndForEveryChoiceOfRows) {
   for (const char* rows : {"all", "5"}) {
-    const std::vector<std::string> common = {"--steps", "4", "--rows", rows, "--references", "sim"};
+    const std::vector<std::string> common = {"--steps",      "3",   "--rows",   rows,
+                                             "--references", "sim", "--layers", "0,1,2"};
     const auto with = [&](std::vector<std::string> more) {
       more.insert(more.end(), common.begin(), common.end());
       return more;
