@@ -5,6 +5,7 @@
 
 #include "engine/backend/call_op.h"
 #include "engine/family/family.h"
+#include "engine/family/value_places.h"
 #include "engine/model/numbers.h"
 #include "engine/session/step/layer_ops.h"
 #include "engine/session/step/output_poison.h"
@@ -106,7 +107,7 @@ DecodePlan::DecodePlan(const PlanShape& shape, const SessionParts& parts, const 
 }
 
 DecodePlan::~DecodePlan() {
-  for (const auto& [host, memory] : memory_) device_.release(memory);
+  if (memory_ != nullptr) device_.release(memory_);
   if (packed_ != nullptr) device_.release(packed_);
   if (packing_ != nullptr) device_.release_host(packing_);
 }
@@ -189,9 +190,46 @@ Result<void> DecodePlan::build(const LaneSelector& lanes) {
       frame_.swap(graph.hidden, graph.hidden_out);
     }
   }
+  if (auto ok = place(); !ok) return ok;
   for (Step& step : steps_) {
     if (auto ok = translate(step.params); !ok) return ok;
   }
+  return {};
+}
+
+bool DecodePlan::is_packed(const as_tensor& tensor) const {
+  return std::ranges::any_of(pieces_, [&](const Piece& piece) { return piece.has(tensor); });
+}
+
+Result<void> DecodePlan::place() {
+  // By host address: the most bytes that a layer has there.
+  std::map<const void*, std::size_t> sizes;
+  for (const Step& step : steps_) {
+    const as_op_info& info = step.params.info();
+    for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+      if (info.taps[i].kind != AS_TAP_TENSOR) continue;
+      const as_tensor& t = step.params.tensor(info.taps[i].offset);
+      if (!present(t) || residency_.is_constant(t.data) || is_packed(t)) continue;
+      std::size_t& bytes = sizes[t.data];
+      bytes = std::max(bytes, tensor_bytes(t));
+    }
+  }
+  const ModelGraph& graph = *parts_.graph;
+  std::vector<std::size_t> bytes(graph.values.size(), 0);
+  std::map<const void*, ValueId> values;
+  for (std::size_t v = 0; v < bytes.size(); ++v) {
+    const auto value = static_cast<ValueId>(v);
+    const auto size = sizes.find(frame_.get(value).data);
+    // The rows to sample from are the hidden states.
+    if (size == sizes.end() || value == graph.last) continue;
+    values.emplace(size->first, value);
+    bytes[v] = size->second;
+  }
+  const ValuePlaces places = place_values(graph, bytes);
+  auto made = device_.allocate(std::max<std::size_t>(1, places.bytes));
+  if (!made) return made.error();
+  memory_ = static_cast<unsigned char*>(*made);
+  for (const auto& [host, value] : values) places_[host] = memory_ + places.offset[to_size(value)];
   return {};
 }
 
@@ -221,10 +259,9 @@ void DecodePlan::add(const Launch& launch, const LaneSelector& lanes) {
 Result<void> DecodePlan::translate(as_tensor& tensor) {
   if (!present(tensor)) return {};
   for (const Piece& piece : pieces_) {
-    const auto* begin = static_cast<const char*>(piece.host);
-    const auto* at_tensor = static_cast<const char*>(tensor.data);
-    if (at_tensor < begin || at_tensor >= begin + piece.bytes) continue;
-    tensor.data = packed_ + piece.offset + (at_tensor - begin);
+    if (!piece.has(tensor)) continue;
+    tensor.data = packed_ + piece.offset +
+                  (static_cast<const char*>(tensor.data) - static_cast<const char*>(piece.host));
     tensor.device = 1;
     return {};
   }
@@ -234,26 +271,12 @@ Result<void> DecodePlan::translate(as_tensor& tensor) {
     tensor = *there;
     return {};
   }
-  void*& memory = memory_[tensor.data];
-  if (memory == nullptr) {
-    std::size_t bytes = tensor_bytes(tensor);
-    // The same memory serves other layers, where it may be larger.
-    for (const Step& step : steps_) {
-      const as_op_info& info = step.params.info();
-      for (std::uint32_t i = 0; i < info.num_taps; ++i) {
-        if (info.taps[i].kind != AS_TAP_TENSOR) continue;
-        const as_tensor& other = step.params.tensor(info.taps[i].offset);
-        if (other.data == tensor.data) bytes = std::max(bytes, tensor_bytes(other));
-      }
-    }
-    auto made = device_.allocate(bytes);
-    if (!made) {
-      memory_.erase(tensor.data);
-      return made.error();
-    }
-    memory = *made;
+  const auto place = places_.find(tensor.data);
+  if (place == places_.end()) {
+    return Error{
+        AS_INTERNAL, "an op of a decode step has a tensor that is no value of the graph", {}};
   }
-  tensor.data = memory;
+  tensor.data = place->second;
   tensor.device = 1;
   return {};
 }

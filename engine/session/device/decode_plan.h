@@ -80,6 +80,9 @@ class DecodePlan {
   Result<void> build(const LaneSelector& lanes);
   Result<void> pack_pieces();
   void add(const Launch& launch, const LaneSelector& lanes);
+  bool is_packed(const as_tensor& tensor) const;
+  // Memory on the device for the values; they share it where none needs its own (value_places.h).
+  Result<void> place();
   // Device addresses for params that point to the plan's own host tensors.
   Result<void> translate(OpParams& params);
   Result<void> translate(as_tensor& tensor);
@@ -101,10 +104,16 @@ class DecodePlan {
   const bool lists_;
   Frame frame_{Frame::Kind::kEngine};    // host addresses that stand for device memory, never read
   StepMetadata metadata_;                // addresses and sizes; its values are never used
-  std::map<const void*, void*> memory_;  // by host address
+  unsigned char* memory_ = nullptr;      // of the values, on the device
+  std::map<const void*, void*> places_;  // in it, by host address
   struct Piece {
     const void* host;
     std::size_t bytes, offset;
+    bool has(const as_tensor& tensor) const {
+      const auto *begin = static_cast<const char*>(host),
+                 *at = static_cast<const char*>(tensor.data);
+      return at >= begin && at < begin + bytes;
+    }
   };
   // Inputs of a step, slots and lists, results: one behind the other on both sides.
   std::vector<Piece> pieces_;
