@@ -17,7 +17,7 @@
 namespace attnscope::gui {
 namespace {
 
-constexpr float kRow = 22, kHighestRow = 48, kAxis = 20, kLeastSpan = 2;  // pixels
+constexpr float kRow = 22, kHighestRow = 48, kAxis = 20, kPhases = 20, kLeastSpan = 2;  // pixels
 
 class TimePanel : public Panel {
  public:
@@ -74,7 +74,7 @@ class TimePanel : public Panel {
       view_.why_empty = fmt::format("Step {} has not run.", cursor.step);
       return;
     }
-    view_ = op_time_view(*summary, *graph_,
+    view_ = op_time_view(*summary, *graph_, info_->config.layers,
                          layer_alone_ ? std::optional<int>(cursor.layer) : std::nullopt);
   }
 
@@ -89,21 +89,23 @@ class TimePanel : public Panel {
     const float width = ImGui::GetContentRegionAvail().x;
     const float left = at.x + names + px(10), right = at.x + width - px(6);
     const auto count = static_cast<float>(view_.rows.size());
-    const float room = (ImGui::GetContentRegionAvail().y - px(kAxis + 4)) / count;
+    const float room = (ImGui::GetContentRegionAvail().y - px(kAxis + kPhases + 4)) / count;
     const float of_row = std::clamp(room, px(kRow), px(kHighestRow));
-    const float height = px(kAxis) + of_row * count;
+    const float head = px(kAxis) + (view_.phases.empty() ? 0 : px(kPhases));
+    const float height = head + of_row * count;
     ImGui::InvisibleButton("##time", {std::max(width, px(40)), height});
     if (right - left < px(40) || view_.span <= 0) return;
     const auto x_of = [&](double us) {
       return left + static_cast<float>(us / view_.span) * (right - left);
     };
     draw_axis(list, at.y, left, right, at.y + height);
+    draw_phases(list, at.y + px(kAxis), x_of);
     const Place cursor = ui.bench.cursor();
     const ImVec2 mouse = ImGui::GetIO().MousePos;
     const TimeSpan* under = nullptr;
     for (std::size_t i = 0; i < view_.rows.size(); ++i) {
       const TimeRow& row = view_.rows[i];
-      const float top = at.y + px(kAxis) + of_row * static_cast<float>(i) + px(2);
+      const float top = at.y + head + of_row * static_cast<float>(i) + px(2);
       const float bottom = top + of_row - px(4);
       list->AddText({at.x, top + (bottom - top - ImGui::GetFontSize()) / 2}, t.text_dim,
                     row.name.c_str());
@@ -123,9 +125,46 @@ class TimePanel : public Panel {
         if (inside && ImGui::IsItemHovered()) under = &s;
       }
     }
+    const auto middle = [&](std::size_t row) {
+      return at.y + head + of_row * (static_cast<float>(row) + 0.5f);
+    };
+    for (const TimeWait& wait : view_.waits) {
+      const ImVec2 from{x_of(wait.from), middle(wait.from_row)};
+      const ImVec2 to{x_of(wait.until), middle(wait.row)};
+      const bool over = under == nullptr && ImGui::IsItemHovered() && near_line(mouse, from, to);
+      list->AddLine(from, to, over ? t.accent : t.text_dim, px(over ? 2.0f : 1.2f));
+      list->AddCircleFilled(to, px(2.5f), over ? t.accent : t.text_dim);
+      if (over) tooltip(time_wait_text(view_, wait));
+    }
     if (under == nullptr) return;
     tooltip(time_span_text(view_, *under));
     if (ImGui::IsItemClicked()) ui.bench.go_to(under->place);
+  }
+
+  static bool near_line(const ImVec2& p, const ImVec2& a, const ImVec2& b) {
+    const ImVec2 along{b.x - a.x, b.y - a.y};
+    const float length = std::max(1.0f, along.x * along.x + along.y * along.y);
+    const float share =
+        std::clamp(((p.x - a.x) * along.x + (p.y - a.y) * along.y) / length, 0.0f, 1.0f);
+    const float x = p.x - a.x - share * along.x, y = p.y - a.y - share * along.y;
+    return x * x + y * y < px(5) * px(5);
+  }
+
+  // The parts of the layer, as the main stream runs through them.
+  template <class XOf>
+  void draw_phases(ImDrawList* list, float top, const XOf& x_of) const {
+    const Theme& t = theme();
+    const float bottom = top + px(kPhases - 3);
+    for (std::size_t i = 0; i < view_.phases.size(); ++i) {
+      const TimePhase& phase = view_.phases[i];
+      const float x0 = x_of(phase.start), x1 = std::max(x_of(phase.end), x0 + px(kLeastSpan));
+      list->AddRectFilled({x0, top}, {x1, bottom}, with_alpha(t.grid, i % 2 == 0 ? 0.9f : 0.6f));
+      const bool fits = ImGui::CalcTextSize(phase.name.c_str()).x + px(6) < x1 - x0;
+      const std::string shown = fits ? phase.name : phase.name.substr(0, 1);
+      if (ImGui::CalcTextSize(shown.c_str()).x + px(2) > x1 - x0) continue;
+      list->AddText({x0 + px(3), top + (bottom - top - ImGui::GetFontSize()) / 2}, t.text_dim,
+                    shown.c_str());
+    }
   }
 
   // Steps of 1, 2 or 5 times a power of ten, so that labels have room.

@@ -43,6 +43,9 @@ Result<std::string> chrome_trace(const std::vector<TimedStep>& steps, const Mode
       const char* op = as_op_find(t.op)->name;
       json args = {{"step", step.step}};
       if (t.layer >= 0) args["layer"] = t.layer;
+      if (const int phase = graph.phase(t.op); phase >= 0) {
+        args["phase"] = graph.phases[static_cast<std::size_t>(phase)];
+      }
       const std::string name = t.layer >= 0 ? fmt::format("{} [{}]", op, t.layer) : std::string(op);
       events.push_back(span(name, "op", kFirstStream + t.stream, begin + t.start, t.microseconds,
                             std::move(args)));

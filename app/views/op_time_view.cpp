@@ -6,6 +6,7 @@
 #include <map>
 
 #include "app/text/format.h"
+#include "engine/family/launch_order.h"
 #include "engine/model/numbers.h"
 
 namespace attnscope {
@@ -23,6 +24,51 @@ double covered(const std::vector<const TimeSpan*>& spans) {
 }
 
 std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
+
+// The ops of a layer as they were launched: which stream of the layer waited for which.
+void add_waits(OpTimeView& view, const ModelGraph& graph, int index) {
+  struct Seen {
+    std::size_t row;
+    const TimeSpan* span;
+  };
+  std::map<as_op_id, Seen> spans;
+  std::map<int, std::size_t> row_of;  // by stream
+  for (std::size_t row = 0; row < view.rows.size(); ++row) {
+    row_of[view.rows[row].stream] = row;
+    for (const TimeSpan& s : view.rows[row].spans) spans[s.place.op] = {row, &s};
+  }
+  std::map<int, const TimeSpan*> newest;  // by stream
+  for (const Launch& launch : launch_order(graph, false)) {
+    const auto ran = spans.find(launch.op);
+    // Where the recording ran all ops on one stream, none waited.
+    if (launch.layer != index || ran == spans.end() ||
+        view.rows[ran->second.row].stream != launch.stream) {
+      continue;
+    }
+    const TimeSpan& span = *ran->second.span;
+    const TimeSpan* before = newest[launch.stream];
+    for (const int other : launch.after) {
+      const TimeSpan* cause = newest[other];
+      if (cause == nullptr) continue;
+      const double since = before != nullptr ? before->end() : 0;
+      view.waits.push_back({ran->second.row, row_of[other], cause->end(), span.start,
+                            std::max(0.0, std::min(cause->end(), span.start) - since), span.label,
+                            cause->label});
+    }
+    newest[launch.stream] = &span;
+  }
+}
+
+void add_phases(OpTimeView& view, const ModelGraph& graph) {
+  for (const TimeSpan& s : view.rows.front().spans) {
+    if (s.phase < 0) continue;
+    const std::string name = fmt::format("{} {}", s.phase + 1, graph.phases[to_size(s.phase)]);
+    if (view.phases.empty() || view.phases.back().name != name) {
+      view.phases.push_back({name, s.start, s.end()});
+    }
+    view.phases.back().end = s.end();
+  }
+}
 
 std::string sentence_of(const OpTimeView& view, const StepSummary& step, std::optional<int> layer,
                         const TimeSpan& longest, std::size_t ops) {
@@ -55,8 +101,9 @@ std::string stream_name(const ModelGraph& graph, int stream) {
 }
 
 OpTimeView op_time_view(const StepSummary& step, const ModelGraph& graph,
-                        std::optional<int> layer) {
+                        std::span<const int> layers, std::optional<int> layer) {
   OpTimeView view;
+  view.phase_names = graph.phases;
   std::map<int, TimeRow> rows;
   std::size_t ops = 0, unknown = 0;
   double first = 0;
@@ -68,8 +115,11 @@ OpTimeView op_time_view(const StepSummary& step, const ModelGraph& graph,
     }
     first = ops == 0 ? t.start : std::min(first, t.start);
     ++ops;
-    rows[t.stream].spans.push_back(
-        {{step.step, t.layer, t.op}, as_op_find(t.op)->name, t.start, t.microseconds});
+    rows[t.stream].spans.push_back({{step.step, t.layer, t.op},
+                                    as_op_find(t.op)->name,
+                                    t.start,
+                                    t.microseconds,
+                                    graph.phase(t.op)});
   }
   if (ops == 0) {
     view.why_empty = unknown > 0 ? "This step ran as a whole on the GPU; its ops were not timed."
@@ -99,6 +149,10 @@ OpTimeView op_time_view(const StepSummary& step, const ModelGraph& graph,
       if (longest == nullptr || s.microseconds > longest->microseconds) longest = &s;
     }
   }
+  if (layer && *layer >= 0) {
+    add_phases(view, graph);
+    add_waits(view, graph, static_cast<int>(std::ranges::find(layers, *layer) - layers.begin()));
+  }
   std::ranges::stable_sort(all, {}, [](const TimeSpan* s) { return s->start; });
   view.idle = view.span - covered(all);
   view.sentence = sentence_of(view, step, layer, *longest, ops);
@@ -106,9 +160,20 @@ OpTimeView op_time_view(const StepSummary& step, const ModelGraph& graph,
   return view;
 }
 
+std::string time_wait_text(const OpTimeView& view, const TimeWait& wait) {
+  const std::string idle =
+      wait.idle > 0 ? fmt::format("{} with nothing to do", format_us(wait.idle)) : "without a gap";
+  return fmt::format("{} on {} needs {} on {}\n{}", wait.label, view.rows[wait.row].name,
+                     wait.from_label, view.rows[wait.from_row].name, idle);
+}
+
 std::string time_span_text(const OpTimeView& view, const TimeSpan& span) {
   std::string text = span.label;
   if (span.place.layer >= 0) text += fmt::format(", layer {}", span.place.layer);
+  if (span.phase >= 0 && to_size(span.phase) < view.phase_names.size()) {
+    text += fmt::format("\nphase {} of {}: {}", span.phase + 1, view.phase_names.size(),
+                        view.phase_names[to_size(span.phase)]);
+  }
   return text + fmt::format("\n{}, from {} to {}; {} of all ops' time",
                             format_us(span.microseconds), format_us(span.start),
                             format_us(span.start + span.microseconds),

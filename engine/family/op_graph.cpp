@@ -108,6 +108,11 @@ Node& Node::launched_before(as_op_id op) {
   return *this;
 }
 
+Node& Node::in_phase(int phase) {
+  phase_ = phase;
+  return *this;
+}
+
 const Binding* Node::find(std::string_view tap) const {
   const auto it =
       std::ranges::find_if(bindings_, [&](const Binding& b) { return tap == b.tap->name; });
@@ -180,6 +185,13 @@ const Node& ModelGraph::node(int layer_index, as_op_id op) const {
   if (layer_index >= 0) return *layer(layer_index).find(op);
   const Node* first = before.find(op);
   return first != nullptr ? *first : *after.find(op);
+}
+
+int ModelGraph::phase(as_op_id op) const {
+  for (const LayerGraph& layer : layers) {
+    if (const Node* node = layer.find(op)) return node->phase();
+  }
+  return -1;
 }
 
 ValueId ModelGraph::add_value(std::string name) {

@@ -81,6 +81,7 @@ class Node {
   Node& step(const char* tap, std::string_view name);
   // On a device it is launched before this op of its layer, as soon as it can.
   Node& launched_before(as_op_id op);
+  Node& in_phase(int phase);
 
   const std::string& id() const { return id_; }
   // The last part of the id.
@@ -88,6 +89,7 @@ class Node {
   as_op_id op() const { return op_; }
   int branch() const { return branch_; }
   as_op_id before() const { return before_; }  // AS_OP_COUNT = in the order of ops
+  int phase() const { return phase_; }         // of ModelGraph::phases; -1 outside the layers
   const std::vector<Binding>& bindings() const { return bindings_; }
   const Binding* find(std::string_view tap) const;
   bool read_instead(ValueId value, ValueId other);
@@ -98,7 +100,7 @@ class Node {
 
   std::string id_;
   as_op_id op_;
-  int branch_;
+  int branch_, phase_ = -1;
   as_op_id before_ = AS_OP_COUNT;
   std::vector<Binding> bindings_;
 };
@@ -149,6 +151,7 @@ struct ModelGraph {
   std::vector<std::string> values;                    // names
   std::map<std::string, Shard, std::less<>> weights;  // by name (rank_split.h)
   std::vector<std::string> branches;                  // captions; the first is the main path
+  std::vector<std::string> phases;                    // of a layer, in order: captions
   LayerGraph before, after;
   std::vector<LayerGraph> layers;  // by running layer
   // Where the session comes in: the hidden state that a layer begins with and the one it ends with,
@@ -165,6 +168,8 @@ struct ModelGraph {
   const LayerGraph& layer(int i) const { return layers[static_cast<std::size_t>(i)]; }
   // A layer's graph, or (layer < 0) the one that has the op.
   const Node& node(int layer, as_op_id op) const;
+  // Node::phase() in whichever layer has the op.
+  int phase(as_op_id op) const;
   ValueId add_value(std::string name);
 };
 

@@ -8,6 +8,33 @@ namespace {
 // Streams of a layer on a device, and rows of its drawing.
 enum Branch { kMainPath, kCompressorPath, kKeyPath, kQueryPath };
 
+// Parts of a layer as vLLM's implementation has them: what only reads the layer's input, side by
+// side; norms of what it made; what becomes of it, with all writes of caches and the selection;
+// attention; the way back.
+enum Phase { kProjectionsPhase, kNormsPhase, kRowsPhase, kAttentionPhase, kOutputPhase };
+
+Phase phase_of(as_op_id op) {
+  switch (op) {
+    case AS_OP_ATTN_NORM:
+    case AS_OP_Q_KV_A_PROJ:
+    case AS_OP_COMPRESSOR_PROJ:
+    case AS_OP_INDEXER_COMPRESSOR_PROJ:
+    case AS_OP_INDEXER_WEIGHTS_PROJ:
+      return kProjectionsPhase;
+    case AS_OP_Q_KV_NORM:
+      return kNormsPhase;
+    case AS_OP_SPARSE_ATTENTION:
+      return kAttentionPhase;
+    case AS_OP_INVERSE_ROPE:
+    case AS_OP_WO_A:
+    case AS_OP_WO_B:
+    case AS_OP_RESIDUAL:
+      return kOutputPhase;
+    default:
+      return kRowsPhase;
+  }
+}
+
 // Of a compressor: its weights, its caches, and the step's tensor with the slots of its entries.
 struct CompressorParts {
   as_op_id proj_op, state_op, insert_op;
@@ -23,6 +50,7 @@ class GraphOfV4 {
  public:
   explicit GraphOfV4(const ModelConfig& config) : config_(config) {
     graph_.branches = {"", "compressor", "indexer keys", "indexer queries"};
+    graph_.phases = {"projections", "norms", "queries, rows, selection", "attention", "output"};
     graph_.hidden = hidden_;
     graph_.hidden_out = hidden_out_;
     graph_.layer_input = normed_;
@@ -86,6 +114,7 @@ class GraphOfV4 {
     }
     attention(nodes, type);
     output(nodes);
+    for (Node& node : nodes) node.in_phase(phase_of(node.op()));
     return LayerGraph(std::move(nodes));
   }
 

@@ -7,10 +7,28 @@ namespace {
 // Streams of a layer on a device, and rows of its drawing.
 enum DensePath { kDenseMainPath, kDenseRowPath };
 
+// Parts of a layer: what only reads its input; rotation and the caches; attention; the way back.
+enum DensePhase { kDenseProjections, kDenseRows, kDenseAttention, kDenseOutput };
+
+DensePhase dense_phase_of(as_op_id op) {
+  switch (op) {
+    case AS_OP_ROPE_KV_INSERT:
+      return kDenseRows;
+    case AS_OP_PAGED_ATTENTION:
+      return kDenseAttention;
+    case AS_OP_O_PROJ:
+    case AS_OP_RESIDUAL:
+      return kDenseOutput;
+    default:
+      return kDenseProjections;
+  }
+}
+
 class GraphOfDense {
  public:
   explicit GraphOfDense(const ModelConfig& config) : config_(config) {
     graph_.branches = {"", "keys and values"};
+    graph_.phases = {"projections", "queries and rows", "attention", "output"};
     graph_.hidden = hidden_;
     graph_.hidden_out = hidden_out_;
     graph_.layer_input = normed_;
@@ -86,6 +104,7 @@ class GraphOfDense {
                         .reads("h", hidden_)
                         .reads("y", y_)
                         .makes("out", hidden_out_, AS_BF16, {kStepTokens, config_.hidden}));
+    for (Node& node : nodes) node.in_phase(dense_phase_of(node.op()));
     return LayerGraph(std::move(nodes));
   }
 

@@ -36,7 +36,7 @@ class OpTimes : public SteppedSession {
 };
 
 TEST_F(OpTimes, AddUpOnTheirAxis) {
-  const OpTimeView view = op_time_view(overlapping(), *graph_, 1);
+  const OpTimeView view = op_time_view(overlapping(), *graph_, info_->config.layers, 1);
   ASSERT_EQ(view.rows.size(), 2u);
   EXPECT_EQ(view.rows[0].name, "main");
   EXPECT_EQ(view.rows[1].name, graph_->branches[1]);
@@ -51,11 +51,11 @@ TEST_F(OpTimes, AddUpOnTheirAxis) {
 
   StepSummary closer = overlapping();
   closer.timings[2].start = 125;
-  const OpTimeView all = op_time_view(closer, *graph_, {});
+  const OpTimeView all = op_time_view(closer, *graph_, info_->config.layers, {});
   EXPECT_EQ(all.sum, 45);
   EXPECT_EQ(all.span, 45);
   closer.timings[2].start = 110;
-  const OpTimeView layer = op_time_view(closer, *graph_, 1);
+  const OpTimeView layer = op_time_view(closer, *graph_, info_->config.layers, 1);
   EXPECT_EQ(layer.span, 25);
   EXPECT_EQ(layer.idle, 0);
   EXPECT_NE(layer.sentence.find("(38 %) gained by streams beside each other; the longest is "
@@ -66,15 +66,67 @@ TEST_F(OpTimes, AddUpOnTheirAxis) {
             std::string::npos);
 }
 
+// In layer 1 (C4A) the compressor's path waits for nothing, the indexer's product with the latent
+// queries for their norm, attention for both.
+TEST_F(OpTimes, ShowPhasesAndWhoWaitedForWhom) {
+  StepSummary step;
+  step.step = 3;
+  step.timings = {{AS_OP_ATTN_NORM, 1, 10, 0, 0},
+                  {AS_OP_Q_KV_A_PROJ, 1, 20, 10, 0},
+                  {AS_OP_INDEXER_WEIGHTS_PROJ, 1, 5, 10, 3},
+                  {AS_OP_Q_KV_NORM, 1, 10, 30, 0},
+                  {AS_OP_INDEXER_Q_PROJ, 1, 30, 41, 3},
+                  {AS_OP_Q_B_PROJ, 1, 10, 42, 0},
+                  {AS_OP_TOPK_TO_SLOTS, 1, 20, 71, 3},
+                  {AS_OP_Q_ROPE_KV_INSERT, 1, 10, 52, 0},
+                  {AS_OP_SPARSE_ATTENTION, 1, 10, 95, 0},
+                  {AS_OP_RESIDUAL, 1, 2, 105, 0}};
+  const OpTimeView view = op_time_view(step, *graph_, info_->config.layers, 1);
+  std::vector<std::string> names;
+  for (const TimePhase& p : view.phases) names.push_back(p.name);
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"1 projections", "2 norms", "3 queries, rows, selection",
+                                      "4 attention", "5 output"}));
+  EXPECT_EQ(view.phases[2].start, 42);
+  EXPECT_EQ(view.phases[2].end, 62);
+  const auto wait = [&](const char* op) {
+    return std::ranges::find(view.waits, op, &TimeWait::label);
+  };
+  const auto query = wait("indexer_q_proj"), attention = wait("sparse_attention");
+  ASSERT_NE(query, view.waits.end());
+  EXPECT_EQ(query->from_label, "q_kv_norm");
+  EXPECT_EQ(query->from, 40);
+  EXPECT_EQ(query->until, 41);
+  EXPECT_EQ(query->idle, 25);
+  ASSERT_NE(attention, view.waits.end());
+  EXPECT_EQ(attention->from_label, "topk_to_slots");
+  EXPECT_EQ(attention->idle, 91 - 62);
+  EXPECT_EQ(wait("q_b_proj"), view.waits.end());
+  EXPECT_NE(time_wait_text(view, *query)
+                .find("indexer_q_proj on indexer queries needs q_kv_norm on "
+                      "main"),
+            std::string::npos)
+      << time_wait_text(view, *query);
+  EXPECT_NE(time_span_text(view, view.rows[0].spans[0]).find("phase 1 of 5: projections"),
+            std::string::npos);
+  // On one stream nobody waits, and a step has no phases.
+  for (OpTiming& t : step.timings) t.stream = 0;
+  EXPECT_TRUE(op_time_view(step, *graph_, info_->config.layers, 1).waits.empty());
+  EXPECT_TRUE(op_time_view(step, *graph_, info_->config.layers, {}).phases.empty());
+}
+
 TEST_F(OpTimes, SayWhyThereAreNone) {
   StepSummary step = overlapping();
   for (OpTiming& t : step.timings) t.microseconds = t.start = OpTiming::kNotMeasured;
-  EXPECT_NE(op_time_view(step, *graph_, {}).why_empty.find("as a whole on the GPU"),
-            std::string::npos);
-  EXPECT_NE(op_time_view(overlapping(), *graph_, 2).why_empty.find("No op of this layer"),
+  EXPECT_NE(
+      op_time_view(step, *graph_, info_->config.layers, {}).why_empty.find("as a whole on the GPU"),
+      std::string::npos);
+  EXPECT_NE(op_time_view(overlapping(), *graph_, info_->config.layers, 2)
+                .why_empty.find("No op of this layer"),
             std::string::npos);
   step.timings.clear();
-  EXPECT_NE(op_time_view(step, *graph_, {}).why_empty.find("was not kept"), std::string::npos);
+  EXPECT_NE(op_time_view(step, *graph_, info_->config.layers, {}).why_empty.find("was not kept"),
+            std::string::npos);
   const auto none = chrome_trace({timed(step)}, *graph_, "t");
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, AS_BAD_INPUT);
@@ -91,7 +143,7 @@ TEST_F(OpTimes, OfASessionFollowEachOther) {
       end = t.start + t.microseconds;
     }
     EXPECT_NEAR(end, step->seconds * 1e6, 1e-3 * end);
-    const OpTimeView view = op_time_view(*step, *graph_, {});
+    const OpTimeView view = op_time_view(*step, *graph_, info_->config.layers, {});
     EXPECT_EQ(view.rows.size(), 1u);
     EXPECT_NE(view.sentence.find("one after another"), std::string::npos) << view.sentence;
   }
@@ -124,6 +176,28 @@ TEST_F(OpTimes, AreTraceEvents) {
 }
 
 class TimelineFiles : public CliTest {};
+
+TEST_F(TimelineFiles, ComeFromRecordingsOfStepsAsTheyAreServed) {
+  const std::string capture = path("served.acap");
+  Outcome done = run({"record", "early", "--as-served", "--steps", "3", "-o", capture});
+  EXPECT_EQ(done.code, 0) << done.err;
+  done = run({"show", capture, "--timeline", path("t.json")});
+  EXPECT_EQ(done.code, 0) << done.err;
+  int steps = 0;
+  const json whole = json::parse(read(path("t.json")));
+  for (const json& e : whole["traceEvents"]) steps += e.value("cat", "") == "step" ? 1 : 0;
+  EXPECT_EQ(steps, 3);
+  for (const std::vector<std::string>& other : {std::vector<std::string>{"--rows", "8"},
+                                                {"--level", "full"},
+                                                {"--references", "sim"},
+                                                {"--weights"}}) {
+    std::vector<std::string> command = {"record", "early", "--as-served", "-o", path("no.acap")};
+    command.insert(command.end(), other.begin(), other.end());
+    done = run(command);
+    EXPECT_EQ(done.code, 2) << other.front();
+    EXPECT_NE(done.err.find("--as-served keeps when ops ran"), std::string::npos) << done.err;
+  }
+}
 
 // Of a run and of its capture the same ops; a run without any loses nothing else.
 TEST_F(TimelineFiles, AreWrittenBesideWhatElseACommandGives) {
