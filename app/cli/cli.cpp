@@ -83,6 +83,7 @@ void add_run(CLI::App& app, Action& action) {
       ->check(kNotEmpty);
   run->add_option("--threads", command->options.session.threads, "Threads, 0 = all")
       ->check(CLI::Range(0, 4096));
+  run->add_flag("--serial", command->options.session.serial, kSerialHelp);
   run->add_flag("--reuse", command->reuse,
                 "Show the kept --report when binary, scenario and options are unchanged");
   run->add_flag("--json", command->json, "Print the report as JSON instead of the table");

@@ -17,6 +17,8 @@ Result<std::unique_ptr<Session>> session_at(const LookAt& at, const Place& place
 
 // For CLI::App::check on --profile: empty, or what is wrong with it.
 std::string check_profile(const std::string& profile);
+inline constexpr const char* kSerialHelp =
+    "On a GPU each op waits for the one before it, in place of branches beside each other";
 inline constexpr const char* kProfileHelp =
     "vllm or deepseek, then switches set otherwise: vllm,q_norm=bf16 (default: the scenario's)";
 // A scenario with the switches of a profile; empty = its own.

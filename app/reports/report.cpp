@@ -421,6 +421,7 @@ std::string run_key(const Scenario& scenario, const RunOptions& options) {
   fnv.add(references_name(options.session.references));
   fnv.add(invariants_name(options.session.invariants));
   for (const std::string& lane : options.session.lanes) fnv.add(lane);
+  if (options.session.serial) fnv.add("serial");
   const PluginChoice& plugins = plugin_choice();
   for (const std::string& library : plugins.libraries) fnv.add(file_state(library));
   fnv.add(fmt::format("{} {}", plugins.in_process, plugins.seconds_limit));

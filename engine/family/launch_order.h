@@ -21,5 +21,7 @@ struct Launch {
 // All layers and what comes after them. lists: with the ops before the layers that are kernels, on
 // a stream of their own beside the first layer.
 std::vector<Launch> launch_order(const ModelGraph& graph, bool lists);
+// The same ops, each after the one before it on the main stream.
+std::vector<Launch> on_one_stream(std::vector<Launch> order);
 
 }  // namespace attnscope

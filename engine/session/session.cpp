@@ -127,6 +127,7 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   s->cpu_lanes_ = std::move(*cpu_lanes);
   s->compute_device_ = options.device;
   s->op_times_ = options.op_times;
+  s->serial_ = options.serial;
   s->lanes_ = *lanes;
   s->lanes_from_.emplace(0, std::move(*lanes));
   auto tolerances = Tolerances::load(options.tolerance_file);

@@ -49,6 +49,9 @@ struct SessionOptions {
   // Decode steps that run as a whole on a GPU measure each op, which costs a third of their time
   // or more. Ops that somebody looks at are always measured.
   bool op_times = false;
+  // On a GPU every op waits for the one before it, in place of branches on streams of their own.
+  // The results are the same bytes.
+  bool serial = false;
   // What lane "cuda" computes on; null = the GPU, opened when a step first wants it.
   std::shared_ptr<ComputeDevice> device;
 };
@@ -311,6 +314,7 @@ class Session {
   bool device_failed_ = false;  // the error of the op that just ran is the device's
   bool whole_step_ = false;     // nobody stops inside the step
   bool op_times_ = false;       // SessionOptions
+  bool serial_ = false;         // SessionOptions
   bool judge_waits_ = false;    // what was decided is not judged yet
   // By tokens, with and without lists.
   std::map<std::pair<std::int64_t, bool>, PlannedRecord> planned_records_;

@@ -6,10 +6,12 @@
 // than the step.
 //
 // Usage: gpu_step [REQUESTS=TOKENS ..]: requests of so many prompt tokens each; default 1=4200
-// 8=2100 64=2100. --lane LANE: as on the command line, may be repeated (default cuda).
+// 8=2100 64=2100. --lane LANE: as on the command line, may be repeated (default cuda). --serial:
+// each op after the one before it, in place of branches beside each other.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <map>
@@ -68,7 +70,34 @@ std::vector<double> steps(Session& session, int count) {
   return times;
 }
 
-void measure(std::int64_t requests, std::int64_t tokens, const std::vector<std::string>& lanes) {
+// Of each layer: the sum of its ops, and from the first one's start to the last one's end; medians.
+void print_layers(const Session& session, std::size_t first) {
+  struct Layer {
+    std::vector<double> sums, spans;
+  };
+  std::map<int, Layer> layers;
+  for (std::size_t i = first; i < session.history().size(); ++i) {
+    std::map<int, std::array<double, 3>> of_step;  // sum, start, end
+    for (const OpTiming& t : session.history()[i].timings) {
+      if (t.layer < 0 || !t.placed()) continue;
+      auto [it, fresh] = of_step.try_emplace(t.layer, std::array{0.0, t.start, 0.0});
+      it->second[0] += t.microseconds;
+      it->second[1] = std::min(it->second[1], t.start);
+      it->second[2] = std::max(it->second[2], t.start + t.microseconds);
+    }
+    for (const auto& [layer, times] : of_step) {
+      layers[layer].sums.push_back(times[0]);
+      layers[layer].spans.push_back(times[2] - times[1]);
+    }
+  }
+  for (const auto& [layer, times] : layers) {
+    fmt::print("  layer {}: ops {:.1f} us, from first to last {:.1f}\n", layer,
+               quantile(times.sums, 0.5), quantile(times.spans, 0.5));
+  }
+}
+
+void measure(std::int64_t requests, std::int64_t tokens, const std::vector<std::string>& lanes,
+             bool serial) {
   LaneRegistry registry;
   registry.add(*cpu::lane());
   registry.add(*cuda::lane());
@@ -76,6 +105,7 @@ void measure(std::int64_t requests, std::int64_t tokens, const std::vector<std::
   options.lanes = lanes;
   options.references = References::kNone;
   options.rewind_every = 0;
+  options.serial = serial;
   options.tolerance_file = ATTNSCOPE_SOURCE_DIR "/assets/tolerances.json";
   std::unique_ptr<Session> session;
   const double made = seconds_of(
@@ -96,13 +126,14 @@ void measure(std::int64_t requests, std::int64_t tokens, const std::vector<std::
   const std::vector<double> timed = steps(*session, kTimedSteps);
   if (session->device_error()) need(Result<void>(*session->device_error()));
   const double step = quantile(plain, 0.5);
-  fmt::print("\n{} requests of {} tokens: made in {:.1f} s, prefill {:.1f} s\n", requests, tokens,
-             made, prefill);
+  fmt::print("\n{} requests of {} tokens{}: made in {:.1f} s, prefill {:.1f} s\n", requests, tokens,
+             serial ? ", serial" : "", made, prefill);
   fmt::print(
       "  decode step {:.1f} us (p10 {:.1f}, p90 {:.1f}), in ops {:.1f}, on the host around "
       "them {:.1f}; with events around ops {:.1f}\n",
       step, quantile(plain, 0.1), quantile(plain, 0.9), quantile(inside, 0.5),
       step - quantile(inside, 0.5), quantile(timed, 0.5));
+  print_layers(*session, second);
   // By op, over all layers: the median of its sum in a step.
   std::map<as_op_id, std::vector<double>> ops;
   std::map<as_op_id, int> calls;
@@ -140,10 +171,13 @@ int main(int argc, char** argv) {
     return device.error().code;
   }
   std::vector<std::string> lanes, shapes;
+  bool serial = false;
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
     if (arg == "--lane" && i + 1 < argc) {
       lanes.push_back(argv[++i]);
+    } else if (arg == "--serial") {
+      serial = true;
     } else {
       shapes.push_back(arg);
     }
@@ -160,7 +194,7 @@ int main(int argc, char** argv) {
       fmt::print(stderr, "gpu_step: {}: wanted REQUESTS=TOKENS, such as 8=2100\n", shape);
       return AS_USAGE;
     }
-    measure(requests, tokens, lanes);
+    measure(requests, tokens, lanes, serial);
   }
   return 0;
 }

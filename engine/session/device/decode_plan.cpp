@@ -80,13 +80,13 @@ void unpad_lists(const T* from, const Extent& has, std::vector<T>& to, const Ext
 }  // namespace
 
 DecodePlan::DecodePlan(const PlanShape& shape, const SessionParts& parts, const Slab& slab,
-                       Residency& residency, bool lists)
+                       Residency& residency, const PlanWays& ways)
     : shape_(shape),
       parts_(parts),
       slab_(slab),
       residency_(residency),
       device_(residency.device()),
-      lists_(lists) {
+      ways_(ways) {
   const CacheLayout& layout = parts.layout;
   const auto groups = static_cast<std::int64_t>(layout.groups.size());
   const std::int64_t tokens = shape.tokens;
@@ -115,8 +115,8 @@ DecodePlan::~DecodePlan() {
 Result<std::unique_ptr<DecodePlan>> DecodePlan::make(const PlanShape& shape,
                                                      const SessionParts& parts, const Slab& slab,
                                                      const LaneSelector& lanes,
-                                                     Residency& residency, bool lists) {
-  std::unique_ptr<DecodePlan> plan(new DecodePlan(shape, parts, slab, residency, lists));
+                                                     Residency& residency, const PlanWays& ways) {
+  std::unique_ptr<DecodePlan> plan(new DecodePlan(shape, parts, slab, residency, ways));
   if (auto ok = plan->build(lanes); !ok) return ok.error();
   return plan;
 }
@@ -168,7 +168,8 @@ T* DecodePlan::packed(const T* host) const {
 
 Result<void> DecodePlan::build(const LaneSelector& lanes) {
   const ModelGraph& graph = *parts_.graph;
-  const std::vector<Launch> order = launch_order(graph, lists_);
+  std::vector<Launch> order = launch_order(graph, ways_.lists);
+  if (ways_.serial) order = on_one_stream(std::move(order));
   // Twice: the first round lets every tensor of the frame grow to its largest layer.
   for (int round = 0; round < 2; ++round) {
     steps_.clear();
@@ -382,7 +383,7 @@ Result<void> DecodePlan::begin(const StepMetadata& step, const as_tensor& hidden
   timed_.clear();
   ++begun_;
   pack_inputs(step, hidden);
-  if (!lists_ || !whole) {
+  if (!ways_.lists || !whole) {
     pack_lists(step);
     wrote_blocks(step);
   }
@@ -419,7 +420,7 @@ Result<void> DecodePlan::run(int layer, as_op_id op, bool poison) {
 }
 
 Result<void> DecodePlan::put_all(bool timed) {
-  const std::size_t computed = lists_ ? lists_at_ : results_at_;
+  const std::size_t computed = ways_.lists ? lists_at_ : results_at_;
   if (auto ok = device_.upload(packed_, packing_, computed); !ok) return ok;
   for (const Step& step : steps_) {
     for (const int started : step.launch.starts) {
@@ -452,7 +453,7 @@ Result<void> DecodePlan::launch(bool timed) {
 Result<void> DecodePlan::finish(StepMetadata& step, const as_tensor& sampled) {
   if (auto ok = device_.synchronize(); !ok) return ok;
   std::memcpy(sampled.data, packed(sampled_), tensor_bytes(sampled));
-  if (!lists_) return {};
+  if (!ways_.lists) return {};
   unpack_lists(step);
   wrote_blocks(step);
   return {};

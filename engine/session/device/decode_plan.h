@@ -35,12 +35,17 @@ struct PlanShape {
   std::int64_t list_columns = 0;  // of lists that grow with the longest request
 };
 
+// How it runs.
+struct PlanWays {
+  bool lists = false;   // slots and lists are made on the device when a step runs as a whole
+  bool serial = false;  // every op on the main stream
+};
+
 class DecodePlan {
  public:
-  // lists: slots and lists are made on the device when a step runs as a whole.
   static Result<std::unique_ptr<DecodePlan>> make(const PlanShape& shape, const SessionParts& parts,
                                                   const Slab& slab, const LaneSelector& lanes,
-                                                  Residency& residency, bool lists);
+                                                  Residency& residency, const PlanWays& ways);
   ~DecodePlan();
 
   const PlanShape& shape() const { return shape_; }
@@ -75,7 +80,7 @@ class DecodePlan {
     as_op_fn function = nullptr;
   };
   DecodePlan(const PlanShape& shape, const SessionParts& parts, const Slab& slab,
-             Residency& residency, bool lists);
+             Residency& residency, const PlanWays& ways);
 
   Result<void> build(const LaneSelector& lanes);
   Result<void> pack_pieces();
@@ -101,7 +106,7 @@ class DecodePlan {
   const Slab& slab_;
   Residency& residency_;
   ComputeDevice& device_;
-  const bool lists_;
+  const PlanWays ways_;
   Frame frame_{Frame::Kind::kEngine};    // host addresses that stand for device memory, never read
   StepMetadata metadata_;                // addresses and sizes; its values are never used
   unsigned char* memory_ = nullptr;      // of the values, on the device

@@ -33,8 +33,8 @@ bool DeviceRun::makes_lists(const ModelGraph& graph, const LaneSelector& lanes) 
 
 Result<std::unique_ptr<DeviceRun>> DeviceRun::make(std::shared_ptr<ComputeDevice> device,
                                                    const SessionParts& parts, Slab& slab,
-                                                   const PlanShape& most) {
-  std::unique_ptr<DeviceRun> run(new DeviceRun(parts, slab, most));
+                                                   const PlanShape& most, bool serial) {
+  std::unique_ptr<DeviceRun> run(new DeviceRun(parts, slab, most, serial));
   auto residency = Residency::make(std::move(device), parts, slab);
   if (!residency) return residency.error();
   run->residency_ = std::move(*residency);
@@ -58,7 +58,7 @@ Result<void> DeviceRun::begin_layers(const StepMetadata& step, const as_tensor& 
   const bool lists = makes_lists(*parts_.graph, lanes);
   auto& plan = plans_[{shape.tokens, lists}];
   if (plan == nullptr) {
-    auto made = DecodePlan::make(shape, parts_, slab_, lanes, *residency_, lists);
+    auto made = DecodePlan::make(shape, parts_, slab_, lanes, *residency_, {lists, serial_});
     if (!made) return made.error();
     plan = std::move(*made);
   }

@@ -18,10 +18,10 @@ class DeviceRun {
   static constexpr const char* kLane = "cuda";
   static bool wanted(const LaneSelector& lanes);
 
-  // most: the largest step of the session; its tokens are left open.
+  // most: the largest step of the session; its tokens are left open. serial: all on one stream.
   static Result<std::unique_ptr<DeviceRun>> make(std::shared_ptr<ComputeDevice> device,
                                                  const SessionParts& parts, Slab& slab,
-                                                 const PlanShape& most);
+                                                 const PlanShape& most, bool serial);
 
   // Once a step's tables are known.
   void begin_step(const StepMetadata& step) { residency_->begin_step(step.tables); }
@@ -59,12 +59,13 @@ class DeviceRun {
  private:
   Result<void> run_on_host(as_op_fn function, const OpParams& params, const as_call& call);
 
-  DeviceRun(const SessionParts& parts, const Slab& slab, const PlanShape& most)
-      : parts_(parts), slab_(slab), most_(most) {}
+  DeviceRun(const SessionParts& parts, const Slab& slab, const PlanShape& most, bool serial)
+      : parts_(parts), slab_(slab), most_(most), serial_(serial) {}
 
   const SessionParts& parts_;
   const Slab& slab_;
   PlanShape most_;
+  bool serial_;
   std::unique_ptr<Residency> residency_;
   // By padded tokens, and whether they make lists.
   std::map<std::pair<std::int64_t, bool>, std::unique_ptr<DecodePlan>> plans_;

@@ -18,7 +18,8 @@ struct Made {
 };
 
 Made make(std::vector<std::string> lanes = {"cuda"}, References references = References::kNone,
-          std::int64_t rewind_every = 3, const Scenario& scenario = small_scenario()) {
+          std::int64_t rewind_every = 3, const Scenario& scenario = small_scenario(),
+          bool serial = false) {
   Made made;
   SessionOptions options;
   options.references = references;
@@ -26,6 +27,7 @@ Made make(std::vector<std::string> lanes = {"cuda"}, References references = Ref
   options.threads = 2;
   options.rewind_every = rewind_every;
   options.device = made.device;
+  options.serial = serial;
   auto session = Session::create(scenario, host_device::lanes(), options);
   EXPECT_TRUE(session) << session.error().text();
   made.session = std::move(*session);
@@ -47,6 +49,15 @@ void expect_equal_steps(Session& a, Session& b) {
     ASSERT_EQ(a.history().back().results.size(), b.history().back().results.size());
   }
   EXPECT_TRUE(b.finished());
+}
+
+TEST(DeviceSession, OnOneStreamTheBytesAreTheSame) {
+  auto branches = make();
+  auto serial = make({"cuda"}, References::kNone, 3, small_scenario(), true);
+  expect_equal_steps(*branches.session, *serial.session);
+  EXPECT_GT(branches.device->counts.orders, 0);
+  EXPECT_EQ(serial.device->counts.orders, 0);
+  EXPECT_GT(serial.device->counts.replays, 0);
 }
 
 TEST(DeviceSession, StepsGiveTheBytesOfTheCpuLane) {

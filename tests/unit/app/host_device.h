@@ -28,6 +28,7 @@ class HostDevice : public ComputeDevice {
     std::int64_t held = 0;        // pieces of memory
     std::int64_t marks = 0;       // events, of graphs whenever they are replayed
     std::int64_t list_calls = 0;  // of ops before the layers, here
+    std::int64_t orders = 0;      // of branches
   };
   Counts counts;
   std::int64_t fail_after = -1;  // calls of ops that still succeed; -1 = all
@@ -87,7 +88,10 @@ class HostDevice : public ComputeDevice {
   void* stream(int branch) const override {
     return const_cast<HostDevice**>(&streams_[static_cast<std::size_t>(branch)]);
   }
-  Result<void> order(int, int) override { return {}; }
+  Result<void> order(int, int) override {
+    ++counts.orders;
+    return {};
+  }
   Result<void> mark(int, std::size_t event) override {
     return put([this, event] {
       ++counts.marks;
