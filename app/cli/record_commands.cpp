@@ -35,8 +35,21 @@ struct RecordCommand {
   std::string steps_filter, cache_steps, rows, profile, tolerances;
   std::int64_t steps = -1, decode_steps = -1;
   int threads = 0;
-  bool weights = false, json = false, force = false;
+  bool weights = false, json = false, force = false, as_served = false, serial = false;
 };
+
+// The options of a recording of times are those that it can keep.
+Result<void> serve(RecordCommand& c) {
+  if (c.references == "sim" || c.level == "full" || !c.rows.empty() || c.weights ||
+      !c.cache_steps.empty() || !c.requests.empty()) {
+    return usage_error("--as-served keeps when ops ran, and no values",
+                       "leave out --references, --level full, --rows, --request, --cache-at and "
+                       "--weights, or --as-served");
+  }
+  c.references = "none";
+  c.level = "summary";
+  return {};
+}
 
 Result<CaptureFilter> parse_filter(const RecordCommand& c, const ModelConfig& model) {
   CaptureFilter filter;
@@ -94,6 +107,8 @@ Result<RecordOptions> record_options(const RecordCommand& c, const Scenario& sce
   if (!c.lanes.empty()) options.run.session.lanes = c.lanes;
   options.run.session.tolerance_file = c.tolerances;
   options.run.session.threads = c.threads;
+  options.run.session.serial = c.serial;
+  options.as_served = c.as_served;
   options.run.session.references = c.references == "none"  ? References::kNone
                                    : c.references == "sim" ? References::kSim
                                                            : References::kBoth;
@@ -124,7 +139,10 @@ Result<RecordOptions> record_options(const RecordCommand& c, const Scenario& sce
   return options;
 }
 
-Result<as_status> record_command(const RecordCommand& c) {
+Result<as_status> record_command(RecordCommand c) {
+  if (c.as_served) {
+    if (auto ok = serve(c); !ok) return ok.error();
+  }
   auto scenario = scenario_with_profile(c.scenario, c.profile, c.model);
   if (!scenario) return scenario.error();
   auto options = record_options(c, *scenario);
@@ -218,6 +236,9 @@ void add_record(CLI::App& app, Action& action) {
   record->add_option("--tolerances", c->tolerances,
                      "Tolerance file (default: assets/tolerances.json)");
   record->add_option("--threads", c->threads, "Threads, 0 = all")->check(CLI::Range(0, 4096));
+  record->add_flag("--as-served", c->as_served,
+                   "Keep when ops ran, and no values: decode steps of a GPU run as a whole");
+  record->add_flag("--serial", c->serial, kSerialHelp);
   record->add_flag("--force", c->force, kForceHelp);
   record->add_flag("--json", c->json, "Print as JSON");
   record->callback([=, &action] { action = [=] { return record_command(*c); }; });

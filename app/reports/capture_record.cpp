@@ -115,6 +115,13 @@ CaptureOrigin capture_origin(const Scenario& scenario) {
   return origin;
 }
 
+// Of the newest step.
+std::shared_ptr<const StepSummary> served(const Session& session) {
+  auto summary = std::make_shared<StepSummary>(summary_of(session, session.history().back()));
+  summary->usage = session.serving().usage();
+  return summary;
+}
+
 Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistry& lanes,
                                      const RecordOptions& options, const std::string& path,
                                      const std::function<void(const RunProgress&)>& progress) {
@@ -122,6 +129,7 @@ Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistr
   if (!requests) return requests.error();
   SessionOptions session_options = options.run.session;
   session_options.rewind_every = 0;
+  session_options.op_times = options.as_served;
   auto created = Session::create(scenario, lanes, session_options);
   if (!created) return created.error();
   Session& session = **created;
@@ -136,7 +144,7 @@ Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistr
     return options.capture.keeps(place, dtype);
   };
   TraceRecorder recorder(trace);
-  session.set_observer(&recorder);
+  if (!options.as_served) session.set_observer(&recorder);
   const auto info = session_info(session);
   CaptureOptions capture = options.capture;
   capture.rows = rows_text(options);
@@ -163,9 +171,15 @@ Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistr
     }
     const auto start = std::chrono::steady_clock::now();
     const auto left = [&] { return options.cancelled && options.cancelled(); };
-    const Result<bool> ran = session.run_until([&](const Session& s) {
+    const auto stop = [&](const Session& s) {
       return left() || static_cast<std::int64_t>(s.history().size()) > steps;
-    });
+    };
+    Result<void> ran;
+    if (!options.as_served) {
+      if (const auto found = session.run_until(stop); !found) ran = found.error();
+    } else if (!left()) {
+      ran = session.step();
+    }
     result.run_seconds += seconds_since(start);
     if (!ran) return ran.error();  // the steps before it stay, as an incomplete capture
     if (static_cast<std::int64_t>(session.history().size()) == steps) {
@@ -173,7 +187,7 @@ Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistr
       break;
     }
     decode_steps += decoding ? 1 : 0;
-    const auto summary = recorder.summary(steps);
+    const auto summary = options.as_served ? served(session) : recorder.summary(steps);
     if (summary == nullptr) {
       return Error{AS_NO_ENVIRONMENT, fmt::format("step {}: not enough memory to record it", steps),
                    "record fewer rows: --rows N"};

@@ -17,6 +17,9 @@ struct RecordOptions {
   CaptureOptions capture;
   std::optional<std::int64_t> rows;   // token rows of a step at most, 0 = all; see rows_at_most
   std::vector<std::string> requests;  // names or ids; empty = all
+  // Nobody looks at a step before it is over: a GPU runs those of decoding as a whole, branches
+  // beside each other. Kept is which ops ran when. Without references, at level summary.
+  bool as_served = false;
   // Asked between two ops, may be empty: true ends the recording, which stays as an incomplete
   // capture with the whole steps before.
   std::function<bool()> cancelled;

@@ -455,26 +455,32 @@ void TraceRecorder::failed(const Session& session, const Error& error) {
   }
 }
 
+StepSummary summary_of(const Session& session, const StepRecord& record) {
+  StepSummary summary;
+  summary.step = record.step;
+  summary.tokens = record.tokens;
+  summary.decisions = record.decisions;
+  summary.decode_only = record.decode_only;
+  summary.selective = record.selective;
+  summary.complete = true;
+  summary.seconds = record.seconds;
+  summary.wall_seconds = record.wall_seconds;
+  summary.layers = empty_cells(session.parts().config);
+  summary.results = record.results;
+  summary.timings = record.timings;
+  for (const OpTiming& timing : record.timings) time_op(timing, summary);
+  for (const TapResult& result : record.results) {
+    count_result(result, summary);
+    add_verdict(result, summary.events);
+  }
+  add_samples(session, record, summary.events);
+  return summary;
+}
+
 void TraceRecorder::adopt_history(const Session& session) {
   for (const StepRecord& record : session.history()) {
-    StepSummary summary;
-    summary.step = record.step;
-    summary.tokens = record.tokens;
-    summary.decisions = record.decisions;
-    summary.decode_only = record.decode_only;
-    summary.selective = record.selective;
-    summary.complete = summary.resumed = true;
-    summary.seconds = record.seconds;
-    summary.wall_seconds = record.wall_seconds;
-    summary.layers = empty_cells(session.parts().config);
-    summary.results = record.results;
-    summary.timings = record.timings;
-    for (const OpTiming& timing : record.timings) time_op(timing, summary);
-    for (const TapResult& result : record.results) {
-      count_result(result, summary);
-      add_verdict(result, summary.events);
-    }
-    add_samples(session, record, summary.events);
+    StepSummary summary = summary_of(session, record);
+    summary.resumed = true;
     state_->summaries[record.step] = std::make_shared<const StepSummary>(std::move(summary));
   }
   state_->position = session.cursor().step;

@@ -32,6 +32,11 @@ struct TraceOptions {
   std::int64_t max_events = kKeptCacheEvents;
 };
 
+struct StepRecord;
+
+// What is known of a step that nobody watched: tokens, results, times.
+StepSummary summary_of(const Session& session, const StepRecord& record);
+
 class TraceRecorder : public SessionObserver {
  public:
   explicit TraceRecorder(TraceOptions options = {});
