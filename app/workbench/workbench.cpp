@@ -638,13 +638,15 @@ void Workbench::change_lanes(const std::vector<std::string>& lanes, const std::s
   impl_->failure_wanted = until_wrong;
   target_.reset();
   ++version_;
+  // Some bugs show only when an entry is written, every fourth token. Taken out, the step that is
+  // looked at is computed again.
+  const std::int64_t end = until_wrong ? step + 8 : std::max(step, cursor_.step) + 1;
   impl_->worker->post(title, [=, registry = impl_->registry](Session& s) -> Result<void> {
     if (auto ok = s.change_lanes(registry, lanes, step); !ok) return ok;
-    // Some bugs show only when an entry is written, every fourth token.
-    for (int i = 0; i < 8 && !s.finished(); ++i) {
+    while (s.cursor().step < end && !s.finished()) {
       if (auto ok = s.step(); !ok) return ok;
       if (s.cancelled() || s.history().empty()) return {};
-      if (first_wrong(s.history().back().results) != nullptr || !until_wrong) break;
+      if (until_wrong && first_wrong(s.history().back().results) != nullptr) break;
     }
     return {};
   });

@@ -51,6 +51,7 @@ struct SessionWorker::State : SessionObserver {
     publish_sometimes(s);
   }
 
+  void lanes_changed(const Session& s) override { recorder.lanes_changed(s); }
   void lane_failed(const Session& s, const Error& why) override { recorder.failed(s, why); }
 
   void publish_sometimes(const Session& s) {

@@ -81,6 +81,34 @@ void find_all(const Scenario& scenario, const char* family) {
   }
 }
 
+// A bug that shows a step later than it was planted: that step is computed anew when it goes.
+TEST(Lessons, ABugThatIsTakenOutLeavesNothingBehind) {
+  Workbench bench({});
+  RunSetup setup;
+  setup.scenario = *load_scenario("default");
+  setup.scenario.model = *preset("tiny", {0, 1});
+  setup.scenario.model.index_topk = 128;
+  setup.scenario.requests[0].tokens.resize(600);
+  setup.scenario.requests[1].tokens.resize(300);
+  setup.references = References::kSim;
+  bench.open(setup, true);
+  bench.wait_idle();
+  const std::int64_t planted = bench.snapshot()->steps.back()->step;
+  bench.plant("overlap_half_lost");
+  bench.wait_idle();
+  const TapResult* wrong = first_wrong(*bench.snapshot());
+  ASSERT_NE(wrong, nullptr);
+  const std::int64_t shown = wrong->step;
+  EXPECT_GT(shown, planted);
+  EXPECT_EQ(bench.cursor().step, shown);
+  bench.remove_planted();
+  bench.wait_idle();
+  EXPECT_EQ(wrong_in(*bench.snapshot()), "");
+  EXPECT_EQ(bench.cursor().step, shown);
+  EXPECT_EQ(bench.snapshot()->steps.back()->step, shown);
+  EXPECT_NE(bench.op(), nullptr) << "what was looked at is there again";
+}
+
 TEST(Lessons, EveryPlantedBugIsFoundAndExplained) {
   Scenario scenario = *load_scenario("default");
   scenario.model = *preset("tiny", {0, 1, 2});  // a layer of each type
