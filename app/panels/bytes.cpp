@@ -14,6 +14,7 @@
 #include "app/text/format.h"
 #include "app/views/bytes_view.h"
 #include "app/views/linkage.h"
+#include "app/views/state_row.h"
 #include "app/views/tensor_view.h"
 #include "engine/model/numbers.h"
 #include "kernels/params/row_format.h"
@@ -51,6 +52,7 @@ class BytesPanel : public Panel {
     std::vector<std::uint8_t> bytes, reference;
     std::vector<double> before;
     std::int32_t record = AS_RECORD_NONE, width = 0, heads = 1;
+    int entries = 0;  // of a state: into which a token is pooled
     std::string place;
     RecordBytes view() const { return {record, width, bytes, heads}; }
     RecordBytes reference_view() const { return {record, width, reference, heads}; }
@@ -87,6 +89,7 @@ class BytesPanel : public Panel {
   void draw_cell(std::int64_t dim_or_byte, ImVec2 min, ImVec2 max, double largest) const;
   bool differs(std::int64_t first, std::int64_t length) const;
   void draw_scales(Ui& ui, ImVec2 size);
+  void draw_parts(Ui& ui, ImVec2 size);
   static void select_dim(Ui& ui, std::int64_t dim);
 
   int source_ = 0, form_ = 0;
@@ -104,6 +107,7 @@ class BytesPanel : public Panel {
   RecordStats stats_;
   double largest_ = 0;  // |value|
   std::vector<ScaleGroup> groups_;
+  std::vector<StatePart> parts_;  // of a state row
   std::uint64_t version_ = 0;
   std::int64_t shown_dim_ = -1;
   DataTable scales_;
@@ -163,6 +167,7 @@ void BytesPanel::set(Row row) {
   ++version_;
   stats_ = record_stats(row_.view(), row_.reference, row_.before);
   groups_ = scale_groups(row_.view());
+  parts_ = state_parts(row_.view(), row_.entries);
   largest_ = 0;
   for (std::int64_t d = 0; d < row_.width; ++d) {
     const double value = decode_element(row_.view(), d).value;
@@ -209,6 +214,7 @@ void BytesPanel::find_in_op(const Ui& ui, const StepTrace* step, const OpTrace* 
   row.record = rows_->record;
   row.width = rows_->width;
   row.heads = rows_->heads;
+  row.entries = entries_of_token(*ui.bench.snapshot()->info, op->place.layer);
   row.bytes.assign(rows_->bytes.begin() + i * n, rows_->bytes.begin() + (i + 1) * n);
   if (!rows_->reference.empty()) {
     row.reference.assign(rows_->reference.begin() + i * n, rows_->reference.begin() + (i + 1) * n);
@@ -266,6 +272,7 @@ void BytesPanel::find_in_block(const Ui& ui) {
   row.record = spec.record;
   row.width = spec.width;
   row.heads = spec.num_kv_heads;
+  row.entries = entries_of_token(info, info.config.layers[to_size(spec.layer)]);
   row.bytes = row_of_page(spec, block->bytes, static_cast<std::int32_t>(index_));
   row.place = fmt::format("Block {} ({}, {}), {}, row {}", selection.block, group_->name, state,
                           page_name(info, page_), index_);
@@ -333,6 +340,7 @@ void BytesPanel::element_line(Ui& ui) {
     select_dim(ui, dim);
   }
   std::string text = element_words(decode_element(row_.view(), dim));
+  if (const std::string part = state_words(parts_, dim); !part.empty()) text += ", " + part;
   if (!row_.before.empty()) {
     text += fmt::format("; before quantisation {}", format_number(row_.before[to_size(dim)]));
   }
@@ -469,6 +477,7 @@ void BytesPanel::hover_cell(Ui& ui, const Grid& g) {
       form_ == 0 ? i : bytes_of_dim(row_.record, row_.width, i, row_.heads).payload;
   const ByteField field = field_of_byte(row_.record, row_.width, byte, row_.heads);
   std::string text = field_words(row_.view(), byte);
+  if (const std::string part = state_words(parts_, field.dim); !part.empty()) text += "\n" + part;
   if (!row_.reference.empty()) {
     text += differs(field.first, field.length)
                 ? "\nref.sim: " + field_words(row_.reference_view(), byte)
@@ -517,6 +526,30 @@ void BytesPanel::draw_scales(Ui& ui, ImVec2 size) {
   if (const auto key = scales_.draw("##scales", size, selected, false)) select_dim(ui, *key);
 }
 
+void BytesPanel::draw_parts(Ui& ui, ImVec2 size) {
+  scales_.begin(version_);
+  if (scales_.stale()) {
+    scales_.columns({{"part", false, 2, "C is pooled, weighted by softmax over the scores Z."},
+                     {"values", true, 1, "Their place in the row."},
+                     {"bytes", true, 1},
+                     {"largest |value|", true, 1.1f}});
+    for (const StatePart& p : parts_) {
+      const auto first = static_cast<double>(p.first);
+      scales_.row({{p.name, 0, first, false},
+                   {fmt::format("{}-{}", p.first, p.first + p.width - 1), 0, first, true},
+                   {fmt::format("{}-{}", 4 * p.first, 4 * (p.first + p.width) - 1), 0, first, true},
+                   {format_number(p.largest), 0, p.largest, true, format_exact(p.largest)}},
+                  p.first);
+    }
+  }
+  const std::int64_t dim = ui.bench.selection().dim;
+  std::int64_t selected = -1;
+  for (const StatePart& p : parts_) {
+    if (dim >= p.first && dim < p.first + p.width) selected = p.first;
+  }
+  if (const auto key = scales_.draw("##parts", size, selected, false)) select_dim(ui, *key);
+}
+
 void BytesPanel::draw(Ui& ui) {
   if (ui.bench.snapshot() == nullptr) {
     empty_state(ui, "No session yet: its first picture has not arrived.");
@@ -554,12 +587,14 @@ void BytesPanel::draw(Ui& ui) {
   element_line(ui);
   const ImVec2 space = ImGui::GetContentRegionAvail();
   const float row = ImGui::GetTextLineHeightWithSpacing() + px(2);
-  const float table = groups_.empty() ? 0
-                                      : std::min(row * static_cast<float>(groups_.size() + 1) +
-                                                     ImGui::GetFrameHeightWithSpacing() + px(8),
-                                                 space.y * 0.45f);
+  const std::size_t lines = std::max(groups_.size(), parts_.size());
+  const float table = lines == 0 ? 0
+                                 : std::min(row * static_cast<float>(lines + 1) +
+                                                ImGui::GetFrameHeightWithSpacing() + px(8),
+                                            space.y * 0.45f);
   draw_cells(ui, {space.x, std::max(px(60), space.y - table - ImGui::GetStyle().ItemSpacing.y)});
-  if (table > 0) draw_scales(ui, {space.x, table});
+  if (table <= 0) return;
+  parts_.empty() ? draw_scales(ui, {space.x, table}) : draw_parts(ui, {space.x, table});
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // The block manager from inside: the life of the selected block, the free list, the prefix map, the
 // blocks that all requests share, requests with hits and preemptions, the pool's use over time,
-// dead entries of the ops' tables.
+// dead entries of the ops' tables, the slab with its pages.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include "app/gui/colour.h"
 #include "app/gui/data_table.h"
 #include "app/gui/legend_row.h"
+#include "app/gui/slab_map.h"
 #include "app/gui/tables_state.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
@@ -32,14 +33,15 @@ enum CacheTab {
   kDead,
   kChecks,
   kStream,
+  kSlab,
   kCacheTabCount
 };
 constexpr const char* kCacheTabs[] = {"Life",  "Free", "Prefixes", "Common", "Requests",
-                                      "Usage", "Dead", "Checks",   "Stream"};
+                                      "Usage", "Dead", "Checks",   "Stream", "Slab"};
 constexpr const char* kCacheTabIds[] = {"life",  "free", "prefixes", "common", "requests",
-                                        "usage", "dead", "checks",   "stream"};
+                                        "usage", "dead", "checks",   "stream", "slab"};
 constexpr const char* kCacheTabIdList =
-    "life, free, prefixes, common, requests, usage, dead, checks, stream";
+    "life, free, prefixes, common, requests, usage, dead, checks, stream, slab";
 
 class CachePanel : public Panel {
  public:
@@ -72,6 +74,7 @@ class CachePanel : public Panel {
   std::shared_ptr<const SessionInfo> events_of_;
   CaptureScan scan_;  // that they come from, of a capture
   CacheStream stream_;
+  SlabMap slab_;
   DataTable table_;
 };
 
@@ -380,6 +383,7 @@ void CachePanel::draw_levels(Ui& ui) {
 void CachePanel::draw(Ui& ui) {
   draw_tabs(ui);
   if (tab_ == kStream) return stream_.draw(ui);
+  if (tab_ == kSlab) return slab_.draw(ui);
   const StepTrace* step = step_with_tables(ui, "The blocks");
   if (step == nullptr) return;
   refresh(ui, *step);

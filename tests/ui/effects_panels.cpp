@@ -284,8 +284,8 @@ Effects panel_effects() {
     t.run("cache.tab=free");
     EXPECT_TRUE(t.in_front("cache"));
     std::uint64_t before = 0;
-    for (const char* tab :
-         {"life", "free", "prefixes", "common", "requests", "usage", "dead", "checks", "stream"}) {
+    for (const char* tab : {"life", "free", "prefixes", "common", "requests", "usage", "dead",
+                            "checks", "stream", "slab"}) {
       t.run(std::string("cache.tab=") + tab);
       const std::uint64_t now = t.picture("cache");
       EXPECT_NE(now, before) << tab;
