@@ -120,7 +120,7 @@ void blank_masked(const OpParams& params, const as_tap_info& tap,
 void measure_rows(const as_tensor& from, std::int64_t axis, const std::vector<std::int32_t>& kept,
                   const OpParams& params, const as_tap_info& tap, const TapStats* likely,
                   std::vector<std::uint8_t>& scratch, TapCopy& copy) {
-  const bool masked = copy.output && tap.mask != AS_MASK_ALL;
+  const bool masked = tap.mask != AS_MASK_ALL;
   const Runs runs(from, axis, kept);
   if (!masked && runs.whole()) {
     copy.value = kept_shape(from, axis, kept.size());
@@ -200,6 +200,16 @@ bool OutputsOfStep::share(const as_tensor& tensor, std::int64_t t_axis,
   copy.value.data = const_cast<std::uint8_t*>(bytes.data());
   copy.owner = it->second.op;
   return true;
+}
+
+void OutputsOfStep::share_copy(const as_tensor& tensor, TapCopy& copy) const {
+  const auto it = by_address_.find(tensor.data);
+  if (it == by_address_.end()) return;
+  const std::vector<std::uint8_t>& bytes = it->second.tap->value_bytes;
+  if (bytes != copy.value_bytes) return;
+  copy.value.data = const_cast<std::uint8_t*>(bytes.data());
+  copy.owner = it->second.op;
+  copy.value_bytes = {};
 }
 
 const TapStats* OutputsOfStep::stats(const as_tensor& tensor) const {
@@ -291,9 +301,12 @@ void copy_taps(const Session& session, const std::vector<std::int32_t>& kept, co
       left = true;
       unkept.push_back({&tap, &tensor, axis, op.taps.size()});
       unkept_elements += as_tensor_numel(&tensor);
-    } else if (copy.output || !outputs.share(tensor, axis, kept, copy)) {
+    } else if (copy.output || tap.mask != AS_MASK_ALL) {
       copy.value = copy_rows(tensor, axis, kept, copy.value_bytes);
-      if (copy.output) blank_masked(params, tap, kept, copy.value);
+      blank_masked(params, tap, kept, copy.value);
+      if (!copy.output) outputs.share_copy(tensor, copy);
+    } else if (!outputs.share(tensor, axis, kept, copy)) {
+      copy.value = copy_rows(tensor, axis, kept, copy.value_bytes);
     }
     if (copy.output && compared) {
       const as_tensor& forced = session.last_forced().tensor(tap.offset);

@@ -21,6 +21,8 @@ class OutputsOfStep {
   // Fills value and owner; false when there is nothing to share.
   bool share(const as_tensor& tensor, std::int64_t t_axis, const std::vector<std::int32_t>& kept,
              TapCopy& copy) const;
+  // The same for a copy whose values are taken: they go where an output has the same bytes.
+  void share_copy(const as_tensor& tensor, TapCopy& copy) const;
   // Statistics of the output that lay at this address, nullptr when they were not taken.
   const TapStats* stats(const as_tensor& tensor) const;
 

@@ -23,6 +23,11 @@
     #field, axes, dtype, rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_LENS, 0, offsetof(S, field), \
         offsetof(S, lens), 0, 0, 0                                                             \
   }
+#define IN_LENS(S, field, axes, dtype, lens)                                                \
+  {                                                                                         \
+    #field, axes, dtype, "", AS_TAP_IN, AS_TAP_TENSOR, AS_MASK_LENS, 0, offsetof(S, field), \
+        offsetof(S, lens), 0, 0, 0                                                          \
+  }
 #define OUT_CACHE(S, field, axes, rule, slots)                                                    \
   {                                                                                               \
     #field, axes, "record", rule, AS_TAP_OUT, AS_TAP_CACHE, AS_MASK_SLOTS, 0, offsetof(S, field), \
@@ -244,7 +249,7 @@ static const as_param_info kIndexerLogitsFields[] = {
 };
 
 static const as_tap_info kIndexerTopk[] = {
-    IN(as_indexer_topk_params, logits, "T,N", "f32"),
+    IN_LENS(as_indexer_topk_params, logits, "T,N", "f32", lens),
     IN(as_indexer_topk_params, lens, "T", "i32"),
     OUT(as_indexer_topk_params, indices, "T,K", "i32", "topk"),
 };
