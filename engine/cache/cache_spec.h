@@ -8,7 +8,6 @@
 //   k.num_kv_heads = 8;
 //   k.head_dim = 128;
 //   k.retention = {GroupKind::kFull, 16};
-//   k.sharding = CacheSharding::kByHead;
 #pragma once
 
 #include <compare>
@@ -51,6 +50,7 @@ struct CacheSpec {
   int tokens_per_row = 1;  // 1, 4, 128
   GroupSpec retention;     // tokens of a block, and which of them later tokens see
   std::string group_name;  // "MLA": groups of such caches are called so
+  // Set by build_cache_layout(), of the graph: families say nothing of it (rank_split.h).
   CacheSharding sharding = CacheSharding::kReplicated;
   // Set by group_caches().
   int width = 0;                // values of a row

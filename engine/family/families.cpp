@@ -26,6 +26,12 @@ const Family& family_of(const ModelConfig& config) {
   return it != all.end() ? **it : *all.front();
 }
 
+ModelConfig with_twice_dealt(const ModelConfig& config) {
+  ModelConfig twice = config;
+  for (const DealtNumber& d : family_of(config).dealt) twice.*d.number *= 2;
+  return twice;
+}
+
 std::shared_ptr<const ModelGraph> model_graph(const ModelConfig& config) {
   const Family& family = family_of(config);
   auto graph = std::make_shared<ModelGraph>(family.graph(config));
@@ -35,9 +41,7 @@ std::shared_ptr<const ModelGraph> model_graph(const ModelConfig& config) {
   for (const std::vector<WeightSpec>& layer : weights.layers) {
     for (const WeightSpec& w : layer) graph->weights.emplace(w.name, Shard::kWhole);
   }
-  ModelConfig twice = config;
-  for (const DealtNumber& d : family.dealt) twice.*d.number *= 2;
-  deal_weights(*graph, family.graph(twice));
+  deal_out(*graph, family.graph(with_twice_dealt(config)));
   // Which of them a model uses has no part in their numbers.
   const std::vector<StepTensor> own = family.step_tensors(config, CacheLayout());
   graph->before.number_step_tensors(own);

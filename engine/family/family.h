@@ -19,7 +19,7 @@
 namespace attnscope {
 
 // A number of a model that tensor-parallel ranks share: each has an equal part. What they have of
-// each weight follows from it (rank_split.h).
+// each weight and cache follows from it (rank_split.h).
 struct DealtNumber {
   const char* what;  // "heads"
   int ModelConfig::*number;
@@ -103,6 +103,8 @@ struct Family {
 std::span<const Family* const> families();
 const Family& family_of(const ModelConfig& config);
 
+// The model with twice of each number that ranks share: what grows with them is dealt out.
+ModelConfig with_twice_dealt(const ModelConfig& config);
 // A model's graph, with the sums over ranks that it needs.
 std::shared_ptr<const ModelGraph> model_graph(const ModelConfig& config);
 // A small model with a layer of every type, and its graph.

@@ -4,10 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cassert>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "engine/family/family.h"
+#include "engine/family/rank_split.h"
 #include "engine/io/json_file.h"
 #include "engine/io/json_object.h"
 #include "engine/model/profile_switches.h"
@@ -179,7 +181,12 @@ std::string switches_of_model(const ModelConfig& config) {
 }
 
 CacheLayout build_cache_layout(const ModelConfig& config) {
-  return group_caches(family_of(config).caches(config));
+  const Family& family = family_of(config);
+  std::vector<CacheSpec> specs = family.caches(config);
+  const auto twice = family.caches(with_twice_dealt(config));
+  [[maybe_unused]] const auto dealt = deal_caches(*model_graph(config), specs, twice);
+  assert(dealt);
+  return group_caches(std::move(specs));
 }
 
 const char* layer_type_name(const ModelConfig& config, int layer) {

@@ -150,6 +150,7 @@ struct ModelGraph {
   const Family* family = nullptr;
   std::vector<std::string> values;                    // names
   std::map<std::string, Shard, std::less<>> weights;  // by name (rank_split.h)
+  std::map<CacheId, CacheSharding> caches;            // that its layers write, likewise
   std::vector<std::string> branches;                  // captions; the first is the main path
   std::vector<std::string> phases;                    // of a layer, in order: captions
   LayerGraph before, after;

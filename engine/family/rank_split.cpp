@@ -1,5 +1,7 @@
 #include "engine/family/rank_split.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cassert>
 #include <set>
@@ -58,6 +60,25 @@ Shard shard_along(const as_tap_info& weight, const std::set<std::string_view>& g
   return found == axes.begin() ? Shard::kRows : Shard::kColumns;
 }
 
+// What the rows of a cache are made of: the input that the op stores there, or its row before
+// quantisation; the cache itself where its rows are values.
+const as_tap_info& content_of(as_op_id op, const as_tap_info& cache) {
+  const as_op_info& info = *as_op_find(op);
+  for (std::uint32_t i = 0; cache.stores != 0 && i < info.num_taps; ++i) {
+    if (info.taps[i].offset == cache.stores) return info.taps[i];
+  }
+  const as_tap_info* row = as_op_row(op);
+  return cache.follows_row != 0 && row != nullptr ? *row : cache;
+}
+
+CacheSharding sharding_of(const Node& writer, const as_tap_info& cache,
+                          const std::set<std::string_view>& grown) {
+  const auto axes = axes_of(content_of(writer.op(), cache));
+  const bool own =
+      std::ranges::any_of(axes, [&](std::string_view axis) { return grown.contains(axis); });
+  return own ? CacheSharding::kByHead : CacheSharding::kReplicated;
+}
+
 bool reads_any(const Node& node, const std::set<ValueId>& values) {
   return std::ranges::any_of(node.bindings(), [&](const Binding& b) {
     return b.to == BoundTo::kValue && !b.is_output() && values.contains(b.value);
@@ -66,18 +87,46 @@ bool reads_any(const Node& node, const std::set<ValueId>& values) {
 
 }  // namespace
 
-void deal_weights(ModelGraph& graph, const ModelGraph& twice) {
+void deal_out(ModelGraph& graph, const ModelGraph& twice) {
   const auto deal = [&](const LayerGraph& part, const LayerGraph& grown_part) {
     for (std::size_t n = 0; n < part.nodes().size(); ++n) {
+      const Node& node = part.nodes()[n];
       const auto grown = axes_grown(part, grown_part, n);
-      for (const Binding& b : part.nodes()[n].bindings()) {
-        if (b.to != BoundTo::kWeight) continue;
-        graph.weights.insert_or_assign(std::string(b.weight), shard_along(*b.tap, grown));
+      for (const Binding& b : node.bindings()) {
+        if (b.to == BoundTo::kWeight) {
+          graph.weights.insert_or_assign(std::string(b.weight), shard_along(*b.tap, grown));
+        } else if (b.to == BoundTo::kCache && b.is_output()) {
+          graph.caches.insert_or_assign(b.role, sharding_of(node, *b.tap, grown));
+        }
       }
     }
   };
   for (std::size_t i = 0; i < graph.layers.size(); ++i) deal(graph.layers[i], twice.layers[i]);
   deal(graph.after, twice.after);
+}
+
+Result<void> deal_caches(const ModelGraph& graph, std::vector<CacheSpec>& specs,
+                         std::span<const CacheSpec> twice) {
+  const auto contradicts = [](const CacheSpec& spec, const char* what) {
+    return internal_error(
+        fmt::format("the {} cache of running layer {} {}: the caches of the "
+                    "model's family and its graph contradict each other",
+                    spec.name, spec.layer, what));
+  };
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    CacheSpec& spec = specs[i];
+    const auto written = graph.caches.find(spec.id);
+    if (written == graph.caches.end()) return contradicts(spec, "is written by no op");
+    spec.sharding = written->second;
+    const bool grows =
+        twice[i].num_kv_heads != spec.num_kv_heads || twice[i].head_dim != spec.head_dim;
+    if (grows == (spec.sharding == CacheSharding::kByHead)) continue;
+    return contradicts(spec, grows ? "has rows of a rank's heads, and what is written there is the "
+                                     "same on every rank"
+                                   : "has the same rows on every rank, and what is written there "
+                                     "is of a rank's heads");
+  }
+  return {};
 }
 
 RankSplit rank_split(const ModelGraph& graph, const LayerGraph& layer) {

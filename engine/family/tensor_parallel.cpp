@@ -81,12 +81,15 @@ Result<void> check_parallel(const ModelConfig& whole, const TensorParallel& para
                      fmt::format("allowed: 0 to {}", parallel.size - 1));
   }
   if (parallel.size == 1) return {};
-  if (const auto ops = summing_ops(*model_graph(whole)); ops.size() > 1) {
+  const auto graph = model_graph(whole);
+  if (const auto ops = summing_ops(*graph); ops.size() > 1) {
     return bad_input(fmt::format("{} adds up over ranks behind both {} and {}", whole.name,
                                  as_op_find(ops[0])->name, as_op_find(ops[1])->name),
                      "ranks of models with one sum a layer are supported: run it on one rank");
   }
-  return {};
+  const Family& family = family_of(whole);
+  std::vector<CacheSpec> caches = family.caches(whole);
+  return deal_caches(*graph, caches, family.caches(with_twice_dealt(whole)));
 }
 
 ModelConfig rank_config(const ModelConfig& whole, const TensorParallel& parallel) {

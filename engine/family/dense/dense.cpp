@@ -34,7 +34,6 @@ CacheSpec dense_spec(int layer, const NamedCache& named, const ModelConfig& conf
   s.num_kv_heads = config.kv_heads;
   s.head_dim = config.head_dim;
   s.head_dim_v = named.id == kValueCache ? config.head_dim : 0;
-  s.sharding = CacheSharding::kByHead;
   const int window = dense_window(config, layer), chunk = dense_chunk(config, layer);
   const GroupKind kind = chunk > 0    ? GroupKind::kChunked
                          : window > 0 ? GroupKind::kSliding

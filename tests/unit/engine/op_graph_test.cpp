@@ -209,11 +209,11 @@ TEST(OpGraph, OpsThatMakePartsOfSumsAreThoseWithColumnsOfWeights) {
 TEST(OpGraph, WeightsAreDealtOutAlongAxesThatGrowWithWhatRanksShare) {
   ModelGraph graph = MadeUp(false).graph;
   graph.weights = {{"norm", Shard::kColumns}, {"up", Shard::kWhole}, {"down", Shard::kWhole}};
-  deal_weights(graph, MadeUp(false, 4).graph);
+  deal_out(graph, MadeUp(false, 4).graph);
   EXPECT_EQ(graph.weights,
             (decltype(graph.weights){
                 {"norm", Shard::kWhole}, {"up", Shard::kRows}, {"down", Shard::kColumns}}));
-  deal_weights(graph, MadeUp(false).graph);
+  deal_out(graph, MadeUp(false).graph);
   EXPECT_EQ(shard_of(graph, "up"), Shard::kWhole) << "nothing grew";
 }
 
@@ -265,6 +265,51 @@ TEST(OpGraph, ARankHasItsHalfOfWhatIsDealtOut) {
   EXPECT_EQ(bf16(*ranks[1], "wo_a", 0), bf16(whole, "wo_a", 64 * 2048));
   EXPECT_EQ(bf16(*ranks[1], "wo_b", 64), bf16(whole, "wo_b", 128 + 64)) << "row 1";
   EXPECT_EQ(ranks[1]->find(1, "sinks").f32.data()[3], whole.find(1, "sinks").f32.data()[7]);
+}
+
+// What ranks have of a cache follows from the op that writes it, in every model.
+TEST(OpGraph, CachesAreDealtOutAsTheirWriterIs) {
+  for (const std::string& name : preset_names()) {
+    const ModelConfig config = *preset(name);
+    const bool dense = config.family == "dense";
+    for (const CacheSpec& spec : build_cache_layout(config).specs) {
+      EXPECT_EQ(spec.sharding, dense ? CacheSharding::kByHead : CacheSharding::kReplicated)
+          << name << ' ' << spec.name;
+    }
+  }
+}
+
+TEST(OpGraph, CachesThatContradictTheGraphAreRefused) {
+  const ModelConfig config = *preset("tiny-llama"), twice = with_twice_dealt(config);
+  EXPECT_EQ(twice.kv_heads, 2 * config.kv_heads);
+  const Family& family = family_of(config);
+  const auto graph = model_graph(config);
+  const auto refused = [&](const ModelGraph& by, std::vector<CacheSpec> specs,
+                           const std::vector<CacheSpec>& grown) {
+    const auto dealt = deal_caches(by, specs, grown);
+    return dealt ? std::string() : dealt.error().text();
+  };
+  const std::vector<CacheSpec> caches = family.caches(config), grown = family.caches(twice);
+  EXPECT_EQ(refused(*graph, caches, grown), "");
+  // Rows as wide on every rank, where k_proj makes those of its heads.
+  EXPECT_NE(refused(*graph, caches, caches)
+                .find("the k cache of running layer 0 has the same rows "
+                      "on every rank"),
+            std::string::npos);
+  // Rows of the rank's heads, where what is written has none.
+  ModelGraph whole = *graph;
+  for (auto& [id, sharding] : whole.caches) sharding = CacheSharding::kReplicated;
+  EXPECT_NE(refused(whole, caches, grown)
+                .find("the k cache of running layer 0 has rows of a rank's "
+                      "heads"),
+            std::string::npos);
+  whole.caches.erase(caches[1].id);
+  EXPECT_NE(refused(whole, {caches[1]}, {grown[1]}).find("is written by no op"), std::string::npos);
+  // A family says nothing of it: whatever its specs have there is set anew.
+  std::vector<CacheSpec> said = caches;
+  for (CacheSpec& spec : said) spec.sharding = CacheSharding::kReplicated;
+  ASSERT_TRUE(deal_caches(*graph, said, grown));
+  for (const CacheSpec& spec : said) EXPECT_EQ(spec.sharding, CacheSharding::kByHead);
 }
 
 // A weight that an op names is one that its family lists for that layer.
