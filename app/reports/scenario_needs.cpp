@@ -39,7 +39,10 @@ std::string counted(std::int64_t count, const char* one) {
 
 ScenarioNeeds scenario_needs(const Scenario& scenario) {
   ScenarioNeeds needs;
-  const CacheLayout layout = build_cache_layout(scenario.model);
+  // A session has the caches of all ranks.
+  const TensorParallel& parallel = scenario.parallel;
+  const CacheLayout layout = with_peers(build_cache_layout(rank_config(scenario.model, parallel)),
+                                        parallel.size, parallel.rank);
   needs.usable = scenario.pool_blocks - 1;
   needs.pool_bytes = scenario.pool_blocks * layout.block_stride;
   needs.weight_bytes = weight_bytes(scenario.model);

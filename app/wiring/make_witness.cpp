@@ -7,6 +7,7 @@
 #include "app/wiring/dense/dense_reference.h"
 #include "app/wiring/model_witness.h"
 #include "engine/family/models.h"
+#include "engine/family/tensor_parallel.h"
 
 namespace attnscope {
 
@@ -18,8 +19,8 @@ Result<std::unique_ptr<SessionWitness>> make_model_witness(const Scenario& scena
   if (!model) return model.error();
   std::unique_ptr<OpAudit> audit;
   if (dense) {
-    audit =
-        std::make_unique<DenseAudit>(**model, dense_numbers(config), build_cache_layout(config));
+    audit = std::make_unique<DenseAudit>(
+        **model, dense_numbers(config), build_cache_layout(rank_config(config, scenario.parallel)));
   } else {
     audit = std::make_unique<WiringAudit>(**model, config);
   }

@@ -76,9 +76,10 @@ std::string part_name(std::string name, std::int64_t part) {
 
 }  // namespace
 
-const CacheSpec* CacheLayout::find(int layer, CacheId id) const {
+const CacheSpec* CacheLayout::find(int layer, CacheId id, int peer) const {
   for (const CacheSpec& spec : specs) {
-    if (spec.layer == layer && spec.id == id) return &spec;
+    if (spec.layer != layer || spec.id != id) continue;
+    if (spec.peer == peer || spec.sharding == CacheSharding::kReplicated) return &spec;
   }
   return nullptr;
 }
@@ -189,15 +190,29 @@ CacheLayout group_caches(std::vector<CacheSpec> specs) {
   return layout;
 }
 
-Result<void> check_shared_by_ranks(const CacheLayout& layout, int ranks) {
-  for (const CacheSpec& spec : layout.specs) {
-    if (ranks < 2 || spec.sharding == CacheSharding::kReplicated) continue;
-    return bad_input(fmt::format("tensor_parallel: the {} cache of running layer {} is dealt out "
-                                 "by KV head, and ranks here share the caches of one of them",
-                                 spec.name, spec.layer),
-                     "run the model on one rank");
+CacheLayout with_peers(CacheLayout layout, int ranks, int own) {
+  const auto dealt = [](const CacheSpec& s) { return s.sharding == CacheSharding::kByHead; };
+  if (ranks < 2 || std::ranges::none_of(layout.specs, dealt)) return layout;
+  const std::int64_t bytes = layout.block_stride;
+  const std::vector<CacheSpec> of_rank = layout.specs;
+  int place = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (rank == own) continue;
+    ++place;
+    for (CacheSpec spec : of_rank) {
+      if (!dealt(spec)) continue;
+      spec.peer = rank;
+      spec.name = fmt::format("rank {} {}", rank, spec.name);
+      spec.offset += place * bytes;
+      CacheGroup& group = layout.groups[to_size(spec.group)];
+      group.specs.push_back(static_cast<int>(layout.specs.size()));
+      group.bytes = std::max(group.bytes, spec.offset + spec.page_bytes);
+      layout.specs.push_back(std::move(spec));
+    }
   }
-  return {};
+  layout.block_stride = bytes * ranks;
+  layout.ranks = ranks;
+  return layout;
 }
 
 }  // namespace attnscope

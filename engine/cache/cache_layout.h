@@ -29,19 +29,23 @@ struct CacheLayout {
   std::vector<CacheSpec> specs;
   std::vector<CacheGroup> groups;  // full group first, then windowed ones
   std::int64_t block_stride = 0;   // bytes one block id costs
+  int ranks = 1;                   // whose pages lie in a block, the own rank's first
   int mla_group = -1;              // -1: the model has no compressed layer
   std::vector<int> swa_groups;     // indices of the SWA groups, in order
   std::vector<int> chunk_groups;   // of those with chunks; they follow one another
 
-  // Spec of a layer's cache; nullptr when the layer has no such one.
-  const CacheSpec* find(int layer, CacheId id) const;
+  // Spec of a layer's cache; nullptr when the layer has no such one. peer: that of another rank,
+  // which is the own one's where all ranks hold the same bytes; -1 = of the own rank.
+  const CacheSpec* find(int layer, CacheId id, int peer = -1) const;
   // Of the cache that a tap of an op is.
-  const CacheSpec* of_tap(int layer, std::int32_t op, std::size_t offset) const {
-    return find(layer, tap_cache(op, offset));
+  const CacheSpec* of_tap(int layer, std::int32_t op, std::size_t offset, int peer = -1) const {
+    return find(layer, tap_cache(op, offset), peer);
   }
   const CacheSpec* of_tap(int layer, std::int32_t op, std::string_view tap) const {
     return find(layer, tap_cache(op, tap));
   }
+  // Of a block, its first ones: those that the own rank has.
+  std::int64_t own_bytes() const { return block_stride / ranks; }
   // Blocks a request of max_len tokens may need at most when token_budget tokens are computed a
   // step (the admission cap, summed over the groups).
   std::int64_t demand(std::int64_t max_len, std::int64_t token_budget) const;
@@ -66,8 +70,10 @@ const CacheSpec* value_rows(const CacheLayout& layout, int layer);
 // specs: of all layers, in order of registration; each layer's follow one another.
 CacheLayout group_caches(std::vector<CacheSpec> specs);
 
-// Ranks of tensor parallelism read the caches of one of them: not possible where a cache is dealt
-// out. The error names it.
-Result<void> check_shared_by_ranks(const CacheLayout& layout, int ranks);
+// The same beside the caches that other ranks have of their own: those that are dealt out by head.
+// The own pages stay where they are, a block's in its first own_bytes(); behind them lie, in the
+// order of ranks, as many bytes for each peer, whose pages have the same places there. own: which
+// of the ranks the layout is of. Nothing is added where ranks hold the same bytes.
+CacheLayout with_peers(CacheLayout layout, int ranks, int own);
 
 }  // namespace attnscope

@@ -52,6 +52,8 @@ struct CacheSpec {
   std::string group_name;  // "MLA": groups of such caches are called so
   // Set by build_cache_layout(), of the graph: families say nothing of it (rank_split.h).
   CacheSharding sharding = CacheSharding::kReplicated;
+  // Set by with_peers(): the other rank of the session whose rows these are; -1 = its own rank's.
+  int peer = -1;
   // Set by group_caches().
   int width = 0;                // values of a row
   int rows_per_block = 0;       // rows of a page

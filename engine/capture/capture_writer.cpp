@@ -145,7 +145,7 @@ Result<void> CaptureWriter::add_blocks(const Session& session, std::int64_t step
                                        std::string& digest, std::uint64_t& bytes) {
   std::vector<std::int32_t> ids;
   std::vector<std::uint8_t> content;
-  const std::int64_t stride = session.slab().block_stride();
+  const std::int64_t stride = session.slab().own_bytes();
   const std::vector<BlockOwner> owners = session.serving().owners();
   for (std::size_t id = 1; id < owners.size(); ++id) {
     if (owners[id].request < 0 && !owners[id].keyed) continue;
@@ -174,7 +174,7 @@ Result<void> CaptureWriter::check_blocks(const Session& session, std::int64_t st
   auto ids = file->get("ids");
   auto blocks = file->get("blocks");
   if (!ids || !blocks) return (!ids ? ids : blocks).error();
-  const auto stride = static_cast<std::size_t>(session.slab().block_stride());
+  const auto stride = static_cast<std::size_t>(session.slab().own_bytes());
   for (std::int64_t i = 0; i < (*ids)->elements; ++i) {
     const auto id = entry_value<std::int32_t>(**ids, i);
     const std::uint8_t* kept = (*blocks)->data + static_cast<std::size_t>(i) * stride;

@@ -2,6 +2,7 @@
 // families.cpp.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
@@ -23,6 +24,15 @@ namespace attnscope {
 struct DealtNumber {
   const char* what;  // "heads"
   int ModelConfig::*number;
+  // More ranks than there are of it: each has one, and as many neighbours the same.
+  bool repeats = false;
+
+  int of_rank(const ModelConfig& whole, int ranks) const {
+    return repeats ? std::max(1, whole.*number / ranks) : whole.*number / ranks;
+  }
+  bool divides(const ModelConfig& whole, int ranks) const {
+    return whole.*number % ranks == 0 || (repeats && ranks % whole.*number == 0);
+  }
 };
 
 struct FamilyPreset {

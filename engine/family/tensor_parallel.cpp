@@ -58,20 +58,35 @@ Weight dealt(const Weight& whole, Shard shard, const TensorParallel& part) {
   return out;
 }
 
+// Into how many a weight is cut.
+int parts_of(const WeightSpec& whole, const WeightSpec& of_rank, Shard shard) {
+  const std::size_t axis = shard == Shard::kRows ? 0 : 1;
+  return static_cast<int>(whole.shape[axis] / of_rank.shape[axis]);
+}
+
+// Whether ops read a weight that every rank runs for itself.
+bool on_every_rank(const ModelGraph& graph, const LayerGraph& layer, std::string_view weight) {
+  return std::ranges::any_of(rank_split(graph, layer).ops, [&](as_op_id op) {
+    return std::ranges::any_of(layer.find(op)->bindings(), [&](const Binding& b) {
+      return b.to == BoundTo::kWeight && b.weight == weight;
+    });
+  });
+}
+
 }  // namespace
 
 Result<void> check_parallel(const ModelConfig& whole, const TensorParallel& parallel) {
   const std::span<const DealtNumber> dealt = family_of(whole).dealt;
   const auto divides = [&](int ranks) {
     return std::ranges::all_of(dealt,
-                               [&](const DealtNumber& d) { return whole.*d.number % ranks == 0; });
+                               [&](const DealtNumber& d) { return d.divides(whole, ranks); });
   };
   std::vector<int> allowed;
   for (int n = 1; n <= whole.heads; ++n) {
     if (divides(n)) allowed.push_back(n);
   }
   for (const DealtNumber& d : dealt) {
-    if (parallel.size >= 1 && whole.*d.number % parallel.size == 0) continue;
+    if (parallel.size >= 1 && d.divides(whole, parallel.size)) continue;
     return bad_input(fmt::format("{} ranks do not divide the {} {} of {}", parallel.size,
                                  whole.*d.number, d.what, whole.name),
                      fmt::format("allowed: {}", fmt::join(allowed, ", ")));
@@ -96,7 +111,9 @@ ModelConfig rank_config(const ModelConfig& whole, const TensorParallel& parallel
   ModelConfig config = whole;
   if (parallel.size == 1) return config;
   config.name = fmt::format("{}, rank {} of {}", whole.name, parallel.rank, parallel.size);
-  for (const DealtNumber& d : family_of(whole).dealt) config.*d.number /= parallel.size;
+  for (const DealtNumber& d : family_of(whole).dealt) {
+    config.*d.number = d.of_rank(whole, parallel.size);
+  }
   config.parallel = parallel;
   return config;
 }
@@ -111,15 +128,28 @@ std::vector<std::shared_ptr<const Weights>> rank_weights(const ModelConfig& conf
   std::vector<Weights> parts(static_cast<std::size_t>(own.size));
   for (Weights& part : parts) part.layers.resize(whole.layers.size());
   const ModelWeights specs = family_of(config).weights(config);
+  const ModelWeights of_rank = family_of(config).weights(rank_config(config, own));
   const auto graph = model_graph(config);
   for (std::size_t i = 0; i < specs.layers.size(); ++i) {
-    for (const WeightSpec& spec : specs.layers[i]) {
+    for (std::size_t k = 0; k < specs.layers[i].size(); ++k) {
+      const WeightSpec& spec = specs.layers[i][k];
       const Shard shard = shard_of(*graph, spec.name);
-      if (shard == Shard::kWhole) continue;
       Weight& all = whole.layers[i][spec.name];
+      if (shard == Shard::kWhole) {
+        if (!on_every_rank(*graph, graph->layers[i], spec.name)) continue;
+        for (int rank = 0; rank < own.size; ++rank) {
+          if (rank != own.rank) {
+            parts[static_cast<std::size_t>(rank)].layers[i][spec.name] =
+                dealt(all, Shard::kRows, {1, 0});
+          }
+        }
+        continue;
+      }
+      // Fewer parts than ranks: neighbours have the same one.
+      const int count = parts_of(spec, of_rank.layers[i][k], shard);
       for (int rank = 0; rank < own.size; ++rank) {
         parts[static_cast<std::size_t>(rank)].layers[i][spec.name] =
-            dealt(all, shard, {own.size, rank});
+            dealt(all, shard, {count, rank * count / own.size});
       }
       // Nobody has what was dealt out as a whole.
       all = std::move(parts[static_cast<std::size_t>(own.rank)].layers[i][spec.name]);

@@ -120,7 +120,7 @@ Result<BlockBytes> read_block(const Session& session, std::int32_t block) {
   out.after = last_place(session).step;
   out.owner = session.serving().owners()[static_cast<std::size_t>(block)];
   const std::uint8_t* bytes = session.slab().block(block);
-  out.bytes.assign(bytes, bytes + session.slab().block_stride());
+  out.bytes.assign(bytes, bytes + session.slab().own_bytes());
   return out;
 }
 

@@ -168,10 +168,8 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
     parts.ranks = rank_weights(scenario.model, std::move(made), scenario.parallel);
   }
   parts.weights = parts.ranks[static_cast<std::size_t>(scenario.parallel.rank)];
-  parts.layout = build_cache_layout(parts.config);
-  if (auto ok = check_shared_by_ranks(parts.layout, scenario.parallel.size); !ok) {
-    return ok.error();
-  }
+  parts.layout =
+      with_peers(build_cache_layout(parts.config), scenario.parallel.size, scenario.parallel.rank);
   parts.adversarial_lists = scenario.adversarial_lists;
 
   std::int64_t longest = 1;

@@ -14,27 +14,25 @@ Result<void> Session::sum_over_ranks(const CacheSource& source) {
   TensorParallelSum::Runner runner;
   bool lost = false;  // the device, if anything
   OpParams part;      // of the peer that ran last: the op that makes its part of the sum
+  // Tensors, and the rows of caches.
   const auto fetch_all = [&](const OpParams& params) -> Result<void> {
-    const as_op_info& info = params.info();
-    for (std::uint32_t i = 0; device_ && i < info.num_taps; ++i) {
-      if (info.taps[i].kind != AS_TAP_TENSOR) continue;
-      auto ok = device_->residency().fetch(params.tensor(info.taps[i].offset));
-      lost = !ok;
-      if (!ok) return ok;
-    }
-    return {};
+    if (!device_) return {};
+    auto ok = device_->residency().fetch(params);
+    lost = !ok;
+    return ok;
   };
   runner.op = [&](int layer, int rank, const OpParams& params) -> Result<void> {
     const as_op_id id = params.op();
     const std::string& lane = lanes_.lane(id);
     const as_op_fn function = lanes_.function(id);
+    verifier_->before_rank_op(rank, layer, params, lane);
     const auto ran = device_ ? device_->run_beside(lane, function, params, call)
                              : call_op(function, params.data(), call);
     if (id == parts_.graph->sum.made_by) part = params;
     if (ran) {
       // Looks at weights, numbers and places alone, also where no reference runs.
       if (witness_) witness_->rank_op_done(*this, params, rank);
-      if (references() == References::kNone) return {};
+      if (device_ && references() == References::kNone) return {};
       if (auto ok = fetch_all(params); !ok) return ok;
       return verifier_->rank_op(rank, layer, params, lane);
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/family/models.h"
 #include "engine/session/place.h"
 
 namespace attnscope {
@@ -37,10 +38,10 @@ std::shared_ptr<const SessionInfo> session_info(const Session& session) {
   auto info = std::make_shared<SessionInfo>();
   const SessionParts& parts = session.parts();
   info->config = parts.config;
-  info->layout = parts.layout;
+  info->layout = build_cache_layout(parts.config);  // without those of peers
   info->num_blocks = session.serving().end_block();
   info->first_block = session.serving().first_block();
-  info->block_stride = session.slab().block_stride();
+  info->block_stride = session.slab().own_bytes();
   info->limits = session.serving().limits();
   info->draft_tokens = session.serving().options().drafts.tokens;
   info->lanes = session.lanes().description();

@@ -38,7 +38,7 @@ class Audited : public SessionObserver {
     const int layer = session.cursor().layer;
     if (change_ && params.op() == op_ && layer == layer_) change_(params, {session, ran_});
     ran_[params.op()] = session.last_params();
-    audit_.op_done(params, layer, session.metadata().sample_rows);
+    audit_.op_done(params, layer, {}, session.metadata().sample_rows);
     ++ops;
   }
   void step_done(const Session&) override {

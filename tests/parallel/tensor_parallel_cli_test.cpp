@@ -71,6 +71,44 @@ TEST_F(TensorParallelCli, WrongNumbersAreNamed) {
   error({"--tp", "2", "--rank", "-1"}, 2);
 }
 
+// What a rank of a dense model gives is kept, compared, asked and taken apart as on one rank.
+TEST_F(TensorParallelCli, ARankOfADenseModelIsOneForEveryCommand) {
+  const auto command = [&](std::vector<std::string> words, int code = 0) {
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.code, code) << words[0] << ": " << outcome.out << outcome.err;
+    return outcome.out;
+  };
+  const std::string first = path("a.acap"), second = path("b.acap"), other = path("c.acap");
+  const auto record = [&](const std::string& to, const char* rank) {
+    command({"record", "tiny-mqa", "--tp", "2", "--rank", rank, "--steps", "2", "--level", "full",
+             "--references", "sim", "-o", to});
+  };
+  record(first, "1");
+  record(second, "1");
+  record(other, "0");
+  EXPECT_NE(command({"show", first, "--verify"}).find("tiny-mqa, rank 1 of 2"), std::string::npos);
+  command({"diff", first, second});
+  const Outcome ranks = run({"diff", first, other});
+  EXPECT_EQ(ranks.code, 3);
+  EXPECT_NE(ranks.err.find("rank 1 of 2"), std::string::npos) << ranks.err;
+
+  // The page of the rank alone: 48 rows of one KV head of 128 in bf16, K and V of a layer or two.
+  auto opened = Capture::open(first);
+  ASSERT_TRUE(opened) << opened.error().text();
+  EXPECT_EQ((*opened)->info()->block_stride, (*opened)->info()->layout.block_stride);
+  EXPECT_EQ((*opened)->info()->layout.specs.size(), 8u);
+
+  const std::string kept = path("case.json");
+  command({"case", "save", "tiny-mqa", "--tp", "2", "--rank", "1", "--at", "1/1/paged_attention",
+           "-o", kept});
+  command({"case", "run", kept, "--lane", "cpu"});
+  const std::string asked =
+      command({"what-if", "tiny-llama", "2/1/paged_attention", "--tp", "2", "--rank", "1"});
+  EXPECT_NE(asked.find("fp32 accumulation"), std::string::npos) << asked;
+  command({"what-if", "tiny-llama", "2/1/paged_attention", "--tp", "2", "--after", "--steps", "2",
+           "--change", "fp32 accumulation"});
+}
+
 TEST_F(TensorParallelCli, ACaptureSaysWhichRankItIsOf) {
   const std::string capture = path("rank.acap");
   const Outcome recorded = run({"record", scenario(), "--tp", "2", "--rank", "1", "-o", capture,

@@ -60,11 +60,23 @@ void DenseAudit::op_done(const Session& session) {
                     session.lanes().lane(AS_OP_FINAL_NORM) != DeviceRun::kLane;
   std::span<const std::int64_t> rows;
   if (here) rows = session.metadata().sample_rows;
-  op_done(session.last_params(), session.cursor().layer, rows);
+  op_done(session.last_params(), session.cursor().layer, session.parts().config.parallel, rows);
 }
 
-void DenseAudit::op_done(const OpParams& params, int layer,
+// What heads do not divide is the same on every rank, so that the ops before stand for the peer's.
+void DenseAudit::rank_op_done(const OpParams& params, int layer, const TensorParallel& peer) {
+  if (params.op() == AS_OP_Q_PROJ) peer_outputs_ = outputs_;
+  peer_ = peer.rank;
+  std::swap(outputs_, peer_outputs_);
+  op_done(params, layer, peer, {});
+  std::swap(outputs_, peer_outputs_);
+  if (params.op() == AS_OP_ROPE_KV_INSERT) check_own_caches(params, layer);
+  peer_ = -1;
+}
+
+void DenseAudit::op_done(const OpParams& params, int layer, const TensorParallel& parallel,
                          std::span<const std::int64_t> sample_rows) {
+  parallel_ = parallel;
   switch (params.op()) {
     case AS_OP_SCHEDULE:
       outputs_.clear();
@@ -126,7 +138,9 @@ void DenseAudit::check_sources(const OpParams& params, int layer) {
       chunk_of(layer) > 0 ? std::span<const DenseWire>(kChunkWires) : kWholeWires;
   for (const std::span<const DenseWire> wires : {std::span<const DenseWire>(kDenseWires), own}) {
     for (const DenseWire& wire : wires) {
-      if (wire.op == params.op()) check_source(wire, params, layer);
+      // Summed over ranks in between.
+      const bool summed = parallel_.size > 1 && wire.from == AS_OP_O_PROJ;
+      if (wire.op == params.op() && !summed) check_source(wire, params, layer);
     }
   }
 }
@@ -196,6 +210,26 @@ void DenseAudit::check_weights(const OpParams& params, int layer) {
   }
 }
 
+// Where the part of a rank begins in a weight. Heads are dealt out: rows of these, columns of what
+// they feed. A rank's query heads share the KV head of the first of them.
+std::pair<std::int64_t, std::int64_t> DenseAudit::first_of_rank(as_op_id op,
+                                                                const TensorEntry& given) const {
+  const std::int64_t first_head = n_.heads / parallel_.size * parallel_.rank;
+  switch (op) {
+    case AS_OP_Q_PROJ:
+      return {first_head * n_.head_dim, 0};
+    case AS_OP_K_PROJ:
+    case AS_OP_V_PROJ:
+      return {first_head * n_.kv_heads / n_.heads * n_.head_dim, 0};
+    case AS_OP_PAGED_ATTENTION:
+      return {first_head, 0};
+    case AS_OP_O_PROJ:
+      return {0, parallel_.rank * given.shape[1]};
+    default:
+      return {0, 0};
+  }
+}
+
 // name: empty = it must have none.
 void DenseAudit::check_weight(const OpParams& params, int layer, const char* tap,
                               const std::string& name) {
@@ -205,12 +239,15 @@ void DenseAudit::check_weight(const OpParams& params, int layer, const char* tap
                  name.empty() ? fmt::format("it has {}, which the model has not", tap)
                               : fmt::format("it has no {}; the model's is {}", tap, name));
   }
-  if (name.empty() || !known_.insert({weight.data, name}).second) return;
+  const std::pair<const void*, std::string> as_read = {
+      weight.data, fmt::format("{} of rank {}", name, parallel_.rank)};
+  if (name.empty() || !known_.insert(as_read).second) return;
   const ElementType type = weight.dtype == AS_F32 ? ElementType::kF32 : ElementType::kBf16;
   const TensorEntry given = audited_entry(weight, type, 0, weight.shape[0]);
-  const std::int64_t others = model_.others(name, 0, 0, given, nullptr);
+  const auto [row, column] = first_of_rank(params.op(), given);
+  const std::int64_t others = model_.others(name, row, column, given, nullptr);
   if (others == 0) return;
-  known_.erase({weight.data, name});
+  known_.erase(as_read);
   for (const std::string& other : model_.weights()) {
     if (model_.others(other, 0, 0, given, nullptr) != 0) continue;
     return wrong(params, layer, tap, fmt::format("its {} is {}, not {}", tap, other, name));
@@ -237,6 +274,15 @@ void DenseAudit::check_insertion(const OpParams& params, int layer) {
   known_.erase(as_read);
   wrong(params, layer, "rope.table",
         fmt::format("its rotary table is not that of layer {}", n_.layers[to_size(layer)]));
+}
+
+void DenseAudit::check_own_caches(const OpParams& params, int layer) {
+  for (const char* tap : {"k_cache", "v_cache"}) {
+    const auto own = outputs_.find({params.op(), tap});
+    if (own == outputs_.end() || own->second.layer != layer) continue;
+    if (audited_data(params, *audited_tap(params, tap)) != own->second.data) continue;
+    wrong(params, layer, tap, fmt::format("its {} is that of the rank that is seen", tap));
+  }
 }
 
 void DenseAudit::check_attention(const OpParams& params, int layer) {
@@ -312,6 +358,7 @@ void DenseAudit::number(const OpParams& params, int layer, const char* what, dou
 
 void DenseAudit::wrong(const OpParams& params, int layer, const std::string& what,
                        std::string note) {
+  if (peer_ >= 0) note = fmt::format("on rank {} {}", peer_, note);
   found_.push_back({params.op(), layer, what, std::move(note)});
 }
 

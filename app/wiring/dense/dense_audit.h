@@ -16,16 +16,18 @@ namespace attnscope {
 
 class DenseAudit : public OpAudit {
  public:
-  // model must outlive the audit; numbers: those that it is made of.
+  // model must outlive the audit; numbers: those that it is made of; layout: of the rank that is
+  // seen, or of the whole model where it is one.
   DenseAudit(const reference::ModelReference& model, reference::DenseNumbers numbers,
              CacheLayout layout)
       : model_(model), n_(std::move(numbers)), layout_(std::move(layout)) {}
 
   void op_done(const Session& session) override;
-  // The same of any op; a schedule op begins a step. sample_rows: those that final_norm reads.
-  void op_done(const OpParams& params, int layer, std::span<const std::int64_t> sample_rows);
-  // Ranks are no matter of dense models: their caches are dealt out.
-  void rank_op_done(const OpParams&, int, const TensorParallel&) override {}
+  // The same of any op, of a rank; a schedule op begins a step. sample_rows: those that final_norm
+  // reads.
+  void op_done(const OpParams& params, int layer, const TensorParallel& parallel,
+               std::span<const std::int64_t> sample_rows);
+  void rank_op_done(const OpParams& params, int layer, const TensorParallel& peer) override;
   const std::vector<WrongWire>& found() const override { return found_; }
 
   // Which tap of an earlier op of the step lies in an input.
@@ -41,17 +43,21 @@ class DenseAudit : public OpAudit {
     const void* data = nullptr;
     int layer = -1;
   };
+  using Outputs = std::map<std::pair<as_op_id, std::string>, Output>;  // by op and tap
   void check_sources(const OpParams& params, int layer);
   void check_source(const Wire& wire, const OpParams& params, int layer);
   void check_gathered(const OpParams& params, std::span<const std::int64_t> rows);
   void check_weights(const OpParams& params, int layer);
   void check_weight(const OpParams& params, int layer, const char* tap, const std::string& name);
+  std::pair<std::int64_t, std::int64_t> first_of_rank(as_op_id op, const TensorEntry& given) const;
   void check_insertion(const OpParams& params, int layer);
   void check_attention(const OpParams& params, int layer);
   void check_local_batch(const OpParams& params);
   // Tokens of the chunks of a running layer, 0 = none.
   std::int64_t chunk_of(int layer) const;
   void check_cache(const OpParams& params, int layer, const char* tap);
+  // Of a peer, which writes rows to caches of its own.
+  void check_own_caches(const OpParams& params, int layer);
   void check_pages(const OpParams& params, int layer, const char* tap, const as_tensor& all,
                    int group, int first = 0);
   void keep(const OpParams& params, int layer);
@@ -61,12 +67,15 @@ class DenseAudit : public OpAudit {
   const reference::ModelReference& model_;
   const reference::DenseNumbers n_;
   const CacheLayout layout_;
-  std::map<std::pair<as_op_id, std::string>, Output> outputs_;  // of this step, by op and tap
-  as_tensor tables_{}, slots_{};                                // of this step, of all groups
-  as_tensor local_tables_{};                                    // of those with chunks
-  std::vector<std::uint8_t> last_hidden_;                       // rows that the last layer gave
-  std::size_t row_bytes_ = 0;                                   // of these
-  std::set<std::pair<const void*, std::string>> known_;         // right weights and tables
+  Outputs outputs_;       // of this step
+  Outputs peer_outputs_;  // of the layer, of the peer whose ops run
+  TensorParallel parallel_;
+  int peer_ = -1;                          // whose op is looked at; -1 = the session's own
+  as_tensor tables_{}, slots_{};           // of this step, of all groups
+  as_tensor local_tables_{};               // of those with chunks
+  std::vector<std::uint8_t> last_hidden_;  // rows that the last layer gave
+  std::size_t row_bytes_ = 0;              // of these
+  std::set<std::pair<const void*, std::string>> known_;  // right weights and tables
   std::vector<WrongWire> found_;
 };
 

@@ -7,7 +7,7 @@ namespace {
 
 constexpr DealtNumber kDenseDealt[] = {
     {"heads", &ModelConfig::heads},
-    {"KV heads", &ModelConfig::kv_heads},
+    {"KV heads", &ModelConfig::kv_heads, true},
 };
 
 constexpr const char* kDenseTypes[] = {"full", "sliding", "chunked"};

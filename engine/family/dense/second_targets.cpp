@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "engine/family/dense/dense.h"
 
 namespace attnscope {
@@ -74,13 +76,16 @@ class DenseTargets {
     return whole("model." + inner, tensor_places(inner), op, n, 1, w);
   }
 
-  // Dealt out by rows, or by columns.
-  void dealt(SecondTarget& t, std::size_t i, const char* name, bool columns) const {
-    const std::int64_t ranks = static_cast<std::int64_t>(ranks_.size());
-    const std::int64_t rows = columns ? t.rows : t.rows / ranks;
-    const std::int64_t across = columns ? t.columns / ranks : t.columns;
+  // Dealt out by rows, or by columns. heads: that it has; of fewer than there are ranks each rank
+  // has one, and the first ranks the first one.
+  void dealt(SecondTarget& t, std::size_t i, const char* name, int heads, bool columns) const {
+    const int ranks = static_cast<int>(ranks_.size());
+    const int parts = std::min(heads, ranks), each = ranks / parts;
+    const std::int64_t rows = columns ? t.rows : t.rows / parts;
+    const std::int64_t across = columns ? t.columns / parts : t.columns;
     for (int rank = 0; rank < ranks; ++rank) {
-      HeldPart piece{rank,  columns ? 0 : rank * rows, rows, columns ? rank * across : 0, across,
+      const int part = rank / each;
+      HeldPart piece{rank,  columns ? 0 : part * rows, rows, columns ? part * across : 0, across,
                      across};
       fill(piece, held(rank).layers[i][name]);
       t.pieces.push_back(piece);
@@ -93,10 +98,15 @@ class DenseTargets {
     const std::int64_t hidden = c_.hidden, dim = c_.head_dim;
     const std::int64_t q = c_.heads * dim, kv = c_.kv_heads * dim;
     whole_in_layer("input_layernorm.weight", AS_OP_ATTN_NORM, hidden, own["attn_norm"]);
-    dealt(in_layer("self_attn.q_proj.weight", AS_OP_Q_PROJ, q, hidden), i, "q_proj", false);
-    dealt(in_layer("self_attn.k_proj.weight", AS_OP_K_PROJ, kv, hidden), i, "k_proj", false);
-    dealt(in_layer("self_attn.v_proj.weight", AS_OP_V_PROJ, kv, hidden), i, "v_proj", false);
-    dealt(in_layer("self_attn.o_proj.weight", AS_OP_O_PROJ, hidden, q), i, "o_proj", true);
+    const auto projection = [&](const char* leaf, as_op_id op, std::int64_t rows,
+                                std::int64_t columns, int heads) {
+      SecondTarget& t = in_layer(fmt::format("self_attn.{}.weight", leaf), op, rows, columns);
+      dealt(t, i, leaf, heads, op == AS_OP_O_PROJ);
+    };
+    projection("q_proj", AS_OP_Q_PROJ, q, hidden, c_.heads);
+    projection("k_proj", AS_OP_K_PROJ, kv, hidden, c_.kv_heads);
+    projection("v_proj", AS_OP_V_PROJ, kv, hidden, c_.kv_heads);
+    projection("o_proj", AS_OP_O_PROJ, hidden, q, c_.heads);
     if (c_.dense.qk_norm) {
       for (const char* leaf : {"q_norm", "k_norm"}) {
         const std::string name = fmt::format("self_attn.{}.weight", leaf);
@@ -109,7 +119,7 @@ class DenseTargets {
     sinks.tap = "sinks";
     sinks.shift = c_.sink_shift;
     for (const auto& [head, value] : c_.sinks) sinks.instead[head] = value;
-    dealt(sinks, i, "sinks", false);
+    dealt(sinks, i, "sinks", c_.heads, false);
   }
 
   const ModelConfig& c_;

@@ -9,7 +9,8 @@ namespace attnscope {
 class CacheSource {
  public:
   virtual ~CacheSource() = default;
-  virtual as_cache cache(int layer, CacheId id) const = 0;
+  // peer: that of another rank (CacheLayout::find); -1 = the own one.
+  virtual as_cache cache(int layer, CacheId id, int peer = -1) const = 0;
   virtual as_tensor slots(int layer, CacheId id) const = 0;  // i64 [T] where new rows go
   virtual as_tensor table(int layer, CacheId id) const = 0;  // i32 [R,C]
   // Of a tensor that is the family's own, by its place among them: what the layer reads of it,

@@ -178,8 +178,8 @@ bool Shadow::matches(const CacheSpec& spec, const as_cache& paged, std::int64_t 
   return as_row_equals(&paged, slot, record) != 0;
 }
 
-as_cache LogicalSource::cache(int layer, CacheId id) const {
-  return history_.cache(*layout_.find(layer, id));
+as_cache LogicalSource::cache(int layer, CacheId id, int peer) const {
+  return history_.cache(*layout_.find(layer, id, peer));
 }
 
 as_tensor LogicalSource::slots(int layer, CacheId id) const {

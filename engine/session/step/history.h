@@ -117,7 +117,7 @@ class LogicalSource : public CacheSource {
                 std::int64_t list_columns)
       : layout_(layout), history_(history), step_(step), list_columns_(list_columns) {}
 
-  as_cache cache(int layer, CacheId id) const override;
+  as_cache cache(int layer, CacheId id, int peer = -1) const override;
   as_tensor slots(int layer, CacheId id) const override;
   as_tensor table(int layer, CacheId id) const override;
   as_tensor list(int layer, int own) const override;

@@ -23,7 +23,7 @@ class ParamsBuilder {
     std::int32_t rows_per_block = 0;
     for (const Binding& b : node_.bindings()) {
       if (b.to == BoundTo::kCache) {
-        params_.cache(b.tap->offset) = source_.cache(layer_, b.role);
+        params_.cache(b.tap->offset) = source_.cache(layer_, b.role, context_.peer);
       } else {
         params_.tensor(b.tap->offset) = b.is_output() ? made(b) : given(b);
       }

@@ -21,6 +21,7 @@ struct OpContext {
   const ModelGraph* graph = nullptr;
   const ModelConfig* config = nullptr;
   const Weights* weights = nullptr;
+  int peer = -1;  // another rank, whose ops these are; -1 = the session's own
   const std::vector<as_rope>* ropes = nullptr;  // by running layer, tables set
   as_tensor positions;                          // i64 [T]
   as_tensor token_to_req;                       // i32 [T]

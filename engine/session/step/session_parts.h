@@ -29,7 +29,7 @@ struct SessionParts {
   std::shared_ptr<const HiddenStates> inputs;                  // of the layers; null: computed
   std::shared_ptr<const RecordedRows> recorded;                // the same, read a second time
   std::vector<as_rope> ropes;                                  // by running layer, tables set
-  CacheLayout layout;
+  CacheLayout layout;  // with the caches of peers, where they have their own
   Tolerances tolerances;
   bool adversarial_lists = false;  // lanes get adversarial_lists.h
   const Lane* sim = nullptr;       // references; nullptr = none

@@ -15,7 +15,7 @@ namespace attnscope {
 void Slab::Free::operator()(std::uint8_t* p) const { munmap(p, bytes); }
 
 Slab::Slab(const CacheLayout& layout, std::int64_t num_blocks)
-    : num_blocks_(num_blocks), stride_(layout.block_stride) {
+    : num_blocks_(num_blocks), stride_(layout.block_stride), own_bytes_(layout.own_bytes()) {
   const auto bytes = static_cast<std::size_t>(num_blocks_ * stride_);
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -36,8 +36,8 @@ as_cache Slab::cache(const CacheSpec& spec) const {
   return c;
 }
 
-as_cache PagedSource::cache(int layer, CacheId id) const {
-  return slab_.cache(*layout_.find(layer, id));
+as_cache PagedSource::cache(int layer, CacheId id, int peer) const {
+  return slab_.cache(*layout_.find(layer, id, peer));
 }
 
 as_tensor PagedSource::slots(int layer, CacheId id) const {

@@ -30,6 +30,8 @@ class Slab {
   as_cache cache(const CacheSpec& spec) const;
   std::int64_t num_blocks() const { return num_blocks_; }
   std::int64_t block_stride() const { return stride_; }
+  // Of a block, its first ones: those of the session's own rank.
+  std::int64_t own_bytes() const { return own_bytes_; }
   // Fills a block with 0xFF: NaN in every format stored here (e4m3fn, bf16, fp32, UE8M0).
   void poison(std::int64_t id) {
     met_[static_cast<std::size_t>(id)] = 1;
@@ -57,7 +59,7 @@ class Slab {
     std::size_t bytes;
     void operator()(std::uint8_t* p) const;
   };
-  std::int64_t num_blocks_, stride_;
+  std::int64_t num_blocks_, stride_, own_bytes_;
   std::unique_ptr<std::uint8_t, Free> memory_{nullptr, Free{0}};
   SlabMirror* mirror_ = nullptr;
   mutable std::vector<std::uint8_t> met_;  // by block; threads may look at different ones
@@ -68,7 +70,7 @@ class PagedSource : public CacheSource {
   PagedSource(const CacheLayout& layout, const Slab& slab, const StepMetadata& step)
       : layout_(layout), slab_(slab), step_(step) {}
 
-  as_cache cache(int layer, CacheId id) const override;
+  as_cache cache(int layer, CacheId id, int peer = -1) const override;
   as_tensor slots(int layer, CacheId id) const override;
   as_tensor table(int layer, CacheId id) const override;
   as_tensor list(int layer, int own) const override;

@@ -37,6 +37,7 @@ Result<void> TensorParallelSum::run(int layer, int rank, const OpContext& contex
     OpParams params = layer_op_params(op, layer, context, frame_, source);
     for (const as_cache_access& access : RowAccess::of(op)) {
       if (access.direction != AS_TAP_OUT) continue;
+      if (parts_.layout.of_tap(layer, op, access.cache, rank)->peer == rank) continue;
       params.tensor(access.rows) =
           make_tensor(no_slots_.data(), {static_cast<std::int64_t>(no_slots_.size())});
     }
@@ -65,6 +66,7 @@ Result<void> TensorParallelSum::sum(int layer, const OpContext& context, Frame& 
     if (static_cast<int>(rank) != parts_.config.parallel.rank) {
       OpContext peer = context;
       peer.weights = parts_.ranks[rank].get();
+      peer.peer = static_cast<int>(rank);
       if (auto ok = run(layer, static_cast<int>(rank), peer, own, source, runner); !ok) {
         return Error{ok.error().code, fmt::format("rank {}: {}", rank, ok.error().message),
                      ok.error().hint};

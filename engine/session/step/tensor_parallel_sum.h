@@ -1,10 +1,11 @@
 // The other ranks of a tensor-parallel session, and the sum over all of them.
 //
-// Ranks differ in heads and output groups alone: what they put into caches is the same, byte for
-// byte, where the specs say that caches are replicated (check_shared_by_ranks). So the caches of
-// the session's own rank serve its peers, which keep nothing between layers: where a layer's output
-// is due, the ops that have heads run once more for each of them, on their slices of the weights,
-// with nothing to insert. Going back and other lanes need no further care.
+// Ranks differ in heads and output groups alone, and peers keep nothing between layers but rows:
+// where a layer's output is due, the ops that have heads run once more for each of them, on their
+// slices of the weights. Of a cache that is the same on every rank, byte for byte, the own rank's
+// serves its peers, which have nothing to insert. What is dealt out by head each peer has as caches
+// of its own, in the same blocks (with_peers), so that going back and other lanes need no further
+// care.
 //
 // The sum stands for an all-reduce: parts as bf16 in the order of ranks, added in fp32, rounded to
 // bf16 once. For references in float64; ref.sim rounds to bf16, ref.exact does not.

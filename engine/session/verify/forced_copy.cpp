@@ -80,13 +80,14 @@ void ForcedCopy::whole_requests(const as_cache_access& access, std::int32_t chun
   params_.integer(access.chunk) = chunk;
 }
 
-void ForcedCopy::read_shadow(const OpParams& engine, int layer, const LogicalMetadata& logical) {
+void ForcedCopy::read_shadow(const OpParams& engine, int layer, const LogicalMetadata& logical,
+                             int peer) {
   const auto accesses = RowAccess::of(engine.op());
   lists_.resize(std::max(lists_.size(), accesses.size()));
   for (std::size_t i = 0; i < accesses.size(); ++i) {
     const as_cache_access& access = accesses[i];
     if (access.direction != AS_TAP_IN || !present(engine.tensor(access.rows))) continue;
-    const CacheSpec& spec = *layout_.of_tap(layer, engine.op(), access.cache);
+    const CacheSpec& spec = *layout_.of_tap(layer, engine.op(), access.cache, peer);
     params_.cache(access.cache) = shadow_.cache(spec);
     if (access.chunk != 0 && spec.retention.kind == GroupKind::kChunked) {
       whole_requests(access, spec.retention.window, logical);
@@ -99,7 +100,7 @@ void ForcedCopy::read_shadow(const OpParams& engine, int layer, const LogicalMet
 }
 
 OpParams& ForcedCopy::make(const OpParams& engine, int layer, const LogicalMetadata& logical,
-                           bool exact, bool as_read) {
+                           bool exact, bool as_read, int peer) {
   params_ = engine;
   const as_op_info& info = engine.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
@@ -118,7 +119,7 @@ OpParams& ForcedCopy::make(const OpParams& engine, int layer, const LogicalMetad
     params_.tensor(tap.offset) =
         outputs_[i].make_like(exact && is_float(tensor.dtype) ? AS_F64 : tensor.dtype, tensor);
   }
-  if (!as_read) read_shadow(engine, layer, logical);
+  if (!as_read) read_shadow(engine, layer, logical, peer);
   if (exact && as_op_role(engine.op()) == AS_ROLE_QUERY) {
     auto& p = params_.get<as_indexer_q_params>();
     p.q = exact_query_.make_like(AS_F64, p.q_raw);

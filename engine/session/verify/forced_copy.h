@@ -20,10 +20,10 @@ class ForcedCopy {
   ForcedCopy(const CacheLayout& layout, const Shadow& shadow) : layout_(layout), shadow_(shadow) {}
 
   // exact: float64 rows instead of records. as_read: a reader's rows are not those that were
-  // written; it gets the bytes that it will gather, not the shadow's. The result is valid until the
-  // next make() or requantise().
+  // written; it gets the bytes that it will gather, not the shadow's. peer: whose op it is
+  // (CacheLayout::find). The result is valid until the next make() or requantise().
   OpParams& make(const OpParams& engine, int layer, const LogicalMetadata& logical, bool exact,
-                 bool as_read);
+                 bool as_read, int peer);
 
   // For quantising ops: the same op with rows_given, on the engine's own row before quantisation.
   // False when the lane withheld the row or the op does not quantise.
@@ -36,7 +36,7 @@ class ForcedCopy {
  private:
   as_cache output_cache(const as_cache& engine, std::int64_t rows, bool exact, Scratch& scratch);
   // The shadow's rows in the place of those that the op reads.
-  void read_shadow(const OpParams& engine, int layer, const LogicalMetadata& logical);
+  void read_shadow(const OpParams& engine, int layer, const LogicalMetadata& logical, int peer);
   void whole_requests(const as_cache_access& access, std::int32_t chunk,
                       const LogicalMetadata& logical);
   // A list of slots as one of logical rows.

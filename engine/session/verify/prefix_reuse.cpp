@@ -18,4 +18,16 @@ void PrefixReuse::apply(const CacheSpec& spec, const as_cache& paged, bool this_
   }
 }
 
+void PrefixReuse::follow(const CacheSpec& spec, const Shadow& shadow, History& history) const {
+  const std::int64_t rows = spec.rows_per_block;
+  for (const SharedBlock& b : blocks_) {
+    if (b.group != spec.group || !b.this_step) continue;
+    const std::int64_t first = space_.base(b.request, row_ratio(spec)) + b.index * rows;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const std::int64_t from = shadow.row_of(spec, b.block * rows + r);
+      if (from >= 0) history.copy_row(spec, from, first + r);
+    }
+  }
+}
+
 }  // namespace attnscope

@@ -18,6 +18,9 @@ class PrefixReuse {
   // the op that just ran completed. histories: of the free-running references; may hold nullptr.
   void apply(const CacheSpec& spec, const as_cache& paged, bool this_step, Shadow& shadow,
              const std::vector<History*>& histories) const;
+  // Rows that were completed this step, in one reference's history alone: the shadow has taken them
+  // over before.
+  void follow(const CacheSpec& spec, const Shadow& shadow, History& history) const;
   bool empty() const { return blocks_.empty(); }
 
  private:

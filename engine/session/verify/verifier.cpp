@@ -77,6 +77,12 @@ void leave_out_shared_slots(const as_tensor& slots, std::vector<bool>& left_out)
   }
 }
 
+// Of rows of a cache, by the name of their tap: "k_cache", or "k_cache.rank1" of a peer's.
+std::string tap_of(const as_tap_info& tap, const CacheSpec& spec) {
+  return spec.peer < 0 ? std::string(tap.name)
+                       : fmt::format("{}{}{}", tap.name, kRankTap, spec.peer);
+}
+
 void poison_outputs(const OpParams& params, bool second) {
   const as_op_info& info = params.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
@@ -309,27 +315,32 @@ Result<void> Verifier::before(int layer, const OpParams& params, const std::stri
   }
   if (step_ == nullptr) return {};
   check_given(layer, params);
+  check_rows(layer, params, lane, -1);
+  return {};
+}
+
+void Verifier::check_rows(int layer, const OpParams& params, const std::string& lane, int peer) {
   const as_op_info& info = params.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
     if (tap.kind != AS_TAP_CACHE) continue;
+    const as_cache& cache = params.cache(tap.offset);
+    if (tap.direction == AS_TAP_IN && cache.record == AS_RECORD_NONE) continue;
+    const CacheSpec& spec = spec_of(layer, params, tap, peer);
+    const bool own = spec.peer == peer;
     if (tap.direction == AS_TAP_OUT) {
-      check_between(layer, params, tap, lane);
+      if (own) check_between(layer, params, tap, spec, lane);
       continue;
     }
-    const as_cache& cache = params.cache(tap.offset);
-    if (cache.record == AS_RECORD_NONE) continue;
-    const CacheSpec& spec = *parts_.layout.of_tap(layer, params.op(), tap.offset);
+    if (!own && references_ == References::kNone) continue;
     const RowCheck check =
         check_rows_read(params, tap.offset, spec, cache, shadow_, space_, *step_);
-    TapResult result =
-        rows_result(layer, params, std::string(tap.name) + ".read", cache, check, lane);
     bad_rows_ = bad_rows_ || check.bad > 0;
-    // Without references nothing is compared, and no tap says that something was.
-    if (references_ == References::kNone && check.bad == 0) continue;
-    results_.push_back(std::move(result));
+    // Said of the rank that is seen, where it is this one's cache. What is right of a peer is not
+    // counted. Without references nothing is compared, and no tap says that something was.
+    if (!own || (check.bad == 0 && (peer >= 0 || references_ == References::kNone))) continue;
+    results_.push_back(rows_result(layer, params, tap_of(tap, spec) + ".read", cache, check, lane));
   }
-  return {};
 }
 
 Result<void> Verifier::after(int layer, const OpParams& params, const std::string& lane) {
@@ -345,8 +356,9 @@ Result<void> Verifier::after(int layer, const OpParams& params, const std::strin
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
     if (tap.direction != AS_TAP_OUT || tap.kind != AS_TAP_CACHE) continue;
-    if (weights_) check_rows_left_alone(layer, params, tap, lane);
-    record_rows(layer, params, tap);
+    const CacheSpec& spec = spec_of(layer, params, tap);
+    if (weights_) check_rows_left_alone(layer, params, tap, spec, lane);
+    record_rows(params, tap, spec);
   }
   if (references_ != References::kNone) {
     if (auto ok = run_forced(layer, params); !ok) return ok;
@@ -355,7 +367,11 @@ Result<void> Verifier::after(int layer, const OpParams& params, const std::strin
       if (auto ok = run_free(layer, params.op(), *run); !ok) return ok;
     }
   }
-  if (!prefix_reuse_.empty()) share_rows(layer, params);
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.direction != AS_TAP_OUT || tap.kind != AS_TAP_CACHE) continue;
+    share_rows(params, tap, spec_of(layer, params, tap), free_histories());
+  }
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
     if (tap.direction != AS_TAP_OUT) continue;
@@ -379,28 +395,35 @@ void Verifier::read_nan_codes(int layer, const OpParams& params, const std::stri
   results_.push_back(std::move(result));
 }
 
+void Verifier::before_rank_op(int rank, int layer, const OpParams& params,
+                              const std::string& lane) {
+  if (!weights_) return;
+  bad_rows_ = false;
+  if (references_ != References::kNone) huge_inputs_ = huge_rows(params, parts_.threads);
+  check_rows(layer, params, lane, rank);
+}
+
 Result<void> Verifier::rank_op(int rank, int layer, const OpParams& params,
                                const std::string& lane) {
-  if (references_ == References::kNone) return {};
   const as_op_info& info = params.info();
-  bad_rows_ = false;
-  huge_inputs_ = huge_rows(params, parts_.threads);
+  const auto has_own = [&](const as_tap_info& tap) {
+    return tap.kind == AS_TAP_CACHE && spec_of(layer, params, tap, rank).peer == rank;
+  };
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
-    if (tap.kind != AS_TAP_CACHE || tap.direction == AS_TAP_OUT) continue;
-    const as_cache& cache = params.cache(tap.offset);
-    if (cache.record == AS_RECORD_NONE) continue;
-    const CacheSpec& spec = *parts_.layout.of_tap(layer, params.op(), tap.offset);
-    // Said of the rank that is seen, whose cache it is.
-    bad_rows_ = bad_rows_ ||
-                check_rows_read(params, tap.offset, spec, cache, shadow_, space_, *step_).bad > 0;
+    if (tap.direction != AS_TAP_OUT || !has_own(tap)) continue;
+    const CacheSpec& spec = spec_of(layer, params, tap, rank);
+    if (weights_) check_rows_left_alone(layer, params, tap, spec, lane);
+    record_rows(params, tap, spec);
+    share_rows(params, tap, spec, {});
   }
-  if (auto ok = run_forced(layer, params); !ok) return ok;
+  if (references_ == References::kNone) return {};
+  if (auto ok = run_forced(layer, params, rank); !ok) return ok;
   const std::size_t first = results_.size();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
-    if (tap.direction != AS_TAP_OUT || tap.kind != AS_TAP_TENSOR) continue;
-    if (!present(params.tensor(tap.offset))) continue;
+    if (tap.direction != AS_TAP_OUT) continue;
+    if (tap.kind == AS_TAP_TENSOR ? !present(params.tensor(tap.offset)) : !has_own(tap)) continue;
     if (auto ok = compare_tap(layer, params, i, lane, Whose::kOtherRank); !ok) return ok;
   }
   const auto right = [](const TapResult& r) { return r.verdict != Verdict::kWrong; };
@@ -473,32 +496,27 @@ void Verifier::check_inputs(int layer, const OpParams& params, const std::string
 }
 
 void Verifier::check_between(int layer, const OpParams& params, const as_tap_info& tap,
-                             const std::string& lane) {
-  const CacheSpec& spec = *parts_.layout.of_tap(layer, params.op(), tap.offset);
+                             const CacheSpec& spec, const std::string& lane) {
   const as_cache& cache = params.cache(tap.offset);
   const RowCheck check =
       check_rows_kept(params, *RowAccess::find(params.op(), tap.offset), spec, shadow_, space_,
                       *step_, KeptWhen::kBefore, bad_slots_[&spec]);
   if (check.bad == 0) return;
   results_.push_back(
-      rows_result(layer, params, std::string(tap.name) + kBetweenTap, cache, check, lane));
+      rows_result(layer, params, tap_of(tap, spec) + kBetweenTap, cache, check, lane));
 }
 
 void Verifier::check_rows_left_alone(int layer, const OpParams& params, const as_tap_info& tap,
-                                     const std::string& lane) {
-  const CacheSpec& spec = *parts_.layout.of_tap(layer, params.op(), tap.offset);
+                                     const CacheSpec& spec, const std::string& lane) {
   const as_cache& cache = params.cache(tap.offset);
   const RowCheck check =
       check_rows_kept(params, *RowAccess::find(params.op(), tap.offset), spec, shadow_, space_,
                       *step_, KeptWhen::kAfter, bad_slots_[&spec]);
   if (check.bad == 0) return;  // one tap a writer would say nothing in a sound run
-  TapResult result =
-      rows_result(layer, params, std::string(tap.name) + ".kept", cache, check, lane);
-  results_.push_back(std::move(result));
+  results_.push_back(rows_result(layer, params, tap_of(tap, spec) + ".kept", cache, check, lane));
 }
 
-void Verifier::record_rows(int layer, const OpParams& params, const as_tap_info& tap) {
-  const CacheSpec& spec = *parts_.layout.of_tap(layer, params.op(), tap.offset);
+void Verifier::record_rows(const OpParams& params, const as_tap_info& tap, const CacheSpec& spec) {
   const std::vector<std::int64_t>& rows = logical_.rows_of(row_ratio(spec));
   RowAccess::for_each(params.data(), *RowAccess::find(params.op(), tap.offset),
                       [&](const RowVisit& v) {
@@ -509,19 +527,15 @@ void Verifier::record_rows(int layer, const OpParams& params, const as_tap_info&
                       });
 }
 
-void Verifier::share_rows(int layer, const OpParams& params) {
-  const as_op_info& info = params.info();
-  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
-    const as_tap_info& tap = info.taps[i];
-    if (tap.direction != AS_TAP_OUT || tap.kind != AS_TAP_CACHE) continue;
-    const CacheSpec& spec = *parts_.layout.of_tap(layer, params.op(), tap.offset);
-    prefix_reuse_.apply(spec, params.cache(tap.offset), true, shadow_, free_histories());
-  }
+void Verifier::share_rows(const OpParams& params, const as_tap_info& tap, const CacheSpec& spec,
+                          const std::vector<History*>& histories) {
+  if (prefix_reuse_.empty()) return;
+  prefix_reuse_.apply(spec, params.cache(tap.offset), true, shadow_, histories);
 }
 
-Result<void> Verifier::run_forced(int layer, const OpParams& params) {
+Result<void> Verifier::run_forced(int layer, const OpParams& params, int peer) {
   requantised_ = false;
-  if (auto ok = call(parts_.sim, forced_->make(params, layer, logical_, false, bad_rows_),
+  if (auto ok = call(parts_.sim, forced_->make(params, layer, logical_, false, bad_rows_, peer),
                      reference_call());
       !ok) {
     return ok;
@@ -534,7 +548,7 @@ Result<void> Verifier::run_forced(int layer, const OpParams& params) {
     if (auto ok = call(parts_.sim, again, reference_call()); !ok) return ok;
   }
   if (references_ != References::kBoth) return {};
-  return call(parts_.exact, forced_exact_->make(params, layer, logical_, true, bad_rows_),
+  return call(parts_.exact, forced_exact_->make(params, layer, logical_, true, bad_rows_, peer),
               reference_call());
 }
 
@@ -565,8 +579,10 @@ Result<void> Verifier::run_free(int layer, as_op_id op, FreeRun& run) {
   if (op == graph.after.ops().front()) gather_last(graph, run.frame, *step_);
   if (op == graph.sum.read_by) {
     TensorParallelSum::Runner runner;
-    runner.op = [&](int, int, const OpParams& params) {
-      return call(run.lane, params, reference_call());
+    runner.op = [&](int, int rank, const OpParams& params) {
+      auto ok = call(run.lane, params, reference_call());
+      if (ok) follow_shared(layer, params, rank, run.history);
+      return ok;
     };
     runner.fetch = [](const as_tensor&) { return Result<void>(); };
     runner.wrote = [](const as_tensor&) {};
@@ -693,6 +709,16 @@ void Verifier::weigh_swaps(const OpParams& params) {
       mass_moved(swapped_, params.get<as_sparse_attention_params>(), parts_.threads);
   result.note += fmt::format("; up to {:.2g} of a head's attention moved", *result.mass_moved);
   swapped_ = {};
+}
+
+void Verifier::follow_shared(int layer, const OpParams& params, int peer, History& history) const {
+  const as_op_info& info = params.info();
+  for (std::uint32_t i = 0; i < info.num_taps && !prefix_reuse_.empty(); ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.direction != AS_TAP_OUT || tap.kind != AS_TAP_CACHE) continue;
+    const CacheSpec& spec = spec_of(layer, params, tap, peer);
+    if (spec.peer == peer) prefix_reuse_.follow(spec, shadow_, history);
+  }
 }
 
 bool Verifier::quantisation_error(const OpParams& params, const as_tap_info& tap,

@@ -56,9 +56,10 @@ class Verifier {
   void change_hands(as_op_id op, int layer, const std::string& from, const std::string& to);
   // wo_b of another rank has run in a layer; and the session added up what all of them gave.
   void rank_part(int layer, const as_linear_params& wo_b);
-  // An op of another rank has run on its slice, beside this rank's; all its tensors are on the
-  // host. What is wrong becomes a result, of a tap "o.rank1"; what is right is not counted, as the
-  // rank that is seen stands for all.
+  // Around an op that another rank runs on its slice, beside this rank's; all its tensors and the
+  // rows of its caches are on the host. What is wrong becomes a result, of a tap "o.rank1" or
+  // "k_cache.rank1.read"; what is right is not counted, as the rank that is seen stands for all.
+  void before_rank_op(int rank, int layer, const OpParams& params, const std::string& lane);
   Result<void> rank_op(int rank, int layer, const OpParams& params, const std::string& lane);
   void summed(int layer, const as_tensor& y);
   // Something is wrong that no op of the step says: a result of the step in progress, or, between
@@ -125,6 +126,9 @@ class Verifier {
   TapResult rows_result(int layer, const OpParams& params, const std::string& tap,
                         const as_cache& cache, const RowCheck& check,
                         const std::string& lane) const;
+  // Before an op: the rows that it will read, and those beside which it writes. peer: whose op it
+  // is; -1 = the own rank's.
+  void check_rows(int layer, const OpParams& params, const std::string& lane, int peer);
   // What the op is given beside the outputs of others (input_checks.h).
   void check_given(int layer, const OpParams& params);
   void given(int layer, TapResult result);
@@ -132,20 +136,28 @@ class Verifier {
   void check_inputs(int layer, const OpParams& params, const std::string& lane,
                     const std::vector<RowHashes>& now);
   void check_rows_left_alone(int layer, const OpParams& params, const as_tap_info& tap,
-                             const std::string& lane);
-  void record_rows(int layer, const OpParams& params, const as_tap_info& tap);
+                             const CacheSpec& spec, const std::string& lane);
+  void record_rows(const OpParams& params, const as_tap_info& tap, const CacheSpec& spec);
   // Rows that others take over from what this op wrote.
-  void share_rows(int layer, const OpParams& params);
+  void share_rows(const OpParams& params, const as_tap_info& tap, const CacheSpec& spec,
+                  const std::vector<History*>& histories);
   void check_between(int layer, const OpParams& params, const as_tap_info& tap,
-                     const std::string& lane);
+                     const CacheSpec& spec, const std::string& lane);
+  const CacheSpec& spec_of(int layer, const OpParams& params, const as_tap_info& tap,
+                           int peer = -1) const {
+    return *parts_.layout.of_tap(layer, params.op(), tap.offset, peer);
+  }
   // How a reference is called with weights of the session.
   as_call reference_call() const {
     as_call call = host_call(parts_.threads);
     call.weights = weights_ ? weights_->number() : 0;
     return call;
   }
-  Result<void> run_forced(int layer, const OpParams& params);
+  Result<void> run_forced(int layer, const OpParams& params, int peer = -1);
   Result<void> run_free(int layer, as_op_id op, FreeRun& run);
+  // What requests of this step share of rows that a peer's op has just put into a reference's
+  // history.
+  void follow_shared(int layer, const OpParams& params, int peer, History& history) const;
   enum class Whose { kOwn, kOtherRank };  // of the rank that is seen, or of another
   Result<void> compare_tap(int layer, const OpParams& params, std::uint32_t index,
                            const std::string& lane, Whose whose = Whose::kOwn);

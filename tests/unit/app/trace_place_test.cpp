@@ -152,7 +152,7 @@ TEST(TracePlace, BlocksAreReadWholeWithTheirOwner) {
   EXPECT_EQ(bytes->step, 2);
   EXPECT_EQ(bytes->owner.request, 0);
   EXPECT_EQ(bytes->owner.group, owned->group);
-  ASSERT_EQ(static_cast<std::int64_t>(bytes->bytes.size()), session->slab().block_stride());
+  ASSERT_EQ(static_cast<std::int64_t>(bytes->bytes.size()), session->slab().own_bytes());
   EXPECT_EQ(std::memcmp(bytes->bytes.data(), session->slab().block(block), bytes->bytes.size()), 0);
   const auto null = read_block(*session, 0);
   ASSERT_TRUE(null);

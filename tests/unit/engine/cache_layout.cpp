@@ -261,14 +261,38 @@ TEST(CacheLayout, EntriesOverlapWhereStatesOfMoreTokensAreKept) {
   EXPECT_EQ(tokens_pooled(layout, 16), 16) << "nobody keeps states for such";
 }
 
-TEST(CacheLayout, RanksShareOnlyWhatIsTheSameOnAll) {
-  EXPECT_TRUE(check_shared_by_ranks(build_cache_layout(model("tiny")), 4));
-  EXPECT_TRUE(check_shared_by_ranks(dense(2), 1));
-  const auto refused = check_shared_by_ranks(dense(2), 2);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, AS_BAD_INPUT);
-  EXPECT_NE(refused.error().message.find("the k cache of running layer 0"), std::string::npos)
-      << refused.error().message;
+TEST(CacheLayout, RanksShareWhatIsTheSameOnAll) {
+  const CacheLayout own = build_cache_layout(model("tiny")), l = with_peers(own, 4, 2);
+  EXPECT_EQ(l.specs.size(), own.specs.size());
+  EXPECT_EQ(l.block_stride, own.block_stride);
+  EXPECT_EQ(l.own_bytes(), own.block_stride);
+  EXPECT_EQ(l.find(1, kMainCache, 3), l.find(1, kMainCache));
+}
+
+// Each of the two groups has two layers of two pages.
+TEST(CacheLayout, PeersHaveWhatIsDealtOutInTheSameBlocks) {
+  const CacheLayout own = dense(4), l = with_peers(own, 3, 1);
+  ASSERT_EQ(l.specs.size(), 3 * own.specs.size());
+  EXPECT_EQ(l.block_stride, 3 * own.block_stride);
+  EXPECT_EQ(l.own_bytes(), own.block_stride);
+  for (std::size_t i = 0; i < own.specs.size(); ++i) {
+    EXPECT_EQ(l.specs[i].offset, own.specs[i].offset) << "own pages stay where they are";
+    EXPECT_EQ(l.specs[i].peer, -1);
+  }
+  const CacheId values = {AS_CACHE_V, 0};
+  const CacheSpec &mine = *l.find(2, values), &first = *l.find(2, values, 0),
+                  &last = *l.find(2, values, 2);
+  EXPECT_EQ(mine.offset, own.find(2, values)->offset);
+  EXPECT_EQ(first.name, "rank 0 v");
+  EXPECT_EQ(first.offset, mine.offset + own.block_stride);
+  EXPECT_EQ(last.offset, mine.offset + 2 * own.block_stride);
+  EXPECT_EQ(first.group, mine.group);
+  EXPECT_EQ(l.find(2, values, 1), nullptr) << "the own rank is no peer";
+  for (const CacheGroup& group : l.groups) {
+    EXPECT_EQ(group.specs.size(), 3 * own.groups[0].specs.size());
+    EXPECT_EQ(group.bytes, 2 * own.block_stride + own.groups[0].bytes);
+  }
+  EXPECT_EQ(with_peers(own, 1, 0).specs.size(), own.specs.size());
 }
 
 TEST(CacheLayout, OpsNameTheirCachesInTheOpTable) {

@@ -59,7 +59,7 @@ class MadeUp {
 
 class NoCaches : public CacheSource {
  public:
-  as_cache cache(int, CacheId) const override { return {}; }
+  as_cache cache(int, CacheId, int) const override { return {}; }
   as_tensor slots(int, CacheId) const override { return no_tensor(); }
   as_tensor table(int, CacheId) const override { return no_tensor(); }
   as_tensor list(int, int) const override { return no_tensor(); }
@@ -265,6 +265,38 @@ TEST(OpGraph, ARankHasItsHalfOfWhatIsDealtOut) {
   EXPECT_EQ(bf16(*ranks[1], "wo_a", 0), bf16(whole, "wo_a", 64 * 2048));
   EXPECT_EQ(bf16(*ranks[1], "wo_b", 64), bf16(whole, "wo_b", 128 + 64)) << "row 1";
   EXPECT_EQ(ranks[1]->find(1, "sinks").f32.data()[3], whole.find(1, "sinks").f32.data()[7]);
+}
+
+// Eight query heads and one KV head for two ranks: each has four heads, and all of the KV head.
+TEST(OpGraph, RanksThatAreMoreThanKvHeadsHaveTheSameOnes) {
+  ModelConfig config = *preset("tiny-mqa");
+  config.dense.qk_norm = true;
+  const Weights whole = synthetic_weights(config, 1, nullptr);
+  const auto halves = rank_weights(config, synthetic_weights(config, 1, nullptr), {2, 0});
+  const auto bf16 = [](const Weights& w, const char* name) {
+    const Buffer<bf16_t>& b = w.find(1, name).bf16;
+    std::vector<std::uint16_t> bits;
+    for (std::int64_t i = 0; i < b.size(); ++i) bits.push_back(b.data()[i].bits);
+    return bits;
+  };
+  for (const char* name : {"k_proj", "v_proj", "k_norm", "q_norm"}) {
+    for (const auto& rank : halves) EXPECT_EQ(bf16(*rank, name), bf16(whole, name)) << name;
+  }
+  EXPECT_EQ(bf16(*halves[0], "q_proj").size(), bf16(whole, "q_proj").size() / 2);
+  EXPECT_TRUE(bf16(*halves[1], "attn_norm").empty()) << "no op of a peer reads it";
+
+  // Two KV heads for four ranks: the first two have the first one.
+  config.kv_heads = 2;
+  const Weights two = synthetic_weights(config, 1, nullptr);
+  const auto quarters = rank_weights(config, synthetic_weights(config, 1, nullptr), {4, 0});
+  const auto all = bf16(two, "v_proj");
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    const auto first = all.begin() + static_cast<std::ptrdiff_t>(rank / 2 * all.size() / 2);
+    EXPECT_EQ(
+        bf16(*quarters[rank], "v_proj"),
+        std::vector<std::uint16_t>(first, first + static_cast<std::ptrdiff_t>(all.size() / 2)))
+        << rank;
+  }
 }
 
 // What ranks have of a cache follows from the op that writes it, in every model.
