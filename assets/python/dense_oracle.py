@@ -39,7 +39,10 @@ COMMON = dict(
 KINDS = {
     "llama": ("Llama", dict(rope_theta=10000.0)),
     "mistral": ("Mistral", dict(sliding_window=24)),
-    "qwen3": ("Qwen3", dict(head_dim=64)),
+    "qwen3": (
+        "Qwen3",
+        dict(head_dim=64, use_sliding_window=True, sliding_window=20, max_window_layers=1),
+    ),
     "gemma3_text": (
         "Gemma3",
         dict(head_dim=32, sliding_window=16, num_hidden_layers=7, query_pre_attn_scalar=40),
