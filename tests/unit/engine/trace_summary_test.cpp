@@ -170,6 +170,12 @@ TEST(Recount, HoldsASummaryAgainstTheResults) {
   other = sound;
   other.blamed.front().first = results[2];
   contradicted(recount.hold(other), "the first to blame is step 4");
+  // Wiring is looked at behind its step, and rows that are not where they are looked for follow.
+  TapResult& given = other.blamed.front().first;
+  given.tap = "slots.wiring";
+  contradicted(recount.hold(other), "the first to blame is step 4");
+  given.step = 3;
+  EXPECT_TRUE(recount.hold(other));
   other.blamed.clear();
   contradicted(recount.hold(other), "the blame is another");
 }
