@@ -36,6 +36,7 @@ struct ModelNumbers {
   bool yarn_in_every_layer = false;  // also in layers without compression
   bool fp32_frequencies = true;      // of the rotation, each step rounded to fp32; else float64
   bool keep_fp8_values = false;      // FP8 projections are not rounded to bf16
+  bool keep_fp8_output = false;      // nor is wo_a
   float sink_shift = 0;              // added to every sink
   std::map<int, float> sinks = {};   // by head, in the place of the weights' own
 };

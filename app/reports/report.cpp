@@ -21,6 +21,7 @@
 #include "engine/io/assets_folder.h"
 #include "engine/io/json_file.h"
 #include "engine/io/printable.h"
+#include "engine/model/profile_switches.h"
 #include "kernels/params/op_table.h"
 
 namespace attnscope {
@@ -259,7 +260,7 @@ json describe_model(const ModelConfig& config) {
           {"vocabulary", config.vocabulary},
           {"parameters", parameter_count(config)},
           {"parameter_bytes", weight_bytes(config)},
-          {"projections", config.switches.fp8_projections ? "fp8" : "bf16"},
+          {"projections", switch_value(config.switches, "projections")},
           {"projections_left_in_bf16", projections_left_in_bf16(config)},
           {"layers", layers},
           {"groups", groups},

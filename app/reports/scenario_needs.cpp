@@ -108,7 +108,9 @@ std::vector<std::string> profile_lines(const ModelConfig& model) {
       fmt::format("pooled entries rounded to bf16: {}", yes(found->round_pooled)),
       fmt::format("norm of query heads: {}", kNorms[found->q_norm]),
       fmt::format("YaRN in SWA-only layers: {}", yes(found->ratio0_yarn)),
-      fmt::format("large projections: {}", found->fp8_projections ? "FP8" : "bf16"),
+      fmt::format("large projections: {}", !found->fp8_projections ? "bf16"
+                                           : found->bf16_wo_a      ? "FP8, the output's first bf16"
+                                                                   : "FP8"),
   };
 }
 

@@ -1,5 +1,6 @@
 #include "app/wiring/model_tensors.h"
 
+#include <deque>
 #include <map>
 #include <string>
 #include <utility>
@@ -8,7 +9,7 @@
 #include "engine/checkpoint/tensor_names.h"
 #include "engine/checkpoint/weight_slots.h"
 #include "engine/family/model_weights.h"
-#include "engine/model/fp8_blocks.h"
+#include "engine/model/fp8_projections.h"
 
 namespace attnscope {
 namespace {
@@ -22,8 +23,10 @@ class SlotEntries {
       if (slot.f32 != nullptr) add(slot.name, ElementType::kF32, slot.shape, slot.f32);
       if (slot.codes == nullptr) continue;
       add(slot.name, ElementType::kF8E4m3, slot.shape, slot.codes);
+      const std::vector<float>& scales = scales_.emplace_back(
+          published_scales(slot.scales, slot.shape[0], slot.shape[1], slot.scale_span));
       add(scale_name(slot.name), ElementType::kF32,
-          {scale_blocks(slot.shape[0]), scale_blocks(slot.shape[1])}, slot.scales);
+          {scale_blocks(slot.shape[0]), scale_blocks(slot.shape[1])}, scales.data());
     }
   }
   const TensorEntry* find(const std::string& name) const {
@@ -44,6 +47,7 @@ class SlotEntries {
     entry.bytes = static_cast<std::size_t>(entry.elements * element_bits(type) / 8);
   }
   std::map<std::string, TensorEntry> entries_;
+  std::deque<std::vector<float>> scales_;  // as published
 };
 
 // What from_weights() reads in place.
@@ -80,7 +84,8 @@ Result<ModelTensors> model_tensors(const Scenario& scenario, const as_threads* t
     const TensorEntry* published = found ? found->entry : nullptr;
     const TensorEntry* run = made ? made->entries.find(name) : nullptr;
     if (run == nullptr || published == nullptr) return run != nullptr ? run : published;
-    const bool same = published->type == run->type || bf16(name);
+    const bool same =
+        published->type == run->type || (run->type == ElementType::kBf16 && bf16(name));
     return same || name.ends_with(".scale") ? published : run;
   };
   using Owner = std::pair<std::shared_ptr<Checkpoint>, std::shared_ptr<OwnWeights>>;

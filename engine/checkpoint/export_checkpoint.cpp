@@ -16,7 +16,7 @@
 #include "engine/io/folder_swap.h"
 #include "engine/io/json_file.h"
 #include "engine/io/printable.h"
-#include "engine/model/fp8_blocks.h"
+#include "engine/model/fp8_projections.h"
 #include "engine/tensorfile/tensor_writer.h"
 #include "kernels/cpu/codec.h"
 
@@ -157,8 +157,8 @@ class Exporter {
   void add_codes(const WeightSlot& slot, const std::string& shard, TensorWriter& writer) {
     const std::int64_t rows = slot.shape[0], columns = slot.shape[1];
     const std::size_t n = static_cast<std::size_t>(slot.size());
-    const std::vector<double> scales(slot.scales,
-                                     slot.scales + scale_blocks(rows) * scale_blocks(columns));
+    const std::vector<float> stored = published_scales(slot.scales, rows, columns, slot.scale_span);
+    const std::vector<double> scales(stored.begin(), stored.end());
     if (dtype_ == ExportDtype::kBf16) {
       std::vector<std::uint8_t> values(n * sizeof(bf16_t));
       decode_fp8_blocks(slot.codes, scales, rows, columns, reinterpret_cast<bf16_t*>(values.data()),
@@ -176,7 +176,7 @@ class Exporter {
       bytes.push_back(cpu::exponent_to_ue8m0(exponent - 1));
     }
     if (!powers) {
-      const auto* from = reinterpret_cast<const std::uint8_t*>(slot.scales);
+      const auto* from = reinterpret_cast<const std::uint8_t*>(stored.data());
       bytes.assign(from, from + scales.size() * sizeof(float));
     }
     add_scaled(slot, shard, writer, {slot.codes, slot.codes + n},

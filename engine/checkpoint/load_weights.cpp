@@ -133,8 +133,10 @@ class Loader {
     wide.codes = nullptr;
     auto read = plain(wide, found, use);
     if (!read) return read;
-    store_fp8(encode_fp8_blocks(values.data(), slot.shape[0], slot.shape[1], threads_), slot.codes,
-              slot.scales);
+    const Fp8Blocks blocks =
+        encode_fp8_blocks(values.data(), slot.shape[0], slot.shape[1], threads_);
+    std::ranges::copy(blocks.codes, slot.codes);
+    hold_scales(scale_values(blocks), slot.shape[0], slot.shape[1], slot.scale_span, slot.scales);
     return {};
   }
 
@@ -175,8 +177,8 @@ class Loader {
     use.bytes += entry.bytes;
     if (slot.codes != nullptr) {
       std::memcpy(slot.codes, found.entry->data, static_cast<std::size_t>(slot.size()));
-      std::transform(scales.begin(), scales.end(), slot.scales,
-                     [](double value) { return static_cast<float>(value); });
+      const std::vector<float> values(scales.begin(), scales.end());
+      hold_scales(values, rows, columns, slot.scale_span, slot.scales);
       return {};
     }
     use.rounded = decode_fp8_blocks(found.entry->data, scales, rows, columns, slot.bf16, threads_);

@@ -206,7 +206,8 @@ class ReadingComparer {
     if (beyond_++ > 0) return;
     const std::string place =
         target.columns > 1 ? fmt::format("row {}, column {}", row, column) : fmt::format("{}", row);
-    const bool one = target.pieces.size() == 1;
+    const bool one = std::ranges::all_of(
+        target.pieces, [&](const HeldPart& p) { return p.rank == target.pieces.front().rank; });
     note_ = fmt::format("element {}{}: {}", place,
                         one ? "" : fmt::format(", of rank {}", piece.rank), what);
   }

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "engine/family/family.h"
-#include "engine/model/fp8_blocks.h"
+#include "engine/model/fp8_projections.h"
 
 namespace attnscope {
 namespace {
@@ -24,8 +24,9 @@ void add_slots(const WeightSpec& spec, const Weight& weight, int layer,
     if (fp8) {
       const std::int64_t columns = part.shape[1];
       slot.codes = weight.fp8.codes.data() + first;
+      slot.scale_span = rows_of_scale(spec.shape);
       slot.scales =
-          weight.fp8.scales.data() + scale_blocks(first / columns) * scale_blocks(columns);
+          weight.fp8.scales.data() + first / columns / slot.scale_span * scale_blocks(columns);
     } else if (spec.dtype == AS_F32) {
       slot.f32 = weight.f32.data() + first;
     } else {
@@ -40,6 +41,10 @@ void add_slots(const WeightSpec& spec, const Weight& weight, int layer,
 
 std::int64_t WeightSlot::size() const {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+std::int64_t WeightSlot::num_scales() const {
+  return (shape[0] + scale_span - 1) / scale_span * scale_blocks(shape[1]);
 }
 
 std::vector<WeightSlot> weight_slots(const ModelConfig& config, const Weights& weights) {

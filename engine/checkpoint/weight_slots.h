@@ -17,12 +17,14 @@ struct WeightSlot {
   std::vector<std::int64_t> shape;
   bf16_t* bf16 = nullptr;
   float* f32 = nullptr;
-  std::uint8_t* codes = nullptr;  // of a projection in FP8, with scales [rows/128, columns/128]
+  std::uint8_t* codes = nullptr;  // of a projection in FP8, with scales [rows/span, columns/128]
   float* scales = nullptr;
-  bool in_blocks = false;  // published in FP8 with a scale per 128 x 128
-  int layer = -1;          // published number; -1 = embedding and final norm
+  std::int64_t scale_span = 128;  // rows that share scales there; in a file always 128
+  bool in_blocks = false;         // published in FP8 with a scale per 128 x 128
+  int layer = -1;                 // published number; -1 = embedding and final norm
 
   std::int64_t size() const;
+  std::int64_t num_scales() const;
 };
 
 // In the order of the file: what is around the layers, then layer by layer, as far as it is there.

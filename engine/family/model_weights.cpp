@@ -1,6 +1,7 @@
 #include "engine/family/model_weights.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
@@ -15,14 +16,14 @@ namespace {
 ModelWeights specs_of(const ModelConfig& config) { return family_of(config).weights(config); }
 
 bool runs_in_fp8(const ModelConfig& config, const WeightSpec& spec) {
-  return spec.projection && runs_in_fp8(config, spec.shape[0], spec.shape[1]);
+  return spec.projection && shape_runs_in_fp8(config, spec.shape);
 }
 
 Weight allocate(const WeightSpec& spec, bool fp8) {
   Weight w;
   w.name = spec.name;
   if (fp8) {
-    w.fp8 = allocate_fp8(spec.shape[0], spec.shape[1]);
+    w.fp8 = allocate_fp8(spec.shape);
   } else if (spec.dtype == AS_F32) {
     w.f32 = Buffer<float>(spec.shape);
   } else {
@@ -145,9 +146,10 @@ std::int64_t parameter_count(const ModelConfig& config) {
 std::int64_t weight_bytes(const ModelConfig& config) {
   std::int64_t bytes = 0;
   for_each(specs_of(config), [&](const WeightSpec& spec) {
-    bytes += runs_in_fp8(config, spec)
-                 ? spec.size() + 4 * scale_blocks(spec.shape[0]) * scale_blocks(spec.shape[1])
-                 : 2 * spec.size();
+    const std::int64_t columns = spec.shape.back(), rows = spec.size() / columns;
+    const std::int64_t down = rows / std::min(rows, rows_of_scale(spec.shape));
+    bytes += runs_in_fp8(config, spec) ? spec.size() + 4 * down * scale_blocks(columns)
+                                       : 2 * spec.size();
   });
   return bytes;
 }
@@ -157,11 +159,12 @@ std::vector<std::string> projections_left_in_bf16(const ModelConfig& config) {
   if (!config.switches.fp8_projections) return names;
   for_each(specs_of(config), [&](const WeightSpec& spec) {
     if (!spec.projection || runs_in_fp8(config, spec)) return;
+    if (spec.shape.size() == 3 && config.switches.bf16_wo_a) return;  // as asked for
     std::string name;
     for (const WeightPart& part : spec.parts) {
       name += (name.empty() ? "" : " over ") + part.label;
     }
-    name += fmt::format(" [{}, {}]", spec.shape[0], spec.shape[1]);
+    name += fmt::format(" [{}]", fmt::join(spec.shape, ", "));
     if (std::ranges::find(names, name) == names.end()) names.push_back(std::move(name));
   });
   return names;

@@ -63,8 +63,9 @@ Node& Node::makes(const char* tap, ValueId value, std::int32_t dtype, Shape shap
   return *this;
 }
 
-Node& Node::makes_codes(const char* tap, ValueId value, Shape shape, Shape values) {
-  makes(tap, value, AS_U8, std::move(shape));
+Node& Node::makes_codes(const char* tap, ValueId value, Shape shape, Shape values,
+                        std::int32_t dtype) {
+  makes(tap, value, dtype, std::move(shape));
   bindings_.back().codes = true;
   bindings_.back().values = std::move(values);
   return *this;

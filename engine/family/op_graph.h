@@ -73,7 +73,8 @@ class Node {
 
   Node& reads(const char* tap, ValueId value, Shape view = {});
   Node& makes(const char* tap, ValueId value, std::int32_t dtype, Shape shape, Shape view = {});
-  Node& makes_codes(const char* tap, ValueId value, Shape shape, Shape values);
+  Node& makes_codes(const char* tap, ValueId value, Shape shape, Shape values,
+                    std::int32_t dtype = AS_U8);
   Node& weight(const char* tap, std::string_view weight);
   Node& cache(const char* tap, CacheId role);
   Node& slots(const char* tap, CacheId role, std::string_view name);

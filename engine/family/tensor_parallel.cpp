@@ -49,8 +49,10 @@ Weight dealt(const Weight& whole, Shard shard, const TensorParallel& part) {
   out.f32 = own(whole.f32);
   const Fp8Matrix& fp8 = whole.fp8;
   if (fp8.codes.size() == 0) return out;
-  const std::int64_t cut = fp8.codes.shape()[shard == Shard::kRows ? 0 : 1];
-  if (cut / part.size % kScaleBlock != 0) {
+  const auto& shape = fp8.codes.shape();
+  const std::int64_t cut = shape[shard == Shard::kRows ? 0 : 1];
+  // Groups have scales of their own, which go with them.
+  if (shape.size() == 2 && cut / part.size % kScaleBlock != 0) {
     out.bf16 = own(decoded(fp8, nullptr));
   } else {
     out.fp8 = {own(fp8.codes), own(fp8.scales)};

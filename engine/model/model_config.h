@@ -32,12 +32,13 @@ struct ProfileSwitches {
   bool round_rotated = false;  // index queries and keys rounded to bf16 before that rotation too
   std::int32_t index_scores = AS_SCORES_FP32;
   std::int32_t rope_frequencies = AS_ROPE_FP32;
-  bool fp8_projections = false;  // weights and inputs of the large projections as e4m3 codes
+  bool fp8_projections = false;   // weights and inputs of the large projections as e4m3 codes
+  bool bf16_wo_a = false;         // but wo_a, which DeepSeek's code has in bf16
 };
 
 // What the named profiles set has changed: 2 since their rotary frequencies are fp32 and deepseek
-// rounds rotated index queries and keys.
-inline constexpr int kProfilesVersion = 2;
+// rounds rotated index queries and keys, 3 since projections=fp8 is of wo_a too.
+inline constexpr int kProfilesVersion = 3;
 
 // "vllm" (default) or "deepseek", then single switches set otherwise:
 // "vllm,hadamard=on,scale_floor=1e-8".

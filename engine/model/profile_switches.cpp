@@ -66,10 +66,16 @@ const SwitchInfo kSwitches[] = {
      [](const Switches& s) { return static_cast<int>(s.rope_frequencies); },
      [](Switches& s, int v) { s.rope_frequencies = v; }},
     {"projections",
-     "the large projections: in bf16, or e4m3 codes with a scale for each block of 128",
-     {"bf16", "fp8"},
-     [](const Switches& s) { return s.fp8_projections ? 1 : 0; },
-     [](Switches& s, int v) { s.fp8_projections = v != 0; }},
+     "the large projections: in bf16, or e4m3 codes with a scale for each block of 128, with or "
+     "without the first of attention's output",
+     {"bf16", "fp8", "fp8_but_wo_a"},
+     [](const Switches& s) { return !s.fp8_projections ? 0
+                                    : s.bf16_wo_a      ? 2
+                                                       : 1; },
+     [](Switches& s, int v) {
+       s.fp8_projections = v != 0;
+       s.bf16_wo_a = v == 2;
+     }},
 };
 
 bool named_profile(std::string_view name, Switches* s) {
@@ -138,6 +144,13 @@ Result<void> set_switch(ProfileSwitches& switches, std::string_view name, std::s
                    fmt::format("allowed: {}", fmt::join(found->values, ", ")));
 }
 
+const char* switch_value(const ProfileSwitches& switches, std::string_view name) {
+  const SwitchInfo& found =
+      *std::find_if(std::begin(kSwitches), std::end(kSwitches),
+                    [&](const SwitchInfo& s) { return name == std::string_view(s.name); });
+  return found.values[static_cast<std::size_t>(found.get(switches))];
+}
+
 Result<ProfileSwitches> profile_switches(std::string_view text) {
   ProfileSwitches switches;
   std::size_t end = std::min(text.find(','), text.size());
@@ -167,6 +180,9 @@ ProfileSwitches switches_of_version(ProfileSwitches switches, int version) {
     const bool named = switches.profile.find(fmt::format(",{}=", former.name)) != std::string::npos;
     if (version >= former.version || named) continue;
     (void)set_switch(switches, former.name, former.value);
+  }
+  if (version < 3 && switches.fp8_projections) {
+    (void)set_switch(switches, "projections", "fp8_but_wo_a");
   }
   return switches;
 }

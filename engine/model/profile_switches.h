@@ -31,4 +31,7 @@ std::string switch_list(std::span<const char* const> names);
 // those there are.
 Result<void> set_switch(ProfileSwitches& switches, std::string_view name, std::string_view value);
 
+// The value that a switch has, by its name: "bf16".
+const char* switch_value(const ProfileSwitches& switches, std::string_view name);
+
 }  // namespace attnscope

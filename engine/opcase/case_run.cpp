@@ -58,7 +58,7 @@ class Judge {
       : kept_(kept), lane_(lane), options_(options), out_(out) {}
 
   Result<void> kernel(const CaseCall& call) {
-    if (quantises(kept_.op) && options_.sim != nullptr) {
+    if (quantises(kept_) && options_.sim != nullptr) {
       if (auto ok = requantise(call); !ok) return ok;
     }
     for (const as_tap_info& tap : kept_.op.taps) {
@@ -198,7 +198,7 @@ class Judge {
     if (!out.comparison.within && has_requantised_ && tap.follows_row != 0) {
       on_own_row(tap, call, *rule, out);
     }
-    if (!out.comparison.within && lane_.reference && quantises(kept_.op) && tap.follows_row != 0) {
+    if (!out.comparison.within && lane_.reference && quantises(kept_) && tap.follows_row != 0) {
       if (auto ok = on_near_rows(tap, value, mask, out); !ok) return ok;
     }
     if (options_.keep_references) out.reference = stored_copy(reference);

@@ -22,10 +22,12 @@ constexpr double kWeightRel = 1e-6;
 
 // Empty where the case lacks what it follows from.
 std::vector<std::int64_t> row_shape(const OpCase& kept) {
-  const bool query = as_op_role(kept.op.id) == AS_ROLE_QUERY;
-  const auto given = kept.tensors.find(query ? "q_raw" : "slots");
+  const char* const source = kept.op.id == AS_OP_INVERSE_ROPE          ? "o"
+                             : as_op_role(kept.op.id) == AS_ROLE_QUERY ? "q_raw"
+                                                                       : nullptr;
+  const auto given = kept.tensors.find(source != nullptr ? source : "slots");
   if (given == kept.tensors.end() || given->second.shape.empty()) return {};
-  if (query) return given->second.shape;
+  if (source != nullptr) return given->second.shape;
   const bool keys = kept.op.id == AS_OP_ROPE_KV_INSERT;
   const auto cache = kept.caches.find(keys ? "k_cache" : "cache");
   if (cache == kept.caches.end()) return {};
@@ -131,8 +133,12 @@ std::int64_t unexplained_codes(const Row& row, std::int32_t record, std::int64_t
 
 }  // namespace
 
-bool quantises(const CaseOp& op) {
-  return as_op_has(op.id, AS_QUANTISES) != 0 && as_op_row(op.id) != nullptr;
+bool quantises(const OpCase& kept) {
+  if (as_op_has(kept.op.id, AS_QUANTISES) == 0 || as_op_row(kept.op.id) == nullptr) return false;
+  return std::ranges::any_of(kept.op.taps, [&](const as_tap_info& tap) {
+    return tap.follows_row != 0 &&
+           (kept.caches.contains(tap.name) || kept.tensors.contains(tap.name));
+  });
 }
 
 Result<void> NearCodes::Set::run(as_op_fn sim, const as_threads* threads) {
@@ -186,11 +192,14 @@ std::int64_t NearCodes::unexplained(const as_tap_info& tap, const as_tensor& val
   const OpCase& kept = sets_[0].kept;
   const bool cache = tap.kind == AS_TAP_CACHE;
   const bool query_scale = !cache && tap.offset == offsetof(as_indexer_q_params, q_scale);
-  const auto record = cache ? kept.caches.at(tap.name).record
-                            : static_cast<std::int32_t>(kept.integers.at("format"));
+  // Blocks of attention's output are as rows of index keys: 128 codes under one scale.
+  const bool output = kept.op.id == AS_OP_INVERSE_ROPE;
+  const auto record = cache    ? kept.caches.at(tap.name).record
+                      : output ? static_cast<std::int32_t>(AS_RECORD_INDEX_FP8)
+                               : static_cast<std::int32_t>(kept.integers.at("format"));
   const std::int64_t fixed = as_row_width(record);
   const std::int64_t values = fixed == 0 && cache ? kept.caches.at(tap.name).width : fixed;
-  const std::int64_t width = value.shape[value.rank - 1];
+  const std::int64_t width = output ? fixed : value.shape[value.rank - 1];
   for (std::int64_t r = 0; width > 0 && r < all / width; ++r) {
     if (mask.slots != nullptr && mask.slots[r] < 0) continue;
     Row row{static_cast<const std::uint8_t*>(value.data) + r * width, {}};

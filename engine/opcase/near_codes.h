@@ -14,8 +14,9 @@
 
 namespace attnscope {
 
-// Whether an op quantises a row that a case may hold.
-bool quantises(const CaseOp& op);
+// Whether a case is of an op that quantises a row which a case may hold, and has what follows from
+// it.
+bool quantises(const OpCase& kept);
 
 class NearCodes {
  public:

@@ -20,6 +20,7 @@
 #include "engine/io/elapsed.h"
 #include "engine/model/memory.h"
 #include "engine/model/numbers.h"
+#include "engine/model/profile_switches.h"
 #include "engine/session/rewind_points.h"
 #include "engine/session/step/between_ops.h"
 #include "engine/session/step/op_change.h"
@@ -291,7 +292,10 @@ void Session::make_rope_tables(std::int64_t rows) {
 }
 
 void Session::take_profiles(int version) {
-  parts_.config.switches = switches_of_version(parts_.config.switches, version);
+  ProfileSwitches& switches = parts_.config.switches;
+  const std::string projections = switch_value(switches, "projections");
+  switches = switches_of_version(switches, version);
+  (void)set_switch(switches, "projections", projections);  // as the weights are held
   parts_.graph = model_graph(parts_.config);
   std::int64_t rows = 0;  // a layer may have no table
   for (const as_rope& rope : parts_.ropes) rows = std::max(rows, rope.table.shape[0]);

@@ -170,7 +170,9 @@ std::uint8_t exponent_to_ue8m0(int exponent) {
 }
 
 int fp8_exponent(float amax, std::int32_t scale_floor) {
-  const float floor = scale_floor == AS_SCALE_FLOOR_1E8 ? kFp8SmallFloor : kFp8AmaxFloor;
+  const float floor = scale_floor == AS_SCALE_FLOOR_1E8    ? kFp8SmallFloor
+                      : scale_floor == AS_SCALE_FLOOR_1E10 ? kFp8OutputFloor
+                                                           : kFp8AmaxFloor;
   return ceil_log2_ratio(std::max(amax, floor), 1.75f, 8);
 }
 

@@ -54,6 +54,7 @@ float exp2i(int exponent);
 
 constexpr float kFp8AmaxFloor = 1e-4f;
 constexpr float kFp8SmallFloor = 1e-8f;
+constexpr float kFp8OutputFloor = 1e-10f;
 constexpr float kMxfp4AmaxFloor = 0x1.8p-124f;  // 6 * 2^-126
 constexpr float kMxfp4LargeFloor = 6e-4f;       // of AS_FP4_DOWN
 constexpr int kInfiniteExponent = 1024;         // of an infinite amax

@@ -61,6 +61,21 @@ Fp8Rows::Fp8Rows(std::int64_t row_count, std::int64_t columns)
       values(static_cast<std::size_t>(row_count * columns)),
       scales(static_cast<std::size_t>(row_count * (columns / kFp8Block))) {}
 
+Fp8Rows decode_rows(const as_tensor& codes, const as_tensor& scales, const as_call* call) {
+  Fp8Rows out(codes.shape[0], codes.shape[1]);
+  const std::int64_t blocks = scales.shape[1];
+  parallel_for(call, out.rows, 8, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t t = begin; t < end; ++t) {
+      simd::kernels().decode_e4m3(at<unsigned char>(codes, t), 1.0f, out.in,
+                                  out.values.data() + t * out.in);
+      for (std::int64_t b = 0; b < blocks; ++b) {
+        out.scales[static_cast<std::size_t>(t * blocks + b)] = *at<float>(scales, t, b);
+      }
+    }
+  });
+  return out;
+}
+
 Fp8Rows quantise_rows(const as_tensor& x, const as_call* call) {
   Fp8Rows out(x.shape[0], x.shape[1]);
   const std::int64_t blocks = out.in / kFp8Block;

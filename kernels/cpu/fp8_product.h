@@ -21,6 +21,9 @@ struct Fp8Rows {
   Fp8Rows(std::int64_t rows, std::int64_t in);
 };
 
+// u8 codes [T,in] with f32 scales [T,in/128].
+Fp8Rows decode_rows(const as_tensor& codes, const as_tensor& scales, const as_call* call);
+
 // bf16 [T,in], in a multiple of 128, quantised per token and block: scale
 // 2^ceil(log2(max(amax, 1e-4) / 448)), codes to nearest even.
 Fp8Rows quantise_rows(const as_tensor& x, const as_call* call);

@@ -1,5 +1,5 @@
 // linear (all projections) and grouped_linear (wo_a): bf16 rows times bf16 weights, summed in fp32;
-// of a linear in FP8 (fp8_product.h) codes times codes.
+// in FP8 (fp8_product.h) codes times codes.
 #include <algorithm>
 
 #include "kernels/cpu/fp8_product.h"
@@ -58,6 +58,17 @@ void multiply(const Product& m, std::int64_t rows, std::int64_t in, std::int64_t
   }
 }
 
+// A tensor of three axes without its place on one of them.
+as_tensor group_of(as_tensor t, int axis, std::int64_t group) {
+  t.data = at<unsigned char>(t) + group * t.stride[axis] * as_dtype_size(t.dtype);
+  for (int i = axis; i < 2; ++i) {
+    t.shape[i] = t.shape[i + 1];
+    t.stride[i] = t.stride[i + 1];
+  }
+  t.rank = 2;
+  return t;
+}
+
 std::int64_t grain(std::int64_t rows, std::int64_t in, std::int64_t outs) {
   return std::max<std::int64_t>(1, kChunkMacs / std::max<std::int64_t>(rows * in * outs, 1));
 }
@@ -85,16 +96,20 @@ void linear(const as_linear_params& p, const as_call* call, Check& check) {
 }
 
 void grouped_linear(const as_grouped_linear_params& p, const as_call* call, Check& check) {
-  if (!check.tensor("weight", p.weight, AS_BF16, {kAny, kAny, kAny})) return;
+  if (!check_grouped_linear(p, check)) return;
   const std::int64_t groups = p.weight.shape[0];
   const std::int64_t out = p.weight.shape[1];
   const std::int64_t in = p.weight.shape[2];
-  if (!check.tensor("x", p.x, AS_BF16, {kAny, groups, in}) ||
-      !check.tensor("y", p.y, AS_BF16, {p.x.shape[0], groups, out})) {
-    return;
-  }
   const std::int64_t rows = p.x.shape[0];
   if (rows == 0) return;
+  if (p.weight.dtype == AS_U8) {
+    for (std::int64_t g = 0; g < groups; ++g) {
+      const Fp8Rows x = decode_rows(group_of(p.x, 1, g), group_of(p.x_scale, 1, g), call);
+      multiply_fp8(x, group_of(p.weight, 0, g), group_of(p.weight_scale, 0, g), group_of(p.y, 1, g),
+                   call);
+    }
+    return;
+  }
   const std::int64_t block = outs_per_block(in);
   const std::int64_t blocks = (out + block - 1) / block;
   parallel_for(call, groups * blocks, grain(rows, in, block),

@@ -29,4 +29,29 @@ bool check_linear(const as_linear_params& p, Check& check) {
                       {p.x.shape[0], p.weight.shape[0]});
 }
 
+bool check_grouped_linear(const as_grouped_linear_params& p, Check& check) {
+  const bool codes = p.weight.dtype == AS_U8;
+  const std::int32_t dtype = codes ? AS_U8 : AS_BF16;
+  if (!check.tensor("weight", p.weight, dtype, {kAny, kAny, kAny})) return false;
+  const std::int64_t groups = p.weight.shape[0], out = p.weight.shape[1], in = p.weight.shape[2];
+  if (!check.tensor("x", p.x, dtype, {kAny, groups, in}) ||
+      !check.tensor("y", p.y, AS_BF16, {p.x.shape[0], groups, out})) {
+    return false;
+  }
+  if (!codes) {
+    const bool scaled = present(p.weight_scale), x_scaled = present(p.x_scale);
+    if (!scaled && !x_scaled) return true;
+    return check.fail("weight is bf16 and there is %s; scales belong to codes (u8)",
+                      scaled ? "a weight_scale" : "an x_scale");
+  }
+  if (in % AS_PROJECTION_BLOCK != 0) {
+    return check.fail("weight has codes of %lld inputs a group; allowed: multiples of %d",
+                      static_cast<long long>(in), AS_PROJECTION_BLOCK);
+  }
+  const std::int64_t blocks = in / AS_PROJECTION_BLOCK;
+  return check.tensor("weight_scale", p.weight_scale, AS_F32,
+                      {groups, (out + AS_PROJECTION_BLOCK - 1) / AS_PROJECTION_BLOCK, blocks}) &&
+         check.tensor("x_scale", p.x_scale, AS_F32, {p.x.shape[0], groups, blocks});
+}
+
 }  // namespace attnscope::cpu

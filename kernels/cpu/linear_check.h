@@ -7,5 +7,6 @@
 namespace attnscope::cpu {
 
 bool check_linear(const as_linear_params& p, Check& check);
+bool check_grouped_linear(const as_grouped_linear_params& p, Check& check);
 
 }  // namespace attnscope::cpu

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/inverse_rope_check.h"
 #include "kernels/cpu/linear_check.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
@@ -275,10 +276,7 @@ bool check_params(const as_linear_params& p, bool, Check& check) {
 }
 
 bool check_params(const as_grouped_linear_params& p, bool, Check& check) {
-  if (!check.tensor("weight", p.weight, AS_BF16, {kAny, kAny, kAny})) return false;
-  const I64 groups = p.weight.shape[0];
-  return check.tensor("x", p.x, AS_BF16, {kAny, groups, p.weight.shape[2]}) &&
-         check.tensor("y", p.y, AS_BF16, {p.x.shape[0], groups, p.weight.shape[1]});
+  return cpu::check_grouped_linear(p, check);
 }
 
 bool check_params(const as_residual_params& p, bool, Check& check) {
@@ -328,13 +326,8 @@ bool check_params(const as_sparse_attention_params& p, bool values, Check& check
 }
 
 bool check_params(const as_inverse_rope_params& p, bool values, Check& check) {
-  if (!check.tensor("o", p.o, AS_BF16, {kAny, kAny, kAny}) || !check.rope(p.rope)) return false;
-  const I64 tokens = p.o.shape[0], heads = p.o.shape[1], dim = p.o.shape[2];
-  return check.range("last dim of o", dim, AS_ROPE_DIM, INT32_MAX) &&
-         check.range("heads", heads, 0, 65535) &&
-         check.tensor("positions", p.positions, AS_I64, {tokens}) &&
-         check.tensor("out", p.out, AS_BF16, {tokens, heads, dim}) &&
-         (!values || rope_positions(p.rope, p.positions, check));
+  return cpu::check_inverse_rope(p, check) &&
+         (!values || p.rows_given != 0 || rope_positions(p.rope, p.positions, check));
 }
 
 bool check_params(const as_compressor_state_params& p, bool values, Check& check) {

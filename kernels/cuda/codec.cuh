@@ -10,6 +10,7 @@ namespace attnscope::cuda {
 
 constexpr float kFp8Floor = 1e-4f;
 constexpr float kFp8SmallFloor = 1e-8f;
+constexpr float kFp8OutputFloor = 1e-10f;
 constexpr float kMxfp4Floor = 0x1.8p-124f;  // 6 * 2^-126
 constexpr float kMxfp4LargeFloor = 6e-4f;   // of AS_FP4_DOWN
 constexpr int kInfiniteExponent = 1024;     // of an infinite largest value
@@ -64,7 +65,9 @@ __device__ __forceinline__ int scale_exponent(float amax, std::uint32_t fraction
   return exponent + ((bits & 0x7fffffu) > fraction ? 1 : 0);
 }
 __device__ __forceinline__ int fp8_exponent(float amax, int scale_floor) {
-  const float floor = scale_floor == AS_SCALE_FLOOR_1E8 ? kFp8SmallFloor : kFp8Floor;
+  const float floor = scale_floor == AS_SCALE_FLOOR_1E8    ? kFp8SmallFloor
+                      : scale_floor == AS_SCALE_FLOOR_1E10 ? kFp8OutputFloor
+                                                           : kFp8Floor;
   return scale_exponent(fmaxf(amax, floor), 0x600000u, 8);  // 448 = 1.75 * 2^8
 }
 __device__ __forceinline__ int mxfp4_exponent(float amax, int fp4_rule) {

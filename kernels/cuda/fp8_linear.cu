@@ -1,8 +1,8 @@
-// fp8_linear: a projection of e4m3 codes with a scale for each block of 128 inputs. Codes become
-// bf16 exactly and meet in tensor cores; the sum of a block is scaled in fp32 before it joins the
-// others, so that scales may be any numbers.
+// fp8_linear, and groups of it at once: a projection of e4m3 codes with a scale for each block of
+// 128 inputs. Codes become bf16 exactly and meet in tensor cores; the sum of a block is scaled in
+// fp32 before it joins the others, so that scales may be any numbers.
 #include "kernels/cuda/codec.cuh"
-#include "kernels/cuda/helper_ops.h"
+#include "kernels/cuda/linear_fp8.h"
 #include "kernels/cuda/mma.cuh"
 
 namespace attnscope::cuda {
@@ -41,8 +41,20 @@ __device__ void load_tile(const as_tensor& codes, std::int64_t first, std::int64
   }
 }
 
+__device__ __forceinline__ void go_to(as_tensor& t, std::int64_t elements) {
+  const std::int64_t size = t.dtype == AS_U8 ? 1 : t.dtype == AS_BF16 ? 2 : 4;
+  t.data = static_cast<unsigned char*>(t.data) + elements * size;
+}
+
 __global__ void __launch_bounds__(kThreads)
-    fp8_linear_kernel(as_fp8_linear_params p, bool x_vectors, bool weight_vectors) {
+    fp8_linear_kernel(as_fp8_linear_params p, Fp8Groups groups, bool x_vectors,
+                      bool weight_vectors) {
+  const std::int64_t group = blockIdx.z;
+  go_to(p.x, group * groups.x);
+  go_to(p.x_scale, group * groups.x_scale);
+  go_to(p.weight, group * groups.weight);
+  go_to(p.weight_scale, group * groups.weight_scale);
+  go_to(p.y, group * groups.y);
   __shared__ alignas(128) unsigned char x_tile[kTile * kBlock * 2];
   __shared__ alignas(128) unsigned char w_tile[kTile * kBlock * 2];
   const std::int64_t first_out = std::int64_t{blockIdx.x} * kTile;
@@ -112,21 +124,28 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-bool in_chunks(const as_tensor& t) {
-  return (reinterpret_cast<std::uintptr_t>(t.data) | static_cast<std::uintptr_t>(t.stride[0])) %
+bool in_chunks(const as_tensor& t, std::int64_t group) {
+  return (reinterpret_cast<std::uintptr_t>(t.data) | static_cast<std::uintptr_t>(t.stride[0]) |
+          static_cast<std::uintptr_t>(group)) %
              16 ==
          0;
 }
 
 }  // namespace
 
-int fp8_linear(const as_fp8_linear_params& p, const Launch& launch) {
-  if (p.x.shape[0] == 0 || p.weight.shape[0] == 0) return 0;
-  const dim3 grid(static_cast<unsigned>((p.weight.shape[0] + kTile - 1) / kTile),
-                  static_cast<unsigned>((p.x.shape[0] + kTile - 1) / kTile));
+int fp8_linear_groups(const as_fp8_linear_params& first, const Fp8Groups& groups,
+                      const Launch& launch) {
+  if (first.x.shape[0] == 0 || first.weight.shape[0] == 0 || groups.count == 0) return 0;
+  const dim3 grid(static_cast<unsigned>((first.weight.shape[0] + kTile - 1) / kTile),
+                  static_cast<unsigned>((first.x.shape[0] + kTile - 1) / kTile),
+                  static_cast<unsigned>(groups.count));
   fp8_linear_kernel<<<grid, kThreads, 0, static_cast<cudaStream_t>(launch.stream)>>>(
-      p, in_chunks(p.x), in_chunks(p.weight));
+      first, groups, in_chunks(first.x, groups.x), in_chunks(first.weight, groups.weight));
   return launch_status();
+}
+
+int fp8_linear(const as_fp8_linear_params& p, const Launch& launch) {
+  return fp8_linear_groups(p, {}, launch);
 }
 
 }  // namespace attnscope::cuda

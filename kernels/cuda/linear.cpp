@@ -1,6 +1,6 @@
 // linear (all projections) and grouped_linear (wo_a): of a few tokens by a kernel of our own, else
 // by the library where it is there and able. A projection in FP8 quantises its inputs into the
-// workspace first.
+// workspace first; those of wo_a are codes already.
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/helper_ops.h"
 #include "kernels/cuda/linear_fp8.h"
@@ -106,6 +106,33 @@ int run_fp8(const as_linear_params& p, bool by_library, const Launch& launch) {
   return run_codes(p, x, launch);
 }
 
+// Of one group, without the axis of groups.
+as_tensor of_group(as_tensor t, int axis) {
+  for (int i = axis; i < 2; ++i) {
+    t.shape[i] = t.shape[i + 1];
+    t.stride[i] = t.stride[i + 1];
+  }
+  t.rank = 2;
+  return t;
+}
+
+int run_groups(const as_grouped_linear_params& p, const Launch& launch) {
+  as_fp8_linear_params first{};
+  first.x = of_group(p.x, 1);
+  first.x_scale = of_group(p.x_scale, 1);
+  first.weight = of_group(p.weight, 0);
+  first.weight_scale = of_group(p.weight_scale, 0);
+  first.y = of_group(p.y, 1);
+  Fp8Groups groups;
+  groups.count = p.weight.shape[0];
+  groups.x = p.x.stride[1];
+  groups.x_scale = p.x_scale.stride[1];
+  groups.weight = p.weight.stride[0];
+  groups.weight_scale = p.weight_scale.stride[0];
+  groups.y = p.y.stride[1];
+  return fp8_linear_groups(first, groups, launch);
+}
+
 }  // namespace
 
 std::size_t workspace_bytes(const as_linear_params& p, const Gpu&) {
@@ -127,6 +154,7 @@ int linear_plain(const as_linear_params& p, const Launch& launch) {
 }
 
 int grouped_linear(const as_grouped_linear_params& p, const Launch& launch) {
+  if (p.weight.dtype == AS_U8) return run_groups(p, launch);
   return run(product_of(p), launch);
 }
 

@@ -172,18 +172,42 @@ std::int32_t index_weights_shifted(const void* params, const as_call* call, as_e
   return spoil_after<Params>(AS_OP_INDEXER_WEIGHTS_PROJ, params, call, error, spoil);
 }
 
+// [T,groups,n], each group in the place of the one before it.
+template <class T>
+as_tensor next_groups(const as_tensor& t, std::vector<T>& values) {
+  const std::int64_t groups = t.shape[1], n = t.shape[2];
+  for (std::int64_t token = 0; token < t.shape[0]; ++token) {
+    for (std::int64_t g = 0; g < groups; ++g) {
+      const T* next = at<T>(t, token, (g + 1) % groups);
+      values.insert(values.end(), next, next + n);
+    }
+  }
+  return make_tensor(values.data(), {t.shape[0], groups, n});
+}
+
 std::int32_t group_of_other_heads(const void* params, const as_call* call, as_error* error) {
   using Params = as_grouped_linear_params;
   const auto spoil = [&](Params p) {
-    const std::int64_t groups = p.x.shape[1], in = p.x.shape[2];
-    if (groups < 2) return run_cpu(AS_OP_WO_A, &p, call, error);
-    std::vector<bf16_t> x(static_cast<std::size_t>(p.x.shape[0] * groups * in));
-    for (std::int64_t t = 0; t < p.x.shape[0]; ++t) {
-      for (std::int64_t g = 0; g < groups; ++g) {
-        std::copy_n(at<bf16_t>(p.x, t, (g + 1) % groups), in, x.data() + (t * groups + g) * in);
-      }
+    std::vector<bf16_t> x;
+    std::vector<std::uint8_t> codes;
+    std::vector<float> scales;
+    if (p.x.dtype == AS_U8) {
+      p.x = next_groups(p.x, codes);
+      p.x_scale = next_groups(p.x_scale, scales);
+    } else {
+      p.x = next_groups(p.x, x);
     }
-    p.x = make_tensor(x.data(), {p.x.shape[0], groups, in});
+    return run_cpu(AS_OP_WO_A, &p, call, error);
+  };
+  return spoil_after<Params>(AS_OP_WO_A, params, call, error, spoil);
+}
+
+std::int32_t fp8_scales_of_next_group(const void* params, const as_call* call, as_error* error) {
+  using Params = as_grouped_linear_params;
+  const auto spoil = [&](Params p) {
+    if (p.x.dtype != AS_U8) return static_cast<std::int32_t>(AS_OK);
+    std::vector<float> scales;
+    p.x_scale = next_groups(p.x_scale, scales);
     return run_cpu(AS_OP_WO_A, &p, call, error);
   };
   return spoil_after<Params>(AS_OP_WO_A, params, call, error, spoil);
@@ -321,6 +345,9 @@ std::vector<Bug> dense_bugs() {
       {"mutant:fp8_scale_of_next_block",
        "Blocks of a weight in FP8 have the scales of the blocks below them.", AS_OP_Q_B_PROJ,
        fp8_scale_of_next_block},
+      {"mutant:fp8_scales_of_next_group",
+       "Inputs of every output group in FP8 have the scales of the next group's heads.", AS_OP_WO_A,
+       fp8_scales_of_next_group},
       {"mutant:residual_missing", "The attention output replaces the hidden state.", AS_OP_RESIDUAL,
        residual_missing},
       {"mutant:norm_without_mean", "The final norm divides by the root of the sum of squares.",

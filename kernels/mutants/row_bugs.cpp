@@ -16,6 +16,8 @@ namespace {
 using Insert = as_q_rope_kv_insert_params;
 using Row = std::vector<bf16_t>;
 
+constexpr std::int64_t kOutputBlock = 128;  // dims of attention's output that share a scale in FP8
+
 // Wants the rows before quantisation; keeps them where the caller does not ask for them.
 class WithRows {
  public:
@@ -221,10 +223,50 @@ std::int32_t inverse_rope_in_place(const void* params, const as_call* call, as_e
   const auto spoil = [&](const Params& p) {
     for (std::int64_t t = 0; t < p.o.shape[0]; ++t) {
       for (std::int64_t h = 0; h < p.o.shape[1]; ++h) {
-        std::copy_n(at<bf16_t>(p.out, t, h), p.o.shape[2], at<bf16_t>(p.o, t, h));
+        const as_tensor& turned = present(p.out) ? p.out : p.row;
+        std::copy_n(at<bf16_t>(turned, t, h), p.o.shape[2], at<bf16_t>(p.o, t, h));
       }
     }
     return AS_OK;
+  };
+  return spoil_after<Params>(AS_OP_INVERSE_ROPE, params, call, error, spoil);
+}
+
+std::int32_t fp8_output_scales_shifted(const void* params, const as_call* call, as_error* error) {
+  using Params = as_inverse_rope_params;
+  const auto spoil = [&](const Params& p) {
+    for (std::int64_t t = 0; present(p.scales) && t < p.scales.shape[0]; ++t) {
+      for (std::int64_t h = 0; h < p.scales.shape[1]; ++h) {
+        float* scales = at<float>(p.scales, t, h);
+        std::rotate(scales, scales + 1, scales + p.scales.shape[2]);
+      }
+    }
+    return AS_OK;
+  };
+  return spoil_after<Params>(AS_OP_INVERSE_ROPE, params, call, error, spoil);
+}
+
+// What is turned back has been through FP8 before.
+std::int32_t fp8_output_turned_last(const void* params, const as_call* call, as_error* error) {
+  using Params = as_inverse_rope_params;
+  const auto spoil = [&](Params p) {
+    if (!present(p.codes) || p.rows_given != 0) return static_cast<std::int32_t>(AS_OK);
+    Params early = p;  // codes and scales of the values as they come
+    early.row = p.o;
+    early.rows_given = 1;
+    const std::int32_t status = run_cpu(AS_OP_INVERSE_ROPE, &early, call, error);
+    if (status != AS_OK) return status;
+    const std::int64_t heads = p.o.shape[1], dim = p.o.shape[2];
+    std::vector<bf16_t> o;
+    for (std::int64_t t = 0; t < p.o.shape[0]; ++t) {
+      for (std::int64_t i = 0; i < heads * dim; ++i) {
+        const float scale = *at<float>(p.scales, t, i / dim, i % dim / kOutputBlock);
+        const float code = cpu::e4m3_to_float(*at<std::uint8_t>(p.codes, t, i / dim, i % dim));
+        o.push_back({cpu::float_to_bf16(code * scale)});
+      }
+    }
+    p.o = make_tensor(o.data(), {p.o.shape[0], heads, dim});
+    return run_cpu(AS_OP_INVERSE_ROPE, &p, call, error);
   };
   return spoil_after<Params>(AS_OP_INVERSE_ROPE, params, call, error, spoil);
 }
@@ -254,6 +296,12 @@ std::vector<Bug> row_bugs() {
       {"mutant:inverse_rope_in_place",
        "The rotation back overwrites the attention output it reads.", AS_OP_INVERSE_ROPE,
        inverse_rope_in_place},
+      {"mutant:fp8_output_scales_shifted",
+       "Blocks of attention's output in FP8 have the scales of the blocks behind them.",
+       AS_OP_INVERSE_ROPE, fp8_output_scales_shifted},
+      {"mutant:fp8_output_turned_last",
+       "Attention's output is quantised before it is rotated back, and once more behind.",
+       AS_OP_INVERSE_ROPE, fp8_output_turned_last},
   };
 }
 

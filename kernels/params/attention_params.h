@@ -62,13 +62,24 @@ typedef struct as_sparse_attention_params {
 } as_sparse_attention_params;
 
 /* inverse_rope: rotates dims D-64.. of every head by -t * f_i; fp32 inside, one rounding to bf16;
- * the other dims are copied. */
+ * the other dims are copied.
+ * With codes the result is quantised, for a wo_a in FP8: per token and 128 dims of a head, D being
+ * a multiple of them,
+ *   scale = 2^ceil(log2(max(amax, floor) / 448)), code = e4m3fn_rne_sat(x / scale)
+ * with the floor that scale_floor (as_scale_floor) says; out may be absent then, and row, which is
+ * there with codes alone, is what is quantised. rows_given: row is an input, only the quantisation
+ * runs (o, positions unused). */
 typedef struct as_inverse_rope_params {
   as_params_head head;
   as_tensor o;         /* in  bf16 [T,H,D] */
   as_tensor positions; /* in  i64 [T] */
   as_rope rope;        /* in  the layer's rotary embedding */
   as_tensor out;       /* out bf16 [T,H,D] */
+  as_tensor row;       /* out bf16 [T,H,D], optional */
+  as_tensor codes;     /* out u8 [T,H,D]; absent = nothing is quantised */
+  as_tensor scales;    /* out f32 [T,H,D/128]; with codes */
+  int32_t rows_given;
+  int32_t scale_floor; /* as_scale_floor */
 } as_inverse_rope_params;
 
 #ifdef __cplusplus

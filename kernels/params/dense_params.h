@@ -56,12 +56,17 @@ typedef struct as_q_kv_norm_params {
   double eps;
 } as_q_kv_norm_params;
 
-/* wo_a: z[t,g,:] = o[t, heads of g, :] * weight[g]^T; group g = H/groups consecutive heads. */
+/* wo_a: z[t,g,:] = o[t, heads of g, :] * weight[g]^T; group g = H/groups consecutive heads.
+ * In FP8 each group is a projection of codes, with inputs that inverse_rope has quantised and
+ * blocks of 128 x 128 that begin anew in every group; where out is no multiple of 128 the last ones
+ * have fewer rows. */
 typedef struct as_grouped_linear_params {
   as_params_head head;
-  as_tensor x;      /* in  bf16 [T,groups,in]   (in = H/groups * D) */
-  as_tensor weight; /* in  bf16 [groups,out,in] */
-  as_tensor y;      /* out bf16 [T,groups,out] */
+  as_tensor x;            /* in  bf16 [T,groups,in]   (in = H/groups * D); or u8 codes */
+  as_tensor weight;       /* in  bf16 [groups,out,in]; or u8 codes, in a multiple of 128 */
+  as_tensor y;            /* out bf16 [T,groups,out] */
+  as_tensor weight_scale; /* in  f32 [groups,ceil(out/128),in/128] of codes; absent with bf16 */
+  as_tensor x_scale;      /* in  f32 [T,groups,in/128] of codes; absent with bf16 */
 } as_grouped_linear_params;
 
 /* residual: out = bf16(h + y). out may alias h. */

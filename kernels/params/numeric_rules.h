@@ -6,7 +6,8 @@
 /* What max|x| of an FP8 block is raised to before its scale is computed. */
 typedef enum as_scale_floor {
   AS_SCALE_FLOOR_1E4 = 0, /* 1e-4: no latent scale byte below 105 */
-  AS_SCALE_FLOOR_1E8 = 1  /* 1e-8: none below 92 */
+  AS_SCALE_FLOOR_1E8 = 1, /* 1e-8: none below 92 */
+  AS_SCALE_FLOOR_1E10 = 2 /* 1e-10, of attention's output alone: no exponent below -42 */
 } as_scale_floor;
 
 /* In which arithmetic the frequencies of a rotary embedding are computed: as_rope.table.reserved.

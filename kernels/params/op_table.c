@@ -49,6 +49,11 @@
     #field, axes, dtype, rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_ALL, 0, offsetof(S, field), 0, \
         0, 1, 0                                                                                  \
   }
+#define OUT_CODES_OF_SOME(S, field, axes, dtype, rule) /* calls alone */                         \
+  {                                                                                              \
+    #field, axes, dtype, rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_ALL, 1, offsetof(S, field), 0, \
+        0, 1, 0                                                                                  \
+  }
 #define OUT_QUANTISED(S, field, axes, rule, slots)                                                \
   {                                                                                               \
     #field, axes, "record", rule, AS_TAP_OUT, AS_TAP_CACHE, AS_MASK_SLOTS, 0, offsetof(S, field), \
@@ -285,14 +290,21 @@ static const as_tap_info kInverseRope[] = {
     IN(as_inverse_rope_params, o, "T,H,D", "bf16"),
     IN(as_inverse_rope_params, positions, "T", "i64"),
     OUT(as_inverse_rope_params, out, "T,H,D", "bf16", "row"),
+    OUT_ROW_OF_ALL(as_inverse_rope_params, row, "T,H,D", "row"),
+    OUT_CODES_OF_SOME(as_inverse_rope_params, codes, "T,H,D", "u8", "bytes"),
+    OUT_CODES_OF_SOME(as_inverse_rope_params, scales, "T,H,D/128", "f32", "bytes"),
 };
 static const as_param_info kInverseRopeFields[] = {
     ROPE(as_inverse_rope_params, rope),
+    LATER_INTEGER(as_inverse_rope_params, rows_given),
+    LATER_INTEGER(as_inverse_rope_params, scale_floor),
 };
 
 static const as_tap_info kGroupedLinear[] = {
-    IN(as_grouped_linear_params, x, "T,groups,in", "bf16"),
-    IN(as_grouped_linear_params, weight, "groups,out,in", "bf16"),
+    IN(as_grouped_linear_params, x, "T,groups,in", "bf16|u8"),
+    IN(as_grouped_linear_params, x_scale, "T,groups,in/128", "f32"),
+    IN(as_grouped_linear_params, weight, "groups,out,in", "bf16|u8"),
+    IN(as_grouped_linear_params, weight_scale, "groups,out/128,in/128", "f32"),
     OUT(as_grouped_linear_params, y, "T,groups,out", "bf16", "dense"),
 };
 
@@ -461,7 +473,7 @@ AS_FOR_EACH_HELPER(NAME_STRUCT)
 #define SLOT_LIST AS_ROLE_INDEX_LIST, AS_FUSES
 #define ATTENTION AS_ROLE_ATTENTION, 0
 #define MERGE AS_ROLE_ATTENTION, AS_FUSES
-#define ROTATION AS_ROLE_ROTATION, (AS_ROTATES | AS_FUSES)
+#define ROTATION AS_ROLE_ROTATION, (AS_ROTATES | AS_QUANTISES | AS_FUSES)
 #define RESIDUAL AS_ROLE_RESIDUAL, AS_FUSES
 #define SAMPLE AS_ROLE_SAMPLE, 0
 #define COPY AS_ROLE_COPY, 0
@@ -519,8 +531,9 @@ static const as_op_info kOps[AS_NUM_OPS] = {
     OP(AS_OP_SPARSE_ATTENTION, "sparse_attention",
        "Attention over the window and the selected entries, with sink.", EVERY, ATTENTION, 928,
        kSparseAttention, FIELDS(kSparseAttentionFields)),
-    OP(AS_OP_INVERSE_ROPE, "inverse_rope", "Undoes the rotation of the values.", EVERY, ROTATION,
-       400, kInverseRope, FIELDS(kInverseRopeFields)),
+    OP(AS_OP_INVERSE_ROPE, "inverse_rope",
+       "Undoes the rotation of the values; quantises them for a wo_a in FP8.", EVERY, ROTATION, 400,
+       kInverseRope, FIELDS(kInverseRopeFields)),
     OP(AS_OP_WO_A, "wo_a", "Grouped low-rank output projection.", EVERY, PROJECTION, 272,
        kGroupedLinear, NO_FIELDS),
     OP(AS_OP_WO_B, "wo_b", "Output projection to the hidden size.", EVERY, PROJECTION, 360, kLinear,
@@ -558,9 +571,8 @@ static const as_op_info kOps[AS_NUM_OPS] = {
        "Sparse attention over rows gathered before.", HELPER, ATTENTION, 632, kWorkspaceAttention,
        FIELDS(kWorkspaceAttentionFields)),
     OP(AS_OP_INVERSE_ROPE_QUANTISE, "inverse_rope_quantise",
-       "Undoes the rotation of the values and quantises them to FP8.", HELPER, AS_ROLE_ROTATION,
-       (AS_ROTATES | AS_QUANTISES | AS_FUSES), 488, kInverseRopeQuantise,
-       FIELDS(kInverseRopeQuantiseFields)),
+       "Undoes the rotation of the values and quantises them to FP8.", HELPER, ROTATION, 488,
+       kInverseRopeQuantise, FIELDS(kInverseRopeQuantiseFields)),
     OP(AS_OP_FP8_LINEAR, "fp8_linear", "Projection of FP8 inputs with block scales.", HELPER,
        PROJECTION, 448, kFp8Linear, NO_FIELDS),
 };

@@ -34,7 +34,7 @@ typedef enum as_role {
   AS_ROLE_SCORE,       /* scores the entries to select from */
   AS_ROLE_SELECT,      /* selects entries by their scores */
   AS_ROLE_ATTENTION,   /* weighs values by scores that sum up to one */
-  AS_ROLE_ROTATION,    /* rotates values and does nothing else to them but round */
+  AS_ROLE_ROTATION,    /* rotates values and does nothing else to them but round or quantise */
   AS_ROLE_RESIDUAL,    /* adds a layer's result to the hidden state */
   AS_ROLE_SAMPLE,      /* picks tokens */
   AS_ROLE_COPY,        /* moves rows or blocks */
@@ -82,7 +82,7 @@ typedef struct as_tap_info {
   uint8_t direction;    /* as_tap_direction */
   uint8_t kind;         /* as_tap_kind */
   uint8_t mask;         /* as_tap_mask */
-  uint8_t optional;     /* an inner result that a lane may withhold */
+  uint8_t optional;     /* an inner result that a lane may withhold, or what some calls have */
   uint16_t offset;      /* of the as_tensor or as_cache in the params struct */
   uint16_t mask_offset; /* of the mask tensor; output caches: of the i64 slots written */
   uint16_t given_by;    /* the row before quantisation: of the int32_t that, where it is not 0, says

@@ -77,7 +77,40 @@ void linear_fp32(const as_linear_params& p, const Precision& precision) {
   project(p, Numbers(precision), false);
 }
 
+namespace {
+
+// Of a wo_a in FP8: each group by itself, inputs as codes with their scales or, where ref.exact
+// has no codes, as values.
+void grouped_codes(const as_grouped_linear_params& p, const Numbers& numbers) {
+  const bool coded = p.x.dtype == AS_U8;
+  check(p.x, "x", coded ? Kind::kBytes : Kind::kFloat, {kAny, kAny, kAny});
+  const std::int64_t tokens = p.x.shape[0], groups = p.x.shape[1], in = p.x.shape[2];
+  check(p.weight, "weight", Kind::kBytes, {groups, kAny, in});
+  const std::int64_t outs = p.weight.shape[1], rows = (outs + kBlock - 1) / kBlock;
+  if (in % kBlock != 0) throw BadInput("weight has codes, whose inputs come in blocks of 128");
+  check(p.y, "y", Kind::kFloat, {tokens, groups, outs});
+  check(p.weight_scale, "weight_scale", Kind::kFloat, {groups, rows, in / kBlock});
+  if (coded) check(p.x_scale, "x_scale", Kind::kFloat, {tokens, groups, in / kBlock});
+  for (std::int64_t g = 0; g < groups && tokens > 0; ++g) {
+    const as_tensor of_x = select(p.x, 1, g);
+    const Tensor x =
+        coded ? decode_fp8(bytes(of_x, "x", {tokens, in}),
+                           floats(select(p.x_scale, 1, g), "x_scale", {tokens, in / kBlock}))
+              : floats(of_x, "x", {tokens, in});
+    const Tensor scale = weight_in_place(select(p.weight_scale, 0, g), numbers.weights)
+                             .to(at::kDouble)
+                             .repeat_interleave(kBlock, 0)
+                             .narrow(0, 0, outs);
+    const Tensor weight =
+        decode_fp8(weight_in_place(select(p.weight, 0, g), numbers.weights), scale);
+    put_bf16(select(p.y, 1, g), numbers.product(x, weight.t()), numbers);
+  }
+}
+
+}  // namespace
+
 void grouped_linear(const as_grouped_linear_params& p, const Precision& precision) {
+  if (p.weight.dtype == AS_U8) return grouped_codes(p, Numbers(precision));
   check(p.x, "x", Kind::kFloat, {kAny, kAny, kAny});
   const std::int64_t groups = p.x.shape[1];
   check(p.weight, "weight", Kind::kFloat, {groups, kAny, p.x.shape[2]});

@@ -456,7 +456,8 @@ class Model {
     Tensor& w = weights_[name];
     w = fp32 ? t.to(at::kFloat) : to_bf16(t);
     // Products of codes and scales that bf16 does not hold.
-    const bool keeps = in_codes && n_.keep_fp8_values && name.find("wo_a") == name.npos;
+    const bool wo_a = name.find("wo_a") != name.npos;
+    const bool keeps = in_codes && (wo_a ? n_.keep_fp8_output : n_.keep_fp8_values);
     if (keeps && !at::equal(w.to(at::kDouble), t)) w = t;
     w = w.to(torch_device());
     if (!name.ends_with("attn_sink")) return;

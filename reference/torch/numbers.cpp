@@ -183,7 +183,9 @@ Tensor ue8m0_values(const Tensor& bytes) {
 }
 
 Tensor fp8_exponents(const Tensor& x, std::int32_t scale_floor) {
-  const double floor = scale_floor == AS_SCALE_FLOOR_1E8 ? 1e-8 : 1e-4;
+  const double floor = scale_floor == AS_SCALE_FLOOR_1E8    ? 1e-8
+                       : scale_floor == AS_SCALE_FLOOR_1E10 ? 1e-10
+                                                            : 1e-4;
   return exponents_of(x, floor, 0.875, 9);  // 448 = 0.875 * 2^9
 }
 

@@ -48,14 +48,19 @@ class Fp8Projections : public testing::Test {
 TEST_F(Fp8Projections, ASoundRunBlamesNobody) {
   auto session = session_of(scenario_, References::kBoth);
   ASSERT_NE(session, nullptr);
-  int in_fp8 = 0, quantised = 0;
+  int in_fp8 = 0, groups_in_fp8 = 0, quantised = 0;
   while (!session->finished()) {
     ASSERT_TRUE(session->op());
     const OpParams& params = session->last_params();
-    if (!session->ran_any() || params.op() != AS_OP_Q_B_PROJ) continue;
-    in_fp8 += params.get<as_linear_params>().weight.dtype == AS_U8 ? 1 : 0;
+    if (!session->ran_any()) continue;
+    if (params.op() == AS_OP_Q_B_PROJ) {
+      in_fp8 += params.get<as_linear_params>().weight.dtype == AS_U8 ? 1 : 0;
+    } else if (params.op() == AS_OP_WO_A) {
+      groups_in_fp8 += params.get<as_grouped_linear_params>().x.dtype == AS_U8 ? 1 : 0;
+    }
   }
   EXPECT_GT(in_fp8, 0);
+  EXPECT_EQ(groups_in_fp8, in_fp8);
   for (const StepRecord& step : session->history()) {
     const auto blamed = blame(step.results);
     EXPECT_TRUE(blamed.empty()) << sentences(blamed);
@@ -84,7 +89,7 @@ TEST_F(Fp8Projections, BugsOfTheirScalesAreNamed) {
     EXPECT_EQ(blamed[0].op, op);
     EXPECT_EQ(blamed[0].first.step, kStepUnderTest);
   }
-  EXPECT_EQ(bugs, 2);
+  EXPECT_EQ(bugs, 5);
 }
 
 }  // namespace fp8_projections_test

@@ -394,5 +394,23 @@ INSTANTIATE_TEST_SUITE_P(Shapes, GpuRopeKvProperty,
                                           testing::ValuesIn(rope_kv_cases())),
                          param_name<RopeKvCase>);
 
+class GpuTurnedCodesProperty : public Checks<TurnedCodesCase> {};
+TEST_P(GpuTurnedCodesProperty, MatchesBothReferences) {
+  expect_right(check_turned_codes(lane(std::get<0>(GetParam())), std::get<1>(GetParam())));
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, GpuTurnedCodesProperty,
+                         testing::Combine(testing::ValuesIn(kWays),
+                                          testing::ValuesIn(turned_codes_cases())),
+                         param_name<TurnedCodesCase>);
+
+class GpuGroupsInFp8Property : public Checks<GroupsCase> {};
+TEST_P(GpuGroupsInFp8Property, MatchesRefSim) {
+  expect_right(check_groups_in_fp8(lane(std::get<0>(GetParam())), std::get<1>(GetParam())));
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, GpuGroupsInFp8Property,
+                         testing::Combine(testing::ValuesIn(kWays),
+                                          testing::ValuesIn(groups_cases())),
+                         param_name<GroupsCase>);
+
 }  // namespace
 }  // namespace attnscope::gpu_tests

@@ -257,6 +257,7 @@ TEST(ModelReference, FollowsSwitchesOfValuesAndRanks) {
   run("deepseek", 0, 1);
   run("vllm,ratio0_yarn=on,hadamard=on", 0.3, 1);
   run("vllm,projections=fp8", -1, 1);
+  run("vllm,projections=fp8_but_wo_a", 0, 1);
   run("vllm", 0, 2);
   run("vllm,rope_frequencies=fp64", 0, 1);
 }

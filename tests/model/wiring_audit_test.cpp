@@ -107,6 +107,36 @@ TEST(WiringAudit, SaysNothingOfSoundSessions) {
   sound("vllm,ratio0_yarn=on,projections=fp8", 1);
   sound("vllm,index_format=mxfp4,hadamard=on,fp4_rule=down,q_norm=bf16_factor", 1);
   sound("vllm,projections=fp8", 2);
+  sound("vllm,projections=fp8_but_wo_a", 1);
+}
+
+// The same of attention's output in FP8.
+TEST(WiringAudit, NamesWhatAWoAInFp8IsGivenInstead) {
+  Scenario scenario = audited_scenario();
+  scenario.model.switches = *profile_switches("vllm,projections=fp8");
+  const auto note = [&](as_op_id op, const Plant& plant) {
+    const auto found = audit(scenario, scenario, op, 1, plant);
+    return found.size() == 1 ? found[0].what + ": " + found[0].note : std::string("nothing");
+  };
+  EXPECT_NE(note(AS_OP_WO_A,
+                 [](OpParams& p, const Around& around) {
+                   p.get<as_grouped_linear_params>().x.data =
+                       around.ran.at(AS_OP_INVERSE_ROPE).get<as_inverse_rope_params>().row.data;
+                 })
+                .find("x: its input x is row of inverse_rope, not codes of inverse_rope"),
+            std::string::npos);
+  EXPECT_NE(note(AS_OP_WO_A,
+                 [](OpParams& p, const Around& around) {
+                   p.get<as_grouped_linear_params>().weight = around.weights(3)["wo_a"].tensor();
+                 })
+                .find("is layers.3.attn.wo_a.weight, not layers.1.attn.wo_a.weight"),
+            std::string::npos);
+  EXPECT_NE(note(AS_OP_INVERSE_ROPE,
+                 [](OpParams& p, const Around&) {
+                   p.get<as_inverse_rope_params>().scale_floor = AS_SCALE_FLOOR_1E4;
+                 })
+                .find("scale_floor is 0; the model's is 2"),
+            std::string::npos);
 }
 
 TEST(WiringAudit, NamesWhatAnOpIsGivenInstead) {

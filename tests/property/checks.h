@@ -39,6 +39,28 @@ struct InsertCase {
 };
 Report check_insert(const Lane& lane, const InsertCase& c);
 
+// inverse_rope with codes.
+struct TurnedCodesCase {
+  std::string name;
+  std::int64_t tokens = 1, heads = 1;
+  float scale = 1.0f;
+  std::int64_t pad = 0;  // elements between rows
+  std::int32_t scale_floor = AS_SCALE_FLOOR_1E10;
+  bool out_too = false;
+};
+const std::vector<TurnedCodesCase>& turned_codes_cases();
+Report check_turned_codes(const Lane& lane, const TurnedCodesCase& c);
+
+// wo_a in FP8.
+struct GroupsCase {
+  std::string name;
+  std::int64_t tokens = 1, groups = 1, in = 128, out = 128;
+  std::int64_t pad = 0;
+  bool odd_scales = false;  // of the weight: any numbers, not powers of two
+};
+const std::vector<GroupsCase>& groups_cases();
+Report check_groups_in_fp8(const Lane& lane, const GroupsCase& c);
+
 struct CompressCase {
   std::string name;
   std::int32_t ratio = 4;

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "app/wiring/model_tensors.h"
+#include "engine/model/fp8_projections.h"
 
 namespace attnscope {
 
@@ -32,6 +33,7 @@ reference::ModelNumbers model_numbers(const ModelConfig& c) {
   n.yarn_in_every_layer = c.switches.ratio0_yarn;
   n.fp32_frequencies = c.switches.rope_frequencies == AS_ROPE_FP32;
   n.keep_fp8_values = c.switches.fp8_projections;
+  n.keep_fp8_output = groups_run_in_fp8(c, c.o_lora, c.heads_per_group() * c.head_dim);
   n.sink_shift = static_cast<float>(c.sink_shift);
   n.sinks = c.sinks;
   return n;
@@ -39,7 +41,7 @@ reference::ModelNumbers model_numbers(const ModelConfig& c) {
 
 Result<std::unique_ptr<ModelReference>> model_reference(const Scenario& scenario,
                                                         const as_threads* threads) {
-  // wo_a is published in FP8 and always run in bf16, which ref.model knows.
+  // wo_a is published in FP8 and may run in bf16, which ref.model knows.
   const auto bf16 = [](const std::string& name) { return name.find("wo_a") != name.npos; };
   auto tensors = model_tensors(scenario, threads, bf16);
   if (!tensors) return tensors.error();

@@ -22,6 +22,7 @@ struct Wire {
   as_op_id from;
   const char* output;
   int ratio = -1;  // in layers of this one alone
+  int codes = -1;  // 1 where wo_a is in FP8 alone, 0 where it is not
 };
 
 constexpr Wire kWires[] = {
@@ -69,7 +70,9 @@ constexpr Wire kWires[] = {
     {AS_OP_SPARSE_ATTENTION, "extra_topk_length", AS_OP_C128_INDEX, "lens", 128},
     {AS_OP_INVERSE_ROPE, "o", AS_OP_SPARSE_ATTENTION, "o"},
     {AS_OP_INVERSE_ROPE, "positions", AS_OP_SLOT_MAPPING, "positions"},
-    {AS_OP_WO_A, "x", AS_OP_INVERSE_ROPE, "out"},
+    {AS_OP_WO_A, "x", AS_OP_INVERSE_ROPE, "out", -1, 0},
+    {AS_OP_WO_A, "x", AS_OP_INVERSE_ROPE, "codes", -1, 1},
+    {AS_OP_WO_A, "x_scale", AS_OP_INVERSE_ROPE, "scales", -1, 1},
     {AS_OP_WO_B, "x", AS_OP_WO_A, "y"},
     {AS_OP_RESIDUAL, "y", AS_OP_WO_B, "y"},
     {AS_OP_RESIDUAL, "h", AS_OP_ATTN_NORM, "x"},
@@ -162,6 +165,7 @@ void WiringAudit::check_sources(const OpParams& params, int layer, int ranks) {
     if (wire.ratio >= 0 && wire.ratio != n_.compress_ratios[to_size(n_.layers[to_size(layer)])]) {
       continue;
     }
+    if (wire.codes >= 0 && (wire.codes != 0) != output_in_codes()) continue;
     const auto from = outputs_.find({wire.from, wire.output});
     if (from == outputs_.end()) continue;  // beside a session that stands in the middle of a step
     const bool in_layer = as_op_find(wire.from)->phase == AS_PHASE_LAYER;
@@ -188,6 +192,13 @@ void WiringAudit::check_sources(const OpParams& params, int layer, int ranks) {
         fmt::format("its input {} is {}, not {} of {}", wire.tap,
                     other.empty() ? "another tensor" : other, wire.output, name_of_op(wire.from)));
   }
+}
+
+// Whether attention's output goes to wo_a as codes: the groups' shapes have to allow it.
+bool WiringAudit::output_in_codes() const {
+  const bool in_blocks = n_.o_lora % kScaleRows == 0 || kScaleRows % n_.o_lora == 0;
+  return switches_.fp8_projections && !switches_.bf16_wo_a && in_blocks &&
+         n_.heads / n_.o_groups * n_.head_dim % kScaleRows == 0;
 }
 
 std::string WiringAudit::output_at(const void* data) const {
@@ -284,23 +295,31 @@ void WiringAudit::check_weight(const OpParams& params, int layer, const char* ta
   const bool in_codes = weight.dtype == AS_U8;
   const ElementType type = in_codes ? ElementType::kF8E4m3 : element_of(weight.dtype);
   // The latent row is the smaller part of its projection; of others both are as large.
-  const std::int64_t all = rows_of(weight), parts = to_count(names.size());
-  const std::int64_t upper = params.op() == AS_OP_Q_KV_A_PROJ ? n_.q_lora : all / parts;
+  const std::int64_t all = rows_of(weight), named = to_count(names.size());
+  const std::int64_t upper = params.op() == AS_OP_Q_KV_A_PROJ ? n_.q_lora : all / named;
+  // Groups in codes have scales of their own.
+  const bool by_group = in_codes && weight.rank == 3;
+  const std::int64_t parts = by_group ? weight.shape[0] : named;
   std::int64_t first = 0;
-  for (const std::string& name : names) {
-    const std::int64_t rows = first == 0 ? std::min(upper, all) : all - first;
+  for (std::int64_t part = 0; part < parts; ++part) {
+    const std::string& name = names[by_group ? 0 : to_size(part)];
+    const std::int64_t rows = by_group     ? weight.shape[1]
+                              : first == 0 ? std::min(upper, all)
+                                           : all - first;
     const TensorEntry given = audited_entry(weight, type, first, rows);
     TensorEntry scale;
     if (in_codes) {
-      scale = audited_entry(params.tensor(scales->offset), ElementType::kF32, first / kScaleRows,
-                            (rows + kScaleRows - 1) / kScaleRows);
+      const std::int64_t bands = (rows + kScaleRows - 1) / kScaleRows;
+      scale = audited_entry(params.tensor(scales->offset), ElementType::kF32,
+                            by_group ? part * bands : first / kScaleRows, bands);
     }
     const TensorEntry* codes_scale = in_codes ? &scale : nullptr;
     // Heads and groups are dealt out to ranks: rows of these, columns of what they feed.
     const bool columns = params.op() == AS_OP_WO_B;
     const bool dealt = columns || params.op() == AS_OP_Q_B_PROJ || params.op() == AS_OP_WO_A ||
                        params.op() == AS_OP_SPARSE_ATTENTION;
-    const std::int64_t row = dealt && !columns ? rank * rows : 0;
+    const std::int64_t own_row = by_group ? rank * all + first : rank * rows;
+    const std::int64_t row = dealt && !columns ? own_row : 0;
     const std::int64_t column = columns ? rank * given.shape[1] : 0;
     const std::int64_t others = model_.others(name, row, column, given, codes_scale);
     if (others != 0) {
@@ -394,8 +413,13 @@ void WiringAudit::check_numbers(const OpParams& params, int layer) {
       is("scale", p.scale, 1 / std::sqrt(static_cast<double>(n.head_dim)));
       return is("extra_cache", p.extra_cache.record != AS_RECORD_NONE, ratio > 0);
     }
-    case AS_OP_INVERSE_ROPE:
-      return check_rope(params, layer, params.get<as_inverse_rope_params>().rope);
+    case AS_OP_INVERSE_ROPE: {
+      const auto& p = params.get<as_inverse_rope_params>();
+      is("rows_given", p.rows_given, 0);
+      is("scale_floor", p.scale_floor,
+         output_in_codes() ? AS_SCALE_FLOOR_1E10 : AS_SCALE_FLOOR_1E4);
+      return check_rope(params, layer, p.rope);
+    }
     default:
       return;
   }

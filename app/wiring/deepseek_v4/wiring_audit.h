@@ -49,6 +49,7 @@ class WiringAudit : public OpAudit {
     int layer = -1;
   };
   void check_sources(const OpParams& params, int layer, int ranks);
+  bool output_in_codes() const;
   void check_gathered(const OpParams& params, std::span<const std::int64_t> rows);
   void check_weights(const OpParams& params, int layer, int rank);
   void check_weight(const OpParams& params, int layer, const char* tap,

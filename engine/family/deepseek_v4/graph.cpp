@@ -1,6 +1,7 @@
 #include "engine/family/deepseek_v4/caches.h"
 #include "engine/family/deepseek_v4/deepseek_v4.h"
 #include "engine/family/step_nodes.h"
+#include "engine/model/fp8_projections.h"
 
 namespace attnscope {
 namespace {
@@ -242,15 +243,22 @@ class GraphOfV4 {
 
   void output(std::vector<Node>& nodes) {
     const std::int64_t heads = config_.heads, dim = config_.head_dim, groups = config_.o_groups;
-    const std::int64_t low = config_.o_lora;
-    nodes.push_back(Node(AS_OP_INVERSE_ROPE)
-                        .reads("o", o_)
-                        .step("positions", "positions")
-                        .makes("out", o_rotated_, AS_BF16, {kStepTokens, heads, dim}));
-    nodes.push_back(Node(AS_OP_WO_A)
-                        .reads("x", o_rotated_, {groups, config_.heads_per_group() * dim})
-                        .weight("weight", "wo_a")
-                        .makes("y", z_, AS_BF16, {kStepTokens, groups, low}));
+    const std::int64_t low = config_.o_lora, group_in = config_.heads_per_group() * dim;
+    Node turn = Node(AS_OP_INVERSE_ROPE).reads("o", o_).step("positions", "positions");
+    Node mix = Node(AS_OP_WO_A);
+    if (groups_run_in_fp8(config_, low, group_in)) {
+      turn.makes("row", o_rotated_, AS_BF16, {kStepTokens, heads, dim})
+          .makes_codes("codes", o_codes_, {kStepTokens, heads, dim}, {kStepTokens, heads, dim})
+          .makes_codes("scales", o_scales_, {kStepTokens, heads, dim / kScaleBlock}, {}, AS_F32);
+      mix.reads("x", o_codes_, {groups, group_in})
+          .reads("x_scale", o_scales_, {groups, group_in / kScaleBlock});
+    } else {
+      turn.makes("out", o_rotated_, AS_BF16, {kStepTokens, heads, dim});
+      mix.reads("x", o_rotated_, {groups, group_in});
+    }
+    nodes.push_back(std::move(turn));
+    nodes.push_back(
+        mix.weight("weight", "wo_a").makes("y", z_, AS_BF16, {kStepTokens, groups, low}));
     nodes.push_back(Node(AS_OP_WO_B)
                         .reads("x", z_, {groups * low})
                         .weight("weight", "wo_b")
@@ -280,6 +288,7 @@ class GraphOfV4 {
   const ValueId hidden_out_ = value("hidden_out"), last_ = value("last");
   const ValueId last_normed_ = value("last_normed"), head_logits_ = value("head_logits");
   const ValueId sampled_ = value("sampled");
+  const ValueId o_codes_ = value("o_codes"), o_scales_ = value("o_scales");
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "engine/family/deepseek_v4/deepseek_v4.h"
+#include "engine/model/fp8_projections.h"
 #include "kernels/params/attention_params.h"
 #include "kernels/params/compressor_params.h"
 #include "kernels/params/dense_params.h"
@@ -68,6 +69,12 @@ void deepseek_v4_layer_numbers(as_op_id op, int layer, const ModelConfig& config
       break;
     case AS_OP_TOPK_TO_SLOTS:
       as<as_topk_to_slots_params>(params).rows_per_block = rows_per_block;
+      break;
+    case AS_OP_INVERSE_ROPE:
+      // vLLM's floor of what its wo_a reads; other projections have 1e-4.
+      if (groups_run_in_fp8(config, config.o_lora, config.heads_per_group() * config.head_dim)) {
+        as<as_inverse_rope_params>(params).scale_floor = AS_SCALE_FLOOR_1E10;
+      }
       break;
     case AS_OP_SPARSE_ATTENTION:
       as<as_sparse_attention_params>(params).scale =

@@ -124,7 +124,7 @@ class TargetList {
     if (held.fp8.codes.size() > 0) {
       const std::int64_t across = (columns + kScaleSide - 1) / kScaleSide;
       piece.codes = held.fp8.codes.data() + first * columns;
-      piece.scales = held.fp8.scales.data() + first / kScaleSide * across;
+      piece.scales = held.fp8.scales.data() + first / std::min(kScaleSide, rows) * across;
       piece.scale_pitch = across;
     } else {
       piece.bf16 = held.bf16.data() + first * columns;
@@ -199,8 +199,15 @@ class TargetList {
       sinks.pieces.push_back({rank, rank * heads, heads, 0, 1, 1, nullptr, l["sinks"].f32.data()});
     });
     SecondTarget& wo_a = attention("", "wo_a", AS_OP_WO_A, out, group_in);
+    // Groups in codes have scales of their own.
+    wo_a.fp8 = c_.switches.fp8_projections && !c_.switches.bf16_wo_a &&
+               group_in % kScaleSide == 0 &&
+               (c_.o_lora % kScaleSide == 0 || kScaleSide % c_.o_lora == 0);
+    const std::int64_t rows = wo_a.fp8 ? c_.o_lora : out / size;
     each_rank(i, [&](int rank, const WeightList& l) {
-      part(wo_a, rank, l["wo_a"], 0, rank * out / size, out / size, 0, group_in);
+      for (std::int64_t first = 0; first < out / size; first += rows) {
+        part(wo_a, rank, l["wo_a"], first, rank * out / size + first, rows, 0, group_in);
+      }
     });
     SecondTarget& wo_b = attention("", "wo_b", AS_OP_WO_B, hidden, out);
     wo_b.fp8 = in_fp8(hidden, out);

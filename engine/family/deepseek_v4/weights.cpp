@@ -71,9 +71,8 @@ class WeightsOfV4 {
     const Sides up = {config_.heads * dim, q_lora};
     projection("wq_b", up, {part("wq_b", up, fan(1.0, q_lora))});
     sinks(i);
-    add("wo_a", {groups, config_.o_lora, group_in},
-        {part("wo_a", {out_in, group_in}, fan(1.0, group_in))})
-        .in_blocks = true;
+    projection("wo_a", {groups, config_.o_lora, group_in},
+               {part("wo_a", {out_in, group_in}, fan(1.0, group_in))});
     const Sides down = {hidden, out_in};
     projection("wo_b", down, {part("wo_b", down, fan(scales_.output_gain, out_in))});
     const int ratio = config_.ratio(i);

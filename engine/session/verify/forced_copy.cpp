@@ -125,6 +125,11 @@ OpParams& ForcedCopy::make(const OpParams& engine, int layer, const LogicalMetad
     p.q = exact_query_.make_like(AS_F64, p.q_raw);
     p.q_scale = no_tensor();
   }
+  if (exact && as_op_role(engine.op()) == AS_ROLE_ROTATION) {
+    auto& p = params_.get<as_inverse_rope_params>();
+    if (present(p.codes)) p.codes = exact_query_.make_like(AS_F64, p.codes);
+    p.scales = no_tensor();
+  }
   if (as_read) rows_as_read_.replace(engine, params_);
   return params_;
 }

@@ -27,7 +27,15 @@
 namespace attnscope {
 namespace {
 
-bool is_quantiser(as_op_id op) { return as_op_has(op, AS_QUANTISES) != 0; }
+// Whether this call puts out codes: of some ops not all do.
+bool is_quantiser(const OpParams& params) {
+  const as_op_info& info = params.info();
+  return (info.traits & AS_QUANTISES) != 0 &&
+         std::any_of(info.taps, info.taps + info.num_taps, [&](const as_tap_info& tap) {
+           return tap.follows_row != 0 &&
+                  (tap.kind == AS_TAP_CACHE || present(params.tensor(tap.offset)));
+         });
+}
 
 Result<void> call(const Lane* lane, const OpParams& params, const as_call& how) {
   auto ran = call_op(lane->ops[params.op()], params.data(), how);
@@ -540,7 +548,7 @@ Result<void> Verifier::run_forced(int layer, const OpParams& params, int peer) {
       !ok) {
     return ok;
   }
-  if (!is_quantiser(params.op())) return {};
+  if (!is_quantiser(params)) return {};
   OpParams again;
   if (forced_->requantise(params, &again)) {
     requantised_ = true;
@@ -675,7 +683,7 @@ Result<void> Verifier::compare_tap(int layer, const OpParams& params, std::uint3
     }
   }
   bool beyond_exact = false;
-  if (is_quantiser(params.op()) && references_ == References::kBoth) {
+  if (is_quantiser(params) && references_ == References::kBoth) {
     beyond_exact = quantisation_error(params, tap, value, mask, *rule, result);
   }
   if (!comparison.within) {

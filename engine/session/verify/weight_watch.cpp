@@ -53,7 +53,7 @@ WeightWatch::WeightWatch(const SessionParts& parts) : parts_(parts), number_(nex
       watch(slot.f32, slot.size(), 4, name, layer, r);
       watch(slot.codes, slot.size(), 1, name, layer, r);
       if (slot.scales == nullptr) continue;
-      watch(slot.scales, scale_blocks(slot.shape[0]) * scale_blocks(slot.shape[1]), 4,
+      watch(slot.scales, slot.num_scales(), 4,
             own ? scale_name(slot.name) : fmt::format("{} of rank {}", scale_name(slot.name), rank),
             layer, r);
     }

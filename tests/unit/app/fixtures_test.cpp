@@ -125,9 +125,10 @@ TEST_F(FixturesTest, AGoldenKeepsTheMeaningOfItsProfile) {
   std::filesystem::remove(path(accepted));
   EXPECT_EQ(golden({"run"}).code, 1);
   EXPECT_EQ(golden({"accept", "prefix_hit", "--reason", "today"}).code, 0);
-  EXPECT_NE(read(path(accepted)).find("\"profiles\": 2"), std::string::npos);
+  const auto profiles = [](int version) { return fmt::format("\"profiles\": {}", version); };
+  EXPECT_NE(read(path(accepted)).find(profiles(kProfilesVersion)), std::string::npos);
   EXPECT_EQ(golden({"run", "--ci"}).code, 0);
-  replace(accepted, "\"profiles\": 2", "\"profiles\": 3");
+  replace(accepted, profiles(kProfilesVersion), profiles(kProfilesVersion + 1));
   EXPECT_EQ(golden({"run", "--ci"}).code, 3);
 }
 

@@ -43,7 +43,7 @@ bool same(const Fp8Matrix& a, const Fp8Matrix& b) {
 }
 
 void expect_same(const WeightList& a, const WeightList& b) {
-  for (const char* name : {"wq_kv_a", "wq_b", "wo_b"}) {
+  for (const char* name : {"wq_kv_a", "wq_b", "wo_a", "wo_b"}) {
     EXPECT_TRUE(same(a[name].fp8, b[name].fp8)) << name;
   }
   if (a["indexer.wq_b"].fp8.codes.size() > 0) {
@@ -59,7 +59,7 @@ TEST(Fp8Projections, AreOffUnlessAskedFor) {
   EXPECT_EQ(on.profile, "deepseek,projections=fp8");
   const auto wrong = profile_switches("vllm,projections=fp4");
   ASSERT_FALSE(wrong);
-  EXPECT_NE(wrong.error().text().find("allowed: bf16, fp8"), std::string::npos);
+  EXPECT_NE(wrong.error().text().find("allowed: bf16, fp8, fp8_but_wo_a"), std::string::npos);
   const Weights plain = synthetic_weights(tiny("vllm"), 5, nullptr);
   EXPECT_EQ(plain.layers[0]["wq_b"].fp8.codes.size(), 0);
   EXPECT_TRUE(projections_left_in_bf16(tiny("vllm")).empty());
@@ -76,7 +76,12 @@ TEST(Fp8Projections, QuantiseOnLoadByTheScalesOfTheBlocks) {
     EXPECT_EQ(now["wq_b"].bf16.size(), 0);
     EXPECT_EQ(now["wo_b"].bf16.size(), 0);
     EXPECT_EQ(now["indexer.wq_b"].bf16.size(), 0);
-    EXPECT_TRUE(same(now["wo_a"].bf16, was["wo_a"].bf16));
+    EXPECT_EQ(now["wo_a"].bf16.size(), 0);
+    // Two groups of 64 rows, published as one block of 128.
+    EXPECT_EQ(now["wo_a"].fp8.codes.shape(), (std::vector<std::int64_t>{2, 64, 2048}));
+    EXPECT_EQ(now["wo_a"].fp8.scales.shape(), (std::vector<std::int64_t>{2, 1, 16}));
+    const float* group = now["wo_a"].fp8.scales.data();
+    EXPECT_TRUE(std::equal(group, group + 16, group + 16));
     EXPECT_EQ(now["wq_b"].fp8.scales.shape(), (std::vector<std::int64_t>{32, 1}));
     const Buffer<bf16_t> values = decoded(now["wq_b"].fp8, nullptr);
     ASSERT_EQ(values.shape(), was["wq_b"].bf16.shape());
@@ -89,13 +94,48 @@ TEST(Fp8Projections, QuantiseOnLoadByTheScalesOfTheBlocks) {
   }
 }
 
+TEST(Fp8Projections, AllButTheFirstOfTheOutputWhereAskedFor) {
+  const ModelConfig c = tiny("vllm,projections=fp8_but_wo_a");
+  const Weights w = synthetic_weights(c, 5, nullptr),
+                plain = synthetic_weights(tiny("vllm"), 5, nullptr);
+  EXPECT_TRUE(same(w.layers[1]["wo_a"].bf16, plain.layers[1]["wo_a"].bf16));
+  EXPECT_EQ(w.layers[1]["wo_b"].bf16.size(), 0);
+  EXPECT_TRUE(projections_left_in_bf16(c).empty());
+}
+
+// The bytes that are said beforehand are those that are held.
+TEST(Fp8Projections, CountTheirScales) {
+  for (const int low : {32, 64, 128, 256}) {
+    ModelConfig c = tiny();
+    c.o_lora = low;
+    const std::int64_t scales = c.o_groups * ((low + 127) / 128) * 16 * std::int64_t{sizeof(float)};
+    const Weight& wo_a = synthetic_weights(c, 1, nullptr).layers[0]["wo_a"];
+    EXPECT_EQ(wo_a.bytes(), std::int64_t{c.o_groups} * low * 2048 + scales) << low;
+    ModelConfig wide = c;
+    wide.switches = *profile_switches("vllm,projections=fp8_but_wo_a");
+    EXPECT_EQ(weight_bytes(wide) - weight_bytes(c),
+              c.num_layers() * (std::int64_t{c.o_groups} * low * 2048 - scales))
+        << low;
+  }
+}
+
+// Scales go from the published blocks to the groups and back.
+TEST(Fp8Projections, ScalesOfGroupsAreThoseOfTheirBlocks) {
+  const std::vector<float> published = {1, 2, 3, 4};  // of 160 rows and 256 columns
+  std::vector<float> held(10);
+  hold_scales(published, 160, 256, 32, held.data());
+  EXPECT_EQ(held, (std::vector<float>{1, 2, 1, 2, 1, 2, 1, 2, 3, 4}));
+  EXPECT_EQ(published_scales(held.data(), 160, 256, 32), published);
+}
+
 TEST(Fp8Projections, SidesThatAreNoMultiplesStayBf16AndAreNamed) {
   ModelConfig c = tiny();
   c.o_lora = 96;
   c.q_lora = 192;
   EXPECT_EQ(projections_left_in_bf16(c),
             (std::vector<std::string>{"wq_a over wkv [704, 512]", "wq_b [4096, 192]",
-                                      "wo_b [512, 192]", "indexer.wq_b [1024, 192]"}));
+                                      "wo_a [2, 96, 2048]", "wo_b [512, 192]",
+                                      "indexer.wq_b [1024, 192]"}));
   const Weights w = synthetic_weights(c, 1, nullptr);
   EXPECT_EQ(w.layers[1]["wq_b"].fp8.codes.size(), 0);
   EXPECT_GT(w.layers[1]["wq_b"].bf16.size(), 0);
@@ -117,6 +157,10 @@ TEST(Fp8Projections, RanksHaveTheirBlocks) {
     EXPECT_EQ(mine["wo_b"].fp8.scales.data()[row / 128], wo_b.scales.data()[row / 128 * 2 + 1]);
   }
   EXPECT_EQ(mine["wq_b"].fp8.codes.data()[0], all.layers[0]["wq_b"].fp8.codes.data()[2048 * 128]);
+  const Fp8Matrix& wo_a = all.layers[0]["wo_a"].fp8;
+  EXPECT_EQ(mine["wo_a"].fp8.codes.shape(), (std::vector<std::int64_t>{1, 128, 2048}));
+  EXPECT_EQ(mine["wo_a"].fp8.codes.data()[9], wo_a.codes.data()[128 * 2048 + 9]);
+  EXPECT_EQ(mine["wo_a"].fp8.scales.data()[3], wo_a.scales.data()[16 + 3]);
   EXPECT_TRUE(same(mine["wq_kv_a"].fp8, all.layers[0]["wq_kv_a"].fp8));
   EXPECT_TRUE(projections_left_in_bf16(rank_config(whole, {2, 1})).empty());
 }
@@ -133,6 +177,8 @@ TEST(Fp8Projections, ARankWithPartOfABlockTakesTheValues) {
   EXPECT_EQ(mine["wo_b"].bf16.data()[64 + 7].bits, values.data()[128 + 7].bits);
   EXPECT_EQ(projections_left_in_bf16(rank_config(whole, {2, 0})),
             (std::vector<std::string>{"wo_b [512, 64]"}));
+  // A group goes to its rank whole, with its scales.
+  EXPECT_EQ(mine["wo_a"].fp8.scales.shape(), (std::vector<std::int64_t>{1, 1, 16}));
 }
 
 class Fp8Checkpoint : public testing::Test {

@@ -183,8 +183,9 @@ TEST(GoldenInputs, EveryOpOfTheTableHasThemSaveTheEnginesOwn) {
     const as_op_info& info = *as_op_find(op);
     for (std::uint32_t i = 0; i < info.num_taps; ++i) {
       const as_tap_info& tap = info.taps[i];
-      // The scales of MXFP4 alone have no place in FP8 queries.
+      // The scales of MXFP4 alone have no place in FP8 queries, codes none beside a wo_a in bf16.
       if (tap.direction != AS_TAP_OUT || std::string_view(tap.name) == "q_scale") continue;
+      if (id == AS_OP_INVERSE_ROPE && tap.optional != 0) continue;
       EXPECT_TRUE(outputs.contains(tap.name)) << info.name << " " << tap.name;
     }
   }

@@ -164,6 +164,12 @@ TEST(ModelConfig, ProfilesOfBefore) {
   EXPECT_FALSE(then("deepseek").round_rotated);
   EXPECT_EQ(switches_of_version(*profile_switches("deepseek"), kProfilesVersion).profile,
             "deepseek");
+  // Before version 3 the first projection of attention's output was in bf16 either way.
+  const ProfileSwitches second = switches_of_version(*profile_switches("vllm,projections=fp8"), 2);
+  EXPECT_EQ(second.profile, "vllm,projections=fp8_but_wo_a");
+  EXPECT_TRUE(second.fp8_projections && second.bf16_wo_a);
+  EXPECT_FALSE(
+      switches_of_version(*profile_switches("vllm,projections=fp8"), kProfilesVersion).bf16_wo_a);
 }
 
 TEST(ModelConfig, SwitchesBehindAProfile) {
