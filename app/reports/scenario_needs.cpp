@@ -108,6 +108,7 @@ std::vector<std::string> profile_lines(const ModelConfig& model) {
       fmt::format("pooled entries rounded to bf16: {}", yes(found->round_pooled)),
       fmt::format("norm of query heads: {}", kNorms[found->q_norm]),
       fmt::format("YaRN in SWA-only layers: {}", yes(found->ratio0_yarn)),
+      fmt::format("prompts attend over rows gathered before: {}", yes(found->gathered_prefill)),
       fmt::format("large projections: {}", !found->fp8_projections ? "bf16"
                                            : found->bf16_wo_a      ? "FP8, the output's first bf16"
                                                                    : "FP8"),

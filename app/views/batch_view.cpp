@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 
 #include "app/text/format.h"
 #include "app/views/linkage.h"
@@ -60,21 +59,7 @@ std::string chunks_text(const PrefillChunks& chunks, const BatchPlan& plan) {
 }  // namespace
 
 BatchRules batch_rules(const SessionInfo& info) {
-  BatchRules rules;
-  rules.decode_threshold = 1 + info.draft_tokens;
-  rules.window = info.config.window;
-  rules.max_model_len = info.config.max_position;
-  rules.token_budget = info.limits.token_budget;
-  std::map<int, std::int64_t> by_layer;
-  for (const CacheSpec& spec : info.layout.specs) {
-    std::int64_t& ratio = by_layer[spec.layer];
-    if (spec.tokens_per_row > 1) ratio = std::max<std::int64_t>(ratio, spec.tokens_per_row);
-  }
-  for (const auto& [layer, ratio] : by_layer) rules.ratios.push_back(ratio);
-  std::ranges::sort(rules.ratios);
-  const auto same = std::ranges::unique(rules.ratios);
-  rules.ratios.erase(same.begin(), same.end());
-  return rules;
+  return batch_rules(info.config, info.layout, info.draft_tokens, info.limits.token_budget);
 }
 
 std::string batch_line(const BatchPlan& plan) {

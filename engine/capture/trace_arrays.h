@@ -36,6 +36,8 @@ void arrays(V& v, StepMetadata& m) {
   v("sample_request", m.sample_request);
   v("slots", m.slots);
   for (StepTensor& tensor : m.own) {
+    // Parts came later than the format, with the switch that has them filled.
+    if (tensor.kind == StepTensor::Kind::kParts && !tensor.used) continue;
     tensor.values([&](auto& values) { v(tensor.name, values); });
   }
 }

@@ -191,6 +191,7 @@ void fields(V& v, ProfileSwitches& s) {
       s.q_norm = all->q_norm;
       s.fp8_projections = all->fp8_projections;
       s.bf16_wo_a = all->bf16_wo_a;
+      s.gathered_prefill = all->gathered_prefill;
       s.rope_frequencies = all->rope_frequencies;
       s.round_rotated = all->round_rotated;
       s.index_scores = all->index_scores;

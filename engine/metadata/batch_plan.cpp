@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "engine/model/numbers.h"
 
@@ -40,6 +41,25 @@ PrefillChunks chunks_of(const BatchPlan& plan, const BatchRules& rules, std::int
 
 }  // namespace
 
+BatchRules batch_rules(const ModelConfig& config, const CacheLayout& layout,
+                       std::int64_t draft_tokens, std::int64_t token_budget) {
+  BatchRules rules;
+  rules.decode_threshold = 1 + draft_tokens;
+  rules.window = config.window;
+  rules.max_model_len = config.max_position;
+  rules.token_budget = token_budget;
+  std::map<int, std::int64_t> by_layer;
+  for (const CacheSpec& spec : layout.specs) {
+    std::int64_t& ratio = by_layer[spec.layer];
+    if (spec.tokens_per_row > 1) ratio = std::max<std::int64_t>(ratio, spec.tokens_per_row);
+  }
+  for (const auto& [layer, ratio] : by_layer) rules.ratios.push_back(ratio);
+  std::ranges::sort(rules.ratios);
+  const auto same = std::ranges::unique(rules.ratios);
+  rules.ratios.erase(same.begin(), same.end());
+  return rules;
+}
+
 std::int64_t graph_tokens(std::int64_t tokens) {
   for (const std::int64_t size : {1, 2, 4}) {
     if (tokens <= size) return size;
@@ -61,6 +81,26 @@ std::vector<std::size_t> decodes_first(const std::vector<bool>& decode) {
     order[i] = decode[i] == (i < decodes) ? i : from[next++];
   }
   return order;
+}
+
+void plan_parts(StepMetadata& step, const BatchRules& rules) {
+  const auto parts = std::ranges::find(step.own, StepTensor::Kind::kParts, &StepTensor::kind);
+  if (parts == step.own.end() || parts->empty()) return;
+  const BatchPlan plan = batch_plan(step, rules);
+  const auto compressed = std::ranges::find_if(
+      plan.chunks, [](const PrefillChunks& chunks) { return chunks.ratio > 0; });
+  if (plan.chunks.empty()) return;
+  const auto& chunks = (compressed != plan.chunks.end() ? *compressed : plan.chunks.front()).chunks;
+  for (std::size_t c = 0; c < chunks.size(); ++c) {
+    for (std::int64_t i = chunks[c].begin; i < chunks[c].end; ++i) {
+      const auto row = to_size(plan.rows[to_size(i)].row);
+      for (auto t = to_size(step.query_start_loc[row]); t < to_size(step.query_start_loc[row + 1]);
+           ++t) {
+        parts->numbers[2 * t] = static_cast<std::int32_t>(c);
+        parts->numbers[2 * t + 1] = static_cast<std::int32_t>(i - chunks[c].begin);
+      }
+    }
+  }
 }
 
 std::string graph_refusal(const StepMetadata& step) {

@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/cache/cache_layout.h"
 #include "engine/metadata/step_metadata.h"
+#include "engine/model/model_config.h"
 
 namespace attnscope {
 
@@ -24,6 +26,10 @@ struct BatchRules {
   std::int64_t token_budget = 0;
   std::vector<std::int64_t> ratios = {};  // of compressed rows that prefill gathers; 0 = none
 };
+
+// Those of a model whose caches lie so. draft_tokens: verified in a decode step.
+BatchRules batch_rules(const ModelConfig& config, const CacheLayout& layout,
+                       std::int64_t draft_tokens, std::int64_t token_budget);
 
 // A request that computes something in the step.
 struct BatchRow {
@@ -68,6 +74,11 @@ struct BatchPlan {
 
 // The step's tokens are planned (plan_tokens).
 BatchPlan batch_plan(const StepMetadata& step, const BatchRules& rules);
+
+// Fills the step's tensors of kind kParts, once its lists are planned (plan_lists): which tokens
+// prefill, and where their requests stand in the chunks of the lowest ratio, whose workspaces are
+// the largest. Layers of all ratios gather by these.
+void plan_parts(StepMetadata& step, const BatchRules& rules);
 
 // Why no graph can replay a step, whatever records it; empty = one of graph_tokens() can.
 std::string graph_refusal(const StepMetadata& step);

@@ -27,7 +27,8 @@ struct StepTensor {
     kRows,     // i32 [T]: the row of kTables by which a token finds what it reads, -1 = none
     kPlaces,   // i64 [T]: its position there
     kStarts,   // i32 [T+1]: the first token of each row of kTables
-    kTables    // i32 [lists,T,columns]: blocks by row, of which there are up to T; -1 = none
+    kTables,   // i32 [lists,T,columns]: blocks by row, of which there are up to T; -1 = none
+    kParts     // i32 [T,2]: chunk and part of it whose gathered rows a token reads; -1 = none
   };
 
   const char* name = "";
@@ -59,7 +60,9 @@ struct StepTensor {
   int nothing() const {
     return kind == Kind::kLengths || kind == Kind::kPlaces || kind == Kind::kStarts ? 0 : -1;
   }
-  bool wide() const { return kind == Kind::kLists || kind == Kind::kTables; }
+  bool wide() const {
+    return kind == Kind::kLists || kind == Kind::kTables || kind == Kind::kParts;
+  }
   bool of_64_bits() const { return kind == Kind::kSlots || kind == Kind::kPlaces; }
   // Numbers a token has in each list.
   std::int64_t width(std::int64_t list_columns) const {

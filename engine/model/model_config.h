@@ -34,6 +34,7 @@ struct ProfileSwitches {
   std::int32_t rope_frequencies = AS_ROPE_FP32;
   bool fp8_projections = false;   // weights and inputs of the large projections as e4m3 codes
   bool bf16_wo_a = false;         // but wo_a, which DeepSeek's code has in bf16
+  bool gathered_prefill = false;  // prompts attend over rows gathered and dequantised before
 };
 
 // What the named profiles set has changed: 2 since their rotary frequencies are fp32 and deepseek

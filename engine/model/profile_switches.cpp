@@ -76,6 +76,11 @@ const SwitchInfo kSwitches[] = {
        s.fp8_projections = v != 0;
        s.bf16_wo_a = v == 2;
      }},
+    {"prefill",
+     "attention of tokens that prefill: over rows of the caches, or of a workspace gathered before",
+     {"direct", "gathered"},
+     [](const Switches& s) { return s.gathered_prefill ? 1 : 0; },
+     [](Switches& s, int v) { s.gathered_prefill = v != 0; }},
 };
 
 bool named_profile(std::string_view name, Switches* s) {

@@ -666,7 +666,7 @@ class CaseImporter {
       const bool extra = is_extra(tap.name);
       // Of codes alone; the op itself asks for it then.
       const bool scale = std::string_view(tap.name).ends_with("_scale");
-      if (!there && tap.direction == AS_TAP_IN && !extra && !scale) {
+      if (!there && tap.direction == AS_TAP_IN && !extra && !scale && tap.optional == 0) {
         return bad_input(fmt::format("{}: the map gives no {}", map_.op.name, tap.name),
                          fmt::format("add it under \"{}\"", is_cache ? "caches" : "tensors"));
       }

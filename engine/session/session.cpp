@@ -18,6 +18,7 @@
 #include "engine/family/models.h"
 #include "engine/family/tensor_parallel.h"
 #include "engine/io/elapsed.h"
+#include "engine/metadata/batch_plan.h"
 #include "engine/model/memory.h"
 #include "engine/model/numbers.h"
 #include "engine/model/profile_switches.h"
@@ -604,6 +605,8 @@ Result<void> Session::check_plan(const ServingStep& step) const {
 Result<void> Session::plan_step() {
   const std::int64_t longest = plan_tokens(metadata_, *serving_, parts_.layout);
   plan_lists(metadata_, parts_.graph->family->list_columns(longest, parts_.config));
+  plan_parts(metadata_, batch_rules(parts_.config, parts_.layout, serving_->options().drafts.tokens,
+                                    serving_->options().token_budget));
   const BetweenOps* between = lanes_.between();
   current_.tokens = metadata_.num_tokens_in_step();
   if (between != nullptr && between->planned != nullptr && current_.tokens > 0) {

@@ -2,7 +2,8 @@
 // workspace_attention: the same over rows that have been gathered before.
 //
 // Rows are read in place and decoded in tiles, once for all heads of a work item; scores and values
-// are small matrix products; the softmax runs online over the tiles, window rows first.
+// are small matrix products; the softmax runs online over the tiles, window rows first. Tokens that
+// prefill may attend over a workspace instead (prefill_workspace.h).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -11,6 +12,7 @@
 #include "kernels/cpu/helper_ops.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/prefill_workspace.h"
 #include "kernels/cpu/simd/simd.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
@@ -59,6 +61,7 @@ bool check_params(const Params& p, Check& check) {
       !check.tensor("sinks", p.sinks, AS_F32, {heads}) ||
       !check.tensor("o", p.o, AS_BF16, {tokens, heads, AS_HEAD_DIM}) ||
       !check.tensor("lse", p.lse, AS_F32, {tokens, heads}) ||
+      !check_prefill(p.prefill, tokens, true, check) ||
       !check_list("indices", p.indices, p.topk_length, p.cache, check)) {
     return false;
   }
@@ -249,7 +252,14 @@ void attend(const Params& p, const as_call* call) {
 }  // namespace
 
 void sparse_attention(const Params& p, const as_call* call, Check& check) {
-  if (check_params(p, check)) attend<Params, CacheEntries>(p, call);
+  if (!check_params(p, check)) return;
+  if (!present(p.prefill)) return attend<Params, CacheEntries>(p, call);
+  const std::int64_t tokens = p.q.shape[0];
+  for (std::int64_t first = 0, end = 0; first < tokens; first = end + 1) {
+    for (end = first; end < tokens && *at<std::int32_t>(p.prefill, end, 0) < 0;) ++end;
+    attend<Params, CacheEntries>(of_tokens(p, first, end - first), call);
+  }
+  for (const PrefillWorkspace& workspace : gather_prefill(p)) attend_prefill(p, workspace, call);
 }
 
 void workspace_attention(const as_workspace_attention_params& p, const as_call* call, Check&) {

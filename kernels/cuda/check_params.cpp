@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/inverse_rope_check.h"
 #include "kernels/cpu/linear_check.h"
+#include "kernels/cpu/prefill_workspace.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 
@@ -314,6 +315,7 @@ bool check_params(const as_sparse_attention_params& p, bool values, Check& check
       !check.tensor("sinks", p.sinks, AS_F32, {heads}) ||
       !check.tensor("o", p.o, AS_BF16, {tokens, heads, AS_HEAD_DIM}) ||
       !check.tensor("lse", p.lse, AS_F32, {tokens, heads}) ||
+      !cpu::check_prefill(p.prefill, tokens, values, check) ||
       (values && !list("indices", p.indices, p.topk_length, p.cache, check))) {
     return false;
   }

@@ -30,6 +30,7 @@ std::vector<Bug> row_bugs();         // queries, latent rows, inverse RoPE
 std::vector<Bug> compressor_bugs();  // state rows and entries
 std::vector<Bug> indexer_bugs();     // index queries, scores, selection
 std::vector<Bug> attention_bugs();   // the attention itself
+std::vector<Bug> prefill_bugs();     // the same over gathered rows
 std::vector<Bug> paged_bugs();       // dense attention: its insertion and itself
 std::vector<Bug> chunk_bugs();       // the batch of its chunks
 

@@ -45,7 +45,14 @@ typedef struct as_q_rope_kv_insert_params {
  *   lse = ln sum e^l_i over real entries, WITHOUT the sink.
  * Entry k of a list is valid iff k < topk_length[t] and index >= 0; nothing else is ever read.
  * No valid entry: o = 0, lse = +inf. sink -inf: no effect; +inf: o = 0. NaN in unused rows never
- * leaks. Output is rounded to bf16 once. Decode and prefill rows are the same op. */
+ * leaks. Output is rounded to bf16 once. Decode and prefill rows are the same op.
+ *
+ * prefill: of tokens that attend over rows gathered before, the chunk whose workspace they lie in
+ * and the part of it that their request has; neighbours with the same numbers are of one request.
+ * A part has `width` rows from part * width on: those of extra_cache that its tokens list, from
+ * `compressed` on those of cache, both numbers the largest that a part of the chunk needs. A
+ * token's list is [extra | window] then. The result is the same but for the order of sums;
+ * references, which see no pages, do not look at it. */
 typedef struct as_sparse_attention_params {
   as_params_head head;
   as_tensor q;                 /* in  bf16 [T,H,D] */
@@ -59,6 +66,7 @@ typedef struct as_sparse_attention_params {
   as_tensor o;                 /* out bf16 [T,H,D] */
   as_tensor lse;               /* out f32 [T,H] */
   double scale;                /* D^-0.5 */
+  as_tensor prefill;           /* in  i32 [T,2] chunk and part, -1 = none; optional */
 } as_sparse_attention_params;
 
 /* inverse_rope: rotates dims D-64.. of every head by -t * f_i; fp32 inside, one rounding to bf16;

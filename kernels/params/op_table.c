@@ -13,6 +13,11 @@
 #include "kernels/params/tap_macros.h"
 
 /* Taps that some ops alone have. */
+#define IN_OPTIONAL(S, field, axes, dtype)                                                       \
+  {                                                                                              \
+    #field, axes, dtype, "", AS_TAP_IN, AS_TAP_TENSOR, AS_MASK_ALL, 1, offsetof(S, field), 0, 0, \
+        0, 0                                                                                     \
+  }
 #define OUT_OPTIONAL(S, field, axes, dtype, rule)                                                \
   {                                                                                              \
     #field, axes, dtype, rule, AS_TAP_OUT, AS_TAP_TENSOR, AS_MASK_ALL, 1, offsetof(S, field), 0, \
@@ -279,6 +284,7 @@ static const as_tap_info kSparseAttention[] = {
     IN(as_sparse_attention_params, extra_indices, "T,K", "i32"),
     IN(as_sparse_attention_params, extra_topk_length, "T", "i32"),
     IN(as_sparse_attention_params, sinks, "H", "f32"),
+    IN_OPTIONAL(as_sparse_attention_params, prefill, "T,2", "i32"),
     OUT(as_sparse_attention_params, o, "T,H,D", "bf16", "attention"),
     OUT(as_sparse_attention_params, lse, "T,H", "f32", "lse"),
 };

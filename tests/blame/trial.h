@@ -24,13 +24,18 @@ inline bool in_fp8_alone(const Lane& lane) {
   return std::string_view(lane.name).starts_with("mutant:fp8_");
 }
 
+// Bugs that only prompts over gathered rows can have.
+inline bool in_gathered_prefill_alone(const Lane& lane) {
+  return std::string_view(lane.name).starts_with("mutant:gathered_");
+}
+
 // All others.
 inline const std::vector<Planted>& planted() {
   static const std::vector<Planted> kPlanted = [] {
     std::vector<Planted> all;
     for (const auto& lanes : {mutants::lanes(), host_mutants()}) {
       for (const Lane& lane : lanes) {
-        if (in_fp8_alone(lane)) continue;
+        if (in_fp8_alone(lane) || in_gathered_prefill_alone(lane)) continue;
         for (int op = 0; op < AS_OP_COUNT; ++op) {
           const auto id = static_cast<as_op_id>(op);
           if (lane.ops[op] != nullptr && is_of_deepseek_v4(op)) all.push_back({lane.name, id, id});

@@ -108,6 +108,26 @@ std::vector<std::vector<std::int64_t>> selections(const Tokens& tokens, std::int
   return lists;
 }
 
+// The chunk and the part of each token: request 0 of those that prefill is part 0 of chunk 0.
+as_tensor parts(const Tokens& tokens, std::int64_t first, Memory* memory) {
+  std::vector<std::int32_t> numbers;
+  for (const std::int32_t request : tokens.token_to_req) {
+    const auto place = static_cast<std::int32_t>(request - first);
+    numbers.push_back(place < 0 ? -1 : place / 2);
+    numbers.push_back(place < 0 ? -1 : place % 2);
+  }
+  return memory->ints(numbers, {tokens.size(), 2});
+}
+
+// The same call with outputs of its own in the kernels' dtypes.
+OpParams with_outputs_alike(const OpParams& params, Memory* memory) {
+  OpParams out = params;
+  auto& p = out.get<as_sparse_attention_params>();
+  p.o = memory->make(AS_BF16, {p.o.shape[0], p.o.shape[1], p.o.shape[2]});
+  p.lse = memory->make(AS_F32, {p.lse.shape[0], p.lse.shape[1]});
+  return out;
+}
+
 std::vector<std::int64_t> entries_of(std::vector<std::int64_t> lengths) {
   for (std::int64_t& n : lengths) n /= 4;
   return lengths;
@@ -155,7 +175,15 @@ Report check_attention(const Lane& lane, const AttentionCase& c) {
   p.o = memory.make(AS_BF16, {tokens.size(), c.heads, AS_HEAD_DIM}, 5);
   p.lse = memory.make(AS_F32, {tokens.size(), c.heads}, 1);
   p.scale = 1 / std::sqrt(double{AS_HEAD_DIM});
-  if (!run(lane, engine, &report)) return report;
+  if (c.gathered >= 0) {
+    const OpParams direct = with_outputs_alike(engine, &memory);
+    if (!run(lane, direct, &report)) return report;
+    p.prefill = parts(tokens, c.gathered, &memory);
+    if (!run(lane, engine, &report)) return report;
+    judge_all(engine, direct, &report);
+  } else if (!run(lane, engine, &report)) {
+    return report;
+  }
   memory.check_guards(&report);
 
   OpParams sim = with_own_outputs(engine, &memory);
@@ -234,9 +262,75 @@ const AttentionCase kAttentionCases[] = {
     {"sink_large", {128}, 1, 1, {1, 3}, 8, {1, 0}, Lists::kPlain, 1.0f, 2},
     {"sink_plus_infinity", {4}, 2, 1, {64, 0}, 8, {64, 0}, Lists::kPlain, 1.0f, 3},
     {"sink_huge", {3}, 1, 1, {2, 0}, 0, {}, Lists::kPlain, 1.0f, 5},
+    {"gathered", {300, 129, 40}, 33, 4, {53, 1}, 24, {61, 13}, Lists::kPlain, 1.0f, 0, 0},
+    {"gathered_beside_decodes",
+     {70, 131, 9, 260},
+     5,
+     8,
+     {64, 0},
+     64,
+     {64, 0},
+     Lists::kPlain,
+     1.0f,
+     0,
+     2},
+    {"gathered_by_nobody", {70, 131}, 2, 8, {64, 0}, 8, {64, 0}, Lists::kPlain, 1.0f, 0, 2},
+    {"gathered_windows", {300, 129}, 17, 2, {3, 2}, 0, {}, Lists::kPlain, 1.0f, 3, 0},
+    {"gathered_holes", {129, 255, 30}, 9, 8, {2, 11}, 40, {3, 0}, Lists::kHoles, 1.0f, 0, 0},
+    {"gathered_duplicates",
+     {128, 3, 256},
+     8,
+     8,
+     {53, 0},
+     64,
+     {2, 5},
+     Lists::kDuplicates,
+     1.0f,
+     0,
+     0},
+    {"gathered_some_empty",
+     {127, 129, 1, 255},
+     6,
+     8,
+     {64, 64},
+     7,
+     {64, 64},
+     Lists::kSomeEmpty,
+     1.0f,
+     0,
+     1},
 };
 INSTANTIATE_TEST_SUITE_P(Shapes, SparseAttentionProperty, testing::ValuesIn(kAttentionCases),
                          name_of<AttentionCase>);
+
+// Numbers that would have parts overlap are refused.
+TEST(GatheredAttention, NamesWhatIsWrongWithItsParts) {
+  Memory memory;
+  OpParams params;
+  auto& p = params.init<as_sparse_attention_params>(AS_OP_SPARSE_ATTENTION);
+  Random random(1);
+  const TwinCache cache(AS_RECORD_LATENT, AS_HEAD_DIM, {3}, {64, 0}, random);
+  p.cache = cache.paged();
+  p.q = memory.make(AS_BF16, {3, 1, AS_HEAD_DIM});
+  p.indices = memory.make(AS_I32, {3, 4});
+  p.topk_length = memory.ints({0, 0, 0}, {3});
+  p.sinks = memory.make(AS_F32, {1});
+  p.o = memory.make(AS_BF16, {3, 1, AS_HEAD_DIM});
+  p.lse = memory.make(AS_F32, {3, 1});
+  const auto says = [&](const std::vector<std::int32_t>& numbers) {
+    p.prefill = memory.ints(numbers, {3, 2});
+    as_error error{};
+    const std::int32_t status = cpu::lane()->ops[AS_OP_SPARSE_ATTENTION](&p, nullptr, &error);
+    return status == AS_OK ? std::string() : std::string(error.message);
+  };
+  EXPECT_EQ(says({0, 0, 0, 0, 0, 1}), "");
+  EXPECT_EQ(says({-1, -1, 0, 0, 1, 0}), "");
+  EXPECT_EQ(says({0, 0, 0, 1, 0, 0}),
+            "sparse_attention: prefill[2] is part 0 of chunk 0, which other tokens have ended; "
+            "tokens of a part stand side by side");
+  EXPECT_EQ(says({0, 0, 0, 7, 0, 8}),
+            "sparse_attention: prefill[1] is part 7 of chunk 0; parts are 0 to 2");
+}
 
 }  // namespace
 }  // namespace attnscope::properties

@@ -23,6 +23,9 @@ struct AttentionCase {
   Lists lists = Lists::kPlain;
   float q_scale = 1.0f;
   std::size_t first_sink = 0;  // of kSinks, for head 0
+  // Requests from this one on prefill over gathered rows, two in a chunk; -1 = none, and no
+  // `prefill` among the params.
+  std::int64_t gathered = -1;
 };
 Report check_attention(const Lane& lane, const AttentionCase& c);
 

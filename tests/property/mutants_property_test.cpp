@@ -18,6 +18,14 @@ struct Trap {
   std::set<std::string> follow;
 };
 
+Report gathered(const Lane& lane) {
+  AttentionCase c{"gathered mutants", {129, 300}, 20, 8, {53, 7}};
+  c.extra = 40;
+  c.extra_pages = {61, 1};
+  c.gathered = 0;
+  return check_attention(lane, c);
+}
+
 Report long_selection(const Lane& lane) {
   AttentionCase c{"mutants", {129, 300}, 2, 8, {53, 7}};
   c.extra = 40;
@@ -88,6 +96,9 @@ const std::map<std::string, Trap>& traps() {
         {}}},
       {"mutant:sink_scaled", {long_selection, "o", {}}},
       {"mutant:lse_with_sink", {long_selection, "lse", {}}},
+      {"mutant:gathered_part_offset_lost", {gathered, "o", {"lse"}}},
+      {"mutant:gathered_window_not_shifted", {gathered, "o", {"lse"}}},
+      {"mutant:gathered_length_not_added", {gathered, "o", {"lse"}}},
       {"mutant:rope_style_swapped", {rope_kv, "q_out", {"k_row"}}},
       {"mutant:norm_weight_offset", {rope_kv, "k_row", {"q_out"}}},
       {"mutant:rope_position_of_chunk", {rope_kv, "q_out", {"k_row"}}},

@@ -411,6 +411,7 @@ void WiringAudit::check_numbers(const OpParams& params, int layer) {
     case AS_OP_SPARSE_ATTENTION: {
       const auto& p = params.get<as_sparse_attention_params>();
       is("scale", p.scale, 1 / std::sqrt(static_cast<double>(n.head_dim)));
+      is("prefill", p.prefill.data != nullptr, switches_.gathered_prefill);
       return is("extra_cache", p.extra_cache.record != AS_RECORD_NONE, ratio > 0);
     }
     case AS_OP_INVERSE_ROPE: {

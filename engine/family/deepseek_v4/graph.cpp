@@ -232,6 +232,7 @@ class GraphOfV4 {
                     .weight("sinks", "sinks")
                     .makes("o", o_, AS_BF16, {kStepTokens, heads, dim})
                     .makes("lse", lse_, AS_F32, {kStepTokens, heads});
+    if (config_.switches.gathered_prefill) node.step("prefill", "prefill_parts");
     if (type != LayerType::kSwa) node.cache("extra_cache", kMainCache);
     if (type == LayerType::kC4A) {
       node.reads("extra_indices", top_k_slots_).reads("extra_topk_length", top_k_lens_);

@@ -41,6 +41,10 @@ std::vector<StepTensor> deepseek_v4_step_tensors(const ModelConfig& config,
                      .cache = kMainCache,
                      .lengths = kC128Lens});
   tensors.push_back({.name = "c128_lens", .used = c128});
+  tensors.push_back({.name = "prefill_parts",
+                     .kind = Kind::kParts,
+                     .used = config.switches.gathered_prefill,
+                     .columns = 2});
   return tensors;
 }
 

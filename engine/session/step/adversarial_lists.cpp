@@ -144,6 +144,12 @@ Result<std::optional<std::string>> AdversarialLists::read_nan_codes(const OpPara
   p.topk_length = make_tensor(lens.data(), {calls});
   p.o = make_tensor(o.data(), {calls, heads, dim});
   p.lse = make_tensor(lse.data(), {calls, heads});
+  // On the way that the token itself took: each call is a part of its own.
+  std::vector<std::int32_t> parts = {0, 0, 0, 1};
+  if (present(given.prefill)) {
+    if (*at<std::int32_t>(given.prefill, last, 0) < 0) std::ranges::fill(parts, -1);
+    p.prefill = make_tensor(parts.data(), {calls, 2});
+  }
   if (present(p.extra_indices)) {
     p.extra_indices = make_tensor(extra_slots.data(), {calls, 1});
     p.extra_topk_length = make_tensor(extra_topk_length.data(), {calls});

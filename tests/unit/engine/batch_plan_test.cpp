@@ -157,5 +157,29 @@ TEST(BatchPlan, GraphsArePaddedAndPrefillHasNone) {
   EXPECT_NE(batch_plan(mixed, {}).why_none.find("2 of 4 tokens"), std::string::npos);
 }
 
+// Tokens of prefills get their chunk and their place in it; the first ratio that compresses
+// decides.
+TEST(BatchPlan, TokensKnowTheirPartOfAWorkspace) {
+  StepMetadata step = batch({0, 70, 0}, {3, 1, 2});
+  step.own.push_back({.name = "parts", .kind = StepTensor::Kind::kParts, .columns = 2});
+  BatchRules rules{.max_model_len = 1000, .token_budget = 64, .ratios = {0, 4, 128}};
+  plan_lists(step, 0);
+  plan_parts(step, rules);
+  EXPECT_EQ(step.own[0].numbers, (std::vector<std::int32_t>{0, 0, 0, 0, 0, 0, -1, -1, 0, 1, 0, 1}));
+  // No room for two: each is a chunk.
+  rules.window = 1;
+  rules.max_model_len = 0;
+  rules.token_budget = 0;
+  plan_lists(step, 0);
+  plan_parts(step, rules);
+  EXPECT_EQ(step.own[0].numbers, (std::vector<std::int32_t>{0, 0, 0, 0, 0, 0, -1, -1, 1, 0, 1, 0}));
+  // A step of decodes has none.
+  rules.decode_threshold = 3;
+  plan_lists(step, 0);
+  plan_parts(step, rules);
+  EXPECT_EQ(step.own[0].numbers, std::vector<std::int32_t>(12, -1));
+  EXPECT_EQ(step.own[0].tensor(6, 0).shape[1], 2);
+}
+
 }  // namespace batch_plan_test
 }  // namespace attnscope

@@ -168,7 +168,7 @@ TEST(OpGraph, V4LayersRunInTheOrderOfTheModel) {
 // what else an op can do.
 TEST(OpGraph, V4BindsEveryTap) {
   ModelConfig config = example_model(*families().front());
-  config.switches = *profile_switches("deepseek,projections=fp8");
+  config.switches = *profile_switches("deepseek,projections=fp8,prefill=gathered");
   const auto switched = model_graph(config);
   const auto parts = [](const ModelGraph& graph) {
     return std::vector<const LayerGraph*>{&graph.before, &graph.after, &graph.layers[1]};
