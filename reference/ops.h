@@ -39,6 +39,7 @@ constexpr bool is_loop(as_op_id op) {
     case AS_OP_TOPK_TO_SLOTS:
     case AS_OP_COPY_BLOCKS:
     case AS_OP_LOCAL_BATCH:
+    case AS_OP_ATTENTION_PLAN:
       return true;
     default:
       return false;

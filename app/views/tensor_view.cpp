@@ -55,7 +55,10 @@ std::string axis_name(const std::string& letters, std::span<const std::string> b
                                                             {"ratio", "position"},
                                                             {"chunked", "chunk group"},
                                                             {"L", "sequence"},
-                                                            {"P", "block"}};
+                                                            {"P", "block"},
+                                                            {"Y", "layer type"},
+                                                            {"X", "split"},
+                                                            {"5", "field"}};
   const auto found = kNames.find(letters);
   return found == kNames.end() ? letters : found->second;
 }

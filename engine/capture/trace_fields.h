@@ -195,6 +195,8 @@ void fields(V& v, ProfileSwitches& s) {
       s.rope_frequencies = all->rope_frequencies;
       s.round_rotated = all->round_rotated;
       s.index_scores = all->index_scores;
+      s.attention_plan = all->attention_plan;
+      s.multiprocessors = all->multiprocessors;
     }
   }
   // What the profile's name stood for; files of before do not say.

@@ -99,19 +99,27 @@ as_tensor StepTensor::tensor(std::int64_t tokens, std::int64_t list_columns) con
   if (of_64_bits()) return make_tensor(slots.data(), {rows(tokens)});
   if (!wide()) return make_tensor(numbers.data(), {rows(tokens)});
   if (lists_by == ListsBy::kAll) return list(0, tokens, list_columns);
-  return make_tensor(numbers.data(), {lists, tokens, width(list_columns)});
+  if (kind == Kind::kPlanCounts) return make_tensor(numbers.data(), {lists, width(list_columns)});
+  return make_tensor(numbers.data(), {lists, rows(tokens), width(list_columns)});
 }
 
 as_tensor StepTensor::list(std::int64_t which, std::int64_t tokens,
                            std::int64_t list_columns) const {
-  const std::int64_t columns_now = width(list_columns);
-  return make_tensor(numbers.data() + which * tokens * columns_now, {tokens, columns_now});
+  const std::int64_t columns_now = width(list_columns), rows_now = rows(tokens);
+  return make_tensor(numbers.data() + which * rows_now * columns_now, {rows_now, columns_now});
 }
 
 std::ptrdiff_t StepTensor::list_of(const CacheLayout& layout, int group) const {
   if (lists_by == ListsBy::kAll) return 0;
   const auto& groups = lists_by == ListsBy::kWindowGroup ? layout.swa_groups : layout.chunk_groups;
   return std::ranges::find(groups, group) - groups.begin();
+}
+
+std::ptrdiff_t StepTensor::list_of_layer(const CacheLayout& layout, int layer) const {
+  const CacheSpec* spec = layout.find(layer, cache);
+  if (lists_by != ListsBy::kLayerType) return list_of(layout, spec->group);
+  const std::int64_t tokens = spec == nullptr ? 0 : spec->tokens_per_row;
+  return std::ranges::find(entry_tokens, tokens) - entry_tokens.begin();
 }
 
 const StepTensor* find_tensor(std::span<const StepTensor> tensors, std::string_view name) {

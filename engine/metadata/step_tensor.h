@@ -28,7 +28,11 @@ struct StepTensor {
     kPlaces,   // i64 [T]: its position there
     kStarts,   // i32 [T+1]: the first token of each row of kTables
     kTables,   // i32 [lists,T,columns]: blocks by row, of which there are up to T; -1 = none
-    kParts     // i32 [T,2]: chunk and part of it whose gathered rows a token reads; -1 = none
+    kParts,    // i32 [T,2]: chunk and part of it whose gathered rows a token reads; -1 = none
+    // A plan of attention (attention_plan), a list for each type of layers.
+    kPlanRows,    // i32 [lists,T,2]: the first split of a token, and how many it has
+    kPlanSplits,  // i32 [lists,T+more_rows,5]: the splits; -1 = none
+    kPlanCounts   // i32 [lists,2]: how many splits, how many rows to combine
   };
 
   const char* name = "";
@@ -40,9 +44,13 @@ struct StepTensor {
   // Slots, and lists for all layers: of the caches that have one row for so many tokens.
   std::int64_t tokens_per_row = 0;
   // Lists and tables: one for each group with a window, in the order of CacheLayout::swa_groups, or
-  // for each with chunks (chunk_groups), or one for all layers.
-  enum class ListsBy { kAll, kWindowGroup, kChunkGroup };
+  // for each with chunks (chunk_groups), or for each type of layers (entry_tokens), or one for all.
+  enum class ListsBy { kAll, kWindowGroup, kChunkGroup, kLayerType };
   ListsBy lists_by = ListsBy::kAll;
+  // By list: tokens that a row of `cache` stands for in layers of this type, 0 = they have no such
+  // cache.
+  std::span<const std::int64_t> entry_tokens = {};
+  std::int64_t more_rows = 0;  // of kPlanSplits, beside those for tokens
   std::int64_t lists = 1, columns = 0;
   // Lists and tables: the cache whose slots or blocks they are, and which of the family's tensors
   // has their lengths.
@@ -58,10 +66,16 @@ struct StepTensor {
   bool empty() const { return numbers.empty() && slots.empty(); }
   // Of entries that nobody has filled.
   int nothing() const {
-    return kind == Kind::kLengths || kind == Kind::kPlaces || kind == Kind::kStarts ? 0 : -1;
+    const bool numbers_of = kind == Kind::kLengths || kind == Kind::kPlaces ||
+                            kind == Kind::kStarts || kind == Kind::kPlanRows ||
+                            kind == Kind::kPlanCounts;
+    return numbers_of ? 0 : -1;
+  }
+  bool of_plan() const {
+    return kind == Kind::kPlanRows || kind == Kind::kPlanSplits || kind == Kind::kPlanCounts;
   }
   bool wide() const {
-    return kind == Kind::kLists || kind == Kind::kTables || kind == Kind::kParts;
+    return kind == Kind::kLists || kind == Kind::kTables || kind == Kind::kParts || of_plan();
   }
   bool of_64_bits() const { return kind == Kind::kSlots || kind == Kind::kPlaces; }
   // Numbers a token has in each list.
@@ -70,7 +84,8 @@ struct StepTensor {
   }
   // Of each list, for so many tokens.
   std::int64_t rows(std::int64_t tokens) const {
-    return kind == Kind::kStarts ? tokens + 1 : tokens;
+    if (kind == Kind::kPlanCounts) return 1;
+    return kind == Kind::kStarts ? tokens + 1 : tokens + more_rows;
   }
   std::int64_t size(std::int64_t tokens, std::int64_t list_columns) const {
     return (wide() ? lists : 1) * rows(tokens) * width(list_columns);
@@ -92,9 +107,11 @@ struct StepTensor {
   }
   // Which of the lists the caches of a group have.
   std::ptrdiff_t list_of(const CacheLayout& layout, int group) const;
+  // Which of them a layer reads.
+  std::ptrdiff_t list_of_layer(const CacheLayout& layout, int layer) const;
   // All of it; absent where the model does not use it.
   as_tensor tensor(std::int64_t tokens, std::int64_t list_columns) const;
-  // Of one of the lists: [T,columns].
+  // Of one of the lists: [rows,columns].
   as_tensor list(std::int64_t which, std::int64_t tokens, std::int64_t list_columns) const;
 };
 

@@ -35,6 +35,10 @@ struct ProfileSwitches {
   bool fp8_projections = false;   // weights and inputs of the large projections as e4m3 codes
   bool bf16_wo_a = false;         // but wo_a, which DeepSeek's code has in bf16
   bool gathered_prefill = false;  // prompts attend over rows gathered and dequantised before
+  // Whether a step has a plan of its attention, by which rule, and for how many multiprocessors: of
+  // an H100 or H200 (SXM) where nothing is said, on every machine.
+  std::int32_t attention_plan = AS_PLAN_NONE;
+  std::int32_t multiprocessors = 132;
 };
 
 // What the named profiles set has changed: 2 since their rotary frequencies are fp32 and deepseek

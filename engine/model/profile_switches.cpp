@@ -12,6 +12,9 @@ namespace {
 
 using Switches = ProfileSwitches;
 
+// In the order of the switch's values.
+constexpr std::int32_t kMultiprocessors[] = {132, 8, 16, 78, 108, 114, 148};
+
 const SwitchInfo kSwitches[] = {
     {"hadamard",
      "Hadamard transform of index queries and keys",
@@ -81,6 +84,19 @@ const SwitchInfo kSwitches[] = {
      {"direct", "gathered"},
      [](const Switches& s) { return s.gathered_prefill ? 1 : 0; },
      [](Switches& s, int v) { s.gathered_prefill = v != 0; }},
+    {"attention_plan",
+     "splits of attention: as its lane likes, or planned once a step by the own rule or FlashMLA's",
+     {"none", "own", "flashmla"},
+     [](const Switches& s) { return static_cast<int>(s.attention_plan); },
+     [](Switches& s, int v) { s.attention_plan = v; }},
+    {"multiprocessors",
+     "of the GPU that the plan is made for: H100 and H200 have 132, A100 108, B200 148",
+     {"132", "8", "16", "78", "108", "114", "148"},
+     [](const Switches& s) {
+       return static_cast<int>(std::ranges::find(kMultiprocessors, s.multiprocessors) -
+                               std::begin(kMultiprocessors));
+     },
+     [](Switches& s, int v) { s.multiprocessors = kMultiprocessors[v]; }},
 };
 
 bool named_profile(std::string_view name, Switches* s) {
@@ -132,6 +148,12 @@ Result<void> set_switch(ProfileSwitches& switches, std::string_view name, std::s
   for (std::size_t i = 0; i < found->values.size(); ++i) {
     if (value != std::string_view(found->values[i])) continue;
     found->set(switches, static_cast<int>(i));
+    if (switches.gathered_prefill && switches.attention_plan != AS_PLAN_NONE) {
+      return bad_input(fmt::format("switch {} cannot be {} here: plans are of lists in the caches, "
+                                   "not of gathered rows",
+                                   found->name, value),
+                       "set prefill=direct, or attention_plan=none");
+    }
     // The text keeps the last word on a switch only.
     const std::string key = fmt::format(",{}=", name);
     if (const std::size_t at = switches.profile.find(key); at != std::string::npos) {

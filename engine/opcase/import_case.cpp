@@ -666,7 +666,9 @@ class CaseImporter {
       const bool extra = is_extra(tap.name);
       // Of codes alone; the op itself asks for it then.
       const bool scale = std::string_view(tap.name).ends_with("_scale");
-      if (!there && tap.direction == AS_TAP_IN && !extra && !scale && tap.optional == 0) {
+      // What a struct has got since means nothing else where it is not there.
+      const bool later = tap.offset >= as_op_find(map_.op.id)->first_size;
+      if (!there && tap.direction == AS_TAP_IN && !extra && !scale && !later) {
         return bad_input(fmt::format("{}: the map gives no {}", map_.op.name, tap.name),
                          fmt::format("add it under \"{}\"", is_cache ? "caches" : "tensors"));
       }

@@ -2,12 +2,16 @@
 // workspace_attention: the same over rows that have been gathered before.
 //
 // Rows are read in place and decoded in tiles, once for all heads of a work item; scores and values
-// are small matrix products; the softmax runs online over the tiles, window rows first. Tokens that
-// prefill may attend over a workspace instead (prefill_workspace.h).
+// are small matrix products; the softmax runs online over the tiles, window rows first. With a plan
+// each split of a token has a softmax of its own, and these are combined in the order of the plan.
+// Tokens that prefill may attend over a workspace instead (prefill_workspace.h).
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
+#include <vector>
 
+#include "kernels/cpu/attention_plan_check.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/cpu/helper_ops.h"
 #include "kernels/cpu/ops.h"
@@ -62,7 +66,8 @@ bool check_params(const Params& p, Check& check) {
       !check.tensor("o", p.o, AS_BF16, {tokens, heads, AS_HEAD_DIM}) ||
       !check.tensor("lse", p.lse, AS_F32, {tokens, heads}) ||
       !check_prefill(p.prefill, tokens, true, check) ||
-      !check_list("indices", p.indices, p.topk_length, p.cache, check)) {
+      !check_list("indices", p.indices, p.topk_length, p.cache, check) ||
+      !check_plan(p, true, check)) {
     return false;
   }
   if (p.extra_cache.record == AS_RECORD_NONE) return true;
@@ -106,6 +111,18 @@ class CacheEntries {
       }
     }
     return false;
+  }
+
+  // Those of a tile of the plan, which counts places of each list; their number.
+  std::int64_t tile(std::int64_t tile, float* rows) const {
+    const std::int64_t of_window = std::max<std::int64_t>(1, (lists_[0].len + kTile - 1) / kTile);
+    const List& list = lists_[tile < of_window ? 0 : 1];
+    std::int64_t k = (tile < of_window ? tile : tile - of_window) * kTile, n = 0;
+    for (const std::int64_t end = std::min(k + kTile, list.len); k < end; ++k) {
+      if (list.slots[k] < 0) continue;
+      decode_latent(as_cache_row(list.cache, list.slots[k]), rows + n++ * AS_HEAD_DIM);
+    }
+    return n;
   }
 
  private:
@@ -152,10 +169,8 @@ class Heads {
       : p_(p), t_(t), first_(first), count_(count) {
     for (std::int64_t h = 0; h < count_; ++h) {
       simd_.from_bf16(at<Bits>(p_.q, t_, first_ + h), AS_HEAD_DIM, queries_ + h * AS_HEAD_DIM);
-      max_[h] = -kInfinity;
-      sum_[h] = 0.0;
     }
-    std::fill(values_, values_ + count_ * AS_HEAD_DIM, 0.0f);
+    begin();
   }
 
   void run() {
@@ -169,7 +184,65 @@ class Heads {
     finish(total > 0);
   }
 
+  // By the plan.
+  void run_splits() {
+    const std::int32_t* row = at<std::int32_t>(p_.plan_rows, t_);
+    const Entries entries(p_, t_);
+    std::vector<Part> parts;
+    for (std::int64_t n = row[0]; n < row[0] + row[1]; ++n) {
+      const std::int32_t* split = at<std::int32_t>(p_.plan_splits, n);
+      begin();
+      std::int64_t total = 0;
+      for (std::int64_t tile = split[AS_PLAN_BEGIN]; tile < split[AS_PLAN_END]; ++tile) {
+        const std::int64_t valid = entries.tile(tile, rows_);
+        if (valid > 0) add_tile(valid);
+        total += valid;
+      }
+      if (row[1] == 1) return finish(total > 0);
+      if (total > 0) keep(parts);
+    }
+    combine(parts);
+    finish(!parts.empty());
+  }
+
  private:
+  // What a split comes to, by head.
+  struct Part {
+    std::vector<float> max, values;
+    std::vector<double> sum;
+  };
+
+  void begin() {
+    std::fill(max_, max_ + count_, -kInfinity);
+    std::fill(sum_, sum_ + count_, 0.0);
+    std::fill(values_, values_ + count_ * AS_HEAD_DIM, 0.0f);
+  }
+
+  void keep(std::vector<Part>& parts) const {
+    parts.push_back(
+        {{max_, max_ + count_}, {values_, values_ + count_ * AS_HEAD_DIM}, {sum_, sum_ + count_}});
+  }
+
+  // Relative to the largest maximum of all parts, as each is to its own.
+  void combine(const std::vector<Part>& parts) {
+    begin();
+    for (std::int64_t h = 0; h < count_; ++h) {
+      for (const Part& part : parts) max_[h] = std::max(max_[h], part.max[to_index(h)]);
+      const double shift = max_[h] == -kInfinity ? 0.0 : static_cast<double>(max_[h]);
+      float* values = values_ + h * AS_HEAD_DIM;
+      for (const Part& part : parts) {
+        const double factor = std::exp(static_cast<double>(part.max[to_index(h)]) - shift);
+        sum_[h] += part.sum[to_index(h)] * factor;
+        const float* from = part.values.data() + h * AS_HEAD_DIM;
+        for (std::int64_t d = 0; d < AS_HEAD_DIM; ++d) {
+          values[d] += static_cast<float>(factor) * from[d];
+        }
+      }
+    }
+  }
+
+  static std::size_t to_index(std::int64_t h) { return static_cast<std::size_t>(h); }
+
   void add_tile(std::int64_t n) {
     simd_.gemm_f32(queries_, AS_HEAD_DIM, count_, rows_, AS_HEAD_DIM, n, AS_HEAD_DIM, scores_,
                    kTile);
@@ -244,7 +317,14 @@ void attend(const Params& p, const as_call* call) {
   parallel_for(call, tokens * parts, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t item = begin; item < end; ++item) {
       const std::int64_t first = item % parts * width;
-      Heads<Params, Entries>(p, item / parts, first, std::min(width, heads - first)).run();
+      Heads<Params, Entries> some(p, item / parts, first, std::min(width, heads - first));
+      if constexpr (std::is_same_v<Params, as_sparse_attention_params>) {
+        if (present(p.plan_rows)) {
+          some.run_splits();
+          continue;
+        }
+      }
+      some.run();
     }
   });
 }

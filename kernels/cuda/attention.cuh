@@ -5,7 +5,8 @@
 // shared memory once, and serve as keys and as values. The softmax runs online over the tiles, in
 // base 2. A weight enters the second product as two bf16: one alone would move a sum of few rows by
 // more than one rounding of the result. Where tokens alone do not fill the GPU a token's tiles are
-// split over several blocks, whose fp32 parts a second kernel combines in a fixed order.
+// split over several blocks, whose fp32 parts a second kernel combines in a fixed order. With a
+// plan (attention_plan) there is a block for each of its splits, and what it names is combined.
 #pragma once
 
 #include <algorithm>
@@ -49,11 +50,18 @@ struct Caches {
 
 // What the blocks of a split token leave for the second kernel.
 struct Parts {
-  float* values;  // [T,S,H,512] weighted sums, not yet divided
+  float* values;  // [T,S,H,512] weighted sums, not yet divided; with a plan [places,H,512]
   float* best;    // [T,S,H] largest score, base 2
   float* sum;     // [T,S,H] sum of weights; -1 where no entry was valid
-  int splits;
+  int splits;     // of every token; unused with a plan
 };
+
+__host__ __device__ inline bool has_plan(const Params& p) { return p.plan_splits.data != nullptr; }
+
+inline __device__ int of_split(const Params& p, std::int64_t n, as_plan_column column) {
+  AS_DEVICE_CHECK(n < p.plan_splits.shape[0]);
+  return *at<std::int32_t>(p.plan_splits, n, column);
+}
 
 template <int row_blocks>
 struct alignas(128) Shared {
@@ -81,6 +89,7 @@ inline __device__ Lists lists_of(const Params& p, std::int64_t t) {
     lists.lens[i] = max(lists.lens[i], 0);
     lists.tiles[i] = (lists.lens[i] + kTile - 1) / kTile;
   }
+  if (has_plan(p)) lists.tiles[0] = max(lists.tiles[0], 1);
   AS_DEVICE_CHECK(lists.lens[0] <= p.indices.shape[1]);
   AS_DEVICE_CHECK(lists.lens[1] <= p.extra_indices.shape[1]);
   return lists;
@@ -338,7 +347,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   using W = Warp<row_blocks>;
   extern __shared__ unsigned char raw_shared[];
   auto& shared = *reinterpret_cast<Shared<row_blocks>*>(raw_shared);
-  const std::int64_t t = blockIdx.x;
+  const bool by_plan = has_plan(p);
+  const std::int64_t unit = blockIdx.x;
+  const std::int64_t t = by_plan ? of_split(p, unit, AS_PLAN_ROW) : unit;
+  if (t < 0) return;  // the plan has fewer splits
+  AS_DEVICE_CHECK(t < p.q.shape[0]);
   const int first_head = static_cast<int>(blockIdx.y) * W::kHeads;
   const int heads = min(W::kHeads, static_cast<int>(p.q.shape[1]) - first_head);
   const int tid = static_cast<int>(threadIdx.x);
@@ -351,8 +364,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   const Caches& caches = shared.caches;
   const int tiles = lists.tiles[0] + lists.tiles[1];
   const int split = static_cast<int>(blockIdx.z);
-  const int begin = tiles * split / parts.splits;
-  const int end = tiles * (split + 1) / parts.splits;
+  const int begin =
+      by_plan ? min(of_split(p, unit, AS_PLAN_BEGIN), tiles) : tiles * split / parts.splits;
+  const int end =
+      by_plan ? min(of_split(p, unit, AS_PLAN_END), tiles) : tiles * (split + 1) / parts.splits;
 
   for (int id = tid; id < W::kHeads * kRowChunks; id += kThreads) {
     const int h = id / kRowChunks;
@@ -415,12 +430,15 @@ __global__ void __launch_bounds__(kThreads, 1)
   warp.total(&shared);
 
   const int lane = warp.lane;
-  if (parts.splits > 1) {
+  const std::int64_t place = by_plan            ? of_split(p, unit, AS_PLAN_PLACE)
+                             : parts.splits > 1 ? t * parts.splits + split
+                                                : -1;
+  if (place >= 0) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int h = warp.row(half);
       if (h >= heads) continue;
-      const std::int64_t index = (t * parts.splits + split) * p.q.shape[1] + first_head + h;
+      const std::int64_t index = place * p.q.shape[1] + first_head + h;
       float* to = parts.values + index * kDim + W::kDims * warp.n + 2 * (lane % 4);
 #pragma unroll
       for (int j = 0; j < W::kValueTiles; ++j) {
@@ -515,6 +533,44 @@ static __global__ void __launch_bounds__(kDim / 4)
   }
 }
 
+// The same with a plan: the places of the token's splits, in their order. Rows of one split are
+// done; those of none are empty.
+static __global__ void __launch_bounds__(kDim / 4)
+    combine_planned_kernel(const __grid_constant__ Params p, Parts parts) {
+  const std::int64_t t = blockIdx.x, h = blockIdx.y, heads = p.q.shape[1];
+  follow_kernel_before();
+  const int first = *at<std::int32_t>(p.plan_rows, t, 0);
+  const int count = *at<std::int32_t>(p.plan_rows, t, 1);
+  if (count == 1) return;
+  const auto part_at = [&](int s) { return of_split(p, first + s, AS_PLAN_PLACE) * heads + h; };
+  float best = kMinusInf, sum = 0.0f;
+  bool any = false;
+  for (int s = 0; s < count; ++s) {
+    const std::int64_t part = part_at(s);
+    if (parts.sum[part] == -1.0f) continue;
+    any = true;
+    best = fmaxf(best, parts.best[part]);
+  }
+  const float shift = best == kMinusInf ? 0.0f : best;
+  float value[4] = {};
+  for (int s = 0; s < count; ++s) {
+    const std::int64_t part = part_at(s);
+    if (parts.sum[part] == -1.0f) continue;
+    const float f = exp2f(parts.best[part] - shift);
+    const float4 v = *reinterpret_cast<const float4*>(parts.values + part * kDim + threadIdx.x * 4);
+    sum += parts.sum[part] * f;
+    value[0] += v.x * f;
+    value[1] += v.y * f;
+    value[2] += v.z * f;
+    value[3] += v.w * f;
+  }
+  const float whole = any ? normaliser(sum, best, *at<float>(p.sinks, h)) : 0.0f;
+  const uint2 bits = make_uint2(pair_of(value[0] * whole, value[1] * whole),
+                                pair_of(value[2] * whole, value[3] * whole));
+  *reinterpret_cast<uint2*>(at<Bits>(p.o, t, h) + 4 * threadIdx.x) = bits;
+  if (threadIdx.x == 0) *at<float>(p.lse, t, h) = any ? log_sum(sum, best) : -kMinusInf;
+}
+
 // Heads of a block in sixteens: as many as there are and as fit into the shared memory.
 inline int row_blocks_for(std::int64_t heads, std::size_t shared_memory) {
   int blocks = heads <= 16 ? 1 : heads <= 32 ? 2 : 4;
@@ -539,17 +595,22 @@ inline int splits_for(const Params& p, const Gpu& gpu) {
   return static_cast<int>(std::clamp<std::int64_t>(wanted, 1, kMaxSplits));
 }
 
+// Partial results of all heads; splits: of every token, where there is no plan.
+inline std::int64_t places_of(const Params& p, int splits) {
+  if (has_plan(p)) return 2 * (p.plan_splits.shape[0] - p.q.shape[0]);
+  return splits == 1 ? 0 : p.q.shape[0] * splits;
+}
+
 inline std::size_t parts_bytes(const Params& p, int splits) {
-  if (splits == 1) return 0;
-  const auto rows = static_cast<std::size_t>(p.q.shape[0] * p.q.shape[1] * splits);
+  const auto rows = static_cast<std::size_t>(places_of(p, splits) * p.q.shape[1]);
   return rows * (kDim + 2) * sizeof(float);
 }
 
 inline Parts parts_of(const Params& p, int splits, unsigned char* workspace) {
   Parts parts{};
   parts.splits = splits;
-  if (splits == 1) return parts;
-  const std::int64_t rows = p.q.shape[0] * p.q.shape[1] * splits;
+  const std::int64_t rows = places_of(p, splits) * p.q.shape[1];
+  if (rows == 0) return parts;
   parts.values = reinterpret_cast<float*>(workspace);
   parts.best = parts.values + rows * kDim;
   parts.sum = parts.best + rows;
@@ -565,9 +626,10 @@ cudaError_t launch_kernel(const Params& p, const Caches& caches, const Parts& pa
   const cudaError_t code =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (code != cudaSuccess) return code;
-  const dim3 grid(static_cast<unsigned>(p.q.shape[0]),
+  const bool by_plan = has_plan(p);
+  const dim3 grid(static_cast<unsigned>(by_plan ? p.plan_splits.shape[0] : p.q.shape[0]),
                   static_cast<unsigned>((p.q.shape[1] + kHeads - 1) / kHeads),
-                  static_cast<unsigned>(parts.splits));
+                  static_cast<unsigned>(by_plan ? 1 : parts.splits));
   const float scale = static_cast<float>(p.scale * 1.4426950408889634);
   kernel<<<grid, kThreads, kBytes, stream>>>(p, caches, parts, scale);
   return cudaGetLastError();
@@ -576,7 +638,13 @@ cudaError_t launch_kernel(const Params& p, const Caches& caches, const Parts& pa
 // early: the kernel before this one lets it start; the GPU is a Hopper.
 inline int combine(const Params& p, const Parts& parts, cudaStream_t stream, bool early) {
   const dim3 grid(static_cast<unsigned>(p.q.shape[0]), static_cast<unsigned>(p.q.shape[1]));
-  return launch_early(early, stream, grid, kDim / 4, 0, combine_kernel, p, parts);
+  const auto kernel = has_plan(p) ? combine_planned_kernel : combine_kernel;
+  return launch_early(early, stream, grid, kDim / 4, 0, kernel, p, parts);
+}
+
+// Whether there is anything to combine; what a plan says is known on the GPU alone.
+inline bool combines(const Params& p, const Parts& parts) {
+  return has_plan(p) || parts.splits > 1;
 }
 
 template <Source source>
@@ -600,7 +668,7 @@ int attend(const Params& p, const Launch& launch) {
       code = launch_kernel<4, source>(p, caches, parts, stream);
       break;
   }
-  if (code != cudaSuccess || parts.splits == 1) return code;
+  if (code != cudaSuccess || !combines(p, parts)) return code;
   return combine(p, parts, stream, false);
 }
 

@@ -316,7 +316,8 @@ bool check_params(const as_sparse_attention_params& p, bool values, Check& check
       !check.tensor("o", p.o, AS_BF16, {tokens, heads, AS_HEAD_DIM}) ||
       !check.tensor("lse", p.lse, AS_F32, {tokens, heads}) ||
       !cpu::check_prefill(p.prefill, tokens, values, check) ||
-      (values && !list("indices", p.indices, p.topk_length, p.cache, check))) {
+      (values && !list("indices", p.indices, p.topk_length, p.cache, check)) ||
+      !cpu::check_plan(p, values, check)) {
     return false;
   }
   if (p.extra_cache.record == AS_RECORD_NONE) return true;

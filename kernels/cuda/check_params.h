@@ -4,6 +4,7 @@
 // ATTNSCOPE_CUDA_CHECKED stop a kernel at an index out of range.
 #pragma once
 
+#include "kernels/cpu/attention_plan_check.h"
 #include "kernels/cpu/check.h"
 #include "kernels/cpu/local_batch_check.h"
 #include "kernels/cpu/paged_checks.h"

@@ -80,9 +80,8 @@ __device__ __forceinline__ void again_in_float(Block block, const Sources& sourc
 #pragma unroll
       for (int i = 0; i < 16; ++i) sums[i] = fmaf(weight, values[i], sums[i] * old);
     }
-    if (block.parts.splits > 1) {
-      const std::int64_t index =
-          (block.token * block.parts.splits + block.split) * p.q.shape[1] + head;
+    if (const std::int64_t place = block.place(); place >= 0) {
+      const std::int64_t index = place * p.q.shape[1] + head;
 #pragma unroll
       for (int i = 0; i < 16; ++i) block.parts.values[index * kDim + 16 * lane + i] = sums[i];
       block.parts.best[index] = best;
@@ -143,6 +142,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   auto& shared = *reinterpret_cast<Shared*>(
       raw_shared + ((1024u - (shared_address(raw_shared) & 1023u)) & 1023u));
   follow_kernel_before();
+  if (Block(p, parts, shared, scale).token < 0) return;  // the plan has fewer splits
   // 208 + 160 + 2 * 72 registers are the block's 4 * 128: more would be waited for in vain.
   const int group = static_cast<int>(threadIdx.x) / kGroup;
   bool misfit = false;
@@ -201,8 +201,10 @@ int sparse_attention(const as_sparse_attention_params& p, const Launch& launch) 
   if (p.extra_cache.record != AS_RECORD_NONE) sources.pages[1] = pages_of(p.extra_cache);
   const Parts parts = portable::parts_of(p, splits_for(p, launch.gpu), launch.workspace);
   // Blocks of one token run side by side: they read the same rows.
-  const dim3 grid(static_cast<unsigned>(p.q.shape[0] * ((p.q.shape[1] + kHeads - 1) / kHeads)), 1,
-                  static_cast<unsigned>(parts.splits));
+  const bool by_plan = portable::has_plan(p);
+  const std::int64_t units = by_plan ? p.plan_splits.shape[0] : p.q.shape[0];
+  const dim3 grid(static_cast<unsigned>(units * ((p.q.shape[1] + kHeads - 1) / kHeads)), 1,
+                  static_cast<unsigned>(by_plan ? 1 : parts.splits));
   const float scale = static_cast<float>(p.scale * 1.4426950408889634);
   const bool exact = launch.gpu.exact || !(scale > 0.0f);
   const auto kernel = exact ? hopper_attention_kernel<true> : hopper_attention_kernel<false>;
@@ -213,7 +215,7 @@ int sparse_attention(const as_sparse_attention_params& p, const Launch& launch) 
   const bool early = std::int64_t{grid.x} * grid.z <= launch.gpu.multiprocessors / 2;
   const int status =
       launch_early(early, stream, grid, kThreads, kBytes, kernel, p, sources, parts, scale);
-  if (status != 0 || parts.splits == 1) return status;
+  if (status != 0 || !portable::combines(p, parts)) return status;
   return portable::combine(p, parts, stream, true);
 }
 

@@ -61,7 +61,7 @@ struct Block {
   Shared& shared;
   std::int64_t token;
   int first_head, heads;
-  int split, begin, end;  // tiles
+  int split, begin, end;  // tiles; with a plan `split` is of all tokens
   float scale;            // of a score, in base 2
 
   __device__ __forceinline__ Block(const as_sparse_attention_params& params, const Parts& its_parts,
@@ -69,18 +69,33 @@ struct Block {
       : p(params), parts(its_parts), shared(its_shared), scale(its_scale) {
     const std::uint32_t id = made_here(blockIdx.x);
     const std::uint32_t of_token = (static_cast<std::uint32_t>(p.q.shape[1]) + kHeads - 1) / kHeads;
-    token = of_token == 1 ? id : id / of_token;
-    first_head = static_cast<int>(id - static_cast<std::uint32_t>(token) * of_token) * kHeads;
+    const std::uint32_t unit = of_token == 1 ? id : id / of_token;
+    first_head = static_cast<int>(id - unit * of_token) * kHeads;
     heads = min(kHeads, static_cast<int>(p.q.shape[1]) - first_head);
+    token = unit;
     split = static_cast<int>(blockIdx.z);
+    if (portable::has_plan(p)) {
+      split = static_cast<int>(unit);
+      token = portable::of_split(p, split, AS_PLAN_ROW);
+    }
     begin = end = 0;
   }
   __device__ __forceinline__ Lists find_tiles() {
     const Lists lists = portable::lists_of(p, token);
     const int tiles = lists.tiles[0] + lists.tiles[1];
+    if (portable::has_plan(p)) {
+      begin = __shfl_sync(kAllLanes, min(portable::of_split(p, split, AS_PLAN_BEGIN), tiles), 0);
+      end = __shfl_sync(kAllLanes, min(portable::of_split(p, split, AS_PLAN_END), tiles), 0);
+      return lists;
+    }
     begin = __shfl_sync(kAllLanes, tiles * split / parts.splits, 0);
     end = __shfl_sync(kAllLanes, tiles * (split + 1) / parts.splits, 0);
     return lists;
+  }
+  // Where its part goes; negative: it is the whole token.
+  __device__ __forceinline__ std::int64_t place() const {
+    if (portable::has_plan(p)) return portable::of_split(p, split, AS_PLAN_PLACE);
+    return parts.splits > 1 ? token * parts.splits + split : -1;
   }
 };
 
@@ -128,14 +143,12 @@ __device__ __forceinline__ void write_values(const Block& block, int group,
                                              const float (&values)[kHalf / 2],
                                              const float (&factor)[2]) {
   const int tid = static_cast<int>(threadIdx.x) % kGroup, lane = tid % 32, warp = tid / 32;
-  if (block.parts.splits > 1) {
+  if (const std::int64_t place = block.place(); place >= 0) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int h = 16 * warp + lane / 4 + 8 * half;
       if (h >= block.heads) continue;
-      const std::int64_t index =
-          (block.token * block.parts.splits + block.split) * block.p.q.shape[1] + block.first_head +
-          h;
+      const std::int64_t index = place * block.p.q.shape[1] + block.first_head + h;
       float* to = block.parts.values + index * kDim + kHalf * group + 2 * (lane % 4);
 #pragma unroll
       for (int j = 0; j < kHalf / 8; ++j) {
@@ -345,17 +358,16 @@ class Scorer {
   __device__ __forceinline__ bool finish() {
     const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
     const auto& p = block_.p;
+    const std::int64_t place = block_.place();
     float factor[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       sum_[half] = warp_sum<4>(sum_[half]);
       const int h = 16 * warp + lane / 4 + 8 * half;
       factor[half] = exact ? 1.0f : 1.0f / (1 << kRowBits);
-      if (block_.parts.splits > 1) {
+      if (place >= 0) {
         if (h < block_.heads && lane % 4 == 0) {
-          const std::int64_t index =
-              (block_.token * block_.parts.splits + block_.split) * p.q.shape[1] +
-              block_.first_head + h;
+          const std::int64_t index = place * p.q.shape[1] + block_.first_head + h;
           block_.parts.best[index] = best_[half];
           block_.parts.sum[index] = any_ ? sum_[half] : -1.0f;
         }

@@ -43,4 +43,11 @@ typedef enum as_q_norm {
   AS_Q_NORM_BF16_FACTOR = 2 /* rsqrt(..) and the product rounded to bf16 */
 } as_q_norm;
 
+/* How attention_plan cuts the lists of a step: where a sum is cut, fp32 rounds it otherwise. */
+typedef enum as_plan_rule {
+  AS_PLAN_NONE = 0,    /* there is no plan: attention cuts as its lane likes */
+  AS_PLAN_OWN = 1,     /* all rows into as many equal runs, by a model of the cost */
+  AS_PLAN_FLASHMLA = 2 /* FlashMLA's: parts of equal cost, filled with one row after another */
+} as_plan_rule;
+
 #endif

@@ -61,7 +61,9 @@
   ENTRY(AS_OP_V_PROJ, 34, as_linear_params, linear) \
   ENTRY(AS_OP_O_PROJ, 35, as_linear_params, linear) \
   /* once per step, before layers of dense attention with chunks */ \
-  ENTRY(AS_OP_LOCAL_BATCH, 36, as_local_batch_params, local_batch)
+  ENTRY(AS_OP_LOCAL_BATCH, 36, as_local_batch_params, local_batch) \
+  /* once per step, where a model of DeepSeek-V4 asks for a plan */ \
+  ENTRY(AS_OP_ATTENTION_PLAN, 37, as_attention_plan_params, attention_plan)
 
 #define AS_FOR_EACH_HELPER(ENTRY) \
   /* what serving code needs around the others, called on their own */ \

@@ -285,6 +285,8 @@ static const as_tap_info kSparseAttention[] = {
     IN(as_sparse_attention_params, extra_topk_length, "T", "i32"),
     IN(as_sparse_attention_params, sinks, "H", "f32"),
     IN_OPTIONAL(as_sparse_attention_params, prefill, "T,2", "i32"),
+    IN(as_sparse_attention_params, plan_rows, "T,2", "i32"),
+    IN(as_sparse_attention_params, plan_splits, "X,5", "i32"),
     OUT(as_sparse_attention_params, o, "T,H,D", "bf16", "attention"),
     OUT(as_sparse_attention_params, lse, "T,H", "f32", "lse"),
 };
@@ -378,6 +380,21 @@ static const as_tap_info kLocalBatch[] = {
 static const as_param_info kLocalBatchFields[] = {
     INTEGER(as_local_batch_params, chunk),
     INTEGER(as_local_batch_params, block_size),
+};
+
+static const as_tap_info kAttentionPlan[] = {
+    IN(as_attention_plan_params, window_lens, "T", "i32"),
+    IN(as_attention_plan_params, c4_lens, "T", "i32"),
+    IN(as_attention_plan_params, c128_lens, "T", "i32"),
+    OUT(as_attention_plan_params, rows, "Y,T,2", "i32", "exact"),
+    OUT(as_attention_plan_params, splits, "Y,X,5", "i32", "exact"),
+    OUT(as_attention_plan_params, counts, "Y,2", "i32", "exact"),
+};
+static const as_param_info kAttentionPlanFields[] = {
+    INTEGER(as_attention_plan_params, top_k),
+    INTEGER(as_attention_plan_params, heads),
+    INTEGER(as_attention_plan_params, multiprocessors),
+    INTEGER(as_attention_plan_params, rule),
 };
 
 static const as_tap_info kMergeStates[] = {
@@ -567,6 +584,9 @@ static const as_op_info kOps[AS_NUM_OPS] = {
     OP(AS_OP_LOCAL_BATCH, "local_batch",
        "The step as a batch of sequences that end with their chunks.", AS_PHASE_BEFORE,
        AS_LAYER_DENSE, METADATA, 808, kLocalBatch, FIELDS(kLocalBatchFields)),
+    OP(AS_OP_ATTENTION_PLAN, "attention_plan",
+       "Into which splits attention cuts the lists of each token.", AS_PHASE_BEFORE,
+       AS_LAYER_DEEPSEEK_V4, METADATA, 552, kAttentionPlan, FIELDS(kAttentionPlanFields)),
     OP(AS_OP_MERGE_STATES, "merge_states", "Attention over two disjoint sets of entries as one.",
        HELPER, MERGE, 544, kMergeStates, FIELDS(kMergeStatesFields)),
     OP(AS_OP_GATHER_ROWS, "gather_rows", "Values of cache rows, by slot.", HELPER, COPY, 288,

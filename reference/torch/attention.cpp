@@ -93,6 +93,31 @@ Tensor valid_rows(const CacheRows& cache, const as_tensor& indices, const as_ten
   return rows;
 }
 
+// Which places of the token's lists lie in a tile of its splits: [T,W+K], window places first.
+Tensor in_splits(const as_sparse_attention_params& p, std::int64_t tokens, std::int64_t window,
+                 std::int64_t extra) {
+  const Integers rows(p.plan_rows, "plan_rows", {tokens, 2});
+  const Integers splits(p.plan_splits, "plan_splits", {kAny, AS_PLAN_COLUMNS});
+  const Integers lens(p.topk_length, "topk_length", {tokens});
+  const Tensor in = at::zeros({tokens, window + extra}, at::kBool);
+  auto places = in.accessor<bool, 2>();
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    // The window's list fills whole tiles, one at least.
+    std::int64_t behind_window = AS_PLAN_TILE;
+    while (behind_window < lens.get(t)) behind_window += AS_PLAN_TILE;
+    for (std::int64_t n = rows.get(t, 0); n < rows.get(t, 0) + rows.get(t, 1); ++n) {
+      check_index(n, splits.size(0), "split", t);
+      const std::int64_t begin = splits.get(n, AS_PLAN_BEGIN) * AS_PLAN_TILE;
+      const std::int64_t end = splits.get(n, AS_PLAN_END) * AS_PLAN_TILE;
+      for (std::int64_t k = 0; k < window + extra; ++k) {
+        const std::int64_t place = k < window ? k : behind_window + k - window;
+        if (place >= begin && place < end) places[t][k] = true;
+      }
+    }
+  }
+  return in;
+}
+
 }  // namespace
 
 void attend(const Attention& a, const Numbers& numbers) {
@@ -119,6 +144,10 @@ void sparse_attention(const as_sparse_attention_params& p, const Precision& prec
                                    "extra_indices", "extra_topk_length");
     list = at::cat({list, at::where(more.ge(0), more + rows, more)}, 1);  // behind the window's
     rows += extra->size();
+  }
+  if (present(p.plan_rows)) {
+    const std::int64_t places = p.indices.shape[1];
+    list = list.masked_fill(in_splits(p, tokens, places, list.size(1) - places).logical_not(), -1);
   }
   const auto load = [&](const Tensor& used) {
     const Tensor of_window = used.lt(window.size());

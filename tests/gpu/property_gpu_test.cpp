@@ -90,6 +90,61 @@ INSTANTIATE_TEST_SUITE_P(Shapes, GpuAttentionProperty,
                          testing::Combine(testing::ValuesIn(kWays), testing::ValuesIn(kAttention)),
                          param_name<AttentionCase>);
 
+// By plans: splits of one tile, of several, and rows that none is cut of.
+std::vector<AttentionCase> planned_attention() {
+  std::vector<AttentionCase> cases;
+  for (const AttentionCase& c : kAttention) {
+    for (const std::int32_t rule : {AS_PLAN_OWN, AS_PLAN_FLASHMLA}) {
+      for (const std::int32_t multiprocessors : {7, 132}) {
+        AttentionCase planned = c;
+        planned.name +=
+            (rule == AS_PLAN_OWN ? "_own_" : "_flashmla_") + std::to_string(multiprocessors);
+        planned.plan = rule;
+        planned.multiprocessors = multiprocessors;
+        cases.push_back(std::move(planned));
+      }
+    }
+  }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Planned, GpuAttentionProperty,
+                         testing::Combine(testing::ValuesIn(kWays),
+                                          testing::ValuesIn(planned_attention())),
+                         param_name<AttentionCase>);
+
+class GpuPlanProperty : public Checks<PlanCase> {};
+TEST_P(GpuPlanProperty, EqualsBothReferences) {
+  expect_right(check_attention_plan(lane(std::get<0>(GetParam())), std::get<1>(GetParam())));
+}
+std::vector<PlanCase> plan_cases() {
+  std::vector<PlanCase> cases;
+  for (const std::int32_t rule : {AS_PLAN_OWN, AS_PLAN_FLASHMLA}) {
+    for (const std::int64_t rows : {0, 1, 2, 31, 32, 33, 64, 300, 2000}) {
+      for (const std::int32_t multiprocessors : {1, 8, 132, 148}) {
+        PlanCase c{fmt::format("{}_{}_rows_{}", rule == AS_PLAN_OWN ? "own" : "flashmla", rows,
+                               multiprocessors),
+                   {}};
+        for (std::int64_t t = 0; t < rows; ++t) {
+          const auto at_row = static_cast<std::int32_t>(t);
+          c.window.push_back(at_row % 11 == 7 ? 0 : 1 + at_row * 53 % 128);
+          c.c4.push_back(at_row % 11 == 7 ? 0 : at_row * 97 % 700);
+          c.c128.push_back(at_row % 5 == 1 ? 0 : at_row * 31 % (rows == 1 ? 9000 : 200));
+        }
+        if (rows == 31) c.c4.clear();
+        c.rule = rule;
+        c.multiprocessors = multiprocessors;
+        c.heads = rows % 2 == 0 ? 64 : 128;
+        cases.push_back(std::move(c));
+      }
+    }
+  }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, GpuPlanProperty,
+                         testing::Combine(testing::ValuesIn(kWays),
+                                          testing::ValuesIn(plan_cases())),
+                         param_name<PlanCase>);
+
 class GpuInsertProperty : public Checks<InsertCase> {};
 TEST_P(GpuInsertProperty, MatchesBothReferences) {
   expect_right(check_insert(lane(std::get<0>(GetParam())), std::get<1>(GetParam())));

@@ -13,7 +13,7 @@ namespace {
 std::unique_ptr<Session> make(std::vector<std::string> lanes,
                               References references = References::kNone,
                               const DraftOptions& drafts = {}, const TensorParallel& parallel = {},
-                              bool serial = false) {
+                              bool serial = false, const char* profile = "vllm") {
   LaneRegistry registry;
   registry.add(*cpu::lane());
   registry.add(*cuda::lane());
@@ -27,6 +27,7 @@ std::unique_ptr<Session> make(std::vector<std::string> lanes,
   Scenario scenario = small_scenario(150, 40);
   scenario.serving.drafts = drafts;
   scenario.parallel = parallel;
+  scenario.model.switches = *profile_switches(profile);
   auto session = Session::create(scenario, registry, options);
   EXPECT_TRUE(session) << session.error().text();
   return std::move(*session);
@@ -101,6 +102,44 @@ TEST(GpuSession, EveryTapIsRightBesideRefSim) {
       }
     }
     EXPECT_FALSE(session->device_error());
+  }
+}
+
+// A step's plan, whoever makes it and however many tokens fill the graph: the same integers, and
+// the same bytes of what attention makes of it.
+TEST(GpuSession, PlansAreThoseOfTheHostAndAttentionFollowsThem) {
+  for (const char* profile : {"vllm,attention_plan=flashmla", "vllm,attention_plan=own",
+                              "vllm,attention_plan=flashmla,multiprocessors=8"}) {
+    SCOPED_TRACE(profile);
+    auto whole = make({"cuda"}, References::kNone, {}, {}, false, profile);
+    auto by_op = make({"cuda"}, References::kNone, {}, {}, false, profile);
+    auto planned_on_host =
+        make({"cuda", "attention_plan=cpu"}, References::kNone, {}, {}, false, profile);
+    while (!whole->finished()) {
+      for (auto& session : {whole.get(), planned_on_host.get()}) {
+        const auto ok = session->step();
+        ASSERT_TRUE(ok) << ok.error().text();
+      }
+      while (by_op->cursor().step < whole->cursor().step) ASSERT_TRUE(by_op->op());
+      ASSERT_EQ(by_op->digest(), whole->digest()) << whole->cursor().step;
+      ASSERT_EQ(planned_on_host->digest(), whole->digest()) << whole->cursor().step;
+      for (const char* name : {"plan_rows", "plan_splits", "plan_counts"}) {
+        ASSERT_FALSE(whole->metadata().tensor(name)->empty());
+        ASSERT_EQ(whole->metadata().tensor(name)->numbers,
+                  planned_on_host->metadata().tensor(name)->numbers)
+            << name;
+      }
+    }
+    EXPECT_FALSE(whole->device_error());
+    auto judged = make({"cuda"}, References::kSim, {}, {}, false, profile);
+    for (int i = 0; i < 8 && !judged->finished(); ++i) {
+      const auto ok = judged->step();
+      ASSERT_TRUE(ok) << ok.error().text();
+      for (const TapResult& result : judged->history().back().results) {
+        ASSERT_NE(result.verdict, Verdict::kWrong)
+            << result.tap << " of op " << result.op << ", step " << i << ": " << result.note;
+      }
+    }
   }
 }
 

@@ -108,6 +108,8 @@ TEST(WiringAudit, SaysNothingOfSoundSessions) {
   sound("vllm,index_format=mxfp4,hadamard=on,fp4_rule=down,q_norm=bf16_factor", 1);
   sound("vllm,projections=fp8", 2);
   sound("vllm,projections=fp8_but_wo_a", 1);
+  sound("vllm,attention_plan=own", 1);
+  sound("vllm,attention_plan=flashmla,multiprocessors=16", 2);
 }
 
 // The same of attention's output in FP8.
@@ -267,6 +269,44 @@ TEST(WiringAudit, NamesWhatAnOpIsGivenInstead) {
          [](OpParams& p, const Around& around) {
            p.get<as_rms_norm_params>().x.data =
                around.ran.at(AS_OP_RESIDUAL).get<as_residual_params>().h.data;
+         });
+}
+
+TEST(WiringAudit, NamesWhatAPlanIsMadeOfAndWhoIsGivenIt) {
+  Scenario scenario = audited_scenario();
+  scenario.model.switches = *profile_switches("vllm,attention_plan=flashmla");
+  const auto expect = [&](as_op_id op, int layer, const std::string& what, const std::string& note,
+                          const Plant& plant) {
+    SCOPED_TRACE(note);
+    const auto found = audit(scenario, scenario, op, layer, plant);
+    ASSERT_EQ(found.size(), 1u);
+    EXPECT_EQ(found[0].op, op);
+    EXPECT_EQ(found[0].what, what);
+    EXPECT_NE(found[0].note.find(note), std::string::npos) << found[0].note;
+  };
+  const auto number = [&](const char* what, const char* note,
+                          std::int32_t as_attention_plan_params::*field) {
+    expect(AS_OP_ATTENTION_PLAN, -1, what, note,
+           [&](OpParams& p, const Around&) { p.get<as_attention_plan_params>().*field = 1; });
+  };
+  number("rule", "is 1; the model's is 2", &as_attention_plan_params::rule);
+  number("heads", "is 1; the model's is 8", &as_attention_plan_params::heads);
+  number("top_k", "is 1; the model's is 16", &as_attention_plan_params::top_k);
+  number("multiprocessors", "is 1; the model's is 132", &as_attention_plan_params::multiprocessors);
+  expect(AS_OP_ATTENTION_PLAN, -1, "c4_lens", "is lens of swa_index, not c4_lens of slot_mapping",
+         [](OpParams& p, const Around&) {
+           auto& plan = p.get<as_attention_plan_params>();
+           plan.c4_lens = plan.window_lens;
+         });
+  expect(AS_OP_SPARSE_ATTENTION, 1, "plan_splits", "is not that of C4A layers",
+         [](OpParams& p, const Around& around) {
+           p.get<as_sparse_attention_params>().plan_splits.data =
+               around.ran.at(AS_OP_ATTENTION_PLAN).get<as_attention_plan_params>().splits.data;
+         });
+  expect(AS_OP_SPARSE_ATTENTION, 0, "plan_rows", "is not that of SWA layers",
+         [](OpParams& p, const Around& around) {
+           auto rows = around.ran.at(AS_OP_ATTENTION_PLAN).get<as_attention_plan_params>().rows;
+           p.get<as_sparse_attention_params>().plan_rows.data = at<std::int32_t>(rows, 2);
          });
 }
 

@@ -128,6 +128,28 @@ OpParams with_outputs_alike(const OpParams& params, Memory* memory) {
   return out;
 }
 
+// The plan of a call, made by the CPU lane: of a C4A layer where it has a second list, else SWA.
+void add_plan(const AttentionCase& c, Memory* memory, as_sparse_attention_params* p) {
+  const auto lens = [](const as_tensor& t) {
+    const auto* first = at<std::int32_t>(t);
+    return std::vector<std::int32_t>(first, first + t.shape[0]);
+  };
+  PlanCase plan{c.name, lens(p->topk_length)};
+  if (c.extra > 0) plan.c4 = lens(p->extra_topk_length);
+  plan.rule = c.plan;
+  plan.multiprocessors = c.multiprocessors;
+  plan.heads = static_cast<std::int32_t>(c.heads);
+  plan.top_k = static_cast<std::int32_t>(c.extra);
+  OpParams params;
+  auto& made = params.init<as_attention_plan_params>(AS_OP_ATTENTION_PLAN);
+  fill_plan(plan, memory, &made);
+  as_error error{};
+  ASSERT_EQ(cpu::lane()->ops[AS_OP_ATTENTION_PLAN](params.data(), nullptr, &error), AS_OK);
+  const std::int64_t type = c.extra > 0 ? 1 : 0, splits = made.splits.shape[1];
+  p->plan_rows = make_tensor(at<std::int32_t>(made.rows, type), {p->q.shape[0], 2});
+  p->plan_splits = make_tensor(at<std::int32_t>(made.splits, type), {splits, AS_PLAN_COLUMNS});
+}
+
 std::vector<std::int64_t> entries_of(std::vector<std::int64_t> lengths) {
   for (std::int64_t& n : lengths) n /= 4;
   return lengths;
@@ -175,6 +197,7 @@ Report check_attention(const Lane& lane, const AttentionCase& c) {
   p.o = memory.make(AS_BF16, {tokens.size(), c.heads, AS_HEAD_DIM}, 5);
   p.lse = memory.make(AS_F32, {tokens.size(), c.heads}, 1);
   p.scale = 1 / std::sqrt(double{AS_HEAD_DIM});
+  if (c.plan != AS_PLAN_NONE) add_plan(c, &memory, &p);
   if (c.gathered >= 0) {
     const OpParams direct = with_outputs_alike(engine, &memory);
     if (!run(lane, direct, &report)) return report;
@@ -328,9 +351,34 @@ TEST(GatheredAttention, NamesWhatIsWrongWithItsParts) {
   EXPECT_EQ(says({0, 0, 0, 1, 0, 0}),
             "sparse_attention: prefill[2] is part 0 of chunk 0, which other tokens have ended; "
             "tokens of a part stand side by side");
+  p.plan_rows = memory.ints({0, 0, 0, 0, 0, 0}, {3, 2});
+  p.plan_splits = memory.ints({-1, 0, 0, 0, -1}, {1, 5});
+  EXPECT_NE(says({0, 0, 0, 0, 0, 1}).find("there is a plan and prefill"), std::string::npos);
+  p.plan_rows = p.plan_splits = {};
   EXPECT_EQ(says({0, 0, 0, 7, 0, 8}),
             "sparse_attention: prefill[1] is part 7 of chunk 0; parts are 0 to 2");
 }
+
+// The same calls by plans: many splits of a tile, few of several, and none that is one.
+std::vector<AttentionCase> planned_cases() {
+  std::vector<AttentionCase> cases;
+  for (const AttentionCase& c : kAttentionCases) {
+    if (c.gathered >= 0) continue;
+    for (const std::int32_t rule : {AS_PLAN_OWN, AS_PLAN_FLASHMLA}) {
+      for (const std::int32_t multiprocessors : {1, 7, 132}) {
+        AttentionCase planned = c;
+        planned.name +=
+            (rule == AS_PLAN_OWN ? "_own_" : "_flashmla_") + std::to_string(multiprocessors);
+        planned.plan = rule;
+        planned.multiprocessors = multiprocessors;
+        cases.push_back(std::move(planned));
+      }
+    }
+  }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Planned, SparseAttentionProperty, testing::ValuesIn(planned_cases()),
+                         name_of<AttentionCase>);
 
 }  // namespace
 }  // namespace attnscope::properties

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/params/attention_params.h"
 #include "tests/property/harness.h"
 
 namespace attnscope::properties {
@@ -26,6 +27,8 @@ struct AttentionCase {
   // Requests from this one on prefill over gathered rows, two in a chunk; -1 = none, and no
   // `prefill` among the params.
   std::int64_t gathered = -1;
+  std::int32_t plan = 0;  // as_plan_rule: attention is given a plan for so many multiprocessors
+  std::int32_t multiprocessors = 132;
 };
 Report check_attention(const Lane& lane, const AttentionCase& c);
 
@@ -134,6 +137,18 @@ struct LocalCase {
 };
 Report check_local_batch(const Lane& lane, const LocalCase& c);
 
+// Lengths by token, those of entries as often as there are tokens or not at all.
+struct PlanCase {
+  std::string name;
+  std::vector<std::int32_t> window = {}, c4 = {}, c128 = {};
+  std::int32_t rule = 2;  // as_plan_rule
+  std::int32_t multiprocessors = 132;
+  std::int32_t heads = 64, top_k = 512;
+};
+Report check_attention_plan(const Lane& lane, const PlanCase& c);
+// The outputs alone: params with tensors of `memory`, not called yet.
+void fill_plan(const PlanCase& c, Memory* memory, as_attention_plan_params* p);
+
 // Of dense attention. `queries` tokens at the end of each request; `heads` is a multiple of
 // `kv_heads`.
 struct PagedCase {
@@ -175,6 +190,7 @@ std::string name_of(const testing::TestParamInfo<Case>& info) {
   return info.param.name;
 }
 inline void PrintTo(const AttentionCase& c, std::ostream* out) { *out << c.name; }
+inline void PrintTo(const PlanCase& c, std::ostream* out) { *out << c.name; }
 inline void PrintTo(const InsertCase& c, std::ostream* out) { *out << c.name; }
 inline void PrintTo(const PagedCase& c, std::ostream* out) { *out << c.name; }
 inline void PrintTo(const RopeKvCase& c, std::ostream* out) { *out << c.name; }

@@ -1,5 +1,5 @@
-// The ops that a model of DeepSeek-V4 runs: sessions of the tests are such models, and no session
-// runs the ops of another family.
+// The ops that every model of DeepSeek-V4 runs: sessions of the tests are such models, and no
+// session runs the ops of another family. attention_plan is a step's where a profile asks for it.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 namespace attnscope {
 
 inline bool is_of_deepseek_v4(int op) {
-  return (as_op_find(op)->layers & AS_LAYER_DEEPSEEK_V4) != 0;
+  return (as_op_find(op)->layers & AS_LAYER_DEEPSEEK_V4) != 0 && op != AS_OP_ATTENTION_PLAN;
 }
 
 inline std::size_t count_of_deepseek_v4() {

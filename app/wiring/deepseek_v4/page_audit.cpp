@@ -43,6 +43,12 @@ std::vector<PageAudit::Fault> PageAudit::op_done(const OpParams& params, int lay
       part_of("table", p.table, tables_, layout_.mla_group);
       break;
     }
+    case AS_OP_ATTENTION_PLAN: {
+      const auto& p = params.get<as_attention_plan_params>();
+      plan_rows_ = p.rows;
+      plan_splits_ = p.splits;
+      break;
+    }
     default:
       if (layer >= 0) layer_op(params, layer);
   }
@@ -94,9 +100,11 @@ void PageAudit::layer_op(const OpParams& params, int layer) {
       const auto& p = params.get<as_sparse_attention_params>();
       const CacheSpec& own = spec(layer, kSwaCache);
       cache("cache", p.cache, own);
-      if (const CacheSpec* main = layout_.find(layer, kMainCache)) {
-        cache("extra_cache", p.extra_cache, *main);
-      }
+      const CacheSpec* main = layout_.find(layer, kMainCache);
+      if (main != nullptr) cache("extra_cache", p.extra_cache, *main);
+      const int type = main == nullptr ? 0 : main->tokens_per_row == 4 ? 1 : 2;
+      plan("plan_rows", p.plan_rows, plan_rows_, type);
+      plan("plan_splits", p.plan_splits, plan_splits_, type);
       return part_of("indices", p.indices, swa_indices_, own.group - layout_.swa_groups.front());
     }
     default:
@@ -115,6 +123,13 @@ void PageAudit::cache(const char* what, const as_cache& given, const CacheSpec& 
       {what, fmt::format("its {} has record {} and {} rows a page; that of {} has record {} and {}",
                          what, given.record, given.rows_per_block, spec.name, spec.record,
                          spec.rows_per_block)});
+}
+
+void PageAudit::plan(const char* what, const as_tensor& given, const as_tensor& all, int type) {
+  if (all.data == nullptr || given.data == part_at(all, type)) return;
+  constexpr const char* kTypes[] = {"SWA", "C4A", "C128A"};
+  faults_.push_back(
+      {what, fmt::format("its {} is not that of {} layers, which it is in", what, kTypes[type])});
 }
 
 void PageAudit::part_of(const char* what, const as_tensor& given, const as_tensor& all, int group) {

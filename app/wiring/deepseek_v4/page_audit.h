@@ -28,12 +28,15 @@ class PageAudit {
   void number(const char* what, std::int64_t given, std::int64_t right);
   // given: [R,C] of all [G,R,C] or [T] of all [G,T].
   void part_of(const char* what, const as_tensor& given, const as_tensor& all, int group);
+  // given: of a type of layers, of all.
+  void plan(const char* what, const as_tensor& given, const as_tensor& all, int type);
   void cache(const char* what, const as_cache& given, const CacheSpec& spec);
   void layer_op(const OpParams& params, int layer);
   const CacheSpec& spec(int layer, CacheId id) const { return *layout_.find(layer, id); }
 
   CacheLayout layout_;
   as_tensor tables_{}, slots_{}, c4_slots_{}, c128_slots_{}, swa_indices_{};  // of this step
+  as_tensor plan_rows_{}, plan_splits_{};
   std::vector<Fault> faults_;
 };
 

@@ -60,6 +60,9 @@ constexpr Wire kWires[] = {
     {AS_OP_INDEXER_TOPK, "lens", AS_OP_SLOT_MAPPING, "c4_lens"},
     {AS_OP_TOPK_TO_SLOTS, "indices", AS_OP_INDEXER_TOPK, "indices"},
     {AS_OP_TOPK_TO_SLOTS, "token_to_req", AS_OP_SLOT_MAPPING, "token_to_req"},
+    {AS_OP_ATTENTION_PLAN, "window_lens", AS_OP_SWA_INDEX, "lens"},
+    {AS_OP_ATTENTION_PLAN, "c4_lens", AS_OP_SLOT_MAPPING, "c4_lens"},
+    {AS_OP_ATTENTION_PLAN, "c128_lens", AS_OP_C128_INDEX, "lens"},
     {AS_OP_SPARSE_ATTENTION, "q", AS_OP_Q_ROPE_KV_INSERT, "q"},
     {AS_OP_SPARSE_ATTENTION, "cache", AS_OP_Q_ROPE_KV_INSERT, "cache"},
     {AS_OP_SPARSE_ATTENTION, "topk_length", AS_OP_SWA_INDEX, "lens"},
@@ -113,7 +116,7 @@ void WiringAudit::op_done(const OpParams& params, int layer, const TensorParalle
   due_.clear();
   check_sources(params, layer, parallel.size);
   if (params.op() == AS_OP_FINAL_NORM) check_gathered(params, sample_rows);
-  check_numbers(params, layer);
+  check_numbers(params, layer, parallel.size);
   if (peer_ < 0) {  // a peer reads the pages of the own rank
     for (PageAudit::Fault& f : pages_.op_done(params, layer)) {
       wrong(params, layer, f.what, std::move(f.note));
@@ -349,7 +352,7 @@ void WiringAudit::number(const OpParams& params, int layer, const char* what, do
         fmt::format("its {} is {:.6g}; the model's is {:.6g}", what, given, right));
 }
 
-void WiringAudit::check_numbers(const OpParams& params, int layer) {
+void WiringAudit::check_numbers(const OpParams& params, int layer, int ranks) {
   const reference::ModelNumbers& n = n_;
   const int ratio = layer < 0 ? 0 : n.compress_ratios[to_size(n.layers[to_size(layer)])];
   const auto is = [&](const char* what, auto given, auto right) {
@@ -363,6 +366,13 @@ void WiringAudit::check_numbers(const OpParams& params, int layer) {
       return is("window", params.get<as_swa_index_params>().window, n.window);
     case AS_OP_C128_INDEX:
       return is("ratio", params.get<as_c128_index_params>().ratio, 128);
+    case AS_OP_ATTENTION_PLAN: {
+      const auto& p = params.get<as_attention_plan_params>();
+      is("top_k", p.top_k, n.index_topk);
+      is("heads", p.heads * ranks, n.heads);
+      is("multiprocessors", p.multiprocessors, switches_.multiprocessors);
+      return is("rule", p.rule, switches_.attention_plan);
+    }
     case AS_OP_ATTN_NORM:
     case AS_OP_FINAL_NORM:
       return is("eps", params.get<as_rms_norm_params>().eps, n.norm_eps);

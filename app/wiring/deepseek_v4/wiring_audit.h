@@ -54,7 +54,7 @@ class WiringAudit : public OpAudit {
   void check_weights(const OpParams& params, int layer, int rank);
   void check_weight(const OpParams& params, int layer, const char* tap,
                     const std::vector<std::string>& names, int rank);
-  void check_numbers(const OpParams& params, int layer);
+  void check_numbers(const OpParams& params, int layer, int ranks);
   void check_rope(const OpParams& params, int layer, const as_rope& rope);
   void number(const OpParams& params, int layer, const char* what, double given, double right);
   void wrong(const OpParams& params, int layer, const std::string& what, std::string note);

@@ -17,10 +17,10 @@ constexpr PublishedModel kV4Models[] = {{"DeepseekV4ForCausalLM", "deepseek_v4"}
 
 constexpr const char* kLayerTypes[] = {"SWA", "C4A", "C128A"};  // by LayerType
 
-constexpr const char* kV4Switches[] = {"hadamard",         "round_rotated", "index_scores",
-                                       "index_format",     "ratio0_yarn",   "round_pooled",
-                                       "scale_floor",      "fp4_rule",      "q_norm",
-                                       "rope_frequencies", "projections",   "prefill"};
+constexpr const char* kV4Switches[] = {
+    "hadamard",     "round_rotated", "index_scores",   "index_format",   "ratio0_yarn",
+    "round_pooled", "scale_floor",   "fp4_rule",       "q_norm",         "rope_frequencies",
+    "projections",  "prefill",       "attention_plan", "multiprocessors"};
 
 }  // namespace
 

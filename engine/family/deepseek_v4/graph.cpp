@@ -91,6 +91,15 @@ class GraphOfV4 {
                           .step("indices", "c128_indices")
                           .step("lens", "c128_lens"));
     }
+    if (plans()) {
+      nodes.push_back(Node(AS_OP_ATTENTION_PLAN, {}, kQueryPath)
+                          .step("window_lens", "swa_lens")
+                          .step("c4_lens", "c4_lens")
+                          .step("c128_lens", "c128_lens")
+                          .step("rows", "plan_rows")
+                          .step("splits", "plan_splits")
+                          .step("counts", "plan_counts"));
+    }
     return LayerGraph(std::move(nodes));
   }
 
@@ -239,6 +248,7 @@ class GraphOfV4 {
     } else if (type == LayerType::kC128A) {
       node.step("extra_indices", "c128_indices").step("extra_topk_length", "c128_lens");
     }
+    if (plans()) node.step("plan_rows", "plan_rows").step("plan_splits", "plan_splits");
     nodes.push_back(std::move(node));
   }
 
@@ -270,6 +280,7 @@ class GraphOfV4 {
                         .makes("out", hidden_out_, AS_BF16, {kStepTokens, config_.hidden}));
   }
 
+  bool plans() const { return config_.switches.attention_plan != AS_PLAN_NONE; }
   ValueId value(const char* name) { return graph_.add_value(name); }
   const ModelConfig& config_;
   ModelGraph graph_;

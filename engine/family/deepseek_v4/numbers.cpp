@@ -112,6 +112,14 @@ void deepseek_v4_step_numbers(as_op_id op, const ModelConfig& config, const Cach
       p.rows_per_block = block_tokens(layout.mla_group) / p.ratio;
       break;
     }
+    case AS_OP_ATTENTION_PLAN: {
+      auto& p = as<as_attention_plan_params>(params);
+      p.top_k = config.index_topk;
+      p.heads = config.heads;
+      p.multiprocessors = config.switches.multiprocessors;
+      p.rule = config.switches.attention_plan;
+      break;
+    }
     default:
       break;
   }

@@ -5,12 +5,41 @@
 #include "engine/family/deepseek_v4/deepseek_v4.h"
 #include "engine/model/numbers.h"
 #include "kernels/layout/records.h"
+#include "kernels/params/attention_params.h"
 
 namespace attnscope {
 namespace {
 
 // Places of the tensors among the family's own.
-enum Own { kC4Slots, kC128Slots, kC4Lens, kSwaIndices, kSwaLens, kC128Indices, kC128Lens };
+enum Own {
+  kC4Slots,
+  kC128Slots,
+  kC4Lens,
+  kSwaIndices,
+  kSwaLens,
+  kC128Indices,
+  kC128Lens,
+  kPlanRows,
+  kPlanSplits,
+  kPlanCounts
+};
+
+// Tokens of an entry, by the type of layers as attention_plan counts them.
+constexpr std::int64_t kEntryTokens[AS_PLAN_TYPES] = {0, 4, 128};
+
+StepTensor of_plan(const char* name, StepTensor::Kind kind, const ModelConfig& config,
+                   std::int64_t columns) {
+  StepTensor tensor{.name = name,
+                    .kind = kind,
+                    .used = config.switches.attention_plan != AS_PLAN_NONE,
+                    .lists_by = StepTensor::ListsBy::kLayerType,
+                    .entry_tokens = kEntryTokens,
+                    .lists = AS_PLAN_TYPES,
+                    .columns = columns,
+                    .cache = kMainCache};
+  if (kind == StepTensor::Kind::kPlanSplits) tensor.more_rows = config.switches.multiprocessors;
+  return tensor;
+}
 
 }  // namespace
 
@@ -45,6 +74,9 @@ std::vector<StepTensor> deepseek_v4_step_tensors(const ModelConfig& config,
                      .kind = Kind::kParts,
                      .used = config.switches.gathered_prefill,
                      .columns = 2});
+  tensors.push_back(of_plan("plan_rows", Kind::kPlanRows, config, 2));
+  tensors.push_back(of_plan("plan_splits", Kind::kPlanSplits, config, AS_PLAN_COLUMNS));
+  tensors.push_back(of_plan("plan_counts", Kind::kPlanCounts, config, 2));
   return tensors;
 }
 
@@ -55,6 +87,8 @@ void deepseek_v4_logical_lists(const StepMetadata& step, const ModelConfig& conf
   StepTensor &swa = out.own[kSwaIndices], &entries = out.own[kC128Indices];
   swa.lists_by = StepTensor::ListsBy::kAll;
   swa.lists = 1;
+  // References attend over whole lists.
+  for (StepTensor& tensor : out.own) tensor.used = tensor.used && !tensor.of_plan();
   for (StepTensor& tensor : out.own) tensor.assign(tokens, step.list_columns);
   for (const auto& [slots, ratio] : {std::pair{kC4Slots, 4}, std::pair{kC128Slots, 128}}) {
     if (out.own[slots].used) out.own[slots].slots = out.rows_of(ratio);

@@ -73,6 +73,26 @@ class InputsOfV4 : public InputMaker {
     p.rows_per_block = kFullBlockTokens / kWideRatio;
   }
 
+  // By FlashMLA's rule, where the seed is even by the own.
+  void attention_plan() {
+    constexpr std::int32_t kMultiprocessors = 24;
+    auto& p = init<as_attention_plan_params>();
+    std::vector<std::int32_t> window;
+    for (const std::int64_t position : positions) {
+      window.push_back(static_cast<std::int32_t>(std::min<std::int64_t>(position + 1, kWindow)));
+    }
+    p.window_lens = keep(window, {tokens});
+    p.c4_lens = keep(visible(kRatio), {tokens});
+    p.c128_lens = keep(visible(kWideRatio), {tokens});
+    p.rows = make(AS_I32, {AS_PLAN_TYPES, tokens, 2});
+    p.splits = make(AS_I32, {AS_PLAN_TYPES, tokens + kMultiprocessors, AS_PLAN_COLUMNS});
+    p.counts = make(AS_I32, {AS_PLAN_TYPES, 2});
+    p.top_k = static_cast<std::int32_t>(kTopK);
+    p.heads = AS_PLAN_HEADS;
+    p.multiprocessors = kMultiprocessors;
+    p.rule = shape.seed % 2 == 0 ? AS_PLAN_OWN : AS_PLAN_FLASHMLA;
+  }
+
   void q_rope_kv_insert() {
     auto& p = init<as_q_rope_kv_insert_params>();
     const InputTable table = make_table(shape.lengths, kBlockTokens);
@@ -227,6 +247,9 @@ bool InputsOfV4::fill() {
       return true;
     case AS_OP_C128_INDEX:
       c128_index();
+      return true;
+    case AS_OP_ATTENTION_PLAN:
+      attention_plan();
       return true;
     case AS_OP_Q_KV_A_PROJ:
       linear(kHidden, kQLora + AS_HEAD_DIM);

@@ -114,6 +114,7 @@ const OpParams& AdversarialLists::dress(const OpParams& params, const std::int64
     extra_.make(p.extra_indices, p.extra_topk_length, p.extra_cache.rows_per_block, positions,
                 layer + 1);
   }
+  p.plan_rows = p.plan_splits = no_tensor();  // of the lists as they were
   return params_;
 }
 
@@ -154,6 +155,7 @@ Result<std::optional<std::string>> AdversarialLists::read_nan_codes(const OpPara
     p.extra_indices = make_tensor(extra_slots.data(), {calls, 1});
     p.extra_topk_length = make_tensor(extra_topk_length.data(), {calls});
   }
+  p.plan_rows = p.plan_splits = no_tensor();
   if (auto ran = call_op(lane, probe.data(), call); !ran) return ran.error();
   for (std::int64_t i = 0; i < calls; ++i) {
     for (std::int64_t h = 0; h < heads; ++h) {

@@ -61,8 +61,7 @@ as_tensor PagedSource::list(int layer, int own) const {
   if (tensor.lists_by == StepTensor::ListsBy::kAll) {
     return tensor.tensor(tokens, step_.list_columns);
   }
-  const int group = layout_.find(layer, tensor.cache)->group;
-  return tensor.list(tensor.list_of(layout_, group), tokens, step_.list_columns);
+  return tensor.list(tensor.list_of_layer(layout_, layer), tokens, step_.list_columns);
 }
 
 }  // namespace attnscope

@@ -33,6 +33,8 @@ std::string word(const std::string& axis) {
   if (axis == "R") return "request row";
   if (axis == "chunked") return "chunk group";
   if (axis == "L") return "sequence";
+  if (axis == "Y") return "layer type";
+  if (axis == "X") return "split";
   if (axis == "P") return "block";
   if (axis == "W" || axis == "A" || axis == "K") return "place";
   if (axis == "N") return "entry";

@@ -108,16 +108,25 @@ TEST(DeviceSession, StepsAreTimedWhereThatIsWanted) {
 }
 
 // Slots and lists of a whole step are made on the device, and are those that the host makes.
-class DeviceLists : public ::testing::TestWithParam<const char*> {};  // preset
+struct ListsOf {
+  const char *name, *preset, *profile;
+};
+void PrintTo(const ListsOf& of, std::ostream* out) { *out << of.name; }
+class DeviceLists : public ::testing::TestWithParam<ListsOf> {};
 
-INSTANTIATE_TEST_SUITE_P(Presets, DeviceLists, ::testing::Values("tiny", "tiny-llama4"),
-                         [](const auto& p) { return p.index == 0 ? "Windows" : "Chunks"; });
+INSTANTIATE_TEST_SUITE_P(
+    Presets, DeviceLists,
+    ::testing::Values(ListsOf{"Windows", "tiny", "vllm"}, ListsOf{"Chunks", "tiny-llama4", "vllm"},
+                      ListsOf{"Plans", "tiny", "vllm,attention_plan=flashmla,multiprocessors=16"},
+                      ListsOf{"OwnPlans", "tiny", "vllm,attention_plan=own"}),
+    [](const auto& p) { return p.param.name; });
 
 TEST_P(DeviceLists, OfWholeStepsAreThoseOfTheHost) {
-  const auto lists_of_host = {"cuda", "slot_mapping=cpu", "swa_index=cpu", "c128_index=cpu",
-                              "local_batch=cpu"};
+  const auto lists_of_host = {"cuda",           "slot_mapping=cpu", "swa_index=cpu",
+                              "c128_index=cpu", "local_batch=cpu",  "attention_plan=cpu"};
   Scenario scenario = small_scenario();
-  scenario.model = *preset(GetParam());
+  scenario.model = *preset(GetParam().preset);
+  scenario.model.switches = *profile_switches(GetParam().profile);
   const auto of = [&](std::vector<std::string> lanes) {
     return make(std::move(lanes), References::kNone, 3, scenario);
   };

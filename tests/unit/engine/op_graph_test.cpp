@@ -160,8 +160,14 @@ TEST(OpGraph, V4LayersRunInTheOrderOfTheModel) {
                  AS_OP_COMPRESS_INSERT, AS_OP_SPARSE_ATTENTION, AS_OP_INVERSE_ROPE, AS_OP_WO_A,
                  AS_OP_WO_B, AS_OP_RESIDUAL}));
   EXPECT_EQ(tiny().before.ops(), (Ops{AS_OP_SCHEDULE, AS_OP_BLOCK_TABLES, AS_OP_SLOT_MAPPING,
-                                      AS_OP_SWA_INDEX, AS_OP_C128_INDEX}));
+                                      AS_OP_SWA_INDEX, AS_OP_C128_INDEX, AS_OP_ATTENTION_PLAN}));
   EXPECT_EQ(tiny().after.ops(), (Ops{AS_OP_FINAL_NORM, AS_OP_LM_HEAD, AS_OP_SAMPLE}));
+  // The example has a plan of its attention, models have one where their profile says so.
+  const auto without = model_graph(*preset("tiny"));
+  EXPECT_EQ(without->before.find(AS_OP_ATTENTION_PLAN), nullptr);
+  const Node& attention = without->node(1, AS_OP_SPARSE_ATTENTION);
+  EXPECT_EQ(attention.find("plan_rows"), nullptr);
+  EXPECT_EQ(attention.find("plan_splits"), nullptr);
 }
 
 // Every tensor and cache that the op table knows is bound, by all models or where switches ask for
