@@ -212,6 +212,25 @@ void add_why(CLI::App& app, Action& action) {
   });
 }
 
+void add_plan(CLI::App& app, Action& action) {
+  auto* plan = app.add_subcommand(
+      "plan", "The plan of a step's attention: splits, what works on them, how evenly");
+  auto at = std::make_shared<LookAt>();
+  auto command = std::make_shared<PlanCommand>();
+  add_look_at(*plan, at);
+  plan->add_option("--token", command->token, "Token row of the step (default: all)")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));
+  plan->add_option("--rows", command->rows, "Splits to print at most (default 24)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
+  plan->callback([=, &action] {
+    action = [=] {
+      PlanCommand c = *command;
+      c.at = *at;
+      return plan_command(c);
+    };
+  });
+}
+
 void add_what_if(CLI::App& app, Action& action) {
   auto* what_if = app.add_subcommand(
       "what-if", "Re-run one op with one thing changed, and show which change removes its error");
@@ -436,6 +455,7 @@ int run_cli(const std::vector<std::string>& arguments) {
   add_golden_commands(app, action);
   add_ops(app, action);
   add_why(app, action);
+  add_plan(app, action);
   add_what_if(app, action);
   add_sweep(app, action);
   add_profiles(app, action);

@@ -1,5 +1,5 @@
-// Commands that look closer: why a value came out, what if one thing were different, and how a
-// metric goes over one parameter.
+// Commands that look closer: why a value came out, how attention was split, what if one thing were
+// different, and how a metric goes over one parameter.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +31,14 @@ struct WhyCommand {
   std::int64_t rows = 24;  // contributions to print, largest first
 };
 Result<as_status> why_command(const WhyCommand& command);
+
+// The plan of a step's attention (app/views/plan_view.h), for layers of the place's type.
+struct PlanCommand {
+  LookAt at;
+  std::int64_t token = -1;  // its splits alone; -1 = those of all tokens
+  std::int64_t rows = 24;   // splits to print
+};
+Result<as_status> plan_command(const PlanCommand& command);
 
 struct WhatIfCommand {
   LookAt at;

@@ -1,5 +1,5 @@
-// why, what-if, sweep and profiles by the command line: what they print, in what form, and how they
-// end when something is wrong.
+// why, plan, what-if, sweep and profiles by the command line: what they print, in what form, and
+// how they end when something is wrong.
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -35,6 +35,34 @@ class LookCommands : public CliTest {
 
   std::string scenario_;
 };
+
+TEST_F(LookCommands, PlanPrintsTheSplitsOfAStep) {
+  const std::vector<std::string> plan = {"plan", scenario_, "0/1/sparse_attention", "--profile",
+                                         "vllm,attention_plan=flashmla,multiprocessors=8"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), plan.begin(), plan.end());
+    return run(more);
+  };
+  const json all = parsed(with({"--json"}));
+  EXPECT_EQ(all["type"], "C4A");
+  EXPECT_EQ(all["rows"], 40);
+  // 37 tokens see an entry: two tiles, 7 with what a row costs; three see none: (37 * 7 + 3 * 6) /
+  // 8 rounded up, and 5, are the budget of a multiprocessor.
+  std::map<int, int> cost;
+  for (const json& split : all["splits"]) {
+    cost[split["part"]] += split["end"].get<int>() - split["begin"].get<int>() + 5;
+  }
+  EXPECT_EQ(cost.size(), 8u);
+  for (const auto& [part, of_part] : cost) EXPECT_LE(of_part, 40) << part;
+  const Outcome text = with({"--token", "39", "--rows", "1"});
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_NE(text.out.find("40 rows in "), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("Row 39: 2 tiles"), std::string::npos) << text.out;
+  fails({"plan", scenario_, "0/1/sparse_attention"}, 3, {"no plan", "attention_plan=flashmla"});
+  std::vector<std::string> beyond = plan;
+  beyond.insert(beyond.end(), {"--token", "40"});
+  fails(beyond, 3, {"token 40", "0 to 39"});
+}
 
 TEST_F(LookCommands, WhyAddsUpToTheOutput) {
   const json all = parsed(run({"why", scenario_, "0/1/sparse_attention", "--token", "39", "--head",
