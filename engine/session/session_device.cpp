@@ -46,9 +46,8 @@ Result<void> Session::open_device() {
     if (!opened) return device_failure(opened.error());
     compute_device_ = std::move(*opened);
   }
-  auto made =
-      DeviceRun::make(compute_device_, parts_, *slab_, largest_step(serving_->requests(), parts_),
-                      serial_);
+  auto made = DeviceRun::make(compute_device_, parts_, *slab_,
+                              largest_step(serving_->requests(), parts_), serial_);
   if (!made) return device_failure(made.error());
   device_ = std::move(*made);
   return {};
