@@ -189,6 +189,8 @@ TEST(ModelConfig, SwitchesBehindAProfile) {
       {"vllm,hadamard=yes", "allowed: off, on"},
       {"vllm,q_norm=", "allowed: fp32, bf16, bf16_factor"},
       {"hadamard=on", "unknown profile"},
+      {"vllm,prefill=gathered,attention_plan=own", "attention_plan cannot be own here"},
+      {"vllm,attention_plan=flashmla,prefill=gathered", "prefill cannot be gathered here"},
       {"", "unknown profile"}};
   for (const auto& [text, said] : bad) {
     const auto refused = profile_switches(text);
