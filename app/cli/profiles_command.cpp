@@ -36,11 +36,14 @@ std::vector<Variant> variants(const ModelConfig& model) {
   const auto own = family_of(model).switches;
   std::vector<Variant> all;
   for (const SwitchInfo& info : all_switches()) {
-    if (std::ranges::find(own, std::string_view(info.name)) == own.end()) continue;
+    const std::string_view name = info.name;
+    if (std::ranges::find(own, name) == own.end()) continue;
+    if (name == "multiprocessors" && base.attention_plan == AS_PLAN_NONE) continue;
     for (std::size_t value = 0; value < info.values.size(); ++value) {
       if (static_cast<int>(value) == info.get(base)) continue;
       Variant variant{fmt::format("{}={}", info.name, info.values[value]), info.sentence, base};
-      info.set(variant.switches, static_cast<int>(value));
+      // Not beside what another switch is set to.
+      if (!set_switch(variant.switches, name, info.values[value])) continue;
       all.push_back(std::move(variant));
     }
   }
