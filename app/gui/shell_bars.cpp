@@ -154,13 +154,18 @@ void Shell::draw_tool_bar() {
                        faults.empty() ? "" : fmt::format(" {} cpu stands in", icon::kWarning)),
            faults.empty() ? "Who computes the ops." : faults.back().c_str(),
            [&] { lane_entries(ui_); });
-    choice("##references", references_word(setup.references),
+    // A capture's are those of its recording; what is opened next has the session's.
+    const Snapshot* shown = ui_.bench.snapshot();
+    const References references = ui_.bench.capture() != nullptr && shown != nullptr
+                                      ? shown->info->references
+                                      : setup.references;
+    choice("##references", references_word(references),
            "What every op is compared with. Without references steps run many times faster.", [&] {
              for (const char* name : {"none", "sim", "both"}) {
                const auto value = name[0] == 'n'   ? References::kNone
                                   : name[0] == 's' ? References::kSim
                                                    : References::kBoth;
-               if (ImGui::Selectable(references_word(value), setup.references == value)) {
+               if (ImGui::Selectable(references_word(value), references == value)) {
                  ui_.run(fmt::format("references.set={}", name));
                }
              }
