@@ -55,9 +55,10 @@ target_compile_options(attnscope_options INTERFACE
 # A library of one layer, or with OBJECT a part of one that has compiler flags of its own. UNITY:
 # with ATTNSCOPE_UNITY its sources are compiled in batches, since most of the time of each goes into
 # the same headers and templates. The presets dev and tidy take each on its own, so that a missing
-# include shows.
+# include shows. BATCHES: in how many at least, of a library that is built last, where a single one
+# would leave other cores without work.
 function(attnscope_library name)
-  cmake_parse_arguments(ARG "UNITY;OBJECT" "" "SOURCES;LINK;ALONE" ${ARGN})
+  cmake_parse_arguments(ARG "UNITY;OBJECT" "BATCHES" "SOURCES;LINK;ALONE" ${ARGN})
   set(kind STATIC)
   if(ARG_OBJECT)
     set(kind OBJECT)
@@ -66,7 +67,7 @@ function(attnscope_library name)
   add_library(attnscope::${name} ALIAS ${name})
   target_link_libraries(${name} PUBLIC attnscope_options ${ARG_LINK})
   if(ARG_UNITY AND ATTNSCOPE_UNITY)
-    attnscope_batches(${name} SOURCES ${ARG_SOURCES} ALONE ${ARG_ALONE})
+    attnscope_batches(${name} SOURCES ${ARG_SOURCES} ALONE ${ARG_ALONE} BATCHES ${ARG_BATCHES})
   endif()
 endfunction()
 
@@ -75,7 +76,7 @@ endfunction()
 # all use are paid once a batch. A new file moves others to another batch, so file-local names must
 # differ within the whole target.
 function(attnscope_batches name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;ALONE" ${ARGN})
+  cmake_parse_arguments(ARG "" "BATCHES" "SOURCES;ALONE" ${ARGN})
   set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP
                         ATTNSCOPE_ALONE "${ARG_ALONE}")
   set(folders "")
@@ -92,6 +93,9 @@ function(attnscope_batches name)
   foreach(folder ${folders})
     list(LENGTH of_${folder} count)
     math(EXPR batches "(${count} + 35) / 36")
+    if(ARG_BATCHES AND batches LESS ARG_BATCHES)
+      set(batches ${ARG_BATCHES})
+    endif()
     math(EXPR most "(${count} + ${batches} - 1) / ${batches}")
     set(place 0)
     foreach(source ${of_${folder}})
