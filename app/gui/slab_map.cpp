@@ -59,14 +59,13 @@ void SlabMap::draw_bars(Ui& ui) {
     const float text_top = top + (high - ImGui::GetFontSize()) / 2;
     list->AddText({at.x, text_top}, t.text_dim, group.name.c_str());
     list->AddRect({left, top}, {right, bottom}, t.grid);
-    const ImU32 colour = t.accent;
     for (const SlabPage& page : group.pages) {
       const float x0 = x_of(page.offset), x1 = x_of(page.offset + page.bytes);
       const float used = x_of(page.offset + page.used);
       const bool own = page.layer == own_layer;
       list->AddRectFilled({x0, top}, {x1, bottom}, t.raised);
       list->AddRectFilled({x0, top}, {std::max(used, x0 + 1), bottom},
-                          with_alpha(colour, own ? 0.9f : 0.45f));
+                          with_alpha(t.accent, own ? 0.9f : 0.45f));
       list->AddRect({x0, top}, {x1, bottom}, own ? t.accent : t.surface);
       const std::string label = fmt::format("{} {}", page.layer, page.name);
       const std::string number = std::to_string(page.layer);
@@ -74,7 +73,7 @@ void SlabMap::draw_bars(Ui& ui) {
         return ImGui::CalcTextSize(text.c_str()).x + px(8) < x1 - x0;
       };
       if (fits(label) || fits(number)) {
-        list->AddText({x0 + px(4), text_top}, own ? text_on(colour) : t.text,
+        list->AddText({x0 + px(4), text_top}, own ? text_on(t.accent) : t.text,
                       fits(label) ? label.c_str() : number.c_str());
       }
       if (!hovered || mouse.x < x0 || mouse.x >= x1 || mouse.y < top || mouse.y >= bottom) continue;

@@ -11,12 +11,7 @@ int entries_of_token(const SessionInfo& info, int layer) {
   const int index = layer_index(info, layer);
   const CacheSpec* entries = index < 0 ? nullptr : entries_of(info.layout, index);
   if (entries == nullptr) return 0;
-  for (const CacheSpec& spec : info.layout.specs) {
-    if (spec.layer == index && spec.record == AS_RECORD_STATE) {
-      return spec.retention.window / entries->tokens_per_row;
-    }
-  }
-  return 0;
+  return tokens_pooled(info.layout, entries->tokens_per_row) / entries->tokens_per_row;
 }
 
 std::vector<StatePart> state_parts(const RecordBytes& row, int entries) {

@@ -18,6 +18,7 @@
 #include "tests/blame/dense_session.h"
 #include "tests/blame/planted_around.h"
 #include "tests/blame/trial.h"
+#include "tests/parallel/slices.h"
 #include "tests/unit/app/host_device.h"
 
 namespace attnscope {
@@ -58,22 +59,6 @@ Scenario shipped(const std::string& name, const TensorParallel& parallel) {
   EXPECT_TRUE(scenario) << scenario.error().text();
   scenario->parallel = parallel;
   return std::move(*scenario);
-}
-
-std::vector<std::uint8_t> bytes_of(const as_tensor& t) {
-  const auto* data = static_cast<const std::uint8_t*>(t.data);
-  return {data, data + as_tensor_numel(&t) * as_dtype_size(t.dtype)};
-}
-
-// Part `part` of `parts` of each row.
-std::vector<std::uint8_t> slice_of(const as_tensor& t, int parts, int part) {
-  const std::int64_t row = t.stride[0] * as_dtype_size(t.dtype), bytes = row / parts;
-  std::vector<std::uint8_t> out;
-  for (std::int64_t i = 0; i < t.shape[0]; ++i) {
-    const auto* from = static_cast<const std::uint8_t*>(t.data) + i * row + part * bytes;
-    out.insert(out.end(), from, from + bytes);
-  }
-  return out;
 }
 
 const as_tensor& output_of(const Session& session, std::string_view tap) {

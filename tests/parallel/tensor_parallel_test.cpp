@@ -13,6 +13,7 @@
 #include "kernels/cpu/cpu_lane.h"
 #include "kernels/params/dense_params.h"
 #include "kernels/params/tensor_view.h"
+#include "tests/parallel/slices.h"
 #include "tests/unit/app/host_device.h"
 #include "tests/unit/app/trace_session.h"
 
@@ -34,22 +35,6 @@ std::unique_ptr<Session> make(const Scenario& scenario, References references = 
   auto session = Session::create(scenario, all_lanes(), options);
   EXPECT_TRUE(session) << session.error().text();
   return std::move(*session);
-}
-
-std::vector<std::uint8_t> bytes_of(const as_tensor& t) {
-  const auto* data = static_cast<const std::uint8_t*>(t.data);
-  return {data, data + as_tensor_numel(&t) * as_dtype_size(t.dtype)};
-}
-
-// Part `rank` of `size` of axis 1 of a dense tensor.
-std::vector<std::uint8_t> slice_of(const as_tensor& t, int size, int rank) {
-  const std::int64_t row = t.stride[0] * as_dtype_size(t.dtype), part = row / size;
-  std::vector<std::uint8_t> out;
-  for (std::int64_t i = 0; i < t.shape[0]; ++i) {
-    const auto* from = static_cast<const std::uint8_t*>(t.data) + i * row + rank * part;
-    out.insert(out.end(), from, from + part);
-  }
-  return out;
 }
 
 // The output of the op that ran last, by its name.

@@ -1,9 +1,7 @@
 // Layers of dense attention with chunks, and such without a rotary embedding: their config.json,
 // what is refused, caches, graph, the tensors of a step that they have.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "engine/family/dense/dense.h"
@@ -12,41 +10,14 @@
 #include "engine/metadata/step_metadata.h"
 #include "engine/model/numbers.h"
 #include "kernels/params/paged_params.h"
+#include "tests/unit/engine/config_fixture.h"
 
 namespace attnscope {
 namespace dense_chunks_test {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
 
-class DenseChunks : public ::testing::Test {
- protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "attnscope-chunks-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    path_ = (fs::path(pattern) / "config.json").string();
-  }
-  void TearDown() override { fs::remove_all(fs::path(path_).parent_path()); }
-
-  Result<ModelConfig> read(const json& config) {
-    EXPECT_TRUE(write_text_file(path_, config.dump(2)));
-    return read_hf_config(path_);
-  }
-  ModelConfig must(const json& config) {
-    auto found = read(config);
-    EXPECT_TRUE(found) << found.error().text();
-    return found ? *found : ModelConfig();
-  }
-  void refused(const json& config, const std::vector<std::string>& parts) {
-    const auto found = read(config);
-    ASSERT_FALSE(found) << config.dump();
-    for (const std::string& part : parts) {
-      EXPECT_NE(found.error().text().find(part), std::string::npos) << found.error().text();
-    }
-  }
-
-  std::string path_;
-};
+class DenseChunks : public ConfigTest {};
 
 json llama4() {
   return json::parse(R"({

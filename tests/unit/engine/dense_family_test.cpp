@@ -1,9 +1,7 @@
 // Models of dense attention: their config.json in both directions, rules, caches, graph and names.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -13,41 +11,14 @@
 #include "engine/io/json_file.h"
 #include "engine/model/numbers.h"
 #include "kernels/params/paged_params.h"
+#include "tests/unit/engine/config_fixture.h"
 
 namespace attnscope {
 namespace dense_family_test {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
 
-class DenseFamily : public ::testing::Test {
- protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "attnscope-dense-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    path_ = (fs::path(pattern) / "config.json").string();
-  }
-  void TearDown() override { fs::remove_all(fs::path(path_).parent_path()); }
-
-  Result<ModelConfig> read(const json& config) {
-    EXPECT_TRUE(write_text_file(path_, config.dump(2)));
-    return read_hf_config(path_);
-  }
-  ModelConfig must(const json& config) {
-    auto read_config = read(config);
-    EXPECT_TRUE(read_config) << read_config.error().text();
-    return read_config ? *read_config : ModelConfig();
-  }
-  void refused(const json& config, const std::vector<std::string>& parts) {
-    const auto found = read(config);
-    ASSERT_FALSE(found) << config.dump();
-    for (const std::string& part : parts) {
-      EXPECT_NE(found.error().text().find(part), std::string::npos) << found.error().text();
-    }
-  }
-
-  std::string path_;
-};
+class DenseFamily : public ConfigTest {};
 
 json llama() {
   return json::parse(R"({
