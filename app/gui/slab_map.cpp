@@ -26,7 +26,8 @@ void SlabMap::draw(Ui& ui) {
     view_ = slab_view(*info_);
   }
   sentence(view_.sentence);
-  draw_bars(ui);
+  if (ImGui::BeginChild("##slab_room", {0, 0})) draw_bars(ui);
+  ImGui::EndChild();
 }
 
 void SlabMap::draw_bars(Ui& ui) {
