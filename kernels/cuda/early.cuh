@@ -9,6 +9,7 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <optional>
 
 #include "kernels/cuda/ops.h"
 
@@ -31,26 +32,35 @@ __device__ __forceinline__ void follow_kernel_before() {
   let_next_start();
 }
 
-// `early`: the GPU is a Hopper and runs code made for it.
+// `early`: the GPU is a Hopper and runs code made for it. `other`: an attribute more of the launch.
 template <class... Params, class... Arguments>
 int launch_early(bool early, void* stream, dim3 grid, dim3 block, std::size_t shared,
-                 void (*kernel)(Params...), const Arguments&... arguments) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+                 std::optional<cudaLaunchAttribute> other, void (*kernel)(Params...),
+                 const Arguments&... arguments) {
+  cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared;
   config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &attribute;
-  config.numAttrs = early ? 1 : 0;
+  config.attrs = attributes;
+  if (other) attributes[config.numAttrs++] = *other;
+  if (early) {
+    cudaLaunchAttribute& last = attributes[config.numAttrs++];
+    last.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    last.val.programmaticStreamSerializationAllowed = 1;
+  }
   const cudaError_t code = cudaLaunchKernelEx(&config, kernel, Params(arguments)...);
   if (code != cudaSuccess) {
     static_cast<void>(cudaGetLastError());
     return code;
   }
   return static_cast<int>(cudaGetLastError());
+}
+template <class... Params, class... Arguments>
+int launch_early(bool early, void* stream, dim3 grid, dim3 block, std::size_t shared,
+                 void (*kernel)(Params...), const Arguments&... arguments) {
+  return launch_early(early, stream, grid, block, shared, std::nullopt, kernel, arguments...);
 }
 
 }  // namespace attnscope::cuda

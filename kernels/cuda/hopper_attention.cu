@@ -1,11 +1,17 @@
 // sparse_attention on Hopper.
 //
 // A block takes one token, 64 heads and a run of tiles of 64 list entries; hopper_tile.cuh says who
-// does what, hopper_gather.cuh and hopper_compute.cuh how.
+// does what, hopper_gather.cuh and hopper_compute.cuh how. Blocks that share a token's tiles are a
+// cluster and add their parts up among themselves (hopper_cluster.cuh); where there is no room for
+// such clusters, or a plan says how tiles are cut, a second kernel combines them.
 #include <cuda_fp16.h>
+
+#include <array>
+#include <type_traits>
 
 #include "kernels/cuda/early.cuh"
 #include "kernels/cuda/hopper_attention.h"
+#include "kernels/cuda/hopper_cluster.cuh"
 #include "kernels/cuda/hopper_compute.cuh"
 #include "kernels/cuda/hopper_gather.cuh"
 #include "kernels/cuda/hopper_tile.cuh"
@@ -42,11 +48,11 @@ __device__ __forceinline__ void load_values(const RowAddress& row, int lane, flo
   }
 }
 
-// The whole block once more in fp32, a warp a head: slow, for values that fp16 does not hold.
-__device__ __forceinline__ void again_in_float(Block block, const Sources& sources) {
+// Heads of a block once more in fp32, a warp a head: slow, for values that fp16 does not hold.
+__device__ __forceinline__ void again_in_float(const Block& block, const Lists& lists,
+                                               const Sources& sources) {
   const auto& p = block.p;
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const Lists lists = block.find_tiles();
 #pragma unroll 1
   for (int h = static_cast<int>(threadIdx.x / 32); h < block.heads; h += kThreads / 32) {
     const std::int64_t head = block.first_head + h;
@@ -97,42 +103,95 @@ __device__ __forceinline__ void again_in_float(Block block, const Sources& sourc
   }
 }
 
-// A pass of one warpgroup. Whether its result is of no use.
+// What a warpgroup does for the block's tiles. Whether its result is of no use.
 template <bool exact, int group>
-__device__ __forceinline__ bool pass(const as_sparse_attention_params& p, const Sources& sources,
-                                     const Parts& parts, Shared& shared, float scale) {
+__device__ __forceinline__ bool attend(const as_sparse_attention_params& p, const Sources& sources,
+                                       const Parts& parts, Shared& shared, float scale) {
   Block block(p, parts, shared, exact ? scale : scale * (1.0f / (1 << kRowBits)));
+  const Lists lists = block.find_tiles();
   if constexpr (group >= 2) {
-    const Lists lists = block.find_tiles();
     const bool misfit =
         Gather<exact, group - 2>(lists, sources, static_cast<int>(threadIdx.x) % kGroup)
             .tiles(shared, block.begin, block.end);
     barrier_wait(kReady + group - 2, 32 + kGroup);
     return misfit;
+  } else if constexpr (group == 0) {
+    return Scorer<exact>(block).run();
   } else {
-    block.find_tiles();
-    if constexpr (group == 0) {
-      return Scorer<exact>(block).run();
-    } else {
-      return add_upper<exact>(block);
-    }
+    return add_upper<exact>(block);
   }
 }
 
-template <bool exact, int group>
-__device__ __forceinline__ void attend(const as_sparse_attention_params& p, const Sources& sources,
-                                       const Parts& parts, Shared& shared, float scale,
-                                       bool misfit) {
-  if constexpr (exact) {
-    pass<true, group>(p, sources, parts, shared, scale);
-  } else if (any_of_block(shared, pass<false, group>(p, sources, parts, shared, scale) || misfit)) {
-    again_in_float(Block(p, parts, shared, scale), sources);
+// The same in a block of a cluster, in the near-exact form: its part is left for the others.
+template <int group>
+__device__ __forceinline__ void attend_part(const as_sparse_attention_params& p,
+                                            const Sources& sources, const Parts& parts,
+                                            Shared& shared, float scale, bool misfit) {
+  if constexpr (group >= 2) {
+    any_of_block(shared, attend<false, group>(p, sources, parts, shared, scale));
+    return;
   }
+  Block block(p, parts, shared, scale * (1.0f / (1 << kRowBits)));
+  block.find_tiles();
+  // Behind any_of_block() nobody reads queries and rows any more.
+  if constexpr (group == 0) {
+    Scorer<false> scorer(block);
+    scorer.add_tiles();
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int first = 16 * static_cast<int>(threadIdx.x / 32) + lane / 4;
+    float factor[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      factor[half] = scorer.sum(half) > 0.0f ? 0.5f / scorer.sum(half) : 0.0f;
+      if (lane % 4 == 0) shared.last[first + 8 * half] = factor[half];
+    }
+    shared.last_there.come();
+    misfit = any_of_block(shared, misfit || scorer.infinite());
+    const Exchange exchange(block);
+    exchange.leave_values(0, scorer.values(), factor);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (lane % 4 == 0) {
+        exchange.leave_sums(first + 8 * half, scorer.best(half),
+                            misfit ? __int_as_float(0x7fffffff) : scorer.sum(half));
+      }
+    }
+  } else {
+    const int tid = static_cast<int>(threadIdx.x) % kGroup, row = 16 * (tid / 32) + tid % 32 / 4;
+    float values[kHalf / 2];
+    misfit = add_upper_tiles<false>(block, values) || misfit;
+    shared.last_there.wait(0);
+    const float factor[2] = {shared.last[row], shared.last[row + 8]};
+    any_of_block(shared, misfit);
+    Exchange(block).leave_values(1, values, factor);
+  }
+}
+
+// The heads of a block of a cluster, by all its threads.
+__device__ __forceinline__ void finish_heads(const as_sparse_attention_params& p,
+                                             const Sources& sources, const Parts& parts,
+                                             Shared& shared, float scale) {
+  Block block(p, parts, shared, scale);
+  const Exchange exchange(block);
+  const Exchange::Sinks sinks = exchange.sinks();
+  exchange.send();
+  if (exchange.useless()) {
+    const Lists lists = block.find_tiles();
+    Block own = block;  // all tiles for its heads
+    own.begin = 0;
+    own.end = lists.tiles[0] + lists.tiles[1];
+    own.first_head += exchange.first();
+    own.heads = exchange.mine();
+    again_in_float(own, lists, sources);
+  } else {
+    exchange.add_up(sinks);
+  }
+  meet_cluster();  // a block's parts are on their way to others
 }
 
 #endif
 
-template <bool exact>
+template <bool exact, bool together>
 __global__ void __launch_bounds__(kThreads, 1)
     hopper_attention_kernel(const __grid_constant__ as_sparse_attention_params p,
                             const __grid_constant__ Sources sources,
@@ -151,20 +210,84 @@ __global__ void __launch_bounds__(kThreads, 1)
     misfit = load_queries<exact>(Block(p, parts, shared, scale));
     barrier_wait(kQueries, 2 * kGroup);
   }
+  const auto run = [&](auto which) {
+    if constexpr (together) {
+      static_assert(!exact);
+      attend_part<which>(p, sources, parts, shared, scale, misfit);
+    } else {
+      misfit = attend<exact, which>(p, sources, parts, shared, scale) || misfit;
+    }
+  };
   if (group == 0) {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 208;");
-    attend<exact, 0>(p, sources, parts, shared, scale, misfit);
+    run(std::integral_constant<int, 0>{});
   } else if (group == 1) {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
-    attend<exact, 1>(p, sources, parts, shared, scale, misfit);
+    run(std::integral_constant<int, 1>{});
   } else if (group == 2) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 72;");
-    attend<exact, 2>(p, sources, parts, shared, scale, false);
+    run(std::integral_constant<int, 2>{});
   } else {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 72;");
-    attend<exact, 3>(p, sources, parts, shared, scale, false);
+    run(std::integral_constant<int, 3>{});
+  }
+  // All warpgroups: of the registers, 72 are everybody's.
+  if constexpr (together) {
+    finish_heads(p, sources, parts, shared, scale);
+  } else if constexpr (!exact) {
+    if (!any_of_block(shared, misfit)) return;
+    Block block(p, parts, shared, scale);
+    const Lists lists = block.find_tiles();
+    again_in_float(block, lists, sources);
   }
 #endif
+}
+
+using Kernel = void (*)(as_sparse_attention_params, Sources, Parts, float);
+
+cudaError_t allow(Kernel kernel, bool together) {
+  cudaError_t code =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  if (code == cudaSuccess && together) {
+    code = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+  }
+  return code;
+}
+
+bool in_exact_form(const as_sparse_attention_params& p, const Gpu& gpu) {
+  return gpu.exact || !(p.scale > 0.0);
+}
+
+cudaLaunchAttribute cluster_of(int blocks) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {1, 1, static_cast<unsigned>(blocks)};
+  return attribute;
+}
+
+// How many clusters of so many blocks run at once.
+std::int64_t clusters_at_once(int blocks) {
+  static const auto kClusters = [] {
+    std::array<int, kMostBlocks + 1> clusters{};
+    const Kernel kernel = hopper_attention_kernel<false, true>;
+    if (allow(kernel, true) != cudaSuccess) return clusters;
+    for (int n = 2; n <= kMostBlocks; ++n) {
+      cudaLaunchAttribute cluster = cluster_of(n);
+      cudaLaunchConfig_t config{};
+      config.gridDim = dim3(1024, 1, static_cast<unsigned>(n));
+      config.blockDim = dim3(kThreads);
+      config.dynamicSmemBytes = kBytes;
+      config.attrs = &cluster;
+      config.numAttrs = 1;
+      int& count = clusters[static_cast<std::size_t>(n)];
+      if (cudaOccupancyMaxActiveClusters(&count, kernel, &config) != cudaSuccess) {
+        static_cast<void>(cudaGetLastError());
+        count = 0;
+      }
+    }
+    return clusters;
+  }();
+  return kClusters[static_cast<std::size_t>(blocks)];
 }
 
 }  // namespace
@@ -173,22 +296,37 @@ bool takes(const as_sparse_attention_params& p, const Gpu& gpu) {
   return gpu.hopper && p.q.shape[1] > 0 && gpu.shared_memory >= kBytes;
 }
 
-int splits_for(const as_sparse_attention_params& p, const Gpu& gpu) {
+Split split_of(const as_sparse_attention_params& p, const Gpu& gpu) {
+  const bool exact = in_exact_form(p, gpu);
   const std::int64_t blocks = p.q.shape[0] * ((p.q.shape[1] + kHeads - 1) / kHeads);
   const bool extra = p.extra_cache.record != AS_RECORD_NONE;
   const std::int64_t tiles =
       portable::list_tiles(p.indices) + (extra ? portable::list_tiles(p.extra_indices) : 0);
-  // In tenths of a microsecond on an H200: a tile, what a second kernel costs, a block's parts.
-  constexpr std::int64_t kTileCost = 16, kCombineCost = 25, kPartsCost = 1;
-  int best = 1;
-  std::int64_t least = tiles * kTileCost;
+  // In tenths of a microsecond, as measured on an H100 (the exact form: on an H200): a tile, what a
+  // second kernel and the parts in memory cost, what it costs that the blocks of a cluster send
+  // each other theirs.
+  const std::int64_t tile_cost = exact ? 16 : 22;
+  const auto combine_cost = [&](std::int64_t parts) {
+    return exact ? 25 + parts / 2 : 20 + parts + parts * parts / 400;
+  };
+  const auto cluster_cost = [](std::int64_t parts, int splits) {
+    return 36 + parts / 4 + (splits > 8 ? 20 : 0);
+  };
+  Split best;
+  if (portable::has_plan(p)) return best;
+  std::int64_t least = tiles * tile_cost;
   for (int splits = 2; splits <= portable::kMaxSplits && splits <= tiles; ++splits) {
-    if (blocks * splits > gpu.multiprocessors) break;
-    const std::int64_t cost =
-        (tiles + splits - 1) / splits * kTileCost + kCombineCost + blocks * splits * kPartsCost / 2;
-    if (cost < least) {
+    const std::int64_t parts = blocks * splits;
+    if (parts > gpu.multiprocessors) break;
+    const auto consider = [&](std::int64_t cost, bool cluster) {
+      cost += (tiles + splits - 1) / splits * tile_cost;
+      if (cost >= least) return;
       least = cost;
-      best = splits;
+      best = {splits, cluster};
+    };
+    consider(combine_cost(parts), false);
+    if (!exact && splits <= kMostBlocks && blocks <= clusters_at_once(splits)) {
+      consider(cluster_cost(parts, splits), true);
     }
   }
   return best;
@@ -199,20 +337,26 @@ int sparse_attention(const as_sparse_attention_params& p, const Launch& launch) 
   Sources sources{};
   sources.pages[0] = pages_of(p.cache);
   if (p.extra_cache.record != AS_RECORD_NONE) sources.pages[1] = pages_of(p.extra_cache);
-  const Parts parts = portable::parts_of(p, splits_for(p, launch.gpu), launch.workspace);
+  const Split split = split_of(p, launch.gpu);
+  Parts parts = portable::parts_of(p, split.cluster ? 1 : split.blocks, launch.workspace);
+  parts.splits = split.blocks;
   // Blocks of one token run side by side: they read the same rows.
   const bool by_plan = portable::has_plan(p);
   const std::int64_t units = by_plan ? p.plan_splits.shape[0] : p.q.shape[0];
   const dim3 grid(static_cast<unsigned>(units * ((p.q.shape[1] + kHeads - 1) / kHeads)), 1,
                   static_cast<unsigned>(by_plan ? 1 : parts.splits));
   const float scale = static_cast<float>(p.scale * 1.4426950408889634);
-  const bool exact = launch.gpu.exact || !(scale > 0.0f);
-  const auto kernel = exact ? hopper_attention_kernel<true> : hopper_attention_kernel<false>;
-  const cudaError_t code =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  if (code != cudaSuccess) return code;
+  const bool exact = in_exact_form(p, launch.gpu);
+  const Kernel kernel = split.cluster ? hopper_attention_kernel<false, true>
+                        : exact       ? hopper_attention_kernel<true, false>
+                                      : hopper_attention_kernel<false, false>;
+  if (const cudaError_t code = allow(kernel, split.cluster); code != cudaSuccess) return code;
   // Where blocks fill most multiprocessors, those put in place early get in each other's way.
   const bool early = std::int64_t{grid.x} * grid.z <= launch.gpu.multiprocessors / 2;
+  if (split.cluster) {
+    return launch_early(early, stream, grid, kThreads, kBytes, cluster_of(split.blocks), kernel, p,
+                        sources, parts, scale);
+  }
   const int status =
       launch_early(early, stream, grid, kThreads, kBytes, kernel, p, sources, parts, scale);
   if (status != 0 || !portable::combines(p, parts)) return status;

@@ -6,8 +6,13 @@
 namespace attnscope::cuda::hopper {
 
 bool takes(const as_sparse_attention_params& p, const Gpu& gpu);
-// Blocks that a token's tiles are split over.
-int splits_for(const as_sparse_attention_params& p, const Gpu& gpu);
+// Blocks that 64 heads of a token's tiles are split over, where no plan says it; whether they are a
+// cluster, which leaves no parts in memory.
+struct Split {
+  int blocks = 1;
+  bool cluster = false;
+};
+Split split_of(const as_sparse_attention_params& p, const Gpu& gpu);
 int sparse_attention(const as_sparse_attention_params& p, const Launch& launch);
 
 }  // namespace attnscope::cuda::hopper

@@ -95,7 +95,7 @@ struct Block {
   // Where its part goes; negative: it is the whole token.
   __device__ __forceinline__ std::int64_t place() const {
     if (portable::has_plan(p)) return portable::of_split(p, split, AS_PLAN_PLACE);
-    return parts.splits > 1 ? token * parts.splits + split : -1;
+    return parts.values != nullptr ? token * parts.splits + split : -1;
   }
 };
 
@@ -193,6 +193,12 @@ class Scorer {
 
   // Whether the result is not finite.
   __device__ __forceinline__ bool run() {
+    add_tiles();
+    return finish();
+  }
+
+  // All tiles: values() are their weighted sums.
+  __device__ __forceinline__ void add_tiles() {
     const int begin = block_.begin, end = block_.end;
 #pragma unroll
     for (float& v : values_) v = 0.0f;
@@ -214,7 +220,17 @@ class Scorer {
       add((tile - begin) & 1);
       wait_steps();
     }
-    return finish();
+#pragma unroll
+    for (float& sum : sum_) sum = warp_sum<4>(sum);
+  }
+
+  __device__ __forceinline__ const float (&values() const)[kHalf / 2] { return values_; }
+  // Of this lane's head: largest score, sum of weights.
+  __device__ __forceinline__ float best(int half) const { return best_[half]; }
+  __device__ __forceinline__ float sum(int half) const { return any_ ? sum_[half] : -1.0f; }
+  __device__ __forceinline__ bool infinite() const {
+    const float bad = exact ? 0.0f : probe(values_) + (sum_[0] + sum_[1]) * 0.0f;
+    return bad != bad;
   }
 
  private:
@@ -362,14 +378,13 @@ class Scorer {
     float factor[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      sum_[half] = warp_sum<4>(sum_[half]);
       const int h = 16 * warp + lane / 4 + 8 * half;
       factor[half] = exact ? 1.0f : 1.0f / (1 << kRowBits);
       if (place >= 0) {
         if (h < block_.heads && lane % 4 == 0) {
           const std::int64_t index = place * p.q.shape[1] + block_.first_head + h;
           block_.parts.best[index] = best_[half];
-          block_.parts.sum[index] = any_ ? sum_[half] : -1.0f;
+          block_.parts.sum[index] = sum(half);
         }
       } else {
         const float sink = h < block_.heads ? *at<float>(p.sinks, block_.first_head + h) : 0.0f;
@@ -384,8 +399,7 @@ class Scorer {
     }
     block_.shared.last_there.come();
     write_values(block_, 0, values_, factor);
-    const float bad = exact ? 0.0f : probe(values_) + (sum_[0] + sum_[1]) * 0.0f;
-    return bad != bad;
+    return infinite();
   }
 
   const Block& block_;
@@ -397,13 +411,12 @@ class Scorer {
   bool any_ = false;
 };
 
-// The second warpgroup.
+// The second warpgroup: all tiles. Whether the sums are not finite.
 template <bool exact>
-__device__ __forceinline__ bool add_upper(const Block& block) {
+__device__ __forceinline__ bool add_upper_tiles(const Block& block, float (&values)[kHalf / 2]) {
   const int tid = static_cast<int>(threadIdx.x) % kGroup, lane = tid % 32, warp = tid / 32;
   const int row = 16 * warp + lane / 4;
   Shared& shared = block.shared;
-  float values[kHalf / 2];
 #pragma unroll
   for (float& v : values) v = 0.0f;
   for (int tile = block.begin; tile < block.end; ++tile) {
@@ -437,11 +450,20 @@ __device__ __forceinline__ bool add_upper(const Block& block) {
     wait_steps();
     if (tile + 2 < block.end) barrier_arrive(kEmpty + 2 + buffer, kPartners);
   }
-  shared.last_there.wait(0);
-  const float factor[2] = {shared.last[row], shared.last[row + 8]};
-  write_values(block, 1, values, factor);
   const float bad = exact ? 0.0f : probe(values);
   return bad != bad;
+}
+
+template <bool exact>
+__device__ __forceinline__ bool add_upper(const Block& block) {
+  const int tid = static_cast<int>(threadIdx.x) % kGroup;
+  const int row = 16 * (tid / 32) + tid % 32 / 4;
+  float values[kHalf / 2];
+  const bool infinite = add_upper_tiles<exact>(block, values);
+  block.shared.last_there.wait(0);
+  const float factor[2] = {block.shared.last[row], block.shared.last[row + 8]};
+  write_values(block, 1, values, factor);
+  return infinite;
 }
 
 #endif

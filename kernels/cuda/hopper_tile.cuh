@@ -43,7 +43,8 @@ struct alignas(1024) Shared {
   std::uint32_t misfit;      // 1: fp16 does not hold some value
   // What the first warpgroup leaves to the second: by tile weights and factors, in the end `last`.
   Barrier weights_there[2], last_there;
-  Barrier all_done;  // the whole block
+  Barrier all_done;     // the whole block
+  Barrier parts_there;  // from the other blocks of the cluster
 };
 constexpr std::size_t kBytes = sizeof(Shared) + 1024;  // the base may have to move up
 
@@ -103,6 +104,8 @@ __device__ __forceinline__ void init(Shared& shared) {
     shared.weights_there[1].init(kGroup);
     shared.last_there.init(kGroup);
     shared.all_done.init(kThreads);
+    shared.parts_there.init(1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncwarp();
   barrier_arrive(kReady, 32 + kGroup);

@@ -14,8 +14,14 @@ int attend_caches(const as_sparse_attention_params& p, const Launch& launch) {
 }  // namespace
 
 std::size_t workspace_bytes(const as_sparse_attention_params& p, const Gpu& gpu) {
-  const std::size_t direct = portable::parts_bytes(
-      p, hopper::takes(p, gpu) ? hopper::splits_for(p, gpu) : portable::splits_for(p, gpu));
+  int splits = 1;  // whose parts lie in memory
+  if (hopper::takes(p, gpu)) {
+    const hopper::Split split = hopper::split_of(p, gpu);
+    if (!split.cluster) splits = split.blocks;
+  } else {
+    splits = portable::splits_for(p, gpu);
+  }
+  const std::size_t direct = portable::parts_bytes(p, splits);
   return p.prefill.data != nullptr ? gathered_bytes(p, direct, gpu) : direct;
 }
 

@@ -31,13 +31,15 @@ struct Case {
   std::int64_t batch = 1, queries = 1, heads = 1;
   std::int64_t width = 128, extra_width = 0;
   Fill fill = Fill::kNormal;
+  float large = 1.0f;  // a row in 97 is so many times larger: beyond what fp16 holds
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 // Pages of a fixed number of rows, as bytes; rows are NaN until they are named.
 class Pool {
  public:
-  Pool(std::int32_t rows, std::int64_t count, std::int64_t gap, Random& random) : random_(random) {
+  Pool(std::int32_t rows, std::int64_t count, std::int64_t gap, float large, Random& random)
+      : random_(random), large_(large) {
     const std::int64_t pages = (count + rows - 1) / rows + 1;
     const std::int64_t raw = as_page_bytes_raw(AS_RECORD_LATENT, kDim, rows);
     const std::int64_t stride = as_page_bytes(AS_RECORD_LATENT, kDim, rows) + gap;
@@ -61,8 +63,9 @@ class Pool {
     if (!named_[i]) {
       named_[i] = true;
       float values[kDim];
+      const float times = slot % 97 == 5 ? large_ : 1.0f;
       for (float& v : values) {
-        v = cpu::round_bf16(std::clamp(normal(random_) / 10.0f, -1.0f, 1.0f));
+        v = cpu::round_bf16(times * std::clamp(normal(random_) / 10.0f, -1.0f, 1.0f));
       }
       const as_row_address to = as_cache_row(&cache_, slot);
       cpu::quantise_row(AS_RECORD_LATENT, static_cast<int>(kDim), values, to.payload, to.scales);
@@ -88,6 +91,7 @@ class Pool {
 
  private:
   Random& random_;
+  const float large_;
   std::vector<unsigned char> bytes_, logical_;
   std::vector<bool> named_;
   as_cache cache_{};
@@ -127,8 +131,9 @@ struct Problem {
   Problem(const Case& c, std::uint64_t seed)
       : random(seed),
         gap(c.extra_width % 3 * 1152),
-        window(c.rows, 1024, gap, random),
-        selected(c.extra_rows > 0 ? c.extra_rows : 1, c.extra_rows > 0 ? 2048 : 1, gap, random) {
+        window(c.rows, 1024, gap, 1.0f, random),
+        selected(c.extra_rows > 0 ? c.extra_rows : 1, c.extra_rows > 0 ? 2048 : 1, gap, c.large,
+                 random) {
     const std::int64_t tokens = c.batch * c.queries;
     auto& p = engine.init<as_sparse_attention_params>(AS_OP_SPARSE_ATTENTION);
     p.q = memory.make(AS_BF16, {tokens, c.heads, kDim}, 8);
@@ -248,6 +253,35 @@ std::vector<Case> cases() {
   }
   return all;
 }
+// Batches whose tokens are split over clusters of blocks, of two to many; heads that the blocks of
+// a cluster cannot share evenly; blocks whose values only fp32 holds beside others.
+std::vector<Case> cluster_cases() {
+  std::vector<Case> all;
+  int i = 0;
+  for (const std::int64_t batch : {3, 6, 10, 17, 24, 33, 50, 64}) {
+    for (const std::int64_t heads : {1, 8, 37, 64, 100, 128}) {
+      for (const std::int64_t extra_width : {300, 512, 1024}) {
+        for (const float large : {1.0f, 3e4f}) {
+          Case c;
+          c.rows = 64;
+          c.extra_rows = i % 2 == 0 ? 64 : 2;
+          c.batch = batch;
+          c.heads = heads;
+          c.extra_width = extra_width;
+          c.fill = kFills[i % 7];
+          c.large = large;
+          c.way = Way::kDevice;
+          c.name = "b" + std::to_string(batch) + "_h" + std::to_string(heads) + "_k" +
+                   std::to_string(extra_width) + "_" + kFillNames[i % 7] +
+                   (large > 1.0f ? "_large" : "");
+          all.push_back(std::move(c));
+          ++i;
+        }
+      }
+    }
+  }
+  return all;
+}
 std::vector<Case> replay_cases() {
   std::vector<Case> some;
   const std::vector<Case> all = cases();
@@ -257,6 +291,8 @@ std::vector<Case> replay_cases() {
 INSTANTIATE_TEST_SUITE_P(Grid, GpuAttentionReplay, testing::ValuesIn(replay_cases()),
                          properties::name_of<Case>);
 INSTANTIATE_TEST_SUITE_P(Grid, GpuAttentionCases, testing::ValuesIn(cases()),
+                         properties::name_of<Case>);
+INSTANTIATE_TEST_SUITE_P(Clusters, GpuAttentionCases, testing::ValuesIn(cluster_cases()),
                          properties::name_of<Case>);
 
 }  // namespace
