@@ -63,6 +63,12 @@ void slot_mapping(const as_slot_mapping_params& p, const Precision&) {
       lens.set(token_to_req.get(t) < 0 ? 0 : (positions.get(t) + 1) / 4, t);
     }
   }
+  if (present(p.seen_lens)) {
+    const Integers lens(p.seen_lens, "seen_lens", {tokens});
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      lens.set(token_to_req.get(t) < 0 ? 0 : positions.get(t) + 1, t);
+    }
+  }
 }
 
 void swa_index(const as_swa_index_params& p, const Precision&) {

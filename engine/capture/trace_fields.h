@@ -228,6 +228,21 @@ void fields(V& v, DenseAttention& d) {
 }
 
 template <class V>
+void fields(V& v, MlaAttention& m) {
+  v("nope_dim", m.nope_dim);
+  v("value_dim", m.value_dim);
+  v("indexer", m.indexer);
+  v("hadamard", m.hadamard);
+  v("block_tokens", m.block_tokens);
+  v("mscale", m.mscale);
+  v("index_norm_eps", m.index_norm_eps);
+  v("latent_record", m.latent_record);
+  v("latent_scale", m.latent_scale);
+  v("index_scale", m.index_scale);
+  v("tied", m.tied);
+}
+
+template <class V>
 void fields(V& v, ModelConfig& c) {
   v("name", c.name);
   v("hidden", c.hidden);
@@ -256,6 +271,7 @@ void fields(V& v, ModelConfig& c) {
   v.later("kv_heads", c.kv_heads);
   v.later("rope_dim", c.rope_dim);
   v.later("dense", c.dense);
+  v.later("mla", c.mla);
 }
 
 }  // namespace attnscope

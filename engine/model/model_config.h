@@ -78,6 +78,22 @@ struct DenseAttention {
   bool tied = true;              // the head is the embedding
 };
 
+// Of absorbed MLA (engine/family/mla/): what the other numbers leave out. Rows are 512 latent dims
+// and 64 with RoPE.
+struct MlaAttention {
+  int nope_dim = 128;            // dims of a head's query without RoPE
+  int value_dim = 128;           // of a head's value
+  bool indexer = false;          // layers attend over the index_topk best tokens alone
+  bool hadamard = true;          // index queries and keys are transformed before quantisation
+  int block_tokens = 64;         // of a page
+  double mscale = 0;             // of YaRN: its square is in the scale of scores; 0 = 1
+  double index_norm_eps = 1e-6;  // of the LayerNorm of index keys
+  std::int32_t latent_record = AS_RECORD_LATENT_656;  // or AS_RECORD_BF16
+  std::int32_t latent_scale = AS_SCALE_FLOAT;         // as_scale_rule
+  std::int32_t index_scale = AS_SCALE_POWER_OF_TWO;   // likewise
+  bool tied = false;                                  // the head is the embedding
+};
+
 struct ModelConfig {
   std::string name;                    // preset or file it came from
   std::string family = "deepseek_v4";  // Family::name
@@ -115,6 +131,7 @@ struct ModelConfig {
   double logit_gain = 1;
   bool twin_tokens = false;
   DenseAttention dense;
+  MlaAttention mla;
   // Of more than one rank: heads and o_groups are those of this rank.
   TensorParallel parallel;
 

@@ -42,7 +42,9 @@ void rms_norm(const as_rms_norm_params& p, const as_call* call, Check& check) {
 void q_kv_norm(const as_q_kv_norm_params& p, const as_call* call, Check& check) {
   if (!check.tensor("q_weight", p.q_weight, AS_BF16, {kAny}) ||
       !check.tensor("kv_weight", p.kv_weight, AS_BF16, {kAny}) ||
-      !check.tensor("qkv", p.qkv, AS_BF16, {kAny, p.q_weight.shape[0] + p.kv_weight.shape[0]})) {
+      !check.tensor("qkv", p.qkv, AS_BF16, {kAny, kAny}) ||
+      !check.range("columns of qkv", p.qkv.shape[1], p.q_weight.shape[0] + p.kv_weight.shape[0],
+                   INT32_MAX)) {
     return;
   }
   const std::int64_t tokens = p.qkv.shape[0];

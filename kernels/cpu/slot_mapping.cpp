@@ -70,6 +70,7 @@ void slot_mapping(const as_slot_mapping_params& p, const as_call*, Check& check)
       !check.optional("c4_slots", p.c4_slots, AS_I64, {tokens}) ||
       !check.optional("c128_slots", p.c128_slots, AS_I64, {tokens}) ||
       !check.optional("c4_lens", p.c4_lens, AS_I32, {tokens}) ||
+      !check.optional("seen_lens", p.seen_lens, AS_I32, {tokens}) ||
       !check.requests(p.token_to_req, p.tables.shape[1])) {
     return;
   }
@@ -86,11 +87,11 @@ void slot_mapping(const as_slot_mapping_params& p, const as_call*, Check& check)
       !map_compressed(p, 128, p.c128_slots, "c128_slots", check)) {
     return;
   }
-  if (!present(p.c4_lens)) return;
   for (std::int64_t t = 0; t < tokens; ++t) {
     const bool padding = *at<std::int32_t>(p.token_to_req, t) < 0;
-    const std::int64_t visible = (*at<std::int64_t>(p.positions, t) + 1) / 4;
-    *at<std::int32_t>(p.c4_lens, t) = padding ? 0 : static_cast<std::int32_t>(visible);
+    const std::int64_t seen = padding ? 0 : *at<std::int64_t>(p.positions, t) + 1;
+    if (present(p.c4_lens)) *at<std::int32_t>(p.c4_lens, t) = static_cast<std::int32_t>(seen / 4);
+    if (present(p.seen_lens)) *at<std::int32_t>(p.seen_lens, t) = static_cast<std::int32_t>(seen);
   }
 }
 

@@ -153,6 +153,7 @@ bool check_params(const as_slot_mapping_params& p, bool values, Check& check) {
       !check.optional("c4_slots", p.c4_slots, AS_I64, {tokens}) ||
       !check.optional("c128_slots", p.c128_slots, AS_I64, {tokens}) ||
       !check.optional("c4_lens", p.c4_lens, AS_I32, {tokens}) ||
+      !check.optional("seen_lens", p.seen_lens, AS_I32, {tokens}) ||
       !compressed_slots(p, p.c4_slots, "c4_slots", 4, values, check) ||
       !compressed_slots(p, p.c128_slots, "c128_slots", 128, values, check)) {
     return false;
@@ -267,7 +268,8 @@ bool check_params(const as_q_kv_norm_params& p, bool, Check& check) {
     return false;
   }
   const I64 q_width = p.q_weight.shape[0], kv_width = p.kv_weight.shape[0];
-  return check.tensor("qkv", p.qkv, AS_BF16, {kAny, q_width + kv_width}) &&
+  return check.tensor("qkv", p.qkv, AS_BF16, {kAny, kAny}) &&
+         check.range("columns of qkv", p.qkv.shape[1], q_width + kv_width, INT32_MAX) &&
          check.tensor("qr", p.qr, AS_BF16, {p.qkv.shape[0], q_width}) &&
          check.tensor("kv", p.kv, AS_BF16, {p.qkv.shape[0], kv_width});
 }

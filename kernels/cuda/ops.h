@@ -12,6 +12,7 @@
 #include "kernels/params/dense_params.h"
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/lane.h"
+#include "kernels/params/mla_params.h"
 #include "kernels/params/op_ids.h"
 #include "kernels/params/paged_params.h"
 #include "kernels/params/step_params.h"
@@ -60,6 +61,22 @@ std::size_t workspace_bytes(const Params&, const Gpu&) {
   int function(const params& p, const Launch& launch);
 AS_FOR_EACH_KERNEL(AS_DECLARE)
 #undef AS_DECLARE
+
+// Whether there is one of an op. Those of absorbed MLA run on the CPU alone.
+constexpr bool has_kernel(as_op_id op) {
+  switch (op) {
+    case AS_OP_MLA_Q_ABSORB:
+    case AS_OP_MLA_KV_INSERT:
+    case AS_OP_INDEX_QUERY:
+    case AS_OP_INDEX_KEY_INSERT:
+    case AS_OP_MLA_ATTENTION:
+    case AS_OP_SPARSE_MLA_ATTENTION:
+    case AS_OP_MLA_V_UP:
+      return false;
+    default:
+      return true;
+  }
+}
 
 // linear without the library, whatever the shape.
 int linear_plain(const as_linear_params& p, const Launch& launch);

@@ -38,6 +38,9 @@ __global__ void slot_mapping_kernel(as_slot_mapping_params p) {
   if (present(p.c4_lens)) {
     *at<std::int32_t>(p.c4_lens, t) = padding ? 0 : static_cast<std::int32_t>((position + 1) / 4);
   }
+  if (present(p.seen_lens)) {
+    *at<std::int32_t>(p.seen_lens, t) = padding ? 0 : static_cast<std::int32_t>(position + 1);
+  }
 }
 
 }  // namespace

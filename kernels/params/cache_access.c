@@ -4,6 +4,7 @@
 #include "kernels/params/compressor_params.h"
 #include "kernels/params/helper_params.h"
 #include "kernels/params/indexer_params.h"
+#include "kernels/params/mla_params.h"
 #include "kernels/params/op_table.h"
 #include "kernels/params/paged_params.h"
 
@@ -26,6 +27,12 @@
   {                                                                                             \
     AT(S, cache), AS_TAP_IN, AS_BY_CONTEXT, AT(S, table), AT(S, seq_lens), AT(S, token_to_req), \
         AT(S, positions), 0, AT(S, window), 0, 0, role, 0, AT(S, causal), AT(S, chunk)          \
+  }
+/* The same of an op that is always causal, over all of it. */
+#define READS_SEEN(S, cache, role)                                                              \
+  {                                                                                             \
+    AT(S, cache), AS_TAP_IN, AS_BY_CONTEXT, AT(S, table), AT(S, seq_lens), AT(S, token_to_req), \
+        AT(S, positions), 0, 0, 0, 0, role, 0, 0, 0                                             \
   }
 /* Entries of ratio 4 overlap: each pools the state rows of the one before it, too. */
 #define READS_STATES(nth)                                                                     \
@@ -79,6 +86,22 @@ static const as_cache_access kPagedAccess[] = {
     READS_CONTEXT(as_paged_attention_params, v_cache, AS_CACHE_V),
 };
 
+static const as_cache_access kMlaInsertAccess[] = {
+    WRITES_SLOTS(as_mla_kv_insert_params, cache, slots, AS_CACHE_KV, 0),
+};
+
+static const as_cache_access kIndexKeyAccess[] = {
+    WRITES_SLOTS(as_index_key_insert_params, cache, slots, AS_CACHE_INDEX, 0),
+};
+
+static const as_cache_access kMlaAccess[] = {
+    READS_SEEN(as_mla_attention_params, cache, AS_CACHE_KV),
+};
+
+static const as_cache_access kSparseMlaAccess[] = {
+    READS_LIST(as_sparse_mla_attention_params, cache, indices, topk_length, AS_CACHE_KV, 0),
+};
+
 static const as_cache_access kGatherAccess[] = {
     READS_SLOTS(as_gather_rows_params, cache, slots, AS_CACHE_ANY, 0),
 };
@@ -100,6 +123,10 @@ static const struct {
     ACCESSES(AS_OP_SPARSE_ATTENTION, kAttentionAccess),
     ACCESSES(AS_OP_ROPE_KV_INSERT, kRopeKvAccess),
     ACCESSES(AS_OP_PAGED_ATTENTION, kPagedAccess),
+    ACCESSES(AS_OP_MLA_KV_INSERT, kMlaInsertAccess),
+    ACCESSES(AS_OP_INDEX_KEY_INSERT, kIndexKeyAccess),
+    ACCESSES(AS_OP_MLA_ATTENTION, kMlaAccess),
+    ACCESSES(AS_OP_SPARSE_MLA_ATTENTION, kSparseMlaAccess),
     ACCESSES(AS_OP_GATHER_ROWS, kGatherAccess),
 };
 

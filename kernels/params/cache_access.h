@@ -23,8 +23,8 @@ typedef enum as_rows_by {
   AS_BY_TABLE = 2,  /* i32 [R,C]: token t sees rows 0 .. lens[t] - 1 of its request */
   AS_BY_WINDOW = 3, /* i32 [R,C]: token t at position p sees rows p - window + 1 .. p */
   /* i32 [R,C]: token t at position p of request r sees the rows of its request below lens[r]; where
-   * `causal` is not 0, none behind p; where `window` is above 0, none before p - window + 1; where
-   * `chunk` is, none before p / chunk * chunk */
+   * `causal` is not 0, or the op has no such number, none behind p; where `window` is above 0, none
+   * before p - window + 1; where `chunk` is, none before p / chunk * chunk */
   AS_BY_CONTEXT = 4
 } as_rows_by;
 

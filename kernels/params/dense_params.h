@@ -31,10 +31,12 @@ typedef struct as_rms_norm_params {
 } as_rms_norm_params;
 
 /* q_kv_a_proj, q_b_proj, compressor_proj, indexer_compressor_proj, indexer_q_proj,
- * indexer_weights_proj, wo_b, q_proj, k_proj, v_proj, o_proj, lm_head:
+ * indexer_weights_proj, wo_b, q_proj, k_proj, v_proj, o_proj, index_k_proj, index_weights_proj,
+ * lm_head:
  *   y[t,o] = sum_i x[t,i] * weight[o,i]
- * y is bf16, or f32 for the compressor projections and lm_head. The dtype of weight says whether
- * the projection is in FP8; q_kv_a_proj, q_b_proj, indexer_q_proj and wo_b may be. */
+ * y is bf16, or f32 for the compressor projections, index_weights_proj and lm_head. The dtype of
+ * weight says whether the projection is in FP8; q_kv_a_proj, q_b_proj, indexer_q_proj and wo_b may
+ * be. */
 typedef struct as_linear_params {
   as_params_head head;
   as_tensor x;            /* in  bf16 [T,in] */
@@ -45,10 +47,11 @@ typedef struct as_linear_params {
 
 #define AS_PROJECTION_BLOCK 128 /* inputs, and outputs of a weight, that share a scale in FP8 */
 
-/* q_kv_norm: splits [q_lora | 512] and normalises both halves with their own weight. */
+/* q_kv_norm: splits [q_lora | D] and normalises both halves with their own weight. Columns behind
+ * them, the rotary key of absorbed MLA, are not looked at. */
 typedef struct as_q_kv_norm_params {
   as_params_head head;
-  as_tensor qkv;       /* in  bf16 [T,q_lora+D] */
+  as_tensor qkv;       /* in  bf16 [T,W], W >= q_lora + D */
   as_tensor q_weight;  /* in  bf16 [q_lora] */
   as_tensor kv_weight; /* in  bf16 [D] */
   as_tensor qr;        /* out bf16 [T,q_lora] */

@@ -1,4 +1,5 @@
-/* Params of the C4A indexer: quantised queries, head weights, logits, selection.
+/* Params of the C4A indexer: quantised queries, head weights, logits, selection. Absorbed MLA
+ * (mla_params.h) has logits, selection and slots from here: its entries are tokens.
  * J index heads (64), N columns of the logits, K = index_topk. d = 128. */
 #ifndef ATTNSCOPE_KERNELS_PARAMS_INDEXER_PARAMS_H
 #define ATTNSCOPE_KERNELS_PARAMS_INDEXER_PARAMS_H
@@ -41,7 +42,7 @@ typedef struct as_indexer_q_params {
 /* indexer_logits: for c < lens[t]: logits[t,c] = kscale_c * sum_j relu(q_j . k_c) * weights_j
  * (per-head ReLU on the raw dot product; MXFP4 applies the block scales inside the dot). Entry c of
  * the token's request lies in slot table[c / rows] * rows + c % rows. Columns >= lens[t] are not
- * written. lens[t] = (position + 1) / 4, 0 for padding.
+ * written. lens[t] = (position + 1) / 4, of MLA position + 1, 0 for padding.
  * weights.reserved (as_score_rule): AS_SCORES_BF16 rounds as ops on bf16 tensors do: with b() to
  * bf16, b(sum_j b(relu(b(q_j . k_c)) * b(weights_j))); logits are fp32 all the same. */
 typedef struct as_indexer_logits_params {
@@ -74,7 +75,7 @@ typedef struct as_topk_to_slots_params {
   as_tensor token_to_req; /* in  i32 [T] */
   as_tensor slots;        /* out i32 [T,K] */
   as_tensor lens;         /* out i32 [T] */
-  int32_t rows_per_block; /* block_size / 4 */
+  int32_t rows_per_block; /* block_size / 4, of MLA block_size */
   int32_t reserved;
 } as_topk_to_slots_params;
 

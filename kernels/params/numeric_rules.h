@@ -43,6 +43,13 @@ typedef enum as_q_norm {
   AS_Q_NORM_BF16_FACTOR = 2 /* rsqrt(..) and the product rounded to bf16 */
 } as_q_norm;
 
+/* The fp32 scale of an FP8 block of absorbed MLA, a being its largest |x|: scale_fmt of published
+ * configurations, null or "ue8m0". */
+typedef enum as_scale_rule {
+  AS_SCALE_FLOAT = 0,       /* a / 448 */
+  AS_SCALE_POWER_OF_TWO = 1 /* 2^ceil(log2(a / 448)) */
+} as_scale_rule;
+
 /* How attention_plan cuts the lists of a step: where a sum is cut, fp32 rounds it otherwise. */
 typedef enum as_plan_rule {
   AS_PLAN_NONE = 0,    /* there is no plan: attention cuts as its lane likes */

@@ -63,7 +63,17 @@
   /* once per step, before layers of dense attention with chunks */ \
   ENTRY(AS_OP_LOCAL_BATCH, 36, as_local_batch_params, local_batch) \
   /* once per step, where a model of DeepSeek-V4 asks for a plan */ \
-  ENTRY(AS_OP_ATTENTION_PLAN, 37, as_attention_plan_params, attention_plan)
+  ENTRY(AS_OP_ATTENTION_PLAN, 37, as_attention_plan_params, attention_plan) \
+  /* layers of absorbed MLA; those of an indexer that scores tokens */ \
+  ENTRY(AS_OP_INDEX_K_PROJ, 38, as_linear_params, linear) \
+  ENTRY(AS_OP_INDEX_WEIGHTS_PROJ, 39, as_linear_params, linear) \
+  ENTRY(AS_OP_MLA_Q_ABSORB, 40, as_mla_q_absorb_params, mla_q_absorb) \
+  ENTRY(AS_OP_MLA_KV_INSERT, 41, as_mla_kv_insert_params, mla_kv_insert) \
+  ENTRY(AS_OP_INDEX_QUERY, 42, as_index_query_params, index_query) \
+  ENTRY(AS_OP_INDEX_KEY_INSERT, 43, as_index_key_insert_params, index_key_insert) \
+  ENTRY(AS_OP_MLA_ATTENTION, 44, as_mla_attention_params, mla_attention) \
+  ENTRY(AS_OP_SPARSE_MLA_ATTENTION, 45, as_sparse_mla_attention_params, sparse_mla_attention) \
+  ENTRY(AS_OP_MLA_V_UP, 46, as_mla_v_up_params, mla_v_up)
 
 #define AS_FOR_EACH_HELPER(ENTRY) \
   /* what serving code needs around the others, called on their own */ \

@@ -7,6 +7,7 @@
 #include "kernels/params/dense_params.h"
 #include "kernels/params/helper_params.h"
 #include "kernels/params/indexer_params.h"
+#include "kernels/params/mla_params.h"
 #include "kernels/params/op_ids.h"
 #include "kernels/params/paged_params.h"
 #include "kernels/params/step_params.h"
@@ -118,6 +119,7 @@ static const as_tap_info kSlotMapping[] = {
     OUT(as_slot_mapping_params, c4_slots, "T", "i64", "exact"),
     OUT(as_slot_mapping_params, c128_slots, "T", "i64", "exact"),
     OUT(as_slot_mapping_params, c4_lens, "T", "i32", "exact"),
+    OUT(as_slot_mapping_params, seen_lens, "T", "i32", "exact"),
 };
 static const as_param_info kSlotMappingFields[] = {
     INTEGER(as_slot_mapping_params, mla_group),
@@ -166,7 +168,7 @@ static const as_tap_info kLinear[] = {
 };
 
 static const as_tap_info kQKvNorm[] = {
-    IN(as_q_kv_norm_params, qkv, "T,q_lora+D", "bf16"),
+    IN(as_q_kv_norm_params, qkv, "T,W", "bf16"),
     IN(as_q_kv_norm_params, q_weight, "q_lora", "bf16"),
     IN(as_q_kv_norm_params, kv_weight, "D", "bf16"),
     OUT(as_q_kv_norm_params, qr, "T,q_lora", "bf16", "dense"),
@@ -397,6 +399,94 @@ static const as_param_info kAttentionPlanFields[] = {
     INTEGER(as_attention_plan_params, rule),
 };
 
+static const as_tap_info kMlaQAbsorb[] = {
+    IN(as_mla_q_absorb_params, q_raw, "T,H,N+P", "bf16"),
+    IN(as_mla_q_absorb_params, kv_b, "H,N+V,L", "bf16"),
+    IN(as_mla_q_absorb_params, positions, "T", "i64"),
+    OUT(as_mla_q_absorb_params, q, "T,H,L+P", "bf16", "dense"),
+};
+static const as_param_info kMlaQAbsorbFields[] = {
+    ROPE(as_mla_q_absorb_params, rope),
+};
+
+static const as_tap_info kMlaKvInsert[] = {
+    IN(as_mla_kv_insert_params, kv, "T,L", "bf16"),
+    IN(as_mla_kv_insert_params, qkv, "T,W", "bf16"),
+    IN(as_mla_kv_insert_params, positions, "T", "i64"),
+    IN(as_mla_kv_insert_params, slots, "T", "i64"),
+    OUT_ROW(as_mla_kv_insert_params, kv_row, "T,L+P", "row", slots),
+    OUT_QUANTISED(as_mla_kv_insert_params, cache, "T,bytes", "bytes", slots),
+};
+static const as_param_info kMlaKvInsertFields[] = {
+    ROPE(as_mla_kv_insert_params, rope),
+    INTEGER(as_mla_kv_insert_params, rows_given),
+    INTEGER(as_mla_kv_insert_params, scale_rule),
+};
+
+static const as_tap_info kIndexQuery[] = {
+    IN(as_index_query_params, q_raw, "T,J,d", "bf16"),
+    IN(as_index_query_params, weights_raw, "T,J", "f32"),
+    IN(as_index_query_params, positions, "T", "i64"),
+    OUT_ROW_OF_ALL(as_index_query_params, q_row, "T,J,d", "row"),
+    OUT_CODES(as_index_query_params, q, "T,J,bytes", "u8", "bytes"),
+    OUT_CODES(as_index_query_params, weights, "T,J", "f32", "weights"),
+};
+static const as_param_info kIndexQueryFields[] = {
+    ROPE(as_index_query_params, rope),
+    INTEGER(as_index_query_params, hadamard),
+    INTEGER(as_index_query_params, rows_given),
+    INTEGER(as_index_query_params, scale_rule),
+};
+
+static const as_tap_info kIndexKeyInsert[] = {
+    IN(as_index_key_insert_params, k, "T,d", "bf16"),
+    IN(as_index_key_insert_params, weight, "d", "bf16"),
+    IN(as_index_key_insert_params, bias, "d", "bf16"),
+    IN(as_index_key_insert_params, positions, "T", "i64"),
+    IN(as_index_key_insert_params, slots, "T", "i64"),
+    OUT_ROW(as_index_key_insert_params, row, "T,d", "row", slots),
+    OUT_QUANTISED(as_index_key_insert_params, cache, "T,bytes", "bytes", slots),
+};
+static const as_param_info kIndexKeyInsertFields[] = {
+    ROPE(as_index_key_insert_params, rope),
+    REAL(as_index_key_insert_params, eps),
+    INTEGER(as_index_key_insert_params, hadamard),
+    INTEGER(as_index_key_insert_params, rows_given),
+    INTEGER(as_index_key_insert_params, scale_rule),
+};
+
+static const as_tap_info kMlaAttention[] = {
+    IN(as_mla_attention_params, q, "T,H,L+P", "bf16"),
+    IN_CACHE(as_mla_attention_params, cache, "rows,bytes"),
+    IN(as_mla_attention_params, table, "R,C", "i32"),
+    IN(as_mla_attention_params, token_to_req, "T", "i32"),
+    IN(as_mla_attention_params, positions, "T", "i64"),
+    IN(as_mla_attention_params, seq_lens, "R", "i32"),
+    OUT(as_mla_attention_params, o, "T,H,L", "bf16", "attention"),
+    OUT(as_mla_attention_params, lse, "T,H", "f32", "lse"),
+};
+static const as_param_info kMlaAttentionFields[] = {
+    REAL(as_mla_attention_params, scale),
+};
+
+static const as_tap_info kSparseMlaAttention[] = {
+    IN(as_sparse_mla_attention_params, q, "T,H,L+P", "bf16"),
+    IN_CACHE(as_sparse_mla_attention_params, cache, "rows,bytes"),
+    IN(as_sparse_mla_attention_params, indices, "T,K", "i32"),
+    IN(as_sparse_mla_attention_params, topk_length, "T", "i32"),
+    OUT(as_sparse_mla_attention_params, o, "T,H,L", "bf16", "attention"),
+    OUT(as_sparse_mla_attention_params, lse, "T,H", "f32", "lse"),
+};
+static const as_param_info kSparseMlaAttentionFields[] = {
+    REAL(as_sparse_mla_attention_params, scale),
+};
+
+static const as_tap_info kMlaVUp[] = {
+    IN(as_mla_v_up_params, o, "T,H,L", "bf16"),
+    IN(as_mla_v_up_params, kv_b, "H,N+V,L", "bf16"),
+    OUT(as_mla_v_up_params, y, "T,H,V", "bf16", "dense"),
+};
+
 static const as_tap_info kMergeStates[] = {
     IN(as_merge_states_params, a, "T,H,D", "bf16|f32"),
     IN(as_merge_states_params, lse_a, "T,H", "f32"),
@@ -481,6 +571,12 @@ AS_FOR_EACH_HELPER(NAME_STRUCT)
 #define COMPRESSED AS_PHASE_LAYER, (AS_LAYER_C4A | AS_LAYER_C128A)
 #define C4A AS_PHASE_LAYER, AS_LAYER_C4A
 #define DENSE AS_PHASE_LAYER, AS_LAYER_DENSE
+#define LATENT AS_PHASE_LAYER, (AS_LAYER_DEEPSEEK_V4 | AS_LAYER_MLA | AS_LAYER_DSA)
+#define INDEXED AS_PHASE_LAYER, (AS_LAYER_C4A | AS_LAYER_DSA)
+#define O_PROJECTED AS_PHASE_LAYER, (AS_LAYER_DENSE | AS_LAYER_MLA | AS_LAYER_DSA)
+#define ABSORBED AS_PHASE_LAYER, (AS_LAYER_MLA | AS_LAYER_DSA)
+#define MLA AS_PHASE_LAYER, AS_LAYER_MLA
+#define DSA AS_PHASE_LAYER, AS_LAYER_DSA
 #define HELPER AS_PHASE_NONE, 0
 
 #define DECISION AS_ROLE_METADATA, AS_BY_ENGINE
@@ -488,6 +584,7 @@ AS_FOR_EACH_HELPER(NAME_STRUCT)
 #define INDEX_LIST AS_ROLE_INDEX_LIST, 0
 #define NORM AS_ROLE_NORM, AS_FUSES
 #define PROJECTION AS_ROLE_PROJECTION, 0
+#define TURNED_PROJECTION AS_ROLE_PROJECTION, AS_ROTATES
 #define STATE_WRITE AS_ROLE_CACHE_WRITE, AS_FUSES
 #define ROW_WRITE AS_ROLE_CACHE_WRITE, (AS_ROTATES | AS_QUANTISES | AS_FUSES)
 #define QUERY AS_ROLE_QUERY, (AS_ROTATES | AS_QUANTISES | AS_FUSES)
@@ -515,11 +612,11 @@ static const as_op_info kOps[AS_NUM_OPS] = {
        AS_LAYER_C128A, INDEX_LIST, 456, kC128Index, FIELDS(kC128IndexFields)),
     OP(AS_OP_ATTN_NORM, "attn_norm", "RMS norm of the hidden state.", ANY, NORM, 280, kRmsNorm,
        FIELDS(kRmsNormFields)),
-    OP(AS_OP_Q_KV_A_PROJ, "q_kv_a_proj", "Low-rank query and the latent KV row.", EVERY, PROJECTION,
-       360, kLinear, NO_FIELDS),
-    OP(AS_OP_Q_KV_NORM, "q_kv_norm", "RMS norms of the low-rank query and the KV row.", EVERY, NORM,
-       456, kQKvNorm, FIELDS(kQKvNormFields)),
-    OP(AS_OP_Q_B_PROJ, "q_b_proj", "Queries of all heads.", EVERY, PROJECTION, 360, kLinear,
+    OP(AS_OP_Q_KV_A_PROJ, "q_kv_a_proj", "Low-rank query and the latent KV row.", LATENT,
+       PROJECTION, 360, kLinear, NO_FIELDS),
+    OP(AS_OP_Q_KV_NORM, "q_kv_norm", "RMS norms of the low-rank query and the KV row.", LATENT,
+       NORM, 456, kQKvNorm, FIELDS(kQKvNormFields)),
+    OP(AS_OP_Q_B_PROJ, "q_b_proj", "Queries of all heads.", LATENT, PROJECTION, 360, kLinear,
        NO_FIELDS),
     OP(AS_OP_Q_ROPE_KV_INSERT, "q_rope_kv_insert",
        "Per-head q norm and RoPE; KV RoPE, FP8 quantisation, insertion into the SWA cache.", EVERY,
@@ -539,17 +636,17 @@ static const as_op_info kOps[AS_NUM_OPS] = {
     OP(AS_OP_INDEXER_COMPRESS_INSERT, "indexer_compress_insert",
        "Pools state rows into one index key, quantises and inserts it.", C4A, ROW_WRITE, 904,
        kCompressInsert, FIELDS(kCompressInsertFields)),
-    OP(AS_OP_INDEXER_Q_PROJ, "indexer_q_proj", "Index queries of all index heads.", C4A, PROJECTION,
-       360, kLinear, NO_FIELDS),
+    OP(AS_OP_INDEXER_Q_PROJ, "indexer_q_proj", "Index queries of all index heads.", INDEXED,
+       PROJECTION, 360, kLinear, NO_FIELDS),
     OP(AS_OP_INDEXER_Q, "indexer_q", "RoPE and quantisation of index queries, head weights.", C4A,
        QUERY, 776, kIndexerQ, FIELDS(kIndexerQFields)),
     OP(AS_OP_INDEXER_WEIGHTS_PROJ, "indexer_weights_proj", "Raw weights of the index heads.", C4A,
        PROJECTION, 360, kLinear, NO_FIELDS),
-    OP(AS_OP_INDEXER_LOGITS, "indexer_logits", "Score of every visible entry.", C4A, SCORE, 728,
+    OP(AS_OP_INDEXER_LOGITS, "indexer_logits", "Score of every visible entry.", INDEXED, SCORE, 728,
        kIndexerLogits, FIELDS(kIndexerLogitsFields)),
-    OP(AS_OP_INDEXER_TOPK, "indexer_topk", "The k best entries.", C4A, SELECT, 272, kIndexerTopk,
-       NO_FIELDS),
-    OP(AS_OP_TOPK_TO_SLOTS, "topk_to_slots", "Selected entries as slots.", C4A, SLOT_LIST, 456,
+    OP(AS_OP_INDEXER_TOPK, "indexer_topk", "The k best entries.", INDEXED, SELECT, 272,
+       kIndexerTopk, NO_FIELDS),
+    OP(AS_OP_TOPK_TO_SLOTS, "topk_to_slots", "Selected entries as slots.", INDEXED, SLOT_LIST, 456,
        kTopkToSlots, FIELDS(kTopkToSlotsFields)),
     OP(AS_OP_SPARSE_ATTENTION, "sparse_attention",
        "Attention over the window and the selected entries, with sink.", EVERY, ATTENTION, 928,
@@ -579,14 +676,38 @@ static const as_op_info kOps[AS_NUM_OPS] = {
     OP(AS_OP_K_PROJ, "k_proj", "Keys of all KV heads.", DENSE, PROJECTION, 360, kLinear, NO_FIELDS),
     OP(AS_OP_V_PROJ, "v_proj", "Values of all KV heads.", DENSE, PROJECTION, 360, kLinear,
        NO_FIELDS),
-    OP(AS_OP_O_PROJ, "o_proj", "Output of all heads to the hidden size.", DENSE, PROJECTION, 360,
-       kLinear, NO_FIELDS),
+    OP(AS_OP_O_PROJ, "o_proj", "Output of all heads to the hidden size.", O_PROJECTED, PROJECTION,
+       360, kLinear, NO_FIELDS),
     OP(AS_OP_LOCAL_BATCH, "local_batch",
        "The step as a batch of sequences that end with their chunks.", AS_PHASE_BEFORE,
        AS_LAYER_DENSE, METADATA, 808, kLocalBatch, FIELDS(kLocalBatchFields)),
     OP(AS_OP_ATTENTION_PLAN, "attention_plan",
        "Into which splits attention cuts the lists of each token.", AS_PHASE_BEFORE,
        AS_LAYER_DEEPSEEK_V4, METADATA, 552, kAttentionPlan, FIELDS(kAttentionPlanFields)),
+    OP(AS_OP_INDEX_K_PROJ, "index_k_proj", "The index key of a token.", DSA, PROJECTION, 360,
+       kLinear, NO_FIELDS),
+    OP(AS_OP_INDEX_WEIGHTS_PROJ, "index_weights_proj", "Raw weights of the index heads, in fp32.",
+       DSA, PROJECTION, 360, kLinear, NO_FIELDS),
+    OP(AS_OP_MLA_Q_ABSORB, "mla_q_absorb",
+       "Queries into latent space, through the keys' part of kv_b_proj; RoPE of their rest.",
+       ABSORBED, TURNED_PROJECTION, 488, kMlaQAbsorb, FIELDS(kMlaQAbsorbFields)),
+    OP(AS_OP_MLA_KV_INSERT, "mla_kv_insert",
+       "RoPE of the shared key; the latent row, FP8 or bf16, into its cache.", ABSORBED, ROW_WRITE,
+       688, kMlaKvInsert, FIELDS(kMlaKvInsertFields)),
+    OP(AS_OP_INDEX_QUERY, "index_query",
+       "RoPE, Hadamard transform and FP8 of index queries, head weights.", DSA, QUERY, 680,
+       kIndexQuery, FIELDS(kIndexQueryFields)),
+    OP(AS_OP_INDEX_KEY_INSERT, "index_key_insert",
+       "LayerNorm, RoPE, Hadamard transform and FP8 of a token's index key, insertion.", DSA,
+       ROW_WRITE, 792, kIndexKeyInsert, FIELDS(kIndexKeyInsertFields)),
+    OP(AS_OP_MLA_ATTENTION, "mla_attention", "Attention over all latent rows of a request.", MLA,
+       ATTENTION, 736, kMlaAttention, FIELDS(kMlaAttentionFields)),
+    OP(AS_OP_SPARSE_MLA_ATTENTION, "sparse_mla_attention",
+       "Attention over the latent rows of selected tokens.", DSA, ATTENTION, 560,
+       kSparseMlaAttention, FIELDS(kSparseMlaAttentionFields)),
+    OP(AS_OP_MLA_V_UP, "mla_v_up",
+       "Latent outputs to values of heads, through the values' part of kv_b_proj.", ABSORBED,
+       PROJECTION, 272, kMlaVUp, NO_FIELDS),
     OP(AS_OP_MERGE_STATES, "merge_states", "Attention over two disjoint sets of entries as one.",
        HELPER, MERGE, 544, kMergeStates, FIELDS(kMergeStatesFields)),
     OP(AS_OP_GATHER_ROWS, "gather_rows", "Values of cache rows, by slot.", HELPER, COPY, 288,

@@ -50,14 +50,17 @@ enum {
 };
 
 /* Layer types an op belongs to: DeepSeek-V4's by compress ratio 0 / 4 / 128, those of dense
- * attention. A model runs the ops of its own family alone. */
+ * attention, those of absorbed MLA over all tokens and over those that an indexer selects. A model
+ * runs the ops of its own family alone. */
 enum {
   AS_LAYER_SWA = 1,
   AS_LAYER_C4A = 2,
   AS_LAYER_C128A = 4,
   AS_LAYER_DEEPSEEK_V4 = 7, /* all three */
   AS_LAYER_DENSE = 8,
-  AS_LAYER_ANY = 15
+  AS_LAYER_MLA = 16,
+  AS_LAYER_DSA = 32,
+  AS_LAYER_ANY = 63
 };
 
 typedef enum as_tap_kind {

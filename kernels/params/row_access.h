@@ -191,7 +191,9 @@ class RowAccess {
     const as_tensor &positions = tensor(access_.positions),
                     &requests = tensor(access_.token_to_req);
     const as_tensor& lens = tensor(access_.lens);
-    const std::int64_t window = number(access_.window), chunk = number(access_.chunk);
+    const std::int64_t window = access_.window != 0 ? number(access_.window) : 0;
+    const std::int64_t chunk = access_.chunk != 0 ? number(access_.chunk) : 0;
+    const bool causal = access_.causal == 0 || number(access_.causal) != 0;
     const std::int64_t tokens = std::min(positions.shape[0], requests.shape[0]);
     std::int64_t request = -1, token = 0, begin = 0, end = 0;
     const auto done = [&] {
@@ -201,7 +203,7 @@ class RowAccess {
       const std::int64_t r = *at<std::int32_t>(requests, t), p = *at<std::int64_t>(positions, t);
       if (r < 0 || r >= std::min(tensor(access_.rows).shape[0], lens.shape[0])) continue;
       std::int64_t last = *at<std::int32_t>(lens, r);
-      if (number(access_.causal) != 0) last = std::min(last, p + 1);
+      if (causal) last = std::min(last, p + 1);
       std::int64_t first = window > 0 ? std::max<std::int64_t>(0, p - window + 1) : 0;
       if (chunk > 0) first = std::max(first, p / chunk * chunk);
       if (first >= last) continue;

@@ -67,7 +67,8 @@ typedef struct as_block_tables_params {
 /* slot_mapping: slots[g][t] = tables[g][r][p / bs] * bs + p % bs, -1 where token_to_req[t] < 0
  * (padding). Compressed slots, through the full (MLA) group's table: for p + 1 divisible by r:
  * c = p / r, table[c / rows] * rows + c % rows with rows = block_size / r; else -1.
- * c4_slots / c128_slots are absent when the model has no such layer. */
+ * c4_slots / c128_slots are absent when the model has no such layer. seen_lens[t] = p + 1, the rows
+ * that a causal token sees, 0 = padding. */
 typedef struct as_slot_mapping_params {
   as_params_head head;
   as_tensor groups;       /* in  i32 [G,2] */
@@ -80,6 +81,7 @@ typedef struct as_slot_mapping_params {
   as_tensor c4_lens;      /* out i32 [T] visible C4 entries (p + 1) / 4, 0 = padding; optional */
   int32_t mla_group;      /* index of the full group, -1 = none */
   int32_t reserved;
+  as_tensor seen_lens; /* out i32 [T], optional */
 } as_slot_mapping_params;
 
 /* swa_index: pos = seq_len - query_len + (i - query_start_loc); start = max(pos - W + 1, 0);

@@ -81,18 +81,6 @@ void attend_block(const Attention& a, const Numbers& numbers, std::int64_t first
   put(narrow(a.lse, 0, first, n), numbers.fp32(lse.squeeze(2)));
 }
 
-// The valid entries of the lists of a cache, -1 elsewhere.
-Tensor valid_rows(const CacheRows& cache, const as_tensor& indices, const as_tensor& lens,
-                  std::int64_t tokens, const char* indices_name, const char* lens_name) {
-  const Tensor list = integers(indices, indices_name, {tokens, kAny});
-  const Tensor n = integers(lens, lens_name, {tokens}).clamp_min(0);
-  check_indices(n, list.size(1) + 1, lens_name);
-  const Tensor behind = at::arange(list.size(1)).ge(n.unsqueeze(1));
-  const Tensor rows = list.masked_fill(behind.logical_or(list.lt(0)), -1);
-  check_indices(rows.clamp_min(0), std::max<std::int64_t>(cache.size(), 1), "slot");
-  return rows;
-}
-
 // Which places of the token's lists lie in a tile of its splits: [T,W+K], window places first.
 Tensor in_splits(const as_sparse_attention_params& p, std::int64_t tokens, std::int64_t window,
                  std::int64_t extra) {
@@ -120,6 +108,17 @@ Tensor in_splits(const as_sparse_attention_params& p, std::int64_t tokens, std::
 
 }  // namespace
 
+Tensor valid_rows(std::int64_t rows, const as_tensor& indices, const as_tensor& lens,
+                  std::int64_t tokens, const char* indices_name, const char* lens_name) {
+  const Tensor list = integers(indices, indices_name, {tokens, kAny});
+  const Tensor n = integers(lens, lens_name, {tokens}).clamp_min(0);
+  check_indices(n, list.size(1) + 1, lens_name);
+  const Tensor behind = at::arange(list.size(1)).ge(n.unsqueeze(1));
+  const Tensor valid = list.masked_fill(behind.logical_or(list.lt(0)), -1);
+  check_indices(valid.clamp_min(0), std::max<std::int64_t>(rows, 1), "slot");
+  return valid;
+}
+
 void attend(const Attention& a, const Numbers& numbers) {
   const std::int64_t tokens = a.q.size(0);
   const std::int64_t most = sharing().tokens;
@@ -136,11 +135,12 @@ void sparse_attention(const as_sparse_attention_params& p, const Precision& prec
   check(p.lse, "lse", Kind::kFloat, {tokens, heads});
   const CacheRows window(p.cache, "cache", AS_RECORD_LATENT, AS_HEAD_DIM);
   std::int64_t rows = window.size();
-  Tensor list = valid_rows(window, p.indices, p.topk_length, tokens, "indices", "topk_length");
+  Tensor list =
+      valid_rows(window.size(), p.indices, p.topk_length, tokens, "indices", "topk_length");
   std::optional<CacheRows> extra;  // none in SWA-only layers
   if (p.extra_cache.record != AS_RECORD_NONE && present(p.extra_indices)) {
     extra.emplace(p.extra_cache, "extra_cache", AS_RECORD_LATENT, AS_HEAD_DIM);
-    const Tensor more = valid_rows(*extra, p.extra_indices, p.extra_topk_length, tokens,
+    const Tensor more = valid_rows(extra->size(), p.extra_indices, p.extra_topk_length, tokens,
                                    "extra_indices", "extra_topk_length");
     list = at::cat({list, at::where(more.ge(0), more + rows, more)}, 1);  // behind the window's
     rows += extra->size();

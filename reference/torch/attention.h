@@ -25,4 +25,8 @@ struct Attention {
 
 void attend(const Attention& a, const Numbers& numbers);
 
+// The valid entries of the lists [T,K] of rows of a cache, -1 elsewhere.
+Tensor valid_rows(std::int64_t rows, const as_tensor& indices, const as_tensor& lens,
+                  std::int64_t tokens, const char* indices_name, const char* lens_name);
+
 }  // namespace attnscope::reference

@@ -1,9 +1,11 @@
 #include "reference/torch/cache_rows.h"
 
 #include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
+#include "kernels/layout/mla_rows.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/row_format.h"
 
@@ -40,12 +42,35 @@ Tensor decode_latent(const Tensor& record) {
                  1);
 }
 
+Tensor encode_latent_656(const Tensor& values, const Quantiser& quantiser) {
+  const ScaledFp8 latent = encode_fp8_by(
+      quantiser.scale_rule, values.narrow(1, 0, AS_LATENT_656_CODES), AS_LATENT_656_BLOCK);
+  const Tensor rope = values.slice(1, AS_LATENT_656_CODES);
+  return at::cat({latent.codes, bytes_of(latent.scales.to(at::kFloat)),
+                  bytes_of(stored_as(rope, at::kBFloat16))},
+                 1);
+}
+
+Tensor decode_latent_656(const Tensor& record) {
+  const Tensor scales = record.slice(1, AS_LATENT_656_SCALES, AS_LATENT_656_ROPE);
+  return at::cat(
+      {decode_fp8(record.narrow(1, 0, AS_LATENT_656_CODES), numbers_in(scales, at::kFloat)),
+       numbers_in(record.slice(1, AS_LATENT_656_ROPE), at::kBFloat16)},
+      1);
+}
+
 // [N,width] as records [N,bytes].
 Tensor encode(std::int32_t record, const Tensor& values, const Quantiser& quantiser) {
   switch (record & ~AS_RECORD_HND) {
     case AS_RECORD_LATENT:
       return encode_latent(values, quantiser);
+    case AS_RECORD_LATENT_656:
+      return encode_latent_656(values, quantiser);
     case AS_RECORD_INDEX_FP8: {
+      if (quantiser.scale_rule == AS_SCALE_FLOAT) {
+        const ScaledFp8 row = encode_fp8_by(AS_SCALE_FLOAT, values, AS_INDEX_DIM);
+        return at::cat({row.codes, bytes_of(row.scales.to(at::kFloat))}, 1);
+      }
       const Fp8 row = encode_fp8(values, AS_INDEX_DIM, quantiser.scale_floor);
       return at::cat({row.codes, bytes_of(scale_of(row.exponents).to(at::kFloat))}, 1);
     }
@@ -66,6 +91,8 @@ Tensor decode(std::int32_t record, const Tensor& rows) {
   switch (record & ~AS_RECORD_HND) {
     case AS_RECORD_LATENT:
       return decode_latent(rows);
+    case AS_RECORD_LATENT_656:
+      return decode_latent_656(rows);
     case AS_RECORD_INDEX_FP8:
       return decode_fp8(rows.narrow(1, 0, AS_INDEX_DIM),
                         numbers_in(rows.narrow(1, AS_INDEX_DIM, 4), at::kFloat));
@@ -99,6 +126,8 @@ std::string record_name(std::int32_t record) {
       return "LATENT, INDEX_FP8 or INDEX_MXFP4";
     case kKvRecord:
       return "bf16, bf16_hnd, f16, f16_hnd";
+    case kMlaRecord:
+      return "latent_656, bf16";
     default:
       const as_row_format* format = as_row_format_of(record);
       return format != nullptr ? format->name : "unknown";
@@ -111,6 +140,7 @@ bool allowed_record(std::int32_t record, std::int32_t expected) {
   if (expected == kAnyIndexRecord) return index;
   if (expected == kAnyEntryRecord) return index || record == AS_RECORD_LATENT;
   if (expected == kKvRecord) return kv == AS_RECORD_BF16 || kv == AS_RECORD_F16;
+  if (expected == kMlaRecord) return record == AS_RECORD_LATENT_656 || record == AS_RECORD_BF16;
   return record == expected;
 }
 
@@ -120,6 +150,18 @@ Fp8 encode_fp8(const Tensor& x, std::int64_t block, std::int32_t scale_floor) {
   const Tensor blocks = in_blocks_of(x, block);
   const Tensor exponents = fp8_exponents(blocks, scale_floor);
   return {e4m3_codes(blocks * inverse_of(exponents)).view(x.sizes()), exponents.squeeze(-1)};
+}
+
+ScaledFp8 encode_fp8_by(std::int32_t scale_rule, const Tensor& x, std::int64_t block) {
+  if (scale_rule == AS_SCALE_POWER_OF_TWO) {
+    const Fp8 row = encode_fp8(x, block);
+    return {row.codes, scale_of(row.exponents)};
+  }
+  const Tensor blocks = in_blocks_of(x, block);
+  const Tensor most = blocks.abs().nan_to_num(0, std::numeric_limits<double>::infinity());
+  const Tensor floored = most.amax(-1, true).clamp_min(double{1e-4F});
+  const Tensor scales = round_to_fp32(floored / 448);
+  return {e4m3_codes(round_to_fp32(blocks / scales)).view(x.sizes()), scales.squeeze(-1)};
 }
 
 Tensor decode_fp8(const Tensor& codes, const Tensor& scales) {

@@ -13,6 +13,7 @@ namespace attnscope::reference {
 struct Quantiser {
   std::int32_t scale_floor = AS_SCALE_FLOOR_1E4;
   std::int32_t fp4_rule = AS_FP4_EVEN;
+  std::int32_t scale_rule = AS_SCALE_POWER_OF_TWO;  // of index keys and LATENT_656
 };
 
 // FP8 under a scale for each `block` of the last dimension.
@@ -21,6 +22,12 @@ struct Fp8 {
   Tensor exponents;  // [..., blocks]
 };
 Fp8 encode_fp8(const Tensor& x, std::int64_t block, std::int32_t scale_floor = AS_SCALE_FLOOR_1E4);
+// The same under fp32 scales by as_scale_rule.
+struct ScaledFp8 {
+  Tensor codes;   // as the values
+  Tensor scales;  // [..., blocks]
+};
+ScaledFp8 encode_fp8_by(std::int32_t scale_rule, const Tensor& x, std::int64_t block);
 // Codes times the scales of their blocks.
 Tensor decode_fp8(const Tensor& codes, const Tensor& scales);
 
@@ -36,6 +43,7 @@ Tensor decode_mxfp4(const Tensor& packed, const Tensor& scales);
 inline constexpr std::int32_t kAnyEntryRecord = -1;  // LATENT or an index format
 inline constexpr std::int32_t kAnyIndexRecord = -2;  // an index format
 inline constexpr std::int32_t kKvRecord = -3;        // bf16 or f16, of any number of heads
+inline constexpr std::int32_t kMlaRecord = -4;       // LATENT_656, or bf16
 
 // A logical cache: rows by number, checked against its size.
 class CacheRows {

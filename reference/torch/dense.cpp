@@ -147,7 +147,11 @@ void q_kv_norm(const as_q_kv_norm_params& p, const Precision& precision) {
   const std::int64_t tokens = p.qr.shape[0], q_lora = p.qr.shape[1];
   check(p.kv, "kv", Kind::kFloat, {tokens, kAny});
   const std::int64_t d = p.kv.shape[1];
-  const Tensor qkv = floats(p.qkv, "qkv", {tokens, q_lora + d});
+  const Tensor qkv = floats(p.qkv, "qkv", {tokens, kAny});
+  if (qkv.size(1) < q_lora + d) {
+    throw BadInput("qkv has " + std::to_string(qkv.size(1)) + " columns; it needs " +
+                   std::to_string(q_lora + d));
+  }
   const Tensor q_weight = floats(p.q_weight, "q_weight", {q_lora});
   const Tensor kv_weight = floats(p.kv_weight, "kv_weight", {d});
   put_bf16(p.qr, normalised(qkv.narrow(1, 0, q_lora), p.eps, numbers) * q_weight, numbers);

@@ -20,6 +20,8 @@ constexpr auto kProgram<AS_OP_COMPRESSOR_PROJ, linear> = linear_fp32;
 template <>
 constexpr auto kProgram<AS_OP_INDEXER_COMPRESSOR_PROJ, linear> = linear_fp32;
 template <>
+constexpr auto kProgram<AS_OP_INDEX_WEIGHTS_PROJ, linear> = linear_fp32;
+template <>
 constexpr auto kProgram<AS_OP_LM_HEAD, linear> = linear_fp32;
 
 // The border: no exception crosses.
