@@ -78,12 +78,15 @@ std::uint32_t alignment(const void* p, std::int64_t stride_bytes, std::int64_t b
 class Descriptors {
  public:
   Descriptors(const Library& lt, const Product& p) : lt_(lt) {
-    const cublasOperation_t transposed = CUBLAS_OP_T;
+    const cublasOperation_t transposed = p.by_input ? CUBLAS_OP_N : CUBLAS_OP_T;
+    const std::int64_t weight_rows = p.by_input ? p.in : p.out;
+    const std::int64_t weight_columns = p.by_input ? p.out : p.in;
     const cudaDataType_t out = p.wide ? CUDA_R_32F : CUDA_R_16BF;
     const cudaDataType_t in = p.x_scale != nullptr ? CUDA_R_8F_E4M3 : CUDA_R_16BF;
     ok_ = lt.desc_create(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
           set(CUBLASLT_MATMUL_DESC_TRANSA, transposed) && (p.x_scale == nullptr || scales(p)) &&
-          layout(&weight, in, p.in, p.out, p.weight_stride, p.batches, p.weight_batch) &&
+          layout(&weight, in, weight_columns, weight_rows, p.weight_stride, p.batches,
+                 p.weight_batch) &&
           layout(&x, in, p.in, p.rows, p.x_stride, p.batches, p.x_batch) &&
           layout(&y, out, p.out, p.rows, p.y_stride, p.batches, p.y_batch);
   }
@@ -212,7 +215,7 @@ bool library_multiply(const Product& p, const Launch& launch) {
   std::uint32_t align[3];
   alignments(p, align);
   using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                         std::int64_t, std::int64_t, bool, bool, std::uint32_t>;
+                         std::int64_t, std::int64_t, bool, bool, bool, std::uint32_t>;
   static std::mutex mutex;
   static std::map<Key, Choice> choices;
   const Key key{p.rows,
@@ -223,6 +226,7 @@ bool library_multiply(const Product& p, const Launch& launch) {
                 p.weight_stride,
                 p.y_stride,
                 p.wide,
+                p.by_input,
                 p.x_scale != nullptr,
                 align[0] << 16 | align[1] << 8 | align[2]};
   Choice choice;

@@ -69,9 +69,8 @@ Lane make_lane() {
     lane.description = kWhy.c_str();
     return lane;
   }
-  lane.description = "Every op but those of absorbed MLA on the byte-exact caches, on the GPU.";
-#define AS_ENTRY(id, number, params, function) \
-  if constexpr (has_kernel(id)) lane.ops[id] = entry<id, params, function>;
+  lane.description = "Every op on the byte-exact caches, on the GPU.";
+#define AS_ENTRY(id, number, params, function) lane.ops[id] = entry<id, params, function>;
   AS_FOR_EACH_KERNEL(AS_ENTRY)
 #undef AS_ENTRY
   enter_helpers(&lane);

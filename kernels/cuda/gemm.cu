@@ -57,7 +57,11 @@ __global__ void __launch_bounds__(kThreads) multiply_kernel(Product p, bool vect
   for (std::int64_t k = 0; k < p.in; k += kTile) {
     __syncthreads();
     load_tile(x, p.x_stride, first_row, p.rows, k, p.in, vectors, x_tile);
-    load_tile(weight, p.weight_stride, first_out, p.out, k, p.in, vectors, w_tile);
+    if (p.by_input) {
+      load_tile(weight, p.weight_stride, k, p.in, first_out, p.out, vectors, w_tile);
+    } else {
+      load_tile(weight, p.weight_stride, first_out, p.out, k, p.in, vectors, w_tile);
+    }
     __syncthreads();
 #pragma unroll
     for (int s = 0; s < kTile / 16; ++s) {
@@ -67,9 +71,13 @@ __global__ void __launch_bounds__(kThreads) multiply_kernel(Product p, bool vect
         a[i] = load_matrix4(shared_address(x_tile) +
                             chunk_offset<kChunks>(m + 16 * i + lane % 16, 2 * s + lane / 16));
         // Two groups of eight outputs: r[0], r[1] of the first, r[2], r[3] of the second.
-        b[i] = load_matrix4(
-            shared_address(w_tile) +
-            chunk_offset<kChunks>(n + 16 * i + lane / 16 * 8 + lane % 8, 2 * s + lane / 8 % 2));
+        b[i] = p.by_input
+                   ? load_matrix4_transposed(
+                         shared_address(w_tile) +
+                         chunk_offset<kChunks>(16 * s + lane % 16, n / 8 + 2 * i + lane / 16))
+                   : load_matrix4(shared_address(w_tile) +
+                                  chunk_offset<kChunks>(n + 16 * i + lane / 16 * 8 + lane % 8,
+                                                        2 * s + lane / 8 % 2));
       }
 #pragma unroll
       for (int i = 0; i < 2; ++i) {

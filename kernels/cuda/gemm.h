@@ -17,11 +17,15 @@ struct Product {
   std::int64_t x_stride, weight_stride, y_stride;  // from row to row
   std::int64_t x_batch, weight_batch, y_batch;     // from batch to batch
   bool wide;                                       // y is fp32
+  bool by_input;                                   // weight is [in, out]: its rows are inputs; bf16
   // Set together: x and weight are codes, in and out multiples of 128, one batch.
   const float* x_scale;              // [in/128, rows]
   const float* weight_scale;         // [out/128, in/128]
   std::int64_t weight_scale_stride;  // from row to row
 };
+
+// By whichever of the following is there and fastest; bf16 in. Returns a cudaError_t.
+int project(const Product& product, const Launch& launch);
 
 // A kernel of ours, bf16 in: any shape and alignment. Returns a cudaError_t.
 int multiply(const Product& product, const Launch& launch);

@@ -114,7 +114,7 @@ bool aligned(const void* p, std::int64_t stride, std::int64_t batch) {
 }  // namespace
 
 bool can_multiply_few(const Product& p) {
-  return p.x_scale == nullptr && p.rows <= kGroup && p.in >= 8 && p.in % 8 == 0 &&
+  return p.x_scale == nullptr && !p.by_input && p.rows <= kGroup && p.in >= 8 && p.in % 8 == 0 &&
          p.in < (1 << 30) && p.batches <= 65535 && aligned(p.x, p.x_stride, p.x_batch) &&
          aligned(p.weight, p.weight_stride, p.weight_batch);
 }

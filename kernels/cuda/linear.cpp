@@ -43,13 +43,6 @@ Product product_of(const as_grouped_linear_params& p) {
   return m;
 }
 
-int run(const Product& m, const Launch& launch) {
-  if (m.rows == 0 || m.out == 0 || m.batches == 0) return 0;
-  if (can_multiply_few(m)) return multiply_few(m, launch);
-  if (m.in > 0 && library_multiply(m, launch)) return 0;
-  return multiply(m, launch);
-}
-
 // The inputs' codes and scales, at the start of the workspace.
 struct Quantised {
   explicit Quantised(const as_linear_params& p, unsigned char* workspace)
@@ -135,6 +128,13 @@ int run_groups(const as_grouped_linear_params& p, const Launch& launch) {
 
 }  // namespace
 
+int project(const Product& m, const Launch& launch) {
+  if (m.rows == 0 || m.out == 0 || m.batches == 0) return 0;
+  if (can_multiply_few(m)) return multiply_few(m, launch);
+  if (m.in > 0 && library_multiply(m, launch)) return 0;
+  return multiply(m, launch);
+}
+
 std::size_t workspace_bytes(const as_linear_params& p, const Gpu&) {
   const std::size_t inputs = p.weight.dtype == AS_U8 ? Quantised(p, nullptr).bytes() : 0;
   return inputs + library_workspace();
@@ -145,7 +145,7 @@ std::size_t workspace_bytes(const as_grouped_linear_params&, const Gpu&) {
 
 int linear(const as_linear_params& p, const Launch& launch) {
   if (p.weight.dtype == AS_U8) return run_fp8(p, true, launch);
-  return run(product_of(p), launch);
+  return project(product_of(p), launch);
 }
 
 int linear_plain(const as_linear_params& p, const Launch& launch) {
@@ -155,7 +155,7 @@ int linear_plain(const as_linear_params& p, const Launch& launch) {
 
 int grouped_linear(const as_grouped_linear_params& p, const Launch& launch) {
   if (p.weight.dtype == AS_U8) return run_groups(p, launch);
-  return run(product_of(p), launch);
+  return project(product_of(p), launch);
 }
 
 }  // namespace attnscope::cuda

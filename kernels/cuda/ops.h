@@ -50,6 +50,10 @@ std::size_t workspace_bytes(const as_sparse_attention_params& p, const Gpu& gpu)
 std::size_t workspace_bytes(const as_linear_params& p, const Gpu& gpu);
 std::size_t workspace_bytes(const as_grouped_linear_params& p, const Gpu& gpu);
 std::size_t workspace_bytes(const as_paged_attention_params& p, const Gpu& gpu);
+std::size_t workspace_bytes(const as_mla_q_absorb_params& p, const Gpu& gpu);
+std::size_t workspace_bytes(const as_mla_attention_params& p, const Gpu& gpu);
+std::size_t workspace_bytes(const as_sparse_mla_attention_params& p, const Gpu& gpu);
+std::size_t workspace_bytes(const as_mla_v_up_params& p, const Gpu& gpu);
 template <class Params>
 std::size_t workspace_bytes(const Params&, const Gpu&) {
   return 0;
@@ -61,22 +65,6 @@ std::size_t workspace_bytes(const Params&, const Gpu&) {
   int function(const params& p, const Launch& launch);
 AS_FOR_EACH_KERNEL(AS_DECLARE)
 #undef AS_DECLARE
-
-// Whether there is one of an op. Those of absorbed MLA run on the CPU alone.
-constexpr bool has_kernel(as_op_id op) {
-  switch (op) {
-    case AS_OP_MLA_Q_ABSORB:
-    case AS_OP_MLA_KV_INSERT:
-    case AS_OP_INDEX_QUERY:
-    case AS_OP_INDEX_KEY_INSERT:
-    case AS_OP_MLA_ATTENTION:
-    case AS_OP_SPARSE_MLA_ATTENTION:
-    case AS_OP_MLA_V_UP:
-      return false;
-    default:
-      return true;
-  }
-}
 
 // linear without the library, whatever the shape.
 int linear_plain(const as_linear_params& p, const Launch& launch);
