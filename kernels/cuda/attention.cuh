@@ -336,6 +336,15 @@ __device__ __forceinline__ float normaliser(float sum, float best, float sink) {
   return 1.0f / (sum + exp2f(sink * kLog2e - shift));
 }
 
+// Without sinks (absorbed MLA) there is none of any head, and the log-sum-exp of nothing is what it
+// is.
+__device__ __forceinline__ float sink_of(const Params& p, std::int64_t head) {
+  return present(p.sinks) ? *at<float>(p.sinks, head) : kMinusInf;
+}
+__device__ __forceinline__ float nothing(const Params& p) {
+  return present(p.sinks) ? -kMinusInf : kMinusInf;
+}
+
 __device__ __forceinline__ float log_sum(float sum, float best) {
   const float shift = best == kMinusInf ? 0.0f : best;
   return (shift + log2f(sum)) * kLn2;
@@ -487,7 +496,7 @@ static __global__ void __launch_bounds__(kDim / 4)
   const std::int64_t h = blockIdx.y;
   const std::int64_t heads = p.q.shape[1];
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const float sink = *at<float>(p.sinks, h);
+  const float sink = sink_of(p, h);
   const std::int64_t first = t * parts.splits * heads + h;
   const float* from = parts.values + first * kDim + threadIdx.x * 4;
   follow_kernel_before();
@@ -529,7 +538,7 @@ static __global__ void __launch_bounds__(kDim / 4)
                                 pair_of(value[2] * whole, value[3] * whole));
   *reinterpret_cast<uint2*>(at<Bits>(p.o, t, h) + 4 * threadIdx.x) = bits;
   if (threadIdx.x == 0) {
-    *at<float>(p.lse, t, h) = any ? log_sum(sum, best) : -kMinusInf;
+    *at<float>(p.lse, t, h) = any ? log_sum(sum, best) : nothing(p);
   }
 }
 

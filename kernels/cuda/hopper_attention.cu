@@ -6,7 +6,9 @@
 // such clusters, or a plan says how tiles are cut, a second kernel combines them.
 #include <cuda_fp16.h>
 
+#include <algorithm>
 #include <array>
+#include <climits>
 #include <type_traits>
 
 #include "kernels/cuda/early.cuh"
@@ -48,20 +50,40 @@ __device__ __forceinline__ void load_values(const RowAddress& row, int lane, flo
   }
 }
 
+// Of absorbed MLA; then the two dims behind the latent ones, from 2 lane on, which are no values.
+__device__ __forceinline__ void load_values(const RowAddress& row, int lane, float (&values)[18]) {
+  const uint4 codes = __ldg(reinterpret_cast<const uint4*>(row.payload) + lane);
+  const std::uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
+  const float scale = __ldg(reinterpret_cast<const float*>(row.scales) + lane / 8);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const std::uint32_t pair = widen_e4m3x2(words[i / 2] >> (16 * (i % 2)));
+    const float2 both = __half22float2(*reinterpret_cast<const __half2*>(&pair));
+    values[2 * i] = both.x * scale;
+    values[2 * i + 1] = both.y * scale;
+  }
+  const std::uint32_t pair =
+      __ldg(reinterpret_cast<const std::uint32_t*>(row.payload + AS_LATENT_656_ROPE) + lane);
+  values[16] = __uint_as_float(pair << 16);
+  values[17] = __uint_as_float(pair & 0xffff0000u);
+}
+
 // Heads of a block once more in fp32, a warp a head: slow, for values that fp16 does not hold.
-__device__ __forceinline__ void again_in_float(const Block& block, const Lists& lists,
+template <class Rows>
+__device__ __forceinline__ void again_in_float(const Block<Rows>& block, const Lists& lists,
                                                const Sources& sources) {
+  constexpr int kMine = Rows::kWidth / 32;  // dims of a lane; the first 16 of them are values
   const auto& p = block.p;
   const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll 1
   for (int h = static_cast<int>(threadIdx.x / 32); h < block.heads; h += kThreads / 32) {
     const std::int64_t head = block.first_head + h;
-    float query[16], sums[16];
-    const auto* from = at<std::uint16_t>(p.q, block.token, head) + 16 * lane;
+    float query[kMine], sums[16];
+    const auto* from = at<std::uint16_t>(p.q, block.token, head);
 #pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      query[i] = bf16_to_float(from[i]);
-      sums[i] = 0.0f;
+    for (int i = 0; i < kMine; ++i) {
+      query[i] = bf16_to_float(from[i < 16 ? 16 * lane + i : kDim + 2 * lane + i - 16]);
+      if (i < 16) sums[i] = 0.0f;
     }
     float best = kMinusInf, sum = 0.0f;
     bool any = false;
@@ -70,13 +92,13 @@ __device__ __forceinline__ void again_in_float(const Block& block, const Lists& 
       const int slot = portable::slot_of(lists, entry / kTile, entry % kTile);
       if (slot < 0) continue;
       any = true;
-      float values[16];
-      load_values(row_at(sources.pages[entry / kTile >= lists.tiles[0] ? 1 : 0],
-                         static_cast<std::uint32_t>(slot)),
+      float values[kMine];
+      load_values(row_at<Rows>(sources.pages[entry / kTile >= lists.tiles[0] ? 1 : 0],
+                               static_cast<std::uint32_t>(slot)),
                   lane, values);
       float score = 0.0f;
 #pragma unroll
-      for (int i = 0; i < 16; ++i) score = fmaf(query[i], values[i], score);
+      for (int i = 0; i < kMine; ++i) score = fmaf(query[i], values[i], score);
       score = warp_sum(score) * block.scale;
       const float top = fmaxf(best, score);
       const float shift = top == kMinusInf ? 0.0f : top;
@@ -94,48 +116,49 @@ __device__ __forceinline__ void again_in_float(const Block& block, const Lists& 
       block.parts.sum[index] = any ? sum : -1.0f;
       continue;
     }
-    const float factor = any ? portable::normaliser(sum, best, *at<float>(p.sinks, head)) : 0.0f;
+    const float factor = any ? portable::normaliser(sum, best, portable::sink_of(p, head)) : 0.0f;
     auto* to =
         reinterpret_cast<std::uint32_t*>(at<std::uint16_t>(p.o, block.token, head)) + 8 * lane;
 #pragma unroll
     for (int i = 0; i < 8; ++i) to[i] = pair_of(sums[2 * i] * factor, sums[2 * i + 1] * factor);
-    *at<float>(p.lse, block.token, head) = any ? portable::log_sum(sum, best) : -kMinusInf;
+    *at<float>(p.lse, block.token, head) =
+        any ? portable::log_sum(sum, best) : portable::nothing(p);
   }
 }
 
 // What a warpgroup does for the block's tiles. Whether its result is of no use.
-template <bool exact, int group>
+template <bool exact, int group, class Rows>
 __device__ __forceinline__ bool attend(const as_sparse_attention_params& p, const Sources& sources,
-                                       const Parts& parts, Shared& shared, float scale) {
-  Block block(p, parts, shared, exact ? scale : scale * (1.0f / (1 << kRowBits)));
+                                       const Parts& parts, Shared<Rows>& shared, float scale) {
+  Block<Rows> block(p, parts, shared, exact ? scale : scale * (1.0f / (1 << kRowBits)));
   const Lists lists = block.find_tiles();
   if constexpr (group >= 2) {
     const bool misfit =
-        Gather<exact, group - 2>(lists, sources, static_cast<int>(threadIdx.x) % kGroup)
+        Gather<exact, group - 2, Rows>(lists, sources, static_cast<int>(threadIdx.x) % kGroup)
             .tiles(shared, block.begin, block.end);
     barrier_wait(kReady + group - 2, 32 + kGroup);
     return misfit;
   } else if constexpr (group == 0) {
-    return Scorer<exact>(block).run();
+    return Scorer<exact, Rows>(block).run();
   } else {
     return add_upper<exact>(block);
   }
 }
 
 // The same in a block of a cluster, in the near-exact form: its part is left for the others.
-template <int group>
+template <int group, class Rows>
 __device__ __forceinline__ void attend_part(const as_sparse_attention_params& p,
                                             const Sources& sources, const Parts& parts,
-                                            Shared& shared, float scale, bool misfit) {
+                                            Shared<Rows>& shared, float scale, bool misfit) {
   if constexpr (group >= 2) {
     any_of_block(shared, attend<false, group>(p, sources, parts, shared, scale));
     return;
   }
-  Block block(p, parts, shared, scale * (1.0f / (1 << kRowBits)));
+  Block<Rows> block(p, parts, shared, scale * (1.0f / (1 << kRowBits)));
   block.find_tiles();
   // Behind any_of_block() nobody reads queries and rows any more.
   if constexpr (group == 0) {
-    Scorer<false> scorer(block);
+    Scorer<false, Rows> scorer(block);
     scorer.add_tiles();
     const int lane = static_cast<int>(threadIdx.x % 32);
     const int first = 16 * static_cast<int>(threadIdx.x / 32) + lane / 4;
@@ -147,7 +170,7 @@ __device__ __forceinline__ void attend_part(const as_sparse_attention_params& p,
     }
     shared.last_there.come();
     misfit = any_of_block(shared, misfit || scorer.infinite());
-    const Exchange exchange(block);
+    const Exchange<Rows> exchange(block);
     exchange.leave_values(0, scorer.values(), factor);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -163,21 +186,22 @@ __device__ __forceinline__ void attend_part(const as_sparse_attention_params& p,
     shared.last_there.wait(0);
     const float factor[2] = {shared.last[row], shared.last[row + 8]};
     any_of_block(shared, misfit);
-    Exchange(block).leave_values(1, values, factor);
+    Exchange<Rows>(block).leave_values(1, values, factor);
   }
 }
 
 // The heads of a block of a cluster, by all its threads.
+template <class Rows>
 __device__ __forceinline__ void finish_heads(const as_sparse_attention_params& p,
                                              const Sources& sources, const Parts& parts,
-                                             Shared& shared, float scale) {
-  Block block(p, parts, shared, scale);
-  const Exchange exchange(block);
-  const Exchange::Sinks sinks = exchange.sinks();
+                                             Shared<Rows>& shared, float scale) {
+  Block<Rows> block(p, parts, shared, scale);
+  const Exchange<Rows> exchange(block);
+  const typename Exchange<Rows>::Sinks sinks = exchange.sinks();
   exchange.send();
   if (exchange.useless()) {
     const Lists lists = block.find_tiles();
-    Block own = block;  // all tiles for its heads
+    Block<Rows> own = block;  // all tiles for its heads
     own.begin = 0;
     own.end = lists.tiles[0] + lists.tiles[1];
     own.first_head += exchange.first();
@@ -191,23 +215,23 @@ __device__ __forceinline__ void finish_heads(const as_sparse_attention_params& p
 
 #endif
 
-template <bool exact, bool together>
+template <class Rows, bool exact, bool together>
 __global__ void __launch_bounds__(kThreads, 1)
     hopper_attention_kernel(const __grid_constant__ as_sparse_attention_params p,
                             const __grid_constant__ Sources sources,
                             const __grid_constant__ Parts parts, float scale) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ unsigned char raw_shared[];
-  auto& shared = *reinterpret_cast<Shared*>(
+  auto& shared = *reinterpret_cast<Shared<Rows>*>(
       raw_shared + ((1024u - (shared_address(raw_shared) & 1023u)) & 1023u));
   follow_kernel_before();
-  if (Block(p, parts, shared, scale).token < 0) return;  // the plan has fewer splits
+  if (Block<Rows>(p, parts, shared, scale).token < 0) return;  // the plan has fewer splits
   // 208 + 160 + 2 * 72 registers are the block's 4 * 128: more would be waited for in vain.
   const int group = static_cast<int>(threadIdx.x) / kGroup;
   bool misfit = false;
   if (group < 2) {
     if (threadIdx.x < 32) init(shared);
-    misfit = load_queries<exact>(Block(p, parts, shared, scale));
+    misfit = load_queries<exact>(Block<Rows>(p, parts, shared, scale));
     barrier_wait(kQueries, 2 * kGroup);
   }
   const auto run = [&](auto which) {
@@ -236,7 +260,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     finish_heads(p, sources, parts, shared, scale);
   } else if constexpr (!exact) {
     if (!any_of_block(shared, misfit)) return;
-    Block block(p, parts, shared, scale);
+    Block<Rows> block(p, parts, shared, scale);
     const Lists lists = block.find_tiles();
     again_in_float(block, lists, sources);
   }
@@ -245,9 +269,22 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 using Kernel = void (*)(as_sparse_attention_params, Sources, Parts, float);
 
-cudaError_t allow(Kernel kernel, bool together) {
-  cudaError_t code =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+bool of_mla(const as_sparse_attention_params& p) { return p.cache.record == AS_RECORD_LATENT_656; }
+std::size_t bytes_of(bool mla) { return mla ? kBytes<MlaRows> : kBytes<RecordRows>; }
+
+Kernel kernel_of(bool mla, bool exact, bool together) {
+  if (mla) {
+    return together ? hopper_attention_kernel<MlaRows, false, true>
+                    : hopper_attention_kernel<MlaRows, false, false>;
+  }
+  if (exact) return hopper_attention_kernel<RecordRows, true, false>;
+  return together ? hopper_attention_kernel<RecordRows, false, true>
+                  : hopper_attention_kernel<RecordRows, false, false>;
+}
+
+cudaError_t allow(Kernel kernel, bool mla, bool together) {
+  cudaError_t code = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          static_cast<int>(bytes_of(mla)));
   if (code == cudaSuccess && together) {
     code = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
   }
@@ -269,14 +306,14 @@ cudaLaunchAttribute cluster_of(int blocks) {
 std::int64_t clusters_at_once(int blocks) {
   static const auto kClusters = [] {
     std::array<int, kMostBlocks + 1> clusters{};
-    const Kernel kernel = hopper_attention_kernel<false, true>;
-    if (allow(kernel, true) != cudaSuccess) return clusters;
+    const Kernel kernel = kernel_of(false, false, true);
+    if (allow(kernel, false, true) != cudaSuccess) return clusters;
     for (int n = 2; n <= kMostBlocks; ++n) {
       cudaLaunchAttribute cluster = cluster_of(n);
       cudaLaunchConfig_t config{};
       config.gridDim = dim3(1024, 1, static_cast<unsigned>(n));
       config.blockDim = dim3(kThreads);
-      config.dynamicSmemBytes = kBytes;
+      config.dynamicSmemBytes = bytes_of(false);
       config.attrs = &cluster;
       config.numAttrs = 1;
       int& count = clusters[static_cast<std::size_t>(n)];
@@ -293,7 +330,33 @@ std::int64_t clusters_at_once(int blocks) {
 }  // namespace
 
 bool takes(const as_sparse_attention_params& p, const Gpu& gpu) {
-  return gpu.hopper && p.q.shape[1] > 0 && gpu.shared_memory >= kBytes;
+  return gpu.hopper && p.q.shape[1] > 0 && gpu.shared_memory >= bytes_of(false);
+}
+
+bool takes(const as_sparse_mla_attention_params& p, const Gpu& gpu) {
+  const auto whole = [](const as_tensor& t, int size) {  // chunks of 16 bytes
+    std::uint64_t bits = reinterpret_cast<std::uintptr_t>(t.data);
+    for (int i = 0; i + 1 < t.rank; ++i) bits |= static_cast<std::uint64_t>(t.stride[i] * size);
+    return bits % 16 == 0;
+  };
+  return gpu.hopper && !gpu.exact && p.scale > 0.0 && p.cache.record == AS_RECORD_LATENT_656 &&
+         p.q.shape[1] > 0 && gpu.shared_memory >= bytes_of(true) && whole(p.q, 2) &&
+         whole(p.o, 2) && whole(p.cache.data, 1) &&
+         p.cache.data.shape[0] * std::max(1, p.cache.rows_per_block) < INT32_MAX;
+}
+
+// The same call as of DeepSeek-V4, whose rows, widths and sinks are not there.
+as_sparse_attention_params as_sparse_call(const as_sparse_mla_attention_params& p) {
+  as_sparse_attention_params call{};
+  call.head = p.head;
+  call.q = p.q;
+  call.cache = p.cache;
+  call.indices = p.indices;
+  call.topk_length = p.topk_length;
+  call.o = p.o;
+  call.lse = p.lse;
+  call.scale = p.scale;
+  return call;
 }
 
 Split split_of(const as_sparse_attention_params& p, const Gpu& gpu) {
@@ -346,19 +409,18 @@ int sparse_attention(const as_sparse_attention_params& p, const Launch& launch) 
   const dim3 grid(static_cast<unsigned>(units * ((p.q.shape[1] + kHeads - 1) / kHeads)), 1,
                   static_cast<unsigned>(by_plan ? 1 : parts.splits));
   const float scale = static_cast<float>(p.scale * 1.4426950408889634);
-  const bool exact = in_exact_form(p, launch.gpu);
-  const Kernel kernel = split.cluster ? hopper_attention_kernel<false, true>
-                        : exact       ? hopper_attention_kernel<true, false>
-                                      : hopper_attention_kernel<false, false>;
-  if (const cudaError_t code = allow(kernel, split.cluster); code != cudaSuccess) return code;
+  const bool mla = of_mla(p);
+  const Kernel kernel = kernel_of(mla, in_exact_form(p, launch.gpu), split.cluster);
+  const std::size_t bytes = bytes_of(mla);
+  if (const cudaError_t code = allow(kernel, mla, split.cluster); code != cudaSuccess) return code;
   // Where blocks fill most multiprocessors, those put in place early get in each other's way.
   const bool early = std::int64_t{grid.x} * grid.z <= launch.gpu.multiprocessors / 2;
   if (split.cluster) {
-    return launch_early(early, stream, grid, kThreads, kBytes, cluster_of(split.blocks), kernel, p,
+    return launch_early(early, stream, grid, kThreads, bytes, cluster_of(split.blocks), kernel, p,
                         sources, parts, scale);
   }
   const int status =
-      launch_early(early, stream, grid, kThreads, kBytes, kernel, p, sources, parts, scale);
+      launch_early(early, stream, grid, kThreads, bytes, kernel, p, sources, parts, scale);
   if (status != 0 || !portable::combines(p, parts)) return status;
   return portable::combine(p, parts, stream, true);
 }

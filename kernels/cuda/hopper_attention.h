@@ -1,4 +1,4 @@
-// sparse_attention with Hopper's own instructions.
+// sparse_attention and sparse_mla_attention with Hopper's own instructions.
 #pragma once
 
 #include "kernels/cuda/ops.h"
@@ -6,6 +6,9 @@
 namespace attnscope::cuda::hopper {
 
 bool takes(const as_sparse_attention_params& p, const Gpu& gpu);
+bool takes(const as_sparse_mla_attention_params& p, const Gpu& gpu);
+// What the functions below take in the place of the latter.
+as_sparse_attention_params as_sparse_call(const as_sparse_mla_attention_params& p);
 // Blocks that 64 heads of a token's tiles are split over, where no plan says it; whether they are a
 // cluster, which leaves no parts in memory.
 struct Split {

@@ -20,9 +20,10 @@ __device__ __forceinline__ void meet_cluster() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
+template <class Rows>
 class Exchange {
  public:
-  __device__ __forceinline__ explicit Exchange(const Block& block)
+  __device__ __forceinline__ explicit Exchange(const Block<Rows>& block)
       : block_(block),
         blocks_(static_cast<int>(gridDim.z)),
         rank_(static_cast<int>(blockIdx.z)),
@@ -57,7 +58,7 @@ class Exchange {
 
   // By all threads: parts of this block's heads are here afterwards.
   __device__ __forceinline__ void send() const {
-    Shared& shared = block_.shared;
+    auto& shared = block_.shared;
     publish_shared();
     meet_cluster();
     if (threadIdx.x < 32) {
@@ -97,7 +98,7 @@ class Exchange {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int unit = static_cast<int>(threadIdx.x / 32) + i * kWarps;
-      sinks.of[i] = unit < 2 * mine_ ? __ldg(at<float>(block_.p.sinks, head_of(unit))) : 0.0f;
+      sinks.of[i] = unit < 2 * mine_ ? portable::sink_of(block_.p, head_of(unit)) : 0.0f;
     }
     return sinks;
   }
@@ -119,7 +120,7 @@ class Exchange {
   // Means, sums and eight bytes more: chunks of neighbouring heads lie in different banks.
   static constexpr int kPartBytes = kDim * 2 + 16;
   static_assert((2 * kHeads + kMostBlocks) * kPartBytes <=
-                static_cast<int>(sizeof(Shared::queries) + sizeof(Shared::rows)));
+                static_cast<int>(sizeof(Shared<Rows>::queries) + sizeof(Shared<Rows>::rows)));
 
   static __device__ __forceinline__ std::uint32_t in_block(std::uint32_t address, int rank) {
     std::uint32_t there;
@@ -180,11 +181,11 @@ class Exchange {
                    pair_of(value[4], value[5]), pair_of(value[6], value[7]));
     if (chunk == 0) {
       *at<float>(p.lse, block_.token, head_of(unit)) =
-          any ? portable::log_sum(sum, best) : -kMinusInf;
+          any ? portable::log_sum(sum, best) : portable::nothing(p);
     }
   }
 
-  const Block& block_;
+  const Block<Rows>& block_;
   const int blocks_, rank_, share_, first_, mine_;
 };
 

@@ -55,17 +55,18 @@ __device__ __forceinline__ float probe(const float (&values)[kHalf / 2]) {
 }
 
 // What a block does; made again for every pass, so that little is kept in registers.
+template <class Rows>
 struct Block {
   const as_sparse_attention_params& p;
   const Parts& parts;
-  Shared& shared;
+  Shared<Rows>& shared;
   std::int64_t token;
   int first_head, heads;
   int split, begin, end;  // tiles; with a plan `split` is of all tokens
   float scale;            // of a score, in base 2
 
   __device__ __forceinline__ Block(const as_sparse_attention_params& params, const Parts& its_parts,
-                                   Shared& its_shared, float its_scale)
+                                   Shared<Rows>& its_shared, float its_scale)
       : p(params), parts(its_parts), shared(its_shared), scale(its_scale) {
     const std::uint32_t id = made_here(blockIdx.x);
     const std::uint32_t of_token = (static_cast<std::uint32_t>(p.q.shape[1]) + kHeads - 1) / kHeads;
@@ -100,10 +101,12 @@ struct Block {
 };
 
 // Queries into shared memory, by both computing warpgroups. Whether one does not fit the form.
-template <bool exact>
-__device__ __forceinline__ bool load_queries(const Block& block) {
+template <bool exact, class Rows>
+__device__ __forceinline__ bool load_queries(const Block<Rows>& block) {
+  constexpr int kRowChunks = Rows::kWidth / 8;
   const int tid = static_cast<int>(threadIdx.x);
-  constexpr int kBatch = 8;
+  constexpr int kBatch = kHeads * kRowChunks % (2 * kGroup * 8) == 0 ? 8 : 6;
+  static_assert(kHeads * kRowChunks % (2 * kGroup * kBatch) == 0);
   std::uint32_t lost = 0;
 #pragma unroll 1
   for (int part = 0; part < kHeads * kRowChunks / (2 * kGroup * kBatch); ++part) {
@@ -139,7 +142,8 @@ __device__ __forceinline__ bool load_queries(const Block& block) {
 
 // A warpgroup's 64 heads by 256 dims: thread has rows lane / 4 and lane / 4 + 8 of its warp's
 // sixteen heads. To the result, or to the parts of a split token.
-__device__ __forceinline__ void write_values(const Block& block, int group,
+template <class Rows>
+__device__ __forceinline__ void write_values(const Block<Rows>& block, int group,
                                              const float (&values)[kHalf / 2],
                                              const float (&factor)[2]) {
   const int tid = static_cast<int>(threadIdx.x) % kGroup, lane = tid % 32, warp = tid / 32;
@@ -186,10 +190,10 @@ __device__ __forceinline__ void write_values(const Block& block, int group,
 }
 
 // The first warpgroup.
-template <bool exact>
+template <bool exact, class Rows>
 class Scorer {
  public:
-  __device__ __forceinline__ explicit Scorer(const Block& block) : block_(block) {}
+  __device__ __forceinline__ explicit Scorer(const Block<Rows>& block) : block_(block) {}
 
   // Whether the result is not finite.
   __device__ __forceinline__ bool run() {
@@ -208,7 +212,7 @@ class Scorer {
       int tile = begin;
       for (; tile + 1 < end; ++tile) {
         const int buffer = (tile - begin) & 1;
-        weigh(buffer);
+        weigh(buffer, tile - begin);
         add(buffer);
         score(buffer ^ 1);
         wait_steps<1>();  // the values
@@ -216,7 +220,7 @@ class Scorer {
         wait_steps();
         barrier_arrive(kScored, 2 * kGroup);
       }
-      weigh((tile - begin) & 1);
+      weigh((tile - begin) & 1, tile - begin);
       add((tile - begin) & 1);
       wait_steps();
     }
@@ -243,7 +247,7 @@ class Scorer {
       barrier_wait(kFull + 2 * half + buffer, kPartners);
       begin_steps();
 #pragma unroll
-      for (int i = 0; i < kHalf / 16; ++i) {
+      for (int i = 0; i < (half == 0 ? kHalf : Rows::kWidth - kHalf) / 16; ++i) {
         const int k = half * (kHalf / 16) + i;
         const std::uint64_t offset = (static_cast<std::uint32_t>(k / 4) * kPanel + k % 4 * 32) / 16;
         step_64x64<exact>(scores_, queries + offset, rows + offset, k > 0);
@@ -252,8 +256,9 @@ class Scorer {
     end_steps();
   }
 
-  __device__ __forceinline__ void weigh(int buffer) {
-    Shared& shared = block_.shared;
+  // n: tiles before this one.
+  __device__ __forceinline__ void weigh(int buffer, int n) {
+    auto& shared = block_.shared;
     const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
     std::uint32_t valid[8];
     {
@@ -317,9 +322,10 @@ class Scorer {
     for (int half = 0; half < 2; ++half) {
       shift[half] = best_[half] == kMinusInf ? 0.0f : best_[half];
     }
+    if (Rows::kWeights == 1 && n > 0) shared.weights_taken.wait((n - 1) & 1);
     // As left operands of 16 entries each, for this warpgroup in registers.
-    const std::uint32_t at =
-        shared_address(shared.weights[buffer][0]) + panel_offset<kHeads>(16 * warp + lane % 16, 0);
+    const std::uint32_t at = shared_address(shared.weights[buffer % Rows::kWeights][0]) +
+                             panel_offset<kHeads>(16 * warp + lane % 16, 0);
 #pragma unroll
     for (int k = 0; k < kTile / 16; ++k) {
       std::uint32_t rest[4];
@@ -362,7 +368,8 @@ class Scorer {
       step_64x128<exact>(values_ + 64, weights_[k], from + 2 * kPanel / 16);
       if (exact) {
         const std::uint64_t rest =
-            descriptor(made_here(shared_address(block_.shared.weights[buffer][1])), 16) +
+            descriptor(made_here(shared_address(block_.shared.weights[buffer][exact ? 1 : 0])),
+                       16) +
             k * 32 / 16;
         step_64x128<exact>(values_, rest, from);
         step_64x128<exact>(values_ + 64, rest, from + 2 * kPanel / 16);
@@ -387,12 +394,13 @@ class Scorer {
           block_.parts.sum[index] = sum(half);
         }
       } else {
-        const float sink = h < block_.heads ? *at<float>(p.sinks, block_.first_head + h) : 0.0f;
+        const float sink =
+            h < block_.heads ? portable::sink_of(p, block_.first_head + h) : kMinusInf;
         factor[half] =
             any_ ? factor[half] * portable::normaliser(sum_[half], best_[half], sink) : 0.0f;
         if (h < block_.heads && lane % 4 == 0) {
           *at<float>(p.lse, block_.token, block_.first_head + h) =
-              any_ ? portable::log_sum(sum_[half], best_[half]) : -kMinusInf;
+              any_ ? portable::log_sum(sum_[half], best_[half]) : portable::nothing(p);
         }
       }
       if (lane % 4 == 0) block_.shared.last[h] = factor[half];
@@ -402,7 +410,7 @@ class Scorer {
     return infinite();
   }
 
-  const Block& block_;
+  const Block<Rows>& block_;
   float values_[kHalf / 2];
   float scores_[kTile / 2];
   std::uint32_t weights_[kTile / 16][4];
@@ -412,11 +420,12 @@ class Scorer {
 };
 
 // The second warpgroup: all tiles. Whether the sums are not finite.
-template <bool exact>
-__device__ __forceinline__ bool add_upper_tiles(const Block& block, float (&values)[kHalf / 2]) {
+template <bool exact, class Rows>
+__device__ __forceinline__ bool add_upper_tiles(const Block<Rows>& block,
+                                                float (&values)[kHalf / 2]) {
   const int tid = static_cast<int>(threadIdx.x) % kGroup, lane = tid % 32, warp = tid / 32;
   const int row = 16 * warp + lane / 4;
-  Shared& shared = block.shared;
+  auto& shared = block.shared;
 #pragma unroll
   for (float& v : values) v = 0.0f;
   for (int tile = block.begin; tile < block.end; ++tile) {
@@ -439,7 +448,8 @@ __device__ __forceinline__ bool add_upper_tiles(const Block& block, float (&valu
     begin_steps();
 #pragma unroll
     for (int part = 0; part < (exact ? 2 : 1); ++part) {
-      const std::uint64_t weights = descriptor(shared_address(shared.weights[buffer][part]), 16);
+      const std::uint64_t weights =
+          descriptor(shared_address(shared.weights[buffer % Rows::kWeights][part]), 16);
 #pragma unroll
       for (int k = 0; k < kTile / 16; ++k) {
         step_64x128<exact>(values, weights + k * 32 / 16, rows + k * 2048 / 16);
@@ -448,14 +458,15 @@ __device__ __forceinline__ bool add_upper_tiles(const Block& block, float (&valu
     }
     end_steps();
     wait_steps();
+    if (Rows::kWeights == 1) shared.weights_taken.come();
     if (tile + 2 < block.end) barrier_arrive(kEmpty + 2 + buffer, kPartners);
   }
   const float bad = exact ? 0.0f : probe(values);
   return bad != bad;
 }
 
-template <bool exact>
-__device__ __forceinline__ bool add_upper(const Block& block) {
+template <bool exact, class Rows>
+__device__ __forceinline__ bool add_upper(const Block<Rows>& block) {
   const int tid = static_cast<int>(threadIdx.x) % kGroup;
   const int row = 16 * (tid / 32) + tid % 32 / 4;
   float values[kHalf / 2];

@@ -14,6 +14,13 @@ struct alignas(16) EmptyRow {
   std::uint32_t scales[2] = {0x78787878u, 0x78787878u};
 };
 static __device__ const EmptyRow kEmptyRow{};
+struct alignas(16) EmptyMlaRow {
+  std::uint32_t codes[AS_LATENT_656_CODES / 4] = {};
+  float scales[AS_LATENT_656_BLOCKS] = {0.0078125f, 0.0078125f, 0.0078125f, 0.0078125f};
+  std::uint32_t rope[AS_MLA_ROPE / 2] = {};
+};
+static_assert(sizeof(EmptyMlaRow) == AS_LATENT_656_BYTES);
+static __device__ const EmptyMlaRow kEmptyMlaRow{};
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -27,6 +34,18 @@ __device__ __forceinline__ std::uint32_t multiply_f16x2(std::uint32_t a, std::ui
   std::uint32_t product;
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
   return product;
+}
+__device__ __forceinline__ std::uint32_t add_product_f16x2(std::uint32_t a, std::uint32_t b,
+                                                           std::uint32_t c) {
+  std::uint32_t sum;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
+  return sum;
+}
+// Twice the same fp16.
+__device__ __forceinline__ std::uint32_t both_f16(float value) {
+  std::uint32_t pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %1;" : "=r"(pair) : "f"(value));
+  return pair;
 }
 // Two bf16, 2^bits of their value, to fp16: infinite where they do not fit.
 template <int bits>
@@ -48,20 +67,22 @@ __device__ __forceinline__ void prefetch(const unsigned char* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
-// One warpgroup's half of every tile: dims 0 to 255, or the others. A thread has two rows.
-template <bool exact, int half>
+// One warpgroup's half of every tile: dims 0 to 255, or 256 to 511; the bf16 dims of a record are
+// among the latter, those of absorbed MLA are shared. A thread has two rows.
+template <bool exact, int half, class Rows>
 class Gather {
  public:
   __device__ __forceinline__ Gather(const Lists& lists, const Sources& sources, int thread)
       : lists_(lists), sources_(sources), row_(thread / 4), lane_(thread % 4) {}
 
   // Fills tiles begin to end - 1. Whether some row does not fit the form.
-  __device__ __forceinline__ bool tiles(Shared& shared, int begin, int end) {
+  __device__ __forceinline__ bool tiles(Shared<Rows>& shared, int begin, int end) {
     if (begin >= end) return false;
     // A chunk of codes becomes chunks 2 lane and the next of its panel; the two of bf16, which rows
     // that follow one another take in turn so that their stores meet different banks, are copied.
     const std::uint32_t first = panel_offset<kTile>(row_, half * 32 + 2 * lane_);
-    const std::uint32_t last = panel_offset<kTile>(row_, 56 + lane_ + 4 * (row_ & 1));
+    const std::uint32_t last =
+        panel_offset<kTile>(row_, kMla ? 64 + other() : 56 + lane_ + 4 * (row_ & 1));
     // Slots of the next tile and of the one after it, which is on its way into the L2.
     int next[kRows], ahead[kRows];
     std::uint32_t masks[kRows];
@@ -96,7 +117,9 @@ class Gather {
         for (int i = 0; i < kCodes; ++i) {
           store_codes(r, i, rows + first + r * kStep, rows + (first ^ 16) + r * kStep);
         }
-        if (half == 1) {
+        if (kMla) {
+          store_values(chunk_[r][kCodes], rows + last + r * kStep);
+        } else if (half == 1) {
           store_values(chunk_[r][3], rows + last + r * kStep);
           store_values(chunk_[r][4], rows + (last ^ 64) + r * kStep);
         }
@@ -127,8 +150,12 @@ class Gather {
 
  private:
   static constexpr int kRows = 2;
-  static constexpr int kCodes = half == 0 ? 4 : 3;  // of a row's chunks; two more hold bf16
-  static constexpr int kStep = 32 * 128;            // bytes from a thread's row to the next
+  static constexpr bool kMla = std::is_same_v<Rows, MlaRows>;
+  static_assert(!kMla || !exact);
+  static constexpr int kCodes = kMla || half == 0 ? 4 : 3;  // of a row's chunks
+  static constexpr int kOthers = kMla ? 1 : 2 * half;       // more of them, in bf16
+  using Scales = std::conditional_t<kMla, float2, std::uint32_t>;
+  static constexpr int kStep = 32 * 128;  // bytes from a thread's row to the next
 
   __device__ __forceinline__ int slot(int tile, int r, int end) const {
     // The lists lie in registers: no index into them.
@@ -139,10 +166,17 @@ class Gather {
     return tile < end && column < len ? __ldg(from + column) : -1;
   }
 
+  // The chunk of a row's bf16 dims that is this thread's, in absorbed MLA.
+  __device__ __forceinline__ int other() const { return lane_ + 4 * ((row_ & 1) ^ half); }
+
   __device__ __forceinline__ RowAddress find(int tile, int slot) const {
     if (slot >= 0) {
-      return row_at(sources_.pages[tile >= lists_.tiles[0] ? 1 : 0],
-                    static_cast<std::uint32_t>(slot));
+      return row_at<Rows>(sources_.pages[tile >= lists_.tiles[0] ? 1 : 0],
+                          static_cast<std::uint32_t>(slot));
+    }
+    if constexpr (kMla) {
+      auto* row = reinterpret_cast<unsigned char*>(const_cast<EmptyMlaRow*>(&kEmptyMlaRow));
+      return {row, row + AS_LATENT_656_SCALES};
     }
     auto* empty = reinterpret_cast<unsigned char*>(const_cast<EmptyRow*>(&kEmptyRow));
     return {empty, empty + sizeof(kEmptyRow.payload)};
@@ -155,17 +189,24 @@ class Gather {
     const RowAddress row = find(tile, slot);
     prefetch(row.payload + 64 * lane_);
     prefetch(row.payload + 256 + 64 * lane_);
-    if (lane_ < 2) prefetch(lane_ == 0 ? row.payload + 512 : row.scales);
+    if constexpr (kMla) {
+      if (lane_ < 3) prefetch(row.payload + 512 + 64 * lane_);
+    } else {
+      if (lane_ < 2) prefetch(lane_ == 0 ? row.payload + 512 : row.scales);
+    }
   }
 
   __device__ __forceinline__ void load(int r, const RowAddress& row) {
     const unsigned char* from = row.payload + 256 * half + 16 * lane_;
-    scales_[r] = __ldg(reinterpret_cast<const std::uint32_t*>(row.scales) + half);
+    scales_[r] = __ldg(reinterpret_cast<const Scales*>(row.scales) + half);
 #pragma unroll
     for (int i = 0; i < kCodes; ++i) {
       chunk_[r][i] = __ldg(reinterpret_cast<const uint4*>(from + 64 * i));
     }
-    if (half == 1) {
+    if constexpr (kMla) {
+      chunk_[r][kCodes] =
+          __ldg(reinterpret_cast<const uint4*>(row.payload + AS_LATENT_656_ROPE) + other());
+    } else if (half == 1) {
       const int odd = 64 * (row_ & 1);
       chunk_[r][3] = __ldg(reinterpret_cast<const uint4*>(from + 192 + odd));
       chunk_[r][4] = __ldg(reinterpret_cast<const uint4*>(from + 256 - odd));
@@ -182,6 +223,11 @@ class Gather {
     return bits == 0;
   }
 
+  // Code 448 times a scale is finite in fp16?
+  __device__ __forceinline__ static bool fits(float2 scales) {
+    constexpr float kMost = 65504.0f / 448.0f / (1 << kRowBits);
+    return scales.x <= kMost && scales.y <= kMost;
+  }
   // The half's four or three bytes, each from kSmallestCode to 126?
   __device__ __forceinline__ static bool fits(std::uint32_t scales) {
     constexpr std::uint32_t ones = 0x01010101u;
@@ -194,15 +240,28 @@ class Gather {
   __device__ __forceinline__ void store_codes(int r, int i, unsigned char* low_at,
                                               unsigned char* high_at) const {
     const uint4& from = chunk_[r][i];
-    const std::uint32_t code = scales_[r] >> (8 * i) & 0xffu;
     uint4 low, high;
-    if (exact) {
-      decode_e4m3x16(from, code, &low, &high);
+    if constexpr (kMla) {
+      // A scale as the sum of two fp16: a product is rounded once.
+      const float scale = (i < 2 ? scales_[r].x : scales_[r].y) * (1 << kRowBits);
+      const std::uint32_t factor = both_f16(scale);
+      const std::uint32_t rest =
+          both_f16(scale - __half2float(__ushort_as_half(static_cast<std::uint16_t>(factor))));
+      low = decode(from.x, from.y, factor, rest);
+      high = decode(from.z, from.w, factor, rest);
+      *reinterpret_cast<uint4*>(low_at + i * kPanel) = low;
+      *reinterpret_cast<uint4*>(high_at + i * kPanel) = high;
+      return;
     } else {
-      // 2^(code - 127 + kRowBits) as two fp16.
-      const std::uint32_t factor = (code - (112 - kRowBits)) * 0x04000400u;
-      low = decode(from.x, from.y, factor);
-      high = decode(from.z, from.w, factor);
+      const std::uint32_t code = scales_[r] >> (8 * i) & 0xffu;
+      if (exact) {
+        decode_e4m3x16(from, code, &low, &high);
+      } else {
+        // 2^(code - 127 + kRowBits) as two fp16.
+        const std::uint32_t factor = (code - (112 - kRowBits)) * 0x04000400u;
+        low = decode(from.x, from.y, factor);
+        high = decode(from.z, from.w, factor);
+      }
     }
     *reinterpret_cast<uint4*>(low_at + i * kPanel) = low;
     *reinterpret_cast<uint4*>(high_at + i * kPanel) = high;
@@ -223,11 +282,22 @@ class Gather {
         multiply_f16x2(widen_e4m3x2(b), factor), multiply_f16x2(widen_e4m3x2(b >> 16), factor));
   }
 
+  __device__ __forceinline__ static std::uint32_t scaled(std::uint32_t codes, std::uint32_t factor,
+                                                         std::uint32_t rest) {
+    const std::uint32_t values = widen_e4m3x2(codes);
+    return add_product_f16x2(values, factor, multiply_f16x2(values, rest));
+  }
+  __device__ __forceinline__ static uint4 decode(std::uint32_t a, std::uint32_t b,
+                                                 std::uint32_t factor, std::uint32_t rest) {
+    return make_uint4(scaled(a, factor, rest), scaled(a >> 16, factor, rest),
+                      scaled(b, factor, rest), scaled(b >> 16, factor, rest));
+  }
+
   const Lists lists_;
   const Sources& sources_;
   const int row_, lane_;
-  uint4 chunk_[kRows][half == 0 ? 4 : 5];
-  std::uint32_t scales_[kRows];
+  uint4 chunk_[kRows][kCodes + kOthers];
+  Scales scales_[kRows];
   bool misfit_ = false;
 };
 

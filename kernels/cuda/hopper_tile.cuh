@@ -6,8 +6,12 @@
 // memory; each has two halves of 256 dims, which are filled and given back one by one.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/wgmma.cuh"
+#include "kernels/layout/mla_rows.h"
+#include "kernels/params/mla_params.h"
 
 namespace attnscope::cuda::hopper {
 
@@ -24,29 +28,47 @@ constexpr int kThreads = 4 * kGroup;
 constexpr int kHalf = kDim / 2;  // value dims of a computing warpgroup
 constexpr std::uint32_t kPanel = kTile * 128;
 
+// The two kinds of rows. Values are dims 0 to 511 of both.
+struct RecordRows {  // DeepSeek-V4: 448 codes with UE8M0 scales, 64 bf16
+  static constexpr int kWidth = kDim;
+  static constexpr int kWeights = 2;  // tiles whose weights have a place
+  static constexpr int kForms = 2;    // the exact form too
+};
+struct MlaRows {  // absorbed MLA: 512 codes with fp32 scales, 64 bf16 that are no values
+  static constexpr int kWidth = AS_MLA_WIDTH;
+  static constexpr int kWeights = 1;
+  static constexpr int kForms = 1;
+};
+
 // The near-exact form multiplies in fp16, whose eleven bits hold every e4m3 code times the scale of
 // its row and round a weight eight times finer than bf16. Rows are 2^8 of their value there, so
 // that UE8M0 codes from the smallest that the quantiser writes up to 126 (values up to 224) are
 // exact, as are queries up to 65504 but for bits below 2^-24. What is larger is noticed, and the
-// block starts again in the exact form: bf16, each weight as the sum of two.
+// block starts again in the exact form: bf16, each weight as the sum of two. Codes times an fp32
+// scale are rounded to fp16 once.
 constexpr int kRowBits = 8;
 constexpr std::uint32_t kSmallestCode = 105;  // ceil(log2(1e-4 / 448)) + 127
 
+template <class Rows>
 struct alignas(1024) Shared {
-  unsigned char queries[kHeads * kDim * 2];
-  unsigned char rows[2][kTile * kDim * 2];
-  unsigned char weights[2][2][kHeads * kTile * 2];  // by tile; rounded, and what that cut off
-  std::uint32_t valid[2][8];                        // by tile and eight rows: four bits a row
-  float factors[2][kHeads];                         // of the values so far, by tile
-  float last[kHeads];                               // of the values in the end
-  std::uint32_t grew[2][4];  // by tile and sixteen heads: factors are not all 1
-  std::uint32_t misfit;      // 1: fp16 does not hold some value
+  unsigned char queries[kHeads * Rows::kWidth * 2];
+  unsigned char rows[2][kTile * Rows::kWidth * 2];
+  // By tile; rounded, and what that cut off.
+  unsigned char weights[Rows::kWeights][Rows::kForms][kHeads * kTile * 2];
+  std::uint32_t valid[2][8];  // by tile and eight rows: four bits a row
+  float factors[2][kHeads];   // of the values so far, by tile
+  float last[kHeads];         // of the values in the end
+  std::uint32_t grew[2][4];   // by tile and sixteen heads: factors are not all 1
+  std::uint32_t misfit;       // 1: fp16 does not hold some value
   // What the first warpgroup leaves to the second: by tile weights and factors, in the end `last`.
   Barrier weights_there[2], last_there;
-  Barrier all_done;     // the whole block
-  Barrier parts_there;  // from the other blocks of the cluster
+  Barrier weights_taken;  // the other way, where tiles share a place
+  Barrier all_done;       // the whole block
+  Barrier parts_there;    // from the other blocks of the cluster
 };
-constexpr std::size_t kBytes = sizeof(Shared) + 1024;  // the base may have to move up
+template <class Rows>
+constexpr std::size_t kBytes = sizeof(Shared<Rows>) + 1024;  // the base may have to move up
+static_assert(kBytes<RecordRows> <= 232448 && kBytes<MlaRows> <= 232448);  // what a block may have
 
 // Named barriers, of two warpgroups each. Those of a tile's halves come in fours: half * 2 +
 // buffer; kReady by gathering warpgroup. Faster than barriers in shared memory for who waits; those
@@ -85,6 +107,7 @@ inline Pages pages_of(const as_cache& cache) {
   return pages;
 }
 
+template <class Rows>
 __device__ __forceinline__ RowAddress row_at(const Pages& pages, std::uint32_t slot) {
   AS_DEVICE_CHECK(slot < pages.total);
   std::uint32_t page = slot, row = 0;
@@ -93,16 +116,22 @@ __device__ __forceinline__ RowAddress row_at(const Pages& pages, std::uint32_t s
     row = slot - page * pages.rows;
   }
   auto* start = const_cast<unsigned char*>(pages.base) + page * pages.stride;
+  if constexpr (std::is_same_v<Rows, MlaRows>) {
+    start += row * std::uint32_t{AS_LATENT_656_BYTES};
+    return {start, start + AS_LATENT_656_SCALES};
+  }
   return {start + row * 576u, start + pages.scales + row * 8u};
 }
 
 // By the block's first warp; the others meet it at kQueries or kReady before they use a barrier.
-__device__ __forceinline__ void init(Shared& shared) {
+template <class Rows>
+__device__ __forceinline__ void init(Shared<Rows>& shared) {
   if (threadIdx.x == 0) {
     shared.misfit = 0;
     shared.weights_there[0].init(kGroup);
     shared.weights_there[1].init(kGroup);
     shared.last_there.init(kGroup);
+    shared.weights_taken.init(kGroup);
     shared.all_done.init(kThreads);
     shared.parts_there.init(1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -113,7 +142,8 @@ __device__ __forceinline__ void init(Shared& shared) {
 }
 
 // Whether any of the block's threads says so.
-__device__ __forceinline__ bool any_of_block(Shared& shared, bool mine) {
+template <class Rows>
+__device__ __forceinline__ bool any_of_block(Shared<Rows>& shared, bool mine) {
   if (__any_sync(kAllLanes, mine) != 0 && threadIdx.x % 32 == 0) atomicExch(&shared.misfit, 1u);
   shared.all_done.come();
   shared.all_done.wait(0);

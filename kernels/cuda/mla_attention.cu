@@ -8,8 +8,10 @@
 // order.
 #include <algorithm>
 
+#include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/codec.cuh"
 #include "kernels/cuda/early.cuh"
+#include "kernels/cuda/hopper_attention.h"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.cuh"
@@ -520,6 +522,11 @@ std::size_t workspace_bytes(const as_mla_attention_params& p, const Gpu& gpu) {
   return parts_bytes(p.q, splits_for(p, gpu));
 }
 std::size_t workspace_bytes(const as_sparse_mla_attention_params& p, const Gpu& gpu) {
+  if (hopper::takes(p, gpu)) {
+    const as_sparse_attention_params call = hopper::as_sparse_call(p);
+    const hopper::Split split = hopper::split_of(call, gpu);
+    return portable::parts_bytes(call, split.cluster ? 1 : split.blocks);
+  }
   return parts_bytes(p.q, splits_for(p, gpu));
 }
 
@@ -533,6 +540,9 @@ int mla_attention(const as_mla_attention_params& p, const Launch& launch) {
 }
 
 int sparse_mla_attention(const as_sparse_mla_attention_params& p, const Launch& launch) {
+  if (p.q.shape[0] > 0 && hopper::takes(p, launch.gpu)) {
+    return hopper::sparse_attention(hopper::as_sparse_call(p), launch);
+  }
   Latent c = latent_of(p, launch);
   c.sparse = true;
   c.lists = p.indices;

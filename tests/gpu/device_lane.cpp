@@ -13,6 +13,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/helper_params.h"
+#include "kernels/params/mla_params.h"
 #include "kernels/params/paged_params.h"
 #include "kernels/params/tensor_view.h"
 
