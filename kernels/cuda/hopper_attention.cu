@@ -361,7 +361,12 @@ as_sparse_attention_params as_sparse_call(const as_sparse_mla_attention_params& 
 
 Split split_of(const as_sparse_attention_params& p, const Gpu& gpu) {
   const bool exact = in_exact_form(p, gpu);
-  const std::int64_t blocks = p.q.shape[0] * ((p.q.shape[1] + kHeads - 1) / kHeads);
+  // Of 1, 2, 4 tokens or a multiple of 8, as graphs of decode steps have: what padding adds does
+  // not change how tokens are cut, so that results are the same bytes without it.
+  const std::int64_t tokens = p.q.shape[0] == 3  ? 4
+                              : p.q.shape[0] > 4 ? (p.q.shape[0] + 7) / 8 * 8
+                                                 : p.q.shape[0];
+  const std::int64_t blocks = tokens * ((p.q.shape[1] + kHeads - 1) / kHeads);
   const bool extra = p.extra_cache.record != AS_RECORD_NONE;
   const std::int64_t tiles =
       portable::list_tiles(p.indices) + (extra ? portable::list_tiles(p.extra_indices) : 0);
