@@ -375,7 +375,7 @@ Split split_of(const as_sparse_attention_params& p, const Gpu& gpu) {
   // each other theirs.
   const std::int64_t tile_cost = exact ? 16 : 22;
   const auto combine_cost = [&](std::int64_t parts) {
-    return exact ? 25 + parts / 2 : 20 + parts + parts * parts / 400;
+    return exact ? 25 + parts / 2 : 25 + parts * parts / 100;
   };
   const auto cluster_cost = [](std::int64_t parts, int splits) {
     return 36 + parts / 4 + (splits > 8 ? 20 : 0);
@@ -418,15 +418,18 @@ int sparse_attention(const as_sparse_attention_params& p, const Launch& launch) 
   const Kernel kernel = kernel_of(mla, in_exact_form(p, launch.gpu), split.cluster);
   const std::size_t bytes = bytes_of(mla);
   if (const cudaError_t code = allow(kernel, mla, split.cluster); code != cudaSuccess) return code;
-  // Where blocks fill most multiprocessors, those put in place early get in each other's way.
-  const bool early = std::int64_t{grid.x} * grid.z <= launch.gpu.multiprocessors / 2;
+  // Beside a second kernel, blocks put in place early get in each other's way where they fill most
+  // multiprocessors.
+  const bool combines = portable::combines(p, parts) && !split.cluster;
+  const bool early =
+      std::int64_t{grid.x} * grid.z <= launch.gpu.multiprocessors / (combines ? 2 : 1);
   if (split.cluster) {
     return launch_early(early, stream, grid, kThreads, bytes, cluster_of(split.blocks), kernel, p,
                         sources, parts, scale);
   }
   const int status =
       launch_early(early, stream, grid, kThreads, bytes, kernel, p, sources, parts, scale);
-  if (status != 0 || !portable::combines(p, parts)) return status;
+  if (status != 0 || !combines) return status;
   return portable::combine(p, parts, stream, true);
 }
 
