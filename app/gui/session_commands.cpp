@@ -12,6 +12,7 @@
 #include "app/wiring/lane_list.h"
 #include "app/workbench/start_over.h"
 #include "engine/backend/registry.h"
+#include "engine/family/selected_entries.h"
 
 namespace attnscope::gui {
 namespace {
@@ -89,9 +90,10 @@ void add_runs(const CommandGroup& group, Workbench& bench) {
             "Runs until a token sees more entries than the indexer may select.", "", act([&] {
               bench.run_until("running until the indexer chooses", [](const Session& s) {
                 const std::int64_t k = s.parts().config.index_topk;
+                const std::int64_t tokens = tokens_of_selected(s.parts().config);
                 const auto& requests = s.serving().requests();
                 return std::any_of(requests.begin(), requests.end(),
-                                   [&](const Request& r) { return r.computed / 4 > k; });
+                                   [&](const Request& r) { return r.computed / tokens > k; });
               });
             }));
   group.add(

@@ -8,6 +8,7 @@
 #include "engine/family/family.h"
 #include "engine/family/lifetimes.h"
 #include "engine/family/models.h"
+#include "engine/family/selected_entries.h"
 #include "engine/io/printable.h"
 #include "engine/model/numbers.h"
 
@@ -50,7 +51,7 @@ Json chunk_json(const StoragePlan& plan, std::int64_t tokens) {
 Json activations_json(const ModelConfig& config, const StorageQuestion& q) {
   StepSizes sizes;
   sizes.tokens = q.token_budget;
-  sizes.score_columns = std::max<std::int64_t>(1, q.max_model_len / 4);
+  sizes.score_columns = std::max<std::int64_t>(1, q.max_model_len / tokens_of_selected(config));
   const auto graph = model_graph(config);
   const LivePeak peak = live_peak(*graph, sizes, false);
   return {{"tokens", sizes.tokens},

@@ -13,13 +13,19 @@ as_tensor StepMetadata::group_table(int group) const {
 }
 
 std::int64_t StepMetadata::logits_width() const {
+  // Tokens of an entry that layers select from; of none the scores have no place.
+  const auto from = std::ranges::find(own, true, &StepTensor::selected_from);
+  const std::int64_t pooled =
+      from == own.end() ? 1 : std::max<std::int64_t>(1, from->tokens_per_row);
   std::int64_t width = 1;
-  for (std::int32_t n : seq_lens) width = std::max<std::int64_t>(width, n / 4);
+  for (std::int32_t n : seq_lens) width = std::max<std::int64_t>(width, n / pooled);
   return width;
 }
 
 const StepTensor* StepMetadata::entry_slots(std::int64_t tokens_per_row) const {
-  const auto it = std::ranges::find(own, tokens_per_row, &StepTensor::tokens_per_row);
+  const auto it = std::ranges::find_if(own, [&](const StepTensor& tensor) {
+    return tensor.kind != StepTensor::Kind::kLengths && tensor.tokens_per_row == tokens_per_row;
+  });
   return it == own.end() ? nullptr : &*it;
 }
 

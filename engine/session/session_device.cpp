@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "engine/family/family.h"
+#include "engine/family/selected_entries.h"
 #include "engine/io/elapsed.h"
 #include "engine/session/rewind_points.h"
 
@@ -21,7 +22,7 @@ PlanShape largest_step(const std::vector<Request>& requests, const SessionParts&
     smallest_block = std::min<std::int64_t>(smallest_block, group.block_tokens);
   }
   most.columns = (longest + smallest_block - 1) / smallest_block;
-  most.logits = std::max<std::int64_t>(1, longest / 4);
+  most.logits = std::max<std::int64_t>(1, longest / tokens_of_selected(parts.config));
   most.list_columns = parts.graph->family->list_columns(longest, parts.config);
   return most;
 }

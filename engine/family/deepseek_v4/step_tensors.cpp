@@ -52,7 +52,7 @@ std::vector<StepTensor> deepseek_v4_step_tensors(const ModelConfig& config,
   tensors.push_back(
       {.name = "c128_slots", .kind = Kind::kSlots, .used = c128, .tokens_per_row = 128});
   // Visible entries of C4A layers.
-  tensors.push_back({.name = "c4_lens", .used = c4, .selected_from = true});
+  tensors.push_back({.name = "c4_lens", .used = c4, .tokens_per_row = 4, .selected_from = true});
   tensors.push_back({.name = "swa_indices",
                      .kind = Kind::kLists,
                      .always = true,

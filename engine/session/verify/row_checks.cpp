@@ -127,12 +127,15 @@ RowCheck check_rows_read(const OpParams& params, std::size_t cache_offset, const
 }
 
 void logical_top_k_slots(const as_topk_to_slots_params& params, const LogicalMetadata& logical) {
+  // Rows of the cache that layers select from.
+  const auto from = std::ranges::find(logical.own, true, &StepTensor::selected_from);
+  const auto& table = logical.table(static_cast<int>(from->tokens_per_row));
   for (std::int64_t t = 0; t < params.indices.shape[0]; ++t) {
     const auto request = static_cast<std::size_t>(*at<std::int32_t>(params.token_to_req, t));
     std::int32_t len = 0;
     for (std::int64_t k = 0; k < params.indices.shape[1]; ++k) {
       const std::int32_t entry = *at<std::int32_t>(params.indices, t, k);
-      *at<std::int32_t>(params.slots, t, k) = entry < 0 ? -1 : logical.table(4)[request] + entry;
+      *at<std::int32_t>(params.slots, t, k) = entry < 0 ? -1 : table[request] + entry;
       len += entry >= 0 ? 1 : 0;
     }
     *at<std::int32_t>(params.lens, t) = len;
