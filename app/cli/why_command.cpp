@@ -18,6 +18,7 @@
 #include "engine/session/what_if/value_history.h"
 #include "engine/trace/compare.h"
 #include "kernels/layout/records.h"
+#include "kernels/params/mla_params.h"
 #include "kernels/params/row_access.h"
 
 namespace attnscope {
@@ -89,7 +90,7 @@ void print_history(const ValueHistory& h, std::int64_t rows) {
   }
 }
 
-// What indexer_q was given as weights before their scales, of the layer that is looked at.
+// What the queries' op was given as weights before their scales, of the layer that is looked at.
 struct RawWeights {
   std::vector<float> values;  // [T, J]
   std::int64_t heads = 0;
@@ -99,7 +100,10 @@ void keep_raw_weights(const Session& session, int layer, RawWeights& kept) {
   if (as_op_find(session.last_params().op())->role != AS_ROLE_QUERY ||
       last_place(session).layer != layer)
     return;
-  const as_tensor& raw = session.last_params().get<as_indexer_q_params>().weights_raw;
+  const OpParams& params = session.last_params();
+  const as_tensor& raw = params.op() == AS_OP_INDEX_QUERY
+                             ? params.get<as_index_query_params>().weights_raw
+                             : params.get<as_indexer_q_params>().weights_raw;
   kept.heads = raw.shape[1];
   kept.values.clear();
   for (std::int64_t i = 0; i < as_tensor_numel(&raw); ++i) {

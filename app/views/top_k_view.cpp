@@ -194,9 +194,11 @@ void read_weights(const TopKInput& input, const as_tensor& indices, std::int64_t
   const float* weights =
       attention->weights.data() + (kept * attention->heads + input.head) * columns;
   const std::int64_t* slots = attention->slots.data() + kept * columns;
-  for (std::int64_t k = 0; k < std::min(indices.shape[1], attention->extra); ++k) {
+  // Selected rows stand behind the window, or are all that is listed.
+  const std::int64_t first = attention->extra > 0 ? attention->window : 0;
+  for (std::int64_t k = 0; k < std::min(indices.shape[1], columns - first); ++k) {
     const std::int32_t entry = *at<std::int32_t>(indices, kept, k);
-    const std::int64_t column = attention->window + k;
+    const std::int64_t column = first + k;
     if (entry < 0 || entry >= view.visible || slots[column] < 0) continue;
     view.weights[to_size(entry)] = weights[column];
   }

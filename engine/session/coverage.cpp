@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "engine/family/model_weights.h"
@@ -12,6 +13,7 @@
 #include "engine/model/numbers.h"
 #include "engine/session/deepseek_v4/paths.h"
 #include "engine/session/place.h"
+#include "engine/session/step/listed_attention.h"
 #include "kernels/params/paged_params.h"
 #include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
@@ -177,14 +179,17 @@ void count_sinks(const as_tensor& lse, const as_tensor& sink, StepCoverage* step
 }
 
 void attention(const Session& session, StepCoverage* step) {
-  const auto& p = session.last_params().get<as_sparse_attention_params>();
+  std::vector<std::int32_t> all(to_size(session.metadata().num_tokens_in_step()));
+  std::iota(all.begin(), all.end(), 0);
+  const ListedAttention listed(session.last_params(), all);
+  const as_sparse_attention_params& p = listed.params();
   std::int64_t long_rows = 0;
   for (std::int64_t t = 0; t < p.lse.shape[0]; ++t) {
     const std::int64_t extra =
         present(p.extra_topk_length) ? *at<std::int32_t>(p.extra_topk_length, t) : 0;
     long_rows += *at<std::int32_t>(p.topk_length, t) + extra > kLongRowEntries ? 1 : 0;
   }
-  count_sinks(p.lse, p.sinks, step);
+  if (present(p.sinks)) count_sinks(p.lse, p.sinks, step);
   step->of(Path::kLongRow) += long_rows;
   step->of(Path::kFarPage) += far_rows(session.last_params());
 }
@@ -213,6 +218,8 @@ void note_coverage(const Session& session, StepCoverage* step) {
     case AS_OP_SLOT_MAPPING:
       return tokens(session, step);
     case AS_OP_SPARSE_ATTENTION:
+    case AS_OP_MLA_ATTENTION:
+    case AS_OP_SPARSE_MLA_ATTENTION:
       return attention(session, step);
     case AS_OP_PAGED_ATTENTION:
       return attention_by_position(session, step);

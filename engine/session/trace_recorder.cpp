@@ -9,6 +9,7 @@
 #include "engine/session/session.h"
 #include "engine/session/snapshot.h"
 #include "engine/session/step/attention_copy.h"
+#include "engine/session/step/listed_attention.h"
 #include "engine/session/step_events.h"
 #include "engine/session/tap_copies.h"
 #include "engine/trace/wiring_tap.h"
@@ -65,17 +66,17 @@ std::shared_ptr<const AttentionCopy> copy_with_rows(const Session& session,
     copy = copy_attention(attention, kept, session.parts().threads);
     copy_rows_read(attention, &copy);
   };
-  const bool paged = params.op() == AS_OP_PAGED_ATTENTION;
+  const bool paged = !ListedAttention::of(params.op());
   paged ? copy_of(params.get<as_paged_attention_params>())
-        : copy_of(params.get<as_sparse_attention_params>());
+        : copy_of(ListedAttention(params, kept).params());
   const auto& layers = session.parts().config.layers;
   const int published = session.current().timings.back().layer;
   const auto layer = static_cast<int>(std::ranges::find(layers, published) - layers.begin());
   const Shadow& shadow = session.verifier().shadow();
   // The caches whose rows are values, in the order of the op's accesses.
   const auto accesses = RowAccess::of(params.op());
-  for (const auto& [rows, access] :
-       {std::pair{&copy.window_rows, accesses[paged ? 1 : 0]}, {&copy.extra_rows, accesses[1]}}) {
+  for (const auto& [rows, access] : {std::pair{&copy.window_rows, accesses[paged ? 1 : 0]},
+                                     {&copy.extra_rows, accesses.back()}}) {
     for (std::size_t i = 0; i < rows->slots.size(); ++i) {
       const CacheSpec& spec = *session.parts().layout.of_tap(layer, params.op(), access.cache);
       const std::int64_t row = shadow.row_of(spec, rows->slots[i]);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/layout/mla_rows.h"
 #include "kernels/layout/records.h"
 
 namespace attnscope::cpu {
@@ -256,6 +257,20 @@ void decode_row(std::int32_t record, int width, const unsigned char* payload,
       break;
     case AS_RECORD_STATE:
       std::memcpy(out, payload, sizeof(float) * static_cast<std::size_t>(width));
+      break;
+    case AS_RECORD_LATENT_656:  // scales lie between its parts
+      for (int i = 0; i < AS_LATENT_656_CODES; ++i) {
+        float scale;
+        std::memcpy(&scale, payload + AS_LATENT_656_SCALES + 4 * (i / AS_LATENT_656_BLOCK),
+                    sizeof(scale));
+        out[i] = e4m3_to_float(payload[i]) * scale;
+      }
+      for (int i = AS_LATENT_656_CODES; i < width; ++i) {
+        std::uint16_t bits;
+        std::memcpy(&bits, payload + AS_LATENT_656_ROPE + 2 * (i - AS_LATENT_656_CODES),
+                    sizeof(bits));
+        out[i] = bf16_to_float(bits);
+      }
       break;
     case AS_RECORD_BF16:
     case AS_RECORD_BF16 | AS_RECORD_HND:

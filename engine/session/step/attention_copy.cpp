@@ -32,14 +32,19 @@ std::int32_t fill_slots(const as_tensor& indices, const as_tensor& lens, const a
   return static_cast<std::int32_t>(len);
 }
 
-// A record whose parts are e4m3 with UE8M0 scales, or bf16, as values.
+// A record whose parts are e4m3 with UE8M0 or fp32 scales, or bf16, as values.
 void decode_record(const as_row_layout& l, const std::uint8_t* row, float* out) {
   for (std::int32_t i = 0; i < l.format->num_parts; ++i) {
     const as_row_part& part = l.format->parts[i];
     const as_part_span span = as_part_in_row(&l, 0, i);
     for (std::int64_t k = 0; k < span.num_scales; ++k) {
-      cpu::simd::kernels().decode_e4m3(row + span.elements + k * part.block,
-                                       cpu::ue8m0_to_float(row[span.scales + k]), part.block,
+      float scale = 0;
+      if (part.scale == AS_CODE_F32) {
+        std::memcpy(&scale, row + span.scales + 4 * k, sizeof(scale));
+      } else {
+        scale = cpu::ue8m0_to_float(row[span.scales + k]);
+      }
+      cpu::simd::kernels().decode_e4m3(row + span.elements + k * part.block, scale, part.block,
                                        out + span.first + k * part.block);
     }
     for (std::int64_t k = 0; part.code == AS_CODE_BF16 && k < span.count; ++k) {
@@ -68,7 +73,9 @@ class Attention {
     out_.logits.assign(to_size(cells), kNaN);
     out_.weights.assign(to_size(cells), 0);
     out_.sink_mass.assign(to_size(kept * out_.heads), 0);
-    for (std::int64_t h = 0; h < out_.heads; ++h) out_.sinks.push_back(*at<float>(p_.sinks, h));
+    for (std::int64_t h = 0; present(p_.sinks) && h < out_.heads; ++h) {
+      out_.sinks.push_back(*at<float>(p_.sinks, h));
+    }
     for (std::int64_t i = 0; i < kept; ++i) {
       const std::int64_t token = rows_[to_size(i)];
       std::int64_t* slots = out_.slots.data() + i * columns_;
@@ -141,7 +148,7 @@ class Attention {
     const float* logit = out_.logits.data() + (i * out_.heads + h) * columns_;
     float* weight = out_.weights.data() + (i * out_.heads + h) * columns_;
     const std::int64_t* slots = out_.slots.data() + i * columns_;
-    const double sink = out_.sinks[to_size(h)];
+    const double sink = out_.sinks.empty() ? -kInfinity : out_.sinks[to_size(h)];
     float& mass = out_.sink_mass[to_size(i * out_.heads + h)];
     float largest = -kInfinity;
     for (std::int64_t c = 0; c < columns_; ++c) {
@@ -170,6 +177,8 @@ class Attention {
       mass = sink > -kInfinity ? 1.0f : 0.0f;
     }
     const double own = *at<float>(p_.lse, rows_[to_size(i)], h);
+    // Of a token that sees nothing ops differ in the sign.
+    if (!any && std::isinf(own)) return 0;
     if (own == lse || (std::isnan(own) && std::isnan(lse))) return 0;
     const auto error = static_cast<float>(std::abs(own - lse));
     return std::isnan(error) ? kInfinity : error;

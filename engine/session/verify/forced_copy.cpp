@@ -121,9 +121,11 @@ OpParams& ForcedCopy::make(const OpParams& engine, int layer, const LogicalMetad
   }
   if (!as_read) read_shadow(engine, layer, logical, peer);
   if (exact && as_op_role(engine.op()) == AS_ROLE_QUERY) {
-    auto& p = params_.get<as_indexer_q_params>();
-    p.q = exact_query_.make_like(AS_F64, p.q_raw);
-    p.q_scale = no_tensor();
+    params_.tensor_named("q") = exact_query_.make_like(AS_F64, params_.tensor_named("q_raw"));
+    for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+      const bool scale = std::strcmp(info.taps[i].name, "q_scale") == 0;
+      if (scale) params_.tensor(info.taps[i].offset) = no_tensor();
+    }
   }
   if (exact && as_op_role(engine.op()) == AS_ROLE_ROTATION) {
     auto& p = params_.get<as_inverse_rope_params>();

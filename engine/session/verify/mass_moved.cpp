@@ -36,7 +36,9 @@ double mass_moved(const SwappedPlaces& swapped, const as_sparse_attention_params
           copy.weights.data() + (static_cast<std::int64_t>(i) * copy.heads + h) * columns;
       double sum = 0;
       for (const std::int32_t k : swapped.places[i]) {
-        if (k < copy.extra) sum += static_cast<double>(weights[copy.window + k]);
+        // Selected rows are the entries, or all that is listed.
+        const std::int64_t column = copy.extra > 0 ? copy.window + k : k;
+        if (column < columns) sum += static_cast<double>(weights[column]);
       }
       most = std::max(most, sum);
     }

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "engine/checkpoint/hidden_states.h"
+#include "engine/session/step/listed_attention.h"
 #include "engine/session/step/op_change.h"
 #include "engine/session/step/output_poison.h"
 #include "engine/session/step/tensor_parallel_sum.h"
@@ -386,7 +387,7 @@ Result<void> Verifier::after(int layer, const OpParams& params, const std::strin
     if (tap.kind == AS_TAP_TENSOR && !present(params.tensor(tap.offset))) continue;
     if (auto ok = compare_tap(layer, params, i, lane); !ok) return ok;
   }
-  if (params.op() == AS_OP_SPARSE_ATTENTION) weigh_swaps(params);
+  if (ListedAttention::of(params.op())) weigh_swaps(params);
   return {};
 }
 
@@ -713,8 +714,8 @@ Result<void> Verifier::compare_tap(int layer, const OpParams& params, std::uint3
 void Verifier::weigh_swaps(const OpParams& params) {
   if (swapped_.tokens.empty()) return;
   TapResult& result = results_[swapped_result_];
-  result.mass_moved =
-      mass_moved(swapped_, params.get<as_sparse_attention_params>(), parts_.threads);
+  const ListedAttention listed(params, swapped_.tokens);
+  result.mass_moved = mass_moved(swapped_, listed.params(), parts_.threads);
   result.note += fmt::format("; up to {:.2g} of a head's attention moved", *result.mass_moved);
   swapped_ = {};
 }

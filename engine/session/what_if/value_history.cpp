@@ -6,10 +6,13 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 
+#include "engine/family/models.h"
 #include "engine/model/numbers.h"
 #include "engine/session/place.h"
 #include "engine/session/step/attention_copy.h"
+#include "engine/session/step/listed_attention.h"
 #include "engine/trace/compare.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/params/paged_params.h"
@@ -29,6 +32,12 @@ void decode_element(const as_cache& cache, std::int64_t slot, std::int64_t dim, 
     std::uint16_t bits;
     std::memcpy(&bits, row.data() + e.at, sizeof(bits));
     c.value = static_cast<double>(cpu::bf16_to_float(bits));
+  } else if (e.code == AS_CODE_E4M3 && e.scale_kind == AS_CODE_F32 && e.scale >= 0) {
+    float scale = 0;
+    std::memcpy(&scale, row.data() + e.scale, sizeof(scale));
+    c.value = static_cast<double>(cpu::e4m3_to_float(row[to_size(e.at)]) * scale);
+    c.bytes = fmt::format("{:02x}*{:.6g}", row[to_size(e.at)], scale);
+    return;
   } else {
     std::vector<float> values(to_size(cache.width));
     cpu::decode_row(cache.record, cache.width, row.data(), row.data() + layout.payload,
@@ -42,8 +51,12 @@ void decode_element(const as_cache& cache, std::int64_t slot, std::int64_t dim, 
 }
 
 const as_tensor& attention_output(const OpParams& params) {
-  return params.op() == AS_OP_PAGED_ATTENTION ? params.get<as_paged_attention_params>().o
-                                              : params.get<as_sparse_attention_params>().o;
+  for (std::uint32_t i = 0; i < params.info().num_taps; ++i) {
+    if (std::strcmp(params.info().taps[i].name, "o") == 0) {
+      return params.tensor(params.info().taps[i].offset);
+    }
+  }
+  return params.get<as_paged_attention_params>().o;
 }
 
 class HistoryBuilder {
@@ -57,8 +70,9 @@ class HistoryBuilder {
     h_.request = m.live[to_size(m.token_to_req[to_size(token)])];
     h_.position = m.positions[to_size(token)];
     const std::vector<std::int32_t> row = {static_cast<std::int32_t>(token)};
+    if (!paged()) listed_.emplace(params_, row);
     copy_ = paged() ? copy_attention(params_.get<as_paged_attention_params>(), row, nullptr)
-                    : copy_attention(params_.get<as_sparse_attention_params>(), row, nullptr);
+                    : copy_attention(listed_->params(), row, nullptr);
   }
 
   ValueHistory build(const KeptScores& scores) {
@@ -90,10 +104,15 @@ class HistoryBuilder {
   bool paged() const { return params_.op() == AS_OP_PAGED_ATTENTION; }
 
   void lists(const KeptScores& scores) {
-    const auto& p = params_.get<as_sparse_attention_params>();
+    const as_sparse_attention_params& p = listed_->params();
     const CacheLayout& layout = session_.parts().layout;
-    list(p.indices, copy_.window_len[0], p.cache, *token_rows(layout, layer_), "window", 0);
-    if (copy_.extra == 0) return;
+    const CacheSpec& rows = *token_rows(layout, layer_);
+    const char* kind = rows.retention.window > 0 ? "window" : "row";
+    list(p.indices, copy_.window_len[0], p.cache, rows, kind, 0);
+    if (copy_.extra == 0) {
+      if (layer_selects(session_.parts().config, layer_)) not_selected(scores);
+      return;
+    }
     list(p.extra_indices, copy_.extra_len[0], p.extra_cache, *entries_of(layout, layer_), "entry",
          copy_.window);
     not_selected(scores);
@@ -165,7 +184,7 @@ class HistoryBuilder {
         c.logit = static_cast<double>(copy_.logits[i]);
         c.weight = static_cast<double>(copy_.weights[i]);
         c.partial = c.weight * c.value;
-        if (first_column > 0) selected_.push_back(c.row);
+        if (first_column > 0 || copy_.extra == 0) selected_.push_back(c.row);
       }
       h_.contributions.push_back(c);
     }
@@ -199,6 +218,7 @@ class HistoryBuilder {
   const Session& session_;
   const OpParams& params_;
   int layer_;
+  std::optional<ListedAttention> listed_;  // of ops that list rows
   AttentionCopy copy_;
   std::vector<std::int64_t> selected_;
   ValueHistory h_;
