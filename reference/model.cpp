@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "reference/model_dense.h"
+#include "reference/model_mla.h"
 #include "reference/torch_module.h"
 
 namespace attnscope::reference {
@@ -29,6 +30,13 @@ Result<std::unique_ptr<ModelReference>> make_dense_model(const DenseNumbers& num
                                                          std::shared_ptr<const void> owner) {
   if (auto ok = check_torch(); !ok) return ok.error();
   return torch_module().make_dense_model(numbers, source, std::move(owner));
+}
+
+Result<std::unique_ptr<ModelReference>> make_mla_model(const MlaNumbers& numbers,
+                                                       const TensorSource& source,
+                                                       std::shared_ptr<const void> owner) {
+  if (auto ok = check_torch(); !ok) return ok.error();
+  return torch_module().make_mla_model(numbers, source, std::move(owner));
 }
 
 }  // namespace attnscope::reference

@@ -6,6 +6,7 @@
 #include "reference/torch/guard.h"
 #include "reference/torch/model.h"
 #include "reference/torch/model_dense.h"
+#include "reference/torch/model_mla.h"
 #include "reference/torch/paged_sdpa.h"
 
 namespace attnscope::reference {
@@ -43,6 +44,7 @@ TorchModule make_module() {
       .programs = {},
       .make_model = make_torch_model,
       .make_dense_model = make_torch_dense_model,
+      .make_mla_model = make_torch_mla_model,
       .paged_sdpa = torch_paged_sdpa,
   };
 #define AS_ENTRY(id, number, params, function)                               \

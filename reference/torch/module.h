@@ -12,11 +12,12 @@
 
 #include "kernels/params/paged_params.h"
 #include "reference/model_dense.h"
+#include "reference/model_mla.h"
 #include "reference/ops.h"
 
 namespace attnscope::reference {
 
-inline constexpr std::uint32_t kTorchModuleVersion = 7;
+inline constexpr std::uint32_t kTorchModuleVersion = 8;
 inline constexpr char kTorchModuleEntry[] = "attnscope_torch_module";
 
 // What was thrown inside.
@@ -45,6 +46,10 @@ struct TorchModule {
   Result<std::unique_ptr<ModelReference>> (*make_dense_model)(const DenseNumbers& numbers,
                                                               const TensorSource& source,
                                                               std::shared_ptr<const void> owner);
+  // See make_mla_model.
+  Result<std::unique_ptr<ModelReference>> (*make_mla_model)(const MlaNumbers& numbers,
+                                                            const TensorSource& source,
+                                                            std::shared_ptr<const void> owner);
   // See paged_sdpa.h.
   bool (*paged_sdpa)(const as_paged_attention_params* params, bool fp32, TorchFailure* failure);
 };
