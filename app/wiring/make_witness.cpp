@@ -5,6 +5,8 @@
 #include "app/wiring/deepseek_v4/wiring_audit.h"
 #include "app/wiring/dense/dense_audit.h"
 #include "app/wiring/dense/dense_reference.h"
+#include "app/wiring/mla/mla_audit.h"
+#include "app/wiring/mla/mla_reference.h"
 #include "app/wiring/model_witness.h"
 #include "engine/family/models.h"
 #include "engine/family/tensor_parallel.h"
@@ -14,13 +16,18 @@ namespace attnscope {
 Result<std::unique_ptr<SessionWitness>> make_model_witness(const Scenario& scenario,
                                                            const as_threads* threads) {
   const ModelConfig& config = scenario.model;
-  const bool dense = config.family == "dense";
-  auto model = dense ? dense_reference(scenario, threads) : model_reference(scenario, threads);
+  const bool dense = config.family == "dense", mla = config.family == "mla";
+  auto model = dense ? dense_reference(scenario, threads)
+               : mla ? mla_reference(scenario, threads)
+                     : model_reference(scenario, threads);
   if (!model) return model.error();
   std::unique_ptr<OpAudit> audit;
   if (dense) {
     audit = std::make_unique<DenseAudit>(
         **model, dense_numbers(config), build_cache_layout(rank_config(config, scenario.parallel)));
+  } else if (mla) {
+    audit = std::make_unique<MlaAudit>(**model, mla_numbers(config), config,
+                                       build_cache_layout(rank_config(config, scenario.parallel)));
   } else {
     audit = std::make_unique<WiringAudit>(**model, config);
   }

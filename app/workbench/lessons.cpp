@@ -9,6 +9,7 @@
 #include "app/views/error_view.h"
 #include "app/workbench/deepseek_v4/lessons.h"
 #include "app/workbench/dense/lessons.h"
+#include "app/workbench/mla/lessons.h"
 
 namespace attnscope {
 namespace {
@@ -17,8 +18,8 @@ struct LessonsOfFamily {
   const char* family;
   std::span<const Lesson> (*lessons)();
 };
-constexpr LessonsOfFamily kLessons[] = {{"deepseek_v4", deepseek_v4_lessons},
-                                        {"dense", dense_lessons}};
+constexpr LessonsOfFamily kLessons[] = {
+    {"deepseek_v4", deepseek_v4_lessons}, {"dense", dense_lessons}, {"mla", mla_lessons}};
 
 std::string which_layer(const TapResult& result) {
   return result.layer >= 0 ? fmt::format("layer {}", result.layer) : "the ops outside the layers";

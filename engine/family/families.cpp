@@ -6,6 +6,7 @@
 #include "engine/family/deepseek_v4/deepseek_v4.h"
 #include "engine/family/dense/dense.h"
 #include "engine/family/family.h"
+#include "engine/family/mla/mla.h"
 #include "engine/family/models.h"
 #include "engine/family/rank_split.h"
 
@@ -15,6 +16,7 @@ std::span<const Family* const> families() {
   static const std::array kFamilies = {
       &deepseek_v4(),
       &dense(),
+      &mla(),
   };
   return kFamilies;
 }

@@ -12,6 +12,7 @@
 #include "engine/golden/deepseek_v4/inputs.h"
 #include "engine/golden/golden_run.h"
 #include "engine/golden/input_maker.h"
+#include "engine/golden/mla/inputs.h"
 #include "engine/golden/saved_case.h"
 #include "engine/model/numbers.h"
 #include "engine/session/tap_copies.h"
@@ -169,7 +170,7 @@ std::unique_ptr<InputMaker> common_inputs(as_op_id op, const GoldenCase& shape) 
 
 // An op of the engine's own has none (has_own_inputs).
 std::unique_ptr<InputMaker> make_inputs(as_op_id op, const GoldenCase& shape) {
-  for (const MakeInputs make : {common_inputs, deepseek_v4_inputs}) {
+  for (const MakeInputs make : {common_inputs, deepseek_v4_inputs, mla_inputs}) {
     if (auto inputs = make(op, shape)) return inputs;
   }
   return std::make_unique<InputMaker>(op, shape);

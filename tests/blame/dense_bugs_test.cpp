@@ -11,7 +11,7 @@ std::vector<Planted> dense_planted() {
   for (const Lane& lane : mutants::lanes()) {
     for (int op = 0; op < AS_OP_COUNT; ++op) {
       const auto id = static_cast<as_op_id>(op);
-      const bool dense = as_op_find(op)->layers == AS_LAYER_DENSE;
+      const bool dense = is_of_dense(op);
       if (lane.ops[op] != nullptr && dense) all.push_back({lane.name, id, id});
     }
   }

@@ -296,7 +296,7 @@ TEST(DenseRanks, PlantedBugsOfOpsAreNamedAsOnOneRank) {
     int shown = 0;
     for (const Lane& lane : mutants::lanes()) {
       for (int op = 0; op < AS_OP_COUNT; ++op) {
-        if (lane.ops[op] == nullptr || as_op_find(op)->layers != AS_LAYER_DENSE) continue;
+        if (lane.ops[op] == nullptr || !is_of_dense(op)) continue;
         SCOPED_TRACE(fmt::format("{}, {}", ranks.model, lane.name));
         const auto id = static_cast<as_op_id>(op);
         const std::vector<Blame> blamed = trial.run({{lane.name, id, id}});

@@ -12,6 +12,12 @@ inline bool is_of_deepseek_v4(int op) {
   return (as_op_find(op)->layers & AS_LAYER_DEEPSEEK_V4) != 0 && op != AS_OP_ATTENTION_PLAN;
 }
 
+// Of layers of dense attention, and of no layer of DeepSeek-V4's.
+inline bool is_of_dense(int op) {
+  const int layers = as_op_find(op)->layers;
+  return (layers & AS_LAYER_DENSE) != 0 && (layers & AS_LAYER_DEEPSEEK_V4) == 0;
+}
+
 inline std::size_t count_of_deepseek_v4() {
   std::size_t count = 0;
   for (int op = 0; op < AS_OP_COUNT; ++op) count += is_of_deepseek_v4(op) ? 1 : 0;

@@ -10,6 +10,7 @@
 #include "engine/session/step/attention_copy.h"
 #include "engine/session/what_if/deepseek_v4/dump_invariants.h"
 #include "engine/session/what_if/dense/dump_invariants.h"
+#include "engine/session/what_if/mla/dump_invariants.h"
 #include "engine/session/what_if/row_alone.h"
 #include "engine/trace/judged_taps.h"
 
@@ -67,7 +68,8 @@ std::vector<std::int32_t> last_rows(const StepMetadata& step) {
 }
 
 DumpInvariants::DumpInvariants(const ModelConfig& config) {
-  for (const FamilyInvariants* one : {&deepseek_v4_invariants(), &dense_invariants()}) {
+  for (const FamilyInvariants* one :
+       {&deepseek_v4_invariants(), &dense_invariants(), &mla_invariants()}) {
     if (config.family == one->family) family_ = one;
   }
   if (family_ == nullptr) return;

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "engine/session/what_if/deepseek_v4/changes.h"
+#include "engine/session/what_if/mla/changes.h"
 #include "kernels/cpu/rope_table.h"
 #include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
@@ -188,6 +189,7 @@ std::vector<Change> changes_of(as_op_id op) {
       break;
   }
   add(deepseek_v4_changes(op));
+  add(mla_changes(op));
   return all;
 }
 
