@@ -2,15 +2,12 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <signal.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <exception>
 #include <functional>
 #include <memory>
-#include <new>
 
 #include "app/cli/bench_command.h"
 #include "app/cli/capture_commands.h"
@@ -19,8 +16,8 @@
 #include "app/cli/look_commands.h"
 #include "app/cli/model_commands.h"
 #include "app/cli/model_options.h"
-#include "app/text/interrupt.h"
 #include "app/text/say.h"
+#include "app/wiring/command_end.h"
 #include "app/wiring/plugins.h"
 #include "engine/config/scenario.h"
 #include "engine/family/models.h"
@@ -435,11 +432,7 @@ std::size_t command_index(const std::vector<std::string>& arguments) {
   return std::min(i, arguments.size());
 }
 
-}  // namespace
-
-int run_cli(const std::vector<std::string>& arguments) {
-  // A write beyond the limit of a file's size is an error like that of a full disk.
-  ::signal(SIGXFSZ, SIG_IGN);
+int run_words(const std::vector<std::string>& arguments) {
   CLI::App app("attnscope: a workbench for paged sparse attention", "attnscope");
   app.set_version_flag("--version", ATTNSCOPE_VERSION);
   app.require_subcommand(1);
@@ -469,54 +462,39 @@ int run_cli(const std::vector<std::string>& arguments) {
   bool any_text_file = false;
   std::string reference_device = "cpu";
   add_common(app, plugin_choice, any_text_file, reference_device);
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  if (!reversed.empty()) reversed.pop_back();
+  // Without a command it is the app that is wanted.
+  const std::size_t command = command_index(arguments);
+  const std::string first = command < arguments.size() ? arguments[command] : "";
+  const bool option = first.rfind("--", 0) == 0 && first != "--help" && first != "--version";
+  if (first.empty() || option) reversed.emplace_back("gui");
   try {
-    std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
-    if (!reversed.empty()) reversed.pop_back();
-    // Without a command it is the app that is wanted.
-    const std::size_t command = command_index(arguments);
-    const std::string first = command < arguments.size() ? arguments[command] : "";
-    const bool option = first.rfind("--", 0) == 0 && first != "--help" && first != "--version";
-    if (first.empty() || option) reversed.emplace_back("gui");
-    try {
-      app.parse(reversed);
-    } catch (const CLI::ParseError& e) {
-      if (e.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
-        app.exit(e);
-        return all_said() ? AS_OK : AS_BAD_INPUT;
-      }
-      say(stderr, "attnscope: {}\n", usage_text(app, first, e.what()));
-      return AS_USAGE;
+    app.parse(reversed);
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
+      app.exit(e);
+      return all_said() ? AS_OK : AS_BAD_INPUT;
     }
-    allow_text_files_anywhere(any_text_file);
-    if (auto ok = open_plugins(plugin_choice); !ok) {
-      say(stderr, "attnscope: {}\n", ok.error().text());
-      return ok.error().code;
-    }
-    if (auto ok = reference::use_device(reference_device); !ok) {
-      say(stderr, "attnscope: {}\n", ok.error().text());
-      return ok.error().code;
-    }
-    const Result<as_status> result = action();
-    say(stderr, "{}", Lines{plugin_report()});
-    const Result<void> written = all_said();
-    const int interrupt = exit_code_of_interrupt();
-    if (!result) {
-      say(stderr, "attnscope: {}\n", result.error().text());
-      return interrupt != 0 ? interrupt : result.error().code;
-    }
-    if (!written) {
-      say(stderr, "attnscope: {}\n", written.error().text());
-      return written.error().code;
-    }
-    if (interrupt != 0) return interrupt;
-    return *result == AS_OK && !plugin_faults().empty() ? AS_MISMATCH : *result;
-  } catch (const std::bad_alloc&) {
-    say(stderr, "attnscope: not enough memory; ask for less, or run it on a larger machine\n");
-    return AS_NO_ENVIRONMENT;
-  } catch (const std::exception& e) {
-    say(stderr, "attnscope: internal error: {}; please report this\n", e.what());
-    return AS_INTERNAL;
+    say(stderr, "attnscope: {}\n", usage_text(app, first, e.what()));
+    return AS_USAGE;
   }
+  allow_text_files_anywhere(any_text_file);
+  if (auto ok = open_plugins(plugin_choice); !ok) {
+    say(stderr, "attnscope: {}\n", ok.error().text());
+    return ok.error().code;
+  }
+  if (auto ok = reference::use_device(reference_device); !ok) {
+    say(stderr, "attnscope: {}\n", ok.error().text());
+    return ok.error().code;
+  }
+  return exit_code_of(action());
+}
+
+}  // namespace
+
+int run_cli(const std::vector<std::string>& arguments) {
+  return guarded_main([&] { return run_words(arguments); });
 }
 
 }  // namespace attnscope

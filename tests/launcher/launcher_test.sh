@@ -44,11 +44,12 @@ first_start_builds_and_opens_the_app() {
   check "exit code" status_is 0
   check "configures a release" called "cmake -S $work/tree --preset release"
   check "without CUDA where there is no GPU" called "-DATTNSCOPE_CUDA=OFF"
-  check "builds the program" called "-j 2 attnscope"
+  check "builds the app without the command line" called "-j 2 attnscope_app"
+  check "and nothing else" count_is linked 1
   check "with the desktop app where it can be" called "-DATTNSCOPE_GUI=AUTO"
   check "from the fetched sources" called \
     "-DATTNSCOPE_UI_SOURCES=$work/tree/build/deps/imgui-bundle"
-  check "opens the app" says "program gui"
+  check "opens the app" says "desktop app"
   check "installs nothing" not called apt-get
   check "fetches nothing" not called "pip "
 }
@@ -105,8 +106,21 @@ second_start_only_runs() {
   : >"$work/calls"
   run
   check "exit code" status_is 0
+  check "runs" says "desktop app"
+  check "calls no tool at all" test ! -s "$work/calls"
+}
+
+the_whole_program_opens_the_app_where_it_is_there() {
+  run ops
+  : >"$work/calls"
+  run
+  check "exit code" status_is 0
   check "runs" says "program gui"
   check "calls no tool at all" test ! -s "$work/calls"
+  touch "$work/tree/app/main.cpp"
+  run
+  check "after an edit the app alone" called "-j 2 attnscope_app"
+  check "and runs it" says "desktop app"
 }
 
 changed_source_is_built() {
@@ -207,7 +221,7 @@ libtorch_is_fetched_where_there_is_no_package() {
   check "installs nothing" not called "install -y"
   check "keeps no wheel" test ! -e "$work/tree/build/deps/wheels"
   : >"$work/calls"
-  run ops
+  run
   check "a second start calls nothing" test ! -s "$work/calls"
   rm -rf "$work/tree/build/release"
   run ops
@@ -659,7 +673,7 @@ END
 }
 
 benchmarks_are_built_on_demand() {
-  run
+  run ops
   check "not by a plain start" not called bench_
   bench_stand_in bench_engine 0
   bench_stand_in bench_ui 2

@@ -152,11 +152,15 @@ if [ -e "$work/ninja-fails" ]; then
   exit 1
 fi
 [ -e "$work/slow" ] && sleep 1
-program=\$folder/app/attnscope
+program=\$folder/app/attnscope name=program
+if [ "\${!#}" = attnscope_app ]; then
+  if grep -q GUI:INTERNAL=FALSE "\$folder/CMakeCache.txt"; then exit 0; fi
+  program=\$folder/app/attnscope_app name="desktop app"
+fi
 mkdir -p "\$folder/app"
 if [ ! -e "\$program" ] || [ "$work/tree/app/main.cpp" -nt "\$program" ]; then
   echo "linked" >>"$work/calls"
-  printf '#!/bin/sh\necho "program \$*"\nexit \${PROGRAM_STATUS:-0}\n' >"\$program.new"
+  printf '#!/bin/sh\necho "%s \$*"\nexit \${PROGRAM_STATUS:-0}\n' "\$name" >"\$program.new"
   chmod +x "\$program.new"
   mv "\$program.new" "\$program"
 fi
