@@ -96,6 +96,10 @@ function(attnscope_ui_library name)
   add_library(${name} STATIC ${ARGN})
   target_link_libraries(${name} PUBLIC attnscope::ui_headers)
   target_compile_options(${name} PRIVATE -w)
+  # Most of the time of a frame goes into it.
+  if(CMAKE_CXX_FLAGS_RELEASE MATCHES "-Og")
+    target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  endif()
   # implot makes every plot for every number type it is told of; ours are of one. The
   # demo windows are not part of the app.
   target_compile_definitions(${name} PRIVATE IMGUI_DISABLE_DEMO_WINDOWS

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "app/reports/doctor.h"
@@ -19,7 +18,9 @@
 #include "engine/family/models.h"
 #include "engine/family/tensor_parallel.h"
 #include "engine/io/assets_folder.h"
+#include "engine/io/content_hash.h"
 #include "engine/io/json_file.h"
+#include "engine/io/mapped_file.h"
 #include "engine/io/printable.h"
 #include "engine/model/profile_switches.h"
 #include "kernels/params/op_table.h"
@@ -403,8 +404,9 @@ std::string file_state(const std::string& path) {
 
 std::string run_key(const Scenario& scenario, const RunOptions& options) {
   Fnv fnv;
-  std::ifstream self("/proc/self/exe", std::ios::binary);
-  fnv.add(std::string(std::istreambuf_iterator<char>(self), {}));
+  if (const auto self = MappedFile::open("/proc/self/exe")) {
+    fnv.add(std::to_string(content_hash(self->bytes().data(), self->bytes().size())));
+  }
   fnv.add(scenario.text);
   const ModelConfig& m = scenario.model;
   fnv.add(json_text(describe_model(rank_config(m, scenario.parallel))));
