@@ -184,6 +184,37 @@ struct RopeKvCase {
 };
 Report check_rope_kv_insert(const Lane& lane, const RopeKvCase& c);
 
+// Of absorbed MLA and the indexer that scores tokens.
+namespace mla {
+
+struct MlaCase {
+  const char* name;
+  std::vector<std::int64_t> lengths;
+  std::int64_t queries, heads;
+  std::int32_t rows, record;
+  bool listed;
+  std::int64_t width = 40;  // of lists
+};
+const std::vector<MlaCase>& attention_cases();
+Report check_attention(const Lane& lane, const MlaCase& c);
+
+struct RowCase {
+  const char* name;
+  std::int32_t record, scale_rule;
+  float spread;
+  std::int32_t hadamard;
+};
+const std::vector<RowCase>& row_cases();
+Report check_latent_rows(const Lane& lane, const RowCase& c);
+Report check_index_keys(const Lane& lane, const RowCase& c);
+Report check_index_queries(const Lane& lane, const RowCase& c);
+
+// Both parts of kv_b_proj; `plain` dims of a query without RoPE, `values` of a value.
+Report check_absorbed(const Lane& lane, std::int64_t plain, std::int64_t values,
+                      std::int64_t tokens = 37);
+
+}  // namespace mla
+
 // GoogleTest prints a case by its name.
 template <class Case>
 std::string name_of(const testing::TestParamInfo<Case>& info) {

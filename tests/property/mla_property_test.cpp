@@ -11,10 +11,10 @@
 #include "kernels/mutants/mutants.h"
 #include "kernels/params/mla_params.h"
 #include "kernels/params/row_format.h"
-#include "tests/property/harness.h"
+#include "tests/property/checks.h"
 
 namespace attnscope::properties {
-namespace mla_property_test {
+namespace mla {
 
 std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
@@ -98,14 +98,6 @@ std::vector<unsigned char> latent_row(std::int32_t record, Random& random) {
   return row;
 }
 
-struct MlaCase {
-  const char* name;
-  std::vector<std::int64_t> lengths;
-  std::int64_t queries, heads;
-  std::int32_t rows, record;
-  bool listed;
-};
-
 const std::vector<MlaCase>& attention_cases() {
   static const std::vector<MlaCase> kCases = {
       {"one row", {1}, 1, 1, 64, AS_RECORD_LATENT_656, false},
@@ -156,7 +148,7 @@ Report check_attention(const Lane& lane, const MlaCase& c) {
   const as_tensor q = memory.normals(AS_BF16, {n, c.heads, AS_MLA_WIDTH}, random);
   std::vector<std::int32_t> seq_lens(c.lengths.begin(), c.lengths.end());
   std::vector<std::int32_t> slots, places, lens;
-  const std::int64_t width = 40;
+  const std::int64_t width = c.width;
   make_lists(tokens, rows, random, slots, places, lens, width);
   OpParams own, logical;
   const auto common = [&](auto& p, bool paged) {
@@ -189,13 +181,6 @@ Report check_attention(const Lane& lane, const MlaCase& c) {
   memory.check_guards(&report);
   return report;
 }
-
-struct RowCase {
-  const char* name;
-  std::int32_t record, scale_rule;
-  float spread;
-  std::int32_t hadamard;
-};
 
 const std::vector<RowCase>& row_cases() {
   static const std::vector<RowCase> kCases = {
@@ -334,11 +319,11 @@ Report check_index_queries(const Lane& lane, const RowCase& c) {
   return report;
 }
 
-Report check_absorbed(const Lane& lane, std::int64_t plain, std::int64_t values) {
+Report check_absorbed(const Lane& lane, std::int64_t plain, std::int64_t values, std::int64_t n) {
   Report report(case_seed("absorbed " + std::to_string(plain)));
   Random random(report.seed());
   Memory memory;
-  const std::int64_t n = 37, heads = 3;
+  const std::int64_t heads = 3;
   OpParams own, up;
   auto& p = own.init<as_mla_q_absorb_params>(AS_OP_MLA_Q_ABSORB);
   p.q_raw = memory.normals(AS_BF16, {n, heads, plain + AS_MLA_ROPE}, random, 1, 8);
@@ -482,5 +467,5 @@ TEST(MlaProperties, PlantedBugsFail) {
   EXPECT_GE(planted, 16);
 }
 
-}  // namespace mla_property_test
+}  // namespace mla
 }  // namespace attnscope::properties
