@@ -130,4 +130,36 @@ void stage_more(const as_indexer_logits_params& host, as_indexer_logits_params& 
   stage_caches(AS_OP_INDEXER_LOGITS, host, device, staging);
 }
 
+void stage_more(const as_mla_q_absorb_params& host, as_mla_q_absorb_params& device,
+                Staging& staging) {
+  stage_rope(host.positions, device.rope, staging);
+}
+
+void stage_more(const as_mla_kv_insert_params& host, as_mla_kv_insert_params& device,
+                Staging& staging) {
+  stage_caches(AS_OP_MLA_KV_INSERT, host, device, staging);
+  if (host.rows_given == 0) stage_rope(host.positions, device.rope, staging);
+}
+
+void stage_more(const as_index_query_params& host, as_index_query_params& device,
+                Staging& staging) {
+  if (host.rows_given == 0) stage_rope(host.positions, device.rope, staging);
+}
+
+void stage_more(const as_index_key_insert_params& host, as_index_key_insert_params& device,
+                Staging& staging) {
+  stage_caches(AS_OP_INDEX_KEY_INSERT, host, device, staging);
+  if (host.rows_given == 0) stage_rope(host.positions, device.rope, staging);
+}
+
+void stage_more(const as_mla_attention_params& host, as_mla_attention_params& device,
+                Staging& staging) {
+  stage_caches(AS_OP_MLA_ATTENTION, host, device, staging);
+}
+
+void stage_more(const as_sparse_mla_attention_params& host, as_sparse_mla_attention_params& device,
+                Staging& staging) {
+  stage_caches(AS_OP_SPARSE_MLA_ATTENTION, host, device, staging);
+}
+
 }  // namespace attnscope::cuda

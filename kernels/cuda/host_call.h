@@ -7,6 +7,7 @@
 #include "kernels/params/compressor_params.h"
 #include "kernels/params/helper_params.h"
 #include "kernels/params/indexer_params.h"
+#include "kernels/params/mla_params.h"
 #include "kernels/params/paged_params.h"
 
 namespace attnscope::cuda {
@@ -32,6 +33,17 @@ void stage_more(const as_paged_attention_params& host, as_paged_attention_params
 void stage_more(const as_gather_rows_params& host, as_gather_rows_params& device, Staging& staging);
 void stage_more(const as_inverse_rope_quantise_params& host,
                 as_inverse_rope_quantise_params& device, Staging& staging);
+void stage_more(const as_mla_q_absorb_params& host, as_mla_q_absorb_params& device,
+                Staging& staging);
+void stage_more(const as_mla_kv_insert_params& host, as_mla_kv_insert_params& device,
+                Staging& staging);
+void stage_more(const as_index_query_params& host, as_index_query_params& device, Staging& staging);
+void stage_more(const as_index_key_insert_params& host, as_index_key_insert_params& device,
+                Staging& staging);
+void stage_more(const as_mla_attention_params& host, as_mla_attention_params& device,
+                Staging& staging);
+void stage_more(const as_sparse_mla_attention_params& host, as_sparse_mla_attention_params& device,
+                Staging& staging);
 template <class Params>
 void stage_more(const Params&, Params&, Staging&) {}
 
