@@ -310,11 +310,47 @@ class Model {
     }
   }
 
+  // e4m3fn: a sign, four bits of exponent with bias 7, three of fraction; no infinities.
+  static Tensor codes_as_numbers(const Tensor& codes) {
+    const Tensor numbers = at::empty({256}, at::kDouble);
+    for (int code = 0; code < 256; ++code) {
+      const int exponent = code >> 3 & 15, fraction = code & 7;
+      double value =
+          exponent == 0 ? std::ldexp(fraction, -9) : std::ldexp(8 + fraction, exponent - 10);
+      if ((code & 127) == 127) value = std::nan("");
+      numbers[code] = code < 128 ? value : -value;
+    }
+    return numbers.index_select(0, codes.flatten().to(at::kLong)).view(codes.sizes());
+  }
+
+  // Of a weight that is published in FP8: codes times the scales of blocks of 128 x 128, rounded to
+  // bf16 once.
+  static Tensor decoded(const TensorSource& source, const std::string& name,
+                        const TensorEntry& entry) {
+    const TensorEntry* scales = source(name.substr(0, name.rfind('.')) + ".scale");
+    if (scales == nullptr) throw std::invalid_argument(name + ": FP8 codes without scales");
+    const Tensor codes = at::empty(entry.shape, at::kByte);
+    std::memcpy(codes.data_ptr(), entry.data, entry.bytes);
+    Tensor scale;
+    if (scales->type == ElementType::kF8E8m0) {
+      const Tensor bytes = at::empty(scales->shape, at::kByte);
+      std::memcpy(bytes.data_ptr(), scales->data, scales->bytes);
+      scale = (bytes.to(at::kDouble) - 127).exp2();
+    } else {
+      scale = in_place(*scales).to(at::kDouble);
+    }
+    scale = scale.repeat_interleave(128, 0).narrow(0, 0, codes.size(0));
+    scale = scale.repeat_interleave(128, 1).narrow(1, 0, codes.size(1));
+    const auto [fraction, exponent] = at::frexp(codes_as_numbers(codes) * scale);
+    return at::ldexp((fraction * 256).round(), exponent - 8);  // halves to even
+  }
+
   // All of them are bf16.
   void add(const TensorSource& source, const std::string& name, at::IntArrayRef shape) {
     const TensorEntry* entry = source(name);
     if (entry == nullptr) throw std::invalid_argument(name + ": the model has no such tensor");
-    Tensor t = in_place(*entry);
+    const bool codes = entry->type == ElementType::kF8E4m3;
+    Tensor t = codes ? decoded(source, name, *entry) : in_place(*entry);
     if (shape[0] == kModelTokens && t.dim() == 2 && t.size(0) > shape[0]) {
       t = t.narrow(0, 0, shape[0]);
     }
