@@ -122,7 +122,7 @@ TEST(MlaAudit, NamesWhatAnOpIsGivenInstead) {
            p.get<as_index_query_params>().weights_raw =
                given.ran.at(AS_OP_INDEX_WEIGHTS_PROJ).get<as_linear_params>().x;
          });
-  expect("tiny-v3.2", AS_OP_INDEXER_TOPK, 2, "lens", "is not seen_lens of slot_mapping",
+  expect("tiny-v3.2", AS_OP_INDEXER_TOPK, 1, "lens", "is not seen_lens of slot_mapping",
          [](OpParams& p, const Given& given) {
            p.get<as_indexer_topk_params>().lens =
                given.ran.at(AS_OP_SLOT_MAPPING).get<as_slot_mapping_params>().token_to_req;

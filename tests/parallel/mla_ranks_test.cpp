@@ -59,7 +59,7 @@ TEST(MlaRanks, AllSelectTheSameTokens) {
       fewer += *at<std::int32_t>(p.lens, t) > p.indices.shape[1] ? 1 : 0;
     }
   }
-  EXPECT_GE(selections, 9);
+  EXPECT_GE(selections, 6);
   EXPECT_GE(fewer, 60) << "tokens that see more than they select";
 }
 

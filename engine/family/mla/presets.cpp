@@ -40,8 +40,8 @@ ModelConfig mla_v3_2() {
   return c;
 }
 
-ModelConfig mla_tiny(const char* name) {
-  ModelConfig c = mla_model(name, 3);
+ModelConfig mla_tiny(const char* name, int layers) {
+  ModelConfig c = mla_model(name, layers);
   c.hidden = 256;
   c.heads = 8;
   c.q_lora = 128;
@@ -53,13 +53,14 @@ ModelConfig mla_tiny(const char* name) {
 }
 
 ModelConfig mla_tiny_v3_2() {
-  ModelConfig c = mla_tiny("tiny-v3.2");
+  // Behind a third layer of random weights another rounding selects other tokens.
+  ModelConfig c = mla_tiny("tiny-v3.2", 2);
   with_indexer(c);
   return c;
 }
 
 ModelConfig mla_tiny_v3() {
-  ModelConfig c = mla_tiny("tiny-v3");
+  ModelConfig c = mla_tiny("tiny-v3", 3);
   c.mla.latent_record = AS_RECORD_BF16;
   return c;
 }
@@ -69,6 +70,7 @@ ModelConfig mla_tiny_v3() {
 ModelConfig mla_example() {
   ModelConfig c = mla_tiny_v3_2();
   c.compress_ratios[1] = 0;  // a layer of either type
+  c.mla.tied = true;         // so that an op reads the embedding
   return c;
 }
 
