@@ -16,8 +16,8 @@
 #include "engine/backend/host_ops.h"
 #include "engine/session/step/op_params.h"
 #include "kernels/cpu/cpu_lane.h"
-#include "kernels/params/op_ids.h"
 #include "kernels/params/mla_params.h"
+#include "kernels/params/op_ids.h"
 #include "kernels/params/paged_params.h"
 
 namespace attnscope {

@@ -46,7 +46,9 @@ TEST_F(MlaFamily, WhatIsWrittenIsReadAgain) {
     EXPECT_EQ(mla_write_config(again, false), mla_write_config(c, false));
     EXPECT_EQ(again.mla.indexer, c.mla.indexer);
     EXPECT_EQ(again.mla.latent_record, c.mla.latent_record);
-    if (c.mla.indexer) EXPECT_EQ(again.mla.index_scale, c.mla.index_scale);
+    if (c.mla.indexer) {
+      EXPECT_EQ(again.mla.index_scale, c.mla.index_scale);
+    }
     EXPECT_EQ(mla_scale(again), mla_scale(c));
   }
 }
