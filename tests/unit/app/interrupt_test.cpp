@@ -139,13 +139,17 @@ TEST_F(Interrupts, GoldenNamesWhatDidNotRun) {
   EXPECT_NE(read(path("report.html")).find("INCOMPLETE"), std::string::npos);
 }
 
-// As nohup sets it.
+// As nohup sets it. SIGTERM is looked at after SIGINT: once it is caught, both are decided on.
 TEST_F(Interrupts, AnIgnoredSignalStaysIgnored) {
-  const auto before = ::signal(SIGINT, SIG_IGN);
-  start({"run", "early", "--references", "none", "--steps", "1"});
-  ::signal(SIGINT, before);
-  ::kill(pid_, SIGINT);
-  EXPECT_EQ(finish(), 0) << err();
+  start({"run", long_scenario(), "--references", "none", "--report", path("report.json")}, {},
+        [] { ::signal(SIGINT, SIG_IGN); });
+  ASSERT_NO_FATAL_FAILURE(wait_until_it_catches(SIGTERM));
+  EXPECT_TRUE(has_signal("SigIgn", SIGINT));
+  EXPECT_FALSE(has_signal("SigCgt", SIGINT));
+  ASSERT_EQ(::kill(pid_, SIGINT), 0);
+  signal(SIGTERM);
+  EXPECT_EQ(finish(), 143) << err();
+  EXPECT_EQ(json::parse(read(path("report.json")))["interrupted"], "SIGTERM");
 }
 
 // ---- the same without a process

@@ -48,25 +48,29 @@ class ProgramTest : public CliTest {
     }
     ASSERT_GT(pid_, 0);
   }
-  // Once the program catches it.
-  void signal(int number) {
-    const auto catches = [&] {
-      // Before that it is a copy of this process, with its handlers.
-      std::error_code code;
-      const auto runs =
-          std::filesystem::read_symlink("/proc/" + std::to_string(pid_) + "/exe", code);
-      if (runs != std::filesystem::canonical(ATTNSCOPE_PROGRAM)) return false;
-      std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
-      for (std::string line; std::getline(status, line);) {
-        if (!line.starts_with("SigCgt:")) continue;
-        return (std::stoull(line.substr(7), nullptr, 16) >> (number - 1) & 1) != 0;
-      }
-      return false;
-    };
-    while (!catches()) {
+  // Whether the program, once it runs, has the signal in a set of its status: "SigCgt" are those
+  // that it catches, "SigIgn" those that it ignores.
+  bool has_signal(const std::string& set, int number) const {
+    // Before that it is a copy of this process, with its handlers.
+    std::error_code code;
+    const auto runs = std::filesystem::read_symlink("/proc/" + std::to_string(pid_) + "/exe", code);
+    if (runs != std::filesystem::canonical(ATTNSCOPE_PROGRAM)) return false;
+    std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
+    for (std::string line; std::getline(status, line);) {
+      if (!line.starts_with(set + ":")) continue;
+      return (std::stoull(line.substr(set.size() + 1), nullptr, 16) >> (number - 1) & 1) != 0;
+    }
+    return false;
+  }
+  void wait_until_it_catches(int number) {
+    while (!has_signal("SigCgt", number)) {
       ASSERT_EQ(::waitpid(pid_, nullptr, WNOHANG), 0) << "it ended before: " << read(path("err"));
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
+  }
+  // Once the program catches it.
+  void signal(int number) {
+    ASSERT_NO_FATAL_FAILURE(wait_until_it_catches(number));
     ASSERT_EQ(::kill(pid_, number), 0);
   }
   // Its exit code; -N where signal N ended it.
