@@ -8,12 +8,14 @@
 #include <cmath>
 #include <cstring>
 
+#include "engine/backend/call_op.h"
 #include "engine/io/json_object.h"
 #include "engine/io/old_names.h"
 #include "engine/opcase/rows_read.h"
 #include "engine/tensorfile/tensor_file.h"
 #include "engine/trace/compare.h"
 #include "kernels/cpu/codec.h"
+#include "kernels/cpu/cpu_lane.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -187,6 +189,13 @@ class Editor {
     return {};
   }
 
+  // Numbers that the op refuses, which it says best itself when the case is run, lead to rows that
+  // it would never read. Rows that the case does not hold are 0xff in the call's memory, which has
+  // every block.
+  bool is_refused(CaseCall& call) const {
+    return !call_op(cpu::lane()->ops[op()], call.params(), host_call(nullptr));
+  }
+
   // Lists may lead to rows that only the cache had.
   Result<void> holds_what_is_read() const {
     auto call = CaseCall::make(out_.kept);
@@ -196,6 +205,7 @@ class Editor {
       if (it == out_.kept.caches.end() || tap.direction != AS_TAP_IN) continue;
       for (const std::int64_t slot : slots_touched(out_.kept.op, call->params(), tap.offset)) {
         if (std::ranges::binary_search(it->second.slots, slot)) continue;
+        if (is_refused(*call)) return {};
         return bad_input(fmt::format("slot {} of {} would be read, which the case does not hold",
                                      slot, tap.name),
                          "its rows are those that the call read when it was kept");

@@ -115,7 +115,14 @@ TEST_F(CaseEdit, ANarrowerWindowLeavesTheRowsThatItReads) {
   EXPECT_NE(wider.err.find(" of k_cache would be read, which the case does not hold"),
             std::string::npos)
       << wider.err;
-  // The op says what it takes, and the file is not blamed.
+  // The op says what it takes, and the file is not blamed, nor are rows that would be read if it
+  // did.
+  const Outcome negative = edit_wide("window=-3");
+  EXPECT_EQ(negative.code, 3);
+  EXPECT_NE(negative.err.find("window is -3; allowed: 0 to 2147483647; " + path("wide.json") +
+                              " is as it was; choose another value in --set window=-3"),
+            std::string::npos)
+      << negative.err;
   const Outcome unknown = edit_wide("causal=7");
   EXPECT_EQ(unknown.code, 3);
   EXPECT_NE(unknown.err.find("causal is 7; allowed: 0 to 1; " + path("wide.json") +
