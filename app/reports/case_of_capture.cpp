@@ -16,6 +16,7 @@
 #include "engine/family/models.h"
 #include "engine/io/json_file.h"
 #include "kernels/cpu/rope_table.h"
+#include "kernels/params/attention_params.h"
 #include "kernels/params/head.h"
 #include "kernels/params/tensor_view.h"
 
@@ -61,11 +62,12 @@ class Call {
     std::string from = capture_.path();
     const auto tokens = trace_->metadata.num_tokens_in_step();
     if (static_cast<std::int64_t>(trace_->kept.size()) != tokens) {
-      // Tokens by themselves are a call of their own; spans of them are not.
-      if (place_.op == AS_OP_SWA_INDEX) {
+      // Tokens by themselves are a call of their own; spans of them are not, nor is a plan of all.
+      if (place_.op == AS_OP_SWA_INDEX || place_.op == AS_OP_ATTENTION_PLAN) {
         return missing("not all tokens of the step were recorded", "record with --rows all");
       }
       from += fmt::format(" ({} of {} tokens)", trace_->kept.size(), tokens);
+      if (place_.op == AS_OP_SPARSE_ATTENTION) keep_plan();
     }
     auto kept = keep_case(op_, params_.data(),
                           {std::move(from), recorded_->lane, place_.step, place_.layer});
@@ -136,6 +138,28 @@ class Call {
     return {};
   }
 
+  // Of a plan for all tokens of a step: the splits of those that are kept, one behind the other,
+  // for their rows in the call. Each split is cut as it was, by the same part of the grid.
+  void keep_plan() {
+    auto& p = *reinterpret_cast<as_sparse_attention_params*>(params_.data());
+    if (!present(p.plan_rows)) return;
+    const std::int64_t tokens = p.plan_rows.shape[0], most = p.plan_splits.shape[0];
+    plan_splits_.assign(static_cast<std::size_t>(most * AS_PLAN_COLUMNS), -1);
+    std::int32_t next = 0;
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      const std::int32_t first = *at<std::int32_t>(p.plan_rows, t, 0);
+      const std::int32_t count = *at<std::int32_t>(p.plan_rows, t, 1);
+      plan_rows_.insert(plan_rows_.end(), {next, count});
+      for (std::int32_t n = first; n < first + count && n >= 0 && n < most; ++n, ++next) {
+        std::int32_t* split = plan_splits_.data() + std::int64_t{next} * AS_PLAN_COLUMNS;
+        std::copy_n(at<std::int32_t>(p.plan_splits, n), AS_PLAN_COLUMNS, split);
+        split[AS_PLAN_ROW] = static_cast<std::int32_t>(t);
+      }
+    }
+    p.plan_rows = make_tensor(plan_rows_.data(), {tokens, 2});
+    p.plan_splits = make_tensor(plan_splits_.data(), {most, AS_PLAN_COLUMNS});
+  }
+
   void put_rope() {
     for (const as_param_info& field : op_.fields) {
       if (field.kind != AS_PARAM_ROPE) continue;
@@ -182,6 +206,7 @@ class Call {
   const OpTrace* recorded_ = nullptr;
   std::map<std::string, RecordedCache> caches_;  // by tap
   std::vector<float> rope_;
+  std::vector<std::int32_t> plan_rows_, plan_splits_;
 };
 
 }  // namespace

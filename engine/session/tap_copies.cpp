@@ -32,7 +32,7 @@ int axis_of(std::string_view axes, std::string_view letter) {
 // blocks, columns or sampled rows.
 bool is_weight_tap(const as_tap_info& tap) {
   if (tap.direction != AS_TAP_IN) return false;
-  for (const char* letter : {"T", "R", "G", "S", "F", "C", "N"}) {
+  for (const char* letter : {"T", "R", "G", "S", "F", "C", "N", "L", "P", "X", "Y"}) {
     if (axis_of(tap.axes, letter) >= 0) return false;
   }
   return true;

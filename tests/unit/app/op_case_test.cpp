@@ -431,6 +431,41 @@ TEST_F(OpCaseTest, ACaptureSaysWhatACaseOfItLacks) {
   EXPECT_NE(refused("tables.acap", "2/1/attn_norm").find("without its values"), std::string::npos);
 }
 
+// A plan of attention is of all tokens of its step, and another one in each step.
+TEST_F(OpCaseTest, AnAttentionByAPlanIsCutOutOfTheRowsOfOneRequest) {
+  for (const bool some : {false, true}) {
+    SCOPED_TRACE(some);
+    std::vector<std::string> record = {"record",    "attention_plan", "-o",      path("plan.acap"),
+                                       "--level",   "full",           "--steps", "7",
+                                       "--weights", "--references",   "none",    "--force"};
+    if (some) record.insert(record.end(), {"--request", "medium"});
+    ASSERT_EQ(run(record).code, 0);
+    const auto capture = Capture::open(path("plan.acap"));
+    ASSERT_TRUE(capture) << capture.error().text();
+    for (const std::int64_t step : {4, 6}) {
+      for (const int layer : {0, 1, 2}) {
+        const Place place{step, layer, AS_OP_SPARSE_ATTENTION};
+        SCOPED_TRACE(format_place(place));
+        const auto made = case_of_capture(**capture, place);
+        ASSERT_TRUE(made) << made.error().text();
+        const std::int64_t tokens = made->tensors.at("q").shape[0];
+        EXPECT_EQ(made->origin.from.find(" tokens)") != std::string::npos, some);
+        EXPECT_EQ(made->tensors.at("plan_rows").shape[0], tokens);
+        for (const char* lane : {"cpu", "ref.sim"}) {
+          const auto ran = run_in(*made, lane);
+          ASSERT_TRUE(ran) << lane << ": " << ran.error().text();
+          EXPECT_TRUE(ran->right()) << lane;
+        }
+      }
+    }
+    const auto plan = case_of_capture(**capture, {4, -1, AS_OP_ATTENTION_PLAN});
+    EXPECT_EQ(static_cast<bool>(plan), !some);
+    if (!plan) {
+      EXPECT_NE(plan.error().text().find("--rows all"), std::string::npos) << plan.error().text();
+    }
+  }
+}
+
 TEST_F(OpCaseTest, ACaseReplacesAnotherAndLeavesNoTensorsOfIt) {
   const std::string file = path("turns.json");
   const auto files = [&] {
