@@ -230,11 +230,13 @@ void EventsPanel::fill_events() {
                    {"what", false, 4}});
   for (std::size_t i = 0; i < view_.rows.size(); ++i) {
     const Event& event = *view_.rows[i];
+    TableCell block = number_cell(event.block);
+    if (event.block > 0 && event.request >= 0) block.colour = owner_colour(event.request);
     events_.row({number_cell(event.place.step),
                  {event_kind_name(event.kind), kind_colour(event.kind)},
                  number_cell(event.request),
                  number_cell(event.group),
-                 number_cell(event.block),
+                 std::move(block),
                  {event.text}},
                 static_cast<std::int64_t>(i));
   }
